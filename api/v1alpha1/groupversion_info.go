@@ -1,0 +1,26 @@
+// Package v1alpha1 holds the monitoring.openshift.tpg API.
+//
+// +kubebuilder:object:generate=true
+// +groupName=monitoring.openshift.tpg
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// GroupVersion identifies this API.
+var GroupVersion = schema.GroupVersion{Group: "monitoring.openshift.tpg", Version: "v1alpha1"}
+
+var schemeBuilder = runtime.NewSchemeBuilder(func(s *runtime.Scheme) error {
+	s.AddKnownTypes(GroupVersion,
+		&PacketCapture{}, &PacketCaptureList{},
+		&ResultAccess{}, &ResultAccessList{},
+	)
+	metav1.AddToGroupVersion(s, GroupVersion)
+	return nil
+})
+
+// AddToScheme registers the types of this package.
+var AddToScheme = schemeBuilder.AddToScheme

@@ -1,0 +1,142 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// PacketCaptureSpec says whose packets are captured, which of them, and for how long.
+// It is immutable but for stop.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.targetDeployment) || has(self.targetRef)",message="name a target: set targetDeployment: NAME, or targetRef: {kind: Deployment|StatefulSet|DaemonSet|Pod, name: NAME}"
+// +kubebuilder:validation:XValidation:rule="!(has(self.targetDeployment) && has(self.targetRef))",message="two targets at once: set either targetDeployment or targetRef, and make a second PacketCapture for the other"
+// +kubebuilder:validation:XValidation:rule="has(self.jobId) == has(oldSelf.jobId) && (!has(self.jobId) || self.jobId == oldSelf.jobId)",message="jobId is immutable: create a new PacketCapture"
+// +kubebuilder:validation:XValidation:rule="has(self.targetNamespace) == has(oldSelf.targetNamespace) && (!has(self.targetNamespace) || self.targetNamespace == oldSelf.targetNamespace)",message="targetNamespace is immutable: create a new PacketCapture"
+// +kubebuilder:validation:XValidation:rule="has(self.targetDeployment) == has(oldSelf.targetDeployment) && (!has(self.targetDeployment) || self.targetDeployment == oldSelf.targetDeployment)",message="targetDeployment is immutable: create a new PacketCapture"
+// +kubebuilder:validation:XValidation:rule="has(self.targetRef) == has(oldSelf.targetRef) && (!has(self.targetRef) || self.targetRef == oldSelf.targetRef)",message="targetRef is immutable: create a new PacketCapture"
+// +kubebuilder:validation:XValidation:rule="self.duration == oldSelf.duration",message="duration is immutable: set stop: true to end early, or create a new PacketCapture"
+// +kubebuilder:validation:XValidation:rule="has(self.filter) == has(oldSelf.filter) && (!has(self.filter) || self.filter == oldSelf.filter)",message="filter is immutable: create a new PacketCapture"
+// +kubebuilder:validation:XValidation:rule="self.snapLength == oldSelf.snapLength",message="snapLength is immutable: create a new PacketCapture"
+// +kubebuilder:validation:XValidation:rule="has(self.interfaces) == has(oldSelf.interfaces) && (!has(self.interfaces) || self.interfaces == oldSelf.interfaces)",message="interfaces is immutable: create a new PacketCapture"
+// +kubebuilder:validation:XValidation:rule="self.maxBytes == oldSelf.maxBytes",message="maxBytes is immutable: create a new PacketCapture"
+// +kubebuilder:validation:XValidation:rule="has(self.maxPackets) == has(oldSelf.maxPackets) && (!has(self.maxPackets) || self.maxPackets == oldSelf.maxPackets)",message="maxPackets is immutable: create a new PacketCapture"
+// +kubebuilder:validation:XValidation:rule="self.followPods == oldSelf.followPods",message="followPods is immutable: create a new PacketCapture"
+// +kubebuilder:validation:XValidation:rule="self.retainFor == oldSelf.retainFor",message="retainFor is immutable: create a new PacketCapture"
+// +kubebuilder:validation:XValidation:rule="!(has(oldSelf.stop) && oldSelf.stop) || (has(self.stop) && self.stop)",message="a stopped capture cannot be started again: create a new PacketCapture"
+type PacketCaptureSpec struct {
+	// jobId is the last part of the Jobs' names: four of [a-z0-9]. It is made when absent (see
+	// status.jobId) and must differ between captures of one workload.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]{4}$')",message="jobId must be four characters of [a-z0-9], like qwer; leave it out to have one made"
+	JobID string `json:"jobId,omitempty"`
+
+	// targetNamespace is where the target runs; by default the capture's own namespace. Another
+	// one is allowed only in a namespace labelled monitoring.openshift.tpg/hub=true.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$')",message="targetNamespace must be the name of a namespace, like shop; leave it out for the capture's own"
+	TargetNamespace string `json:"targetNamespace,omitempty"`
+
+	// targetDeployment names the Deployment whose Pods are captured; short for a targetRef of that kind.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$')",message="targetDeployment must be the name of a Deployment, like web"
+	TargetDeployment string `json:"targetDeployment,omitempty"`
+
+	// targetRef names the workload whose Pods are captured.
+	// +optional
+	TargetRef *TargetReference `json:"targetRef,omitempty"`
+
+	// duration of the capture of each Pod: seconds ("30") or a duration ("90s", "5m", "1h30m"); 1 s to 24 h.
+	// +optional
+	// +kubebuilder:default="60s"
+	// +kubebuilder:validation:MaxLength=16
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,6}|([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?)$') && self != ''",message="duration must be seconds, like \"30\", or hours, minutes and seconds, like \"90s\", \"5m\" or \"1h30m\""
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^([0-9]{1,6}|([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?)$') || self == '' || (self.matches('^[0-9]+$') ? (int(self) >= 1 && int(self) <= 86400) : (duration(self) >= duration('1s') && duration(self) <= duration('24h')))",message="duration must lie between 1s and 24h"
+	Duration string `json:"duration,omitempty"`
+
+	// filter is a pcap-filter(7) expression; empty captures everything. Host and service names are
+	// refused: write addresses and port numbers.
+	// +optional
+	// +kubebuilder:validation:MaxLength=4096
+	Filter string `json:"filter,omitempty"`
+
+	// snapLength is how many bytes of each packet are kept.
+	// +optional
+	// +kubebuilder:default=262144
+	// +kubebuilder:validation:Minimum=16
+	// +kubebuilder:validation:Maximum=262144
+	SnapLength int32 `json:"snapLength,omitempty"`
+
+	// interfaces of the Pod's network namespace to capture on; by default all, loopback too.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=15
+	// +kubebuilder:validation:items:Pattern=`^[^/\s]+$`
+	Interfaces []string `json:"interfaces,omitempty"`
+
+	// maxBytes is the largest size of one Pod's file, in bytes; the capture of that Pod ends before it would be exceeded.
+	// +optional
+	// +kubebuilder:default=1073741824
+	// +kubebuilder:validation:Minimum=65536
+	// +kubebuilder:validation:Maximum=1099511627776
+	MaxBytes int64 `json:"maxBytes,omitempty"`
+
+	// maxPackets ends the capture of a Pod after exactly so many packets.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	MaxPackets *int64 `json:"maxPackets,omitempty"`
+
+	// followPods gives a Pod that joins the target during the capture a Job of its own.
+	// +optional
+	// +kubebuilder:default=true
+	FollowPods *bool `json:"followPods,omitempty"`
+
+	// retainFor is how long a Pod's file can be downloaded after its capture ended: seconds or a
+	// duration; 10 s to 168 h.
+	// +optional
+	// +kubebuilder:default="1h"
+	// +kubebuilder:validation:MaxLength=16
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,6}|([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?)$') && self != ''",message="retainFor must be seconds, like \"600\", or hours, minutes and seconds, like \"10m\" or \"1h\""
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^([0-9]{1,6}|([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?)$') || self == '' || (self.matches('^[0-9]+$') ? (int(self) >= 10 && int(self) <= 604800) : (duration(self) >= duration('10s') && duration(self) <= duration('168h')))",message="retainFor must lie between 10s and 168h"
+	RetainFor string `json:"retainFor,omitempty"`
+
+	// stop ends the capture now; what was captured so far is kept. It cannot be taken back.
+	// +optional
+	Stop bool `json:"stop,omitempty"`
+}
+
+// PacketCapture records the packets of every Pod of one workload, into one pcapng file per Pod.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:shortName=pcap,categories=sonde
+// +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
+// +kubebuilder:printcolumn:name="Target",type=string,JSONPath=`.status.target`
+// +kubebuilder:printcolumn:name="JobID",type=string,JSONPath=`.status.jobId`
+// +kubebuilder:printcolumn:name="Pods",type=integer,JSONPath=`.status.totals.pods`
+// +kubebuilder:printcolumn:name="Packets",type=integer,JSONPath=`.status.totals.packets`
+// +kubebuilder:printcolumn:name="Dropped",type=integer,JSONPath=`.status.totals.dropped`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Complete")].reason`,priority=1
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type PacketCapture struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// +required
+	Spec PacketCaptureSpec `json:"spec,omitzero"`
+	// +optional
+	Status CaptureStatus `json:"status,omitzero"`
+}
+
+// PacketCaptureList is a list of PacketCaptures.
+//
+// +kubebuilder:object:root=true
+type PacketCaptureList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []PacketCapture `json:"items"`
+}

@@ -1,0 +1,255 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Phase of a capture, or of one Pod's part of it.
+//
+// +kubebuilder:validation:Enum=Pending;Capturing;Completed;Incomplete;Failed
+type Phase string
+
+// Phases. Completed, Incomplete and Failed are final.
+const (
+	// PhasePending: not captured yet.
+	PhasePending Phase = "Pending"
+	// PhaseCapturing: the probe of the Pod (of a capture: of every Pod) is attached.
+	PhaseCapturing Phase = "Capturing"
+	// PhaseCompleted: ended as told, with a complete account.
+	PhaseCompleted Phase = "Completed"
+	// PhaseIncomplete: there is, or was, a result, but it is not whole or its account is not; the reason says why.
+	PhaseIncomplete Phase = "Incomplete"
+	// PhaseFailed: there is no result; the reason says why.
+	PhaseFailed Phase = "Failed"
+)
+
+// Final reports whether nothing more will happen in this phase.
+func (p Phase) Final() bool {
+	return p == PhaseCompleted || p == PhaseIncomplete || p == PhaseFailed
+}
+
+// Condition types of a capture. Every condition is written on every pass.
+const (
+	// ConditionAdmitted: the requester is known and may, now, have what he asked for.
+	ConditionAdmitted = "Admitted"
+	// ConditionTargetFound: the target exists and has Pods.
+	ConditionTargetFound = "TargetFound"
+	// ConditionCapturing: a probe is attached to every Pod of the target.
+	ConditionCapturing = "Capturing"
+	// ConditionComplete is the summary: True when all Pods are Completed, False with the first
+	// reason when something is missing, Unknown while the capture lasts.
+	ConditionComplete = "Complete"
+)
+
+// Reasons of conditions and of Pods' entries.
+const (
+	ReasonAdmitted            = "Admitted"
+	ReasonNotAdmitted         = "NotAdmitted"         // no valid stamp: made while no webhook was there, or changed since
+	ReasonAccessRevoked       = "AccessRevoked"       // the requester's right was taken away
+	ReasonHubNotAllowed       = "HubNotAllowed"       // a foreign target from a namespace that is not a hub
+	ReasonNamespaceReplaced   = "NamespaceReplaced"   // the target namespace was deleted, and perhaps made anew
+	ReasonTargetFound         = "TargetFound"         //
+	ReasonTargetNotFound      = "TargetNotFound"      // no such workload
+	ReasonNoPods              = "NoPods"              // the workload has no running Pod
+	ReasonPending             = "Pending"             // Jobs are not all started
+	ReasonCapturing           = "Capturing"           //
+	ReasonEnded               = "Ended"               // the capture is over
+	ReasonDuration            = "Duration"            // ended after its duration
+	ReasonStopped             = "Stopped"             // ended by spec.stop
+	ReasonPacketLimit         = "PacketLimit"         // ended at maxPackets
+	ReasonByteLimit           = "ByteLimit"           // ended at maxBytes
+	ReasonTargetGone          = "TargetGone"          // the Pod left; its file is whole
+	ReasonKilled              = "Killed"              // the probe was killed
+	ReasonEvicted             = "Evicted"             // the agent's Pod was evicted
+	ReasonDrained             = "Drained"             // the agent's Pod was deleted, as by a drain
+	ReasonNodeLost            = "NodeLost"            // the node does not answer
+	ReasonDiskFull            = "DiskFull"            // no space left for the file
+	ReasonDeadlineExceeded    = "DeadlineExceeded"    // the Job did not end in time
+	ReasonProbeError          = "ProbeError"          // the probe ended with an error; the message says which
+	ReasonNotStarted          = "NotStarted"          // the agent's Pod did not start in time
+	ReasonJobRefused          = "JobRefused"          // the API server refused the Job or its Pod
+	ReasonNameConflict        = "NameConflict"        // no free name for an object
+	ReasonHostNetworkDenied   = "HostNetworkDenied"   // a hostNetwork Pod, and the requester may not capture on nodes
+	ReasonSandboxedRuntime    = "SandboxedRuntime"    // a runtime class whose network is not the host kernel's
+	ReasonReconcileError      = "ReconcileError"      // will be tried again
+	ReasonSomePodsIncomplete  = "SomePodsIncomplete"  //
+	ReasonFilterNotCompilable = "FilterNotCompilable" // the filter does not compile for a link type
+)
+
+// MaxPodEntries bounds status.pods.
+const MaxPodEntries = 200
+
+// CaptureStatus is what the controller last saw. It is shared by the kinds that run one Job per Pod.
+type CaptureStatus struct {
+	// phase of the whole capture.
+	// +optional
+	Phase Phase `json:"phase,omitempty"`
+
+	// jobId in use: spec.jobId, or the one that was made.
+	// +optional
+	// +kubebuilder:validation:MaxLength=4
+	JobID string `json:"jobId,omitempty"`
+
+	// target as Kind/name, for people.
+	// +optional
+	// +kubebuilder:validation:MaxLength=320
+	Target string `json:"target,omitempty"`
+
+	// startTime is when the first Jobs were made: Pods that join later are captured until startTime plus duration.
+	// +optional
+	StartTime *metav1.Time `json:"startTime,omitempty"`
+
+	// completionTime is when the last Pod's capture ended.
+	// +optional
+	CompletionTime *metav1.Time `json:"completionTime,omitempty"`
+
+	// observedGeneration is the spec generation that this status describes.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// totals over all Pods, also those that pods does not list.
+	// +optional
+	Totals Totals `json:"totals,omitzero"`
+
+	// pods holds one entry per Pod, at most 200: those with trouble first, then by name.
+	// +optional
+	// +listType=map
+	// +listMapKey=uid
+	// +kubebuilder:validation:MaxItems=200
+	Pods []PodResult `json:"pods,omitempty"`
+
+	// podsOmitted counts Pods that pods does not list.
+	// +optional
+	PodsOmitted int32 `json:"podsOmitted,omitempty"`
+
+	// conditions: Admitted, TargetFound, Capturing, Complete.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=8
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// Totals add up the Pods' results: seen = packets + dropped.
+type Totals struct {
+	// pods counts the Pods with a Job.
+	// +optional
+	Pods int32 `json:"pods,omitempty"`
+	// completed, incomplete and failed count Pods in that phase.
+	// +optional
+	Completed int32 `json:"completed,omitempty"`
+	// +optional
+	Incomplete int32 `json:"incomplete,omitempty"`
+	// +optional
+	Failed int32 `json:"failed,omitempty"`
+	// packets written to files.
+	// +optional
+	Packets int64 `json:"packets,omitempty"`
+	// bytes of those packets as captured.
+	// +optional
+	Bytes int64 `json:"bytes,omitempty"`
+	// dropped packets: matched the filter and are in no file.
+	// +optional
+	Dropped int64 `json:"dropped,omitempty"`
+	// truncated packets: in a file, cut by snapLength.
+	// +optional
+	Truncated int64 `json:"truncated,omitempty"`
+}
+
+// PodResult is one Pod's part of a capture.
+type PodResult struct {
+	// uid of the target Pod.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	UID string `json:"uid,omitempty"`
+
+	// name of the target Pod.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name,omitempty"`
+
+	// node that the Pod runs on.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Node string `json:"node,omitempty"`
+
+	// job that captures it, in the operator's namespace.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	Job string `json:"job,omitempty"`
+
+	// phase of this Pod's capture.
+	// +optional
+	Phase Phase `json:"phase,omitempty"`
+
+	// reason why the phase is what it is: how the capture ended, or what is missing.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Reason string `json:"reason,omitempty"`
+
+	// message says more, where there is more to say.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	Message string `json:"message,omitempty"`
+
+	// packets in the file.
+	// +optional
+	Packets int64 `json:"packets,omitempty"`
+
+	// bytes of those packets as captured.
+	// +optional
+	Bytes int64 `json:"bytes,omitempty"`
+
+	// dropped says how many packets matched the filter and are not in the file, and where they were lost.
+	// +optional
+	Dropped Dropped `json:"dropped,omitzero"`
+
+	// truncated packets: in the file, cut by snapLength.
+	// +optional
+	Truncated int64 `json:"truncated,omitempty"`
+
+	// files of the result.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=32
+	Files []ResultFile `json:"files,omitempty"`
+
+	// engine that captured.
+	// +optional
+	// +kubebuilder:validation:MaxLength=32
+	Engine string `json:"engine,omitempty"`
+
+	// availableUntil is when the files are deleted.
+	// +optional
+	AvailableUntil *metav1.Time `json:"availableUntil,omitempty"`
+}
+
+// Dropped counts lost packets by the place where they were lost.
+type Dropped struct {
+	// kernel: before the ring, for want of memory.
+	// +optional
+	Kernel int64 `json:"kernel,omitempty"`
+	// ring: the ring was full.
+	// +optional
+	Ring int64 `json:"ring,omitempty"`
+	// writer: read from the ring, and could not be written.
+	// +optional
+	Writer int64 `json:"writer,omitempty"`
+}
+
+// Total of all places.
+func (d Dropped) Total() int64 { return d.Kernel + d.Ring + d.Writer }
+
+// ResultFile is one file of a result.
+type ResultFile struct {
+	// name to ask for it by.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=255
+	Name string `json:"name,omitempty"`
+	// bytes is its size.
+	// +optional
+	Bytes int64 `json:"bytes,omitempty"`
+}

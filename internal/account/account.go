@@ -1,0 +1,143 @@
+// Package account is the bounded summary of one Pod's result: what the probe writes into its
+// termination message and its progress file, what the keeper streams, and what the manager copies
+// into the status. It carries a version; a reader of version N reads N-1.
+package account
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// Version of the format written by this package.
+const Version = 1
+
+// Bounds of an account, so that it fits a termination message (4096 bytes, kubelet's limit).
+const (
+	MaxBytes      = 4096
+	MaxInterfaces = 12
+	MaxFiles      = 8
+	MaxText       = 256
+)
+
+// State of a probe.
+type State string
+
+// States, in their order.
+const (
+	StateStarting  State = "starting"  // looking for the target, opening sockets
+	StateCapturing State = "capturing" // attached: every packet from now on is counted
+	StateDone      State = "done"      // ended; the counts are final
+)
+
+// Account of one Pod's capture. Seen = Packets + DroppedKernel + DroppedRing + DroppedWriter.
+type Account struct {
+	Version int    `json:"v"`
+	State   State  `json:"state"`
+	Engine  string `json:"engine,omitempty"`
+	// Reason of the end, one of the api's Reason constants; empty before.
+	Reason string `json:"reason,omitempty"`
+	// Complete says that the file is whole and the counts are final and add up.
+	Complete bool      `json:"complete,omitempty"`
+	Message  string    `json:"message,omitempty"`
+	Started  time.Time `json:"started,omitzero"` // when the probe was attached
+	Ended    time.Time `json:"ended,omitzero"`
+	// Counts over all interfaces.
+	Counts
+	Interfaces []Interface `json:"interfaces,omitempty"`
+	Files      []File      `json:"files,omitempty"`
+}
+
+// Counts of packets and bytes.
+type Counts struct {
+	Seen          int64 `json:"seen"`    // packets that matched the filter
+	Packets       int64 `json:"packets"` // of these, written
+	Bytes         int64 `json:"bytes"`   // of the written packets, as captured
+	DroppedKernel int64 `json:"dropKernel,omitempty"`
+	DroppedRing   int64 `json:"dropRing,omitempty"`
+	DroppedWriter int64 `json:"dropWriter,omitempty"`
+	Truncated     int64 `json:"truncated,omitempty"`
+}
+
+// Dropped is the sum over all places.
+func (c Counts) Dropped() int64 { return c.DroppedKernel + c.DroppedRing + c.DroppedWriter }
+
+// AddsUp reports whether seen = written + dropped.
+func (c Counts) AddsUp() bool { return c.Seen == c.Packets+c.Dropped() }
+
+// Interface is the account of one interface of the target's network namespace.
+type Interface struct {
+	Name string `json:"name"`
+	Counts
+}
+
+// File of a result.
+type File struct {
+	Name  string `json:"name"`
+	Bytes int64  `json:"bytes"`
+}
+
+// Marshal returns a as JSON of at most MaxBytes: texts are cut and surplus interfaces left out, their
+// counts are in the totals all the same.
+func (a Account) Marshal() ([]byte, error) {
+	a.Version = Version
+	a.Message = cut(a.Message, MaxText)
+	a.Files = a.Files[:min(len(a.Files), MaxFiles)]
+	for n := min(len(a.Interfaces), MaxInterfaces); ; n-- {
+		a.Interfaces = a.Interfaces[:n]
+		b, err := json.Marshal(a)
+		if err != nil {
+			return nil, fmt.Errorf("marshal account: %w", err)
+		}
+		if len(b) <= MaxBytes || n == 0 {
+			return b, nil
+		}
+	}
+}
+
+// Parse reads an account. Foreign bytes: sizes and counts are checked, and texts cut.
+func Parse(b []byte) (Account, error) {
+	var a Account
+	if len(b) > MaxBytes {
+		return a, fmt.Errorf("parse account: %d bytes, at most %d", len(b), MaxBytes)
+	}
+	if err := json.Unmarshal(b, &a); err != nil {
+		return Account{}, fmt.Errorf("parse account: %w", err)
+	}
+	if a.Version < 1 || a.Version > Version {
+		return Account{}, fmt.Errorf("parse account: version %d, known are 1 to %d: upgrade the operator", a.Version, Version)
+	}
+	if len(a.Files) > MaxFiles || len(a.Interfaces) > MaxInterfaces {
+		return Account{}, fmt.Errorf("parse account: %d files and %d interfaces, at most %d and %d", len(a.Files), len(a.Interfaces), MaxFiles, MaxInterfaces)
+	}
+	if err := a.check(); err != nil {
+		return Account{}, fmt.Errorf("parse account: %w", err)
+	}
+	a.Message, a.Reason, a.Engine = cut(a.Message, MaxText), cut(a.Reason, 64), cut(a.Engine, 32)
+	return a, nil
+}
+
+func (a Account) check() error {
+	switch a.State {
+	case StateStarting, StateCapturing, StateDone:
+	default:
+		return fmt.Errorf("unknown state %q", cut(string(a.State), 32))
+	}
+	for _, n := range []int64{a.Seen, a.Packets, a.Bytes, a.DroppedKernel, a.DroppedRing, a.DroppedWriter, a.Truncated} {
+		if n < 0 {
+			return fmt.Errorf("negative count %d", n)
+		}
+	}
+	return nil
+}
+
+// cut shortens s to at most n bytes without splitting a character.
+func cut(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && s[n]&0xc0 == 0x80 {
+		n--
+	}
+	return s[:n]
+}

@@ -1,0 +1,94 @@
+// Package captureconfig is what a probe is told: the one ConfigMap of a capture, and the paths at
+// which the parts of an agent's Pod meet. Manager and agent share it; it carries a version.
+package captureconfig
+
+import (
+	"encoding/json"
+	"fmt"
+)
+
+// Version of the format written by this package.
+const Version = 1
+
+// Key of the ConfigMap that holds the configuration, and names in the agent's Pod.
+const (
+	Key = "capture.json"
+
+	ConfigDir  = "/etc/sonde"     // the ConfigMap, in the probe
+	TLSDir     = "/etc/sonde-tls" // the keeper's key pair and the manager's certificate, in the keeper
+	ResultsDir = "/results"       // emptyDir: the probe writes, the keeper reads
+	ControlDir = "/control"       // emptyDir: the keeper writes, the probe reads
+
+	// ProgressFile, in ResultsDir, holds the probe's account (internal/account); replaced by rename
+	// at least every ProgressInterval, so that its age tells whether the probe lives.
+	ProgressFile = "progress.json"
+	// StopFile, in ControlDir, asks the probe to end; its content is the reason.
+	StopFile = "stop"
+
+	ContainerProbe  = "probe"
+	ContainerKeeper = "keeper"
+	KeeperPort      = 8443
+)
+
+// Keys of the Secret of a capture: two self-signed pairs that know only each other.
+const (
+	SecretServerCert = "server.crt" // keeper's, pinned by the manager
+	SecretServerKey  = "server.key"
+	SecretClientCert = "client.crt" // manager's, pinned by the keeper
+	SecretClientKey  = "client.key" // never mounted anywhere
+)
+
+// Config of one capture, the same for all of its Pods.
+type Config struct {
+	Version   int    `json:"v"`
+	UID       string `json:"uid"`       // of the custom resource
+	Kind      string `json:"kind"`      // PacketCapture
+	Namespace string `json:"namespace"` // of the custom resource
+	Name      string `json:"name"`
+	JobID     string `json:"jobId"`
+	Requester string `json:"requester"` // user name, for the file's comment
+	Target    string `json:"target"`    // Kind/name
+	// TargetNamespace is where the target runs.
+	TargetNamespace string `json:"targetNamespace"`
+
+	// Filter is the text, for the file's comment only: what runs in the kernel is Programs.
+	Filter string `json:"filter,omitempty"`
+	// Programs holds the filter compiled for each link type (pcap's LINKTYPE numbers), in the text
+	// form of internal/pcapfilter; empty captures everything.
+	Programs map[int32]string `json:"programs,omitempty"`
+	// SnapLength in bytes.
+	SnapLength int32 `json:"snapLength"`
+	// Interfaces by name; empty means all.
+	Interfaces []string `json:"interfaces,omitempty"`
+	// MaxBytes of the file; MaxPackets in it, 0 means no limit.
+	MaxBytes   int64 `json:"maxBytes"`
+	MaxPackets int64 `json:"maxPackets,omitempty"`
+	// RingBytes of memory for the ring, for all interfaces together.
+	RingBytes int64 `json:"ringBytes"`
+}
+
+// Marshal returns the ConfigMap's value.
+func (c Config) Marshal() (string, error) {
+	c.Version = Version
+	b, err := json.MarshalIndent(c, "", "  ")
+	if err != nil {
+		return "", fmt.Errorf("marshal capture configuration: %w", err)
+	}
+	return string(b), nil
+}
+
+// Parse reads what Marshal wrote, this version's or the one before.
+func Parse(b []byte) (Config, error) {
+	var c Config
+	if err := json.Unmarshal(b, &c); err != nil {
+		return Config{}, fmt.Errorf("parse capture configuration: %w", err)
+	}
+	if c.Version < 1 || c.Version > Version {
+		return Config{}, fmt.Errorf("parse capture configuration: version %d, known are 1 to %d", c.Version, Version)
+	}
+	if c.SnapLength <= 0 || c.MaxBytes <= 0 || c.MaxPackets < 0 || c.RingBytes <= 0 {
+		return Config{}, fmt.Errorf("parse capture configuration: snapLength %d, maxBytes %d, maxPackets %d, ringBytes %d: limits must be positive",
+			c.SnapLength, c.MaxBytes, c.MaxPackets, c.RingBytes)
+	}
+	return c, nil
+}

@@ -1,0 +1,53 @@
+package captureconfig_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sonde-operator/sonde/internal/captureconfig"
+)
+
+func TestReadsBack(t *testing.T) {
+	want := captureconfig.Config{
+		Version: captureconfig.Version, UID: "u", Kind: "PacketCapture", Namespace: "ns", Name: "pc", JobID: "qwer",
+		Requester: "alice", Target: "Deployment/web", TargetNamespace: "shop", Filter: "udp port 53",
+		Programs: map[int32]string{1: "1,6 0 0 262144"}, SnapLength: 96, Interfaces: []string{"eth0"}, MaxBytes: 1 << 30, MaxPackets: 7, RingBytes: 1 << 25,
+	}
+	s, err := want.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := captureconfig.Parse([]byte(s))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestParseRefuses(t *testing.T) {
+	cases := map[string]string{
+		"not json":      "{",
+		"newer version": `{"v":9,"snapLength":1,"maxBytes":1,"ringBytes":1}`,
+		"no version":    `{"snapLength":1,"maxBytes":1,"ringBytes":1}`,
+		"no limit":      `{"v":1,"snapLength":0,"maxBytes":1,"ringBytes":1}`,
+	}
+	for name, in := range cases {
+		t.Run(name, func(t *testing.T) {
+			if c, err := captureconfig.Parse([]byte(in)); err == nil {
+				t.Errorf("Parse = %+v, want an error", c)
+			}
+		})
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(`{"v":1,"snapLength":1,"maxBytes":1,"ringBytes":1,"programs":{"1":"1,6 0 0 1"}}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if c, err := captureconfig.Parse(b); err == nil && c.SnapLength <= 0 {
+			t.Errorf("accepted %+v", c)
+		}
+	})
+}

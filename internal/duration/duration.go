@@ -1,0 +1,26 @@
+// Package duration reads the durations of the API: seconds, as in the source system's "30", or
+// hours, minutes and seconds, as in "90s", "5m" or "1h30m".
+package duration
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Parse returns the duration that s says. It accepts what the CRD's validation rules accept, and
+// errors name the forms to write.
+func Parse(s string) (time.Duration, error) {
+	if s == "" || strings.TrimLeft(s, "0123456789hms") != "" || strings.Contains(s, "ms") {
+		return 0, fmt.Errorf("duration %q: write seconds, like \"30\", or hours, minutes and seconds, like \"90s\", \"5m\" or \"1h30m\"", s)
+	}
+	if n, err := strconv.ParseUint(s, 10, 31); err == nil {
+		return time.Duration(n) * time.Second, nil
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		return 0, fmt.Errorf("duration %q: write seconds, like \"30\", or hours, minutes and seconds, like \"90s\", \"5m\" or \"1h30m\"", s)
+	}
+	return d, nil
+}
