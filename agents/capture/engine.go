@@ -1,0 +1,104 @@
+package capture
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sonde-operator/sonde/internal/pcapng"
+)
+
+// Engine is a way to take packets from the kernel.
+type Engine interface {
+	// Open attaches to the interfaces of the target and returns when that is done: from then on every packet that
+	// passes the filter is accounted for. The caller must call Run or Close on what it returns.
+	Open(cfg *Config) (Capture, error)
+}
+
+// Capture is one capture that is attached.
+type Capture interface {
+	// Run moves packets to the file until ctx ends, a limit is reached or the file cannot be written, and returns
+	// the final account. It may be called once and leaves nothing open. The cause of ctx decides the reason: a
+	// deadline is ReasonDuration, ErrTargetGone is ReasonTargetGone, anything else is ReasonStopped.
+	Run(ctx context.Context) Result
+	// Account returns the account as of the last flush. It is cheap and safe to call at any time from any goroutine.
+	Account() Account
+	// Close detaches without a final account, for a capture that is never run.
+	Close() error
+}
+
+// Defaults of Config.
+const (
+	DefaultSnapLen   = 262144
+	DefaultRingBytes = 32 << 20
+	defaultFileMode  = 0o640
+)
+
+// ErrTargetGone as the cause of a context ends a capture with ReasonTargetGone.
+var ErrTargetGone = errors.New("the target has left the node")
+
+// Config says what to capture and where to write it. Zero values mean the defaults.
+type Config struct {
+	// NetNS is the target's network namespace, as from nodeproc.OpenNetNS; nil is the caller's own. It is used only
+	// during Open, which duplicates what it needs.
+	NetNS *os.File
+	// Interfaces are names of interfaces; empty means all of the namespace, loopback too. Either way an interface
+	// that appears later is captured from then on, if its name fits.
+	Interfaces []string
+	// Filters holds a classic BPF program for each link type, as libpcap compiles it for that type. nil accepts every
+	// packet. In a non-nil map, interfaces whose link type is missing are left out, with a note in the account.
+	Filters map[pcapng.LinkType][]unix.SockFilter
+	// FilterText is the filter as the user wrote it, for the file's if_filter.
+	FilterText string
+	// SnapLen is the most bytes of a packet to keep; default DefaultSnapLen.
+	SnapLen int
+	// RingBytes is the memory of all rings together in bytes; default DefaultRingBytes. It is divided evenly among
+	// the interfaces; see ringSize for the bounds.
+	RingBytes int
+	// MaxBytes is the most bytes that the file may have, its final statistics included; zero means no limit.
+	MaxBytes int64
+	// MaxPackets is the number of packets after which the capture ends; zero means no limit.
+	MaxPackets int64
+	// Dir and Base name the file: Dir/Base.pcapng. It must not exist.
+	Dir  string
+	Base string
+	// FileMode is the mode of the file; default 0640.
+	FileMode os.FileMode
+	// Section is what the file says about itself.
+	Section pcapng.Section
+	// Description is the if_description of every interface, for example "shop/web-1 on node-a".
+	Description string
+	// Log receives what happens to interfaces; default: nothing is logged.
+	Log *slog.Logger
+}
+
+// Reason says why a capture ended.
+type Reason string
+
+// The reasons. Only ReasonDiskFull and ReasonError mean that packets of the target may be missing for other causes
+// than the account's drops.
+const (
+	ReasonDuration    Reason = "Duration"
+	ReasonStopped     Reason = "Stopped"
+	ReasonPacketLimit Reason = "PacketLimit"
+	ReasonByteLimit   Reason = "ByteLimit"
+	ReasonTargetGone  Reason = "TargetGone"
+	ReasonDiskFull    Reason = "DiskFull"
+	ReasonError       Reason = "Error"
+)
+
+// Complete tells whether the file holds everything up to the end that was asked for (drops are counted apart).
+func (r Reason) Complete() bool { return r != ReasonDiskFull && r != ReasonError }
+
+// Result is the outcome of Run.
+type Result struct {
+	Reason  Reason
+	Account Account
+	// Path is the file. It holds only whole blocks, whatever the reason.
+	Path string
+	// Err explains ReasonDiskFull and ReasonError; nil otherwise.
+	Err error
+}

@@ -1,0 +1,65 @@
+package pcapng
+
+// PacketHeaderLen is the number of bytes of an Enhanced Packet Block before the packet's first byte.
+const PacketHeaderLen = 28
+
+// packetTrailerLen is the trailer without padding: epb_flags (8), end of options (4), total length (4).
+const packetTrailerLen = 16
+
+// MaxPacketTrailerLen is the most that PutPacketTrailer writes.
+const MaxPacketTrailerLen = packetTrailerLen + 3
+
+// PacketTrailerLen returns the number of bytes of an Enhanced Packet Block after a packet of capLen bytes: padding,
+// the flags option, the end of options and the total length. At most MaxPacketTrailerLen.
+func PacketTrailerLen(capLen int) int { return pad(capLen) + packetTrailerLen }
+
+// PacketLen returns the length in bytes of the whole Enhanced Packet Block around a packet of capLen bytes.
+func PacketLen(capLen int) int { return PacketHeaderLen + capLen + PacketTrailerLen(capLen) }
+
+// PutPacketHeader writes the first PacketHeaderLen bytes of an Enhanced Packet Block to b; the packet's capLen bytes
+// and PutPacketTrailer with the same capLen have to follow. time is in nanoseconds since 1970-01-01 UTC, length is
+// the packet's length on the wire. It panics if b is too short.
+func PutPacketHeader(b []byte, iface uint32, time uint64, capLen, length uint32) {
+	_ = b[PacketHeaderLen-1]
+	order.PutUint32(b[0:], typePacket)
+	order.PutUint32(b[4:], uint32(PacketLen(int(capLen))))
+	order.PutUint32(b[8:], iface)
+	order.PutUint32(b[12:], uint32(time>>32))
+	order.PutUint32(b[16:], uint32(time))
+	order.PutUint32(b[20:], capLen)
+	order.PutUint32(b[24:], length)
+}
+
+// PutPacketTrailer writes what follows a packet of capLen bytes to b and returns its length,
+// PacketTrailerLen(capLen). It panics if b is too short.
+func PutPacketTrailer(b []byte, capLen uint32, flags Flags) int {
+	n := pad(int(capLen))
+	for i := range n {
+		b[i] = 0
+	}
+	b = b[n:]
+	_ = b[packetTrailerLen-1]
+	order.PutUint32(b[0:], optPacketFlags|4<<16)
+	order.PutUint32(b[4:], uint32(flags))
+	order.PutUint32(b[8:], optEnd)
+	order.PutUint32(b[12:], uint32(PacketLen(int(capLen))))
+	return n + packetTrailerLen
+}
+
+// AppendPacket appends an Enhanced Packet Block. The packet's comments are written; for the fast path without them
+// and without a copy of the data see PutPacketHeader.
+func AppendPacket(b []byte, p *Packet) []byte {
+	start := len(b)
+	b = append(b, make([]byte, PacketHeaderLen)...)
+	PutPacketHeader(b[start:], p.Interface, p.Time, uint32(len(p.Data)), p.Length)
+	b = append(b, p.Data...)
+	b = append(b, make([]byte, pad(len(p.Data)))...)
+	opts := len(b)
+	b = appendComments(b, p.Comments)
+	if p.Flags != 0 {
+		b = order.AppendUint16(b, optPacketFlags)
+		b = order.AppendUint16(b, 4)
+		b = order.AppendUint32(b, uint32(p.Flags))
+	}
+	return finish(b, start, opts)
+}
