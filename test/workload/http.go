@@ -1,0 +1,75 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// serve answers each request with as many bytes as its query's "size" says.
+func serve(f *flag.FlagSet, args []string) error {
+	addr := f.String("listen", ":8080", "address")
+	if err := f.Parse(args); err != nil {
+		return err
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return fmt.Errorf("read host name: %w", err)
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		n, _ := strconv.Atoi(r.URL.Query().Get("size"))
+		fmt.Fprintf(w, "%s\n%s", host, strings.Repeat("x", min(max(n, 0), 1<<20)))
+	})
+	s := &http.Server{Addr: *addr, Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	go func() {
+		c := make(chan os.Signal, 1)
+		signal.Notify(c, syscall.SIGTERM)
+		<-c
+		_ = s.Close()
+	}()
+	if err := s.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve: %w", err)
+	}
+	return nil
+}
+
+// load asks a server again and again, a new connection for every tenth request.
+func load(f *flag.FlagSet, args []string) error {
+	url := f.String("url", "http://web/", "what to ask for")
+	every := f.Duration("every", 20*time.Millisecond, "pause between requests")
+	if err := f.Parse(args); err != nil {
+		return err
+	}
+	transport := &http.Transport{}
+	client := &http.Client{Transport: transport, Timeout: 3 * time.Second}
+	c := make(chan os.Signal, 1)
+	signal.Notify(c, syscall.SIGTERM)
+	tick := time.NewTicker(*every)
+	for i := 0; ; i++ {
+		select {
+		case <-c:
+			return nil
+		case <-tick.C:
+		}
+		if i%10 == 0 {
+			transport.CloseIdleConnections()
+		}
+		res, err := client.Get(*url + "?size=" + strconv.Itoa(i%5*700)) //nolint:noctx // the client's time-out bounds it
+		if err != nil {
+			log.Print(err)
+			continue
+		}
+		_, _ = io.Copy(io.Discard, res.Body)
+		_ = res.Body.Close()
+	}
+}

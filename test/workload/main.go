@@ -1,0 +1,39 @@
+// Command workload is what the end-to-end tests and the demo capture: an HTTP server and client, a
+// sink for UDP, and a sender of numbered packets whose own count is the truth that a capture is
+// measured against.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+func main() {
+	if len(os.Args) < 2 {
+		fmt.Fprintln(os.Stderr, "usage: workload serve|load|sink|send|idle [flags]")
+		os.Exit(2)
+	}
+	commands := map[string]func(*flag.FlagSet, []string) error{
+		"serve": serve, "load": load, "sink": sink, "send": send, "idle": idle,
+	}
+	run, ok := commands[os.Args[1]]
+	if !ok {
+		fmt.Fprintf(os.Stderr, "workload: unknown command %q\n", os.Args[1])
+		os.Exit(2)
+	}
+	if err := run(flag.NewFlagSet(os.Args[1], flag.ExitOnError), os.Args[2:]); err != nil {
+		fmt.Fprintln(os.Stderr, "workload:", err)
+		os.Exit(1)
+	}
+}
+
+// idle does nothing until it is told to end: a Pod to run commands in.
+func idle(_ *flag.FlagSet, _ []string) error {
+	c := make(chan os.Signal, 1)
+	signal.Notify(c, syscall.SIGTERM, syscall.SIGINT)
+	<-c
+	return nil
+}
