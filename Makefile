@@ -1,0 +1,150 @@
+SHELL         := bash -euo pipefail
+.DEFAULT_GOAL := help
+
+# --- What is built -----------------------------------------------------------
+VERSION  ?= 0.1.0
+IMG      ?= quay.io/sonde/sonde:dev
+WORKLOAD := sonde.local/workload:1
+ARCH     ?= $(shell go env GOARCH)
+BIN      := bin/linux_$(ARCH)
+# Built binaries of the local cluster, and what is fetched, survive a clean clone here.
+CACHE    := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/sonde
+
+# Every tool is a pinned Go module; nothing is fetched with curl, nothing is @latest.
+TOOL   := go tool -modfile=hack/tools/go.mod
+LINT   := go tool -modfile=hack/lint/go.mod golangci-lint
+# What `make generate` owns. Nobody edits these by hand.
+GENERATED := api config/crd/bases config/rbac/role.yaml
+
+export CGO_ENABLED ?= 0
+export GOFLAGS     ?= -buildvcs=false
+LDFLAGS := -s -w -X github.com/sonde-operator/sonde/internal/version.Version=$(VERSION)
+
+# --- The cluster that is used ------------------------------------------------
+# Another cluster than the local one only when it is named: KUBE_CONTEXT=name IMG=registry/image:tag.
+CLUSTER      := $(CACHE)/cluster/cluster
+KUBE_CONTEXT ?=
+NODES        ?= 2
+
+##@ Start here
+.PHONY: help
+help: ## Show this help.
+	@awk 'BEGIN {FS=":.*##"} /^##@/ {print "\n" substr($$0,5)} /^[a-z0-9-]+:.*##/ {printf "  %-16s %s\n",$$1,$$2}' $(MAKEFILE_LIST)
+
+.PHONY: deps
+deps: ## Install the Debian packages that building and testing need (as root).
+	@hack/deps/install.sh
+
+.PHONY: demo
+demo: deps ## From a fresh machine to the summary of a real capture; leaves demo.pcapng.
+	@KUBE_CONTEXT='$(KUBE_CONTEXT)' IMG='$(IMG)' hack/demo.sh
+
+.PHONY: test
+test: deps ## What CI runs: generated code, lint, unit, API server, and one end-to-end pass per kind.
+	@hack/timed.sh verify lint test-unit test-race test-api test-e2e
+
+##@ Build
+.PHONY: build
+build: pcapfilter ## Build manager, agent and plugin into bin/.
+	go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/manager .
+	go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/agent ./cmd/agent
+	go build -trimpath -ldflags '$(LDFLAGS)' -o bin/kubectl-sonde ./cmd/kubectl-sonde
+
+.PHONY: pcapfilter
+pcapfilter: ## Build the filter compiler: libpcap as a WebAssembly module.
+	@internal/pcapfilter/wasm/build.sh
+
+.PHONY: image
+image: build cluster-program ## Build the image as build/sonde.tar, without a docker daemon.
+	@mkdir -p build
+	@$(CLUSTER) image -o build/sonde.tar --name '$(IMG)' --user 65532:65532 --entrypoint /manager manager=$(BIN)/manager agent=$(BIN)/agent
+
+.PHONY: image-workload
+image-workload: cluster-program ## Build the image of the workload that tests and demo capture.
+	@mkdir -p build
+	go build -trimpath -ldflags '-s -w' -o $(BIN)/workload ./test/workload
+	@$(CLUSTER) image -o build/workload.tar --name '$(WORKLOAD)' --user 65532:65532 --entrypoint /workload workload=$(BIN)/workload
+
+##@ Local cluster
+.PHONY: cluster-program
+cluster-program:
+	@mkdir -p $(dir $(CLUSTER))
+	@cd hack/cluster && go build -trimpath -o $(CLUSTER) .
+
+.PHONY: cluster-up
+cluster-up: cluster-program ## Start the local cluster (NODES=1..3), building it the first time.
+	@$(CLUSTER) up --nodes $(NODES)
+
+.PHONY: cluster-down
+cluster-down: cluster-program ## Stop it, leaving nothing.
+	@$(CLUSTER) down
+
+.PHONY: install
+install: ## Install the operator into the local cluster, or into KUBE_CONTEXT.
+	@KUBE_CONTEXT='$(KUBE_CONTEXT)' IMG='$(IMG)' hack/install.sh
+
+.PHONY: uninstall
+uninstall: ## Remove it, with all of its objects.
+	@KUBE_CONTEXT='$(KUBE_CONTEXT)' hack/install.sh --remove
+
+##@ Development
+.PHONY: generate
+generate: ## Regenerate deepcopy functions, CRDs and RBAC.
+	@$(TOOL) controller-gen object paths=./api/...
+	@$(TOOL) controller-gen crd paths=./api/... output:crd:artifacts:config=config/crd/bases
+	@$(TOOL) controller-gen rbac:roleName=sonde-manager paths=./controllers/... paths=./webhooks/... paths=./internal/... output:rbac:artifacts:config=config/rbac
+
+.PHONY: verify
+verify: generate ## Fail when generated files differ from, or are missing in, the last commit.
+	@out=$$(git status --porcelain --untracked-files=all -- $(GENERATED)); \
+	if [ -n "$$out" ]; then printf 'stale generated files (run make generate and commit):\n%s\n' "$$out"; git --no-pager diff -- $(GENERATED); exit 1; fi
+	@hack/verify-modules.sh
+
+.PHONY: lint
+lint: pcapfilter ## Lint and check the format.
+	$(LINT) run ./...
+	cd hack/cluster && go tool -modfile=../lint/go.mod golangci-lint run --config ../../.golangci.yml ./...
+
+.PHONY: fmt
+fmt: ## Format the code.
+	$(LINT) fmt ./...
+
+# Tests of the kernel's side need root: where it is promised, a skip is a failure.
+UNIT := ./api/... ./agents/... ./cmd/... ./controllers/... ./internal/... ./webhooks/... ./test/numbered/...
+PRIVILEGED := $(if $(filter 0,$(shell id -u)),1,)
+
+.PHONY: test-unit
+test-unit: pcapfilter ## Unit tests; as root also those of the kernel's side, in network namespaces of their own.
+	REQUIRE_PRIVILEGED=$(PRIVILEGED) go test $(UNIT)
+	cd hack/cluster && go test ./...
+
+.PHONY: test-race
+test-race: pcapfilter ## The same packages under the race detector.
+	CGO_ENABLED=1 REQUIRE_PRIVILEGED=$(PRIVILEGED) go test -race $(UNIT)
+
+.PHONY: test-api
+test-api: cluster-program pcapfilter ## Validation rules and webhooks against a real API server.
+	@$(CLUSTER) build --only kube,etcd
+	KUBEBUILDER_ASSETS="$$($(CLUSTER) bin)" go test -tags api ./test/api/...
+
+.PHONY: test-e2e
+test-e2e: cluster-up image image-workload ## The end-to-end pass on the local cluster.
+	@hack/e2e.sh -short
+
+.PHONY: test-fuzz
+FUZZTIME ?= 20s
+test-fuzz: pcapfilter ## Fuzz each parser of foreign bytes for FUZZTIME.
+	@hack/fuzz.sh $(FUZZTIME)
+
+SHARD ?=
+.PHONY: test-shard
+test-shard: deps ## One shard of the full suite: SHARD=capture|rights|removal|fuzz.
+	@hack/shard.sh '$(SHARD)'
+
+.PHONY: test-full
+test-full: test ## Everything, shard by shard.
+	@for s in $$(hack/shard.sh --list); do $(MAKE) test-shard SHARD=$$s; done
+
+.PHONY: clean
+clean: ## Remove what was built in this tree.
+	rm -rf bin build

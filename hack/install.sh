@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# install.sh [--remove]: installs the operator with image IMG, or removes it and all that is its.
+set -euo pipefail
+. "$(dirname "$0")/env.sh"
+cd "$root"
+if [ "${1:-}" = --remove ]; then
+	"${kubectl[@]}" delete --ignore-not-found --wait=true -k config/default
+	exit
+fi
+[ -z "$local_cluster" ] || "$cluster" load "build/sonde.tar=$IMG"
+# The image is set in a copy, so that the tree stays as it was committed.
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cp -r config "$work/"
+sed -i "s#quay.io/sonde/sonde:dev#$IMG#" "$work/config/manager/manager.yaml"
+before=$("${kubectl[@]}" -n sonde-system get deployment sonde-manager --ignore-not-found -o name)
+"${kubectl[@]}" apply --server-side --force-conflicts -k "$work/config/default" >/dev/null
+# A new image under an old name is taken by new Pods only.
+[ -z "$before" ] || "${kubectl[@]}" -n sonde-system rollout restart deployment/sonde-manager >/dev/null
+"${kubectl[@]}" -n sonde-system rollout status deployment/sonde-manager --timeout=180s
