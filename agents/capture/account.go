@@ -1,6 +1,7 @@
 package capture
 
 import (
+	"slices"
 	"time"
 
 	"github.com/sonde-operator/sonde/internal/pcapng"
@@ -81,4 +82,43 @@ type Account struct {
 	// FileBytes is the size of the file.
 	FileBytes  int64              `json:"fileBytes"`
 	Interfaces []InterfaceAccount `json:"interfaces"`
+}
+
+// publish replaces the whole snapshot.
+func (c *afCapture) publish() {
+	a := Account{Interfaces: make([]InterfaceAccount, 0, len(c.sources)+len(c.skipped))}
+	for _, s := range c.sources {
+		a.Interfaces = append(a.Interfaces, s.acct)
+		a.add(&s.acct.Counters)
+	}
+	a.Interfaces = append(a.Interfaces, c.skipped...)
+	a.FileBytes = int64(c.size)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.snap = a
+}
+
+// publishSource puts one source's counters into the snapshot, without allocation unless the source is new.
+func (c *afCapture) publishSource(s *source) {
+	i := int(s.enc.iface)
+	c.mu.Lock()
+	if i < len(c.snap.Interfaces) && c.snap.Interfaces[i].Index == s.acct.Index {
+		c.snap.Interfaces[i] = s.acct
+		c.snap.FileBytes = int64(c.size)
+		c.mu.Unlock()
+		return
+	}
+	c.mu.Unlock()
+	c.publish()
+}
+
+// Account implements Capture.
+func (c *afCapture) Account() Account {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a := Account{FileBytes: c.snap.FileBytes, Interfaces: slices.Clone(c.snap.Interfaces)}
+	for i := range a.Interfaces {
+		a.add(&a.Interfaces[i].Counters)
+	}
+	return a
 }

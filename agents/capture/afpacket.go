@@ -1,0 +1,291 @@
+package capture
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sonde-operator/sonde/internal/pcapng"
+)
+
+// NewAFPacket returns the engine that reads memory-mapped packet sockets, one per interface. It needs CAP_NET_RAW and,
+// for another namespace, CAP_SYS_ADMIN.
+func NewAFPacket() Engine { return &afPacket{create: createFile} }
+
+type afPacket struct {
+	create func(path string, mode os.FileMode) (output, error)
+}
+
+// afCapture is one capture of the engine. All fields but mu and snap belong to the goroutine in Open, then Run.
+type afCapture struct {
+	cfg   Config
+	log   *slog.Logger
+	netns int // -1 is our own
+	links *linkWatch
+	epoll int
+	wake  int // eventfd that ends a wait
+
+	block, blocks int // size of every ring
+	sources       []*source
+	skipped       []InterfaceAccount // interfaces that are not captured, with a note
+
+	path  string
+	out   output
+	size  uint64 // bytes of whole blocks in the file
+	start uint64 // when the capture was attached, in nanoseconds since 1970
+	batch batch
+	end   ending
+
+	mu   sync.Mutex
+	snap Account
+}
+
+// ending is why packets are no longer written, if so.
+type ending struct {
+	reason Reason
+	err    error
+}
+
+func (e *afPacket) Open(cfg *Config) (Capture, error) {
+	c := &afCapture{cfg: *cfg, netns: -1, epoll: -1, wake: -1}
+	c.defaults()
+	if err := c.open(e.create); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
+}
+
+func (c *afCapture) defaults() {
+	if c.cfg.SnapLen <= 0 || c.cfg.SnapLen > DefaultSnapLen {
+		c.cfg.SnapLen = DefaultSnapLen
+	}
+	if c.cfg.RingBytes <= 0 {
+		c.cfg.RingBytes = DefaultRingBytes
+	}
+	if c.cfg.FileMode == 0 {
+		c.cfg.FileMode = defaultFileMode
+	}
+	c.log = c.cfg.Log
+	if c.log == nil {
+		c.log = slog.New(slog.DiscardHandler)
+	}
+}
+
+func (c *afCapture) open(create func(string, os.FileMode) (output, error)) error {
+	if err := c.openNamespace(); err != nil {
+		return err
+	}
+	if err := c.openWaits(); err != nil {
+		return err
+	}
+	c.path = filepath.Join(c.cfg.Dir, c.cfg.Base+".pcapng")
+	out, err := create(c.path, c.cfg.FileMode)
+	if err != nil {
+		return err
+	}
+	c.out = out
+	header := pcapng.AppendSection(nil, &c.cfg.Section)
+	if uint64(len(header)) > c.room().bytes {
+		return fmt.Errorf("start capture file: %d bytes are less than its header: raise the limit", c.cfg.MaxBytes)
+	}
+	if err := c.append(header); err != nil {
+		return err
+	}
+	return c.attachAll()
+}
+
+// openNamespace duplicates the namespace, as later interfaces are opened in it during Run, and listens for them.
+func (c *afCapture) openNamespace() error {
+	if c.cfg.NetNS != nil {
+		fd, err := unix.FcntlInt(c.cfg.NetNS.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			return fmt.Errorf("duplicate network namespace: %w", err)
+		}
+		c.netns = fd
+	}
+	return inNetNS(c.netns, func() (err error) {
+		c.links, err = openLinkWatch()
+		return err
+	})
+}
+
+func (c *afCapture) openWaits() (err error) {
+	if c.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		return fmt.Errorf("create epoll: %w", err)
+	}
+	if c.wake, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+		return fmt.Errorf("create eventfd: %w", err)
+	}
+	return errors.Join(c.await(c.wake), c.await(c.links.fd))
+}
+
+func (c *afCapture) await(fd int) error {
+	ev := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)}
+	if err := unix.EpollCtl(c.epoll, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
+		return fmt.Errorf("add to epoll: %w", err)
+	}
+	return nil
+}
+
+// attachAll opens every interface that is there now.
+func (c *afCapture) attachAll() error {
+	links, err := c.links.list()
+	if err != nil {
+		return err
+	}
+	wanted := 0
+	for i := range links {
+		if !links[i].gone && c.wants(&links[i]) {
+			wanted++
+		}
+	}
+	c.block, c.blocks = ringSize(c.cfg.RingBytes, max(wanted, len(c.cfg.Interfaces)))
+	for i := range links {
+		if err := c.linkChanged(&links[i]); err != nil {
+			return err
+		}
+	}
+	c.start = now(unix.CLOCK_REALTIME)
+	c.noteMissing()
+	c.publish()
+	return nil
+}
+
+func (c *afCapture) wants(l *link) bool {
+	return len(c.cfg.Interfaces) == 0 || slices.Contains(c.cfg.Interfaces, l.name)
+}
+
+// linkChanged opens an interface that is new and parks one that is gone.
+func (c *afCapture) linkChanged(l *link) error {
+	for _, s := range c.sources {
+		if s.acct.Index != l.index || s.acct.Gone {
+			continue
+		}
+		if l.gone {
+			c.log.Info("Interface left", "interface", s.acct.Name)
+			s.acct.Gone = true
+			return s.park()
+		}
+		return nil // renamed, up or down: the socket stays with it
+	}
+	if l.gone || !c.wants(l) || c.isSkipped(l) {
+		return nil
+	}
+	return c.attach(l)
+}
+
+// attach begins to capture an interface. One that cannot be captured is skipped with a note: the others go on.
+func (c *afCapture) attach(l *link) error {
+	lt, ok := l.linkType()
+	if !ok {
+		c.skip(l, fmt.Sprintf("hardware type %d has no link type in pcapng", l.arp))
+		return nil
+	}
+	user := c.cfg.Filters[lt]
+	if c.cfg.Filters != nil && user == nil {
+		c.skip(l, fmt.Sprintf("the filter does not fit link type %d", lt))
+		return nil
+	}
+	prog, err := program(user, lt, uint32(c.cfg.SnapLen))
+	if err != nil {
+		return err
+	}
+	desc := pcapng.AppendInterface(nil, &pcapng.Interface{
+		Name: l.name, Description: c.cfg.Description, Filter: c.cfg.FilterText,
+		LinkType: lt, SnapLen: uint32(c.cfg.SnapLen),
+	})
+	if left := c.room().bytes; left < uint64(len(desc))+statisticsLen {
+		c.skip(l, "the byte limit leaves no room for its description")
+		return nil
+	}
+	s := &source{acct: InterfaceAccount{Name: l.name, Index: l.index, LinkType: lt}}
+	s.enc = encoder{iface: uint32(len(c.sources)), snapLen: uint32(c.cfg.SnapLen), tags: lt == pcapng.LinkTypeEthernet}
+	if s.ring, err = c.openRing(l, prog); err != nil {
+		return fmt.Errorf("attach to %s: %w", l.name, err)
+	}
+	if err := c.append(desc); err != nil {
+		return errors.Join(err, s.ring.close())
+	}
+	c.unskip(l.name)
+	c.sources = append(c.sources, s)
+	return c.startSource(s)
+}
+
+func (c *afCapture) openRing(l *link, prog []unix.SockFilter) (r *ring, err error) {
+	err = inNetNS(c.netns, func() error {
+		r, err = openRing(l, prog, c.block, c.blocks)
+		return err
+	})
+	return r, err
+}
+
+// startSource lets packets in. An interface that has gone meanwhile is none the less in the file, without packets.
+func (c *afCapture) startSource(s *source) error {
+	err := errors.Join(c.await(s.ring.fd), s.ring.start(s.acct.Index))
+	if errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENXIO) {
+		s.acct.Gone = true
+		return s.park()
+	}
+	if err != nil {
+		return fmt.Errorf("attach to %s: %w", s.acct.Name, err)
+	}
+	c.log.Info("Attached to interface", "interface", s.acct.Name, "linkType", s.acct.LinkType, "ringBytes", len(s.ring.mem))
+	return nil
+}
+
+func (c *afCapture) isSkipped(l *link) bool {
+	return slices.ContainsFunc(c.skipped, func(a InterfaceAccount) bool { return a.Index == l.index && a.Name == l.name })
+}
+
+func (c *afCapture) skip(l *link, why string) {
+	c.log.Warn("Skipping interface", "interface", l.name, "reason", why)
+	c.skipped = append(c.skipped, InterfaceAccount{Name: l.name, Index: l.index, Note: why})
+}
+
+// unskip takes back the note on an interface that was not there.
+func (c *afCapture) unskip(name string) {
+	c.skipped = slices.DeleteFunc(c.skipped, func(a InterfaceAccount) bool { return a.Name == name })
+}
+
+// noteMissing says which of the named interfaces are not there (yet).
+func (c *afCapture) noteMissing() {
+	for _, name := range c.cfg.Interfaces {
+		there := slices.ContainsFunc(c.sources, func(s *source) bool { return s.acct.Name == name }) ||
+			slices.ContainsFunc(c.skipped, func(a InterfaceAccount) bool { return a.Name == name })
+		if !there {
+			c.skip(&link{name: name}, "no such interface; it is captured as soon as it appears")
+		}
+	}
+}
+
+// room is what the limits leave, after the space that the final statistics need.
+func (c *afCapture) room() room {
+	r := room{packets: math.MaxUint64, bytes: math.MaxUint64}
+	if c.cfg.MaxPackets > 0 {
+		r.packets = uint64(c.cfg.MaxPackets)
+		for _, s := range c.sources {
+			r.packets -= s.acct.Written
+		}
+	}
+	if c.cfg.MaxBytes > 0 {
+		used := c.size + uint64(len(c.sources))*statisticsLen
+		r.bytes = uint64(c.cfg.MaxBytes) - min(used, uint64(c.cfg.MaxBytes))
+	}
+	return r
+}
+
+// now reads a clock in nanoseconds.
+func now(clock int32) uint64 {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(clock, &ts); err != nil {
+		return 0 // only possible for a clock that does not exist
+	}
+	return uint64(ts.Nano())
+}

@@ -1,0 +1,136 @@
+package capture
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sonde-operator/sonde/internal/pcapng"
+)
+
+// maxRuns is how many runs one writev(2) takes (UIO_MAXIOV).
+const maxRuns = 1024
+
+// output is the file as the engine needs it; tests put a slow or a full one in its place.
+type output interface {
+	// Writev appends the runs and returns how many bytes reached the file. All of them, or an error.
+	Writev(runs [][]byte) (uint64, error)
+	// Truncate cuts the file to size bytes; the next Writev appends there.
+	Truncate(size int64) error
+	Close() error
+}
+
+// diskFile is the output on a file system. Memory is handed to the kernel as it is: no buffer in between.
+type diskFile struct {
+	f   *os.File
+	iov []unix.Iovec
+}
+
+// createFile makes a new file; it never replaces one.
+func createFile(path string, mode os.FileMode) (output, error) {
+	// Appending makes the kernel set the offset, so that nothing has to seek after Truncate.
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, mode)
+	if errors.Is(err, os.ErrExist) {
+		return nil, fmt.Errorf("create capture file: %w: choose another base name, results are never overwritten", err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("create capture file: %w", err)
+	}
+	if err := f.Chmod(mode); err != nil { // whatever the umask is: the keeper has to read it
+		return nil, errors.Join(fmt.Errorf("set mode of capture file: %w", err), f.Close())
+	}
+	return &diskFile{f: f, iov: make([]unix.Iovec, 0, maxRuns)}, nil
+}
+
+func (d *diskFile) Writev(runs [][]byte) (uint64, error) {
+	var done uint64
+	for len(runs) > 0 {
+		n := min(len(runs), maxRuns)
+		w, err := d.writeAll(runs[:n])
+		done += w
+		if err != nil {
+			return done, err
+		}
+		runs = runs[n:]
+	}
+	return done, nil
+}
+
+// writeAll writes at most maxRuns runs and goes on after short writes.
+func (d *diskFile) writeAll(runs [][]byte) (uint64, error) {
+	d.iov = d.iov[:0]
+	for _, r := range runs {
+		v := unix.Iovec{Base: unsafe.SliceData(r)}
+		v.SetLen(len(r))
+		d.iov = append(d.iov, v)
+	}
+	var done uint64
+	for v := d.iov; len(v) > 0; {
+		n, _, errno := unix.Syscall(unix.SYS_WRITEV, d.f.Fd(), uintptr(unsafe.Pointer(&v[0])), uintptr(len(v)))
+		runtime.KeepAlive(runs)
+		switch {
+		case errno == unix.EINTR:
+			continue
+		case errno != 0:
+			return done, errno
+		case n == 0:
+			return done, unix.EIO
+		}
+		done += uint64(n)
+		v = advance(v, int(n))
+	}
+	return done, nil
+}
+
+// advance drops the first n bytes of the vector.
+func advance(v []unix.Iovec, n int) []unix.Iovec {
+	for len(v) > 0 && n >= int(v[0].Len) {
+		n -= int(v[0].Len)
+		v = v[1:]
+	}
+	if n > 0 {
+		v[0].Base = (*byte)(unsafe.Add(unsafe.Pointer(v[0].Base), n))
+		v[0].SetLen(int(v[0].Len) - n)
+	}
+	return v
+}
+
+func (d *diskFile) Truncate(size int64) error { return d.f.Truncate(size) }
+
+func (d *diskFile) Close() error { return d.f.Close() }
+
+// diskFull tells whether err means that the file cannot grow: no space, no quota, or a file size limit.
+func diskFull(err error) bool {
+	return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) || errors.Is(err, unix.EFBIG)
+}
+
+// keepWhole finds what of a batch may stay in the file when only written bytes of it, less spare, are to be there:
+// the packet blocks that lie wholly within. It returns the batch that these are.
+func keepWhole(b *batch, written, spare uint64) batch {
+	if written < spare {
+		return batch{}
+	}
+	var kept batch
+	limit := written - spare
+	for _, r := range b.runs {
+		for len(r) >= pcapng.PacketHeaderLen {
+			size := uint64(binary.LittleEndian.Uint32(r[4:]))
+			if kept.size+size > limit || size > uint64(len(r)) {
+				return kept
+			}
+			f := frame{
+				time:   uint64(binary.LittleEndian.Uint32(r[12:]))<<32 | uint64(binary.LittleEndian.Uint32(r[16:])),
+				capLen: binary.LittleEndian.Uint32(r[20:]),
+				length: binary.LittleEndian.Uint32(r[24:]),
+			}
+			kept.count(&f, size)
+			r = r[size:]
+		}
+	}
+	return kept
+}

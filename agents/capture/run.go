@@ -1,0 +1,238 @@
+package capture
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// waitMillis is the longest wait without anything to do; the kernel's counters are read at least this often.
+	waitMillis = 100
+	// passBlocks is how many ring blocks are written before anything else is looked at.
+	passBlocks = 16
+	// drainTimeout is how long a parked ring may take to hand over its last block, which the kernel retires by timer.
+	drainTimeout = uint64(5 * time.Second)
+)
+
+func (c *afCapture) Run(ctx context.Context) Result {
+	stop := context.AfterFunc(ctx, c.interrupt)
+	defer stop()
+	err := errors.Join(c.loop(ctx), c.finish())
+	c.publish()
+	err = errors.Join(err, c.Close())
+	reason := c.end.reason
+	switch {
+	case c.end.err != nil:
+	case diskFull(err):
+		reason = ReasonDiskFull
+	case err != nil:
+		reason = ReasonError
+	case reason == "":
+		reason = causeOf(ctx)
+	}
+	return Result{Reason: reason, Account: c.Account(), Path: c.path, Err: errors.Join(c.end.err, err)}
+}
+
+func causeOf(ctx context.Context) Reason {
+	switch cause := context.Cause(ctx); {
+	case errors.Is(cause, ErrTargetGone):
+		return ReasonTargetGone
+	case errors.Is(cause, context.DeadlineExceeded):
+		return ReasonDuration
+	default:
+		return ReasonStopped
+	}
+}
+
+func (c *afCapture) interrupt() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.wake >= 0 {
+		// One increment cannot overflow the counter, and there is no other error with an open eventfd.
+		_, _ = unix.Write(c.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0})
+	}
+}
+
+// loop moves packets until ctx ends or nothing more can be written.
+func (c *afCapture) loop(ctx context.Context) error {
+	polled := now(unix.CLOCK_MONOTONIC)
+	for ctx.Err() == nil && c.end.reason == "" {
+		n := c.pass()
+		timeout := waitMillis
+		if n > 0 {
+			timeout = 0
+		}
+		if err := c.wait(timeout); err != nil {
+			return err
+		}
+		if t := now(unix.CLOCK_MONOTONIC); t-polled >= waitMillis*uint64(time.Millisecond) {
+			polled = t
+			if err := c.pollAll(); err != nil {
+				return err
+			}
+		}
+		c.closeDrained()
+	}
+	return nil
+}
+
+// pass takes up to passBlocks blocks, each time the one with the oldest packets, so that the file is in time order but
+// for what the kernel has not handed over yet (two retire times). It returns how many blocks it took.
+func (c *afCapture) pass() int {
+	for n := range passBlocks {
+		s, block := c.oldest()
+		if s == nil {
+			return n
+		}
+		c.take(s, block)
+		s.ring.release()
+		if c.end.reason != "" {
+			return n + 1
+		}
+	}
+	return passBlocks
+}
+
+func (c *afCapture) oldest() (*source, []byte) {
+	var (
+		first  uint64
+		oldest *source
+		block  []byte
+	)
+	for _, s := range c.sources {
+		if s.ring == nil {
+			continue
+		}
+		b := s.ring.ready()
+		if b == nil {
+			continue
+		}
+		if t := firstTime(b); oldest == nil || t < first {
+			first, oldest, block = t, s, b
+		}
+	}
+	return oldest, block
+}
+
+// take writes the packets of one block, as far as the limits and the disk allow, and accounts for all of them.
+func (c *afCapture) take(s *source, block []byte) {
+	n := uint64(blockHeader(block).Num_pkts)
+	s.walked += n
+	defer c.publishSource(s)
+	switch {
+	case c.end.err != nil:
+		s.lose(n, &s.acct.DroppedWriter)
+		return
+	case c.end.reason != "":
+		s.acct.BeyondLimit += n
+		return
+	}
+	left := c.room()
+	s.enc.encode(block, left, &c.batch)
+	b := &c.batch
+	s.lose(b.lost, &s.acct.DroppedKernel)
+	if b.size > 0 {
+		c.flush(s, b)
+	}
+	if b.beyond == 0 && b.packets != left.packets {
+		return
+	}
+	if c.end.err != nil {
+		s.lose(b.beyond, &s.acct.DroppedWriter)
+		return
+	}
+	s.acct.BeyondLimit += b.beyond
+	c.end.reason = ReasonByteLimit
+	if b.packets == left.packets {
+		c.end.reason = ReasonPacketLimit
+	}
+}
+
+// flush writes a batch. When the disk refuses, the file is cut back to whole blocks and what did not stay counts as
+// dropped by the writer.
+func (c *afCapture) flush(s *source, b *batch) {
+	written, err := c.out.Writev(b.runs)
+	if err == nil {
+		c.size += b.size
+		s.wrote(b)
+		return
+	}
+	c.fail(fmt.Errorf("write capture file: %w", err))
+	// Give up a little more, so that the statistics, without which the file does not tell of its losses, find room.
+	kept := keepWhole(b, written, uint64(len(c.sources))*statisticsLen)
+	if terr := c.out.Truncate(int64(c.size + kept.size)); terr != nil {
+		c.end.err = errors.Join(c.end.err, fmt.Errorf("cut capture file to whole blocks: %w", terr))
+	}
+	c.size += kept.size
+	s.wrote(&kept)
+	s.lose(b.packets-kept.packets, &s.acct.DroppedWriter)
+}
+
+func (c *afCapture) fail(err error) {
+	c.end = ending{reason: ReasonError, err: err}
+	if diskFull(err) {
+		c.end.reason = ReasonDiskFull
+	}
+}
+
+// wait sleeps until a ring block, an interface change or the end of the context, and takes note of changes.
+func (c *afCapture) wait(millis int) error {
+	var events [16]unix.EpollEvent
+	n, err := unix.EpollWait(c.epoll, events[:], millis)
+	if err != nil && !errors.Is(err, unix.EINTR) {
+		return fmt.Errorf("wait for packets: %w", err)
+	}
+	for _, ev := range events[:max(n, 0)] {
+		if int(ev.Fd) == c.links.fd {
+			if err := c.readLinks(); err != nil {
+				return err
+			}
+		} else if ev.Events&unix.EPOLLERR != 0 {
+			c.clearError(int(ev.Fd))
+		}
+	}
+	return nil
+}
+
+func (c *afCapture) readLinks() error {
+	links, _, err := c.links.read()
+	if err != nil {
+		return err
+	}
+	for i := range links {
+		if err := c.linkChanged(&links[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// clearError takes note of an interface that went down. Its socket attaches again by itself when it comes up; if it
+// is deleted, the link watch says so.
+func (c *afCapture) clearError(fd int) {
+	for _, s := range c.sources {
+		if s.ring == nil || s.ring.fd != fd {
+			continue
+		}
+		if err := s.ring.sockErr(); err != nil {
+			c.log.Info("Interface reports an error", "interface", s.acct.Name, "error", err)
+		}
+	}
+}
+
+func (c *afCapture) pollAll() error {
+	for _, s := range c.sources {
+		if s.ring == nil || s.parked {
+			continue
+		}
+		if err := s.poll(); err != nil {
+			return err
+		}
+		c.publishSource(s)
+	}
+	return nil
+}
