@@ -1,0 +1,238 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	// silence is the longest time that a build prints nothing.
+	silence = 15 * time.Second
+	// keptLines of the compiler's output go into the error of a failed build.
+	keptLines = 20
+)
+
+// findSource returns the directory `binaries` of the checkout: the one above
+// the working directory if there is one, else the one that this program was
+// built from.
+func findSource() (string, error) {
+	wd, err := os.Getwd()
+	if err != nil {
+		return "", fmt.Errorf("find the working directory: %w", err)
+	}
+	var tried []string
+	for d := wd; ; d = filepath.Dir(d) {
+		tried = append(tried, filepath.Join(d, "hack", "cluster", "binaries"))
+		if d == filepath.Dir(d) {
+			break
+		}
+	}
+	tried = append(tried, filepath.Join(wd, "binaries"))
+	if _, file, _, ok := runtime.Caller(0); ok && filepath.IsAbs(file) {
+		tried = append(tried, filepath.Join(filepath.Dir(file), "binaries"))
+	}
+	for _, t := range tried {
+		if _, err := os.Stat(filepath.Join(t, "kube", "go.mod")); err == nil {
+			return t, nil
+		}
+	}
+	return "", errors.New("cannot find hack/cluster/binaries: run this inside a checkout of Sonde")
+}
+
+// recipes returns how to build the chosen binaries of this checkout.
+func recipes(ctx context.Context, chosen []binary) ([]recipe, error) {
+	source, err := findSource()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, "go", "env", "GOVERSION")
+	cmd.Dir = filepath.Join(source, "kube")
+	version, err := cmd.Output()
+	if errors.Is(err, exec.ErrNotFound) {
+		return nil, fmt.Errorf("missing: go, in PATH %s (with sudo, pass PATH on: sudo env PATH=\"$PATH\" ...)", os.Getenv("PATH"))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("ask go for its version: %w", err)
+	}
+	var all []recipe
+	for _, b := range chosen {
+		r, err := newRecipe(b, source, strings.TrimSpace(string(version)))
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, r)
+	}
+	return all, nil
+}
+
+// binarySet is the directory that holds a link to every binary, under the name
+// it is called by. It is named by the keys of all binaries, also where only
+// some are built, so that `build --only kube,etcd` and `up` share it.
+func binarySet(ctx context.Context, l layout) (string, error) {
+	all, err := recipes(ctx, allBinaries())
+	if err != nil {
+		return "", err
+	}
+	var keys [][]byte
+	for _, r := range all {
+		keys = append(keys, []byte(r.key))
+	}
+	return filepath.Join(l.bin(), cacheKey(keys...)), nil
+}
+
+// buildBinaries builds those of the chosen binaries that are not yet stored,
+// and links all of them into the set, whose directory it returns.
+func buildBinaries(ctx context.Context, l layout, p *progress, chosen []binary) (string, error) {
+	unlock, err := takeLock(l, "build", p)
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	set, err := binarySet(ctx, l)
+	if err != nil {
+		return "", err
+	}
+	todo, err := recipes(ctx, chosen)
+	if err != nil {
+		return "", err
+	}
+	if err := os.MkdirAll(set, 0o755); err != nil {
+		return "", fmt.Errorf("make the directory of binaries: %w", err)
+	}
+	for _, r := range todo {
+		if _, err := os.Stat(r.stored(l)); err != nil {
+			if err := r.build(ctx, l, p); err != nil {
+				return "", err
+			}
+		}
+		if err := r.link(l, set); err != nil {
+			return "", err
+		}
+	}
+	return set, nil
+}
+
+// link puts the binary's names into the set, each replaced atomically: a
+// running cluster may be starting programs from there.
+func (r recipe) link(l layout, set string) error {
+	for _, name := range r.links {
+		at := filepath.Join(set, name)
+		if target, err := os.Readlink(at); err == nil && target == r.stored(l) {
+			continue
+		}
+		tmp := at + ".new"
+		if err := os.Remove(tmp); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("link %s: %w", name, err)
+		}
+		if err := os.Symlink(r.stored(l), tmp); err != nil {
+			return fmt.Errorf("link %s: %w", name, err)
+		}
+		if err := os.Rename(tmp, at); err != nil {
+			return fmt.Errorf("link %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// build compiles the binary into the store. It is compiled beside its place
+// and renamed, so that a killed build never leaves half a binary.
+func (r recipe) build(ctx context.Context, l layout, p *progress) error {
+	dir := filepath.Dir(r.stored(l))
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("make room for %s: %w", r.name, err)
+	}
+	tmp := r.stored(l) + ".new"
+	cmd := exec.CommandContext(ctx, "go", "build", "-v", "-tags", r.tags, "-ldflags", r.flags, "-o", tmp, r.pkg)
+	cmd.Dir = r.dir
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=-buildvcs=false -trimpath")
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		return fmt.Errorf("read the output of go build: %w", err)
+	}
+	p.step("building %s%s", r.name, r.patience())
+	start := time.Now()
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start go build for %s: %w", r.name, err)
+	}
+	var out compilerOutput
+	stop := p.during(silence, func() string {
+		return fmt.Sprintf("building %s: %s", r.name, out.summary())
+	})
+	out.read(stderr)
+	err = cmd.Wait()
+	stop()
+	if err != nil {
+		return fmt.Errorf("build %s in %s: %w\n%s", r.name, r.dir, err, out.tail())
+	}
+	if err := os.Rename(tmp, r.stored(l)); err != nil {
+		return fmt.Errorf("put %s in place: %w", r.name, err)
+	}
+	p.step("built %s in %.0fs", r.name, time.Since(start).Seconds())
+	return nil
+}
+
+// patience says what to expect of the one build that takes long.
+func (r recipe) patience() string {
+	if r.name == "kube" {
+		return ": all of Kubernetes; about 8 minutes on two cores the first time"
+	}
+	return ""
+}
+
+// compilerOutput follows what `go build -v` prints: the name of each package
+// that it compiles, downloads, and errors.
+type compilerOutput struct {
+	mu         sync.Mutex
+	compiled   int
+	downloaded int
+	last       []string
+}
+
+func (o *compilerOutput) read(from io.Reader) {
+	lines := bufio.NewScanner(from)
+	for lines.Scan() {
+		o.add(lines.Text())
+	}
+	// A line too long for the scanner must not block the compiler.
+	_, _ = io.Copy(io.Discard, from)
+}
+
+func (o *compilerOutput) add(line string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case strings.HasPrefix(line, "go: downloading "):
+		o.downloaded++
+	case !strings.ContainsAny(line, " \t:"):
+		o.compiled++
+	default:
+		o.last = append(o.last, line)
+		o.last = o.last[max(0, len(o.last)-keptLines):]
+	}
+}
+
+func (o *compilerOutput) summary() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	s := fmt.Sprintf("%d packages compiled", o.compiled)
+	if o.compiled == 0 && o.downloaded > 0 {
+		s = fmt.Sprintf("%d modules downloaded", o.downloaded)
+	}
+	return s
+}
+
+func (o *compilerOutput) tail() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return strings.Join(o.last, "\n")
+}

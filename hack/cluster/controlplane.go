@@ -1,0 +1,130 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+)
+
+// controlPlane starts the programs of the control plane of one cluster.
+type controlPlane struct {
+	layout
+	bin string
+}
+
+func (c controlPlane) spawn(program string, args ...string) (*daemon, error) {
+	at := place{cgroup: controlPlanePart, netns: netnsPath(controlPlanePart)}
+	if program == "kube-controller-manager" {
+		at.hostpath = c.hostpath()
+	}
+	return spawn(c.layout, program, at, append([]string{filepath.Join(c.bin, program)}, args...)...)
+}
+
+func (c controlPlane) key(file string) string { return filepath.Join(c.pki(), file) }
+
+// startStore starts etcd and the API server, which may be started together.
+func (c controlPlane) startStore() ([]*daemon, error) {
+	if err := renderFile(c.auditPolicy(), "audit-policy.yaml", nil); err != nil {
+		return nil, err
+	}
+	etcd, err := c.spawn("etcd", c.etcdArgs()...)
+	if err != nil {
+		return nil, err
+	}
+	api, err := c.spawn("kube-apiserver", c.apiServerArgs()...)
+	if err != nil {
+		return nil, err
+	}
+	return []*daemon{etcd, api}, nil
+}
+
+// startControllers starts what may only start when the API server is ready:
+// earlier, they may not read their own configuration there and exit.
+func (c controlPlane) startControllers() ([]*daemon, error) {
+	kcm, err := c.spawn("kube-controller-manager", c.controllerManagerArgs()...)
+	if err != nil {
+		return nil, err
+	}
+	scheduler, err := c.spawn("kube-scheduler", c.schedulerArgs()...)
+	if err != nil {
+		return nil, err
+	}
+	return []*daemon{kcm, scheduler}, nil
+}
+
+func (c controlPlane) auditPolicy() string { return filepath.Join(c.etc(), "audit-policy.yaml") }
+
+func (c controlPlane) etcdArgs() []string {
+	return []string{
+		"--data-dir=" + c.etcd(),
+		"--listen-client-urls=http://127.0.0.1:2379",
+		"--advertise-client-urls=http://127.0.0.1:2379",
+		"--listen-peer-urls=http://127.0.0.1:2380",
+		// Nothing here outlives the machine; a slow disk is no reason to wait.
+		"--unsafe-no-fsync",
+		"--log-level=warn",
+	}
+}
+
+func (c controlPlane) apiServerArgs() []string {
+	return []string{
+		"--etcd-servers=http://127.0.0.1:2379",
+		fmt.Sprintf("--secure-port=%d", apiPort),
+		"--advertise-address=" + controlPlaneIP,
+		"--tls-cert-file=" + c.key("apiserver.crt"),
+		"--tls-private-key-file=" + c.key("apiserver.key"),
+		"--client-ca-file=" + c.key("ca.crt"),
+		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+		"--service-account-key-file=" + c.key("sa.pub"),
+		"--service-account-signing-key-file=" + c.key("sa.key"),
+		"--service-cluster-ip-range=" + serviceNetwork,
+		"--authorization-mode=Node,RBAC",
+		"--enable-admission-plugins=NodeRestriction",
+		"--allow-privileged=true",
+		"--profiling=false",
+		"--kubelet-client-certificate=" + c.key("apiserver-kubelet.crt"),
+		"--kubelet-client-key=" + c.key("apiserver-kubelet.key"),
+		"--kubelet-certificate-authority=" + c.key("ca.crt"),
+		"--kubelet-preferred-address-types=InternalIP",
+		"--requestheader-client-ca-file=" + c.key("front-ca.crt"),
+		"--requestheader-allowed-names=front-proxy-client",
+		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
+		"--requestheader-group-headers=X-Remote-Group",
+		"--requestheader-username-headers=X-Remote-User",
+		"--proxy-client-cert-file=" + c.key("front-proxy.crt"),
+		"--proxy-client-key-file=" + c.key("front-proxy.key"),
+		// There is no kube-proxy beside the API server: webhooks and aggregated
+		// APIs are called at their Pods' addresses.
+		"--enable-aggregator-routing=true",
+		"--audit-policy-file=" + c.auditPolicy(),
+		"--audit-log-path=" + c.auditLog(),
+		// In MiB. One file for the whole life of a cluster: the default rotates
+		// at 100, and a test would lose what it counts.
+		"--audit-log-maxsize=2048",
+	}
+}
+
+// identity is how a controller authenticates itself, and others to itself.
+func (c controlPlane) identity(name string) []string {
+	k := c.key(name + ".kubeconfig")
+	return []string{
+		"--kubeconfig=" + k, "--authentication-kubeconfig=" + k, "--authorization-kubeconfig=" + k,
+		"--leader-elect=false", "--bind-address=127.0.0.1",
+		// The defaults of 20 and 30 are the bottleneck of a small cluster.
+		"--kube-api-qps=500", "--kube-api-burst=1000",
+	}
+}
+
+func (c controlPlane) controllerManagerArgs() []string {
+	return append(c.identity("kcm"),
+		"--root-ca-file="+c.key("ca.crt"),
+		"--service-account-private-key-file="+c.key("sa.key"),
+		"--use-service-account-credentials",
+		"--cluster-signing-cert-file="+c.key("ca.crt"),
+		"--cluster-signing-key-file="+c.key("ca.key"),
+		"--enable-hostpath-provisioner",
+		// The default directory is made on the machine, below /usr.
+		"--flex-volume-plugin-dir="+filepath.Join(c.run(), "flex-volumes"),
+	)
+}
+
+func (c controlPlane) schedulerArgs() []string { return c.identity("scheduler") }

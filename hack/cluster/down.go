@@ -1,0 +1,113 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// runDown removes the cluster. Where there is none it says so.
+func runDown(l layout, p *progress) error {
+	if os.Geteuid() != 0 {
+		return errors.New("not root: run `cluster down` as the user that ran `cluster up`, root")
+	}
+	unlock, err := takeLock(l, "run", p)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	found, err := anythingLeft(l)
+	if err != nil {
+		return err
+	}
+	if !found {
+		p.step("no cluster is up")
+		return nil
+	}
+	if err := removeCluster(l, p); err != nil {
+		return err
+	}
+	p.step("cluster is down")
+	return nil
+}
+
+// anythingLeft says whether any trace of a cluster is on the machine.
+func anythingLeft(l layout) (bool, error) {
+	cgroups, err := clusterCgroups()
+	if err != nil {
+		return false, err
+	}
+	namespaces, err := leftNetns()
+	if err != nil {
+		return false, err
+	}
+	_, err = os.Stat(l.run())
+	return len(cgroups) > 0 || len(namespaces) > 0 || err == nil, nil
+}
+
+// removeCluster ends all processes of the cluster, which also ends their pid
+// and mount namespaces with every mount in them, and removes what is left. It
+// relies on nothing that `up` wrote.
+func removeCluster(l layout, p *progress) error {
+	killed, err := killAll()
+	if err != nil {
+		return err
+	}
+	if killed > 0 {
+		p.step("ended %d processes", killed)
+	}
+	if err := removeNetwork(); err != nil {
+		return err
+	}
+	if err := removeCgroups(); err != nil {
+		return err
+	}
+	if err := unmountBelow(l.run()); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(l.run()); err != nil {
+		return fmt.Errorf("remove the cluster's files: %w", err)
+	}
+	return nil
+}
+
+// unmountBelow unmounts what is mounted below dir on the machine. Nothing
+// should be; removing files through a mount would be worse than looking.
+func unmountBelow(dir string) error {
+	content, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return fmt.Errorf("list mounts: %w", err)
+	}
+	points := mountsBelow(content, dir)
+	slices.Reverse(points)
+	for _, m := range points {
+		if err := unix.Unmount(m, unix.MNT_DETACH); err != nil {
+			return fmt.Errorf("unmount %s: %w", m, err)
+		}
+	}
+	return nil
+}
+
+// mountsBelow returns the mount points at or below dir in the text of
+// /proc/<pid>/mountinfo, see proc(5): the fifth field, blanks as \040.
+func mountsBelow(mountinfo []byte, dir string) []string {
+	var points []string
+	lines := bufio.NewScanner(bytes.NewReader(mountinfo))
+	for lines.Scan() {
+		f := strings.Fields(lines.Text())
+		if len(f) < 5 {
+			continue
+		}
+		point := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(f[4])
+		if point == dir || strings.HasPrefix(point, dir+"/") {
+			points = append(points, point)
+		}
+	}
+	return points
+}

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// What the cluster is called towards the kernel. Everything that `down` removes
+// is found by these names, so that it also works when `up` was killed.
+const (
+	// cgroupName is the cgroup below which every process of the cluster lives.
+	cgroupName = "sonde-cluster"
+	// netnsPrefix starts the name of every network namespace of the cluster.
+	netnsPrefix = "sonde-cluster-"
+	netnsDir    = "/run/netns"
+)
+
+// The network of the cluster. There is no uplink: all of this exists only
+// inside the cluster's own network namespaces.
+const (
+	controlPlaneIP = "10.99.0.10"
+	networkBits    = 24
+	gatewayIP      = "10.99.0.1"
+	podNetwork     = "10.244.0.0/16"
+	serviceNetwork = "10.96.0.0/16"
+	kubernetesIP   = "10.96.0.1"
+	dnsIP          = "10.96.0.10"
+	apiPort        = 6443
+	registryPort   = 5000
+)
+
+// Where the host reaches the cluster.
+const (
+	apiForward      = "127.0.0.1:16443"
+	registryForward = "127.0.0.1:15000"
+)
+
+const maxNodes = 3
+
+// nodeName is the Kubernetes name of node i, counted from 1.
+func nodeName(i int) string { return fmt.Sprintf("n%d", i) }
+
+// nodeIP is the address of node i in the cluster's network.
+func nodeIP(i int) string { return fmt.Sprintf("10.99.0.%d", 20+i) }
+
+// podCIDR is the network from which the Pods of node i get their addresses.
+func podCIDR(i int) string { return fmt.Sprintf("10.244.%d.0/24", i) }
+
+// netnsPath is where the network namespace of one part of the cluster is
+// bound: "switch", "control-plane" or the name of a node.
+func netnsPath(part string) string { return filepath.Join(netnsDir, netnsPrefix+part) }
+
+// layout says where the cluster keeps its files. All of them are below one
+// directory of the user's cache: `store` and `bin` outlive the cluster, `run`
+// does not.
+type layout struct {
+	base string
+}
+
+// defaultBase is the cluster's directory in the user's cache.
+func defaultBase() (string, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("find the user's cache directory (set HOME or XDG_CACHE_HOME): %w", err)
+	}
+	return filepath.Join(cache, "sonde", "cluster"), nil
+}
+
+func (l layout) store() string              { return filepath.Join(l.base, "store") }
+func (l layout) bin() string                { return filepath.Join(l.base, "bin") }
+func (l layout) lock(name string) string    { return filepath.Join(l.base, name+".lock") }
+func (l layout) run() string                { return filepath.Join(l.base, "run") }
+func (l layout) state() string              { return filepath.Join(l.run(), "cluster.json") }
+func (l layout) kubeconfig() string         { return filepath.Join(l.run(), "kubeconfig") }
+func (l layout) kubectlCache() string       { return filepath.Join(l.run(), "kubectl-cache") }
+func (l layout) pki() string                { return filepath.Join(l.run(), "pki") }
+func (l layout) etc() string                { return filepath.Join(l.run(), "etc") }
+func (l layout) etcd() string               { return filepath.Join(l.run(), "etcd") }
+func (l layout) registry() string           { return filepath.Join(l.run(), "registry") }
+func (l layout) hostpath() string           { return filepath.Join(l.run(), "hostpath") }
+func (l layout) logs() string               { return filepath.Join(l.run(), "log") }
+func (l layout) log(name string) string     { return filepath.Join(l.logs(), name+".log") }
+func (l layout) auditLog() string           { return filepath.Join(l.logs(), "audit.jsonl") }
+func (l layout) node(name string) string    { return filepath.Join(l.run(), "nodes", name) }
+func (l layout) nodePID(name string) string { return filepath.Join(l.node(name), "pid") }
+
+// makeRun makes the directories of a new cluster, readable by their owner only:
+// they hold the keys of the cluster.
+func (l layout) makeRun() error {
+	for _, d := range []string{l.run(), l.pki(), l.etc(), l.etcd(), l.registry(), l.hostpath(), l.logs()} {
+		if err := os.MkdirAll(d, 0o700); err != nil {
+			return fmt.Errorf("make the cluster's directory: %w", err)
+		}
+	}
+	return nil
+}

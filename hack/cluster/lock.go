@@ -1,0 +1,34 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// takeLock makes sure that only one command at a time changes what name stands
+// for ("build", "run"). It waits, and says so. The kernel frees the lock of a
+// killed command.
+func takeLock(l layout, name string, p *progress) (unlock func(), err error) {
+	if err := os.MkdirAll(l.base, 0o755); err != nil {
+		return nil, fmt.Errorf("make the cluster's cache directory: %w", err)
+	}
+	f, err := os.OpenFile(l.lock(name), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open the lock: %w", err)
+	}
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		p.step("waiting for another cluster command to end (it holds %s)", f.Name())
+		for err = unix.EINTR; errors.Is(err, unix.EINTR); {
+			err = unix.Flock(int(f.Fd()), unix.LOCK_EX)
+		}
+	}
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
+	}
+	return func() { f.Close() }, nil
+}

@@ -1,0 +1,188 @@
+// Command cluster runs a real Kubernetes on one Linux machine: an API server,
+// and up to three nodes with their own kubelet, containerd and network, from Go
+// modules and Debian packages. It needs no container engine and no internet
+// beyond the Go module proxy, and leaves nothing behind.
+//
+// docs/local-cluster.md says how it works.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+)
+
+func init() {
+	// The main goroutine stays on the main thread: `enter` and `node-exec` change
+	// that thread's namespaces and then start a program from it.
+	runtime.LockOSThread()
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
+	defer stop()
+	err := rootCommand().ExecuteContext(ctx)
+	var status exitStatus
+	if errors.As(err, &status) {
+		os.Exit(int(status))
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "cluster:", err)
+		os.Exit(1)
+	}
+}
+
+// options are the flags that all commands share.
+type options struct{ base string }
+
+func (o *options) layout() layout { return layout{base: o.base} }
+
+func rootCommand() *cobra.Command {
+	o := &options{}
+	root := &cobra.Command{
+		Use:           "cluster",
+		Short:         "Run a real Kubernetes on this machine",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		PersistentPreRunE: func(*cobra.Command, []string) error {
+			if o.base != "" {
+				return nil
+			}
+			var err error
+			o.base, err = defaultBase()
+			return err
+		},
+	}
+	root.PersistentFlags().StringVar(&o.base, "cache", "", "directory of the cluster's files (default sonde/cluster in the user's cache)")
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.AddCommand(
+		upCommand(o), downCommand(o), buildCommand(o), loadCommand(o),
+		kubectlCommand(o), nodeExecCommand(o),
+		pathCommand(o, "kubeconfig", "Print the path of the administrator's kubeconfig", layout.kubeconfig),
+		pathCommand(o, "audit-log", "Print the path of the API server's audit log (JSON lines)", layout.auditLog),
+		binCommand(o),
+		enterCommand(), gatewayCommand(o), nodeRunCommand(o), nodeInitCommand(o),
+	)
+	return root
+}
+
+func upCommand(o *options) *cobra.Command {
+	var nodes int
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Build what is needed and start a cluster",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return runUp(cmd.Context(), o.layout(), newProgress(cmd.ErrOrStderr()), nodes)
+		},
+	}
+	cmd.Flags().IntVar(&nodes, "nodes", 2, fmt.Sprintf("number of nodes, 1 to %d", maxNodes))
+	return cmd
+}
+
+func downCommand(o *options) *cobra.Command {
+	return &cobra.Command{
+		Use:   "down",
+		Short: "End the cluster and remove all of it but the built binaries",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return runDown(o.layout(), newProgress(cmd.ErrOrStderr()))
+		},
+	}
+}
+
+func buildCommand(o *options) *cobra.Command {
+	var only []string
+	cmd := &cobra.Command{
+		Use:   "build",
+		Short: "Build the binaries only, and print their directory",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			chosen, err := selectBinaries(only)
+			if err != nil {
+				return err
+			}
+			set, err := buildBinaries(cmd.Context(), o.layout(), newProgress(cmd.ErrOrStderr()), chosen)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintln(cmd.OutOrStdout(), set)
+			return nil
+		},
+	}
+	cmd.Flags().StringSliceVar(&only, "only", nil, "build only these: kube, etcd, node, coredns, pause (envtest needs kube,etcd)")
+	return cmd
+}
+
+func loadCommand(o *options) *cobra.Command {
+	return &cobra.Command{
+		Use:   "load IMAGE.tar[=NAME:TAG]...",
+		Short: "Give the cluster images from docker archives, under their own or another name",
+		Args:  cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return loadArchives(cmd.Context(), o.layout(), newProgress(cmd.ErrOrStderr()), args)
+		},
+	}
+}
+
+func kubectlCommand(o *options) *cobra.Command {
+	return &cobra.Command{
+		Use:   "kubectl ARGS...",
+		Short: "Run the cluster's own kubectl as administrator",
+		// All flags are kubectl's.
+		DisableFlagParsing: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			l := o.layout()
+			s, err := readState(l)
+			if err != nil {
+				return err
+			}
+			// Not cancelled by Ctrl-C: kubectl, in the same foreground group, decides
+			// what that means (port-forward, logs -f).
+			run := kubectl(context.WithoutCancel(cmd.Context()), l, s, args...)
+			run.Stdin, run.Stdout, run.Stderr = os.Stdin, os.Stdout, os.Stderr
+			return passStatus(run.Run())
+		},
+	}
+}
+
+// pathCommand prints a path of the running cluster.
+func pathCommand(o *options, use, short string, path func(layout) string) *cobra.Command {
+	return &cobra.Command{
+		Use:   use,
+		Short: short,
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if _, err := completeState(o.layout()); err != nil {
+				return err
+			}
+			fmt.Fprintln(cmd.OutOrStdout(), path(o.layout()))
+			return nil
+		},
+	}
+}
+
+func binCommand(o *options) *cobra.Command {
+	return &cobra.Command{
+		Use:   "bin",
+		Short: "Print the directory of the built binaries, as KUBEBUILDER_ASSETS wants it",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			set, err := binarySet(cmd.Context(), o.layout())
+			if err != nil {
+				return err
+			}
+			if _, err := os.Stat(set); err != nil {
+				return errors.New("nothing is built yet: run `cluster build --only kube,etcd` (envtest) or `cluster up`")
+			}
+			fmt.Fprintln(cmd.OutOrStdout(), set)
+			return nil
+		},
+	}
+}

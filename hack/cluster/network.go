@@ -1,0 +1,261 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	switchPart       = "switch"
+	controlPlanePart = "control-plane"
+	bridgeName       = "br0"
+)
+
+// makeNetwork builds the cluster's network: a namespace with a bridge that all
+// others are plugged into, one for the control plane, one for each node.
+// Routes to the Pods of each node are static.
+func makeNetwork(nodes int) error {
+	sw, err := makeSwitch()
+	if err != nil {
+		return err
+	}
+	defer sw.Close()
+	plugs := []plug{{part: controlPlanePart, port: "cp", ip: controlPlaneIP}}
+	for i := 1; i <= nodes; i++ {
+		plugs = append(plugs, plug{part: nodeName(i), port: nodeName(i), ip: nodeIP(i), node: i})
+	}
+	for _, p := range plugs {
+		if err := p.connect(sw, nodes); err != nil {
+			return fmt.Errorf("connect %s to the cluster's network: %w", p.part, err)
+		}
+	}
+	return nil
+}
+
+// plug is one namespace that is connected to the switch.
+type plug struct {
+	part, port, ip string
+	// node is the node's number, 0 for the control plane.
+	node int
+}
+
+func makeSwitch() (*namespace, error) {
+	sw, err := newNamespace(switchPart)
+	if err != nil {
+		return nil, err
+	}
+	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: bridgeName}}
+	if err := sw.LinkAdd(bridge); err != nil {
+		sw.Close()
+		return nil, fmt.Errorf("make the cluster's bridge: %w", err)
+	}
+	if err := sw.up(bridgeName); err != nil {
+		sw.Close()
+		return nil, err
+	}
+	// What the switch forwards is not its own traffic to filter.
+	return sw, sw.sysctl("net/bridge/bridge-nf-call-iptables", "0")
+}
+
+func (p plug) connect(sw *namespace, nodes int) error {
+	ns, err := newNamespace(p.part)
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
+	bridge, err := sw.LinkByName(bridgeName)
+	if err != nil {
+		return fmt.Errorf("find the bridge: %w", err)
+	}
+	cable := &netlink.Veth{
+		LinkAttrs: netlink.LinkAttrs{Name: p.port, MasterIndex: bridge.Attrs().Index},
+		PeerName:  "eth0", PeerNamespace: netlink.NsFd(int(ns.ns)),
+	}
+	if err := sw.LinkAdd(cable); err != nil {
+		return fmt.Errorf("make a veth pair: %w", err)
+	}
+	if err := sw.up(p.port); err != nil {
+		return err
+	}
+	if err := ns.configure(p.ip); err != nil {
+		return err
+	}
+	for i := 1; i <= nodes; i++ {
+		if i == p.node {
+			continue
+		}
+		if err := ns.route(podCIDR(i), nodeIP(i)); err != nil {
+			return err
+		}
+	}
+	if p.node == 0 {
+		return nil
+	}
+	if err := ns.sysctl("net/ipv4/ip_forward", "1"); err != nil {
+		return err
+	}
+	// Replies between two Pods of one node cross only the bridge; kube-proxy's
+	// translation of a Service's address is undone only if they pass netfilter.
+	return ns.sysctl("net/bridge/bridge-nf-call-iptables", "1")
+}
+
+// namespace is a named network namespace with a netlink socket inside it.
+type namespace struct {
+	*netlink.Handle
+	ns   netns.NsHandle
+	path string
+}
+
+// newNamespace makes the named network namespace of one part of the cluster.
+func newNamespace(part string) (*namespace, error) {
+	n := &namespace{path: netnsPath(part)}
+	// The thread that makes a namespace ends up inside it, so it is thrown away.
+	err := onOwnThread(func() error {
+		var err error
+		n.ns, err = netns.NewNamed(filepath.Base(n.path))
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("make the network namespace %s: %w", n.path, err)
+	}
+	if n.Handle, err = netlink.NewHandleAt(n.ns); err != nil {
+		return nil, errors.Join(fmt.Errorf("open netlink in %s: %w", n.path, err), n.ns.Close())
+	}
+	return n, n.up("lo")
+}
+
+func (n *namespace) Close() {
+	n.Handle.Close()
+	_ = n.ns.Close()
+}
+
+func (n *namespace) up(link string) error {
+	l, err := n.LinkByName(link)
+	if err == nil {
+		err = n.LinkSetUp(l)
+	}
+	if err != nil {
+		return fmt.Errorf("bring %s up in %s: %w", link, n.path, err)
+	}
+	return nil
+}
+
+// configure gives eth0 its address and a default route to a gateway that does
+// not exist: programs look a default route up, nothing is sent along it.
+func (n *namespace) configure(ip string) error {
+	eth0, err := n.LinkByName("eth0")
+	if err != nil {
+		return fmt.Errorf("find eth0 in %s: %w", n.path, err)
+	}
+	addr := &netlink.Addr{IPNet: &net.IPNet{IP: net.ParseIP(ip), Mask: net.CIDRMask(networkBits, 32)}}
+	if err := n.AddrAdd(eth0, addr); err != nil {
+		return fmt.Errorf("give %s the address %s: %w", n.path, ip, err)
+	}
+	if err := n.up("eth0"); err != nil {
+		return err
+	}
+	return n.route("0.0.0.0/0", gatewayIP)
+}
+
+func (n *namespace) route(to, via string) error {
+	_, dst, err := net.ParseCIDR(to)
+	if err != nil {
+		return fmt.Errorf("route to %s: %w", to, err)
+	}
+	if err := n.RouteAdd(&netlink.Route{Dst: dst, Gw: net.ParseIP(via)}); err != nil {
+		return fmt.Errorf("route to %s via %s in %s: %w", to, via, n.path, err)
+	}
+	return nil
+}
+
+// sysctl sets a network setting of the namespace. /proc/sys/net shows the
+// namespace of the thread that opens it.
+func (n *namespace) sysctl(name, value string) error {
+	return inNetns(n.path, func() error {
+		if err := os.WriteFile(filepath.Join("/proc/sys", name), []byte(value), 0o644); err != nil {
+			return fmt.Errorf("set %s: %w", name, err)
+		}
+		return nil
+	})
+}
+
+// onOwnThread runs f on an operating system thread of its own, which ends with
+// f: whatever namespaces f enters, nothing else is in them.
+func onOwnThread(f func() error) error {
+	result := make(chan error, 1)
+	go func() {
+		// Never unlocked: the runtime ends a thread whose goroutine ends locked.
+		runtime.LockOSThread()
+		result <- f()
+	}()
+	return <-result
+}
+
+// inNetns runs f on a thread that is in the network namespace bound at path.
+// Sockets that f makes stay in that namespace and may be used anywhere.
+func inNetns(path string, f func() error) error {
+	return onOwnThread(func() error {
+		if err := enterNetns(path); err != nil {
+			return err
+		}
+		return f()
+	})
+}
+
+// enterNetns puts the calling thread into the network namespace at path.
+func enterNetns(path string) error {
+	h, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("open the network namespace: %w", err)
+	}
+	defer h.Close()
+	if err := unix.Setns(int(h.Fd()), unix.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("enter the network namespace %s: %w", path, err)
+	}
+	return nil
+}
+
+// leftNetns returns the paths of the cluster's network namespaces.
+func leftNetns() ([]string, error) {
+	entries, err := os.ReadDir(netnsDir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("list network namespaces: %w", err)
+	}
+	var paths []string
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), netnsPrefix) {
+			paths = append(paths, filepath.Join(netnsDir, e.Name()))
+		}
+	}
+	return paths, nil
+}
+
+// removeNetwork removes the cluster's network namespaces, and with them all
+// interfaces, routes and rules in them.
+func removeNetwork() error {
+	paths, err := leftNetns()
+	if err != nil {
+		return err
+	}
+	for _, p := range paths {
+		// EINVAL: a killed `up` made the file but did not yet bind a namespace.
+		if err := unix.Unmount(p, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
+			return fmt.Errorf("unbind the network namespace %s: %w", p, err)
+		}
+		if err := os.Remove(p); err != nil {
+			return fmt.Errorf("remove the network namespace: %w", err)
+		}
+	}
+	// Leave the directory only to others that use it (or to iproute2's mount).
+	_ = os.Remove(netnsDir)
+	return nil
+}

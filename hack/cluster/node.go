@@ -1,0 +1,168 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// nodeConfig is all that a node needs to know, written by `up` into the node's
+// directory and read by the node's own processes.
+type nodeConfig struct {
+	Name    string `json:"name"`
+	IP      string `json:"ip"`
+	PodCIDR string `json:"podCIDR"`
+	// Base is the cluster's directory (layout.base), Binaries the set of programs.
+	Base     string `json:"base"`
+	Binaries string `json:"binaries"`
+	// Runc and CNIPlugins are where the machine has its packages' programs.
+	Runc       string `json:"runc"`
+	CNIPlugins string `json:"cniPlugins"`
+}
+
+func (c nodeConfig) layout() layout { return layout{base: c.Base} }
+
+func nodeConfigPath(l layout, name string) string { return filepath.Join(l.node(name), "node.json") }
+
+// writeNode prepares the directory of a node, which holds what must be on disk:
+// containers' images and files, Pods' volumes (emptyDirs too) and logs.
+func writeNode(c nodeConfig) error {
+	dir := c.layout().node(c.Name)
+	for _, d := range diskDirs {
+		if err := os.MkdirAll(filepath.Join(dir, d.name), 0o755); err != nil {
+			return fmt.Errorf("make the directory of node %s: %w", c.Name, err)
+		}
+	}
+	b, err := json.Marshal(c)
+	if err != nil {
+		return fmt.Errorf("encode the configuration of node %s: %w", c.Name, err)
+	}
+	if err := os.WriteFile(nodeConfigPath(c.layout(), c.Name), b, 0o600); err != nil {
+		return fmt.Errorf("write the configuration of node %s: %w", c.Name, err)
+	}
+	return nil
+}
+
+func readNode(l layout, name string) (nodeConfig, error) {
+	var c nodeConfig
+	b, err := os.ReadFile(nodeConfigPath(l, name))
+	if errors.Is(err, os.ErrNotExist) {
+		return c, fmt.Errorf("the cluster has no node %q", name)
+	}
+	if err != nil {
+		return c, fmt.Errorf("read the configuration of node %s: %w", name, err)
+	}
+	if err := json.Unmarshal(b, &c); err != nil {
+		return c, fmt.Errorf("parse %s: %w", nodeConfigPath(l, name), err)
+	}
+	return c, nil
+}
+
+// startNode starts a node whose directory writeNode has prepared.
+func startNode(l layout, name string) (*daemon, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find this program: %w", err)
+	}
+	return spawn(l, name, place{cgroup: name, netns: netnsPath(name)}, self, "--cache", l.base, "node-run", name)
+}
+
+// nodeRunCommand is the hidden process that holds a node: it starts the node's
+// first process in namespaces of its own and dies with it. The other way round,
+// the kernel kills the node when this process dies.
+func nodeRunCommand(o *options) *cobra.Command {
+	return &cobra.Command{
+		Use:    "node-run NODE",
+		Hidden: true,
+		Args:   cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			return runNode(o.layout(), args[0])
+		},
+	}
+}
+
+func runNode(l layout, name string) error {
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this program: %w", err)
+	}
+	// Pdeathsig is sent when the starting thread ends, so keep to one.
+	runtime.LockOSThread()
+	cmd := exec.Command(self, "--cache", l.base, "node-init", name)
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWUTS | syscall.CLONE_NEWIPC | syscall.CLONE_NEWCGROUP,
+		Pdeathsig:  syscall.SIGKILL,
+	}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start the first process of node %s: %w", name, err)
+	}
+	pid := strconv.Itoa(cmd.Process.Pid)
+	if err := os.WriteFile(l.nodePID(name), []byte(pid), 0o600); err != nil {
+		return fmt.Errorf("write the pid of node %s: %w", name, err)
+	}
+	if err := leaveNodeCgroup(); err != nil {
+		return err
+	}
+	return cmd.Wait()
+}
+
+// leaveNodeCgroup moves the holder of a node out of the node's cgroup on a v2
+// machine, where a cgroup that hands controllers to children may hold no
+// process itself. This path is untested: the machines at hand have v1.
+func leaveNodeCgroup() error {
+	if unified, err := unifiedCgroups(); err != nil || !unified {
+		return err
+	}
+	return joinCgroup("holders")
+}
+
+// nodePID returns the pid of a node's first process, as the machine sees it.
+func nodePID(l layout, name string) (int, error) {
+	if _, err := readNode(l, name); err != nil {
+		return 0, err
+	}
+	b, err := os.ReadFile(l.nodePID(name))
+	if err != nil {
+		return 0, fmt.Errorf("node %s is not running: %w", name, err)
+	}
+	pid, err := strconv.Atoi(string(b))
+	if err != nil {
+		return 0, fmt.Errorf("parse %s: %w", l.nodePID(name), err)
+	}
+	// The kernel reuses pids: believe this one only inside the node's cgroup.
+	cgroups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	if err != nil || !strings.Contains(string(cgroups), "/"+filepath.Join(cgroupName, name)) {
+		return 0, fmt.Errorf("node %s is not running: its first process %d is gone; see %s", name, pid, l.log(name))
+	}
+	return pid, nil
+}
+
+// nodeCommand returns a command that runs argv inside a node.
+func nodeCommand(ctx context.Context, l layout, node string, argv ...string) (*exec.Cmd, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find this program: %w", err)
+	}
+	args := append([]string{"--cache", l.base, "node-exec", node, "--"}, argv...)
+	return exec.CommandContext(ctx, self, args...), nil
+}
+
+// runQuietly runs a command whose output matters only if it fails.
+func runQuietly(cmd *exec.Cmd) error {
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%w: %s", err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}

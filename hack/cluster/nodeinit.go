@@ -1,0 +1,158 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	containerdSocket = "/run/containerd/containerd.sock"
+	// pollInterval is how often a condition without a notification is looked at.
+	pollInterval = 100 * time.Millisecond
+	// restartDelay is how long a node waits before it starts a dead program again.
+	restartDelay = 2 * time.Second
+)
+
+// nodeInitCommand is the hidden first process of a node's pid namespace. It
+// makes the node's file system, starts containerd, kubelet and kube-proxy as a
+// machine's init would, and reaps orphans.
+func nodeInitCommand(o *options) *cobra.Command {
+	return &cobra.Command{
+		Use:    "node-init NODE",
+		Hidden: true,
+		Args:   cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := readNode(o.layout(), args[0])
+			if err != nil {
+				return err
+			}
+			return nodeInit(cmd.Context(), c)
+		},
+	}
+}
+
+func nodeInit(ctx context.Context, c nodeConfig) error {
+	if err := unix.Sethostname([]byte(c.Name)); err != nil {
+		return fmt.Errorf("name the node: %w", err)
+	}
+	if err := makeNodeFiles(c); err != nil {
+		return fmt.Errorf("make the file system of node %s: %w", c.Name, err)
+	}
+	s := supervisor{config: c, services: map[int]service{}}
+	deaths := make(chan os.Signal, 1)
+	signal.Notify(deaths, unix.SIGCHLD)
+	go s.bringUp(ctx)
+	for range deaths {
+		s.reap()
+	}
+	return nil
+}
+
+// service is one long-running program of a node.
+type service struct {
+	name string
+	argv []string
+}
+
+// supervisor is a node's init: it starts services again when they die.
+type supervisor struct {
+	config nodeConfig
+	// mu orders the start of a service before the reaping of its death.
+	mu       sync.Mutex
+	services map[int]service
+}
+
+// bringUp starts each service when what it needs is there.
+func (s *supervisor) bringUp(ctx context.Context) {
+	pki := s.config.layout().pki()
+	s.start(service{"containerd", []string{"containerd", "--config", "/etc/containerd/config.toml"}})
+	// kubelet exits where it finds no runtime.
+	waitFor(ctx, func() bool {
+		c, err := (&net.Dialer{}).DialContext(ctx, "unix", containerdSocket)
+		if err != nil {
+			return false
+		}
+		_ = c.Close()
+		return true
+	})
+	// kubelet and kube-proxy back off for long when their first calls fail.
+	api, err := newAPI(fmt.Sprintf("https://%s:%d", controlPlaneIP, apiPort), filepath.Join(pki, "ca.crt"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	waitFor(ctx, func() bool { return api.ready(ctx) == nil })
+	s.start(service{"kubelet", []string{
+		"kubelet", "--config=" + kubeletConfig,
+		"--kubeconfig=" + filepath.Join(pki, "kubelet-"+s.config.Name+".kubeconfig"),
+		"--hostname-override=" + s.config.Name, "--node-ip=" + s.config.IP,
+	}})
+	s.start(service{"kube-proxy", []string{"kube-proxy", "--config=" + kubeProxyConfig}})
+}
+
+// start starts a service with a log of its own, which outlives restarts.
+func (s *supervisor) start(sv service) {
+	name := s.config.Name + "-" + sv.name
+	logFile, err := os.OpenFile(s.config.layout().log(name), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		log.Fatalf("open the log of %s: %v", sv.name, err)
+	}
+	defer logFile.Close()
+	cmd := exec.Command(filepath.Join(s.config.Binaries, sv.argv[0]), sv.argv[1:]...)
+	cmd.Env = daemonEnv(s.config.Binaries)
+	cmd.Stdout, cmd.Stderr = logFile, logFile
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := cmd.Start(); err != nil {
+		log.Fatalf("start %s: %v", sv.name, err)
+	}
+	s.services[cmd.Process.Pid] = sv
+	log.Printf("started %s as process %d", sv.name, cmd.Process.Pid)
+	// reap waits for it; this only frees what os/exec holds.
+	_ = cmd.Process.Release()
+}
+
+// reap collects all dead children: services, and processes of containers whose
+// parents died before them.
+func (s *supervisor) reap() {
+	for {
+		s.mu.Lock()
+		var status unix.WaitStatus
+		pid, err := unix.Wait4(-1, &status, unix.WNOHANG, nil)
+		sv, known := s.services[pid]
+		delete(s.services, pid)
+		s.mu.Unlock()
+		if pid <= 0 || err != nil {
+			return
+		}
+		if known {
+			log.Printf("%s ended with status %d, signal %d; starting it again in %s", sv.name, status.ExitStatus(), status.Signal(), restartDelay)
+			time.AfterFunc(restartDelay, func() { s.start(sv) })
+		}
+	}
+}
+
+// waitFor looks at a condition until it holds or ctx ends.
+func waitFor(ctx context.Context, holds func() bool) {
+	t := time.NewTicker(pollInterval)
+	defer t.Stop()
+	for !holds() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+	}
+}

@@ -1,0 +1,164 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+)
+
+// place is where a program of the cluster runs.
+type place struct {
+	// cgroup is the part of the cluster whose cgroup it joins.
+	cgroup string
+	// netns is the path of its network namespace; empty for the machine's.
+	netns string
+	// hostpath is a directory that the program sees as /tmp/hostpath_pv.
+	hostpath string
+}
+
+// daemon is a program of the cluster that outlives the command that started it.
+type daemon struct {
+	name string
+	log  string
+	// ended yields how the program ended, if it does so before this command.
+	ended <-chan error
+}
+
+// spawn starts argv as a daemon at a place, its output going to its log. The
+// program is started by this same binary's hidden `enter` command, which goes
+// to the place first and then becomes the program.
+func spawn(l layout, name string, at place, argv ...string) (*daemon, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find this program: %w", err)
+	}
+	logFile, err := os.OpenFile(l.log(name), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open the log of %s: %w", name, err)
+	}
+	defer logFile.Close()
+	args := []string{"enter", "--cgroup", at.cgroup, "--netns", at.netns, "--hostpath", at.hostpath, "--"}
+	cmd := exec.Command(self, append(args, argv...)...)
+	cmd.Env = daemonEnv(filepath.Dir(argv[0]))
+	cmd.Dir = "/"
+	cmd.Stdout, cmd.Stderr = logFile, logFile
+	// A session of its own: Ctrl-C in the terminal is not meant for it.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", name, err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	return &daemon{name: name, log: l.log(name), ended: ended}, nil
+}
+
+// daemonEnv is the whole environment of the cluster's programs. Nothing of the
+// caller's leaks in: an HTTPS_PROXY would send webhook calls out of the cluster.
+func daemonEnv(bin string) []string {
+	return []string{
+		"PATH=" + bin + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+		"HOME=/root", "LANG=C.UTF-8",
+	}
+}
+
+const tailBytes = 2000
+
+// tail returns the end of the daemon's log, for an error.
+func (d *daemon) tail() string {
+	b, err := os.ReadFile(d.log)
+	if err != nil {
+		return err.Error()
+	}
+	return strings.TrimSpace(string(b[max(0, len(b)-tailBytes):]))
+}
+
+// failed returns an error if one of the daemons has ended.
+func failed(daemons []*daemon) error {
+	for _, d := range daemons {
+		select {
+		case err := <-d.ended:
+			return fmt.Errorf("%s ended (%v); the end of its log %s:\n%s", d.name, err, d.log, d.tail())
+		default:
+		}
+	}
+	return nil
+}
+
+// enterCommand is the hidden command that goes to a place and becomes a program.
+func enterCommand() *cobra.Command {
+	var at place
+	cmd := &cobra.Command{
+		Use:    "enter -- PROGRAM ARGS...",
+		Hidden: true,
+		Args:   cobra.MinimumNArgs(1),
+		RunE: func(_ *cobra.Command, argv []string) error {
+			return at.become(argv)
+		},
+	}
+	cmd.Flags().StringVar(&at.cgroup, "cgroup", "", "part of the cluster whose cgroup to join")
+	cmd.Flags().StringVar(&at.netns, "netns", "", "network namespace to enter")
+	cmd.Flags().StringVar(&at.hostpath, "hostpath", "", "directory to show as /tmp/hostpath_pv")
+	return cmd
+}
+
+// become replaces this process by argv at the place. It must run on a locked
+// thread: namespaces are a thread's, and exec keeps those of its caller.
+func (at place) become(argv []string) error {
+	if err := joinCgroup(at.cgroup); err != nil {
+		return err
+	}
+	if at.netns != "" {
+		if err := enterNetns(at.netns); err != nil {
+			return err
+		}
+	}
+	if at.hostpath != "" {
+		if err := showHostpath(at.hostpath); err != nil {
+			return err
+		}
+	}
+	if err := unix.Exec(argv[0], argv, os.Environ()); err != nil {
+		return fmt.Errorf("start %s: %w", argv[0], err)
+	}
+	return nil
+}
+
+// hostpathDir is where kube-controller-manager's host-path provisioner makes
+// the directories of volumes; the path is compiled into Kubernetes.
+const hostpathDir = "/tmp/hostpath_pv"
+
+// showHostpath gives this process a /tmp of its own in which hostpathDir is
+// dir, so that the machine's /tmp stays as it is.
+func showHostpath(dir string) error {
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		return fmt.Errorf("make a mount namespace: %w", err)
+	}
+	// dir may itself be below /tmp: hold it open before that is covered. Only a
+	// directory opened in the new namespace can be bound there.
+	h, err := os.Open(dir)
+	if err != nil {
+		return fmt.Errorf("open the directory of volumes: %w", err)
+	}
+	defer h.Close()
+	return errors.Join(
+		mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
+		mount("tmpfs", "/tmp", "tmpfs", 0, "mode=1777"),
+		os.Mkdir(hostpathDir, 0o755),
+		mount(fmt.Sprintf("/proc/self/fd/%d", h.Fd()), hostpathDir, "", unix.MS_BIND, ""),
+	)
+}
+
+// mount is mount(2) with an error that says what was mounted where.
+func mount(source, target, fstype string, flags uintptr, data string) error {
+	if err := unix.Mount(source, target, fstype, flags, data); err != nil {
+		return fmt.Errorf("mount %s %s at %s: %w", fstype, source, target, err)
+	}
+	return nil
+}

@@ -1,0 +1,295 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+)
+
+// Patience with each step of a cluster's start; a loaded two-core machine needs
+// a tenth of it.
+const (
+	apiPatience     = 2 * time.Minute
+	nodePatience    = 2 * time.Minute
+	dnsPatience     = 2 * time.Minute
+	registryTimeout = 30 * time.Second
+)
+
+// up is one run of `cluster up`.
+type up struct {
+	layout
+	*progress
+	state
+	host
+	daemons []*daemon
+}
+
+// runUp brings a cluster with so many nodes up, or finds that it is.
+func runUp(ctx context.Context, l layout, p *progress, nodes int) error {
+	if nodes < 1 || nodes > maxNodes {
+		return fmt.Errorf("--nodes %d: a cluster has 1 to %d nodes", nodes, maxNodes)
+	}
+	unlock, err := takeLock(l, "run", p)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	done, err := alreadyUp(ctx, l, p, nodes)
+	if err != nil || done {
+		return err
+	}
+	u := up{layout: l, progress: p}
+	if u.host, err = preflight(realMachine(ctx), l); err != nil {
+		return err
+	}
+	u.state.Nodes = nodes
+	if u.state.Binaries, err = buildBinaries(ctx, l, p, allBinaries()); err != nil {
+		return err
+	}
+	if err := u.start(ctx); err != nil {
+		return fmt.Errorf("%w\nlogs: %s; `cluster down` removes what was started", err, l.logs())
+	}
+	p.step("cluster is up: %d nodes; KUBECONFIG=%s", nodes, l.kubeconfig())
+	return nil
+}
+
+// alreadyUp says whether the wanted cluster runs. The rest of one that did not
+// finish starting, or whose machine was restarted, is removed.
+func alreadyUp(ctx context.Context, l layout, p *progress, nodes int) (bool, error) {
+	s, err := completeState(l)
+	if err == nil {
+		client, clientErr := adminAPI(l)
+		if clientErr == nil && client.ready(ctx) == nil {
+			if s.Nodes != nodes {
+				return false, fmt.Errorf("a cluster with %d nodes is up: run `cluster down` first, or ask for --nodes %d", s.Nodes, s.Nodes)
+			}
+			p.step("a cluster with %d nodes is already up; KUBECONFIG=%s", nodes, l.kubeconfig())
+			return true, nil
+		}
+		p.step("the cluster does not answer; removing it")
+	}
+	return false, removeCluster(l, p)
+}
+
+// start starts everything, in the order of what needs what.
+func (u *up) start(ctx context.Context) error {
+	for _, step := range []func(context.Context) error{
+		u.prepare, u.startControlPlane, u.pushImages, u.startNodes, u.awaitAPI, u.startControllers, u.awaitNodes, u.awaitDNS,
+	} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	u.Complete = true
+	return u.write(u.layout)
+}
+
+// prepare makes directories, keys and the network.
+func (u *up) prepare(context.Context) error {
+	if err := u.makeRun(); err != nil {
+		return err
+	}
+	if err := u.write(u.layout); err != nil {
+		return err
+	}
+	if err := writePKI(u.layout, u.Nodes); err != nil {
+		return fmt.Errorf("make the cluster's keys: %w", err)
+	}
+	if err := makeNetwork(u.Nodes); err != nil {
+		return err
+	}
+	u.step("keys and network made")
+	return nil
+}
+
+func (u *up) startControlPlane(context.Context) error {
+	store, err := u.controlPlane().startStore()
+	if err != nil {
+		return err
+	}
+	gateway, err := startGateway(u.layout)
+	u.daemons = append(append(u.daemons, store...), gateway)
+	return err
+}
+
+func (u *up) controlPlane() controlPlane { return controlPlane{layout: u.layout, bin: u.Binaries} }
+
+// pushImages fills the registry while the API server starts.
+func (u *up) pushImages(ctx context.Context) error {
+	specs, err := baseImages(ctx, u.Binaries, u.busybox)
+	if err != nil {
+		return err
+	}
+	ping := func(ctx context.Context) error {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+registryForward+"/v2/", nil)
+		if err != nil {
+			return err
+		}
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return err
+		}
+		return res.Body.Close()
+	}
+	if err := u.await(ctx, registryTimeout, "the image registry", ping); err != nil {
+		return err
+	}
+	for image, spec := range specs {
+		img, err := spec.build()
+		if err != nil {
+			return fmt.Errorf("make the image %s: %w", image, err)
+		}
+		tag, err := name.NewTag(image)
+		if err != nil {
+			return fmt.Errorf("name the image %s: %w", image, err)
+		}
+		if err := push(ctx, tag, img); err != nil {
+			return err
+		}
+	}
+	u.step("base images in the registry")
+	return nil
+}
+
+// startNodes starts the nodes; their containerd comes up beside the API server.
+func (u *up) startNodes(context.Context) error {
+	for i := 1; i <= u.Nodes; i++ {
+		c := nodeConfig{
+			Name: nodeName(i), IP: nodeIP(i), PodCIDR: podCIDR(i),
+			Base: u.base, Binaries: u.Binaries, Runc: u.runc, CNIPlugins: cniPlugins,
+		}
+		if err := writeNode(c); err != nil {
+			return err
+		}
+		d, err := startNode(u.layout, c.Name)
+		if err != nil {
+			return err
+		}
+		u.daemons = append(u.daemons, d)
+	}
+	return nil
+}
+
+func (u *up) awaitAPI(ctx context.Context) error {
+	client, err := adminAPI(u.layout)
+	if err != nil {
+		return err
+	}
+	if err := u.await(ctx, apiPatience, "the API server", client.ready); err != nil {
+		return err
+	}
+	u.step("API server ready")
+	return nil
+}
+
+func (u *up) startControllers(ctx context.Context) error {
+	controllers, err := u.controlPlane().startControllers()
+	if err != nil {
+		return err
+	}
+	u.daemons = append(u.daemons, controllers...)
+	if err := apply(ctx, u.layout, u.state, "base.yaml", nil); err != nil {
+		return err
+	}
+	return apply(ctx, u.layout, u.state, "coredns.yaml", map[string]any{"Image": coreDNSImage, "DNS": dnsIP})
+}
+
+// awaitNodes waits for all nodes and tells each Node object its Pod network.
+func (u *up) awaitNodes(ctx context.Context) error {
+	client, err := adminAPI(u.layout)
+	if err != nil {
+		return err
+	}
+	for i := 1; i <= u.Nodes; i++ {
+		path := "/api/v1/nodes/" + nodeName(i)
+		err := u.await(ctx, nodePatience, "node "+nodeName(i), func(ctx context.Context) error { return nodeReady(ctx, client, path) })
+		if err != nil {
+			return err
+		}
+		if err := client.patch(ctx, path, map[string]any{"spec": map[string]any{"podCIDR": podCIDR(i)}}); err != nil {
+			return fmt.Errorf("tell node %s its Pod network: %w", nodeName(i), err)
+		}
+		u.step("node %s ready", nodeName(i))
+	}
+	return nil
+}
+
+// nodeReady returns nil if the Node at path is Ready, else why it is not.
+func nodeReady(ctx context.Context, client *api, path string) error {
+	var node struct {
+		Status struct {
+			Conditions []struct{ Type, Status, Message string } `json:"conditions"`
+		} `json:"status"`
+	}
+	if err := client.get(ctx, path, &node); err != nil {
+		return err
+	}
+	for _, c := range node.Status.Conditions {
+		if c.Type == "Ready" && c.Status != "True" {
+			return errors.New(c.Message)
+		}
+		if c.Type == "Ready" {
+			return nil
+		}
+	}
+	return errors.New("no condition Ready yet")
+}
+
+// awaitDNS waits for what a first Pod needs: names, and its service account.
+func (u *up) awaitDNS(ctx context.Context) error {
+	client, err := adminAPI(u.layout)
+	if err != nil {
+		return err
+	}
+	err = u.await(ctx, dnsPatience, "CoreDNS", func(ctx context.Context) error {
+		var deployment struct {
+			Status struct {
+				AvailableReplicas int `json:"availableReplicas"`
+			} `json:"status"`
+		}
+		if err := client.get(ctx, "/apis/apps/v1/namespaces/kube-system/deployments/coredns", &deployment); err != nil {
+			return err
+		}
+		if deployment.Status.AvailableReplicas == 0 {
+			return errors.New("no Pod of it is available; ask `cluster kubectl describe pods -n kube-system`")
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return u.await(ctx, apiPatience, "the default service account", func(ctx context.Context) error {
+		return client.get(ctx, "/api/v1/namespaces/default/serviceaccounts/default", nil)
+	})
+}
+
+// await polls until check returns nil. It fails when one of the cluster's
+// programs ends, or patience does, with the last reason that check gave.
+func (u *up) await(ctx context.Context, patience time.Duration, what string, check func(context.Context) error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("not ready after %s", patience))
+	defer cancel()
+	stop := u.during(silence, func() string { return "waiting for " + what })
+	defer stop()
+	var last, dead error
+	waitFor(ctx, func() bool {
+		if dead = failed(u.daemons); dead != nil {
+			return true
+		}
+		err := check(ctx)
+		if err != nil && ctx.Err() == nil {
+			last = err
+		}
+		return err == nil
+	})
+	if dead != nil {
+		return dead
+	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("wait for %s: %w; last: %w", what, context.Cause(ctx), last)
+	}
+	return nil
+}
