@@ -1,0 +1,219 @@
+package access
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+)
+
+// answering returns a Reviewer whose reviews end as status says, and the specs that it was asked.
+func answering(status authorizationv1.SubjectAccessReviewStatus, err error) (*Reviewer, *[]authorizationv1.SubjectAccessReviewSpec) {
+	asked := &[]authorizationv1.SubjectAccessReviewSpec{}
+	c := fake.NewClientBuilder().WithInterceptorFuncs(interceptor.Funcs{
+		Create: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
+			sar := o.(*authorizationv1.SubjectAccessReview)
+			*asked = append(*asked, sar.Spec)
+			sar.Status = status
+			return err
+		},
+	}).Build()
+	return NewReviewer(c), asked
+}
+
+func TestFromUserInfoKeepsAllThatDecides(t *testing.T) {
+	got := FromUserInfo(authenticationv1.UserInfo{
+		Username: "alice", UID: "u-1", Groups: []string{"dev", "system:authenticated"},
+		Extra: map[string]authenticationv1.ExtraValue{"scopes.authorization.openshift.io": {"user:full"}},
+	})
+	want := Requester{
+		Username: "alice", UID: "u-1", Groups: []string{"dev", "system:authenticated"},
+		Extra: map[string][]string{"scopes.authorization.openshift.io": {"user:full"}},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("requester (-want +got):\n%s", diff)
+	}
+}
+
+func TestReviewAsksForTheVerb(t *testing.T) {
+	who := Requester{Username: "alice", UID: "u-1", Groups: []string{"dev"}, Extra: map[string][]string{"scopes": {"a", "b"}}}
+	for name, tc := range map[string]struct {
+		ask  func(*Reviewer) (Decision, error)
+		want authorizationv1.ResourceAttributes
+	}{
+		"pods": {
+			ask:  func(r *Reviewer) (Decision, error) { return r.MayCapturePods(t.Context(), who, "shop") },
+			want: authorizationv1.ResourceAttributes{Verb: "capture", Version: "v1", Resource: "pods", Namespace: "shop"},
+		},
+		"nodes": {
+			ask:  func(r *Reviewer) (Decision, error) { return r.MayCaptureNodes(t.Context(), who) },
+			want: authorizationv1.ResourceAttributes{Verb: "capture", Version: "v1", Resource: "nodes"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, asked := answering(authorizationv1.SubjectAccessReviewStatus{Allowed: true}, nil)
+			d, err := tc.ask(r)
+			if err != nil || !d.Allowed || d.Reason != "" {
+				t.Fatalf("got %+v, %v; want allowed", d, err)
+			}
+			want := []authorizationv1.SubjectAccessReviewSpec{{
+				ResourceAttributes: &tc.want, User: "alice", UID: "u-1", Groups: []string{"dev"},
+				Extra: map[string]authorizationv1.ExtraValue{"scopes": {"a", "b"}},
+			}}
+			if diff := cmp.Diff(want, *asked); diff != "" {
+				t.Errorf("review (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	for name, tc := range map[string]struct {
+		who    Requester
+		status authorizationv1.SubjectAccessReviewStatus
+		nodes  bool
+		want   []string
+	}{
+		"pods": {
+			who:  Requester{Username: "bob"},
+			want: []string{`user "bob" lacks the verb capture on pods in namespace shop`, "kubectl create rolebinding NAME -n shop --clusterrole=sonde-capture --user=bob"},
+		},
+		"nodes": {
+			who: Requester{Username: "bob"}, nodes: true,
+			want: []string{"lacks the verb capture on nodes in the cluster", "kubectl create clusterrolebinding NAME --clusterrole=sonde-capture-nodes --user=bob"},
+		},
+		"denied wins over allowed": {
+			who:    Requester{Username: "bob"},
+			status: authorizationv1.SubjectAccessReviewStatus{Allowed: true, Denied: true},
+			want:   []string{"lacks the verb capture"},
+		},
+		"the authorizer's trouble is told": {
+			who:    Requester{Username: "bob"},
+			status: authorizationv1.SubjectAccessReviewStatus{EvaluationError: "webhook timed out"},
+			want:   []string{"the authorizer reported: webhook timed out"},
+		},
+		"nobody":              {who: Requester{}, want: []string{"the requester has no name"}},
+		"a name for a shell":  {who: Requester{Username: "b'ob; rm"}, want: []string{`--user='b'\''ob; rm'`}},
+		"a name without end":  {who: Requester{Username: strings.Repeat("ü", 4000)}, want: []string{"ü..."}},
+		"a service account":   {who: Requester{Username: "system:serviceaccount:ci:robot"}, want: []string{"--user=system:serviceaccount:ci:robot"}},
+		"a directory account": {who: Requester{Username: "ann@example.org"}, want: []string{"--user=ann@example.org"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, _ := answering(tc.status, nil)
+			ask := func() (Decision, error) { return r.MayCapturePods(t.Context(), tc.who, "shop") }
+			if tc.nodes {
+				ask = func() (Decision, error) { return r.MayCaptureNodes(t.Context(), tc.who) }
+			}
+			d, err := ask()
+			if err != nil || d.Allowed {
+				t.Fatalf("got %+v, %v; want a refusal", d, err)
+			}
+			for _, w := range tc.want {
+				if !strings.Contains(d.Reason, w) {
+					t.Errorf("reason %q lacks %q", d.Reason, w)
+				}
+			}
+			if len(d.Reason) > 2048 {
+				t.Errorf("reason of %d bytes", len(d.Reason))
+			}
+		})
+	}
+}
+
+func TestFailedReviewIsNoRefusal(t *testing.T) {
+	broken := errors.New("connection refused")
+	r, _ := answering(authorizationv1.SubjectAccessReviewStatus{}, broken)
+	if _, err := r.MayCapturePods(t.Context(), Requester{Username: "bob"}, "shop"); !errors.Is(err, broken) {
+		t.Errorf("got %v, want %v", err, broken)
+	}
+}
+
+// scripted answers with what the test set last, and counts.
+type scripted struct {
+	decision Decision
+	err      error
+	asked    int
+}
+
+func (s *scripted) MayCapturePods(context.Context, Requester, string) (Decision, error) {
+	s.asked++
+	return s.decision, s.err
+}
+
+func (s *scripted) MayCaptureNodes(context.Context, Requester) (Decision, error) {
+	s.asked++
+	return s.decision, s.err
+}
+
+func TestCachedForgetsInTime(t *testing.T) {
+	clk := clocktesting.NewFakeClock(time.Unix(1000, 0))
+	src := &scripted{decision: Decision{Allowed: true}}
+	c := NewCached(src, clk, 5*time.Second)
+	alice := Requester{Username: "alice"}
+	ask := func(wantAllowed bool, wantAsked int) {
+		t.Helper()
+		d, err := c.MayCapturePods(t.Context(), alice, "shop")
+		if err != nil || d.Allowed != wantAllowed || src.asked != wantAsked {
+			t.Errorf("allowed %t after %d reviews (%v), want %t after %d", d.Allowed, src.asked, err, wantAllowed, wantAsked)
+		}
+	}
+	ask(true, 1)
+	src.decision = Decision{Reason: "revoked"}
+	clk.Step(4999 * time.Millisecond)
+	ask(true, 1)
+	clk.Step(time.Millisecond)
+	ask(false, 2)
+
+	src.err = errors.New("down")
+	clk.Step(5 * time.Second)
+	if _, err := c.MayCapturePods(t.Context(), alice, "shop"); err == nil {
+		t.Error("a failed review was answered from memory")
+	}
+	src.err, src.decision = nil, Decision{Allowed: true}
+	ask(true, 4)
+}
+
+func TestCachedTellsRequestersApart(t *testing.T) {
+	src := &scripted{decision: Decision{Allowed: true}}
+	c := NewCached(src, clocktesting.NewFakeClock(time.Unix(1000, 0)), time.Minute)
+	for i, who := range []Requester{
+		{Username: "a"},
+		{Username: "a", UID: "1"},
+		{Username: "a", Groups: []string{"x"}},
+		{Username: "a", Groups: []string{"x", "y"}},
+		{Username: "a", Groups: []string{"xy"}},
+		{Username: "a", Extra: map[string][]string{"x": nil}},
+		{Username: "a", Extra: map[string][]string{"x": {"y"}}},
+		{Username: "a", Extra: map[string][]string{"x": {}, "y": {}}},
+	} {
+		if _, err := c.MayCapturePods(t.Context(), who, "shop"); err != nil || src.asked != i+1 {
+			t.Errorf("requester %d shares a decision with another (%d reviews, %v)", i, src.asked, err)
+		}
+	}
+	before := src.asked
+	_, _ = c.MayCapturePods(t.Context(), Requester{Username: "a"}, "other")
+	_, _ = c.MayCaptureNodes(t.Context(), Requester{Username: "a"})
+	if src.asked != before+2 {
+		t.Errorf("%d reviews for another namespace and for nodes, want 2", src.asked-before)
+	}
+}
+
+func TestCachedIsBounded(t *testing.T) {
+	src := &scripted{}
+	c := NewCached(src, clocktesting.NewFakeClock(time.Unix(1000, 0)), time.Minute)
+	for i := range 2*maxCached + 1 {
+		_, _ = c.MayCapturePods(t.Context(), Requester{Username: "a", UID: string(rune('a' + i))}, "shop")
+	}
+	if len(c.known) > maxCached {
+		t.Errorf("%d decisions remembered, at most %d", len(c.known), maxCached)
+	}
+}

@@ -1,0 +1,80 @@
+package access
+
+import (
+	"context"
+	"encoding/binary"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+// Reviews is what a Reviewer and a Cached one do.
+type Reviews interface {
+	MayCapturePods(ctx context.Context, who Requester, namespace string) (Decision, error)
+	MayCaptureNodes(ctx context.Context, who Requester) (Decision, error)
+}
+
+// maxCached bounds the memory of a Cached; when it is full, everything is forgotten, which costs
+// reviews and never correctness.
+const maxCached = 4096
+
+// Cached remembers decisions for a short time, so that a download in many parts costs few reviews.
+// A right that was taken away is noticed after at most its TTL. Failed reviews are not remembered.
+type Cached struct {
+	reviews Reviews
+	clock   clock.PassiveClock
+	ttl     time.Duration
+
+	mu    sync.Mutex
+	known map[string]cachedDecision
+}
+
+type cachedDecision struct {
+	Decision
+	until time.Time
+}
+
+// NewCached returns a Cached that remembers the answers of reviews for ttl.
+func NewCached(reviews Reviews, c clock.PassiveClock, ttl time.Duration) *Cached {
+	return &Cached{reviews: reviews, clock: c, ttl: ttl, known: map[string]cachedDecision{}}
+}
+
+// MayCapturePods is Reviewer.MayCapturePods, at most ttl old.
+func (c *Cached) MayCapturePods(ctx context.Context, who Requester, namespace string) (Decision, error) {
+	return c.get("p"+string(appendString(nil, namespace))+who.key(), func() (Decision, error) {
+		return c.reviews.MayCapturePods(ctx, who, namespace)
+	})
+}
+
+// MayCaptureNodes is Reviewer.MayCaptureNodes, at most ttl old.
+func (c *Cached) MayCaptureNodes(ctx context.Context, who Requester) (Decision, error) {
+	return c.get("n"+who.key(), func() (Decision, error) { return c.reviews.MayCaptureNodes(ctx, who) })
+}
+
+func (c *Cached) get(key string, ask func() (Decision, error)) (Decision, error) {
+	asked := c.clock.Now() // before the answer: the answer may be as old as the question
+	c.mu.Lock()
+	d, ok := c.known[key]
+	c.mu.Unlock()
+	if ok && asked.Before(d.until) {
+		return d.Decision, nil
+	}
+	fresh, err := ask()
+	if err != nil {
+		return Decision{}, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.known) >= maxCached {
+		clear(c.known)
+	}
+	c.known[key] = cachedDecision{Decision: fresh, until: asked.Add(c.ttl)}
+	return fresh, nil
+}
+
+// appendString appends s so that no two lists of strings give the same bytes.
+func appendString(b []byte, s string) []byte {
+	b = binary.BigEndian.AppendUint32(b, uint32(len(s)))
+	return append(b, s...)
+}

@@ -1,0 +1,62 @@
+// Package access asks the API server whether somebody may have packets: the verb capture on pods of
+// the target's namespace, or on nodes where the target's network is the node's. Rights on Sonde's
+// own kinds decide nothing.
+package access
+
+import (
+	"maps"
+	"slices"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+)
+
+// Requester is who asked, with all that an authorizer may decide by. Extra matters: OpenShift's
+// scoped tokens keep their scopes there, and a review without them would allow too much.
+type Requester struct {
+	Username string              `json:"username"`
+	UID      string              `json:"uid,omitempty"`
+	Groups   []string            `json:"groups,omitempty"`
+	Extra    map[string][]string `json:"extra,omitempty"`
+}
+
+// FromUserInfo copies the requester out of an admission request.
+func FromUserInfo(u authenticationv1.UserInfo) Requester {
+	r := Requester{Username: u.Username, UID: u.UID, Groups: slices.Clone(u.Groups)}
+	if len(u.Extra) > 0 {
+		r.Extra = make(map[string][]string, len(u.Extra))
+		for k, v := range u.Extra {
+			r.Extra[k] = slices.Clone(v)
+		}
+	}
+	return r
+}
+
+// spec of a review for r, still without the thing that is asked for.
+func (r Requester) spec() authorizationv1.SubjectAccessReviewSpec {
+	s := authorizationv1.SubjectAccessReviewSpec{User: r.Username, UID: r.UID, Groups: r.Groups}
+	if len(r.Extra) > 0 {
+		s.Extra = make(map[string]authorizationv1.ExtraValue, len(r.Extra))
+		for k, v := range r.Extra {
+			s.Extra[k] = v
+		}
+	}
+	return s
+}
+
+// key tells requesters apart in a cache: two that an authorizer could treat differently differ in it.
+func (r Requester) key() string {
+	b := []byte{}
+	add := func(list ...string) {
+		for _, s := range list {
+			b = appendString(b, s)
+		}
+		b = append(b, 0xff) // ends a list: a length never begins with it
+	}
+	add(r.Username, r.UID)
+	add(r.Groups...)
+	for _, k := range slices.Sorted(maps.Keys(r.Extra)) {
+		add(append([]string{k}, r.Extra[k]...)...)
+	}
+	return string(b)
+}

@@ -1,0 +1,107 @@
+package access
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+)
+
+// ClusterRoles of the install that carry the verbs; refusals name them.
+const (
+	RoleCapture      = "sonde-capture"
+	RoleCaptureNodes = "sonde-capture-nodes"
+)
+
+// Decision of a review. Reason is empty when Allowed, and else tells the user what is missing and
+// how an admin grants it.
+type Decision struct {
+	Allowed bool
+	Reason  string
+}
+
+// +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
+
+// Reviewer creates SubjectAccessReviews. They are never stored, so a review changes nothing.
+type Reviewer struct {
+	client client.Client
+}
+
+// NewReviewer returns a Reviewer that asks through c.
+func NewReviewer(c client.Client) *Reviewer { return &Reviewer{client: c} }
+
+// MayCapturePods reviews the verb capture on pods in namespace. An error means that the API server
+// did not answer; it is never a refusal.
+func (r *Reviewer) MayCapturePods(ctx context.Context, who Requester, namespace string) (Decision, error) {
+	return r.review(ctx, who, authorizationv1.ResourceAttributes{
+		Verb: sondev1.VerbCapture, Version: "v1", Resource: "pods", Namespace: namespace,
+	})
+}
+
+// MayCaptureNodes reviews the verb capture on nodes, which a hostNetwork Pod needs: its network
+// namespace is the node's, and holds the packets of everybody there.
+func (r *Reviewer) MayCaptureNodes(ctx context.Context, who Requester) (Decision, error) {
+	return r.review(ctx, who, authorizationv1.ResourceAttributes{
+		Verb: sondev1.VerbCapture, Version: "v1", Resource: "nodes",
+	})
+}
+
+func (r *Reviewer) review(ctx context.Context, who Requester, what authorizationv1.ResourceAttributes) (Decision, error) {
+	if who.Username == "" {
+		// The API server would refuse such a review as malformed.
+		return Decision{Reason: "the requester has no name: log in and create the resource again"}, nil
+	}
+	spec := who.spec()
+	spec.ResourceAttributes = &what
+	sar := &authorizationv1.SubjectAccessReview{Spec: spec}
+	if err := r.client.Create(ctx, sar); err != nil {
+		return Decision{}, fmt.Errorf("review verb %s on %s for %q: %w", what.Verb, what.Resource, cut(who.Username), err)
+	}
+	if sar.Status.Allowed && !sar.Status.Denied {
+		return Decision{Allowed: true}, nil
+	}
+	return Decision{Reason: refusal(who, what, sar.Status.EvaluationError)}, nil
+}
+
+// refusal says what is missing, and the command by which somebody who may grants it.
+func refusal(who Requester, what authorizationv1.ResourceAttributes, evaluation string) string {
+	where, role, grant := "in the cluster", RoleCaptureNodes, "kubectl create clusterrolebinding NAME"
+	if what.Namespace != "" {
+		where, role = "in namespace "+cut(what.Namespace), RoleCapture
+		grant = "kubectl create rolebinding NAME -n " + cut(what.Namespace)
+	}
+	msg := fmt.Sprintf("user %q lacks the verb %s on %s %s: ask an admin for ClusterRole %s (%s --clusterrole=%s --user=%s)",
+		cut(who.Username), what.Verb, what.Resource, where, role, grant, role, quote(cut(who.Username)))
+	if evaluation != "" {
+		msg += "; the authorizer reported: " + cut(evaluation)
+	}
+	return msg
+}
+
+// cut bounds a foreign text that goes into a message, without splitting a character.
+func cut(s string) string {
+	const most = 256
+	if len(s) <= most {
+		return s
+	}
+	n := most
+	for n > 0 && s[n]&0xc0 == 0x80 {
+		n--
+	}
+	return s[:n] + "..."
+}
+
+// quote makes s safe to paste into a shell.
+func quote(s string) string {
+	plain := strings.IndexFunc(s, func(c rune) bool {
+		return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:._@/+-", c)
+	}) < 0
+	if plain {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
