@@ -1,0 +1,153 @@
+// Package naming makes the names and labels of what the operator makes for a capture. The names of
+// the source systems are used where they are free and fit; nothing is ever cut without a hash of
+// what was cut, so that two things never share a name by being cut.
+package naming
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strconv"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+)
+
+// Longest names and label values in bytes: those of Jobs become label values of their Pods.
+const (
+	MaxLabel = 63
+	MaxName  = 253
+
+	secretSuffix = "-keeper"
+	jobIDChars   = 4
+)
+
+// Cut returns s when it has at most most bytes, and else its beginning and 8 hex digits of its
+// hash. The result ends in a letter or digit if s does.
+func Cut(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	sum := sha256.Sum256([]byte(s))
+	return withSuffix(s, "-"+hex.EncodeToString(sum[:4]), most)
+}
+
+// withSuffix shortens s so that it fits most bytes together with suffix. What remains of s may be
+// ambiguous: the suffix has to tell.
+func withSuffix(s, suffix string, most int) string {
+	if len(s)+len(suffix) > most {
+		s = s[:max(most-len(suffix), 0)]
+	}
+	// "x.-1" and "x--1" are no names.
+	return strings.TrimRight(s, "-._") + suffix
+}
+
+// Short is the first 8 hex digits of a UID, by which people recognize it; of anything that is no
+// UUID, of its hash.
+func Short(uid types.UID) string {
+	digits := strings.ReplaceAll(string(uid), "-", "")
+	if len(digits) >= 8 {
+		if _, err := hex.DecodeString(digits[:8]); err == nil {
+			return strings.ToLower(digits[:8])
+		}
+	}
+	sum := sha256.Sum256([]byte(uid))
+	return hex.EncodeToString(sum[:4])
+}
+
+// ConfigMaps returns the names for the ConfigMap of the capture with this UID, in the order in
+// which they are tried: the source's {{targetNamespace}}-{{workload}}, then with the UID.
+func ConfigMaps(targetNamespace, workload string, uid types.UID) []string {
+	return candidates(targetNamespace+"-"+workload, uid, "")
+}
+
+// Secrets returns the names for the Secret, like ConfigMaps.
+func Secrets(targetNamespace, workload string, uid types.UID) []string {
+	return candidates(targetNamespace+"-"+workload, uid, secretSuffix)
+}
+
+func candidates(base string, uid types.UID, suffix string) []string {
+	room := MaxName - len(suffix)
+	second := withSuffix(Cut(base, room-9), "-"+Short(uid), room) + suffix
+	if len(base) > room {
+		return []string{second}
+	}
+	return []string{base + suffix, second}
+}
+
+// Jobs returns the names for the Job of one Pod, in the order in which they are tried: the source's
+// {{podName}}-{{jobId}}; with the capture's UID; and both again with the Pod's UID, for a
+// StatefulSet's Pod that comes back under its name, and for names that are too long.
+func Jobs(podName string, podUID types.UID, jobID string, captureUID types.UID) []string {
+	first := podName + "-" + jobID
+	last := "-" + Short(podUID) + "-" + jobID
+	own := "-" + Short(captureUID)
+	var names []string
+	for _, name := range []string{first, first + own} {
+		if len(name) <= MaxLabel {
+			names = append(names, name)
+		}
+	}
+	return append(names, withSuffix(podName, last, MaxLabel), withSuffix(podName, last+own, MaxLabel))
+}
+
+// JobID makes a jobId of four characters of [a-z0-9] for the capture with this UID: always the same
+// one, unless inUse says that another live capture of the target has it.
+func JobID(uid types.UID, inUse func(string) bool) string {
+	const tries = 1000 // of 1.6 million; more captures of one workload at a time do not exist
+	id := ""
+	for attempt := range tries {
+		sum := sha256.Sum256([]byte(string(uid) + "/" + strconv.Itoa(attempt)))
+		id = base36(sum[:])
+		if !inUse(id) {
+			break
+		}
+	}
+	return id // taken all the same: names still differ, by the capture's UID
+}
+
+func base36(b []byte) string {
+	const digits = "0123456789abcdefghijklmnopqrstuvwxyz"
+	id := make([]byte, jobIDChars)
+	for i := range id {
+		// Two bytes per character: the rest of 65536/36 favours none by more than 0.06%.
+		id[i] = digits[(int(b[2*i])<<8|int(b[2*i+1]))%len(digits)]
+	}
+	return string(id)
+}
+
+// Labels for everything that is made for owner: the UID by which it is found again, and the five
+// labels of the source systems for people, copied from owner where it has them.
+func Labels(owner metav1.Object, kind, targetNamespace, workload string) map[string]string {
+	labels := map[string]string{
+		sondev1.LabelAppName:      "packet-capture",
+		sondev1.LabelAppInstance:  "packet-capture-" + targetNamespace + "-" + workload,
+		sondev1.LabelAppPartOf:    "packet-capture-operator",
+		sondev1.LabelAppManagedBy: "sonde",
+		sondev1.LabelAppCreatedBy: "packet-capture-operator",
+	}
+	for key, value := range labels {
+		// No other label is copied: it could make a Service or a policy select our Pods.
+		if own, ok := owner.GetLabels()[key]; ok {
+			value = own
+		}
+		labels[key] = Cut(value, MaxLabel)
+	}
+	labels[sondev1.LabelUID] = string(owner.GetUID())
+	labels[sondev1.LabelKind] = kind
+	return labels
+}
+
+// Owner is the value of AnnotationOwner for an object: "namespace/name".
+func Owner(o metav1.Object) string { return o.GetNamespace() + "/" + o.GetName() }
+
+// ParseOwner reads what Owner wrote.
+func ParseOwner(value string) (types.NamespacedName, bool) {
+	namespace, name, ok := strings.Cut(value, "/")
+	if !ok || namespace == "" || name == "" || strings.Contains(name, "/") {
+		return types.NamespacedName{}, false
+	}
+	return types.NamespacedName{Namespace: namespace, Name: name}, true
+}
