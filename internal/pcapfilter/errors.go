@@ -1,0 +1,80 @@
+package pcapfilter
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+)
+
+const (
+	// maxMessage bounds the text of a SyntaxError in bytes; it goes into
+	// conditions, events and admission answers.
+	maxMessage = 512
+	// maxQuoted bounds what an error repeats of the user's expression, in bytes.
+	maxQuoted = 80
+)
+
+// SyntaxError says that an expression is not a filter that can be used: the
+// user's fault, and final for this text. Every other error of this package is
+// the operator's or the machine's.
+type SyntaxError struct {
+	// Expression is the refused text, cut to MaxExpressionBytes.
+	Expression string
+	// Message is one line without control characters, at most 512 bytes. It
+	// says what to write instead where that is known.
+	Message string
+}
+
+func newSyntaxError(expression, format string, args ...any) *SyntaxError {
+	return &SyntaxError{
+		Expression: cut(expression, MaxExpressionBytes),
+		Message:    oneLine(fmt.Sprintf(format, args...), maxMessage),
+	}
+}
+
+// Error returns the message after the first 80 bytes of the expression.
+func (e *SyntaxError) Error() string {
+	return fmt.Sprintf("filter %q: %s", oneLine(e.Expression, maxQuoted), e.Message)
+}
+
+// shorter ends the messages about filters that are too complex.
+const shorter = "write it shorter, e.g. with net or portrange instead of long lists"
+
+// hints says what to write instead, after messages of libpcap that do not.
+var hints = []struct{ message, hint string }{
+	{"'gateway' not supported", "use ether host and the gateway's MAC address, and not host its IP address"},
+	{"netmask not known", "the filter is compiled for many interfaces at once, use ether broadcast or dst host and the broadcast address"},
+	{"expression rejects all packets", "no packet can match, check the parts joined by and"},
+	{"syntax error", "see pcap-filter(7), keywords used as values need a backslash, e.g. ip proto \\icmp"},
+}
+
+func withHint(message string) string {
+	for _, h := range hints {
+		if strings.Contains(message, h.message) {
+			return message + ": " + h.hint
+		}
+	}
+	return message
+}
+
+// oneLine makes text of a stranger fit to be shown: valid UTF-8, no control
+// characters, at most limit bytes.
+func oneLine(text string, limit int) string {
+	text = strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return ' '
+	}, strings.ToValidUTF8(cut(text, limit+1), "?"))
+	if len(text) <= limit {
+		return strings.TrimSpace(text)
+	}
+	return strings.ToValidUTF8(cut(text, limit-len("...")), "") + "..."
+}
+
+func cut(text string, limit int) string {
+	if len(text) <= limit {
+		return text
+	}
+	return text[:limit]
+}

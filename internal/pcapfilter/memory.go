@@ -1,0 +1,41 @@
+package pcapfilter
+
+import (
+	"github.com/tetratelabs/wazero/experimental"
+	"golang.org/x/sys/unix"
+)
+
+// mappedMemory backs an instance's memory by a mapping of its own instead of
+// the Go heap: a filter that needs all of its memory costs the process nothing
+// once it has ended, where a heap would keep the garbage until it is collected.
+type mappedMemory struct {
+	bytes  []byte
+	mapped bool
+}
+
+// allocateMemory reserves the largest size at once; the kernel gives pages as
+// they are touched. Where the process may not map, the heap serves as well.
+func allocateMemory(_, largest uint64) experimental.LinearMemory {
+	bytes, err := unix.Mmap(-1, 0, int(largest), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	if err != nil {
+		return &mappedMemory{bytes: make([]byte, largest)}
+	}
+	return &mappedMemory{bytes: bytes, mapped: true}
+}
+
+// Reallocate implements experimental.LinearMemory. It never moves the memory.
+func (m *mappedMemory) Reallocate(size uint64) []byte {
+	if size > uint64(len(m.bytes)) {
+		return nil
+	}
+	return m.bytes[:size:size]
+}
+
+// Free implements experimental.LinearMemory.
+func (m *mappedMemory) Free() {
+	if m.mapped {
+		// munmap of one's own mapping fails only for arguments that are wrong.
+		_ = unix.Munmap(m.bytes)
+	}
+	m.bytes = nil
+}

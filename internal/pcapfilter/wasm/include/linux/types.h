@@ -1,0 +1,1 @@
+/* Empty on purpose: gencode.c includes it, but takes nothing from it. */
