@@ -1,0 +1,16 @@
+package account
+
+// Reasons of the end of a capture, as a probe gives them. They are the same words as the API's (api/v1alpha1), kept
+// here because an agent links none of the API's packages.
+const (
+	ReasonDuration      = "Duration"      // ended after its duration
+	ReasonStopped       = "Stopped"       // ended because it was asked to
+	ReasonPacketLimit   = "PacketLimit"   // ended at maxPackets
+	ReasonByteLimit     = "ByteLimit"     // ended at maxBytes
+	ReasonTargetGone    = "TargetGone"    // the target's last process left
+	ReasonAccessRevoked = "AccessRevoked" // ended because the requester lost the right
+	ReasonDiskFull      = "DiskFull"      // no space left for the file
+	ReasonDrained       = "Drained"       // the agent's Pod was told to terminate
+	ReasonKilled        = "Killed"        // the probe stopped reporting without an end
+	ReasonProbeError    = "ProbeError"    // the probe failed; the message says how
+)

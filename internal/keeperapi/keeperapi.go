@@ -1,0 +1,86 @@
+// Package keeperapi is the protocol between the manager and the keeper of an agent's Pod, version 1: the paths, the
+// messages, the two key pairs that pin each side to the other, and the manager's client. The server is agents/keeper.
+//
+// Everything goes over TLS 1.3 with HTTP/1.1. Each side presents a self-signed certificate and accepts exactly one of
+// the other's: there is no authority, so none has to be kept or rotated. Both sides send the header Sonde-Protocol.
+package keeperapi
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// Version of the protocol that this package speaks. A manager of version N reads N-1.
+const Version = 1
+
+// Header carries the version, in requests and in answers.
+const Header = "Sonde-Protocol"
+
+// ServerName is the keeper's DNS name in its certificate. It is pinned: a Pod's address says nothing about who answers.
+const ServerName = "keeper"
+
+// Paths, each below the keeper's address.
+const (
+	// PathProgress answers GET with the account as JSON; with the query watch=1 with NDJSON: a line at once and one
+	// for each change, at most two a second, until an account of state done. Blank lines only show that the keeper
+	// lives; there is one at least every HeartbeatInterval.
+	PathProgress = "/v1/progress"
+	// PathFiles, followed by a name, answers GET and HEAD with the bytes of a file of the result; Range is supported.
+	PathFiles = "/v1/files/"
+	// PathStop takes a POST of a StopRequest and asks the probe to end.
+	PathStop = "/v1/stop"
+	// PathRelease takes a POST without a body: the result is not needed any more and the keeper exits.
+	PathRelease = "/v1/release"
+
+	// QueryWatch set to "1" makes PathProgress a stream.
+	QueryWatch = "watch"
+)
+
+// Bounds of the protocol.
+const (
+	// MaxStopBytes bounds the body of a stop request.
+	MaxStopBytes = 4096
+	// MaxErrorBytes bounds what is read of an answer that tells of an error.
+	MaxErrorBytes = 4096
+	// HeartbeatInterval is the longest silence of a watched progress.
+	HeartbeatInterval = 5 * time.Second
+)
+
+// StopRequest asks the probe to end its capture and to flush.
+type StopRequest struct {
+	// Reason is one of account's ReasonStopped, ReasonTargetGone and ReasonAccessRevoked.
+	Reason string `json:"reason"`
+}
+
+// ErrorBody is the JSON body of every answer that is not 2xx.
+type ErrorBody struct {
+	Error string `json:"error"`
+}
+
+// StatusError is an answer of the keeper that is not the one that was asked for.
+type StatusError struct {
+	Code    int    // HTTP status
+	Message string // the keeper's own words, cut to MaxErrorBytes
+}
+
+// Error returns the status and the keeper's message.
+func (e *StatusError) Error() string {
+	return fmt.Sprintf("keeper answers %d %s: %s", e.Code, http.StatusText(e.Code), e.Message)
+}
+
+// CheckVersion returns an error unless h carries a version that this package speaks.
+func CheckVersion(h http.Header) error {
+	v, err := strconv.Atoi(h.Get(Header))
+	switch {
+	case err != nil:
+		return fmt.Errorf("header %s is %.20q: the other side is no part of Sonde", Header, h.Get(Header))
+	case v < 1 || v > Version:
+		return fmt.Errorf("protocol version %d, known are 1 to %d: upgrade the older side", v, Version)
+	}
+	return nil
+}
+
+// SetVersion puts this package's version into h.
+func SetVersion(h http.Header) { h.Set(Header, strconv.Itoa(Version)) }
