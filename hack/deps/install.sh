@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# Installs the Debian packages of packages.txt that are not yet installed.
+# Says which; does nothing, and asks for nothing, when none is missing.
+set -euo pipefail
+
+list="$(dirname "$0")/packages.txt"
+mapfile -t wanted < <(sed 's/#.*//; s/[[:space:]]*$//; /^$/d' "$list")
+
+missing=()
+for package in "${wanted[@]}"; do
+  # "installed" alone: a removed package may still have its configuration here.
+  if [ "$(dpkg-query --show --showformat='${db:Status-Status}' "$package" 2>/dev/null || true)" != installed ]; then
+    missing+=("$package")
+  fi
+done
+
+if [ ${#missing[@]} -eq 0 ]; then
+  echo "deps: all ${#wanted[@]} packages are installed"
+  exit 0
+fi
+echo "deps: installing ${missing[*]}"
+if [ "$(id -u)" -ne 0 ]; then
+  echo "deps: not root: run this as root, e.g. sudo make deps" >&2
+  exit 1
+fi
+
+export DEBIAN_FRONTEND=noninteractive
+apt-get -qq update
+apt-get -qq install --yes --no-install-recommends "${missing[@]}"
+echo "deps: done"
