@@ -54,7 +54,7 @@ type Config struct {
 	// Filter is the text, for the file's comment only: what runs in the kernel is Programs.
 	Filter string `json:"filter,omitempty"`
 	// Programs holds the filter compiled for each link type (pcap's LINKTYPE numbers), in the text
-	// form of internal/pcapfilter; empty captures everything.
+	// form of internal/bpfprog; empty captures everything.
 	Programs map[int32]string `json:"programs,omitempty"`
 	// SnapLength in bytes.
 	SnapLength int32 `json:"snapLength"`

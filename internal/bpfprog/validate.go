@@ -1,4 +1,4 @@
-package pcapfilter
+package bpfprog
 
 import "fmt"
 
