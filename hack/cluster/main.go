@@ -67,6 +67,7 @@ func rootCommand() *cobra.Command {
 		pathCommand(o, "kubeconfig", "Print the path of the administrator's kubeconfig", layout.kubeconfig),
 		pathCommand(o, "audit-log", "Print the path of the API server's audit log (JSON lines)", layout.auditLog),
 		binCommand(o),
+		imageCommand(),
 		enterCommand(), gatewayCommand(o), nodeRunCommand(o), nodeInitCommand(o),
 	)
 	return root
