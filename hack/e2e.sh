@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# e2e.sh [go test flags]: installs the operator on the local cluster, which is up, and runs the end-to-end tests.
+set -euo pipefail
+. "$(dirname "$0")/env.sh"
+cd "$root"
+export KUBECONFIG SONDE_AUDIT_LOG
+KUBECONFIG=$("$cluster" kubeconfig)
+SONDE_AUDIT_LOG=$("$cluster" audit-log)
+export SONDE_CLUSTER=$cluster SONDE_PLUGIN=$root/bin/kubectl-sonde SONDE_INSTALL=$root/hack/install.sh SONDE_WORKLOAD=sonde.local/workload:1
+"$cluster" load build/workload.tar
+hack/install.sh
+go test -tags e2e -count=1 -timeout 40m "$@" ./test/e2e/...

@@ -1,0 +1,197 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	osexec "os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/pcapng"
+	"github.com/sonde-operator/sonde/test/numbered"
+)
+
+// capture makes a PacketCapture of Deployment target and returns it when all probes are attached.
+func capture(t *testing.T, c client.Client, ns string, spec sondev1.PacketCaptureSpec) *sondev1.PacketCapture {
+	t.Helper()
+	pc := &sondev1.PacketCapture{ObjectMeta: metav1.ObjectMeta{GenerateName: "cap-", Namespace: ns}, Spec: spec}
+	if err := c.Create(t.Context(), pc); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = admin.Delete(context.WithoutCancel(t.Context()), pc) })
+	awaitCapturing(t, pc)
+	return pc
+}
+
+func awaitCapturing(t *testing.T, pc *sondev1.PacketCapture) {
+	t.Helper()
+	eventually(t, 90*time.Second, "all probes attached", func(ctx context.Context) error {
+		if err := admin.Get(ctx, client.ObjectKeyFromObject(pc), pc); err != nil {
+			return err
+		}
+		if !apimeta.IsStatusConditionTrue(pc.Status.Conditions, sondev1.ConditionCapturing) {
+			return fmt.Errorf("phase %s, conditions %+v, pods %+v", pc.Status.Phase, pc.Status.Conditions, pc.Status.Pods)
+		}
+		return nil
+	})
+}
+
+// awaitFinal waits until the capture is over.
+func awaitFinal(t *testing.T, pc *sondev1.PacketCapture, within time.Duration) {
+	t.Helper()
+	eventually(t, within, "capture over", func(ctx context.Context) error {
+		if err := admin.Get(ctx, client.ObjectKeyFromObject(pc), pc); err != nil {
+			return err
+		}
+		if !pc.Status.Phase.Final() {
+			return fmt.Errorf("phase %s, pods %+v", pc.Status.Phase, pc.Status.Pods)
+		}
+		return nil
+	})
+}
+
+// stop ends the capture early and waits for it.
+func stop(t *testing.T, pc *sondev1.PacketCapture) {
+	t.Helper()
+	if err := admin.Patch(t.Context(), pc, client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"stop":true}}`))); err != nil {
+		t.Fatal(err)
+	}
+	awaitFinal(t, pc, time.Minute)
+}
+
+// download fetches one file per Pod through the plugin and returns what is in them, by Pod name.
+func download(t *testing.T, pc *sondev1.PacketCapture, extra ...string) map[string]contents {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "files")
+	args := append([]string{"download", pc.Name, "-n", pc.Namespace, "--keep-separate", "-o", dir}, extra...)
+	out, err := osexec.CommandContext(t.Context(), plugin, args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("kubectl sonde %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "*.pcapng"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no files downloaded (%v); the plugin said\n%s", err, out)
+	}
+	got := map[string]contents{}
+	for _, f := range files {
+		pod := strings.TrimSuffix(filepath.Base(f), ".pcapng")
+		pod = strings.TrimSuffix(pod, "-"+pc.Status.JobID)
+		got[pod] = read(t, f)
+	}
+	return got
+}
+
+// contents of a capture file: how often each numbered packet of each run is in it, by interface too.
+type contents struct {
+	packets int
+	numbers map[uint32]map[uint64]int
+}
+
+// count returns how many different numbers of a run there are, and how many packets carry them.
+func (c contents) count(run uint32) (different, packets int) {
+	for _, n := range c.numbers[run] {
+		packets += n
+	}
+	return len(c.numbers[run]), packets
+}
+
+func read(t *testing.T, file string) contents {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	noWarning(t, file)
+	got := contents{numbers: map[uint32]map[uint64]int{}}
+	r := pcapng.NewReader(bytes.NewReader(b))
+	for {
+		block, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return got
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		p, ok := block.(*pcapng.Packet)
+		if !ok {
+			continue
+		}
+		got.packets++
+		decoded := gopacket.NewPacket(p.Data, layers.LayerTypeEthernet, gopacket.NoCopy)
+		udp, ok := decoded.Layer(layers.LayerTypeUDP).(*layers.UDP)
+		if !ok {
+			continue
+		}
+		if run, seq, ok := numbered.Get(udp.Payload); ok {
+			if got.numbers[run] == nil {
+				got.numbers[run] = map[uint64]int{}
+			}
+			got.numbers[run][seq]++
+		}
+	}
+}
+
+// noWarning has capinfos and tshark read a file; neither may say a word on standard error.
+func noWarning(t *testing.T, file string) {
+	t.Helper()
+	for _, command := range [][]string{{"capinfos", file}, {"tshark", "-n", "-r", file, "-T", "fields", "-e", "frame.number"}} {
+		var errOut bytes.Buffer
+		cmd := osexec.CommandContext(t.Context(), command[0], command[1:]...)
+		cmd.Stderr = &errOut
+		if err := cmd.Run(); err != nil {
+			t.Errorf("%v: %v: %s", command, err, errOut.String())
+		}
+		warning := strings.ReplaceAll(errOut.String(), "Running as user \"root\" and group \"root\". This could be dangerous.\n", "")
+		if warning != "" {
+			t.Errorf("%v warns: %s", command, warning)
+		}
+	}
+}
+
+// entry returns the status entry of a Pod.
+func entry(t *testing.T, pc *sondev1.PacketCapture, pod string) sondev1.PodResult {
+	t.Helper()
+	for _, e := range pc.Status.Pods {
+		if e.Name == pod {
+			return e
+		}
+	}
+	t.Fatalf("no entry for Pod %s in %+v", pod, pc.Status.Pods)
+	return sondev1.PodResult{}
+}
+
+// nothingLeft waits until no object of the capture is left in the operator's namespace.
+func nothingLeft(t *testing.T, uid string, within time.Duration) {
+	t.Helper()
+	eventually(t, within, "nothing left of the capture", func(ctx context.Context) error {
+		for kind, list := range map[string]client.ObjectList{
+			"Jobs": &batchv1.JobList{}, "Pods": &corev1.PodList{}, "ConfigMaps": &corev1.ConfigMapList{}, "Secrets": &corev1.SecretList{},
+		} {
+			if err := admin.List(ctx, list, client.InNamespace(operatorNamespace), client.MatchingLabels{sondev1.LabelUID: uid}); err != nil && !apierrors.IsNotFound(err) {
+				return err
+			}
+			if n := apimeta.LenList(list); n != 0 {
+				return fmt.Errorf("%d %s", n, kind)
+			}
+		}
+		return nil
+	})
+}

@@ -1,0 +1,167 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/remotecommand"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+const udpPort = 9999
+
+// deployment makes a Deployment of the workload image and waits for its Pods, which are spread over the nodes.
+func deployment(t *testing.T, ns, name string, replicas int32, args ...string) *appsv1.Deployment {
+	t.Helper()
+	labels := map[string]string{"app": name}
+	d := &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: ptr.To(replicas),
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec:       podSpec(args...),
+			},
+		},
+	}
+	d.Spec.Template.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
+		MaxSkew: 1, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: d.Spec.Selector,
+		MatchLabelKeys: []string{"pod-template-hash"},
+	}}
+	if err := admin.Create(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	readyPods(t, d, int(replicas))
+	return d
+}
+
+func podSpec(args ...string) corev1.PodSpec {
+	return corev1.PodSpec{
+		TerminationGracePeriodSeconds: ptr.To(int64(1)),
+		Containers: []corev1.Container{{
+			Name: "c", Image: workload, Args: args,
+		}},
+	}
+}
+
+// pod makes a Pod and waits until it is ready.
+func pod(t *testing.T, ns, name string, spec corev1.PodSpec) *corev1.Pod {
+	t.Helper()
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, Labels: map[string]string{"app": name}}, Spec: spec}
+	if err := admin.Create(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, time.Minute, "pod "+name+" ready", func(ctx context.Context) error {
+		if err := admin.Get(ctx, client.ObjectKeyFromObject(p), p); err != nil {
+			return err
+		}
+		if !ready(p) {
+			return fmt.Errorf("phase %s", p.Status.Phase)
+		}
+		return nil
+	})
+	return p
+}
+
+// readyPods waits until exactly n Pods of d are there, all ready, and returns them.
+func readyPods(t *testing.T, d *appsv1.Deployment, n int) []corev1.Pod {
+	t.Helper()
+	var pods corev1.PodList
+	eventually(t, 90*time.Second, fmt.Sprintf("%d ready pods of %s", n, d.Name), func(ctx context.Context) error {
+		if err := admin.List(ctx, &pods, client.InNamespace(d.Namespace), client.MatchingLabels(d.Spec.Selector.MatchLabels)); err != nil {
+			return err
+		}
+		count := 0
+		for i := range pods.Items {
+			if ready(&pods.Items[i]) && pods.Items[i].DeletionTimestamp.IsZero() {
+				count++
+			}
+		}
+		if count != n || len(pods.Items) != n {
+			return fmt.Errorf("%d ready of %d pods", count, len(pods.Items))
+		}
+		return nil
+	})
+	return pods.Items
+}
+
+func ready(p *corev1.Pod) bool {
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// scale sets the number of replicas.
+func scale(t *testing.T, d *appsv1.Deployment, n int32) {
+	t.Helper()
+	patch := client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, n))
+	if err := admin.Patch(t.Context(), d, patch); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// exec runs a command in a Pod's container c and returns what it printed.
+func exec(ctx context.Context, p *corev1.Pod, command ...string) (string, error) {
+	cs, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return "", err
+	}
+	req := cs.CoreV1().RESTClient().Post().Resource("pods").Namespace(p.Namespace).Name(p.Name).SubResource("exec").
+		Param("container", "c").Param("stdout", "true").Param("stderr", "true")
+	for _, a := range command {
+		req = req.Param("command", a)
+	}
+	ex, err := remotecommand.NewSPDYExecutor(config, "POST", req.URL())
+	if err != nil {
+		return "", err
+	}
+	var out, errOut bytes.Buffer
+	if err := ex.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: &out, Stderr: &errOut}); err != nil {
+		return out.String(), fmt.Errorf("exec %v in %s: %w: %s", command, p.Name, err, errOut.String())
+	}
+	return out.String(), nil
+}
+
+// sent is what the workload's sender says of itself.
+type sent struct {
+	Run    uint32 `json:"run"`
+	First  uint64 `json:"first"`
+	Count  uint64 `json:"count"`
+	Failed uint64 `json:"failed"`
+}
+
+// send sends count numbered packets from a Pod and returns the sender's own count.
+func send(t *testing.T, from *corev1.Pod, to string, run uint32, count int, extra ...string) sent {
+	t.Helper()
+	command := append([]string{"/workload", "send", "-to", to, "-run", strconv.Itoa(int(run)), "-count", strconv.Itoa(count)}, extra...)
+	out, err := exec(t.Context(), from, command...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s sent
+	if err := json.Unmarshal([]byte(out), &s); err != nil {
+		t.Fatalf("the sender printed %q: %v", out, err)
+	}
+	if s.Count == 0 || s.Failed != 0 {
+		t.Fatalf("sender: %+v", s)
+	}
+	return s
+}
+
+func udpAddr(ip string) string { return fmt.Sprintf("%s:%d", ip, udpPort) }
