@@ -1,0 +1,103 @@
+package target
+
+import (
+	"context"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+)
+
+// Wakes says which captures an event on something of a target's concerns. Names do here: a capture
+// that is woken in vain finds nothing to do.
+type Wakes struct {
+	Reader client.Reader
+}
+
+// Pod wakes the captures of the Pod and of its workload.
+func (w Wakes) Pod(ctx context.Context, pod client.Object) []reconcile.Request {
+	wanted := []sondev1.TargetReference{{Kind: sondev1.TargetPod, Name: pod.GetName()}}
+	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil {
+		switch owner.Kind {
+		case "ReplicaSet":
+			wanted = append(wanted, w.deploymentOf(ctx, pod.GetNamespace(), owner.Name))
+		case string(sondev1.TargetStatefulSet), string(sondev1.TargetDaemonSet):
+			wanted = append(wanted, sondev1.TargetReference{Kind: sondev1.TargetKind(owner.Kind), Name: owner.Name})
+		}
+	}
+	return w.captures(ctx, pod.GetNamespace(), wanted...)
+}
+
+// deploymentOf names the Deployment of a ReplicaSet; any, where the ReplicaSet is not seen yet or no
+// longer.
+func (w Wakes) deploymentOf(ctx context.Context, namespace, replicaSet string) sondev1.TargetReference {
+	set := ReplicaSetMetadata()
+	if err := w.Reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: replicaSet}, set); err != nil {
+		return sondev1.TargetReference{Kind: sondev1.TargetDeployment}
+	}
+	if owner := metav1.GetControllerOfNoCopy(set); owner != nil && owner.Kind == string(sondev1.TargetDeployment) {
+		return sondev1.TargetReference{Kind: sondev1.TargetDeployment, Name: owner.Name}
+	}
+	return sondev1.TargetReference{Kind: "none"}
+}
+
+// ReplicaSet wakes the captures of its Deployment: its Pods may have been seen before it.
+func (w Wakes) ReplicaSet(ctx context.Context, set client.Object) []reconcile.Request {
+	owner := metav1.GetControllerOfNoCopy(set)
+	if owner == nil || owner.Kind != string(sondev1.TargetDeployment) {
+		return nil
+	}
+	return w.captures(ctx, set.GetNamespace(), sondev1.TargetReference{Kind: sondev1.TargetDeployment, Name: owner.Name})
+}
+
+// Workload wakes the captures of a workload of the given kind.
+func (w Wakes) Workload(kind sondev1.TargetKind) func(context.Context, client.Object) []reconcile.Request {
+	return func(ctx context.Context, o client.Object) []reconcile.Request {
+		return w.captures(ctx, o.GetNamespace(), sondev1.TargetReference{Kind: kind, Name: o.GetName()})
+	}
+}
+
+// Namespace wakes the captures whose target lies in a namespace, and those that lie there themselves.
+func (w Wakes) Namespace(ctx context.Context, namespace client.Object) []reconcile.Request {
+	var all sondev1.PacketCaptureList
+	if err := w.Reader.List(ctx, &all, client.InNamespace(namespace.GetName())); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Listing PacketCaptures for an event", "Namespace", namespace.GetName())
+		return nil
+	}
+	requests := w.captures(ctx, namespace.GetName())
+	for i := range all.Items {
+		if pc := &all.Items[i]; !pc.Status.Phase.Final() && Namespace(pc) != namespace.GetName() {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(pc)})
+		}
+	}
+	return requests
+}
+
+// captures that are not final and have one of the wanted targets in namespace. A wanted target
+// without a name stands for all of its kind; none wanted stands for everything.
+func (w Wakes) captures(ctx context.Context, namespace string, wanted ...sondev1.TargetReference) []reconcile.Request {
+	var list sondev1.PacketCaptureList
+	if err := w.Reader.List(ctx, &list, client.MatchingFields{IndexTargetNamespace: namespace}); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Listing PacketCaptures for an event", "targetNamespace", namespace)
+		return nil
+	}
+	var requests []reconcile.Request
+	for i := range list.Items {
+		if pc := &list.Items[i]; matches(Reference(pc), wanted) {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(pc)})
+		}
+	}
+	return requests
+}
+
+func matches(ref sondev1.TargetReference, wanted []sondev1.TargetReference) bool {
+	for _, want := range wanted {
+		if ref.Kind == want.Kind && (want.Name == "" || ref.Name == want.Name) {
+			return true
+		}
+	}
+	return len(wanted) == 0
+}
