@@ -1,0 +1,71 @@
+package stamp
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+)
+
+// KeyBytes is the length of the key: as long as the HMAC's output.
+const KeyBytes = 32
+
+// The Secret, in the operator's namespace, that holds the key.
+const (
+	SecretName = "sonde-stamp-key"
+	secretKey  = "key"
+)
+
+// +kubebuilder:rbac:groups="",namespace=sonde-system,resources=secrets,verbs=get;create
+
+// EnsureKey returns the stamp key, and makes it if there is none. Replicas may race: the API server
+// lets one create the Secret, and all read what is there. c must read live, not from a cache.
+//
+// A Secret that is there but holds no key is an error and never repaired by itself: a new key makes
+// every existing stamp worthless, which is for an admin to decide.
+func EnsureKey(ctx context.Context, c client.Client, namespace string) ([]byte, error) {
+	name := client.ObjectKey{Namespace: namespace, Name: SecretName}
+	var s corev1.Secret
+	err := c.Get(ctx, name, &s)
+	if apierrors.IsNotFound(err) {
+		if err := createKey(ctx, c, name); err != nil && !apierrors.IsAlreadyExists(err) {
+			return nil, fmt.Errorf("create Secret %s: %w", name, err)
+		}
+		// Read back, also what was just created: the stored key counts, whoever made it.
+		err = c.Get(ctx, name, &s)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("get Secret %s: %w", name, err)
+	}
+	key := s.Data[secretKey]
+	if len(key) != KeyBytes {
+		return nil, fmt.Errorf("Secret %s holds %d bytes under %q, want %d: restore it, or delete it and have running captures created again",
+			name, len(key), secretKey, KeyBytes)
+	}
+	return key, nil
+}
+
+func createKey(ctx context.Context, c client.Client, name client.ObjectKey) error {
+	key := make([]byte, KeyBytes)
+	rand.Read(key) //nolint:errcheck // never fails: the program would crash
+	yes := true
+	return c.Create(ctx, &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: name.Name, Namespace: name.Namespace,
+			Labels: map[string]string{
+				sondev1.LabelAppName:      "sonde",
+				sondev1.LabelAppPartOf:    "packet-capture-operator",
+				sondev1.LabelAppManagedBy: "sonde",
+			},
+		},
+		Immutable: &yes, // a key edited by accident would refuse every capture
+		Type:      corev1.SecretTypeOpaque,
+		Data:      map[string][]byte{secretKey: key},
+	})
+}
