@@ -1,0 +1,168 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	osexec "os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// manager returns the operator's Deployment.
+func manager(t *testing.T) *appsv1.Deployment {
+	t.Helper()
+	var d appsv1.Deployment
+	if err := admin.Get(t.Context(), client.ObjectKey{Namespace: operatorNamespace, Name: "sonde-manager"}, &d); err != nil {
+		t.Fatal(err)
+	}
+	return &d
+}
+
+// stopManager ends the operator and waits until its Pod is gone; the test's end starts it again.
+func stopManager(t *testing.T) {
+	t.Helper()
+	d := manager(t)
+	scale(t, d, 0)
+	t.Cleanup(func() { startManager(t) })
+	eventually(t, time.Minute, "manager gone", func(ctx context.Context) error {
+		var pods corev1.PodList
+		if err := admin.List(ctx, &pods, client.InNamespace(operatorNamespace), client.MatchingLabels(d.Spec.Selector.MatchLabels)); err != nil {
+			return err
+		}
+		if len(pods.Items) > 0 {
+			return fmt.Errorf("%d Pods", len(pods.Items))
+		}
+		return nil
+	})
+}
+
+// startManager starts it and waits until it is ready and its webhook answers.
+func startManager(t *testing.T) {
+	t.Helper()
+	ctx := context.WithoutCancel(t.Context())
+	var d appsv1.Deployment
+	key := client.ObjectKey{Namespace: operatorNamespace, Name: "sonde-manager"}
+	if err := admin.Get(ctx, key, &d); err != nil {
+		t.Fatal(err)
+	}
+	d.Spec.Replicas = ptr.To(int32(1))
+	if err := admin.Update(ctx, &d); err != nil {
+		t.Fatal(err)
+	}
+	awaitManager(ctx, t)
+}
+
+func awaitManager(ctx context.Context, t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	for {
+		var d appsv1.Deployment
+		err := admin.Get(ctx, client.ObjectKey{Namespace: operatorNamespace, Name: "sonde-manager"}, &d)
+		if err == nil && d.Status.ObservedGeneration == d.Generation && d.Status.ReadyReplicas == 1 && d.Status.UpdatedReplicas == 1 && d.Status.Replicas == 1 && webhookInstalled(ctx) {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("the manager is not ready: %+v (%v)", d.Status, err)
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+func webhookInstalled(ctx context.Context) bool {
+	var list admissionregistrationv1.MutatingWebhookConfigurationList
+	if err := admin.List(ctx, &list); err != nil {
+		return false
+	}
+	return slices.ContainsFunc(list.Items, func(c admissionregistrationv1.MutatingWebhookConfiguration) bool { return c.Name == "sonde" })
+}
+
+// managerFlag runs the manager with one more flag for the time of the test.
+func managerFlag(t *testing.T, flag string) {
+	t.Helper()
+	d := manager(t)
+	before := slices.Clone(d.Spec.Template.Spec.Containers[0].Args)
+	set := func(ctx context.Context, args []string) {
+		var live appsv1.Deployment
+		if err := admin.Get(ctx, client.ObjectKeyFromObject(d), &live); err != nil {
+			t.Fatal(err)
+		}
+		live.Spec.Template.Spec.Containers[0].Args = args
+		if err := admin.Update(ctx, &live); err != nil {
+			t.Fatal(err)
+		}
+		awaitManager(ctx, t)
+	}
+	set(t.Context(), append(slices.Clone(before), flag))
+	t.Cleanup(func() { set(context.WithoutCancel(t.Context()), before) })
+}
+
+// onNode runs a command inside a node of the local cluster.
+func onNode(t *testing.T, node string, command ...string) string {
+	t.Helper()
+	out, err := osexec.CommandContext(t.Context(), clusterCmd, append([]string{"node-exec", node, "--"}, command...)...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("on node %s: %v: %v\n%s", node, command, err, out)
+	}
+	return string(out)
+}
+
+// nodeNames lists the cluster's nodes.
+func nodeNames(t *testing.T) []string {
+	t.Helper()
+	var nodes corev1.NodeList
+	if err := admin.List(t.Context(), &nodes); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for i := range nodes.Items {
+		names = append(names, nodes.Items[i].Name)
+	}
+	return names
+}
+
+// agentProcesses lists the command lines of agents that run on any node.
+func agentProcesses(t *testing.T) []string {
+	t.Helper()
+	var found []string
+	for _, node := range nodeNames(t) {
+		for line := range strings.Lines(onNode(t, node, "ps", "-e", "-o", "args")) {
+			if strings.HasPrefix(line, "/agent ") {
+				found = append(found, node+": "+strings.TrimSpace(line))
+			}
+		}
+	}
+	return found
+}
+
+// gone waits until an object is deleted.
+func gone(t *testing.T, o client.Object, within time.Duration) {
+	t.Helper()
+	eventually(t, within, fmt.Sprintf("%T %s deleted", o, o.GetName()), func(ctx context.Context) error {
+		err := admin.Get(ctx, client.ObjectKeyFromObject(o), o)
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return fmt.Errorf("still there, deleted at %v (%v)", o.GetDeletionTimestamp(), err)
+	})
+}
+
+func deleteNow(t *testing.T, o client.Object) {
+	t.Helper()
+	if err := admin.Delete(t.Context(), o, client.PropagationPolicy(metav1.DeletePropagationBackground)); client.IgnoreNotFound(err) != nil {
+		t.Fatal(err)
+	}
+}
