@@ -1,0 +1,91 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+)
+
+// For a minute of an unchanged world with running captures, the manager writes nothing but its lease.
+func TestIdleManagerWritesNothing(t *testing.T) {
+	ns := namespace(t, nil)
+	deployment(t, ns, "sink", 2, "sink")
+	for range 2 {
+		capture(t, admin, ns, sondev1.PacketCaptureSpec{TargetDeployment: "sink", Duration: "10m"})
+	}
+	// What the start itself makes is written by then: the last write is awaited, not a time.
+	eventually(t, time.Minute, "five quiet seconds", quietFor(t, 5*time.Second))
+	from := time.Now()
+	timer := time.NewTimer(60 * time.Second)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-t.Context().Done():
+		t.Fatal(t.Context().Err())
+	}
+	for _, e := range managerWrites(t, from) {
+		t.Errorf("%s %s", e.Verb, e.RequestURI)
+	}
+}
+
+// auditEvent is what is read of a line of the audit log.
+type auditEvent struct {
+	Verb       string `json:"verb"`
+	RequestURI string `json:"requestURI"`
+	User       struct {
+		Username string `json:"username"`
+	} `json:"user"`
+	ObjectRef struct {
+		Resource string `json:"resource"`
+	} `json:"objectRef"`
+	StageTimestamp time.Time `json:"stageTimestamp"`
+}
+
+// managerWrites returns the manager's writing requests since a time, but for leases, which are written by the clock.
+func managerWrites(t *testing.T, since time.Time) []auditEvent {
+	t.Helper()
+	f, err := os.Open(auditLog)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var found []auditEvent
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, 8<<20)
+	for lines.Scan() {
+		var e auditEvent
+		if json.Unmarshal(lines.Bytes(), &e) != nil { // the last line may be half written
+			continue
+		}
+		if e.User.Username != "system:serviceaccount:"+operatorNamespace+":sonde-manager" || e.StageTimestamp.Before(since) || e.ObjectRef.Resource == "leases" {
+			continue
+		}
+		switch e.Verb {
+		case "create", "update", "patch", "delete", "deletecollection":
+			found = append(found, e)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// quietFor says whether the manager's last write is at least d ago.
+func quietFor(t *testing.T, d time.Duration) func(context.Context) error {
+	t.Helper()
+	return func(context.Context) error {
+		if n := len(managerWrites(t, time.Now().Add(-d))); n > 0 {
+			return fmt.Errorf("%d writes in the last %s", n, d)
+		}
+		return nil
+	}
+}
