@@ -78,7 +78,9 @@ func TestResolve(t *testing.T) {
 func TestResolveErrors(t *testing.T) {
 	boom := errors.New("no connection")
 	for _, ref := range []sondev1.TargetReference{ref("Deployment", "web"), ref("Pod", "web")} {
-		funcs := interceptor.Funcs{Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error { return boom }}
+		funcs := interceptor.Funcs{Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+			return boom
+		}}
 		if _, err := target.Resolve(t.Context(), reader(t, funcs), "shop", ref); !errors.Is(err, boom) {
 			t.Errorf("%s: error = %v, want %v: no answer is not an absent target", ref.Kind, err, boom)
 		}

@@ -1,0 +1,96 @@
+// Package agentjob builds what the operator makes for a capture: its ConfigMap, its Secret, and the
+// Job of each Pod. The functions are pure. The objects are created once and never applied again, so
+// a later version of this package never has to be compared with what an earlier one built.
+package agentjob
+
+import (
+	"fmt"
+	"maps"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/captureconfig"
+	"github.com/sonde-operator/sonde/internal/naming"
+	"github.com/sonde-operator/sonde/internal/target"
+)
+
+// Kind of the resource that the objects are made for.
+const Kind = "PacketCapture"
+
+// Names of the install that the Jobs refer to.
+const (
+	ServiceAccount = "sonde-probe"
+	PriorityClass  = "sonde-probe"
+	RequiredSCC    = "sonde-probe"
+)
+
+// Margin is how much longer than its duration and its retention a Job may live: for pulling the
+// image, starting, waiting for the target's first process, and ending.
+const Margin = 10 * time.Minute
+
+// Options are the operator's own configuration, read once in main.
+type Options struct {
+	// Namespace of the operator, where everything is made.
+	Namespace string
+	// Image of the agent: the operator's own.
+	Image string
+	// RingBytes of memory for the packet ring of one Pod's probe.
+	RingBytes int64
+}
+
+// Labels of everything that is made for pc.
+func Labels(pc *sondev1.PacketCapture) map[string]string {
+	return naming.Labels(pc, Kind, target.Namespace(pc), target.Reference(pc).Name)
+}
+
+func meta(o Options, pc *sondev1.PacketCapture, name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{
+		Name: name, Namespace: o.Namespace, Labels: Labels(pc),
+		Annotations: map[string]string{sondev1.AnnotationOwner: naming.Owner(pc)},
+	}
+}
+
+// Configuration is what the probes of pc are told. The requester is a user name; programs hold the
+// filter for each link type, nothing where there is no filter.
+func Configuration(o Options, pc *sondev1.PacketCapture, jobID, requester string, programs map[int32]string) captureconfig.Config {
+	ref := target.Reference(pc)
+	c := captureconfig.Config{
+		Version: captureconfig.Version,
+		UID:     string(pc.UID), Kind: Kind, Namespace: pc.Namespace, Name: pc.Name,
+		JobID: jobID, Requester: requester,
+		Target: string(ref.Kind) + "/" + ref.Name, TargetNamespace: target.Namespace(pc),
+		Filter: pc.Spec.Filter, Programs: maps.Clone(programs),
+		SnapLength: pc.Spec.SnapLength, Interfaces: pc.Spec.Interfaces,
+		MaxBytes: pc.Spec.MaxBytes, RingBytes: o.RingBytes,
+	}
+	if pc.Spec.MaxPackets != nil {
+		c.MaxPackets = *pc.Spec.MaxPackets
+	}
+	return c
+}
+
+// ConfigMap holds the configuration of the probes of pc.
+func ConfigMap(o Options, pc *sondev1.PacketCapture, name string, config captureconfig.Config) (*corev1.ConfigMap, error) {
+	text, err := config.Marshal()
+	if err != nil {
+		return nil, fmt.Errorf("build config map %s: %w", name, err)
+	}
+	immutable := true
+	return &corev1.ConfigMap{
+		ObjectMeta: meta(o, pc, name), Immutable: &immutable,
+		Data: map[string]string{captureconfig.Key: text},
+	}, nil
+}
+
+// Secret holds the key pairs by which the keepers of pc and the manager know each other: the data of
+// keeperapi.GeneratePairs.
+func Secret(o Options, pc *sondev1.PacketCapture, name string, pairs map[string][]byte) *corev1.Secret {
+	immutable := true
+	return &corev1.Secret{
+		ObjectMeta: meta(o, pc, name), Immutable: &immutable,
+		Type: corev1.SecretTypeOpaque, Data: pairs,
+	}
+}

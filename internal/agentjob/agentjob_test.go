@@ -1,0 +1,146 @@
+package agentjob_test
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/agentjob"
+	"github.com/sonde-operator/sonde/internal/captureconfig"
+)
+
+var update = flag.Bool("update", false, "rewrite testdata/*.yaml")
+
+var options = agentjob.Options{Namespace: "sonde-system", Image: "sonde:test", RingBytes: 32 << 20}
+
+func TestBuild(t *testing.T) {
+	most := int64(1000)
+	cases := map[string]struct {
+		change   func(*sondev1.PacketCapture, *corev1.Pod)
+		programs map[int32]string
+		duration time.Duration
+	}{
+		"plain": {},
+		"everything set": {
+			change: func(pc *sondev1.PacketCapture, pod *corev1.Pod) {
+				pc.Labels = map[string]string{sondev1.LabelAppInstance: "mine", sondev1.LabelUID: "of-another", "app.kubernetes.io/component": "manager"}
+				pc.Spec.TargetNamespace, pod.Namespace = "openshift-gitops", "openshift-gitops"
+				pc.Spec.Filter = "tcp port 80 and host 10.0.0.1'; rm -rf /"
+				pc.Spec.Interfaces = []string{"eth0", "lo"}
+				pc.Spec.MaxBytes, pc.Spec.MaxPackets, pc.Spec.SnapLength = 1<<40, &most, 96
+			},
+			programs: map[int32]string{1: "1,6 0 0 96", 101: "1,6 0 0 0"},
+			duration: 1500 * time.Millisecond,
+		},
+		"host network": {
+			change: func(_ *sondev1.PacketCapture, pod *corev1.Pod) { pod.Spec.HostNetwork = true },
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			pc, pod := capture(), targetPod()
+			if tc.change != nil {
+				tc.change(pc, pod)
+			}
+			if tc.duration == 0 {
+				tc.duration = 30 * time.Second
+			}
+			config := agentjob.Configuration(options, pc, "qwer", "alice", tc.programs)
+			configMap, err := agentjob.ConfigMap(options, pc, "shop-web", config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if read, err := captureconfig.Parse([]byte(configMap.Data[captureconfig.Key])); err != nil || cmp.Diff(config, read) != "" {
+				t.Errorf("the probe reads %v (%v), want %v", read, err, config)
+			}
+			secret := agentjob.Secret(options, pc, "shop-web-keeper", map[string][]byte{captureconfig.SecretServerCert: []byte("cert")})
+			job := agentjob.Job(options, pc, agentjob.Plan{
+				Name: "web-1-qwer", ConfigMap: "shop-web", Secret: "shop-web-keeper", Pod: pod,
+				Duration: tc.duration, RetainFor: time.Hour, Window: 30 * time.Second,
+			})
+			golden(t, name, configMap, secret, job)
+		})
+	}
+}
+
+// TestPrivileges says in code what must not change with the golden files.
+func TestPrivileges(t *testing.T) {
+	spec := agentjob.Job(options, capture(), agentjob.Plan{Name: "j", Pod: targetPod(), Duration: time.Second, RetainFor: time.Second}).Spec.Template.Spec
+	if *spec.AutomountServiceAccountToken || spec.HostNetwork || spec.HostIPC {
+		t.Error("an agent's Pod has a token, or more of the node than its processes")
+	}
+	keeper := spec.Containers[1]
+	sc := keeper.SecurityContext
+	if !*sc.RunAsNonRoot || *sc.AllowPrivilegeEscalation || !slices.Equal(sc.Capabilities.Drop, []corev1.Capability{"ALL"}) || sc.Privileged != nil {
+		t.Errorf("the keeper has rights: %v", sc)
+	}
+	for _, v := range spec.Volumes {
+		if v.HostPath != nil {
+			t.Errorf("volume %s is the node's", v.Name)
+		}
+		if v.Secret != nil && slices.ContainsFunc(v.Secret.Items, func(i corev1.KeyToPath) bool { return i.Key == captureconfig.SecretClientKey }) {
+			t.Error("the manager's key is mounted")
+		}
+		if v.Secret != nil && len(v.Secret.Items) == 0 {
+			t.Error("the whole Secret is mounted")
+		}
+	}
+	for _, m := range spec.Containers[0].VolumeMounts {
+		if m.Name == "tls" {
+			t.Error("the probe has the keeper's key")
+		}
+	}
+}
+
+func golden(t *testing.T, name string, objects ...client.Object) {
+	t.Helper()
+	var parts []string
+	for _, o := range objects {
+		b, err := yaml.Marshal(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		parts = append(parts, string(b))
+	}
+	got := strings.Join(parts, "---\n")
+	path := filepath.Join("testdata", strings.ReplaceAll(name, " ", "-")+".yaml")
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s (-want +got); rewrite with -update:\n%s", path, diff)
+	}
+}
+
+func capture() *sondev1.PacketCapture {
+	return &sondev1.PacketCapture{
+		ObjectMeta: metav1.ObjectMeta{Name: "pc", Namespace: "shop", UID: "c0ffee00-1111-4222-8333-444455556666"},
+		Spec: sondev1.PacketCaptureSpec{
+			TargetDeployment: "web", Duration: "30", SnapLength: 262144, MaxBytes: 1 << 30, RetainFor: "1h",
+		},
+	}
+}
+
+func targetPod() *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "web-1", Namespace: "shop", UID: "deadbeef-1111-4222-8333-444455556666"},
+		Spec:       corev1.PodSpec{NodeName: "node-a"},
+	}
+}

@@ -1,0 +1,123 @@
+package agentjob
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/captureconfig"
+)
+
+const (
+	mi = 1 << 20
+	gi = 1 << 30
+
+	// probeMemory in bytes, without the ring.
+	probeMemory = 128 * mi
+	// resultsMargin in bytes: the file's own limit ends the capture long before the volume's would
+	// have the Pod evicted.
+	resultsMargin = 64 * mi
+	// storageRequest in bytes at most: a node need not have the whole of a very large maxBytes free
+	// when the capture starts.
+	storageRequest = gi
+	// keeperUser has no rights on the node; the one of the distroless images.
+	keeperUser = 65532
+)
+
+// Volumes of an agent's Pod.
+const (
+	volumeConfig  = "config"
+	volumeTLS     = "tls"
+	volumeResults = "results"
+	volumeControl = "control"
+)
+
+// probe is the privileged container: it enters the target's network namespace and writes the file.
+func probe(o Options, pc *sondev1.PacketCapture, p Plan) corev1.Container {
+	args := []string{
+		"probe",
+		"--config", captureconfig.ConfigDir + "/" + captureconfig.Key,
+		"--pod-uid", string(p.Pod.UID),
+		"--pod-name", p.Pod.Name,
+		"--node", p.Pod.Spec.NodeName,
+		"--duration", secondsText(p.Duration),
+	}
+	if p.Pod.Spec.HostNetwork {
+		args = append(args, "--host-network")
+	}
+	return corev1.Container{
+		Name: captureconfig.ContainerProbe, Image: o.Image, ImagePullPolicy: corev1.PullIfNotPresent,
+		Command: []string{"/agent"}, Args: args,
+		SecurityContext: &corev1.SecurityContext{
+			Privileged: new(true), RunAsUser: new(int64(0)), RunAsNonRoot: new(false), ReadOnlyRootFilesystem: new(true),
+		},
+		// "started" in the Pod's status means: attached, every packet from now on is counted.
+		StartupProbe: &corev1.Probe{
+			ProbeHandler:  corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"/agent", "ready"}}},
+			PeriodSeconds: 1, FailureThreshold: 300, TimeoutSeconds: 5,
+		},
+		Resources: corev1.ResourceRequirements{
+			Requests: corev1.ResourceList{
+				corev1.ResourceCPU:              resource.MustParse("50m"),
+				corev1.ResourceMemory:           *resource.NewQuantity(64*mi, resource.BinarySI),
+				corev1.ResourceEphemeralStorage: *resource.NewQuantity(min(pc.Spec.MaxBytes, storageRequest), resource.BinarySI),
+			},
+			Limits: corev1.ResourceList{
+				corev1.ResourceMemory: *resource.NewQuantity(probeMemory+o.RingBytes, resource.BinarySI),
+			},
+		},
+		VolumeMounts: []corev1.VolumeMount{
+			{Name: volumeConfig, MountPath: captureconfig.ConfigDir, ReadOnly: true},
+			{Name: volumeResults, MountPath: captureconfig.ResultsDir},
+			{Name: volumeControl, MountPath: captureconfig.ControlDir, ReadOnly: true},
+		},
+	}
+}
+
+// keeper serves the file to the manager and to nobody else, with no rights on the node.
+func keeper(o Options, p Plan) corev1.Container {
+	return corev1.Container{
+		Name: captureconfig.ContainerKeeper, Image: o.Image, ImagePullPolicy: corev1.PullIfNotPresent,
+		Command: []string{"/agent"}, Args: []string{"keeper", "--retain", secondsText(p.RetainFor)},
+		Ports: []corev1.ContainerPort{{Name: "keeper", ContainerPort: captureconfig.KeeperPort, Protocol: corev1.ProtocolTCP}},
+		SecurityContext: &corev1.SecurityContext{
+			RunAsNonRoot: new(true), RunAsUser: new(int64(keeperUser)), RunAsGroup: new(int64(keeperUser)),
+			AllowPrivilegeEscalation: new(false), ReadOnlyRootFilesystem: new(true),
+			Capabilities:   &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+		},
+		Resources: corev1.ResourceRequirements{
+			Requests: corev1.ResourceList{
+				corev1.ResourceCPU:    resource.MustParse("10m"),
+				corev1.ResourceMemory: *resource.NewQuantity(16*mi, resource.BinarySI),
+			},
+			Limits: corev1.ResourceList{corev1.ResourceMemory: *resource.NewQuantity(64*mi, resource.BinarySI)},
+		},
+		VolumeMounts: []corev1.VolumeMount{
+			{Name: volumeTLS, MountPath: captureconfig.TLSDir, ReadOnly: true},
+			{Name: volumeResults, MountPath: captureconfig.ResultsDir, ReadOnly: true},
+			{Name: volumeControl, MountPath: captureconfig.ControlDir},
+		},
+	}
+}
+
+func volumes(pc *sondev1.PacketCapture, p Plan) []corev1.Volume {
+	items := make([]corev1.KeyToPath, 0, 3)
+	for _, key := range []string{captureconfig.SecretServerCert, captureconfig.SecretServerKey, captureconfig.SecretClientCert} {
+		items = append(items, corev1.KeyToPath{Key: key, Path: key}) // the manager's key is in no Pod
+	}
+	return []corev1.Volume{
+		{Name: volumeConfig, VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
+			LocalObjectReference: corev1.LocalObjectReference{Name: p.ConfigMap},
+		}}},
+		{Name: volumeTLS, VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{
+			SecretName: p.Secret, Items: items, DefaultMode: new(int32(0o444)),
+		}}},
+		{Name: volumeResults, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{
+			SizeLimit: resource.NewQuantity(pc.Spec.MaxBytes+resultsMargin, resource.BinarySI),
+		}}},
+		{Name: volumeControl, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{
+			SizeLimit: resource.NewQuantity(mi, resource.BinarySI),
+		}}},
+	}
+}
