@@ -1,0 +1,106 @@
+package capture
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// Output says where a capture is saved.
+type Output struct {
+	// Path of the file, or of the directory if Separate is set; "-" is Stdout.
+	Path string
+	// Separate keeps one file per Pod instead of merging them.
+	Separate bool
+	// Force overwrites what is there.
+	Force  bool
+	Stdout io.Writer
+}
+
+// DefaultPath returns the name for a target's capture when a user gives none: NAME-TIME.pcapng, or
+// NAME-TIME for a directory.
+func DefaultPath(target string, now time.Time, separate bool) string {
+	path := target + "-" + now.UTC().Format("20060102T150405Z")
+	if separate {
+		return path
+	}
+	return path + ".pcapng"
+}
+
+// Streams reports whether the capture goes to Stdout.
+func (o Output) Streams() bool { return o.Path == "-" }
+
+// Check refuses, before anything is captured, what would fail after it. Errors say what to write.
+func (o Output) Check() error {
+	if o.Streams() {
+		if o.Separate {
+			return errors.New("-o -: several files cannot go to the standard output: name a directory, or leave --keep-separate out")
+		}
+		return nil
+	}
+	if err := o.checkPath(); err != nil {
+		return err
+	}
+	dir, err := o.workDir()
+	if err != nil {
+		return err
+	}
+	return os.Remove(dir)
+}
+
+func (o Output) checkPath() error {
+	info, err := os.Stat(o.Path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("look at the output: %w", err)
+	case info.IsDir() && !o.Separate:
+		return fmt.Errorf("%s is a directory: name a file, or add --keep-separate for one file per Pod in it", o.Path)
+	case !info.IsDir() && o.Separate:
+		return fmt.Errorf("%s is a file: --keep-separate needs a directory", o.Path)
+	case !info.IsDir() && !o.Force:
+		return fmt.Errorf("%s exists: choose another name, or overwrite it with --force", o.Path)
+	}
+	return nil
+}
+
+// workDir makes a directory beside the output, so that what is whole can be renamed into place.
+func (o Output) workDir() (string, error) {
+	path := filepath.Clean(o.Path) // Dir of "out/" would be out itself
+	parent, base := filepath.Dir(path), filepath.Base(path)
+	if o.Streams() {
+		parent, base = "", "sonde"
+	}
+	dir, err := os.MkdirTemp(parent, "."+base+".*.part")
+	if err != nil {
+		return "", fmt.Errorf("make room for the capture: %w", err)
+	}
+	return dir, nil
+}
+
+// place moves file, which is whole, to path. Without Force what has appeared there since Check stays:
+// a hard link fails where a rename would overwrite.
+func (o Output) place(file, path string) error {
+	if o.Force {
+		if err := os.Rename(file, path); err != nil {
+			return fmt.Errorf("save the capture: %w", err)
+		}
+		return nil
+	}
+	err := os.Link(file, path)
+	if errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("%s exists: choose another name, or overwrite it with --force", path)
+	}
+	if err != nil { // no hard links on this file system
+		err = os.Rename(file, path)
+	}
+	if err != nil {
+		return fmt.Errorf("save the capture: %w", err)
+	}
+	return nil
+}

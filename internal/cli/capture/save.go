@@ -1,0 +1,264 @@
+package capture
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/sonde-operator/sonde/api/v1alpha1"
+)
+
+// parallelDownloads at a time: enough to hide latency, few enough for the API server they go through.
+const parallelDownloads = 4
+
+// Saver fetches the files of a capture and puts them where the user wants them.
+type Saver struct {
+	// Download writes one Pod's file to dst and returns its size (results.Client.Download).
+	Download func(ctx context.Context, podUID, file string, dst *os.File, progress func(done, total int64)) (int64, error)
+	// Merge writes the packets of the files at paths to w in the order of their time.
+	Merge func(w io.Writer, paths []string) error
+	// Fetching is told how far a Pod's transfer is; Merging that all are done. Both are called from
+	// several goroutines, one at a time.
+	Fetching func(podUID string, done, total int64)
+	Merging  func()
+
+	mu sync.Mutex
+}
+
+// SavedFile is one file of one Pod.
+type SavedFile struct {
+	Pod  v1alpha1.PodResult
+	Name string
+	// Bytes that were saved; Path where, if the files were kept apart.
+	Bytes int64
+	Path  string
+	// Err says why the file is missing or not what the status promises.
+	Err error
+
+	part string // where it lies until all are there
+}
+
+// Saved is what Save has done.
+type Saved struct {
+	// Path of the merged file or of the directory, and its size in bytes. Empty: nothing was saved.
+	Path  string
+	Bytes int64
+	Files []SavedFile
+}
+
+// Problems returns the files that are missing or not what they should be.
+func (s Saved) Problems() []SavedFile {
+	var bad []SavedFile
+	for _, f := range s.Files {
+		if f.Err != nil {
+			bad = append(bad, f)
+		}
+	}
+	return bad
+}
+
+// Save fetches the files of pods into out. A file that cannot be had is noted in the result and does
+// not keep the others from being saved; an error means that nothing was saved.
+func (s *Saver) Save(ctx context.Context, pods []v1alpha1.PodResult, out Output) (Saved, error) {
+	saved := Saved{Files: plan(pods)}
+	if len(saved.Files) == 0 {
+		return saved, nil
+	}
+	dir, err := out.workDir()
+	if err != nil {
+		return saved, err
+	}
+	defer os.RemoveAll(dir) //nolint:errcheck // what is left over is a hidden directory, and the result stands
+	if err := s.fetch(ctx, dir, saved.Files); err != nil {
+		return saved, err
+	}
+	if out.Separate {
+		err = saved.separate(out)
+	} else {
+		err = s.merge(&saved, dir, out)
+	}
+	return saved, err
+}
+
+// plan lists the files and gives each a name of its own: Pods of one name follow each other where a
+// StatefulSet restarts one.
+func plan(pods []v1alpha1.PodResult) []SavedFile {
+	var files []SavedFile
+	taken := map[string]bool{}
+	for _, p := range pods {
+		for _, f := range p.Files {
+			saved := SavedFile{Pod: p, Name: f.Name, part: f.Name}
+			if taken[saved.part] {
+				ext := filepath.Ext(f.Name)
+				saved.part = strings.TrimSuffix(f.Name, ext) + "-" + p.UID + ext
+			}
+			// Names come from the cluster and must not lead out of the directory.
+			if saved.part != filepath.Base(saved.part) || strings.HasPrefix(saved.part, ".") {
+				saved.Err = fmt.Errorf("%q is no name for a file", saved.part)
+			}
+			taken[saved.part] = true
+			files = append(files, saved)
+		}
+	}
+	return files
+}
+
+// fetch downloads all files into dir. It fails only when ctx ends.
+func (s *Saver) fetch(ctx context.Context, dir string, files []SavedFile) error {
+	var g errgroup.Group
+	g.SetLimit(parallelDownloads)
+	for i := range files {
+		f := &files[i]
+		if f.Err != nil {
+			continue
+		}
+		g.Go(func() error {
+			f.part = filepath.Join(dir, f.part)
+			f.Bytes, f.Err = s.one(ctx, f)
+			return nil
+		})
+	}
+	_ = g.Wait() // each file has its own error
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+func (s *Saver) one(ctx context.Context, f *SavedFile) (int64, error) {
+	dst, err := os.OpenFile(f.part, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return 0, fmt.Errorf("save %s: %w", f.Name, err)
+	}
+	n, err := s.Download(ctx, f.Pod.UID, f.Name, dst, func(done, total int64) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.Fetching(f.Pod.UID, done, total)
+	})
+	if closed := dst.Close(); err == nil && closed != nil {
+		err = fmt.Errorf("save %s: %w", f.Name, closed)
+	}
+	if err != nil {
+		_ = os.Remove(f.part)
+		return 0, err
+	}
+	return n, checkSize(f, n)
+}
+
+// checkSize compares with what the Pod's account says. A probe that was killed had no time for its
+// last account, so there more than it says is right.
+func checkSize(f *SavedFile, n int64) error {
+	want := int64(0)
+	for _, r := range f.Pod.Files {
+		if r.Name == f.Name {
+			want = r.Bytes
+		}
+	}
+	if n == want || (n > want && f.Pod.Phase != v1alpha1.PhaseCompleted) {
+		return nil
+	}
+	return fmt.Errorf("%s has %d bytes, and %d were captured: fetch it again", f.Name, n, want)
+}
+
+// parts are the files that came, those of a wrong size too: their packets are packets.
+func (s *Saved) parts() []*SavedFile {
+	var parts []*SavedFile
+	for i := range s.Files {
+		if s.Files[i].Bytes > 0 {
+			parts = append(parts, &s.Files[i])
+		}
+	}
+	return parts
+}
+
+func (s *Saver) merge(saved *Saved, dir string, out Output) error {
+	s.mu.Lock()
+	s.Merging()
+	s.mu.Unlock()
+	var paths []string
+	for _, f := range saved.parts() {
+		paths = append(paths, f.part)
+	}
+	if len(paths) == 0 {
+		return nil
+	}
+	if out.Streams() {
+		w := &counter{w: out.Stdout}
+		if err := s.Merge(w, paths); err != nil {
+			return fmt.Errorf("merge: %w", err)
+		}
+		saved.Path, saved.Bytes = out.Path, w.n
+		return nil
+	}
+	// No part has this name: plan refuses those that begin with a dot.
+	whole := filepath.Join(dir, ".whole")
+	n, err := s.mergeTo(whole, paths)
+	if err != nil {
+		return err
+	}
+	if err := out.place(whole, out.Path); err != nil {
+		return err
+	}
+	saved.Path, saved.Bytes = out.Path, n
+	return nil
+}
+
+func (s *Saver) mergeTo(path string, parts []string) (int64, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return 0, fmt.Errorf("save the capture: %w", err)
+	}
+	defer f.Close() //nolint:errcheck // closed below; this one is for errors before that
+	w := &counter{w: f}
+	if err := s.Merge(w, parts); err != nil {
+		return 0, fmt.Errorf("merge: %w", err)
+	}
+	if err := f.Sync(); err != nil {
+		return 0, fmt.Errorf("save the capture: %w", err)
+	}
+	if err := f.Close(); err != nil {
+		return 0, fmt.Errorf("save the capture: %w", err)
+	}
+	return w.n, nil
+}
+
+// separate moves every file into the output's directory.
+func (s *Saved) separate(out Output) error {
+	parts := s.parts()
+	if len(parts) == 0 {
+		return nil
+	}
+	if err := os.MkdirAll(out.Path, 0o777); err != nil {
+		return fmt.Errorf("save the capture: %w", err)
+	}
+	for _, f := range parts {
+		path := filepath.Join(out.Path, filepath.Base(f.part))
+		if err := out.place(f.part, path); err != nil {
+			f.Err = err
+			continue
+		}
+		f.Path = path
+		s.Bytes += f.Bytes
+		s.Path = out.Path
+	}
+	return nil
+}
+
+// counter counts what is written.
+type counter struct {
+	w io.Writer
+	n int64
+}
+
+// Write writes through.
+func (c *counter) Write(b []byte) (int, error) {
+	n, err := c.w.Write(b)
+	c.n += int64(n)
+	return n, err
+}

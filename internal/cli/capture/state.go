@@ -1,0 +1,187 @@
+package capture
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/account"
+	"github.com/sonde-operator/sonde/internal/cli/live"
+	"github.com/sonde-operator/sonde/internal/cli/results"
+	"github.com/sonde-operator/sonde/internal/duration"
+)
+
+// operatorSilent is after how long without any status a user should look after the operator.
+const operatorSilent = 15 * time.Second
+
+// State is what is known of a capture: its status, and above it the live counts, which are never
+// written to a status.
+type State struct {
+	// Capture as last seen.
+	Capture *v1alpha1.PacketCapture
+	// Trouble says why no live counts come; empty while they do.
+	Trouble string
+	// Activity replaces the status in the heading, like "Merging".
+	Activity string
+
+	since    time.Time
+	updates  map[string]results.Update
+	fetching map[string]string
+}
+
+// NewState returns the state of a capture that is followed from now on.
+func NewState(pc *v1alpha1.PacketCapture, now time.Time) *State {
+	return &State{Capture: pc, since: now, updates: map[string]results.Update{}, fetching: map[string]string{}}
+}
+
+// Update takes in a line of the progress stream.
+func (s *State) Update(u results.Update) {
+	s.Trouble = ""
+	if u.Account == nil { // keep the last counts
+		u.Account = s.updates[u.UID].Account
+	}
+	s.updates[u.UID] = u
+}
+
+// Fetching says, in a Pod's line, how far its file's transfer is; done and total in bytes.
+func (s *State) Fetching(uid string, done, total int64) {
+	text := "Downloading " + live.Bytes(done)
+	if total > 0 {
+		text = fmt.Sprintf("Downloading %d%%", done*100/total)
+	}
+	if total >= 0 && done == total {
+		text = "Downloaded"
+	}
+	s.fetching[uid] = text
+}
+
+// Ended reports whether nothing more will be captured.
+func (s *State) Ended() bool { return s.Capture.Status.Phase.Final() }
+
+// Pods returns every Pod known from status or stream, by name: final entries as the status has them,
+// others with the newer of both counts.
+func (s *State) Pods() []v1alpha1.PodResult {
+	pods := make(map[string]v1alpha1.PodResult, len(s.Capture.Status.Pods))
+	for _, p := range s.Capture.Status.Pods {
+		pods[p.UID] = p
+	}
+	for uid, u := range s.updates {
+		p, known := pods[uid]
+		if p.Phase.Final() {
+			continue
+		}
+		if !known {
+			p = v1alpha1.PodResult{UID: uid, Name: u.Pod, Node: u.Node}
+		}
+		pods[uid] = overlay(p, u)
+	}
+	return slices.SortedFunc(maps.Values(pods), func(a, b v1alpha1.PodResult) int {
+		return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.UID, b.UID))
+	})
+}
+
+// overlay puts what the stream knows over a status entry that is not final.
+func overlay(p v1alpha1.PodResult, u results.Update) v1alpha1.PodResult {
+	if u.Phase != "" {
+		p.Phase = u.Phase
+	}
+	a := u.Account
+	if a == nil || a.Seen < p.Packets+p.Dropped.Total() {
+		return p
+	}
+	p.Packets, p.Bytes, p.Truncated = a.Packets, a.Bytes, a.Truncated
+	p.Dropped = v1alpha1.Dropped{Kernel: a.DroppedKernel, Ring: a.DroppedRing, Writer: a.DroppedWriter}
+	p.Reason = cmp.Or(a.Reason, p.Reason)
+	p.Message = cmp.Or(a.Message, p.Message)
+	if a.State == account.StateDone {
+		p.Files = nil
+		for _, f := range a.Files {
+			p.Files = append(p.Files, v1alpha1.ResultFile{Name: f.Name, Bytes: f.Bytes})
+		}
+	}
+	return p
+}
+
+// View returns what to show at the time now.
+func (s *State) View(now time.Time) live.View {
+	v := live.View{Title: s.title(), Status: cmp.Or(s.Activity, s.status()), Clock: s.clock(now)}
+	for _, p := range s.Pods() {
+		v.Pods = append(v.Pods, live.Pod{
+			Name: p.Name, Node: p.Node, State: cmp.Or(s.fetching[p.UID], podState(p)),
+			Packets: p.Packets, Bytes: p.Bytes, Dropped: p.Dropped.Total(),
+		})
+	}
+	if n := s.Capture.Status.PodsOmitted; n > 0 {
+		v.Notes = append(v.Notes, fmt.Sprintf("The status has no room for %d more Pods; their files are saved all the same.", n))
+	}
+	if s.Trouble != "" && !s.Ended() {
+		v.Notes = append(v.Notes, "No live counts: "+s.Trouble)
+	}
+	if s.Capture.Status.Phase == "" && now.Sub(s.since) >= operatorSilent {
+		v.Notes = append(v.Notes, "No answer from the operator yet: look whether its Pod runs.")
+	}
+	return v
+}
+
+func (s *State) title() string {
+	target := s.Capture.Status.Target
+	if target == "" && s.Capture.Spec.TargetRef != nil {
+		target = string(s.Capture.Spec.TargetRef.Kind) + "/" + s.Capture.Spec.TargetRef.Name
+	}
+	title := s.Capture.Namespace + "/" + s.Capture.Name
+	if target != "" {
+		title += " (" + target + ")"
+	}
+	return title
+}
+
+// status says where the capture stands and, while it waits, for what.
+func (s *State) status() string {
+	st := s.Capture.Status
+	switch {
+	case st.Phase.Final():
+		if c := apimeta.FindStatusCondition(st.Conditions, v1alpha1.ConditionComplete); c != nil && c.Reason != "" {
+			return string(st.Phase) + ": " + c.Reason
+		}
+		return string(st.Phase)
+	case s.Capture.Spec.Stop:
+		return "Stopping"
+	case st.Phase == v1alpha1.PhaseCapturing:
+		return "Capturing"
+	}
+	for _, t := range []string{v1alpha1.ConditionAdmitted, v1alpha1.ConditionTargetFound} {
+		if c := apimeta.FindStatusCondition(st.Conditions, t); c != nil && c.Status == metav1.ConditionFalse {
+			return fmt.Sprintf("Waiting: %s: %s", c.Reason, c.Message)
+		}
+	}
+	if st.Phase == "" {
+		return "Waiting for the operator"
+	}
+	return "Starting"
+}
+
+// clock says how much of the duration is over. The cluster's clock may differ from this machine's,
+// so it is kept within bounds.
+func (s *State) clock(now time.Time) string {
+	d, err := duration.Parse(s.Capture.Spec.Duration)
+	if err != nil || s.Capture.Status.StartTime == nil || s.Ended() || s.Activity != "" {
+		return ""
+	}
+	over := min(max(0, now.Sub(s.Capture.Status.StartTime.Time)), d)
+	return fmt.Sprintf("%s of %s", over.Truncate(time.Second), d)
+}
+
+func podState(p v1alpha1.PodResult) string {
+	phase := cmp.Or(p.Phase, v1alpha1.PhasePending)
+	if p.Reason == "" || p.Reason == string(phase) {
+		return string(phase)
+	}
+	return string(phase) + ": " + p.Reason
+}

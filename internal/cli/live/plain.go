@@ -1,0 +1,93 @@
+package live
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+// plainInterval is how often at most a line about the Pods is written.
+const plainInterval = 2 * time.Second
+
+// Plain writes time-stamped lines for logs and pipes: one for each change of the status, a note or a
+// Pod, and those of Pods at most every two seconds.
+type Plain struct {
+	mu    sync.Mutex
+	w     io.Writer
+	clock clock.PassiveClock
+
+	status  string
+	notes   map[string]bool
+	written map[string]Pod
+	last    time.Time // of the last lines about Pods
+	latest  View
+}
+
+// NewPlain returns a display on w.
+func NewPlain(w io.Writer, c clock.PassiveClock) *Plain {
+	return &Plain{w: w, clock: c, notes: map[string]bool{}, written: map[string]Pod{}}
+}
+
+// Show writes what has changed since the last call; changes of Pods may wait for a later one.
+func (p *Plain) Show(v View) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.latest = v
+	now := p.clock.Now()
+	if v.Status != p.status {
+		p.status = v.Status
+		p.write(now, v.Title+": "+v.Status)
+	}
+	for _, n := range v.Notes {
+		if !p.notes[n] {
+			p.notes[n] = true
+			p.write(now, n)
+		}
+	}
+	if now.Sub(p.last) >= plainInterval {
+		p.pods(now)
+	}
+}
+
+// Say writes line.
+func (p *Plain) Say(line string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.write(p.clock.Now(), line)
+}
+
+// Close writes the changes that were held back.
+func (p *Plain) Close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.pods(p.clock.Now())
+}
+
+func (p *Plain) pods(now time.Time) {
+	for _, pod := range p.latest.Pods {
+		if p.written[pod.Name+"\x00"+pod.Node] == pod {
+			continue
+		}
+		p.written[pod.Name+"\x00"+pod.Node] = pod
+		p.write(now, podLine(pod))
+		p.last = now
+	}
+}
+
+func podLine(pod Pod) string {
+	var b strings.Builder
+	b.WriteString(pod.Name)
+	if pod.Node != "" {
+		b.WriteString(" on " + pod.Node)
+	}
+	fmt.Fprintf(&b, ": %s, %d packets, %s, %d dropped", pod.State, pod.Packets, Bytes(pod.Bytes), pod.Dropped)
+	return b.String()
+}
+
+func (p *Plain) write(now time.Time, line string) {
+	_, _ = fmt.Fprintf(p.w, "%s %s\n", now.UTC().Format(time.RFC3339), line)
+}

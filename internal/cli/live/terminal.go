@@ -1,0 +1,114 @@
+package live
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+	"unicode/utf8"
+)
+
+// Display shows Views one after the other. Its methods may be called from several goroutines.
+type Display interface {
+	// Show replaces what is shown by v.
+	Show(v View)
+	// Say prints one line that stays.
+	Say(line string)
+	// Close leaves the last View on the screen and ends the display.
+	Close()
+}
+
+// Escape sequences that every terminal since the VT100 knows (ECMA-48: CUU, EL, ED).
+const (
+	cursorUp   = "\x1b[%dA"
+	eraseRight = "\x1b[K"
+	eraseBelow = "\x1b[J"
+)
+
+// Terminal redraws a View in place. Each frame is one write that overwrites line by line and erases
+// only what is left over, so that nothing flickers.
+type Terminal struct {
+	mu   sync.Mutex
+	w    io.Writer
+	size func() (width, height int)
+	// last frame as drawn, and the View behind it.
+	drawn []string
+	width int
+	view  View
+}
+
+// NewTerminal returns a display on w. size returns the terminal's size in characters and is asked
+// before each frame, as windows are resized; zero means unknown.
+func NewTerminal(w io.Writer, size func() (width, height int)) *Terminal {
+	return &Terminal{w: w, size: size}
+}
+
+// Show draws v over what Show drew before.
+func (t *Terminal) Show(v View) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.view = v
+	t.draw("")
+}
+
+// Say prints line above the View.
+func (t *Terminal) Say(line string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.draw(line)
+}
+
+// Close leaves the last frame where it is: the cursor is already below it.
+func (t *Terminal) Close() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.drawn = nil
+}
+
+// draw writes said, if any, and the current View, both over the last frame.
+func (t *Terminal) draw(said string) {
+	width, height := t.size()
+	lines := t.lines(width, height)
+	if said == "" && width == t.width && slices.Equal(lines, t.drawn) {
+		return
+	}
+	var b bytes.Buffer
+	// A ^C that the terminal echoed has moved the cursor from the first column.
+	b.WriteByte('\r')
+	if rows := t.rowsDrawn(width); rows > 0 {
+		fmt.Fprintf(&b, cursorUp, rows)
+	}
+	if said != "" {
+		b.WriteString(said + eraseRight + "\n")
+	}
+	for _, l := range lines {
+		b.WriteString(l + eraseRight + "\n")
+	}
+	b.WriteString(eraseBelow)
+	_, _ = t.w.Write(b.Bytes()) // a closed terminal must not end a capture
+	t.drawn, t.width = lines, width
+}
+
+func (t *Terminal) lines(width, height int) []string {
+	if t.view.Title == "" {
+		return nil
+	}
+	if height > 1 {
+		height-- // the cursor's own line
+	}
+	return Lines(t.view, width, height)
+}
+
+// rowsDrawn counts the rows that the last frame takes now: a window made narrower wraps its lines.
+func (t *Terminal) rowsDrawn(width int) int {
+	rows := 0
+	for _, l := range t.drawn {
+		n := utf8.RuneCountInString(l)
+		if width > 0 && n > width {
+			rows += (n - 1) / width
+		}
+		rows++
+	}
+	return rows
+}

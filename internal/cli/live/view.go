@@ -1,0 +1,185 @@
+package live
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// View is everything that is shown at one moment.
+type View struct {
+	// Title says what is captured, like "shop/web-x7k2p (Deployment/web)".
+	Title string
+	// Status is where it stands, like "Capturing" or "Waiting: NoPods"; plain output has a line for each change.
+	Status string
+	// Clock is how far the capture is, like "12s of 30s"; terminals only.
+	Clock string
+	// Pods in the order in which they are shown.
+	Pods []Pod
+	// Notes are what a user should know besides, like why no live counts are shown.
+	Notes []string
+}
+
+// Pod is one Pod's line.
+type Pod struct {
+	Name  string
+	Node  string
+	State string
+	// Packets and Bytes in its file so far; Dropped matched the filter and are in no file.
+	Packets int64
+	Bytes   int64
+	Dropped int64
+}
+
+const (
+	gap          = "  "
+	minNameWidth = 12
+	ellipsis     = "…"
+)
+
+var heads = [...]string{"POD", "NODE", "STATE", "PACKETS", "BYTES", "DROPPED"}
+
+func (p Pod) cells() [6]string {
+	return [...]string{
+		p.Name, p.Node, p.State,
+		strconv.FormatInt(p.Packets, 10), Bytes(p.Bytes), strconv.FormatInt(p.Dropped, 10),
+	}
+}
+
+// Lines returns v as at most height lines of at most width characters, so that a terminal of that
+// size neither wraps nor scrolls: names are cut in the middle, as their ends tell Pods apart, the
+// node gives way first, and Pods that do not fit are counted. Zero or less means no limit.
+func Lines(v View, width, height int) []string {
+	lines := []string{heading(v)}
+	room := len(v.Pods)
+	if height > 0 {
+		room = max(0, height-2-len(v.Notes)) // the heading and the table's head
+	}
+	if len(v.Pods) > 0 && room > 0 {
+		lines = append(lines, table(v.Pods, room, width)...)
+	}
+	lines = append(lines, v.Notes...)
+	if height > 0 && len(lines) > height {
+		lines = lines[:height]
+	}
+	for i, l := range lines {
+		lines[i] = cutEnd(strings.TrimRight(l, " "), width)
+	}
+	return lines
+}
+
+func heading(v View) string {
+	s := v.Title
+	for _, part := range []string{v.Status, v.Clock} {
+		if part != "" {
+			s += gap + part
+		}
+	}
+	return s
+}
+
+// table returns the head and at most room further lines.
+func table(pods []Pod, room, width int) []string {
+	more := 0
+	if len(pods) > room {
+		more = len(pods) - (room - 1)
+		pods = pods[:room-1]
+	}
+	rows := make([][6]string, 0, len(pods)+1)
+	rows = append(rows, heads)
+	for _, p := range pods {
+		rows = append(rows, p.cells())
+	}
+	widths := fit(columns(rows), width)
+	lines := make([]string, 0, len(rows)+1)
+	for _, r := range rows {
+		lines = append(lines, line(r, widths))
+	}
+	if more > 0 {
+		lines = append(lines, fmt.Sprintf("%s and %d more Pods", ellipsis, more))
+	}
+	return lines
+}
+
+func columns(rows [][6]string) [6]int {
+	var widths [6]int
+	for _, r := range rows {
+		for i, c := range r {
+			widths[i] = max(widths[i], utf8.RuneCountInString(c))
+		}
+	}
+	return widths
+}
+
+// fit takes the node's column away, then cuts the name's, until a line fits into width.
+func fit(widths [6]int, width int) [6]int {
+	if width <= 0 {
+		return widths
+	}
+	total := -len(gap)
+	for _, w := range widths {
+		total += w + len(gap)
+	}
+	if total > width {
+		total -= widths[1] + len(gap)
+		widths[1] = 0
+	}
+	if total > width {
+		widths[0] = max(min(widths[0], minNameWidth), widths[0]-(total-width))
+	}
+	return widths
+}
+
+func line(cells [6]string, widths [6]int) string {
+	var b strings.Builder
+	for i, c := range cells {
+		if widths[i] == 0 {
+			continue
+		}
+		if b.Len() > 0 {
+			b.WriteString(gap)
+		}
+		c = cutMiddle(c, widths[i])
+		padding := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(c))
+		if i < 3 {
+			b.WriteString(c + padding)
+		} else {
+			b.WriteString(padding + c)
+		}
+	}
+	return b.String()
+}
+
+// cutMiddle shortens s to n characters and keeps both ends.
+func cutMiddle(s string, n int) string {
+	r := []rune(s)
+	if len(r) <= n {
+		return s
+	}
+	head := (n - 1) / 2
+	return string(r[:head]) + ellipsis + string(r[len(r)-(n-1-head):])
+}
+
+// cutEnd shortens s to n characters; zero or less means no limit.
+func cutEnd(s string, n int) string {
+	if n <= 0 || utf8.RuneCountInString(s) <= n {
+		return s
+	}
+	return string([]rune(s)[:n-1]) + ellipsis
+}
+
+// Bytes returns n in the unit that a reader wants, in powers of 1024: "0 B", "1023 B", "1.2 MiB".
+func Bytes(n int64) string {
+	const units = "KMGTPE"
+	if n < 1024 {
+		return strconv.FormatInt(n, 10) + " B"
+	}
+	value, unit := float64(n), -1
+	// 1023.95 would be printed as 1024.0 of the smaller unit.
+	for unit < 0 || (value >= 1023.95 && unit < len(units)-1) {
+		value /= 1024
+		unit++
+	}
+	return fmt.Sprintf("%.1f %ciB", value, units[unit])
+}

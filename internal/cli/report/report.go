@@ -1,0 +1,222 @@
+// Package report says how a capture ended: as a table for people, as JSON for scripts, and as the
+// plugin's exit code.
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+
+	"github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/cli/capture"
+	"github.com/sonde-operator/sonde/internal/cli/live"
+)
+
+// Exit codes of the plugin.
+const (
+	ExitOK          = 0
+	ExitError       = 1
+	ExitIncomplete  = 3   // there is a file, and packets are missing from it or may be
+	ExitInterrupted = 130 // as a shell has it for SIGINT
+)
+
+// Report is how a capture ended; its JSON form is what --json prints.
+type Report struct {
+	Namespace string         `json:"namespace"`
+	Name      string         `json:"name"`
+	JobID     string         `json:"jobId"`
+	Target    string         `json:"target"`
+	Phase     v1alpha1.Phase `json:"phase"`
+	Reason    string         `json:"reason,omitempty"`
+	Message   string         `json:"message,omitempty"`
+	// Complete: every Pod is Completed and every file is here, whole.
+	Complete bool `json:"complete"`
+	// Path of the merged file or of the directory; empty when nothing was saved. Size in bytes.
+	Path  string `json:"path,omitempty"`
+	Size  int64  `json:"size,omitempty"`
+	Pods  []Pod  `json:"pods"`
+	Total Counts `json:"total"`
+	// Problems say what is missing, one sentence each.
+	Problems []string `json:"problems,omitempty"`
+}
+
+// Pod is one Pod's part.
+type Pod struct {
+	Name    string         `json:"name"`
+	UID     string         `json:"uid"`
+	Node    string         `json:"node"`
+	Phase   v1alpha1.Phase `json:"phase"`
+	Reason  string         `json:"reason,omitempty"`
+	Message string         `json:"message,omitempty"`
+	Counts
+	Files []File `json:"files,omitempty"`
+}
+
+// Counts of packets, and of the captured packets' bytes.
+type Counts struct {
+	Packets       int64 `json:"packets"`
+	Bytes         int64 `json:"bytes"`
+	Dropped       int64 `json:"dropped"`
+	DroppedKernel int64 `json:"droppedKernel"`
+	DroppedRing   int64 `json:"droppedRing"`
+	DroppedWriter int64 `json:"droppedWriter"`
+	Truncated     int64 `json:"truncated"`
+}
+
+// File is one file of a Pod: its size in bytes as saved, and its path where files were kept apart.
+type File struct {
+	Name string `json:"name"`
+	Size int64  `json:"size"`
+	Path string `json:"path,omitempty"`
+}
+
+// New makes the report of a capture that has ended: pods as capture.State has them, saved as
+// capture.Saver left it.
+func New(pc *v1alpha1.PacketCapture, pods []v1alpha1.PodResult, saved capture.Saved) Report {
+	r := Report{
+		Namespace: pc.Namespace, Name: pc.Name, JobID: pc.Status.JobID, Target: pc.Status.Target,
+		Phase: pc.Status.Phase, Path: saved.Path, Size: saved.Bytes, Pods: []Pod{},
+	}
+	if c := apimeta.FindStatusCondition(pc.Status.Conditions, v1alpha1.ConditionComplete); c != nil {
+		r.Reason, r.Message = c.Reason, c.Message
+	}
+	for _, p := range pods {
+		r.pod(p, saved)
+	}
+	for _, f := range saved.Problems() {
+		r.Problems = append(r.Problems, fmt.Sprintf("%s: %v", f.Pod.Name, f.Err))
+	}
+	if len(r.Problems) == 0 && r.Phase != v1alpha1.PhaseCompleted {
+		r.Problems = append(r.Problems, fmt.Sprintf("the capture is %s: %s", r.Phase, sentence(r.Reason, r.Message)))
+	}
+	r.Complete = len(r.Problems) == 0
+	return r
+}
+
+func (r *Report) pod(p v1alpha1.PodResult, saved capture.Saved) {
+	pod := Pod{
+		Name: p.Name, UID: p.UID, Node: p.Node, Phase: p.Phase, Reason: p.Reason, Message: p.Message,
+		Counts: Counts{
+			Packets: p.Packets, Bytes: p.Bytes, Dropped: p.Dropped.Total(), Truncated: p.Truncated,
+			DroppedKernel: p.Dropped.Kernel, DroppedRing: p.Dropped.Ring, DroppedWriter: p.Dropped.Writer,
+		},
+	}
+	for _, f := range saved.Files {
+		if f.Pod.UID == p.UID && f.Bytes > 0 {
+			pod.Files = append(pod.Files, File{Name: f.Name, Size: f.Bytes, Path: f.Path})
+		}
+	}
+	if p.Phase != v1alpha1.PhaseCompleted {
+		r.Problems = append(r.Problems, fmt.Sprintf("%s is %s: %s", p.Name, p.Phase, sentence(p.Reason, p.Message)))
+	}
+	r.Pods = append(r.Pods, pod)
+	t := &r.Total
+	t.Packets += pod.Packets
+	t.Bytes += pod.Bytes
+	t.Dropped += pod.Dropped
+	t.DroppedKernel += pod.DroppedKernel
+	t.DroppedRing += pod.DroppedRing
+	t.DroppedWriter += pod.DroppedWriter
+	t.Truncated += pod.Truncated
+}
+
+func sentence(reason, message string) string {
+	switch {
+	case message == "":
+		return cmp.Or(reason, "no reason was given")
+	case reason == "":
+		return message
+	}
+	return reason + ": " + message
+}
+
+// ExitCode is 0 for a whole result, 3 for one that is saved and not whole, 1 where nothing is saved.
+func (r Report) ExitCode() int {
+	switch {
+	case r.Complete:
+		return ExitOK
+	case r.Path != "":
+		return ExitIncomplete
+	}
+	return ExitError
+}
+
+// Text is the report for people: a table, where the file is, and what is missing.
+func (r Report) Text() string {
+	var b strings.Builder
+	if len(r.Pods) > 0 {
+		b.WriteString(r.table())
+		b.WriteByte('\n')
+	}
+	switch {
+	case r.Path == "":
+		b.WriteString("Nothing was saved.\n")
+	case r.Path == "-":
+		fmt.Fprintf(&b, "Written to the standard output: %s.\n", live.Bytes(r.Size))
+	default:
+		fmt.Fprintf(&b, "Saved to %s: %s.\n", r.Path, live.Bytes(r.Size))
+	}
+	if r.Complete {
+		return b.String()
+	}
+	if r.Path != "" {
+		b.WriteString("INCOMPLETE: what is saved is not everything that the Pods sent and received.\n")
+	}
+	for _, p := range r.Problems {
+		b.WriteString("  " + p + "\n")
+	}
+	return b.String()
+}
+
+var heads = []string{"POD", "NODE", "STATE", "REASON", "PACKETS", "BYTES", "DROPPED", "TRUNCATED"}
+
+// leftColumns of the table hold text, the others numbers.
+const leftColumns = 4
+
+func (r Report) table() string {
+	rows := [][]string{heads}
+	for _, p := range r.Pods {
+		rows = append(rows, append([]string{p.Name, p.Node, string(p.Phase), p.Reason}, p.cells()...))
+	}
+	if len(r.Pods) > 1 {
+		rows = append(rows, append([]string{"TOTAL", "", "", ""}, r.Total.cells()...))
+	}
+	return Table(rows, leftColumns)
+}
+
+func (c Counts) cells() []string {
+	n := func(v int64) string { return strconv.FormatInt(v, 10) }
+	return []string{n(c.Packets), live.Bytes(c.Bytes), n(c.Dropped), n(c.Truncated)}
+}
+
+// Table aligns rows, of which all have as many cells as the first: the first left columns to the
+// left, the others to the right.
+func Table(rows [][]string, left int) string {
+	widths := make([]int, len(rows[0]))
+	for _, row := range rows {
+		for i, c := range row {
+			widths[i] = max(widths[i], utf8.RuneCountInString(c))
+		}
+	}
+	var b strings.Builder
+	for _, row := range rows {
+		var l strings.Builder
+		for i, c := range row {
+			padding := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(c))
+			if i > 0 {
+				l.WriteString("  ")
+			}
+			if i < left {
+				l.WriteString(c + padding)
+			} else {
+				l.WriteString(padding + c)
+			}
+		}
+		b.WriteString(strings.TrimRight(l.String(), " ") + "\n")
+	}
+	return b.String()
+}

@@ -1,0 +1,175 @@
+package results
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// errChanged starts a transfer anew: what was read so far belongs to another state of the file.
+var errChanged = errors.New("the file changed during its transfer")
+
+// Download writes the whole file of the Pod with that UID to dst, which must be empty, and returns
+// its size in bytes. A transfer that breaks goes on where it broke. progress, which may be nil, is
+// told how much is there, and of how much (-1: not known).
+func (c *Client) Download(ctx context.Context, podUID, file string, dst *os.File, progress func(done, total int64)) (int64, error) {
+	t := &transfer{client: c, podUID: podUID, file: file, dst: dst, total: -1, progress: progress}
+	pause := c.timing.Pause
+	for failures := 0; ; {
+		before := t.done
+		err := t.part(ctx)
+		switch {
+		case err == nil:
+			return t.done, nil
+		case ctx.Err() != nil:
+			return t.done, context.Cause(ctx)
+		case !again(err):
+			return t.done, fmt.Errorf("download %s: %w", file, err)
+		}
+		if t.done > before {
+			failures, pause = 0, c.timing.Pause
+		}
+		if failures++; failures > c.timing.Retries {
+			return t.done, fmt.Errorf("download %s: given up after %d attempts at byte %d: %w", file, failures, t.done, err)
+		}
+		if err := wait(ctx, pause); err != nil {
+			return t.done, err
+		}
+		pause = min(2*pause, 16*c.timing.Pause)
+	}
+}
+
+// again reports whether asking again can help: not where somebody said no, nor where the disk is full.
+func again(err error) bool {
+	var refused *Error
+	if errors.As(err, &refused) {
+		return refused.Code >= http.StatusInternalServerError || refused.Code == http.StatusTooManyRequests
+	}
+	var disk *diskError
+	return !errors.As(err, &disk)
+}
+
+type transfer struct {
+	client       *Client
+	podUID, file string
+	dst          *os.File
+	done, total  int64
+	progress     func(done, total int64)
+}
+
+// part reads from where the transfer is to the file's end.
+func (t *transfer) part(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	header := http.Header{}
+	if t.done > 0 {
+		header.Set("Range", fmt.Sprintf("bytes=%d-", t.done))
+	}
+	resp, err := t.client.get(ctx, header, "files", t.podUID, t.file)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if err := t.place(resp); err != nil || t.done == t.total {
+		return err
+	}
+	if _, err := io.Copy(t, watch(resp.Body, t.client.timing.Idle, cancel)); err != nil {
+		return cause(ctx, err)
+	}
+	if t.total >= 0 && t.done != t.total {
+		return fmt.Errorf("%w: %d of %d bytes came", io.ErrUnexpectedEOF, t.done, t.total)
+	}
+	return nil
+}
+
+// place finds out which bytes of the file resp holds, and sets done and total.
+func (t *transfer) place(resp *http.Response) error {
+	switch resp.StatusCode {
+	case http.StatusOK:
+		t.total = resp.ContentLength
+		return t.restart()
+	case http.StatusPartialContent, http.StatusRequestedRangeNotSatisfiable:
+	default:
+		return fmt.Errorf("the results endpoint answered %s", resp.Status)
+	}
+	start, total, err := contentRange(resp.Header.Get("Content-Range"))
+	if err != nil {
+		return err
+	}
+	if start < 0 { // 416: nothing lies behind the offset that was asked for
+		start = total
+	}
+	if start != t.done || (t.total >= 0 && total != t.total) {
+		t.total = -1
+		if err := t.restart(); err != nil {
+			return err
+		}
+		return errChanged
+	}
+	t.total = total
+	return nil
+}
+
+func (t *transfer) restart() error {
+	t.done = 0
+	if err := t.dst.Truncate(0); err != nil {
+		return &diskError{err}
+	}
+	return nil
+}
+
+// Write puts b behind what is there.
+func (t *transfer) Write(b []byte) (int, error) {
+	n, err := t.dst.WriteAt(b, t.done)
+	t.done += int64(n)
+	if t.progress != nil {
+		t.progress(t.done, t.total)
+	}
+	if err != nil {
+		return n, &diskError{err}
+	}
+	return n, nil
+}
+
+// diskError is a failure on this side of the network.
+type diskError struct{ err error }
+
+func (e *diskError) Error() string { return e.err.Error() }
+func (e *diskError) Unwrap() error { return e.err }
+
+// contentRange reads "bytes START-END/TOTAL", or "bytes */TOTAL" with START -1 (RFC 9110, section 14.4).
+func contentRange(s string) (start, total int64, err error) {
+	bad := fmt.Errorf("the results endpoint answered with Content-Range %q", s)
+	s, ok := strings.CutPrefix(s, "bytes ")
+	span, size, ok2 := strings.Cut(s, "/")
+	if !ok || !ok2 {
+		return 0, 0, bad
+	}
+	if total, err = parseSize(size); err != nil {
+		return 0, 0, bad
+	}
+	if span == "*" {
+		return -1, total, nil
+	}
+	from, to, ok := strings.Cut(span, "-")
+	start, err = parseSize(from)
+	end, err2 := parseSize(to)
+	if !ok || err != nil || err2 != nil || end < start || end != total-1 {
+		return 0, 0, bad
+	}
+	return start, total, nil
+}
+
+// parseSize reads digits only: strconv.ParseInt would take signs, too.
+func parseSize(s string) (int64, error) {
+	n, err := strconv.ParseUint(s, 10, 63)
+	if err != nil {
+		return 0, fmt.Errorf("read a size: %w", err)
+	}
+	return int64(n), nil
+}
