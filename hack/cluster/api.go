@@ -47,16 +47,16 @@ func newAPI(server, ca string, client ...tls.Certificate) (*api, error) {
 
 // adminAPI makes a client with all rights, through the forward on the loopback.
 func adminAPI(l layout) (*api, error) {
-	ca, err := newAdminCertificate(l)
+	admin, err := administratorCertificate(l)
 	if err != nil {
 		return nil, err
 	}
-	return newAPI("https://"+apiForward, filepath.Join(l.pki(), "ca.crt"), ca)
+	return newAPI("https://"+apiForward, filepath.Join(l.pki(), "ca.crt"), admin)
 }
 
-// newAdminCertificate reads the certificate that up keeps for itself: it is in
-// the group of administrators.
-func newAdminCertificate(l layout) (tls.Certificate, error) {
+// administratorCertificate reads a client certificate of the administrators'
+// group that lies in files, unlike the one inside the kubeconfig.
+func administratorCertificate(l layout) (tls.Certificate, error) {
 	c, err := tls.LoadX509KeyPair(filepath.Join(l.pki(), "apiserver-kubelet.crt"), filepath.Join(l.pki(), "apiserver-kubelet.key"))
 	if err != nil {
 		return c, fmt.Errorf("read the administrator's certificate: %w", err)
@@ -127,6 +127,7 @@ func apply(ctx context.Context, l layout, s state, name string, values any) erro
 		return err
 	}
 	cmd := kubectl(ctx, l, s, "apply", "--server-side", "-f", "-")
+	cmd.SysProcAttr = dieTogether()
 	cmd.Stdin = &manifest
 	if err := runQuietly(cmd); err != nil {
 		return fmt.Errorf("apply %s: %w", name, err)

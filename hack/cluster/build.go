@@ -93,11 +93,11 @@ func binarySet(ctx context.Context, l layout) (string, error) {
 // buildBinaries builds those of the chosen binaries that are not yet stored,
 // and links all of them into the set, whose directory it returns.
 func buildBinaries(ctx context.Context, l layout, p *progress, chosen []binary) (string, error) {
-	unlock, err := takeLock(l, "build", p)
+	lock, err := takeLock(l, "build", p)
 	if err != nil {
 		return "", err
 	}
-	defer unlock()
+	defer lock.Close()
 	set, err := binarySet(ctx, l)
 	if err != nil {
 		return "", err
@@ -155,6 +155,7 @@ func (r recipe) build(ctx context.Context, l layout, p *progress) error {
 	cmd := exec.CommandContext(ctx, "go", "build", "-v", "-tags", r.tags, "-ldflags", r.flags, "-o", tmp, r.pkg)
 	cmd.Dir = r.dir
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=-buildvcs=false -trimpath")
+	cmd.SysProcAttr = dieTogether()
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
 		return fmt.Errorf("read the output of go build: %w", err)

@@ -7,16 +7,16 @@ import (
 
 // controlPlane starts the programs of the control plane of one cluster.
 type controlPlane struct {
-	layout
+	spawner
 	bin string
 }
 
-func (c controlPlane) spawn(program string, args ...string) (*daemon, error) {
+func (c controlPlane) launch(program string, args ...string) (*daemon, error) {
 	at := place{cgroup: controlPlanePart, netns: netnsPath(controlPlanePart)}
 	if program == "kube-controller-manager" {
 		at.hostpath = c.hostpath()
 	}
-	return spawn(c.layout, program, at, append([]string{filepath.Join(c.bin, program)}, args...)...)
+	return c.spawn(program, at, append([]string{filepath.Join(c.bin, program)}, args...)...)
 }
 
 func (c controlPlane) key(file string) string { return filepath.Join(c.pki(), file) }
@@ -26,11 +26,11 @@ func (c controlPlane) startStore() ([]*daemon, error) {
 	if err := renderFile(c.auditPolicy(), "audit-policy.yaml", nil); err != nil {
 		return nil, err
 	}
-	etcd, err := c.spawn("etcd", c.etcdArgs()...)
+	etcd, err := c.launch("etcd", c.etcdArgs()...)
 	if err != nil {
 		return nil, err
 	}
-	api, err := c.spawn("kube-apiserver", c.apiServerArgs()...)
+	api, err := c.launch("kube-apiserver", c.apiServerArgs()...)
 	if err != nil {
 		return nil, err
 	}
@@ -40,11 +40,11 @@ func (c controlPlane) startStore() ([]*daemon, error) {
 // startControllers starts what may only start when the API server is ready:
 // earlier, they may not read their own configuration there and exit.
 func (c controlPlane) startControllers() ([]*daemon, error) {
-	kcm, err := c.spawn("kube-controller-manager", c.controllerManagerArgs()...)
+	kcm, err := c.launch("kube-controller-manager", c.controllerManagerArgs()...)
 	if err != nil {
 		return nil, err
 	}
-	scheduler, err := c.spawn("kube-scheduler", c.schedulerArgs()...)
+	scheduler, err := c.launch("kube-scheduler", c.schedulerArgs()...)
 	if err != nil {
 		return nil, err
 	}

@@ -17,11 +17,11 @@ func runDown(l layout, p *progress) error {
 	if os.Geteuid() != 0 {
 		return errors.New("not root: run `cluster down` as the user that ran `cluster up`, root")
 	}
-	unlock, err := takeLock(l, "run", p)
+	lock, err := takeLock(l, "run", p)
 	if err != nil {
 		return err
 	}
-	defer unlock()
+	defer lock.Close()
 	found, err := anythingLeft(l)
 	if err != nil {
 		return err

@@ -36,12 +36,12 @@ func gatewayCommand(o *options) *cobra.Command {
 	}
 }
 
-func startGateway(l layout) (*daemon, error) {
+func startGateway(s spawner) (*daemon, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("find this program: %w", err)
 	}
-	return spawn(l, "gateway", place{cgroup: "gateway"}, self, "--cache", l.base, "gateway")
+	return s.spawn("gateway", place{cgroup: "gateway"}, self, "--cache", s.base, "gateway")
 }
 
 func runGateway(ctx context.Context, l layout) error {

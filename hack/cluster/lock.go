@@ -10,8 +10,8 @@ import (
 
 // takeLock makes sure that only one command at a time changes what name stands
 // for ("build", "run"). It waits, and says so. The kernel frees the lock of a
-// killed command.
-func takeLock(l layout, name string, p *progress) (unlock func(), err error) {
+// killed command. Closing the file frees the lock, unless a child holds it too.
+func takeLock(l layout, name string, p *progress) (*os.File, error) {
 	if err := os.MkdirAll(l.base, 0o755); err != nil {
 		return nil, fmt.Errorf("make the cluster's cache directory: %w", err)
 	}
@@ -30,5 +30,5 @@ func takeLock(l layout, name string, p *progress) (unlock func(), err error) {
 		f.Close()
 		return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
 	}
-	return func() { f.Close() }, nil
+	return f, nil
 }

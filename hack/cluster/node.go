@@ -69,12 +69,12 @@ func readNode(l layout, name string) (nodeConfig, error) {
 }
 
 // startNode starts a node whose directory writeNode has prepared.
-func startNode(l layout, name string) (*daemon, error) {
+func startNode(s spawner, name string) (*daemon, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("find this program: %w", err)
 	}
-	return spawn(l, name, place{cgroup: name, netns: netnsPath(name)}, self, "--cache", l.base, "node-run", name)
+	return s.spawn(name, place{cgroup: name, netns: netnsPath(name)}, self, "--cache", s.base, "node-run", name)
 }
 
 // nodeRunCommand is the hidden process that holds a node: it starts the node's

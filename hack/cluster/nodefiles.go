@@ -195,6 +195,16 @@ func bindDisk(c nodeConfig) error {
 	)
 }
 
+// nodeValues are what the configuration files of a node are filled with.
+func nodeValues(c nodeConfig) map[string]any {
+	return map[string]any{
+		"Name": c.Name, "PodCIDR": c.PodCIDR, "PKI": c.layout().pki(),
+		"Runc": c.Runc, "CNIPlugins": c.CNIPlugins, "PauseImage": pauseImage,
+		"DNS": dnsIP, "PodNetwork": podNetwork,
+		"Registry": fmt.Sprintf("http://%s:%d", controlPlaneIP, registryPort),
+	}
+}
+
 // writeNodeConfigs writes the configuration files of the node's programs.
 func writeNodeConfigs(c nodeConfig) error {
 	const anyRegistry = "/etc/containerd/certs.d/_default"
@@ -205,12 +215,7 @@ func writeNodeConfigs(c nodeConfig) error {
 			return err
 		}
 	}
-	values := map[string]any{
-		"Name": c.Name, "PodCIDR": c.PodCIDR, "PKI": c.layout().pki(),
-		"Runc": c.Runc, "CNIPlugins": c.CNIPlugins, "PauseImage": pauseImage,
-		"DNS": dnsIP, "PodNetwork": podNetwork,
-		"Registry": fmt.Sprintf("http://%s:%d", controlPlaneIP, registryPort),
-	}
+	values := nodeValues(c)
 	// The machine's name servers cannot be reached from here: with one that
 	// refuses, a lookup of the outside fails at once.
 	if err := replaceFile("/etc/resolv.conf", "nameserver 127.0.0.1\n"); err != nil {

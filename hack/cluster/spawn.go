@@ -31,15 +31,31 @@ type daemon struct {
 	ended <-chan error
 }
 
+// spawner starts the programs of a cluster.
+type spawner struct {
+	layout
+	// lock is held by the command that starts them, and by each of them until
+	// it is in its cgroup. So `down`, which waits for the lock, never looks for
+	// processes while one of a killed `up` is not yet where it looks.
+	lock *os.File
+}
+
+// lockFD is where a child finds the lock: the first descriptor after stderr.
+const lockFD = 3
+
+// dieTogether makes the kernel kill a child when this command is killed. Only
+// for children started and awaited on the main thread.
+func dieTogether() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
+
 // spawn starts argv as a daemon at a place, its output going to its log. The
 // program is started by this same binary's hidden `enter` command, which goes
 // to the place first and then becomes the program.
-func spawn(l layout, name string, at place, argv ...string) (*daemon, error) {
+func (s spawner) spawn(name string, at place, argv ...string) (*daemon, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("find this program: %w", err)
 	}
-	logFile, err := os.OpenFile(l.log(name), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	logFile, err := os.OpenFile(s.log(name), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open the log of %s: %w", name, err)
 	}
@@ -49,6 +65,7 @@ func spawn(l layout, name string, at place, argv ...string) (*daemon, error) {
 	cmd.Env = daemonEnv(filepath.Dir(argv[0]))
 	cmd.Dir = "/"
 	cmd.Stdout, cmd.Stderr = logFile, logFile
+	cmd.ExtraFiles = []*os.File{s.lock}
 	// A session of its own: Ctrl-C in the terminal is not meant for it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
@@ -56,7 +73,7 @@ func spawn(l layout, name string, at place, argv ...string) (*daemon, error) {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
-	return &daemon{name: name, log: l.log(name), ended: ended}, nil
+	return &daemon{name: name, log: s.log(name), ended: ended}, nil
 }
 
 // daemonEnv is the whole environment of the cluster's programs. Nothing of the
@@ -124,6 +141,7 @@ func (at place) become(argv []string) error {
 			return err
 		}
 	}
+	unix.CloseOnExec(lockFD)
 	if err := unix.Exec(argv[0], argv, os.Environ()); err != nil {
 		return fmt.Errorf("start %s: %w", argv[0], err)
 	}

@@ -21,7 +21,7 @@ const (
 
 // up is one run of `cluster up`.
 type up struct {
-	layout
+	spawner
 	*progress
 	state
 	host
@@ -33,16 +33,16 @@ func runUp(ctx context.Context, l layout, p *progress, nodes int) error {
 	if nodes < 1 || nodes > maxNodes {
 		return fmt.Errorf("--nodes %d: a cluster has 1 to %d nodes", nodes, maxNodes)
 	}
-	unlock, err := takeLock(l, "run", p)
+	lock, err := takeLock(l, "run", p)
 	if err != nil {
 		return err
 	}
-	defer unlock()
+	defer lock.Close()
 	done, err := alreadyUp(ctx, l, p, nodes)
 	if err != nil || done {
 		return err
 	}
-	u := up{layout: l, progress: p}
+	u := up{spawner: spawner{layout: l, lock: lock}, progress: p}
 	if u.host, err = preflight(realMachine(ctx), l); err != nil {
 		return err
 	}
@@ -111,12 +111,12 @@ func (u *up) startControlPlane(context.Context) error {
 	if err != nil {
 		return err
 	}
-	gateway, err := startGateway(u.layout)
+	gateway, err := startGateway(u.spawner)
 	u.daemons = append(append(u.daemons, store...), gateway)
 	return err
 }
 
-func (u *up) controlPlane() controlPlane { return controlPlane{layout: u.layout, bin: u.Binaries} }
+func (u *up) controlPlane() controlPlane { return controlPlane{spawner: u.spawner, bin: u.Binaries} }
 
 // pushImages fills the registry while the API server starts.
 func (u *up) pushImages(ctx context.Context) error {
@@ -165,7 +165,7 @@ func (u *up) startNodes(context.Context) error {
 		if err := writeNode(c); err != nil {
 			return err
 		}
-		d, err := startNode(u.layout, c.Name)
+		d, err := startNode(u.spawner, c.Name)
 		if err != nil {
 			return err
 		}
