@@ -62,7 +62,9 @@ func TestEnsureKeyFails(t *testing.T) {
 		"a Secret without a key":   {secret: keySecret(nil), want: "delete it and have running captures created again"},
 		"a Secret with half a key": {secret: keySecret(testKey[:16]), want: "holds 16 bytes"},
 		"no right to get": {funcs: interceptor.Funcs{
-			Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error { return broken },
+			Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+				return broken
+			},
 		}, want: "get Secret sonde-system/sonde-stamp-key: no right"},
 		"no right to create": {funcs: interceptor.Funcs{
 			Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error { return broken },
