@@ -1,0 +1,191 @@
+package certs
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+)
+
+// SecretName is the Secret in the operator's namespace that all replicas share.
+const SecretName = "sonde-webhook-cert"
+
+// Services that the certificate is for, in the operator's namespace.
+const (
+	ServiceWebhook = "sonde-webhook"
+	ServiceResults = "sonde-results"
+)
+
+// checkInterval is how often the Secret is looked at: so long may a replica serve a certificate
+// that another has replaced, and so long does a deleted Secret stay away.
+const checkInterval = 30 * time.Second
+
+// retryInterval is for failures: nothing is served before the first success.
+const retryInterval = 2 * time.Second
+
+// maxAttempts of one check, when replicas write at the same time.
+const maxAttempts = 5
+
+// +kubebuilder:rbac:groups="",namespace=sonde-system,resources=secrets,verbs=get;create;update
+
+// Manager keeps the Secret in order and the certificate in memory. Every replica runs one: they
+// agree by the Secret's resourceVersion, so no leader is needed and a standby serves at once.
+type Manager struct {
+	client    client.Client
+	namespace string
+	clock     clock.WithTicker
+	names     []string
+
+	mu       sync.Mutex
+	current  *Material
+	watchers []func()
+}
+
+// NewManager returns a manager for the operator's namespace. c must read live: a cache would have
+// to hold Secrets, and would make a replica act on what another has just replaced.
+func NewManager(c client.Client, namespace string, clk clock.WithTicker) *Manager {
+	m := &Manager{client: c, namespace: namespace, clock: clk}
+	for _, s := range []string{ServiceWebhook, ServiceResults} {
+		m.names = append(m.names, s+"."+namespace+".svc", s+"."+namespace+".svc.cluster.local")
+	}
+	return m
+}
+
+// OnChange has fn called, without locks held, whenever CABundle has changed. Call it before Start.
+func (m *Manager) OnChange(fn func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.watchers = append(m.watchers, fn)
+}
+
+// GetCertificate is for tls.Config: what is served at this moment.
+func (m *Manager) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.current == nil {
+		return nil, errors.New("no serving certificate yet: see the manager's log for why Secret " + SecretName + " cannot be made")
+	}
+	return &m.current.Serving, nil
+}
+
+// CABundle is what a client of the services trusts, as PEM; nil before the first success.
+func (m *Manager) CABundle() []byte {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.current == nil {
+		return nil
+	}
+	return bytes.Clone(m.current.CABundle)
+}
+
+// Ready is a readiness check: without a certificate no webhook call would succeed.
+func (m *Manager) Ready(*http.Request) error {
+	_, err := m.GetCertificate(nil)
+	return err
+}
+
+// NeedLeaderElection tells controller-runtime to run it on every replica.
+func (*Manager) NeedLeaderElection() bool { return false }
+
+// Start checks the Secret every 30 s until ctx ends; failures are logged and tried again.
+func (m *Manager) Start(ctx context.Context) error {
+	log := ctrllog.FromContext(ctx).WithName("certs")
+	for {
+		wait := checkInterval
+		if err := m.Sync(ctx); err != nil && ctx.Err() == nil {
+			wait = retryInterval
+			log.Error(err, "Checking the serving certificate")
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-m.clock.After(wait):
+		}
+	}
+}
+
+// Sync looks once: it brings the Secret in order where needed and serves from it from now on. What
+// was served before is kept when it fails.
+func (m *Manager) Sync(ctx context.Context) error {
+	for range maxAttempts {
+		got, err := m.reconcile(ctx)
+		if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
+			continue // another replica was faster: take what it wrote
+		}
+		if err != nil {
+			return err
+		}
+		m.take(got)
+		return nil
+	}
+	return fmt.Errorf("write Secret %s/%s: %d attempts met writes of others: look who changes it", m.namespace, SecretName, maxAttempts)
+}
+
+func (m *Manager) reconcile(ctx context.Context) (Material, error) {
+	name := client.ObjectKey{Namespace: m.namespace, Name: SecretName}
+	var s corev1.Secret
+	err := m.client.Get(ctx, name, &s)
+	absent := apierrors.IsNotFound(err)
+	if err != nil && !absent {
+		return Material{}, fmt.Errorf("get Secret %s: %w", name, err)
+	}
+	next, got, changed, err := Plan(m.clock.Now(), s.Data, m.names)
+	if err != nil {
+		return Material{}, err
+	}
+	switch {
+	case absent:
+		if err := m.client.Create(ctx, m.secret(next)); err != nil {
+			return Material{}, fmt.Errorf("create Secret %s: %w", name, err)
+		}
+	case changed:
+		s.Data = next
+		if err := m.client.Update(ctx, &s); err != nil { // with the resourceVersion that was read
+			return Material{}, fmt.Errorf("update Secret %s: %w", name, err)
+		}
+	}
+	return got, nil
+}
+
+func (m *Manager) secret(data map[string][]byte) *corev1.Secret {
+	return &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: SecretName, Namespace: m.namespace,
+			Labels: map[string]string{
+				sondev1.LabelAppName:      "sonde",
+				sondev1.LabelAppPartOf:    "packet-capture-operator",
+				sondev1.LabelAppManagedBy: "sonde",
+			},
+		},
+		Type: corev1.SecretTypeOpaque,
+		Data: data,
+	}
+}
+
+// take serves got from now on and tells those who distribute the bundle.
+func (m *Manager) take(got Material) {
+	m.mu.Lock()
+	changed := m.current == nil || !bytes.Equal(m.current.CABundle, got.CABundle)
+	m.current = &got
+	watchers := m.watchers
+	m.mu.Unlock()
+	if !changed {
+		return
+	}
+	for _, fn := range watchers {
+		fn()
+	}
+}
