@@ -1,0 +1,246 @@
+package pcapng
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+)
+
+// Bounds of the reorder buffer of each source, see MergeOptions.
+const (
+	DefaultWindow      = time.Second
+	DefaultMaxPackets  = 1 << 20
+	DefaultMaxBuffered = 64 << 20
+)
+
+// MergeOptions are the bounds within which packets of one source are put into order. A capture of several interfaces
+// or CPUs is out of order by some tenths of a second: the kernel hands over each ring's packets in blocks. The buffer
+// lets a packet go once Window of the source's time, MaxPackets or MaxBuffered bytes have been read beyond it. Zero
+// values mean the defaults.
+type MergeOptions struct {
+	Window      time.Duration
+	MaxPackets  int
+	MaxBuffered int
+	// Application is the result's shb_userappl; that of the first source if empty.
+	Application string
+}
+
+// MergeResult says what came of a merge.
+type MergeResult struct {
+	Packets uint64
+	// Late counts packets that were out of order by more than the bounds. They are in the result, at a later place
+	// than their time; zero means that the result is in strict time order.
+	Late uint64
+	// Truncated holds the indices of sources that ended within a block; all their whole blocks are in the result.
+	Truncated []int
+}
+
+// Merge writes the packets of all sources to w as one section in the order of time. Interfaces keep their names,
+// descriptions and filters, under new numbers; the last statistics of each stand at the end; the comments of each
+// source's section become one comment.
+func Merge(w io.Writer, sources []io.Reader, opts MergeOptions) (MergeResult, error) {
+	m := &merger{w: bufio.NewWriterSize(w, 1<<20), opts: opts.withDefaults()}
+	for i, r := range sources {
+		m.sources = append(m.sources, &mergeSource{index: i, r: NewReader(r)})
+	}
+	if err := m.run(); err != nil {
+		return m.result, err
+	}
+	if err := m.w.Flush(); err != nil {
+		return m.result, fmt.Errorf("write merged capture: %w", err)
+	}
+	return m.result, nil
+}
+
+func (o MergeOptions) withDefaults() MergeOptions {
+	if o.Window <= 0 {
+		o.Window = DefaultWindow
+	}
+	if o.MaxPackets <= 0 {
+		o.MaxPackets = DefaultMaxPackets
+	}
+	if o.MaxBuffered <= 0 {
+		o.MaxBuffered = DefaultMaxBuffered
+	}
+	return o
+}
+
+type merger struct {
+	w       *bufio.Writer
+	opts    MergeOptions
+	sources []*mergeSource
+	ifaces  uint32        // described in the result so far
+	stats   []*Statistics // by interface of the result
+	buf     []byte
+	last    uint64 // time of the last packet written
+	result  MergeResult
+}
+
+// mergeSource is one stream and the packets of it that wait.
+type mergeSource struct {
+	index   int
+	r       *Reader
+	queue   reorder
+	numbers []uint32 // from the current section's interfaces to the result's
+	newest  uint64
+	ended   bool
+	// note holds the comments of a section after the first, for the next interface.
+	note []string
+}
+
+func (m *merger) run() error {
+	if err := m.header(); err != nil {
+		return err
+	}
+	for {
+		s, err := m.next()
+		if err != nil {
+			return err
+		}
+		if s == nil {
+			return m.trailer()
+		}
+		e := s.queue.pop()
+		if e.Time < m.last {
+			m.result.Late++
+		}
+		m.last = max(m.last, e.Time)
+		m.result.Packets++
+		m.buf = AppendPacket(m.buf[:0], &e.Packet)
+		s.queue.recycle(e)
+		if err := m.write(); err != nil {
+			return err
+		}
+	}
+}
+
+// header reads the first section of every source and writes one for all.
+func (m *merger) header() error {
+	out := Section{Application: m.opts.Application}
+	for i, s := range m.sources {
+		b, err := s.r.Next()
+		if err != nil && !m.sourceEnded(s, err) {
+			return fmt.Errorf("read capture %d: %w", s.index, err)
+		}
+		sec, ok := b.(*Section)
+		if !ok {
+			continue // ended before it began
+		}
+		if i == 0 {
+			out.Hardware, out.OS = sec.Hardware, sec.OS
+			if out.Application == "" {
+				out.Application = sec.Application
+			}
+		}
+		if len(sec.Comments) > 0 {
+			out.Comments = append(out.Comments, strings.Join(sec.Comments, "\n"))
+		}
+	}
+	m.buf = AppendSection(m.buf[:0], &out)
+	return m.write()
+}
+
+// next returns the source whose turn it is; nil when all are done.
+func (m *merger) next() (*mergeSource, error) {
+	var first *mergeSource
+	for _, s := range m.sources {
+		if err := m.fill(s); err != nil {
+			return nil, err
+		}
+		if len(s.queue.heap) == 0 {
+			continue
+		}
+		if first == nil || s.queue.heap[0].Time < first.queue.heap[0].Time {
+			first = s
+		}
+	}
+	return first, nil
+}
+
+// fill reads until the source's earliest packet may leave.
+func (m *merger) fill(s *mergeSource) error {
+	for !s.ended && !m.full(s) {
+		b, err := s.r.Next()
+		if err != nil {
+			if !m.sourceEnded(s, err) {
+				return fmt.Errorf("read capture %d: %w", s.index, err)
+			}
+			return nil
+		}
+		if err := m.accept(s, b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *merger) full(s *mergeSource) bool {
+	q := &s.queue
+	if len(q.heap) == 0 {
+		return false
+	}
+	return s.newest-min(s.newest, q.heap[0].Time) > uint64(m.opts.Window) ||
+		len(q.heap) >= m.opts.MaxPackets || q.bytes >= m.opts.MaxBuffered
+}
+
+func (m *merger) accept(s *mergeSource, b Block) error {
+	switch b := b.(type) {
+	case *Section:
+		s.numbers = s.numbers[:0]
+		s.note = b.Comments
+	case *Interface:
+		return m.describe(s, b)
+	case *Packet:
+		b.Interface = s.numbers[b.Interface]
+		s.newest = max(s.newest, b.Time)
+		s.queue.push(b)
+	case *Statistics:
+		b.Interface = s.numbers[b.Interface]
+		m.stats[b.Interface] = b
+	}
+	return nil
+}
+
+func (m *merger) describe(s *mergeSource, i *Interface) error {
+	s.numbers = append(s.numbers, m.ifaces)
+	m.ifaces++
+	m.stats = append(m.stats, nil)
+	out := *i
+	out.Comments = append(s.note, i.Comments...)
+	s.note = nil
+	m.buf = AppendInterface(m.buf[:0], &out)
+	return m.write()
+}
+
+func (m *merger) trailer() error {
+	m.buf = m.buf[:0]
+	for _, st := range m.stats {
+		if st != nil {
+			m.buf = AppendStatistics(m.buf, st)
+		}
+	}
+	return m.write()
+}
+
+// sourceEnded tells whether err is the source's end, whole or cut short.
+func (m *merger) sourceEnded(s *mergeSource, err error) bool {
+	switch {
+	case errors.Is(err, io.EOF):
+	case errors.Is(err, ErrTruncated):
+		m.result.Truncated = append(m.result.Truncated, s.index)
+	default:
+		return false
+	}
+	s.ended = true
+	return true
+}
+
+func (m *merger) write() error {
+	if _, err := m.w.Write(m.buf); err != nil {
+		return fmt.Errorf("write merged capture: %w", err)
+	}
+	return nil
+}

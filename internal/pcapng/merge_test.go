@@ -1,0 +1,230 @@
+package pcapng
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// frameOf is an Ethernet frame with an IPv4 packet of an experimental protocol, so that no dissector complains.
+func frameOf(n int) []byte {
+	b := append(bytes.Repeat([]byte{2}, 12), 8, 0)
+	b = append(b, 0x45, 0, 0, 24, 0, 0, 0, 0, 64, 253, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2)
+	return append(b, byte(n>>24), byte(n>>16), byte(n>>8), byte(n))
+}
+
+// stream makes a capture whose packets have the given times on interfaces 0 and 1 in turn.
+func stream(name string, times ...uint64) []byte {
+	b := AppendSection(nil, &Section{OS: "Linux", Application: "sonde", Comments: []string{"of " + name, "filter ip"}})
+	for i := range 2 {
+		b = AppendInterface(b, &Interface{Name: fmt.Sprintf("%s%d", name, i), Description: "shop/" + name, Filter: "ip", LinkType: LinkTypeEthernet, SnapLen: 96})
+	}
+	for i, t := range times {
+		data := frameOf(i)
+		b = AppendPacket(b, &Packet{Interface: uint32(i % 2), Time: t, Data: data, Length: uint32(len(data)), Flags: Inbound})
+	}
+	for i := range uint32(2) {
+		b = AppendStatistics(b, &Statistics{Interface: i, Time: 1, Start: 1, End: 2, Received: counter(uint64(len(times))), IfDrop: counter(3)})
+	}
+	return b
+}
+
+func merge(t *testing.T, opts MergeOptions, streams ...[]byte) ([]byte, MergeResult) {
+	t.Helper()
+	var sources []io.Reader
+	for _, s := range streams {
+		sources = append(sources, bytes.NewReader(s))
+	}
+	var out bytes.Buffer
+	res, err := Merge(&out, sources, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes(), res
+}
+
+func TestMergeKeepsWhatIsKnown(t *testing.T) {
+	merged, res := merge(t, MergeOptions{}, stream("a", 30, 10), stream("b", 20, 40))
+	if diff := cmp.Diff(MergeResult{Packets: 4}, res); diff != "" {
+		t.Errorf("result (-want +got):\n%s", diff)
+	}
+	blocks, err := readAll(bytes.NewReader(merged))
+	if !errors.Is(err, io.EOF) {
+		t.Fatal(err)
+	}
+	type packet struct {
+		Time  uint64
+		Iface string
+		Flags Flags
+	}
+	var (
+		comments []string
+		packets  []packet
+		ifaces   []*Interface
+		stats    []string
+	)
+	for _, b := range blocks {
+		switch b := b.(type) {
+		case *Section:
+			comments = b.Comments
+		case *Interface:
+			ifaces = append(ifaces, b)
+		case *Packet:
+			packets = append(packets, packet{b.Time, ifaces[b.Interface].Name, b.Flags})
+		case *Statistics:
+			stats = append(stats, fmt.Sprintf("%s %d dropped", ifaces[b.Interface].Name, *b.IfDrop))
+		}
+	}
+	want := []packet{{10, "a1", Inbound}, {20, "b0", Inbound}, {30, "a0", Inbound}, {40, "b1", Inbound}}
+	if diff := cmp.Diff(want, packets); diff != "" {
+		t.Errorf("packets (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"of a\nfilter ip", "of b\nfilter ip"}, comments); diff != "" {
+		t.Errorf("comments (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"a0 3 dropped", "a1 3 dropped", "b0 3 dropped", "b1 3 dropped"}, stats); diff != "" {
+		t.Errorf("statistics (-want +got):\n%s", diff)
+	}
+	if last := ifaces[3]; last.Description != "shop/b" || last.Filter != "ip" || last.SnapLen != 96 {
+		t.Errorf("interface %+v", last)
+	}
+}
+
+// jumbled has packets that are out of order by up to spread positions of a microsecond each.
+func jumbled(n, spread int) []uint64 {
+	times := make([]uint64, n)
+	for i := range times {
+		times[i] = uint64(1_700_000_000_000_000_000) + uint64((i^(spread-1))*1000)
+	}
+	return times
+}
+
+func TestMergeOrdersWithinItsBounds(t *testing.T) {
+	cases := map[string]struct {
+		opts     MergeOptions
+		wantLate bool
+	}{
+		"default":                  {MergeOptions{}, false},
+		"window too short":         {MergeOptions{Window: 10 * time.Microsecond}, true},
+		"window just enough":       {MergeOptions{Window: 64 * time.Microsecond}, false},
+		"too few packets":          {MergeOptions{MaxPackets: 8}, true},
+		"just enough packets":      {MergeOptions{MaxPackets: 64}, false},
+		"too few bytes":            {MergeOptions{MaxBuffered: 8 * 38}, true},
+		"one packet, never blocks": {MergeOptions{MaxPackets: 1}, true},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			merged, res := merge(t, tc.opts, stream("a", jumbled(4096, 64)...), stream("b", jumbled(4096, 32)...))
+			if (res.Late > 0) != tc.wantLate {
+				t.Errorf("%d packets late", res.Late)
+			}
+			blocks, _ := readAll(bytes.NewReader(merged))
+			packets, late := 0, false
+			var last uint64
+			for _, b := range blocks {
+				if p, ok := b.(*Packet); ok {
+					late = late || p.Time < last
+					last = p.Time
+					packets++
+				}
+			}
+			if packets != 8192 || late != tc.wantLate {
+				t.Errorf("%d packets, out of order: %v", packets, late)
+			}
+		})
+	}
+}
+
+func TestMergeOfIncompleteSources(t *testing.T) {
+	whole := stream("a", 10, 20)
+	second := append(bytes.Clone(whole), stream("later", 30)...)
+	merged, res := merge(t, MergeOptions{}, whole[:len(whole)-100], nil, AppendSection(nil, &Section{}), second)
+	if diff := cmp.Diff(MergeResult{Packets: 5, Truncated: []int{0}}, res); diff != "" {
+		t.Errorf("result (-want +got):\n%s", diff)
+	}
+	blocks, err := readAll(bytes.NewReader(merged))
+	if !errors.Is(err, io.EOF) {
+		t.Fatal(err)
+	}
+	found := false
+	for _, b := range blocks {
+		if i, ok := b.(*Interface); ok && i.Name == "later0" {
+			found = cmp.Equal(i.Comments, []string{"of later", "filter ip"})
+		}
+	}
+	if !found {
+		t.Error("the comments of a second section are lost")
+	}
+}
+
+func TestMergeErrors(t *testing.T) {
+	good := stream("a", 1)
+	cases := map[string]struct {
+		source io.Reader
+		want   error
+	}{
+		"no pcapng":           {strings.NewReader("this is no capture at all"), ErrFormat},
+		"damaged in mid-file": {bytes.NewReader(append(bytes.Clone(good), "garbage garbage"...)), ErrFormat},
+		"read error":          {io.MultiReader(bytes.NewReader(good), iotest.ErrReader(io.ErrClosedPipe)), io.ErrClosedPipe},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			_, err := Merge(io.Discard, []io.Reader{bytes.NewReader(good), tc.source}, MergeOptions{})
+			if !errors.Is(err, tc.want) || !strings.Contains(err.Error(), "capture 1") {
+				t.Errorf("error %v, want %v of capture 1", err, tc.want)
+			}
+		})
+	}
+}
+
+// tool runs a program of Wireshark. It must not say anything on standard error but that it runs as root.
+func tool(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	if _, err := exec.LookPath(name); err != nil {
+		if os.Getenv("REQUIRE_PRIVILEGED") == "1" {
+			t.Fatalf("%s is missing: run make deps", name)
+		}
+		t.Skipf("%s is not installed", name)
+	}
+	cmd := exec.Command(name, args...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	said := strings.TrimSpace(strings.ReplaceAll(stderr.String(), `Running as user "root" and group "root". This could be dangerous.`, ""))
+	if err != nil || said != "" {
+		t.Errorf("%s %s: %v\n%s", name, strings.Join(args, " "), err, said)
+	}
+	return string(out)
+}
+
+func TestWiresharkReadsTheMerge(t *testing.T) {
+	merged, _ := merge(t, MergeOptions{Application: "kubectl-sonde"}, stream("a", jumbled(2000, 64)...), stream("b", jumbled(1000, 8)...))
+	path := filepath.Join(t.TempDir(), "m.pcapng")
+	if err := os.WriteFile(path, merged, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	info := tool(t, "capinfos", "-M", path)
+	for _, want := range []string{
+		"Number of packets:   3000", "Strict time order:   True", "File timestamp precision:  nanoseconds (9)",
+		"Capture application: kubectl-sonde", "Capture oper-sys:    Linux", "Number of interfaces in file: 4",
+		"Name = b1", "Description = shop/a", "Filter string = ip", "Number of packets = 1000", "of a",
+	} {
+		if !strings.Contains(info, want) {
+			t.Errorf("capinfos does not say %q:\n%s", want, info)
+		}
+	}
+	out := tool(t, "tshark", "-n", "-r", path, "-T", "fields", "-e", "frame.interface_name", "-e", "frame.packet_flags_direction")
+	if got := strings.Count(out, "b0\t0x00000001\n"); got != 500 {
+		t.Errorf("tshark sees %d inbound packets on b0, want 500", got)
+	}
+}
