@@ -1,0 +1,146 @@
+package keeper
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// tokenPath is where the kubelet mounts a ServiceAccount's token.
+const tokenPath = "/var/run/secrets/kubernetes.io/serviceaccount/token"
+
+// seccompFilter is the value of Seccomp in /proc/<pid>/status for a process under a filter (proc_pid_status(5)).
+const seccompFilter = 2
+
+// confinement is what holds this process: the keeper shares a Pod, and so the SCC and the node's process table, with
+// a privileged container, and must be worth nothing to one who takes it over through its port.
+type confinement struct {
+	status
+	rootWritable bool
+	token        bool
+}
+
+// status is the part of /proc/<pid>/status that counts here (proc_pid_status(5)).
+type status struct {
+	uids       []int // real, effective, saved, file system
+	permitted  uint64
+	effective  uint64
+	noNewPrivs int
+	seccomp    int
+	missing    []string // fields that were looked for and not found
+}
+
+// CheckConfinement returns an error that names everything that this process is not held by, as the keeper's container
+// has to hold it: no root, no capability, no way to new privileges, a seccomp filter, a read-only root file system and
+// no API token.
+func CheckConfinement() error {
+	b, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return fmt.Errorf("read own status: %w", err)
+	}
+	s, err := parseStatus(b)
+	if err != nil {
+		return fmt.Errorf("read own status: %w", err)
+	}
+	var root unix.Statfs_t
+	if err := unix.Statfs("/", &root); err != nil {
+		return fmt.Errorf("look at the root file system: %w", err)
+	}
+	_, err = os.Lstat(tokenPath)
+	c := confinement{status: s, rootWritable: root.Flags&unix.ST_RDONLY == 0, token: !errors.Is(err, os.ErrNotExist)}
+	return c.check()
+}
+
+// check is CheckConfinement's decision.
+func (c confinement) check() error {
+	var faults []string
+	fault := func(is bool, text string) {
+		if is {
+			faults = append(faults, text)
+		}
+	}
+	for _, name := range c.missing {
+		fault(true, "the kernel does not say "+name)
+	}
+	for _, uid := range c.uids {
+		if uid == 0 {
+			fault(true, "it runs as user 0 (set runAsNonRoot and runAsUser)")
+			break
+		}
+	}
+	fault(c.permitted|c.effective != 0, fmt.Sprintf("it has capabilities %#x (drop ALL)", c.permitted|c.effective))
+	fault(c.noNewPrivs != 1, "it may gain privileges (set allowPrivilegeEscalation to false)")
+	fault(c.seccomp != seccompFilter, "no seccomp filter is on (set seccompProfile RuntimeDefault)")
+	fault(c.rootWritable, "its root file system is writable (set readOnlyRootFilesystem)")
+	fault(c.token, "a ServiceAccount token is mounted (set automountServiceAccountToken to false)")
+	if len(faults) == 0 {
+		return nil
+	}
+	return fmt.Errorf("the keeper refuses to run unconfined: %s", strings.Join(faults, "; "))
+}
+
+// parseStatus reads the lines "Name:\tvalues" of /proc/<pid>/status.
+func parseStatus(b []byte) (status, error) {
+	var s status
+	fields := map[string]func(values []string) error{
+		"Uid":        s.parseUIDs,
+		"CapPrm":     func(v []string) error { return parseNumber(v, 16, 64, &s.permitted) },
+		"CapEff":     func(v []string) error { return parseNumber(v, 16, 64, &s.effective) },
+		"NoNewPrivs": func(v []string) error { return parseNumber(v, 10, 8, &s.noNewPrivs) },
+		"Seccomp":    func(v []string) error { return parseNumber(v, 10, 8, &s.seccomp) },
+	}
+	lines := bufio.NewScanner(bytes.NewReader(b))
+	for lines.Scan() {
+		name, values, _ := strings.Cut(lines.Text(), ":")
+		parse, ok := fields[name]
+		if !ok {
+			continue
+		}
+		delete(fields, name)
+		if err := parse(strings.Fields(values)); err != nil {
+			return status{}, fmt.Errorf("line %s: %w", name, err)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return status{}, fmt.Errorf("split lines: %w", err)
+	}
+	for _, name := range []string{"Uid", "CapPrm", "CapEff", "NoNewPrivs", "Seccomp"} {
+		if _, missing := fields[name]; missing {
+			s.missing = append(s.missing, name)
+		}
+	}
+	return s, nil
+}
+
+func (s *status) parseUIDs(values []string) error {
+	if len(values) != 4 {
+		return fmt.Errorf("%d values, want 4", len(values))
+	}
+	for _, v := range values {
+		uid, err := strconv.ParseUint(v, 10, 32)
+		if err != nil {
+			return fmt.Errorf("user ID %.20q: want a number", v)
+		}
+		s.uids = append(s.uids, int(uid))
+	}
+	return nil
+}
+
+// parseNumber reads the one value of a line in the given base into to.
+func parseNumber[T int | uint64](values []string, base, bits int, to *T) error {
+	if len(values) != 1 {
+		return fmt.Errorf("%d values, want 1", len(values))
+	}
+	n, err := strconv.ParseUint(values[0], base, bits)
+	if err != nil {
+		return fmt.Errorf("value %.20q: want a number of base %d", values[0], base)
+	}
+	*to = T(n)
+	return nil
+}

@@ -1,0 +1,220 @@
+package keeper
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/sonde-operator/sonde/internal/account"
+	"github.com/sonde-operator/sonde/internal/keeperapi"
+)
+
+const (
+	// lineInterval is the shortest time between two lines of a watched progress.
+	lineInterval = 500 * time.Millisecond
+	// writeTimeout is how long a client may take nothing of an answer. There is no limit for the whole of one: files
+	// are large and links are slow.
+	writeTimeout = 2 * time.Minute
+)
+
+// stopReasons are the reasons that a client may end a capture with.
+var stopReasons = []string{account.ReasonStopped, account.ReasonTargetGone, account.ReasonAccessRevoked}
+
+// handler answers the requests of the manager.
+type handler struct {
+	results  *results
+	control  *control
+	progress *progress
+	release  context.CancelFunc
+	log      *slog.Logger
+}
+
+// routes returns the handler of all paths.
+func (h *handler) routes() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc(keeperapi.PathProgress, only(h.getProgress, http.MethodGet))
+	mux.HandleFunc(keeperapi.PathFiles+"{name}", only(h.getFile, http.MethodGet, http.MethodHead))
+	mux.HandleFunc(keeperapi.PathStop, only(h.stop, http.MethodPost))
+	mux.HandleFunc(keeperapi.PathRelease, only(h.releaseResult, http.MethodPost))
+	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
+		refuse(w, http.StatusNotFound, "no such path: internal/keeperapi has them all")
+	})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		keeperapi.SetVersion(w.Header())
+		if err := keeperapi.CheckVersion(r.Header); err != nil {
+			refuse(w, http.StatusBadRequest, err.Error())
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
+}
+
+// only lets requests of the given methods through.
+func only(next http.HandlerFunc, methods ...string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if !slices.Contains(methods, r.Method) {
+			refuse(w, http.StatusMethodNotAllowed, "use "+methods[0])
+			return
+		}
+		next(w, r)
+	}
+}
+
+// refuse answers with an error.
+func refuse(w http.ResponseWriter, code int, message string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	// A client that has gone away is no error of ours.
+	_ = json.NewEncoder(w).Encode(keeperapi.ErrorBody{Error: message})
+}
+
+func (h *handler) getProgress(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Query().Get(keeperapi.QueryWatch) == "1" {
+		h.watch(w, r)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(append(slices.Clone(h.progress.get().line), '\n'))
+}
+
+// watch writes a line at once and for each change, with lineInterval between them, until the last one.
+func (h *handler) watch(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	out := newPatientWriter(w)
+	heartbeat := time.NewTicker(keeperapi.HeartbeatInterval)
+	defer heartbeat.Stop()
+	for {
+		s := h.progress.get()
+		if !out.line(s.line) || !s.final.IsZero() {
+			return
+		}
+		if !pause(r.Context(), lineInterval) {
+			return
+		}
+		for waiting := true; waiting; {
+			select {
+			case <-r.Context().Done():
+				return
+			case <-s.changed:
+				waiting = false
+			case <-heartbeat.C:
+				if !out.line(nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// pause waits and returns whether ctx still lives.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+func (h *handler) getFile(w http.ResponseWriter, r *http.Request) {
+	name := r.PathValue("name")
+	if !served(name, h.progress.get().account.Files) {
+		refuse(w, http.StatusNotFound, errNotServed.Error())
+		return
+	}
+	f, size, err := h.results.open(name)
+	if errors.Is(err, errNotServed) {
+		refuse(w, http.StatusNotFound, err.Error())
+		return
+	}
+	if err != nil {
+		h.log.Error("Opening a file failed", "file", name, "error", err)
+		refuse(w, http.StatusInternalServerError, "the file cannot be opened; the keeper's log says why")
+		return
+	}
+	defer f.Close()
+	w.Header().Set("Content-Type", "application/octet-stream")
+	// The size at this moment: a capture that still runs makes the file grow, and the answer's length is promised
+	// before its end.
+	http.ServeContent(newPatientWriter(w), r, "", time.Time{}, io.NewSectionReader(f, 0, size))
+}
+
+func (h *handler) stop(w http.ResponseWriter, r *http.Request) {
+	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, keeperapi.MaxStopBytes))
+	if err != nil {
+		refuse(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("the body must be complete and have at most %d bytes", keeperapi.MaxStopBytes))
+		return
+	}
+	reason, err := parseStop(b)
+	if err != nil {
+		refuse(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	if err := h.control.stop(reason); err != nil {
+		h.log.Error("Stopping the probe failed", "reason", reason, "error", err)
+		refuse(w, http.StatusInternalServerError, "the probe cannot be told; the keeper's log says why")
+		return
+	}
+	h.log.Info("Stopping the probe", "reason", reason)
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// parseStop reads the body of a stop request.
+func parseStop(b []byte) (string, error) {
+	var req keeperapi.StopRequest
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&req); err != nil || d.More() {
+		return "", fmt.Errorf(`body: want {"reason":"%s"}`, account.ReasonStopped)
+	}
+	if !slices.Contains(stopReasons, req.Reason) {
+		return "", fmt.Errorf("reason %.64q: want one of %v", req.Reason, stopReasons)
+	}
+	return req.Reason, nil
+}
+
+func (h *handler) releaseResult(w http.ResponseWriter, _ *http.Request) {
+	h.log.Info("Releasing the result")
+	w.WriteHeader(http.StatusNoContent)
+	h.release()
+}
+
+// patientWriter gives each write its own deadline. It hides the ReadFrom of the server's writer on purpose: with it, a
+// whole file would be one write.
+type patientWriter struct {
+	http.ResponseWriter
+	control *http.ResponseController
+}
+
+// newPatientWriter also lifts the time limit of the request, which would otherwise end the answer, too: the server
+// reads on, to notice when the client goes away.
+func newPatientWriter(w http.ResponseWriter) patientWriter {
+	p := patientWriter{ResponseWriter: w, control: http.NewResponseController(w)}
+	_ = p.control.SetReadDeadline(time.Time{}) // fails only for connections that are closed, as the next write will say
+	return p
+}
+
+// Write implements io.Writer.
+func (p patientWriter) Write(b []byte) (int, error) {
+	if err := p.control.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
+		return 0, fmt.Errorf("set deadline: %w", err)
+	}
+	return p.ResponseWriter.Write(b)
+}
+
+// line writes one line at once and returns whether the client got it.
+func (p patientWriter) line(b []byte) bool {
+	if _, err := p.Write(append(slices.Clone(b), '\n')); err != nil {
+		return false
+	}
+	return p.control.Flush() == nil
+}

@@ -1,0 +1,157 @@
+package keeper
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/net/netutil"
+	"k8s.io/utils/clock"
+
+	"github.com/sonde-operator/sonde/internal/captureconfig"
+	"github.com/sonde-operator/sonde/internal/keeperapi"
+)
+
+// Bounds of the server.
+const (
+	maxConnections = 256
+	maxHeaderBytes = 8 << 10
+	headerTimeout  = 10 * time.Second // the TLS handshake included
+	readTimeout    = 15 * time.Second // a whole request; there are no large ones
+	idleTimeout    = time.Minute
+	// shutdownTimeout is how long answers under way may take once the keeper is told to end.
+	shutdownTimeout = time.Second
+)
+
+// Config of a keeper. All fields are required.
+type Config struct {
+	// Listen is the address to serve on, like ":8443".
+	Listen string
+	// TLSDir holds server.crt, server.key and client.crt (captureconfig.Secret*).
+	TLSDir string
+	// ResultsDir is what the probe writes, ControlDir what it reads.
+	ResultsDir string
+	ControlDir string
+	// Retain is how long the result is kept after the capture's end.
+	Retain time.Duration
+	// Clock tells when that is.
+	Clock clock.WithTicker
+	// Confined returns an error when this process has more rights than it needs; CheckConfinement but for tests.
+	Confined func() error
+	// Serving, if not nil, is called with the address once the keeper answers.
+	Serving func(net.Addr)
+	Log     *slog.Logger
+}
+
+// Run serves until the result is released (nil), has been kept for long enough (nil), or ctx ends (nil, within two
+// seconds). An error is one of the configuration or of the port.
+func Run(ctx context.Context, cfg *Config) error {
+	if err := cfg.Confined(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	h := &handler{release: cancel, log: cfg.Log}
+	defer h.close()
+	if err := h.open(cfg); err != nil {
+		return err
+	}
+	listener, err := listen(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	var following sync.WaitGroup
+	following.Go(func() {
+		defer cancel()
+		ticker := cfg.Clock.NewTicker(pollInterval)
+		defer ticker.Stop()
+		h.progress.follow(ctx, ticker.C(), cfg.Retain, func(err error) {
+			cfg.Log.Warn("Reading the progress failed", "error", err)
+		})
+	})
+	err = serve(ctx, listener, h.routes(), cfg)
+	cancel()
+	following.Wait()
+	return err
+}
+
+// open opens the volumes.
+func (h *handler) open(cfg *Config) (err error) {
+	if h.results, err = openResults(cfg.ResultsDir); err != nil {
+		return err
+	}
+	if h.control, err = openControl(cfg.ControlDir); err != nil {
+		return err
+	}
+	h.progress, err = newProgress(h.results, cfg.Clock)
+	return err
+}
+
+func (h *handler) close() {
+	if h.results != nil {
+		_ = h.results.close() // a descriptor for reading: nothing can be lost
+	}
+	if h.control != nil {
+		_ = h.control.close()
+	}
+}
+
+// listen opens the port for those who show the pinned certificate.
+func listen(ctx context.Context, cfg *Config) (net.Listener, error) {
+	var pem [3][]byte
+	for i, name := range []string{captureconfig.SecretServerCert, captureconfig.SecretServerKey, captureconfig.SecretClientCert} {
+		b, err := os.ReadFile(filepath.Join(cfg.TLSDir, name))
+		if err != nil {
+			return nil, fmt.Errorf("read key material: %w", err)
+		}
+		pem[i] = b
+	}
+	config, err := keeperapi.ServerTLS(pem[0], pem[1], pem[2])
+	if err != nil {
+		return nil, err
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("listen: %w", err)
+	}
+	return tls.NewListener(netutil.LimitListener(l, maxConnections), config), nil
+}
+
+// serve answers until ctx ends, and then for shutdownTimeout at most.
+func serve(ctx context.Context, l net.Listener, routes http.Handler, cfg *Config) error {
+	server := &http.Server{
+		Handler:           routes,
+		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       readTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		BaseContext:       func(net.Listener) context.Context { return ctx },
+		ErrorLog:          slog.NewLogLogger(cfg.Log.Handler(), slog.LevelInfo),
+	}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(l) }()
+	cfg.Log.Info("Serving the result", "address", l.Addr().String(), "retain", cfg.Retain)
+	if cfg.Serving != nil {
+		cfg.Serving(l.Addr())
+	}
+	select {
+	case err := <-served:
+		return fmt.Errorf("serve: %w", err)
+	case <-ctx.Done():
+	}
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+	defer cancel()
+	if err := server.Shutdown(ending); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("shut down: %w", err)
+	}
+	_ = server.Close() // whoever has not finished has had his time
+	return nil
+}

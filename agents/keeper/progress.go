@@ -1,0 +1,174 @@
+package keeper
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/utils/clock"
+
+	"github.com/sonde-operator/sonde/internal/account"
+	"github.com/sonde-operator/sonde/internal/captureconfig"
+)
+
+const (
+	// pollInterval is how often the progress file is looked at; the probe replaces it as often.
+	pollInterval = 250 * time.Millisecond
+	// staleAfter is how long a probe may say nothing before it counts as dead. It writes twice a second.
+	staleAfter = 15 * time.Second
+	// startGrace is how long a probe may take to say anything at all: its container is started beside this one.
+	startGrace = 5 * time.Minute
+)
+
+// snapshot is the progress at one moment.
+type snapshot struct {
+	account account.Account
+	line    []byte    // the account as JSON, without newline
+	final   time.Time // since when nothing more is to come; zero while the probe lives
+	changed chan struct{}
+}
+
+// progress follows the probe's progress file.
+type progress struct {
+	results *results
+	clock   clock.PassiveClock
+
+	mu   sync.Mutex
+	now  snapshot
+	seen fileIdentity // of the progress file, when it last changed
+	at   time.Time    // when that was, by our own clock
+}
+
+// fileIdentity changes whenever the probe writes: it replaces the file, or rewrites it in place on a full disk.
+type fileIdentity struct {
+	inode     uint64
+	modified  unix.Timespec
+	published bool
+}
+
+func newProgress(r *results, c clock.PassiveClock) (*progress, error) {
+	p := &progress{results: r, clock: c, at: c.Now()}
+	if err := p.set(account.Account{State: account.StateStarting}, time.Time{}); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// get returns the current snapshot; its channel is closed when there is another one.
+func (p *progress) get() snapshot {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.now
+}
+
+// retained tells whether the result has been kept for as long as retain.
+func (p *progress) retained(retain time.Duration) bool {
+	s := p.get()
+	return !s.final.IsZero() && p.clock.Since(s.final) >= retain
+}
+
+// poll takes a look at the progress file. An error is one of reading; the last good account stays.
+func (p *progress) poll() error {
+	b, id, err := p.read()
+	if err == nil && id != p.seen {
+		p.seen, p.at = id, p.clock.Now()
+		err = p.take(b)
+	}
+	if err := p.judge(); err != nil {
+		return err
+	}
+	if errors.Is(err, errNotServed) && !p.seen.published {
+		return nil // not there yet
+	}
+	return err
+}
+
+// read returns the progress file. Whether it changed is told by its identity and never by comparing its time with our
+// clock, which may be set while the capture runs.
+func (p *progress) read() ([]byte, fileIdentity, error) {
+	f, _, err := p.results.open(captureconfig.ProgressFile)
+	if err != nil {
+		return nil, fileIdentity{}, err
+	}
+	defer f.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return nil, fileIdentity{}, fmt.Errorf("look at progress file: %w", err)
+	}
+	b, err := io.ReadAll(io.LimitReader(f, account.MaxBytes+2))
+	if err != nil {
+		return nil, fileIdentity{}, fmt.Errorf("read progress file: %w", err)
+	}
+	return bytes.TrimSpace(b), fileIdentity{inode: st.Ino, modified: st.Mtim, published: true}, nil
+}
+
+func (p *progress) take(b []byte) error {
+	a, err := account.Parse(b)
+	if err != nil {
+		return fmt.Errorf("read progress file: %w", err)
+	}
+	var final time.Time
+	if a.State == account.StateDone {
+		final = p.clock.Now()
+	}
+	return p.set(a, final)
+}
+
+// judge declares a silent probe dead. Should it speak again, take corrects that.
+func (p *progress) judge() error {
+	s := p.get()
+	grace := staleAfter
+	if !p.seen.published {
+		grace = startGrace
+	}
+	if !s.final.IsZero() || p.clock.Since(p.at) < grace {
+		return nil
+	}
+	a := s.account
+	a.State, a.Complete, a.Reason = account.StateDone, false, account.ReasonKilled
+	a.Message = fmt.Sprintf("the probe has not reported for %v: it was killed, or never started; the file is valid up to its last flush", grace)
+	a.Ended = p.clock.Now().UTC()
+	return p.set(a, p.clock.Now())
+}
+
+// set publishes an account, if it differs from the last one.
+func (p *progress) set(a account.Account, final time.Time) error {
+	line, err := a.Marshal()
+	if err != nil {
+		return fmt.Errorf("publish progress: %w", err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if bytes.Equal(line, p.now.line) {
+		return nil
+	}
+	if p.now.changed != nil {
+		close(p.now.changed)
+	}
+	p.now = snapshot{account: a, line: line, final: final, changed: make(chan struct{})}
+	return nil
+}
+
+// follow polls until ctx ends or the result has been kept for retain.
+func (p *progress) follow(ctx context.Context, ticks <-chan time.Time, retain time.Duration, failed func(error)) {
+	var last string
+	for {
+		if err := p.poll(); err != nil && err.Error() != last {
+			last = err.Error()
+			failed(err)
+		}
+		if p.retained(retain) {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticks:
+		}
+	}
+}

@@ -1,0 +1,161 @@
+package probe
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sonde-operator/sonde/agents/capture"
+	"github.com/sonde-operator/sonde/internal/account"
+	"github.com/sonde-operator/sonde/internal/captureconfig"
+)
+
+// maxReason bounds what is read of the stop file.
+const maxReason = 64
+
+// asked is an end that somebody asked for; its text is account's reason.
+type asked string
+
+// Error implements error.
+func (a asked) Error() string {
+	if string(a) == account.ReasonDrained {
+		return "the agent's Pod was told to terminate"
+	}
+	return "asked to end: " + string(a)
+}
+
+// awaitStop ends the capture when the keeper leaves a stop file.
+func (p *Probe) awaitStop(ctx context.Context, end context.CancelCauseFunc) {
+	ticker := time.NewTicker(p.waits.stop)
+	defer ticker.Stop()
+	path := filepath.Join(p.options.ControlDir, captureconfig.StopFile)
+	failed := false
+	for {
+		switch b, err := readStop(path); {
+		case err == nil:
+			end(asked(parseReason(b)))
+			return
+		case !errors.Is(err, fs.ErrNotExist) && !failed:
+			failed = true // once is enough
+			p.log.Warn("Reading the stop file failed", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// readStop reads a regular file of a few bytes. The volume is written by a process that has fewer rights than this one,
+// so that nothing in it is followed or waited for.
+func readStop(path string) ([]byte, error) {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open stop file: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), path)
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("look at stop file: %w", err)
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("stop file is no regular file but %v", info.Mode().Type())
+	}
+	b, err := io.ReadAll(io.LimitReader(f, maxReason))
+	if err != nil {
+		return nil, fmt.Errorf("read stop file: %w", err)
+	}
+	return b, nil
+}
+
+// parseReason returns what the stop file says. That it is there is enough to stop: words that are not known are
+// ReasonStopped.
+func parseReason(b []byte) string {
+	reason := string(bytes.TrimSpace(b))
+	if slices.Contains([]string{account.ReasonTargetGone, account.ReasonAccessRevoked}, reason) {
+		return reason
+	}
+	return account.ReasonStopped
+}
+
+// awaitTarget ends the capture when the target has left.
+func (p *Probe) awaitTarget(ctx context.Context, end context.CancelCauseFunc, inode uint64) {
+	switch err := p.target.gone(ctx, inode); {
+	case ctx.Err() != nil:
+	case err != nil:
+		// Not seeing the target leave is no reason to throw its packets away: the duration ends the capture, too.
+		p.log.Error("Watching the target failed", "error", err)
+	default:
+		end(capture.ErrTargetGone)
+	}
+}
+
+// reasonOf turns the cause of an end into account's reason.
+func reasonOf(cause error) string {
+	var a asked
+	switch {
+	case errors.As(cause, &a):
+		return string(a)
+	case errors.Is(cause, capture.ErrTargetGone):
+		return account.ReasonTargetGone
+	default:
+		return account.ReasonProbeError
+	}
+}
+
+// engineReasons are those of the engine's that stand for themselves. ReasonStopped is not among them: who stopped it is
+// told by the cause.
+var engineReasons = map[capture.Reason]string{
+	capture.ReasonDuration:    account.ReasonDuration,
+	capture.ReasonPacketLimit: account.ReasonPacketLimit,
+	capture.ReasonByteLimit:   account.ReasonByteLimit,
+	capture.ReasonTargetGone:  account.ReasonTargetGone,
+	capture.ReasonDiskFull:    account.ReasonDiskFull,
+	capture.ReasonError:       account.ReasonProbeError,
+}
+
+// judge says why a capture ended, whether its file and account are whole, and what there is to say about it.
+func judge(r *capture.Result, cause error) (reason string, whole bool, message string) {
+	reason, ok := engineReasons[r.Reason]
+	if !ok {
+		reason = reasonOf(cause)
+	}
+	whole = r.Reason.Complete() && reason != account.ReasonDrained && reason != account.ReasonProbeError
+	switch {
+	case r.Err != nil:
+		message = r.Err.Error()
+	case !whole && cause != nil:
+		message = cause.Error()
+	default:
+		message = notes(&r.Account)
+	}
+	if a := &r.Account; a.Received != a.Written+a.Dropped() {
+		whole = false
+		message = strings.TrimSpace(fmt.Sprintf("the account does not add up: seen %d, written %d, dropped %d: please report this. %s",
+			a.Received, a.Written, a.Dropped(), message))
+	}
+	return reason, whole, message
+}
+
+// notes says which interfaces were left out, and why.
+func notes(a *capture.Account) string {
+	var out []string
+	for i := range a.Interfaces {
+		if n := &a.Interfaces[i]; n.Note != "" {
+			out = append(out, n.Name+": "+n.Note)
+		}
+	}
+	return strings.Join(out, "; ")
+}

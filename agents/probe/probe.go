@@ -1,0 +1,173 @@
+package probe
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"runtime/debug"
+	"time"
+
+	"github.com/sonde-operator/sonde/agents/capture"
+	"github.com/sonde-operator/sonde/internal/account"
+	"github.com/sonde-operator/sonde/internal/captureconfig"
+)
+
+// Exit codes of a probe, which the manager sees in the container's status.
+const (
+	ExitComplete   = 0 // the account is complete
+	ExitIncomplete = 3 // there is a file, but it or its account is not whole
+	ExitFailed     = 4 // failed before it was attached: there is nothing
+)
+
+// engineName is what the account calls the one engine there is.
+const engineName = "afpacket"
+
+// Options of a probe: what it is told beside the configuration, and where the volumes are. All are required but
+// HostNetwork.
+type Options struct {
+	// PodUID is the UID of the target as its cgroup has it (a static Pod's is its config hash).
+	PodUID  string
+	PodName string
+	Node    string
+	// Duration is how long to capture from the moment that the probe is attached.
+	Duration time.Duration
+	// HostNetwork allows a target whose network namespace is the node's.
+	HostNetwork bool
+
+	ConfigFile string // captureconfig.Key in ConfigDir
+	ResultsDir string
+	ControlDir string
+	// TerminationLog is the file that the kubelet takes the termination message from; it must exist.
+	TerminationLog string
+}
+
+// Probe is one capture of one Pod.
+type Probe struct {
+	options Options
+	engine  capture.Engine
+	target  target
+	log     *slog.Logger
+	report  *reporter
+	// waits are how long things may take; tests shorten them.
+	waits waits
+}
+
+// New returns a probe that uses this node's processes and the given engine.
+func New(o *Options, engine capture.Engine, log *slog.Logger) *Probe {
+	return &Probe{options: *o, engine: engine, target: nodeTarget{uid: o.PodUID}, log: log, waits: defaultWaits}
+}
+
+// Run captures until the duration is over, a limit is reached, the target leaves, someone asks for the end, or ctx ends
+// (SIGTERM: reason Drained), and returns the exit code. Whatever happens, a panic too, the last account is written to
+// the progress file and to the termination log.
+func (p *Probe) Run(ctx context.Context) (code int) {
+	report, err := newReporter(p.options.ResultsDir, p.options.TerminationLog, p.log)
+	if err != nil {
+		p.log.Error("Starting failed", "error", err)
+		return ExitFailed
+	}
+	p.report = report
+	defer func() {
+		if r := recover(); r != nil {
+			p.log.Error("Recovering from a panic", "panic", r, "stack", string(debug.Stack()))
+			p.report.finish(account.ReasonProbeError, false, fmt.Sprintf("panic: %v: please report this with the probe's log", r))
+		}
+		code = p.report.close()
+	}()
+	p.report.start(p.waits.report)
+	p.run(ctx)
+	return code
+}
+
+// run is Run between the first and the last report.
+func (p *Probe) run(ctx context.Context) {
+	// SIGTERM is one of several reasons to end, so it is not a parent's end but a cause like the others.
+	ending, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer end(nil)
+	defer context.AfterFunc(ctx, func() { end(asked(account.ReasonDrained)) })()
+	p.guard(end, func() { p.awaitStop(ending, end) })
+
+	cfg, config, err := p.configure()
+	if err != nil {
+		p.fail(ending, err)
+		return
+	}
+	c, inode, err := p.attach(ending, config)
+	if err != nil {
+		p.fail(ending, err)
+		return
+	}
+	p.report.attached(c.Account, config.Base+fileSuffix)
+	p.log.Info("Capturing", "pod", p.options.PodName, "duration", p.options.Duration, "filter", cfg.Filter)
+	p.guard(end, func() { p.awaitTarget(ending, end, inode) })
+
+	timed, cancel := context.WithTimeout(ending, p.options.Duration)
+	defer cancel()
+	p.conclude(c.Run(timed), context.Cause(ending))
+}
+
+// guard runs fn beside the capture; a panic in it ends the capture and not the process.
+func (p *Probe) guard(end context.CancelCauseFunc, fn func()) {
+	go func() {
+		defer func() {
+			if r := recover(); r != nil {
+				p.log.Error("Recovering from a panic", "panic", r, "stack", string(debug.Stack()))
+				end(fmt.Errorf("panic: %v: please report this with the probe's log", r))
+			}
+		}()
+		fn()
+	}()
+}
+
+// configure reads the configuration and makes the engine's of it.
+func (p *Probe) configure() (captureconfig.Config, *capture.Config, error) {
+	b, err := os.ReadFile(p.options.ConfigFile)
+	if err != nil {
+		return captureconfig.Config{}, nil, fmt.Errorf("read configuration: %w", err)
+	}
+	cfg, err := captureconfig.Parse(b)
+	if err != nil {
+		return captureconfig.Config{}, nil, err
+	}
+	filters, err := socketFilters(cfg.Programs)
+	if err != nil {
+		return captureconfig.Config{}, nil, err
+	}
+	return cfg, &capture.Config{
+		Interfaces:  cfg.Interfaces,
+		Filters:     filters,
+		FilterText:  cfg.Filter,
+		SnapLen:     int(cfg.SnapLength),
+		RingBytes:   int(cfg.RingBytes),
+		MaxBytes:    cfg.MaxBytes,
+		MaxPackets:  cfg.MaxPackets,
+		Dir:         p.options.ResultsDir,
+		Base:        fileBase(p.options.PodName, cfg.JobID),
+		FileMode:    0o644, // the keeper, another user, reads it
+		Section:     section(&cfg, &p.options),
+		Description: cfg.TargetNamespace + "/" + p.options.PodName + ", node " + p.options.Node,
+		Log:         p.log,
+	}, nil
+}
+
+// fail ends a probe that was never attached. An end that was asked for meanwhile is the better explanation.
+func (p *Probe) fail(ending context.Context, err error) {
+	reason := account.ReasonProbeError
+	if cause := context.Cause(ending); cause != nil {
+		reason, err = reasonOf(cause), fmt.Errorf("ended before the capture began: %w", cause)
+	} else if isGone(err) {
+		reason = account.ReasonTargetGone
+	}
+	p.log.Error("Ending before the capture began", "reason", reason, "error", err)
+	p.report.finish(reason, false, err.Error())
+}
+
+// conclude makes the last account of an engine's result. cause is why the capture was to end, if it was.
+func (p *Probe) conclude(r capture.Result, cause error) {
+	reason, whole, message := judge(&r, cause)
+	p.log.Info("Ending", "reason", reason, "complete", whole, "message", message,
+		"seen", r.Account.Received, "written", r.Account.Written, "dropped", r.Account.Dropped())
+	p.report.concluded(&r.Account)
+	p.report.finish(reason, whole, message)
+}

@@ -1,0 +1,109 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/sonde-operator/sonde/agents/capture"
+	"github.com/sonde-operator/sonde/agents/nodeproc"
+)
+
+// waits are the probe's patience.
+type waits struct {
+	process   time.Duration // for the target's first process: a Pod that is just starting
+	namespace time.Duration // for that process to leave the node's network namespace
+	retry     time.Duration // between two looks
+	stop      time.Duration // between two looks at the control volume
+	report    time.Duration // between two reports
+}
+
+var defaultWaits = waits{
+	process: time.Minute,
+	// A runtime puts a process into the Pod's cgroup first and into the Pod's namespaces a moment later.
+	namespace: 5 * time.Second,
+	retry:     200 * time.Millisecond,
+	stop:      100 * time.Millisecond,
+	report:    400 * time.Millisecond,
+}
+
+// target is the Pod as seen from the node.
+type target interface {
+	// open returns the Pod's network namespace, or nodeproc.ErrNoProcess.
+	open() (*nodeproc.NetNS, error)
+	// node returns the inode of the node's own network namespace.
+	node() (uint64, error)
+	// gone returns when no process of the Pod is left in the namespace, or with the error of ctx.
+	gone(ctx context.Context, inode uint64) error
+}
+
+// nodeTarget is the target on this node.
+type nodeTarget struct {
+	uid    string
+	finder nodeproc.Finder
+}
+
+func (t nodeTarget) open() (*nodeproc.NetNS, error) { return t.finder.OpenNetNS(t.uid) }
+
+func (t nodeTarget) node() (uint64, error) { return t.finder.HostNetNS() }
+
+func (t nodeTarget) gone(ctx context.Context, inode uint64) error {
+	_, err := (&nodeproc.Watcher{Finder: t.finder, UID: t.uid, NetNS: inode}).Wait(ctx)
+	return err
+}
+
+// errNodesNetwork refuses to capture all of a node's traffic under the name of one Pod.
+var errNodesNetwork = errors.New("the Pod's network namespace is the node's: " +
+	"only a hostNetwork Pod may be captured there, by someone who may capture on nodes")
+
+func isGone(err error) bool { return errors.Is(err, nodeproc.ErrNoProcess) }
+
+// attach waits for the target and attaches the engine to its network namespace, whose inode it returns.
+func (p *Probe) attach(ctx context.Context, config *capture.Config) (capture.Capture, uint64, error) {
+	ns, err := p.awaitNetNS(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer ns.Close() // the engine has its own handle
+	config.NetNS = ns.File
+	c, err := p.engine.Open(config)
+	if err != nil {
+		return nil, 0, fmt.Errorf("attach to pod %s: %w", p.options.PodName, err)
+	}
+	return c, ns.Inode, nil
+}
+
+// awaitNetNS returns the target's network namespace once it has one.
+func (p *Probe) awaitNetNS(ctx context.Context) (*nodeproc.NetNS, error) {
+	own, err := p.target.node()
+	if err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	var met time.Time // when the Pod's first process was seen
+	for {
+		ns, err := p.target.open()
+		switch {
+		case err == nil && (ns.Inode != own || p.options.HostNetwork):
+			return ns, nil
+		case err == nil:
+			if met.IsZero() {
+				met = time.Now()
+			}
+			if time.Since(met) >= p.waits.namespace {
+				return nil, errors.Join(errNodesNetwork, ns.Close())
+			}
+			_ = ns.Close() // opened for reading
+		case !isGone(err):
+			return nil, err
+		case time.Since(began) >= p.waits.process:
+			return nil, fmt.Errorf("wait %v for pod %s: %w", p.waits.process, p.options.PodName, err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-time.After(p.waits.retry):
+		}
+	}
+}

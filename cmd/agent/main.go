@@ -1,0 +1,105 @@
+// Command agent is what runs in an agent's Pod: the privileged probe, the keeper next to it, and what the kubelet asks
+// of them. It is one small static binary that links nothing of Kubernetes.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/sonde-operator/sonde/internal/duration"
+	"github.com/sonde-operator/sonde/internal/version"
+)
+
+// exitUsage is the exit code for arguments that make no sense, as in sysexits.h.
+const exitUsage = 64
+
+// errUsage says that the flag package has already told the user what is wrong.
+var errUsage = errors.New("bad arguments")
+
+// command is one subcommand. It returns the exit code.
+type command func(ctx context.Context, args []string, log *slog.Logger) (int, error)
+
+var commands = map[string]command{
+	"probe":   runProbe,
+	"keeper":  runKeeper,
+	"ready":   runReady,
+	"version": runVersion,
+}
+
+func main() {
+	// SIGTERM is how a Pod is told to end; both commands then have something to finish.
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	code := run(ctx, os.Args[1:], os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+// run executes one subcommand and returns the exit code.
+func run(ctx context.Context, args []string, stderr io.Writer) int {
+	if len(args) == 0 || commands[args[0]] == nil {
+		fmt.Fprintln(stderr, "usage: agent probe|keeper|ready|version [flags]")
+		return exitUsage
+	}
+	log := slog.New(slog.NewJSONHandler(stderr, nil)).With("part", args[0])
+	code, err := commands[args[0]](ctx, args[1:], log)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return 0
+	case errors.Is(err, errUsage):
+		return exitUsage
+	case err != nil:
+		fmt.Fprintf(stderr, "agent %s: %v\n", args[0], err)
+		return max(code, 1)
+	}
+	return code
+}
+
+func runVersion(context.Context, []string, *slog.Logger) (int, error) {
+	_, err := fmt.Println(version.Version)
+	return 0, err
+}
+
+// parse parses args, refuses what is left over, and checks that every flag in required was given.
+func parse(flags *flag.FlagSet, args []string, required ...string) error {
+	if err := flags.Parse(args); err != nil {
+		return errors.Join(errUsage, err) // ErrHelp is found in it; the rest was printed by the flag package
+	}
+	if flags.NArg() > 0 {
+		return complain(flags, fmt.Sprintf("%q is no flag", flags.Arg(0)))
+	}
+	given := map[string]bool{}
+	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	for _, name := range required {
+		if !given[name] {
+			return complain(flags, "--"+name+" is missing")
+		}
+	}
+	return nil
+}
+
+// complain prints what is wrong and which flags there are.
+func complain(flags *flag.FlagSet, what string) error {
+	fmt.Fprintln(flags.Output(), what)
+	flags.Usage()
+	return errUsage
+}
+
+// durationVar defines a flag in the forms of the API ("30", "90s", "5m").
+func durationVar(flags *flag.FlagSet, to *time.Duration, name, usage string) {
+	flags.Func(name, usage, func(s string) error {
+		d, err := duration.Parse(s)
+		if err == nil && d <= 0 {
+			err = errors.New("must be longer than nothing")
+		}
+		*to = d
+		return err
+	})
+}

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/sonde-operator/sonde/agents/capture"
+	"github.com/sonde-operator/sonde/agents/probe"
+	"github.com/sonde-operator/sonde/internal/account"
+	"github.com/sonde-operator/sonde/internal/captureconfig"
+)
+
+// terminationLog is where the kubelet looks for a container's last words unless it is told otherwise.
+const terminationLog = "/dev/termination-log"
+
+// runProbe captures the packets of one Pod. Its exit codes are those of package probe.
+func runProbe(ctx context.Context, args []string, log *slog.Logger) (int, error) {
+	flags := flag.NewFlagSet("agent probe", flag.ContinueOnError)
+	var o probe.Options
+	flags.StringVar(&o.PodUID, "pod-uid", "", "`UID` of the target Pod, as its cgroup has it")
+	flags.StringVar(&o.PodName, "pod-name", "", "`name` of the target Pod")
+	flags.StringVar(&o.Node, "node", "", "`name` of the node that it runs on")
+	durationVar(flags, &o.Duration, "duration", "`time` to capture, from the moment of being attached: 30, 90s, 5m")
+	flags.BoolVar(&o.HostNetwork, "host-network", false, "allow a Pod whose network namespace is the node's")
+	flags.StringVar(&o.ConfigFile, "config", filepath.Join(captureconfig.ConfigDir, captureconfig.Key), "`file` that says what to capture")
+	flags.StringVar(&o.ResultsDir, "results", captureconfig.ResultsDir, "`directory` to write to")
+	flags.StringVar(&o.ControlDir, "control", captureconfig.ControlDir, "`directory` in which a stop file may appear")
+	flags.StringVar(&o.TerminationLog, "termination-log", terminationLog, "`file` for the account, which must exist")
+	if err := parse(flags, args, "pod-uid", "pod-name", "node", "duration"); err != nil {
+		return exitUsage, err
+	}
+	return probe.New(&o, capture.NewAFPacket(), log).Run(ctx), nil
+}
+
+// runReady exits with 0 once the probe is attached, or has ended: the kubelet's startup probe, so that a started
+// container is one that captures.
+func runReady(_ context.Context, args []string, _ *slog.Logger) (int, error) {
+	flags := flag.NewFlagSet("agent ready", flag.ContinueOnError)
+	results := flags.String("results", captureconfig.ResultsDir, "`directory` that the probe writes to")
+	if err := parse(flags, args); err != nil {
+		return exitUsage, err
+	}
+	b, err := os.ReadFile(filepath.Join(*results, captureconfig.ProgressFile))
+	if err != nil {
+		return 1, err
+	}
+	a, err := account.Parse(b)
+	if err != nil || a.State == account.StateStarting {
+		return 1, err
+	}
+	return 0, nil
+}
