@@ -9,6 +9,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"fmt"
 	"io/fs"
 	"os"
@@ -122,6 +123,7 @@ func TestCluster(t *testing.T) {
 	t.Run("service and DNS", p.testService)
 	t.Run("logs and exec", p.testLogsAndExec)
 	t.Run("services/proxy", p.testServiceProxy)
+	t.Run("webhook in a pod", p.testWebhook)
 	t.Run("hostPID job in a pod's network", p.testHostPID)
 	t.Run("claim", p.testClaim)
 	t.Run("load", p.testLoad)
@@ -265,9 +267,91 @@ func exitCode(err error) int {
 	return -1
 }
 
-// testServiceProxy reaches a Pod from the API server, as webhooks do.
+// testServiceProxy reaches a Pod from the API server through a Service.
 func (p program) testServiceProxy(t *testing.T) {
 	p.eventually(t, "web-", "kubectl", "get", "--raw", "/api/v1/namespaces/default/services/web:80/proxy/")
+}
+
+// testWebhook installs a webhook that is served by a Pod behind a Service, and
+// creates what it is to change.
+func (p program) testWebhook(t *testing.T) {
+	server := filepath.Join(t.TempDir(), "webhook")
+	build := exec.Command("go", "build", "-o", server, "./testdata/webhook")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, out)
+	}
+	p.loadImage(t, "quay.io/sonde/webhook:1", imageSpec{files: map[string]string{"webhook": server}, entrypoint: []string{"/webhook"}})
+	ca, err := newAuthority("webhook-ca")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := ca.issue(subject{name: "hook", hosts: []string{"hook.default.svc"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := pair.keyPEM()
+	if err != nil {
+		t.Fatal(err)
+	}
+	encode := base64.StdEncoding.EncodeToString
+	p.kubectlApply(t, fmt.Sprintf(webhook, encode(pair.certPEM()), encode(key), encode(ca.certPEM())))
+	p.kubectl(t, "wait", "pod/hook", "--for=condition=Ready", "--timeout=60s")
+	p.eventually(t, "webhook", "kubectl", "create", "configmap", "hooked", "--dry-run=server", "-o", "jsonpath={.metadata.annotations.mutated-by}")
+}
+
+const webhook = `
+apiVersion: v1
+kind: Secret
+metadata: {name: hook}
+type: kubernetes.io/tls
+data: {tls.crt: %s, tls.key: %s}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: hook, labels: {app: hook}}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+  - name: hook
+    image: quay.io/sonde/webhook:1
+    readinessProbe: {tcpSocket: {port: 9443}, periodSeconds: 1}
+    volumeMounts: [{name: tls, mountPath: /tls}]
+  volumes: [{name: tls, secret: {secretName: hook}}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: hook}
+spec: {selector: {app: hook}, ports: [{port: 443, targetPort: 9443}]}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingWebhookConfiguration
+metadata: {name: hook}
+webhooks:
+- name: hook.sonde.local
+  admissionReviewVersions: [v1]
+  sideEffects: None
+  failurePolicy: Fail
+  rules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [configmaps]}]
+  clientConfig: {caBundle: %s, service: {namespace: default, name: hook}}
+`
+
+// loadImage builds an image and loads it under a name.
+func (p program) loadImage(t *testing.T, image string, spec imageSpec) {
+	t.Helper()
+	tag, err := name.NewTag(image)
+	if err != nil {
+		t.Fatal(err)
+	}
+	img, err := spec.build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	archive := filepath.Join(t.TempDir(), "image.tar")
+	if err := tarball.WriteToFile(archive, tag, img); err != nil {
+		t.Fatal(err)
+	}
+	p.must(t, "load", archive)
 }
 
 // testHostPID runs a privileged Job on the node of a Pod: it must find the
@@ -326,27 +410,16 @@ func (p program) testClaim(t *testing.T) {
 
 // testLoad loads two images under one name: a new Pod must get the second.
 func (p program) testLoad(t *testing.T) {
-	tag, err := name.NewTag("quay.io/sonde/example:dev")
-	if err != nil {
-		t.Fatal(err)
-	}
+	const image = "quay.io/sonde/example:dev"
 	for _, version := range []string{"one", "two"} {
 		spec, err := busyboxSpec(t.Context(), "/bin/busybox")
 		if err != nil {
 			t.Fatal(err)
 		}
 		spec.texts["version"] = version
-		img, err := spec.build()
-		if err != nil {
-			t.Fatal(err)
-		}
-		archive := filepath.Join(t.TempDir(), version+".tar")
-		if err := tarball.WriteToFile(archive, tag, img); err != nil {
-			t.Fatal(err)
-		}
-		p.must(t, "load", archive)
+		p.loadImage(t, image, spec)
 		pod := "loaded-" + version
-		p.kubectl(t, "run", pod, "--image="+tag.Name(), "--restart=Never", "--image-pull-policy=IfNotPresent", "--", "cat", "/version")
+		p.kubectl(t, "run", pod, "--image="+image, "--restart=Never", "--image-pull-policy=IfNotPresent", "--", "cat", "/version")
 		p.kubectl(t, "wait", "pod/"+pod, "--for=jsonpath={.status.phase}=Succeeded", "--timeout=60s")
 		if out := p.kubectl(t, "logs", pod); out != version {
 			t.Errorf("the Pod got version %q, want %q", out, version)

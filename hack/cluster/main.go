@@ -144,11 +144,12 @@ func kubectlCommand(o *options) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			// Not cancelled by Ctrl-C: kubectl, in the same foreground group, decides
-			// what that means (port-forward, logs -f).
-			run := kubectl(context.WithoutCancel(cmd.Context()), l, s, args...)
-			run.Stdin, run.Stdout, run.Stderr = os.Stdin, os.Stdout, os.Stderr
-			return passStatus(run.Run())
+			// This process becomes kubectl: signals and exit status are its own.
+			run := kubectl(cmd.Context(), l, s, args...)
+			if err := unix.Exec(run.Path, run.Args, run.Env); err != nil {
+				return fmt.Errorf("start %s: %w", run.Path, err)
+			}
+			return nil
 		},
 	}
 }

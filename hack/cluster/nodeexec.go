@@ -54,9 +54,9 @@ func nodeExec(ctx context.Context, l layout, node string, argv []string) error {
 			}
 		}
 	}
-	// Not cancelled by Ctrl-C: that is for the program, which is in the same
-	// foreground group.
-	cmd := exec.CommandContext(context.WithoutCancel(ctx), argv[0], argv[1:]...)
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	// The end of this command is passed on; the program may take its time.
+	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) }
 	cmd.Env = env
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	return passStatus(cmd.Run())

@@ -43,8 +43,16 @@ func makeNodeFiles(c nodeConfig) error {
 func ownRoot(c nodeConfig) error {
 	const scratch = "/mnt"
 	root := filepath.Join(scratch, "root")
-	err := errors.Join(
-		mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
+	if err := mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return err
+	}
+	// Held open, because it may be below what is covered next.
+	base, err := os.Open(c.Base)
+	if err != nil {
+		return fmt.Errorf("open the cluster's directory: %w", err)
+	}
+	defer base.Close()
+	err = errors.Join(
 		mount("tmpfs", scratch, "tmpfs", 0, "mode=755"),
 		mkdirs(root, filepath.Join(scratch, "upper"), filepath.Join(scratch, "work")),
 	)
@@ -60,10 +68,10 @@ func ownRoot(c nodeConfig) error {
 		// proc and sysfs of the node's own namespaces, not the machine's.
 		mount("proc", root+"/proc", "proc", 0, ""),
 		mount("sysfs", root+"/sys", "sysfs", 0, ""),
-		// An overlay shows no mounts below its lower directory.
-		mkdirs(root+c.Base),
-		mount(c.Base, root+c.Base, "", unix.MS_BIND|unix.MS_REC, ""),
 		mount("tmpfs", root+"/run", "tmpfs", 0, "mode=755"),
+		// Written through to the disk, unlike the overlay around it.
+		mkdirs(root+c.Base),
+		mount(fmt.Sprintf("/proc/self/fd/%d", base.Fd()), root+c.Base, "", unix.MS_BIND|unix.MS_REC, ""),
 	)
 	if err != nil {
 		return err

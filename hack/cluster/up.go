@@ -274,7 +274,8 @@ func (u *up) await(ctx context.Context, patience time.Duration, what string, che
 	defer cancel()
 	stop := u.during(silence, func() string { return "waiting for " + what })
 	defer stop()
-	var last, dead error
+	last := errors.New("no answer yet")
+	var dead error
 	waitFor(ctx, func() bool {
 		if dead = failed(u.daemons); dead != nil {
 			return true
@@ -289,7 +290,7 @@ func (u *up) await(ctx context.Context, patience time.Duration, what string, che
 		return dead
 	}
 	if ctx.Err() != nil {
-		return fmt.Errorf("wait for %s: %w; last: %w", what, context.Cause(ctx), last)
+		return fmt.Errorf("wait for %s: %w: %w", what, context.Cause(ctx), last)
 	}
 	return nil
 }
