@@ -43,7 +43,7 @@ type Compiler struct {
 // first Compile. It fails if the binary was built without libpcap, which `make
 // pcapfilter` compiles.
 func New(_ context.Context) (*Compiler, error) {
-	binary, err := module()
+	binary, err := readModule(artifacts)
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +83,9 @@ func (c *Compiler) Compile(ctx context.Context, expression string, link LinkType
 		return nil, err
 	}
 	if err := program.Validate(); err != nil {
-		return nil, newSyntaxError(expression, "filter makes a program that the kernel refuses: %v", err)
+		// Of all primitives only protochain makes a program that the kernel does
+		// not take, as it loops over headers. tcpdump would filter in user space.
+		return nil, newSyntaxError(expression, "protochain cannot run in the kernel: use ip6 proto, ip proto or proto (%v)", err)
 	}
 	return program, nil
 }

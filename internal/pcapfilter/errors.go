@@ -42,7 +42,7 @@ const shorter = "write it shorter, e.g. with net or portrange instead of long li
 
 // hints says what to write instead, after messages of libpcap that do not.
 var hints = []struct{ message, hint string }{
-	{"'gateway' not supported", "use ether host and the gateway's MAC address, and not host its IP address"},
+	{"'gateway'", "use ether host and the gateway's MAC address, and not host its IP address"},
 	{"netmask not known", "the filter is compiled for many interfaces at once, use ether broadcast or dst host and the broadcast address"},
 	{"expression rejects all packets", "no packet can match, check the parts joined by and"},
 	{"syntax error", "see pcap-filter(7), keywords used as values need a backslash, e.g. ip proto \\icmp"},

@@ -3,6 +3,7 @@ package pcapfilter_test
 import (
 	"flag"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -47,6 +48,31 @@ func TestGoldenIsTcpdumps(t *testing.T) {
 	}
 	if diff := cmp.Diff(readGolden(t), got); diff != "" {
 		t.Errorf("programs (-golden +tcpdump):\n%s", diff)
+	}
+}
+
+// TestRawIsTcpdumps compares programs for packets without a link-layer header
+// with those that the installed tcpdump makes for no device.
+func TestRawIsTcpdumps(t *testing.T) {
+	needPrivileges(t)
+	c := newCompiler(t)
+	for _, expression := range []string{
+		"ip", "ip6", "host 10.0.0.1", "net fd00:1::/32", "tcp port 80", "udp portrange 1000-2000", "icmp6", "ip[8] < 5",
+		"tcp[tcpflags] & tcp-syn != 0", "not host 10.0.0.1 and udp", "ip multicast", "greater 1000", "esp or proto 47",
+	} {
+		t.Run(expression, func(t *testing.T) {
+			want, err := exec.CommandContext(t.Context(), "tcpdump", "-ddd", "-y", "RAW", expression).Output()
+			if err != nil {
+				t.Fatal(err)
+			}
+			program, err := c.Compile(t.Context(), expression, pcapfilter.LinkRaw, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(programText(want), program.String()); diff != "" {
+				t.Errorf("program (-tcpdump +ours):\n%s", diff)
+			}
+		})
 	}
 }
 

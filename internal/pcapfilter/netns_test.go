@@ -88,8 +88,8 @@ func bringUp(t *testing.T, name string) netlink.Link {
 	return link
 }
 
-// tcpdumpPrograms returns what tcpdump compiles for the captured device, in the
-// form of Program.String.
+// tcpdumpPrograms returns what tcpdump compiles for the captured device, as the
+// text of a Program.
 func (n *testNet) tcpdumpPrograms(t *testing.T, expressions []string) map[string]string {
 	t.Helper()
 	outputs := make([]bytes.Buffer, len(expressions))
@@ -107,9 +107,14 @@ func (n *testNet) tcpdumpPrograms(t *testing.T, expressions []string) map[string
 		if err := commands[i].Wait(); err != nil {
 			t.Errorf("tcpdump -ddd %q: %v", expression, err)
 		}
-		programs[expression] = strings.ReplaceAll(strings.TrimSpace(outputs[i].String()), "\n", ",")
+		programs[expression] = programText(outputs[i].Bytes())
 	}
 	return programs
+}
+
+// programText brings the output of tcpdump -ddd into the form of Program.String.
+func programText(output []byte) string {
+	return strings.ReplaceAll(strings.TrimSpace(string(output)), "\n", ",")
 }
 
 // openSocket returns a packet socket on the link that sees what the program

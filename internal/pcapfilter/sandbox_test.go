@@ -1,0 +1,63 @@
+package pcapfilter
+
+import (
+	"strings"
+	"testing"
+	"testing/fstest"
+)
+
+func TestMissingModuleSaysWhatToDo(t *testing.T) {
+	_, err := readModule(fstest.MapFS{})
+	if err == nil || !strings.Contains(err.Error(), "run make pcapfilter") {
+		t.Errorf("error %v does not say how to build the module", err)
+	}
+}
+
+// TestModuleReachesNothing is what the sandbox rests on: without imports,
+// libpcap's code has no way out of its own memory.
+func TestModuleReachesNothing(t *testing.T) {
+	binary, err := readModule(artifacts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := newSandbox(t.Context(), binary)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.close(t.Context()) }()
+	if imports := s.module.ImportedFunctions(); len(imports) != 0 {
+		t.Errorf("the module imports %d functions", len(imports))
+	}
+	if imports := s.module.ImportedMemories(); len(imports) != 0 {
+		t.Errorf("the module imports %d memories", len(imports))
+	}
+}
+
+func TestBrokenModuleIsAnError(t *testing.T) {
+	if _, err := newSandbox(t.Context(), []byte("\x00asm\x01\x00\x00\x00\xff")); err == nil {
+		t.Error("loaded a broken module")
+	}
+}
+
+// TestOneLine bounds what strangers' text does to messages.
+func TestOneLine(t *testing.T) {
+	for name, tc := range map[string]struct {
+		text  string
+		limit int
+		want  string
+	}{
+		"plain":            {"tcp port 80", 20, "tcp port 80"},
+		"exact":            {"abcdef", 6, "abcdef"},
+		"cut":              {"abcdefg", 6, "abc..."},
+		"cut in a letter":  {"abцdefg", 6, "ab..."},
+		"control":          {"a\r\nb\x1b[0m\x00", 20, "a  b [0m"},
+		"broken encoding":  {"a\xffb", 20, "a?b"},
+		"direction change": {"a\u202eb", 20, "a b"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := oneLine(tc.text, tc.limit); got != tc.want {
+				t.Errorf("got %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
