@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"bytes"
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -14,8 +13,8 @@ import (
 
 // runDown removes the cluster. Where there is none it says so.
 func runDown(l layout, p *progress) error {
-	if os.Geteuid() != 0 {
-		return errors.New("not root: run `cluster down` as the user that ran `cluster up`, root")
+	if err := checkRoot(machine{euid: os.Geteuid}); err != nil {
+		return err
 	}
 	lock, err := takeLock(l, "run", p)
 	if err != nil {

@@ -81,13 +81,19 @@ func freeDisk(dir string) (uint64, error) {
 	}
 }
 
+// checkRoot comes before all else: what others may not even read would only
+// give a less clear error.
+func checkRoot(m machine) error {
+	if m.euid() != 0 {
+		return errors.New("not root: a cluster is made of namespaces, mounts and cgroups; run as root (sudo -E env PATH=\"$PATH\" ...)")
+	}
+	return nil
+}
+
 // preflight finds what the cluster needs of the machine. Its error names all
 // that is missing at once, and what to do about each.
 func preflight(m machine, l layout) (host, error) {
 	var h host
-	if m.euid() != 0 {
-		return h, errors.New("not root: a cluster makes namespaces, mounts and cgroups; run as root (sudo -E env PATH=\"$PATH\" ...)")
-	}
 	var problems []error
 	add := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
 	if missing := h.find(m); len(missing) > 0 {

@@ -14,10 +14,6 @@ func TestPreflight(t *testing.T) {
 		wantErr string
 	}{
 		"all there": {change: func(*machine) {}},
-		"not root": {
-			change:  func(m *machine) { m.euid = func() int { return 1000 } },
-			wantErr: `not root: a cluster makes namespaces, mounts and cgroups; run as root (sudo -E env PATH="$PATH" ...)`,
-		},
 		"no runc": {
 			change:  without("runc"),
 			wantErr: "missing: runc (package runc); run `make deps`",
@@ -61,7 +57,6 @@ func TestPreflight(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := machine{
-				euid:     func() int { return 0 },
 				lookPath: func(program string) (string, error) { return "/usr/bin/" + program, nil },
 				exists:   func(string) bool { return true },
 				static:   func(string) error { return nil },
@@ -76,6 +71,12 @@ func TestPreflight(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestCheckRoot(t *testing.T) {
+	checkErr(t, checkRoot(machine{euid: func() int { return 0 }}), "")
+	checkErr(t, checkRoot(machine{euid: func() int { return 1000 }}),
+		`not root: a cluster is made of namespaces, mounts and cgroups; run as root (sudo -E env PATH="$PATH" ...)`)
 }
 
 // without is a machine that lacks some programs.

@@ -33,6 +33,10 @@ func runUp(ctx context.Context, l layout, p *progress, nodes int) error {
 	if nodes < 1 || nodes > maxNodes {
 		return fmt.Errorf("--nodes %d: a cluster has 1 to %d nodes", nodes, maxNodes)
 	}
+	m := realMachine(ctx)
+	if err := checkRoot(m); err != nil {
+		return err
+	}
 	lock, err := takeLock(l, "run", p)
 	if err != nil {
 		return err
@@ -43,7 +47,7 @@ func runUp(ctx context.Context, l layout, p *progress, nodes int) error {
 		return err
 	}
 	u := up{spawner: spawner{layout: l, lock: lock}, progress: p}
-	if u.host, err = preflight(realMachine(ctx), l); err != nil {
+	if u.host, err = preflight(m, l); err != nil {
 		return err
 	}
 	u.state.Nodes = nodes
