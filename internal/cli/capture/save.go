@@ -3,7 +3,6 @@ package capture
 import (
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -21,8 +20,6 @@ const parallelDownloads = 4
 type Saver struct {
 	// Download writes one Pod's file to dst and returns its size (results.Client.Download).
 	Download func(ctx context.Context, podUID, file string, dst *os.File, progress func(done, total int64)) (int64, error)
-	// Merge writes the packets of the files at paths to w in the order of their time.
-	Merge func(w io.Writer, paths []string) error
 	// Fetching is told how far a Pod's transfer is; Merging that all are done. Both are called from
 	// several goroutines, one at a time.
 	Fetching func(podUID string, done, total int64)
@@ -50,6 +47,8 @@ type Saved struct {
 	Path  string
 	Bytes int64
 	Files []SavedFile
+	// Late counts packets that the merged file holds behind later ones: see pcapng.MergeResult.
+	Late uint64
 }
 
 // Problems returns the files that are missing or not what they should be.
@@ -177,57 +176,6 @@ func (s *Saved) parts() []*SavedFile {
 	return parts
 }
 
-func (s *Saver) merge(saved *Saved, dir string, out Output) error {
-	s.mu.Lock()
-	s.Merging()
-	s.mu.Unlock()
-	var paths []string
-	for _, f := range saved.parts() {
-		paths = append(paths, f.part)
-	}
-	if len(paths) == 0 {
-		return nil
-	}
-	if out.Streams() {
-		w := &counter{w: out.Stdout}
-		if err := s.Merge(w, paths); err != nil {
-			return fmt.Errorf("merge: %w", err)
-		}
-		saved.Path, saved.Bytes = out.Path, w.n
-		return nil
-	}
-	// No part has this name: plan refuses those that begin with a dot.
-	whole := filepath.Join(dir, ".whole")
-	n, err := s.mergeTo(whole, paths)
-	if err != nil {
-		return err
-	}
-	if err := out.place(whole, out.Path); err != nil {
-		return err
-	}
-	saved.Path, saved.Bytes = out.Path, n
-	return nil
-}
-
-func (s *Saver) mergeTo(path string, parts []string) (int64, error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	if err != nil {
-		return 0, fmt.Errorf("save the capture: %w", err)
-	}
-	defer f.Close() //nolint:errcheck // closed below; this one is for errors before that
-	w := &counter{w: f}
-	if err := s.Merge(w, parts); err != nil {
-		return 0, fmt.Errorf("merge: %w", err)
-	}
-	if err := f.Sync(); err != nil {
-		return 0, fmt.Errorf("save the capture: %w", err)
-	}
-	if err := f.Close(); err != nil {
-		return 0, fmt.Errorf("save the capture: %w", err)
-	}
-	return w.n, nil
-}
-
 // separate moves every file into the output's directory.
 func (s *Saved) separate(out Output) error {
 	parts := s.parts()
@@ -248,17 +196,4 @@ func (s *Saved) separate(out Output) error {
 		s.Path = out.Path
 	}
 	return nil
-}
-
-// counter counts what is written.
-type counter struct {
-	w io.Writer
-	n int64
-}
-
-// Write writes through.
-func (c *counter) Write(b []byte) (int, error) {
-	n, err := c.w.Write(b)
-	c.n += int64(n)
-	return n, err
 }

@@ -42,6 +42,10 @@ type Report struct {
 	Total Counts `json:"total"`
 	// Problems say what is missing, one sentence each.
 	Problems []string `json:"problems,omitempty"`
+	// Notes say what else to know about the file.
+	Notes []string `json:"notes,omitempty"`
+
+	failedFiles int
 }
 
 // Pod is one Pod's part.
@@ -87,8 +91,12 @@ func New(pc *v1alpha1.PacketCapture, pods []v1alpha1.PodResult, saved capture.Sa
 	for _, p := range pods {
 		r.pod(p, saved)
 	}
+	r.failedFiles = len(saved.Problems())
 	for _, f := range saved.Problems() {
 		r.Problems = append(r.Problems, fmt.Sprintf("%s: %v", f.Pod.Name, f.Err))
+	}
+	if saved.Late > 0 {
+		r.Notes = append(r.Notes, fmt.Sprintf("%d packets stand behind later ones in the file", saved.Late))
 	}
 	if len(r.Problems) == 0 && r.Phase != v1alpha1.PhaseCompleted {
 		r.Problems = append(r.Problems, fmt.Sprintf("the capture is %s: %s", r.Phase, sentence(r.Reason, r.Message)))
@@ -145,11 +153,25 @@ func (r Report) ExitCode() int {
 	return ExitError
 }
 
+// Everything reports whether nothing is left in the cluster that could still be saved: every Pod that
+// has no whole result has its file here all the same, and none is missing or of a wrong size.
+func (r Report) Everything() bool {
+	if r.failedFiles > 0 {
+		return false
+	}
+	for _, p := range r.Pods {
+		if p.Phase != v1alpha1.PhaseCompleted && len(p.Files) == 0 {
+			return false
+		}
+	}
+	return true
+}
+
 // Text is the report for people: a table, where the file is, and what is missing.
 func (r Report) Text() string {
 	var b strings.Builder
 	if len(r.Pods) > 0 {
-		b.WriteString(r.table())
+		b.WriteString(r.Table())
 		b.WriteByte('\n')
 	}
 	switch {
@@ -159,6 +181,9 @@ func (r Report) Text() string {
 		fmt.Fprintf(&b, "Written to the standard output: %s.\n", live.Bytes(r.Size))
 	default:
 		fmt.Fprintf(&b, "Saved to %s: %s.\n", r.Path, live.Bytes(r.Size))
+	}
+	for _, n := range r.Notes {
+		b.WriteString("Note: " + n + ".\n")
 	}
 	if r.Complete {
 		return b.String()
@@ -177,7 +202,8 @@ var heads = []string{"POD", "NODE", "STATE", "REASON", "PACKETS", "BYTES", "DROP
 // leftColumns of the table hold text, the others numbers.
 const leftColumns = 4
 
-func (r Report) table() string {
+// Table has one line per Pod, and their sum.
+func (r Report) Table() string {
 	rows := [][]string{heads}
 	for _, p := range r.Pods {
 		rows = append(rows, append([]string{p.Name, p.Node, string(p.Phase), p.Reason}, p.cells()...))
@@ -185,7 +211,7 @@ func (r Report) table() string {
 	if len(r.Pods) > 1 {
 		rows = append(rows, append([]string{"TOTAL", "", "", ""}, r.Total.cells()...))
 	}
-	return Table(rows, leftColumns)
+	return Align(rows, leftColumns)
 }
 
 func (c Counts) cells() []string {
@@ -193,9 +219,9 @@ func (c Counts) cells() []string {
 	return []string{n(c.Packets), live.Bytes(c.Bytes), n(c.Dropped), n(c.Truncated)}
 }
 
-// Table aligns rows, of which all have as many cells as the first: the first left columns to the
+// Align makes a table of rows, of which all have as many cells as the first: the first left columns to the
 // left, the others to the right.
-func Table(rows [][]string, left int) string {
+func Align(rows [][]string, left int) string {
 	widths := make([]int, len(rows[0]))
 	for _, row := range rows {
 		for i, c := range row {

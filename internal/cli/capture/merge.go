@@ -1,0 +1,115 @@
+package capture
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/pcapng"
+)
+
+// Memory for putting packets in order, for all files together and at least for each.
+const (
+	mergeMemory        = 512 << 20
+	mergeMemoryPerFile = 4 << 20
+)
+
+// merge writes the files that came, as one, to where the output is. Where they cannot be merged, they
+// stay beside it: what took minutes to capture is not thrown away.
+func (s *Saver) merge(saved *Saved, dir string, out Output) error {
+	s.mu.Lock()
+	s.Merging()
+	s.mu.Unlock()
+	parts := saved.parts()
+	if len(parts) == 0 {
+		return nil
+	}
+	if out.Streams() {
+		n, err := saved.mergeTo(out.Stdout, parts)
+		if err != nil {
+			return err
+		}
+		saved.Path, saved.Bytes = out.Path, n
+		return nil
+	}
+	// No part has this name: plan refuses those that begin with a dot.
+	whole := filepath.Join(dir, ".whole")
+	n, err := saved.mergeToFile(whole, parts)
+	if err == nil {
+		err = out.place(whole, out.Path)
+	}
+	if err != nil {
+		return saved.keepParts(dir, out, err)
+	}
+	saved.Path, saved.Bytes = out.Path, n
+	return nil
+}
+
+// keepParts moves the directory of unmerged files to a name that does not vanish, and says so.
+func (s *Saved) keepParts(dir string, out Output, failed error) error {
+	_ = os.Remove(filepath.Join(dir, ".whole"))
+	kept := out.Path + ".parts"
+	if err := os.Rename(dir, kept); err != nil {
+		return failed
+	}
+	return fmt.Errorf("%w; the Pods' own files are in %s", failed, kept)
+}
+
+func (s *Saved) mergeToFile(path string, parts []*SavedFile) (n int64, err error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return 0, fmt.Errorf("save the capture: %w", err)
+	}
+	n, err = s.mergeTo(f, parts)
+	if err == nil {
+		err = f.Sync()
+	}
+	if closed := f.Close(); err == nil {
+		err = closed
+	}
+	if err != nil {
+		return 0, fmt.Errorf("save the capture: %w", err)
+	}
+	return n, nil
+}
+
+// mergeTo writes the packets of parts to w in the order of their time and returns how many bytes that are.
+func (s *Saved) mergeTo(w io.Writer, parts []*SavedFile) (int64, error) {
+	sources := make([]io.Reader, 0, len(parts))
+	for _, p := range parts {
+		f, err := os.Open(p.part)
+		if err != nil {
+			return 0, fmt.Errorf("merge: %w", err)
+		}
+		defer f.Close() //nolint:errcheck // only read
+		sources = append(sources, f)
+	}
+	counted := &counter{w: w}
+	result, err := pcapng.Merge(counted, sources, pcapng.MergeOptions{MaxBuffered: max(mergeMemoryPerFile, mergeMemory/len(parts))})
+	if err != nil {
+		return 0, fmt.Errorf("merge: %w", err)
+	}
+	s.Late = result.Late
+	for _, i := range result.Truncated {
+		// Of a Pod that is not Completed it is known, and said, that its file is not whole.
+		if p := parts[i]; p.Err == nil && p.Pod.Phase == v1alpha1.PhaseCompleted {
+			p.Err = fmt.Errorf("%s ends within a packet: fetch it again", p.Name)
+		}
+	}
+	return counted.n, nil
+}
+
+// counter counts what is written.
+type counter struct {
+	w io.Writer
+	n int64
+}
+
+// Write writes through.
+func (c *counter) Write(b []byte) (int, error) {
+	n, err := c.w.Write(b)
+	c.n += int64(n)
+	return n, err
+}

@@ -1,0 +1,45 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// describe returns the text for an error: the API server's and the webhooks' words as they are, in
+// kubectl's form; others behind "error:".
+func describe(err error) string {
+	var status *apierrors.StatusError
+	if !errors.As(err, &status) {
+		return "error: " + err.Error()
+	}
+	s := status.Status()
+	if noSuchKind(s) {
+		return "error: this cluster has no PacketCaptures: Sonde is not installed there. Install it, or choose another cluster with --context"
+	}
+	if s.Reason == metav1.StatusReasonUnknown {
+		return "Error from server: " + s.Message
+	}
+	return fmt.Sprintf("Error from server (%s): %s", s.Reason, s.Message)
+}
+
+// noSuchKind tells a missing CRD, of which the API server says nothing but 404, from a missing object.
+func noSuchKind(s metav1.Status) bool {
+	if s.Reason != metav1.StatusReasonNotFound || s.Details == nil {
+		return false
+	}
+	for _, c := range s.Details.Causes {
+		if c.Type == metav1.CauseTypeUnexpectedServerResponse {
+			return true
+		}
+	}
+	return s.Details.Name == ""
+}
+
+// usageError says what a command wants as its argument.
+func usageError(cmd *cobra.Command, what string) error {
+	return fmt.Errorf("%s wants %s\nSee '%s --help' for usage", cmd.CommandPath(), what, cmd.CommandPath())
+}

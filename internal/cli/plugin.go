@@ -1,0 +1,146 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/cli/live"
+)
+
+// defaultOperatorNamespace is where an install puts the operator.
+const defaultOperatorNamespace = "sonde-system"
+
+const usage = `Captures the packets of every Pod of a workload into one pcapng file.
+
+The capture is a PacketCapture in the cluster, made by you and with your rights: you need the verb
+"capture" on pods in the target's namespace.`
+
+const examples = `  # 30 seconds of every Pod of a Deployment, merged in the order of time
+  kubectl sonde capture deploy/web -n shop --for 30s -o web.pcapng
+
+  # Only HTTP, one file per Pod
+  kubectl sonde capture sts/db -n shop --filter 'tcp port 8080' --keep-separate -o db/
+
+  # Who talked most
+  kubectl sonde conversations web.pcapng`
+
+// plugin is what the commands share.
+type plugin struct {
+	streams           genericiooptions.IOStreams
+	terminal          *os.File
+	flags             *genericclioptions.ConfigFlags
+	operatorNamespace string
+	interrupts        *interrupts
+	clock             clock.WithTicker
+}
+
+func newPlugin(o Options, i *interrupts) *plugin {
+	return &plugin{
+		streams: o.Streams, terminal: o.Terminal, interrupts: i, clock: clock.RealClock{},
+		flags: genericclioptions.NewConfigFlags(true),
+	}
+}
+
+func (p *plugin) command() *cobra.Command {
+	root := &cobra.Command{
+		Use:     "kubectl-sonde",
+		Short:   "Capture the packets of every Pod of a workload",
+		Long:    usage,
+		Example: examples,
+		Annotations: map[string]string{
+			cobra.CommandDisplayNameAnnotation: "kubectl sonde",
+		},
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	root.SetIn(p.streams.In)
+	root.SetOut(p.streams.Out)
+	root.SetErr(p.streams.ErrOut)
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return fmt.Errorf("%w\nSee '%s --help' for usage", err, c.CommandPath())
+	})
+	p.flags.AddFlags(root.PersistentFlags())
+	root.PersistentFlags().StringVar(&p.operatorNamespace, "operator-namespace", defaultOperatorNamespace,
+		"Namespace that Sonde is installed in")
+	root.AddCommand(
+		newCapture(p), newDownload(p), newGet(p), newStop(p), newDelete(p), newConversations(p), newVersion(p),
+	)
+	return root
+}
+
+// connection is the cluster that the flags name.
+type connection struct {
+	client    client.WithWatch
+	config    *rest.Config
+	namespace string
+}
+
+func (p *plugin) connect() (*connection, error) {
+	config, err := p.flags.ToRESTConfig()
+	if err != nil {
+		return nil, fmt.Errorf("read the kubeconfig: %w", err)
+	}
+	namespace, _, err := p.flags.ToRawKubeConfigLoader().Namespace()
+	if err != nil {
+		return nil, fmt.Errorf("read the kubeconfig: %w", err)
+	}
+	// A plain client would first ask the server for all of its kinds; these two are known.
+	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme(), Mapper: mapper()})
+	if err != nil {
+		return nil, fmt.Errorf("connect to the cluster: %w", err)
+	}
+	return &connection{client: c, config: config, namespace: namespace}, nil
+}
+
+func scheme() *runtime.Scheme {
+	s := runtime.NewScheme()
+	utilruntime.Must(v1alpha1.AddToScheme(s))
+	return s
+}
+
+func mapper() apimeta.RESTMapper {
+	m := apimeta.NewDefaultRESTMapper(nil)
+	for kind, plural := range map[string]string{"PacketCapture": "packetcaptures", "ResultAccess": "resultaccesses"} {
+		m.AddSpecific(v1alpha1.GroupVersion.WithKind(kind), v1alpha1.GroupVersion.WithResource(plural),
+			v1alpha1.GroupVersion.WithResource(plural), apimeta.RESTScopeNamespace)
+	}
+	return m
+}
+
+// display returns where a running capture is shown: never the standard output, which may be the file.
+func (p *plugin) display() live.Display {
+	if p.terminal == nil {
+		return live.NewPlain(p.streams.ErrOut, p.clock)
+	}
+	return live.NewTerminal(p.terminal, func() (width, height int) {
+		width, height, err := term.GetSize(int(p.terminal.Fd()))
+		if err != nil {
+			return 0, 0
+		}
+		return width, height
+	})
+}
+
+// fetchCommand is what to type to get the results of a capture later.
+func (p *plugin) fetchCommand(key client.ObjectKey) string {
+	s := fmt.Sprintf("kubectl sonde download %s -n %s", key.Name, key.Namespace)
+	if c := *p.flags.Context; c != "" {
+		s += " --context " + c
+	}
+	if p.operatorNamespace != defaultOperatorNamespace {
+		s += " --operator-namespace " + p.operatorNamespace
+	}
+	return s
+}
