@@ -1,0 +1,250 @@
+//go:build api
+
+package api
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/access"
+	"github.com/sonde-operator/sonde/internal/certs"
+	"github.com/sonde-operator/sonde/internal/pcapfilter"
+	"github.com/sonde-operator/sonde/internal/stamp"
+	"github.com/sonde-operator/sonde/webhooks"
+)
+
+// operatorNamespace is where the tests pretend that the operator is.
+const operatorNamespace = "sonde-system"
+
+var stampKey = []byte("a key of just thirty-two bytes!!")
+
+// serveWebhooks runs the real webhooks behind TLS on loopback and has the API server call them, by the
+// configuration that the operator would apply, but for the address.
+func serveWebhooks(t *testing.T) {
+	t.Helper()
+	filters, err := pcapfilter.New(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	pc := &webhooks.PacketCaptureHandler{
+		Live: admin, Reviews: access.NewReviewer(admin), Filters: filters, Key: stampKey, OperatorNamespace: operatorNamespace, Clock: clock.RealClock{},
+	}
+	_, material, _, err := certs.Plan(time.Now(), nil, []string{"localhost"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{material.Serving}, MinVersion: tls.VersionTLS13})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle(webhooks.PathPacketCapture, &admission.Webhook{Handler: pc})
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	go func() { _ = server.Serve(l) }()
+	t.Cleanup(func() { _ = server.Close() })
+
+	applied := webhooks.BuildConfiguration(webhooks.ConfigurationOptions{Namespace: operatorNamespace, CABundle: material.CABundle})
+	b, err := json.Marshal(applied)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var conf admissionregistrationv1.MutatingWebhookConfiguration
+	if err := json.Unmarshal(b, &conf); err != nil {
+		t.Fatal(err)
+	}
+	for i := range conf.Webhooks {
+		cc := &conf.Webhooks[i].ClientConfig
+		cc.URL = ptr.To(fmt.Sprintf("https://localhost:%d%s", l.Addr().(*net.TCPAddr).Port, *cc.Service.Path))
+		cc.Service = nil
+	}
+	if err := admin.Create(t.Context(), &conf); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = admin.Delete(context.WithoutCancel(t.Context()), &conf) })
+	await(t, "webhook called", func() bool {
+		o := object("default", with(nil))
+		err := admin.Create(t.Context(), o, client.DryRunAll)
+		return err != nil && strings.Contains(err.Error(), "not found")
+	})
+}
+
+func await(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	deadline := time.NewTimer(20 * time.Second)
+	defer deadline.Stop()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for !done() {
+		select {
+		case <-deadline.C:
+			t.Fatalf("%s: not within 20 s", what)
+		case <-tick.C:
+		}
+	}
+}
+
+func web(t *testing.T, ns string) {
+	t.Helper()
+	labels := map[string]string{"app": "web"}
+	d := &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "web"},
+		Spec: appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: corev1.PodTemplateSpec{
+			ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+		}},
+	}
+	if err := admin.Create(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Bad input that the schema cannot know, each refused with what to write instead.
+func TestWebhookRefusals(t *testing.T) {
+	serveWebhooks(t)
+	ns, hub := namespace(t, nil), namespace(t, map[string]string{sondev1.LabelHub: "true"})
+	web(t, ns)
+	cases := map[string]struct {
+		from   string
+		fields map[string]any
+		want   string // part of the refusal; empty: accepted
+	}{
+		"good":                           {from: ns},
+		"good filter":                    {from: ns, fields: map[string]any{"filter": "tcp port 80 and not host 10.0.0.1"}},
+		"from the hub":                   {from: hub, fields: map[string]any{"targetNamespace": ns}},
+		"unknown target":                 {from: ns, fields: map[string]any{"targetDeployment": "wbe"}, want: "wbe not found"},
+		"unknown target of another kind": {from: ns, fields: map[string]any{"targetDeployment": nil, "targetRef": map[string]any{"kind": "StatefulSet", "name": "web"}}, want: "web not found"},
+		"unknown Pod":                    {from: ns, fields: map[string]any{"targetDeployment": nil, "targetRef": map[string]any{"kind": "Pod", "name": "web-0"}}, want: "web-0 not found"},
+		"unknown namespace":              {from: hub, fields: map[string]any{"targetNamespace": "no-such"}, want: "namespace no-such not found"},
+		"not from a hub":                 {from: ns, fields: map[string]any{"targetNamespace": hub}, want: sondev1.LabelHub + "=true"},
+		"the operator's namespace":       {from: hub, fields: map[string]any{"targetNamespace": operatorNamespace}, want: "is the operator's own"},
+		"empty target":                   {from: ns, fields: map[string]any{"targetDeployment": ""}, want: "target"},
+		"two targets":                    {from: ns, fields: map[string]any{"targetRef": map[string]any{"kind": "Pod", "name": "a"}}, want: "target"},
+		"no target":                      {from: ns, fields: map[string]any{"targetDeployment": nil}, want: "target"},
+		"bad duration":                   {from: ns, fields: map[string]any{"duration": "soon"}, want: `"30"`},
+		"duration as a number":           {from: ns, fields: map[string]any{"duration": int64(30)}, want: "quotes"},
+		"bad retainFor":                  {from: ns, fields: map[string]any{"retainFor": "soon"}, want: `"1h30m"`},
+		"bad jobId":                      {from: ns, fields: map[string]any{"jobId": "too long"}, want: "four characters of [a-z0-9]"},
+		"zero packets":                   {from: ns, fields: map[string]any{"maxPackets": int64(0)}, want: "greater than or equal to 1"},
+		"negative bytes":                 {from: ns, fields: map[string]any{"maxBytes": int64(-1)}, want: "greater than or equal to 65536"},
+		"filter that is no filter":       {from: ns, fields: map[string]any{"filter": "give me everything"}, want: "filter"},
+		"filter cut short":               {from: ns, fields: map[string]any{"filter": "tcp and"}, want: "filter"},
+		"filter with a host name":        {from: ns, fields: map[string]any{"filter": "host db.example"}, want: "use the address"},
+		"filter with a service name":     {from: ns, fields: map[string]any{"filter": "port http"}, want: "port 80"},
+		"filter of parentheses":          {from: ns, fields: map[string]any{"filter": strings.Repeat("(", 4000)}, want: "filter"},
+		"filter of negations":            {from: ns, fields: map[string]any{"filter": strings.Repeat("not ", 1000) + "tcp"}}, // odd, and legal
+		"filter of a megabyte":           {from: ns, fields: map[string]any{"filter": strings.Repeat("tcp or ", 150000) + "udp"}, want: "4096"},
+		"filter with a NUL":              {from: ns, fields: map[string]any{"filter": "tcp\x00"}, want: "filter"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			err := admin.Create(t.Context(), object(tc.from, with(tc.fields)))
+			switch {
+			case tc.want == "" && err != nil:
+				t.Errorf("refused: %.500v", err)
+			case tc.want != "" && err == nil:
+				t.Errorf("accepted, want a refusal with %q", tc.want)
+			case tc.want != "" && !strings.Contains(err.Error(), tc.want):
+				t.Errorf("refused with\n%.1000v\nwant %q in it", err, tc.want)
+			case err != nil:
+				t.Logf("%.300v", err)
+			}
+		})
+	}
+}
+
+// Who asks is stamped on the object, whatever he wrote there himself; after that nobody changes it.
+func TestWebhookStamps(t *testing.T) {
+	serveWebhooks(t)
+	ns := namespace(t, nil)
+	web(t, ns)
+	o := object(ns, with(nil))
+	o.SetAnnotations(map[string]string{sondev1.AnnotationRequester: `{"user":"root"}`, sondev1.AnnotationStamp: "00", "mine": "kept"})
+	if err := admin.Create(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	pc := &sondev1.PacketCapture{}
+	if err := admin.Get(t.Context(), client.ObjectKeyFromObject(o), pc); err != nil {
+		t.Fatal(err)
+	}
+	claim, err := stamp.Verify(stampKey, ns, stamp.KindPacketCapture, &pc.Spec, pc.Annotations, pc.CreationTimestamp.Time)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if claim.Requester.Username != "admin" && claim.Requester.Username != "system:admin" || pc.Annotations["mine"] != "kept" {
+		t.Errorf("requester %+v, annotations %v", claim.Requester, pc.Annotations)
+	}
+
+	stopped := pc.DeepCopy()
+	stopped.Spec.Stop = true
+	if err := admin.Update(t.Context(), stopped); err != nil {
+		t.Errorf("stop refused: %v", err)
+	}
+	if _, err := stamp.Verify(stampKey, ns, stamp.KindPacketCapture, &stopped.Spec, stopped.Annotations, stopped.CreationTimestamp.Time); err != nil {
+		t.Errorf("after stop: %v", err)
+	}
+	for _, annotation := range []string{sondev1.AnnotationRequester, sondev1.AnnotationStamp} {
+		changed := stopped.DeepCopy()
+		changed.Annotations[annotation] = "other"
+		if err := admin.Update(t.Context(), changed); err == nil || !strings.Contains(err.Error(), "written by the operator alone") {
+			t.Errorf("changing %s: %v", annotation, err)
+		}
+	}
+	labelled := stopped.DeepCopy()
+	labelled.Labels = map[string]string{"a": "b"}
+	if err := admin.Update(t.Context(), labelled); err != nil {
+		t.Errorf("label refused: %v", err)
+	}
+}
+
+// With nobody behind the webhook, captures cannot be made and everything else can, deletion too.
+func TestWebhookDownFailsClosedForItsKindsOnly(t *testing.T) {
+	ns := namespace(t, nil)
+	web(t, ns)
+	before := object(ns, with(nil))
+	if err := admin.Create(t.Context(), before); err != nil {
+		t.Fatal(err)
+	}
+	b, err := json.Marshal(webhooks.BuildConfiguration(webhooks.ConfigurationOptions{Namespace: operatorNamespace, CABundle: []byte{}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	conf := &unstructured.Unstructured{}
+	if err := json.Unmarshal(b, &conf.Object); err != nil {
+		t.Fatal(err)
+	}
+	if err := admin.Create(t.Context(), conf); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = admin.Delete(context.WithoutCancel(t.Context()), conf) })
+	await(t, "webhook in force", func() bool {
+		err := admin.Create(t.Context(), object(ns, with(nil)), client.DryRunAll)
+		return err != nil && strings.Contains(err.Error(), "failed calling webhook")
+	})
+	if err := admin.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "x"}}); err != nil {
+		t.Errorf("ConfigMap refused: %v", err)
+	}
+	before.SetLabels(map[string]string{"a": "b"})
+	if err := admin.Update(t.Context(), before); err != nil {
+		t.Errorf("label refused: %v", err)
+	}
+	if err := admin.Delete(t.Context(), before); err != nil {
+		t.Errorf("deletion refused: %v", err)
+	}
+}
