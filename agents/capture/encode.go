@@ -35,19 +35,21 @@ type encoder struct {
 func (e *encoder) encode(block []byte, left room, out *batch) {
 	*out = batch{runs: out.runs[:0]}
 	h := blockHeader(block)
-	n, off := h.Num_pkts, h.Offset_to_first_pkt
-	start := off // of the current run
-	cur := off   // its end
+	n := h.Num_pkts
 	var f, next frame
-	ok := n > 0 && readFrame(block, off, &f)
+	ok := n > 0 && readFrame(block, uint64(h.Offset_to_first_pkt), &f)
+	var start uint32 // of the current run
+	if ok {
+		start = h.Offset_to_first_pkt
+	}
+	cur := start // end of the run
 	for i := range n {
 		if !ok {
 			out.lost = uint64(n - i)
 			break
 		}
 		if i+1 < n {
-			off += f.next
-			ok = readFrame(block, off, &next)
+			ok = f.readNext(block, &next)
 		}
 		if f.vlan && e.tags {
 			f.insertTag(block)

@@ -20,6 +20,7 @@ const (
 	frameOverhead = 80
 	frameHdrLen   = uint32(unsafe.Sizeof(unix.Tpacket3Hdr{}))
 	addrLen       = uint32(unsafe.Sizeof(unix.RawSockaddrLinklayer{}))
+	frameAlign    = 8
 	vlanTagLen    = 4
 	vlanOffset    = 12 // behind the two MAC addresses
 )
@@ -29,7 +30,7 @@ const _ = uint(frameOverhead - pcapng.MaxPacketTrailerLen - pcapng.PacketHeaderL
 
 // frame is the kernel's header of one packet in a ring block, copied out, as its memory is about to be overwritten.
 type frame struct {
-	next    uint32 // offset of the next frame from this one
+	next    uint64 // offset of the next frame in the block
 	data    uint32 // offset of the packet in the block
 	capLen  uint32
 	length  uint32
@@ -41,14 +42,13 @@ type frame struct {
 }
 
 // readFrame reads the frame at offset off of a block; false if it does not lie within the block.
-func readFrame(b []byte, off uint32, f *frame) bool {
-	end := off + frameHdrLen + addrLen
-	if end < off || uint64(end) > uint64(len(b)) {
+func readFrame(b []byte, off uint64, f *frame) bool {
+	if off%frameAlign != 0 || off+uint64(frameHdrLen+addrLen) > uint64(len(b)) {
 		return false
 	}
 	h := (*unix.Tpacket3Hdr)(unsafe.Pointer(&b[off]))
-	a := (*unix.RawSockaddrLinklayer)(unsafe.Pointer(&b[off+frameHdrLen]))
-	f.next, f.data = h.Next_offset, off+uint32(h.Mac)
+	a := (*unix.RawSockaddrLinklayer)(unsafe.Pointer(&b[off+uint64(frameHdrLen)]))
+	f.next, f.data = off+uint64(h.Next_offset), uint32(off)+uint32(h.Mac)
 	f.capLen, f.length = h.Snaplen, h.Len
 	f.time = uint64(h.Sec)*1e9 + uint64(h.Nsec)
 	f.pktType = a.Pkttype
@@ -60,6 +60,11 @@ func readFrame(b []byte, off uint32, f *frame) bool {
 		}
 	}
 	return h.Mac >= frameOverhead && uint64(f.data)+uint64(f.capLen) <= uint64(len(b))
+}
+
+// readNext reads the frame after f; false if it begins before f's packet ends.
+func (f *frame) readNext(b []byte, next *frame) bool {
+	return f.next >= uint64(f.data)+uint64(f.capLen) && readFrame(b, f.next, next)
 }
 
 // insertTag puts the VLAN tag, which the kernel keeps beside the packet, back to where it was on the wire.

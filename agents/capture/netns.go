@@ -14,26 +14,28 @@ func inNetNS(ns int, fn func() error) error {
 		return fn()
 	}
 	errc := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread()
-		home, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
-		if err != nil {
-			runtime.UnlockOSThread()
-			errc <- fmt.Errorf("open own network namespace: %w", err)
-			return
-		}
-		defer unix.Close(home)
-		if err := unix.Setns(ns, unix.CLONE_NEWNET); err != nil {
-			runtime.UnlockOSThread()
-			errc <- fmt.Errorf("enter network namespace (needs CAP_SYS_ADMIN): %w", err)
-			return
-		}
-		err = fn()
-		// A thread that cannot go home stays locked, so that it ends with this goroutine and serves no other.
-		if unix.Setns(home, unix.CLONE_NEWNET) == nil {
-			runtime.UnlockOSThread()
-		}
-		errc <- err
-	}()
+	go func() { errc <- visit(ns, fn) }()
 	return <-errc
+}
+
+// visit runs fn in the namespace on the current goroutine's thread, which must serve no other goroutine afterwards
+// unless it is home again.
+func visit(ns int, fn func() error) error {
+	runtime.LockOSThread()
+	home, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		runtime.UnlockOSThread()
+		return fmt.Errorf("open own network namespace: %w", err)
+	}
+	defer unix.Close(home)
+	if err := unix.Setns(ns, unix.CLONE_NEWNET); err != nil {
+		runtime.UnlockOSThread()
+		return fmt.Errorf("enter network namespace (needs CAP_SYS_ADMIN): %w", err)
+	}
+	err = fn()
+	// A thread that cannot go home stays locked, so that it ends with this goroutine.
+	if unix.Setns(home, unix.CLONE_NEWNET) == nil {
+		runtime.UnlockOSThread()
+	}
+	return err
 }

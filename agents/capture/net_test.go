@@ -1,0 +1,165 @@
+package capture
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"runtime"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// privileged skips a test that cannot run without root, or fails it where root is promised.
+func privileged(tb testing.TB) {
+	tb.Helper()
+	if os.Geteuid() == 0 {
+		return
+	}
+	if os.Getenv("REQUIRE_PRIVILEGED") == "1" {
+		tb.Fatal("this test needs root, and REQUIRE_PRIVILEGED=1 promises it")
+	}
+	tb.Skip("needs root")
+}
+
+// testNet is two network namespaces joined by a veth pair: the target's with eth0, and a peer's with peer0.
+type testNet struct {
+	target, peer *os.File
+}
+
+const (
+	targetIP = "10.77.0.1"
+	peerIP   = "10.77.0.2"
+	targetV6 = "fd77::1"
+	peerV6   = "fd77::2"
+)
+
+func newTestNet(tb testing.TB) *testNet {
+	tb.Helper()
+	privileged(tb)
+	n := &testNet{target: newNamespace(tb), peer: newNamespace(tb)}
+	n.in(tb, n.target, func(h *netlink.Handle) error {
+		attrs := netlink.NewLinkAttrs()
+		attrs.Name = "eth0"
+		veth := &netlink.Veth{LinkAttrs: attrs, PeerName: "peer0", PeerNamespace: netlink.NsFd(int(n.peer.Fd()))}
+		return h.LinkAdd(veth)
+	})
+	n.up(tb, n.target, "lo", "")
+	n.up(tb, n.peer, "lo", "")
+	n.up(tb, n.target, "eth0", targetIP+"/24", targetV6+"/64")
+	n.up(tb, n.peer, "peer0", peerIP+"/24", peerV6+"/64")
+	n.know(tb, n.target, "eth0", n.mac(tb, n.peer, "peer0"), peerIP, peerV6)
+	n.know(tb, n.peer, "peer0", n.mac(tb, n.target, "eth0"), targetIP, targetV6)
+	return n
+}
+
+func (n *testNet) mac(tb testing.TB, ns *os.File, name string) (mac net.HardwareAddr) {
+	tb.Helper()
+	n.in(tb, ns, func(h *netlink.Handle) error {
+		l, err := h.LinkByName(name)
+		if err == nil {
+			mac = l.Attrs().HardwareAddr
+		}
+		return err
+	})
+	return mac
+}
+
+// know spares the neighbours their discovery, in which the kernel may drop first packets before they are on the wire.
+func (n *testNet) know(tb testing.TB, ns *os.File, name string, mac net.HardwareAddr, ips ...string) {
+	tb.Helper()
+	n.in(tb, ns, func(h *netlink.Handle) error {
+		l, err := h.LinkByName(name)
+		if err != nil {
+			return err
+		}
+		for _, ip := range ips {
+			err := h.NeighSet(&netlink.Neigh{LinkIndex: l.Attrs().Index, State: netlink.NUD_PERMANENT, IP: net.ParseIP(ip), HardwareAddr: mac})
+			if err != nil {
+				return fmt.Errorf("add neighbour %s: %w", ip, err)
+			}
+		}
+		return nil
+	})
+}
+
+// newNamespace makes a network namespace that lives as long as its file is open.
+func newNamespace(tb testing.TB) *os.File {
+	tb.Helper()
+	type made struct {
+		f   *os.File
+		err error
+	}
+	ch := make(chan made)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends here
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			ch <- made{err: err}
+			return
+		}
+		f, err := os.Open("/proc/thread-self/ns/net")
+		ch <- made{f, err}
+	}()
+	m := <-ch
+	if m.err != nil {
+		tb.Fatalf("make network namespace: %v", m.err)
+	}
+	tb.Cleanup(func() { _ = m.f.Close() })
+	return m.f
+}
+
+func (n *testNet) in(tb testing.TB, ns *os.File, fn func(*netlink.Handle) error) {
+	tb.Helper()
+	h, err := netlink.NewHandleAt(netns.NsHandle(ns.Fd()), unix.NETLINK_ROUTE)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer h.Close()
+	if err := fn(h); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+func (n *testNet) up(tb testing.TB, ns *os.File, name string, addrs ...string) {
+	tb.Helper()
+	n.in(tb, ns, func(h *netlink.Handle) error {
+		l, err := h.LinkByName(name)
+		if err != nil {
+			return err
+		}
+		if err := h.LinkSetUp(l); err != nil {
+			return err
+		}
+		for _, s := range addrs {
+			if s == "" {
+				continue
+			}
+			a, err := netlink.ParseAddr(s)
+			if err != nil {
+				return err
+			}
+			a.Flags = unix.IFA_F_NODAD
+			if err := h.AddrAdd(l, a); err != nil {
+				return fmt.Errorf("add %s to %s: %w", s, name, err)
+			}
+		}
+		return nil
+	})
+}
+
+// udp opens an unconnected UDP socket in a namespace.
+func (n *testNet) udp(tb testing.TB, ns *os.File, network, addr string) *net.UDPConn {
+	tb.Helper()
+	var c net.PacketConn
+	err := inNetNS(int(ns.Fd()), func() (err error) {
+		c, err = net.ListenPacket(network, addr)
+		return err
+	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = c.Close() })
+	return c.(*net.UDPConn)
+}

@@ -1,0 +1,305 @@
+package capture
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sonde-operator/sonde/internal/pcapng"
+)
+
+// discard is the port to which numbered packets go.
+const discard = 9
+
+// onlyDiscard is what libpcap makes of "udp dst port 9", shortened: IPv4 without options or IPv6, no fragments.
+var onlyDiscard = map[pcapng.LinkType][]unix.SockFilter{pcapng.LinkTypeEthernet: {
+	{Code: 0x28, K: 12},
+	{Code: 0x15, K: unix.ETH_P_IPV6, Jf: 4},
+	{Code: 0x30, K: 20},
+	{Code: 0x15, K: 17, Jf: 8},
+	{Code: 0x28, K: 56},
+	{Code: 0x15, K: discard, Jt: 5, Jf: 6},
+	{Code: 0x15, K: unix.ETH_P_IP, Jf: 5},
+	{Code: 0x30, K: 23},
+	{Code: 0x15, K: 17, Jf: 3},
+	{Code: 0x28, K: 36},
+	{Code: 0x15, K: discard, Jf: 1},
+	{Code: 0x06, K: 262144},
+	{Code: 0x06},
+}}
+
+// running is a capture under way.
+type running struct {
+	Capture
+	t      testing.TB
+	cancel context.CancelCauseFunc
+	result chan Result
+	path   string
+}
+
+func start(t testing.TB, e Engine, cfg *Config) *running {
+	t.Helper()
+	return startCtx(t, t.Context(), e, cfg)
+}
+
+func startCtx(t testing.TB, ctx context.Context, e Engine, cfg *Config) *running {
+	t.Helper()
+	if cfg.Dir == "" {
+		cfg.Dir = t.TempDir()
+	}
+	cfg.Base = "web"
+	c, err := e.Open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	r := &running{Capture: c, t: t, cancel: cancel, result: make(chan Result, 1), path: filepath.Join(cfg.Dir, "web.pcapng")}
+	go func() { r.result <- c.Run(ctx) }()
+	t.Cleanup(func() { cancel(nil) })
+	return r
+}
+
+// stop ends the capture and checks what holds for every result.
+func (r *running) stop() Result {
+	r.t.Helper()
+	r.cancel(nil)
+	return r.wait()
+}
+
+func (r *running) wait() Result {
+	r.t.Helper()
+	select {
+	case res := <-r.result:
+		checkResult(r.t, &res)
+		return res
+	case <-time.After(60 * time.Second):
+		r.t.Fatal("the capture does not end")
+		return Result{}
+	}
+}
+
+// until waits for the account to show something.
+func (r *running) until(what string, ok func(Account) bool) {
+	r.t.Helper()
+	await(r.t, what, func() bool { return ok(r.Account()) })
+}
+
+func await(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for !ok() {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain for %s", what)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// checkResult checks that the account adds up and that the file says the same.
+func checkResult(t testing.TB, res *Result) {
+	t.Helper()
+	a := res.Account
+	for _, c := range append([]InterfaceAccount{{Name: "total", Counters: a.Counters}}, a.Interfaces...) {
+		if c.Received != c.Written+c.Dropped() {
+			t.Errorf("%s: %d received are not %d written and %d dropped", c.Name, c.Received, c.Written, c.Dropped())
+		}
+		if c.DroppedKernel != 0 {
+			t.Errorf("%s: the kernel counts %d packets that it did not hand over", c.Name, c.DroppedKernel)
+		}
+	}
+	st, err := os.Stat(res.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st.Size() != a.FileBytes {
+		t.Errorf("file has %d bytes, account says %d", st.Size(), a.FileBytes)
+	}
+	f := readFile(t, res.Path)
+	if f.err != nil {
+		t.Errorf("read result: %v", f.err)
+	}
+	for i, in := range f.ifaces {
+		if got := uint64(len(f.packets[i])); got != a.Interfaces[i].Written {
+			t.Errorf("%s: file has %d packets, account says %d", in.Name, got, a.Interfaces[i].Written)
+		}
+		if s := f.stats[i]; res.Reason != ReasonDiskFull && (s == nil || *s.FilterAccept != a.Interfaces[i].Received || *s.Delivered != a.Interfaces[i].Written) {
+			t.Errorf("%s: statistics in the file %+v, account %+v", in.Name, s, a.Interfaces[i])
+		}
+	}
+}
+
+// content is a parsed file.
+type content struct {
+	section *pcapng.Section
+	ifaces  []*pcapng.Interface
+	packets map[int][]pcapng.Packet
+	stats   map[int]*pcapng.Statistics
+	err     error // nil for a file that is whole
+}
+
+func readFile(t testing.TB, path string) *content {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &content{packets: map[int][]pcapng.Packet{}, stats: map[int]*pcapng.Statistics{}}
+	r := pcapng.NewReader(bytes.NewReader(b))
+	for {
+		block, err := r.Next()
+		if err != nil {
+			if !errors.Is(err, io.EOF) {
+				c.err = err
+			}
+			return c
+		}
+		switch block := block.(type) {
+		case *pcapng.Section:
+			c.section = block
+		case *pcapng.Interface:
+			c.ifaces = append(c.ifaces, block)
+		case *pcapng.Packet:
+			p := *block
+			p.Data = bytes.Clone(p.Data)
+			c.packets[int(p.Interface)] = append(c.packets[int(p.Interface)], p)
+		case *pcapng.Statistics:
+			c.stats[int(block.Interface)] = block
+		}
+	}
+}
+
+func (c *content) iface(t testing.TB, name string) int {
+	t.Helper()
+	for i, in := range c.ifaces {
+		if in.Name == name {
+			return i
+		}
+	}
+	t.Fatalf("no interface %s in the file", name)
+	return 0
+}
+
+// numbers counts the numbered packets of one interface by number.
+func (c *content) numbers(t testing.TB, name string) map[uint32]int {
+	t.Helper()
+	seen := map[uint32]int{}
+	for _, p := range c.packets[c.iface(t, name)] {
+		if n, ok := numberOf(p.Data); ok {
+			seen[n]++
+		}
+	}
+	return seen
+}
+
+// numberOf reads the number in a UDP packet to the discard port.
+func numberOf(b []byte) (uint32, bool) {
+	udp := 34
+	if len(b) > 14 && b[12] == 0x86 {
+		udp = 54
+	}
+	if len(b) < udp+12 || binary.BigEndian.Uint16(b[udp+2:]) != discard {
+		return 0, false
+	}
+	return binary.BigEndian.Uint32(b[udp+8:]), true
+}
+
+// exactly checks that each of the numbers was seen the given times, and none else.
+func exactly(t testing.TB, seen map[uint32]int, from, to uint32, times int) {
+	t.Helper()
+	bad := 0
+	for n := from; n < to; n++ {
+		if seen[n] != times {
+			bad++
+		}
+	}
+	if bad > 0 || len(seen) != int(to-from) {
+		t.Errorf("of %d packets %d are not there exactly %d times; %d numbers seen", to-from, bad, times, len(seen))
+	}
+}
+
+// sender sends numbered packets. With a receiver it keeps the number on the way small, so that no queue of the kernel
+// overflows before the capture.
+type sender struct {
+	t    testing.TB
+	conn *net.UDPConn
+	to   *net.UDPAddr
+	recv *net.UDPConn
+	size int
+}
+
+func (s *sender) send(from, to uint32) {
+	s.t.Helper()
+	const onTheWay = 128
+	b := make([]byte, max(s.size, 4))
+	for n := from; n < to; n++ {
+		binary.BigEndian.PutUint32(b, n)
+		if _, err := s.conn.WriteToUDP(b, s.to); err != nil {
+			s.t.Fatal(err)
+		}
+		if s.recv != nil && (n%onTheWay == onTheWay-1 || n == to-1) {
+			s.receive(n)
+		}
+	}
+}
+
+// receive reads until number n has come.
+func (s *sender) receive(n uint32) {
+	b := make([]byte, 65536)
+	_ = s.recv.SetReadDeadline(time.Now().Add(10 * time.Second))
+	for {
+		k, _, err := s.recv.ReadFromUDP(b)
+		if err != nil {
+			s.t.Fatalf("receive packet %d: %v", n, err)
+		}
+		if k >= 4 && binary.BigEndian.Uint32(b) == n {
+			return
+		}
+	}
+}
+
+// senderTo connects two namespaces (or one with itself) by a windowed sender to ip.
+func (n *testNet) senderTo(t testing.TB, from, to *os.File, ip string) *sender {
+	t.Helper()
+	recv := n.udp(t, to, "udp", net.JoinHostPort(ip, "9"))
+	if err := recv.SetReadBuffer(1 << 20); err != nil {
+		t.Fatal(err)
+	}
+	return &sender{t: t, conn: n.udp(t, from, "udp", ":0"), to: &net.UDPAddr{IP: net.ParseIP(ip), Port: discard}, recv: recv}
+}
+
+// blind sends to the peer without anybody to receive.
+func (n *testNet) blind(t testing.TB, size int) *sender {
+	t.Helper()
+	return &sender{t: t, conn: n.udp(t, n.target, "udp4", ":0"), to: &net.UDPAddr{IP: net.ParseIP(peerIP), Port: discard}, size: size}
+}
+
+// tool runs a program of Wireshark, which must not warn of anything.
+func tool(t testing.TB, name string, args ...string) string {
+	t.Helper()
+	if _, err := exec.LookPath(name); err != nil {
+		if os.Getenv("REQUIRE_PRIVILEGED") == "1" {
+			t.Fatalf("%s is missing: run make deps", name)
+		}
+		t.Skipf("%s is not installed", name)
+	}
+	cmd := exec.Command(name, args...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	said := strings.TrimSpace(strings.ReplaceAll(stderr.String(), `Running as user "root" and group "root". This could be dangerous.`, ""))
+	if err != nil || said != "" {
+		t.Errorf("%s %s: %v\n%s", name, strings.Join(args, " "), err, said)
+	}
+	return string(out)
+}
