@@ -89,11 +89,11 @@ func kubeFlags(required map[string]string) (string, error) {
 	}
 	major, rest, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")
 	minor, _, _ := strings.Cut(rest, ".")
-	flags := "-s -w"
+	flags := []string{"-s -w"}
 	for _, p := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
-		flags += fmt.Sprintf(" -X %[1]s.gitVersion=%[2]s -X %[1]s.gitMajor=%[3]s -X %[1]s.gitMinor=%[4]s -X %[1]s.gitTreeState=clean", p, version, major, minor)
+		flags = append(flags, fmt.Sprintf("-X %[1]s.gitVersion=%[2]s -X %[1]s.gitMajor=%[3]s -X %[1]s.gitMinor=%[4]s -X %[1]s.gitTreeState=clean", p, version, major, minor))
 	}
-	return flags, nil
+	return strings.Join(flags, " "), nil
 }
 
 func containerdFlags(required map[string]string) (string, error) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -115,10 +116,7 @@ func TestRecipeKey(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			changed := base
-			changed.files = map[string]string{}
-			for f, content := range module {
-				changed.files[f] = content
-			}
+			changed.files = maps.Clone(module)
 			change(&changed)
 			if key(t, changed) == want {
 				t.Error("the key did not change")

@@ -122,7 +122,7 @@ func handDownControllers(dir string) error {
 	if err != nil {
 		return fmt.Errorf("read the controllers of a cgroup: %w", err)
 	}
-	for _, c := range strings.Fields(string(content)) {
+	for c := range strings.FieldsSeq(string(content)) {
 		if err := os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+"+c), 0o644); err != nil {
 			return fmt.Errorf("hand the controller %s down from %s: %w", c, dir, err)
 		}
@@ -180,7 +180,7 @@ func clusterProcesses() ([]int, error) {
 		if err != nil {
 			continue // The cgroup is gone, and so are its processes.
 		}
-		for _, f := range strings.Fields(string(content)) {
+		for f := range strings.FieldsSeq(string(content)) {
 			// 0 stands for a process of another pid namespace's view.
 			if pid, err := strconv.Atoi(f); err == nil && pid > 0 {
 				pids = append(pids, pid)

@@ -10,6 +10,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -86,7 +87,7 @@ func (p program) kubectl(t *testing.T, args ...string) string {
 }
 
 // eventually runs a command until it succeeds and prints want.
-func (p program) eventually(t *testing.T, want string, args ...string) string {
+func (p program) eventually(t *testing.T, want string, args ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -99,7 +100,6 @@ func (p program) eventually(t *testing.T, want string, args ...string) string {
 	if ctx.Err() != nil {
 		t.Fatalf("cluster %s did not print %q within %s: %v\n%s", strings.Join(args, " "), want, patience, err, out)
 	}
-	return out
 }
 
 func TestCluster(t *testing.T) {
@@ -261,7 +261,7 @@ func (p program) testLogsAndExec(t *testing.T) {
 }
 
 func exitCode(err error) int {
-	if exit, ok := err.(*exec.ExitError); ok {
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		return exit.ExitCode()
 	}
 	return -1

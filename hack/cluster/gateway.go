@@ -67,7 +67,7 @@ func runGateway(ctx context.Context, l layout) error {
 	ended := make(chan error, 3)
 	go func() { ended <- images.Serve(outside) }()
 	go func() { ended <- images.Serve(inside) }()
-	go func() { ended <- forward(api, cluster, fmt.Sprintf("%s:%d", controlPlaneIP, apiPort)) }()
+	go func() { ended <- forward(ctx, api, cluster, fmt.Sprintf("%s:%d", controlPlaneIP, apiPort)) }()
 	return <-ended
 }
 
@@ -92,28 +92,28 @@ func listen(ctx context.Context, netns, addr string) (net.Listener, error) {
 
 // forward carries each connection made to ln to the address to, which is
 // dialled in the network namespace at netns.
-func forward(ln net.Listener, netns, to string) error {
+func forward(ctx context.Context, ln net.Listener, netns, to string) error {
 	for {
 		c, err := ln.Accept()
 		if err != nil {
 			return fmt.Errorf("accept a connection to %s: %w", to, err)
 		}
 		go func() {
-			if err := carry(c, netns, to); err != nil {
+			if err := carry(ctx, c, netns, to); err != nil {
 				log.Printf("forward to %s: %v", to, err)
 			}
 		}()
 	}
 }
 
-func carry(c net.Conn, netns, to string) error {
+func carry(ctx context.Context, c net.Conn, netns, to string) error {
 	defer c.Close()
 	var target net.Conn
 	err := inNetns(netns, func() error {
 		var err error
 		// The address is numeric and of one family, so the dialer makes its
 		// socket on this very thread.
-		target, err = net.DialTimeout("tcp", to, dialTimeout)
+		target, err = (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, "tcp", to)
 		return err
 	})
 	if err != nil {

@@ -80,7 +80,7 @@ func busyboxSpec(ctx context.Context, busybox string) (imageSpec, error) {
 		dirs:  []string{"tmp", "root", "var/tmp"},
 		cmd:   []string{"sh"},
 	}
-	for _, applet := range strings.Fields(string(out)) {
+	for applet := range strings.FieldsSeq(string(out)) {
 		if applet != "busybox" {
 			spec.links["bin/"+applet] = "busybox"
 		}

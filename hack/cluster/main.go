@@ -25,17 +25,22 @@ func init() {
 }
 
 func main() {
+	os.Exit(run())
+}
+
+// run runs the command line and returns the exit status.
+func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
 	defer stop()
 	err := rootCommand().ExecuteContext(ctx)
-	var status exitStatus
-	if errors.As(err, &status) {
-		os.Exit(int(status))
+	if status, ok := errors.AsType[exitStatus](err); ok {
+		return int(status)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "cluster:", err)
-		os.Exit(1)
+		return 1
 	}
+	return 0
 }
 
 // options are the flags that all commands share.

@@ -98,7 +98,8 @@ func runNode(l layout, name string) error {
 	}
 	// Pdeathsig is sent when the starting thread ends, so keep to one.
 	runtime.LockOSThread()
-	cmd := exec.Command(self, "--cache", l.base, "node-init", name)
+	// No context: the node lives until its holder is killed.
+	cmd := exec.CommandContext(context.Background(), self, "--cache", l.base, "node-init", name)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWUTS | syscall.CLONE_NEWIPC | syscall.CLONE_NEWCGROUP,

@@ -101,27 +101,35 @@ func (s *supervisor) bringUp(ctx context.Context) {
 	s.start(service{"kube-proxy", []string{"kube-proxy", "--config=" + kubeProxyConfig}})
 }
 
-// start starts a service with a log of its own, which outlives restarts.
+// start starts a service, and ends the node where that is impossible.
 func (s *supervisor) start(sv service) {
+	if err := s.tryStart(sv); err != nil {
+		log.Fatalf("start %s: %v", sv.name, err)
+	}
+}
+
+// tryStart starts a service with a log of its own, which outlives restarts.
+func (s *supervisor) tryStart(sv service) error {
 	name := s.config.Name + "-" + sv.name
 	logFile, err := os.OpenFile(s.config.layout().log(name), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
-		log.Fatalf("open the log of %s: %v", sv.name, err)
+		return fmt.Errorf("open its log: %w", err)
 	}
 	defer logFile.Close()
-	cmd := exec.Command(filepath.Join(s.config.Binaries, sv.argv[0]), sv.argv[1:]...)
+	// No context: it runs as long as the node, which ends by SIGKILL.
+	cmd := exec.CommandContext(context.Background(), filepath.Join(s.config.Binaries, sv.argv[0]), sv.argv[1:]...)
 	cmd.Env = daemonEnv(s.config.Binaries)
 	cmd.Stdout, cmd.Stderr = logFile, logFile
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := cmd.Start(); err != nil {
-		log.Fatalf("start %s: %v", sv.name, err)
+		return fmt.Errorf("run %s: %w", cmd.Path, err)
 	}
 	s.services[cmd.Process.Pid] = sv
 	log.Printf("started %s as process %d", sv.name, cmd.Process.Pid)
 	// reap waits for it; this only frees what os/exec holds.
-	_ = cmd.Process.Release()
+	return cmd.Process.Release()
 }
 
 // reap collects all dead children: services, and processes of containers whose

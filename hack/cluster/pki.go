@@ -52,9 +52,9 @@ func newAuthority(name string) (*keyPair, error) {
 	return newKeyPair(t, nil)
 }
 
-// issue makes a certificate, for clients and servers alike, signed by ca.
-func (ca *keyPair) issue(s subject) (*keyPair, error) {
-	return newKeyPair(certificateTemplate(s), ca)
+// issue makes a certificate, for clients and servers alike, signed by k.
+func (k *keyPair) issue(s subject) (*keyPair, error) {
+	return newKeyPair(certificateTemplate(s), k)
 }
 
 func certificateTemplate(s subject) *x509.Certificate {

@@ -3,6 +3,7 @@ package main
 import (
 	"net"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -83,10 +84,8 @@ func TestCheckRoot(t *testing.T) {
 func without(missing ...string) func(*machine) {
 	return func(m *machine) {
 		m.lookPath = func(program string) (string, error) {
-			for _, x := range missing {
-				if program == x {
-					return "", exec.ErrNotFound
-				}
+			if slices.Contains(missing, program) {
+				return "", exec.ErrNotFound
 			}
 			return "/usr/bin/" + program, nil
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -61,7 +62,8 @@ func (s spawner) spawn(name string, at place, argv ...string) (*daemon, error) {
 	}
 	defer logFile.Close()
 	args := []string{"enter", "--cgroup", at.cgroup, "--netns", at.netns, "--hostpath", at.hostpath, "--"}
-	cmd := exec.Command(self, append(args, argv...)...)
+	// No context: it outlives this command.
+	cmd := exec.CommandContext(context.Background(), self, append(args, argv...)...)
 	cmd.Env = daemonEnv(filepath.Dir(argv[0]))
 	cmd.Dir = "/"
 	cmd.Stdout, cmd.Stderr = logFile, logFile
@@ -101,7 +103,10 @@ func failed(daemons []*daemon) error {
 	for _, d := range daemons {
 		select {
 		case err := <-d.ended:
-			return fmt.Errorf("%s ended (%v); the end of its log %s:\n%s", d.name, err, d.log, d.tail())
+			if err == nil {
+				err = exitStatus(0)
+			}
+			return fmt.Errorf("%s ended: %w; the end of its log %s:\n%s", d.name, err, d.log, d.tail())
 		default:
 		}
 	}

@@ -50,8 +50,8 @@ func runUp(ctx context.Context, l layout, p *progress, nodes int) error {
 	if u.host, err = preflight(m, l); err != nil {
 		return err
 	}
-	u.state.Nodes = nodes
-	if u.state.Binaries, err = buildBinaries(ctx, l, p, allBinaries()); err != nil {
+	u.Nodes = nodes
+	if u.Binaries, err = buildBinaries(ctx, l, p, allBinaries()); err != nil {
 		return err
 	}
 	if err := u.start(ctx); err != nil {
