@@ -44,10 +44,11 @@ var knownOps = map[uint16]bool{
 }
 
 // Validate applies the kernel's static checks of a socket filter
-// (bpf_check_classic in net/core/filter.c), so that a program that passes is
-// not refused at attach: known opcodes, no constant division by zero or shift
-// of 32 and more, scratch memory in bounds, jumps in range, a return at the
-// end. The nil program is valid.
+// (bpf_check_classic in net/core/filter.c), so that a program of libpcap that
+// passes is not refused at attach: known opcodes, no constant division by zero
+// or shift of 32 and more, scratch memory in bounds, jumps in range, a return
+// at the end. Only the kernel checks that scratch memory is written before it
+// is read. The nil program is valid.
 func (p Program) Validate() error {
 	if len(p) == 0 {
 		return nil

@@ -12,15 +12,15 @@ import (
 )
 
 // newCompiler returns a compiler that the test's end closes.
-func newCompiler(t testing.TB) *pcapfilter.Compiler {
-	t.Helper()
-	c, err := pcapfilter.New(t.Context())
+func newCompiler(tb testing.TB) *pcapfilter.Compiler {
+	tb.Helper()
+	c, err := pcapfilter.New(tb.Context())
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		if err := c.Close(context.Background()); err != nil {
-			t.Error(err)
+			tb.Error(err)
 		}
 	})
 	return c
@@ -71,8 +71,7 @@ func TestCompileRefusesUnusableHandles(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Fatalf("error %v, want %q", err, tc.want)
 			}
-			var syntax *pcapfilter.SyntaxError
-			if errors.As(err, &syntax) {
+			if _, ok := errors.AsType[*pcapfilter.SyntaxError](err); ok {
 				t.Error("a wrong handle is not the fault of the expression")
 			}
 		})

@@ -3,6 +3,7 @@ package pcapfilter_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"maps"
 	"os"
@@ -110,7 +111,7 @@ func awaitEnd(t *testing.T, fd int) []uint32 {
 	var seen []uint32
 	for !slices.Contains(seen, endOfFrames) {
 		ready, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 10_000)
-		if err != nil && err != unix.EINTR {
+		if err != nil && !errors.Is(err, unix.EINTR) {
 			t.Fatal(err)
 		}
 		if ready == 0 && err == nil {
@@ -128,7 +129,7 @@ func drain(t *testing.T, fd int) []uint32 {
 	buffer := make([]byte, 4096)
 	for {
 		size, _, err := unix.Recvfrom(fd, buffer, 0)
-		if err == unix.EAGAIN {
+		if errors.Is(err, unix.EAGAIN) {
 			break
 		}
 		if err != nil {
@@ -257,7 +258,7 @@ func (d *tcpdump) written(t *testing.T) []uint32 {
 	var numbers []uint32
 	for {
 		frame, _, err := file.ReadPacketData()
-		if err == io.EOF || err == io.ErrUnexpectedEOF {
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 			return numbers
 		}
 		if err != nil {

@@ -33,7 +33,7 @@ func numbered(frame []byte, number int) []byte {
 type stack []gopacket.SerializableLayer
 
 // frames returns the frames of a test, each a name and what is on the wire.
-func frames(t testing.TB) map[string][]byte {
+func frames(t *testing.T) map[string][]byte {
 	t.Helper()
 	all := make(map[string][]byte)
 	for _, group := range []map[string]stack{

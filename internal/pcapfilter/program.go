@@ -5,12 +5,12 @@ import "github.com/sonde-operator/sonde/internal/bpfprog"
 // MaxInstructions is the longest program that Linux accepts for a socket.
 const MaxInstructions = bpfprog.MaxInstructions
 
-// Program and Instruction are what Compile makes. They live in a package of their own, without the compiler, for the
-// agents that only run them.
-type (
-	Program     = bpfprog.Program
-	Instruction = bpfprog.Instruction
-)
+// Program is what Compile makes. It and Instruction live in a package without the compiler, for the agents that only
+// run programs.
+type Program = bpfprog.Program
+
+// Instruction is one instruction of a Program.
+type Instruction = bpfprog.Instruction
 
 // ParseProgram reads the text form of a Program; see bpfprog.ParseProgram.
 func ParseProgram(text string) (Program, error) { return bpfprog.ParseProgram(text) }

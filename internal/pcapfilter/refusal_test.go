@@ -17,8 +17,8 @@ import (
 func syntaxError(t *testing.T, c *pcapfilter.Compiler, expression string) *pcapfilter.SyntaxError {
 	t.Helper()
 	program, err := c.Compile(t.Context(), expression, pcapfilter.LinkEthernet, 0)
-	var syntax *pcapfilter.SyntaxError
-	if !errors.As(err, &syntax) {
+	syntax, ok := errors.AsType[*pcapfilter.SyntaxError](err)
+	if !ok {
 		t.Fatalf("compiling %.60q gave %.60v, error %v; want a SyntaxError", expression, program, err)
 	}
 	checkMessage(t, syntax)
