@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -68,12 +69,7 @@ func (c confinement) check() error {
 	for _, name := range c.missing {
 		fault(true, "the kernel does not say "+name)
 	}
-	for _, uid := range c.uids {
-		if uid == 0 {
-			fault(true, "it runs as user 0 (set runAsNonRoot and runAsUser)")
-			break
-		}
-	}
+	fault(slices.Contains(c.uids, 0), "it runs as user 0 (set runAsNonRoot and runAsUser)")
 	fault(c.permitted|c.effective != 0, fmt.Sprintf("it has capabilities %#x (drop ALL)", c.permitted|c.effective))
 	fault(c.noNewPrivs != 1, "it may gain privileges (set allowPrivilegeEscalation to false)")
 	fault(c.seccomp != seccompFilter, "no seccomp filter is on (set seccompProfile RuntimeDefault)")

@@ -35,8 +35,8 @@ func runProbe(ctx context.Context, args []string, log *slog.Logger) (int, error)
 	return probe.New(&o, capture.NewAFPacket(), log).Run(ctx), nil
 }
 
-// runReady exits with 0 once the probe is attached, or has ended: the kubelet's startup probe, so that a started
-// container is one that captures.
+// runReady exits with 0 once the probe is, or was, attached: the kubelet's startup probe, so that a started container
+// is one that captures.
 func runReady(_ context.Context, args []string, _ *slog.Logger) (int, error) {
 	flags := flag.NewFlagSet("agent ready", flag.ContinueOnError)
 	results := flags.String("results", captureconfig.ResultsDir, "`directory` that the probe writes to")
@@ -48,7 +48,7 @@ func runReady(_ context.Context, args []string, _ *slog.Logger) (int, error) {
 		return 1, err
 	}
 	a, err := account.Parse(b)
-	if err != nil || a.State == account.StateStarting {
+	if err != nil || a.Started.IsZero() {
 		return 1, err
 	}
 	return 0, nil

@@ -172,8 +172,7 @@ func (c *Client) do(ctx context.Context, method, addr, path string, query url.Va
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		var wrapped *url.Error
-		if errors.As(err, &wrapped) {
+		if wrapped, ok := errors.AsType[*url.Error](err); ok {
 			err = wrapped.Err // the callers name the address themselves
 		}
 		return nil, err

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -183,10 +184,7 @@ func TestClientRefuses(t *testing.T) {
 }
 
 func withKey(p, other map[string][]byte, keys ...string) map[string][]byte {
-	mixed := map[string][]byte{}
-	for k, v := range p {
-		mixed[k] = v
-	}
+	mixed := maps.Clone(p)
 	for _, k := range keys {
 		mixed[k] = other[k]
 	}

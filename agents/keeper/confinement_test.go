@@ -1,0 +1,131 @@
+package keeper
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// confinedStatus is what the kernel says of a keeper in its container, less the lines that nobody looks at.
+const confinedStatus = `Name:	agent
+Umask:	0022
+State:	S (sleeping)
+Uid:	65532	65532	65532	65532
+Gid:	65532	65532	65532	65532
+Groups:	0 65532
+CapInh:	0000000000000000
+CapPrm:	0000000000000000
+CapEff:	0000000000000000
+CapBnd:	0000000000000000
+CapAmb:	0000000000000000
+NoNewPrivs:	1
+Seccomp:	2
+Seccomp_filters:	1
+`
+
+func TestConfinement(t *testing.T) {
+	replace := strings.NewReplacer
+	tests := map[string]struct {
+		change       *strings.Replacer
+		rootWritable bool
+		token        bool
+		want         []string
+	}{
+		"confined":           {change: replace()},
+		"root":               {change: replace("Uid:	65532	65532	65532	65532", "Uid:	0	0	0	0"), want: []string{"user 0"}},
+		"saved user is root": {change: replace("Uid:	65532	65532	65532	65532", "Uid:	65532	65532	0	65532"), want: []string{"user 0"}},
+		"one capability":     {change: replace("CapEff:	0000000000000000", "CapEff:	0000000000000400"), want: []string{"capabilities 0x400"}},
+		"could have one":     {change: replace("CapPrm:	0000000000000000", "CapPrm:	0000000000200000"), want: []string{"capabilities 0x200000"}},
+		"new privileges":     {change: replace("NoNewPrivs:	1", "NoNewPrivs:	0"), want: []string{"allowPrivilegeEscalation"}},
+		"no filter":          {change: replace("Seccomp:	2", "Seccomp:	0"), want: []string{"RuntimeDefault"}},
+		"root is writable":   {change: replace(), rootWritable: true, want: []string{"readOnlyRootFilesystem"}},
+		"token":              {change: replace(), token: true, want: []string{"automountServiceAccountToken"}},
+		"old kernel":         {change: replace("NoNewPrivs:	1\n", ""), want: []string{"does not say NoNewPrivs", "allowPrivilegeEscalation"}},
+		"everything": {
+			change:       replace("65532", "0", "CapEff:	0000000000000000", "CapEff:	000001ffffffffff", "NoNewPrivs:	1", "NoNewPrivs:	0", "Seccomp:	2", "Seccomp:	0"),
+			rootWritable: true, token: true,
+			want: []string{"user 0", "capabilities", "allowPrivilegeEscalation", "RuntimeDefault", "readOnlyRootFilesystem", "automountServiceAccountToken"},
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			s, err := parseStatus([]byte(tc.change.Replace(confinedStatus)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = confinement{status: s, rootWritable: tc.rootWritable, token: tc.token}.check()
+			if len(tc.want) == 0 {
+				if err != nil {
+					t.Fatalf("check: %v", err)
+				}
+				return
+			}
+			if err == nil {
+				t.Fatal("check passed")
+			}
+			if faults := strings.Split(err.Error(), "; "); len(faults) != len(tc.want) {
+				t.Errorf("%d faults, want %d: %v", len(faults), len(tc.want), err)
+			}
+			for _, want := range tc.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("%v does not say %q", err, want)
+				}
+			}
+		})
+	}
+}
+
+func TestParseStatusRefuses(t *testing.T) {
+	for name, text := range map[string]string{
+		"three users":   "Uid:	1	2	3\n",
+		"negative user": "Uid:	-1	2	3	4\n",
+		"no number":     "CapEff:	none\n",
+		"two numbers":   "Seccomp:	2	2\n",
+		"too large":     "CapPrm:	10000000000000000\n",
+		"endless line":  "Name:	" + strings.Repeat("x", 1<<20),
+	} {
+		t.Run(name, func(t *testing.T) {
+			if s, err := parseStatus([]byte(text)); err == nil {
+				t.Fatalf("parseStatus took it for %+v", s)
+			}
+		})
+	}
+}
+
+// The kernel's own words must be understood, whatever they say about the one who runs the tests.
+func TestCheckConfinementReadsThisKernel(t *testing.T) {
+	b, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := parseStatus(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string(nil), s.missing); diff != "" {
+		t.Errorf("fields not found (-want +got):\n%s", diff)
+	}
+	if s.uids[1] != os.Geteuid() {
+		t.Errorf("effective user %d, want %d", s.uids[1], os.Geteuid())
+	}
+	// Nobody runs unit tests as a keeper; test/e2e and cmd/agent have the other side.
+	if err := CheckConfinement(); err == nil || !strings.Contains(err.Error(), "refuses to run unconfined") {
+		t.Errorf("CheckConfinement: %v", err)
+	}
+}
+
+func FuzzParseStatus(f *testing.F) {
+	f.Add([]byte(confinedStatus))
+	f.Add([]byte("Uid:	0	0	0	0\nUid:\nCapEff"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		s, err := parseStatus(b)
+		if err == nil && len(s.uids) != 4 && len(s.missing) == 0 {
+			t.Errorf("%d users", len(s.uids))
+		}
+		if err == nil && len(s.missing) > 0 && (confinement{status: s}).check() == nil {
+			t.Error("what the kernel does not say passes")
+		}
+	})
+}
