@@ -17,6 +17,12 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 )
 
+// Kinds that are stamped, as they go into the HMAC.
+const (
+	KindPacketCapture = "PacketCapture"
+	KindResultAccess  = "ResultAccess"
+)
+
 // MaxSkew is how far the time of admission may lie from the creation time, either way.
 const MaxSkew = 60 * time.Second
 

@@ -1,0 +1,109 @@
+// Package webhooks decides which PacketCaptures and ResultAccesses are admitted and stamps them
+// with their requester. Both webhooks fail closed: without them nothing is admitted, and what gets
+// in all the same carries no stamp, so that the controller does nothing for it. They match Sonde's
+// kinds alone and never DELETE or status, so they cannot hold up anything else, nor a deletion.
+package webhooks
+
+import (
+	"fmt"
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/types"
+	acadmission "k8s.io/client-go/applyconfigurations/admissionregistration/v1"
+	acmeta "k8s.io/client-go/applyconfigurations/meta/v1"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/certs"
+)
+
+// ConfigurationName of the MutatingWebhookConfiguration.
+const ConfigurationName = "sonde"
+
+// OwnerClusterRole owns the configuration: when the install is removed, garbage collection takes
+// the configuration too, and no webhook without a server is left to refuse what users do.
+const OwnerClusterRole = "sonde-manager"
+
+// Paths at which the webhook server answers.
+const (
+	PathPacketCapture = "/mutate-monitoring-openshift-tpg-v1alpha1-packetcapture"
+	PathResultAccess  = "/mutate-monitoring-openshift-tpg-v1alpha1-resultaccess"
+)
+
+// timeoutSeconds is enough for a filter that has to wait for its turn to be compiled.
+const timeoutSeconds = 10
+
+// ConfigurationOptions is what differs between installs.
+type ConfigurationOptions struct {
+	// Namespace of the operator, where the Service lies.
+	Namespace string
+	// CABundle in PEM.
+	CABundle []byte
+	// OwnerUID of the ClusterRole OwnerClusterRole; empty makes a configuration without owner.
+	OwnerUID types.UID
+}
+
+// BuildConfiguration returns the whole configuration. Each field that the API server would default
+// is written out, so that it can be compared with what is there, and is taken back when somebody
+// changes it.
+func BuildConfiguration(o ConfigurationOptions) *acadmission.MutatingWebhookConfigurationApplyConfiguration {
+	c := acadmission.MutatingWebhookConfiguration(ConfigurationName).
+		WithLabels(map[string]string{
+			sondev1.LabelAppName:      "sonde",
+			sondev1.LabelAppPartOf:    "packet-capture-operator",
+			sondev1.LabelAppManagedBy: "sonde",
+		}).
+		WithWebhooks(
+			webhookFor(o, "packetcaptures", "packetcapture", PathPacketCapture),
+			webhookFor(o, "resultaccesses", "resultaccess", PathResultAccess),
+		)
+	if o.OwnerUID != "" {
+		c.WithOwnerReferences(acmeta.OwnerReference().
+			WithAPIVersion("rbac.authorization.k8s.io/v1").WithKind("ClusterRole").
+			WithName(OwnerClusterRole).WithUID(o.OwnerUID))
+	}
+	return c
+}
+
+func webhookFor(o ConfigurationOptions, resource, singular, path string) *acadmission.MutatingWebhookApplyConfiguration {
+	return acadmission.MutatingWebhook().
+		WithName(singular + "." + sondev1.GroupVersion.Group).
+		WithClientConfig(acadmission.WebhookClientConfig().
+			WithService(acadmission.ServiceReference().
+				WithNamespace(o.Namespace).WithName(certs.ServiceWebhook).WithPath(path).WithPort(443)).
+			WithCABundle(o.CABundle...)).
+		WithRules(acadmission.RuleWithOperations().
+			WithAPIGroups(sondev1.GroupVersion.Group).
+			WithAPIVersions(sondev1.GroupVersion.Version).
+			WithResources(resource). // not resource/status: status is never asked about
+			WithScope(admissionregistrationv1.NamespacedScope).
+			WithOperations(admissionregistrationv1.Create, admissionregistrationv1.Update)).
+		WithFailurePolicy(admissionregistrationv1.Fail).
+		WithMatchPolicy(admissionregistrationv1.Equivalent).
+		WithNamespaceSelector(acmeta.LabelSelector()).
+		WithObjectSelector(acmeta.LabelSelector()).
+		WithSideEffects(admissionregistrationv1.SideEffectClassNone).
+		WithTimeoutSeconds(timeoutSeconds).
+		WithAdmissionReviewVersions("v1").
+		// Another webhook that changes the spec after us would break the stamp.
+		WithReinvocationPolicy(admissionregistrationv1.IfNeededReinvocationPolicy).
+		WithMatchConditions(acadmission.MatchCondition().
+			WithName("created-or-changed").
+			WithExpression(changed()))
+}
+
+// changed is the CEL expression that keeps labels, other annotations, owners and finalizers out of
+// the webhook: while it is down, a capture can still be labelled, released and garbage collected.
+func changed() string {
+	conditions := []string{"request.operation == 'CREATE'", "object.spec != oldObject.spec"}
+	for _, a := range []string{sondev1.AnnotationRequester, sondev1.AnnotationStamp} {
+		conditions = append(conditions, fmt.Sprintf("%s != %s", annotation("object", a), annotation("oldObject", a)))
+	}
+	return strings.Join(conditions, " || ")
+}
+
+// annotation reads an annotation that may be absent. CEL's optional values would be shorter, and
+// are newer than match conditions.
+func annotation(object, name string) string {
+	return fmt.Sprintf("(has(%[1]s.metadata.annotations) && '%[2]s' in %[1]s.metadata.annotations ? %[1]s.metadata.annotations['%[2]s'] : '')", object, name)
+}

@@ -1,0 +1,160 @@
+package webhooks
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	acadmission "k8s.io/client-go/applyconfigurations/admissionregistration/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+)
+
+const fieldOwner = client.FieldOwner("sonde-webhooks")
+
+// noBundleYet is how soon to look again for a certificate that is still being made.
+const noBundleYet = 2 * time.Second
+
+// ConfigurationReconciler keeps the MutatingWebhookConfiguration as BuildConfiguration says:
+// applied at start and with each new CA bundle, and again when somebody changes or deletes it.
+type ConfigurationReconciler struct {
+	client.Client
+	// APIReader reads the owner live, so that no ClusterRole is cached.
+	APIReader client.Reader
+	// Namespace of the operator.
+	Namespace string
+	// CABundle of this moment, as PEM; nil as long as there is none.
+	CABundle func() []byte
+
+	wake chan event.GenericEvent
+}
+
+// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations,verbs=create
+// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations,resourceNames=sonde,verbs=get;list;watch;patch;delete
+// +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=clusterroles,resourceNames=sonde-manager,verbs=get
+
+// The right to delete is not used: OpenShift's OwnerReferencesPermissionEnforcement asks for it
+// before it lets anybody set an owner on an object that exists.
+
+// NewConfigurationReconciler returns a reconciler that has not been told to look yet; give Wake to
+// whatever changes the bundle.
+func NewConfigurationReconciler(c client.Client, live client.Reader, namespace string, bundle func() []byte) *ConfigurationReconciler {
+	return &ConfigurationReconciler{
+		Client: c, APIReader: live, Namespace: namespace, CABundle: bundle,
+		wake: make(chan event.GenericEvent, 1),
+	}
+}
+
+// CacheByObject restricts the manager's cache to the one configuration, so that no other is held in
+// memory and the right to list by name suffices.
+func CacheByObject() map[client.Object]cache.ByObject {
+	return map[client.Object]cache.ByObject{
+		&admissionregistrationv1.MutatingWebhookConfiguration{}: {
+			Field: fields.OneTermEqualSelector(metav1.ObjectNameField, ConfigurationName),
+		},
+	}
+}
+
+// Wake asks for a look soon and never blocks; several calls in a row may end in one look.
+func (r *ConfigurationReconciler) Wake() {
+	e := event.GenericEvent{Object: &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: ConfigurationName}}}
+	select {
+	case r.wake <- e:
+	default: // one is waiting already, and it will see the newest bundle
+	}
+}
+
+// SetupWithManager watches the one object; the first look needs no event of it.
+func (r *ConfigurationReconciler) SetupWithManager(mgr ctrl.Manager) error {
+	r.Wake()
+	return ctrl.NewControllerManagedBy(mgr).
+		For(&admissionregistrationv1.MutatingWebhookConfiguration{}).
+		WatchesRawSource(source.Channel(r.wake, &handler.EnqueueRequestForObject{})).
+		Complete(r)
+}
+
+// Reconcile applies the configuration unless it is already there.
+func (r *ConfigurationReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	if req.Name != ConfigurationName {
+		return ctrl.Result{}, nil
+	}
+	bundle := r.CABundle()
+	if bundle == nil {
+		return ctrl.Result{RequeueAfter: noBundleYet}, nil
+	}
+	owner, err := r.owner(ctx)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	desired := BuildConfiguration(ConfigurationOptions{Namespace: r.Namespace, CABundle: bundle, OwnerUID: owner})
+	var live admissionregistrationv1.MutatingWebhookConfiguration
+	err = r.Get(ctx, req.NamespacedName, &live)
+	if client.IgnoreNotFound(err) != nil {
+		return ctrl.Result{}, fmt.Errorf("get webhook configuration: %w", err)
+	}
+	if err == nil {
+		same, err := matches(desired, &live)
+		if same || err != nil {
+			return ctrl.Result{}, err
+		}
+	}
+	ctrl.LoggerFrom(ctx).Info("Applying webhook configuration")
+	if err := r.Apply(ctx, desired, fieldOwner, client.ForceOwnership); err != nil {
+		return ctrl.Result{}, fmt.Errorf("apply webhook configuration: %w", err)
+	}
+	return ctrl.Result{}, nil
+}
+
+// owner returns the UID of the ClusterRole that the install made. Without it the configuration has
+// no owner and has to be deleted by hand, which is told; refusing to work would be worse.
+func (r *ConfigurationReconciler) owner(ctx context.Context) (types.UID, error) {
+	role := metav1.PartialObjectMetadata{}
+	role.SetGroupVersionKind(rbacv1.SchemeGroupVersion.WithKind("ClusterRole"))
+	err := r.APIReader.Get(ctx, client.ObjectKey{Name: OwnerClusterRole}, &role)
+	if apierrors.IsNotFound(err) {
+		ctrl.LoggerFrom(ctx).Info("Missing the ClusterRole that should own the webhook configuration; delete the configuration yourself when you remove the operator",
+			"ClusterRole", OwnerClusterRole, "MutatingWebhookConfiguration", ConfigurationName)
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("get ClusterRole %s: %w", OwnerClusterRole, err)
+	}
+	return role.GetUID(), nil
+}
+
+// matches reports whether live has all that desired says. The webhooks are compared whole, which
+// BuildConfiguration makes possible by leaving nothing to be defaulted.
+func matches(desired *acadmission.MutatingWebhookConfigurationApplyConfiguration, live *admissionregistrationv1.MutatingWebhookConfiguration) (bool, error) {
+	b, err := json.Marshal(desired)
+	if err != nil {
+		return false, fmt.Errorf("marshal webhook configuration: %w", err)
+	}
+	var want admissionregistrationv1.MutatingWebhookConfiguration
+	if err := json.Unmarshal(b, &want); err != nil {
+		return false, fmt.Errorf("read webhook configuration: %w", err)
+	}
+	for k, v := range want.Labels {
+		if live.Labels[k] != v {
+			return false, nil
+		}
+	}
+	for _, o := range want.OwnerReferences {
+		if !slices.ContainsFunc(live.OwnerReferences, func(l metav1.OwnerReference) bool { return l.UID == o.UID }) {
+			return false, nil
+		}
+	}
+	return equality.Semantic.DeepEqual(want.Webhooks, live.Webhooks), nil
+}

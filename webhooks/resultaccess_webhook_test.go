@@ -1,0 +1,123 @@
+package webhooks
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/access"
+	"github.com/sonde-operator/sonde/internal/stamp"
+)
+
+// admitted is a capture as the webhook let it in, of a target namespace with this UID.
+func admitted(t *testing.T, ns, name string, s sondev1.PacketCaptureSpec, uid string) *sondev1.PacketCapture {
+	t.Helper()
+	a, err := stamp.Sign(testKey, ns, stamp.KindPacketCapture, s, stamp.Claim{
+		Requester: access.Requester{Username: "bob"}, TargetNamespaceUID: uid, IssuedAt: now,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := meta(ns, name)
+	m.Annotations, m.CreationTimestamp = a, metav1.NewTime(now)
+	return &sondev1.PacketCapture{ObjectMeta: m, Spec: s}
+}
+
+func captures(t *testing.T) []client.Object {
+	t.Helper()
+	foreign := spec(func(s *sondev1.PacketCaptureSpec) { s.TargetNamespace, s.TargetDeployment = "bank", "vault" })
+	gone := spec(func(s *sondev1.PacketCaptureSpec) { s.TargetNamespace = "nowhere" })
+	forged := admitted(t, "shop", "forged", spec(nil), "uid-shop")
+	forged.Annotations[sondev1.AnnotationStamp] = strings.Repeat("00", 32)
+	return []client.Object{
+		admitted(t, "shop", "web", spec(nil), "uid-shop"),
+		admitted(t, "shop", "log", spec(ref(sondev1.TargetDaemonSet, "log")), "uid-shop"),
+		admitted(t, "shop", "left", spec(ref(sondev1.TargetDeployment, "left")), "uid-shop"),
+		admitted(t, "shop", "before", spec(nil), "uid-of-an-earlier-shop"),
+		admitted(t, "hub", "vault", foreign, "uid-bank"),
+		admitted(t, "hub", "gone", gone, "uid-nowhere"),
+		admitted(t, "nohub", "vault", foreign, "uid-bank"),
+		forged,
+		&sondev1.PacketCapture{ObjectMeta: meta("shop", "unstamped"), Spec: spec(nil)},
+	}
+}
+
+func TestResultAccessCreate(t *testing.T) {
+	hash := strings.Repeat("ab", 32)
+	for name, tc := range map[string]struct {
+		home, capture string
+		change        func(*sondev1.ResultAccessSpec)
+		may           *rights
+		code          int32
+		want          string
+	}{
+		"own namespace":         {home: "shop", capture: "web", may: may("pods/shop")},
+		"from a hub":            {home: "hub", capture: "vault", may: may("pods/bank")},
+		"target has gone":       {home: "shop", capture: "left", may: may("pods/shop")},
+		"hostNetwork and right": {home: "shop", capture: "log", may: may("pods/shop", "nodes")},
+
+		"may read the kind, may not capture": {home: "shop", capture: "web", may: may(), code: code403, want: "alice lacks capture on pods/shop"},
+		"hub, no right on the target":        {home: "hub", capture: "vault", may: may("pods/hub"), code: code403, want: "pods/bank"},
+		"no hub any more":                    {home: "nohub", capture: "vault", may: may("pods/bank"), code: code403, want: "hub=true"},
+		"hostNetwork":                        {home: "shop", capture: "log", may: may("pods/shop"), code: code403, want: "lacks capture on nodes"},
+		"namespace made anew":                {home: "shop", capture: "before", may: may("pods/shop"), code: code403, want: "that one was deleted"},
+		"namespace gone":                     {home: "hub", capture: "gone", may: may("pods/nowhere"), code: code422, want: "not found"},
+		"unknown capture":                    {home: "shop", capture: "nothing", may: may("pods/shop"), code: code422, want: "kubectl get packetcaptures -n shop"},
+		"capture never admitted":             {home: "shop", capture: "unstamped", may: may("pods/shop"), code: code403, want: "has no results"},
+		"capture with a forged stamp":        {home: "shop", capture: "forged", may: may("pods/shop"), code: code403, want: "has no results"},
+		"no answer to the review":            {home: "shop", capture: "web", may: &rights{err: errors.New("etcd away")}, code: code500, want: "etcd away"},
+
+		"another kind": {
+			home: "shop", capture: "web", may: may("pods/shop"), code: code422, want: "write PacketCapture",
+			change: func(s *sondev1.ResultAccessSpec) { s.CaptureRef.Kind = "Trace" },
+		},
+		"a name with a path": {home: "shop", capture: "../x", may: may("pods/shop"), code: code422, want: "captureRef.name must be"},
+		"a token for a hash": {
+			home: "shop", capture: "web", may: may("pods/shop"), code: code422, want: "64 hex digits",
+			change: func(s *sondev1.ResultAccessSpec) { s.TokenHash = "secret" },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := &ResultAccessHandler{Live: liveReader(t, append(world(), captures(t)...)...), Reviews: tc.may, Key: testKey, Clock: fixedClock()}
+			ra := &sondev1.ResultAccess{Spec: sondev1.ResultAccessSpec{
+				CaptureRef: sondev1.CaptureReference{Kind: sondev1.CapturePacketCapture, Name: tc.capture},
+				TokenHash:  hash, ExpirationSeconds: 900,
+			}}
+			if tc.change != nil {
+				tc.change(&ra.Spec)
+			}
+			req := request(t, admissionv1.Create, "ResultAccess", tc.home, ra, nil)
+			resp := h.Handle(t.Context(), req)
+			if tc.code != 0 {
+				refused(t, resp, tc.code, tc.want)
+				return
+			}
+			var got sondev1.ResultAccess
+			patched(t, req, resp, &got)
+			claim, err := stamp.Verify(testKey, tc.home, stamp.KindResultAccess, got.Spec, got.Annotations, now)
+			if err != nil || claim.Requester.Username != "alice" {
+				t.Errorf("claim %+v, %v; want alice's", claim, err)
+			}
+			if _, err := stamp.Verify(testKey, tc.home, stamp.KindPacketCapture, got.Spec, got.Annotations, now); err == nil {
+				t.Error("a ResultAccess's stamp serves for a PacketCapture")
+			}
+		})
+	}
+}
+
+func TestResultAccessUpdateKeepsTheStamp(t *testing.T) {
+	before := &sondev1.ResultAccess{ObjectMeta: meta("shop", "mine")}
+	before.Annotations = map[string]string{sondev1.AnnotationStamp: "s"}
+	after := before.DeepCopy()
+	after.Annotations[sondev1.AnnotationStamp] = "t"
+	h := &ResultAccessHandler{Live: liveReader(t), Reviews: may(), Key: testKey, Clock: fixedClock()}
+	refused(t, h.Handle(t.Context(), request(t, admissionv1.Update, "ResultAccess", "shop", after, before)), code403, "create a new ResultAccess")
+	if resp := h.Handle(t.Context(), request(t, admissionv1.Update, "ResultAccess", "shop", before, before)); !resp.Allowed {
+		t.Errorf("an unchanged stamp is refused: %s", resp.Result.Message)
+	}
+}
