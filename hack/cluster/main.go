@@ -55,6 +55,10 @@ func rootCommand() *cobra.Command {
 		Short:         "Run a real Kubernetes on this machine",
 		SilenceUsage:  true,
 		SilenceErrors: true,
+		// Read --cache also before `kubectl`, which parses no flags itself.
+		TraverseChildren: true,
+		Args:             cobra.NoArgs,
+		RunE:             func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		PersistentPreRunE: func(*cobra.Command, []string) error {
 			if o.base != "" {
 				return nil
