@@ -70,7 +70,7 @@ func (d *diskFile) writeAll(runs [][]byte) (uint64, error) {
 		d.iov = append(d.iov, v)
 	}
 	var done uint64
-	for v := d.iov; len(v) > 0; {
+	for v := advance(d.iov, 0); len(v) > 0; {
 		n, _, errno := unix.Syscall(unix.SYS_WRITEV, d.f.Fd(), uintptr(unsafe.Pointer(&v[0])), uintptr(len(v)))
 		runtime.KeepAlive(runs)
 		switch {

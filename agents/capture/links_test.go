@@ -1,0 +1,293 @@
+package capture
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"unsafe"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/sonde-operator/sonde/internal/pcapng"
+)
+
+// addVeth joins the two namespaces by a second pair: name in the target's, name-p in the peer's.
+func (n *testNet) addVeth(t *testing.T, name, targetAddr, peerAddr string) {
+	t.Helper()
+	n.in(t, n.target, func(h *netlink.Handle) error {
+		attrs := netlink.NewLinkAttrs()
+		attrs.Name = name
+		return h.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: name + "-p", PeerNamespace: netlink.NsFd(int(n.peer.Fd()))})
+	})
+	n.up(t, n.peer, name+"-p", peerAddr)
+	n.up(t, n.target, name, targetAddr)
+}
+
+func (n *testNet) remove(t *testing.T, name string) {
+	t.Helper()
+	n.in(t, n.target, func(h *netlink.Handle) error {
+		l, err := h.LinkByName(name)
+		if err != nil {
+			return err
+		}
+		return h.LinkDel(l)
+	})
+}
+
+func (n *testNet) setUp(t *testing.T, name string, up bool) {
+	t.Helper()
+	n.in(t, n.target, func(h *netlink.Handle) error {
+		l, err := h.LinkByName(name)
+		if err != nil {
+			return err
+		}
+		if up {
+			return h.LinkSetUp(l)
+		}
+		return h.LinkSetDown(l)
+	})
+}
+
+func captures(name string) func(Account) bool {
+	return func(a Account) bool {
+		for _, i := range a.Interfaces {
+			if i.Name == name && i.Note == "" {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+func TestLateInterfaceIsCaptured(t *testing.T) {
+	n := newTestNet(t)
+	all := start(t, NewAFPacket(), &Config{NetNS: n.target})
+	named := start(t, NewAFPacket(), &Config{NetNS: n.target, Interfaces: []string{"net1"}})
+	if a := named.Account(); len(a.Interfaces) != 1 || !strings.Contains(a.Interfaces[0].Note, "as soon as it appears") {
+		t.Errorf("account of a capture that waits: %+v", a.Interfaces)
+	}
+	n.addVeth(t, "net1", "10.78.0.1/24", "10.78.0.2/24")
+	all.until("net1", captures("net1"))
+	named.until("net1", captures("net1"))
+	n.senderTo(t, n.target, n.peer, "10.78.0.2").send(0, 1000)
+	n.senderTo(t, n.target, n.peer, peerIP).send(5000, 5100)
+	res := all.stop()
+	f := readFile(t, res.Path)
+	exactly(t, f.numbers(t, "net1"), 0, 1000, 1)
+	exactly(t, f.numbers(t, "eth0"), 5000, 5100, 1)
+	res = named.stop()
+	f = readFile(t, res.Path)
+	exactly(t, f.numbers(t, "net1"), 0, 1000, 1)
+	if len(f.ifaces) != 1 || len(res.Account.Interfaces) != 1 {
+		t.Errorf("interfaces %+v, account %+v", f.ifaces, res.Account.Interfaces)
+	}
+	tool(t, "capinfos", all.path)
+}
+
+func TestDeletedInterfaceLeavesTheRest(t *testing.T) {
+	n := newTestNet(t)
+	n.addVeth(t, "net1", "10.78.0.1/24", "10.78.0.2/24")
+	r := start(t, NewAFPacket(), &Config{NetNS: n.target})
+	s := n.senderTo(t, n.target, n.peer, "10.78.0.2")
+	s.send(0, 1000)
+	n.remove(t, "net1")
+	gone := func(a Account) bool {
+		for _, i := range a.Interfaces {
+			if i.Name == "net1" && i.Gone && i.Written >= 1000 {
+				return true
+			}
+		}
+		return false
+	}
+	r.until("net1 to be gone", gone)
+	n.senderTo(t, n.target, n.peer, peerIP).send(2000, 3000)
+	n.addVeth(t, "net1", "10.78.0.1/24", "10.78.0.2/24") // and it comes back, as another one
+	r.until("net1 to be back", func(a Account) bool { return len(a.Interfaces) == 4 })
+	s.send(4000, 4100)
+	res := r.stop()
+	if res.Reason != ReasonStopped || res.Err != nil {
+		t.Errorf("reason %s, error %v", res.Reason, res.Err)
+	}
+	f := readFile(t, res.Path)
+	exactly(t, f.numbers(t, "net1"), 0, 1000, 1)
+	exactly(t, f.numbers(t, "eth0"), 2000, 3000, 1)
+	again := map[uint32]int{}
+	for _, p := range f.packets[3] {
+		if num, ok := numberOf(p.Data); ok {
+			again[num]++
+		}
+	}
+	exactly(t, again, 4000, 4100, 1)
+}
+
+func TestInterfaceThatGoesDownAndUp(t *testing.T) {
+	n := newTestNet(t)
+	r := start(t, NewAFPacket(), &Config{NetNS: n.target, Interfaces: []string{"eth0"}, Filters: onlyDiscard})
+	s := n.senderTo(t, n.target, n.peer, peerIP)
+	s.send(0, 100)
+	n.setUp(t, "eth0", false)
+	n.setUp(t, "eth0", true)
+	n.know(t, n.target, "eth0", n.mac(t, n.peer, "peer0"), peerIP)
+	n.carrier(t, "eth0")
+	s.send(100, 200)
+	res := r.stop()
+	exactly(t, readFile(t, res.Path).numbers(t, "eth0"), 0, 200, 1)
+	if res.Reason != ReasonStopped || res.Err != nil {
+		t.Errorf("reason %s, error %v", res.Reason, res.Err)
+	}
+}
+
+// carrier waits until the kernel calls a link up, which it does some time after it was set up.
+func (n *testNet) carrier(t *testing.T, name string) {
+	t.Helper()
+	await(t, name+" to be up", func() (up bool) {
+		n.in(t, n.target, func(h *netlink.Handle) error {
+			l, err := h.LinkByName(name)
+			up = err == nil && l.Attrs().OperState == netlink.OperUp
+			return err
+		})
+		return up
+	})
+}
+
+func TestInterfaceThatIsDownAtFirst(t *testing.T) {
+	n := newTestNet(t)
+	n.setUp(t, "lo", false)
+	r := start(t, NewAFPacket(), &Config{NetNS: n.target, Interfaces: []string{"lo"}})
+	n.setUp(t, "lo", true)
+	n.senderTo(t, n.target, n.target, "127.0.0.1").send(0, 100)
+	exactly(t, readFile(t, r.stop().Path).numbers(t, "lo"), 0, 100, 1)
+}
+
+// addTun makes a tun device in the target's namespace and returns its file, from which packets could be read.
+func (n *testNet) addTun(t *testing.T, name, addr string) {
+	t.Helper()
+	n.in(t, n.target, func(h *netlink.Handle) error {
+		return inNetNS(int(n.target.Fd()), func() error {
+			f, err := os.OpenFile("/dev/net/tun", os.O_RDWR, 0)
+			if err != nil {
+				return err
+			}
+			t.Cleanup(func() { _ = f.Close() })
+			ifr, err := unix.NewIfreq(name)
+			if err != nil {
+				return err
+			}
+			ifr.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI)
+			return unix.IoctlIfreq(int(f.Fd()), unix.TUNSETIFF, ifr)
+		})
+	})
+	n.up(t, n.target, name, addr)
+}
+
+func TestTunIsCapturedAsRawIP(t *testing.T) {
+	n := newTestNet(t)
+	n.addTun(t, "tun0", "10.79.0.1/24")
+	r := start(t, NewAFPacket(), &Config{NetNS: n.target, Interfaces: []string{"tun0"}})
+	filtered := start(t, NewAFPacket(), &Config{NetNS: n.target, Filters: onlyDiscard})
+	s := n.udp(t, n.target, "udp4", ":0")
+	for range 10 {
+		if _, err := s.WriteToUDP([]byte("hello"), &net.UDPAddr{IP: net.IPv4(10, 79, 0, 2), Port: discard}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	res := r.stop()
+	f := readFile(t, res.Path)
+	if f.ifaces[0].LinkType != pcapng.LinkTypeRaw {
+		t.Errorf("link type %d", f.ifaces[0].LinkType)
+	}
+	found := 0
+	for _, p := range f.packets[0] {
+		if p.Data[0] == 0x45 && string(p.Data[28:]) == "hello" && p.Flags == pcapng.Outbound {
+			found++
+		}
+	}
+	if found != 10 {
+		t.Errorf("found %d of 10", found)
+	}
+	if out := tool(t, "tshark", "-n", "-r", res.Path, "-Y", "udp.port==9"); strings.Count(out, "10.79.0.2") != 10 {
+		t.Errorf("tshark says:\n%s", out)
+	}
+	// The other capture has no program for the link type of a tun.
+	var notes []string
+	for _, i := range filtered.stop().Account.Interfaces {
+		if i.Note != "" {
+			notes = append(notes, fmt.Sprintf("%s: %s", i.Name, i.Note))
+		}
+	}
+	if len(notes) != 1 || !strings.HasPrefix(notes[0], "tun0: the filter does not fit") {
+		t.Errorf("notes %q", notes)
+	}
+}
+
+// netlinkMessage builds one rtnetlink link message.
+func netlinkMessage(typ uint16, family byte, arp uint16, index int32, name string) []byte {
+	attr := append([]byte(name), 0)
+	body := make([]byte, unix.SizeofIfInfomsg)
+	body[0] = family
+	binary.NativeEndian.PutUint16(body[2:], arp)
+	binary.NativeEndian.PutUint32(body[4:], uint32(index))
+	body = binary.NativeEndian.AppendUint16(body, uint16(4+len(attr)))
+	body = binary.NativeEndian.AppendUint16(body, unix.IFLA_IFNAME)
+	body = append(body, attr...)
+	body = append(body, make([]byte, -len(body)&3)...)
+	head := make([]byte, unix.SizeofNlMsghdr)
+	*(*unix.NlMsghdr)(unsafe.Pointer(&head[0])) = unix.NlMsghdr{Len: uint32(len(head) + len(body)), Type: typ}
+	return append(head, body...)
+}
+
+func TestParseLinks(t *testing.T) {
+	b := netlinkMessage(unix.RTM_NEWLINK, unix.AF_UNSPEC, unix.ARPHRD_ETHER, 2, "eth0")
+	b = append(b, netlinkMessage(unix.RTM_NEWLINK, unix.AF_BRIDGE, unix.ARPHRD_ETHER, 2, "eth0")...)
+	b = append(b, netlinkMessage(unix.RTM_DELLINK, unix.AF_UNSPEC, unix.ARPHRD_NONE, 3, "tun0")...)
+	b = append(b, netlinkMessage(unix.RTM_NEWADDR, unix.AF_UNSPEC, 1, 4, "x")...)
+	b = append(b, netlinkMessage(unix.NLMSG_DONE, 0, 0, 0, "")...)
+	links, done, err := parseLinks(b)
+	want := "[{2 eth0 1 false} {3 tun0 65534 true}]"
+	if got := fmt.Sprint(links); err != nil || !done || got != want {
+		t.Errorf("links %s, done %v, error %v; want %s", got, done, err, want)
+	}
+}
+
+func FuzzParseLinks(f *testing.F) {
+	f.Add(netlinkMessage(unix.RTM_NEWLINK, unix.AF_UNSPEC, unix.ARPHRD_ETHER, 2, "eth0"))
+	f.Add(netlinkMessage(unix.NLMSG_ERROR, 1, 0xffff, -1, "x"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		links, _, _ := parseLinks(b)
+		for _, l := range links {
+			if l.index <= 0 || l.name == "" {
+				t.Errorf("accepted %+v", l)
+			}
+		}
+	})
+}
+
+func TestRingSize(t *testing.T) {
+	cases := map[string]struct {
+		total, n          int
+		wantSize, wantNum int
+	}{
+		"default, lo and eth0":  {DefaultRingBytes, 2, 1 << 20, 16},
+		"nothing there yet":     {DefaultRingBytes, 0, 1 << 20, 32},
+		"ten interfaces":        {DefaultRingBytes, 10, 512 << 10, 6},
+		"a node's hundreds":     {DefaultRingBytes, 300, 128 << 10, 2},
+		"tiny":                  {1, 1, 128 << 10, 2},
+		"large, one interface":  {1 << 30, 1, 1 << 20, 1024},
+		"just four large ones":  {4 << 20, 1, 1 << 20, 4},
+		"just less than four":   {4<<20 - 1, 1, 512 << 10, 7},
+		"named ones not there":  {DefaultRingBytes, 3, 1 << 20, 10},
+		"small for two":         {1 << 20, 2, 128 << 10, 4},
+		"every one gets blocks": {1 << 20, 20, 128 << 10, 2},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if size, num := ringSize(tc.total, tc.n); size != tc.wantSize || num != tc.wantNum {
+				t.Errorf("%d blocks of %d bytes, want %d of %d", num, size, tc.wantNum, tc.wantSize)
+			}
+		})
+	}
+}

@@ -1,0 +1,237 @@
+package capture
+
+import (
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sonde-operator/sonde/internal/pcapng"
+)
+
+// gate is an output that lets writes pass only while it is open.
+type gate struct {
+	output
+	closed  atomic.Bool
+	blocked atomic.Bool
+	open    chan struct{}
+}
+
+func (g *gate) Writev(runs [][]byte) (uint64, error) {
+	if g.closed.Load() {
+		g.blocked.Store(true)
+		<-g.open
+	}
+	return g.output.Writev(runs)
+}
+
+// slowEngine writes through a gate.
+func slowEngine(g *gate) Engine {
+	g.open = make(chan struct{})
+	return &afPacket{create: func(path string, mode os.FileMode) (output, error) {
+		var err error
+		g.output, err = createFile(path, mode)
+		return g, err
+	}}
+}
+
+func TestOverloadIsCountedExactly(t *testing.T) {
+	n := newTestNet(t)
+	s := n.blind(t, 1000)
+	var g gate
+	r := start(t, slowEngine(&g), &Config{NetNS: n.target, Interfaces: []string{"eth0"}, Filters: onlyDiscard, RingBytes: 256 << 10})
+	s.send(0, 50)
+	g.closed.Store(true)
+	sent := uint32(50)
+	for !g.blocked.Load() { // until the writer hangs
+		s.send(sent, sent+50)
+		sent += 50
+	}
+	s.send(sent, sent+2000)
+	sent += 2000
+	g.closed.Store(false)
+	close(g.open)
+	r.until("drops", func(a Account) bool { return a.DroppedRing > 0 })
+	s.send(sent, sent+100) // afterwards all is well again
+	sent += 100
+	res := r.stop()
+	a := res.Account
+	t.Logf("%d sent, %d written, %d dropped, frozen %d times", sent, a.Written, a.DroppedRing, a.Interfaces[0].Frozen)
+	if a.Written+a.DroppedRing != uint64(sent) || a.Received != uint64(sent) {
+		t.Errorf("%d sent, account %+v", sent, a.Counters)
+	}
+	if a.DroppedRing < uint64(sent)/10 {
+		t.Errorf("only %d of %d lost: the test did not overload", a.DroppedRing, sent)
+	}
+	seen := readFile(t, res.Path).numbers(t, "eth0")
+	for num, times := range seen {
+		if times != 1 || num >= sent {
+			t.Errorf("packet %d is there %d times", num, times)
+		}
+	}
+	exactly(t, tail(seen, sent-100), sent-100, sent, 1)
+	if res.Reason != ReasonStopped {
+		t.Errorf("reason %s", res.Reason)
+	}
+}
+
+func tail(seen map[uint32]int, from uint32) map[uint32]int {
+	out := map[uint32]int{}
+	for n, times := range seen {
+		if n >= from {
+			out[n] = times
+		}
+	}
+	return out
+}
+
+func TestLimitsUnderFlood(t *testing.T) {
+	n := newTestNet(t)
+	cases := map[string]struct {
+		cfg  Config
+		size int
+		want Reason
+	}{
+		"one packet":     {Config{MaxPackets: 1}, 100, ReasonPacketLimit},
+		"many packets":   {Config{MaxPackets: 12345}, 100, ReasonPacketLimit},
+		"few bytes":      {Config{MaxBytes: 1000}, 100, ReasonByteLimit},
+		"many bytes":     {Config{MaxBytes: 1234567}, 100, ReasonByteLimit},
+		"large packets":  {Config{MaxBytes: 1234567}, 1400, ReasonByteLimit},
+		"packets first":  {Config{MaxBytes: 1 << 30, MaxPackets: 100}, 100, ReasonPacketLimit},
+		"bytes first":    {Config{MaxBytes: 100000, MaxPackets: 1e9}, 100, ReasonByteLimit},
+		"below a packet": {Config{MaxBytes: 420}, 1400, ReasonByteLimit},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			cfg := tc.cfg
+			cfg.NetNS, cfg.Interfaces, cfg.Filters = n.target, []string{"eth0"}, onlyDiscard
+			r := start(t, NewAFPacket(), &cfg)
+			s := n.blind(t, tc.size)
+			var res Result
+			for sent, done := uint32(0), false; !done; sent += 100 {
+				select {
+				case res = <-r.result:
+					done = true
+				default:
+					s.send(sent, sent+100)
+				}
+			}
+			checkResult(t, &res)
+			a := res.Account
+			if res.Reason != tc.want || !res.Reason.Complete() || res.Err != nil {
+				t.Errorf("reason %s (%v), want %s", res.Reason, res.Err, tc.want)
+			}
+			if tc.want == ReasonPacketLimit && a.Written != uint64(tc.cfg.MaxPackets) {
+				t.Errorf("%d packets, want exactly %d", a.Written, tc.cfg.MaxPackets)
+			}
+			if max := tc.cfg.MaxBytes; max > 0 && a.FileBytes > max {
+				t.Errorf("%d bytes, at most %d are allowed", a.FileBytes, max)
+			}
+			if max := tc.cfg.MaxBytes; tc.want == ReasonByteLimit && a.FileBytes+int64(pcapng.PacketLen(tc.size+42)) <= max {
+				t.Errorf("%d bytes, one more packet would have found room in %d", a.FileBytes, max)
+			}
+			if a.Written > 0 {
+				seen := readFile(t, res.Path).numbers(t, "eth0")
+				exactly(t, seen, 0, uint32(a.Written), 1)
+			}
+		})
+	}
+}
+
+// smallDisk is a file system that is soon full.
+func smallDisk(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=512k"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	return dir
+}
+
+func TestFullDiskLeavesAWholeFile(t *testing.T) {
+	n := newTestNet(t)
+	r := start(t, NewAFPacket(), &Config{NetNS: n.target, Interfaces: []string{"eth0"}, Filters: onlyDiscard, Dir: smallDisk(t)})
+	s := n.blind(t, 1000)
+	s.send(0, 3000)
+	res := r.wait()
+	if res.Reason != ReasonDiskFull || res.Reason.Complete() || !diskFull(res.Err) {
+		t.Errorf("reason %s, error %v", res.Reason, res.Err)
+	}
+	a := res.Account
+	if a.DroppedWriter == 0 || a.Written == 0 || a.Received > 3000 {
+		t.Errorf("account %+v", a.Counters)
+	}
+	f := readFile(t, res.Path)
+	exactly(t, f.numbers(t, "eth0"), 0, uint32(a.Written), 1)
+	if f.stats[0] == nil || *f.stats[0].IfDrop != a.DroppedWriter {
+		t.Errorf("the file does not tell of its losses: %+v", f.stats[0])
+	}
+	tool(t, "capinfos", res.Path)
+}
+
+// brokenOutput writes a number of bytes in all, the last write in part, and fails from then on.
+type brokenOutput struct {
+	output
+	left uint64
+	err  error
+}
+
+func (b *brokenOutput) Writev(runs [][]byte) (uint64, error) {
+	var done uint64
+	for _, r := range runs {
+		n := min(uint64(len(r)), b.left)
+		w, err := b.output.Writev([][]byte{r[:n]})
+		done += w
+		b.left -= n
+		if err != nil {
+			return done, err
+		}
+		if int(n) < len(r) {
+			return done, b.err
+		}
+	}
+	return done, nil
+}
+
+func TestWriteErrorsAnywhere(t *testing.T) {
+	n := newTestNet(t)
+	for _, left := range []uint64{700, 1000, 2000, 5003, 20001} {
+		e := &afPacket{create: func(path string, mode os.FileMode) (output, error) {
+			out, err := createFile(path, mode)
+			return &brokenOutput{output: out, left: left, err: unix.EIO}, err
+		}}
+		r := start(t, e, &Config{NetNS: n.target, Interfaces: []string{"eth0"}, Filters: onlyDiscard})
+		n.blind(t, 200).send(0, 300)
+		r.cancel(nil)
+		res := <-r.result
+		if res.Reason != ReasonError || res.Err == nil {
+			t.Errorf("%d bytes: reason %s, error %v", left, res.Reason, res.Err)
+		}
+		a := res.Account
+		f := readFile(t, res.Path)
+		if f.err != nil || a.Received != 300 || a.Written+a.DroppedWriter != 300 || len(f.packets[0]) != int(a.Written) {
+			t.Errorf("%d bytes: file %v with %d packets, account %+v", left, f.err, len(f.packets[0]), a.Counters)
+		}
+		if st, err := os.Stat(res.Path); err != nil || st.Size() != a.FileBytes {
+			t.Errorf("%d bytes: size %v, account %d", left, st, a.FileBytes)
+		}
+	}
+}
+
+func TestFirstWriteFails(t *testing.T) {
+	n := newTestNet(t)
+	e := &afPacket{create: func(path string, mode os.FileMode) (output, error) {
+		out, err := createFile(path, mode)
+		return &brokenOutput{output: out, err: unix.ENOSPC}, err
+	}}
+	dir := t.TempDir()
+	if _, err := e.Open(&Config{NetNS: n.target, Dir: dir, Base: "x"}); !diskFull(err) {
+		t.Errorf("error %v", err)
+	}
+	if st, err := os.Stat(filepath.Join(dir, "x.pcapng")); err != nil || st.Size() != 0 {
+		t.Errorf("file %v, %v", st, err)
+	}
+}

@@ -1,0 +1,267 @@
+package capture
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/sonde-operator/sonde/internal/pcapng"
+)
+
+// sendFrames puts raw frames on the wire from the peer.
+func (n *testNet) sendFrames(t *testing.T, frames ...[]byte) {
+	t.Helper()
+	var index int
+	n.in(t, n.peer, func(h *netlink.Handle) error {
+		l, err := h.LinkByName("peer0")
+		if err == nil {
+			index = l.Attrs().Index
+		}
+		return err
+	})
+	err := inNetNS(int(n.peer.Fd()), func() error {
+		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		for _, f := range frames {
+			if err := unix.Sendto(fd, f, 0, &unix.SockaddrLinklayer{Ifindex: index}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestVLANTagsAreBackInPlace(t *testing.T) {
+	n := newTestNet(t)
+	frame := func(to net.HardwareAddr, size int, tags ...uint16) []byte {
+		b := append(bytes.Clone(to), 2, 0, 0, 0, 0, 9)
+		for _, tag := range tags {
+			b = binary.BigEndian.AppendUint16(b, tag)
+		}
+		b = binary.BigEndian.AppendUint16(b, 0x88b6)
+		for len(b) < size {
+			b = append(b, byte(len(b)))
+		}
+		return b
+	}
+	target := n.mac(t, n.target, "eth0")
+	stranger := net.HardwareAddr{2, 0, 0, 0, 0, 7}
+	group := net.HardwareAddr{1, 0, 0x5e, 1, 1, 1}
+	everyone := net.HardwareAddr{255, 255, 255, 255, 255, 255}
+	sent := []struct {
+		frame []byte
+		flags pcapng.Flags
+	}{
+		{frame(target, 60), pcapng.Inbound | pcapng.Unicast},
+		{frame(target, 60, 0x8100, 0x0064), pcapng.Inbound | pcapng.Unicast},
+		{frame(target, 60, 0x8100, 0x0000), pcapng.Inbound | pcapng.Unicast}, // priority tag of zero
+		{frame(everyone, 100, 0x8100, 0xe123), pcapng.Inbound | pcapng.Broadcast},
+		{frame(group, 900, 0x88a8, 0x0005), pcapng.Inbound | pcapng.Multicast},
+		{frame(stranger, 1500, 0x88a8, 0x0005, 0x8100, 0x0006), pcapng.Inbound | pcapng.Promiscuous},
+	}
+	full := start(t, NewAFPacket(), &Config{NetNS: n.target, Interfaces: []string{"eth0"}})
+	short := start(t, NewAFPacket(), &Config{NetNS: n.target, Interfaces: []string{"eth0"}, SnapLen: 58})
+	for _, s := range sent {
+		n.sendFrames(t, s.frame)
+	}
+	for _, r := range []*running{full, short} {
+		f := readFile(t, r.stop().Path)
+		snap := int(f.ifaces[0].SnapLen)
+		i := 0
+		for _, p := range f.packets[0] {
+			if len(p.Data) < 12 || p.Data[11] != 9 || p.Data[6] != 2 {
+				continue // the neighbours' own talk
+			}
+			want := sent[i]
+			if !bytes.Equal(want.frame[:min(snap, len(want.frame))], p.Data) || int(p.Length) != len(want.frame) {
+				t.Errorf("snaplen %d, frame %d:\nsent % x\ngot  % x (of %d)", snap, i, want.frame, p.Data, p.Length)
+			}
+			if p.Flags != want.flags {
+				t.Errorf("frame %d: flags %#x, want %#x", i, p.Flags, want.flags)
+			}
+			i++
+		}
+		if i != len(sent) {
+			t.Errorf("snaplen %d: %d of %d frames", snap, i, len(sent))
+		}
+	}
+	if out := tool(t, "tshark", "-n", "-r", full.path, "-Y", "vlan.id == 0x123"); out == "" {
+		t.Error("tshark does not see the VLAN")
+	}
+}
+
+// A real TCP stream over veth moves in segments of up to 64 KiB that no wire would carry.
+func TestGSOFramesAreWhole(t *testing.T) {
+	const size = 8 << 20
+	n := newTestNet(t)
+	r := start(t, NewAFPacket(), &Config{NetNS: n.target, Interfaces: []string{"eth0"}})
+	want := make([]byte, size)
+	for i := range want {
+		want[i] = byte(rand.Uint32())
+	}
+	stream(t, n, want)
+	res := r.stop()
+	if res.Account.Truncated != 0 || res.Account.Dropped() != 0 {
+		t.Errorf("account %+v", res.Account.Counters)
+	}
+	got := make([]byte, size)
+	have, largest, isn := 0, 0, uint32(0)
+	for _, p := range readFile(t, res.Path).packets[0] {
+		if len(p.Data) < 54 || p.Data[23] != unix.IPPROTO_TCP || binary.BigEndian.Uint16(p.Data[36:]) != discard {
+			continue
+		}
+		seq := binary.BigEndian.Uint32(p.Data[38:])
+		if p.Data[47]&2 != 0 {
+			isn = seq + 1
+			continue
+		}
+		payload := p.Data[34+int(p.Data[46]>>4)*4:]
+		largest = max(largest, len(payload))
+		if at := int(seq - isn); at >= 0 && at+len(payload) <= size {
+			have += copy(got[at:], payload)
+		}
+	}
+	if largest < 32<<10 {
+		t.Errorf("the largest segment has %d bytes: no GSO here", largest)
+	}
+	if have < size || !bytes.Equal(want, got) {
+		t.Errorf("of %d bytes sent %d are in the file, all equal: %v", size, have, bytes.Equal(want, got))
+	}
+}
+
+// stream sends data from target to peer by TCP.
+func stream(t *testing.T, n *testNet, data []byte) {
+	t.Helper()
+	var l net.Listener
+	err := inNetNS(int(n.peer.Fd()), func() (err error) {
+		l, err = net.Listen("tcp", net.JoinHostPort(peerIP, "9"))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	done := make(chan error, 1)
+	go func() {
+		c, err := l.Accept()
+		if err == nil {
+			_, err = io.Copy(io.Discard, c)
+			err = errors.Join(err, c.Close())
+		}
+		done <- err
+	}()
+	var c net.Conn
+	err = inNetNS(int(n.target.Fd()), func() (err error) {
+		c, err = net.Dial("tcp", net.JoinHostPort(peerIP, "9"))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = c.Write(data)
+	if err := errors.Join(err, c.Close(), <-done); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A reader that copies the growing file now and then finds whole blocks, but for a write that is under way.
+func TestFileIsReadableAtAnyMoment(t *testing.T) {
+	n := newTestNet(t)
+	s := n.blind(t, 700)
+	r := start(t, NewAFPacket(), &Config{NetNS: n.target, Interfaces: []string{"eth0"}, Filters: onlyDiscard})
+	sent := uint32(0)
+	for range 40 {
+		s.send(sent, sent+500)
+		sent += 500
+		f := readFile(t, r.path)
+		if f.err != nil && !errors.Is(f.err, pcapng.ErrTruncated) {
+			t.Fatalf("after %d packets: %v", sent, f.err)
+		}
+		exactly(t, f.numbers(t, "eth0"), 0, uint32(len(f.packets[0])), 1)
+	}
+	// In quiet, everything is there, whole, without an end.
+	r.until("all packets", func(a Account) bool { return a.Written == uint64(sent) })
+	if f := readFile(t, r.path); f.err != nil || len(f.packets[0]) != int(sent) {
+		t.Errorf("%d of %d packets, error %v", len(f.packets[0]), sent, f.err)
+	}
+	if st, err := os.Stat(r.path); err != nil || st.Size() != r.Account().FileBytes {
+		t.Errorf("size %v, account says %d", st, r.Account().FileBytes)
+	}
+	r.stop()
+}
+
+const childDir = "SONDE_CAPTURE_CHILD_DIR"
+
+// TestMain is also the child of the test below: it captures in the namespace that it inherits as file 3.
+func TestMain(m *testing.M) {
+	dir := os.Getenv(childDir)
+	if dir == "" {
+		os.Exit(m.Run())
+	}
+	c, err := NewAFPacket().Open(&Config{NetNS: os.NewFile(3, "netns"), Interfaces: []string{"eth0"}, Filters: onlyDiscard, Dir: dir, Base: "child"})
+	if err != nil {
+		_, _ = os.Stderr.WriteString(err.Error())
+		os.Exit(1)
+	}
+	_, _ = os.Stdout.WriteString("attached\n")
+	c.Run(context.Background()) // until killed
+}
+
+func TestKilledCaptureLeavesItsLastFlush(t *testing.T) {
+	n := newTestNet(t)
+	dir := t.TempDir()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), childDir+"="+dir)
+	cmd.ExtraFiles = []*os.File{n.target}
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "attached\n" {
+		t.Fatalf("child says %q, %v", line, err)
+	}
+	s := n.blind(t, 500)
+	s.send(0, 2000)
+	path := filepath.Join(dir, "child.pcapng")
+	await(t, "the flush", func() bool { return len(readFile(t, path).packets[0]) == 2000 })
+	s.send(2000, 5000) // some of these are lost with the child
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	f := readFile(t, path)
+	if f.err != nil && !errors.Is(f.err, pcapng.ErrTruncated) {
+		t.Errorf("file of a killed capture: %v", f.err)
+	}
+	got := len(f.packets[0])
+	exactly(t, f.numbers(t, "eth0"), 0, uint32(got), 1)
+	if got < 2000 {
+		t.Errorf("%d packets, 2000 had been flushed", got)
+	}
+	if len(f.stats) != 0 {
+		t.Error("a killed capture has final statistics")
+	}
+}
