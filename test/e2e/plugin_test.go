@@ -1,0 +1,170 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	osexec "os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+)
+
+// The one command that most users type: it captures, waits, downloads, and merges in time order.
+func TestPluginCapture(t *testing.T) {
+	ns := namespace(t, nil)
+	target := deployment(t, ns, "web", 2, "serve")
+	pods := readyPods(t, target, 2)
+	client := pod(t, ns, "client", podSpec("load", "-url", fmt.Sprintf("http://%s:8080/", pods[0].Status.PodIP)))
+	_ = client
+	file := filepath.Join(t.TempDir(), "web.pcapng")
+	cmd := osexec.CommandContext(t.Context(), plugin, "capture", "deploy/web", "-n", ns, "--for", "5s", "--filter", "tcp port 8080", "-o", file, "--json")
+	var out, errOut bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errOut
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%v\n%s\n%s", err, out.String(), errOut.String())
+	}
+	var summary map[string]any
+	if err := json.Unmarshal(out.Bytes(), &summary); err != nil {
+		t.Errorf("--json printed %q: %v", out.String(), err)
+	}
+	if got := read(t, file); got.packets == 0 {
+		t.Errorf("the file is empty; the plugin said\n%s", errOut.String())
+	}
+	strictOrder(t, file)
+	if strings.Contains(errOut.String(), "\x1b[") {
+		t.Errorf("escape sequences without a terminal:\n%q", errOut.String())
+	}
+}
+
+// Ctrl-C stops the capture and still saves what there is.
+func TestPluginInterrupted(t *testing.T) {
+	ns := namespace(t, nil)
+	target := deployment(t, ns, "sink", 1, "sink")
+	pods := readyPods(t, target, 1)
+	sender := pod(t, ns, "sender", podSpec("idle"))
+	file := filepath.Join(t.TempDir(), "sink.pcapng")
+	cmd := osexec.CommandContext(t.Context(), plugin, "capture", "deploy/sink", "-n", ns, "--for", "10m", "--name", "mine", "-o", file)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	pc := &sondev1.PacketCapture{}
+	pc.Namespace, pc.Name = ns, "mine"
+	awaitCapturing(t, pc)
+	send(t, sender, udpAddr(pods[0].Status.PodIP), 7, 500)
+	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("after Ctrl-C: %v\n%s", err, out.String())
+	}
+	if different, n := read(t, file).count(7); different != 500 || n != 500 {
+		t.Errorf("%d numbers in %d packets, want 500; the plugin said\n%s", different, n, out.String())
+	}
+}
+
+// A refused capture says in the webhook's words what to write instead, and leaves nothing.
+func TestPluginRefused(t *testing.T) {
+	ns := namespace(t, nil)
+	deployment(t, ns, "web", 1, "serve")
+	out, err := osexec.CommandContext(t.Context(), plugin, "capture", "deploy/web", "-n", ns, "--for", "5s", "--filter", "port http").CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "port 80") {
+		t.Errorf("error %v, output\n%s\nwant a refusal with the number to use", err, out)
+	}
+	var list sondev1.PacketCaptureList
+	if err := admin.List(t.Context(), &list, client.InNamespace(ns)); err != nil || len(list.Items) != 0 {
+		t.Errorf("%d captures left (%v)", len(list.Items), err)
+	}
+}
+
+func strictOrder(t *testing.T, file string) {
+	t.Helper()
+	out, err := osexec.CommandContext(t.Context(), "capinfos", "-o", file).CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "True") {
+		t.Errorf("strict time order: %v\n%s", err, out)
+	}
+}
+
+// Filters run in the kernel: what does not match is neither in the file nor counted.
+func TestFilter(t *testing.T) {
+	ns := namespace(t, nil)
+	target := deployment(t, ns, "sink", 1, "sink")
+	p := readyPods(t, target, 1)[0]
+	sender := pod(t, ns, "sender", podSpec("idle"))
+	pc := capture(t, admin, ns, sondev1.PacketCaptureSpec{TargetDeployment: "sink", Duration: "5m", Filter: fmt.Sprintf("udp dst port %d and src host %s and greater 500", udpPort, sender.Status.PodIP)})
+	send(t, sender, udpAddr(p.Status.PodIP), 1, 300, "-size", "600")
+	send(t, sender, udpAddr(p.Status.PodIP), 2, 300, "-size", "60")
+	send(t, &p, udpAddr("127.0.0.1"), 3, 300, "-size", "600")
+	stop(t, pc)
+	got := download(t, pc)[p.Name]
+	if different, _ := got.count(1); different != 300 || got.packets != 300 {
+		t.Errorf("%d of 300 matching packets, %d in all", different, got.packets)
+	}
+	if e := entry(t, pc, p.Name); e.Packets != 300 || e.Dropped.Total() != 0 {
+		t.Errorf("status %+v, want 300 packets and none dropped", e)
+	}
+}
+
+// maxPackets ends a Pod's capture with exactly so many packets in its file.
+func TestPacketLimit(t *testing.T) {
+	ns := namespace(t, nil)
+	target := deployment(t, ns, "sink", 1, "sink")
+	p := readyPods(t, target, 1)[0]
+	sender := pod(t, ns, "sender", podSpec("idle"))
+	limit := int64(123)
+	pc := capture(t, admin, ns, sondev1.PacketCaptureSpec{TargetDeployment: "sink", Duration: "5m", Filter: "udp", MaxPackets: &limit})
+	send(t, sender, udpAddr(p.Status.PodIP), 1, 1000)
+	eventually(t, 30*time.Second, "limit reached", func(ctx context.Context) error {
+		if err := admin.Get(ctx, client.ObjectKeyFromObject(pc), pc); err != nil {
+			return err
+		}
+		if e := entry(t, pc, p.Name); e.Phase != sondev1.PhaseCompleted || e.Reason != sondev1.ReasonPacketLimit {
+			return fmt.Errorf("%+v", e)
+		}
+		return nil
+	})
+	stop(t, pc)
+	if got := download(t, pc)[p.Name]; got.packets != int(limit) {
+		t.Errorf("%d packets in the file, want exactly %d", got.packets, limit)
+	}
+}
+
+// Each capture and each download leaves an audit record: an Event on the capture, with who and how much.
+func TestAuditEvents(t *testing.T) {
+	ns := namespace(t, nil)
+	deployment(t, ns, "sink", 1, "sink")
+	pc := capture(t, admin, ns, sondev1.PacketCaptureSpec{TargetDeployment: "sink", Duration: "5m"})
+	stop(t, pc)
+	download(t, pc)
+	eventually(t, 20*time.Second, "events", func(ctx context.Context) error {
+		var list corev1.EventList
+		if err := admin.List(ctx, &list, client.InNamespace(ns)); err != nil {
+			return err
+		}
+		var seen []string
+		for i := range list.Items {
+			if list.Items[i].InvolvedObject.UID == pc.UID {
+				seen = append(seen, list.Items[i].Reason+": "+list.Items[i].Message)
+			}
+		}
+		all := strings.Join(seen, "\n")
+		for _, want := range []string{string(sondev1.PhaseCapturing), string(sondev1.PhaseCompleted), "kubernetes-admin", "bytes"} {
+			if !strings.Contains(all, want) {
+				return fmt.Errorf("no %q in\n%s", want, all)
+			}
+		}
+		return nil
+	})
+}
