@@ -80,7 +80,7 @@ func (t *Terminal) draw(said string) {
 		fmt.Fprintf(&b, cursorUp, rows)
 	}
 	if said != "" {
-		b.WriteString(said + eraseRight + "\n")
+		b.WriteString(oneLine(said) + eraseRight + "\n")
 	}
 	for _, l := range lines {
 		b.WriteString(l + eraseRight + "\n")

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -64,7 +65,7 @@ func Lines(v View, width, height int) []string {
 		lines = lines[:height]
 	}
 	for i, l := range lines {
-		lines[i] = cutEnd(strings.TrimRight(l, " "), width)
+		lines[i] = cutEnd(strings.TrimRight(oneLine(l), " "), width)
 	}
 	return lines
 }
@@ -159,6 +160,16 @@ func cutMiddle(s string, n int) string {
 	}
 	head := (n - 1) / 2
 	return string(r[:head]) + ellipsis + string(r[len(r)-(n-1-head):])
+}
+
+// oneLine takes out what would move the cursor: texts come from the cluster.
+func oneLine(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, s)
 }
 
 // cutEnd shortens s to n characters; zero or less means no limit.

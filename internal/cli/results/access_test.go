@@ -1,0 +1,98 @@
+package results
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	testingclock "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/sonde-operator/sonde/api/v1alpha1"
+)
+
+func newAccess(t *testing.T, funcs interceptor.Funcs) (*Access, client.Client, *testingclock.FakePassiveClock) {
+	t.Helper()
+	s := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(s); err != nil {
+		t.Fatal(err)
+	}
+	c := fake.NewClientBuilder().WithScheme(s).WithInterceptorFuncs(funcs).Build()
+	pc := &v1alpha1.PacketCapture{}
+	pc.Namespace, pc.Name, pc.UID = "shop", "web", "uid-1"
+	clock := testingclock.NewFakePassiveClock(time.Unix(1e9, 0))
+	return NewAccess(c, clock, pc), c, clock
+}
+
+func list(t *testing.T, c client.Client) []v1alpha1.ResultAccess {
+	t.Helper()
+	var l v1alpha1.ResultAccessList
+	if err := c.List(t.Context(), &l); err != nil {
+		t.Fatal(err)
+	}
+	return l.Items
+}
+
+func TestAccess(t *testing.T) {
+	a, c, clock := newAccess(t, interceptor.Funcs{})
+	token, age, err := a.Token(t.Context())
+	if err != nil || age != 0 {
+		t.Fatalf("age %v, %v", age, err)
+	}
+	made := list(t, c)
+	if len(made) != 1 {
+		t.Fatalf("%d ResultAccesses, want 1", len(made))
+	}
+	sum := sha256.Sum256([]byte(token))
+	if got := made[0].Spec.TokenHash; got != hex.EncodeToString(sum[:]) {
+		t.Errorf("tokenHash %s is not the SHA-256 of the token", got)
+	}
+	if ref := made[0].Spec.CaptureRef; ref.Kind != "PacketCapture" || ref.Name != "web" || made[0].Namespace != "shop" {
+		t.Errorf("made for %+v in %s", ref, made[0].Namespace)
+	}
+	if owners := made[0].OwnerReferences; len(owners) != 1 || owners[0].UID != "uid-1" {
+		t.Errorf("owners %+v: the garbage collector would not take it with the capture", owners)
+	}
+
+	clock.SetTime(clock.Now().Add(time.Minute))
+	if again, age, err := a.Token(t.Context()); err != nil || again != token || age != time.Minute {
+		t.Errorf("a minute later: same %t, age %v, %v", again == token, age, err)
+	}
+	clock.SetTime(clock.Now().Add(renewAfter))
+	second, age, err := a.Token(t.Context())
+	if err != nil || second == token || age != 0 {
+		t.Errorf("before it expires: same %t, age %v, %v", second == token, age, err)
+	}
+	a.Forget(token) // an old one: nothing to forget
+	if again, _, _ := a.Token(t.Context()); again != second {
+		t.Error("forgetting an old token gave a new one")
+	}
+	a.Forget(second)
+	if third, _, _ := a.Token(t.Context()); third == second {
+		t.Error("a token that was refused is used again")
+	}
+
+	if err := a.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if left := list(t, c); len(left) != 0 {
+		t.Errorf("%d ResultAccesses are left", len(left))
+	}
+}
+
+func TestAccessRefused(t *testing.T) {
+	denied := apierrors.NewForbidden(v1alpha1.GroupVersion.WithResource("resultaccesses").GroupResource(), "", errors.New("no"))
+	a, _, _ := newAccess(t, interceptor.Funcs{
+		Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error { return denied },
+	})
+	if _, _, err := a.Token(t.Context()); !apierrors.IsForbidden(err) {
+		t.Errorf("error %v does not hold the API server's", err)
+	}
+}

@@ -1,0 +1,197 @@
+package results
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+)
+
+const prefix = "/api/v1/namespaces/sonde-system/services/https:sonde-results:https/proxy/v1/namespaces/shop/packetcaptures/web"
+
+// quick is a patience that a test has time for.
+var quick = Timing{Settle: time.Minute, Pause: time.Millisecond, Idle: 2 * time.Second, Retries: 3}
+
+// tokens counts what was asked of it.
+type tokens struct {
+	mu        sync.Mutex
+	age       time.Duration
+	made      int
+	forgotten bool
+}
+
+func (s *tokens) Token(context.Context) (token string, age time.Duration, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.made == 0 || s.forgotten {
+		s.made, s.forgotten = s.made+1, false
+	}
+	return "token-" + strconv.Itoa(s.made), s.age, nil
+}
+
+func (s *tokens) Forget(string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.forgotten = true
+}
+
+func newTestClient(t *testing.T, timing Timing, s Tokens, h http.HandlerFunc) *Client {
+	t.Helper()
+	server := httptest.NewServer(h)
+	t.Cleanup(server.Close)
+	c, err := NewClient(&rest.Config{Host: server.URL, Timeout: time.Nanosecond}, "sonde-system", "shop", "web", s, timing)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// refuse answers as the manager does.
+func refuse(w http.ResponseWriter, code int, message string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	fmt.Fprintf(w, `{"error":%q}`, message)
+}
+
+// apiRefuse answers as the API server does.
+func apiRefuse(w http.ResponseWriter, code int, message string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","message":%q,"code":%d}`, message, code)
+}
+
+func TestRequestsGoThroughTheProxyWithTheToken(t *testing.T) {
+	var path, token string
+	c := newTestClient(t, quick, &tokens{}, func(_ http.ResponseWriter, r *http.Request) {
+		path, token = r.URL.Path, r.Header.Get("X-Sonde-Token")
+	})
+	if err := c.Progress(t.Context(), func(Update) {}); err != nil {
+		t.Fatal(err)
+	}
+	if path != prefix+"/progress" || token != "token-1" {
+		t.Errorf("asked for %s with token %q", path, token)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	tests := map[string]struct {
+		age       time.Duration
+		refusals  int // after these, the endpoint answers
+		refuse    func(w http.ResponseWriter)
+		wantAsked int
+		wantMade  int
+		wantErr   string
+	}{
+		"the manager has not yet seen the ResultAccess": {
+			refusals: 3, refuse: func(w http.ResponseWriter) { refuse(w, 403, "no such access") }, wantAsked: 4, wantMade: 1,
+		},
+		"the manager has not yet seen the capture": {
+			refusals: 2, refuse: func(w http.ResponseWriter) { refuse(w, 404, "no such capture") }, wantAsked: 3, wantMade: 1,
+		},
+		"the token has expired": {
+			age: time.Hour, refusals: 1, refuse: func(w http.ResponseWriter) { refuse(w, 401, "expired") }, wantAsked: 2, wantMade: 2,
+		},
+		"a new token does not help": {
+			age: time.Hour, refusals: 9, refuse: func(w http.ResponseWriter) { refuse(w, 403, "you may not capture there") },
+			wantAsked: 2, wantMade: 2, wantErr: "you may not capture there",
+		},
+		"the file is gone": {
+			refusals: 9, refuse: func(w http.ResponseWriter) { refuse(w, 410, "kept until 12:00; capture again") },
+			wantAsked: 1, wantMade: 1, wantErr: "kept until 12:00; capture again",
+		},
+		"the API server's 403 is no matter of tokens": {
+			refusals: 9, refuse: func(w http.ResponseWriter) { apiRefuse(w, 403, "services is forbidden") },
+			wantAsked: 1, wantMade: 1, wantErr: "services is forbidden",
+		},
+		"no operator in that namespace": {
+			refusals: 9, refuse: func(w http.ResponseWriter) { apiRefuse(w, 404, `services "sonde-results" not found`) },
+			wantAsked: 1, wantMade: 1,
+			wantErr: `services "sonde-results" not found: is Sonde installed in another namespace? Name it with --operator-namespace`,
+		},
+		"the operator is down": {
+			refusals: 9, refuse: func(w http.ResponseWriter) { apiRefuse(w, 503, "no endpoints available") },
+			wantAsked: 1, wantMade: 1, wantErr: "no endpoints available: the operator is not ready; look at its Pods in its namespace",
+		},
+		"something else is in the way": {
+			refusals: 9, refuse: func(w http.ResponseWriter) { http.Error(w, "<html>", 418) },
+			wantAsked: 1, wantMade: 1, wantErr: "the results endpoint answered 418 I'm a teapot",
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			asked := 0
+			s := &tokens{age: tc.age}
+			c := newTestClient(t, quick, s, func(w http.ResponseWriter, _ *http.Request) {
+				if asked++; asked <= tc.refusals {
+					tc.refuse(w)
+				}
+			})
+			err := c.Progress(t.Context(), func(Update) {})
+			if got := fmt.Sprint(err); (err == nil) != (tc.wantErr == "") || (err != nil && got != tc.wantErr) {
+				t.Errorf("error %q, want %q", got, tc.wantErr)
+			}
+			if asked != tc.wantAsked || s.made != tc.wantMade {
+				t.Errorf("asked %d times with %d tokens, want %d with %d", asked, s.made, tc.wantAsked, tc.wantMade)
+			}
+		})
+	}
+}
+
+func TestProgress(t *testing.T) {
+	c := newTestClient(t, quick, &tokens{}, func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintln(w, `{"pod":"web-1","uid":"u1","node":"n1","phase":"Capturing","account":{"v":1,"state":"capturing","seen":3,"packets":2,"bytes":200,"dropRing":1}}`)
+		fmt.Fprintln(w)
+		fmt.Fprintln(w, `{"pod":"web-2","uid":"u2","node":"n2","phase":"Capturing","error":"the keeper does not answer"}`)
+		fmt.Fprintln(w, `{"pod":"web-3","uid":"u3","account":{"v":99}}`)
+	})
+	var got []Update
+	if err := c.Progress(t.Context(), func(u Update) { got = append(got, u) }); err != nil {
+		t.Fatal(err)
+	}
+	if len(got) != 3 {
+		t.Fatalf("%d updates, want 3: %+v", len(got), got)
+	}
+	if a := got[0].Account; a == nil || a.Packets != 2 || a.Dropped() != 1 {
+		t.Errorf("account of the first: %+v", a)
+	}
+	if got[1].Account != nil || got[1].Error != "the keeper does not answer" {
+		t.Errorf("second: %+v", got[1])
+	}
+	if got[2].Account != nil || !strings.Contains(got[2].Error, "version 99") {
+		t.Errorf("third, of an unknown version: %+v", got[2])
+	}
+}
+
+func TestProgressNoticesSilence(t *testing.T) {
+	timing := quick
+	timing.Idle = 20 * time.Millisecond
+	c := newTestClient(t, timing, &tokens{}, func(w http.ResponseWriter, r *http.Request) {
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	})
+	err := c.Progress(t.Context(), func(Update) {})
+	if err == nil || !strings.Contains(err.Error(), "silent") {
+		t.Errorf("error %v, want one about silence", err)
+	}
+}
+
+func FuzzParseUpdate(f *testing.F) {
+	f.Add([]byte(`{"pod":"web-1","uid":"u1","phase":"Capturing","account":{"v":1,"state":"done"}}`))
+	f.Add([]byte(`{"uid":"u","account":null}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		u, err := parseUpdate(b)
+		if err == nil && u.UID == "" {
+			t.Error("an update of no Pod")
+		}
+		if err == nil && u.Account != nil && u.Account.Packets < 0 {
+			t.Error("a negative count")
+		}
+	})
+}
