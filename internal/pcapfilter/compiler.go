@@ -83,11 +83,19 @@ func (c *Compiler) Compile(ctx context.Context, expression string, link LinkType
 		return nil, err
 	}
 	if err := program.Validate(); err != nil {
-		// Of all primitives only protochain makes a program that the kernel does
-		// not take, as it loops over headers. tcpdump would filter in user space.
-		return nil, newSyntaxError(expression, "protochain cannot run in the kernel: use ip6 proto, ip proto or proto (%v)", err)
+		return nil, kernelRefusal(expression, err)
 	}
 	return program, nil
+}
+
+// kernelRefusal is the error of a program that the kernel would not take. Of all
+// primitives only protochain makes one, as it loops over headers; tcpdump then
+// filters in user space.
+func kernelRefusal(expression string, reason error) *SyntaxError {
+	if strings.Contains(expression, "protochain") {
+		return newSyntaxError(expression, "protochain cannot run in the kernel: use ip6 proto, ip proto or proto")
+	}
+	return newSyntaxError(expression, "the kernel would refuse the program of this filter: %v", reason)
 }
 
 // checkHandle returns the snap length to compile with.
