@@ -45,8 +45,8 @@ func TestEveryPacketOnce(t *testing.T) {
 		t.Errorf("%d dropped", d)
 	}
 	f := readFile(t, res.Path)
-	exactly(t, f.numbers(t, "eth0"), 0, 3*many, 1)
-	exactly(t, f.numbers(t, "lo"), 0, 2*many, 1)
+	exactly(t, f.numbers(t, "eth0"), 0, 3*many)
+	exactly(t, f.numbers(t, "lo"), 0, 2*many)
 	directions(t, f)
 	if first, last := res.Account.FirstPacket, res.Account.LastPacket; first.IsZero() || !last.After(first) || time.Since(last) > time.Minute {
 		t.Errorf("packets from %v to %v", first, last)
@@ -98,7 +98,7 @@ func TestFilterAndNamedInterface(t *testing.T) {
 	if len(f.ifaces) != 1 || f.ifaces[0].Filter != "udp dst port 9" {
 		t.Errorf("interfaces %+v", f.ifaces)
 	}
-	exactly(t, f.numbers(t, "eth0"), 0, 500, 1)
+	exactly(t, f.numbers(t, "eth0"), 0, 500)
 	if res.Account.Received != 500 {
 		t.Errorf("%d packets passed the filter, want 500", res.Account.Received)
 	}
@@ -116,7 +116,7 @@ func TestSnapLenCutsAndCounts(t *testing.T) {
 		t.Errorf("account %+v", a)
 	}
 	f := readFile(t, res.Path)
-	exactly(t, f.numbers(t, "eth0"), 0, 150, 1)
+	exactly(t, f.numbers(t, "eth0"), 0, 150)
 	for _, p := range f.packets[f.iface(t, "eth0")][:100] {
 		if len(p.Data) != 60 || p.Length != 1042 {
 			t.Fatalf("packet of %d of %d bytes", len(p.Data), p.Length)
@@ -132,7 +132,7 @@ func TestTwoCapturesSeeTheSame(t *testing.T) {
 	s.send(0, many)
 	for _, r := range []*running{a, b} {
 		res := r.stop()
-		exactly(t, readFile(t, res.Path).numbers(t, "eth0"), 0, many, 1)
+		exactly(t, readFile(t, res.Path).numbers(t, "eth0"), 0, many)
 	}
 }
 
@@ -150,7 +150,7 @@ func TestReasons(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 			defer cancel()
-			r := startCtx(t, ctx, NewAFPacket(), &Config{NetNS: n.target})
+			r := startCtx(ctx, t, NewAFPacket(), &Config{NetNS: n.target})
 			tc.end(r.cancel)
 			if res := r.wait(); res.Reason != tc.want || res.Err != nil || !res.Reason.Complete() {
 				t.Errorf("reason %s (%v), want %s", res.Reason, res.Err, tc.want)

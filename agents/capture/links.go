@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -107,24 +106,28 @@ func (w *linkWatch) read() (links []link, done bool, err error) {
 	return parseLinks(w.buf[:n])
 }
 
-// parseLinks reads RTM_NEWLINK and RTM_DELLINK messages (rtnetlink(7)); others are skipped.
+// parseLinks reads RTM_NEWLINK and RTM_DELLINK messages (rtnetlink(7)); others are skipped. (The standard library's
+// syscall.ParseNetlinkRouteAttr panics on attributes whose padding is missing.)
 func parseLinks(b []byte) (links []link, done bool, err error) {
-	msgs, err := syscall.ParseNetlinkMessage(b)
-	if err != nil {
-		return nil, false, fmt.Errorf("parse netlink message: %w", err)
-	}
-	for i := range msgs {
-		switch msgs[i].Header.Type {
+	for len(b) >= unix.SizeofNlMsghdr {
+		size := int(binary.NativeEndian.Uint32(b))
+		if size < unix.SizeofNlMsghdr || size > len(b) {
+			return links, done, fmt.Errorf("parse netlink message: %d bytes announced, %d are there", size, len(b))
+		}
+		typ, body := binary.NativeEndian.Uint16(b[4:]), b[unix.SizeofNlMsghdr:size]
+		b = b[min(len(b), align4(size)):]
+		switch typ {
 		case unix.NLMSG_DONE:
 			done = true
 		case unix.NLMSG_ERROR:
-			if len(msgs[i].Data) >= 4 {
-				if n := int32(binary.NativeEndian.Uint32(msgs[i].Data)); n < 0 {
+			if len(body) >= 4 {
+				if n := int32(binary.NativeEndian.Uint32(body)); n < 0 {
 					return links, done, fmt.Errorf("list interfaces: %w", unix.Errno(-n))
 				}
 			}
 		case unix.RTM_NEWLINK, unix.RTM_DELLINK:
-			if l, ok := parseLink(&msgs[i]); ok {
+			if l, ok := parseLink(body); ok {
+				l.gone = typ == unix.RTM_DELLINK
 				links = append(links, l)
 			}
 		}
@@ -132,26 +135,23 @@ func parseLinks(b []byte) (links []link, done bool, err error) {
 	return links, done, nil
 }
 
-func parseLink(m *syscall.NetlinkMessage) (link, bool) {
-	if len(m.Data) < unix.SizeofIfInfomsg {
-		return link{}, false
+// parseLink reads a struct ifinfomsg and its attributes.
+func parseLink(b []byte) (link, bool) {
+	if len(b) < unix.SizeofIfInfomsg || b[0] != unix.AF_UNSPEC {
+		return link{}, false // with AF_BRIDGE it is about a port's place in its bridge
 	}
-	l := link{
-		arp:   binary.NativeEndian.Uint16(m.Data[2:]),
-		index: int(int32(binary.NativeEndian.Uint32(m.Data[4:]))),
-		gone:  m.Header.Type == unix.RTM_DELLINK,
-	}
-	if m.Data[0] != unix.AF_UNSPEC {
-		return link{}, false // a bridge port's own notification: not about the interface itself
-	}
-	attrs, err := syscall.ParseNetlinkRouteAttr(m)
-	if err != nil {
-		return link{}, false
-	}
-	for _, a := range attrs {
-		if a.Attr.Type == unix.IFLA_IFNAME {
-			l.name = unix.ByteSliceToString(a.Value)
+	l := link{arp: binary.NativeEndian.Uint16(b[2:]), index: int(int32(binary.NativeEndian.Uint32(b[4:])))}
+	for b = b[unix.SizeofIfInfomsg:]; len(b) >= unix.SizeofRtAttr; {
+		size := int(binary.NativeEndian.Uint16(b))
+		if size < unix.SizeofRtAttr || size > len(b) {
+			return link{}, false
 		}
+		if binary.NativeEndian.Uint16(b[2:]) == unix.IFLA_IFNAME {
+			l.name = unix.ByteSliceToString(b[unix.SizeofRtAttr:size])
+		}
+		b = b[min(len(b), align4(size)):]
 	}
 	return l, l.index > 0 && l.name != ""
 }
+
+func align4(n int) int { return (n + 3) &^ 3 }

@@ -77,11 +77,11 @@ func TestLateInterfaceIsCaptured(t *testing.T) {
 	n.senderTo(t, n.target, n.peer, peerIP).send(5000, 5100)
 	res := all.stop()
 	f := readFile(t, res.Path)
-	exactly(t, f.numbers(t, "net1"), 0, 1000, 1)
-	exactly(t, f.numbers(t, "eth0"), 5000, 5100, 1)
+	exactly(t, f.numbers(t, "net1"), 0, 1000)
+	exactly(t, f.numbers(t, "eth0"), 5000, 5100)
 	res = named.stop()
 	f = readFile(t, res.Path)
-	exactly(t, f.numbers(t, "net1"), 0, 1000, 1)
+	exactly(t, f.numbers(t, "net1"), 0, 1000)
 	if len(f.ifaces) != 1 || len(res.Account.Interfaces) != 1 {
 		t.Errorf("interfaces %+v, account %+v", f.ifaces, res.Account.Interfaces)
 	}
@@ -113,15 +113,15 @@ func TestDeletedInterfaceLeavesTheRest(t *testing.T) {
 		t.Errorf("reason %s, error %v", res.Reason, res.Err)
 	}
 	f := readFile(t, res.Path)
-	exactly(t, f.numbers(t, "net1"), 0, 1000, 1)
-	exactly(t, f.numbers(t, "eth0"), 2000, 3000, 1)
+	exactly(t, f.numbers(t, "net1"), 0, 1000)
+	exactly(t, f.numbers(t, "eth0"), 2000, 3000)
 	again := map[uint32]int{}
 	for _, p := range f.packets[3] {
 		if num, ok := numberOf(p.Data); ok {
 			again[num]++
 		}
 	}
-	exactly(t, again, 4000, 4100, 1)
+	exactly(t, again, 4000, 4100)
 }
 
 func TestInterfaceThatGoesDownAndUp(t *testing.T) {
@@ -135,7 +135,7 @@ func TestInterfaceThatGoesDownAndUp(t *testing.T) {
 	n.carrier(t, "eth0")
 	s.send(100, 200)
 	res := r.stop()
-	exactly(t, readFile(t, res.Path).numbers(t, "eth0"), 0, 200, 1)
+	exactly(t, readFile(t, res.Path).numbers(t, "eth0"), 0, 200)
 	if res.Reason != ReasonStopped || res.Err != nil {
 		t.Errorf("reason %s, error %v", res.Reason, res.Err)
 	}
@@ -160,13 +160,13 @@ func TestInterfaceThatIsDownAtFirst(t *testing.T) {
 	r := start(t, NewAFPacket(), &Config{NetNS: n.target, Interfaces: []string{"lo"}})
 	n.setUp(t, "lo", true)
 	n.senderTo(t, n.target, n.target, "127.0.0.1").send(0, 100)
-	exactly(t, readFile(t, r.stop().Path).numbers(t, "lo"), 0, 100, 1)
+	exactly(t, readFile(t, r.stop().Path).numbers(t, "lo"), 0, 100)
 }
 
 // addTun makes a tun device in the target's namespace and returns its file, from which packets could be read.
 func (n *testNet) addTun(t *testing.T, name, addr string) {
 	t.Helper()
-	n.in(t, n.target, func(h *netlink.Handle) error {
+	n.in(t, n.target, func(*netlink.Handle) error {
 		return inNetNS(int(n.target.Fd()), func() error {
 			f, err := os.OpenFile("/dev/net/tun", os.O_RDWR, 0)
 			if err != nil {

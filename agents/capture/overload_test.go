@@ -71,7 +71,7 @@ func TestOverloadIsCountedExactly(t *testing.T) {
 			t.Errorf("packet %d is there %d times", num, times)
 		}
 	}
-	exactly(t, tail(seen, sent-100), sent-100, sent, 1)
+	exactly(t, tail(seen, sent-100), sent-100, sent)
 	if res.Reason != ReasonStopped {
 		t.Errorf("reason %s", res.Reason)
 	}
@@ -126,15 +126,15 @@ func TestLimitsUnderFlood(t *testing.T) {
 			if tc.want == ReasonPacketLimit && a.Written != uint64(tc.cfg.MaxPackets) {
 				t.Errorf("%d packets, want exactly %d", a.Written, tc.cfg.MaxPackets)
 			}
-			if max := tc.cfg.MaxBytes; max > 0 && a.FileBytes > max {
-				t.Errorf("%d bytes, at most %d are allowed", a.FileBytes, max)
+			if limit := tc.cfg.MaxBytes; limit > 0 && a.FileBytes > limit {
+				t.Errorf("%d bytes, at most %d are allowed", a.FileBytes, limit)
 			}
-			if max := tc.cfg.MaxBytes; tc.want == ReasonByteLimit && a.FileBytes+int64(pcapng.PacketLen(tc.size+42)) <= max {
-				t.Errorf("%d bytes, one more packet would have found room in %d", a.FileBytes, max)
+			if limit := tc.cfg.MaxBytes; tc.want == ReasonByteLimit && a.FileBytes+int64(pcapng.PacketLen(tc.size+42)) <= limit {
+				t.Errorf("%d bytes, one more packet would have found room in %d", a.FileBytes, limit)
 			}
 			if a.Written > 0 {
 				seen := readFile(t, res.Path).numbers(t, "eth0")
-				exactly(t, seen, 0, uint32(a.Written), 1)
+				exactly(t, seen, 0, uint32(a.Written))
 			}
 		})
 	}
@@ -165,7 +165,7 @@ func TestFullDiskLeavesAWholeFile(t *testing.T) {
 		t.Errorf("account %+v", a.Counters)
 	}
 	f := readFile(t, res.Path)
-	exactly(t, f.numbers(t, "eth0"), 0, uint32(a.Written), 1)
+	exactly(t, f.numbers(t, "eth0"), 0, uint32(a.Written))
 	if f.stats[0] == nil || *f.stats[0].IfDrop != a.DroppedWriter {
 		t.Errorf("the file does not tell of its losses: %+v", f.stats[0])
 	}

@@ -42,18 +42,18 @@ var onlyDiscard = map[pcapng.LinkType][]unix.SockFilter{pcapng.LinkTypeEthernet:
 // running is a capture under way.
 type running struct {
 	Capture
-	t      testing.TB
+	t      *testing.T
 	cancel context.CancelCauseFunc
 	result chan Result
 	path   string
 }
 
-func start(t testing.TB, e Engine, cfg *Config) *running {
+func start(t *testing.T, e Engine, cfg *Config) *running {
 	t.Helper()
-	return startCtx(t, t.Context(), e, cfg)
+	return startCtx(t.Context(), t, e, cfg)
 }
 
-func startCtx(t testing.TB, ctx context.Context, e Engine, cfg *Config) *running {
+func startCtx(ctx context.Context, t *testing.T, e Engine, cfg *Config) *running {
 	t.Helper()
 	if cfg.Dir == "" {
 		cfg.Dir = t.TempDir()
@@ -95,7 +95,7 @@ func (r *running) until(what string, ok func(Account) bool) {
 	await(r.t, what, func() bool { return ok(r.Account()) })
 }
 
-func await(t testing.TB, what string, ok func() bool) {
+func await(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(20 * time.Second)
 	for !ok() {
@@ -107,7 +107,7 @@ func await(t testing.TB, what string, ok func() bool) {
 }
 
 // checkResult checks that the account adds up and that the file says the same.
-func checkResult(t testing.TB, res *Result) {
+func checkResult(t *testing.T, res *Result) {
 	t.Helper()
 	a := res.Account
 	for _, c := range append([]InterfaceAccount{{Name: "total", Counters: a.Counters}}, a.Interfaces...) {
@@ -148,7 +148,7 @@ type content struct {
 	err     error // nil for a file that is whole
 }
 
-func readFile(t testing.TB, path string) *content {
+func readFile(t *testing.T, path string) *content {
 	t.Helper()
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -179,7 +179,7 @@ func readFile(t testing.TB, path string) *content {
 	}
 }
 
-func (c *content) iface(t testing.TB, name string) int {
+func (c *content) iface(t *testing.T, name string) int {
 	t.Helper()
 	for i, in := range c.ifaces {
 		if in.Name == name {
@@ -191,7 +191,7 @@ func (c *content) iface(t testing.TB, name string) int {
 }
 
 // numbers counts the numbered packets of one interface by number.
-func (c *content) numbers(t testing.TB, name string) map[uint32]int {
+func (c *content) numbers(t *testing.T, name string) map[uint32]int {
 	t.Helper()
 	seen := map[uint32]int{}
 	for _, p := range c.packets[c.iface(t, name)] {
@@ -214,24 +214,24 @@ func numberOf(b []byte) (uint32, bool) {
 	return binary.BigEndian.Uint32(b[udp+8:]), true
 }
 
-// exactly checks that each of the numbers was seen the given times, and none else.
-func exactly(t testing.TB, seen map[uint32]int, from, to uint32, times int) {
+// exactly checks that each of the numbers was seen once, and none else.
+func exactly(t *testing.T, seen map[uint32]int, from, to uint32) {
 	t.Helper()
 	bad := 0
 	for n := from; n < to; n++ {
-		if seen[n] != times {
+		if seen[n] != 1 {
 			bad++
 		}
 	}
 	if bad > 0 || len(seen) != int(to-from) {
-		t.Errorf("of %d packets %d are not there exactly %d times; %d numbers seen", to-from, bad, times, len(seen))
+		t.Errorf("of %d packets %d are not there exactly once; %d numbers seen", to-from, bad, len(seen))
 	}
 }
 
 // sender sends numbered packets. With a receiver it keeps the number on the way small, so that no queue of the kernel
 // overflows before the capture.
 type sender struct {
-	t    testing.TB
+	t    *testing.T
 	conn *net.UDPConn
 	to   *net.UDPAddr
 	recv *net.UDPConn
@@ -269,7 +269,7 @@ func (s *sender) receive(n uint32) {
 }
 
 // senderTo connects two namespaces (or one with itself) by a windowed sender to ip.
-func (n *testNet) senderTo(t testing.TB, from, to *os.File, ip string) *sender {
+func (n *testNet) senderTo(t *testing.T, from, to *os.File, ip string) *sender {
 	t.Helper()
 	recv := n.udp(t, to, "udp", net.JoinHostPort(ip, "9"))
 	if err := recv.SetReadBuffer(1 << 20); err != nil {
@@ -279,13 +279,13 @@ func (n *testNet) senderTo(t testing.TB, from, to *os.File, ip string) *sender {
 }
 
 // blind sends to the peer without anybody to receive.
-func (n *testNet) blind(t testing.TB, size int) *sender {
+func (n *testNet) blind(t *testing.T, size int) *sender {
 	t.Helper()
 	return &sender{t: t, conn: n.udp(t, n.target, "udp4", ":0"), to: &net.UDPAddr{IP: net.ParseIP(peerIP), Port: discard}, size: size}
 }
 
 // tool runs a program of Wireshark, which must not warn of anything.
-func tool(t testing.TB, name string, args ...string) string {
+func tool(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	if _, err := exec.LookPath(name); err != nil {
 		if os.Getenv("REQUIRE_PRIVILEGED") == "1" {

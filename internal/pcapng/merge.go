@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 )
@@ -209,7 +210,7 @@ func (m *merger) describe(s *mergeSource, i *Interface) error {
 	m.ifaces++
 	m.stats = append(m.stats, nil)
 	out := *i
-	out.Comments = append(s.note, i.Comments...)
+	out.Comments = slices.Concat(s.note, i.Comments)
 	s.note = nil
 	m.buf = AppendInterface(m.buf[:0], &out)
 	return m.write()

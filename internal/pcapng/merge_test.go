@@ -34,7 +34,7 @@ func stream(name string, times ...uint64) []byte {
 		b = AppendPacket(b, &Packet{Interface: uint32(i % 2), Time: t, Data: data, Length: uint32(len(data)), Flags: Inbound})
 	}
 	for i := range uint32(2) {
-		b = AppendStatistics(b, &Statistics{Interface: i, Time: 1, Start: 1, End: 2, Received: counter(uint64(len(times))), IfDrop: counter(3)})
+		b = AppendStatistics(b, &Statistics{Interface: i, Time: 1, Start: 1, End: 2, Received: new(uint64(len(times))), IfDrop: new(uint64(3))})
 	}
 	return b
 }

@@ -14,8 +14,6 @@ import (
 
 var ignoreClock = cmpopts.IgnoreUnexported(Interface{})
 
-func counter(v uint64) *uint64 { return &v }
-
 // sample is one of every block, and the stream of them.
 func sample() (blocks []Block, stream []byte) {
 	s := &Section{Hardware: "x86_64", OS: "Linux 6.18", Application: "sonde", Comments: []string{"who", "what"}}
@@ -23,7 +21,7 @@ func sample() (blocks []Block, stream []byte) {
 	lo := &Interface{Name: "tun0", LinkType: LinkTypeRaw, Comments: []string{"late"}}
 	p := &Packet{Time: 1700000000_123456789, Data: []byte("abcde"), Length: 1500, Flags: Inbound | Broadcast}
 	q := &Packet{Interface: 1, Time: 1700000000_123456790, Data: []byte("abcd"), Length: 4, Comments: []string{"odd"}}
-	st := &Statistics{Interface: 1, Time: 9, Start: 7, End: 8, Received: counter(10), IfDrop: counter(1), FilterAccept: counter(9), OSDrop: counter(0), Delivered: counter(8), Comments: []string{"end"}}
+	st := &Statistics{Interface: 1, Time: 9, Start: 7, End: 8, Received: new(uint64(10)), IfDrop: new(uint64(1)), FilterAccept: new(uint64(9)), OSDrop: new(uint64(0)), Delivered: new(uint64(8)), Comments: []string{"end"}}
 	stream = AppendSection(stream, s)
 	stream = AppendInterface(stream, i)
 	stream = AppendPacket(stream, p)
@@ -83,7 +81,7 @@ func TestTruncatedAnywhere(t *testing.T) {
 		_, err := readAll(bytes.NewReader(stream[:n]))
 		if ends[n] {
 			whole = n
-			if err != io.EOF {
+			if !errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 				t.Errorf("cut at %d, between two blocks: %v", n, err)
 			}
 			continue

@@ -27,11 +27,12 @@ func (q *reorder) push(p *Packet) {
 	if n := len(q.free); n > 0 {
 		e, q.free = q.free[n-1], q.free[:n-1]
 	}
-	data := append(e.Data[:0], p.Data...)
+	e.Data = append(e.Data[:0], p.Data...)
+	data := e.Data
 	e.Packet, e.seq = *p, q.seq
 	e.Data = data
 	q.seq++
-	q.bytes += len(data)
+	q.bytes += len(e.Data)
 	q.heap = append(q.heap, e)
 	i := len(q.heap) - 1
 	for i > 0 {

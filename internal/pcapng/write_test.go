@@ -22,7 +22,6 @@ func unhex(t *testing.T, s string) []byte {
 
 // The bytes are composed by hand from the figures of draft-ietf-opsawg-pcapng, sections 4.1 to 4.6.
 func TestGoldenBytes(t *testing.T) {
-	n := func(v uint64) *uint64 { return &v }
 	cases := map[string]struct {
 		got  []byte
 		want string
@@ -53,7 +52,7 @@ func TestGoldenBytes(t *testing.T) {
 			`06000000 24000000 00000000 00000000 00000000 04000000 04000000 01020304 24000000`,
 		},
 		"statistics": {
-			AppendStatistics(nil, &Statistics{Interface: 2, Time: 1<<32 | 7, Start: 1 << 32, End: 2, Received: n(5), IfDrop: n(4), FilterAccept: n(3), OSDrop: n(2), Delivered: n(1)}),
+			AppendStatistics(nil, &Statistics{Interface: 2, Time: 1<<32 | 7, Start: 1 << 32, End: 2, Received: new(uint64(5)), IfDrop: new(uint64(4)), FilterAccept: new(uint64(3)), OSDrop: new(uint64(2)), Delivered: new(uint64(1))}),
 			`05000000 70000000 02000000 01000000 07000000
 			0200 0800 01000000 00000000  0300 0800 00000000 02000000
 			0400 0800 0500000000000000  0500 0800 0400000000000000  0600 0800 0300000000000000
