@@ -67,8 +67,11 @@ fetch_source() {
 		-o Dir::State::lists="$work/apt/lists" -o Dir::Cache="$work/apt/cache"
 		-o APT::Sandbox::User=)
 	"${apt[@]}" update || fail "apt-get update failed: check the machine's package sources"
-	(cd "$work" && "${apt[@]}" source --download-only --tar-only "libpcap=$VERSION") ||
-		fail "source package libpcap $VERSION not found in the machine's package sources"
+	# A later revision of the package has the same upstream archive; the hash decides.
+	(cd "$work" && { "${apt[@]}" source --download-only --tar-only "libpcap=$VERSION" ||
+		"${apt[@]}" source --download-only --tar-only libpcap; }) ||
+		fail "source package libpcap not found in the machine's package sources"
+	[ -e "$work/$TARBALL" ] || fail "the machine's package sources have another libpcap than $VERSION: build on Debian 12"
 	verify "$work/$TARBALL" || fail "$TARBALL does not have the pinned sha256 $SHA256"
 	mkdir -p "$cache"
 	cp "$work/$TARBALL" "$tarball.$$"
