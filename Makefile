@@ -92,7 +92,7 @@ uninstall: ## Remove it, with all of its objects.
 generate: ## Regenerate deepcopy functions, CRDs and RBAC.
 	@$(TOOL) controller-gen object paths=./api/...
 	@$(TOOL) controller-gen crd paths=./api/... output:crd:artifacts:config=config/crd/bases
-	@$(TOOL) controller-gen rbac:roleName=sonde-manager paths=./controllers/... paths=./webhooks/... paths=./internal/... output:rbac:artifacts:config=config/rbac
+	@$(TOOL) controller-gen rbac:roleName=sonde-manager paths=. paths=./controllers/... paths=./webhooks/... paths=./internal/... output:rbac:artifacts:config=config/rbac
 
 .PHONY: verify
 verify: generate ## Fail when generated files differ from, or are missing in, the last commit.

@@ -1,0 +1,212 @@
+// Command manager is Sonde's operator: controllers, webhooks and the results endpoint.
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/log/zap"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/webhook"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/controllers"
+	"github.com/sonde-operator/sonde/internal/access"
+	"github.com/sonde-operator/sonde/internal/agentjob"
+	"github.com/sonde-operator/sonde/internal/certs"
+	"github.com/sonde-operator/sonde/internal/pcapfilter"
+	"github.com/sonde-operator/sonde/internal/results"
+	"github.com/sonde-operator/sonde/internal/stamp"
+	"github.com/sonde-operator/sonde/internal/version"
+	"github.com/sonde-operator/sonde/webhooks"
+)
+
+// +kubebuilder:rbac:groups=coordination.k8s.io,namespace=sonde-system,resources=leases,verbs=get;create;update
+
+// reviewTTL is how long the results endpoint may take a review for new.
+const reviewTTL = 5 * time.Second
+
+// keeperTimeout of a call to a keeper, which answers at once or is lost.
+const keeperTimeout = 5 * time.Second
+
+// flags of the manager.
+type flags struct {
+	agent                agentjob.Options
+	metrics, health      string
+	webhookPort          int
+	resultsPort          int
+	leaderElect          bool
+	accessReviewInterval time.Duration
+}
+
+func parseFlags() (flags, zap.Options) {
+	var f flags
+	log := zap.Options{}
+	flag.StringVar(&f.agent.Image, "image", "", "image of the agents: the manager's own (required)")
+	flag.StringVar(&f.agent.Namespace, "namespace", os.Getenv("POD_NAMESPACE"), "the operator's namespace; by default $POD_NAMESPACE")
+	flag.Int64Var(&f.agent.RingBytes, "ring-bytes", 32<<20, "memory of a probe's packet ring, in bytes")
+	flag.StringVar(&f.metrics, "metrics-bind-address", "0", "address of the metrics endpoint; 0 turns it off")
+	flag.StringVar(&f.health, "health-probe-bind-address", ":8081", "address of /healthz and /readyz")
+	flag.IntVar(&f.webhookPort, "webhook-port", 9443, "port of the webhooks")
+	flag.IntVar(&f.resultsPort, "results-port", 9444, "port of the results endpoint")
+	flag.BoolVar(&f.leaderElect, "leader-elect", false, "let one of several replicas run the controllers")
+	flag.DurationVar(&f.accessReviewInterval, "access-review-interval", controllers.DefaultAccessReviewInterval, "how often the requester's right to a running capture is reviewed")
+	log.BindFlags(flag.CommandLine)
+	flag.Parse()
+	return f, log
+}
+
+func (f flags) check() error {
+	switch {
+	case f.agent.Image == "":
+		return errors.New("--image is not set: name the manager's own image, from which the agents run")
+	case f.agent.Namespace == "":
+		return errors.New("--namespace is not set, nor is $POD_NAMESPACE: name the operator's namespace")
+	case f.agent.RingBytes < 1<<20:
+		return fmt.Errorf("--ring-bytes=%d: at least 1048576 are needed", f.agent.RingBytes)
+	case f.accessReviewInterval < time.Second:
+		return fmt.Errorf("--access-review-interval=%s: at least 1s", f.accessReviewInterval)
+	}
+	return nil
+}
+
+func main() {
+	f, log := parseFlags()
+	ctrl.SetLogger(zap.New(zap.UseFlagOptions(&log)))
+	if err := run(ctrl.SetupSignalHandler(), f); err != nil {
+		ctrl.Log.Error(err, "Running the manager")
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, f flags) error {
+	if err := f.check(); err != nil {
+		return err
+	}
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, sondev1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return fmt.Errorf("build scheme: %w", err)
+		}
+	}
+	config, err := ctrl.GetConfig()
+	if err != nil {
+		return fmt.Errorf("find the cluster: %w", err)
+	}
+	// live reads and writes without a cache: what it reads is secret, or must not be stale.
+	live, err := client.New(config, client.Options{Scheme: scheme})
+	if err != nil {
+		return fmt.Errorf("make client: %w", err)
+	}
+	key, err := stamp.EnsureKey(ctx, live, f.agent.Namespace)
+	if err != nil {
+		return err
+	}
+	filters, err := pcapfilter.New(ctx)
+	if err != nil {
+		return err
+	}
+	serving := certs.NewManager(live, f.agent.Namespace, clock.RealClock{})
+
+	cacheOptions, err := controllers.CacheOptions(f.agent.Namespace)
+	if err != nil {
+		return err
+	}
+	for object, options := range webhooks.CacheByObject() {
+		cacheOptions.ByObject[object] = options
+	}
+	mgr, err := ctrl.NewManager(config, ctrl.Options{
+		Scheme: scheme, Cache: cacheOptions,
+		Metrics:                       metricsserver.Options{BindAddress: f.metrics},
+		HealthProbeBindAddress:        f.health,
+		LeaderElection:                f.leaderElect,
+		LeaderElectionID:              "sonde-manager",
+		LeaderElectionNamespace:       f.agent.Namespace,
+		LeaderElectionReleaseOnCancel: true,
+		WebhookServer: webhook.NewServer(webhook.Options{
+			Port: f.webhookPort, TLSOpts: []func(*tls.Config){func(c *tls.Config) { c.GetCertificate = serving.GetCertificate }},
+		}),
+	})
+	if err != nil {
+		return fmt.Errorf("make manager: %w", err)
+	}
+	w := wiring{flags: f, live: live, key: key, filters: filters, serving: serving}
+	for _, add := range []func(context.Context, ctrl.Manager) error{w.serve, w.admit, w.reconcile} {
+		if err := add(ctx, mgr); err != nil {
+			return err
+		}
+	}
+	ctrl.Log.Info("Starting", "version", version.Version, "namespace", f.agent.Namespace, "image", f.agent.Image)
+	return mgr.Start(ctx)
+}
+
+// wiring holds what several parts of the manager share.
+type wiring struct {
+	flags
+	live    client.Client
+	key     []byte
+	filters *pcapfilter.Compiler
+	serving *certs.Manager
+}
+
+// serve adds the certificate, the health checks and the results endpoint.
+func (w wiring) serve(_ context.Context, mgr ctrl.Manager) error {
+	handler := results.New(results.Config{
+		Cache: mgr.GetClient(), Live: w.live, Key: w.key, Namespace: w.agent.Namespace,
+		Reviews:  access.NewCached(access.NewReviewer(w.live), clock.RealClock{}, reviewTTL),
+		Recorder: mgr.GetEventRecorder("sonde-results"), Clock: clock.RealClock{},
+	})
+	endpoint := &results.Server{Address: fmt.Sprintf(":%d", w.resultsPort), GetCertificate: w.serving.GetCertificate, Handler: handler}
+	return errors.Join(
+		mgr.Add(w.serving),
+		mgr.Add(endpoint),
+		mgr.AddHealthzCheck("ping", healthz.Ping),
+		mgr.AddReadyzCheck("certificate", w.serving.Ready),
+		mgr.AddReadyzCheck("webhook", mgr.GetWebhookServer().StartedChecker()),
+	)
+}
+
+// admit adds the webhooks and what keeps their configuration in place.
+func (w wiring) admit(_ context.Context, mgr ctrl.Manager) error {
+	reviews := access.NewReviewer(w.live)
+	server := mgr.GetWebhookServer()
+	server.Register(webhooks.PathPacketCapture, &admission.Webhook{Handler: &webhooks.PacketCaptureHandler{
+		Live: w.live, Reviews: reviews, Filters: w.filters, Key: w.key, OperatorNamespace: w.agent.Namespace, Clock: clock.RealClock{},
+	}})
+	server.Register(webhooks.PathResultAccess, &admission.Webhook{Handler: &webhooks.ResultAccessHandler{
+		Live: w.live, Reviews: reviews, Key: w.key, Clock: clock.RealClock{},
+	}})
+	configuration := webhooks.NewConfigurationReconciler(mgr.GetClient(), w.live, w.agent.Namespace, w.serving.CABundle)
+	w.serving.OnChange(configuration.Wake)
+	return configuration.SetupWithManager(mgr)
+}
+
+// reconcile adds the controllers.
+func (w wiring) reconcile(ctx context.Context, mgr ctrl.Manager) error {
+	sweeper := &controllers.Sweeper{
+		Client: mgr.GetClient(), Live: w.live, Clock: clock.RealClock{}, Interval: controllers.DefaultSweepInterval, Namespace: w.agent.Namespace,
+	}
+	captures := &controllers.PacketCaptureReconciler{
+		Client: mgr.GetClient(), Live: w.live, Options: w.agent,
+		Stamps:   controllers.StampKey(w.key),
+		Access:   access.NewReviewer(w.live),
+		Filters:  w.filters,
+		Keepers:  controllers.KeeperCalls{Reader: w.live, Namespace: w.agent.Namespace, Timeout: keeperTimeout},
+		Recorder: mgr.GetEventRecorder("sonde"), Clock: clock.RealClock{},
+		Sweeper: sweeper, AccessReviewInterval: w.accessReviewInterval,
+	}
+	expiry := &controllers.ResultAccessReconciler{Client: mgr.GetClient(), Clock: clock.RealClock{}}
+	return errors.Join(mgr.Add(sweeper), captures.SetupWithManager(ctx, mgr), expiry.SetupWithManager(mgr))
+}
