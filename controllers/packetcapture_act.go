@@ -1,0 +1,210 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/agentjob"
+	"github.com/sonde-operator/sonde/internal/keeperapi"
+	"github.com/sonde-operator/sonde/internal/naming"
+	"github.com/sonde-operator/sonde/internal/target"
+)
+
+// pairsMargin is how much longer than a capture its key pairs are valid.
+const pairsMargin = 24 * time.Hour
+
+// stopsAtOnce bounds the calls to keepers that run at the same time.
+const stopsAtOnce = 16
+
+// errNameConflict: every name that an object could have is another's. Whose, is not said.
+var errNameConflict = errors.New("all names for it are taken")
+
+// acted is how acting on a plan went, for each Pod whose Job was to be made.
+type acted struct {
+	jobs map[types.UID]string
+	errs map[types.UID]error
+}
+
+func (a acted) refused() bool {
+	for _, err := range a.errs {
+		if isRefusal(err) {
+			return true
+		}
+	}
+	return false
+}
+
+// isRefusal: trying again at once gives the same answer.
+func isRefusal(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || errors.Is(err, errNameConflict)
+}
+
+// act writes the plan; it goes on after a failure, so that one Pod does not hold up the others.
+func (r *PacketCaptureReconciler) act(ctx context.Context, pc *sondev1.PacketCapture, seen observed, todo plan) (acted, error) {
+	if todo.cleanUp {
+		return acted{}, r.Sweeper.Remove(ctx, pc.UID)
+	}
+	errs := []error{r.stopProbes(ctx, seen, todo.stop)}
+	for _, job := range todo.remove {
+		errs = append(errs, deleteObject(ctx, r.Client, job))
+	}
+	done := acted{jobs: map[types.UID]string{}, errs: map[types.UID]error{}}
+	if len(todo.create) > 0 {
+		r.createJobs(ctx, pc, seen, todo, &done)
+	}
+	for _, err := range done.errs {
+		if !isRefusal(err) {
+			errs = append(errs, err)
+		}
+	}
+	return done, errors.Join(errs...)
+}
+
+// stopProbes asks keepers, several at a time, to end their probes. A probe whose requester lost his
+// right does not go on because its keeper cannot be reached: its Job is deleted.
+func (r *PacketCaptureReconciler) stopProbes(ctx context.Context, seen observed, stops []stopping) error {
+	errs := make([]error, len(stops))
+	slots := make(chan struct{}, stopsAtOnce)
+	var calls sync.WaitGroup
+	for i, s := range stops {
+		slots <- struct{}{}
+		calls.Go(func() {
+			defer func() { <-slots }()
+			errs[i] = r.stopProbe(ctx, seen.secret, s)
+		})
+	}
+	calls.Wait()
+	return errors.Join(errs...)
+}
+
+func (r *PacketCaptureReconciler) stopProbe(ctx context.Context, secret string, s stopping) error {
+	log := ctrl.LoggerFrom(ctx).WithValues("Pod", s.p.before.Name, "reason", s.reason)
+	err := r.Keepers.Stop(ctx, s.p.agent.Status.PodIP, secret, s.reason)
+	if err == nil {
+		log.V(1).Info("Asked a probe to end")
+		return nil
+	}
+	log.Info("Asking a probe to end failed", "error", err.Error())
+	if s.reason != sondev1.ReasonAccessRevoked || s.p.job == nil {
+		return nil // it is asked again, and ends by itself at the latest
+	}
+	log.Info("Deleting the Job of a probe that may not go on", "Job", s.p.job.Name)
+	return deleteObject(ctx, r.Client, s.p.job)
+}
+
+// createJobs makes the ConfigMap and the Secret, if they are not there, and then the Jobs.
+func (r *PacketCaptureReconciler) createJobs(ctx context.Context, pc *sondev1.PacketCapture, seen observed, todo plan, done *acted) {
+	configMap, err := r.ensureConfigMap(ctx, pc, seen)
+	var secret string
+	if err == nil {
+		secret, err = r.ensureSecret(ctx, pc, seen)
+	}
+	for _, c := range todo.create {
+		if err != nil {
+			done.errs[c.p.uid] = err
+			continue
+		}
+		plan := agentjob.Plan{
+			ConfigMap: configMap, Secret: secret, Pod: c.p.pod,
+			Duration: c.duration, RetainFor: seen.retain, Window: seen.duration,
+		}
+		name, err := r.createJob(ctx, pc, plan)
+		if err != nil {
+			done.errs[c.p.uid] = fmt.Errorf("create job: %w", err)
+			continue
+		}
+		done.jobs[c.p.uid] = name
+	}
+}
+
+func (r *PacketCaptureReconciler) createJob(ctx context.Context, pc *sondev1.PacketCapture, p agentjob.Plan) (string, error) {
+	names := naming.Jobs(p.Pod.Name, p.Pod.UID, pc.Status.JobID, pc.UID)
+	return r.createNamed(ctx, names, func(name string) (client.Object, error) {
+		p.Name = name
+		return agentjob.Job(r.Options, pc, p), nil
+	})
+}
+
+func (r *PacketCaptureReconciler) ensureConfigMap(ctx context.Context, pc *sondev1.PacketCapture, seen observed) (string, error) {
+	if seen.configMap != "" {
+		return seen.configMap, nil
+	}
+	if len(seen.programs) > 0 && seen.programs[linkRawFile] == "" {
+		r.Recorder.Eventf(pc, nil, corev1.EventTypeNormal, sondev1.ReasonFilterNotCompilable, actionCapture,
+			"the filter means nothing for packets without an Ethernet header: interfaces of that type (tun, ipip) are not captured")
+	}
+	config := agentjob.Configuration(r.Options, pc, pc.Status.JobID, seen.admission.requester.Username, seen.programs)
+	names := naming.ConfigMaps(target.Namespace(pc), target.Reference(pc).Name, pc.UID)
+	name, err := r.createNamed(ctx, names, func(name string) (client.Object, error) {
+		return agentjob.ConfigMap(r.Options, pc, name, config)
+	})
+	if err != nil {
+		return "", fmt.Errorf("create config map: %w", err)
+	}
+	return name, nil
+}
+
+func (r *PacketCaptureReconciler) ensureSecret(ctx context.Context, pc *sondev1.PacketCapture, seen observed) (string, error) {
+	if seen.secret != "" {
+		return seen.secret, nil
+	}
+	pairs, err := keeperapi.GeneratePairs(seen.now, seen.duration+seen.retain+agentjob.Margin+pairsMargin)
+	if err != nil {
+		return "", fmt.Errorf("make key pairs: %w", err)
+	}
+	names := naming.Secrets(target.Namespace(pc), target.Reference(pc).Name, pc.UID)
+	name, err := r.createNamed(ctx, names, func(name string) (client.Object, error) {
+		return agentjob.Secret(r.Options, pc, name, pairs), nil
+	})
+	if err != nil {
+		return "", fmt.Errorf("create secret: %w", err)
+	}
+	return name, nil
+}
+
+// createNamed creates an object under the first of names that is free. One that is there already
+// with the same UID labels is what an earlier pass made, which the cache does not show yet.
+func (r *PacketCaptureReconciler) createNamed(ctx context.Context, names []string, build func(string) (client.Object, error)) (string, error) {
+	for _, name := range names {
+		o, err := build(name)
+		if err != nil {
+			return "", err
+		}
+		err = r.Create(ctx, o)
+		if err == nil {
+			ctrl.LoggerFrom(ctx).Info("Created", "object", name)
+			return name, nil
+		}
+		if !apierrors.IsAlreadyExists(err) {
+			return "", err
+		}
+		there, err := r.metadataOf(ctx, o)
+		if client.IgnoreNotFound(err) != nil {
+			return "", fmt.Errorf("look who holds a name: %w", err)
+		}
+		if err == nil && sameOwner(o, there) {
+			return name, nil
+		}
+	}
+	return "", errNameConflict
+}
+
+// sameOwner compares what an object was made for: the capture, and for a Job the Pod.
+func sameOwner(a, b client.Object) bool {
+	for _, label := range []string{sondev1.LabelUID, sondev1.LabelTargetPodUID} {
+		if a.GetLabels()[label] != b.GetLabels()[label] {
+			return false
+		}
+	}
+	return b.GetDeletionTimestamp().IsZero()
+}

@@ -1,0 +1,132 @@
+package controllers
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/outcome"
+	"github.com/sonde-operator/sonde/internal/target"
+)
+
+// reportConditions writes all conditions of a capture that was not final before this pass.
+func reportConditions(pc *sondev1.PacketCapture, seen observed, todo plan, err error) {
+	set := func(conditionType string, status metav1.ConditionStatus, reason, message string) {
+		apimeta.SetStatusCondition(&pc.Status.Conditions, metav1.Condition{
+			Type: conditionType, Status: status, Reason: reason, Message: outcome.Text(message, 1024), ObservedGeneration: pc.Generation,
+		})
+	}
+	if !todo.observed {
+		for _, c := range []string{sondev1.ConditionAdmitted, sondev1.ConditionTargetFound, sondev1.ConditionCapturing} {
+			if apimeta.FindStatusCondition(pc.Status.Conditions, c) == nil {
+				set(c, metav1.ConditionUnknown, sondev1.ReasonReconcileError, "not found out yet")
+			}
+		}
+		set(sondev1.ConditionComplete, metav1.ConditionUnknown, sondev1.ReasonReconcileError, err.Error())
+		return
+	}
+	set(admittedCondition(seen))
+	set(targetCondition(pc, seen))
+	set(capturingCondition(pc, todo))
+	if err != nil && !todo.over {
+		set(sondev1.ConditionComplete, metav1.ConditionUnknown, sondev1.ReasonReconcileError, err.Error())
+		return
+	}
+	set(completeCondition(pc, seen, todo))
+}
+
+func admittedCondition(seen observed) (string, metav1.ConditionStatus, string, string) {
+	if seen.admission.refused() {
+		return sondev1.ConditionAdmitted, metav1.ConditionFalse, seen.admission.reason, seen.admission.message
+	}
+	return sondev1.ConditionAdmitted, metav1.ConditionTrue, sondev1.ReasonAdmitted,
+		fmt.Sprintf("requested by %q", seen.admission.requester.Username)
+}
+
+func targetCondition(pc *sondev1.PacketCapture, seen observed) (string, metav1.ConditionStatus, string, string) {
+	ref, namespace := target.Reference(pc), target.Namespace(pc)
+	switch {
+	case seen.admission.refused():
+		return sondev1.ConditionTargetFound, metav1.ConditionUnknown, seen.admission.reason, "not looked up"
+	case !seen.workload.Found:
+		return sondev1.ConditionTargetFound, metav1.ConditionFalse, sondev1.ReasonTargetNotFound,
+			fmt.Sprintf("there is no %s %q in namespace %q", ref.Kind, ref.Name, namespace)
+	case len(seen.workload.Pods) == 0:
+		return sondev1.ConditionTargetFound, metav1.ConditionFalse, sondev1.ReasonNoPods,
+			fmt.Sprintf("%s %q in namespace %q has no Pod that runs or is starting", ref.Kind, ref.Name, namespace)
+	default:
+		return sondev1.ConditionTargetFound, metav1.ConditionTrue, sondev1.ReasonTargetFound,
+			fmt.Sprintf("%s %q in namespace %q has %d Pods", ref.Kind, ref.Name, namespace, len(seen.workload.Pods))
+	}
+}
+
+func capturingCondition(pc *sondev1.PacketCapture, todo plan) (string, metav1.ConditionStatus, string, string) {
+	attached, pending := count(todo.entries, sondev1.PhaseCapturing), count(todo.entries, sondev1.PhasePending)
+	switch {
+	case pc.Status.Phase.Final():
+		return sondev1.ConditionCapturing, metav1.ConditionFalse, sondev1.ReasonEnded, "the capture is over"
+	case attached > 0 && pending == 0:
+		return sondev1.ConditionCapturing, metav1.ConditionTrue, sondev1.ReasonCapturing,
+			fmt.Sprintf("a probe is attached to each of %d Pods", attached)
+	default:
+		return sondev1.ConditionCapturing, metav1.ConditionFalse, sondev1.ReasonPending,
+			fmt.Sprintf("a probe is attached to %d of %d Pods", attached, attached+pending)
+	}
+}
+
+func completeCondition(pc *sondev1.PacketCapture, seen observed, todo plan) (string, metav1.ConditionStatus, string, string) {
+	switch pc.Status.Phase {
+	case sondev1.PhaseCompleted:
+		return sondev1.ConditionComplete, metav1.ConditionTrue, common(todo.entries, trouble(todo.entries[0]), sondev1.ReasonEnded),
+			fmt.Sprintf("%d Pods, %d packets, none unaccounted for", len(todo.entries), pc.Status.Totals.Packets)
+	case sondev1.PhaseIncomplete, sondev1.PhaseFailed:
+		reason, message := missing(pc, seen, todo)
+		return sondev1.ConditionComplete, metav1.ConditionFalse, reason, message
+	case sondev1.PhaseCapturing:
+		return sondev1.ConditionComplete, metav1.ConditionUnknown, sondev1.ReasonCapturing, "until " + todo.start.Add(seen.duration).UTC().Format(time.RFC3339)
+	default:
+		return sondev1.ConditionComplete, metav1.ConditionUnknown, sondev1.ReasonPending, "not all probes are attached yet"
+	}
+}
+
+// missing says why a capture is not whole.
+func missing(pc *sondev1.PacketCapture, seen observed, todo plan) (reason, message string) {
+	_, targetStatus, targetReason, targetMessage := targetCondition(pc, seen)
+	switch {
+	case seen.admission.refused():
+		return seen.admission.reason, seen.admission.message
+	case seen.unusable != "":
+		return sondev1.ReasonFilterNotCompilable, seen.unusable
+	case len(todo.entries) == 0 && pc.Spec.Stop:
+		return sondev1.ReasonStopped, "stopped before a Pod was captured"
+	case len(todo.entries) == 0 && targetStatus != metav1.ConditionTrue:
+		return targetReason, targetMessage + "; none appeared within " + targetTimeout.String()
+	case len(todo.entries) == 0:
+		return sondev1.ReasonNoPods, "no Pod of the target was captured"
+	}
+	first := todo.entries[0] // those with trouble come first
+	message = fmt.Sprintf("%d of %d Pods are not complete; the first is %s", pc.Status.Totals.Incomplete+pc.Status.Totals.Failed, len(todo.entries), first.Name)
+	if first.Message != "" {
+		message += ": " + first.Message
+	}
+	return common(todo.entries, 0, sondev1.ReasonSomePodsIncomplete), message
+}
+
+// common is the reason that all entries of this rank share, or otherwise.
+func common(entries []sondev1.PodResult, rank int, otherwise string) string {
+	reason := ""
+	for i := range entries {
+		if trouble(entries[i]) != rank {
+			continue
+		}
+		if reason != "" && entries[i].Reason != reason {
+			return otherwise
+		}
+		reason = entries[i].Reason
+	}
+	return cmp.Or(reason, otherwise)
+}

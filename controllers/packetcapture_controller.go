@@ -1,0 +1,149 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/access"
+	"github.com/sonde-operator/sonde/internal/agentjob"
+	"github.com/sonde-operator/sonde/internal/naming"
+	"github.com/sonde-operator/sonde/internal/target"
+)
+
+const fieldOwner = client.FieldOwner("sonde-packetcapture")
+
+// DefaultAccessReviewInterval is how long a running capture goes on at most after its requester lost
+// the right.
+const DefaultAccessReviewInterval = 5 * time.Minute
+
+// RecentFor is how long the reconciler's Recent reviews may be remembered. It asks again early enough
+// for no decision to be in use for longer than interval.
+func RecentFor(interval time.Duration) time.Duration { return interval * 3 / 10 }
+
+// refusedDelay is how long a pass waits whose Jobs were refused by the API server.
+const refusedDelay = 30 * time.Second
+
+// conflictDelay is how long a pass waits whose view of the capture was behind.
+const conflictDelay = 500 * time.Millisecond
+
+// PacketCaptureReconciler keeps one agent Job per Pod of a PacketCapture's target, for as long as the
+// capture lasts and its requester may have it. It holds no state between passes.
+type PacketCaptureReconciler struct {
+	// Client reads from the cache; the cache needs CacheOptions and target.IndexFields.
+	client.Client
+	// Live reads from the API server what must not be stale, and what is read too seldom to be cached.
+	Live    client.Reader
+	Options agentjob.Options
+	Stamps  Stamps
+	// Access reviews the requester's right before a Job is made; it must remember nothing. Recent
+	// does for all other passes, and remembers for RecentFor(AccessReviewInterval), so that a pass
+	// that has nothing to do writes nothing.
+	Access, Recent access.Reviews
+	Filters        Filters
+	Keepers        Keepers
+	Recorder       events.EventRecorder
+	Clock          clock.PassiveClock
+	Sweeper        *Sweeper
+	// AccessReviewInterval is how often the requester's right is reviewed while nothing else happens.
+	AccessReviewInterval time.Duration
+}
+
+// +kubebuilder:rbac:groups=monitoring.openshift.tpg,resources=packetcaptures,verbs=get;list;watch
+// +kubebuilder:rbac:groups=monitoring.openshift.tpg,resources=packetcaptures/status,verbs=patch
+// +kubebuilder:rbac:groups="",resources=pods;namespaces,verbs=get;list;watch
+// +kubebuilder:rbac:groups=apps,resources=deployments;replicasets;statefulsets;daemonsets,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=get
+// +kubebuilder:rbac:groups=node.k8s.io,resources=runtimeclasses,verbs=get
+// +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+// +kubebuilder:rbac:groups=batch,namespace=sonde-system,resources=jobs,verbs=get;list;watch;create;delete
+// +kubebuilder:rbac:groups="",namespace=sonde-system,resources=configmaps;secrets,verbs=get;list;watch;create;delete
+// +kubebuilder:rbac:groups="",namespace=sonde-system,resources=events,verbs=list
+
+// Reconcile is one pass: observe, plan, act, report.
+func (r *PacketCaptureReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	var pc sondev1.PacketCapture
+	err := r.Get(ctx, req.NamespacedName, &pc)
+	if apierrors.IsNotFound(err) || err == nil && !pc.DeletionTimestamp.IsZero() {
+		return ctrl.Result{}, r.Sweeper.Sweep(ctx, req.NamespacedName)
+	}
+	if err != nil {
+		return ctrl.Result{}, fmt.Errorf("get packet capture: %w", err)
+	}
+	if err := r.ensureJobID(ctx, &pc); err != nil {
+		return behind(ctrl.Result{}, err)
+	}
+
+	seen, err := r.observe(ctx, &pc)
+	var todo plan
+	var done acted
+	if err == nil {
+		todo = planFor(&pc, seen, r.AccessReviewInterval)
+		done, err = r.act(ctx, &pc, seen, todo)
+	}
+
+	before := pc.DeepCopy()
+	report(&pc, seen, todo, done, err)
+	if !equality.Semantic.DeepEqual(before.Status, pc.Status) {
+		if perr := r.patchStatus(ctx, &pc, before); perr != nil {
+			return behind(ctrl.Result{}, errors.Join(err, perr))
+		}
+		r.announce(ctx, before, &pc, seen)
+	}
+	if done.refused() {
+		todo.again = min(todo.again, refusedDelay)
+	}
+	return ctrl.Result{RequeueAfter: todo.again}, err
+}
+
+// ensureJobID stores the jobId before anything is named by it.
+func (r *PacketCaptureReconciler) ensureJobID(ctx context.Context, pc *sondev1.PacketCapture) error {
+	if pc.Status.JobID != "" || pc.Status.Phase.Final() {
+		return nil
+	}
+	id := pc.Spec.JobID
+	if id == "" {
+		var others sondev1.PacketCaptureList
+		if err := r.List(ctx, &others, client.MatchingFields{target.IndexTargetNamespace: target.Namespace(pc)}); err != nil {
+			return fmt.Errorf("list captures of the same target: %w", err)
+		}
+		inUse := map[string]bool{}
+		for i := range others.Items {
+			if o := &others.Items[i]; o.UID != pc.UID && target.Reference(o) == target.Reference(pc) {
+				inUse[o.Spec.JobID], inUse[o.Status.JobID] = true, true
+			}
+		}
+		id = naming.JobID(pc.UID, func(id string) bool { return inUse[id] })
+	}
+	before := pc.DeepCopy()
+	pc.Status.JobID = id
+	return r.patchStatus(ctx, pc, before)
+}
+
+// patchStatus fails with a conflict when the pass saw an older capture than there is: then what it
+// found may be older too.
+func (r *PacketCaptureReconciler) patchStatus(ctx context.Context, pc, before *sondev1.PacketCapture) error {
+	lock := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	if err := r.Status().Patch(ctx, pc, lock, fieldOwner); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("patch status: %w", err)
+	}
+	return nil
+}
+
+// behind makes a wait of a conflict: the cache will have caught up, and nothing is wrong.
+func behind(result ctrl.Result, err error) (ctrl.Result, error) {
+	if apierrors.IsConflict(err) {
+		return ctrl.Result{RequeueAfter: conflictDelay}, nil
+	}
+	return result, err
+}

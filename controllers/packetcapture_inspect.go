@@ -1,0 +1,152 @@
+package controllers
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/outcome"
+	"github.com/sonde-operator/sonde/internal/target"
+)
+
+// maxEventReads bounds how many Jobs of a capture are looked into in one pass: where the Pods of many
+// Jobs are refused, it is for one reason.
+const maxEventReads = 3
+
+// Field selectors that the API server has for Events.
+const (
+	eventObjectUID = "involvedObject.uid"
+	eventReason    = "reason"
+)
+
+// observePods looks closer at the Pods with which something seems to be wrong.
+func (r *PacketCaptureReconciler) observePods(ctx context.Context, pc *sondev1.PacketCapture, seen *observed) error {
+	eventReads := 0
+	classes := map[string]bool{}
+	var errs []error
+	for _, p := range seen.pods {
+		if p.before.Phase.Final() {
+			continue
+		}
+		errs = append(errs, r.observeTargetPod(ctx, pc, p), r.observeJob(ctx, p))
+		s := seen.about(pc, p, "")
+		if outcome.NeedsNode(s, seen.now) {
+			errs = append(errs, r.observeNode(ctx, p))
+		}
+		if outcome.NeedsEvents(s, seen.now) && eventReads < maxEventReads {
+			eventReads++
+			errs = append(errs, r.observeRefusal(ctx, p))
+		}
+		if p.lacksJob() {
+			errs = append(errs, r.observeRuntime(ctx, p, classes))
+		}
+		if p.pod != nil && p.pod.Spec.HostNetwork {
+			errs = append(errs, seen.admission.mayCaptureNodes(ctx))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// observeTargetPod finds out whether a Pod that is no longer the target's is gone or only let go.
+func (r *PacketCaptureReconciler) observeTargetPod(ctx context.Context, pc *sondev1.PacketCapture, p *podSeen) error {
+	if p.pod != nil {
+		return nil
+	}
+	var pod corev1.Pod
+	err := r.Get(ctx, client.ObjectKey{Namespace: target.Namespace(pc), Name: p.before.Name}, &pod)
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("get target pod %s: %w", p.before.Name, err)
+	}
+	p.gone = err != nil || pod.UID != p.uid || !target.Live(&pod)
+	return nil
+}
+
+// observeJob asks the API server for a Job that should be there: the cache may not have it yet.
+func (r *PacketCaptureReconciler) observeJob(ctx context.Context, p *podSeen) error {
+	if p.job != nil || p.before.Job == "" {
+		return nil
+	}
+	var job batchv1.Job
+	err := r.Live.Get(ctx, client.ObjectKey{Namespace: r.Options.Namespace, Name: p.before.Job}, &job)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("get job %s: %w", p.before.Job, err)
+	}
+	if job.Labels[sondev1.LabelTargetPodUID] == string(p.uid) && job.DeletionTimestamp.IsZero() {
+		p.job = &job
+	}
+	return nil
+}
+
+func (r *PacketCaptureReconciler) observeNode(ctx context.Context, p *podSeen) error {
+	var node corev1.Node
+	err := r.Live.Get(ctx, client.ObjectKey{Name: p.before.Node}, &node)
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("get node %s: %w", p.before.Node, err)
+	}
+	p.node = outcome.NodeLost
+	for _, c := range node.Status.Conditions {
+		if err == nil && c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue {
+			p.node = outcome.NodeReady
+		}
+	}
+	return nil
+}
+
+// observeRefusal reads why the Job controller cannot create the agent's Pod: admission, quota, SCC.
+func (r *PacketCaptureReconciler) observeRefusal(ctx context.Context, p *podSeen) error {
+	var list corev1.EventList
+	err := r.Live.List(ctx, &list, client.InNamespace(r.Options.Namespace),
+		client.MatchingFields{eventObjectUID: string(p.job.UID), eventReason: "FailedCreate"})
+	if err != nil {
+		return fmt.Errorf("list events of job %s: %w", p.job.Name, err)
+	}
+	var newest metav1.Time
+	for i := range list.Items {
+		e := &list.Items[i]
+		if at := cmp.Or(e.LastTimestamp, metav1.NewTime(e.EventTime.Time), e.CreationTimestamp); p.refusal == "" || newest.Before(&at) {
+			newest, p.refusal = at, e.Message
+		}
+	}
+	return nil
+}
+
+// observeRuntime reads the Pod's RuntimeClass; known holds what was found for other Pods.
+func (r *PacketCaptureReconciler) observeRuntime(ctx context.Context, p *podSeen, known map[string]bool) error {
+	if p.pod.Spec.RuntimeClassName == nil {
+		return nil
+	}
+	name := *p.pod.Spec.RuntimeClassName
+	if _, ok := known[name]; !ok {
+		handler, err := r.runtimeHandler(ctx, name)
+		if err != nil {
+			return err
+		}
+		known[name] = target.Sandboxed(name, handler)
+	}
+	if known[name] {
+		p.sandbox = name
+	}
+	return nil
+}
+
+// runtimeHandler of a RuntimeClass; empty when the class is gone, and its name has to tell.
+func (r *PacketCaptureReconciler) runtimeHandler(ctx context.Context, name string) (string, error) {
+	var class nodev1.RuntimeClass
+	err := r.Live.Get(ctx, client.ObjectKey{Name: name}, &class)
+	if client.IgnoreNotFound(err) != nil {
+		return "", fmt.Errorf("get runtime class %s: %w", name, err)
+	}
+	return class.Handler, nil
+}

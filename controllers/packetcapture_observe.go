@@ -1,0 +1,190 @@
+package controllers
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/duration"
+	"github.com/sonde-operator/sonde/internal/outcome"
+	"github.com/sonde-operator/sonde/internal/pcapfilter"
+	"github.com/sonde-operator/sonde/internal/target"
+)
+
+// linkRawFile is the number of raw IP in files (LINKTYPE_RAW), by which probes look up their program;
+// libpcap compiles for it under the number that Linux has for live interfaces.
+const linkRawFile = 101
+
+// observed is everything that one pass reads.
+type observed struct {
+	now              time.Time
+	duration, retain time.Duration
+	admission        admission
+	workload         target.Workload
+	pods             []*podSeen // of the target, of the status and of the Jobs, by name
+	jobs             []batchv1.Job
+	// configMap and secret are the names of the capture's own, where there are some.
+	configMap, secret string
+	// programs of the filter by link type, compiled as long as there is no ConfigMap.
+	programs map[int32]string
+	// unusable says why the filter cannot be used; empty if it can.
+	unusable string
+}
+
+// podSeen is one Pod that is, or was, captured or to be.
+type podSeen struct {
+	uid    types.UID
+	pod    *corev1.Pod // nil unless it is a live Pod of the target
+	gone   bool        // it has ended or does not exist any more
+	known  bool        // it has an entry in the status
+	before sondev1.PodResult
+	job    *batchv1.Job
+	agent  *corev1.Pod
+	node   outcome.Node
+	// refusal is why the Job has no Pod.
+	refusal string
+	// sandbox is the RuntimeClass, where it is a sandbox.
+	sandbox string
+}
+
+// lacksJob reports whether a Job may have to be made for the Pod.
+func (p *podSeen) lacksJob() bool {
+	return p.pod != nil && p.job == nil && !p.before.Phase.Final()
+}
+
+func (r *PacketCaptureReconciler) observe(ctx context.Context, pc *sondev1.PacketCapture) (observed, error) {
+	seen := observed{now: r.Clock.Now()}
+	var err error
+	if seen.duration, err = duration.Parse(pc.Spec.Duration); err != nil {
+		return seen, fmt.Errorf("spec.duration: %w", err)
+	}
+	if seen.retain, err = duration.Parse(pc.Spec.RetainFor); err != nil {
+		return seen, fmt.Errorf("spec.retainFor: %w", err)
+	}
+	if !pc.Status.Phase.Final() {
+		if seen.admission, err = r.admit(ctx, pc, r.Recent); err != nil {
+			return seen, err
+		}
+		// Whoever is not admitted does not learn whether the target exists.
+		if !seen.admission.refused() {
+			if seen.workload, err = target.Resolve(ctx, r.Client, target.Namespace(pc), target.Reference(pc)); err != nil {
+				return seen, err
+			}
+		}
+	}
+	if err := r.observeOwned(ctx, pc, &seen); err != nil {
+		return seen, err
+	}
+	if pc.Status.Phase.Final() {
+		return seen, nil
+	}
+	if slices.ContainsFunc(seen.pods, (*podSeen).lacksJob) {
+		// A Job is never made by a right of a minute ago.
+		if seen.admission, err = r.admit(ctx, pc, r.Access); err != nil {
+			return seen, err
+		}
+	}
+	return seen, errors.Join(r.observePods(ctx, pc, &seen), r.compile(ctx, pc, &seen))
+}
+
+// observeOwned finds what was made for the capture, by its UID.
+func (r *PacketCaptureReconciler) observeOwned(ctx context.Context, pc *sondev1.PacketCapture, seen *observed) error {
+	own := []client.ListOption{client.InNamespace(r.Options.Namespace), client.MatchingLabels{sondev1.LabelUID: string(pc.UID)}}
+	var jobs batchv1.JobList
+	var agents corev1.PodList
+	configMaps, secrets := metadataList("ConfigMap"), metadataList("Secret")
+	for _, list := range []client.ObjectList{&jobs, &agents, configMaps, secrets} {
+		if err := r.List(ctx, list, own...); err != nil {
+			return fmt.Errorf("list objects of the capture: %w", err)
+		}
+	}
+	seen.jobs = jobs.Items
+	if len(configMaps.Items) > 0 {
+		seen.configMap = configMaps.Items[0].Name
+	}
+	if len(secrets.Items) > 0 {
+		seen.secret = secrets.Items[0].Name
+	}
+	seen.pods = join(pc, seen.workload.Pods, jobs.Items, agents.Items)
+	return nil
+}
+
+// join brings together what is known of each Pod.
+func join(pc *sondev1.PacketCapture, live []corev1.Pod, jobs []batchv1.Job, agents []corev1.Pod) []*podSeen {
+	byUID := map[types.UID]*podSeen{}
+	at := func(uid types.UID) *podSeen {
+		if byUID[uid] == nil {
+			byUID[uid] = &podSeen{uid: uid, before: sondev1.PodResult{UID: string(uid)}}
+		}
+		return byUID[uid]
+	}
+	for i := range pc.Status.Pods {
+		p := at(types.UID(pc.Status.Pods[i].UID))
+		p.before, p.known = pc.Status.Pods[i], true
+	}
+	for i := range live {
+		p := at(live[i].UID)
+		p.pod = &live[i]
+		p.before.Name, p.before.Node = live[i].Name, live[i].Spec.NodeName
+	}
+	for i := range jobs {
+		job := &jobs[i]
+		p := at(types.UID(job.Labels[sondev1.LabelTargetPodUID]))
+		p.job = job
+		p.before.Name = cmp.Or(p.before.Name, job.Annotations[sondev1.AnnotationTargetPod])
+		p.before.Node = cmp.Or(p.before.Node, job.Annotations[sondev1.AnnotationTargetNode])
+	}
+	for i := range agents {
+		p := byUID[types.UID(agents[i].Labels[sondev1.LabelTargetPodUID])]
+		// Of several, the first is the one whose account counts.
+		if p != nil && (p.agent == nil || agents[i].CreationTimestamp.Before(&p.agent.CreationTimestamp)) {
+			p.agent = &agents[i]
+		}
+	}
+	pods := make([]*podSeen, 0, len(byUID))
+	for uid, p := range byUID {
+		if uid != "" && p.before.Name != "" {
+			pods = append(pods, p)
+		}
+	}
+	slices.SortFunc(pods, func(a, b *podSeen) int {
+		return cmp.Or(cmp.Compare(a.before.Name, b.before.Name), cmp.Compare(a.uid, b.uid))
+	})
+	return pods
+}
+
+// compile translates the filter while there is no ConfigMap that holds it.
+func (r *PacketCaptureReconciler) compile(ctx context.Context, pc *sondev1.PacketCapture, seen *observed) error {
+	if pc.Spec.Filter == "" || seen.configMap != "" || len(seen.workload.Pods) == 0 || seen.admission.refused() {
+		return nil
+	}
+	seen.programs = map[int32]string{}
+	for _, link := range []struct {
+		compile pcapfilter.LinkType
+		file    int32
+	}{{pcapfilter.LinkEthernet, int32(pcapfilter.LinkEthernet)}, {pcapfilter.LinkRaw, linkRawFile}} {
+		program, err := r.Filters.Compile(ctx, pc.Spec.Filter, link.compile, int(pc.Spec.SnapLength))
+		var syntax *pcapfilter.SyntaxError
+		switch {
+		case err == nil && len(program) > 0:
+			seen.programs[link.file] = program.String()
+		case errors.As(err, &syntax) && link.compile == pcapfilter.LinkEthernet:
+			seen.unusable = err.Error()
+			return nil
+		case errors.As(err, &syntax):
+			// As "vlan" or "ether host": it means nothing there, so interfaces of that type are left out.
+		case err != nil:
+			return err
+		}
+	}
+	return nil
+}

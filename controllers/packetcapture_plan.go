@@ -1,0 +1,248 @@
+package controllers
+
+import (
+	"fmt"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/outcome"
+)
+
+const (
+	// targetTimeout is how long a capture waits for its target to have a Pod that can be captured.
+	targetTimeout = 10 * time.Minute
+	// retryWindow: so long after the start a Pod of the first pass that the status does not list may
+	// still get its Job. After it, a missing Job is one that was deleted because it came to nothing.
+	retryWindow = outcome.StartTimeout - time.Minute
+	// stopDelay is how soon a probe that was asked to end is looked at again.
+	stopDelay = 2 * time.Second
+	// soonest a pass by time alone may follow.
+	soonest = time.Second
+)
+
+// plan is what one pass will write, what it has found out, and when to look again.
+type plan struct {
+	start    time.Time // of the capture; zero while it has not begun
+	entries  []sondev1.PodResult
+	create   []creation
+	stop     []stopping
+	remove   []*batchv1.Job
+	cleanUp  bool // everything that was made for the capture
+	over     bool // nothing more will be captured
+	ended    time.Time
+	again    time.Duration
+	admitted bool
+	// observed says that the rest is worth something.
+	observed bool
+}
+
+// creation of one Pod's Job.
+type creation struct {
+	p        *podSeen
+	duration time.Duration
+}
+
+// stopping of one Pod's probe.
+type stopping struct {
+	p      *podSeen
+	reason string
+}
+
+// planFor decides from what was seen; it calls nothing and keeps nothing.
+func planFor(pc *sondev1.PacketCapture, seen observed, review time.Duration) plan {
+	if pc.Status.Phase.Final() {
+		return planFinal(pc, seen)
+	}
+	todo := plan{start: started(pc, seen), admitted: !seen.admission.refused(), observed: true}
+	next := seen.now.Add(review - RecentFor(review))
+	live := false
+	for _, p := range seen.pods {
+		v, part := todo.planPod(pc, seen, p)
+		if !part {
+			continue
+		}
+		todo.entries = append(todo.entries, v.Entry)
+		live = live || !v.Entry.Phase.Final()
+		next = earlier(next, v.Again)
+		if v.Ended.After(todo.ended) {
+			todo.ended = v.Ended
+		}
+	}
+	if len(todo.create) > 0 && todo.start.IsZero() {
+		todo.start = seen.now
+	}
+	todo.over = !live && isOver(pc, seen, todo)
+	if end := todo.start.Add(seen.duration); !todo.start.IsZero() && seen.now.Before(end) {
+		next = earlier(next, end)
+	}
+	if todo.start.IsZero() {
+		next = earlier(next, pc.CreationTimestamp.Add(targetTimeout))
+	}
+	if len(todo.stop) > 0 {
+		next = earlier(next, seen.now.Add(stopDelay))
+	}
+	todo.again = max(next.Sub(seen.now), soonest)
+	if todo.over {
+		todo.again = soonest // then the final capture is cleaned up when its time has come
+	}
+	return todo
+}
+
+// planPod judges one Pod and adds what is to be done about it. It reports whether the Pod has a part
+// in the capture.
+func (todo *plan) planPod(pc *sondev1.PacketCapture, seen observed, p *podSeen) (outcome.Verdict, bool) {
+	made := p.job != nil || p.agent != nil || p.before.Job != ""
+	joins := todo.joins(pc, seen, p)
+	if !p.known && !made && !joins {
+		return outcome.Verdict{}, false
+	}
+	ending := endingOf(pc, seen, p)
+	v := outcome.Judge(seen.about(pc, p, ending), seen.now)
+	switch {
+	case v.Entry.Phase.Final():
+	case v.Stop:
+		todo.stop = append(todo.stop, stopping{p, ending})
+	case made:
+	case !joins:
+		refuse(&v, p.before.Reason, p.before.Message)
+	case p.pod.Spec.HostNetwork && seen.admission.nodesDenied() != "":
+		refuse(&v, sondev1.ReasonHostNetworkDenied, "the Pod uses its node's network: "+seen.admission.nodesDenied())
+	case p.sandbox != "":
+		refuse(&v, sondev1.ReasonSandboxedRuntime, fmt.Sprintf("RuntimeClass %q runs the Pod in a sandbox whose network the node cannot see", p.sandbox))
+	default:
+		todo.create = append(todo.create, creation{p, seen.podDuration(todo.start, seen.now)})
+	}
+	if v.DeleteJob && p.job != nil {
+		todo.remove = append(todo.remove, p.job)
+	}
+	return v, true
+}
+
+// joins reports whether a Job may be made for the Pod now.
+func (todo *plan) joins(pc *sondev1.PacketCapture, seen observed, p *podSeen) bool {
+	switch {
+	case p.pod == nil, p.pod.DeletionTimestamp != nil, endingOf(pc, seen, p) != "", seen.unusable != "":
+		return false
+	case todo.start.IsZero():
+		return seen.now.Before(pc.CreationTimestamp.Add(targetTimeout))
+	case !seen.now.Before(todo.start.Add(seen.duration)):
+		return false
+	case p.known, pc.Status.StartTime == nil:
+		return true
+	case pc.Status.PodsOmitted > 0 && !p.pod.CreationTimestamp.After(todo.start):
+		return seen.now.Before(todo.start.Add(retryWindow))
+	default:
+		return follows(pc)
+	}
+}
+
+// refuse makes the entry of a Pod final that will get no Job.
+func refuse(v *outcome.Verdict, reason, message string) {
+	if reason == "" || reason == sondev1.ReasonPending {
+		reason, message = sondev1.ReasonNotStarted, "no Job was made for the Pod before the capture ended"
+	}
+	v.Entry.Phase, v.Entry.Reason, v.Entry.Message = sondev1.PhaseFailed, reason, message
+}
+
+// endingOf is the reason for which the Pod's capture is to be ended; empty while it goes on.
+func endingOf(pc *sondev1.PacketCapture, seen observed, p *podSeen) string {
+	switch {
+	case seen.admission.refused():
+		return sondev1.ReasonAccessRevoked
+	case pc.Spec.Stop:
+		return sondev1.ReasonStopped
+	case p.pod == nil && p.gone:
+		return sondev1.ReasonTargetGone
+	case p.job != nil && p.pod != nil && p.pod.Spec.HostNetwork && seen.admission.nodesDenied() != "":
+		return sondev1.ReasonAccessRevoked
+	default:
+		return ""
+	}
+}
+
+// isOver reports whether nothing more can join; the Pods that have joined are all final.
+func isOver(pc *sondev1.PacketCapture, seen observed, todo plan) bool {
+	switch {
+	case seen.admission.refused(), pc.Spec.Stop, seen.unusable != "":
+		return true
+	case todo.start.IsZero():
+		return len(todo.entries) > 0 || !seen.now.Before(pc.CreationTimestamp.Add(targetTimeout))
+	default:
+		return !follows(pc) || !seen.workload.Found || !seen.now.Before(todo.start.Add(seen.duration))
+	}
+}
+
+// planFinal keeps what is final, and removes what was made when the last file's time is over.
+func planFinal(pc *sondev1.PacketCapture, seen observed) plan {
+	todo := plan{start: started(pc, seen), over: true, observed: true}
+	var until time.Time
+	for _, p := range seen.pods {
+		if !p.known {
+			continue
+		}
+		v := outcome.Judge(seen.about(pc, p, ""), seen.now)
+		todo.entries = append(todo.entries, v.Entry)
+		if v.DeleteJob {
+			todo.remove = append(todo.remove, p.job)
+		}
+		if t := v.Entry.AvailableUntil; t != nil && t.After(until) {
+			until = t.Time
+		}
+	}
+	if t := pc.Status.CompletionTime; t != nil && pc.Status.PodsOmitted > 0 && t.Add(seen.retain).After(until) {
+		until = t.Add(seen.retain) // files of Pods that the status does not list
+	}
+	made := len(seen.jobs) > 0 || seen.configMap != "" || seen.secret != ""
+	switch {
+	case made && !seen.now.Before(until):
+		todo.cleanUp = true
+	case made:
+		todo.again = max(until.Sub(seen.now), soonest)
+	}
+	return todo
+}
+
+// started is when the first Job was made; also where the status could not be written after it.
+func started(pc *sondev1.PacketCapture, seen observed) time.Time {
+	if pc.Status.StartTime != nil {
+		return pc.Status.StartTime.Time
+	}
+	var first time.Time
+	for i := range seen.jobs {
+		first = earlier(first, seen.jobs[i].CreationTimestamp.Time)
+	}
+	return first
+}
+
+// podDuration of a Pod whose Job is made at the given time: the whole duration for those of the
+// start, what is left of it for those that join.
+func (seen observed) podDuration(start, made time.Time) time.Duration {
+	if start.IsZero() {
+		return seen.duration
+	}
+	return min(seen.duration, max(start.Add(seen.duration).Sub(made), time.Second))
+}
+
+// about is what is known of a Pod, for its verdict.
+func (seen observed) about(pc *sondev1.PacketCapture, p *podSeen, ending string) outcome.Seen {
+	s := outcome.Seen{
+		Before: p.before, Job: p.job, Agent: p.agent, Node: p.node, Refusal: p.refusal, Ending: ending,
+		Duration: seen.duration, RetainFor: seen.retain,
+	}
+	if p.job != nil {
+		s.Duration = seen.podDuration(started(pc, seen), p.job.CreationTimestamp.Time)
+	}
+	return s
+}
+
+func follows(pc *sondev1.PacketCapture) bool { return pc.Spec.FollowPods == nil || *pc.Spec.FollowPods }
+
+// earlier of two times, of which zero is none.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}

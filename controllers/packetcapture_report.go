@@ -1,0 +1,163 @@
+package controllers
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/naming"
+	"github.com/sonde-operator/sonde/internal/outcome"
+	"github.com/sonde-operator/sonde/internal/target"
+)
+
+// report writes the status from what was seen, what was planned, and how acting on it went.
+func report(pc *sondev1.PacketCapture, seen observed, todo plan, done acted, err error) {
+	status := &pc.Status
+	status.ObservedGeneration = pc.Generation
+	status.Target = targetText(pc)
+	final := status.Phase.Final()
+	if todo.observed {
+		entries := withJobs(todo.entries, done)
+		if !final {
+			status.StartTime = startTime(status.StartTime, seen, todo, done)
+			status.Totals = totals(entries)
+			reportPhase(pc, seen, todo, entries)
+		}
+		status.Pods, status.PodsOmitted = bounded(entries, status.PodsOmitted, final)
+	}
+	if !final {
+		reportConditions(pc, seen, todo, err)
+	}
+	for i := range status.Conditions {
+		status.Conditions[i].ObservedGeneration = pc.Generation
+	}
+}
+
+// withJobs adds to the entries the names of the Jobs that were made, or why they were not.
+func withJobs(entries []sondev1.PodResult, done acted) []sondev1.PodResult {
+	for i := range entries {
+		e := &entries[i]
+		if name, ok := done.jobs[types.UID(e.UID)]; ok {
+			e.Job, e.Reason, e.Message = name, sondev1.ReasonPending, ""
+		}
+		err, ok := done.errs[types.UID(e.UID)]
+		switch {
+		case !ok:
+		case errors.Is(err, errNameConflict):
+			e.Phase, e.Reason, e.Message = sondev1.PhaseFailed, sondev1.ReasonNameConflict, err.Error()
+		case isRefusal(err):
+			e.Reason, e.Message = sondev1.ReasonJobRefused, outcome.Text(err.Error(), 512)
+		default:
+			e.Reason, e.Message = sondev1.ReasonReconcileError, outcome.Text(err.Error(), 512)
+		}
+	}
+	return entries
+}
+
+func startTime(before *metav1.Time, seen observed, todo plan, done acted) *metav1.Time {
+	if before != nil || todo.start.IsZero() || len(seen.jobs)+len(done.jobs) == 0 {
+		return before
+	}
+	t := metav1.NewTime(todo.start).Rfc3339Copy() // as it will be read back
+	return &t
+}
+
+// reportPhase writes the phase; once Capturing, a capture does not go back to Pending because a Pod joins.
+func reportPhase(pc *sondev1.PacketCapture, seen observed, todo plan, entries []sondev1.PodResult) {
+	status := &pc.Status
+	attached, pending := count(entries, sondev1.PhaseCapturing), count(entries, sondev1.PhasePending)
+	switch {
+	case todo.over:
+		status.Phase = finalPhase(entries, !todo.admitted)
+		status.CompletionTime = completion(entries, seen, todo)
+	case attached > 0 && pending == 0:
+		status.Phase = sondev1.PhaseCapturing
+	case status.Phase == "":
+		status.Phase = sondev1.PhasePending
+	}
+}
+
+// finalPhase sums up; a capture that was cut off is not whole, even if its parts are.
+func finalPhase(entries []sondev1.PodResult, cutOff bool) sondev1.Phase {
+	switch {
+	case count(entries, sondev1.PhaseFailed) == len(entries):
+		return sondev1.PhaseFailed
+	case cutOff || count(entries, sondev1.PhaseCompleted) < len(entries):
+		return sondev1.PhaseIncomplete
+	default:
+		return sondev1.PhaseCompleted
+	}
+}
+
+func completion(entries []sondev1.PodResult, seen observed, todo plan) *metav1.Time {
+	ended := todo.ended
+	for i := range entries {
+		if until := entries[i].AvailableUntil; until != nil && until.Add(-seen.retain).After(ended) {
+			ended = until.Add(-seen.retain)
+		}
+	}
+	if ended.IsZero() {
+		ended = seen.now
+	}
+	t := metav1.NewTime(ended).Rfc3339Copy()
+	return &t
+}
+
+func totals(entries []sondev1.PodResult) sondev1.Totals {
+	t := sondev1.Totals{
+		Completed:  int32(count(entries, sondev1.PhaseCompleted)),
+		Incomplete: int32(count(entries, sondev1.PhaseIncomplete)),
+		Failed:     int32(count(entries, sondev1.PhaseFailed)),
+	}
+	for i := range entries {
+		e := &entries[i]
+		if e.Job != "" {
+			t.Pods++
+		}
+		t.Packets += e.Packets
+		t.Bytes += e.Bytes
+		t.Dropped += e.Dropped.Total()
+		t.Truncated += e.Truncated
+	}
+	return t
+}
+
+// bounded keeps what the API allows: first what a reader must know, then by name. A final status
+// keeps its count of Pods that are not listed: only the listed ones are looked at again.
+func bounded(entries []sondev1.PodResult, omitted int32, final bool) ([]sondev1.PodResult, int32) {
+	slices.SortFunc(entries, func(a, b sondev1.PodResult) int {
+		return cmp.Or(trouble(a)-trouble(b), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
+	})
+	if final {
+		return entries, omitted
+	}
+	listed := entries[:min(len(entries), sondev1.MaxPodEntries)]
+	return listed, int32(len(entries) - len(listed))
+}
+
+func trouble(e sondev1.PodResult) int {
+	if e.Phase == sondev1.PhaseFailed || e.Phase == sondev1.PhaseIncomplete {
+		return 0
+	}
+	return 1
+}
+
+func count(entries []sondev1.PodResult, phase sondev1.Phase) int {
+	n := 0
+	for i := range entries {
+		if entries[i].Phase == phase {
+			n++
+		}
+	}
+	return n
+}
+
+// targetText fits its field, whatever the name.
+func targetText(pc *sondev1.PacketCapture) string {
+	ref := target.Reference(pc)
+	return naming.Cut(string(ref.Kind)+"/"+ref.Name, 320)
+}

@@ -1,0 +1,111 @@
+package controllers
+
+import (
+	"context"
+	"fmt"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/target"
+)
+
+// workers reconcile different captures at the same time: a pass may wait for keepers.
+const workers = 4
+
+// CacheOptions bounds what the manager's cache holds: of Pods what is read, of the objects of the
+// operator's namespace what was made for a resource, and of nothing who last wrote which field.
+func CacheOptions(namespace string) (cache.Options, error) {
+	made, err := labels.NewRequirement(sondev1.LabelUID, selection.Exists, nil)
+	if err != nil {
+		return cache.Options{}, fmt.Errorf("select by label: %w", err)
+	}
+	own := cache.ByObject{Namespaces: map[string]cache.Config{
+		namespace: {LabelSelector: labels.NewSelector().Add(*made)},
+	}}
+	return cache.Options{
+		DefaultTransform: cache.TransformStripManagedFields(),
+		ByObject: map[client.Object]cache.ByObject{
+			&corev1.Pod{}:       {Transform: target.StripPod},
+			&batchv1.Job{}:      own,
+			&corev1.ConfigMap{}: own,
+			&corev1.Secret{}:    own,
+		},
+	}, nil
+}
+
+// SetupWithManager watches what observe reads, so that no pass has to poll. The manager's cache must
+// be made with CacheOptions.
+func (r *PacketCaptureReconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager) error {
+	if err := target.IndexFields(ctx, mgr.GetFieldIndexer()); err != nil {
+		return err
+	}
+	wakes := target.Wakes{Reader: mgr.GetClient()}
+	wake := handler.EnqueueRequestsFromMapFunc
+	identity := builder.WithPredicates(predicate.Funcs{UpdateFunc: identityChanged})
+	b := ctrl.NewControllerManagedBy(mgr).
+		Named("packetcapture").
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
+		For(&sondev1.PacketCapture{}, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
+		Watches(&batchv1.Job{}, wake(ownersOf)).
+		Watches(&corev1.Pod{}, wake(r.capturesOf(wakes)), builder.WithPredicates(predicate.Funcs{UpdateFunc: podChanged})).
+		WatchesMetadata(target.ReplicaSetMetadata(), wake(wakes.ReplicaSet), identity).
+		WatchesMetadata(namespaceMetadata(), wake(wakes.Namespace), identity)
+	for _, kind := range []sondev1.TargetKind{sondev1.TargetDeployment, sondev1.TargetStatefulSet, sondev1.TargetDaemonSet} {
+		b = b.WatchesMetadata(target.Metadata(kind), wake(wakes.Workload(kind)), identity)
+	}
+	return b.Complete(r)
+}
+
+// ownersOf wakes the capture that an object was made for.
+func ownersOf(_ context.Context, o client.Object) []reconcile.Request {
+	if key, ok := ownerOf(o); ok {
+		return []reconcile.Request{{NamespacedName: key}}
+	}
+	return nil
+}
+
+// capturesOf wakes the capture of an agent's Pod; of any other, those that it is a target of.
+func (r *PacketCaptureReconciler) capturesOf(wakes target.Wakes) handler.MapFunc {
+	return func(ctx context.Context, o client.Object) []reconcile.Request {
+		if o.GetNamespace() == r.Options.Namespace && o.GetLabels()[sondev1.LabelUID] != "" {
+			return ownersOf(ctx, o)
+		}
+		return wakes.Pod(ctx, o)
+	}
+}
+
+// podChanged: Pods in the cache are stripped, so that most of their updates change nothing.
+func podChanged(e event.UpdateEvent) bool {
+	before, ok1 := e.ObjectOld.(*corev1.Pod)
+	now, ok2 := e.ObjectNew.(*corev1.Pod)
+	if !ok1 || !ok2 {
+		return true
+	}
+	a, b := *before, *now
+	a.ResourceVersion, b.ResourceVersion = "", ""
+	return !equality.Semantic.DeepEqual(a, b)
+}
+
+// identityChanged: of workloads and namespaces only the owner, the labels and the deletion matter;
+// their status changes all the time.
+func identityChanged(e event.UpdateEvent) bool {
+	a, b := e.ObjectOld, e.ObjectNew
+	return a.GetUID() != b.GetUID() ||
+		a.GetDeletionTimestamp().IsZero() != b.GetDeletionTimestamp().IsZero() ||
+		a.GetLabels()[sondev1.LabelHub] != b.GetLabels()[sondev1.LabelHub] ||
+		!equality.Semantic.DeepEqual(a.GetOwnerReferences(), b.GetOwnerReferences())
+}

@@ -1,0 +1,70 @@
+package controllers
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/agentjob"
+	"github.com/sonde-operator/sonde/internal/captureconfig"
+	"github.com/sonde-operator/sonde/internal/keeperapi"
+	"github.com/sonde-operator/sonde/internal/pcapfilter"
+	"github.com/sonde-operator/sonde/internal/stamp"
+)
+
+// Stamps says who asked for a capture. An error that is stamp.ErrMissing or stamp.ErrInvalid is a
+// refusal, every other one is tried again.
+type Stamps interface {
+	Verify(pc *sondev1.PacketCapture) (stamp.Claim, error)
+}
+
+// StampKey is the key that the webhook signs with; it implements Stamps.
+type StampKey []byte
+
+// Verify returns the claim that the webhook signed for pc.
+func (k StampKey) Verify(pc *sondev1.PacketCapture) (stamp.Claim, error) {
+	return stamp.Verify(k, pc.Namespace, agentjob.Kind, pc.Spec, pc.Annotations, pc.CreationTimestamp.Time)
+}
+
+// Filters compiles pcap-filter expressions; pcapfilter.Compiler implements it. A
+// *pcapfilter.SyntaxError is the user's fault, every other error is tried again.
+type Filters interface {
+	Compile(ctx context.Context, expression string, link pcapfilter.LinkType, snapLen int) (pcapfilter.Program, error)
+}
+
+// Keepers asks the keeper of an agent's Pod to end its probe, with one of the reasons Stopped,
+// TargetGone and AccessRevoked. secret names the Secret of the capture.
+type Keepers interface {
+	Stop(ctx context.Context, podIP, secret, reason string) error
+}
+
+// KeeperCalls implements Keepers by calls to the keepers themselves.
+type KeeperCalls struct {
+	// Reader reads Secrets live: private keys are in no cache.
+	Reader    client.Reader
+	Namespace string
+	// Timeout of a call; a keeper answers at once or is lost.
+	Timeout time.Duration
+}
+
+// Stop reads the capture's key pair and calls the keeper.
+func (k KeeperCalls) Stop(ctx context.Context, podIP, secret, reason string) error {
+	ctx, cancel := context.WithTimeout(ctx, k.Timeout)
+	defer cancel()
+	var pairs corev1.Secret
+	if err := k.Reader.Get(ctx, client.ObjectKey{Namespace: k.Namespace, Name: secret}, &pairs); err != nil {
+		return fmt.Errorf("get secret %s: %w", secret, err)
+	}
+	c, err := keeperapi.NewClient(pairs.Data[captureconfig.SecretServerCert], pairs.Data[captureconfig.SecretClientCert], pairs.Data[captureconfig.SecretClientKey])
+	if err != nil {
+		return fmt.Errorf("call the keepers of secret %s: %w", secret, err)
+	}
+	defer c.Close()
+	return c.Stop(ctx, net.JoinHostPort(podIP, strconv.Itoa(captureconfig.KeeperPort)), reason)
+}

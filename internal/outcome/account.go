@@ -1,0 +1,132 @@
+package outcome
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/account"
+)
+
+// podEvicted is the reason that kubelet gives an evicted Pod (pkg/kubelet/eviction).
+const podEvicted = "Evicted"
+
+// exitKilled is 128 + SIGKILL.
+const exitKilled = 137
+
+// judgeEnded: the probe ended; its termination message holds its account, unless it had no time.
+func (v *Verdict) judgeEnded(s Seen, t *corev1.ContainerStateTerminated) {
+	v.Ended = t.FinishedAt.Time
+	acc, err := account.Parse([]byte(t.Message))
+	if err != nil {
+		v.end(s, unwhole(s, t, ""), fmt.Sprintf("the probe ended with exit code %d and left no account: %s", t.ExitCode, Text(t.Message, 200)))
+		v.explain(s, t)
+		return
+	}
+	v.count(acc)
+	v.Entry.Message = acc.Message
+	attached := s.Before.Phase == sondev1.PhaseCapturing || acc.State != account.StateStarting || acc.Packets > 0
+	switch {
+	case acc.Complete && acc.State == account.StateDone && acc.AddsUp() && acc.Reason != account.ReasonAccessRevoked:
+		v.Entry.Phase, v.Entry.Reason = sondev1.PhaseCompleted, word(acc.Reason, sondev1.ReasonDuration)
+	case acc.Complete && !acc.AddsUp():
+		v.Entry.Phase, v.Entry.Reason = sondev1.PhaseIncomplete, sondev1.ReasonProbeError
+		v.Entry.Message = fmt.Sprintf("the account does not add up: %d seen, %d written, %d dropped", acc.Seen, acc.Packets, acc.Dropped())
+	case attached:
+		v.Entry.Phase, v.Entry.Reason = sondev1.PhaseIncomplete, unwhole(s, t, acc.Reason)
+		v.explain(s, t)
+	default:
+		v.Entry.Phase, v.Entry.Reason = sondev1.PhaseFailed, unwhole(s, t, acc.Reason)
+		v.explain(s, t)
+	}
+	v.offer(s, acc.Files)
+}
+
+// count copies the counts of an account.
+func (v *Verdict) count(a account.Account) {
+	e := &v.Entry
+	e.Packets, e.Bytes, e.Truncated, e.Engine = a.Packets, a.Bytes, a.Truncated, word(a.Engine, "")
+	e.Dropped = sondev1.Dropped{Kernel: a.DroppedKernel, Ring: a.DroppedRing, Writer: a.DroppedWriter}
+}
+
+// offer lists the files while there is a keeper that has them.
+func (v *Verdict) offer(s Seen, files []account.File) {
+	if !serving(s.Agent) || v.Entry.Phase == sondev1.PhaseFailed {
+		return
+	}
+	for _, f := range files {
+		if f.Name != "" && len(f.Name) <= 255 && !strings.ContainsAny(f.Name, "/\x00") && f.Bytes >= 0 {
+			v.Entry.Files = append(v.Entry.Files, sondev1.ResultFile{Name: Text(f.Name, 255), Bytes: f.Bytes})
+		}
+	}
+	if len(v.Entry.Files) > 0 {
+		until := metav1.NewTime(v.Ended.Add(s.RetainFor))
+		v.Entry.AvailableUntil = &until
+	}
+}
+
+// unwhole is the reason why a result is not whole. What ended the Pod from outside comes first: of
+// that the probe knows only that it had to go.
+func unwhole(s Seen, t *corev1.ContainerStateTerminated, own string) string {
+	killed := t.ExitCode == exitKilled || t.Signal != 0
+	switch {
+	case s.Agent.Status.Reason == podEvicted:
+		return sondev1.ReasonEvicted
+	case failedBy(s.Job) == batchv1.JobReasonDeadlineExceeded:
+		return sondev1.ReasonDeadlineExceeded
+	case s.Ending == sondev1.ReasonAccessRevoked:
+		return s.Ending
+	case killed && s.Agent.DeletionTimestamp != nil:
+		return sondev1.ReasonDrained
+	case killed:
+		return sondev1.ReasonKilled
+	default:
+		return word(own, sondev1.ReasonProbeError)
+	}
+}
+
+// explain adds what Kubernetes knows to a message that the probe did not write.
+func (v *Verdict) explain(s Seen, t *corev1.ContainerStateTerminated) {
+	switch {
+	case v.Entry.Reason == sondev1.ReasonEvicted && s.Agent.Status.Message != "":
+		v.Entry.Message = s.Agent.Status.Message
+	case t.Reason == "OOMKilled":
+		v.Entry.Message = "the probe was killed at its memory limit (OOMKilled)"
+	case v.Entry.Reason == sondev1.ReasonAccessRevoked:
+		v.Entry.Message = "ended because the requester may not capture this Pod any more"
+	case v.Entry.Message == "":
+		v.Entry.Message = fmt.Sprintf("the probe ended with exit code %d", t.ExitCode)
+	}
+}
+
+// word returns s if it looks like one of our words, and else otherwise: it comes from a Pod.
+func word(s, otherwise string) string {
+	for _, c := range s {
+		if c > unicode.MaxASCII || !unicode.IsLetter(c) && !unicode.IsDigit(c) && !strings.ContainsRune("_-.", c) {
+			return otherwise
+		}
+	}
+	if s == "" || len(s) > 64 {
+		return otherwise
+	}
+	return s
+}
+
+// Text makes a foreign text fit to be shown: one line of printable characters, at most most bytes.
+func Text(s string, most int) string {
+	s = strings.Map(func(c rune) rune {
+		if unicode.IsPrint(c) {
+			return c
+		}
+		return ' '
+	}, strings.ToValidUTF8(s[:min(len(s), 4*most)], "?"))
+	if len(s) > most {
+		s = strings.ToValidUTF8(s[:most-3], "") + "..."
+	}
+	return strings.TrimSpace(s)
+}

@@ -1,0 +1,222 @@
+// Package outcome judges how the capture of one Pod stands, from what the API server says about its
+// Job, its agent's Pod and its node. It is pure. What is final stays: a verdict that was published is
+// never improved or worsened later, except that files that are gone are not offered any more.
+package outcome
+
+import (
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/captureconfig"
+)
+
+// Time limits.
+const (
+	// RefusedAfter: a Job that has no Pod by then is looked into.
+	RefusedAfter = 30 * time.Second
+	// StartTimeout: an agent that has not attached by then is given up.
+	StartTimeout = 5 * time.Minute
+	// processWait is how long a probe waits for the target's first process.
+	processWait = 60 * time.Second
+	// endGrace: a probe that has not ended so long after its time is looked into.
+	endGrace = 60 * time.Second
+	// skew of the node's clock: a keeper that ends so little too early has kept its file long enough.
+	skew = 5 * time.Second
+)
+
+// Node is what is known of the node of a Pod.
+type Node int
+
+// States of a node.
+const (
+	NodeUnknown Node = iota // not asked
+	NodeReady
+	NodeLost // gone, or it does not report
+)
+
+// Seen is what was observed about one target Pod.
+type Seen struct {
+	// Before is the Pod's entry of the last pass, or one with UID, name and node for a new Pod.
+	Before sondev1.PodResult
+	// Job and Agent are nil when they do not exist (any more).
+	Job   *batchv1.Job
+	Agent *corev1.Pod
+	Node  Node
+	// Ending is the reason for which the operator ends this Pod's capture; empty while it may go on.
+	Ending string
+	// Refusal is why the Job has no Pod, in the API server's words; empty when not known.
+	Refusal string
+	// Duration of this Pod's capture, and of the retention of its file after it.
+	Duration, RetainFor time.Duration
+}
+
+// Verdict is how the capture of one Pod stands, and what is to be done about it.
+type Verdict struct {
+	Entry sondev1.PodResult
+	// Stop: the probe is to be asked to end, with Seen.Ending as the reason.
+	Stop bool
+	// DeleteJob: the Job is of no more use.
+	DeleteJob bool
+	// Again is when time alone changes the verdict; zero if it does not.
+	Again time.Time
+	// Ended is when the probe ended; zero if it did not, or nobody knows when.
+	Ended time.Time
+}
+
+// Judge returns the verdict at the time now.
+func Judge(s Seen, now time.Time) Verdict {
+	v := Verdict{Entry: *s.Before.DeepCopy()}
+	if s.Job != nil {
+		v.Entry.Job = s.Job.Name
+	}
+	probe := container(s.Agent, captureconfig.ContainerProbe)
+	switch {
+	case s.Before.Phase.Final():
+		v.judgeFinal(s, probe, now)
+	case probe != nil && probe.State.Terminated != nil:
+		v.judgeEnded(s, probe.State.Terminated)
+	case s.Agent != nil && (s.Agent.Status.Phase == corev1.PodFailed || s.Agent.Status.Phase == corev1.PodSucceeded):
+		v.judgePodEnded(s)
+	case s.Agent != nil && s.Node == NodeLost:
+		v.end(s, sondev1.ReasonNodeLost, "node "+v.Entry.Node+" does not report; its file cannot be fetched")
+	case s.Agent != nil:
+		v.judgeAgent(s, probe, now)
+	default:
+		v.judgeWithoutAgent(s, now)
+	}
+	v.Entry.Message = Text(v.Entry.Message, 512)
+	return v
+}
+
+// judgeFinal keeps a final entry, takes back files that are gone, and has a Job deleted that never
+// came to anything.
+func (v *Verdict) judgeFinal(s Seen, probe *corev1.ContainerStatus, now time.Time) {
+	until := v.Entry.AvailableUntil
+	if until != nil && now.Before(until.Add(-skew)) && !serving(s.Agent) {
+		v.Entry.AvailableUntil, v.Entry.Files = nil, nil
+		if v.Entry.Message == "" {
+			v.Entry.Message = "the file is not available any more: the agent's Pod ended before its retention did"
+		}
+	}
+	running := probe == nil || probe.State.Terminated == nil
+	v.DeleteJob = s.Job != nil && running && v.Entry.Phase == sondev1.PhaseFailed
+}
+
+// judgeAgent: the agent's Pod is there and its probe has not ended.
+func (v *Verdict) judgeAgent(s Seen, probe *corev1.ContainerStatus, now time.Time) {
+	running := probe != nil && probe.State.Running != nil
+	if running && probe.Started != nil && *probe.Started {
+		v.Entry.Phase, v.Entry.Reason, v.Entry.Message = sondev1.PhaseCapturing, sondev1.ReasonCapturing, ""
+	}
+	switch {
+	case s.Ending != "" && running:
+		v.Stop = true
+	case s.Ending != "" && v.Entry.Phase != sondev1.PhaseCapturing:
+		v.end(s, s.Ending, "ended before the probe had started")
+		v.DeleteJob = true
+		return
+	}
+	if v.Entry.Phase == sondev1.PhaseCapturing {
+		v.Again = later(now, overdue(s, probe))
+		return
+	}
+	v.pending(sondev1.ReasonPending, "")
+	if v.Again = born(s).Add(StartTimeout); !now.Before(v.Again) {
+		v.end(s, sondev1.ReasonNotStarted, "the agent's Pod did not start within "+StartTimeout.String()+": "+waiting(s.Agent))
+		v.DeleteJob = true
+	}
+}
+
+// judgeWithoutAgent: there is no Pod of the agent; no longer, or not yet.
+func (v *Verdict) judgeWithoutAgent(s Seen, now time.Time) {
+	switch {
+	case s.Before.Phase == sondev1.PhaseCapturing, s.Before.Job != "" && s.Job == nil:
+		v.judgeVanished(s)
+	case failedBy(s.Job) != "":
+		v.end(s, jobReason(failedBy(s.Job)), "the Job failed before its Pod had started: "+failure(s.Job))
+	case s.Ending != "":
+		v.end(s, s.Ending, "ended before the probe had started")
+		v.DeleteJob = s.Job != nil
+	case s.Job == nil:
+		v.pending(s.Before.Reason, s.Before.Message)
+	default:
+		v.judgeJob(s, now)
+	}
+}
+
+// judgeJob: the Job has made no Pod yet.
+func (v *Verdict) judgeJob(s Seen, now time.Time) {
+	refused := s.Refusal != "" || s.Before.Reason == sondev1.ReasonJobRefused
+	reason, message := sondev1.ReasonPending, ""
+	if refused {
+		reason, message = sondev1.ReasonJobRefused, s.Before.Message
+	}
+	if s.Refusal != "" {
+		message = "the agent's Pod is refused: " + s.Refusal
+	}
+	giveUp := born(s).Add(StartTimeout)
+	switch {
+	case now.Before(born(s).Add(RefusedAfter)):
+		v.Again = born(s).Add(RefusedAfter)
+	case now.Before(giveUp) && refused:
+		v.Again = giveUp
+	case now.Before(giveUp):
+		v.Again = now.Add(RefusedAfter) // its event may still come
+	case refused:
+		v.end(s, reason, message)
+		v.DeleteJob = true
+		return
+	default:
+		v.end(s, sondev1.ReasonNotStarted, "the Job made no Pod within "+StartTimeout.String())
+		v.DeleteJob = true
+		return
+	}
+	v.pending(reason, message)
+}
+
+// judgeVanished: the agent's Pod, or its Job, was there and is gone, and its account with it.
+func (v *Verdict) judgeVanished(s Seen) {
+	switch {
+	case s.Ending == sondev1.ReasonAccessRevoked:
+		v.end(s, s.Ending, "ended with its Job; its account is lost")
+	case s.Node == NodeLost:
+		v.end(s, sondev1.ReasonNodeLost, "node "+v.Entry.Node+" is gone, and the agent's Pod with it")
+	case failedBy(s.Job) == batchv1.JobReasonDeadlineExceeded:
+		v.end(s, sondev1.ReasonDeadlineExceeded, failure(s.Job))
+	case s.Ending != "" && s.Before.Phase != sondev1.PhaseCapturing:
+		v.end(s, s.Ending, "ended before the probe had started")
+	default:
+		v.end(s, sondev1.ReasonDrained, "the agent's Pod was deleted, and its account with it")
+	}
+}
+
+// judgePodEnded: the agent's Pod ended without a word of its probe, as when a node refuses it.
+func (v *Verdict) judgePodEnded(s Seen) {
+	reason := sondev1.ReasonDrained // as by a node that shuts down
+	if s.Agent.Status.Reason == podEvicted {
+		reason = sondev1.ReasonEvicted
+	} else if s.Before.Phase != sondev1.PhaseCapturing {
+		reason = sondev1.ReasonNotStarted
+	}
+	v.end(s, reason, s.Agent.Status.Reason+": "+s.Agent.Status.Message)
+}
+
+// end makes the entry final without an account: there may be, or have been, a file if the probe was attached.
+func (v *Verdict) end(s Seen, reason, message string) {
+	attached := s.Before.Phase == sondev1.PhaseCapturing || v.Entry.Phase == sondev1.PhaseCapturing
+	v.Entry.Phase = sondev1.PhaseFailed
+	if attached {
+		v.Entry.Phase = sondev1.PhaseIncomplete
+	}
+	v.Entry.Reason, v.Entry.Message, v.Again = reason, message, time.Time{}
+}
+
+func (v *Verdict) pending(reason, message string) {
+	if reason == "" {
+		reason = sondev1.ReasonPending
+	}
+	v.Entry.Phase, v.Entry.Reason, v.Entry.Message = sondev1.PhasePending, reason, message
+}
