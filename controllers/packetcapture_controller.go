@@ -47,7 +47,7 @@ type PacketCaptureReconciler struct {
 	Stamps  Stamps
 	// Access reviews the requester's right before a Job is made; it must remember nothing. Recent
 	// does for all other passes, and remembers for RecentFor(AccessReviewInterval), so that a pass
-	// that has nothing to do writes nothing.
+	// that has nothing to do writes nothing; SetupWithManager makes it from Access.
 	Access, Recent access.Reviews
 	Filters        Filters
 	Keepers        Keepers

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/access"
 	"github.com/sonde-operator/sonde/internal/target"
 )
 
@@ -52,6 +53,9 @@ func CacheOptions(namespace string) (cache.Options, error) {
 func (r *PacketCaptureReconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager) error {
 	if err := target.IndexFields(ctx, mgr.GetFieldIndexer()); err != nil {
 		return err
+	}
+	if r.Recent == nil {
+		r.Recent = access.NewCached(r.Access, r.Clock, RecentFor(r.AccessReviewInterval))
 	}
 	wakes := target.Wakes{Reader: mgr.GetClient()}
 	wake := handler.EnqueueRequestsFromMapFunc
