@@ -30,7 +30,7 @@ func (v *Verdict) judgeEnded(s Seen, t *corev1.ContainerStateTerminated) {
 	}
 	v.count(acc)
 	v.Entry.Message = acc.Message
-	attached := s.Before.Phase == sondev1.PhaseCapturing || acc.State != account.StateStarting || acc.Packets > 0
+	attached := s.Before.Phase == sondev1.PhaseCapturing || acc.State == account.StateCapturing || !acc.Started.IsZero() || acc.Packets > 0
 	switch {
 	case acc.Complete && acc.State == account.StateDone && acc.AddsUp() && acc.Reason != account.ReasonAccessRevoked:
 		v.Entry.Phase, v.Entry.Reason = sondev1.PhaseCompleted, word(acc.Reason, sondev1.ReasonDuration)

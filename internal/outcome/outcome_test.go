@@ -187,7 +187,7 @@ func TestJudge(t *testing.T) {
 			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonDeadlineExceeded, Message: "told to end", Packets: 5},
 		},
 		"failed before it was attached": {
-			seen: outcome.Seen{Job: job(), Agent: agent(ended(account.Account{State: account.StateStarting, Reason: "ProbeError", Message: "no process"}, 4))},
+			seen: outcome.Seen{Job: job(), Agent: agent(ended(account.Account{State: account.StateDone, Reason: "ProbeError", Message: "no process"}, 4))},
 			want: got{Phase: sondev1.PhaseFailed, Reason: sondev1.ReasonProbeError, Message: "no process"},
 		},
 		// Ended without one.
