@@ -1,0 +1,88 @@
+package results
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	stdlog "log"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	ctrl "sigs.k8s.io/controller-runtime"
+)
+
+// Bounds of the server. There is no limit on a whole answer: a capture may be streamed for a day, and
+// each write has its own deadline.
+const (
+	headerTimeout  = 10 * time.Second
+	idleTimeout    = 90 * time.Second
+	maxHeaderBytes = 32 << 10
+	// shutdownTimeout is short: clients resume at another replica.
+	shutdownTimeout = 3 * time.Second
+)
+
+// Server serves a handler by https on every replica; it needs no leader, as it writes nothing.
+type Server struct {
+	// Address to listen on, as ":9444".
+	Address string
+	// GetCertificate gives what is served at this moment (certs.Manager.GetCertificate).
+	GetCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+	Handler        http.Handler
+
+	// listening is told the address in tests.
+	listening func(net.Addr)
+}
+
+// NeedLeaderElection tells controller-runtime to run it on every replica.
+func (*Server) NeedLeaderElection() bool { return false }
+
+// Start serves until ctx ends.
+func (s *Server) Start(ctx context.Context) error {
+	log := ctrl.LoggerFrom(ctx).WithName("results")
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.Address)
+	if err != nil {
+		return fmt.Errorf("listen for results on %s: %w: is the port taken? choose another with --results-port", s.Address, err)
+	}
+	server := &http.Server{
+		Handler:           s.Handler,
+		TLSConfig:         &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: s.GetCertificate, NextProtos: []string{"http/1.1"}},
+		ReadHeaderTimeout: headerTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		// HTTP/1.1 only: cutting the connection is how a broken download is told from a whole one.
+		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){},
+		ErrorLog:     stdlog.New(logWriter{log.V(1)}, "", 0),
+		BaseContext:  func(net.Listener) context.Context { return ctrl.LoggerInto(ctx, log) },
+	}
+	if s.listening != nil {
+		s.listening(listener.Addr())
+	}
+	log.Info("Serving results", "address", listener.Addr().String())
+	failed := make(chan error, 1)
+	go func() { failed <- server.ServeTLS(listener, "", "") }()
+	select {
+	case err := <-failed:
+		return fmt.Errorf("serve results: %w", err)
+	case <-ctx.Done():
+	}
+	// ctx has ended, and with it every stream; a fresh one bounds the goodbye.
+	bye, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+	defer cancel()
+	if err := server.Shutdown(bye); err != nil && !errors.Is(err, http.ErrServerClosed) {
+		return server.Close()
+	}
+	return nil
+}
+
+// logWriter brings what net/http says, failed handshakes mostly, into the manager's log.
+type logWriter struct{ log logr.Logger }
+
+// Write implements io.Writer.
+func (l logWriter) Write(p []byte) (int, error) {
+	l.log.Info("Hearing from the server", "text", strings.TrimSpace(string(p)))
+	return len(p), nil
+}
