@@ -133,17 +133,23 @@ func (f *Follower) watchOnce(ctx context.Context, key client.ObjectKey, tell fun
 		return fmt.Errorf("watch PacketCapture %s: %w", key.Name, err)
 	}
 	defer w.Stop()
-	for e := range w.ResultChan() {
-		seen, ok := e.Object.(*v1alpha1.PacketCapture)
-		if !ok || seen.Name != key.Name {
-			continue
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case e, open := <-w.ResultChan():
+			seen, ok := e.Object.(*v1alpha1.PacketCapture)
+			switch {
+			case !open:
+				return nil
+			case !ok || seen.Name != key.Name:
+			case e.Type == watch.Deleted:
+				return fmt.Errorf("PacketCapture %s: %w", key.Name, ErrDeleted)
+			default:
+				tell(news{capture: seen})
+			}
 		}
-		if e.Type == watch.Deleted {
-			return fmt.Errorf("PacketCapture %s: %w", key.Name, ErrDeleted)
-		}
-		tell(news{capture: seen})
 	}
-	return nil
 }
 
 // stream tells the live counts, and says so while there are none: the status goes on without them.

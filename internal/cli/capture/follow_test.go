@@ -1,0 +1,272 @@
+package capture
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/cli/live"
+	"github.com/sonde-operator/sonde/internal/cli/results"
+)
+
+// shown keeps what a display was told, and wakes who waits for something of it.
+type shown struct {
+	mu   sync.Mutex
+	seen []string
+	wake chan struct{}
+}
+
+func newShown() *shown { return &shown{wake: make(chan struct{}, 1)} }
+
+func (s *shown) add(text string) {
+	s.mu.Lock()
+	s.seen = append(s.seen, text)
+	s.mu.Unlock()
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (s *shown) Show(v live.View) { s.add(strings.Join(live.Lines(v, 0, 0), "\n")) }
+func (s *shown) Say(line string)  { s.add(line) }
+func (s *shown) Close()           {}
+
+// await returns when text was shown.
+func (s *shown) await(t *testing.T, text string) {
+	t.Helper()
+	deadline := time.After(10 * time.Second)
+	for {
+		s.mu.Lock()
+		seen := slices.Clone(s.seen)
+		s.mu.Unlock()
+		if slices.ContainsFunc(seen, func(l string) bool { return strings.Contains(l, text) }) {
+			return
+		}
+		select {
+		case <-s.wake:
+		case <-deadline:
+			t.Fatalf("%q was not shown, but\n%s", text, strings.Join(seen, "\n---\n"))
+		}
+	}
+}
+
+type followed struct {
+	follower *Follower
+	client   client.WithWatch
+	shown    *shown
+	stop     chan struct{}
+	state    *State
+	ended    chan error
+	// watching is closed when a watch is open: the fake client forgets what happened before.
+	watching chan struct{}
+}
+
+func follow(t *testing.T, pc *v1alpha1.PacketCapture, progress func(context.Context, func(results.Update)) error, funcs interceptor.Funcs) *followed {
+	t.Helper()
+	s := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(s); err != nil {
+		t.Fatal(err)
+	}
+	c := fake.NewClientBuilder().WithScheme(s).WithObjects(pc.DeepCopy()).WithStatusSubresource(pc).Build()
+	d := newShown()
+	f := &followed{client: c, shown: d, stop: make(chan struct{}), state: NewState(pc, time.Now()), ended: make(chan error, 1), watching: make(chan struct{})}
+	watchFunc, opened := funcs.Watch, sync.OnceFunc(func() { close(f.watching) })
+	funcs.Watch = func(ctx context.Context, c client.WithWatch, l client.ObjectList, o ...client.ListOption) (w watch.Interface, err error) {
+		if watchFunc != nil {
+			w, err = watchFunc(ctx, c, l, o...)
+		} else {
+			w, err = c.Watch(ctx, l, o...)
+		}
+		if err == nil {
+			opened()
+		}
+		return w, err
+	}
+	f.follower = &Follower{
+		Client: interceptor.NewClient(c, funcs), Progress: progress, Display: d, Clock: clock.RealClock{},
+		Stop: f.stop, Refresh: 5 * time.Millisecond, Retry: 5 * time.Millisecond,
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	go func() { f.ended <- f.follower.Follow(ctx, f.state) }()
+	return f
+}
+
+func (f *followed) set(t *testing.T, change func(*v1alpha1.PacketCapture)) {
+	t.Helper()
+	<-f.watching
+	pc := &v1alpha1.PacketCapture{}
+	if err := f.client.Get(t.Context(), client.ObjectKeyFromObject(running()), pc); err != nil {
+		t.Fatal(err)
+	}
+	change(pc)
+	if err := f.client.Status().Update(t.Context(), pc); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (f *followed) await(t *testing.T) error {
+	t.Helper()
+	select {
+	case err := <-f.ended:
+		return err
+	case <-time.After(10 * time.Second):
+		t.Fatal("Follow does not return")
+		return nil
+	}
+}
+
+func silent(ctx context.Context, _ func(results.Update)) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func fresh() *v1alpha1.PacketCapture {
+	pc := running()
+	pc.Status = v1alpha1.CaptureStatus{}
+	return pc
+}
+
+var onePod = []v1alpha1.PodResult{{UID: "u1", Name: "web-1", Phase: v1alpha1.PhaseCapturing}}
+
+func TestFollowShowsStatusAndLiveCountsUntilTheEnd(t *testing.T) {
+	f := follow(t, fresh(), func(ctx context.Context, each func(results.Update)) error {
+		each(results.Update{Pod: "web-1", UID: "u1", Phase: v1alpha1.PhaseCapturing, Account: counts(42, 42)})
+		<-ctx.Done()
+		return ctx.Err()
+	}, interceptor.Funcs{})
+	f.shown.await(t, "Waiting for the operator")
+	f.set(t, func(pc *v1alpha1.PacketCapture) {
+		pc.Status.Phase, pc.Status.Pods = v1alpha1.PhaseCapturing, onePod
+	})
+	f.shown.await(t, "42")
+	f.set(t, func(pc *v1alpha1.PacketCapture) { pc.Status.Phase = v1alpha1.PhaseCompleted })
+	if err := f.await(t); err != nil {
+		t.Fatal(err)
+	}
+	if !f.state.Ended() {
+		t.Error("the state does not say that it has ended")
+	}
+	f.shown.await(t, "Completed")
+}
+
+func TestFollowGoesOnWithoutLiveCounts(t *testing.T) {
+	f := follow(t, running(onePod...), func(context.Context, func(results.Update)) error {
+		return errors.New("the operator is not ready")
+	}, interceptor.Funcs{})
+	f.shown.await(t, "No live counts: the operator is not ready")
+	f.set(t, func(pc *v1alpha1.PacketCapture) { pc.Status.Phase = v1alpha1.PhaseFailed })
+	if err := f.await(t); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestFollowSurvivesBrokenWatches(t *testing.T) {
+	broken := 0
+	f := follow(t, running(), silent, interceptor.Funcs{
+		Watch: func(ctx context.Context, c client.WithWatch, l client.ObjectList, o ...client.ListOption) (watch.Interface, error) {
+			if broken++; broken < 3 {
+				return nil, errors.New("connection refused")
+			}
+			return c.Watch(ctx, l, o...)
+		},
+	})
+	f.shown.await(t, "Capturing")
+	f.set(t, func(pc *v1alpha1.PacketCapture) { pc.Status.Phase = v1alpha1.PhaseCompleted })
+	if err := f.await(t); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestFollowEndsWithTheCapturesDeletion(t *testing.T) {
+	f := follow(t, running(), silent, interceptor.Funcs{})
+	<-f.watching
+	if err := f.client.Delete(t.Context(), running()); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.await(t); !errors.Is(err, ErrDeleted) {
+		t.Errorf("error %v, want ErrDeleted", err)
+	}
+}
+
+func TestFollowEndsWhereReadingIsForbidden(t *testing.T) {
+	f := follow(t, running(), silent, interceptor.Funcs{
+		Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+			return apierrors.NewForbidden(v1alpha1.GroupVersion.WithResource("packetcaptures").GroupResource(), "web", errors.New("no"))
+		},
+	})
+	if err := f.await(t); !apierrors.IsForbidden(err) {
+		t.Errorf("error %v, want the API server's", err)
+	}
+}
+
+func TestStop(t *testing.T) {
+	tries := 0
+	f := follow(t, running(), silent, interceptor.Funcs{
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+			if tries++; tries == 1 {
+				return errors.New("connection refused")
+			}
+			return c.Patch(ctx, o, p, opts...)
+		},
+	})
+	f.shown.await(t, "Capturing")
+	close(f.stop)
+	f.shown.await(t, "Stopping failed, trying again")
+	f.shown.await(t, "(Deployment/web)  Stopping")
+	f.set(t, func(pc *v1alpha1.PacketCapture) {
+		if !pc.Spec.Stop {
+			t.Error("spec.stop is not set")
+		}
+		pc.Status.Phase = v1alpha1.PhaseCompleted
+	})
+	if err := f.await(t); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestStopForbidden(t *testing.T) {
+	f := follow(t, running(), silent, interceptor.Funcs{
+		Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
+			return apierrors.NewForbidden(v1alpha1.GroupVersion.WithResource("packetcaptures").GroupResource(), "web", errors.New("no"))
+		},
+	})
+	close(f.stop)
+	f.shown.await(t, "The capture goes on")
+	f.set(t, func(pc *v1alpha1.PacketCapture) { pc.Status.Phase = v1alpha1.PhaseCompleted })
+	if err := f.await(t); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestFollowEndsWithItsContext(t *testing.T) {
+	interrupted := errors.New("interrupted")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	f := follow(t, running(onePod...), silent, interceptor.Funcs{})
+	ended := make(chan error, 1)
+	go func() { ended <- f.follower.Follow(ctx, NewState(running(onePod...), time.Now())) }()
+	f.shown.await(t, "Capturing")
+	cancel(interrupted)
+	select {
+	case err := <-ended:
+		if !errors.Is(err, interrupted) {
+			t.Errorf("error %v, want %v", err, interrupted)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("Follow does not return")
+	}
+}

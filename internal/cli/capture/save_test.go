@@ -1,0 +1,251 @@
+package capture
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/pcapng"
+)
+
+// file is a capture with one packet at each time, in nanoseconds.
+func file(times ...uint64) []byte {
+	b := pcapng.AppendSection(nil, &pcapng.Section{Application: "sonde"})
+	b = pcapng.AppendInterface(b, &pcapng.Interface{Name: "eth0", LinkType: pcapng.LinkTypeEthernet})
+	for _, at := range times {
+		b = pcapng.AppendPacket(b, &pcapng.Packet{Time: at, Data: make([]byte, 60), Length: 60})
+	}
+	return b
+}
+
+// times reads them back.
+func times(t *testing.T, path string) []uint64 {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return timesOf(t, b)
+}
+
+func timesOf(t *testing.T, b []byte) []uint64 {
+	t.Helper()
+	var got []uint64
+	for r := pcapng.NewReader(bytes.NewReader(b)); ; {
+		block, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return got
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p, ok := block.(*pcapng.Packet); ok {
+			got = append(got, p.Time)
+		}
+	}
+}
+
+// cluster holds files by Pod UID and name.
+type cluster map[string][]byte
+
+func (c cluster) download(_ context.Context, uid, name string, dst *os.File, progress func(done, total int64)) (int64, error) {
+	b, ok := c[uid+"/"+name]
+	if !ok {
+		return 0, fmt.Errorf("download %s: gone", name)
+	}
+	if _, err := dst.Write(b); err != nil {
+		return 0, err
+	}
+	progress(int64(len(b)), int64(len(b)))
+	return int64(len(b)), nil
+}
+
+func pod(uid, name string, files ...v1alpha1.ResultFile) v1alpha1.PodResult {
+	return v1alpha1.PodResult{UID: uid, Name: name, Phase: v1alpha1.PhaseCompleted, Files: files}
+}
+
+func result(name string, b []byte) v1alpha1.ResultFile {
+	return v1alpha1.ResultFile{Name: name, Bytes: int64(len(b))}
+}
+
+func saver(c cluster) *Saver {
+	return &Saver{Download: c.download, Fetching: func(string, int64, int64) {}, Merging: func() {}}
+}
+
+// names lists a directory.
+func names(t *testing.T, dir string) []string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := []string{}
+	for _, e := range entries {
+		got = append(got, e.Name())
+	}
+	return got
+}
+
+func TestSaveMerges(t *testing.T) {
+	a, b := file(1, 3, 5), file(2, 4)
+	c := cluster{"u1/a.pcapng": a, "u2/b.pcapng": b}
+	dir := t.TempDir()
+	var fetched sync.Map
+	s := saver(c)
+	s.Fetching = func(uid string, done, total int64) { fetched.Store(uid, done == total) }
+	merging := 0
+	s.Merging = func() { merging++ }
+	out := Output{Path: filepath.Join(dir, "web.pcapng")}
+	saved, err := s.Save(t.Context(), []v1alpha1.PodResult{pod("u1", "a", result("a.pcapng", a)), pod("u2", "b", result("b.pcapng", b))}, out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]uint64{1, 2, 3, 4, 5}, times(t, out.Path)); diff != "" {
+		t.Errorf("times of packets (-want +got):\n%s", diff)
+	}
+	info, err := os.Stat(out.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if saved.Path != out.Path || saved.Bytes != info.Size() || len(saved.Problems()) != 0 {
+		t.Errorf("saved %+v, and the file has %d bytes", saved, info.Size())
+	}
+	if info.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v: packets are nobody else's business", info.Mode())
+	}
+	if got := names(t, dir); !slices.Equal(got, []string{"web.pcapng"}) {
+		t.Errorf("left behind: %q", got)
+	}
+	if ok, _ := fetched.Load("u2"); ok != true || merging != 1 {
+		t.Errorf("told of the end of u2's transfer: %v; of merging: %d times", ok, merging)
+	}
+}
+
+func TestSaveToTheStandardOutput(t *testing.T) {
+	a := file(1, 2)
+	var stdout bytes.Buffer
+	saved, err := saver(cluster{"u1/a.pcapng": a}).Save(t.Context(), []v1alpha1.PodResult{pod("u1", "a", result("a.pcapng", a))}, Output{Path: "-", Stdout: &stdout})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := timesOf(t, stdout.Bytes()); !slices.Equal(got, []uint64{1, 2}) || saved.Bytes != int64(stdout.Len()) {
+		t.Errorf("packets %v, %d bytes; reported %+v", got, stdout.Len(), saved)
+	}
+}
+
+func TestSaveSeparately(t *testing.T) {
+	a, b := file(1), file(2)
+	c := cluster{"u1/db-0-qwer.pcapng": a, "u2/db-0-qwer.pcapng": b}
+	dir := filepath.Join(t.TempDir(), "db")
+	saved, err := saver(c).Save(t.Context(), []v1alpha1.PodResult{
+		pod("u1", "db-0", result("db-0-qwer.pcapng", a)), pod("u2", "db-0", result("db-0-qwer.pcapng", b)), // restarted
+	}, Output{Path: dir + "/", Separate: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := names(t, dir); !slices.Equal(got, []string{"db-0-qwer-u2.pcapng", "db-0-qwer.pcapng"}) {
+		t.Errorf("files %q", got)
+	}
+	if saved.Bytes != int64(len(a)+len(b)) || saved.Files[1].Path != filepath.Join(dir, "db-0-qwer-u2.pcapng") {
+		t.Errorf("saved %+v", saved)
+	}
+	if got := names(t, filepath.Dir(dir)); !slices.Equal(got, []string{"db"}) {
+		t.Errorf("left behind: %q", got)
+	}
+}
+
+func TestSaveNotesProblemsAndSavesTheRest(t *testing.T) {
+	a, whole := file(1), file(2, 3)
+	cut := whole[:len(whole)-10]
+	killed := pod("u4", "killed", v1alpha1.ResultFile{Name: "killed.pcapng", Bytes: 40}) // its last account was early
+	killed.Phase = v1alpha1.PhaseIncomplete
+	pods := []v1alpha1.PodResult{
+		pod("u1", "good", result("good.pcapng", a)),
+		pod("u2", "gone", result("gone.pcapng", a)),
+		pod("u3", "short", result("short.pcapng", whole)),
+		killed,
+		pod("u5", "evil", result("../evil.pcapng", a)),
+		pod("u6", "cut", result("cut.pcapng", cut)),
+	}
+	c := cluster{"u1/good.pcapng": a, "u3/short.pcapng": cut, "u4/killed.pcapng": cut, "u5/../evil.pcapng": a, "u6/cut.pcapng": cut}
+	out := Output{Path: filepath.Join(t.TempDir(), "web.pcapng")}
+	saved, err := saver(c).Save(t.Context(), pods, out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]uint64{1, 2, 2, 2}, times(t, out.Path)); diff != "" {
+		t.Errorf("times of packets (-want +got):\n%s", diff)
+	}
+	got := map[string]string{}
+	for _, f := range saved.Problems() {
+		got[f.Pod.Name] = f.Err.Error()
+	}
+	want := map[string]string{
+		"gone":  "download gone.pcapng: gone",
+		"short": fmt.Sprintf("short.pcapng has %d bytes, and %d were captured: fetch it again", len(cut), len(whole)),
+		"evil":  `"../evil.pcapng" is no name for a file`,
+		"cut":   "cut.pcapng ends within a packet: fetch it again",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("problems (-want +got):\n%s", diff)
+	}
+}
+
+func TestSaveKeepsWhatCannotBeMerged(t *testing.T) {
+	good, bad := file(1), []byte(strings.Repeat("no pcapng ", 10))
+	dir := t.TempDir()
+	out := Output{Path: filepath.Join(dir, "web.pcapng")}
+	saved, err := saver(cluster{"u1/good.pcapng": good, "u2/bad.pcapng": bad}).Save(t.Context(), []v1alpha1.PodResult{
+		pod("u1", "good", result("good.pcapng", good)), pod("u2", "bad", result("bad.pcapng", bad)),
+	}, out)
+	if err == nil || !strings.Contains(err.Error(), "the Pods' own files are in "+out.Path+".parts") || saved.Path != "" {
+		t.Fatalf("error %v, saved %+v", err, saved)
+	}
+	if got := names(t, out.Path+".parts"); !slices.Equal(got, []string{"bad.pcapng", "good.pcapng"}) {
+		t.Errorf("kept %q", got)
+	}
+}
+
+func TestSaveNothing(t *testing.T) {
+	dir := t.TempDir()
+	gone := pod("u1", "a", v1alpha1.ResultFile{Name: "a.pcapng", Bytes: 5})
+	for name, pods := range map[string][]v1alpha1.PodResult{"no Pods": nil, "no files": {pod("u1", "a")}, "none came": {gone}} {
+		saved, err := saver(cluster{}).Save(t.Context(), pods, Output{Path: filepath.Join(dir, "web.pcapng")})
+		if err != nil || saved.Path != "" {
+			t.Errorf("%s: saved %+v, %v", name, saved, err)
+		}
+		if got := names(t, dir); len(got) != 0 {
+			t.Errorf("%s: left behind: %q", name, got)
+		}
+	}
+}
+
+func TestSaveInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	s := saver(nil)
+	interrupted := errors.New("interrupted")
+	s.Download = func(ctx context.Context, _, _ string, dst *os.File, _ func(done, total int64)) (int64, error) {
+		_, _ = dst.WriteString("half")
+		cancel(interrupted)
+		return 4, ctx.Err()
+	}
+	dir := t.TempDir()
+	_, err := s.Save(ctx, []v1alpha1.PodResult{pod("u1", "a", v1alpha1.ResultFile{Name: "a.pcapng", Bytes: 5})}, Output{Path: filepath.Join(dir, "web.pcapng")})
+	if !errors.Is(err, interrupted) {
+		t.Errorf("error %v, want %v", err, interrupted)
+	}
+	if got := names(t, dir); len(got) != 0 {
+		t.Errorf("left behind: %q", got)
+	}
+}

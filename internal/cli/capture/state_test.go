@@ -1,0 +1,171 @@
+package capture
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/account"
+	"github.com/sonde-operator/sonde/internal/cli/live"
+	"github.com/sonde-operator/sonde/internal/cli/results"
+)
+
+var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+func running(pods ...v1alpha1.PodResult) *v1alpha1.PacketCapture {
+	pc := &v1alpha1.PacketCapture{}
+	pc.Namespace, pc.Name = "shop", "web-x7k2p"
+	target := web
+	pc.Spec = v1alpha1.PacketCaptureSpec{TargetRef: &target, Duration: "30s"}
+	start := metav1.NewTime(noon)
+	pc.Status = v1alpha1.CaptureStatus{Phase: v1alpha1.PhaseCapturing, Target: "Deployment/web", StartTime: &start, Pods: pods}
+	return pc
+}
+
+func counts(seen, packets int64) *account.Account {
+	return &account.Account{State: account.StateCapturing, Counts: account.Counts{
+		Seen: seen, Packets: packets, Bytes: 100 * packets, DroppedRing: seen - packets,
+	}}
+}
+
+func TestPodsTakeTheNewerCounts(t *testing.T) {
+	status := v1alpha1.PodResult{UID: "u1", Name: "web-1", Node: "n1", Phase: v1alpha1.PhaseCapturing}
+	ended := v1alpha1.PodResult{
+		UID: "u1", Name: "web-1", Node: "n1", Phase: v1alpha1.PhaseIncomplete, Reason: v1alpha1.ReasonKilled, Packets: 5,
+		Files: []v1alpha1.ResultFile{{Name: "web-1-qwer.pcapng", Bytes: 500}},
+	}
+	live := results.Update{Pod: "web-1", UID: "u1", Node: "n1", Phase: v1alpha1.PhaseCapturing, Account: counts(10, 9)}
+	unreachable := results.Update{Pod: "web-1", UID: "u1", Node: "n1", Phase: v1alpha1.PhaseCapturing, Error: "no answer"}
+	done := results.Update{Pod: "web-0", UID: "u0", Node: "n1", Phase: v1alpha1.PhaseCompleted, Account: counts(3, 3)}
+	done.Account.State, done.Account.Reason = account.StateDone, v1alpha1.ReasonDuration
+	done.Account.Files = []account.File{{Name: "web-0-qwer.pcapng", Bytes: 300}}
+
+	withLive := status
+	withLive.Packets, withLive.Bytes, withLive.Dropped.Ring = 9, 900, 1
+	tests := map[string]struct {
+		status  []v1alpha1.PodResult
+		updates []results.Update
+		want    []v1alpha1.PodResult
+	}{
+		"status alone":                        {status: []v1alpha1.PodResult{status}, want: []v1alpha1.PodResult{status}},
+		"live counts over the status":         {status: []v1alpha1.PodResult{status}, updates: []results.Update{live}, want: []v1alpha1.PodResult{withLive}},
+		"the last counts stay":                {status: []v1alpha1.PodResult{status}, updates: []results.Update{live, unreachable}, want: []v1alpha1.PodResult{withLive}},
+		"a status that is final is the truth": {status: []v1alpha1.PodResult{ended}, updates: []results.Update{live}, want: []v1alpha1.PodResult{ended}},
+		"Pods that the status does not list": {status: []v1alpha1.PodResult{status}, updates: []results.Update{done}, want: []v1alpha1.PodResult{
+			{
+				UID: "u0", Name: "web-0", Node: "n1", Phase: v1alpha1.PhaseCompleted, Reason: v1alpha1.ReasonDuration, Packets: 3, Bytes: 300,
+				Files: []v1alpha1.ResultFile{{Name: "web-0-qwer.pcapng", Bytes: 300}},
+			},
+			status,
+		}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := NewState(running(tc.status...), noon)
+			for _, u := range tc.updates {
+				s.Update(u)
+			}
+			if diff := cmp.Diff(tc.want, s.Pods()); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func condition(kind string, status metav1.ConditionStatus, reason, message string) metav1.Condition {
+	return metav1.Condition{Type: kind, Status: status, Reason: reason, Message: message}
+}
+
+func TestView(t *testing.T) {
+	pod := v1alpha1.PodResult{UID: "u1", Name: "web-1", Node: "n1", Phase: v1alpha1.PhaseCapturing, Packets: 2, Bytes: 200}
+	row := live.Pod{Name: "web-1", Node: "n1", State: "Capturing", Packets: 2, Bytes: 200}
+	tests := map[string]struct {
+		change func(s *State)
+		after  time.Duration
+		want   live.View
+	}{
+		"capturing": {
+			after: 12500 * time.Millisecond,
+			want:  live.View{Title: "shop/web-x7k2p (Deployment/web)", Status: "Capturing", Clock: "12s of 30s", Pods: []live.Pod{row}},
+		},
+		"a clock that is behind": {
+			after: -time.Hour,
+			want:  live.View{Title: "shop/web-x7k2p (Deployment/web)", Status: "Capturing", Clock: "0s of 30s", Pods: []live.Pod{row}},
+		},
+		"stopping": {
+			change: func(s *State) { s.Capture.Spec.Stop = true },
+			after:  time.Hour,
+			want:   live.View{Title: "shop/web-x7k2p (Deployment/web)", Status: "Stopping", Clock: "30s of 30s", Pods: []live.Pod{row}},
+		},
+		"nobody answers": {
+			change: func(s *State) { s.Capture.Status = v1alpha1.CaptureStatus{} },
+			after:  operatorSilent,
+			want: live.View{
+				Title: "shop/web-x7k2p (Deployment/web)", Status: "Waiting for the operator",
+				Notes: []string{"No answer from the operator yet: look whether its Pod runs."},
+			},
+		},
+		"no Pods yet": {
+			change: func(s *State) {
+				s.Capture.Status = v1alpha1.CaptureStatus{Phase: v1alpha1.PhasePending, Conditions: []metav1.Condition{
+					condition(v1alpha1.ConditionAdmitted, metav1.ConditionTrue, v1alpha1.ReasonAdmitted, ""),
+					condition(v1alpha1.ConditionTargetFound, metav1.ConditionFalse, v1alpha1.ReasonNoPods, "Deployment web has no Pod"),
+				}}
+			},
+			want: live.View{Title: "shop/web-x7k2p (Deployment/web)", Status: "Waiting: NoPods: Deployment web has no Pod"},
+		},
+		"starting": {
+			change: func(s *State) { s.Capture.Status.Phase = v1alpha1.PhasePending },
+			want:   live.View{Title: "shop/web-x7k2p (Deployment/web)", Status: "Starting", Clock: "0s of 30s", Pods: []live.Pod{row}},
+		},
+		"no live counts": {
+			change: func(s *State) { s.Trouble = "no way"; s.Capture.Status.PodsOmitted = 7 },
+			want: live.View{
+				Title: "shop/web-x7k2p (Deployment/web)", Status: "Capturing", Clock: "0s of 30s", Pods: []live.Pod{row},
+				Notes: []string{"The status has no room for 7 more Pods; their files are saved all the same.", "No live counts: no way"},
+			},
+		},
+		"ended": {
+			change: func(s *State) {
+				s.Capture.Status.Phase = v1alpha1.PhaseIncomplete
+				s.Capture.Status.Conditions = []metav1.Condition{
+					condition(v1alpha1.ConditionComplete, metav1.ConditionFalse, v1alpha1.ReasonSomePodsIncomplete, ""),
+				}
+				s.Capture.Status.Pods[0].Phase, s.Capture.Status.Pods[0].Reason = v1alpha1.PhaseIncomplete, v1alpha1.ReasonKilled
+			},
+			want: live.View{Title: "shop/web-x7k2p (Deployment/web)", Status: "Incomplete: SomePodsIncomplete", Pods: []live.Pod{
+				{Name: "web-1", Node: "n1", State: "Incomplete: Killed", Packets: 2, Bytes: 200},
+			}},
+		},
+		"downloading": {
+			change: func(s *State) {
+				s.Capture.Status.Phase = v1alpha1.PhaseCompleted
+				s.Activity = "Downloading"
+				s.Fetching("u1", 45, 100)
+			},
+			want: live.View{Title: "shop/web-x7k2p (Deployment/web)", Status: "Downloading", Pods: []live.Pod{
+				{Name: "web-1", Node: "n1", State: "Downloading 45%", Packets: 2, Bytes: 200},
+			}},
+		},
+		"downloading, nobody knows how much": {
+			change: func(s *State) { s.Activity = "Downloading"; s.Fetching("u1", 2048, -1) },
+			want: live.View{Title: "shop/web-x7k2p (Deployment/web)", Status: "Downloading", Pods: []live.Pod{
+				{Name: "web-1", Node: "n1", State: "Downloading 2.0 KiB", Packets: 2, Bytes: 200},
+			}},
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := NewState(running(pod), noon)
+			if tc.change != nil {
+				tc.change(s)
+			}
+			if diff := cmp.Diff(tc.want, s.View(noon.Add(tc.after))); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,128 @@
+package report
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/cli/capture"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+func ended(phase v1alpha1.Phase, reason, message string) *v1alpha1.PacketCapture {
+	pc := &v1alpha1.PacketCapture{}
+	pc.Namespace, pc.Name = "shop", "web-x7k2p"
+	pc.Status = v1alpha1.CaptureStatus{
+		Phase: phase, JobID: "qwer", Target: "Deployment/web",
+		Conditions: []metav1.Condition{{Type: v1alpha1.ConditionComplete, Reason: reason, Message: message}},
+	}
+	return pc
+}
+
+func whole() v1alpha1.PodResult {
+	return v1alpha1.PodResult{
+		UID: "u1", Name: "web-6d9f7c5b8-4xk2p", Node: "worker-1", Phase: v1alpha1.PhaseCompleted, Reason: v1alpha1.ReasonDuration,
+		Packets: 1234, Bytes: 1300000, Truncated: 2,
+	}
+}
+
+func killed() v1alpha1.PodResult {
+	return v1alpha1.PodResult{
+		UID: "u2", Name: "web-6d9f7c5b8-zz9qd", Node: "worker-2", Phase: v1alpha1.PhaseIncomplete, Reason: v1alpha1.ReasonKilled,
+		Message: "the probe was killed (137)", Packets: 10, Bytes: 1000, Dropped: v1alpha1.Dropped{Kernel: 1, Ring: 2, Writer: 4},
+	}
+}
+
+func failed() v1alpha1.PodResult {
+	return v1alpha1.PodResult{UID: "u3", Name: "web-6d9f7c5b8-aaaaa", Phase: v1alpha1.PhaseFailed, Reason: v1alpha1.ReasonHostNetworkDenied}
+}
+
+func savedFile(p v1alpha1.PodResult, err error) capture.SavedFile {
+	f := capture.SavedFile{Pod: p, Name: p.Name + "-qwer.pcapng", Bytes: 4096, Err: err}
+	if err != nil {
+		f.Bytes = 0
+	}
+	return f
+}
+
+func saved(files ...capture.SavedFile) capture.Saved {
+	return capture.Saved{Path: "web.pcapng", Bytes: 5000, Files: files}
+}
+
+func TestReport(t *testing.T) {
+	tests := map[string]struct {
+		pc             *v1alpha1.PacketCapture
+		pods           []v1alpha1.PodResult
+		saved          capture.Saved
+		wantCode       int
+		wantEverything bool
+	}{
+		"complete": {
+			pc: ended(v1alpha1.PhaseCompleted, v1alpha1.ReasonEnded, ""), pods: []v1alpha1.PodResult{whole()},
+			saved: saved(savedFile(whole(), nil)), wantCode: ExitOK, wantEverything: true,
+		},
+		"incomplete": {
+			pc: ended(v1alpha1.PhaseIncomplete, v1alpha1.ReasonSomePodsIncomplete, ""), pods: []v1alpha1.PodResult{whole(), killed()},
+			saved: saved(savedFile(whole(), nil), savedFile(killed(), nil)), wantCode: ExitIncomplete, wantEverything: true,
+		},
+		"a-pod-without-a-result": {
+			pc: ended(v1alpha1.PhaseIncomplete, v1alpha1.ReasonSomePodsIncomplete, ""), pods: []v1alpha1.PodResult{failed(), whole()},
+			saved: saved(savedFile(whole(), nil)), wantCode: ExitIncomplete, wantEverything: false,
+		},
+		"a-file-that-did-not-come": {
+			pc: ended(v1alpha1.PhaseCompleted, v1alpha1.ReasonEnded, ""), pods: []v1alpha1.PodResult{whole()},
+			saved: saved(savedFile(whole(), errors.New("download web.pcapng: gone"))), wantCode: ExitIncomplete, wantEverything: false,
+		},
+		"nothing-saved": {
+			pc:       ended(v1alpha1.PhaseFailed, v1alpha1.ReasonTargetNotFound, "there is no Deployment web in namespace shop"),
+			wantCode: ExitError, wantEverything: true,
+		},
+		"standard-output-and-late-packets": {
+			pc: ended(v1alpha1.PhaseCompleted, v1alpha1.ReasonEnded, ""), pods: []v1alpha1.PodResult{whole()},
+			saved:    capture.Saved{Path: "-", Bytes: 100, Late: 3, Files: []capture.SavedFile{savedFile(whole(), nil)}},
+			wantCode: ExitOK, wantEverything: true,
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := New(tc.pc, tc.pods, tc.saved)
+			golden(t, name+".txt", r.Text())
+			b, err := json.MarshalIndent(r, "", "  ")
+			if err != nil {
+				t.Fatal(err)
+			}
+			golden(t, name+".json", string(b)+"\n")
+			if code := r.ExitCode(); code != tc.wantCode {
+				t.Errorf("exit code %d, want %d", code, tc.wantCode)
+			}
+			if got := r.Everything(); got != tc.wantEverything {
+				t.Errorf("everything saved: %t, want %t", got, tc.wantEverything)
+			}
+		})
+	}
+}
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", path, diff)
+	}
+}
