@@ -17,7 +17,8 @@ LINT   := go tool -modfile=hack/lint/go.mod golangci-lint
 GENERATED := api config/crd/bases config/rbac/role.yaml
 
 export CGO_ENABLED ?= 0
-export GOFLAGS     ?= -buildvcs=false
+# One set of flags for builds and tests, so that they share the build cache.
+export GOFLAGS     := -buildvcs=false -trimpath
 LDFLAGS := -s -w -X github.com/sonde-operator/sonde/internal/version.Version=$(VERSION)
 
 # --- The cluster that is used ------------------------------------------------
@@ -46,9 +47,9 @@ test: deps ## What CI runs: generated code, lint, unit, API server, and one end-
 ##@ Build
 .PHONY: build
 build: pcapfilter ## Build manager, agent and plugin into bin/.
-	go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/manager .
-	go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/agent ./cmd/agent
-	go build -trimpath -ldflags '$(LDFLAGS)' -o bin/kubectl-sonde ./cmd/kubectl-sonde
+	go build -ldflags '$(LDFLAGS)' -o $(BIN)/manager .
+	go build -ldflags '$(LDFLAGS)' -o $(BIN)/agent ./cmd/agent
+	go build -ldflags '$(LDFLAGS)' -o bin/kubectl-sonde ./cmd/kubectl-sonde
 
 .PHONY: pcapfilter
 pcapfilter: ## Build the filter compiler: libpcap as a WebAssembly module.
@@ -62,14 +63,14 @@ image: build cluster-program ## Build the image as build/sonde.tar, without a do
 .PHONY: image-workload
 image-workload: cluster-program ## Build the image of the workload that tests and demo capture.
 	@mkdir -p build
-	go build -trimpath -ldflags '-s -w' -o $(BIN)/workload ./test/workload
+	go build -ldflags '-s -w' -o $(BIN)/workload ./test/workload
 	@$(CLUSTER) image -o build/workload.tar --name '$(WORKLOAD)' --user 65532:65532 --entrypoint /workload workload=$(BIN)/workload
 
 ##@ Local cluster
 .PHONY: cluster-program
 cluster-program:
 	@mkdir -p $(dir $(CLUSTER))
-	@cd hack/cluster && go build -trimpath -o $(CLUSTER) .
+	@cd hack/cluster && go build -o $(CLUSTER) .
 
 .PHONY: cluster-up
 cluster-up: cluster-program ## Start the local cluster (NODES=1..3), building it the first time.

@@ -34,6 +34,7 @@ import (
 )
 
 // +kubebuilder:rbac:groups=coordination.k8s.io,namespace=sonde-system,resources=leases,verbs=get;create;update
+// +kubebuilder:rbac:groups="",namespace=sonde-system,resources=events,verbs=create;patch
 
 // reviewTTL is how long the results endpoint may take a review for new.
 const reviewTTL = 5 * time.Second
