@@ -51,6 +51,7 @@ func (h *PacketCaptureHandler) Handle(ctx context.Context, req admission.Request
 		if err := keepStamp(req); err != nil {
 			return respond(ctx, req, nil, err)
 		}
+	default: // the configuration asks for no other
 	}
 	return admission.Allowed("")
 }
@@ -149,8 +150,7 @@ func (h *PacketCaptureHandler) checkFilter(ctx context.Context, s *sondev1.Packe
 		snapLen = 0 // the schema refuses it, in better words
 	}
 	_, err := h.Filters.Compile(ctx, s.Filter, pcapfilter.LinkEthernet, snapLen)
-	var syntax *pcapfilter.SyntaxError
-	if errors.As(err, &syntax) {
+	if syntax, ok := errors.AsType[*pcapfilter.SyntaxError](err); ok {
 		return invalid("%v", syntax)
 	}
 	if err != nil {

@@ -319,7 +319,7 @@ func TestPacketCaptureFailsClosed(t *testing.T) {
 }
 
 func TestTheWebhookWritesNothing(t *testing.T) {
-	wrote := func() error { t.Error("the webhook writes"); return nil }
+	wrote := func() error { t.Error("the webhook writes"); return errors.New("must not write") }
 	live := fake.NewClientBuilder().WithScheme(testScheme(t)).WithObjects(world()...).WithInterceptorFuncs(interceptor.Funcs{
 		Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error { return wrote() },
 		Update: func(context.Context, client.WithWatch, client.Object, ...client.UpdateOption) error { return wrote() },

@@ -38,6 +38,7 @@ func (h *ResultAccessHandler) Handle(ctx context.Context, req admission.Request)
 		if err := keepStamp(req); err != nil {
 			return respond(ctx, req, nil, err)
 		}
+	default: // the configuration asks for no other
 	}
 	return admission.Allowed("")
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
@@ -50,11 +51,14 @@ func starting(pod *corev1.Pod) bool {
 	return pod.DeletionTimestamp.IsZero() && pod.Status.Phase == corev1.PodPending
 }
 
-// onHostNetwork reports whether an agent captures its node's network.
-func onHostNetwork(pod *corev1.Pod) bool {
-	return slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool {
-		return c.Name == captureconfig.ContainerProbe && slices.Contains(c.Args, hostNetworkFlag)
-	})
+// onHostNetwork reports whether an agent captures its node's network. pod must be whole: the cache
+// keeps no containers, and a Pod without a probe must not pass for one that sees a single Pod.
+func onHostNetwork(pod *corev1.Pod) (bool, error) {
+	i := slices.IndexFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Name == captureconfig.ContainerProbe })
+	if i < 0 {
+		return false, fmt.Errorf("pod %s/%s has no container %s: it is no agent", pod.Namespace, pod.Name, captureconfig.ContainerProbe)
+	}
+	return slices.Contains(pod.Spec.Containers[i].Args, hostNetworkFlag), nil
 }
 
 // keeper connects to the keepers of a capture by what its Secret holds. The caller closes it.
@@ -71,14 +75,14 @@ func (h *Handler) keeper(ctx context.Context, pc *sondev1.PacketCapture) (Keeper
 	return h.connect(list.Items[i].Data)
 }
 
-// agentFor returns the agent of one target Pod that serves, or a failure that says why there is none.
+// agentFor returns the agent of one target Pod that serves, whole, or a failure that says why there is none.
 func (h *Handler) agentFor(ctx context.Context, pc *sondev1.PacketCapture, podUID string) (*corev1.Pod, error) {
 	agents, err := h.agents(ctx, pc, podUID)
 	if err != nil {
 		return nil, err
 	}
 	if i := slices.IndexFunc(agents, func(p corev1.Pod) bool { return serving(&p) }); i >= 0 {
-		return &agents[i], nil
+		return h.whole(ctx, &agents[i])
 	}
 	if slices.ContainsFunc(agents, func(p corev1.Pod) bool { return starting(&p) }) {
 		return nil, failf(http.StatusNotFound, "the capture of this Pod has not begun yet: try again in a few seconds")
@@ -96,10 +100,23 @@ func (h *Handler) agentFor(ctx context.Context, pc *sondev1.PacketCapture, podUI
 	return nil, failf(http.StatusNotFound, "PacketCapture %s/%s has no Pod with this UID: see uid in status.pods", pc.Namespace, pc.Name)
 }
 
+// whole reads an agent's Pod live, with all that the cache has stripped from it.
+func (h *Handler) whole(ctx context.Context, cached *corev1.Pod) (*corev1.Pod, error) {
+	var pod corev1.Pod
+	err := h.Live.Get(ctx, client.ObjectKeyFromObject(cached), &pod)
+	if apierrors.IsNotFound(err) || err == nil && (pod.UID != cached.UID || !serving(&pod)) {
+		return nil, failf(http.StatusGone, "the agent's Pod %s has just gone, and the files with it", cached.Name)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("get agent %s: %w", cached.Name, err)
+	}
+	return &pod, nil
+}
+
 // mayRead asks for the right on nodes where the files of an agent hold a node's packets.
 func (h *Handler) mayRead(ctx context.Context, s session, agent *corev1.Pod) error {
-	if !onHostNetwork(agent) {
-		return nil
+	if host, err := onHostNetwork(agent); !host || err != nil {
+		return err
 	}
 	d, err := h.Reviews.MayCaptureNodes(ctx, s.who)
 	if err != nil {
@@ -113,6 +130,6 @@ func (h *Handler) mayRead(ctx context.Context, s session, agent *corev1.Pod) err
 
 // isFailure reports whether err is an answer in words for the user.
 func isFailure(err error) bool {
-	var f *failure
-	return errors.As(err, &f)
+	_, ok := errors.AsType[*failure](err)
+	return ok
 }

@@ -1,6 +1,7 @@
 package results
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -12,6 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/captureconfig"
@@ -35,18 +38,18 @@ func TestDownload(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			resp := w.get(webFile, map[string]string{"Range": tc.byteRange})
-			body, err := io.ReadAll(resp.Body)
-			if err != nil || resp.StatusCode != tc.code {
-				t.Fatalf("got %d, %v; want %d", resp.StatusCode, err, tc.code)
+			body, err := io.ReadAll(resp.body)
+			if err != nil || resp.code != tc.code {
+				t.Fatalf("got %d, %v; want %d", resp.code, err, tc.code)
 			}
-			if tc.header != "" && resp.Header.Get("Content-Range") != tc.header {
-				t.Errorf("Content-Range %q, want %q", resp.Header.Get("Content-Range"), tc.header)
+			if tc.header != "" && resp.header.Get("Content-Range") != tc.header {
+				t.Errorf("Content-Range %q, want %q", resp.header.Get("Content-Range"), tc.header)
 			}
 			if tc.code >= 400 {
 				return
 			}
-			if string(body) != tc.want || resp.ContentLength != int64(len(tc.want)) {
-				t.Errorf("%d bytes of %d, want %d", len(body), resp.ContentLength, len(tc.want))
+			if string(body) != tc.want || resp.length != int64(len(tc.want)) {
+				t.Errorf("%d bytes of %d, want %d", len(body), resp.length, len(tc.want))
 			}
 			if note := <-w.events.Events; !strings.Contains(note, "alice read") || !strings.Contains(note, "web-1-qwer.pcapng of Pod web-1 (whole)") {
 				t.Errorf("event %q", note)
@@ -76,7 +79,7 @@ func TestABrokenDownloadDoesNotLookWhole(t *testing.T) {
 	w := newWorld(t)
 	w.keeper.breakAt = 600_000
 	resp := w.get(webFile, nil)
-	body, err := io.ReadAll(resp.Body)
+	body, err := io.ReadAll(resp.body)
 	if err == nil || len(body) >= len(w.keeper.content) {
 		t.Errorf("%d bytes and no error", len(body))
 	}
@@ -172,6 +175,21 @@ func TestDownloadRefusals(t *testing.T) {
 				p.Spec.Containers[0].Args = append(p.Spec.Containers[0].Args, "--host-network")
 			})
 		}, code: 403, want: "lacks capture on nodes"},
+		"an agent that shows no probe": {change: func(w *world) {
+			change(w, agent(w.owned("web-1-qwer-x", "")), func(p *corev1.Pod) { p.Spec.Containers = p.Spec.Containers[1:] })
+		}, code: 502, want: "it is no agent"},
+		"another agent's Pod in the cache": {change: func(w *world) {
+			stale := w.handler.Cache
+			w.handler.Cache = interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{
+				List: func(ctx context.Context, _ client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
+					err := stale.List(ctx, l, opts...)
+					if pods, ok := l.(*corev1.PodList); ok {
+						pods.Items[0].UID = "one-before"
+					}
+					return err
+				},
+			})
+		}, code: 410, want: "has just gone"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -202,8 +220,8 @@ func TestHostNetworkWithTheRight(t *testing.T) {
 	change(w, agent(w.owned("web-1-qwer-x", "")), func(p *corev1.Pod) {
 		p.Spec.Containers[0].Args = append(p.Spec.Containers[0].Args, "--host-network")
 	})
-	if resp := w.get(webFile, nil); resp.StatusCode != http.StatusOK {
-		t.Errorf("got %d", resp.StatusCode)
+	if resp := w.get(webFile, nil); resp.code != http.StatusOK {
+		t.Errorf("got %d", resp.code)
 	}
 }
 
@@ -211,8 +229,8 @@ func TestHostNetworkWithTheRight(t *testing.T) {
 func TestACopiedHashLocksNobodyOut(t *testing.T) {
 	w := newWorld(t)
 	w.create(w.access("a-copy", func(ra *sondev1.ResultAccess) { ra.Annotations = map[string]string{} }))
-	if resp := w.get(webFile, nil); resp.StatusCode != http.StatusOK {
-		t.Errorf("got %d", resp.StatusCode)
+	if resp := w.get(webFile, nil); resp.code != http.StatusOK {
+		t.Errorf("got %d", resp.code)
 	}
 }
 
@@ -225,7 +243,7 @@ func TestRequestsAreBounded(t *testing.T) {
 	}
 	resp := w.get(webFile, nil)
 	w.fails(resp, http.StatusTooManyRequests, "with this token")
-	if resp.Header.Get("Retry-After") == "" {
+	if resp.header.Get("Retry-After") == "" {
 		t.Error("no Retry-After")
 	}
 	leave()
@@ -252,14 +270,14 @@ func TestADownloadEndsWithTheRight(t *testing.T) {
 	// More than the sockets between here and there can hold, so that the download waits for its reader.
 	w.keeper.content = make([]byte, 64<<20)
 	resp := w.get(webFile, nil)
-	if _, err := io.ReadFull(resp.Body, make([]byte, 1000)); err != nil {
+	if _, err := io.ReadFull(resp.body, make([]byte, 1000)); err != nil {
 		t.Fatal(err)
 	}
 	w.rights.set(false, false)
 	if !eventually(func() bool { return len(w.events.Events) > 0 }) {
 		t.Fatal("the download goes on")
 	}
-	if _, err := io.ReadAll(resp.Body); !errors.Is(err, io.ErrUnexpectedEOF) {
+	if _, err := io.ReadAll(resp.body); !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("got %v, want %v", err, io.ErrUnexpectedEOF)
 	}
 	if note := <-w.events.Events; !strings.Contains(note, "broken off") {

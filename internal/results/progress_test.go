@@ -28,10 +28,10 @@ type lines struct {
 func (w *world) stream() *lines {
 	w.t.Helper()
 	resp := w.get(progress, nil)
-	if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != "application/x-ndjson" {
-		w.t.Fatalf("got %d %s", resp.StatusCode, resp.Header.Get("Content-Type"))
+	if resp.code != http.StatusOK || resp.header.Get("Content-Type") != "application/x-ndjson" {
+		w.t.Fatalf("got %d %s", resp.code, resp.header.Get("Content-Type"))
 	}
-	return &lines{t: w.t, scan: bufio.NewScanner(resp.Body)}
+	return &lines{t: w.t, scan: bufio.NewScanner(resp.body)}
 }
 
 // next line that is no heartbeat; ok is false at the end of the stream.
@@ -200,10 +200,10 @@ func TestProgressBreaksOff(t *testing.T) {
 func TestProgressEndsWhenTheReaderLeaves(t *testing.T) {
 	w := newWorld(t)
 	resp := w.get(progress, nil)
-	if _, err := resp.Body.Read(make([]byte, 1)); err != nil {
+	if _, err := resp.body.Read(make([]byte, 1)); err != nil {
 		t.Fatal(err)
 	}
-	resp.Body.Close()
+	resp.body.Close()
 	gone := func() bool {
 		w.handler.limit.mu.Lock()
 		defer w.handler.limit.mu.Unlock()

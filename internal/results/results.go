@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"regexp"
@@ -169,8 +170,7 @@ func (h *Handler) whileAllowed(ctx context.Context, r *http.Request, s session, 
 			case <-ticker.C():
 			}
 			_, err := h.authorize(ctx, r.Header, s.capture.Namespace, s.capture.Name)
-			var f *failure
-			if errors.As(err, &f) { // an API server that does not answer ends nothing
+			if isFailure(err) { // an API server that does not answer ends nothing
 				cancel(err)
 				return
 			}
@@ -182,12 +182,9 @@ func (h *Handler) whileAllowed(ctx context.Context, r *http.Request, s session, 
 // reply writes {"error": "..."}.
 func reply(w http.ResponseWriter, err error) {
 	code := http.StatusInternalServerError
-	var f *failure
-	if errors.As(err, &f) {
+	if f, ok := errors.AsType[*failure](err); ok {
 		code = f.code
-		for k, v := range f.header {
-			w.Header()[k] = v
-		}
+		maps.Copy(w.Header(), f.header)
 	}
 	b, merr := json.Marshal(map[string]string{"error": err.Error()})
 	if merr != nil {

@@ -76,7 +76,7 @@ func (st *stream) watch(ctx context.Context, uid string, agent *corev1.Pod) {
 	w := &watched{cancel: cancel}
 	st.watched[uid] = w
 	addr := st.h.address(agent)
-	line := Line{Pod: agent.Annotations[sondev1.AnnotationTargetPod], UID: uid, Node: agent.Annotations[sondev1.AnnotationTargetNode]}
+	line := Line{Pod: agent.Annotations[sondev1.AnnotationTargetPod], UID: uid, Node: agent.Spec.NodeName}
 	keeper := st.keeper
 	send := func(e heard) error {
 		select {

@@ -25,6 +25,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/access"
@@ -32,6 +33,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/captureconfig"
 	"github.com/sonde-operator/sonde/internal/keeperapi"
 	"github.com/sonde-operator/sonde/internal/stamp"
+	"github.com/sonde-operator/sonde/internal/target"
 )
 
 const (
@@ -99,7 +101,7 @@ func newWorld(t *testing.T) *world {
 	w.create(&corev1.Secret{ObjectMeta: w.owned("shop-web-keeper", ""), Data: pairs})
 	w.create(agent(w.owned("web-1-qwer-x", "pod-1")))
 	w.handler = New(Config{
-		Cache: w.client, Live: w.client, Reviews: w.rights, Key: testKey, Namespace: operator,
+		Cache: w.cache(), Live: w.client, Reviews: w.rights, Key: testKey, Namespace: operator,
 		Recorder: w.events, Clock: clock.RealClock{},
 	})
 	w.handler.address = func(*corev1.Pod) string { return w.keeper.addr }
@@ -107,6 +109,27 @@ func newWorld(t *testing.T) *world {
 	w.server = httptest.NewServer(w.handler)
 	t.Cleanup(w.server.Close)
 	return w
+}
+
+// cache reads what the manager's cache holds: of Pods, not much.
+func (w *world) cache() client.Reader {
+	return interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
+			if err := c.List(ctx, l, opts...); err != nil {
+				return err
+			}
+			if pods, ok := l.(*corev1.PodList); ok {
+				for i := range pods.Items {
+					stripped, err := target.StripPod(&pods.Items[i])
+					if err != nil {
+						return err
+					}
+					pods.Items[i] = *stripped.(*corev1.Pod)
+				}
+			}
+			return nil
+		},
+	})
 }
 
 func (w *world) create(o client.Object) {
@@ -202,7 +225,7 @@ func (w *world) owned(name, podUID string) metav1.ObjectMeta {
 func agent(m metav1.ObjectMeta) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: m,
-		Spec: corev1.PodSpec{Containers: []corev1.Container{
+		Spec: corev1.PodSpec{NodeName: "n1", Containers: []corev1.Container{
 			{Name: captureconfig.ContainerProbe, Args: []string{"probe", "--pod-name", "web-1"}}, {Name: captureconfig.ContainerKeeper},
 		}},
 		Status: corev1.PodStatus{Phase: corev1.PodRunning, PodIP: "10.0.0.1", ContainerStatuses: []corev1.ContainerStatus{
@@ -211,8 +234,16 @@ func agent(m metav1.ObjectMeta) *corev1.Pod {
 	}
 }
 
+// answer to a request; the body is closed when the test has ended.
+type answer struct {
+	code   int
+	header http.Header
+	length int64
+	body   io.ReadCloser
+}
+
 // get sends a request with the token, unless headers say otherwise ("" leaves one out).
-func (w *world) get(path string, headers map[string]string) *http.Response {
+func (w *world) get(path string, headers map[string]string) answer {
 	w.t.Helper()
 	req, err := http.NewRequestWithContext(w.t.Context(), http.MethodGet, w.server.URL+path, nil)
 	if err != nil {
@@ -231,21 +262,21 @@ func (w *world) get(path string, headers map[string]string) *http.Response {
 		w.t.Fatal(err)
 	}
 	w.t.Cleanup(func() { resp.Body.Close() })
-	return resp
+	return answer{resp.StatusCode, resp.Header, resp.ContentLength, resp.Body}
 }
 
 // fails fails the test unless resp is a refusal with this code that says text.
-func (w *world) fails(resp *http.Response, code int, text string) {
+func (w *world) fails(resp answer, code int, text string) {
 	w.t.Helper()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, 2048))
+	body, err := io.ReadAll(io.LimitReader(resp.body, 2048))
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	var e struct {
 		Error string `json:"error"`
 	}
-	if resp.StatusCode != code || json.Unmarshal(body, &e) != nil || !strings.Contains(e.Error, text) {
-		w.t.Errorf("got %d %s, want %d and an error that says %q", resp.StatusCode, body, code, text)
+	if resp.code != code || json.Unmarshal(body, &e) != nil || !strings.Contains(e.Error, text) {
+		w.t.Errorf("got %d %s, want %d and an error that says %q", resp.code, body, code, text)
 	}
 }
 

@@ -45,7 +45,7 @@ func EnsureKey(ctx context.Context, c client.Client, namespace string) ([]byte, 
 	}
 	key := s.Data[secretKey]
 	if len(key) != KeyBytes {
-		return nil, fmt.Errorf("Secret %s holds %d bytes under %q, want %d: restore it, or delete it and have running captures created again",
+		return nil, fmt.Errorf("the Secret %s holds %d bytes under %q, want %d: restore it, or delete it and have running captures created again",
 			name, len(key), secretKey, KeyBytes)
 	}
 	return key, nil
@@ -53,7 +53,7 @@ func EnsureKey(ctx context.Context, c client.Client, namespace string) ([]byte, 
 
 func createKey(ctx context.Context, c client.Client, name client.ObjectKey) error {
 	key := make([]byte, KeyBytes)
-	rand.Read(key) //nolint:errcheck // never fails: the program would crash
+	_, _ = rand.Read(key) // never fails: crypto/rand ends the program where there is no randomness
 	yes := true
 	return c.Create(ctx, &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{

@@ -155,8 +155,8 @@ func fieldsOf(spec any) ([]string, error) {
 		return nil, fmt.Errorf("sign a spec of type %T: want a struct", spec)
 	}
 	var names []string
-	for i := range t.NumField() {
-		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+	for f := range t.Fields() {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		if name != "" && name != "-" && !slices.Contains(mutable, name) {
 			names = append(names, name)
 		}

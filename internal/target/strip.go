@@ -29,7 +29,7 @@ func StripPod(o any) (any, error) {
 		Status: corev1.PodStatus{Phase: pod.Status.Phase, PodIP: pod.Status.PodIP, StartTime: pod.Status.StartTime},
 	}
 	if pod.Labels[sondev1.LabelUID] != "" {
-		kept.Annotations = pick(pod.Annotations, sondev1.AnnotationOwner)
+		kept.Annotations = pick(pod.Annotations, sondev1.AnnotationOwner, sondev1.AnnotationTargetPod)
 		kept.Status.Reason, kept.Status.Message = pod.Status.Reason, pod.Status.Message
 		kept.Status.ContainerStatuses = pod.Status.ContainerStatuses
 		kept.Status.Conditions = scheduling(pod.Status.Conditions)

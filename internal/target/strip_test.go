@@ -19,7 +19,7 @@ func TestStripPod(t *testing.T) {
 		return &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{
 				Name: "p", Namespace: "ns", UID: "u", ResourceVersion: "7", DeletionTimestamp: &now, CreationTimestamp: now, Labels: labels,
-				Annotations:     map[string]string{"big": "annotation", sondev1.AnnotationOwner: "ns/pc"},
+				Annotations:     map[string]string{"big": "annotation", sondev1.AnnotationOwner: "ns/pc", sondev1.AnnotationTargetPod: "web-1"},
 				ManagedFields:   []metav1.ManagedFieldsEntry{{Manager: "kubelet"}},
 				OwnerReferences: []metav1.OwnerReference{{UID: "owner"}},
 			},
@@ -44,7 +44,7 @@ func TestStripPod(t *testing.T) {
 	}
 	agent := *kept.DeepCopy()
 	agent.Labels = map[string]string{sondev1.LabelUID: "pc", sondev1.LabelTargetPodUID: "t"}
-	agent.Annotations = map[string]string{sondev1.AnnotationOwner: "ns/pc"}
+	agent.Annotations = map[string]string{sondev1.AnnotationOwner: "ns/pc", sondev1.AnnotationTargetPod: "web-1"}
 	agent.Status.Reason, agent.Status.Message = "Evicted", "no disk"
 	agent.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "probe"}}
 	agent.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "no node"}}
