@@ -138,7 +138,7 @@ func serve(ctx context.Context, l net.Listener, routes http.Handler, cfg *Config
 	}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
-	cfg.Log.Info("Serving the result", "address", l.Addr().String(), "retain", cfg.Retain)
+	cfg.Log.Info("Serving the result", "address", l.Addr().String(), "retain", cfg.Retain.String())
 	if cfg.Serving != nil {
 		cfg.Serving(l.Addr())
 	}

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -405,4 +406,17 @@ func TestRunRefuses(t *testing.T) {
 			}
 		})
 	}
+}
+
+func FuzzParseStop(f *testing.F) {
+	for _, seed := range []string{`{"reason":"Stopped"}`, `{"reason":"AccessRevoked"} `, `{"reason":1}`, `{}`, `null`, `{"reason":"Stopped"}]`} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if reason, err := parseStop(b); err == nil && !slices.Contains(stopReasons, reason) {
+			t.Errorf("reason %q", reason)
+		} else if err != nil && len(err.Error()) > 512 {
+			t.Errorf("an error of %d bytes", len(err.Error()))
+		}
+	})
 }

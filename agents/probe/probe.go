@@ -99,7 +99,7 @@ func (p *Probe) run(ctx context.Context) {
 		return
 	}
 	p.report.attached(c.Account, config.Base+fileSuffix)
-	p.log.Info("Capturing", "pod", p.options.PodName, "duration", p.options.Duration, "filter", cfg.Filter)
+	p.log.Info("Capturing", "pod", p.options.PodName, "duration", p.options.Duration.String(), "filter", cfg.Filter)
 	p.guard(end, func() { p.awaitTarget(ending, end, inode) })
 
 	timed, cancel := context.WithTimeout(ending, p.options.Duration)
