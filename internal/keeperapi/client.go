@@ -80,7 +80,12 @@ func (c *Client) Watch(ctx context.Context, addr string, fn func(account.Account
 	if resp.StatusCode != http.StatusOK {
 		return fmt.Errorf("watch progress at %s: %w", addr, statusError(resp))
 	}
-	return ReadAccounts(resp.Body, fn)
+	err = ReadAccounts(resp.Body, fn)
+	if errors.Is(err, ErrStreamCut) && ctx.Err() != nil {
+		// Whichever end of the connection was seen first, it was the caller who cut it: he need not watch again.
+		return fmt.Errorf("watch progress at %s: %w", addr, ctx.Err())
+	}
+	return err
 }
 
 // File opens the file name of the result. rangeHeader is the value of a Range header, or empty for the whole file.
