@@ -10,12 +10,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
@@ -46,6 +48,7 @@ func TestMain(m *testing.M) {
 }
 
 func setup() error {
+	ctrl.SetLogger(logr.Discard()) // the tests say what they see themselves
 	for name, value := range map[string]string{"SONDE_PLUGIN": plugin, "SONDE_CLUSTER": clusterCmd, "SONDE_AUDIT_LOG": auditLog, "SONDE_INSTALL": installCmd, "KUBECONFIG": kubeconfig, "SONDE_WORKLOAD": workload} {
 		if value == "" {
 			return fmt.Errorf("%s is not set: start the tests by make test-e2e", name)
