@@ -75,11 +75,6 @@ func (p *plugin) followAndSave(ctx context.Context, conn *connection, endpoint *
 	if err != nil {
 		return capture.Saved{}, err
 	}
-	if s.Capture.Status.PodsOmitted > 0 { // the stream knows the files of those that the status has no room for
-		if err := endpoint.Progress(ctx, s.Update); err != nil {
-			return capture.Saved{}, fmt.Errorf("list the files of all Pods: %w", err)
-		}
-	}
 	var shown time.Time
 	show := func() {
 		if now := p.clock.Now(); now.Sub(shown) >= refresh { // a transfer tells of every 32 KiB

@@ -59,11 +59,8 @@ func (c *getCommand) run(ctx context.Context, args []string) error {
 	if err := conn.client.List(ctx, list, where...); err != nil {
 		return fmt.Errorf("list PacketCaptures: %w", err)
 	}
-	for i := range list.Items { // lists come without their items' kinds, and -o name needs them
-		setKind(&list.Items[i])
-	}
 	if c.formatted() {
-		return c.object(list)
+		return c.list(list)
 	}
 	if len(list.Items) == 0 {
 		fmt.Fprintln(c.plugin.streams.ErrOut, c.nothing(conn.namespace))
@@ -100,6 +97,22 @@ func (c *getCommand) object(o runtime.Object) error {
 	}
 	if err := printer.PrintObj(o, c.plugin.streams.Out); err != nil {
 		return fmt.Errorf("print: %w", err)
+	}
+	return nil
+}
+
+// list prints a whole list, except by name: that printer knows only single objects.
+func (c *getCommand) list(list *v1alpha1.PacketCaptureList) error {
+	for i := range list.Items { // lists come without their items' kinds
+		setKind(&list.Items[i])
+	}
+	if *c.print.OutputFormat != "name" {
+		return c.object(list)
+	}
+	for i := range list.Items {
+		if err := c.object(&list.Items[i]); err != nil {
+			return err
+		}
 	}
 	return nil
 }

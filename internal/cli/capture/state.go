@@ -21,6 +21,9 @@ import (
 // operatorSilent is after how long without any status a user should look after the operator.
 const operatorSilent = 15 * time.Second
 
+// maxTroubles of single Pods are shown at once.
+const maxTroubles = 3
+
 // State is what is known of a capture: its status, and above it the live counts, which are never
 // written to a status.
 type State struct {
@@ -119,15 +122,30 @@ func (s *State) View(now time.Time) live.View {
 		})
 	}
 	if n := s.Capture.Status.PodsOmitted; n > 0 {
-		v.Notes = append(v.Notes, fmt.Sprintf("The status has no room for %d more Pods; their files are saved all the same.", n))
+		v.Notes = append(v.Notes, fmt.Sprintf("The status has no room for %d Pods of this capture.", n))
 	}
-	if s.Trouble != "" && !s.Ended() {
-		v.Notes = append(v.Notes, "No live counts: "+s.Trouble)
+	if !s.Ended() {
+		v.Notes = append(v.Notes, s.troubles()...)
 	}
 	if s.Capture.Status.Phase == "" && now.Sub(s.since) >= operatorSilent {
 		v.Notes = append(v.Notes, "No answer from the operator yet: look whether its Pod runs.")
 	}
 	return v
+}
+
+// troubles says why live counts are missing: for all, or for single Pods.
+func (s *State) troubles() []string {
+	if s.Trouble != "" {
+		return []string{"No live counts: " + s.Trouble}
+	}
+	var notes []string
+	for _, u := range s.updates {
+		if u.Error != "" && !u.Phase.Final() {
+			notes = append(notes, fmt.Sprintf("No live counts of %s: %s", u.Pod, u.Error))
+		}
+	}
+	slices.Sort(notes)
+	return notes[:min(len(notes), maxTroubles)]
 }
 
 func (s *State) title() string {

@@ -125,7 +125,14 @@ func TestView(t *testing.T) {
 			change: func(s *State) { s.Trouble = "no way"; s.Capture.Status.PodsOmitted = 7 },
 			want: live.View{
 				Title: "shop/web-x7k2p (Deployment/web)", Status: "Capturing", Clock: "0s of 30s", Pods: []live.Pod{row},
-				Notes: []string{"The status has no room for 7 more Pods; their files are saved all the same.", "No live counts: no way"},
+				Notes: []string{"The status has no room for 7 Pods of this capture.", "No live counts: no way"},
+			},
+		},
+		"no live counts of one Pod": {
+			change: func(s *State) { s.Update(results.Update{Pod: "web-1", UID: "u1", Error: "the agent does not answer"}) },
+			want: live.View{
+				Title: "shop/web-x7k2p (Deployment/web)", Status: "Capturing", Clock: "0s of 30s", Pods: []live.Pod{row},
+				Notes: []string{"No live counts of web-1: the agent does not answer"},
 			},
 		},
 		"ended": {

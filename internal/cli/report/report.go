@@ -45,7 +45,7 @@ type Report struct {
 	// Notes say what else to know about the file.
 	Notes []string `json:"notes,omitempty"`
 
-	failedFiles int
+	failedFiles, unknown int
 }
 
 // Pod is one Pod's part.
@@ -91,9 +91,16 @@ func New(pc *v1alpha1.PacketCapture, pods []v1alpha1.PodResult, saved capture.Sa
 	for _, p := range pods {
 		r.pod(p, saved)
 	}
+	// The files of Pods that the status has no room for are known only from the stream, if at all.
+	if r.unknown = max(0, int(pc.Status.Totals.Pods)-len(pods)); r.unknown > 0 {
+		r.Problems = append(r.Problems, fmt.Sprintf("%d further Pods were captured, and the status has no room for their files", r.unknown))
+	}
 	r.failedFiles = len(saved.Problems())
 	for _, f := range saved.Problems() {
 		r.Problems = append(r.Problems, fmt.Sprintf("%s: %v", f.Pod.Name, f.Err))
+	}
+	if r.Total.Dropped > 0 {
+		r.Notes = append(r.Notes, fmt.Sprintf("%d packets were dropped: they matched the filter, and are in no file", r.Total.Dropped))
 	}
 	if saved.Late > 0 {
 		r.Notes = append(r.Notes, fmt.Sprintf("%d packets stand behind later ones in the file", saved.Late))
@@ -156,7 +163,7 @@ func (r Report) ExitCode() int {
 // Everything reports whether nothing is left in the cluster that could still be saved: every Pod that
 // has no whole result has its file here all the same, and none is missing or of a wrong size.
 func (r Report) Everything() bool {
-	if r.failedFiles > 0 {
+	if r.failedFiles > 0 || r.unknown > 0 {
 		return false
 	}
 	for _, p := range r.Pods {

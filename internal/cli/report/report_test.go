@@ -27,6 +27,12 @@ func ended(phase v1alpha1.Phase, reason, message string) *v1alpha1.PacketCapture
 	return pc
 }
 
+func many() *v1alpha1.PacketCapture {
+	pc := ended(v1alpha1.PhaseCompleted, v1alpha1.ReasonEnded, "")
+	pc.Status.Totals.Pods = 3
+	return pc
+}
+
 func whole() v1alpha1.PodResult {
 	return v1alpha1.PodResult{
 		UID: "u1", Name: "web-6d9f7c5b8-4xk2p", Node: "worker-1", Phase: v1alpha1.PhaseCompleted, Reason: v1alpha1.ReasonDuration,
@@ -80,6 +86,10 @@ func TestReport(t *testing.T) {
 		"a-file-that-did-not-come": {
 			pc: ended(v1alpha1.PhaseCompleted, v1alpha1.ReasonEnded, ""), pods: []v1alpha1.PodResult{whole()},
 			saved: saved(savedFile(whole(), errors.New("download web.pcapng: gone"))), wantCode: ExitIncomplete, wantEverything: false,
+		},
+		"more-pods-than-the-status-lists": {
+			pc: many(), pods: []v1alpha1.PodResult{whole()},
+			saved: saved(savedFile(whole(), nil)), wantCode: ExitIncomplete, wantEverything: false,
 		},
 		"nothing-saved": {
 			pc:       ended(v1alpha1.PhaseFailed, v1alpha1.ReasonTargetNotFound, "there is no Deployment web in namespace shop"),
