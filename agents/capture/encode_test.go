@@ -104,7 +104,7 @@ func randomPackets(r *rand.Rand, n int) []packetIn {
 		case 0:
 			size = slideLimit - 4 + r.IntN(8)
 		case 1:
-			size = 1400 + r.IntN(200)
+			size = slideLimit + r.IntN(2000)
 		case 2:
 			if r.IntN(20) == 0 {
 				size = 65550

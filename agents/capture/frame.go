@@ -12,8 +12,9 @@ import (
 const (
 	// slideLimit is the captured length from which on a packet is left where it is, with the header written before
 	// and the trailer behind it; shorter ones are moved down to the end of the one before, so that they share one
-	// run. Below it the move costs less than a further element of writev(2).
-	slideLimit = 512
+	// run. Measured: moving is cheaper than a further element of writev(2) up to about 1000 bytes and no dearer at
+	// 1500, as the write finds the bytes in the cache; GSO frames of up to 64 KiB are another matter.
+	slideLimit = 2048
 	// frameOverhead is the least distance from a frame's start to its packet: header and address, aligned, and at
 	// least 14 bytes (tpacket_rcv in net/packet/af_packet.c). It must hold what the packet before may have
 	// written beyond its own end, the new packet's header and a VLAN tag.

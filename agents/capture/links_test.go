@@ -1,6 +1,7 @@
 package capture
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 	"net"
@@ -15,16 +16,17 @@ import (
 	"github.com/sonde-operator/sonde/internal/pcapng"
 )
 
-// addVeth joins the two namespaces by a second pair: name in the target's, name-p in the peer's.
-func (n *testNet) addVeth(t *testing.T, name, targetAddr, peerAddr string) {
+// addVeth joins the two namespaces by a second pair: net1 in the target's, net1-p in the peer's.
+func (n *testNet) addVeth(t *testing.T) {
 	t.Helper()
+	const name = "net1"
 	n.in(t, n.target, func(h *netlink.Handle) error {
 		attrs := netlink.NewLinkAttrs()
 		attrs.Name = name
 		return h.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: name + "-p", PeerNamespace: netlink.NsFd(int(n.peer.Fd()))})
 	})
-	n.up(t, n.peer, name+"-p", peerAddr)
-	n.up(t, n.target, name, targetAddr)
+	n.up(t, n.peer, name+"-p", "10.78.0.2/24")
+	n.up(t, n.target, name, "10.78.0.1/24")
 }
 
 func (n *testNet) remove(t *testing.T, name string) {
@@ -70,7 +72,7 @@ func TestLateInterfaceIsCaptured(t *testing.T) {
 	if a := named.Account(); len(a.Interfaces) != 1 || !strings.Contains(a.Interfaces[0].Note, "as soon as it appears") {
 		t.Errorf("account of a capture that waits: %+v", a.Interfaces)
 	}
-	n.addVeth(t, "net1", "10.78.0.1/24", "10.78.0.2/24")
+	n.addVeth(t)
 	all.until("net1", captures("net1"))
 	named.until("net1", captures("net1"))
 	n.senderTo(t, n.target, n.peer, "10.78.0.2").send(0, 1000)
@@ -88,9 +90,31 @@ func TestLateInterfaceIsCaptured(t *testing.T) {
 	tool(t, "capinfos", all.path)
 }
 
+func TestLateInterfaceThatCannotBeCapturedEndsNothing(t *testing.T) {
+	n := newTestNet(t)
+	c, err := NewAFPacket().Open(&Config{NetNS: n.target, Dir: t.TempDir(), Base: "web"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.(*afCapture).block++ // no ring can be had from now on
+	ctx, cancel := context.WithCancel(t.Context())
+	r := &running{Capture: c, t: t, cancel: func(error) { cancel() }, result: make(chan Result, 1)}
+	go func() { r.result <- c.Run(ctx) }()
+	n.addVeth(t)
+	r.until("the note", func(a Account) bool {
+		return len(a.Interfaces) == 3 && strings.Contains(a.Interfaces[2].Note, "allocate ring")
+	})
+	n.senderTo(t, n.target, n.peer, peerIP).send(0, 100)
+	res := r.stop()
+	exactly(t, readFile(t, res.Path).numbers(t, "eth0"), 0, 100)
+	if res.Reason != ReasonStopped || res.Err != nil {
+		t.Errorf("reason %s, error %v", res.Reason, res.Err)
+	}
+}
+
 func TestDeletedInterfaceLeavesTheRest(t *testing.T) {
 	n := newTestNet(t)
-	n.addVeth(t, "net1", "10.78.0.1/24", "10.78.0.2/24")
+	n.addVeth(t)
 	r := start(t, NewAFPacket(), &Config{NetNS: n.target})
 	s := n.senderTo(t, n.target, n.peer, "10.78.0.2")
 	s.send(0, 1000)
@@ -105,7 +129,7 @@ func TestDeletedInterfaceLeavesTheRest(t *testing.T) {
 	}
 	r.until("net1 to be gone", gone)
 	n.senderTo(t, n.target, n.peer, peerIP).send(2000, 3000)
-	n.addVeth(t, "net1", "10.78.0.1/24", "10.78.0.2/24") // and it comes back, as another one
+	n.addVeth(t) // and it comes back, as another one
 	r.until("net1 to be back", func(a Account) bool { return len(a.Interfaces) == 4 })
 	s.send(4000, 4100)
 	res := r.stop()

@@ -208,6 +208,9 @@ func (c *afCapture) readLinks() error {
 			return err
 		}
 	}
+	if len(links) > 0 {
+		c.publish()
+	}
 	return nil
 }
 

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/vishvananda/netlink"
@@ -106,6 +107,39 @@ func TestVLANTagsAreBackInPlace(t *testing.T) {
 	if out := tool(t, "tshark", "-n", "-r", full.path, "-Y", "vlan.id == 0x123"); out == "" {
 		t.Error("tshark does not see the VLAN")
 	}
+}
+
+// The file of several interfaces is nearly in order; merging makes it strictly so.
+func TestMergedFileIsInStrictTimeOrder(t *testing.T) {
+	n := newTestNet(t)
+	lo, out := n.senderTo(t, n.target, n.target, "127.0.0.1"), n.senderTo(t, n.target, n.peer, peerIP)
+	r := start(t, NewAFPacket(), &Config{NetNS: n.target})
+	for i := uint32(0); i < many; i += 200 {
+		lo.send(i, i+200)
+		if i < many/2 || i%2000 == 0 { // busy on both, then on lo with a little on eth0
+			out.send(i, i+200)
+		}
+	}
+	res := r.stop()
+	src, err := os.Open(res.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer src.Close()
+	path := filepath.Join(t.TempDir(), "merged.pcapng")
+	dst, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dst.Close()
+	merged, err := pcapng.Merge(dst, []io.Reader{src}, pcapng.MergeOptions{})
+	if err != nil || merged.Late != 0 || merged.Packets != res.Account.Written {
+		t.Errorf("merge: %+v, %v; %d packets were written", merged, err, res.Account.Written)
+	}
+	if info := tool(t, "capinfos", path); !strings.Contains(info, "Strict time order:   True") {
+		t.Errorf("capinfos says:\n%s", info)
+	}
+	exactly(t, readFile(t, path).numbers(t, "lo"), 0, many)
 }
 
 // A real TCP stream over veth moves in segments of up to 64 KiB that no wire would carry.

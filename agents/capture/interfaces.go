@@ -1,0 +1,147 @@
+package capture
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sonde-operator/sonde/internal/pcapng"
+)
+
+// attachAll opens every interface that is there now.
+func (c *afCapture) attachAll() error {
+	links, err := c.links.list()
+	if err != nil {
+		return err
+	}
+	wanted := 0
+	for i := range links {
+		if !links[i].gone && c.wants(&links[i]) {
+			wanted++
+		}
+	}
+	c.block, c.blocks = ringSize(c.cfg.RingBytes, max(wanted, len(c.cfg.Interfaces)))
+	for i := range links {
+		if err := c.linkChanged(&links[i]); err != nil {
+			return err
+		}
+	}
+	c.start = now(unix.CLOCK_REALTIME)
+	c.noteMissing()
+	c.publish()
+	return nil
+}
+
+func (c *afCapture) wants(l *link) bool {
+	return len(c.cfg.Interfaces) == 0 || slices.Contains(c.cfg.Interfaces, l.name)
+}
+
+// linkChanged opens an interface that is new and parks one that is gone.
+func (c *afCapture) linkChanged(l *link) error {
+	for _, s := range c.sources {
+		if s.acct.Index != l.index || s.acct.Gone {
+			continue
+		}
+		if l.gone {
+			c.log.Info("Interface left", "interface", s.acct.Name)
+			s.acct.Gone = true
+			return s.park()
+		}
+		return nil // renamed, up or down: the socket stays with it
+	}
+	if l.gone || !c.wants(l) || c.isSkipped(l) {
+		return nil
+	}
+	return c.attach(l)
+}
+
+// attach begins to capture an interface. One that cannot be captured is skipped with a note: the others go on.
+func (c *afCapture) attach(l *link) error {
+	lt, ok := l.linkType()
+	if !ok {
+		c.skip(l, fmt.Sprintf("hardware type %d has no link type in pcapng", l.arp))
+		return nil
+	}
+	user := c.cfg.Filters[lt]
+	if c.cfg.Filters != nil && user == nil {
+		c.skip(l, fmt.Sprintf("the filter does not fit link type %d", lt))
+		return nil
+	}
+	prog, err := program(user, lt, uint32(c.cfg.SnapLen))
+	if err != nil {
+		return err
+	}
+	desc := pcapng.AppendInterface(nil, &pcapng.Interface{
+		Name: l.name, Description: c.cfg.Description, Filter: c.cfg.FilterText,
+		LinkType: lt, SnapLen: uint32(c.cfg.SnapLen),
+	})
+	if left := c.room().bytes; left < uint64(len(desc))+statisticsLen {
+		c.skip(l, "the byte limit leaves no room for its description")
+		return nil
+	}
+	s := &source{acct: InterfaceAccount{Name: l.name, Index: l.index, LinkType: lt}}
+	s.enc = encoder{iface: uint32(len(c.sources)), snapLen: uint32(c.cfg.SnapLen), tags: lt == pcapng.LinkTypeEthernet}
+	s.ring, err = c.openRing(l, prog)
+	if err != nil && c.start > 0 {
+		c.skip(l, err.Error()) // no reason to end a capture that is under way
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("attach to %s: %w", l.name, err)
+	}
+	if err := c.append(desc); err != nil {
+		return errors.Join(err, s.ring.close())
+	}
+	c.unskip(l.name)
+	c.sources = append(c.sources, s)
+	return c.startSource(s)
+}
+
+func (c *afCapture) openRing(l *link, prog []unix.SockFilter) (r *ring, err error) {
+	err = inNetNS(c.netns, func() error {
+		r, err = openRing(l, prog, c.block, c.blocks)
+		return err
+	})
+	return r, err
+}
+
+// startSource lets packets in. An interface that has gone meanwhile is none the less in the file, without packets.
+func (c *afCapture) startSource(s *source) error {
+	err := errors.Join(c.await(s.ring.fd), s.ring.start(s.acct.Index))
+	if errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENXIO) {
+		s.acct.Gone = true
+		return s.park()
+	}
+	if err != nil {
+		return fmt.Errorf("attach to %s: %w", s.acct.Name, err)
+	}
+	c.log.Info("Attached to interface", "interface", s.acct.Name, "linkType", s.acct.LinkType, "ringBytes", len(s.ring.mem))
+	return nil
+}
+
+func (c *afCapture) isSkipped(l *link) bool {
+	return slices.ContainsFunc(c.skipped, func(a InterfaceAccount) bool { return a.Index == l.index && a.Name == l.name })
+}
+
+func (c *afCapture) skip(l *link, why string) {
+	c.log.Warn("Skipping interface", "interface", l.name, "reason", why)
+	c.skipped = append(c.skipped, InterfaceAccount{Name: l.name, Index: l.index, Note: why})
+}
+
+// unskip takes back the note on an interface that was not there.
+func (c *afCapture) unskip(name string) {
+	c.skipped = slices.DeleteFunc(c.skipped, func(a InterfaceAccount) bool { return a.Name == name })
+}
+
+// noteMissing says which of the named interfaces are not there (yet).
+func (c *afCapture) noteMissing() {
+	for _, name := range c.cfg.Interfaces {
+		there := slices.ContainsFunc(c.sources, func(s *source) bool { return s.acct.Name == name }) ||
+			slices.ContainsFunc(c.skipped, func(a InterfaceAccount) bool { return a.Name == name })
+		if !there {
+			c.skip(&link{name: name}, "no such interface; it is captured as soon as it appears")
+		}
+	}
+}
