@@ -17,6 +17,7 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/access"
+	"github.com/sonde-operator/sonde/internal/pcapfilter"
 	"github.com/sonde-operator/sonde/internal/stamp"
 )
 
@@ -332,5 +333,32 @@ func TestTheWebhookWritesNothing(t *testing.T) {
 	req.DryRun = &dry
 	if resp := captureHandler(live, may("pods/shop")).Handle(t.Context(), req); !resp.Allowed {
 		t.Errorf("dry run refused: %s", resp.Result.Message)
+	}
+}
+
+// With the compiler that the manager uses: its words reach the user.
+func TestPacketCaptureFilterIsCompiled(t *testing.T) {
+	compiler, err := pcapfilter.New(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct{ filter, want string }{
+		"good":       {filter: "tcp port 80 and host 10.0.0.1"},
+		"none":       {filter: ""},
+		"a typo":     {filter: "tcp prot 80", want: "syntax error"},
+		"a DNS name": {filter: "host www.example.org", want: "www.example.org"},
+		"nested":     {filter: strings.Repeat("(", 4000) + "tcp", want: "filter"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := captureHandler(liveReader(t, world()...), may("pods/shop"))
+			h.Filters = compiler
+			pc := capture("shop", spec(func(s *sondev1.PacketCaptureSpec) { s.Filter = tc.filter }))
+			resp := h.Handle(t.Context(), request(t, admissionv1.Create, "PacketCapture", "shop", pc, nil))
+			if tc.want != "" {
+				refused(t, resp, code422, tc.want)
+			} else if !resp.Allowed {
+				t.Errorf("refused: %s", resp.Result.Message)
+			}
+		})
 	}
 }
