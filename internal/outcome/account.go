@@ -50,7 +50,7 @@ func (v *Verdict) judgeEnded(s Seen, t *corev1.ContainerStateTerminated) {
 // count copies the counts of an account.
 func (v *Verdict) count(a account.Account) {
 	e := &v.Entry
-	e.Packets, e.Bytes, e.Truncated, e.Engine = a.Packets, a.Bytes, a.Truncated, word(a.Engine, "")
+	e.Packets, e.Bytes, e.Truncated, e.Engine = a.Packets, a.Bytes, a.Truncated, Text(a.Engine, 32)
 	e.Dropped = sondev1.Dropped{Kernel: a.DroppedKernel, Ring: a.DroppedRing, Writer: a.DroppedWriter}
 }
 
@@ -104,10 +104,10 @@ func (v *Verdict) explain(s Seen, t *corev1.ContainerStateTerminated) {
 	}
 }
 
-// word returns s if it looks like one of our words, and else otherwise: it comes from a Pod.
+// word returns s if it has the form of a condition's reason, and else otherwise: it comes from a Pod.
 func word(s, otherwise string) string {
 	for _, c := range s {
-		if c > unicode.MaxASCII || !unicode.IsLetter(c) && !unicode.IsDigit(c) && !strings.ContainsRune("_-.", c) {
+		if c > unicode.MaxASCII || !unicode.IsLetter(c) {
 			return otherwise
 		}
 	}
@@ -119,12 +119,13 @@ func word(s, otherwise string) string {
 
 // Text makes a foreign text fit to be shown: one line of printable characters, at most most bytes.
 func Text(s string, most int) string {
+	s = s[:min(len(s), 4*most)]
 	s = strings.Map(func(c rune) rune {
 		if unicode.IsPrint(c) {
 			return c
 		}
 		return ' '
-	}, strings.ToValidUTF8(s[:min(len(s), 4*most)], "?"))
+	}, strings.ToValidUTF8(s, "?"))
 	if len(s) > most {
 		s = strings.ToValidUTF8(s[:most-3], "") + "..."
 	}

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/google/go-cmp/cmp"
 	batchv1 "k8s.io/api/batch/v1"
@@ -329,7 +330,10 @@ func FuzzJudge(f *testing.F) {
 		if !e.Phase.Final() || e.Reason == "" || len(e.Reason) > 64 || len(e.Message) > 512 || len(e.Engine) > 32 {
 			t.Errorf("entry %+v does not fit", e)
 		}
-		if e.Packets < 0 || e.Bytes < 0 || e.Dropped.Total() < 0 && e.Dropped.Kernel < 0 || e.Truncated < 0 {
+		if strings.ContainsFunc(e.Reason, func(c rune) bool { return !unicode.IsLetter(c) }) {
+			t.Errorf("reason %q is none that a condition may have", e.Reason)
+		}
+		if e.Packets < 0 || e.Bytes < 0 || e.Dropped.Kernel < 0 || e.Truncated < 0 {
 			t.Errorf("entry %+v counts below zero", e)
 		}
 		for _, file := range e.Files {

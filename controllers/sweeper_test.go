@@ -1,0 +1,205 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+)
+
+// TestSweep: what is left in the operator's namespace after the events of the table.
+func TestSweep(t *testing.T) {
+	all := []string{"Job web-1-qwer", "ConfigMap shop-web", "Secret shop-web-keeper"}
+	strangers := []string{"ConfigMap of-a-trace", "ConfigMap of-nobody"}
+	again := func(w *world) {
+		w.remove(w.capture())
+		w.add(newCapture(func(pc *sondev1.PacketCapture) { pc.UID = "the next one" }))
+	}
+	cases := map[string]struct {
+		happens func(*world)
+		want    []string
+	}{
+		"nothing happened":         {func(*world) {}, append(all, strangers...)},
+		"the capture is deleted":   {func(w *world) { w.remove(w.capture()) }, strangers},
+		"the capture is made anew": {again, strangers},
+		"the capture is being deleted, and somebody's finalizer holds it": {func(w *world) {
+			pc := w.capture()
+			pc.Finalizers = []string{"example.test/held"}
+			w.update(pc)
+			w.remove(pc)
+		}, strangers},
+	}
+	for name, tc := range cases {
+		for how, sweep := range map[string]func(*world) error{
+			"reconciled": func(w *world) error {
+				w.pass()
+				return nil
+			},
+			"at start": func(w *world) error { return w.r.Sweeper.SweepAll(w.t.Context()) },
+		} {
+			t.Run(name+"/"+how, func(t *testing.T) {
+				w := newWorld(t, newCapture(), deployment("web-1")...)
+				w.settle()
+				w.add(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+					Name: "of-a-trace", Namespace: operatorNamespace, Labels: map[string]string{sondev1.LabelUID: "trace", sondev1.LabelKind: "Trace"},
+				}}, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "of-nobody", Namespace: operatorNamespace}})
+				tc.happens(w)
+				if how == "reconciled" && name == "the capture is made anew" {
+					w.stampErr = errors.New("not yet") // the next one makes nothing in this pass
+					_ = w.r.Sweeper.Sweep(t.Context(), w.key)
+				} else if err := sweep(w); err != nil {
+					t.Fatal(err)
+				}
+				got := w.left()
+				slices.Sort(got)
+				want := slices.Sorted(slices.Values(tc.want))
+				if diff := cmp.Diff(want, got); diff != "" {
+					t.Errorf("left (-want +got):\n%s", diff)
+				}
+			})
+		}
+	}
+}
+
+// TestSweepAllWithoutTheKind: the CRDs were deleted, and every capture with them.
+func TestSweepAllWithoutTheKind(t *testing.T) {
+	w := newWorld(t, newCapture(), deployment("web-1")...)
+	w.settle()
+	s := *w.r.Sweeper
+	gone := apierrors.NewNotFound(schema.GroupResource{Group: sondev1.GroupVersion.Group, Resource: "packetcaptures"}, "")
+	s.Live = failing(w, func(list client.ObjectList) error { return ifCaptures(list, gone) })
+	if err := s.SweepAll(t.Context()); err != nil || len(w.left()) > 0 {
+		t.Errorf("left %v (%v)", w.left(), err)
+	}
+}
+
+// TestSweepAllKnowsNothing: an API server that does not answer is no reason to delete anything.
+func TestSweepAllKnowsNothing(t *testing.T) {
+	boom := errors.New("no connection")
+	for name, fail := range map[string]func(client.ObjectList) error{
+		"captures": func(list client.ObjectList) error { return ifCaptures(list, boom) },
+		"objects":  func(client.ObjectList) error { return boom },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, newCapture(), deployment("web-1")...)
+			w.settle()
+			w.remove(w.capture())
+			s := *w.r.Sweeper
+			s.Live = failing(w, fail)
+			if err := s.SweepAll(t.Context()); !errors.Is(err, boom) || len(w.left()) != 3 {
+				t.Errorf("left %v, error %v: want everything, and %v", w.left(), err, boom)
+			}
+		})
+	}
+}
+
+func TestSweeperRuns(t *testing.T) {
+	w := newWorld(t, newCapture(), deployment("web-1")...)
+	w.settle()
+	ctx, cancel := context.WithCancel(t.Context())
+	swept := make(chan struct{}, 8)
+	s := *w.r.Sweeper
+	s.Live = failing(w, func(list client.ObjectList) error {
+		if list.GetObjectKind().GroupVersionKind().Kind == "SecretList" {
+			swept <- struct{}{}
+		}
+		return nil
+	})
+	ended := make(chan error)
+	go func() { ended <- s.Start(ctx) }()
+	<-swept // at start
+	if err := wait.PollUntilContextCancel(t.Context(), time.Millisecond, true, func(context.Context) (bool, error) {
+		return w.clock.HasWaiters(), nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	w.clock.Step(s.Interval)
+	<-swept // on the timer
+	cancel()
+	if err := <-ended; err != nil || !s.NeedLeaderElection() {
+		t.Errorf("Start ended with %v, needs the lead: %v", err, s.NeedLeaderElection())
+	}
+}
+
+func TestDeleteObjectDeletesOnlyThisOne(t *testing.T) {
+	boom := errors.New("no connection")
+	for name, tc := range map[string]struct {
+		err, want error
+	}{
+		"done":           {nil, nil},
+		"gone already":   {apierrors.NewNotFound(schema.GroupResource{}, "x"), nil},
+		"another by now": {apierrors.NewConflict(schema.GroupResource{}, "x", errors.New("UID")), nil},
+		"no answer":      {boom, boom},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, newCapture())
+			c := interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{
+				Delete: func(_ context.Context, _ client.WithWatch, _ client.Object, opts ...client.DeleteOption) error {
+					o := (&client.DeleteOptions{}).ApplyOptions(opts)
+					if o.Preconditions == nil || *o.Preconditions.UID != captureUID || *o.PropagationPolicy != metav1.DeletePropagationBackground {
+						t.Errorf("delete options %+v: another of the same name could be hit", o)
+					}
+					return tc.err
+				},
+			})
+			if err := deleteObject(t.Context(), c, newCapture()); !errors.Is(err, tc.want) {
+				t.Errorf("error %v, want %v", err, tc.want)
+			}
+		})
+	}
+}
+
+func failing(w *world, fail func(client.ObjectList) error) client.Reader {
+	return interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			if err := fail(list); err != nil {
+				return err
+			}
+			return c.List(ctx, list, opts...)
+		},
+	})
+}
+
+func ifCaptures(list client.ObjectList, err error) error {
+	if list.GetObjectKind().GroupVersionKind().Kind == "PacketCaptureList" {
+		return err
+	}
+	return nil
+}
+
+func TestResultAccess(t *testing.T) {
+	access := &sondev1.ResultAccess{
+		ObjectMeta: metav1.ObjectMeta{Name: "ra", Namespace: "shop", UID: "ra-uid", CreationTimestamp: metav1.NewTime(dawn)},
+		Spec:       sondev1.ResultAccessSpec{ExpirationSeconds: 60},
+	}
+	w := newWorld(t, newCapture(), access)
+	r := &ResultAccessReconciler{Client: w.client, Clock: w.clock}
+	key := types.NamespacedName{Namespace: "shop", Name: "ra"}
+	for _, step := range []struct {
+		after, again time.Duration
+		there        bool
+	}{{0, time.Minute, true}, {59 * time.Second, time.Second, true}, {time.Second, 0, false}, {time.Hour, 0, false}} {
+		w.clock.Step(step.after)
+		res, err := r.Reconcile(t.Context(), request(key))
+		if err != nil || res.RequeueAfter != step.again {
+			t.Errorf("at %v: again after %v (%v), want %v", w.clock.Since(dawn), res.RequeueAfter, err, step.again)
+		}
+		err = w.client.Get(t.Context(), key, &sondev1.ResultAccess{})
+		if (err == nil) != step.there {
+			t.Errorf("at %v: get says %v, want it there: %v", w.clock.Since(dawn), err, step.there)
+		}
+	}
+}
