@@ -51,7 +51,7 @@ func (c *conversationsCommand) run(path string) error {
 		if err != nil {
 			return fmt.Errorf("open the capture: %w", err)
 		}
-		defer f.Close() //nolint:errcheck // only read
+		defer f.Close()
 		in = f
 	}
 	result, err := conversations.Read(in)

@@ -198,7 +198,9 @@ func TestNames(t *testing.T) {
 		want         map[string]string
 	}{
 		"a Pod of both families": {
-			[]string{"shop/web on n1"}, map[uint32][][]byte{0: {from("10.0.0.1"), from6("fd00::1"), from6("fe80::1")}}, pcapng.Outbound,
+			[]string{"shop/web on n1"},
+			map[uint32][][]byte{0: {from("10.0.0.1"), from6("fd00::1"), from6("fe80::1")}},
+			pcapng.Outbound,
 			map[string]string{"10.0.0.1": "shop/web", "fd00::1": "shop/web"},
 		},
 		"what came in is not its own":     {[]string{"shop/web on n1"}, map[uint32][][]byte{0: {from("10.0.0.1")}}, pcapng.Inbound, nil},

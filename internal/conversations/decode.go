@@ -45,6 +45,7 @@ func (d *decoder) decode(link pcapng.LinkType, data []byte) packet {
 		}
 	case layers.LinkTypeRaw, layers.LinkTypeIPv4, layers.LinkTypeIPv6:
 		return d.raw(data)
+	default:
 	}
 	return packet{protocol: "unknown"}
 }
@@ -73,8 +74,9 @@ func (d *decoder) network(t layers.EthernetType, data []byte) packet {
 		return d.ipv6(data)
 	case layers.EthernetTypeARP:
 		return d.address(data)
+	default:
+		return packet{protocol: t.String()}
 	}
-	return packet{protocol: t.String()}
 }
 
 // address decodes ARP: who asks, and for whom.

@@ -83,7 +83,7 @@ func (s *Saved) mergeTo(w io.Writer, parts []*SavedFile) (int64, error) {
 		if err != nil {
 			return 0, fmt.Errorf("merge: %w", err)
 		}
-		defer f.Close() //nolint:errcheck // only read
+		defer f.Close()
 		sources = append(sources, f)
 	}
 	counted := &counter{w: w}

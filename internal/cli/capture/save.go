@@ -73,7 +73,7 @@ func (s *Saver) Save(ctx context.Context, pods []v1alpha1.PodResult, out Output)
 	if err != nil {
 		return saved, err
 	}
-	defer os.RemoveAll(dir) //nolint:errcheck // what is left over is a hidden directory, and the result stands
+	defer os.RemoveAll(dir)
 	if err := s.fetch(ctx, dir, saved.Files); err != nil {
 		return saved, err
 	}

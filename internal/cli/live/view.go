@@ -2,6 +2,7 @@ package live
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -71,13 +72,8 @@ func Lines(v View, width, height int) []string {
 }
 
 func heading(v View) string {
-	s := v.Title
-	for _, part := range []string{v.Status, v.Clock} {
-		if part != "" {
-			s += gap + part
-		}
-	}
-	return s
+	parts := slices.DeleteFunc([]string{v.Title, v.Status, v.Clock}, func(s string) bool { return s == "" })
+	return strings.Join(parts, gap)
 }
 
 // table returns the head and at most room further lines.

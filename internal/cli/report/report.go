@@ -181,10 +181,10 @@ func (r Report) Text() string {
 		b.WriteString(r.Table())
 		b.WriteByte('\n')
 	}
-	switch {
-	case r.Path == "":
+	switch r.Path {
+	case "":
 		b.WriteString("Nothing was saved.\n")
-	case r.Path == "-":
+	case "-":
 		fmt.Fprintf(&b, "Written to the standard output: %s.\n", live.Bytes(r.Size))
 	default:
 		fmt.Fprintf(&b, "Saved to %s: %s.\n", r.Path, live.Bytes(r.Size))

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -127,14 +129,12 @@ func aboutToken(code int) bool {
 }
 
 func (c *Client) send(ctx context.Context, token string, header http.Header, path []string) (*http.Response, error) {
-	url := c.rest.Get().AbsPath(append(c.path[:len(c.path):len(c.path)], path...)...).URL()
+	url := c.rest.Get().AbsPath(slices.Concat(c.path, path)...).URL()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url.String(), nil)
 	if err != nil {
 		return nil, fmt.Errorf("ask the results endpoint: %w", err)
 	}
-	for k, v := range header {
-		req.Header[k] = v
-	}
+	maps.Copy(req.Header, header)
 	req.Header.Set(TokenHeader, token)
 	// Sizes and ranges are those of the file, not of something compressed on the way.
 	req.Header.Set("Accept-Encoding", "identity")

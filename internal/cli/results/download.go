@@ -46,8 +46,7 @@ func (c *Client) Download(ctx context.Context, podUID, file string, dst *os.File
 
 // again reports whether asking again can help: not where somebody said no, nor where the disk is full.
 func again(err error) bool {
-	var refused *Error
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*Error](err); ok {
 		return refused.Code >= http.StatusInternalServerError || refused.Code == http.StatusTooManyRequests
 	}
 	var disk *diskError

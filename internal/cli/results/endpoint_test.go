@@ -120,7 +120,7 @@ func TestRefusals(t *testing.T) {
 			wantAsked: 1, wantMade: 1, wantErr: "no endpoints available: the operator is not ready; look at its Pods in its namespace",
 		},
 		"something else is in the way": {
-			refusals: 9, refuse: func(w http.ResponseWriter) { http.Error(w, "<html>", 418) },
+			refusals: 9, refuse: func(w http.ResponseWriter) { http.Error(w, "<html>", http.StatusTeapot) },
 			wantAsked: 1, wantMade: 1, wantErr: "the results endpoint answered 418 I'm a teapot",
 		},
 	}

@@ -79,12 +79,11 @@ func parseUpdate(line []byte) (Update, error) {
 	}
 	u := Update{Pod: l.Pod, UID: l.UID, Node: l.Node, Phase: l.Phase, Error: l.Error}
 	if len(l.Account) > 0 && !bytes.Equal(l.Account, []byte("null")) {
-		a, err := account.Parse(l.Account)
-		if err != nil {
+		if a, err := account.Parse(l.Account); err != nil {
 			u.Error = err.Error()
-			return u, nil
+		} else {
+			u.Account = &a
 		}
-		u.Account = &a
 	}
 	return u, nil
 }
