@@ -126,7 +126,7 @@ func TestUninstallInMidCapture(t *testing.T) {
 			}
 			for line := range strings.Lines(string(out)) {
 				name := line[strings.Index(line, "/")+1:]
-				if strings.HasPrefix(name, "sonde") && !strings.HasPrefix(name, "sonde-demo") || strings.Contains(name, "monitoring.openshift.tpg") {
+				if strings.HasPrefix(name, "sonde") && !strings.HasPrefix(name, "sonde-demo") && !strings.HasPrefix(name, "sonde-cluster") || strings.Contains(name, "monitoring.openshift.tpg") {
 					return fmt.Errorf("left: %s", line)
 				}
 			}

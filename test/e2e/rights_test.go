@@ -250,6 +250,8 @@ func TestNamespaceMadeAnewIsNotCaptured(t *testing.T) {
 	hub, ns := namespace(t, map[string]string{sondev1.LabelHub: "true"}), namespace(t, nil)
 	deployment(t, ns, "sink", 1, "sink")
 	pc := capture(t, admin, hub, sondev1.PacketCaptureSpec{TargetNamespace: ns, TargetDeployment: "sink", Duration: "10m"})
+	// With the manager away it cannot see that the target goes, only that it is another's afterwards.
+	stopManager(t)
 	n := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}
 	deleteNow(t, n)
 	gone(t, n, 30*time.Second)
@@ -257,6 +259,7 @@ func TestNamespaceMadeAnewIsNotCaptured(t *testing.T) {
 		t.Fatal(err)
 	}
 	deployment(t, ns, "sink", 1, "sink")
+	startManager(t)
 	awaitFinal(t, pc, 30*time.Second)
 	wantNotAdmitted(t, pc, sondev1.ReasonNamespaceReplaced)
 	noProbes(t)
