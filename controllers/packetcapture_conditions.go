@@ -13,89 +13,92 @@ import (
 	"github.com/sonde-operator/sonde/internal/target"
 )
 
+// finding is what a condition says.
+type finding struct {
+	status          metav1.ConditionStatus
+	reason, message string
+}
+
 // reportConditions writes all conditions of a capture that was not final before this pass.
 func reportConditions(pc *sondev1.PacketCapture, seen observed, todo plan, err error) {
-	set := func(conditionType string, status metav1.ConditionStatus, reason, message string) {
+	set := func(conditionType string, f finding) {
 		apimeta.SetStatusCondition(&pc.Status.Conditions, metav1.Condition{
-			Type: conditionType, Status: status, Reason: reason, Message: outcome.Text(message, 1024), ObservedGeneration: pc.Generation,
+			Type: conditionType, Status: f.status, Reason: f.reason, Message: outcome.Text(f.message, 1024), ObservedGeneration: pc.Generation,
 		})
 	}
 	if !todo.observed {
 		for _, c := range []string{sondev1.ConditionAdmitted, sondev1.ConditionTargetFound, sondev1.ConditionCapturing} {
 			if apimeta.FindStatusCondition(pc.Status.Conditions, c) == nil {
-				set(c, metav1.ConditionUnknown, sondev1.ReasonReconcileError, "not found out yet")
+				set(c, finding{metav1.ConditionUnknown, sondev1.ReasonReconcileError, "not found out yet"})
 			}
 		}
-		set(sondev1.ConditionComplete, metav1.ConditionUnknown, sondev1.ReasonReconcileError, err.Error())
+		set(sondev1.ConditionComplete, finding{metav1.ConditionUnknown, sondev1.ReasonReconcileError, err.Error()})
 		return
 	}
-	set(admittedCondition(seen))
-	set(targetCondition(pc, seen))
-	set(capturingCondition(pc, todo))
+	set(sondev1.ConditionAdmitted, admittedCondition(seen))
+	set(sondev1.ConditionTargetFound, targetCondition(pc, seen))
+	set(sondev1.ConditionCapturing, capturingCondition(pc, todo))
 	if err != nil && !todo.over {
-		set(sondev1.ConditionComplete, metav1.ConditionUnknown, sondev1.ReasonReconcileError, err.Error())
+		set(sondev1.ConditionComplete, finding{metav1.ConditionUnknown, sondev1.ReasonReconcileError, err.Error()})
 		return
 	}
-	set(completeCondition(pc, seen, todo))
+	set(sondev1.ConditionComplete, completeCondition(pc, seen, todo))
 }
 
-func admittedCondition(seen observed) (string, metav1.ConditionStatus, string, string) {
+func admittedCondition(seen observed) finding {
 	if seen.admission.refused() {
-		return sondev1.ConditionAdmitted, metav1.ConditionFalse, seen.admission.reason, seen.admission.message
+		return finding{metav1.ConditionFalse, seen.admission.reason, seen.admission.message}
 	}
-	return sondev1.ConditionAdmitted, metav1.ConditionTrue, sondev1.ReasonAdmitted,
-		fmt.Sprintf("requested by %q", seen.admission.requester.Username)
+	return finding{metav1.ConditionTrue, sondev1.ReasonAdmitted, fmt.Sprintf("requested by %q", seen.admission.requester.Username)}
 }
 
-func targetCondition(pc *sondev1.PacketCapture, seen observed) (string, metav1.ConditionStatus, string, string) {
+func targetCondition(pc *sondev1.PacketCapture, seen observed) finding {
 	ref, namespace := target.Reference(pc), target.Namespace(pc)
 	switch {
 	case seen.admission.refused():
-		return sondev1.ConditionTargetFound, metav1.ConditionUnknown, seen.admission.reason, "not looked up"
+		return finding{metav1.ConditionUnknown, seen.admission.reason, "not looked up"}
 	case !seen.workload.Found:
-		return sondev1.ConditionTargetFound, metav1.ConditionFalse, sondev1.ReasonTargetNotFound,
-			fmt.Sprintf("there is no %s %q in namespace %q", ref.Kind, ref.Name, namespace)
+		message := fmt.Sprintf("there is no %s %q in namespace %q", ref.Kind, ref.Name, namespace)
+		return finding{metav1.ConditionFalse, sondev1.ReasonTargetNotFound, message}
 	case len(seen.workload.Pods) == 0:
-		return sondev1.ConditionTargetFound, metav1.ConditionFalse, sondev1.ReasonNoPods,
-			fmt.Sprintf("%s %q in namespace %q has no Pod that runs or is starting", ref.Kind, ref.Name, namespace)
+		message := fmt.Sprintf("%s %q in namespace %q has no Pod that runs or is starting", ref.Kind, ref.Name, namespace)
+		return finding{metav1.ConditionFalse, sondev1.ReasonNoPods, message}
 	default:
-		return sondev1.ConditionTargetFound, metav1.ConditionTrue, sondev1.ReasonTargetFound,
-			fmt.Sprintf("%s %q in namespace %q has %d Pods", ref.Kind, ref.Name, namespace, len(seen.workload.Pods))
+		message := fmt.Sprintf("%s %q in namespace %q has %d Pods", ref.Kind, ref.Name, namespace, len(seen.workload.Pods))
+		return finding{metav1.ConditionTrue, sondev1.ReasonTargetFound, message}
 	}
 }
 
-func capturingCondition(pc *sondev1.PacketCapture, todo plan) (string, metav1.ConditionStatus, string, string) {
+func capturingCondition(pc *sondev1.PacketCapture, todo plan) finding {
 	attached, pending := count(todo.entries, sondev1.PhaseCapturing), count(todo.entries, sondev1.PhasePending)
 	switch {
 	case pc.Status.Phase.Final():
-		return sondev1.ConditionCapturing, metav1.ConditionFalse, sondev1.ReasonEnded, "the capture is over"
+		return finding{metav1.ConditionFalse, sondev1.ReasonEnded, "the capture is over"}
 	case attached > 0 && pending == 0:
-		return sondev1.ConditionCapturing, metav1.ConditionTrue, sondev1.ReasonCapturing,
-			fmt.Sprintf("a probe is attached to each of %d Pods", attached)
+		return finding{metav1.ConditionTrue, sondev1.ReasonCapturing, fmt.Sprintf("a probe is attached to each of %d Pods", attached)}
 	default:
-		return sondev1.ConditionCapturing, metav1.ConditionFalse, sondev1.ReasonPending,
-			fmt.Sprintf("a probe is attached to %d of %d Pods", attached, attached+pending)
+		return finding{metav1.ConditionFalse, sondev1.ReasonPending, fmt.Sprintf("a probe is attached to %d of %d Pods", attached, attached+pending)}
 	}
 }
 
-func completeCondition(pc *sondev1.PacketCapture, seen observed, todo plan) (string, metav1.ConditionStatus, string, string) {
+func completeCondition(pc *sondev1.PacketCapture, seen observed, todo plan) finding {
 	switch pc.Status.Phase {
 	case sondev1.PhaseCompleted:
-		return sondev1.ConditionComplete, metav1.ConditionTrue, common(todo.entries, trouble(todo.entries[0]), sondev1.ReasonEnded),
-			fmt.Sprintf("%d Pods, %d packets, none unaccounted for", len(todo.entries), pc.Status.Totals.Packets)
+		message := fmt.Sprintf("%d Pods, %d packets, none unaccounted for", len(todo.entries), pc.Status.Totals.Packets)
+		return finding{metav1.ConditionTrue, common(todo.entries, trouble(todo.entries[0]), sondev1.ReasonEnded), message}
 	case sondev1.PhaseIncomplete, sondev1.PhaseFailed:
 		reason, message := missing(pc, seen, todo)
-		return sondev1.ConditionComplete, metav1.ConditionFalse, reason, message
+		return finding{metav1.ConditionFalse, reason, message}
 	case sondev1.PhaseCapturing:
-		return sondev1.ConditionComplete, metav1.ConditionUnknown, sondev1.ReasonCapturing, "until " + todo.start.Add(seen.duration).UTC().Format(time.RFC3339)
+		return finding{metav1.ConditionUnknown, sondev1.ReasonCapturing, "until " + todo.start.Add(seen.duration).UTC().Format(time.RFC3339)}
 	default:
-		return sondev1.ConditionComplete, metav1.ConditionUnknown, sondev1.ReasonPending, "not all probes are attached yet"
+		return finding{metav1.ConditionUnknown, sondev1.ReasonPending, "not all probes are attached yet"}
 	}
 }
 
 // missing says why a capture is not whole.
 func missing(pc *sondev1.PacketCapture, seen observed, todo plan) (reason, message string) {
-	_, targetStatus, targetReason, targetMessage := targetCondition(pc, seen)
+	found := targetCondition(pc, seen)
 	switch {
 	case seen.admission.refused():
 		return seen.admission.reason, seen.admission.message
@@ -103,8 +106,8 @@ func missing(pc *sondev1.PacketCapture, seen observed, todo plan) (reason, messa
 		return sondev1.ReasonFilterNotCompilable, seen.unusable
 	case len(todo.entries) == 0 && pc.Spec.Stop:
 		return sondev1.ReasonStopped, "stopped before a Pod was captured"
-	case len(todo.entries) == 0 && targetStatus != metav1.ConditionTrue:
-		return targetReason, targetMessage + "; none appeared within " + targetTimeout.String()
+	case len(todo.entries) == 0 && found.status != metav1.ConditionTrue:
+		return found.reason, found.message + "; none appeared within " + targetTimeout.String()
 	case len(todo.entries) == 0:
 		return sondev1.ReasonNoPods, "no Pod of the target was captured"
 	}

@@ -63,10 +63,14 @@ func (r *PacketCaptureReconciler) observeTargetPod(ctx context.Context, pc *sond
 	}
 	var pod corev1.Pod
 	err := r.Get(ctx, client.ObjectKey{Namespace: target.Namespace(pc), Name: p.before.Name}, &pod)
-	if client.IgnoreNotFound(err) != nil {
+	switch {
+	case apierrors.IsNotFound(err):
+		p.gone = true
+	case err != nil:
 		return fmt.Errorf("get target pod %s: %w", p.before.Name, err)
+	default:
+		p.gone = pod.UID != p.uid || !target.Live(&pod)
 	}
-	p.gone = err != nil || pod.UID != p.uid || !target.Live(&pod)
 	return nil
 }
 
@@ -95,9 +99,9 @@ func (r *PacketCaptureReconciler) observeNode(ctx context.Context, p *podSeen) e
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("get node %s: %w", p.before.Node, err)
 	}
-	p.node = outcome.NodeLost
+	p.node = outcome.NodeLost // also when it is not there: then it has no conditions
 	for _, c := range node.Status.Conditions {
-		if err == nil && c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue {
+		if c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue {
 			p.node = outcome.NodeReady
 		}
 	}

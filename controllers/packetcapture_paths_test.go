@@ -267,7 +267,7 @@ func TestEndings(t *testing.T) {
 				w.update(&p)
 				w.pass()
 				w.clock.Step(31 * time.Second)
-				w.agents(w.end(done(sondev1.ReasonDuration), 0))
+				w.agents(w.end(done(sondev1.ReasonDuration)))
 			},
 			wantPhase: sondev1.PhaseCompleted, wantEntries: []string{"web-1 Completed Duration"}, wantReason: "True Duration",
 		},
@@ -313,7 +313,7 @@ func TestEndings(t *testing.T) {
 				t.Errorf("keepers called (-want +got):\n%s", diff)
 			}
 			if tc.account != nil {
-				w.agents(w.end(*tc.account, 0))
+				w.agents(w.end(*tc.account))
 			} else if w.keeperErr != nil {
 				w.removeAgents() // as the garbage collector does when their Job is deleted
 			}
@@ -346,7 +346,7 @@ func TestStopBeforeTheProbeStarted(t *testing.T) {
 		t.Errorf("jobs %v, stops %v: want neither", w.jobNames(), w.stops)
 	}
 	w.settle()
-	w.check("stopped", sondev1.PhaseFailed, "True Admitted", "True TargetFound", "False Ended", "False Stopped")
+	w.check("stopped", sondev1.PhaseFailed, "False Ended", "False Stopped")
 }
 
 func TestNotStarted(t *testing.T) {
@@ -394,7 +394,7 @@ func TestJobRefusedForGood(t *testing.T) {
 	w.settle()
 	w.clock.Step(targetTimeout)
 	w.settle()
-	w.check("refused", sondev1.PhaseFailed, "True Admitted", "True TargetFound", "False Ended", "False JobRefused")
+	w.check("refused", sondev1.PhaseFailed, "False Ended", "False JobRefused")
 	if left := w.left(); len(left) > 0 {
 		t.Errorf("left: %v", left)
 	}

@@ -105,19 +105,27 @@ func (todo *plan) planPod(pc *sondev1.PacketCapture, seen observed, p *podSeen) 
 	case v.Stop:
 		todo.stop = append(todo.stop, stopping{p, ending})
 	case made:
-	case !joins:
-		refuse(&v, p.before.Reason, p.before.Message)
-	case p.pod.Spec.HostNetwork && seen.admission.nodesDenied() != "":
-		refuse(&v, sondev1.ReasonHostNetworkDenied, "the Pod uses its node's network: "+seen.admission.nodesDenied())
-	case p.sandbox != "":
-		refuse(&v, sondev1.ReasonSandboxedRuntime, fmt.Sprintf("RuntimeClass %q runs the Pod in a sandbox whose network the node cannot see", p.sandbox))
+	case joins:
+		todo.join(&v, seen, p)
 	default:
-		todo.create = append(todo.create, creation{p, seen.podDuration(todo.start, seen.now)})
+		refuse(&v, p.before.Reason, p.before.Message)
 	}
 	if v.DeleteJob && p.job != nil {
 		todo.remove = append(todo.remove, p.job)
 	}
 	return v, true
+}
+
+// join plans the Job of a Pod that has none, unless the Pod cannot or must not be captured.
+func (todo *plan) join(v *outcome.Verdict, seen observed, p *podSeen) {
+	switch {
+	case p.pod.Spec.HostNetwork && seen.admission.nodesDenied() != "":
+		refuse(v, sondev1.ReasonHostNetworkDenied, "the Pod uses its node's network: "+seen.admission.nodesDenied())
+	case p.sandbox != "":
+		refuse(v, sondev1.ReasonSandboxedRuntime, fmt.Sprintf("RuntimeClass %q runs the Pod in a sandbox whose network the node cannot see", p.sandbox))
+	default:
+		todo.create = append(todo.create, creation{p, seen.podDuration(todo.start, seen.now)})
+	}
 }
 
 // joins reports whether a Job may be made for the Pod now.

@@ -47,19 +47,19 @@ func TestScale(t *testing.T) {
 	w.remove(webPod("web-2"))
 	w.agents(func(p *corev1.Pod) {
 		if p.Name == "web-2-qwer-x" {
-			w.end(done(sondev1.ReasonTargetGone), 0)(p)
+			w.end(done(sondev1.ReasonTargetGone))(p)
 		}
 	})
 	w.settle()
 	w.clock.Step(11 * time.Second)
-	w.agents(w.end(done(sondev1.ReasonDuration), 0))
+	w.agents(w.end(done(sondev1.ReasonDuration)))
 	w.add(webPod("web-4")) // too late
 	w.settle()
 	want := []string{"web-1 Completed Duration", "web-2 Completed TargetGone", "web-3 Completed Duration"}
 	if diff := cmp.Diff(want, entries(w.capture().Status)); diff != "" {
 		t.Errorf("entries (-want +got):\n%s", diff)
 	}
-	w.check("scaled", sondev1.PhaseCompleted, "True Admitted", "True TargetFound", "False Ended", "True Ended")
+	w.check("scaled", sondev1.PhaseCompleted, "False Ended", "True Ended")
 }
 
 func TestFollowPodsFalse(t *testing.T) {
@@ -79,9 +79,9 @@ func TestFollowPodsFalse(t *testing.T) {
 		t.Errorf("jobs (-want +got):\n%s", diff)
 	}
 	w.agents(w.attach)
-	w.agents(w.end(done(sondev1.ReasonPacketLimit), 0))
+	w.agents(w.end(done(sondev1.ReasonPacketLimit)))
 	w.settle()
-	w.check("all ended before the window is over", sondev1.PhaseCompleted, "True Admitted", "True TargetFound", "False Ended", "True PacketLimit")
+	w.check("all ended before the window is over", sondev1.PhaseCompleted, "False Ended", "True PacketLimit")
 }
 
 // TestStatefulSetPodComesBack: the same name, another Pod, so another Job, three times over.
@@ -236,7 +236,7 @@ func TestManyPods(t *testing.T) {
 		if p.Name == "web-499-qwer-x" {
 			a.Complete, a.Reason = false, sondev1.ReasonDiskFull
 		}
-		w.end(a, 0)(p)
+		w.end(a)(p)
 	})
 	w.settle()
 	status = w.capture().Status
@@ -247,7 +247,7 @@ func TestManyPods(t *testing.T) {
 	if got := entries(status)[:2]; !slices.Equal(got, []string{"web-499 Incomplete DiskFull", "web-000 Completed Duration"}) {
 		t.Errorf("the first entries are %v: want those with trouble first, then by name", got)
 	}
-	w.check("many", sondev1.PhaseIncomplete, "True Admitted", "True TargetFound", "False Ended", "False DiskFull")
+	w.check("many", sondev1.PhaseIncomplete, "False Ended", "False DiskFull")
 
 	w.clock.Step(time.Hour - time.Second) // files of Pods that are not listed are kept as long as the others
 	w.settle()
@@ -318,7 +318,7 @@ func TestFinalIsKept(t *testing.T) {
 	w.settle()
 	w.agents(w.attach)
 	w.clock.Step(31 * time.Second)
-	w.agents(w.end(done(sondev1.ReasonDuration), 0))
+	w.agents(w.end(done(sondev1.ReasonDuration)))
 	w.settle()
 	before := w.capture().Status
 
@@ -358,7 +358,7 @@ func TestEvents(t *testing.T) {
 		if p.Name == "web-1-qwer-x" {
 			a.Complete, a.Reason, a.Message = false, sondev1.ReasonDiskFull, "%s no space %d"
 		}
-		w.end(a, 0)(p)
+		w.end(a)(p)
 	})
 	w.settle()
 	want := []string{

@@ -297,7 +297,7 @@ func (w *world) attach(pod *corev1.Pod) {
 }
 
 // end returns a change by which probes end with this account, if they have not.
-func (w *world) end(a account.Account, exitCode int32) func(*corev1.Pod) {
+func (w *world) end(a account.Account) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) {
 		w.t.Helper()
 		b, err := a.Marshal()
@@ -306,7 +306,7 @@ func (w *world) end(a account.Account, exitCode int32) func(*corev1.Pod) {
 		}
 		if probe := &pod.Status.ContainerStatuses[0]; probe.State.Terminated == nil {
 			probe.State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
-				ExitCode: exitCode, Message: string(b), FinishedAt: metav1.NewTime(w.clock.Now()),
+				Message: string(b), FinishedAt: metav1.NewTime(w.clock.Now()),
 			}}
 		}
 	}

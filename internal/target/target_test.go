@@ -110,8 +110,14 @@ func TestReferenceAndNamespace(t *testing.T) {
 
 func TestSandboxed(t *testing.T) {
 	for _, class := range [][2]string{
-		{"kata", "kata"}, {"secure", "kata-qemu"}, {"gvisor", "runsc"}, {"x", "io.containerd.runsc.v1"}, {"fast", "firecracker"},
-		{"wasmtime", "wasm"}, {"gone-kata", ""}, {"KATA-clh", "x"},
+		{"kata", "kata"},
+		{"secure", "kata-qemu"},
+		{"gvisor", "runsc"},
+		{"x", "io.containerd.runsc.v1"},
+		{"fast", "firecracker"},
+		{"wasmtime", "wasm"},
+		{"gone-kata", ""},
+		{"KATA-clh", "x"},
 	} {
 		if !target.Sandboxed(class[0], class[1]) {
 			t.Errorf("class %q with handler %q passes as an ordinary runtime", class[0], class[1])
