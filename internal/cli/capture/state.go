@@ -189,11 +189,36 @@ func (s *State) status() string {
 // so it is kept within bounds.
 func (s *State) clock(now time.Time) string {
 	d, err := duration.Parse(s.Capture.Spec.Duration)
-	if err != nil || s.Capture.Status.StartTime == nil || s.Ended() || s.Activity != "" {
+	if err != nil || s.Capture.Status.Phase != v1alpha1.PhaseCapturing || s.Activity != "" {
 		return ""
 	}
-	over := min(max(0, now.Sub(s.Capture.Status.StartTime.Time)), d)
-	return fmt.Sprintf("%s of %s", over.Truncate(time.Second), d)
+	over := min(max(0, now.Sub(s.started())), d)
+	return fmt.Sprintf("%s of %s", short(over.Truncate(time.Second)), short(d))
+}
+
+// started is when the first probe was attached, or, until that is known, when its Job was made.
+func (s *State) started() time.Time {
+	var first time.Time
+	for _, u := range s.updates {
+		if u.Account != nil && !u.Account.Started.IsZero() && (first.IsZero() || u.Account.Started.Before(first)) {
+			first = u.Account.Started
+		}
+	}
+	if first.IsZero() && s.Capture.Status.StartTime != nil {
+		first = s.Capture.Status.StartTime.Time
+	}
+	return first
+}
+
+// short writes 1m and 2h where time.Duration writes 1m0s and 2h0m0s.
+func short(d time.Duration) string {
+	text := d.String()
+	for _, zero := range []string{"m0s", "h0m"} {
+		if strings.HasSuffix(text, zero) {
+			text = text[:len(text)-2]
+		}
+	}
+	return text
 }
 
 func podState(p v1alpha1.PodResult) string {

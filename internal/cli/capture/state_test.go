@@ -91,6 +91,16 @@ func TestView(t *testing.T) {
 			after: 12500 * time.Millisecond,
 			want:  live.View{Title: "shop/web-x7k2p (Deployment/web)", Status: "Capturing", Clock: "12s of 30s", Pods: []live.Pod{row}},
 		},
+		"the clock starts when a probe is attached": {
+			change: func(s *State) {
+				s.Capture.Spec.Duration = "1h"
+				a := counts(2, 2)
+				a.Started = noon.Add(5 * time.Second)
+				s.Update(results.Update{Pod: "web-1", UID: "u1", Phase: v1alpha1.PhaseCapturing, Account: a})
+			},
+			after: 65 * time.Second,
+			want:  live.View{Title: "shop/web-x7k2p (Deployment/web)", Status: "Capturing", Clock: "1m of 1h", Pods: []live.Pod{row}},
+		},
 		"a clock that is behind": {
 			after: -time.Hour,
 			want:  live.View{Title: "shop/web-x7k2p (Deployment/web)", Status: "Capturing", Clock: "0s of 30s", Pods: []live.Pod{row}},
@@ -119,7 +129,7 @@ func TestView(t *testing.T) {
 		},
 		"starting": {
 			change: func(s *State) { s.Capture.Status.Phase = v1alpha1.PhasePending },
-			want:   live.View{Title: "shop/web-x7k2p (Deployment/web)", Status: "Starting", Clock: "0s of 30s", Pods: []live.Pod{row}},
+			want:   live.View{Title: "shop/web-x7k2p (Deployment/web)", Status: "Starting", Pods: []live.Pod{row}},
 		},
 		"no live counts": {
 			change: func(s *State) { s.Trouble = "no way"; s.Capture.Status.PodsOmitted = 7 },

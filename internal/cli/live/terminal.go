@@ -59,10 +59,13 @@ func (t *Terminal) Say(line string) {
 	t.draw(line)
 }
 
-// Close leaves the last frame where it is: the cursor is already below it.
+// Close leaves the last frame where it is, and an empty line below it.
 func (t *Terminal) Close() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if len(t.drawn) > 0 {
+		_, _ = t.w.Write([]byte("\n"))
+	}
 	t.drawn = nil
 }
 

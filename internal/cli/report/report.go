@@ -160,14 +160,14 @@ func (r Report) ExitCode() int {
 	return ExitError
 }
 
-// Everything reports whether nothing is left in the cluster that could still be saved: every Pod that
-// has no whole result has its file here all the same, and none is missing or of a wrong size.
+// Everything reports whether nothing is left in the cluster that could still be saved: no file is
+// missing or of a wrong size, and no Pod has a result that is not listed (a lost node may come back).
 func (r Report) Everything() bool {
 	if r.failedFiles > 0 || r.unknown > 0 {
 		return false
 	}
 	for _, p := range r.Pods {
-		if p.Phase != v1alpha1.PhaseCompleted && len(p.Files) == 0 {
+		if p.Phase == v1alpha1.PhaseIncomplete && len(p.Files) == 0 {
 			return false
 		}
 	}

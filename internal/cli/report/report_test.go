@@ -81,6 +81,10 @@ func TestReport(t *testing.T) {
 		},
 		"a-pod-without-a-result": {
 			pc: ended(v1alpha1.PhaseIncomplete, v1alpha1.ReasonSomePodsIncomplete, ""), pods: []v1alpha1.PodResult{failed(), whole()},
+			saved: saved(savedFile(whole(), nil)), wantCode: ExitIncomplete, wantEverything: true,
+		},
+		"a-file-of-which-nothing-is-known": {
+			pc: ended(v1alpha1.PhaseIncomplete, v1alpha1.ReasonSomePodsIncomplete, ""), pods: []v1alpha1.PodResult{killed(), whole()},
 			saved: saved(savedFile(whole(), nil)), wantCode: ExitIncomplete, wantEverything: false,
 		},
 		"a-file-that-did-not-come": {
