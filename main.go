@@ -7,6 +7,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"time"
 
@@ -125,9 +126,7 @@ func run(ctx context.Context, f flags) error {
 	if err != nil {
 		return err
 	}
-	for object, options := range webhooks.CacheByObject() {
-		cacheOptions.ByObject[object] = options
-	}
+	maps.Copy(cacheOptions.ByObject, webhooks.CacheByObject())
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme: scheme, Cache: cacheOptions,
 		Metrics:                       metricsserver.Options{BindAddress: f.metrics},
