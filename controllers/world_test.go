@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -60,6 +61,7 @@ type world struct {
 	recent    int
 	filter    map[pcapfilter.LinkType]error
 	keeperErr error
+	stopping  sync.Mutex
 	stops     []string
 	// createErr, getErr and listErr fail requests; writes counts those that came through.
 	createErr func(client.Object) error
@@ -176,11 +178,13 @@ func (w *world) Compile(_ context.Context, _ string, link pcapfilter.LinkType, s
 	return pcapfilter.Program{{Op: 6, K: uint32(snapLen)}}, nil
 }
 
-// Stop implements Keepers; calls run at the same time, but tests have one Pod to stop, or do not look.
+// Stop implements Keepers; calls run at the same time.
 func (w *world) Stop(_ context.Context, podIP, secret, reason string) error {
 	if secret == "" || podIP == "" {
 		return errors.New("no secret or no address")
 	}
+	w.stopping.Lock()
+	defer w.stopping.Unlock()
 	w.stops = append(w.stops, podIP+" "+reason)
 	return w.keeperErr
 }
