@@ -151,7 +151,7 @@ func TestRead(t *testing.T) {
 	request := frame(t, ethernet(layers.EthernetTypeIPv4), ip4(layers.IPProtocolTCP, "10.0.0.9", "10.0.0.2"), tcp(1234, 80))
 	answer := frame(t, ethernet(layers.EthernetTypeIPv4), ip4(layers.IPProtocolTCP, "10.0.0.2", "10.0.0.9"), tcp(80, 1234))
 	query := frame(t, ethernet(layers.EthernetTypeIPv4), ip4(layers.IPProtocolUDP, "10.0.0.9", "10.0.0.3"), udp(1234, 53))
-	c := newCapture("shop/client on n1", "shop/web on n2")
+	c := newCapture("shop/client, node n1", "shop/web, node n2")
 	c.add(0, 1, pcapng.Outbound, 100, request)
 	c.add(1, 2, pcapng.Inbound, 100, request)
 	c.add(1, 3, pcapng.Outbound, 1000, answer)
@@ -198,14 +198,14 @@ func TestNames(t *testing.T) {
 		want         map[string]string
 	}{
 		"a Pod of both families": {
-			[]string{"shop/web on n1"},
+			[]string{"shop/web, node n1"},
 			map[uint32][][]byte{0: {from("10.0.0.1"), from6("fd00::1"), from6("fe80::1")}},
 			pcapng.Outbound,
 			map[string]string{"10.0.0.1": "shop/web", "fd00::1": "shop/web"},
 		},
-		"what came in is not its own":     {[]string{"shop/web on n1"}, map[uint32][][]byte{0: {from("10.0.0.1")}}, pcapng.Inbound, nil},
-		"a Pod in the node's network":     {[]string{"kube-system/proxy on n1"}, map[uint32][][]byte{0: {from("10.0.0.1"), from("10.0.0.2")}}, pcapng.Outbound, nil},
-		"two Pods of one address":         {[]string{"a/x on n1", "b/x on n1"}, map[uint32][][]byte{0: {from("10.0.0.1")}, 1: {from("10.0.0.1")}}, pcapng.Outbound, nil},
+		"what came in is not its own":     {[]string{"shop/web, node n1"}, map[uint32][][]byte{0: {from("10.0.0.1")}}, pcapng.Inbound, nil},
+		"a Pod in the node's network":     {[]string{"kube-system/proxy, node n1"}, map[uint32][][]byte{0: {from("10.0.0.1"), from("10.0.0.2")}}, pcapng.Outbound, nil},
+		"two Pods of one address":         {[]string{"a/x, node n1", "b/x, node n1"}, map[uint32][][]byte{0: {from("10.0.0.1")}, 1: {from("10.0.0.1")}}, pcapng.Outbound, nil},
 		"a description of something else": {[]string{"Intel E810 on PCI"}, map[uint32][][]byte{0: {from("10.0.0.1")}}, pcapng.Outbound, nil},
 	}
 	for name, tc := range tests {
@@ -251,7 +251,7 @@ func FuzzDecode(f *testing.F) {
 }
 
 func BenchmarkRead(b *testing.B) {
-	c := newCapture("shop/web on n1")
+	c := newCapture("shop/web, node n1")
 	packet := gopacket.NewSerializeBuffer()
 	if err := gopacket.SerializeLayers(packet, gopacket.SerializeOptions{FixLengths: true},
 		ethernet(layers.EthernetTypeIPv4), ip4(layers.IPProtocolTCP, "10.0.0.9", "10.0.0.2"), tcp(1234, 80), gopacket.Payload(make([]byte, 1000))); err != nil {

@@ -33,9 +33,9 @@ func (n names) learn(iface *pcapng.Interface, p *pcapng.Packet, source netip.Add
 	}
 }
 
-// podOf reads "namespace/pod on node" (agents/capture writes it so).
+// podOf reads "namespace/pod, node name", as the probe describes its interfaces.
 func podOf(description string) string {
-	pod, _, ok := strings.Cut(description, " on ")
+	pod, _, ok := strings.Cut(description, ", node ")
 	if !ok || strings.Count(pod, "/") != 1 || strings.ContainsRune(pod, ' ') {
 		return ""
 	}
