@@ -19,7 +19,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/clock"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
@@ -72,21 +71,21 @@ func serveWebhooks(t *testing.T) {
 	}
 	for i := range conf.Webhooks {
 		cc := &conf.Webhooks[i].ClientConfig
-		cc.URL = ptr.To(fmt.Sprintf("https://localhost:%d%s", l.Addr().(*net.TCPAddr).Port, *cc.Service.Path))
+		cc.URL = new(fmt.Sprintf("https://localhost:%d%s", l.Addr().(*net.TCPAddr).Port, *cc.Service.Path))
 		cc.Service = nil
 	}
 	if err := admin.Create(t.Context(), &conf); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = admin.Delete(context.WithoutCancel(t.Context()), &conf) })
-	await(t, "webhook called", func() bool {
+	poll(t, "webhook called", func() bool {
 		o := object("default", with(nil))
 		err := admin.Create(t.Context(), o, client.DryRunAll)
 		return err != nil && strings.Contains(err.Error(), "not found")
 	})
 }
 
-func await(t *testing.T, what string, done func() bool) {
+func poll(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	deadline := time.NewTimer(20 * time.Second)
 	defer deadline.Stop()
@@ -233,7 +232,7 @@ func TestWebhookDownFailsClosedForItsKindsOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = admin.Delete(context.WithoutCancel(t.Context()), conf) })
-	await(t, "webhook in force", func() bool {
+	poll(t, "webhook in force", func() bool {
 		err := admin.Create(t.Context(), object(ns, with(nil)), client.DryRunAll)
 		return err != nil && strings.Contains(err.Error(), "failed calling webhook")
 	})

@@ -78,10 +78,10 @@ func stop(t *testing.T, pc *sondev1.PacketCapture) {
 }
 
 // download fetches one file per Pod through the plugin and returns what is in them, by Pod name.
-func download(t *testing.T, pc *sondev1.PacketCapture, extra ...string) map[string]contents {
+func download(t *testing.T, pc *sondev1.PacketCapture) map[string]contents {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "files")
-	args := append([]string{"download", pc.Name, "-n", pc.Namespace, "--keep-separate", "-o", dir}, extra...)
+	args := []string{"download", pc.Name, "-n", pc.Namespace, "--keep-separate", "-o", dir}
 	out, err := osexec.CommandContext(t.Context(), plugin, args...).CombinedOutput()
 	// 3 says that what was saved is not whole.
 	var exit *osexec.ExitError
@@ -183,10 +183,10 @@ func entry(t *testing.T, pc *sondev1.PacketCapture, pod string) sondev1.PodResul
 	return sondev1.PodResult{}
 }
 
-// nothingLeft waits until no object of the capture is left in the operator's namespace.
-func nothingLeft(t *testing.T, uid string, within time.Duration) {
+// nothingLeft waits until no object of the capture is left in the operator's namespace: 30 s at most.
+func nothingLeft(t *testing.T, uid string) {
 	t.Helper()
-	eventually(t, within, "nothing left of the capture", func(ctx context.Context) error {
+	eventually(t, 30*time.Second, "nothing left of the capture", func(ctx context.Context) error {
 		for kind, list := range map[string]client.ObjectList{
 			"Jobs": &batchv1.JobList{}, "Pods": &corev1.PodList{}, "ConfigMaps": &corev1.ConfigMapList{}, "Secrets": &corev1.SecretList{},
 		} {

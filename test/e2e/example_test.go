@@ -83,7 +83,7 @@ func TestSourceExample(t *testing.T) {
 	if err := admin.Delete(t.Context(), &pc); err != nil {
 		t.Fatal(err)
 	}
-	nothingLeft(t, string(pc.UID), 30*time.Second)
+	nothingLeft(t, string(pc.UID))
 }
 
 // labelsForPeople picks the five that the source promises to copy.

@@ -16,7 +16,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -57,7 +56,7 @@ func startManager(t *testing.T) {
 	if err := admin.Get(ctx, key, &d); err != nil {
 		t.Fatal(err)
 	}
-	d.Spec.Replicas = ptr.To(int32(1))
+	d.Spec.Replicas = new(int32(1))
 	if err := admin.Update(ctx, &d); err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +155,10 @@ func gone(t *testing.T, o client.Object, within time.Duration) {
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
-		return fmt.Errorf("still there, deleted at %v (%v)", o.GetDeletionTimestamp(), err)
+		if err != nil {
+			return err
+		}
+		return fmt.Errorf("still there, deleted at %v", o.GetDeletionTimestamp())
 	})
 }
 

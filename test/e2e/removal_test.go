@@ -9,12 +9,13 @@ import (
 	"testing"
 	"time"
 
+	osexec "os/exec"
+
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	osexec "os/exec"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
@@ -25,7 +26,7 @@ func TestDeletingTheCaptureLeavesNothing(t *testing.T) {
 	deployment(t, ns, "sink", 2, "sink")
 	pc := capture(t, admin, ns, sondev1.PacketCaptureSpec{TargetDeployment: "sink", Duration: "10m"})
 	deleteNow(t, pc)
-	nothingLeft(t, string(pc.UID), 30*time.Second)
+	nothingLeft(t, string(pc.UID))
 	noAgents(t, 10*time.Second)
 }
 
@@ -40,7 +41,7 @@ func TestDeletingTheTargetEndsTheCapture(t *testing.T) {
 	}
 	download(t, pc)
 	deleteNow(t, pc)
-	nothingLeft(t, string(pc.UID), 30*time.Second)
+	nothingLeft(t, string(pc.UID))
 	noAgents(t, 10*time.Second)
 }
 
@@ -51,7 +52,7 @@ func TestDeletingTheNamespaceLeavesNothing(t *testing.T) {
 	n := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}
 	deleteNow(t, n)
 	gone(t, n, 30*time.Second)
-	nothingLeft(t, string(pc.UID), 30*time.Second)
+	nothingLeft(t, string(pc.UID))
 	noAgents(t, 10*time.Second)
 }
 
@@ -64,7 +65,7 @@ func TestDeletingTheTargetNamespaceEndsACaptureFromTheHub(t *testing.T) {
 	gone(t, n, 30*time.Second)
 	awaitFinal(t, pc, 30*time.Second)
 	deleteNow(t, pc)
-	nothingLeft(t, string(pc.UID), 30*time.Second)
+	nothingLeft(t, string(pc.UID))
 	noAgents(t, 10*time.Second)
 }
 

@@ -210,8 +210,8 @@ func TestWithoutAValidStampThereIsNoJob(t *testing.T) {
 		deployment(t, n, "sink", 1, "sink")
 	}
 	spec := sondev1.PacketCaptureSpec{TargetDeployment: "sink", Duration: "10m", RetainFor: "10s"}
-	real := capture(t, admin, ns, spec)
-	stop(t, real)
+	genuine := capture(t, admin, ns, spec)
+	stop(t, genuine)
 
 	stopManager(t)
 	hook := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "sonde"}}
@@ -219,9 +219,9 @@ func TestWithoutAValidStampThereIsNoJob(t *testing.T) {
 	gone(t, hook, 10*time.Second)
 	crafted := map[string]*sondev1.PacketCapture{
 		"no stamp":          {ObjectMeta: metav1.ObjectMeta{Namespace: ns}, Spec: spec},
-		"made up":           {ObjectMeta: metav1.ObjectMeta{Namespace: ns, Annotations: map[string]string{sondev1.AnnotationRequester: real.Annotations[sondev1.AnnotationRequester], sondev1.AnnotationStamp: strings.Repeat("ab", 32)}}, Spec: spec},
-		"another namespace": {ObjectMeta: metav1.ObjectMeta{Namespace: other, Annotations: real.Annotations}, Spec: spec},
-		"another spec":      {ObjectMeta: metav1.ObjectMeta{Namespace: ns, Annotations: real.Annotations}, Spec: sondev1.PacketCaptureSpec{TargetDeployment: "sink", Duration: "20m"}},
+		"made up":           {ObjectMeta: metav1.ObjectMeta{Namespace: ns, Annotations: map[string]string{sondev1.AnnotationRequester: genuine.Annotations[sondev1.AnnotationRequester], sondev1.AnnotationStamp: strings.Repeat("ab", 32)}}, Spec: spec},
+		"another namespace": {ObjectMeta: metav1.ObjectMeta{Namespace: other, Annotations: genuine.Annotations}, Spec: spec},
+		"another spec":      {ObjectMeta: metav1.ObjectMeta{Namespace: ns, Annotations: genuine.Annotations}, Spec: sondev1.PacketCaptureSpec{TargetDeployment: "sink", Duration: "20m"}},
 	}
 	for name, pc := range crafted {
 		pc.GenerateName = "forged-"
