@@ -1,0 +1,401 @@
+//go:build api
+
+package api
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/yaml"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/controllers"
+	"github.com/sonde-operator/sonde/internal/access"
+	"github.com/sonde-operator/sonde/internal/account"
+	"github.com/sonde-operator/sonde/internal/agentjob"
+	"github.com/sonde-operator/sonde/internal/stamp"
+)
+
+// managerUser acts with the rights of the install's roles and no others.
+const managerUser = "test-manager"
+
+// patience is for what takes a pass or two.
+const patience = 20 * time.Second
+
+// TestControllers runs the real controllers, with their caches and with the generated roles, against
+// a real API server. Job controller and kubelet are played by the test.
+func TestControllers(t *testing.T) {
+	keepers := startControllers(t)
+	t.Run("life", func(t *testing.T) {
+		shop := newShop(t)
+		pc := shop.capture(t, "life")
+		job := awaitJob(t, pc)
+		agent := newAgent(t, job)
+		eventually(t, "capturing", pc, func() bool { return pc.Status.Phase == sondev1.PhaseCapturing })
+		endAgent(t, agent, account.ReasonDuration)
+		shop.removePod(t) // the target is gone with its Pod, so that nobody waits for the window
+		eventually(t, "completed", pc, func() bool { return pc.Status.Phase == sondev1.PhaseCompleted })
+		if got := pc.Status.Totals.Packets; got != 3 {
+			t.Errorf("%d packets, want 3", got)
+		}
+		var events corev1.EventList
+		eventually(t, "Events", pc, func() bool {
+			return admin.List(t.Context(), &events, client.InNamespace(pc.Namespace)) == nil && len(events.Items) >= 3 // Pending, Capturing, Completed
+		})
+		removed(t, pc)
+	})
+	t.Run("the right is taken", func(t *testing.T) {
+		shop := newShop(t)
+		pc := shop.capture(t, "revoked")
+		agent := newAgent(t, awaitJob(t, pc))
+		eventually(t, "capturing", pc, func() bool { return pc.Status.Phase == sondev1.PhaseCapturing })
+		remove(t, shop.binding)
+		select {
+		case reason := <-keepers:
+			if reason != sondev1.ReasonAccessRevoked {
+				t.Errorf("the keeper is asked to end with %s", reason)
+			}
+		case <-time.After(patience):
+			t.Fatal("the keeper is not asked to end")
+		}
+		endAgent(t, agent, account.ReasonAccessRevoked)
+		eventually(t, "incomplete", pc, func() bool { return pc.Status.Phase == sondev1.PhaseIncomplete })
+		if c := apimeta.FindStatusCondition(pc.Status.Conditions, sondev1.ConditionAdmitted); c.Reason != sondev1.ReasonAccessRevoked {
+			t.Errorf("condition %+v", c)
+		}
+		removed(t, pc)
+	})
+	t.Run("no stamp", func(t *testing.T) {
+		shop := newShop(t)
+		pc := shop.object("unstamped")
+		create(t, pc)
+		eventually(t, "failed", pc, func() bool { return pc.Status.Phase == sondev1.PhaseFailed })
+		if c := apimeta.FindStatusCondition(pc.Status.Conditions, sondev1.ConditionAdmitted); c.Reason != sondev1.ReasonNotAdmitted {
+			t.Errorf("condition %+v", c)
+		}
+	})
+	t.Run("an expired ResultAccess", func(t *testing.T) {
+		shop := newShop(t)
+		ra := &sondev1.ResultAccess{
+			ObjectMeta: metav1.ObjectMeta{Namespace: shop.namespace, Name: "ra"},
+			Spec: sondev1.ResultAccessSpec{
+				CaptureRef: sondev1.CaptureReference{Kind: sondev1.CapturePacketCapture, Name: "x"},
+				TokenHash:  strings.Repeat("a", 64), ExpirationSeconds: 10,
+			},
+		}
+		create(t, ra)
+		gone(t, ra)
+	})
+}
+
+// fakeKeepers takes the place of the keepers, which no Pod of this test has.
+type fakeKeepers chan string
+
+func (k fakeKeepers) Stop(ctx context.Context, _, _, reason string) error {
+	select {
+	case k <- reason:
+	case <-ctx.Done():
+	default:
+	}
+	return nil
+}
+
+func startControllers(t *testing.T) fakeKeepers {
+	t.Helper()
+	applyRoles(t)
+	own := rest.CopyConfig(config)
+	own.Impersonate.UserName = managerUser
+	options, err := controllers.CacheOptions(operatorNamespace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mgr, err := ctrl.NewManager(own, ctrl.Options{Scheme: scheme, Cache: options, Metrics: metricsserver.Options{BindAddress: "0"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	live, err := client.New(own, client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	keepers := make(fakeKeepers, 1)
+	sweeper := &controllers.Sweeper{Client: mgr.GetClient(), Live: live, Clock: clock.RealClock{}, Interval: time.Minute, Namespace: operatorNamespace}
+	r := &controllers.PacketCaptureReconciler{
+		Client: mgr.GetClient(), Live: live, Sweeper: sweeper, Clock: clock.RealClock{}, Keepers: keepers,
+		Options: agentjob.Options{Namespace: operatorNamespace, Image: "sonde:test", RingBytes: 32 << 20},
+		Stamps:  controllers.StampKey(stampKey), Access: access.NewReviewer(live), Recorder: mgr.GetEventRecorder("sonde"),
+		AccessReviewInterval: 2 * time.Second,
+	}
+	expiry := &controllers.ResultAccessReconciler{Client: mgr.GetClient(), Clock: clock.RealClock{}}
+	for _, err := range []error{mgr.Add(sweeper), r.SetupWithManager(t.Context(), mgr), expiry.SetupWithManager(mgr)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan error, 1)
+	go func() { ended <- mgr.Start(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("manager: %v", err)
+		}
+	})
+	return keepers
+}
+
+// applyRoles binds managerUser to exactly what controller-gen wrote.
+func applyRoles(t *testing.T) {
+	t.Helper()
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: operatorNamespace}}
+	if err := admin.Create(t.Context(), ns); err != nil && !apierrors.IsAlreadyExists(err) {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join("..", "..", "config", "rbac", "role.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	subjects := []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: managerUser}}
+	for part := range strings.SplitSeq(string(text), "\n---\n") {
+		var kind metav1.TypeMeta
+		if err := yaml.Unmarshal([]byte(part), &kind); err != nil {
+			t.Fatal(err)
+		}
+		if kind.Kind == "ClusterRole" {
+			var role rbacv1.ClusterRole
+			unmarshal(t, part, &role)
+			create(t, &role)
+			create(t, &rbacv1.ClusterRoleBinding{
+				ObjectMeta: metav1.ObjectMeta{Name: "test-manager"}, Subjects: subjects,
+				RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: kind.Kind, Name: role.Name},
+			})
+			continue
+		}
+		var role rbacv1.Role
+		unmarshal(t, part, &role)
+		create(t, &role)
+		create(t, &rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: "test-manager", Namespace: operatorNamespace}, Subjects: subjects,
+			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: kind.Kind, Name: role.Name},
+		})
+	}
+}
+
+func unmarshal(t *testing.T, text string, o any) {
+	t.Helper()
+	if err := yaml.UnmarshalStrict([]byte(text), o); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// shop is a namespace with a Deployment of one Pod, and a user who may capture it.
+type shop struct {
+	namespace, uid string
+	pod            *corev1.Pod
+	workload       []client.Object
+	binding        *rbacv1.RoleBinding
+}
+
+func newShop(t *testing.T) *shop {
+	t.Helper()
+	s := &shop{namespace: namespace(t, nil)}
+	var ns corev1.Namespace
+	if err := admin.Get(t.Context(), client.ObjectKey{Name: s.namespace}, &ns); err != nil {
+		t.Fatal(err)
+	}
+	s.uid = string(ns.UID)
+	labels := map[string]string{"app": "web"}
+	template := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: podSpec("web")}
+	d := &appsv1.Deployment{ObjectMeta: s.meta("web", nil), Spec: appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: template}}
+	create(t, d)
+	rs := &appsv1.ReplicaSet{
+		ObjectMeta: s.meta("web-rs", metav1.NewControllerRef(d, appsv1.SchemeGroupVersion.WithKind("Deployment"))),
+		Spec:       appsv1.ReplicaSetSpec{Selector: d.Spec.Selector, Template: template},
+	}
+	create(t, rs)
+	s.pod = &corev1.Pod{ObjectMeta: s.meta("web-1", metav1.NewControllerRef(rs, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))), Spec: podSpec("web")}
+	s.pod.Spec.NodeName = "node-a"
+	create(t, s.pod)
+	s.pod.Status.Phase = corev1.PodRunning
+	updateStatus(t, s.pod)
+	s.workload = []client.Object{d, rs}
+
+	role := &rbacv1.Role{ObjectMeta: s.meta("capture", nil), Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{sondev1.VerbCapture}}}}
+	create(t, role)
+	s.binding = &rbacv1.RoleBinding{
+		ObjectMeta: s.meta("capture", nil), RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "alice"}},
+	}
+	create(t, s.binding)
+	return s
+}
+
+func (s *shop) meta(name string, owner *metav1.OwnerReference) metav1.ObjectMeta {
+	m := metav1.ObjectMeta{Namespace: s.namespace, Name: name}
+	if owner != nil {
+		m.OwnerReferences = []metav1.OwnerReference{*owner}
+	}
+	return m
+}
+
+func podSpec(containers ...string) corev1.PodSpec {
+	var spec corev1.PodSpec
+	for _, name := range containers {
+		spec.Containers = append(spec.Containers, corev1.Container{Name: name, Image: "none"})
+	}
+	return spec
+}
+
+// removePod and its workload.
+func (s *shop) removePod(t *testing.T) {
+	t.Helper()
+	for _, o := range append(s.workload, s.pod) {
+		if err := admin.Delete(t.Context(), o, client.GracePeriodSeconds(0)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func (s *shop) object(name string) *sondev1.PacketCapture {
+	return &sondev1.PacketCapture{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: name},
+		Spec: sondev1.PacketCaptureSpec{
+			TargetDeployment: "web", Duration: "60s", RetainFor: "1h", SnapLength: 262144, MaxBytes: 1 << 20, FollowPods: new(true),
+		},
+	}
+}
+
+// capture creates a PacketCapture that is stamped as the webhook does it.
+func (s *shop) capture(t *testing.T, name string) *sondev1.PacketCapture {
+	t.Helper()
+	pc := s.object(name)
+	annotations, err := stamp.Sign(stampKey, pc.Namespace, agentjob.Kind, pc.Spec,
+		stamp.Claim{Requester: access.Requester{Username: "alice"}, TargetNamespaceUID: s.uid, IssuedAt: time.Now()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pc.Annotations = annotations
+	create(t, pc)
+	return pc
+}
+
+// awaitJob returns the capture's Job, which the API server accepted.
+func awaitJob(t *testing.T, pc *sondev1.PacketCapture) *batchv1.Job {
+	t.Helper()
+	var jobs batchv1.JobList
+	eventually(t, "a Job", pc, func() bool {
+		err := admin.List(t.Context(), &jobs, client.InNamespace(operatorNamespace), client.MatchingLabels{sondev1.LabelUID: string(pc.UID)})
+		return err == nil && len(jobs.Items) == 1 && pc.Status.StartTime != nil
+	})
+	if got, want := jobs.Items[0].Name, "web-1-"+pc.Status.JobID; got != want && !strings.HasPrefix(got, want+"-") {
+		t.Errorf("the Job's name is %s, want %s", got, want)
+	}
+	return &jobs.Items[0]
+}
+
+// newAgent plays Job controller and kubelet: an agent whose probe is attached.
+func newAgent(t *testing.T, job *batchv1.Job) *corev1.Pod {
+	t.Helper()
+	agent := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Namespace: job.Namespace, Name: job.Name + "-x", Labels: job.Spec.Template.Labels, Annotations: job.Spec.Template.Annotations,
+	}, Spec: podSpec("probe", "keeper")}
+	create(t, agent)
+	t.Cleanup(func() { _ = admin.Delete(context.WithoutCancel(t.Context()), agent, client.GracePeriodSeconds(0)) })
+	running := corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}}
+	agent.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIP: "10.0.0.1", PodIPs: []corev1.PodIP{{IP: "10.0.0.1"}}, ContainerStatuses: []corev1.ContainerStatus{
+		{Name: "probe", State: running, Started: new(true), Ready: true}, {Name: "keeper", State: running, Started: new(true), Ready: true},
+	}}
+	updateStatus(t, agent)
+	return agent
+}
+
+func endAgent(t *testing.T, agent *corev1.Pod, reason string) {
+	t.Helper()
+	message, err := account.Account{
+		State: account.StateDone, Reason: reason, Complete: true,
+		Counts: account.Counts{Seen: 3, Packets: 3, Bytes: 300}, Files: []account.File{{Name: "web.pcapng", Bytes: 500}},
+	}.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	agent.Status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: string(message), FinishedAt: metav1.Now()}}
+	updateStatus(t, agent)
+}
+
+// removed deletes a capture and waits until nothing of it is left.
+func removed(t *testing.T, pc *sondev1.PacketCapture) {
+	t.Helper()
+	remove(t, pc)
+	err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+		for _, list := range []client.ObjectList{&batchv1.JobList{}, &corev1.ConfigMapList{}, &corev1.SecretList{}} {
+			if err := admin.List(ctx, list, client.InNamespace(operatorNamespace), client.MatchingLabels{sondev1.LabelUID: string(pc.UID)}); err != nil {
+				return false, err
+			}
+			if apimeta.LenList(list) > 0 {
+				return false, nil
+			}
+		}
+		return true, nil
+	})
+	if err != nil {
+		t.Errorf("something is left of the deleted capture: %v", err)
+	}
+}
+
+// eventually reads o anew until it is as it should be.
+func eventually(t *testing.T, what string, o client.Object, is func() bool) {
+	t.Helper()
+	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+		return admin.Get(ctx, client.ObjectKeyFromObject(o), o) == nil && is(), nil
+	})
+	if err != nil {
+		t.Fatalf("waiting for %s: %v; it is %+v", what, err, o)
+	}
+}
+
+func gone(t *testing.T, o client.Object) {
+	t.Helper()
+	err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+		return apierrors.IsNotFound(admin.Get(ctx, client.ObjectKeyFromObject(o), o)), nil
+	})
+	if err != nil {
+		t.Errorf("%T %s is still there: %v", o, o.GetName(), err)
+	}
+}
+
+func create(t *testing.T, o client.Object) {
+	t.Helper()
+	if err := admin.Create(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func remove(t *testing.T, o client.Object) {
+	t.Helper()
+	if err := admin.Delete(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func updateStatus(t *testing.T, o client.Object) {
+	t.Helper()
+	if err := admin.Status().Update(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+}
