@@ -162,7 +162,7 @@ func (r *PacketCaptureReconciler) ensureSecret(ctx context.Context, pc *sondev1.
 	if err != nil {
 		return "", fmt.Errorf("make key pairs: %w", err)
 	}
-	names := naming.Secrets(target.Namespace(pc), target.Reference(pc).Name, pc.UID)
+	names := []string{naming.Secret(target.Namespace(pc), target.Reference(pc).Name, pc.UID)}
 	name, err := r.createNamed(ctx, names, func(name string) (client.Object, error) {
 		return agentjob.Secret(r.Options, pc, name, pairs), nil
 	})

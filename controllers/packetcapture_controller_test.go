@@ -22,7 +22,7 @@ func TestLife(t *testing.T) {
 	if diff := cmp.Diff([]string{"web-1-qwer", "web-2-qwer"}, w.jobNames()); diff != "" {
 		t.Fatalf("jobs (-want +got):\n%s", diff)
 	}
-	w.checkConfig("shop-web", "shop-web-keeper")
+	w.checkConfig("shop-web", "shop-web-c0ffee00-keeper")
 	w.check("made", sondev1.PhasePending, "False Pending", "Unknown Pending")
 
 	w.agents(w.attach)

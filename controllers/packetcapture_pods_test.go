@@ -110,7 +110,7 @@ func TestNamesTaken(t *testing.T) {
 	other := newCapture(func(pc *sondev1.PacketCapture) { pc.Name, pc.UID = "other", "0badcafe-1111-4222-8333-444455556666" })
 	w := newWorld(t, newCapture(), append(deployment("web-1"), other)...)
 	w.settle()
-	w.checkConfig("shop-web", "shop-web-keeper")
+	w.checkConfig("shop-web", "shop-web-c0ffee00-keeper")
 	w.key = client.ObjectKeyFromObject(other)
 	w.settle()
 	if diff := cmp.Diff([]string{"web-1-qwer", "web-1-qwer-0badcafe"}, w.jobNames()); diff != "" {

@@ -22,7 +22,7 @@ import (
 
 // TestSweep: what is left in the operator's namespace after the events of the table.
 func TestSweep(t *testing.T) {
-	all := []string{"Job web-1-qwer", "ConfigMap shop-web", "Secret shop-web-keeper"}
+	all := []string{"Job web-1-qwer", "ConfigMap shop-web", "Secret shop-web-c0ffee00-keeper"}
 	strangers := []string{"ConfigMap of-a-trace", "ConfigMap of-nobody"}
 	again := func(w *world) {
 		w.remove(w.capture())

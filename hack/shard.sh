@@ -11,7 +11,7 @@ e2e() {
 case "${1:-}" in
 --list) echo "${shards[@]}" ;;
 --of) echo "${shards[$2 % ${#shards[@]}]}" ;;
-capture) e2e "^Test(Exactness|SourceExample|TwoCaptures|ScaleAndRollout|KilledProbe|IdleManager|Plugin|Filter|PacketLimit|Audit)" ;;
+capture) e2e "^Test(Exactness|SourceExample|TwoCaptures|CaptureAfterCapture|ScaleAndRollout|KilledProbe|IdleManager|Plugin|Filter|PacketLimit|Audit)" ;;
 rights) e2e '^Test(Rights|Results|Revoked|WithoutAValidStamp|NamespaceMadeAnew)' ;;
 removal) e2e '^Test(Deleting|OperatorGone|Uninstall)' ;;
 fuzz) $make test-fuzz FUZZTIME=60s ;;

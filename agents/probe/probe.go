@@ -26,6 +26,8 @@ const engineName = "afpacket"
 // Options of a probe: what it is told beside the configuration, and where the volumes are. All are required but
 // HostNetwork.
 type Options struct {
+	// CaptureUID is the UID of the capture: a configuration of another one is never acted upon.
+	CaptureUID string
 	// PodUID is the UID of the target as its cgroup has it (a static Pod's is its config hash).
 	PodUID  string
 	PodName string
@@ -88,7 +90,7 @@ func (p *Probe) run(ctx context.Context) {
 	defer context.AfterFunc(ctx, func() { end(asked(account.ReasonDrained)) })()
 	p.guard(end, func() { p.awaitStop(ending, end) })
 
-	cfg, config, err := p.configure()
+	cfg, config, err := p.configure(ending)
 	if err != nil {
 		p.fail(ending, err)
 		return
@@ -120,13 +122,33 @@ func (p *Probe) guard(end context.CancelCauseFunc, fn func()) {
 	}()
 }
 
-// configure reads the configuration and makes the engine's of it.
-func (p *Probe) configure() (captureconfig.Config, *capture.Config, error) {
-	b, err := os.ReadFile(p.options.ConfigFile)
-	if err != nil {
-		return captureconfig.Config{}, nil, fmt.Errorf("read configuration: %w", err)
+// readConfig reads this capture's configuration. The ConfigMap's name may have been another capture's
+// a moment ago, whose content the kubelet may still have mounted: then its next refresh is awaited.
+func (p *Probe) readConfig(ctx context.Context) (captureconfig.Config, error) {
+	ctx, cancel := context.WithTimeout(ctx, p.waits.config)
+	defer cancel()
+	tick := time.NewTicker(p.waits.retry)
+	defer tick.Stop()
+	for {
+		b, err := os.ReadFile(p.options.ConfigFile)
+		if err != nil {
+			return captureconfig.Config{}, fmt.Errorf("read configuration: %w", err)
+		}
+		cfg, err := captureconfig.Parse(b)
+		if err != nil || cfg.UID == p.options.CaptureUID {
+			return cfg, err
+		}
+		select {
+		case <-ctx.Done():
+			return captureconfig.Config{}, fmt.Errorf("the configuration mounted is of capture %s, not of %s: create the capture again", cfg.UID, p.options.CaptureUID)
+		case <-tick.C:
+		}
 	}
-	cfg, err := captureconfig.Parse(b)
+}
+
+// configure reads the configuration and makes the engine's of it.
+func (p *Probe) configure(ctx context.Context) (captureconfig.Config, *capture.Config, error) {
+	cfg, err := p.readConfig(ctx)
 	if err != nil {
 		return captureconfig.Config{}, nil, err
 	}

@@ -128,7 +128,7 @@ func newBench(t *testing.T) *bench {
 	t.Helper()
 	dir := t.TempDir()
 	o := Options{
-		PodUID: "11111111-2222-3333-4444-555555555555", PodName: "web-1", Node: "n1", Duration: time.Minute,
+		CaptureUID: "uid-1", PodUID: "11111111-2222-3333-4444-555555555555", PodName: "web-1", Node: "n1", Duration: time.Minute,
 		ConfigFile: filepath.Join(dir, captureconfig.Key), ResultsDir: filepath.Join(dir, "results"),
 		ControlDir: filepath.Join(dir, "control"), TerminationLog: filepath.Join(dir, "termination-log"),
 	}
@@ -150,7 +150,7 @@ func newBench(t *testing.T) *bench {
 	b := &bench{target: newFakeTarget(), engine: newFakeEngine()}
 	b.Probe = New(&o, b.engine, slog.New(slog.DiscardHandler))
 	b.Probe.target = b.target
-	b.waits = waits{process: 50 * time.Millisecond, namespace: 30 * time.Millisecond, retry: time.Millisecond, stop: time.Millisecond, report: time.Millisecond}
+	b.waits = waits{config: 50 * time.Millisecond, process: 50 * time.Millisecond, namespace: 30 * time.Millisecond, retry: time.Millisecond, stop: time.Millisecond, report: time.Millisecond}
 	return b
 }
 
@@ -340,14 +340,14 @@ func TestEndingsBeforeTheCapture(t *testing.T) {
 		"bad filter": {
 			change: func(t *testing.T, b *bench) {
 				t.Helper()
-				write(t, b.options.ConfigFile, `{"v":1,"snapLength":1,"maxBytes":1,"ringBytes":1,"programs":{"1":"1,255 0 0 0"}}`)
+				write(t, b.options.ConfigFile, `{"v":1,"uid":"uid-1","snapLength":1,"maxBytes":1,"ringBytes":1,"programs":{"1":"1,255 0 0 0"}}`)
 			},
 			wantReason: account.ReasonProbeError, wantMessage: "read filter of link type 1",
 		},
 		"bad link type": {
 			change: func(t *testing.T, b *bench) {
 				t.Helper()
-				write(t, b.options.ConfigFile, `{"v":1,"snapLength":1,"maxBytes":1,"ringBytes":1,"programs":{"70000":"0"}}`)
+				write(t, b.options.ConfigFile, `{"v":1,"uid":"uid-1","snapLength":1,"maxBytes":1,"ringBytes":1,"programs":{"70000":"0"}}`)
 			},
 			wantReason: account.ReasonProbeError, wantMessage: "70000 is no link type",
 		},

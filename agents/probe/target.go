@@ -12,6 +12,7 @@ import (
 
 // waits are the probe's patience.
 type waits struct {
+	config    time.Duration // for the kubelet to mount this capture's configuration
 	process   time.Duration // for the target's first process: a Pod that is just starting
 	namespace time.Duration // for that process to leave the node's network namespace
 	retry     time.Duration // between two looks
@@ -20,6 +21,8 @@ type waits struct {
 }
 
 var defaultWaits = waits{
+	// The kubelet looks after mounted ConfigMaps about once a minute.
+	config:  2 * time.Minute,
 	process: time.Minute,
 	// A runtime puts a process into the Pod's cgroup first and into the Pod's namespaces a moment later.
 	namespace: 5 * time.Second,

@@ -46,7 +46,7 @@ func TestArguments(t *testing.T) {
 		"left over":             {args: []string{"ready", "steady"}, wantCode: exitUsage},
 		"flag of another part":  {args: []string{"ready", "--retain", "30"}, wantCode: exitUsage},
 		"unconfined keeper":     {args: []string{"keeper", "--retain", "30"}, wantCode: 1, want: "refuses to run unconfined"},
-		"probe without volumes": {args: []string{"probe", "--pod-uid=u", "--pod-name=p", "--node=n", "--duration=30", "--results=/nonexistent"}, wantCode: 4, want: "open results volume"},
+		"probe without volumes": {args: []string{"probe", "--capture-uid=c", "--pod-uid=u", "--pod-name=p", "--node=n", "--duration=30", "--results=/nonexistent"}, wantCode: 4, want: "open results volume"},
 		"version":               {args: []string{"version"}},
 	}
 	for name, tc := range tests {

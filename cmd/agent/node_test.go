@@ -230,7 +230,7 @@ func (p *pod) sends(n int) {
 func (p *pod) startProbe(more ...string) {
 	p.t.Helper()
 	p.probe = p.start(exec.Command(os.Getenv(agentVariable), append([]string{
-		"probe", "--config", p.config, "--pod-uid", p.uid, "--pod-name", "web-1", "--node", "n1",
+		"probe", "--config", p.config, "--capture-uid", "uid-1", "--pod-uid", p.uid, "--pod-name", "web-1", "--node", "n1",
 		"--results", p.results, "--control", p.control, "--termination-log", p.message,
 	}, more...)...))
 }

@@ -20,6 +20,7 @@ const terminationLog = "/dev/termination-log"
 func runProbe(ctx context.Context, args []string, log *slog.Logger) (int, error) {
 	flags := flag.NewFlagSet("agent probe", flag.ContinueOnError)
 	var o probe.Options
+	flags.StringVar(&o.CaptureUID, "capture-uid", "", "`UID` of the capture that the configuration must be of")
 	flags.StringVar(&o.PodUID, "pod-uid", "", "`UID` of the target Pod, as its cgroup has it")
 	flags.StringVar(&o.PodName, "pod-name", "", "`name` of the target Pod")
 	flags.StringVar(&o.Node, "node", "", "`name` of the node that it runs on")
@@ -29,7 +30,7 @@ func runProbe(ctx context.Context, args []string, log *slog.Logger) (int, error)
 	flags.StringVar(&o.ResultsDir, "results", captureconfig.ResultsDir, "`directory` to write to")
 	flags.StringVar(&o.ControlDir, "control", captureconfig.ControlDir, "`directory` in which a stop file may appear")
 	flags.StringVar(&o.TerminationLog, "termination-log", terminationLog, "`file` for the account, which must exist")
-	if err := parse(flags, args, "pod-uid", "pod-name", "node", "duration"); err != nil {
+	if err := parse(flags, args, "capture-uid", "pod-uid", "pod-name", "node", "duration"); err != nil {
 		return exitUsage, err
 	}
 	return probe.New(&o, capture.NewAFPacket(), log).Run(ctx), nil

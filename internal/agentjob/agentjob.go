@@ -72,16 +72,16 @@ func Configuration(o Options, pc *sondev1.PacketCapture, jobID, requester string
 	return c
 }
 
-// ConfigMap holds the configuration of the probes of pc.
+// ConfigMap holds the configuration of the probes of pc. It is not immutable: its name may have been
+// an earlier capture's, and of an immutable object the kubelet goes on mounting what it remembers.
 func ConfigMap(o Options, pc *sondev1.PacketCapture, name string, config captureconfig.Config) (*corev1.ConfigMap, error) {
 	text, err := config.Marshal()
 	if err != nil {
 		return nil, fmt.Errorf("build config map %s: %w", name, err)
 	}
-	immutable := true
 	return &corev1.ConfigMap{
-		ObjectMeta: meta(o, pc, name), Immutable: &immutable,
-		Data: map[string]string{captureconfig.Key: text},
+		ObjectMeta: meta(o, pc, name),
+		Data:       map[string]string{captureconfig.Key: text},
 	}, nil
 }
 

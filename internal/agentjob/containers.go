@@ -37,6 +37,7 @@ func probe(o Options, pc *sondev1.PacketCapture, p Plan) corev1.Container {
 	args := []string{
 		"probe",
 		"--config", captureconfig.ConfigDir + "/" + captureconfig.Key,
+		"--capture-uid", string(pc.UID),
 		"--pod-uid", string(p.Pod.UID),
 		"--pod-name", p.Pod.Name,
 		"--node", p.Pod.Spec.NodeName,

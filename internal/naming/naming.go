@@ -60,21 +60,23 @@ func Short(uid types.UID) string {
 // ConfigMaps returns the names for the ConfigMap of the capture with this UID, in the order in
 // which they are tried: the source's {{targetNamespace}}-{{workload}}, then with the UID.
 func ConfigMaps(targetNamespace, workload string, uid types.UID) []string {
-	return candidates(targetNamespace+"-"+workload, uid, "")
-}
-
-// Secrets returns the names for the Secret, like ConfigMaps.
-func Secrets(targetNamespace, workload string, uid types.UID) []string {
-	return candidates(targetNamespace+"-"+workload, uid, secretSuffix)
-}
-
-func candidates(base string, uid types.UID, suffix string) []string {
-	room := MaxName - len(suffix)
-	second := withSuffix(Cut(base, room-9), "-"+Short(uid), room) + suffix
-	if len(base) > room {
+	base := targetNamespace + "-" + workload
+	second := withUID(base, uid, MaxName)
+	if len(base) > MaxName {
 		return []string{second}
 	}
-	return []string{base + suffix, second}
+	return []string{base, second}
+}
+
+// Secret returns the name for the Secret: always with the UID. A name that an earlier capture had
+// could make the kubelet mount what it still remembers of that one.
+func Secret(targetNamespace, workload string, uid types.UID) string {
+	room := MaxName - len(secretSuffix)
+	return withUID(targetNamespace+"-"+workload, uid, room) + secretSuffix
+}
+
+func withUID(base string, uid types.UID, room int) string {
+	return withSuffix(Cut(base, room-9), "-"+Short(uid), room)
 }
 
 // Jobs returns the names for the Job of one Pod, in the order in which they are tried: the source's

@@ -86,7 +86,7 @@ func TestConfigMapsAndSecrets(t *testing.T) {
 		"the source's names": {
 			namespace: "openshift-gitops", workload: "openshift-gitops-server",
 			wantConfigMap: []string{"openshift-gitops-openshift-gitops-server", "openshift-gitops-openshift-gitops-server-c0ffee00"},
-			wantSecret:    []string{"openshift-gitops-openshift-gitops-server-keeper", "openshift-gitops-openshift-gitops-server-c0ffee00-keeper"},
+			wantSecret:    []string{"openshift-gitops-openshift-gitops-server-c0ffee00-keeper"},
 		},
 		"too long for both": {
 			namespace: "shop", workload: long,
@@ -97,7 +97,7 @@ func TestConfigMapsAndSecrets(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			maps := naming.ConfigMaps(tc.namespace, tc.workload, captureUID)
-			secrets := naming.Secrets(tc.namespace, tc.workload, captureUID)
+			secrets := []string{naming.Secret(tc.namespace, tc.workload, captureUID)}
 			if diff := cmp.Diff([][]string{tc.wantConfigMap, tc.wantSecret}, [][]string{maps, secrets}); diff != "" {
 				t.Errorf("names (-want +got):\n%s", diff)
 			}

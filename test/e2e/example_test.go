@@ -125,3 +125,22 @@ func TestTwoCapturesOfTheSamePods(t *testing.T) {
 		}
 	}
 }
+
+// A capture that follows another of the same target at once gets its own configuration and keys, though
+// the ConfigMap has the same name and the kubelet still remembers the other.
+func TestCaptureAfterCapture(t *testing.T) {
+	ns := namespace(t, nil)
+	target := deployment(t, ns, "sink", 1, "sink")
+	p := readyPods(t, target, 1)[0]
+	sender := pod(t, ns, "sender", podSpec("idle"))
+	for i := range 4 {
+		run, limit := uint32(i+1), int64(100*(i+1))
+		pc := capture(t, admin, ns, sondev1.PacketCaptureSpec{TargetDeployment: "sink", Duration: "5m", Filter: "udp", MaxPackets: &limit})
+		send(t, sender, udpAddr(p.Status.PodIP), run, 500)
+		stop(t, pc)
+		if got := download(t, pc)[p.Name]; got.packets != int(limit) || len(got.numbers[run]) != int(limit) {
+			t.Errorf("capture %d: %d packets, %d of its own run, want %d", i, got.packets, len(got.numbers[run]), limit)
+		}
+		deleteNow(t, pc)
+	}
+}
