@@ -40,6 +40,22 @@ func invalid(format string, args ...any) error {
 	return &refusal{metav1.StatusReasonInvalid, http.StatusUnprocessableEntity, fmt.Sprintf(format, args...)}
 }
 
+// handle is what both webhooks do with a request; create decides on a new resource and returns its
+// stamp.
+func handle(ctx context.Context, req admission.Request, create func(context.Context, admission.Request) (map[string]string, error)) admission.Response {
+	switch req.Operation {
+	case admissionv1.Create:
+		annotations, err := create(ctx, req)
+		return respond(ctx, req, annotations, err)
+	case admissionv1.Update:
+		if err := keepStamp(req); err != nil {
+			return respond(ctx, req, nil, err)
+		}
+	default: // the configuration asks for no other
+	}
+	return admission.Allowed("")
+}
+
 // respond turns the outcome of a decision into an answer: the annotations of an admitted resource,
 // the words of a refusal, or an error of ours, which refuses too because the webhooks fail closed.
 func respond(ctx context.Context, req admission.Request, annotations map[string]string, err error) admission.Response {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	admissionv1 "k8s.io/api/admission/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -30,17 +29,7 @@ type ResultAccessHandler struct {
 
 // Handle implements admission.Handler.
 func (h *ResultAccessHandler) Handle(ctx context.Context, req admission.Request) admission.Response {
-	switch req.Operation {
-	case admissionv1.Create:
-		annotations, err := h.create(ctx, req)
-		return respond(ctx, req, annotations, err)
-	case admissionv1.Update:
-		if err := keepStamp(req); err != nil {
-			return respond(ctx, req, nil, err)
-		}
-	default: // the configuration asks for no other
-	}
-	return admission.Allowed("")
+	return handle(ctx, req, h.create)
 }
 
 func (h *ResultAccessHandler) create(ctx context.Context, req admission.Request) (map[string]string, error) {
