@@ -195,8 +195,8 @@ func (s *apiServer) patch(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	pc.Spec.Stop = true
+	s.answer(w, http.StatusOK, pc) // as it is before the operator knows
 	s.change(pc, s.onStop)
-	s.answer(w, http.StatusOK, pc)
 }
 
 func (s *apiServer) remove(w http.ResponseWriter, r *http.Request) {

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -37,6 +39,8 @@ type saving struct {
 // attach follows a capture until it has ended, saves it, reports, and cleans up. It is the rest of
 // capture and the whole of download.
 func (p *plugin) attach(ctx context.Context, conn *connection, pc *v1alpha1.PacketCapture, how saving) error {
+	// A reader that leaves early, like head, must not end this without a word, and with the packets left in the cluster.
+	signal.Ignore(syscall.SIGPIPE)
 	access := results.NewAccess(conn.client, p.clock, pc)
 	defer p.closeAccess(ctx, access)
 	endpoint, err := results.NewClient(conn.config, p.operatorNamespace, pc.Namespace, pc.Name, access, results.DefaultTiming)
@@ -51,10 +55,11 @@ func (p *plugin) attach(ctx context.Context, conn *connection, pc *v1alpha1.Pack
 		return p.left(client.ObjectKeyFromObject(pc), err)
 	}
 	r := report.New(s.Capture, s.Pods(), saved)
-	if err := p.print(r, how); err != nil {
+	err = p.print(r, how)
+	p.remove(ctx, conn, s.Capture, r, how)
+	if err != nil {
 		return err
 	}
-	p.remove(ctx, conn, s.Capture, r, how)
 	if code := r.ExitCode(); code != report.ExitOK {
 		return exitCode(code)
 	}

@@ -3,10 +3,13 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sonde-operator/sonde/api/v1alpha1"
 )
 
 // describe returns the text for an error: the API server's and the webhooks' words as they are, in
@@ -23,7 +26,17 @@ func describe(err error) string {
 	if s.Reason == metav1.StatusReasonUnknown {
 		return "Error from server: " + s.Message
 	}
-	return fmt.Sprintf("Error from server (%s): %s", s.Reason, s.Message)
+	text := fmt.Sprintf("Error from server (%s): %s", s.Reason, s.Message)
+	if lacksRole(s) {
+		text += "\nAsk an admin for the ClusterRole sonde-edit in that namespace, and to capture and download for sonde-capture"
+	}
+	return text
+}
+
+// lacksRole tells RBAC's refusal of Sonde's kinds, which names no role, from a webhook's, which does.
+func lacksRole(s metav1.Status) bool {
+	return s.Reason == metav1.StatusReasonForbidden && s.Details != nil && s.Details.Group == v1alpha1.GroupVersion.Group &&
+		strings.Contains(s.Message, " cannot ")
 }
 
 // noSuchKind tells a missing CRD, of which the API server says nothing but 404, from a missing object.

@@ -34,7 +34,12 @@ func newGet(p *plugin) *cobra.Command {
 a line for each of its Pods.`,
 		Example: `  kubectl sonde get -A
   kubectl sonde get web-x7k2p -n shop -o yaml`,
-		Args: cobra.MaximumNArgs(1),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return usageError(cmd, "one NAME, or none for all")
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, args []string) error { return c.run(cmd.Context(), args) },
 	}
 	c.print.AddFlags(cmd)

@@ -200,6 +200,16 @@ func TestRefusedByTheWebhook(t *testing.T) {
 	}
 }
 
+func TestRefusedByRBACNamesTheRoles(t *testing.T) {
+	s := newAPIServer(t)
+	s.refuse = apierrors.NewForbidden(v1alpha1.GroupVersion.WithResource("packetcaptures").GroupResource(), "",
+		errors.New(`User "someone" cannot create resource "packetcaptures"`))
+	r := sonde(t, s, report.ExitError, "capture", "web", "-o", filepath.Join(t.TempDir(), "x"))
+	if !strings.Contains(r.errOut.String(), "ClusterRole sonde-edit") {
+		t.Errorf("said\n%s", r.errOut)
+	}
+}
+
 func TestInterruptStopsAndSaves(t *testing.T) {
 	s := newAPIServer(t)
 	s.onCreate, s.onStop = s.twoPods(v1alpha1.PhaseCapturing), s.twoPods(v1alpha1.PhaseCompleted)
@@ -211,7 +221,7 @@ func TestInterruptStopsAndSaves(t *testing.T) {
 	if got := timesIn(t, path); len(got) != 5 {
 		t.Errorf("packets %v", got)
 	}
-	if !strings.Contains(r.errOut.String(), "Stopping the capture; what was captured is saved.") {
+	if !strings.Contains(r.errOut.String(), "Stopping; what was captured is saved.") {
 		t.Errorf("said\n%s", r.errOut)
 	}
 }
@@ -342,6 +352,10 @@ func TestStopAndDelete(t *testing.T) {
 	}
 	if !strings.Contains(r.errOut.String(), "Completed") {
 		t.Errorf("did not wait:\n%s", r.errOut)
+	}
+	r = sonde(t, s, report.ExitOK, "stop", "web")
+	if r.out.String() != "packetcapture.monitoring.openshift.tpg/web had ended: Completed\n" {
+		t.Errorf("said %q of a capture that has ended", r.out)
 	}
 	r = sonde(t, s, report.ExitOK, "delete", "web")
 	if r.out.String() != "packetcapture.monitoring.openshift.tpg/web deleted\n" || len(s.captures) != 0 {

@@ -33,10 +33,15 @@ func (p *plugin) stop(ctx context.Context, names []string, wait bool) error {
 		return err
 	}
 	for _, name := range names {
-		if err := capture.SetStop(ctx, conn.client, client.ObjectKey{Namespace: conn.namespace, Name: name}); err != nil {
+		pc, err := capture.SetStop(ctx, conn.client, client.ObjectKey{Namespace: conn.namespace, Name: name})
+		if err != nil {
 			return err
 		}
-		fmt.Fprintf(p.streams.Out, "%s%s stopping\n", resourceName, name)
+		what := "stopping"
+		if pc.Status.Phase.Final() {
+			what = fmt.Sprintf("had ended: %s", pc.Status.Phase)
+		}
+		fmt.Fprintf(p.streams.Out, "%s%s %s\n", resourceName, name, what)
 	}
 	if !wait {
 		return nil

@@ -165,9 +165,9 @@ func (f *Follower) stream(ctx context.Context, tell func(news)) {
 
 // stop asks for the end, again and again unless it was refused, as the user has no other means.
 func (f *Follower) stop(ctx context.Context, key client.ObjectKey, tell func(news)) {
-	tell(news{said: "Stopping the capture; what was captured is saved. Interrupt once more to leave at once."})
+	tell(news{said: "Stopping; what was captured is saved. Ctrl-C once more leaves at once."})
 	for ctx.Err() == nil {
-		err := SetStop(ctx, f.Client, key)
+		_, err := SetStop(ctx, f.Client, key)
 		if err == nil || ctx.Err() != nil {
 			return
 		}
@@ -180,14 +180,14 @@ func (f *Follower) stop(ctx context.Context, key client.ObjectKey, tell func(new
 	}
 }
 
-// SetStop sets spec.stop of the capture.
-func SetStop(ctx context.Context, c client.Client, key client.ObjectKey) error {
+// SetStop sets spec.stop of the capture, and returns it.
+func SetStop(ctx context.Context, c client.Client, key client.ObjectKey) (*v1alpha1.PacketCapture, error) {
 	pc := &v1alpha1.PacketCapture{}
 	pc.Namespace, pc.Name = key.Namespace, key.Name
 	if err := c.Patch(ctx, pc, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"stop":true}}`))); err != nil {
-		return fmt.Errorf("stop PacketCapture %s: %w", key.Name, err)
+		return nil, fmt.Errorf("stop PacketCapture %s: %w", key.Name, err)
 	}
-	return nil
+	return pc, nil
 }
 
 func (f *Follower) pause(ctx context.Context) {

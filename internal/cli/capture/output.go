@@ -78,7 +78,7 @@ func (o Output) workDir() (string, error) {
 	}
 	dir, err := os.MkdirTemp(parent, "."+base+".*.part")
 	if err != nil {
-		return "", fmt.Errorf("make room for the capture: %w", err)
+		return "", fmt.Errorf("prepare to save the capture: %w", err)
 	}
 	return dir, nil
 }

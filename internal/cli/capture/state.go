@@ -92,8 +92,8 @@ func (s *State) Pods() []v1alpha1.PodResult {
 
 // overlay puts what the stream knows over a status entry that is not final.
 func overlay(p v1alpha1.PodResult, u results.Update) v1alpha1.PodResult {
-	if u.Phase != "" {
-		p.Phase = u.Phase
+	if u.Phase != "" && u.Phase != p.Phase { // the status' reason was for its own phase
+		p.Phase, p.Reason, p.Message = u.Phase, "", ""
 	}
 	a := u.Account
 	if a == nil || a.Seen < p.Packets+p.Dropped.Total() {
@@ -123,6 +123,9 @@ func (s *State) View(now time.Time) live.View {
 	}
 	if n := s.Capture.Status.PodsOmitted; n > 0 {
 		v.Notes = append(v.Notes, fmt.Sprintf("The status has no room for %d Pods of this capture.", n))
+	}
+	if c := s.waiting(); c != nil {
+		v.Notes = append(v.Notes, c.Message)
 	}
 	if !s.Ended() {
 		v.Notes = append(v.Notes, s.troubles()...)
@@ -174,15 +177,28 @@ func (s *State) status() string {
 	case st.Phase == v1alpha1.PhaseCapturing:
 		return "Capturing"
 	}
-	for _, t := range []string{v1alpha1.ConditionAdmitted, v1alpha1.ConditionTargetFound} {
-		if c := apimeta.FindStatusCondition(st.Conditions, t); c != nil && c.Status == metav1.ConditionFalse {
-			return fmt.Sprintf("Waiting: %s: %s", c.Reason, c.Message)
-		}
+	if c := s.waiting(); c != nil {
+		return "Waiting: " + c.Reason
 	}
 	if st.Phase == "" {
 		return "Waiting for the operator"
 	}
 	return "Starting"
+}
+
+// waiting is the condition that a capture, before it begins, waits for; nil where there is none. Its message
+// is too long for the heading.
+func (s *State) waiting() *metav1.Condition {
+	st := s.Capture.Status
+	if s.Capture.Spec.Stop || st.Phase.Final() || st.Phase == v1alpha1.PhaseCapturing {
+		return nil
+	}
+	for _, t := range []string{v1alpha1.ConditionAdmitted, v1alpha1.ConditionTargetFound} {
+		if c := apimeta.FindStatusCondition(st.Conditions, t); c != nil && c.Status == metav1.ConditionFalse {
+			return c
+		}
+	}
+	return nil
 }
 
 // clock says how much of the duration is over. The cluster's clock may differ from this machine's,

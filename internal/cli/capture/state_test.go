@@ -43,6 +43,9 @@ func TestPodsTakeTheNewerCounts(t *testing.T) {
 	done.Account.State, done.Account.Reason = account.StateDone, v1alpha1.ReasonDuration
 	done.Account.Files = []account.File{{Name: "web-0-qwer.pcapng", Bytes: 300}}
 
+	attaching := status
+	attaching.Phase, attaching.Reason = v1alpha1.PhasePending, v1alpha1.ReasonPending
+
 	withLive := status
 	withLive.Packets, withLive.Bytes, withLive.Dropped.Ring = 9, 900, 1
 	tests := map[string]struct {
@@ -52,6 +55,7 @@ func TestPodsTakeTheNewerCounts(t *testing.T) {
 	}{
 		"status alone":                        {status: []v1alpha1.PodResult{status}, want: []v1alpha1.PodResult{status}},
 		"live counts over the status":         {status: []v1alpha1.PodResult{status}, updates: []results.Update{live}, want: []v1alpha1.PodResult{withLive}},
+		"a reason is that of its own phase":   {status: []v1alpha1.PodResult{attaching}, updates: []results.Update{live}, want: []v1alpha1.PodResult{withLive}},
 		"the last counts stay":                {status: []v1alpha1.PodResult{status}, updates: []results.Update{live, unreachable}, want: []v1alpha1.PodResult{withLive}},
 		"a status that is final is the truth": {status: []v1alpha1.PodResult{ended}, updates: []results.Update{live}, want: []v1alpha1.PodResult{ended}},
 		"Pods that the status does not list": {status: []v1alpha1.PodResult{status}, updates: []results.Update{done}, want: []v1alpha1.PodResult{
@@ -125,7 +129,9 @@ func TestView(t *testing.T) {
 					condition(v1alpha1.ConditionTargetFound, metav1.ConditionFalse, v1alpha1.ReasonNoPods, "Deployment web has no Pod"),
 				}}
 			},
-			want: live.View{Title: "shop/web-x7k2p (Deployment/web)", Status: "Waiting: NoPods: Deployment web has no Pod"},
+			want: live.View{
+				Title: "shop/web-x7k2p (Deployment/web)", Status: "Waiting: NoPods", Notes: []string{"Deployment web has no Pod"},
+			},
 		},
 		"starting": {
 			change: func(s *State) { s.Capture.Status.Phase = v1alpha1.PhasePending },

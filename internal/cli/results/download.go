@@ -9,6 +9,8 @@ import (
 	"os"
 	"strconv"
 	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
 // errChanged starts a transfer anew: what was read so far belongs to another state of the file.
@@ -48,6 +50,9 @@ func (c *Client) Download(ctx context.Context, podUID, file string, dst *os.File
 func again(err error) bool {
 	if refused, ok := errors.AsType[*Error](err); ok {
 		return refused.Code >= http.StatusInternalServerError || refused.Code == http.StatusTooManyRequests
+	}
+	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) { // the ResultAccess
+		return false
 	}
 	var disk *diskError
 	return !errors.As(err, &disk)

@@ -2,6 +2,7 @@ package results
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -10,6 +11,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 func content(n int) []byte {
@@ -180,6 +184,23 @@ func TestDownloadNoticesSilence(t *testing.T) {
 	defer dst.Close()
 	if n, err := c.Download(t.Context(), "u1", "a.pcapng", dst, nil); err != nil || n != 1000 || asked != 2 {
 		t.Errorf("%d bytes after %d requests: %v", n, asked, err)
+	}
+}
+
+type refusedTokens struct{ asked int }
+
+func (r *refusedTokens) Token(context.Context) (token string, age time.Duration, err error) {
+	r.asked++
+	return "", 0, apierrors.NewForbidden(schema.GroupResource{Resource: "resultaccesses"}, "", nil)
+}
+
+func (*refusedTokens) Forget(string) {}
+
+func TestDownloadDoesNotAskAgainForARightThatIsMissing(t *testing.T) {
+	refused := &refusedTokens{}
+	c := newTestClient(t, quick, refused, func(http.ResponseWriter, *http.Request) { t.Error("asked without a token") })
+	if _, err := c.Download(t.Context(), "u1", "a.pcapng", nil, nil); !apierrors.IsForbidden(err) || refused.asked != 1 {
+		t.Errorf("asked %d times: %v", refused.asked, err)
 	}
 }
 
