@@ -193,7 +193,7 @@ func (r Report) Text() string {
 		fmt.Fprintf(&b, "Saved to %s: %s.\n", r.Path, live.Bytes(r.Size))
 	}
 	for _, n := range r.Notes {
-		b.WriteString("Note: " + n + ".\n")
+		b.WriteString("Note: " + live.OneLine(n) + ".\n")
 	}
 	if r.Complete {
 		return b.String()
@@ -202,7 +202,7 @@ func (r Report) Text() string {
 		b.WriteString("INCOMPLETE: what is saved is not everything that the Pods sent and received.\n")
 	}
 	for _, p := range r.Problems {
-		b.WriteString("  " + p + "\n")
+		b.WriteString("  " + live.OneLine(p) + "\n")
 	}
 	return b.String()
 }
@@ -258,7 +258,7 @@ func Align(rows [][]string, left int) string {
 				l.WriteString(padding + c)
 			}
 		}
-		b.WriteString(strings.TrimRight(l.String(), " ") + "\n")
+		b.WriteString(strings.TrimRight(live.OneLine(l.String()), " ") + "\n")
 	}
 	return b.String()
 }
