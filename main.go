@@ -15,6 +15,7 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
@@ -26,6 +27,8 @@ import (
 	"github.com/sonde-operator/sonde/controllers"
 	"github.com/sonde-operator/sonde/internal/access"
 	"github.com/sonde-operator/sonde/internal/agentjob"
+	"github.com/sonde-operator/sonde/internal/brake"
+	"github.com/sonde-operator/sonde/internal/ceiling"
 	"github.com/sonde-operator/sonde/internal/certs"
 	"github.com/sonde-operator/sonde/internal/pcapfilter"
 	"github.com/sonde-operator/sonde/internal/results"
@@ -51,6 +54,7 @@ type flags struct {
 	resultsPort          int
 	leaderElect          bool
 	accessReviewInterval time.Duration
+	ceilings             ceiling.Limits
 }
 
 func parseFlags() (flags, zap.Options) {
@@ -65,6 +69,7 @@ func parseFlags() (flags, zap.Options) {
 	flag.IntVar(&f.resultsPort, "results-port", 9444, "port of the results endpoint")
 	flag.BoolVar(&f.leaderElect, "leader-elect", false, "let one of several replicas run the controllers")
 	flag.DurationVar(&f.accessReviewInterval, "access-review-interval", controllers.DefaultAccessReviewInterval, "how often the requester's right to a running capture is reviewed")
+	f.ceilings.BindFlags(flag.CommandLine)
 	log.BindFlags(flag.CommandLine)
 	flag.Parse()
 	return f, log
@@ -81,7 +86,7 @@ func (f flags) check() error {
 	case f.accessReviewInterval < time.Second:
 		return fmt.Errorf("--access-review-interval=%s: at least 1s", f.accessReviewInterval)
 	}
-	return nil
+	return f.ceilings.Valid()
 }
 
 func main() {
@@ -184,7 +189,7 @@ func (w wiring) admit(_ context.Context, mgr ctrl.Manager) error {
 	server := mgr.GetWebhookServer()
 	secret := webhooks.SecretPath(w.key)
 	server.Register(webhooks.PathPacketCapture+secret, &admission.Webhook{Handler: &webhooks.PacketCaptureHandler{
-		Live: w.live, Reviews: reviews, Filters: w.filters, Key: w.key, OperatorNamespace: w.agent.Namespace, Clock: clock.RealClock{},
+		Live: w.live, Reviews: reviews, Filters: w.filters, Key: w.key, OperatorNamespace: w.agent.Namespace, Clock: clock.RealClock{}, Ceilings: w.ceilings,
 	}})
 	server.Register(webhooks.PathResultAccess+secret, &admission.Webhook{Handler: &webhooks.ResultAccessHandler{
 		Live: w.live, Reviews: reviews, Key: w.key, Clock: clock.RealClock{},
@@ -199,8 +204,12 @@ func (w wiring) reconcile(ctx context.Context, mgr ctrl.Manager) error {
 	sweeper := &controllers.Sweeper{
 		Client: mgr.GetClient(), Live: w.live, Clock: clock.RealClock{}, Interval: controllers.DefaultSweepInterval, Namespace: w.agent.Namespace,
 	}
+	stop, err := cache.New(mgr.GetConfig(), brake.CacheOptions(w.agent.Namespace, mgr.GetScheme()))
+	if err != nil {
+		return fmt.Errorf("make cache of the brake: %w", err)
+	}
 	captures := &controllers.PacketCaptureReconciler{
-		Client: mgr.GetClient(), Live: w.live, Options: w.agent,
+		Client: mgr.GetClient(), Live: w.live, Switch: stop, Options: w.agent,
 		Stamps:   controllers.StampKey(w.key),
 		Access:   access.NewReviewer(w.live),
 		Filters:  w.filters,
@@ -209,5 +218,5 @@ func (w wiring) reconcile(ctx context.Context, mgr ctrl.Manager) error {
 		Sweeper: sweeper, AccessReviewInterval: w.accessReviewInterval,
 	}
 	expiry := &controllers.ResultAccessReconciler{Client: mgr.GetClient(), Clock: clock.RealClock{}}
-	return errors.Join(mgr.Add(sweeper), captures.SetupWithManager(ctx, mgr), expiry.SetupWithManager(mgr))
+	return errors.Join(mgr.Add(stop), mgr.Add(sweeper), captures.SetupWithManager(ctx, mgr), expiry.SetupWithManager(mgr))
 }

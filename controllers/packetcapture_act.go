@@ -71,7 +71,8 @@ func (r *PacketCaptureReconciler) act(ctx context.Context, pc *sondev1.PacketCap
 }
 
 // stopProbes asks keepers, several at a time, to end their probes. A probe whose requester lost his
-// right does not go on because its keeper cannot be reached: its Job is deleted.
+// right, or that a cluster admin has paused, does not go on because its keeper cannot be reached: its
+// Job is deleted.
 func (r *PacketCaptureReconciler) stopProbes(ctx context.Context, seen observed, stops []stopping) error {
 	errs := make([]error, len(stops))
 	slots := make(chan struct{}, stopsAtOnce)
@@ -90,12 +91,16 @@ func (r *PacketCaptureReconciler) stopProbes(ctx context.Context, seen observed,
 func (r *PacketCaptureReconciler) stopProbe(ctx context.Context, secret string, s stopping) error {
 	log := ctrl.LoggerFrom(ctx).WithValues("Pod", s.p.before.Name, "reason", s.reason)
 	err := r.Keepers.Stop(ctx, s.p.agent.Status.PodIP, secret, s.reason)
+	if err != nil && s.reason == sondev1.ReasonPaused {
+		// A keeper of an older version does not know the word, and the result is worth keeping.
+		err = r.Keepers.Stop(ctx, s.p.agent.Status.PodIP, secret, sondev1.ReasonStopped)
+	}
 	if err == nil {
 		log.V(1).Info("Asked a probe to end")
 		return nil
 	}
 	log.Info("Asking a probe to end failed", "error", err.Error())
-	if s.reason != sondev1.ReasonAccessRevoked || s.p.job == nil {
+	if s.reason != sondev1.ReasonAccessRevoked && s.reason != sondev1.ReasonPaused || s.p.job == nil {
 		return nil // it is asked again, and ends by itself at the latest
 	}
 	log.Info("Deleting the Job of a probe that may not go on", "Job", s.p.job.Name)

@@ -11,6 +11,7 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/access"
+	"github.com/sonde-operator/sonde/internal/brake"
 	"github.com/sonde-operator/sonde/internal/stamp"
 	"github.com/sonde-operator/sonde/internal/target"
 )
@@ -30,6 +31,14 @@ func (a admission) refused() bool { return a.reason != "" }
 // admit checks what the webhook checked, and asks reviews about the requester's right. An error means
 // that nobody knows, and then nothing changes.
 func (r *PacketCaptureReconciler) admit(ctx context.Context, pc *sondev1.PacketCapture, reviews access.Reviews) (admission, error) {
+	// The brake comes first: it works on what nobody may have, too.
+	paused, err := brake.Paused(ctx, r.Switch, r.Options.Namespace)
+	if err != nil {
+		return admission{}, err
+	}
+	if paused {
+		return admission{reason: sondev1.ReasonPaused, message: brake.Message(r.Options.Namespace)}, nil
+	}
 	claim, err := r.Stamps.Verify(pc)
 	switch {
 	case errors.Is(err, stamp.ErrMissing), errors.Is(err, stamp.ErrInvalid):
@@ -87,6 +96,9 @@ func (r *PacketCaptureReconciler) checkTargetNamespace(ctx context.Context, pc *
 	case string(ns.UID) != claim.TargetNamespaceUID:
 		a.reason = sondev1.ReasonNamespaceReplaced
 		a.message = fmt.Sprintf("namespace %q was deleted and made anew since the capture was asked for: create a new PacketCapture", name)
+	case ns.Labels[sondev1.LabelOptOut] == "true":
+		a.reason = sondev1.ReasonOptedOut
+		a.message = fmt.Sprintf("a cluster admin has closed namespace %q to captures by the label %s=true: ask them to take it off, and create a new PacketCapture", name, sondev1.LabelOptOut)
 	}
 	return nil
 }

@@ -42,7 +42,10 @@ type PacketCaptureReconciler struct {
 	// Client reads from the cache; the cache needs CacheOptions and target.IndexFields.
 	client.Client
 	// Live reads from the API server what must not be stale, and what is read too seldom to be cached.
-	Live    client.Reader
+	Live client.Reader
+	// Switch reads the ConfigMap of the brake. It is a cache of that one object (brake.CacheOptions),
+	// whose changes wake all captures.
+	Switch  client.Reader
 	Options agentjob.Options
 	Stamps  Stamps
 	// Access reviews the requester's right before a Job is made; it must remember nothing. Recent

@@ -157,6 +157,8 @@ func refuse(v *outcome.Verdict, reason, message string) {
 // endingOf is the reason for which the Pod's capture is to be ended; empty while it goes on.
 func endingOf(pc *sondev1.PacketCapture, seen observed, p *podSeen) string {
 	switch {
+	case seen.admission.reason == sondev1.ReasonPaused:
+		return sondev1.ReasonPaused
 	case seen.admission.refused():
 		return sondev1.ReasonAccessRevoked
 	case pc.Spec.Stop:

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/access"
@@ -68,10 +69,29 @@ func (r *PacketCaptureReconciler) SetupWithManager(ctx context.Context, mgr ctrl
 		Watches(&corev1.Pod{}, wake(r.capturesOf(wakes)), builder.WithPredicates(predicate.Funcs{UpdateFunc: podChanged})).
 		WatchesMetadata(target.ReplicaSetMetadata(), wake(wakes.ReplicaSet), identity).
 		WatchesMetadata(namespaceMetadata(), wake(wakes.Namespace), identity)
+	if c, ok := r.Switch.(cache.Cache); ok {
+		b = b.WatchesRawSource(source.Kind(c, client.Object(&corev1.ConfigMap{}), wake(r.unfinished)))
+	}
 	for _, kind := range []sondev1.TargetKind{sondev1.TargetDeployment, sondev1.TargetStatefulSet, sondev1.TargetDaemonSet} {
 		b = b.WatchesMetadata(target.Metadata(kind), wake(wakes.Workload(kind)), identity)
 	}
 	return b.Complete(r)
+}
+
+// unfinished wakes all captures that are not final, as the brake must.
+func (r *PacketCaptureReconciler) unfinished(ctx context.Context, _ client.Object) []reconcile.Request {
+	var list sondev1.PacketCaptureList
+	if err := r.List(ctx, &list); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Listing captures to wake failed")
+		return nil
+	}
+	var requests []reconcile.Request
+	for i := range list.Items {
+		if pc := &list.Items[i]; !pc.Status.Phase.Final() {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(pc)})
+		}
+	}
+	return requests
 }
 
 // ownersOf wakes the capture that an object was made for.
@@ -111,5 +131,6 @@ func identityChanged(e event.UpdateEvent) bool {
 	return a.GetUID() != b.GetUID() ||
 		a.GetDeletionTimestamp().IsZero() != b.GetDeletionTimestamp().IsZero() ||
 		a.GetLabels()[sondev1.LabelHub] != b.GetLabels()[sondev1.LabelHub] ||
+		a.GetLabels()[sondev1.LabelOptOut] != b.GetLabels()[sondev1.LabelOptOut] ||
 		!equality.Semantic.DeepEqual(a.GetOwnerReferences(), b.GetOwnerReferences())
 }

@@ -39,7 +39,7 @@ type Filters interface {
 }
 
 // Keepers asks the keeper of an agent's Pod to end its probe, with one of the reasons Stopped,
-// TargetGone and AccessRevoked. secret names the Secret of the capture.
+// TargetGone, AccessRevoked and Paused. secret names the Secret of the capture.
 type Keepers interface {
 	Stop(ctx context.Context, podIP, secret, reason string) error
 }

@@ -90,7 +90,7 @@ func newWorld(t *testing.T, pc *sondev1.PacketCapture, objects ...client.Object)
 	w.client = b.Build()
 	live := interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{}) // sees what a stale cache does not
 	w.r = &PacketCaptureReconciler{
-		Client: interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{List: w.cachedList}), Live: live,
+		Client: interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{List: w.cachedList}), Live: live, Switch: live,
 		Options: agentjob.Options{Namespace: operatorNamespace, Image: "sonde:test", RingBytes: 32 << 20},
 		Stamps:  w, Access: w, Recent: recentReviews{w}, Filters: w, Keepers: w, Recorder: w.events, Clock: w.clock,
 		Sweeper:              &Sweeper{Client: w.client, Live: live, Clock: w.clock, Interval: time.Minute, Namespace: operatorNamespace},

@@ -12,6 +12,8 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/access"
+	"github.com/sonde-operator/sonde/internal/brake"
+	"github.com/sonde-operator/sonde/internal/ceiling"
 	"github.com/sonde-operator/sonde/internal/pcapfilter"
 	"github.com/sonde-operator/sonde/internal/stamp"
 	"github.com/sonde-operator/sonde/internal/target"
@@ -37,7 +39,9 @@ type PacketCaptureHandler struct {
 	Key []byte
 	// OperatorNamespace, where no capture lives and none looks.
 	OperatorNamespace string
-	Clock             clock.PassiveClock
+	// Ceilings of one capture.
+	Ceilings ceiling.Limits
+	Clock    clock.PassiveClock
 
 	filters lanes
 }
@@ -69,6 +73,12 @@ func (h *PacketCaptureHandler) decide(ctx context.Context, pc *sondev1.PacketCap
 	if err := checkShape(&pc.Spec); err != nil {
 		return "", err
 	}
+	if err := h.Ceilings.Check(&pc.Spec); err != nil {
+		return "", forbidden("%v", err)
+	}
+	if err := h.checkBrake(ctx); err != nil {
+		return "", err
+	}
 	var (
 		in  = target.Namespace(pc)
 		ref = target.Reference(pc)
@@ -82,6 +92,9 @@ func (h *PacketCaptureHandler) decide(ctx context.Context, pc *sondev1.PacketCap
 	ns, err := liveNamespace(ctx, h.Live, in)
 	if err != nil {
 		return "", err
+	}
+	if ns.Labels[sondev1.LabelOptOut] == "true" {
+		return "", forbidden("a cluster admin has closed namespace %s to captures by the label %s=true: ask them to take it off", in, sondev1.LabelOptOut)
 	}
 	if err := h.checkWorkload(ctx, who, in, ref); err != nil {
 		return "", err
@@ -102,6 +115,18 @@ func (h *PacketCaptureHandler) checkHome(ctx context.Context, home, in string) e
 		return forbidden("namespace %s is the operator's own: nothing is captured from there or in there; create the PacketCapture in the namespace of its target", h.OperatorNamespace)
 	}
 	return checkForeign(ctx, h.Live, home, in)
+}
+
+// checkBrake refuses everything while the operator is paused.
+func (h *PacketCaptureHandler) checkBrake(ctx context.Context) error {
+	paused, err := brake.Paused(ctx, h.Live, h.OperatorNamespace)
+	if err != nil {
+		return err
+	}
+	if paused {
+		return forbidden("%s", brake.Message(h.OperatorNamespace))
+	}
+	return nil
 }
 
 // checkForeign refuses a target in another namespace unless a cluster admin has opened home for it:

@@ -6,9 +6,11 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -17,6 +19,8 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/access"
+	"github.com/sonde-operator/sonde/internal/brake"
+	"github.com/sonde-operator/sonde/internal/ceiling"
 	"github.com/sonde-operator/sonde/internal/pcapfilter"
 	"github.com/sonde-operator/sonde/internal/stamp"
 )
@@ -49,6 +53,52 @@ func captureHandler(live client.Reader, r access.Reviews) *PacketCaptureHandler 
 
 func capture(ns string, s sondev1.PacketCaptureSpec) *sondev1.PacketCapture {
 	return &sondev1.PacketCapture{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "mine"}, Spec: s}
+}
+
+// TestClosed: what cluster admins have closed, paused or bounded is refused, in words that say who can change it.
+func TestClosed(t *testing.T) {
+	configMap := func(value string) client.Object {
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "sonde-system", Name: brake.Name}, Data: map[string]string{brake.Key: value}}
+	}
+	closed := namespace("closed", map[string]string{sondev1.LabelOptOut: "true"})
+	for name, tc := range map[string]struct {
+		home   string
+		change func(*sondev1.PacketCaptureSpec)
+		live   []client.Object
+		may    *rights
+		code   int32
+		want   []string
+	}{
+		"at the ceilings": {change: func(s *sondev1.PacketCaptureSpec) { s.Duration, s.MaxBytes = "1h", 2<<30 }},
+		"too long":        {change: func(s *sondev1.PacketCaptureSpec) { s.Duration = "61m" }, code: code403, want: []string{"1h0m0s", "cluster admin", "--max-duration"}},
+		"too large":       {change: func(s *sondev1.PacketCaptureSpec) { s.MaxBytes = 3 << 30 }, code: code403, want: []string{"2147483648", "cluster admin", "--max-bytes"}},
+		"not paused":      {live: []client.Object{configMap("false")}},
+		"paused":          {live: []client.Object{configMap("true")}, code: code403, want: []string{"paused", "ConfigMap sonde-system/sonde-config"}},
+		"opted out":       {home: "closed", live: []client.Object{closed}, may: may("pods/closed"), code: code403, want: []string{"cluster admin", sondev1.LabelOptOut + "=true"}},
+		"opted out, a hub's": {
+			home: "hub", change: func(s *sondev1.PacketCaptureSpec) { s.TargetNamespace = "closed" },
+			live: []client.Object{closed}, may: may("pods/closed"), code: code403, want: []string{sondev1.LabelOptOut},
+		},
+		"opted out, no right: nothing is told": {home: "closed", live: []client.Object{closed}, may: may(), code: code403, want: []string{"lacks capture"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			home, who := tc.home, tc.may
+			if home == "" {
+				home = "shop"
+			}
+			if who == nil {
+				who = may("pods/shop")
+			}
+			h := captureHandler(liveReader(t, append(world(), tc.live...)...), who)
+			h.Ceilings = ceiling.Limits{Duration: time.Hour, Bytes: 2 << 30}
+			resp := h.Handle(t.Context(), request(t, admissionv1.Create, "PacketCapture", home, capture(home, spec(tc.change)), nil))
+			if tc.code != 0 {
+				refused(t, resp, tc.code, tc.want...)
+			} else if !resp.Allowed {
+				t.Errorf("refused: %s", resp.Result.Message)
+			}
+		})
+	}
 }
 
 func TestPacketCaptureCreate(t *testing.T) {

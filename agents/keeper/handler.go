@@ -25,7 +25,7 @@ const (
 )
 
 // stopReasons are the reasons that a client may end a capture with.
-var stopReasons = []string{account.ReasonStopped, account.ReasonTargetGone, account.ReasonAccessRevoked}
+var stopReasons = []string{account.ReasonStopped, account.ReasonTargetGone, account.ReasonAccessRevoked, account.ReasonPaused}
 
 // handler answers the requests of the manager.
 type handler struct {

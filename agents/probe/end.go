@@ -84,7 +84,7 @@ func readStop(path string) ([]byte, error) {
 // ReasonStopped.
 func parseReason(b []byte) string {
 	reason := string(bytes.TrimSpace(b))
-	if slices.Contains([]string{account.ReasonTargetGone, account.ReasonAccessRevoked}, reason) {
+	if slices.Contains([]string{account.ReasonTargetGone, account.ReasonAccessRevoked, account.ReasonPaused}, reason) {
 		return reason
 	}
 	return account.ReasonStopped

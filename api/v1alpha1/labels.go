@@ -13,6 +13,9 @@ const (
 	// LabelHub, set to "true" on a namespace by a cluster admin, allows targets in other namespaces.
 	LabelHub = "monitoring.openshift.tpg/hub"
 
+	// LabelOptOut, set to "true" on a namespace by a cluster admin, refuses all targets in it.
+	LabelOptOut = "monitoring.openshift.tpg/opt-out"
+
 	// AnnotationOwner holds "namespace/name" of the resource that an object was made for.
 	AnnotationOwner = "monitoring.openshift.tpg/owner"
 	// AnnotationTargetNamespace, AnnotationTargetPod and AnnotationTargetNode say, on a Job and

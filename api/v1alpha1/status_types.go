@@ -48,6 +48,11 @@ const (
 	ReasonAccessRevoked       = "AccessRevoked"       // the requester's right was taken away
 	ReasonHubNotAllowed       = "HubNotAllowed"       // a foreign target from a namespace that is not a hub
 	ReasonNamespaceReplaced   = "NamespaceReplaced"   // the target namespace was deleted, and perhaps made anew
+	ReasonOptedOut            = "OptedOut"            // a cluster admin has closed the target namespace to captures
+	ReasonPaused              = "Paused"              // a cluster admin has paused the operator
+	ReasonQueued              = "Queued"              // waits for captures of its namespace to end
+	ReasonCeilingPods         = "CeilingPods"         // waits: the capture has as many Pods at a time as it may
+	ReasonCeilingNode         = "CeilingNode"         // waits: the node has as many probes as it may
 	ReasonTargetFound         = "TargetFound"         //
 	ReasonTargetNotFound      = "TargetNotFound"      // no such workload
 	ReasonNoPods              = "NoPods"              // the workload has no running Pod

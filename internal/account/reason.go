@@ -9,6 +9,7 @@ const (
 	ReasonByteLimit     = "ByteLimit"     // ended at maxBytes
 	ReasonTargetGone    = "TargetGone"    // the target's last process left
 	ReasonAccessRevoked = "AccessRevoked" // ended because the requester lost the right
+	ReasonPaused        = "Paused"        // ended because a cluster admin paused the operator
 	ReasonDiskFull      = "DiskFull"      // no space left for the file
 	ReasonDrained       = "Drained"       // the agent's Pod was told to terminate
 	ReasonKilled        = "Killed"        // the probe stopped reporting without an end

@@ -50,7 +50,7 @@ const (
 
 // StopRequest asks the probe to end its capture and to flush.
 type StopRequest struct {
-	// Reason is one of account's ReasonStopped, ReasonTargetGone and ReasonAccessRevoked.
+	// Reason is one of account's ReasonStopped, ReasonTargetGone, ReasonAccessRevoked and ReasonPaused.
 	Reason string `json:"reason"`
 }
 

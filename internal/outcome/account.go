@@ -32,7 +32,7 @@ func (v *Verdict) judgeEnded(s Seen, t *corev1.ContainerStateTerminated) {
 	v.Entry.Message = acc.Message
 	attached := s.Before.Phase == sondev1.PhaseCapturing || acc.State == account.StateCapturing || !acc.Started.IsZero() || acc.Packets > 0
 	switch {
-	case acc.Complete && acc.State == account.StateDone && acc.AddsUp() && acc.Reason != account.ReasonAccessRevoked:
+	case acc.Complete && acc.State == account.StateDone && acc.AddsUp() && !cutOff(acc.Reason):
 		v.Entry.Phase, v.Entry.Reason = sondev1.PhaseCompleted, word(acc.Reason, sondev1.ReasonDuration)
 	case acc.Complete && !acc.AddsUp():
 		v.Entry.Phase, v.Entry.Reason = sondev1.PhaseIncomplete, sondev1.ReasonProbeError
@@ -79,7 +79,7 @@ func unwhole(s Seen, t *corev1.ContainerStateTerminated, own string) string {
 		return sondev1.ReasonEvicted
 	case failedBy(s.Job) == batchv1.JobReasonDeadlineExceeded:
 		return sondev1.ReasonDeadlineExceeded
-	case s.Ending == sondev1.ReasonAccessRevoked:
+	case cutOff(s.Ending):
 		return s.Ending
 	case killed && s.Agent.DeletionTimestamp != nil:
 		return sondev1.ReasonDrained
@@ -88,6 +88,11 @@ func unwhole(s Seen, t *corev1.ContainerStateTerminated, own string) string {
 	default:
 		return word(own, sondev1.ReasonProbeError)
 	}
+}
+
+// cutOff: what ends for this reason did not end as its requester told it to.
+func cutOff(reason string) bool {
+	return reason == sondev1.ReasonAccessRevoked || reason == sondev1.ReasonPaused
 }
 
 // explain adds what Kubernetes knows to a message that the probe did not write.
@@ -99,6 +104,8 @@ func (v *Verdict) explain(s Seen, t *corev1.ContainerStateTerminated) {
 		v.Entry.Message = "the probe was killed at its memory limit (OOMKilled)"
 	case v.Entry.Reason == sondev1.ReasonAccessRevoked:
 		v.Entry.Message = "ended because the requester may not capture this Pod any more"
+	case v.Entry.Reason == sondev1.ReasonPaused:
+		v.Entry.Message = "ended because a cluster admin paused the operator"
 	case v.Entry.Message == "":
 		v.Entry.Message = fmt.Sprintf("the probe ended with exit code %d", t.ExitCode)
 	}

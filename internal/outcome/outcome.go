@@ -180,7 +180,7 @@ func (v *Verdict) judgeJob(s Seen, now time.Time) {
 // judgeVanished: the agent's Pod, or its Job, was there and is gone, and its account with it.
 func (v *Verdict) judgeVanished(s Seen) {
 	switch {
-	case s.Ending == sondev1.ReasonAccessRevoked:
+	case cutOff(s.Ending):
 		v.end(s, s.Ending, "ended with its Job; its account is lost")
 	case s.Node == NodeLost:
 		v.end(s, sondev1.ReasonNodeLost, "node "+v.Entry.Node+" is gone, and the agent's Pod with it")

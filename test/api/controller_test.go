@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/yaml"
@@ -30,6 +31,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/access"
 	"github.com/sonde-operator/sonde/internal/account"
 	"github.com/sonde-operator/sonde/internal/agentjob"
+	"github.com/sonde-operator/sonde/internal/brake"
 	"github.com/sonde-operator/sonde/internal/stamp"
 )
 
@@ -134,16 +136,20 @@ func startControllers(t *testing.T) fakeKeepers {
 	if err != nil {
 		t.Fatal(err)
 	}
+	stop, err := cache.New(mgr.GetConfig(), brake.CacheOptions(operatorNamespace, mgr.GetScheme()))
+	if err != nil {
+		t.Fatal(err)
+	}
 	keepers := make(fakeKeepers, 1)
 	sweeper := &controllers.Sweeper{Client: mgr.GetClient(), Live: live, Clock: clock.RealClock{}, Interval: time.Minute, Namespace: operatorNamespace}
 	r := &controllers.PacketCaptureReconciler{
-		Client: mgr.GetClient(), Live: live, Sweeper: sweeper, Clock: clock.RealClock{}, Keepers: keepers,
+		Client: mgr.GetClient(), Live: live, Switch: stop, Sweeper: sweeper, Clock: clock.RealClock{}, Keepers: keepers,
 		Options: agentjob.Options{Namespace: operatorNamespace, Image: "sonde:test", RingBytes: 32 << 20},
 		Stamps:  controllers.StampKey(stampKey), Access: access.NewReviewer(live), Recorder: mgr.GetEventRecorder("sonde"),
 		AccessReviewInterval: 2 * time.Second,
 	}
 	expiry := &controllers.ResultAccessReconciler{Client: mgr.GetClient(), Clock: clock.RealClock{}}
-	for _, err := range []error{mgr.Add(sweeper), r.SetupWithManager(t.Context(), mgr), expiry.SetupWithManager(mgr)} {
+	for _, err := range []error{mgr.Add(stop), mgr.Add(sweeper), r.SetupWithManager(t.Context(), mgr), expiry.SetupWithManager(mgr)} {
 		if err != nil {
 			t.Fatal(err)
 		}
