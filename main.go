@@ -215,7 +215,7 @@ func (w wiring) reconcile(ctx context.Context, mgr ctrl.Manager) error {
 		Filters:  w.filters,
 		Keepers:  controllers.KeeperCalls{Reader: w.live, Namespace: w.agent.Namespace, Timeout: keeperTimeout},
 		Recorder: mgr.GetEventRecorder("sonde"), Clock: clock.RealClock{},
-		Sweeper: sweeper, AccessReviewInterval: w.accessReviewInterval,
+		Sweeper: sweeper, Ceilings: w.ceilings, AccessReviewInterval: w.accessReviewInterval,
 	}
 	expiry := &controllers.ResultAccessReconciler{Client: mgr.GetClient(), Clock: clock.RealClock{}}
 	return errors.Join(mgr.Add(stop), mgr.Add(sweeper), captures.SetupWithManager(ctx, mgr), expiry.SetupWithManager(mgr))

@@ -3,6 +3,7 @@ package controllers
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
@@ -76,9 +77,13 @@ func capturingCondition(pc *sondev1.PacketCapture, todo plan) finding {
 		return finding{metav1.ConditionFalse, sondev1.ReasonEnded, "the capture is over"}
 	case attached > 0 && pending == 0:
 		return finding{metav1.ConditionTrue, sondev1.ReasonCapturing, fmt.Sprintf("a probe is attached to each of %d Pods", attached)}
-	default:
-		return finding{metav1.ConditionFalse, sondev1.ReasonPending, fmt.Sprintf("a probe is attached to %d of %d Pods", attached, attached+pending)}
 	}
+	message := fmt.Sprintf("a probe is attached to %d of %d Pods", attached, attached+pending)
+	if i := slices.IndexFunc(todo.entries, waits); i >= 0 {
+		e := &todo.entries[i]
+		return finding{metav1.ConditionFalse, e.Reason, fmt.Sprintf("%s; Pod %s %s", message, e.Name, e.Message)}
+	}
+	return finding{metav1.ConditionFalse, sondev1.ReasonPending, message}
 }
 
 func completeCondition(pc *sondev1.PacketCapture, seen observed, todo plan) finding {

@@ -16,6 +16,7 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/access"
 	"github.com/sonde-operator/sonde/internal/agentjob"
+	"github.com/sonde-operator/sonde/internal/ceiling"
 	"github.com/sonde-operator/sonde/internal/naming"
 	"github.com/sonde-operator/sonde/internal/target"
 )
@@ -47,7 +48,9 @@ type PacketCaptureReconciler struct {
 	// whose changes wake all captures.
 	Switch  client.Reader
 	Options agentjob.Options
-	Stamps  Stamps
+	// Ceilings above which Pods and captures wait.
+	Ceilings ceiling.Limits
+	Stamps   Stamps
 	// Access reviews the requester's right before a Job is made; it must remember nothing. Recent
 	// does for all other passes, and remembers for RecentFor(AccessReviewInterval), so that a pass
 	// that has nothing to do writes nothing; SetupWithManager makes it from Access.

@@ -32,6 +32,8 @@ type observed struct {
 	workload         target.Workload
 	pods             []*podSeen // of the target, of the status and of the Jobs, by name
 	jobs             []batchv1.Job
+	// room for further Jobs.
+	room room
 	// configMap and secret are the names of the capture's own, where there are some.
 	configMap, secret string
 	// programs of the filter by link type, compiled as long as there is no ConfigMap.
@@ -61,6 +63,9 @@ func (p *podSeen) lacksJob() bool {
 	return p.pod != nil && p.job == nil && !p.before.Phase.Final()
 }
 
+// made reports whether a Job was made for the Pod, as far as can be seen.
+func (p *podSeen) made() bool { return p.job != nil || p.agent != nil || p.before.Job != "" }
+
 func (r *PacketCaptureReconciler) observe(ctx context.Context, pc *sondev1.PacketCapture) (observed, error) {
 	seen := observed{now: r.Clock.Now()}
 	var err error
@@ -87,7 +92,10 @@ func (r *PacketCaptureReconciler) observe(ctx context.Context, pc *sondev1.Packe
 	if pc.Status.Phase.Final() {
 		return seen, nil
 	}
-	if slices.ContainsFunc(seen.pods, (*podSeen).lacksJob) {
+	if err := r.observeRoom(ctx, pc, &seen); err != nil {
+		return seen, err
+	}
+	if seen.hasRoom() {
 		// A Job is never made by a right of a minute ago.
 		if seen.admission, err = r.admit(ctx, pc, r.Access); err != nil {
 			return seen, err

@@ -2,6 +2,8 @@ package controllers
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -34,6 +36,9 @@ type plan struct {
 	ended    time.Time
 	again    time.Duration
 	admitted bool
+	// room that is left, and whether a Pod waits for some.
+	room   room
+	queued bool
 	// observed says that the rest is worth something.
 	observed bool
 }
@@ -55,7 +60,8 @@ func planFor(pc *sondev1.PacketCapture, seen observed, review time.Duration) pla
 	if pc.Status.Phase.Final() {
 		return planFinal(pc, seen)
 	}
-	todo := plan{start: started(pc, seen), admitted: !seen.admission.refused(), observed: true}
+	todo := plan{start: started(pc, seen), admitted: !seen.admission.refused(), observed: true, room: seen.room}
+	todo.room.onNode = maps.Clone(seen.room.onNode)
 	next := seen.now.Add(review - RecentFor(review))
 	live := false
 	for _, p := range seen.pods {
@@ -77,8 +83,11 @@ func planFor(pc *sondev1.PacketCapture, seen observed, review time.Duration) pla
 	if end := todo.start.Add(seen.duration); !todo.start.IsZero() && seen.now.Before(end) {
 		next = earlier(next, end)
 	}
-	if todo.start.IsZero() {
-		next = earlier(next, pc.CreationTimestamp.Add(targetTimeout))
+	if late := pc.CreationTimestamp.Add(targetTimeout); todo.start.IsZero() && seen.now.Before(late) {
+		next = earlier(next, late)
+	}
+	if todo.queued {
+		next = earlier(next, seen.now.Add(queueDelay))
 	}
 	if len(todo.stop) > 0 {
 		next = earlier(next, seen.now.Add(stopDelay))
@@ -93,7 +102,7 @@ func planFor(pc *sondev1.PacketCapture, seen observed, review time.Duration) pla
 // planPod judges one Pod and adds what is to be done about it. It reports whether the Pod has a part
 // in the capture.
 func (todo *plan) planPod(pc *sondev1.PacketCapture, seen observed, p *podSeen) (outcome.Verdict, bool) {
-	made := p.job != nil || p.agent != nil || p.before.Job != ""
+	made := p.made()
 	joins := todo.joins(pc, seen, p)
 	if !p.known && !made && !joins {
 		return outcome.Verdict{}, false
@@ -124,6 +133,11 @@ func (todo *plan) join(v *outcome.Verdict, seen observed, p *podSeen) {
 	case p.sandbox != "":
 		refuse(v, sondev1.ReasonSandboxedRuntime, fmt.Sprintf("RuntimeClass %q runs the Pod in a sandbox whose network the node cannot see", p.sandbox))
 	default:
+		if reason, message := todo.room.full(p); reason != "" {
+			v.Entry.Reason, v.Entry.Message, todo.queued = reason, message, true
+			return
+		}
+		todo.room.taken(p)
 		todo.create = append(todo.create, creation{p, seen.podDuration(todo.start, seen.now)})
 	}
 }
@@ -134,13 +148,13 @@ func (todo *plan) joins(pc *sondev1.PacketCapture, seen observed, p *podSeen) bo
 	case p.pod == nil, p.pod.DeletionTimestamp != nil, endingOf(pc, seen, p) != "", seen.unusable != "":
 		return false
 	case todo.start.IsZero():
-		return seen.now.Before(pc.CreationTimestamp.Add(targetTimeout))
+		return waits(p.before) || seen.now.Before(pc.CreationTimestamp.Add(targetTimeout))
 	case !seen.now.Before(todo.start.Add(seen.duration)):
 		return false
 	case p.known, pc.Status.StartTime == nil:
 		return true
 	case pc.Status.PodsOmitted > 0 && !p.pod.CreationTimestamp.After(todo.start):
-		return seen.now.Before(todo.start.Add(retryWindow))
+		return slices.ContainsFunc(pc.Status.Pods, waits) || seen.now.Before(todo.start.Add(retryWindow))
 	default:
 		return follows(pc)
 	}

@@ -130,7 +130,7 @@ func totals(entries []sondev1.PodResult) sondev1.Totals {
 // keeps its count of Pods that are not listed: only the listed ones are looked at again.
 func bounded(entries []sondev1.PodResult, omitted int32, final bool) ([]sondev1.PodResult, int32) {
 	slices.SortFunc(entries, func(a, b sondev1.PodResult) int {
-		return cmp.Or(trouble(a)-trouble(b), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
+		return cmp.Or(trouble(a)-trouble(b), inQueue(a)-inQueue(b), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
 	})
 	if final {
 		return entries, omitted
@@ -141,6 +141,14 @@ func bounded(entries []sondev1.PodResult, omitted int32, final bool) ([]sondev1.
 
 func trouble(e sondev1.PodResult) int {
 	if e.Phase == sondev1.PhaseFailed || e.Phase == sondev1.PhaseIncomplete {
+		return 0
+	}
+	return 1
+}
+
+// inQueue puts what waits for a ceiling before what does not: of that, nothing but its entry is there.
+func inQueue(e sondev1.PodResult) int {
+	if waits(e) {
 		return 0
 	}
 	return 1

@@ -1,0 +1,169 @@
+package controllers
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/agentjob"
+	"github.com/sonde-operator/sonde/internal/captureconfig"
+	"github.com/sonde-operator/sonde/internal/ceiling"
+)
+
+// queueDelay is how soon what waits for a ceiling looks again. No watch tells it when there is room:
+// room is made by objects of other captures.
+const queueDelay = 5 * time.Second
+
+// queueReasons are those of entries that wait for a ceiling.
+var queueReasons = []string{sondev1.ReasonQueued, sondev1.ReasonCeilingPods, sondev1.ReasonCeilingNode}
+
+// room is what the operator-wide ceilings and the other captures leave to this one.
+type room struct {
+	limits ceiling.Limits
+	// ahead are the captures of the namespace that go before this one; 0 once it has begun.
+	ahead int
+	// held are Pods of this capture whose probes were not over before this pass.
+	held int
+	// onNode are probes of all captures by node, and what older captures are waiting for there.
+	onNode map[string]int
+}
+
+// full says why no Job may be made for the Pod now; the reason is empty if one may.
+func (m room) full(p *podSeen) (reason, message string) {
+	node := p.before.Node
+	switch l := m.limits; {
+	case l.CapturesPerNamespace > 0 && m.ahead >= l.CapturesPerNamespace:
+		return sondev1.ReasonQueued, fmt.Sprintf("waits for captures of its namespace to end: %d may run at the same time, and %d go before; ask for %s",
+			l.CapturesPerNamespace, m.ahead, ceiling.Raise(ceiling.FlagCapturesPerNamespace))
+	case l.PodsPerCapture > 0 && m.held >= l.PodsPerCapture:
+		return sondev1.ReasonCeilingPods, fmt.Sprintf("waits for other Pods of the capture: %d may be captured at the same time; ask for %s",
+			l.PodsPerCapture, ceiling.Raise(ceiling.FlagPodsPerCapture))
+	case l.ProbesPerNode > 0 && m.onNode[node] >= l.ProbesPerNode:
+		return sondev1.ReasonCeilingNode, fmt.Sprintf("waits for other probes on node %s: %d may run there at the same time; ask for %s",
+			node, l.ProbesPerNode, ceiling.Raise(ceiling.FlagProbesPerNode))
+	}
+	return "", ""
+}
+
+// taken is the room after a Job for the Pod. It changes m's counts: each plan needs a room of its own.
+func (m *room) taken(p *podSeen) {
+	m.held++
+	if m.onNode == nil {
+		m.onNode = map[string]int{}
+	}
+	m.onNode[p.before.Node]++
+}
+
+// waits reports whether an entry waits for a ceiling.
+func waits(e sondev1.PodResult) bool {
+	return e.Phase == sondev1.PhasePending && slices.Contains(queueReasons, e.Reason)
+}
+
+// hasRoom reports whether a Job may have to be made for some Pod in this pass.
+func (seen observed) hasRoom() bool {
+	return slices.ContainsFunc(seen.pods, func(p *podSeen) bool {
+		reason, _ := seen.room.full(p)
+		return p.lacksJob() && reason == ""
+	})
+}
+
+// observeRoom counts what others take. It reads the cache, and passes run at the same time: a node
+// may for a moment have a few probes more than its ceiling.
+func (r *PacketCaptureReconciler) observeRoom(ctx context.Context, pc *sondev1.PacketCapture, seen *observed) error {
+	seen.room = room{limits: r.Ceilings, onNode: map[string]int{}}
+	if !slices.ContainsFunc(seen.pods, (*podSeen).lacksJob) {
+		return nil
+	}
+	for _, p := range seen.pods {
+		if p.made() && !p.before.Phase.Final() {
+			seen.room.held++
+		}
+	}
+	var captures sondev1.PacketCaptureList
+	if err := r.List(ctx, &captures); err != nil {
+		return fmt.Errorf("list captures that go before: %w", err)
+	}
+	begun := !started(pc, *seen).IsZero()
+	for i := range captures.Items {
+		o := &captures.Items[i]
+		if o.UID == pc.UID || o.Status.Phase.Final() || !o.DeletionTimestamp.IsZero() {
+			continue
+		}
+		if !begun && o.Namespace == pc.Namespace && (o.Status.StartTime != nil || older(o, pc)) {
+			seen.room.ahead++
+		}
+		if older(o, pc) {
+			seen.room.owe(o)
+		}
+	}
+	return r.observeProbes(ctx, seen)
+}
+
+// owe keeps free what an older capture waits for.
+func (m *room) owe(o *sondev1.PacketCapture) {
+	for i := range o.Status.Pods {
+		if e := &o.Status.Pods[i]; waits(*e) && e.Reason == sondev1.ReasonCeilingNode {
+			m.onNode[e.Node]++
+		}
+	}
+}
+
+// observeProbes counts the probes on each node: Jobs whose probe has not ended. What only keeps its
+// result takes nobody's place.
+func (r *PacketCaptureReconciler) observeProbes(ctx context.Context, seen *observed) error {
+	var jobs batchv1.JobList
+	var agents corev1.PodList
+	for _, list := range []client.ObjectList{&jobs, &agents} {
+		err := r.List(ctx, list, client.InNamespace(r.Options.Namespace), client.MatchingLabels{sondev1.LabelKind: agentjob.Kind})
+		if err != nil {
+			return fmt.Errorf("list probes: %w", err)
+		}
+	}
+	ended := map[string]bool{}
+	for i := range agents.Items {
+		if a := &agents.Items[i]; probeEnded(a) {
+			ended[partOf(a)] = true
+		}
+	}
+	for i := range jobs.Items {
+		if job := &jobs.Items[i]; !jobEnded(job) && !ended[partOf(job)] {
+			seen.room.onNode[job.Annotations[sondev1.AnnotationTargetNode]]++
+		}
+	}
+	return nil
+}
+
+// partOf names the Pod of a capture that a Job, or its Pod, is for.
+func partOf(o client.Object) string {
+	return o.GetLabels()[sondev1.LabelUID] + "/" + o.GetLabels()[sondev1.LabelTargetPodUID]
+}
+
+func probeEnded(agent *corev1.Pod) bool {
+	if agent.Status.Phase == corev1.PodSucceeded || agent.Status.Phase == corev1.PodFailed {
+		return true
+	}
+	return slices.ContainsFunc(agent.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool {
+		return c.Name == captureconfig.ContainerProbe && c.State.Terminated != nil
+	})
+}
+
+func jobEnded(job *batchv1.Job) bool {
+	return slices.ContainsFunc(job.Status.Conditions, func(c batchv1.JobCondition) bool {
+		return (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) && c.Status == corev1.ConditionTrue
+	})
+}
+
+// older is the order of the queue: by creation, then by UID.
+func older(a, b *sondev1.PacketCapture) bool {
+	if !a.CreationTimestamp.Equal(&b.CreationTimestamp) {
+		return a.CreationTimestamp.Before(&b.CreationTimestamp)
+	}
+	return strings.Compare(string(a.UID), string(b.UID)) < 0
+}
