@@ -80,6 +80,15 @@ func planFor(pc *sondev1.PacketCapture, seen observed, review time.Duration) pla
 		todo.start = seen.now
 	}
 	todo.over = !live && isOver(pc, seen, todo)
+	todo.again = max(todo.wake(pc, seen, next).Sub(seen.now), soonest)
+	if todo.over {
+		todo.again = soonest // then the final capture is cleaned up when its time has come
+	}
+	return todo
+}
+
+// wake is when to look again at the latest, as far as the whole capture says; next is when its Pods do.
+func (todo *plan) wake(pc *sondev1.PacketCapture, seen observed, next time.Time) time.Time {
 	if end := todo.start.Add(seen.duration); !todo.start.IsZero() && seen.now.Before(end) {
 		next = earlier(next, end)
 	}
@@ -92,11 +101,7 @@ func planFor(pc *sondev1.PacketCapture, seen observed, review time.Duration) pla
 	if len(todo.stop) > 0 {
 		next = earlier(next, seen.now.Add(stopDelay))
 	}
-	todo.again = max(next.Sub(seen.now), soonest)
-	if todo.over {
-		todo.again = soonest // then the final capture is cleaned up when its time has come
-	}
-	return todo
+	return next
 }
 
 // planPod judges one Pod and adds what is to be done about it. It reports whether the Pod has a part
