@@ -19,6 +19,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
+	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+	metricsfilters "sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
@@ -30,6 +32,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/brake"
 	"github.com/sonde-operator/sonde/internal/ceiling"
 	"github.com/sonde-operator/sonde/internal/certs"
+	"github.com/sonde-operator/sonde/internal/metrics"
 	"github.com/sonde-operator/sonde/internal/pcapfilter"
 	"github.com/sonde-operator/sonde/internal/results"
 	"github.com/sonde-operator/sonde/internal/stamp"
@@ -39,6 +42,7 @@ import (
 
 // +kubebuilder:rbac:groups=coordination.k8s.io,namespace=sonde-system,resources=leases,verbs=get;create;update
 // +kubebuilder:rbac:groups="",namespace=sonde-system,resources=events,verbs=create;patch
+// +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
 
 // reviewTTL is how long the results endpoint may take a review for new.
 const reviewTTL = 5 * time.Second
@@ -63,7 +67,7 @@ func parseFlags() (flags, zap.Options) {
 	flag.StringVar(&f.agent.Image, "image", "", "image of the agents: the manager's own (required)")
 	flag.StringVar(&f.agent.Namespace, "namespace", os.Getenv("POD_NAMESPACE"), "the operator's namespace; by default $POD_NAMESPACE")
 	flag.Int64Var(&f.agent.RingBytes, "ring-bytes", 32<<20, "memory of a probe's packet ring, in bytes")
-	flag.StringVar(&f.metrics, "metrics-bind-address", "0", "address of the metrics endpoint; 0 turns it off")
+	flag.StringVar(&f.metrics, "metrics-bind-address", "0", "address of the metrics endpoint, which is https and asks for a token that may get /metrics; 0 turns it off")
 	flag.StringVar(&f.health, "health-probe-bind-address", ":8081", "address of /healthz and /readyz")
 	flag.IntVar(&f.webhookPort, "webhook-port", 9443, "port of the webhooks")
 	flag.IntVar(&f.resultsPort, "results-port", 9444, "port of the results endpoint")
@@ -132,16 +136,17 @@ func run(ctx context.Context, f flags) error {
 		return err
 	}
 	maps.Copy(cacheOptions.ByObject, webhooks.CacheByObject())
+	tlsOpts := []func(*tls.Config){func(c *tls.Config) { c.GetCertificate = serving.GetCertificate }}
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme: scheme, Cache: cacheOptions,
-		Metrics:                       metricsserver.Options{BindAddress: f.metrics},
+		Metrics:                       metricsserver.Options{BindAddress: f.metrics, SecureServing: true, FilterProvider: metricsfilters.WithAuthenticationAndAuthorization, TLSOpts: tlsOpts},
 		HealthProbeBindAddress:        f.health,
 		LeaderElection:                f.leaderElect,
 		LeaderElectionID:              "sonde-manager",
 		LeaderElectionNamespace:       f.agent.Namespace,
 		LeaderElectionReleaseOnCancel: true,
 		WebhookServer: webhook.NewServer(webhook.Options{
-			Port: f.webhookPort, TLSOpts: []func(*tls.Config){func(c *tls.Config) { c.GetCertificate = serving.GetCertificate }},
+			Port: f.webhookPort, TLSOpts: tlsOpts,
 		}),
 	})
 	if err != nil {
@@ -175,6 +180,8 @@ func (w wiring) serve(_ context.Context, mgr ctrl.Manager) error {
 	})
 	endpoint := &results.Server{Address: fmt.Sprintf(":%d", w.resultsPort), GetCertificate: w.serving.GetCertificate, Handler: handler}
 	return errors.Join(
+		metrics.Register(crmetrics.Registry),
+		crmetrics.Registry.Register(controllers.Metrics{Reader: mgr.GetClient(), Namespace: w.agent.Namespace}),
 		mgr.Add(w.serving),
 		mgr.Add(endpoint),
 		mgr.AddHealthzCheck("ping", healthz.Ping),

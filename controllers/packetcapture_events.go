@@ -10,6 +10,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/metrics"
 	"github.com/sonde-operator/sonde/internal/outcome"
 	"github.com/sonde-operator/sonde/internal/target"
 )
@@ -48,6 +49,7 @@ func (r *PacketCaptureReconciler) announce(ctx context.Context, before, pc *sond
 	}
 	r.Recorder.Eventf(pc, nil, eventType, string(pc.Status.Phase), actionCapture, "%s: %s", reason, outcome.Text(note, maxNote))
 	if pc.Status.Phase.Final() {
+		metrics.Ended(&pc.Status)
 		log.Info("Ended capture", "phase", pc.Status.Phase, "reason", reason, "pods", pc.Status.Totals.Pods,
 			"packets", pc.Status.Totals.Packets, "bytes", pc.Status.Totals.Bytes, "dropped", pc.Status.Totals.Dropped)
 	}

@@ -16,6 +16,7 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/access"
+	"github.com/sonde-operator/sonde/internal/metrics"
 )
 
 // maxMessage bounds what a refusal says, in bytes: parts of it are texts of users.
@@ -64,6 +65,7 @@ func respond(ctx context.Context, req admission.Request, annotations map[string]
 	switch {
 	case errors.As(err, &refused):
 		message := bound(refused.message)
+		metrics.Refused(string(refused.reason))
 		log.Info("Refusing request", "reason", message)
 		return admission.Response{AdmissionResponse: admissionv1.AdmissionResponse{
 			Result: &metav1.Status{Status: metav1.StatusFailure, Code: refused.code, Reason: refused.reason, Message: message},

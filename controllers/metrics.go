@@ -1,0 +1,70 @@
+package controllers
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	batchv1 "k8s.io/api/batch/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/agentjob"
+)
+
+// scrapeTimeout bounds a scrape's reads, which are of the cache.
+const scrapeTimeout = 5 * time.Second
+
+var (
+	capturesMetric = prometheus.NewDesc("sonde_captures", "PacketCaptures that exist, by phase.", []string{"phase"}, nil)
+	jobsMetric     = prometheus.NewDesc("sonde_jobs", "Agent Jobs that exist.", nil, nil)
+)
+
+// phases of the metric; a capture without a phase is Pending.
+var phases = []sondev1.Phase{
+	sondev1.PhasePending, sondev1.PhaseCapturing, sondev1.PhaseCompleted, sondev1.PhaseIncomplete, sondev1.PhaseFailed,
+}
+
+// Metrics reads what it tells from the cache at each scrape, so that every replica tells the same and
+// a restart loses nothing. It implements prometheus.Collector.
+type Metrics struct {
+	Reader client.Reader
+	// Namespace of the operator.
+	Namespace string
+}
+
+// Describe implements prometheus.Collector.
+func (m Metrics) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{capturesMetric, jobsMetric} {
+		out <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (m Metrics) Collect(out chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
+	defer cancel()
+	var captures sondev1.PacketCaptureList
+	if err := m.Reader.List(ctx, &captures); err != nil {
+		ctrl.Log.WithName("metrics").Error(err, "Listing captures failed")
+		return
+	}
+	byPhase := map[sondev1.Phase]int{}
+	for i := range captures.Items {
+		phase := captures.Items[i].Status.Phase
+		if phase == "" {
+			phase = sondev1.PhasePending
+		}
+		byPhase[phase]++
+	}
+	for _, phase := range phases {
+		out <- prometheus.MustNewConstMetric(capturesMetric, prometheus.GaugeValue, float64(byPhase[phase]), string(phase))
+	}
+	var jobs batchv1.JobList
+	if err := m.Reader.List(ctx, &jobs, client.InNamespace(m.Namespace), client.MatchingLabels{sondev1.LabelKind: agentjob.Kind}); err != nil {
+		ctrl.Log.WithName("metrics").Error(err, "Listing Jobs failed")
+		return
+	}
+	out <- prometheus.MustNewConstMetric(jobsMetric, prometheus.GaugeValue, float64(len(jobs.Items)))
+}

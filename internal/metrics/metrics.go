@@ -1,0 +1,51 @@
+// Package metrics holds the counters of the manager. What can be read off the cluster at any time is
+// not counted but collected (controllers.Metrics).
+package metrics
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+)
+
+// The counters begin at zero with the process, as Prometheus expects of them.
+var (
+	packets = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "sonde_packets_total", Help: "Packets in the files of captures that have ended.",
+	})
+	dropped = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "sonde_dropped_packets_total",
+		Help: "Packets that matched and are in no file, by the place where they were lost; unlisted are those of Pods that a status had no room for.",
+	}, []string{"place"})
+	refusals = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "sonde_refusals_total", Help: "Requests that the webhooks refused, by the reason of the answer.",
+	}, []string{"reason"})
+)
+
+// Register adds the counters to a registry.
+func Register(r prometheus.Registerer) error {
+	for _, c := range []prometheus.Collector{packets, dropped, refusals} {
+		if err := r.Register(c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Ended counts the packets of a capture that has just become final.
+func Ended(status *sondev1.CaptureStatus) {
+	packets.Add(float64(max(status.Totals.Packets, 0)))
+	var d sondev1.Dropped
+	for i := range status.Pods {
+		e := &status.Pods[i].Dropped
+		d.Kernel, d.Ring, d.Writer = d.Kernel+e.Kernel, d.Ring+e.Ring, d.Writer+e.Writer
+	}
+	for place, n := range map[string]int64{
+		"kernel": d.Kernel, "ring": d.Ring, "writer": d.Writer, "unlisted": status.Totals.Dropped - d.Total(),
+	} {
+		dropped.WithLabelValues(place).Add(float64(max(n, 0)))
+	}
+}
+
+// Refused counts an answer of a webhook. reason is one of the API's status reasons.
+func Refused(reason string) { refusals.WithLabelValues(reason).Inc() }
