@@ -238,7 +238,7 @@ func TestCommittedBundle(t *testing.T) {
 		validation.GoodPracticesValidator,
 	).Validate(bundle.ObjectsToValidate()...) {
 		for _, problem := range append(result.Errors, result.Warnings...) {
-			if strings.Contains(problem.Error(), "Migrate the API(s) for runtimeclasses: ([\"") {
+			if _, apis, ok := strings.Cut(problem.Error(), "Migrate the API(s) for runtimeclasses: "); ok && !strings.Contains(apis, ":") {
 				continue // hack/bundle-validate.sh says why
 			}
 			t.Errorf("%s: %s", result.Name, problem.Error())

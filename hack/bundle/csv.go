@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 
@@ -57,7 +58,7 @@ func annotate(csv *operatorsv1alpha1.ClusterServiceVersion, in *input, r release
 	if err != nil {
 		return err
 	}
-	for name, value := range map[string]string{
+	maps.Copy(csv.Annotations, map[string]string{
 		"alm-examples":   string(examples),
 		"containerImage": r.image,
 		"createdAt":      r.date.Format(time.RFC3339),
@@ -65,9 +66,7 @@ func annotate(csv *operatorsv1alpha1.ClusterServiceVersion, in *input, r release
 		"operatorframework.io/suggested-namespace-template": template,
 		// A mirror keeps digests, not tags.
 		"features.operators.openshift.io/disconnected": fmt.Sprint(strings.Contains(r.image, "@sha256:")),
-	} {
-		csv.Annotations[name] = value
-	}
+	})
 	return nil
 }
 
