@@ -14,8 +14,10 @@ out=$work/catalog/sonde/catalog.yaml
 echo '{"default":[{"type":"reject"}]}' >"$work/home/.config/containers/policy.json"
 opm() { HOME=$work/home "$OPM" "$@"; }
 
-# Package and channels come from the template; its bundles, each on a line of its own, from their directories.
-grep -v 'schema: olm.bundle' catalog/template.yaml >"$work/graph.yaml"
+# Package and channels come from the template, and the package's icon from where the bundle's comes from; the bundles,
+# each on a line of its own, from their directories.
+icon="  icon: {mediatype: image/svg+xml, base64data: $(base64 -w0 config/manifests/icon.svg)}"
+sed -e '/schema: olm.bundle/d' -e "/^  defaultChannel:/a\\$icon" catalog/template.yaml >"$work/graph.yaml"
 opm alpha render-template basic "$work/graph.yaml" -o yaml >"$out"
 while read -r image; do
 	version=${image##*:v}
