@@ -6,7 +6,7 @@ SHELL         := bash -euo pipefail
 VERSION  ?= $(word 1,$(shell cat VERSION))
 RELEASED ?= $(word 2,$(shell cat VERSION))
 IMG      ?= quay.io/sonde/sonde:dev
-# What the bundle installs, and the bundle's own image: a registry and a tag, or a digest.
+# What the bundle installs: a registry and a tag, or a digest.
 RELEASE_IMG ?= quay.io/sonde/sonde:v$(VERSION)
 WORKLOAD := sonde.local/workload:1
 ARCH     ?= $(shell go env GOARCH)
