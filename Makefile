@@ -48,7 +48,7 @@ demo: deps ## From a fresh machine to the summary of a real capture; leaves demo
 
 .PHONY: test
 test: deps ## What CI runs: generated code, lint, unit, API server, and one end-to-end pass per kind.
-	@hack/timed.sh verify lint test-unit test-race test-api test-e2e
+	@hack/timed.sh verify lint test-race test-api test-e2e
 
 ##@ Build
 .PHONY: build
@@ -146,8 +146,9 @@ test-unit: pcapfilter ## Unit tests; as root also those of the kernel's side, in
 	for dir in cluster bundle; do (cd hack/$$dir && go test ./...); done
 
 .PHONY: test-race
-test-race: pcapfilter ## The same packages under the race detector.
+test-race: pcapfilter ## The same tests under the race detector; this is what make test runs.
 	CGO_ENABLED=1 REQUIRE_PRIVILEGED=$(PRIVILEGED) go test -race $(UNIT)
+	cd hack/cluster && go test ./...
 
 .PHONY: test-api
 test-api: cluster-program pcapfilter ## Validation rules and webhooks against a real API server.

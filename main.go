@@ -182,13 +182,14 @@ func (w wiring) serve(_ context.Context, mgr ctrl.Manager) error {
 func (w wiring) admit(_ context.Context, mgr ctrl.Manager) error {
 	reviews := access.NewReviewer(w.live)
 	server := mgr.GetWebhookServer()
-	server.Register(webhooks.PathPacketCapture, &admission.Webhook{Handler: &webhooks.PacketCaptureHandler{
+	secret := webhooks.SecretPath(w.key)
+	server.Register(webhooks.PathPacketCapture+secret, &admission.Webhook{Handler: &webhooks.PacketCaptureHandler{
 		Live: w.live, Reviews: reviews, Filters: w.filters, Key: w.key, OperatorNamespace: w.agent.Namespace, Clock: clock.RealClock{},
 	}})
-	server.Register(webhooks.PathResultAccess, &admission.Webhook{Handler: &webhooks.ResultAccessHandler{
+	server.Register(webhooks.PathResultAccess+secret, &admission.Webhook{Handler: &webhooks.ResultAccessHandler{
 		Live: w.live, Reviews: reviews, Key: w.key, Clock: clock.RealClock{},
 	}})
-	configuration := webhooks.NewConfigurationReconciler(mgr.GetClient(), w.live, w.agent.Namespace, w.serving.CABundle)
+	configuration := webhooks.NewConfigurationReconciler(mgr.GetClient(), w.live, w.agent.Namespace, secret, w.serving.CABundle)
 	w.serving.OnChange(configuration.Wake)
 	return configuration.SetupWithManager(mgr)
 }

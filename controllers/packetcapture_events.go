@@ -2,6 +2,8 @@ package controllers
 
 import (
 	"context"
+	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
@@ -33,7 +35,7 @@ func (r *PacketCaptureReconciler) announce(ctx context.Context, before, pc *sond
 	if before.Status.Phase == pc.Status.Phase {
 		return
 	}
-	reason, note := string(pc.Status.Phase), ""
+	reason, note := "", ""
 	if c := apimeta.FindStatusCondition(pc.Status.Conditions, sondev1.ConditionComplete); c != nil {
 		reason, note = c.Reason, c.Message
 	}
@@ -41,11 +43,19 @@ func (r *PacketCaptureReconciler) announce(ctx context.Context, before, pc *sond
 	if pc.Status.Phase == sondev1.PhaseIncomplete || pc.Status.Phase == sondev1.PhaseFailed {
 		eventType = corev1.EventTypeWarning
 	}
-	r.Recorder.Eventf(pc, nil, eventType, reason, actionCapture, "%s: %s", pc.Status.Phase, outcome.Text(note, maxNote))
+	if hasFiles(pc) && pc.Status.Phase.Final() {
+		note += fmt.Sprintf("; fetch the files by: kubectl sonde download %s -n %s", pc.Name, pc.Namespace)
+	}
+	r.Recorder.Eventf(pc, nil, eventType, string(pc.Status.Phase), actionCapture, "%s: %s", reason, outcome.Text(note, maxNote))
 	if pc.Status.Phase.Final() {
 		log.Info("Ended capture", "phase", pc.Status.Phase, "reason", reason, "pods", pc.Status.Totals.Pods,
 			"packets", pc.Status.Totals.Packets, "bytes", pc.Status.Totals.Bytes, "dropped", pc.Status.Totals.Dropped)
 	}
+}
+
+// hasFiles says whether there is something to download.
+func hasFiles(pc *sondev1.PacketCapture) bool {
+	return slices.ContainsFunc(pc.Status.Pods, func(e sondev1.PodResult) bool { return len(e.Files) > 0 })
 }
 
 // announcePods tells of each Pod whose capture ended in trouble.

@@ -365,7 +365,7 @@ func TestEvents(t *testing.T) {
 		"Normal Pending Pending: not all probes are attached yet",
 		"Normal Capturing Capturing: until 2026-01-02T03:04:35Z",
 		"Warning DiskFull Pod web-1: Incomplete: %s no space %d",
-		"Warning DiskFull Incomplete: 1 of 2 Pods are not complete; the first is web-1: %s no space %d",
+		"Warning Incomplete DiskFull: 1 of 2 Pods are not complete; the first is web-1: %s no space %d; fetch the files by: kubectl sonde download pc -n shop",
 	}
 	if diff := cmp.Diff(want, strings.Split(w.told(), "\n")); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)

@@ -38,7 +38,7 @@ func CacheOptions(namespace string) (cache.Options, error) {
 		namespace: {LabelSelector: labels.NewSelector().Add(*made)},
 	}}
 	return cache.Options{
-		DefaultTransform: cache.TransformStripManagedFields(),
+		DefaultTransform: target.Strip,
 		ByObject: map[client.Object]cache.ByObject{
 			&corev1.Pod{}:       {Transform: target.StripPod},
 			&batchv1.Job{}:      own,

@@ -96,6 +96,11 @@ func TestCacheOptions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	capture := &sondev1.PacketCapture{}
+	capture.Annotations = map[string]string{"big": "annotation"}
+	if _, err := o.DefaultTransform(capture); err != nil || len(capture.Annotations) != 0 {
+		t.Errorf("what users write is kept: %v, %v", capture.Annotations, err)
+	}
 	seen := 0
 	for object, options := range o.ByObject {
 		switch object.(type) {

@@ -5,6 +5,9 @@
 package webhooks
 
 import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"strings"
 
@@ -24,11 +27,22 @@ const ConfigurationName = "sonde"
 // the configuration too, and no webhook without a server is left to refuse what users do.
 const OwnerClusterRole = "sonde-manager"
 
-// Paths at which the webhook server answers.
+// Paths at which the webhook server answers, each with what SecretPath adds.
 const (
 	PathPacketCapture = "/mutate-monitoring-openshift-tpg-v1alpha1-packetcapture"
 	PathResultAccess  = "/mutate-monitoring-openshift-tpg-v1alpha1-resultaccess"
 )
+
+// SecretPath is the end of the webhooks' paths, made from the key of the stamps. The API server does not
+// say who it is when it calls a webhook, and anything in the cluster's network can call one. Whoever
+// could ask in the API server's place would get the stamp of any requester, and be told what exists in
+// every namespace. Those who may read webhook configurations know it, and while a webhook is away the API
+// server tells it to those who may write what the webhook admits: it is a second wall, not the only one.
+func SecretPath(key []byte) string {
+	h := hmac.New(sha256.New, key)
+	h.Write([]byte("sonde-webhook-path-v1"))
+	return "/" + hex.EncodeToString(h.Sum(nil)[:16])
+}
 
 // timeoutSeconds is enough for a filter that has to wait for its turn to be compiled.
 const timeoutSeconds = 10
@@ -39,6 +53,8 @@ type ConfigurationOptions struct {
 	Namespace string
 	// CABundle in PEM.
 	CABundle []byte
+	// SecretPath of the server (see SecretPath).
+	SecretPath string
 	// OwnerUID of the ClusterRole OwnerClusterRole; empty makes a configuration without owner.
 	OwnerUID types.UID
 }
@@ -70,7 +86,7 @@ func webhookFor(o ConfigurationOptions, resource, singular, path string) *acadmi
 		WithName(singular + "." + sondev1.GroupVersion.Group).
 		WithClientConfig(acadmission.WebhookClientConfig().
 			WithService(acadmission.ServiceReference().
-				WithNamespace(o.Namespace).WithName(certs.ServiceWebhook).WithPath(path).WithPort(443)).
+				WithNamespace(o.Namespace).WithName(certs.ServiceWebhook).WithPath(path + o.SecretPath).WithPort(443)).
 			WithCABundle(o.CABundle...)).
 		WithRules(acadmission.RuleWithOperations().
 			WithAPIGroups(sondev1.GroupVersion.Group).

@@ -36,6 +36,8 @@ type ConfigurationReconciler struct {
 	APIReader client.Reader
 	// Namespace of the operator.
 	Namespace string
+	// SecretPath that the server answers at.
+	SecretPath string
 	// CABundle of this moment, as PEM; nil as long as there is none.
 	CABundle func() []byte
 
@@ -51,9 +53,9 @@ type ConfigurationReconciler struct {
 
 // NewConfigurationReconciler returns a reconciler that has not been told to look yet; give Wake to
 // whatever changes the bundle.
-func NewConfigurationReconciler(c client.Client, live client.Reader, namespace string, bundle func() []byte) *ConfigurationReconciler {
+func NewConfigurationReconciler(c client.Client, live client.Reader, namespace, secretPath string, bundle func() []byte) *ConfigurationReconciler {
 	return &ConfigurationReconciler{
-		Client: c, APIReader: live, Namespace: namespace, CABundle: bundle,
+		Client: c, APIReader: live, Namespace: namespace, SecretPath: secretPath, CABundle: bundle,
 		wake: make(chan event.GenericEvent, 1),
 	}
 }
@@ -99,7 +101,7 @@ func (r *ConfigurationReconciler) Reconcile(ctx context.Context, req ctrl.Reques
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	desired := BuildConfiguration(ConfigurationOptions{Namespace: r.Namespace, CABundle: bundle, OwnerUID: owner})
+	desired := BuildConfiguration(ConfigurationOptions{Namespace: r.Namespace, SecretPath: r.SecretPath, CABundle: bundle, OwnerUID: owner})
 	var live admissionregistrationv1.MutatingWebhookConfiguration
 	err = r.Get(ctx, req.NamespacedName, &live)
 	if client.IgnoreNotFound(err) != nil {

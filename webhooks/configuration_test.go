@@ -1,10 +1,12 @@
 package webhooks
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"flag"
 	"os"
+	"regexp"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -28,7 +30,7 @@ func TestBuildConfiguration(t *testing.T) {
 		golden  string
 	}{
 		"owned": {
-			options: ConfigurationOptions{Namespace: "sonde-system", CABundle: []byte("bundle"), OwnerUID: "0a0b"},
+			options: ConfigurationOptions{Namespace: "sonde-system", SecretPath: "/secret", CABundle: []byte("bundle"), OwnerUID: "0a0b"},
 			golden:  "testdata/configuration.yaml",
 		},
 		"without owner": {
@@ -54,6 +56,13 @@ func TestBuildConfiguration(t *testing.T) {
 				t.Errorf("configuration (-want +got), rewrite with -update:\n%s", diff)
 			}
 		})
+	}
+}
+
+func TestSecretPath(t *testing.T) {
+	one, same, other := SecretPath(testKey), SecretPath(bytes.Clone(testKey)), SecretPath([]byte("another"))
+	if one != same || one == other || !regexp.MustCompile(`^/[0-9a-f]{32}$`).MatchString(one) {
+		t.Errorf("paths %q, %q, %q: want one for each key, that cannot be guessed", one, same, other)
 	}
 }
 
@@ -99,7 +108,7 @@ func liveConfiguration(t *testing.T, c client.Client) *admissionregistrationv1.M
 func TestReconcileRepairs(t *testing.T) {
 	c := newCluster(t, interceptor.Funcs{}, role("r-1"))
 	var bundle []byte
-	r := NewConfigurationReconciler(c, c, "sonde-system", func() []byte { return bundle })
+	r := NewConfigurationReconciler(c, c, "sonde-system", "/secret", func() []byte { return bundle })
 
 	if res := look(t, r); res.RequeueAfter == 0 || c.applies != 0 {
 		t.Errorf("without a bundle: %+v and %d applies, want a later look and none", res, c.applies)
@@ -161,7 +170,7 @@ func TestReconcileRepairs(t *testing.T) {
 
 func TestReconcileWithoutOwner(t *testing.T) {
 	c := newCluster(t, interceptor.Funcs{})
-	r := NewConfigurationReconciler(c, c, "sonde-system", func() []byte { return []byte("one") })
+	r := NewConfigurationReconciler(c, c, "sonde-system", "/secret", func() []byte { return []byte("one") })
 	look(t, r)
 	if o := liveConfiguration(t, c); len(o.OwnerReferences) != 0 {
 		t.Errorf("owners %+v, want none", o.OwnerReferences)
@@ -175,7 +184,7 @@ func TestReconcileReportsFailures(t *testing.T) {
 			return broken
 		},
 	})
-	r := NewConfigurationReconciler(c, c, "sonde-system", func() []byte { return []byte("one") })
+	r := NewConfigurationReconciler(c, c, "sonde-system", "/secret", func() []byte { return []byte("one") })
 	_, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Name: ConfigurationName}})
 	if !errors.Is(err, broken) {
 		t.Errorf("got %v, want %v", err, broken)
@@ -186,7 +195,7 @@ func TestReconcileReportsFailures(t *testing.T) {
 }
 
 func TestWakeNeverBlocks(t *testing.T) {
-	r := NewConfigurationReconciler(nil, nil, "sonde-system", nil)
+	r := NewConfigurationReconciler(nil, nil, "sonde-system", "/secret", nil)
 	for range 10 {
 		r.Wake()
 	}

@@ -38,6 +38,8 @@ type PacketCaptureHandler struct {
 	// OperatorNamespace, where no capture lives and none looks.
 	OperatorNamespace string
 	Clock             clock.PassiveClock
+
+	filters lanes
 }
 
 // Handle implements admission.Handler.
@@ -84,7 +86,7 @@ func (h *PacketCaptureHandler) decide(ctx context.Context, pc *sondev1.PacketCap
 	if err := h.checkWorkload(ctx, who, in, ref); err != nil {
 		return "", err
 	}
-	if err := h.checkFilter(ctx, &pc.Spec); err != nil {
+	if err := h.checkFilter(ctx, pc.Namespace, &pc.Spec); err != nil {
 		return "", err
 	}
 	if err := h.checkJobID(ctx, pc, in, ref); err != nil {
@@ -133,12 +135,17 @@ func (h *PacketCaptureHandler) checkWorkload(ctx context.Context, who access.Req
 
 // checkFilter compiles for Ethernet, what nearly every interface of a Pod is. The controller
 // compiles again, for every link type.
-func (h *PacketCaptureHandler) checkFilter(ctx context.Context, s *sondev1.PacketCaptureSpec) error {
+func (h *PacketCaptureHandler) checkFilter(ctx context.Context, home string, s *sondev1.PacketCaptureSpec) error {
+	leave, err := h.filters.enter(ctx, home)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	snapLen := int(s.SnapLength)
 	if snapLen < 0 || snapLen > pcapfilter.MaxSnapLen {
 		snapLen = 0 // the schema refuses it, in better words
 	}
-	_, err := h.Filters.Compile(ctx, s.Filter, pcapfilter.LinkEthernet, snapLen)
+	_, err = h.Filters.Compile(ctx, s.Filter, pcapfilter.LinkEthernet, snapLen)
 	if syntax, ok := errors.AsType[*pcapfilter.SyntaxError](err); ok {
 		return invalid("%v", syntax)
 	}

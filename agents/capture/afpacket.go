@@ -31,7 +31,8 @@ type afCapture struct {
 	epoll int
 	wake  int // eventfd that ends a wait
 
-	block, blocks int // size of every ring
+	block, blocks int // size of the rings of the start
+	maxRings      int
 	sources       []*source
 	skipped       []InterfaceAccount // interfaces that are not captured, with a note
 
@@ -53,7 +54,7 @@ type ending struct {
 }
 
 func (e *afPacket) Open(cfg *Config) (Capture, error) {
-	c := &afCapture{cfg: *cfg, netns: -1, epoll: -1, wake: -1}
+	c := &afCapture{cfg: *cfg, netns: -1, epoll: -1, wake: -1, maxRings: maxRings}
 	c.defaults()
 	if err := c.open(e.create); err != nil {
 		return nil, errors.Join(err, c.Close())

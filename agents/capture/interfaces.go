@@ -10,6 +10,11 @@ import (
 	"github.com/sonde-operator/sonde/internal/pcapng"
 )
 
+// maxRings bounds the interfaces that are captured at a time: enough for a node with a veth for each of its Pods. The
+// memory of rings is the node's, in no container's limit, and a target that may administer its network can make
+// interfaces without end.
+const maxRings = 512
+
 // attachAll opens every interface that is there now.
 func (c *afCapture) attachAll() error {
 	links, err := c.links.list()
@@ -81,6 +86,10 @@ func (c *afCapture) attach(l *link) error {
 		c.skip(l, "the byte limit leaves no room for its description")
 		return nil
 	}
+	if rings, _ := c.mapped(); rings >= c.maxRings {
+		c.skip(l, fmt.Sprintf("no more than %d interfaces are captured at a time: name the ones that are wanted", c.maxRings))
+		return nil
+	}
 	s := &source{acct: InterfaceAccount{Name: l.name, Index: l.index, LinkType: lt}}
 	s.enc = encoder{iface: uint32(len(c.sources)), snapLen: uint32(c.cfg.SnapLen), tags: lt == pcapng.LinkTypeEthernet}
 	s.ring, err = c.openRing(l, prog)
@@ -100,11 +109,38 @@ func (c *afCapture) attach(l *link) error {
 }
 
 func (c *afCapture) openRing(l *link, prog []unix.SockFilter) (r *ring, err error) {
+	block, blocks := c.nextRing()
 	err = inNetNS(c.netns, func() error {
-		r, err = openRing(l, prog, c.block, c.blocks)
+		r, err = openRing(l, prog, block, blocks)
 		return err
 	})
 	return r, err
+}
+
+// nextRing is the size of the next ring. Those of the start share RingBytes; each later one gets at most half of what
+// is left of as much again, so that all together stay within twice RingBytes and the least size for each.
+func (c *afCapture) nextRing() (block, blocks int) {
+	if c.start == 0 {
+		return c.block, c.blocks
+	}
+	_, bytes := c.mapped()
+	share := max(0, 2*c.cfg.RingBytes-bytes) / 2
+	block = c.block
+	for block > minBlock && share/block < 2 {
+		block /= 2
+	}
+	return block, min(c.blocks, max(2, share/block))
+}
+
+// mapped counts the rings that there are, and their memory.
+func (c *afCapture) mapped() (rings, bytes int) {
+	for _, s := range c.sources {
+		if s.ring != nil {
+			rings++
+			bytes += len(s.ring.mem)
+		}
+	}
+	return rings, bytes
 }
 
 // startSource lets packets in. An interface that has gone meanwhile is none the less in the file, without packets.

@@ -4,9 +4,12 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"io"
+	"log/slog"
 	"net"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"unsafe"
 
@@ -314,4 +317,76 @@ func TestRingSize(t *testing.T) {
 			}
 		})
 	}
+}
+
+// ringBytes is a log handler that adds up what rings a capture says it made.
+type ringBytes struct {
+	slog.Handler
+	total, rings *atomic.Int64
+}
+
+func (h ringBytes) Handle(_ context.Context, r slog.Record) error {
+	r.Attrs(func(a slog.Attr) bool {
+		if a.Key == "ringBytes" {
+			h.total.Add(a.Value.Int64())
+			h.rings.Add(1)
+		}
+		return true
+	})
+	return nil
+}
+
+// TestLateInterfacesTakeBoundedMemory: the memory of rings is the node's and in no container's limit, and a target that
+// may administer its network makes as many interfaces as it likes.
+func TestLateInterfacesTakeBoundedMemory(t *testing.T) {
+	const ring, late = 4 << 20, 24
+	n := newTestNet(t)
+	h := ringBytes{slog.NewTextHandler(io.Discard, nil), new(atomic.Int64), new(atomic.Int64)}
+	r := start(t, NewAFPacket(), &Config{NetNS: n.target, RingBytes: ring, Log: slog.New(h)})
+	n.addMany(t, late)
+	r.until("all of them", func(a Account) bool { return len(a.Interfaces) == 2+late })
+	r.stop()
+	if most := int64(2*ring + late*2*minBlock); h.rings.Load() != 2+late || h.total.Load() > most {
+		t.Errorf("%d rings of %d bytes in all, want %d of at most %d", h.rings.Load(), h.total.Load(), 2+late, most)
+	}
+}
+
+func TestTooManyInterfacesAreSkipped(t *testing.T) {
+	const most = 8
+	n := newTestNet(t)
+	c, err := NewAFPacket().Open(&Config{NetNS: n.target, Dir: t.TempDir(), Base: "web"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.(*afCapture).maxRings = most
+	ctx, cancel := context.WithCancel(t.Context())
+	r := &running{Capture: c, t: t, cancel: func(error) { cancel() }, result: make(chan Result, 1)}
+	go func() { r.result <- c.Run(ctx) }()
+	n.addMany(t, most)
+	noted := func(a Account) (notes int) {
+		for _, i := range a.Interfaces {
+			if strings.Contains(i.Note, "at a time") {
+				notes++
+			}
+		}
+		return notes
+	}
+	r.until("the notes", func(a Account) bool { return noted(a) == 2 && len(a.Interfaces) == 2+most })
+	n.senderTo(t, n.target, n.peer, peerIP).send(0, 100)
+	exactly(t, readFile(t, r.stop().Path).numbers(t, "eth0"), 0, 100)
+}
+
+func (n *testNet) addMany(t *testing.T, many int) {
+	t.Helper()
+	n.in(t, n.target, func(h *netlink.Handle) error {
+		for i := range many {
+			attrs := netlink.NewLinkAttrs()
+			attrs.Name = fmt.Sprintf("more%d", i)
+			veth := &netlink.Veth{LinkAttrs: attrs, PeerName: attrs.Name + "-p", PeerNamespace: netlink.NsFd(int(n.peer.Fd()))}
+			if err := h.LinkAdd(veth); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }

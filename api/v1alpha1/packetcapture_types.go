@@ -24,7 +24,7 @@ import (
 // +kubebuilder:validation:XValidation:rule="!(has(oldSelf.stop) && oldSelf.stop) || (has(self.stop) && self.stop)",message="a stopped capture cannot be started again: create a new PacketCapture"
 type PacketCaptureSpec struct {
 	// jobId is the last part of the Jobs' names: four of [a-z0-9]. It is made when absent (see
-	// status.jobId) and must differ between captures of one workload.
+	// status.jobId) and must differ between the running captures of one workload in a namespace.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]{4}$')",message="jobId must be four characters of [a-z0-9], like qwer; leave it out to have one made"
@@ -47,7 +47,8 @@ type PacketCaptureSpec struct {
 	// +optional
 	TargetRef *TargetReference `json:"targetRef,omitempty"`
 
-	// duration of the capture of each Pod: seconds ("30") or a duration ("90s", "5m", "1h30m"); 1 s to 24 h.
+	// duration of the capture of each Pod: seconds ("30") or a duration ("90s", "5m", "1h30m"); 1 s to
+	// 24 h, by default 60s.
 	// +optional
 	// +kubebuilder:default="60s"
 	// +kubebuilder:validation:MaxLength=16
@@ -61,7 +62,7 @@ type PacketCaptureSpec struct {
 	// +kubebuilder:validation:MaxLength=4096
 	Filter string `json:"filter,omitempty"`
 
-	// snapLength is how many bytes of each packet are kept.
+	// snapLength is how many bytes of each packet are kept; by default 262144, which cuts none.
 	// +optional
 	// +kubebuilder:default=262144
 	// +kubebuilder:validation:Minimum=16
@@ -75,28 +76,29 @@ type PacketCaptureSpec struct {
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=15
-	// +kubebuilder:validation:items:Pattern=`^[^/\s]+$`
+	// +kubebuilder:validation:items:Pattern=`^[!-.0-~]+$`
 	Interfaces []string `json:"interfaces,omitempty"`
 
-	// maxBytes is the largest size of one Pod's file, in bytes; the capture of that Pod ends before it would be exceeded.
+	// maxBytes is the largest size of one Pod's file, in bytes, by default 1073741824 (1 GiB); the
+	// capture of that Pod ends before it would be exceeded.
 	// +optional
 	// +kubebuilder:default=1073741824
 	// +kubebuilder:validation:Minimum=65536
 	// +kubebuilder:validation:Maximum=1099511627776
 	MaxBytes int64 `json:"maxBytes,omitempty"`
 
-	// maxPackets ends the capture of a Pod after exactly so many packets.
+	// maxPackets ends the capture of a Pod after exactly so many packets; by default there is no limit.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	MaxPackets *int64 `json:"maxPackets,omitempty"`
 
-	// followPods gives a Pod that joins the target during the capture a Job of its own.
+	// followPods gives a Pod that joins the target during the capture a Job of its own; by default true.
 	// +optional
 	// +kubebuilder:default=true
 	FollowPods *bool `json:"followPods,omitempty"`
 
 	// retainFor is how long a Pod's file can be downloaded after its capture ended: seconds or a
-	// duration; 10 s to 168 h.
+	// duration; 10 s to 168 h, by default 1h.
 	// +optional
 	// +kubebuilder:default="1h"
 	// +kubebuilder:validation:MaxLength=16

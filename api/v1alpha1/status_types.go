@@ -134,26 +134,26 @@ type CaptureStatus struct {
 type Totals struct {
 	// pods counts the Pods with a Job.
 	// +optional
-	Pods int32 `json:"pods,omitempty"`
+	Pods int32 `json:"pods"`
 	// completed, incomplete and failed count Pods in that phase.
 	// +optional
-	Completed int32 `json:"completed,omitempty"`
+	Completed int32 `json:"completed"`
 	// +optional
-	Incomplete int32 `json:"incomplete,omitempty"`
+	Incomplete int32 `json:"incomplete"`
 	// +optional
-	Failed int32 `json:"failed,omitempty"`
+	Failed int32 `json:"failed"`
 	// packets written to files.
 	// +optional
-	Packets int64 `json:"packets,omitempty"`
+	Packets int64 `json:"packets"`
 	// bytes of those packets as captured.
 	// +optional
-	Bytes int64 `json:"bytes,omitempty"`
+	Bytes int64 `json:"bytes"`
 	// dropped packets: matched the filter and are in no file.
 	// +optional
-	Dropped int64 `json:"dropped,omitempty"`
+	Dropped int64 `json:"dropped"`
 	// truncated packets: in a file, cut by snapLength.
 	// +optional
-	Truncated int64 `json:"truncated,omitempty"`
+	Truncated int64 `json:"truncated"`
 }
 
 // PodResult is one Pod's part of a capture.

@@ -51,7 +51,7 @@ func adminAPI(l layout) (*api, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newAPI("https://"+apiForward, filepath.Join(l.pki(), "ca.crt"), admin)
+	return newAPI("https://"+l.apiForward(), filepath.Join(l.pki(), "ca.crt"), admin)
 }
 
 // administratorCertificate reads a client certificate of the administrators'

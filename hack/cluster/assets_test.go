@@ -28,6 +28,10 @@ func TestAssets(t *testing.T) {
 		"coredns.yaml":      {"Image": coreDNSImage, "DNS": dnsIP},
 		"base.yaml":         nil,
 		"audit-policy.yaml": nil,
+
+		"openshift-scc.yaml":    nil,
+		"openshift-rbac.yaml":   openshiftValues(),
+		"openshift-ranges.yaml": nil,
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got bytes.Buffer

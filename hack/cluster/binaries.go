@@ -27,15 +27,40 @@ type binary struct {
 	ldflags func(required map[string]string) (string, error)
 	// links are the names under which the binary is found in the set.
 	links []string
+	// file is a file of a required module that is kept beside the binary, if any.
+	file moduleFile
 }
+
+// moduleFile is a file of a Go module, in the version that go.mod requires. Its
+// name is what it is called in the store and in the set.
+type moduleFile struct{ module, path, name string }
 
 const (
 	containerdTags   = "no_btrfs no_devmapper no_zfs"
 	containerdModule = "github.com/containerd/containerd/v2"
 )
 
+// sccCRD is the file in the set that defines SecurityContextConstraints.
+const sccCRD = "securitycontextconstraints.crd.yaml"
+
 // allBinaries are the programs of a cluster, the one that takes longest first.
-func allBinaries() []binary {
+func allBinaries(f flavour) []binary {
+	all := plainBinaries()
+	if f != openshift {
+		return all
+	}
+	const apiServer = "kube-apiserver"
+	all[0].links = slices.DeleteFunc(all[0].links, func(link string) bool { return link == apiServer })
+	return append(all, binary{
+		name: "openshift-apiserver", module: "openshift-apiserver", pkg: ".", ldflags: kubeFlags, links: []string{apiServer},
+		file: moduleFile{
+			module: "github.com/openshift/api", name: sccCRD,
+			path: "payload-manifests/crds/0000_03_config-operator_01_securitycontextconstraints.crd.yaml",
+		},
+	})
+}
+
+func plainBinaries() []binary {
 	return []binary{
 		{
 			// One multi-call binary: six separate ones are three times as large.
@@ -57,9 +82,9 @@ func containerdBinary(name string) binary {
 }
 
 // selectBinaries returns the binaries of the modules named in only ("kube",
-// "etcd", "node", ...), or all of them where only is empty.
-func selectBinaries(only []string) ([]binary, error) {
-	all := allBinaries()
+// "etcd", "node", ...), or all of the flavour's where only is empty.
+func selectBinaries(f flavour, only []string) ([]binary, error) {
+	all := allBinaries(f)
 	if len(only) == 0 {
 		return all, nil
 	}
@@ -72,7 +97,7 @@ func selectBinaries(only []string) ([]binary, error) {
 			}
 		}
 		if len(chosen) == n {
-			return nil, fmt.Errorf("no binary is called %q: choose from kube, etcd, node, coredns, pause", o)
+			return nil, fmt.Errorf("no binary is called %q: choose from kube, etcd, node, coredns, pause, and with --openshift openshift-apiserver", o)
 		}
 	}
 	return chosen, nil
@@ -149,6 +174,9 @@ func newRecipe(b binary, source, goVersion string) (recipe, error) {
 	for _, s := range []string{b.name, b.pkg, b.tags, r.flags, goVersion, runtime.GOARCH} {
 		parts = append(parts, []byte(s))
 	}
+	if b.file.name != "" {
+		parts = append(parts, []byte(b.file.module), []byte(b.file.path), []byte(b.file.name))
+	}
 	r.key = cacheKey(parts...)
 	return r, nil
 }
@@ -167,4 +195,17 @@ func cacheKey(parts ...[]byte) string {
 // stored is where the built binary is kept.
 func (r recipe) stored(l layout) string {
 	return filepath.Join(l.store(), r.name+"-"+r.key, r.name)
+}
+
+// linked returns what is in the set on behalf of the binary: the name of each
+// link, and where in the store it leads.
+func (r recipe) linked(l layout) map[string]string {
+	links := map[string]string{}
+	for _, name := range r.links {
+		links[name] = r.stored(l)
+	}
+	if r.file.name != "" {
+		links[r.file.name] = filepath.Join(filepath.Dir(r.stored(l)), r.file.name)
+	}
+	return links
 }

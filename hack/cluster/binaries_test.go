@@ -107,6 +107,7 @@ func TestRecipeKey(t *testing.T) {
 		"go.sum":     func(in *input) { in.files["go.sum"] = "other\n" },
 		"main.go":    func(in *input) { in.files["main.go"] = "package main // other\n" },
 		"no go.sum":  func(in *input) { delete(in.files, "go.sum") },
+		"file":       func(in *input) { in.binary.file = moduleFile{module: "m", path: "p", name: "n"} },
 		"tags":       func(in *input) { in.binary.tags = "other" },
 		"package":    func(in *input) { in.binary.pkg = "other" },
 		"go version": func(in *input) { in.goVersion = "go1.27" },
@@ -133,7 +134,7 @@ func TestBinariesOfThisCheckout(t *testing.T) {
 		t.Fatal(err)
 	}
 	stored := map[string]string{}
-	for _, b := range allBinaries() {
+	for _, b := range allBinaries(openshift) {
 		r, err := newRecipe(b, source, "go1.26.8")
 		if err != nil {
 			t.Errorf("%s: %v", b.name, err)
@@ -147,17 +148,19 @@ func TestBinariesOfThisCheckout(t *testing.T) {
 
 func TestSelectBinaries(t *testing.T) {
 	for name, tc := range map[string]struct {
+		flavour flavour
 		only    []string
 		want    []string
 		wantErr string
 	}{
-		"all":     {want: []string{"kube", "etcd", "containerd", "containerd-shim-runc-v2", "ctr", "coredns", "pause"}},
-		"envtest": {only: []string{"kube", "etcd"}, want: []string{"kube", "etcd"}},
-		"module":  {only: []string{"node"}, want: []string{"containerd", "containerd-shim-runc-v2", "ctr"}},
-		"unknown": {only: []string{"kube", "docker"}, wantErr: `no binary is called "docker": choose from kube, etcd, node, coredns, pause`},
+		"all":          {want: []string{"kube", "etcd", "containerd", "containerd-shim-runc-v2", "ctr", "coredns", "pause"}},
+		"all with SCC": {flavour: openshift, want: []string{"kube", "etcd", "containerd", "containerd-shim-runc-v2", "ctr", "coredns", "pause", "openshift-apiserver"}},
+		"envtest":      {only: []string{"kube", "etcd"}, want: []string{"kube", "etcd"}},
+		"module":       {only: []string{"node"}, want: []string{"containerd", "containerd-shim-runc-v2", "ctr"}},
+		"unknown":      {only: []string{"kube", "docker"}, wantErr: `no binary is called "docker": choose from kube, etcd, node, coredns, pause, and with --openshift openshift-apiserver`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			chosen, err := selectBinaries(tc.only)
+			chosen, err := selectBinaries(tc.flavour, tc.only)
 			checkErr(t, err, tc.wantErr)
 			var got []string
 			for _, b := range chosen {

@@ -77,9 +77,10 @@ func recipes(ctx context.Context, chosen []binary) ([]recipe, error) {
 
 // binarySet is the directory that holds a link to every binary, under the name
 // it is called by. It is named by the keys of all binaries, also where only
-// some are built, so that `build --only kube,etcd` and `up` share it.
-func binarySet(ctx context.Context, l layout) (string, error) {
-	all, err := recipes(ctx, allBinaries())
+// some are built, so that `build --only kube,etcd` and `up` share it. Each flavour
+// has its own.
+func binarySet(ctx context.Context, l layout, f flavour) (string, error) {
+	all, err := recipes(ctx, allBinaries(f))
 	if err != nil {
 		return "", err
 	}
@@ -90,15 +91,20 @@ func binarySet(ctx context.Context, l layout) (string, error) {
 	return filepath.Join(l.bin(), cacheKey(keys...)), nil
 }
 
-// buildBinaries builds those of the chosen binaries that are not yet stored,
-// and links all of them into the set, whose directory it returns.
-func buildBinaries(ctx context.Context, l layout, p *progress, chosen []binary) (string, error) {
-	lock, err := takeLock(l, "build", p)
+// buildBinaries builds those of the flavour's binaries that are not yet stored,
+// or of those named in only, and links them into the set, whose directory it
+// returns.
+func buildBinaries(ctx context.Context, l layout, p *progress, f flavour, only ...string) (string, error) {
+	chosen, err := selectBinaries(f, only)
+	if err != nil {
+		return "", err
+	}
+	lock, err := takeLock(l.buildLock(), p)
 	if err != nil {
 		return "", err
 	}
 	defer lock.Close()
-	set, err := binarySet(ctx, l)
+	set, err := binarySet(ctx, l, f)
 	if err != nil {
 		return "", err
 	}
@@ -125,16 +131,16 @@ func buildBinaries(ctx context.Context, l layout, p *progress, chosen []binary) 
 // link puts the binary's names into the set, each replaced atomically: a
 // running cluster may be starting programs from there.
 func (r recipe) link(l layout, set string) error {
-	for _, name := range r.links {
+	for name, want := range r.linked(l) {
 		at := filepath.Join(set, name)
-		if target, err := os.Readlink(at); err == nil && target == r.stored(l) {
+		if target, err := os.Readlink(at); err == nil && target == want {
 			continue
 		}
 		tmp := at + ".new"
 		if err := os.Remove(tmp); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("link %s: %w", name, err)
 		}
-		if err := os.Symlink(r.stored(l), tmp); err != nil {
+		if err := os.Symlink(want, tmp); err != nil {
 			return fmt.Errorf("link %s: %w", name, err)
 		}
 		if err := os.Rename(tmp, at); err != nil {
@@ -175,6 +181,9 @@ func (r recipe) build(ctx context.Context, l layout, p *progress) error {
 	if err != nil {
 		return fmt.Errorf("build %s in %s: %w\n%s", r.name, r.dir, err, out.tail())
 	}
+	if err := r.keepFile(ctx, dir); err != nil {
+		return err
+	}
 	if err := os.Rename(tmp, r.stored(l)); err != nil {
 		return fmt.Errorf("put %s in place: %w", r.name, err)
 	}
@@ -182,12 +191,39 @@ func (r recipe) build(ctx context.Context, l layout, p *progress) error {
 	return nil
 }
 
-// patience says what to expect of the one build that takes long.
-func (r recipe) patience() string {
-	if r.name == "kube" {
-		return ": all of Kubernetes; about 8 minutes on two cores the first time"
+// keepFile copies the file of a module that belongs to the binary to dir. The
+// module was needed to build it, so it is in the module cache.
+func (r recipe) keepFile(ctx context.Context, dir string) error {
+	if r.file.name == "" {
+		return nil
 	}
-	return ""
+	cmd := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", r.file.module)
+	cmd.Dir = r.dir
+	cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=")
+	root, err := cmd.Output()
+	if err != nil {
+		return fmt.Errorf("find the module %s: %w", r.file.module, err)
+	}
+	content, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(root)), r.file.path))
+	if err != nil {
+		return fmt.Errorf("read a file of the module %s: %w", r.file.module, err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, r.file.name), content, 0o644); err != nil {
+		return fmt.Errorf("keep %s: %w", r.file.name, err)
+	}
+	return nil
+}
+
+// patience says what to expect of the builds that take long.
+func (r recipe) patience() string {
+	switch r.name {
+	case "kube":
+		return ": all of Kubernetes; about 8 minutes on two cores the first time"
+	case "openshift-apiserver":
+		return ": about a minute on two cores after kube"
+	default:
+		return ""
+	}
 }
 
 // compilerOutput follows what `go build -v` prints: the name of each package

@@ -71,13 +71,13 @@ func v1Controllers(content []byte) []string {
 
 // joinCgroup puts this process into the cluster's cgroup called part, in every
 // hierarchy. Children inherit it: this is how `down` finds them.
-func joinCgroup(part string) error {
+func joinCgroup(l layout, part string) error {
 	dirs, err := hierarchies()
 	if err != nil {
 		return err
 	}
 	for _, h := range dirs {
-		dir, err := makeCgroup(h, cgroupName, part)
+		dir, err := makeCgroup(h, l.name(), part)
 		if err != nil {
 			return err
 		}
@@ -146,13 +146,13 @@ func inheritCpuset(parent, child, file string) error {
 }
 
 // clusterCgroups returns the cluster's cgroup directories, children first.
-func clusterCgroups() ([]string, error) {
-	tops, err := filepath.Glob(filepath.Join(cgroupMount, "*", cgroupName))
+func clusterCgroups(l layout) ([]string, error) {
+	tops, err := filepath.Glob(filepath.Join(cgroupMount, "*", l.name()))
 	if err != nil {
 		return nil, fmt.Errorf("list cgroups: %w", err)
 	}
 	var all []string
-	for _, top := range append(tops, filepath.Join(cgroupMount, cgroupName)) {
+	for _, top := range append(tops, filepath.Join(cgroupMount, l.name())) {
 		err := filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
 			// Cgroups vanish while they are listed.
 			if err == nil && d.IsDir() {
@@ -169,8 +169,8 @@ func clusterCgroups() ([]string, error) {
 }
 
 // clusterProcesses returns the pids of all processes in the cluster's cgroups.
-func clusterProcesses() ([]int, error) {
-	dirs, err := clusterCgroups()
+func clusterProcesses(l layout) ([]int, error) {
+	dirs, err := clusterCgroups(l)
 	if err != nil {
 		return nil, err
 	}
@@ -200,10 +200,10 @@ const (
 // killAll ends every process of the cluster and returns how many there were.
 // It looks again until none is left, because a process may fork while its
 // siblings are killed.
-func killAll() (int, error) {
+func killAll(l layout) (int, error) {
 	killed := map[int]bool{}
 	for deadline := time.Now().Add(killPatience); ; {
-		pids, err := clusterProcesses()
+		pids, err := clusterProcesses(l)
 		if err != nil || len(pids) == 0 {
 			return len(killed), err
 		}
@@ -220,9 +220,9 @@ func killAll() (int, error) {
 
 // removeCgroups removes the cluster's cgroups. The kernel may still count a
 // dead process in one for a moment.
-func removeCgroups() error {
+func removeCgroups(l layout) error {
 	for deadline := time.Now().Add(killPatience); ; {
-		dirs, err := clusterCgroups()
+		dirs, err := clusterCgroups(l)
 		if err != nil || len(dirs) == 0 {
 			return err
 		}

@@ -12,7 +12,7 @@ type controlPlane struct {
 }
 
 func (c controlPlane) launch(program string, args ...string) (*daemon, error) {
-	at := place{cgroup: controlPlanePart, netns: netnsPath(controlPlanePart)}
+	at := place{cgroup: controlPlanePart, netns: c.netns(controlPlanePart)}
 	if program == "kube-controller-manager" {
 		at.hostpath = c.hostpath()
 	}

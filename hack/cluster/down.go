@@ -16,7 +16,7 @@ func runDown(l layout, p *progress) error {
 	if err := checkRoot(machine{euid: os.Geteuid}); err != nil {
 		return err
 	}
-	lock, err := takeLock(l, "run", p)
+	lock, err := takeLock(l.runLock(), p)
 	if err != nil {
 		return err
 	}
@@ -38,11 +38,11 @@ func runDown(l layout, p *progress) error {
 
 // anythingLeft says whether any trace of a cluster is on the machine.
 func anythingLeft(l layout) (bool, error) {
-	cgroups, err := clusterCgroups()
+	cgroups, err := clusterCgroups(l)
 	if err != nil {
 		return false, err
 	}
-	namespaces, err := leftNetns()
+	namespaces, err := leftNetns(l)
 	if err != nil {
 		return false, err
 	}
@@ -54,17 +54,17 @@ func anythingLeft(l layout) (bool, error) {
 // and mount namespaces with every mount in them, and removes what is left. It
 // relies on nothing that `up` wrote.
 func removeCluster(l layout, p *progress) error {
-	killed, err := killAll()
+	killed, err := killAll(l)
 	if err != nil {
 		return err
 	}
 	if killed > 0 {
 		p.step("ended %d processes", killed)
 	}
-	if err := removeNetwork(); err != nil {
+	if err := removeNetwork(l); err != nil {
 		return err
 	}
-	if err := removeCgroups(); err != nil {
+	if err := removeCgroups(l); err != nil {
 		return err
 	}
 	if err := unmountBelow(l.run()); err != nil {

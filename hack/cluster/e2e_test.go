@@ -17,6 +17,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -35,7 +36,7 @@ type program struct {
 	layout
 }
 
-func buildProgram(t *testing.T) program {
+func buildProgram(t *testing.T, instance int) program {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		if os.Getenv("REQUIRE_PRIVILEGED") == "1" {
@@ -47,14 +48,14 @@ func buildProgram(t *testing.T) program {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := program{path: filepath.Join(t.TempDir(), "cluster"), layout: layout{base: base}}
+	p := program{path: filepath.Join(t.TempDir(), "cluster"), layout: layout{base: base, instance: instance}}
 	build := exec.Command("go", "build", "-o", p.path, ".")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
 	if left, err := anythingLeft(p.layout); err != nil || left {
-		t.Fatalf("a cluster is up (%v): this test removes it, so run `cluster down` yourself first", err)
+		t.Fatalf("cluster %d is up (%v): this test removes it, so run `cluster down` yourself first", instance, err)
 	}
 	return p
 }
@@ -64,7 +65,7 @@ func (p program) run(t *testing.T, stdin string, args ...string) (string, error)
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, p.path, args...)
+	cmd := exec.CommandContext(ctx, p.path, append([]string{"--instance", strconv.Itoa(p.instance)}, args...)...)
 	cmd.Stdin = strings.NewReader(stdin)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
@@ -103,10 +104,10 @@ func (p program) eventually(t *testing.T, want string, args ...string) {
 }
 
 func TestCluster(t *testing.T) {
-	p := buildProgram(t)
+	p := buildProgram(t, 0)
 	// Left up on failure for a look, removed by the next `up` or `down`.
 	p.must(t, "build")
-	before := takeSnapshot(t)
+	before := p.takeSnapshot(t)
 	t.Log(p.must(t, "up", "--nodes", "2"))
 	t.Run("up again", func(t *testing.T) {
 		if out := p.must(t, "up", "--nodes", "2"); !strings.Contains(out, "already up") {
@@ -130,7 +131,7 @@ func TestCluster(t *testing.T) {
 	t.Run("audit log", p.testAudit)
 	t.Run("node-exec", p.testNodeExec)
 	t.Log(p.must(t, "down"))
-	if diff := cmp.Diff(before, takeSnapshot(t)); diff != "" {
+	if diff := cmp.Diff(before, p.takeSnapshot(t)); diff != "" {
 		t.Errorf("left by down (-before +after):\n%s", diff)
 	}
 	if out := p.must(t, "down"); !strings.Contains(out, "no cluster is up") {
@@ -140,9 +141,9 @@ func TestCluster(t *testing.T) {
 
 // TestKilledUp kills `up` at moments of its life; `down` must remove the rest.
 func TestKilledUp(t *testing.T) {
-	p := buildProgram(t)
+	p := buildProgram(t, 0)
 	p.must(t, "build")
-	before := takeSnapshot(t)
+	before := p.takeSnapshot(t)
 	for name, sign := range map[string]string{
 		"keys":          p.pki(),
 		"control plane": p.log("kube-apiserver"),
@@ -165,7 +166,7 @@ func TestKilledUp(t *testing.T) {
 			}
 			_ = up.Wait()
 			p.must(t, "down")
-			if diff := cmp.Diff(before, takeSnapshot(t)); diff != "" {
+			if diff := cmp.Diff(before, p.takeSnapshot(t)); diff != "" {
 				t.Errorf("left by down (-before +after):\n%s", diff)
 			}
 		})
@@ -457,7 +458,7 @@ type snapshot struct {
 	Mounts, Cgroups, Netns, Processes, Files []string
 }
 
-func takeSnapshot(t *testing.T) snapshot {
+func (p program) takeSnapshot(t *testing.T) snapshot {
 	t.Helper()
 	var s snapshot
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
@@ -469,10 +470,10 @@ func takeSnapshot(t *testing.T) snapshot {
 			s.Mounts = append(s.Mounts, f[4])
 		}
 	}
-	if s.Cgroups, err = clusterCgroups(); err != nil {
+	if s.Cgroups, err = clusterCgroups(p.layout); err != nil {
 		t.Fatal(err)
 	}
-	if s.Netns, err = leftNetns(); err != nil {
+	if s.Netns, err = leftNetns(p.layout); err != nil {
 		t.Fatal(err)
 	}
 	s.Processes = clusterPrograms(t)

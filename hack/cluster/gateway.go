@@ -37,23 +37,23 @@ func gatewayCommand(o *options) *cobra.Command {
 }
 
 func startGateway(s spawner) (*daemon, error) {
-	self, err := os.Executable()
+	argv, err := s.ownCommand("gateway")
 	if err != nil {
-		return nil, fmt.Errorf("find this program: %w", err)
+		return nil, err
 	}
-	return s.spawn("gateway", place{cgroup: "gateway"}, self, "--cache", s.base, "gateway")
+	return s.spawn("gateway", place{cgroup: "gateway"}, argv...)
 }
 
 func runGateway(ctx context.Context, l layout) error {
-	api, err := listen(ctx, "", apiForward)
+	api, err := listen(ctx, "", l.apiForward())
 	if err != nil {
 		return err
 	}
-	outside, err := listen(ctx, "", registryForward)
+	outside, err := listen(ctx, "", l.registryForward())
 	if err != nil {
 		return err
 	}
-	cluster := netnsPath(controlPlanePart)
+	cluster := l.netns(controlPlanePart)
 	inside, err := listen(ctx, cluster, fmt.Sprintf("%s:%d", controlPlaneIP, registryPort))
 	if err != nil {
 		return err

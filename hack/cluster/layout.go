@@ -4,15 +4,15 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 )
 
 // What the cluster is called towards the kernel. Everything that `down` removes
 // is found by these names, so that it also works when `up` was killed.
 const (
-	// cgroupName is the cgroup below which every process of the cluster lives.
-	cgroupName = "sonde-cluster"
-	// netnsPrefix starts the name of every network namespace of the cluster.
-	netnsPrefix = "sonde-cluster-"
+	// clusterName names the cgroup below which every process of a cluster lives,
+	// and starts the name of every network namespace; see layout.name.
+	clusterName = "sonde-cluster"
 	netnsDir    = "/run/netns"
 )
 
@@ -30,11 +30,15 @@ const (
 	registryPort   = 5000
 )
 
-// Where the host reaches the cluster.
+// Ports of the loopback where the host reaches the cluster, see layout.apiForward.
 const (
-	apiForward      = "127.0.0.1:16443"
-	registryForward = "127.0.0.1:15000"
+	apiForwardPort      = 16443
+	registryForwardPort = 15000
 )
+
+// maxInstance is the highest number of a cluster: ten fit beside each other
+// without any of them taking a port that another service is known for.
+const maxInstance = 9
 
 const maxNodes = 3
 
@@ -47,16 +51,41 @@ func nodeIP(i int) string { return fmt.Sprintf("10.99.0.%d", 20+i) }
 // podCIDR is the network from which the Pods of node i get their addresses.
 func podCIDR(i int) string { return fmt.Sprintf("10.244.%d.0/24", i) }
 
-// netnsPath is where the network namespace of one part of the cluster is
-// bound: "switch", "control-plane" or the name of a node.
-func netnsPath(part string) string { return filepath.Join(netnsDir, netnsPrefix+part) }
-
-// layout says where the cluster keeps its files. All of them are below one
-// directory of the user's cache: `store` and `bin` outlive the cluster, `run`
-// does not.
+// layout says where the cluster keeps its files, and what it is called towards
+// the kernel. All files are below one directory of the user's cache: `store` and
+// `bin` outlive the cluster, `run` does not.
 type layout struct {
 	base string
+	// instance numbers the clusters of one machine. Each has its own names, ports
+	// and `run`; the built binaries are shared. What is inside is the same: the
+	// networks of two clusters never meet.
+	instance int
 }
+
+// name is the cluster's cgroup. Instance 0 has no number.
+func (l layout) name() string { return clusterName + l.suffix() }
+
+func (l layout) suffix() string {
+	if l.instance == 0 {
+		return ""
+	}
+	return strconv.Itoa(l.instance)
+}
+
+// netnsPrefix starts the name of every network namespace of the cluster.
+func (l layout) netnsPrefix() string { return l.name() + "-" }
+
+// netns is where the network namespace of one part of the cluster is bound:
+// "switch", "control-plane" or the name of a node.
+func (l layout) netns(part string) string { return filepath.Join(netnsDir, l.netnsPrefix()+part) }
+
+// apiForward is the address of the API server on the host's loopback.
+func (l layout) apiForward() string { return loopback(apiForwardPort + l.instance) }
+
+// registryForward is the address of the image registry on the host's loopback.
+func (l layout) registryForward() string { return loopback(registryForwardPort + l.instance) }
+
+func loopback(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }
 
 // defaultBase is the cluster's directory in the user's cache.
 func defaultBase() (string, error) {
@@ -69,8 +98,9 @@ func defaultBase() (string, error) {
 
 func (l layout) store() string              { return filepath.Join(l.base, "store") }
 func (l layout) bin() string                { return filepath.Join(l.base, "bin") }
-func (l layout) lock(name string) string    { return filepath.Join(l.base, name+".lock") }
-func (l layout) run() string                { return filepath.Join(l.base, "run") }
+func (l layout) run() string                { return filepath.Join(l.base, "run"+l.suffix()) }
+func (l layout) buildLock() string          { return filepath.Join(l.base, "build.lock") }
+func (l layout) runLock() string            { return l.run() + ".lock" }
 func (l layout) state() string              { return filepath.Join(l.run(), "cluster.json") }
 func (l layout) kubeconfig() string         { return filepath.Join(l.run(), "kubeconfig") }
 func (l layout) kubectlCache() string       { return filepath.Join(l.run(), "kubectl-cache") }

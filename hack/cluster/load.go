@@ -61,13 +61,13 @@ func (a archiveArg) open() (v1.Image, []name.Tag, error) {
 
 // push puts an image into the cluster's registry. Only the repository's path
 // counts there: a node asks this one registry for the images of all.
-func push(ctx context.Context, tag name.Tag, img v1.Image) error {
-	target, err := name.NewTag(fmt.Sprintf("%s/%s:%s", registryForward, tag.RepositoryStr(), tag.TagStr()), name.Insecure)
+func push(ctx context.Context, l layout, tag name.Tag, img v1.Image) error {
+	target, err := name.NewTag(fmt.Sprintf("%s/%s:%s", l.registryForward(), tag.RepositoryStr(), tag.TagStr()), name.Insecure)
 	if err != nil {
 		return fmt.Errorf("name %s in the cluster's registry: %w", tag, err)
 	}
 	if err := remote.Write(target, img, remote.WithContext(ctx)); err != nil {
-		return fmt.Errorf("push %s to the cluster's registry at %s: %w", tag, registryForward, err)
+		return fmt.Errorf("push %s to the cluster's registry at %s: %w", tag, l.registryForward(), err)
 	}
 	return nil
 }
@@ -98,7 +98,7 @@ func loadArchives(ctx context.Context, l layout, p *progress, args []string) err
 			return err
 		}
 		for _, t := range tags {
-			if err := push(ctx, t, img); err != nil {
+			if err := push(ctx, l, t, img); err != nil {
 				return err
 			}
 			if err := forgetImage(ctx, l, s, nodeImageName(t)); err != nil {

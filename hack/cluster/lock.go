@@ -4,18 +4,19 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"golang.org/x/sys/unix"
 )
 
-// takeLock makes sure that only one command at a time changes what name stands
-// for ("build", "run"). It waits, and says so. The kernel frees the lock of a
+// takeLock makes sure that only one command at a time changes what the lock at
+// path stands for: the built binaries, or one cluster. It waits, and says so. The kernel frees the lock of a
 // killed command. Closing the file frees the lock, unless a child holds it too.
-func takeLock(l layout, name string, p *progress) (*os.File, error) {
-	if err := os.MkdirAll(l.base, 0o755); err != nil {
+func takeLock(path string, p *progress) (*os.File, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("make the cluster's cache directory: %w", err)
 	}
-	f, err := os.OpenFile(l.lock(name), os.O_CREATE|os.O_RDWR, 0o600)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open the lock: %w", err)
 	}

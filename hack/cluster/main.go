@@ -44,9 +44,12 @@ func run() int {
 }
 
 // options are the flags that all commands share.
-type options struct{ base string }
+type options struct {
+	base     string
+	instance int
+}
 
-func (o *options) layout() layout { return layout{base: o.base} }
+func (o *options) layout() layout { return layout{base: o.base, instance: o.instance} }
 
 func rootCommand() *cobra.Command {
 	o := &options{}
@@ -60,6 +63,9 @@ func rootCommand() *cobra.Command {
 		Args:             cobra.NoArgs,
 		RunE:             func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		PersistentPreRunE: func(*cobra.Command, []string) error {
+			if o.instance < 0 || o.instance > maxInstance {
+				return fmt.Errorf("--instance %d: clusters are numbered 0 to %d", o.instance, maxInstance)
+			}
 			if o.base != "" {
 				return nil
 			}
@@ -69,6 +75,7 @@ func rootCommand() *cobra.Command {
 		},
 	}
 	root.PersistentFlags().StringVar(&o.base, "cache", "", "directory of the cluster's files (default sonde/cluster in the user's cache)")
+	root.PersistentFlags().IntVar(&o.instance, "instance", 0, fmt.Sprintf("which of several clusters on this machine, 0 to %d", maxInstance))
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.AddCommand(
 		upCommand(o), downCommand(o), buildCommand(o), loadCommand(o),
@@ -77,23 +84,37 @@ func rootCommand() *cobra.Command {
 		pathCommand(o, "audit-log", "Print the path of the API server's audit log (JSON lines)", layout.auditLog),
 		binCommand(o),
 		imageCommand(),
-		enterCommand(), gatewayCommand(o), nodeRunCommand(o), nodeInitCommand(o),
+		enterCommand(o), gatewayCommand(o), nodeRunCommand(o), nodeInitCommand(o),
 	)
 	return root
 }
 
 func upCommand(o *options) *cobra.Command {
 	var nodes int
+	var withSCC bool
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Build what is needed and start a cluster",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return runUp(cmd.Context(), o.layout(), newProgress(cmd.ErrOrStderr()), nodes)
+			return runUp(cmd.Context(), o.layout(), newProgress(cmd.ErrOrStderr()), nodes, chosenFlavour(withSCC))
 		},
 	}
+	openshiftFlag(cmd, &withSCC)
 	cmd.Flags().IntVar(&nodes, "nodes", 2, fmt.Sprintf("number of nodes, 1 to %d", maxNodes))
 	return cmd
+}
+
+// openshiftFlag adds the flag that chooses the flavour.
+func openshiftFlag(cmd *cobra.Command, chosen *bool) {
+	cmd.Flags().BoolVar(chosen, "openshift", false, "with OpenShift's SCC admission and its default SecurityContextConstraints")
+}
+
+func chosenFlavour(withSCC bool) flavour {
+	if withSCC {
+		return openshift
+	}
+	return plain
 }
 
 func downCommand(o *options) *cobra.Command {
@@ -109,16 +130,13 @@ func downCommand(o *options) *cobra.Command {
 
 func buildCommand(o *options) *cobra.Command {
 	var only []string
+	var withSCC bool
 	cmd := &cobra.Command{
 		Use:   "build",
 		Short: "Build the binaries only, and print their directory",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			chosen, err := selectBinaries(only)
-			if err != nil {
-				return err
-			}
-			set, err := buildBinaries(cmd.Context(), o.layout(), newProgress(cmd.ErrOrStderr()), chosen)
+			set, err := buildBinaries(cmd.Context(), o.layout(), newProgress(cmd.ErrOrStderr()), chosenFlavour(withSCC), only...)
 			if err != nil {
 				return err
 			}
@@ -126,6 +144,7 @@ func buildCommand(o *options) *cobra.Command {
 			return nil
 		},
 	}
+	openshiftFlag(cmd, &withSCC)
 	cmd.Flags().StringSliceVar(&only, "only", nil, "build only these: kube, etcd, node, coredns, pause (envtest needs kube,etcd)")
 	return cmd
 }
@@ -185,7 +204,7 @@ func binCommand(o *options) *cobra.Command {
 		Short: "Print the directory of the built binaries, as KUBEBUILDER_ASSETS wants it",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			set, err := binarySet(cmd.Context(), o.layout())
+			set, err := binarySet(cmd.Context(), o.layout(), plain)
 			if err != nil {
 				return err
 			}

@@ -30,8 +30,10 @@ func TestCommands(t *testing.T) {
 			args:    []string{"--cache", up.base, "kubectl", "get", "--all-namespaces", "pods"},
 			wantErr: "start /nowhere/kubectl: no such file or directory",
 		},
-		"unknown node":    {args: []string{"--cache", up.base, "node-exec", "n7", "--", "ps"}, wantErr: `the cluster has no node "n7"`},
-		"unknown command": {args: []string{"start"}, wantErr: `unknown command "start" for "cluster"`},
+		"another instance": {args: []string{"--cache", up.base, "--instance", "1", "kubeconfig"}, wantErr: errNotUp.Error()},
+		"no such instance": {args: []string{"--instance", "10", "down"}, wantErr: "--instance 10: clusters are numbered 0 to 9"},
+		"unknown node":     {args: []string{"--cache", up.base, "node-exec", "n7", "--", "ps"}, wantErr: `the cluster has no node "n7"`},
+		"unknown command":  {args: []string{"start"}, wantErr: `unknown command "start" for "cluster"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := rootCommand()
@@ -49,6 +51,6 @@ func TestCommands(t *testing.T) {
 
 func TestNumberOfNodes(t *testing.T) {
 	for nodes, want := range map[int]string{0: "--nodes 0: a cluster has 1 to 3 nodes", 4: "--nodes 4: a cluster has 1 to 3 nodes"} {
-		checkErr(t, runUp(t.Context(), layout{base: t.TempDir()}, newProgress(os.Stderr), nodes), want)
+		checkErr(t, runUp(t.Context(), layout{base: t.TempDir()}, newProgress(os.Stderr), nodes, plain), want)
 	}
 }

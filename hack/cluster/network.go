@@ -23,8 +23,8 @@ const (
 // makeNetwork builds the cluster's network: a namespace with a bridge that all
 // others are plugged into, one for the control plane, one for each node.
 // Routes to the Pods of each node are static.
-func makeNetwork(nodes int) error {
-	sw, err := makeSwitch()
+func makeNetwork(l layout, nodes int) error {
+	sw, err := makeSwitch(l)
 	if err != nil {
 		return err
 	}
@@ -34,7 +34,7 @@ func makeNetwork(nodes int) error {
 		plugs = append(plugs, plug{part: nodeName(i), port: nodeName(i), ip: nodeIP(i), node: i})
 	}
 	for _, p := range plugs {
-		if err := p.connect(sw, nodes); err != nil {
+		if err := p.connect(l, sw, nodes); err != nil {
 			return fmt.Errorf("connect %s to the cluster's network: %w", p.part, err)
 		}
 	}
@@ -48,8 +48,11 @@ type plug struct {
 	node int
 }
 
-func makeSwitch() (*namespace, error) {
-	sw, err := newNamespace(switchPart)
+func makeSwitch(l layout) (*namespace, error) {
+	if err := shareNetnsDir(); err != nil {
+		return nil, err
+	}
+	sw, err := newNamespace(l.netns(switchPart))
 	if err != nil {
 		return nil, err
 	}
@@ -66,8 +69,8 @@ func makeSwitch() (*namespace, error) {
 	return sw, sw.sysctl("net/bridge/bridge-nf-call-iptables", "0")
 }
 
-func (p plug) connect(sw *namespace, nodes int) error {
-	ns, err := newNamespace(p.part)
+func (p plug) connect(l layout, sw *namespace, nodes int) error {
+	ns, err := newNamespace(l.netns(p.part))
 	if err != nil {
 		return err
 	}
@@ -115,9 +118,9 @@ type namespace struct {
 	path string
 }
 
-// newNamespace makes the named network namespace of one part of the cluster.
-func newNamespace(part string) (*namespace, error) {
-	n := &namespace{path: netnsPath(part)}
+// newNamespace makes the named network namespace that is bound at path.
+func newNamespace(path string) (*namespace, error) {
+	n := &namespace{path: path}
 	// The thread that makes a namespace ends up inside it, so it is thrown away.
 	err := onOwnThread(func() error {
 		var err error
@@ -225,14 +228,14 @@ func enterNetns(path string) error {
 }
 
 // leftNetns returns the paths of the cluster's network namespaces.
-func leftNetns() ([]string, error) {
+func leftNetns(l layout) ([]string, error) {
 	entries, err := os.ReadDir(netnsDir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("list network namespaces: %w", err)
 	}
 	var paths []string
 	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), netnsPrefix) {
+		if strings.HasPrefix(e.Name(), l.netnsPrefix()) {
 			paths = append(paths, filepath.Join(netnsDir, e.Name()))
 		}
 	}
@@ -241,8 +244,8 @@ func leftNetns() ([]string, error) {
 
 // removeNetwork removes the cluster's network namespaces, and with them all
 // interfaces, routes and rules in them.
-func removeNetwork() error {
-	paths, err := leftNetns()
+func removeNetwork(l layout) error {
+	paths, err := leftNetns(l)
 	if err != nil {
 		return err
 	}
@@ -255,7 +258,42 @@ func removeNetwork() error {
 			return fmt.Errorf("remove the network namespace: %w", err)
 		}
 	}
-	// Leave the directory only to others that use it (or to iproute2's mount).
+	return removeNetnsDir()
+}
+
+// shareNetnsDir makes the directory a shared mount, as iproute2 does at its first `ip netns add`: if that
+// came while a cluster is up, it would mount the directory over itself and hide the cluster's namespaces.
+func shareNetnsDir() error {
+	if err := os.MkdirAll(netnsDir, 0o755); err != nil {
+		return fmt.Errorf("make the directory of network namespaces: %w", err)
+	}
+	share := func() error { return unix.Mount("", netnsDir, "none", unix.MS_SHARED|unix.MS_REC, "") }
+	err := share()
+	if errors.Is(err, unix.EINVAL) { // not a mount yet
+		if err = unix.Mount(netnsDir, netnsDir, "none", unix.MS_BIND|unix.MS_REC, ""); err == nil {
+			err = share()
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("share the directory of network namespaces: %w", err)
+	}
+	return nil
+}
+
+// removeNetnsDir takes the directory away unless somebody else has a namespace there.
+func removeNetnsDir() error {
+	entries, err := os.ReadDir(netnsDir)
+	if errors.Is(err, os.ErrNotExist) || len(entries) > 0 {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("list network namespaces: %w", err)
+	}
+	// EINVAL: it is no mount.
+	if err := unix.Unmount(netnsDir, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
+		return fmt.Errorf("unmount the directory of network namespaces: %w", err)
+	}
+	// A namespace that came in the meantime keeps it.
 	_ = os.Remove(netnsDir)
 	return nil
 }

@@ -22,15 +22,16 @@ type nodeConfig struct {
 	Name    string `json:"name"`
 	IP      string `json:"ip"`
 	PodCIDR string `json:"podCIDR"`
-	// Base is the cluster's directory (layout.base), Binaries the set of programs.
+	// Base and Instance are the cluster's layout, Binaries is the set of programs.
 	Base     string `json:"base"`
+	Instance int    `json:"instance,omitempty"`
 	Binaries string `json:"binaries"`
 	// Runc and CNIPlugins are where the machine has its packages' programs.
 	Runc       string `json:"runc"`
 	CNIPlugins string `json:"cniPlugins"`
 }
 
-func (c nodeConfig) layout() layout { return layout{base: c.Base} }
+func (c nodeConfig) layout() layout { return layout{base: c.Base, instance: c.Instance} }
 
 func nodeConfigPath(l layout, name string) string { return filepath.Join(l.node(name), "node.json") }
 
@@ -70,11 +71,11 @@ func readNode(l layout, name string) (nodeConfig, error) {
 
 // startNode starts a node whose directory writeNode has prepared.
 func startNode(s spawner, name string) (*daemon, error) {
-	self, err := os.Executable()
+	argv, err := s.ownCommand("node-run", name)
 	if err != nil {
-		return nil, fmt.Errorf("find this program: %w", err)
+		return nil, err
 	}
-	return s.spawn(name, place{cgroup: name, netns: netnsPath(name)}, self, "--cache", s.base, "node-run", name)
+	return s.spawn(name, place{cgroup: name, netns: s.netns(name)}, argv...)
 }
 
 // nodeRunCommand is the hidden process that holds a node: it starts the node's
@@ -92,14 +93,14 @@ func nodeRunCommand(o *options) *cobra.Command {
 }
 
 func runNode(l layout, name string) error {
-	self, err := os.Executable()
+	argv, err := l.ownCommand("node-init", name)
 	if err != nil {
-		return fmt.Errorf("find this program: %w", err)
+		return err
 	}
 	// Pdeathsig is sent when the starting thread ends, so keep to one.
 	runtime.LockOSThread()
 	// No context: the node lives until its holder is killed.
-	cmd := exec.CommandContext(context.Background(), self, "--cache", l.base, "node-init", name)
+	cmd := exec.CommandContext(context.Background(), argv[0], argv[1:]...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWUTS | syscall.CLONE_NEWIPC | syscall.CLONE_NEWCGROUP,
@@ -112,7 +113,7 @@ func runNode(l layout, name string) error {
 	if err := os.WriteFile(l.nodePID(name), []byte(pid), 0o600); err != nil {
 		return fmt.Errorf("write the pid of node %s: %w", name, err)
 	}
-	if err := leaveNodeCgroup(); err != nil {
+	if err := leaveNodeCgroup(l); err != nil {
 		return err
 	}
 	return cmd.Wait()
@@ -121,11 +122,11 @@ func runNode(l layout, name string) error {
 // leaveNodeCgroup moves the holder of a node out of the node's cgroup on a v2
 // machine, where a cgroup that hands controllers to children may hold no
 // process itself. This path is untested: the machines at hand have v1.
-func leaveNodeCgroup() error {
+func leaveNodeCgroup(l layout) error {
 	if unified, err := unifiedCgroups(); err != nil || !unified {
 		return err
 	}
-	return joinCgroup("holders")
+	return joinCgroup(l, "holders")
 }
 
 // nodePID returns the pid of a node's first process, as the machine sees it.
@@ -143,7 +144,7 @@ func nodePID(l layout, name string) (int, error) {
 	}
 	// The kernel reuses pids: believe this one only inside the node's cgroup.
 	cgroups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
-	if err != nil || !strings.Contains(string(cgroups), "/"+filepath.Join(cgroupName, name)) {
+	if err != nil || !strings.Contains(string(cgroups), "/"+filepath.Join(l.name(), name)) {
 		return 0, fmt.Errorf("node %s is not running: its first process %d is gone; see %s", name, pid, l.log(name))
 	}
 	return pid, nil
@@ -151,12 +152,11 @@ func nodePID(l layout, name string) (int, error) {
 
 // nodeCommand returns a command that runs argv inside a node.
 func nodeCommand(ctx context.Context, l layout, node string, argv ...string) (*exec.Cmd, error) {
-	self, err := os.Executable()
+	enter, err := l.ownCommand("node-exec", node, "--")
 	if err != nil {
-		return nil, fmt.Errorf("find this program: %w", err)
+		return nil, err
 	}
-	args := append([]string{"--cache", l.base, "node-exec", node, "--"}, argv...)
-	return exec.CommandContext(ctx, self, args...), nil
+	return exec.CommandContext(ctx, enter[0], append(enter[1:], argv...)...), nil
 }
 
 // runQuietly runs a command whose output matters only if it fails.

@@ -39,7 +39,7 @@ func nodeExec(ctx context.Context, l layout, node string, argv []string) error {
 	if err != nil {
 		return err
 	}
-	if err := joinNodeCgroup(node); err != nil {
+	if err := joinNodeCgroup(l, node); err != nil {
 		return err
 	}
 	if err := enterProcess(pid); err != nil {
@@ -80,15 +80,15 @@ func passStatus(err error) error {
 
 // joinNodeCgroup joins the cgroup of a node's own processes. On v2 that is a
 // child of the node's cgroup, see mountUnified.
-func joinNodeCgroup(node string) error {
+func joinNodeCgroup(l layout, node string) error {
 	unified, err := unifiedCgroups()
 	if err != nil {
 		return err
 	}
 	if unified {
-		return joinCgroup(filepath.Join(node, "init"))
+		return joinCgroup(l, filepath.Join(node, "init"))
 	}
-	return joinCgroup(node)
+	return joinCgroup(l, node)
 }
 
 // enterProcess puts the calling thread into the namespaces of a process. The

@@ -169,7 +169,7 @@ func writePKI(l layout, nodes int) error {
 	for file, s := range identities(nodes) {
 		w.kubeconfig(filepath.Join(l.pki(), file+".kubeconfig"), inside, ca, s)
 	}
-	w.kubeconfig(l.kubeconfig(), "https://"+apiForward, ca, identities(0)["admin"])
+	w.kubeconfig(l.kubeconfig(), "https://"+l.apiForward(), ca, identities(0)["admin"])
 	w.serviceAccountKey()
 	return w.err
 }

@@ -102,7 +102,7 @@ func preflight(m machine, l layout) (host, error) {
 	if !m.exists("/proc/sys/net/bridge") {
 		add("missing: the kernel's br_netfilter, without which Services do not work; run `modprobe br_netfilter`")
 	}
-	for _, p := range []struct{ addr, what string }{{apiForward, "the API server"}, {registryForward, "the image registry"}} {
+	for _, p := range []struct{ addr, what string }{{l.apiForward(), "the API server"}, {l.registryForward(), "the image registry"}} {
 		if err := m.portFree(p.addr); err != nil {
 			_, port, _ := strings.Cut(p.addr, ":")
 			add("port %s, for %s, is taken (%w): find who listens with `ss -ltnp sport = :%s` and stop it", p.addr, p.what, err, port)

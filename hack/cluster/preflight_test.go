@@ -38,7 +38,7 @@ func TestPreflight(t *testing.T) {
 		"port taken": {
 			change: func(m *machine) {
 				m.portFree = func(addr string) error {
-					if addr == apiForward {
+					if addr == (layout{}).apiForward() {
 						return syscall.EADDRINUSE
 					}
 					return nil

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -44,6 +45,16 @@ type spawner struct {
 // lockFD is where a child finds the lock: the first descriptor after stderr.
 const lockFD = 3
 
+// ownCommand returns the arguments that run another command of this program, on
+// the same cluster.
+func (l layout) ownCommand(args ...string) ([]string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find this program: %w", err)
+	}
+	return append([]string{self, "--cache", l.base, "--instance", strconv.Itoa(l.instance)}, args...), nil
+}
+
 // dieTogether makes the kernel kill a child when this command is killed. Only
 // for children started and awaited on the main thread.
 func dieTogether() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
@@ -52,18 +63,17 @@ func dieTogether() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig:
 // program is started by this same binary's hidden `enter` command, which goes
 // to the place first and then becomes the program.
 func (s spawner) spawn(name string, at place, argv ...string) (*daemon, error) {
-	self, err := os.Executable()
+	enter, err := s.ownCommand("enter", "--cgroup", at.cgroup, "--netns", at.netns, "--hostpath", at.hostpath, "--")
 	if err != nil {
-		return nil, fmt.Errorf("find this program: %w", err)
+		return nil, err
 	}
 	logFile, err := os.OpenFile(s.log(name), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open the log of %s: %w", name, err)
 	}
 	defer logFile.Close()
-	args := []string{"enter", "--cgroup", at.cgroup, "--netns", at.netns, "--hostpath", at.hostpath, "--"}
 	// No context: it outlives this command.
-	cmd := exec.CommandContext(context.Background(), self, append(args, argv...)...)
+	cmd := exec.CommandContext(context.Background(), enter[0], append(enter[1:], argv...)...)
 	cmd.Env = daemonEnv(filepath.Dir(argv[0]))
 	cmd.Dir = "/"
 	cmd.Stdout, cmd.Stderr = logFile, logFile
@@ -114,14 +124,14 @@ func failed(daemons []*daemon) error {
 }
 
 // enterCommand is the hidden command that goes to a place and becomes a program.
-func enterCommand() *cobra.Command {
+func enterCommand(o *options) *cobra.Command {
 	var at place
 	cmd := &cobra.Command{
 		Use:    "enter -- PROGRAM ARGS...",
 		Hidden: true,
 		Args:   cobra.MinimumNArgs(1),
 		RunE: func(_ *cobra.Command, argv []string) error {
-			return at.become(argv)
+			return at.become(o.layout(), argv)
 		},
 	}
 	cmd.Flags().StringVar(&at.cgroup, "cgroup", "", "part of the cluster whose cgroup to join")
@@ -132,8 +142,8 @@ func enterCommand() *cobra.Command {
 
 // become replaces this process by argv at the place. It must run on a locked
 // thread: namespaces are a thread's, and exec keeps those of its caller.
-func (at place) become(argv []string) error {
-	if err := joinCgroup(at.cgroup); err != nil {
+func (at place) become(l layout, argv []string) error {
+	if err := joinCgroup(l, at.cgroup); err != nil {
 		return err
 	}
 	if at.netns != "" {

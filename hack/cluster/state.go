@@ -12,9 +12,10 @@ import (
 // which binaries. It is written first thing by `up`, with Complete false, so
 // that a killed `up` is recognised.
 type state struct {
-	Nodes    int    `json:"nodes"`
-	Binaries string `json:"binaries"`
-	Complete bool   `json:"complete"`
+	Nodes    int     `json:"nodes"`
+	Flavour  flavour `json:"flavour,omitempty"`
+	Binaries string  `json:"binaries"`
+	Complete bool    `json:"complete"`
 }
 
 // errNotUp says that no cluster runs.

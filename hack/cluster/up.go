@@ -28,8 +28,8 @@ type up struct {
 	daemons []*daemon
 }
 
-// runUp brings a cluster with so many nodes up, or finds that it is.
-func runUp(ctx context.Context, l layout, p *progress, nodes int) error {
+// runUp brings a cluster of a flavour with so many nodes up, or finds that it is.
+func runUp(ctx context.Context, l layout, p *progress, nodes int, f flavour) error {
 	if nodes < 1 || nodes > maxNodes {
 		return fmt.Errorf("--nodes %d: a cluster has 1 to %d nodes", nodes, maxNodes)
 	}
@@ -37,12 +37,12 @@ func runUp(ctx context.Context, l layout, p *progress, nodes int) error {
 	if err := checkRoot(m); err != nil {
 		return err
 	}
-	lock, err := takeLock(l, "run", p)
+	lock, err := takeLock(l.runLock(), p)
 	if err != nil {
 		return err
 	}
 	defer lock.Close()
-	done, err := alreadyUp(ctx, l, p, nodes)
+	done, err := alreadyUp(ctx, l, p, nodes, f)
 	if err != nil || done {
 		return err
 	}
@@ -50,8 +50,8 @@ func runUp(ctx context.Context, l layout, p *progress, nodes int) error {
 	if u.host, err = preflight(m, l); err != nil {
 		return err
 	}
-	u.Nodes = nodes
-	if u.Binaries, err = buildBinaries(ctx, l, p, allBinaries()); err != nil {
+	u.Nodes, u.Flavour = nodes, f
+	if u.Binaries, err = buildBinaries(ctx, l, p, f); err != nil {
 		return err
 	}
 	if err := u.start(ctx); err != nil {
@@ -63,15 +63,15 @@ func runUp(ctx context.Context, l layout, p *progress, nodes int) error {
 
 // alreadyUp says whether the wanted cluster runs. The rest of one that did not
 // finish starting, or whose machine was restarted, is removed.
-func alreadyUp(ctx context.Context, l layout, p *progress, nodes int) (bool, error) {
+func alreadyUp(ctx context.Context, l layout, p *progress, nodes int, f flavour) (bool, error) {
 	s, err := completeState(l)
 	if err == nil {
 		client, clientErr := adminAPI(l)
 		if clientErr == nil && client.ready(ctx) == nil {
-			if s.Nodes != nodes {
-				return false, fmt.Errorf("a cluster with %d nodes is up: run `cluster down` first, or ask for --nodes %d", s.Nodes, s.Nodes)
+			if err := s.differs(nodes, f); err != nil {
+				return false, err
 			}
-			p.step("a cluster with %d nodes is already up; KUBECONFIG=%s", nodes, l.kubeconfig())
+			p.step("%s with %d nodes is already up; KUBECONFIG=%s", f, nodes, l.kubeconfig())
 			return true, nil
 		}
 		p.step("the cluster does not answer; removing it")
@@ -82,7 +82,7 @@ func alreadyUp(ctx context.Context, l layout, p *progress, nodes int) (bool, err
 // start starts everything, in the order of what needs what.
 func (u *up) start(ctx context.Context) error {
 	for _, step := range []func(context.Context) error{
-		u.prepare, u.startControlPlane, u.pushImages, u.startNodes, u.awaitAPI, u.startControllers, u.awaitNodes, u.awaitDNS,
+		u.prepare, u.startControlPlane, u.pushImages, u.startNodes, u.awaitAPI, u.addConstraints, u.startControllers, u.awaitNodes, u.awaitDNS, u.awaitConstraints,
 	} {
 		if err := step(ctx); err != nil {
 			return err
@@ -103,7 +103,7 @@ func (u *up) prepare(context.Context) error {
 	if err := writePKI(u.layout, u.Nodes); err != nil {
 		return fmt.Errorf("make the cluster's keys: %w", err)
 	}
-	if err := makeNetwork(u.Nodes); err != nil {
+	if err := makeNetwork(u.layout, u.Nodes); err != nil {
 		return err
 	}
 	u.step("keys and network made")
@@ -129,7 +129,7 @@ func (u *up) pushImages(ctx context.Context) error {
 		return err
 	}
 	ping := func(ctx context.Context) error {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+registryForward+"/v2/", nil)
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+u.registryForward()+"/v2/", nil)
 		if err != nil {
 			return err
 		}
@@ -151,7 +151,7 @@ func (u *up) pushImages(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("name the image %s: %w", image, err)
 		}
-		if err := push(ctx, tag, img); err != nil {
+		if err := push(ctx, u.layout, tag, img); err != nil {
 			return err
 		}
 	}
@@ -164,7 +164,7 @@ func (u *up) startNodes(context.Context) error {
 	for i := 1; i <= u.Nodes; i++ {
 		c := nodeConfig{
 			Name: nodeName(i), IP: nodeIP(i), PodCIDR: podCIDR(i),
-			Base: u.base, Binaries: u.Binaries, Runc: u.runc, CNIPlugins: cniPlugins,
+			Base: u.base, Instance: u.instance, Binaries: u.Binaries, Runc: u.runc, CNIPlugins: cniPlugins,
 		}
 		if err := writeNode(c); err != nil {
 			return err

@@ -309,10 +309,10 @@ func TestGet(t *testing.T) {
 			`NAME  PHASE      TARGET          JOBID  PODS  PACKETS  DROPPED  AGE  BYTES  TRUNCATED  REASON
 web   Completed  Deployment/web  qwer      2        5        0   5m    300          0
 
-POD    NODE  STATE      REASON    PACKETS  BYTES  DROPPED  TRUNCATED
-web-1  n1    Completed  Duration        3  180 B        0          0
-web-2  n1    Completed  Duration        2  120 B        0          0
-TOTAL                                   5  300 B        0          0
+POD    NODE  STATE      REASON    PACKETS  BYTES  DROPPED
+web-1  n1    Completed  Duration        3  180 B        0
+web-2  n1    Completed  Duration        2  120 B        0
+TOTAL                                   5  300 B        0
 `,
 		},
 		"name":          {[]string{"-o", "name"}, "packetcapture.monitoring.openshift.tpg/web\n"},

@@ -35,7 +35,6 @@ const maxMatches = 8
 // session is a request that may be served.
 type session struct {
 	capture *sondev1.PacketCapture
-	access  *sondev1.ResultAccess
 	who     access.Requester
 }
 
@@ -105,7 +104,7 @@ func (h *Handler) admit(ctx context.Context, ra *sondev1.ResultAccess) (session,
 	if !d.Allowed {
 		return session{}, failf(http.StatusForbidden, "%s", d.Reason)
 	}
-	return session{capture: pc, access: ra, who: claim.Requester}, nil
+	return session{capture: pc, who: claim.Requester}, nil
 }
 
 // captureOf returns the capture that ra was made for: not a later one of the same name, and not one

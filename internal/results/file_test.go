@@ -12,7 +12,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -237,12 +236,12 @@ func TestACopiedHashLocksNobodyOut(t *testing.T) {
 func TestRequestsAreBounded(t *testing.T) {
 	w := newWorld(t)
 	w.handler.limit = newLimiter(2, 1)
-	leave, err := w.handler.limit.enterFor(types.UID("mine"))
+	leave, err := w.handler.limit.enterFor("alice")
 	if err != nil {
 		t.Fatal(err)
 	}
 	resp := w.get(webFile, nil)
-	w.fails(resp, http.StatusTooManyRequests, "with this token")
+	w.fails(resp, http.StatusTooManyRequests, "of one user")
 	if resp.header.Get("Retry-After") == "" {
 		t.Error("no Retry-After")
 	}
@@ -253,7 +252,7 @@ func TestRequestsAreBounded(t *testing.T) {
 		}
 	}
 	w.fails(w.get(webFile, nil), http.StatusServiceUnavailable, "try again")
-	if diff := cmp.Diff(map[types.UID]int{}, w.handler.limit.each); diff != "" {
+	if diff := cmp.Diff(map[string]int{}, w.handler.limit.each); diff != "" {
 		t.Errorf("counts that stay:\n%s", diff)
 	}
 }

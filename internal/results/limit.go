@@ -3,15 +3,15 @@ package results
 import (
 	"net/http"
 	"sync"
-
-	"k8s.io/apimachinery/pkg/types"
 )
 
 // Bounds of what is served at once by one replica. Everybody who is logged in can knock, so the
-// first bound holds before anything is looked up; the second keeps one token from taking it all.
+// first bound holds before anything is looked up; the second keeps one user from taking it all: tokens
+// he can have as many as he likes. Connections that ask nothing cost memory too.
 const (
-	maxRequests  = 64
-	maxPerAccess = 16
+	maxRequests    = 64
+	maxPerUser     = 16
+	maxConnections = 1024
 )
 
 // limiter counts what is being served.
@@ -20,11 +20,11 @@ type limiter struct {
 
 	mu   sync.Mutex
 	all  int
-	each map[types.UID]int
+	each map[string]int
 }
 
 func newLimiter(most, mostEach int) *limiter {
-	return &limiter{most: most, mostEach: mostEach, each: map[types.UID]int{}}
+	return &limiter{most: most, mostEach: mostEach, each: map[string]int{}}
 }
 
 // enter counts a request; the caller calls what it gets when it has been served.
@@ -45,22 +45,22 @@ func (l *limiter) enter() (leave func(), err error) {
 	}, nil
 }
 
-// enterFor counts a request of one ResultAccess.
-func (l *limiter) enterFor(uid types.UID) (leave func(), err error) {
+// enterFor counts a request of one user.
+func (l *limiter) enterFor(user string) (leave func(), err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.each[uid] >= l.mostEach {
+	if l.each[user] >= l.mostEach {
 		return nil, &failure{
 			code: http.StatusTooManyRequests, header: http.Header{"Retry-After": {"2"}},
-			message: "too many requests with this token at once: wait until one of them has ended",
+			message: "too many requests of one user at once: wait until one of them has ended",
 		}
 	}
-	l.each[uid]++
+	l.each[user]++
 	return func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		if l.each[uid]--; l.each[uid] == 0 {
-			delete(l.each, uid)
+		if l.each[user]--; l.each[user] == 0 {
+			delete(l.each, user)
 		}
 	}, nil
 }

@@ -84,7 +84,7 @@ type Handler struct {
 // New returns a handler for c.
 func New(c Config) *Handler {
 	h := &Handler{
-		Config: c, mux: http.NewServeMux(), limit: newLimiter(maxRequests, maxPerAccess),
+		Config: c, mux: http.NewServeMux(), limit: newLimiter(maxRequests, maxPerUser),
 		connect: connect, address: address,
 		poll: pollInterval, heartbeat: heartbeatInterval, recheck: recheckInterval, retry: retryInterval,
 	}
@@ -135,7 +135,7 @@ func (h *Handler) handle(serve func(http.ResponseWriter, *http.Request, session)
 		if err == nil {
 			log = log.WithValues("user", s.who.Username)
 			var leave func()
-			if leave, err = h.limit.enterFor(s.access.UID); err == nil {
+			if leave, err = h.limit.enterFor(s.who.Username); err == nil {
 				defer leave()
 				err = h.whileAllowed(ctrl.LoggerInto(r.Context(), log), r, s, w, serve)
 			}

@@ -1,6 +1,7 @@
 package results
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"golang.org/x/net/netutil"
 	ctrl "sigs.k8s.io/controller-runtime"
 )
 
@@ -33,9 +35,14 @@ type Server struct {
 	GetCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	Handler        http.Handler
 
-	// listening is told the address in tests.
+	// listening is told the address in tests, and most is smaller there.
 	listening func(net.Addr)
+	most      int
 }
+
+// connections at once: anything in the cluster's network can open them, without a token, and the
+// manager has other work that must not end with its memory.
+func (s *Server) connections() int { return cmp.Or(s.most, maxConnections) }
 
 // NeedLeaderElection tells controller-runtime to run it on every replica.
 func (*Server) NeedLeaderElection() bool { return false }
@@ -58,6 +65,7 @@ func (s *Server) Start(ctx context.Context) error {
 		ErrorLog:     stdlog.New(logWriter{log.V(1)}, "", 0),
 		BaseContext:  func(net.Listener) context.Context { return ctrl.LoggerInto(ctx, log) },
 	}
+	listener = netutil.LimitListener(listener, s.connections())
 	if s.listening != nil {
 		s.listening(listener.Addr())
 	}

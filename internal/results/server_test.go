@@ -91,3 +91,49 @@ func TestServerSaysThatThePortIsTaken(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// TestServerBoundsConnections: more than so many wait, and are served when others have gone.
+func TestServerBoundsConnections(t *testing.T) {
+	c := certs.NewManager(fake.NewClientBuilder().Build(), operator, clock.RealClock{})
+	if err := c.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	at := make(chan net.Addr, 1)
+	s := &Server{
+		Address: "127.0.0.1:0", GetCertificate: c.GetCertificate, listening: func(a net.Addr) { at <- a }, most: 2,
+		Handler: http.NotFoundHandler(),
+	}
+	if (&Server{}).connections() != maxConnections {
+		t.Error("connections are not bounded by default")
+	}
+	go func() { _ = s.Start(t.Context()) }()
+	addr := (<-at).String()
+	open := func(wait time.Duration) (*tls.Conn, error) {
+		raw, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = raw.Close() })
+		conn := tls.Client(raw, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // nothing is sent
+		ctx, cancel := context.WithTimeout(t.Context(), wait)
+		defer cancel()
+		return conn, conn.HandshakeContext(ctx)
+	}
+	var held []*tls.Conn
+	for range 2 {
+		conn, err := open(10 * time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		held = append(held, conn)
+	}
+	if _, err := open(200 * time.Millisecond); err == nil {
+		t.Error("a third connection is served")
+	}
+	for _, conn := range held {
+		_ = conn.Close()
+	}
+	if _, err := open(10 * time.Second); err != nil {
+		t.Errorf("nobody is served after the others have gone: %v", err)
+	}
+}

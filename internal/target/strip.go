@@ -1,11 +1,68 @@
 package target
 
 import (
+	"maps"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 )
+
+// maxText bounds what is kept of a text that anybody may have written and that the API does not bound
+// for us: the owner and the annotations of Pods. Names have at most 253 bytes.
+const maxText = 512
+
+// labels of Sonde's kinds that are read: naming.Labels copies them.
+var ownLabels = []string{
+	sondev1.LabelAppName, sondev1.LabelAppInstance, sondev1.LabelAppPartOf, sondev1.LabelAppManagedBy, sondev1.LabelAppCreatedBy,
+}
+
+// Strip is the transform of the cache (cache.Options.DefaultTransform). Users may write 256 KiB of
+// annotations on each of any number of objects that the operator watches; what it does not read must
+// not be in its memory, or anybody with a namespace could fill that.
+func Strip(o any) (any, error) {
+	switch o := o.(type) {
+	case *corev1.Pod:
+		return StripPod(o)
+	case *metav1.PartialObjectMetadata:
+		o.ObjectMeta = metav1.ObjectMeta{
+			Name: o.Name, Namespace: o.Namespace, UID: o.UID, ResourceVersion: o.ResourceVersion,
+			CreationTimestamp: o.CreationTimestamp, DeletionTimestamp: o.DeletionTimestamp,
+			OwnerReferences: controller(o),
+			Labels:          pick(o.Labels, sondev1.LabelHub, sondev1.LabelUID, sondev1.LabelKind, sondev1.LabelTargetPodUID),
+			Annotations:     short(pick(o.Annotations, sondev1.AnnotationOwner)),
+		}
+	case *sondev1.PacketCapture:
+		stripOwn(&o.ObjectMeta)
+	case *sondev1.ResultAccess:
+		stripOwn(&o.ObjectMeta)
+	}
+	return cache.TransformStripManagedFields()(o)
+}
+
+// stripOwn keeps of a resource of ours what its controller reads. The stamp bounds the claim.
+func stripOwn(m *metav1.ObjectMeta) {
+	m.Labels = pick(m.Labels, ownLabels...)
+	m.Annotations = pick(m.Annotations, sondev1.AnnotationRequester, sondev1.AnnotationStamp)
+	m.OwnerReferences, m.Finalizers = nil, nil
+}
+
+// controller keeps the one owner that says what an object is a part of.
+func controller(o metav1.Object) []metav1.OwnerReference {
+	owner := metav1.GetControllerOf(o)
+	if owner == nil || len(owner.APIVersion)+len(owner.Kind)+len(owner.Name)+len(owner.UID) > maxText {
+		return nil
+	}
+	return []metav1.OwnerReference{*owner}
+}
+
+// short drops what is too long to be the operator's own.
+func short(m map[string]string) map[string]string {
+	maps.DeleteFunc(m, func(_, v string) bool { return len(v) > maxText })
+	return m
+}
 
 // StripPod is the transform of the cache of Pods (cache.ByObject.Transform): the operator watches
 // all Pods of the cluster and keeps of each only what it reads, some hundred bytes instead of some
@@ -19,7 +76,7 @@ func StripPod(o any) (any, error) {
 		ObjectMeta: metav1.ObjectMeta{
 			Name: pod.Name, Namespace: pod.Namespace, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
 			CreationTimestamp: pod.CreationTimestamp, DeletionTimestamp: pod.DeletionTimestamp,
-			OwnerReferences: pod.OwnerReferences,
+			OwnerReferences: controller(pod),
 			Labels:          pick(pod.Labels, sondev1.LabelUID, sondev1.LabelKind, sondev1.LabelTargetPodUID),
 		},
 		Spec: corev1.PodSpec{
@@ -29,7 +86,7 @@ func StripPod(o any) (any, error) {
 		Status: corev1.PodStatus{Phase: pod.Status.Phase, PodIP: pod.Status.PodIP, StartTime: pod.Status.StartTime},
 	}
 	if pod.Labels[sondev1.LabelUID] != "" {
-		kept.Annotations = pick(pod.Annotations, sondev1.AnnotationOwner, sondev1.AnnotationTargetPod)
+		kept.Annotations = short(pick(pod.Annotations, sondev1.AnnotationOwner, sondev1.AnnotationTargetPod))
 		kept.Status.Reason, kept.Status.Message = pod.Status.Reason, pod.Status.Message
 		kept.Status.ContainerStatuses = pod.Status.ContainerStatuses
 		kept.Status.Conditions = scheduling(pod.Status.Conditions)

@@ -1,6 +1,8 @@
 package target_test
 
 import (
+	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -21,7 +23,7 @@ func TestStripPod(t *testing.T) {
 				Name: "p", Namespace: "ns", UID: "u", ResourceVersion: "7", DeletionTimestamp: &now, CreationTimestamp: now, Labels: labels,
 				Annotations:     map[string]string{"big": "annotation", sondev1.AnnotationOwner: "ns/pc", sondev1.AnnotationTargetPod: "web-1"},
 				ManagedFields:   []metav1.ManagedFieldsEntry{{Manager: "kubelet"}},
-				OwnerReferences: []metav1.OwnerReference{{UID: "owner"}},
+				OwnerReferences: []metav1.OwnerReference{{UID: "another"}, {UID: "owner", Controller: new(true)}},
 			},
 			Spec: corev1.PodSpec{
 				NodeName: "node", HostNetwork: true, HostPID: true, RuntimeClassName: &class,
@@ -37,7 +39,7 @@ func TestStripPod(t *testing.T) {
 	kept := corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: "p", Namespace: "ns", UID: "u", ResourceVersion: "7", DeletionTimestamp: &now, CreationTimestamp: now,
-			OwnerReferences: []metav1.OwnerReference{{UID: "owner"}},
+			OwnerReferences: []metav1.OwnerReference{{UID: "owner", Controller: new(true)}},
 		},
 		Spec:   corev1.PodSpec{NodeName: "node", HostNetwork: true, HostPID: true, RuntimeClassName: &class},
 		Status: corev1.PodStatus{Phase: corev1.PodFailed, PodIP: "10.0.0.1", StartTime: &now},
@@ -71,6 +73,72 @@ func TestStripPod(t *testing.T) {
 			}
 			if diff := cmp.Diff(tc.want, again); diff != "" {
 				t.Errorf("StripPod twice (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestStripForgetsWhatUsersWrite: whatever somebody writes on an object that is watched, a few
+// hundred bytes of it are kept, and what is read is among them.
+func TestStripForgetsWhatUsersWrite(t *testing.T) {
+	big := strings.Repeat("x", 200<<10)
+	written := metav1.ObjectMeta{
+		Name: "o", Namespace: "ns", UID: "u", ResourceVersion: "7", GenerateName: "o",
+		Labels: map[string]string{"app": "web", sondev1.LabelHub: "true", sondev1.LabelUID: "pc", sondev1.LabelAppInstance: "mine"},
+		Annotations: map[string]string{
+			"big": big, sondev1.AnnotationOwner: big, sondev1.AnnotationTargetPod: big,
+			sondev1.AnnotationRequester: "claim", sondev1.AnnotationStamp: "mac",
+		},
+		Finalizers:      []string{"example.org/" + big},
+		OwnerReferences: []metav1.OwnerReference{{UID: "another", Name: big}, {UID: "owner", Controller: new(true)}},
+		ManagedFields:   []metav1.ManagedFieldsEntry{{Manager: big}},
+	}
+	owner := []metav1.OwnerReference{{UID: "owner", Controller: new(true)}}
+	stamped := map[string]string{sondev1.AnnotationRequester: "claim", sondev1.AnnotationStamp: "mac"}
+	meta := func(labels, annotations map[string]string, owners []metav1.OwnerReference) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Name: "o", Namespace: "ns", UID: "u", ResourceVersion: "7", Labels: labels, Annotations: annotations, OwnerReferences: owners}
+	}
+	spec := sondev1.PacketCaptureSpec{TargetDeployment: "web"}
+	ours := map[string]string{sondev1.LabelAppInstance: "mine"}
+	named := func(m metav1.ObjectMeta) metav1.ObjectMeta { m.GenerateName = "o"; return m }
+	cases := map[string]struct{ in, want any }{
+		"a workload": {
+			&metav1.PartialObjectMetadata{ObjectMeta: *written.DeepCopy()},
+			&metav1.PartialObjectMetadata{ObjectMeta: meta(map[string]string{sondev1.LabelHub: "true", sondev1.LabelUID: "pc"}, map[string]string{}, owner)},
+		},
+		"a Pod that looks like an agent's": {
+			&corev1.Pod{ObjectMeta: *written.DeepCopy()},
+			&corev1.Pod{ObjectMeta: meta(map[string]string{sondev1.LabelUID: "pc"}, map[string]string{}, owner)},
+		},
+		"a capture": {
+			&sondev1.PacketCapture{ObjectMeta: *written.DeepCopy(), Spec: spec},
+			&sondev1.PacketCapture{ObjectMeta: named(meta(ours, stamped, nil)), Spec: spec},
+		},
+		"a token": {
+			&sondev1.ResultAccess{ObjectMeta: *written.DeepCopy()},
+			&sondev1.ResultAccess{ObjectMeta: named(meta(ours, stamped, nil))},
+		},
+		"an owner without end": {
+			&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{Name: big, Controller: new(true)}}}},
+			&metav1.PartialObjectMetadata{},
+		},
+		"what nobody else writes": {
+			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "o", Annotations: stamped, ManagedFields: written.ManagedFields}},
+			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "o", Annotations: stamped}},
+		},
+		"a tombstone": {cache.DeletedFinalStateUnknown{Key: "ns/p"}, cache.DeletedFinalStateUnknown{Key: "ns/p"}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			got, err := target.Strip(tc.in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("Strip (-want +got):\n%s", diff)
+			}
+			if b, err := json.Marshal(got); err != nil || len(b) > 4<<10 {
+				t.Errorf("%d bytes are kept (%v)", len(b), err)
 			}
 		})
 	}

@@ -89,5 +89,5 @@ func podLine(pod Pod) string {
 }
 
 func (p *Plain) write(now time.Time, line string) {
-	_, _ = fmt.Fprintf(p.w, "%s %s\n", now.UTC().Format(time.RFC3339), oneLine(line))
+	_, _ = fmt.Fprintf(p.w, "%s %s\n", now.UTC().Format(time.RFC3339), OneLine(line))
 }

@@ -83,7 +83,7 @@ func (t *Terminal) draw(said string) {
 		fmt.Fprintf(&b, cursorUp, rows)
 	}
 	if said != "" {
-		b.WriteString(oneLine(said) + eraseRight + "\n")
+		b.WriteString(OneLine(said) + eraseRight + "\n")
 	}
 	for _, l := range lines {
 		b.WriteString(l + eraseRight + "\n")

@@ -66,7 +66,7 @@ func Lines(v View, width, height int) []string {
 		lines = lines[:height]
 	}
 	for i, l := range lines {
-		lines[i] = cutEnd(strings.TrimRight(oneLine(l), " "), width)
+		lines[i] = cutEnd(strings.TrimRight(OneLine(l), " "), width)
 	}
 	return lines
 }
@@ -158,13 +158,14 @@ func cutMiddle(s string, n int) string {
 	return string(r[:head]) + ellipsis + string(r[len(r)-(n-1-head):])
 }
 
-// oneLine takes out what would move the cursor: texts come from the cluster.
-func oneLine(s string) string {
+// OneLine takes out what would move the cursor or write backwards: texts come from the cluster and
+// from files, and names of interfaces may hold nearly any byte.
+func OneLine(s string) string {
 	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
-			return ' '
+		if unicode.IsPrint(r) {
+			return r
 		}
-		return r
+		return ' '
 	}, s)
 }
 

@@ -125,8 +125,11 @@ func (r *Report) pod(p v1alpha1.PodResult, saved capture.Saved) {
 			pod.Files = append(pod.Files, File{Name: f.Name, Size: f.Bytes, Path: f.Path})
 		}
 	}
-	if p.Phase != v1alpha1.PhaseCompleted {
+	switch {
+	case p.Phase != v1alpha1.PhaseCompleted:
 		r.Problems = append(r.Problems, fmt.Sprintf("%s is %s: %s", p.Name, p.Phase, sentence(p.Reason, p.Message)))
+	case p.Message != "": // as of an interface that was asked for and never came
+		r.Notes = append(r.Notes, p.Name+": "+p.Message)
 	}
 	r.Pods = append(r.Pods, pod)
 	t := &r.Total
@@ -190,7 +193,7 @@ func (r Report) Text() string {
 		fmt.Fprintf(&b, "Saved to %s: %s.\n", r.Path, live.Bytes(r.Size))
 	}
 	for _, n := range r.Notes {
-		b.WriteString("Note: " + n + ".\n")
+		b.WriteString("Note: " + live.OneLine(n) + ".\n")
 	}
 	if r.Complete {
 		return b.String()
@@ -199,7 +202,7 @@ func (r Report) Text() string {
 		b.WriteString("INCOMPLETE: what is saved is not everything that the Pods sent and received.\n")
 	}
 	for _, p := range r.Problems {
-		b.WriteString("  " + p + "\n")
+		b.WriteString("  " + live.OneLine(p) + "\n")
 	}
 	return b.String()
 }
@@ -217,6 +220,12 @@ func (r Report) Table() string {
 	}
 	if len(r.Pods) > 1 {
 		rows = append(rows, append([]string{"TOTAL", "", "", ""}, r.Total.cells()...))
+	}
+	// A column of zeros is not worth its room: lines with ordinary names of Pods then fit a terminal.
+	if r.Total.Truncated == 0 {
+		for i := range rows {
+			rows[i] = rows[i][:len(heads)-1]
+		}
 	}
 	return Align(rows, leftColumns)
 }
@@ -249,7 +258,7 @@ func Align(rows [][]string, left int) string {
 				l.WriteString(padding + c)
 			}
 		}
-		b.WriteString(strings.TrimRight(l.String(), " ") + "\n")
+		b.WriteString(strings.TrimRight(live.OneLine(l.String()), " ") + "\n")
 	}
 	return b.String()
 }

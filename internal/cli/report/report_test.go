@@ -6,7 +6,9 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -138,5 +140,22 @@ func golden(t *testing.T, name, got string) {
 	}
 	if diff := cmp.Diff(string(want), got); diff != "" {
 		t.Errorf("%s (-want +got):\n%s", path, diff)
+	}
+}
+
+// TestTextsCannotDriveTheTerminal: a probe's message can hold the name of an interface that the
+// captured Pod chose.
+func TestTextsCannotDriveTheTerminal(t *testing.T) {
+	const evil = "attach to \x1b]0;pwned\x07\x1b[2J\u202e\nSaved to all.pcapng"
+	pc := &v1alpha1.PacketCapture{Status: v1alpha1.CaptureStatus{Phase: v1alpha1.PhaseFailed}}
+	r := New(pc, []v1alpha1.PodResult{{Name: "web-1", Node: evil, Phase: v1alpha1.PhaseFailed, Reason: evil, Message: evil}}, capture.Saved{})
+	r.Notes = append(r.Notes, evil)
+	for _, c := range r.Text() {
+		if c != '\n' && !unicode.IsPrint(c) {
+			t.Fatalf("%q reaches the terminal:\n%q", c, r.Text())
+		}
+	}
+	if lines := strings.Count(r.Text(), "\n"); lines != 6 {
+		t.Errorf("%d lines, want 6:\n%s", lines, r.Text())
 	}
 }

@@ -1,0 +1,34 @@
+package main
+
+import "fmt"
+
+// flavour is what kind of cluster runs.
+type flavour string
+
+const (
+	plain flavour = ""
+	// openshift is Kubernetes with OpenShift's admission of Pods, and the objects
+	// that it works with. All else is as in a plain cluster.
+	openshift flavour = "openshift"
+)
+
+// String says the flavour inside a sentence.
+func (f flavour) String() string {
+	if f == openshift {
+		return "an OpenShift-flavoured cluster"
+	}
+	return "a plain cluster"
+}
+
+// differs returns what to do if the cluster that is up is not the wanted one.
+func (s state) differs(nodes int, f flavour) error {
+	switch {
+	case s.Flavour != f && f == openshift:
+		return fmt.Errorf("%s is up: run `cluster down` first, leave --openshift out, or start another beside it with --instance", s.Flavour)
+	case s.Flavour != f:
+		return fmt.Errorf("%s is up: run `cluster down` first, add --openshift, or start another beside it with --instance", s.Flavour)
+	case s.Nodes != nodes:
+		return fmt.Errorf("a cluster with %d nodes is up: run `cluster down` first, or ask for --nodes %d", s.Nodes, s.Nodes)
+	}
+	return nil
+}
