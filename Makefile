@@ -2,8 +2,12 @@ SHELL         := bash -euo pipefail
 .DEFAULT_GOAL := help
 
 # --- What is built -----------------------------------------------------------
-VERSION  ?= 0.1.0
+# The file VERSION holds the version and the day of its release; nothing else says either.
+VERSION  ?= $(word 1,$(shell cat VERSION))
+RELEASED ?= $(word 2,$(shell cat VERSION))
 IMG      ?= quay.io/sonde/sonde:dev
+# What the bundle installs: a registry and a tag, or a digest.
+RELEASE_IMG ?= quay.io/sonde/sonde:v$(VERSION)
 WORKLOAD := sonde.local/workload:1
 ARCH     ?= $(shell go env GOARCH)
 BIN      := bin/linux_$(ARCH)
@@ -13,8 +17,10 @@ CACHE    := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/sonde
 # Every tool is a pinned Go module; nothing is fetched with curl, nothing is @latest.
 TOOL   := go tool -modfile=hack/tools/go.mod
 LINT   := go tool -modfile=hack/lint/go.mod golangci-lint
-# What `make generate` owns. Nobody edits these by hand.
-GENERATED := api config/crd/bases config/rbac/role.yaml
+# operator-sdk and opm take minutes to build, the first time: only the targets that need them do.
+OLM_BIN := $(CACHE)/olm
+# What `make generate` and `make bundle` own. Nobody edits these by hand.
+GENERATED := api config/crd/bases config/rbac/role.yaml bundle bundle.Dockerfile
 
 export CGO_ENABLED ?= 0
 # One set of flags for builds and tests, so that they share the build cache.
@@ -66,6 +72,26 @@ image-workload: cluster-program ## Build the image of the workload that tests an
 	go build -ldflags '-s -w' -o $(BIN)/workload ./test/workload
 	@$(CLUSTER) image -o build/workload.tar --name '$(WORKLOAD)' --user 65532:65532 --entrypoint /workload workload=$(BIN)/workload
 
+##@ Bundle for OperatorHub
+.PHONY: bundle
+bundle: ## Generate bundle/ and bundle.Dockerfile from config/.
+	@cd hack/bundle && go build -o $(CURDIR)/bin/bundle .
+	@$(TOOL) kustomize build config/manifests | bin/bundle -version '$(VERSION)' -date '$(RELEASED)' -image '$(RELEASE_IMG)' -icon config/manifests/icon.svg
+
+.PHONY: olm-tools
+olm-tools:
+	@cd hack/sdk && go build -tags containers_image_openpgp -ldflags '-s -w' -o $(OLM_BIN)/operator-sdk github.com/operator-framework/operator-sdk/cmd/operator-sdk
+	@cd hack/olm && go build -tags containers_image_openpgp -ldflags '-s -w' -o $(OLM_BIN)/opm github.com/operator-framework/operator-registry/cmd/opm
+
+.PHONY: bundle-validate
+bundle-validate: olm-tools ## Validate bundle and catalog as OperatorHub does; a warning is a failure.
+	@SDK=$(OLM_BIN)/operator-sdk hack/bundle-validate.sh
+	@OPM=$(OLM_BIN)/opm VERSION='$(VERSION)' hack/catalog.sh --check
+
+.PHONY: catalog
+catalog: olm-tools ## Render and validate catalog/ from its template and the bundles, without a registry.
+	@OPM=$(OLM_BIN)/opm VERSION='$(VERSION)' hack/catalog.sh
+
 ##@ Local cluster
 .PHONY: cluster-program
 cluster-program:
@@ -96,15 +122,15 @@ generate: ## Regenerate deepcopy functions, CRDs and RBAC.
 	@$(TOOL) controller-gen rbac:roleName=sonde-manager paths=. paths=./controllers/... paths=./webhooks/... paths=./internal/... output:rbac:artifacts:config=config/rbac
 
 .PHONY: verify
-verify: generate ## Fail when generated files differ from, or are missing in, the last commit.
+verify: generate bundle ## Fail when generated files differ from, or are missing in, the last commit.
 	@out=$$(git status --porcelain --untracked-files=all -- $(GENERATED)); \
-	if [ -n "$$out" ]; then printf 'stale generated files (run make generate and commit):\n%s\n' "$$out"; git --no-pager diff -- $(GENERATED); exit 1; fi
+	if [ -n "$$out" ]; then printf 'stale generated files (run make generate bundle and commit):\n%s\n' "$$out"; git --no-pager diff -- $(GENERATED); exit 1; fi
 	@hack/verify-modules.sh
 
 .PHONY: lint
 lint: pcapfilter ## Lint and check the format.
 	$(LINT) run ./...
-	cd hack/cluster && go tool -modfile=../lint/go.mod golangci-lint run --config ../../.golangci.yml ./...
+	for dir in cluster bundle; do (cd hack/$$dir && go tool -modfile=../lint/go.mod golangci-lint run --config ../../.golangci.yml ./...); done
 
 .PHONY: fmt
 fmt: ## Format the code.
@@ -118,6 +144,7 @@ PRIVILEGED := $(if $(filter 0,$(shell id -u)),1,)
 test-unit: pcapfilter ## Unit tests; as root also those of the kernel's side, in network namespaces of their own.
 	REQUIRE_PRIVILEGED=$(PRIVILEGED) go test $(UNIT)
 	cd hack/cluster && go test ./...
+	cd hack/bundle && go test -count=1 ./... # it reads bundle/, outside of its module: the cache would not see a change
 
 .PHONY: test-race
 test-race: pcapfilter ## The same tests under the race detector; this is what make test runs.

@@ -12,12 +12,9 @@ import (
 )
 
 // slowFilters compiles "slow" for as long as the request lasts, and says when it begins.
-type slowFilters struct {
-	filters
-	begun chan string
-}
+type slowFilters struct{ begun chan string }
 
-func (f *slowFilters) Compile(ctx context.Context, expression string, link pcapfilter.LinkType, snapLen int) (pcapfilter.Program, error) {
+func (f *slowFilters) Compile(ctx context.Context, expression string, _ pcapfilter.LinkType, _ int) (pcapfilter.Program, error) {
 	if expression == "slow" {
 		f.begun <- expression
 		<-ctx.Done()

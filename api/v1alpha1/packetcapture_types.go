@@ -76,7 +76,7 @@ type PacketCaptureSpec struct {
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=15
-	// +kubebuilder:validation:items:Pattern=`^[^/\s]+$`
+	// +kubebuilder:validation:items:Pattern=`^[!-.0-~]+$`
 	Interfaces []string `json:"interfaces,omitempty"`
 
 	// maxBytes is the largest size of one Pod's file, in bytes, by default 1073741824 (1 GiB); the

@@ -1,7 +1,7 @@
 //go:build cluster
 
-// The end-to-end test of this program. It starts and removes a cluster, so it
-// needs root and a machine on which none is up:
+// The end-to-end test of this program. It starts and removes a cluster beside
+// those that are up, and needs root:
 //
 //	REQUIRE_PRIVILEGED=1 go test -tags cluster -run TestCluster -v .
 package main
@@ -30,13 +30,16 @@ import (
 // patience with a single condition on a loaded machine.
 const patience = 90 * time.Second
 
+// testedInstance is a cluster beside those that somebody may be using.
+const testedInstance = maxInstance
+
 // program is the built cluster command under test.
 type program struct {
 	path string
 	layout
 }
 
-func buildProgram(t *testing.T, instance int) program {
+func buildProgram(t *testing.T) program {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		if os.Getenv("REQUIRE_PRIVILEGED") == "1" {
@@ -48,16 +51,20 @@ func buildProgram(t *testing.T, instance int) program {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := program{path: filepath.Join(t.TempDir(), "cluster"), layout: layout{base: base, instance: instance}}
+	p := program{path: filepath.Join(t.TempDir(), "cluster"), layout: layout{base: base, instance: testedInstance}}
 	build := exec.Command("go", "build", "-o", p.path, ".")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
 	if left, err := anythingLeft(p.layout); err != nil || left {
-		t.Fatalf("cluster %d is up (%v): this test removes it, so run `cluster down` yourself first", instance, err)
+		t.Fatalf("cluster %d is up (%v): this test removes it, so run `cluster --instance %[1]d down` yourself first", testedInstance, err)
 	}
 	return p
+}
+
+func (p program) command(ctx context.Context, args ...string) *exec.Cmd {
+	return exec.CommandContext(ctx, p.path, append([]string{"--instance", strconv.Itoa(p.instance)}, args...)...)
 }
 
 // run runs the command and returns what it printed.
@@ -65,7 +72,7 @@ func (p program) run(t *testing.T, stdin string, args ...string) (string, error)
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, p.path, append([]string{"--instance", strconv.Itoa(p.instance)}, args...)...)
+	cmd := p.command(ctx, args...)
 	cmd.Stdin = strings.NewReader(stdin)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
@@ -104,7 +111,7 @@ func (p program) eventually(t *testing.T, want string, args ...string) {
 }
 
 func TestCluster(t *testing.T) {
-	p := buildProgram(t, 0)
+	p := buildProgram(t)
 	// Left up on failure for a look, removed by the next `up` or `down`.
 	p.must(t, "build")
 	before := p.takeSnapshot(t)
@@ -141,7 +148,7 @@ func TestCluster(t *testing.T) {
 
 // TestKilledUp kills `up` at moments of its life; `down` must remove the rest.
 func TestKilledUp(t *testing.T) {
-	p := buildProgram(t, 0)
+	p := buildProgram(t)
 	p.must(t, "build")
 	before := p.takeSnapshot(t)
 	for name, sign := range map[string]string{
@@ -151,7 +158,7 @@ func TestKilledUp(t *testing.T) {
 		"kubelet":       p.log(nodeName(1) + "-kubelet"),
 	} {
 		t.Run(name, func(t *testing.T) {
-			up := exec.Command(p.path, "up", "--nodes", "2")
+			up := p.command(t.Context(), "up", "--nodes", "2")
 			if err := up.Start(); err != nil {
 				t.Fatal(err)
 			}
@@ -476,7 +483,7 @@ func (p program) takeSnapshot(t *testing.T) snapshot {
 	if s.Netns, err = leftNetns(p.layout); err != nil {
 		t.Fatal(err)
 	}
-	s.Processes = clusterPrograms(t)
+	s.Processes = p.clusterPrograms(t)
 	for _, dir := range []string{"/run", "/etc", "/var/lib", "/var/log"} {
 		entries, err := os.ReadDir(dir)
 		if err != nil {
@@ -490,13 +497,10 @@ func (p program) takeSnapshot(t *testing.T) snapshot {
 }
 
 // clusterPrograms returns the command lines of all processes on the machine
-// that run a program of the cluster's cache, or this test's build of it.
-func clusterPrograms(t *testing.T) []string {
+// that run a program of the cluster's cache, or this test's build of it, but for
+// those of other clusters.
+func (p program) clusterPrograms(t *testing.T) []string {
 	t.Helper()
-	base, err := defaultBase()
-	if err != nil {
-		t.Fatal(err)
-	}
 	exes, err := filepath.Glob("/proc/[0-9]*/exe")
 	if err != nil {
 		t.Fatal(err)
@@ -504,9 +508,24 @@ func clusterPrograms(t *testing.T) []string {
 	var found []string
 	for _, exe := range exes {
 		target, err := os.Readlink(exe)
-		if err == nil && (strings.HasPrefix(target, base) || filepath.Base(target) == "cluster") {
+		if err == nil && (strings.HasPrefix(target, p.base) || filepath.Base(target) == "cluster") && !p.elsewhere(filepath.Dir(exe)) {
 			found = append(found, exe+" "+target)
 		}
 	}
 	return found
+}
+
+// elsewhere says whether the process at /proc/<pid> is of another cluster. One
+// that has just ended is of none.
+func (p program) elsewhere(proc string) bool {
+	cgroups, err := os.ReadFile(filepath.Join(proc, "cgroup"))
+	if err != nil {
+		return true
+	}
+	for i := range maxInstance + 1 {
+		if i != p.instance && strings.Contains(string(cgroups), ":/"+layout{instance: i}.name()+"/") {
+			return true
+		}
+	}
+	return false
 }

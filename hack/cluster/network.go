@@ -49,6 +49,9 @@ type plug struct {
 }
 
 func makeSwitch(l layout) (*namespace, error) {
+	if err := shareNetnsDir(); err != nil {
+		return nil, err
+	}
 	sw, err := newNamespace(l.netns(switchPart))
 	if err != nil {
 		return nil, err
@@ -255,7 +258,42 @@ func removeNetwork(l layout) error {
 			return fmt.Errorf("remove the network namespace: %w", err)
 		}
 	}
-	// Leave the directory only to others that use it (or to iproute2's mount).
+	return removeNetnsDir()
+}
+
+// shareNetnsDir makes the directory a shared mount, as iproute2 does at its first `ip netns add`: if that
+// came while a cluster is up, it would mount the directory over itself and hide the cluster's namespaces.
+func shareNetnsDir() error {
+	if err := os.MkdirAll(netnsDir, 0o755); err != nil {
+		return fmt.Errorf("make the directory of network namespaces: %w", err)
+	}
+	share := func() error { return unix.Mount("", netnsDir, "none", unix.MS_SHARED|unix.MS_REC, "") }
+	err := share()
+	if errors.Is(err, unix.EINVAL) { // not a mount yet
+		if err = unix.Mount(netnsDir, netnsDir, "none", unix.MS_BIND|unix.MS_REC, ""); err == nil {
+			err = share()
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("share the directory of network namespaces: %w", err)
+	}
+	return nil
+}
+
+// removeNetnsDir takes the directory away unless somebody else has a namespace there.
+func removeNetnsDir() error {
+	entries, err := os.ReadDir(netnsDir)
+	if errors.Is(err, os.ErrNotExist) || len(entries) > 0 {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("list network namespaces: %w", err)
+	}
+	// EINVAL: it is no mount.
+	if err := unix.Unmount(netnsDir, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
+		return fmt.Errorf("unmount the directory of network namespaces: %w", err)
+	}
+	// A namespace that came in the meantime keeps it.
 	_ = os.Remove(netnsDir)
 	return nil
 }

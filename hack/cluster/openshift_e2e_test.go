@@ -12,9 +12,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// testedInstance is a cluster beside those that somebody may be using.
-const testedInstance = maxInstance
-
 // developer acts as a ServiceAccount that may do in its namespace what a user
 // with the role edit may.
 var developer = []string{"--as=system:serviceaccount:project:developer", "--as-group=system:authenticated", "--as-group=system:serviceaccounts"}
@@ -60,9 +57,9 @@ spec:
     securityContext: {privileged: true, runAsUser: 0}
 `
 
-// TestOpenShift runs beside other clusters, but needs its own number free.
+// TestOpenShift starts the other flavour and acts as a developer with a project.
 func TestOpenShift(t *testing.T) {
-	p := buildProgram(t, testedInstance)
+	p := buildProgram(t)
 	t.Log(p.must(t, "up", "--openshift", "--nodes", "1"))
 	t.Run("another flavour", func(t *testing.T) {
 		if out := p.must(t, "up", "--openshift", "--nodes", "1"); !strings.Contains(out, "already up") {

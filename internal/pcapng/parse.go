@@ -5,6 +5,10 @@ import (
 	"math/bits"
 )
 
+// maxInterfaces of a section bounds the reader's memory: each is remembered, and takes ten times what
+// it took in the file.
+const maxInterfaces = 1 << 16
+
 // parse interprets a block; nil without an error is a kind that is skipped.
 func (r *Reader) parse(typ uint32, body []byte) (Block, error) {
 	switch typ {
@@ -51,6 +55,9 @@ func (r *Reader) parseInterface(body []byte) (Block, error) {
 	const fixed = 8
 	if len(body) < fixed {
 		return nil, fmt.Errorf("%w: interface description of %d bytes", ErrFormat, len(body))
+	}
+	if len(r.ifaces) >= maxInterfaces {
+		return nil, fmt.Errorf("%w: more than %d interfaces in a section", ErrFormat, maxInterfaces)
 	}
 	i := &Interface{LinkType: LinkType(r.order.Uint16(body)), SnapLen: r.order.Uint32(body[4:])}
 	i.clock.perSecond = 1e6 // without if_tsresol

@@ -77,6 +77,7 @@ func TestCreateValidation(t *testing.T) {
 		"empty list of interfaces":     {fields: map[string]any{"interfaces": []any{}}, want: "interfaces in body should have at least 1 items"},
 		"interface twice":              {fields: map[string]any{"interfaces": []any{"eth0", "eth0"}}, want: "Duplicate value"},
 		"interface with a slash":       {fields: map[string]any{"interfaces": []any{"../eth0"}}, want: "interfaces[0]"},
+		"interface with an escape":     {fields: map[string]any{"interfaces": []any{"a\x1b[2J"}}, want: "interfaces[0]"},
 		"interface name too long":      {fields: map[string]any{"interfaces": []any{"an-interface-name"}}, want: "may not be more than 15"},
 		"too many interfaces":          {fields: map[string]any{"interfaces": []any{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "a", "b", "c", "d", "e", "f", "g"}}, want: "must have at most 16 items"},
 		"retainFor too short":          {fields: map[string]any{"retainFor": "5s"}, want: "retainFor must lie between 10s and 168h"},

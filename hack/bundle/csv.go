@@ -1,0 +1,129 @@
+package main
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+
+	"github.com/blang/semver/v4"
+	"github.com/operator-framework/api/pkg/lib/version"
+	operatorsv1alpha1 "github.com/operator-framework/api/pkg/operators/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+)
+
+// imageVariable names the image of the agents to the manager.
+const imageVariable = "SONDE_IMAGE"
+
+// completeCSV fills in what config/ says, and what the release is.
+func completeCSV(in *input, r release) (*operatorsv1alpha1.ClusterServiceVersion, error) {
+	csv := in.csv.DeepCopy()
+	v, err := semver.Parse(r.version)
+	if err != nil {
+		return nil, fmt.Errorf("parse the version %q: %w; write it like 0.1.0, without a v", r.version, err)
+	}
+	csv.Name = csvName(in, r)
+	csv.Namespace = "placeholder" // as operator-sdk writes it; OLM replaces it
+	csv.Spec.Version = version.OperatorVersion{Version: v}
+	csv.Spec.Icon = []operatorsv1alpha1.Icon{{Data: base64.StdEncoding.EncodeToString(r.icon), MediaType: "image/svg+xml"}}
+	csv.Spec.RelatedImages = []operatorsv1alpha1.RelatedImage{{Name: in.csv.Name, Image: r.image}}
+	if csv.Spec.CustomResourceDefinitions.Owned, err = describe(in.csv.Spec.CustomResourceDefinitions.Owned, in.crds); err != nil {
+		return nil, err
+	}
+	if err := annotate(csv, in, r); err != nil {
+		return nil, err
+	}
+	strategy := &csv.Spec.InstallStrategy.StrategySpec
+	strategy.DeploymentSpecs = []operatorsv1alpha1.StrategyDeploymentSpec{{
+		Name: in.deployment.Name, Label: in.deployment.Labels, Spec: in.deployment.Spec,
+	}}
+	if err := setImage(strategy.DeploymentSpecs[0].Spec.Template.Spec.Containers, r.image); err != nil {
+		return nil, err
+	}
+	strategy.ClusterPermissions, strategy.Permissions, err = permissions(in)
+	return csv, err
+}
+
+func csvName(in *input, r release) string { return in.csv.Name + ".v" + r.version }
+
+func annotate(csv *operatorsv1alpha1.ClusterServiceVersion, in *input, r release) error {
+	examples, err := json.MarshalIndent(in.examples, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode the examples: %w", err)
+	}
+	template, err := namespaceTemplate(in)
+	if err != nil {
+		return err
+	}
+	maps.Copy(csv.Annotations, map[string]string{
+		"alm-examples":   string(examples),
+		"containerImage": r.image,
+		"createdAt":      r.date.Format(time.RFC3339),
+		"operatorframework.io/suggested-namespace":          in.namespace.GetName(),
+		"operatorframework.io/suggested-namespace-template": template,
+		// A mirror keeps digests, not tags.
+		"features.operators.openshift.io/disconnected": fmt.Sprint(strings.Contains(r.image, "@sha256:")),
+	})
+	return nil
+}
+
+// namespaceTemplate is the operator's Namespace as JSON, without the label that says how it was installed.
+func namespaceTemplate(in *input) (string, error) {
+	ns := in.namespace.DeepCopy()
+	labels := ns.GetLabels()
+	delete(labels, "app.kubernetes.io/managed-by")
+	ns.SetLabels(labels)
+	out, err := json.Marshal(ns)
+	if err != nil {
+		return "", fmt.Errorf("encode the namespace: %w", err)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// setImage puts the image into the only container and into the variable that names it for the agents.
+func setImage(containers []corev1.Container, image string) error {
+	if len(containers) != 1 {
+		return fmt.Errorf("the Deployment has %d containers: say here which image each of them gets", len(containers))
+	}
+	containers[0].Image = image
+	for i := range containers[0].Env {
+		if containers[0].Env[i].Name == imageVariable {
+			containers[0].Env[i].Value = image
+			return nil
+		}
+	}
+	return fmt.Errorf("the Deployment does not set %s: without it the agents have no image", imageVariable)
+}
+
+// permissions returns what the manager's ServiceAccount is bound to, by ClusterRoleBindings and by RoleBindings.
+func permissions(in *input) (cluster, own []operatorsv1alpha1.StrategyDeploymentPermissions, err error) {
+	account := in.deployment.Spec.Template.Spec.ServiceAccountName
+	for _, b := range in.clusterRoleBindings {
+		if !bindsOnly(b.Subjects, account) {
+			return nil, nil, fmt.Errorf("ClusterRoleBinding %s binds another subject than %s: a bundle cannot carry it", b.Name, account)
+		}
+		role, ok := in.clusterRoles[b.RoleRef.Name]
+		if !ok {
+			return nil, nil, fmt.Errorf("ClusterRoleBinding %s: there is no ClusterRole %s", b.Name, b.RoleRef.Name)
+		}
+		cluster = append(cluster, operatorsv1alpha1.StrategyDeploymentPermissions{ServiceAccountName: account, Rules: role.Rules})
+	}
+	for _, b := range in.roleBindings {
+		if !bindsOnly(b.Subjects, account) {
+			continue // goes into the bundle as it is
+		}
+		role, ok := in.roles[b.RoleRef.Name]
+		if !ok {
+			return nil, nil, fmt.Errorf("RoleBinding %s: there is no Role %s", b.Name, b.RoleRef.Name)
+		}
+		own = append(own, operatorsv1alpha1.StrategyDeploymentPermissions{ServiceAccountName: account, Rules: role.Rules})
+	}
+	return cluster, own, nil
+}
+
+func bindsOnly(subjects []rbacv1.Subject, account string) bool {
+	return len(subjects) == 1 && subjects[0].Kind == rbacv1.ServiceAccountKind && subjects[0].Name == account
+}

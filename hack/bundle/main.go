@@ -1,0 +1,61 @@
+// Command bundle writes the OLM bundle: what kustomize prints of config/manifests goes in on standard input, and
+// bundle/ and bundle.Dockerfile come out. The same input gives the same bytes, so that a stale bundle shows as a
+// difference in git.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"time"
+)
+
+// release is what differs between the bundles of two versions.
+type release struct {
+	version string
+	date    time.Time
+	image   string // of manager and agents, as the cluster pulls it
+	channel string
+	icon    []byte // SVG
+}
+
+func main() {
+	if err := run(os.Args[1:], os.Stdin); err != nil {
+		fmt.Fprintln(os.Stderr, "bundle:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string, in io.Reader) error {
+	flags := flag.NewFlagSet("bundle", flag.ContinueOnError)
+	version := flags.String("version", "", "version of the operator, like 0.1.0")
+	date := flags.String("date", "", "day of the release, like 2026-11-20")
+	image := flags.String("image", "", "image of the operator, as the cluster pulls it")
+	channel := flags.String("channel", "candidate", "channel of the catalog")
+	icon := flags.String("icon", "", "file of the icon, SVG")
+	out := flags.String("out", ".", "directory that gets bundle/ and bundle.Dockerfile")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if *version == "" || *image == "" {
+		return fmt.Errorf("-version and -image are needed: use make bundle")
+	}
+	day, err := time.Parse(time.DateOnly, *date)
+	if err != nil {
+		return fmt.Errorf("read -date: %w; write VERSION as version and day, like 0.1.0 2026-11-20", err)
+	}
+	svg, err := os.ReadFile(*icon)
+	if err != nil {
+		return fmt.Errorf("read the icon: %w", err)
+	}
+	stream, err := io.ReadAll(in)
+	if err != nil {
+		return fmt.Errorf("read the manifests: %w", err)
+	}
+	files, err := build(stream, release{version: *version, date: day, image: *image, channel: *channel, icon: svg})
+	if err != nil {
+		return err
+	}
+	return write(*out, files)
+}

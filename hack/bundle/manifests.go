@@ -1,0 +1,66 @@
+package main
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// accepted are the kinds that Sonde puts into a bundle, all of which OLM takes from one (operator-registry v1.65.0,
+// pkg/lib/bundle/supported_resources.go, has the list). Webhook configurations and SecurityContextConstraints are not
+// among them: the operator makes those.
+var accepted = map[string]bool{
+	"ClusterRole": true, "CustomResourceDefinition": true, "PriorityClass": true, "Role": true, "RoleBinding": true,
+	"Service": true, "ServiceAccount": true,
+}
+
+// manifests returns the objects that go beside the CSV. It fails for a kind that no bundle may hold.
+//
+// OLM makes the manager's ServiceAccount, roles and bindings from the CSV. Its ClusterRole stays all the same, under its
+// name and with no rules: it owns the webhook configurations that the operator makes, so that garbage collection takes
+// them when OLM removes the operator.
+func manifests(in *input, r release) ([]*unstructured.Unstructured, error) {
+	account := in.deployment.Spec.Template.Spec.ServiceAccountName
+	drop, anchors := map[string]bool{"ServiceAccount/" + account: true}, map[string]bool{}
+	for _, b := range in.clusterRoleBindings {
+		drop["ClusterRoleBinding/"+b.Name], anchors[b.RoleRef.Name] = true, true
+	}
+	for _, b := range in.roleBindings {
+		if bindsOnly(b.Subjects, account) {
+			drop["RoleBinding/"+b.Name], drop["Role/"+b.RoleRef.Name] = true, true
+		}
+	}
+	var out []*unstructured.Unstructured
+	for _, u := range in.objects {
+		if drop[u.GetKind()+"/"+u.GetName()] {
+			continue
+		}
+		if !accepted[u.GetKind()] {
+			return nil, fmt.Errorf("%s %s cannot be in a bundle: let the operator make it, or look whether OLM takes the kind and add it here", u.GetKind(), u.GetName())
+		}
+		u = u.DeepCopy()
+		u.SetNamespace("") // OLM puts it into the operator's
+		if u.GetKind() == "ClusterRole" {
+			ownedByCSV(u, in, r)
+			if anchors[u.GetName()] {
+				u.Object["rules"] = []any{}
+			}
+		}
+		out = append(out, u)
+	}
+	return out, nil
+}
+
+// ownedByCSV labels a ClusterRole as OLM v0 labels those that it makes itself. Without the labels it would leave the
+// bundle's ClusterRoles behind: it deletes by these when a ClusterServiceVersion goes (operator-lifecycle-manager
+// v0.42.0, pkg/controller/operators/olm/operator.go), and sets them only on an update.
+func ownedByCSV(u *unstructured.Unstructured, in *input, r release) {
+	labels := u.GetLabels()
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	labels["olm.owner"] = csvName(in, r)
+	labels["olm.owner.kind"] = "ClusterServiceVersion"
+	labels["olm.owner.namespace"] = in.namespace.GetName()
+	u.SetLabels(labels)
+}
