@@ -143,13 +143,17 @@ PRIVILEGED := $(if $(filter 0,$(shell id -u)),1,)
 .PHONY: test-unit
 test-unit: pcapfilter ## Unit tests; as root also those of the kernel's side, in network namespaces of their own.
 	REQUIRE_PRIVILEGED=$(PRIVILEGED) go test $(UNIT)
+	@$(MAKE) --no-print-directory test-hack
+
+.PHONY: test-hack
+test-hack: ## Unit tests of the modules under hack/.
 	cd hack/cluster && go test ./...
 	cd hack/bundle && go test -count=1 ./... # it reads bundle/, outside of its module: the cache would not see a change
 
 .PHONY: test-race
 test-race: pcapfilter ## The same tests under the race detector; this is what make test runs.
 	CGO_ENABLED=1 REQUIRE_PRIVILEGED=$(PRIVILEGED) go test -race $(UNIT)
-	cd hack/cluster && go test ./...
+	@$(MAKE) --no-print-directory test-hack
 
 .PHONY: test-api
 test-api: cluster-program pcapfilter ## Validation rules and webhooks against a real API server.
