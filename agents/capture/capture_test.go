@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sonde-operator/sonde/internal/pcapng"
+	"github.com/sonde-operator/sonde/test/wireshark"
 )
 
 const many = 20000
@@ -51,13 +52,13 @@ func TestEveryPacketOnce(t *testing.T) {
 	if first, last := res.Account.FirstPacket, res.Account.LastPacket; first.IsZero() || !last.After(first) || time.Since(last) > time.Minute {
 		t.Errorf("packets from %v to %v", first, last)
 	}
-	info := tool(t, "capinfos", "-M", res.Path)
+	info := wireshark.Run(t, "capinfos", "-M", res.Path)
 	for _, want := range []string{"Name = eth0", "Description = shop/web-1 on node-a", "what: shop/web", "nanoseconds"} {
 		if !strings.Contains(info, want) {
 			t.Errorf("capinfos does not say %q:\n%s", want, info)
 		}
 	}
-	if out := tool(t, "tshark", "-n", "-r", res.Path, "-Y", "_ws.malformed"); out != "" {
+	if out := wireshark.Run(t, "tshark", "-n", "-r", res.Path, "-Y", "_ws.malformed"); out != "" {
 		t.Errorf("tshark finds malformed packets:\n%s", out)
 	}
 }

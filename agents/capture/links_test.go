@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sonde-operator/sonde/internal/pcapng"
+	"github.com/sonde-operator/sonde/test/wireshark"
 )
 
 // addVeth joins the two namespaces by a second pair: net1 in the target's, net1-p in the peer's.
@@ -90,7 +91,7 @@ func TestLateInterfaceIsCaptured(t *testing.T) {
 	if len(f.ifaces) != 1 || len(res.Account.Interfaces) != 1 {
 		t.Errorf("interfaces %+v, account %+v", f.ifaces, res.Account.Interfaces)
 	}
-	tool(t, "capinfos", all.path)
+	wireshark.Run(t, "capinfos", all.path)
 }
 
 func TestLateInterfaceThatCannotBeCapturedEndsNothing(t *testing.T) {
@@ -236,7 +237,7 @@ func TestTunIsCapturedAsRawIP(t *testing.T) {
 	if found != 10 {
 		t.Errorf("found %d of 10", found)
 	}
-	if out := tool(t, "tshark", "-n", "-r", res.Path, "-Y", "udp.port==9"); strings.Count(out, "10.79.0.2") != 10 {
+	if out := wireshark.Run(t, "tshark", "-n", "-r", res.Path, "-Y", "udp.port==9"); strings.Count(out, "10.79.0.2") != 10 {
 		t.Errorf("tshark says:\n%s", out)
 	}
 	// The other capture has no program for the link type of a tun.

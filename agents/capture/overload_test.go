@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sonde-operator/sonde/internal/pcapng"
+	"github.com/sonde-operator/sonde/test/wireshark"
 )
 
 // gate is an output that lets writes pass only while it is open.
@@ -169,7 +170,7 @@ func TestFullDiskLeavesAWholeFile(t *testing.T) {
 	if f.stats[0] == nil || *f.stats[0].IfDrop != a.DroppedWriter {
 		t.Errorf("the file does not tell of its losses: %+v", f.stats[0])
 	}
-	tool(t, "capinfos", res.Path)
+	wireshark.Run(t, "capinfos", res.Path)
 }
 
 // brokenOutput writes a number of bytes in all, the last write in part, and fails from then on.

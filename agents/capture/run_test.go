@@ -8,9 +8,7 @@ import (
 	"io"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -282,24 +280,4 @@ func (n *testNet) senderTo(t *testing.T, from, to *os.File, ip string) *sender {
 func (n *testNet) blind(t *testing.T, size int) *sender {
 	t.Helper()
 	return &sender{t: t, conn: n.udp(t, n.target, "udp4", ":0"), to: &net.UDPAddr{IP: net.ParseIP(peerIP), Port: discard}, size: size}
-}
-
-// tool runs a program of Wireshark, which must not warn of anything.
-func tool(t *testing.T, name string, args ...string) string {
-	t.Helper()
-	if _, err := exec.LookPath(name); err != nil {
-		if os.Getenv("REQUIRE_PRIVILEGED") == "1" {
-			t.Fatalf("%s is missing: run make deps", name)
-		}
-		t.Skipf("%s is not installed", name)
-	}
-	cmd := exec.Command(name, args...)
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	said := strings.TrimSpace(strings.ReplaceAll(stderr.String(), `Running as user "root" and group "root". This could be dangerous.`, ""))
-	if err != nil || said != "" {
-		t.Errorf("%s %s: %v\n%s", name, strings.Join(args, " "), err, said)
-	}
-	return string(out)
 }

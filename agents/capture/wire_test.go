@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sonde-operator/sonde/internal/pcapng"
+	"github.com/sonde-operator/sonde/test/wireshark"
 )
 
 // sendFrames puts raw frames on the wire from the peer.
@@ -104,7 +105,7 @@ func TestVLANTagsAreBackInPlace(t *testing.T) {
 			t.Errorf("snaplen %d: %d of %d frames", snap, i, len(sent))
 		}
 	}
-	if out := tool(t, "tshark", "-n", "-r", full.path, "-Y", "vlan.id == 0x123"); out == "" {
+	if out := wireshark.Run(t, "tshark", "-n", "-r", full.path, "-Y", "vlan.id == 0x123"); out == "" {
 		t.Error("tshark does not see the VLAN")
 	}
 }
@@ -136,7 +137,7 @@ func TestMergedFileIsInStrictTimeOrder(t *testing.T) {
 	if err != nil || merged.Late != 0 || merged.Packets != res.Account.Written {
 		t.Errorf("merge: %+v, %v; %d packets were written", merged, err, res.Account.Written)
 	}
-	if info := tool(t, "capinfos", path); !strings.Contains(info, "Strict time order:   True") {
+	if info := wireshark.Run(t, "capinfos", path); !strings.Contains(info, "Strict time order:   True") {
 		t.Errorf("capinfos says:\n%s", info)
 	}
 	exactly(t, readFile(t, path).numbers(t, "lo"), 0, many)

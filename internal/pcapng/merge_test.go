@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -14,6 +13,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/sonde-operator/sonde/test/wireshark"
 )
 
 // frameOf is an Ethernet frame with an IPv4 packet of an experimental protocol, so that no dissector complains.
@@ -187,33 +188,13 @@ func TestMergeErrors(t *testing.T) {
 	}
 }
 
-// tool runs a program of Wireshark. It must not say anything on standard error but that it runs as root.
-func tool(t *testing.T, name string, args ...string) string {
-	t.Helper()
-	if _, err := exec.LookPath(name); err != nil {
-		if os.Getenv("REQUIRE_PRIVILEGED") == "1" {
-			t.Fatalf("%s is missing: run make deps", name)
-		}
-		t.Skipf("%s is not installed", name)
-	}
-	cmd := exec.Command(name, args...)
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	said := strings.TrimSpace(strings.ReplaceAll(stderr.String(), `Running as user "root" and group "root". This could be dangerous.`, ""))
-	if err != nil || said != "" {
-		t.Errorf("%s %s: %v\n%s", name, strings.Join(args, " "), err, said)
-	}
-	return string(out)
-}
-
 func TestWiresharkReadsTheMerge(t *testing.T) {
 	merged, _ := merge(t, MergeOptions{Application: "kubectl-sonde"}, stream("a", jumbled(2000, 64)...), stream("b", jumbled(1000, 8)...))
 	path := filepath.Join(t.TempDir(), "m.pcapng")
 	if err := os.WriteFile(path, merged, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	info := tool(t, "capinfos", "-M", path)
+	info := wireshark.Run(t, "capinfos", "-M", path)
 	for _, want := range []string{
 		"Number of packets:   3000", "Strict time order:   True", "File timestamp precision:  nanoseconds (9)",
 		"Capture application: kubectl-sonde", "Capture oper-sys:    Linux", "Number of interfaces in file: 4",
@@ -223,7 +204,7 @@ func TestWiresharkReadsTheMerge(t *testing.T) {
 			t.Errorf("capinfos does not say %q:\n%s", want, info)
 		}
 	}
-	out := tool(t, "tshark", "-n", "-r", path, "-T", "fields", "-e", "frame.interface_name", "-e", "frame.packet_flags_direction")
+	out := wireshark.Run(t, "tshark", "-n", "-r", path, "-T", "fields", "-e", "frame.interface_name", "-e", "frame.packet_flags_direction")
 	if got := strings.Count(out, "b0\t0x00000001\n"); got != 500 {
 		t.Errorf("tshark sees %d inbound packets on b0, want 500", got)
 	}
