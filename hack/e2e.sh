@@ -6,6 +6,8 @@ cd "$root"
 export KUBECONFIG SONDE_AUDIT_LOG
 KUBECONFIG=$("$cluster" kubeconfig)
 SONDE_AUDIT_LOG=$("$cluster" audit-log)
+# Here a tool that is missing is a failure, never a skip.
+export REQUIRE_PRIVILEGED=1
 export SONDE_CLUSTER=$cluster SONDE_PLUGIN=$root/bin/kubectl-sonde SONDE_INSTALL=$root/hack/install.sh SONDE_WORKLOAD=sonde.local/workload:1
 "$cluster" load build/workload.tar
 hack/install.sh

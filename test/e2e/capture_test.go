@@ -27,6 +27,7 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/pcapng"
 	"github.com/sonde-operator/sonde/test/numbered"
+	"github.com/sonde-operator/sonde/test/wireshark"
 )
 
 // capture makes a PacketCapture of Deployment target and returns it when all probes are attached.
@@ -157,18 +158,8 @@ func read(t *testing.T, file string) contents {
 // noWarning has capinfos and tshark read a file; neither may say a word on standard error.
 func noWarning(t *testing.T, file string) {
 	t.Helper()
-	for _, command := range [][]string{{"capinfos", file}, {"tshark", "-n", "-r", file, "-T", "fields", "-e", "frame.number"}} {
-		var errOut bytes.Buffer
-		cmd := osexec.CommandContext(t.Context(), command[0], command[1:]...)
-		cmd.Stderr = &errOut
-		if err := cmd.Run(); err != nil {
-			t.Errorf("%v: %v: %s", command, err, errOut.String())
-		}
-		warning := strings.ReplaceAll(errOut.String(), "Running as user \"root\" and group \"root\". This could be dangerous.\n", "")
-		if warning != "" {
-			t.Errorf("%v warns: %s", command, warning)
-		}
-	}
+	wireshark.Run(t, "capinfos", file)
+	wireshark.Run(t, "tshark", "-n", "-r", file, "-T", "fields", "-e", "frame.number")
 }
 
 // entry returns the status entry of a Pod.
