@@ -32,6 +32,10 @@ LDFLAGS := -s -w -X github.com/sonde-operator/sonde/internal/version.Version=$(V
 CLUSTER      := $(CACHE)/cluster/cluster
 KUBE_CONTEXT ?=
 NODES        ?= 2
+# With OPENSHIFT=1 it has OpenShift's SCC admission. INSTANCE=N is one of several beside each other.
+OPENSHIFT    ?=
+INSTANCE     ?= $(or $(SONDE_CLUSTER_INSTANCE),0)
+export SONDE_CLUSTER_INSTANCE := $(INSTANCE)
 
 ##@ Start here
 .PHONY: help
@@ -99,8 +103,8 @@ cluster-program:
 	@cd hack/cluster && go build -o $(CLUSTER) .
 
 .PHONY: cluster-up
-cluster-up: cluster-program ## Start the local cluster (NODES=1..3), building it the first time.
-	@$(CLUSTER) up --nodes $(NODES)
+cluster-up: cluster-program ## Start the local cluster (NODES=1..3, OPENSHIFT=1, INSTANCE=0..9), building it the first time.
+	@$(CLUSTER) up --nodes $(NODES) $(if $(OPENSHIFT),--openshift)
 
 .PHONY: cluster-down
 cluster-down: cluster-program ## Stop it, leaving nothing.

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"strconv"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -51,6 +52,22 @@ type options struct {
 
 func (o *options) layout() layout { return layout{base: o.base, instance: o.instance} }
 
+// instanceVariable names the cluster for scripts that call this program in many places.
+const instanceVariable = "SONDE_CLUSTER_INSTANCE"
+
+// defaultInstance is -1, which no command accepts, where the variable holds no number.
+func defaultInstance() int {
+	text := os.Getenv(instanceVariable)
+	if text == "" {
+		return 0
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		return -1
+	}
+	return n
+}
+
 func rootCommand() *cobra.Command {
 	o := &options{}
 	root := &cobra.Command{
@@ -75,7 +92,7 @@ func rootCommand() *cobra.Command {
 		},
 	}
 	root.PersistentFlags().StringVar(&o.base, "cache", "", "directory of the cluster's files (default sonde/cluster in the user's cache)")
-	root.PersistentFlags().IntVar(&o.instance, "instance", 0, fmt.Sprintf("which of several clusters on this machine, 0 to %d", maxInstance))
+	root.PersistentFlags().IntVar(&o.instance, "instance", defaultInstance(), fmt.Sprintf("which of several clusters on this machine, 0 to %d; by default $%s, or 0", maxInstance, instanceVariable))
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.AddCommand(
 		upCommand(o), downCommand(o), buildCommand(o), loadCommand(o),

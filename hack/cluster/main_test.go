@@ -54,3 +54,12 @@ func TestNumberOfNodes(t *testing.T) {
 		checkErr(t, runUp(t.Context(), layout{base: t.TempDir()}, newProgress(os.Stderr), nodes, plain), want)
 	}
 }
+
+func TestInstanceFromTheEnvironment(t *testing.T) {
+	for value, want := range map[string]int{"": 0, "3": 3, "three": -1} {
+		t.Setenv(instanceVariable, value)
+		if got := defaultInstance(); got != want {
+			t.Errorf("%s=%q: instance %d, want %d", instanceVariable, value, got, want)
+		}
+	}
+}
