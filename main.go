@@ -11,12 +11,15 @@ import (
 	"os"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -32,6 +35,8 @@ import (
 	"github.com/sonde-operator/sonde/internal/brake"
 	"github.com/sonde-operator/sonde/internal/ceiling"
 	"github.com/sonde-operator/sonde/internal/certs"
+	"github.com/sonde-operator/sonde/internal/drain"
+	"github.com/sonde-operator/sonde/internal/health"
 	"github.com/sonde-operator/sonde/internal/metrics"
 	"github.com/sonde-operator/sonde/internal/pcapfilter"
 	"github.com/sonde-operator/sonde/internal/results"
@@ -46,6 +51,21 @@ import (
 
 // reviewTTL is how long the results endpoint may take a review for new.
 const reviewTTL = 5 * time.Second
+
+// How the manager ends: it goes on for a moment, in which the cluster stops to send it requests, and lets
+// downloads end. What is not over then goes on at another replica. The Pod's grace period is longer than
+// all three together.
+const (
+	drainQuiet    = 3 * time.Second
+	drainMost     = 15 * time.Second
+	shutdownGrace = 10 * time.Second
+)
+
+// A pass is told to end after passTimeout; one that does not end hangs, and with it the manager.
+const (
+	passTimeout = 5 * time.Minute
+	hangTimeout = 2 * passTimeout
+)
 
 // keeperTimeout of a call to a keeper, which answers at once or is lost.
 const keeperTimeout = 5 * time.Second
@@ -96,13 +116,14 @@ func (f flags) check() error {
 func main() {
 	f, log := parseFlags()
 	ctrl.SetLogger(zap.New(zap.UseFlagOptions(&log)))
-	if err := run(ctrl.SetupSignalHandler(), f); err != nil {
+	downloads := drain.New(drainQuiet, drainMost, clock.RealClock{})
+	if err := run(downloads.Context(ctrl.SetupSignalHandler()), f, downloads); err != nil {
 		ctrl.Log.Error(err, "Running the manager")
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, f flags) error {
+func run(ctx context.Context, f flags, downloads *drain.Drain) error {
 	if err := f.check(); err != nil {
 		return err
 	}
@@ -129,7 +150,9 @@ func run(ctx context.Context, f flags) error {
 	if err != nil {
 		return err
 	}
+	watchdog := &health.Watchdog{Limit: hangTimeout, Clock: clock.RealClock{}}
 	serving := certs.NewManager(live, f.agent.Namespace, clock.RealClock{})
+	serving.Watchdog = watchdog
 
 	cacheOptions, err := controllers.CacheOptions(f.agent.Namespace)
 	if err != nil {
@@ -145,6 +168,9 @@ func run(ctx context.Context, f flags) error {
 		LeaderElectionID:              "sonde-manager",
 		LeaderElectionNamespace:       f.agent.Namespace,
 		LeaderElectionReleaseOnCancel: true,
+		GracefulShutdownTimeout:       new(shutdownGrace),
+		// A standby fills its caches, so that it can take over at once.
+		Controller: ctrlconfig.Controller{EnableWarmup: new(true), ReconciliationTimeout: passTimeout},
 		WebhookServer: webhook.NewServer(webhook.Options{
 			Port: f.webhookPort, TLSOpts: tlsOpts,
 		}),
@@ -152,8 +178,8 @@ func run(ctx context.Context, f flags) error {
 	if err != nil {
 		return fmt.Errorf("make manager: %w", err)
 	}
-	w := wiring{flags: f, live: live, key: key, filters: filters, serving: serving}
-	for _, add := range []func(context.Context, ctrl.Manager) error{w.serve, w.admit, w.reconcile} {
+	w := wiring{flags: f, live: live, key: key, filters: filters, serving: serving, downloads: downloads, watchdog: watchdog}
+	for _, add := range []func(context.Context, ctrl.Manager) error{w.serve, w.check, w.admit, w.reconcile} {
 		if err := add(ctx, mgr); err != nil {
 			return err
 		}
@@ -169,14 +195,17 @@ type wiring struct {
 	key     []byte
 	filters *pcapfilter.Compiler
 	serving *certs.Manager
+
+	downloads *drain.Drain
+	watchdog  *health.Watchdog
 }
 
-// serve adds the certificate, the health checks and the results endpoint.
+// serve adds the certificate, the metrics and the results endpoint.
 func (w wiring) serve(_ context.Context, mgr ctrl.Manager) error {
 	handler := results.New(results.Config{
 		Cache: mgr.GetClient(), Live: w.live, Key: w.key, Namespace: w.agent.Namespace,
 		Reviews:  access.NewCached(access.NewReviewer(w.live), clock.RealClock{}, reviewTTL),
-		Recorder: mgr.GetEventRecorder("sonde-results"), Clock: clock.RealClock{},
+		Recorder: mgr.GetEventRecorder("sonde-results"), Clock: clock.RealClock{}, Drain: w.downloads,
 	})
 	endpoint := &results.Server{Address: fmt.Sprintf(":%d", w.resultsPort), GetCertificate: w.serving.GetCertificate, Handler: handler}
 	return errors.Join(
@@ -184,8 +213,27 @@ func (w wiring) serve(_ context.Context, mgr ctrl.Manager) error {
 		crmetrics.Registry.Register(controllers.Metrics{Reader: mgr.GetClient(), Namespace: w.agent.Namespace}),
 		mgr.Add(w.serving),
 		mgr.Add(endpoint),
+		mgr.AddReadyzCheck("results", endpoint.Ready),
+	)
+}
+
+// check adds the health checks. The kubelet restarts a manager that hangs or does not answer, and sends
+// nobody to one that could not decide.
+func (w wiring) check(ctx context.Context, mgr ctrl.Manager) error {
+	caches := map[string]health.Informer{}
+	for _, kind := range []client.Object{&sondev1.PacketCapture{}, &sondev1.ResultAccess{}, &corev1.Pod{}, &batchv1.Job{}} {
+		informer, err := mgr.GetCache().GetInformer(ctx, kind, cache.BlockUntilSynced(false))
+		if err != nil {
+			return fmt.Errorf("make cache: %w", err)
+		}
+		caches[fmt.Sprintf("%T", kind)] = informer
+	}
+	return errors.Join(
 		mgr.AddHealthzCheck("ping", healthz.Ping),
+		mgr.AddHealthzCheck("hanging", w.watchdog.Check),
 		mgr.AddReadyzCheck("certificate", w.serving.Ready),
+		mgr.AddReadyzCheck("api", w.serving.Reaching),
+		mgr.AddReadyzCheck("caches", health.Synced(caches)),
 		mgr.AddReadyzCheck("webhook", mgr.GetWebhookServer().StartedChecker()),
 	)
 }
@@ -202,6 +250,7 @@ func (w wiring) admit(_ context.Context, mgr ctrl.Manager) error {
 		Live: w.live, Reviews: reviews, Key: w.key, Clock: clock.RealClock{},
 	}})
 	configuration := webhooks.NewConfigurationReconciler(mgr.GetClient(), w.live, w.agent.Namespace, secret, w.serving.CABundle)
+	configuration.Watchdog = w.watchdog
 	w.serving.OnChange(configuration.Wake)
 	return configuration.SetupWithManager(mgr)
 }
@@ -222,7 +271,7 @@ func (w wiring) reconcile(ctx context.Context, mgr ctrl.Manager) error {
 		Filters:  w.filters,
 		Keepers:  controllers.KeeperCalls{Reader: w.live, Namespace: w.agent.Namespace, Timeout: keeperTimeout},
 		Recorder: mgr.GetEventRecorder("sonde"), Clock: clock.RealClock{},
-		Sweeper: sweeper, Ceilings: w.ceilings, AccessReviewInterval: w.accessReviewInterval,
+		Sweeper: sweeper, Ceilings: w.ceilings, AccessReviewInterval: w.accessReviewInterval, Watchdog: w.watchdog,
 	}
 	expiry := &controllers.ResultAccessReconciler{Client: mgr.GetClient(), Clock: clock.RealClock{}}
 	return errors.Join(mgr.Add(stop), mgr.Add(sweeper), captures.SetupWithManager(ctx, mgr), expiry.SetupWithManager(mgr))

@@ -17,6 +17,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/access"
 	"github.com/sonde-operator/sonde/internal/agentjob"
 	"github.com/sonde-operator/sonde/internal/ceiling"
+	"github.com/sonde-operator/sonde/internal/health"
 	"github.com/sonde-operator/sonde/internal/naming"
 	"github.com/sonde-operator/sonde/internal/target"
 )
@@ -62,6 +63,8 @@ type PacketCaptureReconciler struct {
 	Sweeper        *Sweeper
 	// AccessReviewInterval is how often the requester's right is reviewed while nothing else happens.
 	AccessReviewInterval time.Duration
+	// Watchdog is told of each pass; nil is none.
+	Watchdog *health.Watchdog
 }
 
 // +kubebuilder:rbac:groups=monitoring.openshift.tpg,resources=packetcaptures,verbs=get;list;watch

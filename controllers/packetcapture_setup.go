@@ -75,7 +75,7 @@ func (r *PacketCaptureReconciler) SetupWithManager(ctx context.Context, mgr ctrl
 	for _, kind := range []sondev1.TargetKind{sondev1.TargetDeployment, sondev1.TargetStatefulSet, sondev1.TargetDaemonSet} {
 		b = b.WatchesMetadata(target.Metadata(kind), wake(wakes.Workload(kind)), identity)
 	}
-	return b.Complete(r)
+	return b.Complete(r.Watchdog.Watch("packetcapture", r))
 }
 
 // unfinished wakes all captures that are not final, as the brake must.

@@ -3,7 +3,7 @@
 # With RECORD=1 a finished shard writes its row of docs/test-matrix.md.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-shards=(capture rights removal fuzz)
+shards=(capture rights removal fuzz operations)
 make="make --no-print-directory"
 e2e() {
 	$make cluster-up image image-workload
@@ -24,7 +24,7 @@ case "$shard" in
 	echo "${shards[$2 % ${#shards[@]}]}"
 	exit
 	;;
-capture | rights | removal | fuzz) trap '[ $? -eq 0 ] && record passed || record failed' EXIT ;;
+capture | rights | removal | fuzz | operations) trap '[ $? -eq 0 ] && record passed || record failed' EXIT ;;
 *)
 	echo "which shard? SHARD=${shards[*]// /|}" >&2
 	exit 2
@@ -35,4 +35,5 @@ capture) e2e '^Test(Exactness|SourceExample|TwoCaptures|CaptureAfterCapture|Scal
 rights) e2e '^Test(Rights|Results|Revoked|WithoutAValidStamp|NamespaceMadeAnew)' ;;
 removal) e2e '^Test(Deleting|OperatorGone|Uninstall)' ;;
 fuzz) $make test-fuzz FUZZTIME=30s ;;
+operations) e2e '^TestOps' ;;
 esac

@@ -21,6 +21,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/sonde-operator/sonde/internal/health"
 )
 
 const fieldOwner = client.FieldOwner("sonde-webhooks")
@@ -40,6 +42,8 @@ type ConfigurationReconciler struct {
 	SecretPath string
 	// CABundle of this moment, as PEM; nil as long as there is none.
 	CABundle func() []byte
+	// Watchdog is told of each pass; nil is none.
+	Watchdog *health.Watchdog
 
 	wake chan event.GenericEvent
 }
@@ -85,7 +89,7 @@ func (r *ConfigurationReconciler) SetupWithManager(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		For(&admissionregistrationv1.MutatingWebhookConfiguration{}).
 		WatchesRawSource(source.Channel(r.wake, &handler.EnqueueRequestForObject{})).
-		Complete(r)
+		Complete(r.Watchdog.Watch("webhook configuration", r))
 }
 
 // Reconcile applies the configuration unless it is already there.

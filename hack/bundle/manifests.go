@@ -10,7 +10,7 @@ import (
 // pkg/lib/bundle/supported_resources.go, has the list). Webhook configurations and SecurityContextConstraints are not
 // among them: the operator makes those.
 var accepted = map[string]bool{
-	"ClusterRole": true, "CustomResourceDefinition": true, "PriorityClass": true, "Role": true, "RoleBinding": true,
+	"ClusterRole": true, "CustomResourceDefinition": true, "PodDisruptionBudget": true, "PriorityClass": true, "Role": true, "RoleBinding": true,
 	"Service": true, "ServiceAccount": true,
 }
 

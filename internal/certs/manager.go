@@ -18,6 +18,7 @@ import (
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/health"
 )
 
 // SecretName is the Secret in the operator's namespace that all replicas share.
@@ -36,6 +37,12 @@ const checkInterval = 30 * time.Second
 // retryInterval is for failures: nothing is served before the first success.
 const retryInterval = 2 * time.Second
 
+// syncTimeout bounds one check: an API server that takes connections and does not answer is away too.
+const syncTimeout = 10 * time.Second
+
+// staleAfter is how long after the last check that succeeded the API server counts as away.
+const staleAfter = 2*checkInterval + syncTimeout
+
 // maxAttempts of one check, when replicas write at the same time.
 const maxAttempts = 5
 
@@ -51,7 +58,11 @@ type Manager struct {
 
 	mu       sync.Mutex
 	current  *Material
+	synced   time.Time // when the last check succeeded
 	watchers []func()
+
+	// Watchdog is told of each check; nil is none.
+	Watchdog *health.Watchdog
 }
 
 // NewManager returns a manager for the operator's namespace. c must read live: a cache would have
@@ -97,6 +108,17 @@ func (m *Manager) Ready(*http.Request) error {
 	return err
 }
 
+// Reaching is a readiness check: a replica that cannot read from the API server, though it has a
+// certificate, can decide on no request.
+func (m *Manager) Reaching(*http.Request) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if ago := m.clock.Since(m.synced); ago > staleAfter {
+		return fmt.Errorf("the API server was last read %s ago: see the manager's log for what keeps it from reading Secret %s", ago.Round(time.Second), SecretName)
+	}
+	return nil
+}
+
 // NeedLeaderElection tells controller-runtime to run it on every replica.
 func (*Manager) NeedLeaderElection() bool { return false }
 
@@ -105,7 +127,7 @@ func (m *Manager) Start(ctx context.Context) error {
 	log := ctrllog.FromContext(ctx).WithName("certs")
 	for {
 		wait := checkInterval
-		if err := m.Sync(ctx); err != nil && ctx.Err() == nil {
+		if err := m.watched(ctx); err != nil && ctx.Err() == nil {
 			wait = retryInterval
 			log.Error(err, "Checking the serving certificate")
 		}
@@ -115,6 +137,13 @@ func (m *Manager) Start(ctx context.Context) error {
 		case <-m.clock.After(wait):
 		}
 	}
+}
+
+func (m *Manager) watched(ctx context.Context) error {
+	defer m.Watchdog.Begin("checking the serving certificate")()
+	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
+	defer cancel()
+	return m.Sync(ctx)
 }
 
 // Sync looks once: it brings the Secret in order where needed and serves from it from now on. What
@@ -179,7 +208,7 @@ func (m *Manager) secret(data map[string][]byte) *corev1.Secret {
 func (m *Manager) take(got Material) {
 	m.mu.Lock()
 	changed := m.current == nil || !bytes.Equal(m.current.CABundle, got.CABundle)
-	m.current = &got
+	m.current, m.synced = &got, m.clock.Now()
 	watchers := m.watchers
 	m.mu.Unlock()
 	if !changed {

@@ -152,7 +152,11 @@ func TestFailureKeepsWhatIsServed(t *testing.T) {
 			return c.Get(ctx, k, o, opts...)
 		},
 	}).Build()
-	m := NewManager(c, "sonde-system", clocktesting.NewFakeClock(start))
+	clk := clocktesting.NewFakeClock(start)
+	m := NewManager(c, "sonde-system", clk)
+	if err := m.Reaching(nil); err == nil {
+		t.Error("ready before the first check")
+	}
 	if err := m.Sync(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -160,6 +164,14 @@ func TestFailureKeepsWhatIsServed(t *testing.T) {
 	fails.Store(true)
 	if err := m.Sync(t.Context()); !errors.Is(err, broken) {
 		t.Fatalf("got %v, want %v", err, broken)
+	}
+	clk.Step(staleAfter)
+	if err := m.Reaching(nil); err != nil {
+		t.Errorf("not ready after a failure that may pass: %v", err)
+	}
+	clk.Step(time.Second)
+	if err := m.Reaching(nil); err == nil {
+		t.Error("ready, though the API server is away")
 	}
 	if diff := cmp.Diff(before.Certificate, serving(t, m).Certificate); diff != "" {
 		t.Errorf("certificate changed:\n%s", diff)

@@ -71,6 +71,7 @@ func (h *Handler) file(w http.ResponseWriter, r *http.Request, s session) error 
 
 // deliver copies the bytes and leaves the record of who got them, also of a part.
 func (h *Handler) deliver(w http.ResponseWriter, r *http.Request, s session, agent *corev1.Pod, name string, resp *http.Response) error {
+	defer h.Drain.Enter()()
 	pod := agent.Annotations[sondev1.AnnotationTargetPod]
 	log := ctrl.LoggerFrom(r.Context()).WithValues("pod", pod, "file", name)
 	log.Info("Serving result", "wantBytes", resp.ContentLength)

@@ -25,6 +25,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/access"
 	"github.com/sonde-operator/sonde/internal/account"
 	"github.com/sonde-operator/sonde/internal/captureconfig"
+	"github.com/sonde-operator/sonde/internal/drain"
 	"github.com/sonde-operator/sonde/internal/keeperapi"
 )
 
@@ -67,6 +68,8 @@ type Config struct {
 	// Recorder of events on captures.
 	Recorder events.EventRecorder
 	Clock    clock.WithTicker
+	// Drain counts downloads, which are not cut off when the manager ends; nil counts nothing.
+	Drain *drain.Drain
 }
 
 // Handler serves the endpoint. It is safe for concurrent use.

@@ -9,7 +9,9 @@ import (
 	stdlog "log"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -23,7 +25,8 @@ const (
 	headerTimeout  = 10 * time.Second
 	idleTimeout    = 90 * time.Second
 	maxHeaderBytes = 32 << 10
-	// shutdownTimeout is short: clients resume at another replica.
+	// shutdownTimeout is short: downloads have had their time (Config.Drain), and clients resume at another
+	// replica.
 	shutdownTimeout = 3 * time.Second
 )
 
@@ -35,9 +38,29 @@ type Server struct {
 	GetCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	Handler        http.Handler
 
+	address atomic.Pointer[net.TCPAddr] // what it listens on
+
 	// listening is told the address in tests, and most is smaller there.
 	listening func(net.Addr)
 	most      int
+}
+
+// dialTimeout of a readiness check.
+const dialTimeout = time.Second
+
+// Ready is a readiness check: it fails unless the server takes a connection.
+func (s *Server) Ready(r *http.Request) error {
+	at := s.address.Load()
+	if at == nil {
+		return errors.New("the results endpoint does not listen yet")
+	}
+	// Whose certificate it is does not matter to a process that calls itself.
+	d := tls.Dialer{NetDialer: &net.Dialer{Timeout: dialTimeout}, Config: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // see above
+	conn, err := d.DialContext(r.Context(), "tcp", net.JoinHostPort("localhost", strconv.Itoa(at.Port)))
+	if err != nil {
+		return fmt.Errorf("call the results endpoint: %w", err)
+	}
+	return conn.Close()
 }
 
 // connections at once: anything in the cluster's network can open them, without a token, and the
@@ -64,6 +87,9 @@ func (s *Server) Start(ctx context.Context) error {
 		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){},
 		ErrorLog:     stdlog.New(logWriter{log.V(1)}, "", 0),
 		BaseContext:  func(net.Listener) context.Context { return ctrl.LoggerInto(ctx, log) },
+	}
+	if at, ok := listener.Addr().(*net.TCPAddr); ok {
+		s.address.Store(at)
 	}
 	listener = netutil.LimitListener(listener, s.connections())
 	if s.listening != nil {

@@ -19,6 +19,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
+// managerReplicas is what the manifests say.
+const managerReplicas = 2
+
 // manager returns the operator's Deployment.
 func manager(t *testing.T) *appsv1.Deployment {
 	t.Helper()
@@ -29,7 +32,7 @@ func manager(t *testing.T) *appsv1.Deployment {
 	return &d
 }
 
-// stopManager ends the operator and waits until its Pod is gone; the test's end starts it again.
+// stopManager ends the operator and waits until its Pods are gone; the test's end starts it again.
 func stopManager(t *testing.T) {
 	t.Helper()
 	d := manager(t)
@@ -56,7 +59,7 @@ func startManager(t *testing.T) {
 	if err := admin.Get(ctx, key, &d); err != nil {
 		t.Fatal(err)
 	}
-	d.Spec.Replicas = new(int32(1))
+	d.Spec.Replicas = new(int32(managerReplicas))
 	if err := admin.Update(ctx, &d); err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +73,7 @@ func awaitManager(ctx context.Context, t *testing.T) {
 	for {
 		var d appsv1.Deployment
 		err := admin.Get(ctx, client.ObjectKey{Namespace: operatorNamespace, Name: "sonde-manager"}, &d)
-		if err == nil && d.Status.ObservedGeneration == d.Generation && d.Status.ReadyReplicas == 1 && d.Status.UpdatedReplicas == 1 && d.Status.Replicas == 1 && webhookInstalled(ctx) {
+		if err == nil && allReady(&d) && webhookInstalled(ctx) {
 			return
 		}
 		select {
@@ -79,6 +82,12 @@ func awaitManager(ctx context.Context, t *testing.T) {
 		case <-time.After(200 * time.Millisecond):
 		}
 	}
+}
+
+// allReady says whether all replicas, and no others, are those of the newest template and ready.
+func allReady(d *appsv1.Deployment) bool {
+	s := d.Status
+	return s.ObservedGeneration == d.Generation && s.ReadyReplicas == managerReplicas && s.UpdatedReplicas == managerReplicas && s.Replicas == managerReplicas
 }
 
 func webhookInstalled(ctx context.Context) bool {
