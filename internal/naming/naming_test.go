@@ -88,6 +88,14 @@ func TestConfigMapsAndSecrets(t *testing.T) {
 			wantConfigMap: []string{"openshift-gitops-openshift-gitops-server", "openshift-gitops-openshift-gitops-server-c0ffee00"},
 			wantSecret:    []string{"openshift-gitops-openshift-gitops-server-c0ffee00-keeper"},
 		},
+		"never the brake's": {
+			namespace: "sonde", workload: "config",
+			wantConfigMap: []string{"sonde-config-c0ffee00"}, wantSecret: []string{"sonde-config-c0ffee00-keeper"},
+		},
+		"nor another of the operator's": {
+			namespace: "sonde-demo", workload: "web",
+			wantConfigMap: []string{"sonde-demo-web-c0ffee00"}, wantSecret: []string{"sonde-demo-web-c0ffee00-keeper"},
+		},
 		"too long for both": {
 			namespace: "shop", workload: long,
 			wantConfigMap: []string{"shop-" + strings.Repeat("w", 230) + "-1f852ae2-c0ffee00"},
