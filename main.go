@@ -45,7 +45,8 @@ import (
 	"github.com/sonde-operator/sonde/webhooks"
 )
 
-// +kubebuilder:rbac:groups=coordination.k8s.io,namespace=sonde-system,resources=leases,verbs=get;create;update
+// +kubebuilder:rbac:groups=coordination.k8s.io,namespace=sonde-system,resources=leases,verbs=create
+// +kubebuilder:rbac:groups=coordination.k8s.io,namespace=sonde-system,resources=leases,resourceNames=sonde-manager,verbs=get;update
 // +kubebuilder:rbac:groups="",namespace=sonde-system,resources=events,verbs=create;patch
 // +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
 

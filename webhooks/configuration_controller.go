@@ -48,12 +48,12 @@ type ConfigurationReconciler struct {
 	wake chan event.GenericEvent
 }
 
-// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations,verbs=create
-// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations,resourceNames=sonde,verbs=get;list;watch;patch;delete
+// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations,resourceNames=sonde,verbs=create;get;list;watch;patch;delete
 // +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=clusterroles,resourceNames=sonde-manager,verbs=get
 
 // The right to delete is not used: OpenShift's OwnerReferencesPermissionEnforcement asks for it
-// before it lets anybody set an owner on an object that exists.
+// before it lets anybody set an owner on an object that exists. The right to create can be bound to the
+// name because server-side apply is a PATCH of it: a POST would be refused.
 
 // NewConfigurationReconciler returns a reconciler that has not been told to look yet; give Wake to
 // whatever changes the bundle.

@@ -46,7 +46,8 @@ const staleAfter = 2*checkInterval + syncTimeout
 // maxAttempts of one check, when replicas write at the same time.
 const maxAttempts = 5
 
-// +kubebuilder:rbac:groups="",namespace=sonde-system,resources=secrets,verbs=get;create;update
+// +kubebuilder:rbac:groups="",namespace=sonde-system,resources=secrets,verbs=get;create
+// +kubebuilder:rbac:groups="",namespace=sonde-system,resources=secrets,resourceNames=sonde-webhook-cert,verbs=update
 
 // Manager keeps the Secret in order and the certificate in memory. Every replica runs one: they
 // agree by the Secret's resourceVersion, so no leader is needed and a standby serves at once.

@@ -20,7 +20,6 @@ import (
 // Pod, which nobody but the operator can make: the target itself may be long gone.
 const hostNetworkFlag = "--host-network"
 
-// +kubebuilder:rbac:groups="",namespace=sonde-system,resources=pods,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",namespace=sonde-system,resources=secrets,verbs=list
 
 // agents returns the agents' Pods of a capture, newest first: of one target Pod or, without podUID, of all.

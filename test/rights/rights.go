@@ -1,0 +1,120 @@
+// Package rights reads RBAC objects as single rights, and says which of them are as good as root on
+// the nodes. Tests compare that with docs/security.md and with what a cluster saw being used.
+package rights
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/util/yaml"
+)
+
+// Right is one verb on one resource: the smallest thing that a rule gives.
+type Right struct {
+	// Role that gives it, as "ClusterRole/sonde-manager".
+	Role string
+	// Namespace in which it holds; empty for a ClusterRole, which holds wherever it is bound.
+	Namespace string
+	// Verb on Resource ("pods", "pods/exec") of Group; for a path of the API server Resource is the path.
+	Verb, Group, Resource string
+	// Name of the only object that it is for; empty for all.
+	Name string
+}
+
+// Key is the right in one line, for messages and to sort by.
+func (r Right) Key() string {
+	line := r.Role + ": " + r.Verb + " " + r.Target()
+	if r.Name != "" {
+		line += " " + r.Name
+	}
+	if r.Namespace != "" {
+		line += " in " + r.Namespace
+	}
+	return line
+}
+
+// Target is the resource with its group, as kubectl writes it: "jobs.batch".
+func (r Right) Target() string {
+	if r.Group == "" {
+		return r.Resource
+	}
+	resource, sub, _ := strings.Cut(r.Resource, "/")
+	target := resource + "." + r.Group
+	if sub != "" {
+		target += "/" + sub
+	}
+	return target
+}
+
+// Of returns the rights that the Roles and ClusterRoles in a stream of YAML documents give, sorted.
+// Other objects are passed over; a document that is none is an error.
+func Of(stream []byte) ([]Right, error) {
+	var all []Right
+	docs := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(stream), 4096)
+	for {
+		var role rbacv1.Role // a ClusterRole has the same fields, and one more
+		err := docs.Decode(&role)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read document: %w", err)
+		}
+		if role.Kind == "Role" || role.Kind == "ClusterRole" {
+			all = append(all, Expand(role.Kind+"/"+role.Name, role.Namespace, role.Rules)...)
+		}
+	}
+	slices.SortFunc(all, func(a, b Right) int { return cmp.Compare(a.Key(), b.Key()) })
+	return all, nil
+}
+
+// Expand returns the rights of a role's rules, in their order.
+func Expand(role, namespace string, rules []rbacv1.PolicyRule) []Right {
+	var all []Right
+	for _, rule := range rules {
+		names := rule.ResourceNames
+		if len(names) == 0 {
+			names = []string{""}
+		}
+		for _, verb := range rule.Verbs {
+			for _, path := range rule.NonResourceURLs {
+				all = append(all, Right{Role: role, Namespace: namespace, Verb: verb, Resource: path})
+			}
+			for _, group := range rule.APIGroups {
+				for _, resource := range rule.Resources {
+					for _, name := range names {
+						all = append(all, Right{Role: role, Namespace: namespace, Verb: verb, Group: group, Resource: resource, Name: name})
+					}
+				}
+			}
+		}
+	}
+	return all
+}
+
+// Without returns rules less one right, which they must have; the others are kept as they are.
+func Without(rules []rbacv1.PolicyRule, gone Right) []rbacv1.PolicyRule {
+	var left []rbacv1.PolicyRule
+	for _, r := range Expand(gone.Role, gone.Namespace, rules) {
+		if r == gone {
+			continue
+		}
+		rule := rbacv1.PolicyRule{Verbs: []string{r.Verb}}
+		if strings.HasPrefix(r.Resource, "/") {
+			rule.NonResourceURLs = []string{r.Resource}
+		} else {
+			rule.APIGroups, rule.Resources = []string{r.Group}, []string{r.Resource}
+		}
+		if r.Name != "" {
+			rule.ResourceNames = []string{r.Name}
+		}
+		left = append(left, rule)
+	}
+	return left
+}

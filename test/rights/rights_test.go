@@ -1,0 +1,264 @@
+package rights_test
+
+import (
+	"bytes"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/sonde-operator/sonde/test/rights"
+)
+
+const (
+	repo     = "../.."
+	operator = "sonde-system"
+)
+
+// installs returns the rights of each way to install.
+func installs(t *testing.T) map[string][]rights.Right {
+	t.Helper()
+	// go test remembers results by the files that the test itself has opened.
+	if err := filepath.WalkDir(repo+"/config", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		_, err = os.ReadFile(path)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "go", "tool", "-modfile=hack/tools/go.mod", "kustomize", "build", "config/default")
+	cmd.Dir = repo
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	stream, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("kustomize build: %v\n%s", err, stderr.String())
+	}
+	kustomize, err := rights.Of(stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return map[string][]rights.Right{"kustomize": kustomize, "bundle": bundle(t)}
+}
+
+// bundle returns the rights of the bundle's objects, and those that OLM makes of the ClusterServiceVersion's permissions.
+func bundle(t *testing.T) []rights.Right {
+	t.Helper()
+	files, err := filepath.Glob(repo + "/bundle/manifests/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no manifests: %v", err)
+	}
+	var all []rights.Right
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found, err := rights.Of(b)
+		if err != nil {
+			t.Fatalf("%s: %v", f, err)
+		}
+		for i := range found {
+			if strings.HasPrefix(found[i].Role, "Role/") {
+				found[i].Namespace = operator // a bundle does not say into which namespace it goes
+			}
+		}
+		all = append(all, found...)
+		all = append(all, permissions(t, f, b)...)
+	}
+	return all
+}
+
+func permissions(t *testing.T, file string, b []byte) []rights.Right {
+	t.Helper()
+	if !strings.HasSuffix(file, ".clusterserviceversion.yaml") {
+		return nil
+	}
+	type permission struct {
+		ServiceAccountName string              `json:"serviceAccountName"`
+		Rules              []rbacv1.PolicyRule `json:"rules"`
+	}
+	var csv struct {
+		Spec struct {
+			Install struct {
+				Spec struct {
+					ClusterPermissions []permission `json:"clusterPermissions"`
+					Permissions        []permission `json:"permissions"`
+				} `json:"spec"`
+			} `json:"install"`
+		} `json:"spec"`
+	}
+	if err := yaml.Unmarshal(b, &csv); err != nil {
+		t.Fatal(err)
+	}
+	var all []rights.Right
+	for _, p := range csv.Spec.Install.Spec.ClusterPermissions {
+		all = append(all, rights.Expand("ClusterRole/"+p.ServiceAccountName, "", p.Rules)...)
+	}
+	for _, p := range csv.Spec.Install.Spec.Permissions {
+		all = append(all, rights.Expand("Role/"+p.ServiceAccountName, operator, p.Rules)...)
+	}
+	if len(all) == 0 {
+		t.Fatalf("%s: no permissions: has its shape changed?", file)
+	}
+	return all
+}
+
+// No role holds a wildcard, or a verb that makes more rights of the ones that there are.
+func TestNoWildcardAndNoEscalation(t *testing.T) {
+	t.Parallel()
+	for install, all := range installs(t) {
+		for _, r := range all {
+			if strings.Contains(r.Verb+r.Group+r.Resource, "*") || slices.Contains([]string{"escalate", "bind", "impersonate"}, r.Verb) {
+				t.Errorf("%s: %s", install, r.Key())
+			}
+		}
+	}
+}
+
+// Both ways to install give the same, so that what is shown of one holds of the other.
+func TestBundleGivesWhatKustomizeGives(t *testing.T) {
+	t.Parallel()
+	lines := map[string][]string{}
+	for install, all := range installs(t) {
+		seen := map[string]bool{}
+		for _, r := range all {
+			seen[r.Key()] = true
+		}
+		lines[install] = slices.Sorted(maps.Keys(seen))
+	}
+	if diff := cmp.Diff(lines["kustomize"], lines["bundle"]); diff != "" {
+		t.Errorf("rights (-kustomize +bundle):\n%s", diff)
+	}
+}
+
+// docs/security.md lists every right that is as good as root: no more and no fewer.
+func TestEveryRightEqualToRootIsDocumented(t *testing.T) {
+	t.Parallel()
+	documented := table(t, "## Rights that equal root")
+	for install, all := range installs(t) {
+		found := map[string]bool{}
+		for _, r := range all {
+			if why := rights.Root(r, operator); why != "" {
+				found[r.Key()] = true
+				if !documented[r.Key()] {
+					t.Errorf("%s: %s\nis as good as root (%s): do without it, or write it into docs/security.md, with the reason for it", install, r.Key(), why)
+				}
+			}
+		}
+		for line := range documented {
+			if !found[line] {
+				t.Errorf("docs/security.md lists %q, which %s does not give: take it out", line, install)
+			}
+		}
+	}
+}
+
+// table reads the rights of a table "| role | verb | resource | only the object | namespace | ..." below a heading; a
+// cell with several verbs stands for as many rights.
+func table(t *testing.T, heading string) map[string]bool {
+	t.Helper()
+	b, err := os.ReadFile(repo + "/docs/security.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, ok := strings.Cut(string(b), "\n"+heading+"\n")
+	if !ok {
+		t.Fatalf("docs/security.md has no heading %q", heading)
+	}
+	section, _, _ = strings.Cut(section, "\n## ")
+	lines := map[string]bool{}
+	for row := range strings.Lines(section) {
+		cells := strings.Split(strings.ReplaceAll(strings.TrimSpace(row), "`", ""), "|")
+		if len(cells) < 7 || !strings.Contains(cells[1], "Role/") {
+			continue
+		}
+		for i := range cells {
+			cells[i] = strings.TrimSpace(cells[i])
+		}
+		resource, group, _ := strings.Cut(cells[3], ".")
+		for verb := range strings.SplitSeq(cells[2], ", ") {
+			r := rights.Right{Role: cells[1], Verb: verb, Resource: resource, Group: group, Name: cells[4], Namespace: cells[5]}
+			lines[r.Key()] = true
+		}
+	}
+	if len(lines) == 0 {
+		t.Fatalf("no rows below %q: has the table's shape changed?", heading)
+	}
+	return lines
+}
+
+// The judge itself, for rights of each sort; without it a gap in the rule list would pass for safety.
+func TestRoot(t *testing.T) {
+	t.Parallel()
+	in := func(ns, verb, group, resource, name string) rights.Right {
+		return rights.Right{Role: "Role/x", Namespace: ns, Verb: verb, Group: group, Resource: resource, Name: name}
+	}
+	cases := map[string]struct {
+		right rights.Right
+		want  bool
+	}{
+		"jobs in the operator's namespace":   {in(operator, "create", "batch", "jobs", ""), true},
+		"jobs elsewhere":                     {in("shop", "create", "batch", "jobs", ""), false},
+		"jobs everywhere":                    {in("", "create", "batch", "jobs", ""), true},
+		"jobs, read":                         {in(operator, "list", "batch", "jobs", ""), false},
+		"exec into a probe":                  {in(operator, "create", "", "pods/exec", ""), true},
+		"a webhook by name":                  {in("", "patch", "admissionregistration.k8s.io", "mutatingwebhookconfigurations", "sonde"), true},
+		"a webhook, read":                    {in("", "get", "admissionregistration.k8s.io", "mutatingwebhookconfigurations", ""), false},
+		"an SCC by name":                     {in("", "patch", "security.openshift.io", "securitycontextconstraints", "sonde-probe"), true},
+		"an SCC, used in a namespace":        {in(operator, "use", "security.openshift.io", "securitycontextconstraints", ""), true},
+		"Secrets of the operator":            {in(operator, "list", "", "secrets", ""), true},
+		"one Secret, updated":                {in(operator, "update", "", "secrets", "sonde-webhook-cert"), false},
+		"the kubelet":                        {in("", "get", "", "nodes/proxy", ""), true},
+		"nodes, read":                        {in("", "get", "", "nodes", ""), false},
+		"impersonation":                      {in("", "impersonate", "", "users", ""), true},
+		"bind":                               {in("", "bind", "rbac.authorization.k8s.io", "clusterroles", "x"), true},
+		"a wildcard among verbs":             {in("shop", "*", "", "pods", ""), true},
+		"a wildcard among resources":         {in("shop", "get", "", "*", ""), true},
+		"own kinds":                          {in("", "create", "monitoring.openshift.tpg", "packetcaptures", ""), false},
+		"a path of the API server":           {in("", "get", "", "/metrics", ""), false},
+		"tokens of the operator's accounts":  {in(operator, "create", "", "serviceaccounts/token", ""), true},
+		"labels of namespaces":               {in("", "patch", "", "namespaces", ""), true},
+		"a Pod's ephemeral containers":       {in(operator, "patch", "", "pods/ephemeralcontainers", ""), true},
+		"a Deployment in the own namespace":  {in(operator, "patch", "apps", "deployments", ""), true},
+		"the certificate of the API's nodes": {in("", "approve", "certificates.k8s.io", "signers", ""), true},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got := rights.Root(tc.right, operator); (got != "") != tc.want {
+				t.Errorf("Root(%s) = %q, want a reason: %v", tc.right.Key(), got, tc.want)
+			}
+		})
+	}
+}
+
+// Taking one right away leaves all others, whatever rule they stood in.
+func TestWithout(t *testing.T) {
+	t.Parallel()
+	rules := []rbacv1.PolicyRule{
+		{APIGroups: []string{""}, Resources: []string{"pods", "secrets"}, Verbs: []string{"get", "list"}},
+		{APIGroups: []string{"batch"}, Resources: []string{"jobs"}, ResourceNames: []string{"a", "b"}, Verbs: []string{"get"}},
+		{NonResourceURLs: []string{"/metrics"}, Verbs: []string{"get"}},
+	}
+	all := rights.Expand("Role/r", "ns", rules)
+	if len(all) != 7 {
+		t.Fatalf("%d rights, want 7: %v", len(all), all)
+	}
+	for i, gone := range all {
+		want := slices.Delete(slices.Clone(all), i, i+1)
+		if diff := cmp.Diff(want, rights.Expand("Role/r", "ns", rights.Without(rules, gone))); diff != "" {
+			t.Errorf("without %s (-want +got):\n%s", gone.Key(), diff)
+		}
+	}
+}
