@@ -71,6 +71,9 @@ const (
 // keeperTimeout of a call to a keeper, which answers at once or is lost.
 const keeperTimeout = 5 * time.Second
 
+// ownRightsPatience is how long the manager's own RoleBinding may come after its Pod.
+const ownRightsPatience = 10 * time.Second
+
 // flags of the manager.
 type flags struct {
 	agent                agentjob.Options
@@ -142,6 +145,9 @@ func run(ctx context.Context, f flags, downloads *drain.Drain) error {
 	live, err := client.New(config, client.Options{Scheme: scheme})
 	if err != nil {
 		return fmt.Errorf("make client: %w", err)
+	}
+	if err := access.AwaitOwnRights(ctx, live, f.agent.Namespace, ownRightsPatience); err != nil {
+		return err
 	}
 	key, err := stamp.EnsureKey(ctx, live, f.agent.Namespace)
 	if err != nil {

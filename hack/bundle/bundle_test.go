@@ -14,6 +14,7 @@ import (
 	operatorsv1alpha1 "github.com/operator-framework/api/pkg/operators/v1alpha1"
 	"github.com/operator-framework/api/pkg/validation"
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 )
 
@@ -50,6 +51,8 @@ func TestFilesOfABundle(t *testing.T) {
 		"bundle.Dockerfile",
 		"bundle/manifests/demo.clusterserviceversion.yaml",
 		"bundle/manifests/manager_rbac.authorization.k8s.io_v1_clusterrole.yaml",
+		"bundle/manifests/manager_rbac.authorization.k8s.io_v1_role.yaml",
+		"bundle/manifests/manager_rbac.authorization.k8s.io_v1_rolebinding.yaml",
 		"bundle/manifests/monitoring.openshift.tpg_demos.yaml",
 		"bundle/manifests/probe_v1_serviceaccount.yaml",
 		"bundle/manifests/results_rbac.authorization.k8s.io_v1_role.yaml",
@@ -63,8 +66,15 @@ func TestFilesOfABundle(t *testing.T) {
 		t.Errorf("files (-want +got):\n%s", diff)
 	}
 	for name, content := range files {
+		var object metav1.PartialObjectMetadata
+		if !strings.HasSuffix(name, ".yaml") {
+			continue
+		}
+		if err := yaml.Unmarshal(content, &object); err != nil {
+			t.Fatal(err)
+		}
 		// The CSV's is a placeholder, as every tool writes it.
-		if !strings.Contains(name, "clusterserviceversion") && bytes.Contains(content, []byte("\n  namespace: ")) {
+		if object.Kind != operatorsv1alpha1.ClusterServiceVersionKind && object.Namespace != "" {
 			t.Errorf("%s fixes a namespace, which OLM chooses:\n%s", name, content)
 		}
 	}
@@ -114,7 +124,7 @@ func TestClusterServiceVersion(t *testing.T) {
 
 func TestPermissionsOfTheManager(t *testing.T) {
 	t.Parallel()
-	_, csv := built(t, demo())
+	files, csv := built(t, demo())
 	rule := func(resource string) []operatorsv1alpha1.StrategyDeploymentPermissions {
 		return []operatorsv1alpha1.StrategyDeploymentPermissions{{ServiceAccountName: "manager", Rules: []rbacv1.PolicyRule{
 			{APIGroups: []string{""}, Resources: []string{resource}, Verbs: []string{"get"}},
@@ -123,8 +133,22 @@ func TestPermissionsOfTheManager(t *testing.T) {
 	if diff := cmp.Diff(rule("pods"), csv.Spec.InstallStrategy.StrategySpec.ClusterPermissions); diff != "" {
 		t.Errorf("in the cluster (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(rule("secrets"), csv.Spec.InstallStrategy.StrategySpec.Permissions); diff != "" {
+	if got := csv.Spec.InstallStrategy.StrategySpec.Permissions; len(got) != 0 {
+		t.Errorf("OLM would give these in every namespace: %v", got)
+	}
+	var role rbacv1.Role
+	var binding rbacv1.RoleBinding
+	for kind, object := range map[string]any{"role": &role, "rolebinding": &binding} {
+		if err := yaml.UnmarshalStrict(files["bundle/manifests/manager_rbac.authorization.k8s.io_v1_"+kind+".yaml"], object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if diff := cmp.Diff(rule("secrets")[0].Rules, role.Rules); diff != "" {
 		t.Errorf("in its namespace (-want +got):\n%s", diff)
+	}
+	wantSubjects := []rbacv1.Subject{{Kind: "ServiceAccount", Name: "manager", Namespace: "demo-system"}}
+	if diff := cmp.Diff(wantSubjects, binding.Subjects); diff != "" {
+		t.Errorf("subjects (-want +got):\n%s", diff)
 	}
 }
 
@@ -170,6 +194,8 @@ func TestWhatCannotBeABundle(t *testing.T) {
 		"a kind that OLM refuses":    {"kind: Service\n", "kind: MutatingWebhookConfiguration\n", "cannot be in a bundle"},
 		"agents without an image":    {"SONDE_IMAGE", "OTHER", "SONDE_IMAGE"},
 		"a cluster right for others": {"name: manager}\nsubjects: [{kind: ServiceAccount, name: manager", "name: manager}\nsubjects: [{kind: ServiceAccount, name: probe", "binds another subject"},
+		"a Role that is gone":        {"kind: Role, name: manager}", "kind: Role, name: gone}", "there is no Role gone"},
+		"a binding of no one":        {"kind: Role, name: manager}\nsubjects: [{kind: ServiceAccount, name: manager, namespace: demo-system}]", "kind: Role, name: manager}\nsubjects: [{kind: ServiceAccount, name: manager}]", "write demo-system"},
 		"not YAML":                   {"kind: Service\n", "kind: [\n", "decode"},
 	} {
 		t.Run(name, func(t *testing.T) {

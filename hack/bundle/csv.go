@@ -23,7 +23,7 @@ func completeCSV(in *input, r release) (*operatorsv1alpha1.ClusterServiceVersion
 	csv := in.csv.DeepCopy()
 	v, err := semver.Parse(r.version)
 	if err != nil {
-		return nil, fmt.Errorf("parse the version %q: %w; write it like 0.1.0, without a v", r.version, err)
+		return nil, fmt.Errorf("parse the version %q: %w; write it like 1.2.3, without a v", r.version, err)
 	}
 	csv.Name = csvName(in, r)
 	csv.Namespace = "placeholder" // as operator-sdk writes it; OLM replaces it
@@ -43,7 +43,7 @@ func completeCSV(in *input, r release) (*operatorsv1alpha1.ClusterServiceVersion
 	if err := setImage(strategy.DeploymentSpecs[0].Spec.Template.Spec.Containers, r.image); err != nil {
 		return nil, err
 	}
-	strategy.ClusterPermissions, strategy.Permissions, err = permissions(in)
+	strategy.ClusterPermissions, err = clusterPermissions(in)
 	return csv, err
 }
 
@@ -98,30 +98,22 @@ func setImage(containers []corev1.Container, image string) error {
 	return fmt.Errorf("the Deployment does not set %s: without it the agents have no image", imageVariable)
 }
 
-// permissions returns what the manager's ServiceAccount is bound to, by ClusterRoleBindings and by RoleBindings.
-func permissions(in *input) (cluster, own []operatorsv1alpha1.StrategyDeploymentPermissions, err error) {
+// clusterPermissions returns what the manager's ServiceAccount is bound to by ClusterRoleBindings. There are no
+// permissions beside them: manifests says where the manager's Role goes, and why.
+func clusterPermissions(in *input) ([]operatorsv1alpha1.StrategyDeploymentPermissions, error) {
 	account := in.deployment.Spec.Template.Spec.ServiceAccountName
+	var out []operatorsv1alpha1.StrategyDeploymentPermissions
 	for _, b := range in.clusterRoleBindings {
 		if !bindsOnly(b.Subjects, account) {
-			return nil, nil, fmt.Errorf("ClusterRoleBinding %s binds another subject than %s: a bundle cannot carry it", b.Name, account)
+			return nil, fmt.Errorf("ClusterRoleBinding %s binds another subject than %s: a bundle cannot carry it", b.Name, account)
 		}
 		role, ok := in.clusterRoles[b.RoleRef.Name]
 		if !ok {
-			return nil, nil, fmt.Errorf("ClusterRoleBinding %s: there is no ClusterRole %s", b.Name, b.RoleRef.Name)
+			return nil, fmt.Errorf("ClusterRoleBinding %s: there is no ClusterRole %s", b.Name, b.RoleRef.Name)
 		}
-		cluster = append(cluster, operatorsv1alpha1.StrategyDeploymentPermissions{ServiceAccountName: account, Rules: role.Rules})
+		out = append(out, operatorsv1alpha1.StrategyDeploymentPermissions{ServiceAccountName: account, Rules: role.Rules})
 	}
-	for _, b := range in.roleBindings {
-		if !bindsOnly(b.Subjects, account) {
-			continue // goes into the bundle as it is
-		}
-		role, ok := in.roles[b.RoleRef.Name]
-		if !ok {
-			return nil, nil, fmt.Errorf("RoleBinding %s: there is no Role %s", b.Name, b.RoleRef.Name)
-		}
-		own = append(own, operatorsv1alpha1.StrategyDeploymentPermissions{ServiceAccountName: account, Rules: role.Rules})
-	}
-	return cluster, own, nil
+	return out, nil
 }
 
 func bindsOnly(subjects []rbacv1.Subject, account string) bool {
