@@ -96,13 +96,16 @@ func defaultBase() (string, error) {
 	return filepath.Join(cache, "sonde", "cluster"), nil
 }
 
-func (l layout) store() string              { return filepath.Join(l.base, "store") }
-func (l layout) bin() string                { return filepath.Join(l.base, "bin") }
-func (l layout) run() string                { return filepath.Join(l.base, "run"+l.suffix()) }
-func (l layout) buildLock() string          { return filepath.Join(l.base, "build.lock") }
-func (l layout) runLock() string            { return l.run() + ".lock" }
-func (l layout) state() string              { return filepath.Join(l.run(), "cluster.json") }
-func (l layout) kubeconfig() string         { return filepath.Join(l.run(), "kubeconfig") }
+func (l layout) store() string      { return filepath.Join(l.base, "store") }
+func (l layout) bin() string        { return filepath.Join(l.base, "bin") }
+func (l layout) run() string        { return filepath.Join(l.base, "run"+l.suffix()) }
+func (l layout) buildLock() string  { return filepath.Join(l.base, "build.lock") }
+func (l layout) runLock() string    { return l.run() + ".lock" }
+func (l layout) state() string      { return filepath.Join(l.run(), "cluster.json") }
+func (l layout) kubeconfig() string { return filepath.Join(l.run(), "kubeconfig") }
+
+// insideKubeconfig is the administrator's, with the API server's address in the cluster's network.
+func (l layout) insideKubeconfig() string   { return filepath.Join(l.pki(), "admin.kubeconfig") }
 func (l layout) kubectlCache() string       { return filepath.Join(l.run(), "kubectl-cache") }
 func (l layout) pki() string                { return filepath.Join(l.run(), "pki") }
 func (l layout) etc() string                { return filepath.Join(l.run(), "etc") }

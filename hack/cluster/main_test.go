@@ -33,6 +33,8 @@ func TestCommands(t *testing.T) {
 		"another instance": {args: []string{"--cache", up.base, "--instance", "1", "kubeconfig"}, wantErr: errNotUp.Error()},
 		"no such instance": {args: []string{"--instance", "10", "down"}, wantErr: "--instance 10: clusters are numbered 0 to 9"},
 		"unknown node":     {args: []string{"--cache", up.base, "node-exec", "n7", "--", "ps"}, wantErr: `the cluster has no node "n7"`},
+		"guest of nothing": {args: []string{"--cache", none, "guest", "--", "true"}, wantErr: errNotUp.Error()},
+		"unknown guest":    {args: []string{"--cache", up.base, "guest", "--", "/no/such"}, wantErr: "find the program to run: exec: \"/no/such\": stat /no/such: no such file or directory"},
 		"unknown command":  {args: []string{"start"}, wantErr: `unknown command "start" for "cluster"`},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -49,20 +49,20 @@ func TestExactness(t *testing.T) {
 	for name, runs := range want {
 		packets := int64(0)
 		for run, count := range runs {
-			different, n := got[name].count(run)
+			different, n := got[name].Count(run)
 			if uint64(different) != count || uint64(n) != count { //nolint:gosec // counts of a test
 				t.Errorf("%s, run %d: %d different numbers in %d packets, sent were %d", name, run, different, n, count)
 			}
 			packets += int64(count) //nolint:gosec // counts of a test
 		}
-		for run := range got[name].numbers {
+		for run := range got[name].Numbers {
 			if _, ok := runs[run]; !ok {
 				t.Errorf("%s holds packets of run %d, which were not its own", name, run)
 			}
 		}
 		e := entry(t, pc, name)
-		if e.Dropped.Total() != 0 || e.Packets != packets || int64(got[name].packets) != packets || e.Reason != sondev1.ReasonStopped {
-			t.Errorf("%s: status %+v, %d packets in the file, want %d and none dropped", name, e, got[name].packets, packets)
+		if e.Dropped.Total() != 0 || e.Packets != packets || int64(got[name].Packets) != packets || e.Reason != sondev1.ReasonStopped {
+			t.Errorf("%s: status %+v, %d packets in the file, want %d and none dropped", name, e, got[name].Packets, packets)
 		}
 		total += packets
 	}

@@ -116,7 +116,7 @@ func TestTwoCapturesOfTheSamePods(t *testing.T) {
 			t.Errorf("%d files, want 2", len(got))
 		}
 		for i := range pods {
-			if different, n := got[pods[i].Name].count(uint32(i + 1)); different != 1000 || n != 1000 { //nolint:gosec // two Pods
+			if different, n := got[pods[i].Name].Count(uint32(i + 1)); different != 1000 || n != 1000 { //nolint:gosec // two Pods
 				t.Errorf("capture %s/%s, %s: %d numbers in %d packets, want 1000", pc.Namespace, pc.Name, pods[i].Name, different, n)
 			}
 		}
@@ -138,8 +138,8 @@ func TestCaptureAfterCapture(t *testing.T) {
 		pc := capture(t, admin, ns, sondev1.PacketCaptureSpec{TargetDeployment: "sink", Duration: "5m", Filter: "udp", MaxPackets: &limit})
 		send(t, sender, udpAddr(p.Status.PodIP), run, 500)
 		stop(t, pc)
-		if got := download(t, pc)[p.Name]; got.packets != int(limit) || len(got.numbers[run]) != int(limit) {
-			t.Errorf("capture %d: %d packets, %d of its own run, want %d", i, got.packets, len(got.numbers[run]), limit)
+		if got := download(t, pc)[p.Name]; got.Packets != int(limit) || len(got.Numbers[run]) != int(limit) {
+			t.Errorf("capture %d: %d packets, %d of its own run, want %d", i, got.Packets, len(got.Numbers[run]), limit)
 		}
 		deleteNow(t, pc)
 	}

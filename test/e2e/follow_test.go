@@ -70,9 +70,9 @@ func TestScaleAndRollout(t *testing.T) {
 	}
 	got := download(t, pc)
 	for name, run := range sentTo {
-		different, n := got[name].count(run)
-		if different != 500 || n != 500 || len(got[name].numbers) != 1 {
-			t.Errorf("%s: %d numbers in %d packets of run %d, runs %d; want 500 of one run", name, different, n, run, len(got[name].numbers))
+		different, n := got[name].Count(run)
+		if different != 500 || n != 500 || len(got[name].Numbers) != 1 {
+			t.Errorf("%s: %d numbers in %d packets of run %d, runs %d; want 500 of one run", name, different, n, run, len(got[name].Numbers))
 		}
 	}
 }

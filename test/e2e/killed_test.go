@@ -46,7 +46,7 @@ func TestKilledProbeIsIncomplete(t *testing.T) {
 	}
 	got := download(t, pc)
 	for i := range pods {
-		if different, n := got[pods[i].Name].count(uint32(i + 1)); different != 1000 || n != 1000 { //nolint:gosec // two Pods
+		if different, n := got[pods[i].Name].Count(uint32(i + 1)); different != 1000 || n != 1000 { //nolint:gosec // two Pods
 			t.Errorf("%s: %d numbers in %d packets, want the 1000 that were flushed", pods[i].Name, different, n)
 		}
 	}

@@ -5,17 +5,13 @@ package e2e
 import (
 	"context"
 	"fmt"
-	osexec "os/exec"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -116,64 +112,4 @@ func managerFlag(t *testing.T, flag string) {
 	}
 	set(t.Context(), append(slices.Clone(before), flag))
 	t.Cleanup(func() { set(context.WithoutCancel(t.Context()), before) })
-}
-
-// onNode runs a command inside a node of the local cluster.
-func onNode(t *testing.T, node string, command ...string) string {
-	t.Helper()
-	out, err := osexec.CommandContext(t.Context(), clusterCmd, append([]string{"node-exec", node, "--"}, command...)...).CombinedOutput()
-	if err != nil {
-		t.Fatalf("on node %s: %v: %v\n%s", node, command, err, out)
-	}
-	return string(out)
-}
-
-// nodeNames lists the cluster's nodes.
-func nodeNames(t *testing.T) []string {
-	t.Helper()
-	var nodes corev1.NodeList
-	if err := admin.List(t.Context(), &nodes); err != nil {
-		t.Fatal(err)
-	}
-	var names []string
-	for i := range nodes.Items {
-		names = append(names, nodes.Items[i].Name)
-	}
-	return names
-}
-
-// agentProcesses lists the command lines of agents that run on any node.
-func agentProcesses(t *testing.T) []string {
-	t.Helper()
-	var found []string
-	for _, node := range nodeNames(t) {
-		for line := range strings.Lines(onNode(t, node, "ps", "-e", "-o", "args")) {
-			if strings.HasPrefix(line, "/agent ") {
-				found = append(found, node+": "+strings.TrimSpace(line))
-			}
-		}
-	}
-	return found
-}
-
-// gone waits until an object is deleted.
-func gone(t *testing.T, o client.Object, within time.Duration) {
-	t.Helper()
-	eventually(t, within, fmt.Sprintf("%T %s deleted", o, o.GetName()), func(ctx context.Context) error {
-		err := admin.Get(ctx, client.ObjectKeyFromObject(o), o)
-		if apierrors.IsNotFound(err) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		return fmt.Errorf("still there, deleted at %v", o.GetDeletionTimestamp())
-	})
-}
-
-func deleteNow(t *testing.T, o client.Object) {
-	t.Helper()
-	if err := admin.Delete(t.Context(), o, client.PropagationPolicy(metav1.DeletePropagationBackground)); client.IgnoreNotFound(err) != nil {
-		t.Fatal(err)
-	}
 }

@@ -38,7 +38,7 @@ func TestPluginCapture(t *testing.T) {
 	if err := json.Unmarshal(out.Bytes(), &summary); err != nil {
 		t.Errorf("--json printed %q: %v", out.String(), err)
 	}
-	if got := read(t, file); got.packets == 0 {
+	if got := read(t, file); got.Packets == 0 {
 		t.Errorf("the file is empty; the plugin said\n%s", errOut.String())
 	}
 	strictOrder(t, file)
@@ -70,7 +70,7 @@ func TestPluginInterrupted(t *testing.T) {
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("after Ctrl-C: %v\n%s", err, out.String())
 	}
-	if different, n := read(t, file).count(7); different != 500 || n != 500 {
+	if different, n := read(t, file).Count(7); different != 500 || n != 500 {
 		t.Errorf("%d numbers in %d packets, want 500; the plugin said\n%s", different, n, out.String())
 	}
 }
@@ -109,8 +109,8 @@ func TestFilter(t *testing.T) {
 	send(t, &p, udpAddr("127.0.0.1"), 3, 300, "-size", "600")
 	stop(t, pc)
 	got := download(t, pc)[p.Name]
-	if different, _ := got.count(1); different != 300 || got.packets != 300 {
-		t.Errorf("%d of 300 matching packets, %d in all", different, got.packets)
+	if different, _ := got.Count(1); different != 300 || got.Packets != 300 {
+		t.Errorf("%d of 300 matching packets, %d in all", different, got.Packets)
 	}
 	if e := entry(t, pc, p.Name); e.Packets != 300 || e.Dropped.Total() != 0 {
 		t.Errorf("status %+v, want 300 packets and none dropped", e)
@@ -136,8 +136,8 @@ func TestPacketLimit(t *testing.T) {
 		return nil
 	})
 	stop(t, pc)
-	if got := download(t, pc)[p.Name]; got.packets != int(limit) {
-		t.Errorf("%d packets in the file, want exactly %d", got.packets, limit)
+	if got := download(t, pc)[p.Name]; got.Packets != int(limit) {
+		t.Errorf("%d packets in the file, want exactly %d", got.Packets, limit)
 	}
 }
 

@@ -144,14 +144,3 @@ func reinstall(t *testing.T) {
 	}
 	awaitManager(ctx, t)
 }
-
-// noAgents waits until no probe or keeper runs on any node.
-func noAgents(t *testing.T, within time.Duration) {
-	t.Helper()
-	eventually(t, within, "no agent on any node", func(context.Context) error {
-		if left := agentProcesses(t); len(left) > 0 {
-			return fmt.Errorf("%v", left)
-		}
-		return nil
-	})
-}

@@ -14,115 +14,16 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/test/cluster"
 )
 
-// as returns a client that the API server takes for another user.
-func as(t *testing.T, user string) client.Client {
-	t.Helper()
-	c := rest.CopyConfig(config)
-	c.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: []string{"system:authenticated"}}
-	cl, err := client.New(c, client.Options{Scheme: scheme})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return cl
-}
-
-// bind gives a user a ClusterRole in a namespace, or everywhere if ns is empty; the returned object takes it away.
-func bind(t *testing.T, ns, user, role string) client.Object {
-	t.Helper()
-	ref := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role}
-	subjects := []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: user}}
-	meta := metav1.ObjectMeta{Namespace: ns, GenerateName: "e2e-"}
-	var o client.Object = &rbacv1.RoleBinding{ObjectMeta: meta, RoleRef: ref, Subjects: subjects}
-	if ns == "" {
-		o = &rbacv1.ClusterRoleBinding{ObjectMeta: meta, RoleRef: ref, Subjects: subjects}
-	}
-	if err := admin.Create(t.Context(), o); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = admin.Delete(context.WithoutCancel(t.Context()), o) })
-	return o
-}
-
-// Users x targets: every cell is asserted through the real API server, by a dry run that the webhook decides.
-func TestRightsMatrix(t *testing.T) {
-	own, foreign := namespace(t, nil), namespace(t, nil)
-	hub := namespace(t, map[string]string{sondev1.LabelHub: "true"})
-	for _, ns := range []string{own, foreign} {
-		deployment(t, ns, "web", 1, "idle")
-	}
-	hostSpec := podSpec("idle")
-	hostSpec.HostNetwork = true
-	pod(t, own, "on-the-node", hostSpec)
-
-	// Each user has one role in own, foreign and hub; "halfadmin" is admin in own and hub, and nobody in foreign.
-	roles := map[string]string{"admin": "admin", "edit": "edit", "view": "view"}
-	for user, role := range roles {
-		for _, ns := range []string{own, foreign, hub} {
-			bind(t, ns, user, role)
-		}
-	}
-	for _, ns := range []string{own, hub} {
-		bind(t, ns, "halfadmin", "admin")
-		bind(t, ns, "nodeadmin", "admin")
-	}
-	bind(t, "", "nodeadmin", "sonde-capture-nodes")
-
-	targets := map[string]struct {
-		from string
-		spec sondev1.PacketCaptureSpec
-	}{
-		"own":           {from: own, spec: sondev1.PacketCaptureSpec{TargetDeployment: "web"}},
-		"foreign":       {from: own, spec: sondev1.PacketCaptureSpec{TargetNamespace: foreign, TargetDeployment: "web"}},
-		"hub":           {from: hub, spec: sondev1.PacketCaptureSpec{TargetNamespace: foreign, TargetDeployment: "web"}},
-		"hub to own":    {from: hub, spec: sondev1.PacketCaptureSpec{TargetNamespace: own, TargetDeployment: "web"}},
-		"host network":  {from: own, spec: sondev1.PacketCaptureSpec{TargetRef: &sondev1.TargetReference{Kind: sondev1.TargetPod, Name: "on-the-node"}}},
-		"the operator":  {from: hub, spec: sondev1.PacketCaptureSpec{TargetNamespace: operatorNamespace, TargetDeployment: "sonde-manager"}},
-		"unknown there": {from: hub, spec: sondev1.PacketCaptureSpec{TargetNamespace: foreign, TargetDeployment: "no-such"}},
-	}
-	const (
-		yes       = ""
-		noVerb    = "capture"                // the webhook: who lacks the verb is told which
-		noWrite   = "cannot create resource" // RBAC on the kind itself
-		notAHub   = "hub"
-		noNode    = "nodes"
-		forbidden = "denied"
-		notFound  = "not found"
-	)
-	want := map[string]map[string]string{
-		"admin":     {"own": yes, "foreign": notAHub, "hub": yes, "hub to own": yes, "host network": noNode, "the operator": forbidden, "unknown there": notFound},
-		"halfadmin": {"own": yes, "foreign": notAHub, "hub": noVerb, "hub to own": yes, "host network": noNode, "the operator": forbidden, "unknown there": noVerb},
-		"nodeadmin": {"own": yes, "foreign": notAHub, "hub": noVerb, "hub to own": yes, "host network": yes, "the operator": forbidden, "unknown there": noVerb},
-		"edit":      {"own": noVerb, "foreign": notAHub, "hub": noVerb, "hub to own": noVerb, "host network": noVerb, "the operator": forbidden, "unknown there": noVerb},
-		"view":      {"own": noWrite, "foreign": noWrite, "hub": noWrite, "hub to own": noWrite, "host network": noWrite, "the operator": noWrite, "unknown there": noWrite},
-		"nobody":    {"own": noWrite, "foreign": noWrite, "hub": noWrite, "hub to own": noWrite, "host network": noWrite, "the operator": noWrite, "unknown there": noWrite},
-	}
-	for user, cells := range want {
-		for target, wantErr := range cells {
-			t.Run(user+"/"+target, func(t *testing.T) {
-				tc := targets[target]
-				pc := &sondev1.PacketCapture{ObjectMeta: metav1.ObjectMeta{GenerateName: "m-", Namespace: tc.from}, Spec: tc.spec}
-				err := as(t, user).Create(t.Context(), pc, client.DryRunAll)
-				switch {
-				case wantErr == yes && err != nil:
-					t.Errorf("refused: %v", err)
-				case wantErr != yes && err == nil:
-					t.Errorf("accepted, want a refusal with %q", wantErr)
-				case wantErr != yes && !strings.Contains(err.Error(), wantErr):
-					t.Errorf("refused with %v, want %q in it", err, wantErr)
-				}
-			})
-		}
-	}
-}
+// Users x targets, as kustomize's install aggregates them.
+func TestRightsMatrix(t *testing.T) { cluster.RightsMatrix(t) }
 
 // Results are for those who may capture, now: the kinds' own rights are not enough.
 func TestResultsNeedTheVerb(t *testing.T) {

@@ -1,6 +1,4 @@
-//go:build e2e
-
-package e2e
+package cluster
 
 import (
 	"bytes"
@@ -19,10 +17,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-const udpPort = 9999
+// UDPPort is where the workload's sink listens.
+const UDPPort = 9999
 
-// deployment makes a Deployment of the workload image and waits for its Pods, which are spread over the nodes.
-func deployment(t *testing.T, ns, name string, replicas int32, args ...string) *appsv1.Deployment {
+// Deployment makes a Deployment of the workload image and waits for its Pods, which are spread over the nodes.
+func Deployment(t *testing.T, ns, name string, replicas int32, args ...string) *appsv1.Deployment {
 	t.Helper()
 	labels := map[string]string{"app": name}
 	d := &appsv1.Deployment{
@@ -32,7 +31,7 @@ func deployment(t *testing.T, ns, name string, replicas int32, args ...string) *
 			Selector: &metav1.LabelSelector{MatchLabels: labels},
 			Template: corev1.PodTemplateSpec{
 				ObjectMeta: metav1.ObjectMeta{Labels: labels},
-				Spec:       podSpec(args...),
+				Spec:       PodSpec(args...),
 			},
 		},
 	}
@@ -40,14 +39,15 @@ func deployment(t *testing.T, ns, name string, replicas int32, args ...string) *
 		MaxSkew: 1, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: d.Spec.Selector,
 		MatchLabelKeys: []string{"pod-template-hash"},
 	}}
-	if err := admin.Create(t.Context(), d); err != nil {
+	if err := Admin.Create(t.Context(), d); err != nil {
 		t.Fatal(err)
 	}
-	readyPods(t, d, int(replicas))
+	ReadyPods(t, d, int(replicas))
 	return d
 }
 
-func podSpec(args ...string) corev1.PodSpec {
+// PodSpec is a Pod's that runs the workload with these arguments.
+func PodSpec(args ...string) corev1.PodSpec {
 	return corev1.PodSpec{
 		TerminationGracePeriodSeconds: new(int64(1)),
 		Containers: []corev1.Container{{
@@ -56,15 +56,15 @@ func podSpec(args ...string) corev1.PodSpec {
 	}
 }
 
-// pod makes a Pod and waits until it is ready.
-func pod(t *testing.T, ns, name string, spec corev1.PodSpec) *corev1.Pod {
+// Pod makes a Pod and waits until it is ready.
+func Pod(t *testing.T, ns, name string, spec corev1.PodSpec) *corev1.Pod {
 	t.Helper()
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, Labels: map[string]string{"app": name}}, Spec: spec}
-	if err := admin.Create(t.Context(), p); err != nil {
+	if err := Admin.Create(t.Context(), p); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, time.Minute, "pod "+name+" ready", func(ctx context.Context) error {
-		if err := admin.Get(ctx, client.ObjectKeyFromObject(p), p); err != nil {
+	Eventually(t, time.Minute, "pod "+name+" ready", func(ctx context.Context) error {
+		if err := Admin.Get(ctx, client.ObjectKeyFromObject(p), p); err != nil {
 			return err
 		}
 		if !ready(p) {
@@ -75,12 +75,12 @@ func pod(t *testing.T, ns, name string, spec corev1.PodSpec) *corev1.Pod {
 	return p
 }
 
-// readyPods waits until exactly n Pods of d are there, all ready, and returns them.
-func readyPods(t *testing.T, d *appsv1.Deployment, n int) []corev1.Pod {
+// ReadyPods waits until exactly n Pods of d are there, all ready, and returns them.
+func ReadyPods(t *testing.T, d *appsv1.Deployment, n int) []corev1.Pod {
 	t.Helper()
 	var pods corev1.PodList
-	eventually(t, 90*time.Second, fmt.Sprintf("%d ready pods of %s", n, d.Name), func(ctx context.Context) error {
-		if err := admin.List(ctx, &pods, client.InNamespace(d.Namespace), client.MatchingLabels(d.Spec.Selector.MatchLabels)); err != nil {
+	Eventually(t, 90*time.Second, fmt.Sprintf("%d ready pods of %s", n, d.Name), func(ctx context.Context) error {
+		if err := Admin.List(ctx, &pods, client.InNamespace(d.Namespace), client.MatchingLabels(d.Spec.Selector.MatchLabels)); err != nil {
 			return err
 		}
 		count := 0
@@ -106,18 +106,18 @@ func ready(p *corev1.Pod) bool {
 	return false
 }
 
-// scale sets the number of replicas.
-func scale(t *testing.T, d *appsv1.Deployment, n int32) {
+// Scale sets the number of replicas.
+func Scale(t *testing.T, d *appsv1.Deployment, n int32) {
 	t.Helper()
 	patch := client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, n))
-	if err := admin.Patch(t.Context(), d, patch); err != nil {
+	if err := Admin.Patch(t.Context(), d, patch); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// exec runs a command in a Pod's container c and returns what it printed.
-func exec(ctx context.Context, p *corev1.Pod, command ...string) (string, error) {
-	cs, err := kubernetes.NewForConfig(config)
+// Exec runs a command in a Pod's container c and returns what it printed.
+func Exec(ctx context.Context, p *corev1.Pod, command ...string) (string, error) {
+	cs, err := kubernetes.NewForConfig(Config)
 	if err != nil {
 		return "", err
 	}
@@ -126,7 +126,7 @@ func exec(ctx context.Context, p *corev1.Pod, command ...string) (string, error)
 	for _, a := range command {
 		req = req.Param("command", a)
 	}
-	ex, err := remotecommand.NewSPDYExecutor(config, "POST", req.URL())
+	ex, err := remotecommand.NewSPDYExecutor(Config, "POST", req.URL())
 	if err != nil {
 		return "", err
 	}
@@ -137,23 +137,23 @@ func exec(ctx context.Context, p *corev1.Pod, command ...string) (string, error)
 	return out.String(), nil
 }
 
-// sent is what the workload's sender says of itself.
-type sent struct {
+// Sent is what the workload's sender says of itself.
+type Sent struct {
 	Run    uint32 `json:"run"`
 	First  uint64 `json:"first"`
 	Count  uint64 `json:"count"`
 	Failed uint64 `json:"failed"`
 }
 
-// send sends count numbered packets from a Pod and returns the sender's own count.
-func send(t *testing.T, from *corev1.Pod, to string, run uint32, count int, extra ...string) sent {
+// Send sends count numbered packets from a Pod and returns the sender's own count.
+func Send(t *testing.T, from *corev1.Pod, to string, run uint32, count int, extra ...string) Sent {
 	t.Helper()
 	command := append([]string{"/workload", "send", "-to", to, "-run", strconv.Itoa(int(run)), "-count", strconv.Itoa(count)}, extra...)
-	out, err := exec(t.Context(), from, command...)
+	out, err := Exec(t.Context(), from, command...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var s sent
+	var s Sent
 	if err := json.Unmarshal([]byte(out), &s); err != nil {
 		t.Fatalf("the sender printed %q: %v", out, err)
 	}
@@ -163,4 +163,5 @@ func send(t *testing.T, from *corev1.Pod, to string, run uint32, count int, extr
 	return s
 }
 
-func udpAddr(ip string) string { return fmt.Sprintf("%s:%d", ip, udpPort) }
+// UDPAddr is the address of the sink in a Pod.
+func UDPAddr(ip string) string { return fmt.Sprintf("%s:%d", ip, UDPPort) }

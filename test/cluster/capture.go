@@ -1,0 +1,193 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	osexec "os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/pcapng"
+	"github.com/sonde-operator/sonde/test/numbered"
+	"github.com/sonde-operator/sonde/test/wireshark"
+)
+
+// Capture makes a PacketCapture of Deployment target and returns it when all probes are attached.
+func Capture(t *testing.T, c client.Client, ns string, spec sondev1.PacketCaptureSpec) *sondev1.PacketCapture {
+	t.Helper()
+	pc := &sondev1.PacketCapture{ObjectMeta: metav1.ObjectMeta{GenerateName: "cap-", Namespace: ns}, Spec: spec}
+	if err := c.Create(t.Context(), pc); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = Admin.Delete(context.WithoutCancel(t.Context()), pc) })
+	AwaitCapturing(t, pc)
+	return pc
+}
+
+// AwaitCapturing waits until all probes of the capture are attached.
+func AwaitCapturing(t *testing.T, pc *sondev1.PacketCapture) {
+	t.Helper()
+	Eventually(t, 90*time.Second, "all probes attached", func(ctx context.Context) error {
+		if err := Admin.Get(ctx, client.ObjectKeyFromObject(pc), pc); err != nil {
+			return err
+		}
+		if !apimeta.IsStatusConditionTrue(pc.Status.Conditions, sondev1.ConditionCapturing) {
+			return fmt.Errorf("phase %s, conditions %+v, pods %+v", pc.Status.Phase, pc.Status.Conditions, pc.Status.Pods)
+		}
+		return nil
+	})
+}
+
+// AwaitFinal waits until the capture is over.
+func AwaitFinal(t *testing.T, pc *sondev1.PacketCapture, within time.Duration) {
+	t.Helper()
+	Eventually(t, within, "capture over", func(ctx context.Context) error {
+		if err := Admin.Get(ctx, client.ObjectKeyFromObject(pc), pc); err != nil {
+			return err
+		}
+		if !pc.Status.Phase.Final() {
+			return fmt.Errorf("phase %s, pods %+v", pc.Status.Phase, pc.Status.Pods)
+		}
+		return nil
+	})
+}
+
+// Stop ends the capture early and waits for it.
+func Stop(t *testing.T, pc *sondev1.PacketCapture) {
+	t.Helper()
+	if err := Admin.Patch(t.Context(), pc, client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"stop":true}}`))); err != nil {
+		t.Fatal(err)
+	}
+	AwaitFinal(t, pc, time.Minute)
+}
+
+// Download fetches one file per Pod through the plugin and returns what is in them, by Pod name.
+func Download(t *testing.T, pc *sondev1.PacketCapture) map[string]Contents {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "files")
+	args := []string{"download", pc.Name, "-n", pc.Namespace, "--keep-separate", "-o", dir}
+	out, err := osexec.CommandContext(t.Context(), Plugin, args...).CombinedOutput()
+	// 3 says that what was saved is not whole.
+	var exit *osexec.ExitError
+	if errors.As(err, &exit) && exit.ExitCode() == 3 && pc.Status.Phase == sondev1.PhaseIncomplete {
+		err = nil
+	}
+	if err != nil {
+		t.Fatalf("kubectl sonde %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "*.pcapng"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no files downloaded (%v); the Plugin said\n%s", err, out)
+	}
+	got := map[string]Contents{}
+	for _, f := range files {
+		pod := strings.TrimSuffix(filepath.Base(f), ".pcapng")
+		pod = strings.TrimSuffix(pod, "-"+pc.Status.JobID)
+		got[pod] = Read(t, f)
+	}
+	return got
+}
+
+// Contents of a capture file: how often each numbered packet of each run is in it, by interface too.
+type Contents struct {
+	Packets int
+	Numbers map[uint32]map[uint64]int
+}
+
+// Count returns how many different numbers of a run there are, and how many packets carry them.
+func (c Contents) Count(run uint32) (different, packets int) {
+	for _, n := range c.Numbers[run] {
+		packets += n
+	}
+	return len(c.Numbers[run]), packets
+}
+
+// Read returns what is in a capture file, which neither capinfos nor tshark may find fault with.
+func Read(t *testing.T, file string) Contents {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	NoWarning(t, file)
+	got := Contents{Numbers: map[uint32]map[uint64]int{}}
+	r := pcapng.NewReader(bytes.NewReader(b))
+	for {
+		block, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return got
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		p, ok := block.(*pcapng.Packet)
+		if !ok {
+			continue
+		}
+		got.Packets++
+		decoded := gopacket.NewPacket(p.Data, layers.LayerTypeEthernet, gopacket.NoCopy)
+		udp, ok := decoded.Layer(layers.LayerTypeUDP).(*layers.UDP)
+		if !ok {
+			continue
+		}
+		if run, seq, ok := numbered.Get(udp.Payload); ok {
+			if got.Numbers[run] == nil {
+				got.Numbers[run] = map[uint64]int{}
+			}
+			got.Numbers[run][seq]++
+		}
+	}
+}
+
+// NoWarning has capinfos and tshark read a file; neither may say a word on standard error.
+func NoWarning(t *testing.T, file string) {
+	t.Helper()
+	wireshark.Run(t, "capinfos", file)
+	wireshark.Run(t, "tshark", "-n", "-r", file, "-T", "fields", "-e", "frame.number")
+}
+
+// Entry returns the status entry of a Pod.
+func Entry(t *testing.T, pc *sondev1.PacketCapture, pod string) sondev1.PodResult {
+	t.Helper()
+	for _, e := range pc.Status.Pods {
+		if e.Name == pod {
+			return e
+		}
+	}
+	t.Fatalf("no entry for Pod %s in %+v", pod, pc.Status.Pods)
+	return sondev1.PodResult{}
+}
+
+// NothingLeft waits until no object of the capture is left in the operator's namespace: 30 s at most.
+func NothingLeft(t *testing.T, uid string) {
+	t.Helper()
+	Eventually(t, 30*time.Second, "nothing left of the capture", func(ctx context.Context) error {
+		for kind, list := range map[string]client.ObjectList{
+			"Jobs": &batchv1.JobList{}, "Pods": &corev1.PodList{}, "ConfigMaps": &corev1.ConfigMapList{}, "Secrets": &corev1.SecretList{},
+		} {
+			if err := Admin.List(ctx, list, client.InNamespace(OperatorNamespace), client.MatchingLabels{sondev1.LabelUID: uid}); err != nil && !apierrors.IsNotFound(err) {
+				return err
+			}
+			if n := apimeta.LenList(list); n != 0 {
+				return fmt.Errorf("%d %s", n, kind)
+			}
+		}
+		return nil
+	})
+}

@@ -1,0 +1,87 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	osexec "os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// OnNode runs a command inside a node of the local cluster.
+func OnNode(t *testing.T, node string, command ...string) string {
+	t.Helper()
+	out, err := osexec.CommandContext(t.Context(), Command, append([]string{"node-exec", node, "--"}, command...)...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("on node %s: %v: %v\n%s", node, command, err, out)
+	}
+	return string(out)
+}
+
+// NodeNames lists the cluster's nodes.
+func NodeNames(t *testing.T) []string {
+	t.Helper()
+	var nodes corev1.NodeList
+	if err := Admin.List(t.Context(), &nodes); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for i := range nodes.Items {
+		names = append(names, nodes.Items[i].Name)
+	}
+	return names
+}
+
+// AgentProcesses lists the command lines of agents that run on any node.
+func AgentProcesses(t *testing.T) []string {
+	t.Helper()
+	var found []string
+	for _, node := range NodeNames(t) {
+		for line := range strings.Lines(OnNode(t, node, "ps", "-e", "-o", "args")) {
+			if strings.HasPrefix(line, "/agent ") {
+				found = append(found, node+": "+strings.TrimSpace(line))
+			}
+		}
+	}
+	return found
+}
+
+// Gone waits until an object is deleted.
+func Gone(t *testing.T, o client.Object, within time.Duration) {
+	t.Helper()
+	Eventually(t, within, fmt.Sprintf("%T %s deleted", o, o.GetName()), func(ctx context.Context) error {
+		err := Admin.Get(ctx, client.ObjectKeyFromObject(o), o)
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		return fmt.Errorf("still there, deleted at %v", o.GetDeletionTimestamp())
+	})
+}
+
+// DeleteNow deletes an object, and what belongs to it in the background.
+func DeleteNow(t *testing.T, o client.Object) {
+	t.Helper()
+	if err := Admin.Delete(t.Context(), o, client.PropagationPolicy(metav1.DeletePropagationBackground)); client.IgnoreNotFound(err) != nil {
+		t.Fatal(err)
+	}
+}
+
+// NoAgents waits until no probe or keeper runs on any node.
+func NoAgents(t *testing.T, within time.Duration) {
+	t.Helper()
+	Eventually(t, within, "no agent on any node", func(context.Context) error {
+		if left := AgentProcesses(t); len(left) > 0 {
+			return fmt.Errorf("%v", left)
+		}
+		return nil
+	})
+}
