@@ -84,8 +84,11 @@ bundle: ## Generate bundle/ and bundle.Dockerfile from config/.
 
 .PHONY: olm-tools
 olm-tools:
-	@cd hack/sdk && go build -tags containers_image_openpgp -ldflags '-s -w' -o $(OLM_BIN)/operator-sdk github.com/operator-framework/operator-sdk/cmd/operator-sdk
-	@cd hack/olm && go build -tags containers_image_openpgp -ldflags '-s -w' -o $(OLM_BIN)/opm github.com/operator-framework/operator-registry/cmd/opm
+	@hack/olm/build.sh $(OLM_BIN) operator-sdk opm
+
+.PHONY: olm-programs
+olm-programs:
+	@hack/olm/build.sh $(OLM_BIN)
 
 .PHONY: bundle-validate
 bundle-validate: olm-tools ## Validate bundle and catalog as OperatorHub does; a warning is a failure.
