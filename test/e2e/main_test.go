@@ -23,14 +23,14 @@ var (
 	config     *rest.Config
 	admin      client.Client
 
-	namespace, eventually                      = cluster.Namespace, cluster.Eventually
-	deployment, podSpec, pod, readyPods, scale = cluster.Deployment, cluster.PodSpec, cluster.Pod, cluster.ReadyPods, cluster.Scale
-	send, udpAddr                              = cluster.Send, cluster.UDPAddr
-	capture, awaitCapturing, awaitFinal, stop  = cluster.Capture, cluster.AwaitCapturing, cluster.AwaitFinal, cluster.Stop
-	download, read, entry, nothingLeft         = cluster.Download, cluster.Read, cluster.Entry, cluster.NothingLeft
-	as, bind                                   = cluster.As, cluster.Bind
-	onNode, agentProcesses, noAgents           = cluster.OnNode, cluster.AgentProcesses, cluster.NoAgents
-	gone, deleteNow                            = cluster.Gone, cluster.DeleteNow
+	namespace, eventually                       = cluster.Namespace, cluster.Eventually
+	deployment, podSpec, pod, readyPods, scale  = cluster.Deployment, cluster.PodSpec, cluster.Pod, cluster.ReadyPods, cluster.Scale
+	send, udpAddr                               = cluster.Send, cluster.UDPAddr
+	capture, awaitCapturing, awaitFinal, stop   = cluster.Capture, cluster.AwaitCapturing, cluster.AwaitFinal, cluster.Stop
+	download, read, entry, nothingLeft          = cluster.Download, cluster.Read, cluster.Entry, cluster.NothingLeft
+	as, bind                                    = cluster.As, cluster.Bind
+	onNode, nodeNames, agentProcesses, noAgents = cluster.OnNode, cluster.NodeNames, cluster.AgentProcesses, cluster.NoAgents
+	gone, deleteNow                             = cluster.Gone, cluster.DeleteNow
 )
 
 const (

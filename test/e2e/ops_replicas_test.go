@@ -121,7 +121,7 @@ func TestOpsLeaderLost(t *testing.T) {
 			}
 			for pod, got := range download(t, pc) {
 				for run := range uint32(3) {
-					if different, n := got.count(run + 1); different != 1000 || n != 1000 {
+					if different, n := got.Count(run + 1); different != 1000 || n != 1000 {
 						t.Errorf("%s, run %d: %d numbers in %d packets, want 1000 in 1000", pod, run+1, different, n)
 					}
 				}
