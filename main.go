@@ -13,6 +13,7 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/utils/clock"
@@ -39,7 +40,9 @@ import (
 	"github.com/sonde-operator/sonde/internal/health"
 	"github.com/sonde-operator/sonde/internal/metrics"
 	"github.com/sonde-operator/sonde/internal/pcapfilter"
+	"github.com/sonde-operator/sonde/internal/platform"
 	"github.com/sonde-operator/sonde/internal/results"
+	"github.com/sonde-operator/sonde/internal/scc"
 	"github.com/sonde-operator/sonde/internal/stamp"
 	"github.com/sonde-operator/sonde/internal/version"
 	"github.com/sonde-operator/sonde/webhooks"
@@ -166,6 +169,11 @@ func run(ctx context.Context, f flags, downloads *drain.Drain) error {
 		return err
 	}
 	maps.Copy(cacheOptions.ByObject, webhooks.CacheByObject())
+	optional, err := platform.Present(live.RESTMapper(), scc.Build(f.agent))
+	if err != nil {
+		return err
+	}
+	maps.Copy(cacheOptions.ByObject, platform.CacheByObject(optional))
 	tlsOpts := []func(*tls.Config){func(c *tls.Config) { c.GetCertificate = serving.GetCertificate }}
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme: scheme, Cache: cacheOptions,
@@ -185,8 +193,8 @@ func run(ctx context.Context, f flags, downloads *drain.Drain) error {
 	if err != nil {
 		return fmt.Errorf("make manager: %w", err)
 	}
-	w := wiring{flags: f, live: live, key: key, filters: filters, serving: serving, downloads: downloads, watchdog: watchdog}
-	for _, add := range []func(context.Context, ctrl.Manager) error{w.serve, w.check, w.admit, w.reconcile} {
+	w := wiring{flags: f, live: live, key: key, filters: filters, serving: serving, downloads: downloads, watchdog: watchdog, optional: optional}
+	for _, add := range []func(context.Context, ctrl.Manager) error{w.serve, w.check, w.admit, w.adapt, w.reconcile} {
 		if err := add(ctx, mgr); err != nil {
 			return err
 		}
@@ -205,6 +213,8 @@ type wiring struct {
 
 	downloads *drain.Drain
 	watchdog  *health.Watchdog
+	// optional are the objects of APIs that this cluster has and others have not.
+	optional []*unstructured.Unstructured
 }
 
 // serve adds the certificate, the metrics and the results endpoint.
@@ -260,6 +270,16 @@ func (w wiring) admit(_ context.Context, mgr ctrl.Manager) error {
 	configuration.Watchdog = w.watchdog
 	w.serving.OnChange(configuration.Wake)
 	return configuration.SetupWithManager(mgr)
+}
+
+// adapt adds what keeps the objects of optional APIs in place.
+func (w wiring) adapt(_ context.Context, mgr ctrl.Manager) error {
+	var errs []error
+	for _, o := range w.optional {
+		r := &controllers.PlatformReconciler{Client: mgr.GetClient(), Live: w.live, Desired: o, Watchdog: w.watchdog}
+		errs = append(errs, r.SetupWithManager(mgr))
+	}
+	return errors.Join(errs...)
 }
 
 // reconcile adds the controllers.

@@ -18,14 +18,11 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/certs"
+	"github.com/sonde-operator/sonde/internal/platform"
 )
 
 // ConfigurationName of the MutatingWebhookConfiguration.
 const ConfigurationName = "sonde"
-
-// OwnerClusterRole owns the configuration: when the install is removed, garbage collection takes
-// the configuration too, and no webhook without a server is left to refuse what users do.
-const OwnerClusterRole = "sonde-manager"
 
 // Paths at which the webhook server answers, each with what SecretPath adds.
 const (
@@ -55,7 +52,7 @@ type ConfigurationOptions struct {
 	CABundle []byte
 	// SecretPath of the server (see SecretPath).
 	SecretPath string
-	// OwnerUID of the ClusterRole OwnerClusterRole; empty makes a configuration without owner.
+	// OwnerUID of the ClusterRole platform.OwnerClusterRole; empty makes a configuration without owner.
 	OwnerUID types.UID
 }
 
@@ -73,10 +70,8 @@ func BuildConfiguration(o ConfigurationOptions) *acadmission.MutatingWebhookConf
 			webhookFor(o, "packetcaptures", "packetcapture", PathPacketCapture),
 			webhookFor(o, "resultaccesses", "resultaccess", PathResultAccess),
 		)
-	if o.OwnerUID != "" {
-		c.WithOwnerReferences(acmeta.OwnerReference().
-			WithAPIVersion("rbac.authorization.k8s.io/v1").WithKind("ClusterRole").
-			WithName(OwnerClusterRole).WithUID(o.OwnerUID))
+	for _, r := range platform.References(o.OwnerUID) {
+		c.WithOwnerReferences(acmeta.OwnerReference().WithAPIVersion(r.APIVersion).WithKind(r.Kind).WithName(r.Name).WithUID(r.UID))
 	}
 	return c
 }

@@ -8,12 +8,9 @@ import (
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/types"
 	acadmission "k8s.io/client-go/applyconfigurations/admissionregistration/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -23,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/sonde-operator/sonde/internal/health"
+	"github.com/sonde-operator/sonde/internal/platform"
 )
 
 const fieldOwner = client.FieldOwner("sonde-webhooks")
@@ -49,7 +47,6 @@ type ConfigurationReconciler struct {
 }
 
 // +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations,resourceNames=sonde,verbs=create;get;list;watch;patch;delete
-// +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=clusterroles,resourceNames=sonde-manager,verbs=get
 
 // The right to delete is not used: OpenShift's OwnerReferencesPermissionEnforcement asks for it
 // before it lets anybody set an owner on an object that exists. The right to create can be bound to the
@@ -101,7 +98,7 @@ func (r *ConfigurationReconciler) Reconcile(ctx context.Context, req ctrl.Reques
 	if bundle == nil {
 		return ctrl.Result{RequeueAfter: noBundleYet}, nil
 	}
-	owner, err := r.owner(ctx)
+	owner, err := platform.Owner(ctx, r.APIReader, "MutatingWebhookConfiguration/"+ConfigurationName)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -122,23 +119,6 @@ func (r *ConfigurationReconciler) Reconcile(ctx context.Context, req ctrl.Reques
 		return ctrl.Result{}, fmt.Errorf("apply webhook configuration: %w", err)
 	}
 	return ctrl.Result{}, nil
-}
-
-// owner returns the UID of the ClusterRole that the install made. Without it the configuration has
-// no owner and has to be deleted by hand, which is told; refusing to work would be worse.
-func (r *ConfigurationReconciler) owner(ctx context.Context) (types.UID, error) {
-	role := metav1.PartialObjectMetadata{}
-	role.SetGroupVersionKind(rbacv1.SchemeGroupVersion.WithKind("ClusterRole"))
-	err := r.APIReader.Get(ctx, client.ObjectKey{Name: OwnerClusterRole}, &role)
-	if apierrors.IsNotFound(err) {
-		ctrl.LoggerFrom(ctx).Info("Missing the ClusterRole that should own the webhook configuration; delete the configuration yourself when you remove the operator",
-			"ClusterRole", OwnerClusterRole, "MutatingWebhookConfiguration", ConfigurationName)
-		return "", nil
-	}
-	if err != nil {
-		return "", fmt.Errorf("get ClusterRole %s: %w", OwnerClusterRole, err)
-	}
-	return role.GetUID(), nil
 }
 
 // matches reports whether live has all that desired says. The webhooks are compared whole, which

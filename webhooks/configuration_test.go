@@ -20,6 +20,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/yaml"
+
+	"github.com/sonde-operator/sonde/internal/platform"
 )
 
 var update = flag.Bool("update", false, "rewrite golden files")
@@ -84,7 +86,7 @@ func newCluster(t *testing.T, funcs interceptor.Funcs, objects ...client.Object)
 }
 
 func role(uid types.UID) *rbacv1.ClusterRole {
-	return &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: OwnerClusterRole, UID: uid}}
+	return &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: platform.OwnerClusterRole, UID: uid}}
 }
 
 func look(t *testing.T, r *ConfigurationReconciler) ctrl.Result {

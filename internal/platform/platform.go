@@ -1,0 +1,49 @@
+// Package platform keeps objects of APIs that only some clusters have: what they are is built
+// elsewhere, here is which of them this cluster can hold, who owns them, and whether they are as built.
+package platform
+
+import (
+	"fmt"
+
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Present returns those of objects whose API the cluster has. It asks once, at start: an API that comes
+// later is seen by the next start of the operator. An error is one of the API server.
+func Present(mapper apimeta.RESTMapper, objects ...*unstructured.Unstructured) ([]*unstructured.Unstructured, error) {
+	var present []*unstructured.Unstructured
+	for _, o := range objects {
+		kind := o.GroupVersionKind()
+		_, err := mapper.RESTMapping(kind.GroupKind(), kind.Version)
+		switch {
+		case apimeta.IsNoMatchError(err):
+		case err != nil:
+			return nil, fmt.Errorf("find out whether the cluster has %s: %w", kind, err)
+		default:
+			present = append(present, o)
+		}
+	}
+	return present, nil
+}
+
+// CacheByObject restricts the manager's cache to these objects by their names, so that no other is held
+// in memory and the right to list by name suffices. Of a kind there can be one.
+func CacheByObject(objects []*unstructured.Unstructured) map[client.Object]cache.ByObject {
+	by := map[client.Object]cache.ByObject{}
+	for _, o := range objects {
+		kind := &unstructured.Unstructured{}
+		kind.SetGroupVersionKind(o.GroupVersionKind())
+		only := fields.OneTermEqualSelector(metav1.ObjectNameField, o.GetName())
+		if ns := o.GetNamespace(); ns != "" {
+			by[kind] = cache.ByObject{Namespaces: map[string]cache.Config{ns: {FieldSelector: only}}}
+			continue
+		}
+		by[kind] = cache.ByObject{Field: only}
+	}
+	return by
+}

@@ -1,0 +1,66 @@
+// Package scc builds the SecurityContextConstraints that admit Sonde's agents on OpenShift, and
+// nothing else: one ServiceAccount may use it, and it allows what agentjob builds and no more.
+package scc
+
+import (
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/agentjob"
+)
+
+// Kind of the object.
+var Kind = schema.GroupVersionKind{Group: "security.openshift.io", Version: "v1", Kind: "SecurityContextConstraints"}
+
+// priority below that of every constraint which comes with the cluster (they have 0 or more): whoever
+// may use all of them, as cluster admins and their operators do, still gets the one that he would get
+// without Sonde.
+const priority = -10
+
+// +kubebuilder:rbac:groups=security.openshift.io,resources=securitycontextconstraints,resourceNames=sonde-probe,verbs=create;get;list;watch;patch;delete
+
+// Build returns the constraints of an install. Each field is written out but userNamespaceLevel, which
+// older clusters refuse and whose default is right: what is left out, nobody would take back when
+// somebody else sets it. A list is empty and never null, because server-side apply drops nulls and
+// the fields are required.
+func Build(o agentjob.Options) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{Object: map[string]any{
+		// Sonde enters network namespaces through the processes of a node: of all that is the host's it
+		// needs hostPID, and the right to setns.
+		"allowHostPID":                    true,
+		"allowHostDirVolumePlugin":        false,
+		"allowHostIPC":                    false,
+		"allowHostNetwork":                false,
+		"allowHostPorts":                  false,
+		"allowPrivilegedContainer":        true,
+		"allowPrivilegeEscalation":        true, // the API does not let a privileged container be without it
+		"defaultAllowPrivilegeEscalation": false,
+		"allowedCapabilities":             []any{},
+		"defaultAddCapabilities":          []any{},
+		"requiredDropCapabilities":        []any{},
+		"readOnlyRootFilesystem":          true,
+		// Probe and keeper are different users in one Pod.
+		"runAsUser":            map[string]any{"type": "RunAsAny"},
+		"seLinuxContext":       map[string]any{"type": "RunAsAny"},
+		"fsGroup":              map[string]any{"type": "RunAsAny"},
+		"supplementalGroups":   map[string]any{"type": "RunAsAny"},
+		"seccompProfiles":      []any{"runtime/default"},
+		"volumes":              []any{"configMap", "emptyDir", "secret"},
+		"allowedFlexVolumes":   []any{},
+		"allowedUnsafeSysctls": []any{},
+		"forbiddenSysctls":     []any{"*"},
+		"users":                []any{"system:serviceaccount:" + o.Namespace + ":" + agentjob.ServiceAccount},
+		"groups":               []any{},
+		"priority":             int64(priority),
+	}}
+	u.SetGroupVersionKind(Kind)
+	u.SetName(agentjob.RequiredSCC)
+	u.SetLabels(map[string]string{
+		sondev1.LabelAppName: "sonde", sondev1.LabelAppPartOf: "packet-capture-operator", sondev1.LabelAppManagedBy: "sonde",
+	})
+	u.SetAnnotations(map[string]string{
+		"kubernetes.io/description": "sonde-probe admits the agents of Sonde, which capture packets on nodes. Only the ServiceAccount of the agents may use it. The operator makes it and takes changes back.",
+	})
+	return u
+}
