@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -23,6 +24,10 @@ func describe(err error) string {
 	if noSuchKind(s) {
 		return "error: this cluster has no PacketCaptures: Sonde is not installed there. Install it, or choose another cluster with --context"
 	}
+	if webhookAway(s) {
+		return "error: Sonde does not answer, so no PacketCapture can be created or stopped; deleting one works. Ask a cluster admin to look whether the Pods of Deployment sonde-manager are ready.\n" +
+			"Error from server (" + string(s.Reason) + "): " + webhookPath.ReplaceAllString(s.Message, "/...")
+	}
 	if s.Reason == metav1.StatusReasonUnknown {
 		return "Error from server: " + s.Message
 	}
@@ -31,6 +36,16 @@ func describe(err error) string {
 		text += "\nAsk an admin for the ClusterRole sonde-edit in that namespace, and to capture and download for sonde-capture"
 	}
 	return text
+}
+
+// webhookPath is the path of a webhook in the API server's words: it is a secret of the operator, and helps
+// nobody who reads the error.
+var webhookPath = regexp.MustCompile(`/mutate-[-a-z0-9]+(/[0-9a-f]+)?(\?timeout=\w+)?`)
+
+// webhookAway tells a webhook of Sonde's that could not be called from one that refuses.
+func webhookAway(s metav1.Status) bool {
+	return s.Reason == metav1.StatusReasonInternalError && strings.Contains(s.Message, "failed calling webhook") &&
+		strings.Contains(s.Message, "."+v1alpha1.GroupVersion.Group)
 }
 
 // lacksRole tells RBAC's refusal of Sonde's kinds, which names no role, from a webhook's, which does.

@@ -1,0 +1,41 @@
+package cli
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+func TestDescribe(t *testing.T) {
+	away := `failed calling webhook "packetcapture.monitoring.openshift.tpg": failed to call webhook: Post "https://sonde-webhook.sonde-system.svc:443/mutate-monitoring-openshift-tpg-v1alpha1-packetcapture/00112233445566778899aabbccddeeff?timeout=10s": no endpoints available for service "sonde-webhook"`
+	for name, tc := range map[string]struct {
+		err       error
+		want      []string
+		wantNever string
+	}{
+		"the webhook is away": {
+			err:       apierrors.NewInternalError(errors.New(away)),
+			want:      []string{"sonde-manager", "no endpoints available", "deleting one works"},
+			wantNever: "00112233445566778899aabbccddeeff",
+		},
+		"another's webhook is away": {
+			err:  apierrors.NewInternalError(errors.New(`failed calling webhook "policy.example.com": no endpoints available`)),
+			want: []string{"Error from server (InternalError)", "policy.example.com"}, wantNever: "sonde-manager",
+		},
+		"no answer of the API server": {err: errors.New("connection refused"), want: []string{"error: connection refused"}, wantNever: "server"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := describe(tc.err)
+			for _, w := range tc.want {
+				if !strings.Contains(got, w) {
+					t.Errorf("no %q in\n%s", w, got)
+				}
+			}
+			if strings.Contains(got, tc.wantNever) {
+				t.Errorf("%q in\n%s", tc.wantNever, got)
+			}
+		})
+	}
+}
