@@ -55,7 +55,7 @@ func TestOpsPaused(t *testing.T) {
 			t.Errorf("condition Complete %+v, want the reason Paused", c)
 		}
 		for name, got := range download(t, pc) {
-			if different, n := got.count(1); different != 1000 || n != 1000 {
+			if different, n := got.Count(1); different != 1000 || n != 1000 {
 				t.Errorf("%s/%s: %d numbers in %d packets, want 1000", pc.Name, name, different, n)
 			}
 		}
