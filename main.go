@@ -94,6 +94,7 @@ func parseFlags() (flags, zap.Options) {
 	flag.StringVar(&f.agent.Image, "image", "", "image of the agents: the manager's own (required)")
 	flag.StringVar(&f.agent.Namespace, "namespace", os.Getenv("POD_NAMESPACE"), "the operator's namespace; by default $POD_NAMESPACE")
 	flag.Int64Var(&f.agent.RingBytes, "ring-bytes", 32<<20, "memory of a probe's packet ring, in bytes")
+	flag.Var(&f.agent.Privilege, "probe-privilege", "with which rights probes run: Privileged, or Capabilities for no more than they need")
 	flag.StringVar(&f.metrics, "metrics-bind-address", "0", "address of the metrics endpoint, which is https and asks for a token that may get /metrics; 0 turns it off")
 	flag.StringVar(&f.health, "health-probe-bind-address", ":8081", "address of /healthz and /readyz")
 	flag.IntVar(&f.webhookPort, "webhook-port", 9443, "port of the webhooks")

@@ -51,13 +51,15 @@ type Probe struct {
 	target  target
 	log     *slog.Logger
 	report  *reporter
+	// rights returns an error for what this process lacks.
+	rights func() error
 	// waits are how long things may take; tests shorten them.
 	waits waits
 }
 
 // New returns a probe that uses this node's processes and the given engine.
 func New(o *Options, engine capture.Engine, log *slog.Logger) *Probe {
-	return &Probe{options: *o, engine: engine, target: nodeTarget{uid: o.PodUID}, log: log, waits: defaultWaits}
+	return &Probe{options: *o, engine: engine, target: nodeTarget{uid: o.PodUID}, log: log, rights: checkRights, waits: defaultWaits}
 }
 
 // Run captures until the duration is over, a limit is reached, the target leaves, someone asks for the end, or ctx ends
@@ -90,6 +92,10 @@ func (p *Probe) run(ctx context.Context) {
 	defer context.AfterFunc(ctx, func() { end(asked(account.ReasonDrained)) })()
 	p.guard(end, func() { p.awaitStop(ending, end) })
 
+	if err := p.rights(); err != nil {
+		p.fail(ending, err)
+		return
+	}
 	cfg, config, err := p.configure(ending)
 	if err != nil {
 		p.fail(ending, err)

@@ -149,6 +149,7 @@ func newBench(t *testing.T) *bench {
 	write(t, o.TerminationLog, "")
 	b := &bench{target: newFakeTarget(), engine: newFakeEngine()}
 	b.Probe = New(&o, b.engine, slog.New(slog.DiscardHandler))
+	b.rights = func() error { return nil }
 	b.Probe.target = b.target
 	b.waits = waits{config: 50 * time.Millisecond, process: 50 * time.Millisecond, namespace: 30 * time.Millisecond, retry: time.Millisecond, stop: time.Millisecond, report: time.Millisecond}
 	return b

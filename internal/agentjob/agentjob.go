@@ -14,6 +14,7 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/captureconfig"
 	"github.com/sonde-operator/sonde/internal/naming"
+	"github.com/sonde-operator/sonde/internal/privilege"
 	"github.com/sonde-operator/sonde/internal/target"
 )
 
@@ -39,6 +40,8 @@ type Options struct {
 	Image string
 	// RingBytes of memory for the packet ring of one Pod's probe.
 	RingBytes int64
+	// Privilege with which probes run.
+	Privilege privilege.Setting
 }
 
 // Labels of everything that is made for pc.

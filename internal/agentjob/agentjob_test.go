@@ -18,6 +18,7 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/agentjob"
 	"github.com/sonde-operator/sonde/internal/captureconfig"
+	"github.com/sonde-operator/sonde/internal/privilege"
 )
 
 var update = flag.Bool("update", false, "rewrite testdata/*.yaml")
@@ -30,8 +31,10 @@ func TestBuild(t *testing.T) {
 		change   func(*sondev1.PacketCapture, *corev1.Pod)
 		programs map[int32]string
 		duration time.Duration
+		setting  privilege.Setting
 	}{
-		"plain": {},
+		"plain":        {},
+		"capabilities": {setting: privilege.Capabilities},
 		"everything set": {
 			change: func(pc *sondev1.PacketCapture, pod *corev1.Pod) {
 				pc.Labels = map[string]string{sondev1.LabelAppInstance: "mine", sondev1.LabelUID: "of-another", "app.kubernetes.io/component": "manager"}
@@ -49,7 +52,8 @@ func TestBuild(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			pc, pod := capture(), targetPod()
+			pc, pod, options := capture(), targetPod(), options
+			options.Privilege = tc.setting
 			if tc.change != nil {
 				tc.change(pc, pod)
 			}
@@ -100,6 +104,24 @@ func TestPrivileges(t *testing.T) {
 		if m.Name == "tls" {
 			t.Error("the probe has the keeper's key")
 		}
+	}
+}
+
+// TestCapabilitiesSetting says in code what the setting promises.
+func TestCapabilitiesSetting(t *testing.T) {
+	o := options
+	o.Privilege = privilege.Capabilities
+	spec := agentjob.Job(o, capture(), agentjob.Plan{Name: "j", Pod: targetPod(), Duration: time.Second, RetainFor: time.Second}).Spec.Template.Spec
+	sc := spec.Containers[0].SecurityContext
+	if sc.Privileged != nil || *sc.AllowPrivilegeEscalation || !slices.Equal(sc.Capabilities.Drop, []corev1.Capability{"ALL"}) ||
+		!slices.Equal(sc.Capabilities.Add, []corev1.Capability{"NET_RAW", "SYS_ADMIN", "SYS_PTRACE"}) ||
+		sc.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault || !*sc.ReadOnlyRootFilesystem {
+		t.Errorf("the probe's rights: %v", sc)
+	}
+	o.Privilege = privilege.Privileged
+	privileged := agentjob.Job(o, capture(), agentjob.Plan{Name: "j", Pod: targetPod(), Duration: time.Second, RetainFor: time.Second}).Spec.Template.Spec
+	if diff := cmp.Diff(privileged.Containers[1], spec.Containers[1]); diff != "" {
+		t.Errorf("the keeper differs by the setting:\n%s", diff)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/captureconfig"
+	"github.com/sonde-operator/sonde/internal/privilege"
 )
 
 const (
@@ -32,7 +33,7 @@ const (
 	volumeControl = "control"
 )
 
-// probe is the privileged container: it enters the target's network namespace and writes the file.
+// probe is the container with rights on the node: it enters the target's network namespace and writes the file.
 func probe(o Options, pc *sondev1.PacketCapture, p Plan) corev1.Container {
 	args := []string{
 		"probe",
@@ -49,9 +50,7 @@ func probe(o Options, pc *sondev1.PacketCapture, p Plan) corev1.Container {
 	return corev1.Container{
 		Name: captureconfig.ContainerProbe, Image: o.Image, ImagePullPolicy: corev1.PullIfNotPresent,
 		Command: []string{"/agent"}, Args: args,
-		SecurityContext: &corev1.SecurityContext{
-			Privileged: new(true), RunAsUser: new(int64(0)), RunAsNonRoot: new(false), ReadOnlyRootFilesystem: new(true),
-		},
+		SecurityContext: probeSecurity(o.Privilege),
 		// "started" in the Pod's status means: attached, every packet from now on is counted.
 		StartupProbe: &corev1.Probe{
 			ProbeHandler:  corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"/agent", "ready"}}},
@@ -73,6 +72,28 @@ func probe(o Options, pc *sondev1.PacketCapture, p Plan) corev1.Container {
 			{Name: volumeControl, MountPath: captureconfig.ControlDir, ReadOnly: true},
 		},
 	}
+}
+
+// probeSecurity of a setting. In both the probe is user 0: Kubernetes gives added capabilities to no
+// other user.
+func probeSecurity(setting privilege.Setting) *corev1.SecurityContext {
+	sc := &corev1.SecurityContext{RunAsUser: new(int64(0)), RunAsNonRoot: new(false), ReadOnlyRootFilesystem: new(true)}
+	if setting != privilege.Capabilities {
+		sc.Privileged = new(true)
+		return sc
+	}
+	var add []corev1.Capability
+	for _, c := range privilege.Needed() {
+		add = append(add, corev1.Capability(c.Name))
+	}
+	sc.AllowPrivilegeEscalation = new(false)
+	sc.Capabilities = &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}, Add: add}
+	sc.SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}
+	// What a privileged container gets by itself: SELinux and AppArmor would else keep the probe from
+	// other containers' processes, whatever its capabilities.
+	sc.SELinuxOptions = &corev1.SELinuxOptions{Type: "spc_t"}
+	sc.AppArmorProfile = &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeUnconfined}
+	return sc
 }
 
 // keeper serves the file to the manager and to nobody else, with no rights on the node.

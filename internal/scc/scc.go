@@ -8,6 +8,7 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/agentjob"
+	"github.com/sonde-operator/sonde/internal/privilege"
 )
 
 // Kind of the object.
@@ -20,11 +21,19 @@ const priority = -10
 
 // +kubebuilder:rbac:groups=security.openshift.io,resources=securitycontextconstraints,resourceNames=sonde-probe,verbs=create;get;list;watch;patch;delete
 
-// Build returns the constraints of an install. Each field is written out but userNamespaceLevel, which
+// Build returns the constraints of an install, which follow its privilege setting. Each field is written out but userNamespaceLevel, which
 // older clusters refuse and whose default is right: what is left out, nobody would take back when
 // somebody else sets it. A list is empty and never null, because server-side apply drops nulls and
 // the fields are required.
 func Build(o agentjob.Options) *unstructured.Unstructured {
+	privileged := o.Privilege != privilege.Capabilities
+	allowed, dropped := []any{}, []any{}
+	if !privileged {
+		dropped = append(dropped, "ALL")
+		for _, c := range privilege.Needed() {
+			allowed = append(allowed, c.Name)
+		}
+	}
 	u := &unstructured.Unstructured{Object: map[string]any{
 		// Sonde enters network namespaces through the processes of a node: of all that is the host's it
 		// needs hostPID, and the right to setns.
@@ -33,14 +42,14 @@ func Build(o agentjob.Options) *unstructured.Unstructured {
 		"allowHostIPC":                    false,
 		"allowHostNetwork":                false,
 		"allowHostPorts":                  false,
-		"allowPrivilegedContainer":        true,
-		"allowPrivilegeEscalation":        true, // the API does not let a privileged container be without it
+		"allowPrivilegedContainer":        privileged,
+		"allowPrivilegeEscalation":        privileged, // the API does not let a privileged container be without it
 		"defaultAllowPrivilegeEscalation": false,
-		"allowedCapabilities":             []any{},
+		"allowedCapabilities":             allowed,
 		"defaultAddCapabilities":          []any{},
-		"requiredDropCapabilities":        []any{},
+		"requiredDropCapabilities":        dropped,
 		"readOnlyRootFilesystem":          true,
-		// Probe and keeper are different users in one Pod.
+		// Probe and keeper are different users, and have different SELinux types, in one Pod.
 		"runAsUser":            map[string]any{"type": "RunAsAny"},
 		"seLinuxContext":       map[string]any{"type": "RunAsAny"},
 		"fsGroup":              map[string]any{"type": "RunAsAny"},

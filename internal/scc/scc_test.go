@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/sonde-operator/sonde/internal/agentjob"
+	"github.com/sonde-operator/sonde/internal/privilege"
 	"github.com/sonde-operator/sonde/internal/scc"
 )
 
@@ -18,6 +19,7 @@ var update = flag.Bool("update", false, "rewrite testdata/*.yaml")
 func TestBuild(t *testing.T) {
 	cases := map[string]agentjob.Options{
 		"privileged":         {Namespace: "sonde-system"},
+		"capabilities":       {Namespace: "sonde-system", Privilege: privilege.Capabilities},
 		"in-other-namespace": {Namespace: "elsewhere"},
 	}
 	for name, options := range cases {
@@ -45,7 +47,15 @@ func TestBuild(t *testing.T) {
 
 // TestNothingElseOfTheHost says in code what must not change with the golden files.
 func TestNothingElseOfTheHost(t *testing.T) {
-	o := scc.Build(agentjob.Options{Namespace: "sonde-system"}).Object
+	for _, setting := range []privilege.Setting{privilege.Privileged, privilege.Capabilities} {
+		t.Run(string(setting), func(t *testing.T) {
+			nothingElse(t, scc.Build(agentjob.Options{Namespace: "sonde-system", Privilege: setting}).Object)
+		})
+	}
+}
+
+func nothingElse(t *testing.T, o map[string]any) {
+	t.Helper()
 	for _, field := range []string{"allowHostDirVolumePlugin", "allowHostIPC", "allowHostNetwork", "allowHostPorts", "defaultAllowPrivilegeEscalation"} {
 		if o[field] != false {
 			t.Errorf("%s is %v", field, o[field])

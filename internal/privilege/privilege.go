@@ -1,0 +1,74 @@
+// Package privilege says what a probe may do on its node: which settings there are, and which
+// capabilities a probe needs, and what for. Those who build its container, those who admit it and the
+// probe itself read the same list.
+package privilege
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Setting says with which rights probes run; its zero value is Privileged.
+type Setting string
+
+// The settings.
+const (
+	// Privileged containers, as the programs that Sonde follows have them.
+	Privileged Setting = "Privileged"
+	// Capabilities has all capabilities dropped but Needed, a seccomp filter, and no new privileges.
+	Capabilities Setting = "Capabilities"
+)
+
+// String implements flag.Value.
+func (s *Setting) String() string {
+	if *s == "" {
+		return string(Privileged)
+	}
+	return string(*s)
+}
+
+// Set implements flag.Value.
+func (s *Setting) Set(text string) error {
+	switch Setting(text) {
+	case Privileged, Capabilities:
+		*s = Setting(text)
+		return nil
+	default:
+		return fmt.Errorf("%q is neither %s nor %s", text, Privileged, Capabilities)
+	}
+}
+
+// Capability is one that a probe needs. Name is the kernel's without CAP_, as Kubernetes has it; Bit is
+// its number in linux/capability.h.
+type Capability struct {
+	Name string
+	Bit  int
+	// For completes the sentence "the probe needs it to".
+	For string
+}
+
+// Needed are all capabilities that a probe needs, by name. Each is shown to be needed by
+// TestEachCapabilityIsNeeded in agents/probe.
+func Needed() []Capability {
+	return []Capability{
+		{Name: "NET_RAW", Bit: 13, For: "open packet sockets in the target's network namespace"},
+		{Name: "SYS_ADMIN", Bit: 21, For: "enter the target's network namespace"},
+		{Name: "SYS_PTRACE", Bit: 19, For: "open the network namespaces of other users' processes"},
+	}
+}
+
+// Check returns an error that names each capability which is needed and not in the effective set, given
+// as a bit mask.
+func Check(effective uint64) error {
+	var missing []string
+	for _, c := range Needed() {
+		if effective&(1<<c.Bit) == 0 {
+			missing = append(missing, fmt.Sprintf("%s (to %s)", c.Name, c.For))
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	return fmt.Errorf("the probe lacks %s: a cluster admin must let ServiceAccount sonde-probe have it, "+
+		"on OpenShift by SecurityContextConstraints sonde-probe, elsewhere by whatever policy takes it away", strings.Join(missing, ", "))
+}
