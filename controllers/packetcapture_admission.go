@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 
+	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/access"
+	"github.com/sonde-operator/sonde/internal/agentjob"
 	"github.com/sonde-operator/sonde/internal/brake"
 	"github.com/sonde-operator/sonde/internal/stamp"
 	"github.com/sonde-operator/sonde/internal/target"
@@ -39,6 +41,15 @@ func (r *PacketCaptureReconciler) admit(ctx context.Context, pc *sondev1.PacketC
 	if paused {
 		return admission{reason: sondev1.ReasonPaused, message: brake.Message(r.Options.Namespace)}, nil
 	}
+	other, err := r.otherTenant(ctx)
+	if err != nil {
+		return admission{}, err
+	}
+	if other != "" {
+		return admission{reason: sondev1.ReasonNamespaceShared, message: fmt.Sprintf(
+			"Deployment %q is in the operator's namespace %q too, and whoever works there could run Pods as root: a cluster admin must move it, or give Sonde a namespace of its own; then create a new PacketCapture",
+			other, r.Options.Namespace)}, nil
+	}
 	claim, err := r.Stamps.Verify(pc)
 	switch {
 	case errors.Is(err, stamp.ErrMissing), errors.Is(err, stamp.ErrInvalid):
@@ -61,6 +72,22 @@ func (r *PacketCaptureReconciler) admit(ctx context.Context, pc *sondev1.PacketC
 		a.reason, a.message = sondev1.ReasonAccessRevoked, decision.Reason
 	}
 	return a, nil
+}
+
+// otherTenant names a Deployment beside the operator's own, which every way of installing calls the same.
+// OLM likes to put operators into one namespace; this one must not be shared.
+func (r *PacketCaptureReconciler) otherTenant(ctx context.Context) (string, error) {
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(appsv1.SchemeGroupVersion.WithKind("DeploymentList"))
+	if err := r.List(ctx, list, client.InNamespace(r.Options.Namespace)); err != nil {
+		return "", fmt.Errorf("list deployments of the operator's namespace: %w", err)
+	}
+	for i := range list.Items {
+		if name := list.Items[i].Name; name != agentjob.ManagerDeployment {
+			return name, nil
+		}
+	}
+	return "", nil
 }
 
 // mayCaptureNodes asks once about the right that hostNetwork Pods need.

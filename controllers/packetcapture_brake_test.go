@@ -5,10 +5,12 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/agentjob"
 	"github.com/sonde-operator/sonde/internal/brake"
 )
 
@@ -23,6 +25,13 @@ func optOut(w *world) {
 	w.update(namespace("shop", map[string]string{sondev1.LabelOptOut: "true"}))
 }
 
+func tenant(name string) *appsv1.Deployment {
+	return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: operatorNamespace, Name: name}}
+}
+
+// besideAnother is where OLM put a second operator into the namespace.
+func besideAnother(w *world) { w.add(tenant("another-operator")) }
+
 // TestClosedBefore: what is paused or closed gets no Job.
 func TestClosedBefore(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -33,6 +42,8 @@ func TestClosedBefore(t *testing.T) {
 		"a switch that is off": {happens: func(w *world) { w.add(paused("false")) }, want: "True Admitted"},
 		"paused":               {happens: func(w *world) { w.add(paused("true")) }, want: "False Paused"},
 		"opted out":            {happens: optOut, want: "False OptedOut"},
+		"beside another":       {happens: besideAnother, want: "False NamespaceShared"},
+		"by itself":            {happens: func(w *world) { w.add(tenant(agentjob.ManagerDeployment)) }, want: "True Admitted"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, newCapture(), deployment("web-1")...)

@@ -49,6 +49,7 @@ const (
 	ReasonHubNotAllowed       = "HubNotAllowed"       // a foreign target from a namespace that is not a hub
 	ReasonNamespaceReplaced   = "NamespaceReplaced"   // the target namespace was deleted, and perhaps made anew
 	ReasonOptedOut            = "OptedOut"            // a cluster admin has closed the target namespace to captures
+	ReasonNamespaceShared     = "NamespaceShared"     // the operator shares its namespace with another
 	ReasonPaused              = "Paused"              // a cluster admin has paused the operator
 	ReasonQueued              = "Queued"              // waits for captures of its namespace to end
 	ReasonCeilingPods         = "CeilingPods"         // waits: the capture has as many Pods at a time as it may

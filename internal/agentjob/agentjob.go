@@ -21,8 +21,10 @@ import (
 // Kind of the resource that the objects are made for.
 const Kind = "PacketCapture"
 
-// Names of the install that the Jobs refer to.
+// Names of the install: the manager's own, and those that the Jobs refer to.
 const (
+	ManagerDeployment = "sonde-manager"
+
 	ServiceAccount = "sonde-probe"
 	PriorityClass  = "sonde-probe"
 	RequiredSCC    = "sonde-probe"
