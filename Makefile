@@ -8,6 +8,8 @@ RELEASED ?= $(word 2,$(shell cat VERSION))
 IMG      ?= quay.io/sonde/sonde:dev
 # What the bundle installs: a registry and a tag, or a digest.
 RELEASE_IMG ?= quay.io/sonde/sonde:v$(VERSION)
+BUNDLE_IMG  ?= quay.io/sonde/sonde-bundle:v$(VERSION)
+CATALOG_IMG ?= quay.io/sonde/sonde-catalog:v$(VERSION)
 WORKLOAD := sonde.local/workload:1
 ARCH     ?= $(shell go env GOARCH)
 BIN      := bin/linux_$(ARCH)
@@ -76,11 +78,52 @@ image-workload: cluster-program ## Build the image of the workload that tests an
 	go build -ldflags '-s -w' -o $(BIN)/workload ./test/workload
 	@$(CLUSTER) image -o build/workload.tar --name '$(WORKLOAD)' --user 65532:65532 --entrypoint /workload workload=$(BIN)/workload
 
+# hack/image makes what is published; the local cluster makes its own, by $(CLUSTER) image.
+IMAGE_TOOL := bin/image
+ARCHS      := amd64 arm64
+comma      := ,
+space      := $(subst ,, )
+.PHONY: image-program
+image-program:
+	@cd hack/image && go build -o $(CURDIR)/$(IMAGE_TOOL) .
+
+.PHONY: image-multiarch
+image-multiarch: pcapfilter image-program ## Build the image for amd64 and arm64 as build/sonde-multiarch.tar (OCI layout).
+	for arch in $(ARCHS); do \
+		GOARCH=$$arch go build -ldflags '$(LDFLAGS)' -o bin/linux_$$arch/manager .; \
+		GOARCH=$$arch go build -ldflags '$(LDFLAGS)' -o bin/linux_$$arch/agent ./cmd/agent; \
+	done
+	@mkdir -p build
+	@$(IMAGE_TOOL) build -o build/sonde-multiarch.tar --name 'quay.io/sonde/sonde:v$(VERSION)' --arch $(subst $(space),$(comma),$(ARCHS)) \
+		--labels hack/image/sonde.yaml --label 'version=$(VERSION)' --label 'org.opencontainers.image.version=$(VERSION)' \
+		--label 'org.opencontainers.image.created=$(RELEASED)T00:00:00Z' --label "org.opencontainers.image.revision=$$(git rev-parse HEAD)" \
+		--created '$(RELEASED)' --user 65532:65532 --entrypoint /manager \
+		manager=bin/linux_{arch}/manager agent=bin/linux_{arch}/agent licenses/LICENSE=LICENSE
+
+.PHONY: image-push
+image-push: image-program ## Push build/sonde-multiarch.tar to IMG=registry/name:tag; prints it with its digest, for make bundle RELEASE_IMG=.
+	@[ '$(origin IMG)' != file ] || { echo 'where to? make image-push IMG=registry/name:tag' >&2; exit 2; }
+	@$(IMAGE_TOOL) push build/sonde-multiarch.tar '$(IMG)'
+
 ##@ Bundle for OperatorHub
 .PHONY: bundle
 bundle: ## Generate bundle/ and bundle.Dockerfile from config/.
 	@cd hack/bundle && go build -o $(CURDIR)/bin/bundle .
 	@$(TOOL) kustomize build config/manifests | bin/bundle -version '$(VERSION)' -date '$(RELEASED)' -image '$(RELEASE_IMG)' -icon config/manifests/icon.svg
+
+.PHONY: bundle-build
+bundle-build: image-program ## Build the bundle's image as build/bundle.tar, of RELEASE_IMG, without a docker daemon.
+	@cd hack/bundle && go build -o $(CURDIR)/bin/bundle .
+	@mkdir -p build/release
+	@$(TOOL) kustomize build config/manifests | bin/bundle -version '$(VERSION)' -date '$(RELEASED)' -image '$(RELEASE_IMG)' -icon config/manifests/icon.svg -out build/release
+	@$(IMAGE_TOOL) build -o build/bundle.tar --name '$(BUNDLE_IMG)' --created '$(RELEASED)' --labels build/release/bundle/metadata/annotations.yaml \
+		manifests=build/release/bundle/manifests metadata=build/release/bundle/metadata tests=build/release/bundle/tests
+
+.PHONY: catalog-build
+catalog-build: image-program ## Build the catalog's image as build/catalog.tar: files only, for OLM v1, or v0 with extractContent.
+	@mkdir -p build
+	@$(IMAGE_TOOL) build -o build/catalog.tar --name '$(CATALOG_IMG)' --created '$(RELEASED)' \
+		--label operators.operatorframework.io.index.configs.v1=/configs configs/sonde=catalog/sonde
 
 .PHONY: olm-tools
 olm-tools:
@@ -98,6 +141,17 @@ bundle-validate: olm-tools ## Validate bundle and catalog as OperatorHub does; a
 .PHONY: catalog
 catalog: olm-tools ## Render and validate catalog/ from its template and the bundles, without a registry.
 	@OPM=$(OLM_BIN)/opm VERSION='$(VERSION)' hack/catalog.sh
+
+##@ Release
+.PHONY: release
+release: ## Make the next version in this tree: VERSION=1.2.3 (docs/releasing.md).
+	@[ '$(origin VERSION)' = 'command line' ] || { echo 'which version? make release VERSION=1.2.3' >&2; exit 2; }
+	@OPM='$(OPM)' MAKE='$(MAKE)' hack/release.sh '$(VERSION)'
+
+PLUGIN_PLATFORMS ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
+.PHONY: plugin-archives
+plugin-archives: ## Build build/plugin/kubectl-sonde_OS_ARCH.tar.gz, their checksums and krew's manifest.
+	@VERSION='$(VERSION)' RELEASED='$(RELEASED)' LDFLAGS='$(LDFLAGS)' hack/plugin-archives.sh $(PLUGIN_PLATFORMS)
 
 ##@ Local cluster
 .PHONY: cluster-program
@@ -137,7 +191,7 @@ verify: generate bundle ## Fail when generated files differ from, or are missing
 .PHONY: lint
 lint: pcapfilter ## Lint and check the format.
 	$(LINT) run ./...
-	for dir in cluster bundle; do (cd hack/$$dir && go tool -modfile=../lint/go.mod golangci-lint run --config ../../.golangci.yml ./...); done
+	for dir in cluster bundle image; do (cd hack/$$dir && go tool -modfile=../lint/go.mod golangci-lint run --config ../../.golangci.yml ./...); done
 
 .PHONY: fmt
 fmt: ## Format the code.
@@ -155,6 +209,8 @@ test-unit: pcapfilter ## Unit tests; as root also those of the kernel's side, in
 .PHONY: test-hack
 test-hack: ## Unit tests of the modules under hack/.
 	cd hack/cluster && go test ./...
+	cd hack/image && go test ./...
+	@hack/release_test.sh
 	cd hack/bundle && go test -count=1 ./... # it reads bundle/, outside of its module: the cache would not see a change
 
 .PHONY: test-race

@@ -3,7 +3,7 @@
 # module replaces a dependency by a path of some machine.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-for dir in . hack/cluster hack/bundle; do
+for dir in . hack/cluster hack/bundle hack/image; do
 	(cd "$dir" && go mod verify >/dev/null && go mod tidy -diff)
 done
 if grep -nE '=> *(\.\.?/|/)' go.mod hack/*/go.mod; then

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+)
+
+// push sends an archive to a registry, and returns the name that pins it: with the digest of the index where there is
+// one. A registry on loopback is spoken to without TLS.
+func push(ctx context.Context, archive, ref string) (string, error) {
+	tag, err := name.NewTag(ref)
+	if err != nil {
+		return "", fmt.Errorf("name the image in the registry: %w", err)
+	}
+	options := []remote.Option{remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain)}
+	digest, err := pushArchive(archive, tag, options)
+	if err != nil {
+		return "", fmt.Errorf("push %s to %s (docker's configuration says who you are: see docker login): %w", archive, tag, err)
+	}
+	return tag.Context().Name() + "@" + digest.String(), nil
+}
+
+func pushArchive(archive string, tag name.Tag, options []remote.Option) (v1.Hash, error) {
+	dir, err := os.MkdirTemp("", "image-")
+	if err != nil {
+		return v1.Hash{}, err
+	}
+	defer os.RemoveAll(dir)
+	isLayout, err := unpackLayout(archive, dir)
+	if err != nil {
+		return v1.Hash{}, err
+	}
+	if !isLayout {
+		img, err := tarball.ImageFromPath(archive, nil)
+		if err != nil {
+			return v1.Hash{}, err
+		}
+		if err := remote.Write(tag, img, options...); err != nil {
+			return v1.Hash{}, err
+		}
+		return img.Digest()
+	}
+	index, err := onlyIndex(dir)
+	if err != nil {
+		return v1.Hash{}, err
+	}
+	if err := remote.WriteIndex(tag, index, options...); err != nil {
+		return v1.Hash{}, err
+	}
+	return index.Digest()
+}
+
+// onlyIndex returns the image index that build puts into a layout.
+func onlyIndex(dir string) (v1.ImageIndex, error) {
+	root, err := layout.ImageIndexFromPath(dir)
+	if err != nil {
+		return nil, err
+	}
+	manifest, err := root.IndexManifest()
+	if err != nil {
+		return nil, err
+	}
+	if len(manifest.Manifests) != 1 || !manifest.Manifests[0].MediaType.IsIndex() {
+		return nil, errors.New("the layout does not hold one image index: make it by image build")
+	}
+	return root.ImageIndex(manifest.Manifests[0].Digest)
+}
+
+// unpackLayout unpacks an archive into dir if it is an OCI layout.
+func unpackLayout(archive, dir string) (isLayout bool, err error) {
+	file, err := os.Open(archive)
+	if err != nil {
+		return false, err
+	}
+	defer file.Close()
+	for r := tar.NewReader(file); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return isLayout, nil
+		}
+		if err != nil {
+			return false, fmt.Errorf("read the archive: %w", err)
+		}
+		if h.Name == "manifest.json" { // a docker archive
+			return false, nil
+		}
+		if h.Typeflag != tar.TypeReg || !filepath.IsLocal(h.Name) {
+			continue
+		}
+		isLayout = isLayout || h.Name == "oci-layout"
+		if err := unpackFile(filepath.Join(dir, h.Name), r); err != nil {
+			return false, err
+		}
+	}
+}
+
+func unpackFile(to string, r io.Reader) error {
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return err
+	}
+	file, err := os.Create(to)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(file, r)
+	return errors.Join(err, file.Close())
+}
+
+func sortedNames(content map[string][]byte) []string { return slices.Sorted(maps.Keys(content)) }

@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# release.sh VERSION: makes the next version in this tree, and says what is left to do. Nothing is committed, tagged or
+# published. With OPM=program the catalog is rendered by that opm; else it is built, which takes minutes the first time.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+next=${1:-}
+make="${MAKE:-make} --no-print-directory"
+read -r current _ <VERSION
+frozen=test/olm/fixtures/$current
+stop() {
+	echo "release: $1" >&2
+	exit 1
+}
+
+# --- May it be? ----------------------------------------------------------------
+number='(0|[1-9][0-9]*)'
+[[ $next =~ ^$number\.$number\.$number$ ]] || stop "\"$next\" is not a version like 0.3.0, without a v"
+newest=$(printf '%s\n' "$current" "$next" | sort -V | tail -n1)
+[ "$next" != "$current" ] && [ "$newest" = "$next" ] || stop "$next is not above $current, which the file VERSION holds"
+[ -z "$(git status --porcelain)" ] || stop "the tree has changes (git status): commit them, as they would become part of $next unseen"
+grep -q '^## Unreleased$' CHANGELOG.md || stop "CHANGELOG.md has no section \"## Unreleased\": add it"
+[ ! -e "$frozen" ] || stop "$frozen is there already: $current was frozen before, so set VERSION to what the tree is"
+$make bundle VERSION="$current" >/dev/null
+[ -z "$(git status --porcelain)" ] || stop "the bundle of $current is stale (git diff): run make generate bundle, and commit"
+
+# --- The last version, as the upgrade tests and the catalog need it --------------
+mkdir -p "$frozen"
+cp -r bundle/. "$frozen/"
+git rev-parse HEAD >"$frozen/COMMIT"
+
+# --- The next one ------------------------------------------------------------------
+day=$(date -u +%F)
+echo "$next $day" >VERSION
+sed -i "0,/^- {schema: olm.bundle/s//  - {name: sonde.v$next, replaces: sonde.v$current}\n&/" catalog/template.yaml
+echo "- {schema: olm.bundle, image: \"quay.io/sonde/sonde-bundle:v$next\"}" >>catalog/template.yaml
+# An empty section says so, rather than leaving the reader to wonder.
+awk -v title="## $next ($day)" '
+	/^## / && open { if (!said) print "Nothing that users notice.\n"; open = 0 }
+	/^## Unreleased$/ { print; print ""; print title; open = 1; next }
+	open && NF { said = 1 }
+	{ print }' CHANGELOG.md >CHANGELOG.new
+mv CHANGELOG.new CHANGELOG.md
+$make bundle VERSION="$next" RELEASED="$day"
+if [ -z "${OPM:-}" ]; then
+	$make catalog VERSION="$next"
+else
+	VERSION=$next hack/catalog.sh
+fi
+
+cat <<EOF
+
+This tree is $next now; $current is frozen in $frozen. Left to do:
+  read git diff CHANGELOG.md, then git add -A && git commit -m "Release $next"
+  make test, and the shards of docs/test-matrix.md
+  git tag v$next && git push origin main v$next
+  make image-multiarch, then make image-push IMG=quay.io/sonde/sonde:v$next   prints the digest
+  make bundle-build RELEASE_IMG=quay.io/sonde/sonde@sha256:...   and push build/bundle.tar by bin/image push
+  make plugin-archives   and publish build/plugin/
+docs/releasing.md has each step with its output.
+EOF
