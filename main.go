@@ -283,6 +283,12 @@ func (w wiring) adapt(_ context.Context, mgr ctrl.Manager) error {
 	return errors.Join(errs...)
 }
 
+// everywhere runs a cache on each replica. Without it a standby would wait for the leader's, and end.
+type everywhere struct{ cache.Cache }
+
+// NeedLeaderElection implements manager.LeaderElectionRunnable.
+func (everywhere) NeedLeaderElection() bool { return false }
+
 // reconcile adds the controllers.
 func (w wiring) reconcile(ctx context.Context, mgr ctrl.Manager) error {
 	sweeper := &controllers.Sweeper{
@@ -302,5 +308,5 @@ func (w wiring) reconcile(ctx context.Context, mgr ctrl.Manager) error {
 		Sweeper: sweeper, Ceilings: w.ceilings, AccessReviewInterval: w.accessReviewInterval, Watchdog: w.watchdog,
 	}
 	expiry := &controllers.ResultAccessReconciler{Client: mgr.GetClient(), Clock: clock.RealClock{}}
-	return errors.Join(mgr.Add(stop), mgr.Add(sweeper), captures.SetupWithManager(ctx, mgr), expiry.SetupWithManager(mgr))
+	return errors.Join(mgr.Add(everywhere{stop}), mgr.Add(sweeper), captures.SetupWithManager(ctx, mgr), expiry.SetupWithManager(mgr))
 }
