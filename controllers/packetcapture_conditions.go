@@ -14,6 +14,9 @@ import (
 	"github.com/sonde-operator/sonde/internal/target"
 )
 
+// maxConditionMessage holds a refusal whole: one by OpenShift has a sentence for each of its constraints.
+const maxConditionMessage = 4096
+
 // finding is what a condition says.
 type finding struct {
 	status          metav1.ConditionStatus
@@ -24,11 +27,11 @@ type finding struct {
 func reportConditions(pc *sondev1.PacketCapture, seen observed, todo plan, err error) {
 	set := func(conditionType string, f finding) {
 		apimeta.SetStatusCondition(&pc.Status.Conditions, metav1.Condition{
-			Type: conditionType, Status: f.status, Reason: f.reason, Message: outcome.Text(f.message, 1024), ObservedGeneration: pc.Generation,
+			Type: conditionType, Status: f.status, Reason: f.reason, Message: outcome.Text(f.message, maxConditionMessage), ObservedGeneration: pc.Generation,
 		})
 	}
 	if !todo.observed {
-		for _, c := range []string{sondev1.ConditionAdmitted, sondev1.ConditionTargetFound, sondev1.ConditionCapturing} {
+		for _, c := range []string{sondev1.ConditionAdmitted, sondev1.ConditionTargetFound, sondev1.ConditionProbesAllowed, sondev1.ConditionCapturing} {
 			if apimeta.FindStatusCondition(pc.Status.Conditions, c) == nil {
 				set(c, finding{metav1.ConditionUnknown, sondev1.ReasonReconcileError, "not found out yet"})
 			}
@@ -38,6 +41,7 @@ func reportConditions(pc *sondev1.PacketCapture, seen observed, todo plan, err e
 	}
 	set(sondev1.ConditionAdmitted, admittedCondition(seen))
 	set(sondev1.ConditionTargetFound, targetCondition(pc, seen))
+	set(sondev1.ConditionProbesAllowed, allowedCondition(pc, seen, todo))
 	set(sondev1.ConditionCapturing, capturingCondition(pc, todo))
 	if err != nil && !todo.over {
 		set(sondev1.ConditionComplete, finding{metav1.ConditionUnknown, sondev1.ReasonReconcileError, err.Error()})
@@ -68,6 +72,31 @@ func targetCondition(pc *sondev1.PacketCapture, seen observed) finding {
 		message := fmt.Sprintf("%s %q in namespace %q has %d Pods", ref.Kind, ref.Name, namespace, len(seen.workload.Pods))
 		return finding{metav1.ConditionTrue, sondev1.ReasonTargetFound, message}
 	}
+}
+
+// allowedCondition quotes the refusal whole, for which a Pod's entry has no room.
+func allowedCondition(pc *sondev1.PacketCapture, seen observed, todo plan) finding {
+	refused := slices.IndexFunc(todo.entries, func(e sondev1.PodResult) bool { return e.Reason == sondev1.ReasonJobRefused })
+	attached := slices.IndexFunc(todo.entries, func(e sondev1.PodResult) bool {
+		return e.Phase != sondev1.PhasePending && e.Phase != sondev1.PhaseFailed
+	})
+	switch {
+	case refused < 0 && attached < 0:
+		return finding{metav1.ConditionUnknown, sondev1.ReasonPending, "no probe has run yet"}
+	case refused < 0:
+		return finding{metav1.ConditionTrue, sondev1.ReasonAdmitted, "probes run"}
+	}
+	for _, p := range seen.pods {
+		if p.refusal != "" {
+			return finding{metav1.ConditionFalse, sondev1.ReasonJobRefused, outcome.Refused(p.refusal, p.job.Namespace)}
+		}
+	}
+	// It was read in an earlier pass, and is not read again.
+	before := apimeta.FindStatusCondition(pc.Status.Conditions, sondev1.ConditionProbesAllowed)
+	if before != nil && before.Status == metav1.ConditionFalse && before.Reason == sondev1.ReasonJobRefused {
+		return finding{before.Status, before.Reason, before.Message}
+	}
+	return finding{metav1.ConditionFalse, sondev1.ReasonJobRefused, todo.entries[refused].Message}
 }
 
 func capturingCondition(pc *sondev1.PacketCapture, todo plan) finding {

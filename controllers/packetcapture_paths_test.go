@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -163,8 +164,8 @@ func TestFirstPass(t *testing.T) {
 			for _, c := range status.Conditions {
 				messages += c.Message + "\n"
 			}
-			if len(status.Conditions) != 4 || !strings.Contains(messages, tc.wantMessage) {
-				t.Errorf("conditions say %q, want four, and %q", messages, tc.wantMessage)
+			if len(status.Conditions) != 5 || !strings.Contains(messages, tc.wantMessage) {
+				t.Errorf("conditions say %q, want five, and %q", messages, tc.wantMessage)
 			}
 			if tc.wantPhase.Final() && len(w.left()) > 0 {
 				t.Errorf("left of a capture that never was: %v", w.left())
@@ -404,7 +405,8 @@ func TestAgentPodRefused(t *testing.T) {
 	w := newWorld(t, newCapture(func(pc *sondev1.PacketCapture) { pc.Spec.Duration = "1h" }), deployment("web-1")...)
 	w.settle()
 	uid := w.jobs()[0].UID
-	for i, message := range []string{"old news", "pods \"x\" is forbidden: violates PodSecurity"} {
+	long := "pods \"x\" is forbidden: violates PodSecurity: " + strings.Repeat("this and that, ", 100) + "and more"
+	for i, message := range []string{"old news", long} {
 		w.add(&corev1.Event{
 			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("e%d", i), Namespace: operatorNamespace}, Reason: "FailedCreate", Message: message,
 			InvolvedObject: corev1.ObjectReference{UID: uid}, LastTimestamp: metav1.NewTime(dawn.Add(time.Duration(i) * time.Second)),
@@ -415,6 +417,18 @@ func TestAgentPodRefused(t *testing.T) {
 	e := w.capture().Status.Pods[0]
 	if e.Phase != sondev1.PhasePending || e.Reason != sondev1.ReasonJobRefused || !strings.Contains(e.Message, "violates PodSecurity") {
 		t.Errorf("entry %+v: want the newest event's words", e)
+	}
+	refused := func() *metav1.Condition {
+		return apimeta.FindStatusCondition(w.capture().Status.Conditions, sondev1.ConditionProbesAllowed)
+	}
+	first := refused()
+	if first.Status != metav1.ConditionFalse || first.Reason != sondev1.ReasonJobRefused || !strings.HasSuffix(first.Message, long) || !strings.Contains(first.Message, "kubectl label namespace sonde-system") {
+		t.Errorf("condition %+v: want what to do, and the refusal whole", first)
+	}
+	w.clock.Step(time.Minute)
+	w.settle()
+	if diff := cmp.Diff(first, refused()); diff != "" {
+		t.Errorf("condition in a later pass (-first +later):\n%s", diff)
 	}
 	w.clock.Step(5 * time.Minute)
 	w.settle()

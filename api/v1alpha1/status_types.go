@@ -34,6 +34,9 @@ const (
 	ConditionAdmitted = "Admitted"
 	// ConditionTargetFound: the target exists and has Pods.
 	ConditionTargetFound = "TargetFound"
+	// ConditionProbesAllowed: the cluster lets the probes' Pods be made. False quotes the refusal whole,
+	// and says what to do.
+	ConditionProbesAllowed = "ProbesAllowed"
 	// ConditionCapturing: a probe is attached to every Pod of the target.
 	ConditionCapturing = "Capturing"
 	// ConditionComplete is the summary: True when all Pods are Completed, False with the first

@@ -115,6 +115,8 @@ func keeper(o Options, p Plan) corev1.Container {
 			},
 			Limits: corev1.ResourceList{corev1.ResourceMemory: *resource.NewQuantity(64*mi, resource.BinarySI)},
 		},
+		// Why it refuses to run is the end of its log.
+		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 		VolumeMounts: []corev1.VolumeMount{
 			{Name: volumeTLS, MountPath: captureconfig.TLSDir, ReadOnly: true},
 			{Name: volumeResults, MountPath: captureconfig.ResultsDir, ReadOnly: true},

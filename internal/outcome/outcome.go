@@ -155,7 +155,7 @@ func (v *Verdict) judgeJob(s Seen, now time.Time) {
 		reason, message = sondev1.ReasonJobRefused, s.Before.Message
 	}
 	if s.Refusal != "" {
-		message = "the agent's Pod is refused: " + s.Refusal
+		message = Refused(s.Refusal, s.Job.Namespace)
 	}
 	giveUp := born(s).Add(StartTimeout)
 	switch {

@@ -56,7 +56,7 @@ func TestJudge(t *testing.T) {
 		},
 		"the Job's Pod is refused": {
 			seen: outcome.Seen{Job: job(), Refusal: `pods "x" is forbidden`}, at: 31 * time.Second,
-			want: got{Phase: sondev1.PhasePending, Reason: sondev1.ReasonJobRefused, Message: `the agent's Pod is refused: pods "x" is forbidden`, Again: 5 * time.Minute},
+			want: got{Phase: sondev1.PhasePending, Reason: sondev1.ReasonJobRefused, Message: outcome.Refused(`pods "x" is forbidden`, "sonde-system"), Again: 5 * time.Minute},
 		},
 		"the Job's Pod is still refused": {
 			seen: outcome.Seen{Job: job(), Before: entry(sondev1.PhasePending, sondev1.ReasonJobRefused, "refused")}, at: time.Minute,
@@ -371,7 +371,7 @@ func completed() sondev1.PodResult {
 func withJob(e sondev1.PodResult) sondev1.PodResult { e.Job = "web-1-qwer"; return e }
 
 func job() *batchv1.Job {
-	return &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "web-1-qwer", CreationTimestamp: metav1.NewTime(dawn)}}
+	return &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "sonde-system", Name: "web-1-qwer", CreationTimestamp: metav1.NewTime(dawn)}}
 }
 
 func failed(reason string) *batchv1.Job {

@@ -1,0 +1,322 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	osexec "os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/sonde-operator/sonde/internal/agentjob"
+	"github.com/sonde-operator/sonde/internal/privilege"
+	"github.com/sonde-operator/sonde/internal/scc"
+)
+
+// annotationSCC is where OpenShift's admission writes which constraints a Pod got.
+const annotationSCC = "openshift.io/scc"
+
+// wantedSCC is what the operator should keep the constraints at.
+func wantedSCC(setting privilege.Setting) *unstructured.Unstructured {
+	return scc.Build(agentjob.Options{Namespace: operatorNamespace, Privilege: setting})
+}
+
+func liveSCC(ctx context.Context) (*unstructured.Unstructured, error) {
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(scc.Kind)
+	return u, admin.Get(ctx, client.ObjectKey{Name: agentjob.RequiredSCC}, u)
+}
+
+// awaitSCC waits until the constraints are as built for a setting, and owned by the install.
+func awaitSCC(t *testing.T, setting privilege.Setting) *unstructured.Unstructured {
+	t.Helper()
+	awaitSetting(t.Context(), t, setting)
+	live, err := liveSCC(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return live
+}
+
+// hostJob is a Job that would be root on its node.
+func hostJob(ns, name, account string) *batchv1.Job {
+	return &batchv1.Job{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name},
+		Spec: batchv1.JobSpec{BackoffLimit: new(int32(0)), Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{
+			ServiceAccountName: account, AutomountServiceAccountToken: new(false), RestartPolicy: corev1.RestartPolicyNever, HostPID: true,
+			Containers: []corev1.Container{{
+				Name: "c", Image: "sonde.local/busybox:1", Command: []string{"true"},
+				SecurityContext: &corev1.SecurityContext{Privileged: new(true), RunAsUser: new(int64(0)), ReadOnlyRootFilesystem: new(true)},
+			}},
+		}}},
+	}
+}
+
+// create makes an object and deletes it when the test ends.
+func create(t *testing.T, o client.Object) {
+	t.Helper()
+	if err := admin.Create(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = admin.Delete(context.WithoutCancel(t.Context()), o, client.PropagationPolicy(metav1.DeletePropagationBackground))
+	})
+}
+
+// refusalOf waits for the event by which the Job controller tells that it may make no Pod.
+func refusalOf(t *testing.T, j *batchv1.Job) string {
+	t.Helper()
+	message := ""
+	eventually(t, 30*time.Second, "a refusal", func(ctx context.Context) error {
+		var list corev1.EventList
+		err := admin.List(ctx, &list, client.InNamespace(j.Namespace), client.MatchingFields{"involvedObject.uid": string(j.UID), "reason": "FailedCreate"})
+		if err != nil || len(list.Items) == 0 {
+			return fmt.Errorf("%d events, %v", len(list.Items), err)
+		}
+		message = list.Items[0].Message
+		return nil
+	})
+	return message
+}
+
+// podOf waits for the Pod of a Job.
+func podOf(t *testing.T, j *batchv1.Job) *corev1.Pod {
+	t.Helper()
+	var list corev1.PodList
+	eventually(t, time.Minute, "a Pod of Job "+j.Name, func(ctx context.Context) error {
+		if err := admin.List(ctx, &list, client.InNamespace(j.Namespace), client.MatchingLabels{batchv1.JobNameLabel: j.Name}); err != nil {
+			return err
+		}
+		if len(list.Items) != 1 {
+			return fmt.Errorf("%d Pods", len(list.Items))
+		}
+		return nil
+	})
+	return &list.Items[0]
+}
+
+// golden compares a text with a file; SONDE_UPDATE_GOLDEN=1 writes it.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name+".txt")
+	if os.Getenv("SONDE_UPDATE_GOLDEN") == "1" {
+		if err := os.WriteFile(path, []byte(got+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got+"\n"); diff != "" {
+		t.Errorf("%s (-want +got), rewrite with SONDE_UPDATE_GOLDEN=1:\n%s", path, diff)
+	}
+}
+
+// OpenShift's own admission refuses a Job that would be root on its node to everybody but the agents'
+// ServiceAccount. The golden files are what a user of a real cluster reads.
+func TestSccRefusesPrivilegedJobs(t *testing.T) {
+	awaitSCC(t, privilege.Privileged)
+	user := namespace(t, nil)
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: operatorNamespace, Name: "without-rights"}}
+	create(t, account)
+	refused := map[string]*batchv1.Job{
+		"operator-namespace-without-rights": hostJob(operatorNamespace, "refused", account.Name),
+		"operator-namespace-manager":        hostJob(operatorNamespace, "refused-manager", "sonde-manager"),
+		"user-namespace-default":            hostJob(user, "refused", "default"),
+	}
+	borrowed := hostJob(user, "borrowed", "default")
+	borrowed.Spec.Template.Annotations = map[string]string{"openshift.io/required-scc": agentjob.RequiredSCC}
+	refused["user-namespace-required-scc"] = borrowed
+	for name, j := range refused {
+		t.Run(name, func(t *testing.T) {
+			create(t, j)
+			message := strings.ReplaceAll(refusalOf(t, j), user, "NAMESPACE")
+			golden(t, "scc-refusal-"+name, message)
+		})
+	}
+	t.Run("control: the agents' account", func(t *testing.T) {
+		j := hostJob(operatorNamespace, "admitted", agentjob.ServiceAccount)
+		create(t, j)
+		p := podOf(t, j)
+		if got := p.Annotations[annotationSCC]; got != agentjob.RequiredSCC {
+			t.Errorf("SCC %q, want %q", got, agentjob.RequiredSCC)
+		}
+		eventually(t, time.Minute, "it runs", func(ctx context.Context) error {
+			if err := admin.Get(ctx, client.ObjectKeyFromObject(p), p); err != nil || p.Status.Phase != corev1.PodSucceeded {
+				return fmt.Errorf("phase %s, %v", p.Status.Phase, err)
+			}
+			return nil
+		})
+	})
+}
+
+// Who may use all constraints, as other operators may, gets the ones that he would get without Sonde.
+func TestSccIsNobodyElsesChoice(t *testing.T) {
+	awaitSCC(t, privilege.Privileged)
+	ns := namespace(t, nil)
+	bind := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": map[string]any{"name": ns + "-admin"},
+		"roleRef":  map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+		"subjects": []any{map[string]any{"kind": "ServiceAccount", "name": "default", "namespace": ns}},
+	}}
+	create(t, bind)
+	j := hostJob(ns, "others", "default")
+	create(t, j)
+	if got := podOf(t, j).Annotations[annotationSCC]; got == "" || got == agentjob.RequiredSCC {
+		t.Errorf("another operator's Pod runs under SCC %q", got)
+	}
+}
+
+// What somebody changes is taken back, and what he deletes is made again; Sonde's probes run after that.
+func TestSccIsRepaired(t *testing.T) {
+	before := awaitSCC(t, privilege.Privileged)
+	changes := map[string]func(u *unstructured.Unstructured){
+		"a group":      func(u *unstructured.Unstructured) { u.Object["groups"] = []any{"system:authenticated"} },
+		"a user":       func(u *unstructured.Unstructured) { u.Object["users"] = []any{"system:serviceaccount:shop:default"} },
+		"host network": func(u *unstructured.Unstructured) { u.Object["allowHostNetwork"] = true },
+		"host paths":   func(u *unstructured.Unstructured) { u.Object["volumes"] = []any{"*"} },
+		"not for us":   func(u *unstructured.Unstructured) { u.Object["allowPrivilegedContainer"] = false },
+		"no owner":     func(u *unstructured.Unstructured) { u.SetOwnerReferences(nil) },
+	}
+	for name, change := range changes {
+		t.Run(name, func(t *testing.T) {
+			live, err := liveSCC(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			change(live)
+			if err := admin.Update(t.Context(), live); err != nil {
+				t.Fatal(err)
+			}
+			awaitSCC(t, privilege.Privileged)
+		})
+	}
+	deleteNow(t, before)
+	eventually(t, time.Minute, "made again", func(ctx context.Context) error {
+		live, err := liveSCC(ctx)
+		if err == nil && live.GetUID() == before.GetUID() {
+			return fmt.Errorf("deleted at %v", live.GetDeletionTimestamp())
+		}
+		return err
+	})
+	awaitSCC(t, privilege.Privileged)
+	quickCapture(t)
+}
+
+// A Job that is made before its constraints are is not lost: it waits for them.
+func TestSccJobsWaitForIt(t *testing.T) {
+	live := awaitSCC(t, privilege.Privileged)
+	stopManager(t)
+	deleteNow(t, live)
+	gone(t, live, 30*time.Second)
+	j := hostJob(operatorNamespace, "waits", agentjob.ServiceAccount)
+	j.Spec.Template.Annotations = map[string]string{"openshift.io/required-scc": agentjob.RequiredSCC}
+	create(t, j)
+	if message := refusalOf(t, j); !strings.Contains(message, agentjob.RequiredSCC) {
+		t.Errorf("refused, and the message does not say for the lack of what: %s", message)
+	}
+	startManager(t)
+	awaitSCC(t, privilege.Privileged)
+	eventually(t, 3*time.Minute, "its Pod ran", func(ctx context.Context) error {
+		if err := admin.Get(ctx, client.ObjectKeyFromObject(j), j); err != nil || j.Status.Succeeded != 1 {
+			return fmt.Errorf("status %+v, %v", j.Status, err)
+		}
+		return nil
+	})
+}
+
+// The constraints go with the install; with the next one they are there again.
+func TestSccGoesWithTheInstall(t *testing.T) {
+	live := awaitSCC(t, privilege.Privileged)
+	t.Cleanup(func() { reinstall(t) })
+	if out, err := osexec.CommandContext(t.Context(), installCmd, "--remove").CombinedOutput(); err != nil {
+		t.Fatalf("uninstall: %v\n%s", err, out)
+	}
+	gone(t, live, 30*time.Second)
+	reinstall(t)
+	awaitSCC(t, privilege.Privileged)
+}
+
+// TestSccOfEveryPod: in both settings each Pod of the system runs under the constraints that the table of
+// docs/security.md says, and the table has no row too many.
+func TestSccOfEveryPod(t *testing.T) {
+	table := documentedSCCs(t)
+	for _, setting := range []privilege.Setting{privilege.Privileged, privilege.Capabilities} {
+		t.Run(string(setting), func(t *testing.T) {
+			probePrivilege(t, setting)
+			pc := quickCapture(t)
+			var pods corev1.PodList
+			if err := admin.List(t.Context(), &pods, client.InNamespace(operatorNamespace)); err != nil {
+				t.Fatal(err)
+			}
+			got := map[string]string{}
+			for i := range pods.Items {
+				p := &pods.Items[i]
+				if p.DeletionTimestamp != nil || p.Status.Phase == corev1.PodSucceeded {
+					continue // of an earlier template
+				}
+				kind := "manager"
+				if p.Labels["monitoring.openshift.tpg/uid"] == string(pc.UID) {
+					kind = "agent (probe and keeper)"
+				} else if p.Labels["app.kubernetes.io/component"] != "manager" {
+					t.Errorf("Pod %s is neither the manager's nor an agent's", p.Name)
+				}
+				if before, ok := got[kind]; ok && before != p.Annotations[annotationSCC] {
+					t.Errorf("Pods of the %s run under %q and %q", kind, before, p.Annotations[annotationSCC])
+				}
+				got[kind] = p.Annotations[annotationSCC]
+			}
+			if diff := cmp.Diff(table[string(setting)], got); diff != "" {
+				t.Errorf("SCC by Pod (-docs/security.md +cluster):\n%s", diff)
+			}
+		})
+	}
+	if len(table) != 2 {
+		t.Errorf("docs/security.md has settings %v", table)
+	}
+}
+
+// documentedSCCs reads the table of docs/security.md: by setting and kind of Pod.
+func documentedSCCs(t *testing.T) map[string]map[string]string {
+	t.Helper()
+	b, err := os.ReadFile("../../docs/security.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, ok := strings.Cut(string(b), "## Which SCC each Pod gets\n")
+	if !ok {
+		t.Fatal("docs/security.md has no section about SCCs")
+	}
+	section, _, _ = strings.Cut(section, "\n## ")
+	table := map[string]map[string]string{}
+	for line := range strings.Lines(section) {
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
+		if len(cells) != 3 || !strings.HasPrefix(line, "|") || slices.ContainsFunc(cells, func(c string) bool { return strings.HasPrefix(c, "---") }) {
+			continue
+		}
+		for i := range cells {
+			cells[i] = strings.Trim(strings.TrimSpace(cells[i]), "`")
+		}
+		if cells[0] == "Pod" {
+			continue
+		}
+		if table[cells[1]] == nil {
+			table[cells[1]] = map[string]string{}
+		}
+		table[cells[1]][cells[0]] = cells[2]
+	}
+	return table
+}
