@@ -234,7 +234,7 @@ test-fuzz: pcapfilter ## Fuzz each parser of foreign bytes for FUZZTIME.
 
 SHARD ?=
 .PHONY: test-shard
-test-shard: deps ## One shard of the full suite: SHARD=capture|rights|removal|fuzz|operations.
+test-shard: deps ## One shard of the full suite: SHARD=capture|rights|removal|fuzz|security|operations.
 	@hack/shard.sh '$(SHARD)'
 
 .PHONY: test-full

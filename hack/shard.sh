@@ -3,16 +3,27 @@
 # With RECORD=1 a finished shard writes its row of docs/test-matrix.md.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-shards=(capture rights removal fuzz operations)
+shards=(capture rights removal fuzz security operations)
 make="make --no-print-directory"
 e2e() {
 	$make cluster-up image image-workload
 	hack/e2e.sh -v -run "$1"
 }
+# The shards about OpenShift have a cluster of that flavour for themselves, and take it down at the end.
+openshift() {
+	export OPENSHIFT=1 INSTANCE=1 SONDE_CLUSTER_INSTANCE=1
+	openshift_up=1
+}
 # record RESULT: this commit and the result go into the shard's row.
 record() {
 	[ -n "${RECORD:-}" ] || return 0
 	sed -i -E "s#^(\| $shard \|.*\| \`make test-shard SHARD=$shard\` \|).*#\1 $(git rev-parse --short HEAD) | $1, $((SECONDS / 60)) min |#" docs/test-matrix.md
+}
+openshift_up=
+finish() {
+	local status=$?
+	if [ "$status" -eq 0 ]; then record passed; else record failed; fi
+	[ -z "$openshift_up" ] || $make cluster-down
 }
 shard=${1:-}
 case "$shard" in
@@ -24,7 +35,7 @@ case "$shard" in
 	echo "${shards[$2 % ${#shards[@]}]}"
 	exit
 	;;
-capture | rights | removal | fuzz | operations) trap '[ $? -eq 0 ] && record passed || record failed' EXIT ;;
+capture | rights | removal | fuzz | security | operations) trap finish EXIT ;;
 *)
 	echo "which shard? SHARD=${shards[*]// /|}" >&2
 	exit 2
@@ -32,8 +43,12 @@ capture | rights | removal | fuzz | operations) trap '[ $? -eq 0 ] && record pas
 esac
 case "$shard" in
 capture) e2e '^Test(Exactness|SourceExample|TwoCaptures|CaptureAfterCapture|ScaleAndRollout|KilledProbe|IdleManager|Plugin|Filter|PacketLimit|Audit)' ;;
-rights) e2e '^Test(Rights|Results|Revoked|WithoutAValidStamp|NamespaceMadeAnew)' ;;
+rights) e2e '^Test(Rights|Results|Revoked|WithoutAValidStamp|NamespaceMadeAnew|SccPodSecurity|Privilege)' ;;
 removal) e2e '^Test(Deleting|OperatorGone|Uninstall)' ;;
 fuzz) $make test-fuzz FUZZTIME=30s ;;
+security)
+	openshift
+	e2e '^Test(Scc|Privilege)'
+	;;
 operations) e2e '^TestOps' ;;
 esac

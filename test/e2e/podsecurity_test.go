@@ -51,7 +51,7 @@ func TestSccPodSecurityRefusal(t *testing.T) {
 	if e := entry(t, pc, pc.Status.Pods[0].Name); c.Reason != sondev1.ReasonJobRefused || e.Reason != sondev1.ReasonJobRefused || e.Phase != sondev1.PhasePending {
 		t.Errorf("reason %s, entry %+v: want JobRefused, and that it waits", c.Reason, e)
 	}
-	quoted := c.Message[strings.Index(c.Message, "violates PodSecurity"):]
+	_, quoted, _ := strings.Cut(c.Message, "violates PodSecurity")
 	var events corev1.EventList
 	if err := admin.List(t.Context(), &events, client.InNamespace(operatorNamespace), client.MatchingFields{"reason": "FailedCreate"}); err != nil {
 		t.Fatal(err)

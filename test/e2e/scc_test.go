@@ -39,10 +39,10 @@ func liveSCC(ctx context.Context) (*unstructured.Unstructured, error) {
 	return u, admin.Get(ctx, client.ObjectKey{Name: agentjob.RequiredSCC}, u)
 }
 
-// awaitSCC waits until the constraints are as built for a setting, and owned by the install.
-func awaitSCC(t *testing.T, setting privilege.Setting) *unstructured.Unstructured {
+// awaitSCC waits until the constraints are as built for the default setting, and owned by the install.
+func awaitSCC(t *testing.T) *unstructured.Unstructured {
 	t.Helper()
-	awaitSetting(t.Context(), t, setting)
+	awaitSetting(t.Context(), t, privilege.Privileged)
 	live, err := liveSCC(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -83,7 +83,7 @@ func refusalOf(t *testing.T, j *batchv1.Job) string {
 		var list corev1.EventList
 		err := admin.List(ctx, &list, client.InNamespace(j.Namespace), client.MatchingFields{"involvedObject.uid": string(j.UID), "reason": "FailedCreate"})
 		if err != nil || len(list.Items) == 0 {
-			return fmt.Errorf("%d events, %v", len(list.Items), err)
+			return fmt.Errorf("%d events, %w", len(list.Items), err)
 		}
 		message = list.Items[0].Message
 		return nil
@@ -128,7 +128,7 @@ func golden(t *testing.T, name, got string) {
 // OpenShift's own admission refuses a Job that would be root on its node to everybody but the agents'
 // ServiceAccount. The golden files are what a user of a real cluster reads.
 func TestSccRefusesPrivilegedJobs(t *testing.T) {
-	awaitSCC(t, privilege.Privileged)
+	awaitSCC(t)
 	user := namespace(t, nil)
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: operatorNamespace, Name: "without-rights"}}
 	create(t, account)
@@ -156,7 +156,7 @@ func TestSccRefusesPrivilegedJobs(t *testing.T) {
 		}
 		eventually(t, time.Minute, "it runs", func(ctx context.Context) error {
 			if err := admin.Get(ctx, client.ObjectKeyFromObject(p), p); err != nil || p.Status.Phase != corev1.PodSucceeded {
-				return fmt.Errorf("phase %s, %v", p.Status.Phase, err)
+				return fmt.Errorf("phase %s, %w", p.Status.Phase, err)
 			}
 			return nil
 		})
@@ -165,7 +165,7 @@ func TestSccRefusesPrivilegedJobs(t *testing.T) {
 
 // Who may use all constraints, as other operators may, gets the ones that he would get without Sonde.
 func TestSccIsNobodyElsesChoice(t *testing.T) {
-	awaitSCC(t, privilege.Privileged)
+	awaitSCC(t)
 	ns := namespace(t, nil)
 	bind := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": map[string]any{"name": ns + "-admin"},
@@ -182,7 +182,7 @@ func TestSccIsNobodyElsesChoice(t *testing.T) {
 
 // What somebody changes is taken back, and what he deletes is made again; Sonde's probes run after that.
 func TestSccIsRepaired(t *testing.T) {
-	before := awaitSCC(t, privilege.Privileged)
+	before := awaitSCC(t)
 	changes := map[string]func(u *unstructured.Unstructured){
 		"a group":      func(u *unstructured.Unstructured) { u.Object["groups"] = []any{"system:authenticated"} },
 		"a user":       func(u *unstructured.Unstructured) { u.Object["users"] = []any{"system:serviceaccount:shop:default"} },
@@ -201,7 +201,7 @@ func TestSccIsRepaired(t *testing.T) {
 			if err := admin.Update(t.Context(), live); err != nil {
 				t.Fatal(err)
 			}
-			awaitSCC(t, privilege.Privileged)
+			awaitSCC(t)
 		})
 	}
 	deleteNow(t, before)
@@ -212,13 +212,13 @@ func TestSccIsRepaired(t *testing.T) {
 		}
 		return err
 	})
-	awaitSCC(t, privilege.Privileged)
+	awaitSCC(t)
 	quickCapture(t)
 }
 
 // A Job that is made before its constraints are is not lost: it waits for them.
 func TestSccJobsWaitForIt(t *testing.T) {
-	live := awaitSCC(t, privilege.Privileged)
+	live := awaitSCC(t)
 	stopManager(t)
 	deleteNow(t, live)
 	gone(t, live, 30*time.Second)
@@ -229,10 +229,10 @@ func TestSccJobsWaitForIt(t *testing.T) {
 		t.Errorf("refused, and the message does not say for the lack of what: %s", message)
 	}
 	startManager(t)
-	awaitSCC(t, privilege.Privileged)
+	awaitSCC(t)
 	eventually(t, 3*time.Minute, "its Pod ran", func(ctx context.Context) error {
 		if err := admin.Get(ctx, client.ObjectKeyFromObject(j), j); err != nil || j.Status.Succeeded != 1 {
-			return fmt.Errorf("status %+v, %v", j.Status, err)
+			return fmt.Errorf("status %+v, %w", j.Status, err)
 		}
 		return nil
 	})
@@ -240,14 +240,14 @@ func TestSccJobsWaitForIt(t *testing.T) {
 
 // The constraints go with the install; with the next one they are there again.
 func TestSccGoesWithTheInstall(t *testing.T) {
-	live := awaitSCC(t, privilege.Privileged)
+	live := awaitSCC(t)
 	t.Cleanup(func() { reinstall(t) })
 	if out, err := osexec.CommandContext(t.Context(), installCmd, "--remove").CombinedOutput(); err != nil {
 		t.Fatalf("uninstall: %v\n%s", err, out)
 	}
 	gone(t, live, 30*time.Second)
 	reinstall(t)
-	awaitSCC(t, privilege.Privileged)
+	awaitSCC(t)
 }
 
 // TestSccOfEveryPod: in both settings each Pod of the system runs under the constraints that the table of
