@@ -36,9 +36,11 @@ import (
 	"github.com/sonde-operator/sonde/internal/brake"
 	"github.com/sonde-operator/sonde/internal/ceiling"
 	"github.com/sonde-operator/sonde/internal/certs"
+	"github.com/sonde-operator/sonde/internal/console"
 	"github.com/sonde-operator/sonde/internal/drain"
 	"github.com/sonde-operator/sonde/internal/health"
 	"github.com/sonde-operator/sonde/internal/metrics"
+	"github.com/sonde-operator/sonde/internal/monitoring"
 	"github.com/sonde-operator/sonde/internal/pcapfilter"
 	"github.com/sonde-operator/sonde/internal/platform"
 	"github.com/sonde-operator/sonde/internal/results"
@@ -170,7 +172,7 @@ func run(ctx context.Context, f flags, downloads *drain.Drain) error {
 		return err
 	}
 	maps.Copy(cacheOptions.ByObject, webhooks.CacheByObject())
-	optional, err := platform.Present(live.RESTMapper(), scc.Build(f.agent))
+	optional, err := platform.Present(live.RESTMapper(), f.objects()...)
 	if err != nil {
 		return err
 	}
@@ -202,6 +204,15 @@ func run(ctx context.Context, f flags, downloads *drain.Drain) error {
 	}
 	ctrl.Log.Info("Starting", "version", version.Version, "namespace", f.agent.Namespace, "image", f.agent.Image)
 	return mgr.Start(ctx)
+}
+
+// objects are those of optional APIs that the operator makes for itself, where the cluster has the API.
+func (f flags) objects() []*unstructured.Unstructured {
+	objects := append(console.Build(version.Version), scc.Build(f.agent))
+	if f.metrics != "0" {
+		objects = append(objects, monitoring.Build(f.agent.Namespace)...)
+	}
+	return objects
 }
 
 // wiring holds what several parts of the manager share.

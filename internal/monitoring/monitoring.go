@@ -1,0 +1,59 @@
+// Package monitoring builds what has Prometheus collect the manager's metrics and warn of what they
+// tell, for clusters with the Prometheus operator's API.
+package monitoring
+
+import (
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/certs"
+)
+
+// name of both objects.
+const name = "sonde"
+
+// The metrics Service and its port.
+const (
+	service = "sonde-metrics"
+	port    = "metrics"
+)
+
+// +kubebuilder:rbac:groups=monitoring.coreos.com,namespace=sonde-system,resources=prometheusrules;servicemonitors,resourceNames=sonde,verbs=create;get;list;watch;patch;delete
+
+// Build returns the ServiceMonitor and the PrometheusRule of an install in this namespace.
+func Build(namespace string) []*unstructured.Unstructured {
+	return []*unstructured.Unstructured{
+		object("ServiceMonitor", namespace, serviceMonitor(namespace)),
+		object("PrometheusRule", namespace, map[string]any{"groups": []any{group(namespace)}}),
+	}
+}
+
+func object(kind, namespace string, spec map[string]any) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
+	u.SetGroupVersionKind(schema.GroupVersionKind{Group: "monitoring.coreos.com", Version: "v1", Kind: kind})
+	u.SetNamespace(namespace)
+	u.SetName(name)
+	u.SetLabels(map[string]string{
+		sondev1.LabelAppName: "sonde", sondev1.LabelAppPartOf: "packet-capture-operator", sondev1.LabelAppManagedBy: "sonde",
+	})
+	return u
+}
+
+// serviceMonitor has Prometheus show its own token, which must be allowed to get /metrics, and trust the
+// certificate authority that the operator made, and no other.
+func serviceMonitor(namespace string) map[string]any {
+	return map[string]any{
+		"selector": map[string]any{"matchLabels": map[string]any{
+			sondev1.LabelAppName: "sonde", "app.kubernetes.io/component": "metrics",
+		}},
+		"endpoints": []any{map[string]any{
+			"port": port, "path": "/metrics", "scheme": "https",
+			"bearerTokenFile": "/var/run/secrets/kubernetes.io/serviceaccount/token",
+			"tlsConfig": map[string]any{
+				"serverName": service + "." + namespace + ".svc",
+				"ca":         map[string]any{"secret": map[string]any{"name": certs.SecretName, "key": "ca.crt"}},
+			},
+		}},
+	}
+}

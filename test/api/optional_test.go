@@ -1,0 +1,132 @@
+//go:build api
+
+package api
+
+import (
+	"encoding/json"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"github.com/sonde-operator/sonde/controllers"
+	"github.com/sonde-operator/sonde/internal/agentjob"
+	"github.com/sonde-operator/sonde/internal/console"
+	"github.com/sonde-operator/sonde/internal/monitoring"
+	"github.com/sonde-operator/sonde/internal/platform"
+	"github.com/sonde-operator/sonde/internal/privilege"
+	"github.com/sonde-operator/sonde/internal/scc"
+)
+
+// moduleDir is where a module that hack/crds pins is unpacked.
+func moduleDir(t *testing.T, module string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", "mod", "download", "-json", module)
+	cmd.Dir = "../../hack/crds"
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("download %s: %v\n%s", module, err, out)
+	}
+	var m struct{ Dir string }
+	if err := json.Unmarshal(out, &m); err != nil || m.Dir == "" {
+		t.Fatalf("%s: %v", out, err)
+	}
+	return m.Dir
+}
+
+// TestOptionalAPIs: what the operator makes for itself in APIs that only some clusters have is accepted by
+// the real CRDs, written once, and repaired. Without the CRDs nothing is there to be made.
+func TestOptionalAPIs(t *testing.T) {
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: operatorNamespace}}
+	_ = admin.Create(t.Context(), ns)
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: platform.OwnerClusterRole}}
+	if err := admin.Create(t.Context(), role); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = admin.Delete(t.Context(), role) })
+	objects := append(console.Build("0.2.0"), monitoring.Build(operatorNamespace)...)
+	objects = append(objects, scc.Build(agentjob.Options{Namespace: operatorNamespace, Privilege: privilege.Capabilities}))
+
+	if present := presentIn(t, objects); len(present) != 0 {
+		t.Fatalf("without any CRD there are %v", present)
+	}
+	openshift, prometheus := moduleDir(t, "github.com/openshift/api"), moduleDir(t, "github.com/prometheus-operator/prometheus-operator")
+	crds, err := envtest.InstallCRDs(config, envtest.CRDInstallOptions{ErrorIfPathMissing: true, Paths: []string{
+		filepath.Join(openshift, "console/v1/zz_generated.crd-manifests/00_consoleclidownloads.crd.yaml"),
+		filepath.Join(openshift, "console/v1/zz_generated.crd-manifests/00_consoleyamlsamples.crd.yaml"),
+		filepath.Join(openshift, "payload-manifests/crds/0000_03_config-operator_01_securitycontextconstraints.crd.yaml"),
+		filepath.Join(prometheus, "example/prometheus-operator-crd/monitoring.coreos.com_servicemonitors.yaml"),
+		filepath.Join(prometheus, "example/prometheus-operator-crd/monitoring.coreos.com_prometheusrules.yaml"),
+	}})
+	if err != nil || len(crds) != 5 {
+		t.Fatalf("%d CRDs, %v", len(crds), err)
+	}
+	t.Cleanup(func() { _ = envtest.UninstallCRDs(config, envtest.CRDInstallOptions{CRDs: crds}) })
+	if present := presentIn(t, objects); len(present) != len(objects) {
+		t.Fatalf("%d of %d objects have an API", len(present), len(objects))
+	}
+	for _, o := range objects {
+		t.Run(o.GetKind(), func(t *testing.T) { keeps(t, o, role) })
+	}
+}
+
+// presentIn asks anew, as a start of the operator does.
+func presentIn(t *testing.T, objects []*unstructured.Unstructured) []*unstructured.Unstructured {
+	t.Helper()
+	c, err := client.New(config, client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	present, err := platform.Present(c.RESTMapper(), objects...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return present
+}
+
+// keeps checks that an object is made whole and owned, not written again, and repaired.
+func keeps(t *testing.T, o *unstructured.Unstructured, owner client.Object) {
+	t.Helper()
+	c, err := client.New(config, client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &controllers.PlatformReconciler{Client: c, Live: c, Desired: o}
+	look := func() *unstructured.Unstructured {
+		t.Helper()
+		if _, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(o)}); err != nil {
+			t.Fatal(err)
+		}
+		live := &unstructured.Unstructured{}
+		live.SetGroupVersionKind(o.GroupVersionKind())
+		if err := c.Get(t.Context(), client.ObjectKeyFromObject(o), live); err != nil {
+			t.Fatal(err)
+		}
+		if refs := live.GetOwnerReferences(); !platform.Covers(o, live) || len(refs) != 1 || refs[0].UID != owner.GetUID() {
+			t.Fatalf("not as built: %v", live.Object)
+		}
+		return live
+	}
+	first := look()
+	if second := look(); second.GetResourceVersion() != first.GetResourceVersion() {
+		t.Error("the second pass over an unchanged world writes")
+	}
+	labels := first.GetLabels()
+	labels["app.kubernetes.io/name"] = "of-another"
+	first.SetLabels(labels)
+	if err := c.Update(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	look()
+	if err := c.Delete(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	look()
+}
