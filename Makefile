@@ -138,6 +138,18 @@ bundle-validate: olm-tools ## Validate bundle and catalog as OperatorHub does; a
 	@SDK=$(OLM_BIN)/operator-sdk hack/bundle-validate.sh
 	@OPM=$(OLM_BIN)/opm VERSION='$(VERSION)' hack/catalog.sh --check
 
+.PHONY: scorecard
+scorecard: cluster-up ## Run operator-sdk's scorecard on the bundle, in the local cluster.
+	@hack/olm/build.sh $(OLM_BIN) operator-sdk scorecard-test
+	@SDK=$(OLM_BIN)/operator-sdk SCORECARD_TEST=$(OLM_BIN)/scorecard-test hack/scorecard.sh
+
+.PHONY: preflight
+preflight: image-multiarch ## Run Red Hat's checks on image and bundle as they will be published, offline.
+	@$(MAKE) --no-print-directory bundle-build RELEASE_IMG="quay.io/sonde/sonde@$$($(IMAGE_TOOL) digest build/sonde-multiarch.tar)"
+	@cd hack/preflight && go test ./... # here and not in test-hack: it brings hundreds of packages
+	@cd hack/preflight && go build -ldflags '-s -w' -o $(CURDIR)/bin/preflight .
+	@bin/preflight -pusher $(IMAGE_TOOL) -tag 'v$(VERSION)'
+
 .PHONY: catalog
 catalog: olm-tools ## Render and validate catalog/ from its template and the bundles, without a registry.
 	@OPM=$(OLM_BIN)/opm VERSION='$(VERSION)' hack/catalog.sh
@@ -234,7 +246,7 @@ test-fuzz: pcapfilter ## Fuzz each parser of foreign bytes for FUZZTIME.
 
 SHARD ?=
 .PHONY: test-shard
-test-shard: deps ## One shard of the full suite: SHARD=capture|rights|removal|fuzz|security|operations.
+test-shard: deps ## One shard of the full suite: SHARD=capture|rights|removal|fuzz|security|operations|bundle.
 	@hack/shard.sh '$(SHARD)'
 
 .PHONY: test-full

@@ -192,7 +192,7 @@ func TestWhatCannotBeABundle(t *testing.T) {
 		"a kind that is gone":        {"name: demos.monitoring.openshift.tpg\n      version", "name: gone.monitoring.openshift.tpg\n      version", "which no CRD has"},
 		"a slip of the pen":          {"displayName: Demo", "dispalyName: Demo", "dispalyName"},
 		"a kind that OLM refuses":    {"kind: Service\n", "kind: MutatingWebhookConfiguration\n", "cannot be in a bundle"},
-		"agents without an image":    {"SONDE_IMAGE", "OTHER", "SONDE_IMAGE"},
+		"agents without an image":    {"RELATED_IMAGE_SONDE", "OTHER", "RELATED_IMAGE_SONDE"},
 		"a cluster right for others": {"name: manager}\nsubjects: [{kind: ServiceAccount, name: manager", "name: manager}\nsubjects: [{kind: ServiceAccount, name: probe", "binds another subject"},
 		"a Role that is gone":        {"kind: Role, name: manager}", "kind: Role, name: gone}", "there is no Role gone"},
 		"a binding of no one":        {"kind: Role, name: manager}\nsubjects: [{kind: ServiceAccount, name: manager, namespace: demo-system}]", "kind: Role, name: manager}\nsubjects: [{kind: ServiceAccount, name: manager}]", "write demo-system"},

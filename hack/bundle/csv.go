@@ -15,8 +15,8 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 )
 
-// imageVariable names the image of the agents to the manager.
-const imageVariable = "SONDE_IMAGE"
+// imageVariable names the image of the agents to the manager; its prefix is what tools for disconnected clusters look for.
+const imageVariable = "RELATED_IMAGE_SONDE"
 
 // completeCSV fills in what config/ says, and what the release is.
 func completeCSV(in *input, r release) (*operatorsv1alpha1.ClusterServiceVersion, error) {

@@ -126,6 +126,9 @@ func TestMultiArch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if digest, err := execute(t, "digest", "out.tar"); err != nil || strings.TrimSpace(digest) != ref.DigestStr() {
+		t.Errorf("digest %s (%v), in the registry %s", digest, err, ref.DigestStr())
+	}
 	for arch, machine := range machines {
 		img, err := remote.Image(ref, remote.WithPlatform(v1.Platform{OS: "linux", Architecture: arch}))
 		if err != nil {
@@ -167,6 +170,9 @@ func TestBundle(t *testing.T) {
 	ref, err := name.NewDigest(strings.TrimSpace(pinned))
 	if err != nil {
 		t.Fatal(err)
+	}
+	if digest, err := execute(t, "digest", "out.tar"); err != nil || strings.TrimSpace(digest) != ref.DigestStr() {
+		t.Errorf("digest %s (%v), in the registry %s", digest, err, ref.DigestStr())
 	}
 	img, err := remote.Image(ref)
 	if err != nil {
@@ -241,6 +247,7 @@ func TestRefusals(t *testing.T) {
 		"not a name":       {[]string{"build", "-o", "out.tar", "--name", "A:1", "m=LICENSE"}, "name the image"},
 		"no registry":      {[]string{"push", "out.tar", "A:1"}, "name the image in the registry"},
 		"no archive":       {[]string{"push", "gone.tar", "127.0.0.1:1/a:1"}, "gone.tar"},
+		"no digest":        {[]string{"digest", "gone.tar"}, "gone.tar"},
 		"not an archive":   {[]string{"push", "LICENSE", "127.0.0.1:1/a:1"}, "LICENSE"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -28,7 +28,7 @@ func rootCommand() *cobra.Command {
 		Use: "image", Short: "Write and push container images without a docker daemon",
 		SilenceUsage: true, SilenceErrors: true,
 	}
-	root.AddCommand(buildCommand(), pushCommand())
+	root.AddCommand(buildCommand(), pushCommand(), digestCommand())
 	return root
 }
 
@@ -117,6 +117,22 @@ func pushCommand() *cobra.Command {
 				return err
 			}
 			_, err = fmt.Fprintln(cmd.OutOrStdout(), pinned)
+			return err
+		},
+	}
+}
+
+func digestCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "digest FILE.tar",
+		Short: "Print the digest that a registry will give an archive that build wrote",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			d, err := digest(args[0])
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), d)
 			return err
 		},
 	}

@@ -35,33 +35,59 @@ func push(ctx context.Context, archive, ref string) (string, error) {
 }
 
 func pushArchive(archive string, tag name.Tag, options []remote.Option) (v1.Hash, error) {
+	var digest v1.Hash
+	err := open(archive,
+		func(img v1.Image) (err error) {
+			digest, err = img.Digest()
+			return errors.Join(err, remote.Write(tag, img, options...))
+		},
+		func(index v1.ImageIndex) (err error) {
+			digest, err = index.Digest()
+			return errors.Join(err, remote.WriteIndex(tag, index, options...))
+		})
+	return digest, err
+}
+
+// digest returns the digest that an archive's image has, or its index where there is one.
+func digest(archive string) (digest v1.Hash, err error) {
+	err = open(archive,
+		func(img v1.Image) (err error) {
+			digest, err = img.Digest()
+			return err
+		},
+		func(index v1.ImageIndex) (err error) {
+			digest, err = index.Digest()
+			return err
+		})
+	if err != nil {
+		return digest, fmt.Errorf("read %s: %w", archive, err)
+	}
+	return digest, nil
+}
+
+// open hands what an archive holds to one of the two.
+func open(archive string, image func(v1.Image) error, index func(v1.ImageIndex) error) error {
 	dir, err := os.MkdirTemp("", "image-")
 	if err != nil {
-		return v1.Hash{}, err
+		return err
 	}
 	defer os.RemoveAll(dir)
 	isLayout, err := unpackLayout(archive, dir)
 	if err != nil {
-		return v1.Hash{}, err
+		return err
 	}
-	if !isLayout {
-		img, err := tarball.ImageFromPath(archive, nil)
+	if isLayout {
+		only, err := onlyIndex(dir)
 		if err != nil {
-			return v1.Hash{}, err
+			return err
 		}
-		if err := remote.Write(tag, img, options...); err != nil {
-			return v1.Hash{}, err
-		}
-		return img.Digest()
+		return index(only)
 	}
-	index, err := onlyIndex(dir)
+	img, err := tarball.ImageFromPath(archive, nil)
 	if err != nil {
-		return v1.Hash{}, err
+		return err
 	}
-	if err := remote.WriteIndex(tag, index, options...); err != nil {
-		return v1.Hash{}, err
-	}
-	return index.Digest()
+	return image(img)
 }
 
 // onlyIndex returns the image index that build puts into a layout.

@@ -11,6 +11,7 @@ upstream=github.com/operator-framework
 part() {
 	case "$1" in
 	operator-sdk) echo program sdk operator-sdk/cmd/operator-sdk ;;
+	scorecard-test) echo program sdk operator-sdk/images/scorecard-test ;;
 	opm) echo program olm operator-registry/cmd/opm ;;
 	olm | catalog) echo program olm "operator-lifecycle-manager/cmd/$1" ;;
 	cpb) echo program olm operator-lifecycle-manager/util/cpb ;;
