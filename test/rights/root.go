@@ -1,6 +1,9 @@
 package rights
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // danger is a right that is as good as root on a node: by itself, or with what every user has.
 type danger struct {
@@ -21,7 +24,6 @@ var (
 // dangers is the rule list by which rights are judged. Reasons are for the failing test's reader; what
 // holds of Sonde's own is in docs/security.md.
 var dangers = []danger{
-	{verbs: []string{"escalate", "bind", "impersonate"}, group: "*", resources: []string{"*"}, inOperator: true, why: "lets one become or give what one is not"},
 	{verbs: []string{"use"}, group: "security.openshift.io", resources: []string{"securitycontextconstraints"}, inOperator: true, why: "admits privileged Pods"},
 	{verbs: anyWrite, group: "security.openshift.io", resources: []string{"securitycontextconstraints"}, why: "an SCC names those whom it admits"},
 	{verbs: anyWrite, group: "", resources: []string{"pods", "pods/ephemeralcontainers", "replicationcontrollers"}, inOperator: true, why: "a Pod may name the ServiceAccount of the probes"},
@@ -42,14 +44,23 @@ var dangers = []danger{
 	{verbs: anyWrite, group: "operators.coreos.com", resources: []string{"subscriptions", "clusterserviceversions", "catalogsources"}, why: "installs with any right"},
 }
 
+// Escalates reports whether a verb makes more rights of those that one has. Newer API servers have finer verbs of
+// impersonation: "impersonate:serviceaccount", "impersonate-on:user-info:create".
+func Escalates(verb string) bool {
+	return verb == "escalate" || verb == "bind" || strings.HasPrefix(verb, "impersonate")
+}
+
 // Root says why a right is as good as root, given the operator's namespace; empty if it is not.
 func Root(r Right, operator string) string {
 	if r.Verb == "*" || r.Group == "*" || r.Resource == "*" {
 		return "a wildcard holds all that is below, and what is added later"
 	}
+	if Escalates(r.Verb) {
+		return "lets one become or give what one is not"
+	}
 	for _, d := range dangers {
 		verb := slices.Contains(d.verbs, r.Verb)
-		resource := d.group == "*" || d.group == r.Group && slices.Contains(d.resources, r.Resource)
+		resource := d.group == r.Group && slices.Contains(d.resources, r.Resource)
 		// A namespaced right to a cluster-scoped resource gives nothing, but for those marked inOperator.
 		where := r.Namespace == "" || d.inOperator && r.Namespace == operator
 		if verb && resource && where && !harmlessUpdate(r) {

@@ -1,0 +1,150 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/portforward"
+	"k8s.io/client-go/tools/remotecommand"
+	"k8s.io/client-go/transport/spdy"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/captureconfig"
+)
+
+// Who may exec into a probe owns its node. The owner of a capture, who is admin in its namespace, gets nowhere near: the
+// probe is in a namespace that no user has rights in.
+func TestAttackIntoTheProbe(t *testing.T) {
+	file, secret := marker(t)
+	ns := namespace(t, nil)
+	deployment(t, ns, "sink", 1, "sink")
+	bind(t, ns, "mallory", "admin")
+	pc := capture(t, as(t, "mallory"), ns, sondev1.PacketCaptureSpec{TargetDeployment: "sink", Duration: "10m"})
+	probe := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: operatorNamespace, Name: agentPod(t, pc)}}
+	mallory := configAs("mallory")
+	// The probe's image has no shell, but the probe sees the node's processes, and through them the node's files.
+	steal := []string{"/proc/1/root/bin/busybox", "cat", "/proc/1/root" + file}
+	debug := corev1.EphemeralContainer{EphemeralContainerCommon: corev1.EphemeralContainerCommon{
+		Name: "debug", Image: busybox, Command: []string{"cat", "/proc/1/root" + file},
+		SecurityContext: &corev1.SecurityContext{Privileged: new(true), RunAsUser: new(int64(0)), RunAsNonRoot: new(false)},
+	}}
+
+	t.Run("protected", func(t *testing.T) {
+		for _, container := range []string{captureconfig.ContainerProbe, captureconfig.ContainerKeeper} {
+			_, exec := execAs(t.Context(), mallory, probe, "exec", container, steal...)
+			_, attach := execAs(t.Context(), mallory, probe, "attach", container)
+			// Of a connection that is not upgraded, the refusal comes as words.
+			for what, err := range map[string]error{"exec": exec, "attach": attach, "portforward": forward(mallory, probe)} {
+				if err == nil || !strings.Contains(err.Error(), `cannot create resource "pods/`+what+`"`) {
+					t.Errorf("%s: %v, want it forbidden", what, err)
+				}
+			}
+		}
+		wantForbidden(t, addEphemeral(t.Context(), t, mallory, probe, debug), "pods/ephemeralcontainers")
+		_, err := clientset(t, mallory).CoreV1().Pods(operatorNamespace).GetLogs(probe.Name, &corev1.PodLogOptions{Container: "probe"}).Stream(t.Context())
+		wantForbidden(t, err, "pods/log")
+		wantForbidden(t, as(t, "mallory").Get(t.Context(), client.ObjectKeyFromObject(probe), &corev1.Pod{}), `cannot get resource "pods"`)
+		for _, path := range []string{
+			"/api/v1/nodes/" + nodeNames(t)[0] + "/proxy/pods", "/api/v1/namespaces/" + operatorNamespace + "/pods/" + probe.Name + "/proxy/",
+		} {
+			if status := getRaw(t.Context(), t, "mallory", path, ""); status != http.StatusForbidden {
+				t.Errorf("%s: status %d, want 403", path, status)
+			}
+		}
+	})
+	// OpenShift's admission of exec asks whether the Pod's own ServiceAccount may run such a Pod, which it may: it is no wall here.
+	t.Run("control: edit in the operator's namespace", func(t *testing.T) {
+		bind(t, operatorNamespace, "mallory", "edit")
+		allow(t, operatorNamespace, userSubject("mallory"), rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods/ephemeralcontainers"}, Verbs: []string{"update", "patch"}})
+		eventually(t, 15*time.Second, "exec", func(ctx context.Context) error {
+			out, err := execAs(ctx, mallory, probe, "exec", captureconfig.ContainerProbe, steal...)
+			if err != nil || strings.TrimSpace(out) != secret {
+				return fmt.Errorf("%q: %v", out, err)
+			}
+			return nil
+		})
+		eventually(t, 15*time.Second, "ephemeral container", func(ctx context.Context) error { return addEphemeral(ctx, t, mallory, probe, debug) })
+		eventually(t, 30*time.Second, "its output", func(ctx context.Context) error {
+			b, err := clientset(t, config).CoreV1().Pods(operatorNamespace).GetLogs(probe.Name, &corev1.PodLogOptions{Container: "debug"}).DoRaw(ctx)
+			if err != nil || strings.TrimSpace(string(b)) != secret {
+				return fmt.Errorf("%q: %v", b, err)
+			}
+			return nil
+		})
+		if err := forward(mallory, probe); err != nil {
+			t.Errorf("port-forward: %v", err)
+		}
+	})
+}
+
+// execAs runs a command in a container, or attaches to it, as whom c is for; it returns what was printed.
+func execAs(ctx context.Context, c *rest.Config, p *corev1.Pod, how, container string, command ...string) (string, error) {
+	cs, err := rest.RESTClientFor(coreConfig(c))
+	if err != nil {
+		return "", err
+	}
+	req := cs.Post().Resource("pods").Namespace(p.Namespace).Name(p.Name).SubResource(how).
+		Param("container", container).Param("stdout", "true").Param("stderr", "true")
+	for _, a := range command {
+		req = req.Param("command", a)
+	}
+	ex, err := remotecommand.NewSPDYExecutor(c, http.MethodPost, req.URL())
+	if err != nil {
+		return "", err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	var out, errOut bytes.Buffer
+	err = ex.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: &out, Stderr: &errOut})
+	return out.String() + errOut.String(), err
+}
+
+// forward opens a port of the keeper through the API server and closes it again.
+func forward(c *rest.Config, p *corev1.Pod) error {
+	cs, err := rest.RESTClientFor(coreConfig(c))
+	if err != nil {
+		return err
+	}
+	transport, upgrader, err := spdy.RoundTripperFor(c)
+	if err != nil {
+		return err
+	}
+	url := cs.Post().Resource("pods").Namespace(p.Namespace).Name(p.Name).SubResource("portforward").URL()
+	stop, ready := make(chan struct{}), make(chan struct{})
+	f, err := portforward.New(spdy.NewDialer(upgrader, &http.Client{Transport: transport}, http.MethodPost, url), []string{"0:8443"}, stop, ready, nil, nil)
+	if err != nil {
+		return err
+	}
+	failed := make(chan error, 1)
+	go func() { failed <- f.ForwardPorts() }()
+	select {
+	case <-ready:
+		close(stop)
+		return <-failed
+	case err := <-failed:
+		return err
+	}
+}
+
+func addEphemeral(ctx context.Context, t *testing.T, c *rest.Config, p *corev1.Pod, e corev1.EphemeralContainer) error {
+	t.Helper()
+	live := &corev1.Pod{}
+	if err := admin.Get(ctx, client.ObjectKeyFromObject(p), live); err != nil {
+		return err
+	}
+	live.Spec.EphemeralContainers = append(live.Spec.EphemeralContainers, e)
+	_, err := clientset(t, c).CoreV1().Pods(p.Namespace).UpdateEphemeralContainers(ctx, p.Name, live, metav1.UpdateOptions{})
+	return err
+}

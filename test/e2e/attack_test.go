@@ -1,0 +1,184 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"io"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/sonde-operator/sonde/internal/agentjob"
+)
+
+// Each TestAttack* is one way by which somebody with the role edit (or admin) in his own namespace could try to become
+// root on a node, or to see what is not his. It has two halves: "protected", in which the attack fails, and "control",
+// in which the protection is taken away and the same attack works: so that no refusal for another reason passes for
+// safety. They need a cluster with OpenShift's SCC admission. docs/security.md lists them.
+
+const busybox = "sonde.local/busybox:1"
+
+// marker puts a file on every node that only root there can read, and returns its path and what is in it.
+func marker(t *testing.T) (path, secret string) {
+	t.Helper()
+	path, secret = "/root/marker-"+strings.ToLower(rand.Text()), rand.Text()
+	for _, node := range nodeNames(t) {
+		onNode(t, node, "sh", "-c", "umask 077; echo "+secret+" >"+path)
+		t.Cleanup(func() {
+			ctx := context.WithoutCancel(t.Context())
+			_ = exec.CommandContext(ctx, clusterCmd, "node-exec", node, "--", "rm", "-f", path).Run()
+		})
+	}
+	return path, secret
+}
+
+// thief is a Pod that is root on its node, if it is let: it prints a file of the node and ends.
+func thief(ns, name, account, file string) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name},
+		Spec: corev1.PodSpec{
+			HostPID: true, RestartPolicy: corev1.RestartPolicyNever,
+			ServiceAccountName: account, AutomountServiceAccountToken: new(false),
+			TerminationGracePeriodSeconds: new(int64(0)),
+			Containers: []corev1.Container{{
+				Name: "c", Image: busybox, Command: []string{"cat", "/proc/1/root" + file},
+				SecurityContext: &corev1.SecurityContext{Privileged: new(true), RunAsUser: new(int64(0))},
+			}},
+		},
+	}
+}
+
+// wantStolen waits until a thief has ended, and fails unless it has printed the secret.
+func wantStolen(t *testing.T, p *corev1.Pod, secret string) {
+	t.Helper()
+	t.Cleanup(func() { _ = admin.Delete(context.WithoutCancel(t.Context()), p) })
+	eventually(t, time.Minute, "the attack's Pod done", func(ctx context.Context) error {
+		if err := admin.Get(ctx, client.ObjectKeyFromObject(p), p); err != nil {
+			return err
+		}
+		if p.Status.Phase != corev1.PodSucceeded {
+			return fmt.Errorf("phase %s: %+v", p.Status.Phase, p.Status.ContainerStatuses)
+		}
+		return nil
+	})
+	if out := logs(t, p, "c"); strings.TrimSpace(out) != secret {
+		t.Errorf("the control printed %q, want the node's secret: then it shows nothing", out)
+	}
+}
+
+func logs(t *testing.T, p *corev1.Pod, container string) string {
+	t.Helper()
+	stream, err := clientset(t, config).CoreV1().Pods(p.Namespace).GetLogs(p.Name, &corev1.PodLogOptions{Container: container}).Stream(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	b, err := io.ReadAll(stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func clientset(t *testing.T, c *rest.Config) *kubernetes.Clientset {
+	t.Helper()
+	cs, err := kubernetes.NewForConfig(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cs
+}
+
+// configAs is config for another user.
+func configAs(user string) *rest.Config {
+	c := rest.CopyConfig(config)
+	c.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: []string{"system:authenticated"}}
+	return c
+}
+
+// configOf is config for a ServiceAccount with a token of its own: for what an impersonated user cannot do, as to impersonate.
+func configOf(t *testing.T, ns, account string) *rest.Config {
+	t.Helper()
+	token, err := clientset(t, config).CoreV1().ServiceAccounts(ns).CreateToken(t.Context(), account,
+		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: new(int64(3600))}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := rest.AnonymousClientConfig(config)
+	c.BearerToken, c.QPS, c.Burst = token.Status.Token, 200, 400
+	return c
+}
+
+func clientOf(t *testing.T, c *rest.Config) client.Client {
+	t.Helper()
+	cl, err := client.New(c, client.Options{Scheme: admin.Scheme()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cl
+}
+
+// allow gives a user rules in a namespace for the time of the test.
+func allow(t *testing.T, ns string, to rbacv1.Subject, rules ...rbacv1.PolicyRule) {
+	t.Helper()
+	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: ns, GenerateName: "e2e-"}, Rules: rules}
+	if err := admin.Create(t.Context(), role); err != nil {
+		t.Fatal(err)
+	}
+	binding := &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns, GenerateName: "e2e-"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name}, Subjects: []rbacv1.Subject{to},
+	}
+	if err := admin.Create(t.Context(), binding); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx := context.WithoutCancel(t.Context())
+		_, _ = admin.Delete(ctx, binding), admin.Delete(ctx, role)
+	})
+}
+
+func userSubject(name string) rbacv1.Subject {
+	return rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: "User", Name: name}
+}
+
+// useSCC is the rule that lets somebody use the constraints of the probes.
+var useSCC = rbacv1.PolicyRule{
+	APIGroups: []string{"security.openshift.io"}, Resources: []string{"securitycontextconstraints"},
+	ResourceNames: []string{agentjob.RequiredSCC}, Verbs: []string{"use"},
+}
+
+// wantForbidden fails unless err is a refusal for want of a right that has all of parts in its message.
+func wantForbidden(t *testing.T, err error, parts ...string) {
+	t.Helper()
+	if !apierrors.IsForbidden(err) {
+		t.Errorf("got %v, want it forbidden", err)
+		return
+	}
+	for _, part := range parts {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("refused with %v, want %q in it", err, part)
+		}
+	}
+}
+
+// coreConfig is c for requests to the core group.
+func coreConfig(c *rest.Config) *rest.Config {
+	c = rest.CopyConfig(c)
+	c.APIPath, c.GroupVersion, c.NegotiatedSerializer = "/api", &corev1.SchemeGroupVersion, clientgoscheme.Codecs.WithoutConversion()
+	return c
+}
