@@ -211,5 +211,7 @@ func wantNoPodOf(t *testing.T, c client.Client, p *corev1.Pod) {
 func createSoon(t *testing.T, c client.Client, o client.Object) {
 	t.Helper()
 	eventually(t, 15*time.Second, fmt.Sprintf("%T %s created", o, o.GetName()), func(ctx context.Context) error { return c.Create(ctx, o) })
-	t.Cleanup(func() { _ = admin.Delete(context.WithoutCancel(t.Context()), o, client.PropagationPolicy(metav1.DeletePropagationBackground)) })
+	t.Cleanup(func() {
+		_ = admin.Delete(context.WithoutCancel(t.Context()), o, client.PropagationPolicy(metav1.DeletePropagationBackground))
+	})
 }
