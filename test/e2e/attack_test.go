@@ -5,9 +5,11 @@ package e2e
 import (
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -23,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/sonde-operator/sonde/internal/agentjob"
+	"github.com/sonde-operator/sonde/internal/captureconfig"
 )
 
 // Each TestAttack* is one way by which somebody with the role edit (or admin) in his own namespace could try to become
@@ -181,4 +184,43 @@ func coreConfig(c *rest.Config) *rest.Config {
 	c = rest.CopyConfig(c)
 	c.APIPath, c.GroupVersion, c.NegotiatedSerializer = "/api", &corev1.SchemeGroupVersion, clientgoscheme.Codecs.WithoutConversion()
 	return c
+}
+
+// allowMetrics lets the default ServiceAccount of a namespace read metrics for the time of the test.
+func allowMetrics(t *testing.T, ns string) {
+	t.Helper()
+	role := &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "e2e-"},
+		Rules:      []rbacv1.PolicyRule{{NonResourceURLs: []string{"/metrics"}, Verbs: []string{"get"}}},
+	}
+	if err := admin.Create(t.Context(), role); err != nil {
+		t.Fatal(err)
+	}
+	bind(t, "", "system:serviceaccount:"+ns+":default", role.Name)
+	t.Cleanup(func() { _ = admin.Delete(context.WithoutCancel(t.Context()), role) })
+}
+
+// stampIn reads the annotations that an admission's patch adds.
+func stampIn(t *testing.T, patch []byte) map[string]string {
+	t.Helper()
+	var ops []struct {
+		Path  string            `json:"path"`
+		Value map[string]string `json:"value"`
+	}
+	if err := json.Unmarshal(patch, &ops); err != nil || len(ops) != 1 || ops[0].Path != "/metadata/annotations" {
+		t.Fatalf("patch %s (%v)", patch, err)
+	}
+	return ops[0].Value
+}
+
+// eventuallyLogs waits until the probe's log has one of several texts.
+func eventuallyLogs(t *testing.T, agent *corev1.Pod, wantOne ...string) {
+	t.Helper()
+	eventually(t, 30*time.Second, "the probe's log", func(context.Context) error {
+		log := logs(t, agent, captureconfig.ContainerProbe)
+		if !slices.ContainsFunc(wantOne, func(w string) bool { return strings.Contains(log, w) }) {
+			return fmt.Errorf("none of %q in %s", wantOne, log)
+		}
+		return nil
+	})
 }
