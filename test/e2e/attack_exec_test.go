@@ -46,7 +46,7 @@ func TestAttackIntoTheProbe(t *testing.T) {
 			_, exec := execAs(t.Context(), mallory, probe, "exec", container, steal...)
 			_, attach := execAs(t.Context(), mallory, probe, "attach", container)
 			// Of a connection that is not upgraded, the refusal comes as words.
-			for what, err := range map[string]error{"exec": exec, "attach": attach, "portforward": forward(mallory, probe)} {
+			for what, err := range map[string]error{"exec": exec, "attach": attach, "portforward": forwardAs(mallory, probe)} {
 				if err == nil || !strings.Contains(err.Error(), `cannot create resource "pods/`+what+`"`) {
 					t.Errorf("%s: %v, want it forbidden", what, err)
 				}
@@ -83,7 +83,7 @@ func TestAttackIntoTheProbe(t *testing.T) {
 			}
 			return nil
 		})
-		if err := forward(mallory, probe); err != nil {
+		if err := forwardAs(mallory, probe); err != nil {
 			t.Errorf("port-forward: %v", err)
 		}
 	})
@@ -111,8 +111,8 @@ func execAs(ctx context.Context, c *rest.Config, p *corev1.Pod, how, container s
 	return out.String() + errOut.String(), err
 }
 
-// forward opens a port of the keeper through the API server and closes it again.
-func forward(c *rest.Config, p *corev1.Pod) error {
+// forwardAs opens a port of the keeper through the API server and closes it again.
+func forwardAs(c *rest.Config, p *corev1.Pod) error {
 	cs, err := rest.RESTClientFor(coreConfig(c))
 	if err != nil {
 		return err

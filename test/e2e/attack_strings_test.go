@@ -111,12 +111,16 @@ func TestAttackHostileStrings(t *testing.T) {
 
 // hostileFields are the places of a PacketCapture that take a string.
 var hostileFields = map[string]func(o *unstructured.Unstructured, evil string){
-	"name":             func(o *unstructured.Unstructured, evil string) { o.SetName(evil) },
-	"generateName":     func(o *unstructured.Unstructured, evil string) { o.SetGenerateName(evil) },
-	"a label":          func(o *unstructured.Unstructured, evil string) { o.SetLabels(map[string]string{sondev1.LabelAppInstance: evil}) },
-	"a label's key":    func(o *unstructured.Unstructured, evil string) { o.SetLabels(map[string]string{evil: "x"}) },
-	"an annotation":    func(o *unstructured.Unstructured, evil string) { o.SetAnnotations(map[string]string{"e2e/x": evil}) },
-	"the stamp":        func(o *unstructured.Unstructured, evil string) { o.SetAnnotations(map[string]string{sondev1.AnnotationRequester: evil, sondev1.AnnotationStamp: evil}) },
+	"name":         func(o *unstructured.Unstructured, evil string) { o.SetName(evil) },
+	"generateName": func(o *unstructured.Unstructured, evil string) { o.SetGenerateName(evil) },
+	"a label": func(o *unstructured.Unstructured, evil string) {
+		o.SetLabels(map[string]string{sondev1.LabelAppInstance: evil})
+	},
+	"a label's key": func(o *unstructured.Unstructured, evil string) { o.SetLabels(map[string]string{evil: "x"}) },
+	"an annotation": func(o *unstructured.Unstructured, evil string) { o.SetAnnotations(map[string]string{"e2e/x": evil}) },
+	"the stamp": func(o *unstructured.Unstructured, evil string) {
+		o.SetAnnotations(map[string]string{sondev1.AnnotationRequester: evil, sondev1.AnnotationStamp: evil})
+	},
 	"jobId":            spec("jobId"),
 	"targetNamespace":  spec("targetNamespace"),
 	"targetDeployment": spec("targetDeployment"),
@@ -143,7 +147,9 @@ var hostileFields = map[string]func(o *unstructured.Unstructured, evil string){
 }
 
 func spec(field string) func(o *unstructured.Unstructured, evil string) {
-	return func(o *unstructured.Unstructured, evil string) { _ = unstructured.SetNestedField(o.Object, evil, "spec", field) }
+	return func(o *unstructured.Unstructured, evil string) {
+		_ = unstructured.SetNestedField(o.Object, evil, "spec", field)
+	}
 }
 
 // merge adds to an object what another has: lists are joined, of texts the longer is kept, and of annotations each.
