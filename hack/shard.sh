@@ -48,7 +48,7 @@ removal) e2e '^Test(Deleting|OperatorGone|Uninstall)' ;;
 fuzz) $make test-fuzz FUZZTIME=30s ;;
 security)
 	openshift
-	e2e '^Test(Scc|Privilege)'
+	e2e '^Test(Scc|Privilege|Attack|Rbac)'
 	;;
 operations) e2e '^TestOps' ;;
 bundle) $make bundle-validate preflight plugin-archives scorecard NODES=1 ;;

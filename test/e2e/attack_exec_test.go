@@ -71,7 +71,7 @@ func TestAttackIntoTheProbe(t *testing.T) {
 		eventually(t, 15*time.Second, "exec", func(ctx context.Context) error {
 			out, err := execAs(ctx, mallory, probe, "exec", captureconfig.ContainerProbe, steal...)
 			if err != nil || strings.TrimSpace(out) != secret {
-				return fmt.Errorf("%q: %v", out, err)
+				return fmt.Errorf("%q: %w", out, err)
 			}
 			return nil
 		})
@@ -79,7 +79,7 @@ func TestAttackIntoTheProbe(t *testing.T) {
 		eventually(t, 30*time.Second, "its output", func(ctx context.Context) error {
 			b, err := clientset(t, config).CoreV1().Pods(operatorNamespace).GetLogs(probe.Name, &corev1.PodLogOptions{Container: "debug"}).DoRaw(ctx)
 			if err != nil || strings.TrimSpace(string(b)) != secret {
-				return fmt.Errorf("%q: %v", b, err)
+				return fmt.Errorf("%q: %w", b, err)
 			}
 			return nil
 		})

@@ -126,15 +126,6 @@ func configOf(t *testing.T, ns, account string) *rest.Config {
 	return c
 }
 
-func clientOf(t *testing.T, c *rest.Config) client.Client {
-	t.Helper()
-	cl, err := client.New(c, client.Options{Scheme: admin.Scheme()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return cl
-}
-
 // allow gives a user rules in a namespace for the time of the test.
 func allow(t *testing.T, ns string, to rbacv1.Subject, rules ...rbacv1.PolicyRule) {
 	t.Helper()
