@@ -154,7 +154,7 @@ func TestAttackImpersonation(t *testing.T) {
 		t.Cleanup(func() {
 			_ = admin.Delete(context.WithoutCancel(t.Context()), job, client.PropagationPolicy(metav1.DeletePropagationBackground))
 		})
-		wantStolen(t, podOf(t, job), secret)
+		wantStolen(t, jobsPod(t, job), secret)
 	})
 }
 
@@ -168,8 +168,8 @@ func jobOf(p *corev1.Pod) *batchv1.Job {
 	}
 }
 
-// podOf waits for the Pod of a Job.
-func podOf(t *testing.T, job *batchv1.Job) *corev1.Pod {
+// jobsPod waits for the Pod of a Job.
+func jobsPod(t *testing.T, job *batchv1.Job) *corev1.Pod {
 	t.Helper()
 	var pods corev1.PodList
 	eventually(t, 30*time.Second, "Pod of Job "+job.Name, func(ctx context.Context) error {
