@@ -43,6 +43,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/monitoring"
 	"github.com/sonde-operator/sonde/internal/pcapfilter"
 	"github.com/sonde-operator/sonde/internal/platform"
+	"github.com/sonde-operator/sonde/internal/priority"
 	"github.com/sonde-operator/sonde/internal/results"
 	"github.com/sonde-operator/sonde/internal/scc"
 	"github.com/sonde-operator/sonde/internal/stamp"
@@ -208,7 +209,7 @@ func run(ctx context.Context, f flags, downloads *drain.Drain) error {
 
 // objects are those of optional APIs that the operator makes for itself, where the cluster has the API.
 func (f flags) objects() []*unstructured.Unstructured {
-	objects := append(console.Build(version.Version), scc.Build(f.agent))
+	objects := append(console.Build(version.Version), scc.Build(f.agent), priority.Build())
 	if f.metrics != "0" {
 		objects = append(objects, monitoring.Build(f.agent.Namespace)...)
 	}
