@@ -22,7 +22,7 @@ LINT   := go tool -modfile=hack/lint/go.mod golangci-lint
 # operator-sdk and opm take minutes to build, the first time: only the targets that need them do.
 OLM_BIN := $(CACHE)/olm
 # What `make generate` and `make bundle` own. Nobody edits these by hand.
-GENERATED := api config/crd/bases config/rbac/role.yaml bundle bundle.Dockerfile
+GENERATED := api config/crd/bases config/rbac/role.yaml config/olmv1 bundle bundle.Dockerfile
 
 export CGO_ENABLED ?= 0
 # One set of flags for builds and tests, so that they share the build cache.
@@ -107,9 +107,11 @@ image-push: image-program ## Push build/sonde-multiarch.tar to IMG=registry/name
 
 ##@ Bundle for OperatorHub
 .PHONY: bundle
-bundle: ## Generate bundle/ and bundle.Dockerfile from config/.
+bundle: ## Generate bundle/, bundle.Dockerfile and OLM v1's installer from config/.
 	@cd hack/bundle && go build -o $(CURDIR)/bin/bundle .
 	@$(TOOL) kustomize build config/manifests | bin/bundle -version '$(VERSION)' -date '$(RELEASED)' -image '$(RELEASE_IMG)' -icon config/manifests/icon.svg
+	@mkdir -p config/olmv1
+	@go run ./test/installer/write bundle > config/olmv1/installer.yaml
 
 .PHONY: bundle-build
 bundle-build: image-program ## Build the bundle's image as build/bundle.tar, of RELEASE_IMG, without a docker daemon.
@@ -210,7 +212,7 @@ fmt: ## Format the code.
 	$(LINT) fmt ./...
 
 # Tests of the kernel's side need root: where it is promised, a skip is a failure.
-UNIT := ./api/... ./agents/... ./cmd/... ./controllers/... ./internal/... ./webhooks/... ./test/numbered/... ./test/rights/...
+UNIT := ./api/... ./agents/... ./cmd/... ./controllers/... ./internal/... ./webhooks/... ./test/installer/... ./test/numbered/... ./test/rights/...
 PRIVILEGED := $(if $(filter 0,$(shell id -u)),1,)
 
 .PHONY: test-unit
@@ -239,6 +241,10 @@ test-api: cluster-program pcapfilter ## Validation rules and webhooks against a 
 test-e2e: cluster-up image image-workload ## One end-to-end pass per kind on the local cluster; the shards hold the rest.
 	@hack/e2e.sh -v -run '^Test(Exactness|SourceExample|KilledProbe|Plugin|ResultsNeedTheVerb|DeletingTheCapture)'
 
+.PHONY: test-olm
+test-olm: cluster-up olm-programs image image-workload image-program ## Install, upgrade and removal by real OLM, v0 and v1, on the local cluster (with OPENSHIFT=1).
+	@OLM_BIN=$(OLM_BIN) IMAGE_TOOL='$(CURDIR)/$(IMAGE_TOOL)' hack/olm.sh -v
+
 .PHONY: test-fuzz
 FUZZTIME ?= 20s
 test-fuzz: pcapfilter ## Fuzz each parser of foreign bytes for FUZZTIME.
@@ -246,7 +252,7 @@ test-fuzz: pcapfilter ## Fuzz each parser of foreign bytes for FUZZTIME.
 
 SHARD ?=
 .PHONY: test-shard
-test-shard: deps ## One shard of the full suite: SHARD=capture|rights|removal|fuzz|security|operations|bundle.
+test-shard: deps ## One shard of the full suite: SHARD=capture|rights|removal|fuzz|security|operations|bundle|olm.
 	@hack/shard.sh '$(SHARD)'
 
 .PHONY: test-full

@@ -3,7 +3,7 @@
 # With RECORD=1 a finished shard writes its row of docs/test-matrix.md.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-shards=(capture rights removal fuzz security operations bundle)
+shards=(capture rights removal fuzz security operations bundle olm)
 make="make --no-print-directory"
 e2e() {
 	$make cluster-up image image-workload
@@ -35,7 +35,7 @@ case "$shard" in
 	echo "${shards[$2 % ${#shards[@]}]}"
 	exit
 	;;
-capture | rights | removal | fuzz | security | operations | bundle) trap finish EXIT ;;
+capture | rights | removal | fuzz | security | operations | bundle | olm) trap finish EXIT ;;
 *)
 	echo "which shard? SHARD=${shards[*]// /|}" >&2
 	exit 2
@@ -52,4 +52,8 @@ security)
 	;;
 operations) e2e '^TestOps' ;;
 bundle) $make bundle-validate preflight plugin-archives scorecard NODES=1 ;;
+olm)
+	openshift
+	$make test-olm NODES=1
+	;;
 esac

@@ -3,11 +3,8 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"os"
-	"path"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -19,29 +16,20 @@ import (
 // imageCommand makes an image from static binaries, where there is no docker daemon.
 func imageCommand() *cobra.Command {
 	var out, ref, user string
-	var entrypoint, data []string
-	var labels map[string]string
+	var entrypoint []string
 	cmd := &cobra.Command{
 		Use:   "image -o FILE.tar --name NAME:TAG PATH=FILE...",
-		Short: "Write an image of static binaries and data, as a docker archive",
+		Short: "Write an image that holds static binaries only, as a docker archive",
+		Args:  cobra.MinimumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			if len(args)+len(data) == 0 {
-				return errors.New("an image needs something to hold: write PATH=FILE for a static binary, or --data PATH=FILE")
-			}
 			files, err := parseFiles(args)
 			if err != nil {
 				return err
 			}
-			texts, err := readData(data)
-			if err != nil {
-				return err
-			}
-			spec := imageSpec{files: files, texts: texts, entrypoint: entrypoint, user: user, labels: labels}
+			spec := imageSpec{files: files, entrypoint: entrypoint, user: user}
 			return spec.write(out, ref)
 		},
 	}
-	cmd.Flags().StringArrayVar(&data, "data", nil, "PATH=FILE or PATH=DIRECTORY that goes in as it is, readable by all; may be repeated")
-	cmd.Flags().StringToStringVar(&labels, "label", nil, "label of the image, KEY=VALUE; may be repeated")
 	cmd.Flags().StringVarP(&out, "output", "o", "", "docker archive to write")
 	cmd.Flags().StringVar(&ref, "name", "", "name and tag of the image")
 	cmd.Flags().StringVar(&user, "user", "", "user that the image runs as, UID:GID")
@@ -65,33 +53,6 @@ func parseFiles(args []string) (map[string]string, error) {
 		files[path] = file
 	}
 	return files, nil
-}
-
-// readData reads what PATH=FILE arguments name; a directory stands for all files below it.
-func readData(args []string) (map[string]string, error) {
-	sources, err := parseFiles(args)
-	if err != nil {
-		return nil, err
-	}
-	texts := map[string]string{}
-	for at, source := range sources {
-		err := filepath.WalkDir(source, func(file string, d fs.DirEntry, err error) error {
-			if err != nil || d.IsDir() {
-				return err
-			}
-			below, err := filepath.Rel(source, file)
-			if err != nil {
-				return err
-			}
-			content, err := os.ReadFile(file)
-			texts[path.Join(at, filepath.ToSlash(below))] = string(content)
-			return err
-		})
-		if err != nil {
-			return nil, fmt.Errorf("read the data of an image: %w", err)
-		}
-	}
-	return texts, nil
 }
 
 // write makes the image and writes it to a docker archive. A file that is not static is refused:

@@ -43,7 +43,6 @@ type imageSpec struct {
 
 	entrypoint, cmd []string
 	user            string
-	labels          map[string]string
 }
 
 // baseImages returns the images that every cluster has, by name.
@@ -129,7 +128,7 @@ func (s imageSpec) build() (v1.Image, error) {
 	config.OS, config.Architecture = "linux", runtime.GOARCH
 	config.Config = v1.Config{
 		Env:        []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
-		Entrypoint: s.entrypoint, Cmd: s.cmd, User: s.user, Labels: s.labels,
+		Entrypoint: s.entrypoint, Cmd: s.cmd, User: s.user,
 	}
 	return mutate.ConfigFile(img, config)
 }

@@ -54,6 +54,7 @@ func Setup(needed ...string) error {
 		return fmt.Errorf("read kubeconfig: %w", err)
 	}
 	Config.QPS, Config.Burst = 200, 400
+	Config.WarningHandler = rest.NoWarnings{} // of APIs that a test lists because all are
 	if Admin, err = client.New(Config, client.Options{Scheme: Scheme}); err != nil {
 		return fmt.Errorf("make client: %w", err)
 	}

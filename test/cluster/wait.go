@@ -27,14 +27,19 @@ func Eventually(t *testing.T, within time.Duration, what string, check func(cont
 	defer cancel()
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
+	var last error
 	for {
 		err := check(ctx)
 		if err == nil {
 			return
 		}
+		// That the time is over is known: what the last whole look saw says more.
+		if last == nil || ctx.Err() == nil {
+			last = err
+		}
 		select {
 		case <-ctx.Done():
-			t.Fatalf("%s: not within %s: %v", what, within, err)
+			t.Fatalf("%s: not within %s: %v", what, within, last)
 		case <-tick.C:
 		}
 	}

@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# olm.sh ARGS...: gives the cluster which is up what OLM installs from, and runs the tests of test/olm on it.
+set -euo pipefail
+. "$(dirname "$0")/env.sh"
+cd "$root"
+[ -n "$local_cluster" ] || { echo "the tests of OLM install it, which only the local cluster is for: leave KUBE_CONTEXT out" >&2; exit 2; }
+olm=${OLM_BIN:?start this by make test-olm}
+: "${IMAGE_TOOL:?start this by make test-olm}"
+# The version before this tree's is the last whose bundle was frozen.
+fixture=$(printf '%s\n' test/olm/fixtures/*/ | sort -V | tail -1)
+fixture=${fixture%/}
+export IMAGE_TOOL SONDE_PREVIOUS=${fixture##*/}
+export KUBECONFIG REQUIRE_PRIVILEGED=1
+KUBECONFIG=$("$cluster" kubeconfig)
+export SONDE_CLUSTER=$cluster SONDE_PLUGIN=$root/bin/kubectl-sonde SONDE_WORKLOAD=sonde.local/workload:1 SONDE_OLM=$olm SONDE_OLM_LOGS=$root/build/olm
+rm -rf build/olm
+mkdir -p build/olm
+# csv DIR KEY: the value of a key of a bundle's ClusterServiceVersion, with its indent.
+csv() { sed -n "s/^$2: //p" "$1/manifests/sonde.clusterserviceversion.yaml"; }
+# bundle DIR: writes the bundle's image.
+bundle() {
+	local version
+	version=$(csv "$1" '  version')
+	"$IMAGE_TOOL" build -o "build/olm/bundle-$version.tar" --name "quay.io/sonde/sonde-bundle:v$version" --labels "$1/metadata/annotations.yaml" "manifests=$1/manifests" "metadata=$1/metadata" >/dev/null
+	archives+=("build/olm/bundle-$version.tar")
+}
+
+archives=(build/workload.tar)
+bundle "$fixture"
+bundle bundle
+previous_image=$(CLUSTER=$cluster hack/olm/previous-image.sh "$SONDE_PREVIOUS")
+archives+=("$previous_image=$(csv "$fixture" '    containerImage')" "build/sonde.tar=$(csv bundle '    containerImage')")
+# What OLM v0 unpacks bundles with.
+"$cluster" image -o build/olm/opm.tar --name sonde.local/opm:1 --user 1001:1001 "bin/opm=$olm/opm"
+"$cluster" image -o build/olm/util.tar --name sonde.local/olm-util:1 --user 1001:1001 "bin/cpb=$olm/cpb" bin/cp=/bin/busybox
+"$cluster" load "${archives[@]}" build/olm/opm.tar build/olm/util.tar
+go test -tags olm -count=1 -timeout 40m "$@" ./test/olm/...

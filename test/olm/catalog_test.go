@@ -1,0 +1,103 @@
+//go:build olm
+
+package olm
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/util/yaml"
+	sigsyaml "sigs.k8s.io/yaml"
+)
+
+// The files of the tree that OLM installs from.
+const (
+	catalogFile  = "../../catalog/sonde/catalog.yaml"
+	csvFile      = "manifests/sonde.clusterserviceversion.yaml"
+	bundleDir    = "../../bundle"
+	packageName  = "sonde"
+	channelBlock = "olm.channel"
+)
+
+// previousDir is the frozen bundle.
+func previousDir() string { return filepath.Join("fixtures", previous) }
+
+// csv is what the tests read of a ClusterServiceVersion.
+type csv struct {
+	Metadata struct {
+		Annotations map[string]string `json:"annotations"`
+	} `json:"metadata"`
+	Spec struct {
+		Version string `json:"version"`
+	} `json:"spec"`
+}
+
+func readCSV(bundle string) (csv, error) {
+	var c csv
+	b, err := os.ReadFile(filepath.Join(bundle, csvFile))
+	if err == nil {
+		err = sigsyaml.Unmarshal(b, &c)
+	}
+	if err != nil {
+		return c, fmt.Errorf("read the bundle in %s: %w", bundle, err)
+	}
+	return c, nil
+}
+
+func currentVersion() (string, error) {
+	c, err := readCSV(bundleDir)
+	if err == nil && c.Spec.Version == previous {
+		err = fmt.Errorf("the bundle's version is %s, which is also the previous one: nothing can be upgraded", previous)
+	}
+	return c.Spec.Version, err
+}
+
+// catalog writes the tree's catalog as it was when version was the newest, and returns its directory.
+func catalog(t *testing.T, version string) string {
+	t.Helper()
+	content, err := os.ReadFile(catalogFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	later := "sonde.v" + current
+	if version == current {
+		later = ""
+	}
+	var out bytes.Buffer
+	documents := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(content), 4096)
+	for {
+		var block map[string]any
+		err := documents.Decode(&block)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatalf("read %s: %v", catalogFile, err)
+		}
+		if block["name"] == later && later != "" {
+			continue
+		}
+		if block["schema"] == channelBlock {
+			entries, _ := block["entries"].([]any)
+			block["entries"] = slices.DeleteFunc(entries, func(e any) bool { return e.(map[string]any)["name"] == later })
+		}
+		if err := json.NewEncoder(&out).Encode(block); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir := filepath.Join(logs, "catalog-"+version)
+	if err := os.MkdirAll(filepath.Join(dir, packageName), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, packageName, "catalog.json"), out.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}

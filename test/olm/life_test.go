@@ -1,0 +1,249 @@
+//go:build olm
+
+package olm
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/agentjob"
+	"github.com/sonde-operator/sonde/internal/scc"
+	"github.com/sonde-operator/sonde/test/cluster"
+)
+
+// way is one way to install Sonde.
+type way interface {
+	name() string
+	install(t *testing.T)     // the previous version
+	upgrade(t *testing.T)     // to the current one
+	uninstall(t *testing.T)   // as the docs say
+	keeps(object string) bool // what stays of OLM itself, as the docs tell
+	forget(t *testing.T)      // what the cluster admin made for this way
+	roles() map[string]string // what admin, edit and view may do
+}
+
+// life is Sonde's: install, use, upgrade under load, rights, uninstall. Each step needs the one before.
+func life(t *testing.T, w way) {
+	t.Helper()
+	clean, err := objects(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { scrub(t) })
+	makeNamespace(t)
+	timed(t, w.name()+": install of "+previous, func() { w.install(t) })
+	awaitManager(t, previous)
+	makeSCC(t)
+
+	u := newUser(t)
+	ended := u.capture(t, "ended", "5m")
+	u.send(t, 1)
+	cluster.Stop(t, ended)
+	running := u.capture(t, "running", "10m")
+	u.send(t, 2)
+	endedBefore, jobs := ended.DeepCopy(), jobsOf(t, ended, running)
+
+	during := u.sendSlowly(t, 3)
+	timed(t, w.name()+": upgrade to "+current, func() {
+		w.upgrade(t)
+		awaitManager(t, current)
+	})
+	during()
+	u.send(t, 4)
+
+	refresh(t, ended)
+	if diff := cmp.Diff(endedBefore.Status, ended.Status); diff != "" {
+		t.Errorf("the upgrade changed the status of a capture that had ended (-before +after):\n%s", diff)
+	}
+	cluster.Stop(t, running)
+	u.wantWhole(t, ended, 1)
+	u.wantWhole(t, running, 2, 3, 4)
+	if diff := cmp.Diff(jobs, jobsOf(t, ended, running)); diff != "" {
+		t.Errorf("Jobs (-before the upgrade +after):\n%s", diff)
+	}
+
+	fresh := u.capture(t, "fresh", "10m")
+	u.send(t, 5)
+	cluster.Stop(t, fresh)
+	u.wantWhole(t, fresh, 5)
+	t.Run("rights", func(t *testing.T) { cluster.RightsMatrix(t) })
+	t.Run("manager", managersRights)
+	t.Run("roles", func(t *testing.T) { rolesRights(t, w) })
+	remove(t, w, u, clean)
+}
+
+// makeNamespace makes the operator's namespace from the suggestion in the bundle, as OpenShift's console does.
+func makeNamespace(t *testing.T) {
+	t.Helper()
+	c, err := readCSV(previousDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	apply(t, c.Metadata.Annotations["operatorframework.io/suggested-namespace-template"])
+}
+
+// makeSCC makes by hand what 0.1.0 needs on OpenShift and did not make itself; without it its Jobs get no Pods.
+func makeSCC(t *testing.T) {
+	t.Helper()
+	if previous != "0.1.0" {
+		return
+	}
+	u := scc.Build(agentjob.Options{Namespace: cluster.OperatorNamespace})
+	if err := cluster.Admin.Create(t.Context(), u); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// scrub removes what a test that failed halfway has left, so that the next one says what is its own fault.
+func scrub(t *testing.T) {
+	t.Helper()
+	if !t.Failed() {
+		return
+	}
+	for _, what := range []string{"namespace sonde-system", "crd packetcaptures.monitoring.openshift.tpg resultaccesses.monitoring.openshift.tpg", "clusterrole sonde-manager"} {
+		_, _ = run(context.WithoutCancel(t.Context()), "", append([]string{"kubectl", "delete", "--ignore-not-found", "--timeout=60s"}, strings.Fields(what)...)...)
+	}
+}
+
+// timed runs a step and logs how long it took.
+func timed(t *testing.T, what string, step func()) {
+	t.Helper()
+	start := time.Now()
+	step()
+	t.Logf("%s: %.1f s", what, time.Since(start).Seconds())
+}
+
+// awaitManager waits until all of the manager runs in a version, with its webhook.
+func awaitManager(t *testing.T, version string) {
+	t.Helper()
+	cluster.Eventually(t, 2*time.Minute, "manager "+version, func(ctx context.Context) error {
+		var d appsv1.Deployment
+		if err := cluster.Admin.Get(ctx, client.ObjectKey{Namespace: cluster.OperatorNamespace, Name: "sonde-manager"}, &d); err != nil {
+			return err
+		}
+		s, image := d.Status, d.Spec.Template.Spec.Containers[0].Image
+		if !strings.HasSuffix(image, ":v"+version) || s.ObservedGeneration != d.Generation || s.UpdatedReplicas != *d.Spec.Replicas || s.ReadyReplicas != s.UpdatedReplicas || s.Replicas != s.UpdatedReplicas {
+			return fmt.Errorf("image %s, status %+v", image, s)
+		}
+		_, err := run(ctx, "", "kubectl", "get", "mutatingwebhookconfiguration", "sonde")
+		return err
+	})
+}
+
+func refresh(t *testing.T, pc *sondev1.PacketCapture) {
+	t.Helper()
+	if err := cluster.Admin.Get(t.Context(), client.ObjectKeyFromObject(pc), pc); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// jobsOf returns the UIDs of the captures' Jobs by the Pod that each is for; a second Job for a Pod is an error.
+func jobsOf(t *testing.T, captures ...*sondev1.PacketCapture) map[string]string {
+	t.Helper()
+	jobs := map[string]string{}
+	for _, pc := range captures {
+		var list batchv1.JobList
+		if err := cluster.Admin.List(t.Context(), &list, client.InNamespace(cluster.OperatorNamespace), client.MatchingLabels{sondev1.LabelUID: string(pc.UID)}); err != nil {
+			t.Fatal(err)
+		}
+		for i := range list.Items {
+			key := pc.Name + " " + list.Items[i].Labels[sondev1.LabelTargetPodUID]
+			if jobs[key] != "" {
+				t.Errorf("two Jobs for %s", key)
+			}
+			jobs[key] = string(list.Items[i].UID)
+		}
+	}
+	return jobs
+}
+
+// user is the admin of one namespace, with a workload that takes numbered packets.
+type user struct {
+	namespace    string
+	name         string
+	target, from *corev1.Pod
+}
+
+func newUser(t *testing.T) *user {
+	t.Helper()
+	u := &user{namespace: cluster.Namespace(t, nil), name: "alice"}
+	cluster.Bind(t, u.namespace, u.name, "admin")
+	u.target = &cluster.ReadyPods(t, cluster.Deployment(t, u.namespace, "sink", 1, "sink"), 1)[0]
+	u.from = cluster.Pod(t, u.namespace, "sender", cluster.PodSpec("idle"))
+	return u
+}
+
+// capture applies a PacketCapture as the user, by kubectl, and returns it when its probe is attached.
+func (u *user) capture(t *testing.T, name, duration string) *sondev1.PacketCapture {
+	t.Helper()
+	kubectl(t, fmt.Sprintf(`
+apiVersion: monitoring.openshift.tpg/v1alpha1
+kind: PacketCapture
+metadata: {name: %s, namespace: %s}
+spec: {targetDeployment: sink, filter: udp port %d, duration: %s, retainFor: 1h}
+`, name, u.namespace, cluster.UDPPort, duration), "--as", u.name, "--as-group", "system:authenticated", "apply", "-f", "-")
+	pc := &sondev1.PacketCapture{}
+	pc.Namespace, pc.Name = u.namespace, name
+	cluster.AwaitCapturing(t, pc)
+	return pc
+}
+
+// Packets of a run, as fast as the sender likes, and of one at 100 a second.
+const (
+	atOnce = 500
+	slowly = 2000
+)
+
+func (u *user) send(t *testing.T, run uint32) {
+	t.Helper()
+	cluster.Send(t, u.from, cluster.UDPAddr(u.target.Status.PodIP), run, atOnce)
+}
+
+// sendSlowly begins a run that lasts 20 s; the returned function waits for its end.
+func (u *user) sendSlowly(t *testing.T, run uint32) func() {
+	t.Helper()
+	done := make(chan error, 1)
+	go func() {
+		_, err := cluster.Exec(t.Context(), u.from, "/workload", "send", "-to", cluster.UDPAddr(u.target.Status.PodIP), "-run", fmt.Sprint(run), "-count", fmt.Sprint(slowly), "-rate", "100")
+		done <- err
+	}()
+	return func() {
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// wantWhole fetches a capture's file through the plugin and asserts that it holds these runs, each packet once, and that
+// the account says so.
+func (u *user) wantWhole(t *testing.T, pc *sondev1.PacketCapture, runs ...uint32) {
+	t.Helper()
+	if pc.Status.Phase != sondev1.PhaseCompleted {
+		t.Errorf("capture %s: phase %s, want Completed: %+v", pc.Name, pc.Status.Phase, pc.Status)
+	}
+	got, total := cluster.Download(t, pc)[u.target.Name], 0
+	for _, run := range runs {
+		want := atOnce
+		if run == 3 {
+			want = slowly
+		}
+		if different, n := got.Count(run); different != want || n != want {
+			t.Errorf("capture %s, run %d: %d numbers in %d packets, want %d", pc.Name, run, different, n, want)
+		}
+		total += want
+	}
+	e := cluster.Entry(t, pc, u.target.Name)
+	if got.Packets != total || e.Packets != int64(total) || e.Dropped.Total() != 0 {
+		t.Errorf("capture %s: %d packets in the file, account %+v; want %d and none dropped", pc.Name, got.Packets, e, total)
+	}
+}

@@ -1,0 +1,178 @@
+//go:build olm
+
+package olm
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net"
+	"os"
+	osexec "os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sonde-operator/sonde/test/cluster"
+	"github.com/sonde-operator/sonde/test/installer"
+)
+
+// v1 is the way by ClusterCatalog and ClusterExtension.
+type v1 struct{}
+
+// OLM v1: catalogd and operator-controller, with catalogs as images and a ServiceAccount that may do no more than the
+// install needs.
+func TestV1(t *testing.T) {
+	crds := programs + "/crds-v1/" // a link: only with the slash does kubectl look behind it
+	kubectl(t, "", "create", "-f", crds)
+	t.Cleanup(func() {
+		if _, err := run(context.WithoutCancel(t.Context()), "", "kubectl", "delete", "--ignore-not-found", "-f", crds); err != nil {
+			t.Error(err)
+		}
+	})
+	kubectl(t, "", "wait", "--for=condition=Established", "--timeout=30s", "-f", crds)
+	apply(t, `{apiVersion: v1, kind: Namespace, metadata: {name: olmv1-system}}`)
+	t.Cleanup(func() {
+		_, _ = run(context.WithoutCancel(t.Context()), "", "kubectl", "delete", "namespace", "olmv1-system")
+	})
+	for _, version := range []string{previous, current} {
+		catalogImage(t, version)
+	}
+	cert, key := certificate(t)
+	startGuest(t, "catalogd", "--system-namespace=olmv1-system", "--external-address="+controlPlane+":8543", "--catalogs-server-addr=:8543", "--health-probe-bind-address=:8581",
+		"--webhook-server-port=9543", "--metrics-bind-address=127.0.0.1:7543", "--cache-dir="+t.TempDir(), "--tls-cert="+cert, "--tls-key="+key)
+	startGuest(t, "operator-controller", "--system-namespace=olmv1-system", "--health-probe-bind-address=:8582", "--cache-path="+t.TempDir(), "--catalogd-cas-dir="+filepath.Dir(cert))
+	life(t, &v1{})
+}
+
+// catalogImage loads the image of the catalog as it was when version was the newest.
+func catalogImage(t *testing.T, version string) {
+	t.Helper()
+	archive := filepath.Join(logs, "catalog-"+version+".tar")
+	build := osexec.CommandContext(t.Context(), images, "build", "-o", archive, "--name", "quay.io/sonde/sonde-catalog:v"+version,
+		"--label", "operators.operatorframework.io.index.configs.v1=/configs", "configs="+catalog(t, version))
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("make the catalog's image: %v: %s", err, out)
+	}
+	if _, err := run(t.Context(), "", "load", archive); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// certificate makes one for catalogd's address, and returns its files; it alone is in its directory, as an authority.
+func certificate(t *testing.T) (cert, key string) {
+	t.Helper()
+	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(24 * time.Hour), IPAddresses: []net.IP{net.ParseIP(controlPlane)},
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, k.Public(), k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, key = filepath.Join(t.TempDir(), "tls.crt"), filepath.Join(t.TempDir(), "tls.key")
+	for file, block := range map[string]*pem.Block{cert: {Type: "CERTIFICATE", Bytes: der}, key: {Type: "PRIVATE KEY", Bytes: private}} {
+		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return cert, key
+}
+
+func (v *v1) name() string { return "OLM v1" }
+
+// allow gives the installing ServiceAccount the rights for one bundle.
+func (v *v1) allow(t *testing.T, bundle string) {
+	t.Helper()
+	manifests, err := installer.Manifests(bundle)
+	if err != nil {
+		t.Fatal(err)
+	}
+	apply(t, string(manifests))
+}
+
+func (v *v1) serve(t *testing.T, version string) {
+	t.Helper()
+	// The label is what catalogd's own webhook would set.
+	apply(t, fmt.Sprintf(`
+apiVersion: olm.operatorframework.io/v1
+kind: ClusterCatalog
+metadata: {name: sonde, labels: {olm.operatorframework.io/metadata.name: sonde}}
+spec: {source: {type: Image, image: {ref: "quay.io/sonde/sonde-catalog:v%s"}}}
+`, version))
+}
+
+func (v *v1) install(t *testing.T) {
+	t.Helper()
+	v.allow(t, previousDir())
+	v.serve(t, previous)
+	apply(t, `
+apiVersion: olm.operatorframework.io/v1
+kind: ClusterExtension
+metadata: {name: sonde}
+spec:
+  namespace: sonde-system
+  serviceAccount: {name: sonde-installer}
+  source: {sourceType: Catalog, catalog: {packageName: sonde, channels: [candidate]}}
+`)
+	v.await(t, previous)
+}
+
+func (v *v1) upgrade(t *testing.T) {
+	t.Helper()
+	v.allow(t, bundleDir)
+	v.serve(t, current)
+	v.await(t, current)
+}
+
+// await waits until a version is installed.
+func (v *v1) await(t *testing.T, version string) {
+	t.Helper()
+	want := version + "=True"
+	cluster.Eventually(t, 3*time.Minute, want, func(ctx context.Context) error {
+		got, err := field(ctx, `{.status.install.bundle.version}={.status.conditions[?(@.type=="Installed")].status}`, "clusterextension", "sonde")
+		if err != nil {
+			return err
+		}
+		if got != want {
+			state, err := field(ctx, `{.status.conditions}`, "clusterextension,clustercatalog", "sonde")
+			return fmt.Errorf("%q, %s (%w)", got, state, err)
+		}
+		return nil
+	})
+}
+
+func (v *v1) uninstall(t *testing.T) {
+	t.Helper()
+	kubectl(t, "", "delete", "--timeout=60s", "clusterextension", "sonde")
+}
+
+// keeps: the catalog, and the installing ServiceAccount's rights.
+func (v *v1) keeps(object string) bool {
+	resource, name, _ := strings.Cut(object, " ")
+	return object == "clustercatalogs.olm.operatorframework.io sonde" || name == "sonde-installer" && strings.HasSuffix(resource, ".rbac.authorization.k8s.io") || strings.HasPrefix(name, "olmv1-system/")
+}
+
+// forget removes what the cluster admin made for OLM.
+func (v *v1) forget(t *testing.T) {
+	t.Helper()
+	kubectl(t, "", "delete", "clustercatalog", "sonde")
+	kubectl(t, "", "delete", "clusterrole,clusterrolebinding", "sonde-installer")
+}
+
+// roles: OLM v1 makes none beside the bundle's.
+func (v *v1) roles() map[string]string { return defaultRoles() }
