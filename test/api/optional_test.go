@@ -3,13 +3,11 @@
 package api
 
 import (
-	"encoding/json"
-	"os/exec"
-	"path/filepath"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -23,52 +21,36 @@ import (
 	"github.com/sonde-operator/sonde/internal/platform"
 	"github.com/sonde-operator/sonde/internal/privilege"
 	"github.com/sonde-operator/sonde/internal/scc"
+	"github.com/sonde-operator/sonde/test/crds"
 )
-
-// moduleDir is where a module that hack/crds pins is unpacked.
-func moduleDir(t *testing.T, module string) string {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", "mod", "download", "-json", module)
-	cmd.Dir = "../../hack/crds"
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("download %s: %v\n%s", module, err, out)
-	}
-	var m struct{ Dir string }
-	if err := json.Unmarshal(out, &m); err != nil || m.Dir == "" {
-		t.Fatalf("%s: %v", out, err)
-	}
-	return m.Dir
-}
 
 // TestOptionalAPIs: what the operator makes for itself in APIs that only some clusters have is accepted by
 // the real CRDs, written once, and repaired. Without the CRDs nothing is there to be made.
 func TestOptionalAPIs(t *testing.T) {
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: operatorNamespace}}
-	_ = admin.Create(t.Context(), ns)
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: platform.OwnerClusterRole}}
-	if err := admin.Create(t.Context(), role); err != nil {
-		t.Fatal(err)
+	for _, o := range []client.Object{ns, role} { // other tests make them, too, and leave them
+		if err := admin.Create(t.Context(), o); apierrors.IsAlreadyExists(err) {
+			err = admin.Get(t.Context(), client.ObjectKeyFromObject(o), o)
+			if err != nil {
+				t.Fatal(err)
+			}
+		} else if err != nil {
+			t.Fatal(err)
+		}
 	}
-	t.Cleanup(func() { _ = admin.Delete(t.Context(), role) })
 	objects := append(console.Build("0.2.0"), monitoring.Build(operatorNamespace)...)
 	objects = append(objects, scc.Build(agentjob.Options{Namespace: operatorNamespace, Privilege: privilege.Capabilities}))
 
 	if present := presentIn(t, objects); len(present) != 0 {
 		t.Fatalf("without any CRD there are %v", present)
 	}
-	openshift, prometheus := moduleDir(t, "github.com/openshift/api"), moduleDir(t, "github.com/prometheus-operator/prometheus-operator")
-	crds, err := envtest.InstallCRDs(config, envtest.CRDInstallOptions{ErrorIfPathMissing: true, Paths: []string{
-		filepath.Join(openshift, "console/v1/zz_generated.crd-manifests/00_consoleclidownloads.crd.yaml"),
-		filepath.Join(openshift, "console/v1/zz_generated.crd-manifests/00_consoleyamlsamples.crd.yaml"),
-		filepath.Join(openshift, "payload-manifests/crds/0000_03_config-operator_01_securitycontextconstraints.crd.yaml"),
-		filepath.Join(prometheus, "example/prometheus-operator-crd/monitoring.coreos.com_servicemonitors.yaml"),
-		filepath.Join(prometheus, "example/prometheus-operator-crd/monitoring.coreos.com_prometheusrules.yaml"),
-	}})
-	if err != nil || len(crds) != 5 {
-		t.Fatalf("%d CRDs, %v", len(crds), err)
+	paths := append(crds.ConsoleAndMonitoring(t), crds.SCC(t))
+	made, err := envtest.InstallCRDs(config, envtest.CRDInstallOptions{ErrorIfPathMissing: true, Paths: paths})
+	if err != nil || len(made) != 5 {
+		t.Fatalf("%d CRDs, %v", len(made), err)
 	}
-	t.Cleanup(func() { _ = envtest.UninstallCRDs(config, envtest.CRDInstallOptions{CRDs: crds}) })
+	t.Cleanup(func() { _ = envtest.UninstallCRDs(config, envtest.CRDInstallOptions{CRDs: made}) })
 	if present := presentIn(t, objects); len(present) != len(objects) {
 		t.Fatalf("%d of %d objects have an API", len(present), len(objects))
 	}
