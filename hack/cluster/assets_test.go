@@ -28,6 +28,7 @@ func TestAssets(t *testing.T) {
 		"coredns.yaml":      {"Image": coreDNSImage, "DNS": dnsIP},
 		"base.yaml":         nil,
 		"audit-policy.yaml": nil,
+		"kwok-nodes.yaml":   {"Names": []string{simulatedNode(1), simulatedNode(2)}},
 
 		"openshift-scc.yaml":    nil,
 		"openshift-rbac.yaml":   openshiftValues(),

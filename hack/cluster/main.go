@@ -96,7 +96,7 @@ func rootCommand() *cobra.Command {
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.AddCommand(
 		upCommand(o), downCommand(o), buildCommand(o), loadCommand(o),
-		kubectlCommand(o), nodeExecCommand(o), guestCommand(o),
+		kubectlCommand(o), nodeExecCommand(o), guestCommand(o), kwokCommand(o),
 		pathCommand(o, "kubeconfig", "Print the path of the administrator's kubeconfig", layout.kubeconfig),
 		pathCommand(o, "audit-log", "Print the path of the API server's audit log (JSON lines)", layout.auditLog),
 		binCommand(o),

@@ -16,6 +16,8 @@ type state struct {
 	Flavour  flavour `json:"flavour,omitempty"`
 	Binaries string  `json:"binaries"`
 	Complete bool    `json:"complete"`
+	// Simulates says that kwok runs beside the nodes.
+	Simulates bool `json:"simulates,omitempty"`
 }
 
 // errNotUp says that no cluster runs.

@@ -24,7 +24,10 @@ func OnNode(t *testing.T, node string, command ...string) string {
 	return string(out)
 }
 
-// NodeNames lists the cluster's nodes.
+// Simulated is the label, with value kwok, of nodes that only seem to run Pods (cluster kwok).
+const Simulated = "type"
+
+// NodeNames lists the cluster's nodes, but for simulated ones.
 func NodeNames(t *testing.T) []string {
 	t.Helper()
 	var nodes corev1.NodeList
@@ -33,7 +36,9 @@ func NodeNames(t *testing.T) []string {
 	}
 	var names []string
 	for i := range nodes.Items {
-		names = append(names, nodes.Items[i].Name)
+		if nodes.Items[i].Labels[Simulated] != "kwok" {
+			names = append(names, nodes.Items[i].Name)
+		}
 	}
 	return names
 }

@@ -37,7 +37,7 @@ func Deployment(t *testing.T, ns, name string, replicas int32, args ...string) *
 	}
 	d.Spec.Template.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
 		MaxSkew: 1, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: d.Spec.Selector,
-		MatchLabelKeys: []string{"pod-template-hash"},
+		MatchLabelKeys: []string{"pod-template-hash"}, NodeTaintsPolicy: new(corev1.NodeInclusionPolicyHonor), // not the simulated nodes
 	}}
 	if err := Admin.Create(t.Context(), d); err != nil {
 		t.Fatal(err)
