@@ -108,6 +108,9 @@ func capturingCondition(pc *sondev1.PacketCapture, todo plan) finding {
 		return finding{metav1.ConditionTrue, sondev1.ReasonCapturing, fmt.Sprintf("a probe is attached to each of %d Pods", attached)}
 	}
 	message := fmt.Sprintf("a probe is attached to %d of %d Pods", attached, attached+pending)
+	if attached+pending == 0 && len(todo.entries) > 0 {
+		message = fmt.Sprintf("all Pods that there were have ended, %d of them without a result; one that joins is captured", count(todo.entries, sondev1.PhaseFailed))
+	}
 	if i := slices.IndexFunc(todo.entries, waits); i >= 0 {
 		e := &todo.entries[i]
 		return finding{metav1.ConditionFalse, e.Reason, fmt.Sprintf("%s; Pod %s %s", message, e.Name, e.Message)}

@@ -80,6 +80,12 @@ func otherLeader(t *testing.T, than string) *coordinationv1.Lease {
 // signalManager sends a signal to the process of one replica, on its node.
 func signalManager(t *testing.T, p *corev1.Pod, signal string) {
 	t.Helper()
+	onNode(t, p.Spec.NodeName, "kill", "-"+signal, managerPID(t, p))
+}
+
+// managerPID is the process of one replica, as its node numbers it.
+func managerPID(t *testing.T, p *corev1.Pod) string {
+	t.Helper()
 	id := strings.TrimPrefix(p.Status.ContainerStatuses[0].ContainerID, "containerd://")
 	for line := range strings.Lines(onNode(t, p.Spec.NodeName, "ps", "-e", "-o", "pid,args")) {
 		pid, args, _ := strings.Cut(strings.TrimSpace(line), " ")
@@ -87,11 +93,11 @@ func signalManager(t *testing.T, p *corev1.Pod, signal string) {
 			continue
 		}
 		if strings.Contains(onNode(t, p.Spec.NodeName, "cat", "/proc/"+pid+"/cgroup"), id) {
-			onNode(t, p.Spec.NodeName, "kill", "-"+signal, pid)
-			return
+			return pid
 		}
 	}
 	t.Fatalf("no process of %s on %s", p.Name, p.Spec.NodeName)
+	return ""
 }
 
 // podProxy is the path of one port of one replica, so that no Service chooses another.
@@ -142,4 +148,9 @@ func sizeAt(t *testing.T, p *corev1.Pod, pc *sondev1.PacketCapture, e sondev1.Po
 		return err
 	})
 	return n
+}
+
+// stopPatch ends a capture early.
+func stopPatch() client.Patch {
+	return client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"stop":true}}`))
 }

@@ -39,7 +39,7 @@ func TestOpsWebhookServiceDown(t *testing.T) {
 		}
 		return nil
 	})
-	if err := admin.Patch(t.Context(), pc, client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"stop":true}}`)), client.DryRunAll); err == nil {
+	if err := admin.Patch(t.Context(), pc, stopPatch(), client.DryRunAll); err == nil {
 		t.Error("a spec was changed without the webhook")
 	}
 	out, err := osexec.CommandContext(t.Context(), plugin, "capture", "deploy/sink", "-n", ns, "-o", filepath.Join(t.TempDir(), "x")).CombinedOutput()
