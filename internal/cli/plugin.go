@@ -75,7 +75,7 @@ func (p *plugin) command() *cobra.Command {
 	root.PersistentFlags().StringVar(&p.operatorNamespace, "operator-namespace", defaultOperatorNamespace,
 		"Namespace that Sonde is installed in")
 	root.AddCommand(
-		newCapture(p), newDownload(p), newGet(p), newStop(p), newDelete(p), newConversations(p), newVersion(p),
+		newCapture(p), newDownload(p), newGet(p), newStop(p), newDelete(p), newConversations(p), newMustGather(p), newVersion(p),
 	)
 	return root
 }

@@ -1,0 +1,222 @@
+package gather
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
+
+	"github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/version"
+)
+
+const (
+	// maxLog bounds what is kept of one container's log: its end.
+	maxLog = 8 << 20
+	// pageSize bounds one answer of the API server.
+	pageSize = 500
+)
+
+// wanted is one kind of objects.
+type wanted struct {
+	schema.GroupVersionResource
+	// own says that only those of the operator's namespace are wanted; the others are of all namespaces, or of none.
+	own bool
+	// prefix of the names; empty takes all.
+	prefix string
+	// keep are the fields of a status that are wanted; empty takes the object as it is.
+	keep []string
+}
+
+// What is collected. Secrets are not, nor the ConfigMaps of captures.
+var kinds = []wanted{
+	{GroupVersionResource: of(v1alpha1.GroupVersion.Group, "v1alpha1", "packetcaptures")},
+	{GroupVersionResource: of(v1alpha1.GroupVersion.Group, "v1alpha1", "resultaccesses")},
+	{GroupVersionResource: of("", "v1", "pods"), own: true},
+	{GroupVersionResource: of("", "v1", "services"), own: true},
+	{GroupVersionResource: of("", "v1", "serviceaccounts"), own: true},
+	{GroupVersionResource: of("", "v1", "configmaps"), own: true, prefix: "sonde-config"},
+	{GroupVersionResource: of("events.k8s.io", "v1", "events"), own: true},
+	{GroupVersionResource: of("apps", "v1", "deployments"), own: true},
+	{GroupVersionResource: of("apps", "v1", "replicasets"), own: true},
+	{GroupVersionResource: of("batch", "v1", "jobs"), own: true},
+	{GroupVersionResource: of("coordination.k8s.io", "v1", "leases"), own: true},
+	{GroupVersionResource: of("discovery.k8s.io", "v1", "endpointslices"), own: true},
+	{GroupVersionResource: of("networking.k8s.io", "v1", "networkpolicies"), own: true},
+	{GroupVersionResource: of("policy", "v1", "poddisruptionbudgets"), own: true},
+	{GroupVersionResource: of("rbac.authorization.k8s.io", "v1", "roles"), own: true},
+	{GroupVersionResource: of("rbac.authorization.k8s.io", "v1", "rolebindings"), own: true},
+	{GroupVersionResource: of("rbac.authorization.k8s.io", "v1", "clusterroles"), prefix: "sonde"},
+	{GroupVersionResource: of("rbac.authorization.k8s.io", "v1", "clusterrolebindings"), prefix: "sonde"},
+	{GroupVersionResource: of("apiextensions.k8s.io", "v1", "customresourcedefinitions"), prefix: "packetcaptures.monitoring"},
+	{GroupVersionResource: of("apiextensions.k8s.io", "v1", "customresourcedefinitions"), prefix: "resultaccesses.monitoring"},
+	{GroupVersionResource: of("admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations"), prefix: "sonde"},
+	{GroupVersionResource: of("security.openshift.io", "v1", "securitycontextconstraints"), prefix: "sonde"},
+	{GroupVersionResource: of("", "v1", "nodes"), keep: []string{"nodeInfo", "conditions", "allocatable"}},
+}
+
+func of(group, v, resource string) schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: group, Version: v, Resource: resource}
+}
+
+// Gatherer collects from one cluster.
+type Gatherer struct {
+	objects   dynamic.Interface
+	raw       rest.Interface
+	namespace string
+	to        Sink
+	// failures are what could not be read, and why; they are collected too.
+	failures []string
+}
+
+// New returns a Gatherer for the operator in a namespace.
+func New(config *rest.Config, namespace string, to Sink) (*Gatherer, error) {
+	objects, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the cluster: %w", err)
+	}
+	c := rest.CopyConfig(config)
+	c.GroupVersion, c.APIPath = &corev1.SchemeGroupVersion, "/api"
+	c.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
+	raw, err := rest.UnversionedRESTClientFor(c)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the cluster: %w", err)
+	}
+	return &Gatherer{objects: objects, raw: raw, namespace: namespace, to: to}, nil
+}
+
+// Run collects everything. It returns what could not be read, which is in the result too, and an error where nothing
+// could be read, or written.
+func (g *Gatherer) Run(ctx context.Context) (failures []string, err error) {
+	if err := g.versions(ctx); err != nil {
+		return nil, err
+	}
+	read := 0
+	for _, k := range kinds {
+		items, err := g.list(ctx, k)
+		if err != nil {
+			g.failures = append(g.failures, fmt.Sprintf("%s: %v", k.Resource, err))
+			continue
+		}
+		read++
+		if err := g.put(k, items); err != nil {
+			return nil, err
+		}
+		if k.Resource == "pods" {
+			if err := g.logs(ctx, items); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if read == 0 {
+		return nil, fmt.Errorf("nothing could be read; the first reason: %s", g.failures[0])
+	}
+	if len(g.failures) > 0 {
+		err = g.to.Put("errors.txt", text([]byte(strings.Join(g.failures, "\n")+"\n")))
+	}
+	return g.failures, err
+}
+
+func (g *Gatherer) versions(ctx context.Context) error {
+	server, err := g.raw.Get().AbsPath("/version").DoRaw(ctx)
+	if err != nil {
+		return fmt.Errorf("ask the cluster for its version: %w", err)
+	}
+	if err := g.to.Put("server-version.json", server); err != nil {
+		return err
+	}
+	return g.to.Put("plugin-version.txt", []byte(version.Version+"\n"))
+}
+
+func (g *Gatherer) list(ctx context.Context, k wanted) ([]unstructured.Unstructured, error) {
+	var from dynamic.ResourceInterface = g.objects.Resource(k.GroupVersionResource)
+	if k.own {
+		from = g.objects.Resource(k.GroupVersionResource).Namespace(g.namespace)
+	}
+	var items []unstructured.Unstructured
+	for next := ""; ; {
+		page, err := from.List(ctx, metav1.ListOptions{Limit: pageSize, Continue: next})
+		if err != nil {
+			return nil, err
+		}
+		for i := range page.Items {
+			if strings.HasPrefix(page.Items[i].GetName(), k.prefix) {
+				items = append(items, page.Items[i])
+			}
+		}
+		if next = page.GetContinue(); next == "" {
+			return items, nil
+		}
+	}
+}
+
+// put writes the objects of one kind, without what is secret in them.
+func (g *Gatherer) put(k wanted, items []unstructured.Unstructured) error {
+	var file []byte
+	for i := range items {
+		o := &items[i]
+		object(o)
+		if len(k.keep) > 0 {
+			status, _, _ := unstructured.NestedMap(o.Object, "status")
+			kept := map[string]any{}
+			for _, field := range k.keep {
+				kept[field] = status[field]
+			}
+			o.Object = map[string]any{"kind": o.GetKind(), "metadata": map[string]any{"name": o.GetName()}, "status": kept}
+		}
+		b, err := yaml.Marshal(o.Object)
+		if err != nil {
+			return fmt.Errorf("write %s %s: %w", k.Resource, o.GetName(), err)
+		}
+		file = append(append(file, "---\n"...), b...)
+	}
+	if len(items) == 0 {
+		return nil
+	}
+	name := k.Resource
+	if k.prefix != "" {
+		name += "-" + strings.TrimSuffix(k.prefix, ".monitoring")
+	}
+	return g.to.Put("objects/"+name+".yaml", text(file))
+}
+
+// logs writes the ends of the logs of all containers, and of those before their last restart.
+func (g *Gatherer) logs(ctx context.Context, pods []unstructured.Unstructured) error {
+	for i := range pods {
+		containers, _, _ := unstructured.NestedSlice(pods[i].Object, "spec", "containers")
+		for _, c := range containers {
+			name, _, _ := unstructured.NestedString(c.(map[string]any), "name")
+			for _, previous := range []bool{false, true} {
+				if err := g.log(ctx, pods[i].GetName(), name, previous); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func (g *Gatherer) log(ctx context.Context, pod, container string, previous bool) error {
+	b, err := g.raw.Get().AbsPath("/api/v1/namespaces", g.namespace, "pods", pod, "log").
+		Param("container", container).Param("previous", fmt.Sprint(previous)).Param("tailLines", "50000").DoRaw(ctx)
+	if err != nil && previous {
+		return nil // a container that was never restarted has no log before
+	}
+	if err != nil {
+		g.failures = append(g.failures, fmt.Sprintf("log of %s/%s: %v", pod, container, err))
+		return nil
+	}
+	name := "logs/" + pod + "/" + container
+	if previous {
+		name += ".previous"
+	}
+	return g.to.Put(name+".log", text(b[max(0, len(b)-maxLog):]))
+}

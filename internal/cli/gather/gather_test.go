@@ -1,0 +1,224 @@
+package gather
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/client-go/rest"
+)
+
+// Secrets, each where a cluster holds or quotes it.
+const (
+	path  = "00112233445566778899aabbccddeeff"
+	stamp = "5ta3p5ta3p"
+	hash  = "4a544a54"
+	key   = "MIGHAgEAMBMGByqGSM49"
+	jwt   = "eyJhbGciOiJSUzI1NiIs.eyJpc3MiOiJrdWJlcm5ldGVz.c2lnbmF0dXJlLi4u"
+)
+
+// list begins a list of any kind.
+const list = `{"kind":"List","apiVersion":"v1","items"`
+
+var answers = map[string]string{
+	"/version": `{"gitVersion":"v1.36.3"}`,
+	"/apis/monitoring.openshift.tpg/v1alpha1/packetcaptures": `{"items":[{"kind":"PacketCapture","metadata":{"name":"web","namespace":"shop","managedFields":[{}],"annotations":{
+		"monitoring.openshift.tpg/stamp":"` + stamp + `","monitoring.openshift.tpg/requester":"` + stamp + `","mine":"kept","kubectl.kubernetes.io/last-applied-configuration":"{\"data\":\"` + stamp + `\"}"}},"spec":{"filter":"udp"}}]}`,
+	"/apis/monitoring.openshift.tpg/v1alpha1/resultaccesses": `{"items":[{"kind":"ResultAccess","metadata":{"name":"a"},"spec":{"tokenHash":"` + hash + `"}}]}`,
+	"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations": `{"items":[
+		{"kind":"MutatingWebhookConfiguration","metadata":{"name":"another"}},
+		{"kind":"MutatingWebhookConfiguration","metadata":{"name":"sonde"},"webhooks":[{"name":"w","clientConfig":{"service":{"name":"sonde-webhook","path":"/mutate-packetcapture/` + path + `"}}}]}]}`,
+	"/api/v1/namespaces/sonde-system/pods":       `{"items":[{"kind":"Pod","metadata":{"name":"sonde-manager-1"},"spec":{"containers":[{"name":"manager"}]}}]}`,
+	"/api/v1/namespaces/sonde-system/configmaps": `{"items":[{"kind":"ConfigMap","metadata":{"name":"sonde-config"},"data":{"paused":"true"}},{"kind":"ConfigMap","metadata":{"name":"shop-web"},"data":{"program":"not wanted"}}]}`,
+	"/apis/events.k8s.io/v1/namespaces/sonde-system/events": `{"items":[{"kind":"Event","metadata":{"name":"e"},
+		"note":"failed calling webhook: Post https://sonde-webhook.sonde-system.svc:443/mutate-packetcapture/` + path + `?timeout=10s: refused"}]}`,
+	"/api/v1/nodes": `{"items":[{"kind":"Node","metadata":{"name":"n1"},"status":{"nodeInfo":{"kernelVersion":"6.12"},"images":[{"names":["not wanted"]}]}}]}`,
+	"/api/v1/namespaces/sonde-system/pods/sonde-manager-1/log": "Registering webhook /mutate-packetcapture/" + path + "\nAuthorization: Bearer " + jwt + "\n-----BEGIN PRIVATE KEY-----\n" + key + "\n-----END PRIVATE KEY-----\nServing results\n",
+}
+
+// server answers as an API server that refuses roles and knows no SecurityContextConstraints.
+func server(t *testing.T) (config *rest.Config, asked *[]string) {
+	t.Helper()
+	asked = &[]string{}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		*asked = append(*asked, r.URL.Path)
+		body, ok := answers[r.URL.Path]
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/log") && r.URL.Query().Get("previous") == "true":
+			http.Error(w, "no previous container", http.StatusBadRequest)
+		case strings.HasSuffix(r.URL.Path, "/log"):
+			_, _ = io.WriteString(w, body)
+		case ok:
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, strings.Replace(body, `{"items"`, list, 1))
+		case strings.Contains(r.URL.Path, "/securitycontextconstraints"), strings.HasSuffix(r.URL.Path, "/roles"):
+			http.Error(w, "no", http.StatusForbidden)
+		default:
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, list+`:[]}`)
+		}
+	}))
+	t.Cleanup(s.Close)
+	return &rest.Config{Host: s.URL, QPS: -1}, asked
+}
+
+func run(t *testing.T, to string) (failures []string, asked []string) {
+	t.Helper()
+	config, paths := server(t)
+	sink, err := NewSink(to, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := New(config, "sonde-system", sink)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if failures, err = g.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := sink.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return failures, *paths
+}
+
+func TestNothingSecretIsCollected(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "out")
+	_, asked := run(t, dir)
+	for _, p := range asked {
+		if strings.Contains(p, "secrets") {
+			t.Errorf("asked for %s", p)
+		}
+	}
+	all := files(t, dir)
+	for name, content := range all {
+		for _, secret := range []string{path, stamp, hash, key, jwt, "not wanted", "managedFields"} {
+			if strings.Contains(content, secret) {
+				t.Errorf("%q in %s:\n%s", secret, name, content)
+			}
+		}
+	}
+	for name, want := range map[string]string{
+		"objects/packetcaptures.yaml":                      "mine: kept",
+		"objects/resultaccesses.yaml":                      "tokenHash: REDACTED",
+		"objects/mutatingwebhookconfigurations-sonde.yaml": "path: /mutate-packetcapture/REDACTED",
+		"objects/configmaps-sonde-config.yaml":             "paused:",
+		"objects/events.yaml":                              "refused",
+		"objects/nodes.yaml":                               "kernelVersion",
+		"logs/sonde-manager-1/manager.log":                 "Serving results",
+		"server-version.json":                              "v1.36.3",
+		"errors.txt":                                       "securitycontextconstraints",
+	} {
+		if !strings.Contains(all[name], want) {
+			t.Errorf("no %q in %s:\n%s", want, name, all[name])
+		}
+	}
+}
+
+func TestWhatCannotBeReadIsNamed(t *testing.T) {
+	failures, _ := run(t, filepath.Join(t.TempDir(), "out"))
+	if len(failures) != 2 || !strings.HasPrefix(failures[0], "roles: ") || !strings.HasPrefix(failures[1], "securitycontextconstraints: ") {
+		t.Errorf("failures %q, want roles and securitycontextconstraints", failures)
+	}
+}
+
+func TestNothingCanBeRead(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/version" {
+			http.Error(w, "no", http.StatusForbidden)
+		}
+	}))
+	defer s.Close()
+	g, err := New(&rest.Config{Host: s.URL, QPS: -1}, "sonde-system", directory(t.TempDir()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "nothing could be read") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestArchive(t *testing.T) {
+	dir := t.TempDir()
+	run(t, filepath.Join(dir, "out"))
+	for _, name := range []string{"out.tar", "out.tar.gz", "out.tgz"} {
+		t.Run(name, func(t *testing.T) {
+			run(t, filepath.Join(dir, name))
+			if diff := cmp.Diff(names(files(t, filepath.Join(dir, "out"))), names(unpack(t, filepath.Join(dir, name)))); diff != "" {
+				t.Errorf("files (-directory +archive):\n%s", diff)
+			}
+			if _, err := NewSink(filepath.Join(dir, name), time.Now()); !errors.Is(err, fs.ErrExist) {
+				t.Errorf("a second time: %v, want that it is there", err)
+			}
+		})
+	}
+}
+
+func names(files map[string]string) []string {
+	var all []string
+	for n := range files {
+		all = append(all, n)
+	}
+	slices.Sort(all)
+	return all
+}
+
+func files(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		b, err := os.ReadFile(p)
+		rel, _ := filepath.Rel(dir, p)
+		all[filepath.ToSlash(rel)] = string(b)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func unpack(t *testing.T, file string) map[string]string {
+	t.Helper()
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var from io.Reader = f
+	if !strings.HasSuffix(file, ".tar") {
+		if from, err = gzip.NewReader(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all := map[string]string{}
+	for r := tar.NewReader(from); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return all
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := io.ReadAll(r)
+		if err != nil {
+			t.Fatal(fmt.Errorf("%s: %w", h.Name, err))
+		}
+		all[strings.TrimPrefix(h.Name, "sonde-must-gather/")] = string(b)
+	}
+}

@@ -1,0 +1,67 @@
+package gather
+
+import (
+	"regexp"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/sonde-operator/sonde/api/v1alpha1"
+)
+
+// redacted stands for what was taken out.
+const redacted = "REDACTED"
+
+// dropped annotations are copies of whole objects.
+var dropped = []string{"kubectl.kubernetes.io/last-applied-configuration"}
+
+// stamped annotations prove who asked for a capture.
+var stamped = []string{v1alpha1.AnnotationStamp, v1alpha1.AnnotationRequester}
+
+// secrets in texts: the end of the webhooks' paths, wherever an error or a log quotes them; private keys; and tokens
+// of Kubernetes, which are three parts of base64.
+var secrets = []struct {
+	pattern *regexp.Regexp
+	with    string
+}{
+	{regexp.MustCompile(`(/mutate-[-a-z0-9]+)/[0-9a-f]+`), "$1/" + redacted},
+	{regexp.MustCompile(`-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?-----END [A-Z ]*PRIVATE KEY-----`), redacted},
+	{regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}`), redacted},
+}
+
+// text takes what is secret out of a text.
+func text(b []byte) []byte {
+	for _, s := range secrets {
+		b = s.pattern.ReplaceAll(b, []byte(s.with))
+	}
+	return b
+}
+
+// object takes what is secret, and what is of no use, out of an object.
+func object(o *unstructured.Unstructured) {
+	o.SetManagedFields(nil)
+	annotations := o.GetAnnotations()
+	for _, a := range dropped {
+		delete(annotations, a)
+	}
+	for _, a := range stamped {
+		if _, ok := annotations[a]; ok {
+			annotations[a] = redacted
+		}
+	}
+	o.SetAnnotations(annotations)
+	if o.GetKind() == "ResultAccess" {
+		_ = unstructured.SetNestedField(o.Object, redacted, "spec", "tokenHash") // an object without spec has none
+	}
+	if strings.HasSuffix(o.GetKind(), "WebhookConfiguration") {
+		webhooks, _, _ := unstructured.NestedSlice(o.Object, "webhooks")
+		for _, w := range webhooks {
+			hook, ok := w.(map[string]any)
+			if path, found, _ := unstructured.NestedString(hook, "clientConfig", "service", "path"); ok && found {
+				kept, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+				_ = unstructured.SetNestedField(hook, "/"+kept+"/"+redacted, "clientConfig", "service", "path")
+			}
+		}
+		_ = unstructured.SetNestedSlice(o.Object, webhooks, "webhooks")
+	}
+}

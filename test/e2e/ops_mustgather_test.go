@@ -1,0 +1,151 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"encoding/base64"
+	"io"
+	"io/fs"
+	"os"
+	osexec "os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+)
+
+// What the plugin collects holds objects and logs, and nothing of any Secret, no stamp and no webhook's path.
+func TestOpsMustGather(t *testing.T) {
+	ns := namespace(t, nil)
+	deployment(t, ns, "sink", 1, "sink")
+	pc := capture(t, admin, ns, sondev1.PacketCaptureSpec{TargetDeployment: "sink", Duration: "5m"})
+	accessToken(t, pc)
+	dir := filepath.Join(t.TempDir(), "gathered")
+	out, err := osexec.CommandContext(t.Context(), plugin, "must-gather", "-o", dir).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	all := gathered(t, dir)
+	pods := managerPods(t)
+	for _, want := range []string{
+		"objects/packetcaptures.yaml", "objects/resultaccesses.yaml", "objects/deployments.yaml", "objects/jobs.yaml", "objects/nodes.yaml",
+		"objects/mutatingwebhookconfigurations-sonde.yaml", "objects/clusterroles-sonde.yaml", "objects/events.yaml", "server-version.json",
+		"logs/" + pods[0].Name + "/manager.log", "logs/" + pods[1].Name + "/manager.log",
+		"logs/" + agentPod(t, pc) + "/probe.log", "logs/" + agentPod(t, pc) + "/keeper.log",
+	} {
+		if _, ok := all[want]; !ok {
+			t.Errorf("no %s; the plugin said\n%s", want, out)
+		}
+	}
+	if !strings.Contains(all["objects/packetcaptures.yaml"], string(pc.UID)) {
+		t.Error("the capture is not in it")
+	}
+	secret := secretsOf(t)
+	for name, content := range all {
+		for what, value := range secret {
+			if strings.Contains(content, value) {
+				t.Errorf("%s is in %s", what, name)
+			}
+		}
+		if strings.Contains(content, "PRIVATE KEY") {
+			t.Errorf("a private key is in %s", name)
+		}
+	}
+	// The control: the path of the webhook is where it was taken out.
+	if log := wholeLog(t, &pods[0]); !strings.Contains(log, secret["the webhook's path"]) {
+		t.Error("the manager's log does not hold the webhook's path: nothing shows that it would be taken out")
+	}
+}
+
+// gathered are the collected files by name.
+func gathered(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		b, err := os.ReadFile(p)
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(dir, p)
+		all[rel] = string(b)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// secretsOf are the texts that must be nowhere, by what they are.
+func secretsOf(t *testing.T) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	var secrets corev1.SecretList
+	if err := admin.List(t.Context(), &secrets, client.InNamespace(operatorNamespace)); err != nil {
+		t.Fatal(err)
+	}
+	for i := range secrets.Items {
+		for key, value := range secrets.Items[i].Data {
+			if strings.HasSuffix(key, ".crt") {
+				continue // certificates are public; the webhook's configuration holds one
+			}
+			what := secrets.Items[i].Name + "/" + key
+			found[what], found[what+" in base64"] = string(value), base64.StdEncoding.EncodeToString(value)
+		}
+	}
+	var hook admissionregistrationv1.MutatingWebhookConfiguration
+	if err := admin.Get(t.Context(), client.ObjectKey{Name: "sonde"}, &hook); err != nil {
+		t.Fatal(err)
+	}
+	path := *hook.Webhooks[0].ClientConfig.Service.Path
+	found["the webhook's path"] = path[strings.LastIndex(path, "/")+1:]
+	var captures sondev1.PacketCaptureList
+	var accesses sondev1.ResultAccessList
+	for _, list := range []client.ObjectList{&captures, &accesses} {
+		if err := admin.List(t.Context(), list); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range captures.Items {
+		found["the stamp of "+captures.Items[i].Name] = captures.Items[i].Annotations[sondev1.AnnotationStamp]
+	}
+	for i := range accesses.Items {
+		found["the stamp of "+accesses.Items[i].Name] = accesses.Items[i].Annotations[sondev1.AnnotationStamp]
+		found["the hash of "+accesses.Items[i].Name] = accesses.Items[i].Spec.TokenHash
+	}
+	for what, value := range found {
+		if len(value) < 16 {
+			t.Fatalf("%s is %q: too short to be looked for", what, value)
+		}
+	}
+	return found
+}
+
+// wholeLog of one replica, as it is.
+func wholeLog(t *testing.T, p *corev1.Pod) string {
+	t.Helper()
+	cs, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, err := cs.CoreV1().Pods(p.Namespace).GetLogs(p.Name, &corev1.PodLogOptions{}).Stream(context.WithoutCancel(t.Context()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	b, err := io.ReadAll(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
