@@ -18,7 +18,6 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
@@ -250,20 +249,16 @@ func (w wiring) serve(_ context.Context, mgr ctrl.Manager) error {
 // check adds the health checks. The kubelet restarts a manager that hangs or does not answer, and sends
 // nobody to one that could not decide.
 func (w wiring) check(ctx context.Context, mgr ctrl.Manager) error {
-	caches := map[string]health.Informer{}
-	for _, kind := range []client.Object{&sondev1.PacketCapture{}, &sondev1.ResultAccess{}, &corev1.Pod{}, &batchv1.Job{}} {
-		informer, err := mgr.GetCache().GetInformer(ctx, kind, cache.BlockUntilSynced(false))
-		if err != nil {
-			return fmt.Errorf("make cache: %w", err)
-		}
-		caches[fmt.Sprintf("%T", kind)] = informer
+	synced, err := health.Synced(ctx, mgr.GetCache(), &sondev1.PacketCapture{}, &sondev1.ResultAccess{}, &corev1.Pod{}, &batchv1.Job{})
+	if err != nil {
+		return err
 	}
 	return errors.Join(
 		mgr.AddHealthzCheck("ping", healthz.Ping),
 		mgr.AddHealthzCheck("hanging", w.watchdog.Check),
 		mgr.AddReadyzCheck("certificate", w.serving.Ready),
 		mgr.AddReadyzCheck("api", w.serving.Reaching),
-		mgr.AddReadyzCheck("caches", health.Synced(caches)),
+		mgr.AddReadyzCheck("caches", synced),
 		mgr.AddReadyzCheck("webhook", mgr.GetWebhookServer().StartedChecker()),
 	)
 }
@@ -295,20 +290,14 @@ func (w wiring) adapt(_ context.Context, mgr ctrl.Manager) error {
 	return errors.Join(errs...)
 }
 
-// everywhere runs a cache on each replica. Without it a standby would wait for the leader's, and end.
-type everywhere struct{ cache.Cache }
-
-// NeedLeaderElection implements manager.LeaderElectionRunnable.
-func (everywhere) NeedLeaderElection() bool { return false }
-
 // reconcile adds the controllers.
 func (w wiring) reconcile(ctx context.Context, mgr ctrl.Manager) error {
 	sweeper := &controllers.Sweeper{
 		Client: mgr.GetClient(), Live: w.live, Clock: clock.RealClock{}, Interval: controllers.DefaultSweepInterval, Namespace: w.agent.Namespace,
 	}
-	stop, err := cache.New(mgr.GetConfig(), brake.CacheOptions(w.agent.Namespace, mgr.GetScheme()))
+	stop, err := brake.NewSwitch(mgr.GetConfig(), w.agent.Namespace, mgr.GetScheme())
 	if err != nil {
-		return fmt.Errorf("make cache of the brake: %w", err)
+		return err
 	}
 	captures := &controllers.PacketCaptureReconciler{
 		Client: mgr.GetClient(), Live: w.live, Switch: stop, Options: w.agent,
@@ -320,5 +309,5 @@ func (w wiring) reconcile(ctx context.Context, mgr ctrl.Manager) error {
 		Sweeper: sweeper, Ceilings: w.ceilings, AccessReviewInterval: w.accessReviewInterval, Watchdog: w.watchdog,
 	}
 	expiry := &controllers.ResultAccessReconciler{Client: mgr.GetClient(), Clock: clock.RealClock{}}
-	return errors.Join(mgr.Add(everywhere{stop}), mgr.Add(sweeper), captures.SetupWithManager(ctx, mgr), expiry.SetupWithManager(mgr))
+	return errors.Join(mgr.Add(stop), mgr.Add(sweeper), captures.SetupWithManager(ctx, mgr), expiry.SetupWithManager(mgr))
 }

@@ -10,6 +10,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/audit"
 	"github.com/sonde-operator/sonde/internal/metrics"
 	"github.com/sonde-operator/sonde/internal/outcome"
 	"github.com/sonde-operator/sonde/internal/target"
@@ -27,10 +28,10 @@ const (
 // announce tells what changed by Events, and writes the audit log. It is called when the status is
 // written: what was told will not be told again.
 func (r *PacketCaptureReconciler) announce(ctx context.Context, before, pc *sondev1.PacketCapture, seen observed) {
-	log := ctrl.LoggerFrom(ctx).WithValues("audit", true, "requester", seen.admission.requester.Username,
+	log := ctrl.LoggerFrom(ctx).WithValues(audit.Requester, seen.admission.requester.Username,
 		"targetNamespace", target.Namespace(pc), "target", pc.Status.Target, "captureUID", pc.UID)
 	if before.Status.StartTime == nil && pc.Status.StartTime != nil {
-		log.Info("Started capture", "duration", pc.Spec.Duration, "filter", pc.Spec.Filter, "pods", pc.Status.Totals.Pods)
+		log.Info("Started capture", audit.Key, audit.CaptureStarted, "duration", pc.Spec.Duration, "filter", pc.Spec.Filter, "pods", pc.Status.Totals.Pods)
 	}
 	r.announcePods(before, pc)
 	if before.Status.Phase == pc.Status.Phase {
@@ -50,7 +51,7 @@ func (r *PacketCaptureReconciler) announce(ctx context.Context, before, pc *sond
 	r.Recorder.Eventf(pc, nil, eventType, string(pc.Status.Phase), actionCapture, "%s: %s", reason, outcome.Text(note, maxNote))
 	if pc.Status.Phase.Final() {
 		metrics.Ended(&pc.Status)
-		log.Info("Ended capture", "phase", pc.Status.Phase, "reason", reason, "pods", pc.Status.Totals.Pods,
+		log.Info("Ended capture", audit.Key, audit.CaptureEnded, "phase", pc.Status.Phase, "reason", reason, "pods", pc.Status.Totals.Pods,
 			"packets", pc.Status.Totals.Packets, "bytes", pc.Status.Totals.Bytes, "dropped", pc.Status.Totals.Dropped)
 	}
 }

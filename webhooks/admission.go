@@ -16,6 +16,7 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/access"
+	"github.com/sonde-operator/sonde/internal/audit"
 	"github.com/sonde-operator/sonde/internal/metrics"
 )
 
@@ -52,21 +53,36 @@ func handle(ctx context.Context, req admission.Request, create func(context.Cont
 		if err := keepStamp(req); err != nil {
 			return respond(ctx, req, nil, err)
 		}
+		recordStop(ctx, req)
 	default: // the configuration asks for no other
 	}
 	return admission.Allowed("")
 }
 
+// recordStop leaves the record of who ended a capture early: of a change, the spec's only one.
+func recordStop(ctx context.Context, req admission.Request) {
+	var now, before struct {
+		Spec struct {
+			Stop bool `json:"stop"`
+		} `json:"spec"`
+	}
+	if json.Unmarshal(req.Object.Raw, &now) != nil || json.Unmarshal(req.OldObject.Raw, &before) != nil || !now.Spec.Stop || before.Spec.Stop {
+		return
+	}
+	ctrl.LoggerFrom(ctx).Info("Admitting the end of a capture", req.Kind.Kind, req.Namespace+"/"+req.Name,
+		audit.Key, audit.StopRequested, audit.Requester, req.UserInfo.Username, "dryRun", req.DryRun != nil && *req.DryRun)
+}
+
 // respond turns the outcome of a decision into an answer: the annotations of an admitted resource,
 // the words of a refusal, or an error of ours, which refuses too because the webhooks fail closed.
 func respond(ctx context.Context, req admission.Request, annotations map[string]string, err error) admission.Response {
-	log := ctrl.LoggerFrom(ctx).WithValues(req.Kind.Kind, req.Namespace+"/"+req.Name, "user", req.UserInfo.Username)
+	log := ctrl.LoggerFrom(ctx).WithValues(req.Kind.Kind, req.Namespace+"/"+req.Name, audit.Requester, req.UserInfo.Username, "dryRun", req.DryRun != nil && *req.DryRun)
 	var refused *refusal
 	switch {
 	case errors.As(err, &refused):
 		message := bound(refused.message)
 		metrics.Refused(string(refused.reason))
-		log.Info("Refusing request", "reason", message)
+		log.Info("Refusing request", audit.Key, audit.RequestRefused, "reason", message)
 		return admission.Response{AdmissionResponse: admissionv1.AdmissionResponse{
 			Result: &metav1.Status{Status: metav1.StatusFailure, Code: refused.code, Reason: refused.reason, Message: message},
 		}}
@@ -74,7 +90,7 @@ func respond(ctx context.Context, req admission.Request, annotations map[string]
 		log.Error(err, "Failing to decide on request")
 		return admission.Errored(http.StatusInternalServerError, errors.New(bound(err.Error())+": try again"))
 	}
-	log.Info("Admitting request")
+	log.Info("Admitting request", audit.Key, audit.RequestAdmitted)
 	return admission.Patched("", annotate(req.Object.Raw, annotations)...)
 }
 

@@ -15,6 +15,9 @@ var accepted = map[string]bool{
 	"Service": true, "ServiceAccount": true,
 }
 
+// left are kinds that an install by kustomize has and a bundle has not: community-operators' pipeline refuses them.
+var left = map[string]bool{"NetworkPolicy": true}
+
 // manifests returns the objects that go beside the CSV. It fails for a kind that no bundle may hold.
 //
 // OLM makes the manager's ServiceAccount from the CSV, and from its clusterPermissions a role and a binding. The
@@ -35,7 +38,7 @@ func manifests(in *input, r release) ([]*unstructured.Unstructured, error) {
 	}
 	var out []*unstructured.Unstructured
 	for _, u := range in.objects {
-		if drop[u.GetKind()+"/"+u.GetName()] {
+		if drop[u.GetKind()+"/"+u.GetName()] || left[u.GetKind()] {
 			continue
 		}
 		if !accepted[u.GetKind()] {

@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -46,8 +47,23 @@ func Message(namespace string) string {
 	return fmt.Sprintf("a cluster admin has paused all captures (key %s of ConfigMap %s/%s): ask them to set it to \"false\", and create a new PacketCapture then", Key, namespace, Name)
 }
 
-// CacheOptions of a cache that holds the switch and nothing else.
-func CacheOptions(namespace string, scheme *runtime.Scheme) cache.Options {
+// Switch is a cache that holds the switch and nothing else. It runs on every replica: a standby whose controllers
+// wait for it would wait for the leader's, and end.
+type Switch struct{ cache.Cache }
+
+// NewSwitch returns the Switch of the operator in a namespace.
+func NewSwitch(config *rest.Config, namespace string, scheme *runtime.Scheme) (Switch, error) {
+	c, err := cache.New(config, cacheOptions(namespace, scheme))
+	if err != nil {
+		return Switch{}, fmt.Errorf("make cache of the brake: %w", err)
+	}
+	return Switch{c}, nil
+}
+
+// NeedLeaderElection implements manager.LeaderElectionRunnable.
+func (Switch) NeedLeaderElection() bool { return false }
+
+func cacheOptions(namespace string, scheme *runtime.Scheme) cache.Options {
 	return cache.Options{Scheme: scheme, ByObject: map[client.Object]cache.ByObject{
 		&corev1.ConfigMap{}: {Namespaces: map[string]cache.Config{
 			namespace: {FieldSelector: fields.OneTermEqualSelector("metadata.name", Name)},

@@ -28,6 +28,7 @@ const SecretName = "sonde-webhook-cert"
 const (
 	ServiceWebhook = "sonde-webhook"
 	ServiceResults = "sonde-results"
+	ServiceMetrics = "sonde-metrics"
 )
 
 // checkInterval is how often the Secret is looked at: so long may a replica serve a certificate
@@ -70,7 +71,7 @@ type Manager struct {
 // to hold Secrets, and would make a replica act on what another has just replaced.
 func NewManager(c client.Client, namespace string, clk clock.WithTicker) *Manager {
 	m := &Manager{client: c, namespace: namespace, clock: clk}
-	for _, s := range []string{ServiceWebhook, ServiceResults} {
+	for _, s := range []string{ServiceWebhook, ServiceResults, ServiceMetrics} {
 		m.names = append(m.names, s+"."+namespace+".svc", s+"."+namespace+".svc.cluster.local")
 	}
 	return m

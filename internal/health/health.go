@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
@@ -76,8 +78,20 @@ func (w *Watchdog) Check(*http.Request) error {
 // Informer is a cache of one kind.
 type Informer interface{ HasSynced() bool }
 
-// Synced is a readiness check: it fails until every cache has been filled. informers are by kind.
-func Synced(informers map[string]Informer) func(*http.Request) error {
+// Synced is a readiness check: it fails until the cache holds these kinds. It makes the cache hold them.
+func Synced(ctx context.Context, from cache.Informers, kinds ...client.Object) (func(*http.Request) error, error) {
+	informers := map[string]Informer{}
+	for _, kind := range kinds {
+		i, err := from.GetInformer(ctx, kind, cache.BlockUntilSynced(false))
+		if err != nil {
+			return nil, fmt.Errorf("make the cache of %T: %w", kind, err)
+		}
+		informers[fmt.Sprintf("%T", kind)] = i
+	}
+	return synced(informers), nil
+}
+
+func synced(informers map[string]Informer) func(*http.Request) error {
 	return func(*http.Request) error {
 		var errs []error
 		for kind, i := range informers {

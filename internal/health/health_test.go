@@ -58,7 +58,7 @@ func TestSynced(t *testing.T) {
 		"one not": {pods: true, wantErr: "Jobs"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := Synced(map[string]Informer{"Pods": tc.pods, "Jobs": tc.jobs})(nil)
+			err := synced(map[string]Informer{"Pods": tc.pods, "Jobs": tc.jobs})(nil)
 			if (err != nil) != (tc.wantErr != "") || err != nil && !strings.Contains(err.Error(), tc.wantErr) {
 				t.Errorf("got %v, want an error with %q", err, tc.wantErr)
 			}

@@ -13,7 +13,9 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/audit"
 	"github.com/sonde-operator/sonde/internal/keeperapi"
+	"github.com/sonde-operator/sonde/internal/target"
 )
 
 const (
@@ -73,7 +75,7 @@ func (h *Handler) file(w http.ResponseWriter, r *http.Request, s session) error 
 func (h *Handler) deliver(w http.ResponseWriter, r *http.Request, s session, agent *corev1.Pod, name string, resp *http.Response) error {
 	defer h.Drain.Enter()()
 	pod := agent.Annotations[sondev1.AnnotationTargetPod]
-	log := ctrl.LoggerFrom(r.Context()).WithValues("pod", pod, "file", name)
+	log := ctrl.LoggerFrom(r.Context()).WithValues("captureUID", s.capture.UID, "targetNamespace", target.Namespace(s.capture), "pod", pod, "file", name)
 	log.Info("Serving result", "wantBytes", resp.ContentLength)
 	n, err := h.copy(r.Context(), w, resp.Body)
 	switch {
@@ -87,7 +89,7 @@ func (h *Handler) deliver(w http.ResponseWriter, r *http.Request, s session, age
 		outcome = "broken off"
 		log = log.WithValues("cause", err.Error())
 	}
-	log.Info("Served result", "bytes", n, "outcome", outcome)
+	log.Info("Served result", audit.Key, audit.ResultServed, "bytes", n, "outcome", outcome)
 	if h.Recorder != nil {
 		h.Recorder.Eventf(s.capture, nil, corev1.EventTypeNormal, "ResultServed", "Serve",
 			"%s read %d bytes of %s of Pod %s (%s)", shown(s.who.Username), n, name, pod, outcome)

@@ -9,10 +9,12 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/account"
+	"github.com/sonde-operator/sonde/internal/audit"
 )
 
 // Line of the progress stream: one Pod's state at this moment. A blank line is a heartbeat.
@@ -45,6 +47,7 @@ func (h *Handler) progress(w http.ResponseWriter, r *http.Request, s session) er
 	}
 	defer st.wait() // the keeper's client is closed after the last watch has ended
 	defer cancel()
+	ctrl.LoggerFrom(r.Context()).Info("Serving progress", audit.Key, audit.ProgressServed, "captureUID", s.capture.UID)
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.WriteHeader(http.StatusOK)
 	if err := st.run(ctx); err != nil {

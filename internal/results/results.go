@@ -24,6 +24,7 @@ import (
 
 	"github.com/sonde-operator/sonde/internal/access"
 	"github.com/sonde-operator/sonde/internal/account"
+	"github.com/sonde-operator/sonde/internal/audit"
 	"github.com/sonde-operator/sonde/internal/captureconfig"
 	"github.com/sonde-operator/sonde/internal/drain"
 	"github.com/sonde-operator/sonde/internal/keeperapi"
@@ -136,7 +137,7 @@ func (h *Handler) handle(serve func(http.ResponseWriter, *http.Request, session)
 		log := ctrl.LoggerFrom(r.Context()).WithName("results").WithValues("PacketCapture", quoted(r.PathValue("namespace"))+"/"+quoted(r.PathValue("name")))
 		s, err := h.authorize(r.Context(), r.Header, r.PathValue("namespace"), r.PathValue("name"))
 		if err == nil {
-			log = log.WithValues("user", s.who.Username)
+			log = log.WithValues(audit.Requester, s.who.Username)
 			var leave func()
 			if leave, err = h.limit.enterFor(s.who.Username); err == nil {
 				defer leave()
@@ -149,11 +150,11 @@ func (h *Handler) handle(serve func(http.ResponseWriter, *http.Request, session)
 		case errors.Is(err, errBroken):
 			panic(http.ErrAbortHandler)
 		case errors.As(err, &f):
-			log.Info("Refusing result", "code", f.code, "reason", f.message)
+			log.Info("Refusing result", audit.Key, audit.ResultRefused, "code", f.code, "reason", f.message)
 			reply(w, err)
 		case r.Context().Err() != nil: // nobody listens any more
 		default:
-			log.Error(err, "Serving result")
+			log.Error(err, "Serving result", audit.Key, audit.ResultRefused)
 			reply(w, failf(http.StatusBadGateway, "%v: try again, and look at the manager's log if it stays so", err))
 		}
 	}

@@ -21,7 +21,6 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/yaml"
@@ -136,7 +135,7 @@ func startControllers(t *testing.T) fakeKeepers {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stop, err := cache.New(mgr.GetConfig(), brake.CacheOptions(operatorNamespace, mgr.GetScheme()))
+	stop, err := brake.NewSwitch(mgr.GetConfig(), operatorNamespace, mgr.GetScheme())
 	if err != nil {
 		t.Fatal(err)
 	}
