@@ -31,7 +31,7 @@ func reportConditions(pc *sondev1.PacketCapture, seen observed, todo plan, err e
 		})
 	}
 	if !todo.observed {
-		for _, c := range []string{sondev1.ConditionAdmitted, sondev1.ConditionTargetFound, sondev1.ConditionProbesAllowed, sondev1.ConditionCapturing} {
+		for _, c := range []string{sondev1.ConditionAdmitted, sondev1.ConditionTargetFound, sondev1.ConditionProbesAllowed, sondev1.ConditionCapturing, sondev1.ConditionEnded} {
 			if apimeta.FindStatusCondition(pc.Status.Conditions, c) == nil {
 				set(c, finding{metav1.ConditionUnknown, sondev1.ReasonReconcileError, "not found out yet"})
 			}
@@ -43,6 +43,7 @@ func reportConditions(pc *sondev1.PacketCapture, seen observed, todo plan, err e
 	set(sondev1.ConditionTargetFound, targetCondition(pc, seen))
 	set(sondev1.ConditionProbesAllowed, allowedCondition(pc, seen, todo))
 	set(sondev1.ConditionCapturing, capturingCondition(pc, todo))
+	set(sondev1.ConditionEnded, endedCondition(pc))
 	if err != nil && !todo.over {
 		set(sondev1.ConditionComplete, finding{metav1.ConditionUnknown, sondev1.ReasonReconcileError, err.Error()})
 		return
@@ -116,6 +117,18 @@ func capturingCondition(pc *sondev1.PacketCapture, todo plan) finding {
 		return finding{metav1.ConditionFalse, e.Reason, fmt.Sprintf("%s; Pod %s %s", message, e.Name, e.Message)}
 	}
 	return finding{metav1.ConditionFalse, sondev1.ReasonPending, message}
+}
+
+// endedCondition is for those who wait for the end, whatever comes of the capture.
+func endedCondition(pc *sondev1.PacketCapture) finding {
+	switch phase := pc.Status.Phase; phase {
+	case sondev1.PhaseCompleted, sondev1.PhaseIncomplete, sondev1.PhaseFailed:
+		return finding{metav1.ConditionTrue, sondev1.ReasonEnded, fmt.Sprintf("the capture is %s", phase)}
+	case sondev1.PhaseCapturing:
+		return finding{metav1.ConditionFalse, sondev1.ReasonCapturing, "the capture goes on"}
+	default:
+		return finding{metav1.ConditionFalse, sondev1.ReasonPending, "the capture has not begun"}
+	}
 }
 
 func completeCondition(pc *sondev1.PacketCapture, seen observed, todo plan) finding {

@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -99,6 +100,9 @@ func (w *world) check(when string, phase sondev1.Phase, capturing, complete stri
 	got := []string{
 		string(w.capture().Status.Phase), w.condition(sondev1.ConditionAdmitted), w.condition(sondev1.ConditionTargetFound),
 		w.condition(sondev1.ConditionCapturing), w.condition(sondev1.ConditionComplete),
+	}
+	if ended := w.condition(sondev1.ConditionEnded); strings.HasPrefix(ended, "True") != phase.Final() {
+		w.t.Errorf("%s: Ended is %s in phase %s", when, ended, phase)
 	}
 	if diff := cmp.Diff([]string{string(phase), "True Admitted", "True TargetFound", capturing, complete}, got); diff != "" {
 		w.t.Errorf("%s: phase, Admitted, TargetFound, Capturing, Complete (-want +got):\n%s", when, diff)

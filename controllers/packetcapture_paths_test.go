@@ -164,8 +164,8 @@ func TestFirstPass(t *testing.T) {
 			for _, c := range status.Conditions {
 				messages += c.Message + "\n"
 			}
-			if len(status.Conditions) != 5 || !strings.Contains(messages, tc.wantMessage) {
-				t.Errorf("conditions say %q, want five, and %q", messages, tc.wantMessage)
+			if len(status.Conditions) != 6 || !strings.Contains(messages, tc.wantMessage) {
+				t.Errorf("conditions say %q, want six, and %q", messages, tc.wantMessage)
 			}
 			if tc.wantPhase.Final() && len(w.left()) > 0 {
 				t.Errorf("left of a capture that never was: %v", w.left())

@@ -42,6 +42,8 @@ const (
 	// ConditionComplete is the summary: True when all Pods are Completed, False with the first
 	// reason when something is missing, Unknown while the capture lasts.
 	ConditionComplete = "Complete"
+	// ConditionEnded: the capture is over, however it ended; False as long as it is not.
+	ConditionEnded = "Ended"
 )
 
 // Reasons of conditions and of Pods' entries.
