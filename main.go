@@ -52,7 +52,7 @@ import (
 
 // +kubebuilder:rbac:groups=coordination.k8s.io,namespace=sonde-system,resources=leases,verbs=create
 // +kubebuilder:rbac:groups=coordination.k8s.io,namespace=sonde-system,resources=leases,resourceNames=sonde-manager,verbs=get;update
-// +kubebuilder:rbac:groups="",namespace=sonde-system,resources=events,verbs=create;patch
+// +kubebuilder:rbac:groups="",namespace=sonde-system,resources=events,verbs=create
 // +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
 
 // reviewTTL is how long the results endpoint may take a review for new.

@@ -21,7 +21,7 @@ type ResultAccessReconciler struct {
 	Clock clock.PassiveClock
 }
 
-// +kubebuilder:rbac:groups=monitoring.openshift.tpg,resources=resultaccesses,verbs=get;list;watch;delete
+// +kubebuilder:rbac:groups=monitoring.openshift.tpg,resources=resultaccesses,verbs=list;watch;delete
 
 // Reconcile deletes the ResultAccess when its time is over, and waits for that before.
 func (r *ResultAccessReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {

@@ -46,7 +46,7 @@ type ConfigurationReconciler struct {
 	wake chan event.GenericEvent
 }
 
-// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations,resourceNames=sonde,verbs=create;get;list;watch;patch;delete
+// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations,resourceNames=sonde,verbs=create;list;watch;patch;delete
 
 // The right to delete is not used: OpenShift's OwnerReferencesPermissionEnforcement asks for it
 // before it lets anybody set an owner on an object that exists. The right to create can be bound to the

@@ -154,7 +154,7 @@ func TestAttackImpersonation(t *testing.T) {
 		t.Cleanup(func() {
 			_ = admin.Delete(context.WithoutCancel(t.Context()), job, client.PropagationPolicy(metav1.DeletePropagationBackground))
 		})
-		wantStolen(t, jobsPod(t, job), secret)
+		wantStolen(t, podOf(t, job), secret)
 	})
 }
 
@@ -166,22 +166,6 @@ func jobOf(p *corev1.Pod) *batchv1.Job {
 			ObjectMeta: metav1.ObjectMeta{Annotations: p.Annotations}, Spec: p.Spec,
 		}},
 	}
-}
-
-// jobsPod waits for the Pod of a Job.
-func jobsPod(t *testing.T, job *batchv1.Job) *corev1.Pod {
-	t.Helper()
-	var pods corev1.PodList
-	eventually(t, 30*time.Second, "Pod of Job "+job.Name, func(ctx context.Context) error {
-		if err := admin.List(ctx, &pods, client.InNamespace(job.Namespace), client.MatchingLabels{batchv1.JobNameLabel: job.Name}); err != nil {
-			return err
-		}
-		if len(pods.Items) == 0 {
-			return fmt.Errorf("none yet")
-		}
-		return nil
-	})
-	return &pods.Items[0]
 }
 
 // wantNoPodOf creates a Job and waits until the Job controller says that its Pod is refused.

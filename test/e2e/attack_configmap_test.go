@@ -207,7 +207,7 @@ func cloneWith(t *testing.T, pc *sondev1.PacketCapture, change func(*corev1.PodS
 // configuration that is its own.
 func wantMessage(t *testing.T, job *batchv1.Job, want string) {
 	t.Helper()
-	p := jobsPod(t, job)
+	p := podOf(t, job)
 	eventually(t, 3*time.Minute, "the probe's message", func(ctx context.Context) error {
 		if err := admin.Get(ctx, client.ObjectKeyFromObject(p), p); err != nil {
 			return err

@@ -63,7 +63,7 @@ func TestAttackKeeperPort(t *testing.T) {
 		}
 		header := http.Header{}
 		keeperapi.SetVersion(header)
-		status, _, err := request(t, from, address, c, http.MethodGet, keeperapi.PathProgress, header, nil)
+		status, _, err := fromPod(t, from, address, c, http.MethodGet, keeperapi.PathProgress, header, nil)
 		return status, err
 	}
 	t.Run("protected", func(t *testing.T) {
@@ -111,7 +111,7 @@ func TestAttackWebhookPort(t *testing.T) {
 	ask := func(t *testing.T, path string) (int, admissionv1.AdmissionReview) {
 		t.Helper()
 		c := &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}
-		status, body, err := request(t, from, serviceAddress(t, "sonde-webhook"), c, http.MethodPost, path, http.Header{"Content-Type": {"application/json"}}, review)
+		status, body, err := fromPod(t, from, serviceAddress(t, "sonde-webhook"), c, http.MethodPost, path, http.Header{"Content-Type": {"application/json"}}, review)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -158,18 +158,14 @@ func TestAttackManagerPorts(t *testing.T) {
 	managerFlag(t, "--metrics-bind-address=:8443")
 	ns := namespace(t, nil)
 	from := pod(t, ns, "mallory", shell())
-	var pods corev1.PodList
-	if err := admin.List(t.Context(), &pods, client.InNamespace(operatorNamespace), client.MatchingLabels(manager(t).Spec.Selector.MatchLabels)); err != nil || len(pods.Items) == 0 {
-		t.Fatalf("no manager: %v", err)
-	}
-	ip := pods.Items[0].Status.PodIP
+	ip := managerIP(t)
 	c := &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}
 	token := func(account string) http.Header {
 		return http.Header{"Authorization": {"Bearer " + configOf(t, ns, account).BearerToken}}
 	}
 	get := func(t *testing.T, port string, tlsConfig *tls.Config, path string, header http.Header) (int, string) {
 		t.Helper()
-		status, body, err := request(t, from, net.JoinHostPort(ip, port), tlsConfig, http.MethodGet, path, header, nil)
+		status, body, err := fromPod(t, from, net.JoinHostPort(ip, port), tlsConfig, http.MethodGet, path, header, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -226,6 +222,22 @@ func shell() corev1.PodSpec {
 	return spec
 }
 
+// managerIP is the address of a manager that is not about to end.
+func managerIP(t *testing.T) string {
+	t.Helper()
+	var pods corev1.PodList
+	if err := admin.List(t.Context(), &pods, client.InNamespace(operatorNamespace), client.MatchingLabels(manager(t).Spec.Selector.MatchLabels)); err != nil {
+		t.Fatal(err)
+	}
+	for i := range pods.Items {
+		if pods.Items[i].DeletionTimestamp.IsZero() {
+			return pods.Items[i].Status.PodIP
+		}
+	}
+	t.Fatal("no manager")
+	return ""
+}
+
 func secretOf(t *testing.T, pc *sondev1.PacketCapture) *corev1.Secret {
 	t.Helper()
 	var list corev1.SecretList
@@ -244,8 +256,8 @@ func serviceAddress(t *testing.T, name string) string {
 	return net.JoinHostPort(s.Spec.ClusterIP, fmt.Sprint(s.Spec.Ports[0].Port))
 }
 
-// request asks an address from within a Pod: nc there carries the bytes, and TLS and HTTP are spoken here.
-func request(t *testing.T, from *corev1.Pod, address string, c *tls.Config, method, path string, header http.Header, body []byte) (int, []byte, error) {
+// fromPod asks an address from within a Pod: nc there carries the bytes, and TLS and HTTP are spoken here.
+func fromPod(t *testing.T, from *corev1.Pod, address string, c *tls.Config, method, path string, header http.Header, body []byte) (int, []byte, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()

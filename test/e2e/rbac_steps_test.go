@@ -1,0 +1,232 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/certs"
+)
+
+// step is a part of what the manager does in its life.
+type step struct {
+	name string
+	run  func(*testing.T)
+}
+
+// steps use every right that the manager has.
+func steps() []step {
+	return []step{
+		{"starting", stepStart},
+		{"capturing, stopping, downloading, deleting", stepCapture},
+		{"looking for targets of each kind", stepTargets},
+		{"losing an agent", stepLostAgent},
+		{"having a Job refused", stepRefused},
+		{"serving metrics", stepMetrics},
+		{"clearing away an expired access", stepExpiry},
+	}
+}
+
+// stepStart starts the manager with nothing there, once in the way of API servers that cannot stream lists.
+func stepStart(t *testing.T) {
+	d := manager(t)
+	env := slices.Clone(d.Spec.Template.Spec.Containers[0].Env)
+	set := func(ctx context.Context, env []corev1.EnvVar) {
+		live := manager(t)
+		live.Spec.Template.Spec.Containers[0].Env = env
+		if err := admin.Update(ctx, live); err != nil {
+			t.Fatal(err)
+		}
+		awaitManager(ctx, t)
+	}
+	stopManager(t)
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: operatorNamespace, Name: "sonde-manager"}}
+	deleteNow(t, lease)
+	cert := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: operatorNamespace, Name: certs.SecretName}}
+	if err := admin.Patch(t.Context(), cert, client.RawPatch("application/merge-patch+json", []byte(`{"data":null}`))); err != nil {
+		t.Fatal(err)
+	}
+	for _, right := range managerRights(t) {
+		if right.Verb == "patch" && right.Name != "" && present(t, right) { // what the manager itself makes
+			deleteNow(t, objectOf(t, right))
+		}
+	}
+	startManager(t)
+	set(t.Context(), append(slices.Clone(env), corev1.EnvVar{Name: "KUBE_FEATURE_WatchListClient", Value: "false"}))
+	set(t.Context(), env)
+}
+
+func stepCapture(t *testing.T) {
+	ns := namespace(t, nil)
+	d := deployment(t, ns, "sink", 1, "sink")
+	p := readyPods(t, d, 1)[0]
+	// The Job's first name is another's.
+	taken := jobOf(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: operatorNamespace, Name: p.Name + "-rbac"}, Spec: podSpec("idle")})
+	taken.Spec.Suspend, taken.Spec.Template.Spec.RestartPolicy = new(true), corev1.RestartPolicyNever
+	createSoon(t, admin, taken)
+	pc := capture(t, admin, ns, sondev1.PacketCaptureSpec{TargetDeployment: "sink", Duration: "10m", JobID: "rbac"})
+	stop(t, pc)
+	for range 3 { // the Event of a download is repeated as a series
+		download(t, pc)
+	}
+	deleteNow(t, pc)
+	nothingLeft(t, string(pc.UID))
+}
+
+func stepTargets(t *testing.T) {
+	ns := namespace(t, nil)
+	for _, kind := range []sondev1.TargetKind{sondev1.TargetStatefulSet, sondev1.TargetDaemonSet} {
+		pc := &sondev1.PacketCapture{
+			ObjectMeta: metav1.ObjectMeta{Namespace: ns, GenerateName: "cap-"},
+			Spec:       sondev1.PacketCaptureSpec{TargetRef: &sondev1.TargetReference{Kind: kind, Name: "none"}},
+		}
+		if err := admin.Create(t.Context(), pc); !apierrors.IsInvalid(err) {
+			t.Errorf("%s: %v, want it not found", kind, err)
+		}
+	}
+	class := &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{GenerateName: "e2e-"}, Handler: "runc"}
+	createSoon(t, admin, class)
+	spec := podSpec("sink")
+	spec.RuntimeClassName = &class.Name
+	pod(t, ns, "classed", spec)
+	pc := capture(t, admin, ns, sondev1.PacketCaptureSpec{TargetRef: &sondev1.TargetReference{Kind: sondev1.TargetPod, Name: "classed"}, Duration: "10m"})
+	deleteNow(t, pc)
+}
+
+// stepLostAgent takes the agent away in mid-capture, Job and all: whether its node is lost too decides what is said.
+func stepLostAgent(t *testing.T) {
+	ns := namespace(t, nil)
+	deployment(t, ns, "sink", 1, "sink")
+	pc := capture(t, admin, ns, sondev1.PacketCaptureSpec{TargetDeployment: "sink", Duration: "10m"})
+	agent := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: operatorNamespace, Name: agentPod(t, pc)}}
+	job := jobs(t, pc)[0]
+	if err := admin.Delete(t.Context(), &job, client.PropagationPolicy(metav1.DeletePropagationOrphan)); err != nil {
+		t.Fatal(err)
+	}
+	gone(t, &job, 10*time.Second)
+	if err := admin.Delete(t.Context(), agent, client.GracePeriodSeconds(0)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, time.Minute, "the loss noticed", func(ctx context.Context) error {
+		if err := admin.Get(ctx, client.ObjectKeyFromObject(pc), pc); err != nil {
+			return err
+		}
+		if !pc.Status.Pods[0].Phase.Final() {
+			return fmt.Errorf("%+v", pc.Status.Pods[0])
+		}
+		return nil
+	})
+}
+
+// stepRefused has a Job whose Pod nobody may make.
+func stepRefused(t *testing.T) {
+	ns := namespace(t, nil)
+	deployment(t, ns, "sink", 1, "sink")
+	quota := &corev1.ResourceQuota{
+		ObjectMeta: metav1.ObjectMeta{Namespace: operatorNamespace, GenerateName: "e2e-"},
+		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("0")}},
+	}
+	createSoon(t, admin, quota)
+	eventually(t, 30*time.Second, "quota in force", func(ctx context.Context) error {
+		if err := admin.Get(ctx, client.ObjectKeyFromObject(quota), quota); err != nil {
+			return err
+		}
+		if len(quota.Status.Hard) == 0 {
+			return fmt.Errorf("not yet")
+		}
+		return nil
+	})
+	pc := &sondev1.PacketCapture{ObjectMeta: metav1.ObjectMeta{Namespace: ns, GenerateName: "cap-"}, Spec: sondev1.PacketCaptureSpec{TargetDeployment: "sink", Duration: "10m"}}
+	createSoon(t, admin, pc)
+	eventually(t, 90*time.Second, "the refusal told", func(ctx context.Context) error {
+		if err := admin.Get(ctx, client.ObjectKeyFromObject(pc), pc); err != nil {
+			return err
+		}
+		if len(pc.Status.Pods) == 0 || pc.Status.Pods[0].Reason != sondev1.ReasonJobRefused {
+			return fmt.Errorf("%+v", pc.Status.Pods)
+		}
+		return nil
+	})
+}
+
+func stepMetrics(t *testing.T) {
+	managerFlag(t, "--metrics-bind-address=:8443")
+	ns := namespace(t, nil)
+	from := pod(t, ns, "scraper", shell())
+	allowMetrics(t, ns)
+	ip := managerIP(t)
+	header := http.Header{"Authorization": {"Bearer " + configOf(t, ns, "default").BearerToken}}
+	eventually(t, 20*time.Second, "metrics", func(context.Context) error {
+		status, _, err := fromPod(t, from, net.JoinHostPort(ip, "8443"), &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}, http.MethodGet, "/metrics", header, nil)
+		if err != nil || status != http.StatusOK {
+			return fmt.Errorf("status %d: %w", status, err)
+		}
+		return nil
+	})
+}
+
+func stepExpiry(t *testing.T) {
+	ns := namespace(t, nil)
+	deployment(t, ns, "sink", 1, "sink")
+	pc := capture(t, admin, ns, sondev1.PacketCaptureSpec{TargetDeployment: "sink", Duration: "10m"})
+	access := resultAccess(pc, "a token that is long enough for it")
+	access.Spec.ExpirationSeconds = 10
+	createSoon(t, admin, access)
+	gone(t, access, 30*time.Second)
+}
+
+// stubAPIs are those that some clusters have and this one has not: enough of them for the manager to make its objects there.
+func stubAPIs(t *testing.T) {
+	t.Helper()
+	kinds := map[string]string{
+		"consoleclidownloads.console.openshift.io": "ConsoleCLIDownload", "consoleyamlsamples.console.openshift.io": "ConsoleYAMLSample",
+		"servicemonitors.monitoring.coreos.com": "ServiceMonitor", "prometheusrules.monitoring.coreos.com": "PrometheusRule",
+	}
+	t.Cleanup(func() { stopManager(t); startManager(t) }) // it watches them until then
+	for name, kind := range kinds {
+		plural, group, _ := strings.Cut(name, ".")
+		scope := "Namespaced"
+		if group == "console.openshift.io" {
+			scope = "Cluster"
+		}
+		crd := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": map[string]any{"name": name},
+			"spec": map[string]any{
+				"group": group, "scope": scope, "names": map[string]any{"kind": kind, "plural": plural, "singular": strings.ToLower(kind)},
+				"versions": []any{map[string]any{"name": "v1", "served": true, "storage": true, "schema": map[string]any{
+					"openAPIV3Schema": map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+				}}},
+			},
+		}}
+		if err := admin.Create(t.Context(), crd); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = admin.Delete(context.WithoutCancel(t.Context()), crd) })
+		eventually(t, 30*time.Second, name+" served", func(ctx context.Context) error {
+			list := &unstructured.UnstructuredList{}
+			list.SetAPIVersion(group + "/v1")
+			list.SetKind(kind + "List")
+			return admin.List(ctx, list)
+		})
+	}
+	stopManager(t)
+	startManager(t)
+}
