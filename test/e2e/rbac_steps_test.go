@@ -47,6 +47,7 @@ func steps() []step {
 
 // stepStart starts the manager with nothing there, once in the way of API servers that cannot stream lists.
 func stepStart(t *testing.T) {
+	t.Helper()
 	d := manager(t)
 	env := slices.Clone(d.Spec.Template.Spec.Containers[0].Env)
 	set := func(ctx context.Context, env []corev1.EnvVar) {
@@ -75,6 +76,7 @@ func stepStart(t *testing.T) {
 }
 
 func stepCapture(t *testing.T) {
+	t.Helper()
 	ns := namespace(t, nil)
 	d := deployment(t, ns, "sink", 1, "sink")
 	p := readyPods(t, d, 1)[0]
@@ -92,6 +94,7 @@ func stepCapture(t *testing.T) {
 }
 
 func stepTargets(t *testing.T) {
+	t.Helper()
 	ns := namespace(t, nil)
 	for _, kind := range []sondev1.TargetKind{sondev1.TargetStatefulSet, sondev1.TargetDaemonSet} {
 		pc := &sondev1.PacketCapture{
@@ -113,6 +116,7 @@ func stepTargets(t *testing.T) {
 
 // stepLostAgent takes the agent away in mid-capture, Job and all: whether its node is lost too decides what is said.
 func stepLostAgent(t *testing.T) {
+	t.Helper()
 	ns := namespace(t, nil)
 	deployment(t, ns, "sink", 1, "sink")
 	pc := capture(t, admin, ns, sondev1.PacketCaptureSpec{TargetDeployment: "sink", Duration: "10m"})
@@ -138,6 +142,7 @@ func stepLostAgent(t *testing.T) {
 
 // stepRefused has a Job whose Pod nobody may make.
 func stepRefused(t *testing.T) {
+	t.Helper()
 	ns := namespace(t, nil)
 	deployment(t, ns, "sink", 1, "sink")
 	quota := &corev1.ResourceQuota{
@@ -168,6 +173,7 @@ func stepRefused(t *testing.T) {
 }
 
 func stepMetrics(t *testing.T) {
+	t.Helper()
 	managerFlag(t, "--metrics-bind-address=:8443")
 	ns := namespace(t, nil)
 	from := pod(t, ns, "scraper", shell())
@@ -184,6 +190,7 @@ func stepMetrics(t *testing.T) {
 }
 
 func stepExpiry(t *testing.T) {
+	t.Helper()
 	ns := namespace(t, nil)
 	deployment(t, ns, "sink", 1, "sink")
 	pc := capture(t, admin, ns, sondev1.PacketCaptureSpec{TargetDeployment: "sink", Duration: "10m"})
@@ -200,7 +207,13 @@ func stubAPIs(t *testing.T) {
 		"consoleclidownloads.console.openshift.io": "ConsoleCLIDownload", "consoleyamlsamples.console.openshift.io": "ConsoleYAMLSample",
 		"servicemonitors.monitoring.coreos.com": "ServiceMonitor", "prometheusrules.monitoring.coreos.com": "PrometheusRule",
 	}
-	t.Cleanup(func() { stopManager(t); startManager(t) }) // it watches them until then
+	t.Cleanup(func() { // it watches them until it is started anew
+		ctx := context.WithoutCancel(t.Context())
+		if err := admin.DeleteAllOf(ctx, &corev1.Pod{}, client.InNamespace(operatorNamespace), client.MatchingLabels{"app.kubernetes.io/name": "sonde", "app.kubernetes.io/component": "manager"}); err != nil {
+			t.Error(err)
+		}
+		awaitManager(ctx, t)
+	})
 	for name, kind := range kinds {
 		plural, group, _ := strings.Cut(name, ".")
 		scope := "Namespaced"
