@@ -8,6 +8,7 @@ import (
 
 // TestCommands runs commands that need no cluster, or have one made of files.
 func TestCommands(t *testing.T) {
+	t.Setenv(instanceVariable, "")
 	none := t.TempDir()
 	up := layout{base: t.TempDir()}
 	if err := up.makeRun(); err != nil {
