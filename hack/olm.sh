@@ -30,8 +30,9 @@ bundle "$fixture"
 bundle bundle
 previous_image=$(CLUSTER=$cluster hack/olm/previous-image.sh "$SONDE_PREVIOUS")
 archives+=("$previous_image=$(csv "$fixture" '    containerImage')" "build/sonde.tar=$(csv bundle '    containerImage')")
-# What OLM v0 unpacks bundles with.
-"$cluster" image -o build/olm/opm.tar --name sonde.local/opm:1 --user 1001:1001 "bin/opm=$olm/opm"
-"$cluster" image -o build/olm/util.tar --name sonde.local/olm-util:1 --user 1001:1001 "bin/cpb=$olm/cpb" bin/cp=/bin/busybox
-"$cluster" load "${archives[@]}" build/olm/opm.tar build/olm/util.tar
+# What OLM v0 serves catalogs and unpacks bundles with.
+"$cluster" image -o build/olm/opm.tar --name sonde.local/opm:1 --user 1001:1001 "bin/opm=$olm/opm" "bin/grpc_health_probe=$olm/grpc_health_probe"
+"$cluster" image -o build/olm/util.tar --name sonde.local/olm-util:1 --user 1001:1001 "bin/cpb=$olm/cpb" "bin/copy-content=$olm/copy-content" bin/cp=/bin/busybox
+"$cluster" image -o build/olm/catalog.tar --name sonde.local/olm-catalog:1 --user 1001:1001 "bin/catalog=$olm/catalog"
+"$cluster" load "${archives[@]}" build/olm/{opm,util,catalog}.tar
 go test -tags olm -count=1 -timeout 40m "$@" ./test/olm/...

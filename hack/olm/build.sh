@@ -5,28 +5,29 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 mkdir -p "${1:?where to}/store"
 dir=$(cd "$1" && pwd)
-upstream=github.com/operator-framework
+of=github.com/operator-framework
 
-# part NAME: how it is made, its module below hack/, and what in upstream.
+# part NAME: how it is made, its module below hack/, and of what.
 part() {
 	case "$1" in
-	operator-sdk) echo program sdk operator-sdk/cmd/operator-sdk ;;
-	scorecard-test) echo program sdk operator-sdk/images/scorecard-test ;;
-	opm) echo program olm operator-registry/cmd/opm ;;
-	olm | catalog) echo program olm "operator-lifecycle-manager/cmd/$1" ;;
-	cpb) echo program olm operator-lifecycle-manager/util/cpb ;;
-	crds-v0) echo crds olm api crds ;;
-	operator-controller | catalogd) echo program olmv1 "operator-controller/cmd/$1" ;;
-	crds-v1) echo crds olmv1 operator-controller config/base/{catalogd,operator-controller}/crd/bases ;;
+	operator-sdk) echo program sdk $of/operator-sdk/cmd/operator-sdk ;;
+	scorecard-test) echo program sdk $of/operator-sdk/images/scorecard-test ;;
+	opm) echo program olm $of/operator-registry/cmd/opm ;;
+	olm | catalog | copy-content) echo program olm "$of/operator-lifecycle-manager/cmd/$1" ;;
+	grpc_health_probe) echo program olm github.com/grpc-ecosystem/grpc-health-probe ;;
+	cpb) echo program olm $of/operator-lifecycle-manager/util/cpb ;;
+	crds-v0) echo crds olm $of/api crds ;;
+	operator-controller | catalogd) echo program olmv1 "$of/operator-controller/cmd/$1" ;;
+	crds-v1) echo crds olmv1 $of/operator-controller config/base/{catalogd,operator-controller}/crd/bases ;;
 	*)
 		echo "build.sh: no part is called $1" >&2
 		return 2
 		;;
 	esac
 }
-program() { CGO_ENABLED=0 go build -buildvcs=false -trimpath -tags containers_image_openpgp -ldflags '-s -w' -o "$1" "$upstream/$2"; }
+program() { CGO_ENABLED=0 go build -buildvcs=false -trimpath -tags containers_image_openpgp -ldflags '-s -w' -o "$1" "$2"; }
 crds() {
-	local to=$1 module=$upstream/$2 from folder
+	local to=$1 module=$2 from folder
 	shift 2
 	go mod download "$module"
 	from=$(go list -m -f '{{.Dir}}' "$module")
@@ -35,7 +36,7 @@ crds() {
 }
 
 names=("${@:2}")
-[ ${#names[@]} -gt 0 ] || names=(opm olm catalog cpb crds-v0 operator-controller catalogd crds-v1)
+[ ${#names[@]} -gt 0 ] || names=(opm grpc_health_probe olm catalog cpb copy-content crds-v0 operator-controller catalogd crds-v1)
 for name in "${names[@]}"; do
 	how=$(part "$name")
 	read -r make module what <<<"$how"

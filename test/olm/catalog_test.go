@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	osexec "os/exec"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -100,4 +101,25 @@ func catalog(t *testing.T, version string) string {
 		t.Fatal(err)
 	}
 	return dir
+}
+
+// catalogImages loads the images of the catalog, with and without the current version.
+func catalogImages(t *testing.T) {
+	t.Helper()
+	for _, version := range []string{previous, current} {
+		catalogImage(t, version)
+	}
+}
+
+func catalogImage(t *testing.T, version string) {
+	t.Helper()
+	archive := filepath.Join(logs, "catalog-"+version+".tar")
+	build := osexec.CommandContext(t.Context(), images, "build", "-o", archive, "--name", "quay.io/sonde/sonde-catalog:v"+version,
+		"--label", "operators.operatorframework.io.index.configs.v1=/configs", "configs="+catalog(t, version))
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("make the catalog's image: %v: %s", err, out)
+	}
+	if _, err := run(t.Context(), "", "load", archive); err != nil {
+		t.Fatal(err)
+	}
 }

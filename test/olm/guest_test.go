@@ -25,7 +25,7 @@ type guest struct {
 
 // startGuest starts a program of OLM, which ends with the test at the latest. Its home says that images need no signature
 // and where the cluster's registry is.
-func startGuest(t *testing.T, program string, args ...string) *guest {
+func startGuest(t *testing.T, program string, args ...string) {
 	t.Helper()
 	log, err := os.OpenFile(filepath.Join(logs, program+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -45,15 +45,11 @@ func startGuest(t *testing.T, program string, args ...string) *guest {
 		close(g.ended)
 	}()
 	t.Cleanup(func() { g.stop(t) })
-	return g
 }
 
 // stop ends the program, and says where its log is if the test has failed.
 func (g *guest) stop(t *testing.T) {
 	t.Helper()
-	if g.cmd == nil {
-		return
-	}
 	if err := g.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Errorf("%s had ended before the test did: %v", g.name, err)
 	}
@@ -63,7 +59,6 @@ func (g *guest) stop(t *testing.T) {
 		_ = g.cmd.Process.Kill()
 		<-g.ended
 	}
-	g.cmd = nil
 	if t.Failed() {
 		t.Logf("what %s said is in %s", g.name, filepath.Join(logs, g.name+".log"))
 	}

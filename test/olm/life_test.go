@@ -53,12 +53,12 @@ func life(t *testing.T, w way) {
 	u.send(t, 2)
 	endedBefore, jobs := ended.DeepCopy(), jobsOf(t, ended, running)
 
-	during := u.sendSlowly(t, 3)
+	end := u.sendUntil(t, 3)
 	timed(t, w.name()+": upgrade to "+current, func() {
 		w.upgrade(t)
 		awaitManager(t, current)
 	})
-	during()
+	end()
 	u.send(t, 4)
 
 	refresh(t, ended)
@@ -172,11 +172,12 @@ type user struct {
 	namespace    string
 	name         string
 	target, from *corev1.Pod
+	sent         map[uint32]int // packets by run
 }
 
 func newUser(t *testing.T) *user {
 	t.Helper()
-	u := &user{namespace: cluster.Namespace(t, nil), name: "alice"}
+	u := &user{namespace: cluster.Namespace(t, nil), name: "alice", sent: map[uint32]int{}}
 	cluster.Bind(t, u.namespace, u.name, "admin")
 	u.target = &cluster.ReadyPods(t, cluster.Deployment(t, u.namespace, "sink", 1, "sink"), 1)[0]
 	u.from = cluster.Pod(t, u.namespace, "sender", cluster.PodSpec("idle"))
@@ -198,26 +199,39 @@ spec: {targetDeployment: sink, filter: udp port %d, duration: %s, retainFor: 1h}
 	return pc
 }
 
-// Packets of a run, as fast as the sender likes, and of one at 100 a second.
-const (
-	atOnce = 500
-	slowly = 2000
-)
+// atOnce is how many packets a run has, and each part of one that goes on.
+const atOnce = 500
 
+// send sends a run of packets.
 func (u *user) send(t *testing.T, run uint32) {
 	t.Helper()
 	cluster.Send(t, u.from, cluster.UDPAddr(u.target.Status.PodIP), run, atOnce)
+	u.sent[run] = atOnce
 }
 
-// sendSlowly begins a run that lasts 20 s; the returned function waits for its end.
-func (u *user) sendSlowly(t *testing.T, run uint32) func() {
+// sendUntil sends a run, 500 packets a second, until the returned function is called.
+func (u *user) sendUntil(t *testing.T, run uint32) (end func()) {
 	t.Helper()
-	done := make(chan error, 1)
+	enough, done := make(chan struct{}), make(chan error, 1)
 	go func() {
-		_, err := cluster.Exec(t.Context(), u.from, "/workload", "send", "-to", cluster.UDPAddr(u.target.Status.PodIP), "-run", fmt.Sprint(run), "-count", fmt.Sprint(slowly), "-rate", "100")
-		done <- err
+		for {
+			_, err := cluster.Exec(t.Context(), u.from, "/workload", "send", "-to", cluster.UDPAddr(u.target.Status.PodIP),
+				"-run", fmt.Sprint(run), "-first", fmt.Sprint(u.sent[run]), "-count", fmt.Sprint(atOnce), "-rate", fmt.Sprint(atOnce))
+			if err != nil {
+				done <- err
+				return
+			}
+			u.sent[run] += atOnce
+			select {
+			case <-enough:
+				done <- nil
+				return
+			default:
+			}
+		}
 	}()
 	return func() {
+		close(enough)
 		if err := <-done; err != nil {
 			t.Fatal(err)
 		}
@@ -233,10 +247,7 @@ func (u *user) wantWhole(t *testing.T, pc *sondev1.PacketCapture, runs ...uint32
 	}
 	got, total := cluster.Download(t, pc)[u.target.Name], 0
 	for _, run := range runs {
-		want := atOnce
-		if run == 3 {
-			want = slowly
-		}
+		want := u.sent[run]
 		if different, n := got.Count(run); different != want || n != want {
 			t.Errorf("capture %s, run %d: %d numbers in %d packets, want %d", pc.Name, run, different, n, want)
 		}

@@ -17,8 +17,11 @@ import (
 	"github.com/sonde-operator/sonde/test/cluster"
 )
 
-// objects lists every object of the cluster that can be listed, as "resource.group namespace/name", but for Events, which
-// end by themselves.
+// passing are resources whose objects come and go with others that are compared: Events end by themselves, and an address
+// goes with its Service.
+var passing = []string{"events", "componentstatuses", "ipaddresses"}
+
+// objects lists every object of the cluster that can be listed and is not passing, as "resource.group namespace/name".
 func objects(ctx context.Context) ([]string, error) {
 	d, err := discovery.NewDiscoveryClientForConfig(cluster.Config)
 	if err != nil {
@@ -39,7 +42,7 @@ func objects(ctx context.Context) ([]string, error) {
 			return nil, err
 		}
 		for _, r := range list.APIResources {
-			if !slices.Contains(r.Verbs, "list") || r.Name == "events" || r.Name == "componentstatuses" {
+			if !slices.Contains(r.Verbs, "list") || slices.Contains(passing, r.Name) {
 				continue
 			}
 			gvr := gv.WithResource(r.Name)

@@ -5,7 +5,6 @@ package olm
 import (
 	"context"
 	"fmt"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -14,11 +13,9 @@ import (
 )
 
 // v0 is the way by Subscription, InstallPlan and ClusterServiceVersion.
-type v0 struct {
-	registry *guest // opm, which serves the catalog
-}
+type v0 struct{}
 
-// OLM v0, as its two operators with a catalog that is served beside them.
+// OLM v0: its two operators, with catalog and bundles as images that are unpacked in Pods.
 func TestV0(t *testing.T) {
 	crds := programs + "/crds-v0/" // a link: only with the slash does kubectl look behind it
 	kubectl(t, "", "create", "-f", crds)
@@ -33,20 +30,60 @@ func TestV0(t *testing.T) {
 	t.Cleanup(func() {
 		_, _ = run(context.WithoutCancel(t.Context()), "", "kubectl", "delete", "namespace", "olm")
 	})
+	catalogImages(t)
 	startGuest(t, "olm")
-	// Without the flag it would set a uid on the Pods that it makes, which OpenShift's restricted-v2 refuses.
-	startGuest(t, "catalog", "--namespace=olm", "--opmImage=sonde.local/opm:1", "--configmapServerImage=sonde.local/opm:1", "--util-image=sonde.local/olm-util:1", "--set-workload-user-id=false")
+	apply(t, catalogOperator)
+	t.Cleanup(func() {
+		_, _ = run(context.WithoutCancel(t.Context()), "", "kubectl", "delete", "clusterrolebinding", "olm-catalog")
+	})
+	kubectl(t, "", "-n", "olm", "rollout", "status", "deployment/catalog", "--timeout=60s")
 	life(t, &v0{})
 }
 
-// serve offers the catalog of a version in the place of an earlier one.
+// catalogOperator is a Pod, because it asks catalogs by the names of their Services. Without the last flag it would set a uid
+// on the Pods that it makes, which OpenShift's restricted-v2 refuses.
+const catalogOperator = `
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: catalog, namespace: olm}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: olm-catalog}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin}
+subjects: [{kind: ServiceAccount, name: catalog, namespace: olm}]
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: catalog, namespace: olm}
+spec:
+  selector: {matchLabels: {app: catalog}}
+  template:
+    metadata: {labels: {app: catalog}}
+    spec:
+      serviceAccountName: catalog
+      containers:
+      - name: catalog
+        image: sonde.local/olm-catalog:1
+        command: [/bin/catalog]
+        args: [--namespace=olm, --opmImage=sonde.local/opm:1, --configmapServerImage=sonde.local/opm:1, --util-image=sonde.local/olm-util:1, --set-workload-user-id=false]
+        readinessProbe: {httpGet: {path: /healthz, port: 8080}}
+        volumeMounts: [{name: tmp, mountPath: /tmp}]
+      volumes: [{name: tmp, emptyDir: {}}]
+`
+
+// serve lets the CatalogSource name the catalog of a version.
 func (v *v0) serve(t *testing.T, version string) {
 	t.Helper()
-	if v.registry != nil {
-		v.registry.stop(t)
-	}
-	v.registry = startGuest(t, "opm", "serve", catalog(t, version), "--port=50051", "--cache-dir="+t.TempDir(), "--cache-enforce-integrity=false",
-		"--termination-log="+filepath.Join(logs, "opm.termination"))
+	apply(t, fmt.Sprintf(`
+apiVersion: operators.coreos.com/v1alpha1
+kind: CatalogSource
+metadata: {name: sonde, namespace: olm}
+spec:
+  sourceType: grpc
+  image: quay.io/sonde/sonde-catalog:v%s
+  grpcPodConfig: {securityContextConfig: restricted, extractContent: {catalogDir: /configs}}
+`, version))
 }
 
 func (v *v0) name() string { return "OLM v0" }
@@ -54,12 +91,7 @@ func (v *v0) name() string { return "OLM v0" }
 func (v *v0) install(t *testing.T) {
 	t.Helper()
 	v.serve(t, previous)
-	apply(t, fmt.Sprintf(`
-apiVersion: operators.coreos.com/v1alpha1
-kind: CatalogSource
-metadata: {name: sonde, namespace: olm}
-spec: {sourceType: grpc, address: "%s:50051", displayName: Sonde, publisher: Sonde, grpcPodConfig: {securityContextConfig: restricted}}
----
+	apply(t, `
 apiVersion: operators.coreos.com/v1
 kind: OperatorGroup
 metadata: {name: sonde, namespace: sonde-system}
@@ -68,7 +100,7 @@ apiVersion: operators.coreos.com/v1alpha1
 kind: Subscription
 metadata: {name: sonde, namespace: sonde-system}
 spec: {name: sonde, channel: candidate, source: sonde, sourceNamespace: olm, installPlanApproval: Automatic}
-`, controlPlane))
+`)
 	v.await(t, previous)
 }
 

@@ -13,7 +13,6 @@ import (
 	"math/big"
 	"net"
 	"os"
-	osexec "os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -41,28 +40,12 @@ func TestV1(t *testing.T) {
 	t.Cleanup(func() {
 		_, _ = run(context.WithoutCancel(t.Context()), "", "kubectl", "delete", "namespace", "olmv1-system")
 	})
-	for _, version := range []string{previous, current} {
-		catalogImage(t, version)
-	}
+	catalogImages(t)
 	cert, key := certificate(t)
 	startGuest(t, "catalogd", "--system-namespace=olmv1-system", "--external-address="+controlPlane+":8543", "--catalogs-server-addr=:8543", "--health-probe-bind-address=:8581",
 		"--webhook-server-port=9543", "--metrics-bind-address=127.0.0.1:7543", "--cache-dir="+t.TempDir(), "--tls-cert="+cert, "--tls-key="+key)
 	startGuest(t, "operator-controller", "--system-namespace=olmv1-system", "--health-probe-bind-address=:8582", "--cache-path="+t.TempDir(), "--catalogd-cas-dir="+filepath.Dir(cert))
 	life(t, &v1{})
-}
-
-// catalogImage loads the image of the catalog as it was when version was the newest.
-func catalogImage(t *testing.T, version string) {
-	t.Helper()
-	archive := filepath.Join(logs, "catalog-"+version+".tar")
-	build := osexec.CommandContext(t.Context(), images, "build", "-o", archive, "--name", "quay.io/sonde/sonde-catalog:v"+version,
-		"--label", "operators.operatorframework.io.index.configs.v1=/configs", "configs="+catalog(t, version))
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("make the catalog's image: %v: %s", err, out)
-	}
-	if _, err := run(t.Context(), "", "load", archive); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // certificate makes one for catalogd's address, and returns its files; it alone is in its directory, as an authority.
