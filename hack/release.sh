@@ -19,14 +19,17 @@ newest=$(printf '%s\n' "$current" "$next" | sort -V | tail -n1)
 [ "$next" != "$current" ] && [ "$newest" = "$next" ] || stop "$next is not above $current, which the file VERSION holds"
 [ -z "$(git status --porcelain)" ] || stop "the tree has changes (git status): commit them, as they would become part of $next unseen"
 grep -q '^## Unreleased$' CHANGELOG.md || stop "CHANGELOG.md has no section \"## Unreleased\": add it"
+published=$(git rev-parse --verify --quiet "v$current^{commit}") ||
+	stop "there is no tag v$current, which says what was published as $current: git fetch --tags, or git tag v$current COMMIT"
 [ ! -e "$frozen" ] || stop "$frozen is there already: $current was frozen before, so set VERSION to what the tree is"
 $make bundle VERSION="$current" >/dev/null
 [ -z "$(git status --porcelain)" ] || stop "the bundle of $current is stale (git diff): run make generate bundle, and commit"
 
 # --- The last version, as the upgrade tests and the catalog need it --------------
+# As it was published: the tree's own bundle holds what was changed since.
 mkdir -p "$frozen"
-cp -r bundle/. "$frozen/"
-git rev-parse HEAD >"$frozen/COMMIT"
+git archive "$published" bundle | tar -x --strip-components=1 -C "$frozen"
+echo "$published" >"$frozen/COMMIT"
 
 # --- The next one ------------------------------------------------------------------
 day=$(date -u +%F)
@@ -55,6 +58,7 @@ This tree is $next now; $current is frozen in $frozen. Left to do:
   git tag v$next && git push origin main v$next
   make image-multiarch, then make image-push IMG=quay.io/sonde/sonde:v$next   prints the digest
   make bundle-build RELEASE_IMG=quay.io/sonde/sonde@sha256:...   and push build/bundle.tar by bin/image push
+  make catalog-build   and push build/catalog.tar by bin/image push build/catalog.tar quay.io/sonde/sonde-catalog:v$next
   make plugin-archives   and publish build/plugin/
 docs/releasing.md has each step with its output.
 EOF

@@ -28,6 +28,8 @@ git -C "$clone" -c user.name=test -c user.email=test@example.com add -A
 commit() { git -C "$clone" -c user.name=test -c user.email=test@example.com commit -q --allow-empty -am "$1"; }
 commit "The tree under test"
 read -r current _ <VERSION
+git -C "$clone" tag -f "v$current" >/dev/null
+tagged=$(git -C "$clone" rev-parse HEAD)
 next=${current%%.*}.$(($(cut -d. -f2 <<<"$current") + 1)).0
 release() { OPM=$work/opm make -C "$clone" --no-print-directory release "$@" >"$work/out" 2>&1; }
 
@@ -49,6 +51,9 @@ refused "an older version" "is not above $current" VERSION=0.0.9
 touch "$clone/left-over"
 refused "a changed tree" "the tree has changes" VERSION="$next"
 rm "$clone/left-over"
+git -C "$clone" tag -d "v$current" >/dev/null
+refused "no tag of the last version" "there is no tag v$current" VERSION="$next"
+git -C "$clone" -c user.name=test -c user.email=test@example.com tag -a -m "An annotated one" "v$current" "$tagged"
 mkdir -p "$clone/test/olm/fixtures/$current" && touch "$clone/test/olm/fixtures/$current/COMMIT"
 git -C "$clone" add -A && commit "Frozen before"
 refused "a version frozen before" "was frozen before" VERSION="$next"
@@ -61,18 +66,23 @@ if release VERSION="$next"; then wrong "a stale bundle: was accepted"; fi
 grep -q "is stale" "$work/out" || wrong "a stale bundle: $(cat "$work/out")"
 git -C "$clone" reset -q --hard HEAD^
 
-sed -i 's/^## Unreleased$/&\n\n- A change to be released./' "$clone/CHANGELOG.md" && commit "A change"
-tagged=$(git -C "$clone" rev-parse HEAD)
+# What changes after the tag, in the bundle too, is not part of the version that was published.
+sed -i 's/^## Unreleased$/&\n\n- A change to be released./' "$clone/CHANGELOG.md"
+sed -i 's/Networking, Monitoring/Networking/' "$clone/config/manifests/bases/sonde.clusterserviceversion.yaml"
+make -C "$clone" --no-print-directory bundle >"$work/out" 2>&1 || wrong "make bundle: $(cat "$work/out")"
+git -C "$clone" diff --quiet -- bundle && wrong "the change after the tag is not in the bundle: the test shows nothing"
+commit "A change"
 release VERSION="$next" || wrong "release: $(cat "$work/out")"
 day=$(cut -d' ' -f2 "$clone/VERSION")
 [ "$(cut -d' ' -f1 "$clone/VERSION")" = "$next" ] || wrong "VERSION holds $(cat "$clone/VERSION")"
 [ "$(cat "$clone/test/olm/fixtures/$current/COMMIT")" = "$tagged" ] || wrong "the frozen bundle names another commit"
 git -C "$clone" show "$tagged:bundle/manifests/sonde.clusterserviceversion.yaml" | diff -q - "$clone/test/olm/fixtures/$current/manifests/sonde.clusterserviceversion.yaml" >/dev/null || wrong "the frozen bundle is not that of $current"
+diff <(git -C "$clone" ls-tree -r --name-only "$tagged:bundle" | sort) <(cd "$clone/test/olm/fixtures/$current" && find . -type f ! -name COMMIT | sed 's#^\./##' | sort) >&2 || wrong "the frozen bundle has other files"
 grep -q "^  name: sonde.v$next$" "$clone/bundle/manifests/sonde.clusterserviceversion.yaml" || wrong "the bundle is not of $next"
 grep -qF "  - {name: sonde.v$next, replaces: sonde.v$current}" "$clone/catalog/template.yaml" || wrong "the upgrade graph has no edge from $current"
 diff <(git -C "$clone" show "$tagged:catalog/sonde/catalog.yaml" | sed -n 's/^image: .*-bundle:v/v/p'; echo "v$next") <(sed -n 's/^image: .*-bundle:v/v/p' "$clone/catalog/sonde/catalog.yaml") >&2 || wrong "the catalog has other bundles"
 diff <(printf '## Unreleased\n\n## %s (%s)\n\n- A change to be released.\n' "$next" "$day") <(sed -n '/^## Unreleased/,/^- A change/p' "$clone/CHANGELOG.md") >&2 || wrong "the changelog"
-grep -q "git tag v$next" "$work/out" || wrong "it does not say what is left to do"
+grep -q "git tag v$next" "$work/out" && grep -q "make catalog-build" "$work/out" || wrong "it does not say what is left to do"
 
 # What make verify compares: nothing is stale after the commit.
 git -C "$clone" add -A && commit "Release $next"
