@@ -268,10 +268,10 @@ func (w wiring) admit(_ context.Context, mgr ctrl.Manager) error {
 	reviews := access.NewReviewer(w.live)
 	server := mgr.GetWebhookServer()
 	secret := webhooks.SecretPath(w.key)
-	server.Register(webhooks.PathPacketCapture+secret, &admission.Webhook{Handler: &webhooks.PacketCaptureHandler{
+	webhooks.Register(server, webhooks.PathPacketCapture, secret, &admission.Webhook{Handler: &webhooks.PacketCaptureHandler{
 		Live: w.live, Reviews: reviews, Filters: w.filters, Key: w.key, OperatorNamespace: w.agent.Namespace, Clock: clock.RealClock{}, Ceilings: w.ceilings,
 	}})
-	server.Register(webhooks.PathResultAccess+secret, &admission.Webhook{Handler: &webhooks.ResultAccessHandler{
+	webhooks.Register(server, webhooks.PathResultAccess, secret, &admission.Webhook{Handler: &webhooks.ResultAccessHandler{
 		Live: w.live, Reviews: reviews, Key: w.key, Clock: clock.RealClock{},
 	}})
 	configuration := webhooks.NewConfigurationReconciler(mgr.GetClient(), w.live, w.agent.Namespace, secret, w.serving.CABundle)

@@ -15,10 +15,12 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/webhooks"
 )
 
 // What the plugin collects holds objects and logs, and nothing of any Secret, no stamp and no webhook's path.
@@ -27,6 +29,7 @@ func TestOpsMustGather(t *testing.T) {
 	deployment(t, ns, "sink", 1, "sink")
 	pc := capture(t, admin, ns, sondev1.PacketCaptureSpec{TargetDeployment: "sink", Duration: "5m"})
 	accessToken(t, pc)
+	planted := plantPath(t)
 	dir := filepath.Join(t.TempDir(), "gathered")
 	out, err := osexec.CommandContext(t.Context(), plugin, "must-gather", "-o", dir).CombinedOutput()
 	if err != nil {
@@ -58,10 +61,35 @@ func TestOpsMustGather(t *testing.T) {
 			t.Errorf("a private key is in %s", name)
 		}
 	}
-	// The control: the path of the webhook is where it was taken out.
-	if log := wholeLog(t, &pods[0]); !strings.Contains(log, secret["the webhook's path"]) {
-		t.Error("the manager's log does not hold the webhook's path: nothing shows that it would be taken out")
+	// The control: a text that quotes the webhook's path, as errors of the API server do, is there without it.
+	if cut, _, _ := strings.Cut(planted, secret["the webhook's path"]); !strings.Contains(all["objects/events.yaml"], cut+"REDACTED") {
+		t.Error("the event that quotes the webhook's path is not in objects/events.yaml, or nothing was taken out of it")
 	}
+	for i := range pods {
+		if strings.Contains(wholeLog(t, &pods[i]), secret["the webhook's path"]) {
+			t.Errorf("the log of %s holds the webhook's path", pods[i].Name)
+		}
+	}
+}
+
+// plantPath has an event of the operator's namespace quote the webhook's path, and returns the path.
+func plantPath(t *testing.T) string {
+	t.Helper()
+	var hook admissionregistrationv1.MutatingWebhookConfiguration
+	if err := admin.Get(t.Context(), client.ObjectKey{Name: webhooks.ConfigurationName}, &hook); err != nil {
+		t.Fatal(err)
+	}
+	path := *hook.Webhooks[0].ClientConfig.Service.Path
+	event := &corev1.Event{
+		ObjectMeta:     metav1.ObjectMeta{Namespace: operatorNamespace, GenerateName: "planted-"},
+		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Service", Namespace: operatorNamespace, Name: "sonde-webhook"},
+		Reason:         "Planted", Type: corev1.EventTypeWarning, Message: "Post https://sonde-webhook" + path + ": EOF",
+	}
+	if err := admin.Create(t.Context(), event); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = admin.Delete(context.WithoutCancel(t.Context()), event) })
+	return path
 }
 
 // gathered are the collected files by name.

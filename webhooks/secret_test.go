@@ -1,0 +1,81 @@
+package webhooks
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/controller-runtime/pkg/webhook"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+)
+
+// told is a server that keeps the paths that it is told.
+type told struct {
+	webhook.Server
+	paths []string
+}
+
+func (s *told) Register(path string, hook http.Handler) {
+	s.paths = append(s.paths, path)
+	s.Server.Register(path, hook)
+}
+
+func TestRegister(t *testing.T) {
+	secret := SecretPath(testKey)
+	mux := http.NewServeMux()
+	server := &told{Server: webhook.NewServer(webhook.Options{WebhookMux: mux})}
+	for _, path := range []string{PathPacketCapture, PathResultAccess} {
+		Register(server, path, secret, &admission.Webhook{})
+	}
+	for name, tc := range map[string]struct {
+		path string
+		want int
+	}{
+		"a capture's":      {PathPacketCapture + secret, http.StatusOK}, // an AdmissionReview that says that the body is empty
+		"an access's":      {PathResultAccess + secret, http.StatusOK},
+		"no secret":        {PathPacketCapture + "/", http.StatusNotFound},
+		"another":          {PathPacketCapture + "/" + strings.Repeat("0", len(secret)-1), http.StatusNotFound},
+		"a part of it":     {PathPacketCapture + secret[:len(secret)-1], http.StatusNotFound},
+		"more than it":     {PathPacketCapture + secret + "0", http.StatusNotFound},
+		"something below":  {PathPacketCapture + secret + "/x", http.StatusNotFound},
+		"the secret alone": {secret, http.StatusNotFound},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := httptest.NewRecorder()
+			mux.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, tc.path, http.NoBody))
+			if w.Code != tc.want || (tc.want == http.StatusOK) != strings.Contains(w.Body.String(), "request body is empty") {
+				t.Errorf("status %d, body %q, want %d", w.Code, w.Body, tc.want)
+			}
+		})
+	}
+	t.Run("without the slash", func(t *testing.T) {
+		w := httptest.NewRecorder()
+		mux.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, PathPacketCapture, http.NoBody))
+		if w.Code == http.StatusOK || strings.Contains(w.Header().Get("Location"), secret) {
+			t.Errorf("status %d, headers %v", w.Code, w.Header())
+		}
+	})
+	// What the server is told is what it logs.
+	hidden := strings.Trim(secret, "/")
+	if all := strings.Join(server.paths, " "); all != PathPacketCapture+"/ "+PathResultAccess+"/" {
+		t.Errorf("the server is told %s", all)
+	}
+	families, err := metrics.Registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	hooks := 0
+	for _, f := range families {
+		if strings.Contains(f.String(), hidden) {
+			t.Errorf("metric %s holds the secret: %s", f.GetName(), f)
+		}
+		if strings.Contains(f.String(), PathPacketCapture+"/") {
+			hooks++
+		}
+	}
+	if hooks == 0 {
+		t.Error("no metric is of the webhook: nothing shows that it is instrumented")
+	}
+}
