@@ -23,8 +23,10 @@ const ownRetry = 250 * time.Millisecond
 
 // AwaitOwnRights returns when the manager, as which c is logged in, may create Jobs in its own namespace. OLM makes the
 // RoleBinding beside the Deployment, so that it may come a moment later: patience is how long to wait for it. An error
-// says how to give the right; without it a capture would be admitted and never run.
+// says how to give the right; without it a capture would be admitted and never run. Where the API server does not
+// answer, nothing is known of the rights, and the error is that of asking.
 func AwaitOwnRights(ctx context.Context, c client.Client, namespace string, patience time.Duration) error {
+	refused := false
 	err := wait.PollUntilContextTimeout(ctx, ownRetry, patience, true, func(ctx context.Context) (bool, error) {
 		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
 			ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "create", Group: "batch", Version: "v1", Resource: "jobs", Namespace: namespace},
@@ -32,9 +34,10 @@ func AwaitOwnRights(ctx context.Context, c client.Client, namespace string, pati
 		if err := c.Create(ctx, review); err != nil {
 			return false, fmt.Errorf("review the manager's own rights: %w", err)
 		}
-		return review.Status.Allowed && !review.Status.Denied, nil
+		refused = !review.Status.Allowed || review.Status.Denied
+		return !refused, nil
 	})
-	if !errors.Is(err, context.DeadlineExceeded) {
+	if !refused || !errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
 	return fmt.Errorf("the manager may not create Jobs in its namespace %s, as the Role %s is not bound to it there: install Sonde into the namespace %s, or bind the Role (kubectl create rolebinding sonde-here -n %s --role=%s --serviceaccount=%s:%s)",

@@ -66,3 +66,35 @@ func TestAwaitOwnRightsEndsWithItsContext(t *testing.T) {
 		t.Errorf("error is %v, want %v", err, context.Canceled)
 	}
 }
+
+// TestAwaitOwnRightsBlamesRBACOnlyForItsAnswer has the API server be silent until patience is over: how to bind a Role
+// would lead whoever reads it astray, unless it was said before that the right is missing.
+func TestAwaitOwnRightsBlamesRBACOnlyForItsAnswer(t *testing.T) {
+	for name, tc := range map[string]struct {
+		refusals int
+		wantErr  string
+	}{
+		"never answered":             {wantErr: "review the manager's own rights: context deadline exceeded"},
+		"refused first, then silent": {refusals: 1, wantErr: "bind the Role"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			asked := 0
+			c := fake.NewClientBuilder().WithInterceptorFuncs(interceptor.Funcs{
+				Create: func(ctx context.Context, _ client.WithWatch, _ client.Object, _ ...client.CreateOption) error {
+					if asked++; asked <= tc.refusals {
+						return nil // allowed is false
+					}
+					<-ctx.Done()
+					return ctx.Err()
+				},
+			}).Build()
+			err := AwaitOwnRights(t.Context(), c, "elsewhere", 2*ownRetry)
+			if err == nil || !strings.Contains(err.Error(), tc.wantErr) {
+				t.Fatalf("error is %v, want %q", err, tc.wantErr)
+			}
+			if advised := strings.Contains(err.Error(), "create rolebinding"); advised != (tc.refusals > 0) {
+				t.Errorf("error is %v: whether it says how to bind the Role is %t, after %d refusals", err, advised, tc.refusals)
+			}
+		})
+	}
+}
