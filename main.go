@@ -59,8 +59,8 @@ import (
 const reviewTTL = 5 * time.Second
 
 // How the manager ends: it goes on for a moment, in which the cluster stops to send it requests, and lets
-// downloads end. What is not over then goes on at another replica. The Pod's grace period is longer than
-// all three together.
+// downloads end. What is not over drainMost after the signal, the moment included, goes on at another replica.
+// The Pod's grace period is longer than drainMost and shutdownGrace together.
 const (
 	drainQuiet    = 3 * time.Second
 	drainMost     = 15 * time.Second

@@ -21,7 +21,8 @@ type Drain struct {
 }
 
 // New returns a Drain. The process goes on for quiet after the signal, so that the cluster learns that it
-// is going before it is gone, and until nothing is being served any more, for most of it at the longest.
+// is going before it is gone, and until nothing is being served any more, at the longest until most has passed since
+// the signal: quiet is part of it.
 func New(quiet, most time.Duration, clk clock.WithTicker) *Drain {
 	d := &Drain{quiet: quiet, most: most, clock: clk, free: make(chan struct{})}
 	close(d.free)
