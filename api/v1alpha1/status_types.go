@@ -133,7 +133,7 @@ type CaptureStatus struct {
 	// +optional
 	PodsOmitted int32 `json:"podsOmitted,omitempty"`
 
-	// conditions: Admitted, TargetFound, Capturing, Complete.
+	// conditions: Admitted, TargetFound, ProbesAllowed, Capturing, Ended, Complete.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
