@@ -103,6 +103,9 @@ func TestServerBoundsConnections(t *testing.T) {
 		Address: "127.0.0.1:0", GetCertificate: c.GetCertificate, listening: func(a net.Addr) { at <- a }, most: 2,
 		Handler: http.NotFoundHandler(),
 	}
+	if err := s.Ready(nil); err == nil {
+		t.Error("ready before it listens")
+	}
 	if (&Server{}).connections() != maxConnections {
 		t.Error("connections are not bounded by default")
 	}
@@ -126,6 +129,9 @@ func TestServerBoundsConnections(t *testing.T) {
 			t.Fatal(err)
 		}
 		held = append(held, conn)
+	}
+	if err := s.Ready(nil); err != nil {
+		t.Errorf("whoever holds all connections makes the manager unready: %v", err)
 	}
 	if _, err := open(200 * time.Millisecond); err == nil {
 		t.Error("a third connection is served")
