@@ -41,7 +41,8 @@ func object(kind, namespace string, spec map[string]any) *unstructured.Unstructu
 }
 
 // serviceMonitor has Prometheus show its own token, which must be allowed to get /metrics, and trust the
-// certificate authority that the operator made, and no other.
+// certificate authorities that the operator made, and no others: after a rotation the certificate is for a
+// while still of the earlier one.
 func serviceMonitor(namespace string) map[string]any {
 	return map[string]any{
 		"selector": map[string]any{"matchLabels": map[string]any{
@@ -52,7 +53,7 @@ func serviceMonitor(namespace string) map[string]any {
 			"bearerTokenFile": "/var/run/secrets/kubernetes.io/serviceaccount/token",
 			"tlsConfig": map[string]any{
 				"serverName": service + "." + namespace + ".svc",
-				"ca":         map[string]any{"secret": map[string]any{"name": certs.SecretName, "key": "ca.crt"}},
+				"ca":         map[string]any{"secret": map[string]any{"name": certs.SecretName, "key": "ca-bundle.crt"}},
 			},
 		}},
 	}

@@ -1,6 +1,7 @@
 package monitoring_test
 
 import (
+	"bytes"
 	"flag"
 	"os"
 	"regexp"
@@ -10,9 +11,15 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/yaml"
 
 	"github.com/sonde-operator/sonde/controllers"
+	"github.com/sonde-operator/sonde/internal/certs"
 	"github.com/sonde-operator/sonde/internal/metrics"
 	"github.com/sonde-operator/sonde/internal/monitoring"
 )
@@ -41,6 +48,29 @@ func TestBuild(t *testing.T) {
 	}
 	if diff := cmp.Diff(string(want), got); diff != "" {
 		t.Errorf("%s (-want +got), rewrite with -update:\n%s", path, diff)
+	}
+}
+
+// The bundle holds the authority of the certificate that is served, which may be an earlier one than ca.crt.
+func TestPrometheusTrustsTheBundle(t *testing.T) {
+	const key = "ca-bundle.crt"
+	var secret corev1.Secret
+	c := fake.NewClientBuilder().Build()
+	m := certs.NewManager(c, "sonde-system", clock.RealClock{})
+	if err := m.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Get(t.Context(), client.ObjectKey{Namespace: "sonde-system", Name: certs.SecretName}, &secret); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(secret.Data[key], m.CABundle()) {
+		t.Errorf("key %s is not the bundle", key)
+	}
+	monitor := monitoring.Build("sonde-system")[0]
+	endpoints, _, _ := unstructured.NestedSlice(monitor.Object, "spec", "endpoints")
+	got, _, _ := unstructured.NestedString(endpoints[0].(map[string]any), "tlsConfig", "ca", "secret", "key")
+	if got != key {
+		t.Errorf("the ServiceMonitor trusts key %q, want %s", got, key)
 	}
 }
 
