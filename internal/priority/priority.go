@@ -20,11 +20,11 @@ const value = 1_000_000
 // +kubebuilder:rbac:groups=scheduling.k8s.io,resources=priorityclasses,resourceNames=sonde-probe,verbs=create;get;list;watch;patch;delete
 
 // Build returns the PriorityClass. Probes wait for room; they never push a workload from its node.
+// It leaves out globalDefault, which the API server does not return when false: it could never be found as built.
 func Build() *unstructured.Unstructured {
 	u := &unstructured.Unstructured{Object: map[string]any{
 		"value":            int64(value),
 		"preemptionPolicy": "Never",
-		"globalDefault":    false,
 		"description":      "Sonde's probes. Above ordinary workloads in eviction order, never preempting them.",
 	}}
 	u.SetGroupVersionKind(Kind)

@@ -4,13 +4,14 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/sonde-operator/sonde/internal/agentjob"
+	"github.com/sonde-operator/sonde/internal/platform"
 	"github.com/sonde-operator/sonde/internal/priority"
 )
 
@@ -30,5 +31,13 @@ func TestBuild(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+	// What the API server returns of it, which leaves out what is empty.
+	live, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !platform.Covers(priority.Build(), &unstructured.Unstructured{Object: live}) {
+		t.Errorf("never as built, and so written in each pass: the API server returns %v", live)
 	}
 }
