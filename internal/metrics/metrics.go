@@ -22,12 +22,24 @@ var (
 	}, []string{"reason"})
 )
 
-// Register adds the counters to a registry.
+// places where packets are lost, the values of a label.
+const (
+	placeKernel   = "kernel"
+	placeRing     = "ring"
+	placeWriter   = "writer"
+	placeUnlisted = "unlisted"
+)
+
+// Register adds the counters to a registry. Each place begins with 0: of a series whose first value is a loss
+// Prometheus sees no increase.
 func Register(r prometheus.Registerer) error {
 	for _, c := range []prometheus.Collector{packets, dropped, refusals} {
 		if err := r.Register(c); err != nil {
 			return err
 		}
+	}
+	for _, place := range []string{placeKernel, placeRing, placeWriter, placeUnlisted} {
+		dropped.WithLabelValues(place)
 	}
 	return nil
 }
@@ -41,7 +53,7 @@ func Ended(status *sondev1.CaptureStatus) {
 		d.Kernel, d.Ring, d.Writer = d.Kernel+e.Kernel, d.Ring+e.Ring, d.Writer+e.Writer
 	}
 	for place, n := range map[string]int64{
-		"kernel": d.Kernel, "ring": d.Ring, "writer": d.Writer, "unlisted": status.Totals.Dropped - d.Total(),
+		placeKernel: d.Kernel, placeRing: d.Ring, placeWriter: d.Writer, placeUnlisted: status.Totals.Dropped - d.Total(),
 	} {
 		dropped.WithLabelValues(place).Add(float64(max(n, 0)))
 	}

@@ -16,6 +16,18 @@ func TestCounters(t *testing.T) {
 	if err := metrics.Register(r); err != nil {
 		t.Fatal(err)
 	}
+	// A loss that is a series' first value is no increase to Prometheus.
+	const zero = `
+# HELP sonde_dropped_packets_total Packets that matched and are in no file, by the place where they were lost; unlisted are those of Pods that a status had no room for.
+# TYPE sonde_dropped_packets_total counter
+sonde_dropped_packets_total{place="kernel"} 0
+sonde_dropped_packets_total{place="ring"} 0
+sonde_dropped_packets_total{place="unlisted"} 0
+sonde_dropped_packets_total{place="writer"} 0
+`
+	if err := testutil.GatherAndCompare(r, strings.NewReader(zero), "sonde_dropped_packets_total"); err != nil {
+		t.Error(err)
+	}
 	metrics.Ended(&sondev1.CaptureStatus{
 		Totals: sondev1.Totals{Packets: 10, Dropped: 9},
 		Pods:   []sondev1.PodResult{{Dropped: sondev1.Dropped{Kernel: 1, Ring: 2}}, {Dropped: sondev1.Dropped{Writer: 3}}},

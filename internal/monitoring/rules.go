@@ -13,7 +13,8 @@ type rule struct {
 var rules = []rule{
 	{
 		alert: "SondeManagerAbsent", severity: "warning", after: "10m",
-		expr:    `absent(up{JOB} == 1)`,
+		// Only where there was a manager within a day: where nothing collects the metrics, nothing is wrong.
+		expr:    `absent(up{JOB} == 1) and on() count_over_time(up{JOB}[1d]) > 0`,
 		summary: "No replica of Sonde's manager answers.",
 		runbook: "Captures that run go on and end by themselves; new ones are refused by the API server, and results cannot be fetched. " +
 			"Look at kubectl -n NAMESPACE get pods and the log of Deployment sonde-manager. If its Pods are ready, Prometheus lacks the right to get /metrics: " +
@@ -44,8 +45,9 @@ var rules = []rule{
 	{
 		alert: "SondeProbesFailing", severity: "warning", after: "15m",
 		expr: `sum(max by (phase) (sonde_captures{JOB,phase=~"Failed|Incomplete"})) / ` +
-			`sum(max by (phase) (sonde_captures{JOB,phase=~"Failed|Incomplete|Completed"})) > 0.5`,
-		summary: "More than half of the finished captures are not whole.",
+			`sum(max by (phase) (sonde_captures{JOB,phase=~"Failed|Incomplete|Completed"})) > 0.5 ` +
+			`and sum(max by (phase) (sonde_captures{JOB,phase=~"Failed|Incomplete|Completed"})) >= 5`,
+		summary: "More than half of the finished captures, which are at least five, are not whole.",
 		runbook: "kubectl get packetcaptures -A -o wide shows the reasons. ProbeError: the message of the Pod's entry in the status says what a probe lacks. JobRefused: condition " +
 			"ProbesAllowed quotes who refuses the probes. NodeLost, Evicted, DiskFull: the nodes. TargetNotFound, NoPods: nothing is wrong with Sonde.",
 	},
