@@ -61,6 +61,11 @@ func runKwok(ctx context.Context, l layout, p *progress, nodes int) error {
 		if err := u.startKwok(ctx); err != nil {
 			return err
 		}
+		// Before its nodes are awaited: a second kwok beside this one would be worse than one that failed.
+		u.Simulates = true
+		if err := u.write(l); err != nil {
+			return err
+		}
 	}
 	var names []string
 	for i := range nodes {
@@ -76,12 +81,11 @@ func runKwok(ctx context.Context, l layout, p *progress, nodes int) error {
 	for _, name := range names {
 		path := "/api/v1/nodes/" + name
 		if err := u.await(ctx, nodePatience, "node "+name, func(ctx context.Context) error { return nodeReady(ctx, client, path) }); err != nil {
-			return fmt.Errorf("%w; see %s", err, l.log("kwok"))
+			return fmt.Errorf("%w; see %s; if kwok itself has ended, `cluster down` and `cluster up` start afresh", err, l.log("kwok"))
 		}
 	}
 	p.step("%d simulated nodes are ready", nodes)
-	u.Simulates = true
-	return u.write(l)
+	return nil
 }
 
 // startKwok builds and starts kwok, which ends with the cluster.
