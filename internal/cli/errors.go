@@ -3,7 +3,6 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -11,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/cli/gather"
 )
 
 // describe returns the text for an error: the API server's and the webhooks' words as they are, in
@@ -26,7 +26,7 @@ func describe(err error) string {
 	}
 	if webhookAway(s) {
 		return "error: Sonde does not answer, so no PacketCapture can be created or stopped; deleting one works. Ask a cluster admin to look whether the Pods of Deployment sonde-manager are ready.\n" +
-			"Error from server (" + string(s.Reason) + "): " + webhookPath.ReplaceAllString(s.Message, "/...")
+			"Error from server (" + string(s.Reason) + "): " + gather.WebhookPath.ReplaceAllString(s.Message, "/...")
 	}
 	if s.Reason == metav1.StatusReasonUnknown {
 		return "Error from server: " + s.Message
@@ -37,10 +37,6 @@ func describe(err error) string {
 	}
 	return text
 }
-
-// webhookPath is the path of a webhook in the API server's words: it is a secret of the operator, and helps
-// nobody who reads the error.
-var webhookPath = regexp.MustCompile(`/mutate-[-a-z0-9]+(/[0-9a-f]+)?(\?timeout=\w+)?`)
 
 // webhookAway tells a webhook of Sonde's that could not be called from one that refuses.
 func webhookAway(s metav1.Status) bool {

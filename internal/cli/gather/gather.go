@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -32,6 +33,8 @@ type wanted struct {
 	own bool
 	// prefix of the names; empty takes all.
 	prefix string
+	// optional says that not every cluster has the API.
+	optional bool
 	// keep are the fields of a status that are wanted; empty takes the object as it is.
 	keep []string
 }
@@ -59,7 +62,12 @@ var kinds = []wanted{
 	{GroupVersionResource: of("apiextensions.k8s.io", "v1", "customresourcedefinitions"), prefix: "packetcaptures.monitoring"},
 	{GroupVersionResource: of("apiextensions.k8s.io", "v1", "customresourcedefinitions"), prefix: "resultaccesses.monitoring"},
 	{GroupVersionResource: of("admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations"), prefix: "sonde"},
-	{GroupVersionResource: of("security.openshift.io", "v1", "securitycontextconstraints"), prefix: "sonde"},
+	{GroupVersionResource: of("scheduling.k8s.io", "v1", "priorityclasses"), prefix: "sonde"},
+	{GroupVersionResource: of("security.openshift.io", "v1", "securitycontextconstraints"), prefix: "sonde", optional: true},
+	{GroupVersionResource: of("monitoring.coreos.com", "v1", "servicemonitors"), own: true, optional: true},
+	{GroupVersionResource: of("monitoring.coreos.com", "v1", "prometheusrules"), own: true, optional: true},
+	{GroupVersionResource: of("console.openshift.io", "v1", "consoleyamlsamples"), prefix: "sonde", optional: true},
+	{GroupVersionResource: of("console.openshift.io", "v1", "consoleclidownloads"), prefix: "sonde", optional: true},
 	{GroupVersionResource: of("", "v1", "nodes"), keep: []string{"nodeInfo", "conditions", "allocatable"}},
 }
 
@@ -102,6 +110,9 @@ func (g *Gatherer) Run(ctx context.Context) (failures []string, err error) {
 	read := 0
 	for _, k := range kinds {
 		items, err := g.list(ctx, k)
+		if k.optional && apierrors.IsNotFound(err) {
+			continue
+		}
 		if err != nil {
 			g.failures = append(g.failures, fmt.Sprintf("%s: %v", k.Resource, err))
 			continue
@@ -218,5 +229,6 @@ func (g *Gatherer) log(ctx context.Context, pod, container string, previous bool
 	if previous {
 		name += ".previous"
 	}
-	return g.to.Put(name+".log", text(b[max(0, len(b)-maxLog):]))
+	b = text(b) // before it is cut: what is left of a secret would not be known for one
+	return g.to.Put(name+".log", b[max(0, len(b)-maxLog):])
 }

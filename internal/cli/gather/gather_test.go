@@ -44,11 +44,14 @@ var answers = map[string]string{
 	"/api/v1/namespaces/sonde-system/configmaps": `{"items":[{"kind":"ConfigMap","metadata":{"name":"sonde-config"},"data":{"paused":"true"}},{"kind":"ConfigMap","metadata":{"name":"shop-web"},"data":{"program":"not wanted"}}]}`,
 	"/apis/events.k8s.io/v1/namespaces/sonde-system/events": `{"items":[{"kind":"Event","metadata":{"name":"e"},
 		"note":"failed calling webhook: Post https://sonde-webhook.sonde-system.svc:443/mutate-packetcapture/` + path + `?timeout=10s: refused"}]}`,
+	"/apis/scheduling.k8s.io/v1/priorityclasses":       `{"items":[{"kind":"PriorityClass","metadata":{"name":"sonde-probe"},"value":1000},{"kind":"PriorityClass","metadata":{"name":"not wanted"}}]}`,
+	"/apis/console.openshift.io/v1/consoleyamlsamples": `{"items":[{"kind":"ConsoleYAMLSample","metadata":{"name":"sonde"},"spec":{"title":"An example"}}]}`,
 	"/api/v1/nodes": `{"items":[{"kind":"Node","metadata":{"name":"n1"},"status":{"nodeInfo":{"kernelVersion":"6.12"},"images":[{"names":["not wanted"]}]}}]}`,
 	"/api/v1/namespaces/sonde-system/pods/sonde-manager-1/log": "Registering webhook /mutate-packetcapture/" + path + "\nAuthorization: Bearer " + jwt + "\n-----BEGIN PRIVATE KEY-----\n" + key + "\n-----END PRIVATE KEY-----\nServing results\n",
 }
 
-// server answers as an API server that refuses roles and knows no SecurityContextConstraints.
+// server answers as an API server that refuses roles and SecurityContextConstraints, and has ConsoleYAMLSamples and
+// PriorityClasses, but nothing of the Prometheus operator's and no ConsoleCLIDownloads.
 func server(t *testing.T) (config *rest.Config, asked *[]string) {
 	t.Helper()
 	asked = &[]string{}
@@ -65,6 +68,8 @@ func server(t *testing.T) (config *rest.Config, asked *[]string) {
 			_, _ = io.WriteString(w, strings.Replace(body, `{"items"`, list, 1))
 		case strings.Contains(r.URL.Path, "/securitycontextconstraints"), strings.HasSuffix(r.URL.Path, "/roles"):
 			http.Error(w, "no", http.StatusForbidden)
+		case strings.Contains(r.URL.Path, "/monitoring.coreos.com/"), strings.HasSuffix(r.URL.Path, "/consoleclidownloads"):
+			http.NotFound(w, r)
 		default:
 			w.Header().Set("Content-Type", "application/json")
 			_, _ = io.WriteString(w, list+`:[]}`)
@@ -118,6 +123,8 @@ func TestNothingSecretIsCollected(t *testing.T) {
 		"objects/events.yaml":                              "refused",
 		"objects/nodes.yaml":                               "kernelVersion",
 		"logs/sonde-manager-1/manager.log":                 "Serving results",
+		"objects/priorityclasses-sonde.yaml":               "value: 1000",
+		"objects/consoleyamlsamples-sonde.yaml":            "An example",
 		"server-version.json":                              "v1.36.3",
 		"errors.txt":                                       "securitycontextconstraints",
 	} {
@@ -131,6 +138,64 @@ func TestWhatCannotBeReadIsNamed(t *testing.T) {
 	failures, _ := run(t, filepath.Join(t.TempDir(), "out"))
 	if len(failures) != 2 || !strings.HasPrefix(failures[0], "roles: ") || !strings.HasPrefix(failures[1], "securitycontextconstraints: ") {
 		t.Errorf("failures %q, want roles and securitycontextconstraints", failures)
+	}
+}
+
+// TestWhatHasToBeThereIsNamedWhenItIsNot: only an optional API may be missing in silence.
+func TestWhatHasToBeThereIsNamedWhenItIsNot(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/version" && r.URL.Path != "/api/v1/nodes" {
+			http.NotFound(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, list+`:[]}`)
+	}))
+	defer s.Close()
+	g, err := New(&rest.Config{Host: s.URL, QPS: -1}, "sonde-system", directory(t.TempDir()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	failures, err := g.Run(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got, want []string
+	for _, f := range failures {
+		resource, _, _ := strings.Cut(f, ":")
+		got = append(got, resource)
+	}
+	for _, k := range kinds {
+		if k.Resource != "nodes" && !strings.Contains("securitycontextconstraints servicemonitors prometheusrules consoleyamlsamples consoleclidownloads", k.Resource) {
+			want = append(want, k.Resource)
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("failures (-want +got):\n%s", diff)
+	}
+}
+
+// TestNoPartOfASecretIsLeftWhereALogIsCut has a log whose last maxLog bytes begin in the middle of a token.
+func TestNoPartOfASecretIsLeftWhereALogIsCut(t *testing.T) {
+	end := strings.Repeat("x", maxLog-len(jwt)/2)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "Bearer "+jwt+" "+end)
+	}))
+	defer s.Close()
+	dir := t.TempDir()
+	g, err := New(&rest.Config{Host: s.URL, QPS: -1}, "sonde-system", directory(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.log(t.Context(), "sonde-manager-1", "manager", false); err != nil {
+		t.Fatal(err)
+	}
+	log := files(t, dir)["logs/sonde-manager-1/manager.log"]
+	if len(log) > maxLog || !strings.HasSuffix(log, end) {
+		t.Errorf("%d bytes, want at most %d, and the log's end", len(log), maxLog)
+	}
+	if cut := strings.TrimSuffix(log, end); strings.Contains(cut, jwt[len(jwt)-8:]) {
+		t.Errorf("%q is left of a token", cut)
 	}
 }
 

@@ -18,13 +18,17 @@ var dropped = []string{"kubectl.kubernetes.io/last-applied-configuration"}
 // stamped annotations prove who asked for a capture.
 var stamped = []string{v1alpha1.AnnotationStamp, v1alpha1.AnnotationRequester}
 
+// WebhookPath is the path of a webhook, as an error of the API server or a log quotes it; its first group may be shown.
+// The rest is a secret of the operator.
+var WebhookPath = regexp.MustCompile(`(/mutate-[-a-z0-9]+)/[0-9a-f]+(\?timeout=\w+)?`)
+
 // secrets in texts: the end of the webhooks' paths, wherever an error or a log quotes them; private keys; and tokens
 // of Kubernetes, which are three parts of base64.
 var secrets = []struct {
 	pattern *regexp.Regexp
 	with    string
 }{
-	{regexp.MustCompile(`(/mutate-[-a-z0-9]+)/[0-9a-f]+`), "$1/" + redacted},
+	{WebhookPath, "$1/" + redacted},
 	{regexp.MustCompile(`-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?-----END [A-Z ]*PRIVATE KEY-----`), redacted},
 	{regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}`), redacted},
 }
