@@ -8,6 +8,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
@@ -33,31 +34,22 @@ func (a admission) refused() bool { return a.reason != "" }
 // admit checks what the webhook checked, and asks reviews about the requester's right. An error means
 // that nobody knows, and then nothing changes.
 func (r *PacketCaptureReconciler) admit(ctx context.Context, pc *sondev1.PacketCapture, reviews access.Reviews) (admission, error) {
-	// The brake comes first: it works on what nobody may have, too.
-	paused, err := brake.Paused(ctx, r.Switch, r.Options.Namespace)
-	if err != nil {
-		return admission{}, err
+	// The stamp is read first, so that the record of an end names the requester whatever ended it.
+	claim, stampErr := r.Stamps.Verify(pc)
+	a := admission{reviews: reviews}
+	if stampErr == nil {
+		a.requester = claim.Requester
 	}
-	if paused {
-		return admission{reason: sondev1.ReasonPaused, message: brake.Message(r.Options.Namespace)}, nil
+	if err := r.checkOpen(ctx, &a); err != nil || a.refused() {
+		return a, err
 	}
-	other, err := r.otherTenant(ctx)
-	if err != nil {
-		return admission{}, err
-	}
-	if other != "" {
-		return admission{reason: sondev1.ReasonNamespaceShared, message: fmt.Sprintf(
-			"Deployment %q is in the operator's namespace %q too, and whoever works there could run Pods as root: a cluster admin must move it, or give Sonde a namespace of its own; then create a new PacketCapture",
-			other, r.Options.Namespace)}, nil
-	}
-	claim, err := r.Stamps.Verify(pc)
 	switch {
-	case errors.Is(err, stamp.ErrMissing), errors.Is(err, stamp.ErrInvalid):
-		return admission{reason: sondev1.ReasonNotAdmitted, message: err.Error()}, nil
-	case err != nil:
-		return admission{}, fmt.Errorf("verify stamp: %w", err)
+	case errors.Is(stampErr, stamp.ErrMissing), errors.Is(stampErr, stamp.ErrInvalid):
+		a.reason, a.message = sondev1.ReasonNotAdmitted, stampErr.Error()
+		return a, nil
+	case stampErr != nil:
+		return a, fmt.Errorf("verify stamp: %w", stampErr)
 	}
-	a := admission{requester: claim.Requester, reviews: reviews}
 	if err := r.checkTargetNamespace(ctx, pc, claim, &a); err != nil || a.refused() {
 		return a, err
 	}
@@ -74,25 +66,50 @@ func (r *PacketCaptureReconciler) admit(ctx context.Context, pc *sondev1.PacketC
 	return a, nil
 }
 
-// otherTenant names a Deployment beside the operator's own, which every way of installing calls the same.
+// checkOpen refuses what nobody may have at this moment. The brake comes first, before what is wrong with the
+// capture, too.
+func (r *PacketCaptureReconciler) checkOpen(ctx context.Context, a *admission) error {
+	paused, err := brake.Paused(ctx, r.Switch, r.Options.Namespace)
+	if err != nil {
+		return err
+	}
+	if paused {
+		a.reason, a.message = sondev1.ReasonPaused, brake.Message(r.Options.Namespace)
+		return nil
+	}
+	other, err := r.otherTenant(ctx)
+	if err != nil || other == "" {
+		return err
+	}
+	// Its name is a cluster admin's business, who reads logs; users are told what to ask for.
+	ctrl.LoggerFrom(ctx).Info("Refusing to capture beside another workload in the operator's namespace", "workload", other, "namespace", r.Options.Namespace)
+	a.reason, a.message = sondev1.ReasonNamespaceShared, fmt.Sprintf(
+		"another workload is in the operator's namespace %q too, and whoever works there could run Pods as root: a cluster admin must move it (the manager's log names it), or give Sonde a namespace of its own; then create a new PacketCapture",
+		r.Options.Namespace)
+	return nil
+}
+
+// otherTenant names a workload beside the operator's own, which every way of installing calls the same.
 // OLM likes to put operators into one namespace; this one must not be shared.
 func (r *PacketCaptureReconciler) otherTenant(ctx context.Context) (string, error) {
-	list := &metav1.PartialObjectMetadataList{}
-	list.SetGroupVersionKind(appsv1.SchemeGroupVersion.WithKind("DeploymentList"))
-	if err := r.List(ctx, list, client.InNamespace(r.Options.Namespace)); err != nil {
-		return "", fmt.Errorf("list deployments of the operator's namespace: %w", err)
-	}
-	for i := range list.Items {
-		if name := list.Items[i].Name; name != agentjob.ManagerDeployment {
-			return name, nil
+	for _, kind := range []sondev1.TargetKind{sondev1.TargetDeployment, sondev1.TargetStatefulSet, sondev1.TargetDaemonSet} {
+		list := &metav1.PartialObjectMetadataList{}
+		list.SetGroupVersionKind(appsv1.SchemeGroupVersion.WithKind(string(kind) + "List"))
+		if err := r.List(ctx, list, client.InNamespace(r.Options.Namespace)); err != nil {
+			return "", fmt.Errorf("list %ss of the operator's namespace: %w", kind, err)
+		}
+		for i := range list.Items {
+			if name := list.Items[i].Name; kind != sondev1.TargetDeployment || name != agentjob.ManagerDeployment {
+				return string(kind) + " " + name, nil
+			}
 		}
 	}
 	return "", nil
 }
 
-// mayCaptureNodes asks once about the right that hostNetwork Pods need.
+// mayCaptureNodes asks once about the right that hostNetwork Pods need; of what is refused anyway nobody asks.
 func (a *admission) mayCaptureNodes(ctx context.Context) error {
-	if a.nodes != nil {
+	if a.nodes != nil || a.refused() {
 		return nil
 	}
 	nodes, err := a.reviews.MayCaptureNodes(ctx, a.requester)

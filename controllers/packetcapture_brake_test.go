@@ -2,16 +2,23 @@ package controllers
 
 import (
 	"errors"
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/agentjob"
+	"github.com/sonde-operator/sonde/internal/audit"
 	"github.com/sonde-operator/sonde/internal/brake"
+	"github.com/sonde-operator/sonde/internal/stamp"
 )
 
 func paused(value string) *corev1.ConfigMap {
@@ -43,7 +50,26 @@ func TestClosedBefore(t *testing.T) {
 		"paused":               {happens: func(w *world) { w.add(paused("true")) }, want: "False Paused"},
 		"opted out":            {happens: optOut, want: "False OptedOut"},
 		"beside another":       {happens: besideAnother, want: "False NamespaceShared"},
-		"by itself":            {happens: func(w *world) { w.add(tenant(agentjob.ManagerDeployment)) }, want: "True Admitted"},
+		"beside a StatefulSet": {
+			happens: func(w *world) { w.add(&appsv1.StatefulSet{ObjectMeta: tenant(agentjob.ManagerDeployment).ObjectMeta}) }, want: "False NamespaceShared",
+		},
+		"beside a DaemonSet": {
+			happens: func(w *world) { w.add(&appsv1.DaemonSet{ObjectMeta: tenant("another-agent").ObjectMeta}) }, want: "False NamespaceShared",
+		},
+		"a workload elsewhere": {
+			happens: func(w *world) {
+				w.add(&appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "another"}})
+			}, want: "True Admitted",
+		},
+		"paused, and no stamp": {happens: func(w *world) {
+			w.stampErr = stamp.ErrMissing
+			w.add(paused("true"))
+		}, want: "False Paused"},
+		"paused, and the stamp cannot be read": {happens: func(w *world) {
+			w.stampErr = errors.New("no key")
+			w.add(paused("true"))
+		}, want: "False Paused"},
+		"by itself": {happens: func(w *world) { w.add(tenant(agentjob.ManagerDeployment)) }, want: "True Admitted"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, newCapture(), deployment("web-1")...)
@@ -56,6 +82,62 @@ func TestClosedBefore(t *testing.T) {
 				t.Errorf("jobs %v", w.jobNames())
 			}
 		})
+	}
+}
+
+// TestClosedIsRecordedWithTheRequester: the audit's record of an end names who had asked, but not on the word of a
+// stamp that is not valid; and a user is not told what else there is in the operator's namespace.
+func TestClosedIsRecordedWithTheRequester(t *testing.T) {
+	for name, tc := range map[string]struct {
+		happens  func(*world)
+		stampErr error
+		want     string // requester
+	}{
+		"paused":                  {happens: func(w *world) { w.add(paused("true")) }, want: "alice"},
+		"paused, forged":          {happens: func(w *world) { w.add(paused("true")) }, stampErr: stamp.ErrInvalid},
+		"beside another":          {happens: besideAnother, want: "alice"},
+		"beside another, forged":  {happens: besideAnother, stampErr: stamp.ErrInvalid},
+		"opted out":               {happens: optOut, want: "alice"},
+		"not asked for by anyone": {happens: func(*world) {}, stampErr: stamp.ErrMissing},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, newCapture(), deployment("web-1")...)
+			w.stampErr = tc.stampErr
+			tc.happens(w)
+			var lines []string
+			log := funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{})
+			for range 3 {
+				if _, err := w.r.Reconcile(ctrl.LoggerInto(t.Context(), log), ctrl.Request{NamespacedName: w.key}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			all := strings.Join(lines, "\n")
+			ended := slices.DeleteFunc(slices.Clone(lines), func(l string) bool { return !strings.Contains(l, audit.CaptureEnded) })
+			if want := fmt.Sprintf("%q=%q", audit.Requester, tc.want); len(ended) != 1 || !strings.Contains(ended[0], want) {
+				t.Errorf("want one end recorded with %s, got\n%s", want, all)
+			}
+			for _, c := range w.capture().Status.Conditions {
+				if strings.Contains(c.Message, "another-operator") {
+					t.Errorf("condition %s tells a user of another's workload: %s", c.Type, c.Message)
+				}
+			}
+			if strings.HasPrefix(name, "beside another") && !strings.Contains(all, "Deployment another-operator") {
+				t.Errorf("the log does not name the other workload:\n%s", all)
+			}
+		})
+	}
+}
+
+// TestClosedOnHostNetwork: nobody asks about nodes on behalf of what is refused.
+func TestClosedOnHostNetwork(t *testing.T) {
+	w := newWorld(t, newCapture(), append(deployment(), webPod("web-1", func(p *corev1.Pod) { p.Spec.HostNetwork = true }))...)
+	w.settle()
+	w.agents(w.attach)
+	w.settle()
+	w.add(paused("true"))
+	w.pass()
+	if diff := cmp.Diff([]string{"10.1.1.1 Paused"}, w.stops); diff != "" {
+		t.Errorf("keepers called (-want +got):\n%s", diff)
 	}
 }
 
