@@ -15,7 +15,8 @@ var accepted = map[string]bool{
 	"Service": true, "ServiceAccount": true,
 }
 
-// left are kinds that an install by kustomize has and a bundle has not: community-operators' pipeline refuses them.
+// left are kinds that an install by kustomize has and a bundle has not: community-operators' pipeline refuses a bundle
+// that holds one.
 var left = map[string]bool{"NetworkPolicy": true}
 
 // manifests returns the objects that go beside the CSV. It fails for a kind that no bundle may hold.
