@@ -229,9 +229,8 @@ func stubAPIs(t *testing.T) {
 				}}},
 			},
 		}}
-		if err := admin.Create(t.Context(), crd); err != nil {
-			t.Fatal(err)
-		}
+		// The one of the test before may still be going.
+		eventually(t, 30*time.Second, name+" made", func(ctx context.Context) error { return admin.Create(ctx, crd.DeepCopy()) })
 		t.Cleanup(func() { _ = admin.Delete(context.WithoutCancel(t.Context()), crd) })
 		eventually(t, 30*time.Second, name+" served", func(ctx context.Context) error {
 			list := &unstructured.UnstructuredList{}
