@@ -294,6 +294,7 @@ func (w wiring) adapt(_ context.Context, mgr ctrl.Manager) error {
 func (w wiring) reconcile(ctx context.Context, mgr ctrl.Manager) error {
 	sweeper := &controllers.Sweeper{
 		Client: mgr.GetClient(), Live: w.live, Clock: clock.RealClock{}, Interval: controllers.DefaultSweepInterval, Namespace: w.agent.Namespace,
+		Watchdog: w.watchdog,
 	}
 	stop, err := brake.NewSwitch(mgr.GetConfig(), w.agent.Namespace, mgr.GetScheme())
 	if err != nil {
@@ -308,6 +309,6 @@ func (w wiring) reconcile(ctx context.Context, mgr ctrl.Manager) error {
 		Recorder: mgr.GetEventRecorder("sonde"), Clock: clock.RealClock{},
 		Sweeper: sweeper, Ceilings: w.ceilings, AccessReviewInterval: w.accessReviewInterval, Watchdog: w.watchdog,
 	}
-	expiry := &controllers.ResultAccessReconciler{Client: mgr.GetClient(), Clock: clock.RealClock{}}
+	expiry := &controllers.ResultAccessReconciler{Client: mgr.GetClient(), Clock: clock.RealClock{}, Watchdog: w.watchdog}
 	return errors.Join(mgr.Add(stop), mgr.Add(sweeper), captures.SetupWithManager(ctx, mgr), expiry.SetupWithManager(mgr))
 }

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/health"
 )
 
 // ResultAccessReconciler deletes ResultAccesses that have expired. The results endpoint refuses an
@@ -19,6 +20,8 @@ import (
 type ResultAccessReconciler struct {
 	client.Client
 	Clock clock.PassiveClock
+	// Watchdog of passes; nil watches nothing.
+	Watchdog *health.Watchdog
 }
 
 // +kubebuilder:rbac:groups=monitoring.openshift.tpg,resources=resultaccesses,verbs=list;watch;delete
@@ -47,5 +50,5 @@ func (r *ResultAccessReconciler) SetupWithManager(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("resultaccess").
 		For(&sondev1.ResultAccess{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Complete(r)
+		Complete(r.Watchdog.Watch("resultaccess", r))
 }

@@ -19,11 +19,16 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/agentjob"
+	"github.com/sonde-operator/sonde/internal/health"
 	"github.com/sonde-operator/sonde/internal/naming"
+	"github.com/sonde-operator/sonde/internal/pages"
 )
 
 // DefaultSweepInterval is how often everything is swept: only what a lost event left behind waits so long.
 const DefaultSweepInterval = 10 * time.Minute
+
+// sweepTimeout bounds a sweep of everything: an API server that accepts and never answers must not end sweeping.
+const sweepTimeout = 5 * time.Minute
 
 // Sweeper deletes what belongs to no PacketCapture any more. There are no finalizers, so that an
 // operator that is gone for good holds up no deletion; this is what makes up for them.
@@ -35,6 +40,8 @@ type Sweeper struct {
 	Interval time.Duration
 	// Namespace of the operator.
 	Namespace string
+	// Watchdog of sweeps of everything; nil watches nothing.
+	Watchdog *health.Watchdog
 }
 
 // NeedLeaderElection makes the manager run Start on the leader alone.
@@ -60,19 +67,26 @@ func (s *Sweeper) Start(ctx context.Context) error {
 
 // SweepAll deletes all objects whose capture is gone.
 func (s *Sweeper) SweepAll(ctx context.Context) error {
+	defer s.Watchdog.Begin("sweeper")()
+	ctx, cancel := context.WithTimeout(ctx, sweepTimeout)
+	defer cancel()
 	// The objects first: what is listed now was made for a capture that the later list has, if it lives.
 	objects, err := s.objects(ctx, client.MatchingLabels{sondev1.LabelKind: agentjob.Kind}, client.HasLabels{sondev1.LabelUID})
 	if err != nil || len(objects) == 0 {
 		return err
 	}
-	captures := &metav1.PartialObjectMetadataList{}
-	captures.SetGroupVersionKind(sondev1.GroupVersion.WithKind(agentjob.Kind + "List"))
-	if err := s.Live.List(ctx, captures); err != nil && !isKindGone(err) {
-		return fmt.Errorf("list packet captures: %w", err)
-	}
 	alive := map[string]bool{}
-	for i := range captures.Items {
-		alive[string(captures.Items[i].UID)] = captures.Items[i].DeletionTimestamp.IsZero()
+	err = pages.Each(ctx, s.Live, func() *metav1.PartialObjectMetadataList {
+		list := &metav1.PartialObjectMetadataList{}
+		list.SetGroupVersionKind(sondev1.GroupVersion.WithKind(agentjob.Kind + "List"))
+		return list
+	}, func(captures *metav1.PartialObjectMetadataList) {
+		for i := range captures.Items {
+			alive[string(captures.Items[i].UID)] = captures.Items[i].DeletionTimestamp.IsZero()
+		}
+	})
+	if err != nil && !isKindGone(err) {
+		return fmt.Errorf("list packet captures: %w", err)
 	}
 	return s.deleteAll(ctx, objects, func(o client.Object) bool { return !alive[o.GetLabels()[sondev1.LabelUID]] })
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/health"
 )
 
 // TestSweep: what is left in the operator's namespace after the events of the table.
@@ -131,6 +133,59 @@ func TestSweeperRuns(t *testing.T) {
 	cancel()
 	if err := <-ended; err != nil || !s.NeedLeaderElection() {
 		t.Errorf("Start ended with %v, needs the lead: %v", err, s.NeedLeaderElection())
+	}
+}
+
+// TestSweepAllThatHangs: it is given up in the end, and found by the watchdog before.
+func TestSweepAllThatHangs(t *testing.T) {
+	w := newWorld(t, newCapture(), deployment("web-1")...)
+	w.settle()
+	s := *w.r.Sweeper
+	s.Watchdog = &health.Watchdog{Limit: time.Minute, Clock: w.clock}
+	s.Live = interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{
+		List: func(ctx context.Context, _ client.WithWatch, _ client.ObjectList, _ ...client.ListOption) error {
+			if _, ok := ctx.Deadline(); !ok {
+				t.Error("a sweep may take for ever")
+			}
+			w.clock.Step(2 * time.Minute)
+			if err := s.Watchdog.Check(nil); err == nil || !strings.Contains(err.Error(), "sweeper") {
+				t.Errorf("the watchdog says %v", err)
+			}
+			return context.DeadlineExceeded
+		},
+	})
+	if err := s.SweepAll(t.Context()); !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+	if err := s.Watchdog.Check(nil); err != nil {
+		t.Errorf("after the end the watchdog says %v", err)
+	}
+}
+
+// TestSweepAllReadsPages: a capture on a later page lives as one on the first.
+func TestSweepAllReadsPages(t *testing.T) {
+	w := newWorld(t, newCapture(), deployment("web-1")...)
+	w.settle()
+	s := *w.r.Sweeper
+	asked := 0
+	s.Live = interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			o := (&client.ListOptions{}).ApplyOptions(opts)
+			if ifCaptures(list, errors.New("yes")) == nil {
+				return c.List(ctx, list, opts...)
+			}
+			if asked++; o.Limit == 0 {
+				t.Error("all captures are read at once")
+			}
+			if o.Continue == "" { // a page of nobody's
+				list.SetContinue("more")
+				return nil
+			}
+			return c.List(ctx, list)
+		},
+	})
+	if err := s.SweepAll(t.Context()); err != nil || asked != 2 || len(w.left()) != 3 {
+		t.Errorf("%d pages read, left %v (%v): want two, and everything", asked, w.left(), err)
 	}
 }
 

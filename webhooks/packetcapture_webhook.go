@@ -14,6 +14,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/access"
 	"github.com/sonde-operator/sonde/internal/brake"
 	"github.com/sonde-operator/sonde/internal/ceiling"
+	"github.com/sonde-operator/sonde/internal/pages"
 	"github.com/sonde-operator/sonde/internal/pcapfilter"
 	"github.com/sonde-operator/sonde/internal/stamp"
 	"github.com/sonde-operator/sonde/internal/target"
@@ -186,17 +187,22 @@ func (h *PacketCaptureHandler) checkJobID(ctx context.Context, pc *sondev1.Packe
 	if pc.Spec.JobID == "" {
 		return nil
 	}
-	var list sondev1.PacketCaptureList
-	if err := h.Live.List(ctx, &list, client.InNamespace(pc.Namespace)); err != nil {
+	user := ""
+	err := pages.Each(ctx, h.Live, func() *sondev1.PacketCaptureList { return &sondev1.PacketCaptureList{} }, func(list *sondev1.PacketCaptureList) {
+		for i := range list.Items {
+			other := &list.Items[i]
+			sameID := other.Spec.JobID == pc.Spec.JobID || other.Status.JobID == pc.Spec.JobID
+			if sameID && target.Namespace(other) == in && target.Reference(other) == ref &&
+				other.DeletionTimestamp.IsZero() && !other.Status.Phase.Final() {
+				user = other.Name
+			}
+		}
+	}, client.InNamespace(pc.Namespace))
+	if err != nil {
 		return fmt.Errorf("list packetcaptures in %s: %w", pc.Namespace, err)
 	}
-	for i := range list.Items {
-		other := &list.Items[i]
-		sameID := other.Spec.JobID == pc.Spec.JobID || other.Status.JobID == pc.Spec.JobID
-		if sameID && target.Namespace(other) == in && target.Reference(other) == ref &&
-			other.DeletionTimestamp.IsZero() && !other.Status.Phase.Final() {
-			return invalid("jobId %s is in use by PacketCapture %s for the same target: write another, or leave it out to have one made", pc.Spec.JobID, other.Name)
-		}
+	if user != "" {
+		return invalid("jobId %s is in use by PacketCapture %s for the same target: write another, or leave it out to have one made", pc.Spec.JobID, user)
 	}
 	return nil
 }

@@ -352,6 +352,32 @@ func TestAStampIsNotAddedLater(t *testing.T) {
 	refused(t, resp, code403, sondev1.AnnotationStamp)
 }
 
+// TestJobIDOnALaterPage: captures are read in parts, as many as there are, and one of the first is not forgotten.
+func TestJobIDOnALaterPage(t *testing.T) {
+	calls := 0
+	live := interceptor.NewClient(liveReader(t, append(world(), otherCaptures()...)...).(client.WithWatch), interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			o := (&client.ListOptions{}).ApplyOptions(opts)
+			if calls++; o.Limit == 0 {
+				t.Error("all captures are read at once")
+			}
+			if o.Continue == "second" {
+				if err := c.List(ctx, list, client.InNamespace(o.Namespace)); err != nil {
+					return err
+				}
+			}
+			list.SetContinue(map[string]string{"": "second", "second": "third"}[o.Continue])
+			return nil
+		},
+	})
+	pc := capture("shop", spec(func(s *sondev1.PacketCaptureSpec) { s.JobID = "busy" }))
+	resp := captureHandler(live, may("pods/shop")).Handle(t.Context(), request(t, admissionv1.Create, "PacketCapture", "shop", pc, nil))
+	refused(t, resp, code422, "jobId busy is in use by PacketCapture running")
+	if calls != 3 {
+		t.Errorf("%d pages read, want 3", calls)
+	}
+}
+
 func TestPacketCaptureFailsClosed(t *testing.T) {
 	broken := errors.New("API server away")
 	for name, funcs := range map[string]interceptor.Funcs{
