@@ -45,6 +45,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/priority"
 	"github.com/sonde-operator/sonde/internal/results"
 	"github.com/sonde-operator/sonde/internal/scc"
+	"github.com/sonde-operator/sonde/internal/settings"
 	"github.com/sonde-operator/sonde/internal/stamp"
 	"github.com/sonde-operator/sonde/internal/version"
 	"github.com/sonde-operator/sonde/webhooks"
@@ -90,14 +91,20 @@ type flags struct {
 	ceilings             ceiling.Limits
 }
 
-func parseFlags() (flags, zap.Options) {
+// settable are the flags that an admin may also set by the environment.
+var settable = []string{
+	"ring-bytes", "probe-privilege", "metrics-bind-address", "access-review-interval",
+	"max-duration", "max-bytes", "max-pods-per-capture", "max-probes-per-node", "max-captures-per-namespace",
+}
+
+func parseFlags() (flags, zap.Options, error) {
 	var f flags
 	log := zap.Options{}
 	flag.StringVar(&f.agent.Image, "image", "", "image of the agents: the manager's own (required)")
 	flag.StringVar(&f.agent.Namespace, "namespace", os.Getenv("POD_NAMESPACE"), "the operator's namespace; by default $POD_NAMESPACE")
 	flag.Int64Var(&f.agent.RingBytes, "ring-bytes", 32<<20, "memory of a probe's packet ring, in bytes")
 	flag.Var(&f.agent.Privilege, "probe-privilege", "with which rights probes run: Privileged, or Capabilities for no more than they need")
-	flag.StringVar(&f.metrics, "metrics-bind-address", "0", "address of the metrics endpoint, which is https and asks for a token that may get /metrics; 0 turns it off")
+	flag.StringVar(&f.metrics, "metrics-bind-address", ":8443", "address of the metrics endpoint, which is https and asks for a token that may get /metrics; 0 turns it off")
 	flag.StringVar(&f.health, "health-probe-bind-address", ":8081", "address of /healthz and /readyz")
 	flag.IntVar(&f.webhookPort, "webhook-port", 9443, "port of the webhooks")
 	flag.IntVar(&f.resultsPort, "results-port", 9444, "port of the results endpoint")
@@ -105,8 +112,9 @@ func parseFlags() (flags, zap.Options) {
 	flag.DurationVar(&f.accessReviewInterval, "access-review-interval", controllers.DefaultAccessReviewInterval, "how often the requester's right to a running capture is reviewed")
 	f.ceilings.BindFlags(flag.CommandLine)
 	log.BindFlags(flag.CommandLine)
+	err := settings.FromEnvironment(flag.CommandLine, os.LookupEnv, settable...)
 	flag.Parse()
-	return f, log
+	return f, log, err
 }
 
 func (f flags) check() error {
@@ -124,8 +132,12 @@ func (f flags) check() error {
 }
 
 func main() {
-	f, log := parseFlags()
+	f, log, err := parseFlags()
 	ctrl.SetLogger(zap.New(zap.UseFlagOptions(&log)))
+	if err != nil {
+		ctrl.Log.Error(err, "Reading the settings")
+		os.Exit(1)
+	}
 	downloads := drain.New(drainQuiet, drainMost, clock.RealClock{})
 	if err := run(downloads.Context(ctrl.SetupSignalHandler()), f, downloads); err != nil {
 		ctrl.Log.Error(err, "Running the manager")

@@ -31,7 +31,7 @@ func Strip(o any) (any, error) {
 			Name: o.Name, Namespace: o.Namespace, UID: o.UID, ResourceVersion: o.ResourceVersion,
 			CreationTimestamp: o.CreationTimestamp, DeletionTimestamp: o.DeletionTimestamp,
 			OwnerReferences: controller(o),
-			Labels:          pick(o.Labels, sondev1.LabelHub, sondev1.LabelUID, sondev1.LabelKind, sondev1.LabelTargetPodUID),
+			Labels:          pick(o.Labels, sondev1.LabelHub, sondev1.LabelOptOut, sondev1.LabelUID, sondev1.LabelKind, sondev1.LabelTargetPodUID),
 			Annotations:     short(pick(o.Annotations, sondev1.AnnotationOwner)),
 		}
 	case *sondev1.PacketCapture:

@@ -84,7 +84,7 @@ func TestStripForgetsWhatUsersWrite(t *testing.T) {
 	big := strings.Repeat("x", 200<<10)
 	written := metav1.ObjectMeta{
 		Name: "o", Namespace: "ns", UID: "u", ResourceVersion: "7", GenerateName: "o",
-		Labels: map[string]string{"app": "web", sondev1.LabelHub: "true", sondev1.LabelUID: "pc", sondev1.LabelAppInstance: "mine"},
+		Labels: map[string]string{"app": "web", sondev1.LabelHub: "true", sondev1.LabelOptOut: "true", sondev1.LabelUID: "pc", sondev1.LabelAppInstance: "mine"},
 		Annotations: map[string]string{
 			"big": big, sondev1.AnnotationOwner: big, sondev1.AnnotationTargetPod: big,
 			sondev1.AnnotationRequester: "claim", sondev1.AnnotationStamp: "mac",
@@ -104,7 +104,7 @@ func TestStripForgetsWhatUsersWrite(t *testing.T) {
 	cases := map[string]struct{ in, want any }{
 		"a workload": {
 			&metav1.PartialObjectMetadata{ObjectMeta: *written.DeepCopy()},
-			&metav1.PartialObjectMetadata{ObjectMeta: meta(map[string]string{sondev1.LabelHub: "true", sondev1.LabelUID: "pc"}, map[string]string{}, owner)},
+			&metav1.PartialObjectMetadata{ObjectMeta: meta(map[string]string{sondev1.LabelHub: "true", sondev1.LabelOptOut: "true", sondev1.LabelUID: "pc"}, map[string]string{}, owner)},
 		},
 		"a Pod that looks like an agent's": {
 			&corev1.Pod{ObjectMeta: *written.DeepCopy()},

@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
@@ -102,6 +103,28 @@ func TestRevokedRightEndsTheCapture(t *testing.T) {
 	awaitFinal(t, pc, 30*time.Second)
 	wantNotAdmitted(t, pc, sondev1.ReasonAccessRevoked)
 	noProbes(t)
+}
+
+// A namespace that is closed ends what runs there, by its own event and not at the next review, and keeps the results.
+func TestRightsOptOutEndsTheCapture(t *testing.T) {
+	ns := namespace(t, nil)
+	deployment(t, ns, "sink", 1, "sink")
+	pc := capture(t, admin, ns, sondev1.PacketCaptureSpec{TargetDeployment: "sink", Duration: "10m"})
+	closed := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}
+	label := fmt.Sprintf(`{"metadata":{"labels":{%q:"true"}}}`, sondev1.LabelOptOut)
+	if err := admin.Patch(t.Context(), closed, client.RawPatch(types.MergePatchType, []byte(label))); err != nil {
+		t.Fatal(err)
+	}
+	awaitFinal(t, pc, 30*time.Second)
+	wantNotAdmitted(t, pc, sondev1.ReasonOptedOut)
+	noProbes(t)
+	if len(pc.Status.Pods) != 1 || len(pc.Status.Pods[0].Files) != 1 {
+		t.Errorf("results of a namespace that was closed: %+v", pc.Status.Pods)
+	}
+	again := &sondev1.PacketCapture{ObjectMeta: metav1.ObjectMeta{GenerateName: "no-", Namespace: ns}, Spec: sondev1.PacketCaptureSpec{TargetDeployment: "sink"}}
+	if err := admin.Create(t.Context(), again); err == nil || !strings.Contains(err.Error(), sondev1.LabelOptOut) {
+		t.Errorf("a new capture: %v, want a refusal that names the label", err)
+	}
 }
 
 // What no webhook has stamped, or a stamp that was made for something else, never gets a Job.
