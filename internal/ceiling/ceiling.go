@@ -20,6 +20,12 @@ const (
 	FlagCapturesPerNamespace = "max-captures-per-namespace"
 )
 
+// The schema's defaults: who wrote nothing is refused a value that he never saw, and is told what to set.
+const (
+	defaultDuration = time.Minute
+	defaultBytes    = 1 << 30
+)
+
 // Limits are the ceilings; zero is none. What is above the first two is refused, what is above the
 // others waits.
 type Limits struct {
@@ -62,12 +68,22 @@ func (l Limits) Valid() error {
 func (l Limits) Check(spec *sondev1.PacketCaptureSpec) error {
 	d, err := duration.Parse(spec.Duration)
 	if err == nil && l.Duration > 0 && d > l.Duration {
-		return fmt.Errorf("duration %s is above this cluster's ceiling: write at most %s, or ask for %s", spec.Duration, l.Duration, Raise(FlagDuration))
+		return fmt.Errorf("duration %s%s is above this cluster's ceiling: write at most %s, or ask for %s",
+			spec.Duration, unset(d == defaultDuration, "spec.duration, or --for"), l.Duration, Raise(FlagDuration))
 	}
 	if l.Bytes > 0 && spec.MaxBytes > l.Bytes {
-		return fmt.Errorf("maxBytes %d is above this cluster's ceiling: write at most %d, or ask for %s", spec.MaxBytes, l.Bytes, Raise(FlagBytes))
+		return fmt.Errorf("maxBytes %d%s is above this cluster's ceiling: write at most %d, or ask for %s",
+			spec.MaxBytes, unset(spec.MaxBytes == defaultBytes, "spec.maxBytes, or --max-bytes"), l.Bytes, Raise(FlagBytes))
 	}
 	return nil
+}
+
+// unset says, of a value that is the default, where to set another.
+func unset(isDefault bool, where string) string {
+	if !isDefault {
+		return ""
+	}
+	return fmt.Sprintf(" (the default; set %s of kubectl sonde)", where)
 }
 
 // Raise says who can raise the ceiling of a flag, and by what; it follows "ask for", or stands alone.

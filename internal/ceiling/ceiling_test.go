@@ -2,9 +2,12 @@ package ceiling_test
 
 import (
 	"flag"
+	"os"
 	"strings"
 	"testing"
 	"time"
+
+	"sigs.k8s.io/yaml"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/ceiling"
@@ -18,9 +21,17 @@ func TestCheck(t *testing.T) {
 		bytes    int64
 		want     []string // in the message; none: admitted
 	}{
-		"at the ceilings":    {limits: limits, duration: "1h", bytes: 1 << 30},
-		"too long":           {limits: limits, duration: "3601", bytes: 1, want: []string{"3601", "1h0m0s", "cluster admin", "--max-duration"}},
-		"too large":          {limits: limits, duration: "1s", bytes: 1<<30 + 1, want: []string{"1073741825", "at most 1073741824", "cluster admin", "--max-bytes"}},
+		"at the ceilings": {limits: limits, duration: "1h", bytes: 1 << 30},
+		"too long":        {limits: limits, duration: "3601", bytes: 1, want: []string{"3601", "1h0m0s", "cluster admin", "--max-duration"}},
+		"too large":       {limits: limits, duration: "1s", bytes: 1<<30 + 1, want: []string{"1073741825", "at most 1073741824", "cluster admin", "--max-bytes"}},
+		"the default is too long": {
+			limits: ceiling.Limits{Duration: 30 * time.Second}, duration: "60s", bytes: 1,
+			want: []string{"duration 60s (the default; set spec.duration, or --for of kubectl sonde)", "at most 30s", "cluster admin"},
+		},
+		"the default is too large": {
+			limits: ceiling.Limits{Bytes: 1 << 20}, duration: "1s", bytes: 1 << 30,
+			want: []string{"maxBytes 1073741824 (the default; set spec.maxBytes, or --max-bytes of kubectl sonde)", "at most 1048576", "cluster admin"},
+		},
 		"no ceilings":        {duration: "24h", bytes: 1 << 40},
 		"not to be read":     {limits: limits, duration: "long", bytes: 1},
 		"the webhook's zero": {limits: limits, duration: "", bytes: 0},
@@ -34,6 +45,53 @@ func TestCheck(t *testing.T) {
 				if !strings.Contains(err.Error(), want) {
 					t.Errorf("%q does not say %q", err, want)
 				}
+			}
+			if isDefault := strings.HasPrefix(name, "the default"); err != nil && strings.Contains(err.Error(), "the default") != isDefault {
+				t.Errorf("%q, want it called the default: %v", err, isDefault)
+			}
+		})
+	}
+}
+
+// TestDefaultsOfTheSchema takes what the API server fills in from the CRD: a default that changes there, and not in
+// this package, would be refused in words that tell nobody what to set.
+func TestDefaultsOfTheSchema(t *testing.T) {
+	b, err := os.ReadFile("../../config/crd/bases/monitoring.openshift.tpg_packetcaptures.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var crd struct {
+		Spec struct {
+			Versions []struct {
+				Schema struct {
+					OpenAPIV3Schema struct {
+						Properties struct {
+							Spec struct {
+								Properties struct {
+									Duration struct{ Default string }
+									MaxBytes struct{ Default int64 }
+								}
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+	if err := yaml.Unmarshal(b, &crd); err != nil || len(crd.Spec.Versions) == 0 {
+		t.Fatalf("no version in the CRD (%v)", err)
+	}
+	spec := crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties.Spec.Properties
+	for name, tc := range map[string]struct {
+		limits ceiling.Limits
+		spec   sondev1.PacketCaptureSpec
+	}{
+		"duration": {ceiling.Limits{Duration: time.Second}, sondev1.PacketCaptureSpec{Duration: spec.Duration.Default}},
+		"maxBytes": {ceiling.Limits{Bytes: 1}, sondev1.PacketCaptureSpec{MaxBytes: spec.MaxBytes.Default}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := tc.limits.Check(&tc.spec); err == nil || !strings.Contains(err.Error(), "(the default; set spec."+name) {
+				t.Errorf("Check() = %v, which does not call it the default", err)
 			}
 		})
 	}

@@ -32,7 +32,10 @@ func describe(err error) string {
 		return "Error from server: " + s.Message
 	}
 	text := fmt.Sprintf("Error from server (%s): %s", s.Reason, s.Message)
-	if lacksRole(s) {
+	switch {
+	case lacksRole(s) && strings.HasSuffix(s.Message, " at the cluster scope"): // only lists of all namespaces are
+		text += "\nLeave out -A, or ask a cluster admin for a ClusterRoleBinding to the ClusterRole sonde-view"
+	case lacksRole(s):
 		text += "\nAsk an admin for the ClusterRole sonde-edit in that namespace, and to capture and download for sonde-capture"
 	}
 	return text

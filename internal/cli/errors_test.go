@@ -6,7 +6,12 @@ import (
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
+
+func forbidden(text string) error {
+	return apierrors.NewForbidden(schema.GroupResource{Group: "monitoring.openshift.tpg", Resource: "packetcaptures"}, "", errors.New(text))
+}
 
 func TestDescribe(t *testing.T) {
 	away := `failed calling webhook "packetcapture.monitoring.openshift.tpg": failed to call webhook: Post "https://sonde-webhook.sonde-system.svc:443/mutate-monitoring-openshift-tpg-v1alpha1-packetcapture/00112233445566778899aabbccddeeff?timeout=10s": no endpoints available for service "sonde-webhook"`
@@ -23,6 +28,14 @@ func TestDescribe(t *testing.T) {
 		"another's webhook is away": {
 			err:  apierrors.NewInternalError(errors.New(`failed calling webhook "policy.example.com": no endpoints available`)),
 			want: []string{"Error from server (InternalError)", "policy.example.com"}, wantNever: "sonde-manager",
+		},
+		"no role in a namespace": {
+			err:  forbidden(`User "eve" cannot list resource "packetcaptures" in API group "monitoring.openshift.tpg" in the namespace "shop"`),
+			want: []string{"sonde-edit", "sonde-capture"}, wantNever: "-A",
+		},
+		"no role in all namespaces": {
+			err:  forbidden(`User "eve" cannot list resource "packetcaptures" in API group "monitoring.openshift.tpg" at the cluster scope`),
+			want: []string{"Leave out -A", "ClusterRoleBinding", "sonde-view"}, wantNever: "sonde-edit",
 		},
 		"no answer of the API server": {err: errors.New("connection refused"), want: []string{"error: connection refused"}, wantNever: "server"},
 	} {

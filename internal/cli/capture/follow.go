@@ -172,10 +172,10 @@ func (f *Follower) stop(ctx context.Context, key client.ObjectKey, tell func(new
 			return
 		}
 		if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsNotFound(err) {
-			tell(news{said: "The capture goes on: " + err.Error()})
+			tell(news{said: "The capture goes on: " + plain(err.Error())})
 			return
 		}
-		tell(news{said: "Stopping failed, trying again: " + err.Error()})
+		tell(news{said: "Stopping failed, trying again: " + plain(err.Error())})
 		f.pause(ctx)
 	}
 }

@@ -219,14 +219,14 @@ func TestStop(t *testing.T) {
 	f := follow(t, running(), silent, interceptor.Funcs{
 		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
 			if tries++; tries == 1 {
-				return errors.New("connection refused")
+				return errors.New("Post https://sonde-webhook/mutate-packetcapture/0011aabb: connection refused")
 			}
 			return c.Patch(ctx, o, p, opts...)
 		},
 	})
 	f.shown.await(t, "Capturing")
 	close(f.stop)
-	f.shown.await(t, "Stopping failed, trying again")
+	f.shown.await(t, "trying again: stop PacketCapture web-x7k2p: Post https://sonde-webhook/...: connection refused")
 	f.shown.await(t, "(Deployment/web)  Stopping")
 	f.set(t, func(pc *v1alpha1.PacketCapture) {
 		if !pc.Spec.Stop {

@@ -139,12 +139,12 @@ func (s *State) View(now time.Time) live.View {
 // troubles says why live counts are missing: for all, or for single Pods.
 func (s *State) troubles() []string {
 	if s.Trouble != "" {
-		return []string{"No live counts: " + s.Trouble}
+		return []string{"No live counts: " + noCounts(s.Trouble)}
 	}
 	var notes []string
 	for _, u := range s.updates {
 		if u.Error != "" && !u.Phase.Final() {
-			notes = append(notes, fmt.Sprintf("No live counts of %s: %s", u.Pod, u.Error))
+			notes = append(notes, fmt.Sprintf("No live counts of %s: %s", u.Pod, noCounts(u.Error)))
 		}
 	}
 	slices.Sort(notes)

@@ -144,6 +144,13 @@ func TestView(t *testing.T) {
 				Notes: []string{"The status has no room for 7 Pods of this capture.", "No live counts: no way"},
 			},
 		},
+		"no live counts, and no secret": {
+			change: func(s *State) { s.Trouble = "Post https://sonde-webhook/mutate-resultaccess/0011aabb: refused" },
+			want: live.View{
+				Title: "shop/web-x7k2p (Deployment/web)", Status: "Capturing", Clock: "0s of 30s", Pods: []live.Pod{row},
+				Notes: []string{"No live counts: Post https://sonde-webhook/...: refused"},
+			},
+		},
 		"no live counts of one Pod": {
 			change: func(s *State) { s.Update(results.Update{Pod: "web-1", UID: "u1", Error: "the agent does not answer"}) },
 			want: live.View{
