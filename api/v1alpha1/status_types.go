@@ -133,7 +133,10 @@ type CaptureStatus struct {
 	// +optional
 	PodsOmitted int32 `json:"podsOmitted,omitempty"`
 
-	// conditions: Admitted, TargetFound, ProbesAllowed, Capturing, Ended, Complete.
+	// conditions: Admitted, TargetFound, Capturing, Complete.
+	// ---
+	// And ProbesAllowed and Ended. They are not in the CRD because OLM v1 refuses an upgrade that changes the text of
+	// a field (docs/olm.md).
 	// +optional
 	// +listType=map
 	// +listMapKey=type
