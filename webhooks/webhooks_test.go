@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -49,7 +50,9 @@ func testScheme(t *testing.T) *runtime.Scheme {
 type rights struct {
 	granted map[string]bool
 	err     error
-	asked   []string
+
+	mu    sync.Mutex // requests come at the same time
+	asked []string
 }
 
 func (r *rights) MayCapturePods(_ context.Context, who access.Requester, namespace string) (access.Decision, error) {
@@ -61,7 +64,9 @@ func (r *rights) MayCaptureNodes(_ context.Context, who access.Requester) (acces
 }
 
 func (r *rights) answer(who access.Requester, what string) (access.Decision, error) {
+	r.mu.Lock()
 	r.asked = append(r.asked, what)
+	r.mu.Unlock()
 	if r.granted[what] {
 		return access.Decision{Allowed: true}, r.err
 	}
