@@ -30,8 +30,8 @@ type v1 struct{}
 func TestV1(t *testing.T) {
 	crds := programs + "/crds-v1/" // a link: only with the slash does kubectl look behind it
 	kubectl(t, "", "create", "-f", crds)
-	t.Cleanup(func() {
-		if _, err := run(context.WithoutCancel(t.Context()), "", "kubectl", "delete", "--ignore-not-found", "-f", crds); err != nil {
+	t.Cleanup(func() { // what is left of a test that failed may hold it up
+		if _, err := run(context.WithoutCancel(t.Context()), "", "kubectl", "delete", "--ignore-not-found", "--timeout=60s", "-f", crds); err != nil {
 			t.Error(err)
 		}
 	})
