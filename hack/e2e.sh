@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# e2e.sh [go test flags]: installs the operator on the local cluster, which is up, and runs the end-to-end tests.
+# e2e.sh [go test flags]: installs the operator on the local cluster, which is up, and runs the end-to-end tests. With
+# SONDE_PROBE_PRIVILEGE=Capabilities the probes of all tests run so.
 set -euo pipefail
 . "$(dirname "$0")/env.sh"
 cd "$root"
@@ -11,4 +12,8 @@ export REQUIRE_PRIVILEGED=1
 export SONDE_CLUSTER=$cluster SONDE_PLUGIN=$root/bin/kubectl-sonde SONDE_INSTALL=$root/hack/install.sh SONDE_WORKLOAD=sonde.local/workload:1
 "$cluster" load build/workload.tar
 hack/install.sh
+setting=SONDE_PROBE_PRIVILEGE- # takes it off
+[ -z "${SONDE_PROBE_PRIVILEGE:-}" ] || setting=SONDE_PROBE_PRIVILEGE=$SONDE_PROBE_PRIVILEGE
+"$cluster" kubectl -n sonde-system set env deployment/sonde-manager "$setting" >/dev/null
+"$cluster" kubectl -n sonde-system rollout status deployment/sonde-manager --timeout=180s >/dev/null
 go test -tags e2e -count=1 -timeout 40m "$@" ./test/e2e/...

@@ -49,6 +49,8 @@ fuzz) $make test-fuzz FUZZTIME=30s ;;
 security)
 	openshift
 	e2e '^Test(Scc|Privilege|Attack|Rbac)'
+	# What make test-e2e runs with privileged probes, with those that have three capabilities.
+	SONDE_PROBE_PRIVILEGE=Capabilities e2e '^Test(Exactness|SourceExample|KilledProbe|Plugin|ResultsNeedTheVerb|DeletingTheCapture)'
 	;;
 operations) e2e '^TestOps' ;;
 bundle) $make bundle-validate preflight plugin-archives scorecard NODES=1 ;;

@@ -102,6 +102,7 @@ func FuzzParseCgroup(f *testing.F) {
 func FuzzParseStat(f *testing.F) {
 	f.Add([]byte("1 (a) b) S 0 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 77 9 10"))
 	f.Add([]byte(")"))
+	f.Add([]byte(")\x00 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if state, _, err := parseStat(b); err == nil && state == 0 {
 			t.Error("no state and no error")

@@ -111,9 +111,12 @@ func parseStat(b []byte) (state byte, start uint64, err error) {
 	if i < 0 || len(fields) <= startField-stateField || len(fields[0]) != 1 {
 		return 0, 0, errors.New("stat has too few fields")
 	}
+	if state = fields[0][0]; !('A' <= state && state <= 'Z' || 'a' <= state && state <= 'z') {
+		return 0, 0, fmt.Errorf("stat's state is %q, no letter", state)
+	}
 	start, err = strconv.ParseUint(string(fields[startField-stateField]), 10, 64)
 	if err != nil {
 		return 0, 0, fmt.Errorf("parse start time: %w", err)
 	}
-	return fields[0][0], start, nil
+	return state, start, nil
 }
