@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 )
 
 // ErrNoProcess is returned where a Pod has no process on this node.
@@ -111,7 +112,7 @@ func parseStat(b []byte) (state byte, start uint64, err error) {
 	if i < 0 || len(fields) <= startField-stateField || len(fields[0]) != 1 {
 		return 0, 0, errors.New("stat has too few fields")
 	}
-	if state = fields[0][0]; !('A' <= state && state <= 'Z' || 'a' <= state && state <= 'z') {
+	if state = fields[0][0]; !unicode.IsLetter(rune(state)) || state >= unicode.MaxASCII {
 		return 0, 0, fmt.Errorf("stat's state is %q, no letter", state)
 	}
 	start, err = strconv.ParseUint(string(fields[startField-stateField]), 10, 64)
