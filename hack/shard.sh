@@ -43,14 +43,16 @@ capture | rights | removal | fuzz | security | operations | bundle | olm) trap f
 esac
 case "$shard" in
 capture) e2e '^Test(Exactness|SourceExample|TwoCaptures|CaptureAfterCapture|ScaleAndRollout|KilledProbe|IdleManager|Plugin|Filter|PacketLimit|Audit)' ;;
-rights) e2e '^Test(Rights|Results|Revoked|WithoutAValidStamp|NamespaceMadeAnew|SccPodSecurity|Privilege)' ;;
+rights)
+	e2e '^Test(Rights|Results|Revoked|WithoutAValidStamp|NamespaceMadeAnew|SccPodSecurity|Privilege)'
+	# What make test-e2e runs with privileged probes, with those that have three capabilities.
+	SONDE_PROBE_PRIVILEGE=Capabilities e2e '^Test(Exactness|SourceExample|KilledProbe|Plugin|ResultsNeedTheVerb|DeletingTheCapture)'
+	;;
 removal) e2e '^Test(Deleting|OperatorGone|Uninstall)' ;;
 fuzz) $make test-fuzz FUZZTIME=30s ;;
 security)
 	openshift
 	e2e '^Test(Scc|Privilege|Attack|Rbac)'
-	# What make test-e2e runs with privileged probes, with those that have three capabilities.
-	SONDE_PROBE_PRIVILEGE=Capabilities e2e '^Test(Exactness|SourceExample|KilledProbe|Plugin|ResultsNeedTheVerb|DeletingTheCapture)'
 	;;
 operations) e2e '^TestOps' ;;
 bundle) $make bundle-validate preflight plugin-archives scorecard NODES=1 ;;
