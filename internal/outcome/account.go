@@ -103,7 +103,7 @@ func (v *Verdict) explain(s Seen, t *corev1.ContainerStateTerminated) {
 	case t.Reason == "OOMKilled":
 		v.Entry.Message = "the probe was killed at its memory limit (OOMKilled)"
 	case v.Entry.Reason == sondev1.ReasonAccessRevoked:
-		v.Entry.Message = "ended because the requester may not capture this Pod any more"
+		v.Entry.Message = "ended because the capture is not admitted any more; its condition Admitted says why"
 	case v.Entry.Reason == sondev1.ReasonPaused:
 		v.Entry.Message = "ended because a cluster admin paused the operator"
 	case v.Entry.Message == "":

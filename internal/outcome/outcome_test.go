@@ -154,7 +154,7 @@ func TestJudge(t *testing.T) {
 			seen: outcome.Seen{Before: capturing(), Job: job(), Agent: agent(ended(func() account.Account { a := complete(); a.Reason = "AccessRevoked"; return a }(), 0))},
 			want: got{
 				Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonAccessRevoked, Packets: 10, Files: 1,
-				Message: "ended because the requester may not capture this Pod any more",
+				Message: "ended because the capture is not admitted any more; its condition Admitted says why",
 			},
 		},
 		"the disk was full": {
