@@ -18,6 +18,7 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/certs"
+	"github.com/sonde-operator/sonde/internal/naming"
 	"github.com/sonde-operator/sonde/internal/platform"
 )
 
@@ -61,11 +62,7 @@ type ConfigurationOptions struct {
 // changes it.
 func BuildConfiguration(o ConfigurationOptions) *acadmission.MutatingWebhookConfigurationApplyConfiguration {
 	c := acadmission.MutatingWebhookConfiguration(ConfigurationName).
-		WithLabels(map[string]string{
-			sondev1.LabelAppName:      "sonde",
-			sondev1.LabelAppPartOf:    "packet-capture-operator",
-			sondev1.LabelAppManagedBy: "sonde",
-		}).
+		WithLabels(naming.Own()).
 		WithWebhooks(
 			webhookFor(o, "packetcaptures", "packetcapture", PathPacketCapture),
 			webhookFor(o, "resultaccesses", "resultaccess", PathResultAccess),

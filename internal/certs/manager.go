@@ -17,8 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
-	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/health"
+	"github.com/sonde-operator/sonde/internal/naming"
 )
 
 // SecretName is the Secret in the operator's namespace that all replicas share.
@@ -195,11 +195,7 @@ func (m *Manager) secret(data map[string][]byte) *corev1.Secret {
 	return &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: SecretName, Namespace: m.namespace,
-			Labels: map[string]string{
-				sondev1.LabelAppName:      "sonde",
-				sondev1.LabelAppPartOf:    "packet-capture-operator",
-				sondev1.LabelAppManagedBy: "sonde",
-			},
+			Labels: naming.Own(),
 		},
 		Type: corev1.SecretTypeOpaque,
 		Data: data,

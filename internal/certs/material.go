@@ -12,11 +12,13 @@ import (
 	"time"
 )
 
-// Keys of the Secret.
+// KeyBundle is the Secret's key of all authorities that a serving certificate may be of, as PEM.
+const KeyBundle = "ca-bundle.crt"
+
+// The Secret's other keys.
 const (
 	keyCACert = "ca.crt"
 	keyCAKey  = "ca.key"
-	keyBundle = "ca-bundle.crt"
 	keyCert   = "tls.crt"
 	keyKey    = "tls.key"
 )
@@ -64,7 +66,7 @@ func Plan(now time.Time, data map[string][]byte, names []string) (next map[strin
 	}
 	return next, Material{
 		Serving:  tls.Certificate{Certificate: [][]byte{leaf.cert.Raw}, PrivateKey: leaf.key, Leaf: leaf.cert},
-		CABundle: next[keyBundle],
+		CABundle: next[KeyBundle],
 	}, changed, nil
 }
 
@@ -80,7 +82,7 @@ func encode(ca, leaf pair, bundle []*x509.Certificate) (map[string][]byte, error
 	return map[string][]byte{
 		keyCACert: certPEM(ca.cert), keyCAKey: caKey,
 		keyCert: certPEM(leaf.cert), keyKey: leafKey,
-		keyBundle: certPEM(bundle...),
+		KeyBundle: certPEM(bundle...),
 	}, nil
 }
 
@@ -88,7 +90,7 @@ func encode(ca, leaf pair, bundle []*x509.Certificate) (map[string][]byte, error
 // Secret names until now, and those of its bundle.
 func bundleOf(now time.Time, ca *x509.Certificate, data map[string][]byte) []*x509.Certificate {
 	bundle := []*x509.Certificate{ca}
-	for _, c := range append(parseCerts(data[keyCACert]), parseCerts(data[keyBundle])...) {
+	for _, c := range append(parseCerts(data[keyCACert]), parseCerts(data[KeyBundle])...) {
 		known := slices.ContainsFunc(bundle, c.Equal)
 		if known || len(bundle) == maxBundle || !isCA(c) || !now.Before(c.NotAfter) || now.Before(c.NotBefore) {
 			continue

@@ -71,8 +71,8 @@ func TestPlan(t *testing.T) {
 		}, wantLeaf: true},
 		"no authority's key": {change: func(d map[string][]byte) { delete(d, keyCAKey) }, wantCA: true},
 		"nothing at all":     {change: func(d map[string][]byte) { clear(d) }, wantCA: true, wantLeaf: true},
-		"no bundle":          {change: func(d map[string][]byte) { delete(d, keyBundle) }},
-		"noise for a bundle": {change: func(d map[string][]byte) { d[keyBundle] = []byte("noise") }},
+		"no bundle":          {change: func(d map[string][]byte) { delete(d, KeyBundle) }},
+		"noise for a bundle": {change: func(d map[string][]byte) { d[KeyBundle] = []byte("noise") }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			data, _, _ := plan(t, start, nil)
@@ -98,7 +98,7 @@ func TestPlan(t *testing.T) {
 
 func TestNothingFailsWhileANewAuthoritySpreads(t *testing.T) {
 	data, _, _ := plan(t, start, nil)
-	oldBundle := data[keyBundle]
+	oldBundle := data[KeyBundle]
 	seen := map[string]bool{string(data[keyCACert]): true}
 	told := oldBundle // what the API server was last told, always one look behind
 	for now := start; now.Before(start.Add(3 * caLife)); now = now.Add(20 * 24 * time.Hour) {
@@ -135,10 +135,10 @@ func FuzzPlan(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	f.Add(data[keyCACert], data[keyCAKey], data[keyCert], data[keyKey], data[keyBundle])
+	f.Add(data[keyCACert], data[keyCAKey], data[keyCert], data[keyKey], data[KeyBundle])
 	f.Add(data[keyCert], data[keyKey], data[keyCACert], data[keyCAKey], []byte{})
 	f.Fuzz(func(t *testing.T, caCert, caKey, cert, key, bundle []byte) {
-		_, m, _ := plan(t, start, map[string][]byte{keyCACert: caCert, keyCAKey: caKey, keyCert: cert, keyKey: key, keyBundle: bundle})
+		_, m, _ := plan(t, start, map[string][]byte{keyCACert: caCert, keyCAKey: caKey, keyCert: cert, keyKey: key, KeyBundle: bundle})
 		trusts(t, start, m.CABundle, m)
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/platform"
 )
 
 // name of both objects.
@@ -62,11 +63,5 @@ func Build(version string) []*unstructured.Unstructured {
 }
 
 func object(kind string, spec map[string]any) *unstructured.Unstructured {
-	u := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
-	u.SetGroupVersionKind(schema.GroupVersionKind{Group: "console.openshift.io", Version: "v1", Kind: kind})
-	u.SetName(name)
-	u.SetLabels(map[string]string{
-		sondev1.LabelAppName: "sonde", sondev1.LabelAppPartOf: "packet-capture-operator", sondev1.LabelAppManagedBy: "sonde",
-	})
-	return u
+	return platform.New(schema.GroupVersionKind{Group: "console.openshift.io", Version: "v1", Kind: kind}, "", name, map[string]any{"spec": spec})
 }

@@ -8,16 +8,14 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/certs"
+	"github.com/sonde-operator/sonde/internal/platform"
 )
 
 // name of both objects.
 const name = "sonde"
 
-// The metrics Service and its port.
-const (
-	service = "sonde-metrics"
-	port    = "metrics"
-)
+// port of the metrics Service.
+const port = "metrics"
 
 // +kubebuilder:rbac:groups=monitoring.coreos.com,namespace=sonde-system,resources=prometheusrules;servicemonitors,resourceNames=sonde,verbs=create;get;list;watch;patch;delete
 
@@ -30,14 +28,7 @@ func Build(namespace string) []*unstructured.Unstructured {
 }
 
 func object(kind, namespace string, spec map[string]any) *unstructured.Unstructured {
-	u := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
-	u.SetGroupVersionKind(schema.GroupVersionKind{Group: "monitoring.coreos.com", Version: "v1", Kind: kind})
-	u.SetNamespace(namespace)
-	u.SetName(name)
-	u.SetLabels(map[string]string{
-		sondev1.LabelAppName: "sonde", sondev1.LabelAppPartOf: "packet-capture-operator", sondev1.LabelAppManagedBy: "sonde",
-	})
-	return u
+	return platform.New(schema.GroupVersionKind{Group: "monitoring.coreos.com", Version: "v1", Kind: kind}, namespace, name, map[string]any{"spec": spec})
 }
 
 // serviceMonitor has Prometheus show its own token, which must be allowed to get /metrics, and trust the
@@ -52,8 +43,8 @@ func serviceMonitor(namespace string) map[string]any {
 			"port": port, "path": "/metrics", "scheme": "https",
 			"bearerTokenFile": "/var/run/secrets/kubernetes.io/serviceaccount/token",
 			"tlsConfig": map[string]any{
-				"serverName": service + "." + namespace + ".svc",
-				"ca":         map[string]any{"secret": map[string]any{"name": certs.SecretName, "key": "ca-bundle.crt"}},
+				"serverName": certs.ServiceMetrics + "." + namespace + ".svc",
+				"ca":         map[string]any{"secret": map[string]any{"name": certs.SecretName, "key": certs.KeyBundle}},
 			},
 		}},
 	}

@@ -1,6 +1,10 @@
 package monitoring
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/sonde-operator/sonde/internal/certs"
+)
 
 // rule is one alert. In expr, JOB stands for the series of the manager's own endpoint.
 type rule struct {
@@ -62,7 +66,7 @@ var rules = []rule{
 
 // group is all rules as the API has them.
 func group(namespace string) map[string]any {
-	job := `namespace="` + namespace + `",job="` + service + `"`
+	job := `namespace="` + namespace + `",job="` + certs.ServiceMetrics + `"`
 	fill := strings.NewReplacer("JOB", job, "NAMESPACE", namespace)
 	list := make([]any, 0, len(rules))
 	for _, r := range rules {

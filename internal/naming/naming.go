@@ -125,6 +125,15 @@ func base36(b []byte) string {
 	return string(id)
 }
 
+// Own labels what the operator makes for itself, and not for a capture.
+func Own() map[string]string {
+	return map[string]string{
+		sondev1.LabelAppName:      "sonde",
+		sondev1.LabelAppPartOf:    "packet-capture-operator",
+		sondev1.LabelAppManagedBy: "sonde",
+	}
+}
+
 // Labels for everything that is made for owner: the UID by which it is found again, and the five
 // labels of the source systems for people, copied from owner where it has them.
 func Labels(owner metav1.Object, kind, targetNamespace, workload string) map[string]string {

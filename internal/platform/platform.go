@@ -9,9 +9,23 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/sonde-operator/sonde/internal/naming"
 )
+
+// New returns an object of one of these kinds with the labels of what the operator makes for itself; without a
+// namespace it is the cluster's. content is all but apiVersion, kind and metadata.
+func New(kind schema.GroupVersionKind, namespace, name string, content map[string]any) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{Object: content}
+	u.SetGroupVersionKind(kind)
+	u.SetNamespace(namespace)
+	u.SetName(name)
+	u.SetLabels(naming.Own())
+	return u
+}
 
 // Present returns those of objects whose API the cluster has. It asks once, at start: an API that comes
 // later is seen by the next start of the operator. An error is one of the API server.

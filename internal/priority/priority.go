@@ -6,8 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/agentjob"
+	"github.com/sonde-operator/sonde/internal/platform"
 )
 
 // Kind of the object.
@@ -22,15 +22,9 @@ const value = 1_000_000
 // Build returns the PriorityClass. Probes wait for room; they never push a workload from its node.
 // It leaves out globalDefault, which the API server does not return when false: it could never be found as built.
 func Build() *unstructured.Unstructured {
-	u := &unstructured.Unstructured{Object: map[string]any{
+	return platform.New(Kind, "", agentjob.PriorityClass, map[string]any{
 		"value":            int64(value),
 		"preemptionPolicy": "Never",
 		"description":      "Sonde's probes. Above ordinary workloads in eviction order, never preempting them.",
-	}}
-	u.SetGroupVersionKind(Kind)
-	u.SetName(agentjob.PriorityClass)
-	u.SetLabels(map[string]string{
-		sondev1.LabelAppName: "sonde", sondev1.LabelAppPartOf: "packet-capture-operator", sondev1.LabelAppManagedBy: "sonde",
 	})
-	return u
 }

@@ -6,8 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/agentjob"
+	"github.com/sonde-operator/sonde/internal/platform"
 	"github.com/sonde-operator/sonde/internal/privilege"
 )
 
@@ -34,7 +34,7 @@ func Build(o agentjob.Options) *unstructured.Unstructured {
 			allowed = append(allowed, c.Name)
 		}
 	}
-	u := &unstructured.Unstructured{Object: map[string]any{
+	u := platform.New(Kind, "", agentjob.RequiredSCC, map[string]any{
 		// Sonde enters network namespaces through the processes of a node: of all that is the host's it
 		// needs hostPID, and the right to setns.
 		"allowHostPID":                    true,
@@ -62,11 +62,6 @@ func Build(o agentjob.Options) *unstructured.Unstructured {
 		"users":                []any{"system:serviceaccount:" + o.Namespace + ":" + agentjob.ServiceAccount},
 		"groups":               []any{},
 		"priority":             int64(priority),
-	}}
-	u.SetGroupVersionKind(Kind)
-	u.SetName(agentjob.RequiredSCC)
-	u.SetLabels(map[string]string{
-		sondev1.LabelAppName: "sonde", sondev1.LabelAppPartOf: "packet-capture-operator", sondev1.LabelAppManagedBy: "sonde",
 	})
 	u.SetAnnotations(map[string]string{
 		"kubernetes.io/description": "sonde-probe admits the agents of Sonde, which capture packets on nodes. Only the ServiceAccount of the agents may use it. The operator makes it and takes changes back.",

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/naming"
 )
 
 // KeyBytes is the length of the key: as long as the HMAC's output.
@@ -58,11 +58,7 @@ func createKey(ctx context.Context, c client.Client, name client.ObjectKey) erro
 	return c.Create(ctx, &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: name.Name, Namespace: name.Namespace,
-			Labels: map[string]string{
-				sondev1.LabelAppName:      "sonde",
-				sondev1.LabelAppPartOf:    "packet-capture-operator",
-				sondev1.LabelAppManagedBy: "sonde",
-			},
+			Labels: naming.Own(),
 		},
 		Immutable: &yes, // a key edited by accident would refuse every capture
 		Type:      corev1.SecretTypeOpaque,
