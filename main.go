@@ -18,6 +18,7 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
@@ -189,22 +190,7 @@ func run(ctx context.Context, f flags, downloads *drain.Drain) error {
 		return err
 	}
 	maps.Copy(cacheOptions.ByObject, platform.CacheByObject(optional))
-	tlsOpts := []func(*tls.Config){func(c *tls.Config) { c.GetCertificate = serving.GetCertificate }}
-	mgr, err := ctrl.NewManager(config, ctrl.Options{
-		Scheme: scheme, Cache: cacheOptions,
-		Metrics:                       metricsserver.Options{BindAddress: f.metrics, SecureServing: true, FilterProvider: metricsfilters.WithAuthenticationAndAuthorization, TLSOpts: tlsOpts},
-		HealthProbeBindAddress:        f.health,
-		LeaderElection:                f.leaderElect,
-		LeaderElectionID:              "sonde-manager",
-		LeaderElectionNamespace:       f.agent.Namespace,
-		LeaderElectionReleaseOnCancel: true,
-		GracefulShutdownTimeout:       new(shutdownGrace),
-		// A standby fills its caches, so that it can take over at once.
-		Controller: ctrlconfig.Controller{EnableWarmup: new(true), ReconciliationTimeout: passTimeout},
-		WebhookServer: webhook.NewServer(webhook.Options{
-			Port: f.webhookPort, TLSOpts: tlsOpts,
-		}),
-	})
+	mgr, err := ctrl.NewManager(config, f.options(scheme, cacheOptions, serving))
 	if err != nil {
 		return fmt.Errorf("make manager: %w", err)
 	}
@@ -225,6 +211,26 @@ func (f flags) objects() []*unstructured.Unstructured {
 		objects = append(objects, monitoring.Build(f.agent.Namespace)...)
 	}
 	return objects
+}
+
+// options of the manager's frame: servers with the operator's own certificate, and one leader.
+func (f flags) options(scheme *runtime.Scheme, caches cache.Options, serving *certs.Manager) ctrl.Options {
+	tlsOpts := []func(*tls.Config){func(c *tls.Config) { c.GetCertificate = serving.GetCertificate }}
+	return ctrl.Options{
+		Scheme: scheme, Cache: caches,
+		Metrics:                       metricsserver.Options{BindAddress: f.metrics, SecureServing: true, FilterProvider: metricsfilters.WithAuthenticationAndAuthorization, TLSOpts: tlsOpts},
+		HealthProbeBindAddress:        f.health,
+		LeaderElection:                f.leaderElect,
+		LeaderElectionID:              "sonde-manager",
+		LeaderElectionNamespace:       f.agent.Namespace,
+		LeaderElectionReleaseOnCancel: true,
+		GracefulShutdownTimeout:       new(shutdownGrace),
+		// A standby fills its caches, so that it can take over at once.
+		Controller: ctrlconfig.Controller{EnableWarmup: new(true), ReconciliationTimeout: passTimeout},
+		WebhookServer: webhook.NewServer(webhook.Options{
+			Port: f.webhookPort, TLSOpts: tlsOpts,
+		}),
+	}
 }
 
 // wiring holds what several parts of the manager share.
