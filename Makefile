@@ -36,6 +36,8 @@ KUBE_CONTEXT ?=
 NODES        ?= 2
 # With OPENSHIFT=1 it has OpenShift's SCC admission. INSTANCE=N is one of several beside each other.
 OPENSHIFT    ?=
+# With NODE_DISK=2Gi each node has a disk of its own for Pods' volumes.
+NODE_DISK    ?=
 INSTANCE     ?= $(or $(SONDE_CLUSTER_INSTANCE),0)
 export SONDE_CLUSTER_INSTANCE := $(INSTANCE)
 
@@ -174,8 +176,8 @@ cluster-program:
 	@cd hack/cluster && go build -o $(CLUSTER) .
 
 .PHONY: cluster-up
-cluster-up: cluster-program ## Start the local cluster (NODES=1..3, OPENSHIFT=1, INSTANCE=0..9), building it the first time.
-	@$(CLUSTER) up --nodes $(NODES) $(if $(OPENSHIFT),--openshift)
+cluster-up: cluster-program ## Start the local cluster (NODES=1..3, OPENSHIFT=1, NODE_DISK=2Gi, INSTANCE=0..9), building it the first time.
+	@$(CLUSTER) up --nodes $(NODES) $(if $(OPENSHIFT),--openshift) $(if $(NODE_DISK),--node-disk $(NODE_DISK))
 
 .PHONY: cluster-down
 cluster-down: cluster-program ## Stop it, leaving nothing.
@@ -222,7 +224,7 @@ test-unit: pcapfilter ## Unit tests; as root also those of the kernel's side, in
 
 .PHONY: test-hack
 test-hack: ## Unit tests of the modules under hack/.
-	cd hack/cluster && go test ./...
+	cd hack/cluster && REQUIRE_PRIVILEGED=$(PRIVILEGED) go test ./...
 	cd hack/image && go test ./...
 	@hack/release_test.sh
 	cd hack/bundle && go test -count=1 ./... # it reads bundle/, outside of its module: the cache would not see a change

@@ -46,14 +46,21 @@ func anythingLeft(l layout) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	disks, err := loopDevices(l.netnsPrefix())
+	if err != nil {
+		return false, err
+	}
 	_, err = os.Stat(l.run())
-	return len(cgroups) > 0 || len(namespaces) > 0 || err == nil, nil
+	return len(cgroups) > 0 || len(namespaces) > 0 || len(disks) > 0 || err == nil, nil
 }
 
 // removeCluster ends all processes of the cluster, which also ends their pid
 // and mount namespaces with every mount in them, and removes what is left. It
 // relies on nothing that `up` wrote.
 func removeCluster(l layout, p *progress) error {
+	if err := releaseDisks(l); err != nil {
+		return err
+	}
 	killed, err := killAll(l)
 	if err != nil {
 		return err
@@ -68,6 +75,9 @@ func removeCluster(l layout, p *progress) error {
 		return err
 	}
 	if err := unmountBelow(l.run()); err != nil {
+		return err
+	}
+	if err := awaitDisks(l); err != nil {
 		return err
 	}
 	if err := os.RemoveAll(l.run()); err != nil {

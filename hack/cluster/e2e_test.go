@@ -462,7 +462,7 @@ func (p program) testNodeExec(t *testing.T) {
 
 // snapshot is what a cluster could leave on the machine.
 type snapshot struct {
-	Mounts, Cgroups, Netns, Processes, Files []string
+	Mounts, Cgroups, Netns, Disks, Processes, Files []string
 }
 
 func (p program) takeSnapshot(t *testing.T) snapshot {
@@ -481,6 +481,9 @@ func (p program) takeSnapshot(t *testing.T) snapshot {
 		t.Fatal(err)
 	}
 	if s.Netns, err = leftNetns(p.layout); err != nil {
+		t.Fatal(err)
+	}
+	if s.Disks, err = loopDevices(p.netnsPrefix()); err != nil {
 		t.Fatal(err)
 	}
 	s.Processes = p.clusterPrograms(t)

@@ -21,13 +21,17 @@ func (f flavour) String() string {
 }
 
 // differs returns what to do if the cluster that is up is not the wanted one.
-func (s state) differs(nodes int, f flavour) error {
+func (s shape) differs(wanted shape) error {
 	switch {
-	case s.Flavour != f && f == openshift:
+	case s.Flavour != wanted.Flavour && wanted.Flavour == openshift:
 		return fmt.Errorf("%s is up: run `cluster down` first, leave --openshift out, or start another beside it with --instance", s.Flavour)
-	case s.Flavour != f:
+	case s.Flavour != wanted.Flavour:
 		return fmt.Errorf("%s is up: run `cluster down` first, add --openshift, or start another beside it with --instance", s.Flavour)
-	case s.Nodes != nodes:
+	case s.NodeDisk != wanted.NodeDisk && s.NodeDisk == 0:
+		return fmt.Errorf("a cluster whose nodes have no disks of their own is up: run `cluster down` first, leave --node-disk out, or start another beside it with --instance")
+	case s.NodeDisk != wanted.NodeDisk:
+		return fmt.Errorf("a cluster whose nodes have disks of %[1]s is up: run `cluster down` first, ask for --node-disk %[1]s, or start another beside it with --instance", s.NodeDisk.String())
+	case s.Nodes != wanted.Nodes:
 		return fmt.Errorf("a cluster with %d nodes is up: run `cluster down` first, or ask for --nodes %d", s.Nodes, s.Nodes)
 	}
 	return nil

@@ -107,18 +107,20 @@ func rootCommand() *cobra.Command {
 }
 
 func upCommand(o *options) *cobra.Command {
-	var nodes int
+	var wanted shape
 	var withSCC bool
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Build what is needed and start a cluster",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return runUp(cmd.Context(), o.layout(), newProgress(cmd.ErrOrStderr()), nodes, chosenFlavour(withSCC))
+			wanted.Flavour = chosenFlavour(withSCC)
+			return runUp(cmd.Context(), o.layout(), newProgress(cmd.ErrOrStderr()), wanted)
 		},
 	}
 	openshiftFlag(cmd, &withSCC)
-	cmd.Flags().IntVar(&nodes, "nodes", 2, fmt.Sprintf("number of nodes, 1 to %d", maxNodes))
+	cmd.Flags().IntVar(&wanted.Nodes, "nodes", 2, fmt.Sprintf("number of nodes, 1 to %d", maxNodes))
+	cmd.Flags().Var(&wanted.NodeDisk, "node-disk", "give each node a disk of this size for Pods' volumes, like 2Gi: an ext4 file system on a loop device")
 	return cmd
 }
 

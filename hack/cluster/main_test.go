@@ -14,7 +14,7 @@ func TestCommands(t *testing.T) {
 	if err := up.makeRun(); err != nil {
 		t.Fatal(err)
 	}
-	if err := (state{Nodes: 1, Binaries: "/nowhere", Complete: true}).write(up); err != nil {
+	if err := (state{shape: shape{Nodes: 1}, Binaries: "/nowhere", Complete: true}).write(up); err != nil {
 		t.Fatal(err)
 	}
 	for name, tc := range map[string]struct {
@@ -54,7 +54,7 @@ func TestCommands(t *testing.T) {
 
 func TestNumberOfNodes(t *testing.T) {
 	for nodes, want := range map[int]string{0: "--nodes 0: a cluster has 1 to 3 nodes", 4: "--nodes 4: a cluster has 1 to 3 nodes"} {
-		checkErr(t, runUp(t.Context(), layout{base: t.TempDir()}, newProgress(os.Stderr), nodes, plain), want)
+		checkErr(t, runUp(t.Context(), layout{base: t.TempDir()}, newProgress(os.Stderr), shape{Nodes: nodes}), want)
 	}
 }
 

@@ -19,7 +19,7 @@ const (
 // node's directory below `run`, because they grow: images, volumes, logs. All
 // else that a node writes stays in memory.
 var diskDirs = []struct{ name, path string }{
-	{"kubelet", "/var/lib/kubelet"},
+	{"kubelet", kubeletRoot},
 	{"containerd", "/var/lib/containerd"},
 	{"cni", "/var/lib/cni"},
 	{"log", "/var/log"},
@@ -29,7 +29,7 @@ var diskDirs = []struct{ name, path string }{
 // own that looks like a machine's.
 func makeNodeFiles(c nodeConfig) error {
 	for _, step := range []func(nodeConfig) error{
-		ownRoot, mountCgroups, mountKernelFiles, shieldSysctls, bindDisk, writeNodeConfigs,
+		ownRoot, mountCgroups, mountKernelFiles, shieldSysctls, bindDisk, mountNodeDisk, writeNodeConfigs,
 	} {
 		if err := step(c); err != nil {
 			return err

@@ -42,27 +42,38 @@ func TestDefaultSCCs(t *testing.T) {
 
 func TestStateDiffers(t *testing.T) {
 	for name, tc := range map[string]struct {
-		up      state
-		nodes   int
-		flavour flavour
-		wantErr string
+		up, wanted shape
+		wantErr    string
 	}{
-		"the same":            {up: state{Nodes: 2}, nodes: 2},
-		"the same, OpenShift": {up: state{Nodes: 2, Flavour: openshift}, nodes: 2, flavour: openshift},
+		"the same":            {up: shape{Nodes: 2}, wanted: shape{Nodes: 2}},
+		"the same, OpenShift": {up: shape{Nodes: 2, Flavour: openshift}, wanted: shape{Nodes: 2, Flavour: openshift}},
+		"the same, disks":     {up: shape{Nodes: 2, NodeDisk: gibibyte}, wanted: shape{Nodes: 2, NodeDisk: gibibyte}},
 		"other nodes": {
-			up: state{Nodes: 2}, nodes: 1,
+			up: shape{Nodes: 2}, wanted: shape{Nodes: 1},
 			wantErr: "a cluster with 2 nodes is up: run `cluster down` first, or ask for --nodes 2",
 		},
 		"a plain one is up": {
-			up: state{Nodes: 2}, nodes: 2, flavour: openshift,
+			up: shape{Nodes: 2}, wanted: shape{Nodes: 2, Flavour: openshift},
 			wantErr: "a plain cluster is up: run `cluster down` first, leave --openshift out, or start another beside it with --instance",
 		},
 		"an OpenShift one is up": {
-			up: state{Nodes: 2, Flavour: openshift}, nodes: 1,
+			up: shape{Nodes: 2, Flavour: openshift}, wanted: shape{Nodes: 1},
 			wantErr: "an OpenShift-flavoured cluster is up: run `cluster down` first, add --openshift, or start another beside it with --instance",
 		},
+		"one without disks is up": {
+			up: shape{Nodes: 2}, wanted: shape{Nodes: 2, NodeDisk: gibibyte},
+			wantErr: "a cluster whose nodes have no disks of their own is up: run `cluster down` first, leave --node-disk out, or start another beside it with --instance",
+		},
+		"one with other disks is up": {
+			up: shape{Nodes: 2, NodeDisk: gibibyte}, wanted: shape{Nodes: 2, NodeDisk: 512 * mebibyte},
+			wantErr: "a cluster whose nodes have disks of 1Gi is up: run `cluster down` first, ask for --node-disk 1Gi, or start another beside it with --instance",
+		},
+		"one with disks is up": {
+			up: shape{Nodes: 2, NodeDisk: gibibyte}, wanted: shape{Nodes: 2},
+			wantErr: "a cluster whose nodes have disks of 1Gi is up: run `cluster down` first, ask for --node-disk 1Gi, or start another beside it with --instance",
+		},
 	} {
-		t.Run(name, func(t *testing.T) { checkErr(t, tc.up.differs(tc.nodes, tc.flavour), tc.wantErr) })
+		t.Run(name, func(t *testing.T) { checkErr(t, tc.up.differs(tc.wanted), tc.wantErr) })
 	}
 }
 

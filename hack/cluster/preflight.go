@@ -92,11 +92,15 @@ func checkRoot(m machine) error {
 
 // preflight finds what the cluster needs of the machine. Its error names all
 // that is missing at once, and what to do about each.
-func preflight(m machine, l layout) (host, error) {
+func preflight(m machine, l layout, wanted shape) (host, error) {
 	var h host
 	var problems []error
 	add := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
-	if missing := h.find(m); len(missing) > 0 {
+	missing := h.find(m)
+	if wanted.NodeDisk > 0 {
+		missing = append(missing, findDiskPrograms(m)...)
+	}
+	if len(missing) > 0 {
 		add("missing: %s; run `make deps`", strings.Join(missing, ", "))
 	}
 	if !m.exists("/proc/sys/net/bridge") {
@@ -108,12 +112,13 @@ func preflight(m machine, l layout) (host, error) {
 			add("port %s, for %s, is taken (%w): find who listens with `ss -ltnp sport = :%s` and stop it", p.addr, p.what, err, port)
 		}
 	}
+	needed := uint64(minFree) + uint64(wanted.Nodes)*uint64(wanted.NodeDisk)
 	free, err := m.free(l.base)
 	switch {
 	case err != nil:
 		problems = append(problems, err)
-	case free < minFree:
-		add("only %.1f GiB are free at %s, %d are needed: free some, or set XDG_CACHE_HOME to a larger disk", float64(free)/(1<<30), l.base, minFree>>30)
+	case free < needed:
+		add("only %.1f GiB are free at %s, %.3g are needed: free some, or set XDG_CACHE_HOME to a larger disk", float64(free)/(1<<30), l.base, float64(needed)/(1<<30))
 	}
 	return h, errors.Join(problems...)
 }
@@ -139,6 +144,18 @@ func (h *host) find(m machine) []string {
 		missing = append(missing, "busybox (package busybox-static)")
 	} else if m.static(h.busybox) != nil {
 		missing = append(missing, "a static busybox, "+h.busybox+" needs libraries (package busybox-static)")
+	}
+	return missing
+}
+
+// findDiskPrograms looks for what nodes with disks of their own need besides.
+func findDiskPrograms(m machine) []string {
+	var missing []string
+	if _, err := m.lookPath(mkfs); err != nil {
+		missing = append(missing, mkfs+" (package e2fsprogs)")
+	}
+	if !m.exists("/dev/loop-control") {
+		missing = append(missing, "the kernel's loop devices (`modprobe loop`)")
 	}
 	return missing
 }

@@ -12,6 +12,7 @@ import (
 func TestPreflight(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change  func(*machine)
+		wanted  shape
 		wantErr string
 	}{
 		"all there": {change: func(*machine) {}},
@@ -55,6 +56,15 @@ func TestPreflight(t *testing.T) {
 			wantErr: "missing: nft (package nftables); run `make deps`\n" +
 				"only 3.0 GiB are free at /cache, 6 are needed: free some, or set XDG_CACHE_HOME to a larger disk",
 		},
+		"no room for the nodes' disks, and nothing to make them with": {
+			change: func(m *machine) {
+				without("mkfs.ext4")(m)
+				m.exists = func(path string) bool { return path != "/dev/loop-control" }
+			},
+			wanted: shape{Nodes: 3, NodeDisk: 512 * mebibyte},
+			wantErr: "missing: mkfs.ext4 (package e2fsprogs), the kernel's loop devices (`modprobe loop`); run `make deps`\n" +
+				"only 6.0 GiB are free at /cache, 7.5 are needed: free some, or set XDG_CACHE_HOME to a larger disk",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := machine{
@@ -65,7 +75,7 @@ func TestPreflight(t *testing.T) {
 				portFree: func(string) error { return nil },
 			}
 			tc.change(&m)
-			h, err := preflight(m, layout{base: "/cache"})
+			h, err := preflight(m, layout{base: "/cache"}, tc.wanted)
 			checkErr(t, err, tc.wantErr)
 			if want := (host{runc: "/usr/bin/runc", busybox: "/usr/bin/busybox"}); tc.wantErr == "" && h != want {
 				t.Errorf("got %+v, want %+v", h, want)

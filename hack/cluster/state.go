@@ -12,12 +12,19 @@ import (
 // which binaries. It is written first thing by `up`, with Complete false, so
 // that a killed `up` is recognised.
 type state struct {
-	Nodes    int     `json:"nodes"`
-	Flavour  flavour `json:"flavour,omitempty"`
-	Binaries string  `json:"binaries"`
-	Complete bool    `json:"complete"`
+	shape
+	Binaries string `json:"binaries"`
+	Complete bool   `json:"complete"`
 	// Simulates says that kwok runs beside the nodes.
 	Simulates bool `json:"simulates,omitempty"`
+}
+
+// shape is what a cluster is asked to be.
+type shape struct {
+	Nodes   int     `json:"nodes"`
+	Flavour flavour `json:"flavour,omitempty"`
+	// NodeDisk is the size of the disk that each node has for itself, zero where it has none.
+	NodeDisk size `json:"nodeDisk,omitempty"`
 }
 
 // errNotUp says that no cluster runs.

@@ -15,7 +15,7 @@ func TestState(t *testing.T) {
 	if err := l.makeRun(); err != nil {
 		t.Fatal(err)
 	}
-	want := state{Nodes: 2, Binaries: "/bin"}
+	want := state{shape: shape{Nodes: 2}, Binaries: "/bin"}
 	if err := want.write(l); err != nil {
 		t.Fatal(err)
 	}

@@ -28,10 +28,10 @@ type up struct {
 	daemons []*daemon
 }
 
-// runUp brings a cluster of a flavour with so many nodes up, or finds that it is.
-func runUp(ctx context.Context, l layout, p *progress, nodes int, f flavour) error {
-	if nodes < 1 || nodes > maxNodes {
-		return fmt.Errorf("--nodes %d: a cluster has 1 to %d nodes", nodes, maxNodes)
+// runUp brings a cluster up, or finds that it is.
+func runUp(ctx context.Context, l layout, p *progress, wanted shape) error {
+	if wanted.Nodes < 1 || wanted.Nodes > maxNodes {
+		return fmt.Errorf("--nodes %d: a cluster has 1 to %d nodes", wanted.Nodes, maxNodes)
 	}
 	m := realMachine(ctx)
 	if err := checkRoot(m); err != nil {
@@ -42,36 +42,36 @@ func runUp(ctx context.Context, l layout, p *progress, nodes int, f flavour) err
 		return err
 	}
 	defer lock.Close()
-	done, err := alreadyUp(ctx, l, p, nodes, f)
+	done, err := alreadyUp(ctx, l, p, wanted)
 	if err != nil || done {
 		return err
 	}
 	u := up{spawner: spawner{layout: l, lock: lock}, progress: p}
-	if u.host, err = preflight(m, l); err != nil {
+	if u.host, err = preflight(m, l, wanted); err != nil {
 		return err
 	}
-	u.Nodes, u.Flavour = nodes, f
-	if u.Binaries, err = buildBinaries(ctx, l, p, f); err != nil {
+	u.shape = wanted
+	if u.Binaries, err = buildBinaries(ctx, l, p, wanted.Flavour); err != nil {
 		return err
 	}
 	if err := u.start(ctx); err != nil {
 		return fmt.Errorf("%w\nlogs: %s; `cluster down` removes what was started", err, l.logs())
 	}
-	p.step("cluster is up: %d nodes; KUBECONFIG=%s", nodes, l.kubeconfig())
+	p.step("cluster is up: %d nodes; KUBECONFIG=%s", wanted.Nodes, l.kubeconfig())
 	return nil
 }
 
 // alreadyUp says whether the wanted cluster runs. The rest of one that did not
 // finish starting, or whose machine was restarted, is removed.
-func alreadyUp(ctx context.Context, l layout, p *progress, nodes int, f flavour) (bool, error) {
+func alreadyUp(ctx context.Context, l layout, p *progress, wanted shape) (bool, error) {
 	s, err := completeState(l)
 	if err == nil {
 		client, clientErr := adminAPI(l)
 		if clientErr == nil && client.ready(ctx) == nil {
-			if err := s.differs(nodes, f); err != nil {
+			if err := s.differs(wanted); err != nil {
 				return false, err
 			}
-			p.step("%s with %d nodes is already up; KUBECONFIG=%s", f, nodes, l.kubeconfig())
+			p.step("%s with %d nodes is already up; KUBECONFIG=%s", s.Flavour, s.Nodes, l.kubeconfig())
 			return true, nil
 		}
 		p.step("the cluster does not answer; removing it")
@@ -160,7 +160,7 @@ func (u *up) pushImages(ctx context.Context) error {
 }
 
 // startNodes starts the nodes; their containerd comes up beside the API server.
-func (u *up) startNodes(context.Context) error {
+func (u *up) startNodes(ctx context.Context) error {
 	for i := 1; i <= u.Nodes; i++ {
 		c := nodeConfig{
 			Name: nodeName(i), IP: nodeIP(i), PodCIDR: podCIDR(i),
@@ -168,6 +168,11 @@ func (u *up) startNodes(context.Context) error {
 		}
 		if err := writeNode(c); err != nil {
 			return err
+		}
+		if u.NodeDisk > 0 {
+			if err := makeNodeDisk(ctx, u.layout, c.Name, u.NodeDisk); err != nil {
+				return err
+			}
 		}
 		d, err := startNode(u.spawner, c.Name)
 		if err != nil {

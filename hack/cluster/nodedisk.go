@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A node may have a disk of its own for what kubelet keeps, Pods' volumes above all: an ext4 file system in a sparse
+// file, on a loop device. It can be filled, and frozen as a disk that hangs, without harm to the machine.
+//
+// The file system is mounted in the node's mount namespace only and the loop device frees itself with the last user
+// of it, so both go with the node's last process. Only a frozen file system does not, see releaseDisks.
+
+// kubeletRoot is where kubelet keeps Pods' volumes, on the node's own disk if there is one.
+const kubeletRoot = "/var/lib/kubelet"
+
+// mkfs is the program that makes the file system of a node's disk; package e2fsprogs.
+const mkfs = "mkfs.ext4"
+
+// nodeDisk is the file that holds the disk of a node.
+func (l layout) nodeDisk(name string) string { return filepath.Join(l.node(name), "disk.ext4") }
+
+// loopName is what the loop device of a node's disk is called, for whoever asks the kernel whose it is.
+func (l layout) loopName(node string) string { return l.netnsPrefix() + node }
+
+// makeNodeDisk makes the disk of a node, of so many bytes. The file is sparse: it takes what was written to it.
+func makeNodeDisk(ctx context.Context, l layout, name string, bytes size) error {
+	path := l.nodeDisk(name)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("make the disk of node %s: %w", name, err)
+	}
+	if err := errors.Join(f.Truncate(int64(bytes)), f.Close()); err != nil {
+		return fmt.Errorf("size the disk of node %s: %w", name, err)
+	}
+	program, err := lookPath(mkfs)
+	if err != nil {
+		return fmt.Errorf("make the disk of node %s: %w", name, err)
+	}
+	// No blocks are kept for root, so that full means full for all. Nothing is zeroed that is a hole already.
+	format := exec.CommandContext(ctx, program, "-q", "-F", "-m", "0", "-E", "assume_storage_prezeroed=1", "-L", name, path)
+	if err := runQuietly(format); err != nil {
+		return fmt.Errorf("make the file system of node %s: %w", name, err)
+	}
+	return nil
+}
+
+// mountNodeDisk mounts the disk of a node, in the node, where there is one.
+func mountNodeDisk(c nodeConfig) error {
+	l := c.layout()
+	path := l.nodeDisk(c.Name)
+	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	// Two loop devices of one file, and two mounts that do not know of each other, would ruin it.
+	if err := awaitDetached(l, c.Name, killPatience); err != nil {
+		return err
+	}
+	device, err := attachLoop(path, l.loopName(c.Name))
+	if err != nil {
+		return fmt.Errorf("attach the disk of node %s: %w", c.Name, err)
+	}
+	// The mount holds the device from here on.
+	defer device.Close()
+	return errors.Join(mkdirs(kubeletRoot), mount(device.Name(), kubeletRoot, "ext4", unix.MS_NODEV, ""))
+}
+
+// awaitDetached waits until the disk of a node is attached no more: an earlier life of the node is still ending.
+func awaitDetached(l layout, node string, patience time.Duration) error {
+	return awaitLoops(l.loopName(node), patience, func(devices []string) error {
+		return fmt.Errorf("the disk of node %s is still attached, as %s, and may not be attached twice: run `cluster down`", node, strings.Join(devices, ", "))
+	})
+}
+
+// releaseDisks thaws the disks of all nodes. A process that writes to a frozen file system does not even die of
+// SIGKILL, and such a file system outlives its last mount; a new mount of the device gets at it again.
+func releaseDisks(l layout) error {
+	devices, err := loopDevices(l.netnsPrefix())
+	if err != nil {
+		return err
+	}
+	for _, d := range devices {
+		if err := thaw(d); err != nil {
+			return fmt.Errorf("thaw the disk of a node, %s: %w", d, err)
+		}
+	}
+	return nil
+}
+
+// awaitDisks waits until the kernel has freed all disks of a cluster whose processes have ended.
+func awaitDisks(l layout) error {
+	return awaitLoops(l.netnsPrefix(), killPatience, func(devices []string) error {
+		return fmt.Errorf("disks of nodes are still attached: find who holds %s with `grep -l loop /proc/*/mountinfo`, end it and run `cluster down` again", strings.Join(devices, ", "))
+	})
+}
+
+// awaitLoops waits until no loop device has a name with the prefix.
+func awaitLoops(prefix string, patience time.Duration, complaint func(devices []string) error) error {
+	for deadline := time.Now().Add(patience); ; time.Sleep(killInterval) {
+		devices, err := loopDevices(prefix)
+		if err != nil || len(devices) == 0 {
+			return err
+		}
+		if time.Now().After(deadline) {
+			return complaint(devices)
+		}
+	}
+}
