@@ -145,14 +145,15 @@ func inheritCpuset(parent, child, file string) error {
 	return nil
 }
 
-// clusterCgroups returns the cluster's cgroup directories, children first.
-func clusterCgroups(l layout) ([]string, error) {
-	tops, err := filepath.Glob(filepath.Join(cgroupMount, "*", l.name()))
+// clusterCgroups returns the cluster's cgroup directories, or those of one part of it, children first.
+func clusterCgroups(l layout, part ...string) ([]string, error) {
+	name := filepath.Join(append([]string{l.name()}, part...)...)
+	tops, err := filepath.Glob(filepath.Join(cgroupMount, "*", name))
 	if err != nil {
 		return nil, fmt.Errorf("list cgroups: %w", err)
 	}
 	var all []string
-	for _, top := range append(tops, filepath.Join(cgroupMount, l.name())) {
+	for _, top := range append(tops, filepath.Join(cgroupMount, name)) {
 		err := filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
 			// Cgroups vanish while they are listed.
 			if err == nil && d.IsDir() {
@@ -168,9 +169,9 @@ func clusterCgroups(l layout) ([]string, error) {
 	return all, nil
 }
 
-// clusterProcesses returns the pids of all processes in the cluster's cgroups.
-func clusterProcesses(l layout) ([]int, error) {
-	dirs, err := clusterCgroups(l)
+// clusterProcesses returns the pids of all processes in the cluster's cgroups, or in those of one part of it.
+func clusterProcesses(l layout, part ...string) ([]int, error) {
+	dirs, err := clusterCgroups(l, part...)
 	if err != nil {
 		return nil, err
 	}
@@ -197,13 +198,13 @@ const (
 	killInterval = 50 * time.Millisecond
 )
 
-// killAll ends every process of the cluster and returns how many there were.
-// It looks again until none is left, because a process may fork while its
-// siblings are killed.
-func killAll(l layout) (int, error) {
+// killAll ends every process of the cluster, or of one part of it, and returns
+// how many there were. It looks again until none is left, because a process may
+// fork while its siblings are killed.
+func killAll(l layout, part ...string) (int, error) {
 	killed := map[int]bool{}
 	for deadline := time.Now().Add(killPatience); ; {
-		pids, err := clusterProcesses(l)
+		pids, err := clusterProcesses(l, part...)
 		if err != nil || len(pids) == 0 {
 			return len(killed), err
 		}
@@ -218,11 +219,11 @@ func killAll(l layout) (int, error) {
 	}
 }
 
-// removeCgroups removes the cluster's cgroups. The kernel may still count a
-// dead process in one for a moment.
-func removeCgroups(l layout) error {
+// removeCgroups removes the cluster's cgroups, or those of one part of it. The
+// kernel may still count a dead process in one for a moment.
+func removeCgroups(l layout, part ...string) error {
 	for deadline := time.Now().Add(killPatience); ; {
-		dirs, err := clusterCgroups(l)
+		dirs, err := clusterCgroups(l, part...)
 		if err != nil || len(dirs) == 0 {
 			return err
 		}

@@ -30,11 +30,15 @@ func (c controlPlane) startStore() ([]*daemon, error) {
 	if err != nil {
 		return nil, err
 	}
-	api, err := c.launch("kube-apiserver", c.apiServerArgs()...)
+	api, err := c.startAPIServer()
 	if err != nil {
 		return nil, err
 	}
 	return []*daemon{etcd, api}, nil
+}
+
+func (c controlPlane) startAPIServer() (*daemon, error) {
+	return c.launch(apiServer, c.apiServerArgs()...)
 }
 
 // startControllers starts what may only start when the API server is ready:

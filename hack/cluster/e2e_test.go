@@ -137,6 +137,8 @@ func TestCluster(t *testing.T) {
 	t.Run("load", p.testLoad)
 	t.Run("audit log", p.testAudit)
 	t.Run("node-exec", p.testNodeExec)
+	t.Run("node away", p.testNodeAway)
+	t.Run("API server away", p.testAPIAway)
 	t.Log(p.must(t, "down"))
 	if diff := cmp.Diff(before, p.takeSnapshot(t)); diff != "" {
 		t.Errorf("left by down (-before +after):\n%s", diff)

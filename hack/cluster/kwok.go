@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/spf13/cobra"
 )
@@ -80,7 +81,7 @@ func runKwok(ctx context.Context, l layout, p *progress, nodes int) error {
 	}
 	for _, name := range names {
 		path := "/api/v1/nodes/" + name
-		if err := u.await(ctx, nodePatience, "node "+name, func(ctx context.Context) error { return nodeReady(ctx, client, path) }); err != nil {
+		if err := u.await(ctx, nodePatience, "node "+name, func(ctx context.Context) error { return nodeReady(ctx, client, path, time.Time{}) }); err != nil {
 			return fmt.Errorf("%w; see %s; if kwok itself has ended, `cluster down` and `cluster up` start afresh", err, l.log("kwok"))
 		}
 	}

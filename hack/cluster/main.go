@@ -97,6 +97,7 @@ func rootCommand() *cobra.Command {
 	root.AddCommand(
 		upCommand(o), downCommand(o), buildCommand(o), loadCommand(o),
 		kubectlCommand(o), nodeExecCommand(o), guestCommand(o), kwokCommand(o),
+		nodeStopCommand(o), nodeStartCommand(o), apiStopCommand(o), apiStartCommand(o),
 		pathCommand(o, "kubeconfig", "Print the path of the administrator's kubeconfig", layout.kubeconfig),
 		pathCommand(o, "audit-log", "Print the path of the API server's audit log (JSON lines)", layout.auditLog),
 		binCommand(o),

@@ -34,6 +34,13 @@ func TestCommands(t *testing.T) {
 		"another instance": {args: []string{"--cache", up.base, "--instance", "1", "kubeconfig"}, wantErr: errNotUp.Error()},
 		"no such instance": {args: []string{"--instance", "10", "down"}, wantErr: "--instance 10: clusters are numbered 0 to 9"},
 		"unknown node":     {args: []string{"--cache", up.base, "node-exec", "n7", "--", "ps"}, wantErr: `the cluster has no node "n7"`},
+		"stop in nothing":  {args: []string{"--cache", none, "node-stop", "n1"}, wantErr: errNotUp.Error()},
+		"stop no node":     {args: []string{"--cache", up.base, "node-stop", "n7"}, wantErr: `the cluster has no node "n7"`},
+		"start no node":    {args: []string{"--cache", up.base, "node-start", "n7"}, wantErr: `the cluster has no node "n7"`},
+		"stop no server": {
+			args:    []string{"--cache", up.base, "--instance", "0", "api-stop"},
+			wantErr: "the API server does not run: start it by `cluster api-start`",
+		},
 		"guest of nothing": {args: []string{"--cache", none, "guest", "--", "true"}, wantErr: errNotUp.Error()},
 		"unknown guest":    {args: []string{"--cache", up.base, "guest", "--", "/no/such"}, wantErr: "find the program to run: exec: \"/no/such\": stat /no/such: no such file or directory"},
 		"unknown command":  {args: []string{"start"}, wantErr: `unknown command "start" for "cluster"`},

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -91,6 +92,9 @@ func TestAPI(t *testing.T) {
 		if r.URL.Path == "/api/v1/nodes/n1" {
 			_, _ = w.Write([]byte(`{"status":{"conditions":[{"type":"Ready","status":"False","message":"no network yet"}]}}`))
 		}
+		if r.URL.Path == "/api/v1/nodes/n3" {
+			_, _ = w.Write([]byte(`{"status":{"conditions":[{"type":"Ready","status":"True","lastHeartbeatTime":"2026-01-02T03:04:05Z"}]}}`))
+		}
 	}))
 	server.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequestClientCert}
 	server.StartTLS()
@@ -108,8 +112,11 @@ func TestAPI(t *testing.T) {
 	if err := client.ready(t.Context()); err != nil {
 		t.Errorf("as administrator: %v", err)
 	}
-	checkErr(t, nodeReady(t.Context(), client, "/api/v1/nodes/n1"), "no network yet")
-	checkErr(t, nodeReady(t.Context(), client, "/api/v1/nodes/n2"), "parse the API server's answer: unexpected end of JSON input")
+	checkErr(t, nodeReady(t.Context(), client, "/api/v1/nodes/n1", time.Time{}), "no network yet")
+	checkErr(t, nodeReady(t.Context(), client, "/api/v1/nodes/n2", time.Time{}), "parse the API server's answer: unexpected end of JSON input")
+	heartbeat := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	checkErr(t, nodeReady(t.Context(), client, "/api/v1/nodes/n3", heartbeat), "")
+	checkErr(t, nodeReady(t.Context(), client, "/api/v1/nodes/n3", heartbeat.Add(time.Second)), "it has not reported since 2026-01-02 03:04:05 +0000 UTC")
 	nobody, err := newAPI(server.URL, ca)
 	if err != nil {
 		t.Fatal(err)

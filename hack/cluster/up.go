@@ -207,41 +207,54 @@ func (u *up) startControllers(ctx context.Context) error {
 	return apply(ctx, u.layout, u.state, "coredns.yaml", map[string]any{"Image": coreDNSImage, "DNS": dnsIP})
 }
 
-// awaitNodes waits for all nodes and tells each Node object its Pod network.
+// awaitNodes waits for all nodes.
 func (u *up) awaitNodes(ctx context.Context) error {
-	client, err := adminAPI(u.layout)
-	if err != nil {
-		return err
-	}
 	for i := 1; i <= u.Nodes; i++ {
-		path := "/api/v1/nodes/" + nodeName(i)
-		err := u.await(ctx, nodePatience, "node "+nodeName(i), func(ctx context.Context) error { return nodeReady(ctx, client, path) })
-		if err != nil {
+		if err := u.awaitNode(ctx, nodeConfig{Name: nodeName(i), PodCIDR: podCIDR(i)}, time.Time{}); err != nil {
 			return err
 		}
-		if err := client.patch(ctx, path, map[string]any{"spec": map[string]any{"podCIDR": podCIDR(i)}}); err != nil {
-			return fmt.Errorf("tell node %s its Pod network: %w", nodeName(i), err)
-		}
-		u.step("node %s ready", nodeName(i))
 	}
 	return nil
 }
 
-// nodeReady returns nil if the Node at path is Ready, else why it is not.
-func nodeReady(ctx context.Context, client *api, path string) error {
+// awaitNode waits until a node has said since some time that it is ready, and tells its Node object its Pod network.
+func (u *up) awaitNode(ctx context.Context, c nodeConfig, since time.Time) error {
+	client, err := adminAPI(u.layout)
+	if err != nil {
+		return err
+	}
+	path := "/api/v1/nodes/" + c.Name
+	if err := u.await(ctx, nodePatience, "node "+c.Name, func(ctx context.Context) error { return nodeReady(ctx, client, path, since) }); err != nil {
+		return err
+	}
+	if err := client.patch(ctx, path, map[string]any{"spec": map[string]any{"podCIDR": c.PodCIDR}}); err != nil {
+		return fmt.Errorf("tell node %s its Pod network: %w", c.Name, err)
+	}
+	u.step("node %s ready", c.Name)
+	return nil
+}
+
+// nodeReady returns nil if the Node at path has said since some time that it is Ready, else why not.
+func nodeReady(ctx context.Context, client *api, path string, since time.Time) error {
 	var node struct {
 		Status struct {
-			Conditions []struct{ Type, Status, Message string } `json:"conditions"`
+			Conditions []struct {
+				Type, Status, Message string
+				LastHeartbeatTime     time.Time
+			} `json:"conditions"`
 		} `json:"status"`
 	}
 	if err := client.get(ctx, path, &node); err != nil {
 		return err
 	}
 	for _, c := range node.Status.Conditions {
-		if c.Type == "Ready" && c.Status != "True" {
+		switch {
+		case c.Type != "Ready":
+		case c.LastHeartbeatTime.Before(since):
+			return fmt.Errorf("it has not reported since %s", c.LastHeartbeatTime)
+		case c.Status != "True":
 			return errors.New(c.Message)
-		}
-		if c.Type == "Ready" {
+		default:
 			return nil
 		}
 	}
