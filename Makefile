@@ -214,7 +214,7 @@ fmt: ## Format the code.
 	$(LINT) fmt ./...
 
 # Tests of the kernel's side need root: where it is promised, a skip is a failure.
-UNIT := ./api/... ./agents/... ./cmd/... ./controllers/... ./internal/... ./webhooks/... ./test/installer/... ./test/numbered/... ./test/rights/...
+UNIT := ./api/... ./agents/... ./bench/... ./cmd/... ./controllers/... ./internal/... ./webhooks/... ./test/installer/... ./test/numbered/... ./test/rights/...
 PRIVILEGED := $(if $(filter 0,$(shell id -u)),1,)
 
 .PHONY: test-unit
@@ -260,6 +260,21 @@ test-shard: deps ## One shard of the full suite: SHARD=capture|rights|removal|fu
 .PHONY: test-full
 test-full: test ## Everything, shard by shard.
 	@for s in $$(hack/shard.sh --list); do $(MAKE) test-shard SHARD=$$s; done
+
+##@ Benchmarks
+ROUNDS ?= 7
+BENCH  ?=
+.PHONY: bench
+bench: build ## Measure the capture beside tcpdump and dumpcap, as root (ROUNDS=n); writes docs/benchmarks.md.
+	go build -o bin/bench ./bench
+	bin/bench run -agent $(BIN)/agent -out build/bench -disk build/bench -rounds $(ROUNDS) $(BENCH)
+	@hack/section.sh docs/benchmarks.md machine < build/bench/machine.md
+	@hack/section.sh docs/benchmarks.md capture < build/bench/capture.md
+
+.PHONY: bench-compare
+bench-compare: ## Do the ratios of the last two runs of make bench agree?
+	go build -o bin/bench ./bench
+	@runs=$$(ls build/bench/*.json | tail -2); bin/bench compare $$runs
 
 .PHONY: clean
 clean: ## Remove what was built in this tree.

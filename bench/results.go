@@ -1,0 +1,162 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+)
+
+// results are everything that a run measured.
+type results struct {
+	Machine     machine  `json:"machine"`
+	Rounds      int      `json:"rounds"`
+	PacketsEach int      `json:"packetsEach"`
+	Samples     []sample `json:"samples"`
+	Rates       []rate   `json:"rates"`
+}
+
+func (r *results) write(path string) error {
+	b, err := json.MarshalIndent(r, "", " ")
+	if err != nil {
+		return fmt.Errorf("write results: %w", err)
+	}
+	return os.WriteFile(path, append(b, '\n'), 0o644)
+}
+
+func readResults(path string) (*results, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read results: %w", err)
+	}
+	var r results
+	if err := json.Unmarshal(b, &r); err != nil {
+		return nil, fmt.Errorf("read results of %s: %w", path, err)
+	}
+	if len(r.Samples) == 0 {
+		return nil, fmt.Errorf("read results: %s holds none", path)
+	}
+	return &r, nil
+}
+
+func (s *sample) pps() float64 { return float64(s.Packets) / s.Wall.Seconds() }
+
+// loss is the share of packets that was lost.
+func (s *sample) loss() float64 {
+	return float64(s.Dropped) / float64(max(s.Captured+s.Dropped, 1))
+}
+
+func (s *sample) beside() float64 { return float64(s.Memory.Peak - s.Memory.Ring) }
+
+// gigabits of the traffic in a second.
+func (s *sample) gigabits() float64 { return float64(s.Bytes) * 8 / float64(s.Wall) }
+
+// find returns the sample of a round.
+func (r *results) find(scenario, engine string, round int) *sample {
+	i := slices.IndexFunc(r.Samples, func(s sample) bool {
+		return s.Scenario == scenario && s.Engine == engine && s.Round == round
+	})
+	if i < 0 {
+		return nil
+	}
+	return &r.Samples[i]
+}
+
+// each is one figure of every round of an engine in a scenario.
+func (r *results) each(scenario, engine string, figure func(*sample) float64) []float64 {
+	var out []float64
+	for round := range r.Rounds {
+		if s := r.find(scenario, engine, round); s != nil {
+			out = append(out, figure(s))
+		}
+	}
+	return out
+}
+
+// cost is what an engine takes in one round, in nanoseconds per packet.
+type cost struct {
+	added   float64 // on the sender's side, compared to the same round without a capture
+	process float64
+}
+
+func (c cost) total() float64 { return c.added + c.process }
+
+// costs returns the costs of every round: per captured packet, or where nothing is to be captured, per packet.
+func (r *results) costs(s *scenario, engine string) []cost {
+	var out []cost
+	for round := range r.Rounds {
+		one, bare := r.find(s.name, engine, round), r.find(s.name, engineNone, round)
+		if one == nil || bare == nil {
+			continue
+		}
+		n := float64(max(one.Captured, 1))
+		if s.misses {
+			n = float64(one.Packets)
+		}
+		// A stream is not cut into as many packets each time: what it costs without a capture is counted by bytes.
+		scale := float64(one.Bytes) / float64(bare.Bytes)
+		added := one.Sender - time.Duration(float64(bare.Sender)*scale)
+		out = append(out, cost{added: float64(added) / n, process: float64(one.Process) / n})
+	}
+	return out
+}
+
+func totals(c []cost) []float64 {
+	out := make([]float64, len(c))
+	for i := range c {
+		out[i] = c[i].total()
+	}
+	return out
+}
+
+// ratios are Sonde's costs relative to another engine's, round by round.
+func (r *results) ratios(s *scenario, engine string) []float64 {
+	ours, theirs := totals(r.costs(s, engineSonde)), totals(r.costs(s, engine))
+	if s.stream() { // packets differ in size: by byte
+		ours, theirs = r.perByte(s, engineSonde), r.perByte(s, engine)
+	}
+	out := make([]float64, 0, len(ours))
+	for i := range min(len(ours), len(theirs)) {
+		if theirs[i] > 0 {
+			out = append(out, ours[i]/theirs[i])
+		}
+	}
+	return out
+}
+
+// perByte is the cost per captured byte of the stream, in nanoseconds.
+func (r *results) perByte(s *scenario, engine string) []float64 {
+	var out []float64
+	for i, c := range r.costs(s, engine) {
+		rounds := r.each(s.name, engine, func(o *sample) float64 {
+			return float64(o.Captured) / (float64(o.Bytes) * (1 - o.loss()))
+		})
+		out = append(out, c.total()*rounds[i])
+	}
+	return out
+}
+
+func sorted(v []float64) []float64 {
+	v = slices.Clone(v)
+	slices.Sort(v)
+	return v
+}
+
+func medianOf(v []float64) float64 {
+	if len(v) == 0 {
+		return 0
+	}
+	v = sorted(v)
+	if n := len(v); n%2 == 0 {
+		return (v[n/2-1] + v[n/2]) / 2
+	}
+	return v[len(v)/2]
+}
+
+func bounds(v []float64) (least, most float64) {
+	if len(v) == 0 {
+		return 0, 0
+	}
+	return slices.Min(v), slices.Max(v)
+}

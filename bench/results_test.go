@@ -1,0 +1,137 @@
+package main
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// made is a run of n rounds in which everything took as long as given, in nanoseconds per packet, and the peer 800.
+func made(scenario string, n int, bare, ours time.Duration) *results {
+	const packets, theirs = 1000, 800
+	r := &results{Rounds: n, PacketsEach: packets}
+	for round := range n {
+		for engine, each := range map[string]time.Duration{engineNone: 0, engineSonde: ours, engineMain: theirs} {
+			r.Samples = append(r.Samples, sample{
+				Scenario: scenario, Engine: engine, Round: round, Packets: packets, Bytes: packets * 100, Captured: packets,
+				Wall: time.Second, Sender: packets * (bare + each/2), Process: packets * each / 2,
+				Memory: memory{Peak: 40 << 20, Ring: 32 << 20},
+			})
+		}
+	}
+	return r
+}
+
+func TestCosts(t *testing.T) {
+	r := made("512-disk", 3, 1000, 400)
+	s := scenarioByName("512-disk")
+	if diff := cmp.Diff([]float64{400, 400, 400}, totals(r.costs(s, engineSonde))); diff != "" {
+		t.Errorf("costs (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]float64{0.5, 0.5, 0.5}, r.ratios(s, engineMain)); diff != "" {
+		t.Errorf("ratios (-want +got):\n%s", diff)
+	}
+	r.find("512-disk", engineSonde, 0).Captured /= 2
+	if diff := cmp.Diff([]float64{1, 0.5, 0.5}, r.ratios(s, engineMain)); diff != "" {
+		t.Errorf("ratios with loss (-want +got):\n%s", diff)
+	}
+}
+
+func TestGoals(t *testing.T) {
+	cases := map[string]struct {
+		ours       time.Duration
+		dropped    int // Sonde's, where the peer drops too
+		peak       int64
+		wantMissed []string
+	}{
+		"all met":      {ours: 800, peak: 40 << 20},
+		"too slow":     {ours: 900, peak: 40 << 20, wantMissed: []string{"CPU per packet"}},
+		"too lossy":    {ours: 100, dropped: 1, peak: 40 << 20, wantMissed: []string{"no loss"}},
+		"too large":    {ours: 100, peak: 96 << 20, wantMissed: []string{"memory"}},
+		"all too much": {ours: 900, dropped: 1, peak: 96 << 20, wantMissed: []string{"CPU per packet", "no loss", "memory"}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			r := made("512-disk", 3, 1000, tc.ours)
+			r.find("512-disk", engineMain, 0).Dropped = 1
+			r.find("512-disk", engineSonde, 1).Dropped = tc.dropped
+			r.find("512-disk", engineSonde, 2).Memory.Peak = tc.peak
+			var missed []string
+			for _, g := range goals(r) {
+				if !g.met {
+					missed = append(missed, g.text)
+				}
+			}
+			if len(missed) != len(tc.wantMissed) {
+				t.Fatalf("missed %q, want %q", missed, tc.wantMissed)
+			}
+			for i, want := range tc.wantMissed {
+				if !strings.HasPrefix(missed[i], want) {
+					t.Errorf("missed %q, want %q", missed[i], want)
+				}
+			}
+			if page := capturePage(r); strings.Contains(page, "not met") != (len(missed) > 0) {
+				t.Errorf("the page does not say so:\n%s", page)
+			}
+		})
+	}
+}
+
+func TestMedianAndSpread(t *testing.T) {
+	cases := map[string]struct {
+		in   []float64
+		want string
+	}{
+		"none": {nil, "–"},
+		"one":  {[]float64{2}, "2.0 (2.0–2.0)"},
+		"odd":  {[]float64{3, 1, 2}, "2.0 (1.0–3.0)"},
+		"even": {[]float64{4, 1, 2, 3}, "2.5 (1.0–4.0)"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if got := spread(tc.in, "%.1f"); got != tc.want {
+				t.Errorf("got %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestCompare(t *testing.T) {
+	cases := map[string]struct {
+		a, b    *results
+		wantErr bool
+	}{
+		"agree":             {made("512-disk", 3, 1000, 400), made("512-disk", 1, 900, 440), false},
+		"differ":            {made("512-disk", 3, 1000, 400), made("512-disk", 3, 1000, 480), true},
+		"nothing in common": {made("512-disk", 3, 1000, 400), made("64-disk", 3, 1000, 400), true},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			var out strings.Builder
+			if err := compare(&out, tc.a, tc.b); (err != nil) != tc.wantErr {
+				t.Errorf("error %v, want one: %v\n%s", err, tc.wantErr, out.String())
+			}
+		})
+	}
+}
+
+func TestResultsReadBack(t *testing.T) {
+	want := made("512-disk", 2, 1000, 400)
+	path := filepath.Join(t.TempDir(), "results.json")
+	if err := want.write(path); err != nil {
+		t.Fatal(err)
+	}
+	got, err := readResults(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if _, err := readResults(filepath.Join(t.TempDir(), "none.json")); err == nil {
+		t.Error("a file that is not there is read")
+	}
+}

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+)
+
+// scenario is one thing that every engine is measured at.
+type scenario struct {
+	name  string
+	label string
+	size  int // bytes of a frame; 0 is the TCP stream
+	snap  int
+	// filter of the capture; empty is none.
+	filter string
+	disk   bool // else the file is on a tmpfs
+	// all engines take part; else only Sonde and the peer that goals speak of.
+	all bool
+	// goal says that the CPU time per packet has a goal here.
+	goal bool
+	// misses says that the filter matches nothing of the traffic.
+	misses bool
+}
+
+var (
+	floodFilter = fmt.Sprintf("udp port %d", floodPort)
+	otherFilter = fmt.Sprintf("udp port %d", otherPort)
+)
+
+// Names that other parts of bench ask for.
+const (
+	scenarioMiss   = "64-miss"
+	scenarioStream = "stream"
+)
+
+var scenarios = []scenario{
+	{name: "64-disk", label: "64 B", size: 64, filter: floodFilter, disk: true, all: true},
+	{name: "512-disk", label: "512 B", size: 512, filter: floodFilter, disk: true, all: true, goal: true},
+	{name: "1500-disk", label: "1500 B", size: 1500, filter: floodFilter, disk: true, all: true, goal: true},
+	{name: "1500-snap96-disk", label: "1500 B, snap 96", size: 1500, snap: 96, filter: floodFilter, disk: true, all: true, goal: true},
+	{name: "512-disk-nofilter", label: "512 B, no filter", size: 512, disk: true, goal: true},
+	{name: "512-tmpfs", label: "512 B, tmpfs", size: 512, filter: floodFilter, goal: true},
+	{name: "1500-tmpfs", label: "1500 B, tmpfs", size: 1500, filter: floodFilter, goal: true},
+	{name: scenarioMiss, label: "64 B, no match", size: 64, filter: otherFilter, misses: true, all: true},
+	{name: scenarioStream, label: "TCP stream, tmpfs", all: true},
+}
+
+func (s *scenario) stream() bool { return s.size == 0 }
+
+func scenarioByName(name string) *scenario {
+	for i := range scenarios {
+		if scenarios[i].name == name {
+			return &scenarios[i]
+		}
+	}
+	return nil
+}
+
+// takesPart tells whether an engine is measured in the scenario.
+func (s *scenario) takesPart(e *engine) bool {
+	return s.all || e.name == engineNone || e.name == engineSonde || e.name == engineMain
+}
+
+// wants tells whether a scenario is to be measured.
+func (o *options) wants(s *scenario) bool { return strings.Contains(s.name, o.only) }
