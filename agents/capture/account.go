@@ -1,6 +1,7 @@
 package capture
 
 import (
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -9,14 +10,16 @@ import (
 
 // Counters counts packets. In every snapshot
 //
-//	Received = Written + DroppedKernel + DroppedRing + DroppedWriter
+//	Received = Written + Overwritten + DroppedKernel + DroppedRing + DroppedWriter
 //
 // Packets that wait in the ring are in none of them until they are written or lost.
 type Counters struct {
 	// Received counts the packets that passed the filter, whether or not they reached the file.
 	Received uint64 `json:"received"`
-	// Written counts the packets in the file.
+	// Written counts the packets in the files that there are.
 	Written uint64 `json:"written"`
+	// Overwritten counts packets that were in a file which gave way to a newer one.
+	Overwritten uint64 `json:"overwritten,omitempty"`
 	// Bytes sums their captured lengths in bytes, without the file's own headers.
 	Bytes uint64 `json:"bytes"`
 	// DroppedRing counts packets for which the kernel found no room in the ring (tp_drops of PACKET_STATISTICS): the
@@ -27,7 +30,7 @@ type Counters struct {
 	DroppedKernel uint64 `json:"droppedKernel"`
 	// DroppedWriter counts packets that were taken from the ring and could not be written (disk full).
 	DroppedWriter uint64 `json:"droppedWriter"`
-	// Truncated counts written packets of which fewer bytes were captured than were on the wire.
+	// Truncated counts packets in the files of which fewer bytes were captured than were on the wire.
 	Truncated uint64 `json:"truncated"`
 	// BeyondLimit counts packets that came after MaxPackets or MaxBytes was reached and before the capture was
 	// detached. They are not in Received.
@@ -37,12 +40,16 @@ type Counters struct {
 	LastPacket  time.Time `json:"lastPacket,omitzero"`
 }
 
-// Dropped is the number of packets that passed the filter and are not in the file.
+// Dropped is the number of packets that passed the filter and never were in a file.
 func (c *Counters) Dropped() uint64 { return c.DroppedKernel + c.DroppedRing + c.DroppedWriter }
+
+// AddsUp tells whether every packet that was received is in one of the other counts.
+func (c *Counters) AddsUp() bool { return c.Received == c.Written+c.Overwritten+c.Dropped() }
 
 func (c *Counters) add(o *Counters) {
 	c.Received += o.Received
 	c.Written += o.Written
+	c.Overwritten += o.Overwritten
 	c.Bytes += o.Bytes
 	c.DroppedRing += o.DroppedRing
 	c.DroppedKernel += o.DroppedKernel
@@ -50,6 +57,25 @@ func (c *Counters) add(o *Counters) {
 	c.Truncated += o.Truncated
 	c.BeyondLimit += o.BeyondLimit
 	c.span(o.FirstPacket, o.LastPacket)
+}
+
+// wrote adds a batch that is in a file; what was received is counted apart.
+func (c *Counters) wrote(b *batch) {
+	c.Written += b.packets
+	c.Bytes += b.bytes
+	c.Truncated += b.truncated
+	if b.packets > 0 {
+		c.span(stamp(b.first), stamp(b.last))
+	}
+}
+
+// overwrite takes out what a file held. The span is the caller's to find anew.
+func (c *Counters) overwrite(p *Counters) {
+	c.Written -= p.Written
+	c.Overwritten += p.Written
+	c.Bytes -= p.Bytes
+	c.Truncated -= p.Truncated
+	c.FirstPacket, c.LastPacket = time.Time{}, time.Time{}
 }
 
 func (c *Counters) span(first, last time.Time) {
@@ -75,50 +101,61 @@ type InterfaceAccount struct {
 	Note string `json:"note,omitempty"`
 }
 
-// Account is a snapshot of a capture: the totals and the interfaces in the order of the file's interface blocks;
-// interfaces that are not captured follow, each with a note.
+// File is one file of a capture.
+type File struct {
+	Name  string `json:"name"`
+	Bytes int64  `json:"bytes"`
+}
+
+// Account is a snapshot of a capture: the totals, the files that there are, oldest first, and the interfaces in the
+// order of the files' interface blocks; interfaces that are not captured follow, each with a note.
 type Account struct {
 	Counters
-	// FileBytes is the size of the file.
+	// FileBytes is the size of all files.
 	FileBytes  int64              `json:"fileBytes"`
+	Files      []File             `json:"files"`
 	Interfaces []InterfaceAccount `json:"interfaces"`
 }
 
 // publish replaces the whole snapshot.
-func (c *afCapture) publish() {
-	a := Account{Interfaces: make([]InterfaceAccount, 0, len(c.sources)+len(c.skipped))}
-	for _, s := range c.sources {
-		a.Interfaces = append(a.Interfaces, s.acct)
-		a.add(&s.acct.Counters)
+func (r *recorder) publish() {
+	a := Account{Interfaces: make([]InterfaceAccount, 0, len(r.tracks)+len(r.skipped)), Files: make([]File, 0, len(r.files))}
+	for _, t := range r.tracks {
+		a.Interfaces = append(a.Interfaces, t.acct)
 	}
-	a.Interfaces = append(a.Interfaces, c.skipped...)
-	a.FileBytes = int64(c.size)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.snap = a
+	a.Interfaces = append(a.Interfaces, r.skipped...)
+	for _, f := range r.files {
+		a.Files = append(a.Files, File{Name: filepath.Base(f.path), Bytes: int64(f.size)})
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.snap = a
 }
 
-// publishSource puts one source's counters into the snapshot, without allocation unless the source is new.
-func (c *afCapture) publishSource(s *source) {
-	i := int(s.enc.iface)
-	c.mu.Lock()
-	if i < len(c.snap.Interfaces) && c.snap.Interfaces[i].Index == s.acct.Index {
-		c.snap.Interfaces[i] = s.acct
-		c.snap.FileBytes = int64(c.size)
-		c.mu.Unlock()
+// publishTrack puts one interface's counters into the snapshot, without allocation unless the interface is new.
+func (r *recorder) publishTrack(t *track) {
+	i := int(t.id)
+	r.mu.Lock()
+	if i < len(r.snap.Interfaces) && r.snap.Interfaces[i].Index == t.acct.Index && len(r.snap.Files) == len(r.files) {
+		r.snap.Interfaces[i] = t.acct
+		r.snap.Files[len(r.files)-1].Bytes = int64(r.current().size)
+		r.mu.Unlock()
 		return
 	}
-	c.mu.Unlock()
-	c.publish()
+	r.mu.Unlock()
+	r.publish()
 }
 
-// Account implements Capture.
-func (c *afCapture) Account() Account {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	a := Account{FileBytes: c.snap.FileBytes, Interfaces: slices.Clone(c.snap.Interfaces)}
+// Account returns the last snapshot, with the totals.
+func (r *recorder) Account() Account {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	a := Account{Interfaces: slices.Clone(r.snap.Interfaces), Files: slices.Clone(r.snap.Files)}
 	for i := range a.Interfaces {
 		a.add(&a.Interfaces[i].Counters)
+	}
+	for _, f := range a.Files {
+		a.FileBytes += f.Bytes
 	}
 	return a
 }

@@ -4,14 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
-	"os"
-	"path/filepath"
 	"sync"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/sonde-operator/sonde/internal/pcapng"
 )
 
 // NewAFPacket returns the engine that reads memory-mapped packet sockets, one per interface. It needs CAP_NET_RAW and,
@@ -19,11 +14,13 @@ import (
 func NewAFPacket() Engine { return &afPacket{create: createFile} }
 
 type afPacket struct {
-	create func(path string, mode os.FileMode) (output, error)
+	create createFunc
+	space  spaceFunc // nil asks the kernel
 }
 
-// afCapture is one capture of the engine. All fields but mu and snap belong to the goroutine in Open, then Run.
+// afCapture is one capture of the engine. All fields but mu belong to the goroutine in Open, then Run.
 type afCapture struct {
+	rec   *recorder
 	cfg   Config
 	log   *slog.Logger
 	netns int // -1 is our own
@@ -34,33 +31,27 @@ type afCapture struct {
 	block, blocks int // size of the rings of the start
 	maxRings      int
 	sources       []*source
-	skipped       []InterfaceAccount // interfaces that are not captured, with a note
+	attached      bool // all interfaces that were there at the start
+	batch         batch
 
-	path  string
-	out   output
-	size  uint64 // bytes of whole blocks in the file
-	start uint64 // when the capture was attached, in nanoseconds since 1970
-	batch batch
-	end   ending
-
-	mu   sync.Mutex
-	snap Account
-}
-
-// ending is why packets are no longer written, if so.
-type ending struct {
-	reason Reason
-	err    error
+	closing sync.Mutex // of wake
 }
 
 func (e *afPacket) Open(cfg *Config) (Capture, error) {
 	c := &afCapture{cfg: *cfg, netns: -1, epoll: -1, wake: -1, maxRings: maxRings}
 	c.defaults()
-	if err := c.open(e.create); err != nil {
+	c.rec = newRecorder(&c.cfg, c.log, e.create)
+	if e.space != nil {
+		c.rec.space = e.space
+	}
+	if err := c.open(); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
 	return c, nil
 }
+
+// Account implements Capture.
+func (c *afCapture) Account() Account { return c.rec.Account() }
 
 func (c *afCapture) defaults() {
 	if c.cfg.SnapLen <= 0 || c.cfg.SnapLen > DefaultSnapLen {
@@ -78,24 +69,14 @@ func (c *afCapture) defaults() {
 	}
 }
 
-func (c *afCapture) open(create func(string, os.FileMode) (output, error)) error {
+func (c *afCapture) open() error {
 	if err := c.openNamespace(); err != nil {
 		return err
 	}
 	if err := c.openWaits(); err != nil {
 		return err
 	}
-	c.path = filepath.Join(c.cfg.Dir, c.cfg.Base+".pcapng")
-	out, err := create(c.path, c.cfg.FileMode)
-	if err != nil {
-		return err
-	}
-	c.out = out
-	header := pcapng.AppendSection(nil, &c.cfg.Section)
-	if uint64(len(header)) > c.room().bytes {
-		return fmt.Errorf("start capture file: %d bytes are less than its header: raise the limit", c.cfg.MaxBytes)
-	}
-	if err := c.append(header); err != nil {
+	if err := c.rec.open(); err != nil {
 		return err
 	}
 	return c.attachAll()
@@ -132,22 +113,6 @@ func (c *afCapture) await(fd int) error {
 		return fmt.Errorf("add to epoll: %w", err)
 	}
 	return nil
-}
-
-// room is what the limits leave, after the space that the final statistics need.
-func (c *afCapture) room() room {
-	r := room{packets: math.MaxUint64, bytes: math.MaxUint64}
-	if c.cfg.MaxPackets > 0 {
-		r.packets = uint64(c.cfg.MaxPackets)
-		for _, s := range c.sources {
-			r.packets -= s.acct.Written
-		}
-	}
-	if c.cfg.MaxBytes > 0 {
-		used := c.size + uint64(len(c.sources))*statisticsLen
-		r.bytes = uint64(c.cfg.MaxBytes) - min(used, uint64(c.cfg.MaxBytes))
-	}
-	return r
 }
 
 // now reads a clock in nanoseconds.

@@ -2,25 +2,6 @@ package capture
 
 import "github.com/sonde-operator/sonde/internal/pcapng"
 
-// room is what the limits of a capture still leave.
-type room struct {
-	packets uint64
-	bytes   uint64 // of the file
-}
-
-// batch is what a ring block becomes: whole pcapng packet blocks, in runs of the ring's own memory.
-type batch struct {
-	runs      [][]byte
-	size      uint64 // bytes of all runs
-	packets   uint64
-	bytes     uint64 // captured bytes
-	truncated uint64
-	first     uint64 // earliest and latest time stamp in nanoseconds since 1970
-	last      uint64
-	beyond    uint64 // packets for which a limit left no room
-	lost      uint64 // packets that the kernel's own headers do not describe; never seen
-}
-
 // encoder turns ring blocks into pcapng in place.
 type encoder struct {
 	iface   uint32
@@ -28,11 +9,11 @@ type encoder struct {
 	tags    bool // link type has room for VLAN tags
 }
 
-// encode rewrites block to pcapng packet blocks and describes them in out, whose runs it reuses. Short packets slide
-// down to the end of the one before; long ones stay and begin a new run, unless the block's end leaves no room for the
+// encode rewrites block to pcapng packet blocks and describes them in out, whose runs it reuses. It returns how many
+// packets the kernel's own headers do not describe, which were never seen. Short packets slide down to the end of the one before; long ones stay and begin a new run, unless the block's end leaves no room for the
 // trailer. What is written for a packet ends at most MaxPacketTrailerLen bytes behind it, that is, within the next
 // frame's header, which has been read by then.
-func (e *encoder) encode(block []byte, left room, out *batch) {
+func (e *encoder) encode(block []byte, out *batch) (lost uint64) {
 	*out = batch{runs: out.runs[:0]}
 	h := blockHeader(block)
 	n := h.Num_pkts
@@ -45,7 +26,7 @@ func (e *encoder) encode(block []byte, left room, out *batch) {
 	cur := start // end of the run
 	for i := range n {
 		if !ok {
-			out.lost = uint64(n - i)
+			lost = uint64(n - i)
 			break
 		}
 		if i+1 < n {
@@ -55,11 +36,6 @@ func (e *encoder) encode(block []byte, left room, out *batch) {
 			f.insertTag(block)
 		}
 		f.capLen = min(f.capLen, e.snapLen)
-		size := uint64(pcapng.PacketLen(int(f.capLen)))
-		if out.packets == left.packets || out.size+size > left.bytes {
-			out.beyond = uint64(n - i)
-			break
-		}
 		if f.capLen < slideLimit || int(f.data+f.capLen)+pcapng.MaxPacketTrailerLen > len(block) {
 			copy(block[cur+pcapng.PacketHeaderLen:], block[f.data:f.data+f.capLen])
 		} else if at := f.data - pcapng.PacketHeaderLen; at != cur {
@@ -67,10 +43,11 @@ func (e *encoder) encode(block []byte, left room, out *batch) {
 			start, cur = at, at
 		}
 		cur = e.wrap(block, cur, &f)
-		out.count(&f, size)
+		out.count(uint64(pcapng.PacketLen(int(f.capLen))), f.time, f.capLen, f.length)
 		f = next
 	}
 	out.run(block[start:cur])
+	return lost
 }
 
 // wrap writes header and trailer around the packet at cur+PacketHeaderLen and returns the end.
@@ -78,23 +55,4 @@ func (e *encoder) wrap(block []byte, cur uint32, f *frame) uint32 {
 	pcapng.PutPacketHeader(block[cur:], e.iface, f.time, f.capLen, f.length)
 	end := cur + pcapng.PacketHeaderLen + f.capLen
 	return end + uint32(pcapng.PutPacketTrailer(block[end:], f.capLen, f.flags()))
-}
-
-func (b *batch) run(r []byte) {
-	if len(r) > 0 {
-		b.runs = append(b.runs, r)
-	}
-}
-
-func (b *batch) count(f *frame, size uint64) {
-	b.size += size
-	b.packets++
-	b.bytes += uint64(f.capLen)
-	if f.capLen < f.length {
-		b.truncated++
-	}
-	if b.first == 0 || f.time < b.first {
-		b.first = f.time
-	}
-	b.last = max(b.last, f.time)
 }

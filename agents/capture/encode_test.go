@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"golang.org/x/sys/unix"
 
 	"github.com/sonde-operator/sonde/internal/pcapng"
@@ -140,18 +141,19 @@ func TestEncodeInPlaceIsTheSameAsCopying(t *testing.T) {
 		snap := uint32([]int{262144, 96, 700}[r.IntN(3)])
 		e := encoder{iface: 5, snapLen: snap, tags: true}
 		var out batch
-		e.encode(block, room{math.MaxUint64, math.MaxUint64}, &out)
+		lost := e.encode(block, &out)
 		want := expect(packets[:n], 5, snap)
 		if got := bytes.Join(out.runs, nil); !bytes.Equal(want, got) {
 			t.Fatalf("round %d: %d packets in %d bytes differ (want %d bytes, got %d)", round, n, size, len(want), len(got))
 		}
-		if out.size != uint64(len(want)) || out.packets != uint64(n) || out.lost != 0 || out.beyond != 0 {
+		if out.size != uint64(len(want)) || out.packets != uint64(n) || lost != 0 {
 			t.Fatalf("round %d: %d packets, %d bytes; counted %+v", round, n, len(want), out)
 		}
 	}
 }
 
-func TestEncodeStopsAtLimits(t *testing.T) {
+// A batch is divided before the first packet that has no room, and both parts are counted as if they had been apart.
+func TestSplitAtLimits(t *testing.T) {
 	packets := randomPackets(rand.New(rand.NewPCG(3, 4)), 20)
 	sizes := make([]uint64, len(packets)+1)
 	for i := range packets {
@@ -167,16 +169,33 @@ func TestEncodeStopsAtLimits(t *testing.T) {
 			"bytes before all": {uint64(n + 1), sizes[n]},
 		}
 		for name, left := range cases {
-			block, fitted := fillBlock(1<<20, packets)
+			block, _ := fillBlock(1<<20, packets)
 			var out batch
-			e.encode(block, left, &out)
-			if out.packets != uint64(n) || out.size != sizes[n] || out.beyond != uint64(fitted-n) {
-				t.Errorf("%s, %d: wrote %d packets, %d bytes, %d beyond", name, n, out.packets, out.size, out.beyond)
+			e.encode(block, &out)
+			head, rest := out.split(left)
+			if diff := cmp.Diff(expect(packets[:n], 0, 262144), bytes.Join(head.runs, nil), cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("%s, %d: the first part differs", name, n)
 			}
-			if got := bytes.Join(out.runs, nil); !bytes.Equal(expect(packets[:n], 0, 262144), got) {
-				t.Errorf("%s, %d: bytes differ", name, n)
+			if diff := cmp.Diff(expect(packets[n:], 0, 262144), bytes.Join(rest.runs, nil)); diff != "" {
+				t.Errorf("%s, %d: the rest differs", name, n)
+			}
+			for part, got := range map[string]batch{"head": head, "rest": rest} {
+				want := got
+				want.recount()
+				if diff := cmp.Diff(want, got, cmp.AllowUnexported(batch{})); diff != "" {
+					t.Errorf("%s, %d, %s (-want +got):\n%s", name, n, part, diff)
+				}
+			}
+			if head.packets+rest.packets != out.packets || head.size+rest.size != out.size || head.bytes+rest.bytes != out.bytes {
+				t.Errorf("%s, %d: %+v and %+v do not make %+v", name, n, head, rest, out)
 			}
 		}
+	}
+	var whole batch
+	block, _ := fillBlock(1<<20, packets)
+	e.encode(block, &whole)
+	if head, rest := whole.split(everything); head.packets != whole.packets || rest.packets != 0 {
+		t.Errorf("without limits %d packets stay and %d do not", head.packets, rest.packets)
 	}
 }
 
@@ -188,7 +207,7 @@ func TestBatchCounts(t *testing.T) {
 	}
 	block, _ := fillBlock(minBlock, packets)
 	var out batch
-	(&encoder{snapLen: 1000, tags: true}).encode(block, room{math.MaxUint64, math.MaxUint64}, &out)
+	(&encoder{snapLen: 1000, tags: true}).encode(block, &out)
 	out.runs = nil
 	want := batch{packets: 3, bytes: 1060, truncated: 2, first: 5, last: 7, size: uint64(pcapng.PacketLen(60) + pcapng.PacketLen(100) + pcapng.PacketLen(900))}
 	if diff := cmp.Diff(want, out, cmp.AllowUnexported(batch{})); diff != "" {
@@ -201,7 +220,7 @@ func TestKeepWhole(t *testing.T) {
 	packets := randomPackets(rand.New(rand.NewPCG(5, 6)), 12)
 	block, _ := fillBlock(1<<20, packets)
 	var b batch
-	(&encoder{snapLen: 262144, tags: true}).encode(block, room{math.MaxUint64, math.MaxUint64}, &b)
+	(&encoder{snapLen: 262144, tags: true}).encode(block, &b)
 	whole := 0
 	for written := range b.size + 1 {
 		for whole < len(packets) && uint64(len(expect(packets[:whole+1], 0, 262144))) <= written {
@@ -238,9 +257,9 @@ func FuzzEncode(f *testing.F) {
 		n := uint64(h.Num_pkts)
 		firstTime(block)
 		var out batch
-		(&encoder{snapLen: snap % 262144, tags: true}).encode(block, room{math.MaxUint64, math.MaxUint64}, &out)
-		if out.packets+out.lost != n {
-			t.Errorf("%d packets and %d lost are not %d", out.packets, out.lost, n)
+		lost := (&encoder{snapLen: snap % 262144, tags: true}).encode(block, &out)
+		if out.packets+lost != n {
+			t.Errorf("%d packets and %d lost are not %d", out.packets, lost, n)
 		}
 		size := 0
 		for _, r := range out.runs {

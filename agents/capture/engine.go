@@ -59,11 +59,20 @@ type Config struct {
 	// the interfaces that are there at Open (or named), at least 256 KiB to each, and those that
 	// appear later take at most as much again; beyond that, 256 KiB each. At most 512 are captured at a time.
 	RingBytes int
-	// MaxBytes is the most bytes that the file may have, its final statistics included; zero means no limit.
+	// MaxBytes is the most bytes that the file may have, its final statistics included; zero means no limit. With
+	// Rotate it does not end the capture.
 	MaxBytes int64
 	// MaxPackets is the number of packets after which the capture ends; zero means no limit.
 	MaxPackets int64
-	// Dir and Base name the file: Dir/Base.pcapng. It must not exist.
+	// Rotate, if not nil, makes a ring of files that keeps the newest packets.
+	Rotate *Rotate
+	// DiskFloor, if not nil, says how many bytes of a file system of total bytes are to stay free: rather than go
+	// below, the capture ends with ReasonDiskFull. Open fails with an error that IsDiskFull where it is so already.
+	DiskFloor func(total uint64) uint64
+	// FilesChanged, if not nil, is called by Run when the account names other files than before, and before anything
+	// is done that would make what it named before wrong: who tells others which files there are tells it then.
+	FilesChanged func()
+	// Dir and Base name the file: Dir/Base.pcapng, and Dir/Base-00001.pcapng and so on in a ring. It must not exist.
 	Dir  string
 	Base string
 	// FileMode is the mode of the file; default 0640.
@@ -98,7 +107,7 @@ func (r Reason) Complete() bool { return r != ReasonDiskFull && r != ReasonError
 type Result struct {
 	Reason  Reason
 	Account Account
-	// Path is the file. It holds only whole blocks, whatever the reason.
+	// Path is the newest file; the account names all. They hold only whole blocks, whatever the reason.
 	Path string
 	// Err explains ReasonDiskFull and ReasonError; nil otherwise.
 	Err error

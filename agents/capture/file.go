@@ -1,7 +1,6 @@
 package capture
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -9,8 +8,6 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/sonde-operator/sonde/internal/pcapng"
 )
 
 // maxRuns is how many runs one writev(2) takes (UIO_MAXIOV).
@@ -103,34 +100,3 @@ func advance(v []unix.Iovec, n int) []unix.Iovec {
 func (d *diskFile) Truncate(size int64) error { return d.f.Truncate(size) }
 
 func (d *diskFile) Close() error { return d.f.Close() }
-
-// diskFull tells whether err means that the file cannot grow: no space, no quota, or a file size limit.
-func diskFull(err error) bool {
-	return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) || errors.Is(err, unix.EFBIG)
-}
-
-// keepWhole finds what of a batch may stay in the file when only written bytes of it, less spare, are to be there:
-// the packet blocks that lie wholly within. It returns the batch that these are.
-func keepWhole(b *batch, written, spare uint64) batch {
-	if written < spare {
-		return batch{}
-	}
-	var kept batch
-	limit := written - spare
-	for _, r := range b.runs {
-		for len(r) >= pcapng.PacketHeaderLen {
-			size := uint64(binary.LittleEndian.Uint32(r[4:]))
-			if kept.size+size > limit || size > uint64(len(r)) {
-				return kept
-			}
-			f := frame{
-				time:   uint64(binary.LittleEndian.Uint32(r[12:]))<<32 | uint64(binary.LittleEndian.Uint32(r[16:])),
-				capLen: binary.LittleEndian.Uint32(r[20:]),
-				length: binary.LittleEndian.Uint32(r[24:]),
-			}
-			kept.count(&f, size)
-			r = r[size:]
-		}
-	}
-	return kept
-}

@@ -5,8 +5,6 @@ import (
 	"fmt"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/sonde-operator/sonde/internal/pcapng"
 )
 
 // finish ends the arrival of packets, takes everything that is still in the rings, and writes the statistics.
@@ -22,7 +20,7 @@ func (c *afCapture) finish() error {
 			errs = append(errs, s.park())
 		}
 	}
-	errs = append(errs, c.ignore(c.wake), c.ignore(c.links.fd), c.drain(), c.writeStatistics())
+	errs = append(errs, c.ignore(c.wake), c.ignore(c.links.fd), c.drain(), c.rec.finish())
 	return errors.Join(errs...)
 }
 
@@ -76,7 +74,7 @@ func (c *afCapture) closeDrained() bool {
 			s.lose(s.accepted-s.walked, &s.acct.DroppedKernel)
 		}
 		c.closeRing(s)
-		c.publishSource(s)
+		c.rec.publishTrack(s.track)
 	}
 	return all
 }
@@ -96,33 +94,6 @@ func (s *source) stuck(t uint64) bool {
 	return t-s.idle > drainTimeout
 }
 
-// writeStatistics ends the file with one block per interface. It does so after a full disk, too: flush gave up room.
-func (c *afCapture) writeStatistics() error {
-	t := now(unix.CLOCK_REALTIME)
-	var b []byte
-	for _, s := range c.sources {
-		st := s.statistics(c.start, t)
-		b = pcapng.AppendStatistics(b, &st)
-	}
-	if len(b) == 0 {
-		return nil
-	}
-	return c.append(b)
-}
-
-// append writes whole blocks, or nothing of them.
-func (c *afCapture) append(b []byte) error {
-	if _, err := c.out.Writev([][]byte{b}); err != nil {
-		err = fmt.Errorf("write capture file: %w", err)
-		if terr := c.out.Truncate(int64(c.size)); terr != nil {
-			err = errors.Join(err, fmt.Errorf("cut capture file to whole blocks: %w", terr))
-		}
-		return err
-	}
-	c.size += uint64(len(b))
-	return nil
-}
-
 // Close lets go of everything that is open; the file stays.
 func (c *afCapture) Close() error {
 	for _, s := range c.sources {
@@ -135,18 +106,15 @@ func (c *afCapture) Close() error {
 		errs = append(errs, c.links.close())
 		c.links = nil
 	}
-	c.mu.Lock() // interrupt may be under way
-	defer c.mu.Unlock()
+	c.closing.Lock() // interrupt may be under way
+	defer c.closing.Unlock()
 	for _, fd := range []*int{&c.epoll, &c.wake, &c.netns} {
 		if *fd >= 0 {
 			errs = append(errs, unix.Close(*fd))
 			*fd = -1
 		}
 	}
-	if c.out != nil {
-		errs = append(errs, c.out.Close())
-		c.out = nil
-	}
+	errs = append(errs, c.rec.close())
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("close capture: %w", err)
 	}

@@ -33,9 +33,9 @@ func (c *afCapture) attachAll() error {
 			return err
 		}
 	}
-	c.start = now(unix.CLOCK_REALTIME)
+	c.attached = true
 	c.noteMissing()
-	c.publish()
+	c.rec.publish()
 	return nil
 }
 
@@ -74,35 +74,35 @@ func (c *afCapture) attach(l *link) error {
 		c.skip(l, fmt.Sprintf("the filter does not fit link type %d", lt))
 		return nil
 	}
-	prog, err := program(user, lt, uint32(c.cfg.SnapLen))
+	prog, err := program(user, lt, c.rec.snapLen())
 	if err != nil {
 		return err
 	}
 	desc := pcapng.AppendInterface(nil, &pcapng.Interface{
 		Name: l.name, Description: c.cfg.Description, Filter: c.cfg.FilterText,
-		LinkType: lt, SnapLen: uint32(c.cfg.SnapLen),
+		LinkType: lt, SnapLen: c.rec.snapLen(),
 	})
-	if left := c.room().bytes; left < uint64(len(desc))+statisticsLen {
-		c.skip(l, "the byte limit leaves no room for its description")
+	if why, ok := c.rec.fits(desc); !ok {
+		c.skip(l, why)
 		return nil
 	}
 	if rings, _ := c.mapped(); rings >= c.maxRings {
 		c.skip(l, fmt.Sprintf("no more than %d interfaces are captured at a time: name the ones that are wanted", c.maxRings))
 		return nil
 	}
-	s := &source{acct: InterfaceAccount{Name: l.name, Index: l.index, LinkType: lt}}
-	s.enc = encoder{iface: uint32(len(c.sources)), snapLen: uint32(c.cfg.SnapLen), tags: lt == pcapng.LinkTypeEthernet}
-	s.ring, err = c.openRing(l, prog)
-	if err != nil && c.start > 0 {
+	r, err := c.openRing(l, prog)
+	if err != nil && c.attached {
 		c.skip(l, err.Error()) // no reason to end a capture that is under way
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("attach to %s: %w", l.name, err)
 	}
-	if err := c.append(desc); err != nil {
-		return errors.Join(err, s.ring.close())
+	t, err := c.rec.add(desc, InterfaceAccount{Name: l.name, Index: l.index, LinkType: lt})
+	if err != nil {
+		return errors.Join(err, r.close())
 	}
+	s := &source{track: t, ring: r, enc: encoder{iface: t.id, snapLen: c.rec.snapLen(), tags: lt == pcapng.LinkTypeEthernet}}
 	c.unskip(l.name)
 	c.sources = append(c.sources, s)
 	return c.startSource(s)
@@ -120,7 +120,7 @@ func (c *afCapture) openRing(l *link, prog []unix.SockFilter) (r *ring, err erro
 // nextRing is the size of the next ring. Those of the start share RingBytes; each later one gets at most half of what
 // is left of as much again, so that all together stay within twice RingBytes and the least size for each.
 func (c *afCapture) nextRing() (block, blocks int) {
-	if c.start == 0 {
+	if !c.attached {
 		return c.block, c.blocks
 	}
 	_, bytes := c.mapped()
@@ -158,24 +158,24 @@ func (c *afCapture) startSource(s *source) error {
 }
 
 func (c *afCapture) isSkipped(l *link) bool {
-	return slices.ContainsFunc(c.skipped, func(a InterfaceAccount) bool { return a.Index == l.index && a.Name == l.name })
+	return slices.ContainsFunc(c.rec.skipped, func(a InterfaceAccount) bool { return a.Index == l.index && a.Name == l.name })
 }
 
 func (c *afCapture) skip(l *link, why string) {
 	c.log.Warn("Skipping interface", "interface", l.name, "reason", why)
-	c.skipped = append(c.skipped, InterfaceAccount{Name: l.name, Index: l.index, Note: why})
+	c.rec.skipped = append(c.rec.skipped, InterfaceAccount{Name: l.name, Index: l.index, Note: why})
 }
 
 // unskip takes back the note on an interface that was not there.
 func (c *afCapture) unskip(name string) {
-	c.skipped = slices.DeleteFunc(c.skipped, func(a InterfaceAccount) bool { return a.Name == name })
+	c.rec.skipped = slices.DeleteFunc(c.rec.skipped, func(a InterfaceAccount) bool { return a.Name == name })
 }
 
 // noteMissing says which of the named interfaces are not there (yet).
 func (c *afCapture) noteMissing() {
 	for _, name := range c.cfg.Interfaces {
 		there := slices.ContainsFunc(c.sources, func(s *source) bool { return s.acct.Name == name }) ||
-			slices.ContainsFunc(c.skipped, func(a InterfaceAccount) bool { return a.Name == name })
+			slices.ContainsFunc(c.rec.skipped, func(a InterfaceAccount) bool { return a.Name == name })
 		if !there {
 			c.skip(&link{name: name}, "no such interface; it is captured as soon as it appears")
 		}

@@ -391,3 +391,19 @@ func (n *testNet) addMany(t *testing.T, many int) {
 		return nil
 	})
 }
+
+func (n *testNet) removeMany(t *testing.T, many int) {
+	t.Helper()
+	n.in(t, n.target, func(h *netlink.Handle) error {
+		for i := range many {
+			l, err := h.LinkByName(fmt.Sprintf("more%d", i))
+			if err == nil {
+				err = h.LinkDel(l)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}

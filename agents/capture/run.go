@@ -22,19 +22,20 @@ func (c *afCapture) Run(ctx context.Context) Result {
 	stop := context.AfterFunc(ctx, c.interrupt)
 	defer stop()
 	err := errors.Join(c.loop(ctx), c.finish())
-	c.publish()
+	c.rec.publish()
+	path := c.rec.current().path
 	err = errors.Join(err, c.Close())
-	reason := c.end.reason
+	reason := c.rec.end.reason
 	switch {
-	case c.end.err != nil:
-	case diskFull(err):
+	case c.rec.end.err != nil:
+	case IsDiskFull(err):
 		reason = ReasonDiskFull
 	case err != nil:
 		reason = ReasonError
 	case reason == "":
 		reason = causeOf(ctx)
 	}
-	return Result{Reason: reason, Account: c.Account(), Path: c.path, Err: errors.Join(c.end.err, err)}
+	return Result{Reason: reason, Account: c.Account(), Path: path, Err: errors.Join(c.rec.end.err, err)}
 }
 
 func causeOf(ctx context.Context) Reason {
@@ -49,8 +50,8 @@ func causeOf(ctx context.Context) Reason {
 }
 
 func (c *afCapture) interrupt() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.closing.Lock()
+	defer c.closing.Unlock()
 	if c.wake >= 0 {
 		// One increment cannot overflow the counter, and there is no other error with an open eventfd.
 		_, _ = unix.Write(c.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0})
@@ -60,7 +61,7 @@ func (c *afCapture) interrupt() {
 // loop moves packets until ctx ends or nothing more can be written.
 func (c *afCapture) loop(ctx context.Context) error {
 	polled := now(unix.CLOCK_MONOTONIC)
-	for ctx.Err() == nil && c.end.reason == "" {
+	for ctx.Err() == nil && !c.rec.over() {
 		n := c.pass()
 		timeout := waitMillis
 		if n > 0 {
@@ -90,7 +91,7 @@ func (c *afCapture) pass() int {
 		}
 		c.take(s, block)
 		s.ring.release()
-		if c.end.reason != "" {
+		if c.rec.over() {
 			return n + 1
 		}
 	}
@@ -118,65 +119,17 @@ func (c *afCapture) oldest() (*source, []byte) {
 	return oldest, block
 }
 
-// take writes the packets of one block, as far as the limits and the disk allow, and accounts for all of them.
+// take hands the packets of one block to the recorder.
 func (c *afCapture) take(s *source, block []byte) {
 	n := uint64(blockHeader(block).Num_pkts)
 	s.walked += n
-	defer c.publishSource(s)
-	switch {
-	case c.end.err != nil:
-		s.lose(n, &s.acct.DroppedWriter)
-		return
-	case c.end.reason != "":
-		s.acct.BeyondLimit += n
-		return
+	if c.rec.over() {
+		c.rec.refuse(s.track, n)
+	} else {
+		s.lose(s.enc.encode(block, &c.batch), &s.acct.DroppedKernel)
+		c.rec.write(s.track, &c.batch)
 	}
-	left := c.room()
-	s.enc.encode(block, left, &c.batch)
-	b := &c.batch
-	s.lose(b.lost, &s.acct.DroppedKernel)
-	if b.size > 0 {
-		c.flush(s, b)
-	}
-	if b.beyond == 0 && b.packets != left.packets {
-		return
-	}
-	if c.end.err != nil {
-		s.lose(b.beyond, &s.acct.DroppedWriter)
-		return
-	}
-	s.acct.BeyondLimit += b.beyond
-	c.end.reason = ReasonByteLimit
-	if b.packets == left.packets {
-		c.end.reason = ReasonPacketLimit
-	}
-}
-
-// flush writes a batch. When the disk refuses, the file is cut back to whole blocks and what did not stay counts as
-// dropped by the writer.
-func (c *afCapture) flush(s *source, b *batch) {
-	written, err := c.out.Writev(b.runs)
-	if err == nil {
-		c.size += b.size
-		s.wrote(b)
-		return
-	}
-	c.fail(fmt.Errorf("write capture file: %w", err))
-	// Give up a little more, so that the statistics, without which the file does not tell of its losses, find room.
-	kept := keepWhole(b, written, uint64(len(c.sources))*statisticsLen)
-	if terr := c.out.Truncate(int64(c.size + kept.size)); terr != nil {
-		c.end.err = errors.Join(c.end.err, fmt.Errorf("cut capture file to whole blocks: %w", terr))
-	}
-	c.size += kept.size
-	s.wrote(&kept)
-	s.lose(b.packets-kept.packets, &s.acct.DroppedWriter)
-}
-
-func (c *afCapture) fail(err error) {
-	c.end = ending{reason: ReasonError, err: err}
-	if diskFull(err) {
-		c.end.reason = ReasonDiskFull
-	}
+	c.rec.publishTrack(s.track)
 }
 
 // wait sleeps until a ring block, an interface change or the end of the context, and takes note of changes.
@@ -209,7 +162,7 @@ func (c *afCapture) readLinks() error {
 		}
 	}
 	if len(links) > 0 {
-		c.publish()
+		c.rec.publish()
 	}
 	return nil
 }
@@ -235,7 +188,7 @@ func (c *afCapture) pollAll() error {
 		if err := s.poll(); err != nil {
 			return err
 		}
-		c.publishSource(s)
+		c.rec.publishTrack(s.track)
 	}
 	return nil
 }

@@ -141,10 +141,10 @@ func judge(r *capture.Result, cause error) (reason string, whole bool, message s
 	default:
 		message = notes(&r.Account)
 	}
-	if a := &r.Account; a.Received != a.Written+a.Dropped() {
+	if a := &r.Account; !a.AddsUp() {
 		whole = false
-		message = strings.TrimSpace(fmt.Sprintf("the account does not add up: seen %d, written %d, dropped %d: please report this. %s",
-			a.Received, a.Written, a.Dropped(), message))
+		message = strings.TrimSpace(fmt.Sprintf("the account does not add up: seen %d, in files %d, overwritten %d, dropped %d: please report this. %s",
+			a.Received, a.Written, a.Overwritten, a.Dropped(), message))
 	}
 	return reason, whole, message
 }

@@ -57,20 +57,24 @@ func FuzzParseReason(f *testing.F) {
 
 func TestFileBase(t *testing.T) {
 	long := strings.Repeat("x", 253)
-	tests := map[string]struct{ pod, want string }{
-		"short": {pod: "web-1", want: "web-1-ab12"},
-		"fits":  {pod: long[:243], want: long[:243] + "-ab12"},
-		"cut":   {pod: long, want: long[:234] + "-1329e1bd-ab12"},
+	tests := map[string]struct {
+		pod, want string
+		most      int
+	}{
+		"short":     {pod: "web-1", want: "web-1-ab12", most: maxFileBase},
+		"fits":      {pod: long[:242], want: long[:242] + "-ab12", most: maxFileBase},
+		"cut":       {pod: long, want: long[:233] + "-1329e1bd-ab12", most: maxFileBase},
+		"of a ring": {pod: long, want: long[:68] + "-1329e1bd-ab12", most: maxRingBase},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			got := fileBase(tc.pod, "ab12")
-			if got != tc.want || len(got)+len(fileSuffix) > 255 {
+			got := fileBase(tc.pod, "ab12", tc.most)
+			if got != tc.want || len(got) > tc.most {
 				t.Errorf("fileBase: %q, want %q", got, tc.want)
 			}
 		})
 	}
-	if fileBase(long+"a", "ab12") == fileBase(long+"b", "ab12") {
+	if fileBase(long+"a", "ab12", maxRingBase) == fileBase(long+"b", "ab12", maxRingBase) {
 		t.Error("two Pods share a file name")
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sonde-operator/sonde/internal/account"
 	"github.com/sonde-operator/sonde/internal/bpfprog"
 	"github.com/sonde-operator/sonde/internal/captureconfig"
 	"github.com/sonde-operator/sonde/internal/pcapng"
@@ -16,19 +17,21 @@ import (
 
 const (
 	fileSuffix = ".pcapng"
-	// maxFileBase is what the longest file name (255 bytes) leaves for the base.
-	maxFileBase = 255 - len(fileSuffix)
+	// maxFileBase is what the longest file name (255 bytes) leaves for the base, besides the dot with which it is hidden
+	// while it is made; maxRingBase what an account has room for, which names all files of a ring, with their numbers.
+	maxFileBase = 254 - len(fileSuffix)
+	maxRingBase = account.MaxFileName - len("-4294967295") - len(fileSuffix)
 )
 
-// fileBase names the file <pod>-<jobId>. A name that is too long is cut, with a hash of what it was.
-func fileBase(pod, jobID string) string {
+// fileBase names the file <pod>-<jobId>. A name of more than most bytes is cut, with a hash of what it was.
+func fileBase(pod, jobID string, most int) string {
 	base := pod + "-" + jobID
-	if len(base) <= maxFileBase {
+	if len(base) <= most {
 		return base
 	}
 	sum := sha256.Sum256([]byte(pod))
 	tail := "-" + hex.EncodeToString(sum[:4]) + "-" + jobID
-	return pod[:maxFileBase-len(tail)] + tail
+	return pod[:most-len(tail)] + tail
 }
 
 // section says in the file who asked for what, where it was taken and by which filter.

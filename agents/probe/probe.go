@@ -106,7 +106,7 @@ func (p *Probe) run(ctx context.Context) {
 		p.fail(ending, err)
 		return
 	}
-	p.report.attached(c.Account, config.Base+fileSuffix)
+	p.report.attached(c.Account)
 	p.log.Info("Capturing", "pod", p.options.PodName, "duration", p.options.Duration.String(), "filter", cfg.Filter)
 	p.guard(end, func() { p.awaitTarget(ending, end, inode) })
 
@@ -162,7 +162,7 @@ func (p *Probe) configure(ctx context.Context) (captureconfig.Config, *capture.C
 	if err != nil {
 		return captureconfig.Config{}, nil, err
 	}
-	return cfg, &capture.Config{
+	c := &capture.Config{
 		Interfaces:  cfg.Interfaces,
 		Filters:     filters,
 		FilterText:  cfg.Filter,
@@ -171,12 +171,20 @@ func (p *Probe) configure(ctx context.Context) (captureconfig.Config, *capture.C
 		MaxBytes:    cfg.MaxBytes,
 		MaxPackets:  cfg.MaxPackets,
 		Dir:         p.options.ResultsDir,
-		Base:        fileBase(p.options.PodName, cfg.JobID),
+		Base:        fileBase(p.options.PodName, cfg.JobID, maxFileBase),
 		FileMode:    0o644, // the keeper, another user, reads it
 		Section:     section(&cfg, &p.options),
 		Description: cfg.TargetNamespace + "/" + p.options.PodName + ", node " + p.options.Node,
 		Log:         p.log,
-	}, nil
+	}
+	if cfg.DiskFloor != nil {
+		c.DiskFloor = cfg.DiskFloor.Of
+	}
+	if cfg.Rotate != nil {
+		c.Rotate = &capture.Rotate{MaxBytes: cfg.Rotate.MaxBytes, Files: int(cfg.Rotate.Files)}
+		c.Base, c.FilesChanged = fileBase(p.options.PodName, cfg.JobID, maxRingBase), p.report.filesChanged
+	}
+	return cfg, c, nil
 }
 
 // fail ends a probe that was never attached. An end that was asked for meanwhile is the better explanation.
@@ -186,6 +194,8 @@ func (p *Probe) fail(ending context.Context, err error) {
 		reason, err = reasonOf(cause), fmt.Errorf("ended before the capture began: %w", cause)
 	} else if isGone(err) {
 		reason = account.ReasonTargetGone
+	} else if capture.IsDiskFull(err) {
+		reason = account.ReasonDiskFull
 	}
 	p.log.Error("Ending before the capture began", "reason", reason, "error", err)
 	p.report.finish(reason, false, err.Error())

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"golang.org/x/sys/unix"
 
 	"github.com/sonde-operator/sonde/agents/capture"
 	"github.com/sonde-operator/sonde/agents/nodeproc"
@@ -78,7 +79,7 @@ func newFakeEngine() *fakeEngine {
 
 func account3() capture.Account {
 	c := capture.Counters{Received: 5, Written: 3, Bytes: 300, DroppedRing: 2, Truncated: 1}
-	return capture.Account{Counters: c, FileBytes: 700, Interfaces: []capture.InterfaceAccount{{Name: "eth0", Counters: c}}}
+	return capture.Account{Counters: c, FileBytes: 700, Files: []capture.File{{Name: "web-1-ab12.pcapng", Bytes: 700}}, Interfaces: []capture.InterfaceAccount{{Name: "eth0", Counters: c}}}
 }
 
 // untilEnd is how the real engine runs: the cause of the end is its reason.
@@ -263,7 +264,7 @@ func TestEveryEnding(t *testing.T) {
 		},
 		"does not add up": {
 			change:   func(b *bench) { b.engine.run = ends(capture.Result{Reason: capture.ReasonDuration, Account: lost}) },
-			wantCode: ExitIncomplete, wantReason: account.ReasonDuration, wantMessage: "does not add up: seen 6, written 3, dropped 2",
+			wantCode: ExitIncomplete, wantReason: account.ReasonDuration, wantMessage: "does not add up: seen 6, in files 3, overwritten 0, dropped 2",
 		},
 		"engine panics": {
 			change: func(b *bench) {
@@ -373,6 +374,12 @@ func TestEndingsBeforeTheCapture(t *testing.T) {
 		"no engine": {
 			change:     func(_ *testing.T, b *bench) { b.engine.openErr = errors.New("needs CAP_NET_RAW") },
 			wantReason: account.ReasonProbeError, wantMessage: "attach to pod web-1: needs CAP_NET_RAW",
+		},
+		"no room on the node": {
+			change: func(_ *testing.T, b *bench) {
+				b.engine.openErr = fmt.Errorf("create capture file: %w", unix.ENOSPC)
+			},
+			wantReason: account.ReasonDiskFull, wantMessage: "attach to pod web-1: create capture file: no space left on device",
 		},
 		"stopped while waiting": {
 			change: func(t *testing.T, b *bench) {

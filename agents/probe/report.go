@@ -67,14 +67,26 @@ func (r *reporter) start(interval time.Duration) {
 	})
 }
 
-// attached says that from now on packets are counted; live tells how many, file is where they go.
-func (r *reporter) attached(live func() capture.Account, file string) {
+// attached says that from now on packets are counted; live tells how many, and in which files they are.
+func (r *reporter) attached(live func() capture.Account) {
 	r.mu.Lock()
 	r.account.State, r.account.Message, r.account.Started = account.StateCapturing, "", time.Now().UTC()
-	r.account.Files = []account.File{{Name: file}}
 	r.live = live
 	r.mu.Unlock()
 	r.write()
+}
+
+// filesChanged tells at once which files there are: the termination message is all that outlives the probe, and must
+// neither name a file that is no more, nor leave out the one with the newest packets. (The keeper looks for itself.)
+func (r *reporter) filesChanged() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	b, err := r.marshal()
+	if err == nil {
+		r.messaged = time.Now()
+		err = r.writeMessage(b)
+	}
+	r.failing(err)
 }
 
 // concluded takes the final counts.
@@ -126,8 +138,9 @@ func (r *reporter) count(a *capture.Account) {
 		n := &a.Interfaces[i]
 		r.account.Interfaces = append(r.account.Interfaces, account.Interface{Name: n.Name, Counts: counts(&n.Counters)})
 	}
-	for i := range r.account.Files {
-		r.account.Files[i].Bytes = a.FileBytes
+	r.account.Files = r.account.Files[:0:0]
+	for _, f := range a.Files {
+		r.account.Files = append(r.account.Files, account.File{Name: f.Name, Bytes: f.Bytes})
 	}
 }
 
@@ -135,7 +148,7 @@ func counts(c *capture.Counters) account.Counts {
 	return account.Counts{
 		Seen: int64(c.Received), Packets: int64(c.Written), Bytes: int64(c.Bytes),
 		DroppedKernel: int64(c.DroppedKernel), DroppedRing: int64(c.DroppedRing), DroppedWriter: int64(c.DroppedWriter),
-		Truncated: int64(c.Truncated),
+		Truncated: int64(c.Truncated), Overwritten: int64(c.Overwritten),
 	}
 }
 
@@ -143,11 +156,7 @@ func counts(c *capture.Counters) account.Counts {
 func (r *reporter) write() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.live != nil {
-		a := r.live()
-		r.count(&a)
-	}
-	b, err := r.account.Marshal()
+	b, err := r.marshal()
 	if err == nil {
 		err = r.writeProgress(b)
 		if time.Since(r.messaged) >= messageInterval {
@@ -155,6 +164,20 @@ func (r *reporter) write() {
 			err = errors.Join(err, r.writeMessage(b))
 		}
 	}
+	r.failing(err)
+}
+
+// marshal returns the account with the counts of this moment.
+func (r *reporter) marshal() ([]byte, error) {
+	if r.live != nil {
+		a := r.live()
+		r.count(&a)
+	}
+	return r.account.Marshal()
+}
+
+// failing logs an error that is not the last one again.
+func (r *reporter) failing(err error) {
 	if err != nil && err.Error() != r.failed {
 		r.failed = err.Error()
 		r.log.Warn("Reporting failed", "error", err)

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"github.com/sonde-operator/sonde/agents/capture"
@@ -94,6 +95,24 @@ func TestProgressFileIsReplacedAgainAndAgain(t *testing.T) {
 	}
 }
 
+// What outlives a probe that is killed names the files that there are, from the moment on that they change.
+func TestFilesChangedIsToldAtOnce(t *testing.T) {
+	dir := t.TempDir()
+	r := newTestReporter(t, dir)
+	r.start(time.Hour)
+	defer r.close()
+	var live capture.Account
+	r.attached(func() capture.Account { return live })
+	for _, name := range []string{"web-00001.pcapng", "web-00002.pcapng"} {
+		live.Files = []capture.File{{Name: name, Bytes: 9}}
+		r.filesChanged()
+		want := []account.File{{Name: name, Bytes: 9}}
+		if diff := cmp.Diff(want, readAccount(t, filepath.Join(dir, "termination-log")).Files); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	}
+}
+
 func TestExitCodes(t *testing.T) {
 	tests := map[string]struct {
 		attached, complete bool
@@ -109,7 +128,7 @@ func TestExitCodes(t *testing.T) {
 			r := newTestReporter(t, dir)
 			r.start(time.Hour)
 			if tc.attached {
-				r.attached(func() capture.Account { return capture.Account{} }, "web.pcapng")
+				r.attached(func() capture.Account { return capture.Account{} })
 			}
 			r.finish(account.ReasonStopped, tc.complete, "")
 			r.finish(account.ReasonProbeError, false, "a later end is not the end")

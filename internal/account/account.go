@@ -9,15 +9,18 @@ import (
 	"time"
 )
 
-// Version of the format written by this package.
-const Version = 1
+// Version of the format that this package can write: the lowest one that holds the account is taken, so that who reads
+// only that reads what he can.
+const Version = 2
 
 // Bounds of an account, so that it fits a termination message (4096 bytes, kubelet's limit).
 const (
 	MaxBytes      = 4096
 	MaxInterfaces = 12
-	MaxFiles      = 8
-	MaxText       = 256
+	MaxFiles      = 16
+	// MaxFileName is the longest name of one of several files: MaxFiles of them leave room for the rest.
+	MaxFileName = 100
+	MaxText     = 256
 )
 
 // State of a probe.
@@ -30,7 +33,13 @@ const (
 	StateDone      State = "done"      // ended; the counts are final
 )
 
-// Account of one Pod's capture. Seen = Packets + DroppedKernel + DroppedRing + DroppedWriter.
+// What version 1 can hold: no ring of files.
+const (
+	firstVersion  = 1
+	firstMaxFiles = 8
+)
+
+// Account of one Pod's capture. Seen = Packets + Overwritten + DroppedKernel + DroppedRing + DroppedWriter.
 type Account struct {
 	Version int    `json:"v"`
 	State   State  `json:"state"`
@@ -45,14 +54,16 @@ type Account struct {
 	// Counts over all interfaces.
 	Counts
 	Interfaces []Interface `json:"interfaces,omitempty"`
-	Files      []File      `json:"files,omitempty"`
+	// Files that there are, oldest first.
+	Files []File `json:"files,omitempty"`
 }
 
 // Counts of packets and bytes.
 type Counts struct {
-	Seen          int64 `json:"seen"`    // packets that matched the filter
-	Packets       int64 `json:"packets"` // of these, written
-	Bytes         int64 `json:"bytes"`   // of the written packets, as captured
+	Seen          int64 `json:"seen"`                  // packets that matched the filter
+	Packets       int64 `json:"packets"`               // of these, in the files that there are
+	Bytes         int64 `json:"bytes"`                 // of those packets, as captured
+	Overwritten   int64 `json:"overwritten,omitempty"` // were in a file that gave way to a newer one
 	DroppedKernel int64 `json:"dropKernel,omitempty"`
 	DroppedRing   int64 `json:"dropRing,omitempty"`
 	DroppedWriter int64 `json:"dropWriter,omitempty"`
@@ -62,8 +73,8 @@ type Counts struct {
 // Dropped is the sum over all places.
 func (c Counts) Dropped() int64 { return c.DroppedKernel + c.DroppedRing + c.DroppedWriter }
 
-// AddsUp reports whether seen = written + dropped.
-func (c Counts) AddsUp() bool { return c.Seen == c.Packets+c.Dropped() }
+// AddsUp reports whether seen = packets + overwritten + dropped.
+func (c Counts) AddsUp() bool { return c.Seen == c.Packets+c.Overwritten+c.Dropped() }
 
 // Interface is the account of one interface of the target's network namespace.
 type Interface struct {
@@ -78,19 +89,26 @@ type File struct {
 }
 
 // Marshal returns a as JSON of at most MaxBytes: texts are cut and surplus interfaces left out, their
-// counts are in the totals all the same.
+// counts are in the totals all the same. Of too many files the newest are named.
 func (a Account) Marshal() ([]byte, error) {
-	a.Version = Version
 	a.Message = cut(a.Message, MaxText)
-	a.Files = a.Files[:min(len(a.Files), MaxFiles)]
+	a.Files = a.Files[max(0, len(a.Files)-MaxFiles):]
+	a.Version = firstVersion
+	if a.Overwritten > 0 || len(a.Files) > firstMaxFiles {
+		a.Version = Version
+	}
 	for n := min(len(a.Interfaces), MaxInterfaces); ; n-- {
 		a.Interfaces = a.Interfaces[:n]
 		b, err := json.Marshal(a)
 		if err != nil {
 			return nil, fmt.Errorf("marshal account: %w", err)
 		}
-		if len(b) <= MaxBytes || n == 0 {
+		if len(b) <= MaxBytes || n == 0 && a.Message == "" {
 			return b, nil
+		}
+		if n == 0 {
+			a.Message = cut(a.Message, len(a.Message)/2) // in JSON, a character may take six bytes
+			n = 1
 		}
 	}
 }
@@ -123,7 +141,7 @@ func (a Account) check() error {
 	default:
 		return fmt.Errorf("unknown state %q", cut(string(a.State), 32))
 	}
-	for _, n := range []int64{a.Seen, a.Packets, a.Bytes, a.DroppedKernel, a.DroppedRing, a.DroppedWriter, a.Truncated} {
+	for _, n := range []int64{a.Seen, a.Packets, a.Bytes, a.DroppedKernel, a.DroppedRing, a.DroppedWriter, a.Truncated, a.Overwritten} {
 		if n < 0 {
 			return fmt.Errorf("negative count %d", n)
 		}

@@ -20,6 +20,11 @@ func TestMarshalIsBoundedAndReadsBack(t *testing.T) {
 			Interfaces: []account.Interface{{Name: "eth0", Counts: account.Counts{Seen: 10}}},
 			Files:      []account.File{{Name: "web.pcapng", Bytes: 1 << 40}},
 		},
+		"ring": {
+			Version: 2, State: account.StateDone, Complete: true,
+			Counts: account.Counts{Seen: 10, Packets: 4, Overwritten: 5, DroppedRing: 1}, Files: files(16, account.MaxFileName),
+		},
+		"many files": {Version: 2, State: account.StateDone, Files: files(9, 10)},
 	}
 	for name, want := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -31,11 +36,48 @@ func TestMarshalIsBoundedAndReadsBack(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			want.Version = account.Version
+			if want.Version == 0 {
+				want.Version = 1 // what an older reader can read is written for it
+			}
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// files makes so many, with names of so many bytes.
+func files(n, name int) []account.File {
+	var out []account.File
+	for i := range n {
+		out = append(out, account.File{Name: strings.Repeat("y", name-2) + string(rune('a'+i)) + "z", Bytes: 1 << 40})
+	}
+	return out
+}
+
+// A ring's files are all named, whatever else there would be to say.
+func TestMarshalNamesAllFiles(t *testing.T) {
+	a := account.Account{
+		State: account.StateDone, Engine: strings.Repeat("e", 32), Reason: strings.Repeat("r", 64), Message: strings.Repeat("\x01", 300),
+		Counts: account.Counts{
+			Seen: 1 << 62, Packets: 1 << 62, Bytes: 1 << 62, Overwritten: 1 << 62,
+			DroppedKernel: 1 << 62, DroppedRing: 1 << 62, DroppedWriter: 1 << 62, Truncated: 1 << 62,
+		},
+		Files: files(account.MaxFiles+3, account.MaxFileName),
+	}
+	for range account.MaxInterfaces {
+		a.Interfaces = append(a.Interfaces, account.Interface{Name: "eth0", Counts: a.Counts})
+	}
+	b, err := a.Marshal()
+	if err != nil || len(b) > account.MaxBytes {
+		t.Fatalf("%d bytes, at most %d (%v)", len(b), account.MaxBytes, err)
+	}
+	got, err := account.Parse(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(a.Files[3:], got.Files); diff != "" {
+		t.Errorf("not the newest (-want +got):\n%s", diff)
 	}
 }
 

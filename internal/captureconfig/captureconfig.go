@@ -63,8 +63,41 @@ type Config struct {
 	// MaxBytes of the file; MaxPackets in it, 0 means no limit.
 	MaxBytes   int64 `json:"maxBytes"`
 	MaxPackets int64 `json:"maxPackets,omitempty"`
+	// Rotate makes a ring of files of it; nil is one file, whose limit ends the capture.
+	Rotate *Rotate `json:"rotate,omitempty"`
+	// DiskFloor is what is to stay free on the node's disk; nil is nothing.
+	DiskFloor *Floor `json:"diskFloor,omitempty"`
 	// RingBytes of memory for the ring, for all interfaces together.
 	RingBytes int64 `json:"ringBytes"`
+}
+
+// Rotate is a ring of files that keeps the newest packets.
+type Rotate struct {
+	MaxBytes int64 `json:"maxBytes"` // of each file
+	Files    int32 `json:"files"`
+}
+
+// Floor is free space: a part of a file system, or so many bytes of any.
+type Floor struct {
+	Percent int64 `json:"percent,omitempty"`
+	Bytes   int64 `json:"bytes,omitempty"`
+}
+
+// Of returns the floor of a file system with total bytes, in bytes.
+func (f Floor) Of(total uint64) uint64 { return max(uint64(f.Bytes), total/100*uint64(f.Percent)) }
+
+// check refuses what no manager writes.
+func (c Config) check() error {
+	if c.SnapLength <= 0 || c.MaxBytes <= 0 || c.MaxPackets < 0 || c.RingBytes <= 0 {
+		return fmt.Errorf("snapLength %d, maxBytes %d, maxPackets %d, ringBytes %d: limits must be positive", c.SnapLength, c.MaxBytes, c.MaxPackets, c.RingBytes)
+	}
+	if r := c.Rotate; r != nil && (r.MaxBytes < 65536 || r.Files < 2 || r.Files > 16 || r.MaxBytes > c.MaxBytes/int64(r.Files)) {
+		return fmt.Errorf("rotate: %d files of %d bytes: 2 to 16 of at least 65536 must fit maxBytes %d", r.Files, r.MaxBytes, c.MaxBytes)
+	}
+	if f := c.DiskFloor; f != nil && (f.Percent < 0 || f.Percent > 100 || f.Bytes < 0) {
+		return fmt.Errorf("diskFloor: %d percent, %d bytes: neither can be kept free", f.Percent, f.Bytes)
+	}
+	return nil
 }
 
 // Marshal returns the ConfigMap's value.
@@ -86,9 +119,8 @@ func Parse(b []byte) (Config, error) {
 	if c.Version < 1 || c.Version > Version {
 		return Config{}, fmt.Errorf("parse capture configuration: version %d, known are 1 to %d", c.Version, Version)
 	}
-	if c.SnapLength <= 0 || c.MaxBytes <= 0 || c.MaxPackets < 0 || c.RingBytes <= 0 {
-		return Config{}, fmt.Errorf("parse capture configuration: snapLength %d, maxBytes %d, maxPackets %d, ringBytes %d: limits must be positive",
-			c.SnapLength, c.MaxBytes, c.MaxPackets, c.RingBytes)
+	if err := c.check(); err != nil {
+		return Config{}, fmt.Errorf("parse capture configuration: %w", err)
 	}
 	return c, nil
 }

@@ -13,6 +13,7 @@ func TestReadsBack(t *testing.T) {
 		Version: captureconfig.Version, UID: "u", Kind: "PacketCapture", Namespace: "ns", Name: "pc", JobID: "qwer",
 		Requester: "alice", Target: "Deployment/web", TargetNamespace: "shop", Filter: "udp port 53",
 		Programs: map[int32]string{1: "1,6 0 0 262144"}, SnapLength: 96, Interfaces: []string{"eth0"}, MaxBytes: 1 << 30, MaxPackets: 7, RingBytes: 1 << 25,
+		Rotate: &captureconfig.Rotate{MaxBytes: 1 << 20, Files: 5}, DiskFloor: &captureconfig.Floor{Percent: 12},
 	}
 	s, err := want.Marshal()
 	if err != nil {
@@ -33,11 +34,37 @@ func TestParseRefuses(t *testing.T) {
 		"newer version": `{"v":9,"snapLength":1,"maxBytes":1,"ringBytes":1}`,
 		"no version":    `{"snapLength":1,"maxBytes":1,"ringBytes":1}`,
 		"no limit":      `{"v":1,"snapLength":0,"maxBytes":1,"ringBytes":1}`,
+		"one file":      `{"v":1,"snapLength":1,"maxBytes":1000000,"ringBytes":1,"rotate":{"maxBytes":65536,"files":1}}`,
+		"many files":    `{"v":1,"snapLength":1,"maxBytes":10000000,"ringBytes":1,"rotate":{"maxBytes":65536,"files":17}}`,
+		"tiny files":    `{"v":1,"snapLength":1,"maxBytes":1000000,"ringBytes":1,"rotate":{"maxBytes":65535,"files":2}}`,
+		"large files":   `{"v":1,"snapLength":1,"maxBytes":131071,"ringBytes":1,"rotate":{"maxBytes":65536,"files":2}}`,
+		"more than all": `{"v":1,"snapLength":1,"maxBytes":1,"ringBytes":1,"diskFloor":{"percent":101}}`,
+		"below nothing": `{"v":1,"snapLength":1,"maxBytes":1,"ringBytes":1,"diskFloor":{"bytes":-1}}`,
 	}
 	for name, in := range cases {
 		t.Run(name, func(t *testing.T) {
 			if c, err := captureconfig.Parse([]byte(in)); err == nil {
 				t.Errorf("Parse = %+v, want an error", c)
+			}
+		})
+	}
+}
+
+func TestFloor(t *testing.T) {
+	cases := map[string]struct {
+		floor captureconfig.Floor
+		total uint64
+		want  uint64
+	}{
+		"percent":   {captureconfig.Floor{Percent: 12}, 1000_000, 120_000},
+		"bytes":     {captureconfig.Floor{Bytes: 5000}, 1000, 5000},
+		"none":      {captureconfig.Floor{}, 1000, 0},
+		"very much": {captureconfig.Floor{Percent: 100}, 1 << 63, 1 << 63 / 100 * 100},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if got := tc.floor.Of(tc.total); got != tc.want {
+				t.Errorf("%d of %d, want %d", got, tc.total, tc.want)
 			}
 		})
 	}

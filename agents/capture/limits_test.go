@@ -1,0 +1,297 @@
+package capture
+
+import (
+	"errors"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sonde-operator/sonde/internal/pcapng"
+)
+
+// keep returns a floor of so many bytes.
+func keep(bytes uint64) func(uint64) uint64 { return func(uint64) uint64 { return bytes } }
+
+// mountTmpfs is a file system of a size in bytes.
+func mountTmpfs(t *testing.T, options string) string {
+	t.Helper()
+	privileged(t)
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, options); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	return dir
+}
+
+func mountSmallTmpfs(t *testing.T) string {
+	t.Helper()
+	return mountTmpfs(t, "size=8m")
+}
+
+// mountExt4 is an ext4 of 64 MiB on a loop device, as a node's disk is one.
+func mountExt4(t *testing.T) string {
+	t.Helper()
+	privileged(t)
+	image := filepath.Join(t.TempDir(), "disk")
+	if err := os.WriteFile(image, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(image, 64<<20); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("mkfs.ext4", "-q", image).CombinedOutput(); err != nil {
+		t.Fatalf("mkfs.ext4: %v: %s", err, out)
+	}
+	dir := t.TempDir()
+	if out, err := exec.Command("mount", "-o", "loop", image, dir).CombinedOutput(); err != nil {
+		t.Fatalf("mount: %v: %s", err, out)
+	}
+	t.Cleanup(func() {
+		if out, err := exec.Command("umount", dir).CombinedOutput(); err != nil {
+			t.Errorf("umount: %v: %s", err, out)
+		}
+	})
+	return dir
+}
+
+func TestFloorIsKeptUnderFlood(t *testing.T) {
+	cases := map[string]struct {
+		mount func(*testing.T) string
+		floor uint64
+		// captures on the same disk at once
+		captures int
+		rotate   *Rotate
+	}{
+		"tmpfs":                   {mountSmallTmpfs, 2 << 20, 1, nil},
+		"ext4":                    {mountExt4, 30 << 20, 1, nil},
+		"ext4, several":           {mountExt4, 20 << 20, 4, nil},
+		"ext4, ring not yet full": {mountExt4, 40 << 20, 2, &Rotate{MaxBytes: 4 << 20, Files: 8}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			dir := tc.mount(t)
+			n := newTestNet(t)
+			var all []*running
+			for i := range tc.captures {
+				own := filepath.Join(dir, string(rune('a'+i)))
+				if err := os.Mkdir(own, 0o700); err != nil {
+					t.Fatal(err)
+				}
+				cfg := &Config{NetNS: n.target, Interfaces: []string{"eth0"}, Filters: onlyDiscard, Dir: own, DiskFloor: keep(tc.floor), Rotate: tc.rotate}
+				if tc.rotate != nil {
+					cfg.MaxBytes = tc.rotate.MaxBytes * int64(tc.rotate.Files)
+				}
+				all = append(all, start(t, NewAFPacket(), cfg))
+			}
+			s := n.blind(t, 1400)
+			lowest := uint64(1 << 62)
+			sent := uint32(0)
+			for left := len(all); left > 0; {
+				s.send(sent, sent+500)
+				sent += 500
+				_, free, err := freeSpace(dir)
+				if err != nil {
+					t.Fatal(err)
+				}
+				lowest = min(lowest, free)
+				left = 0
+				for _, r := range all {
+					if len(r.result) == 0 {
+						left++
+					}
+				}
+			}
+			_, free, err := freeSpace(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if lowest = min(lowest, free); lowest < tc.floor {
+				t.Errorf("%d bytes were free, %d are to be kept", lowest, tc.floor)
+			}
+			if free > tc.floor+floorSlack+1<<20 {
+				t.Errorf("%d bytes are free, %d are to be kept: ended long before", free, tc.floor)
+			}
+			for _, r := range all {
+				res := <-r.result
+				if !IsDiskFull(res.Err) || res.Reason != ReasonDiskFull || !strings.Contains(res.Err.Error(), "--disk-floor") {
+					t.Errorf("reason %s, error %v", res.Reason, res.Err)
+				}
+				if a := res.Account; a.DroppedWriter == 0 || a.Overwritten != 0 {
+					t.Errorf("account %+v", a.Counters)
+				}
+				numbers := checkRing(t, &res)["eth0"]
+				isSuffix(t, numbers, uint32(len(numbers))) // from the first one on
+			}
+		})
+	}
+}
+
+func TestOpenBelowTheFloor(t *testing.T) {
+	n := newTestNet(t)
+	dir := mountTmpfs(t, "size=1m")
+	cfg := &Config{NetNS: n.target, Dir: dir, Base: "web", DiskFloor: keep(1 << 20)}
+	_, err := NewAFPacket().Open(cfg)
+	if !IsDiskFull(err) || !strings.Contains(err.Error(), "1.0 MiB of 1.0 MiB free, and captures leave 1.0 MiB") {
+		t.Errorf("error %v", err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
+		t.Errorf("it left %v, %v", left, err)
+	}
+	cfg.Dir = mountTmpfs(t, "size=0") // has no size, and none free
+	c, err := NewAFPacket().Open(cfg)
+	if err != nil {
+		t.Fatalf("a file system without a size: %v", err)
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// The nearer the floor, the less is written at once, so that several captures that look at the same time do not go
+// below it together; a packet that is larger than that still finds room.
+func TestDiskPieces(t *testing.T) {
+	const mi = 1 << 20
+	cases := map[string]struct {
+		free, need, want uint64
+	}{
+		"far away":         {1000 * mi, 100, (1000*mi - 10*mi - floorSlack) / 16},
+		"near":             {11*mi + floorSlack, 100, diskPiece},
+		"large packet":     {11*mi + floorSlack, 200000, 200000},
+		"almost nothing":   {10*mi + floorSlack + 1000, 100, 1000},
+		"large and little": {10*mi + floorSlack + 1000, 200000, 1000},
+		"at the floor":     {10*mi + floorSlack, 100, 0},
+		"below":            {5 * mi, 100, 0},
+		"nothing":          {0, 100, 0},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			r := newRecorder(&Config{DiskFloor: keep(10 * mi)}, slog.New(slog.DiscardHandler), createFile)
+			r.space = func(string) (uint64, uint64, error) { return 2000 * mi, tc.free, nil }
+			if got, err := r.disk(tc.need); got != tc.want || err != nil {
+				t.Errorf("%d bytes (%v), want %d", got, err, tc.want)
+			}
+		})
+	}
+}
+
+// A disk that cannot be asked is no reason to end a capture that runs.
+func TestDiskThatDoesNotAnswer(t *testing.T) {
+	r := newRecorder(&Config{DiskFloor: keep(1), MaxBytes: 1000}, slog.New(slog.DiscardHandler), createFile)
+	r.files = []*recordFile{{}}
+	r.out = &diskFile{}
+	r.space = func(string) (uint64, uint64, error) { return 0, 0, errors.New("no answer") }
+	if left, tight := r.room(10); left.bytes != 1000 || tight != limitFile {
+		t.Errorf("%d bytes, %d", left.bytes, tight)
+	}
+}
+
+// A ring whose disk gets full, or that cannot make its next file, ends with whole files.
+func TestRingOnAFullDisk(t *testing.T) {
+	n := newTestNet(t)
+	refused := errors.New("no more files")
+	cases := map[string]struct {
+		engine *afPacket
+		dir    string
+		want   Reason
+	}{
+		"no space":   {&afPacket{create: createFile}, smallDisk(t), ReasonDiskFull},
+		"no file":    {&afPacket{create: thenRefuse(3, refused)}, t.TempDir(), ReasonError},
+		"no inode":   {&afPacket{create: thenRefuse(2, unix.ENOSPC)}, t.TempDir(), ReasonDiskFull},
+		"read error": {&afPacket{create: thenBroken(3, 30000)}, t.TempDir(), ReasonError},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			r := start(t, tc.engine, &Config{
+				NetNS: n.target, Interfaces: []string{"eth0"}, Filters: onlyDiscard, Dir: tc.dir,
+				Rotate: &Rotate{MaxBytes: 200000, Files: 4}, MaxBytes: 800000,
+			})
+			n.blind(t, 1000).send(0, 3000)
+			res := <-r.result
+			if res.Reason != tc.want || res.Err == nil {
+				t.Errorf("reason %s (%v), want %s", res.Reason, res.Err, tc.want)
+			}
+			if a := res.Account; a.DroppedWriter == 0 || a.Written == 0 {
+				t.Errorf("account %+v", a.Counters)
+			}
+			numbers := checkRing(t, &res)["eth0"]
+			isSuffix(t, numbers, uint32(res.Account.Written+res.Account.Overwritten))
+		})
+	}
+}
+
+// thenRefuse makes so many files and no more.
+func thenRefuse(files int, err error) createFunc {
+	return func(path string, mode os.FileMode) (output, error) {
+		if files--; files < 0 {
+			return nil, err
+		}
+		return createFile(path, mode)
+	}
+}
+
+// thenBroken makes so many files, and then one that breaks after so many bytes.
+func thenBroken(files int, bytes uint64) createFunc {
+	return func(path string, mode os.FileMode) (output, error) {
+		out, err := createFile(path, mode)
+		if files--; files >= 0 || err != nil {
+			return out, err
+		}
+		return &mendedOutput{brokenOutput{output: out, left: bytes, err: unix.EIO}}, nil
+	}
+}
+
+// mendedOutput fails once.
+type mendedOutput struct{ brokenOutput }
+
+func (m *mendedOutput) Writev(runs [][]byte) (uint64, error) {
+	n, err := m.brokenOutput.Writev(runs)
+	if err != nil {
+		m.left = 1 << 62
+	}
+	return n, err
+}
+
+// maxPackets is exact over several interfaces, and maxBytes at every moment, with interfaces that come late.
+func TestLimitsOverSeveralInterfaces(t *testing.T) {
+	n := newTestNet(t)
+	cases := map[string]Config{
+		"packets": {MaxPackets: 12345},
+		"bytes":   {MaxBytes: 1234567},
+		"both":    {MaxPackets: 3000, MaxBytes: 10 << 20},
+	}
+	for name, cfg := range cases {
+		t.Run(name, func(t *testing.T) {
+			lo, out := n.senderTo(t, n.target, n.target, "127.0.0.1"), n.blind(t, 300)
+			lo.recv = nil
+			cfg.NetNS, cfg.Filters, cfg.Dir = n.target, onlyDiscard, t.TempDir()
+			r := start(t, NewAFPacket(), &cfg)
+			b := watchBound(t, cfg.Dir, max(cfg.MaxBytes, 1<<20*min(1, cfg.MaxPackets)*100), 1<<40, 1)
+			late := false
+			for sent := uint32(0); len(r.result) == 0; sent += 100 {
+				lo.send(sent, sent+100)
+				out.send(sent, sent+100)
+				if !late && sent >= 1000 {
+					late = true
+					n.addMany(t, 1)
+				}
+			}
+			res := <-r.result
+			b.end(t)
+			n.removeMany(t, 1)
+			checkResult(t, &res)
+			a := res.Account
+			if cfg.MaxPackets > 0 && (a.Written != uint64(cfg.MaxPackets) || res.Reason != ReasonPacketLimit) {
+				t.Errorf("reason %s, %d packets, want exactly %d", res.Reason, a.Written, cfg.MaxPackets)
+			}
+			if cfg.MaxPackets == 0 && (a.FileBytes+int64(pcapng.PacketLen(342)) <= cfg.MaxBytes || res.Reason != ReasonByteLimit) {
+				t.Errorf("reason %s, %d bytes of %d", res.Reason, a.FileBytes, cfg.MaxBytes)
+			}
+		})
+	}
+}

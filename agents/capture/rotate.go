@@ -1,0 +1,164 @@
+package capture
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sonde-operator/sonde/internal/pcapng"
+)
+
+// fileSuffix is the end of every file's name.
+const fileSuffix = ".pcapng"
+
+// recordFile is one file of a capture.
+type recordFile struct {
+	path  string
+	size  uint64     // bytes of whole blocks
+	start uint64     // when it was begun, in nanoseconds since 1970
+	parts []Counters // by interface: what of it lies here
+}
+
+// current is the file that is written.
+func (r *recorder) current() *recordFile { return r.files[len(r.files)-1] }
+
+// path of the next file.
+func (r *recorder) path() string {
+	name := r.cfg.Base + fileSuffix
+	if r.cfg.Rotate != nil {
+		name = fmt.Sprintf("%s-%05d%s", r.cfg.Base, r.removed+uint64(len(r.files))+1, fileSuffix)
+	}
+	return filepath.Join(r.cfg.Dir, name)
+}
+
+// headerLen is what every file begins and ends with: the section, and description and statistics of each interface.
+func (r *recorder) headerLen() uint64 {
+	n := uint64(len(pcapng.AppendSection(nil, &r.cfg.Section)))
+	for _, t := range r.tracks {
+		n += uint64(len(t.desc)) + statisticsLen
+	}
+	return n
+}
+
+// begin makes a file that describes all interfaces. It has its name only when that is written: whenever the process is
+// killed, each file that has a name can be read.
+func (r *recorder) begin() error {
+	path := r.path()
+	header := pcapng.AppendSection(nil, &r.cfg.Section)
+	for _, t := range r.tracks {
+		header = append(header, t.desc...)
+	}
+	switch most := uint64(r.cfg.MaxBytes); {
+	case r.cfg.Rotate != nil && uint64(len(header)) > uint64(r.cfg.Rotate.MaxBytes)/2:
+		return fmt.Errorf("start capture file: its description of %d bytes is more than half of a file of the ring: raise the size of its files", len(header))
+	case most > 0 && uint64(len(header)) > most:
+		return fmt.Errorf("start capture file: %d bytes are less than its header: raise the limit", most)
+	}
+	if r.cfg.DiskFloor != nil {
+		above, err := r.disk(uint64(len(header)))
+		if err == nil && above < uint64(len(header)) {
+			err = r.belowFloor()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	hidden := filepath.Join(r.cfg.Dir, "."+filepath.Base(path))
+	out, err := r.create(hidden, r.cfg.FileMode)
+	if err != nil {
+		return err
+	}
+	if _, err = out.Writev([][]byte{header}); err == nil {
+		err = unix.Renameat2(unix.AT_FDCWD, hidden, unix.AT_FDCWD, path, unix.RENAME_NOREPLACE)
+	}
+	if errors.Is(err, unix.EEXIST) {
+		err = fmt.Errorf("%w: choose another base name, results are never overwritten", err)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("create capture file: %w", err), out.Close(), os.Remove(hidden))
+	}
+	r.out = out
+	r.files = append(r.files, &recordFile{
+		path: path, size: uint64(len(header)), start: now(unix.CLOCK_REALTIME), parts: make([]Counters, len(r.tracks)),
+	})
+	return nil
+}
+
+// rotate ends the current file and begins the next, before which the oldest gives way if the ring is full. The order
+// is that of what may be told when the process is killed in between: no file is named that is not there, and no packet
+// lies in a file that is not named.
+func (r *recorder) rotate() error {
+	if r.out != nil {
+		if err := errors.Join(r.writeStatistics(), r.close()); err != nil {
+			return err
+		}
+	}
+	if len(r.files) == r.cfg.Rotate.Files {
+		oldest := r.files[0]
+		r.forget(oldest)
+		r.announce()
+		if err := removeFile(oldest.path); err != nil {
+			return err
+		}
+	}
+	if err := r.begin(); err != nil {
+		return err
+	}
+	for _, t := range r.tracks {
+		t.mark = t.acct.Counters
+	}
+	r.announce()
+	return nil
+}
+
+// forget takes the oldest file out of the account: its packets are overwritten.
+func (r *recorder) forget(oldest *recordFile) {
+	r.files = r.files[1:]
+	r.removed++
+	for i := range oldest.parts {
+		a := &r.tracks[i].acct
+		a.overwrite(&oldest.parts[i])
+		for _, f := range r.files {
+			if i < len(f.parts) {
+				a.span(f.parts[i].FirstPacket, f.parts[i].LastPacket)
+			}
+		}
+	}
+}
+
+// announce publishes the account before the caller goes on.
+func (r *recorder) announce() {
+	r.publish()
+	if r.cfg.FilesChanged != nil {
+		r.cfg.FilesChanged()
+	}
+}
+
+// removeFile removes a file and frees its space at once, also where somebody still reads it.
+func removeFile(path string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return fmt.Errorf("remove the oldest capture file: %w", err)
+	}
+	if err := errors.Join(os.Remove(path), f.Truncate(0), f.Close()); err != nil {
+		return fmt.Errorf("remove the oldest capture file: %w", err)
+	}
+	return nil
+}
+
+// writeStatistics ends the current file with one block per interface.
+func (r *recorder) writeStatistics() error {
+	t := now(unix.CLOCK_REALTIME)
+	var b []byte
+	for _, track := range r.tracks {
+		st := track.statistics(r.current().start, t, &r.current().parts[track.id])
+		b = pcapng.AppendStatistics(b, &st)
+	}
+	if len(b) == 0 {
+		return nil
+	}
+	return r.append(b)
+}
