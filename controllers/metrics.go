@@ -46,7 +46,7 @@ func (m Metrics) Collect(out chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
 	defer cancel()
 	var captures sondev1.PacketCaptureList
-	if err := m.Reader.List(ctx, &captures); err != nil {
+	if err := m.Reader.List(ctx, &captures, client.UnsafeDisableDeepCopy); err != nil {
 		ctrl.Log.WithName("metrics").Error(err, "Listing captures failed")
 		return
 	}
@@ -62,7 +62,7 @@ func (m Metrics) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(capturesMetric, prometheus.GaugeValue, float64(byPhase[phase]), string(phase))
 	}
 	var jobs batchv1.JobList
-	if err := m.Reader.List(ctx, &jobs, client.InNamespace(m.Namespace), client.MatchingLabels{sondev1.LabelKind: agentjob.Kind}); err != nil {
+	if err := m.Reader.List(ctx, &jobs, client.InNamespace(m.Namespace), client.MatchingLabels{sondev1.LabelKind: agentjob.Kind}, client.UnsafeDisableDeepCopy); err != nil {
 		ctrl.Log.WithName("metrics").Error(err, "Listing Jobs failed")
 		return
 	}

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -23,8 +24,12 @@ import (
 // pairsMargin is how much longer than a capture its key pairs are valid.
 const pairsMargin = 24 * time.Hour
 
-// stopsAtOnce bounds the calls to keepers that run at the same time.
-const stopsAtOnce = 16
+// Calls that run at the same time: to keepers that are to end their probes, and to the API server, so that the Jobs
+// of a capture begin together and not one after the other. The API server's own queues keep it from harming others.
+const (
+	stopsAtOnce  = 16
+	writesAtOnce = 16
+)
 
 // errNameConflict: every name that an object could have is another's. Whose, is not said.
 var errNameConflict = errors.New("all names for it are taken")
@@ -54,10 +59,8 @@ func (r *PacketCaptureReconciler) act(ctx context.Context, pc *sondev1.PacketCap
 	if todo.cleanUp {
 		return acted{}, r.Sweeper.Remove(ctx, pc.UID)
 	}
-	errs := []error{r.stopProbes(ctx, seen, todo.stop)}
-	for _, job := range todo.remove {
-		errs = append(errs, deleteObject(ctx, r.Client, job))
-	}
+	errs := append([]error{r.stopProbes(ctx, seen, todo.stop)},
+		atOnce(writesAtOnce, todo.remove, func(job *batchv1.Job) error { return deleteObject(ctx, r.Client, job) })...)
 	done := acted{jobs: map[types.UID]string{}, errs: map[types.UID]error{}}
 	if len(todo.create) > 0 {
 		r.createJobs(ctx, pc, seen, todo, &done)
@@ -74,18 +77,23 @@ func (r *PacketCaptureReconciler) act(ctx context.Context, pc *sondev1.PacketCap
 // right, or that a cluster admin has paused, does not go on because its keeper cannot be reached: its
 // Job is deleted.
 func (r *PacketCaptureReconciler) stopProbes(ctx context.Context, seen observed, stops []stopping) error {
-	errs := make([]error, len(stops))
-	slots := make(chan struct{}, stopsAtOnce)
+	return errors.Join(atOnce(stopsAtOnce, stops, func(s stopping) error { return r.stopProbe(ctx, seen.secret, s) })...)
+}
+
+// atOnce calls do for each of all, most of them at the same time, and returns the errors in the same order.
+func atOnce[T any](most int, all []T, do func(T) error) []error {
+	errs := make([]error, len(all))
+	slots := make(chan struct{}, most)
 	var calls sync.WaitGroup
-	for i, s := range stops {
+	for i, one := range all {
 		slots <- struct{}{}
 		calls.Go(func() {
 			defer func() { <-slots }()
-			errs[i] = r.stopProbe(ctx, seen.secret, s)
+			errs[i] = do(one)
 		})
 	}
 	calls.Wait()
-	return errors.Join(errs...)
+	return errs
 }
 
 func (r *PacketCaptureReconciler) stopProbe(ctx context.Context, secret string, s stopping) error {
@@ -114,21 +122,27 @@ func (r *PacketCaptureReconciler) createJobs(ctx context.Context, pc *sondev1.Pa
 	if err == nil {
 		secret, err = r.ensureSecret(ctx, pc, seen)
 	}
-	for _, c := range todo.create {
+	var results sync.Mutex
+	errs := atOnce(writesAtOnce, todo.create, func(c creation) error {
 		if err != nil {
-			done.errs[c.p.uid] = err
-			continue
+			return err
 		}
-		plan := agentjob.Plan{
+		name, err := r.createJob(ctx, pc, agentjob.Plan{
 			ConfigMap: configMap, Secret: secret, Pod: c.p.pod,
 			Duration: c.duration, RetainFor: seen.retain, Window: seen.duration,
-		}
-		name, err := r.createJob(ctx, pc, plan)
+		})
 		if err != nil {
-			done.errs[c.p.uid] = fmt.Errorf("create job: %w", err)
-			continue
+			return fmt.Errorf("create job: %w", err)
 		}
+		results.Lock()
+		defer results.Unlock()
 		done.jobs[c.p.uid] = name
+		return nil
+	})
+	for i, err := range errs {
+		if err != nil {
+			done.errs[todo.create[i].p.uid] = err
+		}
 	}
 }
 

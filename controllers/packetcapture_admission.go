@@ -165,6 +165,6 @@ func (r *PacketCaptureReconciler) checkHub(ctx context.Context, pc *sondev1.Pack
 
 // namespace is read live: of one that was made anew the cache may still hold the old UID.
 func (r *PacketCaptureReconciler) namespace(ctx context.Context, name string) (*metav1.PartialObjectMetadata, error) {
-	ns := namespaceMetadata()
+	ns := coreMetadata("Namespace")
 	return ns, r.Live.Get(ctx, client.ObjectKey{Name: name}, ns)
 }

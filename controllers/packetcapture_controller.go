@@ -39,7 +39,7 @@ const refusedDelay = 30 * time.Second
 const conflictDelay = 500 * time.Millisecond
 
 // PacketCaptureReconciler keeps one agent Job per Pod of a PacketCapture's target, for as long as the
-// capture lasts and its requester may have it. It holds no state between passes.
+// capture lasts and its requester may have it. It holds no state between passes that a decision rests on.
 type PacketCaptureReconciler struct {
 	// Client reads from the cache; the cache needs CacheOptions and target.IndexFields.
 	client.Client
@@ -65,6 +65,9 @@ type PacketCaptureReconciler struct {
 	AccessReviewInterval time.Duration
 	// Watchdog is told of each pass; nil is none.
 	Watchdog *health.Watchdog
+
+	// pace is made by SetupWithManager; nil hurries.
+	pace *pace
 }
 
 // +kubebuilder:rbac:groups=monitoring.openshift.tpg,resources=packetcaptures,verbs=get;list;watch
@@ -81,9 +84,11 @@ type PacketCaptureReconciler struct {
 
 // Reconcile is one pass: observe, plan, act, report.
 func (r *PacketCaptureReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	r.pace.began(req.NamespacedName)
 	var pc sondev1.PacketCapture
 	err := r.Get(ctx, req.NamespacedName, &pc)
 	if apierrors.IsNotFound(err) || err == nil && !pc.DeletionTimestamp.IsZero() {
+		r.pace.forget(req.NamespacedName)
 		return ctrl.Result{}, r.Sweeper.Sweep(ctx, req.NamespacedName)
 	}
 	if err != nil {
@@ -104,9 +109,13 @@ func (r *PacketCaptureReconciler) Reconcile(ctx context.Context, req ctrl.Reques
 	before := pc.DeepCopy()
 	report(&pc, seen, todo, done, err)
 	if !equality.Semantic.DeepEqual(before.Status, pc.Status) {
+		if later := r.pace.hold(req.NamespacedName, len(seen.pods)); later > 0 && err == nil && !awaited(before, &pc, todo, done) {
+			return ctrl.Result{RequeueAfter: sooner(todo.again, later)}, nil
+		}
 		if perr := r.patchStatus(ctx, &pc, before); perr != nil {
 			return behind(ctrl.Result{}, errors.Join(err, perr))
 		}
+		r.pace.wrote(req.NamespacedName)
 		r.announce(ctx, before, &pc, seen)
 	}
 	if done.refused() {
@@ -123,7 +132,7 @@ func (r *PacketCaptureReconciler) ensureJobID(ctx context.Context, pc *sondev1.P
 	id := pc.Spec.JobID
 	if id == "" {
 		var others sondev1.PacketCaptureList
-		if err := r.List(ctx, &others, client.MatchingFields{target.IndexTargetNamespace: target.Namespace(pc)}); err != nil {
+		if err := r.List(ctx, &others, client.MatchingFields{target.IndexTargetNamespace: target.Namespace(pc)}, client.UnsafeDisableDeepCopy); err != nil {
 			return fmt.Errorf("list captures of the same target: %w", err)
 		}
 		inUse := map[string]bool{}
@@ -147,6 +156,14 @@ func (r *PacketCaptureReconciler) patchStatus(ctx context.Context, pc, before *s
 		return fmt.Errorf("patch status: %w", err)
 	}
 	return nil
+}
+
+// sooner of two waits, of which zero is none.
+func sooner(a, b time.Duration) time.Duration {
+	if a == 0 {
+		return b
+	}
+	return min(a, b)
 }
 
 // behind makes a wait of a conflict: the cache will have caught up, and nothing is wrong.

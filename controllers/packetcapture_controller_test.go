@@ -6,9 +6,11 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/captureconfig"
@@ -133,13 +135,23 @@ func (w *world) checkConfig(configMap, secret string) {
 // left lists what was made for any capture.
 func (w *world) left() []string {
 	w.t.Helper()
-	objects, err := w.r.Sweeper.objects(w.t.Context())
-	if err != nil {
-		w.t.Fatal(err)
+	var jobs batchv1.JobList
+	var configMaps corev1.ConfigMapList
+	var secrets corev1.SecretList
+	for _, list := range []client.ObjectList{&jobs, &configMaps, &secrets} {
+		if err := w.client.List(w.t.Context(), list, client.InNamespace(operatorNamespace)); err != nil {
+			w.t.Fatal(err)
+		}
 	}
 	var names []string
-	for _, o := range objects {
-		names = append(names, o.Kind+" "+o.Name)
+	for i := range jobs.Items {
+		names = append(names, "Job "+jobs.Items[i].Name)
+	}
+	for i := range configMaps.Items {
+		names = append(names, "ConfigMap "+configMaps.Items[i].Name)
+	}
+	for i := range secrets.Items {
+		names = append(names, "Secret "+secrets.Items[i].Name)
 	}
 	return names
 }

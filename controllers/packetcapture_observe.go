@@ -31,7 +31,8 @@ type observed struct {
 	admission        admission
 	workload         target.Workload
 	pods             []*podSeen // of the target, of the status and of the Jobs, by name
-	jobs             []batchv1.Job
+	// jobs are shared with the cache, as Pods are: read only.
+	jobs []batchv1.Job
 	// room for further Jobs.
 	room room
 	// configMap and secret are the names of the capture's own, where there are some.
@@ -65,6 +66,11 @@ func (p *podSeen) lacksJob() bool {
 
 // made reports whether a Job was made for the Pod, as far as can be seen.
 func (p *podSeen) made() bool { return p.job != nil || p.agent != nil || p.before.Job != "" }
+
+// leaving reports whether the Job, or its Pod, is being deleted.
+func (p *podSeen) leaving() bool {
+	return p.job != nil && p.job.DeletionTimestamp != nil || p.agent != nil && p.agent.DeletionTimestamp != nil
+}
 
 func (r *PacketCaptureReconciler) observe(ctx context.Context, pc *sondev1.PacketCapture) (observed, error) {
 	seen := observed{now: r.Clock.Now()}
@@ -106,11 +112,11 @@ func (r *PacketCaptureReconciler) observe(ctx context.Context, pc *sondev1.Packe
 
 // observeOwned finds what was made for the capture, by its UID.
 func (r *PacketCaptureReconciler) observeOwned(ctx context.Context, pc *sondev1.PacketCapture, seen *observed) error {
-	own := []client.ListOption{client.InNamespace(r.Options.Namespace), client.MatchingLabels{sondev1.LabelUID: string(pc.UID)}}
 	var jobs batchv1.JobList
 	var agents corev1.PodList
 	configMaps, secrets := metadataList("ConfigMap"), metadataList("Secret")
 	for _, list := range []client.ObjectList{&jobs, &agents, configMaps, secrets} {
+		own := []client.ListOption{client.InNamespace(r.Options.Namespace), client.MatchingFields{target.IndexCapture: string(pc.UID)}, client.UnsafeDisableDeepCopy}
 		if err := r.List(ctx, list, own...); err != nil {
 			return fmt.Errorf("list objects of the capture: %w", err)
 		}

@@ -39,6 +39,8 @@ type plan struct {
 	// room that is left, and whether a Pod waits for some.
 	room   room
 	queued bool
+	// leaving says that the account of a Pod's capture was read from a Pod that is being deleted.
+	leaving bool
 	// observed says that the rest is worth something.
 	observed bool
 }
@@ -114,6 +116,7 @@ func (todo *plan) planPod(pc *sondev1.PacketCapture, seen observed, p *podSeen) 
 	}
 	ending := endingOf(pc, seen, p)
 	v := outcome.Judge(seen.about(pc, p, ending), seen.now)
+	todo.leaving = todo.leaving || v.Entry.Phase.Final() && !p.before.Phase.Final() && p.leaving()
 	switch {
 	case v.Entry.Phase.Final():
 	case v.Stop:

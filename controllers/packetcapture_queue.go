@@ -86,8 +86,11 @@ func (r *PacketCaptureReconciler) observeRoom(ctx context.Context, pc *sondev1.P
 			seen.room.held++
 		}
 	}
+	if r.Ceilings.CapturesPerNamespace == 0 && r.Ceilings.ProbesPerNode == 0 {
+		return nil // the others take nothing from this one
+	}
 	var captures sondev1.PacketCaptureList
-	if err := r.List(ctx, &captures); err != nil {
+	if err := r.List(ctx, &captures, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("list captures that go before: %w", err)
 	}
 	begun := !started(pc, *seen).IsZero()
@@ -118,10 +121,13 @@ func (m *room) owe(o *sondev1.PacketCapture) {
 // observeProbes counts the probes on each node: Jobs whose probe has not ended. What only keeps its
 // result takes nobody's place.
 func (r *PacketCaptureReconciler) observeProbes(ctx context.Context, seen *observed) error {
+	if r.Ceilings.ProbesPerNode == 0 {
+		return nil
+	}
 	var jobs batchv1.JobList
 	var agents corev1.PodList
 	for _, list := range []client.ObjectList{&jobs, &agents} {
-		err := r.List(ctx, list, client.InNamespace(r.Options.Namespace), client.MatchingLabels{sondev1.LabelKind: agentjob.Kind})
+		err := r.List(ctx, list, client.InNamespace(r.Options.Namespace), client.MatchingLabels{sondev1.LabelKind: agentjob.Kind}, client.UnsafeDisableDeepCopy)
 		if err != nil {
 			return fmt.Errorf("list probes: %w", err)
 		}

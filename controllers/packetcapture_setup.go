@@ -58,17 +58,23 @@ func (r *PacketCaptureReconciler) SetupWithManager(ctx context.Context, mgr ctrl
 	if r.Recent == nil {
 		r.Recent = access.NewCached(r.Access, r.Clock, RecentFor(r.AccessReviewInterval))
 	}
+	r.pace = newPace(r.Clock)
 	wakes := target.Wakes{Reader: mgr.GetClient()}
 	wake := handler.EnqueueRequestsFromMapFunc
 	identity := builder.WithPredicates(predicate.Funcs{UpdateFunc: identityChanged})
+	never := func(event.UpdateEvent) bool { return false }
+	made := builder.WithPredicates(predicate.Funcs{UpdateFunc: never, DeleteFunc: func(event.DeleteEvent) bool { return false }})
 	b := ctrl.NewControllerManagedBy(mgr).
 		Named("packetcapture").
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
 		For(&sondev1.PacketCapture{}, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
-		Watches(&batchv1.Job{}, wake(ownersOf)).
-		Watches(&corev1.Pod{}, wake(r.capturesOf(wakes)), builder.WithPredicates(predicate.Funcs{UpdateFunc: podChanged})).
+		Watches(&batchv1.Job{}, r.paced(ownersOf), builder.WithPredicates(predicate.Funcs{UpdateFunc: jobChanged})).
+		Watches(&corev1.Pod{}, r.paced(r.capturesOf(wakes)), builder.WithPredicates(predicate.Funcs{UpdateFunc: podChanged})).
+		// So that what was made a moment before its capture was deleted is swept as soon as it is seen.
+		WatchesMetadata(coreMetadata("ConfigMap"), r.paced(ownersOf), made).
+		WatchesMetadata(coreMetadata("Secret"), r.paced(ownersOf), made).
 		WatchesMetadata(target.ReplicaSetMetadata(), wake(wakes.ReplicaSet), identity).
-		WatchesMetadata(namespaceMetadata(), wake(wakes.Namespace), identity)
+		WatchesMetadata(coreMetadata("Namespace"), wake(wakes.Namespace), identity)
 	if c, ok := r.Switch.(cache.Cache); ok {
 		b = b.WatchesRawSource(source.Kind(c, client.Object(&corev1.ConfigMap{}), wake(r.unfinished)))
 	}
@@ -116,6 +122,18 @@ func (r *PacketCaptureReconciler) capturesOf(wakes target.Wakes) handler.MapFunc
 func podChanged(e event.UpdateEvent) bool {
 	before, ok1 := e.ObjectOld.(*corev1.Pod)
 	now, ok2 := e.ObjectNew.(*corev1.Pod)
+	if !ok1 || !ok2 {
+		return true
+	}
+	a, b := *before, *now
+	a.ResourceVersion, b.ResourceVersion = "", ""
+	return !equality.Semantic.DeepEqual(a, b)
+}
+
+// jobChanged: Jobs are stripped, too.
+func jobChanged(e event.UpdateEvent) bool {
+	before, ok1 := e.ObjectOld.(*batchv1.Job)
+	now, ok2 := e.ObjectNew.(*batchv1.Job)
 	if !ok1 || !ok2 {
 		return true
 	}

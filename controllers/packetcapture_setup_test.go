@@ -80,9 +80,9 @@ func TestIdentityChanged(t *testing.T) {
 		"its deletion":            {func(o client.Object) { now := metav1.NewTime(dawn); o.SetDeletionTimestamp(&now) }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			now := namespaceMetadata()
+			now := coreMetadata("Namespace")
 			tc.change(now)
-			if got := identityChanged(event.UpdateEvent{ObjectOld: namespaceMetadata(), ObjectNew: now}); got != tc.want {
+			if got := identityChanged(event.UpdateEvent{ObjectOld: coreMetadata("Namespace"), ObjectNew: now}); got != tc.want {
 				t.Errorf("identityChanged = %v, want %v", got, tc.want)
 			}
 		})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -11,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
@@ -22,6 +24,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/health"
 	"github.com/sonde-operator/sonde/internal/naming"
 	"github.com/sonde-operator/sonde/internal/pages"
+	"github.com/sonde-operator/sonde/internal/target"
 )
 
 // DefaultSweepInterval is how often everything is swept: only what a lost event left behind waits so long.
@@ -33,7 +36,8 @@ const sweepTimeout = 5 * time.Minute
 // Sweeper deletes what belongs to no PacketCapture any more. There are no finalizers, so that an
 // operator that is gone for good holds up no deletion; this is what makes up for them.
 type Sweeper struct {
-	// Client deletes; Live reads from the API server.
+	// Client deletes, and reads from the cache, which needs CacheOptions and target.IndexFields; Live reads from the API
+	// server.
 	Client   client.Client
 	Live     client.Reader
 	Clock    clock.WithTicker
@@ -65,18 +69,40 @@ func (s *Sweeper) Start(ctx context.Context) error {
 	}
 }
 
-// SweepAll deletes all objects whose capture is gone.
+// SweepAll deletes all objects whose capture is gone. What the cache knows is enough to see that nothing is to be
+// done, which is asked of nobody; whether a capture is gone, only the API server says.
 func (s *Sweeper) SweepAll(ctx context.Context) error {
 	defer s.Watchdog.Begin("sweeper")()
 	ctx, cancel := context.WithTimeout(ctx, sweepTimeout)
 	defer cancel()
-	// The objects first: what is listed now was made for a capture that the later list has, if it lives.
+	// The objects first: what is listed now was made for a capture that the later lists have, if it lives.
 	objects, err := s.objects(ctx, client.MatchingLabels{sondev1.LabelKind: agentjob.Kind}, client.HasLabels{sondev1.LabelUID})
 	if err != nil || len(objects) == 0 {
 		return err
 	}
+	var captures sondev1.PacketCaptureList
+	if err := s.Client.List(ctx, &captures, client.UnsafeDisableDeepCopy); err != nil && !isKindGone(err) {
+		return fmt.Errorf("list packet captures: %w", err)
+	}
+	seen := map[string]bool{}
+	for i := range captures.Items {
+		seen[string(captures.Items[i].UID)] = captures.Items[i].DeletionTimestamp.IsZero()
+	}
+	objects = slices.DeleteFunc(objects, func(o *metav1.PartialObjectMetadata) bool { return seen[o.GetLabels()[sondev1.LabelUID]] })
+	if len(objects) == 0 {
+		return nil
+	}
+	alive, err := s.alive(ctx)
+	if err != nil {
+		return err
+	}
+	return s.deleteAll(ctx, slices.DeleteFunc(objects, func(o *metav1.PartialObjectMetadata) bool { return alive[o.GetLabels()[sondev1.LabelUID]] }))
+}
+
+// alive are the UIDs of the captures that there are, asked of the API server.
+func (s *Sweeper) alive(ctx context.Context) (map[string]bool, error) {
 	alive := map[string]bool{}
-	err = pages.Each(ctx, s.Live, func() *metav1.PartialObjectMetadataList {
+	err := pages.Each(ctx, s.Live, func() *metav1.PartialObjectMetadataList {
 		list := &metav1.PartialObjectMetadataList{}
 		list.SetGroupVersionKind(sondev1.GroupVersion.WithKind(agentjob.Kind + "List"))
 		return list
@@ -86,15 +112,16 @@ func (s *Sweeper) SweepAll(ctx context.Context) error {
 		}
 	})
 	if err != nil && !isKindGone(err) {
-		return fmt.Errorf("list packet captures: %w", err)
+		return nil, fmt.Errorf("list packet captures: %w", err)
 	}
-	return s.deleteAll(ctx, objects, func(o client.Object) bool { return !alive[o.GetLabels()[sondev1.LabelUID]] })
+	return alive, nil
 }
 
-// Sweep deletes what belongs to a capture of this name that is gone, deleted, or made anew.
+// Sweep deletes what belongs to a capture of this name that is gone, deleted, or made anew. What the cache does not
+// show yet wakes the controller when it does.
 func (s *Sweeper) Sweep(ctx context.Context, capture types.NamespacedName) error {
-	objects, err := s.objects(ctx, client.MatchingLabels{sondev1.LabelKind: agentjob.Kind}, client.HasLabels{sondev1.LabelUID})
-	if err != nil {
+	objects, err := s.objects(ctx, client.MatchingFields{target.IndexOwner: capture.Namespace + "/" + capture.Name})
+	if err != nil || len(objects) == 0 {
 		return err
 	}
 	now := &metav1.PartialObjectMetadata{}
@@ -102,54 +129,57 @@ func (s *Sweeper) Sweep(ctx context.Context, capture types.NamespacedName) error
 	if err := s.Live.Get(ctx, capture, now); err != nil && !isKindGone(err) {
 		return fmt.Errorf("get packet capture: %w", err)
 	}
-	alive := ""
-	if now.DeletionTimestamp.IsZero() {
-		alive = string(now.UID) // empty if there is none
+	if now.DeletionTimestamp.IsZero() && now.UID != "" {
+		objects = slices.DeleteFunc(objects, func(o *metav1.PartialObjectMetadata) bool { return o.Labels[sondev1.LabelUID] == string(now.UID) })
 	}
-	owner := capture.Namespace + "/" + capture.Name
-	return s.deleteAll(ctx, objects, func(o client.Object) bool {
-		return o.GetAnnotations()[sondev1.AnnotationOwner] == owner && o.GetLabels()[sondev1.LabelUID] != alive
-	})
+	return s.deleteAll(ctx, objects)
 }
 
 // Remove deletes everything that was made for the capture with this UID.
 func (s *Sweeper) Remove(ctx context.Context, capture types.UID) error {
-	objects, err := s.objects(ctx, client.MatchingLabels{sondev1.LabelKind: agentjob.Kind, sondev1.LabelUID: string(capture)})
+	objects, err := s.objects(ctx, client.MatchingFields{target.IndexCapture: string(capture)})
 	if err != nil {
 		return err
 	}
-	return s.deleteAll(ctx, objects, func(client.Object) bool { return true })
+	return s.deleteAll(ctx, objects)
 }
 
-// objects of the operator's namespace, by metadata; read live, because what was made a moment ago counts too.
+// objects of the operator's namespace that were made for a capture and are not being deleted, from the cache: their
+// labels and annotations are read only.
 func (s *Sweeper) objects(ctx context.Context, selectors ...client.ListOption) ([]*metav1.PartialObjectMetadata, error) {
 	var objects []*metav1.PartialObjectMetadata
-	for _, kind := range []schema.GroupVersionKind{
-		batchv1.SchemeGroupVersion.WithKind("Job"), corev1.SchemeGroupVersion.WithKind("ConfigMap"), corev1.SchemeGroupVersion.WithKind("Secret"),
+	for kind, list := range map[schema.GroupVersionKind]client.ObjectList{
+		batchv1.SchemeGroupVersion.WithKind("Job"):      &batchv1.JobList{}, // of which there is a cache
+		corev1.SchemeGroupVersion.WithKind("ConfigMap"): metadataList("ConfigMap"),
+		corev1.SchemeGroupVersion.WithKind("Secret"):    metadataList("Secret"),
 	} {
-		list := &metav1.PartialObjectMetadataList{}
-		list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
-		if err := s.Live.List(ctx, list, append(selectors, client.InNamespace(s.Namespace))...); err != nil {
+		if err := s.Client.List(ctx, list, append(selectors, client.InNamespace(s.Namespace), client.UnsafeDisableDeepCopy)...); err != nil {
 			return nil, fmt.Errorf("list %ss to sweep: %w", kind.Kind, err)
 		}
-		for i := range list.Items {
-			list.Items[i].SetGroupVersionKind(kind)
-			objects = append(objects, &list.Items[i])
+		err := apimeta.EachListItem(list, func(item runtime.Object) error {
+			o, err := apimeta.Accessor(item)
+			if err != nil || o.GetLabels()[sondev1.LabelKind] != agentjob.Kind || o.GetLabels()[sondev1.LabelUID] == "" || !o.GetDeletionTimestamp().IsZero() {
+				return err
+			}
+			made := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+				Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID(), Labels: o.GetLabels(), Annotations: o.GetAnnotations(),
+			}}
+			made.SetGroupVersionKind(kind)
+			objects = append(objects, made)
+			return nil
+		})
+		if err != nil {
+			return nil, fmt.Errorf("read %ss to sweep: %w", kind.Kind, err)
 		}
 	}
 	return objects, nil
 }
 
-func (s *Sweeper) deleteAll(ctx context.Context, objects []*metav1.PartialObjectMetadata, orphan func(client.Object) bool) error {
-	var errs []error
-	for _, o := range objects {
-		if !orphan(o) || !o.DeletionTimestamp.IsZero() {
-			continue
-		}
+func (s *Sweeper) deleteAll(ctx context.Context, objects []*metav1.PartialObjectMetadata) error {
+	return errors.Join(atOnce(writesAtOnce, objects, func(o *metav1.PartialObjectMetadata) error {
 		ctrl.LoggerFrom(ctx).Info("Deleting what belonged to a capture", "kind", o.Kind, "object", o.Name, "capture", o.Annotations[sondev1.AnnotationOwner])
-		errs = append(errs, deleteObject(ctx, s.Client, o))
-	}
-	return errors.Join(errs...)
+		return deleteObject(ctx, s.Client, o)
+	})...)
 }
 
 // deleteObject deletes exactly this object, and what the garbage collector finds below it.
@@ -176,9 +206,9 @@ func (r *PacketCaptureReconciler) metadataOf(ctx context.Context, o client.Objec
 	return there, r.Live.Get(ctx, client.ObjectKeyFromObject(o), there)
 }
 
-func namespaceMetadata() *metav1.PartialObjectMetadata {
+func coreMetadata(kind string) *metav1.PartialObjectMetadata {
 	o := &metav1.PartialObjectMetadata{}
-	o.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+	o.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind(kind))
 	return o
 }
 

@@ -80,6 +80,7 @@ func TestSweep(t *testing.T) {
 func TestSweepAllWithoutTheKind(t *testing.T) {
 	w := newWorld(t, newCapture(), deployment("web-1")...)
 	w.settle()
+	w.remove(w.capture())
 	s := *w.r.Sweeper
 	gone := apierrors.NewNotFound(schema.GroupResource{Group: sondev1.GroupVersion.Group, Resource: "packetcaptures"}, "")
 	s.Live = failing(w, func(list client.ObjectList) error { return ifCaptures(list, gone) })
@@ -101,6 +102,11 @@ func TestSweepAllKnowsNothing(t *testing.T) {
 			w.remove(w.capture())
 			s := *w.r.Sweeper
 			s.Live = failing(w, fail)
+			if name == "objects" {
+				s.Client = interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{
+					List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error { return boom },
+				})
+			}
 			if err := s.SweepAll(t.Context()); !errors.Is(err, boom) || len(w.left()) != 3 {
 				t.Errorf("left %v, error %v: want everything, and %v", w.left(), err, boom)
 			}
@@ -114,11 +120,13 @@ func TestSweeperRuns(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	swept := make(chan struct{}, 8)
 	s := *w.r.Sweeper
-	s.Live = failing(w, func(list client.ObjectList) error {
-		if list.GetObjectKind().GroupVersionKind().Kind == "SecretList" {
-			swept <- struct{}{}
-		}
-		return nil
+	s.Client = interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			if list.GetObjectKind().GroupVersionKind().Kind == "SecretList" {
+				swept <- struct{}{}
+			}
+			return c.List(ctx, list, opts...)
+		},
 	})
 	ended := make(chan error)
 	go func() { ended <- s.Start(ctx) }()
@@ -140,6 +148,7 @@ func TestSweeperRuns(t *testing.T) {
 func TestSweepAllThatHangs(t *testing.T) {
 	w := newWorld(t, newCapture(), deployment("web-1")...)
 	w.settle()
+	w.remove(w.capture())
 	s := *w.r.Sweeper
 	s.Watchdog = &health.Watchdog{Limit: time.Minute, Clock: w.clock}
 	s.Live = interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{
@@ -162,12 +171,31 @@ func TestSweepAllThatHangs(t *testing.T) {
 	}
 }
 
-// TestSweepAllReadsPages: a capture on a later page lives as one on the first.
+// TestSweepAllAsksNobody while the cache knows the captures of all that was made.
+func TestSweepAllAsksNobody(t *testing.T) {
+	w := newWorld(t, newCapture(), deployment("web-1")...)
+	w.settle()
+	s := *w.r.Sweeper
+	s.Live = nil // a call would panic
+	if err := s.SweepAll(t.Context()); err != nil || len(w.left()) != 3 {
+		t.Errorf("left %v (%v), want everything", w.left(), err)
+	}
+}
+
+// TestSweepAllReadsPages: a capture that the cache has not seen yet lives, on a later page as on the first.
 func TestSweepAllReadsPages(t *testing.T) {
 	w := newWorld(t, newCapture(), deployment("web-1")...)
 	w.settle()
 	s := *w.r.Sweeper
 	asked := 0
+	s.Client = interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			if _, ok := list.(*sondev1.PacketCaptureList); ok {
+				return nil
+			}
+			return c.List(ctx, list, opts...)
+		},
+	})
 	s.Live = interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 			o := (&client.ListOptions{}).ApplyOptions(opts)

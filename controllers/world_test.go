@@ -68,6 +68,7 @@ type world struct {
 	listErr   func(client.ObjectList) error
 	patchErr  error
 	writes    []string
+	writing   sync.Mutex // several writes are made at the same time
 	// stale hides Jobs from the cache.
 	stale bool
 }
@@ -102,6 +103,8 @@ func newWorld(t *testing.T, pc *sondev1.PacketCapture, objects ...client.Object)
 func (w *world) funcs() interceptor.Funcs {
 	return interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			w.writing.Lock()
+			defer w.writing.Unlock()
 			if w.createErr != nil {
 				if err := w.createErr(o); err != nil {
 					return err
@@ -118,6 +121,8 @@ func (w *world) funcs() interceptor.Funcs {
 			return c.Update(ctx, o)
 		},
 		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			w.writing.Lock()
+			defer w.writing.Unlock()
 			w.writes = append(w.writes, "delete "+o.GetName())
 			return c.Delete(ctx, o, opts...)
 		},

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// maxSimulated nodes: 100 of 250 Pods are what a machine of two cores schedules within minutes.
+// maxSimulated nodes: 100 of 500 Pods are what a machine of two cores schedules within minutes.
 const maxSimulated = 100
 
 // simulatedNetwork is where Pods of simulated nodes seem to have their addresses; nothing is routed there.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -15,6 +16,10 @@ import (
 const (
 	// IndexOwnerUID, of Pods and ReplicaSets: the UID of the controlling owner.
 	IndexOwnerUID = "ownerUID"
+	// IndexCapture, of what was made for a capture and of the agents' Pods: its UID.
+	IndexCapture = "capture"
+	// IndexOwner, of what was made for a capture: its namespace and name.
+	IndexOwner = "owner"
 	// IndexTargetNamespace, of PacketCaptures that are not final: where their target runs.
 	IndexTargetNamespace = "targetNamespace"
 )
@@ -28,6 +33,13 @@ var Indexes = []struct {
 	{&corev1.Pod{}, IndexOwnerUID, ownerUID},
 	{ReplicaSetMetadata(), IndexOwnerUID, ownerUID},
 	{&sondev1.PacketCapture{}, IndexTargetNamespace, liveIn},
+	{&corev1.Pod{}, IndexCapture, captureUID},
+	{&batchv1.Job{}, IndexCapture, captureUID},
+	{&batchv1.Job{}, IndexOwner, captureName},
+	{coreMetadata("ConfigMap"), IndexCapture, captureUID},
+	{coreMetadata("ConfigMap"), IndexOwner, captureName},
+	{coreMetadata("Secret"), IndexCapture, captureUID},
+	{coreMetadata("Secret"), IndexOwner, captureName},
 }
 
 // IndexFields adds all Indexes to a cache.
@@ -45,6 +57,23 @@ func ownerUID(o client.Object) []string {
 		return []string{string(owner.UID)}
 	}
 	return nil
+}
+
+func captureUID(o client.Object) []string { return value(o.GetLabels()[sondev1.LabelUID]) }
+
+func captureName(o client.Object) []string { return value(o.GetAnnotations()[sondev1.AnnotationOwner]) }
+
+func value(v string) []string {
+	if v == "" {
+		return nil
+	}
+	return []string{v}
+}
+
+func coreMetadata(kind string) *metav1.PartialObjectMetadata {
+	o := &metav1.PartialObjectMetadata{}
+	o.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind(kind))
+	return o
 }
 
 func liveIn(o client.Object) []string {

@@ -2,7 +2,9 @@ package target
 
 import (
 	"maps"
+	"slices"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -26,6 +28,8 @@ func Strip(o any) (any, error) {
 	switch o := o.(type) {
 	case *corev1.Pod:
 		return StripPod(o)
+	case *batchv1.Job:
+		stripJob(o)
 	case *metav1.PartialObjectMetadata:
 		o.ObjectMeta = metav1.ObjectMeta{
 			Name: o.Name, Namespace: o.Namespace, UID: o.UID, ResourceVersion: o.ResourceVersion,
@@ -40,6 +44,22 @@ func Strip(o any) (any, error) {
 		stripOwn(&o.ObjectMeta)
 	}
 	return cache.TransformStripManagedFields()(o)
+}
+
+// stripJob keeps of an agent's Job for whom it was made and how it ended: nothing reads what it runs, which is the
+// largest part by far.
+func stripJob(job *batchv1.Job) {
+	*job = batchv1.Job{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: job.Name, Namespace: job.Namespace, UID: job.UID, ResourceVersion: job.ResourceVersion,
+			CreationTimestamp: job.CreationTimestamp, DeletionTimestamp: job.DeletionTimestamp,
+			Labels:      pick(job.Labels, sondev1.LabelUID, sondev1.LabelKind, sondev1.LabelTargetPodUID),
+			Annotations: pick(job.Annotations, sondev1.AnnotationOwner, sondev1.AnnotationTargetPod, sondev1.AnnotationTargetNode),
+		},
+		Status: batchv1.JobStatus{Active: job.Status.Active, Conditions: slices.DeleteFunc(job.Status.Conditions, func(c batchv1.JobCondition) bool {
+			return c.Type != batchv1.JobComplete && c.Type != batchv1.JobFailed
+		})},
+	}
 }
 
 // stripOwn keeps of a resource of ours what its controller reads. The stamp bounds the claim.

@@ -63,7 +63,7 @@ func (w Wakes) Workload(kind sondev1.TargetKind) func(context.Context, client.Ob
 // Namespace wakes the captures whose target lies in a namespace, and those that lie there themselves.
 func (w Wakes) Namespace(ctx context.Context, namespace client.Object) []reconcile.Request {
 	var all sondev1.PacketCaptureList
-	if err := w.Reader.List(ctx, &all, client.InNamespace(namespace.GetName())); err != nil {
+	if err := w.Reader.List(ctx, &all, client.InNamespace(namespace.GetName()), client.UnsafeDisableDeepCopy); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "Listing PacketCaptures for an event", "Namespace", namespace.GetName())
 		return nil
 	}
@@ -80,7 +80,7 @@ func (w Wakes) Namespace(ctx context.Context, namespace client.Object) []reconci
 // without a name stands for all of its kind; none wanted stands for everything.
 func (w Wakes) captures(ctx context.Context, namespace string, wanted ...sondev1.TargetReference) []reconcile.Request {
 	var list sondev1.PacketCaptureList
-	if err := w.Reader.List(ctx, &list, client.MatchingFields{IndexTargetNamespace: namespace}); err != nil {
+	if err := w.Reader.List(ctx, &list, client.MatchingFields{IndexTargetNamespace: namespace}, client.UnsafeDisableDeepCopy); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "Listing PacketCaptures for an event", "targetNamespace", namespace)
 		return nil
 	}

@@ -44,7 +44,8 @@ type auditEvent struct {
 		Username string `json:"username"`
 	} `json:"user"`
 	ObjectRef struct {
-		Resource string `json:"resource"`
+		Resource  string `json:"resource"`
+		Namespace string `json:"namespace"`
 	} `json:"objectRef"`
 	StageTimestamp time.Time `json:"stageTimestamp"`
 }

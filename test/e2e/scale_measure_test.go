@@ -1,0 +1,231 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+)
+
+// scaleDuration of captures: longer than it takes until all probes run, so that all Jobs are there at once.
+const scaleDuration = "5m"
+
+// auditEvents returns all requests that ended since a time.
+func auditEvents(t *testing.T, since time.Time) []auditEvent {
+	t.Helper()
+	f, err := os.Open(auditLog)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var found []auditEvent
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, 8<<20)
+	for lines.Scan() {
+		var e auditEvent
+		if json.Unmarshal(lines.Bytes(), &e) != nil || e.StageTimestamp.Before(since) { // the last line may be half written
+			continue
+		}
+		found = append(found, e)
+	}
+	if err := lines.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// calls are requests of the manager's replicas.
+type calls []auditEvent
+
+func managerCalls(t *testing.T, since time.Time) calls {
+	t.Helper()
+	return slices.DeleteFunc(auditEvents(t, since), func(e auditEvent) bool { return e.User.Username != managerUser })
+}
+
+// writes are those that change something, or ask for a review, which is a POST too; leases are written by the clock.
+func (c calls) writes() calls {
+	return slices.DeleteFunc(slices.Clone(c), func(e auditEvent) bool {
+		return e.ObjectRef.Resource == "leases" || !slices.Contains([]string{"create", "update", "patch", "delete", "deletecollection"}, e.Verb)
+	})
+}
+
+// byVerb counts requests by verb and resource.
+func (c calls) byVerb() map[string]int {
+	n := map[string]int{}
+	for _, e := range c {
+		n[e.Verb+" "+e.ObjectRef.Resource]++
+	}
+	return n
+}
+
+// memory of one process as the kernel tells it, in bytes.
+type memory struct {
+	// Resident set: pages of the program's file, which the kernel shares and may drop, and the process's own.
+	Resident, File, Own int64
+}
+
+func (m memory) String() string {
+	return fmt.Sprintf("%.1f MiB resident (%.1f own, %.1f of the program's file)", mib(m.Resident), mib(m.Own), mib(m.File))
+}
+
+func mib(n int64) float64 { return float64(n) / (1 << 20) }
+
+// memories watches the processes of all replicas.
+type memories struct {
+	files map[string]string // by replica, /proc/PID/status
+	mu    sync.Mutex
+	most  map[string]memory
+}
+
+// watchMemory looks at the replicas four times a second until the test ends: of the process's own pages the kernel
+// keeps no peak.
+func watchMemory(t *testing.T) *memories {
+	t.Helper()
+	m := &memories{files: map[string]string{}, most: map[string]memory{}}
+	pods := managerPods(t)
+	for i := range pods {
+		id := strings.TrimPrefix(pods[i].Status.ContainerStatuses[0].ContainerID, "containerd://")
+		m.files[pods[i].Name] = processOf(t, id)
+	}
+	done := make(chan struct{})
+	var sampler sync.WaitGroup
+	sampler.Go(func() {
+		tick := time.NewTicker(250 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case <-tick.C:
+				m.sample()
+			}
+		}
+	})
+	t.Cleanup(func() { close(done); sampler.Wait() })
+	return m
+}
+
+// processOf finds the manager's process of a container among those of the machine, which sees its nodes' processes.
+func processOf(t *testing.T, container string) string {
+	t.Helper()
+	dirs, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range dirs {
+		comm, err1 := os.ReadFile(dir + "/comm")
+		cgroup, err2 := os.ReadFile(dir + "/cgroup")
+		if err1 == nil && err2 == nil && strings.TrimSpace(string(comm)) == "manager" && strings.Contains(string(cgroup), container) {
+			return dir + "/status"
+		}
+	}
+	t.Fatalf("no process of container %s on this machine", container)
+	return ""
+}
+
+func (m *memories) sample() {
+	for name, file := range m.files {
+		now, _, err := readMemory(file)
+		if err != nil {
+			continue // told by now and peak
+		}
+		m.mu.Lock()
+		most := m.most[name]
+		m.most[name] = memory{Resident: max(most.Resident, now.Resident), File: max(most.File, now.File), Own: max(most.Own, now.Own)}
+		m.mu.Unlock()
+	}
+}
+
+// readMemory returns what a process has, and the highest resident set it has had.
+func readMemory(file string) (now memory, peak int64, err error) {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return memory{}, 0, err
+	}
+	for field, to := range map[string]*int64{"VmRSS:": &now.Resident, "RssFile:": &now.File, "RssAnon:": &now.Own, "VmHWM:": &peak} {
+		_, rest, _ := strings.Cut(string(b), field)
+		if _, err := fmt.Sscanf(rest, "%d kB", to); err != nil {
+			return memory{}, 0, fmt.Errorf("no %s in %s: %w", field, file, err)
+		}
+		*to <<= 10
+	}
+	return now, peak, nil
+}
+
+// now is the memory of the replica that has most.
+func (m *memories) now(t *testing.T) memory {
+	t.Helper()
+	var most memory
+	for _, file := range m.files {
+		now, _, err := readMemory(file)
+		if err != nil {
+			t.Fatalf("a replica was restarted: %v", err)
+		}
+		if now.Resident > most.Resident {
+			most = now
+		}
+	}
+	return most
+}
+
+// peak is the most that any replica has had of each.
+func (m *memories) peak(t *testing.T) memory {
+	t.Helper()
+	var most memory
+	for name, file := range m.files {
+		_, peak, err := readMemory(file)
+		if err != nil {
+			t.Fatalf("a replica was restarted: %v", err)
+		}
+		m.mu.Lock()
+		most = memory{Resident: max(most.Resident, peak), File: max(most.File, m.most[name].File), Own: max(most.Own, m.most[name].Own)}
+		m.mu.Unlock()
+	}
+	return most
+}
+
+// want fails the test where a replica has had more.
+func (m *memories) want(t *testing.T, most int64) {
+	t.Helper()
+	p := m.peak(t)
+	t.Logf("at the peak: %s (goal: %.0f MiB)", p, mib(most))
+	if p.Resident > most {
+		t.Errorf("%s at the peak, want at most %.0f MiB", p, mib(most))
+	}
+}
+
+// objectSize is what a capture takes as JSON, in bytes.
+func objectSize(t *testing.T, pc *sondev1.PacketCapture) int {
+	t.Helper()
+	b, err := json.Marshal(pc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(b)
+}
+
+// figures leaves what was measured for the page of benchmarks: one file of JSON for each test, in $SONDE_FIGURES.
+func figures(t *testing.T, name string, values map[string]any) {
+	t.Helper()
+	dir := os.Getenv("SONDE_FIGURES")
+	if dir == "" {
+		return
+	}
+	b, err := json.Marshal(values)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, name+".json"), b, 0o644)
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
