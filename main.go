@@ -75,6 +75,9 @@ const (
 	hangTimeout = 2 * passTimeout
 )
 
+// contactLimit is how long the API server may have been silent to a replica that is ready.
+const contactLimit = 70 * time.Second
+
 // keeperTimeout of a call to a keeper, which answers at once or is lost.
 const keeperTimeout = 5 * time.Second
 
@@ -160,6 +163,8 @@ func run(ctx context.Context, f flags, downloads *drain.Drain) error {
 	if err != nil {
 		return fmt.Errorf("find the cluster: %w", err)
 	}
+	contact := &health.Contact{Limit: contactLimit, Clock: clock.RealClock{}}
+	config.Wrap(contact.Wrap)
 	// live reads and writes without a cache: what it reads is secret, or must not be stale.
 	live, err := client.New(config, client.Options{Scheme: scheme})
 	if err != nil {
@@ -180,6 +185,16 @@ func run(ctx context.Context, f flags, downloads *drain.Drain) error {
 	serving := certs.NewManager(live, f.agent.Namespace, clock.RealClock{})
 	serving.Watchdog = watchdog
 
+	secret, err := certs.NewWatch(config, f.agent.Namespace, scheme)
+	if err != nil {
+		return err
+	}
+	if f.leaderElect { // else nothing but the checks of the Secret shows that the API server is there
+		if err := serving.Follow(ctx, secret); err != nil {
+			return err
+		}
+	}
+
 	cacheOptions, err := controllers.CacheOptions(f.agent.Namespace)
 	if err != nil {
 		return err
@@ -194,7 +209,7 @@ func run(ctx context.Context, f flags, downloads *drain.Drain) error {
 	if err != nil {
 		return fmt.Errorf("make manager: %w", err)
 	}
-	w := wiring{flags: f, live: live, key: key, filters: filters, serving: serving, downloads: downloads, watchdog: watchdog, optional: optional}
+	w := wiring{flags: f, live: live, key: key, filters: filters, serving: serving, secret: secret, contact: contact, downloads: downloads, watchdog: watchdog, optional: optional}
 	for _, add := range []func(context.Context, ctrl.Manager) error{w.serve, w.check, w.admit, w.adapt, w.reconcile} {
 		if err := add(ctx, mgr); err != nil {
 			return err
@@ -240,6 +255,8 @@ type wiring struct {
 	key     []byte
 	filters *pcapfilter.Compiler
 	serving *certs.Manager
+	secret  certs.Watch
+	contact *health.Contact
 
 	downloads *drain.Drain
 	watchdog  *health.Watchdog
@@ -258,6 +275,7 @@ func (w wiring) serve(_ context.Context, mgr ctrl.Manager) error {
 	return errors.Join(
 		metrics.Register(crmetrics.Registry),
 		crmetrics.Registry.Register(controllers.Metrics{Reader: mgr.GetClient(), Namespace: w.agent.Namespace}),
+		mgr.Add(w.secret),
 		mgr.Add(w.serving),
 		mgr.Add(endpoint),
 		mgr.AddReadyzCheck("results", endpoint.Ready),
@@ -275,7 +293,7 @@ func (w wiring) check(ctx context.Context, mgr ctrl.Manager) error {
 		mgr.AddHealthzCheck("ping", healthz.Ping),
 		mgr.AddHealthzCheck("hanging", w.watchdog.Check),
 		mgr.AddReadyzCheck("certificate", w.serving.Ready),
-		mgr.AddReadyzCheck("api", w.serving.Reaching),
+		mgr.AddReadyzCheck("api", w.contact.Check),
 		mgr.AddReadyzCheck("caches", synced),
 		mgr.AddReadyzCheck("webhook", mgr.GetWebhookServer().StartedChecker()),
 	)

@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"sync"
 	"time"
@@ -31,8 +32,8 @@ const (
 	ServiceMetrics = "sonde-metrics"
 )
 
-// checkInterval is how often the Secret is looked at: so long may a replica serve a certificate
-// that another has replaced, and so long does a deleted Secret stay away.
+// checkInterval is how often the certificate is looked at where nothing tells of the Secret: time alone makes it
+// expire. A replica that follows the Secret asks the API server only where something is to be done.
 const checkInterval = 30 * time.Second
 
 // retryInterval is for failures: nothing is served before the first success.
@@ -40,9 +41,6 @@ const retryInterval = 2 * time.Second
 
 // syncTimeout bounds one check: an API server that takes connections and does not answer is away too.
 const syncTimeout = 10 * time.Second
-
-// staleAfter is how long after the last check that succeeded the API server counts as away.
-const staleAfter = 2*checkInterval + syncTimeout
 
 // maxAttempts of one check, when replicas write at the same time.
 const maxAttempts = 5
@@ -58,9 +56,13 @@ type Manager struct {
 	clock     clock.WithTicker
 	names     []string
 
+	// followed is a cache of the Secret; nil where none is followed. wake is told of its events.
+	followed client.Reader
+	wake     chan struct{}
+
 	mu       sync.Mutex
 	current  *Material
-	synced   time.Time // when the last check succeeded
+	data     map[string][]byte // of the Secret, when it was last read
 	watchers []func()
 
 	// Watchdog is told of each check; nil is none.
@@ -70,7 +72,7 @@ type Manager struct {
 // NewManager returns a manager for the operator's namespace. c must read live: a cache would have
 // to hold Secrets, and would make a replica act on what another has just replaced.
 func NewManager(c client.Client, namespace string, clk clock.WithTicker) *Manager {
-	m := &Manager{client: c, namespace: namespace, clock: clk}
+	m := &Manager{client: c, namespace: namespace, clock: clk, wake: make(chan struct{}, 1)}
 	for _, s := range []string{ServiceWebhook, ServiceResults, ServiceMetrics} {
 		m.names = append(m.names, s+"."+namespace+".svc", s+"."+namespace+".svc.cluster.local")
 	}
@@ -110,21 +112,10 @@ func (m *Manager) Ready(*http.Request) error {
 	return err
 }
 
-// Reaching is a readiness check: a replica that cannot read from the API server, though it has a
-// certificate, can decide on no request.
-func (m *Manager) Reaching(*http.Request) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if ago := m.clock.Since(m.synced); ago > staleAfter {
-		return fmt.Errorf("the API server was last read %s ago: see the manager's log for what keeps it from reading Secret %s", ago.Round(time.Second), SecretName)
-	}
-	return nil
-}
-
 // NeedLeaderElection tells controller-runtime to run it on every replica.
 func (*Manager) NeedLeaderElection() bool { return false }
 
-// Start checks the Secret every 30 s until ctx ends; failures are logged and tried again.
+// Start checks the Secret when it has changed and every 30 s until ctx ends; failures are logged and tried again.
 func (m *Manager) Start(ctx context.Context) error {
 	log := ctrllog.FromContext(ctx).WithName("certs")
 	for {
@@ -136,6 +127,7 @@ func (m *Manager) Start(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-m.wake:
 		case <-m.clock.After(wait):
 		}
 	}
@@ -145,50 +137,71 @@ func (m *Manager) watched(ctx context.Context) error {
 	defer m.Watchdog.Begin("checking the serving certificate")()
 	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
 	defer cancel()
+	if !m.due(ctx) {
+		return nil
+	}
 	return m.Sync(ctx)
+}
+
+// due reports whether the Secret must be read: it is not what it was, or its time has come. Who does not follow it
+// cannot know.
+func (m *Manager) due(ctx context.Context) bool {
+	m.mu.Lock()
+	served, data := m.current != nil, m.data
+	m.mu.Unlock()
+	if m.followed == nil || !served {
+		return true
+	}
+	var s corev1.Secret
+	if err := m.followed.Get(ctx, client.ObjectKey{Namespace: m.namespace, Name: SecretName}, &s); err != nil {
+		return true
+	}
+	_, _, changed, err := Plan(m.clock.Now(), s.Data, m.names)
+	return err != nil || changed || !maps.EqualFunc(s.Data, data, bytes.Equal)
 }
 
 // Sync looks once: it brings the Secret in order where needed and serves from it from now on. What
 // was served before is kept when it fails.
 func (m *Manager) Sync(ctx context.Context) error {
 	for range maxAttempts {
-		got, err := m.reconcile(ctx)
+		got, data, err := m.reconcile(ctx)
 		if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
 			continue // another replica was faster: take what it wrote
 		}
 		if err != nil {
 			return err
 		}
-		m.take(got)
+		m.take(got, data)
 		return nil
 	}
 	return fmt.Errorf("write Secret %s/%s: %d attempts met writes of others: look who changes it", m.namespace, SecretName, maxAttempts)
 }
 
-func (m *Manager) reconcile(ctx context.Context) (Material, error) {
+func (m *Manager) reconcile(ctx context.Context) (got Material, next map[string][]byte, err error) {
 	name := client.ObjectKey{Namespace: m.namespace, Name: SecretName}
 	var s corev1.Secret
-	err := m.client.Get(ctx, name, &s)
+	err = m.client.Get(ctx, name, &s)
 	absent := apierrors.IsNotFound(err)
 	if err != nil && !absent {
-		return Material{}, fmt.Errorf("get Secret %s: %w", name, err)
+		return Material{}, nil, fmt.Errorf("get Secret %s: %w", name, err)
 	}
-	next, got, changed, err := Plan(m.clock.Now(), s.Data, m.names)
+	var changed bool
+	next, got, changed, err = Plan(m.clock.Now(), s.Data, m.names)
 	if err != nil {
-		return Material{}, err
+		return Material{}, nil, err
 	}
 	switch {
 	case absent:
 		if err := m.client.Create(ctx, m.secret(next)); err != nil {
-			return Material{}, fmt.Errorf("create Secret %s: %w", name, err)
+			return Material{}, nil, fmt.Errorf("create Secret %s: %w", name, err)
 		}
 	case changed:
 		s.Data = next
 		if err := m.client.Update(ctx, &s); err != nil { // with the resourceVersion that was read
-			return Material{}, fmt.Errorf("update Secret %s: %w", name, err)
+			return Material{}, nil, fmt.Errorf("update Secret %s: %w", name, err)
 		}
 	}
-	return got, nil
+	return got, next, nil
 }
 
 func (m *Manager) secret(data map[string][]byte) *corev1.Secret {
@@ -203,10 +216,10 @@ func (m *Manager) secret(data map[string][]byte) *corev1.Secret {
 }
 
 // take serves got from now on and tells those who distribute the bundle.
-func (m *Manager) take(got Material) {
+func (m *Manager) take(got Material, data map[string][]byte) {
 	m.mu.Lock()
 	changed := m.current == nil || !bytes.Equal(m.current.CABundle, got.CABundle)
-	m.current, m.synced = &got, m.clock.Now()
+	m.current, m.data = &got, data
 	watchers := m.watchers
 	m.mu.Unlock()
 	if !changed {

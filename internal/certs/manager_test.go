@@ -152,11 +152,7 @@ func TestFailureKeepsWhatIsServed(t *testing.T) {
 			return c.Get(ctx, k, o, opts...)
 		},
 	}).Build()
-	clk := clocktesting.NewFakeClock(start)
-	m := NewManager(c, "sonde-system", clk)
-	if err := m.Reaching(nil); err == nil {
-		t.Error("ready before the first check")
-	}
+	m := NewManager(c, "sonde-system", clocktesting.NewFakeClock(start))
 	if err := m.Sync(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -164,14 +160,6 @@ func TestFailureKeepsWhatIsServed(t *testing.T) {
 	fails.Store(true)
 	if err := m.Sync(t.Context()); !errors.Is(err, broken) {
 		t.Fatalf("got %v, want %v", err, broken)
-	}
-	clk.Step(staleAfter)
-	if err := m.Reaching(nil); err != nil {
-		t.Errorf("not ready after a failure that may pass: %v", err)
-	}
-	clk.Step(time.Second)
-	if err := m.Reaching(nil); err == nil {
-		t.Error("ready, though the API server is away")
 	}
 	if diff := cmp.Diff(before.Certificate, serving(t, m).Certificate); diff != "" {
 		t.Errorf("certificate changed:\n%s", diff)
@@ -216,5 +204,52 @@ func TestStartLooksAgain(t *testing.T) {
 	}
 	if m.NeedLeaderElection() {
 		t.Error("a standby would have no certificate")
+	}
+}
+
+// TestFollowed: as long as the Secret is what it was, nobody is asked; when it changes or its time comes, it is looked at.
+func TestFollowed(t *testing.T) {
+	reads := 0
+	c := fake.NewClientBuilder().WithInterceptorFuncs(interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, k client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			reads++
+			return c.Get(ctx, k, o, opts...)
+		},
+	}).Build()
+	clk := clocktesting.NewFakeClock(start)
+	m := NewManager(c, "sonde-system", clk)
+	m.followed = interceptor.NewClient(fake.NewClientBuilder().Build(), interceptor.Funcs{
+		Get: func(ctx context.Context, _ client.WithWatch, k client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			defer func(n int) { reads = n }(reads) // the cache costs nothing
+			return c.Get(ctx, k, o, opts...)
+		},
+	})
+	for _, step := range []struct {
+		name    string
+		happens func()
+		want    int
+	}{
+		{"at start", func() {}, 1},
+		{"nothing happened", func() { clk.Step(checkInterval) }, 0},
+		{"the Secret was damaged", func() {
+			s := getSecret(t, c)
+			s.Data[keyCACert] = []byte("tampered")
+			if err := c.Update(t.Context(), s); err != nil {
+				t.Fatal(err)
+			}
+		}, 1},
+		{"it was deleted", func() {
+			if err := c.Delete(t.Context(), getSecret(t, c)); err != nil {
+				t.Fatal(err)
+			}
+		}, 1},
+		{"it has expired", func() { clk.Step(leafLife) }, 1},
+		{"nothing happened again", func() {}, 0},
+	} {
+		step.happens()
+		reads = 0
+		if err := m.watched(t.Context()); err != nil || reads != step.want {
+			t.Errorf("%s: %d reads (%v), want %d", step.name, reads, err, step.want)
+		}
 	}
 }
