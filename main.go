@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -185,14 +186,9 @@ func run(ctx context.Context, f flags, downloads *drain.Drain) error {
 	serving := certs.NewManager(live, f.agent.Namespace, clock.RealClock{})
 	serving.Watchdog = watchdog
 
-	secret, err := certs.NewWatch(config, f.agent.Namespace, scheme)
+	secret, err := f.follow(ctx, serving, config, scheme)
 	if err != nil {
 		return err
-	}
-	if f.leaderElect { // else nothing but the checks of the Secret shows that the API server is there
-		if err := serving.Follow(ctx, secret); err != nil {
-			return err
-		}
 	}
 
 	cacheOptions, err := controllers.CacheOptions(f.agent.Namespace)
@@ -217,6 +213,16 @@ func run(ctx context.Context, f flags, downloads *drain.Drain) error {
 	}
 	ctrl.Log.Info("Starting", "version", version.Version, "namespace", f.agent.Namespace, "image", f.agent.Image)
 	return mgr.Start(ctx)
+}
+
+// follow has the certificate's Secret watched. Where no lease is renewed, nothing but the checks of the Secret shows
+// that the API server is there, and they go on.
+func (f flags) follow(ctx context.Context, serving *certs.Manager, config *rest.Config, scheme *runtime.Scheme) (certs.Watch, error) {
+	secret, err := certs.NewWatch(config, f.agent.Namespace, scheme)
+	if err != nil || !f.leaderElect {
+		return secret, err
+	}
+	return secret, serving.Follow(ctx, secret)
 }
 
 // objects are those of optional APIs that the operator makes for itself, where the cluster has the API.

@@ -89,6 +89,14 @@ func (r *PacketCaptureReconciler) observeRoom(ctx context.Context, pc *sondev1.P
 	if r.Ceilings.CapturesPerNamespace == 0 && r.Ceilings.ProbesPerNode == 0 {
 		return nil // the others take nothing from this one
 	}
+	if err := r.observeOthers(ctx, pc, seen); err != nil {
+		return err
+	}
+	return r.observeProbes(ctx, seen)
+}
+
+// observeOthers counts the captures that go before this one, and what older ones wait for.
+func (r *PacketCaptureReconciler) observeOthers(ctx context.Context, pc *sondev1.PacketCapture, seen *observed) error {
 	var captures sondev1.PacketCaptureList
 	if err := r.List(ctx, &captures, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("list captures that go before: %w", err)
@@ -106,7 +114,7 @@ func (r *PacketCaptureReconciler) observeRoom(ctx context.Context, pc *sondev1.P
 			seen.room.owe(o)
 		}
 	}
-	return r.observeProbes(ctx, seen)
+	return nil
 }
 
 // owe keeps free what an older capture waits for.

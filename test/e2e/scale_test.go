@@ -64,9 +64,9 @@ func raiseCeilings(t *testing.T) {
 
 // simulateNodes adds simulated nodes for the time of a test, and begins with fresh managers, whose memory and calls
 // are those of this test.
-func simulateNodes(t *testing.T, n int) {
+func simulateNodes(t *testing.T) {
 	t.Helper()
-	out, err := osexec.CommandContext(t.Context(), clusterCmd, "kwok", "--nodes", fmt.Sprint(n)).CombinedOutput()
+	out, err := osexec.CommandContext(t.Context(), clusterCmd, "kwok", "--nodes", fmt.Sprint(scaleNodes)).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -124,7 +124,7 @@ func simulatedTargets(t *testing.T, ns, prefix string, deployments int, replicas
 
 // TestScaleManyCaptures: 100 captures of 100 Pods, made at once, from their creation until nothing of them is left.
 func TestScaleManyCaptures(t *testing.T) {
-	simulateNodes(t, scaleNodes)
+	simulateNodes(t)
 	ns := namespace(t, nil)
 	simulatedTargets(t, ns, "many", scaleCaptures, scalePods)
 	watched := watchMemory(t)
@@ -226,7 +226,7 @@ func agentJobs(t *testing.T) int {
 
 // TestScaleBurst: all Jobs of a capture of 500 Pods exist within ten seconds of its creation.
 func TestScaleBurst(t *testing.T) {
-	simulateNodes(t, scaleNodes)
+	simulateNodes(t)
 	ns := namespace(t, nil)
 	simulatedTargets(t, ns, "burst", 1, burstPods)
 	eventually(t, 2*time.Minute, "five quiet seconds", quietFor(t, 5*time.Second))
@@ -267,7 +267,7 @@ func jobsMadeWithin(t *testing.T, pc *sondev1.PacketCapture, n int) time.Duratio
 
 // TestScaleWideCapture: one capture of 5,000 Pods, whose status stays small.
 func TestScaleWideCapture(t *testing.T) {
-	simulateNodes(t, scaleNodes)
+	simulateNodes(t)
 	ns := namespace(t, nil)
 	simulatedTargets(t, ns, "wide", 1, widePods)
 	watched := watchMemory(t)
@@ -301,7 +301,7 @@ func TestScaleWideCapture(t *testing.T) {
 // TestScaleIdle: without captures both replicas call the API server for watches and leases alone, for longer than the
 // longest of the manager's timers, the sweeps' ten minutes.
 func TestScaleIdle(t *testing.T) {
-	simulateNodes(t, scaleNodes)
+	simulateNodes(t)
 	eventually(t, 2*time.Minute, "ten quiet seconds", quietFor(t, 10*time.Second))
 	timer := time.NewTimer(idleMinutes * time.Minute)
 	defer timer.Stop()
