@@ -5,15 +5,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/keeperapi"
 	"github.com/sonde-operator/sonde/internal/outcome"
 	"github.com/sonde-operator/sonde/internal/target"
 )
@@ -45,6 +48,9 @@ func (r *PacketCaptureReconciler) observePods(ctx context.Context, pc *sondev1.P
 		if outcome.NeedsEvents(s, seen.now) && eventReads < maxEventReads {
 			eventReads++
 			errs = append(errs, r.observeRefusal(ctx, p))
+		}
+		if outcome.NeedsRecount(s) && seen.secret != "" {
+			r.observeFiles(ctx, seen.secret, p)
 		}
 		if p.lacksJob() {
 			errs = append(errs, r.observeRuntime(ctx, p, classes))
@@ -106,6 +112,21 @@ func (r *PacketCaptureReconciler) observeNode(ctx context.Context, p *podSeen) e
 		}
 	}
 	return nil
+}
+
+// observeFiles has the keeper of a killed probe count what the files hold. A keeper of an older version, which does not
+// know how, leaves it at what the probe had told last.
+func (r *PacketCaptureReconciler) observeFiles(ctx context.Context, secret string, p *podSeen) {
+	acc, err := r.Keepers.Recount(ctx, p.agent.Status.PodIP, secret)
+	var answer *keeperapi.StatusError
+	switch {
+	case err == nil:
+		p.recounted = &acc
+	case errors.As(err, &answer) && answer.Code == http.StatusNotFound:
+	default:
+		p.uncounted = true
+		ctrl.LoggerFrom(ctx).Info("Having the files of a killed probe counted failed", "Pod", p.before.Name, "error", err.Error())
+	}
 }
 
 // observeRefusal reads why the Job controller cannot create the agent's Pod: admission, quota, SCC.

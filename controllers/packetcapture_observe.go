@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/account"
 	"github.com/sonde-operator/sonde/internal/duration"
 	"github.com/sonde-operator/sonde/internal/outcome"
 	"github.com/sonde-operator/sonde/internal/pcapfilter"
@@ -55,6 +56,9 @@ type podSeen struct {
 	node   outcome.Node
 	// refusal is why the Job has no Pod.
 	refusal string
+	// recounted is what the files of a killed probe hold; uncounted says that its keeper did not answer.
+	recounted *account.Account
+	uncounted bool
 	// sandbox is the RuntimeClass, where it is a sandbox.
 	sandbox string
 }

@@ -261,6 +261,7 @@ func (seen observed) podDuration(start, made time.Time) time.Duration {
 func (seen observed) about(pc *sondev1.PacketCapture, p *podSeen, ending string) outcome.Seen {
 	s := outcome.Seen{
 		Before: p.before, Job: p.job, Agent: p.agent, Node: p.node, Refusal: p.refusal, Ending: ending,
+		Recounted: p.recounted, Uncounted: p.uncounted,
 		Duration: seen.duration, RetainFor: seen.retain,
 	}
 	if p.job != nil {

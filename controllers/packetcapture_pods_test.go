@@ -3,6 +3,7 @@ package controllers
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -18,7 +19,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/account"
 	"github.com/sonde-operator/sonde/internal/captureconfig"
+	"github.com/sonde-operator/sonde/internal/keeperapi"
 	"github.com/sonde-operator/sonde/internal/pcapfilter"
 )
 
@@ -344,6 +347,47 @@ func TestFinalIsKept(t *testing.T) {
 	}
 	if diff := cmp.Diff(before.Pods[1], after.Pods[1]); diff != "" {
 		t.Errorf("the other entry changed:\n%s", diff)
+	}
+}
+
+// A killed probe's file holds more than the probe has told: the keeper is asked, until it answers.
+func TestKilledProbeIsRecounted(t *testing.T) {
+	w := newWorld(t, newCapture(), deployment("web-1")...)
+	w.settle()
+	w.agents(w.attach)
+	w.settle()
+	told := done("")
+	told.State, told.Complete = account.StateCapturing, false
+	w.agents(w.end(told))
+	w.agents(func(pod *corev1.Pod) { pod.Status.ContainerStatuses[0].State.Terminated.ExitCode = 137 })
+	w.keeperErr = errors.New("no answer yet")
+	if res := w.pass(); res.RequeueAfter > 2*time.Second || w.capture().Status.Pods[0].Phase != sondev1.PhaseCapturing {
+		t.Errorf("looks again after %s, entry %+v; want Capturing until the keeper answers", res.RequeueAfter, w.capture().Status.Pods[0])
+	}
+	w.keeperErr, w.recounted = nil, told
+	w.recounted.Packets, w.recounted.Seen = 25, 27
+	w.settle()
+	if e := w.capture().Status.Pods[0]; e.Phase != sondev1.PhaseIncomplete || e.Reason != sondev1.ReasonKilled || e.Packets != 25 || e.Dropped.Ring != 2 {
+		t.Errorf("entry %+v, want Incomplete, Killed, with the 25 packets of the file and the 2 that were dropped", e)
+	}
+	asked := w.recounts
+	if w.settle(); w.recounts != asked {
+		t.Errorf("the keeper is asked again after the verdict")
+	}
+}
+
+// A keeper of before knows of no counting: what the probe has told is what there is.
+func TestKilledProbeOfAnOlderVersion(t *testing.T) {
+	w := newWorld(t, newCapture(), deployment("web-1")...)
+	w.settle()
+	w.agents(w.attach)
+	told := done("")
+	told.State, told.Complete = account.StateCapturing, false
+	w.agents(w.end(told))
+	w.keeperErr = fmt.Errorf("recount: %w", &keeperapi.StatusError{Code: http.StatusNotFound})
+	w.settle()
+	if e := w.capture().Status.Pods[0]; e.Phase != sondev1.PhaseIncomplete || e.Packets != 10 {
+		t.Errorf("entry %+v, want Incomplete with the 10 packets that were told", e)
 	}
 }
 

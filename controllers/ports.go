@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/account"
 	"github.com/sonde-operator/sonde/internal/agentjob"
 	"github.com/sonde-operator/sonde/internal/captureconfig"
 	"github.com/sonde-operator/sonde/internal/keeperapi"
@@ -42,6 +43,8 @@ type Filters interface {
 // TargetGone, AccessRevoked and Paused. secret names the Secret of the capture.
 type Keepers interface {
 	Stop(ctx context.Context, podIP, secret, reason string) error
+	// Recount returns the account of a dead probe, with the counts of what its files really hold.
+	Recount(ctx context.Context, podIP, secret string) (account.Account, error)
 }
 
 // KeeperCalls implements Keepers by calls to the keepers themselves.
@@ -53,9 +56,28 @@ type KeeperCalls struct {
 	Timeout time.Duration
 }
 
-// Stop reads the capture's key pair and calls the keeper.
+// recountTimeout bounds the counting of a file, which is read whole: gigabytes take seconds.
+const recountTimeout = 15 * time.Second
+
+// Stop calls the keeper with the capture's key pair.
 func (k KeeperCalls) Stop(ctx context.Context, podIP, secret, reason string) error {
-	ctx, cancel := context.WithTimeout(ctx, k.Timeout)
+	return k.call(ctx, k.Timeout, secret, func(ctx context.Context, c *keeperapi.Client) error {
+		return c.Stop(ctx, keeperAt(podIP), reason)
+	})
+}
+
+// Recount calls the keeper with the capture's key pair.
+func (k KeeperCalls) Recount(ctx context.Context, podIP, secret string) (a account.Account, err error) {
+	err = k.call(ctx, recountTimeout, secret, func(ctx context.Context, c *keeperapi.Client) (err error) {
+		a, err = c.Recount(ctx, keeperAt(podIP))
+		return err
+	})
+	return a, err
+}
+
+// call reads the capture's key pair and makes one call with it.
+func (k KeeperCalls) call(ctx context.Context, timeout time.Duration, secret string, do func(context.Context, *keeperapi.Client) error) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	var pairs corev1.Secret
 	if err := k.Reader.Get(ctx, client.ObjectKey{Namespace: k.Namespace, Name: secret}, &pairs); err != nil {
@@ -66,5 +88,9 @@ func (k KeeperCalls) Stop(ctx context.Context, podIP, secret, reason string) err
 		return fmt.Errorf("call the keepers of secret %s: %w", secret, err)
 	}
 	defer c.Close()
-	return c.Stop(ctx, net.JoinHostPort(podIP, strconv.Itoa(captureconfig.KeeperPort)), reason)
+	return do(ctx, c)
+}
+
+func keeperAt(podIP string) string {
+	return net.JoinHostPort(podIP, strconv.Itoa(captureconfig.KeeperPort))
 }

@@ -73,6 +73,12 @@ func TestKeeperCalls(t *testing.T) {
 	if got, want := <-asked, `POST /v1/stop {"reason":"Stopped"}`; got != want {
 		t.Errorf("the keeper was asked %s, want %s", got, want)
 	}
+	if _, err := calls.Recount(t.Context(), address, "s"); err == nil || !strings.Contains(err.Error(), "parse account") { // it answers with nothing
+		t.Errorf("error %v, want one of the account", err)
+	}
+	if got, want := <-asked, `POST /v1/recount `; got != want {
+		t.Errorf("the keeper was asked %s, want %s", got, want)
+	}
 	for name, tc := range map[string]struct{ address, secret, want string }{
 		"no secret":    {address, "gone", "get secret gone"},
 		"no key":       {address, "empty", "call the keepers of secret empty"},

@@ -60,6 +60,8 @@ type world struct {
 	reviews   int
 	recent    int
 	filter    map[pcapfilter.LinkType]error
+	recounts  int             // of keepers that were asked to count
+	recounted account.Account // what they answer
 	keeperErr error
 	stopping  sync.Mutex
 	stops     []string
@@ -192,6 +194,15 @@ func (w *world) Stop(_ context.Context, podIP, secret, reason string) error {
 	defer w.stopping.Unlock()
 	w.stops = append(w.stops, podIP+" "+reason)
 	return w.keeperErr
+}
+
+// Recount implements Keepers.
+func (w *world) Recount(_ context.Context, podIP, secret string) (account.Account, error) {
+	if secret == "" || podIP == "" {
+		return account.Account{}, errors.New("no secret or no address")
+	}
+	w.recounts++
+	return w.recounted, w.keeperErr
 }
 
 // pass reconciles once.

@@ -33,6 +33,7 @@ type handler struct {
 	control  *control
 	progress *progress
 	release  context.CancelFunc
+	whole    whole
 	log      *slog.Logger
 }
 
@@ -41,6 +42,7 @@ func (h *handler) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc(keeperapi.PathProgress, only(h.getProgress, http.MethodGet))
 	mux.HandleFunc(keeperapi.PathFiles+"{name}", only(h.getFile, http.MethodGet, http.MethodHead))
+	mux.HandleFunc(keeperapi.PathRecount, only(h.recountResult, http.MethodPost))
 	mux.HandleFunc(keeperapi.PathStop, only(h.stop, http.MethodPost))
 	mux.HandleFunc(keeperapi.PathRelease, only(h.releaseResult, http.MethodPost))
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
@@ -145,7 +147,7 @@ func (h *handler) getFile(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/octet-stream")
 	// The size at this moment: a capture that still runs makes the file grow, and the answer's length is promised
 	// before its end.
-	http.ServeContent(newPatientWriter(w), r, "", time.Time{}, io.NewSectionReader(f, 0, size))
+	http.ServeContent(newPatientWriter(w), r, "", time.Time{}, io.NewSectionReader(f, 0, h.whole.of(name, size)))
 }
 
 func (h *handler) stop(w http.ResponseWriter, r *http.Request) {

@@ -120,6 +120,19 @@ func (c *Client) Stop(ctx context.Context, addr, reason string) error {
 	return nil
 }
 
+// Recount has the keeper of a dead probe count what its files hold, and returns the probe's account with those counts.
+func (c *Client) Recount(ctx context.Context, addr string) (account.Account, error) {
+	body, err := c.call(ctx, http.MethodPost, addr, PathRecount, nil)
+	if err != nil {
+		return account.Account{}, fmt.Errorf("have the files at %s counted: %w", addr, err)
+	}
+	a, err := account.Parse(bytes.TrimSpace(body))
+	if err != nil {
+		return account.Account{}, fmt.Errorf("have the files at %s counted: %w", addr, err)
+	}
+	return a, nil
+}
+
 // Release tells the keeper that the result is not needed any more: it exits, and the files go with its Pod.
 func (c *Client) Release(ctx context.Context, addr string) error {
 	if _, err := c.call(ctx, http.MethodPost, addr, PathRelease, nil); err != nil {

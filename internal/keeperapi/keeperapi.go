@@ -31,6 +31,10 @@ const (
 	PathFiles = "/v1/files/"
 	// PathStop takes a POST of a StopRequest and asks the probe to end.
 	PathStop = "/v1/stop"
+	// PathRecount takes a POST without a body, once the probe is known to be dead, and answers with its last account
+	// in which packets, bytes and files are what the files really hold, up to the last whole block. Keepers of before
+	// it answer 404.
+	PathRecount = "/v1/recount"
 	// PathRelease takes a POST without a body: the result is not needed any more and the keeper exits.
 	PathRelease = "/v1/release"
 

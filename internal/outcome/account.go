@@ -3,6 +3,7 @@ package outcome
 import (
 	"fmt"
 	"strings"
+	"time"
 	"unicode"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -11,6 +12,7 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/account"
+	"github.com/sonde-operator/sonde/internal/captureconfig"
 )
 
 // podEvicted is the reason that kubelet gives an evicted Pod (pkg/kubelet/eviction).
@@ -20,9 +22,12 @@ const podEvicted = "Evicted"
 const exitKilled = 137
 
 // judgeEnded: the probe ended; its termination message holds its account, unless it had no time.
-func (v *Verdict) judgeEnded(s Seen, t *corev1.ContainerStateTerminated) {
+func (v *Verdict) judgeEnded(s Seen, t *corev1.ContainerStateTerminated, now time.Time) {
+	if v.awaitCount(s, t, now) {
+		return
+	}
 	v.Ended = t.FinishedAt.Time
-	acc, err := account.Parse([]byte(t.Message))
+	acc, err := s.account(t)
 	if err != nil {
 		v.end(s, unwhole(s, t, ""), fmt.Sprintf("the probe ended with exit code %d and left no account: %s", t.ExitCode, Text(t.Message, 200)))
 		v.explain(s, t)
@@ -45,6 +50,40 @@ func (v *Verdict) judgeEnded(s Seen, t *corev1.ContainerStateTerminated) {
 		v.explain(s, t)
 	}
 	v.offer(s, acc.Files)
+}
+
+// account of a probe that has ended: its own, or that which its keeper made for it.
+func (s Seen) account(t *corev1.ContainerStateTerminated) (account.Account, error) {
+	if s.Recounted != nil {
+		return *s.Recounted, nil
+	}
+	return account.Parse([]byte(t.Message))
+}
+
+// awaitCount leaves the entry as it is while the keeper of a killed probe may still say what its files hold.
+func (v *Verdict) awaitCount(s Seen, t *corev1.ContainerStateTerminated, now time.Time) bool {
+	wait := t.FinishedAt.Add(recountWait)
+	if !s.Uncounted || !now.Before(wait) {
+		return false
+	}
+	if v.Entry.Phase == "" {
+		v.pending("", "")
+	}
+	if v.Again = now.Add(recountAgain); v.Again.After(wait) {
+		v.Again = wait
+	}
+	return true
+}
+
+// NeedsRecount reports whether the probe left without a last word, so that only its files tell what is in them, and the
+// keeper can be asked.
+func NeedsRecount(s Seen) bool {
+	probe := container(s.Agent, captureconfig.ContainerProbe)
+	if s.Before.Phase.Final() || probe == nil || probe.State.Terminated == nil || !serving(s.Agent) {
+		return false
+	}
+	acc, err := account.Parse([]byte(probe.State.Terminated.Message))
+	return err != nil || acc.State != account.StateDone
 }
 
 // count copies the counts of an account.

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/account"
 	"github.com/sonde-operator/sonde/internal/captureconfig"
 )
 
@@ -23,6 +24,9 @@ const (
 	processWait = 60 * time.Second
 	// endGrace: a probe that has not ended so long after its time is looked into.
 	endGrace = 60 * time.Second
+	// recountWait is how long the keeper of a killed probe may take to say what its files hold, and recountAgain how soon
+	// it is asked again.
+	recountWait, recountAgain = 30 * time.Second, 2 * time.Second
 	// skew of the node's clock: a keeper that ends so little too early has kept its file long enough.
 	skew = 5 * time.Second
 )
@@ -47,6 +51,10 @@ type Seen struct {
 	Node  Node
 	// Ending is the reason for which the operator ends this Pod's capture; empty while it may go on.
 	Ending string
+	// Recounted is the account of a probe that was killed, with what its files really hold; nil when nobody asked, or
+	// the keeper cannot tell. Uncounted says that the keeper was asked and did not answer.
+	Recounted *account.Account
+	Uncounted bool
 	// Refusal is why the Job has no Pod, in the API server's words; empty when not known.
 	Refusal string
 	// Duration of this Pod's capture, and of the retention of its file after it.
@@ -77,7 +85,7 @@ func Judge(s Seen, now time.Time) Verdict {
 	case s.Before.Phase.Final():
 		v.judgeFinal(s, probe, now)
 	case probe != nil && probe.State.Terminated != nil:
-		v.judgeEnded(s, probe.State.Terminated)
+		v.judgeEnded(s, probe.State.Terminated, now)
 	case s.Agent != nil && (s.Agent.Status.Phase == corev1.PodFailed || s.Agent.Status.Phase == corev1.PodSucceeded):
 		v.judgePodEnded(s)
 	case s.Agent != nil && s.Node == NodeLost:

@@ -169,6 +169,26 @@ func TestJudge(t *testing.T) {
 			seen: outcome.Seen{Before: capturing(), Job: job(), Agent: agent(ended(unwhole("", ""), 137), func(p *corev1.Pod) { probe(p).State.Terminated.Reason = "OOMKilled" })},
 			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonKilled, Message: "the probe was killed at its memory limit (OOMKilled)", Packets: 5, Files: 1},
 		},
+		"killed, and its file was counted": {
+			seen: outcome.Seen{Before: capturing(), Job: job(), Agent: agent(ended(unwhole("", ""), 137)), Recounted: new(recounted())},
+			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonKilled, Message: "the probe ended with exit code 137", Packets: 7, Files: 1},
+		},
+		"killed before it told anything, and its file was counted": {
+			seen: outcome.Seen{Job: job(), Agent: agent(raw("", 137)), Recounted: new(recounted())},
+			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonKilled, Message: "the probe ended with exit code 137", Packets: 7, Files: 1},
+		},
+		"killed, and the keeper has not answered yet": {
+			seen: outcome.Seen{Before: capturing(), Job: job(), Agent: agent(ended(unwhole("", ""), 137)), Uncounted: true}, at: time.Second,
+			want: got{Phase: sondev1.PhaseCapturing, Reason: sondev1.ReasonCapturing, Again: 3 * time.Second},
+		},
+		"killed at once, and the keeper has not answered yet": {
+			seen: outcome.Seen{Job: job(), Agent: agent(raw("", 137)), Uncounted: true}, at: 29 * time.Second,
+			want: got{Phase: sondev1.PhasePending, Reason: sondev1.ReasonPending, Again: 30 * time.Second},
+		},
+		"killed, and the keeper never answered": {
+			seen: outcome.Seen{Before: capturing(), Job: job(), Agent: agent(ended(unwhole("", ""), 137)), Uncounted: true}, at: 30 * time.Second,
+			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonKilled, Message: "the probe ended with exit code 137", Packets: 5, Files: 1},
+		},
 		"drained": {
 			seen: outcome.Seen{Before: capturing(), Job: job(), Agent: agent(ended(unwhole("Drained", "told to end"), 3), deleting)},
 			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonDrained, Message: "told to end", Packets: 5},
@@ -312,6 +332,35 @@ func TestNeeds(t *testing.T) {
 				t.Errorf("NeedsEvents = %v, want %v", got, tc.wantEvents)
 			}
 		})
+	}
+}
+
+func TestNeedsRecount(t *testing.T) {
+	for name, tc := range map[string]struct {
+		seen outcome.Seen
+		want bool
+	}{
+		"running":                    {seen: outcome.Seen{Before: capturing(), Job: job(), Agent: agent(running(true))}},
+		"no Pod":                     {seen: outcome.Seen{Before: capturing(), Job: job()}},
+		"ended with an account":      {seen: outcome.Seen{Before: capturing(), Job: job(), Agent: agent(ended(complete(), 0))}},
+		"killed":                     {seen: outcome.Seen{Before: capturing(), Job: job(), Agent: agent(ended(recounted(), 137))}, want: true},
+		"killed without a word":      {seen: outcome.Seen{Job: job(), Agent: agent(raw("", 137))}, want: true},
+		"killed, and judged":         {seen: outcome.Seen{Before: completed(), Job: job(), Agent: agent(ended(recounted(), 137))}},
+		"killed, and the Pod leaves": {seen: outcome.Seen{Before: capturing(), Job: job(), Agent: agent(ended(recounted(), 137), deleting)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := outcome.NeedsRecount(tc.seen); got != tc.want {
+				t.Errorf("NeedsRecount = %v, want %v", got, tc.want)
+			}
+		})
+	}
+}
+
+// recounted is the account of a probe that was killed, with what a keeper found in its file.
+func recounted() account.Account {
+	return account.Account{
+		State: account.StateCapturing, Started: dawn, Counts: account.Counts{Seen: 7, Packets: 7},
+		Files: []account.File{{Name: "web.pcapng", Bytes: 700}},
 	}
 }
 

@@ -1,0 +1,196 @@
+package keeper
+
+import (
+	"bufio"
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sonde-operator/sonde/internal/account"
+)
+
+// A probe that was killed has written more to its file than it has told, and may have been in the middle of a block.
+// When the manager knows that it is dead, it has the keeper look what the files really hold.
+
+// Blocks of pcapng (draft-ietf-opsawg-pcapng), as agents/capture writes them: little-endian.
+const (
+	blockPacket     = 6  // Enhanced Packet Block
+	blockOverhead   = 12 // type, and the length twice
+	packetHeader    = 28 // of an Enhanced Packet Block, before the packet's bytes
+	maxBlock        = 1 << 20
+	recountReadSize = 256 << 10
+)
+
+// held is what a file holds, up to its last whole block.
+type held struct {
+	bytes              int64
+	packets, truncated int64
+	captured           int64 // bytes of the packets
+}
+
+// recount reads whole blocks until the end, or until something that is none.
+func recount(from io.Reader) (held, error) {
+	r := bufio.NewReaderSize(from, recountReadSize)
+	var h held
+	for {
+		b, err := nextBlock(r)
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return h, nil
+		}
+		if err != nil {
+			return h, fmt.Errorf("read capture file: %w", err)
+		}
+		h.bytes += int64(b.size)
+		if b.kind == blockPacket {
+			h.packets++
+			h.captured += int64(b.captured)
+			if b.captured < b.length {
+				h.truncated++
+			}
+		}
+	}
+}
+
+// block is what is read of one: for a packet how much of it was captured, and how long it was.
+type block struct{ kind, size, captured, length uint32 }
+
+// nextBlock reads one whole block. What is none is where the file ends: io.EOF.
+func nextBlock(r *bufio.Reader) (block, error) {
+	head, err := r.Peek(packetHeader)
+	if len(head) < blockOverhead {
+		return block{}, cmp.Or(err, io.EOF)
+	}
+	b := block{kind: binary.LittleEndian.Uint32(head), size: binary.LittleEndian.Uint32(head[4:])}
+	if b.size < blockOverhead || b.size > maxBlock || b.size%4 != 0 {
+		return block{}, io.EOF
+	}
+	if b.kind == blockPacket {
+		if len(head) < packetHeader || b.size < packetHeader+4 {
+			return block{}, io.EOF
+		}
+		b.captured, b.length = binary.LittleEndian.Uint32(head[20:]), binary.LittleEndian.Uint32(head[24:])
+		if b.captured > b.size-packetHeader-4 {
+			return block{}, io.EOF
+		}
+	}
+	if _, err := r.Discard(int(b.size) - 4); err != nil {
+		return block{}, err
+	}
+	var tail [4]byte
+	if _, err := io.ReadFull(r, tail[:]); err != nil {
+		return block{}, err
+	}
+	if binary.LittleEndian.Uint32(tail[:]) != b.size {
+		return block{}, io.EOF
+	}
+	return b, nil
+}
+
+// whole remembers how much of each file is to be served, once the files were counted.
+type whole struct {
+	mu    sync.Mutex
+	sizes map[string]int64
+}
+
+// of returns how much of a file of the given size is to be served.
+func (w *whole) of(name string, size int64) int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if bound, ok := w.sizes[name]; ok {
+		return min(size, bound)
+	}
+	return size
+}
+
+func (w *whole) set(sizes map[string]int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.sizes = sizes
+}
+
+// recountResult answers with the account of a dead probe, in which the files' counts are those of the files. From then
+// on no more of a file is served than was counted.
+func (h *handler) recountResult(w http.ResponseWriter, _ *http.Request) {
+	a := h.progress.newest()
+	sizes, err := h.recountFiles(&a)
+	if err == nil {
+		var b []byte
+		if b, err = a.Marshal(); err == nil {
+			h.whole.set(sizes)
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = w.Write(append(b, '\n'))
+			return
+		}
+	}
+	h.log.Error("Counting what the files hold failed", "error", err)
+	refuse(w, http.StatusInternalServerError, "the files cannot be read; the keeper's log says why")
+}
+
+// newest is the account as the probe wrote it last, which may not have been looked at yet.
+func (p *progress) newest() account.Account {
+	if b, _, err := p.read(); err == nil {
+		if a, err := account.Parse(b); err == nil {
+			return a
+		}
+	}
+	return p.get().account
+}
+
+// recountFiles puts what the files hold into an account, and returns their sizes in whole blocks.
+func (h *handler) recountFiles(a *account.Account) (map[string]int64, error) {
+	names, err := h.results.files()
+	if err != nil {
+		return nil, err
+	}
+	a.Files, a.Interfaces = nil, nil
+	a.Packets, a.Bytes, a.Truncated = 0, 0, 0
+	sizes := map[string]int64{}
+	for _, name := range names {
+		f, _, err := h.results.open(name)
+		if errors.Is(err, errNotServed) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		n, err := recount(f)
+		_ = f.Close() // opened for reading
+		if err != nil {
+			return nil, err
+		}
+		sizes[name] = n.bytes
+		if n.bytes == 0 {
+			continue // not even begun
+		}
+		a.Packets, a.Bytes, a.Truncated = a.Packets+n.packets, a.Bytes+n.captured, a.Truncated+n.truncated
+		a.Files = append(a.Files, account.File{Name: name, Bytes: n.bytes})
+	}
+	a.Seen = a.Packets + a.Dropped()
+	return sizes, nil
+}
+
+// files lists the capture files of the volume, by name.
+func (r *results) files() ([]string, error) {
+	fd, err := unix.Openat(int(r.dir.Fd()), ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open results volume: %w", err)
+	}
+	d := os.NewFile(uintptr(fd), r.dir.Name())
+	defer d.Close()
+	names, err := d.Readdirnames(-1)
+	if err != nil {
+		return nil, fmt.Errorf("list results volume: %w", err)
+	}
+	names = slices.DeleteFunc(names, func(name string) bool { return !strings.HasSuffix(name, fileSuffix) || !served(name, nil) })
+	slices.Sort(names)
+	return names, nil
+}

@@ -1,0 +1,120 @@
+package keeper
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/utils/clock"
+
+	"github.com/sonde-operator/sonde/internal/account"
+	"github.com/sonde-operator/sonde/internal/pcapng"
+)
+
+// captured is a file with so many packets of 100 bytes each, of which 60 were captured.
+func captured(packets int) []byte {
+	b := pcapng.AppendSection(nil, &pcapng.Section{Application: "test", Comments: []string{"a comment"}})
+	b = pcapng.AppendInterface(b, &pcapng.Interface{Name: "eth0", LinkType: pcapng.LinkTypeEthernet})
+	for i := range packets {
+		b = pcapng.AppendPacket(b, &pcapng.Packet{Data: bytes.Repeat([]byte{byte(i)}, 60), Length: 100, Time: uint64(i)})
+	}
+	return b
+}
+
+func TestRecount(t *testing.T) {
+	header, one := int64(len(captured(0))), int64(len(captured(1))-len(captured(0)))
+	statistics := pcapng.AppendStatistics(captured(3), &pcapng.Statistics{})
+	odd := bytes.Clone(captured(3))
+	odd[len(odd)-4]++ // the length at the last block's end
+	for name, tc := range map[string]struct {
+		file []byte
+		want held
+	}{
+		"nothing":                     {},
+		"no packet":                   {captured(0), held{bytes: header}},
+		"whole":                       {captured(3), held{bytes: header + 3*one, packets: 3, truncated: 3, captured: 180}},
+		"whole, with statistics":      {statistics, held{bytes: int64(len(statistics)), packets: 3, truncated: 3, captured: 180}},
+		"cut in a packet":             {captured(3)[:header+3*one-5], held{bytes: header + 2*one, packets: 2, truncated: 2, captured: 120}},
+		"cut in a block's header":     {captured(3)[:header+2*one+10], held{bytes: header + 2*one, packets: 2, truncated: 2, captured: 120}},
+		"cut before a packet's bytes": {captured(3)[:header+2*one+20], held{bytes: header + 2*one, packets: 2, truncated: 2, captured: 120}},
+		"zeros at the end":            {append(captured(1), make([]byte, 4096)...), held{bytes: header + one, packets: 1, truncated: 1, captured: 60}},
+		"a block that contradicts":    {odd, held{bytes: header + 2*one, packets: 2, truncated: 2, captured: 120}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := recount(bytes.NewReader(tc.file))
+			if err != nil || got != tc.want {
+				t.Errorf("recount: %+v, %v; want %+v", got, err, tc.want)
+			}
+		})
+	}
+}
+
+// Wherever a file is cut, what is counted is what a reader of the part before finds, without an error.
+func TestRecountOfAFileCutAnywhere(t *testing.T) {
+	whole := captured(20)
+	for cut := range len(whole) {
+		h, err := recount(bytes.NewReader(whole[:cut]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := readPackets(t, whole[:h.bytes]); got != h.packets {
+			t.Fatalf("cut at %d: %d packets in %d bytes, counted %d", cut, got, h.bytes, h.packets)
+		}
+	}
+}
+
+func readPackets(t *testing.T, file []byte) int64 {
+	t.Helper()
+	r := pcapng.NewReader(bytes.NewReader(file))
+	for n := int64(0); ; {
+		block, err := r.Next()
+		if errors.Is(err, io.EOF) || err != nil && len(file) == 0 {
+			return n
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := block.(*pcapng.Packet); ok {
+			n++
+		}
+	}
+}
+
+func FuzzRecount(f *testing.F) {
+	f.Add(captured(3))
+	f.Add(append(captured(1), 6, 0, 0, 0, 0xff, 0xff, 0xff, 0x7f))
+	f.Fuzz(func(t *testing.T, file []byte) {
+		h, err := recount(bytes.NewReader(file))
+		if err != nil || h.bytes < 0 || h.bytes > int64(len(file)) || h.captured > h.bytes || h.packets*32 > h.bytes {
+			t.Errorf("%+v, %v, of %d bytes", h, err, len(file))
+		}
+	})
+}
+
+// A probe that was killed in the middle of a block: the account tells what is in the file, and as much is served.
+func TestRecountOfAKilledProbe(t *testing.T) {
+	k := run(t, clock.RealClock{})
+	full := captured(5)
+	write(t, filepath.Join(k.results, "web.pcapng"), string(full)+string(full[:7+rand.IntN(20)]))
+	got, err := k.client.Recount(t.Context(), k.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := account.Account{Version: got.Version, State: account.StateCapturing, Files: []account.File{{Name: "web.pcapng", Bytes: int64(len(full))}}}
+	want.Seen, want.Packets, want.Bytes, want.Truncated = 5, 5, 300, 5
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("account (-want +got):\n%s", diff)
+	}
+	resp, err := k.client.File(t.Context(), k.addr, "web.pcapng", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if served, err := io.ReadAll(resp.Body); err != nil || !bytes.Equal(served, full) {
+		t.Errorf("%d bytes served (%v), want the %d that are whole blocks", len(served), err, len(full))
+	}
+}
