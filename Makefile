@@ -254,7 +254,7 @@ test-fuzz: pcapfilter ## Fuzz each parser of foreign bytes for FUZZTIME.
 
 SHARD ?=
 .PHONY: test-shard
-test-shard: deps ## One shard of the full suite: SHARD=capture|rights|removal|fuzz|security|operations|bundle|olm.
+test-shard: deps ## One shard of the full suite: SHARD=capture|rights|removal|fuzz|security|operations|bundle|olm|limits.
 	@hack/shard.sh '$(SHARD)'
 
 .PHONY: test-full

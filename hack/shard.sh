@@ -3,27 +3,36 @@
 # With RECORD=1 a finished shard writes its row of docs/test-matrix.md.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-shards=(capture rights removal fuzz security operations bundle olm)
+shards=(capture rights removal fuzz security operations bundle olm limits)
 make="make --no-print-directory"
 e2e() {
 	$make cluster-up image image-workload
 	hack/e2e.sh -v -run "$1"
 }
-# The shards about OpenShift have a cluster of that flavour for themselves, and take it down at the end.
+# Some shards have a cluster for themselves, and take it down at the end.
+own_cluster() {
+	export INSTANCE=1 SONDE_CLUSTER_INSTANCE=1
+	own_cluster_up=1
+}
 openshift() {
-	export OPENSHIFT=1 INSTANCE=1 SONDE_CLUSTER_INSTANCE=1
-	openshift_up=1
+	export OPENSHIFT=1
+	own_cluster
+}
+# Disks of the nodes' own, which tests fill and freeze.
+node_disks() {
+	export NODE_DISK=2Gi
+	own_cluster
 }
 # record RESULT: this commit and the result go into the shard's row.
 record() {
 	[ -n "${RECORD:-}" ] || return 0
 	sed -i -E "s#^(\| $shard \|.*\| \`make test-shard SHARD=$shard\` \|).*#\1 $(git rev-parse --short HEAD) | $1, $((SECONDS / 60)) min |#" docs/test-matrix.md
 }
-openshift_up=
+own_cluster_up=
 finish() {
 	local status=$?
 	if [ "$status" -eq 0 ]; then record passed; else record failed; fi
-	[ -z "$openshift_up" ] || $make cluster-down
+	[ -z "$own_cluster_up" ] || $make cluster-down
 }
 shard=${1:-}
 case "$shard" in
@@ -35,7 +44,7 @@ case "$shard" in
 	echo "${shards[$2 % ${#shards[@]}]}"
 	exit
 	;;
-capture | rights | removal | fuzz | security | operations | bundle | olm) trap finish EXIT ;;
+capture | rights | removal | fuzz | security | operations | bundle | olm | limits) trap finish EXIT ;;
 *)
 	echo "which shard? SHARD=${shards[*]// /|}" >&2
 	exit 2
@@ -59,5 +68,9 @@ bundle) $make bundle-validate preflight plugin-archives scorecard NODES=1 ;;
 olm)
 	openshift
 	$make test-olm NODES=1
+	;;
+limits)
+	node_disks
+	e2e '^TestLimits'
 	;;
 esac

@@ -203,11 +203,11 @@ func TestStop(t *testing.T) {
 		}
 	}
 	b, err := os.ReadFile(filepath.Join(k.control, captureconfig.StopFile))
-	if err != nil || string(b) != account.ReasonAccessRevoked {
+	if err != nil || strings.TrimSpace(string(b)) != account.ReasonAccessRevoked {
 		t.Errorf("the stop file says %q, %v; want the first reason", b, err)
 	}
-	if entries, err := os.ReadDir(k.control); err != nil || len(entries) != 1 {
-		t.Errorf("the control volume holds %v, %v", entries, err)
+	if entries, err := os.ReadDir(k.control); err != nil || len(entries) != 2 {
+		t.Errorf("the control volume holds %v, %v; want the stop file, and what it was prepared as", entries, err)
 	}
 }
 

@@ -104,10 +104,12 @@ func Download(t *testing.T, pc *sondev1.PacketCapture) map[string]Contents {
 	return got
 }
 
-// Contents of a capture file: how often each numbered packet of each run is in it, by interface too.
+// Contents of a capture file: how often each numbered packet of each run is in it.
 type Contents struct {
 	Packets int
 	Numbers map[uint32]map[uint64]int
+	// What the file says of itself, in the statistics of all its interfaces.
+	Received, Dropped, Delivered uint64
 }
 
 // Count returns how many different numbers of a run there are, and how many packets carry them.
@@ -135,6 +137,11 @@ func Read(t *testing.T, file string) Contents {
 		}
 		if err != nil {
 			t.Fatalf("%s: %v", file, err)
+		}
+		if s, ok := block.(*pcapng.Statistics); ok {
+			got.Received += *s.Received
+			got.Dropped += *s.IfDrop
+			got.Delivered += *s.Delivered
 		}
 		p, ok := block.(*pcapng.Packet)
 		if !ok {

@@ -148,19 +148,28 @@ type Sent struct {
 // Send sends count numbered packets from a Pod and returns the sender's own count.
 func Send(t *testing.T, from *corev1.Pod, to string, run uint32, count int, extra ...string) Sent {
 	t.Helper()
-	command := append([]string{"/workload", "send", "-to", to, "-run", strconv.Itoa(int(run)), "-count", strconv.Itoa(count)}, extra...)
-	out, err := Exec(t.Context(), from, command...)
+	s, err := TrySend(t.Context(), from, to, run, count, extra...)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return s
+}
+
+// TrySend is Send for a goroutine of a test, which may not end it.
+func TrySend(ctx context.Context, from *corev1.Pod, to string, run uint32, count int, extra ...string) (Sent, error) {
+	command := append([]string{"/workload", "send", "-to", to, "-run", strconv.Itoa(int(run)), "-count", strconv.Itoa(count)}, extra...)
+	out, err := Exec(ctx, from, command...)
+	if err != nil {
+		return Sent{}, err
+	}
 	var s Sent
 	if err := json.Unmarshal([]byte(out), &s); err != nil {
-		t.Fatalf("the sender printed %q: %v", out, err)
+		return Sent{}, fmt.Errorf("the sender printed %q: %w", out, err)
 	}
 	if s.Count == 0 || s.Failed != 0 {
-		t.Fatalf("sender: %+v", s)
+		return Sent{}, fmt.Errorf("sender in %s: %+v", from.Name, s)
 	}
-	return s
+	return s, nil
 }
 
 // UDPAddr is the address of the sink in a Pod.

@@ -69,16 +69,22 @@ func awaitProgress(t *testing.T, pc *sondev1.PacketCapture, pod string, packets 
 // killProbe kills the probe of a Pod by SIGKILL.
 func killProbe(t *testing.T, target *corev1.Pod) {
 	t.Helper()
-	killed := 0
+	signalProbe(t, target, "KILL")
+}
+
+// signalProbe sends a signal to the probe of a Pod, which must be there.
+func signalProbe(t *testing.T, target *corev1.Pod, signal string) {
+	t.Helper()
+	sent := 0
 	for line := range strings.Lines(onNode(t, target.Spec.NodeName, "ps", "-e", "-o", "pid,args")) {
 		pid, args, _ := strings.Cut(strings.TrimSpace(line), " ")
 		if _, err := strconv.Atoi(pid); err != nil || !strings.HasPrefix(strings.TrimSpace(args), "/agent probe") || !strings.Contains(args, string(target.UID)) {
 			continue
 		}
-		onNode(t, target.Spec.NodeName, "kill", "-KILL", pid)
-		killed++
+		onNode(t, target.Spec.NodeName, "kill", "-"+signal, pid)
+		sent++
 	}
-	if killed != 1 {
-		t.Fatalf("killed %d probes of %s", killed, target.Name)
+	if sent != 1 {
+		t.Fatalf("%d probes of %s got %s", sent, target.Name, signal)
 	}
 }

@@ -30,16 +30,7 @@ const metricsPort = 8443
 // Metrics are for those who are bound to sonde-metrics-reader, and tell what has just happened.
 func TestOpsMetrics(t *testing.T) {
 	ns := namespace(t, nil)
-	reader, other := serviceAccountToken(t, ns, "reader"), serviceAccountToken(t, ns, "other")
-	binding := &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{GenerateName: "e2e-"},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "sonde-metrics-reader"},
-		Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: ns, Name: "reader"}},
-	}
-	if err := admin.Create(t.Context(), binding); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = admin.Delete(context.WithoutCancel(t.Context()), binding) })
+	reader, other := metricsReader(t, ns), serviceAccountToken(t, ns, "other")
 	pods := managerPods(t)
 	for name, tc := range map[string]struct {
 		token string
@@ -100,6 +91,22 @@ func TestOpsMetrics(t *testing.T) {
 	if got := running["sonde_jobs"] - before["sonde_jobs"]; got != perReplica {
 		t.Errorf("Jobs grew by %v, want 1 on each replica", got)
 	}
+}
+
+// metricsReader makes a ServiceAccount that may read metrics and returns a token of it.
+func metricsReader(t *testing.T, ns string) string {
+	t.Helper()
+	token := serviceAccountToken(t, ns, "reader")
+	binding := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "e2e-"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "sonde-metrics-reader"},
+		Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: ns, Name: "reader"}},
+	}
+	if err := admin.Create(t.Context(), binding); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = admin.Delete(context.WithoutCancel(t.Context()), binding) })
+	return token
 }
 
 // serviceAccountToken makes a ServiceAccount and a token of it.
