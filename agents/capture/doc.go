@@ -15,7 +15,7 @@
 //	recorder.go  they are written as far as limits.go leaves room
 //	rotate.go    into one file, or a ring of files
 //	batch.go     split where a file or a limit ends
-//	file.go      one writev(2) per batch, so that the file ends with a whole pcapng block
+//	file.go      by writev(2) in pieces that end with a whole pcapng block, so that so does the file
 //	account.go   and everything is counted
 //
 // One ring per interface, not one for all, because only so the kernel's drops are known for each. links.go hears of

@@ -152,6 +152,70 @@ func TestEncodeInPlaceIsTheSameAsCopying(t *testing.T) {
 	}
 }
 
+// Every piece that is written ends with a whole block and is short, whatever the length of the ring's blocks.
+func TestPiecesAreShortAndWhole(t *testing.T) {
+	cases := map[string]struct {
+		size, count int
+		wantMost    int // bytes of a piece
+	}{
+		"short packets": {60, 5000, runLen + slideLimit},
+		"long packets":  {slideLimit, 400, maxWrite},
+		"a GSO packet":  {65550, 1, 65550 + 100},
+		"GSO packets":   {65550, 12, 65550 + 100},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			packets := make([]packetIn, tc.count)
+			for i := range packets {
+				packets[i] = packetIn{data: make([]byte, tc.size), length: uint32(tc.size), time: 1e18}
+			}
+			block, n := fillBlock(maxBlock, packets)
+			e := encoder{snapLen: 262144}
+			var out batch
+			e.encode(block, &out)
+			pieces, walked := 0, 0
+			for runs := out.runs; len(runs) > 0; pieces++ {
+				k := oneWrite(runs)
+				piece := batch{runs: runs[:k]}
+				length := len(bytes.Join(piece.runs, nil))
+				piece.recount()
+				if piece.size != uint64(length) || length > tc.wantMost {
+					t.Errorf("piece of %d bytes, %d of whole blocks; want at most %d", length, piece.size, tc.wantMost)
+				}
+				walked += int(piece.packets)
+				runs = runs[k:]
+			}
+			if walked != n || n != tc.count {
+				t.Errorf("%d packets in %d pieces, want %d", walked, pieces, tc.count)
+			}
+		})
+	}
+}
+
+func TestOneWriteIsBounded(t *testing.T) {
+	many := make([][]byte, maxRuns+1)
+	for i := range many {
+		many[i] = make([]byte, 1)
+	}
+	cases := map[string]struct {
+		runs [][]byte
+		want int
+	}{
+		"nothing":        {nil, 0},
+		"one that fits":  {[][]byte{make([]byte, 10)}, 1},
+		"one too long":   {[][]byte{make([]byte, maxWrite+1), make([]byte, 1)}, 1},
+		"up to the most": {[][]byte{make([]byte, maxWrite-1), make([]byte, 1), make([]byte, 1)}, 2},
+		"too many":       {many, maxRuns},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if got := oneWrite(tc.runs); got != tc.want {
+				t.Errorf("%d runs, want %d", got, tc.want)
+			}
+		})
+	}
+}
+
 // A batch is divided before the first packet that has no room, and both parts are counted as if they had been apart.
 func TestSplitAtLimits(t *testing.T) {
 	packets := randomPackets(rand.New(rand.NewPCG(3, 4)), 20)

@@ -13,6 +13,17 @@ import (
 // maxRuns is how many runs one writev(2) takes (UIO_MAXIOV).
 const maxRuns = 1024
 
+const (
+	// runLen is the length from which on a run takes no further packet.
+	runLen = 64 << 10
+	// maxWrite bounds what one writev(2) takes, but for a longer run. A file system may make the folios of its page
+	// cache as large as the write is. From 128 KiB on they are of the memory that a virtual machine gives back to its
+	// host while it is free (page_reporting_order 5), so that the host has to find it again. Measured on ext4 of Linux
+	// 6.18, in ns of CPU time per 548 bytes: 500 by 4 KiB at a time, 140 by 64 KiB, 1100 by 128 KiB and more; with
+	// memory that the host never took 85 by 1 MiB.
+	maxWrite = 96 << 10
+)
+
 // output is the file as the engine needs it; tests put a slow or a full one in its place.
 type output interface {
 	// Writev appends the runs and returns how many bytes reached the file. All of them, or an error.
@@ -47,7 +58,7 @@ func createFile(path string, mode os.FileMode) (output, error) {
 func (d *diskFile) Writev(runs [][]byte) (uint64, error) {
 	var done uint64
 	for len(runs) > 0 {
-		n := min(len(runs), maxRuns)
+		n := oneWrite(runs)
 		w, err := d.writeAll(runs[:n])
 		done += w
 		if err != nil {
@@ -56,6 +67,17 @@ func (d *diskFile) Writev(runs [][]byte) (uint64, error) {
 		runs = runs[n:]
 	}
 	return done, nil
+}
+
+// oneWrite is how many runs one writev(2) is to take: at least one.
+func oneWrite(runs [][]byte) int {
+	size := 0
+	for n, r := range runs {
+		if size += len(r); n > 0 && (size > maxWrite || n == maxRuns) {
+			return n
+		}
+	}
+	return len(runs)
 }
 
 // writeAll writes at most maxRuns runs and goes on after short writes.
