@@ -60,7 +60,7 @@ func (r *PacketCaptureReconciler) act(ctx context.Context, pc *sondev1.PacketCap
 		return acted{}, r.Sweeper.Remove(ctx, pc.UID)
 	}
 	errs := append([]error{r.stopProbes(ctx, seen, todo.stop)},
-		atOnce(writesAtOnce, todo.remove, func(job *batchv1.Job) error { return deleteObject(ctx, r.Client, job) })...)
+		atOnce(ctx, writesAtOnce, todo.remove, func(job *batchv1.Job) error { return deleteObject(ctx, r.Client, job) })...)
 	done := acted{jobs: map[types.UID]string{}, errs: map[types.UID]error{}}
 	if len(todo.create) > 0 {
 		r.createJobs(ctx, pc, seen, todo, &done)
@@ -77,12 +77,18 @@ func (r *PacketCaptureReconciler) act(ctx context.Context, pc *sondev1.PacketCap
 // right, or that a cluster admin has paused, does not go on because its keeper cannot be reached: its
 // Job is deleted.
 func (r *PacketCaptureReconciler) stopProbes(ctx context.Context, seen observed, stops []stopping) error {
-	return errors.Join(atOnce(stopsAtOnce, stops, func(s stopping) error { return r.stopProbe(ctx, seen.secret, s) })...)
+	return errors.Join(atOnce(ctx, stopsAtOnce, stops, func(s stopping) error { return r.stopProbe(ctx, seen.secret, s) })...)
 }
 
+// inTurn is the key of a context in which calls are made one after the other: a test can repeat them so.
+type inTurn struct{}
+
 // atOnce calls do for each of all, most of them at the same time, and returns the errors in the same order.
-func atOnce[T any](most int, all []T, do func(T) error) []error {
+func atOnce[T any](ctx context.Context, most int, all []T, do func(T) error) []error {
 	errs := make([]error, len(all))
+	if ctx.Value(inTurn{}) != nil {
+		most = 1
+	}
 	slots := make(chan struct{}, most)
 	var calls sync.WaitGroup
 	for i, one := range all {
@@ -123,7 +129,7 @@ func (r *PacketCaptureReconciler) createJobs(ctx context.Context, pc *sondev1.Pa
 		secret, err = r.ensureSecret(ctx, pc, seen)
 	}
 	var results sync.Mutex
-	errs := atOnce(writesAtOnce, todo.create, func(c creation) error {
+	errs := atOnce(ctx, writesAtOnce, todo.create, func(c creation) error {
 		if err != nil {
 			return err
 		}
@@ -208,7 +214,7 @@ func (r *PacketCaptureReconciler) createNamed(ctx context.Context, names []strin
 			return "", err
 		}
 		there, err := r.metadataOf(ctx, o)
-		if client.IgnoreNotFound(err) != nil {
+		if ignoreGone(err) != nil {
 			return "", fmt.Errorf("look who holds a name: %w", err)
 		}
 		if err == nil && sameOwner(o, there) {

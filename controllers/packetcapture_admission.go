@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	appsv1 "k8s.io/api/apps/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -132,7 +131,7 @@ func (r *PacketCaptureReconciler) checkTargetNamespace(ctx context.Context, pc *
 	name := target.Namespace(pc)
 	ns, err := r.namespace(ctx, name)
 	switch {
-	case apierrors.IsNotFound(err):
+	case isGone(err):
 		a.reason = sondev1.ReasonNamespaceReplaced
 		a.message = fmt.Sprintf("namespace %q was deleted: create a new PacketCapture for another target", name)
 	case err != nil:

@@ -98,11 +98,12 @@ func (r *PacketCaptureReconciler) Reconcile(ctx context.Context, req ctrl.Reques
 		return behind(ctrl.Result{}, err)
 	}
 
-	seen, err := r.observe(ctx, &pc)
-	var todo plan
+	seen, todo, err := r.look(ctx, &pc)
+	if apierrors.IsConflict(err) {
+		return behind(ctrl.Result{}, err)
+	}
 	var done acted
 	if err == nil {
-		todo = planFor(&pc, seen, r.AccessReviewInterval)
 		done, err = r.act(ctx, &pc, seen, todo)
 	}
 
@@ -122,6 +123,23 @@ func (r *PacketCaptureReconciler) Reconcile(ctx context.Context, req ctrl.Reques
 		todo.again = min(todo.again, refusedDelay)
 	}
 	return ctrl.Result{RequeueAfter: todo.again}, err
+}
+
+// look observes and plans. What cannot be taken back is planned on what the API server says, not on a cache that may be
+// behind: Jobs, and verdicts on probes that left no account.
+func (r *PacketCaptureReconciler) look(ctx context.Context, pc *sondev1.PacketCapture) (observed, plan, error) {
+	seen, err := r.observe(ctx, pc, false)
+	if err != nil {
+		return seen, plan{}, err
+	}
+	todo := planFor(pc, seen, r.AccessReviewInterval)
+	if !todo.givesUp(seen) {
+		return seen, todo, nil
+	}
+	if seen, err = r.observe(ctx, pc, true); err != nil {
+		return seen, plan{}, err
+	}
+	return seen, planFor(pc, seen, r.AccessReviewInterval), nil
 }
 
 // ensureJobID stores the jobId before anything is named by it.
@@ -152,7 +170,7 @@ func (r *PacketCaptureReconciler) ensureJobID(ctx context.Context, pc *sondev1.P
 // found may be older too.
 func (r *PacketCaptureReconciler) patchStatus(ctx context.Context, pc, before *sondev1.PacketCapture) error {
 	lock := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := r.Status().Patch(ctx, pc, lock, fieldOwner); client.IgnoreNotFound(err) != nil {
+	if err := r.Status().Patch(ctx, pc, lock, fieldOwner); ignoreGone(err) != nil {
 		return fmt.Errorf("patch status: %w", err)
 	}
 	return nil

@@ -87,7 +87,7 @@ func (r *PacketCaptureReconciler) observeJob(ctx context.Context, p *podSeen) er
 	}
 	var job batchv1.Job
 	err := r.Live.Get(ctx, client.ObjectKey{Namespace: r.Options.Namespace, Name: p.before.Job}, &job)
-	if apierrors.IsNotFound(err) {
+	if isGone(err) {
 		return nil
 	}
 	if err != nil {
@@ -102,7 +102,7 @@ func (r *PacketCaptureReconciler) observeJob(ctx context.Context, p *podSeen) er
 func (r *PacketCaptureReconciler) observeNode(ctx context.Context, p *podSeen) error {
 	var node corev1.Node
 	err := r.Live.Get(ctx, client.ObjectKey{Name: p.before.Node}, &node)
-	if client.IgnoreNotFound(err) != nil {
+	if ignoreGone(err) != nil {
 		return fmt.Errorf("get node %s: %w", p.before.Node, err)
 	}
 	p.node = outcome.NodeLost // also when it is not there: then it has no conditions
@@ -170,7 +170,7 @@ func (r *PacketCaptureReconciler) observeRuntime(ctx context.Context, p *podSeen
 func (r *PacketCaptureReconciler) runtimeHandler(ctx context.Context, name string) (string, error) {
 	var class nodev1.RuntimeClass
 	err := r.Live.Get(ctx, client.ObjectKey{Name: name}, &class)
-	if client.IgnoreNotFound(err) != nil {
+	if ignoreGone(err) != nil {
 		return "", fmt.Errorf("get runtime class %s: %w", name, err)
 	}
 	return class.Handler, nil

@@ -10,6 +10,8 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -24,6 +26,9 @@ import (
 // linkRawFile is the number of raw IP in files (LINKTYPE_RAW), by which probes look up their program;
 // libpcap compiles for it under the number that Linux has for live interfaces.
 const linkRawFile = 101
+
+// errBehind: what the pass works on is not what the API server has.
+var errBehind = errors.New("the cache is behind")
 
 // observed is everything that one pass reads.
 type observed struct {
@@ -76,7 +81,8 @@ func (p *podSeen) leaving() bool {
 	return p.job != nil && p.job.DeletionTimestamp != nil || p.agent != nil && p.agent.DeletionTimestamp != nil
 }
 
-func (r *PacketCaptureReconciler) observe(ctx context.Context, pc *sondev1.PacketCapture) (observed, error) {
+// observe reads what was made for the capture from the cache, or live; all else from where it is fresh enough.
+func (r *PacketCaptureReconciler) observe(ctx context.Context, pc *sondev1.PacketCapture, live bool) (observed, error) {
 	seen := observed{now: r.Clock.Now()}
 	var err error
 	if seen.duration, err = duration.Parse(pc.Spec.Duration); err != nil {
@@ -96,7 +102,7 @@ func (r *PacketCaptureReconciler) observe(ctx context.Context, pc *sondev1.Packe
 			}
 		}
 	}
-	if err := r.observeOwned(ctx, pc, &seen); err != nil {
+	if err := r.observeOwned(ctx, pc, live, &seen); err != nil {
 		return seen, err
 	}
 	if pc.Status.Phase.Final() {
@@ -106,7 +112,10 @@ func (r *PacketCaptureReconciler) observe(ctx context.Context, pc *sondev1.Packe
 		return seen, err
 	}
 	if seen.hasRoom() {
-		// A Job is never made by a right of a minute ago.
+		// A Job is never made by a right of a minute ago, nor for a capture that was stopped or deleted since.
+		if err = r.upToDate(ctx, pc); err != nil {
+			return seen, err
+		}
 		if seen.admission, err = r.admit(ctx, pc, r.Access); err != nil {
 			return seen, err
 		}
@@ -114,14 +123,31 @@ func (r *PacketCaptureReconciler) observe(ctx context.Context, pc *sondev1.Packe
 	return seen, errors.Join(r.observePods(ctx, pc, &seen), r.compile(ctx, pc, &seen))
 }
 
+// upToDate fails with a conflict when the pass sees an older capture than there is.
+func (r *PacketCaptureReconciler) upToDate(ctx context.Context, pc *sondev1.PacketCapture) error {
+	there, err := r.metadataOf(ctx, pc)
+	if ignoreGone(err) != nil {
+		return fmt.Errorf("look whether the capture has changed: %w", err)
+	}
+	if err != nil || there.UID != pc.UID || there.ResourceVersion != pc.ResourceVersion {
+		return apierrors.NewConflict(schema.GroupResource{Group: sondev1.GroupVersion.Group, Resource: "packetcaptures"}, pc.Name, errBehind)
+	}
+	return nil
+}
+
 // observeOwned finds what was made for the capture, by its UID.
-func (r *PacketCaptureReconciler) observeOwned(ctx context.Context, pc *sondev1.PacketCapture, seen *observed) error {
+func (r *PacketCaptureReconciler) observeOwned(ctx context.Context, pc *sondev1.PacketCapture, live bool, seen *observed) error {
 	var jobs batchv1.JobList
 	var agents corev1.PodList
 	configMaps, secrets := metadataList("ConfigMap"), metadataList("Secret")
 	for _, list := range []client.ObjectList{&jobs, &agents, configMaps, secrets} {
-		own := []client.ListOption{client.InNamespace(r.Options.Namespace), client.MatchingFields{target.IndexCapture: string(pc.UID)}, client.UnsafeDisableDeepCopy}
-		if err := r.List(ctx, list, own...); err != nil {
+		var err error
+		if in := client.InNamespace(r.Options.Namespace); live { // where there is no index
+			err = r.Live.List(ctx, list, in, client.MatchingLabels{sondev1.LabelUID: string(pc.UID)})
+		} else {
+			err = r.List(ctx, list, in, client.MatchingFields{target.IndexCapture: string(pc.UID)}, client.UnsafeDisableDeepCopy)
+		}
+		if err != nil {
 			return fmt.Errorf("list objects of the capture: %w", err)
 		}
 	}

@@ -342,7 +342,7 @@ func TestStopBeforeTheProbeStarted(t *testing.T) {
 	pc := w.capture()
 	pc.Spec.Stop = true
 	w.update(pc)
-	w.pass()
+	w.settle()
 	if len(w.jobs()) != 0 || len(w.stops) != 0 {
 		t.Errorf("jobs %v, stops %v: want neither", w.jobNames(), w.stops)
 	}

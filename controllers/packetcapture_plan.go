@@ -89,6 +89,22 @@ func planFor(pc *sondev1.PacketCapture, seen observed, review time.Duration) pla
 	return todo
 }
 
+// givesUp reports whether the plan has a verdict on a Pod of which there is no account, nor seems to be a probe that may
+// still leave one.
+func (todo *plan) givesUp(seen observed) bool {
+	for _, p := range seen.pods {
+		if p.before.Phase.Final() || p.agent != nil && probeEnded(p.agent) {
+			continue
+		}
+		for i := range todo.entries {
+			if todo.entries[i].UID == string(p.uid) && todo.entries[i].Phase.Final() {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // wake is when to look again at the latest, as far as the whole capture says; next is when its Pods do.
 func (todo *plan) wake(pc *sondev1.PacketCapture, seen observed, next time.Time) time.Time {
 	if end := todo.start.Add(seen.duration); !todo.start.IsZero() && seen.now.Before(end) {
@@ -128,7 +144,13 @@ func (todo *plan) planPod(pc *sondev1.PacketCapture, seen observed, p *podSeen) 
 		refuse(&v, p.before.Reason, p.before.Message)
 	}
 	if v.DeleteJob && p.job != nil {
-		todo.remove = append(todo.remove, p.job)
+		// Not before everybody can read why: a verdict that is lost in a crash or a conflict would else be followed by
+		// a second Job, or by another verdict on a result that is gone.
+		if p.before.Phase.Final() {
+			todo.remove = append(todo.remove, p.job)
+		} else {
+			v.Again = seen.now
+		}
 	}
 	return v, true
 }
@@ -230,6 +252,7 @@ func planFinal(pc *sondev1.PacketCapture, seen observed) plan {
 	switch {
 	case made && !seen.now.Before(until):
 		todo.cleanUp = true
+		todo.again = refusedDelay // until nothing is left
 	case made:
 		todo.again = max(until.Sub(seen.now), soonest)
 	}

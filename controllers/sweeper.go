@@ -46,6 +46,8 @@ type Sweeper struct {
 	Namespace string
 	// Watchdog of sweeps of everything; nil watches nothing.
 	Watchdog *health.Watchdog
+
+	captures kindAnswers
 }
 
 // NeedLeaderElection makes the manager run Start on the leader alone.
@@ -58,12 +60,17 @@ func (s *Sweeper) Start(ctx context.Context) error {
 	ticker := s.Clock.NewTicker(s.Interval)
 	defer ticker.Stop()
 	for {
+		var soon <-chan time.Time
 		if err := s.SweepAll(ctx); err != nil && ctx.Err() == nil {
 			log.Error(err, "Sweeping failed, trying again later", "interval", s.Interval.String())
+			if errors.Is(err, errKindUnclear) {
+				soon = s.Clock.After(kindGoneDelay)
+			}
 		}
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-soon:
 		case <-ticker.C():
 		}
 	}
@@ -111,7 +118,7 @@ func (s *Sweeper) alive(ctx context.Context) (map[string]bool, error) {
 			alive[string(captures.Items[i].UID)] = captures.Items[i].DeletionTimestamp.IsZero()
 		}
 	})
-	if err != nil && !isKindGone(err) {
+	if err := s.captures.judge(err, s.Clock.Now()); err != nil {
 		return nil, fmt.Errorf("list packet captures: %w", err)
 	}
 	return alive, nil
@@ -126,7 +133,7 @@ func (s *Sweeper) Sweep(ctx context.Context, capture types.NamespacedName) error
 	}
 	now := &metav1.PartialObjectMetadata{}
 	now.SetGroupVersionKind(sondev1.GroupVersion.WithKind(agentjob.Kind))
-	if err := s.Live.Get(ctx, capture, now); err != nil && !isKindGone(err) {
+	if err := s.captures.judge(s.Live.Get(ctx, capture, now), s.Clock.Now()); err != nil {
 		return fmt.Errorf("get packet capture: %w", err)
 	}
 	if now.DeletionTimestamp.IsZero() && now.UID != "" {
@@ -148,11 +155,15 @@ func (s *Sweeper) Remove(ctx context.Context, capture types.UID) error {
 // labels and annotations are read only.
 func (s *Sweeper) objects(ctx context.Context, selectors ...client.ListOption) ([]*metav1.PartialObjectMetadata, error) {
 	var objects []*metav1.PartialObjectMetadata
-	for kind, list := range map[schema.GroupVersionKind]client.ObjectList{
-		batchv1.SchemeGroupVersion.WithKind("Job"):      &batchv1.JobList{}, // of which there is a cache
-		corev1.SchemeGroupVersion.WithKind("ConfigMap"): metadataList("ConfigMap"),
-		corev1.SchemeGroupVersion.WithKind("Secret"):    metadataList("Secret"),
+	for _, of := range []struct {
+		kind schema.GroupVersionKind
+		list client.ObjectList
+	}{
+		{batchv1.SchemeGroupVersion.WithKind("Job"), &batchv1.JobList{}}, // of which there is a cache
+		{corev1.SchemeGroupVersion.WithKind("ConfigMap"), metadataList("ConfigMap")},
+		{corev1.SchemeGroupVersion.WithKind("Secret"), metadataList("Secret")},
 	} {
+		kind, list := of.kind, of.list
 		if err := s.Client.List(ctx, list, append(selectors, client.InNamespace(s.Namespace), client.UnsafeDisableDeepCopy)...); err != nil {
 			return nil, fmt.Errorf("list %ss to sweep: %w", kind.Kind, err)
 		}
@@ -176,7 +187,7 @@ func (s *Sweeper) objects(ctx context.Context, selectors ...client.ListOption) (
 }
 
 func (s *Sweeper) deleteAll(ctx context.Context, objects []*metav1.PartialObjectMetadata) error {
-	return errors.Join(atOnce(writesAtOnce, objects, func(o *metav1.PartialObjectMetadata) error {
+	return errors.Join(atOnce(ctx, writesAtOnce, objects, func(o *metav1.PartialObjectMetadata) error {
 		ctrl.LoggerFrom(ctx).Info("Deleting what belonged to a capture", "kind", o.Kind, "object", o.Name, "capture", o.Annotations[sondev1.AnnotationOwner])
 		return deleteObject(ctx, s.Client, o)
 	})...)
@@ -186,14 +197,11 @@ func (s *Sweeper) deleteAll(ctx context.Context, objects []*metav1.PartialObject
 func deleteObject(ctx context.Context, c client.Client, o client.Object) error {
 	uid := o.GetUID()
 	err := c.Delete(ctx, o, client.PropagationPolicy(metav1.DeletePropagationBackground), client.Preconditions{UID: &uid})
-	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // conflict: another has its name by now
+	if err == nil || isGone(err) || apierrors.IsConflict(err) { // conflict: another has its name by now
 		return nil
 	}
 	return fmt.Errorf("delete %s: %w", o.GetName(), err)
 }
-
-// isKindGone: the object is not there, or not even its kind.
-func isKindGone(err error) bool { return apierrors.IsNotFound(err) || apimeta.IsNoMatchError(err) }
 
 // metadataOf reads live the metadata of the object that has o's kind and name.
 func (r *PacketCaptureReconciler) metadataOf(ctx context.Context, o client.Object) (*metav1.PartialObjectMetadata, error) {

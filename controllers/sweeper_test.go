@@ -3,6 +3,7 @@ package controllers
 import (
 	"context"
 	"errors"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -76,16 +78,43 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// TestSweepAllWithoutTheKind: the CRDs were deleted, and every capture with them.
+// TestSweepAllWithoutTheKind: the CRDs were deleted, and every capture with them. One answer is not enough to believe it.
 func TestSweepAllWithoutTheKind(t *testing.T) {
-	w := newWorld(t, newCapture(), deployment("web-1")...)
-	w.settle()
-	w.remove(w.capture())
-	s := *w.r.Sweeper
-	gone := apierrors.NewNotFound(schema.GroupResource{Group: sondev1.GroupVersion.Group, Resource: "packetcaptures"}, "")
-	s.Live = failing(w, func(list client.ObjectList) error { return ifCaptures(list, gone) })
-	if err := s.SweepAll(t.Context()); err != nil || len(w.left()) > 0 {
-		t.Errorf("left %v (%v)", w.left(), err)
+	const noSuchPage, all = "404 page not found", 3
+	gone := apierrors.NewGenericServerResponse(http.StatusNotFound, "get", schema.GroupResource{}, "", noSuchPage, 0, true)
+	for name, tc := range map[string]struct {
+		answers []error // every 15 s
+		want    int     // objects left
+	}{
+		"for good":                  {[]error{gone, gone, gone}, 0},
+		"no matter how it is found": {[]error{&apimeta.NoKindMatchError{}, gone, gone}, 0},
+		"for a moment":              {[]error{gone, gone, nil, gone, gone}, all},
+		"not known":                 {[]error{gone, gone, errors.New("no connection")}, all},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, newCapture(), deployment("web-1")...)
+			w.settle()
+			s := anotherSweeper(w)
+			s.Client = interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{ // its cache has lost them, too
+				List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+					if _, ok := list.(*sondev1.PacketCaptureList); ok {
+						return nil
+					}
+					return c.List(ctx, list, opts...)
+				},
+			})
+			for _, answer := range tc.answers {
+				s.Live = failing(w, func(list client.ObjectList) error { return ifCaptures(list, answer) })
+				err := s.SweepAll(t.Context())
+				if deleted := len(w.left()) == 0; deleted != (err == nil) && answer != nil {
+					t.Errorf("deleted: %v, error %v", deleted, err)
+				}
+				w.clock.Step(kindGoneDelay)
+			}
+			if got := len(w.left()); got != tc.want {
+				t.Errorf("%d objects are left, want %d", got, tc.want)
+			}
+		})
 	}
 }
 
@@ -100,7 +129,7 @@ func TestSweepAllKnowsNothing(t *testing.T) {
 			w := newWorld(t, newCapture(), deployment("web-1")...)
 			w.settle()
 			w.remove(w.capture())
-			s := *w.r.Sweeper
+			s := anotherSweeper(w)
 			s.Live = failing(w, fail)
 			if name == "objects" {
 				s.Client = interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{
@@ -119,7 +148,7 @@ func TestSweeperRuns(t *testing.T) {
 	w.settle()
 	ctx, cancel := context.WithCancel(t.Context())
 	swept := make(chan struct{}, 8)
-	s := *w.r.Sweeper
+	s := anotherSweeper(w)
 	s.Client = interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 			if list.GetObjectKind().GroupVersionKind().Kind == "SecretList" {
@@ -149,7 +178,7 @@ func TestSweepAllThatHangs(t *testing.T) {
 	w := newWorld(t, newCapture(), deployment("web-1")...)
 	w.settle()
 	w.remove(w.capture())
-	s := *w.r.Sweeper
+	s := anotherSweeper(w)
 	s.Watchdog = &health.Watchdog{Limit: time.Minute, Clock: w.clock}
 	s.Live = interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{
 		List: func(ctx context.Context, _ client.WithWatch, _ client.ObjectList, _ ...client.ListOption) error {
@@ -175,7 +204,7 @@ func TestSweepAllThatHangs(t *testing.T) {
 func TestSweepAllAsksNobody(t *testing.T) {
 	w := newWorld(t, newCapture(), deployment("web-1")...)
 	w.settle()
-	s := *w.r.Sweeper
+	s := anotherSweeper(w)
 	s.Live = nil // a call would panic
 	if err := s.SweepAll(t.Context()); err != nil || len(w.left()) != 3 {
 		t.Errorf("left %v (%v), want everything", w.left(), err)
@@ -186,7 +215,7 @@ func TestSweepAllAsksNobody(t *testing.T) {
 func TestSweepAllReadsPages(t *testing.T) {
 	w := newWorld(t, newCapture(), deployment("web-1")...)
 	w.settle()
-	s := *w.r.Sweeper
+	s := anotherSweeper(w)
 	asked := 0
 	s.Client = interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
@@ -243,6 +272,12 @@ func TestDeleteObjectDeletesOnlyThisOne(t *testing.T) {
 			}
 		})
 	}
+}
+
+// anotherSweeper of the same world, for a test to change.
+func anotherSweeper(w *world) *Sweeper {
+	s := w.r.Sweeper
+	return &Sweeper{Client: s.Client, Live: s.Live, Clock: s.Clock, Interval: s.Interval, Namespace: s.Namespace}
 }
 
 func failing(w *world, fail func(client.ObjectList) error) client.Reader {

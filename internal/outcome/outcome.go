@@ -77,7 +77,7 @@ type Verdict struct {
 // Judge returns the verdict at the time now.
 func Judge(s Seen, now time.Time) Verdict {
 	v := Verdict{Entry: *s.Before.DeepCopy()}
-	if s.Job != nil {
+	if s.Job != nil && !s.Before.Phase.Final() {
 		v.Entry.Job = s.Job.Name
 	}
 	probe := container(s.Agent, captureconfig.ContainerProbe)
@@ -116,7 +116,7 @@ func (v *Verdict) judgeFinal(s Seen, probe *corev1.ContainerStatus, now time.Tim
 // judgeAgent: the agent's Pod is there and its probe has not ended.
 func (v *Verdict) judgeAgent(s Seen, probe *corev1.ContainerStatus, now time.Time) {
 	running := probe != nil && probe.State.Running != nil
-	if running && probe.Started != nil && *probe.Started {
+	if attached(probe) {
 		v.Entry.Phase, v.Entry.Reason, v.Entry.Message = sondev1.PhaseCapturing, sondev1.ReasonCapturing, ""
 	}
 	switch {
@@ -212,11 +212,15 @@ func (v *Verdict) judgePodEnded(s Seen) {
 	v.end(s, reason, s.Agent.Status.Reason+": "+s.Agent.Status.Message)
 }
 
+// attached reports whether the probe runs and every packet is counted.
+func attached(probe *corev1.ContainerStatus) bool {
+	return probe != nil && probe.State.Running != nil && probe.Started != nil && *probe.Started
+}
+
 // end makes the entry final without an account: there may be, or have been, a file if the probe was attached.
 func (v *Verdict) end(s Seen, reason, message string) {
-	attached := s.Before.Phase == sondev1.PhaseCapturing || v.Entry.Phase == sondev1.PhaseCapturing
 	v.Entry.Phase = sondev1.PhaseFailed
-	if attached {
+	if s.Before.Phase == sondev1.PhaseCapturing || attached(container(s.Agent, captureconfig.ContainerProbe)) {
 		v.Entry.Phase = sondev1.PhaseIncomplete
 	}
 	v.Entry.Reason, v.Entry.Message, v.Again = reason, message, time.Time{}

@@ -113,6 +113,10 @@ func TestJudge(t *testing.T) {
 			seen: outcome.Seen{Before: capturing(), Job: job(), Agent: agent(running(true)), Node: outcome.NodeLost}, at: 151 * time.Second,
 			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonNodeLost, Message: "node node-a does not report; its file cannot be fetched"},
 		},
+		"its node is lost, and nobody had seen the probe attached": {
+			seen: outcome.Seen{Job: job(), Agent: agent(running(true)), Node: outcome.NodeLost}, at: 151 * time.Second,
+			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonNodeLost, Message: "node node-a does not report; its file cannot be fetched"},
+		},
 		// To be ended.
 		"to be ended, and running": {
 			seen: outcome.Seen{Before: capturing(), Job: job(), Agent: agent(running(true)), Ending: sondev1.ReasonStopped}, at: time.Second,
