@@ -239,6 +239,12 @@ test-api: cluster-program pcapfilter ## Validation rules and webhooks against a 
 	@$(CLUSTER) build --only kube,etcd
 	KUBEBUILDER_ASSETS="$$($(CLUSTER) bin)" go test -tags api ./test/api/...
 
+.PHONY: test-schedules
+SCHEDULES ?= 1000
+SEED      ?= $(shell date +%s)
+test-schedules: pcapfilter ## Controllers in SCHEDULES random schedules of faults, from SEED on (docs/reliability.md).
+	go test -v -count=1 -timeout 30m -run '^TestSchedules$$' ./controllers -args -schedules $(SCHEDULES) -seed $(SEED)
+
 .PHONY: test-e2e
 test-e2e: cluster-up image image-workload ## One end-to-end pass per kind on the local cluster; the shards hold the rest.
 	@hack/e2e.sh -v -run '^Test(Exactness|SourceExample|KilledProbe|Plugin|ResultsNeedTheVerb|DeletingTheCapture)'
@@ -254,7 +260,7 @@ test-fuzz: pcapfilter ## Fuzz each parser of foreign bytes for FUZZTIME.
 
 SHARD ?=
 .PHONY: test-shard
-test-shard: deps ## One shard of the full suite: SHARD=capture|rights|removal|fuzz|security|operations|bundle|olm|limits.
+test-shard: deps ## One shard of the full suite: SHARD=capture|rights|removal|fuzz|security|operations|bundle|olm|limits|schedules.
 	@hack/shard.sh '$(SHARD)'
 
 .PHONY: test-full

@@ -3,7 +3,7 @@
 # With RECORD=1 a finished shard writes its row of docs/test-matrix.md.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-shards=(capture rights removal fuzz security operations bundle olm limits)
+shards=(capture rights removal fuzz security operations bundle olm limits schedules)
 make="make --no-print-directory"
 e2e() {
 	$make cluster-up image image-workload
@@ -44,7 +44,7 @@ case "$shard" in
 	echo "${shards[$2 % ${#shards[@]}]}"
 	exit
 	;;
-capture | rights | removal | fuzz | security | operations | bundle | olm | limits) trap finish EXIT ;;
+capture | rights | removal | fuzz | security | operations | bundle | olm | limits | schedules) trap finish EXIT ;;
 *)
 	echo "which shard? SHARD=${shards[*]// /|}" >&2
 	exit 2
@@ -73,4 +73,5 @@ limits)
 	node_disks
 	e2e '^TestLimits'
 	;;
+schedules) $make test-schedules SCHEDULES=1000 ;;
 esac
