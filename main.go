@@ -38,6 +38,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/ceiling"
 	"github.com/sonde-operator/sonde/internal/certs"
 	"github.com/sonde-operator/sonde/internal/console"
+	"github.com/sonde-operator/sonde/internal/diskfloor"
 	"github.com/sonde-operator/sonde/internal/drain"
 	"github.com/sonde-operator/sonde/internal/health"
 	"github.com/sonde-operator/sonde/internal/metrics"
@@ -98,16 +99,17 @@ type flags struct {
 
 // settable are the flags that an admin may also set by the environment.
 var settable = []string{
-	"ring-bytes", "probe-privilege", "metrics-bind-address", "access-review-interval",
+	"ring-bytes", "disk-floor", "probe-privilege", "metrics-bind-address", "access-review-interval",
 	"max-duration", "max-bytes", "max-pods-per-capture", "max-probes-per-node", "max-captures-per-namespace",
 }
 
 func parseFlags() (flags, zap.Options, error) {
-	var f flags
+	f := flags{agent: agentjob.Options{DiskFloor: diskfloor.Default}}
 	log := zap.Options{}
 	flag.StringVar(&f.agent.Image, "image", "", "image of the agents: the manager's own (required)")
 	flag.StringVar(&f.agent.Namespace, "namespace", os.Getenv("POD_NAMESPACE"), "the operator's namespace; by default $POD_NAMESPACE")
 	flag.Int64Var(&f.agent.RingBytes, "ring-bytes", 32<<20, "memory of a probe's packet ring, in bytes")
+	flag.Var(&f.agent.DiskFloor, diskfloor.Flag, "free space that probes leave on their node's disk: a part of it, like 12%, or a quantity, like 10Gi; 0 is none")
 	flag.Var(&f.agent.Privilege, "probe-privilege", "with which rights probes run: Privileged, or Capabilities for no more than they need")
 	flag.StringVar(&f.metrics, "metrics-bind-address", ":8443", "address of the metrics endpoint, which is https and asks for a token that may get /metrics; 0 turns it off")
 	flag.StringVar(&f.health, "health-probe-bind-address", ":8081", "address of /healthz and /readyz")

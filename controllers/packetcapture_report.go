@@ -122,6 +122,7 @@ func totals(entries []sondev1.PodResult) sondev1.Totals {
 		t.Bytes += e.Bytes
 		t.Dropped += e.Dropped.Total()
 		t.Truncated += e.Truncated
+		t.Overwritten += e.Overwritten
 	}
 	return t
 }

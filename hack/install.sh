@@ -13,6 +13,8 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cp -r config "$work/"
 sed -i "s#quay.io/sonde/sonde:dev#$IMG#" "$work/config/manager/manager.yaml"
+# A developer's disk is fuller than a node's: there, probes leave less of it free.
+[ -z "$local_cluster" ] || sed -i 's#^        env:$#&\n        - {name: SONDE_DISK_FLOOR, value: 256Mi}#' "$work/config/manager/manager.yaml"
 before=$("${kubectl[@]}" -n sonde-system get deployment sonde-manager --ignore-not-found -o name)
 "${kubectl[@]}" apply --server-side --force-conflicts -k "$work/config/default" >/dev/null
 # A new image under an old name is taken by new Pods only.

@@ -129,7 +129,8 @@ func pause(ctx context.Context, d time.Duration) bool {
 
 func (h *handler) getFile(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("name")
-	if !served(name, h.progress.get().account.Files) {
+	files := h.progress.get().account.Files
+	if !served(name, files) {
 		refuse(w, http.StatusNotFound, errNotServed.Error())
 		return
 	}
@@ -147,7 +148,12 @@ func (h *handler) getFile(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/octet-stream")
 	// The size at this moment: a capture that still runs makes the file grow, and the answer's length is promised
 	// before its end.
-	http.ServeContent(newPatientWriter(w), r, "", time.Time{}, io.NewSectionReader(f, 0, h.whole.of(name, size)))
+	content := &named{f: f}
+	http.ServeContent(newPatientWriter(w), r, "", time.Time{}, io.NewSectionReader(content, 0, h.whole.of(name, wholeSize(f, name, size, files))))
+	if content.gone {
+		h.log.Info("Breaking off a download: the file gave way to a newer one", "file", name)
+		panic(http.ErrAbortHandler) // the client sees that it has not got everything
+	}
 }
 
 func (h *handler) stop(w http.ResponseWriter, r *http.Request) {

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -24,6 +25,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/account"
 	"github.com/sonde-operator/sonde/internal/captureconfig"
 	"github.com/sonde-operator/sonde/internal/keeperapi"
+	"github.com/sonde-operator/sonde/internal/pcapng"
 )
 
 // running is a keeper that serves on loopback.
@@ -184,6 +186,104 @@ func TestFileThatGrows(t *testing.T) {
 	n, err := io.Copy(io.Discard, resp.Body)
 	if err != nil || n != size || resp.ContentLength != size {
 		t.Errorf("%d bytes of %d announced, %v; want %d", n, resp.ContentLength, err, size)
+	}
+}
+
+// blocks is a capture file, and how its first two blocks end.
+func blocks() (b []byte, ends [2]int) {
+	b = pcapng.AppendSection(nil, &pcapng.Section{Application: "sonde"})
+	b = pcapng.AppendInterface(b, &pcapng.Interface{Name: "eth0", LinkType: pcapng.LinkTypeEthernet})
+	for i := range ends {
+		b = pcapng.AppendPacket(b, &pcapng.Packet{Data: make([]byte, 1000), Length: 1000})
+		ends[i] = len(b)
+	}
+	return b, ends
+}
+
+// A probe that is killed within a write, or is at work, leaves a part of a block, which nobody gets to see.
+func TestTornBlockIsCut(t *testing.T) {
+	b, ends := blocks()
+	tests := map[string]struct {
+		size  int
+		known int // what the account says
+		want  int
+	}{
+		"whole":                {size: ends[1], known: ends[1], want: ends[1]},
+		"whole, not known":     {size: ends[1], want: ends[1]},
+		"torn":                 {size: ends[1] - 1, known: ends[0], want: ends[0]},
+		"torn, not known":      {size: ends[0] + 5, want: ends[0]},
+		"shorter than known":   {size: ends[1] - 1, known: ends[1], want: ends[0]},
+		"one more than known":  {size: ends[1], known: ends[0], want: ends[1]},
+		"torn right behind it": {size: ends[0] + 4, known: ends[0], want: ends[0]},
+	}
+	k := run(t, clock.RealClock{})
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			k.put(t, fmt.Sprintf(`{"v":1,"state":"capturing","files":[{"name":"torn.pcapng","bytes":%d}]}`, tc.known))
+			k.awaitKnown(t, int64(tc.known))
+			write(t, filepath.Join(k.results, "torn.pcapng"), string(b[:tc.size]))
+			resp, err := k.client.File(t.Context(), k.addr, "torn.pcapng", "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			got, err := io.ReadAll(resp.Body)
+			if err != nil || len(got) != tc.want || resp.ContentLength != int64(tc.want) {
+				t.Errorf("%d bytes of %d announced (%v), want %d", len(got), resp.ContentLength, err, tc.want)
+			}
+		})
+	}
+}
+
+// awaitKnown waits until the keeper has read an account whose one file has so many bytes.
+func (k *running) awaitKnown(t *testing.T, bytes int64) {
+	t.Helper()
+	known := errors.New("known")
+	err := k.client.Watch(t.Context(), k.addr, func(a account.Account) error {
+		if len(a.Files) == 1 && a.Files[0].Bytes == bytes {
+			return known
+		}
+		return nil
+	})
+	if !errors.Is(err, known) {
+		t.Fatal(err)
+	}
+}
+
+// A file that gives way to a newer one takes no space, also where somebody still downloads it: the download breaks off.
+func TestDownloadOfARemovedFileBreaksOff(t *testing.T) {
+	k := run(t, clock.RealClock{})
+	const size = 16 << 20 // more than sockets hold
+	path := filepath.Join(k.results, "old.pcapng")
+	write(t, path, strings.Repeat("a", size))
+	for _, emptied := range []bool{false, true} {
+		write(t, path, strings.Repeat("a", size))
+		resp, err := k.client.File(t.Context(), k.addr, "old.pcapng", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := os.OpenFile(path, os.O_WRONLY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		if emptied { // as the probe does it
+			if err := f.Truncate(0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		f.Close()
+		n, err := io.Copy(io.Discard, resp.Body)
+		resp.Body.Close()
+		if err == nil || n == size {
+			t.Errorf("emptied %t: %d bytes of a file that is no more, %v", emptied, n, err)
+		}
+		var status *keeperapi.StatusError
+		if _, err := k.client.File(t.Context(), k.addr, "old.pcapng", ""); !errors.As(err, &status) || status.Code != http.StatusNotFound {
+			t.Errorf("asked again: %v", err)
+		}
 	}
 }
 

@@ -133,6 +133,10 @@ func (p *progress) judge() error {
 	a.State, a.Complete, a.Reason = account.StateDone, false, account.ReasonKilled
 	a.Message = fmt.Sprintf("the probe has not reported for %v: it was killed, or never started; the file is valid up to its last flush", grace)
 	a.Ended = p.clock.Now().UTC()
+	// Its last report is a moment older than its last packets, and than the last change of a ring's files.
+	if files, err := p.results.list(a.Files); err == nil && len(files) > 0 {
+		a.Files = files
+	}
 	return p.set(a, p.clock.Now())
 }
 

@@ -1,6 +1,7 @@
 package keeper
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -63,6 +64,23 @@ const (
 	capturing = `{"v":1,"state":"capturing","seen":3,"packets":3,"bytes":300}`
 	done      = `{"v":1,"state":"done","reason":"Duration","complete":true,"seen":4,"packets":4,"bytes":400}`
 )
+
+// Of a probe that was killed the files are listed as they are, not as it told last.
+func TestFilesOfAKilledProbe(t *testing.T) {
+	w := newWorld(t)
+	b, ends := blocks()
+	write(t, filepath.Join(w.dir, "web-00002.pcapng"), string(b))
+	write(t, filepath.Join(w.dir, "web-00003.pcapng"), string(b[:ends[0]+7]))
+	write(t, filepath.Join(w.dir, ".web-00004.pcapng"), "never begun")
+	write(t, filepath.Join(w.dir, "notes.txt"), "not ours")
+	w.put(fmt.Sprintf(`{"v":1,"state":"capturing","files":[{"name":"web-00001.pcapng","bytes":9},{"name":"web-00002.pcapng","bytes":%d}]}`, ends[0]))
+	w.after(0)
+	s := w.after(time.Hour)
+	want := []account.File{{Name: "web-00002.pcapng", Bytes: int64(len(b))}, {Name: "web-00003.pcapng", Bytes: int64(ends[0])}}
+	if diff := cmp.Diff(want, s.account.Files); diff != "" || s.account.Reason != account.ReasonKilled {
+		t.Errorf("reason %s (-want +got):\n%s", s.account.Reason, diff)
+	}
+}
 
 func TestProgressFollowsTheProbe(t *testing.T) {
 	w := newWorld(t)

@@ -151,10 +151,14 @@ func (h *handler) recountFiles(a *account.Account) (map[string]int64, error) {
 	if err != nil {
 		return nil, err
 	}
+	known := a.Files
 	a.Files, a.Interfaces = nil, nil
 	a.Packets, a.Bytes, a.Truncated = 0, 0, 0
 	sizes := map[string]int64{}
 	for _, name := range names {
+		if givenUp(name, known) {
+			continue // counted as overwritten
+		}
 		f, _, err := h.results.open(name)
 		if errors.Is(err, errNotServed) {
 			continue
@@ -174,7 +178,7 @@ func (h *handler) recountFiles(a *account.Account) (map[string]int64, error) {
 		a.Packets, a.Bytes, a.Truncated = a.Packets+n.packets, a.Bytes+n.captured, a.Truncated+n.truncated
 		a.Files = append(a.Files, account.File{Name: name, Bytes: n.bytes})
 	}
-	a.Seen = a.Packets + a.Dropped()
+	a.Seen = a.Packets + a.Overwritten + a.Dropped()
 	return sizes, nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sonde-operator/sonde/internal/account"
+	"github.com/sonde-operator/sonde/internal/pcapng"
 )
 
 // fileSuffix is the name's end of every capture file.
@@ -44,6 +45,66 @@ func served(name string, files []account.File) bool {
 	}
 	return strings.HasSuffix(name, fileSuffix) ||
 		slices.ContainsFunc(files, func(f account.File) bool { return f.Name == name })
+}
+
+// wholeSize is how much of a file may be served: up to its last whole block. The probe may be writing, or was killed
+// while it was. Up to the size that its account names it is whole. What does not begin with a block is not ours to cut.
+func wholeSize(f *os.File, name string, size int64, files []account.File) int64 {
+	var known int64
+	for _, n := range files {
+		if n.Name == name && n.Bytes > 0 && n.Bytes <= size {
+			known = n.Bytes
+		}
+	}
+	if whole := pcapng.Whole(f, known, size); whole > 0 {
+		return whole
+	}
+	return size
+}
+
+// named reads a file as long as it has a name. One that a ring of files removed takes no space any more, and holds
+// nothing.
+type named struct {
+	f    *os.File
+	gone bool
+}
+
+// ReadAt implements io.ReaderAt.
+func (n *named) ReadAt(b []byte, off int64) (int, error) {
+	read, err := n.f.ReadAt(b, off)
+	var st unix.Stat_t
+	if serr := unix.Fstat(int(n.f.Fd()), &st); serr != nil || st.Nlink == 0 {
+		n.gone = true
+		return 0, errNotServed
+	}
+	return read, err
+}
+
+// list returns the capture files that there are, with the sizes that are served; at most as many as an account holds,
+// the newest. What a ring's account names no more is left out: it was about to be removed.
+func (r *results) list(known []account.File) ([]account.File, error) {
+	names, err := r.files()
+	if err != nil {
+		return nil, err
+	}
+	var files []account.File
+	for _, name := range names {
+		if givenUp(name, known) {
+			continue
+		}
+		f, size, err := r.open(name)
+		if err != nil {
+			continue // no file of the result, or just removed
+		}
+		files = append(files, account.File{Name: name, Bytes: wholeSize(f, name, size, known)})
+		_ = f.Close() // opened for reading
+	}
+	return files[max(0, len(files)-account.MaxFiles):], nil
+}
+
+// givenUp tells whether a file of a ring, whose names are in the order of time, is older than the oldest that is named.
+func givenUp(name string, known []account.File) bool {
+	return len(known) > 0 && name < known[0].Name
 }
 
 // open opens a regular file that lies directly in the volume. A symbolic link, a directory, a device or a FIFO is

@@ -77,14 +77,15 @@ func (r *reporter) attached(live func() capture.Account) {
 }
 
 // filesChanged tells at once which files there are: the termination message is all that outlives the probe, and must
-// neither name a file that is no more, nor leave out the one with the newest packets. (The keeper looks for itself.)
+// neither name a file that is no more, nor leave out the one with the newest packets; the keeper, which counts what a
+// killed probe left, takes from the progress file what was overwritten before.
 func (r *reporter) filesChanged() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	b, err := r.marshal()
 	if err == nil {
 		r.messaged = time.Now()
-		err = r.writeMessage(b)
+		err = errors.Join(r.writeMessage(b), r.writeProgress(b))
 	}
 	r.failing(err)
 }

@@ -19,6 +19,8 @@ import (
 // +kubebuilder:validation:XValidation:rule="has(self.interfaces) == has(oldSelf.interfaces) && (!has(self.interfaces) || self.interfaces == oldSelf.interfaces)",message="interfaces is immutable: create a new PacketCapture"
 // +kubebuilder:validation:XValidation:rule="self.maxBytes == oldSelf.maxBytes",message="maxBytes is immutable: create a new PacketCapture"
 // +kubebuilder:validation:XValidation:rule="has(self.maxPackets) == has(oldSelf.maxPackets) && (!has(self.maxPackets) || self.maxPackets == oldSelf.maxPackets)",message="maxPackets is immutable: create a new PacketCapture"
+// +kubebuilder:validation:XValidation:rule="has(self.rotate) == has(oldSelf.rotate) && (!has(self.rotate) || self.rotate == oldSelf.rotate)",message="rotate is immutable: create a new PacketCapture"
+// +kubebuilder:validation:XValidation:rule="!has(self.rotate) || self.rotate.maxBytes * self.rotate.files <= self.maxBytes",message="rotate.maxBytes times rotate.files must not be above maxBytes, which bounds all files of a Pod: write smaller or fewer files, or a larger maxBytes"
 // +kubebuilder:validation:XValidation:rule="self.followPods == oldSelf.followPods",message="followPods is immutable: create a new PacketCapture"
 // +kubebuilder:validation:XValidation:rule="self.retainFor == oldSelf.retainFor",message="retainFor is immutable: create a new PacketCapture"
 // +kubebuilder:validation:XValidation:rule="!(has(oldSelf.stop) && oldSelf.stop) || (has(self.stop) && self.stop)",message="a stopped capture cannot be started again: create a new PacketCapture"
@@ -87,6 +89,11 @@ type PacketCaptureSpec struct {
 	// +kubebuilder:validation:Maximum=1099511627776
 	MaxBytes int64 `json:"maxBytes,omitempty"`
 
+	// rotate keeps the newest packets of each Pod in a ring of files: the oldest file is removed before the next one
+	// is begun. maxBytes then does not end the capture; maxPackets counts all packets, also those that were removed.
+	// +optional
+	Rotate *Rotate `json:"rotate,omitempty"`
+
 	// maxPackets ends the capture of a Pod after exactly so many packets; by default there is no limit.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
@@ -109,6 +116,22 @@ type PacketCaptureSpec struct {
 	// stop ends the capture now; what was captured so far is kept. It cannot be taken back.
 	// +optional
 	Stop bool `json:"stop,omitempty"`
+}
+
+// Rotate is a ring of files.
+type Rotate struct {
+	// maxBytes is the largest size of one file of the ring, in bytes. No more than half of that is kept of a single
+	// packet.
+	// +required
+	// +kubebuilder:validation:Minimum=65536
+	// +kubebuilder:validation:Maximum=1099511627776
+	MaxBytes int64 `json:"maxBytes,omitempty"`
+
+	// files is how many files there are at most, at any moment.
+	// +required
+	// +kubebuilder:validation:Minimum=2
+	// +kubebuilder:validation:Maximum=16
+	Files int32 `json:"files,omitempty"`
 }
 
 // PacketCapture records the packets of every Pod of one workload, into one pcapng file per Pod.

@@ -144,7 +144,7 @@ type CaptureStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// Totals add up the Pods' results: seen = packets + dropped.
+// Totals add up the Pods' results: seen = packets + dropped + overwritten.
 type Totals struct {
 	// pods counts the Pods with a Job.
 	// +optional
@@ -168,6 +168,9 @@ type Totals struct {
 	// truncated packets: in a file, cut by snapLength.
 	// +optional
 	Truncated int64 `json:"truncated"`
+	// overwritten packets: were in a file that rotate removed for a newer one.
+	// +optional
+	Overwritten int64 `json:"overwritten,omitempty"`
 }
 
 // PodResult is one Pod's part of a capture.
@@ -224,7 +227,13 @@ type PodResult struct {
 	// +optional
 	Truncated int64 `json:"truncated,omitempty"`
 
+	// overwritten packets: were in a file that rotate removed for a newer one.
+	// +optional
+	Overwritten int64 `json:"overwritten,omitempty"`
+
 	// files of the result.
+	// ---
+	// Of a ring the oldest first.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32

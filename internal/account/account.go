@@ -88,15 +88,20 @@ type File struct {
 	Bytes int64  `json:"bytes"`
 }
 
+// LowestVersion of the format that can hold a.
+func (a Account) LowestVersion() int {
+	if a.Overwritten > 0 || len(a.Files) > firstMaxFiles {
+		return Version
+	}
+	return firstVersion
+}
+
 // Marshal returns a as JSON of at most MaxBytes: texts are cut and surplus interfaces left out, their
 // counts are in the totals all the same. Of too many files the newest are named.
 func (a Account) Marshal() ([]byte, error) {
 	a.Message = cut(a.Message, MaxText)
 	a.Files = a.Files[max(0, len(a.Files)-MaxFiles):]
-	a.Version = firstVersion
-	if a.Overwritten > 0 || len(a.Files) > firstMaxFiles {
-		a.Version = Version
-	}
+	a.Version = a.LowestVersion()
 	for n := min(len(a.Interfaces), MaxInterfaces); ; n-- {
 		a.Interfaces = a.Interfaces[:n]
 		b, err := json.Marshal(a)

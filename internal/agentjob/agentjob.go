@@ -13,6 +13,7 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/captureconfig"
+	"github.com/sonde-operator/sonde/internal/diskfloor"
 	"github.com/sonde-operator/sonde/internal/naming"
 	"github.com/sonde-operator/sonde/internal/privilege"
 	"github.com/sonde-operator/sonde/internal/target"
@@ -42,6 +43,8 @@ type Options struct {
 	Image string
 	// RingBytes of memory for the packet ring of one Pod's probe.
 	RingBytes int64
+	// DiskFloor is the free space that probes leave on their node's disk.
+	DiskFloor diskfloor.Floor
 	// Privilege with which probes run.
 	Privilege privilege.Setting
 }
@@ -69,7 +72,10 @@ func Configuration(o Options, pc *sondev1.PacketCapture, jobID, requester string
 		Target: string(ref.Kind) + "/" + ref.Name, TargetNamespace: target.Namespace(pc),
 		Filter: pc.Spec.Filter, Programs: maps.Clone(programs),
 		SnapLength: pc.Spec.SnapLength, Interfaces: pc.Spec.Interfaces,
-		MaxBytes: pc.Spec.MaxBytes, RingBytes: o.RingBytes,
+		MaxBytes: pc.Spec.MaxBytes, RingBytes: o.RingBytes, DiskFloor: o.DiskFloor.Config(),
+	}
+	if r := pc.Spec.Rotate; r != nil {
+		c.Rotate = &captureconfig.Rotate{MaxBytes: r.MaxBytes, Files: r.Files}
 	}
 	if pc.Spec.MaxPackets != nil {
 		c.MaxPackets = *pc.Spec.MaxPackets

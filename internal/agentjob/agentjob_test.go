@@ -18,6 +18,7 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/agentjob"
 	"github.com/sonde-operator/sonde/internal/captureconfig"
+	"github.com/sonde-operator/sonde/internal/diskfloor"
 	"github.com/sonde-operator/sonde/internal/privilege"
 )
 
@@ -42,6 +43,7 @@ func TestBuild(t *testing.T) {
 				pc.Spec.Filter = "tcp port 80 and host 10.0.0.1'; rm -rf /"
 				pc.Spec.Interfaces = []string{"eth0", "lo"}
 				pc.Spec.MaxBytes, pc.Spec.MaxPackets, pc.Spec.SnapLength = 1<<40, &most, 96
+				pc.Spec.Rotate = &sondev1.Rotate{MaxBytes: 1 << 36, Files: 16}
 			},
 			programs: map[int32]string{1: "1,6 0 0 96", 101: "1,6 0 0 0"},
 			duration: 1500 * time.Millisecond,
@@ -53,7 +55,7 @@ func TestBuild(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			pc, pod, options := capture(), targetPod(), options
-			options.Privilege = tc.setting
+			options.Privilege, options.DiskFloor = tc.setting, diskfloor.Default
 			if tc.change != nil {
 				tc.change(pc, pod)
 			}

@@ -16,6 +16,9 @@ const captureExamples = `  # 30 seconds of all Pods of a Deployment
   # One Pod, only DNS, the first 128 bytes of each packet
   kubectl sonde capture pod/web-0 -n shop --filter 'udp port 53' --snap-length 128
 
+  # The last 500 MiB of each Pod, of up to four hours: interrupt when it has happened
+  kubectl sonde capture deploy/web -n shop --for 4h --rotate 100Mi:5
+
   # Into another program
   kubectl sonde capture deploy/web -n shop --for 10s -o - | tshark -r -`
 
@@ -49,6 +52,7 @@ Exit code: 0 all is saved; 3 a file is saved, and packets are missing from it or
 	f.StringVar(&r.TargetNamespace, "target-namespace", "", "Namespace of TARGET, where it is not that of the PacketCapture; only from a hub namespace")
 	f.Int32Var(&r.SnapLength, "snap-length", 0, "How many bytes of each packet to keep (default 262144)")
 	f.StringVar(&r.MaxBytes, "max-bytes", "", "Largest size of one Pod's file, like 100Mi (default 1Gi)")
+	f.StringVar(&r.Rotate, "rotate", "", "Keep the newest packets: size of a file and how many are kept for each Pod, like 100Mi:5")
 	f.Int64Var(&r.MaxPackets, "max-packets", 0, "End a Pod's capture after so many packets (default no limit)")
 	f.StringSliceVar(&r.Interfaces, "interface", nil, "Interfaces of the Pods to capture on, like eth0,lo (default all)")
 	f.BoolVar(&r.NoFollow, "no-follow", false, "Leave out Pods that join TARGET during the capture")

@@ -13,6 +13,9 @@ var (
 	packets = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "sonde_packets_total", Help: "Packets in the files of captures that have ended.",
 	})
+	overwritten = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "sonde_overwritten_packets_total", Help: "Packets of captures that have ended which were in a file that gave way to a newer one.",
+	})
 	dropped = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "sonde_dropped_packets_total",
 		Help: "Packets that matched and are in no file, by the place where they were lost; unlisted are those of Pods that a status had no room for.",
@@ -33,7 +36,7 @@ const (
 // Register adds the counters to a registry. Each place begins with 0: of a series whose first value is a loss
 // Prometheus sees no increase.
 func Register(r prometheus.Registerer) error {
-	for _, c := range []prometheus.Collector{packets, dropped, refusals} {
+	for _, c := range []prometheus.Collector{packets, overwritten, dropped, refusals} {
 		if err := r.Register(c); err != nil {
 			return err
 		}
@@ -47,6 +50,7 @@ func Register(r prometheus.Registerer) error {
 // Ended counts the packets of a capture that has just become final.
 func Ended(status *sondev1.CaptureStatus) {
 	packets.Add(float64(max(status.Totals.Packets, 0)))
+	overwritten.Add(float64(max(status.Totals.Overwritten, 0)))
 	var d sondev1.Dropped
 	for i := range status.Pods {
 		e := &status.Pods[i].Dropped

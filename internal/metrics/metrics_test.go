@@ -29,7 +29,7 @@ sonde_dropped_packets_total{place="writer"} 0
 		t.Error(err)
 	}
 	metrics.Ended(&sondev1.CaptureStatus{
-		Totals: sondev1.Totals{Packets: 10, Dropped: 9},
+		Totals: sondev1.Totals{Packets: 10, Dropped: 9, Overwritten: 7},
 		Pods:   []sondev1.PodResult{{Dropped: sondev1.Dropped{Kernel: 1, Ring: 2}}, {Dropped: sondev1.Dropped{Writer: 3}}},
 	})
 	metrics.Ended(&sondev1.CaptureStatus{Totals: sondev1.Totals{Packets: 5}})
@@ -41,6 +41,9 @@ sonde_dropped_packets_total{place="kernel"} 1
 sonde_dropped_packets_total{place="ring"} 2
 sonde_dropped_packets_total{place="unlisted"} 3
 sonde_dropped_packets_total{place="writer"} 3
+# HELP sonde_overwritten_packets_total Packets of captures that have ended which were in a file that gave way to a newer one.
+# TYPE sonde_overwritten_packets_total counter
+sonde_overwritten_packets_total 7
 # HELP sonde_packets_total Packets in the files of captures that have ended.
 # TYPE sonde_packets_total counter
 sonde_packets_total 15

@@ -34,7 +34,8 @@ var rules = []rule{
 	{
 		alert: "SondePacketsDropped", severity: "warning", after: "0m",
 		expr: `sum(increase(sonde_dropped_packets_total{JOB}[1h])) / ` +
-			`(sum(increase(sonde_dropped_packets_total{JOB}[1h])) + sum(increase(sonde_packets_total{JOB}[1h]))) > 0.01`,
+			`(sum(increase(sonde_dropped_packets_total{JOB}[1h])) + sum(increase(sonde_packets_total{JOB}[1h])) + ` +
+			`sum(increase(sonde_overwritten_packets_total{JOB}[1h]))) > 0.01`,
 		summary: "More than 1% of the packets that captures of the last hour should hold are in no file.",
 		runbook: "Status and file of each capture say how many, and where they were lost. place=ring or kernel: probes were too slow; narrow filters, a smaller snapLength or a larger " +
 			"--ring-bytes of the manager help. place=writer: the node's disk was too slow or full.",

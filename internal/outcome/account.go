@@ -41,7 +41,7 @@ func (v *Verdict) judgeEnded(s Seen, t *corev1.ContainerStateTerminated, now tim
 		v.Entry.Phase, v.Entry.Reason = sondev1.PhaseCompleted, word(acc.Reason, sondev1.ReasonDuration)
 	case acc.Complete && !acc.AddsUp():
 		v.Entry.Phase, v.Entry.Reason = sondev1.PhaseIncomplete, sondev1.ReasonProbeError
-		v.Entry.Message = fmt.Sprintf("the account does not add up: %d seen, %d written, %d dropped", acc.Seen, acc.Packets, acc.Dropped())
+		v.Entry.Message = fmt.Sprintf("the account does not add up: %d seen, %d in files, %d overwritten, %d dropped", acc.Seen, acc.Packets, acc.Overwritten, acc.Dropped())
 	case attached:
 		v.Entry.Phase, v.Entry.Reason = sondev1.PhaseIncomplete, unwhole(s, t, acc.Reason)
 		v.explain(s, t)
@@ -89,7 +89,7 @@ func NeedsRecount(s Seen) bool {
 // count copies the counts of an account.
 func (v *Verdict) count(a account.Account) {
 	e := &v.Entry
-	e.Packets, e.Bytes, e.Truncated, e.Engine = a.Packets, a.Bytes, a.Truncated, Text(a.Engine, 32)
+	e.Packets, e.Bytes, e.Truncated, e.Overwritten, e.Engine = a.Packets, a.Bytes, a.Truncated, a.Overwritten, Text(a.Engine, 32)
 	e.Dropped = sondev1.Dropped{Kernel: a.DroppedKernel, Ring: a.DroppedRing, Writer: a.DroppedWriter}
 }
 

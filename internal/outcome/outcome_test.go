@@ -151,7 +151,7 @@ func TestJudge(t *testing.T) {
 			seen: outcome.Seen{Before: capturing(), Job: job(), Agent: agent(ended(func() account.Account { a := complete(); a.Seen++; return a }(), 0))},
 			want: got{
 				Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonProbeError, Packets: 10, Files: 1,
-				Message: "the account does not add up: 11 seen, 10 written, 0 dropped",
+				Message: "the account does not add up: 11 seen, 10 in files, 0 overwritten, 0 dropped",
 			},
 		},
 		"complete, but ended because the right was taken": {

@@ -41,11 +41,11 @@ type MergeResult struct {
 
 // Merge writes the packets of all sources to w as one section in the order of time. Interfaces keep their names,
 // descriptions and filters, under new numbers; the last statistics of each stand at the end; the comments of each
-// source's section become one comment.
+// source's section become one comment. A source may be a Sequence.
 func Merge(w io.Writer, sources []io.Reader, opts MergeOptions) (MergeResult, error) {
 	m := &merger{w: bufio.NewWriterSize(w, 1<<20), opts: opts.withDefaults()}
 	for i, r := range sources {
-		m.sources = append(m.sources, &mergeSource{index: i, r: NewReader(r)})
+		m.sources = append(m.sources, newMergeSource(i, r))
 	}
 	if err := m.run(); err != nil {
 		return m.result, err
@@ -78,18 +78,6 @@ type merger struct {
 	buf     []byte
 	last    uint64 // time of the last packet written
 	result  MergeResult
-}
-
-// mergeSource is one stream and the packets of it that wait.
-type mergeSource struct {
-	index   int
-	r       *Reader
-	queue   reorder
-	numbers []uint32 // from the current section's interfaces to the result's
-	newest  uint64
-	ended   bool
-	// note holds the comments of a section after the first, for the next interface.
-	note []string
 }
 
 func (m *merger) run() error {
@@ -139,6 +127,7 @@ func (m *merger) header() error {
 		if len(sec.Comments) > 0 {
 			out.Comments = append(out.Comments, strings.Join(sec.Comments, "\n"))
 		}
+		s.comments = sec.Comments
 	}
 	m.buf = AppendSection(m.buf[:0], &out)
 	return m.write()
@@ -169,7 +158,7 @@ func (m *merger) fill(s *mergeSource) error {
 			if !m.sourceEnded(s, err) {
 				return fmt.Errorf("read capture %d: %w", s.index, err)
 			}
-			return nil
+			continue
 		}
 		if err := m.accept(s, b); err != nil {
 			return err
@@ -190,8 +179,7 @@ func (m *merger) full(s *mergeSource) bool {
 func (m *merger) accept(s *mergeSource, b Block) error {
 	switch b := b.(type) {
 	case *Section:
-		s.numbers = s.numbers[:0]
-		s.note = b.Comments
+		m.section(s, b)
 	case *Interface:
 		return m.describe(s, b)
 	case *Packet:
@@ -200,13 +188,17 @@ func (m *merger) accept(s *mergeSource, b Block) error {
 		s.queue.push(b)
 	case *Statistics:
 		b.Interface = s.numbers[b.Interface]
-		m.stats[b.Interface] = b
+		m.stats[b.Interface] = s.before[b.Interface].plus(b)
 	}
 	return nil
 }
 
 func (m *merger) describe(s *mergeSource, i *Interface) error {
-	s.numbers = append(s.numbers, m.ifaces)
+	if n, ok := s.known(i); ok {
+		s.numbers, s.ifaces = append(s.numbers, n), append(s.ifaces, i)
+		return nil
+	}
+	s.numbers, s.ifaces = append(s.numbers, m.ifaces), append(s.ifaces, i)
 	m.ifaces++
 	m.stats = append(m.stats, nil)
 	out := *i
@@ -235,7 +227,7 @@ func (m *merger) sourceEnded(s *mergeSource, err error) bool {
 	default:
 		return false
 	}
-	s.ended = true
+	s.ended = !s.next()
 	return true
 }
 

@@ -146,6 +146,79 @@ func TestMergeOrdersWithinItsBounds(t *testing.T) {
 	}
 }
 
+// file is one of a ring: packets at the given times, on the interfaces that there were, and what was dropped.
+func file(ifaces int, dropped uint64, times ...uint64) []byte {
+	b := AppendSection(nil, &Section{Application: "sonde", Comments: []string{"requester: alice"}})
+	for i := range ifaces {
+		b = AppendInterface(b, &Interface{Name: fmt.Sprintf("eth%d", i), LinkType: LinkTypeEthernet})
+	}
+	for _, at := range times {
+		b = AppendPacket(b, &Packet{Time: at, Data: []byte{1}, Length: 1})
+	}
+	written := uint64(len(times))
+	received := written + dropped
+	return AppendStatistics(b, &Statistics{
+		Time: times[len(times)-1], Start: times[0], End: times[len(times)-1],
+		Received: &received, IfDrop: &dropped, FilterAccept: &received, Delivered: &written,
+	})
+}
+
+// The files of a ring are one source: an interface stays one, and its statistics add up. One that came later is added.
+func TestMergeOfASequence(t *testing.T) {
+	ring := Sequence(bytes.NewReader(file(1, 3, 10, 20)), bytes.NewReader(file(2, 0, 30, 40)), bytes.NewReader(file(2, 2, 50)))
+	var out bytes.Buffer
+	res, err := Merge(&out, []io.Reader{ring, bytes.NewReader(file(1, 0, 25)), Sequence()}, MergeOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(MergeResult{Packets: 6}, res); diff != "" {
+		t.Errorf("result (-want +got):\n%s", diff)
+	}
+	blocks, err := readAll(&out)
+	if !errors.Is(err, io.EOF) {
+		t.Fatal(err)
+	}
+	var names, stats []string
+	var times []uint64
+	for _, b := range blocks {
+		switch b := b.(type) {
+		case *Interface:
+			names = append(names, b.Name)
+			if len(b.Comments) > 0 {
+				t.Errorf("%s has comments %q, which the section says already", b.Name, b.Comments)
+			}
+		case *Packet:
+			times = append(times, b.Time)
+		case *Statistics:
+			stats = append(stats, fmt.Sprintf("%d: %d to %d, %d received, %d dropped, %d in the file", b.Interface, b.Start, b.End, *b.Received, *b.IfDrop, *b.Delivered))
+		}
+	}
+	if diff := cmp.Diff([]string{"eth0", "eth1", "eth0"}, names); diff != "" {
+		t.Errorf("interfaces (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]uint64{10, 20, 25, 30, 40, 50}, times); diff != "" {
+		t.Errorf("packets (-want +got):\n%s", diff)
+	}
+	want := []string{"0: 10 to 50, 10 received, 5 dropped, 5 in the file", "2: 25 to 25, 1 received, 0 dropped, 1 in the file"}
+	if diff := cmp.Diff(want, stats); diff != "" {
+		t.Errorf("statistics (-want +got):\n%s", diff)
+	}
+}
+
+// A file of the sequence that was cut does not hide those that follow.
+func TestMergeOfASequenceWithACutFile(t *testing.T) {
+	first := file(1, 0, 10, 20)
+	ring := Sequence(bytes.NewReader(first[:len(first)-10]), bytes.NewReader(file(1, 0, 30)))
+	var out bytes.Buffer
+	res, err := Merge(&out, []io.Reader{ring}, MergeOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(MergeResult{Packets: 3, Truncated: []int{0}}, res); diff != "" {
+		t.Errorf("result (-want +got):\n%s", diff)
+	}
+}
+
 func TestMergeOfIncompleteSources(t *testing.T) {
 	whole := stream("a", 10, 20)
 	second := append(bytes.Clone(whole), stream("later", 30)...)

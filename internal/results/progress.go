@@ -176,17 +176,18 @@ func lineOf(p *sondev1.PodResult) Line {
 		return l
 	}
 	a := account.Account{
-		Version: account.Version, State: account.StateDone, Engine: p.Engine, Reason: p.Reason,
+		State: account.StateDone, Engine: p.Engine, Reason: p.Reason,
 		Complete: p.Phase == sondev1.PhaseCompleted, Message: p.Message,
 		Counts: account.Counts{
-			Packets: p.Packets, Bytes: p.Bytes, Truncated: p.Truncated,
-			Seen:          p.Packets + p.Dropped.Total(),
+			Packets: p.Packets, Bytes: p.Bytes, Truncated: p.Truncated, Overwritten: p.Overwritten,
+			Seen:          p.Packets + p.Overwritten + p.Dropped.Total(),
 			DroppedKernel: p.Dropped.Kernel, DroppedRing: p.Dropped.Ring, DroppedWriter: p.Dropped.Writer,
 		},
 	}
 	for _, f := range p.Files[:min(len(p.Files), account.MaxFiles)] {
 		a.Files = append(a.Files, account.File{Name: f.Name, Bytes: f.Bytes})
 	}
+	a.Version = a.LowestVersion()
 	l.Account = &a
 	return l
 }

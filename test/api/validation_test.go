@@ -74,6 +74,19 @@ func TestCreateValidation(t *testing.T) {
 		"maxBytes too large":           {fields: map[string]any{"maxBytes": int64(1<<40 + 1)}, want: "less than or equal to 1099511627776"},
 		"maxPackets zero":              {fields: map[string]any{"maxPackets": int64(0)}, want: "greater than or equal to 1"},
 		"maxPackets negative":          {fields: map[string]any{"maxPackets": int64(-5)}, want: "greater than or equal to 1"},
+		"a ring":                       {fields: map[string]any{"rotate": ring(65536, 2)}},
+		"a ring that just fits":        {fields: map[string]any{"maxBytes": int64(16 << 20), "rotate": ring(1<<20, 16)}},
+		"a ring above maxBytes":        {fields: map[string]any{"maxBytes": int64(16<<20 - 1), "rotate": ring(1<<20, 16)}, want: "rotate.maxBytes times rotate.files must not be above maxBytes"},
+		"a ring above the default":     {fields: map[string]any{"rotate": ring(1<<29+1, 2)}, want: "write smaller or fewer files, or a larger maxBytes"},
+		"a ring of very large files":   {fields: map[string]any{"rotate": ring(1<<40, 16)}, want: "rotate.maxBytes times rotate.files must not be above maxBytes"},
+		"a ring of one file":           {fields: map[string]any{"rotate": ring(65536, 1)}, want: "rotate.files in body should be greater than or equal to 2"},
+		"a ring of no files":           {fields: map[string]any{"rotate": map[string]any{"maxBytes": int64(65536)}}, want: "rotate.files: Required value"},
+		"a ring of many files":         {fields: map[string]any{"rotate": ring(65536, 17)}, want: "rotate.files in body should be less than or equal to 16"},
+		"a ring of tiny files":         {fields: map[string]any{"rotate": ring(65535, 2)}, want: "rotate.maxBytes in body should be greater than or equal to 65536"},
+		"a ring of negative files":     {fields: map[string]any{"rotate": ring(-65536, 2)}, want: "rotate.maxBytes in body should be greater than or equal to 65536"},
+		"a ring of no size":            {fields: map[string]any{"rotate": map[string]any{"files": int64(2)}}, want: "rotate.maxBytes: Required value"},
+		"an empty ring":                {fields: map[string]any{"rotate": map[string]any{}}, want: "Required value"},
+		"a ring in words":              {fields: map[string]any{"rotate": "1Mi:5"}, want: "must be of type object"},
 		"empty list of interfaces":     {fields: map[string]any{"interfaces": []any{}}, want: "interfaces in body should have at least 1 items"},
 		"interface twice":              {fields: map[string]any{"interfaces": []any{"eth0", "eth0"}}, want: "Duplicate value"},
 		"interface with a slash":       {fields: map[string]any{"interfaces": []any{"../eth0"}}, want: "interfaces[0]"},
@@ -100,10 +113,16 @@ func TestCreateValidation(t *testing.T) {
 	}
 }
 
+// ring is spec.rotate.
+func ring(maxBytes, files int64) map[string]any {
+	return map[string]any{"maxBytes": maxBytes, "files": files}
+}
+
 func TestUpdateValidation(t *testing.T) {
 	full := map[string]any{
 		"jobId": "qwer", "targetNamespace": "shop", "targetDeployment": "web", "duration": "30", "filter": "tcp", "snapLength": int64(96),
 		"interfaces": []any{"eth0"}, "maxBytes": int64(1 << 20), "maxPackets": int64(5), "followPods": true, "retainFor": "1h",
+		"rotate": ring(65536, 4),
 	}
 	cases := map[string]struct {
 		field string
@@ -125,6 +144,9 @@ func TestUpdateValidation(t *testing.T) {
 		"another maxBytes":           {field: "maxBytes", value: int64(1 << 21), want: "maxBytes is immutable"},
 		"another maxPackets":         {field: "maxPackets", value: int64(6), want: "maxPackets is immutable"},
 		"maxPackets removed":         {field: "maxPackets", want: "maxPackets is immutable"},
+		"larger files of the ring":   {field: "rotate", value: ring(65537, 4), want: "rotate is immutable"},
+		"more files in the ring":     {field: "rotate", value: ring(65536, 5), want: "rotate is immutable"},
+		"no ring any more":           {field: "rotate", want: "rotate is immutable"},
 		"followPods":                 {field: "followPods", value: false, want: "followPods is immutable"},
 		"retainFor":                  {field: "retainFor", value: "2h", want: "retainFor is immutable"},
 		"a targetRef instead":        {field: "targetRef", value: map[string]any{"kind": "Pod", "name": "x"}, want: "targetRef is immutable"},

@@ -77,28 +77,49 @@ func (s *Saved) mergeToFile(path string, parts []*SavedFile) (n int64, err error
 
 // mergeTo writes the packets of parts to w in the order of their time and returns how many bytes that are.
 func (s *Saved) mergeTo(w io.Writer, parts []*SavedFile) (int64, error) {
-	sources := make([]io.Reader, 0, len(parts))
-	for _, p := range parts {
-		f, err := os.Open(p.part)
-		if err != nil {
-			return 0, fmt.Errorf("merge: %w", err)
+	pods := byPod(parts)
+	sources := make([]io.Reader, 0, len(pods))
+	for _, files := range pods {
+		ring := make([]io.Reader, 0, len(files))
+		for _, p := range files {
+			f, err := os.Open(p.part)
+			if err != nil {
+				return 0, fmt.Errorf("merge: %w", err)
+			}
+			defer f.Close()
+			ring = append(ring, f)
 		}
-		defer f.Close()
-		sources = append(sources, f)
+		sources = append(sources, pcapng.Sequence(ring...))
 	}
 	counted := &counter{w: w}
-	result, err := pcapng.Merge(counted, sources, pcapng.MergeOptions{MaxBuffered: max(mergeMemoryPerFile, mergeMemory/len(parts))})
+	result, err := pcapng.Merge(counted, sources, pcapng.MergeOptions{MaxBuffered: max(mergeMemoryPerFile, mergeMemory/len(sources))})
 	if err != nil {
 		return 0, fmt.Errorf("merge: %w", err)
 	}
 	s.Late = result.Late
 	for _, i := range result.Truncated {
 		// Of a Pod that is not Completed it is known, and said, that its file is not whole.
-		if p := parts[i]; p.Err == nil && p.Pod.Phase == v1alpha1.PhaseCompleted {
+		if p := pods[i][len(pods[i])-1]; p.Err == nil && p.Pod.Phase == v1alpha1.PhaseCompleted {
 			p.Err = fmt.Errorf("%s ends within a packet: fetch it again", p.Name)
 		}
 	}
 	return counted.n, nil
+}
+
+// byPod puts the files of each Pod together, in their order: several are those of a ring, oldest first.
+func byPod(parts []*SavedFile) [][]*SavedFile {
+	var pods [][]*SavedFile
+	place := map[string]int{}
+	for _, p := range parts {
+		at, ok := place[p.Pod.UID]
+		if !ok {
+			at = len(pods)
+			place[p.Pod.UID] = at
+			pods = append(pods, nil)
+		}
+		pods[at] = append(pods[at], p)
+	}
+	return pods
 }
 
 // counter counts what is written.

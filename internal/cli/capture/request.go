@@ -2,12 +2,21 @@ package capture
 
 import (
 	"fmt"
+	"strconv"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/duration"
+)
+
+// Bounds of a ring that hold whatever the API's are: their product must be a number of bytes.
+const (
+	maxRotateBytes = 1 << 40
+	minRotateFiles = 2
+	maxRotateFiles = 16
 )
 
 // Request is what a user asks for. What is zero is left to the API's defaults.
@@ -24,7 +33,9 @@ type Request struct {
 	Filter     string
 	SnapLength int32
 	// MaxBytes per Pod's file as a quantity: "100Mi".
-	MaxBytes   string
+	MaxBytes string
+	// Rotate keeps the newest in a ring of files: "100Mi:5" is five of 100 MiB. Without MaxBytes that is their product.
+	Rotate     string
 	MaxPackets int64
 	Interfaces []string
 	NoFollow   bool
@@ -42,16 +53,23 @@ func (r Request) Build() (*v1alpha1.PacketCapture, error) {
 			return nil, fmt.Errorf("%s: %w", flag, err)
 		}
 	}
-	maxBytes, err := parseBytes(r.MaxBytes)
+	maxBytes, err := parseBytes("--max-bytes", r.MaxBytes)
 	if err != nil {
 		return nil, err
+	}
+	rotate, err := parseRotate(r.Rotate)
+	if err != nil {
+		return nil, err
+	}
+	if rotate != nil && maxBytes == 0 {
+		maxBytes = rotate.MaxBytes * int64(rotate.Files)
 	}
 	target := r.Target
 	pc := &v1alpha1.PacketCapture{
 		ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: r.Name},
 		Spec: v1alpha1.PacketCaptureSpec{
 			JobID: r.JobID, TargetRef: &target, Duration: r.Duration, RetainFor: r.RetainFor, Filter: r.Filter,
-			SnapLength: r.SnapLength, Interfaces: r.Interfaces, MaxBytes: maxBytes,
+			SnapLength: r.SnapLength, Interfaces: r.Interfaces, MaxBytes: maxBytes, Rotate: rotate,
 		},
 	}
 	if r.Name == "" {
@@ -70,17 +88,31 @@ func (r Request) Build() (*v1alpha1.PacketCapture, error) {
 	return pc, nil
 }
 
-func parseBytes(s string) (int64, error) {
+// parseRotate reads SIZE:FILES; nil for nothing.
+func parseRotate(s string) (*v1alpha1.Rotate, error) {
+	if s == "" {
+		return nil, nil
+	}
+	size, count, _ := strings.Cut(s, ":")
+	bytes, err := parseBytes("--rotate", size)
+	files, cerr := strconv.ParseInt(count, 10, 32)
+	if err != nil || bytes == 0 || bytes > maxRotateBytes || cerr != nil || files < minRotateFiles || files > maxRotateFiles {
+		return nil, fmt.Errorf("--rotate %q: write the size of a file and how many are kept, %d to %d, like 100Mi:5", s, minRotateFiles, maxRotateFiles)
+	}
+	return &v1alpha1.Rotate{MaxBytes: bytes, Files: int32(files)}, nil
+}
+
+func parseBytes(flag, s string) (int64, error) {
 	if s == "" {
 		return 0, nil
 	}
 	q, err := resource.ParseQuantity(s)
 	if err != nil {
-		return 0, fmt.Errorf("--max-bytes %q: write a number of bytes, like 100Mi, 2Gi or 1000000", s)
+		return 0, fmt.Errorf("%s %q: write a number of bytes, like 100Mi, 2Gi or 1000000", flag, s)
 	}
 	n, ok := q.AsInt64()
 	if !ok || n <= 0 {
-		return 0, fmt.Errorf("--max-bytes %q: write a whole number of bytes above zero, like 100Mi", s)
+		return 0, fmt.Errorf("%s %q: write a whole number of bytes above zero, like 100Mi", flag, s)
 	}
 	return n, nil
 }

@@ -47,6 +47,20 @@ spec:
   targetRef: {kind: Deployment, name: web}
 `,
 		},
+		"a ring of files": {
+			request: Request{Namespace: "shop", Target: web, Rotate: "100M:5"},
+			want: `
+metadata: {generateName: web-, namespace: shop}
+spec: {maxBytes: 500000000, rotate: {maxBytes: 100000000, files: 5}, targetRef: {kind: Deployment, name: web}}
+`,
+		},
+		"a ring and its bound": {
+			request: Request{Namespace: "shop", Target: web, Rotate: "1Mi:2", MaxBytes: "1Gi"},
+			want: `
+metadata: {generateName: web-, namespace: shop}
+spec: {maxBytes: 1073741824, rotate: {maxBytes: 1048576, files: 2}, targetRef: {kind: Deployment, name: web}}
+`,
+		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -76,6 +90,14 @@ func TestBuildRefuses(t *testing.T) {
 		"no bytes":        {Request{Target: web, MaxBytes: "0"}, "above zero"},
 		"negative bytes":  {Request{Target: web, MaxBytes: "-1Mi"}, "above zero"},
 		"half a byte":     {Request{Target: web, MaxBytes: "500m"}, "whole number"},
+		"ring, no count":  {Request{Target: web, Rotate: "100M"}, `--rotate "100M": write the size of a file and how many are kept, 2 to 16, like 100Mi:5`},
+		"ring, no size":   {Request{Target: web, Rotate: ":5"}, "like 100Mi:5"},
+		"ring of one":     {Request{Target: web, Rotate: "100M:1"}, "2 to 16"},
+		"ring of many":    {Request{Target: web, Rotate: "100M:17"}, "2 to 16"},
+		"ring of nothing": {Request{Target: web, Rotate: "0:5"}, "like 100Mi:5"},
+		"ring of halves":  {Request{Target: web, Rotate: "100M:2.5"}, "like 100Mi:5"},
+		"ring of rings":   {Request{Target: web, Rotate: "1M:2:3"}, "like 100Mi:5"},
+		"ring, enormous":  {Request{Target: web, Rotate: "8Ei:16"}, "like 100Mi:5"},
 		"too large a sum": {Request{Target: web, MaxBytes: "99999999999999999999"}, "whole number"},
 	}
 	for name, tc := range tests {

@@ -56,6 +56,40 @@ func timesOf(t *testing.T, b []byte) []uint64 {
 	}
 }
 
+// interfacesOf counts the interfaces of a file.
+func interfacesOf(t *testing.T, path string) int {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := pcapng.NewReader(bytes.NewReader(b))
+	for err == nil {
+		_, err = r.Next()
+	}
+	return len(r.Interfaces())
+}
+
+// The files of a Pod's ring are one stream: each of its interfaces is one, whatever the number of files.
+func TestSaveRings(t *testing.T) {
+	old, newer, other := file(10, 20), file(30, 40), file(25)
+	files := cluster{"u1/web-00001.pcapng": old, "u1/web-00002.pcapng": newer, "u2/db.pcapng": other}
+	s := Saver{Download: files.download, Fetching: func(string, int64, int64) {}, Merging: func() {}}
+	out := Output{Path: filepath.Join(t.TempDir(), "all.pcapng")}
+	saved, err := s.Save(t.Context(), []v1alpha1.PodResult{
+		pod("u1", "web", result("web-00001.pcapng", old), result("web-00002.pcapng", newer)), pod("u2", "db", result("db.pcapng", other)),
+	}, out)
+	if err != nil || len(saved.Problems()) > 0 {
+		t.Fatalf("%v, problems %v", err, saved.Problems())
+	}
+	if diff := cmp.Diff([]uint64{10, 20, 25, 30, 40}, times(t, out.Path)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if n := interfacesOf(t, out.Path); n != 2 {
+		t.Errorf("%d interfaces, of two Pods with one each", n)
+	}
+}
+
 // cluster holds files by Pod UID and name.
 type cluster map[string][]byte
 

@@ -96,10 +96,10 @@ func overlay(p v1alpha1.PodResult, u results.Update) v1alpha1.PodResult {
 		p.Phase, p.Reason, p.Message = u.Phase, "", ""
 	}
 	a := u.Account
-	if a == nil || a.Seen < p.Packets+p.Dropped.Total() {
+	if a == nil || a.Seen < p.Packets+p.Overwritten+p.Dropped.Total() {
 		return p
 	}
-	p.Packets, p.Bytes, p.Truncated = a.Packets, a.Bytes, a.Truncated
+	p.Packets, p.Bytes, p.Truncated, p.Overwritten = a.Packets, a.Bytes, a.Truncated, a.Overwritten
 	p.Dropped = v1alpha1.Dropped{Kernel: a.DroppedKernel, Ring: a.DroppedRing, Writer: a.DroppedWriter}
 	p.Reason = cmp.Or(a.Reason, p.Reason)
 	p.Message = cmp.Or(a.Message, p.Message)

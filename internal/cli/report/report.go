@@ -69,6 +69,7 @@ type Counts struct {
 	DroppedRing   int64 `json:"droppedRing"`
 	DroppedWriter int64 `json:"droppedWriter"`
 	Truncated     int64 `json:"truncated"`
+	Overwritten   int64 `json:"overwritten"`
 }
 
 // File is one file of a Pod: its size in bytes as saved, and its path where files were kept apart.
@@ -102,6 +103,9 @@ func New(pc *v1alpha1.PacketCapture, pods []v1alpha1.PodResult, saved capture.Sa
 	if r.Total.Dropped > 0 {
 		r.Notes = append(r.Notes, fmt.Sprintf("%d packets were dropped: they matched the filter, and are in no file", r.Total.Dropped))
 	}
+	if r.Total.Overwritten > 0 {
+		r.Notes = append(r.Notes, fmt.Sprintf("%d older packets gave way to newer ones, as asked (rotate)", r.Total.Overwritten))
+	}
 	if saved.Late > 0 {
 		r.Notes = append(r.Notes, fmt.Sprintf("%d packets stand behind later ones in the file", saved.Late))
 	}
@@ -117,6 +121,7 @@ func (r *Report) pod(p v1alpha1.PodResult, saved capture.Saved) {
 		Name: p.Name, UID: p.UID, Node: p.Node, Phase: p.Phase, Reason: p.Reason, Message: p.Message,
 		Counts: Counts{
 			Packets: p.Packets, Bytes: p.Bytes, Dropped: p.Dropped.Total(), Truncated: p.Truncated,
+			Overwritten:   p.Overwritten,
 			DroppedKernel: p.Dropped.Kernel, DroppedRing: p.Dropped.Ring, DroppedWriter: p.Dropped.Writer,
 		},
 	}
@@ -140,6 +145,7 @@ func (r *Report) pod(p v1alpha1.PodResult, saved capture.Saved) {
 	t.DroppedRing += pod.DroppedRing
 	t.DroppedWriter += pod.DroppedWriter
 	t.Truncated += pod.Truncated
+	t.Overwritten += pod.Overwritten
 }
 
 func sentence(reason, message string) string {
