@@ -122,3 +122,18 @@ func advance(v []unix.Iovec, n int) []unix.Iovec {
 func (d *diskFile) Truncate(size int64) error { return d.f.Truncate(size) }
 
 func (d *diskFile) Close() error { return d.f.Close() }
+
+// readTail reads the packet blocks between two places of a file.
+func readTail(path string, from, to uint64) (*batch, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("read what was written last: %w", err)
+	}
+	defer f.Close()
+	b := &batch{runs: [][]byte{make([]byte, to-from)}}
+	if _, err := f.ReadAt(b.runs[0], int64(from)); err != nil {
+		return nil, fmt.Errorf("read what was written last: %w", err)
+	}
+	b.recount()
+	return b, nil
+}

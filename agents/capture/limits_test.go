@@ -132,6 +132,40 @@ func TestFloorIsKeptUnderFlood(t *testing.T) {
 	}
 }
 
+// Others may fill the disk to its last block between two writes. The file tells of its losses all the same.
+func TestDiskFilledByOthers(t *testing.T) {
+	n := newTestNet(t)
+	dir := mountSmallTmpfs(t)
+	r := start(t, NewAFPacket(), &Config{NetNS: n.target, Filters: onlyDiscard, Dir: dir, DiskFloor: keep(1 << 20)})
+	s := n.blind(t, 60)
+	sent := uint32(0)
+	// Until the last block of the file has no room for two statistics.
+	for full := false; !full; {
+		s.send(sent, sent+10)
+		sent += 10
+		r.until("them", func(a Account) bool { return a.Written == uint64(sent) })
+		free := -r.Account().FileBytes & 4095
+		full = free > 0 && free < int64(2*statisticsLen)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "filler"), make([]byte, 16<<20), 0o600); err == nil {
+		t.Fatal("the disk is not full")
+	}
+	s.send(sent, sent+100)
+	res := r.wait()
+	if res.Reason != ReasonDiskFull || !IsDiskFull(res.Err) {
+		t.Errorf("reason %s, error %v", res.Reason, res.Err)
+	}
+	f := readFile(t, res.Path)
+	if len(f.stats) != len(f.ifaces) {
+		t.Fatalf("%d interfaces, %d statistics", len(f.ifaces), len(f.stats))
+	}
+	i := f.iface(t, "eth0")
+	if a := res.Account; !a.AddsUp() || a.DroppedWriter == 0 || *f.stats[i].IfDrop != a.DroppedWriter || *f.stats[i].Delivered != a.Written {
+		t.Errorf("account %+v, statistics %d dropped, %d delivered", a.Counters, *f.stats[i].IfDrop, *f.stats[i].Delivered)
+	}
+	exactly(t, f.numbers(t, "eth0"), 0, uint32(res.Account.Written))
+}
+
 func TestOpenBelowTheFloor(t *testing.T) {
 	n := newTestNet(t)
 	dir := mountTmpfs(t, "size=1m")

@@ -170,6 +170,10 @@ func (r *recorder) flush(t *track, b *batch) {
 
 // wrote adds a batch that is in the file.
 func (r *recorder) wrote(t *track, b *batch) {
+	if b.packets > 0 {
+		f := r.current()
+		f.last, f.lastAt = t, f.size-b.size
+	}
 	r.written += b.packets
 	t.acct.Received += b.packets
 	t.acct.wrote(b)
@@ -188,7 +192,39 @@ func (r *recorder) finish() error {
 	if r.out == nil {
 		return nil // a ring that could not begin its next file
 	}
+	err := r.writeStatistics()
+	if !IsDiskFull(err) {
+		return err
+	}
+	// Others filled the disk since the last write. Statistics tell of all losses: some more packets are worth them.
+	if gerr := r.giveUp(uint64(len(r.tracks)) * statisticsLen); gerr != nil {
+		return errors.Join(err, gerr)
+	}
 	return r.writeStatistics()
+}
+
+// giveUp takes the last packets out of the current file, so that so many bytes of what it holds on the disk are free.
+func (r *recorder) giveUp(bytes uint64) error {
+	f := r.current()
+	if f.last == nil {
+		return nil // no packets to give up
+	}
+	b, err := readTail(f.path, f.lastAt, f.size)
+	if err != nil {
+		return err
+	}
+	kept := keepWhole(b, b.size, bytes)
+	if err := r.out.Truncate(int64(f.lastAt + kept.size)); err != nil {
+		return fmt.Errorf("make room for statistics: %w", err)
+	}
+	f.size = f.lastAt + kept.size
+	for _, c := range []*Counters{&f.last.acct.Counters, &f.parts[f.last.id]} {
+		c.Written -= b.packets - kept.packets
+		c.Bytes -= b.bytes - kept.bytes
+		c.Truncated -= b.truncated - kept.truncated
+	}
+	f.last.acct.DroppedWriter += b.packets - kept.packets
+	return nil
 }
 
 // append writes whole blocks, or nothing of them.

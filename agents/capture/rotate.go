@@ -20,6 +20,9 @@ type recordFile struct {
 	size  uint64     // bytes of whole blocks
 	start uint64     // when it was begun, in nanoseconds since 1970
 	parts []Counters // by interface: what of it lies here
+
+	last   *track // whose packets came last; nil if none did
+	lastAt uint64 // where they begin
 }
 
 // current is the file that is written.
