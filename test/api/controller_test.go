@@ -4,6 +4,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -116,6 +117,10 @@ func (k fakeKeepers) Stop(ctx context.Context, _, _, reason string) error {
 	default:
 	}
 	return nil
+}
+
+func (fakeKeepers) Recount(context.Context, string, string) (account.Account, error) {
+	return account.Account{}, errors.New("no keeper here counts")
 }
 
 func startControllers(t *testing.T) fakeKeepers {
