@@ -35,8 +35,8 @@ func compare(w io.Writer, a, b *results) error {
 	for i := range scenarios {
 		s := &scenarios[i]
 		one, two := medianOf(a.ratios(s, engineMain)), medianOf(b.ratios(s, engineMain))
-		if one <= 0 || two <= 0 {
-			continue
+		if s.misses || one <= 0 || two <= 0 {
+			continue // a difference near to nothing has no ratio
 		}
 		compared++
 		off := math.Abs(one/two - 1)

@@ -63,14 +63,14 @@ func missTable(b *strings.Builder, r *results) {
 		return
 	}
 	fmt.Fprintf(b, "\n### Traffic that the filter does not match\n\nns per packet of %d bytes, filter `%s`.\n\n"+
-		"| engine | total | sender's side | process | Sonde / this |\n|---|---|---|---|---|\n", s.size, s.filter)
+		"| engine | total | sender's side | process |\n|---|---|---|---|\n", s.size, s.filter)
 	for _, e := range capturing() {
 		c := r.costs(s, e.name)
 		var added, process []float64
 		for _, one := range c {
 			added, process = append(added, one.added), append(process, one.process)
 		}
-		fmt.Fprintf(b, "| %s | %s | %.0f | %.1f | %s |\n", e.label, spread(totals(c), "%.0f"), medianOf(added), medianOf(process), ratioCell(r, s, &e))
+		fmt.Fprintf(b, "| %s | %s | %.0f | %.1f |\n", e.label, spread(totals(c), "%.0f"), medianOf(added), medianOf(process))
 	}
 }
 

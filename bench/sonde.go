@@ -77,6 +77,8 @@ func (b *bench) sondeConfig(ctx context.Context, j *job) (string, error) {
 		UID: captureUID, Kind: "PacketCapture", Namespace: "bench", Name: "bench", JobID: "bench", Requester: "bench",
 		Target: "Pod/bench", TargetNamespace: "bench", Filter: j.filter,
 		SnapLength: defaultSnap, MaxBytes: 1 << 40, RingBytes: ringBytes,
+		// The disk is looked at before each write, as always; a developer's may be fuller than a node's should be.
+		DiskFloor: &captureconfig.Floor{Bytes: 1 << 20},
 	}
 	if j.snap > 0 {
 		c.SnapLength = int32(j.snap)
