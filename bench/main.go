@@ -38,6 +38,9 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	err := commands[os.Args[1]](ctx, os.Args[2:])
+	if ctx.Err() != nil {
+		err = errors.New("interrupted; no results, and nothing is left behind")
+	}
 	stop()
 	exitOn(err)
 }
