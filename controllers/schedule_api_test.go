@@ -55,8 +55,7 @@ type objectSet map[objectKey]client.Object
 
 // memoryAPI is an API server as far as the manager can tell: UIDs, versions, preconditions and the status
 // subresource are kept as the real one keeps them. It has a log of all changes, from which caches lag, and the
-// schedule's clock, which the fake client of controller-runtime has not; and a thousand schedules need its speed.
-// TestSchedulesOnAPIServer runs schedules on a real one.
+// schedule's clock, which the fake client of controller-runtime has not, nor preconditions by UID; and a thousand schedules need its speed.
 type memoryAPI struct {
 	scheme  *runtime.Scheme
 	clock   clock.PassiveClock

@@ -58,19 +58,24 @@ func (s *schedule) deletedByManager(m *replica, o client.Object) {
 		s.fail("%s deletes %s, which is not its own", m, s.api.keyOf(o))
 		return
 	}
-	pc := s.live(c)
-	if pc == nil || c.cutOff {
-		return
-	}
 	job, ok := o.(*batchv1.Job)
-	if !ok {
+	pc := s.live(c)
+	switch {
+	case pc == nil && ok: // swept: an old leader may make it again, and then that is swept
+		c.removed[types.UID(job.Labels[sondev1.LabelTargetPodUID])]++
+		return
+	case pc == nil, c.cutOff:
+		return
+	case !ok:
 		if !pc.Status.Phase.Final() {
 			s.fail("%s deletes %s of capture %s, which is %q", m, s.api.keyOf(o), c.uid, pc.Status.Phase)
 		}
 		return
 	}
 	a := s.agentOf(job.UID)
-	if e := s.entryOf(a); a.whole() && !a.filesGone && a.excuse == "" && (e == nil || e.Phase != sondev1.PhaseFailed) && s.clock.Now().Before(a.endedAt.Add(a.retain-time.Second)) {
+	e := s.entryOf(a)
+	kept := e == nil || !e.Phase.Final() || e.Phase == sondev1.PhaseCompleted // of another verdict there is nothing to keep
+	if a.whole() && !a.filesGone && a.excuse == "" && kept && s.clock.Now().Before(a.endedAt.Add(a.retain-time.Second)) {
 		s.fail("%s deletes %s, whose result is whole and to be kept until %s", m, a.jobKey, a.endedAt.Add(a.retain).Sub(dawn))
 	}
 }

@@ -39,6 +39,8 @@ type replica struct {
 	busy     map[types.NamespacedName]bool
 	sweepAt  time.Time
 	sweeping bool
+	// forgetful: a mutant, which forgets when to look again.
+	forgetful bool
 	// since is the step at which the pass began that runs now.
 	since int
 }
@@ -125,6 +127,7 @@ func (m *replica) reconcile(key types.NamespacedName) {
 		backoff := min(5*time.Millisecond<<min(m.failures[key], 20), 1000*time.Second)
 		m.failures[key]++
 		m.timers[key] = m.s.clock.Now().Add(backoff)
+	case m.forgetful:
 	case res.RequeueAfter > 0:
 		delete(m.failures, key)
 		m.timers[key] = m.s.clock.Now().Add(res.RequeueAfter)
@@ -195,6 +198,7 @@ type replicaClient struct {
 	client.Client // nil: what the manager does not do
 	m             *replica
 	live          bool
+	stale         bool // a mutant: what should be live is not
 }
 
 func (c replicaClient) Scheme() *runtime.Scheme { return c.m.s.api.scheme }
@@ -204,7 +208,7 @@ func (c replicaClient) GroupVersionKindFor(o runtime.Object) (schema.GroupVersio
 }
 
 func (c replicaClient) objects() objectSet {
-	if c.live {
+	if c.live && !c.stale {
 		return c.m.s.api.objects
 	}
 	return c.m.view.objects
