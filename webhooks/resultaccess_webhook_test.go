@@ -66,7 +66,7 @@ func TestResultAccessCreate(t *testing.T) {
 		"no hub any more":                    {home: "nohub", capture: "vault", may: may("pods/bank"), code: code403, want: "hub=true"},
 		"hostNetwork":                        {home: "shop", capture: "log", may: may("pods/shop"), code: code403, want: "lacks capture on nodes"},
 		"namespace made anew":                {home: "shop", capture: "before", may: may("pods/shop"), code: code403, want: "that one was deleted"},
-		"namespace gone":                     {home: "hub", capture: "gone", may: may("pods/nowhere"), code: code422, want: "not found"},
+		"namespace gone":                     {home: "hub", capture: "gone", may: may("pods/nowhere"), code: code422, want: "has been deleted"},
 		"unknown capture":                    {home: "shop", capture: "nothing", may: may("pods/shop"), code: code422, want: "kubectl get packetcaptures -n shop"},
 		"capture never admitted":             {home: "shop", capture: "unstamped", may: may("pods/shop"), code: code403, want: "has no results"},
 		"capture with a forged stamp":        {home: "shop", capture: "forged", may: may("pods/shop"), code: code403, want: "has no results"},
