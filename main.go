@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/discovery"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
@@ -236,6 +237,19 @@ func (f flags) objects() []*unstructured.Unstructured {
 	return objects
 }
 
+// keeperRestarts asks the cluster once: one that is upgraded later is seen by the manager's next start.
+func keeperRestarts(config *rest.Config) (bool, error) {
+	d, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return false, fmt.Errorf("make client: %w", err)
+	}
+	v, err := d.ServerVersion()
+	if err != nil {
+		return false, fmt.Errorf("ask for the cluster's version: %w", err)
+	}
+	return platform.RestartsContainers(v.GitVersion)
+}
+
 // options of the manager's frame: servers with the operator's own certificate, and one leader.
 func (f flags) options(scheme *runtime.Scheme, caches cache.Options, serving *certs.Manager) ctrl.Options {
 	tlsOpts := []func(*tls.Config){func(c *tls.Config) { c.GetCertificate = serving.GetCertificate }}
@@ -339,6 +353,10 @@ func (w wiring) reconcile(ctx context.Context, mgr ctrl.Manager) error {
 	sweeper := &controllers.Sweeper{
 		Client: mgr.GetClient(), Live: w.live, Clock: clock.RealClock{}, Interval: controllers.DefaultSweepInterval, Namespace: w.agent.Namespace,
 		Watchdog: w.watchdog,
+	}
+	var err error
+	if w.agent.KeeperRestarts, err = keeperRestarts(mgr.GetConfig()); err != nil {
+		return err
 	}
 	stop, err := brake.NewSwitch(mgr.GetConfig(), w.agent.Namespace, mgr.GetScheme())
 	if err != nil {

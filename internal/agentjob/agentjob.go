@@ -35,6 +35,9 @@ const (
 // image, starting, waiting for the target's first process, and ending.
 const Margin = 10 * time.Minute
 
+// AccountKept is how long the account of a capture that has ended waits for a manager.
+const AccountKept = 24 * time.Hour
+
 // Options are the operator's own configuration, read once in main.
 type Options struct {
 	// Namespace of the operator, where everything is made.
@@ -47,6 +50,9 @@ type Options struct {
 	DiskFloor diskfloor.Floor
 	// Privilege with which probes run.
 	Privilege privilege.Setting
+	// KeeperRestarts: the cluster can start one container of a Pod again (platform.RestartsContainers), so that a keeper
+	// that is killed comes back to its file.
+	KeeperRestarts bool
 }
 
 // Labels of everything that is made for pc.

@@ -33,9 +33,11 @@ func TestBuild(t *testing.T) {
 		programs map[int32]string
 		duration time.Duration
 		setting  privilege.Setting
+		restarts bool
 	}{
-		"plain":        {},
-		"capabilities": {setting: privilege.Capabilities},
+		"plain":             {},
+		"capabilities":      {setting: privilege.Capabilities},
+		"keeper comes back": {restarts: true},
 		"everything set": {
 			change: func(pc *sondev1.PacketCapture, pod *corev1.Pod) {
 				pc.Labels = map[string]string{sondev1.LabelAppInstance: "mine", sondev1.LabelUID: "of-another", "app.kubernetes.io/component": "manager"}
@@ -55,7 +57,7 @@ func TestBuild(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			pc, pod, options := capture(), targetPod(), options
-			options.Privilege, options.DiskFloor = tc.setting, diskfloor.Default
+			options.Privilege, options.DiskFloor, options.KeeperRestarts = tc.setting, diskfloor.Default, tc.restarts
 			if tc.change != nil {
 				tc.change(pc, pod)
 			}

@@ -21,6 +21,11 @@ const (
 	// storageRequest in bytes at most: a node need not have the whole of a very large maxBytes free
 	// when the capture starts.
 	storageRequest = gi
+	// KeeperFailed is the exit code of a keeper that cannot serve, and would not if it were started again.
+	KeeperFailed = 1
+	// ExitUnknown is what runtimes give a container of which nobody saw how it ended, as those of before a node was
+	// started again. Neither probe nor keeper ends so.
+	ExitUnknown = 255
 	// keeperUser has no rights on the node; the one of the distroless images.
 	keeperUser = 65532
 )
@@ -98,7 +103,7 @@ func probeSecurity(setting privilege.Setting) *corev1.SecurityContext {
 
 // keeper serves the file to the manager and to nobody else, with no rights on the node.
 func keeper(o Options, p Plan) corev1.Container {
-	return corev1.Container{
+	c := corev1.Container{
 		Name: captureconfig.ContainerKeeper, Image: o.Image, ImagePullPolicy: corev1.PullIfNotPresent,
 		Command: []string{"/agent"}, Args: []string{"keeper", "--retain", secondsText(p.RetainFor)},
 		Ports: []corev1.ContainerPort{{Name: "keeper", ContainerPort: captureconfig.KeeperPort, Protocol: corev1.ProtocolTCP}},
@@ -123,6 +128,18 @@ func keeper(o Options, p Plan) corev1.Container {
 			{Name: volumeControl, MountPath: captureconfig.ControlDir},
 		},
 	}
+	if o.KeeperRestarts {
+		// Not after it has ended by itself: kept for long enough (0), or unable to serve (1). Nor with its node: the kubelet
+		// starts no Pod of before again, but with something in it that is to be restarted it never calls it failed either.
+		c.RestartPolicy = new(corev1.ContainerRestartPolicyNever)
+		c.RestartPolicyRules = []corev1.ContainerRestartRule{{
+			Action: corev1.ContainerRestartRuleActionRestart,
+			ExitCodes: &corev1.ContainerRestartRuleOnExitCodes{
+				Operator: corev1.ContainerRestartRuleOnExitCodesOpNotIn, Values: []int32{0, KeeperFailed, ExitUnknown},
+			},
+		}}
+	}
+	return c
 }
 
 func volumes(pc *sondev1.PacketCapture, p Plan) []corev1.Volume {

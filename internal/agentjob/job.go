@@ -46,8 +46,9 @@ func Job(o Options, pc *sondev1.PacketCapture, p Plan) *batchv1.Job {
 			PodReplacementPolicy:  &replace,
 			ActiveDeadlineSeconds: new(seconds(p.Duration + p.RetainFor + Margin)),
 			// A finished Job holds its account: it must be there until the capture's other Jobs have
-			// ended too and the status is final.
-			TTLSecondsAfterFinished: new(int32(seconds(p.Window + Margin))),
+			// ended too and the status is final, and the manager may be away meanwhile. It deletes Jobs
+			// itself: this is for when none comes back.
+			TTLSecondsAfterFinished: new(int32(seconds(p.Window + AccountKept))),
 			Template:                corev1.PodTemplateSpec{ObjectMeta: template, Spec: podSpec(o, pc, p)},
 		},
 	}

@@ -12,6 +12,7 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/account"
+	"github.com/sonde-operator/sonde/internal/agentjob"
 	"github.com/sonde-operator/sonde/internal/captureconfig"
 )
 
@@ -35,7 +36,9 @@ func (v *Verdict) judgeEnded(s Seen, t *corev1.ContainerStateTerminated, now tim
 	}
 	v.count(acc)
 	v.Entry.Message = acc.Message
-	attached := s.Before.Phase == sondev1.PhaseCapturing || acc.State == account.StateCapturing || !acc.Started.IsZero() || acc.Packets > 0
+	// What the probe says of itself is better than what was seen of it: a kubelet that has just been started takes a probe
+	// for attached for a moment.
+	attached := s.Before.Phase == sondev1.PhaseCapturing && acc.State != account.StateDone || acc.State == account.StateCapturing || !acc.Started.IsZero() || acc.Packets > 0
 	switch {
 	case acc.Complete && acc.State == account.StateDone && acc.AddsUp() && !cutOff(acc.Reason):
 		v.Entry.Phase, v.Entry.Reason = sondev1.PhaseCompleted, word(acc.Reason, sondev1.ReasonDuration)
@@ -79,7 +82,7 @@ func (v *Verdict) awaitCount(s Seen, t *corev1.ContainerStateTerminated, now tim
 // keeper can be asked.
 func NeedsRecount(s Seen) bool {
 	probe := container(s.Agent, captureconfig.ContainerProbe)
-	if s.Before.Phase.Final() || probe == nil || probe.State.Terminated == nil || !serving(s.Agent) {
+	if s.Before.Phase.Final() || probe == nil || probe.State.Terminated == nil || !serving(s) {
 		return false
 	}
 	acc, err := account.Parse([]byte(probe.State.Terminated.Message))
@@ -95,7 +98,13 @@ func (v *Verdict) count(a account.Account) {
 
 // offer lists the files while there is a keeper that has them.
 func (v *Verdict) offer(s Seen, files []account.File) {
-	if !serving(s.Agent) || v.Entry.Phase == sondev1.PhaseFailed {
+	if v.Entry.Phase == sondev1.PhaseFailed {
+		return
+	}
+	if !serving(s) {
+		if v.Entry.Message == "" {
+			v.Entry.Message = "the file is not available: the agent's Pod ended before it could be offered"
+		}
 		return
 	}
 	for _, f := range files {
@@ -124,6 +133,8 @@ func unwhole(s Seen, t *corev1.ContainerStateTerminated, own string) string {
 		return sondev1.ReasonDrained
 	case killed:
 		return sondev1.ReasonKilled
+	case t.ExitCode == agentjob.ExitUnknown:
+		return sondev1.ReasonNodeLost
 	default:
 		return word(own, sondev1.ReasonProbeError)
 	}
@@ -141,6 +152,8 @@ func (v *Verdict) explain(s Seen, t *corev1.ContainerStateTerminated) {
 		v.Entry.Message = s.Agent.Status.Message
 	case t.Reason == "OOMKilled":
 		v.Entry.Message = "the probe was killed at its memory limit (OOMKilled)"
+	case t.ExitCode == agentjob.ExitUnknown:
+		v.Entry.Message = "node " + v.Entry.Node + " was started again, or its runtime lost the probe"
 	case v.Entry.Reason == sondev1.ReasonAccessRevoked:
 		v.Entry.Message = "ended because the capture is not admitted any more; its condition Admitted says why"
 	case v.Entry.Reason == sondev1.ReasonPaused:

@@ -1,22 +1,48 @@
 package outcome
 
 import (
+	"slices"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/agentjob"
 	"github.com/sonde-operator/sonde/internal/captureconfig"
 )
 
 // serving reports whether the keeper of an agent's Pod still has the files.
-func serving(agent *corev1.Pod) bool {
+func serving(s Seen) bool {
+	agent := s.Agent
 	if agent == nil || agent.DeletionTimestamp != nil || agent.Status.Phase == corev1.PodFailed || agent.Status.Phase == corev1.PodSucceeded {
 		return false
 	}
-	keeper := container(agent, captureconfig.ContainerKeeper)
-	return keeper != nil && keeper.State.Terminated == nil
+	return container(agent, captureconfig.ContainerKeeper) != nil && keeperEnd(s) == nil
+}
+
+// keeperEnd is how the keeper ended for good; nil while it runs, or is about to be started again.
+func keeperEnd(s Seen) *corev1.ContainerStateTerminated {
+	keeper := container(s.Agent, captureconfig.ContainerKeeper)
+	if keeper == nil || keeper.State.Terminated == nil {
+		return nil
+	}
+	switch keeper.State.Terminated.ExitCode {
+	case 0, agentjob.KeeperFailed, agentjob.ExitUnknown: // what the rule of internal/agentjob excepts
+	default:
+		if restarts(s.Agent) {
+			return nil
+		}
+	}
+	return keeper.State.Terminated
+}
+
+// restarts reports whether the keeper of an agent's Pod is started again. An API server that knows nothing of it drops
+// the rule.
+func restarts(agent *corev1.Pod) bool {
+	return slices.ContainsFunc(agent.Spec.Containers, func(c corev1.Container) bool {
+		return c.Name == captureconfig.ContainerKeeper && len(c.RestartPolicyRules) > 0
+	})
 }
 
 func container(pod *corev1.Pod, name string) *corev1.ContainerStatus {

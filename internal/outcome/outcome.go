@@ -4,6 +4,7 @@
 package outcome
 
 import (
+	"fmt"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -11,6 +12,7 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/account"
+	"github.com/sonde-operator/sonde/internal/agentjob"
 	"github.com/sonde-operator/sonde/internal/captureconfig"
 )
 
@@ -103,7 +105,7 @@ func Judge(s Seen, now time.Time) Verdict {
 // came to anything.
 func (v *Verdict) judgeFinal(s Seen, probe *corev1.ContainerStatus, now time.Time) {
 	until := v.Entry.AvailableUntil
-	if until != nil && now.Before(until.Add(-skew)) && !serving(s.Agent) {
+	if until != nil && now.Before(until.Add(-skew)) && !serving(s) {
 		v.Entry.AvailableUntil, v.Entry.Files = nil, nil
 		if v.Entry.Message == "" {
 			v.Entry.Message = "the file is not available any more: the agent's Pod ended before its retention did"
@@ -116,6 +118,10 @@ func (v *Verdict) judgeFinal(s Seen, probe *corev1.ContainerStatus, now time.Tim
 // judgeAgent: the agent's Pod is there and its probe has not ended.
 func (v *Verdict) judgeAgent(s Seen, probe *corev1.ContainerStatus, now time.Time) {
 	running := probe != nil && probe.State.Running != nil
+	if end := keeperEnd(s); end != nil && running {
+		v.keeperLost(s, end)
+		return
+	}
 	if attached(probe) {
 		v.Entry.Phase, v.Entry.Reason, v.Entry.Message = sondev1.PhaseCapturing, sondev1.ReasonCapturing, ""
 	}
@@ -136,6 +142,16 @@ func (v *Verdict) judgeAgent(s Seen, probe *corev1.ContainerStatus, now time.Tim
 		v.end(s, sondev1.ReasonNotStarted, "the agent's Pod did not start within "+StartTimeout.String()+": "+waiting(s.Agent))
 		v.DeleteJob = true
 	}
+}
+
+// keeperLost: without its keeper, a probe can neither be told to end nor its file be fetched.
+func (v *Verdict) keeperLost(s Seen, t *corev1.ContainerStateTerminated) {
+	reason := sondev1.ReasonKilled
+	if t.ExitCode == agentjob.KeeperFailed {
+		reason = sondev1.ReasonProbeError
+	}
+	v.end(s, reason, fmt.Sprintf("the keeper of the file ended with exit code %d, and the file is lost: %s", t.ExitCode, t.Message))
+	v.DeleteJob = true
 }
 
 // judgeWithoutAgent: there is no Pod of the agent; no longer, or not yet.

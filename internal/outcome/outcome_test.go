@@ -193,6 +193,45 @@ func TestJudge(t *testing.T) {
 			seen: outcome.Seen{Before: capturing(), Job: job(), Agent: agent(ended(unwhole("", ""), 137)), Uncounted: true}, at: 30 * time.Second,
 			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonKilled, Message: "the probe ended with exit code 137", Packets: 5, Files: 1},
 		},
+		"the node was started again": {
+			seen: outcome.Seen{Before: capturing(), Job: job(), Agent: agent(ended(unwhole("", ""), 255), restarting, keeperEnded(255))},
+			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonNodeLost, Message: "node node-a was started again, or its runtime lost the probe", Packets: 5},
+		},
+		// Its keeper ended.
+		"killed, and its keeper is started again": {
+			seen: outcome.Seen{Before: capturing(), Job: job(), Agent: agent(ended(unwhole("", ""), 137), restarting, keeperEnded(137))},
+			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonKilled, Message: "the probe ended with exit code 137", Packets: 5, Files: 1},
+		},
+		"the keeper is started again": {
+			seen: outcome.Seen{Before: capturing(), Job: job(), Agent: agent(running(true), restarting, keeperEnded(137))}, at: time.Second,
+			want: got{Phase: sondev1.PhaseCapturing, Reason: sondev1.ReasonCapturing, Again: 150 * time.Second},
+		},
+		"the keeper was killed, and is not started again": {
+			seen: outcome.Seen{Before: capturing(), Job: job(), Agent: agent(running(true), keeperEnded(137))},
+			want: got{
+				Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonKilled, DeleteJob: true,
+				Message: "the keeper of the file ended with exit code 137, and the file is lost: words",
+			},
+		},
+		"the keeper refuses to serve": {
+			seen: outcome.Seen{Job: job(), Agent: agent(running(false), restarting, keeperEnded(1))},
+			want: got{
+				Phase: sondev1.PhaseFailed, Reason: sondev1.ReasonProbeError, DeleteJob: true,
+				Message: "the keeper of the file ended with exit code 1, and the file is lost: words",
+			},
+		},
+		"complete, and the keeper was killed": {
+			seen: outcome.Seen{Before: capturing(), Job: job(), Agent: agent(ended(complete(), 0), keeperEnded(137))},
+			want: got{Phase: sondev1.PhaseCompleted, Reason: sondev1.ReasonDuration, Packets: 10, Message: "the file is not available: the agent's Pod ended before it could be offered"},
+		},
+		"never attached, though it seemed to be": {
+			seen: outcome.Seen{Before: capturing(), Job: job(), Agent: agent(ended(account.Account{State: account.StateDone, Reason: "Stopped", Message: "too early"}, 4))},
+			want: got{Phase: sondev1.PhaseFailed, Reason: sondev1.ReasonStopped, Message: "too early"},
+		},
+		"final, and the keeper is started again": {
+			seen: outcome.Seen{Before: completed(), Job: job(), Agent: agent(ended(complete(), 0), restarting, keeperEnded(137))},
+			want: got{Phase: sondev1.PhaseCompleted, Reason: sondev1.ReasonDuration, Packets: 10, Files: 1},
+		},
 		"drained": {
 			seen: outcome.Seen{Before: capturing(), Job: job(), Agent: agent(ended(unwhole("Drained", "told to end"), 3), deleting)},
 			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonDrained, Message: "told to end", Packets: 5},
@@ -431,6 +470,17 @@ func failed(reason string) *batchv1.Job {
 	j := job()
 	j.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobFailed, Status: corev1.ConditionTrue, Reason: reason, Message: "words"}}
 	return j
+}
+
+// restarting: the cluster starts the keeper again.
+func restarting(p *corev1.Pod) {
+	p.Spec.Containers = []corev1.Container{{Name: "keeper", RestartPolicyRules: []corev1.ContainerRestartRule{{}}}}
+}
+
+func keeperEnded(code int32) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code, Message: "words"}}
+	}
 }
 
 func agent(changes ...func(*corev1.Pod)) *corev1.Pod {

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilversion "k8s.io/apimachinery/pkg/util/version"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -43,6 +44,16 @@ func Present(mapper apimeta.RESTMapper, objects ...*unstructured.Unstructured) (
 		}
 	}
 	return present, nil
+}
+
+// RestartsContainers reports whether a cluster of this version starts one container of a Pod again although the Pod's
+// others are not to be (KEP-5307, Kubernetes 1.35; an earlier API server refuses a Pod that asks for it).
+func RestartsContainers(version string) (bool, error) {
+	v, err := utilversion.ParseGeneric(version)
+	if err != nil {
+		return false, fmt.Errorf("read the cluster's version: %w", err)
+	}
+	return v.AtLeast(utilversion.MajorMinor(1, 35)), nil
 }
 
 // CacheByObject restricts the manager's cache to these objects by their names, so that no other is held

@@ -173,3 +173,14 @@ func TestCoversOwners(t *testing.T) {
 		})
 	}
 }
+
+func TestRestartsContainers(t *testing.T) {
+	for version, want := range map[string]bool{"v1.30.4": false, "v1.34.9": false, "v1.35.0": true, "v1.36.3+k3s1": true, "v1.36.0-rc.0": true, "v2.0.0": true} {
+		if got, err := platform.RestartsContainers(version); err != nil || got != want {
+			t.Errorf("%s: %v, %v; want %v", version, got, err, want)
+		}
+	}
+	if _, err := platform.RestartsContainers("newest"); err == nil {
+		t.Error("no error for what is no version")
+	}
+}

@@ -110,8 +110,20 @@ func StripPod(o any) (any, error) {
 		kept.Status.Reason, kept.Status.Message = pod.Status.Reason, pod.Status.Message
 		kept.Status.ContainerStatuses = pod.Status.ContainerStatuses
 		kept.Status.Conditions = scheduling(pod.Status.Conditions)
+		kept.Spec.Containers = restarted(pod.Spec.Containers)
 	}
 	return kept, nil
+}
+
+// restarted keeps, of the containers that are started again when they fail, their names and when that is.
+func restarted(containers []corev1.Container) []corev1.Container {
+	var kept []corev1.Container
+	for i := range containers {
+		if c := &containers[i]; len(c.RestartPolicyRules) > 0 {
+			kept = append(kept, corev1.Container{Name: c.Name, RestartPolicyRules: c.RestartPolicyRules})
+		}
+	}
+	return kept
 }
 
 // pick copies the named entries, so that the rest of the map can be freed.

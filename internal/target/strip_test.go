@@ -27,7 +27,10 @@ func TestStripPod(t *testing.T) {
 			},
 			Spec: corev1.PodSpec{
 				NodeName: "node", HostNetwork: true, HostPID: true, RuntimeClassName: &class,
-				Containers: []corev1.Container{{Env: []corev1.EnvVar{{Name: "PASSWORD", Value: "secret"}}}},
+				Containers: []corev1.Container{
+					{Env: []corev1.EnvVar{{Name: "PASSWORD", Value: "secret"}}},
+					{Name: "keeper", Image: "i", RestartPolicyRules: []corev1.ContainerRestartRule{{Action: corev1.ContainerRestartRuleActionRestart}}},
+				},
 			},
 			Status: corev1.PodStatus{
 				Phase: corev1.PodFailed, PodIP: "10.0.0.1", StartTime: &now, Reason: "Evicted", Message: "no disk",
@@ -47,6 +50,7 @@ func TestStripPod(t *testing.T) {
 	agent := *kept.DeepCopy()
 	agent.Labels = map[string]string{sondev1.LabelUID: "pc", sondev1.LabelTargetPodUID: "t"}
 	agent.Annotations = map[string]string{sondev1.AnnotationOwner: "ns/pc", sondev1.AnnotationTargetPod: "web-1"}
+	agent.Spec.Containers = []corev1.Container{{Name: "keeper", RestartPolicyRules: []corev1.ContainerRestartRule{{Action: corev1.ContainerRestartRuleActionRestart}}}}
 	agent.Status.Reason, agent.Status.Message = "Evicted", "no disk"
 	agent.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "probe"}}
 	agent.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "no node"}}
