@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # e2e.sh [go test flags]: installs the operator on the local cluster, which is up, and runs the end-to-end tests. With
-# SONDE_PROBE_PRIVILEGE=Capabilities the probes of all tests run so.
+# SONDE_PROBE_PRIVILEGE=Capabilities the probes of all tests run so. SUITE=faults runs the tests of test/faults.
 set -euo pipefail
 . "$(dirname "$0")/env.sh"
 cd "$root"
@@ -16,4 +16,5 @@ setting=SONDE_PROBE_PRIVILEGE- # takes it off
 [ -z "${SONDE_PROBE_PRIVILEGE:-}" ] || setting=SONDE_PROBE_PRIVILEGE=$SONDE_PROBE_PRIVILEGE
 "$cluster" kubectl -n sonde-system set env deployment/sonde-manager "$setting" >/dev/null
 "$cluster" kubectl -n sonde-system rollout status deployment/sonde-manager --timeout=180s >/dev/null
-go test -tags e2e -count=1 -timeout 40m "$@" ./test/e2e/...
+suite=${SUITE:-e2e}
+go test -tags "$suite" -count=1 -timeout 40m "$@" "./test/$suite/..."

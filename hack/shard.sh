@@ -3,7 +3,7 @@
 # With RECORD=1 a finished shard writes its row of docs/test-matrix.md.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-shards=(capture rights removal fuzz security operations bundle olm limits schedules)
+shards=(capture rights removal fuzz security operations bundle olm faults limits schedules)
 make="make --no-print-directory"
 e2e() {
 	$make cluster-up image image-workload
@@ -44,7 +44,7 @@ case "$shard" in
 	echo "${shards[$2 % ${#shards[@]}]}"
 	exit
 	;;
-capture | rights | removal | fuzz | security | operations | bundle | olm | limits | schedules) trap finish EXIT ;;
+capture | rights | removal | fuzz | security | operations | bundle | olm | faults | limits | schedules) trap finish EXIT ;;
 *)
 	echo "which shard? SHARD=${shards[*]// /|}" >&2
 	exit 2
@@ -68,6 +68,13 @@ bundle) $make bundle-validate preflight plugin-archives scorecard NODES=1 ;;
 olm)
 	openshift
 	$make test-olm NODES=1
+	;;
+faults)
+	own_cluster # whose nodes and API server are killed
+	table=$(mktemp)
+	SUITE=faults SONDE_FAULTS_TABLE=$table e2e '^Test'
+	hack/section.sh docs/reliability.md matrix <"$table"
+	rm "$table"
 	;;
 limits)
 	node_disks

@@ -1,0 +1,242 @@
+//go:build faults
+
+package faults
+
+import (
+	"context"
+	"fmt"
+	osexec "os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/sonde-operator/sonde/test/cluster"
+)
+
+// withProbe are the stages at which a probe runs.
+var withProbe = []stage{starting, capturing, ending}
+
+func onProbes(signal string) func(*testing.T, *scene) {
+	return func(t *testing.T, s *scene) {
+		t.Helper()
+		for _, st := range withProbe {
+			s.signal(t, st, probe, signal)
+		}
+	}
+}
+
+// probesOutOfMemory lets a process that eats memory into each probe's memory cgroup, until the kernel kills: the probe,
+// which has been made the first to die. (Taking the limit below what is in use is refused by the kernel.)
+func probesOutOfMemory(t *testing.T, s *scene) {
+	t.Helper()
+	const eat = `set -e
+for pid in %s; do
+	echo 1000 >/proc/$pid/oom_score_adj
+	group=/sys/fs/cgroup/memory$(sed -n 's/^[0-9]*:memory://p' /proc/$pid/cgroup)
+	[ -e "$group/cgroup.procs" ] || group=/sys/fs/cgroup$(sed -n 's/^0:://p' /proc/$pid/cgroup)
+	sh -c 'echo $$ >'"$group"'/cgroup.procs; exec head -c 1G /dev/zero | tail' >/dev/null 2>&1 &
+	eater=$!
+	while [ -d /proc/$pid ] && ! grep -q '^State:.Z' /proc/$pid/status; do sleep 0.05; done
+	kill -KILL $eater $(pgrep -P $eater) 2>/dev/null || true
+done`
+	for _, st := range withProbe {
+		cluster.OnNode(t, hurt, "timeout", "60", "sh", "-c", fmt.Sprintf(eat, strings.Join(pids(t, s.agents[st], probe), " ")))
+	}
+}
+
+func keepersKilled(t *testing.T, s *scene) {
+	t.Helper()
+	for _, st := range stages {
+		s.signal(t, st, keeper, "KILL")
+	}
+}
+
+func agentPodsDeleted(t *testing.T, s *scene) {
+	t.Helper()
+	for _, st := range stages {
+		cluster.DeleteNow(t, s.agents[st].DeepCopy())
+	}
+}
+
+func agentJobsDeleted(t *testing.T, s *scene) {
+	t.Helper()
+	for _, st := range stages {
+		job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: cluster.OperatorNamespace, Name: s.agents[st].Labels[batchv1.JobNameLabel]}}
+		cluster.DeleteNow(t, job)
+	}
+	// The garbage collector takes its time; what a target does until then is none of this row.
+	cluster.Eventually(t, time.Minute, "Pods deleted with their Jobs", func(ctx context.Context) error {
+		for _, st := range stages {
+			p := s.agents[st].DeepCopy()
+			if err := cluster.Admin.Get(ctx, client.ObjectKeyFromObject(p), p); client.IgnoreNotFound(err) != nil || err == nil && p.DeletionTimestamp == nil {
+				return fmt.Errorf("%s is still there: %w", p.Name, err)
+			}
+		}
+		return nil
+	})
+}
+
+func agentPodsEvicted(t *testing.T, s *scene) {
+	t.Helper()
+	for _, st := range stages {
+		eviction := &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: cluster.OperatorNamespace, Name: s.agents[st].Name}}
+		if err := cluster.Admin.SubResource("eviction").Create(t.Context(), s.agents[st].DeepCopy(), eviction); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func managersKilled(t *testing.T, s *scene) {
+	t.Helper()
+	for _, p := range managers(t) {
+		signalContainer(t, &p, "manager", "KILL")
+	}
+	s.resume(t)
+}
+
+// managersAway takes the manager away until the capture that was to end has ended, and its keeper has let go of the file.
+func managersAway(t *testing.T, s *scene) {
+	t.Helper()
+	scaleManager(t, 0)
+	s.release(t)
+	cluster.Eventually(t, 2*time.Minute, "Job over", func(ctx context.Context) error {
+		var job batchv1.Job
+		key := client.ObjectKey{Namespace: cluster.OperatorNamespace, Name: s.agents[ending].Labels[batchv1.JobNameLabel]}
+		if err := cluster.Admin.Get(ctx, key, &job); err != nil {
+			return err
+		}
+		if job.Status.CompletionTime == nil {
+			return fmt.Errorf("%+v", job.Status)
+		}
+		return nil
+	})
+	scaleManager(t, 2)
+}
+
+func managers(t *testing.T) []corev1.Pod {
+	t.Helper()
+	var d appsv1.Deployment
+	if err := cluster.Admin.Get(t.Context(), client.ObjectKey{Namespace: cluster.OperatorNamespace, Name: "sonde-manager"}, &d); err != nil {
+		t.Fatal(err)
+	}
+	return cluster.ReadyPods(t, &d, 2)
+}
+
+func scaleManager(t *testing.T, n int32) {
+	t.Helper()
+	var d appsv1.Deployment
+	if err := cluster.Admin.Get(t.Context(), client.ObjectKey{Namespace: cluster.OperatorNamespace, Name: "sonde-manager"}, &d); err != nil {
+		t.Fatal(err)
+	}
+	cluster.Scale(t, &d, n)
+	cluster.ReadyPods(t, &d, int(n))
+}
+
+// kubeletAway stops the kubelet while the capture that was to end does so.
+func kubeletAway(t *testing.T, s *scene) {
+	t.Helper()
+	cluster.OnNode(t, hurt, "sh", "-c", "kill -STOP $(pidof kubelet)")
+	s.release(t)
+	cluster.Eventually(t, 30*time.Second, "probe ended while the kubelet was away", func(context.Context) error {
+		if left := pids(t, s.agents[ending], probe); len(left) > 0 {
+			return fmt.Errorf("processes %v", left)
+		}
+		return nil
+	})
+	time.Sleep(10 * time.Second) // what the row says; nothing is to be awaited
+	cluster.OnNode(t, hurt, "sh", "-c", "kill -KILL $(pidof kubelet)")
+}
+
+func containerdKilled(t *testing.T, s *scene) {
+	t.Helper()
+	cluster.OnNode(t, hurt, "sh", "-c", "kill -KILL $(pidof containerd)")
+	s.release(t)
+}
+
+// apiAway kills or freezes the API server while the capture that was to end does so.
+func apiAway(during time.Duration, freeze bool) func(*testing.T, *scene) {
+	return func(t *testing.T, s *scene) {
+		t.Helper()
+		args := []string{"api-stop"}
+		if freeze {
+			args = append(args, "--freeze")
+		}
+		machine(t, args...)
+		t.Cleanup(func() { _ = osexec.Command(cluster.Command, "api-start").Run() })
+		s.resume(t)
+		time.Sleep(during) // what the row says; nothing is to be awaited
+		machine(t, "api-start")
+	}
+}
+
+func targetsDeleted(t *testing.T, s *scene) {
+	t.Helper()
+	cluster.DeleteNow(t, s.sink.DeepCopy())
+	cluster.DeleteNow(t, s.late.DeepCopy())
+	s.resume(t)
+}
+
+func namespaceDeleted(t *testing.T, s *scene) {
+	t.Helper()
+	cluster.DeleteNow(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.ns}})
+	s.resume(t)
+}
+
+func capturesDeleted(t *testing.T, s *scene) {
+	t.Helper()
+	for _, st := range stages {
+		cluster.DeleteNow(t, s.captures[st].DeepCopy())
+	}
+	for _, st := range stages {
+		cluster.NothingLeft(t, string(s.captures[st].UID))
+	}
+}
+
+func nodeReboots(t *testing.T, s *scene) {
+	t.Helper()
+	machine(t, "node-stop", hurt)
+	t.Cleanup(func() { _ = osexec.Command(cluster.Command, "node-start", hurt).Run() })
+	machine(t, "node-start", hurt)
+	s.released = true
+}
+
+// nodeGone kills a node and deletes its object when Kubernetes has noticed; the cluster's next test gets it back.
+func nodeGone(t *testing.T, s *scene) {
+	t.Helper()
+	machine(t, "node-stop", hurt)
+	t.Cleanup(func() { _ = osexec.Command(cluster.Command, "node-start", hurt).Run() })
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: hurt}}
+	cluster.Eventually(t, 3*time.Minute, "node NotReady", func(ctx context.Context) error {
+		if err := cluster.Admin.Get(ctx, client.ObjectKeyFromObject(node), node); err != nil {
+			return err
+		}
+		for _, c := range node.Status.Conditions {
+			if c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue {
+				return nil
+			}
+		}
+		return fmt.Errorf("still Ready")
+	})
+	cluster.DeleteNow(t, node)
+	s.released = true
+}
+
+func nodeStarts(t *testing.T) {
+	t.Helper()
+	machine(t, "node-start", hurt)
+}
+
+// machine runs a command of hack/cluster.
+func machine(t *testing.T, args ...string) {
+	t.Helper()
+	if out, err := osexec.CommandContext(t.Context(), cluster.Command, args...).CombinedOutput(); err != nil {
+		t.Fatalf("cluster %v: %v\n%s", args, err, out)
+	}
+}

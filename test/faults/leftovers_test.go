@@ -1,0 +1,158 @@
+//go:build faults
+
+package faults
+
+import (
+	"context"
+	"encoding/binary"
+	"strings"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/sonde-operator/sonde/test/cluster"
+)
+
+// leftovers are, for each sort of thing, a command that leaves one in a node, and one that takes it away again.
+var leftovers = map[string]struct {
+	leave, remove string
+	// want is in the line by which a look at the node finds it.
+	want string
+}{
+	"link":           {"ip link add left type dummy", "ip link delete left", "link: left"},
+	"address":        {"ip route add blackhole 192.0.2.0/24", "ip route delete blackhole 192.0.2.0/24", "route: blackhole"},
+	"promiscuity":    {"ip link set cni0 promisc on", "ip link set cni0 promisc off", "promiscuity 1"},
+	"qdisc":          {"tc qdisc replace dev lo root pfifo", "tc qdisc delete dev lo root", "pfifo"},
+	"filter":         {"tc qdisc add dev lo clsact && tc filter add dev lo ingress matchall action ok", "tc qdisc delete dev lo clsact", "filter of lo: filter"},
+	"nft":            {"nft add table inet left", "nft delete table inet left", "nft: table inet left"},
+	"packet socket":  {"setsid dumpcap -q -i lo -w /dev/null >/dev/null 2>&1 & echo $! >/run/left; sleep 2", "kill -KILL $(cat /run/left); rm /run/left", "packet socket: "},
+	"listener":       {"setsid busybox nc -l -p 7777 >/dev/null 2>&1 & echo $! >/run/left; sleep 1", "kill -KILL $(cat /run/left); rm /run/left", ":7777"},
+	"process":        {"setsid sleep 1000 >/dev/null 2>&1 & echo $! >/run/left", "kill -KILL $(cat /run/left); rm /run/left", "process: sleep"},
+	"mount":          {"mkdir -p /run/left && mount -t tmpfs left /run/left", "umount /run/left && rmdir /run/left", "mount: /run/left"},
+	"Pod's files":    {"mkdir /var/lib/kubelet/pods/left", "rmdir /var/lib/kubelet/pods/left", "file: /var/lib/kubelet/pods/left"},
+	"netns":          {"ip netns add left", "ip netns delete left", "file: /run/netns/left"},
+	"pinned BPF":     {"mkdir /sys/fs/bpf/left", "rmdir /sys/fs/bpf/left", "file: /sys/fs/bpf/left"},
+	"cgroup":         {"mkdir $(ls -d /sys/fs/cgroup/memory/kubepods /sys/fs/cgroup/kubepods 2>/dev/null | head -1)/left", "rmdir $(ls -d /sys/fs/cgroup/memory/kubepods /sys/fs/cgroup/kubepods 2>/dev/null | head -1)/left", "kubepods/left"},
+	"container task": {"mkdir /run/containerd/io.containerd.runtime.v2.task/k8s.io/left", "rmdir /run/containerd/io.containerd.runtime.v2.task/k8s.io/left", "container: left"},
+}
+
+// TestSnapshotSeesLeftovers is the control of the matrix: each sort of thing that could be left is seen where one is.
+func TestSnapshotSeesLeftovers(t *testing.T) {
+	before := takeSnapshot(t)
+	for name, tc := range leftovers {
+		t.Run(name, func(t *testing.T) {
+			cluster.OnNode(t, hurt, "sh", "-c", tc.leave)
+			seen := before.diff(takeSnapshot(t))
+			cluster.OnNode(t, hurt, "sh", "-c", tc.remove)
+			mustSee(t, seen, tc.want)
+		})
+	}
+	for _, o := range []client.Object{
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: cluster.OperatorNamespace, Name: "left"}},
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: cluster.OperatorNamespace, Name: "left"}},
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "left"}},
+	} {
+		if err := cluster.Admin.Create(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+		seen := before.diff(takeSnapshot(t))
+		cluster.DeleteNow(t, o)
+		mustSee(t, seen, "left {")
+	}
+	t.Run("changed object", func(t *testing.T) {
+		var node corev1.Node
+		if err := cluster.Admin.Get(t.Context(), client.ObjectKey{Name: hurt}, &node); err != nil {
+			t.Fatal(err)
+		}
+		label := func(ctx context.Context, value string) {
+			patch := client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"labels":{"left":`+value+`}}}`))
+			if err := cluster.Admin.Patch(ctx, node.DeepCopy(), patch); err != nil {
+				t.Fatal(err)
+			}
+		}
+		label(t.Context(), `"here"`)
+		seen := before.diff(takeSnapshot(t))
+		label(t.Context(), "null")
+		mustSee(t, seen, `"left":"here"`)
+	})
+	t.Run("BPF", func(t *testing.T) { seesBPF(t, before) })
+	awaitSnapshot(t, before)
+}
+
+// TestTargetSnapshotSeesLeftovers is the same for the look into a target.
+func TestTargetSnapshotSeesLeftovers(t *testing.T) {
+	s := &scene{}
+	s.makeTargets(t)
+	before := insideTarget(t, s.sink)
+	pid := pids(t, s.sink, "c")[0]
+	for name, tc := range map[string]struct{ leave, remove, want string }{
+		"link":          {"nsenter -t %s -n ip link add left type dummy", "nsenter -t %s -n ip link delete left", "link: left"},
+		"promiscuity":   {"nsenter -t %s -n ip link set eth0 promisc on", "nsenter -t %s -n ip link set eth0 promisc off", "promiscuity 1"},
+		"qdisc":         {"nsenter -t %s -n tc qdisc replace dev lo root pfifo", "nsenter -t %s -n tc qdisc delete dev lo root", "pfifo"},
+		"filter":        {"nsenter -t %s -n tc qdisc add dev eth0 clsact", "nsenter -t %s -n tc qdisc delete dev eth0 clsact", "clsact"},
+		"nft":           {"nsenter -t %s -n nft add table inet left", "nsenter -t %s -n nft delete table inet left", "nft: table inet left"},
+		"packet socket": {"setsid nsenter -t %s -n dumpcap -q -i lo -w /dev/null >/dev/null 2>&1 & echo $! >/run/left; sleep 2", "kill -KILL $(cat /run/left); rm /run/left", "packet socket: "},
+		"mount":         {"nsenter -t %s -m mount -t tmpfs left /proc/acpi || nsenter -t %s -m mount -t tmpfs left /dev/shm", "nsenter -t %s -m umount /proc/acpi || nsenter -t %s -m umount /dev/shm", "mount: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cluster.OnNode(t, hurt, "sh", "-c", strings.ReplaceAll(tc.leave, "%s", pid))
+			seen := before.diff(insideTarget(t, s.sink))
+			cluster.OnNode(t, hurt, "sh", "-c", strings.ReplaceAll(tc.remove, "%s", pid))
+			mustSee(t, seen, tc.want)
+		})
+	}
+	await(t, before, "the target's namespaces", func() snapshot { return insideTarget(t, s.sink) })
+}
+
+func mustSee(t *testing.T, seen []string, want string) {
+	t.Helper()
+	for _, line := range seen {
+		if strings.HasPrefix(line, "+") && strings.Contains(line, want) {
+			return
+		}
+	}
+	t.Errorf("nothing with %q is seen, but\n%s", want, strings.Join(seen, "\n"))
+}
+
+// seesBPF loads a map and a program.
+func seesBPF(t *testing.T, before snapshot) {
+	t.Helper()
+	// union bpf_attr of BPF_MAP_CREATE: an array of one entry of 4 bytes; the name is at offset 28.
+	var array [48]byte
+	for i, v := range []uint32{unix.BPF_MAP_TYPE_ARRAY, 4, 4, 1} {
+		binary.NativeEndian.PutUint32(array[4*i:], v)
+	}
+	copy(array[28:], "left_map")
+	fd, err := bpf(unix.BPF_MAP_CREATE, unsafe.Pointer(&array), unsafe.Sizeof(array))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(int(fd)) //nolint:gosec // a descriptor
+	// A socket filter: r0 = 0; exit.
+	code := []byte{0xb7, 0, 0, 0, 0, 0, 0, 0, 0x95, 0, 0, 0, 0, 0, 0, 0}
+	license := []byte("GPL\x00")
+	load := struct {
+		kind, count       uint32
+		code, license     uint64
+		logLevel, logSize uint32
+		log               uint64
+		version, flags    uint32
+		name              [16]byte
+	}{
+		kind: unix.BPF_PROG_TYPE_SOCKET_FILTER, count: 2,
+		code: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(code)))), license: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(license)))),
+	}
+	copy(load.name[:], "left_prog")
+	program, err := bpf(unix.BPF_PROG_LOAD, unsafe.Pointer(&load), unsafe.Sizeof(load))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(int(program)) //nolint:gosec // a descriptor
+	seen := before.diff(takeSnapshot(t))
+	mustSee(t, seen, "left_map")
+	mustSee(t, seen, "left_prog")
+}

@@ -1,0 +1,153 @@
+//go:build faults
+
+package faults
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	osexec "os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/test/cluster"
+)
+
+// cell is what is to come of a capture.
+type cell struct {
+	// want is what text makes of the status: one of these, where two things race. None where the fault does not occur.
+	want []string
+	// goesOn: the fault does not end the capture. It is told to stop afterwards.
+	goesOn bool
+	// why the fault does not occur at this stage.
+	why string
+}
+
+func ends(want ...string) cell     { return cell{want: want} }
+func survives(want ...string) cell { return cell{want: want, goesOn: true} }
+func doesNotOccur(w string) cell   { return cell{why: w} }
+
+// text of what the status says of the one Pod of a capture.
+func text(pc *sondev1.PacketCapture) string {
+	if len(pc.Status.Pods) != 1 {
+		return fmt.Sprintf("%s with %d entries", pc.Status.Phase, len(pc.Status.Pods))
+	}
+	e := pc.Status.Pods[0]
+	out := fmt.Sprintf("%s (%s)", e.Phase, e.Reason)
+	if e.Phase != pc.Status.Phase {
+		out = fmt.Sprintf("%s, the capture %s", out, pc.Status.Phase)
+	}
+	switch {
+	case len(e.Files) > 0:
+		out += ", file"
+	case e.Phase != sondev1.PhaseFailed:
+		out += ", no file"
+	}
+	return out
+}
+
+// judge waits for what is to come of a capture after a fault, has its file judged, and returns what came.
+func (s *scene) judge(t *testing.T, st stage, c cell, patience time.Duration) string {
+	t.Helper()
+	pc := s.captures[st]
+	if c.goesOn && st != retained {
+		s.awaitFileOrFinal(t, st, patience)
+		s.askToStop(t, st)
+	}
+	err := s.awaitText(t, pc, c.want, patience)
+	got := text(pc)
+	t.Logf("%s: %s: %+v", st, got, pc.Status.Pods)
+	if err != nil {
+		t.Errorf("%s: %s, want %v: %v", st, got, c.want, pc.Status.Pods)
+		return got
+	}
+	s.checkFile(t, pc, st)
+	return strings.Join(c.want, " or ")
+}
+
+// awaitFileOrFinal waits until the probe is attached, as its file on the node tells, or the capture is over. (The status
+// is written by a manager that the fault may have hit.)
+func (s *scene) awaitFileOrFinal(t *testing.T, st stage, patience time.Duration) {
+	t.Helper()
+	pc := s.captures[st]
+	cluster.Eventually(t, patience, pc.Name+" attached, or over", func(ctx context.Context) error {
+		if err := cluster.Admin.Get(ctx, client.ObjectKeyFromObject(pc), pc); err != nil {
+			return err
+		}
+		if out := cluster.OnNode(t, hurt, "sh", "-c", "ls "+volumes(s.agents[st])+"results/ 2>&1; true"); !pc.Status.Phase.Final() && !strings.Contains(out, ".pcapng") {
+			return fmt.Errorf("%s: %+v, %s", pc.Status.Phase, pc.Status.Pods, out)
+		}
+		return nil
+	})
+}
+
+var errOther = errors.New("still something else")
+
+// awaitText reads a capture until its status says what is wanted, or patience ends.
+func (s *scene) awaitText(t *testing.T, pc *sondev1.PacketCapture, want []string, patience time.Duration) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for {
+		err := cluster.Admin.Get(ctx, client.ObjectKeyFromObject(pc), pc)
+		switch {
+		case err == nil && slices.Contains(want, text(pc)):
+			return nil
+		case apierrors.IsNotFound(err):
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return errOther
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// checkFile downloads a file: it is valid, its numbers follow on each other, and it holds what the status says.
+func (s *scene) checkFile(t *testing.T, pc *sondev1.PacketCapture, st stage) {
+	t.Helper()
+	e := pc.Status.Pods[0]
+	if len(e.Files) == 0 {
+		if e.AvailableUntil != nil {
+			t.Errorf("%s: available until %s, without a file", st, e.AvailableUntil)
+		}
+		return
+	}
+	if s.refused != "" {
+		out, err := osexec.CommandContext(t.Context(), cluster.Plugin, "download", pc.Name, "-n", pc.Namespace, "-o", t.TempDir()+"/f.pcapng").CombinedOutput()
+		if err == nil || !strings.Contains(string(out), s.refused) {
+			t.Errorf("%s: the download is not refused by %q: %v\n%s", st, s.refused, err, out)
+		}
+		return
+	}
+	got := cluster.Download(t, pc)[e.Name]
+	if int64(got.Packets) != e.Packets {
+		t.Errorf("%s: %d packets in the file, %d in the status", st, got.Packets, e.Packets)
+	}
+	if st == retained && got.Packets != packetLimit {
+		t.Errorf("%s: %d packets in the file, want the %d of the limit", st, got.Packets, packetLimit)
+	}
+	if st != starting && got.Packets == 0 {
+		t.Errorf("%s: no packet in the file", st)
+	}
+	for run, numbers := range got.Numbers {
+		low, high := ^uint64(0), uint64(0)
+		for n, times := range numbers {
+			low, high = min(low, n), max(high, n)
+			if times != 1 {
+				t.Errorf("%s: number %d of run %d is there %d times", st, n, run, times)
+			}
+		}
+		// The last ones that were dropped leave no gap.
+		if missing := high - low + 1 - uint64(len(numbers)); missing > uint64(e.Dropped.Total()) { //nolint:gosec // counts of a test
+			t.Errorf("%s: of the numbers %d to %d are missing %d, the status says %d were dropped", st, low, high, missing, e.Dropped.Total())
+		}
+	}
+}

@@ -1,0 +1,140 @@
+//go:build faults
+
+package faults
+
+import (
+	"testing"
+	"time"
+)
+
+// row is one fault.
+type row struct {
+	name string
+	// fault hits all captures of the scene; when it returns, what was away is back.
+	fault func(*testing.T, *scene)
+	// after brings back what the fault took away for good; nil is nothing.
+	after func(*testing.T)
+	// cells are what is to come of the captures.
+	cells map[stage]cell
+	// patience until a capture is what it is to be; 0 is a minute.
+	patience time.Duration
+	// refused is what the plugin says when a file is asked for that nobody may have any more; empty where files are given.
+	refused string
+	// retainFor of the capture that is ending.
+	retainFor string
+	// targetGone says that the fault takes the targets away, so that there is nothing to compare inside them.
+	targetGone bool
+}
+
+const (
+	probeEnded = "the probe has ended"
+	fileWhole  = "Completed (Stopped), file"
+	limitFile  = "Completed (PacketLimit), file"
+	limitGone  = "Completed (PacketLimit), no file"
+)
+
+// rows are the matrix as it is promised.
+var rows = []row{
+	{
+		name: "probe killed (SIGKILL)", fault: onProbes("KILL"),
+		cells: map[stage]cell{
+			starting: ends("Failed (Killed)"), capturing: ends("Incomplete (Killed), file"),
+			ending: ends("Incomplete (Killed), file"), retained: doesNotOccur(probeEnded),
+		},
+	},
+	{
+		name: "probe out of memory (OOM killer)", fault: probesOutOfMemory,
+		cells: map[stage]cell{
+			starting: ends("Failed (Killed)"), capturing: ends("Incomplete (Killed), file"),
+			ending: ends("Incomplete (Killed), file"), retained: doesNotOccur(probeEnded),
+		},
+	},
+	{
+		name: "keeper killed (SIGKILL)", fault: keepersKilled,
+		cells: map[stage]cell{starting: survives(fileWhole), capturing: survives(fileWhole), ending: survives(fileWhole), retained: survives(limitFile)},
+	},
+	{
+		name: "agent's Pod deleted", fault: agentPodsDeleted,
+		cells: drained,
+	},
+	{
+		name: "agent's Job deleted", fault: agentJobsDeleted,
+		cells: drained,
+	},
+	{
+		name: "agent's Pod evicted (API, as by a drain)", fault: agentPodsEvicted,
+		cells: drained,
+	},
+	{
+		name: "manager killed (SIGKILL, both replicas)", fault: managersKilled,
+		cells: unharmed,
+	},
+	{
+		name: "manager away until the file's time is over", fault: managersAway, retainFor: "10s",
+		cells: map[stage]cell{
+			starting: survives(fileWhole), capturing: survives(fileWhole), ending: ends("Completed (Stopped), no file"), retained: survives(limitFile),
+		},
+	},
+	{
+		name: "kubelet hangs for 10 s, is killed, and comes back", fault: kubeletAway,
+		cells: unharmed,
+	},
+	{
+		name: "containerd killed, and comes back", fault: containerdKilled,
+		cells: unharmed,
+	},
+	{
+		name: "API server killed, away for 20 s", fault: apiAway(20*time.Second, false), patience: 2 * time.Minute,
+		cells: startLate,
+	},
+	{
+		name: "API server hangs for a minute", fault: apiAway(time.Minute, true), patience: 2 * time.Minute,
+		cells: startLate,
+	},
+	{
+		name: "target Pod deleted", fault: targetsDeleted, targetGone: true,
+		cells: map[stage]cell{
+			starting: ends("Failed (TargetGone)"), capturing: ends("Completed (TargetGone), file"),
+			ending: ends(fileWhole), retained: survives(limitFile),
+		},
+	},
+	{
+		// Who may read what was captured in a namespace is said in that namespace: without it, nobody is.
+		name: "target's namespace deleted (files are then refused)", fault: namespaceDeleted, targetGone: true, refused: "has been deleted",
+		cells: map[stage]cell{
+			starting:  ends("Failed (TargetGone)", "Failed (AccessRevoked)"),
+			capturing: ends("Completed (TargetGone), file", "Completed (TargetGone), the capture Incomplete, file"),
+			ending:    ends(fileWhole, "Completed (Stopped), the capture Incomplete, file"), retained: survives(limitFile),
+		},
+	},
+	{
+		name: "capture deleted", fault: capturesDeleted,
+		cells: map[stage]cell{starting: {}, capturing: {}, ending: {}, retained: {}},
+	},
+	{
+		name: "node reboots (all its processes killed, back at once)", fault: nodeReboots, targetGone: true, patience: 3 * time.Minute,
+		cells: nodeLost,
+	},
+	{
+		name: "node gone for good (killed, Node deleted when NotReady)", fault: nodeGone, targetGone: true, patience: 4 * time.Minute,
+		after: nodeStarts,
+		cells: nodeLost,
+	},
+}
+
+// What several faults have in common.
+var (
+	drained = map[stage]cell{
+		starting: ends("Failed (Drained)"), capturing: ends("Incomplete (Drained), no file"),
+		ending: ends("Incomplete (Drained), no file", "Completed (Stopped), no file"), retained: ends(limitGone),
+	}
+	unharmed = map[stage]cell{starting: survives(fileWhole), capturing: survives(fileWhole), ending: survives(fileWhole), retained: survives(limitFile)}
+	// A target that has no process within a minute, as it cannot be started either, is given up.
+	startLate = map[stage]cell{
+		starting: survives(fileWhole, "Failed (TargetGone)"), capturing: survives(fileWhole), ending: survives(fileWhole), retained: survives(limitFile),
+	}
+	nodeLost = map[stage]cell{
+		starting: ends("Failed (NodeLost)"), capturing: ends("Incomplete (NodeLost), no file"),
+		ending: ends("Incomplete (NodeLost), no file"), retained: ends(limitGone),
+	}
+)

@@ -1,0 +1,232 @@
+//go:build faults
+
+package faults
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/test/cluster"
+)
+
+// stage is a moment in the life of a capture.
+type stage string
+
+// Stages, the columns of the matrix.
+const (
+	// starting: the probe runs and is not attached, as its target has no process yet.
+	starting stage = "starting"
+	// capturing: attached, packets arrive all the time.
+	capturing stage = "capturing"
+	// ending: the probe has been told to end and has not got to it, because it is stopped by SIGSTOP.
+	ending stage = "ending"
+	// retained: the probe has ended by itself, after packetLimit packets; the keeper has the file.
+	retained stage = "retained"
+)
+
+var stages = []stage{starting, capturing, ending, retained}
+
+const (
+	packetLimit = 200
+	// missing is the ConfigMap without which the kubelet does not start the late target.
+	missing = "late"
+)
+
+// scene is what one fault hits: four captures of two Pods on one node, each in another stage.
+type scene struct {
+	hub, ns    string
+	sink, late *corev1.Pod
+	captures   map[stage]*sondev1.PacketCapture
+	agents     map[stage]*corev1.Pod
+	// retainFor of the capture that is ending; the others keep theirs for long.
+	retainFor string
+	// refused is row.refused.
+	refused string
+	// released says that the holds on starting and ending are off.
+	released bool
+}
+
+// makeTargets makes the Pods that are captured, and one that sends numbered packets all the time.
+func (s *scene) makeTargets(t *testing.T) {
+	t.Helper()
+	s.hub = cluster.Namespace(t, map[string]string{sondev1.LabelHub: "true"})
+	s.ns = cluster.Namespace(t, nil)
+	on := func(node string, args ...string) corev1.PodSpec {
+		spec := cluster.PodSpec(args...)
+		spec.NodeSelector = map[string]string{corev1.LabelHostname: node}
+		return spec
+	}
+	s.sink = cluster.Pod(t, s.ns, "sink", on(hurt, "sink"))
+	cluster.Pod(t, s.ns, "sender", on(spare, "send", "-to", cluster.UDPAddr(s.sink.Status.PodIP), "-count", "1000000000", "-rate", "500"))
+	spec := on(hurt, "idle")
+	spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{
+		ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: missing}},
+	}}}
+	spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "v", MountPath: "/v"}}
+	s.late = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "late"}, Spec: spec}
+	if err := cluster.Admin.Create(t.Context(), s.late); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// makeCaptures brings one capture into each stage.
+func (s *scene) makeCaptures(t *testing.T) {
+	t.Helper()
+	s.captures, s.agents = map[stage]*sondev1.PacketCapture{}, map[stage]*corev1.Pod{}
+	for _, st := range []stage{retained, ending, capturing} {
+		s.captures[st] = s.create(t, st)
+	}
+	for _, st := range []stage{retained, ending, capturing} {
+		s.agents[st] = s.awaitAgent(t, s.captures[st])
+	}
+	cluster.AwaitCapturing(t, s.captures[ending])
+	cluster.AwaitCapturing(t, s.captures[capturing])
+	cluster.AwaitFinal(t, s.captures[retained], time.Minute)
+	s.signal(t, ending, probe, "STOP")
+	s.askToStop(t, ending)
+	s.awaitFile(t, s.agents[ending], "control/stop")
+	s.captures[starting] = s.create(t, starting)
+	s.agents[starting] = s.awaitAgent(t, s.captures[starting])
+	s.awaitFile(t, s.agents[starting], "results/progress.json")
+}
+
+func (s *scene) create(t *testing.T, st stage) *sondev1.PacketCapture {
+	t.Helper()
+	target := s.sink.Name
+	if st == starting {
+		target = s.late.Name
+	}
+	pc := &sondev1.PacketCapture{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.hub, Name: string(st)},
+		Spec: sondev1.PacketCaptureSpec{
+			TargetNamespace: s.ns, TargetRef: &sondev1.TargetReference{Kind: sondev1.TargetPod, Name: target},
+			Filter: fmt.Sprintf("udp port %d", cluster.UDPPort), Duration: "10m", RetainFor: "10m", FollowPods: new(false),
+		},
+	}
+	switch {
+	case st == retained:
+		pc.Spec.MaxPackets = new(int64(packetLimit))
+	case st == ending && s.retainFor != "":
+		pc.Spec.RetainFor = s.retainFor
+	}
+	// Right after a fault of the manager its webhook may not answer yet.
+	cluster.Eventually(t, time.Minute, "capture made", func(ctx context.Context) error { return cluster.Admin.Create(ctx, pc) })
+	return pc
+}
+
+// askToStop sets spec.stop.
+func (s *scene) askToStop(t *testing.T, st stage) {
+	t.Helper()
+	cluster.Eventually(t, time.Minute, "capture told to stop", func(ctx context.Context) error {
+		patch := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"stop":true}}`))
+		return cluster.Admin.Patch(ctx, s.captures[st].DeepCopy(), patch)
+	})
+}
+
+// awaitAgent waits until the probe of a capture runs, and returns its Pod.
+func (s *scene) awaitAgent(t *testing.T, pc *sondev1.PacketCapture) *corev1.Pod {
+	t.Helper()
+	var agent *corev1.Pod
+	cluster.Eventually(t, time.Minute, "probe of "+pc.Name+" runs", func(ctx context.Context) error {
+		var pods corev1.PodList
+		err := cluster.Admin.List(ctx, &pods, client.InNamespace(cluster.OperatorNamespace), client.MatchingLabels{sondev1.LabelUID: string(pc.UID)})
+		if err != nil || len(pods.Items) != 1 {
+			return fmt.Errorf("%d Pods: %w", len(pods.Items), err)
+		}
+		agent = &pods.Items[0]
+		if len(agent.Status.ContainerStatuses) != 2 || containerID(agent, probe) == "" || containerID(agent, keeper) == "" {
+			return fmt.Errorf("%+v", agent.Status)
+		}
+		return nil
+	})
+	return agent
+}
+
+// Containers of an agent's Pod.
+const (
+	probe  = "probe"
+	keeper = "keeper"
+)
+
+func containerID(p *corev1.Pod, container string) string {
+	for i := range p.Status.ContainerStatuses {
+		if c := &p.Status.ContainerStatuses[i]; c.Name == container {
+			return strings.TrimPrefix(c.ContainerID, "containerd://")
+		}
+	}
+	return ""
+}
+
+// pids of the processes of a container, on its node.
+func pids(t *testing.T, p *corev1.Pod, container string) []string {
+	t.Helper()
+	out := cluster.OnNode(t, p.Spec.NodeName, "sh", "-c", "grep -l "+containerID(p, container)+" /proc/[0-9]*/cgroup 2>/dev/null | cut -d/ -f3; true")
+	return strings.Fields(out)
+}
+
+// signal sends a signal to the processes of a container of a capture's agent.
+func (s *scene) signal(t *testing.T, st stage, container, signal string) {
+	t.Helper()
+	signalContainer(t, s.agents[st], container, signal)
+}
+
+func signalContainer(t *testing.T, p *corev1.Pod, container, signal string) {
+	t.Helper()
+	found := pids(t, p, container)
+	if len(found) == 0 {
+		t.Fatalf("no process of container %s of %s", container, p.Name)
+	}
+	cluster.OnNode(t, p.Spec.NodeName, append([]string{"kill", "-" + signal}, found...)...)
+}
+
+// volumes is where the emptyDirs of a Pod are on its node.
+func volumes(p *corev1.Pod) string {
+	return "/var/lib/kubelet/pods/" + string(p.UID) + "/volumes/kubernetes.io~empty-dir/"
+}
+
+func (s *scene) awaitFile(t *testing.T, agent *corev1.Pod, name string) {
+	t.Helper()
+	cluster.Eventually(t, 30*time.Second, name+" of "+agent.Name, func(context.Context) error {
+		if out := cluster.OnNode(t, hurt, "sh", "-c", "ls "+volumes(agent)+name+" 2>&1; true"); strings.Contains(out, "No such") {
+			return fmt.Errorf("%s", out)
+		}
+		return nil
+	})
+}
+
+// release takes the holds off: the late target gets its ConfigMap, and the probe that was told to end goes on.
+func (s *scene) release(t *testing.T) {
+	t.Helper()
+	if s.released {
+		return
+	}
+	s.released = true
+	s.resume(t)
+	cluster.Eventually(t, time.Minute, "late target let go", func(ctx context.Context) error {
+		var ns corev1.Namespace
+		if err := cluster.Admin.Get(ctx, client.ObjectKey{Name: s.ns}, &ns); client.IgnoreNotFound(err) != nil {
+			return err
+		}
+		if ns.Name == "" || ns.DeletionTimestamp != nil {
+			return nil
+		}
+		err := cluster.Admin.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: missing}})
+		return client.IgnoreAlreadyExists(err)
+	})
+}
+
+// resume lets the probe that was told to end go on, if it still runs.
+func (s *scene) resume(t *testing.T) {
+	t.Helper()
+	if found := pids(t, s.agents[ending], probe); len(found) > 0 {
+		cluster.OnNode(t, hurt, "sh", "-c", "kill -CONT "+strings.Join(found, " ")+" 2>/dev/null; true")
+	}
+}

@@ -1,0 +1,84 @@
+//go:build faults
+
+package faults
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/sonde-operator/sonde/test/cluster"
+)
+
+// unseen are the kinds that are not compared, and why.
+var unseen = map[string]string{
+	"events":      "records of what happened, which Kubernetes deletes after an hour",
+	"leases":      "heartbeats",
+	"ipaddresses": "kept in step with Services by the API server",
+}
+
+// apiObjects adds all objects of all kinds.
+func apiObjects(t *testing.T, s snapshot) {
+	t.Helper()
+	d, err := discovery.NewDiscoveryClientForConfig(cluster.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := dynamic.NewForConfig(cluster.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lists, err := d.ServerPreferredResources()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, list := range lists {
+		gv, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range list.APIResources {
+			if unseen[r.Name] != "" || !strings.Contains(strings.Join(r.Verbs, " ")+" ", "list ") {
+				continue
+			}
+			objects, err := c.Resource(gv.WithResource(r.Name)).List(t.Context(), metav1.ListOptions{})
+			if apierrors.IsMethodNotSupported(err) || apierrors.IsNotFound(err) {
+				continue
+			}
+			if err != nil {
+				t.Fatalf("list %s: %v", r.Name, err)
+			}
+			for i := range objects.Items {
+				s[object(t, r.Name, &objects.Items[i])]++
+			}
+		}
+	}
+}
+
+// object is all of an object but what changes by itself: versions, times, who wrote it, its status, which is what was
+// seen of it (a restart that a fault caused stays counted there); of what a controller makes anew under another name, and
+// of the addresses of Pods, nothing but that it is there.
+func object(t *testing.T, kind string, o *unstructured.Unstructured) string {
+	t.Helper()
+	key := fmt.Sprintf("object: %s %s/%s", kind, o.GetNamespace(), normal(o.GetName()))
+	if metav1.GetControllerOf(o) != nil || kind == "endpoints" || kind == "endpointslices" {
+		return key
+	}
+	unstructured.RemoveNestedField(o.Object, "status")
+	for _, f := range []string{"resourceVersion", "managedFields", "generation", "uid", "creationTimestamp", "selfLink"} {
+		unstructured.RemoveNestedField(o.Object, "metadata", f)
+	}
+	b, err := json.Marshal(o.Object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key + " " + string(b)
+}
