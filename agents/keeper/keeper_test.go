@@ -281,7 +281,11 @@ func TestDownloadOfARemovedFileBreaksOff(t *testing.T) {
 			t.Errorf("emptied %t: %d bytes of a file that is no more, %v", emptied, n, err)
 		}
 		var status *keeperapi.StatusError
-		if _, err := k.client.File(t.Context(), k.addr, "old.pcapng", ""); !errors.As(err, &status) || status.Code != http.StatusNotFound {
+		again, err := k.client.File(t.Context(), k.addr, "old.pcapng", "")
+		if err == nil {
+			again.Body.Close()
+		}
+		if !errors.As(err, &status) || status.Code != http.StatusNotFound {
 			t.Errorf("asked again: %v", err)
 		}
 	}
