@@ -27,6 +27,7 @@ func (t *track) statistics(start, now uint64, in *Counters) pcapng.Statistics {
 	osDrop := a.DroppedKernel + a.DroppedRing - m.DroppedKernel - m.DroppedRing
 	dropped := osDrop + a.DroppedWriter - m.DroppedWriter
 	received, written := a.Received-m.Received, in.Written
+	now = max(now, start) // the node's clock may have been set back meanwhile
 	return pcapng.Statistics{
 		Interface: t.id, Time: now, Start: start, End: now,
 		Received: &received, IfDrop: &dropped, FilterAccept: &received, OSDrop: &osDrop, Delivered: &written,

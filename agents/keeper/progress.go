@@ -137,6 +137,9 @@ func (p *progress) judge() error {
 	if files, err := p.results.list(a.Files); err == nil && len(files) > 0 {
 		a.Files = files
 	}
+	if a.Ended.Before(a.Started) { // the node's clock was set back meanwhile
+		a.Ended = a.Started
+	}
 	return p.set(a, p.clock.Now())
 }
 

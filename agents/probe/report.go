@@ -29,6 +29,7 @@ type reporter struct {
 	mu       sync.Mutex
 	account  account.Account
 	live     func() capture.Account // nil unless a capture runs
+	began    time.Time              // with the monotonic clock, which UTC takes away
 	longest  int                    // of the termination messages so far, in bytes
 	messaged time.Time              // when the last one was written
 	failed   string                 // the last error that was logged
@@ -70,7 +71,8 @@ func (r *reporter) start(interval time.Duration) {
 // attached says that from now on packets are counted; live tells how many, and in which files they are.
 func (r *reporter) attached(live func() capture.Account) {
 	r.mu.Lock()
-	r.account.State, r.account.Message, r.account.Started = account.StateCapturing, "", time.Now().UTC()
+	r.began = time.Now()
+	r.account.State, r.account.Message, r.account.Started = account.StateCapturing, "", r.began.UTC()
 	r.live = live
 	r.mu.Unlock()
 	r.write()
@@ -106,6 +108,10 @@ func (r *reporter) finish(reason string, whole bool, message string) {
 		return
 	}
 	r.account.State, r.account.Reason, r.account.Ended = account.StateDone, reason, time.Now().UTC()
+	if !r.began.IsZero() {
+		// As long after the start as it really lasted: the node's clock may have been set meanwhile.
+		r.account.Ended = r.account.Started.Add(time.Since(r.began))
+	}
 	r.account.Complete, r.account.Message = whole, message
 }
 

@@ -27,8 +27,8 @@ func (v *Verdict) judgeEnded(s Seen, t *corev1.ContainerStateTerminated, now tim
 	if v.awaitCount(s, t, now) {
 		return
 	}
-	v.Ended = t.FinishedAt.Time
 	acc, err := s.account(t)
+	v.Ended = endOf(s, t, acc, now)
 	if err != nil {
 		v.end(s, unwhole(s, t, ""), fmt.Sprintf("the probe ended with exit code %d and left no account: %s", t.ExitCode, Text(t.Message, 200)))
 		v.explain(s, t)
@@ -53,6 +53,18 @@ func (v *Verdict) judgeEnded(s Seen, t *corev1.ContainerStateTerminated, now tim
 		v.explain(s, t)
 	}
 	v.offer(s, acc.Files)
+}
+
+// endOf is when the probe ended, by our clock. The node's own time is taken where it can be true: not to come yet, and
+// not before the agent's Pod had been there for as long as the capture lasted. Else the node's clock is wrong, and the
+// end was just before it was seen; by the node's time a file would be removed before its retention is over, or be
+// promised for longer.
+func endOf(s Seen, t *corev1.ContainerStateTerminated, acc account.Account, now time.Time) time.Time {
+	at, lasted := t.FinishedAt.Time, max(0, acc.Ended.Sub(acc.Started))
+	if at.After(now) || at.Before(s.Agent.CreationTimestamp.Add(lasted-skew)) {
+		return now
+	}
+	return at
 }
 
 // account of a probe that has ended: its own, or that which its keeper made for it.
