@@ -253,6 +253,19 @@ test-e2e: cluster-up image image-workload ## One end-to-end pass per kind on the
 test-olm: cluster-up olm-programs image image-workload image-program ## Install, upgrade and removal by real OLM, v0 and v1, on the local cluster (with OPENSHIFT=1).
 	@OLM_BIN=$(OLM_BIN) IMAGE_TOOL='$(CURDIR)/$(IMAGE_TOOL)' hack/olm.sh -v
 
+# On the kernels of Debian 12 and of its backports, which have cgroup v2 alone, and clocks that a test may set.
+VM_KERNELS := 6.1 6.12
+.PHONY: test-vm
+test-vm: pcapfilter ## Tests of the agent in virtual machines with other kernels (docs/vm.md).
+	@mkdir -p build/vm
+	go build -o build/vm/agent ./cmd/agent
+	go test -tags vm -c -o build/vm/agent.test ./cmd/agent
+	go test -c -o build/vm/nodeproc.test ./agents/nodeproc
+	@for kernel in $(VM_KERNELS); do \
+		hack/vm/run.sh --add build/vm/agent --env SONDE_TEST_AGENT=/vm/agent $$kernel build/vm/agent.test -test.v -test.run '^Test(OnNode|ClockStep)$$'; \
+		hack/vm/run.sh $$kernel build/vm/nodeproc.test -test.v; \
+	done
+
 .PHONY: test-fuzz
 FUZZTIME ?= 20s
 test-fuzz: pcapfilter ## Fuzz each parser of foreign bytes for FUZZTIME.

@@ -79,6 +79,7 @@ faults)
 limits)
 	node_disks
 	e2e '^TestLimits'
+	$make test-vm
 	;;
 schedules) $make test-schedules SCHEDULES=1000 ;;
 esac

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -41,13 +42,19 @@ func TestOnNode(t *testing.T) {
 		}
 		return
 	}
+	runOnNode(t)
+}
+
+// runOnNode runs the test again as process 1 of a node.
+func runOnNode(t *testing.T) {
+	t.Helper()
 	if os.Geteuid() != 0 {
 		if os.Getenv("REQUIRE_PRIVILEGED") == "1" {
 			t.Fatal("this test needs root, and REQUIRE_PRIVILEGED=1 promises it")
 		}
 		t.Skip("needs root")
 	}
-	node := exec.Command("/proc/self/exe", "-test.run=^TestOnNode$", "-test.v="+strconv.FormatBool(testing.Verbose()))
+	node := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v="+strconv.FormatBool(testing.Verbose()))
 	node.Env = append(os.Environ(), roleVariable+"="+roleNode, agentVariable+"="+buildAgent(t), cgroupVariable+"="+nodeCgroup(t))
 	node.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS | syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL,
@@ -61,6 +68,9 @@ func TestOnNode(t *testing.T) {
 
 func buildAgent(t *testing.T) string {
 	t.Helper()
+	if path := os.Getenv(agentVariable); path != "" { // where there is no compiler, as in hack/vm
+		return path
+	}
 	path := filepath.Join(openDir(t), "agent")
 	build := exec.Command("go", "build", "-o", path, ".")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -249,9 +259,9 @@ func (p *pod) keeperCommand() []string {
 }
 
 // startKeeper starts the keeper, confined as in its container, and returns when it answers.
-func (p *pod) startKeeper() {
+func (p *pod) startKeeper(more ...string) {
 	p.t.Helper()
-	cmd := exec.Command("/proc/self/exe", append([]string{p.results, p.control}, p.keeperCommand()...)...)
+	cmd := exec.Command("/proc/self/exe", slices.Concat([]string{p.results, p.control}, p.keeperCommand(), more)...)
 	cmd.Env = append(os.Environ(), roleVariable+"="+roleKeeper)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
 	p.keeper = p.start(cmd)

@@ -81,6 +81,7 @@ func freeOnDisk(t *testing.T, node string) int64 {
 // is whole up to there and tells of its losses, and the keeper still serves it.
 func TestLimitsDiskFull(t *testing.T) {
 	needNodeDisks(t)
+	managerFlag(t, "--disk-floor=0") // else nothing is written long before
 	noAgents(t, agentsGone)
 	ns := namespace(t, nil)
 	reader := metricsReader(t, ns)
@@ -131,6 +132,7 @@ func wantFirst(t *testing.T, name string, c cluster.Contents, packets int) {
 // A capture without traffic does not notice that the disk is full, but it can be ended, and says why.
 func TestLimitsStopOnAFullDisk(t *testing.T) {
 	needNodeDisks(t)
+	managerFlag(t, "--disk-floor=0")
 	ns := namespace(t, nil)
 	o := newOverloaded(t, ns)
 	for node := range byNode(o.pods) {
