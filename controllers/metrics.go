@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
-	"github.com/sonde-operator/sonde/internal/agentjob"
+	"github.com/sonde-operator/sonde/internal/target"
 )
 
 // scrapeTimeout bounds a scrape's reads, which are of the cache.
@@ -18,7 +18,7 @@ const scrapeTimeout = 5 * time.Second
 
 var (
 	capturesMetric = prometheus.NewDesc("sonde_captures", "PacketCaptures that exist, by phase.", []string{"phase"}, nil)
-	jobsMetric     = prometheus.NewDesc("sonde_jobs", "Agent Jobs that exist.", nil, nil)
+	jobsMetric     = prometheus.NewDesc("sonde_jobs", "Agent Jobs that exist, of captures that exist.", nil, nil)
 )
 
 // phases of the metric; a capture without a phase is Pending.
@@ -61,10 +61,15 @@ func (m Metrics) Collect(out chan<- prometheus.Metric) {
 	for _, phase := range phases {
 		out <- prometheus.MustNewConstMetric(capturesMetric, prometheus.GaugeValue, float64(byPhase[phase]), string(phase))
 	}
-	var jobs batchv1.JobList
-	if err := m.Reader.List(ctx, &jobs, client.InNamespace(m.Namespace), client.MatchingLabels{sondev1.LabelKind: agentjob.Kind}, client.UnsafeDisableDeepCopy); err != nil {
-		ctrl.Log.WithName("metrics").Error(err, "Listing Jobs failed")
-		return
+	// One capture's after the other: together they would be most of a scrape's memory.
+	n := 0
+	for i := range captures.Items {
+		var jobs batchv1.JobList
+		if err := m.Reader.List(ctx, &jobs, client.InNamespace(m.Namespace), client.MatchingFields{target.IndexCapture: string(captures.Items[i].UID)}); err != nil {
+			ctrl.Log.WithName("metrics").Error(err, "Listing Jobs failed")
+			return
+		}
+		n += len(jobs.Items)
 	}
-	out <- prometheus.MustNewConstMetric(jobsMetric, prometheus.GaugeValue, float64(len(jobs.Items)))
+	out <- prometheus.MustNewConstMetric(jobsMetric, prometheus.GaugeValue, float64(n))
 }

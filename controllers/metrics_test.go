@@ -25,7 +25,7 @@ sonde_captures{phase="Completed"} 1
 sonde_captures{phase="Failed"} 0
 sonde_captures{phase="Incomplete"} 0
 sonde_captures{phase="Pending"} 1
-# HELP sonde_jobs Agent Jobs that exist.
+# HELP sonde_jobs Agent Jobs that exist, of captures that exist.
 # TYPE sonde_jobs gauge
 sonde_jobs 2
 `

@@ -37,8 +37,7 @@ type observed struct {
 	admission        admission
 	workload         target.Workload
 	pods             []*podSeen // of the target, of the status and of the Jobs, by name
-	// jobs are shared with the cache, as Pods are: read only.
-	jobs []batchv1.Job
+	jobs             []batchv1.Job
 	// room for further Jobs.
 	room room
 	// configMap and secret are the names of the capture's own, where there are some.
@@ -145,7 +144,7 @@ func (r *PacketCaptureReconciler) observeOwned(ctx context.Context, pc *sondev1.
 		if in := client.InNamespace(r.Options.Namespace); live { // where there is no index
 			err = r.Live.List(ctx, list, in, client.MatchingLabels{sondev1.LabelUID: string(pc.UID)})
 		} else {
-			err = r.List(ctx, list, in, client.MatchingFields{target.IndexCapture: string(pc.UID)}, client.UnsafeDisableDeepCopy)
+			err = r.List(ctx, list, in, client.MatchingFields{target.IndexCapture: string(pc.UID)})
 		}
 		if err != nil {
 			return fmt.Errorf("list objects of the capture: %w", err)

@@ -15,6 +15,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/agentjob"
 	"github.com/sonde-operator/sonde/internal/captureconfig"
 	"github.com/sonde-operator/sonde/internal/ceiling"
+	"github.com/sonde-operator/sonde/internal/target"
 )
 
 // queueDelay is how soon what waits for a ceiling looks again. No watch tells it when there is room:
@@ -126,18 +127,34 @@ func (m *room) owe(o *sondev1.PacketCapture) {
 	}
 }
 
-// observeProbes counts the probes on each node: Jobs whose probe has not ended. What only keeps its
+// observeProbes counts the probes on each node where one may be made: Jobs whose probe has not ended. What only keeps its
 // result takes nobody's place.
 func (r *PacketCaptureReconciler) observeProbes(ctx context.Context, seen *observed) error {
 	if r.Ceilings.ProbesPerNode == 0 {
 		return nil
 	}
+	nodes := map[string]bool{}
+	for _, p := range seen.pods {
+		if p.lacksJob() {
+			nodes[p.before.Node] = true
+		}
+	}
+	for node := range nodes {
+		n, err := r.probesOn(ctx, node)
+		if err != nil {
+			return err
+		}
+		seen.room.onNode[node] += n
+	}
+	return nil
+}
+
+func (r *PacketCaptureReconciler) probesOn(ctx context.Context, node string) (int, error) {
 	var jobs batchv1.JobList
 	var agents corev1.PodList
 	for _, list := range []client.ObjectList{&jobs, &agents} {
-		err := r.List(ctx, list, client.InNamespace(r.Options.Namespace), client.MatchingLabels{sondev1.LabelKind: agentjob.Kind}, client.UnsafeDisableDeepCopy)
-		if err != nil {
-			return fmt.Errorf("list probes: %w", err)
+		if err := r.List(ctx, list, client.InNamespace(r.Options.Namespace), client.MatchingFields{target.IndexNode: node}); err != nil {
+			return 0, fmt.Errorf("list probes: %w", err)
 		}
 	}
 	ended := map[string]bool{}
@@ -146,12 +163,13 @@ func (r *PacketCaptureReconciler) observeProbes(ctx context.Context, seen *obser
 			ended[partOf(a)] = true
 		}
 	}
+	n := 0
 	for i := range jobs.Items {
-		if job := &jobs.Items[i]; !jobEnded(job) && !ended[partOf(job)] {
-			seen.room.onNode[job.Annotations[sondev1.AnnotationTargetNode]]++
+		if job := &jobs.Items[i]; job.Labels[sondev1.LabelKind] == agentjob.Kind && !jobEnded(job) && !ended[partOf(job)] {
+			n++
 		}
 	}
-	return nil
+	return n, nil
 }
 
 // partOf names the Pod of a capture that a Job, or its Pod, is for.

@@ -22,6 +22,7 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/access"
+	"github.com/sonde-operator/sonde/internal/compact"
 	"github.com/sonde-operator/sonde/internal/target"
 )
 
@@ -38,11 +39,13 @@ func CacheOptions(namespace string) (cache.Options, error) {
 	own := cache.ByObject{Namespaces: map[string]cache.Config{
 		namespace: {LabelSelector: labels.NewSelector().Add(*made)},
 	}}
+	jobs := own
+	jobs.Transform = target.Compact
 	return cache.Options{
 		DefaultTransform: target.Strip,
 		ByObject: map[client.Object]cache.ByObject{
-			&corev1.Pod{}:       {Transform: target.StripPod},
-			&batchv1.Job{}:      own,
+			&corev1.Pod{}:       {Transform: target.Compact},
+			&batchv1.Job{}:      jobs,
 			&corev1.ConfigMap{}: own,
 			&corev1.Secret{}:    own,
 		},
@@ -118,28 +121,18 @@ func (r *PacketCaptureReconciler) capturesOf(wakes target.Wakes) handler.MapFunc
 	}
 }
 
-// podChanged: Pods in the cache are stripped, so that most of their updates change nothing.
+// podChanged: Pods in the cache are compact, so that most of their updates change nothing.
 func podChanged(e event.UpdateEvent) bool {
-	before, ok1 := e.ObjectOld.(*corev1.Pod)
-	now, ok2 := e.ObjectNew.(*corev1.Pod)
-	if !ok1 || !ok2 {
-		return true
-	}
-	a, b := *before, *now
-	a.ResourceVersion, b.ResourceVersion = "", ""
-	return !equality.Semantic.DeepEqual(a, b)
+	before, ok1 := e.ObjectOld.(*compact.Pod)
+	now, ok2 := e.ObjectNew.(*compact.Pod)
+	return !ok1 || !ok2 || !now.Same(before)
 }
 
-// jobChanged: Jobs are stripped, too.
+// jobChanged: Jobs are compact, too.
 func jobChanged(e event.UpdateEvent) bool {
-	before, ok1 := e.ObjectOld.(*batchv1.Job)
-	now, ok2 := e.ObjectNew.(*batchv1.Job)
-	if !ok1 || !ok2 {
-		return true
-	}
-	a, b := *before, *now
-	a.ResourceVersion, b.ResourceVersion = "", ""
-	return !equality.Semantic.DeepEqual(a, b)
+	before, ok1 := e.ObjectOld.(*compact.Job)
+	now, ok2 := e.ObjectNew.(*compact.Job)
+	return !ok1 || !ok2 || !now.Same(before)
 }
 
 // identityChanged: of workloads and namespaces only the owner, the labels and the deletion matter;

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/compact"
 	"github.com/sonde-operator/sonde/internal/target"
 )
 
@@ -60,7 +61,7 @@ func TestPodChanged(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			now := webPod("web-1")
 			tc.change(now)
-			if got := podChanged(event.UpdateEvent{ObjectOld: webPod("web-1"), ObjectNew: now}); got != tc.want {
+			if got := podChanged(event.UpdateEvent{ObjectOld: compact.OfPod(webPod("web-1")), ObjectNew: compact.OfPod(now)}); got != tc.want {
 				t.Errorf("podChanged = %v, want %v", got, tc.want)
 			}
 		})

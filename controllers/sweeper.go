@@ -151,8 +151,7 @@ func (s *Sweeper) Remove(ctx context.Context, capture types.UID) error {
 	return s.deleteAll(ctx, objects)
 }
 
-// objects of the operator's namespace that were made for a capture and are not being deleted, from the cache: their
-// labels and annotations are read only.
+// objects of the operator's namespace that were made for a capture and are not being deleted, from the cache.
 func (s *Sweeper) objects(ctx context.Context, selectors ...client.ListOption) ([]*metav1.PartialObjectMetadata, error) {
 	var objects []*metav1.PartialObjectMetadata
 	for _, of := range []struct {
@@ -164,7 +163,7 @@ func (s *Sweeper) objects(ctx context.Context, selectors ...client.ListOption) (
 		{corev1.SchemeGroupVersion.WithKind("Secret"), metadataList("Secret")},
 	} {
 		kind, list := of.kind, of.list
-		if err := s.Client.List(ctx, list, append(selectors, client.InNamespace(s.Namespace), client.UnsafeDisableDeepCopy)...); err != nil {
+		if err := s.Client.List(ctx, list, append(selectors, client.InNamespace(s.Namespace))...); err != nil {
 			return nil, fmt.Errorf("list %ss to sweep: %w", kind.Kind, err)
 		}
 		err := apimeta.EachListItem(list, func(item runtime.Object) error {

@@ -298,6 +298,7 @@ func (w *world) agents(change func(*corev1.Pod)) {
 		err := w.client.Get(w.t.Context(), client.ObjectKeyFromObject(pod), pod)
 		if err != nil {
 			pod.Labels, pod.Annotations = j.Spec.Template.Labels, j.Spec.Template.Annotations
+			pod.Spec.NodeName = j.Annotations[sondev1.AnnotationTargetNode]
 			pod.Status.Phase, pod.Status.PodIP = corev1.PodPending, "10.1.1.1"
 			pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "probe"}, {Name: "keeper"}}
 			w.add(pod)

@@ -14,6 +14,7 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/captureconfig"
+	"github.com/sonde-operator/sonde/internal/target"
 )
 
 // hostNetworkFlag is what the probe of a hostNetwork Pod is told. It is read back from the agent's
@@ -24,12 +25,12 @@ const hostNetworkFlag = "--host-network"
 
 // agents returns the agents' Pods of a capture, newest first: of one target Pod or, without podUID, of all.
 func (h *Handler) agents(ctx context.Context, pc *sondev1.PacketCapture, podUID string) ([]corev1.Pod, error) {
-	labels := client.MatchingLabels{sondev1.LabelUID: string(pc.UID)}
+	which := []client.ListOption{client.InNamespace(h.Namespace), client.MatchingFields{target.IndexCapture: string(pc.UID)}}
 	if podUID != "" {
-		labels[sondev1.LabelTargetPodUID] = podUID
+		which = append(which, client.MatchingLabels{sondev1.LabelTargetPodUID: podUID})
 	}
 	var list corev1.PodList
-	if err := h.Cache.List(ctx, &list, client.InNamespace(h.Namespace), labels); err != nil {
+	if err := h.Cache.List(ctx, &list, which...); err != nil {
 		return nil, fmt.Errorf("list agents of %s/%s: %w", pc.Namespace, pc.Name, err)
 	}
 	slices.SortFunc(list.Items, func(a, b corev1.Pod) int {

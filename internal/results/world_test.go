@@ -94,7 +94,11 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	w := &world{t: t, rights: &rights{pods: true}, events: events.NewFakeRecorder(64), keeper: newFakeKeeper(t, pairs)}
-	w.client = fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&sondev1.PacketCapture{}).Build()
+	b := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&sondev1.PacketCapture{})
+	for _, i := range target.Indexes {
+		b = b.WithIndex(i.Object, i.Field, i.Extract)
+	}
+	w.client = b.Build()
 	w.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", UID: "uid-shop"}})
 	w.create(w.capture())
 	w.create(w.access("mine", nil))

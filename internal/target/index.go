@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/compact"
 )
 
 // Field indexes of the cache.
@@ -20,6 +21,8 @@ const (
 	IndexCapture = "capture"
 	// IndexOwner, of what was made for a capture: its namespace and name.
 	IndexOwner = "owner"
+	// IndexNode, of Jobs and of the agents' Pods: the node of the target, and the Pod's.
+	IndexNode = "node"
 	// IndexTargetNamespace, of PacketCaptures that are not final: where their target runs.
 	IndexTargetNamespace = "targetNamespace"
 )
@@ -36,6 +39,8 @@ var Indexes = []struct {
 	{&corev1.Pod{}, IndexCapture, captureUID},
 	{&batchv1.Job{}, IndexCapture, captureUID},
 	{&batchv1.Job{}, IndexOwner, captureName},
+	{&batchv1.Job{}, IndexNode, targetNode},
+	{&corev1.Pod{}, IndexNode, agentNode},
 	{coreMetadata("ConfigMap"), IndexCapture, captureUID},
 	{coreMetadata("ConfigMap"), IndexOwner, captureName},
 	{coreMetadata("Secret"), IndexCapture, captureUID},
@@ -62,6 +67,24 @@ func ownerUID(o client.Object) []string {
 func captureUID(o client.Object) []string { return value(o.GetLabels()[sondev1.LabelUID]) }
 
 func captureName(o client.Object) []string { return value(o.GetAnnotations()[sondev1.AnnotationOwner]) }
+
+func targetNode(o client.Object) []string {
+	return value(o.GetAnnotations()[sondev1.AnnotationTargetNode])
+}
+
+func agentNode(o client.Object) []string {
+	if o.GetLabels()[sondev1.LabelUID] == "" {
+		return nil
+	}
+	switch pod := o.(type) {
+	case *compact.Pod:
+		return value(pod.Node())
+	case *corev1.Pod:
+		return value(pod.Spec.NodeName)
+	default:
+		return nil
+	}
+}
 
 func value(v string) []string {
 	if v == "" {

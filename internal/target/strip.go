@@ -2,7 +2,6 @@ package target
 
 import (
 	"maps"
-	"slices"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -10,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/compact"
 )
 
 // maxText bounds what is kept of a text that anybody may have written and that the API does not bound
@@ -28,8 +28,6 @@ func Strip(o any) (any, error) {
 	switch o := o.(type) {
 	case *corev1.Pod:
 		return StripPod(o)
-	case *batchv1.Job:
-		stripJob(o)
 	case *metav1.PartialObjectMetadata:
 		o.ObjectMeta = metav1.ObjectMeta{
 			Name: o.Name, Namespace: o.Namespace, UID: o.UID, ResourceVersion: o.ResourceVersion,
@@ -44,22 +42,6 @@ func Strip(o any) (any, error) {
 		stripOwn(&o.ObjectMeta)
 	}
 	return cache.TransformStripManagedFields()(o)
-}
-
-// stripJob keeps of an agent's Job for whom it was made and how it ended: nothing reads what it runs, which is the
-// largest part by far.
-func stripJob(job *batchv1.Job) {
-	*job = batchv1.Job{
-		ObjectMeta: metav1.ObjectMeta{
-			Name: job.Name, Namespace: job.Namespace, UID: job.UID, ResourceVersion: job.ResourceVersion,
-			CreationTimestamp: job.CreationTimestamp, DeletionTimestamp: job.DeletionTimestamp,
-			Labels:      pick(job.Labels, sondev1.LabelUID, sondev1.LabelKind, sondev1.LabelTargetPodUID),
-			Annotations: pick(job.Annotations, sondev1.AnnotationOwner, sondev1.AnnotationTargetPod, sondev1.AnnotationTargetNode),
-		},
-		Status: batchv1.JobStatus{Active: job.Status.Active, Conditions: slices.DeleteFunc(job.Status.Conditions, func(c batchv1.JobCondition) bool {
-			return c.Type != batchv1.JobComplete && c.Type != batchv1.JobFailed
-		})},
-	}
 }
 
 // stripOwn keeps of a resource of ours what its controller reads. The stamp bounds the claim.
@@ -84,9 +66,32 @@ func short(m map[string]string) map[string]string {
 	return m
 }
 
-// StripPod is the transform of the cache of Pods (cache.ByObject.Transform): the operator watches
-// all Pods of the cluster and keeps of each only what it reads, some hundred bytes instead of some
-// ten thousand. Containers' states are kept for agents' Pods alone.
+// Compact is the transform of the cache of Pods and of that of Jobs (cache.ByObject.Transform): the operator watches
+// all Pods of the cluster and keeps of each only what it reads, some hundred bytes instead of some ten thousand.
+func Compact(o any) (any, error) {
+	switch o := o.(type) {
+	case *corev1.Pod:
+		stripped, err := StripPod(o)
+		if pod, ok := stripped.(*corev1.Pod); ok && err == nil {
+			return compact.OfPod(pod), nil
+		}
+		return stripped, err
+	case *batchv1.Job:
+		return compact.OfJob(&batchv1.Job{
+			ObjectMeta: metav1.ObjectMeta{
+				Name: o.Name, Namespace: o.Namespace, UID: o.UID, ResourceVersion: o.ResourceVersion,
+				CreationTimestamp: o.CreationTimestamp, DeletionTimestamp: o.DeletionTimestamp,
+				Labels:      pick(o.Labels, sondev1.LabelUID, sondev1.LabelKind, sondev1.LabelTargetPodUID),
+				Annotations: pick(o.Annotations, sondev1.AnnotationOwner, sondev1.AnnotationTargetPod, sondev1.AnnotationTargetNode),
+			},
+			Status: o.Status,
+		}), nil
+	default:
+		return o, nil // a tombstone of the informer, or what is compact
+	}
+}
+
+// StripPod keeps of a Pod what the operator reads. Containers' states are kept for agents' Pods alone.
 func StripPod(o any) (any, error) {
 	pod, ok := o.(*corev1.Pod)
 	if !ok {

@@ -70,7 +70,7 @@ func Resolve(ctx context.Context, reader client.Reader, namespace string, ref so
 	found := Workload{Found: true, UID: owner.UID}
 	for _, uid := range owners {
 		var pods corev1.PodList
-		if err := reader.List(ctx, &pods, client.InNamespace(namespace), client.MatchingFields{IndexOwnerUID: string(uid)}, client.UnsafeDisableDeepCopy); err != nil {
+		if err := reader.List(ctx, &pods, client.InNamespace(namespace), client.MatchingFields{IndexOwnerUID: string(uid)}); err != nil {
 			return Workload{}, fmt.Errorf("list pods of target %s %s: %w", ref.Kind, ref.Name, err)
 		}
 		for i := range pods.Items {
