@@ -3,7 +3,7 @@
 # With RECORD=1 a finished shard writes its row of docs/test-matrix.md.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-shards=(capture rights removal fuzz security operations bundle olm faults limits schedules)
+shards=(capture rights removal fuzz security operations bundle olm faults limits schedules scale)
 make="make --no-print-directory"
 e2e() {
 	$make cluster-up image image-workload
@@ -44,7 +44,7 @@ case "$shard" in
 	echo "${shards[$2 % ${#shards[@]}]}"
 	exit
 	;;
-capture | rights | removal | fuzz | security | operations | bundle | olm | faults | limits | schedules) trap finish EXIT ;;
+capture | rights | removal | fuzz | security | operations | bundle | olm | faults | limits | schedules | scale) trap finish EXIT ;;
 *)
 	echo "which shard? SHARD=${shards[*]// /|}" >&2
 	exit 2
@@ -82,4 +82,17 @@ limits)
 	$make test-vm
 	;;
 schedules) $make test-schedules SCHEDULES=1000 ;;
+scale)
+	own_cluster
+	export NODES=1 SONDE_FIGURES=$PWD/build/scale
+	rm -rf "$SONDE_FIGURES" && mkdir -p "$SONDE_FIGURES"
+	failed=
+	e2e '^TestScale$' || failed=1
+	# Also what missed its goal.
+	[ -z "${RECORD:-}" ] || {
+		printf '| what | goal | reached |\n|---|---|---|\n'
+		cat "$SONDE_FIGURES"/*.md
+	} | hack/section.sh docs/benchmarks.md scale
+	[ -z "$failed" ]
+	;;
 esac

@@ -17,9 +17,6 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 )
 
-// scaleDuration of captures: longer than it takes until all probes run, so that all Jobs are there at once.
-const scaleDuration = "5m"
-
 // auditEvents returns all requests that ended since a time.
 func auditEvents(t *testing.T, since time.Time) []auditEvent {
 	t.Helper()
@@ -194,13 +191,13 @@ func (m *memories) peak(t *testing.T) memory {
 	return most
 }
 
-// want fails the test where a replica has had more.
-func (m *memories) want(t *testing.T, most int64) {
+// want fails the test where a replica has had too much.
+func (m *memories) want(t *testing.T) {
 	t.Helper()
 	p := m.peak(t)
-	t.Logf("at the peak: %s (goal: %.0f MiB)", p, mib(most))
-	if p.Resident > most {
-		t.Errorf("%s at the peak, want at most %.0f MiB", p, mib(most))
+	t.Logf("at the peak: %s (goal: %.0f MiB)", p, mib(goalMemory))
+	if p.Resident > mostMemory {
+		t.Errorf("%s at the peak, want at most %.0f MiB", p, mib(mostMemory))
 	}
 }
 
@@ -214,18 +211,21 @@ func objectSize(t *testing.T, pc *sondev1.PacketCapture) int {
 	return len(b)
 }
 
-// figures leaves what was measured for the page of benchmarks: one file of JSON for each test, in $SONDE_FIGURES.
-func figures(t *testing.T, name string, values map[string]any) {
+// figure is a row of docs/benchmarks.md, section scale.
+type figure struct{ what, goal, got string }
+
+// figures leaves rows for hack/shard.sh, which writes the section: a file for each part, in $SONDE_FIGURES.
+func figures(t *testing.T, part string, rows ...figure) {
 	t.Helper()
 	dir := os.Getenv("SONDE_FIGURES")
 	if dir == "" {
 		return
 	}
-	b, err := json.Marshal(values)
-	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, name+".json"), b, 0o644)
+	var text strings.Builder
+	for _, r := range rows {
+		fmt.Fprintf(&text, "| %s | %s | %s |\n", r.what, r.goal, strings.NewReplacer("map[", "", "]", "").Replace(r.got))
 	}
-	if err != nil {
+	if err := os.WriteFile(filepath.Join(dir, part+".md"), []byte(text.String()), 0o600); err != nil {
 		t.Error(err)
 	}
 }
