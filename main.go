@@ -143,7 +143,7 @@ func (f flags) check() error {
 
 // collectAt is by how many percent the heap may grow before it is collected, where $GOGC says nothing: most of it is
 // caches that live on, and memory is what a manager costs while it does nothing.
-const collectAt = 40
+const collectAt = 25
 
 func main() {
 	if os.Getenv("GOGC") == "" {

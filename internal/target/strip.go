@@ -60,6 +60,16 @@ func controller(o metav1.Object) []metav1.OwnerReference {
 	return []metav1.OwnerReference{*owner}
 }
 
+// workload keeps the controlling owner of a Pod that may be a target by it. Others' Pods, as all of Jobs, have owners
+// of their own, each of which would take more room than the rest of the Pod.
+func workload(pod *corev1.Pod) []metav1.OwnerReference {
+	owners := controller(pod)
+	if len(owners) > 0 && owners[0].Kind == "Job" {
+		return nil
+	}
+	return owners
+}
+
 // short drops what is too long to be the operator's own.
 func short(m map[string]string) map[string]string {
 	maps.DeleteFunc(m, func(_, v string) bool { return len(v) > maxText })
@@ -101,7 +111,7 @@ func StripPod(o any) (any, error) {
 		ObjectMeta: metav1.ObjectMeta{
 			Name: pod.Name, Namespace: pod.Namespace, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
 			CreationTimestamp: pod.CreationTimestamp, DeletionTimestamp: pod.DeletionTimestamp,
-			OwnerReferences: controller(pod),
+			OwnerReferences: workload(pod),
 			Labels:          pick(pod.Labels, sondev1.LabelUID, sondev1.LabelKind, sondev1.LabelTargetPodUID),
 		},
 		Spec: corev1.PodSpec{

@@ -6,8 +6,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
@@ -143,6 +145,40 @@ func TestStripForgetsWhatUsersWrite(t *testing.T) {
 			}
 			if b, err := json.Marshal(got); err != nil || len(b) > 4<<10 {
 				t.Errorf("%d bytes are kept (%v)", len(b), err)
+			}
+		})
+	}
+}
+
+// TestCompact: the cache's form of what is stripped, and no owners of Pods that are no workload's.
+func TestCompact(t *testing.T) {
+	owned := func(kind string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Name: "p", OwnerReferences: []metav1.OwnerReference{{Kind: kind, Name: "o", UID: "owner", Controller: new(true)}}}
+	}
+	template := corev1.PodTemplateSpec{Spec: corev1.PodSpec{NodeName: "node"}}
+	for name, tc := range map[string]struct {
+		in   runtime.Object
+		want runtime.Object
+	}{
+		"a workload's Pod": {&corev1.Pod{ObjectMeta: owned("ReplicaSet")}, &corev1.Pod{ObjectMeta: owned("ReplicaSet")}},
+		"a Job's Pod":      {&corev1.Pod{ObjectMeta: owned("Job")}, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}}},
+		"a Job":            {&batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "j", Labels: map[string]string{"app": "x"}}, Spec: batchv1.JobSpec{Template: template}}, &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "j"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := target.Compact(tc.in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			kept, ok := got.(runtime.Object)
+			if _, full := got.(*corev1.Pod); full || !ok {
+				t.Fatalf("kept as %T", got)
+			}
+			if diff := cmp.Diff(tc.want, kept.DeepCopyObject()); diff != "" {
+				t.Errorf("copy (-want +got):\n%s", diff)
+			}
+			again, err := target.Compact(got)
+			if err != nil || again != got {
+				t.Errorf("twice it is %v (%v)", again, err)
 			}
 		})
 	}
