@@ -34,7 +34,9 @@ func meta() metav1.ObjectMeta {
 func agent() *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: meta(),
-		Spec:       corev1.PodSpec{NodeName: "node-a", HostNetwork: true, HostPID: true, RuntimeClassName: new("kata")},
+		Spec: corev1.PodSpec{NodeName: "node-a", HostNetwork: true, HostPID: true, RuntimeClassName: new("kata"), Containers: []corev1.Container{{
+			Name: "keeper", RestartPolicyRules: []corev1.ContainerRestartRule{{Action: corev1.ContainerRestartRuleActionRestart}},
+		}}},
 		Status: corev1.PodStatus{
 			Phase: corev1.PodRunning, PodIP: "10.1.1.1", StartTime: &dawn, Reason: "Evicted", Message: "no disk",
 			Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: "no room"}},
@@ -99,7 +101,7 @@ func TestSame(t *testing.T) {
 		"it has a node": {func(p *corev1.Pod) { p.Status.Conditions = nil }, false},
 		"the eviction":  {func(p *corev1.Pod) { p.Status.Message = "no memory" }, false},
 		"no agent's": {func(p *corev1.Pod) {
-			p.Status.Reason, p.Status.Message, p.Status.ContainerStatuses, p.Status.Conditions = "", "", nil, nil
+			p.Spec.Containers, p.Status.Reason, p.Status.Message, p.Status.ContainerStatuses, p.Status.Conditions = nil, "", "", nil, nil
 		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,6 +1,8 @@
 package compact
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 )
@@ -20,8 +22,15 @@ type Pod struct {
 type agent struct {
 	reason, message string
 	containers      []container
+	// restarted are the containers that are started again by rules of their own.
+	restarted []restarted
 	// unscheduled says why it has no node; nil if it has.
 	unscheduled *corev1.PodCondition
+}
+
+type restarted struct {
+	name  name
+	rules []corev1.ContainerRestartRule
 }
 
 // container is the state of one container.
@@ -46,7 +55,7 @@ const (
 )
 
 // OfPod returns the compact form of a Pod that was stripped to what the operator reads (target.StripPod): that, and
-// nothing else, is kept. Of its containers' states images and identities are not.
+// nothing else, is kept. Of its containers' states images and identities are not; of containers there are names and rules.
 func OfPod(p *corev1.Pod) *Pod {
 	kept := &Pod{
 		Meta: metaOf(&p.ObjectMeta),
@@ -60,12 +69,15 @@ func OfPod(p *corev1.Pod) *Pod {
 		kept.started = instantOf(*p.Status.StartTime)
 	}
 	s := &p.Status
-	if s.Reason+s.Message == "" && len(s.ContainerStatuses) == 0 && len(s.Conditions) == 0 {
+	if s.Reason+s.Message == "" && len(s.ContainerStatuses)+len(s.Conditions)+len(p.Spec.Containers) == 0 {
 		return kept
 	}
 	kept.agent = &agent{reason: s.Reason, message: s.Message, containers: make([]container, 0, len(s.ContainerStatuses))}
 	for i := range s.ContainerStatuses {
 		kept.agent.containers = append(kept.agent.containers, containerOf(&s.ContainerStatuses[i]))
+	}
+	for i := range p.Spec.Containers {
+		kept.agent.restarted = append(kept.agent.restarted, restarted{nameOf(p.Spec.Containers[i].Name), p.Spec.Containers[i].RestartPolicyRules})
 	}
 	if len(s.Conditions) > 0 {
 		kept.agent.unscheduled = &s.Conditions[0]
@@ -110,6 +122,9 @@ func (p *Pod) Whole() *corev1.Pod {
 	whole.Status.Reason, whole.Status.Message = p.agent.reason, p.agent.message
 	for _, c := range p.agent.containers {
 		whole.Status.ContainerStatuses = append(whole.Status.ContainerStatuses, c.whole())
+	}
+	for _, c := range p.agent.restarted {
+		whole.Spec.Containers = append(whole.Spec.Containers, corev1.Container{Name: c.name.String(), RestartPolicyRules: slices.Clone(c.rules)})
 	}
 	if p.agent.unscheduled != nil {
 		whole.Status.Conditions = []corev1.PodCondition{*p.agent.unscheduled}
