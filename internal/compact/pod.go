@@ -138,6 +138,7 @@ func (c container) whole() corev1.ContainerStatus {
 		s.Started = new(c.started == 2)
 	}
 	switch c.state {
+	case stateUnknown:
 	case stateWaiting:
 		s.State.Waiting = &corev1.ContainerStateWaiting{Reason: c.reason, Message: c.message}
 	case stateRunning:

@@ -148,6 +148,7 @@ func TestScale(t *testing.T) {
 
 // testMany: 100 captures of 100 Pods, made at once, from their creation until nothing of them is left.
 func testMany(t *testing.T, ns string) {
+	t.Helper()
 	watched := watchMemory(t)
 	t.Logf("before: %s", watched.now(t))
 	from := time.Now()
@@ -250,6 +251,7 @@ func agentJobs(t *testing.T) int {
 
 // testBurst: all Jobs of a capture of 500 Pods exist within ten seconds of its creation.
 func testBurst(t *testing.T, ns string) {
+	t.Helper()
 	pc := createCapture(t, ns, sondev1.PacketCaptureSpec{TargetDeployment: "burst-0", Duration: "2m", RetainFor: "10s"})
 	took := jobsMadeWithin(t, pc, burstPods)
 	t.Logf("all %d Jobs after %s (goal: %s)", burstPods, took, goalJobs)
@@ -324,6 +326,7 @@ func testWide(t *testing.T) {
 // testIdle: without captures both replicas call the API server for watches and leases alone, for longer than the
 // longest of the manager's timers, the sweeps' ten minutes; also while Pods come, which is what happens meanwhile.
 func testIdle(t *testing.T, meanwhile func()) {
+	t.Helper()
 	eventually(t, 2*time.Minute, "ten quiet seconds", quietFor(t, 10*time.Second))
 	timer := time.NewTimer(idleMinutes * time.Minute)
 	defer timer.Stop()
