@@ -291,10 +291,11 @@ func (s *schedule) start(a *agent, pod *corev1.Pod) bool {
 			return false
 		}
 		if there.GetLabels()[sondev1.LabelUID] != string(a.capture) {
-			if c := s.truth(a.capture); c != nil && s.live(c) != nil {
+			// The probe of a capture that is over refuses a configuration of another.
+			if c := s.truth(a.capture); c != nil && s.live(c) != nil && !s.live(c).Status.Phase.Final() {
 				s.fail("%s of %s mounts %s of another capture", a.podKey, a.capture, o)
 			}
-			return false // the probe of a capture that is gone refuses a configuration of another
+			return false
 		}
 	}
 	a.running = true

@@ -204,10 +204,9 @@ func (s *schedule) checkEnd() {
 			}
 		}
 	}
+	s.passOverAll() // it makes up for events that were lost
 	before := s.allWrites()
-	for _, k := range s.captureKeys() {
-		m.reconcile(k)
-	}
+	s.passOverAll()
 	if n := s.allWrites() - before; n > 0 {
 		s.fail("a pass over an unchanged world writes %d times", n)
 	}
@@ -222,6 +221,14 @@ func (s *schedule) checkEnd() {
 		s.fail("%d writes for %d captures and %d Jobs, in spite of %d faults, %d events and %d managers: at most %d are expected (%v)",
 			before, len(s.captures), jobs, s.failures, s.events, s.replicas, most, s.writes)
 	}
+}
+
+func (s *schedule) passOverAll() {
+	s.leader.catchUp(s.clock.Now())
+	for _, k := range s.captureKeys() {
+		s.leader.reconcile(k)
+	}
+	s.leader.catchUp(s.clock.Now())
 }
 
 func (s *schedule) allWrites() int {
