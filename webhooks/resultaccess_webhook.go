@@ -90,8 +90,7 @@ func (h *ResultAccessHandler) checkTarget(ctx context.Context, pc *sondev1.Packe
 	}
 	in, ref := target.Namespace(pc), target.Reference(pc)
 	ns, err := liveNamespace(ctx, h.Live, in)
-	var gone *refusal
-	if errors.As(err, &gone) {
+	if _, gone := errors.AsType[*refusal](err); gone {
 		return "", invalid("the namespace %s that was captured in has been deleted, and with it what says who may read what was captured there: create a new PacketCapture", in)
 	}
 	if err != nil {
