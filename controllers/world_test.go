@@ -71,6 +71,8 @@ type world struct {
 	patchErr  error
 	writes    []string
 	writing   sync.Mutex // several writes are made at the same time
+	// nodesAhead is how wrong the nodes' clocks are.
+	nodesAhead time.Duration
 	// stale hides Jobs from the cache.
 	stale bool
 }
@@ -308,10 +310,13 @@ func (w *world) agents(change func(*corev1.Pod)) {
 	}
 }
 
+// nodeNow is the time by the nodes' clocks.
+func (w *world) nodeNow() metav1.Time { return metav1.NewTime(w.clock.Now().Add(w.nodesAhead)) }
+
 func (w *world) attach(pod *corev1.Pod) {
 	yes := true
 	pod.Status.Phase = corev1.PodRunning
-	running := corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(w.clock.Now())}}
+	running := corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: w.nodeNow()}}
 	pod.Status.ContainerStatuses = []corev1.ContainerStatus{
 		{Name: "probe", State: running, Started: &yes}, {Name: "keeper", State: running, Started: &yes},
 	}
@@ -327,7 +332,7 @@ func (w *world) end(a account.Account) func(*corev1.Pod) {
 		}
 		if probe := &pod.Status.ContainerStatuses[0]; probe.State.Terminated == nil {
 			probe.State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
-				Message: string(b), FinishedAt: metav1.NewTime(w.clock.Now()),
+				Message: string(b), FinishedAt: w.nodeNow(),
 			}}
 		}
 	}

@@ -52,3 +52,20 @@ func TestNodesClock(t *testing.T) {
 		})
 	}
 }
+
+// A probe counts as overdue by our clock: how wrong the node's is neither hides a lost node nor makes one.
+func TestNodesClockWhenOverdue(t *testing.T) {
+	for name, ahead := range map[string]time.Duration{"right": 0, "ahead": time.Hour, "behind": -time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			pod := agent(running(true))
+			pod.CreationTimestamp = metav1.NewTime(dawn)
+			probe(pod).State.Running.StartedAt = metav1.NewTime(dawn.Add(ahead))
+			s := outcome.Seen{Before: entry(sondev1.PhaseCapturing, sondev1.ReasonCapturing, ""), Job: job(), Agent: pod, Duration: 10 * time.Minute}
+			for at, want := range map[time.Duration]bool{time.Second: false, 10 * time.Minute: false, 13 * time.Minute: true} {
+				if got := outcome.NeedsNode(s, dawn.Add(at)); got != want {
+					t.Errorf("after %v the node is asked for: %t, want %t", at, got, want)
+				}
+			}
+		})
+	}
+}

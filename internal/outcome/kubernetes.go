@@ -115,7 +115,7 @@ func NeedsNode(s Seen, now time.Time) bool {
 	case s.Agent == nil:
 		return s.Before.Phase == sondev1.PhaseCapturing
 	default:
-		end := overdue(s, probe)
+		end := overdue(s, probe, now)
 		return !end.IsZero() && !now.Before(end)
 	}
 }
@@ -129,12 +129,17 @@ func NeedsEvents(s Seen, now time.Time) bool {
 		s.Before.Phase != sondev1.PhaseCapturing && !now.Before(born(s).Add(RefusedAfter))
 }
 
-// overdue is when the probe should have ended at the latest; zero if it does not run.
-func overdue(s Seen, probe *corev1.ContainerStatus) time.Time {
+// overdue is when the probe should have ended at the latest; zero if it does not run. Where the node's clock is wrong,
+// the probe started when its Pod was made: else a node that is slow to report for a moment would count as lost.
+func overdue(s Seen, probe *corev1.ContainerStatus, now time.Time) time.Time {
 	if probe == nil || probe.State.Running == nil {
 		return time.Time{}
 	}
-	return probe.State.Running.StartedAt.Add(processWait + s.Duration + endGrace)
+	started, made := probe.State.Running.StartedAt.Time, s.Agent.CreationTimestamp.Time
+	if started.Before(made) || started.After(now) {
+		started = made
+	}
+	return started.Add(processWait + s.Duration + endGrace)
 }
 
 // later is t, or a while from now if t is over: the node may still answer.

@@ -134,7 +134,7 @@ func (v *Verdict) judgeAgent(s Seen, probe *corev1.ContainerStatus, now time.Tim
 		return
 	}
 	if v.Entry.Phase == sondev1.PhaseCapturing {
-		v.Again = later(now, overdue(s, probe))
+		v.Again = later(now, overdue(s, probe, now))
 		return
 	}
 	v.pending(sondev1.ReasonPending, "")
