@@ -23,18 +23,19 @@ var leftovers = map[string]struct {
 	// want is in the line by which a look at the node finds it.
 	want string
 }{
-	"link":           {"ip link add left type dummy", "ip link delete left", "link: left"},
-	"address":        {"ip route add blackhole 192.0.2.0/24", "ip route delete blackhole 192.0.2.0/24", "route: blackhole"},
-	"promiscuity":    {"ip link set cni0 promisc on", "ip link set cni0 promisc off", "promiscuity 1"},
-	"qdisc":          {"tc qdisc replace dev lo root pfifo", "tc qdisc delete dev lo root", "pfifo"},
-	"filter":         {"tc qdisc add dev lo clsact && tc filter add dev lo ingress matchall action ok", "tc qdisc delete dev lo clsact", "filter of lo: filter"},
-	"nft":            {"nft add table inet left", "nft delete table inet left", "nft: table inet left"},
-	"packet socket":  {"setsid dumpcap -q -i lo -w /dev/null >/dev/null 2>&1 & echo $! >/run/left; sleep 2", "kill -KILL $(cat /run/left); rm /run/left", "packet socket: "},
-	"listener":       {"setsid busybox nc -l -p 7777 >/dev/null 2>&1 & echo $! >/run/left; sleep 1", "kill -KILL $(cat /run/left); rm /run/left", ":7777"},
-	"process":        {"setsid sleep 1000 >/dev/null 2>&1 & echo $! >/run/left", "kill -KILL $(cat /run/left); rm /run/left", "process: sleep"},
-	"mount":          {"mkdir -p /run/left && mount -t tmpfs left /run/left", "umount /run/left && rmdir /run/left", "mount: /run/left"},
-	"Pod's files":    {"mkdir /var/lib/kubelet/pods/left", "rmdir /var/lib/kubelet/pods/left", "file: /var/lib/kubelet/pods/left"},
-	"netns":          {"ip netns add left", "ip netns delete left", "file: /run/netns/left"},
+	"link":          {"ip link add left type bridge", "ip link delete left", "link: left"},
+	"address":       {"ip route add blackhole 192.0.2.0/24", "ip route delete blackhole 192.0.2.0/24", "route: blackhole"},
+	"promiscuity":   {"ip link set cni0 promisc on", "ip link set cni0 promisc off", "promiscuity 1"},
+	"qdisc":         {"tc qdisc replace dev lo root pfifo", "tc qdisc delete dev lo root", "pfifo"},
+	"filter":        {"tc qdisc add dev lo clsact", "tc qdisc delete dev lo clsact", "qdisc clsact"},
+	"nft":           {"nft add table inet left", "nft delete table inet left", "nft: table inet left"},
+	"packet socket": {"setsid dumpcap -q -i lo -w /dev/null >/dev/null 2>&1 & echo $! >/run/left; sleep 2", "kill -KILL $(cat /run/left); rm /run/left", "packet socket: "},
+	"listener":      {"setsid busybox nc -l -p 7777 >/dev/null 2>&1 & echo $! >/run/left; sleep 1", "kill -KILL $(cat /run/left); rm /run/left", ":7777"},
+	"process":       {"setsid sleep 1000 >/dev/null 2>&1 & echo $! >/run/left", "kill -KILL $(cat /run/left); rm /run/left", "process: sleep"},
+	"mount":         {"mkdir -p /run/left && mount -t tmpfs left /run/left", "umount /run/left && rmdir /run/left", "mount: /run/left"},
+	"Pod's files": {"mkdir /var/lib/kubelet/pods/left", "rmdir /var/lib/kubelet/pods/left 2>/dev/null || true", // the kubelet may have been faster
+		"file: /var/lib/kubelet/pods/left"},
+	"netns":          {"touch /run/netns/left", "rm /run/netns/left", "file: /run/netns/left"},
 	"pinned BPF":     {"mkdir /sys/fs/bpf/left", "rmdir /sys/fs/bpf/left", "file: /sys/fs/bpf/left"},
 	"cgroup":         {"mkdir $(ls -d /sys/fs/cgroup/memory/kubepods /sys/fs/cgroup/kubepods 2>/dev/null | head -1)/left", "rmdir $(ls -d /sys/fs/cgroup/memory/kubepods /sys/fs/cgroup/kubepods 2>/dev/null | head -1)/left", "kubepods/left"},
 	"container task": {"mkdir /run/containerd/io.containerd.runtime.v2.task/k8s.io/left", "rmdir /run/containerd/io.containerd.runtime.v2.task/k8s.io/left", "container: left"},
@@ -90,13 +91,13 @@ func TestTargetSnapshotSeesLeftovers(t *testing.T) {
 	before := insideTarget(t, s.sink)
 	pid := pids(t, s.sink, "c")[0]
 	for name, tc := range map[string]struct{ leave, remove, want string }{
-		"link":          {"nsenter -t %s -n ip link add left type dummy", "nsenter -t %s -n ip link delete left", "link: left"},
+		"link":          {"nsenter -t %s -n ip link add left type bridge", "nsenter -t %s -n ip link delete left", "link: left"},
 		"promiscuity":   {"nsenter -t %s -n ip link set eth0 promisc on", "nsenter -t %s -n ip link set eth0 promisc off", "promiscuity 1"},
 		"qdisc":         {"nsenter -t %s -n tc qdisc replace dev lo root pfifo", "nsenter -t %s -n tc qdisc delete dev lo root", "pfifo"},
-		"filter":        {"nsenter -t %s -n tc qdisc add dev eth0 clsact", "nsenter -t %s -n tc qdisc delete dev eth0 clsact", "clsact"},
+		"filter":        {"nsenter -t %s -n tc qdisc add dev lo clsact", "nsenter -t %s -n tc qdisc delete dev lo clsact", "clsact"},
 		"nft":           {"nsenter -t %s -n nft add table inet left", "nsenter -t %s -n nft delete table inet left", "nft: table inet left"},
 		"packet socket": {"setsid nsenter -t %s -n dumpcap -q -i lo -w /dev/null >/dev/null 2>&1 & echo $! >/run/left; sleep 2", "kill -KILL $(cat /run/left); rm /run/left", "packet socket: "},
-		"mount":         {"nsenter -t %s -m mount -t tmpfs left /proc/acpi || nsenter -t %s -m mount -t tmpfs left /dev/shm", "nsenter -t %s -m umount /proc/acpi || nsenter -t %s -m umount /dev/shm", "mount: "},
+		"mount":         {"mount -N %s -t tmpfs left /dev/shm", "umount -N %s /dev/shm", "mount: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cluster.OnNode(t, hurt, "sh", "-c", strings.ReplaceAll(tc.leave, "%s", pid))

@@ -51,8 +51,7 @@ sed 1d /proc/net/packet | awk '{ print $3, $4, $5 }' | say "packet socket"
 sed 1d /proc/net/raw | awk '{ print $2, $3 }' | say "raw socket"
 ss -Hlntu | awk '{ print $1, $5 }' | say listens
 awk '{ print $5, $9, $10 }' /proc/1/mountinfo | say mount
-cat /proc/[0-9]*/cmdline 2>/dev/null </dev/null >/dev/null
-for p in /proc/[0-9]*; do tr '\0' ' ' <$p/cmdline 2>/dev/null | awk '{ print $1, $2 }'; done | say process
+for p in /proc/[0-9]*; do tr '\0\n' '  ' <$p/cmdline 2>/dev/null | awk '{ print $1, $2 }'; done | say process
 find /var/lib/kubelet/pods -maxdepth 1 | say file
 find /var/lib/kubelet/pods/*/volumes/kubernetes.io~empty-dir 2>/dev/null | say file
 find /run/netns /sys/fs/bpf -maxdepth 1 | say file
