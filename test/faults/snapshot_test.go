@@ -41,8 +41,8 @@ const onNodeScript = `
 say() { sed "s/^/$1: /"; }
 ip -d -o link | say link
 for link in $(ls /sys/class/net); do
-	tc qdisc show dev $link | say "qdisc of $link"
-	tc filter show dev $link | say "filter of $link"
+	tc qdisc show dev $link 2>/dev/null | say "qdisc of $link"
+	tc filter show dev $link 2>/dev/null | say "filter of $link"
 	tc filter show dev $link ingress 2>/dev/null | say "ingress filter of $link"
 done
 ip route | say route
@@ -168,7 +168,16 @@ func await(t *testing.T, before snapshot, what string, look func() snapshot) {
 // seldom to wait for it after each fault.
 func awaitOldLogsGone(t *testing.T) {
 	t.Helper()
-	cluster.Eventually(t, cleanUp, "logs of Pods that are gone are removed", func(ctx context.Context) error {
+	cluster.Eventually(t, cleanUp, "namespaces, and logs of Pods, that are gone are removed", func(ctx context.Context) error {
+		var namespaces corev1.NamespaceList
+		if err := cluster.Admin.List(ctx, &namespaces); err != nil {
+			return err
+		}
+		for i := range namespaces.Items {
+			if namespaces.Items[i].DeletionTimestamp != nil {
+				return fmt.Errorf("namespace %s is being deleted", namespaces.Items[i].Name)
+			}
+		}
 		var pods corev1.PodList
 		if err := cluster.Admin.List(ctx, &pods); err != nil {
 			return err
