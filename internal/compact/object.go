@@ -4,16 +4,18 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 )
 
 // GetNamespace implements metav1.Object.
-func (m *Meta) GetNamespace() string { return m.namespace.String() }
+func (m *Meta) GetNamespace() string { return m.common.Value().namespace }
 
 // GetName implements metav1.Object.
 func (m *Meta) GetName() string { return m.name }
 
 // GetUID implements metav1.Object.
-func (m *Meta) GetUID() types.UID { return m.uid }
+func (m *Meta) GetUID() types.UID { return types.UID(m.uid.String()) }
 
 // GetResourceVersion implements metav1.Object.
 func (m *Meta) GetResourceVersion() string { return m.version }
@@ -27,24 +29,32 @@ func (m *Meta) GetDeletionTimestamp() *metav1.Time {
 }
 
 // GetLabels implements metav1.Object.
-func (m *Meta) GetLabels() map[string]string { return m.labels.whole() }
+func (m *Meta) GetLabels() map[string]string {
+	if m.part == nil {
+		return m.common.Value().labels.whole()
+	}
+	return m.common.Value().labels.whole(pair{sondev1.LabelTargetPodUID, m.part.uid.String()})
+}
 
 // GetAnnotations implements metav1.Object.
-func (m *Meta) GetAnnotations() map[string]string { return m.annotations.whole() }
+func (m *Meta) GetAnnotations() map[string]string {
+	if m.part == nil {
+		return m.common.Value().annotations.whole()
+	}
+	return m.common.Value().annotations.whole(pair{sondev1.AnnotationTargetPod, m.part.pod}, pair{sondev1.AnnotationTargetNode, m.part.node.String()})
+}
 
 // GetOwnerReferences implements metav1.Object.
 func (m *Meta) GetOwnerReferences() []metav1.OwnerReference {
-	if m.owner == (owner{}) {
+	kept := m.common.Value().owner
+	if kept == (owner{}) {
 		return nil
 	}
-	o := metav1.OwnerReference{
-		APIVersion: m.owner.version.String(), Kind: m.owner.kind.String(), Name: m.owner.name.String(), UID: types.UID(m.owner.uid.String()),
-		Controller: new(true),
-	}
+	o := metav1.OwnerReference{APIVersion: kept.version, Kind: kept.kind, Name: kept.name, UID: types.UID(kept.uid), Controller: new(true)}
 	switch {
-	case m.owner.flags&ownerBlocks != 0:
+	case kept.flags&ownerBlocks != 0:
 		o.BlockOwnerDeletion = new(true)
-	case m.owner.flags&ownerBlocksNot != 0:
+	case kept.flags&ownerBlocksNot != 0:
 		o.BlockOwnerDeletion = new(false)
 	}
 	return []metav1.OwnerReference{o}

@@ -1,7 +1,8 @@
 package compact
 
 import (
-	"slices"
+	"strings"
+	"unique"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -10,12 +11,17 @@ import (
 // Pod is a Pod as the cache keeps it.
 type Pod struct {
 	Meta
-	node, phase, runtimeClass name
-	ip                        string
-	started                   instant
-	hostNetwork, hostPID      bool
+	place   unique.Handle[place]
+	ip      string
+	started instant
 	// agent is nil for any Pod but those of agents.
 	agent *agent
+}
+
+// place is where a Pod runs, and whether it does: many have the same.
+type place struct {
+	node, phase, runtimeClass      string
+	hasClass, hostNetwork, hostPID bool
 }
 
 // agent is what is kept of an agent's Pod beyond that.
@@ -23,27 +29,26 @@ type agent struct {
 	reason, message string
 	containers      []container
 	// restarted are the containers that are started again by rules of their own.
-	restarted []restarted
+	restarted name
 	// unscheduled says why it has no node; nil if it has.
 	unscheduled *corev1.PodCondition
 }
 
-type restarted struct {
-	name  name
-	rules []corev1.ContainerRestartRule
-}
-
 // container is the state of one container.
 type container struct {
-	name            name
-	state           state
-	ready           bool
-	started         int8 // 0 not told, 1 no, 2 yes
-	exit, signal    int32
-	restarts        int32
-	from, until     instant
-	reason, message string
+	name         name
+	state        state
+	ready        bool
+	started      int8 // 0 not told, 1 no, 2 yes
+	exit, signal int32
+	restarts     int32
+	from, until  instant
+	reason       name
+	message      string
 }
+
+// between are the names of containers, which have none.
+const between = ","
 
 type state int8
 
@@ -55,16 +60,17 @@ const (
 )
 
 // OfPod returns the compact form of a Pod that was stripped to what the operator reads (target.StripPod): that, and
-// nothing else, is kept. Of its containers' states images and identities are not; of containers there are names and rules.
+// nothing else, is kept. Of its containers' states images and identities are not; of
+// containers that are started again there are the names, and of the rules for it only that there are some.
 func OfPod(p *corev1.Pod) *Pod {
-	kept := &Pod{
-		Meta: metaOf(&p.ObjectMeta),
-		node: nameOf(p.Spec.NodeName), phase: nameOf(string(p.Status.Phase)), ip: p.Status.PodIP,
+	at := place{
+		node: p.Spec.NodeName, phase: string(p.Status.Phase), hasClass: p.Spec.RuntimeClassName != nil,
 		hostNetwork: p.Spec.HostNetwork, hostPID: p.Spec.HostPID,
 	}
-	if p.Spec.RuntimeClassName != nil {
-		kept.runtimeClass = nameOf(*p.Spec.RuntimeClassName)
+	if at.hasClass {
+		at.runtimeClass = *p.Spec.RuntimeClassName
 	}
+	kept := &Pod{Meta: metaOf(&p.ObjectMeta), place: unique.Make(at), ip: strings.Clone(p.Status.PodIP)}
 	if p.Status.StartTime != nil {
 		kept.started = instantOf(*p.Status.StartTime)
 	}
@@ -76,9 +82,11 @@ func OfPod(p *corev1.Pod) *Pod {
 	for i := range s.ContainerStatuses {
 		kept.agent.containers = append(kept.agent.containers, containerOf(&s.ContainerStatuses[i]))
 	}
+	var again []string
 	for i := range p.Spec.Containers {
-		kept.agent.restarted = append(kept.agent.restarted, restarted{nameOf(p.Spec.Containers[i].Name), p.Spec.Containers[i].RestartPolicyRules})
+		again = append(again, p.Spec.Containers[i].Name)
 	}
+	kept.agent.restarted = nameOf(strings.Join(again, between))
 	if len(s.Conditions) > 0 {
 		kept.agent.unscheduled = &s.Conditions[0]
 	}
@@ -95,12 +103,12 @@ func containerOf(s *corev1.ContainerStatus) container {
 	}
 	switch {
 	case s.State.Waiting != nil:
-		c.state, c.reason, c.message = stateWaiting, s.State.Waiting.Reason, s.State.Waiting.Message
+		c.state, c.reason, c.message = stateWaiting, nameOf(s.State.Waiting.Reason), s.State.Waiting.Message
 	case s.State.Running != nil:
 		c.state, c.from = stateRunning, instantOf(s.State.Running.StartedAt)
 	case s.State.Terminated != nil:
 		t := s.State.Terminated
-		c.state, c.reason, c.message, c.exit, c.signal = stateTerminated, t.Reason, t.Message, t.ExitCode, t.Signal
+		c.state, c.reason, c.message, c.exit, c.signal = stateTerminated, nameOf(t.Reason), t.Message, t.ExitCode, t.Signal
 		c.from, c.until = instantOf(t.StartedAt), instantOf(t.FinishedAt)
 	}
 	return c
@@ -108,13 +116,14 @@ func containerOf(s *corev1.ContainerStatus) container {
 
 // Whole returns the Pod with all that is kept of it.
 func (p *Pod) Whole() *corev1.Pod {
+	at := p.place.Value()
 	whole := &corev1.Pod{
 		ObjectMeta: p.whole(),
-		Spec:       corev1.PodSpec{NodeName: p.node.String(), HostNetwork: p.hostNetwork, HostPID: p.hostPID},
-		Status:     corev1.PodStatus{Phase: corev1.PodPhase(p.phase.String()), PodIP: p.ip, StartTime: p.started.pointer()},
+		Spec:       corev1.PodSpec{NodeName: at.node, HostNetwork: at.hostNetwork, HostPID: at.hostPID},
+		Status:     corev1.PodStatus{Phase: corev1.PodPhase(at.phase), PodIP: p.ip, StartTime: p.started.pointer()},
 	}
-	if p.runtimeClass != (name{}) {
-		whole.Spec.RuntimeClassName = new(p.runtimeClass.String())
+	if at.hasClass {
+		whole.Spec.RuntimeClassName = new(at.runtimeClass)
 	}
 	if p.agent == nil {
 		return whole
@@ -123,8 +132,12 @@ func (p *Pod) Whole() *corev1.Pod {
 	for _, c := range p.agent.containers {
 		whole.Status.ContainerStatuses = append(whole.Status.ContainerStatuses, c.whole())
 	}
-	for _, c := range p.agent.restarted {
-		whole.Spec.Containers = append(whole.Spec.Containers, corev1.Container{Name: c.name.String(), RestartPolicyRules: slices.Clone(c.rules)})
+	for c := range strings.SplitSeq(p.agent.restarted.String(), between) {
+		if c != "" {
+			whole.Spec.Containers = append(whole.Spec.Containers, corev1.Container{
+				Name: c, RestartPolicyRules: []corev1.ContainerRestartRule{{Action: corev1.ContainerRestartRuleActionRestart}},
+			})
+		}
 	}
 	if p.agent.unscheduled != nil {
 		whole.Status.Conditions = []corev1.PodCondition{*p.agent.unscheduled}
@@ -140,12 +153,12 @@ func (c container) whole() corev1.ContainerStatus {
 	switch c.state {
 	case stateUnknown:
 	case stateWaiting:
-		s.State.Waiting = &corev1.ContainerStateWaiting{Reason: c.reason, Message: c.message}
+		s.State.Waiting = &corev1.ContainerStateWaiting{Reason: c.reason.String(), Message: c.message}
 	case stateRunning:
 		s.State.Running = &corev1.ContainerStateRunning{StartedAt: c.from.whole()}
 	case stateTerminated:
 		s.State.Terminated = &corev1.ContainerStateTerminated{
-			ExitCode: c.exit, Signal: c.signal, Reason: c.reason, Message: c.message,
+			ExitCode: c.exit, Signal: c.signal, Reason: c.reason.String(), Message: c.message,
 			StartedAt: c.from.whole(), FinishedAt: c.until.whole(),
 		}
 	}
@@ -156,7 +169,7 @@ func (c container) whole() corev1.ContainerStatus {
 func (p *Pod) DeepCopyObject() runtime.Object { return p.Whole() }
 
 // Node that the Pod is on.
-func (p *Pod) Node() string { return p.node.String() }
+func (p *Pod) Node() string { return p.place.Value().node }
 
 // Same reports whether two Pods differ in nothing but their version.
 func (p *Pod) Same(other *Pod) bool {
@@ -167,8 +180,7 @@ func (p *Pod) Same(other *Pod) bool {
 	if a.agent != nil && !a.agent.same(b.agent) {
 		return false
 	}
-	return a.node == b.node && a.phase == b.phase && a.runtimeClass == b.runtimeClass && a.ip == b.ip && a.started == b.started &&
-		a.hostNetwork == b.hostNetwork && a.hostPID == b.hostPID
+	return a.place == b.place && a.ip == b.ip && a.started == b.started
 }
 
 func (a *agent) same(b *agent) bool {
