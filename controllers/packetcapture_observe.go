@@ -11,6 +11,8 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -19,6 +21,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/account"
 	"github.com/sonde-operator/sonde/internal/duration"
 	"github.com/sonde-operator/sonde/internal/outcome"
+	"github.com/sonde-operator/sonde/internal/pages"
 	"github.com/sonde-operator/sonde/internal/pcapfilter"
 	"github.com/sonde-operator/sonde/internal/target"
 )
@@ -142,7 +145,7 @@ func (r *PacketCaptureReconciler) observeOwned(ctx context.Context, pc *sondev1.
 	for _, list := range []client.ObjectList{&jobs, &agents, configMaps, secrets} {
 		var err error
 		if in := client.InNamespace(r.Options.Namespace); live { // where there is no index
-			err = r.Live.List(ctx, list, in, client.MatchingLabels{sondev1.LabelUID: string(pc.UID)})
+			err = r.listLive(ctx, list, in, client.MatchingLabels{sondev1.LabelUID: string(pc.UID)})
 		} else {
 			err = r.List(ctx, list, in, client.MatchingFields{target.IndexCapture: string(pc.UID)})
 		}
@@ -159,6 +162,29 @@ func (r *PacketCaptureReconciler) observeOwned(ctx context.Context, pc *sondev1.
 	}
 	seen.pods = join(pc, seen.workload.Pods, jobs.Items, agents.Items)
 	return nil
+}
+
+// listLive lists what the API server has, and keeps of it what the cache would: a capture's Pods as they are there would
+// be more than the manager has for all that it does.
+func (r *PacketCaptureReconciler) listLive(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	var kept []runtime.Object
+	var unreadable error
+	err := pages.Each(ctx, r.Live, func() client.ObjectList {
+		page, _ := list.DeepCopyObject().(client.ObjectList)
+		return page
+	}, func(page client.ObjectList) {
+		unreadable = errors.Join(unreadable, apimeta.EachListItem(page, func(o runtime.Object) error {
+			small, err := target.Compact(o)
+			if o, ok := small.(runtime.Object); ok && err == nil {
+				kept = append(kept, o.DeepCopyObject())
+			}
+			return err
+		}))
+	}, opts...)
+	if err = errors.Join(err, unreadable); err != nil {
+		return err
+	}
+	return apimeta.SetList(list, kept)
 }
 
 // join brings together what is known of each Pod.
