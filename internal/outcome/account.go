@@ -78,7 +78,8 @@ func (s Seen) account(t *corev1.ContainerStateTerminated) (account.Account, erro
 // awaitCount leaves the entry as it is while the keeper of a killed probe may still say what its files hold.
 func (v *Verdict) awaitCount(s Seen, t *corev1.ContainerStateTerminated, now time.Time) bool {
 	wait := t.FinishedAt.Add(recountWait)
-	if !s.Uncounted || !now.Before(wait) {
+	ahead := t.FinishedAt.After(now.Add(skew)) // the node's clock is wrong, and by it the wait might never be over
+	if !s.Uncounted || ahead || !now.Before(wait) {
 		return false
 	}
 	if v.Entry.Phase == "" {

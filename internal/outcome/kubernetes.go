@@ -113,7 +113,9 @@ func NeedsNode(s Seen, now time.Time) bool {
 	case s.Before.Phase.Final(), probe != nil && probe.State.Terminated != nil:
 		return false
 	case s.Agent == nil:
-		return s.Before.Phase == sondev1.PhaseCapturing
+		return s.Before.Phase == sondev1.PhaseCapturing || failedBy(s.Job) != ""
+	case s.Agent.Status.Phase == corev1.PodFailed:
+		return s.Agent.Status.Reason != podEvicted // as those are whose node was removed
 	default:
 		end := overdue(s, probe, now)
 		return !end.IsZero() && !now.Before(end)

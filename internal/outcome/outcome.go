@@ -102,7 +102,7 @@ func Judge(s Seen, now time.Time) Verdict {
 }
 
 // judgeFinal keeps a final entry, takes back files that are gone, and has a Job deleted that never
-// came to anything.
+// came to anything, or whose probe nobody can reach any more.
 func (v *Verdict) judgeFinal(s Seen, probe *corev1.ContainerStatus, now time.Time) {
 	until := v.Entry.AvailableUntil
 	if until != nil && now.Before(until.Add(-skew)) && !serving(s) {
@@ -112,7 +112,7 @@ func (v *Verdict) judgeFinal(s Seen, probe *corev1.ContainerStatus, now time.Tim
 		}
 	}
 	running := probe == nil || probe.State.Terminated == nil
-	v.DeleteJob = s.Job != nil && running && v.Entry.Phase == sondev1.PhaseFailed
+	v.DeleteJob = s.Job != nil && running && (v.Entry.Phase == sondev1.PhaseFailed || keeperEnd(s) != nil)
 }
 
 // judgeAgent: the agent's Pod is there and its probe has not ended.
@@ -159,6 +159,8 @@ func (v *Verdict) judgeWithoutAgent(s Seen, now time.Time) {
 	switch {
 	case s.Before.Phase == sondev1.PhaseCapturing, s.Before.Job != "" && s.Job == nil:
 		v.judgeVanished(s)
+	case failedBy(s.Job) != "" && s.Node == NodeLost:
+		v.nodeGone(s)
 	case failedBy(s.Job) != "":
 		v.end(s, jobReason(failedBy(s.Job)), "the Job failed before its Pod had started: "+failure(s.Job))
 	case s.Ending != "":
@@ -207,7 +209,7 @@ func (v *Verdict) judgeVanished(s Seen) {
 	case cutOff(s.Ending):
 		v.end(s, s.Ending, "ended with its Job; its account is lost")
 	case s.Node == NodeLost:
-		v.end(s, sondev1.ReasonNodeLost, "node "+v.Entry.Node+" is gone, and the agent's Pod with it")
+		v.nodeGone(s)
 	case failedBy(s.Job) == batchv1.JobReasonDeadlineExceeded:
 		v.end(s, sondev1.ReasonDeadlineExceeded, failure(s.Job))
 	case s.Ending != "" && s.Before.Phase != sondev1.PhaseCapturing:
@@ -219,18 +221,26 @@ func (v *Verdict) judgeVanished(s Seen) {
 
 // judgePodEnded: the agent's Pod ended without a word of its probe, as when a node refuses it.
 func (v *Verdict) judgePodEnded(s Seen) {
-	reason := sondev1.ReasonDrained // as by a node that shuts down
-	if s.Agent.Status.Reason == podEvicted {
-		reason = sondev1.ReasonEvicted
-	} else if s.Before.Phase != sondev1.PhaseCapturing {
-		reason = sondev1.ReasonNotStarted
+	said := s.Agent.Status.Reason + ": " + s.Agent.Status.Message
+	switch {
+	case s.Agent.Status.Reason == podEvicted:
+		v.end(s, sondev1.ReasonEvicted, said)
+	case s.Node == NodeLost:
+		v.nodeGone(s)
+	case s.Before.Phase != sondev1.PhaseCapturing:
+		v.end(s, sondev1.ReasonNotStarted, said)
+	default:
+		v.end(s, sondev1.ReasonDrained, said) // as by a node that shuts down
 	}
-	v.end(s, reason, s.Agent.Status.Reason+": "+s.Agent.Status.Message)
 }
 
 // attached reports whether the probe runs and every packet is counted.
 func attached(probe *corev1.ContainerStatus) bool {
 	return probe != nil && probe.State.Running != nil && probe.Started != nil && *probe.Started
+}
+
+func (v *Verdict) nodeGone(s Seen) {
+	v.end(s, sondev1.ReasonNodeLost, "node "+v.Entry.Node+" is gone, and the agent's Pod with it")
 }
 
 // end makes the entry final without an account: there may be, or have been, a file if the probe was attached.

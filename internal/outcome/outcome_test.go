@@ -206,6 +206,16 @@ func TestJudge(t *testing.T) {
 			seen: outcome.Seen{Before: capturing(), Job: job(), Agent: agent(running(true), restarting, keeperEnded(137))}, at: time.Second,
 			want: got{Phase: sondev1.PhaseCapturing, Reason: sondev1.ReasonCapturing, Again: 150 * time.Second},
 		},
+		"the keeper was lost, and the verdict is published": {
+			seen: outcome.Seen{
+				Before: entry(sondev1.PhaseIncomplete, sondev1.ReasonKilled, "m"), Job: job(), Agent: agent(running(true), keeperEnded(137)),
+			},
+			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonKilled, Message: "m", DeleteJob: true},
+		},
+		"killed on a node whose clock is ahead, and the keeper never answered": {
+			seen: outcome.Seen{Before: capturing(), Job: job(), Agent: agent(ended(unwhole("", ""), 137)), Uncounted: true}, at: -time.Hour,
+			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonKilled, Message: "the probe ended with exit code 137", Packets: 5, Files: 1},
+		},
 		"the keeper was killed, and is not started again": {
 			seen: outcome.Seen{Before: capturing(), Job: job(), Agent: agent(running(true), keeperEnded(137))},
 			want: got{
@@ -262,6 +272,16 @@ func TestJudge(t *testing.T) {
 		"no account, killed while capturing": {
 			seen: outcome.Seen{Before: capturing(), Job: job(), Agent: agent(raw("", 137))},
 			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonKilled, Message: "the probe ended with exit code 137 and left no account:"},
+		},
+		"ended by Kubernetes because its node was removed": {
+			seen: outcome.Seen{Before: capturing(), Job: failed("BackoffLimitExceeded"), Node: outcome.NodeLost, Agent: agent(running(true), func(p *corev1.Pod) {
+				p.Status.Phase = corev1.PodFailed
+			})},
+			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonNodeLost, Message: "node node-a is gone, and the agent's Pod with it"},
+		},
+		"not started when its node was removed": {
+			seen: outcome.Seen{Before: withJob(entry(sondev1.PhasePending, sondev1.ReasonPending, "")), Job: failed("BackoffLimitExceeded"), Node: outcome.NodeLost},
+			want: got{Phase: sondev1.PhaseFailed, Reason: sondev1.ReasonNodeLost, Message: "node node-a is gone, and the agent's Pod with it"},
 		},
 		"evicted without a word": {
 			seen: outcome.Seen{Before: capturing(), Job: job(), Agent: agent(running(true), func(p *corev1.Pod) {
