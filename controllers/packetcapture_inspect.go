@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -25,6 +26,12 @@ import (
 // Jobs are refused, it is for one reason.
 const maxEventReads = 3
 
+// Keepers that count for a pass: how many at the same time, and for how long at most.
+const (
+	recountsAtOnce = 16
+	recountsFor    = 20 * time.Second
+)
+
 // Field selectors that the API server has for Events.
 const (
 	eventObjectUID = "involvedObject.uid"
@@ -34,6 +41,7 @@ const (
 // observePods looks closer at the Pods with which something seems to be wrong.
 func (r *PacketCaptureReconciler) observePods(ctx context.Context, pc *sondev1.PacketCapture, seen *observed) error {
 	eventReads := 0
+	var recounts []*podSeen
 	classes := map[string]bool{}
 	var errs []error
 	for _, p := range seen.pods {
@@ -50,7 +58,7 @@ func (r *PacketCaptureReconciler) observePods(ctx context.Context, pc *sondev1.P
 			errs = append(errs, r.observeRefusal(ctx, p))
 		}
 		if outcome.NeedsRecount(s) && seen.secret != "" {
-			r.observeFiles(ctx, seen.secret, p)
+			recounts = append(recounts, p)
 		}
 		if p.lacksJob() {
 			errs = append(errs, r.observeRuntime(ctx, p, classes))
@@ -59,6 +67,7 @@ func (r *PacketCaptureReconciler) observePods(ctx context.Context, pc *sondev1.P
 			errs = append(errs, seen.admission.mayCaptureNodes(ctx))
 		}
 	}
+	r.observeFiles(ctx, seen.secret, recounts)
 	return errors.Join(errs...)
 }
 
@@ -114,9 +123,20 @@ func (r *PacketCaptureReconciler) observeNode(ctx context.Context, p *podSeen) e
 	return nil
 }
 
-// observeFiles has the keeper of a killed probe count what the files hold. A keeper of an older version, which does not
-// know how, leaves it at what the probe had told last.
-func (r *PacketCaptureReconciler) observeFiles(ctx context.Context, secret string, p *podSeen) {
+// observeFiles has the keepers of killed probes count what their files hold, for recountsFor at most: what has not
+// been counted by then is asked for again by the next pass, and does not hold up what this one has to write.
+func (r *PacketCaptureReconciler) observeFiles(ctx context.Context, secret string, pods []*podSeen) {
+	ctx, cancel := context.WithTimeout(ctx, recountsFor)
+	defer cancel()
+	atOnce(ctx, recountsAtOnce, pods, func(p *podSeen) error {
+		r.observeFilesOf(ctx, secret, p)
+		return nil
+	})
+}
+
+// observeFilesOf asks one keeper. One of an older version, which does not know how, leaves it at what the probe had told
+// last.
+func (r *PacketCaptureReconciler) observeFilesOf(ctx context.Context, secret string, p *podSeen) {
 	acc, err := r.Keepers.Recount(ctx, p.agent.Status.PodIP, secret)
 	var answer *keeperapi.StatusError
 	switch {
