@@ -31,8 +31,11 @@ func openControl(path string) (*control, error) {
 		return nil, fmt.Errorf("open control volume %s: %w", path, err)
 	}
 	c := &control{root: root}
-	// Without it stop makes the file itself, which needs free space then.
-	_ = c.prepare("")
+	// A keeper that was started again finds the file of its stop request, which is the prepared one: that stays.
+	if _, err := root.Lstat(captureconfig.StopFile); errors.Is(err, fs.ErrNotExist) {
+		// Without it stop makes the file itself, which needs free space then.
+		_ = c.prepare("")
+	}
 	return c, nil
 }
 

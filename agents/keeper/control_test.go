@@ -42,3 +42,25 @@ func TestStopOnAFullDisk(t *testing.T) {
 		t.Errorf("the stop file says %q, %v", b, err)
 	}
 }
+
+// A keeper that was killed and started again has not forgotten what its probe was to be told.
+func TestStopOutlivesItsKeeper(t *testing.T) {
+	dir := t.TempDir()
+	const want = account.ReasonAccessRevoked
+	for range 2 {
+		c, err := openControl(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(c.stop(want), c.close()); err != nil {
+			t.Fatal(err)
+		}
+		if c, err = openControl(dir); err != nil {
+			t.Fatal(err)
+		}
+		b, err := os.ReadFile(filepath.Join(dir, captureconfig.StopFile))
+		if err = errors.Join(err, c.close()); err != nil || strings.TrimSpace(string(b)) != want {
+			t.Errorf("the stop file says %q, %v; want %s", b, err, want)
+		}
+	}
+}
