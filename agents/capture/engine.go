@@ -72,7 +72,7 @@ type Config struct {
 	// FilesChanged, if not nil, is called by Run when the account names other files than before, and before anything
 	// is done that would make what it named before wrong: who tells others which files there are tells it then.
 	FilesChanged func()
-	// Dir and Base name the file: Dir/Base.pcapng, and Dir/Base-00001.pcapng and so on in a ring. It must not exist.
+	// Dir and Base name the file: Dir/Base.pcapng, and Dir/Base-0000000001.pcapng and so on in a ring. It must not exist.
 	Dir  string
 	Base string
 	// FileMode is the mode of the file; default 0640.

@@ -95,7 +95,7 @@ func (r *recorder) disk(need uint64) (uint64, error) {
 		return 0, nil
 	}
 	above := free - keep
-	return min(above, max(above/16, diskPiece, need)), nil
+	return min(above, max(above/32, diskPiece, need)), nil
 }
 
 // fileRoom is what the current file has left, without the space that its statistics need.

@@ -194,7 +194,7 @@ func TestDiskPieces(t *testing.T) {
 	cases := map[string]struct {
 		free, need, want uint64
 	}{
-		"far away":         {1000 * mi, 100, (1000*mi - 10*mi - floorSlack) / 16},
+		"far away":         {1000 * mi, 100, (1000*mi - 10*mi - floorSlack) / 32},
 		"near":             {11*mi + floorSlack, 100, diskPiece},
 		"large packet":     {11*mi + floorSlack, 200000, 200000},
 		"almost nothing":   {10*mi + floorSlack + 1000, 100, 1000},

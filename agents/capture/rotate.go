@@ -32,7 +32,7 @@ func (r *recorder) current() *recordFile { return r.files[len(r.files)-1] }
 func (r *recorder) path() string {
 	name := r.cfg.Base + fileSuffix
 	if r.cfg.Rotate != nil {
-		name = fmt.Sprintf("%s-%05d%s", r.cfg.Base, r.removed+uint64(len(r.files))+1, fileSuffix)
+		name = fmt.Sprintf("%s-%010d%s", r.cfg.Base, r.removed+uint64(len(r.files))+1, fileSuffix)
 	}
 	return filepath.Join(r.cfg.Dir, name)
 }
@@ -95,7 +95,11 @@ func (r *recorder) begin() error {
 // lies in a file that is not named.
 func (r *recorder) rotate() error {
 	if r.out != nil {
-		if err := errors.Join(r.writeStatistics(), r.close()); err != nil {
+		// A file that could not take its statistics stays open: finish gives up packets for them.
+		if err := r.writeStatistics(); err != nil {
+			return err
+		}
+		if err := r.close(); err != nil {
 			return err
 		}
 	}
