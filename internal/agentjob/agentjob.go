@@ -72,8 +72,7 @@ func meta(o Options, pc *sondev1.PacketCapture, name string) metav1.ObjectMeta {
 func Configuration(o Options, pc *sondev1.PacketCapture, jobID, requester string, programs map[int32]string) captureconfig.Config {
 	ref := target.Reference(pc)
 	c := captureconfig.Config{
-		Version: captureconfig.Version,
-		UID:     string(pc.UID), Kind: Kind, Namespace: pc.Namespace, Name: pc.Name,
+		UID: string(pc.UID), Kind: Kind, Namespace: pc.Namespace, Name: pc.Name,
 		JobID: jobID, Requester: requester,
 		Target: string(ref.Kind) + "/" + ref.Name, TargetNamespace: target.Namespace(pc),
 		Filter: pc.Spec.Filter, Programs: maps.Clone(programs),
@@ -86,6 +85,7 @@ func Configuration(o Options, pc *sondev1.PacketCapture, jobID, requester string
 	if pc.Spec.MaxPackets != nil {
 		c.MaxPackets = *pc.Spec.MaxPackets
 	}
+	c.Version = c.LowestVersion()
 	return c
 }
 

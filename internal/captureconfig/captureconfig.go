@@ -7,8 +7,9 @@ import (
 	"fmt"
 )
 
-// Version of the format written by this package.
-const Version = 1
+// Version of the format that this package reads, with the one before. What an older probe can do is written as
+// version 1; a ring of files, which it would take for a limit, as version 2.
+const Version = 2
 
 // Key of the ConfigMap that holds the configuration, and names in the agent's Pod.
 const (
@@ -100,9 +101,17 @@ func (c Config) check() error {
 	return nil
 }
 
+// LowestVersion of the format that can hold c.
+func (c Config) LowestVersion() int {
+	if c.Rotate != nil {
+		return 2
+	}
+	return 1
+}
+
 // Marshal returns the ConfigMap's value.
 func (c Config) Marshal() (string, error) {
-	c.Version = Version
+	c.Version = c.LowestVersion()
 	b, err := json.MarshalIndent(c, "", "  ")
 	if err != nil {
 		return "", fmt.Errorf("marshal capture configuration: %w", err)
