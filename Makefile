@@ -273,7 +273,7 @@ test-fuzz: pcapfilter ## Fuzz each parser of foreign bytes for FUZZTIME.
 
 SHARD ?=
 .PHONY: test-shard
-test-shard: deps ## One shard of the full suite: SHARD=capture|rights|removal|fuzz|security|operations|bundle|olm|limits|schedules.
+test-shard: deps ## One shard of the full suite: SHARD=capture|rights|removal|fuzz|security|operations|bundle|olm|faults|limits|schedules|scale.
 	@hack/shard.sh '$(SHARD)'
 
 .PHONY: test-full
