@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -33,8 +34,9 @@ func Eventually(t *testing.T, within time.Duration, what string, check func(cont
 		if err == nil {
 			return
 		}
-		// That the time is over is known: what the last whole look saw says more.
-		if last == nil || ctx.Err() == nil {
+		// That the time is over is known, also if the client's rate limiter says so beforehand: what the last whole look
+		// saw says more.
+		if last == nil || ctx.Err() == nil && !strings.Contains(err.Error(), "would exceed context deadline") {
 			last = err
 		}
 		select {

@@ -47,6 +47,7 @@ func fillDisk(t *testing.T, node string, left int64) {
 	t.Cleanup(func() {
 		_ = tryOnNode(context.WithoutCancel(t.Context()), node, "sh", "-c", "rm -f "+kubeletRoot+"/fill*")
 	})
+	onNode(t, node, "sync", "-f", kubeletRoot) // what was deleted before is free only when that is on the disk
 	onNode(t, node, "fallocate", "-l", strconv.FormatInt(freeOnDisk(t, node)-left, 10), kubeletRoot+"/fill")
 }
 
