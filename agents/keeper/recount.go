@@ -1,9 +1,6 @@
 package keeper
 
 import (
-	"bufio"
-	"cmp"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -16,19 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sonde-operator/sonde/internal/account"
+	"github.com/sonde-operator/sonde/internal/pcapng"
 )
 
 // A probe that was killed has written more to its file than it has told, and may have been in the middle of a block.
 // When the manager knows that it is dead, it has the keeper look what the files really hold.
-
-// Blocks of pcapng (draft-ietf-opsawg-pcapng), as agents/capture writes them: little-endian.
-const (
-	blockPacket     = 6  // Enhanced Packet Block
-	blockOverhead   = 12 // type, and the length twice
-	packetHeader    = 28 // of an Enhanced Packet Block, before the packet's bytes
-	maxBlock        = 1 << 20
-	recountReadSize = 256 << 10
-)
 
 // held is what a file holds, up to its last whole block.
 type held struct {
@@ -37,62 +26,21 @@ type held struct {
 	captured           int64 // bytes of the packets
 }
 
-// recount reads whole blocks until the end, or until something that is none.
+// recount counts what a file holds.
 func recount(from io.Reader) (held, error) {
-	r := bufio.NewReaderSize(from, recountReadSize)
 	var h held
-	for {
-		b, err := nextBlock(r)
-		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			return h, nil
+	var err error
+	h.bytes, err = pcapng.Walk(from, func(g pcapng.Glance) {
+		if !g.Packet {
+			return
 		}
-		if err != nil {
-			return h, fmt.Errorf("read capture file: %w", err)
+		h.packets++
+		h.captured += int64(g.Captured)
+		if g.Captured < g.Length {
+			h.truncated++
 		}
-		h.bytes += int64(b.size)
-		if b.kind == blockPacket {
-			h.packets++
-			h.captured += int64(b.captured)
-			if b.captured < b.length {
-				h.truncated++
-			}
-		}
-	}
-}
-
-// block is what is read of one: for a packet how much of it was captured, and how long it was.
-type block struct{ kind, size, captured, length uint32 }
-
-// nextBlock reads one whole block. What is none is where the file ends: io.EOF.
-func nextBlock(r *bufio.Reader) (block, error) {
-	head, err := r.Peek(packetHeader)
-	if len(head) < blockOverhead {
-		return block{}, cmp.Or(err, io.EOF)
-	}
-	b := block{kind: binary.LittleEndian.Uint32(head), size: binary.LittleEndian.Uint32(head[4:])}
-	if b.size < blockOverhead || b.size > maxBlock || b.size%4 != 0 {
-		return block{}, io.EOF
-	}
-	if b.kind == blockPacket {
-		if len(head) < packetHeader || b.size < packetHeader+4 {
-			return block{}, io.EOF
-		}
-		b.captured, b.length = binary.LittleEndian.Uint32(head[20:]), binary.LittleEndian.Uint32(head[24:])
-		if b.captured > b.size-packetHeader-4 {
-			return block{}, io.EOF
-		}
-	}
-	if _, err := r.Discard(int(b.size) - 4); err != nil {
-		return block{}, err
-	}
-	var tail [4]byte
-	if _, err := io.ReadFull(r, tail[:]); err != nil {
-		return block{}, err
-	}
-	if binary.LittleEndian.Uint32(tail[:]) != b.size {
-		return block{}, io.EOF
-	}
-	return b, nil
+	})
+	return h, err
 }
 
 // whole remembers how much of each file is to be served, once the files were counted.
