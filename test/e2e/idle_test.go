@@ -3,11 +3,8 @@
 package e2e
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"fmt"
-	"os"
 	"testing"
 	"time"
 
@@ -51,33 +48,9 @@ type auditEvent struct {
 }
 
 // managerWrites returns the manager's writing requests since a time, but for leases, which are written by the clock.
-func managerWrites(t *testing.T, since time.Time) []auditEvent {
+func managerWrites(t *testing.T, since time.Time) calls {
 	t.Helper()
-	f, err := os.Open(auditLog)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	var found []auditEvent
-	lines := bufio.NewScanner(f)
-	lines.Buffer(nil, 8<<20)
-	for lines.Scan() {
-		var e auditEvent
-		if json.Unmarshal(lines.Bytes(), &e) != nil { // the last line may be half written
-			continue
-		}
-		if e.User.Username != "system:serviceaccount:"+operatorNamespace+":sonde-manager" || e.StageTimestamp.Before(since) || e.ObjectRef.Resource == "leases" {
-			continue
-		}
-		switch e.Verb {
-		case "create", "update", "patch", "delete", "deletecollection":
-			found = append(found, e)
-		}
-	}
-	if err := lines.Err(); err != nil {
-		t.Fatal(err)
-	}
-	return found
+	return managerCalls(t, since).writes()
 }
 
 // quietFor says whether the manager's last write is at least d ago.
