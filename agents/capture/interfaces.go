@@ -15,6 +15,9 @@ import (
 // interfaces without end.
 const maxRings = 512
 
+// maxNotes bounds the interfaces of which the account tells that they are not captured; the log has them all.
+const maxNotes = 64
+
 // attachAll opens every interface that is there now.
 func (c *afCapture) attachAll() error {
 	links, err := c.links.list()
@@ -163,7 +166,10 @@ func (c *afCapture) isSkipped(l *link) bool {
 
 func (c *afCapture) skip(l *link, why string) {
 	c.log.Warn("Skipping interface", "interface", l.name, "reason", why)
-	c.rec.skipped = append(c.rec.skipped, InterfaceAccount{Name: l.name, Index: l.index, Note: why})
+	// A target that may administer its network can make interfaces without end, and each note is memory.
+	if len(c.rec.skipped) < maxNotes {
+		c.rec.skipped = append(c.rec.skipped, InterfaceAccount{Name: l.name, Index: l.index, Note: why})
+	}
 }
 
 // unskip takes back the note on an interface that was not there.
