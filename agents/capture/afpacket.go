@@ -28,11 +28,11 @@ type afCapture struct {
 	epoll int
 	wake  int // eventfd that ends a wait
 
-	block, blocks int // size of the rings of the start
-	maxRings      int
-	sources       []*source
-	attached      bool // all interfaces that were there at the start
-	batch         batch
+	parts    int // what RingBytes is divided into
+	maxRings int
+	sources  []*source
+	attached bool // all interfaces that were there at the start
+	batch    batch
 
 	closing sync.Mutex // of wake
 }

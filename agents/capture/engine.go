@@ -55,8 +55,8 @@ type Config struct {
 	FilterText string
 	// SnapLen is the most bytes of a packet to keep; default DefaultSnapLen.
 	SnapLen int
-	// RingBytes is the memory of all rings together in bytes; default DefaultRingBytes. It is divided evenly among
-	// the interfaces that are there at Open (or named), at least 256 KiB to each, and those that
+	// RingBytes is the memory of all rings together in bytes; default DefaultRingBytes. It is divided among the
+	// interfaces that are there at Open (or named), loopback a third of another one's, at least 256 KiB to each, and those that
 	// appear later take at most as much again; beyond that, 256 KiB each. At most 512 are captured at a time.
 	RingBytes int
 	// MaxBytes is the most bytes that the file may have, its final statistics included; zero means no limit. With

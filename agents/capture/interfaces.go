@@ -24,13 +24,14 @@ func (c *afCapture) attachAll() error {
 	if err != nil {
 		return err
 	}
-	wanted := 0
+	later := len(c.cfg.Interfaces)
 	for i := range links {
 		if !links[i].gone && c.wants(&links[i]) {
-			wanted++
+			c.parts += partsOf(links[i].loopback())
+			later--
 		}
 	}
-	c.block, c.blocks = ringSize(c.cfg.RingBytes, max(wanted, len(c.cfg.Interfaces)))
+	c.parts = max(c.parts+partsOf(false)*max(later, 0), 1)
 	for i := range links {
 		if err := c.linkChanged(&links[i]); err != nil {
 			return err
@@ -112,7 +113,7 @@ func (c *afCapture) attach(l *link) error {
 }
 
 func (c *afCapture) openRing(l *link, prog []unix.SockFilter) (r *ring, err error) {
-	block, blocks := c.nextRing()
+	block, blocks := c.nextRing(l)
 	err = inNetNS(c.netns, func() error {
 		r, err = openRing(l, prog, block, blocks)
 		return err
@@ -122,17 +123,13 @@ func (c *afCapture) openRing(l *link, prog []unix.SockFilter) (r *ring, err erro
 
 // nextRing is the size of the next ring. Those of the start share RingBytes; each later one gets at most half of what
 // is left of as much again, so that all together stay within twice RingBytes and the least size for each.
-func (c *afCapture) nextRing() (block, blocks int) {
-	if !c.attached {
-		return c.block, c.blocks
+func (c *afCapture) nextRing(l *link) (block, blocks int) {
+	share := c.cfg.RingBytes * partsOf(l.loopback()) / c.parts
+	if c.attached {
+		_, bytes := c.mapped()
+		share = min(share, max(0, 2*c.cfg.RingBytes-bytes)/2)
 	}
-	_, bytes := c.mapped()
-	share := max(0, 2*c.cfg.RingBytes-bytes) / 2
-	block = c.block
-	for block > minBlock && share/block < 2 {
-		block /= 2
-	}
-	return block, min(c.blocks, max(2, share/block))
+	return ringSize(share)
 }
 
 // mapped counts the rings that there are, and their memory.

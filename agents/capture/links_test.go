@@ -13,6 +13,7 @@ import (
 	"testing"
 	"unsafe"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -100,7 +101,7 @@ func TestLateInterfaceThatCannotBeCapturedEndsNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.(*afCapture).block++ // no ring can be had from now on
+	c.(*afCapture).cfg.RingBytes = 1 << 45 // no ring can be had from now on
 	ctx, cancel := context.WithCancel(t.Context())
 	r := &running{Capture: c, t: t, cancel: func(error) { cancel() }, result: make(chan Result, 1)}
 	go func() { r.result <- c.Run(ctx) }()
@@ -296,25 +297,56 @@ func FuzzParseLinks(f *testing.F) {
 
 func TestRingSize(t *testing.T) {
 	cases := map[string]struct {
-		total, n          int
+		share             int
 		wantSize, wantNum int
 	}{
-		"default, lo and eth0":  {DefaultRingBytes, 2, 1 << 20, 16},
-		"nothing there yet":     {DefaultRingBytes, 0, 1 << 20, 32},
-		"ten interfaces":        {DefaultRingBytes, 10, 512 << 10, 6},
-		"a node's hundreds":     {DefaultRingBytes, 300, 128 << 10, 2},
-		"tiny":                  {1, 1, 128 << 10, 2},
-		"large, one interface":  {1 << 30, 1, 1 << 20, 1024},
-		"just four large ones":  {4 << 20, 1, 1 << 20, 4},
-		"just less than four":   {4<<20 - 1, 1, 512 << 10, 7},
-		"named ones not there":  {DefaultRingBytes, 3, 1 << 20, 10},
-		"small for two":         {1 << 20, 2, 128 << 10, 4},
-		"every one gets blocks": {1 << 20, 20, 128 << 10, 2},
+		"default, one interface": {DefaultRingBytes, 1 << 20, 32},
+		"eth0 beside lo":         {DefaultRingBytes * 3 / 4, 1 << 20, 24},
+		"ten interfaces":         {DefaultRingBytes / 10, 512 << 10, 6},
+		"a node's hundreds":      {DefaultRingBytes / 300, 128 << 10, 2},
+		"nothing":                {0, 128 << 10, 2},
+		"large":                  {1 << 30, 1 << 20, 1024},
+		"just four large ones":   {4 << 20, 1 << 20, 4},
+		"just less than four":    {4<<20 - 1, 512 << 10, 7},
+		"small":                  {512 << 10, 128 << 10, 4},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if size, num := ringSize(tc.total, tc.n); size != tc.wantSize || num != tc.wantNum {
+			if size, num := ringSize(tc.share); size != tc.wantSize || num != tc.wantNum {
 				t.Errorf("%d blocks of %d bytes, want %d of %d", num, size, tc.wantNum, tc.wantSize)
+			}
+		})
+	}
+}
+
+func TestInterfacesShareTheRing(t *testing.T) {
+	const ring, mib = 8 << 20, 1 << 20
+	cases := map[string]struct {
+		names []string
+		want  map[string]int
+	}{
+		"all":              {nil, map[string]int{"lo": 2 * mib, "eth0": 6 * mib}},
+		"both by name":     {[]string{"eth0", "lo"}, map[string]int{"lo": 2 * mib, "eth0": 6 * mib}},
+		"one":              {[]string{"eth0"}, map[string]int{"eth0": ring}},
+		"loopback alone":   {[]string{"lo"}, map[string]int{"lo": ring}},
+		"one that is late": {[]string{"eth0", "net1"}, map[string]int{"eth0": ring / 2}},
+	}
+	n := newTestNet(t)
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			c, err := NewAFPacket().Open(&Config{NetNS: n.target, RingBytes: ring, Interfaces: tc.names, Dir: t.TempDir(), Base: "web"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := map[string]int{}
+			for _, s := range c.(*afCapture).sources {
+				got[s.acct.Name] = len(s.ring.mem)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("rings (-want +got):\n%s", diff)
+			}
+			if err := c.Close(); err != nil {
+				t.Error(err)
 			}
 		})
 	}

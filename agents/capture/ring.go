@@ -45,10 +45,18 @@ type ringStats struct {
 	frozen   uint64 // times that the whole ring was in use
 }
 
-// ringSize divides total bytes among n rings: block size and number of blocks of each. Every ring has at least two
-// blocks of minBlock, so that many interfaces may take more than total.
-func ringSize(total, n int) (block, blocks int) {
-	share := total / max(n, 1)
+// partsOf is how much of the memory an interface has beside others: loopback a third of another one. Most Pods hardly
+// use it, but there are those whose sidecar sees all of their traffic there.
+func partsOf(loopback bool) int {
+	if loopback {
+		return 1
+	}
+	return 3
+}
+
+// ringSize is the block size and the number of blocks of a ring that may have share bytes. It has at least two blocks
+// of minBlock, so that many interfaces may take more than what there was to divide.
+func ringSize(share int) (block, blocks int) {
 	block = maxBlock
 	for block > minBlock && share/block < 4 {
 		block /= 2
