@@ -28,6 +28,8 @@ type bench struct {
 	stream  int64
 
 	sendCPU, captureCPU int
+	letGo               func() error // of memory that is held back from the host
+	held                bool
 	softirq             int // thread that does interrupts' work on sendCPU
 	// apart says that the kernel counts interrupts' work in no task (CONFIG_IRQ_TIME_ACCOUNTING).
 	apart bool
@@ -61,6 +63,9 @@ func (b *bench) open(ctx context.Context, o *options) (err error) {
 	if b.softirq, err = softirqThread(b.sendCPU); err != nil {
 		return err
 	}
+	if b.letGo, b.held, err = holdMemory(reporting, putOff); err != nil {
+		return err
+	}
 	if b.disk, err = workDir(o.disk, false); err != nil {
 		return err
 	}
@@ -79,6 +84,9 @@ func (b *bench) open(ctx context.Context, o *options) (err error) {
 
 func (b *bench) close(ctx context.Context) error {
 	var errs []error
+	if b.letGo != nil {
+		errs = append(errs, b.letGo())
+	}
 	if b.cgroup != "" {
 		errs = append(errs, removeCgroup(b.cgroup))
 	}

@@ -25,6 +25,7 @@ type machine struct {
 	Go        string            `json:"go"`
 	Versions  map[string]string `json:"versions"` // of the peers
 	Ring      int64             `json:"ring"`     // bytes, Sonde's
+	Held      bool              `json:"held"`     // free memory was not given back to a host
 	Load      string            `json:"load"`     // when it began
 	LoadAfter string            `json:"loadAfter"`
 }
@@ -33,7 +34,7 @@ func describe(ctx context.Context, b *bench) machine {
 	m := machine{
 		Date: time.Now().UTC(), CPU: field("/proc/cpuinfo", "model name"), Cores: runtime.NumCPU(),
 		Memory: kibibytes(fileContent("/proc/meminfo"), "MemTotal:"), Disk: fileSystem(b.disk), Go: runtime.Version(),
-		Ring: ringBytes, Load: load(), Versions: map[string]string{},
+		Ring: ringBytes, Load: load(), Held: b.held, Versions: map[string]string{},
 	}
 	var u unix.Utsname
 	if unix.Uname(&u) == nil {

@@ -36,7 +36,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, usage)
 		os.Exit(64)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
 	err := commands[os.Args[1]](ctx, os.Args[2:])
 	if ctx.Err() != nil {
 		err = errors.New("interrupted; no results, and nothing is left behind")

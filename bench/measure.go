@@ -56,6 +56,9 @@ func (b *bench) runIn(ctx context.Context, s *scenario, e *engine, f flood, out 
 	if err != nil {
 		return err
 	}
+	if err := warm(b.room(s, f)); err != nil {
+		return errors.Join(err, syscallKill(r.pid()))
+	}
 	before := processTime(r.pid())
 	if err := b.traffic(ctx, s, f, out); err != nil {
 		return errors.Join(err, syscallKill(r.pid()))
