@@ -33,7 +33,7 @@ type handler struct {
 	control  *control
 	progress *progress
 	release  context.CancelFunc
-	whole    whole
+	recounts recounts
 	log      *slog.Logger
 }
 
@@ -149,7 +149,7 @@ func (h *handler) getFile(w http.ResponseWriter, r *http.Request) {
 	// The size at this moment: a capture that still runs makes the file grow, and the answer's length is promised
 	// before its end.
 	content := &named{f: f}
-	http.ServeContent(newPatientWriter(w), r, "", time.Time{}, io.NewSectionReader(content, 0, h.whole.of(name, wholeSize(f, name, size, files))))
+	http.ServeContent(newPatientWriter(w), r, "", time.Time{}, io.NewSectionReader(content, 0, h.recounts.size(name, wholeSize(f, name, size, files))))
 	if content.gone {
 		h.log.Info("Breaking off a download: the file gave way to a newer one", "file", name)
 		panic(http.ErrAbortHandler) // the client sees that it has not got everything

@@ -43,37 +43,78 @@ func recount(from io.Reader) (held, error) {
 	return h, err
 }
 
-// whole remembers how much of each file is to be served, once the files were counted.
-type whole struct {
-	mu    sync.Mutex
-	sizes map[string]int64
+// counted is what the files hold. They are counted once: the probe is dead, and a large result takes longer than one
+// request may.
+type counted struct {
+	account account.Account
+	sizes   map[string]int64 // in whole blocks
+	err     error
+	done    chan struct{} // closed when the rest is there
 }
 
-// of returns how much of a file of the given size is to be served.
-func (w *whole) of(name string, size int64) int64 {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if bound, ok := w.sizes[name]; ok {
+// recounts holds what was counted, for requests and for downloads.
+type recounts struct {
+	mu   sync.Mutex
+	last *counted
+}
+
+// start begins to count, or returns what was counted or is being counted already. What failed is tried again.
+func (r *recounts) start(count func() (account.Account, map[string]int64, error)) *counted {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.last != nil && !r.last.failed() {
+		return r.last
+	}
+	c := &counted{done: make(chan struct{})}
+	r.last = c
+	go func() {
+		defer close(c.done)
+		c.account, c.sizes, c.err = count()
+	}()
+	return c
+}
+
+func (c *counted) ended() bool {
+	select {
+	case <-c.done:
+		return true
+	default:
+		return false
+	}
+}
+
+func (c *counted) failed() bool { return c.ended() && c.err != nil }
+
+// size returns how much of a file of the given size is to be served.
+func (r *recounts) size(name string, size int64) int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.last == nil || !r.last.ended() {
+		return size
+	}
+	if bound, ok := r.last.sizes[name]; ok {
 		return min(size, bound)
 	}
 	return size
 }
 
-func (w *whole) set(sizes map[string]int64) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.sizes = sizes
-}
-
 // recountResult answers with the account of a dead probe, in which the files' counts are those of the files. From then
 // on no more of a file is served than was counted.
-func (h *handler) recountResult(w http.ResponseWriter, _ *http.Request) {
-	a := h.progress.newest()
-	sizes, err := h.recountFiles(&a)
+func (h *handler) recountResult(w http.ResponseWriter, r *http.Request) {
+	c := h.recounts.start(func() (account.Account, map[string]int64, error) {
+		a := h.progress.newest()
+		sizes, err := h.recountFiles(&a)
+		return a, sizes, err
+	})
+	select {
+	case <-r.Context().Done():
+		return // who asks again gets what is counted meanwhile
+	case <-c.done:
+	}
+	err := c.err
 	if err == nil {
 		var b []byte
-		if b, err = a.Marshal(); err == nil {
-			h.whole.set(sizes)
+		if b, err = c.account.Marshal(); err == nil {
 			w.Header().Set("Content-Type", "application/json")
 			_, _ = w.Write(append(b, '\n'))
 			return

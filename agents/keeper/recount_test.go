@@ -118,3 +118,33 @@ func TestRecountOfAKilledProbe(t *testing.T) {
 		t.Errorf("%d bytes served (%v), want the %d that are whole blocks", len(served), err, len(full))
 	}
 }
+
+// Who asks while files are counted waits for the same count, however often; only what failed is counted anew.
+func TestRecountIsDoneOnce(t *testing.T) {
+	var r recounts
+	var counts int
+	again := make(chan struct{})
+	fails := func() (account.Account, map[string]int64, error) { return account.Account{}, nil, io.ErrUnexpectedEOF }
+	<-r.start(fails).done
+	slow := func() (account.Account, map[string]int64, error) {
+		counts++
+		<-again
+		var a account.Account
+		a.Packets = 3
+		return a, map[string]int64{"web.pcapng": 10}, nil
+	}
+	first, second := r.start(slow), r.start(slow)
+	if got := r.size("web.pcapng", 12); got != 12 {
+		t.Errorf("%d bytes served while they are counted, want all", got)
+	}
+	close(again)
+	<-second.done
+	if third := r.start(slow); first != second || second != third || counts != 1 || third.account.Packets != 3 {
+		t.Errorf("counted %d times: %+v", counts, third.account)
+	}
+	for name, want := range map[string]int64{"web.pcapng": 10, "other.pcapng": 12} {
+		if got := r.size(name, 12); got != want {
+			t.Errorf("%d bytes of %s served, want %d", got, name, want)
+		}
+	}
+}
