@@ -133,7 +133,7 @@ func (c *getCommand) table(items []v1alpha1.PacketCapture) error {
 	left := 4
 	head := []string{"NAME", "PHASE", "TARGET", "JOBID", "PODS", "PACKETS", "DROPPED", "AGE"}
 	if c.wide() {
-		head = append(head, "BYTES", "TRUNCATED", "REASON")
+		head = append(head, "BYTES", "TRUNCATED", "OVERWRITTEN", "REASON")
 	}
 	if c.all {
 		head = append([]string{"NAMESPACE"}, head...)
@@ -159,7 +159,7 @@ func (c *getCommand) row(pc *v1alpha1.PacketCapture, now time.Time) []string {
 		if cond := apimeta.FindStatusCondition(st.Conditions, v1alpha1.ConditionComplete); cond != nil {
 			reason = cond.Reason
 		}
-		row = append(row, n(st.Totals.Bytes), n(st.Totals.Truncated), reason)
+		row = append(row, n(st.Totals.Bytes), n(st.Totals.Truncated), n(st.Totals.Overwritten), reason)
 	}
 	if c.all {
 		row = append([]string{pc.Namespace}, row...)

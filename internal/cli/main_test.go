@@ -301,13 +301,13 @@ func TestGet(t *testing.T) {
 		"table": {nil, "NAME  PHASE      TARGET          JOBID  PODS  PACKETS  DROPPED  AGE\nweb   Completed  Deployment/web  qwer      2        5        0   5m\n"},
 		"wide": {
 			[]string{"-A", "-o", "wide"},
-			"NAMESPACE  NAME  PHASE      TARGET          JOBID  PODS  PACKETS  DROPPED  AGE  BYTES  TRUNCATED  REASON\n" +
-				"shop       web   Completed  Deployment/web  qwer      2        5        0   5m    300          0\n",
+			"NAMESPACE  NAME  PHASE      TARGET          JOBID  PODS  PACKETS  DROPPED  AGE  BYTES  TRUNCATED  OVERWRITTEN  REASON\n" +
+				"shop       web   Completed  Deployment/web  qwer      2        5        0   5m    300          0            0\n",
 		},
 		"one, wide": {
 			[]string{"web", "-o", "wide"},
-			`NAME  PHASE      TARGET          JOBID  PODS  PACKETS  DROPPED  AGE  BYTES  TRUNCATED  REASON
-web   Completed  Deployment/web  qwer      2        5        0   5m    300          0
+			`NAME  PHASE      TARGET          JOBID  PODS  PACKETS  DROPPED  AGE  BYTES  TRUNCATED  OVERWRITTEN  REASON
+web   Completed  Deployment/web  qwer      2        5        0   5m    300          0            0
 
 POD    NODE  STATE      REASON    PACKETS  BYTES  DROPPED
 web-1  n1    Completed  Duration        3  180 B        0
