@@ -19,8 +19,9 @@ import (
 
 const (
 	captureUID = "bench"
-	// ringBytes is the manager's default (--ring-bytes), for all interfaces of the target together.
-	ringBytes   = 32 << 20
+	// ringBytes is what --ring-bytes is set to: the memory of its peers' rings, but for all interfaces of the target
+	// together. The manager's default is half of that.
+	ringBytes   = 64 << 20
 	defaultSnap = 262144
 	longest     = "1h"
 )
