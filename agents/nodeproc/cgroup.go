@@ -2,6 +2,7 @@ package nodeproc
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 )
 
@@ -116,4 +117,37 @@ func hex(s string) bool {
 		}
 	}
 	return len(s) > 0
+}
+
+// Depth tells how many cgroups lie between a process's own and its Pod's (1 for the container's own process), and
+// whether that is in the hierarchy of a controller of cgroup v1. It returns false for a process of no Pod, and where the
+// Pod has no cgroup of its own.
+func Depth(b []byte, controller string) (below int, v1, ok bool) {
+	for line := range bytes.Lines(b) {
+		parts := bytes.SplitN(bytes.TrimSuffix(line, []byte{'\n'}), []byte{':'}, 3)
+		if len(parts) != 3 {
+			continue
+		}
+		unified := string(parts[0]) == "0" && len(parts[1]) == 0
+		if !unified && !slices.Contains(strings.Split(string(parts[1]), ","), controller) {
+			continue
+		}
+		if n, found := depth(string(parts[2])); found {
+			return n, !unified, true
+		}
+	}
+	return 0, false, false
+}
+
+func depth(path string) (int, bool) {
+	if _, ok := parsePath(path); !ok {
+		return 0, false
+	}
+	parts := strings.Split(path, "/")
+	for i, p := range parts {
+		if _, ok := podUID(p); ok {
+			return len(parts) - 1 - i, true
+		}
+	}
+	return 0, false
 }

@@ -1,0 +1,125 @@
+package trace
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sonde-operator/sonde/internal/tracefmt"
+)
+
+// Names of events that are no system calls.
+const (
+	eventExec = "exec"
+	eventFork = "fork"
+	eventExit = "exit"
+)
+
+// describe makes a record of an event and notes what the event changes. The record is good until the next one.
+func (t *Trace) describe(e *event) *tracefmt.Record {
+	r, out := e.record, &t.record
+	*out = tracefmt.Record{
+		Time: t.clock.at(r.Time), Comm: e.comm(), PID: r.Inner, TID: r.Inner, HostPID: r.Pid, UID: r.Uid,
+		Args: out.Args[:0], Took: -1,
+	}
+	if t.cfg.timed() {
+		out.Took = time.Duration(r.Took)
+	}
+	p := t.resolver.of(r.Pid, r.Cgroup)
+	out.Container, out.Group = p.container, string(GroupProcess)
+	switch traceKind(r.Kind) {
+	case traceKindKIND_EXEC:
+		p.exec()
+		out.Call, out.Took, out.Path = eventExec, -1, e.first
+		out.Args = append(out.Args, tracefmt.Arg{Name: "argv", Kind: tracefmt.List, Text: e.second})
+	case traceKindKIND_FORK:
+		out.Call, out.Took = eventFork, -1
+		out.Args = append(out.Args, tracefmt.Arg{Name: "parentHostPid", Kind: tracefmt.Unsigned, Number: int64(r.More)})
+		t.resolver.fork(r.Pid, r.More)
+	case traceKindKIND_EXIT:
+		out.Call, out.Took = eventExit, -1
+		out.HasRet, out.Ret = true, r.Ret>>8&0xff
+		if signal := r.Ret & 0x7f; signal != 0 {
+			out.Args = append(out.Args, tracefmt.Arg{Name: "signal", Kind: tracefmt.Text, Text: []byte(unix.SignalName(unix.Signal(signal)))})
+		}
+		if r.Pid == r.Tid {
+			t.resolver.gone(r.Pid)
+		}
+	default:
+		t.describeCall(e, p, out)
+	}
+	return out
+}
+
+func (t *Trace) describeCall(e *event, p *process, out *tracefmt.Record) {
+	c := t.calls[uint32(e.record.Call)]
+	out.Call, out.Group, out.HasRet, out.Ret = c.name, string(c.group), true, e.record.Ret
+	if e.record.Ret < 0 && e.record.Ret >= -4095 {
+		out.Errno = unix.ErrnoName(unix.Errno(-e.record.Ret))
+		out.Ret = -1
+	}
+	strings := [2][]byte{e.first, e.second}
+	texts := 0
+	dir, located := int32(unix.AT_FDCWD), ""
+	for i, a := range c.args {
+		n := e.numbers[i]
+		one := tracefmt.Arg{Name: a.name, Number: int64(n)}
+		switch a.kind {
+		case argInt, argFD, argDir:
+			one.Number = int64(int32(n))
+		case argUint:
+			one.Kind = tracefmt.Unsigned
+		case argHex:
+			one.Kind = tracefmt.Hex
+		case argPath:
+			one.Kind, one.Text = tracefmt.Text, strings[min(texts, 1)]
+			texts++
+		}
+		switch {
+		case a.kind == argDir:
+			dir = int32(n)
+		case a.kind == argPath && located == "":
+			located = p.locate(dir, string(one.Text))
+		case a.kind == argFD && located == "":
+			located = p.name(int32(n))
+		}
+		out.Args = append(out.Args, one)
+	}
+	out.Path = append(t.path[:0], located...)
+	t.path = out.Path
+	if e.record.Ret >= 0 {
+		t.learn(c, e, p, located)
+	}
+}
+
+// learn notes what a call that succeeded has changed.
+func (t *Trace) learn(c *call, e *event, p *process, located string) {
+	ret := int32(e.record.Ret)
+	switch c.number {
+	case unix.SYS_CLOSE:
+		delete(p.files, int32(e.numbers[0]))
+	case unix.SYS_CHDIR, unix.SYS_FCHDIR:
+		p.cwd = located
+	case unix.SYS_CLOSE_RANGE:
+		for fd := range p.files {
+			if uint64(fd) >= e.numbers[0] && uint64(fd) <= e.numbers[1] && e.numbers[2] == 0 {
+				delete(p.files, fd)
+			}
+		}
+	case unix.SYS_FCNTL:
+		switch e.numbers[1] {
+		case unix.F_DUPFD, unix.F_DUPFD_CLOEXEC:
+			p.opened(ret, located, e.numbers[1] == unix.F_DUPFD_CLOEXEC)
+		case unix.F_SETFD:
+			p.opened(int32(e.numbers[0]), located, e.numbers[2]&unix.FD_CLOEXEC != 0)
+		}
+	case unix.SYS_DUP3:
+		p.opened(ret, located, e.numbers[2]&unix.O_CLOEXEC != 0)
+	case unix.SYS_OPENAT:
+		p.opened(ret, located, e.numbers[2]&unix.O_CLOEXEC != 0)
+	default:
+		if c.makes {
+			p.opened(ret, located, c.name == "open" && e.numbers[1]&unix.O_CLOEXEC != 0)
+		}
+	}
+}

@@ -1,0 +1,185 @@
+package trace
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+const (
+	testUID       = "0f7c5a4e-1b0c-4e0e-9d1b-5a3b6c7d8e9f"
+	testContainer = "00000000000000000000000000000000000000000000000000000000000000aa"
+)
+
+// testPod is a cgroup that looks like a Pod's, with one container in it.
+type testPod struct {
+	uid, dir string
+}
+
+func newTestPod(t *testing.T, uid string) *testPod {
+	t.Helper()
+	if os.Getuid() != 0 {
+		if os.Getenv("REQUIRE_PRIVILEGED") == "1" {
+			t.Fatal("this test needs root, and REQUIRE_PRIVILEGED=1 promises it")
+		}
+		t.Skip("needs root, to make cgroups and to load BPF programs")
+	}
+	root := "/sys/fs/cgroup"
+	if _, err := os.Stat(root + "/cgroup.controllers"); err != nil {
+		root += "/pids"
+	}
+	base := filepath.Join(root, fmt.Sprintf("sonde-trace-%d-%s", os.Getpid(), uid[:8]))
+	p := &testPod{uid: uid, dir: filepath.Join(base, "kubepods", "pod"+uid, testContainer)}
+	if err := os.MkdirAll(p.dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for dir := p.dir; len(dir) >= len(base); dir = filepath.Dir(dir) {
+			if err := removeCgroup(dir); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	return p
+}
+
+// removeCgroup removes a cgroup as soon as the last of its processes is gone.
+func removeCgroup(dir string) (err error) {
+	for range 100 {
+		if err = os.Remove(dir); err == nil || errors.Is(err, os.ErrNotExist) {
+			return nil
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	return err
+}
+
+// held is a process of the Pod that waits for a word before it becomes the program.
+type held struct {
+	t   *testing.T
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	out bytes.Buffer
+}
+
+// hold starts a program in the Pod (in the cgroup below the container's that sub names) that waits.
+func (p *testPod) hold(t *testing.T, sub string, args ...string) *held {
+	t.Helper()
+	h := &held{t: t}
+	h.cmd = exec.CommandContext(t.Context(), "/bin/sh", append([]string{"-c", `read go; exec "$@"`, "sh"}, args...)...)
+	h.cmd.Stdout, h.cmd.Stderr = &h.out, &h.out
+	h.cmd.Dir = t.TempDir()
+	var err error
+	if h.in, err = h.cmd.StdinPipe(); err == nil {
+		err = h.cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = h.cmd.Process.Kill()
+		_ = h.cmd.Wait()
+	})
+	dir := filepath.Join(p.dir, sub)
+	if sub != "" {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = removeCgroup(dir) })
+	}
+	if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(h.cmd.Process.Pid)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// run lets the program go and waits for its end.
+func (h *held) run() {
+	h.t.Helper()
+	if _, err := h.in.Write([]byte("go\n")); err != nil {
+		h.t.Fatal(err)
+	}
+	if err := h.cmd.Wait(); err != nil {
+		h.t.Fatalf("%v: %s", err, h.out.String())
+	}
+}
+
+// line is what a line of the trace says.
+type line struct {
+	Time, Call, Group, Comm, Errno, Path string
+	PID, HostPID, TID, UID               int
+	Args                                 map[string]any
+	Ret                                  *int64
+	LatencyNs                            *int64
+}
+
+// running is a trace that runs, and what it has written.
+type running struct {
+	t      *testing.T
+	cancel context.CancelFunc
+	done   chan struct{}
+
+	mu      sync.Mutex
+	text    bytes.Buffer
+	account Account
+	err     error
+}
+
+func start(t *testing.T, cfg *Config) *running {
+	t.Helper()
+	r := &running{t: t, done: make(chan struct{})}
+	if cfg.Write == nil {
+		cfg.Write = func(lines []byte, _ int) error {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.text.Write(lines)
+			return nil
+		}
+	}
+	tr, err := Open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	r.cancel = cancel
+	go func() {
+		defer close(r.done)
+		r.account, r.err = tr.Run(ctx)
+	}()
+	return r
+}
+
+// stop ends the trace and returns its lines.
+func (r *running) stop() []line {
+	r.t.Helper()
+	r.cancel()
+	<-r.done
+	if r.err != nil {
+		r.t.Fatal(r.err)
+	}
+	var all []line
+	for text := range strings.Lines(r.text.String()) {
+		var l line
+		d := json.NewDecoder(strings.NewReader(text))
+		d.UseNumber()
+		if err := d.Decode(&l); err != nil {
+			r.t.Fatalf("%v: %s", err, text)
+		}
+		all = append(all, l)
+	}
+	if uint64(len(all)) != r.account.Written {
+		r.t.Errorf("%d lines, the account says %d", len(all), r.account.Written)
+	}
+	return all
+}

@@ -1,0 +1,157 @@
+package trace
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+)
+
+//go:generate go tool -modfile=../../hack/tools/go.mod bpf2go -cc clang-19 -strip llvm-strip-19 -target amd64,arm64 -type record -type seen -type kind trace ../../bpf/trace.bpf.c -- -I../../bpf/headers -mcpu=v3 -Wall -Werror
+
+// Sizes that the program has, too (bpf/trace.bpf.c).
+const (
+	ringHead  = 4096
+	maxPath   = 4096
+	maxRecord = recordLen + 6*8 + 2*(maxPath+8)
+	// ringSlack lies behind a ring's end, so that a record that begins in the ring may end there. Whole pages.
+	ringSlack = (maxRecord + 4095) &^ 4095
+)
+
+// minRing is the least size of one CPU's ring, in bytes: some of the longest records.
+const minRing = 128 << 10
+
+// program is the BPF side of a trace, while it is attached.
+type program struct {
+	objects traceObjects
+	rings   []*cpuRing
+	links   []link.Link
+}
+
+// settings of a program.
+type settings struct {
+	group cgroup
+	calls map[uint32]*call
+	// timed measures durations; minLatency leaves out calls that took less, in nanoseconds.
+	timed      bool
+	minLatency uint64
+	// ringBytes of all CPUs together.
+	ringBytes int
+	cpus      int
+}
+
+// load loads the programs, which see nothing yet.
+func load(s *settings) (*program, error) {
+	spec, err := loadTrace()
+	if err != nil {
+		return nil, fmt.Errorf("read BPF objects: %w", err)
+	}
+	size := ringSize(s.ringBytes, s.cpus)
+	var rows [len(traceCalls{})]traceRow
+	for n, c := range s.calls {
+		rows[n] = c.row()
+	}
+	for name, value := range map[string]any{
+		traceVarCgroupId: s.group.id, traceVarCgroupV1: s.group.v1, traceVarRingMask: uint64(size - 1),
+		traceVarTimed: s.timed, traceVarMinLatency: s.minLatency, traceVarCalls: rows,
+	} {
+		if err := spec.Variables[name].Set(value); err != nil {
+			return nil, fmt.Errorf("set %s: %w", name, err)
+		}
+	}
+	m := spec.Maps[traceMapRings]
+	m.MaxEntries, m.ValueSize = uint32(s.cpus), uint32(ringHead+size+ringSlack)
+	p := &program{}
+	if err := spec.LoadAndAssign(&p.objects, nil); err != nil {
+		return nil, explain(err)
+	}
+	if p.rings, err = mapRings(p.objects.Rings, s.cpus, size); err != nil {
+		return nil, errors.Join(err, p.close())
+	}
+	return p, nil
+}
+
+// traceCalls is the table of calls, for its length.
+type traceCalls [512]traceRow
+
+// ringSize is how large each CPU's ring is: a power of two.
+func ringSize(total, cpus int) int {
+	size := minRing
+	for size*2 <= total/max(cpus, 1) {
+		size *= 2
+	}
+	return size
+}
+
+// attach begins to record. Programs come in an order in which no call that is recorded lacks what belongs to it.
+func (p *program) attach(timed bool) error {
+	programs := []*ebpf.Program{p.objects.SondeFork, p.objects.SondeExec, p.objects.SondeGone, p.objects.SondeExit}
+	if timed {
+		programs = append([]*ebpf.Program{p.objects.SondeEnter}, programs...)
+	}
+	for _, one := range programs {
+		l, err := link.AttachTracing(link.TracingOptions{Program: one})
+		if err != nil {
+			return fmt.Errorf("attach %s: %w", one, explain(err))
+		}
+		p.links = append(p.links, l)
+	}
+	return p.verify()
+}
+
+// verify asks the kernel whether every link is there.
+func (p *program) verify() error {
+	for _, l := range p.links {
+		info, err := l.Info()
+		if err != nil {
+			return fmt.Errorf("look at an attached program: %w", err)
+		}
+		if info.Program == 0 {
+			return errors.New("a program is attached to nothing")
+		}
+	}
+	return nil
+}
+
+// detach ends recording: when it returns no program runs any more that may still write.
+func (p *program) detach() error {
+	var errs []error
+	for _, l := range p.links {
+		errs = append(errs, l.Close())
+	}
+	p.links = nil
+	return errors.Join(errs...)
+}
+
+// missed counts what the kernel did not run because the program was running on that CPU already.
+func (p *program) missed() uint64 {
+	var n uint64
+	for _, one := range []*ebpf.Program{p.objects.SondeExit, p.objects.SondeExec, p.objects.SondeFork, p.objects.SondeGone} {
+		if stats, err := one.Stats(); err == nil {
+			n += stats.RecursionMisses
+		}
+	}
+	return n
+}
+
+func (p *program) close() error {
+	errs := []error{p.detach()}
+	for _, r := range p.rings {
+		errs = append(errs, r.close())
+	}
+	p.rings = nil
+	return errors.Join(append(errs, p.objects.Close())...)
+}
+
+// explain says what to do about what kernels refuse.
+func explain(err error) error {
+	switch {
+	case errors.Is(err, os.ErrPermission):
+		return fmt.Errorf("%w: the probe needs CAP_BPF and CAP_PERFMON, or CAP_SYS_ADMIN", err)
+	case errors.Is(err, ebpf.ErrNotSupported):
+		return fmt.Errorf("%w: tracing needs Linux 5.11 or later with BTF (/sys/kernel/btf/vmlinux)", err)
+	}
+	return err
+}

@@ -1,0 +1,90 @@
+package trace
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"os"
+	"unsafe"
+
+	"github.com/cilium/ebpf/ringbuf"
+)
+
+// recordLen is the length of a record's head.
+const recordLen = int(unsafe.Sizeof(traceRecord{}))
+
+// event is a record as it lies in a ring, with its parts found. Strings belong to the ring.
+type event struct {
+	record        *traceRecord
+	numbers       [6]uint64
+	first, second []byte
+}
+
+// parse finds the parts of the record that b begins with; false if it is not whole.
+func (e *event) parse(b []byte) bool {
+	if len(b) < recordLen {
+		return false
+	}
+	r := (*traceRecord)(unsafe.Pointer(&b[0]))
+	if uint64(r.Size) < uint64(recordLen) || uint64(r.Size) > uint64(len(b)) || r.Size%8 != 0 || r.Numbers > 6 {
+		return false
+	}
+	b = b[recordLen:r.Size]
+	if traceKind(r.Kind) == traceKindKIND_EXEC {
+		return e.parseExec(r, b)
+	}
+	e.record, e.first, e.second = r, nil, nil
+	if len(b) < 8*int(r.Numbers) {
+		return false
+	}
+	for i := range r.Numbers {
+		e.numbers[i] = binary.NativeEndian.Uint64(b[8*i:])
+	}
+	b = b[8*int(r.Numbers):]
+	for _, s := range []struct {
+		length uint16
+		to     *[]byte
+	}{{r.First, &e.first}, {r.Second, &e.second}} {
+		n := (int(s.length) + 7) &^ 7
+		if n > len(b) {
+			return false
+		}
+		*s.to, b = text(b[:s.length]), b[n:]
+	}
+	return true
+}
+
+// parseExec: the strings have fixed places.
+func (e *event) parseExec(r *traceRecord, b []byte) bool {
+	if len(b) < maxPath || int(r.First) > maxPath || int(r.Second) > len(b)-maxPath {
+		return false
+	}
+	e.record, e.first = r, text(b[:r.First])
+	e.second = b[maxPath : maxPath+int(r.Second)] // arguments, each with its zero
+	return true
+}
+
+// text is a C string without its zero.
+func text(b []byte) []byte {
+	if i := bytes.IndexByte(b, 0); i >= 0 {
+		return b[:i]
+	}
+	return b
+}
+
+// comm is the thread's name.
+func (e *event) comm() []byte {
+	c := &e.record.Comm
+	return text(unsafe.Slice((*byte)(unsafe.Pointer(&c[0])), len(c)))
+}
+
+// rareTime is the time of a rare event.
+func rareTime(r ringbuf.Record) uint64 {
+	const at = unsafe.Offsetof(traceRecord{}.Time)
+	if len(r.RawSample) < recordLen {
+		return 0
+	}
+	return binary.NativeEndian.Uint64(r.RawSample[at:])
+}
+
+func isTimeout(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }

@@ -1,0 +1,195 @@
+package trace
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"os"
+	"path"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Bounds of what is remembered, so that a target cannot fill the probe's memory. What is beyond them has no name.
+const (
+	maxProcesses = 1 << 14
+	maxFiles     = 1 << 12 // of one process
+)
+
+// resolver knows what the numbers of a trace mean: which container a process belongs to, where it is in the file
+// system, and which files it has open. It learns that from /proc where the trace begins, and then from the trace.
+type resolver struct {
+	proc       string
+	processes  map[uint32]*process // by the node's number
+	containers map[uint64]string   // names by cgroup
+}
+
+// process of the target.
+type process struct {
+	container string
+	cwd       string
+	files     map[int32]openFile
+}
+
+// openFile is what a descriptor stands for.
+type openFile struct {
+	name    string
+	cloexec bool
+}
+
+func newResolver(proc string) *resolver {
+	return &resolver{proc: proc, processes: map[uint32]*process{}, containers: map[uint64]string{}}
+}
+
+// of returns what is known of a process. Of one that nobody has told of, /proc is asked.
+func (r *resolver) of(pid uint32, cgroup uint64) *process {
+	p := r.processes[pid]
+	if p == nil {
+		p = r.read(pid)
+		r.remember(pid, p)
+	}
+	if p.container == "" && cgroup != 0 {
+		p.container = r.containers[cgroup]
+		if p.container == "" {
+			p.container = r.containerOf(pid)
+			if p.container != "" {
+				r.containers[cgroup] = p.container
+			}
+		}
+	}
+	return p
+}
+
+func (r *resolver) remember(pid uint32, p *process) {
+	if len(r.processes) < maxProcesses {
+		r.processes[pid] = p
+	}
+}
+
+// read asks /proc; what has ended meanwhile is simply not known.
+func (r *resolver) read(pid uint32) *process {
+	p := &process{files: map[int32]openFile{}}
+	p.cwd, _ = os.Readlink(r.path(pid, "cwd"))
+	entries, err := os.ReadDir(r.path(pid, "fd"))
+	if err != nil {
+		return p
+	}
+	for _, e := range entries {
+		fd, err := strconv.ParseInt(e.Name(), 10, 32)
+		if err != nil || len(p.files) >= maxFiles {
+			continue
+		}
+		name, err := os.Readlink(r.path(pid, "fd/"+e.Name()))
+		if err != nil {
+			continue
+		}
+		p.files[int32(fd)] = openFile{name: name, cloexec: r.cloexec(pid, e.Name())}
+	}
+	return p
+}
+
+// cloexec reads the flags of an open file (proc_pid_fdinfo(5)): an octal number.
+func (r *resolver) cloexec(pid uint32, fd string) bool {
+	b, err := os.ReadFile(r.path(pid, "fdinfo/"+fd))
+	if err != nil {
+		return false
+	}
+	for line := range bytes.Lines(b) {
+		if text, ok := bytes.CutPrefix(line, []byte("flags:")); ok {
+			n, err := strconv.ParseUint(string(bytes.TrimSpace(text)), 8, 64)
+			return err == nil && n&unix.O_CLOEXEC != 0
+		}
+	}
+	return false
+}
+
+func (r *resolver) path(pid uint32, name string) string {
+	return fmt.Sprintf("%s/%d/%s", r.proc, pid, name)
+}
+
+// containerOf finds the name of a process's container: the kubelet mounts a file into each whose source has it,
+// .../pods/UID/containers/NAME/.... The Pod's sandbox has none.
+func (r *resolver) containerOf(pid uint32) string {
+	f, err := os.Open(r.path(pid, "mountinfo"))
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	for s := bufio.NewScanner(f); s.Scan(); {
+		if name, ok := containerName(s.Text()); ok {
+			return name
+		}
+	}
+	return ""
+}
+
+// containerName reads a line of proc_pid_mountinfo(5), whose fourth field is the mount's source in its file system.
+func containerName(line string) (string, bool) {
+	fields := strings.Fields(line)
+	if len(fields) < 5 {
+		return "", false
+	}
+	_, rest, ok := strings.Cut(fields[3], "/pods/")
+	if !ok {
+		return "", false
+	}
+	parts := strings.Split(rest, "/")
+	if len(parts) != 4 || parts[1] != "containers" {
+		return "", false
+	}
+	return parts[2], true
+}
+
+// fork makes what a new process has of its parent's.
+func (r *resolver) fork(child, parent uint32) {
+	if child == parent {
+		return // a thread
+	}
+	from := r.of(parent, 0)
+	p := &process{container: from.container, cwd: from.cwd, files: make(map[int32]openFile, len(from.files))}
+	for fd, f := range from.files {
+		p.files[fd] = f
+	}
+	r.remember(child, p)
+}
+
+// exec closes what is to be closed.
+func (p *process) exec() {
+	for fd, f := range p.files {
+		if f.cloexec {
+			delete(p.files, fd)
+		}
+	}
+}
+
+func (r *resolver) gone(pid uint32) { delete(r.processes, pid) }
+
+// name of an open file; empty where it is not known.
+func (p *process) name(fd int32) string { return p.files[fd].name }
+
+// locate returns the path that a call names, from a directory's descriptor on.
+func (p *process) locate(dir int32, name string) string {
+	if strings.HasPrefix(name, "/") {
+		return path.Clean(name)
+	}
+	base := p.cwd
+	if dir != unix.AT_FDCWD {
+		base = p.files[dir].name
+	}
+	switch {
+	case name == "": // AT_EMPTY_PATH: the directory itself
+		return base
+	case !strings.HasPrefix(base, "/"):
+		return "" // not known, or no directory
+	}
+	return path.Join(base, name)
+}
+
+// opened notes a new descriptor.
+func (p *process) opened(fd int32, name string, cloexec bool) {
+	if _, there := p.files[fd]; there || len(p.files) < maxFiles {
+		p.files[fd] = openFile{name: name, cloexec: cloexec}
+	}
+}

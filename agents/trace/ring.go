@@ -1,0 +1,93 @@
+package trace
+
+import (
+	"fmt"
+	"os"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+// cpuRing is the ring that one CPU writes and nobody else (struct ring of bpf/trace.bpf.c).
+type cpuRing struct {
+	mem  []byte // the whole map's, in the first ring only
+	head *atomic.Uint64
+	lost *atomic.Uint64
+	tail *atomic.Uint64
+	data []byte // with the slack behind its end
+	size uint64
+	pos  uint64 // all that was read
+}
+
+const (
+	headOffset = unsafe.Offsetof(ringLayout{}.head)
+	lostOffset = unsafe.Offsetof(ringLayout{}.lost)
+	tailOffset = unsafe.Offsetof(ringLayout{}.tail)
+)
+
+// ringLayout is how a ring begins.
+type ringLayout struct {
+	head, lost uint64
+	_          [6]uint64
+	tail       uint64
+}
+
+// mapRings maps the array of rings: one after the other, each of a whole number of pages.
+func mapRings(m *ebpf.Map, cpus, size int) ([]*cpuRing, error) {
+	each := ringHead + size + ringSlack
+	mem, err := unix.Mmap(m.FD(), 0, cpus*each, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("map rings: %w", err)
+	}
+	rings := make([]*cpuRing, cpus)
+	for i := range rings {
+		one := mem[i*each : (i+1)*each]
+		at := func(offset uintptr) *atomic.Uint64 { return (*atomic.Uint64)(unsafe.Pointer(&one[offset])) }
+		rings[i] = &cpuRing{head: at(headOffset), lost: at(lostOffset), tail: at(tailOffset), data: one[ringHead:], size: uint64(size)}
+	}
+	rings[0].mem = mem
+	return rings, nil
+}
+
+func (r *cpuRing) close() error {
+	if r.mem == nil {
+		return nil
+	}
+	err := unix.Munmap(r.mem)
+	r.mem = nil
+	if err != nil {
+		return fmt.Errorf("unmap rings: %w", os.NewSyscallError("munmap", err))
+	}
+	return nil
+}
+
+// next returns the record at the ring's place; false if there is none yet. What it points to is the ring's until free.
+func (r *cpuRing) next(e *event) bool {
+	head := r.head.Load()
+	if r.pos == head {
+		return false
+	}
+	at := r.pos & (r.size - 1)
+	if !e.parse(r.data[at:]) {
+		r.pos = head // never: the program wrote it. Better to lose what is there than to read it wrongly.
+		return false
+	}
+	return true
+}
+
+// skip goes on behind the record that next returned.
+func (r *cpuRing) skip(e *event) {
+	size := uint64(e.record.Size)
+	if at := r.pos & (r.size - 1); at+size >= r.size {
+		size = r.size - at // the next one is at the front
+	}
+	r.pos += size
+}
+
+// free gives all that was skipped back to the CPU.
+func (r *cpuRing) free() { r.tail.Store(r.pos) }
+
+// fill is how full the ring is, of 1.
+func (r *cpuRing) fill() float64 { return float64(r.head.Load()-r.tail.Load()) / float64(r.size) }

@@ -1,0 +1,449 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
+/*
+ * The system calls of one Pod, docs/adr/0008-trace-engine.md.
+ *
+ * sonde_exit   tp_btf/sys_exit, Linux 5.11: one record for each call that ends, with its result and its arguments.
+ * sonde_enter  tp_btf/sys_enter: keeps when a call began; attached only where durations are wanted.
+ * sonde_exec   tp_btf/sched_process_exec: a program was started; what it is and with which arguments.
+ * sonde_fork   tp_btf/sched_process_fork: who made which process or thread.
+ * sonde_gone   tp_btf/sched_process_exit: a thread ended, and with which code.
+ * sonde_tasks  iter/task, Linux 5.8: in which cgroups the processes of the node are, before anything is recorded.
+ *
+ * Input: the constants below and the table of calls. Output: records in rings (system calls; one ring per CPU) and in
+ * rare (the others). What finds no room is not written, and counted in its ring or in rare_lost. Tests: agents/trace.
+ */
+#include "kernel.h"
+
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+
+char _license[] SEC("license") = "Dual BSD/GPL";
+
+#define MAX_CALLS 512	/* of both architectures; a power of two */
+#define MAX_DEPTH 64	/* of cgroups; a Pod on a node that is a container itself has some ten */
+#define MAX_SEEN 30
+#define MAX_PATH 4096
+#define MAX_TEXT 256	/* of a string that is no path */
+#define MAX_ARGV 4096
+#define MAX_NUMBERS 6
+#define RING_HEAD 4096	/* a page, mapped writable for the reader's place */
+
+/* The longest record: head, numbers, two paths. The ring has so much room behind its end. */
+#define MAX_RECORD (sizeof(struct record) + MAX_NUMBERS * 8 + 2 * (MAX_PATH + 8))
+
+/*
+ * The Pod's cgroup by the number of its kernfs node. Zero matches nothing. On a cgroup v1 host it is that of the pids
+ * controller.
+ */
+volatile const __u64 cgroup_id = 0;
+volatile const bool cgroup_v1 = false;
+
+/*
+ * How deep it lies, once it was met; zero before. Who sees the host's tree through a cgroup namespace, as within a
+ * node that is a container, cannot tell.
+ */
+int cgroup_level = 0;
+
+/* The bytes of a ring without its head, less one: a power of two less one. */
+volatile const __u64 ring_mask = 0;
+
+/* Whether sonde_enter is attached. */
+volatile const bool timed = false;
+
+/* The shortest duration of a call that is recorded, in nanoseconds; needs timed. */
+volatile const __u64 min_latency = 0;
+
+/* What is recorded of a call. A row of zeros is a call that nobody wants. */
+struct row {
+	__u8 wanted;
+	__u8 numbers;	/* how many arguments */
+	__u8 first;	/* one more than the argument that is a path; zero is none */
+	__u8 second;
+	__u8 how;	/* one more than the argument that points to numbers, as openat2's */
+	__u8 how_words;
+	__u8 flags;	/* ROW_... */
+	__u8 spare;
+};
+
+/*
+ * A result of zero is not recorded: of clone it is the child's, of exec the new program's, where the arguments are no
+ * more. Records of their own tell of both.
+ */
+#define ROW_NOT_ZERO 1
+
+volatile const struct row calls[MAX_CALLS] = {};
+
+/* A record begins so. Then come its numbers, 8 bytes each, then its strings. */
+struct record {
+	__u32 size;	/* of all, a multiple of 8 */
+	__u16 call;	/* number of the system call */
+	__u8 kind;
+	__u8 numbers;
+	__u64 time;	/* when the call ended, in nanoseconds since boot */
+	__u64 took;	/* nanoseconds; zero where nobody asked */
+	__s64 ret;
+	__u64 cgroup;
+	__u32 pid;	/* of the node */
+	__u32 tid;
+	__u32 inner;	/* the thread's number in its own PID namespace */
+	__u32 uid;
+	char comm[16];
+	__u16 first;	/* lengths of the strings, with their zero; each begins at a multiple of 8 */
+	__u16 second;
+	__u32 more;	/* what the kind needs */
+};
+
+enum kind {
+	KIND_CALL = 1,
+	KIND_EXEC,
+	KIND_FORK,
+	KIND_EXIT,
+};
+
+/* What sonde_tasks writes of each process. */
+struct seen {
+	__u32 pid;
+	__u32 depth;		/* how many of cgroups are known: all, or as many as there is room for */
+	__u64 cgroups[MAX_SEEN];	/* its own, and those above */
+};
+
+/* So that the types are in BTF, from which the Go side is generated. */
+const struct record *record_type __attribute__((unused));
+const struct seen *seen_type __attribute__((unused));
+const enum kind *kind_type __attribute__((unused));
+
+struct ring {
+	__u64 head;	/* the kernel's: all that was ever written */
+	__u64 lost;
+	__u64 spare[6];
+	__u64 tail;	/* the reader's: all that it has done with */
+};
+
+/* The loader sets the value's size: RING_HEAD, the ring, MAX_RECORD. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__uint(key_size, 4);
+	__uint(value_size, RING_HEAD);
+} rings SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 20);
+} rare SEC(".maps");
+
+/* What did not get into rare, by kind. */
+__u64 rare_lost[8] = {};
+
+struct begun {
+	__u64 time;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct begun);
+} begins SEC(".maps");
+
+static __always_inline struct cgroup *cgroup_of(struct task_struct *t)
+{
+	if (!cgroup_v1)
+		return t->cgroups->dfl_cgrp;
+	return t->cgroups->subsys[bpf_core_enum_value(enum cgroup_subsys_id, pids_cgrp_id)]->cgroup;
+}
+
+/*
+ * Whether a cgroup is the Pod's or lies below it. Containers lie one below, so that one step decides; the kernel's list
+ * of ancestors would have to be read by helpers, as its end is not in BTF.
+ */
+static __always_inline bool within(struct cgroup *g)
+{
+	int level = cgroup_level;
+
+	if (!cgroup_id)
+		return false;
+	for (int i = 0; i < MAX_DEPTH; i++) {
+		if (g->level <= level || g->kn->id == cgroup_id)
+			break;
+		g = g->self.parent->cgroup;
+	}
+	if (g->kn->id != cgroup_id)
+		return false;
+	if (!level)
+		cgroup_level = g->level;
+	return true;
+}
+
+static __always_inline __u32 inner_of(struct task_struct *t)
+{
+	struct pid *p = t->thread_pid;
+	int nr = 0;
+
+	if (p)
+		bpf_probe_read_kernel(&nr, sizeof(nr), &p->numbers[p->level & 31].nr);
+	return nr;
+}
+
+static __always_inline void about(struct record *r, struct task_struct *t, struct cgroup *g)
+{
+	r->time = bpf_ktime_get_boot_ns();
+	r->cgroup = g->kn->id;
+	r->pid = t->tgid;
+	r->tid = t->pid;
+	r->inner = inner_of(t);
+	r->uid = t->real_cred->uid.val;
+	bpf_probe_read_kernel(r->comm, sizeof(r->comm), t->comm);
+}
+
+static __always_inline __u64 number(struct pt_regs *regs, __u32 i)
+{
+#if defined(__TARGET_ARCH_x86)
+	switch (i) {
+	case 0: return regs->di;
+	case 1: return regs->si;
+	case 2: return regs->dx;
+	case 3: return regs->r10;
+	case 4: return regs->r8;
+	default: return regs->r9;
+	}
+#else
+	return i == 0 ? regs->orig_x0 : regs->regs[i];
+#endif
+}
+
+static __always_inline int call_of(struct pt_regs *regs)
+{
+#if defined(__TARGET_ARCH_x86)
+	return (int)regs->orig_ax;
+#else
+	return regs->syscallno;
+#endif
+}
+
+/* Makes what was written before visible to the reader on another CPU, before the ring's head is. */
+static __always_inline void publish(struct ring *ring, __u64 from, __u64 to)
+{
+#if defined(__TARGET_ARCH_x86)
+	barrier();
+	*(volatile __u64 *)&ring->head = to; /* stores are seen in order */
+#else
+	__sync_fetch_and_add(&ring->head, to - from);
+#endif
+}
+
+/* Appends a string of the process's memory behind the record's size; returns its length with the zero. */
+static __always_inline __u16 text(char *ring_data, __u64 at, __u32 most, __u64 from)
+{
+	long n;
+
+	if (!from)
+		return 0;
+	n = bpf_probe_read_user_str(ring_data + at, most, (void *)from);
+	return n > 0 ? n : 0;
+}
+
+SEC("tp_btf/sys_exit")
+int BPF_PROG(sonde_exit, struct pt_regs *regs, long ret)
+{
+	struct task_struct *t = bpf_get_current_task_btf();
+	__u32 call = call_of(regs), cpu, size;
+	const volatile struct row *row;
+	__u64 head, at, next, took = 0;
+	struct cgroup *g;
+	struct record *r;
+	struct ring *ring;
+	char *data;
+
+	if (call >= MAX_CALLS)
+		return 0;
+	row = &calls[call];
+	if (!row->wanted || ((row->flags & ROW_NOT_ZERO) && !ret))
+		return 0;
+	g = cgroup_of(t);
+	if (!within(g))
+		return 0;
+	if (timed) {
+		struct begun *b = bpf_task_storage_get(&begins, t, 0, 0);
+
+		if (b && b->time) {
+			took = bpf_ktime_get_ns() - b->time;
+			b->time = 0;
+		}
+		if (took < min_latency)
+			return 0;
+	}
+	cpu = bpf_get_smp_processor_id();
+	ring = bpf_map_lookup_elem(&rings, &cpu);
+	if (!ring)
+		return 0;
+	head = ring->head;
+	at = head & ring_mask;
+	data = (char *)ring + RING_HEAD;
+	/* There must be room for the longest one: what it will be is known only when its strings are read. */
+	if (head + MAX_RECORD - *(volatile __u64 *)&ring->tail > ring_mask + 1) {
+		__sync_fetch_and_add(&ring->lost, 1);
+		return 0;
+	}
+	r = (struct record *)(data + at);
+	about(r, t, g);
+	r->call = call;
+	r->kind = KIND_CALL;
+	r->took = took;
+	r->ret = ret;
+	r->more = 0;
+	size = sizeof(*r);
+	r->numbers = row->numbers;
+#pragma unroll
+	for (int i = 0; i < MAX_NUMBERS; i++) {
+		if (i < row->numbers) {
+			*(__u64 *)(data + at + sizeof(*r) + i * 8) = number(regs, i);
+			size += 8;
+		}
+	}
+	r->first = r->second = 0;
+	if (row->first) {
+		r->first = text(data, at + size, MAX_PATH, number(regs, row->first - 1));
+		size += (r->first + 7) & 0x1ff8;
+	}
+	if (row->second) {
+		r->second = text(data, at + size, MAX_PATH, number(regs, row->second - 1));
+		size += (r->second + 7) & 0x1ff8;
+	}
+	r->size = size;
+	next = head + size;
+	if (at + size > ring_mask) /* the next one begins at the front */
+		next = (head & ~ring_mask) + ring_mask + 1;
+	publish(ring, head, next);
+	return 0;
+}
+
+SEC("tp_btf/sys_enter")
+int BPF_PROG(sonde_enter, struct pt_regs *regs, long id)
+{
+	struct task_struct *t = bpf_get_current_task_btf();
+	struct begun *b;
+
+	if ((__u64)id >= MAX_CALLS || !calls[id & (MAX_CALLS - 1)].wanted || !within(cgroup_of(t)))
+		return 0;
+	b = bpf_task_storage_get(&begins, t, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (b)
+		b->time = bpf_ktime_get_ns();
+	return 0;
+}
+
+/* A record of rare with room for its strings. */
+struct rare_exec {
+	struct record r;
+	char filename[MAX_PATH];
+	char argv[MAX_ARGV];
+};
+
+static __always_inline void *reserve(__u64 size, enum kind kind)
+{
+	void *p = bpf_ringbuf_reserve(&rare, size, 0);
+
+	if (!p)
+		__sync_fetch_and_add(&rare_lost[kind & 7], 1);
+	return p;
+}
+
+static __always_inline void begin(struct record *r, struct task_struct *t, struct cgroup *g, enum kind kind)
+{
+	about(r, t, g);
+	r->kind = kind;
+	r->call = 0;
+	r->numbers = 0;
+	r->took = 0;
+	r->ret = 0;
+	r->first = r->second = 0;
+	r->more = 0;
+	r->size = sizeof(*r);
+}
+
+SEC("tp_btf/sched_process_exec")
+int BPF_PROG(sonde_exec, struct task_struct *p, int old_pid, struct linux_binprm *bprm)
+{
+	struct task_struct *t = bpf_get_current_task_btf();
+	struct cgroup *g = cgroup_of(t);
+	struct rare_exec *e;
+	__u64 from, length;
+	long n;
+
+	if (!within(g))
+		return 0;
+	e = reserve(sizeof(*e), KIND_EXEC);
+	if (!e)
+		return 0;
+	begin(&e->r, t, g, KIND_EXEC);
+	e->r.more = old_pid;
+	n = bpf_probe_read_kernel_str(e->filename, sizeof(e->filename), bprm->filename);
+	e->r.first = n > 0 ? n : 0;
+	from = t->mm->arg_start;
+	length = t->mm->arg_end - from;
+	if (length > MAX_ARGV)
+		length = MAX_ARGV;
+	if (length && !bpf_probe_read_user(e->argv, length, (void *)from))
+		e->r.second = length;
+	e->r.size = sizeof(*e);
+	bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_fork")
+int BPF_PROG(sonde_fork, struct task_struct *parent, struct task_struct *child)
+{
+	struct cgroup *g = cgroup_of(child);
+	struct record *r;
+
+	if (!within(g))
+		return 0;
+	r = reserve(sizeof(*r), KIND_FORK);
+	if (!r)
+		return 0;
+	begin(r, child, g, KIND_FORK);
+	r->more = parent->tgid;
+	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exit")
+int BPF_PROG(sonde_gone, struct task_struct *t)
+{
+	struct cgroup *g = cgroup_of(t);
+	struct record *r;
+
+	if (!within(g))
+		return 0;
+	r = reserve(sizeof(*r), KIND_EXIT);
+	if (!r)
+		return 0;
+	begin(r, t, g, KIND_EXIT);
+	r->ret = t->exit_code;
+	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
+	return 0;
+}
+
+SEC("iter/task")
+int sonde_tasks(struct bpf_iter__task *ctx)
+{
+	struct task_struct *t = ctx->task;
+	struct seen s = {};
+	struct cgroup *g;
+
+	if (!t || t->pid != t->tgid)
+		return 0;
+	s.pid = t->tgid;
+	g = cgroup_of(t);
+	for (int i = 0; i < MAX_SEEN; i++) {
+		s.cgroups[i] = g->kn->id;
+		s.depth = i + 1;
+		if (g->level <= 0)
+			break;
+		g = g->self.parent->cgroup;
+	}
+	bpf_seq_write(ctx->meta->seq, &s, sizeof(s));
+	return 0;
+}
