@@ -18,17 +18,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// toyEnv asks the test's binary to be a program that is traced.
-const toyEnv = "SONDE_TRACE_TOY"
-
-func TestMain(m *testing.M) {
-	if dir := os.Getenv(toyEnv); dir != "" {
-		toy(dir)
-		os.Exit(7)
-	}
-	os.Exit(m.Run())
-}
-
 // toy makes each call of the table once or more: with nonsense, which fails, and as it is meant.
 func toy(dir string) {
 	if err := os.Chdir(dir); err != nil {
@@ -124,7 +113,7 @@ func TestTheSameAsStrace(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), strace, "-ff", "-qq", "-e", "raw=all", "-e", "signal=none", "-o", filepath.Join(dir, "strace"),
 		"/bin/sh", "-c", `echo $$ >"$0" && exec "$@"`, filepath.Join(pod.dir, "cgroup.procs"), os.Args[0])
 	work := t.TempDir()
-	cmd.Env = append(os.Environ(), toyEnv+"="+work)
+	cmd.Env = append(os.Environ(), toyEnv+"=calls", toyDir+"="+work)
 	if out, err := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != 7 {
 		t.Fatalf("%v: %s", err, out)
 	}

@@ -22,7 +22,7 @@ func (t *Trace) describe(e *event) *tracefmt.Record {
 		Time: t.clock.at(r.Time), Comm: e.comm(), PID: r.Inner, TID: r.Inner, HostPID: r.Pid, UID: r.Uid,
 		Args: out.Args[:0], Took: -1,
 	}
-	if t.cfg.timed() {
+	if r.Took > 0 { // else nobody measured, or it began before the trace
 		out.Took = time.Duration(r.Took)
 	}
 	p := t.resolver.of(r.Pid, r.Cgroup)

@@ -15,6 +15,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/cilium/ebpf"
 )
 
 const (
@@ -93,10 +95,14 @@ func (p *testPod) hold(t *testing.T, sub string, args ...string) *held {
 	})
 	dir := filepath.Join(p.dir, sub)
 	if sub != "" {
-		if err := os.Mkdir(dir, 0o755); err != nil {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = removeCgroup(dir) })
+		t.Cleanup(func() {
+			for at := dir; at != p.dir; at = filepath.Dir(at) {
+				_ = removeCgroup(at)
+			}
+		})
 	}
 	if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(h.cmd.Process.Pid)), 0o600); err != nil {
 		t.Fatal(err)
@@ -182,4 +188,28 @@ func (r *running) stop() []line {
 		r.t.Errorf("%d lines, the account says %d", len(all), r.account.Written)
 	}
 	return all
+}
+
+// programs are the tracer's BPF programs that the kernel has.
+func programs(t *testing.T) []string {
+	t.Helper()
+	var found []string
+	for id := ebpf.ProgramID(0); ; {
+		next, err := ebpf.ProgramGetNextID(id)
+		if errors.Is(err, os.ErrNotExist) {
+			return found
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		id = next
+		p, err := ebpf.NewProgramFromID(id)
+		if err != nil {
+			continue // it has just gone
+		}
+		if info, err := p.Info(); err == nil && strings.HasPrefix(info.Name, "sonde_") {
+			found = append(found, info.Name)
+		}
+		_ = p.Close()
+	}
 }

@@ -174,7 +174,9 @@ func (t *Trace) count() {
 	if err := t.program.objects.RareLost.Get(&rare); err == nil {
 		t.account.LostRare = 0
 		for _, n := range rare {
-			t.account.LostRare += n
+			if slices.Contains(t.cfg.Groups, GroupProcess) {
+				t.account.LostRare += n
+			}
 		}
 	}
 	t.account.LostRecursion = t.program.missed()
@@ -257,12 +259,21 @@ func (t *Trace) writeRare(until uint64) error {
 }
 
 func (t *Trace) write(e *event) error {
-	t.lines = tracefmt.AppendNDJSON(t.lines, t.describe(e))
+	r := t.describe(e)
+	if !t.wants(e) {
+		return nil // it was needed to know what others mean
+	}
+	t.lines = tracefmt.AppendNDJSON(t.lines, r)
 	t.pending++
 	if len(t.lines) < lineBuffer {
 		return nil
 	}
 	return t.flush()
+}
+
+// wants tells whether an event is of a group that is recorded: all calls are, what tells of processes need not be.
+func (t *Trace) wants(e *event) bool {
+	return traceKind(e.record.Kind) == traceKindKIND_CALL || slices.Contains(t.cfg.Groups, GroupProcess)
 }
 
 func (t *Trace) flush() error {

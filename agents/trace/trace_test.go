@@ -1,19 +1,150 @@
 package trace
 
 import (
+	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 )
 
+const otherUID = "11111111-1b0c-4e0e-9d1b-5a3b6c7d8e9f"
+
+// A shell that starts programs: who did what, with paths and containers' numbers, in order.
 func TestTraceOfAShell(t *testing.T) {
 	pod := newTestPod(t, testUID)
-	h := pod.hold(t, "", "/bin/sh", "-c", "cat /etc/hostname > out; cat missing 2>/dev/null; true")
-	r := start(t, &Config{PodUID: testUID, Groups: []Group{GroupProcess, GroupFile, GroupIO}})
+	h := pod.hold(t, "", "/bin/sh", "-c", "cat /etc/hostname > out; cat missing 2>/dev/null; cd /; exec 9<etc/passwd; true")
+	r := start(t, &Config{PodUID: testUID, Groups: []Group{GroupProcess, GroupFile, GroupIO}, Durations: true})
 	h.run()
 	lines := r.stop()
-	for _, l := range lines {
-		t.Logf("%+v", l)
+	has := func(want string, fits func(l *line) bool) {
+		t.Helper()
+		if !slices.ContainsFunc(lines, func(l line) bool { return fits(&l) }) {
+			t.Errorf("no line tells of %s", want)
+		}
 	}
-	if len(lines) == 0 {
-		t.Fatal("nothing")
+	has("cat's start", func(l *line) bool {
+		argv, _ := l.Args["argv"].([]any)
+		return l.Call == eventExec && strings.HasSuffix(l.Path, "/cat") && len(argv) == 2 && argv[1] == "/etc/hostname"
+	})
+	has("the file that is written", func(l *line) bool {
+		return l.Call == "openat" && l.Path == h.cmd.Dir+"/out" && l.Comm == "sh" && l.Ret != nil && *l.Ret >= 0
+	})
+	has("what was written to it", func(l *line) bool {
+		return l.Group == string(GroupIO) && l.Comm == "cat" && l.Errno == "" && l.Path == "/etc/hostname"
+	})
+	has("the file that is missing", func(l *line) bool {
+		return l.Call == "openat" && l.Path == h.cmd.Dir+"/missing" && l.Errno == "ENOENT"
+	})
+	has("a path from the new working directory", func(l *line) bool { return l.Call == "openat" && l.Path == "/etc/passwd" && l.Comm == "sh" })
+	has("the failed cat's end", func(l *line) bool { return l.Call == eventExit && l.Comm == "cat" && *l.Ret == 1 })
+	for i := range lines {
+		l := &lines[i]
+		if i > 0 && l.Time < lines[i-1].Time {
+			t.Errorf("line %d is earlier than the one before", i)
+		}
+		if began := i > 0; began && l.Group != string(GroupProcess) && (l.LatencyNs == nil || *l.LatencyNs <= 0) {
+			t.Errorf("%s took %v", l.Call, l.LatencyNs)
+		}
+	}
+}
+
+// Of two Pods that run the same program only one is traced, with a cgroup that its container made, and with what
+// enters it later.
+func TestOnlyThePodAndAllOfIt(t *testing.T) {
+	pod, other := newTestPod(t, testUID), newTestPod(t, otherUID)
+	inPod := pod.hold(t, "", "/bin/cat", "/etc/hostname")
+	below := pod.hold(t, "made/by", "/bin/cat", "/etc/passwd")
+	stranger := other.hold(t, "", "/bin/cat", "/etc/hostname")
+	r := start(t, &Config{PodUID: testUID, Groups: []Group{GroupProcess, GroupFile}})
+	late := pod.hold(t, "late", "/bin/cat", "/etc/group")
+	for _, h := range []*held{stranger, inPod, below, late} {
+		h.run()
+	}
+	seen := map[int][]string{}
+	for _, l := range r.stop() {
+		if l.Call == "openat" {
+			seen[l.HostPID] = append(seen[l.HostPID], l.Path)
+		}
+	}
+	for want, h := range map[string]*held{"/etc/hostname": inPod, "/etc/passwd": below, "/etc/group": late} {
+		if !slices.Contains(seen[h.cmd.Process.Pid], want) {
+			t.Errorf("nothing of the process that opened %s: %v", want, seen[h.cmd.Process.Pid])
+		}
+		delete(seen, h.cmd.Process.Pid)
+	}
+	if len(seen) > 0 {
+		t.Errorf("of strangers: %v", seen)
+	}
+}
+
+// A reader that is too slow loses calls, and tells how many: to the call.
+func TestOverload(t *testing.T) {
+	const n = 200_000
+	pod := newTestPod(t, testUID)
+	let := pod.startReads(t, n)
+	var read atomic.Uint64
+	r := start(t, &Config{
+		PodUID: testUID, Groups: []Group{GroupIO}, RingBytes: 1,
+		Write: func(lines []byte, _ int) error {
+			read.Add(uint64(strings.Count(string(lines), `"call":"read"`)))
+			time.Sleep(5 * time.Millisecond) // a slow disk
+			return nil
+		},
+	})
+	let()
+	r.cancel()
+	<-r.done
+	if r.err != nil {
+		t.Fatal(r.err)
+	}
+	a := r.account
+	t.Logf("%+v", a)
+	if a.Written != read.Load() || a.Written+a.Lost() != n+1 {
+		t.Errorf("%d written (%d reads) and %d lost, want %d in all", a.Written, read.Load(), a.Lost(), n+1)
+	}
+	if a.Lost() < n/10 {
+		t.Errorf("only %d of %d lost: this was no overload", a.Lost(), n)
+	}
+}
+
+// Calls that take less than what is asked for are not recorded.
+func TestMinLatency(t *testing.T) {
+	pod := newTestPod(t, testUID)
+	h := pod.hold(t, "", "/bin/sh", "-c", "cat /etc/hostname; sleep 0.2; echo done")
+	r := start(t, &Config{PodUID: testUID, Groups: []Group{GroupFile, GroupIO}, MinLatency: 100 * time.Millisecond})
+	h.run()
+	for _, l := range r.stop() {
+		if *l.LatencyNs < int64(100*time.Millisecond) {
+			t.Errorf("%s took %d ns", l.Call, *l.LatencyNs)
+		}
+	}
+}
+
+func TestNothingIsLeft(t *testing.T) {
+	pod := newTestPod(t, testUID)
+	h := pod.hold(t, "", "/bin/true")
+	r := start(t, &Config{PodUID: testUID, Groups: []Group{GroupFile}})
+	if len(programs(t)) == 0 {
+		t.Error("no programs during the trace: the test sees none")
+	}
+	h.run()
+	r.stop()
+	for range 200 {
+		if len(programs(t)) == 0 {
+			return
+		}
+		time.Sleep(10 * time.Millisecond) // the kernel frees programs after a grace period
+	}
+	t.Errorf("left: %v", programs(t))
+}
+
+func TestOpenOfWhatIsNotThere(t *testing.T) {
+	newTestPod(t, testUID) // root, and a Pod without a process
+	if _, err := Open(&Config{PodUID: testUID, Groups: []Group{GroupFile}}); err == nil {
+		t.Error("a trace of nothing began")
+	}
+	if _, err := Open(&Config{PodUID: "no uid"}); err == nil {
+		t.Error("a trace of no Pod began")
 	}
 }

@@ -1,0 +1,85 @@
+package trace
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// What asks the test's binary to be a program that is traced.
+const (
+	toyEnv   = "SONDE_TRACE_TOY"
+	toyDir   = "SONDE_TRACE_TOY_DIR"
+	toyCount = "SONDE_TRACE_TOY_COUNT"
+)
+
+func TestMain(m *testing.M) {
+	switch os.Getenv(toyEnv) {
+	case "calls":
+		toy(os.Getenv(toyDir))
+		os.Exit(7)
+	case "reads":
+		reads()
+	}
+	os.Exit(m.Run())
+}
+
+// reads waits for a byte, and then reads a byte so many times: as many calls, and no others.
+func reads() {
+	n, err := strconv.Atoi(os.Getenv(toyCount))
+	if err != nil {
+		panic(err)
+	}
+	fd, err := unix.Open("/dev/zero", unix.O_RDONLY, 0)
+	if err != nil {
+		panic(err)
+	}
+	b := make([]byte, 1)
+	fmt.Println("ready")
+	_, _ = unix.Read(0, b)
+	for range n {
+		_, _ = unix.Read(fd, b)
+	}
+	unix.Exit(0)
+}
+
+// startReads starts the program in the Pod and waits until it waits.
+func (p *testPod) startReads(t *testing.T, n int) (let func()) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", `echo $$ >"$0" && exec "$@"`, filepath.Join(p.dir, "cgroup.procs"), os.Args[0])
+	cmd.Env = append(os.Environ(), toyEnv+"=reads", toyCount+"="+strconv.Itoa(n))
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	b := make([]byte, 6)
+	if _, err := out.Read(b); err != nil || !strings.HasPrefix(string(b), "ready") {
+		t.Fatalf("%q, %v", b, err)
+	}
+	return func() {
+		t.Helper()
+		if _, err := in.Write([]byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Wait(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
