@@ -22,7 +22,8 @@ LINT   := go tool -modfile=hack/lint/go.mod golangci-lint
 # operator-sdk and opm take minutes to build, the first time: only the targets that need them do.
 OLM_BIN := $(CACHE)/olm
 # What `make generate` and `make bundle` own. Nobody edits these by hand.
-GENERATED := api config/crd/bases config/rbac/role.yaml config/olmv1 bundle bundle.Dockerfile
+GENERATED := api config/crd/bases config/rbac/role.yaml config/olmv1 bundle bundle.Dockerfile \
+	agents/trace/trace_x86_bpfel.go agents/trace/trace_x86_bpfel.o agents/trace/trace_arm64_bpfel.go agents/trace/trace_arm64_bpfel.o
 
 export CGO_ENABLED ?= 0
 # One set of flags for builds and tests, so that they share the build cache.
@@ -193,7 +194,8 @@ uninstall: ## Remove it, with all of its objects.
 
 ##@ Development
 .PHONY: generate
-generate: ## Regenerate deepcopy functions, CRDs and RBAC.
+generate: ## Regenerate deepcopy functions, CRDs, RBAC and BPF programs.
+	@go generate ./agents/trace
 	@$(TOOL) controller-gen object paths=./api/...
 	@$(TOOL) controller-gen crd paths=./api/... output:crd:artifacts:config=config/crd/bases
 	@$(TOOL) controller-gen rbac:roleName=sonde-manager paths=. paths=./controllers/... paths=./webhooks/... paths=./internal/... output:rbac:artifacts:config=config/rbac

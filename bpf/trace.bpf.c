@@ -86,12 +86,14 @@ struct record {
 	__u64 cgroup;
 	__u32 pid;	/* of the node */
 	__u32 tid;
-	__u32 inner;	/* the thread's number in its own PID namespace */
+	__u32 inner_pid;	/* in their own PID namespace */
+	__u32 inner_tid;
 	__u32 uid;
+	__u32 parent;	/* of a fork: the process that made this one */
 	char comm[16];
 	__u16 first;	/* lengths of the strings, with their zero; each begins at a multiple of 8 */
 	__u16 second;
-	__u32 more;	/* what the kind needs */
+	__u32 spare;
 };
 
 enum kind {
@@ -193,7 +195,8 @@ static __always_inline void about(struct record *r, struct task_struct *t, struc
 	r->cgroup = g->kn->id;
 	r->pid = t->tgid;
 	r->tid = t->pid;
-	r->inner = inner_of(t);
+	r->inner_tid = inner_of(t);
+	r->inner_pid = t->pid == t->tgid ? r->inner_tid : inner_of(t->group_leader);
 	r->uid = t->real_cred->uid.val;
 	bpf_probe_read_kernel(r->comm, sizeof(r->comm), t->comm);
 }
@@ -293,7 +296,7 @@ int BPF_PROG(sonde_exit, struct pt_regs *regs, long ret)
 	r->kind = KIND_CALL;
 	r->took = took;
 	r->ret = ret;
-	r->more = 0;
+	r->parent = 0;
 	size = sizeof(*r);
 	r->numbers = row->numbers;
 #pragma unroll
@@ -359,7 +362,7 @@ static __always_inline void begin(struct record *r, struct task_struct *t, struc
 	r->took = 0;
 	r->ret = 0;
 	r->first = r->second = 0;
-	r->more = 0;
+	r->parent = 0;
 	r->size = sizeof(*r);
 }
 
@@ -378,7 +381,6 @@ int BPF_PROG(sonde_exec, struct task_struct *p, int old_pid, struct linux_binprm
 	if (!e)
 		return 0;
 	begin(&e->r, t, g, KIND_EXEC);
-	e->r.more = old_pid;
 	n = bpf_probe_read_kernel_str(e->filename, sizeof(e->filename), bprm->filename);
 	e->r.first = n > 0 ? n : 0;
 	from = t->mm->arg_start;
@@ -404,7 +406,7 @@ int BPF_PROG(sonde_fork, struct task_struct *parent, struct task_struct *child)
 	if (!r)
 		return 0;
 	begin(r, child, g, KIND_FORK);
-	r->more = parent->tgid;
+	r->parent = parent->tgid;
 	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
 	return 0;
 }

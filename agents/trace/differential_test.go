@@ -126,8 +126,8 @@ func TestTheSameAsStrace(t *testing.T) {
 	got := map[int][]string{}
 	for i := range lines {
 		l := &lines[i]
-		if _, ok := want[l.TID]; ok && l.Call != eventFork && l.Call != eventExit {
-			got[l.TID] = append(got[l.TID], raw(l))
+		if _, ok := want[l.HostTID]; ok && l.Call != eventFork && l.Call != eventExit {
+			got[l.HostTID] = append(got[l.HostTID], raw(l))
 		}
 	}
 	compared := 0

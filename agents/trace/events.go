@@ -19,7 +19,7 @@ const (
 func (t *Trace) describe(e *event) *tracefmt.Record {
 	r, out := e.record, &t.record
 	*out = tracefmt.Record{
-		Time: t.clock.at(r.Time), Comm: e.comm(), PID: r.Inner, TID: r.Inner, HostPID: r.Pid, UID: r.Uid,
+		Time: t.clock.at(r.Time), Comm: e.comm(), PID: r.InnerPid, TID: r.InnerTid, HostPID: r.Pid, HostTID: r.Tid, UID: r.Uid,
 		Args: out.Args[:0], Took: -1,
 	}
 	if r.Took > 0 { // else nobody measured, or it began before the trace
@@ -34,8 +34,8 @@ func (t *Trace) describe(e *event) *tracefmt.Record {
 		out.Args = append(out.Args, tracefmt.Arg{Name: "argv", Kind: tracefmt.List, Text: e.second})
 	case traceKindKIND_FORK:
 		out.Call, out.Took = eventFork, -1
-		out.Args = append(out.Args, tracefmt.Arg{Name: "parentHostPid", Kind: tracefmt.Unsigned, Number: int64(r.More)})
-		t.resolver.fork(r.Pid, r.More)
+		out.Args = append(out.Args, tracefmt.Arg{Name: "parentHostPid", Kind: tracefmt.Unsigned, Number: int64(r.Parent)})
+		t.resolver.fork(r.Pid, r.Parent)
 	case traceKindKIND_EXIT:
 		out.Call, out.Took = eventExit, -1
 		out.HasRet, out.Ret = true, r.Ret>>8&0xff
@@ -67,6 +67,7 @@ func (t *Trace) describeCall(e *event, p *process, out *tracefmt.Record) {
 		switch a.kind {
 		case argInt, argFD, argDir:
 			one.Number = int64(int32(n))
+		case argOffset:
 		case argUint:
 			one.Kind = tracefmt.Unsigned
 		case argHex:
@@ -85,8 +86,8 @@ func (t *Trace) describeCall(e *event, p *process, out *tracefmt.Record) {
 		}
 		out.Args = append(out.Args, one)
 	}
-	out.Path = append(t.path[:0], located...)
-	t.path = out.Path
+	t.path = append(t.path[:0], located...)
+	out.Path = t.path
 	if e.record.Ret >= 0 {
 		t.learn(c, e, p, located)
 	}
@@ -107,12 +108,7 @@ func (t *Trace) learn(c *call, e *event, p *process, located string) {
 			}
 		}
 	case unix.SYS_FCNTL:
-		switch e.numbers[1] {
-		case unix.F_DUPFD, unix.F_DUPFD_CLOEXEC:
-			p.opened(ret, located, e.numbers[1] == unix.F_DUPFD_CLOEXEC)
-		case unix.F_SETFD:
-			p.opened(int32(e.numbers[0]), located, e.numbers[2]&unix.FD_CLOEXEC != 0)
-		}
+		learnFcntl(e, p, located)
 	case unix.SYS_DUP3:
 		p.opened(ret, located, e.numbers[2]&unix.O_CLOEXEC != 0)
 	case unix.SYS_OPENAT:
@@ -121,5 +117,14 @@ func (t *Trace) learn(c *call, e *event, p *process, located string) {
 		if c.makes {
 			p.opened(ret, located, c.name == "open" && e.numbers[1]&unix.O_CLOEXEC != 0)
 		}
+	}
+}
+
+func learnFcntl(e *event, p *process, located string) {
+	switch e.numbers[1] {
+	case unix.F_DUPFD, unix.F_DUPFD_CLOEXEC:
+		p.opened(int32(e.record.Ret), located, e.numbers[1] == unix.F_DUPFD_CLOEXEC)
+	case unix.F_SETFD:
+		p.opened(int32(e.numbers[0]), located, e.numbers[2]&unix.FD_CLOEXEC != 0)
 	}
 }

@@ -124,7 +124,7 @@ func (h *held) run() {
 // line is what a line of the trace says.
 type line struct {
 	Time, Call, Group, Comm, Errno, Path string
-	PID, HostPID, TID, UID               int
+	PID, HostPID, TID, HostTID, UID      int
 	Args                                 map[string]any
 	Ret                                  *int64
 	LatencyNs                            *int64

@@ -66,9 +66,7 @@ func (e *event) parseExec(r *traceRecord, b []byte) bool {
 
 // text is a C string without its zero.
 func text(b []byte) []byte {
-	if i := bytes.IndexByte(b, 0); i >= 0 {
-		return b[:i]
-	}
+	b, _, _ = bytes.Cut(b, []byte{0})
 	return b
 }
 

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"fmt"
+	"maps"
 	"os"
 	"path"
 	"strconv"
@@ -148,11 +149,7 @@ func (r *resolver) fork(child, parent uint32) {
 		return // a thread
 	}
 	from := r.of(parent, 0)
-	p := &process{container: from.container, cwd: from.cwd, files: make(map[int32]openFile, len(from.files))}
-	for fd, f := range from.files {
-		p.files[fd] = f
-	}
-	r.remember(child, p)
+	r.remember(child, &process{container: from.container, cwd: from.cwd, files: maps.Clone(from.files)})
 }
 
 // exec closes what is to be closed.

@@ -28,23 +28,25 @@ const (
 )
 
 type traceRecord struct {
-	_       structs.HostLayout
-	Size    uint32
-	Call    uint16
-	Kind    uint8
-	Numbers uint8
-	Time    uint64
-	Took    uint64
-	Ret     int64
-	Cgroup  uint64
-	Pid     uint32
-	Tid     uint32
-	Inner   uint32
-	Uid     uint32
-	Comm    [16]int8
-	First   uint16
-	Second  uint16
-	More    uint32
+	_        structs.HostLayout
+	Size     uint32
+	Call     uint16
+	Kind     uint8
+	Numbers  uint8
+	Time     uint64
+	Took     uint64
+	Ret      int64
+	Cgroup   uint64
+	Pid      uint32
+	Tid      uint32
+	InnerPid uint32
+	InnerTid uint32
+	Uid      uint32
+	Parent   uint32
+	Comm     [16]int8
+	First    uint16
+	Second   uint16
+	Spare    uint32
 }
 
 type traceRow struct {

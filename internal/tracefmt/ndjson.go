@@ -24,6 +24,7 @@ func AppendNDJSON(b []byte, r *Record) []byte {
 	b = appendUint(append(b, `,"pid":`...), r.PID)
 	b = appendUint(append(b, `,"hostPid":`...), r.HostPID)
 	b = appendUint(append(b, `,"tid":`...), r.TID)
+	b = appendUint(append(b, `,"hostTid":`...), r.HostTID)
 	b = appendUint(append(b, `,"uid":`...), r.UID)
 	b = appendText(append(b, `,"comm":`...), r.Comm)
 	if len(r.Args) > 0 {

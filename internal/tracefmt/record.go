@@ -14,11 +14,11 @@ type Record struct {
 	Group string
 	// Container of the Pod; empty where it is not known.
 	Container string
-	// PID and TID as the container sees them; HostPID as the node does.
-	PID, TID, HostPID uint32
-	UID               uint32
-	Comm              []byte
-	Args              []Arg
+	// PID and TID as the container sees them; HostPID and HostTID as the node does.
+	PID, TID, HostPID, HostTID uint32
+	UID                        uint32
+	Comm                       []byte
+	Args                       []Arg
 	// HasRet says that there is a result: Ret, and Errno where the call failed.
 	HasRet bool
 	Ret    int64

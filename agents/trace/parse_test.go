@@ -1,0 +1,113 @@
+package trace
+
+import (
+	"bytes"
+	"testing"
+	"unsafe"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// made is a record as the program writes it.
+func made(call uint16, numbers []uint64, texts ...string) []byte {
+	r := traceRecord{Call: call, Kind: uint8(traceKindKIND_CALL), Numbers: uint8(len(numbers))}
+	var rest []byte
+	for _, n := range numbers {
+		rest = append(rest, unsafe.Slice((*byte)(unsafe.Pointer(&n)), 8)...)
+	}
+	for i, s := range texts {
+		b := append([]byte(s), 0)
+		if i == 0 {
+			r.First = uint16(len(b))
+		} else {
+			r.Second = uint16(len(b))
+		}
+		rest = append(rest, b...)
+		rest = append(rest, make([]byte, (8-len(b)%8)%8)...)
+	}
+	r.Size = uint32(recordLen + len(rest))
+	return append(bytes.Clone(unsafe.Slice((*byte)(unsafe.Pointer(&r)), recordLen)), rest...)
+}
+
+func TestParse(t *testing.T) {
+	var e event
+	if !e.parse(made(257, []uint64{1, 2, 3}, "/etc/passwd", "x")) {
+		t.Fatal("not whole")
+	}
+	if e.record.Call != 257 || e.numbers != [6]uint64{1, 2, 3} || string(e.first) != "/etc/passwd" || string(e.second) != "x" {
+		t.Errorf("%+v, %v, %q, %q", e.record, e.numbers, e.first, e.second)
+	}
+	whole := made(257, []uint64{1}, "/etc/passwd")
+	for n := range whole {
+		if e.parse(whole[:n]) {
+			t.Errorf("%d of %d bytes are a record", n, len(whole))
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add(made(257, []uint64{1, 2, 3, 4, 5, 6}, "/etc/passwd", "b"))
+	f.Add(made(1, nil))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		// Records lie at multiples of 8 in the ring.
+		aligned := make([]uint64, len(b)/8+1)
+		mem := unsafe.Slice((*byte)(unsafe.Pointer(&aligned[0])), len(aligned)*8)[:len(b)]
+		copy(mem, b)
+		var e event
+		if e.parse(mem) && len(e.first)+len(e.second) > len(mem) {
+			t.Errorf("%d bytes of text in %d", len(e.first)+len(e.second), len(mem))
+		}
+	})
+}
+
+func TestContainerName(t *testing.T) {
+	const kubelet = "/var/lib/kubelet/pods/0f7c5a4e-1b0c-4e0e-9d1b-5a3b6c7d8e9f"
+	for name, tc := range map[string]struct{ line, want string }{
+		"the termination log":       {"812 790 8:1 " + kubelet + "/containers/web/5f3a9c11 /dev/termination-log rw,relatime - ext4 /dev/sda1 rw", "web"},
+		"a volume":                  {"812 790 8:1 " + kubelet + "/volumes/kubernetes.io~empty-dir/v /data rw - ext4 /dev/sda1 rw", ""},
+		"the hosts file":            {"812 790 8:1 " + kubelet + "/etc-hosts /etc/hosts rw - ext4 /dev/sda1 rw", ""},
+		"something of the target's": {"812 790 8:1 / /pods/x/containers/fake/y rw - ext4 /dev/sda1 rw", ""},
+		"short":                     {"812 790", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got, ok := containerName(tc.line); got != tc.want || ok != (tc.want != "") {
+				t.Errorf("%q, %v, want %q", got, ok, tc.want)
+			}
+		})
+	}
+}
+
+func TestLocate(t *testing.T) {
+	p := &process{cwd: "/srv", files: map[int32]openFile{3: {name: "/var/lib"}, 4: {name: "socket:[77]"}}}
+	for name, tc := range map[string]struct {
+		dir  int32
+		path string
+		want string
+	}{
+		"absolute":             {-100, "/etc//passwd", "/etc/passwd"},
+		"from the directory":   {-100, "a/../b", "/srv/b"},
+		"from an open one":     {3, "dpkg/status", "/var/lib/dpkg/status"},
+		"the open file itself": {3, "", "/var/lib"},
+		"from what is none":    {4, "x", ""},
+		"from what is unknown": {9, "x", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := p.locate(tc.dir, tc.path); got != tc.want {
+				t.Errorf("%q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestReadSeen(t *testing.T) {
+	one := traceSeen{Pid: 7, Depth: 2}
+	one.Cgroups[0], one.Cgroups[1] = 12, 11
+	b := unsafe.Slice((*byte)(unsafe.Pointer(&one)), unsafe.Sizeof(one))
+	got, err := readSeen(bytes.NewReader(b))
+	if diff := cmp.Diff(map[uint32][]uint64{7: {12, 11}}, got); diff != "" || err != nil {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+	if _, err := readSeen(bytes.NewReader(b[:5])); err == nil {
+		t.Error("half an answer is one")
+	}
+}

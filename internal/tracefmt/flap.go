@@ -1,0 +1,116 @@
+package tracefmt
+
+import (
+	"bytes"
+	"strconv"
+	"time"
+)
+
+// The lines of FLAP (github.com/amirhnajafiz/flap), which its readers take apart by
+//
+//	^(\d+)\s+\{pid=(\d+)\s+tid=(\d+)\s+proc=([^\}]+)\}\{(EN|EX)\s+([^\}]+)\}(?:\{([^\}]*)\})?$
+//
+// Both lines of a call are written when it has ended, one behind the other: the time of an enter may be before that of
+// the line above it, as it is where a thread waits while others go on.
+
+// FlapSource is the file of FLAP that a group's calls go to, without its number: trace_SOURCE_N.log.
+func FlapSource(group string) string {
+	if group == "memory" {
+		return "memory"
+	}
+	return "io"
+}
+
+// flapNames are those of the kernel's tracepoints, where they are not the calls'.
+var flapNames = map[string]string{"stat": "newstat", "lstat": "newlstat", "fstat": "newfstat"}
+
+// flapKeys are FLAP's names for arguments; those that it does not have are left out.
+var flapKeys = map[string]string{
+	"pathname": "fname", "oldpath": "fname", "target": "fname",
+	"fd": "fd", "count": "count", "iovcnt": "count", "newfd": "newfd",
+	"addr": "addr", "length": "len", "len": "len",
+}
+
+// AppendFlap appends the two lines of a call; boot is how long the node had been up when the call ended, which is FLAP's
+// clock. Events that are no calls have no lines there.
+func AppendFlap(b []byte, r *Record, boot time.Duration) []byte {
+	if !r.HasRet || r.Call == "exit" {
+		return b
+	}
+	name := r.Call
+	if n, ok := flapNames[name]; ok {
+		name = n
+	}
+	b = appendFlapHead(b, r, boot-max(r.Took, 0), "EN", name)
+	b = append(b, '{')
+	first := true
+	for i := range r.Args {
+		a := &r.Args[i]
+		key := flapKey(r.Call, a.Name)
+		if key == "" {
+			continue
+		}
+		if !first {
+			b = append(b, ' ')
+		}
+		first = false
+		b = append(append(b, key...), '=')
+		b = appendFlapValue(b, a)
+	}
+	b = append(b, '}', '\n')
+	b = appendFlapHead(b, r, boot, "EX", name)
+	ret := r.Ret
+	b = strconv.AppendInt(append(b, "{ret="...), ret, 10)
+	if r.Took >= 0 {
+		b = strconv.AppendInt(append(b, " latency="...), int64(r.Took), 10)
+	}
+	return append(b, '}', '\n')
+}
+
+// flapKey: of dup the old one is simply fd.
+func flapKey(call, name string) string {
+	if name == "oldfd" {
+		if call == "dup" {
+			return "fd"
+		}
+		return name
+	}
+	return flapKeys[name]
+}
+
+func appendFlapHead(b []byte, r *Record, at time.Duration, way, name string) []byte {
+	b = strconv.AppendInt(b, int64(at), 10)
+	b = appendUint(append(b, " {pid="...), r.HostPID)
+	b = appendUint(append(b, " tid="...), r.HostTID)
+	b = appendSafe(append(b, " proc="...), r.Comm)
+	b = append(append(b, "}{"...), way...)
+	b = append(append(b, ' '), name...)
+	return append(b, '}')
+}
+
+func appendFlapValue(b []byte, a *Arg) []byte {
+	switch a.Kind {
+	case Text, List:
+		return appendSafe(b, a.Text)
+	case Hex, Unsigned:
+		return strconv.AppendUint(b, uint64(a.Number), 10)
+	default:
+		return strconv.AppendInt(b, a.Number, 10)
+	}
+}
+
+// appendSafe writes a text that cannot end a field or a line: its braces, blanks and control characters become
+// underscores. An empty one is a dash.
+func appendSafe(b, text []byte) []byte {
+	if len(text) == 0 {
+		return append(b, '-')
+	}
+	start := len(b)
+	b = append(b, text...)
+	for i := start; i < len(b); i++ {
+		if c := b[i]; c <= ' ' || c == 0x7f || bytes.IndexByte([]byte("{}"), c) >= 0 {
+			b[i] = '_'
+		}
+	}
+	return b
+}

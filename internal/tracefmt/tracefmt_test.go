@@ -1,0 +1,132 @@
+package tracefmt
+
+import (
+	"encoding/json"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var opened = Record{
+	Time: time.Date(2026, 11, 21, 19, 7, 43, 794401041, time.UTC), Call: "openat", Group: "file", Container: "web",
+	PID: 7, TID: 9, HostPID: 1234, HostTID: 1236, UID: 1000, Comm: []byte("cat"),
+	Args: []Arg{
+		{Name: "dirfd", Number: -100},
+		{Name: "pathname", Kind: Text, Text: []byte("a {b}\n")},
+		{Name: "flags", Kind: Hex, Number: 0x80000},
+		{Name: "mode", Kind: Hex},
+	},
+	HasRet: true, Ret: -1, Errno: "ENOENT", Took: 1500, Path: []byte("/srv/a {b}\n"),
+}
+
+func TestNDJSON(t *testing.T) {
+	for name, tc := range map[string]struct {
+		record Record
+		want   string
+	}{
+		"a call": {opened, `{"time":"2026-11-21T19:07:43.794401041Z","call":"openat","group":"file","container":"web","pid":7,"hostPid":1234,"tid":9,"hostTid":1236,"uid":1000,"comm":"cat",` +
+			`"args":{"dirfd":-100,"pathname":"a {b}\u000a","flags":"0x80000","mode":"0x0"},"ret":-1,"errno":"ENOENT","latencyNs":1500,"path":"/srv/a {b}\u000a"}` + "\n"},
+		"a start": {
+			Record{
+				Time: time.Unix(1, 1), Call: "exec", Group: "process", PID: 1, HostPID: 2, TID: 3, HostTID: 4, Took: -1, Path: []byte("/bin/sh"),
+				Args: []Arg{{Name: "argv", Kind: List, Text: []byte("sh\x00-c\x00echo \"hi\"\x00")}},
+			},
+			`{"time":"1970-01-01T00:00:01.000000001Z","call":"exec","group":"process","pid":1,"hostPid":2,"tid":3,"hostTid":4,"uid":0,"comm":"",` +
+				`"args":{"argv":["sh","-c","echo \"hi\""]},"path":"/bin/sh"}` + "\n",
+		},
+		"a large number": {
+			Record{Time: time.Unix(0, 0), Call: "read", Group: "io", Took: -1, Args: []Arg{{Name: "count", Kind: Unsigned, Number: -1}}},
+			`{"time":"1970-01-01T00:00:00.000000000Z","call":"read","group":"io","pid":0,"hostPid":0,"tid":0,"hostTid":0,"uid":0,"comm":"","args":{"count":18446744073709551615}}` + "\n",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, string(AppendNDJSON(nil, &tc.record))); diff != "" {
+				t.Errorf("line (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// Whatever a path holds, the line is JSON that says what encoding/json would.
+func FuzzText(f *testing.F) {
+	for _, s := range []string{"", "a", "\"\\\n\x00\x7f", "\xff\xfe", "ü…€😀", "\u2028"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		b := AppendNDJSON(nil, &Record{Call: "openat", Path: []byte(text), Took: -1})
+		if strings.Count(string(b), "\n") != 1 {
+			t.Errorf("more than one line: %q", b)
+		}
+		var got, want struct{ Path string }
+		if err := json.Unmarshal(b, &got); err != nil {
+			t.Fatalf("%v: %q", err, b)
+		}
+		plain, err := json.Marshal(map[string]string{"path": text})
+		if err == nil {
+			err = json.Unmarshal(plain, &want)
+		}
+		if err != nil || got != want {
+			t.Errorf("%q, encoding/json has %q (%v)", got.Path, want.Path, err)
+		}
+	})
+}
+
+// flapLine is what FLAP's readers take lines apart by.
+var flapLine = regexp.MustCompile(`^(\d+)\s+\{pid=(\d+)\s+tid=(\d+)\s+proc=([^\}]+)\}\{(EN|EX)\s+([^\}]+)\}(?:\{([^\}]*)\})?$`)
+
+func TestFlap(t *testing.T) {
+	hostile := opened
+	hostile.Comm = []byte("}{EX x}\n")
+	for name, tc := range map[string]struct {
+		record Record
+		want   []string // all groups of the expression but the whole line
+	}{
+		"openat": {opened, []string{
+			"98500|1234|1236|cat|EN|openat|fname=a__b__", "100000|1234|1236|cat|EX|openat|ret=-1 latency=1500",
+		}},
+		"hostile": {hostile, []string{
+			"98500|1234|1236|__EX_x__|EN|openat|fname=a__b__", "100000|1234|1236|__EX_x__|EX|openat|ret=-1 latency=1500",
+		}},
+		"read": {
+			Record{Call: "read", Group: "io", HostPID: 1, HostTID: 1, HasRet: true, Ret: 5, Took: -1, Args: []Arg{{Name: "fd", Number: 3}, {Name: "buf", Kind: Hex, Number: 77}, {Name: "count", Kind: Unsigned, Number: 9}}},
+			[]string{"100000|1|1|-|EN|read|fd=3 count=9", "100000|1|1|-|EX|read|ret=5"},
+		},
+		"dup2": {
+			Record{Call: "dup2", HostPID: 1, HostTID: 1, Comm: []byte("sh"), HasRet: true, Ret: 1, Took: -1, Args: []Arg{{Name: "oldfd", Number: 3}, {Name: "newfd", Number: 1}}},
+			[]string{"100000|1|1|sh|EN|dup2|oldfd=3 newfd=1", "100000|1|1|sh|EX|dup2|ret=1"},
+		},
+		"dup": {
+			Record{Call: "dup", HostPID: 1, HostTID: 1, Comm: []byte("sh"), HasRet: true, Ret: 4, Took: -1, Args: []Arg{{Name: "oldfd", Number: 3}}},
+			[]string{"100000|1|1|sh|EN|dup|fd=3", "100000|1|1|sh|EX|dup|ret=4"},
+		},
+		"stat": {
+			Record{Call: "stat", HostPID: 1, HostTID: 1, Comm: []byte("sh"), HasRet: true, Took: -1, Args: []Arg{{Name: "pathname", Kind: Text, Text: []byte("/etc")}}},
+			[]string{"100000|1|1|sh|EN|newstat|fname=/etc", "100000|1|1|sh|EX|newstat|ret=0"},
+		},
+		"no call": {Record{Call: "exit", HasRet: true}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			for line := range strings.Lines(string(AppendFlap(nil, &tc.record, 100*time.Microsecond))) {
+				m := flapLine.FindStringSubmatch(strings.TrimSuffix(line, "\n"))
+				if m == nil {
+					t.Fatalf("FLAP's readers do not know %q", line)
+				}
+				got = append(got, strings.Join(m[1:], "|"))
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("lines (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func BenchmarkNDJSON(b *testing.B) {
+	var line []byte
+	for b.Loop() {
+		line = AppendNDJSON(line[:0], &opened)
+	}
+}
