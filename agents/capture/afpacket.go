@@ -7,6 +7,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sonde-operator/sonde/agents/disk"
 )
 
 // NewAFPacket returns the engine that reads memory-mapped packet sockets, one per interface. It needs CAP_NET_RAW and,
@@ -15,7 +17,7 @@ func NewAFPacket() Engine { return &afPacket{create: createFile} }
 
 type afPacket struct {
 	create createFunc
-	space  spaceFunc // nil asks the kernel
+	space  disk.SpaceFunc // nil asks the kernel
 }
 
 // afCapture is one capture of the engine. All fields but mu belong to the goroutine in Open, then Run.
@@ -41,9 +43,7 @@ func (e *afPacket) Open(cfg *Config) (Capture, error) {
 	c := &afCapture{cfg: *cfg, netns: -1, epoll: -1, wake: -1, maxRings: maxRings}
 	c.defaults()
 	c.rec = newRecorder(&c.cfg, c.log, e.create)
-	if e.space != nil {
-		c.rec.space = e.space
-	}
+	c.rec.space = e.space
 	if err := c.open(); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}

@@ -67,7 +67,7 @@ type Config struct {
 	// Rotate, if not nil, makes a ring of files that keeps the newest packets.
 	Rotate *Rotate
 	// DiskFloor, if not nil, says how many bytes of a file system of total bytes are to stay free: rather than go
-	// below, the capture ends with ReasonDiskFull. Open fails with an error that IsDiskFull where it is so already.
+	// below, the capture ends with ReasonDiskFull. Open fails with an error that disk.IsFull where it is so already.
 	DiskFloor func(total uint64) uint64
 	// FilesChanged, if not nil, is called by Run when the account names other files than before, and before anything
 	// is done that would make what it named before wrong: who tells others which files there are tells it then.

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sonde-operator/sonde/agents/disk"
 	"github.com/sonde-operator/sonde/internal/pcapng"
 )
 
@@ -95,7 +96,7 @@ func TestFloorIsKeptUnderFlood(t *testing.T) {
 			for left := len(all); left > 0; {
 				s.send(sent, sent+500)
 				sent += 500
-				_, free, err := freeSpace(dir)
+				_, free, err := disk.Space(dir)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -107,19 +108,19 @@ func TestFloorIsKeptUnderFlood(t *testing.T) {
 					}
 				}
 			}
-			_, free, err := freeSpace(dir)
+			_, free, err := disk.Space(dir)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if lowest = min(lowest, free); lowest < tc.floor {
 				t.Errorf("%d bytes were free, %d are to be kept", lowest, tc.floor)
 			}
-			if free > tc.floor+floorSlack+1<<20 {
+			if free > tc.floor+disk.Slack+1<<20 {
 				t.Errorf("%d bytes are free, %d are to be kept: ended long before", free, tc.floor)
 			}
 			for _, r := range all {
 				res := <-r.result
-				if !IsDiskFull(res.Err) || res.Reason != ReasonDiskFull || !strings.Contains(res.Err.Error(), "--disk-floor") {
+				if !disk.IsFull(res.Err) || res.Reason != ReasonDiskFull || !strings.Contains(res.Err.Error(), "--disk-floor") {
 					t.Errorf("reason %s, error %v", res.Reason, res.Err)
 				}
 				if a := res.Account; a.DroppedWriter == 0 || a.Overwritten != 0 {
@@ -152,7 +153,7 @@ func TestDiskFilledByOthers(t *testing.T) {
 	}
 	s.send(sent, sent+100)
 	res := r.wait()
-	if res.Reason != ReasonDiskFull || !IsDiskFull(res.Err) {
+	if res.Reason != ReasonDiskFull || !disk.IsFull(res.Err) {
 		t.Errorf("reason %s, error %v", res.Reason, res.Err)
 	}
 	f := readFile(t, res.Path)
@@ -171,7 +172,7 @@ func TestOpenBelowTheFloor(t *testing.T) {
 	dir := mountTmpfs(t, "size=1m")
 	cfg := &Config{NetNS: n.target, Dir: dir, Base: "web", DiskFloor: keep(1 << 20)}
 	_, err := NewAFPacket().Open(cfg)
-	if !IsDiskFull(err) || !strings.Contains(err.Error(), "1.0 MiB of 1.0 MiB free, and captures leave 1.0 MiB") {
+	if !disk.IsFull(err) || !strings.Contains(err.Error(), "1.0 MiB of 1.0 MiB free, and captures leave 1.0 MiB") {
 		t.Errorf("error %v", err)
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
@@ -184,33 +185,6 @@ func TestOpenBelowTheFloor(t *testing.T) {
 	}
 	if err := c.Close(); err != nil {
 		t.Error(err)
-	}
-}
-
-// The nearer the floor, the less is written at once, so that several captures that look at the same time do not go
-// below it together; a packet that is larger than that still finds room.
-func TestDiskPieces(t *testing.T) {
-	const mi = 1 << 20
-	cases := map[string]struct {
-		free, need, want uint64
-	}{
-		"far away":         {1000 * mi, 100, (1000*mi - 10*mi - floorSlack) / 32},
-		"near":             {11*mi + floorSlack, 100, diskPiece},
-		"large packet":     {11*mi + floorSlack, 200000, 200000},
-		"almost nothing":   {10*mi + floorSlack + 1000, 100, 1000},
-		"large and little": {10*mi + floorSlack + 1000, 200000, 1000},
-		"at the floor":     {10*mi + floorSlack, 100, 0},
-		"below":            {5 * mi, 100, 0},
-		"nothing":          {0, 100, 0},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			r := newRecorder(&Config{DiskFloor: keep(10 * mi)}, slog.New(slog.DiscardHandler), createFile)
-			r.space = func(string) (uint64, uint64, error) { return 2000 * mi, tc.free, nil }
-			if got, err := r.disk(tc.need); got != tc.want || err != nil {
-				t.Errorf("%d bytes (%v), want %d", got, err, tc.want)
-			}
-		})
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sonde-operator/sonde/agents/disk"
 	"github.com/sonde-operator/sonde/internal/pcapng"
 	"github.com/sonde-operator/sonde/test/wireshark"
 )
@@ -157,7 +158,7 @@ func TestFullDiskLeavesAWholeFile(t *testing.T) {
 	s := n.blind(t, 1000)
 	s.send(0, 3000)
 	res := r.wait()
-	if res.Reason != ReasonDiskFull || res.Reason.Complete() || !IsDiskFull(res.Err) {
+	if res.Reason != ReasonDiskFull || res.Reason.Complete() || !disk.IsFull(res.Err) {
 		t.Errorf("reason %s, error %v", res.Reason, res.Err)
 	}
 	a := res.Account
@@ -228,7 +229,7 @@ func TestFirstWriteFails(t *testing.T) {
 		return &brokenOutput{output: out, err: unix.ENOSPC}, err
 	}}
 	dir := t.TempDir()
-	if _, err := e.Open(&Config{NetNS: n.target, Dir: dir, Base: "x"}); !IsDiskFull(err) {
+	if _, err := e.Open(&Config{NetNS: n.target, Dir: dir, Base: "x"}); !disk.IsFull(err) {
 		t.Errorf("error %v", err)
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {

@@ -7,8 +7,7 @@ import (
 	"os"
 	"sync"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/sonde-operator/sonde/agents/disk"
 	"github.com/sonde-operator/sonde/internal/pcapng"
 )
 
@@ -23,7 +22,7 @@ type recorder struct {
 	cfg    *Config // with its defaults
 	log    *slog.Logger
 	create createFunc
-	space  spaceFunc
+	space  disk.SpaceFunc // nil asks the kernel
 
 	tracks  []*track
 	skipped []InterfaceAccount // interfaces that are not captured, with a note
@@ -44,7 +43,7 @@ type ending struct {
 }
 
 func newRecorder(cfg *Config, log *slog.Logger, create createFunc) *recorder {
-	return &recorder{cfg: cfg, log: log, create: create, space: freeSpace}
+	return &recorder{cfg: cfg, log: log, create: create}
 }
 
 // open begins the first file.
@@ -137,7 +136,7 @@ func (r *recorder) refuse(t *track, packets uint64) {
 func (r *recorder) full(tight limit) {
 	switch {
 	case tight == limitDisk:
-		r.fail(r.belowFloor())
+		r.fail(r.floor().Below())
 	case r.cfg.Rotate == nil:
 		r.end.reason = ReasonByteLimit
 	default:
@@ -182,7 +181,7 @@ func (r *recorder) wrote(t *track, b *batch) {
 
 func (r *recorder) fail(err error) {
 	r.end = ending{reason: ReasonError, err: err}
-	if IsDiskFull(err) {
+	if disk.IsFull(err) {
 		r.end.reason = ReasonDiskFull
 	}
 }
@@ -193,7 +192,7 @@ func (r *recorder) finish() error {
 		return nil // a ring that could not begin its next file
 	}
 	err := r.writeStatistics()
-	if !IsDiskFull(err) {
+	if !disk.IsFull(err) {
 		return err
 	}
 	// Others filled the disk since the last write. Statistics tell of all losses: some more packets are worth them.
@@ -249,11 +248,4 @@ func (r *recorder) close() error {
 	out := r.out
 	r.out = nil
 	return out.Close()
-}
-
-// IsDiskFull tells whether err means that the file cannot grow: no space above the floor, none at all, no quota, or a
-// file size limit.
-func IsDiskFull(err error) bool {
-	var floor *floorError
-	return errors.As(err, &floor) || errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) || errors.Is(err, unix.EFBIG)
 }

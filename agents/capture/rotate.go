@@ -63,7 +63,7 @@ func (r *recorder) begin() error {
 	if r.cfg.DiskFloor != nil {
 		above, err := r.disk(uint64(len(header)))
 		if err == nil && above < uint64(len(header)) {
-			err = r.belowFloor()
+			err = r.floor().Below()
 		}
 		if err != nil {
 			return err

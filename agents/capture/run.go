@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sonde-operator/sonde/agents/disk"
 )
 
 const (
@@ -28,7 +30,7 @@ func (c *afCapture) Run(ctx context.Context) Result {
 	reason := c.rec.end.reason
 	switch {
 	case c.rec.end.err != nil:
-	case IsDiskFull(err):
+	case disk.IsFull(err):
 		reason = ReasonDiskFull
 	case err != nil:
 		reason = ReasonError

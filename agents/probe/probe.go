@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sonde-operator/sonde/agents/capture"
+	"github.com/sonde-operator/sonde/agents/disk"
 	"github.com/sonde-operator/sonde/internal/account"
 	"github.com/sonde-operator/sonde/internal/captureconfig"
 )
@@ -194,7 +195,7 @@ func (p *Probe) fail(ending context.Context, err error) {
 		reason, err = reasonOf(cause), fmt.Errorf("ended before the capture began: %w", cause)
 	} else if isGone(err) {
 		reason = account.ReasonTargetGone
-	} else if capture.IsDiskFull(err) {
+	} else if disk.IsFull(err) {
 		reason = account.ReasonDiskFull
 	}
 	p.log.Error("Ending before the capture began", "reason", reason, "error", err)

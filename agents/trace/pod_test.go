@@ -29,13 +29,13 @@ type testPod struct {
 	uid, dir string
 }
 
-func newTestPod(t *testing.T, uid string) *testPod {
-	t.Helper()
+func newTestPod(tb testing.TB, uid string) *testPod {
+	tb.Helper()
 	if os.Getuid() != 0 {
 		if os.Getenv("REQUIRE_PRIVILEGED") == "1" {
-			t.Fatal("this test needs root, and REQUIRE_PRIVILEGED=1 promises it")
+			tb.Fatal("this test needs root, and REQUIRE_PRIVILEGED=1 promises it")
 		}
-		t.Skip("needs root, to make cgroups and to load BPF programs")
+		tb.Skip("needs root, to make cgroups and to load BPF programs")
 	}
 	root := "/sys/fs/cgroup"
 	if _, err := os.Stat(root + "/cgroup.controllers"); err != nil {
@@ -44,12 +44,12 @@ func newTestPod(t *testing.T, uid string) *testPod {
 	base := filepath.Join(root, fmt.Sprintf("sonde-trace-%d-%s", os.Getpid(), uid[:8]))
 	p := &testPod{uid: uid, dir: filepath.Join(base, "kubepods", "pod"+uid, testContainer)}
 	if err := os.MkdirAll(p.dir, 0o755); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		for dir := p.dir; len(dir) >= len(base); dir = filepath.Dir(dir) {
 			if err := removeCgroup(dir); err != nil {
-				t.Error(err)
+				tb.Error(err)
 			}
 		}
 	})
@@ -132,7 +132,7 @@ type line struct {
 
 // running is a trace that runs, and what it has written.
 type running struct {
-	t      *testing.T
+	t      testing.TB
 	cancel context.CancelFunc
 	done   chan struct{}
 
@@ -142,9 +142,9 @@ type running struct {
 	err     error
 }
 
-func start(t *testing.T, cfg *Config) *running {
-	t.Helper()
-	r := &running{t: t, done: make(chan struct{})}
+func start(tb testing.TB, cfg *Config) *running {
+	tb.Helper()
+	r := &running{t: tb, done: make(chan struct{})}
 	if cfg.Write == nil {
 		cfg.Write = func(lines []byte, _ int) error {
 			r.mu.Lock()
@@ -155,9 +155,9 @@ func start(t *testing.T, cfg *Config) *running {
 	}
 	tr, err := Open(cfg)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancel(tb.Context())
 	r.cancel = cancel
 	go func() {
 		defer close(r.done)

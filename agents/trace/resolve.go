@@ -29,6 +29,7 @@ type resolver struct {
 
 // process of the target.
 type process struct {
+	cgroup    uint64
 	container string
 	cwd       string
 	files     map[int32]openFile
@@ -51,16 +52,23 @@ func (r *resolver) of(pid uint32, cgroup uint64) *process {
 		p = r.read(pid)
 		r.remember(pid, p)
 	}
-	if p.container == "" && cgroup != 0 {
-		p.container = r.containers[cgroup]
-		if p.container == "" {
-			p.container = r.containerOf(pid)
-			if p.container != "" {
-				r.containers[cgroup] = p.container
-			}
-		}
+	if p.cgroup != cgroup && cgroup != 0 {
+		p.cgroup, p.container = cgroup, r.container(pid, cgroup)
 	}
 	return p
+}
+
+// container names the container that a cgroup belongs to. The Pod's sandbox has no name.
+func (r *resolver) container(pid uint32, cgroup uint64) string {
+	name, known := r.containers[cgroup]
+	if known {
+		return name
+	}
+	name, known = r.containerOf(pid)
+	if known && len(r.containers) < maxProcesses {
+		r.containers[cgroup] = name
+	}
+	return name
 }
 
 func (r *resolver) remember(pid uint32, p *process) {
@@ -111,19 +119,20 @@ func (r *resolver) path(pid uint32, name string) string {
 }
 
 // containerOf finds the name of a process's container: the kubelet mounts a file into each whose source has it,
-// .../pods/UID/containers/NAME/.... The Pod's sandbox has none.
-func (r *resolver) containerOf(pid uint32) string {
+// .../pods/UID/containers/NAME/.... The Pod's sandbox has none. It returns false where the process is gone already.
+func (r *resolver) containerOf(pid uint32) (string, bool) {
 	f, err := os.Open(r.path(pid, "mountinfo"))
 	if err != nil {
-		return ""
+		return "", false
 	}
 	defer f.Close()
-	for s := bufio.NewScanner(f); s.Scan(); {
+	lines := 0
+	for s := bufio.NewScanner(f); s.Scan(); lines++ {
 		if name, ok := containerName(s.Text()); ok {
-			return name
+			return name, true
 		}
 	}
-	return ""
+	return "", lines > 0
 }
 
 // containerName reads a line of proc_pid_mountinfo(5), whose fourth field is the mount's source in its file system.
@@ -149,7 +158,7 @@ func (r *resolver) fork(child, parent uint32) {
 		return // a thread
 	}
 	from := r.of(parent, 0)
-	r.remember(child, &process{container: from.container, cwd: from.cwd, files: maps.Clone(from.files)})
+	r.remember(child, &process{cgroup: from.cgroup, container: from.container, cwd: from.cwd, files: maps.Clone(from.files)})
 }
 
 // exec closes what is to be closed.

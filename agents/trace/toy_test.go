@@ -50,36 +50,36 @@ func reads() {
 }
 
 // startReads starts the program in the Pod and waits until it waits.
-func (p *testPod) startReads(t *testing.T, n int) (let func()) {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", `echo $$ >"$0" && exec "$@"`, filepath.Join(p.dir, "cgroup.procs"), os.Args[0])
+func (p *testPod) startReads(tb testing.TB, n int) (let func()) {
+	tb.Helper()
+	cmd := exec.CommandContext(tb.Context(), "/bin/sh", "-c", `echo $$ >"$0" && exec "$@"`, filepath.Join(p.dir, "cgroup.procs"), os.Args[0])
 	cmd.Env = append(os.Environ(), toyEnv+"=reads", toyCount+"="+strconv.Itoa(n))
 	in, err := cmd.StdinPipe()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	out, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()
 	}
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
 	b := make([]byte, 6)
 	if _, err := out.Read(b); err != nil || !strings.HasPrefix(string(b), "ready") {
-		t.Fatalf("%q, %v", b, err)
+		tb.Fatalf("%q, %v", b, err)
 	}
 	return func() {
-		t.Helper()
+		tb.Helper()
 		if _, err := in.Write([]byte("x")); err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		if err := cmd.Wait(); err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 	}
 }
