@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 const otherUID = "11111111-1b0c-4e0e-9d1b-5a3b6c7d8e9f"
@@ -118,6 +120,23 @@ func TestMinLatency(t *testing.T) {
 		if *l.LatencyNs < int64(100*time.Millisecond) {
 			t.Errorf("%s took %d ns", l.Call, *l.LatencyNs)
 		}
+	}
+}
+
+// A container's processes have numbers of their own, from 1 on.
+func TestNumbersInTheContainer(t *testing.T) {
+	pod := newTestPod(t, testUID)
+	h := pod.hold(t, "", "unshare", "--pid", "--fork", "sh", "-c", "cat /etc/hostname; true")
+	r := start(t, &Config{PodUID: testUID, Groups: []Group{GroupProcess}})
+	h.run()
+	got := map[string][2]int{}
+	for _, l := range r.stop() {
+		if l.Call == eventExec && l.HostPID != h.cmd.Process.Pid {
+			got[l.Comm] = [2]int{l.PID, l.TID}
+		}
+	}
+	if diff := cmp.Diff(map[string][2]int{"sh": {1, 1}, "cat": {2, 2}}, got); diff != "" {
+		t.Errorf("process and thread (-want +got):\n%s", diff)
 	}
 }
 

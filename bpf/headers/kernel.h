@@ -78,8 +78,10 @@ struct cred {
 	kuid_t uid;
 };
 
+/* Whole, as the kernel's size of one is the distance of two. */
 struct upid {
 	int nr;
+	void *ns;
 };
 
 struct pid {
