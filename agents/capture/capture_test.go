@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sonde-operator/sonde/agents/ending"
 	"github.com/sonde-operator/sonde/internal/pcapng"
 	"github.com/sonde-operator/sonde/test/wireshark"
 )
@@ -39,7 +40,7 @@ func TestEveryPacketOnce(t *testing.T) {
 	paths["lo"].send(0, many)
 	paths["lo6"].send(many, 2*many)
 	res := r.stop()
-	if res.Reason != ReasonStopped || !res.Reason.Complete() || res.Err != nil {
+	if res.Reason != ending.Stopped || !res.Reason.Complete() || res.Err != nil {
 		t.Errorf("reason %s, error %v", res.Reason, res.Err)
 	}
 	if d := res.Account.Dropped(); d != 0 {
@@ -141,11 +142,11 @@ func TestReasons(t *testing.T) {
 	n := newTestNet(t)
 	cases := map[string]struct {
 		end  func(context.CancelCauseFunc)
-		want Reason
+		want ending.Reason
 	}{
-		"stopped":     {func(cancel context.CancelCauseFunc) { cancel(nil) }, ReasonStopped},
-		"target gone": {func(cancel context.CancelCauseFunc) { cancel(fmt.Errorf("watch: %w", ErrTargetGone)) }, ReasonTargetGone},
-		"duration":    {func(context.CancelCauseFunc) {}, ReasonDuration},
+		"stopped":     {func(cancel context.CancelCauseFunc) { cancel(nil) }, ending.Stopped},
+		"target gone": {func(cancel context.CancelCauseFunc) { cancel(fmt.Errorf("watch: %w", ending.ErrTargetGone)) }, ending.TargetGone},
+		"duration":    {func(context.CancelCauseFunc) {}, ending.Duration},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

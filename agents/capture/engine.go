@@ -2,12 +2,12 @@ package capture
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"os"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sonde-operator/sonde/agents/ending"
 	"github.com/sonde-operator/sonde/internal/pcapng"
 )
 
@@ -22,7 +22,7 @@ type Engine interface {
 type Capture interface {
 	// Run moves packets to the file until ctx ends, a limit is reached or the file cannot be written, and returns
 	// the final account. It may be called once and leaves nothing open. The cause of ctx decides the reason: a
-	// deadline is ReasonDuration, ErrTargetGone is ReasonTargetGone, anything else is ReasonStopped.
+	// deadline is ending.Duration, ending.ErrTargetGone is ending.TargetGone, anything else is ending.Stopped.
 	Run(ctx context.Context) Result
 	// Account returns the account as of the last flush. It is cheap and safe to call at any time from any goroutine.
 	Account() Account
@@ -36,9 +36,6 @@ const (
 	DefaultRingBytes = 32 << 20
 	defaultFileMode  = 0o640
 )
-
-// ErrTargetGone as the cause of a context ends a capture with ReasonTargetGone.
-var ErrTargetGone = errors.New("the target has left the node")
 
 // Config says what to capture and where to write it. Zero values mean the defaults.
 type Config struct {
@@ -67,7 +64,7 @@ type Config struct {
 	// Rotate, if not nil, makes a ring of files that keeps the newest packets.
 	Rotate *Rotate
 	// DiskFloor, if not nil, says how many bytes of a file system of total bytes are to stay free: rather than go
-	// below, the capture ends with ReasonDiskFull. Open fails with an error that disk.IsFull where it is so already.
+	// below, the capture ends with ending.DiskFull. Open fails with an error that disk.IsFull where it is so already.
 	DiskFloor func(total uint64) uint64
 	// FilesChanged, if not nil, is called by Run when the account names other files than before, and before anything
 	// is done that would make what it named before wrong: who tells others which files there are tells it then.
@@ -85,30 +82,12 @@ type Config struct {
 	Log *slog.Logger
 }
 
-// Reason says why a capture ended.
-type Reason string
-
-// The reasons. Only ReasonDiskFull and ReasonError mean that packets of the target may be missing for other causes
-// than the account's drops.
-const (
-	ReasonDuration    Reason = "Duration"
-	ReasonStopped     Reason = "Stopped"
-	ReasonPacketLimit Reason = "PacketLimit"
-	ReasonByteLimit   Reason = "ByteLimit"
-	ReasonTargetGone  Reason = "TargetGone"
-	ReasonDiskFull    Reason = "DiskFull"
-	ReasonError       Reason = "Error"
-)
-
-// Complete tells whether the file holds everything up to the end that was asked for (drops are counted apart).
-func (r Reason) Complete() bool { return r != ReasonDiskFull && r != ReasonError }
-
 // Result is the outcome of Run.
 type Result struct {
-	Reason  Reason
+	Reason  ending.Reason
 	Account Account
 	// Path is the newest file; the account names all. They hold only whole blocks, whatever the reason.
 	Path string
-	// Err explains ReasonDiskFull and ReasonError; nil otherwise.
+	// Err explains ending.DiskFull and ending.Error; nil otherwise.
 	Err error
 }

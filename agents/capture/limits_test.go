@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sonde-operator/sonde/agents/disk"
+	"github.com/sonde-operator/sonde/agents/ending"
 	"github.com/sonde-operator/sonde/internal/pcapng"
 )
 
@@ -120,7 +121,7 @@ func TestFloorIsKeptUnderFlood(t *testing.T) {
 			}
 			for _, r := range all {
 				res := <-r.result
-				if !disk.IsFull(res.Err) || res.Reason != ReasonDiskFull || !strings.Contains(res.Err.Error(), "--disk-floor") {
+				if !disk.IsFull(res.Err) || res.Reason != ending.DiskFull || !strings.Contains(res.Err.Error(), "--disk-floor") {
 					t.Errorf("reason %s, error %v", res.Reason, res.Err)
 				}
 				if a := res.Account; a.DroppedWriter == 0 || a.Overwritten != 0 {
@@ -153,7 +154,7 @@ func TestDiskFilledByOthers(t *testing.T) {
 	}
 	s.send(sent, sent+100)
 	res := r.wait()
-	if res.Reason != ReasonDiskFull || !disk.IsFull(res.Err) {
+	if res.Reason != ending.DiskFull || !disk.IsFull(res.Err) {
 		t.Errorf("reason %s, error %v", res.Reason, res.Err)
 	}
 	f := readFile(t, res.Path)
@@ -206,12 +207,12 @@ func TestRingOnAFullDisk(t *testing.T) {
 	cases := map[string]struct {
 		engine *afPacket
 		dir    string
-		want   Reason
+		want   ending.Reason
 	}{
-		"no space":   {&afPacket{create: createFile}, smallDisk(t), ReasonDiskFull},
-		"no file":    {&afPacket{create: thenRefuse(3, refused)}, t.TempDir(), ReasonError},
-		"no inode":   {&afPacket{create: thenRefuse(2, unix.ENOSPC)}, t.TempDir(), ReasonDiskFull},
-		"read error": {&afPacket{create: thenBroken(3, 30000)}, t.TempDir(), ReasonError},
+		"no space":   {&afPacket{create: createFile}, smallDisk(t), ending.DiskFull},
+		"no file":    {&afPacket{create: thenRefuse(3, refused)}, t.TempDir(), ending.Error},
+		"no inode":   {&afPacket{create: thenRefuse(2, unix.ENOSPC)}, t.TempDir(), ending.DiskFull},
+		"read error": {&afPacket{create: thenBroken(3, 30000)}, t.TempDir(), ending.Error},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -294,10 +295,10 @@ func TestLimitsOverSeveralInterfaces(t *testing.T) {
 			n.removeMany(t, 1)
 			checkResult(t, &res)
 			a := res.Account
-			if cfg.MaxPackets > 0 && (a.Written != uint64(cfg.MaxPackets) || res.Reason != ReasonPacketLimit) {
+			if cfg.MaxPackets > 0 && (a.Written != uint64(cfg.MaxPackets) || res.Reason != ending.PacketLimit) {
 				t.Errorf("reason %s, %d packets, want exactly %d", res.Reason, a.Written, cfg.MaxPackets)
 			}
-			if cfg.MaxPackets == 0 && (a.FileBytes+int64(pcapng.PacketLen(342)) <= cfg.MaxBytes || res.Reason != ReasonByteLimit) {
+			if cfg.MaxPackets == 0 && (a.FileBytes+int64(pcapng.PacketLen(342)) <= cfg.MaxBytes || res.Reason != ending.ByteLimit) {
 				t.Errorf("reason %s, %d bytes of %d", res.Reason, a.FileBytes, cfg.MaxBytes)
 			}
 		})

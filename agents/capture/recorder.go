@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/sonde-operator/sonde/agents/disk"
+	"github.com/sonde-operator/sonde/agents/ending"
 	"github.com/sonde-operator/sonde/internal/pcapng"
 )
 
@@ -30,15 +31,15 @@ type recorder struct {
 	out     output             // of the last file; nil when there is none to write
 	removed uint64             // files that are no more
 	written uint64             // packets ever, also those that are no more
-	end     ending
+	end     recordEnd
 
 	mu   sync.Mutex
 	snap Account
 }
 
-// ending is why packets are no longer written, if so.
-type ending struct {
-	reason Reason
+// recordEnd is why packets are no longer written, if so.
+type recordEnd struct {
+	reason ending.Reason
 	err    error
 }
 
@@ -114,7 +115,7 @@ func (r *recorder) write(t *track, b *batch) {
 		}
 		head, rest = rest, batch{}
 		if r.cfg.MaxPackets > 0 && r.written >= uint64(r.cfg.MaxPackets) && r.end.reason == "" {
-			r.end.reason = ReasonPacketLimit
+			r.end.reason = ending.PacketLimit
 		}
 	}
 	r.refuse(t, head.packets)
@@ -138,7 +139,7 @@ func (r *recorder) full(tight limit) {
 	case tight == limitDisk:
 		r.fail(r.floor().Below())
 	case r.cfg.Rotate == nil:
-		r.end.reason = ReasonByteLimit
+		r.end.reason = ending.ByteLimit
 	default:
 		if err := r.rotate(); err != nil {
 			r.fail(err)
@@ -180,9 +181,9 @@ func (r *recorder) wrote(t *track, b *batch) {
 }
 
 func (r *recorder) fail(err error) {
-	r.end = ending{reason: ReasonError, err: err}
+	r.end = recordEnd{reason: ending.Error, err: err}
 	if disk.IsFull(err) {
-		r.end.reason = ReasonDiskFull
+		r.end.reason = ending.DiskFull
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sonde-operator/sonde/agents/disk"
+	"github.com/sonde-operator/sonde/agents/ending"
 )
 
 const (
@@ -31,24 +32,13 @@ func (c *afCapture) Run(ctx context.Context) Result {
 	switch {
 	case c.rec.end.err != nil:
 	case disk.IsFull(err):
-		reason = ReasonDiskFull
+		reason = ending.DiskFull
 	case err != nil:
-		reason = ReasonError
+		reason = ending.Error
 	case reason == "":
-		reason = causeOf(ctx)
+		reason = ending.Of(ctx)
 	}
 	return Result{Reason: reason, Account: c.Account(), Path: path, Err: errors.Join(c.rec.end.err, err)}
-}
-
-func causeOf(ctx context.Context) Reason {
-	switch cause := context.Cause(ctx); {
-	case errors.Is(cause, ErrTargetGone):
-		return ReasonTargetGone
-	case errors.Is(cause, context.DeadlineExceeded):
-		return ReasonDuration
-	default:
-		return ReasonStopped
-	}
 }
 
 func (c *afCapture) interrupt() {

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sonde-operator/sonde/agents/capture"
+	"github.com/sonde-operator/sonde/agents/ending"
 	"github.com/sonde-operator/sonde/internal/account"
 	"github.com/sonde-operator/sonde/internal/captureconfig"
 )
@@ -98,7 +99,7 @@ func (p *Probe) awaitTarget(ctx context.Context, end context.CancelCauseFunc, in
 		// Not seeing the target leave is no reason to throw its packets away: the duration ends the capture, too.
 		p.log.Error("Watching the target failed", "error", err)
 	default:
-		end(capture.ErrTargetGone)
+		end(ending.ErrTargetGone)
 	}
 }
 
@@ -108,7 +109,7 @@ func reasonOf(cause error) string {
 	switch {
 	case errors.As(cause, &a):
 		return string(a)
-	case errors.Is(cause, capture.ErrTargetGone):
+	case errors.Is(cause, ending.ErrTargetGone):
 		return account.ReasonTargetGone
 	default:
 		return account.ReasonProbeError
@@ -117,13 +118,13 @@ func reasonOf(cause error) string {
 
 // engineReasons are those of the engine's that stand for themselves. ReasonStopped is not among them: who stopped it is
 // told by the cause.
-var engineReasons = map[capture.Reason]string{
-	capture.ReasonDuration:    account.ReasonDuration,
-	capture.ReasonPacketLimit: account.ReasonPacketLimit,
-	capture.ReasonByteLimit:   account.ReasonByteLimit,
-	capture.ReasonTargetGone:  account.ReasonTargetGone,
-	capture.ReasonDiskFull:    account.ReasonDiskFull,
-	capture.ReasonError:       account.ReasonProbeError,
+var engineReasons = map[ending.Reason]string{
+	ending.Duration:    account.ReasonDuration,
+	ending.PacketLimit: account.ReasonPacketLimit,
+	ending.ByteLimit:   account.ReasonByteLimit,
+	ending.TargetGone:  account.ReasonTargetGone,
+	ending.DiskFull:    account.ReasonDiskFull,
+	ending.Error:       account.ReasonProbeError,
 }
 
 // judge says why a capture ended, whether its file and account are whole, and what there is to say about it.

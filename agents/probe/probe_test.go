@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sonde-operator/sonde/agents/capture"
+	"github.com/sonde-operator/sonde/agents/ending"
 	"github.com/sonde-operator/sonde/agents/nodeproc"
 	"github.com/sonde-operator/sonde/internal/account"
 	"github.com/sonde-operator/sonde/internal/captureconfig"
@@ -88,12 +89,12 @@ func untilEnd(a capture.Account) func(context.Context) capture.Result {
 		<-ctx.Done()
 		r := capture.Result{Account: a}
 		switch cause := context.Cause(ctx); {
-		case errors.Is(cause, capture.ErrTargetGone):
-			r.Reason = capture.ReasonTargetGone
+		case errors.Is(cause, ending.ErrTargetGone):
+			r.Reason = ending.TargetGone
 		case errors.Is(cause, context.DeadlineExceeded):
-			r.Reason = capture.ReasonDuration
+			r.Reason = ending.Duration
 		default:
-			r.Reason = capture.ReasonStopped
+			r.Reason = ending.Stopped
 		}
 		return r
 	}
@@ -235,15 +236,15 @@ func TestEveryEnding(t *testing.T) {
 			wantReason: account.ReasonTargetGone, wantComplete: true,
 		},
 		"packets": {
-			change:     func(b *bench) { b.engine.run = ends(capture.Result{Reason: capture.ReasonPacketLimit, Account: whole}) },
+			change:     func(b *bench) { b.engine.run = ends(capture.Result{Reason: ending.PacketLimit, Account: whole}) },
 			wantReason: account.ReasonPacketLimit, wantComplete: true,
 		},
 		"bytes": {
-			change:     func(b *bench) { b.engine.run = ends(capture.Result{Reason: capture.ReasonByteLimit, Account: whole}) },
+			change:     func(b *bench) { b.engine.run = ends(capture.Result{Reason: ending.ByteLimit, Account: whole}) },
 			wantReason: account.ReasonByteLimit, wantComplete: true,
 		},
 		"an interface left out": {
-			change:     func(b *bench) { b.engine.run = ends(capture.Result{Reason: capture.ReasonDuration, Account: noted}) },
+			change:     func(b *bench) { b.engine.run = ends(capture.Result{Reason: ending.Duration, Account: noted}) },
 			wantReason: account.ReasonDuration, wantComplete: true, wantMessage: "wlan0: link type 127",
 		},
 		"drained": {
@@ -252,18 +253,18 @@ func TestEveryEnding(t *testing.T) {
 		},
 		"disk full": {
 			change: func(b *bench) {
-				b.engine.run = ends(capture.Result{Reason: capture.ReasonDiskFull, Account: whole, Err: errors.New("no space left on device")})
+				b.engine.run = ends(capture.Result{Reason: ending.DiskFull, Account: whole, Err: errors.New("no space left on device")})
 			},
 			wantCode: ExitIncomplete, wantReason: account.ReasonDiskFull, wantMessage: "no space left",
 		},
 		"engine error": {
 			change: func(b *bench) {
-				b.engine.run = ends(capture.Result{Reason: capture.ReasonError, Account: whole, Err: errors.New("bad descriptor")})
+				b.engine.run = ends(capture.Result{Reason: ending.Error, Account: whole, Err: errors.New("bad descriptor")})
 			},
 			wantCode: ExitIncomplete, wantReason: account.ReasonProbeError, wantMessage: "bad descriptor",
 		},
 		"does not add up": {
-			change:   func(b *bench) { b.engine.run = ends(capture.Result{Reason: capture.ReasonDuration, Account: lost}) },
+			change:   func(b *bench) { b.engine.run = ends(capture.Result{Reason: ending.Duration, Account: lost}) },
 			wantCode: ExitIncomplete, wantReason: account.ReasonDuration, wantMessage: "does not add up: seen 6, in files 3, overwritten 0, dropped 2",
 		},
 		"engine panics": {

@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -52,7 +53,7 @@ func benchmarkRead(b *testing.B, groups []Group, inPod bool) {
 	}
 	var r *running
 	if groups != nil {
-		r = start(b, &Config{PodUID: testUID, Groups: groups, Write: func([]byte, int) error { return nil }})
+		r = start(b, &Config{PodUID: testUID, Groups: groups, Out: sinkFunc(func(lines []byte) (int, error) { return bytes.Count(lines, newline), nil })})
 	}
 	before := cpuTime(b)
 	began := time.Now()
@@ -64,8 +65,8 @@ func benchmarkRead(b *testing.B, groups []Group, inPod bool) {
 	if r != nil {
 		r.cancel()
 		<-r.done
-		b.ReportMetric(float64(cpuTime(b)-before)/float64(max(r.account.Written, 1)), "reader-ns/event")
-		b.ReportMetric(float64(r.account.Lost()), "lost")
+		b.ReportMetric(float64(cpuTime(b)-before)/float64(max(r.result.Account.Written, 1)), "reader-ns/event")
+		b.ReportMetric(float64(r.result.Account.Lost()), "lost")
 	}
 }
 

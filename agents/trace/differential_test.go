@@ -119,8 +119,8 @@ func TestTheSameAsStrace(t *testing.T) {
 	}
 	idle.run()
 	lines := r.stop()
-	if r.account.Lost() > 0 {
-		t.Fatalf("lost: %+v", r.account)
+	if r.result.Account.Lost() > 0 {
+		t.Fatalf("lost: %+v", r.result.Account)
 	}
 	want := readStrace(t, dir)
 	got := map[int][]string{}

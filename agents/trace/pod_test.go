@@ -136,22 +136,29 @@ type running struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 
-	mu      sync.Mutex
-	text    bytes.Buffer
-	account Account
-	err     error
+	mu     sync.Mutex
+	text   bytes.Buffer
+	result Result
 }
+
+// Write implements Sink.
+func (r *running) Write(lines []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.text.Write(lines)
+	return bytes.Count(lines, newline), nil
+}
+
+// sinkFunc is a Sink.
+type sinkFunc func(lines []byte) (int, error)
+
+func (f sinkFunc) Write(lines []byte) (int, error) { return f(lines) }
 
 func start(tb testing.TB, cfg *Config) *running {
 	tb.Helper()
 	r := &running{t: tb, done: make(chan struct{})}
-	if cfg.Write == nil {
-		cfg.Write = func(lines []byte, _ int) error {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			r.text.Write(lines)
-			return nil
-		}
+	if cfg.Out == nil {
+		cfg.Out = r
 	}
 	tr, err := Open(cfg)
 	if err != nil {
@@ -161,7 +168,7 @@ func start(tb testing.TB, cfg *Config) *running {
 	r.cancel = cancel
 	go func() {
 		defer close(r.done)
-		r.account, r.err = tr.Run(ctx)
+		r.result = tr.Run(ctx)
 	}()
 	return r
 }
@@ -171,8 +178,8 @@ func (r *running) stop() []line {
 	r.t.Helper()
 	r.cancel()
 	<-r.done
-	if r.err != nil {
-		r.t.Fatal(r.err)
+	if r.result.Err != nil {
+		r.t.Fatal(r.result.Err)
 	}
 	var all []line
 	for text := range strings.Lines(r.text.String()) {
@@ -184,8 +191,8 @@ func (r *running) stop() []line {
 		}
 		all = append(all, l)
 	}
-	if uint64(len(all)) != r.account.Written {
-		r.t.Errorf("%d lines, the account says %d", len(all), r.account.Written)
+	if uint64(len(all)) != r.result.Account.Written {
+		r.t.Errorf("%d lines, the account says %d", len(all), r.result.Account.Written)
 	}
 	return all
 }

@@ -1,6 +1,10 @@
 package trace
 
 import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -8,6 +12,10 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/sonde-operator/sonde/agents/disk"
+	"github.com/sonde-operator/sonde/agents/ending"
 )
 
 const otherUID = "11111111-1b0c-4e0e-9d1b-5a3b6c7d8e9f"
@@ -88,25 +96,97 @@ func TestOverload(t *testing.T) {
 	var read atomic.Uint64
 	r := start(t, &Config{
 		PodUID: testUID, Groups: []Group{GroupIO}, RingBytes: 1,
-		Write: func(lines []byte, _ int) error {
+		Out: sinkFunc(func(lines []byte) (int, error) {
 			read.Add(uint64(strings.Count(string(lines), `"call":"read"`)))
 			time.Sleep(5 * time.Millisecond) // a slow disk
-			return nil
-		},
+			return bytes.Count(lines, newline), nil
+		}),
 	})
 	let()
 	r.cancel()
 	<-r.done
-	if r.err != nil {
-		t.Fatal(r.err)
+	if r.result.Err != nil || r.result.Reason != ending.Stopped {
+		t.Fatalf("%+v", r.result)
 	}
-	a := r.account
+	a := r.result.Account
 	t.Logf("%+v", a)
 	if a.Written != read.Load() || a.Written+a.Lost() != n+1 {
 		t.Errorf("%d written (%d reads) and %d lost, want %d in all", a.Written, read.Load(), a.Lost(), n+1)
 	}
 	if a.Lost() < n/10 {
 		t.Errorf("only %d of %d lost: this was no overload", a.Lost(), n)
+	}
+}
+
+// A limit of events is kept to the event, and one of bytes to the line.
+func TestLimits(t *testing.T) {
+	const n = 5000
+	pod := newTestPod(t, testUID)
+	for name, tc := range map[string]struct {
+		events uint64
+		bytes  int64
+		want   ending.Reason
+	}{
+		"events": {events: 1234, want: ending.EventLimit},
+		"one":    {events: 1, want: ending.EventLimit},
+		"bytes":  {bytes: 100_000, want: ending.ByteLimit},
+		"both":   {events: 10, bytes: 100_000, want: ending.EventLimit},
+		"no":     {events: n + 2, bytes: 1 << 30, want: ending.Stopped},
+	} {
+		t.Run(name, func(t *testing.T) {
+			let := pod.startReads(t, n)
+			path := filepath.Join(t.TempDir(), "t.ndjson")
+			f, err := CreateFile(path, 0o640, tc.bytes, 100, disk.Floor{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := start(t, &Config{PodUID: testUID, Groups: []Group{GroupIO}, MaxEvents: tc.events, Out: f})
+			let()
+			if tc.want == ending.Stopped {
+				r.cancel()
+			}
+			<-r.done
+			if err := f.Last([]byte("{}\n")); err != nil {
+				t.Fatal(err)
+			}
+			b, err := os.ReadFile(path)
+			lines := uint64(bytes.Count(b, newline)) - 1
+			a := r.result.Account
+			if err != nil || r.result.Reason != tc.want || r.result.Err != nil || lines != a.Written {
+				t.Errorf("%+v, %d lines (%v)", r.result, lines, err)
+			}
+			if tc.want == ending.EventLimit && lines != tc.events {
+				t.Errorf("%d events, want exactly %d", lines, tc.events)
+			}
+			if tc.bytes > 0 && int64(len(b)) > tc.bytes {
+				t.Errorf("%d bytes, at most %d", len(b), tc.bytes)
+			}
+			if seen := a.Written + a.Lost() + a.BeyondLimit; tc.want == ending.Stopped && seen != n+1 {
+				t.Errorf("%+v, want %d in all", a, n+1)
+			}
+		})
+	}
+}
+
+// Lines that cannot be written end the trace, and are counted.
+func TestBrokenFile(t *testing.T) {
+	const n, taken = 20_000, 700
+	pod := newTestPod(t, testUID)
+	let := pod.startReads(t, n)
+	left := taken
+	r := start(t, &Config{PodUID: testUID, Groups: []Group{GroupIO}, Out: sinkFunc(func(lines []byte) (int, error) {
+		k := min(left, bytes.Count(lines, newline))
+		left -= k
+		if left == 0 {
+			return k, unix.EIO
+		}
+		return k, nil
+	})})
+	let()
+	<-r.done
+	a := r.result.Account
+	if r.result.Reason != ending.Error || !errors.Is(r.result.Err, unix.EIO) || a.Written != taken || a.LostWriter == 0 {
+		t.Errorf("%+v", r.result)
 	}
 }
 

@@ -1,0 +1,127 @@
+package trace
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+
+	"github.com/sonde-operator/sonde/agents/disk"
+)
+
+// errByteLimit ends a trace whose file has no room for the next line.
+var errByteLimit = errors.New("the file's limit is reached")
+
+// File is where a trace's lines go: whole lines, within a limit and above the floor of the disk. Its methods belong to
+// one goroutine.
+type File struct {
+	f     *os.File
+	floor disk.Floor
+	size  int64
+	most  int64 // 0 is no limit
+	spare int64 // for the last line
+}
+
+// CreateFile makes a file of at most so many bytes (0 is no limit), of which spare are kept for the last line. It never
+// replaces one.
+func CreateFile(path string, mode os.FileMode, most, spare int64, floor disk.Floor) (*File, error) {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, mode)
+	if errors.Is(err, os.ErrExist) {
+		return nil, fmt.Errorf("create trace file: %w: choose another base name, results are never overwritten", err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("create trace file: %w", err)
+	}
+	if err := f.Chmod(mode); err != nil { // whatever the umask is: the keeper has to read it
+		return nil, errors.Join(fmt.Errorf("set mode of trace file: %w", err), f.Close())
+	}
+	return &File{f: f, floor: floor, most: most, spare: spare}, nil
+}
+
+// Write appends lines and returns how many of them are in the file: all, or as many as there is room for, and why.
+func (w *File) Write(lines []byte) (written int, err error) {
+	for len(lines) > 0 {
+		room, err := w.room(lineLen(lines))
+		if err != nil {
+			return written, err
+		}
+		part := wholeLines(lines, room)
+		n, err := w.append(part)
+		written += n
+		if err != nil {
+			return written, err
+		}
+		lines = lines[len(part):]
+	}
+	return written, nil
+}
+
+// Last appends the last line, for which there is spare room, and closes the file.
+func (w *File) Last(line []byte) error {
+	_, err := w.append(line)
+	return errors.Join(err, w.Close())
+}
+
+// Close lets go of the file, which stays.
+func (w *File) Close() error {
+	if w.f == nil {
+		return nil
+	}
+	err := w.f.Close()
+	w.f = nil
+	return err
+}
+
+// Size of the file in bytes.
+func (w *File) Size() int64 { return w.size }
+
+// room is how many bytes of lines may be written, or why not even the next one may.
+func (w *File) room(need int) (int, error) {
+	left := int64(math.MaxInt64)
+	if w.most > 0 {
+		left = w.most - w.size - w.spare
+	}
+	if left < int64(need) {
+		return 0, errByteLimit
+	}
+	above, err := w.floor.Room(uint64(need), uint64(w.spare))
+	if err != nil {
+		return 0, err
+	}
+	if above < uint64(need) {
+		return 0, w.floor.Below()
+	}
+	return int(min(uint64(left), above, math.MaxInt)), nil
+}
+
+// append writes lines. When the disk refuses, the file is cut back to whole lines and to what leaves room for the last.
+func (w *File) append(lines []byte) (int, error) {
+	n, err := w.f.Write(lines)
+	if err == nil {
+		w.size += int64(n)
+		return bytes.Count(lines, newline), nil
+	}
+	err = fmt.Errorf("write trace file: %w", err)
+	kept := wholeLines(lines[:n], max(0, n-int(w.spare)))
+	if terr := w.f.Truncate(w.size + int64(len(kept))); terr != nil {
+		err = errors.Join(err, fmt.Errorf("cut trace file to whole lines: %w", terr))
+	}
+	w.size += int64(len(kept))
+	return bytes.Count(kept, newline), err
+}
+
+var newline = []byte{'\n'}
+
+func lineLen(lines []byte) int {
+	if i := bytes.IndexByte(lines, '\n'); i >= 0 {
+		return i + 1
+	}
+	return len(lines)
+}
+
+// wholeLines are the lines that fit into so many bytes.
+func wholeLines(lines []byte, room int) []byte {
+	lines = lines[:min(len(lines), room)]
+	return lines[:bytes.LastIndexByte(lines, '\n')+1]
+}

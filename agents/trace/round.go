@@ -1,0 +1,146 @@
+package trace
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/cilium/ebpf/ringbuf"
+
+	"github.com/sonde-operator/sonde/agents/ending"
+	"github.com/sonde-operator/sonde/internal/tracefmt"
+)
+
+// round writes all events up to a time, in their order.
+func (t *Trace) round(until uint64) error {
+	if err := t.readRare(); err != nil {
+		return err
+	}
+	heads := make([]event, len(t.program.rings))
+	there := make([]bool, len(heads))
+	for i, r := range t.program.rings {
+		there[i] = r.next(&heads[i])
+	}
+	for {
+		first := -1
+		for i := range heads {
+			if there[i] && heads[i].record.Time <= until && (first < 0 || heads[i].record.Time < heads[first].record.Time) {
+				first = i
+			}
+		}
+		before := until
+		if first >= 0 {
+			before = heads[first].record.Time
+		}
+		if err := t.writeRare(before); err != nil {
+			return err
+		}
+		if first < 0 {
+			break
+		}
+		t.write(&heads[first])
+		r := t.program.rings[first]
+		r.skip(&heads[first])
+		if r.pos-r.tail.Load() > r.size/16 {
+			r.free()
+		}
+		there[first] = r.next(&heads[first])
+	}
+	for _, r := range t.program.rings {
+		r.free()
+	}
+	t.flush()
+	return nil
+}
+
+// readRare takes what is in the ring of rare events.
+func (t *Trace) readRare() error {
+	t.rare.SetDeadline(time.Unix(1, 0)) // do not wait
+	for {
+		rec, err := t.rare.Read()
+		if err != nil {
+			if errors.Is(err, io.EOF) || isTimeout(err) {
+				break
+			}
+			return fmt.Errorf("read rare events: %w", err)
+		}
+		t.queue = append(t.queue, rec)
+	}
+	slices.SortStableFunc(t.queue, func(a, b ringbuf.Record) int { return cmp.Compare(rareTime(a), rareTime(b)) })
+	return nil
+}
+
+// writeRare writes the rare events up to a time.
+func (t *Trace) writeRare(until uint64) error {
+	n := 0
+	for ; n < len(t.queue) && rareTime(t.queue[n]) <= until; n++ {
+		var e event
+		if !e.parse(t.queue[n].RawSample) {
+			return errors.New("a record of the tracer is not whole: please report this with the probe's log")
+		}
+		t.write(&e)
+	}
+	t.queue = slices.Delete(t.queue, 0, n)
+	return nil
+}
+
+func (t *Trace) write(e *event) {
+	r := t.describe(e)
+	switch {
+	case !t.wants(e): // it was needed to know what others mean
+		return
+	case t.end != "":
+		t.beyond()
+		return
+	}
+	t.lines = tracefmt.AppendNDJSON(t.lines, r)
+	t.pending++
+	last := t.cfg.MaxEvents > 0 && t.account.Written+uint64(t.pending) >= t.cfg.MaxEvents
+	if last || len(t.lines) >= lineBuffer {
+		t.flush()
+	}
+	if last && t.end == "" {
+		t.end = ending.EventLimit
+	}
+}
+
+// wants tells whether an event is of a group that is recorded: all calls are, what tells of processes need not be.
+func (t *Trace) wants(e *event) bool {
+	return traceKind(e.record.Kind) == traceKindKIND_CALL || slices.Contains(t.cfg.Groups, GroupProcess)
+}
+
+// flush hands the lines on. When they are not taken the trace ends, and what still comes is counted.
+func (t *Trace) flush() {
+	if t.pending == 0 {
+		return
+	}
+	n, err := t.cfg.Out.Write(t.lines)
+	rest := uint64(t.pending - n)
+	t.lines, t.pending = t.lines[:0], 0
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.account.Written += uint64(n)
+	switch {
+	case err == nil:
+	case errors.Is(err, errByteLimit):
+		t.end = ending.ByteLimit
+		t.account.BeyondLimit += rest
+	default:
+		t.end, t.endErr = ending.Error, err
+		t.account.LostWriter += rest
+	}
+}
+
+// beyond counts an event that is not written any more.
+func (t *Trace) beyond() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.endErr != nil {
+		t.account.LostWriter++
+	} else {
+		t.account.BeyondLimit++
+	}
+}

@@ -1,0 +1,111 @@
+package trace
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/sonde-operator/sonde/agents/disk"
+	"github.com/sonde-operator/sonde/agents/ending"
+)
+
+// The reader looks at the rings at a rhythm that follows the traffic.
+const (
+	shortest = time.Millisecond
+	longest  = 50 * time.Millisecond
+	// settle is how old an event must be to be written: those of other CPUs that are older are in their rings by then.
+	settle = 2 * time.Millisecond
+	// lineBuffer is how much text is handed on at a time.
+	lineBuffer = 64 << 10
+)
+
+// Run writes events until ctx ends, a limit is reached or lines cannot be written, and returns the final account. The
+// cause of ctx decides the reason, as in ending.Of. It may be called once and leaves nothing open.
+func (t *Trace) Run(ctx context.Context) Result {
+	err := t.loop(ctx)
+	err = errors.Join(err, t.program.detach())
+	// A program that was running when it was detached may still be writing its record.
+	time.Sleep(10 * time.Millisecond)
+	if err == nil {
+		err = t.round(math.MaxUint64)
+	}
+	t.count()
+	err = errors.Join(t.endErr, err, t.Close())
+	reason := t.end
+	switch {
+	case disk.IsFull(err):
+		reason = ending.DiskFull
+	case err != nil:
+		reason = ending.Error
+	case reason == "":
+		reason = ending.Of(ctx)
+	}
+	return Result{Reason: reason, Account: t.Account(), Err: err}
+}
+
+// Account returns the counts of this moment.
+func (t *Trace) Account() Account {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.account
+}
+
+func (t *Trace) loop(ctx context.Context) error {
+	pause := longest
+	for ctx.Err() == nil && t.end == "" {
+		fill := t.fill()
+		if err := t.round(bootTime() - uint64(settle)); err != nil {
+			return err
+		}
+		switch {
+		case fill > 0.1:
+			pause = 0
+		case fill > 0.01:
+			pause = max(shortest, pause/2)
+		default:
+			pause = min(longest, max(shortest, pause*2))
+		}
+		t.count()
+		if pause > 0 {
+			sleep(ctx, pause)
+		}
+	}
+	return nil
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+func (t *Trace) fill() float64 {
+	most := 0.0
+	for _, r := range t.program.rings {
+		most = max(most, r.fill())
+	}
+	return most
+}
+
+// count reads what was lost.
+func (t *Trace) count() {
+	var ring, rest uint64
+	for _, r := range t.program.rings {
+		ring += r.lost.Load()
+	}
+	var rare [8]uint64
+	if slices.Contains(t.cfg.Groups, GroupProcess) && t.program.objects.RareLost.Get(&rare) == nil {
+		for _, n := range rare {
+			rest += n
+		}
+	}
+	missed := t.program.missed()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.account.LostRing, t.account.LostRare, t.account.LostRecursion = ring, rest, missed
+}
