@@ -17,9 +17,8 @@ func AppendNDJSON(b []byte, r *Record) []byte {
 	b = append(b, r.Group...)
 	b = append(b, '"')
 	if r.Container != "" {
-		b = append(b, `,"container":"`...)
-		b = append(b, r.Container...)
-		b = append(b, '"')
+		// It comes from the source of a mount, which a Pod's author can name.
+		b = appendText(append(b, `,"container":`...), []byte(r.Container))
 	}
 	b = appendUint(append(b, `,"pid":`...), r.PID)
 	b = appendUint(append(b, `,"hostPid":`...), r.HostPID)

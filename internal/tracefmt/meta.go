@@ -1,0 +1,75 @@
+package tracefmt
+
+import (
+	"encoding/json"
+	"fmt"
+)
+
+// Version of the format. It rises when a reader of before would take something for what it is not; new keys, calls and
+// groups do not raise it.
+const Version = 1
+
+// What the first and the last line of a file are, by their key "sonde".
+const (
+	kindHeader  = "trace"
+	kindAccount = "account"
+)
+
+// Header is the first line of a trace: whose it is, and what was asked for.
+type Header struct {
+	Version   int    `json:"version"`
+	Namespace string `json:"namespace,omitempty"`
+	// Target as the status has it, as Deployment/web.
+	Target string `json:"target,omitempty"`
+	JobID  string `json:"jobId,omitempty"`
+	Pod    string `json:"pod,omitempty"`
+	PodUID string `json:"podUid,omitempty"`
+	Node   string `json:"node,omitempty"`
+	// Arch of the node as Go names it: some flags are other bits on another.
+	Arch string `json:"arch,omitempty"`
+	// Groups of calls that are traced.
+	Groups []string `json:"groups,omitempty"`
+	// Durations says whether calls were measured.
+	Durations bool `json:"durations"`
+}
+
+// Account is the last line of a trace that has ended by itself: what is in it, and what is not.
+type Account struct {
+	// Written counts the events of the trace.
+	Written uint64 `json:"written"`
+	// Lost counts events that are in no line, by where they were lost.
+	Lost map[string]uint64 `json:"lost"`
+	// Complete says that the trace was attached until its end, and that the counts are final.
+	Complete bool `json:"complete"`
+	// Reason of the end, as the status has it.
+	Reason  string `json:"reason,omitempty"`
+	Message string `json:"message,omitempty"`
+}
+
+// AppendHeader appends the first line of a trace; its version is this package's.
+func AppendHeader(b []byte, h Header) ([]byte, error) {
+	h.Version = Version
+	return appendMeta(b, struct {
+		Sonde string `json:"sonde"`
+		Header
+	}{kindHeader, h})
+}
+
+// AppendAccount appends the last line of a trace.
+func AppendAccount(b []byte, a Account) ([]byte, error) {
+	if a.Lost == nil {
+		a.Lost = map[string]uint64{}
+	}
+	return appendMeta(b, struct {
+		Sonde string `json:"sonde"`
+		Account
+	}{kindAccount, a})
+}
+
+func appendMeta(b []byte, v any) ([]byte, error) {
+	line, err := json.Marshal(v)
+	if err != nil {
+		return nil, fmt.Errorf("encode the trace's header or account: %w", err)
+	}
+	return append(append(b, line...), '\n'), nil
+}
