@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 	"unicode/utf8"
@@ -63,6 +64,23 @@ func (d *decoder) member(r *Record, key, value []byte) (err error) {
 		var t []byte
 		t, err = text(value)
 		r.Container = d.keep(t)
+	case "comm":
+		r.Comm, err = text(value)
+	case "args":
+		r.Args, err = d.args(value)
+	case "errno":
+		r.Errno, err = d.name(value)
+	case "path":
+		r.Path, err = text(value)
+	default:
+		err = count(r, key, value)
+	}
+	return err
+}
+
+// count reads what is a number.
+func count(r *Record, key, value []byte) (err error) {
+	switch string(key) {
 	case "pid":
 		r.PID, err = number32(value)
 	case "hostPid":
@@ -73,21 +91,13 @@ func (d *decoder) member(r *Record, key, value []byte) (err error) {
 		r.HostTID, err = number32(value)
 	case "uid":
 		r.UID, err = number32(value)
-	case "comm":
-		r.Comm, err = text(value)
-	case "args":
-		r.Args, err = d.args(value)
 	case "ret":
 		r.HasRet = true
 		r.Ret, err = strconv.ParseInt(string(value), 10, 64)
-	case "errno":
-		r.Errno, err = d.name(value)
 	case "latencyNs":
 		var ns uint64
 		ns, err = strconv.ParseUint(string(value), 10, 63)
 		r.Took = time.Duration(ns)
-	case "path":
-		r.Path, err = text(value)
 	}
 	return err
 }
@@ -119,15 +129,10 @@ func (d *decoder) args(value []byte) ([]Arg, error) {
 			}
 			a.Kind, a.Text = List, t
 		case c == '-' || c >= '0' && c <= '9':
-			n, err := strconv.ParseInt(string(value), 10, 64)
-			if err != nil {
-				u, err := strconv.ParseUint(string(value), 10, 64)
-				if err != nil {
-					return nil // a fraction: of a newer tracer
-				}
-				a.Kind, n = Unsigned, int64(u)
+			var ok bool
+			if a.Kind, a.Number, ok = number(value); !ok {
+				return nil // a fraction: of a newer tracer
 			}
-			a.Number = n
 		default:
 			return nil
 		}
@@ -138,6 +143,16 @@ func (d *decoder) args(value []byte) ([]Arg, error) {
 		args = nil
 	}
 	return args, err
+}
+
+// number reads one that fits 64 bits, with or without a sign.
+func number(value []byte) (ArgKind, int64, bool) {
+	n, err := strconv.ParseInt(string(value), 10, 64)
+	if err == nil {
+		return Signed, n, true
+	}
+	u, err := strconv.ParseUint(string(value), 10, 64)
+	return Unsigned, int64(u), err == nil
 }
 
 // hex reads what appendArg writes for a Hex, and nothing else.
@@ -207,7 +222,7 @@ func text(value []byte) ([]byte, error) {
 		return nil, nil
 	}
 	if bytes.IndexByte(inside, '\\') < 0 && utf8.Valid(inside) {
-		return inside[:len(inside):len(inside)], nil
+		return slices.Clip(inside), nil
 	}
 	var s string
 	if err := json.Unmarshal(value, &s); err != nil {

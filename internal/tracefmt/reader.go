@@ -75,21 +75,27 @@ func (r *Reader) Next() (Line, error) {
 			continue
 		}
 		line, err := r.decode(raw)
-		switch {
-		case errors.Is(err, errNoJSON) && !r.decoded:
-			return Line{}, ErrNoTrace
-		case errors.Is(err, errNoJSON) && cut:
-			return Line{}, &LineError{r.line, ErrCut}
-		case errors.Is(err, errVersion):
-			return Line{}, err
-		case err != nil:
-			return Line{}, &LineError{r.line, err}
-		case line.Header == nil && line.Record == nil && line.Account == nil:
-			continue
+		if err != nil {
+			return Line{}, r.blame(err, cut)
 		}
-		r.decoded = true
-		return line, nil
+		if line.Header != nil || line.Record != nil || line.Account != nil {
+			r.decoded = true
+			return line, nil
+		}
 	}
+}
+
+// blame says what a line that cannot be read means: for the file, if it is the first, else for the line alone.
+func (r *Reader) blame(err error, last bool) error {
+	switch {
+	case errors.Is(err, errNoJSON) && !r.decoded:
+		return ErrNoTrace
+	case errors.Is(err, errVersion):
+		return err
+	case errors.Is(err, errNoJSON) && last:
+		err = ErrCut
+	}
+	return &LineError{r.line, err}
 }
 
 // Ready reports whether a whole line is there already, so that the next call of Next does not wait.

@@ -177,8 +177,7 @@ func FuzzReader(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		for r := NewReader(bytes.NewReader(b)); ; {
 			line, err := r.Next()
-			var bad *LineError
-			if errors.As(err, &bad) {
+			if _, bad := errors.AsType[*LineError](err); bad {
 				continue
 			}
 			if err != nil {
