@@ -6,10 +6,12 @@ import (
 	"context"
 	"fmt"
 	osexec "os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -210,6 +212,7 @@ func nodeReboots(t *testing.T, s *scene) {
 // nodeGone kills a node and deletes its object when Kubernetes has noticed; the cluster's next test gets it back.
 func nodeGone(t *testing.T, s *scene) {
 	t.Helper()
+	s.elsewhere = onNode(t, hurt)
 	machine(t, "node-stop", hurt)
 	t.Cleanup(func() { _ = osexec.Command(cluster.Command, "node-start", hurt).Run() })
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: hurt}}
@@ -228,9 +231,63 @@ func nodeGone(t *testing.T, s *scene) {
 	s.released = true
 }
 
-func nodeStarts(t *testing.T) {
+// nodeStarts brings the node back, and what Kubernetes has started elsewhere meanwhile.
+func nodeStarts(t *testing.T, s *scene) {
 	t.Helper()
 	machine(t, "node-start", hurt)
+	unschedulable(t, spare, true)
+	defer unschedulable(t, spare, false)
+	for made, n := range s.elsewhere {
+		have := onNode(t, hurt)[made]
+		for _, p := range podsOf(t, spare) {
+			if have < n && ownerOf(&p) == made {
+				cluster.DeleteNow(t, &p)
+				have++
+			}
+		}
+	}
+	cluster.Eventually(t, 2*time.Minute, "Pods back on "+hurt, func(context.Context) error {
+		if diff := cmp.Diff(s.elsewhere, onNode(t, hurt)); diff != "" {
+			return fmt.Errorf("on the node (-before +now):\n%s", diff)
+		}
+		return nil
+	})
+}
+
+func unschedulable(t *testing.T, node string, is bool) {
+	t.Helper()
+	patch := client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"spec":{"unschedulable":%v}}`, is))
+	if err := cluster.Admin.Patch(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, patch); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// onNode counts a node's Pods that some ReplicaSet made, by that.
+func onNode(t *testing.T, node string) map[client.ObjectKey]int {
+	t.Helper()
+	found := map[client.ObjectKey]int{}
+	for _, p := range podsOf(t, node) {
+		if made := ownerOf(&p); made.Name != "" {
+			found[made]++
+		}
+	}
+	return found
+}
+
+func podsOf(t *testing.T, node string) []corev1.Pod {
+	t.Helper()
+	var pods corev1.PodList
+	if err := cluster.Admin.List(t.Context(), &pods, client.MatchingFields{"spec.nodeName": node}); err != nil {
+		t.Fatal(err)
+	}
+	return slices.DeleteFunc(pods.Items, func(p corev1.Pod) bool { return p.DeletionTimestamp != nil })
+}
+
+func ownerOf(p *corev1.Pod) client.ObjectKey {
+	if owner := metav1.GetControllerOf(p); owner != nil && owner.Kind == "ReplicaSet" {
+		return client.ObjectKey{Namespace: p.Namespace, Name: owner.Name}
+	}
+	return client.ObjectKey{}
 }
 
 // machine runs a command of hack/cluster.

@@ -38,7 +38,10 @@ func TestMatrix(t *testing.T) {
 func (r row) run(t *testing.T, before snapshot) map[stage]string {
 	t.Helper()
 	began := time.Now()
-	s := &scene{retainFor: r.retainFor, refused: r.refused}
+	s := &scene{
+		retainFor: r.retainFor, refused: r.refused,
+		numbers: map[stage]map[uint32]map[uint64]int{}, dropped: map[stage]uint64{},
+	}
 	s.makeTargets(t)
 	inside := insideTarget(t, s.sink)
 	s.makeCaptures(t)
@@ -61,10 +64,11 @@ func (r row) run(t *testing.T, before snapshot) map[stage]string {
 			}
 		}
 	}
+	s.compareNumbers(t)
 	t.Logf("judged after %s", time.Since(began).Round(time.Second))
 	s.remove(t, r, inside)
 	if r.after != nil {
-		r.after(t)
+		r.after(t, s)
 	}
 	awaitSnapshot(t, before)
 	t.Logf("over after %s", time.Since(began).Round(time.Second))

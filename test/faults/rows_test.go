@@ -13,7 +13,7 @@ type row struct {
 	// fault hits all captures of the scene; when it returns, what was away is back.
 	fault func(*testing.T, *scene)
 	// after brings back what the fault took away for good; nil is nothing.
-	after func(*testing.T)
+	after func(*testing.T, *scene)
 	// cells are what is to come of the captures.
 	cells map[stage]cell
 	// patience until a capture is what it is to be; 0 is a minute.
@@ -125,7 +125,8 @@ var rows = []row{
 // What several faults have in common.
 var (
 	drained = map[stage]cell{
-		starting: ends("Failed (Drained)"), capturing: ends("Incomplete (Drained), no file"),
+		// From its Pod's deletion to the signal, the probe may still attach.
+		starting: ends("Failed (Drained)", "Incomplete (Drained), no file"), capturing: ends("Incomplete (Drained), no file"),
 		ending: ends("Incomplete (Drained), no file", "Completed (Stopped), no file"), retained: ends(limitGone),
 	}
 	unharmed = map[stage]cell{starting: survives(fileWhole), capturing: survives(fileWhole), ending: survives(fileWhole), retained: survives(limitFile)}

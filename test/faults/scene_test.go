@@ -50,6 +50,11 @@ type scene struct {
 	retainFor string
 	// refused is row.refused.
 	refused string
+	// numbers of the packets in each capture's file, by the sender's run, and how many the status says were dropped.
+	numbers map[stage]map[uint32]map[uint64]int
+	dropped map[stage]uint64
+	// elsewhere are the Pods that were on the node that is lost, by what their names begin with.
+	elsewhere map[client.ObjectKey]int
 	// released says that the holds on starting and ending are off.
 	released bool
 }

@@ -76,6 +76,16 @@ func object(t *testing.T, kind string, o *unstructured.Unstructured) string {
 	for _, f := range []string{"resourceVersion", "managedFields", "generation", "uid", "creationTimestamp", "selfLink"} {
 		unstructured.RemoveNestedField(o.Object, "metadata", f)
 	}
+	// A node that was made anew owns what it owned before.
+	owners, _, _ := unstructured.NestedSlice(o.Object, "metadata", "ownerReferences")
+	for _, owner := range owners {
+		delete(owner.(map[string]any), "uid")
+	}
+	if len(owners) > 0 {
+		if err := unstructured.SetNestedSlice(o.Object, owners, "metadata", "ownerReferences"); err != nil {
+			t.Fatal(err)
+		}
+	}
 	b, err := json.Marshal(o.Object)
 	if err != nil {
 		t.Fatal(err)
