@@ -69,7 +69,7 @@ func awaitManager(ctx context.Context, t *testing.T) {
 	for {
 		var d appsv1.Deployment
 		err := admin.Get(ctx, client.ObjectKey{Namespace: operatorNamespace, Name: "sonde-manager"}, &d)
-		if err == nil && allReady(&d) && webhookInstalled(ctx) {
+		if err == nil && allReady(&d) && noneLeaves(ctx, &d) && webhookInstalled(ctx) {
 			return
 		}
 		select {
@@ -84,6 +84,13 @@ func awaitManager(ctx context.Context, t *testing.T) {
 func allReady(d *appsv1.Deployment) bool {
 	s := d.Status
 	return s.ObservedGeneration == d.Generation && s.ReadyReplicas == managerReplicas && s.UpdatedReplicas == managerReplicas && s.Replicas == managerReplicas
+}
+
+// noneLeaves says whether all Pods of before are gone: one that is told to end still leads for a moment, by its own flags.
+func noneLeaves(ctx context.Context, d *appsv1.Deployment) bool {
+	var pods corev1.PodList
+	err := admin.List(ctx, &pods, client.InNamespace(d.Namespace), client.MatchingLabels(d.Spec.Selector.MatchLabels))
+	return err == nil && len(pods.Items) == managerReplicas
 }
 
 func webhookInstalled(ctx context.Context) bool {
