@@ -53,7 +53,7 @@ func benchmarkRead(b *testing.B, groups []Group, inPod bool) {
 	}
 	var r *running
 	if groups != nil {
-		r = start(b, &Config{PodUID: testUID, Groups: groups, Out: sinkFunc(func(lines []byte) (int, error) { return bytes.Count(lines, newline), nil })})
+		r = start(b, &Config{PodUID: testUID, Groups: groups, Out: sinkFunc(func(lines []byte, _ int) (int, error) { return bytes.Count(lines, newline), nil })})
 	}
 	before := cpuTime(b)
 	began := time.Now()

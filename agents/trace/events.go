@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -55,7 +56,7 @@ func (t *Trace) describeCall(e *event, p *process, out *tracefmt.Record) {
 	c := t.calls[uint32(e.record.Call)]
 	out.Call, out.Group, out.HasRet, out.Ret = c.name, string(c.group), true, e.record.Ret
 	if e.record.Ret < 0 && e.record.Ret >= -4095 {
-		out.Errno = unix.ErrnoName(unix.Errno(-e.record.Ret))
+		out.Errno = errnoName(-e.record.Ret)
 		out.Ret = -1
 	}
 	strings := [2][]byte{e.first, e.second}
@@ -127,4 +128,18 @@ func learnFcntl(e *event, p *process, located string) {
 	case unix.F_SETFD:
 		p.opened(int32(e.numbers[0]), located, e.numbers[2]&unix.FD_CLOEXEC != 0)
 	}
+}
+
+// restarts are the kernel's own codes for a call that a signal has interrupted (include/linux/errno.h): the process
+// never sees them, as the call is made again, or fails with EINTR.
+var restarts = map[int64]string{512: "ERESTARTSYS", 513: "ERESTARTNOINTR", 514: "ERESTARTNOHAND", 516: "ERESTART_RESTARTBLOCK"}
+
+func errnoName(n int64) string {
+	if name, ok := restarts[n]; ok {
+		return name
+	}
+	if name := unix.ErrnoName(unix.Errno(n)); name != "" {
+		return name
+	}
+	return strconv.FormatInt(n, 10)
 }

@@ -39,27 +39,28 @@ func CreateFile(path string, mode os.FileMode, most, spare int64, floor disk.Flo
 	return &File{f: f, floor: floor, most: most, spare: spare}, nil
 }
 
-// Write appends lines and returns how many of them are in the file: all, or as many as there is room for, and why.
-func (w *File) Write(lines []byte) (written int, err error) {
+// Write appends the lines of events, of which each has so many, and returns how many events are in the file: all, or as
+// many as there is room for, and why.
+func (w *File) Write(lines []byte, each int) (events int, err error) {
 	for len(lines) > 0 {
-		room, err := w.room(lineLen(lines))
+		room, err := w.room(eventLen(lines, each))
 		if err != nil {
-			return written, err
+			return events, err
 		}
-		part := wholeLines(lines, room)
-		n, err := w.append(part)
-		written += n
+		part := wholeEvents(lines, room, each)
+		n, err := w.append(part, each)
+		events += n
 		if err != nil {
-			return written, err
+			return events, err
 		}
 		lines = lines[len(part):]
 	}
-	return written, nil
+	return events, nil
 }
 
 // Last appends the last line, for which there is spare room, and closes the file.
 func (w *File) Last(line []byte) error {
-	_, err := w.append(line)
+	_, err := w.append(line, 1)
 	return errors.Join(err, w.Close())
 }
 
@@ -95,33 +96,44 @@ func (w *File) room(need int) (int, error) {
 	return int(min(uint64(left), above, math.MaxInt)), nil
 }
 
-// append writes lines. When the disk refuses, the file is cut back to whole lines and to what leaves room for the last.
-func (w *File) append(lines []byte) (int, error) {
+// append writes lines. When the disk refuses, the file is cut back to whole events and to what leaves room for the last
+// line.
+func (w *File) append(lines []byte, each int) (events int, err error) {
 	n, err := w.f.Write(lines)
 	if err == nil {
 		w.size += int64(n)
-		return bytes.Count(lines, newline), nil
+		return bytes.Count(lines, newline) / each, nil
 	}
 	err = fmt.Errorf("write trace file: %w", err)
-	kept := wholeLines(lines[:n], max(0, n-int(w.spare)))
+	kept := wholeEvents(lines, max(0, n-int(w.spare)), each)
 	if terr := w.f.Truncate(w.size + int64(len(kept))); terr != nil {
 		err = errors.Join(err, fmt.Errorf("cut trace file to whole lines: %w", terr))
 	}
 	w.size += int64(len(kept))
-	return bytes.Count(kept, newline), err
+	return bytes.Count(kept, newline) / each, err
 }
 
 var newline = []byte{'\n'}
 
-func lineLen(lines []byte) int {
-	if i := bytes.IndexByte(lines, '\n'); i >= 0 {
-		return i + 1
+// eventLen is the length of the first event's lines.
+func eventLen(lines []byte, each int) int {
+	at := 0
+	for range each {
+		i := bytes.IndexByte(lines[at:], '\n')
+		if i < 0 {
+			return len(lines)
+		}
+		at += i + 1
 	}
-	return len(lines)
+	return at
 }
 
-// wholeLines are the lines that fit into so many bytes.
-func wholeLines(lines []byte, room int) []byte {
+// wholeEvents are the lines of the events that fit into so many bytes.
+func wholeEvents(lines []byte, room, each int) []byte {
 	lines = lines[:min(len(lines), room)]
-	return lines[:bytes.LastIndexByte(lines, '\n')+1]
+	lines = lines[:bytes.LastIndexByte(lines, '\n')+1]
+	for range bytes.Count(lines, newline) % each {
+		lines = lines[:bytes.LastIndexByte(lines[:len(lines)-1], '\n')+1]
+	}
+	return lines
 }

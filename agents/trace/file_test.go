@@ -39,7 +39,7 @@ func TestFile(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			n, err := w.Write([]byte(strings.Repeat(line, tc.lines)))
+			n, err := w.Write([]byte(strings.Repeat(line, tc.lines)), 1)
 			if n != tc.want || (err != nil) != (tc.wantError != nil) || err != nil && !tc.wantError(err) {
 				t.Errorf("%d lines (%v), want %d", n, err, tc.want)
 			}
@@ -70,7 +70,7 @@ func TestFileOnAFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	const line = "a line of some length, that no block's end is a multiple of\n"
-	n, err := w.Write([]byte(strings.Repeat(line, 5000)))
+	n, err := w.Write([]byte(strings.Repeat(line, 5000)), 1)
 	if !disk.IsFull(err) {
 		t.Fatalf("%d lines, %v", n, err)
 	}
@@ -83,5 +83,17 @@ func TestFileOnAFullDisk(t *testing.T) {
 	}
 	if _, err := CreateFile(path, 0o640, 0, 100, disk.Floor{}); err == nil {
 		t.Error("a result was overwritten")
+	}
+}
+
+func TestWholeEvents(t *testing.T) {
+	const lines = "a1\na2\nb1\nb2\nc1\nc2\n"
+	for room, want := range map[int]int{0: 0, 5: 0, 6: 6, 11: 6, 12: 12, 17: 12, 18: 18, 100: 18} {
+		if got := wholeEvents([]byte(lines), room, 2); string(got) != lines[:want] {
+			t.Errorf("%d bytes hold %q, want %q", room, got, lines[:want])
+		}
+	}
+	if n := eventLen([]byte(lines), 2); n != 6 {
+		t.Errorf("the first event has %d bytes, want 6", n)
 	}
 }

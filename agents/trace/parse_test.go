@@ -111,3 +111,11 @@ func TestReadSeen(t *testing.T) {
 		t.Error("half an answer is one")
 	}
 }
+
+func TestErrnoName(t *testing.T) {
+	for n, want := range map[int64]string{2: "ENOENT", 512: "ERESTARTSYS", 4000: "4000"} {
+		if got := errnoName(n); got != want {
+			t.Errorf("%d is %s, want %s", n, got, want)
+		}
+	}
+}

@@ -142,7 +142,7 @@ type running struct {
 }
 
 // Write implements Sink.
-func (r *running) Write(lines []byte) (int, error) {
+func (r *running) Write(lines []byte, _ int) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.text.Write(lines)
@@ -150,9 +150,9 @@ func (r *running) Write(lines []byte) (int, error) {
 }
 
 // sinkFunc is a Sink.
-type sinkFunc func(lines []byte) (int, error)
+type sinkFunc func(lines []byte, _ int) (int, error)
 
-func (f sinkFunc) Write(lines []byte) (int, error) { return f(lines) }
+func (f sinkFunc) Write(lines []byte, each int) (int, error) { return f(lines, each) }
 
 func start(tb testing.TB, cfg *Config) *running {
 	tb.Helper()

@@ -52,7 +52,7 @@ func (t *Trace) round(until uint64) error {
 	for _, r := range t.program.rings {
 		r.free()
 	}
-	t.flush()
+	t.flushAll()
 	return nil
 }
 
@@ -89,37 +89,47 @@ func (t *Trace) writeRare(until uint64) error {
 
 func (t *Trace) write(e *event) {
 	r := t.describe(e)
+	s := t.streamOf(e, r)
 	switch {
-	case !t.wants(e): // it was needed to know what others mean
+	case s == nil: // it was needed to know what others mean
 		return
 	case t.end != "":
 		t.beyond()
 		return
 	}
-	t.lines = tracefmt.AppendNDJSON(t.lines, r)
+	if t.cfg.Flap != nil {
+		s.lines = tracefmt.AppendFlap(s.lines, r, time.Duration(e.record.Time))
+	} else {
+		s.lines = tracefmt.AppendNDJSON(s.lines, r)
+	}
+	s.events++
 	t.pending++
 	last := t.cfg.MaxEvents > 0 && t.account.Written+uint64(t.pending) >= t.cfg.MaxEvents
-	if last || len(t.lines) >= lineBuffer {
-		t.flush()
+	if last {
+		t.flushAll()
+	} else if len(s.lines) >= lineBuffer {
+		t.flush(s)
 	}
 	if last && t.end == "" {
 		t.end = ending.EventLimit
 	}
 }
 
-// wants tells whether an event is of a group that is recorded: all calls are, what tells of processes need not be.
-func (t *Trace) wants(e *event) bool {
-	return traceKind(e.record.Kind) == traceKindKIND_CALL || slices.Contains(t.cfg.Groups, GroupProcess)
+func (t *Trace) flushAll() {
+	for _, s := range t.streams {
+		t.flush(s)
+	}
 }
 
-// flush hands the lines on. When they are not taken the trace ends, and what still comes is counted.
-func (t *Trace) flush() {
-	if t.pending == 0 {
+// flush hands a stream's lines on. When they are not taken the trace ends, and what still comes is counted.
+func (t *Trace) flush(s *stream) {
+	if s.events == 0 {
 		return
 	}
-	n, err := t.cfg.Out.Write(t.lines)
-	rest := uint64(t.pending - n)
-	t.lines, t.pending = t.lines[:0], 0
+	n, err := s.out.Write(s.lines, s.each)
+	rest := uint64(s.events - n)
+	t.pending -= s.events
+	s.lines, s.events = s.lines[:0], 0
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.account.Written += uint64(n)

@@ -34,16 +34,20 @@ type Config struct {
 	RingBytes int
 	// MaxEvents is the number of events after which the trace ends; zero means no limit.
 	MaxEvents uint64
-	// Out is where lines go: all of them, or as many as it returns and why it took no more, which ends the trace.
+	// Out is where JSON lines go; not for FLAP's.
 	Out Sink
+	// Flap, if not nil, has the lines in FLAP's format instead: a sink for each of its sources (tracefmt.FlapSource).
+	// What is no call has no lines there. It measures durations.
+	Flap map[string]Sink
 }
 
-// Sink takes whole lines, one for each event. *File is one.
+// Sink takes whole lines, of which each event has so many: all of them, or as many events as it returns and why it took
+// no more, which ends the trace. *File is one.
 type Sink interface {
-	Write(lines []byte) (written int, err error)
+	Write(lines []byte, each int) (events int, err error)
 }
 
-func (c *Config) timed() bool { return c.Durations || c.MinLatency > 0 }
+func (c *Config) timed() bool { return c.Durations || c.MinLatency > 0 || c.Flap != nil }
 
 // Account of a trace: seen = Written + Lost.
 type Account struct {
@@ -82,9 +86,9 @@ type Trace struct {
 
 	record  tracefmt.Record
 	path    []byte
-	lines   []byte
-	pending int
-	queue   []ringbuf.Record // of rare, by time
+	pending int                // events of all streams
+	streams map[string]*stream // by source; of JSON lines it is empty
+	queue   []ringbuf.Record   // of rare, by time
 }
 
 // Open attaches to the Pod: each call that ends from then on is written or counted as lost.
@@ -93,6 +97,7 @@ func Open(cfg *Config) (*Trace, error) {
 	t.cfg.Proc = cmp.Or(t.cfg.Proc, "/proc")
 	t.cfg.RingBytes = cmp.Or(t.cfg.RingBytes, DefaultRingBytes)
 	t.resolver = newResolver(t.cfg.Proc)
+	t.streams = t.cfg.streams()
 	found, err := nodeproc.Finder{Root: t.cfg.Proc}.Pod(cfg.PodUID)
 	if err != nil {
 		return nil, err

@@ -96,7 +96,7 @@ func TestOverload(t *testing.T) {
 	var read atomic.Uint64
 	r := start(t, &Config{
 		PodUID: testUID, Groups: []Group{GroupIO}, RingBytes: 1,
-		Out: sinkFunc(func(lines []byte) (int, error) {
+		Out: sinkFunc(func(lines []byte, _ int) (int, error) {
 			read.Add(uint64(strings.Count(string(lines), `"call":"read"`)))
 			time.Sleep(5 * time.Millisecond) // a slow disk
 			return bytes.Count(lines, newline), nil
@@ -174,7 +174,7 @@ func TestBrokenFile(t *testing.T) {
 	pod := newTestPod(t, testUID)
 	let := pod.startReads(t, n)
 	left := taken
-	r := start(t, &Config{PodUID: testUID, Groups: []Group{GroupIO}, Out: sinkFunc(func(lines []byte) (int, error) {
+	r := start(t, &Config{PodUID: testUID, Groups: []Group{GroupIO}, Out: sinkFunc(func(lines []byte, _ int) (int, error) {
 		k := min(left, bytes.Count(lines, newline))
 		left -= k
 		if left == 0 {
