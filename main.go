@@ -43,6 +43,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/diskfloor"
 	"github.com/sonde-operator/sonde/internal/drain"
 	"github.com/sonde-operator/sonde/internal/health"
+	"github.com/sonde-operator/sonde/internal/kind"
 	"github.com/sonde-operator/sonde/internal/metrics"
 	"github.com/sonde-operator/sonde/internal/monitoring"
 	"github.com/sonde-operator/sonde/internal/pcapfilter"
@@ -52,6 +53,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/scc"
 	"github.com/sonde-operator/sonde/internal/settings"
 	"github.com/sonde-operator/sonde/internal/stamp"
+	"github.com/sonde-operator/sonde/internal/target"
 	"github.com/sonde-operator/sonde/internal/trim"
 	"github.com/sonde-operator/sonde/internal/version"
 	"github.com/sonde-operator/sonde/webhooks"
@@ -317,7 +319,11 @@ func (w wiring) serve(_ context.Context, mgr ctrl.Manager) error {
 // check adds the health checks. The kubelet restarts a manager that hangs or does not answer, and sends
 // nobody to one that could not decide.
 func (w wiring) check(ctx context.Context, mgr ctrl.Manager) error {
-	synced, err := health.Synced(ctx, mgr.GetCache(), &sondev1.PacketCapture{}, &sondev1.ResultAccess{}, &corev1.Pod{}, &batchv1.Job{})
+	cached := []client.Object{&sondev1.ResultAccess{}, &corev1.Pod{}, &batchv1.Job{}}
+	for _, k := range kind.All {
+		cached = append(cached, k.New())
+	}
+	synced, err := health.Synced(ctx, mgr.GetCache(), cached...)
 	if err != nil {
 		return err
 	}
@@ -336,8 +342,9 @@ func (w wiring) admit(_ context.Context, mgr ctrl.Manager) error {
 	reviews := access.NewReviewer(w.live)
 	server := mgr.GetWebhookServer()
 	secret := webhooks.SecretPath(w.key)
-	webhooks.Register(server, webhooks.PathPacketCapture, secret, &admission.Webhook{Handler: &webhooks.PacketCaptureHandler{
-		Live: w.live, Reviews: reviews, Filters: w.filters, Key: w.key, OperatorNamespace: w.agent.Namespace, Clock: clock.RealClock{}, Ceilings: w.ceilings,
+	webhooks.Register(server, webhooks.PathPacketCapture, secret, &admission.Webhook{Handler: &webhooks.CaptureHandler{
+		Kind: kind.PacketCapture, Checks: &webhooks.PacketCaptureChecks{Filters: w.filters},
+		Live: w.live, Reviews: reviews, Key: w.key, OperatorNamespace: w.agent.Namespace, Clock: clock.RealClock{}, Ceilings: w.ceilings,
 	}})
 	webhooks.Register(server, webhooks.PathResultAccess, secret, &admission.Webhook{Handler: &webhooks.ResultAccessHandler{
 		Live: w.live, Reviews: reviews, Key: w.key, Clock: clock.RealClock{},
@@ -372,15 +379,15 @@ func (w wiring) reconcile(ctx context.Context, mgr ctrl.Manager) error {
 	if err != nil {
 		return err
 	}
-	captures := &controllers.PacketCaptureReconciler{
+	captures := &controllers.CaptureReconciler{
+		Kind:   controllers.PacketCaptures(w.filters),
 		Client: mgr.GetClient(), Live: w.live, Switch: stop, Options: w.agent,
 		Stamps:   controllers.StampKey(w.key),
 		Access:   access.NewReviewer(w.live),
-		Filters:  w.filters,
 		Keepers:  controllers.KeeperCalls{Reader: w.live, Namespace: w.agent.Namespace, Timeout: keeperTimeout},
 		Recorder: mgr.GetEventRecorder("sonde"), Clock: clock.RealClock{},
 		Sweeper: sweeper, Ceilings: w.ceilings, AccessReviewInterval: w.accessReviewInterval, Watchdog: w.watchdog,
 	}
 	expiry := &controllers.ResultAccessReconciler{Client: mgr.GetClient(), Clock: clock.RealClock{}, Watchdog: w.watchdog}
-	return errors.Join(mgr.Add(stop), mgr.Add(sweeper), captures.SetupWithManager(ctx, mgr), expiry.SetupWithManager(mgr))
+	return errors.Join(mgr.Add(stop), mgr.Add(sweeper), target.IndexFields(ctx, mgr.GetFieldIndexer()), captures.SetupWithManager(mgr), expiry.SetupWithManager(mgr))
 }

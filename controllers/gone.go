@@ -13,7 +13,7 @@ import (
 
 // errKindUnclear: the answer to a list of captures was a 404. One whose CRD was deleted gives it, and so does a proxy, or
 // an API server that does not serve the kind for a moment.
-var errKindUnclear = errors.New("the API server knows no PacketCaptures: asking again before anything is taken for ownerless")
+var errKindUnclear = errors.New("asking again before anything is taken for ownerless")
 
 // A kind is taken for gone when that many answers in a row, over that long, said so.
 const (
@@ -23,26 +23,37 @@ const (
 	kindGoneDelay = 15 * time.Second
 )
 
-// kindAnswers remembers since when the API server has said that there is no such kind.
+// kindAnswers remembers since when the API server has said of a kind that there is no such one.
 type kindAnswers struct {
-	mu      sync.Mutex
+	mu     sync.Mutex
+	absent map[string]absence
+}
+
+// absence of a kind: how many answers in a row have said so, and since when.
+type absence struct {
 	since   time.Time
 	answers int
 }
 
-// judge takes an answer to a read of captures. It returns no error where there is none, or where what was asked for is gone.
-func (m *kindAnswers) judge(err error, now time.Time) error {
+// judge takes an answer to a read of captures of a kind. It returns no error where there is none, or where what was asked
+// for is gone.
+func (m *kindAnswers) judge(of string, err error, now time.Time) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !isKindGone(err) {
-		m.answers = 0
+		delete(m.absent, of)
 		return ignoreGone(err)
 	}
-	if m.answers++; m.answers == 1 {
-		m.since = now
+	a := m.absent[of]
+	if a.answers++; a.answers == 1 {
+		a.since = now
 	}
-	if m.answers < kindGoneAnswers || now.Sub(m.since) < kindGoneAfter {
-		return fmt.Errorf("%w: %w", errKindUnclear, err)
+	if m.absent == nil {
+		m.absent = map[string]absence{}
+	}
+	m.absent[of] = a
+	if a.answers < kindGoneAnswers || now.Sub(a.since) < kindGoneAfter {
+		return fmt.Errorf("the API server knows no %ss: %w: %w", of, errKindUnclear, err)
 	}
 	return nil
 }

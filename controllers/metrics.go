@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/kind"
 	"github.com/sonde-operator/sonde/internal/target"
 )
 
@@ -45,14 +46,18 @@ func (m Metrics) Describe(out chan<- *prometheus.Desc) {
 func (m Metrics) Collect(out chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
 	defer cancel()
-	var captures sondev1.PacketCaptureList
-	if err := m.Reader.List(ctx, &captures, client.UnsafeDisableDeepCopy); err != nil {
-		ctrl.Log.WithName("metrics").Error(err, "Listing captures failed")
-		return
+	var captures []sondev1.Capture
+	for _, k := range kind.All {
+		list := k.NewList()
+		if err := m.Reader.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+			ctrl.Log.WithName("metrics").Error(err, "Listing captures failed")
+			return
+		}
+		captures = append(captures, list.Captures()...)
 	}
 	byPhase := map[sondev1.Phase]int{}
-	for i := range captures.Items {
-		phase := captures.Items[i].Status.Phase
+	for _, capture := range captures {
+		phase := capture.CaptureStatus().Phase
 		if phase == "" {
 			phase = sondev1.PhasePending
 		}
@@ -63,9 +68,9 @@ func (m Metrics) Collect(out chan<- prometheus.Metric) {
 	}
 	// One capture's after the other: together they would be most of a scrape's memory.
 	n := 0
-	for i := range captures.Items {
+	for _, capture := range captures {
 		var jobs batchv1.JobList
-		if err := m.Reader.List(ctx, &jobs, client.InNamespace(m.Namespace), client.MatchingFields{target.IndexCapture: string(captures.Items[i].UID)}); err != nil {
+		if err := m.Reader.List(ctx, &jobs, client.InNamespace(m.Namespace), client.MatchingFields{target.IndexCapture: string(capture.GetUID())}); err != nil {
 			ctrl.Log.WithName("metrics").Error(err, "Listing Jobs failed")
 			return
 		}

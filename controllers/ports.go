@@ -12,7 +12,6 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/account"
-	"github.com/sonde-operator/sonde/internal/agentjob"
 	"github.com/sonde-operator/sonde/internal/captureconfig"
 	"github.com/sonde-operator/sonde/internal/keeperapi"
 	"github.com/sonde-operator/sonde/internal/pcapfilter"
@@ -22,15 +21,15 @@ import (
 // Stamps says who asked for a capture. An error that is stamp.ErrMissing or stamp.ErrInvalid is a
 // refusal, every other one is tried again.
 type Stamps interface {
-	Verify(pc *sondev1.PacketCapture) (stamp.Claim, error)
+	Verify(capture sondev1.Capture) (stamp.Claim, error)
 }
 
 // StampKey is the key that the webhook signs with; it implements Stamps.
 type StampKey []byte
 
-// Verify returns the claim that the webhook signed for pc.
-func (k StampKey) Verify(pc *sondev1.PacketCapture) (stamp.Claim, error) {
-	return stamp.Verify(k, pc.Namespace, agentjob.Kind, pc.Spec, pc.Annotations, pc.CreationTimestamp.Time)
+// Verify returns the claim that the webhook signed for a capture.
+func (k StampKey) Verify(capture sondev1.Capture) (stamp.Claim, error) {
+	return stamp.VerifyCapture(k, capture)
 }
 
 // Filters compiles pcap-filter expressions; pcapfilter.Compiler implements it. A

@@ -13,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sonde-operator/sonde/internal/access"
-	"github.com/sonde-operator/sonde/internal/agentjob"
 	"github.com/sonde-operator/sonde/internal/captureconfig"
 	"github.com/sonde-operator/sonde/internal/keeperapi"
 	"github.com/sonde-operator/sonde/internal/stamp"
@@ -22,7 +21,7 @@ import (
 func TestStampKey(t *testing.T) {
 	key := make([]byte, stamp.KeyBytes)
 	pc := newCapture()
-	annotations, err := stamp.Sign(key, pc.Namespace, agentjob.Kind, pc.Spec, stamp.Claim{Requester: access.Requester{Username: "alice"}, IssuedAt: dawn})
+	annotations, err := stamp.Sign(key, pc.Namespace, pc.CaptureKind(), pc.Spec, stamp.Claim{Requester: access.Requester{Username: "alice"}, IssuedAt: dawn})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/kind"
 	"github.com/sonde-operator/sonde/internal/target"
 )
 
@@ -92,7 +93,7 @@ func stripped(o client.Object) client.Object {
 // wakesOf are the captures that an event wakes, by the handlers and predicates of SetupWithManager.
 func (m *replica) wakesOf(c change) []reconcile.Request {
 	ctx := context.Background()
-	wakes := target.Wakes{Reader: cacheReader{m.view}}
+	wakes := target.Wakes{Kind: kind.PacketCapture, Reader: cacheReader{m.view}}
 	identity := predicate.Funcs{UpdateFunc: identityChanged}
 	spec := predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{})
 	pods := predicate.Funcs{UpdateFunc: podChanged}
@@ -102,10 +103,10 @@ func (m *replica) wakesOf(c change) []reconcile.Request {
 			return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(o)}}
 		})
 	case "Job":
-		return mapped(c, predicate.Funcs{UpdateFunc: jobChanged}, func(o client.Object) []reconcile.Request { return ownersOf(ctx, o) })
+		return mapped(c, predicate.Funcs{UpdateFunc: jobChanged}, func(o client.Object) []reconcile.Request { return m.r.ownersOf(ctx, o) })
 	case "ConfigMap", "Secret":
 		made := predicate.Funcs{UpdateFunc: func(event.UpdateEvent) bool { return false }, DeleteFunc: func(event.DeleteEvent) bool { return false }}
-		return mapped(c, made, func(o client.Object) []reconcile.Request { return ownersOf(ctx, o) })
+		return mapped(c, made, func(o client.Object) []reconcile.Request { return m.r.ownersOf(ctx, o) })
 	case "Pod":
 		return mapped(c, pods, func(o client.Object) []reconcile.Request { return m.r.capturesOf(wakes)(ctx, o) })
 	case "ReplicaSet":

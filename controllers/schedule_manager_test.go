@@ -31,7 +31,7 @@ type replica struct {
 	n    int
 	dead bool
 	view *view
-	r    *PacketCaptureReconciler
+	r    *CaptureReconciler
 
 	queue    []types.NamespacedName
 	timers   map[types.NamespacedName]time.Time
@@ -56,7 +56,8 @@ func (s *schedule) newReplica(behind int) *replica {
 	}
 	cached, live := replicaClient{m: m}, replicaClient{m: m, live: true}
 	reviews := replicaReviews{m}
-	m.r = &PacketCaptureReconciler{
+	m.r = &CaptureReconciler{
+		Kind:   PacketCaptures(nil),
 		Client: cached, Live: live, Switch: live,
 		Options: agentjob.Options{Namespace: operatorNamespace, Image: "sonde:test", RingBytes: 32 << 20},
 		Stamps:  StampKey(scheduleKey), Access: reviews, Recent: access.NewCached(reviews, s.clock, RecentFor(DefaultAccessReviewInterval)),
@@ -278,7 +279,7 @@ func (w replicaStatus) Patch(_ context.Context, o client.Object, p client.Patch,
 // replicaReviews asks the model's users' rights.
 type replicaReviews struct{ m *replica }
 
-func (r replicaReviews) MayCapturePods(_ context.Context, _ access.Requester, namespace string) (access.Decision, error) {
+func (r replicaReviews) ReviewPods(_ context.Context, _ string, _ access.Requester, namespace string) (access.Decision, error) {
 	var d access.Decision
 	err := r.m.call("review", objectKey{"Pod", namespace, ""}, false, func() error {
 		d = access.Decision{Allowed: !r.m.s.denied[namespace], Reason: "the right was taken"}
@@ -287,7 +288,7 @@ func (r replicaReviews) MayCapturePods(_ context.Context, _ access.Requester, na
 	return d, err
 }
 
-func (r replicaReviews) MayCaptureNodes(context.Context, access.Requester) (access.Decision, error) {
+func (r replicaReviews) ReviewNodes(context.Context, string, access.Requester) (access.Decision, error) {
 	return access.Decision{Allowed: true}, nil
 }
 

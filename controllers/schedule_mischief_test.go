@@ -11,7 +11,6 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/access"
-	"github.com/sonde-operator/sonde/internal/agentjob"
 	"github.com/sonde-operator/sonde/internal/brake"
 	"github.com/sonde-operator/sonde/internal/stamp"
 )
@@ -36,7 +35,7 @@ func (s *schedule) request(name string) *captureTruth {
 	}
 	c := &captureTruth{key: client.ObjectKeyFromObject(pc), jobs: map[types.UID]int{}, removed: map[types.UID]int{}}
 	claim := stamp.Claim{Requester: access.Requester{Username: "alice"}, TargetNamespaceUID: string(ns.GetUID()), IssuedAt: s.clock.Now()}
-	annotations, err := stamp.Sign(scheduleKey, pc.Namespace, agentjob.Kind, pc.Spec, claim)
+	annotations, err := stamp.Sign(scheduleKey, pc.Namespace, pc.CaptureKind(), pc.Spec, claim)
 	if err != nil {
 		s.fail("sign: %v", err)
 	}

@@ -173,8 +173,8 @@ func takeForWhole(pods *corev1.PodList) {
 // anyStamp admits what has none.
 type anyStamp struct{ m *replica }
 
-func (a anyStamp) Verify(pc *sondev1.PacketCapture) (stamp.Claim, error) {
-	ns := a.m.s.api.objects[objectKey{"Namespace", "", pc.Namespace}]
+func (a anyStamp) Verify(capture sondev1.Capture) (stamp.Claim, error) {
+	ns := a.m.s.api.objects[objectKey{"Namespace", "", capture.GetNamespace()}]
 	claim := stamp.Claim{Requester: access.Requester{Username: "anybody"}}
 	if ns != nil {
 		claim.TargetNamespaceUID = string(ns.GetUID())

@@ -20,8 +20,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
-	"github.com/sonde-operator/sonde/internal/agentjob"
 	"github.com/sonde-operator/sonde/internal/health"
+	"github.com/sonde-operator/sonde/internal/kind"
 	"github.com/sonde-operator/sonde/internal/naming"
 	"github.com/sonde-operator/sonde/internal/pages"
 	"github.com/sonde-operator/sonde/internal/target"
@@ -33,7 +33,7 @@ const DefaultSweepInterval = 10 * time.Minute
 // sweepTimeout bounds a sweep of everything: an API server that accepts and never answers must not end sweeping.
 const sweepTimeout = 5 * time.Minute
 
-// Sweeper deletes what belongs to no PacketCapture any more. There are no finalizers, so that an
+// Sweeper deletes what belongs to no capture any more. There are no finalizers, so that an
 // operator that is gone for good holds up no deletion; this is what makes up for them.
 type Sweeper struct {
 	// Client deletes, and reads from the cache, which needs CacheOptions and target.IndexFields; Live reads from the API
@@ -47,7 +47,7 @@ type Sweeper struct {
 	// Watchdog of sweeps of everything; nil watches nothing.
 	Watchdog *health.Watchdog
 
-	captures kindAnswers
+	kinds kindAnswers
 }
 
 // NeedLeaderElection makes the manager run Start on the leader alone.
@@ -82,59 +82,67 @@ func (s *Sweeper) SweepAll(ctx context.Context) error {
 	defer s.Watchdog.Begin("sweeper")()
 	ctx, cancel := context.WithTimeout(ctx, sweepTimeout)
 	defer cancel()
+	var errs []error
+	for _, k := range kind.All {
+		errs = append(errs, s.sweepKind(ctx, k))
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Sweeper) sweepKind(ctx context.Context, of kind.Kind) error {
 	// The objects first: what is listed now was made for a capture that the later lists have, if it lives.
-	objects, err := s.objects(ctx, client.MatchingLabels{sondev1.LabelKind: agentjob.Kind}, client.HasLabels{sondev1.LabelUID})
+	objects, err := s.objects(ctx, of, client.MatchingLabels{sondev1.LabelKind: of.Name}, client.HasLabels{sondev1.LabelUID})
 	if err != nil || len(objects) == 0 {
 		return err
 	}
-	var captures sondev1.PacketCaptureList
-	if err := s.Client.List(ctx, &captures, client.UnsafeDisableDeepCopy); err != nil && !isKindGone(err) {
-		return fmt.Errorf("list packet captures: %w", err)
+	captures := of.NewList()
+	if err := s.Client.List(ctx, captures, client.UnsafeDisableDeepCopy); err != nil && !isKindGone(err) {
+		return fmt.Errorf("list %ss: %w", of.Name, err)
 	}
 	seen := map[string]bool{}
-	for i := range captures.Items {
-		seen[string(captures.Items[i].UID)] = captures.Items[i].DeletionTimestamp.IsZero()
+	for _, capture := range captures.Captures() {
+		seen[string(capture.GetUID())] = capture.GetDeletionTimestamp().IsZero()
 	}
 	objects = slices.DeleteFunc(objects, func(o *metav1.PartialObjectMetadata) bool { return seen[o.GetLabels()[sondev1.LabelUID]] })
 	if len(objects) == 0 {
 		return nil
 	}
-	alive, err := s.alive(ctx)
+	alive, err := s.alive(ctx, of)
 	if err != nil {
 		return err
 	}
 	return s.deleteAll(ctx, slices.DeleteFunc(objects, func(o *metav1.PartialObjectMetadata) bool { return alive[o.GetLabels()[sondev1.LabelUID]] }))
 }
 
-// alive are the UIDs of the captures that there are, asked of the API server.
-func (s *Sweeper) alive(ctx context.Context) (map[string]bool, error) {
+// alive are the UIDs of the captures of a kind that there are, asked of the API server.
+func (s *Sweeper) alive(ctx context.Context, of kind.Kind) (map[string]bool, error) {
 	alive := map[string]bool{}
 	err := pages.Each(ctx, s.Live, func() *metav1.PartialObjectMetadataList {
 		list := &metav1.PartialObjectMetadataList{}
-		list.SetGroupVersionKind(sondev1.GroupVersion.WithKind(agentjob.Kind + "List"))
+		list.SetGroupVersionKind(sondev1.GroupVersion.WithKind(of.Name + "List"))
 		return list
 	}, func(captures *metav1.PartialObjectMetadataList) {
 		for i := range captures.Items {
 			alive[string(captures.Items[i].UID)] = captures.Items[i].DeletionTimestamp.IsZero()
 		}
 	})
-	if err := s.captures.judge(err, s.Clock.Now()); err != nil {
-		return nil, fmt.Errorf("list packet captures: %w", err)
+	if err := s.kinds.judge(of.Name, err, s.Clock.Now()); err != nil {
+		return nil, fmt.Errorf("list %ss: %w", of.Name, err)
 	}
 	return alive, nil
 }
 
-// Sweep deletes what belongs to a capture of this name that is gone, deleted, or made anew. What the cache does not
+// Sweep deletes what belongs to a capture of this kind and name that is gone, deleted, or made anew. What the cache does not
 // show yet wakes the controller when it does.
-func (s *Sweeper) Sweep(ctx context.Context, capture types.NamespacedName) error {
-	objects, err := s.objects(ctx, client.MatchingFields{target.IndexOwner: capture.Namespace + "/" + capture.Name})
+func (s *Sweeper) Sweep(ctx context.Context, of kind.Kind, capture types.NamespacedName) error {
+	objects, err := s.objects(ctx, of, client.MatchingFields{target.IndexOwner: capture.Namespace + "/" + capture.Name})
 	if err != nil || len(objects) == 0 {
 		return err
 	}
 	now := &metav1.PartialObjectMetadata{}
-	now.SetGroupVersionKind(sondev1.GroupVersion.WithKind(agentjob.Kind))
-	if err := s.captures.judge(s.Live.Get(ctx, capture, now), s.Clock.Now()); err != nil {
-		return fmt.Errorf("get packet capture: %w", err)
+	now.SetGroupVersionKind(sondev1.GroupVersion.WithKind(of.Name))
+	if err := s.kinds.judge(of.Name, s.Live.Get(ctx, capture, now), s.Clock.Now()); err != nil {
+		return fmt.Errorf("get %s: %w", of.Name, err)
 	}
 	if now.DeletionTimestamp.IsZero() && now.UID != "" {
 		objects = slices.DeleteFunc(objects, func(o *metav1.PartialObjectMetadata) bool { return o.Labels[sondev1.LabelUID] == string(now.UID) })
@@ -142,19 +150,19 @@ func (s *Sweeper) Sweep(ctx context.Context, capture types.NamespacedName) error
 	return s.deleteAll(ctx, objects)
 }
 
-// Remove deletes everything that was made for the capture with this UID.
-func (s *Sweeper) Remove(ctx context.Context, capture types.UID) error {
-	objects, err := s.objects(ctx, client.MatchingFields{target.IndexCapture: string(capture)})
+// Remove deletes everything that was made for the capture of this kind and UID.
+func (s *Sweeper) Remove(ctx context.Context, of kind.Kind, capture types.UID) error {
+	objects, err := s.objects(ctx, of, client.MatchingFields{target.IndexCapture: string(capture)})
 	if err != nil {
 		return err
 	}
 	return s.deleteAll(ctx, objects)
 }
 
-// objects of the operator's namespace that were made for a capture and are not being deleted, from the cache.
-func (s *Sweeper) objects(ctx context.Context, selectors ...client.ListOption) ([]*metav1.PartialObjectMetadata, error) {
+// objects of the operator's namespace that were made for a capture of a kind and are not being deleted, from the cache.
+func (s *Sweeper) objects(ctx context.Context, of kind.Kind, selectors ...client.ListOption) ([]*metav1.PartialObjectMetadata, error) {
 	var objects []*metav1.PartialObjectMetadata
-	for _, of := range []struct {
+	for _, made := range []struct {
 		kind schema.GroupVersionKind
 		list client.ObjectList
 	}{
@@ -162,24 +170,24 @@ func (s *Sweeper) objects(ctx context.Context, selectors ...client.ListOption) (
 		{corev1.SchemeGroupVersion.WithKind("ConfigMap"), metadataList("ConfigMap")},
 		{corev1.SchemeGroupVersion.WithKind("Secret"), metadataList("Secret")},
 	} {
-		kind, list := of.kind, of.list
+		gvk, list := made.kind, made.list
 		if err := s.Client.List(ctx, list, append(selectors, client.InNamespace(s.Namespace))...); err != nil {
-			return nil, fmt.Errorf("list %ss to sweep: %w", kind.Kind, err)
+			return nil, fmt.Errorf("list %ss to sweep: %w", gvk.Kind, err)
 		}
 		err := apimeta.EachListItem(list, func(item runtime.Object) error {
 			o, err := apimeta.Accessor(item)
-			if err != nil || o.GetLabels()[sondev1.LabelKind] != agentjob.Kind || o.GetLabels()[sondev1.LabelUID] == "" || !o.GetDeletionTimestamp().IsZero() {
+			if err != nil || o.GetLabels()[sondev1.LabelKind] != of.Name || o.GetLabels()[sondev1.LabelUID] == "" || !o.GetDeletionTimestamp().IsZero() {
 				return err
 			}
 			made := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
 				Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID(), Labels: o.GetLabels(), Annotations: o.GetAnnotations(),
 			}}
-			made.SetGroupVersionKind(kind)
+			made.SetGroupVersionKind(gvk)
 			objects = append(objects, made)
 			return nil
 		})
 		if err != nil {
-			return nil, fmt.Errorf("read %ss to sweep: %w", kind.Kind, err)
+			return nil, fmt.Errorf("read %ss to sweep: %w", gvk.Kind, err)
 		}
 	}
 	return objects, nil
@@ -203,7 +211,7 @@ func deleteObject(ctx context.Context, c client.Client, o client.Object) error {
 }
 
 // metadataOf reads live the metadata of the object that has o's kind and name.
-func (r *PacketCaptureReconciler) metadataOf(ctx context.Context, o client.Object) (*metav1.PartialObjectMetadata, error) {
+func (r *CaptureReconciler) metadataOf(ctx context.Context, o client.Object) (*metav1.PartialObjectMetadata, error) {
 	kind, err := r.GroupVersionKindFor(o)
 	if err != nil {
 		return nil, fmt.Errorf("find kind of %T: %w", o, err)

@@ -22,6 +22,7 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/health"
+	"github.com/sonde-operator/sonde/internal/kind"
 )
 
 // TestSweep: what is left in the operator's namespace after the events of the table.
@@ -63,7 +64,7 @@ func TestSweep(t *testing.T) {
 				tc.happens(w)
 				if how == "reconciled" && name == "the capture is made anew" {
 					w.stampErr = errors.New("not yet") // the next one makes nothing in this pass
-					_ = w.r.Sweeper.Sweep(t.Context(), w.key)
+					_ = w.r.Sweeper.Sweep(t.Context(), kind.PacketCapture, w.key)
 				} else if err := sweep(w); err != nil {
 					t.Fatal(err)
 				}

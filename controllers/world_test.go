@@ -49,7 +49,7 @@ type world struct {
 	t      *testing.T
 	client client.Client
 	clock  *clocktesting.FakeClock
-	r      *PacketCaptureReconciler
+	r      *CaptureReconciler
 	key    types.NamespacedName
 	events *events.FakeRecorder
 
@@ -94,10 +94,11 @@ func newWorld(t *testing.T, pc *sondev1.PacketCapture, objects ...client.Object)
 	}
 	w.client = b.Build()
 	live := interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{}) // sees what a stale cache does not
-	w.r = &PacketCaptureReconciler{
+	w.r = &CaptureReconciler{
+		Kind:   PacketCaptures(w),
 		Client: interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{List: w.cachedList}), Live: live, Switch: live,
 		Options: agentjob.Options{Namespace: operatorNamespace, Image: "sonde:test", RingBytes: 32 << 20},
-		Stamps:  w, Access: w, Recent: recentReviews{w}, Filters: w, Keepers: w, Recorder: w.events, Clock: w.clock,
+		Stamps:  w, Access: w, Recent: recentReviews{w}, Keepers: w, Recorder: w.events, Clock: w.clock,
 		Sweeper:              &Sweeper{Client: w.client, Live: live, Clock: w.clock, Interval: time.Minute, Namespace: operatorNamespace},
 		AccessReviewInterval: DefaultAccessReviewInterval,
 	}
@@ -156,16 +157,16 @@ func (w *world) cachedList(ctx context.Context, c client.WithWatch, list client.
 }
 
 // Verify implements Stamps.
-func (w *world) Verify(*sondev1.PacketCapture) (stamp.Claim, error) { return w.claim, w.stampErr }
+func (w *world) Verify(sondev1.Capture) (stamp.Claim, error) { return w.claim, w.stampErr }
 
-// MayCapturePods implements access.Reviews.
-func (w *world) MayCapturePods(_ context.Context, _ access.Requester, namespace string) (access.Decision, error) {
+// ReviewPods implements access.Reviews.
+func (w *world) ReviewPods(_ context.Context, _ string, _ access.Requester, namespace string) (access.Decision, error) {
 	w.reviews++
 	return access.Decision{Allowed: w.deny[namespace] == "", Reason: w.deny[namespace]}, w.accessErr
 }
 
-// MayCaptureNodes implements access.Reviews.
-func (w *world) MayCaptureNodes(context.Context, access.Requester) (access.Decision, error) {
+// ReviewNodes implements access.Reviews.
+func (w *world) ReviewNodes(context.Context, string, access.Requester) (access.Decision, error) {
 	w.reviews++
 	return access.Decision{Allowed: w.deny["nodes"] == "", Reason: w.deny["nodes"]}, w.accessErr
 }
@@ -173,10 +174,10 @@ func (w *world) MayCaptureNodes(context.Context, access.Requester) (access.Decis
 // recentReviews are those that may be remembered: they are counted apart.
 type recentReviews struct{ *world }
 
-func (r recentReviews) MayCapturePods(ctx context.Context, who access.Requester, namespace string) (access.Decision, error) {
+func (r recentReviews) ReviewPods(ctx context.Context, verb string, who access.Requester, namespace string) (access.Decision, error) {
 	r.recent++
 	r.reviews--
-	return r.world.MayCapturePods(ctx, who, namespace)
+	return r.world.ReviewPods(ctx, verb, who, namespace)
 }
 
 // Compile implements Filters.

@@ -17,6 +17,7 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/access"
 	"github.com/sonde-operator/sonde/internal/audit"
+	"github.com/sonde-operator/sonde/internal/kind"
 	"github.com/sonde-operator/sonde/internal/metrics"
 )
 
@@ -149,9 +150,9 @@ func keepStamp(req admission.Request) error {
 	return nil
 }
 
-// require asks for the right to capture in namespace.
-func require(ctx context.Context, r access.Reviews, who access.Requester, namespace string) error {
-	d, err := r.MayCapturePods(ctx, who, namespace)
+// require asks for the right to have captures of a kind in namespace.
+func require(ctx context.Context, r access.Reviews, of kind.Kind, who access.Requester, namespace string) error {
+	d, err := r.ReviewPods(ctx, of.Verb, who, namespace)
 	if err != nil {
 		return err
 	}
@@ -161,14 +162,17 @@ func require(ctx context.Context, r access.Reviews, who access.Requester, namesp
 	return nil
 }
 
-// requireNodes asks for the right that a hostNetwork target needs.
-func requireNodes(ctx context.Context, r access.Reviews, who access.Requester, target string) error {
-	d, err := r.MayCaptureNodes(ctx, who)
+// requireNodes asks for the right that a target needs whose Pods are one with their nodes by a field; without one, none is.
+func requireNodes(ctx context.Context, r access.Reviews, of kind.Kind, who access.Requester, field, target string) error {
+	if field == "" {
+		return nil
+	}
+	d, err := r.ReviewNodes(ctx, of.Verb, who)
 	if err != nil {
 		return err
 	}
 	if !d.Allowed {
-		return forbidden("the Pods of %s have hostNetwork: true, so their packets are the whole node's: %s", target, d.Reason)
+		return forbidden("the Pods of %s have %s: true, so their %s are the whole node's: %s", target, field, of.Takes, d.Reason)
 	}
 	return nil
 }

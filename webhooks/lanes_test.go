@@ -8,6 +8,7 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/kind"
 	"github.com/sonde-operator/sonde/internal/pcapfilter"
 )
 
@@ -26,8 +27,10 @@ func (f *slowFilters) Compile(ctx context.Context, expression string, _ pcapfilt
 // TestANamespaceWaitsForItsOwnFilters: what takes long is paid by those who ask for it.
 func TestANamespaceWaitsForItsOwnFilters(t *testing.T) {
 	slow := &slowFilters{begun: make(chan string, 8)}
-	h := &PacketCaptureHandler{
-		Live: liveReader(t, world()...), Reviews: may("pods/shop", "pods/bank"), Filters: slow,
+	checks := &PacketCaptureChecks{Filters: slow}
+	h := &CaptureHandler{
+		Kind: kind.PacketCapture, Checks: checks,
+		Live: liveReader(t, world()...), Reviews: may("pods/shop", "pods/bank"),
 		Key: testKey, OperatorNamespace: "sonde-system", Clock: fixedClock(),
 	}
 	ask := func(ctx context.Context, ns, workload, filter string) bool {
@@ -54,8 +57,8 @@ func TestANamespaceWaitsForItsOwnFilters(t *testing.T) {
 	if !ask(t.Context(), "shop", "web", "tcp") {
 		t.Error("the lane stays closed")
 	}
-	if len(h.filters.each) != 0 {
-		t.Errorf("lanes that stay: %v", h.filters.each)
+	if len(checks.lanes.each) != 0 {
+		t.Errorf("lanes that stay: %v", checks.lanes.each)
 	}
 }
 

@@ -40,35 +40,34 @@ func liveNamespace(ctx context.Context, live client.Reader, name string) (*corev
 	return &ns, nil
 }
 
-// hostNetwork reports whether the Pods of a workload share their node's network namespace. It reads
-// the template live: an answer of a cache could be of before a change. A workload that does not
-// exist is a NotFound error of the API server.
-func hostNetwork(ctx context.Context, live client.Reader, namespace string, ref sondev1.TargetReference) (bool, error) {
+// podSpecOf is what the Pods of a workload are made by. It reads the template live: an answer of a cache could be of before
+// a change. A workload that does not exist is a NotFound error of the API server.
+func podSpecOf(ctx context.Context, live client.Reader, namespace string, ref sondev1.TargetReference) (*corev1.PodSpec, error) {
 	var (
 		key  = client.ObjectKey{Namespace: namespace, Name: ref.Name}
-		pod  *corev1.PodSpec
+		spec *corev1.PodSpec
 		from client.Object
 	)
 	switch ref.Kind {
 	case sondev1.TargetDeployment:
 		o := &appsv1.Deployment{}
-		from, pod = o, &o.Spec.Template.Spec
+		from, spec = o, &o.Spec.Template.Spec
 	case sondev1.TargetStatefulSet:
 		o := &appsv1.StatefulSet{}
-		from, pod = o, &o.Spec.Template.Spec
+		from, spec = o, &o.Spec.Template.Spec
 	case sondev1.TargetDaemonSet:
 		o := &appsv1.DaemonSet{}
-		from, pod = o, &o.Spec.Template.Spec
+		from, spec = o, &o.Spec.Template.Spec
 	case sondev1.TargetPod:
 		o := &corev1.Pod{}
-		from, pod = o, &o.Spec
+		from, spec = o, &o.Spec
 	default:
-		return false, invalid("targetRef.kind %q is not known: write Deployment, StatefulSet, DaemonSet or Pod", bound(string(ref.Kind)))
+		return nil, invalid("targetRef.kind %q is not known: write Deployment, StatefulSet, DaemonSet or Pod", bound(string(ref.Kind)))
 	}
 	if err := live.Get(ctx, key, from); err != nil {
-		return false, fmt.Errorf("get %s %s: %w", ref.Kind, key, err)
+		return nil, fmt.Errorf("get %s %s: %w", ref.Kind, key, err)
 	}
-	return pod.HostNetwork, nil
+	return spec, nil
 }
 
 // notFound says that a target does not exist, and how to see what does.

@@ -21,6 +21,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/access"
 	"github.com/sonde-operator/sonde/internal/brake"
 	"github.com/sonde-operator/sonde/internal/ceiling"
+	"github.com/sonde-operator/sonde/internal/kind"
 	"github.com/sonde-operator/sonde/internal/pcapfilter"
 	"github.com/sonde-operator/sonde/internal/stamp"
 )
@@ -45,9 +46,10 @@ func ref(kind sondev1.TargetKind, name string) func(*sondev1.PacketCaptureSpec) 
 	}
 }
 
-func captureHandler(live client.Reader, r access.Reviews) *PacketCaptureHandler {
-	return &PacketCaptureHandler{
-		Live: live, Reviews: r, Filters: &filters{}, Key: testKey, OperatorNamespace: "sonde-system", Clock: fixedClock(),
+func captureHandler(live client.Reader, r access.Reviews) *CaptureHandler {
+	return &CaptureHandler{
+		Kind: kind.PacketCapture, Checks: &PacketCaptureChecks{Filters: &filters{}},
+		Live: live, Reviews: r, Key: testKey, OperatorNamespace: "sonde-system", Clock: fixedClock(),
 	}
 }
 
@@ -427,7 +429,7 @@ func TestPacketCaptureFilterIsCompiled(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := captureHandler(liveReader(t, world()...), may("pods/shop"))
-			h.Filters = compiler
+			h.Checks = &PacketCaptureChecks{Filters: compiler}
 			pc := capture("shop", spec(func(s *sondev1.PacketCaptureSpec) { s.Filter = tc.filter }))
 			resp := h.Handle(t.Context(), request(t, admissionv1.Create, "PacketCapture", "shop", pc, nil))
 			if tc.want != "" {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/clock"
@@ -12,8 +13,8 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/access"
+	"github.com/sonde-operator/sonde/internal/kind"
 	"github.com/sonde-operator/sonde/internal/stamp"
-	"github.com/sonde-operator/sonde/internal/target"
 )
 
 // ResultAccessHandler admits ResultAccesses and stamps them. It fails closed and writes nothing.
@@ -51,62 +52,65 @@ func (h *ResultAccessHandler) create(ctx context.Context, req admission.Request)
 // decide returns the UID of the target's namespace, which is the one that the capture was admitted
 // for: whoever makes a namespace of the same name anew has no part in what was captured before.
 func (h *ResultAccessHandler) decide(ctx context.Context, home string, s *sondev1.ResultAccessSpec, who access.Requester) (string, error) {
+	of, known := kind.Of(string(s.CaptureRef.Kind))
 	switch {
-	case s.CaptureRef.Kind != sondev1.CapturePacketCapture:
-		return "", invalid("captureRef.kind %q has no results: write %s", bound(string(s.CaptureRef.Kind)), sondev1.CapturePacketCapture)
+	case !known:
+		return "", invalid("captureRef.kind %q has no results: write %s", bound(string(s.CaptureRef.Kind)), strings.Join(kind.Names(), " or "))
 	case !workloadForm.MatchString(s.CaptureRef.Name):
-		return "", invalid("captureRef.name must be the name of a PacketCapture in namespace %s", home)
+		return "", invalid("captureRef.name must be the name of a %s in namespace %s", of.Name, home)
 	case !tokenHashForm.MatchString(s.TokenHash):
 		return "", invalid("tokenHash must be the SHA-256 of the token, as 64 hex digits in lower case")
 	}
-	var pc sondev1.PacketCapture
-	err := h.Live.Get(ctx, client.ObjectKey{Namespace: home, Name: s.CaptureRef.Name}, &pc)
+	capture := of.New()
+	err := h.Live.Get(ctx, client.ObjectKey{Namespace: home, Name: s.CaptureRef.Name}, capture)
 	if apierrors.IsNotFound(err) {
-		return "", invalid("PacketCapture %s/%s not found: write a name that \"kubectl get packetcaptures -n %s\" shows", home, s.CaptureRef.Name, home)
+		return "", invalid("%s %s/%s not found: write a name that \"kubectl get %s -n %s\" shows", of.Name, home, s.CaptureRef.Name, of.Resource, home)
 	}
 	if err != nil {
-		return "", fmt.Errorf("get packetcapture %s/%s: %w", home, s.CaptureRef.Name, err)
+		return "", fmt.Errorf("get %s %s/%s: %w", strings.ToLower(of.Name), home, s.CaptureRef.Name, err)
 	}
-	if err := h.checkRights(ctx, &pc, who); err != nil {
+	if err := h.checkRights(ctx, of, capture, who); err != nil {
 		return "", err
 	}
-	return h.checkTarget(ctx, &pc, who)
+	return h.checkTarget(ctx, of, capture, who)
 }
 
-func (h *ResultAccessHandler) checkRights(ctx context.Context, pc *sondev1.PacketCapture, who access.Requester) error {
-	in := target.Namespace(pc)
-	if err := checkForeign(ctx, h.Live, pc.Namespace, in); err != nil {
+func (h *ResultAccessHandler) checkRights(ctx context.Context, of kind.Kind, capture sondev1.Capture, who access.Requester) error {
+	in := capture.Common().TargetNamespace
+	if err := checkForeign(ctx, h.Live, of, capture.GetNamespace(), in); err != nil {
 		return err
 	}
-	return require(ctx, h.Reviews, who, in)
+	return require(ctx, h.Reviews, of, who, in)
 }
 
 // checkTarget asks for the right on nodes while the target says that it needs it. A target that is
 // gone cannot say; the results endpoint asks again for each Pod, by what its probe was told.
-func (h *ResultAccessHandler) checkTarget(ctx context.Context, pc *sondev1.PacketCapture, who access.Requester) (string, error) {
-	claim, err := stamp.Verify(h.Key, pc.Namespace, stamp.KindPacketCapture, &pc.Spec, pc.Annotations, pc.CreationTimestamp.Time)
+func (h *ResultAccessHandler) checkTarget(ctx context.Context, of kind.Kind, capture sondev1.Capture, who access.Requester) (string, error) {
+	home, name, common := capture.GetNamespace(), capture.GetName(), capture.Common()
+	claim, err := stamp.VerifyCapture(h.Key, capture)
 	if err != nil {
-		return "", forbidden("PacketCapture %s/%s has no results: %v", pc.Namespace, pc.Name, err)
+		return "", forbidden("%s %s/%s has no results: %v", of.Name, home, name, err)
 	}
-	in, ref := target.Namespace(pc), target.Reference(pc)
+	in, ref := common.TargetNamespace, common.Target
 	ns, err := liveNamespace(ctx, h.Live, in)
 	if _, gone := errors.AsType[*refusal](err); gone {
-		return "", invalid("the namespace %s that was captured in has been deleted, and with it what says who may read what was captured there: create a new PacketCapture", in)
+		return "", invalid("the namespace %s that was captured in has been deleted, and with it what says who may read what was captured there: create a new %s", in, of.Name)
 	}
 	if err != nil {
 		return "", err
 	}
 	if string(ns.UID) != claim.TargetNamespaceUID {
-		return "", forbidden("namespace %s is not the one that PacketCapture %s/%s looked at: that one was deleted; create a new PacketCapture", in, pc.Namespace, pc.Name)
+		return "", forbidden("namespace %[1]s is not the one that %[2]s %[3]s/%[4]s looked at: that one was deleted; create a new %[2]s", in, of.Name, home, name)
 	}
-	host, err := hostNetwork(ctx, h.Live, in, ref)
-	if err != nil && !apierrors.IsNotFound(err) {
+	spec, err := podSpecOf(ctx, h.Live, in, ref)
+	switch {
+	case apierrors.IsNotFound(err):
+		return claim.TargetNamespaceUID, nil
+	case err != nil:
 		return "", err
 	}
-	if host {
-		if err := requireNodes(ctx, h.Reviews, who, string(ref.Kind)+" "+in+"/"+ref.Name); err != nil {
-			return "", err
-		}
+	if err := requireNodes(ctx, h.Reviews, of, who, of.OnNode(spec), string(ref.Kind)+" "+in+"/"+ref.Name); err != nil {
+		return "", err
 	}
 	return claim.TargetNamespaceUID, nil
 }

@@ -6,7 +6,6 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/duration"
-	"github.com/sonde-operator/sonde/internal/pcapfilter"
 )
 
 // Forms of names, as the schema has them: names of the API never reach a lookup in another form.
@@ -23,33 +22,36 @@ const (
 	minRetain, maxRetain     = 10 * time.Second, 168 * time.Hour
 )
 
-// checkShape refuses what the schema would refuse after the webhook, in the same words where the
+// checkTarget refuses what the schema would refuse after the webhook, in the same words where the
 // decision depends on it, or where a lookup would answer something misleading before.
-func checkShape(s *sondev1.PacketCaptureSpec) error {
+func checkTarget(capture sondev1.Capture, namespace, deployment string, ref *sondev1.TargetReference) error {
+	id := capture.Common().JobID
 	switch {
-	case s.TargetDeployment == "" && s.TargetRef == nil:
+	case deployment == "" && ref == nil:
 		return invalid("name a target: set targetDeployment: NAME, or targetRef: {kind: Deployment|StatefulSet|DaemonSet|Pod, name: NAME}")
-	case s.TargetDeployment != "" && s.TargetRef != nil:
-		return invalid("two targets at once: set either targetDeployment or targetRef, and make a second PacketCapture for the other")
-	case s.TargetNamespace != "" && !namespaceForm.MatchString(s.TargetNamespace):
+	case deployment != "" && ref != nil:
+		return invalid("two targets at once: set either targetDeployment or targetRef, and make a second %s for the other", capture.CaptureKind())
+	case namespace != "" && !namespaceForm.MatchString(namespace):
 		return invalid("targetNamespace must be the name of a namespace, like shop; leave it out for the capture's own")
-	case s.TargetDeployment != "" && !workloadForm.MatchString(s.TargetDeployment):
+	case deployment != "" && !workloadForm.MatchString(deployment):
 		return invalid("targetDeployment must be the name of a Deployment, like web")
-	case s.TargetRef != nil && !workloadForm.MatchString(s.TargetRef.Name):
+	case ref != nil && !workloadForm.MatchString(ref.Name):
 		return invalid("targetRef.name must be the name of a workload, like web")
-	case s.JobID != "" && !jobIDForm.MatchString(s.JobID):
+	case id != "" && !jobIDForm.MatchString(id):
 		return invalid("jobId must be four characters of [a-z0-9], like qwer; leave it out to have one made")
-	case len(s.Filter) > pcapfilter.MaxExpressionBytes:
-		return invalid("filter has %d bytes, at most %d are allowed: write it shorter, e.g. with net or portrange instead of long lists",
-			len(s.Filter), pcapfilter.MaxExpressionBytes)
 	}
-	if err := checkDuration("duration", s.Duration, minDuration, maxDuration, "between 1s and 24h"); err != nil {
-		return err
-	}
-	return checkDuration("retainFor", s.RetainFor, minRetain, maxRetain, "between 10s and 168h")
+	return nil
 }
 
-func checkDuration(field, text string, least, most time.Duration, bounds string) error {
+func checkDuration(text string) error {
+	return checkTime("duration", text, minDuration, maxDuration, "between 1s and 24h")
+}
+
+func checkRetain(text string) error {
+	return checkTime("retainFor", text, minRetain, maxRetain, "between 10s and 168h")
+}
+
+func checkTime(field, text string, least, most time.Duration, bounds string) error {
 	if len(text) > 16 {
 		return invalid("%s has %d characters: write seconds, like \"30\", or hours, minutes and seconds, like \"90s\", \"5m\" or \"1h30m\"", field, len(text))
 	}

@@ -55,11 +55,11 @@ type rights struct {
 	asked []string
 }
 
-func (r *rights) MayCapturePods(_ context.Context, who access.Requester, namespace string) (access.Decision, error) {
+func (r *rights) ReviewPods(_ context.Context, _ string, who access.Requester, namespace string) (access.Decision, error) {
 	return r.answer(who, "pods/"+namespace)
 }
 
-func (r *rights) MayCaptureNodes(_ context.Context, who access.Requester) (access.Decision, error) {
+func (r *rights) ReviewNodes(_ context.Context, _ string, who access.Requester) (access.Decision, error) {
 	return r.answer(who, "nodes")
 }
 

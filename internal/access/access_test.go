@@ -51,11 +51,11 @@ func TestReviewAsksForTheVerb(t *testing.T) {
 		want authorizationv1.ResourceAttributes
 	}{
 		"pods": {
-			ask:  func(r *Reviewer) (Decision, error) { return r.MayCapturePods(t.Context(), who, "shop") },
+			ask:  func(r *Reviewer) (Decision, error) { return r.ReviewPods(t.Context(), "capture", who, "shop") },
 			want: authorizationv1.ResourceAttributes{Verb: "capture", Version: "v1", Resource: "pods", Namespace: "shop"},
 		},
 		"nodes": {
-			ask:  func(r *Reviewer) (Decision, error) { return r.MayCaptureNodes(t.Context(), who) },
+			ask:  func(r *Reviewer) (Decision, error) { return r.ReviewNodes(t.Context(), "capture", who) },
 			want: authorizationv1.ResourceAttributes{Verb: "capture", Version: "v1", Resource: "nodes"},
 		},
 	} {
@@ -109,9 +109,9 @@ func TestRefusals(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, _ := answering(tc.status, nil)
-			ask := func() (Decision, error) { return r.MayCapturePods(t.Context(), tc.who, "shop") }
+			ask := func() (Decision, error) { return r.ReviewPods(t.Context(), "capture", tc.who, "shop") }
 			if tc.nodes {
-				ask = func() (Decision, error) { return r.MayCaptureNodes(t.Context(), tc.who) }
+				ask = func() (Decision, error) { return r.ReviewNodes(t.Context(), "capture", tc.who) }
 			}
 			d, err := ask()
 			if err != nil || d.Allowed {
@@ -132,7 +132,7 @@ func TestRefusals(t *testing.T) {
 func TestFailedReviewIsNoRefusal(t *testing.T) {
 	broken := errors.New("connection refused")
 	r, _ := answering(authorizationv1.SubjectAccessReviewStatus{}, broken)
-	if _, err := r.MayCapturePods(t.Context(), Requester{Username: "bob"}, "shop"); !errors.Is(err, broken) {
+	if _, err := r.ReviewPods(t.Context(), "capture", Requester{Username: "bob"}, "shop"); !errors.Is(err, broken) {
 		t.Errorf("got %v, want %v", err, broken)
 	}
 }
@@ -144,12 +144,12 @@ type scripted struct {
 	asked    int
 }
 
-func (s *scripted) MayCapturePods(context.Context, Requester, string) (Decision, error) {
+func (s *scripted) ReviewPods(context.Context, string, Requester, string) (Decision, error) {
 	s.asked++
 	return s.decision, s.err
 }
 
-func (s *scripted) MayCaptureNodes(context.Context, Requester) (Decision, error) {
+func (s *scripted) ReviewNodes(context.Context, string, Requester) (Decision, error) {
 	s.asked++
 	return s.decision, s.err
 }
@@ -161,7 +161,7 @@ func TestCachedForgetsInTime(t *testing.T) {
 	alice := Requester{Username: "alice"}
 	ask := func(wantAllowed bool, wantAsked int) {
 		t.Helper()
-		d, err := c.MayCapturePods(t.Context(), alice, "shop")
+		d, err := c.ReviewPods(t.Context(), "capture", alice, "shop")
 		if err != nil || d.Allowed != wantAllowed || src.asked != wantAsked {
 			t.Errorf("allowed %t after %d reviews (%v), want %t after %d", d.Allowed, src.asked, err, wantAllowed, wantAsked)
 		}
@@ -175,7 +175,7 @@ func TestCachedForgetsInTime(t *testing.T) {
 
 	src.err = errors.New("down")
 	clk.Step(5 * time.Second)
-	if _, err := c.MayCapturePods(t.Context(), alice, "shop"); err == nil {
+	if _, err := c.ReviewPods(t.Context(), "capture", alice, "shop"); err == nil {
 		t.Error("a failed review was answered from memory")
 	}
 	src.err, src.decision = nil, Decision{Allowed: true}
@@ -195,13 +195,13 @@ func TestCachedTellsRequestersApart(t *testing.T) {
 		{Username: "a", Extra: map[string][]string{"x": {"y"}}},
 		{Username: "a", Extra: map[string][]string{"x": {}, "y": {}}},
 	} {
-		if _, err := c.MayCapturePods(t.Context(), who, "shop"); err != nil || src.asked != i+1 {
+		if _, err := c.ReviewPods(t.Context(), "capture", who, "shop"); err != nil || src.asked != i+1 {
 			t.Errorf("requester %d shares a decision with another (%d reviews, %v)", i, src.asked, err)
 		}
 	}
 	before := src.asked
-	_, _ = c.MayCapturePods(t.Context(), Requester{Username: "a"}, "other")
-	_, _ = c.MayCaptureNodes(t.Context(), Requester{Username: "a"})
+	_, _ = c.ReviewPods(t.Context(), "capture", Requester{Username: "a"}, "other")
+	_, _ = c.ReviewNodes(t.Context(), "capture", Requester{Username: "a"})
 	if src.asked != before+2 {
 		t.Errorf("%d reviews for another namespace and for nodes, want 2", src.asked-before)
 	}
@@ -211,7 +211,7 @@ func TestCachedIsBounded(t *testing.T) {
 	src := &scripted{}
 	c := NewCached(src, clocktesting.NewFakeClock(time.Unix(1000, 0)), time.Minute)
 	for i := range 2*maxCached + 1 {
-		_, _ = c.MayCapturePods(t.Context(), Requester{Username: "a", UID: string(rune('a' + i))}, "shop")
+		_, _ = c.ReviewPods(t.Context(), "capture", Requester{Username: "a", UID: string(rune('a' + i))}, "shop")
 	}
 	if len(c.known) > maxCached {
 		t.Errorf("%d decisions remembered, at most %d", len(c.known), maxCached)

@@ -11,8 +11,8 @@ import (
 
 // Reviews is what a Reviewer and a Cached one do.
 type Reviews interface {
-	MayCapturePods(ctx context.Context, who Requester, namespace string) (Decision, error)
-	MayCaptureNodes(ctx context.Context, who Requester) (Decision, error)
+	ReviewPods(ctx context.Context, verb string, who Requester, namespace string) (Decision, error)
+	ReviewNodes(ctx context.Context, verb string, who Requester) (Decision, error)
 }
 
 // maxCached bounds the memory of a Cached; when it is full, everything is forgotten, which costs
@@ -40,16 +40,16 @@ func NewCached(reviews Reviews, c clock.PassiveClock, ttl time.Duration) *Cached
 	return &Cached{reviews: reviews, clock: c, ttl: ttl, known: map[string]cachedDecision{}}
 }
 
-// MayCapturePods is Reviewer.MayCapturePods, at most ttl old.
-func (c *Cached) MayCapturePods(ctx context.Context, who Requester, namespace string) (Decision, error) {
-	return c.get("p"+string(appendString(nil, namespace))+who.key(), func() (Decision, error) {
-		return c.reviews.MayCapturePods(ctx, who, namespace)
+// ReviewPods is Reviewer.ReviewPods, at most ttl old.
+func (c *Cached) ReviewPods(ctx context.Context, verb string, who Requester, namespace string) (Decision, error) {
+	return c.get("p"+string(appendString(appendString(nil, verb), namespace))+who.key(), func() (Decision, error) {
+		return c.reviews.ReviewPods(ctx, verb, who, namespace)
 	})
 }
 
-// MayCaptureNodes is Reviewer.MayCaptureNodes, at most ttl old.
-func (c *Cached) MayCaptureNodes(ctx context.Context, who Requester) (Decision, error) {
-	return c.get("n"+who.key(), func() (Decision, error) { return c.reviews.MayCaptureNodes(ctx, who) })
+// ReviewNodes is Reviewer.ReviewNodes, at most ttl old.
+func (c *Cached) ReviewNodes(ctx context.Context, verb string, who Requester) (Decision, error) {
+	return c.get("n"+string(appendString(nil, verb))+who.key(), func() (Decision, error) { return c.reviews.ReviewNodes(ctx, verb, who) })
 }
 
 func (c *Cached) get(key string, ask func() (Decision, error)) (Decision, error) {

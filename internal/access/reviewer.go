@@ -7,14 +7,13 @@ import (
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 )
 
-// ClusterRoles of the install that carry the verbs; refusals name them.
+// The ClusterRoles of the install that carry a verb, which refusals name: rolePrefix and the verb, and that with
+// roleNodes for nodes.
 const (
-	RoleCapture      = "sonde-capture"
-	RoleCaptureNodes = "sonde-capture-nodes"
+	rolePrefix = "sonde-"
+	roleNodes  = "-nodes"
 )
 
 // Decision of a review. Reason is empty when Allowed, and else tells the user what is missing and
@@ -34,19 +33,19 @@ type Reviewer struct {
 // NewReviewer returns a Reviewer that asks through c.
 func NewReviewer(c client.Client) *Reviewer { return &Reviewer{client: c} }
 
-// MayCapturePods reviews the verb capture on pods in namespace. An error means that the API server
+// ReviewPods reviews one of Sonde's verbs on pods in namespace. An error means that the API server
 // did not answer; it is never a refusal.
-func (r *Reviewer) MayCapturePods(ctx context.Context, who Requester, namespace string) (Decision, error) {
+func (r *Reviewer) ReviewPods(ctx context.Context, verb string, who Requester, namespace string) (Decision, error) {
 	return r.review(ctx, who, authorizationv1.ResourceAttributes{
-		Verb: sondev1.VerbCapture, Version: "v1", Resource: "pods", Namespace: namespace,
+		Verb: verb, Version: "v1", Resource: "pods", Namespace: namespace,
 	})
 }
 
-// MayCaptureNodes reviews the verb capture on nodes, which a hostNetwork Pod needs: its network
+// ReviewNodes reviews the verb on nodes, which a Pod needs that is one with its node: a hostNetwork Pod's network
 // namespace is the node's, and holds the packets of everybody there.
-func (r *Reviewer) MayCaptureNodes(ctx context.Context, who Requester) (Decision, error) {
+func (r *Reviewer) ReviewNodes(ctx context.Context, verb string, who Requester) (Decision, error) {
 	return r.review(ctx, who, authorizationv1.ResourceAttributes{
-		Verb: sondev1.VerbCapture, Version: "v1", Resource: "nodes",
+		Verb: verb, Version: "v1", Resource: "nodes",
 	})
 }
 
@@ -69,9 +68,9 @@ func (r *Reviewer) review(ctx context.Context, who Requester, what authorization
 
 // refusal says what is missing, and the command by which somebody who may grants it.
 func refusal(who Requester, what authorizationv1.ResourceAttributes, evaluation string) string {
-	where, role, grant := "in the cluster", RoleCaptureNodes, "kubectl create clusterrolebinding NAME"
+	where, role, grant := "in the cluster", rolePrefix+what.Verb+roleNodes, "kubectl create clusterrolebinding NAME"
 	if what.Namespace != "" {
-		where, role = "in namespace "+cut(what.Namespace), RoleCapture
+		where, role = "in namespace "+cut(what.Namespace), rolePrefix+what.Verb
 		grant = "kubectl create rolebinding NAME -n " + cut(what.Namespace)
 	}
 	msg := fmt.Sprintf("user %q lacks the verb %s on %s %s: ask an admin for ClusterRole %s (%s --clusterrole=%s --user=%s)",

@@ -14,13 +14,10 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/captureconfig"
 	"github.com/sonde-operator/sonde/internal/diskfloor"
+	"github.com/sonde-operator/sonde/internal/kind"
 	"github.com/sonde-operator/sonde/internal/naming"
 	"github.com/sonde-operator/sonde/internal/privilege"
-	"github.com/sonde-operator/sonde/internal/target"
 )
-
-// Kind of the resource that the objects are made for.
-const Kind = "PacketCapture"
 
 // Names of the install: the manager's own, and those that the Jobs refer to.
 const (
@@ -55,26 +52,28 @@ type Options struct {
 	KeeperRestarts bool
 }
 
-// Labels of everything that is made for pc.
-func Labels(pc *sondev1.PacketCapture) map[string]string {
-	return naming.Labels(pc, Kind, target.Namespace(pc), target.Reference(pc).Name)
+// Labels of everything that is made for a capture.
+func Labels(capture sondev1.Capture) map[string]string {
+	of, _ := kind.Of(capture.CaptureKind())
+	common := capture.Common()
+	return naming.Labels(capture, of, common.TargetNamespace, common.Target.Name)
 }
 
-func meta(o Options, pc *sondev1.PacketCapture, name string) metav1.ObjectMeta {
+func meta(o Options, capture sondev1.Capture, name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{
-		Name: name, Namespace: o.Namespace, Labels: Labels(pc),
-		Annotations: map[string]string{sondev1.AnnotationOwner: naming.Owner(pc)},
+		Name: name, Namespace: o.Namespace, Labels: Labels(capture),
+		Annotations: map[string]string{sondev1.AnnotationOwner: naming.Owner(capture)},
 	}
 }
 
 // Configuration is what the probes of pc are told. The requester is a user name; programs hold the
 // filter for each link type, nothing where there is no filter.
 func Configuration(o Options, pc *sondev1.PacketCapture, jobID, requester string, programs map[int32]string) captureconfig.Config {
-	ref := target.Reference(pc)
+	common := pc.Common()
 	c := captureconfig.Config{
-		UID: string(pc.UID), Kind: Kind, Namespace: pc.Namespace, Name: pc.Name,
+		UID: string(pc.UID), Kind: pc.CaptureKind(), Namespace: pc.Namespace, Name: pc.Name,
 		JobID: jobID, Requester: requester,
-		Target: string(ref.Kind) + "/" + ref.Name, TargetNamespace: target.Namespace(pc),
+		Target: string(common.Target.Kind) + "/" + common.Target.Name, TargetNamespace: common.TargetNamespace,
 		Filter: pc.Spec.Filter, Programs: maps.Clone(programs),
 		SnapLength: pc.Spec.SnapLength, Interfaces: pc.Spec.Interfaces,
 		MaxBytes: pc.Spec.MaxBytes, RingBytes: o.RingBytes, DiskFloor: o.DiskFloor.Config(),
@@ -89,25 +88,30 @@ func Configuration(o Options, pc *sondev1.PacketCapture, jobID, requester string
 	return c
 }
 
-// ConfigMap holds the configuration of the probes of pc. It is not immutable: its name may have been
+// Marshaler is what the probes of a kind are told, in the form in which they read it.
+type Marshaler interface {
+	Marshal() (string, error)
+}
+
+// ConfigMap holds the configuration of the probes of a capture. It is not immutable: its name may have been
 // an earlier capture's, and of an immutable object the kubelet goes on mounting what it remembers.
-func ConfigMap(o Options, pc *sondev1.PacketCapture, name string, config captureconfig.Config) (*corev1.ConfigMap, error) {
+func ConfigMap(o Options, capture sondev1.Capture, name string, config Marshaler) (*corev1.ConfigMap, error) {
 	text, err := config.Marshal()
 	if err != nil {
 		return nil, fmt.Errorf("build config map %s: %w", name, err)
 	}
 	return &corev1.ConfigMap{
-		ObjectMeta: meta(o, pc, name),
+		ObjectMeta: meta(o, capture, name),
 		Data:       map[string]string{captureconfig.Key: text},
 	}, nil
 }
 
-// Secret holds the key pairs by which the keepers of pc and the manager know each other: the data of
+// Secret holds the key pairs by which the keepers of a capture and the manager know each other: the data of
 // keeperapi.GeneratePairs.
-func Secret(o Options, pc *sondev1.PacketCapture, name string, pairs map[string][]byte) *corev1.Secret {
+func Secret(o Options, capture sondev1.Capture, name string, pairs map[string][]byte) *corev1.Secret {
 	immutable := true
 	return &corev1.Secret{
-		ObjectMeta: meta(o, pc, name), Immutable: &immutable,
+		ObjectMeta: meta(o, capture, name), Immutable: &immutable,
 		Type: corev1.SecretTypeOpaque, Data: pairs,
 	}
 }

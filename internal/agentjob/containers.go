@@ -6,6 +6,7 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/captureconfig"
+	"github.com/sonde-operator/sonde/internal/kind"
 	"github.com/sonde-operator/sonde/internal/privilege"
 )
 
@@ -38,19 +39,26 @@ const (
 	volumeControl = "control"
 )
 
+// FlagHostNetwork tells a probe that its Pod has its node's network. Results are refused by it, too, when the Pod is
+// long gone.
+const FlagHostNetwork = "--host-network"
+
+// commands of the agent that are the probe, by kind.
+var commands = map[string]string{kind.PacketCapture.Name: "probe"}
+
 // probe is the container with rights on the node: it enters the target's network namespace and writes the file.
-func probe(o Options, pc *sondev1.PacketCapture, p Plan) corev1.Container {
+func probe(o Options, capture sondev1.Capture, p Plan) corev1.Container {
 	args := []string{
-		"probe",
+		commands[capture.CaptureKind()],
 		"--config", captureconfig.ConfigDir + "/" + captureconfig.Key,
-		"--capture-uid", string(pc.UID),
+		"--capture-uid", string(capture.GetUID()),
 		"--pod-uid", string(p.Pod.UID),
 		"--pod-name", p.Pod.Name,
 		"--node", p.Pod.Spec.NodeName,
 		"--duration", secondsText(p.Duration),
 	}
 	if p.Pod.Spec.HostNetwork {
-		args = append(args, "--host-network")
+		args = append(args, FlagHostNetwork)
 	}
 	return corev1.Container{
 		Name: captureconfig.ContainerProbe, Image: o.Image, ImagePullPolicy: corev1.PullIfNotPresent,
@@ -65,7 +73,7 @@ func probe(o Options, pc *sondev1.PacketCapture, p Plan) corev1.Container {
 			Requests: corev1.ResourceList{
 				corev1.ResourceCPU:              resource.MustParse("50m"),
 				corev1.ResourceMemory:           *resource.NewQuantity(64*mi, resource.BinarySI),
-				corev1.ResourceEphemeralStorage: *resource.NewQuantity(min(pc.Spec.MaxBytes, storageRequest), resource.BinarySI),
+				corev1.ResourceEphemeralStorage: *resource.NewQuantity(min(capture.Common().MaxBytes, storageRequest), resource.BinarySI),
 			},
 			Limits: corev1.ResourceList{
 				corev1.ResourceMemory: *resource.NewQuantity(probeMemory+o.RingBytes, resource.BinarySI),
@@ -142,7 +150,7 @@ func keeper(o Options, p Plan) corev1.Container {
 	return c
 }
 
-func volumes(pc *sondev1.PacketCapture, p Plan) []corev1.Volume {
+func volumes(capture sondev1.Capture, p Plan) []corev1.Volume {
 	items := make([]corev1.KeyToPath, 0, 3)
 	for _, key := range []string{captureconfig.SecretServerCert, captureconfig.SecretServerKey, captureconfig.SecretClientCert} {
 		items = append(items, corev1.KeyToPath{Key: key, Path: key}) // the manager's key is in no Pod
@@ -155,7 +163,7 @@ func volumes(pc *sondev1.PacketCapture, p Plan) []corev1.Volume {
 			SecretName: p.Secret, Items: items, DefaultMode: new(int32(0o444)),
 		}}},
 		{Name: volumeResults, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{
-			SizeLimit: resource.NewQuantity(pc.Spec.MaxBytes+resultsMargin, resource.BinarySI),
+			SizeLimit: resource.NewQuantity(capture.Common().MaxBytes+resultsMargin, resource.BinarySI),
 		}}},
 		{Name: volumeControl, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{
 			SizeLimit: resource.NewQuantity(mi, resource.BinarySI),

@@ -28,9 +28,9 @@ type Plan struct {
 	Window time.Duration
 }
 
-// Job captures one Pod of pc.
-func Job(o Options, pc *sondev1.PacketCapture, p Plan) *batchv1.Job {
-	object := meta(o, pc, p.Name)
+// Job captures one Pod of a capture's target.
+func Job(o Options, capture sondev1.Capture, p Plan) *batchv1.Job {
+	object := meta(o, capture, p.Name)
 	object.Labels[sondev1.LabelTargetPodUID] = string(p.Pod.UID)
 	object.Annotations[sondev1.AnnotationTargetNamespace] = p.Pod.Namespace
 	object.Annotations[sondev1.AnnotationTargetPod] = p.Pod.Name
@@ -49,12 +49,12 @@ func Job(o Options, pc *sondev1.PacketCapture, p Plan) *batchv1.Job {
 			// ended too and the status is final, and the manager may be away meanwhile. It deletes Jobs
 			// itself: this is for when none comes back.
 			TTLSecondsAfterFinished: new(int32(seconds(p.Window + AccountKept))),
-			Template:                corev1.PodTemplateSpec{ObjectMeta: template, Spec: podSpec(o, pc, p)},
+			Template:                corev1.PodTemplateSpec{ObjectMeta: template, Spec: podSpec(o, capture, p)},
 		},
 	}
 }
 
-func podSpec(o Options, pc *sondev1.PacketCapture, p Plan) corev1.PodSpec {
+func podSpec(o Options, capture sondev1.Capture, p Plan) corev1.PodSpec {
 	return corev1.PodSpec{
 		HostPID:                       true,
 		RestartPolicy:                 corev1.RestartPolicyNever,
@@ -73,8 +73,8 @@ func podSpec(o Options, pc *sondev1.PacketCapture, p Plan) corev1.PodSpec {
 			},
 		}},
 		Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
-		Containers:  []corev1.Container{probe(o, pc, p), keeper(o, p)},
-		Volumes:     volumes(pc, p),
+		Containers:  []corev1.Container{probe(o, capture, p), keeper(o, p)},
+		Volumes:     volumes(capture, p),
 	}
 }
 

@@ -42,9 +42,9 @@ func Paused(ctx context.Context, r client.Reader, namespace string) (bool, error
 	return paused || err != nil, nil
 }
 
-// Message tells a user what is paused, and who can end it.
-func Message(namespace string) string {
-	return fmt.Sprintf("a cluster admin has paused all captures (key %s of ConfigMap %s/%s): ask them to set it to \"false\", and create a new PacketCapture then", Key, namespace, Name)
+// Message tells a user who asked for a kind what is paused, and who can end it.
+func Message(namespace, kind string) string {
+	return fmt.Sprintf("a cluster admin has paused all captures (key %s of ConfigMap %s/%s): ask them to set it to \"false\", and create a new %s then", Key, namespace, Name, kind)
 }
 
 // Switch is a cache that holds the switch and nothing else. It runs on every replica: a standby whose controllers

@@ -64,8 +64,8 @@ func (l Limits) Valid() error {
 }
 
 // Check says which ceiling a new capture is above. A duration that cannot be read passes: the schema
-// refuses it in better words.
-func (l Limits) Check(spec *sondev1.PacketCaptureSpec) error {
+// refuses it in better words. So does none: it lasts for as long as the ceiling lets it.
+func (l Limits) Check(spec sondev1.Common) error {
 	d, err := duration.Parse(spec.Duration)
 	if err == nil && l.Duration > 0 && d > l.Duration {
 		return fmt.Errorf("duration %s%s is above this cluster's ceiling: write at most %s, or ask for %s",

@@ -37,7 +37,7 @@ func TestCheck(t *testing.T) {
 		"the webhook's zero": {limits: limits, duration: "", bytes: 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := tc.limits.Check(&sondev1.PacketCaptureSpec{Duration: tc.duration, MaxBytes: tc.bytes})
+			err := tc.limits.Check(sondev1.Common{Duration: tc.duration, MaxBytes: tc.bytes})
 			if (err != nil) != (len(tc.want) > 0) {
 				t.Fatalf("Check() = %v, want %q", err, tc.want)
 			}
@@ -84,13 +84,13 @@ func TestDefaultsOfTheSchema(t *testing.T) {
 	spec := crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties.Spec.Properties
 	for name, tc := range map[string]struct {
 		limits ceiling.Limits
-		spec   sondev1.PacketCaptureSpec
+		spec   sondev1.Common
 	}{
-		"duration": {ceiling.Limits{Duration: time.Second}, sondev1.PacketCaptureSpec{Duration: spec.Duration.Default}},
-		"maxBytes": {ceiling.Limits{Bytes: 1}, sondev1.PacketCaptureSpec{MaxBytes: spec.MaxBytes.Default}},
+		"duration": {ceiling.Limits{Duration: time.Second}, sondev1.Common{Duration: spec.Duration.Default}},
+		"maxBytes": {ceiling.Limits{Bytes: 1}, sondev1.Common{MaxBytes: spec.MaxBytes.Default}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if err := tc.limits.Check(&tc.spec); err == nil || !strings.Contains(err.Error(), "(the default; set spec."+name) {
+			if err := tc.limits.Check(tc.spec); err == nil || !strings.Contains(err.Error(), "(the default; set spec."+name) {
 				t.Errorf("Check() = %v, which does not call it the default", err)
 			}
 		})

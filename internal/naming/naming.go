@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/kind"
 )
 
 // Longest names and label values in bytes: those of Jobs become label values of their Pods.
@@ -136,10 +137,10 @@ func Own() map[string]string {
 
 // Labels for everything that is made for owner: the UID by which it is found again, and the five
 // labels of the source systems for people, copied from owner where it has them.
-func Labels(owner metav1.Object, kind, targetNamespace, workload string) map[string]string {
+func Labels(owner metav1.Object, of kind.Kind, targetNamespace, workload string) map[string]string {
 	labels := map[string]string{
-		sondev1.LabelAppName:      "packet-capture",
-		sondev1.LabelAppInstance:  "packet-capture-" + targetNamespace + "-" + workload,
+		sondev1.LabelAppName:      of.App,
+		sondev1.LabelAppInstance:  of.App + "-" + targetNamespace + "-" + workload,
 		sondev1.LabelAppPartOf:    "packet-capture-operator",
 		sondev1.LabelAppManagedBy: "sonde",
 		sondev1.LabelAppCreatedBy: "packet-capture-operator",
@@ -152,7 +153,7 @@ func Labels(owner metav1.Object, kind, targetNamespace, workload string) map[str
 		labels[key] = Cut(value, MaxLabel)
 	}
 	labels[sondev1.LabelUID] = string(owner.GetUID())
-	labels[sondev1.LabelKind] = kind
+	labels[sondev1.LabelKind] = of.Name
 	return labels
 }
 

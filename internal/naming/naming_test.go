@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/kind"
 	"github.com/sonde-operator/sonde/internal/naming"
 )
 
@@ -204,7 +205,7 @@ func TestLabels(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			owner := &metav1.ObjectMeta{Namespace: "ns", Name: "pc", UID: captureUID, Labels: tc.labels}
-			got := naming.Labels(owner, "PacketCapture", tc.namespace, "web")
+			got := naming.Labels(owner, kind.PacketCapture, tc.namespace, "web")
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("Labels (-want +got):\n%s", diff)
 			}

@@ -13,25 +13,27 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/agentjob"
 	"github.com/sonde-operator/sonde/internal/captureconfig"
+	"github.com/sonde-operator/sonde/internal/kind"
 	"github.com/sonde-operator/sonde/internal/target"
 )
 
-// hostNetworkFlag is what the probe of a hostNetwork Pod is told. It is read back from the agent's
-// Pod, which nobody but the operator can make: the target itself may be long gone.
-const hostNetworkFlag = "--host-network"
+// nodeFlags are what the probe of a Pod is told that is one with its node, and by which of the Pod's fields it is. They
+// are read back from the agent's Pod, which nobody but the operator can make: the target itself may be long gone.
+var nodeFlags = []struct{ flag, field string }{{agentjob.FlagHostNetwork, kind.FieldHostNetwork}}
 
 // +kubebuilder:rbac:groups="",namespace=sonde-system,resources=secrets,verbs=list
 
 // agents returns the agents' Pods of a capture, newest first: of one target Pod or, without podUID, of all.
-func (h *Handler) agents(ctx context.Context, pc *sondev1.PacketCapture, podUID string) ([]corev1.Pod, error) {
-	which := []client.ListOption{client.InNamespace(h.Namespace), client.MatchingFields{target.IndexCapture: string(pc.UID)}}
+func (h *Handler) agents(ctx context.Context, capture sondev1.Capture, podUID string) ([]corev1.Pod, error) {
+	which := []client.ListOption{client.InNamespace(h.Namespace), client.MatchingFields{target.IndexCapture: string(capture.GetUID())}}
 	if podUID != "" {
 		which = append(which, client.MatchingLabels{sondev1.LabelTargetPodUID: podUID})
 	}
 	var list corev1.PodList
 	if err := h.Cache.List(ctx, &list, which...); err != nil {
-		return nil, fmt.Errorf("list agents of %s/%s: %w", pc.Namespace, pc.Name, err)
+		return nil, fmt.Errorf("list agents of %s/%s: %w", capture.GetNamespace(), capture.GetName(), err)
 	}
 	slices.SortFunc(list.Items, func(a, b corev1.Pod) int {
 		return cmp.Or(b.CreationTimestamp.Compare(a.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
@@ -51,33 +53,39 @@ func starting(pod *corev1.Pod) bool {
 	return pod.DeletionTimestamp.IsZero() && pod.Status.Phase == corev1.PodPending
 }
 
-// onHostNetwork reports whether an agent captures its node's network. pod must be whole: the cache
+// onNode names the field by which what an agent takes is its node's; none if it is one Pod's. pod must be whole: the cache
 // keeps no containers, and a Pod without a probe must not pass for one that sees a single Pod.
-func onHostNetwork(pod *corev1.Pod) (bool, error) {
+func onNode(pod *corev1.Pod) (string, error) {
 	i := slices.IndexFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Name == captureconfig.ContainerProbe })
 	if i < 0 {
-		return false, fmt.Errorf("pod %s/%s has no container %s: it is no agent", pod.Namespace, pod.Name, captureconfig.ContainerProbe)
+		return "", fmt.Errorf("pod %s/%s has no container %s: it is no agent", pod.Namespace, pod.Name, captureconfig.ContainerProbe)
 	}
-	return slices.Contains(pod.Spec.Containers[i].Args, hostNetworkFlag), nil
+	for _, f := range nodeFlags {
+		if slices.Contains(pod.Spec.Containers[i].Args, f.flag) {
+			return f.field, nil
+		}
+	}
+	return "", nil
 }
 
 // keeper connects to the keepers of a capture by what its Secret holds. The caller closes it.
-func (h *Handler) keeper(ctx context.Context, pc *sondev1.PacketCapture) (Keeper, error) {
+func (h *Handler) keeper(ctx context.Context, capture sondev1.Capture) (Keeper, error) {
 	var list corev1.SecretList
-	err := h.Live.List(ctx, &list, client.InNamespace(h.Namespace), client.MatchingLabels{sondev1.LabelUID: string(pc.UID)})
+	err := h.Live.List(ctx, &list, client.InNamespace(h.Namespace), client.MatchingLabels{sondev1.LabelUID: string(capture.GetUID())})
 	if err != nil {
-		return nil, fmt.Errorf("list secrets of %s/%s: %w", pc.Namespace, pc.Name, err)
+		return nil, fmt.Errorf("list secrets of %s/%s: %w", capture.GetNamespace(), capture.GetName(), err)
 	}
 	i := slices.IndexFunc(list.Items, func(s corev1.Secret) bool { return len(s.Data[captureconfig.SecretClientKey]) > 0 })
 	if i < 0 {
-		return nil, failf(http.StatusGone, "the results of PacketCapture %s/%s cannot be reached any more: the keys of its keepers are gone; create a new PacketCapture", pc.Namespace, pc.Name)
+		return nil, failf(http.StatusGone, "the results of %[1]s %[2]s/%[3]s cannot be reached any more: the keys of its keepers are gone; create a new %[1]s",
+			capture.CaptureKind(), capture.GetNamespace(), capture.GetName())
 	}
 	return h.connect(list.Items[i].Data)
 }
 
 // agentFor returns the agent of one target Pod that serves, whole, or a failure that says why there is none.
-func (h *Handler) agentFor(ctx context.Context, pc *sondev1.PacketCapture, podUID string) (*corev1.Pod, error) {
-	agents, err := h.agents(ctx, pc, podUID)
+func (h *Handler) agentFor(ctx context.Context, capture sondev1.Capture, podUID string) (*corev1.Pod, error) {
+	agents, err := h.agents(ctx, capture, podUID)
 	if err != nil {
 		return nil, err
 	}
@@ -87,17 +95,18 @@ func (h *Handler) agentFor(ctx context.Context, pc *sondev1.PacketCapture, podUI
 	if slices.ContainsFunc(agents, func(p corev1.Pod) bool { return starting(&p) }) {
 		return nil, failf(http.StatusNotFound, "the capture of this Pod has not begun yet: try again in a few seconds")
 	}
-	entry := slices.IndexFunc(pc.Status.Pods, func(p sondev1.PodResult) bool { return p.UID == podUID })
+	status, of := capture.CaptureStatus(), capture.CaptureKind()
+	entry := slices.IndexFunc(status.Pods, func(p sondev1.PodResult) bool { return p.UID == podUID })
 	switch {
-	case entry >= 0 && !pc.Status.Pods[entry].Phase.Final() && len(agents) == 0:
-		return nil, failf(http.StatusNotFound, "the capture of Pod %s has not begun yet: try again in a few seconds", pc.Status.Pods[entry].Name)
+	case entry >= 0 && !status.Pods[entry].Phase.Final() && len(agents) == 0:
+		return nil, failf(http.StatusNotFound, "the capture of Pod %s has not begun yet: try again in a few seconds", status.Pods[entry].Name)
 	case entry >= 0:
-		return nil, failf(http.StatusGone, "the files of Pod %s are gone: they are kept for retainFor (%s) after the capture, and only as long as the node keeps the agent's Pod; create a new PacketCapture, with a longer retainFor if need be",
-			pc.Status.Pods[entry].Name, pc.Spec.RetainFor)
-	case len(agents) > 0 || pc.Status.PodsOmitted > 0:
-		return nil, failf(http.StatusGone, "the files of this Pod are gone: create a new PacketCapture, with a longer retainFor if need be")
+		return nil, failf(http.StatusGone, "the files of Pod %s are gone: they are kept for retainFor (%s) after the capture, and only as long as the node keeps the agent's Pod; create a new %s, with a longer retainFor if need be",
+			status.Pods[entry].Name, capture.Common().RetainFor, of)
+	case len(agents) > 0 || status.PodsOmitted > 0:
+		return nil, failf(http.StatusGone, "the files of this Pod are gone: create a new %s, with a longer retainFor if need be", of)
 	}
-	return nil, failf(http.StatusNotFound, "PacketCapture %s/%s has no Pod with this UID: see uid in status.pods", pc.Namespace, pc.Name)
+	return nil, failf(http.StatusNotFound, "%s %s/%s has no Pod with this UID: see uid in status.pods", of, capture.GetNamespace(), capture.GetName())
 }
 
 // whole reads an agent's Pod live, with all that the cache has stripped from it.
@@ -113,17 +122,18 @@ func (h *Handler) whole(ctx context.Context, cached *corev1.Pod) (*corev1.Pod, e
 	return &pod, nil
 }
 
-// mayRead asks for the right on nodes where the files of an agent hold a node's packets.
+// mayRead asks for the right on nodes where the files of an agent hold what is a node's.
 func (h *Handler) mayRead(ctx context.Context, s session, agent *corev1.Pod) error {
-	if host, err := onHostNetwork(agent); !host || err != nil {
+	field, err := onNode(agent)
+	if field == "" || err != nil {
 		return err
 	}
-	d, err := h.Reviews.MayCaptureNodes(ctx, s.who)
+	d, err := h.Reviews.ReviewNodes(ctx, s.kind.Verb, s.who)
 	if err != nil {
 		return err
 	}
 	if !d.Allowed {
-		return failf(http.StatusForbidden, "this Pod has hostNetwork: true, so its packets are the whole node's: %s", d.Reason)
+		return failf(http.StatusForbidden, "this Pod has %s: true, so its %s are the whole node's: %s", field, s.kind.Takes, d.Reason)
 	}
 	return nil
 }

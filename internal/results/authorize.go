@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,8 +16,8 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/access"
+	"github.com/sonde-operator/sonde/internal/kind"
 	"github.com/sonde-operator/sonde/internal/stamp"
-	"github.com/sonde-operator/sonde/internal/target"
 )
 
 // Lengths of a token: long enough not to be guessed, short enough not to be a burden.
@@ -34,28 +35,29 @@ const maxMatches = 8
 
 // session is a request that may be served.
 type session struct {
-	capture *sondev1.PacketCapture
+	kind    kind.Kind
+	capture sondev1.Capture
 	who     access.Requester
 }
 
-// authorize finds the capture that a token opens. Everything is checked on each request: the stamp
+// authorize finds the capture of a kind that a token opens. Everything is checked on each request: the stamp
 // of the access and of the capture, the time, the target's namespace, and the requester's right.
-func (h *Handler) authorize(ctx context.Context, header http.Header, namespace, name string) (session, error) {
+func (h *Handler) authorize(ctx context.Context, header http.Header, of kind.Kind, namespace, name string) (session, error) {
 	token := header.Get(TokenHeader)
 	if len(token) < minToken || len(token) > maxToken {
 		return session{}, failf(http.StatusUnauthorized, "no token: create a ResultAccess and send its token in the header %s, of %d to %d characters; \"kubectl sonde download NAME\" does this for you", TokenHeader, minToken, maxToken)
 	}
 	if !nameForm.MatchString(namespace) || !nameForm.MatchString(name) {
-		return session{}, failf(http.StatusNotFound, "no such capture: the path must be /v1/namespaces/NAMESPACE/packetcaptures/NAME/...")
+		return session{}, failf(http.StatusNotFound, "no such capture: the path must be /v1/namespaces/NAMESPACE/%s/NAME/...", of.Resource)
 	}
-	found, err := h.matches(ctx, token, namespace, name)
+	found, err := h.matches(ctx, token, of, namespace, name)
 	if err != nil {
 		return session{}, err
 	}
-	err = failf(http.StatusUnauthorized, "the token opens no results of PacketCapture %s/%s: create a new ResultAccess for it", namespace, name)
+	err = failf(http.StatusUnauthorized, "the token opens no results of %s %s/%s: create a new ResultAccess for it", of.Name, namespace, name)
 	for _, ra := range found {
 		var s session
-		if s, err = h.admit(ctx, ra); err == nil {
+		if s, err = h.admit(ctx, of, ra); err == nil {
 			return s, nil
 		}
 	}
@@ -64,7 +66,7 @@ func (h *Handler) authorize(ctx context.Context, header http.Header, namespace, 
 
 // matches returns the ResultAccesses of a capture that hold the hash of token. Each is compared in
 // constant time, so that the time of an answer says nothing about a hash.
-func (h *Handler) matches(ctx context.Context, token, namespace, name string) ([]*sondev1.ResultAccess, error) {
+func (h *Handler) matches(ctx context.Context, token string, of kind.Kind, namespace, name string) ([]*sondev1.ResultAccess, error) {
 	var list sondev1.ResultAccessList
 	if err := h.Cache.List(ctx, &list, client.InNamespace(namespace)); err != nil {
 		return nil, fmt.Errorf("list resultaccesses: %w", err)
@@ -75,7 +77,7 @@ func (h *Handler) matches(ctx context.Context, token, namespace, name string) ([
 	for i := range list.Items {
 		ra := &list.Items[i]
 		same := subtle.ConstantTimeCompare([]byte(ra.Spec.TokenHash), hash) == 1
-		want := sondev1.CaptureReference{Kind: sondev1.CapturePacketCapture, Name: name}
+		want := sondev1.CaptureReference{Kind: sondev1.CaptureKind(of.Name), Name: name}
 		if same && ra.Spec.CaptureRef == want && len(found) < maxMatches {
 			found = append(found, ra)
 		}
@@ -83,8 +85,8 @@ func (h *Handler) matches(ctx context.Context, token, namespace, name string) ([
 	return found, nil
 }
 
-// admit decides on one ResultAccess.
-func (h *Handler) admit(ctx context.Context, ra *sondev1.ResultAccess) (session, error) {
+// admit decides on one ResultAccess of a capture of a kind.
+func (h *Handler) admit(ctx context.Context, of kind.Kind, ra *sondev1.ResultAccess) (session, error) {
 	end := ra.CreationTimestamp.Add(time.Duration(ra.Spec.ExpirationSeconds) * time.Second)
 	if !h.Clock.Now().Before(end) || !ra.DeletionTimestamp.IsZero() {
 		return session{}, failf(http.StatusUnauthorized, "the ResultAccess has expired: create a new one")
@@ -93,48 +95,48 @@ func (h *Handler) admit(ctx context.Context, ra *sondev1.ResultAccess) (session,
 	if err != nil {
 		return session{}, failf(http.StatusForbidden, "%v", err)
 	}
-	pc, err := h.captureOf(ctx, ra, claim)
+	capture, err := h.captureOf(ctx, of, ra, claim)
 	if err != nil {
 		return session{}, err
 	}
-	d, err := h.Reviews.MayCapturePods(ctx, claim.Requester, target.Namespace(pc))
+	d, err := h.Reviews.ReviewPods(ctx, of.Verb, claim.Requester, capture.Common().TargetNamespace)
 	if err != nil {
 		return session{}, err
 	}
 	if !d.Allowed {
 		return session{}, failf(http.StatusForbidden, "%s", d.Reason)
 	}
-	return session{capture: pc, who: claim.Requester}, nil
+	return session{kind: of, capture: capture, who: claim.Requester}, nil
 }
 
 // captureOf returns the capture that ra was made for: not a later one of the same name, and not one
 // of a namespace that has been replaced since.
-func (h *Handler) captureOf(ctx context.Context, ra *sondev1.ResultAccess, claim stamp.Claim) (*sondev1.PacketCapture, error) {
+func (h *Handler) captureOf(ctx context.Context, of kind.Kind, ra *sondev1.ResultAccess, claim stamp.Claim) (sondev1.Capture, error) {
 	key := client.ObjectKey{Namespace: ra.Namespace, Name: ra.Spec.CaptureRef.Name}
-	var pc sondev1.PacketCapture
-	err := h.Cache.Get(ctx, key, &pc)
+	capture := of.New()
+	err := h.Cache.Get(ctx, key, capture)
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil, failf(http.StatusNotFound, "PacketCapture %s not found: it was deleted, and its results with it", key)
+		return nil, failf(http.StatusNotFound, "%s %s not found: it was deleted, and its results with it", of.Name, key)
 	case err != nil:
-		return nil, fmt.Errorf("get packetcapture %s: %w", key, err)
-	case !pc.DeletionTimestamp.IsZero():
-		return nil, failf(http.StatusGone, "PacketCapture %s is being deleted, and its results with it", key)
-	case pc.CreationTimestamp.After(ra.CreationTimestamp.Time):
-		return nil, failf(http.StatusUnauthorized, "the ResultAccess is older than PacketCapture %s: create a new one", key)
+		return nil, fmt.Errorf("get %s %s: %w", strings.ToLower(of.Name), key, err)
+	case !capture.GetDeletionTimestamp().IsZero():
+		return nil, failf(http.StatusGone, "%s %s is being deleted, and its results with it", of.Name, key)
+	case capture.GetCreationTimestamp().After(ra.CreationTimestamp.Time):
+		return nil, failf(http.StatusUnauthorized, "the ResultAccess is older than %s %s: create a new one", of.Name, key)
 	}
-	own, err := stamp.Verify(h.Key, pc.Namespace, stamp.KindPacketCapture, &pc.Spec, pc.Annotations, pc.CreationTimestamp.Time)
+	own, err := stamp.VerifyCapture(h.Key, capture)
 	if err != nil {
 		return nil, failf(http.StatusForbidden, "%v", err)
 	}
-	if err := h.checkNamespace(ctx, target.Namespace(&pc), own.TargetNamespaceUID, claim.TargetNamespaceUID); err != nil {
+	if err := h.checkNamespace(ctx, of, capture.Common().TargetNamespace, own.TargetNamespaceUID, claim.TargetNamespaceUID); err != nil {
 		return nil, err
 	}
-	return &pc, nil
+	return capture, nil
 }
 
 // checkNamespace refuses results of a namespace that is gone: one of the same name may be another's.
-func (h *Handler) checkNamespace(ctx context.Context, name string, uids ...string) error {
+func (h *Handler) checkNamespace(ctx context.Context, of kind.Kind, name string, uids ...string) error {
 	var ns corev1.Namespace
 	err := h.Live.Get(ctx, client.ObjectKey{Name: name}, &ns)
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -142,7 +144,7 @@ func (h *Handler) checkNamespace(ctx context.Context, name string, uids ...strin
 	}
 	for _, uid := range uids {
 		if err != nil || string(ns.UID) != uid {
-			return failf(http.StatusGone, "the namespace %s that was captured in has been deleted: create a new PacketCapture", name)
+			return failf(http.StatusGone, "the namespace %s that was captured in has been deleted: create a new %s", name, of.Name)
 		}
 	}
 	return nil

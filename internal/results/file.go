@@ -15,7 +15,6 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/audit"
 	"github.com/sonde-operator/sonde/internal/keeperapi"
-	"github.com/sonde-operator/sonde/internal/target"
 )
 
 const (
@@ -75,7 +74,7 @@ func (h *Handler) file(w http.ResponseWriter, r *http.Request, s session) error 
 func (h *Handler) deliver(w http.ResponseWriter, r *http.Request, s session, agent *corev1.Pod, name string, resp *http.Response) error {
 	defer h.Drain.Enter()()
 	pod := agent.Annotations[sondev1.AnnotationTargetPod]
-	log := ctrl.LoggerFrom(r.Context()).WithValues("captureUID", s.capture.UID, "targetNamespace", target.Namespace(s.capture), "pod", pod, "file", name)
+	log := ctrl.LoggerFrom(r.Context()).WithValues("captureUID", s.capture.GetUID(), "targetNamespace", s.capture.Common().TargetNamespace, "pod", pod, "file", name)
 	log.Info("Serving result", "wantBytes", resp.ContentLength)
 	n, err := h.copy(r.Context(), w, resp.Body)
 	switch {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -41,13 +42,13 @@ func (h *Handler) progress(w http.ResponseWriter, r *http.Request, s session) er
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	st := &stream{
-		h: h, key: client.ObjectKeyFromObject(s.capture), keeper: keeper,
+		h: h, kind: s.kind, key: client.ObjectKeyFromObject(s.capture), keeper: keeper,
 		out: json.NewEncoder(w), flush: http.NewResponseController(w), w: w,
 		events: make(chan heard), watched: map[string]*watched{}, told: map[string]told{},
 	}
 	defer st.wait() // the keeper's client is closed after the last watch has ended
 	defer cancel()
-	ctrl.LoggerFrom(r.Context()).Info("Serving progress", audit.Key, audit.ProgressServed, "captureUID", s.capture.UID)
+	ctrl.LoggerFrom(r.Context()).Info("Serving progress", audit.Key, audit.ProgressServed, "captureUID", s.capture.GetUID())
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.WriteHeader(http.StatusOK)
 	if err := st.run(ctx); err != nil {
@@ -95,17 +96,17 @@ func (st *stream) await(ctx context.Context, poll, heartbeat <-chan time.Time) e
 // look reads the capture and its agents, from the cache: it tells entries that have ended, and
 // watches keepers that serve. It reports whether there is nothing more to come.
 func (st *stream) look(ctx context.Context) (over bool, err error) {
-	var pc sondev1.PacketCapture
-	err = st.h.Cache.Get(ctx, st.key, &pc)
+	capture := st.kind.New()
+	err = st.h.Cache.Get(ctx, st.key, capture)
 	if apierrors.IsNotFound(err) {
 		return false, errors.New("the capture was deleted")
 	}
 	if err != nil {
-		return false, fmt.Errorf("get packetcapture %s: %w", st.key, err)
+		return false, fmt.Errorf("get %s %s: %w", strings.ToLower(st.kind.Name), st.key, err)
 	}
-	ended := map[string]bool{}
-	for i := range pc.Status.Pods {
-		p := &pc.Status.Pods[i]
+	status, ended := capture.CaptureStatus(), map[string]bool{}
+	for i := range status.Pods {
+		p := &status.Pods[i]
 		if ended[p.UID] = p.Phase.Final(); ended[p.UID] {
 			st.forget(p.UID)
 		}
@@ -115,15 +116,15 @@ func (st *stream) look(ctx context.Context) (over bool, err error) {
 			}
 		}
 	}
-	if pc.Status.Phase.Final() {
+	if status.Phase.Final() {
 		return true, nil
 	}
-	return false, st.watchAgents(ctx, &pc, ended)
+	return false, st.watchAgents(ctx, capture, ended)
 }
 
 // watchAgents begins to watch each keeper that serves, unless its Pod's part is over.
-func (st *stream) watchAgents(ctx context.Context, pc *sondev1.PacketCapture, ended map[string]bool) error {
-	agents, err := st.h.agents(ctx, pc, "")
+func (st *stream) watchAgents(ctx context.Context, capture sondev1.Capture, ended map[string]bool) error {
+	agents, err := st.h.agents(ctx, capture, "")
 	if err != nil {
 		return err
 	}
@@ -133,7 +134,7 @@ func (st *stream) watchAgents(ctx context.Context, pc *sondev1.PacketCapture, en
 		if uid == "" || ended[uid] || !serving(a) {
 			continue
 		}
-		if err := st.connect(ctx, pc); err != nil {
+		if err := st.connect(ctx, capture); err != nil {
 			return err
 		}
 		if st.keeper != nil {
@@ -144,11 +145,11 @@ func (st *stream) watchAgents(ctx context.Context, pc *sondev1.PacketCapture, en
 }
 
 // connect makes up for a stream that began before the capture had its keys.
-func (st *stream) connect(ctx context.Context, pc *sondev1.PacketCapture) error {
+func (st *stream) connect(ctx context.Context, capture sondev1.Capture) error {
 	if st.keeper != nil {
 		return nil
 	}
-	keeper, err := st.h.keeper(ctx, pc)
+	keeper, err := st.h.keeper(ctx, capture)
 	if isFailure(err) {
 		return nil // not yet, or not any more
 	}

@@ -28,15 +28,17 @@ import (
 	"github.com/sonde-operator/sonde/internal/captureconfig"
 	"github.com/sonde-operator/sonde/internal/drain"
 	"github.com/sonde-operator/sonde/internal/keeperapi"
+	"github.com/sonde-operator/sonde/internal/kind"
 )
 
 // TokenHeader carries the token of a ResultAccess.
 const TokenHeader = "X-Sonde-Token"
 
-// Paths of the endpoint, as patterns of http.ServeMux.
+// Paths of the endpoint, as patterns of http.ServeMux: before and after the resource of a kind.
 const (
-	PatternProgress = "GET /v1/namespaces/{namespace}/packetcaptures/{name}/progress"
-	PatternFile     = "GET /v1/namespaces/{namespace}/packetcaptures/{name}/files/{pod}/{file}"
+	patternBefore   = "GET /v1/namespaces/{namespace}/"
+	patternProgress = "/{name}/progress"
+	patternFile     = "/{name}/files/{pod}/{file}"
 )
 
 // Intervals of running streams.
@@ -56,7 +58,7 @@ type Keeper interface {
 
 // Config is what the endpoint works with.
 type Config struct {
-	// Cache reads PacketCaptures, ResultAccesses and the agents' Pods.
+	// Cache reads captures, ResultAccesses and the agents' Pods.
 	Cache client.Reader
 	// Live reads Secrets of captures and target namespaces from the API server.
 	Live client.Reader
@@ -92,8 +94,10 @@ func New(c Config) *Handler {
 		connect: connect, address: address,
 		poll: pollInterval, heartbeat: heartbeatInterval, recheck: recheckInterval, retry: retryInterval,
 	}
-	h.mux.HandleFunc(PatternProgress, h.handle(h.progress))
-	h.mux.HandleFunc(PatternFile, h.handle(h.file))
+	for _, k := range kind.All {
+		h.mux.HandleFunc(patternBefore+k.Resource+patternProgress, h.handle(k, h.progress))
+		h.mux.HandleFunc(patternBefore+k.Resource+patternFile, h.handle(k, h.file))
+	}
 	return h
 }
 
@@ -126,7 +130,7 @@ func failf(code int, format string, args ...any) error {
 var errBroken = errors.New("the answer broke off")
 
 // handle bounds the number of requests, names the requester and turns errors into answers.
-func (h *Handler) handle(serve func(http.ResponseWriter, *http.Request, session) error) http.HandlerFunc {
+func (h *Handler) handle(of kind.Kind, serve func(http.ResponseWriter, *http.Request, session) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		release, err := h.limit.enter()
 		if err != nil {
@@ -134,8 +138,8 @@ func (h *Handler) handle(serve func(http.ResponseWriter, *http.Request, session)
 			return
 		}
 		defer release()
-		log := ctrl.LoggerFrom(r.Context()).WithName("results").WithValues("PacketCapture", quoted(r.PathValue("namespace"))+"/"+quoted(r.PathValue("name")))
-		s, err := h.authorize(r.Context(), r.Header, r.PathValue("namespace"), r.PathValue("name"))
+		log := ctrl.LoggerFrom(r.Context()).WithName("results").WithValues(of.Name, quoted(r.PathValue("namespace"))+"/"+quoted(r.PathValue("name")))
+		s, err := h.authorize(r.Context(), r.Header, of, r.PathValue("namespace"), r.PathValue("name"))
 		if err == nil {
 			log = log.WithValues(audit.Requester, s.who.Username)
 			var leave func()
@@ -173,7 +177,7 @@ func (h *Handler) whileAllowed(ctx context.Context, r *http.Request, s session, 
 				return
 			case <-ticker.C():
 			}
-			_, err := h.authorize(ctx, r.Header, s.capture.Namespace, s.capture.Name)
+			_, err := h.authorize(ctx, r.Header, s.kind, s.capture.GetNamespace(), s.capture.GetName())
 			if isFailure(err) { // an API server that does not answer ends nothing
 				cancel(err)
 				return

@@ -14,12 +14,14 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/account"
+	"github.com/sonde-operator/sonde/internal/kind"
 )
 
 // stream is one progress stream. One goroutine runs it and alone writes; one for each watched
 // keeper feeds it.
 type stream struct {
 	h      *Handler
+	kind   kind.Kind
 	key    client.ObjectKey
 	keeper Keeper
 	late   Keeper // keeper, if the stream itself has to close it

@@ -58,13 +58,13 @@ func (r *rights) set(pods, nodes bool) {
 	r.pods, r.nodes = pods, nodes
 }
 
-func (r *rights) MayCapturePods(context.Context, access.Requester, string) (access.Decision, error) {
+func (r *rights) ReviewPods(context.Context, string, access.Requester, string) (access.Decision, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return access.Decision{Allowed: r.pods, Reason: "lacks capture on pods"}, nil
 }
 
-func (r *rights) MayCaptureNodes(context.Context, access.Requester) (access.Decision, error) {
+func (r *rights) ReviewNodes(context.Context, string, access.Requester) (access.Decision, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return access.Decision{Allowed: r.nodes, Reason: "lacks capture on nodes"}, nil

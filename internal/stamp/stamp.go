@@ -19,7 +19,7 @@ import (
 
 // Kinds that are stamped, as they go into the HMAC.
 const (
-	KindPacketCapture = "PacketCapture"
+	KindPacketCapture = string(sondev1.CapturePacketCapture)
 	KindResultAccess  = "ResultAccess"
 )
 
@@ -65,6 +65,11 @@ func Sign(key []byte, namespace, kind string, spec any, c Claim) (map[string]str
 		sondev1.AnnotationRequester: string(claim),
 		sondev1.AnnotationStamp:     hex.EncodeToString(mac),
 	}, nil
+}
+
+// VerifyCapture is Verify of a capture of any kind.
+func VerifyCapture(key []byte, capture sondev1.Capture) (Claim, error) {
+	return Verify(key, capture.GetNamespace(), capture.CaptureKind(), capture.CaptureSpec(), capture.GetAnnotations(), capture.GetCreationTimestamp().Time)
 }
 
 // Verify returns the claim of a resource if the webhook that holds key admitted exactly this: this

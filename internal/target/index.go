@@ -3,6 +3,7 @@ package target
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -11,6 +12,7 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/compact"
+	"github.com/sonde-operator/sonde/internal/kind"
 )
 
 // Field indexes of the cache.
@@ -23,19 +25,21 @@ const (
 	IndexOwner = "owner"
 	// IndexNode, of Jobs and of the agents' Pods: the node of the target, and the Pod's.
 	IndexNode = "node"
-	// IndexTargetNamespace, of PacketCaptures that are not final: where their target runs.
+	// IndexTargetNamespace, of captures that are not final: where their target runs.
 	IndexTargetNamespace = "targetNamespace"
 )
 
-// Indexes that Resolve and Wakes need, as the arguments of IndexField.
-var Indexes = []struct {
+// Index is one field index, as the arguments of IndexField.
+type Index struct {
 	Object  client.Object
 	Field   string
 	Extract client.IndexerFunc
-}{
+}
+
+// Indexes that Resolve and Wakes need, for captures of all kinds.
+var Indexes = slices.Concat(captureIndexes(), []Index{
 	{&corev1.Pod{}, IndexOwnerUID, ownerUID},
 	{ReplicaSetMetadata(), IndexOwnerUID, ownerUID},
-	{&sondev1.PacketCapture{}, IndexTargetNamespace, liveIn},
 	{&corev1.Pod{}, IndexCapture, captureUID},
 	{&batchv1.Job{}, IndexCapture, captureUID},
 	{&batchv1.Job{}, IndexOwner, captureName},
@@ -45,9 +49,17 @@ var Indexes = []struct {
 	{coreMetadata("ConfigMap"), IndexOwner, captureName},
 	{coreMetadata("Secret"), IndexCapture, captureUID},
 	{coreMetadata("Secret"), IndexOwner, captureName},
+})
+
+func captureIndexes() []Index {
+	var indexes []Index
+	for _, k := range kind.All {
+		indexes = append(indexes, Index{k.New(), IndexTargetNamespace, liveIn})
+	}
+	return indexes
 }
 
-// IndexFields adds all Indexes to a cache.
+// IndexFields adds all Indexes to a cache, which takes each only once.
 func IndexFields(ctx context.Context, indexer client.FieldIndexer) error {
 	for _, i := range Indexes {
 		if err := indexer.IndexField(ctx, i.Object, i.Field, i.Extract); err != nil {
@@ -100,9 +112,9 @@ func coreMetadata(kind string) *metav1.PartialObjectMetadata {
 }
 
 func liveIn(o client.Object) []string {
-	pc, ok := o.(*sondev1.PacketCapture)
-	if !ok || pc.Status.Phase.Final() {
+	capture, ok := o.(sondev1.Capture)
+	if !ok || capture.CaptureStatus().Phase.Final() {
 		return nil
 	}
-	return []string{Namespace(pc)}
+	return []string{capture.Common().TargetNamespace}
 }

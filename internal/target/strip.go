@@ -36,19 +36,20 @@ func Strip(o any) (any, error) {
 			Labels:          pick(o.Labels, sondev1.LabelHub, sondev1.LabelOptOut, sondev1.LabelUID, sondev1.LabelKind, sondev1.LabelTargetPodUID),
 			Annotations:     short(pick(o.Annotations, sondev1.AnnotationOwner)),
 		}
-	case *sondev1.PacketCapture:
-		stripOwn(&o.ObjectMeta)
+	case sondev1.Capture:
+		stripOwn(o)
 	case *sondev1.ResultAccess:
-		stripOwn(&o.ObjectMeta)
+		stripOwn(o)
 	}
 	return cache.TransformStripManagedFields()(o)
 }
 
 // stripOwn keeps of a resource of ours what its controller reads. The stamp bounds the claim.
-func stripOwn(m *metav1.ObjectMeta) {
-	m.Labels = pick(m.Labels, ownLabels...)
-	m.Annotations = pick(m.Annotations, sondev1.AnnotationRequester, sondev1.AnnotationStamp)
-	m.OwnerReferences, m.Finalizers = nil, nil
+func stripOwn(o metav1.Object) {
+	o.SetLabels(pick(o.GetLabels(), ownLabels...))
+	o.SetAnnotations(pick(o.GetAnnotations(), sondev1.AnnotationRequester, sondev1.AnnotationStamp))
+	o.SetOwnerReferences(nil)
+	o.SetFinalizers(nil)
 }
 
 // controller keeps the one owner that says what an object is a part of.

@@ -28,19 +28,6 @@ type Workload struct {
 	Pods []corev1.Pod
 }
 
-// Namespace in which the target of pc runs.
-func Namespace(pc *sondev1.PacketCapture) string {
-	return cmp.Or(pc.Spec.TargetNamespace, pc.Namespace)
-}
-
-// Reference is the target of pc, also where it is given by targetDeployment.
-func Reference(pc *sondev1.PacketCapture) sondev1.TargetReference {
-	if pc.Spec.TargetRef != nil {
-		return *pc.Spec.TargetRef
-	}
-	return sondev1.TargetReference{Kind: sondev1.TargetDeployment, Name: pc.Spec.TargetDeployment}
-}
-
 // Live reports whether a Pod can be captured: it has a node, so that its network namespace exists or
 // is about to, and it has not ended. The probe waits for its first process.
 func Live(pod *corev1.Pod) bool {

@@ -97,17 +97,6 @@ func TestResolveErrors(t *testing.T) {
 	}
 }
 
-func TestReferenceAndNamespace(t *testing.T) {
-	pc := &sondev1.PacketCapture{ObjectMeta: metav1.ObjectMeta{Namespace: "own"}, Spec: sondev1.PacketCaptureSpec{TargetDeployment: "web"}}
-	if diff := cmp.Diff(ref("Deployment", "web"), target.Reference(pc)); diff != "" || target.Namespace(pc) != "own" {
-		t.Errorf("namespace %q, reference (-want +got):\n%s", target.Namespace(pc), diff)
-	}
-	pc.Spec = sondev1.PacketCaptureSpec{TargetNamespace: "shop", TargetRef: &sondev1.TargetReference{Kind: "Pod", Name: "p"}}
-	if diff := cmp.Diff(ref("Pod", "p"), target.Reference(pc)); diff != "" || target.Namespace(pc) != "shop" {
-		t.Errorf("namespace %q, reference (-want +got):\n%s", target.Namespace(pc), diff)
-	}
-}
-
 func TestSandboxed(t *testing.T) {
 	for _, class := range [][2]string{
 		{"kata", "kata"},

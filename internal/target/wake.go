@@ -9,11 +9,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/kind"
 )
 
-// Wakes says which captures an event on something of a target's concerns. Names do here: a capture
+// Wakes says which captures of a kind an event on something of a target's concerns. Names do here: a capture
 // that is woken in vain finds nothing to do.
 type Wakes struct {
+	Kind   kind.Kind
 	Reader client.Reader
 }
 
@@ -62,15 +64,15 @@ func (w Wakes) Workload(kind sondev1.TargetKind) func(context.Context, client.Ob
 
 // Namespace wakes the captures whose target lies in a namespace, and those that lie there themselves.
 func (w Wakes) Namespace(ctx context.Context, namespace client.Object) []reconcile.Request {
-	var all sondev1.PacketCaptureList
-	if err := w.Reader.List(ctx, &all, client.InNamespace(namespace.GetName()), client.UnsafeDisableDeepCopy); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Listing PacketCaptures for an event", "Namespace", namespace.GetName())
+	all := w.Kind.NewList()
+	if err := w.Reader.List(ctx, all, client.InNamespace(namespace.GetName()), client.UnsafeDisableDeepCopy); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Listing "+w.Kind.Name+"s for an event", "Namespace", namespace.GetName())
 		return nil
 	}
 	requests := w.captures(ctx, namespace.GetName())
-	for i := range all.Items {
-		if pc := &all.Items[i]; !pc.Status.Phase.Final() && Namespace(pc) != namespace.GetName() {
-			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(pc)})
+	for _, capture := range all.Captures() {
+		if !capture.CaptureStatus().Phase.Final() && capture.Common().TargetNamespace != namespace.GetName() {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(capture)})
 		}
 	}
 	return requests
@@ -79,15 +81,15 @@ func (w Wakes) Namespace(ctx context.Context, namespace client.Object) []reconci
 // captures that are not final and have one of the wanted targets in namespace. A wanted target
 // without a name stands for all of its kind; none wanted stands for everything.
 func (w Wakes) captures(ctx context.Context, namespace string, wanted ...sondev1.TargetReference) []reconcile.Request {
-	var list sondev1.PacketCaptureList
-	if err := w.Reader.List(ctx, &list, client.MatchingFields{IndexTargetNamespace: namespace}, client.UnsafeDisableDeepCopy); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Listing PacketCaptures for an event", "targetNamespace", namespace)
+	list := w.Kind.NewList()
+	if err := w.Reader.List(ctx, list, client.MatchingFields{IndexTargetNamespace: namespace}, client.UnsafeDisableDeepCopy); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Listing "+w.Kind.Name+"s for an event", "targetNamespace", namespace)
 		return nil
 	}
 	var requests []reconcile.Request
-	for i := range list.Items {
-		if pc := &list.Items[i]; matches(Reference(pc), wanted) {
-			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(pc)})
+	for _, capture := range list.Captures() {
+		if matches(capture.Common().Target, wanted) {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(capture)})
 		}
 	}
 	return requests

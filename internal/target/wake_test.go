@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/kind"
 	"github.com/sonde-operator/sonde/internal/target"
 )
 
@@ -32,7 +33,7 @@ func TestWakes(t *testing.T) {
 		capture("elsewhere", "web-elsewhere", "", ref("Deployment", "web")),
 		final,
 	)
-	wakes := target.Wakes{Reader: c}
+	wakes := target.Wakes{Kind: kind.PacketCapture, Reader: c}
 	cases := map[string]struct {
 		wake  func(context.Context, client.Object) []reconcile.Request
 		event client.Object

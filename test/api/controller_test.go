@@ -33,6 +33,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/agentjob"
 	"github.com/sonde-operator/sonde/internal/brake"
 	"github.com/sonde-operator/sonde/internal/stamp"
+	"github.com/sonde-operator/sonde/internal/target"
 )
 
 // managerUser acts with the rights of the install's roles and no others.
@@ -146,14 +147,15 @@ func startControllers(t *testing.T) fakeKeepers {
 	}
 	keepers := make(fakeKeepers, 1)
 	sweeper := &controllers.Sweeper{Client: mgr.GetClient(), Live: live, Clock: clock.RealClock{}, Interval: time.Minute, Namespace: operatorNamespace}
-	r := &controllers.PacketCaptureReconciler{
+	r := &controllers.CaptureReconciler{
+		Kind:   controllers.PacketCaptures(nil),
 		Client: mgr.GetClient(), Live: live, Switch: stop, Sweeper: sweeper, Clock: clock.RealClock{}, Keepers: keepers,
 		Options: agentjob.Options{Namespace: operatorNamespace, Image: "sonde:test", RingBytes: 32 << 20},
 		Stamps:  controllers.StampKey(stampKey), Access: access.NewReviewer(live), Recorder: mgr.GetEventRecorder("sonde"),
 		AccessReviewInterval: 2 * time.Second,
 	}
 	expiry := &controllers.ResultAccessReconciler{Client: mgr.GetClient(), Clock: clock.RealClock{}}
-	for _, err := range []error{mgr.Add(stop), mgr.Add(sweeper), r.SetupWithManager(t.Context(), mgr), expiry.SetupWithManager(mgr)} {
+	for _, err := range []error{mgr.Add(stop), mgr.Add(sweeper), target.IndexFields(t.Context(), mgr.GetFieldIndexer()), r.SetupWithManager(mgr), expiry.SetupWithManager(mgr)} {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -295,7 +297,7 @@ func (s *shop) object(name string) *sondev1.PacketCapture {
 func (s *shop) capture(t *testing.T, name string) *sondev1.PacketCapture {
 	t.Helper()
 	pc := s.object(name)
-	annotations, err := stamp.Sign(stampKey, pc.Namespace, agentjob.Kind, pc.Spec,
+	annotations, err := stamp.Sign(stampKey, pc.Namespace, pc.CaptureKind(), pc.Spec,
 		stamp.Claim{Requester: access.Requester{Username: "alice"}, TargetNamespaceUID: s.uid, IssuedAt: time.Now()})
 	if err != nil {
 		t.Fatal(err)

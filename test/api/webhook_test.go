@@ -25,6 +25,7 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/access"
 	"github.com/sonde-operator/sonde/internal/certs"
+	"github.com/sonde-operator/sonde/internal/kind"
 	"github.com/sonde-operator/sonde/internal/pcapfilter"
 	"github.com/sonde-operator/sonde/internal/stamp"
 	"github.com/sonde-operator/sonde/webhooks"
@@ -43,8 +44,9 @@ func serveWebhooks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pc := &webhooks.PacketCaptureHandler{
-		Live: admin, Reviews: access.NewReviewer(admin), Filters: filters, Key: stampKey, OperatorNamespace: operatorNamespace, Clock: clock.RealClock{},
+	pc := &webhooks.CaptureHandler{
+		Kind: kind.PacketCapture, Checks: &webhooks.PacketCaptureChecks{Filters: filters},
+		Live: admin, Reviews: access.NewReviewer(admin), Key: stampKey, OperatorNamespace: operatorNamespace, Clock: clock.RealClock{},
 	}
 	_, material, _, err := certs.Plan(time.Now(), nil, []string{"localhost"})
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/account"
 	"github.com/sonde-operator/sonde/internal/agentjob"
 	"github.com/sonde-operator/sonde/internal/captureconfig"
+	"github.com/sonde-operator/sonde/internal/kind"
 )
 
 // Anybody can write the labels by which the operator finds what belongs to a capture. It looks in its own namespace alone, so
@@ -28,7 +29,7 @@ func TestAttackLabelsForTheSweeper(t *testing.T) {
 	mallory := as(t, "mallory")
 	pc := capture(t, mallory, ns, sondev1.PacketCaptureSpec{TargetDeployment: "sink", Duration: "10m"})
 	dead := metav1.ObjectMeta{
-		Labels:      map[string]string{sondev1.LabelUID: "00000000-dead-4000-8000-000000000000", sondev1.LabelKind: agentjob.Kind, "app": "mine"},
+		Labels:      map[string]string{sondev1.LabelUID: "00000000-dead-4000-8000-000000000000", sondev1.LabelKind: kind.PacketCapture.Name, "app": "mine"},
 		Annotations: map[string]string{sondev1.AnnotationOwner: pc.Namespace + "/" + pc.Name},
 	}
 	in := func(namespace, uid string) []client.Object {
@@ -143,7 +144,7 @@ func forgedAgent(t *testing.T, ns string, pc *sondev1.PacketCapture, of *corev1.
 	if err != nil {
 		t.Fatal(err)
 	}
-	labels := map[string]string{sondev1.LabelUID: string(pc.UID), sondev1.LabelKind: agentjob.Kind, sondev1.LabelTargetPodUID: string(of.UID)}
+	labels := map[string]string{sondev1.LabelUID: string(pc.UID), sondev1.LabelKind: kind.PacketCapture.Name, sondev1.LabelTargetPodUID: string(of.UID)}
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: ns, GenerateName: "forged-", Labels: labels,

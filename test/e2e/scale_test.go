@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
-	"github.com/sonde-operator/sonde/internal/agentjob"
+	"github.com/sonde-operator/sonde/internal/kind"
 	"github.com/sonde-operator/sonde/test/cluster"
 )
 
@@ -252,7 +252,7 @@ func agentJobs(t *testing.T) int {
 	t.Helper()
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(batchv1.SchemeGroupVersion.WithKind("JobList"))
-	if err := admin.List(t.Context(), list, client.InNamespace(operatorNamespace), client.MatchingLabels{sondev1.LabelKind: agentjob.Kind}); err != nil {
+	if err := admin.List(t.Context(), list, client.InNamespace(operatorNamespace), client.MatchingLabels{sondev1.LabelKind: kind.PacketCapture.Name}); err != nil {
 		t.Fatal(err)
 	}
 	return len(list.Items)

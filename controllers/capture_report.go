@@ -11,29 +11,28 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/naming"
 	"github.com/sonde-operator/sonde/internal/outcome"
-	"github.com/sonde-operator/sonde/internal/target"
 )
 
 // report writes the status from what was seen, what was planned, and how acting on it went.
-func report(pc *sondev1.PacketCapture, seen observed, todo plan, done acted, err error) {
-	status := &pc.Status
-	status.ObservedGeneration = pc.Generation
-	status.Target = targetText(pc)
+func report(capture sondev1.Capture, seen observed, todo plan, done acted, err error) {
+	status := capture.CaptureStatus()
+	status.ObservedGeneration = capture.GetGeneration()
+	status.Target = targetText(capture)
 	final := status.Phase.Final()
 	if todo.observed {
 		entries := withJobs(todo.entries, done)
 		if !final {
 			status.StartTime = startTime(status.StartTime, seen, todo, done)
 			status.Totals = totals(entries)
-			reportPhase(pc, seen, todo, entries)
+			reportPhase(capture, seen, todo, entries)
 		}
 		status.Pods, status.PodsOmitted = bounded(entries, status.PodsOmitted, final)
 	}
 	if !final {
-		reportConditions(pc, seen, todo, err)
+		reportConditions(capture, seen, todo, err)
 	}
 	for i := range status.Conditions {
-		status.Conditions[i].ObservedGeneration = pc.Generation
+		status.Conditions[i].ObservedGeneration = capture.GetGeneration()
 	}
 }
 
@@ -67,8 +66,8 @@ func startTime(before *metav1.Time, seen observed, todo plan, done acted) *metav
 }
 
 // reportPhase writes the phase; once Capturing, a capture does not go back to Pending because a Pod joins.
-func reportPhase(pc *sondev1.PacketCapture, seen observed, todo plan, entries []sondev1.PodResult) {
-	status := &pc.Status
+func reportPhase(capture sondev1.Capture, seen observed, todo plan, entries []sondev1.PodResult) {
+	status := capture.CaptureStatus()
 	attached, pending := count(entries, sondev1.PhaseCapturing), count(entries, sondev1.PhasePending)
 	switch {
 	case todo.over:
@@ -166,7 +165,7 @@ func count(entries []sondev1.PodResult, phase sondev1.Phase) int {
 }
 
 // targetText fits its field, whatever the name.
-func targetText(pc *sondev1.PacketCapture) string {
-	ref := target.Reference(pc)
+func targetText(capture sondev1.Capture) string {
+	ref := capture.Common().Target
 	return naming.Cut(string(ref.Kind)+"/"+ref.Name, 320)
 }

@@ -15,6 +15,7 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/compact"
+	"github.com/sonde-operator/sonde/internal/kind"
 	"github.com/sonde-operator/sonde/internal/target"
 )
 
@@ -22,7 +23,7 @@ func request(key types.NamespacedName) ctrl.Request { return ctrl.Request{Namesp
 
 func TestWhoIsWoken(t *testing.T) {
 	w := newWorld(t, newCapture(), deployment("web-1")...)
-	wake := w.r.capturesOf(target.Wakes{Reader: w.client})
+	wake := w.r.capturesOf(target.Wakes{Kind: kind.PacketCapture, Reader: w.client})
 	agent := func(namespace, owner string) *corev1.Pod {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 			Name: "agent", Namespace: namespace,

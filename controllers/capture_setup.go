@@ -53,29 +53,26 @@ func CacheOptions(namespace string) (cache.Options, error) {
 }
 
 // SetupWithManager watches what observe reads, so that no pass has to poll. The manager's cache must
-// be made with CacheOptions.
-func (r *PacketCaptureReconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager) error {
-	if err := target.IndexFields(ctx, mgr.GetFieldIndexer()); err != nil {
-		return err
-	}
+// be made with CacheOptions, and have target.IndexFields.
+func (r *CaptureReconciler) SetupWithManager(mgr ctrl.Manager) error {
 	if r.Recent == nil {
 		r.Recent = access.NewCached(r.Access, r.Clock, RecentFor(r.AccessReviewInterval))
 	}
 	r.pace = newPace(r.Clock)
-	wakes := target.Wakes{Reader: mgr.GetClient()}
+	wakes := target.Wakes{Kind: r.Kind.Kind, Reader: mgr.GetClient()}
 	wake := handler.EnqueueRequestsFromMapFunc
 	identity := builder.WithPredicates(predicate.Funcs{UpdateFunc: identityChanged})
 	never := func(event.UpdateEvent) bool { return false }
 	made := builder.WithPredicates(predicate.Funcs{UpdateFunc: never, DeleteFunc: func(event.DeleteEvent) bool { return false }})
 	b := ctrl.NewControllerManagedBy(mgr).
-		Named("packetcapture").
+		Named(r.Kind.controller()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
-		For(&sondev1.PacketCapture{}, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
-		Watches(&batchv1.Job{}, r.paced(ownersOf), builder.WithPredicates(predicate.Funcs{UpdateFunc: jobChanged})).
+		For(r.Kind.New(), builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
+		Watches(&batchv1.Job{}, r.paced(r.ownersOf), builder.WithPredicates(predicate.Funcs{UpdateFunc: jobChanged})).
 		Watches(&corev1.Pod{}, r.paced(r.capturesOf(wakes)), builder.WithPredicates(predicate.Funcs{UpdateFunc: podChanged})).
 		// So that what was made a moment before its capture was deleted is swept as soon as it is seen.
-		WatchesMetadata(coreMetadata("ConfigMap"), r.paced(ownersOf), made).
-		WatchesMetadata(coreMetadata("Secret"), r.paced(ownersOf), made).
+		WatchesMetadata(coreMetadata("ConfigMap"), r.paced(r.ownersOf), made).
+		WatchesMetadata(coreMetadata("Secret"), r.paced(r.ownersOf), made).
 		WatchesMetadata(target.ReplicaSetMetadata(), wake(wakes.ReplicaSet), identity).
 		WatchesMetadata(coreMetadata("Namespace"), wake(wakes.Namespace), identity)
 	if c, ok := r.Switch.(cache.Cache); ok {
@@ -84,27 +81,30 @@ func (r *PacketCaptureReconciler) SetupWithManager(ctx context.Context, mgr ctrl
 	for _, kind := range []sondev1.TargetKind{sondev1.TargetDeployment, sondev1.TargetStatefulSet, sondev1.TargetDaemonSet} {
 		b = b.WatchesMetadata(target.Metadata(kind), wake(wakes.Workload(kind)), identity)
 	}
-	return b.Complete(r.Watchdog.Watch("packetcapture", r))
+	return b.Complete(r.Watchdog.Watch(r.Kind.controller(), r))
 }
 
 // unfinished wakes all captures that are not final, as the brake must.
-func (r *PacketCaptureReconciler) unfinished(ctx context.Context, _ client.Object) []reconcile.Request {
-	var list sondev1.PacketCaptureList
-	if err := r.List(ctx, &list); err != nil {
+func (r *CaptureReconciler) unfinished(ctx context.Context, _ client.Object) []reconcile.Request {
+	list := r.Kind.NewList()
+	if err := r.List(ctx, list); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "Listing captures to wake failed")
 		return nil
 	}
 	var requests []reconcile.Request
-	for i := range list.Items {
-		if pc := &list.Items[i]; !pc.Status.Phase.Final() {
-			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(pc)})
+	for _, capture := range list.Captures() {
+		if !capture.CaptureStatus().Phase.Final() {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(capture)})
 		}
 	}
 	return requests
 }
 
-// ownersOf wakes the capture that an object was made for.
-func ownersOf(_ context.Context, o client.Object) []reconcile.Request {
+// ownersOf wakes the capture that an object was made for, unless that is of another kind: names of captures are a kind's own.
+func (r *CaptureReconciler) ownersOf(_ context.Context, o client.Object) []reconcile.Request {
+	if of := o.GetLabels()[sondev1.LabelKind]; of != "" && of != r.Kind.Name {
+		return nil
+	}
 	if key, ok := ownerOf(o); ok {
 		return []reconcile.Request{{NamespacedName: key}}
 	}
@@ -112,10 +112,10 @@ func ownersOf(_ context.Context, o client.Object) []reconcile.Request {
 }
 
 // capturesOf wakes the capture of an agent's Pod; of any other, those that it is a target of.
-func (r *PacketCaptureReconciler) capturesOf(wakes target.Wakes) handler.MapFunc {
+func (r *CaptureReconciler) capturesOf(wakes target.Wakes) handler.MapFunc {
 	return func(ctx context.Context, o client.Object) []reconcile.Request {
 		if o.GetNamespace() == r.Options.Namespace && o.GetLabels()[sondev1.LabelUID] != "" {
-			return ownersOf(ctx, o)
+			return r.ownersOf(ctx, o)
 		}
 		return wakes.Pod(ctx, o)
 	}

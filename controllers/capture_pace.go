@@ -112,7 +112,7 @@ func spread(pods int, each, most time.Duration) time.Duration {
 }
 
 // paced asks for the passes that wake names, each after its wait.
-func (r *PacketCaptureReconciler) paced(wake handler.MapFunc) handler.EventHandler {
+func (r *CaptureReconciler) paced(wake handler.MapFunc) handler.EventHandler {
 	ask := func(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request], objects ...client.Object) {
 		asked := map[reconcile.Request]bool{}
 		for _, o := range objects {
@@ -136,19 +136,19 @@ func (r *PacketCaptureReconciler) paced(wake handler.MapFunc) handler.EventHandl
 // awaited reports whether somebody waits for what the status now says, or it must be written before something that
 // was seen is gone. All else is counts, which may be some seconds old: their source is the Jobs and their Pods, which
 // stay until the status is final.
-func awaited(before, pc *sondev1.PacketCapture, todo plan, done acted) bool {
-	a, b := &before.Status, &pc.Status
+func awaited(before, capture sondev1.Capture, todo plan, done acted) bool {
+	a, b := before.CaptureStatus(), capture.CaptureStatus()
 	return a.Phase != b.Phase || a.ObservedGeneration != b.ObservedGeneration || a.StartTime.IsZero() != b.StartTime.IsZero() ||
 		len(todo.stop)+len(todo.remove)+len(done.jobs)+len(done.errs) > 0 || todo.leaving || !todo.observed ||
 		count(a.Pods, sondev1.PhaseCapturing) == 0 && count(b.Pods, sondev1.PhaseCapturing) > 0 ||
-		turned(before, pc)
+		turned(before, capture)
 }
 
 // turned reports whether a condition has another status, or another reason for it.
-func turned(before, pc *sondev1.PacketCapture) bool {
-	for i := range pc.Status.Conditions {
-		c := &pc.Status.Conditions[i]
-		old := apimeta.FindStatusCondition(before.Status.Conditions, c.Type)
+func turned(before, capture sondev1.Capture) bool {
+	for i := range capture.CaptureStatus().Conditions {
+		c := &capture.CaptureStatus().Conditions[i]
+		old := apimeta.FindStatusCondition(before.CaptureStatus().Conditions, c.Type)
 		if old == nil || old.Status != c.Status || old.Reason != c.Reason {
 			return true
 		}

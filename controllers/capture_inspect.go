@@ -39,17 +39,20 @@ const (
 )
 
 // observePods looks closer at the Pods with which something seems to be wrong.
-func (r *PacketCaptureReconciler) observePods(ctx context.Context, pc *sondev1.PacketCapture, seen *observed) error {
+func (r *CaptureReconciler) observePods(ctx context.Context, capture sondev1.Capture, seen *observed) error {
 	eventReads := 0
 	var recounts []*podSeen
 	classes := map[string]bool{}
 	var errs []error
 	for _, p := range seen.pods {
+		if p.pod != nil {
+			p.onNode = r.Kind.OnNode(&p.pod.Spec)
+		}
 		if p.before.Phase.Final() {
 			continue
 		}
-		errs = append(errs, r.observeTargetPod(ctx, pc, p), r.observeJob(ctx, p))
-		s := seen.about(pc, p, "")
+		errs = append(errs, r.observeTargetPod(ctx, capture, p), r.observeJob(ctx, p))
+		s := seen.about(capture, p, "")
 		if outcome.NeedsNode(s, seen.now) {
 			errs = append(errs, r.observeNode(ctx, p))
 		}
@@ -63,8 +66,8 @@ func (r *PacketCaptureReconciler) observePods(ctx context.Context, pc *sondev1.P
 		if p.lacksJob() {
 			errs = append(errs, r.observeRuntime(ctx, p, classes))
 		}
-		if p.pod != nil && p.pod.Spec.HostNetwork {
-			errs = append(errs, seen.admission.mayCaptureNodes(ctx))
+		if p.onNode != "" {
+			errs = append(errs, seen.admission.reviewNodes(ctx, r.Kind.Verb))
 		}
 	}
 	r.observeFiles(ctx, seen.secret, recounts)
@@ -72,12 +75,12 @@ func (r *PacketCaptureReconciler) observePods(ctx context.Context, pc *sondev1.P
 }
 
 // observeTargetPod finds out whether a Pod that is no longer the target's is gone or only let go.
-func (r *PacketCaptureReconciler) observeTargetPod(ctx context.Context, pc *sondev1.PacketCapture, p *podSeen) error {
+func (r *CaptureReconciler) observeTargetPod(ctx context.Context, capture sondev1.Capture, p *podSeen) error {
 	if p.pod != nil {
 		return nil
 	}
 	var pod corev1.Pod
-	err := r.Get(ctx, client.ObjectKey{Namespace: target.Namespace(pc), Name: p.before.Name}, &pod)
+	err := r.Get(ctx, client.ObjectKey{Namespace: capture.Common().TargetNamespace, Name: p.before.Name}, &pod)
 	switch {
 	case apierrors.IsNotFound(err):
 		p.gone = true
@@ -90,7 +93,7 @@ func (r *PacketCaptureReconciler) observeTargetPod(ctx context.Context, pc *sond
 }
 
 // observeJob asks the API server for a Job that should be there: the cache may not have it yet.
-func (r *PacketCaptureReconciler) observeJob(ctx context.Context, p *podSeen) error {
+func (r *CaptureReconciler) observeJob(ctx context.Context, p *podSeen) error {
 	if p.job != nil || p.before.Job == "" {
 		return nil
 	}
@@ -108,7 +111,7 @@ func (r *PacketCaptureReconciler) observeJob(ctx context.Context, p *podSeen) er
 	return nil
 }
 
-func (r *PacketCaptureReconciler) observeNode(ctx context.Context, p *podSeen) error {
+func (r *CaptureReconciler) observeNode(ctx context.Context, p *podSeen) error {
 	var node corev1.Node
 	err := r.Live.Get(ctx, client.ObjectKey{Name: p.before.Node}, &node)
 	if ignoreGone(err) != nil {
@@ -125,7 +128,7 @@ func (r *PacketCaptureReconciler) observeNode(ctx context.Context, p *podSeen) e
 
 // observeFiles has the keepers of killed probes count what their files hold, for recountsFor at most: what has not
 // been counted by then is asked for again by the next pass, and does not hold up what this one has to write.
-func (r *PacketCaptureReconciler) observeFiles(ctx context.Context, secret string, pods []*podSeen) {
+func (r *CaptureReconciler) observeFiles(ctx context.Context, secret string, pods []*podSeen) {
 	ctx, cancel := context.WithTimeout(ctx, recountsFor)
 	defer cancel()
 	atOnce(ctx, recountsAtOnce, pods, func(p *podSeen) error {
@@ -136,7 +139,7 @@ func (r *PacketCaptureReconciler) observeFiles(ctx context.Context, secret strin
 
 // observeFilesOf asks one keeper. One of an older version, which does not know how, leaves it at what the probe had told
 // last.
-func (r *PacketCaptureReconciler) observeFilesOf(ctx context.Context, secret string, p *podSeen) {
+func (r *CaptureReconciler) observeFilesOf(ctx context.Context, secret string, p *podSeen) {
 	acc, err := r.Keepers.Recount(ctx, p.agent.Status.PodIP, secret)
 	var answer *keeperapi.StatusError
 	switch {
@@ -150,7 +153,7 @@ func (r *PacketCaptureReconciler) observeFilesOf(ctx context.Context, secret str
 }
 
 // observeRefusal reads why the Job controller cannot create the agent's Pod: admission, quota, SCC.
-func (r *PacketCaptureReconciler) observeRefusal(ctx context.Context, p *podSeen) error {
+func (r *CaptureReconciler) observeRefusal(ctx context.Context, p *podSeen) error {
 	var list corev1.EventList
 	err := r.Live.List(ctx, &list, client.InNamespace(r.Options.Namespace),
 		client.MatchingFields{eventObjectUID: string(p.job.UID), eventReason: "FailedCreate"})
@@ -168,7 +171,7 @@ func (r *PacketCaptureReconciler) observeRefusal(ctx context.Context, p *podSeen
 }
 
 // observeRuntime reads the Pod's RuntimeClass; known holds what was found for other Pods.
-func (r *PacketCaptureReconciler) observeRuntime(ctx context.Context, p *podSeen, known map[string]bool) error {
+func (r *CaptureReconciler) observeRuntime(ctx context.Context, p *podSeen, known map[string]bool) error {
 	if p.pod.Spec.RuntimeClassName == nil {
 		return nil
 	}
@@ -187,7 +190,7 @@ func (r *PacketCaptureReconciler) observeRuntime(ctx context.Context, p *podSeen
 }
 
 // runtimeHandler of a RuntimeClass; empty when the class is gone, and its name has to tell.
-func (r *PacketCaptureReconciler) runtimeHandler(ctx context.Context, name string) (string, error) {
+func (r *CaptureReconciler) runtimeHandler(ctx context.Context, name string) (string, error) {
 	var class nodev1.RuntimeClass
 	err := r.Live.Get(ctx, client.ObjectKey{Name: name}, &class)
 	if ignoreGone(err) != nil {

@@ -58,16 +58,16 @@ type stopping struct {
 }
 
 // planFor decides from what was seen; it calls nothing and keeps nothing.
-func planFor(pc *sondev1.PacketCapture, seen observed, review time.Duration) plan {
-	if pc.Status.Phase.Final() {
-		return planFinal(pc, seen)
+func planFor(capture sondev1.Capture, seen observed, review time.Duration) plan {
+	if capture.CaptureStatus().Phase.Final() {
+		return planFinal(capture, seen)
 	}
-	todo := plan{start: started(pc, seen), admitted: !seen.admission.refused(), observed: true, room: seen.room}
+	todo := plan{start: started(capture, seen), admitted: !seen.admission.refused(), observed: true, room: seen.room}
 	todo.room.onNode = maps.Clone(seen.room.onNode)
 	next := seen.now.Add(review - RecentFor(review))
 	live := false
 	for _, p := range seen.pods {
-		v, part := todo.planPod(pc, seen, p)
+		v, part := todo.planPod(capture, seen, p)
 		if !part {
 			continue
 		}
@@ -81,8 +81,8 @@ func planFor(pc *sondev1.PacketCapture, seen observed, review time.Duration) pla
 	if len(todo.create) > 0 && todo.start.IsZero() {
 		todo.start = seen.now
 	}
-	todo.over = !live && isOver(pc, seen, todo)
-	todo.again = max(todo.wake(pc, seen, next).Sub(seen.now), soonest)
+	todo.over = !live && isOver(capture, seen, todo)
+	todo.again = max(todo.wake(capture, seen, next).Sub(seen.now), soonest)
 	if todo.over {
 		todo.again = soonest // then the final capture is cleaned up when its time has come
 	}
@@ -106,11 +106,11 @@ func (todo *plan) givesUp(seen observed) bool {
 }
 
 // wake is when to look again at the latest, as far as the whole capture says; next is when its Pods do.
-func (todo *plan) wake(pc *sondev1.PacketCapture, seen observed, next time.Time) time.Time {
+func (todo *plan) wake(capture sondev1.Capture, seen observed, next time.Time) time.Time {
 	if end := todo.start.Add(seen.duration); !todo.start.IsZero() && seen.now.Before(end) {
 		next = earlier(next, end)
 	}
-	if late := pc.CreationTimestamp.Add(targetTimeout); todo.start.IsZero() && seen.now.Before(late) {
+	if late := capture.GetCreationTimestamp().Add(targetTimeout); todo.start.IsZero() && seen.now.Before(late) {
 		next = earlier(next, late)
 	}
 	if todo.queued {
@@ -124,14 +124,14 @@ func (todo *plan) wake(pc *sondev1.PacketCapture, seen observed, next time.Time)
 
 // planPod judges one Pod and adds what is to be done about it. It reports whether the Pod has a part
 // in the capture.
-func (todo *plan) planPod(pc *sondev1.PacketCapture, seen observed, p *podSeen) (outcome.Verdict, bool) {
+func (todo *plan) planPod(capture sondev1.Capture, seen observed, p *podSeen) (outcome.Verdict, bool) {
 	made := p.made()
-	joins := todo.joins(pc, seen, p)
+	joins := todo.joins(capture, seen, p)
 	if !p.known && !made && !joins {
 		return outcome.Verdict{}, false
 	}
-	ending := endingOf(pc, seen, p)
-	v := outcome.Judge(seen.about(pc, p, ending), seen.now)
+	ending := endingOf(capture, seen, p)
+	v := outcome.Judge(seen.about(capture, p, ending), seen.now)
 	todo.leaving = todo.leaving || v.Entry.Phase.Final() && !p.before.Phase.Final() && p.leaving()
 	switch {
 	case v.Entry.Phase.Final():
@@ -158,8 +158,8 @@ func (todo *plan) planPod(pc *sondev1.PacketCapture, seen observed, p *podSeen) 
 // join plans the Job of a Pod that has none, unless the Pod cannot or must not be captured.
 func (todo *plan) join(v *outcome.Verdict, seen observed, p *podSeen) {
 	switch {
-	case p.pod.Spec.HostNetwork && seen.admission.nodesDenied() != "":
-		refuse(v, sondev1.ReasonHostNetworkDenied, "the Pod uses its node's network: "+seen.admission.nodesDenied())
+	case p.onNode != "" && seen.admission.nodesDenied() != "":
+		refuse(v, sondev1.ReasonHostNetworkDenied, onNode[p.onNode]+": "+seen.admission.nodesDenied())
 	case p.sandbox != "":
 		refuse(v, sondev1.ReasonSandboxedRuntime, fmt.Sprintf("RuntimeClass %q runs the Pod in a sandbox whose network the node cannot see", p.sandbox))
 	default:
@@ -173,20 +173,21 @@ func (todo *plan) join(v *outcome.Verdict, seen observed, p *podSeen) {
 }
 
 // joins reports whether a Job may be made for the Pod now.
-func (todo *plan) joins(pc *sondev1.PacketCapture, seen observed, p *podSeen) bool {
+func (todo *plan) joins(capture sondev1.Capture, seen observed, p *podSeen) bool {
+	status := capture.CaptureStatus()
 	switch {
-	case p.pod == nil, p.pod.DeletionTimestamp != nil, endingOf(pc, seen, p) != "", seen.unusable != "":
+	case p.pod == nil, p.pod.DeletionTimestamp != nil, endingOf(capture, seen, p) != "", seen.compiled.unusable.reason != "":
 		return false
 	case todo.start.IsZero():
-		return waits(p.before) || seen.now.Before(pc.CreationTimestamp.Add(targetTimeout))
+		return waits(p.before) || seen.now.Before(capture.GetCreationTimestamp().Add(targetTimeout))
 	case !seen.now.Before(todo.start.Add(seen.duration)):
 		return false
-	case p.known, pc.Status.StartTime == nil:
+	case p.known, status.StartTime == nil:
 		return true
-	case pc.Status.PodsOmitted > 0 && !p.pod.CreationTimestamp.After(todo.start):
-		return slices.ContainsFunc(pc.Status.Pods, waits) || seen.now.Before(todo.start.Add(retryWindow))
+	case status.PodsOmitted > 0 && !p.pod.CreationTimestamp.After(todo.start):
+		return slices.ContainsFunc(status.Pods, waits) || seen.now.Before(todo.start.Add(retryWindow))
 	default:
-		return follows(pc)
+		return capture.Common().FollowPods
 	}
 }
 
@@ -199,17 +200,17 @@ func refuse(v *outcome.Verdict, reason, message string) {
 }
 
 // endingOf is the reason for which the Pod's capture is to be ended; empty while it goes on.
-func endingOf(pc *sondev1.PacketCapture, seen observed, p *podSeen) string {
+func endingOf(capture sondev1.Capture, seen observed, p *podSeen) string {
 	switch {
 	case seen.admission.reason == sondev1.ReasonPaused:
 		return sondev1.ReasonPaused
 	case seen.admission.refused():
 		return sondev1.ReasonAccessRevoked
-	case pc.Spec.Stop:
+	case capture.Common().Stop:
 		return sondev1.ReasonStopped
 	case p.pod == nil && p.gone:
 		return sondev1.ReasonTargetGone
-	case p.job != nil && p.pod != nil && p.pod.Spec.HostNetwork && seen.admission.nodesDenied() != "":
+	case p.job != nil && p.onNode != "" && seen.admission.nodesDenied() != "":
 		return sondev1.ReasonAccessRevoked
 	default:
 		return ""
@@ -217,26 +218,26 @@ func endingOf(pc *sondev1.PacketCapture, seen observed, p *podSeen) string {
 }
 
 // isOver reports whether nothing more can join; the Pods that have joined are all final.
-func isOver(pc *sondev1.PacketCapture, seen observed, todo plan) bool {
+func isOver(capture sondev1.Capture, seen observed, todo plan) bool {
 	switch {
-	case seen.admission.refused(), pc.Spec.Stop, seen.unusable != "":
+	case seen.admission.refused(), capture.Common().Stop, seen.compiled.unusable.reason != "":
 		return true
 	case todo.start.IsZero():
-		return len(todo.entries) > 0 || !seen.now.Before(pc.CreationTimestamp.Add(targetTimeout))
+		return len(todo.entries) > 0 || !seen.now.Before(capture.GetCreationTimestamp().Add(targetTimeout))
 	default:
-		return !follows(pc) || !seen.workload.Found || !seen.now.Before(todo.start.Add(seen.duration))
+		return !capture.Common().FollowPods || !seen.workload.Found || !seen.now.Before(todo.start.Add(seen.duration))
 	}
 }
 
 // planFinal keeps what is final, and removes what was made when the last file's time is over.
-func planFinal(pc *sondev1.PacketCapture, seen observed) plan {
-	todo := plan{start: started(pc, seen), over: true, observed: true}
+func planFinal(capture sondev1.Capture, seen observed) plan {
+	todo := plan{start: started(capture, seen), over: true, observed: true}
 	var until time.Time
 	for _, p := range seen.pods {
 		if !p.known {
 			continue
 		}
-		v := outcome.Judge(seen.about(pc, p, ""), seen.now)
+		v := outcome.Judge(seen.about(capture, p, ""), seen.now)
 		todo.entries = append(todo.entries, v.Entry)
 		if v.DeleteJob {
 			todo.remove = append(todo.remove, p.job)
@@ -245,7 +246,8 @@ func planFinal(pc *sondev1.PacketCapture, seen observed) plan {
 			until = t.Time
 		}
 	}
-	if t := pc.Status.CompletionTime; t != nil && pc.Status.PodsOmitted > 0 && t.Add(seen.retain).After(until) {
+	status := capture.CaptureStatus()
+	if t := status.CompletionTime; t != nil && status.PodsOmitted > 0 && t.Add(seen.retain).After(until) {
 		until = t.Add(seen.retain) // files of Pods that the status does not list
 	}
 	made := len(seen.jobs) > 0 || seen.configMap != "" || seen.secret != ""
@@ -260,9 +262,9 @@ func planFinal(pc *sondev1.PacketCapture, seen observed) plan {
 }
 
 // started is when the first Job was made; also where the status could not be written after it.
-func started(pc *sondev1.PacketCapture, seen observed) time.Time {
-	if pc.Status.StartTime != nil {
-		return pc.Status.StartTime.Time
+func started(capture sondev1.Capture, seen observed) time.Time {
+	if start := capture.CaptureStatus().StartTime; start != nil {
+		return start.Time
 	}
 	var first time.Time
 	for i := range seen.jobs {
@@ -281,24 +283,14 @@ func (seen observed) podDuration(start, made time.Time) time.Duration {
 }
 
 // about is what is known of a Pod, for its verdict.
-func (seen observed) about(pc *sondev1.PacketCapture, p *podSeen, ending string) outcome.Seen {
+func (seen observed) about(capture sondev1.Capture, p *podSeen, ending string) outcome.Seen {
 	s := outcome.Seen{
 		Before: p.before, Job: p.job, Agent: p.agent, Node: p.node, Refusal: p.refusal, Ending: ending,
 		Recounted: p.recounted, Uncounted: p.uncounted,
 		Duration: seen.duration, RetainFor: seen.retain,
 	}
 	if p.job != nil {
-		s.Duration = seen.podDuration(started(pc, seen), p.job.CreationTimestamp.Time)
+		s.Duration = seen.podDuration(started(capture, seen), p.job.CreationTimestamp.Time)
 	}
 	return s
-}
-
-func follows(pc *sondev1.PacketCapture) bool { return pc.Spec.FollowPods == nil || *pc.Spec.FollowPods }
-
-// earlier of two times, of which zero is none.
-func earlier(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
 }

@@ -12,9 +12,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
-	"github.com/sonde-operator/sonde/internal/agentjob"
 	"github.com/sonde-operator/sonde/internal/captureconfig"
 	"github.com/sonde-operator/sonde/internal/ceiling"
+	"github.com/sonde-operator/sonde/internal/kind"
 	"github.com/sonde-operator/sonde/internal/target"
 )
 
@@ -77,7 +77,7 @@ func (seen observed) hasRoom() bool {
 
 // observeRoom counts what others take. It reads the cache, and passes run at the same time: a node
 // may for a moment have a few probes more than its ceiling.
-func (r *PacketCaptureReconciler) observeRoom(ctx context.Context, pc *sondev1.PacketCapture, seen *observed) error {
+func (r *CaptureReconciler) observeRoom(ctx context.Context, capture sondev1.Capture, seen *observed) error {
 	seen.room = room{limits: r.Ceilings, onNode: map[string]int{}}
 	if !slices.ContainsFunc(seen.pods, (*podSeen).lacksJob) {
 		return nil
@@ -90,28 +90,27 @@ func (r *PacketCaptureReconciler) observeRoom(ctx context.Context, pc *sondev1.P
 	if r.Ceilings.CapturesPerNamespace == 0 && r.Ceilings.ProbesPerNode == 0 {
 		return nil // the others take nothing from this one
 	}
-	if err := r.observeOthers(ctx, pc, seen); err != nil {
+	if err := r.observeOthers(ctx, capture, seen); err != nil {
 		return err
 	}
 	return r.observeProbes(ctx, seen)
 }
 
 // observeOthers counts the captures that go before this one, and what older ones wait for.
-func (r *PacketCaptureReconciler) observeOthers(ctx context.Context, pc *sondev1.PacketCapture, seen *observed) error {
-	var captures sondev1.PacketCaptureList
-	if err := r.List(ctx, &captures, client.UnsafeDisableDeepCopy); err != nil {
+func (r *CaptureReconciler) observeOthers(ctx context.Context, capture sondev1.Capture, seen *observed) error {
+	captures, err := r.captures(ctx)
+	if err != nil {
 		return fmt.Errorf("list captures that go before: %w", err)
 	}
-	begun := !started(pc, *seen).IsZero()
-	for i := range captures.Items {
-		o := &captures.Items[i]
-		if o.UID == pc.UID || o.Status.Phase.Final() || !o.DeletionTimestamp.IsZero() {
+	begun := !started(capture, *seen).IsZero()
+	for _, o := range captures {
+		if o.GetUID() == capture.GetUID() || o.CaptureStatus().Phase.Final() || !o.GetDeletionTimestamp().IsZero() {
 			continue
 		}
-		if !begun && o.Namespace == pc.Namespace && (o.Status.StartTime != nil || older(o, pc)) {
+		if !begun && o.GetNamespace() == capture.GetNamespace() && (o.CaptureStatus().StartTime != nil || older(o, capture)) {
 			seen.room.ahead++
 		}
-		if older(o, pc) {
+		if older(o, capture) {
 			seen.room.owe(o)
 		}
 	}
@@ -119,9 +118,10 @@ func (r *PacketCaptureReconciler) observeOthers(ctx context.Context, pc *sondev1
 }
 
 // owe keeps free what an older capture waits for.
-func (m *room) owe(o *sondev1.PacketCapture) {
-	for i := range o.Status.Pods {
-		if e := &o.Status.Pods[i]; waits(*e) && e.Reason == sondev1.ReasonCeilingNode {
+func (m *room) owe(o sondev1.Capture) {
+	pods := o.CaptureStatus().Pods
+	for i := range pods {
+		if e := &pods[i]; waits(*e) && e.Reason == sondev1.ReasonCeilingNode {
 			m.onNode[e.Node]++
 		}
 	}
@@ -129,7 +129,7 @@ func (m *room) owe(o *sondev1.PacketCapture) {
 
 // observeProbes counts the probes on each node where one may be made: Jobs whose probe has not ended. What only keeps its
 // result takes nobody's place.
-func (r *PacketCaptureReconciler) observeProbes(ctx context.Context, seen *observed) error {
+func (r *CaptureReconciler) observeProbes(ctx context.Context, seen *observed) error {
 	if r.Ceilings.ProbesPerNode == 0 {
 		return nil
 	}
@@ -149,7 +149,7 @@ func (r *PacketCaptureReconciler) observeProbes(ctx context.Context, seen *obser
 	return nil
 }
 
-func (r *PacketCaptureReconciler) probesOn(ctx context.Context, node string) (int, error) {
+func (r *CaptureReconciler) probesOn(ctx context.Context, node string) (int, error) {
 	var jobs batchv1.JobList
 	var agents corev1.PodList
 	for _, list := range []client.ObjectList{&jobs, &agents} {
@@ -165,7 +165,8 @@ func (r *PacketCaptureReconciler) probesOn(ctx context.Context, node string) (in
 	}
 	n := 0
 	for i := range jobs.Items {
-		if job := &jobs.Items[i]; job.Labels[sondev1.LabelKind] == agentjob.Kind && !jobEnded(job) && !ended[partOf(job)] {
+		job := &jobs.Items[i]
+		if _, ours := kind.Of(job.Labels[sondev1.LabelKind]); ours && !jobEnded(job) && !ended[partOf(job)] {
 			n++
 		}
 	}
@@ -193,9 +194,9 @@ func jobEnded(job *batchv1.Job) bool {
 }
 
 // older is the order of the queue: by creation, then by UID.
-func older(a, b *sondev1.PacketCapture) bool {
-	if !a.CreationTimestamp.Equal(&b.CreationTimestamp) {
-		return a.CreationTimestamp.Before(&b.CreationTimestamp)
+func older(a, b sondev1.Capture) bool {
+	if at, other := a.GetCreationTimestamp(), b.GetCreationTimestamp(); !at.Equal(&other) {
+		return at.Before(&other)
 	}
-	return strings.Compare(string(a.UID), string(b.UID)) < 0
+	return strings.Compare(string(a.GetUID()), string(b.GetUID())) < 0
 }

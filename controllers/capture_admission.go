@@ -15,7 +15,6 @@ import (
 	"github.com/sonde-operator/sonde/internal/agentjob"
 	"github.com/sonde-operator/sonde/internal/brake"
 	"github.com/sonde-operator/sonde/internal/stamp"
-	"github.com/sonde-operator/sonde/internal/target"
 )
 
 // admission is whether the requester may, at this moment, have what he asked for.
@@ -32,9 +31,9 @@ func (a admission) refused() bool { return a.reason != "" }
 
 // admit checks what the webhook checked, and asks reviews about the requester's right. An error means
 // that nobody knows, and then nothing changes.
-func (r *PacketCaptureReconciler) admit(ctx context.Context, pc *sondev1.PacketCapture, reviews access.Reviews) (admission, error) {
+func (r *CaptureReconciler) admit(ctx context.Context, capture sondev1.Capture, reviews access.Reviews) (admission, error) {
 	// The stamp is read first, so that the record of an end names the requester whatever ended it.
-	claim, stampErr := r.Stamps.Verify(pc)
+	claim, stampErr := r.Stamps.Verify(capture)
 	a := admission{reviews: reviews}
 	if stampErr == nil {
 		a.requester = claim.Requester
@@ -49,13 +48,13 @@ func (r *PacketCaptureReconciler) admit(ctx context.Context, pc *sondev1.PacketC
 	case stampErr != nil:
 		return a, fmt.Errorf("verify stamp: %w", stampErr)
 	}
-	if err := r.checkTargetNamespace(ctx, pc, claim, &a); err != nil || a.refused() {
+	if err := r.checkTargetNamespace(ctx, capture, claim, &a); err != nil || a.refused() {
 		return a, err
 	}
-	if err := r.checkHub(ctx, pc, &a); err != nil || a.refused() {
+	if err := r.checkHub(ctx, capture, &a); err != nil || a.refused() {
 		return a, err
 	}
-	decision, err := reviews.MayCapturePods(ctx, claim.Requester, target.Namespace(pc))
+	decision, err := reviews.ReviewPods(ctx, r.Kind.Verb, claim.Requester, capture.Common().TargetNamespace)
 	if err != nil {
 		return a, err
 	}
@@ -67,13 +66,13 @@ func (r *PacketCaptureReconciler) admit(ctx context.Context, pc *sondev1.PacketC
 
 // checkOpen refuses what nobody may have at this moment. The brake comes first, before what is wrong with the
 // capture, too.
-func (r *PacketCaptureReconciler) checkOpen(ctx context.Context, a *admission) error {
+func (r *CaptureReconciler) checkOpen(ctx context.Context, a *admission) error {
 	paused, err := brake.Paused(ctx, r.Switch, r.Options.Namespace)
 	if err != nil {
 		return err
 	}
 	if paused {
-		a.reason, a.message = sondev1.ReasonPaused, brake.Message(r.Options.Namespace)
+		a.reason, a.message = sondev1.ReasonPaused, brake.Message(r.Options.Namespace, r.Kind.Name)
 		return nil
 	}
 	other, err := r.otherTenant(ctx)
@@ -83,14 +82,14 @@ func (r *PacketCaptureReconciler) checkOpen(ctx context.Context, a *admission) e
 	// Its name is a cluster admin's business, who reads logs; users are told what to ask for.
 	ctrl.LoggerFrom(ctx).Info("Refusing to capture beside another workload in the operator's namespace", "workload", other, "namespace", r.Options.Namespace)
 	a.reason, a.message = sondev1.ReasonNamespaceShared, fmt.Sprintf(
-		"another workload is in the operator's namespace %q too, and whoever works there could run Pods as root: a cluster admin must move it (the manager's log names it), or give Sonde a namespace of its own; then create a new PacketCapture",
-		r.Options.Namespace)
+		"another workload is in the operator's namespace %q too, and whoever works there could run Pods as root: a cluster admin must move it (the manager's log names it), or give Sonde a namespace of its own; then create a new %s",
+		r.Options.Namespace, r.Kind.Name)
 	return nil
 }
 
 // otherTenant names a workload beside the operator's own, which every way of installing calls the same.
 // OLM likes to put operators into one namespace; this one must not be shared.
-func (r *PacketCaptureReconciler) otherTenant(ctx context.Context) (string, error) {
+func (r *CaptureReconciler) otherTenant(ctx context.Context) (string, error) {
 	for _, kind := range []sondev1.TargetKind{sondev1.TargetDeployment, sondev1.TargetStatefulSet, sondev1.TargetDaemonSet} {
 		list := &metav1.PartialObjectMetadataList{}
 		list.SetGroupVersionKind(appsv1.SchemeGroupVersion.WithKind(string(kind) + "List"))
@@ -106,12 +105,12 @@ func (r *PacketCaptureReconciler) otherTenant(ctx context.Context) (string, erro
 	return "", nil
 }
 
-// mayCaptureNodes asks once about the right that hostNetwork Pods need; of what is refused anyway nobody asks.
-func (a *admission) mayCaptureNodes(ctx context.Context) error {
+// reviewNodes asks once about the right that Pods need which are one with their node; of what is refused anyway nobody asks.
+func (a *admission) reviewNodes(ctx context.Context, verb string) error {
 	if a.nodes != nil || a.refused() {
 		return nil
 	}
-	nodes, err := a.reviews.MayCaptureNodes(ctx, a.requester)
+	nodes, err := a.reviews.ReviewNodes(ctx, verb, a.requester)
 	if err != nil {
 		return err
 	}
@@ -119,7 +118,7 @@ func (a *admission) mayCaptureNodes(ctx context.Context) error {
 	return nil
 }
 
-// nodesDenied says why hostNetwork Pods may not be captured; empty if they may, or nobody asked.
+// nodesDenied says why Pods that are one with their node may not be captured; empty if they may, or nobody asked.
 func (a admission) nodesDenied() string {
 	if a.nodes == nil || a.nodes.Allowed {
 		return ""
@@ -127,43 +126,43 @@ func (a admission) nodesDenied() string {
 	return a.nodes.Reason
 }
 
-func (r *PacketCaptureReconciler) checkTargetNamespace(ctx context.Context, pc *sondev1.PacketCapture, claim stamp.Claim, a *admission) error {
-	name := target.Namespace(pc)
+func (r *CaptureReconciler) checkTargetNamespace(ctx context.Context, capture sondev1.Capture, claim stamp.Claim, a *admission) error {
+	name := capture.Common().TargetNamespace
 	ns, err := r.namespace(ctx, name)
 	switch {
 	case isGone(err):
 		a.reason = sondev1.ReasonNamespaceReplaced
-		a.message = fmt.Sprintf("namespace %q was deleted: create a new PacketCapture for another target", name)
+		a.message = fmt.Sprintf("namespace %q was deleted: create a new %s for another target", name, r.Kind.Name)
 	case err != nil:
 		return fmt.Errorf("get target namespace: %w", err)
 	case string(ns.UID) != claim.TargetNamespaceUID:
 		a.reason = sondev1.ReasonNamespaceReplaced
-		a.message = fmt.Sprintf("namespace %q was deleted and made anew since the capture was asked for: create a new PacketCapture", name)
+		a.message = fmt.Sprintf("namespace %q was deleted and made anew since the capture was asked for: create a new %s", name, r.Kind.Name)
 	case ns.Labels[sondev1.LabelOptOut] == "true":
 		a.reason = sondev1.ReasonOptedOut
-		a.message = fmt.Sprintf("a cluster admin has closed namespace %q to captures by the label %s=true: ask them to take it off, and create a new PacketCapture", name, sondev1.LabelOptOut)
+		a.message = fmt.Sprintf("a cluster admin has closed namespace %q to captures by the label %s=true: ask them to take it off, and create a new %s", name, sondev1.LabelOptOut, r.Kind.Name)
 	}
 	return nil
 }
 
-func (r *PacketCaptureReconciler) checkHub(ctx context.Context, pc *sondev1.PacketCapture, a *admission) error {
-	if target.Namespace(pc) == pc.Namespace {
+func (r *CaptureReconciler) checkHub(ctx context.Context, capture sondev1.Capture, a *admission) error {
+	if capture.Common().TargetNamespace == capture.GetNamespace() {
 		return nil
 	}
-	ns, err := r.namespace(ctx, pc.Namespace)
+	ns, err := r.namespace(ctx, capture.GetNamespace())
 	if err != nil {
 		return fmt.Errorf("get own namespace: %w", err)
 	}
 	if ns.Labels[sondev1.LabelHub] != "true" {
 		a.reason = sondev1.ReasonHubNotAllowed
-		a.message = fmt.Sprintf("targets in other namespaces are allowed only from a namespace that a cluster admin has labelled %s=true: create the PacketCapture in namespace %q itself, or in a hub",
-			sondev1.LabelHub, target.Namespace(pc))
+		a.message = fmt.Sprintf("targets in other namespaces are allowed only from a namespace that a cluster admin has labelled %s=true: create the %s in namespace %q itself, or in a hub",
+			sondev1.LabelHub, r.Kind.Name, capture.Common().TargetNamespace)
 	}
 	return nil
 }
 
 // namespace is read live: of one that was made anew the cache may still hold the old UID.
-func (r *PacketCaptureReconciler) namespace(ctx context.Context, name string) (*metav1.PartialObjectMetadata, error) {
+func (r *CaptureReconciler) namespace(ctx context.Context, name string) (*metav1.PartialObjectMetadata, error) {
 	ns := coreMetadata("Namespace")
 	return ns, r.Live.Get(ctx, client.ObjectKey{Name: name}, ns)
 }

@@ -22,13 +22,11 @@ import (
 	"github.com/sonde-operator/sonde/internal/duration"
 	"github.com/sonde-operator/sonde/internal/outcome"
 	"github.com/sonde-operator/sonde/internal/pages"
-	"github.com/sonde-operator/sonde/internal/pcapfilter"
 	"github.com/sonde-operator/sonde/internal/target"
 )
 
-// linkRawFile is the number of raw IP in files (LINKTYPE_RAW), by which probes look up their program;
-// libpcap compiles for it under the number that Linux has for live interfaces.
-const linkRawFile = 101
+// untilGone is how long a capture lasts at most that is to last as long as its Pods, where no ceiling says it.
+const untilGone = 24 * time.Hour
 
 // errBehind: what the pass works on is not what the API server has.
 var errBehind = errors.New("the cache is behind")
@@ -45,10 +43,8 @@ type observed struct {
 	room room
 	// configMap and secret are the names of the capture's own, where there are some.
 	configMap, secret string
-	// programs of the filter by link type, compiled as long as there is no ConfigMap.
-	programs map[int32]string
-	// unusable says why the filter cannot be used; empty if it can.
-	unusable string
+	// compiled is what the probes are to be told beyond the spec, as long as there is no ConfigMap.
+	compiled compiled
 }
 
 // podSeen is one Pod that is, or was, captured or to be.
@@ -66,6 +62,8 @@ type podSeen struct {
 	// recounted is what the files of a killed probe hold; uncounted says that its keeper did not answer.
 	recounted *account.Account
 	uncounted bool
+	// onNode is the field by which the Pod is one with its node; empty if it is not.
+	onNode string
 	// sandbox is the RuntimeClass, where it is a sandbox.
 	sandbox string
 }
@@ -84,70 +82,79 @@ func (p *podSeen) leaving() bool {
 }
 
 // observe reads what was made for the capture from the cache, or live; all else from where it is fresh enough.
-func (r *PacketCaptureReconciler) observe(ctx context.Context, pc *sondev1.PacketCapture, live bool) (observed, error) {
+func (r *CaptureReconciler) observe(ctx context.Context, capture sondev1.Capture, live bool) (observed, error) {
 	seen := observed{now: r.Clock.Now()}
 	var err error
-	if seen.duration, err = duration.Parse(pc.Spec.Duration); err != nil {
+	common := capture.Common()
+	if seen.duration, err = r.durationOf(common); err != nil {
 		return seen, fmt.Errorf("spec.duration: %w", err)
 	}
-	if seen.retain, err = duration.Parse(pc.Spec.RetainFor); err != nil {
+	if seen.retain, err = duration.Parse(common.RetainFor); err != nil {
 		return seen, fmt.Errorf("spec.retainFor: %w", err)
 	}
-	if !pc.Status.Phase.Final() {
-		if seen.admission, err = r.admit(ctx, pc, r.Recent); err != nil {
+	if !capture.CaptureStatus().Phase.Final() {
+		if seen.admission, err = r.admit(ctx, capture, r.Recent); err != nil {
 			return seen, err
 		}
 		// Whoever is not admitted does not learn whether the target exists.
 		if !seen.admission.refused() {
-			if seen.workload, err = target.Resolve(ctx, r.Client, target.Namespace(pc), target.Reference(pc)); err != nil {
+			if seen.workload, err = target.Resolve(ctx, r.Client, common.TargetNamespace, common.Target); err != nil {
 				return seen, err
 			}
 		}
 	}
-	if err := r.observeOwned(ctx, pc, live, &seen); err != nil {
+	if err := r.observeOwned(ctx, capture, live, &seen); err != nil {
 		return seen, err
 	}
-	if pc.Status.Phase.Final() {
+	if capture.CaptureStatus().Phase.Final() {
 		return seen, nil
 	}
-	if err := r.observeRoom(ctx, pc, &seen); err != nil {
+	if err := r.observeRoom(ctx, capture, &seen); err != nil {
 		return seen, err
 	}
 	if seen.hasRoom() {
 		// A Job is never made by a right of a minute ago, nor for a capture that was stopped or deleted since.
-		if err = r.upToDate(ctx, pc); err != nil {
+		if err = r.upToDate(ctx, capture); err != nil {
 			return seen, err
 		}
-		if seen.admission, err = r.admit(ctx, pc, r.Access); err != nil {
+		if seen.admission, err = r.admit(ctx, capture, r.Access); err != nil {
 			return seen, err
 		}
 	}
-	return seen, errors.Join(r.observePods(ctx, pc, &seen), r.compile(ctx, pc, &seen))
+	return seen, errors.Join(r.observePods(ctx, capture, &seen), r.compile(ctx, capture, &seen))
+}
+
+// durationOf a capture; of one that lasts as long as its Pods, the longest that may be.
+func (r *CaptureReconciler) durationOf(common sondev1.Common) (time.Duration, error) {
+	if common.Duration == "" {
+		return cmp.Or(r.Ceilings.Duration, untilGone), nil
+	}
+	return duration.Parse(common.Duration)
 }
 
 // upToDate fails with a conflict when the pass sees an older capture than there is.
-func (r *PacketCaptureReconciler) upToDate(ctx context.Context, pc *sondev1.PacketCapture) error {
-	there, err := r.metadataOf(ctx, pc)
+func (r *CaptureReconciler) upToDate(ctx context.Context, capture sondev1.Capture) error {
+	there, err := r.metadataOf(ctx, capture)
 	if ignoreGone(err) != nil {
 		return fmt.Errorf("look whether the capture has changed: %w", err)
 	}
-	if err != nil || there.UID != pc.UID || there.ResourceVersion != pc.ResourceVersion {
-		return apierrors.NewConflict(schema.GroupResource{Group: sondev1.GroupVersion.Group, Resource: "packetcaptures"}, pc.Name, errBehind)
+	if err != nil || there.UID != capture.GetUID() || there.ResourceVersion != capture.GetResourceVersion() {
+		return apierrors.NewConflict(schema.GroupResource{Group: sondev1.GroupVersion.Group, Resource: r.Kind.Resource}, capture.GetName(), errBehind)
 	}
 	return nil
 }
 
 // observeOwned finds what was made for the capture, by its UID.
-func (r *PacketCaptureReconciler) observeOwned(ctx context.Context, pc *sondev1.PacketCapture, live bool, seen *observed) error {
+func (r *CaptureReconciler) observeOwned(ctx context.Context, capture sondev1.Capture, live bool, seen *observed) error {
 	var jobs batchv1.JobList
 	var agents corev1.PodList
 	configMaps, secrets := metadataList("ConfigMap"), metadataList("Secret")
 	for _, list := range []client.ObjectList{&jobs, &agents, configMaps, secrets} {
 		var err error
 		if in := client.InNamespace(r.Options.Namespace); live { // where there is no index
-			err = r.listLive(ctx, list, in, client.MatchingLabels{sondev1.LabelUID: string(pc.UID)})
+			err = r.listLive(ctx, list, in, client.MatchingLabels{sondev1.LabelUID: string(capture.GetUID())})
 		} else {
-			err = r.List(ctx, list, in, client.MatchingFields{target.IndexCapture: string(pc.UID)})
+			err = r.List(ctx, list, in, client.MatchingFields{target.IndexCapture: string(capture.GetUID())})
 		}
 		if err != nil {
 			return fmt.Errorf("list objects of the capture: %w", err)
@@ -160,13 +167,13 @@ func (r *PacketCaptureReconciler) observeOwned(ctx context.Context, pc *sondev1.
 	if len(secrets.Items) > 0 {
 		seen.secret = secrets.Items[0].Name
 	}
-	seen.pods = join(pc, seen.workload.Pods, jobs.Items, agents.Items)
+	seen.pods = join(capture, seen.workload.Pods, jobs.Items, agents.Items)
 	return nil
 }
 
 // listLive lists what the API server has, and keeps of it what the cache would: a capture's Pods as they are there would
 // be more than the manager has for all that it does.
-func (r *PacketCaptureReconciler) listLive(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+func (r *CaptureReconciler) listLive(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
 	var kept []runtime.Object
 	var unreadable error
 	err := pages.Each(ctx, r.Live, func() client.ObjectList {
@@ -188,7 +195,7 @@ func (r *PacketCaptureReconciler) listLive(ctx context.Context, list client.Obje
 }
 
 // join brings together what is known of each Pod.
-func join(pc *sondev1.PacketCapture, live []corev1.Pod, jobs []batchv1.Job, agents []corev1.Pod) []*podSeen {
+func join(capture sondev1.Capture, live []corev1.Pod, jobs []batchv1.Job, agents []corev1.Pod) []*podSeen {
 	byUID := map[types.UID]*podSeen{}
 	at := func(uid types.UID) *podSeen {
 		if byUID[uid] == nil {
@@ -196,9 +203,9 @@ func join(pc *sondev1.PacketCapture, live []corev1.Pod, jobs []batchv1.Job, agen
 		}
 		return byUID[uid]
 	}
-	for i := range pc.Status.Pods {
-		p := at(types.UID(pc.Status.Pods[i].UID))
-		p.before, p.known = pc.Status.Pods[i], true
+	for _, entry := range capture.CaptureStatus().Pods {
+		p := at(types.UID(entry.UID))
+		p.before, p.known = entry, true
 	}
 	for i := range live {
 		p := at(live[i].UID)
@@ -231,29 +238,11 @@ func join(pc *sondev1.PacketCapture, live []corev1.Pod, jobs []batchv1.Job, agen
 	return pods
 }
 
-// compile translates the filter while there is no ConfigMap that holds it.
-func (r *PacketCaptureReconciler) compile(ctx context.Context, pc *sondev1.PacketCapture, seen *observed) error {
-	if pc.Spec.Filter == "" || seen.configMap != "" || len(seen.workload.Pods) == 0 || seen.admission.refused() {
+// compile finds out what the probes are to be told, while there is no ConfigMap that holds it.
+func (r *CaptureReconciler) compile(ctx context.Context, capture sondev1.Capture, seen *observed) (err error) {
+	if seen.configMap != "" || len(seen.workload.Pods) == 0 || seen.admission.refused() {
 		return nil
 	}
-	seen.programs = map[int32]string{}
-	for _, link := range []struct {
-		compile pcapfilter.LinkType
-		file    int32
-	}{{pcapfilter.LinkEthernet, int32(pcapfilter.LinkEthernet)}, {pcapfilter.LinkRaw, linkRawFile}} {
-		program, err := r.Filters.Compile(ctx, pc.Spec.Filter, link.compile, int(pc.Spec.SnapLength))
-		var syntax *pcapfilter.SyntaxError
-		switch {
-		case err == nil && len(program) > 0:
-			seen.programs[link.file] = program.String()
-		case errors.As(err, &syntax) && link.compile == pcapfilter.LinkEthernet:
-			seen.unusable = err.Error()
-			return nil
-		case errors.As(err, &syntax):
-			// As "vlan" or "ether host": it means nothing there, so interfaces of that type are left out.
-		case err != nil:
-			return err
-		}
-	}
-	return nil
+	seen.compiled, err = r.Kind.compile(ctx, capture)
+	return err
 }

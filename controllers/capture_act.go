@@ -18,7 +18,6 @@ import (
 	"github.com/sonde-operator/sonde/internal/agentjob"
 	"github.com/sonde-operator/sonde/internal/keeperapi"
 	"github.com/sonde-operator/sonde/internal/naming"
-	"github.com/sonde-operator/sonde/internal/target"
 )
 
 // pairsMargin is how much longer than a capture its key pairs are valid.
@@ -55,15 +54,15 @@ func isRefusal(err error) bool {
 }
 
 // act writes the plan; it goes on after a failure, so that one Pod does not hold up the others.
-func (r *PacketCaptureReconciler) act(ctx context.Context, pc *sondev1.PacketCapture, seen observed, todo plan) (acted, error) {
+func (r *CaptureReconciler) act(ctx context.Context, capture sondev1.Capture, seen observed, todo plan) (acted, error) {
 	if todo.cleanUp {
-		return acted{}, r.Sweeper.Remove(ctx, pc.UID)
+		return acted{}, r.Sweeper.Remove(ctx, r.Kind.Kind, capture.GetUID())
 	}
 	errs := append([]error{r.stopProbes(ctx, seen, todo.stop)},
 		atOnce(ctx, writesAtOnce, todo.remove, func(job *batchv1.Job) error { return deleteObject(ctx, r.Client, job) })...)
 	done := acted{jobs: map[types.UID]string{}, errs: map[types.UID]error{}}
 	if len(todo.create) > 0 {
-		r.createJobs(ctx, pc, seen, todo, &done)
+		r.createJobs(ctx, capture, seen, todo, &done)
 	}
 	for _, err := range done.errs {
 		if !isRefusal(err) {
@@ -76,7 +75,7 @@ func (r *PacketCaptureReconciler) act(ctx context.Context, pc *sondev1.PacketCap
 // stopProbes asks keepers, several at a time, to end their probes. A probe whose requester lost his
 // right, or that a cluster admin has paused, does not go on because its keeper cannot be reached: its
 // Job is deleted.
-func (r *PacketCaptureReconciler) stopProbes(ctx context.Context, seen observed, stops []stopping) error {
+func (r *CaptureReconciler) stopProbes(ctx context.Context, seen observed, stops []stopping) error {
 	return errors.Join(atOnce(ctx, stopsAtOnce, stops, func(s stopping) error { return r.stopProbe(ctx, seen.secret, s) })...)
 }
 
@@ -102,7 +101,7 @@ func atOnce[T any](ctx context.Context, most int, all []T, do func(T) error) []e
 	return errs
 }
 
-func (r *PacketCaptureReconciler) stopProbe(ctx context.Context, secret string, s stopping) error {
+func (r *CaptureReconciler) stopProbe(ctx context.Context, secret string, s stopping) error {
 	log := ctrl.LoggerFrom(ctx).WithValues("Pod", s.p.before.Name, "reason", s.reason)
 	err := r.Keepers.Stop(ctx, s.p.agent.Status.PodIP, secret, s.reason)
 	if err != nil && s.reason == sondev1.ReasonPaused {
@@ -122,18 +121,18 @@ func (r *PacketCaptureReconciler) stopProbe(ctx context.Context, secret string, 
 }
 
 // createJobs makes the ConfigMap and the Secret, if they are not there, and then the Jobs.
-func (r *PacketCaptureReconciler) createJobs(ctx context.Context, pc *sondev1.PacketCapture, seen observed, todo plan, done *acted) {
-	configMap, err := r.ensureConfigMap(ctx, pc, seen)
+func (r *CaptureReconciler) createJobs(ctx context.Context, capture sondev1.Capture, seen observed, todo plan, done *acted) {
+	configMap, err := r.ensureConfigMap(ctx, capture, seen)
 	var secret string
 	if err == nil {
-		secret, err = r.ensureSecret(ctx, pc, seen)
+		secret, err = r.ensureSecret(ctx, capture, seen)
 	}
 	var results sync.Mutex
 	errs := atOnce(ctx, writesAtOnce, todo.create, func(c creation) error {
 		if err != nil {
 			return err
 		}
-		name, err := r.createJob(ctx, pc, agentjob.Plan{
+		name, err := r.createJob(ctx, capture, agentjob.Plan{
 			ConfigMap: configMap, Secret: secret, Pod: c.p.pod,
 			Duration: c.duration, RetainFor: seen.retain, Window: seen.duration,
 		})
@@ -152,26 +151,26 @@ func (r *PacketCaptureReconciler) createJobs(ctx context.Context, pc *sondev1.Pa
 	}
 }
 
-func (r *PacketCaptureReconciler) createJob(ctx context.Context, pc *sondev1.PacketCapture, p agentjob.Plan) (string, error) {
-	names := naming.Jobs(p.Pod.Name, p.Pod.UID, pc.Status.JobID, pc.UID)
+func (r *CaptureReconciler) createJob(ctx context.Context, capture sondev1.Capture, p agentjob.Plan) (string, error) {
+	names := naming.Jobs(p.Pod.Name, p.Pod.UID, capture.CaptureStatus().JobID, capture.GetUID())
 	return r.createNamed(ctx, names, func(name string) (client.Object, error) {
 		p.Name = name
-		return agentjob.Job(r.Options, pc, p), nil
+		return agentjob.Job(r.Options, capture, p), nil
 	})
 }
 
-func (r *PacketCaptureReconciler) ensureConfigMap(ctx context.Context, pc *sondev1.PacketCapture, seen observed) (string, error) {
+func (r *CaptureReconciler) ensureConfigMap(ctx context.Context, capture sondev1.Capture, seen observed) (string, error) {
 	if seen.configMap != "" {
 		return seen.configMap, nil
 	}
-	if len(seen.programs) > 0 && seen.programs[linkRawFile] == "" {
-		r.Recorder.Eventf(pc, nil, corev1.EventTypeNormal, sondev1.ReasonFilterNotCompilable, actionCapture,
-			"the filter means nothing for packets without an Ethernet header: interfaces of that type (tun, ipip) are not captured")
+	if note := seen.compiled.note; note.reason != "" {
+		r.Recorder.Eventf(capture, nil, corev1.EventTypeNormal, note.reason, r.Kind.action, "%s", note.message)
 	}
-	config := agentjob.Configuration(r.Options, pc, pc.Status.JobID, seen.admission.requester.Username, seen.programs)
-	names := naming.ConfigMaps(target.Namespace(pc), target.Reference(pc).Name, pc.UID)
+	common := capture.Common()
+	config := r.Kind.configure(r.Options, capture, seen.admission.requester.Username, seen.compiled)
+	names := naming.ConfigMaps(common.TargetNamespace, common.Target.Name, capture.GetUID())
 	name, err := r.createNamed(ctx, names, func(name string) (client.Object, error) {
-		return agentjob.ConfigMap(r.Options, pc, name, config)
+		return agentjob.ConfigMap(r.Options, capture, name, config)
 	})
 	if err != nil {
 		return "", fmt.Errorf("create config map: %w", err)
@@ -179,7 +178,7 @@ func (r *PacketCaptureReconciler) ensureConfigMap(ctx context.Context, pc *sonde
 	return name, nil
 }
 
-func (r *PacketCaptureReconciler) ensureSecret(ctx context.Context, pc *sondev1.PacketCapture, seen observed) (string, error) {
+func (r *CaptureReconciler) ensureSecret(ctx context.Context, capture sondev1.Capture, seen observed) (string, error) {
 	if seen.secret != "" {
 		return seen.secret, nil
 	}
@@ -187,9 +186,10 @@ func (r *PacketCaptureReconciler) ensureSecret(ctx context.Context, pc *sondev1.
 	if err != nil {
 		return "", fmt.Errorf("make key pairs: %w", err)
 	}
-	names := []string{naming.Secret(target.Namespace(pc), target.Reference(pc).Name, pc.UID)}
+	common := capture.Common()
+	names := []string{naming.Secret(common.TargetNamespace, common.Target.Name, capture.GetUID())}
 	name, err := r.createNamed(ctx, names, func(name string) (client.Object, error) {
-		return agentjob.Secret(r.Options, pc, name, pairs), nil
+		return agentjob.Secret(r.Options, capture, name, pairs), nil
 	})
 	if err != nil {
 		return "", fmt.Errorf("create secret: %w", err)
@@ -199,7 +199,7 @@ func (r *PacketCaptureReconciler) ensureSecret(ctx context.Context, pc *sondev1.
 
 // createNamed creates an object under the first of names that is free. One that is there already
 // with the same UID labels is what an earlier pass made, which the cache does not show yet.
-func (r *PacketCaptureReconciler) createNamed(ctx context.Context, names []string, build func(string) (client.Object, error)) (string, error) {
+func (r *CaptureReconciler) createNamed(ctx context.Context, names []string, build func(string) (client.Object, error)) (string, error) {
 	for _, name := range names {
 		o, err := build(name)
 		if err != nil {

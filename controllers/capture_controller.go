@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -18,11 +19,10 @@ import (
 	"github.com/sonde-operator/sonde/internal/agentjob"
 	"github.com/sonde-operator/sonde/internal/ceiling"
 	"github.com/sonde-operator/sonde/internal/health"
+	"github.com/sonde-operator/sonde/internal/kind"
 	"github.com/sonde-operator/sonde/internal/naming"
 	"github.com/sonde-operator/sonde/internal/target"
 )
-
-const fieldOwner = client.FieldOwner("sonde-packetcapture")
 
 // DefaultAccessReviewInterval is how long a running capture goes on at most after its requester lost
 // the right.
@@ -38,9 +38,11 @@ const refusedDelay = 30 * time.Second
 // conflictDelay is how long a pass waits whose view of the capture was behind.
 const conflictDelay = 500 * time.Millisecond
 
-// PacketCaptureReconciler keeps one agent Job per Pod of a PacketCapture's target, for as long as the
+// CaptureReconciler keeps one agent Job per Pod of the target of each capture of a kind, for as long as the
 // capture lasts and its requester may have it. It holds no state between passes that a decision rests on.
-type PacketCaptureReconciler struct {
+type CaptureReconciler struct {
+	// Kind of the captures.
+	Kind Kind
 	// Client reads from the cache; the cache needs CacheOptions and target.IndexFields.
 	client.Client
 	// Live reads from the API server what must not be stale, and what is read too seldom to be cached.
@@ -56,7 +58,6 @@ type PacketCaptureReconciler struct {
 	// does for all other passes, and remembers for RecentFor(AccessReviewInterval), so that a pass
 	// that has nothing to do writes nothing; SetupWithManager makes it from Access.
 	Access, Recent access.Reviews
-	Filters        Filters
 	Keepers        Keepers
 	Recorder       events.EventRecorder
 	Clock          clock.PassiveClock
@@ -83,41 +84,41 @@ type PacketCaptureReconciler struct {
 // +kubebuilder:rbac:groups="",namespace=sonde-system,resources=events,verbs=list
 
 // Reconcile is one pass: observe, plan, act, report.
-func (r *PacketCaptureReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+func (r *CaptureReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	r.pace.began(req.NamespacedName)
-	var pc sondev1.PacketCapture
-	err := r.Get(ctx, req.NamespacedName, &pc)
-	if apierrors.IsNotFound(err) || err == nil && !pc.DeletionTimestamp.IsZero() {
+	capture := r.Kind.New()
+	err := r.Get(ctx, req.NamespacedName, capture)
+	if apierrors.IsNotFound(err) || err == nil && !capture.GetDeletionTimestamp().IsZero() {
 		r.pace.forget(req.NamespacedName)
-		return ctrl.Result{}, r.Sweeper.Sweep(ctx, req.NamespacedName)
+		return ctrl.Result{}, r.Sweeper.Sweep(ctx, r.Kind.Kind, req.NamespacedName)
 	}
 	if err != nil {
-		return ctrl.Result{}, fmt.Errorf("get packet capture: %w", err)
+		return ctrl.Result{}, fmt.Errorf("get %s: %w", r.Kind.Name, err)
 	}
-	if err := r.ensureJobID(ctx, &pc); err != nil {
+	if err := r.ensureJobID(ctx, capture); err != nil {
 		return behind(ctrl.Result{}, err)
 	}
 
-	seen, todo, err := r.look(ctx, &pc)
+	seen, todo, err := r.look(ctx, capture)
 	if apierrors.IsConflict(err) {
 		return behind(ctrl.Result{}, err)
 	}
 	var done acted
 	if err == nil {
-		done, err = r.act(ctx, &pc, seen, todo)
+		done, err = r.act(ctx, capture, seen, todo)
 	}
 
-	before := pc.DeepCopy()
-	report(&pc, seen, todo, done, err)
-	if !equality.Semantic.DeepEqual(before.Status, pc.Status) {
-		if later := r.pace.hold(req.NamespacedName, len(seen.pods)); later > 0 && err == nil && !awaited(before, &pc, todo, done) {
+	before := copyOf(capture)
+	report(capture, seen, todo, done, err)
+	if !equality.Semantic.DeepEqual(before.CaptureStatus(), capture.CaptureStatus()) {
+		if later := r.pace.hold(req.NamespacedName, len(seen.pods)); later > 0 && err == nil && !awaited(before, capture, todo, done) {
 			return ctrl.Result{RequeueAfter: sooner(todo.again, later)}, nil
 		}
-		if perr := r.patchStatus(ctx, &pc, before); perr != nil {
+		if perr := r.patchStatus(ctx, capture, before); perr != nil {
 			return behind(ctrl.Result{}, errors.Join(err, perr))
 		}
 		r.pace.wrote(req.NamespacedName)
-		r.announce(ctx, before, &pc, seen)
+		r.announce(ctx, before, capture, seen)
 	}
 	if done.refused() {
 		todo.again = min(todo.again, refusedDelay)
@@ -127,50 +128,70 @@ func (r *PacketCaptureReconciler) Reconcile(ctx context.Context, req ctrl.Reques
 
 // look observes and plans. What cannot be taken back is planned on what the API server says, not on a cache that may be
 // behind: Jobs, and verdicts on probes that left no account.
-func (r *PacketCaptureReconciler) look(ctx context.Context, pc *sondev1.PacketCapture) (observed, plan, error) {
-	seen, err := r.observe(ctx, pc, false)
+func (r *CaptureReconciler) look(ctx context.Context, capture sondev1.Capture) (observed, plan, error) {
+	seen, err := r.observe(ctx, capture, false)
 	if err != nil {
 		return seen, plan{}, err
 	}
-	todo := planFor(pc, seen, r.AccessReviewInterval)
+	todo := planFor(capture, seen, r.AccessReviewInterval)
 	if !todo.givesUp(seen) {
 		return seen, todo, nil
 	}
-	if seen, err = r.observe(ctx, pc, true); err != nil {
+	if seen, err = r.observe(ctx, capture, true); err != nil {
 		return seen, plan{}, err
 	}
-	return seen, planFor(pc, seen, r.AccessReviewInterval), nil
+	return seen, planFor(capture, seen, r.AccessReviewInterval), nil
 }
 
 // ensureJobID stores the jobId before anything is named by it.
-func (r *PacketCaptureReconciler) ensureJobID(ctx context.Context, pc *sondev1.PacketCapture) error {
-	if pc.Status.JobID != "" || pc.Status.Phase.Final() {
+func (r *CaptureReconciler) ensureJobID(ctx context.Context, capture sondev1.Capture) error {
+	if status := capture.CaptureStatus(); status.JobID != "" || status.Phase.Final() {
 		return nil
 	}
-	id := pc.Spec.JobID
+	common := capture.Common()
+	id := common.JobID
 	if id == "" {
-		var others sondev1.PacketCaptureList
-		if err := r.List(ctx, &others, client.MatchingFields{target.IndexTargetNamespace: target.Namespace(pc)}, client.UnsafeDisableDeepCopy); err != nil {
+		inUse := map[string]bool{}
+		others, err := r.captures(ctx, client.MatchingFields{target.IndexTargetNamespace: common.TargetNamespace})
+		if err != nil {
 			return fmt.Errorf("list captures of the same target: %w", err)
 		}
-		inUse := map[string]bool{}
-		for i := range others.Items {
-			if o := &others.Items[i]; o.UID != pc.UID && target.Reference(o) == target.Reference(pc) {
-				inUse[o.Spec.JobID], inUse[o.Status.JobID] = true, true
+		for _, o := range others {
+			if of := o.Common(); o.GetUID() != capture.GetUID() && of.Target == common.Target {
+				inUse[of.JobID], inUse[o.CaptureStatus().JobID] = true, true
 			}
 		}
-		id = naming.JobID(pc.UID, func(id string) bool { return inUse[id] })
+		id = naming.JobID(capture.GetUID(), func(id string) bool { return inUse[id] })
 	}
-	before := pc.DeepCopy()
-	pc.Status.JobID = id
-	return r.patchStatus(ctx, pc, before)
+	before := copyOf(capture)
+	capture.CaptureStatus().JobID = id
+	return r.patchStatus(ctx, capture, before)
+}
+
+// captures of all kinds in the cache, which are not to be changed.
+func (r *CaptureReconciler) captures(ctx context.Context, which ...client.ListOption) ([]sondev1.Capture, error) {
+	var captures []sondev1.Capture
+	for _, k := range kind.All {
+		list := k.NewList()
+		if err := r.List(ctx, list, append(slices.Clone(which), client.UnsafeDisableDeepCopy)...); err != nil {
+			return nil, err
+		}
+		captures = append(captures, list.Captures()...)
+	}
+	return captures, nil
+}
+
+// copyOf a capture, of the same kind.
+func copyOf(capture sondev1.Capture) sondev1.Capture {
+	c, _ := capture.DeepCopyObject().(sondev1.Capture)
+	return c
 }
 
 // patchStatus fails with a conflict when the pass saw an older capture than there is: then what it
 // found may be older too.
-func (r *PacketCaptureReconciler) patchStatus(ctx context.Context, pc, before *sondev1.PacketCapture) error {
+func (r *CaptureReconciler) patchStatus(ctx context.Context, capture, before sondev1.Capture) error {
 	lock := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := r.Status().Patch(ctx, pc, lock, fieldOwner); ignoreGone(err) != nil {
+	if err := r.Status().Patch(ctx, capture, lock, r.Kind.fieldOwner()); ignoreGone(err) != nil {
 		return fmt.Errorf("patch status: %w", err)
 	}
 	return nil
@@ -182,6 +203,14 @@ func sooner(a, b time.Duration) time.Duration {
 		return b
 	}
 	return min(a, b)
+}
+
+// earlier of two times, of which zero is none.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // behind makes a wait of a conflict: the cache will have caught up, and nothing is wrong.

@@ -10,8 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/kind"
 	"github.com/sonde-operator/sonde/internal/outcome"
-	"github.com/sonde-operator/sonde/internal/target"
 )
 
 // maxConditionMessage holds a refusal whole: one by OpenShift has a sentence for each of its constraints.
@@ -24,15 +24,15 @@ type finding struct {
 }
 
 // reportConditions writes all conditions of a capture that was not final before this pass.
-func reportConditions(pc *sondev1.PacketCapture, seen observed, todo plan, err error) {
+func reportConditions(capture sondev1.Capture, seen observed, todo plan, err error) {
 	set := func(conditionType string, f finding) {
-		apimeta.SetStatusCondition(&pc.Status.Conditions, metav1.Condition{
-			Type: conditionType, Status: f.status, Reason: f.reason, Message: outcome.Text(f.message, maxConditionMessage), ObservedGeneration: pc.Generation,
+		apimeta.SetStatusCondition(&capture.CaptureStatus().Conditions, metav1.Condition{
+			Type: conditionType, Status: f.status, Reason: f.reason, Message: outcome.Text(f.message, maxConditionMessage), ObservedGeneration: capture.GetGeneration(),
 		})
 	}
 	if !todo.observed {
 		for _, c := range []string{sondev1.ConditionAdmitted, sondev1.ConditionTargetFound, sondev1.ConditionProbesAllowed, sondev1.ConditionCapturing, sondev1.ConditionEnded} {
-			if apimeta.FindStatusCondition(pc.Status.Conditions, c) == nil {
+			if apimeta.FindStatusCondition(capture.CaptureStatus().Conditions, c) == nil {
 				set(c, finding{metav1.ConditionUnknown, sondev1.ReasonReconcileError, "not found out yet"})
 			}
 		}
@@ -40,15 +40,15 @@ func reportConditions(pc *sondev1.PacketCapture, seen observed, todo plan, err e
 		return
 	}
 	set(sondev1.ConditionAdmitted, admittedCondition(seen))
-	set(sondev1.ConditionTargetFound, targetCondition(pc, seen))
-	set(sondev1.ConditionProbesAllowed, allowedCondition(pc, seen, todo))
-	set(sondev1.ConditionCapturing, capturingCondition(pc, todo))
-	set(sondev1.ConditionEnded, endedCondition(pc))
+	set(sondev1.ConditionTargetFound, targetCondition(capture, seen))
+	set(sondev1.ConditionProbesAllowed, allowedCondition(capture, seen, todo))
+	set(sondev1.ConditionCapturing, capturingCondition(capture, todo))
+	set(sondev1.ConditionEnded, endedCondition(capture))
 	if err != nil && !todo.over {
 		set(sondev1.ConditionComplete, finding{metav1.ConditionUnknown, sondev1.ReasonReconcileError, err.Error()})
 		return
 	}
-	set(sondev1.ConditionComplete, completeCondition(pc, seen, todo))
+	set(sondev1.ConditionComplete, completeCondition(capture, seen, todo))
 }
 
 func admittedCondition(seen observed) finding {
@@ -58,8 +58,9 @@ func admittedCondition(seen observed) finding {
 	return finding{metav1.ConditionTrue, sondev1.ReasonAdmitted, fmt.Sprintf("requested by %q", seen.admission.requester.Username)}
 }
 
-func targetCondition(pc *sondev1.PacketCapture, seen observed) finding {
-	ref, namespace := target.Reference(pc), target.Namespace(pc)
+func targetCondition(capture sondev1.Capture, seen observed) finding {
+	common := capture.Common()
+	ref, namespace := common.Target, common.TargetNamespace
 	switch {
 	case seen.admission.refused():
 		return finding{metav1.ConditionUnknown, seen.admission.reason, "not looked up"}
@@ -76,7 +77,7 @@ func targetCondition(pc *sondev1.PacketCapture, seen observed) finding {
 }
 
 // allowedCondition quotes the refusal whole, for which a Pod's entry has no room.
-func allowedCondition(pc *sondev1.PacketCapture, seen observed, todo plan) finding {
+func allowedCondition(capture sondev1.Capture, seen observed, todo plan) finding {
 	refused := slices.IndexFunc(todo.entries, func(e sondev1.PodResult) bool { return e.Reason == sondev1.ReasonJobRefused })
 	attached := slices.IndexFunc(todo.entries, func(e sondev1.PodResult) bool {
 		return e.Phase != sondev1.PhasePending && e.Phase != sondev1.PhaseFailed
@@ -93,17 +94,17 @@ func allowedCondition(pc *sondev1.PacketCapture, seen observed, todo plan) findi
 		}
 	}
 	// It was read in an earlier pass, and is not read again.
-	before := apimeta.FindStatusCondition(pc.Status.Conditions, sondev1.ConditionProbesAllowed)
+	before := apimeta.FindStatusCondition(capture.CaptureStatus().Conditions, sondev1.ConditionProbesAllowed)
 	if before != nil && before.Status == metav1.ConditionFalse && before.Reason == sondev1.ReasonJobRefused {
 		return finding{before.Status, before.Reason, before.Message}
 	}
 	return finding{metav1.ConditionFalse, sondev1.ReasonJobRefused, todo.entries[refused].Message}
 }
 
-func capturingCondition(pc *sondev1.PacketCapture, todo plan) finding {
+func capturingCondition(capture sondev1.Capture, todo plan) finding {
 	attached, pending := count(todo.entries, sondev1.PhaseCapturing), count(todo.entries, sondev1.PhasePending)
 	switch {
-	case pc.Status.Phase.Final():
+	case capture.CaptureStatus().Phase.Final():
 		return finding{metav1.ConditionFalse, sondev1.ReasonEnded, "the capture is over"}
 	case attached > 0 && pending == 0:
 		return finding{metav1.ConditionTrue, sondev1.ReasonCapturing, fmt.Sprintf("a probe is attached to each of %d Pods", attached)}
@@ -120,8 +121,8 @@ func capturingCondition(pc *sondev1.PacketCapture, todo plan) finding {
 }
 
 // endedCondition is for those who wait for the end, whatever comes of the capture.
-func endedCondition(pc *sondev1.PacketCapture) finding {
-	switch phase := pc.Status.Phase; phase {
+func endedCondition(capture sondev1.Capture) finding {
+	switch phase := capture.CaptureStatus().Phase; phase {
 	case sondev1.PhaseCompleted, sondev1.PhaseIncomplete, sondev1.PhaseFailed:
 		return finding{metav1.ConditionTrue, sondev1.ReasonEnded, fmt.Sprintf("the capture is %s", phase)}
 	case sondev1.PhaseCapturing:
@@ -131,13 +132,14 @@ func endedCondition(pc *sondev1.PacketCapture) finding {
 	}
 }
 
-func completeCondition(pc *sondev1.PacketCapture, seen observed, todo plan) finding {
-	switch pc.Status.Phase {
+func completeCondition(capture sondev1.Capture, seen observed, todo plan) finding {
+	switch capture.CaptureStatus().Phase {
 	case sondev1.PhaseCompleted:
-		message := fmt.Sprintf("%d Pods, %d packets, none unaccounted for", len(todo.entries), pc.Status.Totals.Packets)
+		of, _ := kind.Of(capture.CaptureKind())
+		message := fmt.Sprintf("%d Pods, %s, none unaccounted for", len(todo.entries), of.Counted(capture.CaptureStatus().Totals))
 		return finding{metav1.ConditionTrue, common(todo.entries, trouble(todo.entries[0]), sondev1.ReasonEnded), message}
 	case sondev1.PhaseIncomplete, sondev1.PhaseFailed:
-		reason, message := missing(pc, seen, todo)
+		reason, message := missing(capture, seen, todo)
 		return finding{metav1.ConditionFalse, reason, message}
 	case sondev1.PhaseCapturing:
 		return finding{metav1.ConditionUnknown, sondev1.ReasonCapturing, "until " + todo.start.Add(seen.duration).UTC().Format(time.RFC3339)}
@@ -147,22 +149,23 @@ func completeCondition(pc *sondev1.PacketCapture, seen observed, todo plan) find
 }
 
 // missing says why a capture is not whole.
-func missing(pc *sondev1.PacketCapture, seen observed, todo plan) (reason, message string) {
-	found := targetCondition(pc, seen)
+func missing(capture sondev1.Capture, seen observed, todo plan) (reason, message string) {
+	found := targetCondition(capture, seen)
 	switch {
 	case seen.admission.refused():
 		return seen.admission.reason, seen.admission.message
-	case seen.unusable != "":
-		return sondev1.ReasonFilterNotCompilable, seen.unusable
-	case len(todo.entries) == 0 && pc.Spec.Stop:
+	case seen.compiled.unusable.reason != "":
+		return seen.compiled.unusable.reason, seen.compiled.unusable.message
+	case len(todo.entries) == 0 && capture.Common().Stop:
 		return sondev1.ReasonStopped, "stopped before a Pod was captured"
 	case len(todo.entries) == 0 && found.status != metav1.ConditionTrue:
 		return found.reason, found.message + "; none appeared within " + targetTimeout.String()
 	case len(todo.entries) == 0:
 		return sondev1.ReasonNoPods, "no Pod of the target was captured"
 	}
+	totals := capture.CaptureStatus().Totals
 	first := todo.entries[0] // those with trouble come first
-	message = fmt.Sprintf("%d of %d Pods are not complete; the first is %s", pc.Status.Totals.Incomplete+pc.Status.Totals.Failed, len(todo.entries), first.Name)
+	message = fmt.Sprintf("%d of %d Pods are not complete; the first is %s", totals.Incomplete+totals.Failed, len(todo.entries), first.Name)
 	if first.Message != "" {
 		message += ": " + first.Message
 	}

@@ -1,0 +1,66 @@
+package v1alpha1_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+)
+
+var (
+	_ sondev1.Capture     = &sondev1.PacketCapture{}
+	_ sondev1.CaptureList = &sondev1.PacketCaptureList{}
+)
+
+// TestCommon: what is left out means what the schema's defaults and the docs say.
+func TestCommon(t *testing.T) {
+	for name, tc := range map[string]struct {
+		spec sondev1.PacketCaptureSpec
+		want sondev1.Common
+	}{
+		"a Deployment here": {
+			spec: sondev1.PacketCaptureSpec{TargetDeployment: "web", Duration: "30s", RetainFor: "1h", MaxBytes: 65536},
+			want: sondev1.Common{
+				TargetNamespace: "own", Target: sondev1.TargetReference{Kind: sondev1.TargetDeployment, Name: "web"},
+				Duration: "30s", RetainFor: "1h", MaxBytes: 65536, FollowPods: true,
+			},
+		},
+		"a Pod elsewhere": {
+			spec: sondev1.PacketCaptureSpec{
+				JobID: "qwer", TargetNamespace: "shop", TargetRef: &sondev1.TargetReference{Kind: sondev1.TargetPod, Name: "p"},
+				FollowPods: new(false), Stop: true,
+			},
+			want: sondev1.Common{
+				JobID: "qwer", TargetNamespace: "shop", Target: sondev1.TargetReference{Kind: sondev1.TargetPod, Name: "p"}, Stop: true,
+			},
+		},
+		"followed when told so": {
+			spec: sondev1.PacketCaptureSpec{TargetDeployment: "web", FollowPods: new(true)},
+			want: sondev1.Common{
+				TargetNamespace: "own", Target: sondev1.TargetReference{Kind: sondev1.TargetDeployment, Name: "web"}, FollowPods: true,
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pc := &sondev1.PacketCapture{ObjectMeta: metav1.ObjectMeta{Namespace: "own"}, Spec: tc.spec}
+			if diff := cmp.Diff(tc.want, pc.Common()); diff != "" {
+				t.Errorf("Common() (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestCaptures: who changes a status by the interface changes the object, and not a copy of it.
+func TestCaptures(t *testing.T) {
+	list := &sondev1.PacketCaptureList{Items: make([]sondev1.PacketCapture, 2)}
+	for _, capture := range list.Captures() {
+		capture.CaptureStatus().Phase = sondev1.PhaseFailed
+	}
+	for i := range list.Items {
+		if list.Items[i].Status.Phase != sondev1.PhaseFailed {
+			t.Errorf("item %d is %q", i, list.Items[i].Status.Phase)
+		}
+	}
+}
