@@ -21,6 +21,7 @@ func main() {
 	os.Exit(cli.Main(context.Background(), os.Args[1:], cli.Options{
 		Streams:  genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr},
 		Terminal: terminal(),
+		Colour:   colour(),
 		Signals:  signals,
 	}))
 }
@@ -31,4 +32,9 @@ func terminal() *os.File {
 		return nil
 	}
 	return os.Stderr
+}
+
+// colour says whether the standard output shows colours, and may (https://no-color.org).
+func colour() bool {
+	return os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && term.IsTerminal(int(os.Stdout.Fd()))
 }

@@ -20,6 +20,8 @@ type Options struct {
 	Streams genericiooptions.IOStreams
 	// Terminal is where live output is redrawn; nil where there is none, and plain lines are written to Streams.ErrOut.
 	Terminal *os.File
+	// Colour what is written to Streams.Out: it is a terminal, and nobody objects.
+	Colour bool
 	// Signals ask to end: the first ends the capture, or what else is at work; the next leaves at once.
 	Signals <-chan os.Signal
 }

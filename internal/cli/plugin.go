@@ -40,6 +40,7 @@ const examples = `  # 30 seconds of every Pod of a Deployment, merged in the ord
 type plugin struct {
 	streams           genericiooptions.IOStreams
 	terminal          *os.File
+	colour            bool
 	flags             *genericclioptions.ConfigFlags
 	operatorNamespace string
 	interrupts        *interrupts
@@ -48,7 +49,7 @@ type plugin struct {
 
 func newPlugin(o Options, i *interrupts) *plugin {
 	return &plugin{
-		streams: o.Streams, terminal: o.Terminal, interrupts: i, clock: clock.RealClock{},
+		streams: o.Streams, terminal: o.Terminal, colour: o.Colour, interrupts: i, clock: clock.RealClock{},
 		flags: genericclioptions.NewConfigFlags(true),
 	}
 }
@@ -75,7 +76,8 @@ func (p *plugin) command() *cobra.Command {
 	root.PersistentFlags().StringVar(&p.operatorNamespace, "operator-namespace", defaultOperatorNamespace,
 		"Namespace that Sonde is installed in")
 	root.AddCommand(
-		newCapture(p), newDownload(p), newGet(p), newStop(p), newDelete(p), newConversations(p), newMustGather(p), newVersion(p),
+		newCapture(p), newDownload(p), newGet(p), newStop(p), newDelete(p), newConversations(p), newTrace(p),
+		newMustGather(p), newVersion(p),
 	)
 	return root
 }

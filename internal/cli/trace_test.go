@@ -1,0 +1,163 @@
+package cli
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+)
+
+const (
+	traceHead  = `{"sonde":"trace","version":1,"pod":"web-1"}` + "\n"
+	traceOne   = `{"time":"1970-01-01T00:00:01.000000000Z","call":"openat","group":"file","pid":1,"hostPid":7,"tid":1,"hostTid":7,"uid":0,"comm":"web","ret":-1,"errno":"ENOENT","latencyNs":1500,"path":"/etc/web.conf"}` + "\n"
+	traceTwo   = `{"time":"1970-01-01T00:00:02.000000000Z","call":"exit","group":"process","pid":1,"hostPid":7,"tid":1,"hostTid":7,"uid":0,"comm":"web","ret":3}` + "\n"
+	traceAll   = `{"sonde":"account","written":2,"lost":{"ring":4},"complete":true,"reason":"Duration"}` + "\n"
+	wholeTrace = traceHead + traceOne + traceTwo + traceAll
+
+	liveText = `00:00:01.000000  1         web     openat      1.50µs  ENOENT  /etc/web.conf
+00:00:02.000000  1         web     exit                     3
+`
+	summaryText = `2 events in 1.00s: file 1, process 1. 4 events lost: ring 4.
+
+Files, by time of calls:
+  TIME  CALLS  READ  WRITTEN  FILE
+1.50µs      1   0 B      0 B  /etc/web.conf
+
+Slowest calls:
+  TOOK  ENDED            PROCESS  NAME  CALL    RESULT  ABOUT
+1.50µs  00:00:01.000000  1        web   openat  ENOENT  /etc/web.conf
+
+How long calls took:
+  FROM   BELOW  CALLS
+1.02µs  2.05µs      1  ########################################
+
+Failed calls:
+COUNT  CALL    ERROR   THE FIRST
+    1  openat  ENOENT  /etc/web.conf
+
+Calls, by time:
+COUNT  FAILED    TIME    MEAN  LONGEST  CALL
+    1       1  1.50µs  1.50µs   1.50µs  openat
+
+Processes:
+PROCESS  STARTED  ENDED WITH  EVENTS  COMMAND
+1        before   3                2  [web]
+`
+)
+
+// runTrace runs one command that needs no cluster.
+func runTrace(t *testing.T, in string, colour bool, args ...string) (code int, out, errOut string) {
+	t.Helper()
+	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
+	o, e := newOutput(), newOutput()
+	code = Main(t.Context(), append([]string{"trace", "read"}, args...), Options{
+		Streams: genericiooptions.IOStreams{In: strings.NewReader(in), Out: o, ErrOut: e}, Colour: colour,
+	})
+	return code, o.String(), e.String()
+}
+
+func traceFile(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "web.ndjson")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestTraceRead(t *testing.T) {
+	const missing = "the account at the end is missing: the tracer was killed, or is still at work, or its last file is not among these\n"
+	for name, tc := range map[string]struct {
+		args       []string
+		wantCode   int
+		wantOut    string
+		wantErrOut string
+	}{
+		"lines and summary": {nil, 0, liveText + "\n" + summaryText, ""},
+		"summary":           {[]string{"-o", "summary"}, 0, summaryText, ""},
+		"json":              {[]string{"--output", "json"}, 0, wholeTrace, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for from, in := range map[string]string{traceFile(t, wholeTrace): "", "-": wholeTrace} {
+				code, out, errOut := runTrace(t, in, false, append(tc.args, from)...)
+				if code != tc.wantCode || errOut != tc.wantErrOut {
+					t.Errorf("%s: code %d, standard error %q", from, code, errOut)
+				}
+				if diff := cmp.Diff(tc.wantOut, out); diff != "" {
+					t.Errorf("%s (-want +got):\n%s", from, diff)
+				}
+			}
+		})
+	}
+	for name, tc := range map[string]struct {
+		text, output, wantOut, wantErrOut string
+	}{
+		"nothing":              {"", "summary", "0 events.\n\nINCOMPLETE: what is here is not everything that was traced.\n  standard input: " + missing, ""},
+		"no account":           {traceHead + traceOne, "summary", "\nINCOMPLETE: what is here is not everything that was traced.\n  web-1: " + missing, ""},
+		"no account, in JSON":  {traceHead + traceOne, "json", traceHead + traceOne, "INCOMPLETE: web-1: " + missing},
+		"cut off, in JSON":     {traceHead + traceOne + traceTwo[:20], "json", traceHead + traceOne, "the line is cut off"},
+		"damaged in the midst": {traceHead + traceOne[9:] + traceTwo + traceAll, "summary", "1 event of 2 that were written are not here", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			code, out, errOut := runTrace(t, tc.text, false, "-", "-o", tc.output)
+			if code != 3 || !strings.Contains(out, tc.wantOut) || !strings.Contains(errOut, tc.wantErrOut) {
+				t.Errorf("code %d, standard error %q, output:\n%s", code, errOut, out)
+			}
+		})
+	}
+}
+
+func TestTraceReadInColour(t *testing.T) {
+	code, out, _ := runTrace(t, wholeTrace, true, "-")
+	if code != 0 || !strings.Contains(out, "\x1b[36mopenat") || !strings.HasSuffix(out, "\n"+summaryText) {
+		t.Errorf("code %d, output:\n%q", code, out)
+	}
+}
+
+func TestTraceReadErrors(t *testing.T) {
+	there := traceFile(t, wholeTrace)
+	pcap := traceFile(t, "\x0a\x0d\x0d\x0a\x1c")
+	for name, tc := range map[string]struct {
+		args []string
+		want string
+	}{
+		"no file":     {nil, "at least one FILE"},
+		"not there":   {[]string{"/does/not/exist"}, "no such file"},
+		"a directory": {[]string{t.TempDir()}, "is a directory"},
+		"no trace":    {[]string{there, pcap}, pcap + ": this is no trace in JSON lines: give the .ndjson file of a Trace"},
+		"bad output":  {[]string{there, "-o", "yaml"}, "--output yaml: write summary or json, or leave it out"},
+		"twice":       {[]string{"-", "-"}, "- is there twice"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			code, _, errOut := runTrace(t, "", false, tc.args...)
+			if code != 1 || !strings.Contains(errOut, tc.want) {
+				t.Errorf("code %d, %q, want %q", code, errOut, tc.want)
+			}
+		})
+	}
+}
+
+// Whoever leaves sees what the trace has come to.
+func TestTraceReadInterrupted(t *testing.T) {
+	in, write := io.Pipe()
+	out, signals := newOutput(), make(chan os.Signal, 1)
+	code := make(chan int, 1)
+	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
+	go func() {
+		code <- Main(t.Context(), []string{"trace", "read", "-"}, Options{
+			Streams: genericiooptions.IOStreams{In: in, Out: out, ErrOut: newOutput()}, Signals: signals,
+		})
+	}()
+	if _, err := io.WriteString(write, traceHead+traceOne); err != nil {
+		t.Fatal(err)
+	}
+	out.await(t, "openat") // though more may come
+	signals <- os.Interrupt
+	if got := <-code; got != 130 || !strings.Contains(out.String(), "1 event in 0ns: file 1.") {
+		t.Errorf("exit code %d, want 130, and what there was; output:\n%s", got, out)
+	}
+}

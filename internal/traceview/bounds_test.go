@@ -1,0 +1,75 @@
+package traceview
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sonde-operator/sonde/internal/tracefmt"
+)
+
+// However many names a target makes up, what there is no room for is counted.
+func TestBounds(t *testing.T) {
+	s := NewSummary()
+	from := NewSource("x", strings.NewReader(""))
+	const further = 5
+	add := func(r tracefmt.Record) {
+		r.Took, r.HasRet, r.Ret, r.Time = 1, true, -1, time.Unix(1, 0)
+		s.Line(from, &tracefmt.Line{Record: &r})
+	}
+	for i := range maxFiles + further {
+		add(tracefmt.Record{Call: "read", Errno: "EIO", Path: fmt.Append(nil, "/", i)})
+	}
+	for i := range maxCalls - 1 + further {
+		add(tracefmt.Record{Call: fmt.Sprint("call", i), Errno: "EIO"})
+	}
+	for i := range maxFailures - maxCalls + further {
+		add(tracefmt.Record{Call: "read", Errno: fmt.Sprint("E", i)})
+	}
+	for i := range maxProcesses + further {
+		add(tracefmt.Record{Call: callExec, HostPID: uint32(i + 1), HostTID: uint32(i + 1)})
+	}
+	for i := range maxGroups + further {
+		add(tracefmt.Record{Call: "read", Errno: "EIO", Group: fmt.Sprint(i)})
+	}
+	for i := range maxTraces + further {
+		s.Damaged(NewSource(fmt.Sprint(i), nil), io.ErrUnexpectedEOF)
+	}
+	got := map[string]uint64{
+		"files": s.files.other, "calls": s.calls.other, "failures": s.failures.other, "processes": s.processes.other, "groups": s.otherGroups,
+	}
+	// A process was there before, as were a group and a trace; some of the further calls fail in new ways.
+	want := map[string]uint64{"files": further, "calls": further, "failures": further + further, "processes": further + 1, "groups": further + 1}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("not told apart (-want +got):\n%s", diff)
+	}
+	if len(s.traces) > maxTraces+1 {
+		t.Errorf("%d traces", len(s.traces))
+	}
+	if text := s.Text(); !strings.Contains(text, fmt.Sprintf("… and %d calls about further files, which were too many to tell apart\n", further)) {
+		t.Errorf("the summary does not tell:\n%s", text)
+	}
+}
+
+// Whatever a target makes up, no line that is shown holds a command for the terminal.
+func FuzzShown(f *testing.F) {
+	f.Add([]byte(header("a\x1b[2J") + event(1, "openat", `,"container":"\u001b]0;x\u0007","args":{"pathname":"\u202e"},"errno":"ENOENT","path":"\u009b2J"`)))
+	f.Add([]byte(event(1, "exec", `,"args":{"argv":["\u001b","a b"]},"path":"/x"`) + event(1, "exit", `,"args":{"signal":"\n"},"ret":0`)))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var out bytes.Buffer
+		s := &both{live: NewLive(&out), summary: NewSummary()}
+		s.live.Pods = true
+		_ = Read(t.Context(), []*Source{NewSource("\x1b", bytes.NewReader(b))}, s)
+		for _, r := range out.String() + s.summary.Text() {
+			if r != '\n' && !unicode.IsPrint(r) {
+				t.Fatalf("%q is shown", r)
+			}
+		}
+	})
+}

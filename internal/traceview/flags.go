@@ -1,0 +1,120 @@
+package traceview
+
+import (
+	"strconv"
+	"strings"
+)
+
+// bitNames are flags and their names; those of several bits stand before those that they hold.
+type bitNames []struct {
+	value uint64
+	name  string
+}
+
+// The numbers are Linux's (uapi), which the program that shows them need not run on.
+var (
+	accessBits = bitNames{{4, "R_OK"}, {2, "W_OK"}, {1, "X_OK"}}
+	atBits     = bitNames{
+		{0x100, "AT_SYMLINK_NOFOLLOW"},
+		{0x200, "AT_EACCESS"},
+		{0x400, "AT_SYMLINK_FOLLOW"},
+		{0x800, "AT_NO_AUTOMOUNT"},
+		{0x1000, "AT_EMPTY_PATH"},
+		{0x2000, "AT_STATX_FORCE_SYNC"},
+		{0x4000, "AT_STATX_DONT_SYNC"},
+	}
+	unlinkBits = bitNames{{0x200, "AT_REMOVEDIR"}}
+	renameBits = bitNames{{1, "RENAME_NOREPLACE"}, {2, "RENAME_EXCHANGE"}, {4, "RENAME_WHITEOUT"}}
+	rangeBits  = bitNames{{2, "CLOSE_RANGE_UNSHARE"}, {4, "CLOSE_RANGE_CLOEXEC"}}
+	spliceBits = bitNames{{1, "SPLICE_F_MOVE"}, {2, "SPLICE_F_NONBLOCK"}, {4, "SPLICE_F_MORE"}, {8, "SPLICE_F_GIFT"}}
+	rwBits     = bitNames{{1, "RWF_HIPRI"}, {2, "RWF_DSYNC"}, {4, "RWF_SYNC"}, {8, "RWF_NOWAIT"}, {0x10, "RWF_APPEND"}}
+	cloneBits  = bitNames{
+		{0x100, "CLONE_VM"},
+		{0x200, "CLONE_FS"},
+		{0x400, "CLONE_FILES"},
+		{0x800, "CLONE_SIGHAND"},
+		{0x1000, "CLONE_PIDFD"},
+		{0x2000, "CLONE_PTRACE"},
+		{0x4000, "CLONE_VFORK"},
+		{0x8000, "CLONE_PARENT"},
+		{0x10000, "CLONE_THREAD"},
+		{0x20000, "CLONE_NEWNS"},
+		{0x40000, "CLONE_SYSVSEM"},
+		{0x80000, "CLONE_SETTLS"},
+		{0x100000, "CLONE_PARENT_SETTID"},
+		{0x200000, "CLONE_CHILD_CLEARTID"},
+		{0x800000, "CLONE_UNTRACED"},
+		{0x1000000, "CLONE_CHILD_SETTID"},
+		{0x2000000, "CLONE_NEWCGROUP"},
+		{0x4000000, "CLONE_NEWUTS"},
+		{0x8000000, "CLONE_NEWIPC"},
+		{0x10000000, "CLONE_NEWUSER"},
+		{0x20000000, "CLONE_NEWPID"},
+		{0x40000000, "CLONE_NEWNET"},
+		{0x80000000, "CLONE_IO"},
+	}
+	commonOpenBits = bitNames{
+		{0x101000, "O_SYNC"},
+		{0x1000, "O_DSYNC"},
+		{0x40, "O_CREAT"},
+		{0x80, "O_EXCL"},
+		{0x100, "O_NOCTTY"},
+		{0x200, "O_TRUNC"},
+		{0x400, "O_APPEND"},
+		{0x800, "O_NONBLOCK"},
+		{0x2000, "O_ASYNC"},
+		{0x40000, "O_NOATIME"},
+		{0x80000, "O_CLOEXEC"},
+		{0x200000, "O_PATH"},
+	}
+	openBits = append(bitNames{
+		{0x410000, "O_TMPFILE"}, {0x4000, "O_DIRECT"}, {0x8000, "O_LARGEFILE"}, {0x10000, "O_DIRECTORY"}, {0x20000, "O_NOFOLLOW"},
+	}, commonOpenBits...)
+	// On ARM these four are others.
+	openBitsARM = append(bitNames{
+		{0x404000, "O_TMPFILE"}, {0x4000, "O_DIRECTORY"}, {0x8000, "O_NOFOLLOW"}, {0x10000, "O_DIRECT"}, {0x20000, "O_LARGEFILE"},
+	}, commonOpenBits...)
+	fcntlCommands = map[int64]string{
+		0: "F_DUPFD", 1: "F_GETFD", 2: "F_SETFD", 3: "F_GETFL", 4: "F_SETFL", 5: "F_GETLK", 6: "F_SETLK", 7: "F_SETLKW",
+		8: "F_SETOWN", 9: "F_GETOWN", 36: "F_OFD_GETLK", 37: "F_OFD_SETLK", 38: "F_OFD_SETLKW", 1024: "F_SETLEASE", 1025: "F_GETLEASE",
+		1030: "F_DUPFD_CLOEXEC", 1031: "F_SETPIPE_SZ", 1032: "F_GETPIPE_SZ", 1033: "F_ADD_SEALS", 1034: "F_GET_SEALS",
+	}
+	flagsOf = map[string]bitNames{
+		"newfstatat": atBits, "fstatat": atBits, "statx": atBits, "faccessat2": atBits, "execveat": atBits, "linkat": atBits, "fchownat": atBits,
+		"unlinkat": unlinkBits, "renameat2": renameBits, "close_range": rangeBits, "dup3": {{0x80000, "O_CLOEXEC"}},
+		"splice": spliceBits, "preadv2": rwBits, "pwritev2": rwBits,
+	}
+)
+
+// names returns the names of a number's bits, and the rest as a number; nothing for zero.
+func (b bitNames) names(n uint64, first ...string) string {
+	all := first
+	for _, one := range b {
+		if n&one.value == one.value {
+			all = append(all, one.name)
+			n &^= one.value
+		}
+	}
+	if n != 0 {
+		all = append(all, "0x"+strconv.FormatUint(n, 16))
+	}
+	return strings.Join(all, "|")
+}
+
+func openFlags(n uint64, arch string) string {
+	table := openBits
+	if arch == "arm64" {
+		table = openBitsARM
+	}
+	access := []string{"O_RDONLY", "O_WRONLY", "O_RDWR", "O_ACCMODE"}[n&3]
+	return table.names(n&^3, access)
+}
+
+// cloneFlags: the lowest byte is the signal at the child's end.
+func cloneFlags(n uint64) string {
+	const sigchld = 17
+	if n&0xff == sigchld {
+		return cloneBits.names(n&^0xff, "SIGCHLD")
+	}
+	return cloneBits.names(n)
+}

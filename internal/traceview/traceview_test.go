@@ -1,0 +1,243 @@
+package traceview
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sonde-operator/sonde/internal/tracefmt"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", name, diff)
+	}
+}
+
+// shell is what the tracer wrote of a shell script in a container: each of its lines is real, but for the first and last.
+func shell(t *testing.T) string {
+	t.Helper()
+	b, err := os.ReadFile("testdata/shell.ndjson")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// both shows and adds up.
+type both struct {
+	live    *Live
+	summary *Summary
+	lines   []string
+	idle    int
+}
+
+func (b *both) Line(from *Source, line *tracefmt.Line) error {
+	b.lines = append(b.lines, from.Name+": "+string(line.Raw))
+	b.summary.Line(from, line)
+	if line.Record == nil {
+		return nil
+	}
+	return b.live.Show(from, line.Record)
+}
+
+func (b *both) Damaged(from *Source, err error) error {
+	b.summary.Damaged(from, err)
+	return nil
+}
+
+func (b *both) End(from *Source) { b.summary.End(from) }
+
+func (b *both) Idle() error {
+	b.idle++
+	return nil
+}
+
+func view(t *testing.T, change func(*Live), sources ...*Source) (text string, s *both) {
+	t.Helper()
+	var out bytes.Buffer
+	s = &both{live: NewLive(&out), summary: NewSummary()}
+	if change != nil {
+		change(s.live)
+	}
+	if err := Read(t.Context(), sources, s); err != nil {
+		t.Fatal(err)
+	}
+	return out.String(), s
+}
+
+func TestShell(t *testing.T) {
+	text, s := view(t, nil, NewSource("shell.ndjson", strings.NewReader(shell(t))))
+	golden(t, "shell.live", text)
+	golden(t, "shell.summary", s.summary.Text())
+	if p := s.summary.Problems(); len(p) > 0 {
+		t.Errorf("problems: %q", p)
+	}
+	coloured, _ := view(t, func(l *Live) { l.Colour = true }, NewSource("shell.ndjson", strings.NewReader(shell(t))))
+	if got := uncoloured(coloured); got != text {
+		t.Errorf("with colours the text is another (-without +with):\n%s", cmp.Diff(text, got))
+	}
+	for _, want := range []string{cyan + "openat", red + "ENOENT", red + "SIGKILL", magenta + "exec", blue + "read", dim + "19:26:09"} {
+		if !strings.Contains(coloured, want) {
+			t.Errorf("nothing is coloured as %q", want)
+		}
+	}
+}
+
+func uncoloured(s string) string {
+	for _, c := range []string{dim, red, green, yellow, blue, magenta, cyan, plain} {
+		s = strings.ReplaceAll(s, c, "")
+	}
+	return s
+}
+
+// A trace that is not whole says so, and what it is that is missing.
+func TestIncomplete(t *testing.T) {
+	whole := shell(t)
+	lines := strings.SplitAfter(whole, "\n")
+	last := len(lines) - 2 // the account
+	account := func(a tracefmt.Account) string {
+		b, err := tracefmt.AppendAccount(nil, a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Join(lines[:last], "") + string(b)
+	}
+	const pod = "web-5c7765d854-9md72: "
+	for name, tc := range map[string]struct {
+		text  string
+		want  []string
+		wantS string // in the summary
+	}{
+		"whole":      {whole, nil, " None was lost.\n"},
+		"no account": {strings.Join(lines[:last], ""), []string{pod + "the account at the end is missing: the tracer was killed, or is still at work, or its last file is not among these"}, "\nINCOMPLETE: "},
+		"cut off": {whole[:30000], []string{
+			pod + "1 line cannot be read; the first: web.ndjson: line 115: the line is cut off: its writer was killed, or is still at work",
+			pod + "the account at the end is missing: the tracer was killed, or is still at work, or its last file is not among these",
+		}, "113 events in "},
+		"a line cut in the middle": {whole[:30000] + "\n" + strings.Join(lines[115:], ""), []string{
+			pod + "1 line cannot be read; the first: web.ndjson: line 115: the line is no JSON object",
+			pod + "1 event of 225 that were written are not here",
+		}, "224 events in "},
+		"the tracer was killed": {account(tracefmt.Account{Written: 225, Reason: "Killed", Message: "the probe was killed (137)"}), []string{pod + "the trace is Incomplete: Killed: the probe was killed (137)"}, ""},
+		"no reason":             {account(tracefmt.Account{Written: 225}), []string{pod + "the trace is Incomplete: no reason was given"}, ""},
+		"lost, which is told": {
+			account(tracefmt.Account{Written: 225, Complete: true, Lost: map[string]uint64{"rare": 1, "ring": 11, "recursion": 0}}), nil,
+			" 12 events lost: ring 11, rare 1.\n",
+		},
+		"nothing": {"", []string{"web.ndjson: the account at the end is missing: the tracer was killed, or is still at work, or its last file is not among these"}, "0 events.\n\nINCOMPLETE: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, s := view(t, nil, NewSource("web.ndjson", strings.NewReader(tc.text)))
+			if diff := cmp.Diff(tc.want, s.summary.Problems()); diff != "" {
+				t.Errorf("problems (-want +got):\n%s", diff)
+			}
+			if text := s.summary.Text(); !strings.Contains(text, tc.wantS) {
+				t.Errorf("no %q in\n%s", tc.wantS, text)
+			}
+		})
+	}
+}
+
+func event(second int, call string, more string) string {
+	return fmt.Sprintf(`{"time":"1970-01-01T00:00:%02dZ","call":%q,"group":"file","pid":1,"hostPid":7,"tid":1,"hostTid":7,"uid":0,"comm":"a"%s}`, second, call, more) + "\n"
+}
+
+func header(pod string) string { return `{"sonde":"trace","version":1,"pod":"` + pod + `"}` + "\n" }
+
+const ended = `{"sonde":"account","written":2,"lost":{},"complete":true}` + "\n"
+
+// Several Pods' lines come in the order of time, each with its Pod's name.
+func TestSeveralPods(t *testing.T) {
+	text, s := view(t, func(l *Live) { l.Pods = true },
+		NewSource("a", strings.NewReader(header("web-a")+event(1, "read", "")+event(4, "read", "")+ended)),
+		NewSource("b", strings.NewReader(header("web-b")+event(2, "write", "")+event(3, "write", "")+ended)),
+	)
+	want := `00:00:01.000000  web-a/1   a       read
+00:00:02.000000  web-b/1   a       write
+00:00:03.000000  web-b/1   a       write
+00:00:04.000000  web-a/1   a       read
+`
+	if diff := cmp.Diff(want, text); diff != "" {
+		t.Errorf("lines (-want +got):\n%s", diff)
+	}
+	if p := s.summary.Problems(); p != nil {
+		t.Errorf("problems: %q", p)
+	}
+	if got := s.summary.Text(); !strings.Contains(got, "\nweb-b/1  before   still there       2  [a]\n") {
+		t.Errorf("no process with its Pod in\n%s", got)
+	}
+	if s.idle == 0 {
+		t.Error("nobody was told that lines have to be waited for")
+	}
+}
+
+// One Pod's trace in two files has one account, in the last.
+func TestFilesOfAPod(t *testing.T) {
+	_, s := view(t, nil,
+		NewSource("2", strings.NewReader(header("web-a")+event(2, "read", "")+ended)),
+		NewSource("1", strings.NewReader(header("web-a")+event(1, "read", ""))),
+	)
+	if p := s.summary.Problems(); p != nil {
+		t.Errorf("problems: %q", p)
+	}
+}
+
+func TestReadErrors(t *testing.T) {
+	stop := errors.New("no room")
+	none := func(*Source, *tracefmt.Line) error { return nil }
+	for name, tc := range map[string]struct {
+		in        io.Reader
+		line      func(*Source, *tracefmt.Line) error
+		wantError error
+	}{
+		"no trace":      {strings.NewReader("\x7fELF"), none, tracefmt.ErrNoTrace},
+		"a broken pipe": {strings.NewReader(event(1, "read", "")), func(*Source, *tracefmt.Line) error { return stop }, stop},
+		"a broken file": {broken{stop}, none, stop},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := Read(t.Context(), []*Source{NewSource("web.ndjson", tc.in)}, lineSink(tc.line))
+			if !errors.Is(err, tc.wantError) {
+				t.Errorf("error %v, want %v", err, tc.wantError)
+			}
+		})
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := Read(ctx, []*Source{NewSource("", broken{stop})}, lineSink(none)); err != nil {
+		t.Errorf("a reading that was ended: %v", err)
+	}
+}
+
+type lineSink func(*Source, *tracefmt.Line) error
+
+func (l lineSink) Line(from *Source, line *tracefmt.Line) error { return l(from, line) }
+func (l lineSink) Damaged(*Source, error) error                 { return nil }
+func (l lineSink) End(*Source)                                  {}
+func (l lineSink) Idle() error                                  { return nil }
+
+type broken struct{ err error }
+
+func (b broken) Read([]byte) (int, error) { return 0, b.err }
