@@ -31,6 +31,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/access"
 	"github.com/sonde-operator/sonde/internal/account"
 	"github.com/sonde-operator/sonde/internal/agentjob"
+	"github.com/sonde-operator/sonde/internal/kind"
 	"github.com/sonde-operator/sonde/internal/pcapfilter"
 	"github.com/sonde-operator/sonde/internal/stamp"
 	"github.com/sonde-operator/sonde/internal/target"
@@ -85,10 +86,13 @@ func newWorld(t *testing.T, pc *sondev1.PacketCapture, objects ...client.Object)
 		deny:  map[string]string{}, filter: map[pcapfilter.LinkType]error{},
 	}
 	objects = append(objects, pc, namespace("shop", nil), namespace("hub", map[string]string{sondev1.LabelHub: "true"}), namespace("private", nil))
-	b := fake.NewClientBuilder().WithScheme(testScheme(t)).WithObjects(objects...).WithStatusSubresource(&sondev1.PacketCapture{}).
+	b := fake.NewClientBuilder().WithScheme(testScheme(t)).WithObjects(objects...).
 		WithIndex(&corev1.Event{}, eventObjectUID, func(o client.Object) []string { return []string{string(o.(*corev1.Event).InvolvedObject.UID)} }).
 		WithIndex(&corev1.Event{}, eventReason, func(o client.Object) []string { return []string{o.(*corev1.Event).Reason} }).
 		WithInterceptorFuncs(w.funcs())
+	for _, k := range kind.All {
+		b = b.WithStatusSubresource(k.New())
+	}
 	for _, i := range target.Indexes {
 		b = b.WithIndex(i.Object, i.Field, i.Extract)
 	}
@@ -160,15 +164,25 @@ func (w *world) cachedList(ctx context.Context, c client.WithWatch, list client.
 func (w *world) Verify(sondev1.Capture) (stamp.Claim, error) { return w.claim, w.stampErr }
 
 // ReviewPods implements access.Reviews.
-func (w *world) ReviewPods(_ context.Context, _ string, _ access.Requester, namespace string) (access.Decision, error) {
+func (w *world) ReviewPods(_ context.Context, verb string, _ access.Requester, namespace string) (access.Decision, error) {
 	w.reviews++
+	if !isVerb(verb) {
+		return access.Decision{Reason: "no kind's verb: " + verb}, w.accessErr
+	}
 	return access.Decision{Allowed: w.deny[namespace] == "", Reason: w.deny[namespace]}, w.accessErr
 }
 
 // ReviewNodes implements access.Reviews.
-func (w *world) ReviewNodes(context.Context, string, access.Requester) (access.Decision, error) {
+func (w *world) ReviewNodes(_ context.Context, verb string, _ access.Requester) (access.Decision, error) {
 	w.reviews++
+	if !isVerb(verb) {
+		return access.Decision{Reason: "no kind's verb: " + verb}, w.accessErr
+	}
 	return access.Decision{Allowed: w.deny["nodes"] == "", Reason: w.deny["nodes"]}, w.accessErr
+}
+
+func isVerb(verb string) bool {
+	return slices.ContainsFunc(kind.All, func(k kind.Kind) bool { return k.Verb == verb })
 }
 
 // recentReviews are those that may be remembered: they are counted apart.
@@ -428,6 +442,10 @@ func testScheme(t *testing.T) *runtime.Scheme {
 		if err := add(s); err != nil {
 			t.Fatal(err)
 		}
+	}
+	for _, k := range kind.All {
+		s.AddKnownTypeWithName(sondev1.GroupVersion.WithKind(k.Name), k.New())
+		s.AddKnownTypeWithName(sondev1.GroupVersion.WithKind(k.Name+"List"), k.NewList())
 	}
 	return s
 }

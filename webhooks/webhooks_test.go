@@ -55,22 +55,22 @@ type rights struct {
 	asked []string
 }
 
-func (r *rights) ReviewPods(_ context.Context, _ string, who access.Requester, namespace string) (access.Decision, error) {
-	return r.answer(who, "pods/"+namespace)
+func (r *rights) ReviewPods(_ context.Context, verb string, who access.Requester, namespace string) (access.Decision, error) {
+	return r.answer(verb, who, "pods/"+namespace)
 }
 
-func (r *rights) ReviewNodes(_ context.Context, _ string, who access.Requester) (access.Decision, error) {
-	return r.answer(who, "nodes")
+func (r *rights) ReviewNodes(_ context.Context, verb string, who access.Requester) (access.Decision, error) {
+	return r.answer(verb, who, "nodes")
 }
 
-func (r *rights) answer(who access.Requester, what string) (access.Decision, error) {
+func (r *rights) answer(verb string, who access.Requester, what string) (access.Decision, error) {
 	r.mu.Lock()
 	r.asked = append(r.asked, what)
 	r.mu.Unlock()
-	if r.granted[what] {
+	if r.granted[what] && verb == sondev1.VerbCapture {
 		return access.Decision{Allowed: true}, r.err
 	}
-	return access.Decision{Reason: who.Username + " lacks capture on " + what}, r.err
+	return access.Decision{Reason: who.Username + " lacks " + verb + " on " + what}, r.err
 }
 
 func may(what ...string) *rights {

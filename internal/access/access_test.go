@@ -54,6 +54,10 @@ func TestReviewAsksForTheVerb(t *testing.T) {
 			ask:  func(r *Reviewer) (Decision, error) { return r.ReviewPods(t.Context(), "capture", who, "shop") },
 			want: authorizationv1.ResourceAttributes{Verb: "capture", Version: "v1", Resource: "pods", Namespace: "shop"},
 		},
+		"another verb": {
+			ask:  func(r *Reviewer) (Decision, error) { return r.ReviewPods(t.Context(), "trace", who, "shop") },
+			want: authorizationv1.ResourceAttributes{Verb: "trace", Version: "v1", Resource: "pods", Namespace: "shop"},
+		},
 		"nodes": {
 			ask:  func(r *Reviewer) (Decision, error) { return r.ReviewNodes(t.Context(), "capture", who) },
 			want: authorizationv1.ResourceAttributes{Verb: "capture", Version: "v1", Resource: "nodes"},
@@ -79,6 +83,7 @@ func TestReviewAsksForTheVerb(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	for name, tc := range map[string]struct {
 		who    Requester
+		verb   string // by default capture
 		status authorizationv1.SubjectAccessReviewStatus
 		nodes  bool
 		want   []string
@@ -90,6 +95,14 @@ func TestRefusals(t *testing.T) {
 		"nodes": {
 			who: Requester{Username: "bob"}, nodes: true,
 			want: []string{"lacks the verb capture on nodes in the cluster", "kubectl create clusterrolebinding NAME --clusterrole=sonde-capture-nodes --user=bob"},
+		},
+		"another verb's roles": {
+			who: Requester{Username: "bob"}, verb: "trace",
+			want: []string{`lacks the verb trace on pods`, "--clusterrole=sonde-trace --user=bob"},
+		},
+		"another verb's roles, nodes": {
+			who: Requester{Username: "bob"}, verb: "trace", nodes: true,
+			want: []string{`lacks the verb trace on nodes`, "--clusterrole=sonde-trace-nodes --user=bob"},
 		},
 		"denied wins over allowed": {
 			who:    Requester{Username: "bob"},
@@ -109,9 +122,13 @@ func TestRefusals(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, _ := answering(tc.status, nil)
-			ask := func() (Decision, error) { return r.ReviewPods(t.Context(), "capture", tc.who, "shop") }
+			verb := "capture"
+			if tc.verb != "" {
+				verb = tc.verb
+			}
+			ask := func() (Decision, error) { return r.ReviewPods(t.Context(), verb, tc.who, "shop") }
 			if tc.nodes {
-				ask = func() (Decision, error) { return r.ReviewNodes(t.Context(), "capture", tc.who) }
+				ask = func() (Decision, error) { return r.ReviewNodes(t.Context(), verb, tc.who) }
 			}
 			d, err := ask()
 			if err != nil || d.Allowed {
@@ -202,8 +219,10 @@ func TestCachedTellsRequestersApart(t *testing.T) {
 	before := src.asked
 	_, _ = c.ReviewPods(t.Context(), "capture", Requester{Username: "a"}, "other")
 	_, _ = c.ReviewNodes(t.Context(), "capture", Requester{Username: "a"})
-	if src.asked != before+2 {
-		t.Errorf("%d reviews for another namespace and for nodes, want 2", src.asked-before)
+	_, _ = c.ReviewPods(t.Context(), "trace", Requester{Username: "a"}, "other")
+	_, _ = c.ReviewNodes(t.Context(), "trace", Requester{Username: "a"})
+	if src.asked != before+4 {
+		t.Errorf("%d reviews for another namespace, for nodes, and of both for another verb, want 4", src.asked-before)
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/agentjob"
 	"github.com/sonde-operator/sonde/internal/captureconfig"
 	"github.com/sonde-operator/sonde/internal/diskfloor"
+	"github.com/sonde-operator/sonde/internal/kind"
 	"github.com/sonde-operator/sonde/internal/privilege"
 )
 
@@ -79,6 +80,16 @@ func TestBuild(t *testing.T) {
 			})
 			golden(t, name, configMap, secret, job)
 		})
+	}
+}
+
+// TestEveryKindHasAProbe: a kind that the agent has no command for would have Jobs that only fail.
+func TestEveryKindHasAProbe(t *testing.T) {
+	for _, k := range kind.All {
+		spec := agentjob.Job(options, k.New(), agentjob.Plan{Name: "j", Pod: targetPod()}).Spec.Template.Spec
+		if command := spec.Containers[0].Args[0]; command == "" {
+			t.Errorf("%s: the probe has no command", k.Name)
+		}
 	}
 }
 

@@ -58,16 +58,16 @@ func (r *rights) set(pods, nodes bool) {
 	r.pods, r.nodes = pods, nodes
 }
 
-func (r *rights) ReviewPods(context.Context, string, access.Requester, string) (access.Decision, error) {
+func (r *rights) ReviewPods(_ context.Context, verb string, _ access.Requester, _ string) (access.Decision, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return access.Decision{Allowed: r.pods, Reason: "lacks capture on pods"}, nil
+	return access.Decision{Allowed: r.pods && verb == sondev1.VerbCapture, Reason: "lacks capture on pods"}, nil
 }
 
-func (r *rights) ReviewNodes(context.Context, string, access.Requester) (access.Decision, error) {
+func (r *rights) ReviewNodes(_ context.Context, verb string, _ access.Requester) (access.Decision, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return access.Decision{Allowed: r.nodes, Reason: "lacks capture on nodes"}, nil
+	return access.Decision{Allowed: r.nodes && verb == sondev1.VerbCapture, Reason: "lacks capture on nodes"}, nil
 }
 
 // world is a cluster with one capture, web in shop, of one Pod whose keeper is a real TLS server.

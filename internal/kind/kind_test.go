@@ -1,0 +1,54 @@
+package kind_test
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/kind"
+)
+
+// TestAll: each value says the same of its kind everywhere, and nothing that another says of its own.
+func TestAll(t *testing.T) {
+	seen := map[string]string{}
+	for _, k := range kind.All {
+		if got := k.New().CaptureKind(); got != k.Name {
+			t.Errorf("%s makes a %s", k.Name, got)
+		}
+		if n := len(k.NewList().Captures()); n != 0 {
+			t.Errorf("%s: a new list has %d items", k.Name, n)
+		}
+		if found, ok := kind.Of(k.Name); !ok || found.Verb != k.Verb {
+			t.Errorf("Of(%q) is %q, %v", k.Name, found.Name, ok)
+		}
+		if !strings.EqualFold(k.Resource, k.Name+"s") {
+			t.Errorf("%s is served as %s: messages make the plural by an s", k.Name, k.Resource)
+		}
+		if k.Counted(sondev1.Totals{}) == "" || k.Takes == "" || k.Verb == "" {
+			t.Errorf("%s: something is not said: %+v", k.Name, k)
+		}
+		for what, value := range map[string]string{"resource": k.Resource, "app": k.App, "verb": k.Verb} {
+			if other, taken := seen[what+value]; taken {
+				t.Errorf("%s %s is that of %s and of %s", what, value, other, k.Name)
+			}
+			seen[what+value] = k.Name
+		}
+	}
+	if _, ok := kind.Of("ConfigMap"); ok {
+		t.Error("Of knows a kind that is none")
+	}
+}
+
+// TestOnNode: a Pod of its node's network needs the right on nodes, whatever takes of it.
+func TestOnNode(t *testing.T) {
+	for _, k := range kind.All {
+		if got := k.OnNode(&corev1.PodSpec{HostNetwork: true}); got != kind.FieldHostNetwork {
+			t.Errorf("%s: hostNetwork is called %q", k.Name, got)
+		}
+		if got := k.OnNode(&corev1.PodSpec{}); got != "" {
+			t.Errorf("%s: a Pod of its own is called one with its node by %q", k.Name, got)
+		}
+	}
+}
