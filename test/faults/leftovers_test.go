@@ -33,8 +33,11 @@ var leftovers = map[string]struct {
 	"listener":      {"setsid busybox nc -l -p 7777 >/dev/null 2>&1 & echo $! >/run/left; sleep 1", "kill -KILL $(cat /run/left); rm /run/left", ":7777"},
 	"process":       {"setsid sleep 1000 >/dev/null 2>&1 & echo $! >/run/left", "kill -KILL $(cat /run/left); rm /run/left", "process: sleep"},
 	"mount":         {"mkdir -p /run/left && mount -t tmpfs left /run/left", "umount /run/left && rmdir /run/left", "mount: /run/left"},
-	"Pod's files": {"mkdir /var/lib/kubelet/pods/left", "rmdir /var/lib/kubelet/pods/left 2>/dev/null || true", // the kubelet may have been faster
-		"file: /var/lib/kubelet/pods/left"},
+	// The kubelet removes what it does not know, but for what is mounted.
+	"Pod's files": {
+		"mkdir -p /var/lib/kubelet/pods/left/v && mount -t tmpfs left /var/lib/kubelet/pods/left/v",
+		"umount /var/lib/kubelet/pods/left/v; rmdir /var/lib/kubelet/pods/left/v /var/lib/kubelet/pods/left 2>/dev/null || true", "file: /var/lib/kubelet/pods/left",
+	},
 	"netns":          {"touch /run/netns/left", "rm /run/netns/left", "file: /run/netns/left"},
 	"pinned BPF":     {"mkdir /sys/fs/bpf/left", "rmdir /sys/fs/bpf/left", "file: /sys/fs/bpf/left"},
 	"cgroup":         {"mkdir $(ls -d /sys/fs/cgroup/memory/kubepods /sys/fs/cgroup/kubepods 2>/dev/null | head -1)/left", "rmdir $(ls -d /sys/fs/cgroup/memory/kubepods /sys/fs/cgroup/kubepods 2>/dev/null | head -1)/left", "kubepods/left"},
