@@ -18,8 +18,10 @@ import (
 
 func newTrace(p *plugin) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "trace",
-		Short: "Read the system calls of a workload's Pods",
+		Use: "trace",
+		// Until there are traces to read.
+		Hidden: true,
+		Short:  "Read the system calls of a workload's Pods",
 	}
 	cmd.AddCommand(newTraceRead(p))
 	return cmd

@@ -72,7 +72,13 @@ func send(f *flag.FlagSet, args []string) error {
 			time.Sleep(time.Until(start.Add(time.Duration(seq-*first) * time.Second / time.Duration(*rate))))
 		}
 		numbered.Put(b, sent.Run, seq)
-		if _, err := c.Write(b); err != nil {
+		_, err := c.Write(b)
+		if err != nil {
+			// What an ICMP message said of an earlier packet, as that nobody listens any more, is told instead of sending
+			// this one.
+			_, err = c.Write(b)
+		}
+		if err != nil {
 			sent.Failed++
 			continue
 		}
