@@ -1,5 +1,5 @@
 // Command agent is what runs in an agent's Pod: the privileged probe, the keeper next to it, and what the kubelet asks
-// of them. It is one small static binary that links nothing of Kubernetes.
+// of them; and the gate in a traced Pod. It is one small static binary that links nothing of Kubernetes.
 package main
 
 import (
@@ -31,11 +31,12 @@ var commands = map[string]command{
 	"probe":   runProbe,
 	"keeper":  runKeeper,
 	"ready":   runReady,
+	"gate":    runGate,
 	"version": runVersion,
 }
 
 func main() {
-	// SIGTERM is how a Pod is told to end; both commands then have something to finish.
+	// SIGTERM is how a Pod is told to end; all commands then have something to finish.
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	code := run(ctx, os.Args[1:], os.Stderr)
 	stop()
@@ -45,7 +46,7 @@ func main() {
 // run executes one subcommand and returns the exit code.
 func run(ctx context.Context, args []string, stderr io.Writer) int {
 	if len(args) == 0 || commands[args[0]] == nil {
-		fmt.Fprintln(stderr, "usage: agent probe|keeper|ready|version [flags]")
+		fmt.Fprintln(stderr, "usage: agent probe|keeper|ready|gate|version [flags]")
 		return exitUsage
 	}
 	log := slog.New(slog.NewJSONHandler(stderr, nil)).With("part", args[0])

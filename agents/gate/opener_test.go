@@ -1,0 +1,206 @@
+package gate
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sonde-operator/sonde/internal/gateconfig"
+)
+
+// namespaces in which a gate may find itself: process 1 of its own, or one of many (shareProcessNamespace, hostPID).
+var namespaces = map[string]uintptr{"process 1": syscall.CLONE_NEWPID, "not process 1": 0}
+
+// rounds of what depends on which of two comes first.
+const rounds = 50
+
+// A signal that comes before the handler is lost, whenever that is, and never ends a gate.
+func TestEarlySignalIsHarmless(t *testing.T) {
+	for name, flags := range namespaces {
+		t.Run(name, func(t *testing.T) {
+			cgroup := container(t, gateID)
+			for range rounds {
+				p := startGate(t, in(cgroup, flags))
+				for range 3 {
+					_ = p.cmd.Process.Signal(Signal) // it may have been in time, and have opened the gate
+				}
+				if _, err := opener(t).Open(t.Context(), uid); err != nil && !errors.Is(err, ErrNoGate) {
+					t.Fatal(err)
+				}
+				if code := p.exit(t); code != 0 || !strings.Contains(p.out.String(), string(gateconfig.Opened)) {
+					t.Fatalf("exit code %d (%v), it said %q", code, p.cmd.ProcessState, p.out.String())
+				}
+			}
+		})
+	}
+}
+
+func TestOpenWhenItWaits(t *testing.T) {
+	for name, flags := range namespaces {
+		t.Run(name, func(t *testing.T) {
+			cgroup := container(t, gateID)
+			for range rounds {
+				p := startGate(t, in(cgroup, flags))
+				p.waits(t)
+				if took, err := opener(t).Open(t.Context(), uid); err != nil || took <= 0 {
+					t.Fatalf("after %v: %v", took, err)
+				}
+				// It is gone by now: Open returns no sooner.
+				if code := p.exit(t); code != 0 || !strings.Contains(p.out.String(), string(gateconfig.Opened)) {
+					t.Fatalf("exit code %d, it said %q", code, p.out.String())
+				}
+			}
+		})
+	}
+}
+
+// The opener may be there first, and then meets a gate in whatever state it is.
+func TestAwait(t *testing.T) {
+	for name, flags := range namespaces {
+		t.Run(name, func(t *testing.T) {
+			cgroup := container(t, gateID)
+			for range rounds {
+				opened := make(chan error, 1)
+				go func() {
+					_, err := opener(t).Await(t.Context(), uid)
+					opened <- err
+				}()
+				p := startGate(t, in(cgroup, flags))
+				if err := <-opened; err != nil {
+					t.Fatal(err)
+				}
+				if code := p.exit(t); code != 0 {
+					t.Fatalf("exit code %d, it said %q", code, p.out.String())
+				}
+			}
+		})
+	}
+}
+
+func TestNoGate(t *testing.T) {
+	cgroup := container(t, webID)
+	if _, err := opener(t).Open(t.Context(), uid); !errors.Is(err, ErrNoGate) {
+		t.Errorf("a Pod without a process: %v", err)
+	}
+	p := startNeighbour(t, in(cgroup, 0))
+	p.says(t, "up")
+	ctx, cancel := context.WithTimeout(t.Context(), 5*search)
+	defer cancel()
+	if _, err := opener(t).Await(ctx, uid); !errors.Is(err, ErrNoGate) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a Pod without a gate: %v", err)
+	}
+	if _, err := opener(t).Open(t.Context(), "web-1"); err == nil || errors.Is(err, ErrNoGate) {
+		t.Errorf("what is no UID: %v", err)
+	}
+}
+
+// Who is not the gate hears nothing: in the Pod, in the gate's own container, and under the gate's name.
+func TestNeighboursAreNotSignalled(t *testing.T) {
+	web, gate := container(t, webID), container(t, gateID)
+	script := filepath.Join(t.TempDir(), gateconfig.Subcommand)
+	// It waits without a child, which would outlive it.
+	text := "exec 3<> <(:)\ntrap 'echo got winch' WINCH\necho up\nwhile :; do read -t 0.01 -u 3; done\n"
+	if err := os.WriteFile(script, []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	neighbours := []*process{
+		startNeighbour(t, in(web, 0)),
+		startNeighbour(t, in(gate, 0), gateconfig.Subcommand),
+		startProgram(t, "/bin/bash", []string{script}, &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(web.Fd()), Pdeathsig: syscall.SIGKILL}),
+		startGate(t, nil), // a gate, but no Pod's
+	}
+	for _, n := range neighbours[:3] {
+		n.says(t, "up")
+	}
+	neighbours[3].waits(t)
+	for range 20 {
+		p := startGate(t, in(gate, syscall.CLONE_NEWPID))
+		if _, err := opener(t).Await(t.Context(), uid); err != nil {
+			t.Fatal(err)
+		}
+		p.exit(t)
+	}
+	for i, n := range neighbours {
+		select {
+		case <-n.done:
+			t.Errorf("neighbour %d has ended (%v) and said %q", i, n.err, n.out.String())
+		default:
+		}
+		_ = n.cmd.Process.Signal(syscall.SIGTERM)
+		if i != 2 { // the script has no end but the kill's
+			n.exit(t)
+		}
+		if strings.Contains(n.out.String(), "got") || strings.Contains(n.out.String(), string(gateconfig.Opened)) {
+			t.Errorf("neighbour %d said %q", i, n.out.String())
+		}
+	}
+}
+
+// A gate that cannot end is given up, and one that is let go is opened after all.
+func TestStuck(t *testing.T) {
+	p := startGate(t, in(container(t, gateID), 0))
+	p.waits(t)
+	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	o := opener(t)
+	o.Patience = 50 * time.Millisecond
+	if _, err := o.Open(t.Context(), uid); !errors.Is(err, ErrStuck) {
+		t.Errorf("a gate that is stopped: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := o.Open(ctx, uid); !errors.Is(err, context.Canceled) {
+		t.Errorf("a caller that has given up: %v", err)
+	}
+	if err := p.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if code := p.exit(t); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+// A Pod may have several containers with the agent in them, but all that wait are opened.
+func TestSeveralGates(t *testing.T) {
+	cgroup := container(t, gateID)
+	one, two := startGate(t, in(cgroup, 0)), startGate(t, in(cgroup, syscall.CLONE_NEWPID))
+	one.waits(t)
+	two.waits(t)
+	if _, err := opener(t).Open(t.Context(), uid); err != nil {
+		t.Fatal(err)
+	}
+	if one.exit(t) != 0 || two.exit(t) != 0 {
+		t.Error("one is not opened")
+	}
+}
+
+func TestIsGate(t *testing.T) {
+	tests := map[string]struct {
+		exe  string
+		args []string
+		want bool
+	}{
+		"gate":                   {"/agent", []string{"/agent", "gate", "--timeout", "30s"}, true},
+		"gate by another name":   {"/agent", []string{"x", "gate"}, true},
+		"probe":                  {"/agent", []string{"/agent", "probe"}, false},
+		"gate as an argument":    {"/agent", []string{"/agent", "probe", "gate"}, false},
+		"no arguments":           {"/agent", nil, false},
+		"name alone":             {"/agent", []string{"gate"}, false},
+		"another program":        {"/bin/sh", []string{"/agent", "gate"}, false},
+		"agent of another place": {"/opt/agent", []string{"/agent", "gate"}, false},
+		"runtime before exec":    {"/usr/bin/runc", []string{"runc", "init"}, false},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got := (Opener{}).isGate(tc.exe, tc.args); got != tc.want {
+				t.Errorf("isGate = %v", got)
+			}
+		})
+	}
+}
