@@ -178,11 +178,14 @@ func requireNodes(ctx context.Context, r access.Reviews, of kind.Kind, who acces
 }
 
 // bound cuts s to maxMessage without splitting a character.
-func bound(s string) string {
-	if len(s) <= maxMessage {
+func bound(s string) string { return cut(s, maxMessage) }
+
+// cut cuts s to most bytes, and dots, without splitting a character.
+func cut(s string, most int) string {
+	if len(s) <= most {
 		return s
 	}
-	n := maxMessage
+	n := most
 	for n > 0 && s[n]&0xc0 == 0x80 {
 		n--
 	}
