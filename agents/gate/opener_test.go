@@ -82,6 +82,24 @@ func TestAwait(t *testing.T) {
 	}
 }
 
+// A gate needs nothing but its binary: no /proc, no /dev, no network, nothing to write to, and any user, as an SCC gives.
+func TestGateNeedsNothing(t *testing.T) {
+	attr := in(container(t, gateID), syscall.CLONE_NEWPID|syscall.CLONE_NEWNET|syscall.CLONE_NEWIPC)
+	attr.Credential = &syscall.Credential{Uid: 1000660000, Gid: 0, NoSetGroups: true}
+	attr.Chroot = filepath.Dir(agentBinary(t))
+	p := startProgram(t, "/agent", gateconfig.Config{Timeout: 2 * testTimeout, OnTimeout: gateconfig.Fail}.Args(), attr)
+	p.waits(t)
+	if _, err := opener(t).Open(t.Context(), uid); err != nil {
+		t.Fatal(err)
+	}
+	if code := p.exit(t); code != 0 || !strings.Contains(p.out.String(), string(gateconfig.Opened)) {
+		t.Errorf("exit code %d, it said %q", code, p.out.String())
+	}
+	if left, err := os.ReadDir(attr.Chroot); err != nil || len(left) != 1 {
+		t.Errorf("it left %v, %v", left, err)
+	}
+}
+
 func TestNoGate(t *testing.T) {
 	cgroup := container(t, webID)
 	if _, err := opener(t).Open(t.Context(), uid); !errors.Is(err, ErrNoGate) {
