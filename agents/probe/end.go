@@ -15,7 +15,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sonde-operator/sonde/agents/capture"
 	"github.com/sonde-operator/sonde/agents/ending"
 	"github.com/sonde-operator/sonde/internal/account"
 	"github.com/sonde-operator/sonde/internal/captureconfig"
@@ -122,41 +121,32 @@ var engineReasons = map[ending.Reason]string{
 	ending.Duration:    account.ReasonDuration,
 	ending.PacketLimit: account.ReasonPacketLimit,
 	ending.ByteLimit:   account.ReasonByteLimit,
+	ending.EventLimit:  account.ReasonEventLimit,
 	ending.TargetGone:  account.ReasonTargetGone,
 	ending.DiskFull:    account.ReasonDiskFull,
 	ending.Error:       account.ReasonProbeError,
 }
 
-// judge says why a capture ended, whether its file and account are whole, and what there is to say about it.
-func judge(r *capture.Result, cause error) (reason string, whole bool, message string) {
-	reason, ok := engineReasons[r.Reason]
+// judge says why a recording ended, whether its files and account are whole, and what there is to say about it.
+func judge(o *outcome, cause error) (reason string, whole bool, message string) {
+	reason, ok := engineReasons[o.reason]
 	if !ok {
 		reason = reasonOf(cause)
 	}
-	whole = r.Reason.Complete() && reason != account.ReasonDrained && reason != account.ReasonProbeError
+	whole = o.reason.Complete() && reason != account.ReasonDrained && reason != account.ReasonProbeError
 	switch {
-	case r.Err != nil:
-		message = r.Err.Error()
+	case o.err != nil:
+		message = o.err.Error()
 	case !whole && cause != nil:
 		message = cause.Error()
 	default:
-		message = notes(&r.Account)
+		message = o.notes
 	}
-	if a := &r.Account; !a.AddsUp() {
+	var a account.Account
+	if o.count(&a); !a.AddsUp() {
 		whole = false
 		message = strings.TrimSpace(fmt.Sprintf("the account does not add up: seen %d, in files %d, overwritten %d, dropped %d: please report this. %s",
-			a.Received, a.Written, a.Overwritten, a.Dropped(), message))
+			a.Seen, a.Packets+a.Events, a.Overwritten, a.Dropped()+a.LostEvents(), message))
 	}
 	return reason, whole, message
-}
-
-// notes says which interfaces were left out, and why.
-func notes(a *capture.Account) string {
-	var out []string
-	for i := range a.Interfaces {
-		if n := &a.Interfaces[i]; n.Note != "" {
-			out = append(out, n.Name+": "+n.Note)
-		}
-	}
-	return strings.Join(out, "; ")
 }

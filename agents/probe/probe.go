@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"github.com/sonde-operator/sonde/agents/capture"
@@ -58,7 +59,7 @@ type Probe struct {
 	waits waits
 }
 
-// New returns a probe that uses this node's processes and the given engine.
+// New returns a probe that uses this node's processes and the given engine for packets.
 func New(o *Options, engine capture.Engine, log *slog.Logger) *Probe {
 	return &Probe{options: *o, engine: engine, target: nodeTarget{uid: o.PodUID}, log: log, rights: checkRights, waits: defaultWaits}
 }
@@ -97,23 +98,23 @@ func (p *Probe) run(ctx context.Context) {
 		p.fail(ending, err)
 		return
 	}
-	cfg, config, err := p.configure(ending)
+	w, err := p.configure(ending)
 	if err != nil {
 		p.fail(ending, err)
 		return
 	}
-	c, inode, err := p.attach(ending, config)
+	r, inode, err := p.attach(ending, w)
 	if err != nil {
 		p.fail(ending, err)
 		return
 	}
-	p.report.attached(c.Account)
-	p.log.Info("Capturing", "pod", p.options.PodName, "duration", p.options.Duration.String(), "filter", cfg.Filter)
+	p.report.attached(w.name(), r.count)
+	p.log.Info("Attached", "pod", p.options.PodName, "duration", p.options.Duration.String(), "engine", w.name())
 	p.guard(end, func() { p.awaitTarget(ending, end, inode) })
 
 	timed, cancel := context.WithTimeout(ending, p.options.Duration)
 	defer cancel()
-	p.conclude(c.Run(timed), context.Cause(ending))
+	p.conclude(r.run(timed), context.Cause(ending))
 }
 
 // guard runs fn beside the capture; a panic in it ends the capture and not the process.
@@ -153,39 +154,19 @@ func (p *Probe) readConfig(ctx context.Context) (captureconfig.Config, error) {
 	}
 }
 
-// configure reads the configuration and makes the engine's of it.
-func (p *Probe) configure(ctx context.Context) (captureconfig.Config, *capture.Config, error) {
+// fileMode of results: the keeper, another user, reads them.
+const fileMode = 0o644
+
+// configure reads the configuration and makes the probe's work of it.
+func (p *Probe) configure(ctx context.Context) (work, error) {
 	cfg, err := p.readConfig(ctx)
 	if err != nil {
-		return captureconfig.Config{}, nil, err
+		return nil, err
 	}
-	filters, err := socketFilters(cfg.Programs)
-	if err != nil {
-		return captureconfig.Config{}, nil, err
+	if cfg.Trace != nil {
+		return p.callsOf(&cfg)
 	}
-	c := &capture.Config{
-		Interfaces:  cfg.Interfaces,
-		Filters:     filters,
-		FilterText:  cfg.Filter,
-		SnapLen:     int(cfg.SnapLength),
-		RingBytes:   int(cfg.RingBytes),
-		MaxBytes:    cfg.MaxBytes,
-		MaxPackets:  cfg.MaxPackets,
-		Dir:         p.options.ResultsDir,
-		Base:        fileBase(p.options.PodName, cfg.JobID, maxFileBase),
-		FileMode:    0o644, // the keeper, another user, reads it
-		Section:     section(&cfg, &p.options),
-		Description: cfg.TargetNamespace + "/" + p.options.PodName + ", node " + p.options.Node,
-		Log:         p.log,
-	}
-	if cfg.DiskFloor != nil {
-		c.DiskFloor = cfg.DiskFloor.Of
-	}
-	if cfg.Rotate != nil {
-		c.Rotate = &capture.Rotate{MaxBytes: cfg.Rotate.MaxBytes, Files: int(cfg.Rotate.Files)}
-		c.Base, c.FilesChanged = fileBase(p.options.PodName, cfg.JobID, maxRingBase), p.report.filesChanged
-	}
-	return cfg, c, nil
+	return p.packetsOf(&cfg)
 }
 
 // fail ends a probe that was never attached. An end that was asked for meanwhile is the better explanation.
@@ -202,11 +183,19 @@ func (p *Probe) fail(ending context.Context, err error) {
 	p.report.finish(reason, false, err.Error())
 }
 
-// conclude makes the last account of an engine's result. cause is why the capture was to end, if it was.
-func (p *Probe) conclude(r capture.Result, cause error) {
-	reason, whole, message := judge(&r, cause)
+// conclude makes the last account of how the recording ended. cause is why it was to end, if it was.
+func (p *Probe) conclude(o outcome, cause error) {
+	reason, whole, message := judge(&o, cause)
+	if o.end != nil {
+		if err := o.end(reason, whole, message); err != nil {
+			whole = false
+			message = strings.TrimSpace("the files have no end: " + err.Error() + ". " + message)
+		}
+	}
+	p.report.concluded(o.count)
+	var a account.Account
+	o.count(&a)
 	p.log.Info("Ending", "reason", reason, "complete", whole, "message", message,
-		"seen", r.Account.Received, "written", r.Account.Written, "dropped", r.Account.Dropped())
-	p.report.concluded(&r.Account)
+		"seen", a.Seen, "written", a.Packets+a.Events, "dropped", a.Dropped()+a.LostEvents())
 	p.report.finish(reason, whole, message)
 }

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sonde-operator/sonde/agents/capture"
 	"github.com/sonde-operator/sonde/internal/account"
 	"github.com/sonde-operator/sonde/internal/captureconfig"
 )
@@ -28,7 +27,7 @@ type reporter struct {
 
 	mu       sync.Mutex
 	account  account.Account
-	live     func() capture.Account // nil unless a capture runs
+	live     func(*account.Account) // nil unless something is recorded
 	began    time.Time              // with the monotonic clock, which UTC takes away
 	longest  int                    // of the termination messages so far, in bytes
 	messaged time.Time              // when the last one was written
@@ -68,12 +67,12 @@ func (r *reporter) start(interval time.Duration) {
 	})
 }
 
-// attached says that from now on packets are counted; live tells how many, and in which files they are.
-func (r *reporter) attached(live func() capture.Account) {
+// attached says that an engine counts from now on; live tells how much, and in which files it is.
+func (r *reporter) attached(engine string, live func(*account.Account)) {
 	r.mu.Lock()
 	r.began = time.Now()
 	r.account.State, r.account.Message, r.account.Started = account.StateCapturing, "", r.began.UTC()
-	r.live = live
+	r.account.Engine, r.live = engine, live
 	r.mu.Unlock()
 	r.write()
 }
@@ -93,11 +92,11 @@ func (r *reporter) filesChanged() {
 }
 
 // concluded takes the final counts.
-func (r *reporter) concluded(a *capture.Account) {
+func (r *reporter) concluded(count func(*account.Account)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.live = nil
-	r.count(a)
+	count(&r.account)
 }
 
 // finish sets the end, unless there is one.
@@ -137,28 +136,6 @@ func (r *reporter) close() int {
 	}
 }
 
-// count puts the engine's counts into the account.
-func (r *reporter) count(a *capture.Account) {
-	r.account.Counts = counts(&a.Counters)
-	r.account.Interfaces = r.account.Interfaces[:0:0]
-	for i := range a.Interfaces {
-		n := &a.Interfaces[i]
-		r.account.Interfaces = append(r.account.Interfaces, account.Interface{Name: n.Name, Counts: counts(&n.Counters)})
-	}
-	r.account.Files = r.account.Files[:0:0]
-	for _, f := range a.Files {
-		r.account.Files = append(r.account.Files, account.File{Name: f.Name, Bytes: f.Bytes})
-	}
-}
-
-func counts(c *capture.Counters) account.Counts {
-	return account.Counts{
-		Seen: int64(c.Received), Packets: int64(c.Written), Bytes: int64(c.Bytes),
-		DroppedKernel: int64(c.DroppedKernel), DroppedRing: int64(c.DroppedRing), DroppedWriter: int64(c.DroppedWriter),
-		Truncated: int64(c.Truncated), Overwritten: int64(c.Overwritten),
-	}
-}
-
 // write makes one report. A report that cannot be written must not end a capture that can.
 func (r *reporter) write() {
 	r.mu.Lock()
@@ -177,8 +154,7 @@ func (r *reporter) write() {
 // marshal returns the account with the counts of this moment.
 func (r *reporter) marshal() ([]byte, error) {
 	if r.live != nil {
-		a := r.live()
-		r.count(&a)
+		r.live(&r.account)
 	}
 	return r.account.Marshal()
 }

@@ -102,7 +102,7 @@ func TestFilesChangedIsToldAtOnce(t *testing.T) {
 	r.start(time.Hour)
 	defer r.close()
 	var live capture.Account
-	r.attached(func() capture.Account { return live })
+	r.attached(engineName, func(a *account.Account) { countPackets(a, &live) })
 	for _, name := range []string{"web-00001.pcapng", "web-00002.pcapng"} {
 		live.Files = []capture.File{{Name: name, Bytes: 9}}
 		r.filesChanged()
@@ -128,7 +128,7 @@ func TestExitCodes(t *testing.T) {
 			r := newTestReporter(t, dir)
 			r.start(time.Hour)
 			if tc.attached {
-				r.attached(func() capture.Account { return capture.Account{} })
+				r.attached(engineName, func(*account.Account) {})
 			}
 			r.finish(account.ReasonStopped, tc.complete, "")
 			r.finish(account.ReasonProbeError, false, "a later end is not the end")

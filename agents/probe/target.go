@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/sonde-operator/sonde/agents/capture"
 	"github.com/sonde-operator/sonde/agents/nodeproc"
 )
 
@@ -62,19 +61,18 @@ var errNodesNetwork = errors.New("the Pod's network namespace is the node's: " +
 
 func isGone(err error) bool { return errors.Is(err, nodeproc.ErrNoProcess) }
 
-// attach waits for the target and attaches the engine to its network namespace, whose inode it returns.
-func (p *Probe) attach(ctx context.Context, config *capture.Config) (capture.Capture, uint64, error) {
+// attach waits for the target and begins with the work on it. It returns the inode of its network namespace.
+func (p *Probe) attach(ctx context.Context, w work) (recording, uint64, error) {
 	ns, err := p.awaitNetNS(ctx)
 	if err != nil {
 		return nil, 0, err
 	}
-	defer ns.Close() // the engine has its own handle
-	config.NetNS = ns.File
-	c, err := p.engine.Open(config)
+	defer ns.Close()
+	r, err := w.attach(ns)
 	if err != nil {
 		return nil, 0, fmt.Errorf("attach to pod %s: %w", p.options.PodName, err)
 	}
-	return c, ns.Inode, nil
+	return r, ns.Inode, nil
 }
 
 // awaitNetNS returns the target's network namespace once it has one.

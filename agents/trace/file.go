@@ -6,6 +6,10 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"path/filepath"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/sonde-operator/sonde/agents/disk"
 )
@@ -13,30 +17,49 @@ import (
 // errByteLimit ends a trace whose file has no room for the next line.
 var errByteLimit = errors.New("the file's limit is reached")
 
-// File is where a trace's lines go: whole lines, within a limit and above the floor of the disk. Its methods belong to
-// one goroutine.
+// File is where a trace's lines go: whole lines, within a limit and above the floor of the disk. Its methods, but Size,
+// belong to one goroutine.
 type File struct {
 	f     *os.File
 	floor disk.Floor
-	size  int64
+	size  atomic.Int64
 	most  int64 // 0 is no limit
 	spare int64 // for the last line
 }
 
-// CreateFile makes a file of at most so many bytes (0 is no limit), of which spare are kept for the last line. It never
-// replaces one.
-func CreateFile(path string, mode os.FileMode, most, spare int64, floor disk.Floor) (*File, error) {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, mode)
-	if errors.Is(err, os.ErrExist) {
-		return nil, fmt.Errorf("create trace file: %w: choose another base name, results are never overwritten", err)
-	}
+// FileConfig says how a file is to be.
+type FileConfig struct {
+	Path string
+	Mode os.FileMode
+	// Header is the first line; empty is none.
+	Header []byte
+	// MaxBytes of all; zero is no limit. Of these, Spare are kept for the last line.
+	MaxBytes, Spare int64
+	Floor           disk.Floor
+}
+
+// CreateFile makes a file; it never replaces one. It has its name only when its header is in it.
+func CreateFile(c *FileConfig) (*File, error) {
+	hidden := filepath.Join(filepath.Dir(c.Path), "."+filepath.Base(c.Path))
+	f, err := os.OpenFile(hidden, os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, c.Mode)
 	if err != nil {
 		return nil, fmt.Errorf("create trace file: %w", err)
 	}
-	if err := f.Chmod(mode); err != nil { // whatever the umask is: the keeper has to read it
-		return nil, errors.Join(fmt.Errorf("set mode of trace file: %w", err), f.Close())
+	w := &File{f: f, floor: c.Floor, most: c.MaxBytes, spare: c.Spare}
+	err = f.Chmod(c.Mode) // whatever the umask is: the keeper has to read it
+	if err == nil && len(c.Header) > 0 {
+		_, err = w.Write(c.Header, 1)
 	}
-	return &File{f: f, floor: floor, most: most, spare: spare}, nil
+	if err == nil {
+		err = unix.Renameat2(unix.AT_FDCWD, hidden, unix.AT_FDCWD, c.Path, unix.RENAME_NOREPLACE)
+	}
+	if errors.Is(err, unix.EEXIST) {
+		err = fmt.Errorf("%w: choose another base name, results are never overwritten", err)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("create trace file: %w", err), w.Close(), os.Remove(hidden))
+	}
+	return w, nil
 }
 
 // Write appends the lines of events, of which each has so many, and returns how many events are in the file: all, or as
@@ -75,13 +98,13 @@ func (w *File) Close() error {
 }
 
 // Size of the file in bytes.
-func (w *File) Size() int64 { return w.size }
+func (w *File) Size() int64 { return w.size.Load() }
 
 // room is how many bytes of lines may be written, or why not even the next one may.
 func (w *File) room(need int) (int, error) {
 	left := int64(math.MaxInt64)
 	if w.most > 0 {
-		left = w.most - w.size - w.spare
+		left = w.most - w.Size() - w.spare
 	}
 	if left < int64(need) {
 		return 0, errByteLimit
@@ -101,15 +124,15 @@ func (w *File) room(need int) (int, error) {
 func (w *File) append(lines []byte, each int) (events int, err error) {
 	n, err := w.f.Write(lines)
 	if err == nil {
-		w.size += int64(n)
+		w.size.Add(int64(n))
 		return bytes.Count(lines, newline) / each, nil
 	}
 	err = fmt.Errorf("write trace file: %w", err)
 	kept := wholeEvents(lines, max(0, n-int(w.spare)), each)
-	if terr := w.f.Truncate(w.size + int64(len(kept))); terr != nil {
+	if terr := w.f.Truncate(w.Size() + int64(len(kept))); terr != nil {
 		err = errors.Join(err, fmt.Errorf("cut trace file to whole lines: %w", terr))
 	}
-	w.size += int64(len(kept))
+	w.size.Add(int64(len(kept)))
 	return bytes.Count(kept, newline) / each, err
 }
 

@@ -35,7 +35,7 @@ func TestFile(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "t.ndjson")
-			w, err := CreateFile(path, 0o640, tc.most, int64(len(last)), tc.floor)
+			w, err := CreateFile(&FileConfig{Path: path, Mode: 0o640, MaxBytes: tc.most, Spare: int64(len(last)), Floor: tc.floor})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -64,12 +64,12 @@ func TestFileOnAFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = unix.Unmount(dir, 0) })
+	const line = "a line of some length, that no block's end is a multiple of\n"
 	path := filepath.Join(dir, "t.ndjson")
-	w, err := CreateFile(path, 0o640, 0, 100, disk.Floor{})
+	w, err := CreateFile(&FileConfig{Path: path, Mode: 0o640, Spare: 100, Header: []byte(line)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	const line = "a line of some length, that no block's end is a multiple of\n"
 	n, err := w.Write([]byte(strings.Repeat(line, 5000)), 1)
 	if !disk.IsFull(err) {
 		t.Fatalf("%d lines, %v", n, err)
@@ -78,10 +78,10 @@ func TestFileOnAFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := os.ReadFile(path)
-	if want := strings.Repeat(line, n) + "the last one\n"; err != nil || string(got) != want || n < 900 {
+	if want := strings.Repeat(line, n+1) + "the last one\n"; err != nil || string(got) != want || n < 900 {
 		t.Errorf("%d lines and %d bytes (%v), want %d bytes", n, len(got), err, len(want))
 	}
-	if _, err := CreateFile(path, 0o640, 0, 100, disk.Floor{}); err == nil {
+	if _, err := CreateFile(&FileConfig{Path: path, Mode: 0o640, Spare: 100, Header: []byte(line)}); err == nil {
 		t.Error("a result was overwritten")
 	}
 }

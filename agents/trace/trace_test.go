@@ -14,7 +14,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
-	"github.com/sonde-operator/sonde/agents/disk"
 	"github.com/sonde-operator/sonde/agents/ending"
 )
 
@@ -136,7 +135,7 @@ func TestLimits(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			let := pod.startReads(t, n)
 			path := filepath.Join(t.TempDir(), "t.ndjson")
-			f, err := CreateFile(path, 0o640, tc.bytes, 100, disk.Floor{})
+			f, err := CreateFile(&FileConfig{Path: path, Mode: 0o640, MaxBytes: tc.bytes, Spare: 100})
 			if err != nil {
 				t.Fatal(err)
 			}

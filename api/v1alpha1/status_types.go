@@ -69,6 +69,7 @@ const (
 	ReasonStopped             = "Stopped"             // ended by spec.stop
 	ReasonPacketLimit         = "PacketLimit"         // ended at maxPackets
 	ReasonByteLimit           = "ByteLimit"           // ended at maxBytes
+	ReasonEventLimit          = "EventLimit"          // ended at maxEvents
 	ReasonTargetGone          = "TargetGone"          // the Pod left; its file is whole
 	ReasonKilled              = "Killed"              // the probe was killed
 	ReasonEvicted             = "Evicted"             // the agent's Pod was evicted

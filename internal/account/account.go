@@ -6,12 +6,14 @@ package account
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 )
 
 // Version of the format that this package can write: the lowest one that holds the account is taken, so that who reads
 // only that reads what he can.
-const Version = 2
+const Version = 3
 
 // Bounds of an account, so that it fits a termination message (4096 bytes, kubelet's limit).
 const (
@@ -21,6 +23,7 @@ const (
 	// MaxFileName is the longest name of one of several files: MaxFiles of them leave room for the rest.
 	MaxFileName = 100
 	MaxText     = 256
+	MaxLost     = 8
 )
 
 // State of a probe.
@@ -33,13 +36,15 @@ const (
 	StateDone      State = "done"      // ended; the counts are final
 )
 
-// What version 1 can hold: no ring of files.
+// What version 1 can hold: no ring of files. Version 2 can, and no events of a trace.
 const (
 	firstVersion  = 1
 	firstMaxFiles = 8
+	ringVersion   = 2
 )
 
-// Account of one Pod's capture. Seen = Packets + Overwritten + DroppedKernel + DroppedRing + DroppedWriter.
+// Account of one Pod's capture. Seen = Packets + Overwritten + DroppedKernel + DroppedRing + DroppedWriter, of a trace
+// Events and all that is Lost.
 type Account struct {
 	Version int    `json:"v"`
 	State   State  `json:"state"`
@@ -54,6 +59,9 @@ type Account struct {
 	// Counts over all interfaces.
 	Counts
 	Interfaces []Interface `json:"interfaces,omitempty"`
+	// Events of a trace that are in its files, and those that are not, by where they were lost.
+	Events int64            `json:"events,omitempty"`
+	Lost   map[string]int64 `json:"lost,omitempty"`
 	// Files that there are, oldest first.
 	Files []File `json:"files,omitempty"`
 }
@@ -76,6 +84,20 @@ func (c Counts) Dropped() int64 { return c.DroppedKernel + c.DroppedRing + c.Dro
 // AddsUp reports whether seen = packets + overwritten + dropped.
 func (c Counts) AddsUp() bool { return c.Seen == c.Packets+c.Overwritten+c.Dropped() }
 
+// LostEvents is the sum over all places.
+func (a Account) LostEvents() int64 {
+	n := int64(0)
+	for _, lost := range a.Lost {
+		n += lost
+	}
+	return n
+}
+
+// AddsUp reports whether seen is what the other counts come to.
+func (a Account) AddsUp() bool {
+	return a.Seen == a.Packets+a.Overwritten+a.Dropped()+a.Events+a.LostEvents()
+}
+
 // Interface is the account of one interface of the target's network namespace.
 type Interface struct {
 	Name string `json:"name"`
@@ -90,8 +112,11 @@ type File struct {
 
 // LowestVersion of the format that can hold a.
 func (a Account) LowestVersion() int {
-	if a.Overwritten > 0 || len(a.Files) > firstMaxFiles {
+	if a.Events > 0 || len(a.Lost) > 0 {
 		return Version
+	}
+	if a.Overwritten > 0 || len(a.Files) > firstMaxFiles {
+		return ringVersion
 	}
 	return firstVersion
 }
@@ -146,7 +171,11 @@ func (a Account) check() error {
 	default:
 		return fmt.Errorf("unknown state %q", cut(string(a.State), 32))
 	}
-	for _, n := range []int64{a.Seen, a.Packets, a.Bytes, a.DroppedKernel, a.DroppedRing, a.DroppedWriter, a.Truncated, a.Overwritten} {
+	if len(a.Lost) > MaxLost {
+		return fmt.Errorf("events lost in %d places, at most %d", len(a.Lost), MaxLost)
+	}
+	counts := []int64{a.Seen, a.Packets, a.Bytes, a.DroppedKernel, a.DroppedRing, a.DroppedWriter, a.Truncated, a.Overwritten, a.Events}
+	for _, n := range slices.AppendSeq(counts, maps.Values(a.Lost)) {
 		if n < 0 {
 			return fmt.Errorf("negative count %d", n)
 		}

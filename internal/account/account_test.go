@@ -24,6 +24,7 @@ func TestMarshalIsBoundedAndReadsBack(t *testing.T) {
 			Version: 2, State: account.StateDone, Complete: true,
 			Counts: account.Counts{Seen: 10, Packets: 4, Overwritten: 5, DroppedRing: 1}, Files: files(16, account.MaxFileName),
 		},
+		"a trace":    {Version: 3, State: account.StateDone, Counts: account.Counts{Seen: 10}, Events: 7, Lost: map[string]int64{"ring": 3}},
 		"many files": {Version: 2, State: account.StateDone, Files: files(9, 10)},
 	}
 	for name, want := range cases {

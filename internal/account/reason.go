@@ -7,6 +7,7 @@ const (
 	ReasonStopped       = "Stopped"       // ended because it was asked to
 	ReasonPacketLimit   = "PacketLimit"   // ended at maxPackets
 	ReasonByteLimit     = "ByteLimit"     // ended at maxBytes
+	ReasonEventLimit    = "EventLimit"    // ended at maxEvents
 	ReasonTargetGone    = "TargetGone"    // the target's last process left
 	ReasonAccessRevoked = "AccessRevoked" // ended because the requester lost the right
 	ReasonPaused        = "Paused"        // ended because a cluster admin paused the operator

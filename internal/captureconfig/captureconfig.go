@@ -7,9 +7,9 @@ import (
 	"fmt"
 )
 
-// Version of the format that this package reads, with the one before. What an older probe can do is written as
-// version 1; a ring of files, which it would take for a limit, as version 2.
-const Version = 2
+// Version of the format that this package reads, with those before. What an older probe can do is written as
+// version 1; a ring of files, which it would take for a limit, as version 2, and a trace as version 3.
+const Version = 3
 
 // Key of the ConfigMap that holds the configuration, and names in the agent's Pod.
 const (
@@ -64,12 +64,27 @@ type Config struct {
 	// MaxBytes of the file; MaxPackets in it, 0 means no limit.
 	MaxBytes   int64 `json:"maxBytes"`
 	MaxPackets int64 `json:"maxPackets,omitempty"`
+	// Trace says what a trace records; nil captures packets, of which the fields above speak.
+	Trace *Trace `json:"trace,omitempty"`
 	// Rotate makes a ring of files of it; nil is one file, whose limit ends the capture.
 	Rotate *Rotate `json:"rotate,omitempty"`
 	// DiskFloor is what is to stay free on the node's disk; nil is nothing.
 	DiskFloor *Floor `json:"diskFloor,omitempty"`
 	// RingBytes of memory for the ring, for all interfaces together.
 	RingBytes int64 `json:"ringBytes"`
+}
+
+// Trace is what a trace records.
+type Trace struct {
+	// Groups of system calls.
+	Groups []string `json:"groups"`
+	// Durations measures how long calls take; MinLatency leaves out those that took less, in nanoseconds.
+	Durations  bool  `json:"durations,omitempty"`
+	MinLatency int64 `json:"minLatency,omitempty"`
+	// MaxEvents in the files; 0 means no limit.
+	MaxEvents int64 `json:"maxEvents,omitempty"`
+	// Flap writes FLAP's lines instead of JSON.
+	Flap bool `json:"flap,omitempty"`
 }
 
 // Rotate is a ring of files that keeps the newest packets.
@@ -89,12 +104,22 @@ func (f Floor) Of(total uint64) uint64 { return max(uint64(f.Bytes), total/100*u
 
 // check refuses what no manager writes.
 func (c Config) check() error {
+	if t := c.Trace; t != nil {
+		if len(t.Groups) == 0 || t.MinLatency < 0 || t.MaxEvents < 0 || c.MaxBytes <= 0 || c.RingBytes <= 0 || c.Rotate != nil {
+			return fmt.Errorf("trace of %d groups: groups, maxBytes %d and ringBytes %d must be there, and no rotate", len(t.Groups), c.MaxBytes, c.RingBytes)
+		}
+		return c.checkFloor()
+	}
 	if c.SnapLength <= 0 || c.MaxBytes <= 0 || c.MaxPackets < 0 || c.RingBytes <= 0 {
 		return fmt.Errorf("snapLength %d, maxBytes %d, maxPackets %d, ringBytes %d: limits must be positive", c.SnapLength, c.MaxBytes, c.MaxPackets, c.RingBytes)
 	}
 	if r := c.Rotate; r != nil && (r.MaxBytes < 65536 || r.Files < 2 || r.Files > 16 || r.MaxBytes > c.MaxBytes/int64(r.Files)) {
 		return fmt.Errorf("rotate: %d files of %d bytes: 2 to 16 of at least 65536 must fit maxBytes %d", r.Files, r.MaxBytes, c.MaxBytes)
 	}
+	return c.checkFloor()
+}
+
+func (c Config) checkFloor() error {
 	if f := c.DiskFloor; f != nil && (f.Percent < 0 || f.Percent > 100 || f.Bytes < 0) {
 		return fmt.Errorf("diskFloor: %d percent, %d bytes: neither can be kept free", f.Percent, f.Bytes)
 	}
@@ -103,6 +128,9 @@ func (c Config) check() error {
 
 // LowestVersion of the format that can hold c.
 func (c Config) LowestVersion() int {
+	if c.Trace != nil {
+		return 3
+	}
 	if c.Rotate != nil {
 		return 2
 	}

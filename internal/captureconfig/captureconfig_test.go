@@ -30,16 +30,19 @@ func TestReadsBack(t *testing.T) {
 
 func TestParseRefuses(t *testing.T) {
 	cases := map[string]string{
-		"not json":      "{",
-		"newer version": `{"v":9,"snapLength":1,"maxBytes":1,"ringBytes":1}`,
-		"no version":    `{"snapLength":1,"maxBytes":1,"ringBytes":1}`,
-		"no limit":      `{"v":1,"snapLength":0,"maxBytes":1,"ringBytes":1}`,
-		"one file":      `{"v":1,"snapLength":1,"maxBytes":1000000,"ringBytes":1,"rotate":{"maxBytes":65536,"files":1}}`,
-		"many files":    `{"v":1,"snapLength":1,"maxBytes":10000000,"ringBytes":1,"rotate":{"maxBytes":65536,"files":17}}`,
-		"tiny files":    `{"v":1,"snapLength":1,"maxBytes":1000000,"ringBytes":1,"rotate":{"maxBytes":65535,"files":2}}`,
-		"large files":   `{"v":1,"snapLength":1,"maxBytes":131071,"ringBytes":1,"rotate":{"maxBytes":65536,"files":2}}`,
-		"more than all": `{"v":1,"snapLength":1,"maxBytes":1,"ringBytes":1,"diskFloor":{"percent":101}}`,
-		"below nothing": `{"v":1,"snapLength":1,"maxBytes":1,"ringBytes":1,"diskFloor":{"bytes":-1}}`,
+		"not json":       "{",
+		"newer version":  `{"v":9,"snapLength":1,"maxBytes":1,"ringBytes":1}`,
+		"no version":     `{"snapLength":1,"maxBytes":1,"ringBytes":1}`,
+		"no limit":       `{"v":1,"snapLength":0,"maxBytes":1,"ringBytes":1}`,
+		"one file":       `{"v":1,"snapLength":1,"maxBytes":1000000,"ringBytes":1,"rotate":{"maxBytes":65536,"files":1}}`,
+		"many files":     `{"v":1,"snapLength":1,"maxBytes":10000000,"ringBytes":1,"rotate":{"maxBytes":65536,"files":17}}`,
+		"tiny files":     `{"v":1,"snapLength":1,"maxBytes":1000000,"ringBytes":1,"rotate":{"maxBytes":65535,"files":2}}`,
+		"large files":    `{"v":1,"snapLength":1,"maxBytes":131071,"ringBytes":1,"rotate":{"maxBytes":65536,"files":2}}`,
+		"nothing traced": `{"v":3,"maxBytes":1,"ringBytes":1,"trace":{"groups":[]}}`,
+		"traced ring":    `{"v":3,"maxBytes":200000,"ringBytes":1,"trace":{"groups":["file"]},"rotate":{"maxBytes":65536,"files":2}}`,
+		"traced floor":   `{"v":3,"maxBytes":1,"ringBytes":1,"trace":{"groups":["file"]},"diskFloor":{"percent":101}}`,
+		"more than all":  `{"v":1,"snapLength":1,"maxBytes":1,"ringBytes":1,"diskFloor":{"percent":101}}`,
+		"below nothing":  `{"v":1,"snapLength":1,"maxBytes":1,"ringBytes":1,"diskFloor":{"bytes":-1}}`,
 	}
 	for name, in := range cases {
 		t.Run(name, func(t *testing.T) {

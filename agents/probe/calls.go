@@ -1,0 +1,175 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sonde-operator/sonde/agents/disk"
+	"github.com/sonde-operator/sonde/agents/nodeproc"
+	"github.com/sonde-operator/sonde/agents/trace"
+	"github.com/sonde-operator/sonde/internal/account"
+	"github.com/sonde-operator/sonde/internal/captureconfig"
+	"github.com/sonde-operator/sonde/internal/tracefmt"
+)
+
+const (
+	// traceEngine is what the account calls the engine of traces.
+	traceEngine = "tracepoints"
+	traceSuffix = ".ndjson"
+	// traceSpare is room for a file's last line: an account, whose message is bounded.
+	traceSpare = 2048
+)
+
+// calls traces the target's system calls.
+type calls struct {
+	config trace.Config
+	files  []trace.FileConfig
+	// sources of FLAP, one for each file; nil where there are JSON lines.
+	sources []string
+}
+
+// callsOf makes the tracer's configuration of what the probe is told.
+func (p *Probe) callsOf(cfg *captureconfig.Config) (*calls, error) {
+	t := cfg.Trace
+	w := &calls{config: trace.Config{
+		PodUID: p.options.PodUID, RingBytes: int(cfg.RingBytes), Durations: t.Durations, MinLatency: time.Duration(t.MinLatency),
+		MaxEvents: uint64(t.MaxEvents),
+	}}
+	for _, g := range t.Groups {
+		w.config.Groups = append(w.config.Groups, trace.Group(g))
+	}
+	file := trace.FileConfig{Mode: fileMode, MaxBytes: cfg.MaxBytes, Floor: disk.Floor{Dir: p.options.ResultsDir}}
+	if cfg.DiskFloor != nil {
+		file.Floor.Keep = cfg.DiskFloor.Of
+	}
+	base := filepath.Join(p.options.ResultsDir, fileBase(p.options.PodName, cfg.JobID, maxRingBase))
+	if t.Flap {
+		return w.asFlap(file, base), nil
+	}
+	header, err := tracefmt.AppendHeader(nil, tracefmt.Header{
+		Namespace: cfg.TargetNamespace, Target: cfg.Target, JobID: cfg.JobID, Pod: p.options.PodName, PodUID: p.options.PodUID,
+		Node: p.options.Node, Arch: runtime.GOARCH, Groups: t.Groups, Durations: t.Durations || t.MinLatency > 0,
+	})
+	if err != nil {
+		return nil, err
+	}
+	file.Path, file.Header, file.Spare = base+traceSuffix, header, traceSpare
+	w.files = []trace.FileConfig{file}
+	return w, nil
+}
+
+// asFlap has a file for each source, which share the limit.
+func (w *calls) asFlap(file trace.FileConfig, base string) *calls {
+	for _, g := range w.config.Groups {
+		if source := tracefmt.FlapSource(string(g)); !slices.Contains(w.sources, source) {
+			w.sources = append(w.sources, source)
+		}
+	}
+	file.MaxBytes /= int64(len(w.sources))
+	for _, source := range w.sources {
+		file.Path = base + "-trace_" + source + "_0.log"
+		w.files = append(w.files, file)
+	}
+	return w
+}
+
+func (*calls) name() string { return traceEngine }
+
+func (w *calls) attach(*nodeproc.NetNS) (recording, error) {
+	r := &traceRecording{}
+	for i := range w.files {
+		f, err := trace.CreateFile(&w.files[i])
+		if err != nil {
+			return nil, errors.Join(err, r.close())
+		}
+		r.files = append(r.files, f)
+		r.names = append(r.names, filepath.Base(w.files[i].Path))
+	}
+	if w.sources == nil {
+		w.config.Out, r.account = r.files[0], true
+	} else {
+		w.config.Flap = map[string]trace.Sink{}
+		for i, source := range w.sources {
+			w.config.Flap[source] = r.files[i]
+		}
+	}
+	t, err := trace.Open(&w.config)
+	if err != nil {
+		return nil, errors.Join(err, r.close())
+	}
+	r.trace = t
+	return r, nil
+}
+
+// traceRecording is a trace that is attached.
+type traceRecording struct {
+	trace   *trace.Trace
+	files   []*trace.File
+	names   []string
+	account bool // the file ends with one
+}
+
+func (r *traceRecording) run(ctx context.Context) outcome {
+	res := r.trace.Run(ctx)
+	return outcome{
+		reason: res.Reason, err: res.Err,
+		count: func(a *account.Account) { r.counted(a, &res.Account) },
+		end: func(reason string, whole bool, message string) error {
+			return r.end(tracefmt.Account{Written: res.Account.Written, Lost: lostEvents(&res.Account), Complete: whole, Reason: reason, Message: message})
+		},
+	}
+}
+
+func (r *traceRecording) count(a *account.Account) {
+	t := r.trace.Account()
+	r.counted(a, &t)
+}
+
+func (r *traceRecording) counted(to *account.Account, a *trace.Account) {
+	to.Seen, to.Events, to.Lost = int64(a.Written+a.Lost()), int64(a.Written), map[string]int64{}
+	for place, n := range lostEvents(a) {
+		to.Lost[place] = int64(n)
+	}
+	to.Bytes, to.Files = 0, to.Files[:0:0]
+	for i, f := range r.files {
+		to.Bytes += f.Size()
+		to.Files = append(to.Files, account.File{Name: r.names[i], Bytes: f.Size()})
+	}
+}
+
+// lostEvents by where they were lost; places without losses are left out.
+func lostEvents(a *trace.Account) map[string]uint64 {
+	lost := map[string]uint64{}
+	for place, n := range map[string]uint64{"ring": a.LostRing, "rare": a.LostRare, "recursion": a.LostRecursion, "writer": a.LostWriter} {
+		if n > 0 {
+			lost[place] = n
+		}
+	}
+	return lost
+}
+
+// end writes the account into the file that has room for one.
+func (r *traceRecording) end(a tracefmt.Account) error {
+	if !r.account {
+		return r.close()
+	}
+	a.Message = strings.ToValidUTF8(a.Message[:min(len(a.Message), account.MaxText)], "")
+	line, err := tracefmt.AppendAccount(nil, a)
+	if err != nil {
+		return errors.Join(err, r.close())
+	}
+	return r.files[0].Last(line)
+}
+
+func (r *traceRecording) close() error {
+	var errs []error
+	for _, f := range r.files {
+		errs = append(errs, f.Close())
+	}
+	return errors.Join(errs...)
+}

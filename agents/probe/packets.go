@@ -1,0 +1,108 @@
+package probe
+
+import (
+	"context"
+	"strings"
+
+	"github.com/sonde-operator/sonde/agents/capture"
+	"github.com/sonde-operator/sonde/agents/nodeproc"
+	"github.com/sonde-operator/sonde/internal/account"
+	"github.com/sonde-operator/sonde/internal/captureconfig"
+)
+
+// packets captures the target's packets.
+type packets struct {
+	engine capture.Engine
+	config *capture.Config
+}
+
+// packetsOf makes the engine's configuration of what the probe is told.
+func (p *Probe) packetsOf(cfg *captureconfig.Config) (*packets, error) {
+	filters, err := socketFilters(cfg.Programs)
+	if err != nil {
+		return nil, err
+	}
+	c := &capture.Config{
+		Interfaces:  cfg.Interfaces,
+		Filters:     filters,
+		FilterText:  cfg.Filter,
+		SnapLen:     int(cfg.SnapLength),
+		RingBytes:   int(cfg.RingBytes),
+		MaxBytes:    cfg.MaxBytes,
+		MaxPackets:  cfg.MaxPackets,
+		Dir:         p.options.ResultsDir,
+		Base:        fileBase(p.options.PodName, cfg.JobID, maxFileBase),
+		FileMode:    fileMode,
+		Section:     section(cfg, &p.options),
+		Description: cfg.TargetNamespace + "/" + p.options.PodName + ", node " + p.options.Node,
+		Log:         p.log,
+	}
+	if cfg.DiskFloor != nil {
+		c.DiskFloor = cfg.DiskFloor.Of
+	}
+	if cfg.Rotate != nil {
+		c.Rotate = &capture.Rotate{MaxBytes: cfg.Rotate.MaxBytes, Files: int(cfg.Rotate.Files)}
+		c.Base, c.FilesChanged = fileBase(p.options.PodName, cfg.JobID, maxRingBase), p.report.filesChanged
+	}
+	return &packets{engine: p.engine, config: c}, nil
+}
+
+func (*packets) name() string { return engineName }
+
+func (w *packets) attach(ns *nodeproc.NetNS) (recording, error) {
+	w.config.NetNS = ns.File // the engine makes its own handle
+	c, err := w.engine.Open(w.config)
+	if err != nil {
+		return nil, err
+	}
+	return packetRecording{c}, nil
+}
+
+// packetRecording is a capture that is attached.
+type packetRecording struct{ capture.Capture }
+
+func (r packetRecording) run(ctx context.Context) outcome {
+	res := r.Run(ctx)
+	return outcome{
+		reason: res.Reason, err: res.Err, notes: notes(&res.Account),
+		count: func(a *account.Account) { countPackets(a, &res.Account) },
+	}
+}
+
+func (r packetRecording) count(a *account.Account) {
+	c := r.Account()
+	countPackets(a, &c)
+}
+
+// countPackets puts a capture's counts into an account.
+func countPackets(to *account.Account, a *capture.Account) {
+	to.Counts = counts(&a.Counters)
+	to.Interfaces = to.Interfaces[:0:0]
+	for i := range a.Interfaces {
+		n := &a.Interfaces[i]
+		to.Interfaces = append(to.Interfaces, account.Interface{Name: n.Name, Counts: counts(&n.Counters)})
+	}
+	to.Files = to.Files[:0:0]
+	for _, f := range a.Files {
+		to.Files = append(to.Files, account.File{Name: f.Name, Bytes: f.Bytes})
+	}
+}
+
+func counts(c *capture.Counters) account.Counts {
+	return account.Counts{
+		Seen: int64(c.Received), Packets: int64(c.Written), Bytes: int64(c.Bytes),
+		DroppedKernel: int64(c.DroppedKernel), DroppedRing: int64(c.DroppedRing), DroppedWriter: int64(c.DroppedWriter),
+		Truncated: int64(c.Truncated), Overwritten: int64(c.Overwritten),
+	}
+}
+
+// notes says which interfaces were left out, and why.
+func notes(a *capture.Account) string {
+	var out []string
+	for i := range a.Interfaces {
+		if n := &a.Interfaces[i]; n.Note != "" {
+			out = append(out, n.Name+": "+n.Note)
+		}
+	}
+	return strings.Join(out, "; ")
+}

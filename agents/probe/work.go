@@ -1,0 +1,40 @@
+package probe
+
+import (
+	"context"
+
+	"github.com/sonde-operator/sonde/agents/ending"
+	"github.com/sonde-operator/sonde/agents/nodeproc"
+	"github.com/sonde-operator/sonde/internal/account"
+)
+
+// work is what a probe does to its target: it captures its packets, or traces its calls.
+type work interface {
+	// name of the engine that does it.
+	name() string
+	// attach begins: everything of the target is counted when it returns. The namespace is the caller's to close.
+	attach(ns *nodeproc.NetNS) (recording, error)
+}
+
+// recording is work that is attached.
+type recording interface {
+	// run returns when ctx has ended, or a limit or an error has ended it, and nothing is left open. The cause of ctx
+	// decides the reason, as in ending.Of.
+	run(ctx context.Context) outcome
+	// count puts the counts of this moment, and the files, into an account, at any time and from any goroutine.
+	count(a *account.Account)
+}
+
+// outcome is how a recording ended.
+type outcome struct {
+	reason ending.Reason
+	// err explains DiskFull and Error.
+	err error
+	// notes for people on what is not in a whole result.
+	notes string
+	// count puts the final counts and the files into an account.
+	count func(a *account.Account)
+	// end writes the last of the files, once it is known why and how the recording ended; nil if there is nothing to
+	// write.
+	end func(reason string, whole bool, message string) error
+}
