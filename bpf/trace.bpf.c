@@ -40,6 +40,12 @@ volatile const __u64 cgroup_id = 0;
 volatile const bool cgroup_v1 = false;
 
 /*
+ * How deep the node's PID namespace lies: 0, but for a node that is a container itself. Numbers of processes are given
+ * as the node sees them, so that its /proc has them.
+ */
+volatile const __u32 node_level = 0;
+
+/*
  * How deep it lies, once it was met; zero before. Who sees the host's tree through a cgroup namespace, as within a
  * node that is a container, cannot tell.
  */
@@ -105,8 +111,10 @@ enum kind {
 
 /* What sonde_tasks writes of each process. */
 struct seen {
-	__u32 pid;
+	__u32 pid;		/* in the reader's PID namespace */
+	__u32 level;		/* of that */
 	__u32 depth;		/* how many of cgroups are known: all, or as many as there is room for */
+	__u32 spare;
 	__u64 cgroups[MAX_SEEN];	/* its own, and those above */
 };
 
@@ -179,22 +187,36 @@ static __always_inline bool within(struct cgroup *g)
 	return true;
 }
 
-static __always_inline __u32 inner_of(struct task_struct *t)
+/* The number of a thread in the PID namespace at a depth; zero if it is in none so deep. */
+static __always_inline __u32 number_at(struct task_struct *t, __u32 level)
 {
 	struct pid *p = t->thread_pid;
 	int nr = 0;
 
-	if (p)
-		bpf_probe_read_kernel(&nr, sizeof(nr), &p->numbers[p->level & 31].nr);
+	if (p && level <= p->level)
+		bpf_probe_read_kernel(&nr, sizeof(nr), &p->numbers[level & 31].nr);
 	return nr;
+}
+
+/* The number of a thread in its own PID namespace. */
+static __always_inline __u32 inner_of(struct task_struct *t)
+{
+	struct pid *p = t->thread_pid;
+
+	return p ? number_at(t, p->level) : 0;
+}
+
+static __always_inline __u32 on_node(struct task_struct *t)
+{
+	return node_level ? number_at(t, node_level) : t->pid;
 }
 
 static __always_inline void about(struct record *r, struct task_struct *t, struct cgroup *g)
 {
 	r->time = bpf_ktime_get_boot_ns();
 	r->cgroup = g->kn->id;
-	r->pid = t->tgid;
-	r->tid = t->pid;
+	r->pid = on_node(t->group_leader);
+	r->tid = on_node(t);
 	r->inner_tid = inner_of(t);
 	r->inner_pid = t->pid == t->tgid ? r->inner_tid : inner_of(t->group_leader);
 	r->uid = t->real_cred->uid.val;
@@ -406,7 +428,7 @@ int BPF_PROG(sonde_fork, struct task_struct *parent, struct task_struct *child)
 	if (!r)
 		return 0;
 	begin(r, child, g, KIND_FORK);
-	r->parent = parent->tgid;
+	r->parent = on_node(parent->group_leader);
 	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
 	return 0;
 }
@@ -431,13 +453,16 @@ int BPF_PROG(sonde_gone, struct task_struct *t)
 SEC("iter/task")
 int sonde_tasks(struct bpf_iter__task *ctx)
 {
-	struct task_struct *t = ctx->task;
+	struct task_struct *t = ctx->task, *reader = bpf_get_current_task_btf();
 	struct seen s = {};
 	struct cgroup *g;
 
 	if (!t || t->pid != t->tgid)
 		return 0;
-	s.pid = t->tgid;
+	s.level = reader->thread_pid->level;
+	s.pid = number_at(t, s.level);
+	if (!s.pid)
+		return 0;
 	g = cgroup_of(t);
 	for (int i = 0; i < MAX_SEEN; i++) {
 		s.cgroups[i] = g->kn->id;

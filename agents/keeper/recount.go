@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"os"
 	"slices"
-	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -142,7 +141,7 @@ func (h *handler) recountFiles(a *account.Account) (map[string]int64, error) {
 	}
 	known := a.Files
 	a.Files, a.Interfaces = nil, nil
-	a.Packets, a.Bytes, a.Truncated = 0, 0, 0
+	a.Packets, a.Bytes, a.Truncated, a.Events = 0, 0, 0, 0
 	sizes := map[string]int64{}
 	for _, name := range names {
 		if givenUp(name, known) {
@@ -155,20 +154,27 @@ func (h *handler) recountFiles(a *account.Account) (map[string]int64, error) {
 		if err != nil {
 			return nil, err
 		}
-		n, err := recount(f)
+		size, err := recountFile(a, name, f)
 		_ = f.Close() // opened for reading
 		if err != nil {
 			return nil, err
 		}
-		sizes[name] = n.bytes
-		if n.bytes == 0 {
-			continue // not even begun
+		if sizes[name] = size; size > 0 { // else not even begun
+			a.Files = append(a.Files, account.File{Name: name, Bytes: size})
 		}
-		a.Packets, a.Bytes, a.Truncated = a.Packets+n.packets, a.Bytes+n.captured, a.Truncated+n.truncated
-		a.Files = append(a.Files, account.File{Name: name, Bytes: n.bytes})
 	}
-	a.Seen = a.Packets + a.Overwritten + a.Dropped()
+	a.Seen = a.Packets + a.Overwritten + a.Dropped() + a.Events + a.LostEvents()
 	return sizes, nil
+}
+
+// recountFile adds what a file holds to an account, and returns how many bytes of it are whole.
+func recountFile(a *account.Account, name string, f io.Reader) (int64, error) {
+	if isText(name) {
+		return recountText(a, name, f)
+	}
+	n, err := recount(f)
+	a.Packets, a.Bytes, a.Truncated = a.Packets+n.packets, a.Bytes+n.captured, a.Truncated+n.truncated
+	return n.bytes, err
 }
 
 // files lists the capture files of the volume, by name.
@@ -183,7 +189,7 @@ func (r *results) files() ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list results volume: %w", err)
 	}
-	names = slices.DeleteFunc(names, func(name string) bool { return !strings.HasSuffix(name, fileSuffix) || !served(name, nil) })
+	names = slices.DeleteFunc(names, func(name string) bool { return !isResult(name) || !served(name, nil) })
 	slices.Sort(names)
 	return names, nil
 }

@@ -14,8 +14,22 @@ import (
 	"github.com/sonde-operator/sonde/internal/pcapng"
 )
 
-// fileSuffix is the name's end of every capture file.
-const fileSuffix = ".pcapng"
+// Ends of the names of results: of packets, and of a trace's lines.
+const (
+	packetSuffix = ".pcapng"
+	traceSuffix  = ".ndjson"
+	flapSuffix   = ".log"
+)
+
+// isResult tells by its name whether a file is one of a result.
+func isResult(name string) bool {
+	return strings.HasSuffix(name, packetSuffix) || isText(name)
+}
+
+// isText tells whether a file holds lines.
+func isText(name string) bool {
+	return strings.HasSuffix(name, traceSuffix) || strings.HasSuffix(name, flapSuffix)
+}
 
 // maxName is the longest name of a file (NAME_MAX of Linux).
 const maxName = 255
@@ -43,11 +57,11 @@ func served(name string, files []account.File) bool {
 	if name == "" || len(name) > maxName || name[0] == '.' || strings.ContainsAny(name, "/\x00") {
 		return false
 	}
-	return strings.HasSuffix(name, fileSuffix) ||
+	return isResult(name) ||
 		slices.ContainsFunc(files, func(f account.File) bool { return f.Name == name })
 }
 
-// wholeSize is how much of a file may be served: up to its last whole block. The probe may be writing, or was killed
+// wholeSize is how much of a file may be served: up to its last whole block or line. The probe may be writing, or was killed
 // while it was. Up to the size that its account names it is whole. What does not begin with a block is not ours to cut.
 func wholeSize(f *os.File, name string, size int64, files []account.File) int64 {
 	var known int64
@@ -55,6 +69,9 @@ func wholeSize(f *os.File, name string, size int64, files []account.File) int64 
 		if n.Name == name && n.Bytes > 0 && n.Bytes <= size {
 			known = n.Bytes
 		}
+	}
+	if isText(name) {
+		return wholeLines(f, known, size)
 	}
 	if whole := pcapng.Whole(f, known, size); whole > 0 {
 		return whole

@@ -22,6 +22,8 @@ type cgroup struct {
 	id uint64
 	// v1 says that it is that of the pids controller, of a host with cgroup v1.
 	v1 bool
+	// level of the node's PID namespace, which is this process's own.
+	level uint32
 }
 
 // errNoCgroup: the process is in no cgroup of a Pod, or has ended.
@@ -42,15 +44,15 @@ func findCgroup(proc string, pid int) (cgroup, error) {
 	if err != nil {
 		return cgroup{}, err
 	}
-	chain := all[uint32(pid)]
-	if above >= len(chain) {
+	s := all[uint32(pid)]
+	if above >= int(s.Depth) {
 		return cgroup{}, fmt.Errorf("process %d: %w", pid, errNoCgroup)
 	}
-	return cgroup{id: chain[above], v1: v1}, nil
+	return cgroup{id: s.Cgroups[above], v1: v1, level: s.Level}, nil
 }
 
-// cgroups returns, for each process of the node, its cgroup and those above it.
-func cgroups(v1 bool) (map[uint32][]uint64, error) {
+// cgroups returns, for each process of the node by its number there, its cgroup and those above it.
+func cgroups(v1 bool) (map[uint32]traceSeen, error) {
 	spec, err := loadTrace()
 	if err != nil {
 		return nil, fmt.Errorf("read BPF objects: %w", err)
@@ -78,8 +80,8 @@ func cgroups(v1 bool) (map[uint32][]uint64, error) {
 	return readSeen(bufio.NewReaderSize(r, 64<<10))
 }
 
-func readSeen(r io.Reader) (map[uint32][]uint64, error) {
-	found := map[uint32][]uint64{}
+func readSeen(r io.Reader) (map[uint32]traceSeen, error) {
+	found := map[uint32]traceSeen{}
 	one := make([]byte, unsafe.Sizeof(traceSeen{}))
 	for {
 		_, err := io.ReadFull(r, one)
@@ -93,6 +95,7 @@ func readSeen(r io.Reader) (map[uint32][]uint64, error) {
 		if err := binary.Read(bytes.NewReader(one), binary.NativeEndian, &s); err != nil {
 			return nil, fmt.Errorf("read processes: %w", err)
 		}
-		found[s.Pid] = s.Cgroups[:min(int(s.Depth), len(s.Cgroups))]
+		s.Depth = min(s.Depth, uint32(len(s.Cgroups)))
+		found[s.Pid] = s
 	}
 }

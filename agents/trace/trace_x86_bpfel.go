@@ -64,7 +64,9 @@ type traceRow struct {
 type traceSeen struct {
 	_       structs.HostLayout
 	Pid     uint32
+	Level   uint32
 	Depth   uint32
+	Spare   uint32
 	Cgroups [30]uint64
 }
 
@@ -87,6 +89,7 @@ const (
 	traceVarCgroupV1    = "cgroup_v1"
 	traceVarKindType    = "kind_type"
 	traceVarMinLatency  = "min_latency"
+	traceVarNodeLevel   = "node_level"
 	traceVarRareLost    = "rare_lost"
 	traceVarRecordType  = "record_type"
 	traceVarRingMask    = "ring_mask"
@@ -163,6 +166,7 @@ type traceVariableSpecs struct {
 	CgroupV1    *ebpf.VariableSpec `ebpf:"cgroup_v1"`
 	KindType    *ebpf.VariableSpec `ebpf:"kind_type"`
 	MinLatency  *ebpf.VariableSpec `ebpf:"min_latency"`
+	NodeLevel   *ebpf.VariableSpec `ebpf:"node_level"`
 	RareLost    *ebpf.VariableSpec `ebpf:"rare_lost"`
 	RecordType  *ebpf.VariableSpec `ebpf:"record_type"`
 	RingMask    *ebpf.VariableSpec `ebpf:"ring_mask"`
@@ -213,6 +217,7 @@ type traceVariables struct {
 	CgroupV1    *ebpf.Variable `ebpf:"cgroup_v1"`
 	KindType    *ebpf.Variable `ebpf:"kind_type"`
 	MinLatency  *ebpf.Variable `ebpf:"min_latency"`
+	NodeLevel   *ebpf.Variable `ebpf:"node_level"`
 	RareLost    *ebpf.Variable `ebpf:"rare_lost"`
 	RecordType  *ebpf.Variable `ebpf:"record_type"`
 	RingMask    *ebpf.Variable `ebpf:"ring_mask"`

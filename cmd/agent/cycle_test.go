@@ -33,6 +33,9 @@ var onNode = map[string]func(*pod){
 	"LinksAreNeverServed":  linksAreNeverServed,
 	"OneOfTwoPods":         oneOfTwoPods,
 	"UnconfinedIsRefused":  unconfinedIsRefused,
+	"TraceCycle":           traceCycle,
+	"TraceKilled":          traceKilled,
+	"TraceFlap":            traceFlap,
 	"ByteLimitEndsCapture": byteLimitEndsCapture,
 }
 

@@ -4,6 +4,7 @@ package captureconfig
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 )
 
@@ -104,11 +105,8 @@ func (f Floor) Of(total uint64) uint64 { return max(uint64(f.Bytes), total/100*u
 
 // check refuses what no manager writes.
 func (c Config) check() error {
-	if t := c.Trace; t != nil {
-		if len(t.Groups) == 0 || t.MinLatency < 0 || t.MaxEvents < 0 || c.MaxBytes <= 0 || c.RingBytes <= 0 || c.Rotate != nil {
-			return fmt.Errorf("trace of %d groups: groups, maxBytes %d and ringBytes %d must be there, and no rotate", len(t.Groups), c.MaxBytes, c.RingBytes)
-		}
-		return c.checkFloor()
+	if c.Trace != nil {
+		return errors.Join(c.checkTrace(), c.checkFloor())
 	}
 	if c.SnapLength <= 0 || c.MaxBytes <= 0 || c.MaxPackets < 0 || c.RingBytes <= 0 {
 		return fmt.Errorf("snapLength %d, maxBytes %d, maxPackets %d, ringBytes %d: limits must be positive", c.SnapLength, c.MaxBytes, c.MaxPackets, c.RingBytes)
@@ -117,6 +115,14 @@ func (c Config) check() error {
 		return fmt.Errorf("rotate: %d files of %d bytes: 2 to 16 of at least 65536 must fit maxBytes %d", r.Files, r.MaxBytes, c.MaxBytes)
 	}
 	return c.checkFloor()
+}
+
+func (c Config) checkTrace() error {
+	t := c.Trace
+	if len(t.Groups) == 0 || t.MinLatency < 0 || t.MaxEvents < 0 || c.MaxBytes <= 0 || c.RingBytes <= 0 || c.Rotate != nil {
+		return fmt.Errorf("trace of %d groups: groups, maxBytes %d and ringBytes %d must be there, and no rotate", len(t.Groups), c.MaxBytes, c.RingBytes)
+	}
+	return nil
 }
 
 func (c Config) checkFloor() error {

@@ -10,7 +10,7 @@ import (
 
 func TestReadsBack(t *testing.T) {
 	want := captureconfig.Config{
-		Version: captureconfig.Version, UID: "u", Kind: "PacketCapture", Namespace: "ns", Name: "pc", JobID: "qwer",
+		Version: 2, UID: "u", Kind: "PacketCapture", Namespace: "ns", Name: "pc", JobID: "qwer",
 		Requester: "alice", Target: "Deployment/web", TargetNamespace: "shop", Filter: "udp port 53",
 		Programs: map[int32]string{1: "1,6 0 0 262144"}, SnapLength: 96, Interfaces: []string{"eth0"}, MaxBytes: 1 << 30, MaxPackets: 7, RingBytes: 1 << 25,
 		Rotate: &captureconfig.Rotate{MaxBytes: 1 << 20, Files: 5}, DiskFloor: &captureconfig.Floor{Percent: 12},
@@ -25,6 +25,21 @@ func TestReadsBack(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestTraceReadsBack(t *testing.T) {
+	want := captureconfig.Config{
+		Version: 3, UID: "u", Kind: "Trace", MaxBytes: 1 << 30, RingBytes: 1 << 25,
+		Trace: &captureconfig.Trace{Groups: []string{"file", "io"}, Durations: true, MinLatency: 1000, MaxEvents: 7, Flap: true},
+	}
+	s, err := want.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := captureconfig.Parse([]byte(s))
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
 }
 
