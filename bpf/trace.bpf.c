@@ -21,8 +21,6 @@
 char _license[] SEC("license") = "Dual BSD/GPL";
 
 #define MAX_CALLS 512	/* of both architectures; a power of two */
-#define MAX_DEPTH 64	/* of cgroups; a Pod on a node that is a container itself has some ten */
-#define MAX_SEEN 30
 #define MAX_PATH 4096
 #define MAX_TEXT 256	/* of a string that is no path */
 #define MAX_ARGV 4096
@@ -45,11 +43,11 @@ volatile const bool cgroup_v1 = false;
  */
 volatile const __u32 node_level = 0;
 
-/*
- * How deep it lies, once it was met; zero before. Who sees the host's tree through a cgroup namespace, as within a
- * node that is a container, cannot tell.
- */
-int cgroup_level = 0;
+/* How deep the Pod's cgroup lies. */
+volatile const __u32 cgroup_level = 0;
+
+/* For sonde_tasks: which of a process's cgroups is told, counted from its own. */
+volatile const __u32 cgroup_above = 0;
 
 /* The bytes of a ring without its head, less one: a power of two less one. */
 volatile const __u64 ring_mask = 0;
@@ -113,9 +111,9 @@ enum kind {
 struct seen {
 	__u32 pid;		/* in the reader's PID namespace */
 	__u32 level;		/* of that */
-	__u32 depth;		/* how many of cgroups are known: all, or as many as there is room for */
+	__u32 depth;		/* of the cgroup that is asked for */
 	__u32 spare;
-	__u64 cgroups[MAX_SEEN];	/* its own, and those above */
+	__u64 cgroup;
 };
 
 /* So that the types are in BTF, from which the Go side is generated. */
@@ -165,26 +163,31 @@ static __always_inline struct cgroup *cgroup_of(struct task_struct *t)
 	return t->cgroups->subsys[bpf_core_enum_value(enum cgroup_subsys_id, pids_cgrp_id)]->cgroup;
 }
 
-/*
- * Whether a cgroup is the Pod's or lies below it. Containers lie one below, so that one step decides; the kernel's list
- * of ancestors would have to be read by helpers, as its end is not in BTF.
- */
+/* The number of the cgroup that lies above g, or is g, at a depth that g has. The array's end is not in BTF. */
+static __always_inline __u64 ancestor(struct cgroup *g, __u32 level)
+{
+	struct cgroup *above = 0;
+	__u64 id = 0;
+
+	if (!bpf_core_field_exists(g->ancestors)) {
+		bpf_probe_read_kernel(&id, sizeof(id),
+				      (void *)g + bpf_core_field_offset(struct cgroup___ids, ancestor_ids) + level * 8);
+		return id;
+	}
+	bpf_probe_read_kernel(&above, sizeof(above), (void *)g + bpf_core_field_offset(struct cgroup, ancestors) + level * 8);
+	return above ? BPF_CORE_READ(above, kn, id) : 0;
+}
+
+/* Whether a cgroup is the Pod's or lies below it. Containers lie one below: that takes no helper. */
 static __always_inline bool within(struct cgroup *g)
 {
-	int level = cgroup_level;
+	int below = g->level - (int)cgroup_level;
 
-	if (!cgroup_id)
+	if (!cgroup_id || below < 0)
 		return false;
-	for (int i = 0; i < MAX_DEPTH; i++) {
-		if (g->level <= level || g->kn->id == cgroup_id)
-			break;
-		g = g->self.parent->cgroup;
-	}
-	if (g->kn->id != cgroup_id)
-		return false;
-	if (!level)
-		cgroup_level = g->level;
-	return true;
+	if (below == 1)
+		return g->self.parent->cgroup->kn->id == cgroup_id;
+	return ancestor(g, cgroup_level) == cgroup_id;
 }
 
 /* The number of a thread in the PID namespace at a depth; zero if it is in none so deep. */
@@ -255,7 +258,8 @@ static __always_inline void publish(struct ring *ring, __u64 from, __u64 to)
 	barrier();
 	*(volatile __u64 *)&ring->head = to; /* stores are seen in order */
 #else
-	__sync_fetch_and_add(&ring->head, to - from);
+	/* With its result used this is an atomic operation that is ordered on both sides; without, it is not. */
+	*(volatile __u64 *)&ring->spare[0] = __sync_fetch_and_add(&ring->head, to - from);
 #endif
 }
 
@@ -296,9 +300,10 @@ int BPF_PROG(sonde_exit, struct pt_regs *regs, long ret)
 		if (b && b->time) {
 			took = bpf_ktime_get_ns() - b->time;
 			b->time = 0;
+			/* What began before the trace may have been long: it is recorded. */
+			if (took < min_latency)
+				return 0;
 		}
-		if (took < min_latency)
-			return 0;
 	}
 	cpu = bpf_get_smp_processor_id();
 	ring = bpf_map_lookup_elem(&rings, &cpu);
@@ -464,13 +469,10 @@ int sonde_tasks(struct bpf_iter__task *ctx)
 	if (!s.pid)
 		return 0;
 	g = cgroup_of(t);
-	for (int i = 0; i < MAX_SEEN; i++) {
-		s.cgroups[i] = g->kn->id;
-		s.depth = i + 1;
-		if (g->level <= 0)
-			break;
-		g = g->self.parent->cgroup;
-	}
+	if (g->level < (int)cgroup_above)
+		return 0;
+	s.depth = g->level - cgroup_above;
+	s.cgroup = ancestor(g, s.depth);
 	bpf_seq_write(ctx->meta->seq, &s, sizeof(s));
 	return 0;
 }

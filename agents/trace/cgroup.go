@@ -19,7 +19,8 @@ import (
 
 // cgroup is a Pod's: the number of its kernfs node.
 type cgroup struct {
-	id uint64
+	id    uint64
+	depth uint32
 	// v1 says that it is that of the pids controller, of a host with cgroup v1.
 	v1 bool
 	// level of the node's PID namespace, which is this process's own.
@@ -40,25 +41,27 @@ func findCgroup(proc string, pid int) (cgroup, error) {
 	if !ok {
 		return cgroup{}, errNoCgroup
 	}
-	all, err := cgroups(v1)
+	all, err := cgroups(v1, above)
 	if err != nil {
 		return cgroup{}, err
 	}
 	s := all[uint32(pid)]
-	if above >= int(s.Depth) {
+	if s.Cgroup == 0 {
 		return cgroup{}, fmt.Errorf("process %d: %w", pid, errNoCgroup)
 	}
-	return cgroup{id: s.Cgroups[above], v1: v1, level: s.Level}, nil
+	return cgroup{id: s.Cgroup, depth: s.Depth, v1: v1, level: s.Level}, nil
 }
 
-// cgroups returns, for each process of the node by its number there, its cgroup and those above it.
-func cgroups(v1 bool) (map[uint32]traceSeen, error) {
+// cgroups returns, for each process of the node by its number there, the cgroup that lies so many above its own.
+func cgroups(v1 bool, above int) (map[uint32]traceSeen, error) {
 	spec, err := loadTrace()
 	if err != nil {
 		return nil, fmt.Errorf("read BPF objects: %w", err)
 	}
-	if err := spec.Variables[traceVarCgroupV1].Set(v1); err != nil {
-		return nil, fmt.Errorf("set %s: %w", traceVarCgroupV1, err)
+	for name, value := range map[string]any{traceVarCgroupV1: v1, traceVarCgroupAbove: uint32(above)} {
+		if err := spec.Variables[name].Set(value); err != nil {
+			return nil, fmt.Errorf("set %s: %w", name, err)
+		}
 	}
 	var objects struct {
 		Tasks *ebpf.Program `ebpf:"sonde_tasks"`
@@ -95,7 +98,6 @@ func readSeen(r io.Reader) (map[uint32]traceSeen, error) {
 		if err := binary.Read(bytes.NewReader(one), binary.NativeEndian, &s); err != nil {
 			return nil, fmt.Errorf("read processes: %w", err)
 		}
-		s.Depth = min(s.Depth, uint32(len(s.Cgroups)))
 		found[s.Pid] = s
 	}
 }

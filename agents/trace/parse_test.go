@@ -101,8 +101,7 @@ func TestLocate(t *testing.T) {
 }
 
 func TestReadSeen(t *testing.T) {
-	one := traceSeen{Pid: 7, Depth: 2}
-	one.Cgroups[0], one.Cgroups[1] = 12, 11
+	one := traceSeen{Pid: 7, Depth: 2, Cgroup: 11}
 	b := unsafe.Slice((*byte)(unsafe.Pointer(&one)), unsafe.Sizeof(one))
 	got, err := readSeen(bytes.NewReader(b))
 	if diff := cmp.Diff(map[uint32]traceSeen{7: one}, got, cmpopts.IgnoreFields(traceSeen{}, "_")); diff != "" || err != nil {

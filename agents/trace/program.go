@@ -54,7 +54,7 @@ func load(s *settings) (*program, error) {
 		rows[n] = c.row()
 	}
 	for name, value := range map[string]any{
-		traceVarCgroupId: s.group.id, traceVarCgroupV1: s.group.v1, traceVarNodeLevel: s.group.level, traceVarRingMask: uint64(size - 1),
+		traceVarCgroupId: s.group.id, traceVarCgroupLevel: s.group.depth, traceVarCgroupV1: s.group.v1, traceVarNodeLevel: s.group.level, traceVarRingMask: uint64(size - 1),
 		traceVarTimed: s.timed, traceVarMinLatency: s.minLatency, traceVarCalls: rows,
 	} {
 		if err := spec.Variables[name].Set(value); err != nil {

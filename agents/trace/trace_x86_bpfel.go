@@ -62,12 +62,12 @@ type traceRow struct {
 }
 
 type traceSeen struct {
-	_       structs.HostLayout
-	Pid     uint32
-	Level   uint32
-	Depth   uint32
-	Spare   uint32
-	Cgroups [30]uint64
+	_      structs.HostLayout
+	Pid    uint32
+	Level  uint32
+	Depth  uint32
+	Spare  uint32
+	Cgroup uint64
 }
 
 // Names of all BPF objects in the ELF.
@@ -84,6 +84,7 @@ const (
 	traceProgSondeGone  = "sonde_gone"
 	traceProgSondeTasks = "sonde_tasks"
 	traceVarCalls       = "calls"
+	traceVarCgroupAbove = "cgroup_above"
 	traceVarCgroupId    = "cgroup_id"
 	traceVarCgroupLevel = "cgroup_level"
 	traceVarCgroupV1    = "cgroup_v1"
@@ -161,6 +162,7 @@ type traceMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type traceVariableSpecs struct {
 	Calls       *ebpf.VariableSpec `ebpf:"calls"`
+	CgroupAbove *ebpf.VariableSpec `ebpf:"cgroup_above"`
 	CgroupId    *ebpf.VariableSpec `ebpf:"cgroup_id"`
 	CgroupLevel *ebpf.VariableSpec `ebpf:"cgroup_level"`
 	CgroupV1    *ebpf.VariableSpec `ebpf:"cgroup_v1"`
@@ -212,6 +214,7 @@ func (m *traceMaps) Close() error {
 // It can be passed to loadTraceObjects or ebpf.CollectionSpec.LoadAndAssign.
 type traceVariables struct {
 	Calls       *ebpf.Variable `ebpf:"calls"`
+	CgroupAbove *ebpf.Variable `ebpf:"cgroup_above"`
 	CgroupId    *ebpf.Variable `ebpf:"cgroup_id"`
 	CgroupLevel *ebpf.Variable `ebpf:"cgroup_level"`
 	CgroupV1    *ebpf.Variable `ebpf:"cgroup_v1"`

@@ -63,6 +63,12 @@ struct cgroup {
 	struct cgroup_subsys_state self;
 	int level;
 	struct kernfs_node *kn;
+	struct cgroup *ancestors[1];
+};
+
+/* Before Linux 6.1. */
+struct cgroup___ids {
+	__u64 ancestor_ids[1];
 };
 
 struct css_set {
