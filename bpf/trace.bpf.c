@@ -2,7 +2,7 @@
 /*
  * The system calls of one Pod, docs/adr/0008-trace-engine.md.
  *
- * sonde_exit   tp_btf/sys_exit, Linux 5.11: one record for each call that ends, with its result and its arguments.
+ * sonde_exit   tp_btf/sys_exit, Linux 5.12: one record for each call that ends, with its result and its arguments.
  * sonde_enter  tp_btf/sys_enter: keeps when a call began; attached only where durations are wanted.
  * sonde_exec   tp_btf/sched_process_exec: a program was started; what it is and with which arguments.
  * sonde_fork   tp_btf/sched_process_fork: who made which process or thread.

@@ -68,6 +68,11 @@ func (r *recounts) start(count func() (account.Account, map[string]int64, error)
 	r.last = c
 	go func() {
 		defer close(c.done)
+		defer func() {
+			if r := recover(); r != nil { // a keeper that is gone serves nothing
+				c.err = fmt.Errorf("panic: %v: please report this with the keeper's log", r)
+			}
+		}()
 		c.account, c.sizes, c.err = count()
 	}()
 	return c

@@ -26,17 +26,20 @@ func (t *Trace) describe(e *event) *tracefmt.Record {
 	if r.Took > 0 { // else nobody measured, or it began before the trace
 		out.Took = time.Duration(r.Took)
 	}
+	if traceKind(r.Kind) == traceKindKIND_FORK {
+		t.resolver.fork(r.Pid, r.Parent)
+	}
 	p := t.resolver.of(r.Pid, r.Cgroup)
 	out.Container, out.Group = p.container, string(GroupProcess)
 	switch traceKind(r.Kind) {
 	case traceKindKIND_EXEC:
 		p.exec()
+		t.resolver.askAgain(p, r.Pid)
 		out.Call, out.Took, out.Path = eventExec, -1, e.first
 		out.Args = append(out.Args, tracefmt.Arg{Name: "argv", Kind: tracefmt.List, Text: e.second})
 	case traceKindKIND_FORK:
 		out.Call, out.Took = eventFork, -1
 		out.Args = append(out.Args, tracefmt.Arg{Name: "parentHostPid", Kind: tracefmt.Unsigned, Number: int64(r.Parent)})
-		t.resolver.fork(r.Pid, r.Parent)
 	case traceKindKIND_EXIT:
 		out.Call, out.Took = eventExit, -1
 		out.HasRet, out.Ret = true, r.Ret>>8&0xff
@@ -104,7 +107,12 @@ func (t *Trace) learn(c *call, e *event, p *process, located string) {
 		p.cwd = located
 	case unix.SYS_CLOSE_RANGE:
 		for fd := range p.files {
-			if uint64(fd) >= e.numbers[0] && uint64(fd) <= e.numbers[1] && e.numbers[2] == 0 {
+			if uint64(fd) < e.numbers[0] || uint64(fd) > e.numbers[1] {
+				continue
+			}
+			if e.numbers[2]&unix.CLOSE_RANGE_CLOEXEC != 0 {
+				p.files[fd] = openFile{name: p.files[fd].name, cloexec: true}
+			} else {
 				delete(p.files, fd)
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -197,26 +198,33 @@ func (r *running) stop() []line {
 	return all
 }
 
-// programs are the tracer's BPF programs that the kernel has.
-func programs(t *testing.T) []string {
+// programs are the numbers of a trace's BPF programs.
+func programs(t *testing.T, tr *Trace) []ebpf.ProgramID {
 	t.Helper()
-	var found []string
-	for id := ebpf.ProgramID(0); ; {
-		next, err := ebpf.ProgramGetNextID(id)
-		if errors.Is(err, os.ErrNotExist) {
-			return found
-		}
+	o := &tr.program.objects
+	var ids []ebpf.ProgramID
+	for _, p := range []*ebpf.Program{o.SondeExit, o.SondeEnter, o.SondeExec, o.SondeFork, o.SondeGone, o.SondeTasks} {
+		info, err := p.Info()
 		if err != nil {
 			t.Fatal(err)
 		}
-		id = next
-		p, err := ebpf.NewProgramFromID(id)
-		if err != nil {
-			continue // it has just gone
+		id, ok := info.ID()
+		if !ok {
+			t.Fatal("the kernel does not number programs")
 		}
-		if info, err := p.Info(); err == nil && strings.HasPrefix(info.Name, "sonde_") {
-			found = append(found, info.Name)
-		}
-		_ = p.Close()
+		ids = append(ids, id)
 	}
+	return ids
+}
+
+// stillThere are those of the programs that the kernel has. (Others' come and go: tests of several packages run at the
+// same time.)
+func stillThere(ids []ebpf.ProgramID) []ebpf.ProgramID {
+	return slices.DeleteFunc(slices.Clone(ids), func(id ebpf.ProgramID) bool {
+		p, err := ebpf.NewProgramFromID(id)
+		if err == nil {
+			_ = p.Close()
+		}
+		return errors.Is(err, os.ErrNotExist)
+	})
 }

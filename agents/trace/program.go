@@ -151,7 +151,7 @@ func explain(err error) error {
 	case errors.Is(err, os.ErrPermission):
 		return fmt.Errorf("%w: the probe needs CAP_BPF and CAP_PERFMON, or CAP_SYS_ADMIN", err)
 	case errors.Is(err, ebpf.ErrNotSupported):
-		return fmt.Errorf("%w: tracing needs Linux 5.11 or later with BTF (/sys/kernel/btf/vmlinux)", err)
+		return fmt.Errorf("%w: tracing needs Linux 5.12 or later with BTF (/sys/kernel/btf/vmlinux)", err)
 	}
 	return err
 }

@@ -118,6 +118,15 @@ func (r *resolver) path(pid uint32, name string) string {
 	return fmt.Sprintf("%s/%d/%s", r.proc, pid, name)
 }
 
+// askAgain looks for the container's name once more where it had none: a runtime mounts what tells it after the first
+// process is in the cgroup, and before it becomes the container's program.
+func (r *resolver) askAgain(p *process, pid uint32) {
+	if p.container == "" && p.cgroup != 0 {
+		delete(r.containers, p.cgroup)
+		p.container = r.container(pid, p.cgroup)
+	}
+}
+
 // containerOf finds the name of a process's container: the kubelet mounts a file into each whose source has it,
 // .../pods/UID/containers/NAME/.... The Pod's sandbox has none. It returns false where the process is gone already.
 func (r *resolver) containerOf(pid uint32) (string, bool) {

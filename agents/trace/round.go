@@ -144,6 +144,14 @@ func (t *Trace) flush(s *stream) {
 	}
 }
 
+// lose counts the lines that an error left unwritten.
+func (t *Trace) lose() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.account.LostWriter += uint64(t.pending)
+	t.pending = 0
+}
+
 // beyond counts an event that is not written any more.
 func (t *Trace) beyond() {
 	t.mu.Lock()

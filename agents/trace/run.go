@@ -32,6 +32,7 @@ func (t *Trace) Run(ctx context.Context) Result {
 		err = t.round(math.MaxUint64)
 	}
 	t.count()
+	t.lose()
 	err = errors.Join(t.endErr, err, t.Close())
 	reason := t.end
 	switch {
@@ -89,7 +90,7 @@ func (t *Trace) fill() float64 {
 	for _, r := range t.program.rings {
 		most = max(most, r.fill())
 	}
-	return most
+	return max(most, float64(t.rare.AvailableBytes())/float64(t.rare.BufferSize()))
 }
 
 // count reads what was lost.

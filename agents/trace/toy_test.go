@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -73,6 +74,17 @@ func (p *testPod) startReads(tb testing.TB, n int) (let func()) {
 	b := make([]byte, 6)
 	if _, err := out.Read(b); err != nil || !strings.HasPrefix(string(b), "ready") {
 		tb.Fatalf("%q, %v", b, err)
+	}
+	// The word may have come before its write returned.
+	waits := fmt.Sprintf("%d 0x0 ", unix.SYS_READ)
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		now, err := os.ReadFile(fmt.Sprintf("/proc/%d/syscall", cmd.Process.Pid))
+		if strings.HasPrefix(string(now), waits) {
+			break
+		}
+		if err != nil || time.Now().After(end) {
+			tb.Fatalf("the program does not wait: %q, %v", now, err)
+		}
 	}
 	return func() {
 		tb.Helper()

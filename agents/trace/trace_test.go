@@ -2,6 +2,7 @@ package trace
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -223,19 +224,29 @@ func TestNumbersInTheContainer(t *testing.T) {
 func TestNothingIsLeft(t *testing.T) {
 	pod := newTestPod(t, testUID)
 	h := pod.hold(t, "", "/bin/true")
-	r := start(t, &Config{PodUID: testUID, Groups: []Group{GroupFile}})
-	if len(programs(t)) == 0 {
-		t.Error("no programs during the trace: the test sees none")
+	tr, err := Open(&Config{PodUID: testUID, Groups: []Group{GroupFile}, Out: sinkFunc(func(lines []byte, _ int) (int, error) {
+		return bytes.Count(lines, newline), nil
+	})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids := programs(t, tr)
+	if n := len(stillThere(ids)); n != len(ids) {
+		t.Errorf("%d of %d programs are there during the trace: the test sees none", n, len(ids))
 	}
 	h.run()
-	r.stop()
-	for range 200 {
-		if len(programs(t)) == 0 {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if res := tr.Run(ctx); res.Err != nil {
+		t.Fatal(res.Err)
+	}
+	for range 500 {
+		if len(stillThere(ids)) == 0 {
 			return
 		}
 		time.Sleep(10 * time.Millisecond) // the kernel frees programs after a grace period
 	}
-	t.Errorf("left: %v", programs(t))
+	t.Errorf("left: %v", stillThere(ids))
 }
 
 func TestOpenOfWhatIsNotThere(t *testing.T) {

@@ -47,7 +47,8 @@ func newTraceRead(p *plugin) *cobra.Command {
 		Long: `Shows a line for each event of the traces in FILEs, and a summary of all of them: files, slow and failed
 calls, processes. Files of several Pods are shown in the order of time.
 
-Exit code 3 says that something is missing from the traces; the summary says what.`,
+Exit code 3 says that lines are missing that the tracer wrote, or that it did not end as told; the summary says what.
+Events that the tracer could not keep are counted in the summary.`,
 		Example: `  kubectl sonde trace read web-1.ndjson web-2.ndjson
   kubectl sonde trace read web.ndjson -o summary
   kubectl sonde trace read web-*.ndjson -o json | jq 'select(.errno == "ENOENT") | .path'`,

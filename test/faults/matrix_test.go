@@ -64,7 +64,7 @@ func (r row) run(t *testing.T, before snapshot) map[stage]string {
 			}
 		}
 	}
-	s.compareNumbers(t)
+	s.compareNumbers(t, r.targetGone)
 	t.Logf("judged after %s", time.Since(began).Round(time.Second))
 	s.remove(t, r, inside)
 	if r.after != nil {
