@@ -80,8 +80,9 @@ chmod +x "$work/root/init"
 (cd "$work/root" && find . | busybox cpio -o -H newc 2>/dev/null) >"$work/initramfs"
 [ -z "${VM_DRY_RUN:-}" ] || exit 0
 
-# A machine may have /dev/kvm and no processor for it: there nothing ever starts. qemu computes one, many times slower.
-accelerator=tcg
+# A machine may have /dev/kvm and no processor for it: there nothing ever starts. qemu computes one, many times slower: both
+# on one thread, as else one may still run what the other has just patched (a kernel that puts a tracepoint in panics by int3).
+accelerator=tcg,thread=single
 if [ -w /dev/kvm ] && grep -qwE 'vmx|svm' /proc/cpuinfo; then accelerator=kvm; fi
 # qemu64 is a processor that every host can show, as kvm cannot show its own everywhere.
 timeout --foreground "${VM_TIMEOUT:-600}" qemu-system-x86_64 -accel "$accelerator" -cpu qemu64 -m 1024 -smp 2 -nodefaults -no-reboot \
