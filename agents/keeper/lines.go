@@ -1,6 +1,7 @@
 package keeper
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"io"
@@ -26,38 +27,40 @@ func wholeLines(f io.ReaderAt, known, size int64) int64 {
 	return known
 }
 
-// countLines counts whole lines, and their bytes.
-func countLines(from io.Reader) (lines, size int64, err error) {
-	b := make([]byte, 64<<10)
-	read := int64(0)
+// aboutTrace begins a line that is about the trace, and not an event of it (internal/tracefmt).
+var aboutTrace = []byte(`{"sonde":`)
+
+// countLines counts whole lines but those that begin with but, and the bytes of all.
+func countLines(from io.Reader, but []byte) (lines, size int64, err error) {
+	r := bufio.NewReaderSize(from, 64<<10)
+	length, counts := int64(0), int64(0) // of the line that is read
 	for {
-		n, err := from.Read(b)
-		lines += int64(bytes.Count(b[:n], []byte{'\n'}))
-		if i := bytes.LastIndexByte(b[:n], '\n'); i >= 0 {
-			size = read + int64(i) + 1
+		part, err := r.ReadSlice('\n')
+		if length == 0 && !bytes.HasPrefix(part, but) {
+			counts = 1
 		}
-		read += int64(n)
-		if errors.Is(err, io.EOF) {
+		length += int64(len(part))
+		switch {
+		case err == nil:
+			lines, size = lines+counts, size+length
+			length, counts = 0, 0
+		case errors.Is(err, io.EOF):
 			return lines, size, nil
-		}
-		if err != nil {
+		case !errors.Is(err, bufio.ErrBufferFull):
 			return 0, 0, err
 		}
 	}
 }
 
-// recountText puts what a file of a trace holds into an account. The first of JSON lines is about the trace; FLAP has two
-// lines for a call.
+// recountText puts what a file of a trace holds into an account. FLAP has two lines for a call.
 func recountText(a *account.Account, name string, from io.Reader) (size int64, err error) {
-	lines, size, err := countLines(from)
+	lines, size, err := countLines(from, aboutTrace)
 	if err != nil {
 		return 0, err
 	}
-	a.Bytes += size
 	if strings.HasSuffix(name, flapSuffix) {
-		a.Events += lines / 2
-	} else {
-		a.Events += max(0, lines-1)
+		lines /= 2
 	}
+	a.Bytes, a.Events = a.Bytes+size, a.Events+lines
 	return size, nil
 }

@@ -29,7 +29,7 @@ func TestWholeLines(t *testing.T) {
 			if got := wholeLines(strings.NewReader(tc.file), tc.known, int64(len(tc.file))); got != tc.want {
 				t.Errorf("%d bytes are whole lines, want %d", got, tc.want)
 			}
-			lines, size, err := countLines(strings.NewReader(tc.file))
+			lines, size, err := countLines(strings.NewReader(tc.file), aboutTrace)
 			if want := int64(strings.Count(tc.file, "\n")); err != nil || lines != want || size != tc.want {
 				t.Errorf("%d lines in %d bytes (%v), want %d in %d", lines, size, err, want, tc.want)
 			}
@@ -40,13 +40,13 @@ func TestWholeLines(t *testing.T) {
 // A tracer that was killed: the account tells what is in its files, and as much is served.
 func TestRecountOfAKilledTracer(t *testing.T) {
 	k := run(t, clock.RealClock{})
-	write(t, filepath.Join(k.results, "web.ndjson"), "{header}\n{1}\n{2}\n{3")
+	write(t, filepath.Join(k.results, "web.ndjson"), `{"sonde":"trace"}`+"\n{1}\n{2}\n"+`{"sonde":"account"}`+"\n{3")
 	write(t, filepath.Join(k.results, "web-trace_io_0.log"), "EN\nEX\nEN\nEX\nEN")
 	got, err := k.client.Recount(t.Context(), k.addr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []account.File{{Name: "web-trace_io_0.log", Bytes: 12}, {Name: "web.ndjson", Bytes: 17}}
+	want := []account.File{{Name: "web-trace_io_0.log", Bytes: 12}, {Name: "web.ndjson", Bytes: 46}}
 	if got.Events != 4 || got.Seen != 4 || !got.AddsUp() || len(got.Files) != 2 || got.Files[0] != want[0] || got.Files[1] != want[1] {
 		t.Errorf("account %+v, want 4 events in %+v", got, want)
 	}
