@@ -22,7 +22,6 @@ char _license[] SEC("license") = "Dual BSD/GPL";
 
 #define MAX_CALLS 512	/* of both architectures; a power of two */
 #define MAX_PATH 4096
-#define MAX_TEXT 256	/* of a string that is no path */
 #define MAX_ARGV 4096
 #define MAX_NUMBERS 6
 #define RING_HEAD 4096	/* a page, mapped writable for the reader's place */
@@ -64,10 +63,8 @@ struct row {
 	__u8 numbers;	/* how many arguments */
 	__u8 first;	/* one more than the argument that is a path; zero is none */
 	__u8 second;
-	__u8 how;	/* one more than the argument that points to numbers, as openat2's */
-	__u8 how_words;
 	__u8 flags;	/* ROW_... */
-	__u8 spare;
+	__u8 spare[3];
 };
 
 /*
@@ -263,14 +260,14 @@ static __always_inline void publish(struct ring *ring, __u64 from, __u64 to)
 #endif
 }
 
-/* Appends a string of the process's memory behind the record's size; returns its length with the zero. */
-static __always_inline __u16 text(char *ring_data, __u64 at, __u32 most, __u64 from)
+/* Appends a path from the process's memory behind the record's size; returns its length with the zero. */
+static __always_inline __u16 path(char *ring_data, __u64 at, __u64 from)
 {
 	long n;
 
 	if (!from)
 		return 0;
-	n = bpf_probe_read_user_str(ring_data + at, most, (void *)from);
+	n = bpf_probe_read_user_str(ring_data + at, MAX_PATH, (void *)from);
 	return n > 0 ? n : 0;
 }
 
@@ -335,11 +332,11 @@ int BPF_PROG(sonde_exit, struct pt_regs *regs, long ret)
 	}
 	r->first = r->second = 0;
 	if (row->first) {
-		r->first = text(data, at + size, MAX_PATH, number(regs, row->first - 1));
+		r->first = path(data, at + size, number(regs, row->first - 1));
 		size += (r->first + 7) & 0x1ff8;
 	}
 	if (row->second) {
-		r->second = text(data, at + size, MAX_PATH, number(regs, row->second - 1));
+		r->second = path(data, at + size, number(regs, row->second - 1));
 		size += (r->second + 7) & 0x1ff8;
 	}
 	r->size = size;

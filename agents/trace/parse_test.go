@@ -2,6 +2,8 @@ package trace
 
 import (
 	"bytes"
+	"errors"
+	"sync/atomic"
 	"testing"
 	"unsafe"
 
@@ -117,5 +119,27 @@ func TestErrnoName(t *testing.T) {
 		if got := errnoName(n); got != want {
 			t.Errorf("%d is %s, want %s", n, got, want)
 		}
+	}
+}
+
+// A ring whose next record cannot be read: how much lies behind it is not known, so that nothing is passed over.
+func TestDamagedRing(t *testing.T) {
+	mem := make([]uint64, 32)
+	data := unsafe.Slice((*byte)(unsafe.Pointer(&mem[0])), len(mem)*8)
+	whole := made(257, []uint64{1})
+	copy(data, whole)
+	var head atomic.Uint64
+	r := cpuRing{head: &head, data: data, size: uint64(len(data))}
+	var e event
+	if ok, err := r.next(&e); ok || err != nil {
+		t.Errorf("an empty ring: %v, %v", ok, err)
+	}
+	head.Store(uint64(2 * len(whole)))
+	if ok, err := r.next(&e); !ok || err != nil {
+		t.Fatalf("a whole record: %v, %v", ok, err)
+	}
+	r.skip(&e)
+	if ok, err := r.next(&e); ok || !errors.Is(err, errNotWhole) || r.pos != uint64(len(whole)) {
+		t.Errorf("zeros instead of a record: %v, %v, at %d", ok, err, r.pos)
 	}
 }

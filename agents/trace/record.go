@@ -20,6 +20,9 @@ type event struct {
 	first, second []byte
 }
 
+// errNotWhole ends a trace: nobody knows how many records lie behind one that cannot be read.
+var errNotWhole = errors.New("a record of the tracer is not whole: please report this with the probe's log")
+
 // parse finds the parts of the record that b begins with; false if it is not whole.
 func (e *event) parse(b []byte) bool {
 	if len(b) < recordLen {

@@ -64,17 +64,14 @@ func (r *cpuRing) close() error {
 }
 
 // next returns the record at the ring's place; false if there is none yet. What it points to is the ring's until free.
-func (r *cpuRing) next(e *event) bool {
-	head := r.head.Load()
-	if r.pos == head {
-		return false
+func (r *cpuRing) next(e *event) (bool, error) {
+	if r.pos == r.head.Load() {
+		return false, nil
 	}
-	at := r.pos & (r.size - 1)
-	if !e.parse(r.data[at:]) {
-		r.pos = head // never: the program wrote it. Better to lose what is there than to read it wrongly.
-		return false
+	if !e.parse(r.data[r.pos&(r.size-1):]) {
+		return false, errNotWhole
 	}
-	return true
+	return true, nil
 }
 
 // skip goes on behind the record that next returned.

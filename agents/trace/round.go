@@ -15,14 +15,16 @@ import (
 )
 
 // round writes all events up to a time, in their order.
-func (t *Trace) round(until uint64) error {
+func (t *Trace) round(until uint64) (err error) {
 	if err := t.readRare(); err != nil {
 		return err
 	}
 	heads := make([]event, len(t.program.rings))
 	there := make([]bool, len(heads))
 	for i, r := range t.program.rings {
-		there[i] = r.next(&heads[i])
+		if there[i], err = r.next(&heads[i]); err != nil {
+			return err
+		}
 	}
 	for {
 		first := -1
@@ -47,7 +49,9 @@ func (t *Trace) round(until uint64) error {
 		if r.pos-r.tail.Load() > r.size/16 {
 			r.free()
 		}
-		there[first] = r.next(&heads[first])
+		if there[first], err = r.next(&heads[first]); err != nil {
+			return err
+		}
 	}
 	for _, r := range t.program.rings {
 		r.free()
@@ -79,7 +83,7 @@ func (t *Trace) writeRare(until uint64) error {
 	for ; n < len(t.queue) && rareTime(t.queue[n]) <= until; n++ {
 		var e event
 		if !e.parse(t.queue[n].RawSample) {
-			return errors.New("a record of the tracer is not whole: please report this with the probe's log")
+			return errNotWhole
 		}
 		t.write(&e)
 	}

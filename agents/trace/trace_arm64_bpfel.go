@@ -50,15 +50,13 @@ type traceRecord struct {
 }
 
 type traceRow struct {
-	_        structs.HostLayout
-	Wanted   uint8
-	Numbers  uint8
-	First    uint8
-	Second   uint8
-	How      uint8
-	HowWords uint8
-	Flags    uint8
-	Spare    uint8
+	_       structs.HostLayout
+	Wanted  uint8
+	Numbers uint8
+	First   uint8
+	Second  uint8
+	Flags   uint8
+	Spare   [3]uint8
 }
 
 type traceSeen struct {
