@@ -192,9 +192,7 @@ func (p *Probe) conclude(o outcome, cause error) {
 			message = strings.TrimSpace("the files have no end: " + err.Error() + ". " + message)
 		}
 	}
-	p.report.concluded(o.count)
-	var a account.Account
-	o.count(&a)
+	a := p.report.concluded(o.count)
 	p.log.Info("Ending", "reason", reason, "complete", whole, "message", message,
 		"seen", a.Seen, "written", a.Packets+a.Events, "dropped", a.Dropped()+a.LostEvents())
 	p.report.finish(reason, whole, message)

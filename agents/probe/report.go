@@ -91,12 +91,13 @@ func (r *reporter) filesChanged() {
 	r.failing(err)
 }
 
-// concluded takes the final counts.
-func (r *reporter) concluded(count func(*account.Account)) {
+// concluded takes the final counts, and returns them.
+func (r *reporter) concluded(count func(*account.Account)) account.Account {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.live = nil
 	count(&r.account)
+	return r.account
 }
 
 // finish sets the end, unless there is one.
