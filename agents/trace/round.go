@@ -27,12 +27,7 @@ func (t *Trace) round(until uint64) (err error) {
 		}
 	}
 	for {
-		first := -1
-		for i := range heads {
-			if there[i] && heads[i].record.Time <= until && (first < 0 || heads[i].record.Time < heads[first].record.Time) {
-				first = i
-			}
-		}
+		first := earliest(heads, there, until)
 		before := until
 		if first >= 0 {
 			before = heads[first].record.Time
@@ -58,6 +53,17 @@ func (t *Trace) round(until uint64) (err error) {
 	}
 	t.flushAll()
 	return nil
+}
+
+// earliest returns which of the events that are there came first, or -1 if none came by a time.
+func earliest(heads []event, there []bool, until uint64) int {
+	first := -1
+	for i := range heads {
+		if there[i] && heads[i].record.Time <= until && (first < 0 || heads[i].record.Time < heads[first].record.Time) {
+			first = i
+		}
+	}
+	return first
 }
 
 // readRare takes what is in the ring of rare events.
