@@ -132,15 +132,16 @@ catalog-build: image-program ## Build the catalog's image as build/catalog.tar: 
 
 .PHONY: olm-tools
 olm-tools:
-	@hack/olm/build.sh $(OLM_BIN) operator-sdk opm
+	@hack/olm/build.sh $(OLM_BIN) operator-sdk opm crdify
 
 .PHONY: olm-programs
 olm-programs:
 	@hack/olm/build.sh $(OLM_BIN)
 
 .PHONY: bundle-validate
-bundle-validate: olm-tools ## Validate bundle and catalog as OperatorHub does; a warning is a failure.
+bundle-validate: olm-tools ## Validate bundle and catalog as OperatorHub does, and that the CRDs may follow the last release's; a warning is a failure.
 	@SDK=$(OLM_BIN)/operator-sdk hack/bundle-validate.sh
+	@CRDIFY=$(OLM_BIN)/crdify hack/crd-upgrade.sh
 	@OPM=$(OLM_BIN)/opm VERSION='$(VERSION)' hack/catalog.sh --check
 
 .PHONY: scorecard

@@ -134,10 +134,7 @@ type CaptureStatus struct {
 	// +optional
 	PodsOmitted int32 `json:"podsOmitted,omitempty"`
 
-	// conditions: Admitted, TargetFound, Capturing, Complete.
-	// ---
-	// And ProbesAllowed and Ended. They are not in the CRD because OLM v1 refuses an upgrade that changes the text of
-	// a field (docs/olm.md).
+	// conditions: Admitted, TargetFound, ProbesAllowed, Capturing, Ended, Complete.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -232,9 +229,7 @@ type PodResult struct {
 	// +optional
 	Overwritten int64 `json:"overwritten,omitempty"`
 
-	// files of the result.
-	// ---
-	// Of a ring the oldest first.
+	// files of the result, of a ring the oldest first.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32

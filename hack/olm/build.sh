@@ -12,6 +12,7 @@ part() {
 	case "$1" in
 	operator-sdk) echo program sdk $of/operator-sdk/cmd/operator-sdk ;;
 	scorecard-test) echo program sdk $of/operator-sdk/images/scorecard-test ;;
+	crdify) echo program crdify sigs.k8s.io/crdify ;;
 	opm) echo program olm $of/operator-registry/cmd/opm ;;
 	olm | catalog | copy-content) echo program olm "$of/operator-lifecycle-manager/cmd/$1" ;;
 	grpc_health_probe) echo program olm github.com/grpc-ecosystem/grpc-health-probe ;;

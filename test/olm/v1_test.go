@@ -9,6 +9,7 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"math/big"
 	"net"
@@ -119,7 +120,23 @@ func (v *v1) upgrade(t *testing.T) {
 	t.Helper()
 	v.allow(t, bundleDir)
 	v.serve(t, current)
+	v.refused(t)
+	kubectl(t, "", "patch", "clusterextension", "sonde", "--type=merge", "-p", `{"spec":{"install":{"preflight":{"crdUpgradeSafety":{"enforcement":"None"}}}}}`)
 	v.await(t, current)
+}
+
+// refused waits until the check of CRDs, which docs/olm.md has off, refuses the upgrade; the old version stays.
+func (v *v1) refused(t *testing.T) {
+	t.Helper()
+	const want = "refusing to determine that change is safe"
+	cluster.Eventually(t, time.Minute, want, func(ctx context.Context) error {
+		got, err := field(ctx, `{.status.conditions[?(@.type=="Progressing")].message}`, "clusterextension", "sonde")
+		if err == nil && !strings.Contains(got, want) {
+			err = errors.New(got)
+		}
+		return err
+	})
+	v.await(t, previous)
 }
 
 // await waits until a version is installed.
@@ -132,8 +149,9 @@ func (v *v1) await(t *testing.T, version string) {
 			return err
 		}
 		if got != want {
-			state, err := field(ctx, `{.status.conditions}`, "clusterextension,clustercatalog", "sonde")
-			return fmt.Errorf("%q, %s (%w)", got, state, err)
+			extension, _ := field(ctx, `{.status.conditions}`, "clusterextension", "sonde")
+			catalog, _ := field(ctx, `{.status.conditions}`, "clustercatalog", "sonde")
+			return fmt.Errorf("%q; ClusterExtension: %s; ClusterCatalog: %s", got, extension, catalog)
 		}
 		return nil
 	})
