@@ -26,6 +26,7 @@ type bench struct {
 	disk    string // directories of this run
 	memory  string
 	stream  int64
+	ring    int64
 
 	sendCPU, captureCPU int
 	letGo               func() error // of memory that is held back from the host
@@ -43,7 +44,7 @@ func workName() string { return workPrefix + strconv.Itoa(os.Getpid()) }
 func newBench(ctx context.Context, o *options) (*bench, error) {
 	// A child is killed when the thread that started it ends: so that is always this one.
 	runtime.LockOSThread()
-	b := &bench{stream: o.stream}
+	b := &bench{stream: o.stream, ring: o.ring}
 	if err := b.open(ctx, o); err != nil {
 		return nil, errors.Join(err, b.close(ctx))
 	}
@@ -63,7 +64,7 @@ func (b *bench) open(ctx context.Context, o *options) (err error) {
 	if b.softirq, err = softirqThread(b.sendCPU); err != nil {
 		return err
 	}
-	if b.letGo, b.held, err = holdMemory(reporting, putOff); err != nil {
+	if b.letGo, b.held, err = holdMemory(reporting); err != nil {
 		return err
 	}
 	if b.disk, err = workDir(o.disk, false); err != nil {

@@ -34,7 +34,7 @@ func describe(ctx context.Context, b *bench) machine {
 	m := machine{
 		Date: time.Now().UTC(), CPU: field("/proc/cpuinfo", "model name"), Cores: runtime.NumCPU(),
 		Memory: kibibytes(fileContent("/proc/meminfo"), "MemTotal:"), Disk: fileSystem(b.disk), Go: runtime.Version(),
-		Ring: ringBytes, Load: load(), Held: b.held, Versions: map[string]string{},
+		Ring: b.ring, Load: load(), Held: b.held, Versions: map[string]string{},
 	}
 	var u unix.Utsname
 	if unix.Uname(&u) == nil {

@@ -14,6 +14,8 @@ import (
 	"runtime"
 	"syscall"
 	"time"
+
+	"github.com/sonde-operator/sonde/agents/capture"
 )
 
 // commands of a user. Those in roles are for bench's own children.
@@ -62,6 +64,7 @@ type options struct {
 	rounds  int
 	packets int
 	stream  int64 // bytes of the TCP stream
+	ring    int64 // bytes of Sonde's rings, as by the manager's flag --ring-bytes
 	only    string
 }
 
@@ -75,6 +78,7 @@ func runBench(ctx context.Context, args []string) error {
 	flags.IntVar(&o.rounds, "rounds", 7, "how `often` each measurement is repeated")
 	flags.IntVar(&o.packets, "packets", 1_000_000, "packets of one measurement")
 	flags.Int64Var(&o.stream, "stream", 2<<30, "`bytes` of the TCP stream of one measurement")
+	flags.Int64Var(&o.ring, "ring", capture.DefaultRingBytes, "`bytes` of Sonde's rings, all interfaces together")
 	flags.StringVar(&o.only, "only", "", "measure only scenarios whose name contains `text`, and search no rates")
 	if err := flags.Parse(args); err != nil {
 		return err

@@ -12,7 +12,7 @@ func machinePage(r *results) string {
 	return fmt.Sprintf("%s, %d CPUs, %s of memory, %s; disk: %s. %s; %s; Sonde built with %s.\n"+
 		"Measured on %s, %d rounds of %s packets; load of the machine before %s, after %s.%s\n",
 		m.CPU, m.Cores, gigabytes(m.Memory), m.Kernel, m.Disk, m.Versions["tcpdump"], m.Versions["dumpcap"], m.Go,
-		m.Date.Format("2006-01-02"), r.Rounds, thousands(r.PacketsEach), m.Load, m.LoadAfter, map[bool]string{true: " Free page reporting was put off meanwhile."}[m.Held])
+		m.Date.Format("2006-01-02"), r.Rounds, thousands(r.PacketsEach), m.Load, m.LoadAfter, map[bool]string{true: " Free page reporting was off meanwhile."}[m.Held])
 }
 
 // capturePage is the section with the goals and the figures.

@@ -80,7 +80,7 @@ func smoke(t *testing.T) *bench {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
-	b, err := newBench(t.Context(), &options{agent: agent, disk: dir, memory: "/dev/shm", stream: 8 << 20})
+	b, err := newBench(t.Context(), &options{agent: agent, disk: dir, memory: "/dev/shm", stream: 8 << 20, ring: 8 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}

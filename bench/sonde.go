@@ -18,10 +18,7 @@ import (
 )
 
 const (
-	captureUID = "bench"
-	// ringBytes is what --ring-bytes is set to: the memory of its peers' rings, but for all interfaces of the target
-	// together. The manager's default is half of that.
-	ringBytes   = 64 << 20
+	captureUID  = "bench"
 	defaultSnap = 262144
 	longest     = "1h"
 )
@@ -77,7 +74,7 @@ func (b *bench) sondeConfig(ctx context.Context, j *job) (string, error) {
 	c := captureconfig.Config{
 		UID: captureUID, Kind: "PacketCapture", Namespace: "bench", Name: "bench", JobID: "bench", Requester: "bench",
 		Target: "Pod/bench", TargetNamespace: "bench", Filter: j.filter,
-		SnapLength: defaultSnap, MaxBytes: 1 << 40, RingBytes: ringBytes,
+		SnapLength: defaultSnap, MaxBytes: 1 << 40, RingBytes: b.ring,
 		// The disk is looked at before each write, as always; a developer's may be fuller than a node's should be.
 		DiskFloor: &captureconfig.Floor{Bytes: 1 << 20},
 	}
