@@ -173,7 +173,7 @@ func TestOpenRefuses(t *testing.T) {
 		want string
 	}{
 		"file that exists":     {Config{Dir: dir, Base: "taken"}, "never overwritten"},
-		"folder that is not":   {Config{Dir: dir + "/none", Base: "x"}, "create capture file"},
+		"folder that is not":   {Config{Dir: dir + "/none", Base: "x"}, "create result"},
 		"limit below header":   {Config{Dir: dir, Base: "a", MaxBytes: 10}, "raise the limit"},
 		"filter of nonsense":   {Config{Dir: dir, Base: "b", Filters: bad}, "attach filter of 1 instructions"},
 		"filter too long":      {Config{Dir: dir, Base: "c", Filters: map[pcapng.LinkType][]unix.SockFilter{1: make([]unix.SockFilter, 4097)}}, "simplify the filter"},

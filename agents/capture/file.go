@@ -1,13 +1,14 @@
 package capture
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"runtime"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sonde-operator/sonde/agents/disk"
 )
 
 // maxRuns is how many runs one writev(2) takes (UIO_MAXIOV).
@@ -39,18 +40,11 @@ type diskFile struct {
 	iov []unix.Iovec
 }
 
-// createFile makes a new file; it never replaces one.
+// createFile makes a new file, to be placed.
 func createFile(path string, mode os.FileMode) (output, error) {
-	// Appending makes the kernel set the offset, so that nothing has to seek after Truncate.
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, mode)
-	if errors.Is(err, os.ErrExist) {
-		return nil, fmt.Errorf("create capture file: %w: choose another base name, results are never overwritten", err)
-	}
+	f, err := disk.Create(path, mode)
 	if err != nil {
-		return nil, fmt.Errorf("create capture file: %w", err)
-	}
-	if err := f.Chmod(mode); err != nil { // whatever the umask is: the keeper has to read it
-		return nil, errors.Join(fmt.Errorf("set mode of capture file: %w", err), f.Close())
+		return nil, err
 	}
 	return &diskFile{f: f, iov: make([]unix.Iovec, 0, maxRuns)}, nil
 }

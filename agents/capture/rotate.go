@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sonde-operator/sonde/agents/disk"
 	"github.com/sonde-operator/sonde/internal/pcapng"
 )
 
@@ -69,19 +70,15 @@ func (r *recorder) begin() error {
 			return err
 		}
 	}
-	hidden := filepath.Join(r.cfg.Dir, "."+filepath.Base(path))
-	out, err := r.create(hidden, r.cfg.FileMode)
+	out, err := r.create(path, r.cfg.FileMode)
 	if err != nil {
 		return err
 	}
 	if _, err = out.Writev([][]byte{header}); err == nil {
-		err = unix.Renameat2(unix.AT_FDCWD, hidden, unix.AT_FDCWD, path, unix.RENAME_NOREPLACE)
-	}
-	if errors.Is(err, unix.EEXIST) {
-		err = fmt.Errorf("%w: choose another base name, results are never overwritten", err)
+		err = disk.Place(path)
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("create capture file: %w", err), out.Close(), os.Remove(hidden))
+		return errors.Join(err, out.Close(), disk.Discard(path))
 	}
 	r.out = out
 	r.files = append(r.files, &recordFile{

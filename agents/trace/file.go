@@ -6,10 +6,7 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"path/filepath"
 	"sync/atomic"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/sonde-operator/sonde/agents/disk"
 )
@@ -40,24 +37,19 @@ type FileConfig struct {
 
 // CreateFile makes a file; it never replaces one. It has its name only when its header is in it.
 func CreateFile(c *FileConfig) (*File, error) {
-	hidden := filepath.Join(filepath.Dir(c.Path), "."+filepath.Base(c.Path))
-	f, err := os.OpenFile(hidden, os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, c.Mode)
+	f, err := disk.Create(c.Path, c.Mode)
 	if err != nil {
-		return nil, fmt.Errorf("create trace file: %w", err)
+		return nil, err
 	}
 	w := &File{f: f, floor: c.Floor, most: c.MaxBytes, spare: c.Spare}
-	err = f.Chmod(c.Mode) // whatever the umask is: the keeper has to read it
-	if err == nil && len(c.Header) > 0 {
+	if len(c.Header) > 0 {
 		_, err = w.Write(c.Header, 1)
 	}
 	if err == nil {
-		err = unix.Renameat2(unix.AT_FDCWD, hidden, unix.AT_FDCWD, c.Path, unix.RENAME_NOREPLACE)
-	}
-	if errors.Is(err, unix.EEXIST) {
-		err = fmt.Errorf("%w: choose another base name, results are never overwritten", err)
+		err = disk.Place(c.Path)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("create trace file: %w", err), w.Close(), os.Remove(hidden))
+		return nil, errors.Join(err, w.Close(), disk.Discard(c.Path))
 	}
 	return w, nil
 }
