@@ -7,6 +7,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
 )
 
 //go:generate go tool -modfile=../../hack/tools/go.mod bpf2go -cc clang-19 -strip llvm-strip-19 -target amd64,arm64 -type record -type seen -type kind trace ../../bpf/trace.bpf.c -- -I../../bpf/headers -mcpu=v3 -Wall -Werror
@@ -42,13 +43,24 @@ type settings struct {
 	cpus      int
 }
 
-// load loads the programs, which see nothing yet.
+// load loads the programs, which see nothing yet. Before Linux 6.0 no map can hold values of 4 MiB or more, each of which
+// is one CPU's ring: there the rings are smaller than what was asked for.
 func load(s *settings) (*program, error) {
 	spec, err := loadTrace()
 	if err != nil {
 		return nil, fmt.Errorf("read BPF objects: %w", err)
 	}
-	size := ringSize(s.ringBytes, s.cpus)
+	for size := ringSize(s.ringBytes, s.cpus); ; size /= 2 {
+		p, err := s.loadWith(spec.Copy(), size)
+		if size > minRing && errors.Is(err, unix.E2BIG) {
+			continue
+		}
+		return p, err
+	}
+}
+
+// loadWith has rings of size bytes.
+func (s *settings) loadWith(spec *ebpf.CollectionSpec, size int) (*program, error) {
 	var rows [len(traceCalls{})]traceRow
 	for n, c := range s.calls {
 		rows[n] = c.row()
@@ -64,7 +76,8 @@ func load(s *settings) (*program, error) {
 	m := spec.Maps[traceMapRings]
 	m.MaxEntries, m.ValueSize = uint32(s.cpus), uint32(ringHead+size+ringSlack)
 	p := &program{}
-	if err := spec.LoadAndAssign(&p.objects, nil); err != nil {
+	err := spec.LoadAndAssign(&p.objects, nil)
+	if err != nil {
 		return nil, explain(err)
 	}
 	if p.rings, err = mapRings(p.objects.Rings, s.cpus, size); err != nil {
