@@ -7,7 +7,7 @@ shards=(capture rights removal fuzz security operations bundle olm faults limits
 make="make --no-print-directory"
 e2e() {
 	$make cluster-up image image-workload
-	hack/e2e.sh -v -run "$1"
+	hack/e2e.sh -v -run "$@"
 }
 # Some shards have a cluster for themselves, and take it down at the end. One that is up is another shard's, which may
 # be running: it is left alone.
@@ -94,7 +94,7 @@ scale)
 	export NODES=1 SONDE_FIGURES=$PWD/build/scale
 	rm -rf "$SONDE_FIGURES" && mkdir -p "$SONDE_FIGURES"
 	failed=
-	e2e '^TestScale$' || failed=1
+	e2e '^TestScale$' -timeout 70m || failed=1
 	# Also what missed its goal.
 	[ -z "${RECORD:-}" ] || {
 		printf '| what | goal | reached |\n|---|---|---|\n'

@@ -150,10 +150,10 @@ func testMany(t *testing.T, ns string) {
 	t.Logf("before: %s", watched.now(t))
 	from := time.Now()
 	for i := range scaleCaptures {
-		createCapture(t, ns, sondev1.PacketCaptureSpec{TargetDeployment: fmt.Sprintf("many-%d", i), Duration: "6m", RetainFor: "30s"})
+		createCapture(t, ns, sondev1.PacketCaptureSpec{TargetDeployment: fmt.Sprintf("many-%d", i), Duration: "12m", RetainFor: "30s"})
 		// A Pod has five minutes to start, and a cluster's Job controller makes some dozen in a second.
 		if (i+1)%scaleAtOnce == 0 {
-			eventually(t, 5*time.Minute, "all probes attached", capturesAre(ns, attached))
+			eventually(t, 8*time.Minute, "all probes attached", capturesAre(ns, attached))
 		}
 	}
 	all := scaleCaptures * scalePods
@@ -164,7 +164,7 @@ func testMany(t *testing.T, ns string) {
 	eventually(t, 2*time.Minute, "five quiet seconds", quietFor(t, 5*time.Second))
 	settled := watched.now(t)
 	t.Logf("settled: %s", settled)
-	eventually(t, 20*time.Minute, "all captures over", capturesAre(ns, func(pc *sondev1.PacketCapture) bool { return pc.Status.Phase.Final() }))
+	eventually(t, 30*time.Minute, "all captures over", capturesAre(ns, func(pc *sondev1.PacketCapture) bool { return pc.Status.Phase.Final() }))
 	checkWhole(t, ns, scalePods)
 	eventually(t, 10*time.Minute, "all Jobs gone", func(context.Context) error {
 		if n := agentJobs(t); n > 0 {
