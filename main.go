@@ -342,10 +342,19 @@ func (w wiring) admit(_ context.Context, mgr ctrl.Manager) error {
 	reviews := access.NewReviewer(w.live)
 	server := mgr.GetWebhookServer()
 	secret := webhooks.SecretPath(w.key)
-	webhooks.Register(server, webhooks.PathPacketCapture, secret, &admission.Webhook{Handler: &webhooks.CaptureHandler{
-		Kind: kind.PacketCapture, Checks: &webhooks.PacketCaptureChecks{Filters: w.filters},
-		Live: w.live, Reviews: reviews, Key: w.key, OperatorNamespace: w.agent.Namespace, Clock: clock.RealClock{}, Ceilings: w.ceilings,
-	}})
+	for _, of := range []struct {
+		path   string
+		kind   kind.Kind
+		checks webhooks.Checks
+	}{
+		{webhooks.PathPacketCapture, kind.PacketCapture, &webhooks.PacketCaptureChecks{Filters: w.filters}},
+		{webhooks.PathTrace, kind.Trace, webhooks.TraceChecks{}},
+	} {
+		webhooks.Register(server, of.path, secret, &admission.Webhook{Handler: &webhooks.CaptureHandler{
+			Kind: of.kind, Checks: of.checks,
+			Live: w.live, Reviews: reviews, Key: w.key, OperatorNamespace: w.agent.Namespace, Clock: clock.RealClock{}, Ceilings: w.ceilings,
+		}})
+	}
 	webhooks.Register(server, webhooks.PathResultAccess, secret, &admission.Webhook{Handler: &webhooks.ResultAccessHandler{
 		Live: w.live, Reviews: reviews, Key: w.key, Clock: clock.RealClock{},
 	}})
@@ -379,15 +388,19 @@ func (w wiring) reconcile(ctx context.Context, mgr ctrl.Manager) error {
 	if err != nil {
 		return err
 	}
-	captures := &controllers.CaptureReconciler{
-		Kind:   controllers.PacketCaptures(w.filters),
-		Client: mgr.GetClient(), Live: w.live, Switch: stop, Options: w.agent,
-		Stamps:   controllers.StampKey(w.key),
-		Access:   access.NewReviewer(w.live),
-		Keepers:  controllers.KeeperCalls{Reader: w.live, Namespace: w.agent.Namespace, Timeout: keeperTimeout},
-		Recorder: mgr.GetEventRecorder("sonde"), Clock: clock.RealClock{},
-		Sweeper: sweeper, Ceilings: w.ceilings, AccessReviewInterval: w.accessReviewInterval, Watchdog: w.watchdog,
-	}
 	expiry := &controllers.ResultAccessReconciler{Client: mgr.GetClient(), Clock: clock.RealClock{}, Watchdog: w.watchdog}
-	return errors.Join(mgr.Add(stop), mgr.Add(sweeper), target.IndexFields(ctx, mgr.GetFieldIndexer()), captures.SetupWithManager(mgr), expiry.SetupWithManager(mgr))
+	errs := []error{mgr.Add(stop), mgr.Add(sweeper), target.IndexFields(ctx, mgr.GetFieldIndexer()), expiry.SetupWithManager(mgr)}
+	for _, of := range []controllers.Kind{controllers.PacketCaptures(w.filters), controllers.Traces()} {
+		captures := &controllers.CaptureReconciler{
+			Kind:   of,
+			Client: mgr.GetClient(), Live: w.live, Switch: stop, Options: w.agent,
+			Stamps:   controllers.StampKey(w.key),
+			Access:   access.NewReviewer(w.live),
+			Keepers:  controllers.KeeperCalls{Reader: w.live, Namespace: w.agent.Namespace, Timeout: keeperTimeout},
+			Recorder: mgr.GetEventRecorder("sonde"), Clock: clock.RealClock{},
+			Sweeper: sweeper, Ceilings: w.ceilings, AccessReviewInterval: w.accessReviewInterval, Watchdog: w.watchdog,
+		}
+		errs = append(errs, captures.SetupWithManager(mgr))
+	}
+	return errors.Join(errs...)
 }

@@ -122,6 +122,8 @@ func totals(entries []sondev1.PodResult) sondev1.Totals {
 		t.Dropped += e.Dropped.Total()
 		t.Truncated += e.Truncated
 		t.Overwritten += e.Overwritten
+		t.Events += e.Events
+		t.Lost += e.LostEvents()
 	}
 	return t
 }

@@ -38,7 +38,10 @@ type compiled struct {
 type remark struct{ reason, message string }
 
 // onNode says how a Pod is one with its node, by the field that makes it so (kind.Kind.OnNode).
-var onNode = map[string]string{kind.FieldHostNetwork: "the Pod uses its node's network"}
+var onNode = map[string]string{
+	kind.FieldHostNetwork: "the Pod uses its node's network",
+	kind.FieldHostPID:     "the Pod sees its node's processes",
+}
 
 // controller names the controller of the kind, and the queue that it has.
 func (k Kind) controller() string { return strings.ToLower(k.Name) }

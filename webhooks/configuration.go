@@ -1,4 +1,4 @@
-// Package webhooks decides which PacketCaptures and ResultAccesses are admitted and stamps them
+// Package webhooks decides which PacketCaptures, Traces and ResultAccesses are admitted and stamps them
 // with their requester. Both webhooks fail closed: without them nothing is admitted, and what gets
 // in all the same carries no stamp, so that the controller does nothing for it. They match Sonde's
 // kinds alone and never DELETE or status, so they cannot hold up anything else, nor a deletion.
@@ -28,6 +28,7 @@ const ConfigurationName = "sonde"
 // Paths at which the webhook server answers, each with what SecretPath adds.
 const (
 	PathPacketCapture = "/mutate-monitoring-openshift-tpg-v1alpha1-packetcapture"
+	PathTrace         = "/mutate-monitoring-openshift-tpg-v1alpha1-trace"
 	PathResultAccess  = "/mutate-monitoring-openshift-tpg-v1alpha1-resultaccess"
 )
 
@@ -65,6 +66,7 @@ func BuildConfiguration(o ConfigurationOptions) *acadmission.MutatingWebhookConf
 		WithLabels(naming.Own()).
 		WithWebhooks(
 			webhookFor(o, "packetcaptures", "packetcapture", PathPacketCapture),
+			webhookFor(o, "traces", "trace", PathTrace),
 			webhookFor(o, "resultaccesses", "resultaccess", PathResultAccess),
 		)
 	for _, r := range platform.References(o.OwnerUID) {

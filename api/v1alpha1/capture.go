@@ -83,6 +83,34 @@ func (l *PacketCaptureList) Captures() []Capture {
 	return captures
 }
 
+// CaptureKind implements Capture.
+func (*Trace) CaptureKind() string { return string(CaptureTrace) }
+
+// CaptureSpec implements Capture.
+func (t *Trace) CaptureSpec() any { return &t.Spec }
+
+// CaptureStatus implements Capture.
+func (t *Trace) CaptureStatus() *CaptureStatus { return &t.Status }
+
+// Common implements Capture.
+func (t *Trace) Common() Common {
+	s := &t.Spec
+	return Common{
+		JobID: s.JobID, TargetNamespace: cmp.Or(s.TargetNamespace, t.Namespace), Target: targetOf(s.TargetDeployment, s.TargetRef),
+		Duration: s.Duration, RetainFor: s.RetainFor, MaxBytes: s.MaxBytes,
+		FollowPods: s.FollowPods == nil || *s.FollowPods, Stop: s.Stop,
+	}
+}
+
+// Captures implements CaptureList.
+func (l *TraceList) Captures() []Capture {
+	captures := make([]Capture, len(l.Items))
+	for i := range l.Items {
+		captures[i] = &l.Items[i]
+	}
+	return captures
+}
+
 // targetOf the two fields that can name one.
 func targetOf(deployment string, ref *TargetReference) TargetReference {
 	if ref != nil {

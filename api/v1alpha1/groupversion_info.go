@@ -16,6 +16,7 @@ var GroupVersion = schema.GroupVersion{Group: "monitoring.openshift.tpg", Versio
 var schemeBuilder = runtime.NewSchemeBuilder(func(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion,
 		&PacketCapture{}, &PacketCaptureList{},
+		&Trace{}, &TraceList{},
 		&ResultAccess{}, &ResultAccessList{},
 	)
 	metav1.AddToGroupVersion(s, GroupVersion)

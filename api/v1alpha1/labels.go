@@ -23,6 +23,10 @@ const (
 	AnnotationTargetNamespace = "monitoring.openshift.tpg/target-ns"
 	AnnotationTargetPod       = "monitoring.openshift.tpg/target-pod"
 	AnnotationTargetNode      = "monitoring.openshift.tpg/target-node"
+	// AnnotationTargetContainer and AnnotationTargetCommand say, on a Job and its Pod of a Trace, which of the target's
+	// containers and which command are traced: all of them, so far.
+	AnnotationTargetContainer = "monitoring.openshift.tpg/target-container"
+	AnnotationTargetCommand   = "monitoring.openshift.tpg/target-command"
 	// AnnotationRequester, written by the webhook, says who asked (JSON, see internal/stamp).
 	AnnotationRequester = "monitoring.openshift.tpg/requester"
 	// AnnotationStamp, written by the webhook, is the HMAC over namespace, spec and requester.
@@ -38,8 +42,9 @@ const (
 	LabelAppCreatedBy = "app.kubernetes.io/created-by"
 )
 
-// Verbs of Sonde, reviewed on pods of the target's namespace, or on nodes where
-// the target's network namespace is the node's.
+// Verbs of Sonde, reviewed on pods of the target's namespace, and on nodes where the target is one with its node: by its
+// network namespace, and for traces by that of its processes too.
 const (
 	VerbCapture = "capture"
+	VerbTrace   = "trace"
 )

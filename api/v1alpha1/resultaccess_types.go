@@ -30,12 +30,13 @@ type ResultAccessSpec struct {
 
 // CaptureKind names a kind that has results.
 //
-// +kubebuilder:validation:Enum=PacketCapture
+// +kubebuilder:validation:Enum=PacketCapture;Trace
 type CaptureKind string
 
 // Kinds that have results.
 const (
 	CapturePacketCapture CaptureKind = "PacketCapture"
+	CaptureTrace         CaptureKind = "Trace"
 )
 
 // CaptureReference names a capture in the same namespace.

@@ -142,7 +142,7 @@ type CaptureStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// Totals add up the Pods' results: seen = packets + dropped + overwritten.
+// Totals add up the Pods' results: seen = packets + dropped + overwritten, of a trace events + lost.
 type Totals struct {
 	// pods counts the Pods with a Job.
 	// +optional
@@ -169,6 +169,12 @@ type Totals struct {
 	// overwritten packets: were in a file that rotate removed for a newer one.
 	// +optional
 	Overwritten int64 `json:"overwritten,omitempty"`
+	// events of a trace that are in files.
+	// +optional
+	Events int64 `json:"events,omitempty"`
+	// lost events of a trace: are in no file.
+	// +optional
+	Lost int64 `json:"lost,omitempty"`
 }
 
 // PodResult is one Pod's part of a capture.
@@ -229,6 +235,15 @@ type PodResult struct {
 	// +optional
 	Overwritten int64 `json:"overwritten,omitempty"`
 
+	// events of a trace that are in the files.
+	// +optional
+	Events int64 `json:"events,omitempty"`
+
+	// lost events of a trace, by where they were lost; they are in no file.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=8
+	Lost map[string]int64 `json:"lost,omitempty"`
+
 	// files of the result, of a ring the oldest first.
 	// +optional
 	// +listType=atomic
@@ -243,6 +258,15 @@ type PodResult struct {
 	// availableUntil is when the files are deleted.
 	// +optional
 	AvailableUntil *metav1.Time `json:"availableUntil,omitempty"`
+}
+
+// LostEvents is the sum over all places.
+func (p PodResult) LostEvents() int64 {
+	var n int64
+	for _, lost := range p.Lost {
+		n += lost
+	}
+	return n
 }
 
 // Dropped counts lost packets by the place where they were lost.

@@ -16,7 +16,7 @@ import (
 // terminationLog is where the kubelet looks for a container's last words unless it is told otherwise.
 const terminationLog = "/dev/termination-log"
 
-// runProbe captures the packets of one Pod. Its exit codes are those of package probe.
+// runProbe captures the packets of one Pod, or traces its system calls. Its exit codes are those of package probe.
 func runProbe(ctx context.Context, args []string, log *slog.Logger) (int, error) {
 	flags := flag.NewFlagSet("agent probe", flag.ContinueOnError)
 	var o probe.Options
@@ -26,6 +26,8 @@ func runProbe(ctx context.Context, args []string, log *slog.Logger) (int, error)
 	flags.StringVar(&o.Node, "node", "", "`name` of the node that it runs on")
 	durationVar(flags, &o.Duration, "duration", "`time` to capture, from the moment of being attached: 30, 90s, 5m")
 	flags.BoolVar(&o.HostNetwork, "host-network", false, "allow a Pod whose network namespace is the node's")
+	// The probe does nothing else by it: who asks for results is asked for the right on nodes.
+	flags.Bool("host-pid", false, "say that the Pod sees its node's processes")
 	flags.StringVar(&o.ConfigFile, "config", filepath.Join(captureconfig.ConfigDir, captureconfig.Key), "`file` that says what to capture")
 	flags.StringVar(&o.ResultsDir, "results", captureconfig.ResultsDir, "`directory` to write to")
 	flags.StringVar(&o.ControlDir, "control", captureconfig.ControlDir, "`directory` in which a stop file may appear")

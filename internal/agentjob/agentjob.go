@@ -69,15 +69,9 @@ func meta(o Options, capture sondev1.Capture, name string) metav1.ObjectMeta {
 // Configuration is what the probes of pc are told. The requester is a user name; programs hold the
 // filter for each link type, nothing where there is no filter.
 func Configuration(o Options, pc *sondev1.PacketCapture, jobID, requester string, programs map[int32]string) captureconfig.Config {
-	common := pc.Common()
-	c := captureconfig.Config{
-		UID: string(pc.UID), Kind: pc.CaptureKind(), Namespace: pc.Namespace, Name: pc.Name,
-		JobID: jobID, Requester: requester,
-		Target: string(common.Target.Kind) + "/" + common.Target.Name, TargetNamespace: common.TargetNamespace,
-		Filter: pc.Spec.Filter, Programs: maps.Clone(programs),
-		SnapLength: pc.Spec.SnapLength, Interfaces: pc.Spec.Interfaces,
-		MaxBytes: pc.Spec.MaxBytes, RingBytes: o.RingBytes, DiskFloor: o.DiskFloor.Config(),
-	}
+	c := o.common(pc, jobID, requester)
+	c.Filter, c.Programs = pc.Spec.Filter, maps.Clone(programs)
+	c.SnapLength, c.Interfaces = pc.Spec.SnapLength, pc.Spec.Interfaces
 	if r := pc.Spec.Rotate; r != nil {
 		c.Rotate = &captureconfig.Rotate{MaxBytes: r.MaxBytes, Files: r.Files}
 	}
@@ -86,6 +80,36 @@ func Configuration(o Options, pc *sondev1.PacketCapture, jobID, requester string
 	}
 	c.Version = c.LowestVersion()
 	return c
+}
+
+// TraceConfiguration is what the probes of a Trace are told. The requester is a user name.
+func TraceConfiguration(o Options, t *sondev1.Trace, jobID, requester string) captureconfig.Config {
+	c := o.common(t, jobID, requester)
+	c.Trace = &captureconfig.Trace{Flap: t.Spec.Format == sondev1.TraceFlap}
+	for _, g := range t.Spec.Events {
+		c.Trace.Groups = append(c.Trace.Groups, string(g))
+		// Of a process' beginning and end nobody asks how long they took.
+		c.Trace.Durations = c.Trace.Durations || g != sondev1.TraceProcess
+	}
+	if least, err := time.ParseDuration(t.Spec.MinLatency); err == nil { // the schema has seen to it
+		c.Trace.MinLatency = least.Nanoseconds()
+	}
+	if t.Spec.MaxEvents != nil {
+		c.Trace.MaxEvents = *t.Spec.MaxEvents
+	}
+	c.Version = c.LowestVersion()
+	return c
+}
+
+// common is what the probes of all kinds are told.
+func (o Options) common(capture sondev1.Capture, jobID, requester string) captureconfig.Config {
+	common := capture.Common()
+	return captureconfig.Config{
+		UID: string(capture.GetUID()), Kind: capture.CaptureKind(), Namespace: capture.GetNamespace(), Name: capture.GetName(),
+		JobID: jobID, Requester: requester,
+		Target: string(common.Target.Kind) + "/" + common.Target.Name, TargetNamespace: common.TargetNamespace,
+		MaxBytes: common.MaxBytes, RingBytes: o.RingBytes, DiskFloor: o.DiskFloor.Config(),
+	}
 }
 
 // Marshaler is what the probes of a kind are told, in the form in which they read it.

@@ -43,8 +43,11 @@ const (
 // long gone.
 const FlagHostNetwork = "--host-network"
 
-// commands of the agent that are the probe, by kind.
-var commands = map[string]string{kind.PacketCapture.Name: "probe"}
+// FlagHostPID tells a probe that its Pod has its node's processes, likewise.
+const FlagHostPID = "--host-pid"
+
+// commands of the agent that are the probe, by kind. What it does is in its configuration.
+var commands = map[string]string{kind.PacketCapture.Name: "probe", kind.Trace.Name: "probe"}
 
 // probe is the container with rights on the node: it enters the target's network namespace and writes the file.
 func probe(o Options, capture sondev1.Capture, p Plan) corev1.Container {
@@ -59,6 +62,9 @@ func probe(o Options, capture sondev1.Capture, p Plan) corev1.Container {
 	}
 	if p.Pod.Spec.HostNetwork {
 		args = append(args, FlagHostNetwork)
+	}
+	if capture.CaptureKind() == kind.Trace.Name && p.Pod.Spec.HostPID {
+		args = append(args, FlagHostPID)
 	}
 	return corev1.Container{
 		Name: captureconfig.ContainerProbe, Image: o.Image, ImagePullPolicy: corev1.PullIfNotPresent,

@@ -10,11 +10,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/kind"
 )
 
 // gracePeriod in seconds is enough to flush a file, and short enough that nothing of a deleted
 // capture is left after half a minute.
 const gracePeriod = 10
+
+// everything of a target is traced.
+const everything = "*"
 
 // Plan of one Pod's Job: what differs between the Jobs of a capture.
 type Plan struct {
@@ -35,6 +39,9 @@ func Job(o Options, capture sondev1.Capture, p Plan) *batchv1.Job {
 	object.Annotations[sondev1.AnnotationTargetNamespace] = p.Pod.Namespace
 	object.Annotations[sondev1.AnnotationTargetPod] = p.Pod.Name
 	object.Annotations[sondev1.AnnotationTargetNode] = p.Pod.Spec.NodeName
+	if capture.CaptureKind() == kind.Trace.Name {
+		object.Annotations[sondev1.AnnotationTargetContainer], object.Annotations[sondev1.AnnotationTargetCommand] = everything, everything
+	}
 
 	template := metav1.ObjectMeta{Labels: maps.Clone(object.Labels), Annotations: maps.Clone(object.Annotations)}
 	template.Annotations["openshift.io/required-scc"] = RequiredSCC

@@ -44,11 +44,31 @@ var PacketCapture = Kind{
 	NewList: func() sondev1.CaptureList { return &sondev1.PacketCaptureList{} },
 }
 
-// FieldHostNetwork is a field that OnNode names.
-const FieldHostNetwork = "hostNetwork"
+// Trace records system calls.
+var Trace = Kind{
+	Name: string(sondev1.CaptureTrace), Resource: "traces", App: "trace", Verb: sondev1.VerbTrace, Takes: "system calls",
+	OnNode: func(spec *corev1.PodSpec) string {
+		switch {
+		case spec.HostPID:
+			return FieldHostPID
+		case spec.HostNetwork:
+			return FieldHostNetwork
+		}
+		return ""
+	},
+	Counted: func(t sondev1.Totals) string { return fmt.Sprintf("%d events", t.Events) },
+	New:     func() sondev1.Capture { return &sondev1.Trace{} },
+	NewList: func() sondev1.CaptureList { return &sondev1.TraceList{} },
+}
+
+// Fields that OnNode names.
+const (
+	FieldHostNetwork = "hostNetwork"
+	FieldHostPID     = "hostPID"
+)
 
 // All kinds. Ceilings, queues and jobIds are for captures of all of them together.
-var All = []Kind{PacketCapture}
+var All = []Kind{PacketCapture, Trace}
 
 // Of finds a kind by its name.
 func Of(name string) (Kind, bool) {

@@ -20,6 +20,12 @@ var (
 		Name: "sonde_dropped_packets_total",
 		Help: "Packets that matched and are in no file, by the place where they were lost; unlisted are those of Pods that a status had no room for.",
 	}, []string{"place"})
+	events = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "sonde_events_total", Help: "Events in the files of traces that have ended.",
+	})
+	lost = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "sonde_lost_events_total", Help: "Events of traces that have ended which are in no file.",
+	})
 	refusals = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "sonde_refusals_total", Help: "Requests that the webhooks refused, by the reason of the answer.",
 	}, []string{"reason"})
@@ -36,7 +42,7 @@ const (
 // Register adds the counters to a registry. Each place begins with 0: of a series whose first value is a loss
 // Prometheus sees no increase.
 func Register(r prometheus.Registerer) error {
-	for _, c := range []prometheus.Collector{packets, overwritten, dropped, refusals} {
+	for _, c := range []prometheus.Collector{packets, overwritten, dropped, events, lost, refusals} {
 		if err := r.Register(c); err != nil {
 			return err
 		}
@@ -47,10 +53,12 @@ func Register(r prometheus.Registerer) error {
 	return nil
 }
 
-// Ended counts the packets of a capture that has just become final.
+// Ended counts the packets or events of a capture that has just become final.
 func Ended(status *sondev1.CaptureStatus) {
 	packets.Add(float64(max(status.Totals.Packets, 0)))
 	overwritten.Add(float64(max(status.Totals.Overwritten, 0)))
+	events.Add(float64(max(status.Totals.Events, 0)))
+	lost.Add(float64(max(status.Totals.Lost, 0)))
 	var d sondev1.Dropped
 	for i := range status.Pods {
 		e := &status.Pods[i].Dropped

@@ -19,6 +19,9 @@ import (
 // podEvicted is the reason that kubelet gives an evicted Pod (pkg/kubelet/eviction).
 const podEvicted = "Evicted"
 
+// otherPlace stands for places, where events were lost, whose names cannot be shown.
+const otherPlace = "other"
+
 // exitKilled is 128 + SIGKILL.
 const exitKilled = 137
 
@@ -38,13 +41,14 @@ func (v *Verdict) judgeEnded(s Seen, t *corev1.ContainerStateTerminated, now tim
 	v.Entry.Message = acc.Message
 	// What the probe says of itself is better than what was seen of it: a kubelet that has just been started takes a probe
 	// for attached for a moment.
-	attached := s.Before.Phase == sondev1.PhaseCapturing && acc.State != account.StateDone || acc.State == account.StateCapturing || !acc.Started.IsZero() || acc.Packets > 0
+	attached := s.Before.Phase == sondev1.PhaseCapturing && acc.State != account.StateDone || acc.State == account.StateCapturing || !acc.Started.IsZero() || acc.Packets+acc.Events > 0
 	switch {
 	case acc.Complete && acc.State == account.StateDone && acc.AddsUp() && !cutOff(acc.Reason):
 		v.Entry.Phase, v.Entry.Reason = sondev1.PhaseCompleted, word(acc.Reason, sondev1.ReasonDuration)
 	case acc.Complete && !acc.AddsUp():
 		v.Entry.Phase, v.Entry.Reason = sondev1.PhaseIncomplete, sondev1.ReasonProbeError
-		v.Entry.Message = fmt.Sprintf("the account does not add up: %d seen, %d in files, %d overwritten, %d dropped", acc.Seen, acc.Packets, acc.Overwritten, acc.Dropped())
+		v.Entry.Message = fmt.Sprintf("the account does not add up: %d seen, %d in files, %d overwritten, %d dropped",
+			acc.Seen, acc.Packets+acc.Events, acc.Overwritten, acc.Dropped()+acc.LostEvents())
 	case attached:
 		v.Entry.Phase, v.Entry.Reason = sondev1.PhaseIncomplete, unwhole(s, t, acc.Reason)
 		v.explain(s, t)
@@ -107,6 +111,19 @@ func (v *Verdict) count(a account.Account) {
 	e := &v.Entry
 	e.Packets, e.Bytes, e.Truncated, e.Overwritten, e.Engine = a.Packets, a.Bytes, a.Truncated, a.Overwritten, Text(a.Engine, 32)
 	e.Dropped = sondev1.Dropped{Kernel: a.DroppedKernel, Ring: a.DroppedRing, Writer: a.DroppedWriter}
+	e.Events, e.Lost = a.Events, lost(a.Lost)
+}
+
+// lost events by place. The places are a Pod's words: those that are none of ours are one.
+func lost(by map[string]int64) map[string]int64 {
+	if len(by) == 0 {
+		return nil
+	}
+	places := make(map[string]int64, len(by))
+	for place, n := range by {
+		places[word(place, otherPlace)] += n
+	}
+	return places
 }
 
 // offer lists the files while there is a keeper that has them.

@@ -21,7 +21,10 @@ import (
 
 // nodeFlags are what the probe of a Pod is told that is one with its node, and by which of the Pod's fields it is. They
 // are read back from the agent's Pod, which nobody but the operator can make: the target itself may be long gone.
-var nodeFlags = []struct{ flag, field string }{{agentjob.FlagHostNetwork, kind.FieldHostNetwork}}
+var nodeFlags = []struct{ flag, field string }{
+	{agentjob.FlagHostPID, kind.FieldHostPID},
+	{agentjob.FlagHostNetwork, kind.FieldHostNetwork},
+}
 
 // +kubebuilder:rbac:groups="",namespace=sonde-system,resources=secrets,verbs=list
 

@@ -181,9 +181,10 @@ func lineOf(p *sondev1.PodResult) Line {
 		Complete: p.Phase == sondev1.PhaseCompleted, Message: p.Message,
 		Counts: account.Counts{
 			Packets: p.Packets, Bytes: p.Bytes, Truncated: p.Truncated, Overwritten: p.Overwritten,
-			Seen:          p.Packets + p.Overwritten + p.Dropped.Total(),
+			Seen:          p.Packets + p.Overwritten + p.Dropped.Total() + p.Events + p.LostEvents(),
 			DroppedKernel: p.Dropped.Kernel, DroppedRing: p.Dropped.Ring, DroppedWriter: p.Dropped.Writer,
 		},
+		Events: p.Events, Lost: p.Lost,
 	}
 	for _, f := range p.Files[:min(len(p.Files), account.MaxFiles)] {
 		a.Files = append(a.Files, account.File{Name: f.Name, Bytes: f.Bytes})

@@ -1,0 +1,168 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// TraceGroup is a group of system calls, and of what else processes do.
+//
+// +kubebuilder:validation:Enum=process;file;io
+type TraceGroup string
+
+// Groups of events.
+const (
+	// TraceProcess has exec with its arguments, fork, exit, and signals that end a process.
+	TraceProcess TraceGroup = "process"
+	// TraceFile has opening, closing, naming and removing of files.
+	TraceFile TraceGroup = "file"
+	// TraceIO has reading and writing.
+	TraceIO TraceGroup = "io"
+)
+
+// TraceFormat is how a trace is written.
+//
+// +kubebuilder:validation:Enum=ndjson;flap
+type TraceFormat string
+
+// Formats of traces.
+const (
+	// TraceNDJSON has one JSON object a line, one line an event.
+	TraceNDJSON TraceFormat = "ndjson"
+	// TraceFlap has the lines of FLAP, one for the enter and one for the exit of each call, in a file for each source.
+	TraceFlap TraceFormat = "flap"
+)
+
+// TraceSpec says whose system calls are traced, which of them, and for how long.
+// It is immutable but for stop.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.targetDeployment) || has(self.targetRef)",message="name a target: set targetDeployment: NAME, or targetRef: {kind: Deployment|StatefulSet|DaemonSet|Pod, name: NAME}"
+// +kubebuilder:validation:XValidation:rule="!(has(self.targetDeployment) && has(self.targetRef))",message="two targets at once: set either targetDeployment or targetRef, and make a second Trace for the other"
+// +kubebuilder:validation:XValidation:rule="has(self.jobId) == has(oldSelf.jobId) && (!has(self.jobId) || self.jobId == oldSelf.jobId)",message="jobId is immutable: create a new Trace"
+// +kubebuilder:validation:XValidation:rule="has(self.targetNamespace) == has(oldSelf.targetNamespace) && (!has(self.targetNamespace) || self.targetNamespace == oldSelf.targetNamespace)",message="targetNamespace is immutable: create a new Trace"
+// +kubebuilder:validation:XValidation:rule="has(self.targetDeployment) == has(oldSelf.targetDeployment) && (!has(self.targetDeployment) || self.targetDeployment == oldSelf.targetDeployment)",message="targetDeployment is immutable: create a new Trace"
+// +kubebuilder:validation:XValidation:rule="has(self.targetRef) == has(oldSelf.targetRef) && (!has(self.targetRef) || self.targetRef == oldSelf.targetRef)",message="targetRef is immutable: create a new Trace"
+// +kubebuilder:validation:XValidation:rule="has(self.duration) == has(oldSelf.duration) && (!has(self.duration) || self.duration == oldSelf.duration)",message="duration is immutable: set stop: true to end early, or create a new Trace"
+// +kubebuilder:validation:XValidation:rule="self.events == oldSelf.events",message="events is immutable: create a new Trace"
+// +kubebuilder:validation:XValidation:rule="has(self.minLatency) == has(oldSelf.minLatency) && (!has(self.minLatency) || self.minLatency == oldSelf.minLatency)",message="minLatency is immutable: create a new Trace"
+// +kubebuilder:validation:XValidation:rule="self.format == oldSelf.format",message="format is immutable: create a new Trace"
+// +kubebuilder:validation:XValidation:rule="self.maxBytes == oldSelf.maxBytes",message="maxBytes is immutable: create a new Trace"
+// +kubebuilder:validation:XValidation:rule="has(self.maxEvents) == has(oldSelf.maxEvents) && (!has(self.maxEvents) || self.maxEvents == oldSelf.maxEvents)",message="maxEvents is immutable: create a new Trace"
+// +kubebuilder:validation:XValidation:rule="self.followPods == oldSelf.followPods",message="followPods is immutable: create a new Trace"
+// +kubebuilder:validation:XValidation:rule="self.retainFor == oldSelf.retainFor",message="retainFor is immutable: create a new Trace"
+// +kubebuilder:validation:XValidation:rule="!(has(oldSelf.stop) && oldSelf.stop) || (has(self.stop) && self.stop)",message="a stopped trace cannot be started again: create a new Trace"
+type TraceSpec struct {
+	// jobId is the last part of the Jobs' names: four of [a-z0-9]. It is made when absent (see
+	// status.jobId) and must differ between the running captures of one workload in a namespace.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]{4}$')",message="jobId must be four characters of [a-z0-9], like qwer; leave it out to have one made"
+	JobID string `json:"jobId,omitempty"`
+
+	// targetNamespace is where the target runs; by default the trace's own namespace. Another
+	// one is allowed only in a namespace labelled monitoring.openshift.tpg/hub=true.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$')",message="targetNamespace must be the name of a namespace, like shop; leave it out for the trace's own"
+	TargetNamespace string `json:"targetNamespace,omitempty"`
+
+	// targetDeployment names the Deployment whose Pods are traced; short for a targetRef of that kind.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$')",message="targetDeployment must be the name of a Deployment, like web"
+	TargetDeployment string `json:"targetDeployment,omitempty"`
+
+	// targetRef names the workload whose Pods are traced.
+	// +optional
+	TargetRef *TargetReference `json:"targetRef,omitempty"`
+
+	// duration of the trace of each Pod: seconds ("30") or a duration ("90s", "5m", "1h30m"); 1 s to 24 h. Without it a
+	// trace lasts until its Pod is gone, or for as long as the cluster's ceiling allows.
+	// +optional
+	// +kubebuilder:validation:MaxLength=16
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,6}|([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?)$') && self != ''",message="duration must be seconds, like \"30\", or hours, minutes and seconds, like \"90s\", \"5m\" or \"1h30m\""
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^([0-9]{1,6}|([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?)$') || self == '' || (self.matches('^[0-9]+$') ? (int(self) >= 1 && int(self) <= 86400) : (duration(self) >= duration('1s') && duration(self) <= duration('24h')))",message="duration must lie between 1s and 24h"
+	Duration string `json:"duration,omitempty"`
+
+	// events are the groups that are recorded; by default process and file.
+	// +optional
+	// +listType=set
+	// +kubebuilder:default={process,file}
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=8
+	Events []TraceGroup `json:"events,omitempty"`
+
+	// minLatency leaves out calls that took less: "500us", "10ms", "1s"; at most 1h. By default none is left out.
+	// +optional
+	// +kubebuilder:validation:MaxLength=16
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[0-9]{1,9}(ns|us|ms|s)$')",message="minLatency must be a number with ns, us, ms or s, like \"500us\" or \"10ms\""
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^[0-9]{1,9}(ns|us|ms|s)$') || (duration(self) > duration('0s') && duration(self) <= duration('1h'))",message="minLatency must lie between 1ns and 1h; leave it out to record all calls"
+	MinLatency string `json:"minLatency,omitempty"`
+
+	// format of the files: ndjson, or flap for the lines of FLAP.
+	// +optional
+	// +kubebuilder:default=ndjson
+	Format TraceFormat `json:"format,omitempty"`
+
+	// maxBytes is the largest size of one Pod's files together, in bytes, by default 1073741824 (1 GiB); the
+	// trace of that Pod ends before it would be exceeded.
+	// +optional
+	// +kubebuilder:default=1073741824
+	// +kubebuilder:validation:Minimum=65536
+	// +kubebuilder:validation:Maximum=1099511627776
+	MaxBytes int64 `json:"maxBytes,omitempty"`
+
+	// maxEvents ends the trace of a Pod after exactly so many events; by default there is no limit.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	MaxEvents *int64 `json:"maxEvents,omitempty"`
+
+	// followPods gives a Pod that joins the target during the trace a Job of its own; by default true.
+	// +optional
+	// +kubebuilder:default=true
+	FollowPods *bool `json:"followPods,omitempty"`
+
+	// retainFor is how long a Pod's files can be downloaded after its trace ended: seconds or a
+	// duration; 10 s to 168 h, by default 1h.
+	// +optional
+	// +kubebuilder:default="1h"
+	// +kubebuilder:validation:MaxLength=16
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,6}|([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?)$') && self != ''",message="retainFor must be seconds, like \"600\", or hours, minutes and seconds, like \"10m\" or \"1h\""
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^([0-9]{1,6}|([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?)$') || self == '' || (self.matches('^[0-9]+$') ? (int(self) >= 10 && int(self) <= 604800) : (duration(self) >= duration('10s') && duration(self) <= duration('168h')))",message="retainFor must lie between 10s and 168h"
+	RetainFor string `json:"retainFor,omitempty"`
+
+	// stop ends the trace now; what was recorded so far is kept. It cannot be taken back.
+	// +optional
+	Stop bool `json:"stop,omitempty"`
+}
+
+// Trace records what the processes of every Pod of one workload do: one file of events per Pod.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:categories=sonde
+// +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
+// +kubebuilder:printcolumn:name="Target",type=string,JSONPath=`.status.target`
+// +kubebuilder:printcolumn:name="JobID",type=string,JSONPath=`.status.jobId`
+// +kubebuilder:printcolumn:name="Pods",type=integer,JSONPath=`.status.totals.pods`
+// +kubebuilder:printcolumn:name="Events",type=integer,JSONPath=`.status.totals.events`
+// +kubebuilder:printcolumn:name="Lost",type=integer,JSONPath=`.status.totals.lost`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Complete")].reason`,priority=1
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type Trace struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// +required
+	Spec TraceSpec `json:"spec,omitzero"`
+	// +optional
+	Status CaptureStatus `json:"status,omitzero"`
+}
+
+// TraceList is a list of Traces.
+//
+// +kubebuilder:object:root=true
+type TraceList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []Trace `json:"items"`
+}
