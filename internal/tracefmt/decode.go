@@ -54,6 +54,10 @@ func (d *decoder) decode(line []byte, r *Record) (kind string, err error) {
 
 func (d *decoder) member(r *Record, key, value []byte) (err error) {
 	switch string(key) {
+	case "pod":
+		r.Pod, err = d.text(value)
+	case "podUid":
+		r.PodUID, err = d.text(value)
 	case "time":
 		r.Time, err = instant(value)
 	case "call":
@@ -61,9 +65,7 @@ func (d *decoder) member(r *Record, key, value []byte) (err error) {
 	case "group":
 		r.Group, err = d.name(value)
 	case "container":
-		var t []byte
-		t, err = text(value)
-		r.Container = d.keep(t)
+		r.Container, err = d.text(value)
 	case "comm":
 		r.Comm, err = text(value)
 	case "args":
@@ -170,6 +172,12 @@ func (d *decoder) name(value []byte) (string, error) {
 	if err == nil && !plain(t) {
 		err = errName
 	}
+	return d.keep(t), err
+}
+
+// text that comes again and again.
+func (d *decoder) text(value []byte) (string, error) {
+	t, err := text(value)
 	return d.keep(t), err
 }
 

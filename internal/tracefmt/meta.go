@@ -35,6 +35,9 @@ type Header struct {
 
 // Account is the last line of a trace that has ended by itself: what is in it, and what is not.
 type Account struct {
+	// Pod and PodUID as in Record.
+	Pod    string `json:"pod,omitempty"`
+	PodUID string `json:"podUid,omitempty"`
 	// Written counts the events of the trace.
 	Written uint64 `json:"written"`
 	// Lost counts events that are in no line, by where they were lost.

@@ -9,7 +9,8 @@ import (
 
 // AppendNDJSON appends a record as one line. Keys of what is empty or not known are left out.
 func AppendNDJSON(b []byte, r *Record) []byte {
-	b = append(b, `{"time":"`...)
+	b = appendPod(append(b, '{'), r.Pod, r.PodUID)
+	b = append(b, `"time":"`...)
 	b = appendTime(b, r.Time)
 	b = append(b, `","call":"`...)
 	b = append(b, r.Call...)
@@ -51,6 +52,23 @@ func AppendNDJSON(b []byte, r *Record) []byte {
 		b = appendText(append(b, `,"path":`...), r.Path)
 	}
 	return append(b, '}', '\n')
+}
+
+// AppendOfPod appends a line of a trace, as a Reader has it, to a file of several Pods' traces, in which it says whose it
+// is: Record and Account have it as Pod and PodUID. A header says so already.
+func AppendOfPod(b, line []byte, pod, uid string) []byte {
+	b = appendPod(append(b, '{'), pod, uid)
+	return append(append(b, line[1:]...), '\n')
+}
+
+func appendPod(b []byte, pod, uid string) []byte {
+	if pod != "" {
+		b = append(appendText(append(b, `"pod":`...), []byte(pod)), ',')
+	}
+	if uid != "" {
+		b = append(appendText(append(b, `"podUid":`...), []byte(uid)), ',')
+	}
+	return b
 }
 
 func appendUint(b []byte, n uint32) []byte { return strconv.AppendUint(b, uint64(n), 10) }

@@ -22,6 +22,7 @@ func TestRoundTrip(t *testing.T) {
 			Time: at, Call: "exec", Group: "process", PID: 1, Took: -1, Path: []byte("/bin/sh"),
 			Args: []Arg{{Name: "argv", Kind: List, Text: []byte("sh\x00\x00echo \"hi\"\x1b\x00")}},
 		},
+		"of a Pod":           {Pod: "web-1", PodUID: "u\"1", Time: at, Call: "read", Took: -1},
 		"no arguments":       {Time: at, Call: "start", Args: []Arg{{Name: "argv", Kind: List}}, Took: -1},
 		"a large number":     {Time: at, Call: "read", Took: 0, Args: []Arg{{Name: "count", Kind: Unsigned, Number: -1}, {Name: "buf", Kind: Hex, Number: -4096}}},
 		"an empty path":      {Time: at, Call: "fstatat", Took: -1, Args: []Arg{{Name: "pathname", Kind: Text}}},
@@ -37,6 +38,40 @@ func TestRoundTrip(t *testing.T) {
 				t.Errorf("record (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// A line of a Pod's trace, put into a file of several, is the same line but for whose it is.
+func TestAppendOfPod(t *testing.T) {
+	account, err := AppendAccount(nil, Account{Written: 1, Complete: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b []byte
+	for _, line := range [][]byte{AppendNDJSON(nil, &opened), account} {
+		b = AppendOfPod(b, bytes.TrimSpace(line), "web-1", "")
+		b = AppendOfPod(b, bytes.TrimSpace(line), "web-1", "u1")
+	}
+	if want := `{"pod":"web-1","time":"`; !strings.HasPrefix(string(b), want) {
+		t.Errorf("%s does not begin with %s", b, want)
+	}
+	record, again := opened, opened
+	record.Pod, again.Pod, again.PodUID = "web-1", "web-1", "u1"
+	r := NewReader(bytes.NewReader(b))
+	for _, want := range []Line{
+		{Record: &record},
+		{Record: &again},
+		{Account: &Account{Pod: "web-1", Written: 1, Lost: map[string]uint64{}, Complete: true}},
+		{Account: &Account{Pod: "web-1", PodUID: "u1", Written: 1, Lost: map[string]uint64{}, Complete: true}},
+	} {
+		got, err := r.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got.Raw = nil
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("line (-want +got):\n%s", diff)
+		}
 	}
 }
 
@@ -168,6 +203,7 @@ func TestReady(t *testing.T) {
 // Whatever stands in a file: a line that is read as a record is written as one line, which says the same.
 func FuzzReader(f *testing.F) {
 	f.Add(AppendNDJSON(nil, &opened))
+	f.Add(AppendOfPod(nil, []byte(`{"time":"1970-01-01T00:00:01Z","call":"x"}`), "web\n1", "u1"))
 	for _, s := range []string{
 		`{"sonde":"trace","version":1}`, `{"sonde":"account","lost":{"a":1}}`, "{", `{"a":[{"b":"\""}]}`, "{\"time\":\"9999-12-31T23:59:59-05:00\",\"call\":\"x\"}",
 		`{"time":"1970-01-01T00:00:01Z","call":"x","args":{"a":"0x0","b":"0x00","c":["\u0000"],"d":18446744073709551615,"e":1.5,"f":null},"comm":"` + "\xff" + `\ud800"}`,

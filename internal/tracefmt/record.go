@@ -6,6 +6,9 @@ import "time"
 
 // Record is one event of a trace. Texts are borrowed by who writes a record, and owned by who has read one.
 type Record struct {
+	// Pod that it is of, in a file of several Pods' traces; PodUID where there are several of that name. Else both are
+	// empty, and the header says it.
+	Pod, PodUID string
 	// Time when the call ended.
 	Time time.Time
 	// Call is the system call's name, or exec, fork, exit.

@@ -12,13 +12,15 @@ import (
 // Source is one stream of a trace: a file, or what comes from a Pod.
 type Source struct {
 	// Name of the file; that of the Pod stands in its header.
-	Name   string
+	Name string
+	// Header of the trace that the last line is of: a file may have several.
 	Header *tracefmt.Header
 
-	reader *tracefmt.Reader
-	next   tracefmt.Line
-	broken error // instead of next
-	have   bool
+	headers map[podKey]*tracefmt.Header
+	reader  *tracefmt.Reader
+	next    tracefmt.Line
+	broken  error // instead of next
+	have    bool
 }
 
 // NewSource returns the source that r is.
@@ -122,10 +124,42 @@ func (s *Source) fill(sink Sink) error {
 		return &SourceError{s.Name, err}
 	}
 	s.next, s.broken, s.have = line, err, true
-	if line.Header != nil {
-		s.Header = line.Header
+	switch {
+	case line.Header != nil:
+		s.learn(line.Header)
+	case line.Record != nil:
+		s.turn(line.Record.Pod, line.Record.PodUID)
+	case line.Account != nil:
+		s.turn(line.Account.Pod, line.Account.PodUID)
 	}
 	return nil
+}
+
+// podKey is what lines of a file with several Pods' traces say of whose they are.
+type podKey struct{ name, uid string }
+
+// learn whose trace begins.
+func (s *Source) learn(h *tracefmt.Header) {
+	s.Header = h
+	if s.headers == nil {
+		s.headers = map[podKey]*tracefmt.Header{}
+	}
+	if len(s.headers) < maxTraces {
+		s.headers[podKey{h.Pod, ""}] = h // the uid is there only where the name is not enough
+		s.headers[podKey{h.Pod, h.PodUID}] = h
+	}
+}
+
+// turn to the Pod that a line is of. Lines that do not say are of the last one.
+func (s *Source) turn(pod, uid string) {
+	if pod == "" {
+		return
+	}
+	if h := s.headers[podKey{pod, uid}]; h != nil {
+		s.Header = h
+		return
+	}
+	s.learn(&tracefmt.Header{Pod: pod, PodUID: uid})
 }
 
 // SourceError says which source cannot be read.

@@ -177,6 +177,9 @@ func (s *Summary) Lost() map[string]uint64 {
 	return all
 }
 
+// Pods counts the traces.
+func (s *Summary) Pods() int { return len(s.traces) }
+
 // Text is the summary for people.
 func (s *Summary) Text() string {
 	var b strings.Builder

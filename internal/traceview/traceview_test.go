@@ -194,6 +194,52 @@ func TestSeveralPods(t *testing.T) {
 	}
 }
 
+// One file may hold several Pods' traces: its lines say whose they are, and what they come to is the same.
+func TestSeveralPodsInOneFile(t *testing.T) {
+	one := func(pod, uid string) string {
+		return fmt.Sprintf(`{"sonde":"trace","version":1,"pod":%q,"podUid":%q}`, pod, uid) + "\n"
+	}
+	of := func(pod, uid, line string) string {
+		return string(tracefmt.AppendOfPod(nil, []byte(strings.TrimSpace(line)), pod, uid))
+	}
+	const lost = `{"sonde":"account","written":2,"lost":{"ring":3},"complete":true}` + "\n"
+	for name, tc := range map[string]struct {
+		otherPod, uid, otherUID string // in the lines
+		merged                  string
+		want                    []string
+	}{
+		"of two names": {"web-b", "", "", of("web-b", "", lost) + of("web-a", "", ended), nil},
+		"namesakes":    {"web-a", "u1", "u2", of("web-a", "u2", lost) + of("web-a", "u1", ended), nil},
+		"one was killed": {"web-b", "", "", of("web-a", "", ended), []string{
+			"web-b: the account at the end is missing: the tracer was killed, or is still at work, or its last file is not among these",
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			text := one("web-a", "u1") + one(tc.otherPod, "u2") +
+				of("web-a", tc.uid, event(1, "read", "")) + of(tc.otherPod, tc.otherUID, event(2, "write", "")) +
+				of(tc.otherPod, tc.otherUID, event(3, "write", "")) + of("web-a", tc.uid, event(4, "read", "")) + tc.merged
+			got, s := view(t, func(l *Live) { l.Pods = true }, NewSource("web.ndjson", strings.NewReader(text)))
+			want := fmt.Sprintf(`00:00:01.000000  web-a/1  a       read
+00:00:02.000000  %[1]s/1  a       write
+00:00:03.000000  %[1]s/1  a       write
+00:00:04.000000  web-a/1  a       read
+`, tc.otherPod)
+			if diff := cmp.Diff(want, strings.ReplaceAll(got, "/1   ", "/1  ")); diff != "" {
+				t.Errorf("lines (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(tc.want, s.summary.Problems()); diff != "" || s.summary.Pods() != 2 {
+				t.Errorf("%d Pods, problems (-want +got):\n%s", s.summary.Pods(), diff)
+			}
+			if len(tc.want) == 0 && !strings.Contains(s.summary.Text(), " 3 events lost: ring 3.") {
+				t.Errorf("nothing of the lost events:\n%s", s.summary.Text())
+			}
+			if got := strings.Count(s.summary.Text(), "before   still there       2  [a]\n"); got != 2 {
+				t.Errorf("%d processes, want one of each Pod:\n%s", got, s.summary.Text())
+			}
+		})
+	}
+}
+
 // One Pod's trace in two files has one account, in the last.
 func TestFilesOfAPod(t *testing.T) {
 	_, s := view(t, nil,
