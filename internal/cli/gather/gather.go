@@ -42,6 +42,7 @@ type wanted struct {
 // What is collected. Secrets are not, nor the ConfigMaps of captures.
 var kinds = []wanted{
 	{GroupVersionResource: of(v1alpha1.GroupVersion.Group, "v1alpha1", "packetcaptures")},
+	{GroupVersionResource: of(v1alpha1.GroupVersion.Group, "v1alpha1", "traces")},
 	{GroupVersionResource: of(v1alpha1.GroupVersion.Group, "v1alpha1", "resultaccesses")},
 	{GroupVersionResource: of("", "v1", "pods"), own: true},
 	{GroupVersionResource: of("", "v1", "services"), own: true},
@@ -60,6 +61,7 @@ var kinds = []wanted{
 	{GroupVersionResource: of("rbac.authorization.k8s.io", "v1", "clusterroles"), prefix: "sonde"},
 	{GroupVersionResource: of("rbac.authorization.k8s.io", "v1", "clusterrolebindings"), prefix: "sonde"},
 	{GroupVersionResource: of("apiextensions.k8s.io", "v1", "customresourcedefinitions"), prefix: "packetcaptures.monitoring"},
+	{GroupVersionResource: of("apiextensions.k8s.io", "v1", "customresourcedefinitions"), prefix: "traces.monitoring"},
 	{GroupVersionResource: of("apiextensions.k8s.io", "v1", "customresourcedefinitions"), prefix: "resultaccesses.monitoring"},
 	{GroupVersionResource: of("admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations"), prefix: "sonde"},
 	{GroupVersionResource: of("scheduling.k8s.io", "v1", "priorityclasses"), prefix: "sonde"},

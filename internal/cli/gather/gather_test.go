@@ -36,6 +36,8 @@ var answers = map[string]string{
 	"/version": `{"gitVersion":"v1.36.3"}`,
 	"/apis/monitoring.openshift.tpg/v1alpha1/packetcaptures": `{"items":[{"kind":"PacketCapture","metadata":{"name":"web","namespace":"shop","managedFields":[{}],"annotations":{
 		"monitoring.openshift.tpg/stamp":"` + stamp + `","monitoring.openshift.tpg/requester":"` + stamp + `","mine":"kept","kubectl.kubernetes.io/last-applied-configuration":"{\"data\":\"` + stamp + `\"}"}},"spec":{"filter":"udp"}}]}`,
+	"/apis/monitoring.openshift.tpg/v1alpha1/traces": `{"items":[{"kind":"Trace","metadata":{"name":"web","namespace":"shop","annotations":{
+		"monitoring.openshift.tpg/stamp":"` + stamp + `","mine":"kept"}},"spec":{"events":["io"]}}]}`,
 	"/apis/monitoring.openshift.tpg/v1alpha1/resultaccesses": `{"items":[{"kind":"ResultAccess","metadata":{"name":"a"},"spec":{"tokenHash":"` + hash + `"}}]}`,
 	"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations": `{"items":[
 		{"kind":"MutatingWebhookConfiguration","metadata":{"name":"another"}},
@@ -117,6 +119,7 @@ func TestNothingSecretIsCollected(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"objects/packetcaptures.yaml":                      "mine: kept",
+		"objects/traces.yaml":                              "mine: kept",
 		"objects/resultaccesses.yaml":                      "tokenHash: REDACTED",
 		"objects/mutatingwebhookconfigurations-sonde.yaml": "path: /mutate-packetcapture/REDACTED",
 		"objects/configmaps-sonde-config.yaml":             "paused:",
