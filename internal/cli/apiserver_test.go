@@ -16,50 +16,78 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/kind"
 	"github.com/sonde-operator/sonde/internal/pcapng"
+	"github.com/sonde-operator/sonde/internal/tracefmt"
 )
 
-// apiServer is as much of an API server, and of the operator behind it, as the plugin sees: the two
+// apiServer is as much of an API server, and of the operator behind it, as the plugin sees: the
 // kinds, watches of one capture, and the proxied results endpoint.
 type apiServer struct {
 	t   *testing.T
 	url string
 
 	mu       sync.Mutex
-	captures map[string]*v1alpha1.PacketCapture
+	captures map[string]v1alpha1.Capture // by RESOURCE/NAME
 	accesses int
 	version  int
 	changed  chan struct{} // closed, and made anew, on each change
-	created  []v1alpha1.PacketCaptureSpec
+	created  []any         // specs
 	// refuse, if set, answers creations as a webhook does.
 	refuse error
 	// files by UID/NAME; breakOnce breaks the first transfer half way.
 	files     map[string][]byte
 	breakOnce bool
 	// onCreate and onStop are the operator: they change a capture's status.
-	onCreate, onStop func(*v1alpha1.PacketCapture)
+	onCreate, onStop func(v1alpha1.Capture)
 }
 
-func newAPIServer(t *testing.T) *apiServer {
+// newAPIServer serves PacketCaptures, as an operator of before does, and more kinds.
+func newAPIServer(t *testing.T, more ...kind.Kind) *apiServer {
 	t.Helper()
-	s := &apiServer{t: t, captures: map[string]*v1alpha1.PacketCapture{}, changed: make(chan struct{}), files: map[string][]byte{}}
+	s := &apiServer{t: t, captures: map[string]v1alpha1.Capture{}, changed: make(chan struct{}), files: map[string][]byte{}}
 	const kinds = "/apis/monitoring.openshift.tpg/v1alpha1/"
-	const proxied = "/api/v1/namespaces/sonde-system/services/https:sonde-results:https/proxy/v1/namespaces/shop/packetcaptures/"
+	const proxied = "/api/v1/namespaces/sonde-system/services/https:sonde-results:https/proxy/v1/namespaces/shop/"
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST "+kinds+"namespaces/shop/packetcaptures", s.create)
-	mux.HandleFunc("GET "+kinds+"namespaces/shop/packetcaptures", s.list)
-	mux.HandleFunc("GET "+kinds+"packetcaptures", s.list)
-	mux.HandleFunc("GET "+kinds+"namespaces/shop/packetcaptures/{name}", s.get)
-	mux.HandleFunc("PATCH "+kinds+"namespaces/shop/packetcaptures/{name}", s.patch)
-	mux.HandleFunc("DELETE "+kinds+"namespaces/shop/packetcaptures/{name}", s.remove)
+	for _, k := range append([]kind.Kind{kind.PacketCapture}, more...) {
+		of := func(handle func(kind.Kind, http.ResponseWriter, *http.Request)) http.HandlerFunc {
+			return func(w http.ResponseWriter, r *http.Request) { handle(k, w, r) }
+		}
+		mux.HandleFunc("POST "+kinds+"namespaces/shop/"+k.Resource, of(s.create))
+		mux.HandleFunc("GET "+kinds+"namespaces/shop/"+k.Resource, of(s.list))
+		mux.HandleFunc("GET "+kinds+k.Resource, of(s.list))
+		mux.HandleFunc("GET "+kinds+"namespaces/shop/"+k.Resource+"/{name}", of(s.get))
+		mux.HandleFunc("PATCH "+kinds+"namespaces/shop/"+k.Resource+"/{name}", of(s.patch))
+		mux.HandleFunc("DELETE "+kinds+"namespaces/shop/"+k.Resource+"/{name}", of(s.remove))
+		mux.HandleFunc("GET "+proxied+k.Resource+"/{name}/progress", of(s.progress))
+		mux.HandleFunc("GET "+proxied+k.Resource+"/{name}/files/{uid}/{file}", s.file)
+	}
 	mux.HandleFunc("POST "+kinds+"namespaces/shop/resultaccesses", s.grant)
 	mux.HandleFunc("DELETE "+kinds+"namespaces/shop/resultaccesses/{name}", s.revoke)
-	mux.HandleFunc("GET "+proxied+"{name}/progress", s.progress)
-	mux.HandleFunc("GET "+proxied+"{name}/files/{uid}/{file}", s.file)
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.CloseClientConnections)
 	s.url = server.URL
 	return s
+}
+
+// keyOf a capture in the server's memory.
+func keyOf(c v1alpha1.Capture) string { return strings.ToLower(c.CaptureKind()) + "s/" + c.GetName() }
+
+// named is the capture that a request is about; the caller holds the lock.
+func (s *apiServer) named(k kind.Kind, r *http.Request) v1alpha1.Capture {
+	return s.captures[k.Resource+"/"+r.PathValue("name")]
+}
+
+// add a capture of two Pods to what is there.
+func (s *apiServer) add(c v1alpha1.Capture, phase v1alpha1.Phase) v1alpha1.Capture {
+	setKind(c)
+	c.SetNamespace("shop")
+	c.SetName("web")
+	c.SetUID("uid-1")
+	c.SetCreationTimestamp(metav1.NewTime(time.Now().Add(-5 * time.Minute)))
+	s.twoPods(phase)(c)
+	s.captures[keyOf(c)] = c
+	return c
 }
 
 func (s *apiServer) answer(w http.ResponseWriter, code int, v any) {
@@ -79,100 +107,110 @@ func (s *apiServer) fail(w http.ResponseWriter, err error) {
 	s.answer(w, int(status.Code), status)
 }
 
-func notFound(name string) error {
-	return apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource("packetcaptures").GroupResource(), name)
+func notFound(k kind.Kind, r *http.Request) error {
+	return apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource(k.Resource).GroupResource(), r.PathValue("name"))
 }
 
 // change lets the operator act on a capture; the caller holds the lock.
-func (s *apiServer) change(pc *v1alpha1.PacketCapture, act func(*v1alpha1.PacketCapture)) {
+func (s *apiServer) change(c v1alpha1.Capture, act func(v1alpha1.Capture)) {
 	if act != nil {
-		act(pc)
+		act(c)
 	}
 	s.version++
-	pc.ResourceVersion = fmt.Sprint(s.version)
+	c.SetResourceVersion(fmt.Sprint(s.version))
 	close(s.changed)
 	s.changed = make(chan struct{})
 }
 
 // later changes a capture as the operator would at some time.
-func (s *apiServer) later(name string, act func(*v1alpha1.PacketCapture)) {
+func (s *apiServer) later(key string, act func(v1alpha1.Capture)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.change(s.captures[name], act)
+	s.change(s.captures[key], act)
 }
 
-func (s *apiServer) create(w http.ResponseWriter, r *http.Request) {
+func copyOf(c v1alpha1.Capture) v1alpha1.Capture {
+	if c == nil {
+		return nil
+	}
+	return c.DeepCopyObject().(v1alpha1.Capture)
+}
+
+func (s *apiServer) create(k kind.Kind, w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	pc := &v1alpha1.PacketCapture{}
-	if err := json.NewDecoder(r.Body).Decode(pc); err != nil {
+	c := k.New()
+	if err := json.NewDecoder(r.Body).Decode(c); err != nil {
 		s.t.Errorf("create: %v", err)
 	}
-	s.created = append(s.created, pc.Spec)
+	s.created = append(s.created, copyOf(c).CaptureSpec())
 	if s.refuse != nil {
 		s.fail(w, s.refuse)
 		return
 	}
-	if pc.Name == "" {
-		pc.Name = pc.GenerateName + "x7k2p"
+	if c.GetName() == "" {
+		c.SetName(c.GetGenerateName() + "x7k2p")
 	}
-	if pc.Spec.Duration == "" {
+	if pc, ok := c.(*v1alpha1.PacketCapture); ok && pc.Spec.Duration == "" {
 		pc.Spec.Duration = "60s"
 	}
-	pc.UID, pc.CreationTimestamp = "uid-1", metav1.Now()
-	s.captures[pc.Name] = pc
-	s.change(pc, nil)
-	s.answer(w, http.StatusCreated, pc)
-	s.change(pc, s.onCreate)
+	c.SetUID("uid-1")
+	c.SetCreationTimestamp(metav1.Now())
+	s.captures[keyOf(c)] = c
+	s.change(c, nil)
+	s.answer(w, http.StatusCreated, c)
+	s.change(c, s.onCreate)
 }
 
-func (s *apiServer) get(w http.ResponseWriter, r *http.Request) {
+func (s *apiServer) get(k kind.Kind, w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if pc := s.captures[r.PathValue("name")]; pc != nil {
-		s.answer(w, http.StatusOK, pc)
+	if c := s.named(k, r); c != nil {
+		s.answer(w, http.StatusOK, c)
 		return
 	}
-	s.fail(w, notFound(r.PathValue("name")))
+	s.fail(w, notFound(k, r))
 }
 
-func (s *apiServer) list(w http.ResponseWriter, r *http.Request) {
+func (s *apiServer) list(k kind.Kind, w http.ResponseWriter, r *http.Request) {
 	if r.URL.Query().Get("watch") != "" {
-		s.watch(w, r)
+		s.watch(k, w, r)
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l := v1alpha1.PacketCaptureList{}
-	for _, pc := range s.captures {
-		l.Items = append(l.Items, *pc)
+	items := []any{}
+	for _, c := range s.captures {
+		if c.CaptureKind() == k.Name {
+			items = append(items, c)
+		}
 	}
-	s.answer(w, http.StatusOK, l)
+	s.answer(w, http.StatusOK, map[string]any{"items": items})
 }
 
 // watch sends the capture on each change; a resource version is not needed for that.
-func (s *apiServer) watch(w http.ResponseWriter, r *http.Request) {
+func (s *apiServer) watch(k kind.Kind, w http.ResponseWriter, r *http.Request) {
 	name, ok := strings.CutPrefix(r.URL.Query().Get("fieldSelector"), "metadata.name=")
 	if !ok {
 		s.t.Errorf("watch of everything: %s", r.URL.RawQuery)
 	}
 	w.Header().Set("Content-Type", "application/json")
-	var last *v1alpha1.PacketCapture
+	var last v1alpha1.Capture
 	for {
 		s.mu.Lock()
-		pc, changed := s.captures[name].DeepCopy(), s.changed
+		c, changed := copyOf(s.captures[k.Resource+"/"+name]), s.changed
 		s.mu.Unlock()
-		event := map[string]any{"type": "MODIFIED", "object": pc}
-		if pc == nil {
+		event := map[string]any{"type": "MODIFIED", "object": c}
+		if c == nil {
 			event = map[string]any{"type": "DELETED", "object": last}
 		}
 		if b, err := json.Marshal(event); err == nil {
 			_, _ = w.Write(b)
 		}
-		if pc == nil {
+		if c == nil {
 			return
 		}
-		last = pc
+		last = c
 		w.(http.Flusher).Flush()
 		select {
 		case <-changed:
@@ -182,33 +220,37 @@ func (s *apiServer) watch(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (s *apiServer) patch(w http.ResponseWriter, r *http.Request) {
+func (s *apiServer) patch(k kind.Kind, w http.ResponseWriter, r *http.Request) {
 	b, _ := io.ReadAll(r.Body)
 	if string(b) != `{"spec":{"stop":true}}` {
 		s.t.Errorf("patched by %s", b)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	pc := s.captures[r.PathValue("name")]
-	if pc == nil {
-		s.fail(w, notFound(r.PathValue("name")))
+	c := s.named(k, r)
+	switch c := c.(type) {
+	case nil:
+		s.fail(w, notFound(k, r))
 		return
+	case *v1alpha1.PacketCapture:
+		c.Spec.Stop = true
+	case *v1alpha1.Trace:
+		c.Spec.Stop = true
 	}
-	pc.Spec.Stop = true
-	s.answer(w, http.StatusOK, pc) // as it is before the operator knows
-	s.change(pc, s.onStop)
+	s.answer(w, http.StatusOK, c) // as it is before the operator knows
+	s.change(c, s.onStop)
 }
 
-func (s *apiServer) remove(w http.ResponseWriter, r *http.Request) {
+func (s *apiServer) remove(k kind.Kind, w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	pc := s.captures[r.PathValue("name")]
-	if pc == nil {
-		s.fail(w, notFound(r.PathValue("name")))
+	c := s.named(k, r)
+	if c == nil {
+		s.fail(w, notFound(k, r))
 		return
 	}
-	delete(s.captures, pc.Name)
-	s.change(pc, nil)
+	delete(s.captures, keyOf(c))
+	s.change(c, nil)
 	s.answer(w, http.StatusOK, metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusSuccess})
 }
 
@@ -232,19 +274,23 @@ func (s *apiServer) revoke(w http.ResponseWriter, _ *http.Request) {
 }
 
 // progress counts for one Pod until the capture has ended.
-func (s *apiServer) progress(w http.ResponseWriter, r *http.Request) {
+func (s *apiServer) progress(k kind.Kind, w http.ResponseWriter, r *http.Request) {
 	if r.Header.Get("X-Sonde-Token") == "" {
 		s.t.Error("progress without a token")
 	}
+	account := `{"v":1,"state":"capturing","seen":%[1]d,"packets":%[1]d}`
+	if k.Name == kind.Trace.Name {
+		account = `{"v":3,"state":"capturing","seen":%[1]d,"events":%[1]d}`
+	}
 	for n := 0; ; n++ {
 		s.mu.Lock()
-		pc := s.captures[r.PathValue("name")]
-		over := pc == nil || pc.Status.Phase.Final()
+		c := s.named(k, r)
+		over := c == nil || c.CaptureStatus().Phase.Final()
 		s.mu.Unlock()
 		if over {
 			return
 		}
-		fmt.Fprintf(w, `{"pod":"web-1","uid":"u1","node":"n1","phase":"Capturing","account":{"v":1,"state":"capturing","seen":%[1]d,"packets":%[1]d}}`+"\n", n)
+		fmt.Fprintf(w, `{"pod":"web-1","uid":"u1","node":"n1","phase":"Capturing","account":`+account+"}\n", n)
 		w.(http.Flusher).Flush()
 		select {
 		case <-time.After(10 * time.Millisecond):
@@ -284,20 +330,62 @@ func packets(times ...uint64) []byte {
 	return b
 }
 
+// events is the trace of a Pod with one event at each second, in JSON lines.
+func events(t *testing.T, pod, uid string, lost map[string]uint64, seconds ...uint64) []byte {
+	t.Helper()
+	b, err := tracefmt.AppendHeader(nil, tracefmt.Header{Namespace: "shop", Pod: pod, PodUID: uid})
+	if err != nil {
+		t.Error(err)
+	}
+	for _, at := range seconds {
+		b = tracefmt.AppendNDJSON(b, &tracefmt.Record{
+			Time: time.Unix(int64(at), 0), Call: "openat", Group: "file", PID: 1, HostPID: 7, TID: 1, HostTID: 7, Comm: []byte("web"),
+			HasRet: true, Ret: 3, Took: 1500, Path: []byte("/etc/web.conf"),
+		})
+	}
+	b, err = tracefmt.AppendAccount(b, tracefmt.Account{Written: uint64(len(seconds)), Lost: lost, Complete: true, Reason: "Duration"})
+	if err != nil {
+		t.Error(err)
+	}
+	return b
+}
+
 // twoPods puts a capture of two Pods into phase, with their files.
-func (s *apiServer) twoPods(phase v1alpha1.Phase) func(*v1alpha1.PacketCapture) {
-	return func(pc *v1alpha1.PacketCapture) {
-		pc.Status.Phase, pc.Status.Target, pc.Status.JobID, pc.Status.Pods = phase, "Deployment/web", "qwer", nil
+func (s *apiServer) twoPods(phase v1alpha1.Phase) func(v1alpha1.Capture) {
+	return func(c v1alpha1.Capture) {
+		status := c.CaptureStatus()
+		status.Phase, status.Target, status.JobID, status.Pods = phase, "Deployment/web", "qwer", nil
 		for i, times := range [][]uint64{{1, 3, 5}, {2, 4}} {
 			uid, name := fmt.Sprintf("u%d", i+1), fmt.Sprintf("web-%d", i+1)
 			p := v1alpha1.PodResult{UID: uid, Name: name, Node: "n1", Phase: phase}
 			if phase.Final() {
-				b := packets(times...)
-				p.Reason, p.Packets, p.Bytes = v1alpha1.ReasonDuration, int64(len(times)), 60*int64(len(times))
-				p.Files = []v1alpha1.ResultFile{{Name: name + "-qwer.pcapng", Bytes: int64(len(b))}}
-				s.files[uid+"/"+name+"-qwer.pcapng"] = b
+				p.Reason = v1alpha1.ReasonDuration
+				file, b := s.result(c, &p, times)
+				p.Files = []v1alpha1.ResultFile{{Name: file, Bytes: int64(len(b))}}
+				s.files[uid+"/"+file] = b
 			}
-			pc.Status.Pods = append(pc.Status.Pods, p)
+			status.Pods = append(status.Pods, p)
 		}
 	}
+}
+
+// result is what a Pod's capture comes to: its counts, and its file.
+func (s *apiServer) result(c v1alpha1.Capture, p *v1alpha1.PodResult, times []uint64) (name string, b []byte) {
+	n := int64(len(times))
+	trace, ok := c.(*v1alpha1.Trace)
+	switch {
+	case !ok:
+		p.Packets, p.Bytes = n, 60*n
+		return p.Name + "-qwer.pcapng", packets(times...)
+	case trace.Spec.Format == v1alpha1.TraceFlap:
+		p.Events, p.Bytes = n, 5
+		return p.Name + "-qwer-trace_io_0.log", []byte("FLAP\n")
+	}
+	var lost map[string]uint64
+	if p.UID == "u2" {
+		lost, p.Lost = map[string]uint64{"ring": 1}, map[string]int64{"ring": 1}
+	}
+	b = events(s.t, p.Name, p.UID, lost, times...)
+	p.Events, p.Bytes = n, int64(len(b))
+	return p.Name + "-qwer.ndjson", b
 }

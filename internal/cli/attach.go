@@ -38,24 +38,24 @@ type saving struct {
 
 // attach follows a capture until it has ended, saves it, reports, and cleans up. It is the rest of
 // capture and the whole of download.
-func (p *plugin) attach(ctx context.Context, conn *connection, pc *v1alpha1.PacketCapture, how saving) error {
+func (p *plugin) attach(ctx context.Context, conn *connection, c v1alpha1.Capture, how saving) error {
 	// A reader that leaves early, like head, must not end this without a word, and with the packets left in the cluster.
 	signal.Ignore(syscall.SIGPIPE)
-	access := results.NewAccess(conn.client, p.clock, pc)
+	access := results.NewAccess(conn.client, p.clock, c)
 	defer p.closeAccess(ctx, access)
-	endpoint, err := results.NewClient(conn.config, p.operatorNamespace, pc.Namespace, pc.Name, access, results.DefaultTiming)
+	endpoint, err := results.NewClient(conn.config, p.operatorNamespace, c, access, results.DefaultTiming)
 	if err != nil {
 		return err
 	}
 	display := p.display()
-	s := capture.NewState(pc, p.clock.Now())
+	s := capture.NewState(c, p.clock.Now())
 	saved, err := p.followAndSave(ctx, conn, endpoint, display, s, how)
 	display.Close()
 	if err != nil {
-		return p.left(client.ObjectKeyFromObject(pc), err)
+		return p.left(s.Capture, err)
 	}
 	r := report.New(s.Capture, s.Pods(), saved)
-	err = p.print(r, how)
+	err = p.print(r, saved, how)
 	p.remove(ctx, conn, s.Capture, r, how)
 	if err != nil {
 		return err
@@ -88,7 +88,7 @@ func (p *plugin) followAndSave(ctx context.Context, conn *connection, endpoint *
 		}
 	}
 	saver := &capture.Saver{
-		Download: endpoint.Download,
+		Download: endpoint.Download, SumUp: !how.json,
 		Fetching: func(uid string, done, total int64) {
 			s.Activity = "Downloading"
 			s.Fetching(uid, done, total)
@@ -107,15 +107,20 @@ func (p *plugin) followAndSave(ctx context.Context, conn *connection, endpoint *
 }
 
 // left adds to an error what can still be done about the capture.
-func (p *plugin) left(key client.ObjectKey, err error) error {
+func (p *plugin) left(c v1alpha1.Capture, err error) error {
 	if errors.Is(err, capture.ErrDeleted) {
 		return err
 	}
-	fmt.Fprintf(p.streams.ErrOut, "PacketCapture %s is still there, and ends by itself. To fetch its packets:\n  %s\n", key, p.fetchCommand(key))
+	ends := "ends by itself. "
+	if common := c.Common(); common.Duration == "" && !common.Stop && !c.CaptureStatus().Phase.Final() {
+		ends = "goes on. To end it:\n  " + p.commandFor("stop", c) + "\n"
+	}
+	fmt.Fprintf(p.streams.ErrOut, "%s %s is still there, and %sTo fetch its %s:\n  %s\n",
+		c.CaptureKind(), client.ObjectKeyFromObject(c), ends, capture.UnitOf(c).Count(), p.commandFor("download", c))
 	return err
 }
 
-func (p *plugin) print(r report.Report, how saving) error {
+func (p *plugin) print(r report.Report, saved capture.Saved, how saving) error {
 	if how.json {
 		return writeJSON(p.streams.Out, r)
 	}
@@ -123,7 +128,11 @@ func (p *plugin) print(r report.Report, how saving) error {
 	if how.out.Streams() {
 		w = p.streams.ErrOut
 	}
-	if _, err := io.WriteString(w, r.Text()); err != nil {
+	text := r.Text()
+	if saved.Trace != nil && !how.out.Streams() {
+		text = saved.Trace.Text() + "\n" + text // it may be long, and what matters most is seen at the end
+	}
+	if _, err := io.WriteString(w, text); err != nil {
 		return fmt.Errorf("print the report: %w", err)
 	}
 	return nil
@@ -139,21 +148,21 @@ func writeJSON(w io.Writer, v any) error {
 }
 
 // remove deletes the capture, and says so where it does not.
-func (p *plugin) remove(ctx context.Context, conn *connection, pc *v1alpha1.PacketCapture, r report.Report, how saving) {
+func (p *plugin) remove(ctx context.Context, conn *connection, c v1alpha1.Capture, r report.Report, how saving) {
 	if !how.remove {
 		return
 	}
-	key := client.ObjectKeyFromObject(pc)
+	key, uid := client.ObjectKeyFromObject(c), c.GetUID()
 	if !r.Everything() {
-		fmt.Fprintf(p.streams.ErrOut, "PacketCapture %s is kept, as not everything was saved. To try again:\n  %s\n", key, p.fetchCommand(key))
+		fmt.Fprintf(p.streams.ErrOut, "%s %s is kept, as not everything was saved. To try again:\n  %s\n", c.CaptureKind(), key, p.commandFor("download", c))
 		return
 	}
 	// The user may have interrupted by now; this is wanted all the same.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanup)
 	defer cancel()
-	err := conn.client.Delete(ctx, pc, client.Preconditions{UID: &pc.UID})
+	err := conn.client.Delete(ctx, c, client.Preconditions{UID: &uid})
 	if client.IgnoreNotFound(err) != nil {
-		fmt.Fprintf(p.streams.ErrOut, "PacketCapture %s is left over: %s\n", key, describe(err))
+		fmt.Fprintf(p.streams.ErrOut, "%s %s is left over: %s\n", c.CaptureKind(), key, describe(err))
 	}
 }
 

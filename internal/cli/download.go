@@ -2,42 +2,43 @@ package cli
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/sonde-operator/sonde/api/v1alpha1"
 )
 
 func newDownload(p *plugin) *cobra.Command {
 	var how saving
 	cmd := &cobra.Command{
 		Use:   "download NAME",
-		Short: "Save the packets of a capture that was made before",
-		Long: `Saves the files of every Pod of the PacketCapture NAME as one pcapng file.
+		Short: "Save the files of a capture or trace that was made before",
+		Long: `Saves the files of every Pod of the PacketCapture or Trace NAME as one file, as the commands capture and trace do.
 
-Where the capture still runs, its end is awaited; interrupting (Ctrl-C) then leaves it running. The
-PacketCapture is not deleted.`,
-		Example: "  kubectl sonde download web-x7k2p -n shop -o web.pcapng",
-		Args:    oneArgument("the NAME of a PacketCapture (see kubectl sonde get)"),
-		RunE:    func(cmd *cobra.Command, args []string) error { return p.download(cmd.Context(), args[0], how) },
+` + aboutNames + `
+Where it still runs, its end is awaited; interrupting (Ctrl-C) then leaves it running. It is not deleted.`,
+		Example: `  kubectl sonde download web-x7k2p -n shop -o web.pcapng
+  kubectl sonde download trace/web-x7k2p -n shop -o web.ndjson`,
+		Args: oneArgument(wantName),
+		RunE: func(cmd *cobra.Command, args []string) error { return p.download(cmd.Context(), args[0], how) },
 	}
-	addOutputFlags(cmd, &how)
+	addOutputFlags(cmd, &how, "NAME-TIME.pcapng or .ndjson")
 	return cmd
 }
 
 func (p *plugin) download(ctx context.Context, name string, how saving) error {
+	ref, err := parseReference(name)
+	if err != nil {
+		return err
+	}
 	conn, err := p.connect()
 	if err != nil {
 		return err
 	}
-	if err := p.output(&how, name); err != nil {
+	c, err := ref.get(ctx, conn)
+	if err != nil {
 		return err
 	}
-	pc := &v1alpha1.PacketCapture{}
-	if err := conn.client.Get(ctx, client.ObjectKey{Namespace: conn.namespace, Name: name}, pc); err != nil {
-		return fmt.Errorf("get PacketCapture: %w", err)
+	if err := p.output(&how, ref.name, c); err != nil {
+		return err
 	}
-	return p.attach(ctx, conn, pc, how)
+	return p.attach(ctx, conn, c, how)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/cli/gather"
+	"github.com/sonde-operator/sonde/internal/kind"
 )
 
 // describe returns the text for an error: the API server's and the webhooks' words as they are, in
@@ -22,10 +23,13 @@ func describe(err error) string {
 	}
 	s := status.Status()
 	if noSuchKind(s) {
+		if s.Details.Kind == kind.Trace.Resource {
+			return "error: this cluster has no Traces: Sonde is not installed there, or is older than this plugin. Install or upgrade it, or choose another cluster with --context"
+		}
 		return "error: this cluster has no PacketCaptures: Sonde is not installed there. Install it, or choose another cluster with --context"
 	}
 	if webhookAway(s) {
-		return "error: Sonde does not answer, so no PacketCapture can be created or stopped; deleting one works. Ask a cluster admin to look whether the Pods of Deployment sonde-manager are ready.\n" +
+		return "error: Sonde does not answer, so no PacketCapture or Trace can be created or stopped; deleting one works. Ask a cluster admin to look whether the Pods of Deployment sonde-manager are ready.\n" +
 			"Error from server (" + string(s.Reason) + "): " + gather.WebhookPath.ReplaceAllString(s.Message, "/...")
 	}
 	if s.Reason == metav1.StatusReasonUnknown {
@@ -35,6 +39,8 @@ func describe(err error) string {
 	switch {
 	case lacksRole(s) && strings.HasSuffix(s.Message, " at the cluster scope"): // only lists of all namespaces are
 		text += "\nLeave out -A, or ask a cluster admin for a ClusterRoleBinding to the ClusterRole sonde-view"
+	case lacksRole(s) && s.Details.Kind == kind.Trace.Resource:
+		text += "\nAsk an admin for the ClusterRole sonde-edit in that namespace, and to trace and download for sonde-trace"
 	case lacksRole(s):
 		text += "\nAsk an admin for the ClusterRole sonde-edit in that namespace, and to capture and download for sonde-capture"
 	}

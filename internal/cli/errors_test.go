@@ -33,6 +33,11 @@ func TestDescribe(t *testing.T) {
 			err:  forbidden(`User "eve" cannot list resource "packetcaptures" in API group "monitoring.openshift.tpg" in the namespace "shop"`),
 			want: []string{"sonde-edit", "sonde-capture"}, wantNever: "-A",
 		},
+		"no role for traces": {
+			err: apierrors.NewForbidden(schema.GroupResource{Group: "monitoring.openshift.tpg", Resource: "traces"}, "",
+				errors.New(`User "eve" cannot create resource "traces" in API group "monitoring.openshift.tpg" in the namespace "shop"`)),
+			want: []string{"sonde-edit", "sonde-trace"}, wantNever: "sonde-capture",
+		},
 		"no role in all namespaces": {
 			err:  forbidden(`User "eve" cannot list resource "packetcaptures" in API group "monitoring.openshift.tpg" at the cluster scope`),
 			want: []string{"Leave out -A", "ClusterRoleBinding", "sonde-view"}, wantNever: "sonde-edit",

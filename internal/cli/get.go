@@ -4,10 +4,13 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/duration"
@@ -16,7 +19,9 @@ import (
 
 	"github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/cli/capture"
+	"github.com/sonde-operator/sonde/internal/cli/live"
 	"github.com/sonde-operator/sonde/internal/cli/report"
+	"github.com/sonde-operator/sonde/internal/kind"
 )
 
 type getCommand struct {
@@ -29,11 +34,14 @@ func newGet(p *plugin) *cobra.Command {
 	c := &getCommand{plugin: p, print: genericclioptions.NewPrintFlags("").WithTypeSetter(scheme())}
 	cmd := &cobra.Command{
 		Use:   "get [NAME]",
-		Short: "List captures",
-		Long: `Lists the PacketCaptures of a namespace, or one. With -o wide there are more columns and, for one,
-a line for each of its Pods.`,
+		Short: "List captures and traces",
+		Long: `Lists the PacketCaptures and the Traces of a namespace, or one. With -o wide there are more columns and, for one,
+a line for each of its Pods.
+
+` + aboutNames,
 		Example: `  kubectl sonde get -A
-  kubectl sonde get web-x7k2p -n shop -o yaml`,
+  kubectl sonde get web-x7k2p -n shop -o yaml
+  kubectl sonde get trace/web-x7k2p -n shop -o wide`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
 				return usageError(cmd, "one NAME, or none for all")
@@ -44,49 +52,74 @@ a line for each of its Pods.`,
 	}
 	c.print.AddFlags(cmd)
 	cmd.Flags().Lookup("output").Usage = "Output format: wide, json, yaml, name, jsonpath=..., go-template=..."
-	cmd.Flags().BoolVarP(&c.all, "all-namespaces", "A", false, "List the captures of all namespaces")
+	cmd.Flags().BoolVarP(&c.all, "all-namespaces", "A", false, "List the captures and traces of all namespaces")
 	return cmd
 }
 
 func (c *getCommand) run(ctx context.Context, args []string) error {
+	refs, err := parseReferences(args)
+	if err != nil {
+		return err
+	}
 	conn, err := c.plugin.connect()
 	if err != nil {
 		return err
 	}
-	if len(args) == 1 {
-		return c.one(ctx, conn, args[0])
+	if len(refs) == 1 {
+		return c.one(ctx, conn, refs[0])
 	}
-	list := &v1alpha1.PacketCaptureList{}
+	lists, err := c.lists(ctx, conn)
+	if err != nil {
+		return err
+	}
+	if c.formatted() {
+		return c.printLists(lists)
+	}
+	return c.tables(lists, conn.namespace)
+}
+
+// listed is what there is of a kind.
+type listed struct {
+	kind kind.Kind
+	list v1alpha1.CaptureList
+}
+
+// lists has one of each kind that the user can list.
+func (c *getCommand) lists(ctx context.Context, conn *connection) ([]listed, error) {
 	var where []client.ListOption
 	if !c.all {
 		where = append(where, client.InNamespace(conn.namespace))
 	}
-	if err := conn.client.List(ctx, list, where...); err != nil {
-		return fmt.Errorf("list PacketCaptures: %w", err)
+	var lists []listed
+	for i, k := range kind.All {
+		list := k.NewList()
+		err := conn.client.List(ctx, list, where...)
+		switch {
+		case err == nil:
+			lists = append(lists, listed{k, list})
+		case i == 0 || !otherKind(err):
+			return nil, fmt.Errorf("list %ss: %w", k.Name, err)
+		case !apierrors.IsNotFound(err):
+			fmt.Fprintf(c.plugin.streams.ErrOut, "%ss are left out: %s\n", k.Name, describe(err))
+		}
 	}
-	if c.formatted() {
-		return c.list(list)
-	}
-	if len(list.Items) == 0 {
-		fmt.Fprintln(c.plugin.streams.ErrOut, c.nothing(conn.namespace))
-		return nil
-	}
-	return c.table(list.Items)
+	return lists, nil
 }
 
-func (c *getCommand) one(ctx context.Context, conn *connection, name string) error {
-	pc := &v1alpha1.PacketCapture{}
-	if err := conn.client.Get(ctx, client.ObjectKey{Namespace: conn.namespace, Name: name}, pc); err != nil {
-		return fmt.Errorf("get PacketCapture: %w", err)
-	}
-	setKind(pc)
-	if c.formatted() {
-		return c.object(pc)
-	}
-	if err := c.table([]v1alpha1.PacketCapture{*pc}); err != nil || !c.wide() || len(pc.Status.Pods) == 0 {
+func (c *getCommand) one(ctx context.Context, conn *connection, ref reference) error {
+	found, err := ref.get(ctx, conn)
+	if err != nil {
 		return err
 	}
-	r := report.New(pc, pc.Status.Pods, capture.Saved{})
+	setKind(found)
+	if c.formatted() {
+		return c.object(found)
+	}
+	pods := found.CaptureStatus().Pods
+	if err := c.table([]v1alpha1.Capture{found}); err != nil || !c.wide() || len(pods) == 0 {
+		return err
+	}
+	r := report.New(found, pods, capture.Saved{})
 	return c.write("\n" + r.Table())
 }
 
@@ -106,63 +139,126 @@ func (c *getCommand) object(o runtime.Object) error {
 	return nil
 }
 
-// list prints a whole list, except by name: that printer knows only single objects.
-func (c *getCommand) list(list *v1alpha1.PacketCaptureList) error {
-	for i := range list.Items { // lists come without their items' kinds
-		setKind(&list.Items[i])
+// printLists prints a whole list, except by name: that printer knows only single objects.
+func (c *getCommand) printLists(lists []listed) error {
+	var items []v1alpha1.Capture
+	for _, l := range lists {
+		items = append(items, l.list.Captures()...)
+	}
+	for _, item := range items { // lists come without their items' kinds
+		setKind(item)
 	}
 	if *c.print.OutputFormat != "name" {
+		list, err := oneList(lists[0].list, items)
+		if err != nil {
+			return err
+		}
 		return c.object(list)
 	}
-	for i := range list.Items {
-		if err := c.object(&list.Items[i]); err != nil {
+	for _, item := range items {
+		if err := c.object(item); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (c *getCommand) nothing(namespace string) string {
-	if c.all {
-		return "No PacketCaptures found."
+// tables has one for each kind of which there is something.
+func (c *getCommand) tables(lists []listed, namespace string) error {
+	var names []string
+	empty := true
+	for _, l := range lists {
+		names = append(names, l.kind.Name+"s")
+		items := l.list.Captures()
+		if len(items) == 0 {
+			continue
+		}
+		if !empty {
+			if err := c.write("\n"); err != nil {
+				return err
+			}
+		}
+		empty = false
+		if err := c.table(items); err != nil {
+			return err
+		}
 	}
-	return fmt.Sprintf("No PacketCaptures found in namespace %s.", namespace)
+	if empty {
+		where := " in namespace " + namespace
+		if c.all {
+			where = ""
+		}
+		fmt.Fprintf(c.plugin.streams.ErrOut, "No %s found%s.\n", strings.Join(names, " or "), where)
+	}
+	return nil
 }
 
-func (c *getCommand) table(items []v1alpha1.PacketCapture) error {
-	left := 4
-	head := []string{"NAME", "PHASE", "TARGET", "JOBID", "PODS", "PACKETS", "DROPPED", "AGE"}
-	if c.wide() {
-		head = append(head, "BYTES", "TRUNCATED", "OVERWRITTEN", "REASON")
-	}
-	if c.all {
-		head = append([]string{"NAMESPACE"}, head...)
-		left++
-	}
-	rows := [][]string{head}
+// column of what a kind's totals count.
+type column struct {
+	head string
+	wide bool
+	of   func(v1alpha1.Totals) int64
+}
+
+var columns = map[live.Unit][]column{
+	live.Packets: {
+		{"PACKETS", false, func(t v1alpha1.Totals) int64 { return t.Packets }},
+		{"DROPPED", false, func(t v1alpha1.Totals) int64 { return t.Dropped }},
+		{"BYTES", true, func(t v1alpha1.Totals) int64 { return t.Bytes }},
+		{"TRUNCATED", true, func(t v1alpha1.Totals) int64 { return t.Truncated }},
+		{"OVERWRITTEN", true, func(t v1alpha1.Totals) int64 { return t.Overwritten }},
+	},
+	live.Events: {
+		{"EVENTS", false, func(t v1alpha1.Totals) int64 { return t.Events }},
+		{"LOST", false, func(t v1alpha1.Totals) int64 { return t.Lost }},
+		{"BYTES", true, func(t v1alpha1.Totals) int64 { return t.Bytes }},
+	},
+}
+
+// table of captures of one kind.
+func (c *getCommand) table(items []v1alpha1.Capture) error {
+	counted := columns[capture.UnitOf(items[0])]
+	text := []string{"NAME", "PHASE", "TARGET", "JOBID"}
+	rows := [][]string{c.row("NAMESPACE", append(text, "PODS"), counted, func(col column) string { return col.head }, "AGE", "REASON")}
 	now := c.plugin.clock.Now()
-	for i := range items {
-		rows = append(rows, c.row(&items[i], now))
+	for _, item := range items {
+		rows = append(rows, c.rowOf(item, counted, now))
+	}
+	left := len(text)
+	if c.all {
+		left++
 	}
 	return c.write(report.Align(rows, left))
 }
 
-func (c *getCommand) row(pc *v1alpha1.PacketCapture, now time.Time) []string {
+func (c *getCommand) rowOf(item v1alpha1.Capture, counted []column, now time.Time) []string {
 	n := func(v int64) string { return strconv.FormatInt(v, 10) }
-	st := pc.Status
-	row := []string{
-		pc.Name, string(st.Phase), st.Target, st.JobID, n(int64(st.Totals.Pods)), n(st.Totals.Packets), n(st.Totals.Dropped),
-		duration.HumanDuration(now.Sub(pc.CreationTimestamp.Time)),
+	st := item.CaptureStatus()
+	reason := ""
+	if cond := apimeta.FindStatusCondition(st.Conditions, v1alpha1.ConditionComplete); cond != nil {
+		reason = cond.Reason
 	}
-	if c.wide() {
-		reason := ""
-		if cond := apimeta.FindStatusCondition(st.Conditions, v1alpha1.ConditionComplete); cond != nil {
-			reason = cond.Reason
+	return c.row(item.GetNamespace(), []string{item.GetName(), string(st.Phase), st.Target, st.JobID, n(int64(st.Totals.Pods))},
+		counted, func(col column) string { return n(col.of(st.Totals)) },
+		duration.HumanDuration(now.Sub(item.GetCreationTimestamp().Time)), reason)
+}
+
+// row has the cells that are asked for.
+func (c *getCommand) row(namespace string, first []string, counted []column, cell func(column) string, age, reason string) []string {
+	var narrow, wide []string
+	for _, col := range counted {
+		if col.wide {
+			wide = append(wide, cell(col))
+		} else {
+			narrow = append(narrow, cell(col))
 		}
-		row = append(row, n(st.Totals.Bytes), n(st.Totals.Truncated), n(st.Totals.Overwritten), reason)
+	}
+	row := slices.Concat(first, narrow, []string{age})
+	if c.wide() {
+		row = slices.Concat(row, wide, []string{reason})
 	}
 	if c.all {
-		row = append([]string{pc.Namespace}, row...)
+		row = slices.Insert(row, 0, namespace)
 	}
 	return row
 }
@@ -174,6 +270,6 @@ func (c *getCommand) write(s string) error {
 	return nil
 }
 
-func setKind(pc *v1alpha1.PacketCapture) {
-	pc.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("PacketCapture"))
+func setKind(c v1alpha1.Capture) {
+	c.GetObjectKind().SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(c.CaptureKind()))
 }

@@ -132,14 +132,14 @@ func TestCapture(t *testing.T) {
 	r := start(t, s, nil, "capture", "deploy/web", "--for", "30s", "--filter", "tcp port 80", "--max-bytes", "100Mi", "--interface", "eth0,lo", "-o", path)
 	r.errOut.await(t, "shop/web-x7k2p (Deployment/web): Capturing\n")
 	r.errOut.await(t, "web-1 on n1: Capturing, ")
-	s.later("web-x7k2p", s.twoPods(v1alpha1.PhaseCompleted))
+	s.later("packetcaptures/web-x7k2p", s.twoPods(v1alpha1.PhaseCompleted))
 	r.await(t, report.ExitOK)
 
 	want := v1alpha1.PacketCaptureSpec{
 		TargetRef: &v1alpha1.TargetReference{Kind: "Deployment", Name: "web"},
 		Duration:  "30s", Filter: "tcp port 80", MaxBytes: 100 << 20, Interfaces: []string{"eth0", "lo"},
 	}
-	if diff := cmp.Diff([]v1alpha1.PacketCaptureSpec{want}, s.created); diff != "" {
+	if diff := cmp.Diff([]any{&want}, s.created); diff != "" {
 		t.Errorf("created (-want +got):\n%s", diff)
 	}
 	if got := timesIn(t, path); !slices.Equal(got, []uint64{1, 2, 3, 4, 5}) {
@@ -155,10 +155,11 @@ func TestCapture(t *testing.T) {
 
 func TestCaptureThatIsIncomplete(t *testing.T) {
 	s := newAPIServer(t)
-	s.onCreate = func(pc *v1alpha1.PacketCapture) {
-		s.twoPods(v1alpha1.PhaseCompleted)(pc)
-		pc.Status.Phase = v1alpha1.PhaseIncomplete
-		pc.Status.Pods[1].Phase, pc.Status.Pods[1].Reason, pc.Status.Pods[1].Files = v1alpha1.PhaseIncomplete, v1alpha1.ReasonNodeLost, nil
+	s.onCreate = func(c v1alpha1.Capture) {
+		s.twoPods(v1alpha1.PhaseCompleted)(c)
+		status := c.CaptureStatus()
+		status.Phase = v1alpha1.PhaseIncomplete
+		status.Pods[1].Phase, status.Pods[1].Reason, status.Pods[1].Files = v1alpha1.PhaseIncomplete, v1alpha1.ReasonNodeLost, nil
 	}
 	path := filepath.Join(t.TempDir(), "web.pcapng")
 	r := sonde(t, s, report.ExitIncomplete, "capture", "web", "--json", "-o", path)
@@ -250,14 +251,12 @@ func TestInterruptingTwiceLeaves(t *testing.T) {
 func TestInterruptLeavesADownloadsCaptureRunning(t *testing.T) {
 	s := newAPIServer(t)
 	s.onCreate = s.twoPods(v1alpha1.PhaseCapturing)
-	s.captures["web"] = &v1alpha1.PacketCapture{}
-	s.captures["web"].Namespace, s.captures["web"].Name = "shop", "web"
-	s.twoPods(v1alpha1.PhaseCapturing)(s.captures["web"])
+	c := s.add(&v1alpha1.PacketCapture{}, v1alpha1.PhaseCapturing)
 	r := start(t, s, nil, "download", "web", "-o", filepath.Join(t.TempDir(), "web.pcapng"))
 	r.errOut.await(t, "Capturing, ")
 	r.signals <- os.Interrupt
 	r.await(t, report.ExitInterrupted)
-	if s.captures["web"].Spec.Stop {
+	if c.Common().Stop {
 		t.Error("the capture was stopped")
 	}
 }
@@ -266,12 +265,7 @@ func TestInterruptLeavesADownloadsCaptureRunning(t *testing.T) {
 func ended(t *testing.T) *apiServer {
 	t.Helper()
 	s := newAPIServer(t)
-	pc := &v1alpha1.PacketCapture{}
-	pc.Namespace, pc.Name, pc.UID = "shop", "web", "uid-1"
-	pc.CreationTimestamp.Time = time.Now().Add(-5 * time.Minute)
-	s.twoPods(v1alpha1.PhaseCompleted)(pc)
-	pc.Status.Totals = v1alpha1.Totals{Pods: 2, Completed: 2, Packets: 5, Bytes: 300}
-	s.captures["web"] = pc
+	s.add(&v1alpha1.PacketCapture{}, v1alpha1.PhaseCompleted).CaptureStatus().Totals = v1alpha1.Totals{Pods: 2, Completed: 2, Packets: 5, Bytes: 300}
 	return s
 }
 
@@ -344,11 +338,12 @@ func TestGetNothing(t *testing.T) {
 
 func TestStopAndDelete(t *testing.T) {
 	s := ended(t)
-	s.twoPods(v1alpha1.PhaseCapturing)(s.captures["web"])
+	c := s.captures["packetcaptures/web"]
+	s.twoPods(v1alpha1.PhaseCapturing)(c)
 	s.onStop = s.twoPods(v1alpha1.PhaseCompleted)
 	r := sonde(t, s, report.ExitOK, "stop", "web", "--wait")
-	if r.out.String() != "packetcapture.monitoring.openshift.tpg/web stopping\n" || !s.captures["web"].Spec.Stop {
-		t.Errorf("said %q, and stop is %t", r.out, s.captures["web"].Spec.Stop)
+	if r.out.String() != "packetcapture.monitoring.openshift.tpg/web stopping\n" || !c.Common().Stop {
+		t.Errorf("said %q, and stop is %t", r.out, c.Common().Stop)
 	}
 	if !strings.Contains(r.errOut.String(), "Completed") {
 		t.Errorf("did not wait:\n%s", r.errOut)

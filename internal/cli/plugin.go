@@ -17,15 +17,16 @@ import (
 
 	"github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/cli/live"
+	"github.com/sonde-operator/sonde/internal/kind"
 )
 
 // defaultOperatorNamespace is where an install puts the operator.
 const defaultOperatorNamespace = "sonde-system"
 
-const usage = `Captures the packets of every Pod of a workload into one pcapng file.
+const usage = `Captures the packets, or traces the system calls, of every Pod of a workload into one file.
 
-The capture is a PacketCapture in the cluster, made by you and with your rights: you need the verb
-"capture" on pods in the target's namespace.`
+The capture is a PacketCapture or a Trace in the cluster, made by you and with your rights: you need the verb
+"capture" or "trace" on pods in the target's namespace.`
 
 const examples = `  # 30 seconds of every Pod of a Deployment, merged in the order of time
   kubectl sonde capture deploy/web -n shop --for 30s -o web.pcapng
@@ -34,7 +35,10 @@ const examples = `  # 30 seconds of every Pod of a Deployment, merged in the ord
   kubectl sonde capture sts/db -n shop --filter 'tcp port 8080' --keep-separate -o db/
 
   # Who talked most
-  kubectl sonde conversations web.pcapng`
+  kubectl sonde conversations web.pcapng
+
+  # What its processes start, and which files they open, read and write
+  kubectl sonde trace deploy/web -n shop --for 10s --events process,file,io`
 
 // plugin is what the commands share.
 type plugin struct {
@@ -57,7 +61,7 @@ func newPlugin(o Options, i *interrupts) *plugin {
 func (p *plugin) command() *cobra.Command {
 	root := &cobra.Command{
 		Use:     "kubectl-sonde",
-		Short:   "Capture the packets of every Pod of a workload",
+		Short:   "Capture the packets, or trace the system calls, of every Pod of a workload",
 		Long:    usage,
 		Example: examples,
 		Annotations: map[string]string{
@@ -98,7 +102,7 @@ func (p *plugin) connect() (*connection, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the kubeconfig: %w", err)
 	}
-	// A plain client would first ask the server for all of its kinds; these two are known.
+	// A plain client would first ask the server for all of its kinds; these few are known.
 	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme(), Mapper: mapper()})
 	if err != nil {
 		return nil, fmt.Errorf("connect to the cluster: %w", err)
@@ -114,10 +118,14 @@ func scheme() *runtime.Scheme {
 
 func mapper() apimeta.RESTMapper {
 	m := apimeta.NewDefaultRESTMapper(nil)
-	for kind, plural := range map[string]string{"PacketCapture": "packetcaptures", "ResultAccess": "resultaccesses"} {
-		m.AddSpecific(v1alpha1.GroupVersion.WithKind(kind), v1alpha1.GroupVersion.WithResource(plural),
+	add := func(name, plural string) {
+		m.AddSpecific(v1alpha1.GroupVersion.WithKind(name), v1alpha1.GroupVersion.WithResource(plural),
 			v1alpha1.GroupVersion.WithResource(plural), apimeta.RESTScopeNamespace)
 	}
+	for _, k := range kind.All {
+		add(k.Name, k.Resource)
+	}
+	add("ResultAccess", "resultaccesses")
 	return m
 }
 
@@ -135,9 +143,9 @@ func (p *plugin) display() live.Display {
 	})
 }
 
-// fetchCommand is what to type to get the results of a capture later.
-func (p *plugin) fetchCommand(key client.ObjectKey) string {
-	s := fmt.Sprintf("kubectl sonde download %s -n %s", key.Name, key.Namespace)
+// commandFor is what to type to do something about a capture later.
+func (p *plugin) commandFor(verb string, c v1alpha1.Capture) string {
+	s := fmt.Sprintf("kubectl sonde %s %s -n %s", verb, argument(c), c.GetNamespace())
 	if c := *p.flags.Context; c != "" {
 		s += " --context " + c
 	}

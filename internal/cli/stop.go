@@ -5,63 +5,73 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/cli/capture"
 	"github.com/sonde-operator/sonde/internal/cli/results"
 )
 
-const resourceName = "packetcapture.monitoring.openshift.tpg/"
+// wantName is what commands say that lack the name of a capture.
+const wantName = "the NAME of a PacketCapture or Trace (see kubectl sonde get)"
 
 func newStop(p *plugin) *cobra.Command {
 	var wait bool
 	cmd := &cobra.Command{
-		Use:     "stop NAME...",
-		Short:   "End captures now; what they captured can be downloaded",
-		Example: "  kubectl sonde stop web-x7k2p -n shop --wait",
-		Args:    someArguments("the NAME of a PacketCapture (see kubectl sonde get)"),
-		RunE:    func(cmd *cobra.Command, args []string) error { return p.stop(cmd.Context(), args, wait) },
+		Use:   "stop NAME...",
+		Short: "End captures and traces now; what they have can be downloaded",
+		Long: `Ends captures and traces now; what they have can be downloaded.
+
+` + aboutNames,
+		Example: `  kubectl sonde stop web-x7k2p -n shop --wait
+  kubectl sonde stop trace/web-x7k2p -n shop`,
+		Args: someArguments(wantName),
+		RunE: func(cmd *cobra.Command, args []string) error { return p.stop(cmd.Context(), args, wait) },
 	}
 	cmd.Flags().BoolVar(&wait, "wait", false, "Return when they have ended")
 	return cmd
 }
 
+// aboutNames is what commands say of the NAMEs that they take.
+const aboutNames = `NAME is packetcapture/NAME or trace/NAME; without a kind it is the PacketCapture of that name or, where there is
+none, the Trace.`
+
 func (p *plugin) stop(ctx context.Context, names []string, wait bool) error {
+	refs, err := parseReferences(names)
+	if err != nil {
+		return err
+	}
 	conn, err := p.connect()
 	if err != nil {
 		return err
 	}
-	for _, name := range names {
-		pc, err := capture.SetStop(ctx, conn.client, client.ObjectKey{Namespace: conn.namespace, Name: name})
+	var stopped []v1alpha1.Capture
+	for _, r := range refs {
+		c, err := r.find(conn.namespace, func(c v1alpha1.Capture) error { return capture.SetStop(ctx, conn.client, c) })
 		if err != nil {
 			return err
 		}
 		what := "stopping"
-		if pc.Status.Phase.Final() {
-			what = fmt.Sprintf("had ended: %s", pc.Status.Phase)
+		if phase := c.CaptureStatus().Phase; phase.Final() {
+			what = fmt.Sprintf("had ended: %s", phase)
 		}
-		fmt.Fprintf(p.streams.Out, "%s%s %s\n", resourceName, name, what)
+		fmt.Fprintf(p.streams.Out, "%s %s\n", resourceName(c), what)
+		stopped = append(stopped, c)
 	}
 	if !wait {
 		return nil
 	}
-	for _, name := range names {
-		if err := p.awaitEnd(ctx, conn, name); err != nil {
+	for _, c := range stopped {
+		if err := p.awaitEnd(ctx, conn, c); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (p *plugin) awaitEnd(ctx context.Context, conn *connection, name string) error {
-	pc := &v1alpha1.PacketCapture{}
-	if err := conn.client.Get(ctx, client.ObjectKey{Namespace: conn.namespace, Name: name}, pc); err != nil {
-		return fmt.Errorf("get PacketCapture: %w", err)
-	}
+func (p *plugin) awaitEnd(ctx context.Context, conn *connection, c v1alpha1.Capture) error {
 	display := p.display()
 	defer display.Close()
-	s := capture.NewState(pc, p.clock.Now())
+	s := capture.NewState(c, p.clock.Now())
 	follower := &capture.Follower{
 		Client: conn.client, Progress: statusOnly, Display: display, Clock: p.clock, Refresh: refresh, Retry: retry,
 	}
@@ -76,26 +86,37 @@ func statusOnly(ctx context.Context, _ func(results.Update)) error {
 
 func newDelete(p *plugin) *cobra.Command {
 	return &cobra.Command{
-		Use:     "delete NAME...",
-		Short:   "Delete captures, and with them the files that lie in the cluster",
+		Use:   "delete NAME...",
+		Short: "Delete captures and traces, and with them the files that lie in the cluster",
+		Long: `Deletes captures and traces, and with them the files that lie in the cluster.
+
+` + aboutNames,
 		Example: "  kubectl sonde delete web-x7k2p -n shop",
-		Args:    someArguments("the NAME of a PacketCapture (see kubectl sonde get)"),
+		Args:    someArguments(wantName),
 		RunE:    func(cmd *cobra.Command, args []string) error { return p.delete(cmd.Context(), args) },
 	}
 }
 
 func (p *plugin) delete(ctx context.Context, names []string) error {
+	refs, err := parseReferences(names)
+	if err != nil {
+		return err
+	}
 	conn, err := p.connect()
 	if err != nil {
 		return err
 	}
-	for _, name := range names {
-		pc := &v1alpha1.PacketCapture{}
-		pc.Namespace, pc.Name = conn.namespace, name
-		if err := conn.client.Delete(ctx, pc); err != nil {
-			return fmt.Errorf("delete PacketCapture: %w", err)
+	for _, r := range refs {
+		c, err := r.find(conn.namespace, func(c v1alpha1.Capture) error {
+			if err := conn.client.Delete(ctx, c); err != nil {
+				return fmt.Errorf("delete %s: %w", c.CaptureKind(), err)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
 		}
-		fmt.Fprintf(p.streams.Out, "%s%s deleted\n", resourceName, name)
+		fmt.Fprintf(p.streams.Out, "%s deleted\n", resourceName(c))
 	}
 	return nil
 }

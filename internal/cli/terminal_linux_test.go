@@ -58,7 +58,7 @@ func TestCaptureOnATerminal(t *testing.T) {
 	r := start(t, s, inside, "capture", "web", "-o", filepath.Join(t.TempDir(), "web.pcapng"))
 	seen.await(t, "Capturing")
 	seen.await(t, "\x1b[4A") // heading, head of the table, two Pods: drawn over
-	s.later("web-x7k2p", s.twoPods(v1alpha1.PhaseCompleted))
+	s.later("packetcaptures/web-x7k2p", s.twoPods(v1alpha1.PhaseCompleted))
 	r.await(t, report.ExitOK)
 	seen.await(t, "Downloaded")
 	for l := range strings.SplitSeq(seen.String(), "\n") {

@@ -18,6 +18,7 @@ import (
 	"github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/cli/live"
 	"github.com/sonde-operator/sonde/internal/cli/results"
+	"github.com/sonde-operator/sonde/internal/kind"
 )
 
 // ErrDeleted says that somebody deleted the capture while it was followed.
@@ -39,7 +40,7 @@ type Follower struct {
 
 // news is what the watchers tell the loop: one of its fields is set.
 type news struct {
-	capture *v1alpha1.PacketCapture
+	capture v1alpha1.Capture
 	update  *results.Update
 	trouble string
 	said    string
@@ -61,8 +62,8 @@ func (f *Follower) Follow(ctx context.Context, s *State) error {
 		case <-ctx.Done():
 		}
 	}
-	key := client.ObjectKeyFromObject(s.Capture)
-	running.Go(func() { f.watch(ctx, key, tell) })
+	key, k := client.ObjectKeyFromObject(s.Capture), kindOf(s.Capture)
+	running.Go(func() { f.watch(ctx, k, key, tell) })
 	stop, streaming := f.Stop, false
 	frames := f.Clock.NewTicker(f.Refresh)
 	defer frames.Stop()
@@ -71,7 +72,7 @@ func (f *Follower) Follow(ctx context.Context, s *State) error {
 			f.Display.Show(s.View(f.Clock.Now()))
 			return nil
 		}
-		if !streaming && len(s.Capture.Status.Pods) > 0 {
+		if !streaming && len(s.Capture.CaptureStatus().Pods) > 0 {
 			streaming = true
 			running.Go(func() { f.stream(ctx, tell) })
 		}
@@ -82,7 +83,7 @@ func (f *Follower) Follow(ctx context.Context, s *State) error {
 			f.Display.Show(s.View(f.Clock.Now()))
 		case <-stop:
 			stop = nil
-			running.Go(func() { f.stop(ctx, key, tell) })
+			running.Go(func() { f.stop(ctx, k, key, tell) })
 		case n := <-c:
 			if n.err != nil {
 				return n.err
@@ -106,9 +107,9 @@ func (f *Follower) take(s *State, n news) {
 }
 
 // watch tells every state of the capture, and starts again where a watch breaks.
-func (f *Follower) watch(ctx context.Context, key client.ObjectKey, tell func(news)) {
+func (f *Follower) watch(ctx context.Context, k kind.Kind, key client.ObjectKey, tell func(news)) {
 	for ctx.Err() == nil {
-		err := f.watchOnce(ctx, key, tell)
+		err := f.watchOnce(ctx, k, key, tell)
 		if errors.Is(err, ErrDeleted) || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
 			tell(news{err: err})
 			return
@@ -117,20 +118,20 @@ func (f *Follower) watch(ctx context.Context, key client.ObjectKey, tell func(ne
 	}
 }
 
-func (f *Follower) watchOnce(ctx context.Context, key client.ObjectKey, tell func(news)) error {
-	pc := &v1alpha1.PacketCapture{}
-	if err := f.Client.Get(ctx, key, pc); err != nil {
+func (f *Follower) watchOnce(ctx context.Context, k kind.Kind, key client.ObjectKey, tell func(news)) error {
+	first := k.New()
+	if err := f.Client.Get(ctx, key, first); err != nil {
 		if apierrors.IsNotFound(err) {
-			return fmt.Errorf("PacketCapture %s: %w", key.Name, ErrDeleted)
+			return fmt.Errorf("%s %s: %w", k.Name, key.Name, ErrDeleted)
 		}
 		return err
 	}
-	tell(news{capture: pc})
-	w, err := f.Client.Watch(ctx, &v1alpha1.PacketCaptureList{}, client.InNamespace(key.Namespace), &client.ListOptions{
-		FieldSelector: fields.OneTermEqualSelector("metadata.name", key.Name), Raw: listFrom(pc.ResourceVersion),
+	tell(news{capture: first})
+	w, err := f.Client.Watch(ctx, k.NewList(), client.InNamespace(key.Namespace), &client.ListOptions{
+		FieldSelector: fields.OneTermEqualSelector("metadata.name", key.Name), Raw: listFrom(first.GetResourceVersion()),
 	})
 	if err != nil {
-		return fmt.Errorf("watch PacketCapture %s: %w", key.Name, err)
+		return fmt.Errorf("watch %s %s: %w", k.Name, key.Name, err)
 	}
 	defer w.Stop()
 	for {
@@ -138,13 +139,13 @@ func (f *Follower) watchOnce(ctx context.Context, key client.ObjectKey, tell fun
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case e, open := <-w.ResultChan():
-			seen, ok := e.Object.(*v1alpha1.PacketCapture)
+			seen, ok := e.Object.(v1alpha1.Capture)
 			switch {
 			case !open:
 				return nil
-			case !ok || seen.Name != key.Name:
+			case !ok || seen.GetName() != key.Name:
 			case e.Type == watch.Deleted:
-				return fmt.Errorf("PacketCapture %s: %w", key.Name, ErrDeleted)
+				return fmt.Errorf("%s %s: %w", k.Name, key.Name, ErrDeleted)
 			default:
 				tell(news{capture: seen})
 			}
@@ -164,10 +165,13 @@ func (f *Follower) stream(ctx context.Context, tell func(news)) {
 }
 
 // stop asks for the end, again and again unless it was refused, as the user has no other means.
-func (f *Follower) stop(ctx context.Context, key client.ObjectKey, tell func(news)) {
+func (f *Follower) stop(ctx context.Context, k kind.Kind, key client.ObjectKey, tell func(news)) {
 	tell(news{said: "Stopping; what was captured is saved. Ctrl-C once more leaves at once."})
 	for ctx.Err() == nil {
-		_, err := SetStop(ctx, f.Client, key)
+		c := k.New()
+		c.SetNamespace(key.Namespace)
+		c.SetName(key.Name)
+		err := SetStop(ctx, f.Client, c)
 		if err == nil || ctx.Err() != nil {
 			return
 		}
@@ -180,14 +184,13 @@ func (f *Follower) stop(ctx context.Context, key client.ObjectKey, tell func(new
 	}
 }
 
-// SetStop sets spec.stop of the capture, and returns it.
-func SetStop(ctx context.Context, c client.Client, key client.ObjectKey) (*v1alpha1.PacketCapture, error) {
-	pc := &v1alpha1.PacketCapture{}
-	pc.Namespace, pc.Name = key.Namespace, key.Name
-	if err := c.Patch(ctx, pc, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"stop":true}}`))); err != nil {
-		return nil, fmt.Errorf("stop PacketCapture %s: %w", key.Name, err)
+// SetStop sets spec.stop of the capture of that kind, namespace and name, and reads all else into it.
+func SetStop(ctx context.Context, c client.Client, capture v1alpha1.Capture) error {
+	name := capture.GetName()
+	if err := c.Patch(ctx, capture, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"stop":true}}`))); err != nil {
+		return fmt.Errorf("stop %s %s: %w", capture.CaptureKind(), name, err)
 	}
-	return pc, nil
+	return nil
 }
 
 func (f *Follower) pause(ctx context.Context) {

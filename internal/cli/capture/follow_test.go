@@ -239,6 +239,44 @@ func TestStop(t *testing.T) {
 	}
 }
 
+// Whatever is followed is read, watched and stopped as what it is.
+func TestFollowATrace(t *testing.T) {
+	s := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(s); err != nil {
+		t.Fatal(err)
+	}
+	trace := &v1alpha1.Trace{}
+	trace.Namespace, trace.Name, trace.Status.Phase = "shop", "web-x7k2p", v1alpha1.PhaseCapturing
+	watching := make(chan struct{})
+	opened := sync.OnceFunc(func() { close(watching) })
+	c := fake.NewClientBuilder().WithScheme(s).WithObjects(trace.DeepCopy()).WithStatusSubresource(trace).WithInterceptorFuncs(interceptor.Funcs{
+		Watch: func(ctx context.Context, c client.WithWatch, l client.ObjectList, o ...client.ListOption) (watch.Interface, error) {
+			defer opened()
+			return c.Watch(ctx, l, o...)
+		},
+	}).Build()
+	d, stop, ended := newShown(), make(chan struct{}), make(chan error, 1)
+	state := NewState(trace, time.Now())
+	follower := &Follower{
+		Client: c, Progress: silent, Display: d, Clock: clock.RealClock{}, Stop: stop, Refresh: 5 * time.Millisecond, Retry: 5 * time.Millisecond,
+	}
+	go func() { ended <- follower.Follow(t.Context(), state) }()
+	<-watching
+	close(stop)
+	d.await(t, "shop/web-x7k2p  Stopping")
+	over := &v1alpha1.Trace{}
+	if err := c.Get(t.Context(), client.ObjectKeyFromObject(trace), over); err != nil {
+		t.Fatal(err)
+	}
+	over.Status.Phase = v1alpha1.PhaseCompleted
+	if err := c.Status().Update(t.Context(), over); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err != nil || !over.Spec.Stop || !state.Ended() {
+		t.Errorf("ended %t with %v, stop is %t", state.Ended(), err, over.Spec.Stop)
+	}
+}
+
 func TestStopForbidden(t *testing.T) {
 	f := follow(t, running(), silent, interceptor.Funcs{
 		Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {

@@ -1,6 +1,7 @@
 package capture
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -18,7 +19,7 @@ const (
 
 // merge writes the files that came, as one, to where the output is. Where they cannot be merged, they
 // stay beside it: what took minutes to capture is not thrown away.
-func (s *Saver) merge(saved *Saved, dir string, out Output) error {
+func (s *Saver) merge(ctx context.Context, saved *Saved, dir string, out Output) error {
 	s.mu.Lock()
 	s.Merging()
 	s.mu.Unlock()
@@ -27,7 +28,7 @@ func (s *Saver) merge(saved *Saved, dir string, out Output) error {
 		return nil
 	}
 	if out.Streams() {
-		n, err := saved.mergeTo(out.Stdout, parts)
+		n, err := saved.mergeTo(ctx, out.Stdout, out.Form, parts)
 		if err != nil {
 			return err
 		}
@@ -36,9 +37,12 @@ func (s *Saver) merge(saved *Saved, dir string, out Output) error {
 	}
 	// No part has this name: plan refuses those that begin with a dot.
 	whole := filepath.Join(dir, ".whole")
-	n, err := saved.mergeToFile(whole, parts)
+	n, err := saved.mergeToFile(ctx, whole, out.Form, parts)
 	if err == nil {
 		err = out.place(whole, out.Path)
+	}
+	if err != nil && ctx.Err() != nil { // the user wants to leave, and can fetch them again
+		return err
 	}
 	if err != nil {
 		return saved.keepParts(dir, out, err)
@@ -57,12 +61,12 @@ func (s *Saved) keepParts(dir string, out Output, failed error) error {
 	return fmt.Errorf("%w; the Pods' own files are in %s", failed, kept)
 }
 
-func (s *Saved) mergeToFile(path string, parts []*SavedFile) (n int64, err error) {
+func (s *Saved) mergeToFile(ctx context.Context, path string, form Form, parts []*SavedFile) (n int64, err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return 0, fmt.Errorf("save the capture: %w", err)
 	}
-	n, err = s.mergeTo(f, parts)
+	n, err = s.mergeTo(ctx, f, form, parts)
 	if err == nil {
 		err = f.Sync()
 	}
@@ -75,26 +79,40 @@ func (s *Saved) mergeToFile(path string, parts []*SavedFile) (n int64, err error
 	return n, nil
 }
 
-// mergeTo writes the packets of parts to w in the order of their time and returns how many bytes that are.
-func (s *Saved) mergeTo(w io.Writer, parts []*SavedFile) (int64, error) {
+// mergeTo writes what is in parts to w in the order of its time and returns how many bytes that are.
+func (s *Saved) mergeTo(ctx context.Context, w io.Writer, form Form, parts []*SavedFile) (int64, error) {
 	pods := byPod(parts)
-	sources := make([]io.Reader, 0, len(pods))
-	for _, files := range pods {
-		ring := make([]io.Reader, 0, len(files))
-		for _, p := range files {
+	files := make([][]io.Reader, len(pods))
+	for i := range pods {
+		for _, p := range pods[i] {
 			f, err := os.Open(p.part)
 			if err != nil {
 				return 0, fmt.Errorf("merge: %w", err)
 			}
 			defer f.Close()
-			ring = append(ring, f)
+			files[i] = append(files[i], f)
 		}
-		sources = append(sources, pcapng.Sequence(ring...))
+	}
+	merge := s.mergePackets
+	if form == NDJSON {
+		merge = s.mergeEvents
 	}
 	counted := &counter{w: w}
-	result, err := pcapng.Merge(counted, sources, pcapng.MergeOptions{MaxBuffered: max(mergeMemoryPerFile, mergeMemory/len(sources))})
-	if err != nil {
+	if err := merge(ctx, counted, pods, files); err != nil {
 		return 0, fmt.Errorf("merge: %w", err)
+	}
+	return counted.n, nil
+}
+
+// mergePackets writes the packets of the Pods' files.
+func (s *Saved) mergePackets(_ context.Context, w io.Writer, pods [][]*SavedFile, files [][]io.Reader) error {
+	sources := make([]io.Reader, len(files))
+	for i, ring := range files {
+		sources[i] = pcapng.Sequence(ring...)
+	}
+	result, err := pcapng.Merge(w, sources, pcapng.MergeOptions{MaxBuffered: max(mergeMemoryPerFile, mergeMemory/len(sources))})
+	if err != nil {
+		return err
 	}
 	s.Late = result.Late
 	for _, i := range result.Truncated {
@@ -103,7 +121,7 @@ func (s *Saved) mergeTo(w io.Writer, parts []*SavedFile) (int64, error) {
 			p.Err = fmt.Errorf("%s ends within a packet: fetch it again", p.Name)
 		}
 	}
-	return counted.n, nil
+	return nil
 }
 
 // byPod puts the files of each Pod together, in their order: several are those of a ring, oldest first.

@@ -14,6 +14,8 @@ import (
 type Output struct {
 	// Path of the file, or of the directory if Separate is set; "-" is Stdout.
 	Path string
+	// Form of the files that are saved.
+	Form Form
 	// Separate keeps one file per Pod instead of merging them.
 	Separate bool
 	// Force overwrites what is there.
@@ -23,13 +25,16 @@ type Output struct {
 
 // DefaultPath returns the name for a target's capture when a user gives none: NAME-TIME.pcapng, or
 // NAME-TIME for a directory.
-func DefaultPath(target string, now time.Time, separate bool) string {
+func (o Output) DefaultPath(target string, now time.Time) string {
 	path := target + "-" + now.UTC().Format("20060102T150405Z")
-	if separate {
+	if o.apart() {
 		return path
 	}
-	return path + ".pcapng"
+	return path + o.Form.extension()
 }
+
+// apart: the files are not merged.
+func (o Output) apart() bool { return o.Separate || o.Form == Flap }
 
 // Streams reports whether the capture goes to Stdout.
 func (o Output) Streams() bool { return o.Path == "-" }
@@ -37,6 +42,9 @@ func (o Output) Streams() bool { return o.Path == "-" }
 // Check refuses, before anything is captured, what would fail after it. Errors say what to write.
 func (o Output) Check() error {
 	if o.Streams() {
+		if o.Form == Flap {
+			return errors.New("-o -: a trace of format flap has several files, which cannot go to the standard output: name a directory")
+		}
 		if o.Separate {
 			return errors.New("-o -: several files cannot go to the standard output: name a directory, or leave --keep-separate out")
 		}
@@ -59,8 +67,10 @@ func (o Output) checkPath() error {
 		return nil
 	case err != nil:
 		return fmt.Errorf("look at the output: %w", err)
-	case info.IsDir() && !o.Separate:
+	case info.IsDir() && !o.apart():
 		return fmt.Errorf("%s is a directory: name a file, or add --keep-separate for one file per Pod in it", o.Path)
+	case !info.IsDir() && o.Form == Flap:
+		return fmt.Errorf("%s is a file: a trace of format flap needs a directory", o.Path)
 	case !info.IsDir() && o.Separate:
 		return fmt.Errorf("%s is a file: --keep-separate needs a directory", o.Path)
 	case !info.IsDir() && !o.Force:

@@ -12,11 +12,17 @@ import (
 
 func TestDefaultPath(t *testing.T) {
 	at := time.Date(2026, 3, 1, 13, 2, 3, 0, time.FixedZone("east", 3600))
-	if got := DefaultPath("web", at, false); got != "web-20260301T120203Z.pcapng" {
+	if got := (Output{}).DefaultPath("web", at); got != "web-20260301T120203Z.pcapng" {
 		t.Errorf("file %q", got)
 	}
-	if got := DefaultPath("web", at, true); got != "web-20260301T120203Z" {
+	if got := (Output{Separate: true}).DefaultPath("web", at); got != "web-20260301T120203Z" {
 		t.Errorf("directory %q", got)
+	}
+	if got := (Output{Form: NDJSON}).DefaultPath("web", at); got != "web-20260301T120203Z.ndjson" {
+		t.Errorf("file of a trace %q", got)
+	}
+	if got := (Output{Form: Flap}).DefaultPath("web", at); got != "web-20260301T120203Z" {
+		t.Errorf("directory of FLAP's files %q", got)
 	}
 }
 
@@ -39,6 +45,9 @@ func TestCheck(t *testing.T) {
 		"a directory for one file":         {Output{Path: dir}, "is a directory: name a file, or add --keep-separate"},
 		"a file for several":               {Output{Path: there, Separate: true}, "--keep-separate needs a directory"},
 		"several into the standard output": {Output{Path: "-", Separate: true}, "name a directory, or leave --keep-separate out"},
+		"FLAP's files":                     {out: Output{Path: dir, Form: Flap}},
+		"a file for FLAP's":                {Output{Path: there, Form: Flap}, "a trace of format flap needs a directory"},
+		"FLAP into the standard output":    {Output{Path: "-", Form: Flap}, "which cannot go to the standard output: name a directory"},
 		"nowhere":                          {Output{Path: filepath.Join(dir, "no", "where")}, "no such file or directory"},
 	}
 	for name, tc := range tests {

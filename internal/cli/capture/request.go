@@ -2,6 +2,7 @@ package capture
 
 import (
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -21,39 +22,39 @@ const (
 
 // Request is what a user asks for. What is zero is left to the API's defaults.
 type Request struct {
-	// Namespace of the PacketCapture, and its Name; one is made from the target's when it is empty.
+	// Namespace of the capture, and its Name; one is made from the target's when it is empty.
 	Namespace string
 	Name      string
 	Target    v1alpha1.TargetReference
 	// TargetNamespace is the target's, where it is not Namespace.
 	TargetNamespace string
 	// Duration and RetainFor as in the API: "30", "90s", "5m".
-	Duration   string
-	RetainFor  string
-	Filter     string
-	SnapLength int32
+	Duration  string
+	RetainFor string
 	// MaxBytes per Pod's file as a quantity: "100Mi".
 	MaxBytes string
+	NoFollow bool
+	JobID    string
+
+	// Of packets.
+	Filter     string
+	SnapLength int32
 	// Rotate keeps the newest in a ring of files: "100Mi:5" is five of 100 MiB. Without MaxBytes that is their product.
 	Rotate     string
 	MaxPackets int64
 	Interfaces []string
-	NoFollow   bool
-	JobID      string
+
+	// Of system calls. MinLatency as in the API: "10ms".
+	Events     []string
+	MinLatency string
+	MaxEvents  int64
+	Format     string
 }
 
 // Build returns the PacketCapture to create, or an error that says which flag to write differently.
 // Bounds are the API server's to check: it may be newer than this plugin.
 func (r Request) Build() (*v1alpha1.PacketCapture, error) {
-	for flag, value := range map[string]string{"--for": r.Duration, "--retain-for": r.RetainFor} {
-		if value == "" {
-			continue
-		}
-		if _, err := duration.Parse(value); err != nil {
-			return nil, fmt.Errorf("%s: %w", flag, err)
-		}
-	}
-	maxBytes, err := parseBytes("--max-bytes", r.MaxBytes)
+	maxBytes, err := r.common()
 	if err != nil {
 		return nil, err
 	}
@@ -64,28 +65,85 @@ func (r Request) Build() (*v1alpha1.PacketCapture, error) {
 	if rotate != nil && maxBytes == 0 {
 		maxBytes = rotate.MaxBytes * int64(rotate.Files)
 	}
-	target := r.Target
 	pc := &v1alpha1.PacketCapture{
-		ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: r.Name},
+		ObjectMeta: r.meta(),
 		Spec: v1alpha1.PacketCaptureSpec{
-			JobID: r.JobID, TargetRef: &target, Duration: r.Duration, RetainFor: r.RetainFor, Filter: r.Filter,
-			SnapLength: r.SnapLength, Interfaces: r.Interfaces, MaxBytes: maxBytes, Rotate: rotate,
+			JobID: r.JobID, TargetRef: &r.Target, TargetNamespace: r.targetNamespace(), Duration: r.Duration, RetainFor: r.RetainFor,
+			Filter: r.Filter, SnapLength: r.SnapLength, Interfaces: r.Interfaces, MaxBytes: maxBytes, Rotate: rotate,
+			MaxPackets: unlessZero(r.MaxPackets), FollowPods: r.followPods(),
 		},
 	}
-	if r.Name == "" {
-		pc.GenerateName = target.Name + "-"
-	}
-	if r.TargetNamespace != r.Namespace {
-		pc.Spec.TargetNamespace = r.TargetNamespace
-	}
-	if r.MaxPackets != 0 {
-		pc.Spec.MaxPackets = &r.MaxPackets
-	}
-	if r.NoFollow {
-		follow := false
-		pc.Spec.FollowPods = &follow
-	}
 	return pc, nil
+}
+
+// minLatency is the API's form of one.
+var minLatency = regexp.MustCompile(`^[0-9]{1,9}(ns|us|ms|s)$`)
+
+// BuildTrace returns the Trace to create, as Build does the PacketCapture.
+func (r Request) BuildTrace() (*v1alpha1.Trace, error) {
+	maxBytes, err := r.common()
+	if err != nil {
+		return nil, err
+	}
+	if r.MinLatency != "" && !minLatency.MatchString(r.MinLatency) {
+		return nil, fmt.Errorf("--min-latency %q: write a number with ns, us, ms or s, like 500us or 10ms", r.MinLatency)
+	}
+	trace := &v1alpha1.Trace{
+		ObjectMeta: r.meta(),
+		Spec: v1alpha1.TraceSpec{
+			JobID: r.JobID, TargetRef: &r.Target, TargetNamespace: r.targetNamespace(), Duration: r.Duration, RetainFor: r.RetainFor,
+			MinLatency: r.MinLatency, Format: v1alpha1.TraceFormat(r.Format), MaxBytes: maxBytes,
+			MaxEvents: unlessZero(r.MaxEvents), FollowPods: r.followPods(),
+		},
+	}
+	for _, group := range r.Events {
+		trace.Spec.Events = append(trace.Spec.Events, v1alpha1.TraceGroup(strings.TrimSpace(group)))
+	}
+	return trace, nil
+}
+
+// common checks what all kinds have, and returns MaxBytes as a number.
+func (r Request) common() (maxBytes int64, err error) {
+	for flag, value := range map[string]string{"--for": r.Duration, "--retain-for": r.RetainFor} {
+		if value == "" {
+			continue
+		}
+		if _, err := duration.Parse(value); err != nil {
+			return 0, fmt.Errorf("%s: %w", flag, err)
+		}
+	}
+	return parseBytes("--max-bytes", r.MaxBytes)
+}
+
+func (r Request) meta() metav1.ObjectMeta {
+	m := metav1.ObjectMeta{Namespace: r.Namespace, Name: r.Name}
+	if r.Name == "" {
+		m.GenerateName = r.Target.Name + "-"
+	}
+	return m
+}
+
+// targetNamespace is empty where it is that of the capture.
+func (r Request) targetNamespace() string {
+	if r.TargetNamespace == r.Namespace {
+		return ""
+	}
+	return r.TargetNamespace
+}
+
+func (r Request) followPods() *bool {
+	if !r.NoFollow {
+		return nil
+	}
+	follow := false
+	return &follow
+}
+
+func unlessZero(n int64) *int64 {
+	if n == 0 {
+		return nil
+	}
+	return &n
 }
 
 // parseRotate reads SIZE:FILES; nil for nothing.

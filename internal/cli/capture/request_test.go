@@ -79,6 +79,69 @@ spec: {maxBytes: 1073741824, rotate: {maxBytes: 1048576, files: 2}, targetRef: {
 	}
 }
 
+func TestBuildTrace(t *testing.T) {
+	for name, tc := range map[string]struct {
+		request Request
+		want    string
+	}{
+		"as little as possible": {
+			request: Request{Namespace: "shop", Target: web},
+			want:    "metadata: {generateName: web-, namespace: shop}\nspec: {targetRef: {kind: Deployment, name: web}}\n",
+		},
+		"everything": {
+			request: Request{
+				Namespace: "tracing", Name: "mine", Target: web, TargetNamespace: "shop", Duration: "30", RetainFor: "10m",
+				Events: []string{"process", " io"}, MinLatency: "500us", MaxBytes: "100Mi", MaxEvents: 1000, Format: "flap",
+				NoFollow: true, JobID: "qwer",
+			},
+			want: `
+metadata: {name: mine, namespace: tracing}
+spec:
+  duration: "30"
+  events: [process, io]
+  followPods: false
+  format: flap
+  jobId: qwer
+  maxBytes: 104857600
+  maxEvents: 1000
+  minLatency: 500us
+  retainFor: 10m
+  targetNamespace: shop
+  targetRef: {kind: Deployment, name: web}
+`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := tc.request.BuildTrace()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var want v1alpha1.Trace
+			if err := yaml.UnmarshalStrict([]byte(tc.want), &want); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(&want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+	for name, tc := range map[string]struct {
+		request Request
+		want    string
+	}{
+		"duration":         {Request{Target: web, Duration: "half an hour"}, "--for: duration"},
+		"bytes":            {Request{Target: web, MaxBytes: "lots"}, `--max-bytes "lots": write a number of bytes, like 100Mi`},
+		"latency":          {Request{Target: web, MinLatency: "10"}, `--min-latency "10": write a number with ns, us, ms or s`},
+		"negative latency": {Request{Target: web, MinLatency: "-1ms"}, `--min-latency "-1ms": write a number`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := tc.request.BuildTrace(); err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("error %v, want one with %q", err, tc.want)
+			}
+		})
+	}
+}
+
 func TestBuildRefuses(t *testing.T) {
 	tests := map[string]struct {
 		request Request

@@ -3,6 +3,7 @@ package capture
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/traceview"
 )
 
 // parallelDownloads at a time: enough to hide latency, few enough for the API server they go through.
@@ -24,6 +26,8 @@ type Saver struct {
 	// several goroutines, one at a time.
 	Fetching func(podUID string, done, total int64)
 	Merging  func()
+	// SumUp traces also where their files are kept apart.
+	SumUp bool
 
 	mu sync.Mutex
 }
@@ -47,8 +51,10 @@ type Saved struct {
 	Path  string
 	Bytes int64
 	Files []SavedFile
-	// Late counts packets that the merged file holds behind later ones: see pcapng.MergeResult.
+	// Late counts what the merged file holds behind what is later: see pcapng.MergeResult.
 	Late uint64
+	// Trace is what the events of a trace come to, if they were read.
+	Trace *traceview.Summary
 }
 
 // Problems returns the files that are missing or not what they should be.
@@ -77,11 +83,19 @@ func (s *Saver) Save(ctx context.Context, pods []v1alpha1.PodResult, out Output)
 	if err := s.fetch(ctx, dir, saved.Files); err != nil {
 		return saved, err
 	}
-	if out.Separate {
-		err = saved.separate(out)
-	} else {
-		err = s.merge(&saved, dir, out)
+	if !out.apart() {
+		err = s.merge(ctx, &saved, dir, out)
+		return saved, err
 	}
+	if parts := saved.parts(); s.SumUp && out.Form == NDJSON && len(parts) > 0 {
+		// What cannot be read is saved all the same.
+		_, _ = saved.mergeTo(ctx, io.Discard, out.Form, parts)
+		saved.Late = 0
+		if ctx.Err() != nil {
+			return saved, context.Cause(ctx)
+		}
+	}
+	err = saved.separate(out)
 	return saved, err
 }
 

@@ -28,7 +28,7 @@ const maxTroubles = 3
 // written to a status.
 type State struct {
 	// Capture as last seen.
-	Capture *v1alpha1.PacketCapture
+	Capture v1alpha1.Capture
 	// Trouble says why no live counts come; empty while they do.
 	Trouble string
 	// Activity replaces the status in the heading, like "Merging".
@@ -40,8 +40,8 @@ type State struct {
 }
 
 // NewState returns the state of a capture that is followed from now on.
-func NewState(pc *v1alpha1.PacketCapture, now time.Time) *State {
-	return &State{Capture: pc, since: now, updates: map[string]results.Update{}, fetching: map[string]string{}}
+func NewState(c v1alpha1.Capture, now time.Time) *State {
+	return &State{Capture: c, since: now, updates: map[string]results.Update{}, fetching: map[string]string{}}
 }
 
 // Update takes in a line of the progress stream.
@@ -66,13 +66,14 @@ func (s *State) Fetching(uid string, done, total int64) {
 }
 
 // Ended reports whether nothing more will be captured.
-func (s *State) Ended() bool { return s.Capture.Status.Phase.Final() }
+func (s *State) Ended() bool { return s.Capture.CaptureStatus().Phase.Final() }
 
 // Pods returns every Pod known from status or stream, by name: final entries as the status has them,
 // others with the newer of both counts.
 func (s *State) Pods() []v1alpha1.PodResult {
-	pods := make(map[string]v1alpha1.PodResult, len(s.Capture.Status.Pods))
-	for _, p := range s.Capture.Status.Pods {
+	listed := s.Capture.CaptureStatus().Pods
+	pods := make(map[string]v1alpha1.PodResult, len(listed))
+	for _, p := range listed {
 		pods[p.UID] = p
 	}
 	for uid, u := range s.updates {
@@ -96,11 +97,12 @@ func overlay(p v1alpha1.PodResult, u results.Update) v1alpha1.PodResult {
 		p.Phase, p.Reason, p.Message = u.Phase, "", ""
 	}
 	a := u.Account
-	if a == nil || a.Seen < p.Packets+p.Overwritten+p.Dropped.Total() {
+	if a == nil || a.Seen < p.Packets+p.Overwritten+p.Dropped.Total()+p.Events+p.LostEvents() {
 		return p
 	}
 	p.Packets, p.Bytes, p.Truncated, p.Overwritten = a.Packets, a.Bytes, a.Truncated, a.Overwritten
 	p.Dropped = v1alpha1.Dropped{Kernel: a.DroppedKernel, Ring: a.DroppedRing, Writer: a.DroppedWriter}
+	p.Events, p.Lost = a.Events, a.Lost
 	p.Reason = cmp.Or(a.Reason, p.Reason)
 	p.Message = cmp.Or(a.Message, p.Message)
 	if a.State == account.StateDone {
@@ -114,14 +116,14 @@ func overlay(p v1alpha1.PodResult, u results.Update) v1alpha1.PodResult {
 
 // View returns what to show at the time now.
 func (s *State) View(now time.Time) live.View {
-	v := live.View{Title: s.title(), Status: cmp.Or(s.Activity, s.status()), Clock: s.clock(now)}
+	v := live.View{Title: s.title(), Status: cmp.Or(s.Activity, s.status()), Clock: s.clock(now), Unit: UnitOf(s.Capture)}
 	for _, p := range s.Pods() {
+		taken, lost := Counts(v.Unit, p)
 		v.Pods = append(v.Pods, live.Pod{
-			Name: p.Name, Node: p.Node, State: cmp.Or(s.fetching[p.UID], podState(p)),
-			Packets: p.Packets, Bytes: p.Bytes, Dropped: p.Dropped.Total(),
+			Name: p.Name, Node: p.Node, State: cmp.Or(s.fetching[p.UID], podState(p)), Count: taken, Bytes: p.Bytes, Lost: lost,
 		})
 	}
-	if n := s.Capture.Status.PodsOmitted; n > 0 {
+	if n := s.Capture.CaptureStatus().PodsOmitted; n > 0 {
 		v.Notes = append(v.Notes, fmt.Sprintf("The status has no room for %d Pods of this capture.", n))
 	}
 	if c := s.waiting(); c != nil {
@@ -130,7 +132,7 @@ func (s *State) View(now time.Time) live.View {
 	if !s.Ended() {
 		v.Notes = append(v.Notes, s.troubles()...)
 	}
-	if s.Capture.Status.Phase == "" && now.Sub(s.since) >= operatorSilent {
+	if s.Capture.CaptureStatus().Phase == "" && now.Sub(s.since) >= operatorSilent {
 		v.Notes = append(v.Notes, "No answer from the operator yet: look whether its Pod runs.")
 	}
 	return v
@@ -152,11 +154,11 @@ func (s *State) troubles() []string {
 }
 
 func (s *State) title() string {
-	target := s.Capture.Status.Target
-	if target == "" && s.Capture.Spec.TargetRef != nil {
-		target = string(s.Capture.Spec.TargetRef.Kind) + "/" + s.Capture.Spec.TargetRef.Name
+	target := s.Capture.CaptureStatus().Target
+	if ref := s.Capture.Common().Target; target == "" && ref.Name != "" {
+		target = string(ref.Kind) + "/" + ref.Name
 	}
-	title := s.Capture.Namespace + "/" + s.Capture.Name
+	title := s.Capture.GetNamespace() + "/" + s.Capture.GetName()
 	if target != "" {
 		title += " (" + target + ")"
 	}
@@ -165,14 +167,14 @@ func (s *State) title() string {
 
 // status says where the capture stands and, while it waits, for what.
 func (s *State) status() string {
-	st := s.Capture.Status
+	st := s.Capture.CaptureStatus()
 	switch {
 	case st.Phase.Final():
 		if c := apimeta.FindStatusCondition(st.Conditions, v1alpha1.ConditionComplete); c != nil && c.Reason != "" {
 			return string(st.Phase) + ": " + c.Reason
 		}
 		return string(st.Phase)
-	case s.Capture.Spec.Stop:
+	case s.Capture.Common().Stop:
 		return "Stopping"
 	case st.Phase == v1alpha1.PhaseCapturing:
 		return "Capturing"
@@ -189,8 +191,8 @@ func (s *State) status() string {
 // waiting is the condition that a capture, before it begins, waits for; nil where there is none. Its message
 // is too long for the heading.
 func (s *State) waiting() *metav1.Condition {
-	st := s.Capture.Status
-	if s.Capture.Spec.Stop || st.Phase.Final() || st.Phase == v1alpha1.PhaseCapturing {
+	st := s.Capture.CaptureStatus()
+	if s.Capture.Common().Stop || st.Phase.Final() || st.Phase == v1alpha1.PhaseCapturing {
 		return nil
 	}
 	for _, t := range []string{v1alpha1.ConditionAdmitted, v1alpha1.ConditionTargetFound} {
@@ -204,8 +206,8 @@ func (s *State) waiting() *metav1.Condition {
 // clock says how much of the duration is over. The cluster's clock may differ from this machine's,
 // so it is kept within bounds.
 func (s *State) clock(now time.Time) string {
-	d, err := duration.Parse(s.Capture.Spec.Duration)
-	if err != nil || s.Capture.Status.Phase != v1alpha1.PhaseCapturing || s.Activity != "" {
+	d, err := duration.Parse(s.Capture.Common().Duration)
+	if err != nil || s.Capture.CaptureStatus().Phase != v1alpha1.PhaseCapturing || s.Activity != "" {
 		return ""
 	}
 	over := min(max(0, now.Sub(s.started())), d)
@@ -220,8 +222,8 @@ func (s *State) started() time.Time {
 			first = u.Account.Started
 		}
 	}
-	if first.IsZero() && s.Capture.Status.StartTime != nil {
-		first = s.Capture.Status.StartTime.Time
+	if start := s.Capture.CaptureStatus().StartTime; first.IsZero() && start != nil {
+		first = start.Time
 	}
 	return first
 }

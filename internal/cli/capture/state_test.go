@@ -25,6 +25,10 @@ func running(pods ...v1alpha1.PodResult) *v1alpha1.PacketCapture {
 	return pc
 }
 
+func packetsOf(s *State) *v1alpha1.PacketCapture {
+	return s.Capture.(*v1alpha1.PacketCapture)
+}
+
 func counts(seen, packets int64) *account.Account {
 	return &account.Account{State: account.StateCapturing, Counts: account.Counts{
 		Seen: seen, Packets: packets, Bytes: 100 * packets, DroppedRing: seen - packets,
@@ -79,13 +83,45 @@ func TestPodsTakeTheNewerCounts(t *testing.T) {
 	}
 }
 
+// A trace's counts are those of its events.
+func TestStateOfATrace(t *testing.T) {
+	target := web
+	trace := &v1alpha1.Trace{Spec: v1alpha1.TraceSpec{TargetRef: &target}}
+	trace.Namespace, trace.Name = "shop", "web-x7k2p"
+	start := metav1.NewTime(noon)
+	trace.Status = v1alpha1.CaptureStatus{Phase: v1alpha1.PhaseCapturing, StartTime: &start, Pods: []v1alpha1.PodResult{
+		{UID: "u1", Name: "web-1", Node: "n1", Phase: v1alpha1.PhaseCapturing, Events: 3, Bytes: 300, Lost: map[string]int64{"ring": 1}},
+	}}
+	s := NewState(trace, noon)
+	update := func(events, bytes int64, lost map[string]int64) {
+		a := &account.Account{State: account.StateCapturing, Events: events, Lost: lost}
+		a.Bytes, a.Seen = bytes, events+a.LostEvents()
+		s.Update(results.Update{Pod: "web-1", UID: "u1", Node: "n1", Phase: v1alpha1.PhaseCapturing, Account: a})
+	}
+	row := live.Pod{Name: "web-1", Node: "n1", State: "Capturing"}
+	for _, tc := range []struct {
+		events, bytes, lost, wantEvents, wantBytes, wantLost int64
+	}{
+		{2, 200, 0, 3, 300, 1}, // older than the status
+		{7, 700, 2, 7, 700, 2},
+	} {
+		update(tc.events, tc.bytes, map[string]int64{"writer": tc.lost})
+		row.Count, row.Bytes, row.Lost = tc.wantEvents, tc.wantBytes, tc.wantLost
+		// It has no clock: it lasts until somebody ends it.
+		want := live.View{Title: "shop/web-x7k2p (Deployment/web)", Status: "Capturing", Unit: live.Events, Pods: []live.Pod{row}}
+		if diff := cmp.Diff(want, s.View(noon.Add(time.Minute))); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	}
+}
+
 func condition(kind string, status metav1.ConditionStatus, reason, message string) metav1.Condition {
 	return metav1.Condition{Type: kind, Status: status, Reason: reason, Message: message}
 }
 
 func TestView(t *testing.T) {
 	pod := v1alpha1.PodResult{UID: "u1", Name: "web-1", Node: "n1", Phase: v1alpha1.PhaseCapturing, Packets: 2, Bytes: 200}
-	row := live.Pod{Name: "web-1", Node: "n1", State: "Capturing", Packets: 2, Bytes: 200}
+	row := live.Pod{Name: "web-1", Node: "n1", State: "Capturing", Count: 2, Bytes: 200}
 	tests := map[string]struct {
 		change func(s *State)
 		after  time.Duration
@@ -97,7 +133,7 @@ func TestView(t *testing.T) {
 		},
 		"the clock starts when a probe is attached": {
 			change: func(s *State) {
-				s.Capture.Spec.Duration = "1h"
+				packetsOf(s).Spec.Duration = "1h"
 				a := counts(2, 2)
 				a.Started = noon.Add(5 * time.Second)
 				s.Update(results.Update{Pod: "web-1", UID: "u1", Phase: v1alpha1.PhaseCapturing, Account: a})
@@ -110,12 +146,12 @@ func TestView(t *testing.T) {
 			want:  live.View{Title: "shop/web-x7k2p (Deployment/web)", Status: "Capturing", Clock: "0s of 30s", Pods: []live.Pod{row}},
 		},
 		"stopping": {
-			change: func(s *State) { s.Capture.Spec.Stop = true },
+			change: func(s *State) { packetsOf(s).Spec.Stop = true },
 			after:  time.Hour,
 			want:   live.View{Title: "shop/web-x7k2p (Deployment/web)", Status: "Stopping", Clock: "30s of 30s", Pods: []live.Pod{row}},
 		},
 		"nobody answers": {
-			change: func(s *State) { s.Capture.Status = v1alpha1.CaptureStatus{} },
+			change: func(s *State) { packetsOf(s).Status = v1alpha1.CaptureStatus{} },
 			after:  operatorSilent,
 			want: live.View{
 				Title: "shop/web-x7k2p (Deployment/web)", Status: "Waiting for the operator",
@@ -124,7 +160,7 @@ func TestView(t *testing.T) {
 		},
 		"no Pods yet": {
 			change: func(s *State) {
-				s.Capture.Status = v1alpha1.CaptureStatus{Phase: v1alpha1.PhasePending, Conditions: []metav1.Condition{
+				packetsOf(s).Status = v1alpha1.CaptureStatus{Phase: v1alpha1.PhasePending, Conditions: []metav1.Condition{
 					condition(v1alpha1.ConditionAdmitted, metav1.ConditionTrue, v1alpha1.ReasonAdmitted, ""),
 					condition(v1alpha1.ConditionTargetFound, metav1.ConditionFalse, v1alpha1.ReasonNoPods, "Deployment web has no Pod"),
 				}}
@@ -134,11 +170,11 @@ func TestView(t *testing.T) {
 			},
 		},
 		"starting": {
-			change: func(s *State) { s.Capture.Status.Phase = v1alpha1.PhasePending },
+			change: func(s *State) { packetsOf(s).Status.Phase = v1alpha1.PhasePending },
 			want:   live.View{Title: "shop/web-x7k2p (Deployment/web)", Status: "Starting", Pods: []live.Pod{row}},
 		},
 		"no live counts": {
-			change: func(s *State) { s.Trouble = "no way"; s.Capture.Status.PodsOmitted = 7 },
+			change: func(s *State) { s.Trouble = "no way"; packetsOf(s).Status.PodsOmitted = 7 },
 			want: live.View{
 				Title: "shop/web-x7k2p (Deployment/web)", Status: "Capturing", Clock: "0s of 30s", Pods: []live.Pod{row},
 				Notes: []string{"The status has no room for 7 Pods of this capture.", "No live counts: no way"},
@@ -160,30 +196,30 @@ func TestView(t *testing.T) {
 		},
 		"ended": {
 			change: func(s *State) {
-				s.Capture.Status.Phase = v1alpha1.PhaseIncomplete
-				s.Capture.Status.Conditions = []metav1.Condition{
+				packetsOf(s).Status.Phase = v1alpha1.PhaseIncomplete
+				packetsOf(s).Status.Conditions = []metav1.Condition{
 					condition(v1alpha1.ConditionComplete, metav1.ConditionFalse, v1alpha1.ReasonSomePodsIncomplete, ""),
 				}
-				s.Capture.Status.Pods[0].Phase, s.Capture.Status.Pods[0].Reason = v1alpha1.PhaseIncomplete, v1alpha1.ReasonKilled
+				packetsOf(s).Status.Pods[0].Phase, packetsOf(s).Status.Pods[0].Reason = v1alpha1.PhaseIncomplete, v1alpha1.ReasonKilled
 			},
 			want: live.View{Title: "shop/web-x7k2p (Deployment/web)", Status: "Incomplete: SomePodsIncomplete", Pods: []live.Pod{
-				{Name: "web-1", Node: "n1", State: "Incomplete: Killed", Packets: 2, Bytes: 200},
+				{Name: "web-1", Node: "n1", State: "Incomplete: Killed", Count: 2, Bytes: 200},
 			}},
 		},
 		"downloading": {
 			change: func(s *State) {
-				s.Capture.Status.Phase = v1alpha1.PhaseCompleted
+				packetsOf(s).Status.Phase = v1alpha1.PhaseCompleted
 				s.Activity = "Downloading"
 				s.Fetching("u1", 45, 100)
 			},
 			want: live.View{Title: "shop/web-x7k2p (Deployment/web)", Status: "Downloading", Pods: []live.Pod{
-				{Name: "web-1", Node: "n1", State: "Downloading 45%", Packets: 2, Bytes: 200},
+				{Name: "web-1", Node: "n1", State: "Downloading 45%", Count: 2, Bytes: 200},
 			}},
 		},
 		"downloading, nobody knows how much": {
 			change: func(s *State) { s.Activity = "Downloading"; s.Fetching("u1", 2048, -1) },
 			want: live.View{Title: "shop/web-x7k2p (Deployment/web)", Status: "Downloading", Pods: []live.Pod{
-				{Name: "web-1", Node: "n1", State: "Downloading 2.0 KiB", Packets: 2, Bytes: 200},
+				{Name: "web-1", Node: "n1", State: "Downloading 2.0 KiB", Count: 2, Bytes: 200},
 			}},
 		},
 	}

@@ -73,18 +73,18 @@ func (p *Plain) pods(now time.Time) {
 			continue
 		}
 		p.written[pod.Name+"\x00"+pod.Node] = pod
-		p.write(now, podLine(pod))
+		p.write(now, podLine(p.latest.Unit, pod))
 		p.last = now
 	}
 }
 
-func podLine(pod Pod) string {
+func podLine(u Unit, pod Pod) string {
 	var b strings.Builder
 	b.WriteString(pod.Name)
 	if pod.Node != "" {
 		b.WriteString(" on " + pod.Node)
 	}
-	fmt.Fprintf(&b, ": %s, %d packets, %s, %d dropped", pod.State, pod.Packets, Bytes(pod.Bytes), pod.Dropped)
+	fmt.Fprintf(&b, ": %s, %d %s, %s, %d %s", pod.State, pod.Count, u.Count(), Bytes(pod.Bytes), pod.Lost, u.Lost())
 	return b.String()
 }
 

@@ -20,15 +20,18 @@ func TestPlain(t *testing.T) {
 	p.Show(v) // nothing new
 	step(time.Second)
 	v.Status, v.Notes = "Capturing", []string{"No live counts: x"}
-	v.Pods = []Pod{{Name: "web-1", Node: "n1", State: "Capturing", Packets: 7, Bytes: 2048}}
+	v.Pods = []Pod{{Name: "web-1", Node: "n1", State: "Capturing", Count: 7, Bytes: 2048}}
 	p.Show(v) // status and note; too early for the Pod
 	step(time.Second)
 	p.Show(v) // now
 	p.Say("Stopping")
 	step(500 * time.Millisecond)
-	v.Pods = []Pod{{Name: "web-1", Node: "n1", State: "Completed", Packets: 8, Bytes: 4096, Dropped: 1}}
+	v.Pods = []Pod{{Name: "web-1", Node: "n1", State: "Completed", Count: 8, Bytes: 4096, Lost: 1}}
 	p.Show(v)
 	p.Close() // what was held back
+	v.Unit, v.Pods[0].Count = Events, 9
+	p.Show(v)
+	p.Close()
 
 	want := `2026-03-01T12:00:00Z shop/web: Starting
 2026-03-01T12:00:00Z web-1 on n1: Pending, 0 packets, 0 B, 0 dropped
@@ -37,6 +40,7 @@ func TestPlain(t *testing.T) {
 2026-03-01T12:00:02Z web-1 on n1: Capturing, 7 packets, 2.0 KiB, 0 dropped
 2026-03-01T12:00:02Z Stopping
 2026-03-01T12:00:02Z web-1 on n1: Completed, 8 packets, 4.0 KiB, 1 dropped
+2026-03-01T12:00:02Z web-1 on n1: Completed, 9 events, 4.0 KiB, 1 lost
 `
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Errorf("lines (-want +got):\n%s", diff)

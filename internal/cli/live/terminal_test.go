@@ -18,7 +18,7 @@ func TestTerminalRedrawsInPlace(t *testing.T) {
 	s, d := newScreen(80, 24)
 	v := twoPods()
 	d.Show(v)
-	v.Pods[0].Packets = 9
+	v.Pods[0].Count = 9
 	v.Clock = "9s of 30s" // shorter than before
 	d.Show(v)
 	if diff := cmp.Diff(want(v, 80), s.text()); diff != "" {

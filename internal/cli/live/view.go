@@ -9,6 +9,31 @@ import (
 	"unicode/utf8"
 )
 
+// Unit is what a capture takes of its Pods, and is counted in.
+type Unit int
+
+// Units.
+const (
+	Packets Unit = iota
+	Events
+)
+
+// Count names what is in the Pods' files.
+func (u Unit) Count() string {
+	if u == Events {
+		return "events"
+	}
+	return "packets"
+}
+
+// Lost names what should be in the Pods' files, and is in none.
+func (u Unit) Lost() string {
+	if u == Events {
+		return "lost"
+	}
+	return "dropped"
+}
+
 // View is everything that is shown at one moment.
 type View struct {
 	// Title says what is captured, like "shop/web-x7k2p (Deployment/web)".
@@ -17,6 +42,8 @@ type View struct {
 	Status string
 	// Clock is how far the capture is, like "12s of 30s"; terminals only.
 	Clock string
+	// Unit of the Pods' counts.
+	Unit Unit
 	// Pods in the order in which they are shown.
 	Pods []Pod
 	// Notes are what a user should know besides, like why no live counts are shown.
@@ -28,10 +55,10 @@ type Pod struct {
 	Name  string
 	Node  string
 	State string
-	// Packets and Bytes in its file so far; Dropped matched the filter and are in no file.
-	Packets int64
-	Bytes   int64
-	Dropped int64
+	// Count and Bytes of what is in its files so far; Lost should be there, too, and is in none.
+	Count int64
+	Bytes int64
+	Lost  int64
 }
 
 const (
@@ -40,12 +67,14 @@ const (
 	ellipsis     = "…"
 )
 
-var heads = [...]string{"POD", "NODE", "STATE", "PACKETS", "BYTES", "DROPPED"}
+func heads(u Unit) [6]string {
+	return [...]string{"POD", "NODE", "STATE", strings.ToUpper(u.Count()), "BYTES", strings.ToUpper(u.Lost())}
+}
 
 func (p Pod) cells() [6]string {
 	return [...]string{
 		p.Name, p.Node, p.State,
-		strconv.FormatInt(p.Packets, 10), Bytes(p.Bytes), strconv.FormatInt(p.Dropped, 10),
+		strconv.FormatInt(p.Count, 10), Bytes(p.Bytes), strconv.FormatInt(p.Lost, 10),
 	}
 }
 
@@ -59,7 +88,7 @@ func Lines(v View, width, height int) []string {
 		room = max(0, height-2-len(v.Notes)) // the heading and the table's head
 	}
 	if len(v.Pods) > 0 && room > 0 {
-		lines = append(lines, table(v.Pods, room, width)...)
+		lines = append(lines, table(v, room, width)...)
 	}
 	lines = append(lines, v.Notes...)
 	if height > 0 && len(lines) > height {
@@ -77,14 +106,14 @@ func heading(v View) string {
 }
 
 // table returns the head and at most room further lines.
-func table(pods []Pod, room, width int) []string {
-	more := 0
+func table(v View, room, width int) []string {
+	pods, more := v.Pods, 0
 	if len(pods) > room {
 		more = len(pods) - (room - 1)
 		pods = pods[:room-1]
 	}
 	rows := make([][6]string, 0, len(pods)+1)
-	rows = append(rows, heads)
+	rows = append(rows, heads(v.Unit))
 	for _, p := range pods {
 		rows = append(rows, p.cells())
 	}

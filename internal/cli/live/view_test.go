@@ -17,17 +17,23 @@ func twoPods() View {
 	return View{
 		Title: "shop/web-x7k2p (Deployment/web)", Status: "Capturing", Clock: "12s of 30s",
 		Pods: []Pod{
-			{Name: "web-6d9f7c5b8-4xk2p", Node: "worker-1", State: "Capturing", Packets: 1234, Bytes: 1300000},
-			{Name: "web-6d9f7c5b8-zz9qd", Node: "worker-2", State: "Pending", Packets: 0, Bytes: 0, Dropped: 3},
+			{Name: "web-6d9f7c5b8-4xk2p", Node: "worker-1", State: "Capturing", Count: 1234, Bytes: 1300000},
+			{Name: "web-6d9f7c5b8-zz9qd", Node: "worker-2", State: "Pending", Count: 0, Bytes: 0, Lost: 3},
 		},
 		Notes: []string{"No live counts: the operator is not ready"},
 	}
 }
 
+func events() View {
+	v := twoPods()
+	v.Unit = Events
+	return v
+}
+
 func manyPods() View {
 	v := View{Title: "shop/agent", Status: "Capturing"}
 	for c := 'a'; c <= 'z'; c++ {
-		v.Pods = append(v.Pods, Pod{Name: "agent-" + string(c), Node: "worker-" + string(c), State: "Capturing", Packets: int64(c)})
+		v.Pods = append(v.Pods, Pod{Name: "agent-" + string(c), Node: "worker-" + string(c), State: "Capturing", Count: int64(c)})
 	}
 	return v
 }
@@ -38,6 +44,7 @@ func TestLines(t *testing.T) {
 		width, height int
 	}{
 		"wide":               {twoPods(), 120, 24},
+		"events":             {events(), 120, 24},
 		"no-limits":          {twoPods(), 0, 0},
 		"node-gives-way":     {twoPods(), 64, 24},
 		"names-cut":          {twoPods(), 55, 24},

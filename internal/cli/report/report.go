@@ -5,7 +5,7 @@ package report
 import (
 	"cmp"
 	"fmt"
-	"strconv"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -46,6 +46,7 @@ type Report struct {
 	Notes []string `json:"notes,omitempty"`
 
 	failedFiles, unknown int
+	unit                 live.Unit
 }
 
 // Pod is one Pod's part.
@@ -60,18 +61,6 @@ type Pod struct {
 	Files []File `json:"files,omitempty"`
 }
 
-// Counts of packets, and of the captured packets' bytes.
-type Counts struct {
-	Packets       int64 `json:"packets"`
-	Bytes         int64 `json:"bytes"`
-	Dropped       int64 `json:"dropped"`
-	DroppedKernel int64 `json:"droppedKernel"`
-	DroppedRing   int64 `json:"droppedRing"`
-	DroppedWriter int64 `json:"droppedWriter"`
-	Truncated     int64 `json:"truncated"`
-	Overwritten   int64 `json:"overwritten"`
-}
-
 // File is one file of a Pod: its size in bytes as saved, and its path where files were kept apart.
 type File struct {
 	Name string `json:"name"`
@@ -81,36 +70,32 @@ type File struct {
 
 // New makes the report of a capture that has ended: pods as capture.State has them, saved as
 // capture.Saver left it.
-func New(pc *v1alpha1.PacketCapture, pods []v1alpha1.PodResult, saved capture.Saved) Report {
+func New(c v1alpha1.Capture, pods []v1alpha1.PodResult, saved capture.Saved) Report {
+	status, unit := c.CaptureStatus(), capture.UnitOf(c)
 	r := Report{
-		Namespace: pc.Namespace, Name: pc.Name, JobID: pc.Status.JobID, Target: pc.Status.Target,
-		Phase: pc.Status.Phase, Path: saved.Path, Size: saved.Bytes, Pods: []Pod{},
+		Namespace: c.GetNamespace(), Name: c.GetName(), JobID: status.JobID, Target: status.Target,
+		Phase: status.Phase, Path: saved.Path, Size: saved.Bytes, Pods: []Pod{}, Total: newCounts(unit), unit: unit,
 	}
-	if c := apimeta.FindStatusCondition(pc.Status.Conditions, v1alpha1.ConditionComplete); c != nil {
+	if c := apimeta.FindStatusCondition(status.Conditions, v1alpha1.ConditionComplete); c != nil {
 		r.Reason, r.Message = c.Reason, c.Message
 	}
 	for _, p := range pods {
 		r.pod(p, saved)
 	}
 	// The files of Pods that the status has no room for are known only from the stream, if at all.
-	if r.unknown = max(0, int(pc.Status.Totals.Pods)-len(pods)); r.unknown > 0 {
-		r.Problems = append(r.Problems, fmt.Sprintf("%d further Pods were captured, and the status has no room for their files", r.unknown))
+	if r.unknown = max(0, int(status.Totals.Pods)-len(pods)); r.unknown > 0 {
+		r.Problems = append(r.Problems, fmt.Sprintf("%d further Pods were %s, and the status has no room for their files", r.unknown, r.words().done))
 	}
 	r.failedFiles = len(saved.Problems())
 	for _, f := range saved.Problems() {
 		r.Problems = append(r.Problems, fmt.Sprintf("%s: %v", f.Pod.Name, f.Err))
 	}
-	if r.Total.Dropped > 0 {
-		r.Notes = append(r.Notes, fmt.Sprintf("%d packets were dropped: they matched the filter, and are in no file", r.Total.Dropped))
-	}
-	if r.Total.Overwritten > 0 {
-		r.Notes = append(r.Notes, fmt.Sprintf("%d older packets gave way to newer ones, as asked (rotate)", r.Total.Overwritten))
-	}
+	r.Notes = append(r.Notes, r.Total.notes()...)
 	if saved.Late > 0 {
-		r.Notes = append(r.Notes, fmt.Sprintf("%d packets stand behind later ones in the file", saved.Late))
+		r.Notes = append(r.Notes, fmt.Sprintf("%d %s stand behind later ones in the file", saved.Late, unit.Count()))
 	}
 	if len(r.Problems) == 0 && r.Phase != v1alpha1.PhaseCompleted {
-		r.Problems = append(r.Problems, fmt.Sprintf("the capture is %s: %s", r.Phase, sentence(r.Reason, r.Message)))
+		r.Problems = append(r.Problems, fmt.Sprintf("the %s is %s: %s", r.words().what, r.Phase, sentence(r.Reason, r.Message)))
 	}
 	r.Complete = len(r.Problems) == 0
 	return r
@@ -119,12 +104,10 @@ func New(pc *v1alpha1.PacketCapture, pods []v1alpha1.PodResult, saved capture.Sa
 func (r *Report) pod(p v1alpha1.PodResult, saved capture.Saved) {
 	pod := Pod{
 		Name: p.Name, UID: p.UID, Node: p.Node, Phase: p.Phase, Reason: p.Reason, Message: p.Message,
-		Counts: Counts{
-			Packets: p.Packets, Bytes: p.Bytes, Dropped: p.Dropped.Total(), Truncated: p.Truncated,
-			Overwritten:   p.Overwritten,
-			DroppedKernel: p.Dropped.Kernel, DroppedRing: p.Dropped.Ring, DroppedWriter: p.Dropped.Writer,
-		},
+		Counts: newCounts(r.unit),
 	}
+	pod.add(p)
+	r.Total.add(p)
 	for _, f := range saved.Files {
 		if f.Pod.UID == p.UID && f.Bytes > 0 {
 			pod.Files = append(pod.Files, File{Name: f.Name, Size: f.Bytes, Path: f.Path})
@@ -137,15 +120,6 @@ func (r *Report) pod(p v1alpha1.PodResult, saved capture.Saved) {
 		r.Notes = append(r.Notes, p.Name+": "+p.Message)
 	}
 	r.Pods = append(r.Pods, pod)
-	t := &r.Total
-	t.Packets += pod.Packets
-	t.Bytes += pod.Bytes
-	t.Dropped += pod.Dropped
-	t.DroppedKernel += pod.DroppedKernel
-	t.DroppedRing += pod.DroppedRing
-	t.DroppedWriter += pod.DroppedWriter
-	t.Truncated += pod.Truncated
-	t.Overwritten += pod.Overwritten
 }
 
 func sentence(reason, message string) string {
@@ -205,7 +179,7 @@ func (r Report) Text() string {
 		return b.String()
 	}
 	if r.Path != "" {
-		b.WriteString("INCOMPLETE: what is saved is not everything that the Pods sent and received.\n")
+		b.WriteString("INCOMPLETE: what is saved is not everything that the Pods " + r.words().did + ".\n")
 	}
 	for _, p := range r.Problems {
 		b.WriteString("  " + live.OneLine(p) + "\n")
@@ -213,32 +187,31 @@ func (r Report) Text() string {
 	return b.String()
 }
 
-var heads = []string{"POD", "NODE", "STATE", "REASON", "PACKETS", "BYTES", "DROPPED", "TRUNCATED"}
+// words that differ between kinds.
+type words struct{ what, done, did string }
 
-// leftColumns of the table hold text, the others numbers.
-const leftColumns = 4
+func (r Report) words() words {
+	if r.unit == live.Events {
+		return words{"trace", "traced", "did"}
+	}
+	return words{"capture", "captured", "sent and received"}
+}
 
 // Table has one line per Pod, and their sum.
 func (r Report) Table() string {
-	rows := [][]string{heads}
+	text := []string{"POD", "NODE", "STATE", "REASON"}
+	counted := r.Total.heads()
+	rows := [][]string{slices.Concat(text, counted)}
+	row := func(c Counts, text ...string) {
+		rows = append(rows, slices.Concat(text, c.cells()[:len(counted)]))
+	}
 	for _, p := range r.Pods {
-		rows = append(rows, append([]string{p.Name, p.Node, string(p.Phase), p.Reason}, p.cells()...))
+		row(p.Counts, p.Name, p.Node, string(p.Phase), p.Reason)
 	}
 	if len(r.Pods) > 1 {
-		rows = append(rows, append([]string{"TOTAL", "", "", ""}, r.Total.cells()...))
+		row(r.Total, "TOTAL", "", "", "")
 	}
-	// A column of zeros is not worth its room: lines with ordinary names of Pods then fit a terminal.
-	if r.Total.Truncated == 0 {
-		for i := range rows {
-			rows[i] = rows[i][:len(heads)-1]
-		}
-	}
-	return Align(rows, leftColumns)
-}
-
-func (c Counts) cells() []string {
-	n := func(v int64) string { return strconv.FormatInt(v, 10) }
-	return []string{n(c.Packets), live.Bytes(c.Bytes), n(c.Dropped), n(c.Truncated)}
+	return Align(rows, len(text))
 }
 
 // Align makes a table of rows, of which all have as many cells as the first: the first left columns to the

@@ -35,6 +35,25 @@ func many() *v1alpha1.PacketCapture {
 	return pc
 }
 
+// traced is a trace that has ended as a capture has.
+func traced(pc *v1alpha1.PacketCapture) *v1alpha1.Trace {
+	return &v1alpha1.Trace{ObjectMeta: pc.ObjectMeta, Status: pc.Status}
+}
+
+func wholeTrace() v1alpha1.PodResult {
+	return v1alpha1.PodResult{
+		UID: "u1", Name: "web-6d9f7c5b8-4xk2p", Node: "worker-1", Phase: v1alpha1.PhaseCompleted, Reason: v1alpha1.ReasonDuration,
+		Events: 1234, Bytes: 1300000,
+	}
+}
+
+func killedTrace() v1alpha1.PodResult {
+	return v1alpha1.PodResult{
+		UID: "u2", Name: "web-6d9f7c5b8-zz9qd", Node: "worker-2", Phase: v1alpha1.PhaseIncomplete, Reason: v1alpha1.ReasonKilled,
+		Message: "the probe was killed (137)", Events: 10, Bytes: 1000, Lost: map[string]int64{"ring": 2, "rare": 1},
+	}
+}
+
 func whole() v1alpha1.PodResult {
 	return v1alpha1.PodResult{
 		UID: "u1", Name: "web-6d9f7c5b8-4xk2p", Node: "worker-1", Phase: v1alpha1.PhaseCompleted, Reason: v1alpha1.ReasonDuration,
@@ -67,7 +86,7 @@ func saved(files ...capture.SavedFile) capture.Saved {
 
 func TestReport(t *testing.T) {
 	tests := map[string]struct {
-		pc             *v1alpha1.PacketCapture
+		pc             v1alpha1.Capture
 		pods           []v1alpha1.PodResult
 		saved          capture.Saved
 		wantCode       int
@@ -99,6 +118,18 @@ func TestReport(t *testing.T) {
 		},
 		"nothing-saved": {
 			pc:       ended(v1alpha1.PhaseFailed, v1alpha1.ReasonTargetNotFound, "there is no Deployment web in namespace shop"),
+			wantCode: ExitError, wantEverything: true,
+		},
+		"trace": {
+			pc: traced(ended(v1alpha1.PhaseCompleted, v1alpha1.ReasonEnded, "")), pods: []v1alpha1.PodResult{wholeTrace()},
+			saved: saved(savedFile(wholeTrace(), nil)), wantCode: ExitOK, wantEverything: true,
+		},
+		"trace-incomplete": {
+			pc: traced(ended(v1alpha1.PhaseIncomplete, v1alpha1.ReasonSomePodsIncomplete, "")), pods: []v1alpha1.PodResult{wholeTrace(), killedTrace()},
+			saved: saved(savedFile(wholeTrace(), nil), savedFile(killedTrace(), nil)), wantCode: ExitIncomplete, wantEverything: true,
+		},
+		"trace-failed": {
+			pc:       traced(ended(v1alpha1.PhaseFailed, v1alpha1.ReasonTargetNotFound, "there is no Deployment web in namespace shop")),
 			wantCode: ExitError, wantEverything: true,
 		},
 		"standard-output-and-late-packets": {

@@ -26,7 +26,7 @@ const (
 type Access struct {
 	client  client.Client
 	clock   clock.PassiveClock
-	capture metav1.ObjectMeta
+	capture v1alpha1.Capture
 
 	mu      sync.Mutex
 	token   string
@@ -35,8 +35,8 @@ type Access struct {
 }
 
 // NewAccess returns an Access to capture, which must have come from the API server.
-func NewAccess(c client.Client, clk clock.PassiveClock, capture *v1alpha1.PacketCapture) *Access {
-	return &Access{client: c, clock: clk, capture: capture.ObjectMeta}
+func NewAccess(c client.Client, clk clock.PassiveClock, capture v1alpha1.Capture) *Access {
+	return &Access{client: c, clock: clk, capture: capture}
 }
 
 // Token returns a token that the manager accepts, or soon will, and its age. The error is the API
@@ -83,15 +83,15 @@ func (a *Access) Close(ctx context.Context) error {
 func (a *Access) build(hash string) *v1alpha1.ResultAccess {
 	return &v1alpha1.ResultAccess{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace:    a.capture.Namespace,
-			GenerateName: a.capture.Name + "-",
+			Namespace:    a.capture.GetNamespace(),
+			GenerateName: a.capture.GetName() + "-",
 			OwnerReferences: []metav1.OwnerReference{{
-				APIVersion: v1alpha1.GroupVersion.String(), Kind: string(v1alpha1.CapturePacketCapture),
-				Name: a.capture.Name, UID: a.capture.UID,
+				APIVersion: v1alpha1.GroupVersion.String(), Kind: a.capture.CaptureKind(),
+				Name: a.capture.GetName(), UID: a.capture.GetUID(),
 			}},
 		},
 		Spec: v1alpha1.ResultAccessSpec{
-			CaptureRef:        v1alpha1.CaptureReference{Kind: v1alpha1.CapturePacketCapture, Name: a.capture.Name},
+			CaptureRef:        v1alpha1.CaptureReference{Kind: v1alpha1.CaptureKind(a.capture.CaptureKind()), Name: a.capture.GetName()},
 			TokenHash:         hash,
 			ExpirationSeconds: accessSeconds,
 		},

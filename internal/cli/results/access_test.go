@@ -25,10 +25,8 @@ func newAccess(t *testing.T, funcs interceptor.Funcs) (*Access, client.Client, *
 		t.Fatal(err)
 	}
 	c := fake.NewClientBuilder().WithScheme(s).WithInterceptorFuncs(funcs).Build()
-	pc := &v1alpha1.PacketCapture{}
-	pc.Namespace, pc.Name, pc.UID = "shop", "web", "uid-1"
 	clock := testingclock.NewFakePassiveClock(time.Unix(1e9, 0))
-	return NewAccess(c, clock, pc), c, clock
+	return NewAccess(c, clock, named(&v1alpha1.PacketCapture{})), c, clock
 }
 
 func list(t *testing.T, c client.Client) []v1alpha1.ResultAccess {
@@ -84,6 +82,18 @@ func TestAccess(t *testing.T) {
 	}
 	if left := list(t, c); len(left) != 0 {
 		t.Errorf("%d ResultAccesses are left", len(left))
+	}
+}
+
+// What is asked for is the results of a capture of that kind.
+func TestAccessToATrace(t *testing.T) {
+	_, c, clock := newAccess(t, interceptor.Funcs{})
+	if _, _, err := NewAccess(c, clock, named(&v1alpha1.Trace{})).Token(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	made := list(t, c)
+	if len(made) != 1 || made[0].Spec.CaptureRef != (v1alpha1.CaptureReference{Kind: "Trace", Name: "web"}) || made[0].OwnerReferences[0].Kind != "Trace" {
+		t.Errorf("made %+v", made)
 	}
 }
 

@@ -14,6 +14,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+
+	"github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/kind"
 )
 
 // TokenHeader carries the token of a ResultAccess.
@@ -54,9 +57,10 @@ type Client struct {
 	path   []string
 }
 
-// NewClient returns a client for the capture namespace/name of the operator in operatorNamespace.
+// NewClient returns a client for a capture, served by the operator in operatorNamespace.
 // config is the user's; its timeout is not used, as streams last as long as captures.
-func NewClient(config *rest.Config, operatorNamespace, namespace, name string, tokens Tokens, timing Timing) (*Client, error) {
+func NewClient(config *rest.Config, operatorNamespace string, capture v1alpha1.Capture, tokens Tokens, timing Timing) (*Client, error) {
+	k, _ := kind.Of(capture.CaptureKind()) // there is no Capture of another
 	c := rest.CopyConfig(config)
 	c.Timeout = 0
 	c.APIPath = "/api"
@@ -67,7 +71,7 @@ func NewClient(config *rest.Config, operatorNamespace, namespace, name string, t
 	}
 	return &Client{rest: r, tokens: tokens, timing: timing, path: []string{
 		"/api/v1/namespaces", operatorNamespace, "services", service, "proxy",
-		"v1/namespaces", namespace, "packetcaptures", name,
+		"v1/namespaces", capture.GetNamespace(), k.Resource, capture.GetName(),
 	}}, nil
 }
 

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/sonde-operator/sonde/api/v1alpha1"
 )
 
 const prefix = "/api/v1/namespaces/sonde-system/services/https:sonde-results:https/proxy/v1/namespaces/shop/packetcaptures/web"
@@ -46,10 +48,18 @@ func newTestClient(t *testing.T, timing Timing, s Tokens, h http.HandlerFunc) *C
 	t.Helper()
 	server := httptest.NewServer(h)
 	t.Cleanup(server.Close)
-	c, err := NewClient(&rest.Config{Host: server.URL, Timeout: time.Nanosecond}, "sonde-system", "shop", "web", s, timing)
+	c, err := NewClient(&rest.Config{Host: server.URL, Timeout: time.Nanosecond}, "sonde-system", named(&v1alpha1.PacketCapture{}), s, timing)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return c
+}
+
+// named gives a capture the name of all tests.
+func named(c v1alpha1.Capture) v1alpha1.Capture {
+	c.SetNamespace("shop")
+	c.SetName("web")
+	c.SetUID("uid-1")
 	return c
 }
 
@@ -77,6 +87,25 @@ func TestRequestsGoThroughTheProxyWithTheToken(t *testing.T) {
 	}
 	if path != prefix+"/progress" || token != "token-1" {
 		t.Errorf("asked for %s with token %q", path, token)
+	}
+}
+
+// Each kind has paths of its own.
+func TestPaths(t *testing.T) {
+	for capture, want := range map[v1alpha1.Capture]string{
+		&v1alpha1.PacketCapture{}: prefix + "/progress",
+		&v1alpha1.Trace{}:         strings.Replace(prefix, "packetcaptures", "traces", 1) + "/progress",
+	} {
+		var path string
+		server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { path = r.URL.Path }))
+		t.Cleanup(server.Close)
+		c, err := NewClient(&rest.Config{Host: server.URL}, "sonde-system", named(capture), &tokens{}, quick)
+		if err == nil {
+			err = c.Progress(t.Context(), func(Update) {})
+		}
+		if err != nil || path != want {
+			t.Errorf("%s: asked for %s, want %s (%v)", capture.CaptureKind(), path, want, err)
+		}
 	}
 }
 

@@ -1,0 +1,100 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/kind"
+)
+
+// reference is what a user calls a capture by: KIND/NAME, or NAME alone.
+type reference struct {
+	// kinds that it can be of. The first of which there is one is meant.
+	kinds []kind.Kind
+	name  string
+}
+
+// shortNames of kinds, as their CRDs have them.
+var shortNames = map[string]string{"pcap": kind.PacketCapture.Name}
+
+func parseReference(s string) (reference, error) {
+	word, name, ok := strings.Cut(s, "/")
+	if !ok {
+		return reference{kind.All, s}, nil
+	}
+	word = strings.TrimSuffix(strings.ToLower(word), "."+v1alpha1.GroupVersion.Group) // as -o name has it
+	for _, k := range kind.All {
+		if word != strings.ToLower(k.Name) && word != k.Resource && shortNames[word] != k.Name {
+			continue
+		}
+		if name == "" || strings.Contains(name, "/") {
+			break
+		}
+		return reference{[]kind.Kind{k}, name}, nil
+	}
+	return reference{}, fmt.Errorf("%q names no capture: write NAME, packetcapture/NAME or trace/NAME", s)
+}
+
+func parseReferences(all []string) ([]reference, error) {
+	refs := make([]reference, 0, len(all))
+	for _, s := range all {
+		r, err := parseReference(s)
+		if err != nil {
+			return nil, err
+		}
+		refs = append(refs, r)
+	}
+	return refs, nil
+}
+
+// find lets act get, change or delete the capture, for which it is given an empty one with its name; and returns that.
+func (r reference) find(namespace string, act func(v1alpha1.Capture) error) (v1alpha1.Capture, error) {
+	var none error
+	for i, k := range r.kinds {
+		c := k.New()
+		c.SetNamespace(namespace)
+		c.SetName(r.name)
+		err := act(c)
+		switch {
+		case err == nil:
+			return c, nil
+		case i == 0:
+			none = err
+		}
+		if !apierrors.IsNotFound(err) && (i == 0 || !otherKind(err)) {
+			return nil, err
+		}
+	}
+	return nil, none
+}
+
+// get reads the capture that r means.
+func (r reference) get(ctx context.Context, conn *connection) (v1alpha1.Capture, error) {
+	return r.find(conn.namespace, func(c v1alpha1.Capture) error {
+		if err := conn.client.Get(ctx, client.ObjectKeyFromObject(c), c); err != nil {
+			return fmt.Errorf("get %s: %w", c.CaptureKind(), err)
+		}
+		return nil
+	})
+}
+
+// otherKind: nothing can be said of a kind besides PacketCapture, as an operator, or roles, of before know none.
+func otherKind(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsForbidden(err) }
+
+// resourceName is how kubectl writes a capture.
+func resourceName(c v1alpha1.Capture) string {
+	return strings.ToLower(c.CaptureKind()) + "." + v1alpha1.GroupVersion.Group + "/" + c.GetName()
+}
+
+// argument is what to write for a capture behind a command: a name alone is a PacketCapture's first.
+func argument(c v1alpha1.Capture) string {
+	if c.CaptureKind() == kind.PacketCapture.Name {
+		return c.GetName()
+	}
+	return strings.ToLower(c.CaptureKind()) + "/" + c.GetName()
+}

@@ -1,0 +1,180 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sonde-operator/sonde/internal/cli/live"
+	"github.com/sonde-operator/sonde/internal/cli/report"
+	"github.com/sonde-operator/sonde/internal/tracefmt"
+	"github.com/sonde-operator/sonde/internal/traceview"
+)
+
+// What trace read can print.
+const (
+	outputText    = ""
+	outputSummary = "summary"
+	outputJSON    = "json"
+)
+
+type traceRead struct {
+	plugin *plugin
+	output string
+}
+
+func newTraceRead(p *plugin) *cobra.Command {
+	c := &traceRead{plugin: p}
+	cmd := &cobra.Command{
+		Use:   "read FILE...",
+		Short: "Show traces that are in files",
+		Long: `Shows a line for each event of the traces in FILEs, and a summary of all of them: files, slow and failed
+calls, processes. Files of several Pods are shown in the order of time.
+
+Exit code 3 says that lines are missing that the tracer wrote, or that it did not end as told; the summary says what.
+Events that the tracer could not keep are counted in the summary.`,
+		Example: `  kubectl sonde trace read web-1.ndjson web-2.ndjson
+  kubectl sonde trace read web.ndjson -o summary
+  kubectl sonde trace read web.ndjson -o json | jq 'select(.errno == "ENOENT") | .path'`,
+		Args: someArguments("at least one FILE, or - for the standard input"),
+		RunE: func(cmd *cobra.Command, args []string) error { return c.run(cmd.Context(), args) },
+	}
+	cmd.Flags().StringVarP(&c.output, "output", "o", outputText, "summary alone, or json: the lines of all files in the order of time")
+	return cmd
+}
+
+func (c *traceRead) run(ctx context.Context, paths []string) error {
+	switch c.output {
+	case outputText, outputSummary, outputJSON:
+	default:
+		return fmt.Errorf("--output %s: write summary or json, or leave it out", c.output)
+	}
+	sources, closeAll, err := c.open(ctx, paths)
+	defer closeAll()
+	if err != nil {
+		return err
+	}
+	return c.show(ctx, sources)
+}
+
+func (c *traceRead) open(ctx context.Context, paths []string) (sources []*traceview.Source, closeAll func(), err error) {
+	var files []*os.File
+	closeAll = func() {
+		for _, f := range files {
+			_ = f.Close()
+		}
+	}
+	standardInput := false
+	for _, path := range paths {
+		if path == "-" {
+			if standardInput {
+				return nil, closeAll, errors.New("- is there twice: the standard input can be read once")
+			}
+			standardInput = true
+			sources = append(sources, traceview.NewSource("standard input", untilDone(ctx, c.plugin.streams.In)))
+			continue
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			return nil, closeAll, fmt.Errorf("open the trace: %w", err)
+		}
+		files = append(files, f)
+		sources = append(sources, traceview.NewSource(path, f))
+	}
+	return sources, closeAll, nil
+}
+
+// untilDone reads from in, until ctx ends: nothing else ends a read of a pipe on which nobody writes.
+func untilDone(ctx context.Context, in io.Reader) io.Reader {
+	r, w := io.Pipe()
+	go func() {
+		_, err := io.Copy(w, in)
+		_ = w.CloseWithError(err)
+	}()
+	context.AfterFunc(ctx, func() { _ = w.Close() })
+	return r
+}
+
+// show prints the traces of sources as they come, and what they come to at the end, or when the user wants to leave.
+func (c *traceRead) show(ctx context.Context, sources []*traceview.Source) error {
+	p := c.plugin
+	out := bufio.NewWriterSize(p.streams.Out, 64<<10)
+	s := &traceSink{out: out, summary: traceview.NewSummary(), json: c.output == outputJSON}
+	if c.output == outputText {
+		s.live = traceview.NewLive(out)
+		s.live.Colour, s.live.Pods = p.colour, len(sources) > 1
+	}
+	failed := traceview.Read(ctx, sources, s)
+	if failed == nil && !s.json {
+		text := s.summary.Text()
+		if s.live != nil {
+			text = "\n" + text
+		}
+		_, failed = out.WriteString(text)
+	}
+	if err := s.Idle(); failed == nil {
+		failed = err
+	}
+	switch problems := s.summary.Problems(); {
+	case failed != nil:
+		return failed
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case len(problems) > 0:
+		if s.json { // else the summary has said it
+			for _, text := range problems {
+				fmt.Fprintln(p.streams.ErrOut, "INCOMPLETE: "+live.OneLine(text))
+			}
+		}
+		return exitCode(report.ExitIncomplete)
+	}
+	return nil
+}
+
+// traceSink prints lines and adds them up.
+type traceSink struct {
+	out     *bufio.Writer
+	live    *traceview.Live // nil: no line for each event
+	summary *traceview.Summary
+	json    bool
+}
+
+// Line prints the line, and adds it up.
+func (s *traceSink) Line(from *traceview.Source, line *tracefmt.Line) error {
+	s.summary.Line(from, line)
+	if s.live != nil && s.summary.Pods() > 1 { // in one file
+		s.live.Pods = true
+	}
+	switch {
+	case s.json:
+		_, _ = s.out.Write(line.Raw)
+		return printed(s.out.WriteByte('\n')) // which has the error of the write before, too
+	case s.live != nil && line.Record != nil:
+		return s.live.Show(from, line.Record)
+	}
+	return nil
+}
+
+// Damaged is told at the end.
+func (s *traceSink) Damaged(from *traceview.Source, err error) error {
+	s.summary.Damaged(from, err)
+	return nil
+}
+
+// End notes that a source has ended.
+func (s *traceSink) End(from *traceview.Source) { s.summary.End(from) }
+
+// Idle shows what there is.
+func (s *traceSink) Idle() error { return printed(s.out.Flush()) }
+
+func printed(err error) error {
+	if err != nil {
+		return fmt.Errorf("print: %w", err)
+	}
+	return nil
+}
