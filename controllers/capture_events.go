@@ -52,7 +52,7 @@ func (r *CaptureReconciler) announce(ctx context.Context, before, capture sondev
 	if status.Phase.Final() {
 		metrics.Ended(status)
 		log.Info("Ended capture", audit.Key, audit.CaptureEnded, "phase", status.Phase, "reason", reason, "pods", status.Totals.Pods,
-			"packets", status.Totals.Packets, "bytes", status.Totals.Bytes, "dropped", status.Totals.Dropped)
+			"packets", status.Totals.Packets, "bytes", status.Totals.Bytes, "dropped", status.Totals.Dropped, "events", status.Totals.Events, "lost", status.Totals.Lost)
 	}
 }
 

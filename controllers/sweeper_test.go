@@ -28,7 +28,7 @@ import (
 // TestSweep: what is left in the operator's namespace after the events of the table.
 func TestSweep(t *testing.T) {
 	all := []string{"Job web-1-qwer", "ConfigMap shop-web", "Secret shop-web-c0ffee00-keeper"}
-	strangers := []string{"ConfigMap of-a-trace", "ConfigMap of-nobody"}
+	strangers := []string{"ConfigMap of-a-later-kind", "ConfigMap of-nobody"}
 	again := func(w *world) {
 		w.remove(w.capture())
 		w.add(newCapture(func(pc *sondev1.PacketCapture) { pc.UID = "the next one" }))
@@ -59,7 +59,7 @@ func TestSweep(t *testing.T) {
 				w := newWorld(t, newCapture(), deployment("web-1")...)
 				w.settle()
 				w.add(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
-					Name: "of-a-trace", Namespace: operatorNamespace, Labels: map[string]string{sondev1.LabelUID: "trace", sondev1.LabelKind: "Trace"},
+					Name: "of-a-later-kind", Namespace: operatorNamespace, Labels: map[string]string{sondev1.LabelUID: "later", sondev1.LabelKind: "Later"},
 				}}, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "of-nobody", Namespace: operatorNamespace}})
 				tc.happens(w)
 				if how == "reconciled" && name == "the capture is made anew" {

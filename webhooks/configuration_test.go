@@ -160,7 +160,7 @@ func TestReconcileRepairs(t *testing.T) {
 			t.Errorf("%s: %d applies, want %d", s.what, c.applies, s.want)
 		}
 		o := liveConfiguration(t, c)
-		if len(o.Webhooks) != 2 || string(o.Webhooks[0].ClientConfig.CABundle) != string(bundle) ||
+		if len(o.Webhooks) != 3 || string(o.Webhooks[0].ClientConfig.CABundle) != string(bundle) ||
 			*o.Webhooks[0].FailurePolicy != admissionregistrationv1.Fail || len(o.Webhooks[1].NamespaceSelector.MatchLabels) != 0 {
 			t.Errorf("%s: not as built: %+v", s.what, o.Webhooks)
 		}

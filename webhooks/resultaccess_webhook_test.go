@@ -11,6 +11,7 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/access"
+	"github.com/sonde-operator/sonde/internal/kind"
 	"github.com/sonde-operator/sonde/internal/stamp"
 )
 
@@ -44,8 +45,27 @@ func captures(t *testing.T) []client.Object {
 		admitted(t, "nohub", "vault", foreign, "uid-bank"),
 		forged,
 		&sondev1.PacketCapture{ObjectMeta: meta("shop", "unstamped"), Spec: spec(nil)},
+		admittedTrace(t, "calls", sondev1.TraceSpec{TargetDeployment: "web", RetainFor: "1h"}),
+		admittedTrace(t, "node", sondev1.TraceSpec{TargetRef: &sondev1.TargetReference{Kind: sondev1.TargetPod, Name: "seesall"}, RetainFor: "1h"}),
 	}
 }
+
+// admittedTrace is a trace in shop as the webhook let it in.
+func admittedTrace(t *testing.T, name string, s sondev1.TraceSpec) *sondev1.Trace {
+	t.Helper()
+	a, err := stamp.Sign(testKey, "shop", kind.Trace.Name, s, stamp.Claim{
+		Requester: access.Requester{Username: "bob"}, TargetNamespaceUID: "uid-shop", IssuedAt: now,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := meta("shop", name)
+	m.Annotations, m.CreationTimestamp = a, metav1.NewTime(now)
+	return &sondev1.Trace{ObjectMeta: m, Spec: s}
+}
+
+// aTrace is what the access is for.
+func aTrace(s *sondev1.ResultAccessSpec) { s.CaptureRef.Kind = sondev1.CaptureTrace }
 
 func TestResultAccessCreate(t *testing.T) {
 	hash := strings.Repeat("ab", 32)
@@ -73,10 +93,16 @@ func TestResultAccessCreate(t *testing.T) {
 		"no answer to the review":            {home: "shop", capture: "web", may: &rights{err: errors.New("etcd away")}, code: code500, want: "etcd away"},
 
 		"another kind": {
-			home: "shop", capture: "web", may: may("pods/shop"), code: code422, want: "write PacketCapture",
-			change: func(s *sondev1.ResultAccessSpec) { s.CaptureRef.Kind = "Trace" },
+			home: "shop", capture: "web", may: may("pods/shop"), code: code422, want: "write PacketCapture or Trace",
+			change: func(s *sondev1.ResultAccessSpec) { s.CaptureRef.Kind = "Secret" },
 		},
-		"a name with a path": {home: "shop", capture: "../x", may: may("pods/shop"), code: code422, want: "captureRef.name must be"},
+		"a Trace":                     {home: "shop", capture: "calls", may: mayTrace("pods/shop"), change: aTrace},
+		"a Trace, and may capture":    {home: "shop", capture: "calls", may: may("pods/shop"), change: aTrace, code: code403, want: "alice lacks trace on pods/shop"},
+		"a PacketCapture, may trace":  {home: "shop", capture: "web", may: mayTrace("pods/shop"), code: code403, want: "alice lacks capture on pods/shop"},
+		"a Trace of hostPID":          {home: "shop", capture: "node", may: mayTrace("pods/shop"), change: aTrace, code: code403, want: "lacks trace on nodes"},
+		"a Trace of hostPID, allowed": {home: "shop", capture: "node", may: mayTrace("pods/shop", "nodes"), change: aTrace},
+		"a PacketCapture's name":      {home: "shop", capture: "web", may: mayTrace("pods/shop"), change: aTrace, code: code422, want: "kubectl get traces -n shop"},
+		"a name with a path":          {home: "shop", capture: "../x", may: may("pods/shop"), code: code422, want: "captureRef.name must be"},
 		"a token for a hash": {
 			home: "shop", capture: "web", may: may("pods/shop"), code: code422, want: "64 hex digits",
 			change: func(s *sondev1.ResultAccessSpec) { s.TokenHash = "secret" },

@@ -2,6 +2,7 @@ package webhooks
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -49,6 +50,7 @@ func testScheme(t *testing.T) *runtime.Scheme {
 // rights that a user has: "pods/NAMESPACE" and "nodes". An error stands for an API server that does not answer.
 type rights struct {
 	granted map[string]bool
+	verb    string // of all of them; capture if empty
 	err     error
 
 	mu    sync.Mutex // requests come at the same time
@@ -67,7 +69,7 @@ func (r *rights) answer(verb string, who access.Requester, what string) (access.
 	r.mu.Lock()
 	r.asked = append(r.asked, what)
 	r.mu.Unlock()
-	if r.granted[what] && verb == sondev1.VerbCapture {
+	if r.granted[what] && verb == cmp.Or(r.verb, sondev1.VerbCapture) {
 		return access.Decision{Allowed: true}, r.err
 	}
 	return access.Decision{Reason: who.Username + " lacks " + verb + " on " + what}, r.err
@@ -78,6 +80,13 @@ func may(what ...string) *rights {
 	for _, w := range what {
 		r.granted[w] = true
 	}
+	return r
+}
+
+// mayTrace has the verb trace, and not the verb capture.
+func mayTrace(what ...string) *rights {
+	r := may(what...)
+	r.verb = sondev1.VerbTrace
 	return r
 }
 
@@ -122,6 +131,7 @@ func world() []client.Object {
 		&appsv1.DaemonSet{ObjectMeta: meta("shop", "log"), Spec: appsv1.DaemonSetSpec{Template: template(true)}},
 		&corev1.Pod{ObjectMeta: meta("shop", "one"), Spec: podSpec(false)},
 		&corev1.Pod{ObjectMeta: meta("shop", "hostone"), Spec: podSpec(true)},
+		&corev1.Pod{ObjectMeta: meta("shop", "seesall"), Spec: corev1.PodSpec{HostPID: true}},
 		&appsv1.Deployment{ObjectMeta: meta("bank", "vault"), Spec: appsv1.DeploymentSpec{Template: template(false)}},
 	}
 }

@@ -12,6 +12,8 @@ import (
 var (
 	_ sondev1.Capture     = &sondev1.PacketCapture{}
 	_ sondev1.CaptureList = &sondev1.PacketCaptureList{}
+	_ sondev1.Capture     = &sondev1.Trace{}
+	_ sondev1.CaptureList = &sondev1.TraceList{}
 )
 
 // TestCommon: what is left out means what the schema's defaults and the docs say.
@@ -52,6 +54,46 @@ func TestCommon(t *testing.T) {
 	}
 }
 
+// TestCommonOfATrace: a trace without a duration has none, and all else is as in a PacketCapture.
+func TestCommonOfATrace(t *testing.T) {
+	for name, tc := range map[string]struct {
+		spec sondev1.TraceSpec
+		want sondev1.Common
+	}{
+		"until the Pod is gone": {
+			spec: sondev1.TraceSpec{TargetDeployment: "web", RetainFor: "1h", MaxBytes: 65536},
+			want: sondev1.Common{
+				TargetNamespace: "own", Target: sondev1.TargetReference{Kind: sondev1.TargetDeployment, Name: "web"},
+				RetainFor: "1h", MaxBytes: 65536, FollowPods: true,
+			},
+		},
+		"a Pod elsewhere": {
+			spec: sondev1.TraceSpec{
+				JobID: "qwer", TargetNamespace: "shop", TargetRef: &sondev1.TargetReference{Kind: sondev1.TargetPod, Name: "p"},
+				Duration: "30s", FollowPods: new(false), Stop: true,
+			},
+			want: sondev1.Common{
+				JobID: "qwer", TargetNamespace: "shop", Target: sondev1.TargetReference{Kind: sondev1.TargetPod, Name: "p"},
+				Duration: "30s", Stop: true,
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tr := &sondev1.Trace{ObjectMeta: metav1.ObjectMeta{Namespace: "own"}, Spec: tc.spec}
+			if diff := cmp.Diff(tc.want, tr.Common()); diff != "" {
+				t.Errorf("Common() (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestLostEvents: all places count.
+func TestLostEvents(t *testing.T) {
+	if n := (sondev1.PodResult{Lost: map[string]int64{"ring": 3, "writer": 4}}).LostEvents(); n != 7 {
+		t.Errorf("%d lost, want 7", n)
+	}
+}
+
 // TestCaptures: who changes a status by the interface changes the object, and not a copy of it.
 func TestCaptures(t *testing.T) {
 	list := &sondev1.PacketCaptureList{Items: make([]sondev1.PacketCapture, 2)}
@@ -61,6 +103,15 @@ func TestCaptures(t *testing.T) {
 	for i := range list.Items {
 		if list.Items[i].Status.Phase != sondev1.PhaseFailed {
 			t.Errorf("item %d is %q", i, list.Items[i].Status.Phase)
+		}
+	}
+	traces := &sondev1.TraceList{Items: make([]sondev1.Trace, 2)}
+	for _, capture := range traces.Captures() {
+		capture.CaptureStatus().Phase = sondev1.PhaseFailed
+	}
+	for i := range traces.Items {
+		if traces.Items[i].Status.Phase != sondev1.PhaseFailed {
+			t.Errorf("trace %d is %q", i, traces.Items[i].Status.Phase)
 		}
 	}
 }

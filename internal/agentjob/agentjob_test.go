@@ -83,6 +83,68 @@ func TestBuild(t *testing.T) {
 	}
 }
 
+// TestBuildTrace: of a Trace, too, the objects are whole, and the probe reads what it is told.
+func TestBuildTrace(t *testing.T) {
+	most := int64(1000)
+	for name, tc := range map[string]struct {
+		change func(*sondev1.Trace, *corev1.Pod)
+		want   captureconfig.Trace
+	}{
+		"trace": {want: captureconfig.Trace{Groups: []string{"process", "file"}, Durations: true}},
+		"trace flap": {
+			change: func(tr *sondev1.Trace, _ *corev1.Pod) {
+				tr.Spec.Format, tr.Spec.Events = sondev1.TraceFlap, []sondev1.TraceGroup{sondev1.TraceFile, sondev1.TraceIO}
+				tr.Spec.MaxEvents, tr.Spec.MinLatency = &most, "500us"
+			},
+			want: captureconfig.Trace{Groups: []string{"file", "io"}, Durations: true, MinLatency: 500_000, MaxEvents: 1000, Flap: true},
+		},
+		"trace host pid": {
+			change: func(tr *sondev1.Trace, pod *corev1.Pod) {
+				tr.Spec.Events, pod.Spec.HostPID = []sondev1.TraceGroup{sondev1.TraceProcess}, true
+			},
+			want: captureconfig.Trace{Groups: []string{"process"}}, // of which nobody asks how long they took
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tr, pod, options := trace(), targetPod(), options
+			options.DiskFloor = diskfloor.Default
+			if tc.change != nil {
+				tc.change(tr, pod)
+			}
+			config := agentjob.TraceConfiguration(options, tr, "qwer", "alice")
+			if diff := cmp.Diff(&tc.want, config.Trace); diff != "" {
+				t.Errorf("what the probe records (-want +got):\n%s", diff)
+			}
+			configMap, err := agentjob.ConfigMap(options, tr, "shop-web", config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if read, err := captureconfig.Parse([]byte(configMap.Data[captureconfig.Key])); err != nil || cmp.Diff(config, read) != "" {
+				t.Errorf("the probe reads %v (%v), want %v", read, err, config)
+			}
+			secret := agentjob.Secret(options, tr, "shop-web-keeper", map[string][]byte{captureconfig.SecretServerCert: []byte("cert")})
+			job := agentjob.Job(options, tr, agentjob.Plan{
+				Name: "web-1-qwer", ConfigMap: "shop-web", Secret: "shop-web-keeper", Pod: pod,
+				Duration: 30 * time.Second, RetainFor: time.Hour, Window: 30 * time.Second,
+			})
+			golden(t, name, configMap, secret, job)
+		})
+	}
+}
+
+// TestHostPIDIsForTraces: packets of a Pod are its own, whichever processes it sees, so that nobody is asked for the right
+// on nodes.
+func TestHostPIDIsForTraces(t *testing.T) {
+	pod := targetPod()
+	pod.Spec.HostPID = true
+	for _, k := range kind.All {
+		args := agentjob.Job(options, k.New(), agentjob.Plan{Name: "j", Pod: pod}).Spec.Template.Spec.Containers[0].Args
+		if got, want := slices.Contains(args, agentjob.FlagHostPID), k.Name == kind.Trace.Name; got != want {
+			t.Errorf("%s: the probe is told of hostPID: %t, want %t", k.Name, got, want)
+		}
+	}
+}
+
 // TestEveryKindHasAProbe: a kind that the agent has no command for would have Jobs that only fail.
 func TestEveryKindHasAProbe(t *testing.T) {
 	for _, k := range kind.All {
@@ -171,6 +233,16 @@ func capture() *sondev1.PacketCapture {
 		ObjectMeta: metav1.ObjectMeta{Name: "pc", Namespace: "shop", UID: "c0ffee00-1111-4222-8333-444455556666"},
 		Spec: sondev1.PacketCaptureSpec{
 			TargetDeployment: "web", Duration: "30", SnapLength: 262144, MaxBytes: 1 << 30, RetainFor: "1h",
+		},
+	}
+}
+
+func trace() *sondev1.Trace {
+	return &sondev1.Trace{
+		ObjectMeta: metav1.ObjectMeta{Name: "tr", Namespace: "shop", UID: "c0ffee00-1111-4222-8333-444455556666"},
+		Spec: sondev1.TraceSpec{
+			TargetDeployment: "web", Duration: "30", MaxBytes: 1 << 30, RetainFor: "1h",
+			Events: []sondev1.TraceGroup{sondev1.TraceProcess, sondev1.TraceFile}, Format: sondev1.TraceNDJSON,
 		},
 	}
 }

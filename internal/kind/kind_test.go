@@ -52,3 +52,23 @@ func TestOnNode(t *testing.T) {
 		}
 	}
 }
+
+// TestOnNodeByProcesses: whoever traces a Pod that sees its node's processes sees its node, and who captures its packets does
+// not. Of a Pod that is both, hostPID is what a trace names.
+func TestOnNodeByProcesses(t *testing.T) {
+	both := &corev1.PodSpec{HostPID: true, HostNetwork: true}
+	for name, tc := range map[string]struct {
+		kind kind.Kind
+		spec *corev1.PodSpec
+		want string
+	}{
+		"packets":         {kind.PacketCapture, &corev1.PodSpec{HostPID: true}, ""},
+		"packets, both":   {kind.PacketCapture, both, kind.FieldHostNetwork},
+		"processes":       {kind.Trace, &corev1.PodSpec{HostPID: true}, kind.FieldHostPID},
+		"processes, both": {kind.Trace, both, kind.FieldHostPID},
+	} {
+		if got := tc.kind.OnNode(tc.spec); got != tc.want {
+			t.Errorf("%s: %q, want %q", name, got, tc.want)
+		}
+	}
+}

@@ -33,6 +33,8 @@ sonde_dropped_packets_total{place="writer"} 0
 		Pods:   []sondev1.PodResult{{Dropped: sondev1.Dropped{Kernel: 1, Ring: 2}}, {Dropped: sondev1.Dropped{Writer: 3}}},
 	})
 	metrics.Ended(&sondev1.CaptureStatus{Totals: sondev1.Totals{Packets: 5}})
+	metrics.Ended(&sondev1.CaptureStatus{Totals: sondev1.Totals{Events: 8, Lost: 2}})
+	metrics.Ended(&sondev1.CaptureStatus{Totals: sondev1.Totals{Events: 3}})
 	metrics.Refused("Forbidden")
 	want := `
 # HELP sonde_dropped_packets_total Packets that matched and are in no file, by the place where they were lost; unlisted are those of Pods that a status had no room for.
@@ -41,6 +43,12 @@ sonde_dropped_packets_total{place="kernel"} 1
 sonde_dropped_packets_total{place="ring"} 2
 sonde_dropped_packets_total{place="unlisted"} 3
 sonde_dropped_packets_total{place="writer"} 3
+# HELP sonde_events_total Events in the files of traces that have ended.
+# TYPE sonde_events_total counter
+sonde_events_total 11
+# HELP sonde_lost_events_total Events of traces that have ended which are in no file.
+# TYPE sonde_lost_events_total counter
+sonde_lost_events_total 2
 # HELP sonde_overwritten_packets_total Packets of captures that have ended which were in a file that gave way to a newer one.
 # TYPE sonde_overwritten_packets_total counter
 sonde_overwritten_packets_total 7

@@ -2,6 +2,7 @@ package outcome
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"time"
 	"unicode"
@@ -121,7 +122,8 @@ func lost(by map[string]int64) map[string]int64 {
 	}
 	places := make(map[string]int64, len(by))
 	for place, n := range by {
-		places[word(place, otherPlace)] += n
+		place = word(place, otherPlace)
+		places[place] += min(n, math.MaxInt64-places[place]) // never below zero, whatever a Pod says
 	}
 	return places
 }

@@ -369,6 +369,73 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+// TestJudgeTrace: the events of a trace and where others were lost become the entry's, whatever became of it.
+func TestJudgeTrace(t *testing.T) {
+	type counts struct {
+		Phase           sondev1.Phase
+		Reason, Message string
+		Events          int64
+		Lost            map[string]int64
+	}
+	both := map[string]int64{"ring": 3, "writer": 1}
+	for name, tc := range map[string]struct {
+		account account.Account
+		exit    int32
+		want    counts
+	}{
+		"whole": {account: traced(10, nil), want: counts{Phase: sondev1.PhaseCompleted, Reason: sondev1.ReasonEventLimit, Events: 10}},
+		"with losses that are counted": {
+			account: traced(10, both), want: counts{Phase: sondev1.PhaseCompleted, Reason: sondev1.ReasonEventLimit, Events: 10, Lost: both},
+		},
+		"it does not add up": {
+			account: func() account.Account { a := traced(10, both); a.Seen++; return a }(),
+			want: counts{
+				Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonProbeError, Events: 10, Lost: both,
+				Message: "the account does not add up: 15 seen, 10 in files, 0 overwritten, 4 dropped",
+			},
+		},
+		"killed in the middle": {
+			account: func() account.Account {
+				a := traced(10, both)
+				a.State, a.Complete, a.Reason = account.StateCapturing, false, ""
+				return a
+			}(),
+			exit: 137,
+			want: counts{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonKilled, Events: 10, Lost: both, Message: "the probe ended with exit code 137"},
+		},
+		"attached, by its events alone": {
+			account: account.Account{State: account.StateDone, Reason: sondev1.ReasonProbeError, Message: "no more", Counts: account.Counts{Seen: 2}, Events: 2},
+			exit:    3,
+			want:    counts{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonProbeError, Events: 2, Message: "no more"},
+		},
+		// The places are a Pod's words.
+		"places that cannot be shown": {
+			account: traced(1, map[string]int64{"ring": 1, "../../etc": 2, "\x1b[2J": 3}),
+			want:    counts{Phase: sondev1.PhaseCompleted, Reason: sondev1.ReasonEventLimit, Events: 1, Lost: map[string]int64{"ring": 1, "other": 5}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := outcome.Judge(outcome.Seen{Job: job(), Agent: agent(ended(tc.account, tc.exit)), RetainFor: time.Hour}, dawn).Entry
+			if diff := cmp.Diff(tc.want, counts{Phase: e.Phase, Reason: e.Reason, Message: e.Message, Events: e.Events, Lost: e.Lost}); diff != "" {
+				t.Errorf("entry (-want +got):\n%s", diff)
+			}
+			if e.Packets != 0 || len(e.Files) != len(tc.account.Files) {
+				t.Errorf("%d packets, files %v of %v", e.Packets, e.Files, tc.account.Files)
+			}
+		})
+	}
+}
+
+// traced is the account of a trace that has ended.
+func traced(events int64, lost map[string]int64) account.Account {
+	a := account.Account{
+		State: account.StateDone, Engine: "tracepoints", Reason: sondev1.ReasonEventLimit, Complete: true, Started: dawn, Ended: dawn,
+		Events: events, Lost: lost, Files: []account.File{{Name: "web.ndjson", Bytes: 100}},
+	}
+	a.Seen = events + a.LostEvents()
+	return a
+}
+
 func TestNeeds(t *testing.T) {
 	cases := map[string]struct {
 		seen                 outcome.Seen
@@ -435,6 +502,7 @@ func FuzzJudge(f *testing.F) {
 	}
 	f.Add(string(b), int32(0))
 	f.Add(`{"v":1,"state":"done","complete":true,"reason":"../../x","engine":"\u0000","files":[{"name":"../../etc/passwd","bytes":-1}]}`, int32(3))
+	f.Add(`{"v":3,"state":"done","complete":true,"seen":3,"events":1,"lost":{"ring":1,"../x\u0000":1}}`, int32(0))
 	f.Add("\xff\xfe", int32(137))
 	f.Fuzz(func(t *testing.T, message string, exitCode int32) {
 		v := outcome.Judge(outcome.Seen{Job: job(), Agent: agent(raw(message, exitCode)), RetainFor: time.Hour}, dawn)
@@ -445,8 +513,13 @@ func FuzzJudge(f *testing.F) {
 		if strings.ContainsFunc(e.Reason, func(c rune) bool { return !unicode.IsLetter(c) }) {
 			t.Errorf("reason %q is none that a condition may have", e.Reason)
 		}
-		if e.Packets < 0 || e.Bytes < 0 || e.Dropped.Kernel < 0 || e.Truncated < 0 {
+		if e.Packets < 0 || e.Bytes < 0 || e.Dropped.Kernel < 0 || e.Truncated < 0 || e.Events < 0 {
 			t.Errorf("entry %+v counts below zero", e)
+		}
+		for place, n := range e.Lost {
+			if len(e.Lost) > 8 || n < 0 || strings.ContainsFunc(place, func(c rune) bool { return !unicode.IsLetter(c) }) {
+				t.Errorf("lost %v does not fit", e.Lost)
+			}
 		}
 		for _, file := range e.Files {
 			if file.Name == "" || len(file.Name) > 255 || file.Bytes < 0 || strings.Contains(file.Name, "/") {

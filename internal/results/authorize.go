@@ -30,7 +30,7 @@ const (
 // only where somebody copied the hash of another, who must not be locked out by that.
 const maxMatches = 8
 
-// +kubebuilder:rbac:groups=monitoring.openshift.tpg,resources=packetcaptures;resultaccesses,verbs=list;watch
+// +kubebuilder:rbac:groups=monitoring.openshift.tpg,resources=packetcaptures;traces;resultaccesses,verbs=list;watch
 // +kubebuilder:rbac:groups="",resources=namespaces,verbs=get
 
 // session is a request that may be served.

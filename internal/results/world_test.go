@@ -2,6 +2,7 @@ package results
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -48,9 +49,12 @@ var testKey = bytes.Repeat([]byte{7}, stamp.KeyBytes)
 // rights that every user has; they can be taken away while a stream runs.
 type rights struct {
 	mu    sync.Mutex
+	verb  string // that they are of; capture if empty
 	pods  bool
 	nodes bool
 }
+
+func (r *rights) of() string { return cmp.Or(r.verb, sondev1.VerbCapture) }
 
 func (r *rights) set(pods, nodes bool) {
 	r.mu.Lock()
@@ -61,13 +65,13 @@ func (r *rights) set(pods, nodes bool) {
 func (r *rights) ReviewPods(_ context.Context, verb string, _ access.Requester, _ string) (access.Decision, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return access.Decision{Allowed: r.pods && verb == sondev1.VerbCapture, Reason: "lacks capture on pods"}, nil
+	return access.Decision{Allowed: r.pods && verb == r.of(), Reason: "lacks " + verb + " on pods"}, nil
 }
 
 func (r *rights) ReviewNodes(_ context.Context, verb string, _ access.Requester) (access.Decision, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return access.Decision{Allowed: r.nodes && verb == sondev1.VerbCapture, Reason: "lacks capture on nodes"}, nil
+	return access.Decision{Allowed: r.nodes && verb == r.of(), Reason: "lacks " + verb + " on nodes"}, nil
 }
 
 // world is a cluster with one capture, web in shop, of one Pod whose keeper is a real TLS server.
@@ -94,7 +98,7 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	w := &world{t: t, rights: &rights{pods: true}, events: events.NewFakeRecorder(64), keeper: newFakeKeeper(t, pairs)}
-	b := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&sondev1.PacketCapture{})
+	b := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&sondev1.PacketCapture{}, &sondev1.Trace{})
 	for _, i := range target.Indexes {
 		b = b.WithIndex(i.Object, i.Field, i.Extract)
 	}
@@ -332,7 +336,7 @@ func (k *fakeKeeper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Length", fmt.Sprint(len(k.content)))
 		_, _ = w.Write(k.content[:k.breakAt])
 		panic(http.ErrAbortHandler)
-	case isFile && name == "web-1-qwer.pcapng":
+	case isFile && (name == "web-1-qwer.pcapng" || name == "web-1-qwer.ndjson"):
 		http.ServeContent(w, r, name, time.Time{}, bytes.NewReader(k.content))
 	case isFile && name == "locked.pcapng":
 		http.Error(w, `{"error":"no permission"}`, http.StatusForbidden)
