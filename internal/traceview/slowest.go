@@ -19,6 +19,7 @@ type slowest struct {
 
 type slowCall struct {
 	took time.Duration
+	pod  string
 	row  []string
 }
 
@@ -34,13 +35,13 @@ func (s *slowest) add(from *Source, r *tracefmt.Record) {
 	if at < 0 {
 		at = len(s.top)
 	}
-	s.top = slices.Insert(s.top, at, slowCall{r.Took, []string{
+	s.top = slices.Insert(s.top, at, slowCall{r.Took, from.Pod(), []string{
 		took(r.Took), clockTime(r.Time), who(r), string(r.Comm), r.Call, result(r), cut(what(r, from.arch()), maxText),
 	}})
 	s.top = s.top[:min(topRows, len(s.top))]
 }
 
-func (s *slowest) text(b *strings.Builder) {
+func (s *slowest) text(b *strings.Builder, pods bool) {
 	if len(s.top) == 0 {
 		b.WriteString("\nHow long calls took was not measured.\n")
 		return
@@ -48,7 +49,11 @@ func (s *slowest) text(b *strings.Builder) {
 	b.WriteString("\nSlowest calls:\n")
 	rows := [][]string{{"TOOK", "ENDED", "PROCESS", "NAME", "CALL", "RESULT", "ABOUT"}}
 	for _, c := range s.top {
-		rows = append(rows, c.row)
+		row := slices.Clone(c.row)
+		if pods {
+			row[2] = quoted(c.pod) + "/" + row[2]
+		}
+		rows = append(rows, row)
 	}
 	grid(b, "rllllrl", rows)
 	s.histogram(b)

@@ -186,7 +186,7 @@ func (s *Summary) Text() string {
 	s.head(&b)
 	if s.events > 0 {
 		s.files.text(&b)
-		s.slowest.text(&b)
+		s.slowest.text(&b, len(s.traces) > 1)
 		s.failures.text(&b)
 		s.calls.text(&b)
 		s.processes.text(&b, len(s.traces) > 1)

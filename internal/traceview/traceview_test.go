@@ -189,6 +189,13 @@ func TestSeveralPods(t *testing.T) {
 	if got := s.summary.Text(); !strings.Contains(got, "\nweb-b/1  before   still there       2  [a]\n") {
 		t.Errorf("no process with its Pod in\n%s", got)
 	}
+	_, s = view(t, nil,
+		NewSource("a", strings.NewReader(header("web-a")+event(1, "read", `,"latencyNs":1500`)+ended)),
+		NewSource("b", strings.NewReader(header("web-b")+event(2, "write", `,"latencyNs":2500`)+ended)),
+	)
+	if got := s.summary.Text(); !strings.Contains(got, "\n2.50µs  00:00:02.000000  web-b/1  a     write\n1.50µs  00:00:01.000000  web-a/1  a     read\n") {
+		t.Errorf("no slow calls with their Pods in\n%s", got)
+	}
 	if s.idle == 0 {
 		t.Error("nobody was told that lines have to be waited for")
 	}
