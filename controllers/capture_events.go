@@ -46,7 +46,7 @@ func (r *CaptureReconciler) announce(ctx context.Context, before, capture sondev
 		eventType = corev1.EventTypeWarning
 	}
 	if hasFiles(capture) && status.Phase.Final() {
-		note += fmt.Sprintf("; fetch the files by: kubectl sonde download %s -n %s", capture.GetName(), capture.GetNamespace())
+		note += fmt.Sprintf("; fetch the files by: kubectl sonde download %s -n %s", r.Kind.Argument(capture.GetName()), capture.GetNamespace())
 	}
 	r.Recorder.Eventf(capture, nil, eventType, string(status.Phase), r.Kind.action, "%s: %s", reason, outcome.Text(note, maxNote))
 	if status.Phase.Final() {

@@ -90,11 +90,3 @@ func otherKind(err error) bool { return apierrors.IsNotFound(err) || apierrors.I
 func resourceName(c v1alpha1.Capture) string {
 	return strings.ToLower(c.CaptureKind()) + "." + v1alpha1.GroupVersion.Group + "/" + c.GetName()
 }
-
-// argument is what to write for a capture behind a command: a name alone is a PacketCapture's first.
-func argument(c v1alpha1.Capture) string {
-	if c.CaptureKind() == kind.PacketCapture.Name {
-		return c.GetName()
-	}
-	return strings.ToLower(c.CaptureKind()) + "/" + c.GetName()
-}

@@ -4,6 +4,7 @@ package kind
 
 import (
 	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -69,6 +70,15 @@ const (
 
 // All kinds. Ceilings, queues and jobIds are for captures of all of them together.
 var All = []Kind{PacketCapture, Trace}
+
+// Argument is what a capture of the kind is called behind a command of kubectl sonde. A name alone is a PacketCapture's
+// as long as there is one.
+func (k Kind) Argument(name string) string {
+	if k.Name == PacketCapture.Name {
+		return name
+	}
+	return strings.ToLower(k.Name) + "/" + name
+}
 
 // Of finds a kind by its name.
 func Of(name string) (Kind, bool) {

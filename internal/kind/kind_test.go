@@ -41,6 +41,14 @@ func TestAll(t *testing.T) {
 	}
 }
 
+func TestArgument(t *testing.T) {
+	for want, k := range map[string]kind.Kind{"web": kind.PacketCapture, "trace/web": kind.Trace} {
+		if got := k.Argument("web"); got != want {
+			t.Errorf("%s: %q, want %q", k.Name, got, want)
+		}
+	}
+}
+
 // TestOnNode: a Pod of its node's network needs the right on nodes, whatever takes of it.
 func TestOnNode(t *testing.T) {
 	for _, k := range kind.All {
