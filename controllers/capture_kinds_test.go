@@ -213,20 +213,3 @@ func TestWhoseKindIsWoken(t *testing.T) {
 		})
 	}
 }
-
-// TestUntilThePodIsGone: a capture without a duration is bounded all the same.
-func TestUntilThePodIsGone(t *testing.T) {
-	for name, tc := range map[string]struct {
-		ceiling, want time.Duration
-	}{
-		"by the ceiling": {4 * time.Hour, 4 * time.Hour},
-		"by itself":      {0, untilGone},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r := &CaptureReconciler{Ceilings: ceiling.Limits{Duration: tc.ceiling}}
-			if got, err := r.durationOf(sondev1.Common{}); err != nil || got != tc.want {
-				t.Errorf("durationOf() = %s, %v; want %s", got, err, tc.want)
-			}
-		})
-	}
-}

@@ -25,9 +25,6 @@ import (
 	"github.com/sonde-operator/sonde/internal/target"
 )
 
-// untilGone is how long a capture lasts at most that is to last as long as its Pods, where no ceiling says it.
-const untilGone = 24 * time.Hour
-
 // errBehind: what the pass works on is not what the API server has.
 var errBehind = errors.New("the cache is behind")
 
@@ -86,7 +83,7 @@ func (r *CaptureReconciler) observe(ctx context.Context, capture sondev1.Capture
 	seen := observed{now: r.Clock.Now()}
 	var err error
 	common := capture.Common()
-	if seen.duration, err = r.durationOf(common); err != nil {
+	if seen.duration, err = r.Ceilings.DurationOf(common); err != nil {
 		return seen, fmt.Errorf("spec.duration: %w", err)
 	}
 	if seen.retain, err = duration.Parse(common.RetainFor); err != nil {
@@ -122,14 +119,6 @@ func (r *CaptureReconciler) observe(ctx context.Context, capture sondev1.Capture
 		}
 	}
 	return seen, errors.Join(r.observePods(ctx, capture, &seen), r.compile(ctx, capture, &seen))
-}
-
-// durationOf a capture; of one that lasts as long as its Pods, the longest that may be.
-func (r *CaptureReconciler) durationOf(common sondev1.Common) (time.Duration, error) {
-	if common.Duration == "" {
-		return cmp.Or(r.Ceilings.Duration, untilGone), nil
-	}
-	return duration.Parse(common.Duration)
 }
 
 // upToDate fails with a conflict when the pass sees an older capture than there is.

@@ -3,6 +3,7 @@
 package ceiling
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"time"
@@ -84,6 +85,17 @@ func unset(isDefault bool, where string) string {
 		return ""
 	}
 	return fmt.Sprintf(" (the default; set %s of kubectl sonde)", where)
+}
+
+// untilGone is how long a capture lasts at most that is to last as long as its Pods, where no ceiling says it.
+const untilGone = 24 * time.Hour
+
+// DurationOf a capture; of one that lasts as long as its Pods, the longest that may be.
+func (l Limits) DurationOf(spec sondev1.Common) (time.Duration, error) {
+	if spec.Duration == "" {
+		return cmp.Or(l.Duration, untilGone), nil
+	}
+	return duration.Parse(spec.Duration)
 }
 
 // Raise says who can raise the ceiling of a flag, and by what; it follows "ask for", or stands alone.

@@ -119,3 +119,22 @@ func TestFlags(t *testing.T) {
 		})
 	}
 }
+
+// TestDurationOf: a capture without a duration is bounded all the same.
+func TestDurationOf(t *testing.T) {
+	for name, tc := range map[string]struct {
+		ceiling time.Duration
+		spec    string
+		want    time.Duration
+	}{
+		"its own":        {ceiling: 4 * time.Hour, spec: "90s", want: 90 * time.Second},
+		"by the ceiling": {ceiling: 4 * time.Hour, want: 4 * time.Hour},
+		"by itself":      {want: 24 * time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got, err := (ceiling.Limits{Duration: tc.ceiling}).DurationOf(sondev1.Common{Duration: tc.spec}); err != nil || got != tc.want {
+				t.Errorf("DurationOf() = %s, %v; want %s", got, err, tc.want)
+			}
+		})
+	}
+}

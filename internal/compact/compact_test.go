@@ -51,6 +51,17 @@ func agent() *corev1.Pod {
 	}
 }
 
+func gated(said string) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "p", Labels: map[string]string{sondev1.LabelTraceRequired: "true"}, Annotations: map[string]string{sondev1.AnnotationGatedByUID: "t1"},
+		},
+		Status: corev1.PodStatus{InitContainerStatuses: []corev1.ContainerStatus{{
+			Name: "sonde-gate", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: said, StartedAt: dawn, FinishedAt: noon}},
+		}}},
+	}
+}
+
 // TestCopyIsWhole: what the cache hands out is what went in.
 func TestCopyIsWhole(t *testing.T) {
 	job := &batchv1.Job{ObjectMeta: meta(), Status: batchv1.JobStatus{Active: 1, Conditions: []batchv1.JobCondition{
@@ -67,6 +78,7 @@ func TestCopyIsWhole(t *testing.T) {
 		},
 		"a Job":         {job, compact.OfJob(job)},
 		"an empty Job":  {&batchv1.Job{}, compact.OfJob(&batchv1.Job{})},
+		"a gated Pod":   {gated("Opened"), compact.OfPod(gated("Opened"))},
 		"an empty Pod":  {&corev1.Pod{}, compact.OfPod(&corev1.Pod{})},
 		"of two owners": {&corev1.Pod{}, compact.OfPod(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{UID: "o"}}}})},
 	} {
@@ -111,6 +123,9 @@ func TestSame(t *testing.T) {
 				t.Errorf("same is %t, want %t", got, tc.want)
 			}
 		})
+	}
+	if open := compact.OfPod(gated("Opened")); !open.Same(compact.OfPod(gated("Opened"))) || open.Same(compact.OfPod(gated("Over"))) || open.Same(compact.OfPod(&corev1.Pod{})) {
+		t.Error("gated Pods are compared wrongly")
 	}
 	job := func(active int32, conditions ...batchv1.JobCondition) *compact.Job {
 		return compact.OfJob(&batchv1.Job{ObjectMeta: meta(), Status: batchv1.JobStatus{Active: active, Conditions: conditions}})

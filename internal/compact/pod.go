@@ -14,8 +14,9 @@ type Pod struct {
 	place   unique.Handle[place]
 	ip      string
 	started instant
-	// agent is nil for any Pod but those of agents.
+	// agent is nil for any Pod but those of agents, gate for any but gated ones.
 	agent *agent
+	gate  *container
 }
 
 // place is where a Pod runs, and whether it does: many have the same.
@@ -61,7 +62,8 @@ const (
 
 // OfPod returns the compact form of a Pod that was stripped to what the operator reads (target.StripPod): that, and
 // nothing else, is kept. Of its containers' states images and identities are not; of
-// containers that are started again there are the names, and of the rules for it only that there are some.
+// containers that are started again there are the names, and of the rules for it only that there are some; of init
+// containers there is the gate.
 func OfPod(p *corev1.Pod) *Pod {
 	at := place{
 		node: p.Spec.NodeName, phase: string(p.Status.Phase), hasClass: p.Spec.RuntimeClassName != nil,
@@ -75,6 +77,9 @@ func OfPod(p *corev1.Pod) *Pod {
 		kept.started = instantOf(*p.Status.StartTime)
 	}
 	s := &p.Status
+	if len(s.InitContainerStatuses) > 0 {
+		kept.gate = new(containerOf(&s.InitContainerStatuses[0]))
+	}
 	if s.Reason+s.Message == "" && len(s.ContainerStatuses)+len(s.Conditions)+len(p.Spec.Containers) == 0 {
 		return kept
 	}
@@ -124,6 +129,9 @@ func (p *Pod) Whole() *corev1.Pod {
 	}
 	if at.hasClass {
 		whole.Spec.RuntimeClassName = new(at.runtimeClass)
+	}
+	if p.gate != nil {
+		whole.Status.InitContainerStatuses = []corev1.ContainerStatus{p.gate.whole()}
 	}
 	if p.agent == nil {
 		return whole
@@ -178,6 +186,9 @@ func (p *Pod) Same(other *Pod) bool {
 		return false
 	}
 	if a.agent != nil && !a.agent.same(b.agent) {
+		return false
+	}
+	if (a.gate == nil) != (b.gate == nil) || a.gate != nil && *a.gate != *b.gate {
 		return false
 	}
 	return a.place == b.place && a.ip == b.ip && a.started == b.started

@@ -2,6 +2,7 @@ package target
 
 import (
 	"maps"
+	"strings"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -10,6 +11,7 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/compact"
+	"github.com/sonde-operator/sonde/internal/gateconfig"
 )
 
 // maxText bounds what is kept of a text that anybody may have written and that the API does not bound
@@ -102,7 +104,8 @@ func Compact(o any) (any, error) {
 	}
 }
 
-// StripPod keeps of a Pod what the operator reads. Containers' states are kept for agents' Pods alone.
+// StripPod keeps of a Pod what the operator reads. Containers' states are kept for agents' Pods alone, and of a gated Pod
+// that of its gate.
 func StripPod(o any) (any, error) {
 	pod, ok := o.(*corev1.Pod)
 	if !ok {
@@ -128,7 +131,53 @@ func StripPod(o any) (any, error) {
 		kept.Status.Conditions = scheduling(pod.Status.Conditions)
 		kept.Spec.Containers = restarted(pod.Spec.Containers)
 	}
+	if pod.Annotations[sondev1.AnnotationGatedByUID] != "" {
+		stripGated(kept, pod)
+	}
 	return kept, nil
+}
+
+// stripGated keeps by whom a Pod is gated, and how its gate is. Anybody can write both: they are kept short.
+func stripGated(kept, pod *corev1.Pod) {
+	gatedBy := short(pick(pod.Annotations, sondev1.AnnotationGatedByUID))
+	if len(gatedBy) == 0 {
+		return
+	}
+	if kept.Annotations == nil {
+		kept.Annotations = gatedBy
+	} else {
+		maps.Copy(kept.Annotations, gatedBy)
+	}
+	if pod.Labels[sondev1.LabelTraceRequired] == "true" {
+		if kept.Labels == nil {
+			kept.Labels = map[string]string{}
+		}
+		kept.Labels[sondev1.LabelTraceRequired] = "true"
+	}
+	for i := range pod.Status.InitContainerStatuses {
+		of := &pod.Status.InitContainerStatuses[i]
+		if of.Name != gateconfig.ContainerName {
+			continue
+		}
+		state := *of.State.DeepCopy()
+		if last := of.LastTerminationState.Terminated; state.Waiting != nil && last != nil {
+			// It waits to be started again: why it ended is what counts.
+			state = corev1.ContainerState{Terminated: last.DeepCopy()}
+		}
+		if w := state.Waiting; w != nil {
+			w.Message = shorten(w.Message)
+		}
+		if t := state.Terminated; t != nil {
+			t.Message = shorten(t.Message)
+		}
+		kept.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: of.Name, State: state}}
+		return
+	}
+}
+
+// shorten cuts a text of which the beginning says enough.
+func shorten(s string) string {
+	return strings.ToValidUTF8(strings.Clone(s[:min(len(s), maxText)]), "")
 }
 
 // restarted keeps, of the containers that are started again when they fail, their names and when that is.

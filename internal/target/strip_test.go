@@ -57,9 +57,31 @@ func TestStripPod(t *testing.T) {
 	agent.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "probe"}}
 	agent.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "no node"}}
 
+	long := strings.Repeat("é", 2000)
+	gated := full(map[string]string{"app": "web", sondev1.LabelTraceRequired: "true"})
+	gated.Annotations[sondev1.AnnotationGatedByUID], gated.Annotations[sondev1.AnnotationGatedBy] = "t1", "ns/t"
+	gated.Status.InitContainerStatuses = []corev1.ContainerStatus{
+		{Name: "istio-init", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}},
+		{
+			Name: "sonde-gate", Image: "i", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}},
+			LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 75, Message: long}},
+		},
+	}
+	keptGated := *kept.DeepCopy()
+	keptGated.Labels = map[string]string{sondev1.LabelTraceRequired: "true"}
+	keptGated.Annotations = map[string]string{sondev1.AnnotationGatedByUID: "t1"}
+	keptGated.Status.InitContainerStatuses = []corev1.ContainerStatus{{
+		Name: "sonde-gate", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 75, Message: long[:512]}},
+	}}
+	liar := full(map[string]string{"app": "web", sondev1.LabelTraceRequired: "true"})
+	liar.Annotations[sondev1.AnnotationGatedByUID] = long
+	liar.Status.InitContainerStatuses = gated.Status.InitContainerStatuses
+
 	cases := map[string]struct {
 		in, want any
 	}{
+		"a gated Pod":    {gated, &keptGated},
+		"gated by much":  {liar, &kept},
 		"anybody's Pod":  {full(map[string]string{"app": "web"}), &kept},
 		"an agent's Pod": {full(map[string]string{"app": "web", sondev1.LabelUID: "pc", sondev1.LabelTargetPodUID: "t"}), &agent},
 		"a tombstone":    {cache.DeletedFinalStateUnknown{Key: "ns/p"}, cache.DeletedFinalStateUnknown{Key: "ns/p"}},

@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,6 +19,9 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 )
+
+// Timeout is how long a capture waits for its target to have a Pod that can be captured.
+const Timeout = 10 * time.Minute
 
 // Workload is what a TargetReference names at this moment.
 type Workload struct {

@@ -19,31 +19,14 @@ type Wakes struct {
 	Reader client.Reader
 }
 
-// Pod wakes the captures of the Pod and of its workload.
+// Pod wakes the captures of the Pod and of its workload; those of any Deployment, where its ReplicaSet is not seen yet or
+// no longer.
 func (w Wakes) Pod(ctx context.Context, pod client.Object) []reconcile.Request {
-	wanted := []sondev1.TargetReference{{Kind: sondev1.TargetPod, Name: pod.GetName()}}
-	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil {
-		switch owner.Kind {
-		case "ReplicaSet":
-			wanted = append(wanted, w.deploymentOf(ctx, pod.GetNamespace(), owner.Name))
-		case string(sondev1.TargetStatefulSet), string(sondev1.TargetDaemonSet):
-			wanted = append(wanted, sondev1.TargetReference{Kind: sondev1.TargetKind(owner.Kind), Name: owner.Name})
-		}
+	wanted, err := Names(ctx, CachedSets(w.Reader), pod.GetNamespace(), pod)
+	if err != nil {
+		wanted = append(wanted, sondev1.TargetReference{Kind: sondev1.TargetDeployment})
 	}
 	return w.captures(ctx, pod.GetNamespace(), wanted...)
-}
-
-// deploymentOf names the Deployment of a ReplicaSet; any, where the ReplicaSet is not seen yet or no
-// longer.
-func (w Wakes) deploymentOf(ctx context.Context, namespace, replicaSet string) sondev1.TargetReference {
-	set := ReplicaSetMetadata()
-	if err := w.Reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: replicaSet}, set); err != nil {
-		return sondev1.TargetReference{Kind: sondev1.TargetDeployment}
-	}
-	if owner := metav1.GetControllerOfNoCopy(set); owner != nil && owner.Kind == string(sondev1.TargetDeployment) {
-		return sondev1.TargetReference{Kind: sondev1.TargetDeployment, Name: owner.Name}
-	}
-	return sondev1.TargetReference{Kind: "none"}
 }
 
 // ReplicaSet wakes the captures of its Deployment: its Pods may have been seen before it.
@@ -88,14 +71,16 @@ func (w Wakes) captures(ctx context.Context, namespace string, wanted ...sondev1
 	}
 	var requests []reconcile.Request
 	for _, capture := range list.Captures() {
-		if matches(capture.Common().Target, wanted) {
+		if Matches(capture.Common().Target, wanted) {
 			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(capture)})
 		}
 	}
 	return requests
 }
 
-func matches(ref sondev1.TargetReference, wanted []sondev1.TargetReference) bool {
+// Matches reports whether a target is one of those that are wanted. One without a name stands for all of its kind, none for
+// everything.
+func Matches(ref sondev1.TargetReference, wanted []sondev1.TargetReference) bool {
 	for _, want := range wanted {
 		if ref.Kind == want.Kind && (want.Name == "" || ref.Name == want.Name) {
 			return true

@@ -1,0 +1,66 @@
+package target
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+)
+
+// ReplicaSets reads the metadata of one ReplicaSet; one that is not there is a NotFound error of the API server.
+type ReplicaSets func(ctx context.Context, key client.ObjectKey) (*metav1.PartialObjectMetadata, error)
+
+// CachedSets reads from a cache, which may not have a ReplicaSet that was made a moment ago.
+func CachedSets(reader client.Reader) ReplicaSets {
+	return func(ctx context.Context, key client.ObjectKey) (*metav1.PartialObjectMetadata, error) {
+		set := ReplicaSetMetadata()
+		return set, reader.Get(ctx, key, set)
+	}
+}
+
+// ListedSets asks the API server, by a list of one: the operator may list ReplicaSets, and need not get them.
+func ListedSets(live client.Reader) ReplicaSets {
+	return func(ctx context.Context, key client.ObjectKey) (*metav1.PartialObjectMetadata, error) {
+		var sets metav1.PartialObjectMetadataList
+		sets.SetGroupVersionKind(apps("ReplicaSetList"))
+		err := live.List(ctx, &sets, client.InNamespace(key.Namespace), client.MatchingFields{metav1.ObjectNameField: key.Name})
+		if err != nil {
+			return nil, fmt.Errorf("list replica set %s: %w", key, err)
+		}
+		if len(sets.Items) == 0 {
+			return nil, apierrors.NewNotFound(schema.GroupResource{Group: "apps", Resource: "replicasets"}, key.Name)
+		}
+		return &sets.Items[0], nil
+	}
+}
+
+// Names are what a Pod of namespace is a target by: its own name, if it has one yet, and its workload's. Of a Pod whose
+// ReplicaSet cannot be read the workload is left out, and the error says why.
+func Names(ctx context.Context, sets ReplicaSets, namespace string, pod metav1.Object) ([]sondev1.TargetReference, error) {
+	var names []sondev1.TargetReference
+	if name := pod.GetName(); name != "" {
+		names = append(names, sondev1.TargetReference{Kind: sondev1.TargetPod, Name: name})
+	}
+	owner := metav1.GetControllerOfNoCopy(pod)
+	if owner == nil {
+		return names, nil
+	}
+	switch owner.Kind {
+	case "ReplicaSet":
+		set, err := sets(ctx, client.ObjectKey{Namespace: namespace, Name: owner.Name})
+		if err != nil {
+			return names, err
+		}
+		if of := metav1.GetControllerOfNoCopy(set); of != nil && of.Kind == string(sondev1.TargetDeployment) {
+			names = append(names, sondev1.TargetReference{Kind: sondev1.TargetDeployment, Name: of.Name})
+		}
+	case string(sondev1.TargetStatefulSet), string(sondev1.TargetDaemonSet):
+		names = append(names, sondev1.TargetReference{Kind: sondev1.TargetKind(owner.Kind), Name: owner.Name})
+	}
+	return names, nil
+}
