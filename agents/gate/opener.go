@@ -20,8 +20,13 @@ var ErrStuck = errors.New("the gate does not end")
 const (
 	// interval between two signals. A signal that is lost costs the Pod so much of its start.
 	interval = 2 * time.Millisecond
-	// search is the interval between two looks for a gate: each reads the cgroup of every process of the node.
-	search = 10 * time.Millisecond
+	// search is the least time between two looks for a gate, each of which reads the cgroup of every process of the node:
+	// idle times as much as a look takes lies between two, and searchLate once they have gone on for searchFor. A gate comes
+	// with its Pod, or late, after its image.
+	search     = 10 * time.Millisecond
+	idle       = 4
+	searchFor  = time.Minute
+	searchLate = time.Second
 	// DefaultPatience is how long a gate is signalled.
 	DefaultPatience = 10 * time.Second
 )
@@ -60,19 +65,29 @@ func (o Opener) Open(ctx context.Context, podUID string) (time.Duration, error) 
 // Await opens the gate as soon as there is one. A gate may come late, after its image, or never: when to give up is
 // the caller's to know, who ends ctx.
 func (o Opener) Await(ctx context.Context, podUID string) (time.Duration, error) {
-	again := time.NewTicker(search)
-	defer again.Stop()
+	began := time.Now()
 	for {
+		looks := time.Now()
 		took, err := o.Open(ctx, podUID)
 		if !errors.Is(err, ErrNoGate) {
 			return took, err
 		}
+		again := time.NewTimer(pause(time.Since(looks), time.Since(began)))
 		select {
 		case <-ctx.Done():
+			again.Stop()
 			return 0, errors.Join(err, ctx.Err())
 		case <-again.C:
 		}
 	}
+}
+
+// pause after a look that took so long, when looks have gone on for so long.
+func pause(look, since time.Duration) time.Duration {
+	if since >= searchFor {
+		return max(searchLate, idle*look)
+	}
+	return max(search, idle*look)
 }
 
 // openOne signals one process until it has ended; false if it is no gate, or has ended before the first signal.

@@ -222,3 +222,18 @@ func TestIsGate(t *testing.T) {
 		})
 	}
 }
+
+// Looks cost the node little, however long they go on and however many processes it has.
+func TestPause(t *testing.T) {
+	tests := map[string]struct{ look, since, want time.Duration }{
+		"a small node": {time.Millisecond, 0, search},
+		"a large node": {20 * time.Millisecond, 0, 80 * time.Millisecond},
+		"for long":     {time.Millisecond, searchFor, searchLate},
+		"both":         {time.Second, time.Hour, 4 * time.Second},
+	}
+	for name, tc := range tests {
+		if got := pause(tc.look, tc.since); got != tc.want {
+			t.Errorf("%s: %v, want %v", name, got, tc.want)
+		}
+	}
+}

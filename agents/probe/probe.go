@@ -7,10 +7,12 @@ import (
 	"os"
 	"runtime/debug"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/sonde-operator/sonde/agents/capture"
 	"github.com/sonde-operator/sonde/agents/disk"
+	"github.com/sonde-operator/sonde/agents/gate"
 	"github.com/sonde-operator/sonde/internal/account"
 	"github.com/sonde-operator/sonde/internal/captureconfig"
 )
@@ -26,7 +28,7 @@ const (
 const engineName = "afpacket"
 
 // Options of a probe: what it is told beside the configuration, and where the volumes are. All are required but
-// HostNetwork.
+// HostNetwork and Gate.
 type Options struct {
 	// CaptureUID is the UID of the capture: a configuration of another one is never acted upon.
 	CaptureUID string
@@ -38,6 +40,8 @@ type Options struct {
 	Duration time.Duration
 	// HostNetwork allows a target whose network namespace is the node's.
 	HostNetwork bool
+	// Gate says that the Pod waits at its gate, to be opened once the probe is attached.
+	Gate bool
 
 	ConfigFile string // captureconfig.Key in ConfigDir
 	ResultsDir string
@@ -55,13 +59,23 @@ type Probe struct {
 	report  *reporter
 	// rights returns an error for what this process lacks.
 	rights func() error
+	// opens the gate of a Pod as soon as there is one (agents/gate), and what is to be said of a gate that stays closed.
+	opens func(ctx context.Context, podUID string) (time.Duration, error)
+	stuck atomic.Pointer[string]
 	// waits are how long things may take; tests shorten them.
 	waits waits
 }
 
 // New returns a probe that uses this node's processes and the given engine for packets.
 func New(o *Options, engine capture.Engine, log *slog.Logger) *Probe {
-	return &Probe{options: *o, engine: engine, target: nodeTarget{uid: o.PodUID}, log: log, rights: checkRights, waits: defaultWaits}
+	on := nodeTarget{uid: o.PodUID}
+	if o.Gate {
+		on.grace = gateGrace
+	}
+	return &Probe{
+		options: *o, engine: engine, target: on, log: log, waits: defaultWaits,
+		rights: func() error { return checkRights(o.Gate) }, opens: gate.Opener{}.Await,
+	}
 }
 
 // Run captures until the duration is over, a limit is reached, the target leaves, someone asks for the end, or ctx ends
@@ -114,7 +128,12 @@ func (p *Probe) run(ctx context.Context) {
 
 	timed, cancel := context.WithTimeout(ending, p.options.Duration)
 	defer cancel()
-	p.conclude(r.run(timed), context.Cause(ending))
+	if p.options.Gate {
+		p.guard(end, func() { p.openGate(timed) })
+	}
+	o := r.run(timed)
+	cancel() // what is not open by now would start untraced
+	p.conclude(o, context.Cause(ending))
 }
 
 // guard runs fn beside the capture; a panic in it ends the capture and not the process.
@@ -186,6 +205,9 @@ func (p *Probe) fail(ending context.Context, err error) {
 // conclude makes the last account of how the recording ended. cause is why it was to end, if it was.
 func (p *Probe) conclude(o outcome, cause error) {
 	reason, whole, message := judge(&o, cause)
+	if stuck := p.stuck.Load(); stuck != nil {
+		message = strings.TrimSpace(*stuck + ". " + message)
+	}
 	if o.end != nil {
 		if err := o.end(reason, whole, message); err != nil {
 			whole = false

@@ -9,12 +9,12 @@ import (
 )
 
 // checkRights says what is missing before anything fails for the lack of it, with an error that the user
-// reads in the status of his capture.
-func checkRights() error {
+// reads in the status of his capture. gate asks for what opens one, too.
+func checkRights(gate bool) error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var sets [2]unix.CapUserData // version 3 has 64 bits in two parts
 	if err := unix.Capget(&header, &sets[0]); err != nil {
 		return fmt.Errorf("read own capabilities: %w", err)
 	}
-	return privilege.Check(uint64(sets[1].Effective)<<32 | uint64(sets[0].Effective))
+	return privilege.Check(uint64(sets[1].Effective)<<32|uint64(sets[0].Effective), gate)
 }

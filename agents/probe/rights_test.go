@@ -7,12 +7,15 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/sonde-operator/sonde/agents/capture"
+	"github.com/sonde-operator/sonde/agents/gate"
 	"github.com/sonde-operator/sonde/agents/nodeproc"
 	"github.com/sonde-operator/sonde/internal/account"
 	"github.com/sonde-operator/sonde/internal/privilege"
@@ -27,7 +30,7 @@ func TestMain(m *testing.M) {
 	if dir == "" {
 		os.Exit(m.Run())
 	}
-	fmt.Println(errors.Join(attachAsChild(dir), checkRights()))
+	fmt.Println(errors.Join(attachAsChild(dir), checkRights(true)))
 }
 
 // attachAsChild does all for which a probe needs rights, without asking first whether it has them.
@@ -44,7 +47,39 @@ func attachAsChild(dir string) error {
 	if err != nil {
 		return err
 	}
-	return c.Close()
+	return errors.Join(c.Close(), signalAsChild())
+}
+
+// neighbourPID names a process of another user, as a gate is one.
+const neighbourPID = "SONDE_PROBE_NEIGHBOUR"
+
+// signalAsChild does what opens a gate.
+func signalAsChild() error {
+	pid, err := strconv.Atoi(os.Getenv(neighbourPID))
+	if err != nil {
+		return err
+	}
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	if err := unix.PidfdSendSignal(fd, gate.Signal, nil, 0); err != nil {
+		return fmt.Errorf("signal a neighbour: %w", err)
+	}
+	return nil
+}
+
+// neighbour starts a process of a user without rights.
+func neighbour(t *testing.T) int {
+	t.Helper()
+	cmd := exec.Command("sleep", "60")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65532, Gid: 65532}}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = cmd.Process.Kill(), cmd.Wait() })
+	return cmd.Process.Pid
 }
 
 // TestEachCapabilityIsNeeded: with the capabilities of the list and no others, and no way to new ones, a
@@ -58,6 +93,7 @@ func TestEachCapabilityIsNeeded(t *testing.T) {
 	}
 	kernel := map[string]string{
 		"":           "<nil>",
+		"KILL":       "signal a neighbour",
 		"NET_RAW":    "packet socket",
 		"SYS_ADMIN":  "enter network namespace",
 		"SYS_PTRACE": "find the node's network namespace",
@@ -73,7 +109,7 @@ func TestEachCapabilityIsNeeded(t *testing.T) {
 			}
 		})
 	}
-	if needed, tried := len(privilege.Needed()), len(kernel)-1; needed != tried {
+	if needed, tried := len(privilege.Needed(true)), len(kernel)-1; needed != tried {
 		t.Errorf("%d capabilities are needed, %d are tried", needed, tried)
 	}
 }
@@ -82,11 +118,11 @@ func TestEachCapabilityIsNeeded(t *testing.T) {
 func asProbeWithout(t *testing.T, missing string) string {
 	t.Helper()
 	keep := map[uintptr]bool{}
-	for _, c := range privilege.Needed() {
+	for _, c := range privilege.Needed(true) {
 		keep[uintptr(c.Bit)] = c.Name != missing
 	}
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), childDir+"="+t.TempDir())
+	cmd.Env = append(os.Environ(), childDir+"="+t.TempDir(), neighbourPID+"="+strconv.Itoa(neighbour(t)))
 	type result struct {
 		out []byte
 		err error
@@ -145,12 +181,12 @@ func giveUpAllBut(keep map[uintptr]bool) error {
 
 func TestMissingRightIsTold(t *testing.T) {
 	b := newBench(t)
-	b.rights = func() error { return privilege.Check(0) }
+	b.rights = func() error { return privilege.Check(0, false) }
 	code, a := b.run(t)
 	if code != ExitFailed || a.Reason != account.ReasonProbeError || a.Complete {
 		t.Errorf("exit code %d, account %+v", code, a)
 	}
-	for _, c := range privilege.Needed() {
+	for _, c := range privilege.Needed(false) {
 		if !strings.Contains(a.Message, c.Name) {
 			t.Errorf("message %q lacks %s", a.Message, c.Name)
 		}

@@ -40,10 +40,15 @@ type target interface {
 	gone(ctx context.Context, inode uint64) error
 }
 
+// gateGrace is how long a gated Pod may be without a process: between its gate and its next container lies the pull of
+// an image, and not every runtime keeps a process for the sandbox. Of a Pod that is gone the manager tells meanwhile.
+const gateGrace = 5 * time.Minute
+
 // nodeTarget is the target on this node.
 type nodeTarget struct {
 	uid    string
 	finder nodeproc.Finder
+	grace  time.Duration // nodeproc.DefaultGrace if zero
 }
 
 func (t nodeTarget) open() (*nodeproc.NetNS, error) { return t.finder.OpenNetNS(t.uid) }
@@ -51,7 +56,7 @@ func (t nodeTarget) open() (*nodeproc.NetNS, error) { return t.finder.OpenNetNS(
 func (t nodeTarget) node() (uint64, error) { return t.finder.HostNetNS() }
 
 func (t nodeTarget) gone(ctx context.Context, inode uint64) error {
-	_, err := (&nodeproc.Watcher{Finder: t.finder, UID: t.uid, NetNS: inode}).Wait(ctx)
+	_, err := (&nodeproc.Watcher{Finder: t.finder, UID: t.uid, NetNS: inode, Grace: t.grace}).Wait(ctx)
 	return err
 }
 

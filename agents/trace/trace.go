@@ -105,7 +105,12 @@ func Open(cfg *Config) (*Trace, error) {
 	if len(found) == 0 {
 		return nil, nodeproc.ErrNoProcess
 	}
-	group, err := findCgroup(t.cfg.Proc, found[0].PID)
+	var group cgroup
+	for _, p := range found { // of a Pod that is just starting, some end at once
+		if group, err = findCgroup(t.cfg.Proc, p.PID); err == nil {
+			break
+		}
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -26,6 +26,7 @@ func runProbe(ctx context.Context, args []string, log *slog.Logger) (int, error)
 	flags.StringVar(&o.Node, "node", "", "`name` of the node that it runs on")
 	durationVar(flags, &o.Duration, "duration", "`time` to capture, from the moment of being attached: 30, 90s, 5m")
 	flags.BoolVar(&o.HostNetwork, "host-network", false, "allow a Pod whose network namespace is the node's")
+	flags.BoolVar(&o.Gate, "gate", false, "open the Pod's gate once attached")
 	// The probe does nothing else by it: who asks for results is asked for the right on nodes.
 	flags.Bool("host-pid", false, "say that the Pod sees its node's processes")
 	flags.StringVar(&o.ConfigFile, "config", filepath.Join(captureconfig.ConfigDir, captureconfig.Key), "`file` that says what to capture")

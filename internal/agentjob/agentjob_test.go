@@ -145,6 +145,18 @@ func TestHostPIDIsForTraces(t *testing.T) {
 	}
 }
 
+// TestGate: the probe of a Pod that waits is told so, and may signal it; no other may.
+func TestGate(t *testing.T) {
+	o := options
+	o.Privilege = privilege.Capabilities
+	for _, gate := range []bool{false, true} {
+		probe := agentjob.Job(o, &sondev1.Trace{}, agentjob.Plan{Name: "j", Pod: targetPod(), Gate: gate}).Spec.Template.Spec.Containers[0]
+		if told, may := slices.Contains(probe.Args, agentjob.FlagGate), slices.Contains(probe.SecurityContext.Capabilities.Add, "KILL"); told != gate || may != gate {
+			t.Errorf("gate %t: told %t, may %t", gate, told, may)
+		}
+	}
+}
+
 // TestEveryKindHasAProbe: a kind that the agent has no command for would have Jobs that only fail.
 func TestEveryKindHasAProbe(t *testing.T) {
 	for _, k := range kind.All {

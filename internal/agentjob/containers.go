@@ -46,6 +46,9 @@ const FlagHostNetwork = "--host-network"
 // FlagHostPID tells a probe that its Pod has its node's processes, likewise.
 const FlagHostPID = "--host-pid"
 
+// FlagGate tells a probe that its Pod's gate waits for it.
+const FlagGate = "--gate"
+
 // commands of the agent that are the probe, by kind. What it does is in its configuration.
 var commands = map[string]string{kind.PacketCapture.Name: "probe", kind.Trace.Name: "probe"}
 
@@ -66,10 +69,13 @@ func probe(o Options, capture sondev1.Capture, p Plan) corev1.Container {
 	if capture.CaptureKind() == kind.Trace.Name && p.Pod.Spec.HostPID {
 		args = append(args, FlagHostPID)
 	}
+	if p.Gate {
+		args = append(args, FlagGate)
+	}
 	return corev1.Container{
 		Name: captureconfig.ContainerProbe, Image: o.Image, ImagePullPolicy: corev1.PullIfNotPresent,
 		Command: []string{"/agent"}, Args: args,
-		SecurityContext: probeSecurity(o.Privilege),
+		SecurityContext: probeSecurity(o.Privilege, p.Gate),
 		// "started" in the Pod's status means: attached, every packet from now on is counted.
 		StartupProbe: &corev1.Probe{
 			ProbeHandler:  corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"/agent", "ready"}}},
@@ -95,14 +101,14 @@ func probe(o Options, capture sondev1.Capture, p Plan) corev1.Container {
 
 // probeSecurity of a setting. In both the probe is user 0: Kubernetes gives added capabilities to no
 // other user.
-func probeSecurity(setting privilege.Setting) *corev1.SecurityContext {
+func probeSecurity(setting privilege.Setting, gate bool) *corev1.SecurityContext {
 	sc := &corev1.SecurityContext{RunAsUser: new(int64(0)), RunAsNonRoot: new(false), ReadOnlyRootFilesystem: new(true)}
 	if setting != privilege.Capabilities {
 		sc.Privileged = new(true)
 		return sc
 	}
 	var add []corev1.Capability
-	for _, c := range privilege.Needed() {
+	for _, c := range privilege.Needed(gate) {
 		add = append(add, corev1.Capability(c.Name))
 	}
 	sc.AllowPrivilegeEscalation = new(false)

@@ -28,6 +28,8 @@ type Plan struct {
 	Pod *corev1.Pod
 	// Duration of this Pod's capture and, after it, of its file's retention; whole seconds.
 	Duration, RetainFor time.Duration
+	// Gate says that the Pod waits for its probe.
+	Gate bool
 	// Window is the duration of the whole capture.
 	Window time.Duration
 }

@@ -5,6 +5,7 @@ package privilege
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -45,23 +46,27 @@ type Capability struct {
 	Bit  int
 	// For completes the sentence "the probe needs it to".
 	For string
+	// Gate says that only a probe needs it that opens its target's gate.
+	Gate bool
 }
 
-// Needed are all capabilities that a probe needs, by name. Each is shown to be needed by
-// TestEachCapabilityIsNeeded in agents/probe.
-func Needed() []Capability {
-	return []Capability{
+// Needed are all capabilities that a probe needs, by name; with gate, those of one that opens its target's gate. Each is
+// shown to be needed by TestEachCapabilityIsNeeded in agents/probe.
+func Needed(gate bool) []Capability {
+	all := []Capability{
+		{Name: "KILL", Bit: 5, For: "signal the gate of its target, which runs as another user", Gate: true},
 		{Name: "NET_RAW", Bit: 13, For: "open packet sockets in the target's network namespace"},
 		{Name: "SYS_ADMIN", Bit: 21, For: "enter the target's network namespace"},
 		{Name: "SYS_PTRACE", Bit: 19, For: "open the network namespaces of other users' processes"},
 	}
+	return slices.DeleteFunc(all, func(c Capability) bool { return c.Gate && !gate })
 }
 
 // Check returns an error that names each capability which is needed and not in the effective set, given
 // as a bit mask.
-func Check(effective uint64) error {
+func Check(effective uint64, gate bool) error {
 	var missing []string
-	for _, c := range Needed() {
+	for _, c := range Needed(gate) {
 		if effective&(1<<c.Bit) == 0 {
 			missing = append(missing, fmt.Sprintf("%s (to %s)", c.Name, c.For))
 		}

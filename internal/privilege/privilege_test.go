@@ -46,10 +46,10 @@ func TestSetting(t *testing.T) {
 }
 
 func TestNeeded(t *testing.T) {
-	numbers := map[string]int{"NET_RAW": unix.CAP_NET_RAW, "SYS_ADMIN": unix.CAP_SYS_ADMIN, "SYS_PTRACE": unix.CAP_SYS_PTRACE}
+	numbers := map[string]int{"KILL": unix.CAP_KILL, "NET_RAW": unix.CAP_NET_RAW, "SYS_ADMIN": unix.CAP_SYS_ADMIN, "SYS_PTRACE": unix.CAP_SYS_PTRACE}
 	got := map[string]int{}
 	var names []string
-	for _, c := range privilege.Needed() {
+	for _, c := range privilege.Needed(true) {
 		got[c.Name] = c.Bit
 		names = append(names, c.Name)
 	}
@@ -59,25 +59,33 @@ func TestNeeded(t *testing.T) {
 	if !slices.IsSorted(names) {
 		t.Errorf("%v are not sorted", names)
 	}
+	if n := len(privilege.Needed(false)); n != len(names)-1 {
+		t.Errorf("without a gate %d are needed", n)
+	}
 }
 
 func TestCheck(t *testing.T) {
 	all := ^uint64(0)
-	if err := privilege.Check(all); err != nil {
-		t.Errorf("all capabilities: %v", err)
-	}
-	for _, c := range privilege.Needed() {
-		err := privilege.Check(all &^ (1 << c.Bit))
-		if err == nil || !strings.Contains(err.Error(), "lacks "+c.Name+" (to "+c.For+"):") {
-			t.Errorf("without %s: %v", c.Name, err)
+	for _, gate := range []bool{false, true} {
+		if err := privilege.Check(all, gate); err != nil {
+			t.Errorf("all capabilities: %v", err)
 		}
-		for _, other := range privilege.Needed() {
-			if other != c && strings.Contains(err.Error(), other.Name) {
-				t.Errorf("without %s the error names %s: %v", c.Name, other.Name, err)
+		for _, c := range privilege.Needed(gate) {
+			err := privilege.Check(all&^(1<<c.Bit), gate)
+			if err == nil || !strings.Contains(err.Error(), "lacks "+c.Name+" (to "+c.For+"):") {
+				t.Errorf("without %s: %v", c.Name, err)
+			}
+			for _, other := range privilege.Needed(gate) {
+				if other != c && strings.Contains(err.Error(), other.Name) {
+					t.Errorf("without %s the error names %s: %v", c.Name, other.Name, err)
+				}
 			}
 		}
+		if err := privilege.Check(0, gate); err == nil || strings.Count(err.Error(), "(to ") != len(privilege.Needed(gate)) {
+			t.Errorf("without any: %v", err)
+		}
 	}
-	if err := privilege.Check(0); err == nil || strings.Count(err.Error(), "(to ") != len(privilege.Needed()) {
-		t.Errorf("without any: %v", err)
+	if err := privilege.Check(all&^(1<<unix.CAP_KILL), false); err != nil {
+		t.Errorf("a probe without a gate needs KILL: %v", err)
 	}
 }

@@ -30,7 +30,7 @@ func Build(o agentjob.Options) *unstructured.Unstructured {
 	allowed, dropped := []any{}, []any{}
 	if !privileged {
 		dropped = append(dropped, "ALL")
-		for _, c := range privilege.Needed() {
+		for _, c := range privilege.Needed(true) {
 			allowed = append(allowed, c.Name)
 		}
 	}

@@ -105,7 +105,7 @@ func TestPrivilegeCapabilitiesCaptures(t *testing.T) {
 	deployment(t, ns, "sink", 1, "sink")
 	pc := capture(t, admin, ns, sondev1.PacketCaptureSpec{TargetDeployment: "sink", Duration: "5m"})
 	want := uint64(0)
-	for _, c := range privilege.Needed() {
+	for _, c := range privilege.Needed(false) {
 		want |= 1 << c.Bit
 	}
 	node := pc.Status.Pods[0].Node
@@ -122,7 +122,7 @@ func TestPrivilegeCapabilitiesCaptures(t *testing.T) {
 func TestPrivilegeEachCapabilityIsNeeded(t *testing.T) {
 	probePrivilege(t, privilege.Capabilities)
 	original := runningJob(t)
-	for _, c := range privilege.Needed() {
+	for _, c := range privilege.Needed(false) {
 		t.Run(c.Name, func(t *testing.T) {
 			j := cloneJob(original, "without-"+strings.ToLower(strings.ReplaceAll(c.Name, "_", "-")))
 			caps := j.Spec.Template.Spec.Containers[0].SecurityContext.Capabilities

@@ -1,0 +1,100 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sonde-operator/sonde/agents/gate"
+	"github.com/sonde-operator/sonde/internal/account"
+)
+
+// TestGateIsOpenedOnceAttached: not before, not of a Pod that has none, and whatever comes of it, the recording goes on.
+func TestGateIsOpenedOnceAttached(t *testing.T) {
+	stuck := fmt.Errorf("process 7: %w", gate.ErrStuck)
+	first := func(err error, times int32) func(int32) error {
+		return func(n int32) error {
+			if n <= times {
+				return err
+			}
+			return nil
+		}
+	}
+	tests := map[string]struct {
+		none        bool
+		answers     func(n int32) error // to the n-th attempt
+		wantCalls   int32
+		wantMessage string
+	}{
+		"at once":        {answers: first(nil, 0), wantCalls: 1},
+		"no gate":        {none: true},
+		"after an error": {answers: first(errors.New("no /proc"), 1), wantCalls: 2},
+		"stuck for long": {answers: first(stuck, 2), wantCalls: 3},
+		"stuck for ever": {answers: first(stuck, math.MaxInt32), wantCalls: 2, wantMessage: "signalled and did not open"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.options.Gate = !tc.none
+			var calls atomic.Int32
+			enough := make(chan struct{})
+			b.opens = func(_ context.Context, uid string) (time.Duration, error) {
+				select {
+				case <-b.engine.opened:
+				default:
+					t.Error("the gate is opened before the probe is attached")
+				}
+				n := calls.Add(1)
+				if n == tc.wantCalls {
+					defer close(enough)
+				}
+				if uid != b.options.PodUID {
+					t.Errorf("asked to open the gate of %s", uid)
+				}
+				return time.Millisecond, tc.answers(n)
+			}
+			b.act = func(_ *testing.T, b *bench, _ context.CancelFunc) {
+				if !tc.none {
+					<-enough
+				}
+				close(b.target.left)
+			}
+			code, a := b.run(t)
+			if code != ExitComplete || a.Reason != account.ReasonTargetGone || !strings.Contains(a.Message, tc.wantMessage) {
+				t.Errorf("exit code %d, account %+v", code, a)
+			}
+			if stuck := b.stuck.Load() != nil; stuck != (tc.wantMessage != "") && name != "stuck for long" {
+				t.Errorf("it says that the gate is stuck: %t", stuck)
+			}
+			if got := calls.Load(); got < tc.wantCalls || tc.none && got > 0 {
+				t.Errorf("%d attempts, want %d", got, tc.wantCalls)
+			}
+		})
+	}
+}
+
+// TestGateStaysClosedAfterTheEnd: what is opened when nothing records any more would start untraced.
+func TestGateStaysClosedAfterTheEnd(t *testing.T) {
+	b := newBench(t)
+	b.options.Gate = true
+	ended := make(chan struct{})
+	b.opens = func(ctx context.Context, _ string) (time.Duration, error) {
+		<-ctx.Done()
+		close(ended)
+		return 0, errors.Join(gate.ErrNoGate, ctx.Err())
+	}
+	b.act = func(_ *testing.T, b *bench, _ context.CancelFunc) { close(b.target.left) }
+	if code, a := b.run(t); code != ExitComplete || a.Message != "" {
+		t.Errorf("exit code %d, account %+v", code, a)
+	}
+	select {
+	case <-ended:
+	case <-time.After(10 * time.Second):
+		t.Error("the gate is still being looked for")
+	}
+}
