@@ -337,7 +337,7 @@ func (w wiring) check(ctx context.Context, mgr ctrl.Manager) error {
 	)
 }
 
-// admit adds the webhooks and what keeps their configuration in place.
+// admit adds the webhooks.
 func (w wiring) admit(_ context.Context, mgr ctrl.Manager) error {
 	reviews := access.NewReviewer(w.live)
 	server := mgr.GetWebhookServer()
@@ -348,7 +348,7 @@ func (w wiring) admit(_ context.Context, mgr ctrl.Manager) error {
 		checks webhooks.Checks
 	}{
 		{webhooks.PathPacketCapture, kind.PacketCapture, &webhooks.PacketCaptureChecks{Filters: w.filters}},
-		{webhooks.PathTrace, kind.Trace, webhooks.TraceChecks{}},
+		{webhooks.PathTrace, kind.Trace, webhooks.TraceChecks{OperatorNamespace: w.agent.Namespace}},
 	} {
 		webhooks.Register(server, of.path, secret, &admission.Webhook{Handler: &webhooks.CaptureHandler{
 			Kind: of.kind, Checks: of.checks,
@@ -358,10 +358,36 @@ func (w wiring) admit(_ context.Context, mgr ctrl.Manager) error {
 	webhooks.Register(server, webhooks.PathResultAccess, secret, &admission.Webhook{Handler: &webhooks.ResultAccessHandler{
 		Live: w.live, Reviews: reviews, Key: w.key, Clock: clock.RealClock{},
 	}})
-	configuration := webhooks.NewConfigurationReconciler(mgr.GetClient(), w.live, w.agent.Namespace, secret, w.serving.CABundle)
-	configuration.Watchdog = w.watchdog
-	w.serving.OnChange(configuration.Wake)
-	return configuration.SetupWithManager(mgr)
+	for _, of := range []struct {
+		path     string
+		required bool
+	}{{webhooks.PathGate, false}, {webhooks.PathGateRequired, true}} {
+		webhooks.Register(server, of.path, secret, &admission.Webhook{Handler: &webhooks.GateHandler{
+			Gates: &webhooks.TraceGates{
+				Cache: mgr.GetClient(), Live: w.live, Key: w.key, Image: w.agent.Image, Ceilings: w.ceilings, Clock: clock.RealClock{},
+			},
+			OperatorNamespace: w.agent.Namespace, Required: of.required,
+		}})
+	}
+	return w.configure(mgr, secret)
+}
+
+// configure adds what keeps the webhooks' configurations in place.
+func (w wiring) configure(mgr ctrl.Manager, secret string) error {
+	gates, err := webhooks.NewGateConfigurationCache(mgr.GetConfig(), mgr.GetScheme())
+	if err != nil {
+		return err
+	}
+	errs := []error{mgr.Add(gates)}
+	for _, configuration := range []*webhooks.ConfigurationReconciler{
+		webhooks.NewConfigurationReconciler(mgr.GetClient(), w.live, w.agent.Namespace, secret, w.serving.CABundle),
+		webhooks.NewGateConfigurationReconciler(mgr.GetClient(), w.live, gates, w.agent.Namespace, secret, w.serving.CABundle),
+	} {
+		configuration.Watchdog = w.watchdog
+		w.serving.OnChange(configuration.Wake)
+		errs = append(errs, configuration.SetupWithManager(mgr))
+	}
+	return errors.Join(errs...)
 }
 
 // adapt adds what keeps the objects of optional APIs in place.

@@ -60,6 +60,7 @@ func (r *CaptureReconciler) act(ctx context.Context, capture sondev1.Capture, se
 	}
 	errs := append([]error{r.stopProbes(ctx, seen, todo.stop)},
 		atOnce(ctx, writesAtOnce, todo.remove, func(job *batchv1.Job) error { return deleteObject(ctx, r.Client, job) })...)
+	errs = append(errs, atOnce(ctx, writesAtOnce, todo.evict, func(p *podSeen) error { return r.evict(ctx, p) })...)
 	done := acted{jobs: map[types.UID]string{}, errs: map[types.UID]error{}}
 	if len(todo.create) > 0 {
 		r.createJobs(ctx, capture, seen, todo, &done)
@@ -133,7 +134,7 @@ func (r *CaptureReconciler) createJobs(ctx context.Context, capture sondev1.Capt
 			return err
 		}
 		name, err := r.createJob(ctx, capture, agentjob.Plan{
-			ConfigMap: configMap, Secret: secret, Pod: c.p.pod,
+			ConfigMap: configMap, Secret: secret, Pod: c.p.pod, Gate: gatedBy(capture, c.p.pod),
 			Duration: c.duration, RetainFor: seen.retain, Window: seen.duration,
 		})
 		if err != nil {

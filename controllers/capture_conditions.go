@@ -31,7 +31,11 @@ func reportConditions(capture sondev1.Capture, seen observed, todo plan, err err
 		})
 	}
 	if !todo.observed {
-		for _, c := range []string{sondev1.ConditionAdmitted, sondev1.ConditionTargetFound, sondev1.ConditionProbesAllowed, sondev1.ConditionCapturing, sondev1.ConditionEnded} {
+		types := []string{sondev1.ConditionAdmitted, sondev1.ConditionTargetFound, sondev1.ConditionProbesAllowed, sondev1.ConditionCapturing, sondev1.ConditionEnded}
+		if gateOf(capture) != nil {
+			types = append(types, sondev1.ConditionGating)
+		}
+		for _, c := range types {
 			if apimeta.FindStatusCondition(capture.CaptureStatus().Conditions, c) == nil {
 				set(c, finding{metav1.ConditionUnknown, sondev1.ReasonReconcileError, "not found out yet"})
 			}
@@ -44,6 +48,9 @@ func reportConditions(capture sondev1.Capture, seen observed, todo plan, err err
 	set(sondev1.ConditionProbesAllowed, allowedCondition(capture, seen, todo))
 	set(sondev1.ConditionCapturing, capturingCondition(capture, todo))
 	set(sondev1.ConditionEnded, endedCondition(capture))
+	if gateOf(capture) != nil {
+		set(sondev1.ConditionGating, gatingCondition(capture, seen, todo))
+	}
 	if err != nil && !todo.over {
 		set(sondev1.ConditionComplete, finding{metav1.ConditionUnknown, sondev1.ReasonReconcileError, err.Error()})
 		return

@@ -34,6 +34,7 @@ func (r *CaptureReconciler) announce(ctx context.Context, before, capture sondev
 		)...)
 	}
 	r.announcePods(before, capture)
+	r.announceGate(before, capture)
 	if was.Phase == status.Phase {
 		return
 	}

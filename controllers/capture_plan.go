@@ -10,11 +10,12 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/outcome"
+	"github.com/sonde-operator/sonde/internal/target"
 )
 
 const (
 	// targetTimeout is how long a capture waits for its target to have a Pod that can be captured.
-	targetTimeout = 10 * time.Minute
+	targetTimeout = target.Timeout
 	// retryWindow: so long after the start a Pod of the first pass that the status does not list may
 	// still get its Job. After it, a missing Job is one that was deleted because it came to nothing.
 	retryWindow = outcome.StartTimeout - time.Minute
@@ -31,6 +32,7 @@ type plan struct {
 	create   []creation
 	stop     []stopping
 	remove   []*batchv1.Job
+	evict    []*podSeen
 	cleanUp  bool // everything that was made for the capture
 	over     bool // nothing more will be captured
 	ended    time.Time
@@ -132,6 +134,7 @@ func (todo *plan) planPod(capture sondev1.Capture, seen observed, p *podSeen) (o
 	}
 	ending := endingOf(capture, seen, p)
 	v := outcome.Judge(seen.about(capture, p, ending), seen.now)
+	todo.planGate(capture, seen, p, &v)
 	todo.leaving = todo.leaving || v.Entry.Phase.Final() && !p.before.Phase.Final() && p.leaving()
 	switch {
 	case v.Entry.Phase.Final():

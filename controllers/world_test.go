@@ -78,7 +78,7 @@ type world struct {
 	stale bool
 }
 
-func newWorld(t *testing.T, pc *sondev1.PacketCapture, objects ...client.Object) *world {
+func newWorld(t *testing.T, pc client.Object, objects ...client.Object) *world {
 	t.Helper()
 	w := &world{
 		t: t, clock: clocktesting.NewFakeClock(dawn), key: client.ObjectKeyFromObject(pc), events: events.NewFakeRecorder(10000),
@@ -105,6 +105,9 @@ func newWorld(t *testing.T, pc *sondev1.PacketCapture, objects ...client.Object)
 		Stamps:  w, Access: w, Recent: recentReviews{w}, Keepers: w, Recorder: w.events, Clock: w.clock,
 		Sweeper:              &Sweeper{Client: w.client, Live: live, Clock: w.clock, Interval: time.Minute, Namespace: operatorNamespace},
 		AccessReviewInterval: DefaultAccessReviewInterval,
+	}
+	if _, ok := pc.(*sondev1.Trace); ok {
+		w.r.Kind = Traces()
 	}
 	return w
 }
@@ -134,6 +137,12 @@ func (w *world) funcs() interceptor.Funcs {
 			defer w.writing.Unlock()
 			w.writes = append(w.writes, "delete "+o.GetName())
 			return c.Delete(ctx, o, opts...)
+		},
+		SubResourceCreate: func(ctx context.Context, c client.Client, sub string, o, in client.Object, opts ...client.SubResourceCreateOption) error {
+			w.writing.Lock()
+			defer w.writing.Unlock()
+			w.writes = append(w.writes, sub+" "+o.GetName())
+			return c.SubResource(sub).Create(ctx, o, in, opts...)
 		},
 		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
 			if w.patchErr != nil {

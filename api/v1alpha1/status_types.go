@@ -44,6 +44,8 @@ const (
 	ConditionComplete = "Complete"
 	// ConditionEnded: the capture is over, however it ended; False as long as it is not.
 	ConditionEnded = "Ended"
+	// ConditionGating: new Pods of the target wait for their tracer. Only captures with a gate have it.
+	ConditionGating = "Gating"
 )
 
 // Reasons of conditions and of Pods' entries.
@@ -86,6 +88,9 @@ const (
 	ReasonReconcileError      = "ReconcileError"      // will be tried again
 	ReasonSomePodsIncomplete  = "SomePodsIncomplete"  //
 	ReasonFilterNotCompilable = "FilterNotCompilable" // the filter does not compile for a link type
+	ReasonGating              = "Gating"              // new Pods wait for their tracer
+	ReasonGateNotStarted      = "GateNotStarted"      // a Pod's gate could not start: no Pod is gated any more
+	ReasonNotFollowed         = "NotFollowed"         // no Pod that joins is captured, so none waits
 )
 
 // MaxPodEntries bounds status.pods.
@@ -244,6 +249,10 @@ type PodResult struct {
 	// +kubebuilder:validation:MaxProperties=8
 	Lost map[string]int64 `json:"lost,omitempty"`
 
+	// gate of the Pod, once it is known how it ended; absent where the Pod had none.
+	// +optional
+	Gate *GateResult `json:"gate,omitempty"`
+
 	// files of the result, of a ring the oldest first.
 	// +optional
 	// +listType=atomic
@@ -258,6 +267,37 @@ type PodResult struct {
 	// availableUntil is when the files are deleted.
 	// +optional
 	AvailableUntil *metav1.Time `json:"availableUntil,omitempty"`
+}
+
+// GateOutcome is how the gate of a Pod ended.
+//
+// +kubebuilder:validation:Enum=Opened;Untraced;Refused;Over;Ended;NotStarted
+type GateOutcome string
+
+// Outcomes of gates. All but the last are the gate's own words (internal/gateconfig).
+const (
+	// GateOpened: what the Pod does is traced from its first instruction.
+	GateOpened GateOutcome = "Opened"
+	// GateUntraced: no tracer came in time, and the Pod has started.
+	GateUntraced GateOutcome = "Untraced"
+	// GateRefused: no tracer came in time, and the Pod has not started.
+	GateRefused GateOutcome = "Refused"
+	// GateOver: the trace was over, and the Pod has started.
+	GateOver GateOutcome = "Over"
+	// GateEnded: the Pod was told to end while it waited.
+	GateEnded GateOutcome = "Ended"
+	// GateNotStarted: the gate itself could not start, as without its image.
+	GateNotStarted GateOutcome = "NotStarted"
+)
+
+// GateResult is how the gate of one Pod ended.
+type GateResult struct {
+	// outcome: Opened, Untraced, Refused, Over, Ended or NotStarted.
+	// +required
+	Outcome GateOutcome `json:"outcome"`
+	// waitedMilliseconds is how long the Pod waited at its gate; absent where the gate could not say.
+	// +optional
+	WaitedMilliseconds int64 `json:"waitedMilliseconds,omitempty"`
 }
 
 // LostEvents is the sum over all places.

@@ -32,6 +32,40 @@ const (
 	TraceFlap TraceFormat = "flap"
 )
 
+// GateOnTimeout is what becomes of a Pod whose tracer does not come in time.
+//
+// +kubebuilder:validation:Enum=Proceed;Fail
+type GateOnTimeout string
+
+// The two ways out.
+const (
+	// GateProceed lets the Pod start untraced.
+	GateProceed GateOnTimeout = "Proceed"
+	// GateFail does not let it start as long as the trace may last: its init container sonde-gate fails.
+	GateFail GateOnTimeout = "Fail"
+)
+
+// TraceGate holds up the start of the target's new Pods until they are traced.
+type TraceGate struct {
+	// enabled puts the init container sonde-gate first into new Pods of the target, for as long as the trace lasts.
+	// +optional
+	Enabled bool `json:"enabled,omitempty"`
+
+	// timeout is how long a Pod waits for its tracer: seconds or a duration; 1 s to 10 m, by default 30s.
+	// +optional
+	// +kubebuilder:default="30s"
+	// +kubebuilder:validation:MaxLength=16
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,6}|([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?)$') && self != ''",message="gate.timeout must be seconds, like \"30\", or minutes and seconds, like \"90s\" or \"5m\""
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^([0-9]{1,6}|([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?)$') || self == '' || (self.matches('^[0-9]+$') ? (int(self) >= 1 && int(self) <= 600) : (duration(self) >= duration('1s') && duration(self) <= duration('10m')))",message="gate.timeout must lie between 1s and 10m"
+	Timeout string `json:"timeout,omitempty"`
+
+	// onTimeout says what becomes of a Pod whose tracer does not come: Proceed, the default, lets it start untraced, Fail
+	// does not let it start while the trace may last.
+	// +optional
+	// +kubebuilder:default=Proceed
+	OnTimeout GateOnTimeout `json:"onTimeout,omitempty"`
+}
+
 // TraceSpec says whose system calls are traced, which of them, and for how long.
 // It is immutable but for stop.
 //
@@ -49,6 +83,7 @@ const (
 // +kubebuilder:validation:XValidation:rule="has(self.maxEvents) == has(oldSelf.maxEvents) && (!has(self.maxEvents) || self.maxEvents == oldSelf.maxEvents)",message="maxEvents is immutable: create a new Trace"
 // +kubebuilder:validation:XValidation:rule="self.followPods == oldSelf.followPods",message="followPods is immutable: create a new Trace"
 // +kubebuilder:validation:XValidation:rule="self.retainFor == oldSelf.retainFor",message="retainFor is immutable: create a new Trace"
+// +kubebuilder:validation:XValidation:rule="has(self.gate) == has(oldSelf.gate) && (!has(self.gate) || self.gate == oldSelf.gate)",message="gate is immutable: create a new Trace"
 // +kubebuilder:validation:XValidation:rule="!(has(oldSelf.stop) && oldSelf.stop) || (has(self.stop) && self.stop)",message="a stopped trace cannot be started again: create a new Trace"
 type TraceSpec struct {
 	// jobId is the last part of the Jobs' names: four of [a-z0-9]. It is made when absent (see
@@ -129,6 +164,11 @@ type TraceSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,6}|([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?)$') && self != ''",message="retainFor must be seconds, like \"600\", or hours, minutes and seconds, like \"10m\" or \"1h\""
 	// +kubebuilder:validation:XValidation:rule="!self.matches('^([0-9]{1,6}|([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?)$') || self == '' || (self.matches('^[0-9]+$') ? (int(self) >= 10 && int(self) <= 604800) : (duration(self) >= duration('10s') && duration(self) <= duration('168h')))",message="retainFor must lie between 10s and 168h"
 	RetainFor string `json:"retainFor,omitempty"`
+
+	// gate has each new Pod of the target wait, before its first container starts, until its tracer is attached; by
+	// default none waits, and what a Pod does first may be missing.
+	// +optional
+	Gate *TraceGate `json:"gate,omitempty"`
 
 	// stop ends the trace now; what was recorded so far is kept. It cannot be taken back.
 	// +optional

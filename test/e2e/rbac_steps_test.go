@@ -42,6 +42,7 @@ func steps() []step {
 		{"having a Job refused", stepRefused},
 		{"serving metrics", stepMetrics},
 		{"clearing away an expired access", stepExpiry},
+		{"gating, and replacing what cannot be gated", stepGate},
 	}
 }
 
@@ -198,6 +199,13 @@ func stepExpiry(t *testing.T) {
 	access.Spec.ExpirationSeconds = 10
 	createSoon(t, admin, access)
 	gone(t, access, 30*time.Second)
+}
+
+func stepGate(t *testing.T) {
+	t.Helper()
+	gateWithoutItsImage(t)
+	deleteNow(t, gatedTrace(t, deployment(t, namespace(t, nil), "web", 1, "idle"), sondev1.TraceGate{}))
+	noGateConfiguration(t)
 }
 
 // stubAPIs are those that some clusters have and this one has not: enough of them for the manager to make its objects there.

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/test/rights"
 )
 
@@ -67,6 +68,8 @@ func TestRbacEachRuleIsUsedAndNeeded(t *testing.T) {
 // its owner, and the manager cannot bring it back.
 func TestRbacHiddenRights(t *testing.T) {
 	stubAPIs(t)
+	// The configuration of gates is there only while a Trace gates.
+	gatedTrace(t, deployment(t, namespace(t, nil), "web", 1, "idle"), sondev1.TraceGate{})
 	for _, right := range managerRights(t) {
 		if !kept(right) || !present(t, right) {
 			continue

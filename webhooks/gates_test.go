@@ -1,0 +1,203 @@
+package webhooks
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/access"
+	"github.com/sonde-operator/sonde/internal/ceiling"
+	"github.com/sonde-operator/sonde/internal/gateconfig"
+	"github.com/sonde-operator/sonde/internal/stamp"
+	"github.com/sonde-operator/sonde/internal/target"
+)
+
+// gating is a Trace of Deployment shop/web, made in a hub, that has its new Pods gated.
+func gating(t *testing.T, name string, change func(*sondev1.Trace)) *sondev1.Trace {
+	t.Helper()
+	trace := &sondev1.Trace{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "hub", Name: name, UID: types.UID(name), CreationTimestamp: metav1.NewTime(now.Add(-time.Minute))},
+		Spec: sondev1.TraceSpec{
+			TargetNamespace: "shop", TargetDeployment: "web", RetainFor: "1h",
+			Gate: &sondev1.TraceGate{Enabled: true, Timeout: "30s", OnTimeout: sondev1.GateProceed},
+		},
+		Status: sondev1.CaptureStatus{
+			Phase:      sondev1.PhasePending,
+			Conditions: []metav1.Condition{{Type: sondev1.ConditionGating, Status: metav1.ConditionTrue}},
+		},
+	}
+	if change != nil {
+		change(trace)
+	}
+	claim := stamp.Claim{Requester: access.Requester{Username: "alice"}, TargetNamespaceUID: "uid-shop", IssuedAt: trace.CreationTimestamp.Time}
+	signed, err := stamp.Sign(testKey, trace.Namespace, trace.CaptureKind(), &trace.Spec, claim)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if trace.Annotations == nil {
+		trace.Annotations = map[string]string{}
+	}
+	maps.Copy(signed, trace.Annotations) // what the test says of its own
+	trace.Annotations = signed
+	return trace
+}
+
+func aimedAt(kind sondev1.TargetKind, name string) func(*sondev1.Trace) {
+	return func(t *sondev1.Trace) {
+		t.Spec.TargetDeployment, t.Spec.TargetRef = "", &sondev1.TargetReference{Kind: kind, Name: name}
+	}
+}
+
+func replicaSet(name, deployment string) *appsv1.ReplicaSet {
+	set := &appsv1.ReplicaSet{ObjectMeta: meta("shop", name)}
+	if deployment != "" {
+		set.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: deployment, UID: "d", Controller: new(true)}}
+	}
+	return set
+}
+
+func newPod(name, kind, owner string) *metav1.ObjectMeta {
+	pod := &metav1.ObjectMeta{Name: name, GenerateName: "generated-"} // neither namespace nor UID, as it comes
+	if kind != "" {
+		pod.OwnerReferences = []metav1.OwnerReference{{Kind: "Other", Name: "web"}, {APIVersion: "apps/v1", Kind: kind, Name: owner, UID: "o", Controller: new(true)}}
+	}
+	return pod
+}
+
+// traceGates reads cached from the cache and live from the API server.
+func traceGates(t *testing.T, funcs interceptor.Funcs, cached, live []client.Object) *TraceGates {
+	t.Helper()
+	build := func(objects []client.Object) client.WithWatch {
+		b := fake.NewClientBuilder().WithScheme(testScheme(t)).WithObjects(objects...).
+			WithIndex(&appsv1.ReplicaSet{}, metav1.ObjectNameField, func(o client.Object) []string { return []string{o.GetName()} })
+		for _, i := range target.Indexes {
+			if _, ok := i.Object.(*sondev1.Trace); ok {
+				b = b.WithIndex(i.Object, i.Field, i.Extract)
+			}
+		}
+		return b.Build()
+	}
+	return &TraceGates{
+		Cache: interceptor.NewClient(build(cached), funcs), Live: interceptor.NewClient(build(live), funcs),
+		Key: testKey, Image: "sonde:test", Ceilings: ceiling.Limits{Duration: time.Hour}, Clock: clocktesting.NewFakePassiveClock(now),
+	}
+}
+
+func TestTraceGates(t *testing.T) {
+	started := metav1.NewTime(now.Add(-30 * time.Second))
+	webPod := newPod("", "ReplicaSet", "web-1")
+	tests := map[string]struct {
+		traces    []*sondev1.Trace
+		namespace string // default shop
+		pod       *metav1.ObjectMeta
+		uncached  bool   // the ReplicaSets are not in the cache yet
+		want      string // the Trace; empty: none
+	}{
+		"a Deployment's Pod":              {traces: []*sondev1.Trace{gating(t, "a", nil)}, pod: webPod, want: "a"},
+		"its ReplicaSet is new":           {traces: []*sondev1.Trace{gating(t, "a", nil)}, pod: webPod, uncached: true, want: "a"},
+		"another Deployment's":            {traces: []*sondev1.Trace{gating(t, "a", nil)}, pod: newPod("", "ReplicaSet", "other-1")},
+		"of a ReplicaSet of nobody":       {traces: []*sondev1.Trace{gating(t, "a", nil)}, pod: newPod("", "ReplicaSet", "bare")},
+		"of a ReplicaSet that is gone":    {traces: []*sondev1.Trace{gating(t, "a", nil)}, pod: newPod("", "ReplicaSet", "gone")},
+		"a StatefulSet's":                 {traces: []*sondev1.Trace{gating(t, "a", aimedAt("StatefulSet", "db"))}, pod: newPod("db-0", "StatefulSet", "db"), want: "a"},
+		"another kind of that name":       {traces: []*sondev1.Trace{gating(t, "a", aimedAt("StatefulSet", "web"))}, pod: webPod},
+		"a DaemonSet's":                   {traces: []*sondev1.Trace{gating(t, "a", aimedAt("DaemonSet", "ds"))}, pod: newPod("", "DaemonSet", "ds"), want: "a"},
+		"a bare Pod":                      {traces: []*sondev1.Trace{gating(t, "a", aimedAt("Pod", "one"))}, pod: newPod("one", "", ""), want: "a"},
+		"one of a StatefulSet, by name":   {traces: []*sondev1.Trace{gating(t, "a", aimedAt("Pod", "db-0"))}, pod: newPod("db-0", "StatefulSet", "db"), want: "a"},
+		"a bare Pod without a name yet":   {traces: []*sondev1.Trace{gating(t, "a", aimedAt("Pod", "one"))}, pod: newPod("", "", "")},
+		"a Job's":                         {traces: []*sondev1.Trace{gating(t, "a", nil)}, pod: newPod("", "Job", "web")},
+		"in another namespace":            {traces: []*sondev1.Trace{gating(t, "a", nil)}, pod: webPod, namespace: "hub"},
+		"no Trace":                        {pod: webPod},
+		"without a gate":                  {traces: []*sondev1.Trace{gating(t, "a", func(t *sondev1.Trace) { t.Spec.Gate = nil })}, pod: webPod},
+		"not admitted, or without room":   {traces: []*sondev1.Trace{gating(t, "a", func(t *sondev1.Trace) { t.Status.Conditions = nil })}, pod: webPod},
+		"a stamp of nobody's":             {traces: []*sondev1.Trace{gating(t, "a", func(t *sondev1.Trace) { t.Annotations = map[string]string{sondev1.AnnotationStamp: "00"} })}, pod: webPod},
+		"over":                            {traces: []*sondev1.Trace{gating(t, "a", func(t *sondev1.Trace) { t.Status.Phase = sondev1.PhaseCompleted })}, pod: webPod},
+		"over, and nobody has noticed":    {traces: []*sondev1.Trace{gating(t, "a", func(t *sondev1.Trace) { t.Status.StartTime, t.Spec.Duration = &started, "30" })}, pod: webPod},
+		"a second before that":            {traces: []*sondev1.Trace{gating(t, "a", func(t *sondev1.Trace) { t.Status.StartTime, t.Spec.Duration = &started, "31" })}, pod: webPod, want: "a"},
+		"of two the older":                {traces: []*sondev1.Trace{gating(t, "a", func(t *sondev1.Trace) { t.CreationTimestamp = metav1.NewTime(now.Add(-time.Second)) }), gating(t, "b", nil)}, pod: webPod, want: "b"},
+		"of two as old, by UID":           {traces: []*sondev1.Trace{gating(t, "b", nil), gating(t, "a", nil)}, pod: webPod, want: "a"},
+		"the older is another workload's": {traces: []*sondev1.Trace{gating(t, "a", aimedAt("Pod", "one")), gating(t, "b", nil)}, pod: webPod, want: "b"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			sets := []client.Object{replicaSet("web-1", "web"), replicaSet("other-1", "other"), replicaSet("bare", "")}
+			var cached []client.Object
+			for _, trace := range tc.traces {
+				cached = append(cached, trace)
+			}
+			if !tc.uncached {
+				cached = append(cached, sets...)
+			}
+			if tc.namespace == "" {
+				tc.namespace = "shop"
+			}
+			o, gated, err := traceGates(t, interceptor.Funcs{}, cached, sets).For(t.Context(), tc.namespace, tc.pod)
+			if err != nil || o.TraceUID != tc.want || gated != (tc.want != "") {
+				t.Fatalf("gated %t by %q (%v), want %q", gated, o.TraceUID, err, tc.want)
+			}
+			if gated && o.Validate() != nil {
+				t.Errorf("options %+v: %v", o, o.Validate())
+			}
+		})
+	}
+}
+
+func TestTraceGatesOptions(t *testing.T) {
+	trace := gating(t, "a", func(t *sondev1.Trace) {
+		t.Spec.Gate.Timeout, t.Spec.Gate.OnTimeout, t.Status.StartTime = "90", sondev1.GateFail, &metav1.Time{Time: now}
+	})
+	g := traceGates(t, interceptor.Funcs{}, []client.Object{trace, replicaSet("web-1", "web")}, nil)
+	o, _, err := g.For(t.Context(), "shop", newPod("", "ReplicaSet", "web-1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := gateconfig.Config{Timeout: 90 * time.Second, OnTimeout: gateconfig.Fail, Until: now.Add(time.Hour)}
+	if diff := cmp.Diff(want, o.Config); diff != "" || o.Image != "sonde:test" || o.TraceNamespace+"/"+o.TraceName != "hub/a" {
+		t.Errorf("options %+v (-want +got):\n%s", o, diff)
+	}
+}
+
+// What cannot be read is an error, on which the two entries differ; it is never taken for no Trace.
+func TestTraceGatesErrors(t *testing.T) {
+	boom := errors.New("no connection")
+	for name, funcs := range map[string]interceptor.Funcs{
+		"lists": {List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error { return boom }},
+		"gets": {Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+			return boom
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := traceGates(t, funcs, []client.Object{gating(t, "a", nil)}, nil)
+			if _, gated, err := g.For(t.Context(), "shop", newPod("", "ReplicaSet", "web-1")); gated || !errors.Is(err, boom) {
+				t.Errorf("gated %t, error %v", gated, err)
+			}
+		})
+	}
+}
+
+// A gate that would never be is refused at once.
+func TestTraceWithAGateWhereNoneIs(t *testing.T) {
+	for in, want := range map[string]bool{"shop": true, "kube-system": false, "openshift-dns": false, "sonde-system": false} {
+		trace := gating(t, "a", func(t *sondev1.Trace) { t.Spec.TargetNamespace = in })
+		checks := TraceChecks{OperatorNamespace: "sonde-system"}
+		if err := checks.Shape(trace); (err == nil) != want || err != nil && !strings.Contains(err.Error(), "leave gate out") {
+			t.Errorf("%s: %v", in, err)
+		}
+		trace.Spec.Gate.Enabled = false
+		if err := checks.Shape(trace); err != nil {
+			t.Errorf("%s, disabled: %v", in, err)
+		}
+	}
+}
