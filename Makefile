@@ -250,7 +250,7 @@ test-schedules: pcapfilter ## Controllers in SCHEDULES random schedules of fault
 
 .PHONY: test-e2e
 test-e2e: cluster-up image image-workload ## One end-to-end pass per kind on the local cluster; the shards hold the rest.
-	@hack/e2e.sh -v -run '^Test(Exactness|SourceExample|KilledProbe|Plugin|ResultsNeedTheVerb|DeletingTheCapture)'
+	@hack/e2e.sh -v -run '^Test(Exactness|SourceExample|KilledProbe|Plugin|ResultsNeedTheVerb|DeletingTheCapture|Trace)'
 
 .PHONY: test-olm
 test-olm: cluster-up olm-programs image image-workload image-program ## Install, upgrade and removal by real OLM, v0 and v1, on the local cluster (with OPENSHIFT=1).

@@ -58,11 +58,11 @@ capture | rights | removal | fuzz | security | operations | bundle | olm | fault
 	;;
 esac
 case "$shard" in
-capture) e2e '^Test(Exactness|SourceExample|TwoCaptures|CaptureAfterCapture|ScaleAndRollout|KilledProbe|IdleManager|Plugin|Filter|PacketLimit|Audit)' ;;
+capture) e2e '^Test(Exactness|SourceExample|TwoCaptures|CaptureAfterCapture|ScaleAndRollout|KilledProbe|IdleManager|Plugin|Filter|PacketLimit|Audit|Trace)' ;;
 rights)
 	e2e '^Test(Rights|Results|Revoked|WithoutAValidStamp|NamespaceMadeAnew|SccPodSecurity|Privilege)'
 	# What make test-e2e runs with privileged probes, with those that have three capabilities.
-	SONDE_PROBE_PRIVILEGE=Capabilities e2e '^Test(Exactness|SourceExample|KilledProbe|Plugin|ResultsNeedTheVerb|DeletingTheCapture)'
+	SONDE_PROBE_PRIVILEGE=Capabilities e2e '^Test(Exactness|SourceExample|KilledProbe|Plugin|ResultsNeedTheVerb|DeletingTheCapture|Trace)'
 	;;
 removal) e2e '^Test(Deleting|OperatorGone|Uninstall)' ;;
 fuzz) $make test-fuzz FUZZTIME=30s ;;

@@ -66,6 +66,7 @@ func TestTraceCreate(t *testing.T) {
 		"hostPID Pod with right":     {spec: traceOf(sondev1.TargetPod, "seesall"), may: mayTrace("pods/shop", "nodes")},
 		"hostNetwork Pod":            {spec: traceOf(sondev1.TargetPod, "hostone"), may: mayTrace("pods/shop"), code: code403, want: []string{"hostNetwork: true", "lacks trace on nodes"}},
 		"hostNetwork Pod with right": {spec: traceOf(sondev1.TargetPod, "hostone"), may: mayTrace("pods/shop", "nodes")},
+		"hostNetwork DaemonSet":      {spec: traceOf(sondev1.TargetDaemonSet, "log"), may: mayTrace("pods/shop"), code: code403, want: []string{"DaemonSet shop/log", "lacks trace on nodes"}},
 		"unknown Deployment":         {spec: func(s *sondev1.TraceSpec) { s.TargetDeployment = "wbe" }, may: mayTrace("pods/shop"), code: code422, want: []string{"Deployment shop/wbe not found"}},
 		"the operator's namespace":   {home: "sonde-system", may: mayTrace("pods/sonde-system"), code: code403, want: []string{"the operator's own", "create the Trace"}},
 		"jobId of a running PacketCapture": {

@@ -94,6 +94,29 @@ func TestControllers(t *testing.T) {
 			t.Errorf("condition %+v", c)
 		}
 	})
+	t.Run("a trace", func(t *testing.T) {
+		shop := newShop(t)
+		tr := &sondev1.Trace{
+			ObjectMeta: metav1.ObjectMeta{Namespace: shop.namespace, Name: "calls"},
+			Spec: sondev1.TraceSpec{
+				TargetDeployment: "web", Duration: "60s", RetainFor: "1h", MaxBytes: 1 << 20, FollowPods: new(true),
+				Events: []sondev1.TraceGroup{sondev1.TraceFile}, Format: sondev1.TraceNDJSON,
+			},
+		}
+		shop.stamped(t, tr)
+		agent := newAgent(t, awaitJob(t, tr))
+		eventually(t, "capturing", tr, func() bool { return tr.Status.Phase == sondev1.PhaseCapturing })
+		endAgentWith(t, agent, account.Account{
+			State: account.StateDone, Reason: account.ReasonEventLimit, Complete: true, Counts: account.Counts{Seen: 5},
+			Events: 3, Lost: map[string]int64{"ring": 2}, Files: []account.File{{Name: "web.ndjson", Bytes: 500}},
+		})
+		shop.removePod(t)
+		eventually(t, "completed", tr, func() bool { return tr.Status.Phase == sondev1.PhaseCompleted })
+		if got := tr.Status; got.Totals.Events != 3 || got.Totals.Lost != 2 || got.Pods[0].Lost["ring"] != 2 || got.Pods[0].Reason != sondev1.ReasonEventLimit {
+			t.Errorf("status %+v", got)
+		}
+		removed(t, tr)
+	})
 	t.Run("an expired ResultAccess", func(t *testing.T) {
 		shop := newShop(t)
 		ra := &sondev1.ResultAccess{
@@ -147,18 +170,20 @@ func startControllers(t *testing.T) fakeKeepers {
 	}
 	keepers := make(fakeKeepers, 1)
 	sweeper := &controllers.Sweeper{Client: mgr.GetClient(), Live: live, Clock: clock.RealClock{}, Interval: time.Minute, Namespace: operatorNamespace}
-	r := &controllers.CaptureReconciler{
-		Kind:   controllers.PacketCaptures(nil),
-		Client: mgr.GetClient(), Live: live, Switch: stop, Sweeper: sweeper, Clock: clock.RealClock{}, Keepers: keepers,
-		Options: agentjob.Options{Namespace: operatorNamespace, Image: "sonde:test", RingBytes: 32 << 20},
-		Stamps:  controllers.StampKey(stampKey), Access: access.NewReviewer(live), Recorder: mgr.GetEventRecorder("sonde"),
-		AccessReviewInterval: 2 * time.Second,
-	}
 	expiry := &controllers.ResultAccessReconciler{Client: mgr.GetClient(), Clock: clock.RealClock{}}
-	for _, err := range []error{mgr.Add(stop), mgr.Add(sweeper), target.IndexFields(t.Context(), mgr.GetFieldIndexer()), r.SetupWithManager(mgr), expiry.SetupWithManager(mgr)} {
-		if err != nil {
-			t.Fatal(err)
+	errs := []error{mgr.Add(stop), mgr.Add(sweeper), target.IndexFields(t.Context(), mgr.GetFieldIndexer()), expiry.SetupWithManager(mgr)}
+	for _, of := range []controllers.Kind{controllers.PacketCaptures(nil), controllers.Traces()} {
+		r := &controllers.CaptureReconciler{
+			Kind:   of,
+			Client: mgr.GetClient(), Live: live, Switch: stop, Sweeper: sweeper, Clock: clock.RealClock{}, Keepers: keepers,
+			Options: agentjob.Options{Namespace: operatorNamespace, Image: "sonde:test", RingBytes: 32 << 20},
+			Stamps:  controllers.StampKey(stampKey), Access: access.NewReviewer(live), Recorder: mgr.GetEventRecorder("sonde"),
+			AccessReviewInterval: 2 * time.Second,
 		}
+		errs = append(errs, r.SetupWithManager(mgr))
+	}
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 1)
@@ -248,7 +273,7 @@ func newShop(t *testing.T) *shop {
 	updateStatus(t, s.pod)
 	s.workload = []client.Object{d, rs}
 
-	role := &rbacv1.Role{ObjectMeta: s.meta("capture", nil), Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{sondev1.VerbCapture}}}}
+	role := &rbacv1.Role{ObjectMeta: s.meta("capture", nil), Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{sondev1.VerbCapture, sondev1.VerbTrace}}}}
 	create(t, role)
 	s.binding = &rbacv1.RoleBinding{
 		ObjectMeta: s.meta("capture", nil), RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name},
@@ -297,25 +322,31 @@ func (s *shop) object(name string) *sondev1.PacketCapture {
 func (s *shop) capture(t *testing.T, name string) *sondev1.PacketCapture {
 	t.Helper()
 	pc := s.object(name)
-	annotations, err := stamp.Sign(stampKey, pc.Namespace, pc.CaptureKind(), pc.Spec,
+	s.stamped(t, pc)
+	return pc
+}
+
+// stamped creates a capture that is stamped as the webhook does it.
+func (s *shop) stamped(t *testing.T, capture sondev1.Capture) {
+	t.Helper()
+	annotations, err := stamp.Sign(stampKey, capture.GetNamespace(), capture.CaptureKind(), capture.CaptureSpec(),
 		stamp.Claim{Requester: access.Requester{Username: "alice"}, TargetNamespaceUID: s.uid, IssuedAt: time.Now()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	pc.Annotations = annotations
-	create(t, pc)
-	return pc
+	capture.SetAnnotations(annotations)
+	create(t, capture)
 }
 
 // awaitJob returns the capture's Job, which the API server accepted.
-func awaitJob(t *testing.T, pc *sondev1.PacketCapture) *batchv1.Job {
+func awaitJob(t *testing.T, capture sondev1.Capture) *batchv1.Job {
 	t.Helper()
 	var jobs batchv1.JobList
-	eventually(t, "a Job", pc, func() bool {
-		err := admin.List(t.Context(), &jobs, client.InNamespace(operatorNamespace), client.MatchingLabels{sondev1.LabelUID: string(pc.UID)})
-		return err == nil && len(jobs.Items) == 1 && pc.Status.StartTime != nil
+	eventually(t, "a Job", capture, func() bool {
+		err := admin.List(t.Context(), &jobs, client.InNamespace(operatorNamespace), client.MatchingLabels{sondev1.LabelUID: string(capture.GetUID())})
+		return err == nil && len(jobs.Items) == 1 && capture.CaptureStatus().StartTime != nil
 	})
-	if got, want := jobs.Items[0].Name, "web-1-"+pc.Status.JobID; got != want && !strings.HasPrefix(got, want+"-") {
+	if got, want := jobs.Items[0].Name, "web-1-"+capture.CaptureStatus().JobID; got != want && !strings.HasPrefix(got, want+"-") {
 		t.Errorf("the Job's name is %s, want %s", got, want)
 	}
 	return &jobs.Items[0]
@@ -339,10 +370,15 @@ func newAgent(t *testing.T, job *batchv1.Job) *corev1.Pod {
 
 func endAgent(t *testing.T, agent *corev1.Pod, reason string) {
 	t.Helper()
-	message, err := account.Account{
+	endAgentWith(t, agent, account.Account{
 		State: account.StateDone, Reason: reason, Complete: true,
 		Counts: account.Counts{Seen: 3, Packets: 3, Bytes: 300}, Files: []account.File{{Name: "web.pcapng", Bytes: 500}},
-	}.Marshal()
+	})
+}
+
+func endAgentWith(t *testing.T, agent *corev1.Pod, a account.Account) {
+	t.Helper()
+	message, err := a.Marshal()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -351,12 +387,12 @@ func endAgent(t *testing.T, agent *corev1.Pod, reason string) {
 }
 
 // removed deletes a capture and waits until nothing of it is left.
-func removed(t *testing.T, pc *sondev1.PacketCapture) {
+func removed(t *testing.T, pc sondev1.Capture) {
 	t.Helper()
 	remove(t, pc)
 	err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
 		for _, list := range []client.ObjectList{&batchv1.JobList{}, &corev1.ConfigMapList{}, &corev1.SecretList{}} {
-			if err := admin.List(ctx, list, client.InNamespace(operatorNamespace), client.MatchingLabels{sondev1.LabelUID: string(pc.UID)}); err != nil {
+			if err := admin.List(ctx, list, client.InNamespace(operatorNamespace), client.MatchingLabels{sondev1.LabelUID: string(pc.GetUID())}); err != nil {
 				return false, err
 			}
 			if apimeta.LenList(list) > 0 {

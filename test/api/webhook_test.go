@@ -48,6 +48,10 @@ func serveWebhooks(t *testing.T) {
 		Kind: kind.PacketCapture, Checks: &webhooks.PacketCaptureChecks{Filters: filters},
 		Live: admin, Reviews: access.NewReviewer(admin), Key: stampKey, OperatorNamespace: operatorNamespace, Clock: clock.RealClock{},
 	}
+	traces := &webhooks.CaptureHandler{
+		Kind: kind.Trace, Checks: webhooks.TraceChecks{},
+		Live: admin, Reviews: access.NewReviewer(admin), Key: stampKey, OperatorNamespace: operatorNamespace, Clock: clock.RealClock{},
+	}
 	_, material, _, err := certs.Plan(time.Now(), nil, []string{"localhost"})
 	if err != nil {
 		t.Fatal(err)
@@ -58,6 +62,7 @@ func serveWebhooks(t *testing.T) {
 	}
 	mux := http.NewServeMux()
 	mux.Handle(webhooks.PathPacketCapture, &admission.Webhook{Handler: pc})
+	mux.Handle(webhooks.PathTrace, &admission.Webhook{Handler: traces})
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	go func() { _ = server.Serve(l) }()
 	t.Cleanup(func() { _ = server.Close() })
@@ -206,6 +211,17 @@ func TestWebhookStamps(t *testing.T) {
 		if err := admin.Update(t.Context(), changed); err == nil || !strings.Contains(err.Error(), "written by the operator alone") {
 			t.Errorf("changing %s: %v", annotation, err)
 		}
+	}
+	tr := traceObject(ns, with(nil))
+	if err := admin.Create(t.Context(), tr); err != nil {
+		t.Fatal(err)
+	}
+	stampedTrace := &sondev1.Trace{}
+	if err := admin.Get(t.Context(), client.ObjectKeyFromObject(tr), stampedTrace); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stamp.VerifyCapture(stampKey, stampedTrace); err != nil {
+		t.Errorf("a Trace, with what the schema has added: %v", err)
 	}
 	labelled := stopped.DeepCopy()
 	labelled.Labels = map[string]string{"a": "b"}

@@ -40,41 +40,53 @@ func Capture(t *testing.T, c client.Client, ns string, spec sondev1.PacketCaptur
 	return pc
 }
 
+// Trace makes a Trace and returns it when all probes are attached.
+func Trace(t *testing.T, c client.Client, ns string, spec sondev1.TraceSpec) *sondev1.Trace {
+	t.Helper()
+	tr := &sondev1.Trace{ObjectMeta: metav1.ObjectMeta{GenerateName: "trace-", Namespace: ns}, Spec: spec}
+	if err := c.Create(t.Context(), tr); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = Admin.Delete(context.WithoutCancel(t.Context()), tr) })
+	AwaitCapturing(t, tr)
+	return tr
+}
+
 // AwaitCapturing waits until all probes of the capture are attached.
-func AwaitCapturing(t *testing.T, pc *sondev1.PacketCapture) {
+func AwaitCapturing(t *testing.T, capture sondev1.Capture) {
 	t.Helper()
 	Eventually(t, 90*time.Second, "all probes attached", func(ctx context.Context) error {
-		if err := Admin.Get(ctx, client.ObjectKeyFromObject(pc), pc); err != nil {
+		if err := Admin.Get(ctx, client.ObjectKeyFromObject(capture), capture); err != nil {
 			return err
 		}
-		if !apimeta.IsStatusConditionTrue(pc.Status.Conditions, sondev1.ConditionCapturing) {
-			return fmt.Errorf("phase %s, conditions %+v, pods %+v", pc.Status.Phase, pc.Status.Conditions, pc.Status.Pods)
+		if s := capture.CaptureStatus(); !apimeta.IsStatusConditionTrue(s.Conditions, sondev1.ConditionCapturing) {
+			return fmt.Errorf("phase %s, conditions %+v, pods %+v", s.Phase, s.Conditions, s.Pods)
 		}
 		return nil
 	})
 }
 
 // AwaitFinal waits until the capture is over.
-func AwaitFinal(t *testing.T, pc *sondev1.PacketCapture, within time.Duration) {
+func AwaitFinal(t *testing.T, capture sondev1.Capture, within time.Duration) {
 	t.Helper()
 	Eventually(t, within, "capture over", func(ctx context.Context) error {
-		if err := Admin.Get(ctx, client.ObjectKeyFromObject(pc), pc); err != nil {
+		if err := Admin.Get(ctx, client.ObjectKeyFromObject(capture), capture); err != nil {
 			return err
 		}
-		if !pc.Status.Phase.Final() {
-			return fmt.Errorf("phase %s, pods %+v", pc.Status.Phase, pc.Status.Pods)
+		if s := capture.CaptureStatus(); !s.Phase.Final() {
+			return fmt.Errorf("phase %s, pods %+v", s.Phase, s.Pods)
 		}
 		return nil
 	})
 }
 
 // Stop ends the capture early and waits for it.
-func Stop(t *testing.T, pc *sondev1.PacketCapture) {
+func Stop(t *testing.T, capture sondev1.Capture) {
 	t.Helper()
-	if err := Admin.Patch(t.Context(), pc, client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"stop":true}}`))); err != nil {
+	if err := Admin.Patch(t.Context(), capture, client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"stop":true}}`))); err != nil {
 		t.Fatal(err)
 	}
-	AwaitFinal(t, pc, time.Minute)
+	AwaitFinal(t, capture, time.Minute)
 }
 
 // Download fetches one file per Pod through the plugin and returns what is in them, by Pod name.
@@ -170,14 +182,14 @@ func NoWarning(t *testing.T, file string) {
 }
 
 // Entry returns the status entry of a Pod.
-func Entry(t *testing.T, pc *sondev1.PacketCapture, pod string) sondev1.PodResult {
+func Entry(t *testing.T, capture sondev1.Capture, pod string) sondev1.PodResult {
 	t.Helper()
-	for _, e := range pc.Status.Pods {
+	for _, e := range capture.CaptureStatus().Pods {
 		if e.Name == pod {
 			return e
 		}
 	}
-	t.Fatalf("no entry for Pod %s in %+v", pod, pc.Status.Pods)
+	t.Fatalf("no entry for Pod %s in %+v", pod, capture.CaptureStatus().Pods)
 	return sondev1.PodResult{}
 }
 

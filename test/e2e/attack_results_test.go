@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/kind"
 )
 
 // A token opens the files of one capture, and a path names one of them: no token of another's, no guess, and no way around
@@ -106,23 +107,30 @@ func TestAttackResults(t *testing.T) {
 	})
 }
 
-func resultAccess(pc *sondev1.PacketCapture, token string) *sondev1.ResultAccess {
+func resultAccess(capture sondev1.Capture, token string) *sondev1.ResultAccess {
 	sum := sha256.Sum256([]byte(token))
+	of := sondev1.CaptureReference{Kind: sondev1.CaptureKind(capture.CaptureKind()), Name: capture.GetName()}
 	return &sondev1.ResultAccess{
-		ObjectMeta: metav1.ObjectMeta{GenerateName: "a-", Namespace: pc.Namespace},
-		Spec:       sondev1.ResultAccessSpec{CaptureRef: sondev1.CaptureReference{Kind: sondev1.CapturePacketCapture, Name: pc.Name}, TokenHash: hex.EncodeToString(sum[:])},
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "a-", Namespace: capture.GetNamespace()},
+		Spec:       sondev1.ResultAccessSpec{CaptureRef: of, TokenHash: hex.EncodeToString(sum[:])},
 	}
 }
 
+// resultPath of a capture at the results endpoint.
+func resultPath(capture sondev1.Capture) string {
+	k, _ := kind.Of(capture.CaptureKind())
+	return "/v1/namespaces/" + capture.GetNamespace() + "/" + k.Resource + "/" + capture.GetName()
+}
+
 // grant makes a token for a capture's results and waits until it works.
-func grant(t *testing.T, c client.Client, pc *sondev1.PacketCapture) string {
+func grant(t *testing.T, c client.Client, capture sondev1.Capture) string {
 	t.Helper()
 	token := rand.Text() + rand.Text()
-	if err := c.Create(t.Context(), resultAccess(pc, token)); err != nil {
+	if err := c.Create(t.Context(), resultAccess(capture, token)); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, 10*time.Second, "the token known", func(context.Context) error {
-		if status, body := result(t, "mallory", "/v1/namespaces/"+pc.Namespace+"/packetcaptures/"+pc.Name+"/files/x/x.pcapng", token); status != http.StatusNotFound {
+		if status, body := result(t, "mallory", resultPath(capture)+"/files/x/x.pcapng", token); status != http.StatusNotFound {
 			return fmt.Errorf("status %d: %s", status, body)
 		}
 		return nil

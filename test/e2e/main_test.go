@@ -27,6 +27,7 @@ var (
 	deployment, podSpec, pod, readyPods, scale  = cluster.Deployment, cluster.PodSpec, cluster.Pod, cluster.ReadyPods, cluster.Scale
 	send, udpAddr                               = cluster.Send, cluster.UDPAddr
 	capture, awaitCapturing, awaitFinal, stop   = cluster.Capture, cluster.AwaitCapturing, cluster.AwaitFinal, cluster.Stop
+	trace                                       = cluster.Trace
 	download, read, entry, nothingLeft          = cluster.Download, cluster.Read, cluster.Entry, cluster.NothingLeft
 	as, bind                                    = cluster.As, cluster.Bind
 	onNode, nodeNames, agentProcesses, noAgents = cluster.OnNode, cluster.NodeNames, cluster.AgentProcesses, cluster.NoAgents

@@ -37,6 +37,7 @@ func steps() []step {
 	return []step{
 		{"starting", stepStart},
 		{"capturing, stopping, downloading, deleting", stepCapture},
+		{"tracing", stepTrace},
 		{"looking for targets of each kind", stepTargets},
 		{"losing an agent", stepLostAgent},
 		{"having a Job refused", stepRefused},
@@ -92,6 +93,18 @@ func stepCapture(t *testing.T) {
 	}
 	deleteNow(t, pc)
 	nothingLeft(t, string(pc.UID))
+}
+
+// stepTrace has a trace, with a jobId that the webhook compares with those of others.
+func stepTrace(t *testing.T) {
+	t.Helper()
+	ns := namespace(t, nil)
+	deployment(t, ns, "files", 1, "idle")
+	tr := trace(t, admin, ns, sondev1.TraceSpec{TargetDeployment: "files", Duration: "10m", JobID: "rbac"})
+	stop(t, tr)
+	grant(t, admin, tr)
+	deleteNow(t, tr)
+	nothingLeft(t, string(tr.UID))
 }
 
 func stepTargets(t *testing.T) {

@@ -82,7 +82,7 @@ func TestOperatorGoneForGood(t *testing.T) {
 	n := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}
 	deleteNow(t, n)
 	gone(t, n, 30*time.Second)
-	for _, kind := range []string{"packetcaptures", "resultaccesses"} {
+	for _, kind := range []string{"packetcaptures", "traces", "resultaccesses"} {
 		crd := &unstructured.Unstructured{}
 		crd.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
 		crd.SetName(kind + ".monitoring.openshift.tpg")

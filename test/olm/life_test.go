@@ -110,7 +110,7 @@ func scrub(t *testing.T) {
 	if !t.Failed() {
 		return
 	}
-	for _, what := range []string{"namespace sonde-system", "crd packetcaptures.monitoring.openshift.tpg resultaccesses.monitoring.openshift.tpg", "clusterrole sonde-manager"} {
+	for _, what := range []string{"namespace sonde-system", "crd packetcaptures.monitoring.openshift.tpg traces.monitoring.openshift.tpg resultaccesses.monitoring.openshift.tpg", "clusterrole sonde-manager"} {
 		_, _ = run(context.WithoutCancel(t.Context()), "", append([]string{"kubectl", "delete", "--ignore-not-found", "--timeout=60s"}, strings.Fields(what)...)...)
 	}
 }

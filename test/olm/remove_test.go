@@ -42,7 +42,7 @@ func remove(t *testing.T, w way, u *user, clean []string) {
 	})
 	t.Logf("%s: left after the uninstall, as told:\n%s", w.name(), strings.Join(left, "\n"))
 	timed(t, w.name()+": deleting CRDs and namespace with captures in them", func() {
-		kubectl(t, "", "delete", "--ignore-not-found", "--timeout=60s", "crd", "packetcaptures.monitoring.openshift.tpg", "resultaccesses.monitoring.openshift.tpg")
+		kubectl(t, "", "delete", "--ignore-not-found", "--timeout=60s", "crd", "packetcaptures.monitoring.openshift.tpg", "traces.monitoring.openshift.tpg", "resultaccesses.monitoring.openshift.tpg")
 		kubectl(t, "", "delete", "--timeout=60s", "namespace", cluster.OperatorNamespace)
 	})
 	w.forget(t)
@@ -65,7 +65,7 @@ func told(object string) bool {
 	resource, name, _ := strings.Cut(object, " ")
 	switch resource {
 	case "customresourcedefinitions.apiextensions.k8s.io":
-		return name == "packetcaptures.monitoring.openshift.tpg" || name == "resultaccesses.monitoring.openshift.tpg"
+		return strings.HasSuffix(name, ".monitoring.openshift.tpg")
 	case "apiservices.apiregistration.k8s.io": // made by the API server, of the CRDs
 		return name == "v1alpha1.monitoring.openshift.tpg"
 	case "namespaces":

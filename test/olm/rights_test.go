@@ -76,9 +76,9 @@ var verbs = []string{"get", "list", "watch", "create", "update", "patch", "delet
 func defaultRoles() map[string]string {
 	all := strings.Join(verbs, " ")
 	return map[string]string{
-		"admin packetcaptures": all, "admin resultaccesses": all, "admin pods": sondev1.VerbCapture,
-		"edit packetcaptures": all, "edit resultaccesses": all,
-		"view packetcaptures": "get list watch", "view resultaccesses": "",
+		"admin packetcaptures": all, "admin traces": all, "admin resultaccesses": all, "admin pods": sondev1.VerbCapture + " " + sondev1.VerbTrace,
+		"edit packetcaptures": all, "edit traces": all, "edit resultaccesses": all,
+		"view packetcaptures": "get list watch", "view traces": "get list watch", "view resultaccesses": "",
 	}
 }
 
@@ -98,7 +98,7 @@ func rolesRights(t *testing.T, w way) {
 			}
 			return nil
 		})
-		for _, resource := range []string{"packetcaptures", "resultaccesses"} {
+		for _, resource := range []string{"packetcaptures", "traces", "resultaccesses"} {
 			var allowed []string
 			for _, verb := range verbs {
 				if may(t.Context(), t, role, nil, asked{ns, verb, sondev1.GroupVersion.Group, resource}) {
@@ -107,8 +107,10 @@ func rolesRights(t *testing.T, w way) {
 			}
 			got[role+" "+resource] = strings.Join(allowed, " ")
 		}
-		if may(t.Context(), t, role, nil, asked{ns, sondev1.VerbCapture, "", "pods"}) {
-			got[role+" pods"] = sondev1.VerbCapture
+		for _, verb := range []string{sondev1.VerbCapture, sondev1.VerbTrace} {
+			if may(t.Context(), t, role, nil, asked{ns, verb, "", "pods"}) {
+				got[role+" pods"] = strings.TrimSpace(got[role+" pods"] + " " + verb)
+			}
 		}
 		if may(t.Context(), t, role, nil, asked{ns, "patch", sondev1.GroupVersion.Group, "packetcaptures/status"}) {
 			t.Errorf("%s may write the status", role)

@@ -148,7 +148,7 @@ func (v *v0) keeps(object string) bool {
 	resource, name, _ := strings.Cut(object, " ")
 	switch resource {
 	case "clusterroles.rbac.authorization.k8s.io":
-		return strings.HasPrefix(name, "packetcaptures.monitoring.openshift.tpg-v1alpha1-") || strings.HasPrefix(name, "resultaccesses.monitoring.openshift.tpg-v1alpha1-") || strings.HasPrefix(name, "olm.og.sonde.")
+		return strings.Contains(name, ".monitoring.openshift.tpg-v1alpha1-") || strings.HasPrefix(name, "olm.og.sonde.")
 	case "operators.operators.coreos.com":
 		return name == "sonde.sonde-system"
 	}

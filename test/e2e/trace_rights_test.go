@@ -1,0 +1,67 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/privilege"
+)
+
+// Who may capture packets may not trace, and the other way round; of the node's processes neither.
+func TestRightsOfTraces(t *testing.T) {
+	ns := namespace(t, nil)
+	deployment(t, ns, "web", 1, "idle")
+	seesAll := podSpec("idle")
+	seesAll.HostPID = true
+	pod(t, ns, "sees-all", seesAll)
+	for _, user := range []string{"capturer", "tracer", "nodetracer"} {
+		bind(t, ns, user, "sonde-edit")
+	}
+	bind(t, ns, "capturer", "sonde-capture")
+	bind(t, ns, "tracer", "sonde-trace")
+	bind(t, ns, "nodetracer", "sonde-trace")
+	bind(t, "", "nodetracer", "sonde-trace-nodes")
+	onNode := &sondev1.TargetReference{Kind: sondev1.TargetPod, Name: "sees-all"}
+	of := metav1.ObjectMeta{GenerateName: "m-", Namespace: ns}
+	for name, tc := range map[string]struct {
+		user   string
+		object client.Object
+		want   string // in the refusal; empty: accepted
+	}{
+		"a tracer traces":              {"tracer", &sondev1.Trace{ObjectMeta: of, Spec: sondev1.TraceSpec{TargetDeployment: "web"}}, ""},
+		"a capturer traces":            {"capturer", &sondev1.Trace{ObjectMeta: of, Spec: sondev1.TraceSpec{TargetDeployment: "web"}}, "trace"},
+		"a tracer captures":            {"tracer", &sondev1.PacketCapture{ObjectMeta: of, Spec: sondev1.PacketCaptureSpec{TargetDeployment: "web"}}, "capture"},
+		"a tracer traces the node":     {"tracer", &sondev1.Trace{ObjectMeta: of, Spec: sondev1.TraceSpec{TargetRef: onNode}}, "nodes"},
+		"a nodetracer traces the node": {"nodetracer", &sondev1.Trace{ObjectMeta: of, Spec: sondev1.TraceSpec{TargetRef: onNode}}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := as(t, tc.user).Create(t.Context(), tc.object, client.DryRunAll)
+			switch {
+			case tc.want == "" && err != nil:
+				t.Errorf("refused: %v", err)
+			case tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)):
+				t.Errorf("error %v, want a refusal with %q", err, tc.want)
+			}
+		})
+	}
+}
+
+// With no more than the capabilities that it needs a probe traces, and every call is accounted for.
+func TestPrivilegeCapabilitiesTraces(t *testing.T) {
+	probePrivilege(t, privilege.Capabilities)
+	ns := namespace(t, nil)
+	p := readyPods(t, deployment(t, ns, "files", 1, "idle"), 1)[0]
+	tr := trace(t, admin, ns, sondev1.TraceSpec{TargetDeployment: "files", Duration: "5m", Events: allGroups})
+	useFiles(t, &p)
+	stop(t, tr)
+	if tr.Status.Phase != sondev1.PhaseCompleted {
+		t.Fatalf("phase %s, pods %+v", tr.Status.Phase, tr.Status.Pods)
+	}
+	wantExactly(t, tr, grant(t, admin, tr), p.Name, "nobody")
+}
