@@ -1,0 +1,182 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/gateconfig"
+)
+
+// gateOfPod waits until the Trace's status has how the gate of a Pod ended.
+func gateOfPod(t *testing.T, tr *sondev1.Trace, uid string) sondev1.GateOutcome {
+	t.Helper()
+	var outcome sondev1.GateOutcome
+	eventually(t, time.Minute, "the gate's end told", func(ctx context.Context) error {
+		if err := admin.Get(ctx, client.ObjectKeyFromObject(tr), tr); err != nil {
+			return err
+		}
+		for _, e := range tr.Status.Pods {
+			if e.UID == uid && e.Gate != nil {
+				outcome = e.Gate.Outcome
+				return nil
+			}
+		}
+		return fmt.Errorf("%+v", tr.Status.Pods)
+	})
+	return outcome
+}
+
+// Pods of all sorts start, each after its gate was opened.
+func TestGateOfAllSortsOfPods(t *testing.T) {
+	idle := podSpec("idle").Containers[0]
+	sorts := map[string]func(*corev1.PodSpec){
+		"init": func(s *corev1.PodSpec) {
+			c := idle
+			c.Name, c.Args = "own", []string{"send", "-to", "127.0.0.1:9", "-run", "1", "-count", "1"} // which ends
+			s.InitContainers = []corev1.Container{c}
+		},
+		"sidecar": func(s *corev1.PodSpec) {
+			c := idle
+			c.Name, c.RestartPolicy = "sidecar", new(corev1.ContainerRestartPolicyAlways)
+			s.InitContainers = []corev1.Container{c}
+		},
+		"shared":   func(s *corev1.PodSpec) { s.ShareProcessNamespace = new(true) },
+		"host-pid": func(s *corev1.PodSpec) { s.HostPID = true },
+		"host-net": func(s *corev1.PodSpec) { s.HostNetwork = true },
+		"nonroot": func(s *corev1.PodSpec) {
+			s.SecurityContext = &corev1.PodSecurityContext{RunAsNonRoot: new(true), RunAsUser: new(int64(12345))}
+		},
+		"root": func(s *corev1.PodSpec) { s.SecurityContext = &corev1.PodSecurityContext{RunAsUser: new(int64(0))} },
+		"readonly": func(s *corev1.PodSpec) {
+			s.Containers[0].SecurityContext = &corev1.SecurityContext{ReadOnlyRootFilesystem: new(true)}
+		},
+		"small": func(s *corev1.PodSpec) {
+			s.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("16Mi")}
+		},
+	}
+	for _, name := range slices.Sorted(maps.Keys(sorts)) {
+		t.Run(name, func(t *testing.T) {
+			d := deployment(t, namespace(t, nil), "web", 1, "idle")
+			tr := gatedTrace(t, d, sondev1.TraceGate{})
+			eventually(t, 10*time.Second, "changed", func(ctx context.Context) error {
+				if err := admin.Get(ctx, client.ObjectKeyFromObject(d), d); err != nil {
+					return err
+				}
+				sorts[name](&d.Spec.Template.Spec)
+				return admin.Update(ctx, d) // a conflict with the controller of its status at worst
+			})
+			for _, p := range restartPods(t, d) {
+				if got := gateOfPod(t, tr, string(p.UID)); !isGated(&p) || got != sondev1.GateOpened {
+					t.Errorf("Pod %s, gated %t: %s", p.Name, isGated(&p), got)
+				}
+			}
+		})
+	}
+}
+
+// quotaOfNone has the API server refuse the Pods of agents.
+func quotaOfNone(t *testing.T) {
+	t.Helper()
+	quota := &corev1.ResourceQuota{
+		ObjectMeta: metav1.ObjectMeta{Namespace: operatorNamespace, GenerateName: "e2e-"},
+		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("0")}},
+	}
+	createSoon(t, admin, quota)
+	eventually(t, 30*time.Second, "quota in force", func(ctx context.Context) error {
+		if err := admin.Get(ctx, client.ObjectKeyFromObject(quota), quota); err != nil {
+			return err
+		}
+		if len(quota.Status.Hard) == 0 {
+			return fmt.Errorf("not yet")
+		}
+		return nil
+	})
+}
+
+// Where no tracer comes, a Pod starts untraced after its gate's time; with Fail it does not start, and says why.
+func TestGateWithoutATracer(t *testing.T) {
+	proceed, fail := deployment(t, namespace(t, nil), "web", 1, "idle"), deployment(t, namespace(t, nil), "web", 1, "idle")
+	trProceed := gatedTrace(t, proceed, sondev1.TraceGate{Timeout: "3s"})
+	trFail := gatedTrace(t, fail, sondev1.TraceGate{Timeout: "3s", OnTimeout: sondev1.GateFail})
+	quotaOfNone(t)
+	for _, p := range restartPods(t, proceed) {
+		if got := gateOfPod(t, trProceed, string(p.UID)); got != sondev1.GateUntraced {
+			t.Errorf("Proceed: %s", got)
+		}
+	}
+	patch := []byte(`{"spec":{"template":{"metadata":{"annotations":{"restarted":"once"}}}}}`)
+	if err := admin.Patch(t.Context(), fail, client.RawPatch("application/merge-patch+json", patch)); err != nil {
+		t.Fatal(err)
+	}
+	var waiting *corev1.Pod
+	eventually(t, time.Minute, "a Pod that does not start", func(ctx context.Context) error {
+		var pods corev1.PodList
+		if err := admin.List(ctx, &pods, client.InNamespace(fail.Namespace)); err != nil {
+			return err
+		}
+		i := slices.IndexFunc(pods.Items, func(p corev1.Pod) bool {
+			return isGated(&p) && len(p.Status.InitContainerStatuses) > 0 && p.Status.InitContainerStatuses[0].RestartCount > 0
+		})
+		if i < 0 {
+			return fmt.Errorf("%d Pods", len(pods.Items))
+		}
+		waiting = &pods.Items[i]
+		return nil
+	})
+	if got := gateOfPod(t, trFail, string(waiting.UID)); got != sondev1.GateRefused || waiting.Status.Phase != corev1.PodPending {
+		t.Errorf("Fail: %s, phase %s", got, waiting.Status.Phase)
+	}
+	last := waiting.Status.InitContainerStatuses[0].LastTerminationState.Terminated
+	if last == nil || last.ExitCode != gateconfig.ExitRefused || !strings.Contains(last.Message, "must not start untraced") {
+		t.Errorf("the gate ended by %+v", last)
+	}
+}
+
+// While the operator is down Pods start; those that must not start untraced are refused, and are told why. A thousand dry
+// runs before that leave nothing.
+func TestGateWithoutTheOperator(t *testing.T) {
+	ns := namespace(t, nil)
+	d := deployment(t, ns, "web", 1, "idle")
+	gatedTrace(t, d, sondev1.TraceGate{})
+	owners := ownersOf(t.Context(), t, d)
+	one := func(labels map[string]string) *corev1.Pod {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ns, GenerateName: "one-", OwnerReferences: owners, Labels: labels}, Spec: podSpec("idle")}
+	}
+	required := map[string]string{sondev1.LabelTraceRequired: "true"}
+	for i := range 1000 {
+		labels := map[string]string{}
+		if i%2 == 0 {
+			labels = required
+		}
+		p := one(labels)
+		if err := admin.Create(t.Context(), p, client.DryRunAll); err != nil || !isGated(p) {
+			t.Fatalf("dry run %d: %v, gated %t", i, err, isGated(p))
+		}
+	}
+	if pods := readyPods(t, d, 1); len(pods) != 1 {
+		t.Errorf("%d Pods", len(pods))
+	}
+	stopManager(t)
+	defer startManager(t)
+	if err := admin.Create(t.Context(), one(required)); err == nil || !strings.Contains(err.Error(), "trace-required") {
+		t.Errorf("a Pod that must not start untraced: %v", err)
+	}
+	for _, p := range restartPods(t, d) {
+		if isGated(&p) {
+			t.Errorf("Pod %s has a gate of nobody", p.Name)
+		}
+	}
+}
