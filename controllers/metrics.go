@@ -18,7 +18,7 @@ import (
 const scrapeTimeout = 5 * time.Second
 
 var (
-	capturesMetric = prometheus.NewDesc("sonde_captures", "PacketCaptures that exist, by phase.", []string{"phase"}, nil)
+	capturesMetric = prometheus.NewDesc("sonde_captures", "PacketCaptures and Traces that exist, by phase.", []string{"phase"}, nil)
 	jobsMetric     = prometheus.NewDesc("sonde_jobs", "Agent Jobs that exist, of captures that exist.", nil, nil)
 )
 

@@ -18,7 +18,7 @@ func TestMetrics(t *testing.T) {
 	w.clock.Step(31e9)
 	w.settle()
 	want := `
-# HELP sonde_captures PacketCaptures that exist, by phase.
+# HELP sonde_captures PacketCaptures and Traces that exist, by phase.
 # TYPE sonde_captures gauge
 sonde_captures{phase="Capturing"} 0
 sonde_captures{phase="Completed"} 1

@@ -15,6 +15,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/yaml"
 
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/test/rights"
 )
 
@@ -160,6 +161,33 @@ func TestEveryRightEqualToRootIsDocumented(t *testing.T) {
 			if !found[line] {
 				t.Errorf("docs/security.md lists %q, which %s does not give: take it out", line, install)
 			}
+		}
+	}
+}
+
+// docs/security.md lists every ClusterRole of the install that gives a verb of Sonde's own, and what it gives.
+func TestEveryVerbOfSondesOwnIsDocumented(t *testing.T) {
+	t.Parallel()
+	b, err := os.ReadFile(repo + "/docs/security.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"capture nodes sonde-capture-nodes", "capture pods sonde-capture", "trace nodes sonde-trace-nodes", "trace pods sonde-trace"}
+	for install, all := range installs(t) {
+		var got []string
+		for _, r := range all {
+			if r.Verb != sondev1.VerbCapture && r.Verb != sondev1.VerbTrace {
+				continue
+			}
+			role := strings.TrimPrefix(r.Role, "ClusterRole/")
+			got = append(got, r.Verb+" "+r.Resource+" "+role)
+			if row := "| `" + role + "` | `" + r.Verb + "` on `" + r.Resource + "`"; !strings.Contains(string(b), row) {
+				t.Errorf("%s: %s is not in docs/security.md, want a row that begins %q", install, r.Key(), row)
+			}
+		}
+		slices.Sort(got)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: verbs of Sonde's own (-want +got):\n%s", install, diff)
 		}
 	}
 }
