@@ -80,6 +80,8 @@ func (w *calls) asFlap(file trace.FileConfig, base string) *calls {
 
 func (*calls) name() string { return traceEngine }
 
+func (w *calls) asked() []any { return []any{"groups", w.config.Groups} }
+
 func (w *calls) attach(*nodeproc.NetNS) (recording, error) {
 	r := &traceRecording{}
 	for i := range w.files {

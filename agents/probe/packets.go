@@ -49,6 +49,8 @@ func (p *Probe) packetsOf(cfg *captureconfig.Config) (*packets, error) {
 
 func (*packets) name() string { return engineName }
 
+func (w *packets) asked() []any { return []any{"filter", w.config.FilterText} }
+
 func (w *packets) attach(ns *nodeproc.NetNS) (recording, error) {
 	w.config.NetNS = ns.File // the engine makes its own handle
 	c, err := w.engine.Open(w.config)

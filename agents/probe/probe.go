@@ -123,7 +123,7 @@ func (p *Probe) run(ctx context.Context) {
 		return
 	}
 	p.report.attached(w.name(), r.count)
-	p.log.Info("Attached", "pod", p.options.PodName, "duration", p.options.Duration.String(), "engine", w.name())
+	p.log.Info("Attached", append(w.asked(), "pod", p.options.PodName, "duration", p.options.Duration.String(), "engine", w.name())...)
 	p.guard(end, func() { p.awaitTarget(ending, end, inode) })
 
 	timed, cancel := context.WithTimeout(ending, p.options.Duration)

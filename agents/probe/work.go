@@ -12,6 +12,8 @@ import (
 type work interface {
 	// name of the engine that does it.
 	name() string
+	// asked is what it was asked for, for the log, as its keys and values.
+	asked() []any
 	// attach begins: everything of the target is counted when it returns. The namespace is the caller's to close.
 	attach(ns *nodeproc.NetNS) (recording, error)
 }

@@ -106,7 +106,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	if _, pattern := h.mux.Handler(r); pattern == "" {
-		reply(w, failf(http.StatusNotFound, "no such path: GET /v1/namespaces/NAMESPACE/packetcaptures/NAME/progress, or .../files/UID/FILE; \"kubectl sonde download NAME\" does both"))
+		reply(w, failf(http.StatusNotFound, "no such path: GET /v1/namespaces/NAMESPACE/packetcaptures/NAME/progress (or traces/NAME/progress), or .../files/UID/FILE; \"kubectl sonde download NAME\" does both"))
 		return
 	}
 	h.mux.ServeHTTP(w, r)
