@@ -49,13 +49,13 @@ const FlagHostPID = "--host-pid"
 // FlagGate tells a probe that its Pod's gate waits for it.
 const FlagGate = "--gate"
 
-// commands of the agent that are the probe, by kind. What it does is in its configuration.
-var commands = map[string]string{kind.PacketCapture.Name: "probe", kind.Trace.Name: "probe"}
+// commandProbe of the agent serves every kind: what it does is in its configuration.
+const commandProbe = "probe"
 
 // probe is the container with rights on the node: it enters the target's network namespace and writes the file.
 func probe(o Options, capture sondev1.Capture, p Plan) corev1.Container {
 	args := []string{
-		commands[capture.CaptureKind()],
+		commandProbe,
 		"--config", captureconfig.ConfigDir + "/" + captureconfig.Key,
 		"--capture-uid", string(capture.GetUID()),
 		"--pod-uid", string(p.Pod.UID),

@@ -17,7 +17,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -159,20 +158,7 @@ func stepRefused(t *testing.T) {
 	t.Helper()
 	ns := namespace(t, nil)
 	deployment(t, ns, "sink", 1, "sink")
-	quota := &corev1.ResourceQuota{
-		ObjectMeta: metav1.ObjectMeta{Namespace: operatorNamespace, GenerateName: "e2e-"},
-		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("0")}},
-	}
-	createSoon(t, admin, quota)
-	eventually(t, 30*time.Second, "quota in force", func(ctx context.Context) error {
-		if err := admin.Get(ctx, client.ObjectKeyFromObject(quota), quota); err != nil {
-			return err
-		}
-		if len(quota.Status.Hard) == 0 {
-			return fmt.Errorf("not yet")
-		}
-		return nil
-	})
+	quotaOfNone(t)
 	pc := &sondev1.PacketCapture{ObjectMeta: metav1.ObjectMeta{Namespace: ns, GenerateName: "cap-"}, Spec: sondev1.PacketCaptureSpec{TargetDeployment: "sink", Duration: "10m"}}
 	createSoon(t, admin, pc)
 	eventually(t, 90*time.Second, "the refusal told", func(ctx context.Context) error {
