@@ -36,7 +36,7 @@ How long calls took:
 1.02µs  2.05µs      1  ########################################
 
 Failed calls:
-COUNT  CALL    ERROR   THE FIRST
+COUNT  CALL    ERROR   MOST OFTEN
     1  openat  ENOENT  /etc/web.conf
 
 Calls, by time:

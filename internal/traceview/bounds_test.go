@@ -57,6 +57,26 @@ func TestBounds(t *testing.T) {
 	}
 }
 
+// What fails again and again is shown, also where other things failed before it, or fail among it.
+func TestMostOften(t *testing.T) {
+	s := NewSummary()
+	from := NewSource("x", strings.NewReader(""))
+	add := func(path string) {
+		s.Line(from, &tracefmt.Line{Record: &tracefmt.Record{Call: "openat", Errno: "ENOENT", Path: []byte(path), Took: 1, HasRet: true, Ret: -1, Time: time.Unix(1, 0)}})
+	}
+	for i := range 100 {
+		add(fmt.Sprint("/start/", i))
+	}
+	const often = 70
+	for i := range often {
+		add("/etc/prices.json")
+		add(fmt.Sprint("/tmp/", i))
+	}
+	if text, want := s.Text(), fmt.Sprintf("\n  %d  openat  ENOENT  /etc/prices.json\n", 100+2*often); !strings.Contains(text, want) {
+		t.Errorf("no %q in\n%s", want, text)
+	}
+}
+
 // Whatever a target makes up, no line that is shown holds a command for the terminal.
 func FuzzShown(f *testing.F) {
 	f.Add([]byte(header("a\x1b[2J") + event(1, "openat", `,"container":"\u001b]0;x\u0007","args":{"pathname":"\u202e"},"errno":"ENOENT","path":"\u009b2J"`)))

@@ -149,9 +149,42 @@ type failureKey struct{ call, errno string }
 
 type failure struct {
 	failureKey
+	count  uint64
+	abouts []about
+}
+
+// about is what calls that failed were about.
+type about struct {
+	text  string
 	count uint64
-	// example is the first of them.
-	example string
+}
+
+// maxAbouts are counted for each failure. What is among more than a quarter of its calls is always found among them, whatever came
+// first (Metwally, Agrawal, El Abbadi: Space-Saving).
+const maxAbouts = 4
+
+func (f *failure) add(text string) {
+	f.count++
+	least := 0
+	for i := range f.abouts {
+		if f.abouts[i].text == text {
+			f.abouts[i].count++
+			return
+		}
+		if f.abouts[i].count < f.abouts[least].count {
+			least = i
+		}
+	}
+	if len(f.abouts) < maxAbouts {
+		f.abouts = append(f.abouts, about{text, 1})
+		return
+	}
+	f.abouts[least] = about{text, f.abouts[least].count + 1}
+}
+
+// usual is what most of them were about; the first, of equals.
+func (f *failure) usual() string {
+	return slices.MaxFunc(f.abouts, func(a, b about) int { return cmp.Compare(a.count, b.count) }).text
 }
 
 type failureTable struct {
@@ -170,10 +203,10 @@ func (t *failureTable) add(from *Source, r *tracefmt.Record) {
 			t.other++
 			return
 		}
-		f = &failure{failureKey: key, example: cut(what(r, from.arch()), maxText)}
+		f = &failure{failureKey: key}
 		t.failures[key] = f
 	}
-	f.count++
+	f.add(cut(what(r, from.arch()), maxText))
 }
 
 func (t *failureTable) text(b *strings.Builder) {
@@ -184,9 +217,9 @@ func (t *failureTable) text(b *strings.Builder) {
 		return cmp.Or(cmp.Compare(b.count, a.count), cmp.Compare(a.call, b.call), cmp.Compare(a.errno, b.errno))
 	})
 	b.WriteString("\nFailed calls:\n")
-	rows := [][]string{{"COUNT", "CALL", "ERROR", "THE FIRST"}}
+	rows := [][]string{{"COUNT", "CALL", "ERROR", "MOST OFTEN"}}
 	for _, f := range all[:min(callRows, len(all))] {
-		rows = append(rows, []string{number(f.count), f.call, f.errno, f.example})
+		rows = append(rows, []string{number(f.count), f.call, f.errno, f.usual()})
 	}
 	grid(b, "rlll", rows)
 	more(b, len(all)-callRows, "pair of call and error", "pairs of call and error", t.other, "further failures")
