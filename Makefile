@@ -55,6 +55,10 @@ deps: ## Install the Debian packages that building and testing need (as root).
 demo: deps ## From a fresh machine to the summary of a real capture; leaves demo.pcapng.
 	@KUBE_CONTEXT='$(KUBE_CONTEXT)' IMG='$(IMG)' hack/demo.sh
 
+.PHONY: demo-trace
+demo-trace: deps ## A slow service, from the symptom to the cause by a trace (docs/diagnosis.md); KEEP=1 leaves it there.
+	@KUBE_CONTEXT='$(KUBE_CONTEXT)' IMG='$(IMG)' hack/demo-trace.sh
+
 .PHONY: test
 test: deps ## What CI runs: generated code, lint, unit, API server, and one end-to-end pass per kind.
 	@hack/timed.sh verify lint test-race test-api test-e2e

@@ -3,27 +3,15 @@
 set -euo pipefail
 . "$(dirname "$0")/env.sh"
 cd "$root"
-step() {
-	local start=$SECONDS what=$1
-	shift
-	printf '\n--- %s\n' "$what"
-	"$@"
-	printf '    %s: %d s\n' "$what" $((SECONDS - start))
-}
-make="make --no-print-directory"
+. hack/demo/prepare.sh
+prepare
 if [ -n "$local_cluster" ]; then
-	step "local cluster" $make cluster-up
 	export KUBECONFIG
 	KUBECONFIG=$("$cluster" kubeconfig)
-	step "images" $make image image-workload
-	step "load the workload's image" "$cluster" load build/workload.tar
-else
-	step "build" $make build
 fi
-step "install the operator" env KUBE_CONTEXT="${KUBE_CONTEXT:-}" IMG="$IMG" hack/install.sh
 
 workload() {
-	"${kubectl[@]}" apply --server-side -f hack/demo/workload.yaml >/dev/null
+	sed "s#sonde.local/workload:1#$workload_image#" hack/demo/workload.yaml | "${kubectl[@]}" apply --server-side -f - >/dev/null
 	"${kubectl[@]}" -n sonde-demo rollout status deployment/web --timeout=120s
 	"${kubectl[@]}" -n sonde-demo rollout status deployment/client --timeout=120s
 }

@@ -30,7 +30,12 @@ func serve(f *flag.FlagSet, args []string) error {
 		n, _ := strconv.Atoi(r.URL.Query().Get("size"))
 		fmt.Fprintf(w, "%s\n%s", host, strings.Repeat("x", min(max(n, 0), 1<<20)))
 	})
-	s := &http.Server{Addr: *addr, Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	return listen(*addr, mux)
+}
+
+// listen serves at an address until this process is told to end.
+func listen(addr string, h http.Handler) error {
+	s := &http.Server{Addr: addr, Handler: h, ReadHeaderTimeout: 5 * time.Second}
 	go func() {
 		c := make(chan os.Signal, 1)
 		signal.Notify(c, syscall.SIGTERM)

@@ -1,6 +1,6 @@
-// Command workload is what the end-to-end tests and the demo capture: an HTTP server and client, a
-// sink for UDP, and a sender of numbered packets and a user of numbered files whose own counts are the truth that a
-// capture or a trace is measured against.
+// Command workload is what the end-to-end tests and the demos capture and trace: an HTTP server and client, a service that
+// is slow for a reason, a sink for UDP, and a sender of numbered packets and a user of numbered files whose own counts are
+// the truth that a capture or a trace is measured against.
 package main
 
 import (
@@ -13,11 +13,11 @@ import (
 
 func main() {
 	if len(os.Args) < 2 {
-		fmt.Fprintln(os.Stderr, "usage: workload serve|load|sink|send|idle|files|file [flags]")
+		fmt.Fprintln(os.Stderr, "usage: workload serve|load|prices|ask|sink|send|idle|files|file [flags]")
 		os.Exit(2)
 	}
 	commands := map[string]func(*flag.FlagSet, []string) error{
-		"serve": serve, "load": load, "sink": sink, "send": send, "idle": idle, "files": files, "file": file,
+		"serve": serve, "load": load, "prices": prices, "ask": ask, "sink": sink, "send": send, "idle": idle, "files": files, "file": file,
 	}
 	run, ok := commands[os.Args[1]]
 	if !ok {

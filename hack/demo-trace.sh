@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+# demo-trace.sh [--installed]: a service that is slow, from the symptom to the cause by a trace, and to the cure (docs/diagnosis.md). Each
+# command is printed before it runs, so that it can be typed again. With --installed the operator and the images are
+# there already. With KEEP=1 all is left as it is at the end.
+set -euo pipefail
+. "$(dirname "$0")/env.sh"
+cd "$root"
+. hack/demo/prepare.sh
+was_up=
+[ "${1:-}" = --installed ] || {
+	! "$cluster" kubeconfig >/dev/null 2>&1 || was_up=1
+	prepare
+}
+ns=sonde-demo-trace
+context=
+[ -z "${KUBE_CONTEXT:-}" ] || context=" --context $KUBE_CONTEXT"
+say() { printf '\n# %s\n' "$@"; }
+run() {
+	printf '\n$ %s\n' "$1"
+	eval "$1"
+}
+
+# What is typed is kubectl, here the cluster's own.
+path=$root/bin
+if [ -n "$local_cluster" ]; then
+	mkdir -p build/demo
+	printf '#!/bin/sh\nSONDE_CLUSTER_INSTANCE=%s exec %s kubectl "$@"\n' "${SONDE_CLUSTER_INSTANCE:-0}" "$cluster" >build/demo/kubectl
+	chmod +x build/demo/kubectl
+	path=$root/build/demo:$path
+fi
+say 'To type these commands yourself, in this directory: KEEP=1 make demo-trace, and then'
+run "export PATH=$path:\$PATH"
+
+manifest=hack/demo/prices.yaml
+if [ "$workload_image" != sonde.local/workload:1 ]; then
+	mkdir -p build
+	manifest=build/prices.yaml
+	sed "s#sonde.local/workload:1#$workload_image#" hack/demo/prices.yaml >$manifest
+fi
+# EAGAIN says that there is nothing to do yet, and is no failure.
+failures='select(.errno and .errno != "EAGAIN") | [.pod, .call, .errno, .path] | @tsv'
+# A run before this one may have left it cured.
+"${kubectl[@]}" delete namespace $ns --ignore-not-found >/dev/null
+
+say 'A service of two Pods, and a client that asks it all the time.'
+run "kubectl$context apply --server-side -f $manifest"
+run "kubectl$context rollout status -n $ns deployment/prices --timeout=120s"
+run "kubectl$context rollout status -n $ns deployment/client --timeout=120s"
+
+say 'The symptom: an answer takes a fifth of a second, and the log is empty.'
+run "kubectl$context exec -n $ns deployment/client -- /workload ask -url http://prices/price"
+run "kubectl$context logs -n $ns -l app=prices"
+
+say 'What do its Pods do meanwhile?'
+run "kubectl sonde$context trace deploy/prices -n $ns --for 10s --events process,file -o before.ndjson --force"
+
+say 'No call is slow: the time passes between them. One fails again and again, because a file is not there. When?'
+run "kubectl sonde trace read before.ndjson | grep prices.json | sed -n 11,20p"
+
+say 'And does every request of both Pods do so?'
+run "jq -r '$failures' before.ndjson | sort | uniq -c"
+
+say 'Each request looks for its list of prices four times, 50 ms apart, and does without. The ConfigMap has it by another name:'
+run "kubectl$context get configmap -n $ns prices -o jsonpath='{.data}{\"\\n\"}'"
+
+say 'The cure: the right name.'
+run "kubectl$context set env -n $ns deployment/prices PRICES=/etc/prices/price-list.json"
+run "kubectl$context rollout status -n $ns deployment/prices --timeout=120s"
+
+say 'The answer is quick, and another one. What failed fails no more, and the list is read:'
+run "kubectl$context exec -n $ns deployment/client -- /workload ask -url http://prices/price"
+run "kubectl sonde$context trace deploy/prices -n $ns --for 10s --events process,file -o after.ndjson --force --json | jq -c .total"
+run "jq -r '$failures' after.ndjson | sort | uniq -c"
+run "jq -r 'select(.call == \"openat\") | [.pod, .call, .errno // \"ok\", .path] | @tsv' after.ndjson | sort | uniq -c"
+
+[ -z "${KEEP:-}" ] || exit 0
+say 'Nothing stays, but before.ndjson and after.ndjson.'
+run "kubectl$context delete namespace $ns"
+if [ -n "$local_cluster" ] && [ -z "$was_up" ] && [ "${1:-}" != --installed ]; then
+	make --no-print-directory cluster-down
+fi
