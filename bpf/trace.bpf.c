@@ -9,8 +9,12 @@
  * sonde_gone   tp_btf/sched_process_exit: a thread ended, and with which code.
  * sonde_tasks  iter/task, Linux 5.8: in which cgroups the processes of the node are, before anything is recorded.
  *
- * Input: the constants below and the table of calls. Output: records in rings (system calls; one ring per CPU) and in
- * rare (the others). What finds no room is not written, and counted in its ring or in rare_lost. Tests: agents/trace.
+ * Programs that are attached only where their group is asked for are in headers of their own: trace_memory.h,
+ * trace_signal.h.
+ *
+ * Input: the constants below and the table of calls. Output: records in rings (system calls and page faults; one ring
+ * per CPU) and in rare (the others). What finds no room is not written, and counted in its ring, by call, or in
+ * rare_lost. Tests: agents/trace.
  */
 #include "kernel.h"
 
@@ -24,7 +28,10 @@ char _license[] SEC("license") = "Dual BSD/GPL";
 #define MAX_PATH 4096
 #define MAX_ARGV 4096
 #define MAX_NUMBERS 6
-#define RING_HEAD 4096	/* a page, mapped writable for the reader's place */
+#define EXECVE32 11	/* the number of execve for 32-bit programs, of both architectures */
+#define RING_HEAD 8192	/* pages before the ring's data, mapped writable for the reader's place */
+#define LOST_AT 4096	/* in them: counters of what was lost, one for each call */
+#define LOST_FAULT (MAX_CALLS - 1)	/* the one of page faults; no call has so high a number */
 
 /* The longest record: head, numbers, two paths. The ring has so much room behind its end. */
 #define MAX_RECORD (sizeof(struct record) + MAX_NUMBERS * 8 + 2 * (MAX_PATH + 8))
@@ -102,7 +109,12 @@ enum kind {
 	KIND_EXEC,
 	KIND_FORK,
 	KIND_EXIT,
+	KIND_FAULT,
+	KIND_SIGNAL,
+	KIND_OOM,
 };
+
+#define MAX_KINDS 16	/* a power of two */
 
 /* What sonde_tasks writes of each process. */
 struct seen {
@@ -121,7 +133,8 @@ const enum kind *kind_type __attribute__((unused));
 struct ring {
 	__u64 head;	/* the kernel's: all that was ever written */
 	__u64 lost;
-	__u64 spare[6];
+	__u64 compat;	/* calls of 32-bit programs, which are not recorded */
+	__u64 spare[5];
 	__u64 tail;	/* the reader's: all that it has done with */
 };
 
@@ -140,7 +153,7 @@ struct {
 } rare SEC(".maps");
 
 /* What did not get into rare, by kind. */
-__u64 rare_lost[8] = {};
+__u64 rare_lost[MAX_KINDS] = {};
 
 struct begun {
 	__u64 time;
@@ -223,6 +236,19 @@ static __always_inline void about(struct record *r, struct task_struct *t, struc
 	bpf_probe_read_kernel(r->comm, sizeof(r->comm), t->comm);
 }
 
+static __always_inline void begin(struct record *r, struct task_struct *t, struct cgroup *g, enum kind kind)
+{
+	about(r, t, g);
+	r->kind = kind;
+	r->call = 0;
+	r->numbers = 0;
+	r->took = 0;
+	r->ret = 0;
+	r->first = r->second = 0;
+	r->parent = 0;
+	r->size = sizeof(*r);
+}
+
 static __always_inline __u64 number(struct pt_regs *regs, __u32 i)
 {
 #if defined(__TARGET_ARCH_x86)
@@ -248,6 +274,58 @@ static __always_inline int call_of(struct pt_regs *regs)
 #endif
 }
 
+/* Whether the call is one of the 32-bit interface: its number means another one there, its arguments lie elsewhere. */
+static __always_inline bool is_compat(struct task_struct *t, struct pt_regs *regs)
+{
+#if defined(__TARGET_ARCH_x86)
+	return t->thread_info.status & 2; /* TS_COMPAT, until the call is left */
+#else
+	return regs->pstate & 0x10; /* PSR_MODE32_BIT */
+#endif
+}
+
+static __always_inline struct ring *ring_here(void)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+
+	return bpf_map_lookup_elem(&rings, &cpu);
+}
+
+/* Counts a 32-bit call of the Pod, but for the one that has become a 32-bit program: sonde_exec tells of it. */
+static __always_inline void count_compat(struct task_struct *t, __u32 call, long ret)
+{
+	struct ring *ring;
+
+	if ((call == EXECVE32 && !ret) || !within(cgroup_of(t)))
+		return;
+	ring = ring_here();
+	if (ring)
+		__sync_fetch_and_add(&ring->compat, 1);
+}
+
+/* Whether the longest record has room: what the next one will be is known only when its strings are read. */
+static __always_inline bool has_room(struct ring *ring, __u64 head)
+{
+	return head + MAX_RECORD - *(volatile __u64 *)&ring->tail <= ring_mask + 1;
+}
+
+/* Counts what found no room: the number of its call, or LOST_FAULT. */
+static __always_inline void lose(struct ring *ring, __u32 call)
+{
+	__u64 *by_call = (void *)ring + LOST_AT;
+
+	__sync_fetch_and_add(&ring->lost, 1);
+	__sync_fetch_and_add(&by_call[call & (MAX_CALLS - 1)], 1);
+}
+
+/* Where the record begins that follows one of size bytes at head. */
+static __always_inline __u64 behind(__u64 head, __u32 size)
+{
+	if ((head & ring_mask) + size > ring_mask) /* it begins at the front */
+		return (head & ~ring_mask) + ring_mask + 1;
+	return head + size;
+}
+
 /* Makes what was written before visible to the reader on another CPU, before the ring's head is. */
 static __always_inline void publish(struct ring *ring, __u64 from, __u64 to)
 {
@@ -258,6 +336,15 @@ static __always_inline void publish(struct ring *ring, __u64 from, __u64 to)
 	/* With its result used this is an atomic operation that is ordered on both sides; without, it is not. */
 	*(volatile __u64 *)&ring->spare[0] = __sync_fetch_and_add(&ring->head, to - from);
 #endif
+}
+
+static __always_inline void *reserve(__u64 size, enum kind kind)
+{
+	void *p = bpf_ringbuf_reserve(&rare, size, 0);
+
+	if (!p)
+		__sync_fetch_and_add(&rare_lost[kind & (MAX_KINDS - 1)], 1);
+	return p;
 }
 
 /* Appends a path from the process's memory behind the record's size; returns its length with the zero. */
@@ -275,14 +362,18 @@ SEC("tp_btf/sys_exit")
 int BPF_PROG(sonde_exit, struct pt_regs *regs, long ret)
 {
 	struct task_struct *t = bpf_get_current_task_btf();
-	__u32 call = call_of(regs), cpu, size;
+	__u32 call = call_of(regs), size;
 	const volatile struct row *row;
-	__u64 head, at, next, took = 0;
+	__u64 head, at, took = 0;
 	struct cgroup *g;
 	struct record *r;
 	struct ring *ring;
 	char *data;
 
+	if (is_compat(t, regs)) {
+		count_compat(t, call, ret);
+		return 0;
+	}
 	if (call >= MAX_CALLS)
 		return 0;
 	row = &calls[call];
@@ -302,16 +393,14 @@ int BPF_PROG(sonde_exit, struct pt_regs *regs, long ret)
 				return 0;
 		}
 	}
-	cpu = bpf_get_smp_processor_id();
-	ring = bpf_map_lookup_elem(&rings, &cpu);
+	ring = ring_here();
 	if (!ring)
 		return 0;
 	head = ring->head;
 	at = head & ring_mask;
 	data = (char *)ring + RING_HEAD;
-	/* There must be room for the longest one: what it will be is known only when its strings are read. */
-	if (head + MAX_RECORD - *(volatile __u64 *)&ring->tail > ring_mask + 1) {
-		__sync_fetch_and_add(&ring->lost, 1);
+	if (!has_room(ring, head)) {
+		lose(ring, call);
 		return 0;
 	}
 	r = (struct record *)(data + at);
@@ -340,10 +429,7 @@ int BPF_PROG(sonde_exit, struct pt_regs *regs, long ret)
 		size += (r->second + 7) & 0x1ff8;
 	}
 	r->size = size;
-	next = head + size;
-	if (at + size > ring_mask) /* the next one begins at the front */
-		next = (head & ~ring_mask) + ring_mask + 1;
-	publish(ring, head, next);
+	publish(ring, head, behind(head, size));
 	return 0;
 }
 
@@ -367,28 +453,6 @@ struct rare_exec {
 	char filename[MAX_PATH];
 	char argv[MAX_ARGV];
 };
-
-static __always_inline void *reserve(__u64 size, enum kind kind)
-{
-	void *p = bpf_ringbuf_reserve(&rare, size, 0);
-
-	if (!p)
-		__sync_fetch_and_add(&rare_lost[kind & 7], 1);
-	return p;
-}
-
-static __always_inline void begin(struct record *r, struct task_struct *t, struct cgroup *g, enum kind kind)
-{
-	about(r, t, g);
-	r->kind = kind;
-	r->call = 0;
-	r->numbers = 0;
-	r->took = 0;
-	r->ret = 0;
-	r->first = r->second = 0;
-	r->parent = 0;
-	r->size = sizeof(*r);
-}
 
 SEC("tp_btf/sched_process_exec")
 int BPF_PROG(sonde_exec, struct task_struct *p, int old_pid, struct linux_binprm *bprm)
@@ -451,6 +515,9 @@ int BPF_PROG(sonde_gone, struct task_struct *t)
 	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
 	return 0;
 }
+
+#include "trace_memory.h"
+#include "trace_signal.h"
 
 SEC("iter/task")
 int sonde_tasks(struct bpf_iter__task *ctx)

@@ -21,8 +21,9 @@ const (
 	// traceEngine is what the account calls the engine of traces.
 	traceEngine = "tracepoints"
 	traceSuffix = ".ndjson"
-	// traceSpare is room for a file's last line: an account, whose message is bounded.
-	traceSpare = 2048
+	// traceSpare is room for a file's last line: an account, whose message is bounded, with each of the calls that there
+	// are among those that were lost.
+	traceSpare = 8192
 )
 
 // calls traces the target's system calls.
@@ -54,6 +55,7 @@ func (p *Probe) callsOf(cfg *captureconfig.Config) (*calls, error) {
 	header, err := tracefmt.AppendHeader(nil, tracefmt.Header{
 		Namespace: cfg.TargetNamespace, Target: cfg.Target, JobID: cfg.JobID, Pod: p.options.PodName, PodUID: p.options.PodUID,
 		Node: p.options.Node, Arch: runtime.GOARCH, Groups: t.Groups, Durations: t.Durations || t.MinLatency > 0,
+		Missing: trace.Missing(w.config.Groups),
 	})
 	if err != nil {
 		return nil, err
@@ -118,11 +120,18 @@ type traceRecording struct {
 
 func (r *traceRecording) run(ctx context.Context) outcome {
 	res := r.trace.Run(ctx)
+	var details []any
+	if len(res.Account.LostCalls) > 0 {
+		details = []any{"lostCalls", res.Account.LostCalls}
+	}
 	return outcome{
-		reason: res.Reason, err: res.Err,
+		reason: res.Reason, err: res.Err, details: details,
 		count: func(a *account.Account) { r.counted(a, &res.Account) },
 		end: func(reason string, whole bool, message string) error {
-			return r.end(tracefmt.Account{Written: res.Account.Written, Lost: lostEvents(&res.Account), Complete: whole, Reason: reason, Message: message})
+			return r.end(tracefmt.Account{
+				Written: res.Account.Written, Lost: lostEvents(&res.Account), LostCalls: res.Account.LostCalls,
+				Complete: whole, Reason: reason, Message: message,
+			})
 		},
 	}
 }
@@ -147,7 +156,9 @@ func (r *traceRecording) counted(to *account.Account, a *trace.Account) {
 // lostEvents by where they were lost; places without losses are left out.
 func lostEvents(a *trace.Account) map[string]uint64 {
 	lost := map[string]uint64{}
-	for place, n := range map[string]uint64{"ring": a.LostRing, "rare": a.LostRare, "recursion": a.LostRecursion, "writer": a.LostWriter} {
+	for place, n := range map[string]uint64{
+		"ring": a.LostRing, "rare": a.LostRare, "recursion": a.LostRecursion, "writer": a.LostWriter, "compat": a.LostCompat,
+	} {
 		if n > 0 {
 			lost[place] = n
 		}

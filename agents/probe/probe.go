@@ -215,7 +215,9 @@ func (p *Probe) conclude(o outcome, cause error) {
 		}
 	}
 	a := p.report.concluded(o.count)
-	p.log.Info("Ending", "reason", reason, "complete", whole, "message", message,
-		"seen", a.Seen, "written", a.Packets+a.Events, "dropped", a.Dropped()+a.LostEvents())
+	p.log.Info("Ending", append([]any{
+		"reason", reason, "complete", whole, "message", message,
+		"seen", a.Seen, "written", a.Packets + a.Events, "dropped", a.Dropped() + a.LostEvents(),
+	}, o.details...)...)
 	p.report.finish(reason, whole, message)
 }

@@ -34,6 +34,8 @@ type outcome struct {
 	err error
 	// notes for people on what is not in a whole result.
 	notes string
+	// details for the log, in pairs.
+	details []any
 	// count puts the final counts and the files into an account.
 	count func(a *account.Account)
 	// end writes the last of the files, once it is known why and how the recording ended; nil if there is nothing to

@@ -14,6 +14,8 @@ const (
 	GroupProcess Group = "process"
 	GroupFile    Group = "file"
 	GroupIO      Group = "io"
+	GroupMemory  Group = "memory"
+	GroupSignal  Group = "signal"
 )
 
 // argKind says what an argument's number means.
@@ -118,10 +120,13 @@ var common = []call{
 	{unix.SYS_IO_URING_ENTER, "io_uring_enter", GroupIO, sig(fd, argument{"to_submit", argUint}, argument{"min_complete", argUint}, flags), false, false},
 }
 
+// tables of all calls.
+var tables = [][]call{common, legacy, memoryCalls, signalCalls}
+
 // callsOf returns the calls of the groups, by number.
 func callsOf(groups []Group) map[uint32]*call {
 	found := map[uint32]*call{}
-	for _, list := range [][]call{common, legacy} {
+	for _, list := range tables {
 		for i := range list {
 			if c := &list[i]; slices.Contains(groups, c.group) {
 				found[c.number] = c

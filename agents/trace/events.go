@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"path"
 	"strconv"
 	"time"
 
@@ -11,9 +12,12 @@ import (
 
 // Names of events that are no system calls.
 const (
-	eventExec = "exec"
-	eventFork = "fork"
-	eventExit = "exit"
+	eventExec   = "exec"
+	eventFork   = "fork"
+	eventExit   = "exit"
+	eventFault  = "fault"
+	eventSignal = "signal"
+	eventOOM    = "oom_kill"
 )
 
 // describe makes a record of an event and notes what the event changes. The record is good until the next one.
@@ -30,11 +34,13 @@ func (t *Trace) describe(e *event) *tracefmt.Record {
 		t.resolver.fork(r.Pid, r.Parent)
 	}
 	p := t.resolver.of(r.Pid, r.Cgroup)
+	if traceKind(r.Kind) == traceKindKIND_EXEC {
+		p.exec()
+		t.resolver.askAgain(p, r.Pid)
+	}
 	out.Container, out.Group = p.container, string(GroupProcess)
 	switch traceKind(r.Kind) {
 	case traceKindKIND_EXEC:
-		p.exec()
-		t.resolver.askAgain(p, r.Pid)
 		out.Call, out.Took, out.Path = eventExec, -1, e.first
 		out.Args = append(out.Args, tracefmt.Arg{Name: "argv", Kind: tracefmt.List, Text: e.second})
 	case traceKindKIND_FORK:
@@ -49,6 +55,12 @@ func (t *Trace) describe(e *event) *tracefmt.Record {
 		if r.Pid == r.Tid {
 			t.resolver.gone(r.Pid)
 		}
+	case traceKindKIND_FAULT:
+		describeFault(e, out)
+	case traceKindKIND_SIGNAL:
+		describeSignal(e, out)
+	case traceKindKIND_OOM:
+		describeOOM(e, out)
 	default:
 		t.describeCall(e, p, out)
 	}
@@ -67,34 +79,55 @@ func (t *Trace) describeCall(e *event, p *process, out *tracefmt.Record) {
 	dir, located := int32(unix.AT_FDCWD), ""
 	for i, a := range c.args {
 		n := e.numbers[i]
-		one := tracefmt.Arg{Name: a.name, Number: int64(n)}
-		switch a.kind {
-		case argInt, argFD, argDir:
-			one.Number = int64(int32(n))
-		case argOffset:
-		case argUint:
-			one.Kind = tracefmt.Unsigned
-		case argHex:
-			one.Kind = tracefmt.Hex
-		case argPath:
+		one := numeric(a, n)
+		if a.kind == argPath {
 			one.Kind, one.Text = tracefmt.Text, strings[min(texts, 1)]
 			texts++
 		}
 		switch {
 		case a.kind == argDir:
 			dir = int32(n)
-		case a.kind == argPath && located == "":
-			located = p.locate(dir, string(one.Text))
-		case a.kind == argFD && located == "":
+		case located != "":
+		case a.kind == argPath:
+			located = t.locate(p, dir, string(one.Text))
+		case a.kind == argFD && t.named && !anonymous(c, e):
 			located = p.name(int32(n))
 		}
 		out.Args = append(out.Args, one)
 	}
 	t.path = append(t.path[:0], located...)
 	out.Path = t.path
-	if e.record.Ret >= 0 {
+	if e.record.Ret >= 0 && t.named {
 		t.learn(c, e, p, located)
 	}
+}
+
+// numeric is an argument as its kind has it.
+func numeric(a argument, n uint64) tracefmt.Arg {
+	one := tracefmt.Arg{Name: a.name, Number: int64(n)}
+	switch a.kind {
+	case argInt, argFD, argDir:
+		one.Number = int64(int32(n))
+	case argUint:
+		one.Kind = tracefmt.Unsigned
+	case argHex:
+		one.Kind = tracefmt.Hex
+	case argOffset, argPath:
+	}
+	return one
+}
+
+// locate finds a path that a call names, where the trace knows from where.
+func (t *Trace) locate(p *process, dir int32, name string) string {
+	if !t.named && !path.IsAbs(name) {
+		return ""
+	}
+	return p.locate(dir, name)
+}
+
+// anonymous says that the call has a descriptor that the kernel does not look at.
+func anonymous(c *call, e *event) bool {
+	return c.number == unix.SYS_MMAP && e.numbers[3]&unix.MAP_ANONYMOUS != 0
 }
 
 // learn notes what a call that succeeded has changed.

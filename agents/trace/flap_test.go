@@ -2,47 +2,123 @@ package trace
 
 import (
 	"bytes"
-	"regexp"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/sonde-operator/sonde/internal/tracefmt"
 )
 
-// flapLine is what FLAP's readers take lines apart by.
-var flapLine = regexp.MustCompile(`^(\d+)\s+\{pid=(\d+)\s+tid=(\d+)\s+proc=([^\}]+)\}\{(EN|EX)\s+([^\}]+)\}(?:\{([^\}]*)\})?$`)
+// Programs that copy a file, as FLAP's toys do, once by reading and writing and once by mapping both: each line is one
+// that FLAP's readers know, and each call has an enter and an exit, one behind the other.
+func TestFlapOfToys(t *testing.T) {
+	program := compile(t, "copy.c")
+	for name, tc := range map[string]struct {
+		how  string
+		want map[string][]string // of each source, calls that must be there for the program
+	}{
+		"reading": {"read", map[string][]string{"io": {"openat", "read", "write", "close"}, "memory": {"mmap", "munmap", "page_fault_user"}}},
+		"mapping": {"map", map[string][]string{"io": {"openat", "newfstat", "ftruncate"}, "memory": {"mmap", "msync", "munmap", "page_fault_user"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := newTestPod(t, testUID)
+			source := filepath.Join(t.TempDir(), "source")
+			if err := os.WriteFile(source, bytes.Repeat([]byte("content "), 10_000), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			h := pod.hold(t, "", program, tc.how, source, "copied")
+			text := map[string]*strings.Builder{"io": {}, "memory": {}}
+			sinks := map[string]Sink{}
+			for name, to := range text {
+				sinks[name] = sinkFunc(func(lines []byte, each int) (int, error) {
+					to.Write(lines)
+					return bytes.Count(lines, newline) / each, nil
+				})
+			}
+			r := start(t, &Config{PodUID: testUID, Groups: []Group{GroupProcess, GroupFile, GroupIO, GroupMemory, GroupSignal}, Flap: sinks})
+			h.run()
+			r.cancel()
+			<-r.done
+			if r.result.Err != nil || r.result.Account.Lost() > 0 {
+				t.Fatalf("%+v", r.result)
+			}
+			events := uint64(0)
+			for name, to := range text {
+				calls := readFlap(t, to.String())
+				events += uint64(len(calls))
+				wantFlap(t, name, calls, h.cmd.Process.Pid, tc.want[name])
+			}
+			if events != r.result.Account.Written || !strings.Contains(text["io"].String(), "{EN openat}{fname="+source+"}") {
+				t.Errorf("%d events in files, %d in the account; is the copied file's opening among them?", events, r.result.Account.Written)
+			}
+		})
+	}
+}
 
-// A program that copies a file, as FLAP's toy does: each line is one that its readers know, and each call has an enter
-// and an exit.
-func TestFlapOfACopy(t *testing.T) {
-	pod := newTestPod(t, testUID)
-	h := pod.hold(t, "", "/bin/cp", "/etc/passwd", "copied")
-	var text strings.Builder
-	io := sinkFunc(func(lines []byte, each int) (int, error) {
-		text.Write(lines)
-		return bytes.Count(lines, newline) / each, nil
-	})
-	r := start(t, &Config{PodUID: testUID, Groups: []Group{GroupProcess, GroupFile, GroupIO}, Flap: map[string]Sink{"io": io}})
-	h.run()
-	r.cancel()
-	<-r.done
-	if r.result.Err != nil || r.result.Account.Lost() > 0 {
-		t.Fatalf("%+v", r.result)
-	}
-	open, lines, opened := map[string]string{}, uint64(0), false
-	for line := range strings.Lines(text.String()) {
-		lines++
-		m := flapLine.FindStringSubmatch(strings.TrimSuffix(line, "\n"))
-		if m == nil {
-			t.Fatalf("FLAP's readers do not know %q", line)
-		}
-		tid, way, call := m[3], m[5], m[6]
-		if way == "EN" {
-			open[tid] = call
-			opened = opened || call == "openat" && m[7] == "fname=/etc/passwd"
-		} else if open[tid] != call {
-			t.Errorf("%s ends in thread %s, where %q began", call, tid, open[tid])
+// flapCall is an enter with its exit.
+type flapCall struct{ enter, exit tracefmt.FlapLine }
+
+// readFlap reads a file of FLAP.
+func readFlap(t *testing.T, text string) []flapCall {
+	t.Helper()
+	var calls []flapCall
+	var before *tracefmt.FlapLine
+	for line := range strings.Lines(text) {
+		l, err := tracefmt.ParseFlap(strings.TrimSuffix(line, "\n"))
+		switch {
+		case err != nil:
+			t.Fatalf("FLAP's readers do not know %q: %v", line, err)
+		case before == nil:
+			before = &l
+		case !l.Ends(before):
+			t.Fatalf("%q is not the end of %+v", line, before)
+		default:
+			calls = append(calls, flapCall{*before, l})
+			before = nil
 		}
 	}
-	if lines != 2*r.result.Account.Written || lines < 20 || !opened {
-		t.Errorf("%d lines of %d events, the copied file's opening among them: %v", lines, r.result.Account.Written, opened)
+	if before != nil {
+		t.Errorf("%+v has no end", before)
+	}
+	return calls
+}
+
+// wantFlap looks for calls of a process in a file, and for a fault in what it has mapped.
+func wantFlap(t *testing.T, source string, calls []flapCall, pid int, want []string) {
+	t.Helper()
+	made := map[string]bool{}
+	type mapping struct{ first, length uint64 }
+	var mapped []mapping
+	within := false
+	for _, c := range calls {
+		if int(c.enter.PID) != pid {
+			continue
+		}
+		made[c.enter.Call] = true
+		number := func(l *tracefmt.FlapLine, key string) uint64 {
+			n, err := strconv.ParseUint(l.Args[key], 10, 64)
+			if err != nil {
+				t.Errorf("%s of %+v: %v", key, l, err)
+			}
+			return n
+		}
+		switch c.enter.Call {
+		case "mmap":
+			mapped = append(mapped, mapping{number(&c.exit, "ret"), number(&c.enter, "len")})
+		case "page_fault_user":
+			at := number(&c.enter, "addr")
+			within = within || slices.ContainsFunc(mapped, func(m mapping) bool { return at >= m.first && at < m.first+m.length })
+		}
+	}
+	for _, call := range want {
+		if !made[call] {
+			t.Errorf("%s: no %s among %v", source, call, made)
+		}
+	}
+	if source == "memory" && !within {
+		t.Error("no fault is in a mapping")
 	}
 }

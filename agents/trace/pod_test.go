@@ -57,13 +57,27 @@ func newTestPod(tb testing.TB, uid string) *testPod {
 	return p
 }
 
+// container makes a further container in the Pod and returns its cgroup.
+func (p *testPod) container(tb testing.TB, last string) string {
+	tb.Helper()
+	dir := filepath.Join(filepath.Dir(p.dir), testContainer[:len(testContainer)-len(last)]+last)
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := removeCgroup(dir); err != nil {
+			tb.Error(err)
+		}
+	})
+	return dir
+}
+
 // removeCgroup removes a cgroup as soon as the last of its processes is gone.
 func removeCgroup(dir string) (err error) {
-	for range 100 {
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		if err = os.Remove(dir); err == nil || errors.Is(err, os.ErrNotExist) {
 			return nil
 		}
-		time.Sleep(20 * time.Millisecond)
 	}
 	return err
 }
@@ -201,9 +215,8 @@ func (r *running) stop() []line {
 // programs are the numbers of a trace's BPF programs.
 func programs(t *testing.T, tr *Trace) []ebpf.ProgramID {
 	t.Helper()
-	o := &tr.program.objects
 	var ids []ebpf.ProgramID
-	for _, p := range []*ebpf.Program{o.SondeExit, o.SondeEnter, o.SondeExec, o.SondeFork, o.SondeGone, o.SondeTasks} {
+	for _, p := range tr.program.objects.Programs {
 		info, err := p.Info()
 		if err != nil {
 			t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -14,7 +15,7 @@ import (
 
 // Sizes that the program has, too (bpf/trace.bpf.c).
 const (
-	ringHead  = 4096
+	ringHead  = 8192
 	maxPath   = 4096
 	maxRecord = recordLen + 6*8 + 2*(maxPath+8)
 	// ringSlack lies behind a ring's end, so that a record that begins in the ring may end there. Whole pages.
@@ -26,9 +27,11 @@ const minRing = 128 << 10
 
 // program is the BPF side of a trace, while it is attached.
 type program struct {
-	objects traceObjects
-	rings   []*cpuRing
-	links   []link.Link
+	objects *ebpf.Collection
+	// attached are the names of its programs that record.
+	attached []string
+	rings    []*cpuRing
+	links    []link.Link
 }
 
 // settings of a program.
@@ -41,6 +44,17 @@ type settings struct {
 	// ringBytes of all CPUs together.
 	ringBytes int
 	cpus      int
+	further   further
+}
+
+// programs are those that record, in an order in which no call that is recorded lacks what belongs to it. What nobody has
+// asked for is not loaded.
+func (s *settings) programs() []string {
+	all := slices.Clone(s.further.programs)
+	if s.timed {
+		all = append(all, traceProgSondeEnter)
+	}
+	return append(all, traceProgSondeFork, traceProgSondeExec, traceProgSondeGone, traceProgSondeExit)
 }
 
 // load loads the programs, which see nothing yet. Before Linux 6.0 no map can hold values of 4 MiB or more, each of which
@@ -67,7 +81,7 @@ func (s *settings) loadWith(spec *ebpf.CollectionSpec, size int) (*program, erro
 	}
 	for name, value := range map[string]any{
 		traceVarCgroupId: s.group.id, traceVarCgroupLevel: s.group.depth, traceVarCgroupV1: s.group.v1, traceVarNodeLevel: s.group.level, traceVarRingMask: uint64(size - 1),
-		traceVarTimed: s.timed, traceVarMinLatency: s.minLatency, traceVarCalls: rows,
+		traceVarTimed: s.timed, traceVarMinLatency: s.minLatency, traceVarCalls: rows, traceVarOomByPid: s.further.oomByPid,
 	} {
 		if err := spec.Variables[name].Set(value); err != nil {
 			return nil, fmt.Errorf("set %s: %w", name, err)
@@ -75,12 +89,17 @@ func (s *settings) loadWith(spec *ebpf.CollectionSpec, size int) (*program, erro
 	}
 	m := spec.Maps[traceMapRings]
 	m.MaxEntries, m.ValueSize = uint32(s.cpus), uint32(ringHead+size+ringSlack)
-	p := &program{}
-	err := spec.LoadAndAssign(&p.objects, nil)
-	if err != nil {
+	p := &program{attached: s.programs()}
+	for name := range spec.Programs {
+		if !slices.Contains(p.attached, name) {
+			delete(spec.Programs, name)
+		}
+	}
+	var err error
+	if p.objects, err = ebpf.NewCollection(spec); err != nil {
 		return nil, explain(err)
 	}
-	if p.rings, err = mapRings(p.objects.Rings, s.cpus, size); err != nil {
+	if p.rings, err = mapRings(p.objects.Maps[traceMapRings], s.cpus, size); err != nil {
 		return nil, errors.Join(err, p.close())
 	}
 	return p, nil
@@ -98,16 +117,12 @@ func ringSize(total, cpus int) int {
 	return size
 }
 
-// attach begins to record. Programs come in an order in which no call that is recorded lacks what belongs to it.
-func (p *program) attach(timed bool) error {
-	programs := []*ebpf.Program{p.objects.SondeFork, p.objects.SondeExec, p.objects.SondeGone, p.objects.SondeExit}
-	if timed {
-		programs = append([]*ebpf.Program{p.objects.SondeEnter}, programs...)
-	}
-	for _, one := range programs {
-		l, err := link.AttachTracing(link.TracingOptions{Program: one})
+// attach begins to record.
+func (p *program) attach() error {
+	for _, name := range p.attached {
+		l, err := link.AttachTracing(link.TracingOptions{Program: p.objects.Programs[name]})
 		if err != nil {
-			return fmt.Errorf("attach %s: %w", one, explain(err))
+			return fmt.Errorf("attach %s: %w", name, explain(err))
 		}
 		p.links = append(p.links, l)
 	}
@@ -141,8 +156,11 @@ func (p *program) detach() error {
 // missed counts what the kernel did not run because the program was running on that CPU already.
 func (p *program) missed() uint64 {
 	var n uint64
-	for _, one := range []*ebpf.Program{p.objects.SondeExit, p.objects.SondeExec, p.objects.SondeFork, p.objects.SondeGone} {
-		if stats, err := one.Stats(); err == nil {
+	for _, name := range p.attached {
+		if name == traceProgSondeEnter {
+			continue // its call is recorded, without a duration
+		}
+		if stats, err := p.objects.Programs[name].Stats(); err == nil {
 			n += stats.RecursionMisses
 		}
 	}
@@ -155,7 +173,8 @@ func (p *program) close() error {
 		errs = append(errs, r.close())
 	}
 	p.rings = nil
-	return errors.Join(append(errs, p.objects.Close())...)
+	p.objects.Close()
+	return errors.Join(errs...)
 }
 
 // explain says what to do about what kernels refuse.

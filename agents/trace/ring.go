@@ -12,26 +12,29 @@ import (
 
 // cpuRing is the ring that one CPU writes and nobody else (struct ring of bpf/trace.bpf.c).
 type cpuRing struct {
-	mem  []byte // the whole map's, in the first ring only
-	head *atomic.Uint64
-	lost *atomic.Uint64
-	tail *atomic.Uint64
-	data []byte // with the slack behind its end
-	size uint64
-	pos  uint64 // all that was read
+	mem    []byte // the whole map's, in the first ring only
+	head   *atomic.Uint64
+	lost   *atomic.Uint64
+	compat *atomic.Uint64
+	tail   *atomic.Uint64
+	top    []byte // all before data
+	data   []byte // with the slack behind its end
+	size   uint64
+	pos    uint64 // all that was read
 }
 
 const (
-	headOffset = unsafe.Offsetof(ringLayout{}.head)
-	lostOffset = unsafe.Offsetof(ringLayout{}.lost)
-	tailOffset = unsafe.Offsetof(ringLayout{}.tail)
+	headOffset   = unsafe.Offsetof(ringLayout{}.head)
+	lostOffset   = unsafe.Offsetof(ringLayout{}.lost)
+	compatOffset = unsafe.Offsetof(ringLayout{}.compat)
+	tailOffset   = unsafe.Offsetof(ringLayout{}.tail)
 )
 
 // ringLayout is how a ring begins.
 type ringLayout struct {
-	head, lost uint64
-	_          [6]uint64
-	tail       uint64
+	head, lost, compat uint64
+	_                  [5]uint64
+	tail               uint64
 }
 
 // mapRings maps the array of rings: one after the other, each of a whole number of pages.
@@ -45,10 +48,18 @@ func mapRings(m *ebpf.Map, cpus, size int) ([]*cpuRing, error) {
 	for i := range rings {
 		one := mem[i*each : (i+1)*each]
 		at := func(offset uintptr) *atomic.Uint64 { return (*atomic.Uint64)(unsafe.Pointer(&one[offset])) }
-		rings[i] = &cpuRing{head: at(headOffset), lost: at(lostOffset), tail: at(tailOffset), data: one[ringHead:], size: uint64(size)}
+		rings[i] = &cpuRing{
+			head: at(headOffset), lost: at(lostOffset), compat: at(compatOffset), tail: at(tailOffset),
+			top: one[:ringHead], data: one[ringHead:], size: uint64(size),
+		}
 	}
 	rings[0].mem = mem
 	return rings, nil
+}
+
+// lostOf is how many records of a call, by its number, found no room; of page faults it is lostFault.
+func (r *cpuRing) lostOf(call uint32) uint64 {
+	return (*atomic.Uint64)(unsafe.Pointer(&r.top[lostAt+8*int(call)])).Load()
 }
 
 func (r *cpuRing) close() error {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/sonde-operator/sonde/agents/disk"
@@ -32,6 +31,7 @@ func (t *Trace) Run(ctx context.Context) Result {
 		err = t.round(math.MaxUint64)
 	}
 	t.count()
+	t.countCalls()
 	t.lose()
 	err = errors.Join(t.endErr, err, t.Close())
 	reason := t.end
@@ -91,22 +91,4 @@ func (t *Trace) fill() float64 {
 		most = max(most, r.fill())
 	}
 	return max(most, float64(t.rare.AvailableBytes())/float64(t.rare.BufferSize()))
-}
-
-// count reads what was lost.
-func (t *Trace) count() {
-	var ring, rest uint64
-	for _, r := range t.program.rings {
-		ring += r.lost.Load()
-	}
-	var rare [8]uint64
-	if slices.Contains(t.cfg.Groups, GroupProcess) && t.program.objects.RareLost.Get(&rare) == nil {
-		for _, n := range rare {
-			rest += n
-		}
-	}
-	missed := t.program.missed()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.account.LostRing, t.account.LostRare, t.account.LostRecursion = ring, rest, missed
 }

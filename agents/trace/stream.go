@@ -25,14 +25,25 @@ func (c *Config) streams() map[string]*stream {
 	return all
 }
 
-// streamOf is where an event belongs; nil where it is not recorded: all calls are, what tells of processes need not be.
+// streamOf is where an event belongs; nil where it is not recorded: what tells of processes need not be, and FLAP has
+// only calls and page faults.
 func (t *Trace) streamOf(e *event, r *tracefmt.Record) *stream {
-	call := traceKind(e.record.Kind) == traceKindKIND_CALL
+	kind := traceKind(e.record.Kind)
 	switch {
-	case t.cfg.Flap != nil && call:
+	case t.cfg.Flap != nil && (kind == traceKindKIND_CALL || kind == traceKindKIND_FAULT):
 		return t.streams[tracefmt.FlapSource(r.Group)]
-	case t.cfg.Flap == nil && (call || slices.Contains(t.cfg.Groups, GroupProcess)):
+	case t.cfg.Flap == nil && t.records(kind):
 		return t.streams[""]
 	}
 	return nil
+}
+
+// records reports whether events of a kind are written: of processes many must be known that nobody has asked for.
+func (t *Trace) records(kind traceKind) bool {
+	switch kind {
+	case traceKindKIND_EXEC, traceKindKIND_FORK, traceKindKIND_EXIT:
+		return slices.Contains(t.cfg.Groups, GroupProcess)
+	default:
+		return true
+	}
 }

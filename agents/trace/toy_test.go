@@ -27,6 +27,12 @@ func TestMain(m *testing.M) {
 		os.Exit(7)
 	case "reads":
 		reads()
+	case "touch":
+		touch()
+	case "eat":
+		eat()
+	case "segv":
+		segv()
 	}
 	os.Exit(m.Run())
 }
@@ -50,12 +56,62 @@ func reads() {
 	unix.Exit(0)
 }
 
-// startReads starts the program in the Pod and waits until it waits.
+// touched is how many pages touch writes to.
+const touched = 256
+
+// touch waits for a byte, maps memory and writes to each of its pages.
+func touch() {
+	fmt.Println("ready")
+	_, _ = unix.Read(0, make([]byte, 1))
+	b, err := unix.Mmap(-1, 0, touched<<12, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		panic(err)
+	}
+	_ = unix.Madvise(b, unix.MADV_NOHUGEPAGE)
+	for i := range touched {
+		b[i<<12] = 1
+	}
+	_ = unix.Munmap(b)
+	unix.Exit(0)
+}
+
+// eat takes memory until there is none.
+func eat() {
+	for {
+		b := make([]byte, 1<<20)
+		for i := range b {
+			b[i] = 1
+		}
+		eaten = append(eaten, b)
+	}
+}
+
+var eaten [][]byte
+
+// segv reads what is at no address.
+func segv() {
+	defer func() {
+		_ = recover()
+		os.Exit(0)
+	}()
+	fmt.Println(*nowhere)
+}
+
+var nowhere *int
+
+// startReads starts the program that reads so many times.
 func (p *testPod) startReads(tb testing.TB, n int) (let func()) {
+	tb.Helper()
+	_, let = p.startToy(tb, "reads", n)
+	return let
+}
+
+// startToy starts a program in the Pod and waits until it waits.
+func (p *testPod) startToy(tb testing.TB, toy string, n int) (pid int, let func()) {
 	tb.Helper()
 	cmd := exec.CommandContext(tb.Context(), "/bin/sh", "-c", `echo $$ >"$0" && exec "$@"`, filepath.Join(p.dir, "cgroup.procs"), os.Args[0])
 	// A call that a signal interrupts is made again, and counts twice; Go interrupts itself.
-	cmd.Env = append(os.Environ(), "GODEBUG=asyncpreemptoff=1", toyEnv+"=reads", toyCount+"="+strconv.Itoa(n))
+	cmd.Env = append(os.Environ(), "GODEBUG=asyncpreemptoff=1", toyEnv+"="+toy, toyCount+"="+strconv.Itoa(n))
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		tb.Fatal(err)
@@ -86,7 +142,7 @@ func (p *testPod) startReads(tb testing.TB, n int) (let func()) {
 			tb.Fatalf("the program does not wait: %q, %v", now, err)
 		}
 	}
-	return func() {
+	return cmd.Process.Pid, func() {
 		tb.Helper()
 		if _, err := in.Write([]byte("x")); err != nil {
 			tb.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -52,15 +53,21 @@ func (c *Config) timed() bool { return c.Durations || c.MinLatency > 0 || c.Flap
 // Account of a trace: seen = Written + Lost.
 type Account struct {
 	Written uint64
-	// LostRing counts calls for which a CPU's ring had no room, LostRare other events, LostRecursion calls at which
+	// LostRing counts calls and page faults for which a CPU's ring had no room, LostRare other events, LostRecursion calls at which
 	// the kernel did not run the program, and LostWriter events that could not be written (disk full).
 	LostRing, LostRare, LostRecursion, LostWriter uint64
+	// LostCompat counts the calls of 32-bit programs, which are not recorded: all that there were.
+	LostCompat uint64
+	// LostCalls are LostRing and LostRare by the name of the call or event; only when the trace has ended.
+	LostCalls map[string]uint64
 	// BeyondLimit counts events that came after MaxEvents or the file's limit was reached. They are not lost.
 	BeyondLimit uint64
 }
 
 // Lost is all that is in no line.
-func (a *Account) Lost() uint64 { return a.LostRing + a.LostRare + a.LostRecursion + a.LostWriter }
+func (a *Account) Lost() uint64 {
+	return a.LostRing + a.LostRare + a.LostRecursion + a.LostWriter + a.LostCompat
+}
 
 // Result is the outcome of Run.
 type Result struct {
@@ -77,9 +84,11 @@ type Trace struct {
 	program  *program
 	rare     *ringbuf.Reader
 	resolver *resolver
-	clock    bootClock
-	end      ending.Reason // empty while lines are written
-	endErr   error
+	// named says that the trace sees all that gives descriptors and working directories their names, and takes them away.
+	named  bool
+	clock  bootClock
+	end    ending.Reason // empty while lines are written
+	endErr error
 
 	mu      sync.Mutex
 	account Account
@@ -93,7 +102,7 @@ type Trace struct {
 
 // Open attaches to the Pod: each call that ends from then on is written or counted as lost.
 func Open(cfg *Config) (*Trace, error) {
-	t := &Trace{cfg: *cfg, calls: callsOf(cfg.Groups)}
+	t := &Trace{cfg: *cfg, calls: callsOf(cfg.Groups), named: slices.Contains(cfg.Groups, GroupFile) && cfg.MinLatency == 0}
 	t.cfg.Proc = cmp.Or(t.cfg.Proc, "/proc")
 	t.cfg.RingBytes = cmp.Or(t.cfg.RingBytes, DefaultRingBytes)
 	t.resolver = newResolver(t.cfg.Proc)
@@ -118,17 +127,21 @@ func Open(cfg *Config) (*Trace, error) {
 	if err != nil {
 		return nil, fmt.Errorf("count CPUs: %w", err)
 	}
+	further, err := furtherOf(cfg.Groups)
+	if err != nil {
+		return nil, err
+	}
 	t.program, err = load(&settings{
-		group: group, calls: t.calls, timed: t.cfg.timed(), minLatency: uint64(cfg.MinLatency), ringBytes: t.cfg.RingBytes, cpus: cpus,
+		group: group, calls: t.calls, timed: t.cfg.timed(), minLatency: uint64(cfg.MinLatency), ringBytes: t.cfg.RingBytes, cpus: cpus, further: further,
 	})
 	if err != nil {
 		return nil, err
 	}
-	if t.rare, err = ringbuf.NewReader(t.program.objects.Rare); err != nil {
+	if t.rare, err = ringbuf.NewReader(t.program.objects.Maps[traceMapRare]); err != nil {
 		return nil, errors.Join(fmt.Errorf("read rare events: %w", err), t.Close())
 	}
 	t.clock.set()
-	if err := t.program.attach(t.cfg.timed()); err != nil {
+	if err := t.program.attach(); err != nil {
 		return nil, errors.Join(err, t.Close())
 	}
 	for _, p := range found {

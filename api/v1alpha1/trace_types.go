@@ -6,7 +6,7 @@ import (
 
 // TraceGroup is a group of system calls, and of what else processes do.
 //
-// +kubebuilder:validation:Enum=process;file;io
+// +kubebuilder:validation:Enum=process;file;io;memory;signal
 type TraceGroup string
 
 // Groups of events.
@@ -17,6 +17,10 @@ const (
 	TraceFile TraceGroup = "file"
 	// TraceIO has reading and writing.
 	TraceIO TraceGroup = "io"
+	// TraceMemory has mapping and unmapping, and page faults.
+	TraceMemory TraceGroup = "memory"
+	// TraceSignal has signals with their senders, the calls that send them, and the kernel's killing for want of memory.
+	TraceSignal TraceGroup = "signal"
 )
 
 // TraceFormat is how a trace is written.

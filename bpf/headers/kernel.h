@@ -24,6 +24,7 @@ enum { false, true };
 
 enum bpf_map_type {
 	BPF_MAP_TYPE_ARRAY = 2,
+	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
 	BPF_MAP_TYPE_RINGBUF = 27,
 	BPF_MAP_TYPE_TASK_STORAGE = 29,
 };
@@ -95,12 +96,40 @@ struct pid {
 	struct upid numbers[];
 };
 
+struct percpu_counter {
+	__s64 count;
+};
+
 struct mm_struct {
 	unsigned long arg_start;
 	unsigned long arg_end;
+	unsigned long total_vm;
+	struct percpu_counter rss_stat[4];
 };
 
+typedef struct {
+	long counter;
+} atomic_long_t;
+
+/* Before Linux 6.2. */
+struct mm_rss_stat {
+	atomic_long_t count[4];
+};
+
+struct mm_struct___stat {
+	struct mm_rss_stat rss_stat;
+};
+
+#if defined(__TARGET_ARCH_x86)
+struct thread_info {
+	__u32 status;
+};
+#endif
+
 struct task_struct {
+#if defined(__TARGET_ARCH_x86)
+	struct thread_info thread_info;
+#endif
 	int pid;
 	int tgid;
 	int exit_code;
@@ -130,11 +159,13 @@ struct bpf_iter__task {
 
 #if defined(__TARGET_ARCH_x86)
 struct pt_regs {
-	unsigned long r10, r9, r8, dx, si, di, orig_ax;
+	unsigned long r10, r9, r8, dx, si, di, orig_ax, ip;
 };
 #elif defined(__TARGET_ARCH_arm64)
 struct pt_regs {
 	__u64 regs[31];
+	__u64 pc;
+	__u64 pstate;
 	__u64 orig_x0;
 	__s32 syscallno;
 };

@@ -88,8 +88,8 @@ func TraceConfiguration(o Options, t *sondev1.Trace, jobID, requester string) ca
 	c.Trace = &captureconfig.Trace{Flap: t.Spec.Format == sondev1.TraceFlap}
 	for _, g := range t.Spec.Events {
 		c.Trace.Groups = append(c.Trace.Groups, string(g))
-		// Of a process' beginning and end nobody asks how long they took.
-		c.Trace.Durations = c.Trace.Durations || g != sondev1.TraceProcess
+		// Of a process' beginning and end, and of sending a signal, nobody asks how long they took.
+		c.Trace.Durations = c.Trace.Durations || g != sondev1.TraceProcess && g != sondev1.TraceSignal
 	}
 	if least, err := time.ParseDuration(t.Spec.MinLatency); err == nil { // the schema has seen to it
 		c.Trace.MinLatency = least.Nanoseconds()

@@ -36,7 +36,7 @@ Exit code: 0 all is saved; 3 a file is saved, and events are missing from it or 
 	}
 	f, r := cmd.Flags(), &c.request
 	f.StringVar(&r.Duration, "for", "", "How long to trace: seconds, or like 90s, 5m, 1h30m (default until interrupted, at most for as long as the cluster allows)")
-	f.StringSliceVar(&r.Events, "events", nil, "Groups of events: process, file, io (default process,file)")
+	f.StringSliceVar(&r.Events, "events", nil, "Groups of events: process, file, io, memory, signal (default process,file)")
 	f.StringVar(&r.MinLatency, "min-latency", "", "Leave out calls that took less, like 500us, 10ms, 1s")
 	f.Int64Var(&r.MaxEvents, "max-events", 0, "End a Pod's trace after so many events (default no limit)")
 	f.StringVar(&r.MaxBytes, "max-bytes", "", "Largest size of one Pod's files, like 100Mi (default 1Gi)")

@@ -6,14 +6,12 @@ import (
 	"time"
 )
 
-// The lines of FLAP (github.com/amirhnajafiz/flap), which its readers take apart by
-//
-//	^(\d+)\s+\{pid=(\d+)\s+tid=(\d+)\s+proc=([^\}]+)\}\{(EN|EX)\s+([^\}]+)\}(?:\{([^\}]*)\})?$
+// The lines of FLAP (github.com/amirhnajafiz/flap), which its readers take apart as ParseFlap does.
 //
 // Both lines of a call are written when it has ended, one behind the other: the time of an enter may be before that of
 // the line above it, as it is where a thread waits while others go on.
 
-// FlapSource is the file of FLAP that a group's calls go to, without its number: trace_SOURCE_N.log.
+// FlapSource is the file of FLAP that a group's calls go to, without its number: trace_SOURCE_N.log. FLAP has two.
 func FlapSource(group string) string {
 	if group == "memory" {
 		return "memory"
@@ -28,43 +26,54 @@ var flapNames = map[string]string{"stat": "newstat", "lstat": "newlstat", "fstat
 var flapKeys = map[string]string{
 	"pathname": "fname", "oldpath": "fname", "target": "fname",
 	"fd": "fd", "count": "count", "iovcnt": "count", "newfd": "newfd",
-	"addr": "addr", "length": "len", "len": "len",
+	"addr": "addr", "length": "len", "len": "len", "address": "addr",
 }
 
+// fault is the one event that FLAP has and that is no call. It begins and ends under two names there.
+const fault, flapFault, flapFaultEnd = "fault", "page_fault_user", "handle_mm_fault"
+
 // AppendFlap appends the two lines of a call; boot is how long the node had been up when the call ended, which is FLAP's
-// clock. Events that are no calls have no lines there.
+// clock. Events that are no calls have no lines there, but for page faults, whose end nobody measures.
 func AppendFlap(b []byte, r *Record, boot time.Duration) []byte {
-	if !r.HasRet || r.Call == "exit" {
+	enter, exit := r.Call, r.Call
+	switch n, other := flapNames[r.Call]; {
+	case r.Call == fault:
+		enter, exit = flapFault, flapFaultEnd
+	case !r.HasRet || r.Call == "exit":
 		return b
+	case other:
+		enter, exit = n, n
 	}
-	name := r.Call
-	if n, ok := flapNames[name]; ok {
-		name = n
-	}
-	b = appendFlapHead(b, r, boot-max(r.Took, 0), "EN", name)
-	b = append(b, '{')
-	first := true
-	for i := range r.Args {
-		a := &r.Args[i]
-		key := flapKey(r.Call, a.Name)
-		if key == "" {
-			continue
-		}
-		if !first {
-			b = append(b, ' ')
-		}
-		first = false
-		b = append(append(b, key...), '=')
-		b = appendFlapValue(b, a)
-	}
+	b = appendFlapHead(b, r, boot-max(r.Took, 0), "EN", enter)
+	b = appendFlapArgs(append(b, '{'), r)
 	b = append(b, '}', '\n')
-	b = appendFlapHead(b, r, boot, "EX", name)
-	ret := r.Ret
-	b = strconv.AppendInt(append(b, "{ret="...), ret, 10)
+	b = append(appendFlapHead(b, r, boot, "EX", exit), '{')
+	if r.HasRet {
+		b = strconv.AppendInt(append(b, "ret="...), r.Ret, 10)
+	}
 	if r.Took >= 0 {
 		b = strconv.AppendInt(append(b, " latency="...), int64(r.Took), 10)
 	}
 	return append(b, '}', '\n')
+}
+
+// appendFlapArgs appends arguments in the kernel's order, but for the descriptor, which is FLAP's first.
+func appendFlapArgs(b []byte, r *Record) []byte {
+	start := len(b)
+	for _, descriptors := range [...]bool{true, false} {
+		for i := range r.Args {
+			a := &r.Args[i]
+			key := flapKey(r.Call, a.Name)
+			if key == "" || (key == "fd") != descriptors {
+				continue
+			}
+			if len(b) > start {
+				b = append(b, ' ')
+			}
+			b = appendFlapValue(append(append(b, key...), '='), a)
+		}
+	}
+	return b
 }
 
 // flapKey: of dup the old one is simply fd.

@@ -31,6 +31,8 @@ type Header struct {
 	Groups []string `json:"groups,omitempty"`
 	// Durations says whether calls were measured.
 	Durations bool `json:"durations"`
+	// Missing are events of these groups of which the node's kernel cannot tell.
+	Missing []string `json:"missing,omitempty"`
 }
 
 // Account is the last line of a trace that has ended by itself: what is in it, and what is not.
@@ -42,6 +44,8 @@ type Account struct {
 	Written uint64 `json:"written"`
 	// Lost counts events that are in no line, by where they were lost.
 	Lost map[string]uint64 `json:"lost"`
+	// LostCalls are those that were lost for want of memory, by the name of call or event.
+	LostCalls map[string]uint64 `json:"lostCalls,omitempty"`
 	// Complete says that the trace was attached until its end, and that the counts are final.
 	Complete bool `json:"complete"`
 	// Reason of the end, as the status has it.

@@ -11,7 +11,7 @@ type Record struct {
 	Pod, PodUID string
 	// Time when the call ended.
 	Time time.Time
-	// Call is the system call's name, or exec, fork, exit.
+	// Call is the system call's name, or the event's, as exec, fork, exit.
 	Call string
 	// Group of calls that it belongs to.
 	Group string

@@ -2,7 +2,6 @@ package tracefmt
 
 import (
 	"encoding/json"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -74,9 +73,6 @@ func FuzzText(f *testing.F) {
 	})
 }
 
-// flapLine is what FLAP's readers take lines apart by.
-var flapLine = regexp.MustCompile(`^(\d+)\s+\{pid=(\d+)\s+tid=(\d+)\s+proc=([^\}]+)\}\{(EN|EX)\s+([^\}]+)\}(?:\{([^\}]*)\})?$`)
-
 func TestFlap(t *testing.T) {
 	hostile := opened
 	hostile.Comm = []byte("}{EX x}\n")
@@ -106,22 +102,77 @@ func TestFlap(t *testing.T) {
 			Record{Call: "stat", HostPID: 1, HostTID: 1, Comm: []byte("sh"), HasRet: true, Took: -1, Args: []Arg{{Name: "pathname", Kind: Text, Text: []byte("/etc")}}},
 			[]string{"100000|1|1|sh|EN|newstat|fname=/etc", "100000|1|1|sh|EX|newstat|ret=0"},
 		},
-		"no call": {Record{Call: "exit", HasRet: true}, nil},
+		"mmap": {
+			Record{Call: "mmap", Group: "memory", HostPID: 1, HostTID: 2, Comm: []byte("sh"), HasRet: true, Ret: 0x7f0000000000, Took: 7, Args: []Arg{
+				{Name: "addr", Kind: Hex}, {Name: "length", Kind: Unsigned, Number: 4096}, {Name: "prot", Kind: Hex, Number: 1}, {Name: "fd", Number: 3},
+			}},
+			[]string{"99993|1|2|sh|EN|mmap|fd=3 addr=0 len=4096", "100000|1|2|sh|EX|mmap|ret=139637976727552 latency=7"},
+		},
+		"a page fault": {
+			Record{Call: "fault", Group: "memory", HostPID: 1, HostTID: 1, Comm: []byte("sh"), Took: -1, Args: []Arg{{Name: "address", Kind: Hex, Number: 4096}, {Name: "ip", Kind: Hex, Number: 8}}},
+			[]string{"100000|1|1|sh|EN|page_fault_user|addr=4096", "100000|1|1|sh|EX|handle_mm_fault|"},
+		},
+		"no call":  {Record{Call: "exit", HasRet: true}, nil},
+		"a signal": {Record{Call: "signal", Group: "signal", Args: []Arg{{Name: "number", Number: 9}}}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []string
+			var lines []FlapLine
 			for line := range strings.Lines(string(AppendFlap(nil, &tc.record, 100*time.Microsecond))) {
-				m := flapLine.FindStringSubmatch(strings.TrimSuffix(line, "\n"))
-				if m == nil {
-					t.Fatalf("FLAP's readers do not know %q", line)
+				line = strings.TrimSuffix(line, "\n")
+				l, err := ParseFlap(line)
+				if err != nil {
+					t.Fatalf("FLAP's readers do not know %q: %v", line, err)
 				}
-				got = append(got, strings.Join(m[1:], "|"))
+				lines = append(lines, l)
+				got = append(got, strings.Join(flapLine.FindStringSubmatch(line)[1:], "|"))
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("lines (-want +got):\n%s", diff)
 			}
+			if len(lines) == 2 && (!lines[1].Ends(&lines[0]) || lines[0].Ends(&lines[1])) {
+				t.Errorf("%+v is not the end of %+v", lines[1], lines[0])
+			}
 		})
 	}
+}
+
+func TestParseFlap(t *testing.T) {
+	for name, tc := range map[string]struct {
+		line string
+		want FlapLine
+		bad  bool
+	}{
+		"an enter": {
+			line: "5 {pid=1 tid=2 proc=my app}{EN mmap}{fd=3 addr=0 len=10}",
+			want: FlapLine{Boot: 5, PID: 1, TID: 2, Proc: "my app", Enter: true, Call: "mmap", Args: map[string]string{"fd": "3", "addr": "0", "len": "10"}},
+		},
+		"FLAP's own":       {line: "5 {pid=1 tid=4294967295 proc=a}{EX close}", want: FlapLine{Boot: 5, PID: 1, TID: 1<<32 - 1, Proc: "a", Call: "close", Args: map[string]string{}}},
+		"its first line":   {line: "2026-11-21 19:07:43 START tracing events", bad: true},
+		"no key":           {line: "5 {pid=1 tid=2 proc=a}{EN read}{3}", bad: true},
+		"a time too large": {line: "99999999999999999999 {pid=1 tid=2 proc=a}{EN read}{}", bad: true},
+		"a pid too large":  {line: "5 {pid=99999999999 tid=2 proc=a}{EN read}{}", bad: true},
+		"nothing":          {bad: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := ParseFlap(tc.line)
+			if tc.bad != (err != nil) {
+				t.Fatalf("error %v, want one: %v", err, tc.bad)
+			}
+			if diff := cmp.Diff(tc.want, got); !tc.bad && diff != "" {
+				t.Errorf("line (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func FuzzParseFlap(f *testing.F) {
+	f.Add("5 {pid=1 tid=2 proc=a}{EN mmap}{fd=3 addr=0 len=10}")
+	f.Fuzz(func(t *testing.T, line string) {
+		if l, err := ParseFlap(line); err == nil && (l.Proc == "" || l.Call == "" || l.Args == nil || l.Boot < 0) {
+			t.Errorf("%q is %+v", line, l)
+		}
+	})
 }
 
 func BenchmarkNDJSON(b *testing.B) {

@@ -29,6 +29,9 @@ var addresses = map[string]bool{
 // paths are arguments that are always texts.
 var paths = map[string]bool{"pathname": true, "oldpath": true, "newpath": true, "target": true, "linkpath": true}
 
+// worded are arguments of events whose texts say little without their names.
+var worded = map[string]bool{"code": true, "result": true, "to": true, "from": true, "senderComm": true, "access": true}
+
 // what says what an event is about: its path, and what of its arguments tells more, by name.
 func what(r *tracefmt.Record, arch string) string {
 	if r.Call == callExec {
@@ -65,6 +68,8 @@ func argumentText(r *tracefmt.Record, a *tracefmt.Arg, texts int, arch string) s
 		return a.Name + "=[" + commandLine(a.Text) + "]"
 	case a.Kind != tracefmt.Text:
 		return numberArgument(r, a, arch)
+	case worded[a.Name]:
+		return a.Name + "=" + quoted(a.Text)
 	case texts > 1:
 		return "-> " + quoted(a.Text)
 	case r.Call == callExit || len(r.Path) > 0: // the result has it; or it is the path, which is there, resolved

@@ -39,7 +39,12 @@ func TestWhat(t *testing.T) {
 		"a start without words": {"amd64", `"call":"exec","path":"/bin/sh"`, "/bin/sh"},
 		"a child":               {"amd64", `"call":"fork","args":{"parentHostPid":7}`, "by host pid 7"},
 		"an end":                {"amd64", `"call":"exit","args":{"signal":"SIGKILL"},"ret":0`, ""},
-		"of a newer tracer":     {"amd64", `"call":"connect","args":{"addr":"10.0.0.1:80","words":["a","b c"],"flags":"0x3"}`, `10.0.0.1:80 words=[a "b c"] 0x3`},
+		"a signal": {
+			"amd64", `"call":"signal","args":{"signal":"SIGTERM","number":15,"code":"SI_USER","result":"delivered","to":"process","from":"process","senderHostPid":7,"senderComm":"my sh"}`,
+			`SIGTERM number=15 code=SI_USER result=delivered to=process from=process senderHostPid=7 senderComm="my sh"`,
+		},
+		"a page fault":      {"amd64", `"call":"fault","args":{"address":"0x7f00","ip":"0x40","access":"write","present":0}`, "address=0x7f00 ip=0x40 access=write present=0"},
+		"of a newer tracer": {"amd64", `"call":"connect","args":{"addr":"10.0.0.1:80","words":["a","b c"],"flags":"0x3"}`, `10.0.0.1:80 words=[a "b c"] 0x3`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			line, err := tracefmt.NewReader(strings.NewReader(`{"time":"1970-01-01T00:00:01Z",` + tc.line + "}")).Next()

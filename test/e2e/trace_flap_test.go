@@ -3,19 +3,16 @@
 package e2e
 
 import (
-	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/tracefmt"
 )
 
-// flapLine is what FLAP's readers take lines apart by.
-var flapLine = regexp.MustCompile(`^(\d+)\s+\{pid=(\d+)\s+tid=(\d+)\s+proc=([^\}]+)\}\{(EN|EX)\s+([^\}]+)\}(?:\{([^\}]*)\})?$`)
-
-// The lines of FLAP, in its file: an enter and an exit for each call, which pair in each thread.
+// The lines of FLAP, in its files: an enter and an exit for each call and each page fault, one behind the other.
 func TestTraceFlap(t *testing.T) {
 	ns := namespace(t, nil)
 	p := readyPods(t, deployment(t, ns, "files", 1, "idle"), 1)[0]
@@ -23,34 +20,65 @@ func TestTraceFlap(t *testing.T) {
 	useFiles(t, &p)
 	stop(t, tr)
 	e := entry(t, tr, p.Name)
-	if tr.Status.Phase != sondev1.PhaseCompleted || len(e.Files) != 1 || e.Files[0].Name != p.Name+"-"+tr.Status.JobID+"-trace_io_0.log" {
+	if tr.Status.Phase != sondev1.PhaseCompleted || e.LostEvents() > 0 {
 		t.Fatalf("phase %s, entry %+v", tr.Status.Phase, e)
 	}
-	open, enters, lines := map[string]string{}, map[string]int{}, int64(0)
-	for line := range strings.Lines(string(resultFile(t, tr, grant(t, admin, tr), &e))) {
-		lines++
-		m := flapLine.FindStringSubmatch(strings.TrimSuffix(line, "\n"))
-		if m == nil {
-			t.Fatalf("FLAP's readers do not know %q", line)
-		}
-		tid, proc, way, call, args := m[3], m[4], m[5], m[6], m[7]
-		switch {
-		case way == "EN":
-			open[tid] = call
-			if strings.Contains(args, "fname="+filesOf(p.Name)) {
-				enters[call]++
+	token := grant(t, admin, tr)
+	events, enters, sources := int64(0), map[string]int{}, map[string]map[string]int{}
+	for _, f := range e.Files {
+		one := e
+		one.Files = []sondev1.ResultFile{f}
+		source := strings.TrimPrefix(f.Name, p.Name+"-"+tr.Status.JobID+"-")
+		sources[source] = map[string]int{}
+		for _, enter := range readFlap(t, string(resultFile(t, tr, token, &one))) {
+			events++
+			sources[source][enter.Call]++
+			if strings.HasPrefix(enter.Args["fname"], filesOf(p.Name)) {
+				enters[enter.Call]++
 			}
-		case open[tid] != call:
-			t.Errorf("%s ends in thread %s, where %q began", call, tid, open[tid])
-		// What began before the trace, or before its thread was the Pod's as of the runtime's, was not measured.
-		case !strings.Contains(args, "ret=") || proc == "exe" && !strings.Contains(args, "latency="):
-			t.Errorf("an exit without result or latency: %q", line)
 		}
 	}
-	if lines != 2*e.Events || e.LostEvents() > 0 {
-		t.Errorf("%d lines of %d events, lost %v", lines, e.Events, e.Lost)
+	if events != e.Events {
+		t.Errorf("%d events in the files, %d in the status", events, e.Events)
 	}
 	if diff := cmp.Diff(map[string]int{"openat": filesUsed, "unlinkat": filesUsed}, enters); diff != "" {
 		t.Errorf("calls that name the Pod's files (-want +got):\n%s", diff)
 	}
+	io, memory := sources["trace_io_0.log"], sources["trace_memory_0.log"]
+	if len(sources) != 2 || io["write"] < filesUsed || memory["mmap"] == 0 || memory["page_fault_user"] == 0 {
+		t.Errorf("files and the calls in them: %v", sources)
+	}
+}
+
+// readFlap reads a file of FLAP and returns its enters, each of which has its exit.
+func readFlap(t *testing.T, text string) []tracefmt.FlapLine {
+	t.Helper()
+	var enters []tracefmt.FlapLine
+	open := false
+	for line := range strings.Lines(text) {
+		l, err := tracefmt.ParseFlap(strings.TrimSuffix(line, "\n"))
+		if err != nil {
+			t.Fatalf("FLAP's readers do not know %q: %v", line, err)
+		}
+		if !open {
+			enters, open = append(enters, l), true
+			continue
+		}
+		open = false
+		enter := &enters[len(enters)-1]
+		_, result := l.Args["ret"]
+		_, latency := l.Args["latency"]
+		switch {
+		case !l.Ends(enter):
+			t.Fatalf("%q is not the end of %+v", line, enter)
+		case enter.Call == "page_fault_user":
+		// What began before the trace, or before its thread was the Pod's as of the runtime's, was not measured.
+		case !result || l.Proc == "exe" && !latency:
+			t.Errorf("an exit without result or latency: %q", line)
+		}
+	}
+	if open {
+		t.Errorf("%+v has no end", enters[len(enters)-1])
+	}
+	return enters
 }

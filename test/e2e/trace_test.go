@@ -29,7 +29,7 @@ import (
 const filesUsed = 50
 
 // allGroups of events that there are.
-var allGroups = []sondev1.TraceGroup{sondev1.TraceProcess, sondev1.TraceFile, sondev1.TraceIO}
+var allGroups = []sondev1.TraceGroup{sondev1.TraceProcess, sondev1.TraceFile, sondev1.TraceIO, sondev1.TraceMemory, sondev1.TraceSignal}
 
 // Two Pods each use files of their own: each Pod's file holds exactly what it did, nothing of the other's, and the counts of
 // file, status and metrics are the same. Afterwards nothing is left, in the API or in the kernel.

@@ -1,0 +1,34 @@
+package trace
+
+import "testing"
+
+// Calls by the 32-bit interface have numbers that mean others: none is recorded under a wrong name, and all are counted.
+func TestCallsOf32Bits(t *testing.T) {
+	for name, tc := range map[string]struct {
+		program func(t *testing.T) string
+		want    uint64
+	}{
+		"of a 64-bit program": {func(t *testing.T) string { t.Helper(); return compile(t, "int80.c") }, 1001},
+		"of a 32-bit program": {func(t *testing.T) string { t.Helper(); return compile(t, "i386.S", "-m32", "-nostdlib", "-static") }, 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := newTestPod(t, testUID)
+			program := tc.program(t)
+			h := pod.hold(t, "", program)
+			r := start(t, &Config{PodUID: testUID, Groups: []Group{GroupProcess, GroupFile, GroupIO, GroupMemory}, Durations: true})
+			h.run()
+			started := false
+			for _, l := range r.stop() {
+				switch {
+				case l.Call == eventExec && l.Path == program:
+					started = true
+				case l.Call == "close" && asText(l.Args["fd"]) == "-1", started && l.Call == "writev": // what 3 and 20 are for others
+					t.Errorf("no call of this name was made: %+v", l)
+				}
+			}
+			if a := r.result.Account; !started || a.LostCompat != tc.want || a.Lost() != tc.want {
+				t.Errorf("%+v, want %d 32-bit calls; the program's start was seen: %v", a, tc.want, started)
+			}
+		})
+	}
+}

@@ -1,0 +1,86 @@
+package trace
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"testing"
+)
+
+// A process that writes to pages that it has just been given: each is a page fault at an address in it.
+func TestPageFaults(t *testing.T) {
+	pod := newTestPod(t, testUID)
+	pid, let := pod.startToy(t, "touch", 0)
+	r := start(t, &Config{PodUID: testUID, Groups: []Group{GroupMemory}, Durations: true})
+	let()
+	lines := r.stop()
+	i := slices.IndexFunc(lines, func(l line) bool { return l.Call == "mmap" && argOf(t, &l, "length") == touched<<12 })
+	if i < 0 {
+		t.Fatalf("the mapping is not among %d lines", len(lines))
+	}
+	first := uint64(*lines[i].Ret)
+	faults := map[uint64]int{}
+	for _, l := range lines {
+		if l.Group != string(GroupMemory) {
+			t.Errorf("nobody asked for %+v", l)
+		}
+		if l.Call != eventFault || l.HostPID != pid {
+			continue
+		}
+		at := argOf(t, &l, "address")
+		if at < first || at >= first+touched<<12 {
+			continue
+		}
+		faults[(at-first)>>12]++
+		if l.Args["access"] != "write" || argOf(t, &l, "present") != 0 || argOf(t, &l, "ip") == 0 || l.Ret != nil || l.LatencyNs != nil {
+			t.Errorf("fault %+v", l)
+		}
+	}
+	if len(faults) != touched {
+		t.Errorf("faults in %d pages, want %d", len(faults), touched)
+	}
+	if r.result.Account.Lost() > 0 {
+		t.Errorf("%+v", r.result.Account)
+	}
+}
+
+// A path is of what the descriptor is; without the group file nobody knows what that has become.
+func TestPathOfAMapping(t *testing.T) {
+	program := compile(t, "copy.c")
+	for name, tc := range map[string]struct {
+		groups []Group
+		want   string
+	}{
+		"with files":    {[]Group{GroupMemory, GroupFile}, "/etc/passwd"},
+		"without files": {[]Group{GroupMemory}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := newTestPod(t, testUID)
+			h := pod.hold(t, "", program, "map", "/etc/passwd", "copied")
+			r := start(t, &Config{PodUID: testUID, Groups: tc.groups})
+			h.run()
+			var paths []string
+			for _, l := range r.stop() {
+				if l.Call == "mmap" && asText(l.Args["fd"]) != "-1" && l.Comm == "copy" {
+					paths = append(paths, l.Path)
+				}
+			}
+			if !slices.Contains(paths, tc.want) || tc.want == "" && len(slices.Compact(paths)) > 1 {
+				t.Errorf("files were mapped with paths %q, want %q", paths, tc.want)
+			}
+		})
+	}
+}
+
+// argOf is an argument that is a number.
+func argOf(t *testing.T, l *line, name string) uint64 {
+	t.Helper()
+	n, err := strconv.ParseUint(asText(l.Args[name]), 0, 64)
+	if err != nil {
+		t.Fatalf("%s of %+v: %v", name, l, err)
+	}
+	return n
+}
+
+// asText is a value as it is written.
+func asText(v any) string { return fmt.Sprint(v) }

@@ -1,0 +1,137 @@
+package trace
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"syscall"
+	"testing"
+)
+
+// Signals that a Pod's processes are sent: by whom, and what becomes of them.
+func TestSignals(t *testing.T) {
+	pod := newTestPod(t, testUID)
+	victim := pod.hold(t, "", "/bin/true")
+	deaf := pod.hold(t, "", "/bin/sh", "-c", `trap "" USR2; kill -USR2 $$; /bin/true; true`)
+	broken := pod.hold(t, "", "/bin/sh", "-c", toyEnv+`=segv exec "$0"`, os.Args[0])
+	r := start(t, &Config{PodUID: testUID, Groups: []Group{GroupSignal}})
+	deaf.run()
+	broken.run()
+	if err := victim.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	var ended *exec.ExitError
+	if err := victim.cmd.Wait(); !errors.As(err, &ended) {
+		t.Fatalf("the process that was sent SIGTERM ended with %v", err)
+	}
+	lines := r.stop()
+	me, sh := os.Getpid(), deaf.cmd.Process.Pid
+	for name, want := range map[string]map[string]any{
+		"from outside the Pod": {
+			"hostPid": victim.cmd.Process.Pid, "signal": "SIGTERM", "number": 15, "code": "SI_USER", "result": "delivered", "to": "process",
+			"from": "process", "senderHostPid": me,
+		},
+		"ignored, from itself":  {"hostPid": sh, "signal": "SIGUSR2", "code": "SI_USER", "result": "ignored", "senderHostPid": sh, "senderComm": "sh"},
+		"of a child that ended": {"hostPid": sh, "signal": "SIGCHLD", "code": "CLD_EXITED", "from": "kernel"},
+		"of a fault": {
+			"hostPid": broken.cmd.Process.Pid, "signal": "SIGSEGV", "code": "SEGV_MAPERR", "result": "delivered", "to": "thread", "from": "kernel", "address": "0x0",
+		},
+	} {
+		if !slices.ContainsFunc(lines, func(l line) bool { return l.Call == eventSignal && l.has(want) }) {
+			t.Errorf("no line tells of a signal %s", name)
+		}
+	}
+	if !slices.ContainsFunc(lines, func(l line) bool {
+		return l.Call == "kill" && l.HostPID == sh && *l.Ret == 0 && l.has(map[string]any{"sig": 12, "pid": sh})
+	}) {
+		t.Error("no line tells of the call kill")
+	}
+	for _, l := range lines {
+		if l.Group != string(GroupSignal) {
+			t.Errorf("nobody asked for %+v", l)
+		}
+	}
+	if r.result.Account.Lost() > 0 {
+		t.Errorf("%+v", r.result.Account)
+	}
+}
+
+// has reports whether a line has such arguments, as texts.
+func (l *line) has(want map[string]any) bool {
+	for name, v := range want {
+		got := l.Args[name]
+		if name == "hostPid" {
+			got = l.HostPID
+		}
+		if asText(got) != asText(v) {
+			return false
+		}
+	}
+	return true
+}
+
+// A process that takes more memory than its cgroup may have is killed, and the trace says by what it was so large.
+func TestOOMKill(t *testing.T) {
+	const limit = 64 << 20
+	pod := newTestPod(t, testUID)
+	h := pod.hold(t, "", "/bin/sh", "-c", toyEnv+`=eat exec "$0"`, os.Args[0])
+	limitMemory(t, pod, h.cmd.Process.Pid, limit)
+	r := start(t, &Config{PodUID: testUID, Groups: []Group{GroupSignal}})
+	if _, err := h.in.Write([]byte("go\n")); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.cmd.Wait(); err == nil || h.cmd.ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+		t.Fatalf("%v: %s", err, h.out.String())
+	}
+	lines := r.stop()
+	i := slices.IndexFunc(lines, func(l line) bool { return l.Call == eventOOM })
+	if i < 0 {
+		t.Fatal("no line tells of the killing")
+	}
+	l := lines[i]
+	anon, total := argOf(t, &l, "anonBytes"), argOf(t, &l, "totalBytes")
+	if l.HostPID != h.cmd.Process.Pid || l.Group != string(GroupSignal) || anon < limit/4 || anon > limit || total < anon {
+		t.Errorf("%+v", l)
+	}
+	killed := map[string]any{"hostPid": h.cmd.Process.Pid, "signal": "SIGKILL", "code": "SI_KERNEL", "from": "kernel"}
+	if !slices.ContainsFunc(lines, func(l line) bool { return l.Call == eventSignal && l.has(killed) }) {
+		t.Error("no line tells of the kernel's signal")
+	}
+}
+
+// limitMemory limits what a process may take, by the Pod's cgroup or, with cgroup v1, by one of the memory controller.
+func limitMemory(t *testing.T, pod *testPod, pid, limit int) {
+	t.Helper()
+	write := func(path, text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const root = "/sys/fs/cgroup"
+	if _, err := os.Stat(root + "/cgroup.controllers"); err == nil {
+		var above []string
+		for dir := filepath.Dir(pod.dir); len(dir) >= len(root); dir = filepath.Dir(dir) {
+			above = append(above, dir)
+		}
+		for _, dir := range slices.Backward(above) {
+			write(filepath.Join(dir, "cgroup.subtree_control"), "+memory")
+		}
+		write(filepath.Join(pod.dir, "memory.max"), strconv.Itoa(limit))
+		return
+	}
+	dir := filepath.Join(root, "memory", "sonde-trace-"+strconv.Itoa(os.Getpid()))
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := removeCgroup(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	write(filepath.Join(dir, "memory.limit_in_bytes"), strconv.Itoa(limit))
+	write(filepath.Join(dir, "cgroup.procs"), strconv.Itoa(pid))
+}

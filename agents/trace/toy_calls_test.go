@@ -1,0 +1,115 @@
+package trace
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// toy makes each call of the table once or more: with nonsense, which fails, and as it is meant.
+func toy(dir string) {
+	if err := os.Chdir(dir); err != nil {
+		panic(err)
+	}
+	for _, c := range slices.Concat(tables...) {
+		switch c.number {
+		case unix.SYS_CLONE, unix.SYS_CLONE3, unix.SYS_CLOSE_RANGE, unix.SYS_CLOSE, unix.SYS_KILL:
+			continue // nonsense would succeed, or go to all
+		}
+		if c.name == "fork" || c.name == "vfork" {
+			continue
+		}
+		const none = ^uintptr(0)
+		_, _, _ = unix.Syscall6(uintptr(c.number), none, none, none, none, none, none)
+	}
+	var each sync.WaitGroup
+	for i := range 3 {
+		each.Go(func() {
+			runtime.LockOSThread()
+			files(fmt.Sprintf("thread-%d", i))
+			pages()
+		})
+	}
+	each.Wait()
+	files("main")
+	pages()
+	_ = unix.Kill(os.Getpid(), 0)
+	_ = unix.Kill(os.Getpid(), unix.SIGURG) // which Go does not mind
+	_ = unix.Tgkill(os.Getpid(), unix.Gettid(), unix.SIGURG)
+	_ = exec.Command("/bin/true", "a", "b c").Run()
+	_ = exec.Command("/nowhere/to/be found").Run()
+}
+
+// files opens, changes, moves and removes.
+func files(name string) {
+	fd, err := unix.Open(name, unix.O_CREAT|unix.O_RDWR|unix.O_CLOEXEC, 0o640)
+	if err != nil {
+		panic(err)
+	}
+	b := make([]byte, 100)
+	_, _ = unix.Write(fd, b)
+	_, _ = unix.Pwrite(fd, b[:10], 50)
+	_, _ = unix.Pread(fd, b, 20)
+	_, _ = unix.Seek(fd, 0, 0)
+	_, _ = unix.Read(fd, b)
+	_, _ = unix.Readv(fd, [][]byte{b[:1], b[1:2]})
+	_, _ = unix.Writev(fd, [][]byte{b[:1], b[1:2]})
+	_, _ = unix.Preadv(fd, [][]byte{b[:1], b[1:2]}, 3)
+	_, _ = unix.Pwritev2(fd, [][]byte{b[:1], b[1:2]}, 3, 0)
+	_ = unix.Fsync(fd)
+	_ = unix.Fdatasync(fd)
+	_ = unix.Ftruncate(fd, 77)
+	_ = unix.Fchmod(fd, 0o600)
+	_ = unix.Fchown(fd, -1, -1)
+	var st unix.Stat_t
+	_ = unix.Fstat(fd, &st)
+	_ = unix.Stat(name, &st)
+	_ = unix.Fstatat(unix.AT_FDCWD, name, &st, unix.AT_SYMLINK_NOFOLLOW)
+	copied, _ := unix.Dup(fd)
+	_ = unix.Dup3(fd, copied, unix.O_CLOEXEC)
+	other, _ := unix.Openat2(unix.AT_FDCWD, name+".copy", &unix.OpenHow{Flags: unix.O_CREAT | unix.O_WRONLY, Mode: 0o600})
+	_, _ = unix.CopyFileRange(fd, nil, other, nil, 10, 0)
+	_, _ = unix.Seek(fd, 0, 0)
+	_, _ = unix.Sendfile(other, fd, nil, 10)
+	_ = unix.Close(other)
+	_ = unix.Close(copied)
+	_ = unix.Close(fd)
+	_ = unix.Mkdir(name+".dir", 0o700)
+	dir, _ := unix.Open(name+".dir", unix.O_DIRECTORY|unix.O_RDONLY, 0)
+	_ = unix.Renameat(unix.AT_FDCWD, name, dir, "moved")
+	_ = unix.Symlinkat("moved", dir, "link")
+	_ = unix.Linkat(dir, "moved", dir, "hard", 0)
+	_ = unix.Fchmodat(dir, "moved", 0o644, 0)
+	_, _ = unix.Readlinkat(dir, "link", b)
+	_ = unix.Faccessat(dir, "moved", unix.R_OK, 0)
+	_ = unix.Truncate(name+".dir/moved", 5)
+	for _, left := range []string{"moved", "link", "hard"} {
+		_ = unix.Unlinkat(dir, left, 0)
+	}
+	_ = unix.Close(dir)
+	_ = unix.Rmdir(name + ".dir")
+	_ = unix.Unlink(name + ".copy")
+	_ = unix.Unlink("was never there")
+}
+
+// pages maps, changes and unmaps memory.
+func pages() {
+	const size = 16 << 12
+	b, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		panic(err)
+	}
+	b[0] = 1
+	_ = unix.Madvise(b, unix.MADV_NOHUGEPAGE)
+	_ = unix.Mlock(b[:1<<12])
+	_ = unix.Munlock(b[:1<<12])
+	_ = unix.Mprotect(b, unix.PROT_READ)
+	_ = unix.Msync(b, unix.MS_ASYNC)
+	_ = unix.Munmap(b)
+	_, _ = unix.Mmap(-1, 0, size, unix.PROT_READ, unix.MAP_PRIVATE) // of no file
+}
