@@ -314,6 +314,7 @@ static __always_inline void lose(struct ring *ring, __u32 call)
 {
 	__u64 *by_call = (void *)ring + LOST_AT;
 
+	barrier_var(call); /* so that the bounds stand where the verifier sees them */
 	__sync_fetch_and_add(&ring->lost, 1);
 	__sync_fetch_and_add(&by_call[call & (MAX_CALLS - 1)], 1);
 }

@@ -93,7 +93,8 @@ static void signals(void)
 	union sigval value = {.sival_int = 7};
 	siginfo_t info = {.si_code = SI_QUEUE};
 	pid_t self = getpid(), child;
-	int fd, status;
+	int fd, status, ends[2];
+	char word;
 
 	signal(SIGUSR1, on_signal);
 	sink = kill(self, SIGUSR1) + kill(self, 0) + kill(self, 1000) + kill(0x7ffffff0, 0);
@@ -103,13 +104,17 @@ static void signals(void)
 	fd = syscall(SYS_pidfd_open, self, 0);
 	sink = syscall(SYS_pidfd_send_signal, fd, SIGUSR1, NULL, 0);
 	close(fd);
+	if (pipe(ends))
+		exit(1);
 	child = fork();
 	if (!child) {
 		files("child");
 		memory();
+		sink = write(ends[1], "x", 1);
 		for (;;)
 			pause();
 	}
+	sink = read(ends[0], &word, 1);
 	sink = kill(child, SIGTERM);
 	waitpid(child, &status, 0);
 }

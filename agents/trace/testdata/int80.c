@@ -11,5 +11,5 @@ int main(void)
 {
 	for (int i = 0; i < 1000; i++)
 		call(20, 0);
-	return call(3, -1) == -9 ? 0 : 1;
+	return (int)call(3, -1) == -9 ? 0 : 1; /* EBADF */
 }
