@@ -10,6 +10,8 @@ import (
 // further is what groups need beside their calls, as far as the running kernel has it.
 type further struct {
 	programs []string
+	// faultsEnd says that the end of a page fault may be seen, too.
+	faultsEnd bool
 	// oomByPid says that the kernel tells of a victim by its number alone.
 	oomByPid bool
 	// missing are events of which this kernel cannot tell.
@@ -44,6 +46,8 @@ func furtherOf(groups []Group) (further, error) {
 	}
 	if memory {
 		add("page_fault_user", traceProgSondeFault, eventFault)
+		var handle *btf.Func
+		f.faultsEnd = len(f.missing) == 0 && kernel.TypeByName("handle_mm_fault", &handle) == nil
 	}
 	if signal {
 		add("signal_generate", traceProgSondeSignal, eventSignal)

@@ -3,6 +3,7 @@ package trace
 import (
 	"os"
 	"strconv"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -25,6 +26,11 @@ func describeFault(e *event, out *tracefmt.Record) {
 		tracefmt.Arg{Name: "access", Kind: tracefmt.Text, Text: access},
 		tracefmt.Arg{Name: "present", Number: present},
 	)
+	out.Took = -1
+	if took := e.took(); took != 0 && took&faultPending == 0 {
+		out.Took = time.Duration(took &^ faultMajor)
+		out.Args = append(out.Args, tracefmt.Arg{Name: "major", Number: int64(took & faultMajor >> 62)})
+	}
 }
 
 // What became of a signal (include/trace/events/signal.h): it is pending, or why not.

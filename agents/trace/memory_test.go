@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+	"time"
 )
 
 // A process that writes to pages that it has just been given: each is a page fault at an address in it.
@@ -19,7 +20,7 @@ func TestPageFaults(t *testing.T) {
 		t.Fatalf("the mapping is not among %d lines", len(lines))
 	}
 	first := uint64(*lines[i].Ret)
-	faults := map[uint64]int{}
+	faults, measured := map[uint64]int{}, 0
 	for _, l := range lines {
 		if l.Group != string(GroupMemory) {
 			t.Errorf("nobody asked for %+v", l)
@@ -32,12 +33,16 @@ func TestPageFaults(t *testing.T) {
 			continue
 		}
 		faults[(at-first)>>12]++
-		if l.Args["access"] != "write" || argOf(t, &l, "present") != 0 || argOf(t, &l, "ip") == 0 || l.Ret != nil || l.LatencyNs != nil {
+		if l.Args["access"] != "write" || argOf(t, &l, "present") != 0 || argOf(t, &l, "ip") == 0 || l.Ret != nil {
 			t.Errorf("fault %+v", l)
 		}
+		if l.LatencyNs != nil && *l.LatencyNs > 0 && *l.LatencyNs < int64(time.Minute) && argOf(t, &l, "major") == 0 {
+			measured++
+		}
 	}
-	if len(faults) != touched {
-		t.Errorf("faults in %d pages, want %d", len(faults), touched)
+	// A fault that takes very long, as on a machine that has much else to do, is written before its end.
+	if len(faults) != touched || measured < touched*9/10 {
+		t.Errorf("faults in %d pages, %d of them measured, want %d", len(faults), measured, touched)
 	}
 	if r.result.Account.Lost() > 0 {
 		t.Errorf("%+v", r.result.Account)

@@ -5,10 +5,13 @@ import (
 	"errors"
 	"sync/atomic"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/sonde-operator/sonde/internal/tracefmt"
 )
 
 // made is a record as the program writes it.
@@ -45,6 +48,38 @@ func TestParse(t *testing.T) {
 		if e.parse(whole[:n]) {
 			t.Errorf("%d of %d bytes are a record", n, len(whole))
 		}
+	}
+}
+
+// A page fault's record has its duration once that has ended.
+func TestDurationOfAFault(t *testing.T) {
+	for name, tc := range map[string]struct {
+		took  uint64
+		want  time.Duration
+		major any
+	}{
+		"not measured": {0, -1, nil},
+		"not ended":    {faultPending | 1234, -1, nil},
+		"minor":        {500, 500, int64(0)},
+		"major":        {faultMajor | 5_000_000, 5 * time.Millisecond, int64(1)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := made(0, []uint64{0x7f00, 0x400, 6})
+			var e event
+			if !e.parse(b) {
+				t.Fatal("not whole")
+			}
+			e.record.Kind, e.record.Took = uint8(traceKindKIND_FAULT), tc.took
+			var out tracefmt.Record
+			describeFault(&e, &out)
+			var major any
+			if a := out.Args[len(out.Args)-1]; a.Name == "major" {
+				major = a.Number
+			}
+			if out.Took != tc.want || major != tc.major || e.pending() != (tc.took&faultPending != 0) {
+				t.Errorf("took %v, major %v, pending %v; want %v, %v", out.Took, major, e.pending(), tc.want, tc.major)
+			}
+		})
 	}
 }
 

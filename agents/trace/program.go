@@ -32,6 +32,8 @@ type program struct {
 	attached []string
 	rings    []*cpuRing
 	links    []link.Link
+	// timesFaults says that records of page faults are given their durations.
+	timesFaults bool
 }
 
 // settings of a program.
@@ -53,6 +55,9 @@ func (s *settings) programs() []string {
 	all := slices.Clone(s.further.programs)
 	if s.timed {
 		all = append(all, traceProgSondeEnter)
+		if s.further.faultsEnd {
+			all = append(all, traceProgSondeFaulted)
+		}
 	}
 	return append(all, traceProgSondeFork, traceProgSondeExec, traceProgSondeGone, traceProgSondeExit)
 }
@@ -121,10 +126,14 @@ func ringSize(total, cpus int) int {
 func (p *program) attach() error {
 	for _, name := range p.attached {
 		l, err := link.AttachTracing(link.TracingOptions{Program: p.objects.Programs[name]})
+		if err != nil && name == traceProgSondeFaulted {
+			continue // a kernel without trampolines for its functions: faults are recorded without their durations
+		}
 		if err != nil {
 			return fmt.Errorf("attach %s: %w", name, explain(err))
 		}
 		p.links = append(p.links, l)
+		p.timesFaults = p.timesFaults || name == traceProgSondeFaulted
 	}
 	return p.verify()
 }
@@ -157,8 +166,8 @@ func (p *program) detach() error {
 func (p *program) missed() uint64 {
 	var n uint64
 	for _, name := range p.attached {
-		if name == traceProgSondeEnter {
-			continue // its call is recorded, without a duration
+		if name == traceProgSondeEnter || name == traceProgSondeFaulted {
+			continue // what it measures is recorded, without a duration
 		}
 		if stats, err := p.objects.Programs[name].Stats(); err == nil {
 			n += stats.RecursionMisses

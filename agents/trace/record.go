@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"os"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/cilium/ebpf/ringbuf"
@@ -55,6 +56,20 @@ func (e *event) parse(b []byte) bool {
 		*s.to, b = text(b[:s.length]), b[n:]
 	}
 	return true
+}
+
+// FAULT_PENDING and FAULT_MAJOR of bpf/headers/trace_memory.h.
+const (
+	faultPending = 1 << 63
+	faultMajor   = 1 << 62
+)
+
+// took is the record's duration. That of a page fault comes later than the record.
+func (e *event) took() uint64 { return atomic.LoadUint64(&e.record.Took) }
+
+// pending reports whether it is a page fault that had not ended.
+func (e *event) pending() bool {
+	return traceKind(e.record.Kind) == traceKindKIND_FAULT && e.took()&faultPending != 0
 }
 
 // parseExec: the strings have fixed places.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"time"
 
@@ -35,7 +36,7 @@ func (t *Trace) round(until uint64) (err error) {
 		if err := t.writeRare(before); err != nil {
 			return err
 		}
-		if first < 0 {
+		if first < 0 || t.holds(&heads[first], t.program.rings[first], until) {
 			break
 		}
 		t.write(&heads[first])
@@ -53,6 +54,15 @@ func (t *Trace) round(until uint64) (err error) {
 	}
 	t.flushAll()
 	return nil
+}
+
+// longestFault is how long the reader waits for the end of a page fault, which its record has then.
+const longestFault = 100 * time.Millisecond
+
+// holds reports whether the reader waits with an event, and all that come after it: not at the end, and not where the
+// ring would overflow for it.
+func (t *Trace) holds(e *event, r *cpuRing, until uint64) bool {
+	return t.program.timesFaults && e.pending() && until != math.MaxUint64 && bootTime() < e.record.Time+uint64(longestFault) && r.fill() < 0.5
 }
 
 // earliest returns which of the events that are there came first, or -1 if none came by a time.

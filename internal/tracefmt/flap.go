@@ -33,12 +33,13 @@ var flapKeys = map[string]string{
 const fault, flapFault, flapFaultEnd = "fault", "page_fault_user", "handle_mm_fault"
 
 // AppendFlap appends the two lines of a call; boot is how long the node had been up when the call ended, which is FLAP's
-// clock. Events that are no calls have no lines there, but for page faults, whose end nobody measures.
+// clock. Events that are no calls have no lines there, but for page faults; of one boot is the beginning.
 func AppendFlap(b []byte, r *Record, boot time.Duration) []byte {
 	enter, exit := r.Call, r.Call
 	switch n, other := flapNames[r.Call]; {
 	case r.Call == fault:
 		enter, exit = flapFault, flapFaultEnd
+		boot += max(r.Took, 0)
 	case !r.HasRet || r.Call == "exit":
 		return b
 	case other:
@@ -52,7 +53,10 @@ func AppendFlap(b []byte, r *Record, boot time.Duration) []byte {
 		b = strconv.AppendInt(append(b, "ret="...), r.Ret, 10)
 	}
 	if r.Took >= 0 {
-		b = strconv.AppendInt(append(b, " latency="...), int64(r.Took), 10)
+		if r.HasRet {
+			b = append(b, ' ')
+		}
+		b = strconv.AppendInt(append(b, "latency="...), int64(r.Took), 10)
 	}
 	return append(b, '}', '\n')
 }

@@ -112,6 +112,10 @@ func TestFlap(t *testing.T) {
 			Record{Call: "fault", Group: "memory", HostPID: 1, HostTID: 1, Comm: []byte("sh"), Took: -1, Args: []Arg{{Name: "address", Kind: Hex, Number: 4096}, {Name: "ip", Kind: Hex, Number: 8}}},
 			[]string{"100000|1|1|sh|EN|page_fault_user|addr=4096", "100000|1|1|sh|EX|handle_mm_fault|"},
 		},
+		"a measured fault": {
+			Record{Call: "fault", Group: "memory", HostPID: 1, HostTID: 1, Comm: []byte("sh"), Took: 700, Args: []Arg{{Name: "address", Kind: Hex, Number: 4096}}},
+			[]string{"100000|1|1|sh|EN|page_fault_user|addr=4096", "100700|1|1|sh|EX|handle_mm_fault|latency=700"},
+		},
 		"no call":  {Record{Call: "exit", HasRet: true}, nil},
 		"a signal": {Record{Call: "signal", Group: "signal", Args: []Arg{{Name: "number", Number: 9}}}, nil},
 	} {
