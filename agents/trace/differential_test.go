@@ -21,7 +21,7 @@ func TestTheSameAsStrace(t *testing.T) {
 	idle := pod.hold(t, "", "/bin/true") // so that the Pod has a process
 	programs := map[string]*straced{
 		"Go": {cgroup: pod.dir, program: os.Args[0], least: 400},
-		"C":  {cgroup: pod.container(t, "bb"), program: compile(t, "calls.c", "-pthread"), least: 400},
+		"C":  {cgroup: pod.sidecar(t), program: compile(t, "calls.c", "-pthread"), least: 400},
 	}
 	for _, p := range programs {
 		p.prepare(t)

@@ -57,10 +57,10 @@ func newTestPod(tb testing.TB, uid string) *testPod {
 	return p
 }
 
-// container makes a further container in the Pod and returns its cgroup.
-func (p *testPod) container(tb testing.TB, last string) string {
+// sidecar makes a second container in the Pod and returns its cgroup.
+func (p *testPod) sidecar(tb testing.TB) string {
 	tb.Helper()
-	dir := filepath.Join(filepath.Dir(p.dir), testContainer[:len(testContainer)-len(last)]+last)
+	dir := filepath.Join(filepath.Dir(p.dir), strings.Replace(testContainer, "aa", "bb", 1))
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		tb.Fatal(err)
 	}

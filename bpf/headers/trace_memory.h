@@ -10,7 +10,8 @@
  * They are many, and so they go into the CPU's ring as calls do. That is safe because nothing that writes to it can be at
  * work on this CPU then, and none can begin: the fault came while the CPU ran the process's own code and not the
  * kernel's, so no call's record has been begun; while the program runs the CPU is not given to another thread (x86 calls
- * the tracepoint with interrupts off, and tracepoints have preemption off); and memory that sonde_exit itself cannot read makes no fault from user mode.
+ * the tracepoint with interrupts off, and tracepoints have preemption off); and memory that sonde_exit itself cannot
+ * read makes no fault from user mode.
  */
 
 /* A record's duration before its fault has ended: this bit and the record's time, which no other of the ring has. */
