@@ -89,7 +89,7 @@ func (p *straced) compare(t *testing.T, lines []line, made map[string]bool) {
 		if _, ours := want[l.HostPID]; ours && !known {
 			t.Errorf("strace knows no thread %d: %+v", l.HostTID, l)
 		}
-		if known && (l.Call == eventExec || byName(l.Call) != nil) { // else it is no call
+		if known && (l.Call == eventExec || l.Ret != nil && byName(l.Call) != nil) { // else it is no call; fork is an event, too
 			got[l.HostTID] = append(got[l.HostTID], raw(l))
 		}
 	}

@@ -40,8 +40,14 @@ func TestPageFaults(t *testing.T) {
 			measured++
 		}
 	}
-	// A fault that takes very long, as on a machine that has much else to do, is written before its end.
-	if len(faults) != touched || measured < touched*9/10 {
+	// Not every kernel lets faults be measured. One that takes very long, as on a machine that has much else to do, is
+	// written before its end.
+	least := 0
+	if r.trace.program.timesFaults {
+		least = touched * 9 / 10
+	}
+	t.Logf("%d faults measured", measured)
+	if len(faults) != touched || measured < least {
 		t.Errorf("faults in %d pages, %d of them measured, want %d", len(faults), measured, touched)
 	}
 	if r.result.Account.Lost() > 0 {

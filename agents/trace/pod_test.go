@@ -20,10 +20,10 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-const (
-	testUID       = "0f7c5a4e-1b0c-4e0e-9d1b-5a3b6c7d8e9f"
-	testContainer = "00000000000000000000000000000000000000000000000000000000000000aa"
-)
+// testUID is this process's alone: others may run the same tests at the same time.
+var testUID = fmt.Sprintf("0f7c5a4e-1b0c-4e0e-9d1b-%012x", os.Getpid())
+
+const testContainer = "00000000000000000000000000000000000000000000000000000000000000aa"
 
 // testPod is a cgroup that looks like a Pod's, with one container in it.
 type testPod struct {
@@ -148,6 +148,7 @@ type line struct {
 // running is a trace that runs, and what it has written.
 type running struct {
 	t      testing.TB
+	trace  *Trace
 	cancel context.CancelFunc
 	done   chan struct{}
 
@@ -180,7 +181,7 @@ func start(tb testing.TB, cfg *Config) *running {
 		tb.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(tb.Context())
-	r.cancel = cancel
+	r.trace, r.cancel = tr, cancel
 	go func() {
 		defer close(r.done)
 		r.result = tr.Run(ctx)

@@ -74,6 +74,10 @@ func load(s *settings) (*program, error) {
 		if size > minRing && errors.Is(err, unix.E2BIG) {
 			continue
 		}
+		if err != nil && s.further.faultsEnd { // not every kernel lets programs watch its functions
+			s.further.faultsEnd = false
+			return s.loadWith(spec.Copy(), size)
+		}
 		return p, err
 	}
 }
@@ -127,7 +131,7 @@ func (p *program) attach() error {
 	for _, name := range p.attached {
 		l, err := link.AttachTracing(link.TracingOptions{Program: p.objects.Programs[name]})
 		if err != nil && name == traceProgSondeFaulted {
-			continue // a kernel without trampolines for its functions: faults are recorded without their durations
+			continue // as in load
 		}
 		if err != nil {
 			return fmt.Errorf("attach %s: %w", name, explain(err))

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,7 +19,7 @@ import (
 	"github.com/sonde-operator/sonde/agents/ending"
 )
 
-const otherUID = "11111111-1b0c-4e0e-9d1b-5a3b6c7d8e9f"
+var otherUID = fmt.Sprintf("11111111-1b0c-4e0e-9d1b-%012x", os.Getpid())
 
 // A shell that starts programs: who did what, with paths and containers' numbers, in order.
 func TestTraceOfAShell(t *testing.T) {

@@ -18,13 +18,25 @@ type traceBegun struct {
 	Time uint64
 }
 
+type traceFault struct {
+	_       structs.HostLayout
+	Mark    uint64
+	Address uint64
+	Head    uint64
+	Cpu     uint32
+	Spare   uint32
+}
+
 type traceKind uint32
 
 const (
-	traceKindKIND_CALL traceKind = 1
-	traceKindKIND_EXEC traceKind = 2
-	traceKindKIND_FORK traceKind = 3
-	traceKindKIND_EXIT traceKind = 4
+	traceKindKIND_CALL   traceKind = 1
+	traceKindKIND_EXEC   traceKind = 2
+	traceKindKIND_FORK   traceKind = 3
+	traceKindKIND_EXIT   traceKind = 4
+	traceKindKIND_FAULT  traceKind = 5
+	traceKindKIND_SIGNAL traceKind = 6
+	traceKindKIND_OOM    traceKind = 7
 )
 
 type traceRecord struct {
@@ -68,32 +80,52 @@ type traceSeen struct {
 	Cgroup uint64
 }
 
+type traceVictim struct {
+	_     structs.HostLayout
+	Pid   uint32
+	Spare uint32
+	Oom   struct {
+		_     structs.HostLayout
+		R     traceRecord
+		Total uint64
+		Anon  uint64
+	}
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	traceMapBegins      = "begins"
-	traceMapRare        = "rare"
-	traceMapRings       = "rings"
-	traceProgSondeEnter = "sonde_enter"
-	traceProgSondeExec  = "sonde_exec"
-	traceProgSondeExit  = "sonde_exit"
-	traceProgSondeFork  = "sonde_fork"
-	traceProgSondeGone  = "sonde_gone"
-	traceProgSondeTasks = "sonde_tasks"
-	traceVarCalls       = "calls"
-	traceVarCgroupAbove = "cgroup_above"
-	traceVarCgroupId    = "cgroup_id"
-	traceVarCgroupLevel = "cgroup_level"
-	traceVarCgroupV1    = "cgroup_v1"
-	traceVarKindType    = "kind_type"
-	traceVarMinLatency  = "min_latency"
-	traceVarNodeLevel   = "node_level"
-	traceVarRareLost    = "rare_lost"
-	traceVarRecordType  = "record_type"
-	traceVarRingMask    = "ring_mask"
-	traceVarSeenType    = "seen_type"
-	traceVarTimed       = "timed"
+	traceMapBegins        = "begins"
+	traceMapFaults        = "faults"
+	traceMapKilled        = "killed"
+	traceMapRare          = "rare"
+	traceMapRings         = "rings"
+	traceProgSondeEnter   = "sonde_enter"
+	traceProgSondeExec    = "sonde_exec"
+	traceProgSondeExit    = "sonde_exit"
+	traceProgSondeFault   = "sonde_fault"
+	traceProgSondeFaulted = "sonde_faulted"
+	traceProgSondeFork    = "sonde_fork"
+	traceProgSondeGone    = "sonde_gone"
+	traceProgSondeOom     = "sonde_oom"
+	traceProgSondeOomPid  = "sonde_oom_pid"
+	traceProgSondeSignal  = "sonde_signal"
+	traceProgSondeTasks   = "sonde_tasks"
+	traceVarCalls         = "calls"
+	traceVarCgroupAbove   = "cgroup_above"
+	traceVarCgroupId      = "cgroup_id"
+	traceVarCgroupLevel   = "cgroup_level"
+	traceVarCgroupV1      = "cgroup_v1"
+	traceVarKindType      = "kind_type"
+	traceVarMinLatency    = "min_latency"
+	traceVarNodeLevel     = "node_level"
+	traceVarOomByPid      = "oom_by_pid"
+	traceVarRareLost      = "rare_lost"
+	traceVarRecordType    = "record_type"
+	traceVarRingMask      = "ring_mask"
+	traceVarSeenType      = "seen_type"
+	traceVarTimed         = "timed"
 )
 
 // loadTrace returns the embedded CollectionSpec for trace.
@@ -138,12 +170,17 @@ type traceSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type traceProgramSpecs struct {
-	SondeEnter *ebpf.ProgramSpec `ebpf:"sonde_enter"`
-	SondeExec  *ebpf.ProgramSpec `ebpf:"sonde_exec"`
-	SondeExit  *ebpf.ProgramSpec `ebpf:"sonde_exit"`
-	SondeFork  *ebpf.ProgramSpec `ebpf:"sonde_fork"`
-	SondeGone  *ebpf.ProgramSpec `ebpf:"sonde_gone"`
-	SondeTasks *ebpf.ProgramSpec `ebpf:"sonde_tasks"`
+	SondeEnter   *ebpf.ProgramSpec `ebpf:"sonde_enter"`
+	SondeExec    *ebpf.ProgramSpec `ebpf:"sonde_exec"`
+	SondeExit    *ebpf.ProgramSpec `ebpf:"sonde_exit"`
+	SondeFault   *ebpf.ProgramSpec `ebpf:"sonde_fault"`
+	SondeFaulted *ebpf.ProgramSpec `ebpf:"sonde_faulted"`
+	SondeFork    *ebpf.ProgramSpec `ebpf:"sonde_fork"`
+	SondeGone    *ebpf.ProgramSpec `ebpf:"sonde_gone"`
+	SondeOom     *ebpf.ProgramSpec `ebpf:"sonde_oom"`
+	SondeOomPid  *ebpf.ProgramSpec `ebpf:"sonde_oom_pid"`
+	SondeSignal  *ebpf.ProgramSpec `ebpf:"sonde_signal"`
+	SondeTasks   *ebpf.ProgramSpec `ebpf:"sonde_tasks"`
 }
 
 // traceMapSpecs contains maps before they are loaded into the kernel.
@@ -151,6 +188,8 @@ type traceProgramSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type traceMapSpecs struct {
 	Begins *ebpf.MapSpec `ebpf:"begins"`
+	Faults *ebpf.MapSpec `ebpf:"faults"`
+	Killed *ebpf.MapSpec `ebpf:"killed"`
 	Rare   *ebpf.MapSpec `ebpf:"rare"`
 	Rings  *ebpf.MapSpec `ebpf:"rings"`
 }
@@ -167,6 +206,7 @@ type traceVariableSpecs struct {
 	KindType    *ebpf.VariableSpec `ebpf:"kind_type"`
 	MinLatency  *ebpf.VariableSpec `ebpf:"min_latency"`
 	NodeLevel   *ebpf.VariableSpec `ebpf:"node_level"`
+	OomByPid    *ebpf.VariableSpec `ebpf:"oom_by_pid"`
 	RareLost    *ebpf.VariableSpec `ebpf:"rare_lost"`
 	RecordType  *ebpf.VariableSpec `ebpf:"record_type"`
 	RingMask    *ebpf.VariableSpec `ebpf:"ring_mask"`
@@ -195,6 +235,8 @@ func (o *traceObjects) Close() error {
 // It can be passed to loadTraceObjects or ebpf.CollectionSpec.LoadAndAssign.
 type traceMaps struct {
 	Begins *ebpf.Map `ebpf:"begins"`
+	Faults *ebpf.Map `ebpf:"faults"`
+	Killed *ebpf.Map `ebpf:"killed"`
 	Rare   *ebpf.Map `ebpf:"rare"`
 	Rings  *ebpf.Map `ebpf:"rings"`
 }
@@ -202,6 +244,8 @@ type traceMaps struct {
 func (m *traceMaps) Close() error {
 	return _TraceClose(
 		m.Begins,
+		m.Faults,
+		m.Killed,
 		m.Rare,
 		m.Rings,
 	)
@@ -219,6 +263,7 @@ type traceVariables struct {
 	KindType    *ebpf.Variable `ebpf:"kind_type"`
 	MinLatency  *ebpf.Variable `ebpf:"min_latency"`
 	NodeLevel   *ebpf.Variable `ebpf:"node_level"`
+	OomByPid    *ebpf.Variable `ebpf:"oom_by_pid"`
 	RareLost    *ebpf.Variable `ebpf:"rare_lost"`
 	RecordType  *ebpf.Variable `ebpf:"record_type"`
 	RingMask    *ebpf.Variable `ebpf:"ring_mask"`
@@ -230,12 +275,17 @@ type traceVariables struct {
 //
 // It can be passed to loadTraceObjects or ebpf.CollectionSpec.LoadAndAssign.
 type tracePrograms struct {
-	SondeEnter *ebpf.Program `ebpf:"sonde_enter"`
-	SondeExec  *ebpf.Program `ebpf:"sonde_exec"`
-	SondeExit  *ebpf.Program `ebpf:"sonde_exit"`
-	SondeFork  *ebpf.Program `ebpf:"sonde_fork"`
-	SondeGone  *ebpf.Program `ebpf:"sonde_gone"`
-	SondeTasks *ebpf.Program `ebpf:"sonde_tasks"`
+	SondeEnter   *ebpf.Program `ebpf:"sonde_enter"`
+	SondeExec    *ebpf.Program `ebpf:"sonde_exec"`
+	SondeExit    *ebpf.Program `ebpf:"sonde_exit"`
+	SondeFault   *ebpf.Program `ebpf:"sonde_fault"`
+	SondeFaulted *ebpf.Program `ebpf:"sonde_faulted"`
+	SondeFork    *ebpf.Program `ebpf:"sonde_fork"`
+	SondeGone    *ebpf.Program `ebpf:"sonde_gone"`
+	SondeOom     *ebpf.Program `ebpf:"sonde_oom"`
+	SondeOomPid  *ebpf.Program `ebpf:"sonde_oom_pid"`
+	SondeSignal  *ebpf.Program `ebpf:"sonde_signal"`
+	SondeTasks   *ebpf.Program `ebpf:"sonde_tasks"`
 }
 
 func (p *tracePrograms) Close() error {
@@ -243,8 +293,13 @@ func (p *tracePrograms) Close() error {
 		p.SondeEnter,
 		p.SondeExec,
 		p.SondeExit,
+		p.SondeFault,
+		p.SondeFaulted,
 		p.SondeFork,
 		p.SondeGone,
+		p.SondeOom,
+		p.SondeOomPid,
+		p.SondeSignal,
 		p.SondeTasks,
 	)
 }
