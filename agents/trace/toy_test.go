@@ -110,8 +110,8 @@ func (p *testPod) startReads(tb testing.TB, n int) (let func()) {
 func (p *testPod) startToy(tb testing.TB, toy string, n int) (pid int, let func()) {
 	tb.Helper()
 	cmd := exec.CommandContext(tb.Context(), "/bin/sh", "-c", `echo $$ >"$0" && exec "$@"`, filepath.Join(p.dir, "cgroup.procs"), os.Args[0])
-	// A call that a signal interrupts is made again, and counts twice; Go interrupts itself.
-	cmd.Env = append(os.Environ(), "GODEBUG=asyncpreemptoff=1", toyEnv+"="+toy, toyCount+"="+strconv.Itoa(n))
+	// A call that a signal interrupts is made again, and counts twice; Go interrupts itself, and asks its cgroup each second.
+	cmd.Env = append(os.Environ(), "GODEBUG=asyncpreemptoff=1,updatemaxprocs=0", toyEnv+"="+toy, toyCount+"="+strconv.Itoa(n))
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		tb.Fatal(err)
