@@ -64,10 +64,11 @@ func Resolve(ctx context.Context, reader client.Reader, namespace string, ref so
 		if err := reader.List(ctx, &pods, client.InNamespace(namespace), client.MatchingFields{IndexOwnerUID: string(uid)}); err != nil {
 			return Workload{}, fmt.Errorf("list pods of target %s %s: %w", ref.Kind, ref.Name, err)
 		}
-		for i := range pods.Items {
-			if Live(&pods.Items[i]) {
-				found.Pods = append(found.Pods, pods.Items[i])
-			}
+		live := slices.DeleteFunc(pods.Items, func(p corev1.Pod) bool { return !Live(&p) })
+		if len(found.Pods) == 0 { // all are one ReplicaSet's, but in a rollout: thousands of them are not copied
+			found.Pods = live
+		} else {
+			found.Pods = append(found.Pods, live...)
 		}
 	}
 	slices.SortFunc(found.Pods, func(a, b corev1.Pod) int { return cmp.Compare(a.Name, b.Name) })
