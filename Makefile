@@ -290,19 +290,22 @@ test-full: test ## Everything, shard by shard.
 ##@ Benchmarks
 ROUNDS ?= 7
 BENCH  ?=
-# A look at a part of it (BENCH='-only 512') is no run that is recorded or compared.
-BENCH_OUT := $(if $(BENCH),build/bench/part,build/bench)
+# One half of it: capture or trace.
+PART   ?= all
+# A look at a piece of it (BENCH='-only 512') is no run that is recorded or compared.
+BENCH_OUT := $(if $(BENCH),build/bench/part,$(if $(filter all,$(PART)),build/bench,build/bench/$(PART)))
 .PHONY: bench
-bench: deps build ## Measure the capture beside tcpdump and dumpcap, as root (ROUNDS=n); writes docs/benchmarks.md.
+bench: deps build ## Measure capture and trace beside their peers, as root (ROUNDS=n, PART=capture|trace); writes docs/benchmarks.md.
 	go build -o bin/bench ./bench
-	bin/bench run -agent $(BIN)/agent -out $(BENCH_OUT) -disk build/bench -rounds $(ROUNDS) $(BENCH)
-	@[ -n "$(BENCH)" ] || hack/section.sh docs/benchmarks.md machine < build/bench/machine.md
-	@[ -n "$(BENCH)" ] || hack/section.sh docs/benchmarks.md capture < build/bench/capture.md
+	bin/bench run -agent $(BIN)/agent -out $(BENCH_OUT) -disk build/bench -part $(PART) -rounds $(ROUNDS) $(BENCH)
+	@[ -n "$(BENCH)" ] || for section in machine capture trace; do \
+		[ ! -e $(BENCH_OUT)/$$section.md ] || hack/section.sh docs/benchmarks.md $$section < $(BENCH_OUT)/$$section.md; \
+	done
 
 .PHONY: bench-compare
-bench-compare: ## Do the ratios of the last two runs of make bench agree?
+bench-compare: ## Do the ratios of the last two runs of make bench (of the same PART) agree?
 	go build -o bin/bench ./bench
-	@runs=$$(ls build/bench/*.json | tail -2); bin/bench compare $$runs
+	@runs=$$(ls $(BENCH_OUT)/*.json | tail -2); bin/bench compare $$runs
 
 .PHONY: clean
 clean: ## Remove what was built in this tree.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"strings"
 )
 
 // agreement is how far the ratios of two runs may lie apart.
@@ -47,6 +48,8 @@ func compare(w io.Writer, a, b *results) error {
 		}
 		fmt.Fprintf(w, "%-24s Sonde / tcpdump -B 65536: %.2f and %.2f, %4.1f %% apart: %s\n", place(s), one, two, 100*off, verdict)
 	}
+	traces, far := compareTraces(w, a, b)
+	compared, apart = compared+traces, apart+far
 	switch {
 	case compared == 0:
 		return errors.New("the two runs have no scenario in common")
@@ -54,4 +57,24 @@ func compare(w io.Writer, a, b *results) error {
 		return errDisagree
 	}
 	return nil
+}
+
+// compareTraces prints how many times less Sonde takes than bpftrace, in two runs.
+func compareTraces(w io.Writer, a, b *results) (compared, apart int) {
+	for _, g := range timesGoals {
+		one, two := medianOf(a.timesLess(g.loop, g.tracer, g.than, g.figure)), medianOf(b.timesLess(g.loop, g.tracer, g.than, g.figure))
+		if one == 0 || two == 0 {
+			continue
+		}
+		compared++
+		off := math.Abs(one/two - 1)
+		verdict := "agree"
+		if off > agreement {
+			verdict = "DIFFER"
+			apart++
+		}
+		what, _, _ := strings.Cut(g.text, ":")
+		fmt.Fprintf(w, "%s: 1/%.0f and 1/%.0f of bpftrace's, %.1f %% apart: %s\n", what, one, two, 100*off, verdict)
+	}
+	return compared, apart
 }

@@ -1,6 +1,6 @@
-// Command bench compares Sonde's capture with tcpdump and dumpcap: the same frames over the same veth pair, in turn.
-// It measures what a capture costs, in its own process and in the sender's, and what it loses; docs/benchmarks.md says
-// how. It needs root and leaves nothing behind.
+// Command bench compares Sonde's capture with tcpdump and dumpcap: the same frames over the same veth pair, in turn; and
+// its trace with bpftrace and strace, at the same loops. It measures what they cost, in their own process and in those
+// that they look at, and what they lose; docs/benchmarks.md says how. It needs root and leaves nothing behind.
 package main
 
 import (
@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"syscall"
 	"time"
 
@@ -25,8 +26,8 @@ var commands = map[string]func(ctx context.Context, args []string) error{
 	"compare": runCompare,
 }
 
-const usage = `usage: bench run [flags]               measure, and write results.json, machine.md and capture.md
-       bench page results.json [DIR]   write the two pages again
+const usage = `usage: bench run [flags]               measure, and write results.json, machine.md, capture.md and trace.md
+       bench page results.json [DIR]   write the pages again
        bench compare A.json B.json     do the ratios of two runs agree?`
 
 func main() {
@@ -66,7 +67,16 @@ type options struct {
 	stream  int64 // bytes of the TCP stream
 	ring    int64 // bytes of Sonde's rings, as by the manager's flag --ring-bytes
 	only    string
+	part    string
+	turns   int // of the slowest loop
 }
+
+// Parts of a run.
+const (
+	partAll     = "all"
+	partCapture = "capture"
+	partTrace   = "trace"
+)
 
 func runBench(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("bench run", flag.ContinueOnError)
@@ -79,12 +89,17 @@ func runBench(ctx context.Context, args []string) error {
 	flags.IntVar(&o.packets, "packets", 1_000_000, "packets of one measurement")
 	flags.Int64Var(&o.stream, "stream", 2<<30, "`bytes` of the TCP stream of one measurement")
 	flags.Int64Var(&o.ring, "ring", capture.DefaultRingBytes, "`bytes` of Sonde's rings, all interfaces together")
-	flags.StringVar(&o.only, "only", "", "measure only scenarios whose name contains `text`, and search no rates")
+	flags.StringVar(&o.only, "only", "", "measure only scenarios and loops whose name contains `text`, and search no rates of captures")
+	flags.StringVar(&o.part, "part", partAll, "`what` to measure: all, capture or trace")
+	flags.IntVar(&o.turns, "turns", 1_000_000, "turns of opening, reading and closing a file of one measurement")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	if o.rounds < 1 || o.packets < 1000 || o.stream < 1<<20 {
-		return errors.New("at least 1 round, 1000 packets and a stream of 1 MiB are needed")
+	if o.rounds < 1 || o.packets < 1000 || o.stream < 1<<20 || o.turns < 1000 {
+		return errors.New("at least 1 round, 1000 packets, a stream of 1 MiB and 1000 turns are needed")
+	}
+	if !slices.Contains([]string{partAll, partCapture, partTrace}, o.part) {
+		return fmt.Errorf("-part %s: there are %s, %s and %s", o.part, partAll, partCapture, partTrace)
 	}
 	if err := os.MkdirAll(o.out, 0o755); err != nil {
 		return err
@@ -117,9 +132,19 @@ func runPage(_ context.Context, args []string) error {
 	return writePages(res, dir)
 }
 
+// writePages writes the pages of what was measured.
 func writePages(res *results, dir string) error {
-	return errors.Join(
-		os.WriteFile(filepath.Join(dir, "machine.md"), []byte(machinePage(res)), 0o644),
-		os.WriteFile(filepath.Join(dir, "capture.md"), []byte(capturePage(res)), 0o644),
-	)
+	pages := map[string]string{}
+	if len(res.Samples) > 0 {
+		pages["machine.md"], pages["capture.md"] = machinePage(res), capturePage(res)
+	}
+	if len(res.Traces) > 0 {
+		pages["trace.md"] = tracePage(res)
+	}
+	for name, text := range pages {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			return fmt.Errorf("write page: %w", err)
+		}
+	}
+	return nil
 }

@@ -221,8 +221,23 @@ func (b *bench) measure(ctx context.Context, o *options, log io.Writer) (*result
 			return nil, err
 		}
 	}
+	if o.part != partTrace {
+		if err := b.measureCaptures(ctx, o, res, log); err != nil {
+			return nil, err
+		}
+	}
+	if o.part != partCapture {
+		if err := b.measureTraces(ctx, o, res, log); err != nil {
+			return nil, err
+		}
+	}
+	return res, nil
+}
+
+// measureCaptures measures every engine in every scenario, and how fast they are.
+func (b *bench) measureCaptures(ctx context.Context, o *options, res *results, log io.Writer) error {
 	if err := b.calibrate(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	for round := range o.rounds {
 		began := time.Now()
@@ -230,7 +245,7 @@ func (b *bench) measure(ctx context.Context, o *options, log io.Writer) (*result
 			if s := &scenarios[i]; o.wants(s) {
 				samples, err := b.round(ctx, s, round, flood{size: s.size, count: o.packets})
 				if err != nil {
-					return nil, err
+					return err
 				}
 				res.Samples = append(res.Samples, samples...)
 			}
@@ -239,12 +254,12 @@ func (b *bench) measure(ctx context.Context, o *options, log io.Writer) (*result
 	}
 	res.Machine.LoadAfter = load()
 	if o.only != "" {
-		return res, nil
+		return nil
 	}
 	began := time.Now()
 	err := b.searchRates(ctx, res, o.packets)
 	fmt.Fprintf(log, "search of rates: %s\n", time.Since(began).Round(time.Second))
-	return res, err
+	return err
 }
 
 // round measures every engine once: forwards in even rounds and backwards in odd ones, so that a drift of the machine

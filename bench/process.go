@@ -101,6 +101,60 @@ func processMemory(pid int) (memory, error) {
 	return m, nil
 }
 
+// tracerMemory is processMemory of a process that has maps and rings of BPF and perf. Which of their pages a process is
+// charged with differs from kernel to kernel: so they are counted by what the kernel says that they take.
+func tracerMemory(pid int) (memory, error) {
+	dir := "/proc/" + strconv.Itoa(pid)
+	status, err := os.ReadFile(dir + "/status")
+	if err != nil {
+		return memory{}, fmt.Errorf("read memory: %w", err)
+	}
+	b, err := os.ReadFile(dir + "/smaps")
+	if err != nil {
+		return memory{}, fmt.Errorf("read mappings: %w", err)
+	}
+	m := memory{Peak: kibibytes(status, "VmHWM:"), Ring: bpfMemory(dir)}
+	bpf, perf := false, false
+	for s := bufio.NewScanner(bytes.NewReader(b)); s.Scan(); {
+		line := s.Bytes()
+		switch name, _, _ := bytes.Cut(line, []byte{' '}); {
+		case !bytes.HasSuffix(name, []byte{':'}):
+			bpf, perf = bytes.Contains(line, []byte("bpf-map")), bytes.Contains(line, []byte("[perf_event]"))
+		case string(name) == "Rss:" && (bpf || perf):
+			m.Peak -= kibibytes(line, "Rss:")
+		case string(name) == "Size:" && perf:
+			m.Ring += kibibytes(line, "Size:")
+		}
+	}
+	m.Peak += m.Ring
+	return m, nil
+}
+
+// bpfMemory is what the BPF maps and programs take that a process has open (proc_pid_fdinfo(5)).
+func bpfMemory(dir string) int64 {
+	var total int64
+	seen := map[string]bool{}
+	found, _ := filepath.Glob(dir + "/fdinfo/*")
+	for _, path := range found {
+		var id string
+		var size int64
+		for line := range strings.Lines(string(fileContent(path))) {
+			key, value, _ := strings.Cut(line, ":")
+			switch value = strings.TrimSpace(value); key {
+			case "map_id", "prog_id":
+				id = key + value
+			case "memlock":
+				size, _ = strconv.ParseInt(value, 10, 64)
+			}
+		}
+		if id != "" && size > 0 && !seen[id] { // a link names its program, too, and takes nothing
+			seen[id] = true
+			total += size
+		}
+	}
+	return total
+}
+
 // kibibytes reads the line of a file of /proc that begins with name.
 func kibibytes(b []byte, name string) int64 {
 	for line := range bytes.Lines(b) {

@@ -15,6 +15,12 @@ type results struct {
 	PacketsEach int      `json:"packetsEach"`
 	Samples     []sample `json:"samples"`
 	Rates       []rate   `json:"rates"`
+	// Turns of the slowest loop, and the rest of what was measured of traces.
+	Turns          int         `json:"turns,omitempty"`
+	Traces         []traced    `json:"traces,omitempty"`
+	TraceRates     []traceRate `json:"traceRates,omitempty"`
+	TraceLoad      string      `json:"traceLoad,omitempty"` // of the machine, when traces began
+	TraceLoadAfter string      `json:"traceLoadAfter,omitempty"`
 }
 
 func (r *results) write(path string) error {
@@ -34,7 +40,7 @@ func readResults(path string) (*results, error) {
 	if err := json.Unmarshal(b, &r); err != nil {
 		return nil, fmt.Errorf("read results of %s: %w", path, err)
 	}
-	if len(r.Samples) == 0 {
+	if len(r.Samples)+len(r.Traces) == 0 {
 		return nil, fmt.Errorf("read results: %s holds none", path)
 	}
 	return &r, nil

@@ -14,12 +14,15 @@ import (
 
 // roles are what bench's own children do: the same binary, started on a CPU and in a network namespace of its own.
 var roles = map[string]func(args []string) error{
-	"role-flood":  runFlood,
-	"role-stream": runStream,
-	"role-node":   runNode,
-	"role-hold":   runHold,
-	"role-exec":   runExec,
-	"role-inside": runInside,
+	"role-flood":   runFlood,
+	"role-stream":  runStream,
+	"role-node":    runNode,
+	"role-hold":    runHold,
+	"role-exec":    runExec,
+	"role-inside":  runInside,
+	"role-loop":    runLoop,
+	"role-records": runRecords,
+	"role-tracefs": runTracefs,
 }
 
 // runRole runs a child's part: the arguments are role, CPU (or -1), and the role's own.

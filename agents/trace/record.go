@@ -17,6 +17,7 @@ const recordLen = int(unsafe.Sizeof(traceRecord{}))
 // event is a record as it lies in a ring, with its parts found. Strings belong to the ring.
 type event struct {
 	record        *traceRecord
+	whole         []byte
 	numbers       [6]uint64
 	first, second []byte
 }
@@ -33,6 +34,7 @@ func (e *event) parse(b []byte) bool {
 	if uint64(r.Size) < uint64(recordLen) || uint64(r.Size) > uint64(len(b)) || r.Size%8 != 0 || r.Numbers > 6 {
 		return false
 	}
+	e.whole = b[:r.Size]
 	b = b[recordLen:r.Size]
 	if traceKind(r.Kind) == traceKindKIND_EXEC {
 		return e.parseExec(r, b)

@@ -108,7 +108,10 @@ func (t *Trace) writeRare(until uint64) error {
 }
 
 func (t *Trace) write(e *event) {
-	r := t.describe(e)
+	var r *tracefmt.Record
+	if !t.cfg.Binary {
+		r = t.describe(e)
+	}
 	s := t.streamOf(e, r)
 	switch {
 	case s == nil: // it was needed to know what others mean
@@ -117,9 +120,12 @@ func (t *Trace) write(e *event) {
 		t.beyond()
 		return
 	}
-	if t.cfg.Flap != nil {
+	switch {
+	case t.cfg.Binary:
+		s.lines = append(s.lines, e.whole...)
+	case t.cfg.Flap != nil:
 		s.lines = tracefmt.AppendFlap(s.lines, r, time.Duration(e.record.Time))
-	} else {
+	default:
 		s.lines = tracefmt.AppendNDJSON(s.lines, r)
 	}
 	s.events++

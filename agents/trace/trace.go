@@ -40,6 +40,9 @@ type Config struct {
 	// Flap, if not nil, has the lines in FLAP's format instead: a sink for each of its sources (tracefmt.FlapSource).
 	// What is no call has no lines there. It measures durations.
 	Flap map[string]Sink
+	// Binary hands Out the records as the kernel wrote them (struct record of bpf/trace.bpf.c), and makes nothing of them:
+	// what reading costs without the text, for make bench.
+	Binary bool
 }
 
 // Sink takes whole lines, of which each event has so many: all of them, or as many events as it returns and why it took
