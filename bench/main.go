@@ -68,7 +68,8 @@ type options struct {
 	ring    int64 // bytes of Sonde's rings, as by the manager's flag --ring-bytes
 	only    string
 	part    string
-	turns   int // of the slowest loop
+	turns   int  // of the slowest loop
+	cold    bool // do not touch all free memory
 }
 
 // Parts of a run.
@@ -92,6 +93,7 @@ func runBench(ctx context.Context, args []string) error {
 	flags.StringVar(&o.only, "only", "", "measure only scenarios and loops whose name contains `text`, and search no rates of captures")
 	flags.StringVar(&o.part, "part", partAll, "`what` to measure: all, capture or trace")
 	flags.IntVar(&o.turns, "turns", 1_000_000, "turns of opening, reading and closing a file of one measurement")
+	flags.BoolVar(&o.cold, "cold", false, "do not touch all free memory first: for a short look on a machine that others use")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

@@ -216,7 +216,7 @@ func measure(ctx context.Context, o *options, log io.Writer) (*results, error) {
 
 func (b *bench) measure(ctx context.Context, o *options, log io.Writer) (*results, error) {
 	res := &results{Machine: describe(ctx, b), Rounds: o.rounds, PacketsEach: o.packets}
-	if b.held { // elsewhere it would not stay
+	if b.held && !o.cold { // elsewhere it would not stay
 		if err := warmAll(); err != nil {
 			return nil, err
 		}

@@ -18,6 +18,7 @@ var roles = map[string]func(args []string) error{
 	"role-stream":  runStream,
 	"role-node":    runNode,
 	"role-hold":    runHold,
+	"role-host":    runHost,
 	"role-exec":    runExec,
 	"role-inside":  runInside,
 	"role-loop":    runLoop,

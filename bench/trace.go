@@ -121,12 +121,12 @@ func (b *bench) traceIn(ctx context.Context, l *loop, t *tracer, bare int, out *
 
 // measure has the turns done under the tracer, and ends that.
 func (r *traceRun) measure(ctx context.Context, out *traced) error {
-	pid, worker := r.reader.pid(), r.work
+	pid, at := r.reader.pid(), r.work
 	if own, ok := r.reader.(interface{ worker() *work }); ok {
-		worker = own.worker()
+		at = own.worker()
 	}
 	cpu := processTime(pid)
-	took, err := worker.do(ctx, order{turns: out.Turns})
+	took, err := at.do(ctx, order{turns: out.Turns})
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,9 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/sonde-operator/sonde/internal/account"
 	"github.com/sonde-operator/sonde/internal/captureconfig"
@@ -88,7 +91,7 @@ func (t *tracer) of(l *loop) int {
 	return len(l.asked)
 }
 
-// probeTrace is the agent's probe, tracing the target Pod as on a node: in the node's process namespace.
+// probeTrace is the agent's probe, tracing the target Pod as on a node: in the process namespace that the loops are in.
 type probeTrace struct {
 	sondeProcess
 	cmd *exec.Cmd
@@ -112,9 +115,10 @@ func startTrace(durations bool) func(context.Context, *bench, *traceJob) (tracin
 			return nil, err
 		}
 		// The loops are in the network namespace of bench: for the probe that is a Pod's with hostNetwork.
-		p.cmd = roleCommand(ctx, "role-exec", j.cpu, nil, b.agent, "probe", "--config", config, "--capture-uid", captureUID,
+		p.cmd = roleCommand(ctx, "role-host", j.cpu, nil, b.agent, "probe", "--config", config, "--capture-uid", captureUID,
 			"--pod-uid", podUID, "--pod-name", "bench", "--node", "bench", "--duration", longest, "--host-network",
 			"--results", p.results, "--control", p.control, "--termination-log", message)
+		p.cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWNS
 		p.cmd.Stderr = &p.said
 		if err := p.cmd.Start(); err != nil {
 			return nil, fmt.Errorf("start the agent: %w", err)
@@ -147,6 +151,18 @@ func (p *probeTrace) stop(ctx context.Context) (recorded, error) {
 		return recorded{}, fmt.Errorf("the account is not whole: %+v", a)
 	}
 	return recorded{written: int(a.Events), lost: int(a.LostEvents()), size: a.Bytes}, nil
+}
+
+// runHost becomes another program, for which itself is process 1: where bench is a guest itself, as in a container, it may
+// not ask the machine's for its namespaces, which a probe does to know the node's.
+func runHost(args []string) error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("keep mounts apart: %w", err)
+	}
+	if err := unix.Mount("/proc/"+strconv.Itoa(os.Getpid()), "/proc/1", "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("stand in for process 1: %w", err)
+	}
+	return runExec(args)
 }
 
 // recordsTrace is a reader of the binary records alone, by a child of bench.
