@@ -112,6 +112,8 @@ func traceRateCell(o *traceRate) string {
 		return fmt.Sprintf("≥ %.2f million; the loops could do no more", o.Rate/1e6)
 	case o.Rate == 0:
 		return fmt.Sprintf("none that was tried; lost some at %.3f million", o.Lossy/1e6)
+	case o.Lossy <= o.Rate: // now and then
+		return fmt.Sprintf("%.2f million", o.Rate/1e6)
 	}
 	return fmt.Sprintf("%.2f million; lost some at %.2f million", o.Rate/1e6, o.Lossy/1e6)
 }
