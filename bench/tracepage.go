@@ -84,14 +84,14 @@ func bystanderTable(b *strings.Builder, r *results) {
 		return
 	}
 	b.WriteString("\n### A process of the node that is not traced\n\nWhile a Pod is traced, ns added to each of its calls.\n\n| tracer |")
-	rule := "\n|---|"
+	columns := 0
 	for i := range loops {
 		if len(r.eachTraced(loops[i].name, tracerSonde, true, (*traced).addedEach)) > 0 {
 			fmt.Fprintf(b, " %s |", loops[i].label)
-			rule += "---|"
+			columns++
 		}
 	}
-	b.WriteString(rule + "\n" + rows.String())
+	b.WriteString("\n|---|" + strings.Repeat("---|", columns) + "\n" + rows.String())
 }
 
 func traceRateTable(b *strings.Builder, r *results) {

@@ -143,7 +143,7 @@ func (p *probeTrace) stop(ctx context.Context) (recorded, error) {
 	if err := wait(ctx, p.cmd); err != nil {
 		return recorded{}, fmt.Errorf("%w: %s", err, p.said.String())
 	}
-	a, err := p.sondeProcess.account()
+	a, err := p.account()
 	if err != nil {
 		return recorded{}, err
 	}
