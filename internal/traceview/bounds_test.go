@@ -72,7 +72,10 @@ func TestMostOften(t *testing.T) {
 		add("/etc/prices.json")
 		add(fmt.Sprint("/tmp/", i))
 	}
-	if text, want := s.Text(), fmt.Sprintf("\n  %d  openat  ENOENT  /etc/prices.json\n", 100+2*often); !strings.Contains(text, want) {
+	for i := range 3 { // takes a place of those that were seen once, and counts as much as they did
+		add(fmt.Sprint("/end/", i))
+	}
+	if text, want := s.Text(), fmt.Sprintf("\n  %d  openat  ENOENT  /etc/prices.json\n", 100+2*often+3); !strings.Contains(text, want) {
 		t.Errorf("no %q in\n%s", want, text)
 	}
 }

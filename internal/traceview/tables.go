@@ -153,10 +153,10 @@ type failure struct {
 	abouts []about
 }
 
-// about is what calls that failed were about.
+// about is what calls that failed were about. It has been seen so often since it has its place, and was so at most count times.
 type about struct {
-	text  string
-	count uint64
+	text        string
+	seen, count uint64
 }
 
 // maxAbouts are counted for each failure. What is among more than a quarter of its calls is always found among them, whatever came
@@ -168,6 +168,7 @@ func (f *failure) add(text string) {
 	least := 0
 	for i := range f.abouts {
 		if f.abouts[i].text == text {
+			f.abouts[i].seen++
 			f.abouts[i].count++
 			return
 		}
@@ -176,15 +177,15 @@ func (f *failure) add(text string) {
 		}
 	}
 	if len(f.abouts) < maxAbouts {
-		f.abouts = append(f.abouts, about{text, 1})
+		f.abouts = append(f.abouts, about{text, 1, 1})
 		return
 	}
-	f.abouts[least] = about{text, f.abouts[least].count + 1}
+	f.abouts[least] = about{text, 1, f.abouts[least].count + 1}
 }
 
-// usual is what most of them were about; the first, of equals.
+// usual is what most of them were about, as far as is certain; the first, of equals.
 func (f *failure) usual() string {
-	return slices.MaxFunc(f.abouts, func(a, b about) int { return cmp.Compare(a.count, b.count) }).text
+	return slices.MaxFunc(f.abouts, func(a, b about) int { return cmp.Compare(a.seen, b.seen) }).text
 }
 
 type failureTable struct {
