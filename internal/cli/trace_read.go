@@ -84,6 +84,9 @@ func (c *traceRead) open(ctx context.Context, paths []string) (sources []*tracev
 			return nil, closeAll, fmt.Errorf("open the trace: %w", err)
 		}
 		files = append(files, f)
+		if i, err := f.Stat(); err == nil && i.IsDir() {
+			return nil, closeAll, fmt.Errorf("%s is a directory: name the .ndjson files in it", path)
+		}
 		sources = append(sources, traceview.NewSource(path, f))
 	}
 	return sources, closeAll, nil

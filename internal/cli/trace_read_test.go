@@ -127,7 +127,7 @@ func TestTraceReadErrors(t *testing.T) {
 	}{
 		"no file":     {nil, "at least one FILE"},
 		"not there":   {[]string{"/does/not/exist"}, "no such file"},
-		"a directory": {[]string{t.TempDir()}, "is a directory"},
+		"a directory": {[]string{t.TempDir()}, "is a directory: name the .ndjson files in it"},
 		"no trace":    {[]string{there, pcap}, pcap + ": this is no trace in JSON lines: give the .ndjson file of a Trace"},
 		"bad output":  {[]string{there, "-o", "yaml"}, "--output yaml: write summary or json, or leave it out"},
 		"twice":       {[]string{"-", "-"}, "- is there twice"},
