@@ -19,8 +19,9 @@ func newMustGather(p *plugin) *cobra.Command {
 		Long: `Collects Sonde's resources of all namespaces, the operator's objects, events and logs, and versions. It wants
 the rights of a cluster admin; what could not be read is named, and the rest is collected.
 
-No Secret is read. Stamps, hashes of tokens and the paths of the webhooks are taken out; packets are not in it. Names
-of users, namespaces, Pods and nodes, and the filters of captures, are: look at it before you give it away.`,
+No Secret is read. Stamps, hashes of tokens and the paths of the webhooks are taken out; packets, and events of
+traces, are not in it. Names of users, namespaces, Pods and nodes, and the filters of captures, are: look at it before
+you give it away.`,
 		Example: `  kubectl sonde must-gather
   kubectl sonde must-gather -o sonde.tar.gz`,
 		Args: cobra.NoArgs,

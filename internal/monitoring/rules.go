@@ -41,6 +41,15 @@ var rules = []rule{
 			"--ring-bytes of the manager help. place=writer: the node's disk was too slow or full.",
 	},
 	{
+		alert: "SondeEventsLost", severity: "warning", after: "0m",
+		expr: `sum(increase(sonde_lost_events_total{JOB}[1h])) / ` +
+			`(sum(increase(sonde_lost_events_total{JOB}[1h])) + sum(increase(sonde_events_total{JOB}[1h]))) > 0.01`,
+		summary: "More than 1% of the events that traces of the last hour should hold are in no file.",
+		runbook: "kubectl get traces -A shows which traces lost events; lost in the status of each Pod, and the last line of its file, say where. ring: the probe was too slow; fewer groups in " +
+			"events, a minLatency or a larger --ring-bytes of the manager help. rare: more programs, threads or signals at once than there was room for. recursion: the kernel did not run the " +
+			"program. writer: the node's disk was too slow or full.",
+	},
+	{
 		alert: "SondeCapturesRefused", severity: "info", after: "0m",
 		expr:    `sum by (reason) (increase(sonde_refusals_total{JOB}[15m])) > 20`,
 		summary: "{{ $value | humanize }} requests for captures or results were refused in 15 minutes, with reason {{ $labels.reason }}.",
@@ -53,7 +62,7 @@ var rules = []rule{
 			`sum(max by (phase) (sonde_captures{JOB,phase=~"Failed|Incomplete|Completed"})) > 0.5 ` +
 			`and sum(max by (phase) (sonde_captures{JOB,phase=~"Failed|Incomplete|Completed"})) >= 5`,
 		summary: "More than half of the finished captures, which are at least five, are not whole.",
-		runbook: "kubectl get packetcaptures -A -o wide shows the reasons. ProbeError: the message of the Pod's entry in the status says what a probe lacks. JobRefused: condition " +
+		runbook: "kubectl get sonde -A -o wide shows the reasons. ProbeError: the message of the Pod's entry in the status says what a probe lacks. JobRefused: condition " +
 			"ProbesAllowed quotes who refuses the probes. NodeLost, Evicted, DiskFull: the nodes. TargetNotFound, NoPods: nothing is wrong with Sonde.",
 	},
 	{

@@ -26,9 +26,11 @@ import (
 // What the plugin collects holds objects and logs, and nothing of any Secret, no stamp and no webhook's path.
 func TestOpsMustGather(t *testing.T) {
 	ns := namespace(t, nil)
-	deployment(t, ns, "sink", 1, "sink")
+	d := deployment(t, ns, "sink", 1, "sink")
 	pc := capture(t, admin, ns, sondev1.PacketCaptureSpec{TargetDeployment: "sink", Duration: "5m"})
 	accessToken(t, pc)
+	tr := gatedTrace(t, d, sondev1.TraceGate{})
+	awaitCapturing(t, tr)
 	planted := plantPath(t)
 	dir := filepath.Join(t.TempDir(), "gathered")
 	out, err := osexec.CommandContext(t.Context(), plugin, "must-gather", "-o", dir).CombinedOutput()
@@ -38,10 +40,11 @@ func TestOpsMustGather(t *testing.T) {
 	all := gathered(t, dir)
 	pods := managerPods(t)
 	for _, want := range []string{
-		"objects/packetcaptures.yaml", "objects/resultaccesses.yaml", "objects/deployments.yaml", "objects/jobs.yaml", "objects/nodes.yaml",
+		"objects/packetcaptures.yaml", "objects/traces.yaml", "objects/resultaccesses.yaml", "objects/deployments.yaml", "objects/jobs.yaml", "objects/nodes.yaml",
 		"objects/mutatingwebhookconfigurations-sonde.yaml", "objects/clusterroles-sonde.yaml", "objects/events.yaml", "server-version.json",
 		"logs/" + pods[0].Name + "/manager.log", "logs/" + pods[1].Name + "/manager.log",
 		"logs/" + agentPod(t, pc) + "/probe.log", "logs/" + agentPod(t, pc) + "/keeper.log",
+		"logs/" + agentPod(t, tr) + "/probe.log", "logs/" + agentPod(t, tr) + "/keeper.log",
 	} {
 		if _, ok := all[want]; !ok {
 			t.Errorf("no %s; the plugin said\n%s", want, out)
@@ -49,6 +52,16 @@ func TestOpsMustGather(t *testing.T) {
 	}
 	if !strings.Contains(all["objects/packetcaptures.yaml"], string(pc.UID)) {
 		t.Error("the capture is not in it")
+	}
+	if !strings.Contains(all["objects/traces.yaml"], string(tr.UID)) {
+		t.Error("the trace is not in it")
+	}
+	// The gates' configuration is there, with its namespaces, and without its path.
+	hooks := all["objects/mutatingwebhookconfigurations-sonde.yaml"]
+	for _, want := range []string{"name: " + webhooks.GateConfigurationName, "- " + ns, "path: " + webhooks.PathGate + "/REDACTED"} {
+		if !strings.Contains(hooks, want) {
+			t.Errorf("no %q in the webhook configurations:\n%s", want, hooks)
+		}
 	}
 	secret := secretsOf(t)
 	for name, content := range all {
@@ -138,14 +151,18 @@ func secretsOf(t *testing.T) map[string]string {
 	path := *hook.Webhooks[0].ClientConfig.Service.Path
 	found["the webhook's path"] = path[strings.LastIndex(path, "/")+1:]
 	var captures sondev1.PacketCaptureList
+	var traces sondev1.TraceList
 	var accesses sondev1.ResultAccessList
-	for _, list := range []client.ObjectList{&captures, &accesses} {
+	for _, list := range []client.ObjectList{&captures, &traces, &accesses} {
 		if err := admin.List(t.Context(), list); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for i := range captures.Items {
 		found["the stamp of "+captures.Items[i].Name] = captures.Items[i].Annotations[sondev1.AnnotationStamp]
+	}
+	for i := range traces.Items {
+		found["the stamp of trace "+traces.Items[i].Name] = traces.Items[i].Annotations[sondev1.AnnotationStamp]
 	}
 	for i := range accesses.Items {
 		found["the stamp of "+accesses.Items[i].Name] = accesses.Items[i].Annotations[sondev1.AnnotationStamp]

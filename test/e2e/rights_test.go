@@ -83,10 +83,10 @@ func TestResultsNeedTheVerb(t *testing.T) {
 	}
 }
 
-func agentPod(t *testing.T, pc *sondev1.PacketCapture) string {
+func agentPod(t *testing.T, capture sondev1.Capture) string {
 	t.Helper()
 	var pods corev1.PodList
-	if err := admin.List(t.Context(), &pods, client.InNamespace(operatorNamespace), client.MatchingLabels{sondev1.LabelUID: string(pc.UID)}); err != nil || len(pods.Items) == 0 {
+	if err := admin.List(t.Context(), &pods, client.InNamespace(operatorNamespace), client.MatchingLabels{sondev1.LabelUID: string(capture.GetUID())}); err != nil || len(pods.Items) == 0 {
 		t.Fatalf("no agent's Pod: %v", err)
 	}
 	return pods.Items[0].Name

@@ -41,8 +41,12 @@ var answers = map[string]string{
 	"/apis/monitoring.openshift.tpg/v1alpha1/resultaccesses": `{"items":[{"kind":"ResultAccess","metadata":{"name":"a"},"spec":{"tokenHash":"` + hash + `"}}]}`,
 	"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations": `{"items":[
 		{"kind":"MutatingWebhookConfiguration","metadata":{"name":"another"}},
-		{"kind":"MutatingWebhookConfiguration","metadata":{"name":"sonde"},"webhooks":[{"name":"w","clientConfig":{"service":{"name":"sonde-webhook","path":"/mutate-packetcapture/` + path + `"}}}]}]}`,
-	"/api/v1/namespaces/sonde-system/pods":       `{"items":[{"kind":"Pod","metadata":{"name":"sonde-manager-1"},"spec":{"containers":[{"name":"manager"}]}}]}`,
+		{"kind":"MutatingWebhookConfiguration","metadata":{"name":"sonde"},"webhooks":[{"name":"w","clientConfig":{"service":{"name":"sonde-webhook","path":"/mutate-packetcapture/` + path + `"}}}]},
+		{"kind":"MutatingWebhookConfiguration","metadata":{"name":"sonde-gate"},"webhooks":[
+			{"name":"gate","clientConfig":{"service":{"name":"sonde-webhook","path":"/mutate-v1-pod-gate/` + path + `"}}},
+			{"name":"trace-required","clientConfig":{"service":{"name":"sonde-webhook","path":"/mutate-v1-pod-gate-required/` + path + `"}}}]}]}`,
+	"/api/v1/namespaces/sonde-system/pods": `{"items":[{"kind":"Pod","metadata":{"name":"sonde-manager-1"},"spec":{"containers":[{"name":"manager"}]}},
+		{"kind":"Pod","metadata":{"name":"trace-web-1"},"spec":{"containers":[{"name":"probe"},{"name":"keeper"}]}}]}`,
 	"/api/v1/namespaces/sonde-system/configmaps": `{"items":[{"kind":"ConfigMap","metadata":{"name":"sonde-config"},"data":{"paused":"true"}},{"kind":"ConfigMap","metadata":{"name":"shop-web"},"data":{"program":"not wanted"}}]}`,
 	"/apis/events.k8s.io/v1/namespaces/sonde-system/events": `{"items":[{"kind":"Event","metadata":{"name":"e"},
 		"note":"failed calling webhook: Post https://sonde-webhook.sonde-system.svc:443/mutate-packetcapture/` + path + `?timeout=10s: refused"}]}`,
@@ -50,6 +54,7 @@ var answers = map[string]string{
 	"/apis/console.openshift.io/v1/consoleyamlsamples": `{"items":[{"kind":"ConsoleYAMLSample","metadata":{"name":"sonde"},"spec":{"title":"An example"}}]}`,
 	"/api/v1/nodes": `{"items":[{"kind":"Node","metadata":{"name":"n1"},"status":{"nodeInfo":{"kernelVersion":"6.12"},"images":[{"names":["not wanted"]}]}}]}`,
 	"/api/v1/namespaces/sonde-system/pods/sonde-manager-1/log": "Registering webhook /mutate-packetcapture/" + path + "\nAuthorization: Bearer " + jwt + "\n-----BEGIN PRIVATE KEY-----\n" + key + "\n-----END PRIVATE KEY-----\nServing results\n",
+	"/api/v1/namespaces/sonde-system/pods/trace-web-1/log":     `{"msg":"Opened the gate"}` + "\n",
 }
 
 // server answers as an API server that refuses roles and SecurityContextConstraints, and has ConsoleYAMLSamples and
@@ -117,6 +122,11 @@ func TestNothingSecretIsCollected(t *testing.T) {
 			}
 		}
 	}
+	for _, want := range []string{"path: /mutate-v1-pod-gate/REDACTED", "path: /mutate-v1-pod-gate-required/REDACTED"} {
+		if got := all["objects/mutatingwebhookconfigurations-sonde.yaml"]; !strings.Contains(got, want) {
+			t.Errorf("no %q in the gates' configuration:\n%s", want, got)
+		}
+	}
 	for name, want := range map[string]string{
 		"objects/packetcaptures.yaml":                      "mine: kept",
 		"objects/traces.yaml":                              "mine: kept",
@@ -126,6 +136,8 @@ func TestNothingSecretIsCollected(t *testing.T) {
 		"objects/events.yaml":                              "refused",
 		"objects/nodes.yaml":                               "kernelVersion",
 		"logs/sonde-manager-1/manager.log":                 "Serving results",
+		"logs/trace-web-1/probe.log":                       "Opened the gate",
+		"logs/trace-web-1/keeper.log":                      "Opened the gate",
 		"objects/priorityclasses-sonde.yaml":               "value: 1000",
 		"objects/consoleyamlsamples-sonde.yaml":            "An example",
 		"server-version.json":                              "v1.36.3",
