@@ -267,11 +267,8 @@ test-vm: pcapfilter ## Tests of the agent in virtual machines with other kernels
 	@mkdir -p build/vm
 	go build -o build/vm/agent ./cmd/agent
 	go test -tags vm -c -o build/vm/agent.test ./cmd/agent
-	go test -c -o build/vm/nodeproc.test ./agents/nodeproc
-	@for kernel in $(VM_KERNELS); do \
-		hack/vm/run.sh --add build/vm/agent --env SONDE_TEST_AGENT=/vm/agent $$kernel build/vm/agent.test -test.v -test.run '^Test(OnNode|ClockStep)$$'; \
-		hack/vm/run.sh $$kernel build/vm/nodeproc.test -test.v; \
-	done
+	for package in nodeproc trace gate; do go test -c -o build/vm/$$package.test ./agents/$$package; done
+	@hack/vm/suite.sh $(VM_KERNELS)
 
 .PHONY: test-fuzz
 FUZZTIME ?= 20s
@@ -280,7 +277,7 @@ test-fuzz: pcapfilter ## Fuzz each parser of foreign bytes for FUZZTIME.
 
 SHARD ?=
 .PHONY: test-shard
-test-shard: deps ## One shard of the full suite: SHARD=capture|rights|removal|fuzz|security|operations|bundle|olm|faults|limits|schedules|scale.
+test-shard: deps ## One shard of the full suite: SHARD=capture|rights|removal|fuzz|security|operations|bundle|olm|faults|trace-faults|limits|kernels|schedules|scale.
 	@hack/shard.sh '$(SHARD)'
 
 .PHONY: test-full

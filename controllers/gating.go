@@ -49,20 +49,37 @@ func observeGate(capture sondev1.Capture, pod *corev1.Pod, before *sondev1.GateR
 	if i < 0 {
 		return before
 	}
-	switch state := pod.Status.InitContainerStatuses[i].State; {
+	status := &pod.Status.InitContainerStatuses[i]
+	switch state := status.State; {
 	case state.Terminated != nil:
-		if how, waited, ok := gateconfig.ParseWords(state.Terminated.Message); ok {
-			return &sondev1.GateResult{Outcome: sondev1.GateOutcome(how), WaitedMilliseconds: waited.Milliseconds()}
+		if said := gateSays(state.Terminated); said != nil {
+			return said
 		}
 		if state.Terminated.ExitCode != 0 && before == nil {
 			return &sondev1.GateResult{Outcome: sondev1.GateNotStarted}
 		}
 	case state.Waiting != nil && before == nil && !slices.Contains(gateStarting, state.Waiting.Reason):
+		// One that has refused its Pod waits to be started again.
+		if said := gateSays(status.LastTerminationState.Terminated); said != nil {
+			return said
+		}
 		if !now.Before(gateLate(capture, pod)) {
 			return &sondev1.GateResult{Outcome: sondev1.GateNotStarted}
 		}
 	}
 	return before
+}
+
+// gateSays is how a gate ended by its own words; nil if it has left none.
+func gateSays(ended *corev1.ContainerStateTerminated) *sondev1.GateResult {
+	if ended == nil {
+		return nil
+	}
+	how, waited, ok := gateconfig.ParseWords(ended.Message)
+	if !ok {
+		return nil
+	}
+	return &sondev1.GateResult{Outcome: sondev1.GateOutcome(how), WaitedMilliseconds: waited.Milliseconds()}
 }
 
 // gateLate is when a gate should have been open, had it started with its Pod.

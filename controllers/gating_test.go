@@ -124,6 +124,12 @@ func TestGateResult(t *testing.T) {
 	if got := observeGate(newTrace(), webPod("web-1", gated(gateSaid(gateconfig.Opened))), result(sondev1.GateNotStarted, 0), dawn); !cmp.Equal(opened, got) {
 		t.Errorf("one that started after all: %v", got)
 	}
+	// The kubelet starts one again that has refused its Pod, later and later: a manager that was away meets it like this.
+	again := webPod("web-1", gated(awaits("CrashLoopBackOff")))
+	again.Status.InitContainerStatuses[0].LastTerminationState = gateSaid(gateconfig.Refused)
+	if diff := cmp.Diff(result(sondev1.GateRefused, 1234), observeGate(newTrace(), again, nil, dawn.Add(time.Hour))); diff != "" {
+		t.Errorf("one that is to be started again (-want +got):\n%s", diff)
+	}
 }
 
 func TestGateIsShown(t *testing.T) {

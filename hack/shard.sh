@@ -3,7 +3,7 @@
 # With RECORD=1 a finished shard writes its row of docs/test-matrix.md.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-shards=(capture rights removal fuzz security operations bundle olm faults limits schedules scale)
+shards=(capture rights removal fuzz security operations bundle olm faults trace-faults limits kernels schedules scale)
 make="make --no-print-directory"
 e2e() {
 	$make cluster-up image image-workload
@@ -51,7 +51,7 @@ case "$shard" in
 	echo "${shards[$2 % ${#shards[@]}]}"
 	exit
 	;;
-capture | rights | removal | fuzz | security | operations | bundle | olm | faults | limits | schedules | scale) trap finish EXIT ;;
+capture | rights | removal | fuzz | security | operations | bundle | olm | faults | trace-faults | limits | kernels | schedules | scale) trap finish EXIT ;;
 *)
 	echo "which shard? SHARD=${shards[*]// /|}" >&2
 	exit 2
@@ -79,14 +79,26 @@ olm)
 faults)
 	own_cluster # whose nodes and API server are killed
 	table=$(mktemp)
-	SUITE=faults SONDE_FAULTS_TABLE=$table e2e '^Test'
+	SUITE=faults SONDE_FAULTS_TABLE=$table e2e '^Test(Matrix|Snapshot|TargetSnapshot)'
 	[ -z "${RECORD:-}" ] || hack/section.sh docs/reliability.md matrix <"$table"
+	rm "$table"
+	;;
+trace-faults)
+	own_cluster
+	table=$(mktemp)
+	SUITE=faults SONDE_GATES_TABLE=$table e2e '^TestGates'
+	[ -z "${RECORD:-}" ] || hack/section.sh docs/reliability.md gates <"$table"
 	rm "$table"
 	;;
 limits)
 	node_disks
 	e2e '^TestLimits'
-	$make test-vm
+	;;
+kernels)
+	table=$(mktemp)
+	VM_TABLE=$table $make test-vm
+	[ -z "${RECORD:-}" ] || hack/section.sh docs/tested.md kernels <"$table"
+	rm "$table"
 	;;
 schedules) $make test-schedules SCHEDULES=1000 ;;
 scale)

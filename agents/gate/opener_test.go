@@ -16,15 +16,20 @@ import (
 // namespaces in which a gate may find itself: process 1 of its own, or one of many (shareProcessNamespace, hostPID).
 var namespaces = map[string]uintptr{"process 1": syscall.CLONE_NEWPID, "not process 1": 0}
 
-// rounds of what depends on which of two comes first.
-const rounds = 50
+// rounds of what depends on which of two comes first: fewer where a processor is computed, as in hack/vm.
+func rounds() int {
+	if testing.Short() {
+		return 5
+	}
+	return 50
+}
 
 // A signal that comes before the handler is lost, whenever that is, and never ends a gate.
 func TestEarlySignalIsHarmless(t *testing.T) {
 	for name, flags := range namespaces {
 		t.Run(name, func(t *testing.T) {
 			cgroup := container(t, gateID)
-			for range rounds {
+			for range rounds() {
 				p := startGate(t, in(cgroup, flags))
 				for range 3 {
 					_ = p.cmd.Process.Signal(Signal) // it may have been in time, and have opened the gate
@@ -44,7 +49,7 @@ func TestOpenWhenItWaits(t *testing.T) {
 	for name, flags := range namespaces {
 		t.Run(name, func(t *testing.T) {
 			cgroup := container(t, gateID)
-			for range rounds {
+			for range rounds() {
 				p := startGate(t, in(cgroup, flags))
 				p.waits(t)
 				if took, err := opener(t).Open(t.Context(), uid); err != nil || took <= 0 {
@@ -64,7 +69,7 @@ func TestAwait(t *testing.T) {
 	for name, flags := range namespaces {
 		t.Run(name, func(t *testing.T) {
 			cgroup := container(t, gateID)
-			for range rounds {
+			for range rounds() {
 				opened := make(chan error, 1)
 				go func() {
 					_, err := opener(t).Await(t.Context(), uid)

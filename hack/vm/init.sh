@@ -25,6 +25,7 @@ else
 fi
 ip link set lo up
 ulimit -n 65536
+echo "vm: kernel $(uname -r)"
 cd /vm || exit
 sh -c ". /vm/command"
 echo "vm: exit status $?"

@@ -92,28 +92,38 @@ func Stop(t *testing.T, capture sondev1.Capture) {
 // Download fetches one file per Pod through the plugin and returns what is in them, by Pod name.
 func Download(t *testing.T, pc *sondev1.PacketCapture) map[string]Contents {
 	t.Helper()
+	got := map[string]Contents{}
+	for pod, file := range DownloadFiles(t, pc, ".pcapng") {
+		got[pod] = Read(t, file)
+	}
+	return got
+}
+
+// DownloadFiles fetches one file per Pod through the plugin and returns where they are, by Pod name.
+func DownloadFiles(t *testing.T, capture sondev1.Capture, suffix string) map[string]string {
+	t.Helper()
 	dir := filepath.Join(t.TempDir(), "files")
-	args := []string{"download", pc.Name, "-n", pc.Namespace, "--keep-separate", "-o", dir}
+	name := strings.ToLower(capture.CaptureKind()) + "/" + capture.GetName()
+	args := []string{"download", name, "-n", capture.GetNamespace(), "--keep-separate", "-o", dir}
 	out, err := osexec.CommandContext(t.Context(), Plugin, args...).CombinedOutput()
 	// 3 says that what was saved is not whole.
 	var exit *osexec.ExitError
-	if errors.As(err, &exit) && exit.ExitCode() == 3 && pc.Status.Phase == sondev1.PhaseIncomplete {
+	if errors.As(err, &exit) && exit.ExitCode() == 3 && capture.CaptureStatus().Phase == sondev1.PhaseIncomplete {
 		err = nil
 	}
 	if err != nil {
 		t.Fatalf("kubectl sonde %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
-	files, err := filepath.Glob(filepath.Join(dir, "*.pcapng"))
+	files, err := filepath.Glob(filepath.Join(dir, "*"+suffix))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no files downloaded (%v); the Plugin said\n%s", err, out)
 	}
-	got := map[string]Contents{}
+	byPod := map[string]string{}
 	for _, f := range files {
-		pod := strings.TrimSuffix(filepath.Base(f), ".pcapng")
-		pod = strings.TrimSuffix(pod, "-"+pc.Status.JobID)
-		got[pod] = Read(t, f)
+		pod := strings.TrimSuffix(filepath.Base(f), suffix)
+		byPod[strings.TrimSuffix(pod, "-"+capture.CaptureStatus().JobID)] = f
 	}
-	return got
+	return byPod
 }
 
 // Contents of a capture file: how often each numbered packet of each run is in it.

@@ -23,7 +23,7 @@ import (
 )
 
 // withProbe are the stages at which a probe runs.
-var withProbe = []stage{starting, capturing, ending}
+var withProbe = []stage{starting, capturing, tracing, ending}
 
 func onProbes(signal string) func(*testing.T, *scene) {
 	return func(t *testing.T, s *scene) {
@@ -194,10 +194,10 @@ func namespaceDeleted(t *testing.T, s *scene) {
 func capturesDeleted(t *testing.T, s *scene) {
 	t.Helper()
 	for _, st := range stages {
-		cluster.DeleteNow(t, s.captures[st].DeepCopy())
+		cluster.DeleteNow(t, copyOf(s.captures[st]))
 	}
 	for _, st := range stages {
-		cluster.NothingLeft(t, string(s.captures[st].UID))
+		cluster.NothingLeft(t, string(s.captures[st].GetUID()))
 	}
 }
 

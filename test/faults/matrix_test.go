@@ -23,7 +23,7 @@ import (
 func TestMatrix(t *testing.T) {
 	found := map[string]map[stage]string{}
 	awaitOldLogsGone(t)
-	before := takeSnapshot(t)
+	before := steadySnapshot(t)
 	for _, r := range rows {
 		t.Run(r.name, func(t *testing.T) { found[r.name] = r.run(t, before) })
 	}
@@ -45,6 +45,7 @@ func (r row) run(t *testing.T, before snapshot) map[stage]string {
 	s.makeTargets(t)
 	inside := insideTarget(t, s.sink)
 	s.makeCaptures(t)
+	traced := bpfOf(t, s.agents[tracing])
 	t.Logf("staged after %s", time.Since(began).Round(time.Second))
 	r.fault(t, s)
 	s.release(t)
@@ -65,6 +66,7 @@ func (r row) run(t *testing.T, before snapshot) map[stage]string {
 		}
 	}
 	s.compareNumbers(t, r.targetGone)
+	awaitNoBPF(t, traced)
 	t.Logf("judged after %s", time.Since(began).Round(time.Second))
 	s.remove(t, r, inside)
 	if r.after != nil {
@@ -79,7 +81,7 @@ func (r row) run(t *testing.T, before snapshot) map[stage]string {
 func (s *scene) remove(t *testing.T, r row, inside snapshot) {
 	t.Helper()
 	for _, st := range stages {
-		cluster.DeleteNow(t, s.captures[st].DeepCopy())
+		cluster.DeleteNow(t, copyOf(s.captures[st]))
 	}
 	if !r.targetGone {
 		await(t, inside, "the target's namespaces", func() snapshot { return insideTarget(t, s.sink) })
@@ -105,7 +107,7 @@ func (s *scene) remove(t *testing.T, r row, inside snapshot) {
 // table is the matrix as it was found.
 func table(found map[string]map[stage]string) string {
 	var out strings.Builder
-	out.WriteString("| what happens | while the probe starts | while it captures | while it ends | while its file is kept |\n|---|---|---|---|---|\n")
+	out.WriteString("| what happens | while the probe starts | while it captures | while it ends | while its file is kept | while a trace runs |\n|---|---|---|---|---|---|\n")
 	for _, r := range rows {
 		fmt.Fprintf(&out, "| %s |", r.name)
 		for _, st := range stages {

@@ -34,14 +34,15 @@ func survives(want ...string) cell { return cell{want: want, goesOn: true} }
 func doesNotOccur(w string) cell   { return cell{why: w} }
 
 // text of what the status says of the one Pod of a capture.
-func text(pc *sondev1.PacketCapture) string {
-	if len(pc.Status.Pods) != 1 {
-		return fmt.Sprintf("%s with %d entries", pc.Status.Phase, len(pc.Status.Pods))
+func text(capture sondev1.Capture) string {
+	status := capture.CaptureStatus()
+	if len(status.Pods) != 1 {
+		return fmt.Sprintf("%s with %d entries", status.Phase, len(status.Pods))
 	}
-	e := pc.Status.Pods[0]
+	e := status.Pods[0]
 	out := fmt.Sprintf("%s (%s)", e.Phase, e.Reason)
-	if e.Phase != pc.Status.Phase {
-		out = fmt.Sprintf("%s, the capture %s", out, pc.Status.Phase)
+	if e.Phase != status.Phase {
+		out = fmt.Sprintf("%s, the capture %s", out, status.Phase)
 	}
 	switch {
 	case len(e.Files) > 0:
@@ -55,19 +56,19 @@ func text(pc *sondev1.PacketCapture) string {
 // judge waits for what is to come of a capture after a fault, has its file judged, and returns what came.
 func (s *scene) judge(t *testing.T, st stage, c cell, patience time.Duration) string {
 	t.Helper()
-	pc := s.captures[st]
+	capture := s.captures[st]
 	if c.goesOn && st != retained {
 		s.awaitFileOrFinal(t, st, patience)
 		s.askToStop(t, st)
 	}
-	err := s.awaitText(t, pc, c.want, patience)
-	got := text(pc)
-	t.Logf("%s: %s: %+v", st, got, pc.Status.Pods)
+	err := s.awaitText(t, capture, c.want, patience)
+	got := text(capture)
+	t.Logf("%s: %s: %+v", st, got, capture.CaptureStatus().Pods)
 	if err != nil {
-		t.Errorf("%s: %s, want %v: %v", st, got, c.want, pc.Status.Pods)
+		t.Errorf("%s: %s, want %v: %v", st, got, c.want, capture.CaptureStatus().Pods)
 		return got
 	}
-	s.checkFile(t, pc, st)
+	s.checkFile(t, capture, st)
 	if others := slices.DeleteFunc(slices.Clone(c.want), func(w string) bool { return w == got }); len(others) > 0 {
 		return got + " (or " + strings.Join(others, ", or ") + ")"
 	}
@@ -78,13 +79,15 @@ func (s *scene) judge(t *testing.T, st stage, c cell, patience time.Duration) st
 // is written by a manager that the fault may have hit.)
 func (s *scene) awaitFileOrFinal(t *testing.T, st stage, patience time.Duration) {
 	t.Helper()
-	pc := s.captures[st]
-	cluster.Eventually(t, patience, pc.Name+" attached, or over", func(ctx context.Context) error {
-		if err := cluster.Admin.Get(ctx, client.ObjectKeyFromObject(pc), pc); err != nil {
+	capture := s.captures[st]
+	status := capture.CaptureStatus()
+	cluster.Eventually(t, patience, capture.GetName()+" attached, or over", func(ctx context.Context) error {
+		if err := cluster.Admin.Get(ctx, client.ObjectKeyFromObject(capture), capture); err != nil {
 			return err
 		}
-		if out := cluster.OnNode(t, hurt, "sh", "-c", "ls "+volumes(s.agents[st])+"results/ 2>&1; true"); !pc.Status.Phase.Final() && !strings.Contains(out, ".pcapng") {
-			return fmt.Errorf("%s: %+v, %s", pc.Status.Phase, pc.Status.Pods, out)
+		out := cluster.OnNode(t, hurt, "sh", "-c", "ls "+volumes(s.agents[st])+"results/ 2>&1; true")
+		if !status.Phase.Final() && !strings.Contains(out, ".pcapng") && !strings.Contains(out, ".ndjson") {
+			return fmt.Errorf("%s: %+v, %s", status.Phase, status.Pods, out)
 		}
 		return nil
 	})
@@ -93,14 +96,14 @@ func (s *scene) awaitFileOrFinal(t *testing.T, st stage, patience time.Duration)
 var errOther = errors.New("still something else")
 
 // awaitText reads a capture until its status says what is wanted, or patience ends.
-func (s *scene) awaitText(t *testing.T, pc *sondev1.PacketCapture, want []string, patience time.Duration) error {
+func (s *scene) awaitText(t *testing.T, capture sondev1.Capture, want []string, patience time.Duration) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	for {
-		err := cluster.Admin.Get(ctx, client.ObjectKeyFromObject(pc), pc)
+		err := cluster.Admin.Get(ctx, client.ObjectKeyFromObject(capture), capture)
 		switch {
-		case err == nil && slices.Contains(want, text(pc)):
+		case err == nil && slices.Contains(want, text(capture)):
 			return nil
 		case apierrors.IsNotFound(err):
 			return err
@@ -114,9 +117,9 @@ func (s *scene) awaitText(t *testing.T, pc *sondev1.PacketCapture, want []string
 }
 
 // checkFile downloads a file: it is valid, its numbers follow on each other, and it holds what the status says.
-func (s *scene) checkFile(t *testing.T, pc *sondev1.PacketCapture, st stage) {
+func (s *scene) checkFile(t *testing.T, capture sondev1.Capture, st stage) {
 	t.Helper()
-	e := pc.Status.Pods[0]
+	e := capture.CaptureStatus().Pods[0]
 	if len(e.Files) == 0 {
 		if e.AvailableUntil != nil {
 			t.Errorf("%s: available until %s, without a file", st, e.AvailableUntil)
@@ -124,12 +127,24 @@ func (s *scene) checkFile(t *testing.T, pc *sondev1.PacketCapture, st stage) {
 		return
 	}
 	if s.refused != "" {
-		out, err := osexec.CommandContext(t.Context(), cluster.Plugin, "download", pc.Name, "-n", pc.Namespace, "-o", t.TempDir()+"/f.pcapng").CombinedOutput()
+		args := []string{"download", strings.ToLower(capture.CaptureKind()) + "/" + capture.GetName(), "-n", capture.GetNamespace(), "-o", t.TempDir() + "/" + e.Files[0].Name}
+		out, err := osexec.CommandContext(t.Context(), cluster.Plugin, args...).CombinedOutput()
 		if err == nil || !strings.Contains(string(out), s.refused) {
 			t.Errorf("%s: the download is not refused by %q: %v\n%s", st, s.refused, err, out)
 		}
 		return
 	}
+	switch c := capture.(type) {
+	case *sondev1.Trace:
+		checkTrace(t, c, e.Name)
+	case *sondev1.PacketCapture:
+		s.checkPackets(t, c, st)
+	}
+}
+
+func (s *scene) checkPackets(t *testing.T, pc *sondev1.PacketCapture, st stage) {
+	t.Helper()
+	e := pc.Status.Pods[0]
 	got := cluster.Download(t, pc)[e.Name]
 	if int64(got.Packets) != e.Packets {
 		t.Errorf("%s: %d packets in the file, %d in the status", st, got.Packets, e.Packets)

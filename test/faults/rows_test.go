@@ -39,19 +39,19 @@ var rows = []row{
 		name: "probe killed (SIGKILL)", fault: onProbes("KILL"),
 		cells: map[stage]cell{
 			starting: ends("Failed (Killed)"), capturing: ends("Incomplete (Killed), file"),
-			ending: ends("Incomplete (Killed), file"), retained: doesNotOccur(probeEnded),
+			ending: ends("Incomplete (Killed), file"), retained: doesNotOccur(probeEnded), tracing: ends("Incomplete (Killed), file"),
 		},
 	},
 	{
 		name: "probe out of memory (OOM killer)", fault: probesOutOfMemory,
 		cells: map[stage]cell{
 			starting: ends("Failed (Killed)"), capturing: ends("Incomplete (Killed), file"),
-			ending: ends("Incomplete (Killed), file"), retained: doesNotOccur(probeEnded),
+			ending: ends("Incomplete (Killed), file"), retained: doesNotOccur(probeEnded), tracing: ends("Incomplete (Killed), file"),
 		},
 	},
 	{
 		name: "keeper killed (SIGKILL)", fault: keepersKilled,
-		cells: map[stage]cell{starting: survives(fileWhole), capturing: survives(fileWhole), ending: survives(fileWhole), retained: survives(limitFile)},
+		cells: unharmed,
 	},
 	{
 		name: "agent's Pod deleted", fault: agentPodsDeleted,
@@ -73,6 +73,7 @@ var rows = []row{
 		name: "manager away until the file's time is over", fault: managersAway, retainFor: "10s",
 		cells: map[stage]cell{
 			starting: survives(fileWhole), capturing: survives(fileWhole), ending: ends("Completed (Stopped), no file"), retained: survives(limitFile),
+			tracing: survives(fileWhole),
 		},
 	},
 	{
@@ -95,7 +96,7 @@ var rows = []row{
 		name: "target Pod deleted", fault: targetsDeleted, targetGone: true,
 		cells: map[stage]cell{
 			starting: ends("Failed (TargetGone)"), capturing: ends("Completed (TargetGone), file"),
-			ending: ends(fileWhole), retained: survives(limitFile),
+			ending: ends(fileWhole), retained: survives(limitFile), tracing: ends("Completed (TargetGone), file"),
 		},
 	},
 	{
@@ -105,11 +106,12 @@ var rows = []row{
 			starting:  ends("Failed (TargetGone)", "Failed (AccessRevoked)"),
 			capturing: ends("Completed (TargetGone), file", "Completed (TargetGone), the capture Incomplete, file"),
 			ending:    ends(fileWhole, "Completed (Stopped), the capture Incomplete, file"), retained: survives(limitFile),
+			tracing: ends("Completed (TargetGone), file", "Completed (TargetGone), the capture Incomplete, file"),
 		},
 	},
 	{
 		name: "capture deleted", fault: capturesDeleted,
-		cells: map[stage]cell{starting: {}, capturing: {}, ending: {}, retained: {}},
+		cells: map[stage]cell{starting: {}, capturing: {}, ending: {}, retained: {}, tracing: {}},
 	},
 	{
 		name: "node reboots (all its processes killed, back at once)", fault: nodeReboots, targetGone: true, patience: 3 * time.Minute,
@@ -128,14 +130,19 @@ var (
 		// From its Pod's deletion to the signal, the probe may still attach.
 		starting: ends("Failed (Drained)", "Incomplete (Drained), no file"), capturing: ends("Incomplete (Drained), no file"),
 		ending: ends("Incomplete (Drained), no file", "Completed (Stopped), no file"), retained: ends(limitGone),
+		tracing: ends("Incomplete (Drained), no file"),
 	}
-	unharmed = map[stage]cell{starting: survives(fileWhole), capturing: survives(fileWhole), ending: survives(fileWhole), retained: survives(limitFile)}
+	unharmed = map[stage]cell{
+		starting: survives(fileWhole), capturing: survives(fileWhole), ending: survives(fileWhole), retained: survives(limitFile),
+		tracing: survives(fileWhole),
+	}
 	// A target that has no process within a minute, as it cannot be started either, is given up.
 	startLate = map[stage]cell{
 		starting: survives(fileWhole, "Failed (TargetGone)"), capturing: survives(fileWhole), ending: survives(fileWhole), retained: survives(limitFile),
+		tracing: survives(fileWhole),
 	}
 	nodeLost = map[stage]cell{
 		starting: ends("Failed (NodeLost)"), capturing: ends("Incomplete (NodeLost), no file"),
-		ending: ends("Incomplete (NodeLost), no file"), retained: ends(limitGone),
+		ending: ends("Incomplete (NodeLost), no file"), retained: ends(limitGone), tracing: ends("Incomplete (NodeLost), no file"),
 	}
 )

@@ -30,21 +30,25 @@ const (
 	ending stage = "ending"
 	// retained: the probe has ended by itself, after packetLimit packets; the keeper has the file.
 	retained stage = "retained"
+	// tracing: a Trace of the same Pod, attached; numbered calls are made all the time.
+	tracing stage = "tracing"
 )
 
-var stages = []stage{starting, capturing, ending, retained}
+var stages = []stage{starting, capturing, ending, retained, tracing}
 
 const (
 	packetLimit = 200
 	// missing is the ConfigMap without which the kubelet does not start the late target.
 	missing = "late"
+	// caller is the container of the Pod that makes numbered calls.
+	caller = "caller"
 )
 
-// scene is what one fault hits: four captures of two Pods on one node, each in another stage.
+// scene is what one fault hits: four captures and a trace of two Pods on one node, each in another stage.
 type scene struct {
 	hub, ns    string
 	sink, late *corev1.Pod
-	captures   map[stage]*sondev1.PacketCapture
+	captures   map[stage]sondev1.Capture
 	agents     map[stage]*corev1.Pod
 	// retainFor of the capture that is ending; the others keep theirs for long.
 	retainFor string
@@ -69,7 +73,11 @@ func (s *scene) makeTargets(t *testing.T) {
 		spec.NodeSelector = map[string]string{corev1.LabelHostname: node}
 		return spec
 	}
-	s.sink = cluster.Pod(t, s.ns, "sink", on(hurt, "sink"))
+	sink := on(hurt, "sink")
+	calls := *sink.Containers[0].DeepCopy()
+	calls.Name, calls.Args = caller, []string{"numbers", "-path", numbersPath}
+	sink.Containers = append(sink.Containers, calls)
+	s.sink = cluster.Pod(t, s.ns, "sink", sink)
 	cluster.Pod(t, s.ns, "sender", on(spare, "send", "-to", cluster.UDPAddr(s.sink.Status.PodIP), "-count", "1000000000", "-rate", "500"))
 	spec := on(hurt, "idle")
 	spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{
@@ -85,46 +93,62 @@ func (s *scene) makeTargets(t *testing.T) {
 // makeCaptures brings one capture into each stage.
 func (s *scene) makeCaptures(t *testing.T) {
 	t.Helper()
-	s.captures, s.agents = map[stage]*sondev1.PacketCapture{}, map[stage]*corev1.Pod{}
-	for _, st := range []stage{retained, ending, capturing} {
+	s.captures, s.agents = map[stage]sondev1.Capture{}, map[stage]*corev1.Pod{}
+	attached := []stage{retained, ending, capturing, tracing}
+	for _, st := range attached {
 		s.captures[st] = s.create(t, st)
 	}
-	for _, st := range []stage{retained, ending, capturing} {
-		s.agents[st] = s.awaitAgent(t, s.captures[st])
+	for _, st := range attached {
+		s.agents[st] = awaitAgent(t, s.captures[st])
 	}
-	cluster.AwaitCapturing(t, s.captures[ending])
-	cluster.AwaitCapturing(t, s.captures[capturing])
+	for _, st := range attached[1:] {
+		cluster.AwaitCapturing(t, s.captures[st])
+	}
 	cluster.AwaitFinal(t, s.captures[retained], time.Minute)
 	s.signal(t, ending, probe, "STOP")
 	s.askToStop(t, ending)
 	s.awaitFile(t, s.agents[ending], "control/stop")
 	s.captures[starting] = s.create(t, starting)
-	s.agents[starting] = s.awaitAgent(t, s.captures[starting])
+	s.agents[starting] = awaitAgent(t, s.captures[starting])
 	s.awaitFile(t, s.agents[starting], "results/progress.json")
 }
 
-func (s *scene) create(t *testing.T, st stage) *sondev1.PacketCapture {
+func (s *scene) create(t *testing.T, st stage) sondev1.Capture {
 	t.Helper()
-	target := s.sink.Name
-	if st == starting {
-		target = s.late.Name
+	capture := s.build(st)
+	// Right after a fault of the manager its webhook may not answer yet.
+	cluster.Eventually(t, time.Minute, "capture made", func(ctx context.Context) error { return cluster.Admin.Create(ctx, capture) })
+	return capture
+}
+
+func (s *scene) build(st stage) sondev1.Capture {
+	meta := metav1.ObjectMeta{Namespace: s.hub, Name: string(st)}
+	target := &sondev1.TargetReference{Kind: sondev1.TargetPod, Name: s.sink.Name}
+	const lasts = "10m"
+	if st == tracing {
+		return &sondev1.Trace{ObjectMeta: meta, Spec: sondev1.TraceSpec{
+			TargetNamespace: s.ns, TargetRef: target, Duration: lasts, RetainFor: lasts, FollowPods: new(false),
+			Events: []sondev1.TraceGroup{sondev1.TraceProcess, sondev1.TraceFile},
+		}}
 	}
-	pc := &sondev1.PacketCapture{
-		ObjectMeta: metav1.ObjectMeta{Namespace: s.hub, Name: string(st)},
-		Spec: sondev1.PacketCaptureSpec{
-			TargetNamespace: s.ns, TargetRef: &sondev1.TargetReference{Kind: sondev1.TargetPod, Name: target},
-			Filter: fmt.Sprintf("udp port %d", cluster.UDPPort), Duration: "10m", RetainFor: "10m", FollowPods: new(false),
-		},
-	}
+	pc := &sondev1.PacketCapture{ObjectMeta: meta, Spec: sondev1.PacketCaptureSpec{
+		TargetNamespace: s.ns, TargetRef: target,
+		Filter: fmt.Sprintf("udp port %d", cluster.UDPPort), Duration: lasts, RetainFor: lasts, FollowPods: new(false),
+	}}
 	switch {
+	case st == starting:
+		target.Name = s.late.Name
 	case st == retained:
 		pc.Spec.MaxPackets = new(int64(packetLimit))
 	case st == ending && s.retainFor != "":
 		pc.Spec.RetainFor = s.retainFor
 	}
-	// Right after a fault of the manager its webhook may not answer yet.
-	cluster.Eventually(t, time.Minute, "capture made", func(ctx context.Context) error { return cluster.Admin.Create(ctx, pc) })
 	return pc
+}
+
+// copyOf a capture, for calls that write into what they are given.
+func copyOf(capture sondev1.Capture) sondev1.Capture {
+	return capture.DeepCopyObject().(sondev1.Capture)
 }
 
 // askToStop sets spec.stop.
@@ -132,17 +156,17 @@ func (s *scene) askToStop(t *testing.T, st stage) {
 	t.Helper()
 	cluster.Eventually(t, time.Minute, "capture told to stop", func(ctx context.Context) error {
 		patch := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"stop":true}}`))
-		return cluster.Admin.Patch(ctx, s.captures[st].DeepCopy(), patch)
+		return cluster.Admin.Patch(ctx, copyOf(s.captures[st]), patch)
 	})
 }
 
 // awaitAgent waits until the probe of a capture runs, and returns its Pod.
-func (s *scene) awaitAgent(t *testing.T, pc *sondev1.PacketCapture) *corev1.Pod {
+func awaitAgent(t *testing.T, capture sondev1.Capture) *corev1.Pod {
 	t.Helper()
 	var agent *corev1.Pod
-	cluster.Eventually(t, time.Minute, "probe of "+pc.Name+" runs", func(ctx context.Context) error {
+	cluster.Eventually(t, time.Minute, "probe of "+capture.GetName()+" runs", func(ctx context.Context) error {
 		var pods corev1.PodList
-		err := cluster.Admin.List(ctx, &pods, client.InNamespace(cluster.OperatorNamespace), client.MatchingLabels{sondev1.LabelUID: string(pc.UID)})
+		err := cluster.Admin.List(ctx, &pods, client.InNamespace(cluster.OperatorNamespace), client.MatchingLabels{sondev1.LabelUID: string(capture.GetUID())})
 		if err != nil || len(pods.Items) != 1 {
 			return fmt.Errorf("%d Pods: %w", len(pods.Items), err)
 		}
@@ -173,8 +197,13 @@ func containerID(p *corev1.Pod, container string) string {
 // pids of the processes of a container, on its node.
 func pids(t *testing.T, p *corev1.Pod, container string) []string {
 	t.Helper()
-	out := cluster.OnNode(t, p.Spec.NodeName, "sh", "-c", "grep -l "+containerID(p, container)+" /proc/[0-9]*/cgroup 2>/dev/null | cut -d/ -f3; true")
-	return strings.Fields(out)
+	return processesOf(t, p.Spec.NodeName, containerID(p, container))
+}
+
+// processesOf lists the processes of a container by its id, on a node.
+func processesOf(t *testing.T, node, id string) []string {
+	t.Helper()
+	return strings.Fields(cluster.OnNode(t, node, "sh", "-c", "grep -l "+id+" /proc/[0-9]*/cgroup 2>/dev/null | cut -d/ -f3; true"))
 }
 
 // signal sends a signal to the processes of a container of a capture's agent.

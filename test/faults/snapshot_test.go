@@ -36,6 +36,24 @@ func takeSnapshot(t *testing.T) snapshot {
 	return s
 }
 
+// steadySnapshot is one that the next look confirms: what is still being taken down when a test begins is not taken for what
+// there is.
+func steadySnapshot(t *testing.T) snapshot {
+	t.Helper()
+	s := takeSnapshot(t)
+	for end := time.Now().Add(cleanUp); ; {
+		next := takeSnapshot(t)
+		changed := s.diff(next)
+		if len(changed) == 0 {
+			return s
+		}
+		if time.Now().After(end) {
+			t.Fatalf("nodes and API do not come to rest:\n%s", strings.Join(changed, "\n"))
+		}
+		s = next
+	}
+}
+
 // onNodeScript prints what is in a node, a line for each thing.
 const onNodeScript = `
 say() { sed "s/^/$1: /"; }

@@ -1,0 +1,52 @@
+package trace
+
+import (
+	"os"
+	"slices"
+	"testing"
+)
+
+// unmade are calls that the toy does not make: a process of nonsense would come of them.
+var unmade = []string{"clone", "clone3", "close_range", "fork", "vfork"}
+
+// Each call of the table is recorded, and measured, whatever the kernel: its number, and where the kernel passes its
+// arguments and result, are not taken from this machine. make test-vm runs it on other kernels.
+func TestEachCallIsRecorded(t *testing.T) {
+	pod := newTestPod(t, testUID)
+	t.Setenv(toyEnv, "calls")
+	t.Setenv(toyDir, t.TempDir())
+	h := pod.hold(t, "", os.Args[0])
+	calls := slices.Concat(common, legacy)
+	var groups []Group
+	for _, c := range calls {
+		if !slices.Contains(groups, c.group) {
+			groups = append(groups, c.group)
+		}
+	}
+	r := start(t, &Config{PodUID: testUID, Groups: groups, Durations: true})
+	if _, err := h.in.Write([]byte("go\n")); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.cmd.Wait(); h.cmd.ProcessState.ExitCode() != 7 {
+		t.Fatalf("the toy: %v: %s", err, h.out.String())
+	}
+	times, measured := map[string]int{}, map[string]bool{}
+	for _, l := range r.stop() {
+		times[l.Call]++
+		measured[l.Call] = measured[l.Call] || l.LatencyNs != nil && *l.LatencyNs > 0
+	}
+	if lost := r.result.Account.Lost(); lost > 0 {
+		t.Errorf("%d events were lost: %+v", lost, r.result.Account)
+	}
+	for _, c := range calls {
+		if !slices.Contains(unmade, c.name) && (times[c.name] == 0 || !measured[c.name]) {
+			t.Errorf("%s, of group %s: recorded %d times, measured: %t", c.name, c.group, times[c.name], measured[c.name])
+		}
+	}
+	for _, event := range []string{eventExec, eventFork, eventExit} {
+		if times[event] == 0 {
+			t.Errorf("no %s is recorded", event)
+		}
+	}
+	t.Logf("groups %v: %d calls, %d events of the scheduler", groups, len(calls)-len(unmade), times[eventExec]+times[eventFork]+times[eventExit])
+}

@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# suite.sh KERNEL...: runs on each kernel what `make test-vm` has built, all of it, and fails if any part did. With
+# VM_TABLE=FILE it writes there what ran and its result, as the table of docs/tested.md.
+set -uo pipefail
+cd "$(dirname "$0")/../.."
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+failed=0
+rows=
+# part KERNEL WHAT [OPTIONS OF run.sh] -- PROGRAM ARGS...
+part() {
+	local kernel=$1 what=$2 status=0 passed result options=()
+	shift 2
+	while [ "$1" != -- ]; do options+=("$1") && shift; done
+	shift
+	printf '=== Linux %s: %s\n' "$kernel" "$what"
+	SECONDS=0
+	hack/vm/run.sh "${options[@]}" "$kernel" "$@" -test.v | tee "$log" || status=$?
+	passed=$(grep -c '^ *--- PASS: ' "$log")
+	result="$passed tests passed"
+	if [ "$status" -ne 0 ] || [ "$passed" -eq 0 ] || grep -q '^ *--- SKIP: ' "$log"; then
+		result="failed, $result" failed=1
+	fi
+	printf '=== Linux %s: %s: %s, %d s\n' "$kernel" "$what" "$result" "$SECONDS"
+	rows+="| $(sed -n 's/^vm: kernel //p' "$log" | head -1) | $what | $result |"$'\n'
+}
+for kernel in "$@"; do
+	part "$kernel" 'each call of a trace recorded and measured, limits kept to the event, nothing left in the kernel' -- \
+		build/vm/trace.test -test.run '^Test(EachCallIsRecorded|Limits|BrokenFile|NothingIsLeft)$'
+	part "$kernel" 'gates opened from their node, by pidfd' --add build/vm/agent --env SONDE_TEST_AGENT=/vm/agent -- \
+		build/vm/gate.test -test.short -test.run '^Test(EarlySignalIsHarmless|OpenWhenItWaits|Await|GateNeedsNothing|NoGate|SeveralGates|Stuck|OtherSignals)$'
+	part "$kernel" 'all roles of the agent as processes of a node, traces and captures; the clock set in mid-capture' \
+		--add build/vm/agent --env SONDE_TEST_AGENT=/vm/agent -- build/vm/agent.test -test.run '^Test(OnNode|ClockStep)$'
+	part "$kernel" "the search for a target's processes" -- build/vm/nodeproc.test
+done
+[ -z "${VM_TABLE:-}" ] || printf '| kernel | what ran there | result |\n|---|---|---|\n%s' "$rows" >"$VM_TABLE"
+exit "$failed"
