@@ -66,7 +66,7 @@ func (r gateRow) run(t *testing.T) string {
 	t.Helper()
 	began := time.Now()
 	s := &gateScene{ns: cluster.Namespace(t, nil)}
-	s.make(t, r)
+	s.prepare(t, r)
 	if r.noProbe {
 		s.quota = quotaOfNone(t)
 	}
@@ -97,8 +97,8 @@ func (r gateRow) run(t *testing.T) string {
 	return got
 }
 
-// make makes a Deployment without Pods, and a Trace that gates it; it returns when the API server asks.
-func (s *gateScene) make(t *testing.T, r gateRow) {
+// prepare makes a Deployment without Pods, and a Trace that gates it; it returns when the API server asks.
+func (s *gateScene) prepare(t *testing.T, r gateRow) {
 	t.Helper()
 	labels := map[string]string{"app": gatedName}
 	spec := cluster.PodSpec("idle")
