@@ -51,7 +51,7 @@ var gateRows = []gateRow{
 	{name: "manager killed (SIGKILL, both replicas)", fault: gateManagersKilled, want: []string{gateOpened}},
 	{name: "manager away before the Job is made", unscheduled: true, fault: gateManagersAway, want: []string{gateUntraced + ", the trace Completed (Stopped), file"}},
 	{
-		name: "manager away before the Job is made, `onTimeout: Fail`", unscheduled: true, onTimeout: sondev1.GateFail,
+		name: "manager away before the Job is made, `onTimeout: Fail`: refused until it is back", unscheduled: true, onTimeout: sondev1.GateFail,
 		fault: gateManagersAwayRefused, want: []string{gateOpened},
 	},
 	{name: "API server killed, away for longer than the gate's time; the probe comes meanwhile", fault: gateWithoutAPI, want: []string{gateOpened}},
