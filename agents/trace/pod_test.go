@@ -148,7 +148,6 @@ type line struct {
 // running is a trace that runs, and what it has written.
 type running struct {
 	t      testing.TB
-	trace  *Trace
 	cancel context.CancelFunc
 	done   chan struct{}
 
@@ -181,7 +180,7 @@ func start(tb testing.TB, cfg *Config) *running {
 		tb.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(tb.Context())
-	r.trace, r.cancel = tr, cancel
+	r.cancel = cancel
 	go func() {
 		defer close(r.done)
 		r.result = tr.Run(ctx)

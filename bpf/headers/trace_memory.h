@@ -115,7 +115,8 @@ int BPF_PROG(sonde_faulted, void *vma, unsigned long address, unsigned int flags
 	ring = bpf_map_lookup_elem(&rings, &cpu);
 	if (!ring)
 		return 0;
-	r = (struct record *)((char *)ring + RING_HEAD + (f->head & ring_mask));
+	/* Records begin at multiples of 8, which the verifier wants to see. */
+	r = (struct record *)((char *)ring + RING_HEAD + (f->head & ring_mask & ~7ULL));
 	__sync_val_compare_and_swap(&r->took, mark, took);
 	return 0;
 }
