@@ -42,6 +42,7 @@ func (h *handler) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc(keeperapi.PathProgress, only(h.getProgress, http.MethodGet))
 	mux.HandleFunc(keeperapi.PathFiles+"{name}", only(h.getFile, http.MethodGet, http.MethodHead))
+	mux.HandleFunc(keeperapi.PathLive+"{name}", only(h.live, http.MethodGet))
 	mux.HandleFunc(keeperapi.PathRecount, only(h.recountResult, http.MethodPost))
 	mux.HandleFunc(keeperapi.PathStop, only(h.stop, http.MethodPost))
 	mux.HandleFunc(keeperapi.PathRelease, only(h.releaseResult, http.MethodPost))

@@ -22,6 +22,7 @@ func main() {
 		Streams:  genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr},
 		Terminal: terminal(),
 		Colour:   colour(),
+		Width:    width(),
 		Signals:  signals,
 	}))
 }
@@ -37,4 +38,19 @@ func terminal() *os.File {
 // colour says whether the standard output shows colours, and may (https://no-color.org).
 func colour() bool {
 	return os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && term.IsTerminal(int(os.Stdout.Fd()))
+}
+
+// width of the standard output, if that is a terminal; a line that is cut there is whole anywhere else.
+func width() func() int {
+	fd := int(os.Stdout.Fd())
+	if !term.IsTerminal(fd) {
+		return nil
+	}
+	return func() int {
+		width, _, err := term.GetSize(fd)
+		if err != nil {
+			return 0
+		}
+		return width
+	}
 }

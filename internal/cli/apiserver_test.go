@@ -38,6 +38,7 @@ type apiServer struct {
 	// files by UID/NAME; breakOnce breaks the first transfer half way.
 	files     map[string][]byte
 	breakOnce bool
+	noLive    bool // as an operator of before
 	// onCreate and onStop are the operator: they change a capture's status.
 	onCreate, onStop func(v1alpha1.Capture)
 }
@@ -61,6 +62,7 @@ func newAPIServer(t *testing.T, more ...kind.Kind) *apiServer {
 		mux.HandleFunc("DELETE "+kinds+"namespaces/shop/"+k.Resource+"/{name}", of(s.remove))
 		mux.HandleFunc("GET "+proxied+k.Resource+"/{name}/progress", of(s.progress))
 		mux.HandleFunc("GET "+proxied+k.Resource+"/{name}/files/{uid}/{file}", s.file)
+		mux.HandleFunc("GET "+proxied+k.Resource+"/{name}/live/{uid}/{file}", of(s.live))
 	}
 	mux.HandleFunc("POST "+kinds+"namespaces/shop/resultaccesses", s.grant)
 	mux.HandleFunc("DELETE "+kinds+"namespaces/shop/resultaccesses/{name}", s.revoke)
@@ -281,6 +283,11 @@ func (s *apiServer) progress(k kind.Kind, w http.ResponseWriter, r *http.Request
 	account := `{"v":1,"state":"capturing","seen":%[1]d,"packets":%[1]d}`
 	if k.Name == kind.Trace.Name {
 		account = `{"v":3,"state":"capturing","seen":%[1]d,"events":%[1]d}`
+		s.mu.Lock()
+		if _, ok := s.files["u1/web-1-qwer.ndjson"]; ok {
+			account = `{"v":3,"state":"capturing","seen":%[1]d,"events":%[1]d,"files":[{"name":"web-1-qwer.ndjson","bytes":1}]}`
+		}
+		s.mu.Unlock()
 	}
 	for n := 0; ; n++ {
 		s.mu.Lock()
@@ -317,6 +324,39 @@ func (s *apiServer) file(w http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler)
 	default:
 		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(b))
+	}
+}
+
+// live serves a file and what is added to it, until the capture has ended.
+func (s *apiServer) live(k kind.Kind, w http.ResponseWriter, r *http.Request) {
+	if s.noLive {
+		w.WriteHeader(http.StatusNotFound)
+		fmt.Fprint(w, `{"error":"no such path: GET ..."}`)
+		return
+	}
+	var at int
+	if _, err := fmt.Sscan(r.URL.Query().Get("from"), &at); err != nil {
+		s.t.Errorf("live from %q: %v", r.URL.RawQuery, err)
+	}
+	for {
+		s.mu.Lock()
+		b, changed := s.files[r.PathValue("uid")+"/"+r.PathValue("file")], s.changed
+		c := s.named(k, r)
+		over := c == nil || c.CaptureStatus().Phase.Final()
+		s.mu.Unlock()
+		if at < len(b) {
+			_, _ = w.Write(b[at:])
+			at = len(b)
+		}
+		w.(http.Flusher).Flush()
+		if over {
+			return
+		}
+		select {
+		case <-changed:
+		case <-r.Context().Done():
+			return
+		}
 	}
 }
 

@@ -30,6 +30,9 @@ const (
 type saving struct {
 	out  capture.Output
 	json bool
+	// lines of a trace are shown while it runs, in colour or not.
+	lines  lineForm
+	colour bool
 	// stoppable: the first interrupt stops the capture; else it only ends the plugin.
 	stoppable bool
 	// remove the capture when everything that it has is saved.
@@ -49,12 +52,14 @@ func (p *plugin) attach(ctx context.Context, conn *connection, c v1alpha1.Captur
 	}
 	display := p.display()
 	s := capture.NewState(c, p.clock.Now())
-	saved, err := p.followAndSave(ctx, conn, endpoint, display, s, how)
+	lines := p.showLines(ctx, endpoint, display, how)
+	saved, err := p.followAndSave(ctx, &attachment{conn, endpoint, display, lines}, s, how)
 	display.Close()
 	if err != nil {
 		return p.left(s.Capture, err)
 	}
 	r := report.New(s.Capture, s.Pods(), saved)
+	lines.note(saved, &r)
 	err = p.print(r, saved, how)
 	p.remove(ctx, conn, s.Capture, r, how)
 	if err != nil {
@@ -66,20 +71,19 @@ func (p *plugin) attach(ctx context.Context, conn *connection, c v1alpha1.Captur
 	return nil
 }
 
-func (p *plugin) followAndSave(ctx context.Context, conn *connection, endpoint *results.Client, display live.Display,
-	s *capture.State, how saving,
-) (capture.Saved, error) {
-	follower := &capture.Follower{
-		Client: conn.client, Progress: endpoint.Progress, Display: display, Clock: p.clock, Refresh: refresh, Retry: retry,
-	}
-	if how.stoppable {
-		follower.Stop = p.interrupts.claim()
-	}
-	err := follower.Follow(ctx, s)
-	p.interrupts.release()
-	if err != nil {
+// attachment is what a capture is followed by, and where it is shown.
+type attachment struct {
+	conn     *connection
+	endpoint *results.Client
+	display  live.Display
+	lines    *shownLines
+}
+
+func (p *plugin) followAndSave(ctx context.Context, a *attachment, s *capture.State, how saving) (capture.Saved, error) {
+	if err := p.follow(ctx, a, s, how); err != nil {
 		return capture.Saved{}, err
 	}
+	endpoint, display := a.endpoint, a.display
 	var shown time.Time
 	show := func() {
 		if now := p.clock.Now(); now.Sub(shown) >= refresh { // a transfer tells of every 32 KiB
@@ -106,6 +110,27 @@ func (p *plugin) followAndSave(ctx context.Context, conn *connection, endpoint *
 	return saved, err
 }
 
+// follow shows a capture until it has ended, and the last of its lines.
+func (p *plugin) follow(ctx context.Context, a *attachment, s *capture.State, how saving) error {
+	follower := &capture.Follower{
+		Client: a.conn.client, Progress: a.endpoint.Progress, Heard: a.lines.heard, Display: a.display, Clock: p.clock, Refresh: refresh, Retry: retry,
+	}
+	if how.stoppable {
+		follower.Stop = p.interrupts.claim()
+	}
+	err := follower.Follow(ctx, s)
+	p.interrupts.release()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if err != nil {
+		cancel() // nothing more is to be seen
+	} else {
+		a.lines.rest(s.Pods())
+	}
+	a.lines.finish(ctx)
+	return err
+}
+
 // left adds to an error what can still be done about the capture.
 func (p *plugin) left(c v1alpha1.Capture, err error) error {
 	if errors.Is(err, capture.ErrDeleted) {
@@ -124,13 +149,15 @@ func (p *plugin) print(r report.Report, saved capture.Saved, how saving) error {
 	if how.json {
 		return writeJSON(p.streams.Out, r)
 	}
-	w := p.streams.Out
-	if how.out.Streams() {
+	w, text := p.streams.Out, r.Text()
+	switch {
+	case how.out.Streams() || how.lines == linesJSON: // the events have the standard output
 		w = p.streams.ErrOut
-	}
-	text := r.Text()
-	if saved.Trace != nil && !how.out.Streams() {
+	case saved.Trace != nil:
 		text = saved.Trace.Text() + "\n" + text // it may be long, and what matters most is seen at the end
+		if how.lines == linesText && p.terminal == nil {
+			text = "\n" + text
+		}
 	}
 	if _, err := io.WriteString(w, text); err != nil {
 		return fmt.Errorf("print the report: %w", err)

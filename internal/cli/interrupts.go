@@ -45,12 +45,19 @@ func (i *interrupts) listen(ctx context.Context, signals <-chan os.Signal) {
 }
 
 func (i *interrupts) signal() {
+	if !i.soften() {
+		i.cancel(errInterrupted)
+	}
+}
+
+// soften does what the first signal does as long as a command claims it, and reports whether one does.
+func (i *interrupts) soften() bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.soft != nil {
-		close(i.soft)
-		i.soft = nil
-		return
+	if i.soft == nil {
+		return false
 	}
-	i.cancel(errInterrupted)
+	close(i.soft)
+	i.soft = nil
+	return true
 }

@@ -22,6 +22,8 @@ type Options struct {
 	Terminal *os.File
 	// Colour what is written to Streams.Out: it is a terminal, and nobody objects.
 	Colour bool
+	// Width returns how many characters a line of Streams.Out may have; nil where it is no terminal.
+	Width func() int
 	// Signals ask to end: the first ends the capture, or what else is at work; the next leaves at once.
 	Signals <-chan os.Signal
 }

@@ -68,15 +68,23 @@ type run struct {
 
 func start(t *testing.T, s *apiServer, terminal *os.File, args ...string) *run {
 	t.Helper()
+	return startWith(t, s, func(o *Options) { o.Terminal = terminal }, args...)
+}
+
+// startTo has out as the standard output.
+func startTo(t *testing.T, s *apiServer, out io.Writer, args ...string) *run {
+	t.Helper()
+	return startWith(t, s, func(o *Options) { o.Streams.Out = out }, args...)
+}
+
+func startWith(t *testing.T, s *apiServer, change func(*Options), args ...string) *run {
+	t.Helper()
 	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
 	r := &run{out: newOutput(), errOut: newOutput(), signals: make(chan os.Signal, 2), code: make(chan int, 1)}
 	args = append([]string{"-n", "shop", "--server", s.url}, args...)
-	go func() {
-		r.code <- Main(t.Context(), args, Options{
-			Streams:  genericiooptions.IOStreams{In: strings.NewReader(""), Out: r.out, ErrOut: r.errOut},
-			Terminal: terminal, Signals: r.signals,
-		})
-	}()
+	o := Options{Streams: genericiooptions.IOStreams{In: strings.NewReader(""), Out: r.out, ErrOut: r.errOut}, Signals: r.signals}
+	change(&o)
+	go func() { r.code <- Main(t.Context(), args, o) }()
 	return r
 }
 

@@ -45,6 +45,7 @@ type plugin struct {
 	streams           genericiooptions.IOStreams
 	terminal          *os.File
 	colour            bool
+	width             func() int
 	flags             *genericclioptions.ConfigFlags
 	operatorNamespace string
 	interrupts        *interrupts
@@ -53,7 +54,7 @@ type plugin struct {
 
 func newPlugin(o Options, i *interrupts) *plugin {
 	return &plugin{
-		streams: o.Streams, terminal: o.Terminal, colour: o.Colour, interrupts: i, clock: clock.RealClock{},
+		streams: o.Streams, terminal: o.Terminal, colour: o.Colour, width: o.Width, interrupts: i, clock: clock.RealClock{},
 		flags: genericclioptions.NewConfigFlags(true),
 	}
 }

@@ -17,6 +17,7 @@ type takeCommand struct {
 	request capture.Request
 	build   func(capture.Request) (v1alpha1.Capture, error)
 	how     saving
+	lines   *lineFlags // nil: there are none
 	keep    bool
 }
 
@@ -67,6 +68,11 @@ func (c *takeCommand) run(ctx context.Context, target string) error {
 	made, err := c.build(c.request)
 	if err != nil {
 		return err
+	}
+	if c.lines != nil {
+		if err := c.lines.choose(c.plugin, &c.how, capture.FormOf(made)); err != nil {
+			return err
+		}
 	}
 	if err := c.plugin.output(&c.how, c.request.Target.Name, made); err != nil {
 		return err

@@ -26,6 +26,7 @@ const (
 type traceRead struct {
 	plugin *plugin
 	output string
+	colour colourFlag
 }
 
 func newTraceRead(p *plugin) *cobra.Command {
@@ -45,6 +46,7 @@ Events that the tracer could not keep are counted in the summary.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return c.run(cmd.Context(), args) },
 	}
 	cmd.Flags().StringVarP(&c.output, "output", "o", outputText, "summary alone, or json: the lines of all files in the order of time")
+	c.colour.add(cmd)
 	return cmd
 }
 
@@ -107,10 +109,10 @@ func untilDone(ctx context.Context, in io.Reader) io.Reader {
 func (c *traceRead) show(ctx context.Context, sources []*traceview.Source) error {
 	p := c.plugin
 	out := bufio.NewWriterSize(p.streams.Out, 64<<10)
-	s := &traceSink{out: out, summary: traceview.NewSummary(), json: c.output == outputJSON}
+	s := &traceSink{out: out, summary: traceview.NewSummary(), json: c.output == outputJSON, several: len(sources) > 1}
 	if c.output == outputText {
 		s.live = traceview.NewLive(out)
-		s.live.Colour, s.live.Pods = p.colour, len(sources) > 1
+		s.live.Colour, s.live.Pods, s.live.Width = c.colour.of(p), s.several, p.width
 	}
 	failed := traceview.Read(ctx, sources, s)
 	if failed == nil && !s.json {
@@ -145,6 +147,9 @@ type traceSink struct {
 	live    *traceview.Live // nil: no line for each event
 	summary *traceview.Summary
 	json    bool
+	// several sources: a line must say whose it is.
+	several bool
+	named   []byte
 }
 
 // Line prints the line, and adds it up.
@@ -155,12 +160,23 @@ func (s *traceSink) Line(from *traceview.Source, line *tracefmt.Line) error {
 	}
 	switch {
 	case s.json:
-		_, _ = s.out.Write(line.Raw)
-		return printed(s.out.WriteByte('\n')) // which has the error of the write before, too
+		s.named = s.ofPod(s.named[:0], from, line)
+		_, err := s.out.Write(s.named)
+		return printed(err)
 	case s.live != nil && line.Record != nil:
 		return s.live.Show(from, line.Record)
 	}
 	return nil
+}
+
+// ofPod appends a line, which says whose it is where there are several Pods' files. Names of Pods may come twice.
+func (s *traceSink) ofPod(b []byte, from *traceview.Source, line *tracefmt.Line) []byte {
+	h := from.Header
+	named := line.Record != nil && line.Record.Pod != "" || line.Account != nil && line.Account.Pod != ""
+	if !s.several || named || line.Header != nil || h == nil || h.Pod == "" {
+		return append(append(b, line.Raw...), '\n')
+	}
+	return tracefmt.AppendOfPod(b, line.Raw, h.Pod, h.PodUID)
 }
 
 // Damaged is told at the end.

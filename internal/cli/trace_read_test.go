@@ -111,7 +111,38 @@ func TestTraceRead(t *testing.T) {
 	}
 }
 
+// Lines of several Pods' files, as --keep-separate saves them, say whose they are, and can be read again.
+func TestTraceReadSeveralAsJSON(t *testing.T) {
+	of := func(pod, uid, event string) string {
+		return `{"sonde":"trace","version":1,"pod":"` + pod + `","podUid":"` + uid + `"}` + "\n" + event +
+			`{"sonde":"account","written":1,"lost":{},"complete":true}` + "\n"
+	}
+	// Of one name, as those of a StatefulSet that was started anew.
+	one, two := traceFile(t, of("web-1", "u1", traceOne)), traceFile(t, of("web-1", "u2", traceTwo))
+	code, out, errOut := runTrace(t, "", false, one, two, "-o", "json")
+	named := func(uid, line string) string { return `{"pod":"web-1","podUid":"` + uid + `",` + line[1:] }
+	for _, want := range []string{named("u1", traceOne), named("u2", traceTwo), named("u2", `{"sonde":"account","written":1,`)} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %s in\n%s", want, out)
+		}
+	}
+	if code != 0 || errOut != "" || strings.Count(out, "\n") != 6 {
+		t.Errorf("code %d, standard error %q, output\n%s", code, errOut, out)
+	}
+	if code, again, _ := runTrace(t, out, false, "-", "-o", "json"); code != 0 || again != out {
+		t.Errorf("read again with code %d, it is another:\n%s", code, cmp.Diff(out, again))
+	}
+}
+
 func TestTraceReadInColour(t *testing.T) {
+	for when, want := range map[string]bool{"auto": false, "always": true, "never": false} {
+		if _, out, _ := runTrace(t, wholeTrace, false, "-", "--color", when); strings.Contains(out, "\x1b[") != want {
+			t.Errorf("--color %s without a terminal, output:\n%q", when, out)
+		}
+	}
+	if _, out, _ := runTrace(t, wholeTrace, true, "-", "--color", "never"); strings.Contains(out, "\x1b[") {
+		t.Errorf("colours though nobody wants them:\n%q", out)
+	}
 	code, out, _ := runTrace(t, wholeTrace, true, "-")
 	if code != 0 || !strings.Contains(out, "\x1b[36mopenat") || !strings.HasSuffix(out, "\n"+summaryText) {
 		t.Errorf("code %d, output:\n%q", code, out)

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"time"
 
 	"github.com/sonde-operator/sonde/internal/account"
@@ -103,6 +104,24 @@ func (c *Client) File(ctx context.Context, addr, name, rangeHeader string) (*htt
 	if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusPartialContent {
 		defer resp.Body.Close()
 		return nil, fmt.Errorf("get file %q from %s: %w", name, addr, statusError(resp))
+	}
+	return resp, nil
+}
+
+// Live opens the lines of the file name from a byte on, and those to come (PathLive). An answer other than 200 is a
+// *StatusError (404: no such file). The caller closes the body. Reading from it fails after 20 s of silence.
+func (c *Client) Live(ctx context.Context, addr, name string, from int64, newest bool) (*http.Response, error) {
+	query := url.Values{QueryFrom: {strconv.FormatInt(from, 10)}}
+	if newest {
+		query.Set(QueryNewest, "1")
+	}
+	resp, err := c.stream(ctx, addr, PathLive+url.PathEscape(name), query, nil)
+	if err != nil {
+		return nil, fmt.Errorf("follow file %q at %s: %w", name, addr, err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		defer resp.Body.Close()
+		return nil, fmt.Errorf("follow file %q at %s: %w", name, addr, statusError(resp))
 	}
 	return resp, nil
 }

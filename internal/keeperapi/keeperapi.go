@@ -29,6 +29,11 @@ const (
 	PathProgress = "/v1/progress"
 	// PathFiles, followed by a name, answers GET and HEAD with the bytes of a file of the result; Range is supported.
 	PathFiles = "/v1/files/"
+	// PathLive, followed by the name of a file of JSON lines, answers GET with its lines from the byte QueryFrom on, and
+	// with those to come, until the capture has ended. Blank lines only show that the keeper lives; there is one at least
+	// every HeartbeatInterval. With QueryNewest set to "1" lines are left out rather than told long after they were
+	// written; a line of tracefmt.AppendSkip takes their place. Keepers of before it answer 404.
+	PathLive = "/v1/live/"
 	// PathStop takes a POST of a StopRequest and asks the probe to end.
 	PathStop = "/v1/stop"
 	// PathRecount takes a POST without a body, once the probe is known to be dead, and answers with its last account
@@ -40,6 +45,9 @@ const (
 
 	// QueryWatch set to "1" makes PathProgress a stream.
 	QueryWatch = "watch"
+	// QueryFrom and QueryNewest are of PathLive.
+	QueryFrom   = "from"
+	QueryNewest = "newest"
 )
 
 // Bounds of the protocol.
@@ -48,7 +56,7 @@ const (
 	MaxStopBytes = 4096
 	// MaxErrorBytes bounds what is read of an answer that tells of an error.
 	MaxErrorBytes = 4096
-	// HeartbeatInterval is the longest silence of a watched progress.
+	// HeartbeatInterval is the longest silence of a watched progress, and of lines that are followed.
 	HeartbeatInterval = 5 * time.Second
 )
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 
@@ -39,14 +40,7 @@ func (h *Handler) file(w http.ResponseWriter, r *http.Request, s session) error 
 	if len(byteRange) > maxRange || strings.Contains(byteRange, ",") {
 		return failf(http.StatusRequestedRangeNotSatisfiable, "one range at a time: write Range: bytes=FIRST-")
 	}
-	agent, err := h.agentFor(r.Context(), s.capture, podUID)
-	if err != nil {
-		return err
-	}
-	if err := h.mayRead(r.Context(), s, agent); err != nil {
-		return err
-	}
-	keeper, err := h.keeper(r.Context(), s.capture)
+	agent, keeper, err := h.reach(r.Context(), s, podUID)
 	if err != nil {
 		return err
 	}
@@ -70,28 +64,63 @@ func (h *Handler) file(w http.ResponseWriter, r *http.Request, s session) error 
 	return h.deliver(w, r, s, agent, name, resp)
 }
 
+// reach connects to the keeper of one target Pod, if the requester may read what it has. The caller closes it.
+func (h *Handler) reach(ctx context.Context, s session, podUID string) (*corev1.Pod, Keeper, error) {
+	agent, err := h.agentFor(ctx, s.capture, podUID)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := h.mayRead(ctx, s, agent); err != nil {
+		return nil, nil, err
+	}
+	keeper, err := h.keeper(ctx, s.capture)
+	if err != nil {
+		return nil, nil, err
+	}
+	return agent, keeper, nil
+}
+
 // deliver copies the bytes and leaves the record of who got them, also of a part.
 func (h *Handler) deliver(w http.ResponseWriter, r *http.Request, s session, agent *corev1.Pod, name string, resp *http.Response) error {
 	defer h.Drain.Enter()()
-	pod := agent.Annotations[sondev1.AnnotationTargetPod]
-	log := ctrl.LoggerFrom(r.Context()).WithValues("captureUID", s.capture.GetUID(), "targetNamespace", s.capture.Common().TargetNamespace, "pod", pod, "file", name)
-	log.Info("Serving result", "wantBytes", resp.ContentLength)
+	d := h.delivery(r, s, agent, name)
+	d.log.Info("Serving result", "wantBytes", resp.ContentLength)
 	n, err := h.copy(r.Context(), w, resp.Body)
-	switch {
-	case err != nil && context.Cause(r.Context()) != nil:
-		err = context.Cause(r.Context())
-	case err == nil && resp.ContentLength >= 0 && n != resp.ContentLength:
+	if err == nil && resp.ContentLength >= 0 && n != resp.ContentLength {
 		err = io.ErrUnexpectedEOF
 	}
-	outcome := "whole"
+	return d.end(r.Context(), n, err, "whole")
+}
+
+// delivery of a file's bytes to somebody.
+type delivery struct {
+	h    *Handler
+	s    session
+	pod  string
+	name string
+	log  logr.Logger
+}
+
+func (h *Handler) delivery(r *http.Request, s session, agent *corev1.Pod, name string) delivery {
+	pod := agent.Annotations[sondev1.AnnotationTargetPod]
+	log := ctrl.LoggerFrom(r.Context()).WithValues("captureUID", s.capture.GetUID(), "targetNamespace", s.capture.Common().TargetNamespace, "pod", pod, "file", name)
+	return delivery{h: h, s: s, pod: pod, name: name, log: log}
+}
+
+// end leaves the record of n bytes: with the outcome if there is no error.
+func (d delivery) end(ctx context.Context, n int64, err error, outcome string) error {
+	if err != nil && context.Cause(ctx) != nil {
+		err = context.Cause(ctx)
+	}
+	log := d.log
 	if err != nil {
 		outcome = "broken off"
 		log = log.WithValues("cause", err.Error())
 	}
 	log.Info("Served result", audit.Key, audit.ResultServed, "bytes", n, "outcome", outcome)
-	if h.Recorder != nil {
-		h.Recorder.Eventf(s.capture, nil, corev1.EventTypeNormal, "ResultServed", "Serve",
-			"%s read %d bytes of %s of Pod %s (%s)", shown(s.who.Username), n, name, pod, outcome)
+	if d.h.Recorder != nil {
+		d.h.Recorder.Eventf(d.s.capture, nil, corev1.EventTypeNormal, "ResultServed", "Serve",
+			"%s read %d bytes of %s of Pod %s (%s)", shown(d.s.who.Username), n, d.name, d.pod, outcome)
 	}
 	if err != nil {
 		return fmt.Errorf("%w after %d bytes: %w", errBroken, n, err)
@@ -107,12 +136,8 @@ func (h *Handler) copy(ctx context.Context, w http.ResponseWriter, from io.Reade
 	defer stop()
 	var total int64
 	for {
-		// Not every ResponseWriter has deadlines; the server's has.
-		if err := rc.SetWriteDeadline(h.Clock.Now().Add(stallTimeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
-			return total, fmt.Errorf("set deadline: %w", err)
-		}
-		if ctx.Err() != nil { // looked at after the deadline, which may just have overwritten that of the end
-			return total, context.Cause(ctx)
+		if err := h.patience(ctx, rc); err != nil {
+			return total, err
 		}
 		n, err := io.CopyN(w, from, copyBytes)
 		total += n
@@ -125,23 +150,40 @@ func (h *Handler) copy(ctx context.Context, w http.ResponseWriter, from io.Reade
 	}
 }
 
+// patience gives the client time for what is written next.
+func (h *Handler) patience(ctx context.Context, rc *http.ResponseController) error {
+	// Not every ResponseWriter has deadlines; the server's has.
+	if err := rc.SetWriteDeadline(h.Clock.Now().Add(stallTimeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return fmt.Errorf("set deadline: %w", err)
+	}
+	if ctx.Err() != nil { // looked at after the deadline, which may just have overwritten that of the end
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
 // open asks the keeper for a file and turns its refusals into ours.
 func (h *Handler) open(ctx context.Context, keeper Keeper, agent *corev1.Pod, name, byteRange string) (*http.Response, error) {
 	resp, err := keeper.File(ctx, h.address(agent), name, byteRange)
 	if err == nil {
 		return resp, nil
 	}
-	var status *keeperapi.StatusError
-	if !errors.As(err, &status) {
-		return nil, failf(http.StatusBadGateway, "the agent's Pod %s does not answer (%v): try again; if it stays so, see whether NetworkPolicies let the manager reach port 8443 in namespace %s", agent.Name, err, h.Namespace)
-	}
-	switch status.Code {
-	case http.StatusNotFound:
-		return nil, failf(http.StatusNotFound, "no file %s of this Pod: see files in status.pods", name)
-	case http.StatusRequestedRangeNotSatisfiable:
+	if status, ok := errors.AsType[*keeperapi.StatusError](err); ok && status.Code == http.StatusRequestedRangeNotSatisfiable {
 		return nil, h.outOfRange(ctx, keeper, agent, name)
 	}
-	return nil, failf(http.StatusBadGateway, "the agent's Pod %s refuses: %v", agent.Name, status)
+	return nil, h.refused(err, agent, name)
+}
+
+// refused says in words for the user why a keeper did not give a file.
+func (h *Handler) refused(err error, agent *corev1.Pod, name string) error {
+	status, ok := errors.AsType[*keeperapi.StatusError](err)
+	switch {
+	case !ok:
+		return failf(http.StatusBadGateway, "the agent's Pod %s does not answer (%v): try again; if it stays so, see whether NetworkPolicies let the manager reach port 8443 in namespace %s", agent.Name, err, h.Namespace)
+	case status.Code == http.StatusNotFound:
+		return failf(http.StatusNotFound, "no file %s of this Pod: see files in status.pods", name)
+	}
+	return failf(http.StatusBadGateway, "the agent's Pod %s refuses: %v", agent.Name, status)
 }
 
 // outOfRange answers a range behind the end of a file with the size, which a client that resumes a

@@ -39,6 +39,7 @@ const (
 	patternBefore   = "GET /v1/namespaces/{namespace}/"
 	patternProgress = "/{name}/progress"
 	patternFile     = "/{name}/files/{pod}/{file}"
+	patternLive     = "/{name}/live/{pod}/{file}"
 )
 
 // Intervals of running streams.
@@ -53,6 +54,7 @@ const (
 type Keeper interface {
 	Watch(ctx context.Context, addr string, fn func(account.Account) error) error
 	File(ctx context.Context, addr, name, rangeHeader string) (*http.Response, error)
+	Live(ctx context.Context, addr, name string, from int64, newest bool) (*http.Response, error)
 	Close()
 }
 
@@ -97,6 +99,7 @@ func New(c Config) *Handler {
 	for _, k := range kind.All {
 		h.mux.HandleFunc(patternBefore+k.Resource+patternProgress, h.handle(k, h.progress))
 		h.mux.HandleFunc(patternBefore+k.Resource+patternFile, h.handle(k, h.file))
+		h.mux.HandleFunc(patternBefore+k.Resource+patternLive, h.handle(k, h.live))
 	}
 	return h
 }
@@ -106,7 +109,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	if _, pattern := h.mux.Handler(r); pattern == "" {
-		reply(w, failf(http.StatusNotFound, "no such path: GET /v1/namespaces/NAMESPACE/packetcaptures/NAME/progress (or traces/NAME/progress), or .../files/UID/FILE; \"kubectl sonde download NAME\" does both"))
+		reply(w, failf(http.StatusNotFound, "no such path: GET /v1/namespaces/NAMESPACE/packetcaptures/NAME/progress (or traces/NAME/progress), .../files/UID/FILE, or .../live/UID/FILE; \"kubectl sonde download NAME\" does both"))
 		return
 	}
 	h.mux.ServeHTTP(w, r)

@@ -295,6 +295,7 @@ type fakeKeeper struct {
 	breakAt  int // bytes of a file after which the connection breaks; 0: never
 	mu       sync.Mutex
 	accounts chan account.Account // what a watch tells next; closed: the connection breaks
+	lines    chan string          // what comes live behind the query; closed: the end
 }
 
 // next is what a watch that begins now reads from.
@@ -313,7 +314,7 @@ func (k *fakeKeeper) replace() {
 
 func newFakeKeeper(t *testing.T, pairs map[string][]byte) *fakeKeeper {
 	t.Helper()
-	k := &fakeKeeper{content: bytes.Repeat([]byte("0123456789"), 100_000), accounts: make(chan account.Account, 16)}
+	k := &fakeKeeper{content: bytes.Repeat([]byte("0123456789"), 100_000), accounts: make(chan account.Account, 16), lines: make(chan string)}
 	config, err := keeperapi.ServerTLS(pairs[captureconfig.SecretServerCert], pairs[captureconfig.SecretServerKey], pairs[captureconfig.SecretClientCert])
 	if err != nil {
 		t.Fatal(err)
@@ -332,6 +333,8 @@ func (k *fakeKeeper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.URL.Path == keeperapi.PathProgress && r.URL.Query().Get(keeperapi.QueryWatch) == "1":
 		k.watch(w, r)
+	case r.URL.Path == keeperapi.PathLive+"web-1-qwer.ndjson":
+		k.live(w, r)
 	case isFile && name == "web-1-qwer.pcapng" && k.breakAt > 0:
 		w.Header().Set("Content-Length", fmt.Sprint(len(k.content)))
 		_, _ = w.Write(k.content[:k.breakAt])
@@ -342,6 +345,18 @@ func (k *fakeKeeper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, `{"error":"no permission"}`, http.StatusForbidden)
 	default:
 		http.Error(w, `{"error":"no such file"}`, http.StatusNotFound)
+	}
+}
+
+func (k *fakeKeeper) live(w http.ResponseWriter, r *http.Request) {
+	for line, ok := r.URL.RawQuery+"\n", true; ok; {
+		_, _ = io.WriteString(w, line)
+		_ = http.NewResponseController(w).Flush()
+		select {
+		case <-r.Context().Done():
+			return
+		case line, ok = <-k.lines:
+		}
 	}
 }
 

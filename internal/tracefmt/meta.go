@@ -1,6 +1,7 @@
 package tracefmt
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 )
@@ -13,6 +14,8 @@ const Version = 1
 const (
 	kindHeader  = "trace"
 	kindAccount = "account"
+	// kindSkip takes the place of lines that a reader of a running trace does not get; it is in no file.
+	kindSkip = "skip"
 )
 
 // Header is the first line of a trace: whose it is, and what was asked for.
@@ -80,3 +83,27 @@ func appendMeta(b []byte, v any) ([]byte, error) {
 	}
 	return append(append(b, line...), '\n'), nil
 }
+
+// skip says how many bytes of lines were left out.
+type skip struct {
+	Sonde string `json:"sonde"`
+	Bytes int64  `json:"bytes"`
+}
+
+// AppendSkip appends the line that takes the place of so many bytes of lines, for a reader that is too slow for them all.
+// A Reader passes it over.
+func AppendSkip(b []byte, size int64) ([]byte, error) {
+	return appendMeta(b, skip{kindSkip, size})
+}
+
+// ParseSkip returns how many bytes a line takes the place of, if it is one of AppendSkip.
+func ParseSkip(line []byte) (size int64, ok bool) {
+	var s skip
+	if !isAboutTrace(line) || json.Unmarshal(line, &s) != nil || s.Sonde != kindSkip || s.Bytes < 0 {
+		return 0, false
+	}
+	return s.Bytes, true
+}
+
+// isAboutTrace tells by its beginning whether a line is no event.
+func isAboutTrace(line []byte) bool { return bytes.HasPrefix(line, []byte(`{"sonde":`)) }

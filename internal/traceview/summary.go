@@ -177,6 +177,9 @@ func (s *Summary) Lost() map[string]uint64 {
 	return all
 }
 
+// Events counts those that were read.
+func (s *Summary) Events() uint64 { return s.events }
+
 // Pods counts the traces.
 func (s *Summary) Pods() int { return len(s.traces) }
 

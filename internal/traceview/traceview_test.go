@@ -106,8 +106,37 @@ func TestShell(t *testing.T) {
 	}
 }
 
+// A line is as wide as the terminal allows, coloured or not, and what took long stands out.
+func TestWidth(t *testing.T) {
+	const event = `{"time":"1970-01-01T00:00:01.000000000Z","call":"openat","group":"file","pid":1,"hostPid":7,"tid":1,"hostTid":7,"uid":0,"comm":"web","ret":-1,"errno":"ENOENT","latencyNs":2000000000,"path":"/etc/wéb.conf"}` + "\n"
+	const whole = "00:00:01.000000  1         web     openat       2.00s  ENOENT  /etc/wéb.conf\n"
+	for name, tc := range map[string]struct {
+		width int
+		want  string
+	}{
+		"no limit":     {0, whole},
+		"room for all": {76, whole},
+		"one too few":  {75, "00:00:01.000000  1         web     openat       2.00s  ENOENT  /etc/wéb.co…\n"},
+		"within it":    {64, "00:00:01.000000  1         web     openat       2.00s  ENOENT  …\n"},
+		"before it":    {61, "00:00:01.000000  1         web     openat       2.00s  ENOENT\n"},
+		"very narrow":  {8, "00:00:0…\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, colour := range []bool{false, true} {
+				got, _ := view(t, func(l *Live) { l.Colour, l.Width = colour, func() int { return tc.width } }, NewSource("web", strings.NewReader(event)))
+				if diff := cmp.Diff(tc.want, uncoloured(got)); diff != "" {
+					t.Errorf("coloured %t (-want +got):\n%s", colour, diff)
+				}
+				if stands := strings.Contains(got, alarm+" 2.00s"); tc.width == 0 && stands != colour {
+					t.Errorf("coloured %t: a slow call stands out: %t in %q", colour, stands, got)
+				}
+			}
+		})
+	}
+}
+
 func uncoloured(s string) string {
-	for _, c := range []string{dim, red, green, yellow, blue, magenta, cyan, plain} {
+	for _, c := range []string{dim, red, green, yellow, blue, magenta, cyan, alarm, plain} {
 		s = strings.ReplaceAll(s, c, "")
 	}
 	return s

@@ -29,8 +29,10 @@ type Follower struct {
 	Client client.WithWatch
 	// Progress streams live counts until all Pods have ended (results.Client.Progress).
 	Progress func(ctx context.Context, each func(results.Update)) error
-	Display  live.Display
-	Clock    clock.WithTicker
+	// Heard, if not nil, is told each of these counts.
+	Heard   func(results.Update)
+	Display live.Display
+	Clock   clock.WithTicker
 	// Stop, when it is closed, sets spec.stop. It may be nil.
 	Stop <-chan struct{}
 	// Refresh is the time between two frames, Retry that between two attempts after an error.
@@ -99,6 +101,9 @@ func (f *Follower) take(s *State, n news) {
 		s.Capture = n.capture
 	case n.update != nil:
 		s.Update(*n.update)
+		if f.Heard != nil {
+			f.Heard(*n.update)
+		}
 	case n.trouble != "":
 		s.Trouble = n.trouble
 	case n.said != "":

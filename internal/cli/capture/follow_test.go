@@ -3,6 +3,7 @@ package capture
 import (
 	"context"
 	"errors"
+	"io"
 	"slices"
 	"strings"
 	"sync"
@@ -44,6 +45,11 @@ func (s *shown) add(text string) {
 func (s *shown) Show(v live.View) { s.add(strings.Join(live.Lines(v, 0, 0), "\n")) }
 func (s *shown) Say(line string)  { s.add(line) }
 func (s *shown) Close()           {}
+
+func (s *shown) Print(_ io.Writer, text []byte) error {
+	s.add(string(text))
+	return nil
+}
 
 // await returns when text was shown.
 func (s *shown) await(t *testing.T, text string) {

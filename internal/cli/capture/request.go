@@ -1,6 +1,7 @@
 package capture
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -49,6 +50,10 @@ type Request struct {
 	MinLatency string
 	MaxEvents  int64
 	Format     string
+	// Gate has new Pods wait; GateTimeout as Duration, and GateOnTimeout as in the API, belong to it.
+	Gate          bool
+	GateTimeout   string
+	GateOnTimeout string
 }
 
 // Build returns the PacketCapture to create, or an error that says which flag to write differently.
@@ -96,10 +101,41 @@ func (r Request) BuildTrace() (*v1alpha1.Trace, error) {
 			MaxEvents: unlessZero(r.MaxEvents), FollowPods: r.followPods(),
 		},
 	}
+	if trace.Spec.Gate, err = r.gate(); err != nil {
+		return nil, err
+	}
 	for _, group := range r.Events {
 		trace.Spec.Events = append(trace.Spec.Events, v1alpha1.TraceGroup(strings.TrimSpace(group)))
 	}
 	return trace, nil
+}
+
+// gate returns nil where none is asked for.
+func (r Request) gate() (*v1alpha1.TraceGate, error) {
+	if !r.Gate {
+		if r.GateTimeout != "" || r.GateOnTimeout != "" {
+			return nil, errors.New("--gate-timeout and --gate-on-timeout say how long Pods wait, and what then: add --gate, which has them wait")
+		}
+		return nil, nil
+	}
+	if r.NoFollow {
+		return nil, errors.New("--gate has new Pods wait for their tracer, and --no-follow traces none of them: leave one of the two out")
+	}
+	if r.GateTimeout != "" {
+		if _, err := duration.Parse(r.GateTimeout); err != nil {
+			return nil, fmt.Errorf("--gate-timeout: %w", err)
+		}
+	}
+	g := &v1alpha1.TraceGate{Enabled: true, Timeout: r.GateTimeout}
+	for _, known := range []v1alpha1.GateOnTimeout{v1alpha1.GateProceed, v1alpha1.GateFail} {
+		if strings.EqualFold(r.GateOnTimeout, string(known)) {
+			g.OnTimeout = known
+		}
+	}
+	if r.GateOnTimeout != "" && g.OnTimeout == "" {
+		return nil, fmt.Errorf("--gate-on-timeout %q: write %s or %s", r.GateOnTimeout, v1alpha1.GateProceed, v1alpha1.GateFail)
+	}
+	return g, nil
 }
 
 // common checks what all kinds have, and returns MaxBytes as a number.

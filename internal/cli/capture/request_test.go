@@ -110,6 +110,14 @@ spec:
   targetRef: {kind: Deployment, name: web}
 `,
 		},
+		"a gate": {
+			request: Request{Namespace: "shop", Name: "mine", Target: web, Gate: true},
+			want:    "metadata: {name: mine, namespace: shop}\nspec: {gate: {enabled: true}, targetRef: {kind: Deployment, name: web}}\n",
+		},
+		"a gate of its own": {
+			request: Request{Namespace: "shop", Name: "mine", Target: web, Gate: true, GateTimeout: "5m", GateOnTimeout: "fail"},
+			want:    "metadata: {name: mine, namespace: shop}\nspec: {gate: {enabled: true, timeout: 5m, onTimeout: Fail}, targetRef: {kind: Deployment, name: web}}\n",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := tc.request.BuildTrace()
@@ -133,6 +141,11 @@ spec:
 		"bytes":            {Request{Target: web, MaxBytes: "lots"}, `--max-bytes "lots": write a number of bytes, like 100Mi`},
 		"latency":          {Request{Target: web, MinLatency: "10"}, `--min-latency "10": write a number with ns, us, ms or s`},
 		"negative latency": {Request{Target: web, MinLatency: "-1ms"}, `--min-latency "-1ms": write a number`},
+		"no gate to time":  {Request{Target: web, GateTimeout: "5m"}, "add --gate"},
+		"no gate to fail":  {Request{Target: web, GateOnTimeout: "Fail"}, "add --gate"},
+		"gate's time":      {Request{Target: web, Gate: true, GateTimeout: "soon"}, "--gate-timeout: duration"},
+		"gate's end":       {Request{Target: web, Gate: true, GateOnTimeout: "Ignore"}, `--gate-on-timeout "Ignore": write Proceed or Fail`},
+		"gate for nobody":  {Request{Target: web, Gate: true, NoFollow: true}, "--no-follow traces none of them"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := tc.request.BuildTrace(); err == nil || !strings.Contains(err.Error(), tc.want) {

@@ -35,6 +35,7 @@ type State struct {
 	Activity string
 
 	since    time.Time
+	gating   time.Time // since when new Pods wait, as far as it was seen
 	updates  map[string]results.Update
 	fetching map[string]string
 }
@@ -129,6 +130,7 @@ func (s *State) View(now time.Time) live.View {
 	if c := s.waiting(); c != nil {
 		v.Notes = append(v.Notes, c.Message)
 	}
+	v.Notes = append(v.Notes, s.gate(now)...)
 	if !s.Ended() {
 		v.Notes = append(v.Notes, s.troubles()...)
 	}

@@ -60,6 +60,16 @@ func (p *Plain) Say(line string) {
 	p.write(p.clock.Now(), line)
 }
 
+// Print writes text to w.
+func (p *Plain) Print(w io.Writer, text []byte) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, err := w.Write(text); err != nil {
+		return fmt.Errorf("print: %w", err)
+	}
+	return nil
+}
+
 // Close writes the changes that were held back.
 func (p *Plain) Close() {
 	p.mu.Lock()

@@ -15,6 +15,8 @@ type Display interface {
 	Show(v View)
 	// Say prints one line that stays.
 	Say(line string)
+	// Print writes text of whole lines to w, which may be the same terminal.
+	Print(w io.Writer, text []byte) error
 	// Close leaves the last View on the screen and ends the display.
 	Close()
 }
@@ -57,6 +59,28 @@ func (t *Terminal) Say(line string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.draw(line)
+}
+
+// Print writes text to w where the View was, and draws that below it.
+func (t *Terminal) Print(w io.Writer, text []byte) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.erase()
+	if _, err := w.Write(text); err != nil {
+		return fmt.Errorf("print: %w", err)
+	}
+	t.draw("")
+	return nil
+}
+
+// erase takes the last frame from the screen.
+func (t *Terminal) erase() {
+	if len(t.drawn) == 0 {
+		return
+	}
+	width, _ := t.size()
+	_, _ = fmt.Fprintf(t.w, "\r"+cursorUp+eraseBelow, t.rowsDrawn(width))
+	t.drawn = nil
 }
 
 // Close leaves the last frame where it is, and an empty line below it.

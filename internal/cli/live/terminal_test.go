@@ -1,6 +1,7 @@
 package live
 
 import (
+	"io"
 	"strings"
 	"testing"
 
@@ -54,6 +55,28 @@ func TestTerminalSaysAboveTheView(t *testing.T) {
 		t.Errorf("screen (-want +got):\n%s", diff)
 	}
 }
+
+// Lines that stay, on the same terminal, do not run into the View, and it comes back below them.
+func TestTerminalPrintsAboveTheView(t *testing.T) {
+	s, d := newScreen(80, 24)
+	for _, text := range []string{"first\n", "second\nthird\n"} {
+		if err := d.Print(s, []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		d.Show(twoPods())
+	}
+	if diff := cmp.Diff("first\nsecond\nthird\n"+want(twoPods(), 80), s.text()); diff != "" {
+		t.Errorf("screen (-want +got):\n%s", diff)
+	}
+	if err := d.Print(closed{}, []byte("more\n")); err == nil {
+		t.Error("nobody is told that nobody reads")
+	}
+}
+
+// closed is where nobody reads.
+type closed struct{}
+
+func (closed) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 
 func TestTerminalSurvivesNarrowing(t *testing.T) {
 	s, d := newScreen(100, 24)

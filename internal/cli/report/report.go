@@ -91,6 +91,7 @@ func New(c v1alpha1.Capture, pods []v1alpha1.PodResult, saved capture.Saved) Rep
 		r.Problems = append(r.Problems, fmt.Sprintf("%s: %v", f.Pod.Name, f.Err))
 	}
 	r.Notes = append(r.Notes, r.Total.notes()...)
+	r.Notes = append(r.Notes, gateNotes(pods)...)
 	if saved.Late > 0 {
 		r.Notes = append(r.Notes, fmt.Sprintf("%d %s stand behind later ones in the file", saved.Late, unit.Count()))
 	}

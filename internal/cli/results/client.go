@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"net/url"
 	"slices"
 	"time"
 
@@ -102,13 +103,18 @@ func (e *Error) Error() string {
 // get sends one request, with a new token where the old one has ended. It waits for the manager to
 // learn of a token that was just made. The caller closes the response's body.
 func (c *Client) get(ctx context.Context, header http.Header, path ...string) (*http.Response, error) {
+	return c.query(ctx, nil, header, path...)
+}
+
+// query is get with parameters.
+func (c *Client) query(ctx context.Context, parameters url.Values, header http.Header, path ...string) (*http.Response, error) {
 	renewed := false
 	for {
 		token, age, err := c.tokens.Token(ctx)
 		if err != nil {
 			return nil, err
 		}
-		resp, err := c.send(ctx, token, header, path)
+		resp, err := c.send(ctx, token, parameters, header, path)
 		var refused *Error
 		if err == nil || !errors.As(err, &refused) || !refused.FromManager || !aboutToken(refused.Code) {
 			return resp, err
@@ -132,9 +138,10 @@ func aboutToken(code int) bool {
 	return code == http.StatusUnauthorized || code == http.StatusForbidden || code == http.StatusNotFound
 }
 
-func (c *Client) send(ctx context.Context, token string, header http.Header, path []string) (*http.Response, error) {
-	url := c.rest.Get().AbsPath(slices.Concat(c.path, path)...).URL()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url.String(), nil)
+func (c *Client) send(ctx context.Context, token string, parameters url.Values, header http.Header, path []string) (*http.Response, error) {
+	target := c.rest.Get().AbsPath(slices.Concat(c.path, path)...).URL()
+	target.RawQuery = parameters.Encode()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
 	if err != nil {
 		return nil, fmt.Errorf("ask the results endpoint: %w", err)
 	}

@@ -1,0 +1,139 @@
+package keeper
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"k8s.io/utils/clock"
+
+	"github.com/sonde-operator/sonde/internal/keeperapi"
+	"github.com/sonde-operator/sonde/internal/tracefmt"
+)
+
+func appendTo(t *testing.T, path, text string) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY|os.O_CREATE, 0o644)
+	if err == nil {
+		_, err = f.WriteString(text)
+	}
+	if err == nil {
+		err = f.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// live opens the lines of web.ndjson.
+func (k *running) live(t *testing.T, from int64, newest bool) *bufio.Reader {
+	t.Helper()
+	resp, err := k.client.Live(t.Context(), k.addr, "web.ndjson", from, newest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { resp.Body.Close() })
+	return bufio.NewReader(resp.Body)
+}
+
+// next is the next line that is no heartbeat.
+func next(t *testing.T, r *bufio.Reader) string {
+	t.Helper()
+	for {
+		line, err := r.ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		if line != "\n" {
+			return line
+		}
+	}
+}
+
+// Lines are sent as they are written, whole, and to the last one.
+func TestLive(t *testing.T) {
+	k := run(t, clock.RealClock{})
+	path := filepath.Join(k.results, "web.ndjson")
+	appendTo(t, path, "{\"n\":1}\n{\"n\":2}\n{\"n\"")
+	r, second := k.live(t, 0, false), k.live(t, 8, true)
+	for _, want := range []string{"{\"n\":1}\n", "{\"n\":2}\n"} {
+		if got := next(t, r); got != want {
+			t.Errorf("line %q, want %q", got, want)
+		}
+	}
+	appendTo(t, path, ":3}\n")
+	if got := next(t, r); got != "{\"n\":3}\n" {
+		t.Errorf("line %q", got)
+	}
+	appendTo(t, path, "{\"n\":4}\n{\"half")
+	k.put(t, done)
+	rest, err := io.ReadAll(r)
+	if err != nil || strings.TrimLeft(string(rest), "\n") != "{\"n\":4}\n" {
+		t.Errorf("at the end %q, %v", rest, err)
+	}
+	all, err := io.ReadAll(second)
+	if want := "{\"n\":2}\n{\"n\":3}\n{\"n\":4}\n"; err != nil || strings.ReplaceAll(string(all), "\n\n", "\n") != want {
+		t.Errorf("from a byte on %q, %v, want %q", all, err, want)
+	}
+}
+
+// Who wants the newest lines, and is far behind, is told what he does not get; who wants all gets them.
+func TestLiveThatIsFarBehind(t *testing.T) {
+	k := run(t, clock.RealClock{})
+	var b strings.Builder
+	for n := 0; b.Len() < liveBehind+liveBytes; n++ {
+		fmt.Fprintf(&b, "{\"n\":%d,\"text\":%q}\n", n, strings.Repeat("x", 1000))
+	}
+	appendTo(t, filepath.Join(k.results, "web.ndjson"), b.String())
+	k.put(t, done)
+
+	all, err := io.ReadAll(k.live(t, 0, false))
+	if err != nil || strings.TrimLeft(string(all), "\n") != b.String() {
+		t.Errorf("%d bytes of %d, %v", len(all), b.Len(), err)
+	}
+	r := k.live(t, 0, true)
+	var got strings.Builder
+	line := next(t, r)
+	skipped, ok := tracefmt.ParseSkip([]byte(line))
+	if !ok {
+		t.Fatalf("the first line is %.80q", line)
+	}
+	if _, err := io.Copy(&got, r); err != nil {
+		t.Fatal(err)
+	}
+	if rest := b.String()[skipped:]; got.String() != rest || len(rest) > liveBytes || len(rest) < liveBytes-2000 {
+		t.Errorf("%d bytes are left out, and %d of %d come", skipped, got.Len(), len(rest))
+	}
+}
+
+func TestLiveRefuses(t *testing.T) {
+	k := run(t, clock.RealClock{})
+	appendTo(t, filepath.Join(k.results, ".hidden.ndjson"), "{}\n")
+	for name, tc := range map[string]struct {
+		file     string
+		from     int64
+		wantCode int
+	}{
+		"packets":      {"web.pcapng", 0, http.StatusNotFound},
+		"not there":    {"api.ndjson", 0, http.StatusNotFound},
+		"hidden":       {".hidden.ndjson", 0, http.StatusNotFound},
+		"no beginning": {"web.ndjson", -1, http.StatusBadRequest},
+	} {
+		t.Run(name, func(t *testing.T) {
+			resp, err := k.client.Live(t.Context(), k.addr, tc.file, tc.from, false)
+			if err == nil {
+				resp.Body.Close()
+			}
+			var status *keeperapi.StatusError
+			if !errors.As(err, &status) || status.Code != tc.wantCode {
+				t.Errorf("Live: %v, want %d", err, tc.wantCode)
+			}
+		})
+	}
+}

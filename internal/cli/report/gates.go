@@ -1,0 +1,41 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sonde-operator/sonde/api/v1alpha1"
+)
+
+// gateNotes say how the Pods' gates ended: how many opened, and how long their Pods waited; and of the others how.
+func gateNotes(pods []v1alpha1.PodResult) []string {
+	var notes, others []string
+	var waited []time.Duration
+	for _, p := range pods {
+		switch {
+		case p.Gate == nil:
+		case p.Gate.Outcome == v1alpha1.GateOpened:
+			waited = append(waited, time.Duration(p.Gate.WaitedMilliseconds)*time.Millisecond)
+		default:
+			others = append(others, fmt.Sprintf("%s (%s)", p.Name, p.Gate.Outcome))
+		}
+	}
+	if n := len(waited); n > 0 {
+		slices.Sort(waited)
+		which := "1 Pod was traced from its first instruction, and waited for that"
+		if n > 1 {
+			which = fmt.Sprintf("%d Pods were traced from their first instruction, and waited for that", n)
+		}
+		text := fmt.Sprintf("%s %v", which, waited[n/2])
+		if n > 1 {
+			text += fmt.Sprintf(" (median), at most %v", waited[n-1])
+		}
+		notes = append(notes, text)
+	}
+	if len(others) > 0 {
+		notes = append(notes, "gates that did not open for a tracer, so that what their Pods did first may be missing: "+strings.Join(others, ", "))
+	}
+	return notes
+}
