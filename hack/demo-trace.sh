@@ -52,7 +52,7 @@ run "kubectl$context exec -n $ns deployment/client -- /workload ask -url http://
 run "kubectl$context logs -n $ns -l app=prices"
 
 say 'What do its Pods do meanwhile?'
-run "kubectl sonde$context trace deploy/prices -n $ns --for 10s --events process,file -o before.ndjson --force"
+run "kubectl sonde$context trace deploy/prices -n $ns --for 10s --events process,file -o before.ndjson --force --quiet"
 
 say 'No call is slow: the time passes between them. One fails again and again, because a file is not there. When?'
 run "kubectl sonde trace read before.ndjson | grep prices.json | sed -n 11,20p"

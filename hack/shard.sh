@@ -58,7 +58,7 @@ capture | rights | removal | fuzz | security | operations | bundle | olm | fault
 	;;
 esac
 case "$shard" in
-capture) e2e '^Test(Exactness|SourceExample|TwoCaptures|CaptureAfterCapture|ScaleAndRollout|KilledProbe|IdleManager|Plugin|Filter|PacketLimit|Audit|Trace|Gate)' ;;
+capture) e2e '^Test(Exactness|SourceExample|TwoCaptures|CaptureAfterCapture|ScaleAndRollout|KilledProbe|IdleManager|Plugin|Doctor|Filter|PacketLimit|Audit|Trace|Gate)' ;;
 rights)
 	e2e '^Test(Rights|Results|Revoked|WithoutAValidStamp|NamespaceMadeAnew|SccPodSecurity|Privilege)'
 	# What make test-e2e runs with privileged probes, with those that have three capabilities.

@@ -1,5 +1,5 @@
 // Command agent is what runs in an agent's Pod: the privileged probe, the keeper next to it, and what the kubelet asks
-// of them; and the gate in a traced Pod. It is one small static binary that links nothing of Kubernetes.
+// of them; the gate in a traced Pod; and what finds out what a node allows. It is one small static binary that links nothing of Kubernetes.
 package main
 
 import (
@@ -32,6 +32,7 @@ var commands = map[string]command{
 	"keeper":  runKeeper,
 	"ready":   runReady,
 	"gate":    runGate,
+	"doctor":  runDoctor,
 	"version": runVersion,
 }
 
@@ -46,7 +47,7 @@ func main() {
 // run executes one subcommand and returns the exit code.
 func run(ctx context.Context, args []string, stderr io.Writer) int {
 	if len(args) == 0 || commands[args[0]] == nil {
-		fmt.Fprintln(stderr, "usage: agent probe|keeper|ready|gate|version [flags]")
+		fmt.Fprintln(stderr, "usage: agent probe|keeper|ready|gate|doctor|version [flags]")
 		return exitUsage
 	}
 	log := slog.New(slog.NewJSONHandler(stderr, nil)).With("part", args[0])

@@ -157,6 +157,27 @@ func TestGate(t *testing.T) {
 	}
 }
 
+// TestDoctor: what examines a node has a probe's rights and no more, and goes by itself.
+func TestDoctor(t *testing.T) {
+	for _, setting := range []privilege.Setting{privilege.Privileged, privilege.Capabilities} {
+		o := options
+		o.Privilege = setting
+		doctor := agentjob.Doctor(o, "node-a")
+		probe := agentjob.Job(o, &sondev1.Trace{}, agentjob.Plan{Name: "j", Pod: targetPod(), Gate: true}).Spec.Template
+		if diff := cmp.Diff(probe.Spec.Containers[0].SecurityContext, doctor.Spec.Containers[0].SecurityContext); diff != "" {
+			t.Errorf("%s: rights (-probe +doctor):\n%s", setting, diff)
+		}
+		if diff := cmp.Diff(probe.Spec.Affinity, doctor.Spec.Affinity); diff != "" {
+			t.Errorf("where (-probe +doctor):\n%s", diff)
+		}
+		s := doctor.Spec
+		if s.ServiceAccountName != agentjob.ServiceAccount || *s.AutomountServiceAccountToken || s.HostNetwork || s.HostIPC || len(s.Volumes) > 0 ||
+			s.ActiveDeadlineSeconds == nil || doctor.Annotations["openshift.io/required-scc"] != agentjob.RequiredSCC {
+			t.Errorf("%s: %+v", setting, doctor)
+		}
+	}
+}
+
 // TestEveryKindHasAProbe: a kind that the agent has no command for would have Jobs that only fail.
 func TestEveryKindHasAProbe(t *testing.T) {
 	for _, k := range kind.All {

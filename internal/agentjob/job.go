@@ -73,17 +73,10 @@ func podSpec(o Options, capture sondev1.Capture, p Plan) corev1.PodSpec {
 		DNSPolicy:                     corev1.DNSDefault,
 		PriorityClassName:             PriorityClass,
 		TerminationGracePeriodSeconds: new(int64(gracePeriod)),
-		// By name of the node, not by nodeName: the scheduler then counts the requests.
-		Affinity: &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
-			RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
-				NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{{
-					Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{p.Pod.Spec.NodeName},
-				}}}},
-			},
-		}},
-		Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
-		Containers:  []corev1.Container{probe(o, capture, p), keeper(o, p)},
-		Volumes:     volumes(capture, p),
+		Affinity:                      onNode(p.Pod.Spec.NodeName),
+		Tolerations:                   []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+		Containers:                    []corev1.Container{probe(o, capture, p), keeper(o, p)},
+		Volumes:                       volumes(capture, p),
 	}
 }
 

@@ -92,7 +92,7 @@ func TestTraceIntoAReaderThatLeaves(t *testing.T) {
 		t.Errorf("read %q, %v", b, err)
 	}
 	read.Close()
-	s.later("traces/web-x7k2p", func(c v1alpha1.Capture) {
+	s.later("traces/web-x7k2p", func(v1alpha1.Capture) {
 		whole := events(t, "web-1", "u1", nil, 1, 3, 5)
 		s.files["u1/web-1-qwer.ndjson"] = whole[:strings.LastIndex(string(whole), `{"sonde":"account"`)]
 	})

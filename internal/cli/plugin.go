@@ -82,7 +82,7 @@ func (p *plugin) command() *cobra.Command {
 		"Namespace that Sonde is installed in")
 	root.AddCommand(
 		newCapture(p), newDownload(p), newGet(p), newStop(p), newDelete(p), newConversations(p), newTrace(p),
-		newMustGather(p), newVersion(p),
+		newDoctor(p), newMustGather(p), newVersion(p),
 	)
 	return root
 }

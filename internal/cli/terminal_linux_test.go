@@ -73,3 +73,43 @@ func TestCaptureOnATerminal(t *testing.T) {
 		t.Errorf("plain lines beside the terminal:\n%s", r.errOut)
 	}
 }
+
+// On one terminal the events lie above the table of the Pods, and none is wider than it.
+func TestTraceOnATerminal(t *testing.T) {
+	outside, inside := openPTY(t, 70, 20)
+	seen := newOutput()
+	go func() {
+		b := make([]byte, 4096)
+		for {
+			n, err := outside.Read(b)
+			_, _ = seen.Write(b[:n])
+			if err != nil {
+				return
+			}
+		}
+	}()
+	s := runningTrace(t)
+	r := startWith(t, s, func(o *Options) {
+		o.Terminal, o.Streams.Out, o.Width = inside, inside, func() int { return 70 }
+	}, "trace", "web", "-o", filepath.Join(t.TempDir(), "web.ndjson"))
+	const cut = "  openat      1.50µs       3  /etc/w…"
+	seen.await(t, cut)
+	s.later("traces/web-x7k2p", s.twoPods(v1alpha1.PhaseCompleted))
+	r.await(t, report.ExitOK)
+	seen.await(t, "Saved to ")
+	lines := 0
+	for l := range strings.SplitSeq(seen.String(), "\n") {
+		for _, control := range []string{"\r", "\x1b[4A", "\x1b[3A", "\x1b[2A", "\x1b[1A", "\x1b[K", "\x1b[J"} {
+			l = strings.ReplaceAll(l, control, "")
+		}
+		if !strings.Contains(l, "openat") || !strings.Contains(l, "00:00:0") {
+			continue
+		}
+		if lines++; lines <= 5 && len([]rune(l)) > 70 {
+			t.Errorf("a line is wider than the terminal: %q", l)
+		}
+	}
+	if lines < 5 {
+		t.Errorf("%d of 5 events are to be seen in\n%s", lines, seen)
+	}
+}

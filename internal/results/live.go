@@ -10,8 +10,6 @@ import (
 	"strconv"
 	"time"
 
-	ctrl "sigs.k8s.io/controller-runtime"
-
 	"github.com/sonde-operator/sonde/internal/keeperapi"
 )
 

@@ -56,12 +56,12 @@ type Tail struct {
 	printed chan struct{} // closed when all is printed
 
 	mu       sync.Mutex
-	room     *sync.Cond // for more text
-	closed   bool       // no more lines are wanted
-	followed map[string]bool
-	pending  bytes.Buffer // text that waits to be printed
-	waiting  uint64       // events in it
-	omitted  uint64       // events since the last that is in it
+	room     *sync.Cond      // for more text
+	closed   bool            // no more lines are wanted
+	followed map[string]bool // by the UID of each Pod that is known
+	pending  bytes.Buffer    // text that waits to be printed
+	waiting  uint64          // events in it
+	omitted  uint64          // events since the last that is in it
 	format   *traceview.Live
 	shown    uint64
 	err      error // of printing
@@ -86,20 +86,19 @@ func New(ctx context.Context, o Options) *Tail {
 	return t
 }
 
-// Update begins to show a Pod as soon as its file has a name.
+// Update tells of a Pod, which is shown as soon as its file has a name.
 func (t *Tail) Update(u results.Update) {
-	if u.Account == nil {
-		return
-	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.closed || t.followed[u.UID] {
+	begun := t.followed[u.UID]
+	t.followed[u.UID] = begun
+	t.format.Pods = len(t.followed) > 1
+	if t.closed || begun || u.Account == nil {
 		return
 	}
 	for _, f := range u.Account.Files {
 		if strings.HasSuffix(f.Name, suffix) {
 			t.followed[u.UID] = true
-			t.format.Pods = len(t.followed) > 1
 			t.follow(u.UID, f.Name, u.Pod)
 			return
 		}

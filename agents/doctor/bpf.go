@@ -1,0 +1,134 @@
+package doctor
+
+import (
+	"debug/elf"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/btf"
+	"github.com/cilium/ebpf/features"
+	"github.com/cilium/ebpf/link"
+)
+
+const (
+	// self is this program.
+	self = "/proc/self/exe"
+	// function of the kernel that is there for tests, and that nobody calls else.
+	function = "bpf_fentry_test1"
+	// tracepoint of the tracer.
+	tracepoint = "sys_exit"
+)
+
+func types() error {
+	if _, err := btf.LoadKernelSpec(); err != nil {
+		return fmt.Errorf("read the kernel's types: %w", err)
+	}
+	return nil
+}
+
+func taskStorage() error   { return features.HaveMapType(ebpf.TaskStorage) }
+func socketStorage() error { return features.HaveMapType(ebpf.SkStorage) }
+func ringBuffer() error    { return features.HaveMapType(ebpf.RingBuf) }
+
+// attached loads a program that does nothing but return, attaches it, and takes it away.
+func attached(spec *ebpf.ProgramSpec, returns int32, attach func(*ebpf.Program) (link.Link, error)) error {
+	spec.Name, spec.License = "sonde_doctor", "GPL"
+	spec.Instructions = asm.Instructions{asm.Mov.Imm(asm.R0, returns), asm.Return()}
+	program, err := ebpf.NewProgram(spec)
+	if err != nil {
+		return fmt.Errorf("load: %w", root(err))
+	}
+	defer program.Close()
+	l, err := attach(program)
+	if err != nil {
+		return fmt.Errorf("attach: %w", root(err))
+	}
+	return l.Close()
+}
+
+// root is why, without the library's advice and the names that it makes up.
+func root(err error) error {
+	for {
+		inner := errors.Unwrap(err)
+		if inner == nil {
+			return err
+		}
+		err = inner
+	}
+}
+
+func tracing(p *ebpf.Program) (link.Link, error) {
+	return link.AttachTracing(link.TracingOptions{Program: p})
+}
+
+func typedTracepoint() error {
+	return attached(&ebpf.ProgramSpec{Type: ebpf.Tracing, AttachType: ebpf.AttachTraceRawTp, AttachTo: tracepoint}, 0, tracing)
+}
+
+func functionEntry() error {
+	return attached(&ebpf.ProgramSpec{Type: ebpf.Tracing, AttachType: ebpf.AttachTraceFEntry, AttachTo: function}, 0, tracing)
+}
+
+func rawTracepoint() error {
+	return attached(&ebpf.ProgramSpec{Type: ebpf.RawTracepoint}, 0, func(p *ebpf.Program) (link.Link, error) {
+		return link.AttachRawTracepoint(link.RawTracepointOptions{Name: tracepoint, Program: p})
+	})
+}
+
+func iterator() error {
+	return attached(&ebpf.ProgramSpec{Type: ebpf.Tracing, AttachType: ebpf.AttachTraceIter, AttachTo: "task"}, 0, func(p *ebpf.Program) (link.Link, error) {
+		return link.AttachIter(link.IterOptions{Program: p})
+	})
+}
+
+// tcx attaches to the loopback of its own network namespace: a Pod's, where nobody sends.
+func tcx() error {
+	lo, err := net.InterfaceByName("lo")
+	if err != nil {
+		return fmt.Errorf("look for the loopback: %w", err)
+	}
+	const next = -1 // TCX_NEXT: as if it were not there
+	return attached(&ebpf.ProgramSpec{Type: ebpf.SchedCLS}, next, func(p *ebpf.Program) (link.Link, error) {
+		return link.AttachTCX(link.TCXOptions{Interface: lo.Index, Program: p, Attach: ebpf.AttachTCXIngress})
+	})
+}
+
+func kprobe() error {
+	return attached(&ebpf.ProgramSpec{Type: ebpf.Kprobe}, 0, func(p *ebpf.Program) (link.Link, error) {
+		return link.Kprobe(function, p, nil)
+	})
+}
+
+// uprobe attaches to where this program began, which does not run again.
+func uprobe() error {
+	at, err := entry(self)
+	if err != nil {
+		return err
+	}
+	return attached(&ebpf.ProgramSpec{Type: ebpf.Kprobe}, 0, func(p *ebpf.Program) (link.Link, error) {
+		executable, err := link.OpenExecutable(self)
+		if err != nil {
+			return nil, err
+		}
+		return executable.Uprobe("entry", p, &link.UprobeOptions{Address: at, PID: os.Getpid()})
+	})
+}
+
+// entry is where in its file a program begins.
+func entry(path string) (uint64, error) {
+	f, err := elf.Open(path)
+	if err != nil {
+		return 0, fmt.Errorf("read own program: %w", err)
+	}
+	defer f.Close()
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_LOAD && p.Vaddr <= f.Entry && f.Entry < p.Vaddr+p.Filesz {
+			return f.Entry - p.Vaddr + p.Off, nil
+		}
+	}
+	return 0, errors.New("own program has no beginning")
+}

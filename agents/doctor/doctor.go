@@ -1,0 +1,120 @@
+package doctor
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sonde-operator/sonde/agents/trace"
+	"github.com/sonde-operator/sonde/internal/nodereport"
+)
+
+// maxWhy bounds why a check failed: the verifier's log may be long.
+const maxWhy = 240
+
+// attempt is one thing to try.
+type attempt struct {
+	name nodereport.Name
+	try  func() error
+}
+
+// Examine tries everything, on the node whose processes are in proc. It changes nothing that stays.
+func Examine(proc string) *nodereport.Report {
+	n := node{proc: proc}
+	r := &nodereport.Report{
+		Version: nodereport.Version, Kernel: release(), Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), Cgroup: n.cgroup(), Settings: n.settings(),
+	}
+	r.Memory, r.Available = n.memory()
+	if lacking := trace.Lacking(); len(lacking) > 0 {
+		r.Settings = append(r.Settings, nodereport.Setting{Name: "events", Value: strings.Join(lacking, ", "), Meaning: "this kernel does not tell of these: they are in no trace"})
+	}
+	for _, a := range []attempt{
+		{nodereport.Rights, n.rights},
+		{nodereport.AFPacket, afPacket},
+		{nodereport.BTF, types},
+		{nodereport.TypedTP, typedTracepoint},
+		{nodereport.RawTP, rawTracepoint},
+		{nodereport.TaskStorage, taskStorage},
+		{nodereport.SocketStore, socketStorage},
+		{nodereport.RingBuffer, ringBuffer},
+		{nodereport.Iterator, iterator},
+		{nodereport.Cgroups, n.cgroups},
+		{nodereport.Tracer, trace.Try},
+		{nodereport.SignalByFD, signalByFD},
+		{nodereport.TCX, tcx},
+		{nodereport.FEntry, functionEntry},
+		{nodereport.Kprobe, kprobe},
+		{nodereport.Uprobe, uprobe},
+	} {
+		r.Checks = append(r.Checks, a.check())
+	}
+	r.Conclude()
+	return r
+}
+
+// check tries, and says why it did not work.
+func (a attempt) check() (c nodereport.Check) {
+	c.Name = a.name
+	defer func() {
+		if p := recover(); p != nil { // one attempt must not cost the answers of the others
+			c.Works, c.Why = false, oneLine(fmt.Sprint(p))
+		}
+	}()
+	err := a.try()
+	if c.Works = err == nil; err != nil {
+		c.Why = oneLine(err.Error())
+	}
+	return c
+}
+
+// oneLine is the first line of a text, and not all of a long one.
+func oneLine(s string) string {
+	s, _, _ = strings.Cut(s, "\n")
+	if len(s) > maxWhy {
+		s = strings.ToValidUTF8(s[:maxWhy], "") + "..."
+	}
+	return s
+}
+
+func release() string {
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return "unknown"
+	}
+	return unix.ByteSliceToString(u.Release[:])
+}
+
+// afPacket opens what a capture reads: a packet socket with a ring. It sees no packet, as it is bound to no protocol.
+func afPacket() error {
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open a packet socket: %w", err)
+	}
+	defer unix.Close(fd)
+	if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_VERSION, unix.TPACKET_V3); err != nil {
+		return fmt.Errorf("ask for TPACKET_V3: %w", err)
+	}
+	ring := unix.TpacketReq3{Block_size: 1 << 16, Block_nr: 1, Frame_size: 1 << 11, Frame_nr: 1 << 5, Retire_blk_tov: 100}
+	if err := unix.SetsockoptTpacketReq3(fd, unix.SOL_PACKET, unix.PACKET_RX_RING, &ring); err != nil {
+		return fmt.Errorf("make a ring: %w", err)
+	}
+	return nil
+}
+
+// signalByFD asks whether a signal could be sent to ourselves, by what names a process for good.
+func signalByFD() error {
+	fd, err := unix.PidfdOpen(unix.Getpid(), 0)
+	if err != nil {
+		return fmt.Errorf("open a pidfd: %w", err)
+	}
+	defer unix.Close(fd)
+	if err := unix.PidfdSendSignal(fd, 0, nil, 0); err != nil {
+		return fmt.Errorf("signal by pidfd: %w", err)
+	}
+	return nil
+}
+
+var errNothing = errors.New("nothing was found")

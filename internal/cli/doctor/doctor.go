@@ -1,0 +1,232 @@
+// Package doctor asks nodes what their kernels allow: it runs a Pod on each for a moment, by the rights of whoever asks.
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/sonde-operator/sonde/internal/agentjob"
+	"github.com/sonde-operator/sonde/internal/nodereport"
+	"github.com/sonde-operator/sonde/internal/settings"
+)
+
+const (
+	managerContainer = "manager"
+	flagPrivilege    = "probe-privilege"
+	imageVariable    = "RELATED_IMAGE_SONDE"
+	// exitUsage is the agent's exit code for a command that it does not know.
+	exitUsage = 64
+	// cleanup is how long deleting the Pod may take.
+	cleanup = 10 * time.Second
+)
+
+// Doctor examines nodes of one cluster.
+type Doctor struct {
+	Client client.Client
+	// Logs reads what the container of a Pod has written.
+	Logs func(ctx context.Context, pod string) ([]byte, error)
+	// Namespace of the operator.
+	Namespace string
+	// Timeout of one node, and Poll the time between two looks at its Pod.
+	Timeout, Poll time.Duration
+}
+
+// Agent is how the operator's Deployment has its agents run.
+func (d *Doctor) Agent(ctx context.Context) (agentjob.Options, error) {
+	var manager appsv1.Deployment
+	key := client.ObjectKey{Namespace: d.Namespace, Name: agentjob.ManagerDeployment}
+	err := d.Client.Get(ctx, key, &manager)
+	if apierrors.IsNotFound(err) {
+		return agentjob.Options{}, fmt.Errorf("there is no Deployment %s: Sonde is not installed there, or in another namespace: name it with --operator-namespace", key)
+	}
+	if err != nil {
+		return agentjob.Options{}, d.explain(fmt.Errorf("read the operator's Deployment: %w", err))
+	}
+	i := slices.IndexFunc(manager.Spec.Template.Spec.Containers, func(c corev1.Container) bool { return c.Name == managerContainer })
+	if i < 0 {
+		return agentjob.Options{}, fmt.Errorf("the Deployment %s has no container %s: is it the operator's?", key, managerContainer)
+	}
+	return d.options(&manager.Spec.Template.Spec.Containers[i])
+}
+
+// options read those of the manager's that say how agents run, from where its admin has set them.
+func (d *Doctor) options(c *corev1.Container) (agentjob.Options, error) {
+	o := agentjob.Options{Namespace: d.Namespace, Image: c.Image}
+	for _, e := range c.Env {
+		switch {
+		case e.Name == imageVariable && e.Value != "":
+			o.Image = e.Value
+		case e.Name == settings.Variable(flagPrivilege) && e.Value != "":
+			if err := o.Privilege.Set(e.Value); err != nil {
+				return o, fmt.Errorf("%s of the manager: %w", e.Name, err)
+			}
+		}
+	}
+	for _, a := range c.Args {
+		if v, ok := strings.CutPrefix(a, "--image="); ok && !strings.Contains(v, "$(") {
+			o.Image = v
+		}
+		if v, ok := strings.CutPrefix(a, "--"+flagPrivilege+"="); ok {
+			if err := o.Privilege.Set(v); err != nil {
+				return o, fmt.Errorf("--%s of the manager: %w", flagPrivilege, err)
+			}
+		}
+	}
+	return o, nil
+}
+
+// Nodes are those that are named, or all that run Linux and are ready. left are those that are not, and why.
+func (d *Doctor) Nodes(ctx context.Context, named []string) (nodes, left []string, err error) {
+	if len(named) > 0 {
+		for _, name := range named {
+			err := d.Client.Get(ctx, client.ObjectKey{Name: name}, &corev1.Node{})
+			if apierrors.IsNotFound(err) {
+				return nil, nil, fmt.Errorf("there is no node %s: kubectl get nodes has their names", name)
+			}
+			if err != nil && !apierrors.IsForbidden(err) { // who may not read nodes may know their names
+				return nil, nil, fmt.Errorf("look for node %s: %w", name, err)
+			}
+		}
+		return named, nil, nil
+	}
+	var list corev1.NodeList
+	err = d.Client.List(ctx, &list, client.MatchingLabels{corev1.LabelOSStable: "linux"})
+	if apierrors.IsForbidden(err) {
+		return nil, nil, fmt.Errorf("list nodes: %s\nName the nodes, or ask a cluster admin for list on nodes", err.Error())
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("list nodes: %w", err)
+	}
+	for i := range list.Items {
+		n := &list.Items[i]
+		if !ready(n) {
+			left = append(left, n.Name+": it is not ready")
+			continue
+		}
+		nodes = append(nodes, n.Name)
+	}
+	return nodes, left, nil
+}
+
+func ready(n *corev1.Node) bool {
+	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+// Examine runs a Pod on a node and returns what it found. The Pod is deleted, also when ctx ends meanwhile.
+func (d *Doctor) Examine(ctx context.Context, o agentjob.Options, node string) (r *nodereport.Report, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, d.Timeout, fmt.Errorf("it has not ended within %v", d.Timeout))
+	defer cancel()
+	pod, err := d.create(ctx, o, node)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, d.remove(ctx, pod)) }()
+	if err := d.await(ctx, pod); err != nil {
+		return nil, err
+	}
+	log, err := d.Logs(ctx, pod.Name)
+	if err != nil {
+		return nil, d.explain(fmt.Errorf("read the log of Pod %s: %w", pod.Name, err))
+	}
+	r, err = nodereport.Parse(log)
+	if err != nil {
+		return nil, fmt.Errorf("node %s: %w: %s", node, err, strings.TrimSpace(string(log[max(0, len(log)-maxQuote):])))
+	}
+	r.Node = node
+	return r, nil
+}
+
+// create the Pod. Whoever interrupts meanwhile must not leave one behind of which nobody knows the name.
+func (d *Doctor) create(ctx context.Context, o agentjob.Options, node string) (*corev1.Pod, error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanup)
+	defer cancel()
+	pod := agentjob.Doctor(o, node)
+	if err := d.Client.Create(ctx, pod); err != nil {
+		return nil, d.explain(fmt.Errorf("create a Pod on node %s: %w", node, err))
+	}
+	return pod, nil
+}
+
+// maxQuote is how much of a log that has no report is shown, in bytes.
+const maxQuote = 512
+
+// remove the Pod, whatever has become of ctx.
+func (d *Doctor) remove(ctx context.Context, pod *corev1.Pod) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanup)
+	defer cancel()
+	uid := pod.UID
+	err := d.Client.Delete(ctx, pod, client.Preconditions{UID: &uid}, client.GracePeriodSeconds(0))
+	if client.IgnoreNotFound(err) != nil {
+		return d.explain(fmt.Errorf("delete Pod %s: %w; it ends by itself, and is left over: kubectl delete pod -n %s %[1]s", pod.Name, err, pod.Namespace))
+	}
+	return nil
+}
+
+// await returns when the Pod has ended well, and an error as soon as it is known that it will not.
+func (d *Doctor) await(ctx context.Context, pod *corev1.Pod) error {
+	ticker := time.NewTicker(d.Poll)
+	defer ticker.Stop()
+	for {
+		err := d.Client.Get(ctx, client.ObjectKeyFromObject(pod), pod)
+		switch {
+		case ctx.Err() != nil:
+		case apierrors.IsNotFound(err):
+			return fmt.Errorf("the Pod %s was deleted before it had ended", pod.Name)
+		case err != nil:
+			return d.explain(fmt.Errorf("look at Pod %s: %w", pod.Name, err))
+		case pod.Status.Phase == corev1.PodSucceeded:
+			return nil
+		case pod.Status.Phase == corev1.PodFailed:
+			return fmt.Errorf("the Pod %s failed: %s", pod.Name, state(pod))
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("the Pod %s: %w: %s", pod.Name, context.Cause(ctx), state(pod))
+		case <-ticker.C:
+		}
+	}
+}
+
+// state of a Pod that has not ended well, in the words of who knows.
+func state(pod *corev1.Pod) string {
+	for _, c := range pod.Status.ContainerStatuses {
+		if w := c.State.Waiting; w != nil {
+			return strings.Trim(w.Reason+": "+w.Message, ": ")
+		}
+		if t := c.State.Terminated; t != nil && t.ExitCode == exitUsage {
+			return "its agent knows no doctor: the operator is older than this plugin, upgrade it"
+		} else if t != nil && t.ExitCode != 0 {
+			return fmt.Sprintf("exit code %d (%s) %s", t.ExitCode, t.Reason, t.Message)
+		}
+	}
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status != corev1.ConditionTrue {
+			return strings.Trim(c.Reason+": "+c.Message, ": ")
+		}
+	}
+	return strings.Trim(string(pod.Status.Phase)+": "+pod.Status.Reason+" "+pod.Status.Message, ": ")
+}
+
+// explain says which rights are needed where one is missing. The answer is told in its words, and not as what it was:
+// the plugin shows nothing but those of an answer.
+func (d *Doctor) explain(err error) error {
+	if !apierrors.IsForbidden(err) {
+		return err
+	}
+	return fmt.Errorf("%s\nThe doctor runs a privileged Pod on each node, by your own rights: in namespace %s you need get on deployments, create, get and "+
+		"delete on pods, and get on pods/log. Whoever has them is root on the nodes: ask a cluster admin to run it (docs/security.md)", err.Error(), d.Namespace)
+}

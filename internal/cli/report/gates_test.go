@@ -1,0 +1,43 @@
+package report
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sonde-operator/sonde/api/v1alpha1"
+)
+
+func TestGateNotes(t *testing.T) {
+	gated := func(name string, outcome v1alpha1.GateOutcome, waited int64) v1alpha1.PodResult {
+		return v1alpha1.PodResult{Name: name, Gate: &v1alpha1.GateResult{Outcome: outcome, WaitedMilliseconds: waited}}
+	}
+	for name, tc := range map[string]struct {
+		pods []v1alpha1.PodResult
+		want []string
+	}{
+		"no gate": {pods: []v1alpha1.PodResult{{Name: "web-1"}}},
+		"one": {
+			pods: []v1alpha1.PodResult{gated("web-1", v1alpha1.GateOpened, 650)},
+			want: []string{"1 Pod was traced from its first instruction, and waited for that 650ms"},
+		},
+		"some, and some not": {
+			pods: []v1alpha1.PodResult{
+				gated("web-1", v1alpha1.GateOpened, 1500),
+				{Name: "web-2"},
+				gated("web-3", v1alpha1.GateUntraced, 30000),
+				gated("web-4", v1alpha1.GateOpened, 600), gated("web-5", v1alpha1.GateOpened, 700), gated("web-6", v1alpha1.GateNotStarted, 0),
+			},
+			want: []string{
+				"3 Pods were traced from their first instruction, and waited for that 700ms (median), at most 1.5s",
+				"gates that did not open for a tracer, so that what their Pods did first may be missing: web-3 (Untraced), web-6 (NotStarted)",
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, gateNotes(tc.pods)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}

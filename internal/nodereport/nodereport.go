@@ -1,0 +1,194 @@
+// Package nodereport is what a node's kernel allows, and what follows for Sonde: "agent doctor" makes a report by trying,
+// and "kubectl sonde doctor" shows it. What follows is decided here, for both.
+package nodereport
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Version of the report. It rises when a reader of before would take something for what it is not.
+const Version = 1
+
+// Bounds of a report that is read: it comes from a node.
+const (
+	maxBytes = 64 << 10
+	maxItems = 64
+)
+
+// Report of one node.
+type Report struct {
+	Version int    `json:"v"`
+	Node    string `json:"node,omitempty"`
+	Kernel  string `json:"kernel"`
+	Arch    string `json:"arch"`
+	CPUs    int    `json:"cpus"`
+	// Memory of the node, and what of it could be had, in bytes.
+	Memory    int64 `json:"memoryBytes"`
+	Available int64 `json:"availableBytes"`
+	// Cgroup is v1, v2, or v1+v2 where a host has hierarchies of both.
+	Cgroup   string    `json:"cgroup"`
+	Checks   []Check   `json:"checks"`
+	Settings []Setting `json:"settings"`
+	// Conclusions are what follows from the checks.
+	Conclusions []Conclusion `json:"conclusions"`
+}
+
+// Check is one thing that was tried.
+type Check struct {
+	Name  Name `json:"name"`
+	Works bool `json:"works"`
+	// Why not.
+	Why string `json:"why,omitempty"`
+}
+
+// Setting of the kernel that an admin can change, and what it means here; Meaning is empty where there is nothing to say.
+type Setting struct {
+	Name    string `json:"name"`
+	Value   string `json:"value"`
+	Meaning string `json:"meaning,omitempty"`
+}
+
+// Conclusion about one part of Sonde.
+type Conclusion struct {
+	Part  string `json:"part"`
+	Works bool   `json:"works"`
+	// Because says what is missing, or what else there is to know.
+	Because string `json:"because,omitempty"`
+}
+
+// Name of a check.
+type Name string
+
+// Checks.
+const (
+	Rights      Name = "capabilities"
+	AFPacket    Name = "AF_PACKET"
+	BTF         Name = "BTF"
+	TypedTP     Name = "tp_btf"
+	RawTP       Name = "raw tracepoint"
+	TaskStorage Name = "task storage"
+	SocketStore Name = "socket storage"
+	RingBuffer  Name = "ring buffer"
+	Iterator    Name = "iterator"
+	Cgroups     Name = "cgroups"
+	Tracer      Name = "tracer"
+	SignalByFD  Name = "pidfd"
+	TCX         Name = "tcx"
+	FEntry      Name = "fentry"
+	Kprobe      Name = "kprobe"
+	Uprobe      Name = "uprobe"
+)
+
+// What is said where there is nothing else to say.
+const (
+	notTried     = "it was not tried"
+	nothingNeeds = "nothing of this version"
+)
+
+// about a check: what it is, for people.
+var about = map[Name]string{
+	Rights:      "the rights that the probe needs",
+	AFPacket:    "packet sockets with a TPACKET_V3 ring",
+	BTF:         "types of the kernel (/sys/kernel/btf/vmlinux)",
+	TypedTP:     "BPF programs at typed tracepoints",
+	RawTP:       "BPF programs at raw tracepoints",
+	TaskStorage: "BPF storage for each thread",
+	SocketStore: "BPF storage for each socket",
+	RingBuffer:  "BPF ring buffers",
+	Iterator:    "BPF iterators of processes",
+	Cgroups:     "Pods' cgroups as BPF sees them",
+	Tracer:      "the tracer itself, loaded and attached",
+	SignalByFD:  "signals by pidfd",
+	TCX:         "BPF programs at tcx",
+	FEntry:      "BPF programs at a function's entry (fentry)",
+	Kprobe:      "kprobes",
+	Uprobe:      "uprobes",
+}
+
+// adds is what no part needs, and one has more by.
+var adds = map[Name]string{FEntry: "traces: how long page faults take"}
+
+// parts of Sonde, and what each needs.
+var parts = []struct {
+	name  string
+	needs []Name
+	// works is what else to know where it does.
+	works string
+}{
+	{"packet captures", []Name{Rights, AFPacket}, ""},
+	{"traces", tracing, ""},
+	{"gates", slices.Concat(tracing, []Name{SignalByFD}), ""},
+	{"fast engine for packets", []Name{BTF, RingBuffer, TCX}, "the kernel allows it; this version has none yet, and captures by AF_PACKET"},
+}
+
+var tracing = []Name{Rights, BTF, TypedTP, TaskStorage, RingBuffer, Iterator, Cgroups, Tracer}
+
+// Conclude sets the conclusions from the checks.
+func (r *Report) Conclude() {
+	r.Conclusions = nil
+	for _, p := range parts {
+		c := Conclusion{Part: p.name, Works: true, Because: p.works}
+		var missing []string
+		for _, n := range p.needs {
+			if works, why := r.check(n); !works {
+				missing = append(missing, string(n)+": "+why)
+			}
+		}
+		if len(missing) > 0 {
+			c.Works, c.Because = false, strings.Join(missing, "; ")
+		}
+		r.Conclusions = append(r.Conclusions, c)
+	}
+}
+
+func (r *Report) check(n Name) (works bool, why string) {
+	i := slices.IndexFunc(r.Checks, func(c Check) bool { return c.Name == n })
+	switch {
+	case i < 0:
+		return false, notTried
+	case r.Checks[i].Works:
+		return true, ""
+	case r.Checks[i].Why == "":
+		return false, "it does not work"
+	}
+	return false, r.Checks[i].Why
+}
+
+// NeededBy are the parts that need a check.
+func NeededBy(n Name) []string {
+	var all []string
+	for _, p := range parts {
+		if slices.Contains(p.needs, n) {
+			all = append(all, p.name)
+		}
+	}
+	return all
+}
+
+var errNoReport = errors.New("the agent gave no report")
+
+// Parse finds the report in what an agent wrote, among lines of its log.
+func Parse(log []byte) (*Report, error) {
+	if len(log) > maxBytes {
+		log = log[len(log)-maxBytes:]
+	}
+	for line := range strings.Lines(string(log)) {
+		var r Report
+		if !strings.HasPrefix(line, `{"v":`) || json.Unmarshal([]byte(line), &r) != nil {
+			continue
+		}
+		if r.Version < 1 || r.Version > Version {
+			return nil, fmt.Errorf("the agent's report is of version %d, and this plugin reads %d: update the older of the two", r.Version, Version)
+		}
+		if len(r.Checks) > maxItems || len(r.Settings) > maxItems {
+			return nil, fmt.Errorf("the report has %d checks and %d settings, more than an agent's", len(r.Checks), len(r.Settings))
+		}
+		r.Conclude()
+		return &r, nil
+	}
+	return nil, errNoReport
+}
