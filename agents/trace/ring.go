@@ -21,6 +21,7 @@ type cpuRing struct {
 	data   []byte // with the slack behind its end
 	size   uint64
 	pos    uint64 // all that was read
+	seen   uint64 // head as it was last looked at
 }
 
 const (
@@ -74,10 +75,14 @@ func (r *cpuRing) close() error {
 	return nil
 }
 
-// next returns the record at the ring's place; false if there is none yet. What it points to is the ring's until free.
+// next returns the record at the ring's place; false if there is none yet. What it points to is the ring's until free. The
+// CPU that writes is asked for its place only when all is read that it had written the last time: each question takes the
+// place's cache line from it, and has it wait for that at its next call.
 func (r *cpuRing) next(e *event) (bool, error) {
-	if r.pos == r.head.Load() {
-		return false, nil
+	if r.pos == r.seen {
+		if r.seen = r.head.Load(); r.pos == r.seen {
+			return false, nil
+		}
 	}
 	if !e.parse(r.data[r.pos&(r.size-1):]) {
 		return false, errNotWhole

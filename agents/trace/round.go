@@ -28,7 +28,7 @@ func (t *Trace) round(until uint64) (err error) {
 		}
 	}
 	for {
-		first := earliest(heads, there, until)
+		first, others := earliest(heads, there, until)
 		before := until
 		if first >= 0 {
 			before = heads[first].record.Time
@@ -39,13 +39,10 @@ func (t *Trace) round(until uint64) (err error) {
 		if first < 0 || t.holds(&heads[first], t.program.rings[first], until) {
 			break
 		}
-		t.write(&heads[first])
-		r := t.program.rings[first]
-		r.skip(&heads[first])
-		if r.pos-r.tail.Load() > r.size/16 {
-			r.free()
+		if len(t.queue) > 0 {
+			others = min(others, rareTime(t.queue[0]))
 		}
-		if there[first], err = r.next(&heads[first]); err != nil {
+		if there[first], err = t.writeRun(t.program.rings[first], &heads[first], others, until); err != nil {
 			return err
 		}
 	}
@@ -65,15 +62,40 @@ func (t *Trace) holds(e *event, r *cpuRing, until uint64) bool {
 	return t.program.timesFaults && e.pending() && until != math.MaxUint64 && bootTime() < e.record.Time+uint64(longestFault) && r.fill() < 0.5
 }
 
-// earliest returns which of the events that are there came first, or -1 if none came by a time.
-func earliest(heads []event, there []bool, until uint64) int {
-	first := -1
-	for i := range heads {
-		if there[i] && heads[i].record.Time <= until && (first < 0 || heads[i].record.Time < heads[first].record.Time) {
-			first = i
+// writeRun writes one CPU's events, of which the first is e, up to the time of the others' next one, or to one that is
+// held; false says that there is no further one yet.
+func (t *Trace) writeRun(r *cpuRing, e *event, others, until uint64) (there bool, err error) {
+	for there = true; there && e.record.Time <= others && !t.holds(e, r, until); {
+		t.write(e)
+		r.skip(e)
+		if r.pos-r.tail.Load() > r.size/16 {
+			r.free()
+		}
+		if there, err = r.next(e); err != nil {
+			return false, err
 		}
 	}
-	return first
+	return there, nil
+}
+
+// earliest returns which of the events that are there came first, or -1 if none came by a time; and when the next of
+// the others came, or that time.
+func earliest(heads []event, there []bool, until uint64) (first int, others uint64) {
+	first, others = -1, until
+	for i := range heads {
+		if !there[i] || heads[i].record.Time > until {
+			continue
+		}
+		switch at := heads[i].record.Time; {
+		case first < 0:
+			first = i
+		case at < heads[first].record.Time:
+			first, others = i, heads[first].record.Time
+		default:
+			others = min(others, at)
+		}
+	}
+	return first, others
 }
 
 // readRare takes what is in the ring of rare events.
@@ -103,7 +125,9 @@ func (t *Trace) writeRare(until uint64) error {
 		}
 		t.write(&e)
 	}
-	t.queue = slices.Delete(t.queue, 0, n)
+	if n > 0 {
+		t.queue = slices.Delete(t.queue, 0, n)
+	}
 	return nil
 }
 

@@ -104,29 +104,45 @@ func appendList(b, list []byte) []byte {
 	return append(b, ']')
 }
 
-// appendTime appends a time in UTC with nine digits (RFC 3339). time.Time's own takes three times as long.
+// appendTime appends a time in UTC with nine digits (RFC 3339). time.Time's own takes several times as long.
 func appendTime(b []byte, t time.Time) []byte {
 	t = t.UTC()
 	year, month, day := t.Date()
 	hour, minute, second := t.Clock()
-	b = append(digits(b, year, 4), '-')
-	b = append(digits(b, int(month), 2), '-')
-	b = append(digits(b, day, 2), 'T')
-	b = append(digits(b, hour, 2), ':')
-	b = append(digits(b, minute, 2), ':')
-	b = append(digits(b, second, 2), '.')
-	return append(digits(b, t.Nanosecond(), 9), 'Z')
-}
-
-// digits appends the last n digits of v.
-func digits(b []byte, v, n int) []byte {
-	b = append(b, "000000000"[:n]...)
-	for i := len(b) - 1; v > 0 && n > 0; i, n = i-1, n-1 {
-		b[i] = byte('0' + v%10)
-		v /= 10
-	}
+	ns := t.Nanosecond()
+	start := len(b)
+	b = append(b, "0000-00-00T00:00:00.000000000Z"...)
+	at := b[start:]
+	two(at[0:], year/100)
+	two(at[2:], year)
+	two(at[5:], int(month))
+	two(at[8:], day)
+	two(at[11:], hour)
+	two(at[14:], minute)
+	two(at[17:], second)
+	two(at[20:], ns/10_000_000)
+	two(at[22:], ns/100_000)
+	two(at[24:], ns/1000)
+	two(at[26:], ns/10)
+	at[28] = byte('0' + ns%10)
 	return b
 }
+
+// two writes the last two digits of a number that is not negative.
+func two(b []byte, n int) {
+	const pairs = "0001020304050607080910111213141516171819202122232425262728293031323334353637383940414243444546474849" +
+		"5051525354555657585960616263646566676869707172737475767778798081828384858687888990919293949596979899"
+	n = n % 100 * 2
+	copy(b[:2], pairs[n:n+2])
+}
+
+// asItIs are the bytes that stand for themselves in a JSON string.
+var asItIs = func() (all [256]bool) {
+	for c := ' '; c < 0x7f; c++ {
+		all[c] = c != '"' && c != '\\'
+	}
+	return all
+}()
 
 // appendText appends a JSON string. What is no UTF-8 becomes U+FFFD, as encoding/json has it: a path may hold any byte.
 func appendText(b, text []byte) []byte {
@@ -135,6 +151,10 @@ func appendText(b, text []byte) []byte {
 	start := 0
 	for i := 0; i < len(text); {
 		c := text[i]
+		if asItIs[c] {
+			i++
+			continue
+		}
 		switch {
 		case c >= utf8.RuneSelf:
 			r, size := utf8.DecodeRune(text[i:])
@@ -147,11 +167,8 @@ func appendText(b, text []byte) []byte {
 			continue
 		case c == '"' || c == '\\':
 			b = append(append(b, text[start:i]...), '\\', c)
-		case c < ' ' || c == 0x7f:
-			b = append(append(b, text[start:i]...), '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
 		default:
-			i++
-			continue
+			b = append(append(b, text[start:i]...), '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
 		}
 		i++
 		start = i
