@@ -233,7 +233,9 @@ static __always_inline void about(struct record *r, struct task_struct *t, struc
 	r->inner_tid = inner_of(t);
 	r->inner_pid = t->pid == t->tgid ? r->inner_tid : inner_of(t->group_leader);
 	r->uid = t->real_cred->uid.val;
-	bpf_probe_read_kernel(r->comm, sizeof(r->comm), t->comm);
+	/* As two words: a helper takes longer than all that is read beside it. */
+	((__u64 *)r->comm)[0] = *(__u64 *)&t->comm[0];
+	((__u64 *)r->comm)[1] = *(__u64 *)&t->comm[8];
 }
 
 static __always_inline void begin(struct record *r, struct task_struct *t, struct cgroup *g, enum kind kind)
