@@ -3,6 +3,8 @@ package trace
 import (
 	"bytes"
 	"errors"
+	"os"
+	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -112,6 +114,33 @@ func TestContainerName(t *testing.T) {
 				t.Errorf("%q, %v, want %q", got, ok, tc.want)
 			}
 		})
+	}
+}
+
+// A container's first process is in its cgroup before anything tells whose it is: at its start its name is there.
+func TestContainerOfAStart(t *testing.T) {
+	const line = "812 790 8:1 /var/lib/kubelet/pods/0f7c5a4e/containers/web/5f3a9c11 /dev/termination-log rw - ext4 /dev/sda1 rw\n"
+	proc := t.TempDir()
+	mounts := filepath.Join(proc, "7", "mountinfo")
+	if err := os.MkdirAll(filepath.Dir(mounts), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	tr := Trace{calls: callsOf([]Group{GroupSignal}), resolver: newResolver(proc)}
+	for _, step := range []struct {
+		mounted, want string
+		kind          traceKind
+	}{
+		{"", "", traceKindKIND_EXIT},
+		{"790 1 8:1 / / rw - ext4 /dev/sda1 rw\n", "", traceKindKIND_EXEC},
+		{line, "web", traceKindKIND_EXEC},
+	} {
+		if err := os.WriteFile(mounts, []byte(step.mounted), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		e := event{record: &traceRecord{Kind: uint8(step.kind), Pid: 7, Tid: 8, Cgroup: 5}}
+		if got := tr.describe(&e).Container; got != step.want {
+			t.Errorf("with mounts %q the container is %q, want %q", step.mounted, got, step.want)
+		}
 	}
 }
 

@@ -43,7 +43,7 @@ func ParseFlap(line string) (FlapLine, error) {
 		return n
 	}
 	l.Boot, l.PID, l.TID = time.Duration(number(m[1], 64)), uint32(number(m[2], 33)), uint32(number(m[3], 33))
-	for _, pair := range strings.Fields(m[7]) {
+	for pair := range strings.FieldsSeq(m[7]) {
 		key, value, ok := strings.Cut(pair, "=")
 		if !ok {
 			return FlapLine{}, errNoFlap
