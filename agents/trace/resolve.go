@@ -53,7 +53,11 @@ func (r *resolver) of(pid uint32, cgroup uint64) *process {
 		r.remember(pid, p)
 	}
 	if p.cgroup != cgroup && cgroup != 0 {
-		p.cgroup, p.container = cgroup, r.container(pid, cgroup)
+		name := r.container(pid, cgroup)
+		if name == "" && p.cgroup == 0 { // it has ended meanwhile, as a gate does as soon as it is opened
+			name = p.container
+		}
+		p.cgroup, p.container = cgroup, name
 	}
 	return p
 }
@@ -81,6 +85,7 @@ func (r *resolver) remember(pid uint32, p *process) {
 func (r *resolver) read(pid uint32) *process {
 	p := &process{files: map[int32]openFile{}}
 	p.cwd, _ = os.Readlink(r.path(pid, "cwd"))
+	p.container, _ = r.containerOf(pid)
 	entries, err := os.ReadDir(r.path(pid, "fd"))
 	if err != nil {
 		return p
