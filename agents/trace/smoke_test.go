@@ -16,13 +16,7 @@ func TestEachCallIsRecorded(t *testing.T) {
 	t.Setenv(toyEnv, "calls")
 	t.Setenv(toyDir, t.TempDir())
 	h := pod.hold(t, "", os.Args[0])
-	calls := slices.Concat(common, legacy)
-	var groups []Group
-	for _, c := range calls {
-		if !slices.Contains(groups, c.group) {
-			groups = append(groups, c.group)
-		}
-	}
+	calls, groups := slices.Concat(tables...), groupsOfCalls()
 	r := start(t, &Config{PodUID: testUID, Groups: groups, Durations: true})
 	if _, err := h.in.Write([]byte("go\n")); err != nil {
 		t.Fatal(err)

@@ -36,7 +36,7 @@ func Lacking() []string { return Missing(groupsOfCalls()) }
 // groupsOfCalls are all that the tables know.
 func groupsOfCalls() []Group {
 	var all []Group
-	for _, c := range slices.Concat(common, legacy) {
+	for _, c := range slices.Concat(tables...) {
 		if !slices.Contains(all, c.group) {
 			all = append(all, c.group)
 		}
