@@ -10,7 +10,7 @@
  * sonde_tasks  iter/task, Linux 5.8: in which cgroups the processes of the node are, before anything is recorded.
  *
  * Programs that are attached only where their group is asked for are in headers of their own: trace_memory.h,
- * trace_signal.h.
+ * trace_signal.h, trace_network.h.
  *
  * Input: the constants below and the table of calls. Output: records in rings (system calls and page faults; one ring
  * per CPU) and in rare (the others). What finds no room is not written, and counted in its ring, by call, or in
@@ -27,14 +27,15 @@ char _license[] SEC("license") = "Dual BSD/GPL";
 #define MAX_CALLS 512	/* of both architectures; a power of two */
 #define MAX_PATH 4096
 #define MAX_ARGV 4096
+#define MAX_ADDRESS 128	/* of a socket; sizeof(struct sockaddr_storage) */
 #define MAX_NUMBERS 6
 #define EXECVE32 11	/* the number of execve for 32-bit programs, of both architectures */
 #define RING_HEAD 8192	/* pages before the ring's data, mapped writable for the reader's place */
 #define LOST_AT 4096	/* in them: counters of what was lost, one for each call */
 #define LOST_FAULT (MAX_CALLS - 1)	/* the one of page faults; no call has so high a number */
 
-/* The longest record: head, numbers, two paths. The ring has so much room behind its end. */
-#define MAX_RECORD (sizeof(struct record) + MAX_NUMBERS * 8 + 2 * (MAX_PATH + 8))
+/* The longest record: head, numbers, an address, two paths. The ring has so much room behind its end. */
+#define MAX_RECORD (sizeof(struct record) + MAX_NUMBERS * 8 + MAX_ADDRESS + 2 * (MAX_PATH + 8))
 
 /*
  * The Pod's cgroup by the number of its kernfs node. Zero matches nothing. On a cgroup v1 host it is that of the pids
@@ -71,7 +72,9 @@ struct row {
 	__u8 first;	/* one more than the argument that is a path; zero is none */
 	__u8 second;
 	__u8 flags;	/* ROW_... */
-	__u8 spare[3];
+	__u8 address;	/* one more than the argument that is a socket's address; zero is none */
+	__u8 length;	/* one more than that which is its length; zero: it is two descriptors, of socketpair */
+	__u8 spare;
 };
 
 /*
@@ -79,10 +82,12 @@ struct row {
  * more. Records of their own tell of both.
  */
 #define ROW_NOT_ZERO 1
+/* The kernel writes the address, where the call succeeds, and its length to where the argument points. */
+#define ROW_ADDRESS_OUT 2
 
 volatile const struct row calls[MAX_CALLS] = {};
 
-/* A record begins so. Then come its numbers, 8 bytes each, then its strings. */
+/* A record begins so. Then come its numbers, 8 bytes each, then its address, then its strings. */
 struct record {
 	__u32 size;	/* of all, a multiple of 8 */
 	__u16 call;	/* number of the system call */
@@ -101,7 +106,8 @@ struct record {
 	char comm[16];
 	__u16 first;	/* lengths of the strings, with their zero; each begins at a multiple of 8 */
 	__u16 second;
-	__u32 spare;
+	__u16 address;	/* length of a socket's address, which begins so, too */
+	__u16 spare;
 };
 
 enum kind {
@@ -112,6 +118,9 @@ enum kind {
 	KIND_FAULT,
 	KIND_SIGNAL,
 	KIND_OOM,
+	KIND_CONNECTION,
+	KIND_RETRANSMIT,
+	KIND_RESET,
 };
 
 #define MAX_KINDS 16	/* a power of two */
@@ -246,7 +255,7 @@ static __always_inline void begin(struct record *r, struct task_struct *t, struc
 	r->numbers = 0;
 	r->took = 0;
 	r->ret = 0;
-	r->first = r->second = 0;
+	r->first = r->second = r->address = 0;
 	r->parent = 0;
 	r->size = sizeof(*r);
 }
@@ -263,7 +272,14 @@ static __always_inline __u64 number(struct pt_regs *regs, __u32 i)
 	default: return regs->r9;
 	}
 #else
-	return i == 0 ? regs->orig_x0 : regs->regs[i];
+	switch (i) { /* of each one the place must be known where the program is loaded */
+	case 0: return regs->orig_x0;
+	case 1: return regs->regs[1];
+	case 2: return regs->regs[2];
+	case 3: return regs->regs[3];
+	case 4: return regs->regs[4];
+	default: return regs->regs[5];
+	}
 #endif
 }
 
@@ -361,6 +377,31 @@ static __always_inline __u16 path(char *ring_data, __u64 at, __u64 from)
 	return n > 0 ? n : 0;
 }
 
+/* Reads a socket's address, as the process or the kernel has written it; returns its length. */
+static __always_inline __u32 address(void *to, struct pt_regs *regs, const volatile struct row *row, long ret)
+{
+	__u64 from = number(regs, row->address - 1), n = 2 * sizeof(int);
+	bool out = row->flags & ROW_ADDRESS_OUT;
+	__u32 length = 0;
+
+	if (!from || (out && ret < 0))
+		return 0;
+	if (row->length) {
+		n = number(regs, row->length - 1);
+		if (out) {
+			if (bpf_probe_read_user(&length, sizeof(length), (void *)n))
+				return 0;
+			n = length;
+		}
+		n = (__u32)n;
+	}
+	if (n > MAX_ADDRESS)
+		n = MAX_ADDRESS;
+	if (!n || bpf_probe_read_user(to, n, (void *)from))
+		return 0;
+	return n;
+}
+
 SEC("tp_btf/sys_exit")
 int BPF_PROG(sonde_exit, struct pt_regs *regs, long ret)
 {
@@ -370,6 +411,7 @@ int BPF_PROG(sonde_exit, struct pt_regs *regs, long ret)
 	__u64 head, at, took = 0;
 	struct cgroup *g;
 	struct record *r;
+	__u32 length;
 	struct ring *ring;
 	char *data;
 
@@ -422,7 +464,12 @@ int BPF_PROG(sonde_exit, struct pt_regs *regs, long ret)
 			size += 8;
 		}
 	}
-	r->first = r->second = 0;
+	r->first = r->second = r->address = 0;
+	if (row->address) {
+		length = address(data + at + size, regs, row, ret);
+		r->address = length;
+		size += (length + 7) & 0xf8;
+	}
 	if (row->first) {
 		r->first = path(data, at + size, number(regs, row->first - 1));
 		size += (r->first + 7) & 0x1ff8;
@@ -543,3 +590,5 @@ int sonde_tasks(struct bpf_iter__task *ctx)
 	bpf_seq_write(ctx->meta->seq, &s, sizeof(s));
 	return 0;
 }
+
+#include "trace_network.h"

@@ -32,12 +32,14 @@ type calls struct {
 	files  []trace.FileConfig
 	// sources of FLAP, one for each file; nil where there are JSON lines.
 	sources []string
+	// hostNetwork says that the Pod's network namespace is the node's, in which others have connections, too.
+	hostNetwork bool
 }
 
 // callsOf makes the tracer's configuration of what the probe is told.
 func (p *Probe) callsOf(cfg *captureconfig.Config) (*calls, error) {
 	t := cfg.Trace
-	w := &calls{config: trace.Config{
+	w := &calls{hostNetwork: p.options.HostNetwork, config: trace.Config{
 		PodUID: p.options.PodUID, RingBytes: int(cfg.RingBytes), Durations: t.Durations, MinLatency: time.Duration(t.MinLatency),
 		MaxEvents: uint64(t.MaxEvents),
 	}}
@@ -84,8 +86,11 @@ func (*calls) name() string { return traceEngine }
 
 func (w *calls) asked() []any { return []any{"groups", w.config.Groups} }
 
-func (w *calls) attach(*nodeproc.NetNS) (recording, error) {
+func (w *calls) attach(ns *nodeproc.NetNS) (recording, error) {
 	r := &traceRecording{}
+	if !w.hostNetwork {
+		w.config.NetNS = uint32(ns.Inode)
+	}
 	for i := range w.files {
 		f, err := trace.CreateFile(&w.files[i])
 		if err != nil {

@@ -16,6 +16,7 @@ const (
 	GroupIO      Group = "io"
 	GroupMemory  Group = "memory"
 	GroupSignal  Group = "signal"
+	GroupNetwork Group = "network"
 )
 
 // argKind says what an argument's number means.
@@ -29,6 +30,12 @@ const (
 	argFD                    // an open file
 	argDir                   // an open directory that the next path starts from, or AT_FDCWD
 	argPath                  // a string in the process's memory
+
+	// What is read of these takes the place of the number. The argument behind an address is its length, or points to it
+	// where the kernel writes the address.
+	argAddress    // a socket's, in the process's memory
+	argAddressOut // one that the kernel writes there, if the call succeeds
+	argPair       // where the kernel writes two descriptors
 )
 
 // argument of a call: its name is the kernel's (man 2).
@@ -121,7 +128,7 @@ var common = []call{
 }
 
 // tables of all calls.
-var tables = [][]call{common, legacy, memoryCalls, signalCalls}
+var tables = [][]call{common, legacy, sockets, memoryCalls, signalCalls}
 
 // callsOf returns the calls of the groups, by number.
 func callsOf(groups []Group) map[uint32]*call {
@@ -136,8 +143,14 @@ func callsOf(groups []Group) map[uint32]*call {
 	return found
 }
 
-// rowNotZero is ROW_NOT_ZERO of bpf/trace.bpf.c.
-const rowNotZero = 1
+// ROW_NOT_ZERO and ROW_ADDRESS_OUT of bpf/trace.bpf.c.
+const (
+	rowNotZero    = 1
+	rowAddressOut = 2
+)
+
+// socket reports whether the call's address says more of its socket than the descriptor.
+func (c *call) socket() bool { return c.group == GroupNetwork || c.number == unix.SYS_SENDTO }
 
 // row is what the program is told of the call.
 func (c *call) row() traceRow {
@@ -146,12 +159,21 @@ func (c *call) row() traceRow {
 		r.Flags = rowNotZero
 	}
 	for i, a := range c.args {
+		at := uint8(i + 1)
 		switch {
+		case a.kind == argAddress:
+			r.Address, r.Length = at, at+1
+		case a.kind == argAddressOut:
+			r.Address, r.Length = at, at+1
+			r.Flags |= rowAddressOut
+		case a.kind == argPair:
+			r.Address = at
+			r.Flags |= rowAddressOut
 		case a.kind != argPath:
 		case r.First == 0:
-			r.First = uint8(i + 1)
+			r.First = at
 		default:
-			r.Second = uint8(i + 1)
+			r.Second = at
 		}
 	}
 	return r

@@ -26,7 +26,7 @@ func TestTheSameAsStrace(t *testing.T) {
 	for _, p := range programs {
 		p.prepare(t)
 	}
-	r := start(t, &Config{PodUID: testUID, Groups: []Group{GroupProcess, GroupFile, GroupIO, GroupMemory, GroupSignal}})
+	r := start(t, &Config{PodUID: testUID, Groups: []Group{GroupProcess, GroupFile, GroupIO, GroupNetwork, GroupMemory, GroupSignal}})
 	for _, p := range programs {
 		if err := p.cmd.Start(); err != nil {
 			t.Fatal(err)

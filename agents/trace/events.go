@@ -1,6 +1,8 @@
 package trace
 
 import (
+	"encoding/binary"
+	"fmt"
 	"path"
 	"strconv"
 	"time"
@@ -29,6 +31,9 @@ func (t *Trace) describe(e *event) *tracefmt.Record {
 	}
 	if r.Took > 0 { // else nobody measured, or it began before the trace
 		out.Took = time.Duration(r.Took)
+	}
+	if e.tcp != nil {
+		return t.describeTCP(e, out)
 	}
 	if traceKind(r.Kind) == traceKindKIND_FORK {
 		t.resolver.fork(r.Pid, r.Parent)
@@ -74,15 +79,14 @@ func (t *Trace) describeCall(e *event, p *process, out *tracefmt.Record) {
 		out.Errno = errnoName(-e.record.Ret)
 		out.Ret = -1
 	}
-	strings := [2][]byte{e.first, e.second}
 	texts := 0
 	dir, located := int32(unix.AT_FDCWD), ""
-	for i, a := range c.args {
-		n := e.numbers[i]
-		one := numeric(a, n)
-		if a.kind == argPath {
-			one.Kind, one.Text = tracefmt.Text, strings[min(texts, 1)]
-			texts++
+	for i := range c.args {
+		a, n := &c.args[i], e.numbers[i]
+		out.Args = append(out.Args, tracefmt.Arg{Name: a.name, Number: int64(n)})
+		one := &out.Args[len(out.Args)-1]
+		if !a.value(e, one, &texts) {
+			out.Args = out.Args[:len(out.Args)-1]
 		}
 		switch {
 		case a.kind == argDir:
@@ -90,31 +94,53 @@ func (t *Trace) describeCall(e *event, p *process, out *tracefmt.Record) {
 		case located != "":
 		case a.kind == argPath:
 			located = t.locate(p, dir, string(one.Text))
-		case a.kind == argFD && t.named && !anonymous(c, e):
+		case a.kind == argFD && !t.nameless(c, e):
 			located = p.name(int32(n))
 		}
-		out.Args = append(out.Args, one)
+	}
+	if c.socket() {
+		located = socketPath(c, e, located)
 	}
 	t.path = append(t.path[:0], located...)
 	out.Path = t.path
-	if e.record.Ret >= 0 && t.named {
+	switch {
+	case c.group == GroupNetwork:
+		learnSocket(c, e, p, located)
+	case e.record.Ret >= 0 && t.named:
 		t.learn(c, e, p, located)
 	}
 }
 
-// numeric is an argument as its kind has it.
-func numeric(a argument, n uint64) tracefmt.Arg {
-	one := tracefmt.Arg{Name: a.name, Number: int64(n)}
+// value makes of the number what is written; false where there is nothing to write. texts counts the call's paths.
+func (a *argument) value(e *event, one *tracefmt.Arg, texts *int) bool {
 	switch a.kind {
 	case argInt, argFD, argDir:
-		one.Number = int64(int32(n))
+		one.Number = int64(int32(one.Number))
+	case argOffset:
 	case argUint:
 		one.Kind = tracefmt.Unsigned
 	case argHex:
 		one.Kind = tracefmt.Hex
-	case argOffset, argPath:
+	case argPath:
+		one.Kind, one.Text = tracefmt.Text, [2][]byte{e.first, e.second}[min(*texts, 1)]
+		*texts++
+	case argAddress, argAddressOut:
+		one.Kind, one.Text = tracefmt.Text, []byte(addressText(e.address))
+		return len(e.address) > 0
+	case argPair:
+		first, second, ok := pair(e.address)
+		one.Kind, one.Text = tracefmt.Text, fmt.Appendf(nil, "[%d, %d]", first, second)
+		return ok
 	}
-	return one
+	return true
+}
+
+// pair reads the descriptors that socketpair has made.
+func pair(b []byte) (first, second int32, ok bool) {
+	if len(b) != 8 {
+		return 0, 0, false
+	}
+	return int32(binary.NativeEndian.Uint32(b)), int32(binary.NativeEndian.Uint32(b[4:])), true
 }
 
 // locate finds a path that a call names, where the trace knows from where.
@@ -125,9 +151,10 @@ func (t *Trace) locate(p *process, dir int32, name string) string {
 	return p.locate(dir, name)
 }
 
-// anonymous says that the call has a descriptor that the kernel does not look at.
-func anonymous(c *call, e *event) bool {
-	return c.number == unix.SYS_MMAP && e.numbers[3]&unix.MAP_ANONYMOUS != 0
+// nameless says that the call has a descriptor that the kernel does not look at, or one whose name the trace does not
+// know: that something else has taken its place is not seen, but for those of sockets in calls that make sockets' names.
+func (t *Trace) nameless(c *call, e *event) bool {
+	return !t.named && !c.socket() || c.number == unix.SYS_MMAP && e.numbers[3]&unix.MAP_ANONYMOUS != 0
 }
 
 // learn notes what a call that succeeded has changed.

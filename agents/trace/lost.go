@@ -9,11 +9,14 @@ const (
 
 // rareNames are the events that go through the ring of their own, by kind.
 var rareNames = map[traceKind]string{
-	traceKindKIND_EXEC:   eventExec,
-	traceKindKIND_FORK:   eventFork,
-	traceKindKIND_EXIT:   eventExit,
-	traceKindKIND_SIGNAL: eventSignal,
-	traceKindKIND_OOM:    eventOOM,
+	traceKindKIND_EXEC:       eventExec,
+	traceKindKIND_FORK:       eventFork,
+	traceKindKIND_EXIT:       eventExit,
+	traceKindKIND_SIGNAL:     eventSignal,
+	traceKindKIND_OOM:        eventOOM,
+	traceKindKIND_CONNECTION: eventConnection,
+	traceKindKIND_RETRANSMIT: eventRetransmit,
+	traceKindKIND_RESET:      eventReset,
 }
 
 // count reads what was lost, by place.

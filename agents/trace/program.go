@@ -11,13 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-//go:generate go tool -modfile=../../hack/tools/go.mod bpf2go -cc clang-19 -strip llvm-strip-19 -target amd64,arm64 -type record -type seen -type kind trace ../../bpf/trace.bpf.c -- -I../../bpf/headers -mcpu=v3 -Wall -Werror
+//go:generate go tool -modfile=../../hack/tools/go.mod bpf2go -cc clang-19 -strip llvm-strip-19 -target amd64,arm64 -type record -type seen -type kind -type tcp -type open_socket -type role -type side trace ../../bpf/trace.bpf.c -- -I../../bpf/headers -mcpu=v3 -Wall -Werror
 
 // Sizes that the program has, too (bpf/trace.bpf.c).
 const (
-	ringHead  = 8192
-	maxPath   = 4096
-	maxRecord = recordLen + 6*8 + 2*(maxPath+8)
+	ringHead   = 8192
+	maxPath    = 4096
+	maxAddress = 128
+	maxRecord  = recordLen + 6*8 + maxAddress + 2*(maxPath+8)
 	// ringSlack lies behind a ring's end, so that a record that begins in the ring may end there. Whole pages.
 	ringSlack = (maxRecord + 4095) &^ 4095
 )
@@ -47,12 +48,19 @@ type settings struct {
 	ringBytes int
 	cpus      int
 	further   further
+	// network records connections: those of the namespace with this number, or where the Pod has none of its own, and
+	// this is zero, those of its processes.
+	network bool
+	netns   uint32
 }
 
 // programs are those that record, in an order in which no call that is recorded lacks what belongs to it. What nobody has
 // asked for is not loaded.
 func (s *settings) programs() []string {
 	all := slices.Clone(s.further.programs)
+	if s.network {
+		all = append(all, traceProgSondeState, traceProgSondeRetransmit, traceProgSondeResetSent, traceProgSondeResetReceived)
+	}
 	if s.timed {
 		all = append(all, traceProgSondeEnter)
 		if s.further.faultsEnd {
@@ -91,6 +99,7 @@ func (s *settings) loadWith(spec *ebpf.CollectionSpec, size int) (*program, erro
 	for name, value := range map[string]any{
 		traceVarCgroupId: s.group.id, traceVarCgroupLevel: s.group.depth, traceVarCgroupV1: s.group.v1, traceVarNodeLevel: s.group.level, traceVarRingMask: uint64(size - 1),
 		traceVarTimed: s.timed, traceVarMinLatency: s.minLatency, traceVarCalls: rows, traceVarOomByPid: s.further.oomByPid,
+		traceVarNetns: s.netns, traceVarOwnedOnly: s.network && s.netns == 0,
 	} {
 		if err := spec.Variables[name].Set(value); err != nil {
 			return nil, fmt.Errorf("set %s: %w", name, err)
@@ -100,9 +109,12 @@ func (s *settings) loadWith(spec *ebpf.CollectionSpec, size int) (*program, erro
 	m.MaxEntries, m.ValueSize = uint32(s.cpus), uint32(ringHead+size+ringSlack)
 	p := &program{attached: s.programs()}
 	for name := range spec.Programs {
-		if !slices.Contains(p.attached, name) {
+		if !slices.Contains(p.attached, name) && (name != traceProgSondeSockets || !s.network) {
 			delete(spec.Programs, name)
 		}
+	}
+	if !s.network {
+		delete(spec.Maps, traceMapMakers)
 	}
 	var err error
 	if p.objects, err = ebpf.NewCollection(spec); err != nil {

@@ -19,7 +19,11 @@ type event struct {
 	record        *traceRecord
 	whole         []byte
 	numbers       [6]uint64
+	address       []byte // of a socket, or two descriptors, as the call has them
 	first, second []byte
+	// tcp is what is told of a connection, which is open as long as the trace lasts, or has ended before.
+	tcp  *traceTcp
+	open bool
 }
 
 // errNotWhole ends a trace: nobody knows how many records lie behind one that cannot be read.
@@ -36,10 +40,19 @@ func (e *event) parse(b []byte) bool {
 	}
 	e.whole = b[:r.Size]
 	b = b[recordLen:r.Size]
-	if traceKind(r.Kind) == traceKindKIND_EXEC {
+	switch traceKind(r.Kind) {
+	case traceKindKIND_EXEC:
 		return e.parseExec(r, b)
+	case traceKindKIND_CONNECTION, traceKindKIND_RETRANSMIT, traceKindKIND_RESET:
+		return e.parseTCP(r, b)
+	default:
+		return e.parseCall(r, b)
 	}
-	e.record, e.first, e.second = r, nil, nil
+}
+
+// parseCall: numbers stand behind the head, then an address, then strings.
+func (e *event) parseCall(r *traceRecord, b []byte) bool {
+	e.record, e.address, e.first, e.second = r, nil, nil, nil
 	if len(b) < 8*int(r.Numbers) {
 		return false
 	}
@@ -50,13 +63,23 @@ func (e *event) parse(b []byte) bool {
 	for _, s := range []struct {
 		length uint16
 		to     *[]byte
-	}{{r.First, &e.first}, {r.Second, &e.second}} {
+	}{{r.Address, &e.address}, {r.First, &e.first}, {r.Second, &e.second}} {
 		n := (int(s.length) + 7) &^ 7
 		if n > len(b) {
 			return false
 		}
-		*s.to, b = text(b[:s.length]), b[n:]
+		*s.to, b = b[:s.length], b[n:]
 	}
+	e.first, e.second = text(e.first), text(e.second)
+	return true
+}
+
+// parseTCP: what is told of a connection stands behind the head.
+func (e *event) parseTCP(r *traceRecord, b []byte) bool {
+	if len(b) < int(unsafe.Sizeof(traceTcp{})) {
+		return false
+	}
+	e.record, e.tcp = r, (*traceTcp)(unsafe.Pointer(&b[0]))
 	return true
 }
 

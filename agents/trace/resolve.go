@@ -3,6 +3,7 @@ package trace
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"fmt"
 	"maps"
 	"os"
@@ -25,6 +26,7 @@ type resolver struct {
 	proc       string
 	processes  map[uint32]*process // by the node's number
 	containers map[uint64]string   // names by cgroup
+	sockets    map[string]string   // of those that were open before the trace, by what /proc calls them
 }
 
 // process of the target.
@@ -42,7 +44,7 @@ type openFile struct {
 }
 
 func newResolver(proc string) *resolver {
-	return &resolver{proc: proc, processes: map[uint32]*process{}, containers: map[uint64]string{}}
+	return &resolver{proc: proc, processes: map[uint32]*process{}, containers: map[uint64]string{}, sockets: map[string]string{}}
 }
 
 // of returns what is known of a process. Of one that nobody has told of, /proc is asked.
@@ -99,7 +101,7 @@ func (r *resolver) read(pid uint32) *process {
 		if err != nil {
 			continue
 		}
-		p.files[int32(fd)] = openFile{name: name, cloexec: r.cloexec(pid, e.Name())}
+		p.files[int32(fd)] = openFile{name: cmp.Or(r.sockets[name], name), cloexec: r.cloexec(pid, e.Name())}
 	}
 	return p
 }

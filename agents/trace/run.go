@@ -24,11 +24,16 @@ const (
 // cause of ctx decides the reason, as in ending.Of. It may be called once and leaves nothing open.
 func (t *Trace) Run(ctx context.Context) Result {
 	err := t.loop(ctx)
+	openErr := t.findOpen()
 	err = errors.Join(err, t.program.detach())
 	// A program that was running when it was detached may still be writing its record.
 	time.Sleep(10 * time.Millisecond)
 	if err == nil {
 		err = t.round(math.MaxUint64)
+	}
+	if err == nil {
+		t.writeOpen()
+		err = openErr
 	}
 	t.count()
 	t.countCalls()

@@ -19,7 +19,7 @@ func raw(l *line) string {
 	c := byName(l.Call)
 	var args []string
 	for _, a := range c.args {
-		if a.kind == argPath {
+		if a.kind >= argPath {
 			args = append(args, "*")
 			continue
 		}
@@ -102,7 +102,7 @@ func straceCall(text string) (string, bool) {
 	for i, a := range c.args {
 		switch {
 		case i >= len(args):
-		case a.kind == argPath:
+		case a.kind >= argPath:
 			args[i] = "*"
 		case a.kind == argInt || a.kind == argFD || a.kind == argDir:
 			n, _ := strconv.ParseUint(args[i], 0, 64)

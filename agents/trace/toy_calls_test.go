@@ -33,16 +33,39 @@ func toy(dir string) {
 			runtime.LockOSThread()
 			files(fmt.Sprintf("thread-%d", i))
 			pages()
+			talk(fmt.Sprintf("socket-%d", i))
 		})
 	}
 	each.Wait()
 	files("main")
 	pages()
+	talk("socket")
 	_ = unix.Kill(os.Getpid(), 0)
 	_ = unix.Kill(os.Getpid(), unix.SIGURG) // which Go does not mind
 	_ = unix.Tgkill(os.Getpid(), unix.Gettid(), unix.SIGURG)
 	_ = exec.Command("/bin/true", "a", "b c").Run()
 	_ = exec.Command("/nowhere/to/be found").Run()
+}
+
+// talk uses sockets of a few kinds, with one end of each in hand.
+func talk(name string) {
+	at := &unix.SockaddrUnix{Name: name}
+	listener := listening(unix.AF_UNIX, at)
+	client, server := connected(listener, unix.AF_UNIX, at)
+	move(client, server, 5)
+	_ = unix.Sendto(client, make([]byte, 3), 0, nil)
+	_, _, _ = unix.Recvfrom(server, make([]byte, 9), 0)
+	_ = unix.Sendmsg(client, make([]byte, 3), nil, nil, 0)
+	_, _, _, _, _ = unix.Recvmsg(server, make([]byte, 9), nil, 0)
+	_ = unix.Shutdown(client, unix.SHUT_WR)
+	pair, _ := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM, 0)
+	udp, _ := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
+	_ = unix.Bind(udp, &unix.SockaddrInet4{Addr: loopback})
+	_ = unix.Connect(udp, &unix.SockaddrInet4{Addr: loopback, Port: toyRefused})
+	for _, fd := range []int{client, server, listener, pair[0], pair[1], udp} {
+		_ = unix.Close(fd)
+	}
+	_ = unix.Unlink(name)
 }
 
 // files opens, changes, moves and removes.

@@ -33,6 +33,12 @@ func TestMain(m *testing.M) {
 		eat()
 	case "segv":
 		segv()
+	case "network":
+		toyNetwork(os.Getenv(toyDir))
+	case "accept":
+		toyAccept()
+	case "listen":
+		toyListen()
 	}
 	os.Exit(m.Run())
 }

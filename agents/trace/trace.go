@@ -25,6 +25,9 @@ type Config struct {
 	PodUID string
 	// Proc is where the node's processes are; default /proc.
 	Proc string
+	// NetNS is the number of the Pod's network namespace, all of whose connections are its own; zero where that is the
+	// node's, and the Pod's connections are those of its processes.
+	NetNS uint32
 	// Groups of calls to record.
 	Groups []Group
 	// Durations measures how long each call takes, which costs each call of the node's processes some nanoseconds more.
@@ -52,6 +55,9 @@ type Sink interface {
 }
 
 func (c *Config) timed() bool { return c.Durations || c.MinLatency > 0 || c.Flap != nil }
+
+// network records connections, and what sockets are called: FLAP has neither.
+func (c *Config) network() bool { return c.Flap == nil && slices.Contains(c.Groups, GroupNetwork) }
 
 // Account of a trace: seen = Written + Lost.
 type Account struct {
@@ -101,6 +107,7 @@ type Trace struct {
 	pending int                // events of all streams
 	streams map[string]*stream // by source; of JSON lines it is empty
 	queue   []ringbuf.Record   // of rare, by time
+	open    map[flow]*traceOpenSocket
 }
 
 // Open attaches to the Pod: each call that ends from then on is written or counted as lost.
@@ -126,31 +133,42 @@ func Open(cfg *Config) (*Trace, error) {
 	if err != nil {
 		return nil, err
 	}
-	cpus, err := ebpf.PossibleCPU()
-	if err != nil {
-		return nil, fmt.Errorf("count CPUs: %w", err)
-	}
-	further, err := furtherOf(cfg.Groups)
-	if err != nil {
-		return nil, err
-	}
-	t.program, err = load(&settings{
-		group: group, calls: t.calls, timed: t.cfg.timed(), minLatency: uint64(cfg.MinLatency), ringBytes: t.cfg.RingBytes, cpus: cpus, further: further,
-	})
-	if err != nil {
-		return nil, err
-	}
-	if t.rare, err = ringbuf.NewReader(t.program.objects.Maps[traceMapRare]); err != nil {
-		return nil, errors.Join(fmt.Errorf("read rare events: %w", err), t.Close())
-	}
-	t.clock.set()
-	if err := t.program.attach(); err != nil {
+	if err := t.attach(group); err != nil {
 		return nil, errors.Join(err, t.Close())
 	}
 	for _, p := range found {
 		t.resolver.of(uint32(p.PID), 0)
 	}
 	return t, nil
+}
+
+// attach begins to record what the cgroup's processes do.
+func (t *Trace) attach(group cgroup) error {
+	cpus, err := ebpf.PossibleCPU()
+	if err != nil {
+		return fmt.Errorf("count CPUs: %w", err)
+	}
+	s := settings{
+		group: group, calls: t.calls, timed: t.cfg.timed(), minLatency: uint64(t.cfg.MinLatency), ringBytes: t.cfg.RingBytes, cpus: cpus,
+		network: t.cfg.network(), netns: t.cfg.NetNS,
+	}
+	if s.further, err = furtherOf(t.cfg.Groups); err != nil {
+		return err
+	}
+	if t.program, err = load(&s); err != nil {
+		return err
+	}
+	if t.rare, err = ringbuf.NewReader(t.program.objects.Maps[traceMapRare]); err != nil {
+		return fmt.Errorf("read rare events: %w", err)
+	}
+	t.clock.set()
+	if err := t.program.attach(); err != nil {
+		return err
+	}
+	if s.network {
+		return t.nameSockets()
+	}
+	return nil
 }
 
 // Close lets go of everything.

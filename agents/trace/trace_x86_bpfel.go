@@ -30,14 +30,36 @@ type traceFault struct {
 type traceKind uint32
 
 const (
-	traceKindKIND_CALL   traceKind = 1
-	traceKindKIND_EXEC   traceKind = 2
-	traceKindKIND_FORK   traceKind = 3
-	traceKindKIND_EXIT   traceKind = 4
-	traceKindKIND_FAULT  traceKind = 5
-	traceKindKIND_SIGNAL traceKind = 6
-	traceKindKIND_OOM    traceKind = 7
+	traceKindKIND_CALL       traceKind = 1
+	traceKindKIND_EXEC       traceKind = 2
+	traceKindKIND_FORK       traceKind = 3
+	traceKindKIND_EXIT       traceKind = 4
+	traceKindKIND_FAULT      traceKind = 5
+	traceKindKIND_SIGNAL     traceKind = 6
+	traceKindKIND_OOM        traceKind = 7
+	traceKindKIND_CONNECTION traceKind = 8
+	traceKindKIND_RETRANSMIT traceKind = 9
+	traceKindKIND_RESET      traceKind = 10
 )
+
+type traceMaker struct {
+	_     structs.HostLayout
+	R     traceRecord
+	Begun uint64
+	Role  uint32
+	Spare uint32
+}
+
+type traceOpenSocket struct {
+	_      structs.HostLayout
+	R      traceRecord
+	T      traceTcp
+	Inode  uint64
+	Type   uint16
+	Length uint16
+	Spare  uint32
+	Name   [112]uint8
+}
 
 type traceRecord struct {
 	_        structs.HostLayout
@@ -58,8 +80,16 @@ type traceRecord struct {
 	Comm     [16]int8
 	First    uint16
 	Second   uint16
-	Spare    uint32
+	Address  uint16
+	Spare    uint16
 }
+
+type traceRole uint32
+
+const (
+	traceRoleROLE_CLIENT traceRole = 1
+	traceRoleROLE_SERVER traceRole = 2
+)
 
 type traceRow struct {
 	_       structs.HostLayout
@@ -68,7 +98,9 @@ type traceRow struct {
 	First   uint8
 	Second  uint8
 	Flags   uint8
-	Spare   [3]uint8
+	Address uint8
+	Length  uint8
+	Spare   uint8
 }
 
 type traceSeen struct {
@@ -78,6 +110,34 @@ type traceSeen struct {
 	Depth  uint32
 	Spare  uint32
 	Cgroup uint64
+}
+
+type traceSide uint32
+
+const (
+	traceSideSIDE_LOCAL  traceSide = 1
+	traceSideSIDE_REMOTE traceSide = 2
+)
+
+type traceTcp struct {
+	_           structs.HostLayout
+	Begun       uint64
+	Sent        uint64
+	Received    uint64
+	Retransmits uint32
+	Rtt         uint32
+	Bytes       uint32
+	Error       int32
+	Local       [16]uint8
+	Remote      [16]uint8
+	LocalPort   uint16
+	RemotePort  uint16
+	Family      uint16
+	Protocol    uint16
+	State       uint8
+	Role        uint8
+	By          uint8
+	Spare       [5]uint8
 }
 
 type traceVictim struct {
@@ -96,36 +156,48 @@ type traceVictim struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	traceMapBegins        = "begins"
-	traceMapFaults        = "faults"
-	traceMapKilled        = "killed"
-	traceMapRare          = "rare"
-	traceMapRings         = "rings"
-	traceProgSondeEnter   = "sonde_enter"
-	traceProgSondeExec    = "sonde_exec"
-	traceProgSondeExit    = "sonde_exit"
-	traceProgSondeFault   = "sonde_fault"
-	traceProgSondeFaulted = "sonde_faulted"
-	traceProgSondeFork    = "sonde_fork"
-	traceProgSondeGone    = "sonde_gone"
-	traceProgSondeOom     = "sonde_oom"
-	traceProgSondeOomPid  = "sonde_oom_pid"
-	traceProgSondeSignal  = "sonde_signal"
-	traceProgSondeTasks   = "sonde_tasks"
-	traceVarCalls         = "calls"
-	traceVarCgroupAbove   = "cgroup_above"
-	traceVarCgroupId      = "cgroup_id"
-	traceVarCgroupLevel   = "cgroup_level"
-	traceVarCgroupV1      = "cgroup_v1"
-	traceVarKindType      = "kind_type"
-	traceVarMinLatency    = "min_latency"
-	traceVarNodeLevel     = "node_level"
-	traceVarOomByPid      = "oom_by_pid"
-	traceVarRareLost      = "rare_lost"
-	traceVarRecordType    = "record_type"
-	traceVarRingMask      = "ring_mask"
-	traceVarSeenType      = "seen_type"
-	traceVarTimed         = "timed"
+	traceMapBegins              = "begins"
+	traceMapFaults              = "faults"
+	traceMapKilled              = "killed"
+	traceMapMakers              = "makers"
+	traceMapRare                = "rare"
+	traceMapRings               = "rings"
+	traceProgSondeEnter         = "sonde_enter"
+	traceProgSondeExec          = "sonde_exec"
+	traceProgSondeExit          = "sonde_exit"
+	traceProgSondeFault         = "sonde_fault"
+	traceProgSondeFaulted       = "sonde_faulted"
+	traceProgSondeFork          = "sonde_fork"
+	traceProgSondeGone          = "sonde_gone"
+	traceProgSondeOom           = "sonde_oom"
+	traceProgSondeOomPid        = "sonde_oom_pid"
+	traceProgSondeResetReceived = "sonde_reset_received"
+	traceProgSondeResetSent     = "sonde_reset_sent"
+	traceProgSondeRetransmit    = "sonde_retransmit"
+	traceProgSondeSignal        = "sonde_signal"
+	traceProgSondeSockets       = "sonde_sockets"
+	traceProgSondeState         = "sonde_state"
+	traceProgSondeTasks         = "sonde_tasks"
+	traceVarCalls               = "calls"
+	traceVarCgroupAbove         = "cgroup_above"
+	traceVarCgroupId            = "cgroup_id"
+	traceVarCgroupLevel         = "cgroup_level"
+	traceVarCgroupV1            = "cgroup_v1"
+	traceVarKindType            = "kind_type"
+	traceVarMinLatency          = "min_latency"
+	traceVarNetns               = "netns"
+	traceVarNodeLevel           = "node_level"
+	traceVarOomByPid            = "oom_by_pid"
+	traceVarOpenSocketType      = "open_socket_type"
+	traceVarOwnedOnly           = "owned_only"
+	traceVarRareLost            = "rare_lost"
+	traceVarRecordType          = "record_type"
+	traceVarRingMask            = "ring_mask"
+	traceVarRoleType            = "role_type"
+	traceVarSeenType            = "seen_type"
+	traceVarSideType            = "side_type"
+	traceVarTcpType             = "tcp_type"
+	traceVarTimed               = "timed"
 )
 
 // loadTrace returns the embedded CollectionSpec for trace.
@@ -170,17 +242,22 @@ type traceSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type traceProgramSpecs struct {
-	SondeEnter   *ebpf.ProgramSpec `ebpf:"sonde_enter"`
-	SondeExec    *ebpf.ProgramSpec `ebpf:"sonde_exec"`
-	SondeExit    *ebpf.ProgramSpec `ebpf:"sonde_exit"`
-	SondeFault   *ebpf.ProgramSpec `ebpf:"sonde_fault"`
-	SondeFaulted *ebpf.ProgramSpec `ebpf:"sonde_faulted"`
-	SondeFork    *ebpf.ProgramSpec `ebpf:"sonde_fork"`
-	SondeGone    *ebpf.ProgramSpec `ebpf:"sonde_gone"`
-	SondeOom     *ebpf.ProgramSpec `ebpf:"sonde_oom"`
-	SondeOomPid  *ebpf.ProgramSpec `ebpf:"sonde_oom_pid"`
-	SondeSignal  *ebpf.ProgramSpec `ebpf:"sonde_signal"`
-	SondeTasks   *ebpf.ProgramSpec `ebpf:"sonde_tasks"`
+	SondeEnter         *ebpf.ProgramSpec `ebpf:"sonde_enter"`
+	SondeExec          *ebpf.ProgramSpec `ebpf:"sonde_exec"`
+	SondeExit          *ebpf.ProgramSpec `ebpf:"sonde_exit"`
+	SondeFault         *ebpf.ProgramSpec `ebpf:"sonde_fault"`
+	SondeFaulted       *ebpf.ProgramSpec `ebpf:"sonde_faulted"`
+	SondeFork          *ebpf.ProgramSpec `ebpf:"sonde_fork"`
+	SondeGone          *ebpf.ProgramSpec `ebpf:"sonde_gone"`
+	SondeOom           *ebpf.ProgramSpec `ebpf:"sonde_oom"`
+	SondeOomPid        *ebpf.ProgramSpec `ebpf:"sonde_oom_pid"`
+	SondeResetReceived *ebpf.ProgramSpec `ebpf:"sonde_reset_received"`
+	SondeResetSent     *ebpf.ProgramSpec `ebpf:"sonde_reset_sent"`
+	SondeRetransmit    *ebpf.ProgramSpec `ebpf:"sonde_retransmit"`
+	SondeSignal        *ebpf.ProgramSpec `ebpf:"sonde_signal"`
+	SondeSockets       *ebpf.ProgramSpec `ebpf:"sonde_sockets"`
+	SondeState         *ebpf.ProgramSpec `ebpf:"sonde_state"`
+	SondeTasks         *ebpf.ProgramSpec `ebpf:"sonde_tasks"`
 }
 
 // traceMapSpecs contains maps before they are loaded into the kernel.
@@ -190,6 +267,7 @@ type traceMapSpecs struct {
 	Begins *ebpf.MapSpec `ebpf:"begins"`
 	Faults *ebpf.MapSpec `ebpf:"faults"`
 	Killed *ebpf.MapSpec `ebpf:"killed"`
+	Makers *ebpf.MapSpec `ebpf:"makers"`
 	Rare   *ebpf.MapSpec `ebpf:"rare"`
 	Rings  *ebpf.MapSpec `ebpf:"rings"`
 }
@@ -198,20 +276,26 @@ type traceMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type traceVariableSpecs struct {
-	Calls       *ebpf.VariableSpec `ebpf:"calls"`
-	CgroupAbove *ebpf.VariableSpec `ebpf:"cgroup_above"`
-	CgroupId    *ebpf.VariableSpec `ebpf:"cgroup_id"`
-	CgroupLevel *ebpf.VariableSpec `ebpf:"cgroup_level"`
-	CgroupV1    *ebpf.VariableSpec `ebpf:"cgroup_v1"`
-	KindType    *ebpf.VariableSpec `ebpf:"kind_type"`
-	MinLatency  *ebpf.VariableSpec `ebpf:"min_latency"`
-	NodeLevel   *ebpf.VariableSpec `ebpf:"node_level"`
-	OomByPid    *ebpf.VariableSpec `ebpf:"oom_by_pid"`
-	RareLost    *ebpf.VariableSpec `ebpf:"rare_lost"`
-	RecordType  *ebpf.VariableSpec `ebpf:"record_type"`
-	RingMask    *ebpf.VariableSpec `ebpf:"ring_mask"`
-	SeenType    *ebpf.VariableSpec `ebpf:"seen_type"`
-	Timed       *ebpf.VariableSpec `ebpf:"timed"`
+	Calls          *ebpf.VariableSpec `ebpf:"calls"`
+	CgroupAbove    *ebpf.VariableSpec `ebpf:"cgroup_above"`
+	CgroupId       *ebpf.VariableSpec `ebpf:"cgroup_id"`
+	CgroupLevel    *ebpf.VariableSpec `ebpf:"cgroup_level"`
+	CgroupV1       *ebpf.VariableSpec `ebpf:"cgroup_v1"`
+	KindType       *ebpf.VariableSpec `ebpf:"kind_type"`
+	MinLatency     *ebpf.VariableSpec `ebpf:"min_latency"`
+	Netns          *ebpf.VariableSpec `ebpf:"netns"`
+	NodeLevel      *ebpf.VariableSpec `ebpf:"node_level"`
+	OomByPid       *ebpf.VariableSpec `ebpf:"oom_by_pid"`
+	OpenSocketType *ebpf.VariableSpec `ebpf:"open_socket_type"`
+	OwnedOnly      *ebpf.VariableSpec `ebpf:"owned_only"`
+	RareLost       *ebpf.VariableSpec `ebpf:"rare_lost"`
+	RecordType     *ebpf.VariableSpec `ebpf:"record_type"`
+	RingMask       *ebpf.VariableSpec `ebpf:"ring_mask"`
+	RoleType       *ebpf.VariableSpec `ebpf:"role_type"`
+	SeenType       *ebpf.VariableSpec `ebpf:"seen_type"`
+	SideType       *ebpf.VariableSpec `ebpf:"side_type"`
+	TcpType        *ebpf.VariableSpec `ebpf:"tcp_type"`
+	Timed          *ebpf.VariableSpec `ebpf:"timed"`
 }
 
 // traceObjects contains all objects after they have been loaded into the kernel.
@@ -237,6 +321,7 @@ type traceMaps struct {
 	Begins *ebpf.Map `ebpf:"begins"`
 	Faults *ebpf.Map `ebpf:"faults"`
 	Killed *ebpf.Map `ebpf:"killed"`
+	Makers *ebpf.Map `ebpf:"makers"`
 	Rare   *ebpf.Map `ebpf:"rare"`
 	Rings  *ebpf.Map `ebpf:"rings"`
 }
@@ -246,6 +331,7 @@ func (m *traceMaps) Close() error {
 		m.Begins,
 		m.Faults,
 		m.Killed,
+		m.Makers,
 		m.Rare,
 		m.Rings,
 	)
@@ -255,37 +341,48 @@ func (m *traceMaps) Close() error {
 //
 // It can be passed to loadTraceObjects or ebpf.CollectionSpec.LoadAndAssign.
 type traceVariables struct {
-	Calls       *ebpf.Variable `ebpf:"calls"`
-	CgroupAbove *ebpf.Variable `ebpf:"cgroup_above"`
-	CgroupId    *ebpf.Variable `ebpf:"cgroup_id"`
-	CgroupLevel *ebpf.Variable `ebpf:"cgroup_level"`
-	CgroupV1    *ebpf.Variable `ebpf:"cgroup_v1"`
-	KindType    *ebpf.Variable `ebpf:"kind_type"`
-	MinLatency  *ebpf.Variable `ebpf:"min_latency"`
-	NodeLevel   *ebpf.Variable `ebpf:"node_level"`
-	OomByPid    *ebpf.Variable `ebpf:"oom_by_pid"`
-	RareLost    *ebpf.Variable `ebpf:"rare_lost"`
-	RecordType  *ebpf.Variable `ebpf:"record_type"`
-	RingMask    *ebpf.Variable `ebpf:"ring_mask"`
-	SeenType    *ebpf.Variable `ebpf:"seen_type"`
-	Timed       *ebpf.Variable `ebpf:"timed"`
+	Calls          *ebpf.Variable `ebpf:"calls"`
+	CgroupAbove    *ebpf.Variable `ebpf:"cgroup_above"`
+	CgroupId       *ebpf.Variable `ebpf:"cgroup_id"`
+	CgroupLevel    *ebpf.Variable `ebpf:"cgroup_level"`
+	CgroupV1       *ebpf.Variable `ebpf:"cgroup_v1"`
+	KindType       *ebpf.Variable `ebpf:"kind_type"`
+	MinLatency     *ebpf.Variable `ebpf:"min_latency"`
+	Netns          *ebpf.Variable `ebpf:"netns"`
+	NodeLevel      *ebpf.Variable `ebpf:"node_level"`
+	OomByPid       *ebpf.Variable `ebpf:"oom_by_pid"`
+	OpenSocketType *ebpf.Variable `ebpf:"open_socket_type"`
+	OwnedOnly      *ebpf.Variable `ebpf:"owned_only"`
+	RareLost       *ebpf.Variable `ebpf:"rare_lost"`
+	RecordType     *ebpf.Variable `ebpf:"record_type"`
+	RingMask       *ebpf.Variable `ebpf:"ring_mask"`
+	RoleType       *ebpf.Variable `ebpf:"role_type"`
+	SeenType       *ebpf.Variable `ebpf:"seen_type"`
+	SideType       *ebpf.Variable `ebpf:"side_type"`
+	TcpType        *ebpf.Variable `ebpf:"tcp_type"`
+	Timed          *ebpf.Variable `ebpf:"timed"`
 }
 
 // tracePrograms contains all programs after they have been loaded into the kernel.
 //
 // It can be passed to loadTraceObjects or ebpf.CollectionSpec.LoadAndAssign.
 type tracePrograms struct {
-	SondeEnter   *ebpf.Program `ebpf:"sonde_enter"`
-	SondeExec    *ebpf.Program `ebpf:"sonde_exec"`
-	SondeExit    *ebpf.Program `ebpf:"sonde_exit"`
-	SondeFault   *ebpf.Program `ebpf:"sonde_fault"`
-	SondeFaulted *ebpf.Program `ebpf:"sonde_faulted"`
-	SondeFork    *ebpf.Program `ebpf:"sonde_fork"`
-	SondeGone    *ebpf.Program `ebpf:"sonde_gone"`
-	SondeOom     *ebpf.Program `ebpf:"sonde_oom"`
-	SondeOomPid  *ebpf.Program `ebpf:"sonde_oom_pid"`
-	SondeSignal  *ebpf.Program `ebpf:"sonde_signal"`
-	SondeTasks   *ebpf.Program `ebpf:"sonde_tasks"`
+	SondeEnter         *ebpf.Program `ebpf:"sonde_enter"`
+	SondeExec          *ebpf.Program `ebpf:"sonde_exec"`
+	SondeExit          *ebpf.Program `ebpf:"sonde_exit"`
+	SondeFault         *ebpf.Program `ebpf:"sonde_fault"`
+	SondeFaulted       *ebpf.Program `ebpf:"sonde_faulted"`
+	SondeFork          *ebpf.Program `ebpf:"sonde_fork"`
+	SondeGone          *ebpf.Program `ebpf:"sonde_gone"`
+	SondeOom           *ebpf.Program `ebpf:"sonde_oom"`
+	SondeOomPid        *ebpf.Program `ebpf:"sonde_oom_pid"`
+	SondeResetReceived *ebpf.Program `ebpf:"sonde_reset_received"`
+	SondeResetSent     *ebpf.Program `ebpf:"sonde_reset_sent"`
+	SondeRetransmit    *ebpf.Program `ebpf:"sonde_retransmit"`
+	SondeSignal        *ebpf.Program `ebpf:"sonde_signal"`
+	SondeSockets       *ebpf.Program `ebpf:"sonde_sockets"`
+	SondeState         *ebpf.Program `ebpf:"sonde_state"`
+	SondeTasks         *ebpf.Program `ebpf:"sonde_tasks"`
 }
 
 func (p *tracePrograms) Close() error {
@@ -299,7 +396,12 @@ func (p *tracePrograms) Close() error {
 		p.SondeGone,
 		p.SondeOom,
 		p.SondeOomPid,
+		p.SondeResetReceived,
+		p.SondeResetSent,
+		p.SondeRetransmit,
 		p.SondeSignal,
+		p.SondeSockets,
+		p.SondeState,
 		p.SondeTasks,
 	)
 }

@@ -23,7 +23,7 @@ func Try() error {
 	if err != nil {
 		return err
 	}
-	p, err := load(&settings{calls: callsOf(groups), timed: true, ringBytes: minRing * cpus, cpus: cpus, further: further})
+	p, err := load(&settings{calls: callsOf(groups), timed: true, ringBytes: minRing * cpus, cpus: cpus, further: further, network: true})
 	if err != nil {
 		return err
 	}

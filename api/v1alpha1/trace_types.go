@@ -6,7 +6,7 @@ import (
 
 // TraceGroup is a group of system calls, and of what else processes do.
 //
-// +kubebuilder:validation:Enum=process;file;io;memory;signal
+// +kubebuilder:validation:Enum=process;file;io;network;memory;signal
 type TraceGroup string
 
 // Groups of events.
@@ -17,6 +17,8 @@ const (
 	TraceFile TraceGroup = "file"
 	// TraceIO has reading and writing.
 	TraceIO TraceGroup = "io"
+	// TraceNetwork has sockets, and the connections, retransmits and resets of TCP.
+	TraceNetwork TraceGroup = "network"
 	// TraceMemory has mapping and unmapping, and page faults.
 	TraceMemory TraceGroup = "memory"
 	// TraceSignal has signals with their senders, the calls that send them, and the kernel's killing for want of memory.
@@ -122,10 +124,10 @@ type TraceSpec struct {
 	// +kubebuilder:validation:XValidation:rule="!self.matches('^([0-9]{1,6}|([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?)$') || self == '' || (self.matches('^[0-9]+$') ? (int(self) >= 1 && int(self) <= 86400) : (duration(self) >= duration('1s') && duration(self) <= duration('24h')))",message="duration must lie between 1s and 24h"
 	Duration string `json:"duration,omitempty"`
 
-	// events are the groups that are recorded; by default process and file.
+	// events are the groups that are recorded; by default process, file and network.
 	// +optional
 	// +listType=set
-	// +kubebuilder:default={process,file}
+	// +kubebuilder:default={process,file,network}
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=8
 	Events []TraceGroup `json:"events,omitempty"`

@@ -7,7 +7,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/cli/capture"
 )
 
-const traceExamples = `  # What the processes of a Deployment's Pods start, open and remove, until you interrupt
+const traceExamples = `  # What the processes of a Deployment's Pods start and open, and whom they talk to, until you interrupt
   kubectl sonde trace deploy/web -n shop
 
   # From the first system call of each new Pod on
@@ -29,7 +29,7 @@ func newTrace(p *plugin) *cobra.Command {
 		Use:   "trace TARGET",
 		Short: "Trace the system calls of every Pod of a workload, and save them",
 		Long: `Traces what the processes of every Pod of TARGET do, shows the events while they happen, saves them as one file of JSON
-lines, and sums up: files, slow and failed calls, processes.
+lines, and sums up: files, connections, slow and failed calls, processes.
 
 TARGET is deploy/NAME, sts/NAME, ds/NAME, pod/NAME, or the NAME of a Deployment. Interrupting (Ctrl-C)
 stops the trace and saves what there is; interrupting once more leaves at once.
@@ -45,7 +45,7 @@ Exit code: 0 all is saved; 3 a file is saved, and events are missing from it or 
 	}
 	f, r := cmd.Flags(), &c.request
 	f.StringVar(&r.Duration, "for", "", "How long to trace: seconds, or like 90s, 5m, 1h30m (default until interrupted, at most for as long as the cluster allows)")
-	f.StringSliceVar(&r.Events, "events", nil, "Groups of events: process, file, io, memory, signal (default process,file)")
+	f.StringSliceVar(&r.Events, "events", nil, "Groups of events: process, file, io, network, memory, signal (default process,file,network)")
 	f.StringVar(&r.MinLatency, "min-latency", "", "Leave out calls that took less, like 500us, 10ms, 1s")
 	f.Int64Var(&r.MaxEvents, "max-events", 0, "End a Pod's trace after so many events (default no limit)")
 	f.StringVar(&r.MaxBytes, "max-bytes", "", "Largest size of one Pod's files, like 100Mi (default 1Gi)")

@@ -135,6 +135,8 @@ func (d *decoder) args(value []byte) ([]Arg, error) {
 			if a.Kind, a.Number, ok = number(value); !ok {
 				return nil // a fraction: of a newer tracer
 			}
+		case c == 't', c == 'f':
+			a.Kind, a.Number = Bool, truth(c)
 		default:
 			return nil
 		}
@@ -145,6 +147,14 @@ func (d *decoder) args(value []byte) ([]Arg, error) {
 		args = nil
 	}
 	return args, err
+}
+
+// truth is what true or false begins with, as Arg has it.
+func truth(c byte) int64 {
+	if c == 't' {
+		return 1
+	}
+	return 0
 }
 
 // number reads one that fits 64 bits, with or without a sign.

@@ -26,7 +26,7 @@ var flapNames = map[string]string{"stat": "newstat", "lstat": "newlstat", "fstat
 var flapKeys = map[string]string{
 	"pathname": "fname", "oldpath": "fname", "target": "fname",
 	"fd": "fd", "count": "count", "iovcnt": "count", "newfd": "newfd",
-	"addr": "addr", "length": "len", "len": "len", "address": "addr",
+	"addr": "addr", "length": "len", "len": "len", "address": "addr", "sockfd": "fd",
 }
 
 // fault is the one event that FLAP has and that is no call. It begins and ends under two names there.

@@ -87,6 +87,8 @@ func appendArg(b []byte, a *Arg) []byte {
 		return append(b, '"')
 	case List:
 		return appendList(b, a.Text)
+	case Bool:
+		return strconv.AppendBool(b, a.Number != 0)
 	default:
 		return appendText(b, a.Text)
 	}

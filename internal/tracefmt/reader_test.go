@@ -27,6 +27,7 @@ func TestRoundTrip(t *testing.T) {
 		"a large number":     {Time: at, Call: "read", Took: 0, Args: []Arg{{Name: "count", Kind: Unsigned, Number: -1}, {Name: "buf", Kind: Hex, Number: -4096}}},
 		"an empty path":      {Time: at, Call: "fstatat", Took: -1, Args: []Arg{{Name: "pathname", Kind: Text}}},
 		"a hostile name":     {Time: at, Call: "read", Container: `x","path":"/etc/shadow`, Comm: []byte("\x1b[2J\"\\"), Took: -1},
+		"a connection":       {Time: at, Call: "connection", Errno: "ECONNRESET", Took: -1, Args: []Arg{{Name: "open", Kind: Bool, Number: 1}, {Name: "tried", Kind: Bool}}},
 		"an end by a signal": {Time: at, Call: "exit", HasRet: true, Took: -1, Args: []Arg{{Name: "signal", Kind: Text, Text: []byte("SIGKILL")}}},
 	} {
 		t.Run(name, func(t *testing.T) {

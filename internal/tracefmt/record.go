@@ -22,7 +22,7 @@ type Record struct {
 	UID                        uint32
 	Comm                       []byte
 	Args                       []Arg
-	// HasRet says that there is a result: Ret, and Errno where the call failed.
+	// HasRet says that there is a result: Ret, and Errno where the call failed. A connection has only an Errno.
 	HasRet bool
 	Ret    int64
 	Errno  string
@@ -50,4 +50,5 @@ const (
 	Hex // as a string: 0x...
 	Text
 	List // of texts, each with a zero at its end
+	Bool // true where the number is not zero
 )

@@ -28,7 +28,25 @@ var (
 	rangeBits  = bitNames{{2, "CLOSE_RANGE_UNSHARE"}, {4, "CLOSE_RANGE_CLOEXEC"}}
 	spliceBits = bitNames{{1, "SPLICE_F_MOVE"}, {2, "SPLICE_F_NONBLOCK"}, {4, "SPLICE_F_MORE"}, {8, "SPLICE_F_GIFT"}}
 	rwBits     = bitNames{{1, "RWF_HIPRI"}, {2, "RWF_DSYNC"}, {4, "RWF_SYNC"}, {8, "RWF_NOWAIT"}, {0x10, "RWF_APPEND"}}
-	cloneBits  = bitNames{
+	sockBits   = bitNames{{0x80000, "SOCK_CLOEXEC"}, {0x800, "SOCK_NONBLOCK"}}
+	shutWays   = map[int64]string{0: "SHUT_RD", 1: "SHUT_WR", 2: "SHUT_RDWR"}
+	msgBits    = bitNames{
+		{1, "MSG_OOB"},
+		{2, "MSG_PEEK"},
+		{4, "MSG_DONTROUTE"},
+		{0x20, "MSG_TRUNC"},
+		{0x40, "MSG_DONTWAIT"},
+		{0x80, "MSG_EOR"},
+		{0x100, "MSG_WAITALL"},
+		{0x2000, "MSG_ERRQUEUE"},
+		{0x4000, "MSG_NOSIGNAL"},
+		{0x8000, "MSG_MORE"},
+		{0x10000, "MSG_WAITFORONE"},
+		{0x4000000, "MSG_ZEROCOPY"},
+		{0x20000000, "MSG_FASTOPEN"},
+		{0x40000000, "MSG_CMSG_CLOEXEC"},
+	}
+	cloneBits = bitNames{
 		{0x100, "CLONE_VM"},
 		{0x200, "CLONE_FS"},
 		{0x400, "CLONE_FILES"},
@@ -82,7 +100,8 @@ var (
 	flagsOf = map[string]bitNames{
 		"newfstatat": atBits, "fstatat": atBits, "statx": atBits, "faccessat2": atBits, "execveat": atBits, "linkat": atBits, "fchownat": atBits,
 		"unlinkat": unlinkBits, "renameat2": renameBits, "close_range": rangeBits, "dup3": {{0x80000, "O_CLOEXEC"}},
-		"splice": spliceBits, "preadv2": rwBits, "pwritev2": rwBits,
+		"splice": spliceBits, "preadv2": rwBits, "pwritev2": rwBits, "accept4": sockBits,
+		"sendto": msgBits, "recvfrom": msgBits, "sendmsg": msgBits, "recvmsg": msgBits, "sendmmsg": msgBits, "recvmmsg": msgBits,
 	}
 )
 

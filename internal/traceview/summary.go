@@ -18,6 +18,7 @@ const (
 	maxFiles     = 1 << 15
 	maxFailures  = 1 << 12
 	maxProcesses = 1 << 14
+	maxPeers     = 1 << 12
 	maxText      = 512 // of a path, and of a command
 	maxWord      = 64  // of a name
 )
@@ -37,11 +38,12 @@ type Summary struct {
 	events      uint64
 	first, last time.Time
 
-	calls     callTable
-	files     fileTable
-	slowest   slowest
-	failures  failureTable
-	processes processTable
+	calls       callTable
+	files       fileTable
+	connections connectionTable
+	slowest     slowest
+	failures    failureTable
+	processes   processTable
 }
 
 // trace of one Pod.
@@ -61,7 +63,8 @@ func NewSummary() *Summary {
 	return &Summary{
 		traces: map[string]*trace{}, groups: map[string]uint64{},
 		calls: callTable{calls: map[string]*callCount{}}, files: fileTable{files: map[string]*fileCount{}},
-		failures: failureTable{failures: map[failureKey]*failure{}}, processes: processTable{current: map[processKey]*process{}},
+		connections: connectionTable{peers: map[string]*peer{}, failures: map[failureKey]uint64{}},
+		failures:    failureTable{failures: map[failureKey]*failure{}}, processes: processTable{current: map[processKey]*process{}},
 	}
 }
 
@@ -129,6 +132,10 @@ func (s *Summary) event(from *Source, r *tracefmt.Record) {
 	} else {
 		s.otherGroups++
 	}
+	if ofConnection(r) { // its process may be unknown, or have ended before
+		s.connections.add(r)
+		return
+	}
 	s.processes.add(from, r)
 	if r.Call == callExec || r.Call == callFork || r.Call == callExit {
 		return // no calls
@@ -189,6 +196,7 @@ func (s *Summary) Text() string {
 	s.head(&b)
 	if s.events > 0 {
 		s.files.text(&b)
+		s.connections.text(&b)
 		s.slowest.text(&b, len(s.traces) > 1)
 		s.failures.text(&b)
 		s.calls.text(&b)

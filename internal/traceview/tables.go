@@ -81,8 +81,8 @@ type fileTable struct {
 
 // What a call's result counts: bytes read from its path, or written to it.
 var (
-	reads  = set("read", "pread64", "readv", "preadv", "preadv2", "splice", "copy_file_range")
-	writes = set("write", "pwrite64", "writev", "pwritev", "pwritev2", "sendfile")
+	reads  = set("read", "pread64", "readv", "preadv", "preadv2", "splice", "copy_file_range", "recvfrom", "recvmsg")
+	writes = set("write", "pwrite64", "writev", "pwritev", "pwritev2", "sendfile", "sendto", "sendmsg")
 )
 
 func set(names ...string) map[string]bool {

@@ -23,14 +23,14 @@ const (
 // addresses in the process's memory tell a reader nothing.
 var addresses = map[string]bool{
 	"buf": true, "iov": true, "statbuf": true, "dirp": true, "how": true, "cl_args": true, "params": true, "envp": true,
-	argArgv: true, "off_in": true, "off_out": true, "mask": true,
+	argArgv: true, "off_in": true, "off_out": true, "mask": true, "msg": true, "msgvec": true, "addrlen": true,
 }
 
 // paths are arguments that are always texts.
 var paths = map[string]bool{"pathname": true, "oldpath": true, "newpath": true, "target": true, "linkpath": true}
 
 // worded are arguments of events whose texts say little without their names.
-var worded = map[string]bool{"code": true, "result": true, "to": true, "from": true, "senderComm": true, "access": true}
+var worded = map[string]bool{"code": true, "result": true, "to": true, "from": true, "senderComm": true, "access": true, "sv": true}
 
 // what says what an event is about: its path, and what of its arguments tells more, by name.
 func what(r *tracefmt.Record, arch string) string {
@@ -40,6 +40,9 @@ func what(r *tracefmt.Record, arch string) string {
 			argv = a.Text
 		}
 		return started(r.Path, argv)
+	}
+	if ofConnection(r) {
+		return connectionText(r)
 	}
 	var parts []string
 	if len(r.Path) > 0 {
@@ -68,6 +71,8 @@ func argumentText(r *tracefmt.Record, a *tracefmt.Arg, texts int, arch string) s
 		return a.Name + "=[" + commandLine(a.Text) + "]"
 	case a.Kind != tracefmt.Text:
 		return numberArgument(r, a, arch)
+	case a.Name == "src_addr" || a.Name == "addr" && strings.HasPrefix(r.Call, "accept"): // it is not what the path says
+		return "from " + quoted(a.Text)
 	case worded[a.Name]:
 		return a.Name + "=" + quoted(a.Text)
 	case texts > 1:
@@ -88,6 +93,14 @@ func numberArgument(r *tracefmt.Record, a *tracefmt.Arg, arch string) string {
 		return directoryText(r, a)
 	case argParent:
 		return "by host pid " + numberText(a)
+	case "domain", "protocol": // the path says it
+		return ""
+	case "type":
+		return socketType(a)
+	case "how":
+		if way := shutWays[a.Number]; r.Call == "shutdown" && way != "" {
+			return way
+		}
 	}
 	if name := fcntlCommands[a.Number]; a.Name == "cmd" && name != "" {
 		return name
@@ -96,6 +109,17 @@ func numberArgument(r *tracefmt.Record, a *tracefmt.Arg, arch string) string {
 		return ""
 	}
 	return a.Name + "=" + numberText(a)
+}
+
+// socketType of socket(2): a kind, and flags of the new descriptor.
+func socketType(a *tracefmt.Arg) string {
+	const kinds = 0xf
+	n := uint64(a.Number)
+	kind := map[uint64]string{1: "SOCK_STREAM", 2: "SOCK_DGRAM", 3: "SOCK_RAW", 5: "SOCK_SEQPACKET"}[n&kinds]
+	if kind == "" {
+		return sockBits.names(n)
+	}
+	return sockBits.names(n&^kinds, kind)
 }
 
 // directoryText: a path that was resolved says where it began.

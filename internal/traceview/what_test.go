@@ -43,8 +43,25 @@ func TestWhat(t *testing.T) {
 			"amd64", `"call":"signal","args":{"signal":"SIGTERM","number":15,"code":"SI_USER","result":"delivered","to":"process","from":"process","senderHostPid":7,"senderComm":"my sh"}`,
 			`SIGTERM number=15 code=SI_USER result=delivered to=process from=process senderHostPid=7 senderComm="my sh"`,
 		},
-		"a page fault":      {"amd64", `"call":"fault","args":{"address":"0x7f00","ip":"0x40","access":"write","present":0}`, "address=0x7f00 ip=0x40 access=write present=0"},
-		"of a newer tracer": {"amd64", `"call":"connect","args":{"addr":"10.0.0.1:80","words":["a","b c"],"flags":"0x3"}`, `10.0.0.1:80 words=[a "b c"] 0x3`},
+		"a page fault":          {"amd64", `"call":"fault","args":{"address":"0x7f00","ip":"0x40","access":"write","present":0}`, "address=0x7f00 ip=0x40 access=write present=0"},
+		"of a newer tracer":     {"amd64", `"call":"knock","args":{"addr":"10.0.0.1:80","words":["a","b c"],"flags":"0x3"}`, `10.0.0.1:80 words=[a "b c"] 0x3`},
+		"a socket":              {"amd64", `"call":"socket","args":{"domain":2,"type":"0x80801","protocol":0},"ret":3,"path":"tcp"`, "tcp SOCK_STREAM|SOCK_CLOEXEC|SOCK_NONBLOCK"},
+		"shutdown":              {"amd64", `"call":"shutdown","args":{"sockfd":3,"how":1},"path":"tcp:10.0.0.1:80"`, "tcp:10.0.0.1:80 sockfd=3 SHUT_WR"},
+		"two sockets":           {"amd64", `"call":"socketpair","args":{"domain":1,"type":"0x5","protocol":0,"sv":"[3, 4]"},"path":"unix"`, `unix SOCK_SEQPACKET sv="[3, 4]"`},
+		"a socket of a kind":    {"amd64", `"call":"socket","args":{"domain":2,"type":"0xa","protocol":33},"path":"raw"`, "raw 0xa"},
+		"connect":               {"amd64", `"call":"connect","args":{"sockfd":3,"addr":"10.0.0.1:80","addrlen":16},"path":"tcp:10.0.0.1:80"`, "tcp:10.0.0.1:80 sockfd=3"},
+		"connect, not resolved": {"amd64", `"call":"connect","args":{"sockfd":3,"addr":"unix:/run/a b"}`, `sockfd=3 "unix:/run/a b"`},
+		"accept":                {"amd64", `"call":"accept4","args":{"sockfd":3,"addr":"10.0.0.9:4242","addrlen":"0x7ffe","flags":"0x80000"},"path":"tcp:0.0.0.0:80"`, "tcp:0.0.0.0:80 sockfd=3 from 10.0.0.9:4242 SOCK_CLOEXEC"},
+		"receive":               {"amd64", `"call":"recvfrom","args":{"sockfd":3,"buf":"0x7f","len":9,"flags":"0x40","src_addr":"10.0.0.9:53","addrlen":"0x7ffe"},"path":"udp"`, "udp sockfd=3 len=9 MSG_DONTWAIT from 10.0.0.9:53"},
+		"send":                  {"amd64", `"call":"sendmsg","args":{"sockfd":3,"msg":"0x7f","flags":"0x4000"},"path":"udp"`, "udp sockfd=3 MSG_NOSIGNAL"},
+		"a connection": {
+			"amd64", `"call":"connection","args":{"local":"10.0.0.2:4000","remote":"10.0.0.1:80","role":"client","sent":5,"received":7,"retransmits":0,"rttNs":12500,"durationNs":1500000,"endedBy":"remote","state":"LAST_ACK"}`,
+			"10.0.0.2:4000 -> 10.0.0.1:80 sent=5 received=7 rtt=12.5µs lasted=1.50ms LAST_ACK by remote",
+		},
+		"one that is open":   {"amd64", `"call":"connection","args":{"local":"10.0.0.2:80","remote":"10.0.0.1:4000","role":"server","sent":5,"received":7,"retransmits":2,"open":true,"state":"ESTABLISHED"}`, "10.0.0.2:80 <- 10.0.0.1:4000 sent=5 received=7 retransmits=2 ESTABLISHED still open"},
+		"one of nobody":      {"amd64", `"call":"connection","args":{"local":"\u001b[2J","remote":"0x1f"}`, `"\x1b[2J" -- ?`},
+		"a retransmit":       {"amd64", `"call":"retransmit","args":{"local":"10.0.0.2:80","remote":"10.0.0.1:4000","bytes":1448,"retransmits":3,"state":"ESTABLISHED"}`, "10.0.0.2:80 -- 10.0.0.1:4000 retransmits=3 bytes=1448 ESTABLISHED"},
+		"a reset that comes": {"amd64", `"call":"reset","args":{"local":"10.0.0.2:80","remote":"10.0.0.1:4000","by":"remote","state":"ESTABLISHED"}`, "10.0.0.2:80 -- 10.0.0.1:4000 ESTABLISHED by remote"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			line, err := tracefmt.NewReader(strings.NewReader(`{"time":"1970-01-01T00:00:01Z",` + tc.line + "}")).Next()

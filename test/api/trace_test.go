@@ -31,7 +31,7 @@ func TestTraceCreateValidation(t *testing.T) {
 		"until the Pod is gone":      {fields: map[string]any{"duration": nil}},
 		"jobId and namespace":        {fields: map[string]any{"jobId": "qwer", "targetNamespace": "openshift-gitops"}},
 		"targetRef":                  {fields: map[string]any{"targetDeployment": nil, "targetRef": map[string]any{"kind": "DaemonSet", "name": "log"}}},
-		"all groups":                 {fields: map[string]any{"events": []any{"process", "file", "io", "memory", "signal"}}},
+		"all groups":                 {fields: map[string]any{"events": []any{"process", "file", "io", "network", "memory", "signal"}}},
 		"all limits":                 {fields: map[string]any{"maxBytes": int64(65536), "maxEvents": int64(1), "minLatency": "1ns"}},
 		"slow ones":                  {fields: map[string]any{"minLatency": "500us"}},
 		"the slowest":                {fields: map[string]any{"minLatency": "3600s"}},
@@ -49,7 +49,7 @@ func TestTraceCreateValidation(t *testing.T) {
 		"duration zero":              {fields: map[string]any{"duration": "0s"}, want: "duration must lie between 1s and 24h"},
 		"duration too long":          {fields: map[string]any{"duration": "25h"}, want: "duration must lie between 1s and 24h"},
 		"no groups":                  {fields: map[string]any{"events": []any{}}, want: "events in body should have at least 1 items"},
-		"an unknown group":           {fields: map[string]any{"events": []any{"all"}}, want: `supported values: "process", "file", "io", "memory", "signal"`},
+		"an unknown group":           {fields: map[string]any{"events": []any{"all"}}, want: `supported values: "process", "file", "io", "network", "memory", "signal"`},
 		"a group twice":              {fields: map[string]any{"events": []any{"io", "io"}}, want: "Duplicate value"},
 		"groups in words":            {fields: map[string]any{"events": "io"}, want: "must be of type array"},
 		"minLatency in words":        {fields: map[string]any{"minLatency": "long"}, want: `minLatency must be a number with ns, us, ms or s, like "500us"`},
@@ -144,7 +144,7 @@ func TestTraceDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string]any{
-		"targetDeployment": "web", "events": []any{"process", "file"}, "format": "ndjson", "maxBytes": int64(1 << 30), "followPods": true, "retainFor": "1h",
+		"targetDeployment": "web", "events": []any{"process", "file", "network"}, "format": "ndjson", "maxBytes": int64(1 << 30), "followPods": true, "retainFor": "1h",
 	}
 	if diff := cmp.Diff(want, o.Object["spec"]); diff != "" {
 		t.Errorf("spec, which has no duration (-want +got):\n%s", diff)

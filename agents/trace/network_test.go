@@ -1,0 +1,329 @@
+package trace
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+)
+
+// Pods of these tests, whose programs stay for a while.
+const (
+	talkingUID   = "22222222-1b0c-4e0e-9d1b-5a3b6c7d8e9f"
+	strangersUID = "33333333-1b0c-4e0e-9d1b-5a3b6c7d8e9f"
+)
+
+// talking is a toy of the Pod that says where it is, and waits.
+type talking struct {
+	t   *testing.T
+	cmd *exec.Cmd
+	dir string
+	in  io.WriteCloser
+	out *bufio.Reader
+}
+
+// talk starts a toy in the Pod, with a network namespace of its own or the node's.
+func (p *testPod) talk(t *testing.T, toy string, ownNet bool) *talking {
+	t.Helper()
+	k := &talking{t: t, dir: t.TempDir()}
+	k.cmd = exec.CommandContext(t.Context(), "/bin/sh", "-c", `echo $$ >"$0" && exec "$@"`, filepath.Join(p.dir, "cgroup.procs"), os.Args[0])
+	// A call that a signal interrupts is made again, and counts twice; Go interrupts itself.
+	k.cmd.Env = append(os.Environ(), "GODEBUG=asyncpreemptoff=1", toyEnv+"="+toy, toyDir+"="+k.dir)
+	k.cmd.Stderr = os.Stderr
+	if ownNet {
+		k.cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+	}
+	in, err := k.cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := k.cmd.StdoutPipe()
+	if err == nil {
+		err = k.cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.in, k.out = in, bufio.NewReader(out)
+	t.Cleanup(func() {
+		_ = k.cmd.Process.Kill()
+		_ = k.cmd.Wait()
+	})
+	return k
+}
+
+// says waits for the toy's next line, and returns what stands in it behind a word.
+func (k *talking) says(word string) string {
+	k.t.Helper()
+	line, err := k.out.ReadString('\n')
+	rest, ok := strings.CutPrefix(line, word)
+	if err != nil || !ok {
+		k.t.Fatalf("the toy says %q, want %q (%v)", line, word, err)
+	}
+	return strings.TrimSpace(rest)
+}
+
+func (k *talking) goOn() {
+	k.t.Helper()
+	if _, err := k.in.Write([]byte("x")); err != nil {
+		k.t.Fatal(err)
+	}
+}
+
+// netNS is the number of the toy's namespace.
+func (k *talking) netNS() uint32 {
+	k.t.Helper()
+	var st unix.Stat_t
+	if err := unix.Stat(fmt.Sprintf("/proc/%d/ns/net", k.cmd.Process.Pid), &st); err != nil {
+		k.t.Fatal(err)
+	}
+	return uint32(st.Ino)
+}
+
+// is compares an argument with a text; numbers are as they are written.
+func (l *line) is(name, want string) bool { return l.arg(name) == want }
+
+func (l *line) arg(name string) string {
+	switch v := l.Args[name].(type) {
+	case nil:
+		return ""
+	case json.Number:
+		return v.String()
+	default:
+		return fmt.Sprint(v)
+	}
+}
+
+// connectionOf says what is always the same of a connection: a client's own port is not.
+func connectionOf(l *line) string {
+	at := "to " + l.arg("remote")
+	if l.is("role", "server") {
+		at = "at " + l.arg("local")
+	}
+	s := fmt.Sprintf("%s sent=%s received=%s", at, l.arg("sent"), l.arg("received"))
+	if l.arg("endedBy") != "" {
+		s += " by " + l.arg("endedBy")
+	}
+	if l.is("open", "true") {
+		s += " open"
+	}
+	return strings.TrimSpace(s + " " + l.Errno)
+}
+
+// Every connection of the Pod's namespace is told of once, with its bytes, its end and its owner; another Pod does the
+// same meanwhile in its own, of which nothing is seen.
+func TestConnections(t *testing.T) {
+	pod, other := newTestPod(t, talkingUID), newTestPod(t, strangersUID)
+	toy, stranger := pod.talk(t, "network", true), other.talk(t, "network", true)
+	toy.says("ready")
+	stranger.says("ready")
+	r := start(t, &Config{PodUID: talkingUID, NetNS: toy.netNS(), Groups: []Group{GroupFile, GroupIO, GroupNetwork}, Durations: true})
+	stranger.goOn()
+	toy.goOn()
+	child := toy.says("child")
+	stranger.says("child")
+	toy.says("done")
+	stranger.says("done")
+	lines := r.stop()
+	if r.result.Account.Lost() > 0 {
+		t.Fatalf("lost: %+v", r.result.Account)
+	}
+	const (
+		v4, v6, handed = "127.0.0.1:8080", "[::1]:8081", "127.0.0.1:8082"
+	)
+	want := []string{
+		"to " + v4 + " sent=5 received=7 by local", "at " + v4 + " sent=7 received=5 by remote",
+		"to " + v6 + " sent=100000 received=0 by remote", "at " + v6 + " sent=0 received=100000 by local",
+		"to 127.0.0.1:9 sent=0 received=0 by remote ECONNREFUSED",
+		"to " + v4 + " sent=3 received=0 by local", "at " + v4 + " sent=0 received=3 by remote ECONNRESET",
+		"to " + v4 + " sent=10 received=0 by local", "at " + v4 + " sent=0 received=10 by remote",
+		"to " + handed + " sent=1 received=0 by remote", "at " + handed + " sent=0 received=1 by local",
+		"to " + v4 + " sent=2 received=0 open", "at " + v4 + " sent=0 received=2 open",
+	}
+	var got, resets []string
+	for i := range lines {
+		l := &lines[i]
+		switch l.Call {
+		case eventConnection:
+			got = append(got, connectionOf(l))
+			owner := strconv.Itoa(toy.cmd.Process.Pid)
+			if l.is("local", handed) {
+				owner = child
+			}
+			if strconv.Itoa(l.HostPID) != owner || l.Group != string(GroupNetwork) || l.arg("durationNs") == "" || l.Ret != nil {
+				t.Errorf("%s is of process %d, want %s: %+v", connectionOf(l), l.HostPID, owner, l)
+			}
+		case eventReset:
+			at := "at " + l.arg("local")
+			if l.is("role", "client") {
+				at = "to " + l.arg("remote")
+			}
+			resets = append(resets, at+" by "+l.arg("by"))
+		}
+	}
+	slices.Sort(want)
+	slices.Sort(got)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("connections (-want +got):\n%s", diff)
+	}
+	slices.Sort(resets)
+	if diff := cmp.Diff([]string{"at " + v4 + " by remote", "to " + v4 + " by local", "to 127.0.0.1:9 by remote"}, resets); diff != "" {
+		t.Errorf("resets (-want +got):\n%s", diff)
+	}
+	checkRetransmits(t, lines)
+	checkSocketCalls(t, lines, toy.dir)
+}
+
+// checkRetransmits compares the events with what their connection counted.
+func checkRetransmits(t *testing.T, lines []line) {
+	t.Helper()
+	events, counted := map[string]int{}, map[string]string{}
+	for i := range lines {
+		l := &lines[i]
+		switch l.Call {
+		case eventRetransmit:
+			events[l.arg("local")]++
+			if !l.is("bytes", "10") || !l.is("state", "ESTABLISHED") || !l.is("remote", "127.0.0.1:8080") {
+				t.Errorf("%+v", l)
+			}
+		case eventConnection:
+			counted[l.arg("local")] = l.arg("retransmits")
+		}
+	}
+	if len(events) != 1 {
+		t.Errorf("segments of %d connections were sent again, want one: %v", len(events), events)
+	}
+	for local, n := range events {
+		if counted[local] != strconv.Itoa(n) {
+			t.Errorf("%d events of segments that were sent again, the connection counted %s", n, counted[local])
+		}
+	}
+}
+
+// checkSocketCalls looks for calls on sockets, with their addresses and the names of their descriptors.
+func checkSocketCalls(t *testing.T, lines []line, dir string) {
+	t.Helper()
+	has := func(want string, fits func(l *line) bool) {
+		t.Helper()
+		if !slices.ContainsFunc(lines, func(l line) bool { return fits(&l) }) {
+			t.Errorf("no line tells of %s", want)
+		}
+	}
+	has("a new socket", func(l *line) bool { return l.Call == "socket" && l.Path == "tcp" && *l.Ret >= 0 })
+	has("a bound one", func(l *line) bool {
+		return l.Call == "bind" && l.is("addr", "[::1]:8081") && l.Path == "tcp:[::1]:8081" && *l.Ret == 0
+	})
+	has("a listener", func(l *line) bool {
+		return l.Call == "listen" && l.Path == "tcp:127.0.0.1:8080" && l.is("backlog", "8")
+	})
+	has("a connection", func(l *line) bool { return l.Call == "connect" && l.is("addr", "127.0.0.1:8080") && *l.Ret == 0 })
+	has("a refused one", func(l *line) bool {
+		return l.Call == "connect" && l.is("addr", "127.0.0.1:9") && l.Path == "tcp:127.0.0.1:9" && l.Errno == "ECONNREFUSED"
+	})
+	has("an accepted one", func(l *line) bool {
+		return l.Call == "accept4" && strings.HasPrefix(l.arg("addr"), "127.0.0.1:") && l.Path == "tcp:127.0.0.1:8080" && *l.Ret >= 0
+	})
+	has("what a client writes", func(l *line) bool { return l.Call == "write" && l.Path == "tcp:127.0.0.1:8080" && *l.Ret == 5 })
+	has("a datagram", func(l *line) bool {
+		return l.Call == "sendto" && l.is("dest_addr", "127.0.0.1:5353") && l.Path == "udp:127.0.0.1:5353" && *l.Ret == 9
+	})
+	has("a datagram that comes", func(l *line) bool {
+		return l.Call == "recvfrom" && strings.HasPrefix(l.arg("src_addr"), "127.0.0.1:") && l.Path == "udp:127.0.0.1:5353" && *l.Ret == 9
+	})
+	has("a Unix socket", func(l *line) bool { return l.Call == "connect" && l.is("addr", "unix:"+filepath.Join(dir, "s")) })
+	has("an abstract one", func(l *line) bool { return l.Call == "connect" && l.is("addr", "unix:@toy") && l.Path == "unix:@toy" })
+	has("what is written to it", func(l *line) bool { return l.Call == "write" && l.Path == "unix:@toy" && *l.Ret == 11 })
+	has("a pair", func(l *line) bool {
+		return l.Call == "socketpair" && strings.HasPrefix(l.arg("sv"), "[") && !l.is("sv", "[0, 0]") && l.Path == "unix"
+	})
+	has("what is written to the pair", func(l *line) bool { return l.Call == "write" && l.Path == "unix" && *l.Ret == 1 })
+}
+
+// Of a Pod in its node's network namespace only what its processes have is seen, a socket among them that was there
+// before the trace.
+func TestConnectionsOnTheHostNetwork(t *testing.T) {
+	pod := newTestPod(t, talkingUID)
+	toy := pod.talk(t, "listen", false)
+	port := toy.says("ready")
+	r := start(t, &Config{PodUID: talkingUID, Groups: []Group{GroupNetwork}})
+	c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", "127.0.0.1:"+port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	toy.goOn()
+	if _, err := c.Write(make([]byte, 4)); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := io.ReadAll(c); err != nil || len(b) != 2 {
+		t.Fatalf("%q, %v", b, err)
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	toy.says("done")
+	var got []string
+	accepted := false
+	for _, l := range r.stop() {
+		switch l.Call {
+		case eventConnection:
+			got = append(got, connectionOf(&l))
+			if l.HostPID != toy.cmd.Process.Pid {
+				t.Errorf("of process %d, want %d", l.HostPID, toy.cmd.Process.Pid)
+			}
+		case "accept", "accept4":
+			accepted = l.Path == "tcp:127.0.0.1:"+port
+		}
+	}
+	if diff := cmp.Diff([]string{"at 127.0.0.1:" + port + " sent=2 received=4 by local"}, got); diff != "" {
+		t.Errorf("connections (-want +got):\n%s", diff)
+	}
+	if !accepted {
+		t.Error("the listener of before the trace has no name")
+	}
+}
+
+// What nobody asked for is not in the kernel.
+func TestNetworkOnlyWhereAsked(t *testing.T) {
+	pod := newTestPod(t, talkingUID)
+	pod.hold(t, "", "/bin/true")
+	out := sinkFunc(func(lines []byte, each int) (int, error) { return bytes.Count(lines, newline) / each, nil })
+	for name, tc := range map[string]struct {
+		cfg  Config
+		want bool
+	}{
+		"other groups": {Config{Groups: []Group{GroupProcess, GroupFile, GroupIO}, Out: out}, false},
+		"network":      {Config{Groups: []Group{GroupNetwork}, Out: out}, true},
+		"flap":         {Config{Groups: []Group{GroupNetwork}, Flap: map[string]Sink{"io": out}}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tc.cfg.PodUID = talkingUID
+			tr, err := Open(&tc.cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, program := range []string{
+				traceProgSondeState, traceProgSondeRetransmit, traceProgSondeResetSent, traceProgSondeResetReceived, traceProgSondeSockets,
+			} {
+				if _, there := tr.program.objects.Programs[program]; there != tc.want {
+					t.Errorf("%s is there: %v, want %v", program, there, tc.want)
+				}
+			}
+			if err := tr.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

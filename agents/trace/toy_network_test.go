@@ -1,0 +1,250 @@
+package trace
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Ports of the toys, in a namespace of their own.
+const (
+	toyPort     = 8080
+	toyPort6    = 8081
+	toyHanded   = 8082
+	toyRefused  = 9
+	toyDatagram = 5353
+)
+
+var (
+	loopback  = [4]byte{127, 0, 0, 1}
+	loopback6 = [16]byte{15: 1}
+)
+
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+func made2[T any](v T, err error) T {
+	must(err)
+	return v
+}
+
+// toyNetwork talks to itself over sockets of all kinds. It waits for a byte before it begins, and for another before it
+// ends, with a connection open.
+func toyNetwork(dir string) {
+	runtime.LockOSThread()
+	loopbackUp()
+	wait("ready")
+	listener := listening(unix.AF_INET, &unix.SockaddrInet4{Port: toyPort, Addr: loopback})
+	plainTalk(listener)
+	talk6()
+	refused()
+	datagrams()
+	unixSockets(dir)
+	resetTalk(listener)
+	lossyTalk(listener)
+	handedDown()
+	stillOpen(listener)
+	wait("done")
+	os.Exit(0)
+}
+
+// wait says a word and waits for a byte.
+func wait(word string) {
+	fmt.Println(word)
+	_, _ = unix.Read(0, make([]byte, 1))
+}
+
+func loopbackUp() {
+	fd := made2(unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0))
+	ifr := made2(unix.NewIfreq("lo"))
+	ifr.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
+	must(unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, ifr))
+	must(unix.Close(fd))
+}
+
+func listening(family int, at unix.Sockaddr) int {
+	fd := made2(unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0))
+	must(unix.Bind(fd, at))
+	must(unix.Listen(fd, 8))
+	return fd
+}
+
+// connected returns both ends of a new connection.
+func connected(listener, family int, to unix.Sockaddr) (client, server int) {
+	client = made2(unix.Socket(family, unix.SOCK_STREAM, 0))
+	must(unix.Connect(client, to))
+	server, _, err := unix.Accept4(listener, unix.SOCK_CLOEXEC)
+	must(err)
+	return client, server
+}
+
+func connected4(listener int) (client, server int) {
+	return connected(listener, unix.AF_INET, &unix.SockaddrInet4{Port: toyPort, Addr: loopback})
+}
+
+// move writes so many bytes at one end and reads them at the other.
+func move(from, to, n int) {
+	b := make([]byte, 1000)
+	for n > 0 {
+		written := made2(unix.Write(from, b[:min(n, len(b))]))
+		n -= written
+		for written > 0 {
+			got := made2(unix.Read(to, b[:written]))
+			if got == 0 {
+				panic("the connection has ended")
+			}
+			written -= got
+		}
+	}
+}
+
+func plainTalk(listener int) {
+	client, server := connected4(listener)
+	move(client, server, 5)
+	move(server, client, 7)
+	must(unix.Close(client))
+	must(unix.Close(server))
+}
+
+// talk6 is over IPv6, and its server closes first.
+func talk6() {
+	at := &unix.SockaddrInet6{Port: toyPort6, Addr: loopback6}
+	listener := listening(unix.AF_INET6, at)
+	client, server := connected(listener, unix.AF_INET6, at)
+	move(client, server, 100_000)
+	must(unix.Close(server))
+	must(unix.Close(client))
+	must(unix.Close(listener))
+}
+
+func refused() {
+	fd := made2(unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0))
+	if err := unix.Connect(fd, &unix.SockaddrInet4{Port: toyRefused, Addr: loopback}); !errors.Is(err, unix.ECONNREFUSED) {
+		panic(fmt.Sprint("not refused: ", err))
+	}
+	must(unix.Close(fd))
+}
+
+func datagrams() {
+	at := &unix.SockaddrInet4{Port: toyDatagram, Addr: loopback}
+	server := made2(unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0))
+	must(unix.Bind(server, at))
+	client := made2(unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0))
+	must(unix.Sendto(client, make([]byte, 9), 0, at))
+	_, _, err := unix.Recvfrom(server, make([]byte, 20), 0)
+	must(err)
+	must(unix.Close(client))
+	must(unix.Close(server))
+}
+
+func unixSockets(dir string) {
+	for _, at := range []*unix.SockaddrUnix{{Name: filepath.Join(dir, "s")}, {Name: "@toy"}} {
+		listener := listening(unix.AF_UNIX, at)
+		client, server := connected(listener, unix.AF_UNIX, at)
+		move(client, server, 11)
+		for _, fd := range []int{client, server, listener} {
+			must(unix.Close(fd))
+		}
+	}
+	fds := made2(unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0))
+	move(fds[0], fds[1], 1)
+	must(unix.Close(fds[0]))
+	must(unix.Close(fds[1]))
+}
+
+// resetTalk ends with a reset by the client.
+func resetTalk(listener int) {
+	client, server := connected4(listener)
+	move(client, server, 3)
+	must(unix.SetsockoptLinger(client, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}))
+	must(unix.Close(client))
+	must(unix.Close(server))
+}
+
+// lossyTalk has the server's kernel drop what comes, until it was sent again.
+func lossyTalk(listener int) {
+	client, server := connected4(listener)
+	drop := []unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K}}
+	must(unix.SetsockoptSockFprog(server, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: 1, Filter: &drop[0]}))
+	_ = made2(unix.Write(client, make([]byte, 10)))
+	for end := time.Now().Add(20 * time.Second); made2(unix.GetsockoptTCPInfo(client, unix.SOL_TCP, unix.TCP_INFO)).Total_retrans == 0; {
+		if time.Now().After(end) {
+			panic("nothing was sent again")
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	must(unix.SetsockoptInt(server, unix.SOL_SOCKET, unix.SO_DETACH_FILTER, 0))
+	if n := made2(unix.Read(server, make([]byte, 20))); n != 10 {
+		panic(n)
+	}
+	must(unix.Close(client))
+	must(unix.Close(server))
+}
+
+// handedDown has another process accept: its listener was made by this one.
+func handedDown() {
+	at := &unix.SockaddrInet4{Port: toyHanded, Addr: loopback}
+	listener := listening(unix.AF_INET, at)
+	child := exec.Command(os.Args[0])
+	child.Env = append(os.Environ(), toyEnv+"=accept")
+	child.ExtraFiles = []*os.File{os.NewFile(uintptr(listener), "listener")}
+	must(child.Start())
+	fd := made2(unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0))
+	must(unix.Connect(fd, at))
+	_ = made2(unix.Write(fd, []byte("x")))
+	if n := made2(unix.Read(fd, make([]byte, 1))); n != 0 {
+		panic(n)
+	}
+	must(unix.Close(fd))
+	must(child.Wait())
+	fmt.Println("child " + strconv.Itoa(child.Process.Pid))
+}
+
+// toyAccept is that other process.
+func toyAccept() {
+	fd, _, err := unix.Accept(3)
+	must(err)
+	_ = made2(unix.Read(fd, make([]byte, 1)))
+	must(unix.Close(fd))
+	os.Exit(0)
+}
+
+// stillOpen makes a connection without waiting for it, and leaves it open.
+func stillOpen(listener int) {
+	client := made2(unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK, 0))
+	if err := unix.Connect(client, &unix.SockaddrInet4{Port: toyPort, Addr: loopback}); err != nil && !errors.Is(err, unix.EINPROGRESS) {
+		panic(err)
+	}
+	server, _, err := unix.Accept(listener)
+	must(err)
+	must(unix.SetNonblock(client, false))
+	move(client, server, 2)
+}
+
+// toyListen has a socket that listens before the trace begins, in whichever namespace it is.
+func toyListen() {
+	runtime.LockOSThread()
+	listener := listening(unix.AF_INET, &unix.SockaddrInet4{Addr: loopback})
+	at, ok := made2(unix.Getsockname(listener)).(*unix.SockaddrInet4)
+	if !ok {
+		panic("not IPv4")
+	}
+	wait("ready " + strconv.Itoa(at.Port))
+	server, _, err := unix.Accept(listener)
+	must(err)
+	_ = made2(unix.Read(server, make([]byte, 4)))
+	_ = made2(unix.Write(server, make([]byte, 2)))
+	must(unix.Close(server))
+	wait("done")
+	os.Exit(0)
+}
