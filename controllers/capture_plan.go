@@ -41,7 +41,7 @@ type plan struct {
 	// room that is left, and whether a Pod waits for some.
 	room   room
 	queued bool
-	// leaving says that the account of a Pod's capture was read from a Pod that is being deleted.
+	// leaving says that the account of a Pod's capture, or how its gate ended, was read from a Pod that is being deleted.
 	leaving bool
 	// observed says that the rest is worth something.
 	observed bool

@@ -125,6 +125,8 @@ func replaces(capture sondev1.Capture, p *podSeen, now *sondev1.GateResult) bool
 func (todo *plan) planGate(capture sondev1.Capture, seen observed, p *podSeen, v *outcome.Verdict) {
 	v.Entry.Gate = observeGate(capture, p.pod, v.Entry.Gate, seen.now)
 	v.Again = earlier(v.Again, gateAgain(capture, p, v.Entry.Gate, seen.now))
+	// The Pod alone says it.
+	todo.leaving = todo.leaving || p.before.Gate == nil && v.Entry.Gate != nil && p.pod != nil && p.pod.DeletionTimestamp != nil
 	switch {
 	case replaces(capture, p, v.Entry.Gate):
 		todo.evict = append(todo.evict, p)

@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -145,6 +146,35 @@ func TestGateIsShown(t *testing.T) {
 	}
 	if strings.Contains(w.told(), sondev1.ReasonGateNotStarted) {
 		t.Error("an Event tells of trouble")
+	}
+}
+
+// TestGateOfAPodThatLeaves: with many Pods counts are held back, but what a Pod says of its gate is written before it is gone.
+func TestGateOfAPodThatLeaves(t *testing.T) {
+	kept := func(p *corev1.Pod) { p.Finalizers = []string{"example.test/kept"} }
+	objects := deployment()
+	for i := range 3 * freely {
+		objects = append(objects, webPod(fmt.Sprintf("web-%d", i), kept, gated(corev1.ContainerState{Running: &corev1.ContainerStateRunning{}})))
+	}
+	w := newWorld(t, newTrace(), objects...)
+	w.r.pace = newPace(w.clock)
+	w.settle()
+	gateOf := func(name string) *sondev1.GateResult {
+		pods := w.trace().Status.Pods
+		return pods[slices.IndexFunc(pods, func(e sondev1.PodResult) bool { return e.Name == name })].Gate
+	}
+	pod := webPod("web-7", kept, gated(gateSaid(gateconfig.Opened)))
+	w.update(pod)
+	w.pass()
+	if got := gateOf("web-7"); got != nil {
+		t.Errorf("%+v is not held back", got)
+	}
+	if err := w.client.Delete(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	w.pass()
+	if got := gateOf("web-7"); got == nil || got.Outcome != sondev1.GateOpened {
+		t.Errorf("the gate of a Pod that leaves: %+v", got)
 	}
 }
 
