@@ -277,7 +277,7 @@ test-fuzz: pcapfilter ## Fuzz each parser of foreign bytes for FUZZTIME.
 
 SHARD ?=
 .PHONY: test-shard
-test-shard: deps ## One shard of the full suite: SHARD=capture|rights|removal|fuzz|security|operations|bundle|olm|faults|trace-faults|limits|kernels|schedules|scale.
+test-shard: deps ## One shard of the full suite: SHARD=capture|gate|rights|removal|fuzz|security|operations|bundle|olm|faults|trace-faults|limits|kernels|schedules|scale.
 	@hack/shard.sh '$(SHARD)'
 
 .PHONY: test-full

@@ -3,7 +3,7 @@
 # With RECORD=1 a finished shard writes its row of docs/test-matrix.md.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-shards=(capture rights removal fuzz security operations bundle olm faults trace-faults limits kernels schedules scale)
+shards=(capture gate rights removal fuzz security operations bundle olm faults trace-faults limits kernels schedules scale)
 make="make --no-print-directory"
 e2e() {
 	$make cluster-up image image-workload
@@ -51,14 +51,20 @@ case "$shard" in
 	echo "${shards[$2 % ${#shards[@]}]}"
 	exit
 	;;
-capture | rights | removal | fuzz | security | operations | bundle | olm | faults | trace-faults | limits | kernels | schedules | scale) trap finish EXIT ;;
+capture | gate | rights | removal | fuzz | security | operations | bundle | olm | faults | trace-faults | limits | kernels | schedules | scale) trap finish EXIT ;;
 *)
 	echo "which shard? SHARD=${shards[*]// /|}" >&2
 	exit 2
 	;;
 esac
 case "$shard" in
-capture) e2e '^Test(Exactness|SourceExample|TwoCaptures|CaptureAfterCapture|ScaleAndRollout|KilledProbe|IdleManager|Plugin|Doctor|Filter|PacketLimit|Audit|Trace|Gate)' ;;
+capture) e2e '^Test(Exactness|SourceExample|TwoCaptures|CaptureAfterCapture|ScaleAndRollout|KilledProbe|IdleManager|Plugin|Doctor|Filter|PacketLimit|Audit|Trace)' ;;
+gate)
+	export SONDE_FIGURES=$PWD/build/gate
+	rm -rf "$SONDE_FIGURES" && mkdir -p "$SONDE_FIGURES"
+	e2e '^TestGate'
+	[ -z "${RECORD:-}" ] || hack/section.sh docs/benchmarks.md gate <"$SONDE_FIGURES/gate.md"
+	;;
 rights)
 	e2e '^Test(Rights|Results|Revoked|WithoutAValidStamp|NamespaceMadeAnew|SccPodSecurity|Privilege)'
 	# What make test-e2e runs with privileged probes, with those that have three capabilities.

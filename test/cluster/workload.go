@@ -78,8 +78,14 @@ func Pod(t *testing.T, ns, name string, spec corev1.PodSpec) *corev1.Pod {
 // ReadyPods waits until exactly n Pods of d are there, all ready, and returns them.
 func ReadyPods(t *testing.T, d *appsv1.Deployment, n int) []corev1.Pod {
 	t.Helper()
+	return ReadyPodsWithin(t, d, n, 90*time.Second)
+}
+
+// ReadyPodsWithin is ReadyPods with another patience.
+func ReadyPodsWithin(t *testing.T, d *appsv1.Deployment, n int, within time.Duration) []corev1.Pod {
+	t.Helper()
 	var pods corev1.PodList
-	Eventually(t, 90*time.Second, fmt.Sprintf("%d ready pods of %s", n, d.Name), func(ctx context.Context) error {
+	Eventually(t, within, fmt.Sprintf("%d ready pods of %s", n, d.Name), func(ctx context.Context) error {
 		if err := Admin.List(ctx, &pods, client.InNamespace(d.Namespace), client.MatchingLabels(d.Spec.Selector.MatchLabels)); err != nil {
 			return err
 		}
@@ -135,6 +141,19 @@ func Exec(ctx context.Context, p *corev1.Pod, command ...string) (string, error)
 		return out.String(), fmt.Errorf("exec %v in %s: %w: %s", command, p.Name, err, errOut.String())
 	}
 	return out.String(), nil
+}
+
+// Logs returns what container c of a Pod has printed.
+func Logs(ctx context.Context, p *corev1.Pod) (string, error) {
+	cs, err := kubernetes.NewForConfig(Config)
+	if err != nil {
+		return "", err
+	}
+	b, err := cs.CoreV1().Pods(p.Namespace).GetLogs(p.Name, &corev1.PodLogOptions{Container: "c"}).DoRaw(ctx)
+	if err != nil {
+		return "", fmt.Errorf("logs of %s: %w", p.Name, err)
+	}
+	return string(b), nil
 }
 
 // Sent is what the workload's sender says of itself.

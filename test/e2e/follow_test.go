@@ -78,14 +78,14 @@ func TestScaleAndRollout(t *testing.T) {
 }
 
 // awaitEntries waits until a probe is attached to each of the Pods.
-func awaitEntries(t *testing.T, pc *sondev1.PacketCapture, pods []corev1.Pod) {
+func awaitEntries(t *testing.T, capture sondev1.Capture, pods []corev1.Pod) {
 	t.Helper()
 	eventually(t, 60*time.Second, "probes attached", func(ctx context.Context) error {
-		if err := admin.Get(ctx, client.ObjectKeyFromObject(pc), pc); err != nil {
+		if err := admin.Get(ctx, client.ObjectKeyFromObject(capture), capture); err != nil {
 			return err
 		}
 		phases := map[string]sondev1.Phase{}
-		for _, e := range pc.Status.Pods {
+		for _, e := range capture.CaptureStatus().Pods {
 			phases[e.Name] = e.Phase
 		}
 		for i := range pods {

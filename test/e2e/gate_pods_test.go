@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -71,13 +72,7 @@ func TestGateOfAllSortsOfPods(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := deployment(t, namespace(t, nil), "web", 1, "idle")
 			tr := gatedTrace(t, d, sondev1.TraceGate{})
-			eventually(t, 10*time.Second, "changed", func(ctx context.Context) error {
-				if err := admin.Get(ctx, client.ObjectKeyFromObject(d), d); err != nil {
-					return err
-				}
-				sorts[name](&d.Spec.Template.Spec)
-				return admin.Update(ctx, d) // a conflict with the controller of its status at worst
-			})
+			change(t, d, sorts[name])
 			for _, p := range restartPods(t, d) {
 				if got := gateOfPod(t, tr, string(p.UID)); !isGated(&p) || got != sondev1.GateOpened {
 					t.Errorf("Pod %s, gated %t: %s", p.Name, isGated(&p), got)
@@ -87,11 +82,29 @@ func TestGateOfAllSortsOfPods(t *testing.T) {
 	}
 }
 
+// change writes another template of a Deployment's Pods.
+func change(t *testing.T, d *appsv1.Deployment, how func(*corev1.PodSpec)) {
+	t.Helper()
+	eventually(t, 10*time.Second, "changed", func(ctx context.Context) error {
+		if err := admin.Get(ctx, client.ObjectKeyFromObject(d), d); err != nil {
+			return err
+		}
+		how(&d.Spec.Template.Spec)
+		return admin.Update(ctx, d) // a conflict with the controller of its status at worst
+	})
+}
+
 // quotaOfNone has the API server refuse the Pods of agents.
 func quotaOfNone(t *testing.T) {
 	t.Helper()
+	quotaOfNoPods(t, operatorNamespace)
+}
+
+// quotaOfNoPods has the API server refuse the Pods of a namespace, after it has asked all who may change them.
+func quotaOfNoPods(t *testing.T, ns string) {
+	t.Helper()
 	quota := &corev1.ResourceQuota{
-		ObjectMeta: metav1.ObjectMeta{Namespace: operatorNamespace, GenerateName: "e2e-"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns, GenerateName: "e2e-"},
 		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("0")}},
 	}
 	createSoon(t, admin, quota)
@@ -117,25 +130,8 @@ func TestGateWithoutATracer(t *testing.T) {
 			t.Errorf("Proceed: %s", got)
 		}
 	}
-	patch := []byte(`{"spec":{"template":{"metadata":{"annotations":{"restarted":"once"}}}}}`)
-	if err := admin.Patch(t.Context(), fail, client.RawPatch("application/merge-patch+json", patch)); err != nil {
-		t.Fatal(err)
-	}
-	var waiting *corev1.Pod
-	eventually(t, time.Minute, "a Pod that does not start", func(ctx context.Context) error {
-		var pods corev1.PodList
-		if err := admin.List(ctx, &pods, client.InNamespace(fail.Namespace)); err != nil {
-			return err
-		}
-		i := slices.IndexFunc(pods.Items, func(p corev1.Pod) bool {
-			return isGated(&p) && len(p.Status.InitContainerStatuses) > 0 && p.Status.InitContainerStatuses[0].RestartCount > 0
-		})
-		if i < 0 {
-			return fmt.Errorf("%d Pods", len(pods.Items))
-		}
-		waiting = &pods.Items[i]
-		return nil
-	})
+	restart(t, fail)
+	waiting := gatedPod(t, fail, func(s *corev1.ContainerStatus) bool { return s.RestartCount > 0 })
 	if got := gateOfPod(t, trFail, string(waiting.UID)); got != sondev1.GateRefused || waiting.Status.Phase != corev1.PodPending {
 		t.Errorf("Fail: %s, phase %s", got, waiting.Status.Phase)
 	}
@@ -145,33 +141,44 @@ func TestGateWithoutATracer(t *testing.T) {
 	}
 }
 
-// While the operator is down Pods start; those that must not start untraced are refused, and are told why. A thousand dry
-// runs before that leave nothing.
+// gatedPod waits for a Pod of a Deployment whose gate is so.
+func gatedPod(t *testing.T, d *appsv1.Deployment, is func(*corev1.ContainerStatus) bool) *corev1.Pod {
+	t.Helper()
+	var found *corev1.Pod
+	eventually(t, time.Minute, "a Pod at its gate", func(ctx context.Context) error {
+		var pods corev1.PodList
+		if err := admin.List(ctx, &pods, client.InNamespace(d.Namespace)); err != nil {
+			return err
+		}
+		i := slices.IndexFunc(pods.Items, func(p corev1.Pod) bool {
+			return isGated(&p) && len(p.Status.InitContainerStatuses) > 0 && is(&p.Status.InitContainerStatuses[0])
+		})
+		if i < 0 {
+			return fmt.Errorf("%d Pods, none so", len(pods.Items))
+		}
+		found = &pods.Items[i]
+		return nil
+	})
+	return found
+}
+
+// onePod is a Pod of a Deployment's, which nobody has made yet; it must not start untraced if required.
+func onePod(t *testing.T, d *appsv1.Deployment, required bool) *corev1.Pod {
+	t.Helper()
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: d.Namespace, GenerateName: "one-", OwnerReferences: ownersOf(t.Context(), t, d)}, Spec: podSpec("idle")}
+	if required {
+		p.Labels = map[string]string{sondev1.LabelTraceRequired: "true"}
+	}
+	return p
+}
+
+// While the operator is down Pods start; those that must not start untraced are refused, and are told why.
 func TestGateWithoutTheOperator(t *testing.T) {
-	ns := namespace(t, nil)
-	d := deployment(t, ns, "web", 1, "idle")
+	d := deployment(t, namespace(t, nil), "web", 1, "idle")
 	gatedTrace(t, d, sondev1.TraceGate{})
-	owners := ownersOf(t.Context(), t, d)
-	one := func(labels map[string]string) *corev1.Pod {
-		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ns, GenerateName: "one-", OwnerReferences: owners, Labels: labels}, Spec: podSpec("idle")}
-	}
-	required := map[string]string{sondev1.LabelTraceRequired: "true"}
-	for i := range 1000 {
-		labels := map[string]string{}
-		if i%2 == 0 {
-			labels = required
-		}
-		p := one(labels)
-		if err := admin.Create(t.Context(), p, client.DryRunAll); err != nil || !isGated(p) {
-			t.Fatalf("dry run %d: %v, gated %t", i, err, isGated(p))
-		}
-	}
-	if pods := readyPods(t, d, 1); len(pods) != 1 {
-		t.Errorf("%d Pods", len(pods))
-	}
 	stopManager(t)
 	defer startManager(t)
-	if err := admin.Create(t.Context(), one(required)); err == nil || !strings.Contains(err.Error(), "trace-required") {
+	if err := admin.Create(t.Context(), onePod(t, d, true)); err == nil || !strings.Contains(err.Error(), "trace-required") {
 		t.Errorf("a Pod that must not start untraced: %v", err)
 	}
 	for _, p := range restartPods(t, d) {

@@ -28,14 +28,14 @@ import (
 // gatedTrace makes a Trace of a Deployment that gates, and returns it once new Pods wait.
 func gatedTrace(t *testing.T, d *appsv1.Deployment, gate sondev1.TraceGate) *sondev1.Trace {
 	t.Helper()
-	gate.Enabled = true
-	tr := &sondev1.Trace{
-		ObjectMeta: metav1.ObjectMeta{GenerateName: "gate-", Namespace: d.Namespace},
-		Spec: sondev1.TraceSpec{
-			TargetDeployment: d.Name, Duration: "1h", Gate: &gate,
-			Events: []sondev1.TraceGroup{sondev1.TraceProcess, sondev1.TraceFile},
-		},
-	}
+	return gatedBy(t, d, sondev1.TraceSpec{Duration: "1h", Gate: &gate, Events: []sondev1.TraceGroup{sondev1.TraceProcess, sondev1.TraceFile}})
+}
+
+// gatedBy is gatedTrace for a Trace of which more is asked.
+func gatedBy(t *testing.T, d *appsv1.Deployment, spec sondev1.TraceSpec) *sondev1.Trace {
+	t.Helper()
+	spec.TargetDeployment, spec.Gate.Enabled = d.Name, true
+	tr := &sondev1.Trace{ObjectMeta: metav1.ObjectMeta{GenerateName: "gate-", Namespace: d.Namespace}, Spec: spec}
 	createSoon(t, admin, tr)
 	eventually(t, time.Minute, "new Pods gated", func(ctx context.Context) error {
 		if err := admin.Get(ctx, client.ObjectKeyFromObject(tr), tr); err != nil {
@@ -45,7 +45,7 @@ func gatedTrace(t *testing.T, d *appsv1.Deployment, gate sondev1.TraceGate) *son
 			return fmt.Errorf("conditions %+v", tr.Status.Conditions)
 		}
 		// A Pod that is not made shows whether the API server asks already.
-		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: d.Namespace, GenerateName: "dry-", OwnerReferences: ownersOf(ctx, t, d)}, Spec: podSpec("idle")}
+		p := onePod(t, d, false)
 		if err := admin.Create(ctx, p, client.DryRunAll); err != nil {
 			return err
 		}
@@ -72,13 +72,19 @@ func isGated(p *corev1.Pod) bool {
 	return len(p.Spec.InitContainers) > 0 && p.Spec.InitContainers[0].Name == gateconfig.ContainerName
 }
 
-// restartPods replaces all Pods of a Deployment and returns the new ones.
-func restartPods(t *testing.T, d *appsv1.Deployment) []corev1.Pod {
+// restart begins to replace all Pods of a Deployment.
+func restart(t *testing.T, d *appsv1.Deployment) {
 	t.Helper()
 	patch := fmt.Sprintf(`{"spec":{"template":{"metadata":{"annotations":{"restarted":%q}}}}}`, time.Now().Format(time.RFC3339Nano))
 	if err := admin.Patch(t.Context(), d, client.RawPatch("application/merge-patch+json", []byte(patch))); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// restartPods replaces all Pods of a Deployment and returns the new ones.
+func restartPods(t *testing.T, d *appsv1.Deployment) []corev1.Pod {
+	t.Helper()
+	restart(t, d)
 	eventually(t, 3*time.Minute, d.Name+" restarted", func(ctx context.Context) error {
 		if err := admin.Get(ctx, client.ObjectKeyFromObject(d), d); err != nil {
 			return err
@@ -144,9 +150,8 @@ func TestGateShowsWhatComesFirst(t *testing.T) {
 		eventually(t, 10*time.Second, "first calls of "+p.Name, func(context.Context) error {
 			var exec, open bool
 			for _, r := range recordsOf(t, tr, &p) {
-				// The name of a container is not known yet when it becomes its program. The Go runtime opens this file before
-				// anything of the program runs.
-				exec = exec || r.Call == "exec" && string(r.Path) == "/workload"
+				// The Go runtime opens this file before anything of the program runs.
+				exec = exec || r.Container == "c" && r.Call == "exec" && string(r.Path) == "/workload"
 				open = open || r.Container == "c" && r.Call == "openat" && strings.HasPrefix(string(r.Path), "/sys/kernel/mm/transparent_hugepage/")
 			}
 			if !exec || !open {

@@ -30,6 +30,7 @@ var (
 	trace                                       = cluster.Trace
 	download, read, entry, nothingLeft          = cluster.Download, cluster.Read, cluster.Entry, cluster.NothingLeft
 	as, bind                                    = cluster.As, cluster.Bind
+	printed                                     = cluster.Logs
 	onNode, nodeNames, agentProcesses, noAgents = cluster.OnNode, cluster.NodeNames, cluster.AgentProcesses, cluster.NoAgents
 	gone, deleteNow                             = cluster.Gone, cluster.DeleteNow
 )

@@ -200,10 +200,10 @@ func wantNotAdmitted(t *testing.T, pc *sondev1.PacketCapture, reason string) {
 	}
 }
 
-func jobs(t *testing.T, pc *sondev1.PacketCapture) []batchv1.Job {
+func jobs(t *testing.T, capture sondev1.Capture) []batchv1.Job {
 	t.Helper()
 	var list batchv1.JobList
-	if err := admin.List(t.Context(), &list, client.InNamespace(operatorNamespace), client.MatchingLabels{sondev1.LabelUID: string(pc.UID)}); err != nil {
+	if err := admin.List(t.Context(), &list, client.InNamespace(operatorNamespace), client.MatchingLabels{sondev1.LabelUID: string(capture.GetUID())}); err != nil {
 		t.Fatal(err)
 	}
 	return list.Items

@@ -214,18 +214,24 @@ func objectSize(t *testing.T, pc *sondev1.PacketCapture) int {
 // figure is a row of docs/benchmarks.md, section scale.
 type figure struct{ what, goal, got string }
 
-// figures leaves rows for hack/shard.sh, which writes the section: a file for each part, in $SONDE_FIGURES.
+// figures leaves rows for hack/shard.sh, which writes the section: a file for each part.
 func figures(t *testing.T, part string, rows ...figure) {
+	t.Helper()
+	var text strings.Builder
+	for _, r := range rows {
+		fmt.Fprintf(&text, "| %s | %s | %s |\n", r.what, r.goal, strings.NewReplacer("map[", "", "]", "").Replace(r.got))
+	}
+	leaveFigures(t, part, text.String())
+}
+
+// leaveFigures leaves a part of a page for hack/shard.sh in $SONDE_FIGURES, if that is set.
+func leaveFigures(t *testing.T, part, text string) {
 	t.Helper()
 	dir := os.Getenv("SONDE_FIGURES")
 	if dir == "" {
 		return
 	}
-	var text strings.Builder
-	for _, r := range rows {
-		fmt.Fprintf(&text, "| %s | %s | %s |\n", r.what, r.goal, strings.NewReplacer("map[", "", "]", "").Replace(r.got))
-	}
-	if err := os.WriteFile(filepath.Join(dir, part+".md"), []byte(text.String()), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, part+".md"), []byte(text), 0o600); err != nil {
 		t.Error(err)
 	}
 }

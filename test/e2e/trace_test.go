@@ -137,7 +137,12 @@ func filesOf(pod string) string { return "/dev/shm/of-" + pod + "-" }
 // useFiles has a Pod use its files.
 func useFiles(t *testing.T, p *corev1.Pod) {
 	t.Helper()
-	out, err := cluster.Exec(t.Context(), p, "/workload", "files", "-path", filesOf(p.Name), "-count", fmt.Sprint(filesUsed))
+	useFilesAt(t, p, filesOf(p.Name))
+}
+
+func useFilesAt(t *testing.T, p *corev1.Pod, path string) {
+	t.Helper()
+	out, err := cluster.Exec(t.Context(), p, "/workload", "files", "-path", path, "-count", fmt.Sprint(filesUsed))
 	var used struct{ Count int }
 	if err != nil || json.Unmarshal([]byte(out), &used) != nil || used.Count != filesUsed {
 		t.Fatalf("%s: %q, %v", p.Name, out, err)

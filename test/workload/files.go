@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strconv"
 	"syscall"
 )
@@ -23,8 +24,14 @@ func files(f *flag.FlagSet, args []string) error {
 	path := f.String("path", "/dev/shm/file-", "path of the files, without their numbers")
 	count := f.Int("count", 50, "how many")
 	size := f.Int("size", 100, "bytes in each")
+	asked := f.Bool("when-asked", false, "begin at SIGUSR1, and stay afterwards: as a container's main process")
 	if err := f.Parse(args); err != nil {
 		return err
+	}
+	if *asked {
+		c := make(chan os.Signal, 1)
+		signal.Notify(c, syscall.SIGUSR1)
+		<-c
 	}
 	for i := range *count {
 		//nolint:noctx // lives as long as this process
@@ -33,7 +40,10 @@ func files(f *flag.FlagSet, args []string) error {
 			return fmt.Errorf("file %d: %w: %s", i, err, out)
 		}
 	}
-	return json.NewEncoder(os.Stdout).Encode(Used{Path: *path, Count: *count, Bytes: *size})
+	if err := json.NewEncoder(os.Stdout).Encode(Used{Path: *path, Count: *count, Bytes: *size}); err != nil || !*asked {
+		return err
+	}
+	return idle(f, nil)
 }
 
 // file uses one, with one system call for each thing that it does.
