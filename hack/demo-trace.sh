@@ -52,24 +52,24 @@ run "kubectl$context exec -n $ns deployment/client -- /workload ask -url http://
 run "kubectl$context logs -n $ns -l app=prices"
 
 say 'What do its Pods do meanwhile?'
-run "kubectl sonde$context trace deploy/prices -n $ns --for 10s --events process,file -o before.ndjson --force --quiet"
+run "kubectl sonde$context trace deploy/prices -n $ns --for 10s --events process,file,network -o before.ndjson --force --quiet"
 
-say 'No call is slow: the time passes between them. One fails again and again, because a file is not there. When?'
-run "kubectl sonde trace read before.ndjson | grep prices.json | sed -n 11,20p"
+say 'No call is slow: the time passes between them. Two fail again and again: a file is not there, and a connection is refused. When?'
+run "kubectl sonde trace read before.ndjson | grep -E '(openat|connect) ' | sed -n 11,20p"
 
 say 'And does every request of both Pods do so?'
 run "jq -r '$failures' before.ndjson | sort | uniq -c"
 
-say 'Each request looks for its list of prices four times, 50 ms apart, and does without. The ConfigMap has it by another name:'
+say 'Each request asks for a cache that is not there, at once, then four times for the list of prices, 50 ms apart, and does without. The list has another name:'
 run "kubectl$context get configmap -n $ns prices -o jsonpath='{.data}{\"\\n\"}'"
 
-say 'The cure: the right name.'
-run "kubectl$context set env -n $ns deployment/prices PRICES=/etc/prices/price-list.json"
+say 'The cure: the right name, and no cache.'
+run "kubectl$context set env -n $ns deployment/prices PRICES=/etc/prices/price-list.json CACHE="
 run "kubectl$context rollout status -n $ns deployment/prices --timeout=120s"
 
 say 'The answer is quick, and another one. What failed fails no more, and the list is read:'
 run "kubectl$context exec -n $ns deployment/client -- /workload ask -url http://prices/price"
-run "kubectl sonde$context trace deploy/prices -n $ns --for 10s --events process,file -o after.ndjson --force --json | jq -c .total"
+run "kubectl sonde$context trace deploy/prices -n $ns --for 10s --events process,file,network -o after.ndjson --force --json | jq -c .total"
 run "jq -r '$failures' after.ndjson | sort | uniq -c"
 run "jq -r 'select(.call == \"openat\") | [.pod, .call, .errno // \"ok\", .path] | @tsv' after.ndjson | sort | uniq -c"
 

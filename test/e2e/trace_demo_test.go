@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// The worked diagnosis, as make demo-trace shows it: the plugin's summary names the file that is not there, and the error; once the
-// service is cured nothing fails. Whoever types what docs/diagnosis.md says, types what was run here.
+// The worked diagnosis, as make demo-trace shows it: the plugin's summary names the file that is not there and the connection that is
+// refused, each with its error; once the service is cured neither fails. Whoever types what docs/diagnosis.md says, types what was run here.
 func TestTraceDemo(t *testing.T) {
 	root := filepath.Dir(filepath.Dir(installCmd))
 	cmd := osexec.CommandContext(t.Context(), filepath.Join(root, "hack", "demo-trace.sh"), "--installed")
@@ -25,16 +25,21 @@ func TestTraceDemo(t *testing.T) {
 	if !found {
 		t.Fatalf("no cure in\n%s", said.String())
 	}
-	summary := regexp.MustCompile(`(?m)^ *\d+  openat  +ENOENT  +/etc/prices/prices\.json `)
-	if !summary.MatchString(sick) {
-		t.Errorf("the summary does not name the file and the error:\n%s", sick)
+	for _, want := range []string{
+		`(?m)^ *\d+  openat  +ENOENT  +/etc/prices/prices\.json `,
+		`(?m)^ *\d+  connect  +ECONNREFUSED  +tcp:127\.0\.0\.1:6379 `,
+	} {
+		if !regexp.MustCompile(want).MatchString(sick) {
+			t.Errorf("the summary has nothing like %s:\n%s", want, sick)
+		}
 	}
-	const failure = "openat\tENOENT\t/etc/prices/prices.json\n"
-	if n := strings.Count(sick, failure); n != 2 {
-		t.Errorf("%d Pods with %q before the cure, want 2:\n%s", n, failure, sick)
-	}
-	if strings.Contains(cured, failure) {
-		t.Errorf("after the cure there is still %q:\n%s", failure, cured)
+	for _, failure := range []string{"openat\tENOENT\t/etc/prices/prices.json\n", "connect\tECONNREFUSED\ttcp:127.0.0.1:6379\n"} {
+		if n := strings.Count(sick, failure); n != 2 {
+			t.Errorf("%d Pods with %q before the cure, want 2:\n%s", n, failure, sick)
+		}
+		if strings.Contains(cured, failure) {
+			t.Errorf("after the cure there is still %q:\n%s", failure, cured)
+		}
 	}
 	const builtIn, fromList = `the last: {"tea": 3}`, `the last: {"tea": 4}`
 	if !strings.Contains(sick, builtIn) || !strings.Contains(cured, fromList) {
