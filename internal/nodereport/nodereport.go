@@ -110,7 +110,7 @@ var about = map[Name]string{
 }
 
 // adds is what no part needs, and one has more by.
-var adds = map[Name]string{FEntry: "traces: how long page faults take"}
+var adds = map[Name]string{FEntry: "traces: how long page faults take", SocketStore: "traces: the group network"}
 
 // parts of Sonde, and what each needs.
 var parts = []struct {
