@@ -25,8 +25,8 @@ part() {
 	rows+="| $(sed -n 's/^vm: kernel //p' "$log" | head -1) | $what | $result |"$'\n'
 }
 for kernel in "$@"; do
-	part "$kernel" 'each call of a trace recorded and measured, page faults, signals, killing for want of memory; limits kept to the event, nothing left in the kernel' -- \
-		build/vm/trace.test -test.run '^Test(EachCallIsRecorded|PageFaults|Signals|OOMKill|Limits|BrokenFile|NothingIsLeft)$'
+	part "$kernel" 'each call of a trace recorded and measured, page faults, signals, killing for want of memory, connections with their bytes and ends; limits kept to the event, nothing left in the kernel' -- \
+		build/vm/trace.test -test.run '^Test(EachCallIsRecorded|PageFaults|Signals|OOMKill|Connections|ConnectionsOnTheHostNetwork|Limits|BrokenFile|NothingIsLeft)$'
 	part "$kernel" 'gates opened from their node, by pidfd' --add build/vm/agent --env SONDE_TEST_AGENT=/vm/agent -- \
 		build/vm/gate.test -test.short -test.run '^Test(EarlySignalIsHarmless|OpenWhenItWaits|Await|GateNeedsNothing|NoGate|SeveralGates|Stuck|OtherSignals)$'
 	part "$kernel" 'all roles of the agent as processes of a node, traces and captures; the clock set in mid-capture' \
