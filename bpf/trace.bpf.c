@@ -8,6 +8,7 @@
  * sonde_fork   tp_btf/sched_process_fork: who made which process or thread.
  * sonde_gone   tp_btf/sched_process_exit: a thread ended, and with which code.
  * sonde_tasks  iter/task, Linux 5.8: in which cgroups the processes of the node are, before anything is recorded.
+ * trace_filter.h says whose calls are recorded, where only some of the Pod's are.
  *
  * Programs that are attached only where their group is asked for are in headers of their own: trace_memory.h,
  * trace_signal.h, trace_network.h.
@@ -209,6 +210,8 @@ static __always_inline bool within(struct cgroup *g)
 	return ancestor(g, cgroup_level) == cgroup_id;
 }
 
+#include "trace_filter.h"
+
 /* The number of a thread in the PID namespace at a depth; zero if it is in none so deep. */
 static __always_inline __u32 number_at(struct task_struct *t, __u32 level)
 {
@@ -312,9 +315,10 @@ static __always_inline struct ring *ring_here(void)
 /* Counts a 32-bit call of the Pod, but for the one that has become a 32-bit program: sonde_exec tells of it. */
 static __always_inline void count_compat(struct task_struct *t, __u32 call, long ret)
 {
+	struct cgroup *g = cgroup_of(t);
 	struct ring *ring;
 
-	if ((call == EXECVE32 && !ret) || !within(cgroup_of(t)))
+	if ((call == EXECVE32 && !ret) || !within(g) || !is_wanted(t, g))
 		return;
 	ring = ring_here();
 	if (ring)
@@ -425,7 +429,7 @@ int BPF_PROG(sonde_exit, struct pt_regs *regs, long ret)
 	if (!row->wanted || ((row->flags & ROW_NOT_ZERO) && !ret))
 		return 0;
 	g = cgroup_of(t);
-	if (!within(g))
+	if (!within(g) || !is_wanted(t, g))
 		return 0;
 	if (timed) {
 		struct begun *b = bpf_task_storage_get(&begins, t, 0, 0);
@@ -487,9 +491,13 @@ SEC("tp_btf/sys_enter")
 int BPF_PROG(sonde_enter, struct pt_regs *regs, long id)
 {
 	struct task_struct *t = bpf_get_current_task_btf();
+	struct cgroup *g;
 	struct begun *b;
 
-	if ((__u64)id >= MAX_CALLS || !calls[id & (MAX_CALLS - 1)].wanted || !within(cgroup_of(t)))
+	if ((__u64)id >= MAX_CALLS || !calls[id & (MAX_CALLS - 1)].wanted)
+		return 0;
+	g = cgroup_of(t);
+	if (!within(g) || !is_wanted(t, g))
 		return 0;
 	b = bpf_task_storage_get(&begins, t, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (b)
@@ -511,14 +519,19 @@ int BPF_PROG(sonde_exec, struct task_struct *p, int old_pid, struct linux_binprm
 	struct cgroup *g = cgroup_of(t);
 	struct rare_exec *e;
 	__u64 from, length;
+	enum turn turn;
 	long n;
 
-	if (!within(g))
+	if (!within(g) || !in_container(g))
+		return 0;
+	turn = on_exec(t, old_pid, bprm);
+	if (turn == TURN_NONE)
 		return 0;
 	e = reserve(sizeof(*e), KIND_EXEC);
 	if (!e)
 		return 0;
 	begin(&e->r, t, g, KIND_EXEC);
+	e->r.ret = turn;
 	n = bpf_probe_read_kernel_str(e->filename, sizeof(e->filename), bprm->filename);
 	e->r.first = n > 0 ? n : 0;
 	from = t->mm->arg_start;
@@ -538,7 +551,7 @@ int BPF_PROG(sonde_fork, struct task_struct *parent, struct task_struct *child)
 	struct cgroup *g = cgroup_of(child);
 	struct record *r;
 
-	if (!within(g))
+	if (!within(g) || !in_container(g) || !on_fork(parent, child))
 		return 0;
 	r = reserve(sizeof(*r), KIND_FORK);
 	if (!r)
@@ -555,7 +568,7 @@ int BPF_PROG(sonde_gone, struct task_struct *t)
 	struct cgroup *g = cgroup_of(t);
 	struct record *r;
 
-	if (!within(g))
+	if (!within(g) || !on_exit(t, g))
 		return 0;
 	r = reserve(sizeof(*r), KIND_EXIT);
 	if (!r)

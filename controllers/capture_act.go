@@ -37,6 +37,8 @@ var errNameConflict = errors.New("all names for it are taken")
 type acted struct {
 	jobs map[types.UID]string
 	errs map[types.UID]error
+	// lacking are those that do not have all of the containers that were asked for.
+	lacking map[types.UID]lacking
 }
 
 func (a acted) refused() bool {
@@ -61,7 +63,7 @@ func (r *CaptureReconciler) act(ctx context.Context, capture sondev1.Capture, se
 	errs := append([]error{r.stopProbes(ctx, seen, todo.stop)},
 		atOnce(ctx, writesAtOnce, todo.remove, func(job *batchv1.Job) error { return deleteObject(ctx, r.Client, job) })...)
 	errs = append(errs, atOnce(ctx, writesAtOnce, todo.evict, func(p *podSeen) error { return r.evict(ctx, p) })...)
-	done := acted{jobs: map[types.UID]string{}, errs: map[types.UID]error{}}
+	done := acted{jobs: map[types.UID]string{}, errs: map[types.UID]error{}, lacking: map[types.UID]lacking{}}
 	if len(todo.create) > 0 {
 		r.createJobs(ctx, capture, seen, todo, &done)
 	}
@@ -133,16 +135,28 @@ func (r *CaptureReconciler) createJobs(ctx context.Context, capture sondev1.Capt
 		if err != nil {
 			return err
 		}
-		name, err := r.createJob(ctx, capture, agentjob.Plan{
-			ConfigMap: configMap, Secret: secret, Pod: c.p.pod, Gate: gatedBy(capture, c.p.pod),
-			Duration: c.duration, RetainFor: seen.retain, Window: seen.duration,
-		})
+		lacks, err := r.lacks(ctx, capture, c.p)
+		if err != nil {
+			return err
+		}
+		var name string
+		if !lacks.all() {
+			name, err = r.createJob(ctx, capture, agentjob.Plan{
+				ConfigMap: configMap, Secret: secret, Pod: c.p.pod, Gate: gatedBy(capture, c.p.pod),
+				Duration: c.duration, RetainFor: seen.retain, Window: seen.duration,
+			})
+		}
 		if err != nil {
 			return fmt.Errorf("create job: %w", err)
 		}
 		results.Lock()
 		defer results.Unlock()
-		done.jobs[c.p.uid] = name
+		if len(lacks.names) > 0 {
+			done.lacking[c.p.uid] = lacks
+		}
+		if name != "" {
+			done.jobs[c.p.uid] = name
+		}
 		return nil
 	})
 	for i, err := range errs {

@@ -123,6 +123,9 @@ func (r *CaptureReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ct
 	if done.refused() {
 		todo.again = min(todo.again, refusedDelay)
 	}
+	if len(done.lacking) > 0 {
+		todo.again = soonest // with an entry that became final by it, the capture may be over
+	}
 	return ctrl.Result{RequeueAfter: todo.again}, err
 }
 

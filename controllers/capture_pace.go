@@ -139,7 +139,7 @@ func (r *CaptureReconciler) paced(wake handler.MapFunc) handler.EventHandler {
 func awaited(before, capture sondev1.Capture, todo plan, done acted) bool {
 	a, b := before.CaptureStatus(), capture.CaptureStatus()
 	return a.Phase != b.Phase || a.ObservedGeneration != b.ObservedGeneration || a.StartTime.IsZero() != b.StartTime.IsZero() ||
-		len(todo.stop)+len(todo.remove)+len(done.jobs)+len(done.errs) > 0 || todo.leaving || !todo.observed ||
+		len(todo.stop)+len(todo.remove)+len(done.jobs)+len(done.errs)+len(done.lacking) > 0 || todo.leaving || !todo.observed ||
 		count(a.Pods, sondev1.PhaseCapturing) == 0 && count(b.Pods, sondev1.PhaseCapturing) > 0 ||
 		turned(before, capture)
 }

@@ -43,6 +43,9 @@ func withJobs(entries []sondev1.PodResult, done acted) []sondev1.PodResult {
 		if name, ok := done.jobs[types.UID(e.UID)]; ok {
 			e.Job, e.Reason, e.Message = name, sondev1.ReasonPending, ""
 		}
+		if lacks, ok := done.lacking[types.UID(e.UID)]; ok {
+			lacks.into(e)
+		}
 		err, ok := done.errs[types.UID(e.UID)]
 		switch {
 		case !ok:

@@ -15,7 +15,10 @@ import (
 func Traces() Kind {
 	return Kind{
 		Kind: kind.Trace, action: "Trace",
-		details: func(capture sondev1.Capture) []any { return []any{"events", traceSpec(capture).Events} },
+		details: func(capture sondev1.Capture) []any {
+			s := traceSpec(capture)
+			return []any{"events", s.Events, "containers", s.Containers, "command", s.Command}
+		},
 		compile: func(context.Context, sondev1.Capture) (compiled, error) { return compiled{}, nil },
 		configure: func(o agentjob.Options, capture sondev1.Capture, requester string, _ compiled) agentjob.Marshaler {
 			t, _ := capture.(*sondev1.Trace)

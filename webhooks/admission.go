@@ -43,16 +43,21 @@ func invalid(format string, args ...any) error {
 	return &refusal{metav1.StatusReasonInvalid, http.StatusUnprocessableEntity, fmt.Sprintf(format, args...)}
 }
 
-// handle is what both webhooks do with a request; create decides on a new resource and returns its
-// stamp.
-func handle(ctx context.Context, req admission.Request, create func(context.Context, admission.Request) (map[string]string, error)) admission.Response {
+// granted is a new resource that may be had: its stamp, and what its requester should know.
+type granted struct {
+	annotations map[string]string
+	warnings    []string
+}
+
+// handle is what both webhooks do with a request; create decides on a new resource.
+func handle(ctx context.Context, req admission.Request, create func(context.Context, admission.Request) (granted, error)) admission.Response {
 	switch req.Operation {
 	case admissionv1.Create:
-		annotations, err := create(ctx, req)
-		return respond(ctx, req, annotations, err)
+		a, err := create(ctx, req)
+		return respond(ctx, req, a, err)
 	case admissionv1.Update:
 		if err := keepStamp(req); err != nil {
-			return respond(ctx, req, nil, err)
+			return respond(ctx, req, granted{}, err)
 		}
 		recordStop(ctx, req)
 	default: // the configuration asks for no other
@@ -76,7 +81,7 @@ func recordStop(ctx context.Context, req admission.Request) {
 
 // respond turns the outcome of a decision into an answer: the annotations of an admitted resource,
 // the words of a refusal, or an error of ours, which refuses too because the webhooks fail closed.
-func respond(ctx context.Context, req admission.Request, annotations map[string]string, err error) admission.Response {
+func respond(ctx context.Context, req admission.Request, a granted, err error) admission.Response {
 	log := ctrl.LoggerFrom(ctx).WithValues(req.Kind.Kind, req.Namespace+"/"+req.Name, audit.Requester, req.UserInfo.Username, "dryRun", req.DryRun != nil && *req.DryRun)
 	var refused *refusal
 	switch {
@@ -92,7 +97,7 @@ func respond(ctx context.Context, req admission.Request, annotations map[string]
 		return admission.Errored(http.StatusInternalServerError, errors.New(bound(err.Error())+": try again"))
 	}
 	log.Info("Admitting request", audit.Key, audit.RequestAdmitted)
-	return admission.Patched("", annotate(req.Object.Raw, annotations)...)
+	return admission.Patched("", annotate(req.Object.Raw, a.annotations)...).WithWarnings(a.warnings...)
 }
 
 // annotate patches the annotations and nothing else: a patch of the whole object would drop what

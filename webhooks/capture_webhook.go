@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -44,6 +45,8 @@ type Checks interface {
 	Shape(capture sondev1.Capture) error
 	// Content is asked of what may be had otherwise, so that its refusals tell nothing about a target to strangers.
 	Content(ctx context.Context, capture sondev1.Capture) error
+	// Warnings are what the requester of what is admitted should know about it; spec is what the target's Pods are made by.
+	Warnings(capture sondev1.Capture, spec *corev1.PodSpec) []string
 }
 
 // Handle implements admission.Handler.
@@ -51,59 +54,68 @@ func (h *CaptureHandler) Handle(ctx context.Context, req admission.Request) admi
 	return handle(ctx, req, h.create)
 }
 
-func (h *CaptureHandler) create(ctx context.Context, req admission.Request) (map[string]string, error) {
+func (h *CaptureHandler) create(ctx context.Context, req admission.Request) (granted, error) {
 	capture := h.Kind.New()
 	if err := decode(req.Object.Raw, capture); err != nil {
-		return nil, err
+		return granted{}, err
 	}
 	capture.SetNamespace(req.Namespace) // what the request is for, whatever the object says
 	who := access.FromUserInfo(req.UserInfo)
-	targetUID, err := h.decide(ctx, capture, who)
+	d, err := h.decide(ctx, capture, who)
 	if err != nil {
-		return nil, err
+		return granted{}, err
 	}
-	return stamp.Sign(h.Key, req.Namespace, h.Kind.Name, capture.CaptureSpec(), stamp.Claim{
-		Requester: who, TargetNamespaceUID: targetUID, IssuedAt: h.Clock.Now(),
+	annotations, err := stamp.Sign(h.Key, req.Namespace, h.Kind.Name, capture.CaptureSpec(), stamp.Claim{
+		Requester: who, TargetNamespaceUID: d.namespaceUID, IssuedAt: h.Clock.Now(),
 	})
+	return granted{annotations, d.warnings}, err
 }
 
-// decide is the whole decision on a new capture; it returns the UID of the target's namespace. The
-// order matters: nothing about a namespace is told before the right to capture there is proven.
-func (h *CaptureHandler) decide(ctx context.Context, capture sondev1.Capture, who access.Requester) (string, error) {
+// decision on a capture that may be had.
+type decision struct {
+	// namespaceUID of the target.
+	namespaceUID string
+	warnings     []string
+}
+
+// decide is the whole decision on a new capture. The order matters: nothing about a namespace is told before the right to
+// capture there is proven.
+func (h *CaptureHandler) decide(ctx context.Context, capture sondev1.Capture, who access.Requester) (decision, error) {
 	if err := h.Checks.Shape(capture); err != nil {
-		return "", err
+		return decision{}, err
 	}
 	common := capture.Common()
 	if err := h.Ceilings.Check(common); err != nil {
-		return "", forbidden("%v", err)
+		return decision{}, forbidden("%v", err)
 	}
 	if err := h.checkBrake(ctx); err != nil {
-		return "", err
+		return decision{}, err
 	}
 	in := common.TargetNamespace
 	if err := h.checkHome(ctx, capture.GetNamespace(), in); err != nil {
-		return "", err
+		return decision{}, err
 	}
 	if err := require(ctx, h.Reviews, h.Kind, who, in); err != nil {
-		return "", err
+		return decision{}, err
 	}
 	ns, err := liveNamespace(ctx, h.Live, in)
 	if err != nil {
-		return "", err
+		return decision{}, err
 	}
 	if ns.Labels[sondev1.LabelOptOut] == "true" {
-		return "", forbidden("a cluster admin has closed namespace %s to captures by the label %s=true: ask them to take it off", in, sondev1.LabelOptOut)
+		return decision{}, forbidden("a cluster admin has closed namespace %s to captures by the label %s=true: ask them to take it off", in, sondev1.LabelOptOut)
 	}
-	if err := h.checkWorkload(ctx, who, in, common.Target); err != nil {
-		return "", err
+	spec, err := h.checkWorkload(ctx, who, in, common.Target)
+	if err != nil {
+		return decision{}, err
 	}
 	if err := h.Checks.Content(ctx, capture); err != nil {
-		return "", err
+		return decision{}, err
 	}
 	if err := h.checkJobID(ctx, capture, common); err != nil {
-		return "", err
+		return decision{}, err
 	}
-	return string(ns.UID), nil
+	return decision{string(ns.UID), h.Checks.Warnings(capture, spec)}, nil
 }
 
 // checkHome decides which namespaces go together. The operator's own is out on both sides: Pods
@@ -143,15 +155,16 @@ func checkForeign(ctx context.Context, live client.Reader, of kind.Kind, home, i
 	return nil
 }
 
-func (h *CaptureHandler) checkWorkload(ctx context.Context, who access.Requester, in string, ref sondev1.TargetReference) error {
+// checkWorkload decides on a target, and returns what its Pods are made by.
+func (h *CaptureHandler) checkWorkload(ctx context.Context, who access.Requester, in string, ref sondev1.TargetReference) (*corev1.PodSpec, error) {
 	spec, err := podSpecOf(ctx, h.Live, in, ref)
 	switch {
 	case apierrors.IsNotFound(err):
-		return notFound(in, ref)
+		return nil, notFound(in, ref)
 	case err != nil:
-		return err
+		return nil, err
 	}
-	return requireNodes(ctx, h.Reviews, h.Kind, who, h.Kind.OnNode(spec), string(ref.Kind)+" "+in+"/"+ref.Name)
+	return spec, requireNodes(ctx, h.Reviews, h.Kind, who, h.Kind.OnNode(spec), string(ref.Kind)+" "+in+"/"+ref.Name)
 }
 
 // checkJobID refuses a jobId that a running capture of the same target has, in this namespace only:

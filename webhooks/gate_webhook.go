@@ -89,7 +89,7 @@ func (h *GateHandler) decide(ctx context.Context, req admission.Request) ([]gate
 	if err != nil {
 		return nil, fmt.Errorf("look for the Pod's trace: %w", err)
 	}
-	if !gated {
+	if !gated || o.Misses(&pod) { // it is asked again when another webhook has given the Pod a container
 		return nil, nil
 	}
 	if why := gate.Hindrance(&pod); why != "" {

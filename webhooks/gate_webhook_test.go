@@ -107,6 +107,14 @@ func TestGate(t *testing.T) {
 		"required, false": {pod: func(p *corev1.Pod) { p.Labels[sondev1.LabelTraceRequired] = "false" }, want: gateconfig.Proceed},
 		"dry run":         {request: func(r *admission.Request) { r.DryRun = new(true) }, want: gateconfig.Proceed},
 
+		"one of its containers":  {gates: func(g *gates) { g.options.Containers = []string{"proxy", "web"} }, want: gateconfig.Proceed},
+		"the gate itself":        {gates: func(g *gates) { g.options.Containers = []string{gateconfig.ContainerName} }, want: gateconfig.Proceed},
+		"none of its containers": {gates: func(g *gates) { g.options.Containers = []string{"proxy"} }},
+		"required, none of its containers": {
+			pod:   func(p *corev1.Pod) { p.Labels[sondev1.LabelTraceRequired] = "true" },
+			gates: func(g *gates) { g.options.Containers = []string{"proxy"} }, want: gateconfig.Fail,
+		},
+
 		"of no trace":          {pod: func(p *corev1.Pod) { p.Labels["app"] = "db" }},
 		"required, no trace":   {pod: func(p *corev1.Pod) { p.Labels = map[string]string{sondev1.LabelTraceRequired: "true"} }},
 		"another namespace":    {request: func(r *admission.Request) { r.Namespace = "bank" }},

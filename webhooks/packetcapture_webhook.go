@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
+
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/pcapfilter"
 )
@@ -64,3 +66,6 @@ func (c *PacketCaptureChecks) Content(ctx context.Context, capture sondev1.Captu
 	}
 	return nil
 }
+
+// Warnings implements Checks.
+func (*PacketCaptureChecks) Warnings(sondev1.Capture, *corev1.PodSpec) []string { return nil }

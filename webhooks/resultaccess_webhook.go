@@ -34,19 +34,20 @@ func (h *ResultAccessHandler) Handle(ctx context.Context, req admission.Request)
 	return handle(ctx, req, h.create)
 }
 
-func (h *ResultAccessHandler) create(ctx context.Context, req admission.Request) (map[string]string, error) {
+func (h *ResultAccessHandler) create(ctx context.Context, req admission.Request) (granted, error) {
 	var ra sondev1.ResultAccess
 	if err := decode(req.Object.Raw, &ra); err != nil {
-		return nil, err
+		return granted{}, err
 	}
 	who := access.FromUserInfo(req.UserInfo)
 	targetUID, err := h.decide(ctx, req.Namespace, &ra.Spec, who)
 	if err != nil {
-		return nil, err
+		return granted{}, err
 	}
-	return stamp.Sign(h.Key, req.Namespace, stamp.KindResultAccess, &ra.Spec, stamp.Claim{
+	annotations, err := stamp.Sign(h.Key, req.Namespace, stamp.KindResultAccess, &ra.Spec, stamp.Claim{
 		Requester: who, TargetNamespaceUID: targetUID, IssuedAt: h.Clock.Now(),
 	})
+	return granted{annotations: annotations}, err
 }
 
 // decide returns the UID of the target's namespace, which is the one that the capture was admitted

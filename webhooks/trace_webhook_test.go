@@ -7,6 +7,8 @@ import (
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -173,5 +175,61 @@ func TestTraceAsksForItsVerb(t *testing.T) {
 				t.Errorf("allowed: %t after %v, want %v", resp.Allowed, r.asked, tc.want)
 			}
 		})
+	}
+}
+
+// TestTraceWarnings: who names a container that the target's Pods are not made with is told which there are, and has his Trace.
+func TestTraceWarnings(t *testing.T) {
+	web := &appsv1.Deployment{ObjectMeta: meta("shop", "two")}
+	web.Spec.Template.Spec = corev1.PodSpec{
+		Containers: []corev1.Container{{Name: "web"}, {Name: "log"}}, InitContainers: []corev1.Container{{Name: "setup"}},
+	}
+	pod := &corev1.Pod{ObjectMeta: meta("shop", "debugged"), Spec: corev1.PodSpec{
+		Containers:          []corev1.Container{{Name: "web"}},
+		EphemeralContainers: []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debugger-1"}}},
+	}}
+	many := make([]string, 16)
+	for i := range many {
+		many[i] = strings.Repeat("x", 60) + string(rune('a'+i))
+	}
+	two := func(names ...string) func(*sondev1.TraceSpec) {
+		return func(s *sondev1.TraceSpec) { s.TargetDeployment, s.Containers = "two", names }
+	}
+	for name, tc := range map[string]struct {
+		change func(*sondev1.TraceSpec)
+		want   string // empty: no warning
+	}{
+		"all":                 {change: two()},
+		"those there are":     {change: two("web", "setup")},
+		"one there is not":    {change: two("web", "proxy"), want: "Deployment shop/two has no container proxy (it has web, log, setup (init)): a Pod that has none"},
+		"the gate of a gated": {change: func(s *sondev1.TraceSpec) { two("sonde-gate", "web")(s); s.Gate = &sondev1.TraceGate{Enabled: true} }},
+		"the gate of no gate": {change: two("sonde-gate"), want: "has no container sonde-gate"},
+		"of a Pod": {change: func(s *sondev1.TraceSpec) {
+			traceOf(sondev1.TargetPod, "debugged")(s)
+			s.Containers = []string{"debugger-1"}
+		}},
+		"of a Pod, none":       {change: func(s *sondev1.TraceSpec) { traceOf(sondev1.TargetPod, "debugged")(s); s.Containers = []string{"log"} }, want: "Pod shop/debugged has no container log (it has web, debugger-1 (ephemeral))"},
+		"no more than is read": {change: two(many...), want: "has no container xxx"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := traceHandler(liveReader(t, append(world(), web.DeepCopy(), pod.DeepCopy())...), mayTrace("pods/shop"))
+			resp := h.Handle(t.Context(), request(t, admissionv1.Create, "Trace", "shop", newTrace("shop", traceSpec(tc.change)), nil))
+			if !resp.Allowed {
+				t.Fatalf("refused: %s", resp.Result.Message)
+			}
+			got := strings.Join(resp.Warnings, "\n")
+			if (got == "") != (tc.want == "") || !strings.Contains(got, tc.want) || len(got) > 256 {
+				t.Errorf("%d bytes: %q, want %q in it", len(got), got, tc.want)
+			}
+		})
+	}
+}
+
+// Whoever may not trace there learns nothing of the target's containers.
+func TestTraceWarningsAreForThoseWhoMay(t *testing.T) {
+	s := traceSpec(func(s *sondev1.TraceSpec) { s.Containers = []string{"guess"} })
+	resp := traceHandler(liveReader(t, world()...), mayTrace()).Handle(t.Context(), request(t, admissionv1.Create, "Trace", "shop", newTrace("shop", s), nil))
+	if resp.Allowed || len(resp.Warnings) > 0 {
+		t.Errorf("allowed: %t, warnings %v", resp.Allowed, resp.Warnings)
 	}
 }

@@ -41,8 +41,11 @@ func (p *Probe) callsOf(cfg *captureconfig.Config) (*calls, error) {
 	t := cfg.Trace
 	w := &calls{hostNetwork: p.options.HostNetwork, config: trace.Config{
 		PodUID: p.options.PodUID, RingBytes: int(cfg.RingBytes), Durations: t.Durations, MinLatency: time.Duration(t.MinLatency),
-		MaxEvents: uint64(t.MaxEvents),
+		MaxEvents: uint64(t.MaxEvents), Containers: t.Containers,
 	}}
+	if t.Command != "" {
+		w.config.Command = &trace.Command{Name: t.Command, Children: t.Children}
+	}
 	for _, g := range t.Groups {
 		w.config.Groups = append(w.config.Groups, trace.Group(g))
 	}
@@ -57,7 +60,7 @@ func (p *Probe) callsOf(cfg *captureconfig.Config) (*calls, error) {
 	header, err := tracefmt.AppendHeader(nil, tracefmt.Header{
 		Namespace: cfg.TargetNamespace, Target: cfg.Target, JobID: cfg.JobID, Pod: p.options.PodName, PodUID: p.options.PodUID,
 		Node: p.options.Node, Arch: runtime.GOARCH, Groups: t.Groups, Durations: t.Durations || t.MinLatency > 0,
-		Missing: trace.Missing(w.config.Groups),
+		Containers: t.Containers, Command: t.Command, Children: t.Children, Missing: trace.Missing(w.config.Groups),
 	})
 	if err != nil {
 		return nil, err
@@ -84,7 +87,16 @@ func (w *calls) asFlap(file trace.FileConfig, base string) *calls {
 
 func (*calls) name() string { return traceEngine }
 
-func (w *calls) asked() []any { return []any{"groups", w.config.Groups} }
+func (w *calls) asked() []any {
+	asked := []any{"groups", w.config.Groups}
+	if len(w.config.Containers) > 0 {
+		asked = append(asked, "containers", w.config.Containers)
+	}
+	if c := w.config.Command; c != nil {
+		asked = append(asked, "command", c.Name, "children", c.Children)
+	}
+	return asked
+}
 
 func (w *calls) attach(ns *nodeproc.NetNS) (recording, error) {
 	r := &traceRecording{}

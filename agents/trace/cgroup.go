@@ -70,7 +70,12 @@ func cgroups(v1 bool, above int) (map[uint32]traceSeen, error) {
 		return nil, explain(err)
 	}
 	defer objects.Tasks.Close()
-	l, err := link.AttachIter(link.IterOptions{Program: objects.Tasks})
+	return seenBy(objects.Tasks)
+}
+
+// seenBy reads what sonde_tasks says of each process, by its number.
+func seenBy(tasks *ebpf.Program) (map[uint32]traceSeen, error) {
+	l, err := link.AttachIter(link.IterOptions{Program: tasks})
 	if err != nil {
 		return nil, fmt.Errorf("attach the iterator of processes: %w", err)
 	}

@@ -38,16 +38,15 @@ func (t *Trace) describe(e *event) *tracefmt.Record {
 	if traceKind(r.Kind) == traceKindKIND_FORK {
 		t.resolver.fork(r.Pid, r.Parent)
 	}
-	p := t.resolver.of(r.Pid, r.Cgroup)
-	if traceKind(r.Kind) == traceKindKIND_EXEC {
-		p.exec()
-		t.resolver.askAgain(p, r.Pid)
-	}
+	p := t.processOf(r)
 	out.Container, out.Group = p.container, string(GroupProcess)
 	switch traceKind(r.Kind) {
 	case traceKindKIND_EXEC:
 		out.Call, out.Took, out.Path = eventExec, -1, e.first
 		out.Args = append(out.Args, tracefmt.Arg{Name: "argv", Kind: tracefmt.List, Text: e.second})
+		if traceTurn(r.Ret) == traceTurnTURN_GOES {
+			t.resolver.gone(r.Pid) // of its end nothing will be told
+		}
 	case traceKindKIND_FORK:
 		out.Call, out.Took = eventFork, -1
 		out.Args = append(out.Args, tracefmt.Arg{Name: "parentHostPid", Kind: tracefmt.Unsigned, Number: int64(r.Parent)})
@@ -70,6 +69,23 @@ func (t *Trace) describe(e *event) *tracefmt.Record {
 		t.describeCall(e, p, out)
 	}
 	return out
+}
+
+// processOf an event, as it is after it.
+func (t *Trace) processOf(r *traceRecord) *process {
+	if traceKind(r.Kind) != traceKindKIND_EXEC {
+		return t.resolver.of(r.Pid, r.Cgroup)
+	}
+	comes := traceTurn(r.Ret) == traceTurnTURN_COMES
+	if comes {
+		t.resolver.gone(r.Pid) // whatever it was before, nobody told what it did meanwhile
+	}
+	p := t.resolver.of(r.Pid, r.Cgroup)
+	if !comes { // else it was read after it
+		p.exec()
+	}
+	t.resolver.askAgain(p, r.Pid)
+	return p
 }
 
 func (t *Trace) describeCall(e *event, p *process, out *tracefmt.Record) {

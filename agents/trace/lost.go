@@ -38,17 +38,24 @@ func (t *Trace) count() {
 // lostRare is what found no room among the rare events, by name: of those that would have been written. FLAP has none.
 func (t *Trace) lostRare() map[string]uint64 {
 	var counts [rareKinds]uint64
-	if t.cfg.Flap != nil || t.program.objects.Variables[traceVarRareLost].Get(&counts) != nil {
-		return nil
+	if t.cfg.Flap == nil {
+		_ = t.program.objects.Variables[traceVarRareLost].Get(&counts)
 	}
 	var lost map[string]uint64
+	add := func(name string, n uint64) {
+		if lost == nil {
+			lost = map[string]uint64{}
+		}
+		lost[name] += n
+	}
 	for kind, name := range rareNames {
 		if n := counts[kind]; n > 0 && t.records(kind) {
-			if lost == nil {
-				lost = map[string]uint64{}
-			}
-			lost[name] = n
+			add(name, n)
 		}
+	}
+	// Of each thread that could not be marked its beginning is missing, and nobody knows what else.
+	if n := t.program.unmarked(); n > 0 {
+		add(eventFork, n)
 	}
 	return lost
 }

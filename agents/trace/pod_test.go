@@ -138,16 +138,18 @@ func (h *held) run() {
 
 // line is what a line of the trace says.
 type line struct {
-	Time, Call, Group, Comm, Errno, Path string
-	PID, HostPID, TID, HostTID, UID      int
-	Args                                 map[string]any
-	Ret                                  *int64
-	LatencyNs                            *int64
+	Time, Call, Group, Container, Comm, Errno, Path string
+
+	PID, HostPID, TID, HostTID, UID int
+	Args                            map[string]any
+	Ret                             *int64
+	LatencyNs                       *int64
 }
 
 // running is a trace that runs, and what it has written.
 type running struct {
 	t      testing.TB
+	trace  *Trace
 	cancel context.CancelFunc
 	done   chan struct{}
 
@@ -180,7 +182,7 @@ func start(tb testing.TB, cfg *Config) *running {
 		tb.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(tb.Context())
-	r.cancel = cancel
+	r.trace, r.cancel = tr, cancel
 	go func() {
 		defer close(r.done)
 		r.result = tr.Run(ctx)

@@ -3,6 +3,7 @@ package trace
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 
@@ -11,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-//go:generate go tool -modfile=../../hack/tools/go.mod bpf2go -cc clang-19 -strip llvm-strip-19 -target amd64,arm64 -type record -type seen -type kind -type tcp -type open_socket -type role -type side trace ../../bpf/trace.bpf.c -- -I../../bpf/headers -mcpu=v3 -Wall -Werror
+//go:generate go tool -modfile=../../hack/tools/go.mod bpf2go -cc clang-19 -strip llvm-strip-19 -target amd64,arm64 -type record -type seen -type kind -type turn -type tcp -type open_socket -type role -type side trace ../../bpf/trace.bpf.c -- -I../../bpf/headers -mcpu=v3 -Wall -Werror
 
 // Sizes that the program has, too (bpf/trace.bpf.c).
 const (
@@ -33,6 +34,8 @@ type program struct {
 	attached []string
 	rings    []*cpuRing
 	links    []link.Link
+	// marks says that processes of a command are to be marked.
+	marks bool
 	// timesFaults says that records of page faults are given their durations.
 	timesFaults bool
 }
@@ -52,12 +55,15 @@ type settings struct {
 	// this is zero, those of its processes.
 	network bool
 	netns   uint32
+	// command whose processes alone are recorded; nil records all. byContainer has cgroups left out.
+	command     *Command
+	byContainer bool
 }
 
 // programs are those that record, in an order in which no call that is recorded lacks what belongs to it. What nobody has
 // asked for is not loaded.
 func (s *settings) programs() []string {
-	all := slices.Clone(s.further.programs)
+	all := append([]string{traceProgSondeFork, traceProgSondeExec, lastMarking}, s.further.programs...)
 	if s.network {
 		all = append(all, traceProgSondeState, traceProgSondeRetransmit, traceProgSondeResetSent, traceProgSondeResetReceived)
 	}
@@ -67,7 +73,42 @@ func (s *settings) programs() []string {
 			all = append(all, traceProgSondeFaulted)
 		}
 	}
-	return append(all, traceProgSondeFork, traceProgSondeExec, traceProgSondeGone, traceProgSondeExit)
+	return append(all, traceProgSondeExit)
+}
+
+// lastMarking is the last of the programs that mark the processes of a command; those behind it ask for marks.
+const lastMarking = traceProgSondeGone
+
+// iterators are what beside the programs that record has to be loaded.
+func (s *settings) iterators() []string {
+	var all []string
+	if s.byContainer {
+		all = append(all, traceProgSondeTasks)
+	}
+	if s.command != nil {
+		all = append(all, traceProgSondeChoose)
+	}
+	if s.network {
+		all = append(all, traceProgSondeSockets)
+	}
+	return all
+}
+
+// constants of the programs.
+func (s *settings) constants(size int) map[string]any {
+	var rows [len(traceCalls{})]traceRow
+	for n, c := range s.calls {
+		rows[n] = c.row()
+	}
+	all := map[string]any{
+		traceVarCgroupId: s.group.id, traceVarCgroupLevel: s.group.depth, traceVarCgroupV1: s.group.v1, traceVarNodeLevel: s.group.level, traceVarRingMask: uint64(size - 1),
+		traceVarTimed: s.timed, traceVarMinLatency: s.minLatency, traceVarCalls: rows, traceVarOomByPid: s.further.oomByPid,
+		traceVarNetns: s.netns, traceVarOwnedOnly: s.network && s.netns == 0, traceVarByContainer: s.byContainer,
+	}
+	if s.command != nil {
+		maps.Copy(all, s.command.constants())
+	}
+	return all
 }
 
 // load loads the programs, which see nothing yet. Before Linux 6.0 no map can hold values of 4 MiB or more, each of which
@@ -92,24 +133,23 @@ func load(s *settings) (*program, error) {
 
 // loadWith has rings of size bytes.
 func (s *settings) loadWith(spec *ebpf.CollectionSpec, size int) (*program, error) {
-	var rows [len(traceCalls{})]traceRow
-	for n, c := range s.calls {
-		rows[n] = c.row()
-	}
-	for name, value := range map[string]any{
-		traceVarCgroupId: s.group.id, traceVarCgroupLevel: s.group.depth, traceVarCgroupV1: s.group.v1, traceVarNodeLevel: s.group.level, traceVarRingMask: uint64(size - 1),
-		traceVarTimed: s.timed, traceVarMinLatency: s.minLatency, traceVarCalls: rows, traceVarOomByPid: s.further.oomByPid,
-		traceVarNetns: s.netns, traceVarOwnedOnly: s.network && s.netns == 0,
-	} {
+	for name, value := range s.constants(size) {
 		if err := spec.Variables[name].Set(value); err != nil {
 			return nil, fmt.Errorf("set %s: %w", name, err)
 		}
 	}
 	m := spec.Maps[traceMapRings]
 	m.MaxEntries, m.ValueSize = uint32(s.cpus), uint32(ringHead+size+ringSlack)
-	p := &program{attached: s.programs()}
+	if !s.byContainer {
+		spec.Maps[traceMapLeftOut].MaxEntries = 1
+	}
+	if s.command == nil {
+		spec.Maps[traceMapMarks].MaxEntries = 1
+	}
+	p := &program{attached: s.programs(), marks: s.command != nil}
+	wanted := slices.Concat(p.attached, s.iterators())
 	for name := range spec.Programs {
-		if !slices.Contains(p.attached, name) && (name != traceProgSondeSockets || !s.network) {
+		if !slices.Contains(wanted, name) {
 			delete(spec.Programs, name)
 		}
 	}
@@ -150,6 +190,11 @@ func (p *program) attach() error {
 		}
 		p.links = append(p.links, l)
 		p.timesFaults = p.timesFaults || name == traceProgSondeFaulted
+		if name == lastMarking && p.marks {
+			if err := p.choose(); err != nil {
+				return err
+			}
+		}
 	}
 	return p.verify()
 }

@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sonde-operator/sonde/agents/nodeproc"
 )
 
 // Bounds of what is remembered, so that a target cannot fill the probe's memory. What is beyond them has no name.
@@ -129,26 +131,67 @@ func (r *resolver) path(pid uint32, name string) string {
 // process is in the cgroup, and before it becomes the container's program.
 func (r *resolver) askAgain(p *process, pid uint32) {
 	if p.container == "" && p.cgroup != 0 {
-		delete(r.containers, p.cgroup)
+		if r.containers[p.cgroup] == "" {
+			delete(r.containers, p.cgroup)
+		}
 		p.container = r.container(pid, p.cgroup)
 	}
 }
 
-// containerOf finds the name of a process's container: the kubelet mounts a file into each whose source has it,
-// .../pods/UID/containers/NAME/.... The Pod's sandbox has none. It returns false where the process is gone already.
-func (r *resolver) containerOf(pid uint32) (string, bool) {
+// mounts are what a process's mounts tell.
+type mounts struct {
+	container string // its name; the Pod's sandbox has none
+	root      string // what is mounted as the root; not read where there is a name
+	lines     int    // none: the process is gone
+}
+
+// mountsOf reads them: the kubelet mounts a file into each container whose source has the container's name,
+// .../pods/UID/containers/NAME/....
+func (r *resolver) mountsOf(pid uint32) (m mounts) {
 	f, err := os.Open(r.path(pid, "mountinfo"))
+	if err != nil {
+		return m
+	}
+	defer f.Close()
+	for s := bufio.NewScanner(f); s.Scan(); m.lines++ {
+		if name, ok := containerName(s.Text()); ok {
+			m.container = name
+			return m
+		}
+		// The last one is on top of the others.
+		if fields := strings.Fields(s.Text()); len(fields) >= 5 && fields[4] == "/" {
+			m.root = fields[2] + " " + fields[3]
+		}
+	}
+	return m
+}
+
+// containerOf finds the name of a process's container. It returns false where the process is gone already.
+func (r *resolver) containerOf(pid uint32) (string, bool) {
+	m := r.mountsOf(pid)
+	return m.container, m.container != "" || m.lines > 0
+}
+
+// whose finds the name of a process's container, or that it is in none with a name: of a sandbox, or a runtime's that
+// watches one. It is not sure of what has not its own root yet, which is mounted last, nor of what is gone.
+func (r *resolver) whose(pid uint32) (name string, sure bool) {
+	first := r.mountsOf(pid)
+	if first.container != "" {
+		return first.container, true
+	}
+	b, err := os.ReadFile(r.path(pid, "cgroup"))
 	if err != nil {
 		return "", false
 	}
-	defer f.Close()
-	lines := 0
-	for s := bufio.NewScanner(f); s.Scan(); lines++ {
-		if name, ok := containerName(s.Text()); ok {
-			return name, true
-		}
+	if _, ok := nodeproc.ParseCgroup(b); !ok {
+		return "", true
 	}
-	return "", lines > 0
+	// Read again: the first time may have seen some mounts of before the root was changed, and some of after.
+	own, node := r.mountsOf(pid), r.mountsOf(1)
+	if own.container != "" {
+		return own.container, true
+	}
+	return "", own.root == first.root && own.root != "" && node.root != "" && own.root != node.root
 }
 
 // containerName reads a line of proc_pid_mountinfo(5), whose fourth field is the mount's source in its file system.
@@ -187,6 +230,11 @@ func (p *process) exec() {
 }
 
 func (r *resolver) gone(pid uint32) { delete(r.processes, pid) }
+
+// forget the processes of a cgroup, of whose end nothing will be told.
+func (r *resolver) forget(cgroup uint64) {
+	maps.DeleteFunc(r.processes, func(_ uint32, p *process) bool { return p.cgroup == cgroup })
+}
 
 // name of an open file; empty where it is not known.
 func (p *process) name(fd int32) string { return p.files[fd].name }

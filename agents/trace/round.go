@@ -49,6 +49,7 @@ func (t *Trace) round(until uint64) (err error) {
 	for _, r := range t.program.rings {
 		r.free()
 	}
+	t.sortOut(until)
 	t.flushAll()
 	return nil
 }
@@ -132,6 +133,10 @@ func (t *Trace) writeRare(until uint64) error {
 }
 
 func (t *Trace) write(e *event) {
+	whose := t.only.of(e.record.Cgroup)
+	if whose == unwanted {
+		return
+	}
 	var r *tracefmt.Record
 	if !t.cfg.Binary {
 		r = t.describe(e)
@@ -139,19 +144,39 @@ func (t *Trace) write(e *event) {
 	s := t.streamOf(e, r)
 	switch {
 	case s == nil: // it was needed to know what others mean
-		return
+	case whose == unsettled, len(t.only.queue) > 0:
+		t.hold(e, s, t.appendLines(nil, e, r))
 	case t.end != "":
+		t.beyond()
+	default:
+		s.lines = t.appendLines(s.lines, e, r)
+		t.added(s)
+	}
+}
+
+// emit writes an event that was held back.
+func (t *Trace) emit(h *heldEvent) {
+	if t.end != "" {
 		t.beyond()
 		return
 	}
+	h.to.lines = append(h.to.lines, h.lines...)
+	t.added(h.to)
+}
+
+func (t *Trace) appendLines(to []byte, e *event, r *tracefmt.Record) []byte {
 	switch {
 	case t.cfg.Binary:
-		s.lines = append(s.lines, e.whole...)
+		return append(to, e.whole...)
 	case t.cfg.Flap != nil:
-		s.lines = tracefmt.AppendFlap(s.lines, r, time.Duration(e.record.Time))
+		return tracefmt.AppendFlap(to, r, time.Duration(e.record.Time))
 	default:
-		s.lines = tracefmt.AppendNDJSON(s.lines, r)
+		return tracefmt.AppendNDJSON(to, r)
 	}
+}
+
+// added: a stream has the lines of one event more.
+func (t *Trace) added(s *stream) {
 	s.events++
 	t.pending++
 	last := t.cfg.MaxEvents > 0 && t.account.Written+uint64(t.pending) >= t.cfg.MaxEvents
@@ -198,8 +223,8 @@ func (t *Trace) flush(s *stream) {
 func (t *Trace) lose() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.account.LostWriter += uint64(t.pending)
-	t.pending = 0
+	t.account.LostWriter += uint64(t.pending + len(t.only.queue))
+	t.pending, t.only.queue = 0, nil
 }
 
 // beyond counts an event that is not written any more.

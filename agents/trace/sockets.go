@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -130,5 +131,6 @@ func (t *Trace) writeOpen() {
 		s.R.Time, s.R.Kind = now, uint8(traceKindKIND_CONNECTION)
 		t.write(&event{record: &s.R, tcp: &s.T, open: true})
 	}
+	t.release(math.MaxUint64)
 	t.flushAll()
 }

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -19,6 +20,13 @@ const (
 	toyDir   = "SONDE_TRACE_TOY_DIR"
 	toyCount = "SONDE_TRACE_TOY_COUNT"
 )
+
+// startToy looks at what the first thread does: the program that has others must keep it for itself, from the first on.
+func init() {
+	if os.Getenv(toyEnv) == "threads" {
+		runtime.LockOSThread()
+	}
+}
 
 func TestMain(m *testing.M) {
 	switch os.Getenv(toyEnv) {
@@ -39,6 +47,8 @@ func TestMain(m *testing.M) {
 		toyAccept()
 	case "listen":
 		toyListen()
+	case "threads":
+		threads()
 	}
 	os.Exit(m.Run())
 }

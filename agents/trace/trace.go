@@ -30,6 +30,11 @@ type Config struct {
 	NetNS uint32
 	// Groups of calls to record.
 	Groups []Group
+	// Containers whose processes alone are recorded, by name; empty is all. Names are known once a container is about to
+	// start its program: what its runtime did before is held back until then.
+	Containers []string
+	// Command whose processes alone are recorded; nil is all.
+	Command *Command
 	// Durations measures how long each call takes, which costs each call of the node's processes some nanoseconds more.
 	Durations bool
 	// MinLatency leaves out calls that took less.
@@ -95,6 +100,7 @@ type Trace struct {
 	resolver *resolver
 	// named says that the trace sees all that gives descriptors and working directories their names, and takes them away.
 	named  bool
+	only   selection
 	clock  bootClock
 	end    ending.Reason // empty while lines are written
 	endErr error
@@ -112,7 +118,14 @@ type Trace struct {
 
 // Open attaches to the Pod: each call that ends from then on is written or counted as lost.
 func Open(cfg *Config) (*Trace, error) {
-	t := &Trace{cfg: *cfg, calls: callsOf(cfg.Groups), named: slices.Contains(cfg.Groups, GroupFile) && cfg.MinLatency == 0}
+	t := &Trace{
+		cfg: *cfg, calls: callsOf(cfg.Groups), named: slices.Contains(cfg.Groups, GroupFile) && cfg.MinLatency == 0, only: newSelection(cfg.Containers),
+	}
+	if cfg.Command != nil {
+		if err := cfg.Command.check(); err != nil {
+			return nil, err
+		}
+	}
 	t.cfg.Proc = cmp.Or(t.cfg.Proc, "/proc")
 	t.cfg.RingBytes = cmp.Or(t.cfg.RingBytes, DefaultRingBytes)
 	t.resolver = newResolver(t.cfg.Proc)
@@ -133,24 +146,21 @@ func Open(cfg *Config) (*Trace, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := t.attach(group); err != nil {
+	if err := t.attach(group, found); err != nil {
 		return nil, errors.Join(err, t.Close())
-	}
-	for _, p := range found {
-		t.resolver.of(uint32(p.PID), 0)
 	}
 	return t, nil
 }
 
-// attach begins to record what the cgroup's processes do.
-func (t *Trace) attach(group cgroup) error {
+// attach begins to record what the cgroup's processes do, and learns of those that are there.
+func (t *Trace) attach(group cgroup, found []nodeproc.Process) error {
 	cpus, err := ebpf.PossibleCPU()
 	if err != nil {
 		return fmt.Errorf("count CPUs: %w", err)
 	}
 	s := settings{
 		group: group, calls: t.calls, timed: t.cfg.timed(), minLatency: uint64(t.cfg.MinLatency), ringBytes: t.cfg.RingBytes, cpus: cpus,
-		network: t.cfg.network(), netns: t.cfg.NetNS,
+		network: t.cfg.network(), netns: t.cfg.NetNS, command: t.cfg.Command, byContainer: len(t.cfg.Containers) > 0,
 	}
 	if s.further, err = furtherOf(t.cfg.Groups); err != nil {
 		return err
@@ -161,12 +171,20 @@ func (t *Trace) attach(group cgroup) error {
 	if t.rare, err = ringbuf.NewReader(t.program.objects.Maps[traceMapRare]); err != nil {
 		return fmt.Errorf("read rare events: %w", err)
 	}
+	if found, err = t.settleAll(found); err != nil {
+		return err
+	}
 	t.clock.set()
 	if err := t.program.attach(); err != nil {
 		return err
 	}
 	if s.network {
-		return t.nameSockets()
+		if err := t.nameSockets(); err != nil {
+			return err
+		}
+	}
+	for _, p := range found {
+		t.resolver.of(uint32(p.PID), 0)
 	}
 	return nil
 }

@@ -140,6 +140,15 @@ type traceTcp struct {
 	Spare       [5]uint8
 }
 
+type traceTurn uint32
+
+const (
+	traceTurnTURN_NONE  traceTurn = 0
+	traceTurnTURN_STAYS traceTurn = 1
+	traceTurnTURN_COMES traceTurn = 2
+	traceTurnTURN_GOES  traceTurn = 3
+)
+
 type traceVictim struct {
 	_     structs.HostLayout
 	Pid   uint32
@@ -159,9 +168,12 @@ const (
 	traceMapBegins              = "begins"
 	traceMapFaults              = "faults"
 	traceMapKilled              = "killed"
+	traceMapLeftOut             = "left_out"
 	traceMapMakers              = "makers"
+	traceMapMarks               = "marks"
 	traceMapRare                = "rare"
 	traceMapRings               = "rings"
+	traceProgSondeChoose        = "sonde_choose"
 	traceProgSondeEnter         = "sonde_enter"
 	traceProgSondeExec          = "sonde_exec"
 	traceProgSondeExit          = "sonde_exit"
@@ -178,11 +190,19 @@ const (
 	traceProgSondeSockets       = "sonde_sockets"
 	traceProgSondeState         = "sonde_state"
 	traceProgSondeTasks         = "sonde_tasks"
+	traceVarByCommand           = "by_command"
+	traceVarByContainer         = "by_container"
 	traceVarCalls               = "calls"
 	traceVarCgroupAbove         = "cgroup_above"
 	traceVarCgroupId            = "cgroup_id"
 	traceVarCgroupLevel         = "cgroup_level"
 	traceVarCgroupV1            = "cgroup_v1"
+	traceVarChosen              = "chosen"
+	traceVarChosenLost          = "chosen_lost"
+	traceVarCommandComm         = "command_comm"
+	traceVarCommandDepth        = "command_depth"
+	traceVarCommandParts        = "command_parts"
+	traceVarCommandPath         = "command_path"
 	traceVarKindType            = "kind_type"
 	traceVarMinLatency          = "min_latency"
 	traceVarNetns               = "netns"
@@ -198,6 +218,8 @@ const (
 	traceVarSideType            = "side_type"
 	traceVarTcpType             = "tcp_type"
 	traceVarTimed               = "timed"
+	traceVarTurnType            = "turn_type"
+	traceVarWithChildren        = "with_children"
 )
 
 // loadTrace returns the embedded CollectionSpec for trace.
@@ -242,6 +264,7 @@ type traceSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type traceProgramSpecs struct {
+	SondeChoose        *ebpf.ProgramSpec `ebpf:"sonde_choose"`
 	SondeEnter         *ebpf.ProgramSpec `ebpf:"sonde_enter"`
 	SondeExec          *ebpf.ProgramSpec `ebpf:"sonde_exec"`
 	SondeExit          *ebpf.ProgramSpec `ebpf:"sonde_exit"`
@@ -264,23 +287,33 @@ type traceProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type traceMapSpecs struct {
-	Begins *ebpf.MapSpec `ebpf:"begins"`
-	Faults *ebpf.MapSpec `ebpf:"faults"`
-	Killed *ebpf.MapSpec `ebpf:"killed"`
-	Makers *ebpf.MapSpec `ebpf:"makers"`
-	Rare   *ebpf.MapSpec `ebpf:"rare"`
-	Rings  *ebpf.MapSpec `ebpf:"rings"`
+	Begins  *ebpf.MapSpec `ebpf:"begins"`
+	Faults  *ebpf.MapSpec `ebpf:"faults"`
+	Killed  *ebpf.MapSpec `ebpf:"killed"`
+	LeftOut *ebpf.MapSpec `ebpf:"left_out"`
+	Makers  *ebpf.MapSpec `ebpf:"makers"`
+	Marks   *ebpf.MapSpec `ebpf:"marks"`
+	Rare    *ebpf.MapSpec `ebpf:"rare"`
+	Rings   *ebpf.MapSpec `ebpf:"rings"`
 }
 
 // traceVariableSpecs contains global variables before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type traceVariableSpecs struct {
+	ByCommand      *ebpf.VariableSpec `ebpf:"by_command"`
+	ByContainer    *ebpf.VariableSpec `ebpf:"by_container"`
 	Calls          *ebpf.VariableSpec `ebpf:"calls"`
 	CgroupAbove    *ebpf.VariableSpec `ebpf:"cgroup_above"`
 	CgroupId       *ebpf.VariableSpec `ebpf:"cgroup_id"`
 	CgroupLevel    *ebpf.VariableSpec `ebpf:"cgroup_level"`
 	CgroupV1       *ebpf.VariableSpec `ebpf:"cgroup_v1"`
+	Chosen         *ebpf.VariableSpec `ebpf:"chosen"`
+	ChosenLost     *ebpf.VariableSpec `ebpf:"chosen_lost"`
+	CommandComm    *ebpf.VariableSpec `ebpf:"command_comm"`
+	CommandDepth   *ebpf.VariableSpec `ebpf:"command_depth"`
+	CommandParts   *ebpf.VariableSpec `ebpf:"command_parts"`
+	CommandPath    *ebpf.VariableSpec `ebpf:"command_path"`
 	KindType       *ebpf.VariableSpec `ebpf:"kind_type"`
 	MinLatency     *ebpf.VariableSpec `ebpf:"min_latency"`
 	Netns          *ebpf.VariableSpec `ebpf:"netns"`
@@ -296,6 +329,8 @@ type traceVariableSpecs struct {
 	SideType       *ebpf.VariableSpec `ebpf:"side_type"`
 	TcpType        *ebpf.VariableSpec `ebpf:"tcp_type"`
 	Timed          *ebpf.VariableSpec `ebpf:"timed"`
+	TurnType       *ebpf.VariableSpec `ebpf:"turn_type"`
+	WithChildren   *ebpf.VariableSpec `ebpf:"with_children"`
 }
 
 // traceObjects contains all objects after they have been loaded into the kernel.
@@ -318,12 +353,14 @@ func (o *traceObjects) Close() error {
 //
 // It can be passed to loadTraceObjects or ebpf.CollectionSpec.LoadAndAssign.
 type traceMaps struct {
-	Begins *ebpf.Map `ebpf:"begins"`
-	Faults *ebpf.Map `ebpf:"faults"`
-	Killed *ebpf.Map `ebpf:"killed"`
-	Makers *ebpf.Map `ebpf:"makers"`
-	Rare   *ebpf.Map `ebpf:"rare"`
-	Rings  *ebpf.Map `ebpf:"rings"`
+	Begins  *ebpf.Map `ebpf:"begins"`
+	Faults  *ebpf.Map `ebpf:"faults"`
+	Killed  *ebpf.Map `ebpf:"killed"`
+	LeftOut *ebpf.Map `ebpf:"left_out"`
+	Makers  *ebpf.Map `ebpf:"makers"`
+	Marks   *ebpf.Map `ebpf:"marks"`
+	Rare    *ebpf.Map `ebpf:"rare"`
+	Rings   *ebpf.Map `ebpf:"rings"`
 }
 
 func (m *traceMaps) Close() error {
@@ -331,7 +368,9 @@ func (m *traceMaps) Close() error {
 		m.Begins,
 		m.Faults,
 		m.Killed,
+		m.LeftOut,
 		m.Makers,
+		m.Marks,
 		m.Rare,
 		m.Rings,
 	)
@@ -341,11 +380,19 @@ func (m *traceMaps) Close() error {
 //
 // It can be passed to loadTraceObjects or ebpf.CollectionSpec.LoadAndAssign.
 type traceVariables struct {
+	ByCommand      *ebpf.Variable `ebpf:"by_command"`
+	ByContainer    *ebpf.Variable `ebpf:"by_container"`
 	Calls          *ebpf.Variable `ebpf:"calls"`
 	CgroupAbove    *ebpf.Variable `ebpf:"cgroup_above"`
 	CgroupId       *ebpf.Variable `ebpf:"cgroup_id"`
 	CgroupLevel    *ebpf.Variable `ebpf:"cgroup_level"`
 	CgroupV1       *ebpf.Variable `ebpf:"cgroup_v1"`
+	Chosen         *ebpf.Variable `ebpf:"chosen"`
+	ChosenLost     *ebpf.Variable `ebpf:"chosen_lost"`
+	CommandComm    *ebpf.Variable `ebpf:"command_comm"`
+	CommandDepth   *ebpf.Variable `ebpf:"command_depth"`
+	CommandParts   *ebpf.Variable `ebpf:"command_parts"`
+	CommandPath    *ebpf.Variable `ebpf:"command_path"`
 	KindType       *ebpf.Variable `ebpf:"kind_type"`
 	MinLatency     *ebpf.Variable `ebpf:"min_latency"`
 	Netns          *ebpf.Variable `ebpf:"netns"`
@@ -361,12 +408,15 @@ type traceVariables struct {
 	SideType       *ebpf.Variable `ebpf:"side_type"`
 	TcpType        *ebpf.Variable `ebpf:"tcp_type"`
 	Timed          *ebpf.Variable `ebpf:"timed"`
+	TurnType       *ebpf.Variable `ebpf:"turn_type"`
+	WithChildren   *ebpf.Variable `ebpf:"with_children"`
 }
 
 // tracePrograms contains all programs after they have been loaded into the kernel.
 //
 // It can be passed to loadTraceObjects or ebpf.CollectionSpec.LoadAndAssign.
 type tracePrograms struct {
+	SondeChoose        *ebpf.Program `ebpf:"sonde_choose"`
 	SondeEnter         *ebpf.Program `ebpf:"sonde_enter"`
 	SondeExec          *ebpf.Program `ebpf:"sonde_exec"`
 	SondeExit          *ebpf.Program `ebpf:"sonde_exit"`
@@ -387,6 +437,7 @@ type tracePrograms struct {
 
 func (p *tracePrograms) Close() error {
 	return _TraceClose(
+		p.SondeChoose,
 		p.SondeEnter,
 		p.SondeExec,
 		p.SondeExit,

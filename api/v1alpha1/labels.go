@@ -24,7 +24,7 @@ const (
 	AnnotationTargetPod       = "monitoring.openshift.tpg/target-pod"
 	AnnotationTargetNode      = "monitoring.openshift.tpg/target-node"
 	// AnnotationTargetContainer and AnnotationTargetCommand say, on a Job and its Pod of a Trace, which of the target's
-	// containers and which command are traced: all of them, so far.
+	// containers, with commas between their names, and which command are traced; "*" is all.
 	AnnotationTargetContainer = "monitoring.openshift.tpg/target-container"
 	AnnotationTargetCommand   = "monitoring.openshift.tpg/target-command"
 	// AnnotationRequester, written by the webhook, says who asked (JSON, see internal/stamp).

@@ -85,6 +85,7 @@ const (
 	ReasonNameConflict        = "NameConflict"        // no free name for an object
 	ReasonHostNetworkDenied   = "HostNetworkDenied"   // a hostNetwork Pod, and the requester may not capture on nodes
 	ReasonSandboxedRuntime    = "SandboxedRuntime"    // a runtime class whose network is not the host kernel's
+	ReasonContainerNotFound   = "ContainerNotFound"   // the Pod has none of the containers that are to be traced
 	ReasonReconcileError      = "ReconcileError"      // will be tried again
 	ReasonSomePodsIncomplete  = "SomePodsIncomplete"  //
 	ReasonFilterNotCompilable = "FilterNotCompilable" // the filter does not compile for a link type
@@ -252,6 +253,13 @@ type PodResult struct {
 	// gate of the Pod, once it is known how it ended; absent where the Pod had none.
 	// +optional
 	Gate *GateResult `json:"gate,omitempty"`
+
+	// containersNotFound are those of spec.containers that the Pod does not have.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=63
+	ContainersNotFound []string `json:"containersNotFound,omitempty"`
 
 	// files of the result, of a ring the oldest first.
 	// +optional

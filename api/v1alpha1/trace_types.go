@@ -90,6 +90,10 @@ type TraceGate struct {
 // +kubebuilder:validation:XValidation:rule="self.followPods == oldSelf.followPods",message="followPods is immutable: create a new Trace"
 // +kubebuilder:validation:XValidation:rule="self.retainFor == oldSelf.retainFor",message="retainFor is immutable: create a new Trace"
 // +kubebuilder:validation:XValidation:rule="has(self.gate) == has(oldSelf.gate) && (!has(self.gate) || self.gate == oldSelf.gate)",message="gate is immutable: create a new Trace"
+// +kubebuilder:validation:XValidation:rule="has(self.containers) == has(oldSelf.containers) && (!has(self.containers) || self.containers == oldSelf.containers)",message="containers is immutable: create a new Trace"
+// +kubebuilder:validation:XValidation:rule="has(self.command) == has(oldSelf.command) && (!has(self.command) || self.command == oldSelf.command)",message="command is immutable: create a new Trace"
+// +kubebuilder:validation:XValidation:rule="(has(self.children) && self.children) == (has(oldSelf.children) && oldSelf.children)",message="children is immutable: create a new Trace"
+// +kubebuilder:validation:XValidation:rule="!(has(self.children) && self.children) || has(self.command)",message="children are those of a command: set command too, or leave children out, as all processes are traced anyway"
 // +kubebuilder:validation:XValidation:rule="!(has(oldSelf.stop) && oldSelf.stop) || (has(self.stop) && self.stop)",message="a stopped trace cannot be started again: create a new Trace"
 type TraceSpec struct {
 	// jobId is the last part of the Jobs' names: four of [a-z0-9]. It is made when absent (see
@@ -123,6 +127,28 @@ type TraceSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,6}|([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?)$') && self != ''",message="duration must be seconds, like \"30\", or hours, minutes and seconds, like \"90s\", \"5m\" or \"1h30m\""
 	// +kubebuilder:validation:XValidation:rule="!self.matches('^([0-9]{1,6}|([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?)$') || self == '' || (self.matches('^[0-9]+$') ? (int(self) >= 1 && int(self) <= 86400) : (duration(self) >= duration('1s') && duration(self) <= duration('24h')))",message="duration must lie between 1s and 24h"
 	Duration string `json:"duration,omitempty"`
+
+	// containers whose processes are recorded, by name: also init containers, and ephemeral ones (kubectl debug) that are
+	// there when the Pod's trace begins. By default all.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self.all(c, c.matches('^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$'))",message="containers must be names of containers, like web or istio-proxy: up to 63 of [a-z0-9-]"
+	Containers []string `json:"containers,omitempty"`
+
+	// command whose processes are recorded: a name, like nginx, which a process has itself (comm) or by its executable, or the
+	// path of an executable, like /usr/sbin/nginx. By default all.
+	// +optional
+	// +kubebuilder:validation:MaxLength=255
+	// +kubebuilder:validation:XValidation:rule="self != '' && !self.contains('\\u0000') && size(bytes(self)) <= 255",message="command must be a name, like nginx, or a path, like /usr/sbin/nginx, of 1 to 255 bytes, none of them zero; leave it out to trace all"
+	// +kubebuilder:validation:XValidation:rule="!self.contains('/') || (self.matches('^(/[^/]+){1,32}$') && !self.matches('/[.]{1,2}(/|$)'))",message="command with a slash must be the whole path of an executable, as \"readlink /proc/PID/exe\" shows it, like /usr/sbin/nginx, in at most 31 directories"
+	Command string `json:"command,omitempty"`
+
+	// children records also what processes of the command start, and what those start, whatever they become.
+	// +optional
+	Children bool `json:"children,omitempty"`
 
 	// events are the groups that are recorded; by default process, file and network.
 	// +optional

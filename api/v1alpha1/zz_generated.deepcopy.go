@@ -207,6 +207,11 @@ func (in *PodResult) DeepCopyInto(out *PodResult) {
 		*out = new(GateResult)
 		**out = **in
 	}
+	if in.ContainersNotFound != nil {
+		in, out := &in.ContainersNotFound, &out.ContainersNotFound
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	if in.Files != nil {
 		in, out := &in.Files, &out.Files
 		*out = make([]ResultFile, len(*in))
@@ -443,6 +448,11 @@ func (in *TraceSpec) DeepCopyInto(out *TraceSpec) {
 		in, out := &in.TargetRef, &out.TargetRef
 		*out = new(TargetReference)
 		**out = **in
+	}
+	if in.Containers != nil {
+		in, out := &in.Containers, &out.Containers
+		*out = make([]string, len(*in))
+		copy(*out, *in)
 	}
 	if in.Events != nil {
 		in, out := &in.Events, &out.Events

@@ -51,7 +51,7 @@ int BPF_PROG(sonde_fault, unsigned long address, struct pt_regs *regs, unsigned 
 	struct fault *f;
 	char *data;
 
-	if (!within(g))
+	if (!within(g) || !is_wanted(t, g))
 		return 0;
 	ring = ring_here();
 	if (!ring)

@@ -127,7 +127,7 @@ static __always_inline struct maker *maker_of(const struct sock *sk, bool *ours)
 {
 	struct maker *m = bpf_sk_storage_get(&makers, (void *)sk, 0, 0);
 
-	*ours = !owned_only || (m && m->r.cgroup);
+	*ours = !(owned_only || by_command) || (m && m->r.cgroup);
 	return m;
 }
 
@@ -193,7 +193,7 @@ static __always_inline void made(const struct sock *sk, enum role role)
 {
 	struct task_struct *t = bpf_get_current_task_btf();
 	struct cgroup *g = cgroup_of(t);
-	bool by_pod = within(g);
+	bool by_pod = within(g) && of_command(t);
 	struct maker *m;
 
 	if (owned_only && !by_pod)
@@ -225,7 +225,7 @@ static __always_inline void ended(const struct sock *sk)
 	struct maker *m = bpf_sk_storage_get(&makers, (void *)sk, 0, 0);
 	struct cgroup *g = cgroup_of(t);
 
-	if (m && within(g))
+	if (m && within(g) && of_command(t))
 		begin(&m->r, t, g, KIND_CONNECTION);
 }
 
@@ -351,7 +351,7 @@ int sonde_sockets(struct bpf_iter__task_file *ctx)
 	if (!t || !file)
 		return 0;
 	g = cgroup_of(t);
-	if (!within(g))
+	if (!within(g) || !of_command(t))
 		return 0;
 	socket = bpf_sock_from_file(file);
 	if (!socket)

@@ -86,7 +86,7 @@ int BPF_PROG(sonde_signal, int sig, void *unused, struct task_struct *t, int gro
 	__u64 from = 0;
 	__u32 zero = 0;
 
-	if (!within(g))
+	if (!within(g) || !is_wanted(t, g))
 		return 0;
 	/* As the number that it may be, and not as the pointer for which the kernel's types take it. */
 	bpf_probe_read_kernel(&from, sizeof(from), &ctx[1]);
@@ -125,7 +125,7 @@ int BPF_PROG(sonde_oom, struct task_struct *t)
 	struct cgroup *g = cgroup_of(t);
 	struct rare_oom *o;
 
-	if (!within(g))
+	if (!within(g) || !is_wanted(t, g))
 		return 0;
 	o = reserve(sizeof(*o), KIND_OOM);
 	if (!o)

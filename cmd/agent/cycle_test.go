@@ -36,6 +36,8 @@ var onNode = map[string]func(*pod){
 	"TraceCycle":           traceCycle,
 	"TraceKilled":          traceKilled,
 	"TraceFlap":            traceFlap,
+	"TraceCommand":         traceCommand,
+	"TraceContainers":      traceContainers,
 	"ByteLimitEndsCapture": byteLimitEndsCapture,
 }
 

@@ -43,7 +43,7 @@ func traceCycle(p *pod) {
 	if len(words.Files) != 1 || words.Files[0].Name != traceFile || words.Files[0].Bytes != words.Bytes {
 		t.Errorf("files %+v of %d bytes", words.Files, words.Bytes)
 	}
-	header, records, end := p.readTrace(traceFile)
+	header, records, end := p.readTrace()
 	if header == nil || header.Pod != "web-1" || header.PodUID != p.uid || !header.Durations {
 		t.Errorf("header %+v", header)
 	}
@@ -74,7 +74,7 @@ func traceKilled(p *pod) {
 		t.Fatal(err)
 	}
 	p.exit(p.probe)
-	_, records, end := p.readTrace(traceFile)
+	_, records, end := p.readTrace()
 	if len(records) < 1000 || end != nil {
 		t.Errorf("%d records, want at least 1000; the file ends with %+v", len(records), end)
 	}
@@ -99,6 +99,30 @@ func traceFlap(p *pod) {
 	b := p.fetch(words.Files[0].Name)
 	if n := int64(bytes.Count(b, []byte{'\n'})); n != 2*words.Events || n < 100 {
 		t.Errorf("%d lines of %d events", n, words.Events)
+	}
+}
+
+// A command whose process runs already: it is called exe, as it was started by /proc/self/exe.
+func traceCommand(p *pod) {
+	t := p.t
+	p.traces(&captureconfig.Trace{Groups: []string{"io"}, Command: "exe", Children: true})
+	p.sends(100)
+	p.stop(account.ReasonStopped)
+	header, records, end := p.readTrace()
+	if header == nil || header.Command != "exe" || !header.Children || end == nil || !end.Complete || len(records) < 100 {
+		t.Errorf("header %+v, %d records, end %+v", header, len(records), end)
+	}
+}
+
+// A container of which nobody can say whether it is the one that is asked for: its processes have the node's root.
+func traceContainers(p *pod) {
+	t := p.t
+	p.traces(&captureconfig.Trace{Groups: []string{"io"}, Containers: []string{"web"}, Command: "nobody"})
+	p.sends(100)
+	p.stop(account.ReasonStopped)
+	header, records, end := p.readTrace()
+	if header == nil || len(header.Containers) != 1 || header.Command != "nobody" || end == nil || !end.Complete || end.Written != 0 || len(records) > 0 {
+		t.Errorf("header %+v, %d records of a command that nobody runs, end %+v", header, len(records), end)
 	}
 }
 
@@ -127,9 +151,9 @@ func (p *pod) fetch(name string) []byte {
 	return b
 }
 
-func (p *pod) readTrace(name string) (header *tracefmt.Header, records []*tracefmt.Record, end *tracefmt.Account) {
+func (p *pod) readTrace() (header *tracefmt.Header, records []*tracefmt.Record, end *tracefmt.Account) {
 	p.t.Helper()
-	r := tracefmt.NewReader(bytes.NewReader(p.fetch(name)))
+	r := tracefmt.NewReader(bytes.NewReader(p.fetch(traceFile)))
 	for {
 		line, err := r.Next()
 		switch {

@@ -85,7 +85,9 @@ func Configuration(o Options, pc *sondev1.PacketCapture, jobID, requester string
 // TraceConfiguration is what the probes of a Trace are told. The requester is a user name.
 func TraceConfiguration(o Options, t *sondev1.Trace, jobID, requester string) captureconfig.Config {
 	c := o.common(t, jobID, requester)
-	c.Trace = &captureconfig.Trace{Flap: t.Spec.Format == sondev1.TraceFlap}
+	c.Trace = &captureconfig.Trace{
+		Flap: t.Spec.Format == sondev1.TraceFlap, Containers: t.Spec.Containers, Command: t.Spec.Command, Children: t.Spec.Children,
+	}
 	for _, g := range t.Spec.Events {
 		c.Trace.Groups = append(c.Trace.Groups, string(g))
 		// Of a process' beginning and end, and of sending a signal, nobody asks how long they took.

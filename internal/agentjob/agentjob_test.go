@@ -98,6 +98,14 @@ func TestBuildTrace(t *testing.T) {
 			},
 			want: captureconfig.Trace{Groups: []string{"file", "io"}, Durations: true, MinLatency: 500_000, MaxEvents: 1000, Flap: true},
 		},
+		"trace of some": {
+			change: func(tr *sondev1.Trace, _ *corev1.Pod) {
+				tr.Spec.Containers, tr.Spec.Command, tr.Spec.Children = []string{"web", "istio-proxy"}, "/usr/sbin/nginx", true
+			},
+			want: captureconfig.Trace{
+				Groups: []string{"process", "file"}, Durations: true, Containers: []string{"web", "istio-proxy"}, Command: "/usr/sbin/nginx", Children: true,
+			},
+		},
 		"trace host pid": {
 			change: func(tr *sondev1.Trace, pod *corev1.Pod) {
 				tr.Spec.Events, pod.Spec.HostPID = []sondev1.TraceGroup{sondev1.TraceProcess}, true

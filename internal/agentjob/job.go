@@ -1,8 +1,10 @@
 package agentjob
 
 import (
+	"cmp"
 	"maps"
 	"strconv"
+	"strings"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -10,14 +12,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
-	"github.com/sonde-operator/sonde/internal/kind"
 )
 
 // gracePeriod in seconds is enough to flush a file, and short enough that nothing of a deleted
 // capture is left after half a minute.
 const gracePeriod = 10
 
-// everything of a target is traced.
+// everything of a target is traced: all of its containers, all that runs there.
 const everything = "*"
 
 // Plan of one Pod's Job: what differs between the Jobs of a capture.
@@ -41,8 +42,9 @@ func Job(o Options, capture sondev1.Capture, p Plan) *batchv1.Job {
 	object.Annotations[sondev1.AnnotationTargetNamespace] = p.Pod.Namespace
 	object.Annotations[sondev1.AnnotationTargetPod] = p.Pod.Name
 	object.Annotations[sondev1.AnnotationTargetNode] = p.Pod.Spec.NodeName
-	if capture.CaptureKind() == kind.Trace.Name {
-		object.Annotations[sondev1.AnnotationTargetContainer], object.Annotations[sondev1.AnnotationTargetCommand] = everything, everything
+	if t, ok := capture.(*sondev1.Trace); ok {
+		object.Annotations[sondev1.AnnotationTargetContainer] = cmp.Or(strings.Join(t.Spec.Containers, ","), everything)
+		object.Annotations[sondev1.AnnotationTargetCommand] = cmp.Or(t.Spec.Command, everything)
 	}
 
 	template := metav1.ObjectMeta{Labels: maps.Clone(object.Labels), Annotations: maps.Clone(object.Annotations)}

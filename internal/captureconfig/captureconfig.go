@@ -6,11 +6,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // Version of the format that this package reads, with those before. What an older probe can do is written as
-// version 1; a ring of files, which it would take for a limit, as version 2, and a trace as version 3.
-const Version = 3
+// version 1; a ring of files, which it would take for a limit, as version 2, a trace as version 3, and one of some
+// containers or a command, of which it would trace all, as version 4.
+const Version = 4
 
 // Key of the ConfigMap that holds the configuration, and names in the agent's Pod.
 const (
@@ -86,6 +88,11 @@ type Trace struct {
 	MaxEvents int64 `json:"maxEvents,omitempty"`
 	// Flap writes FLAP's lines instead of JSON.
 	Flap bool `json:"flap,omitempty"`
+	// Containers by name, and the command, whose processes alone are traced; empty is all. Children traces what processes
+	// of the command start, too.
+	Containers []string `json:"containers,omitempty"`
+	Command    string   `json:"command,omitempty"`
+	Children   bool     `json:"children,omitempty"`
 }
 
 // Rotate is a ring of files that keeps the newest packets.
@@ -122,6 +129,9 @@ func (c Config) checkTrace() error {
 	if len(t.Groups) == 0 || t.MinLatency < 0 || t.MaxEvents < 0 || c.MaxBytes <= 0 || c.RingBytes <= 0 || c.Rotate != nil {
 		return fmt.Errorf("trace of %d groups: groups, maxBytes %d and ringBytes %d must be there, and no rotate", len(t.Groups), c.MaxBytes, c.RingBytes)
 	}
+	if t.Children && t.Command == "" || slices.Contains(t.Containers, "") {
+		return fmt.Errorf("trace of containers %q: none without a name, and children of a command alone", t.Containers)
+	}
 	return nil
 }
 
@@ -134,13 +144,16 @@ func (c Config) checkFloor() error {
 
 // LowestVersion of the format that can hold c.
 func (c Config) LowestVersion() int {
-	if c.Trace != nil {
+	switch {
+	case c.Trace != nil && (len(c.Trace.Containers) > 0 || c.Trace.Command != ""):
+		return 4
+	case c.Trace != nil:
 		return 3
-	}
-	if c.Rotate != nil {
+	case c.Rotate != nil:
 		return 2
+	default:
+		return 1
 	}
-	return 1
 }
 
 // Marshal returns the ConfigMap's value.

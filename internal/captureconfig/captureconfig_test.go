@@ -29,17 +29,25 @@ func TestReadsBack(t *testing.T) {
 }
 
 func TestTraceReadsBack(t *testing.T) {
-	want := captureconfig.Config{
-		Version: 3, UID: "u", Kind: "Trace", MaxBytes: 1 << 30, RingBytes: 1 << 25,
-		Trace: &captureconfig.Trace{Groups: []string{"file", "io"}, Durations: true, MinLatency: 1000, MaxEvents: 7, Flap: true},
-	}
-	s, err := want.Marshal()
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := captureconfig.Parse([]byte(s))
-	if diff := cmp.Diff(want, got); diff != "" || err != nil {
-		t.Errorf("%v (-want +got):\n%s", err, diff)
+	for name, tc := range map[string]struct {
+		version int
+		trace   captureconfig.Trace
+	}{
+		"all":        {3, captureconfig.Trace{Groups: []string{"file", "io"}, Durations: true, MinLatency: 1000, MaxEvents: 7, Flap: true}},
+		"containers": {4, captureconfig.Trace{Groups: []string{"file"}, Containers: []string{"web", "log"}}},
+		"a command":  {4, captureconfig.Trace{Groups: []string{"file"}, Command: "/usr/sbin/nginx", Children: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			want := captureconfig.Config{Version: tc.version, UID: "u", Kind: "Trace", MaxBytes: 1 << 30, RingBytes: 1 << 25, Trace: &tc.trace}
+			s, err := want.Marshal()
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := captureconfig.Parse([]byte(s))
+			if diff := cmp.Diff(want, got); diff != "" || err != nil {
+				t.Errorf("%v (-want +got):\n%s", err, diff)
+			}
+		})
 	}
 }
 
@@ -56,6 +64,8 @@ func TestParseRefuses(t *testing.T) {
 		"nothing traced": `{"v":3,"maxBytes":1,"ringBytes":1,"trace":{"groups":[]}}`,
 		"traced ring":    `{"v":3,"maxBytes":200000,"ringBytes":1,"trace":{"groups":["file"]},"rotate":{"maxBytes":65536,"files":2}}`,
 		"traced floor":   `{"v":3,"maxBytes":1,"ringBytes":1,"trace":{"groups":["file"]},"diskFloor":{"percent":101}}`,
+		"no command":     `{"v":4,"maxBytes":1,"ringBytes":1,"trace":{"groups":["file"],"children":true}}`,
+		"no name":        `{"v":4,"maxBytes":1,"ringBytes":1,"trace":{"groups":["file"],"containers":[""]}}`,
 		"more than all":  `{"v":1,"snapLength":1,"maxBytes":1,"ringBytes":1,"diskFloor":{"percent":101}}`,
 		"below nothing":  `{"v":1,"snapLength":1,"maxBytes":1,"ringBytes":1,"diskFloor":{"bytes":-1}}`,
 	}

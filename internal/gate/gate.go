@@ -15,6 +15,7 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/gateconfig"
+	"github.com/sonde-operator/sonde/internal/target"
 )
 
 // Options of a gate: who gates, and how.
@@ -25,6 +26,9 @@ type Options struct {
 	Image string
 	// TraceNamespace, TraceName and TraceUID are those of the Trace whose tracer opens the gate.
 	TraceNamespace, TraceName, TraceUID string
+
+	// Containers that the Trace records, by name; empty is all.
+	Containers []string
 }
 
 // Validate reports options that make no gate.
@@ -60,6 +64,13 @@ func Hindrance(pod *corev1.Pod) string {
 
 // Required reports whether a Pod must not start untraced where it is gated.
 func Required(pod *corev1.Pod) bool { return pod.Labels[sondev1.LabelTraceRequired] == "true" }
+
+// Misses reports whether a Pod has nothing that the Trace records, so that no tracer will come for it. One that must not
+// start untraced waits all the same.
+func (o Options) Misses(pod *corev1.Pod) bool {
+	return len(o.Containers) > 0 && !Required(pod) && !slices.Contains(o.Containers, gateconfig.ContainerName) &&
+		len(target.ContainersNotFound(&pod.Spec, o.Containers)) == len(o.Containers)
+}
 
 // Protected reports whether Pods of a namespace are never gated: those that the cluster itself lives on, and the
 // operator's own. The webhook's namespaceSelector leaves them out already; this holds when somebody changes it.

@@ -49,5 +49,6 @@ func OfTrace(t *sondev1.Trace, image string, lasts time.Duration) (Options, erro
 			Timeout: timeout, OnTimeout: gateconfig.OnTimeout(cmp.Or(spec.OnTimeout, sondev1.GateProceed)), Until: begins.Add(lasts),
 		},
 		Image: image, TraceNamespace: t.Namespace, TraceName: t.Name, TraceUID: string(t.UID),
+		Containers: t.Spec.Containers,
 	}, nil
 }

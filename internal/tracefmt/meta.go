@@ -32,6 +32,11 @@ type Header struct {
 	Arch string `json:"arch,omitempty"`
 	// Groups of calls that are traced.
 	Groups []string `json:"groups,omitempty"`
+	// Containers by name, and the command, whose processes alone are traced; empty is all. Children says that what processes
+	// of the command start is traced, too.
+	Containers []string `json:"containers,omitempty"`
+	Command    string   `json:"command,omitempty"`
+	Children   bool     `json:"children,omitempty"`
 	// Durations says whether calls were measured.
 	Durations bool `json:"durations"`
 	// Missing are events of these groups of which the node's kernel cannot tell.

@@ -79,7 +79,8 @@ func TestAppendOfPod(t *testing.T) {
 func TestHeaderAndAccount(t *testing.T) {
 	header := Header{
 		Version: Version, Namespace: "shop", Target: "Deployment/web", JobID: "qwer", Pod: "web-1", PodUID: "u1", Node: "n1", Arch: "arm64",
-		Groups: []string{"process", "file", "memory"}, Durations: true, Missing: []string{"fault"},
+		Groups: []string{"process", "file", "memory"}, Containers: []string{"web"}, Command: "nginx: \"x\"", Children: true,
+		Durations: true, Missing: []string{"fault"},
 	}
 	account := Account{Written: 3, Lost: map[string]uint64{"ring": 2, "rare": 1}, LostCalls: map[string]uint64{"read": 2, "exec": 1}, Reason: "Killed", Message: "the probe was killed"}
 	b, err := AppendHeader(nil, header)

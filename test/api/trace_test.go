@@ -62,6 +62,28 @@ func TestTraceCreateValidation(t *testing.T) {
 		"maxBytes small":             {fields: map[string]any{"maxBytes": int64(65535)}, want: "greater than or equal to 65536"},
 		"maxBytes too large":         {fields: map[string]any{"maxBytes": int64(1<<40 + 1)}, want: "less than or equal to 1099511627776"},
 		"maxEvents zero":             {fields: map[string]any{"maxEvents": int64(0)}, want: "greater than or equal to 1"},
+		"some containers":            {fields: map[string]any{"containers": []any{"web", "istio-proxy", "0"}}},
+		"a command":                  {fields: map[string]any{"command": "nginx: worker"}},
+		"a command's path":           {fields: map[string]any{"command": "/usr/sbin/nginx.d/..x/nginx", "children": true}},
+		"the longest command":        {fields: map[string]any{"command": strings.Repeat("é", 127) + "x"}},
+		"the deepest command":        {fields: map[string]any{"command": strings.Repeat("/x", 32)}},
+		"children of all":            {fields: map[string]any{"children": false}},
+		"no containers":              {fields: map[string]any{"containers": []any{}}, want: "containers in body should have at least 1 items"},
+		"a container twice":          {fields: map[string]any{"containers": []any{"web", "web"}}, want: "Duplicate value"},
+		"a container in words":       {fields: map[string]any{"containers": []any{"web", "the other"}}, want: "containers must be names of containers, like web or istio-proxy"},
+		"an empty container":         {fields: map[string]any{"containers": []any{""}}, want: "containers must be names of containers"},
+		"a container of 64":          {fields: map[string]any{"containers": []any{strings.Repeat("x", 64)}}, want: "up to 63 of [a-z0-9-]"},
+		"too many containers":        {fields: map[string]any{"containers": seventeen()}, want: "must have at most 16 items"},
+		"containers as a text":       {fields: map[string]any{"containers": "web"}, want: "must be of type array"},
+		"an empty command":           {fields: map[string]any{"command": ""}, want: "command must be a name, like nginx, or a path, like /usr/sbin/nginx"},
+		"a command with a zero":      {fields: map[string]any{"command": "ng\x00inx"}, want: "none of them zero"},
+		"a command of 256":           {fields: map[string]any{"command": strings.Repeat("x", 256)}, want: "may not be more than 255"},
+		"a command of 256 bytes":     {fields: map[string]any{"command": strings.Repeat("é", 128)}, want: "of 1 to 255 bytes"},
+		"a command from somewhere":   {fields: map[string]any{"command": "sbin/nginx"}, want: "the whole path of an executable"},
+		"a command with a detour":    {fields: map[string]any{"command": "/usr/../sbin/nginx"}, want: "the whole path of an executable"},
+		"a command to nowhere":       {fields: map[string]any{"command": "/usr/sbin/"}, want: "the whole path of an executable"},
+		"a command too deep":         {fields: map[string]any{"command": strings.Repeat("/x", 33)}, want: "at most 31 directories"},
+		"children of nobody":         {fields: map[string]any{"children": true}, want: "set command too, or leave children out"},
 		"retainFor too short":        {fields: map[string]any{"retainFor": "5s"}, want: "retainFor must lie between 10s and 168h"},
 		"retainFor in words":         {fields: map[string]any{"retainFor": "a while"}, want: "retainFor must be seconds"},
 	}
@@ -81,10 +103,20 @@ func TestTraceCreateValidation(t *testing.T) {
 	}
 }
 
+// seventeen containers, one more than may be named.
+func seventeen() []any {
+	names := make([]any, 17)
+	for i := range names {
+		names[i] = "c" + strings.Repeat("x", i)
+	}
+	return names
+}
+
 func TestTraceUpdateValidation(t *testing.T) {
 	full := map[string]any{
 		"jobId": "qwer", "targetNamespace": "shop", "targetDeployment": "web", "duration": "30", "events": []any{"file", "io"}, "minLatency": "1ms",
 		"format": "flap", "maxBytes": int64(1 << 20), "maxEvents": int64(5), "followPods": true, "retainFor": "1h",
+		"containers": []any{"web", "log"}, "command": "nginx", "children": true,
 	}
 	cases := map[string]struct {
 		field string
@@ -109,6 +141,13 @@ func TestTraceUpdateValidation(t *testing.T) {
 		"another maxEvents":       {field: "maxEvents", value: int64(6), want: "maxEvents is immutable"},
 		"maxEvents removed":       {field: "maxEvents", want: "maxEvents is immutable"},
 		"followPods":              {field: "followPods", value: false, want: "followPods is immutable"},
+		"containers reordered":    {field: "containers", value: []any{"log", "web"}},
+		"another container":       {field: "containers", value: []any{"web"}, want: "containers is immutable"},
+		"all containers":          {field: "containers", want: "containers is immutable"},
+		"another command":         {field: "command", value: "sh", want: "command is immutable"},
+		"no command":              {field: "command", want: "command is immutable"},
+		"no children":             {field: "children", value: false, want: "children is immutable"},
+		"children left out":       {field: "children", want: "children is immutable"},
 		"retainFor":               {field: "retainFor", value: "2h", want: "retainFor is immutable"},
 	}
 	ns := namespace(t, nil)

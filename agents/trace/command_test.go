@@ -1,0 +1,245 @@
+package trace
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// lies is where a program is, without links.
+func lies(t *testing.T, program string) string {
+	t.Helper()
+	path, err := filepath.EvalSymlinks(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// copied makes a program of another name.
+func copied(t *testing.T, program, name string) string {
+	t.Helper()
+	b, err := os.ReadFile(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, b, 0o755); err != nil { //nolint:gosec // a program
+		t.Fatal(err)
+	}
+	return path
+}
+
+// What a shell does that starts cat, which becomes cat itself at last: seen by what each command has of it.
+func TestCommand(t *testing.T) {
+	const script = `cat /etc/hostname; cat </etc/hosts; cd "$1" && ./tool /etc/passwd; "$2" /etc/group; exec cat /etc/fstab`
+	pod := newTestPod(t, testUID)
+	tool := copied(t, "/bin/cat", "tool")
+	link := filepath.Join(t.TempDir(), "a-link-to-cat")
+	if err := os.Symlink("/bin/cat", link); err != nil {
+		t.Fatal(err)
+	}
+	all := []string{"/etc/hostname", "/etc/hosts", "/etc/passwd", "/etc/group", "/etc/fstab"}
+	for name, tc := range map[string]struct {
+		command Command
+		want    []string // of all, the files that are opened
+		execs   []string // the programs that are started, by what the event of it says that they are called
+	}{
+		"everything":         {execs: []string{"sh", "cat", "tool", "a-link-to-cat"}, want: all},
+		"by name":            {command: Command{Name: "cat"}, execs: []string{"cat", "a-link-to-cat"}, want: []string{"/etc/hostname", "/etc/group", "/etc/fstab"}},
+		"by path":            {command: Command{Name: lies(t, "/bin/cat")}, execs: []string{"cat", "a-link-to-cat"}, want: []string{"/etc/hostname", "/etc/group", "/etc/fstab"}},
+		"called by path":     {command: Command{Name: tool}, execs: []string{"tool"}, want: []string{"/etc/passwd"}},
+		"by the path called": {command: Command{Name: link}, execs: []string{"a-link-to-cat"}, want: []string{"/etc/group"}},
+		// A shell opens what it redirects, and is what it starts until that has its program.
+		"the shell":             {command: Command{Name: "sh"}, execs: []string{"sh", "cat", "tool", "a-link-to-cat"}, want: []string{"/etc/hosts"}},
+		"the shell by path":     {command: Command{Name: lies(t, "/bin/sh")}, execs: []string{"sh", "cat", "tool", "a-link-to-cat"}, want: []string{"/etc/hosts"}},
+		"the shell, children":   {command: Command{Name: "sh", Children: true}, execs: []string{"sh", "cat", "tool", "a-link-to-cat"}, want: all},
+		"part of a name":        {command: Command{Name: "ca"}},
+		"part of a path":        {command: Command{Name: "/cat"}},
+		"another directory":     {command: Command{Name: "/nowhere" + lies(t, "/bin/cat")}},
+		"longer than any":       {command: Command{Name: strings.Repeat("x", maxCommand)}},
+		"the longest that fits": {command: Command{Name: strings.Repeat("/x", maxParts)}},
+		"a name, children":      {command: Command{Name: "tool", Children: true}, execs: []string{"tool"}, want: []string{"/etc/passwd"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := pod.hold(t, "", "/bin/sh", "-c", script, "sh", filepath.Dir(tool), link)
+			cfg := Config{PodUID: testUID, Groups: []Group{GroupProcess, GroupFile}}
+			if tc.command.Name != "" {
+				cfg.Command = &tc.command
+			}
+			r := start(t, &cfg)
+			h.run()
+			var opened, execs []string
+			for _, l := range r.stop() {
+				switch {
+				case l.Call == "openat" && slices.Contains(all, l.Path):
+					opened = append(opened, l.Path)
+				case l.Call == eventExec && !slices.Contains(execs, l.Comm):
+					execs = append(execs, l.Comm)
+				}
+			}
+			slices.Sort(opened)
+			slices.Sort(execs)
+			slices.Sort(tc.execs)
+			want := slices.Sorted(slices.Values(tc.want))
+			if !slices.Equal(opened, want) || !slices.Equal(execs, tc.execs) {
+				t.Errorf("opened %v, want %v; started %v, want %v", opened, want, execs, tc.execs)
+			}
+			if a := r.result.Account; a.Lost() > 0 {
+				t.Errorf("lost: %+v", a)
+			}
+		})
+	}
+}
+
+// Processes that run already when the trace begins, and what they have started: those of the command are known with all of
+// their threads, and children as far as they are asked for.
+func TestCommandThatRuns(t *testing.T) {
+	pod := newTestPod(t, testUID)
+	shell := copied(t, "/bin/sh", "a-tool")
+	for name, tc := range map[string]struct {
+		command Command
+		shell   bool // whether what the shell opens is there, and what
+		child   bool // its child opens
+	}{
+		"by name":   {command: Command{Name: "a-tool"}, shell: true},
+		"by path":   {command: Command{Name: shell}, shell: true},
+		"children":  {command: Command{Name: "a-tool", Children: true}, shell: true, child: true},
+		"the child": {command: Command{Name: "sh"}, child: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			for _, fifo := range []string{"up", "go"} {
+				if err := unix.Mkfifo(filepath.Join(dir, fifo), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			// The shell waits for its child, and the child for a word.
+			h := pod.hold(t, "", shell, "-c", `cd "$0"; /bin/sh -c "echo up >up; read x <go; : </etc/hostname"; : </etc/group`, dir)
+			if _, err := h.in.Write([]byte("go\n")); err != nil {
+				t.Fatal(err)
+			}
+			if b, err := os.ReadFile(filepath.Join(dir, "up")); err != nil || string(b) != "up\n" {
+				t.Fatalf("%q, %v", b, err)
+			}
+			r := start(t, &Config{PodUID: testUID, Groups: []Group{GroupFile}, Command: &tc.command})
+			if err := os.WriteFile(filepath.Join(dir, "go"), []byte("go\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := h.cmd.Wait(); err != nil {
+				t.Fatalf("%v: %s", err, h.out.String())
+			}
+			lines := r.stop()
+			for path, want := range map[string]bool{"/etc/group": tc.shell, "/etc/hostname": tc.child} {
+				if got := slices.ContainsFunc(lines, func(l line) bool { return l.Call == "openat" && l.Path == path }); got != want {
+					t.Errorf("%s is opened: %t, want %t", path, got, want)
+				}
+			}
+		})
+	}
+}
+
+// threadsEach is how many threads the program has from its start, and how many it makes later.
+const threadsEach = 3
+
+// threads waits for a byte, and then has each of its threads, old and new, open a file.
+func threads() {
+	open, up := make(chan struct{}), make(chan struct{})
+	thread := func() {
+		runtime.LockOSThread()
+		up <- struct{}{}
+		<-open
+		fd, err := unix.Open("/etc/hostname", unix.O_RDONLY, 0)
+		if err != nil {
+			panic(err)
+		}
+		_ = unix.Close(fd)
+		up <- struct{}{}
+		select {} // nobody gets this thread's place
+	}
+	await := func(n int) {
+		for range n {
+			<-up
+		}
+	}
+	for range threadsEach {
+		go thread()
+	}
+	await(threadsEach)
+	_, _ = os.Stdout.WriteString("ready\n")
+	_, _ = unix.Read(0, make([]byte, 1))
+	for range threadsEach {
+		go thread()
+	}
+	await(threadsEach)
+	close(open)
+	await(2 * threadsEach)
+	unix.Exit(0)
+}
+
+func TestCommandsThreads(t *testing.T) {
+	pod := newTestPod(t, testUID)
+	_, let := pod.startToy(t, "threads", 0)
+	r := start(t, &Config{PodUID: testUID, Groups: []Group{GroupFile}, Command: &Command{Name: filepath.Base(os.Args[0])}})
+	let()
+	tids := map[int]bool{}
+	for _, l := range r.stop() {
+		if l.Call == "openat" && l.Path == "/etc/hostname" {
+			tids[l.HostTID] = true
+		}
+	}
+	if len(tids) != 2*threadsEach {
+		t.Errorf("%d threads have opened the file, want %d", len(tids), 2*threadsEach)
+	}
+}
+
+func TestCommandCheck(t *testing.T) {
+	for name, tc := range map[string]struct {
+		name, want string // empty: good
+	}{
+		"a name":                {name: "nginx"},
+		"a path":                {name: "/usr/sbin/nginx"},
+		"a name with blanks":    {name: "nginx: worker"},
+		"the longest":           {name: strings.Repeat("x", maxCommand)},
+		"the deepest":           {name: strings.Repeat("/x", maxParts)},
+		"nothing":               {want: "1 to 255"},
+		"too long":              {name: strings.Repeat("x", maxCommand+1), want: "256 bytes"},
+		"with a zero":           {name: "a\x00b", want: "without a zero byte"},
+		"too deep":              {name: strings.Repeat("/x", maxParts+1), want: "more than 31 directories"},
+		"from somewhere":        {name: "bin/nginx", want: "/proc/PID/exe"},
+		"a directory":           {name: "/usr/sbin/", want: "/proc/PID/exe"},
+		"a detour":              {name: "/usr/../bin/x", want: "/proc/PID/exe"},
+		"the root, and nothing": {name: "/", want: "/proc/PID/exe"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := (&Command{Name: tc.name}).check()
+			if (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("%v, want %q in it", err, tc.want)
+			}
+			if err == nil {
+				return
+			}
+			if _, err := Open(&Config{PodUID: testUID, Command: &Command{Name: tc.name}}); err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("a trace of it: %v", err)
+			}
+		})
+	}
+}
+
+func TestWords(t *testing.T) {
+	var w [2]uint64
+	words(w[:], "sh")
+	b := [16]byte{'s', 'h'}
+	for i := range w {
+		for k := range 8 {
+			if got := byte(w[i] >> (8 * k)); got != b[8*i+k] { // both architectures begin with the lowest byte
+				t.Errorf("byte %d is %d, want %d", 8*i+k, got, b[8*i+k])
+			}
+		}
+	}
+}
