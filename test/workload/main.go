@@ -13,12 +13,12 @@ import (
 
 func main() {
 	if len(os.Args) < 2 {
-		fmt.Fprintln(os.Stderr, "usage: workload serve|load|prices|ask|sink|send|idle|files|file|numbers|first [flags]")
+		fmt.Fprintln(os.Stderr, "usage: workload serve|load|prices|ask|sink|send|idle|files|file|numbers|first|calls [flags]")
 		os.Exit(2)
 	}
 	commands := map[string]func(*flag.FlagSet, []string) error{
 		"serve": serve, "load": load, "prices": prices, "ask": ask, "sink": sink, "send": send, "idle": idle, "files": files, "file": file,
-		"numbers": numbers, "first": first,
+		"numbers": numbers, "first": first, "calls": calls,
 	}
 	run, ok := commands[os.Args[1]]
 	if !ok {
