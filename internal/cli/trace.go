@@ -13,6 +13,9 @@ const traceExamples = `  # What the processes of a Deployment's Pods start and o
   # From the first system call of each new Pod on
   kubectl sonde trace deploy/web -n shop --gate
 
+  # One program in one container, and what it starts
+  kubectl sonde trace deploy/web -n shop --container web --command nginx --children
+
   # Which reads and writes take long, and nothing but the summary
   kubectl sonde trace sts/db -n shop --for 30s --events io --min-latency 10ms -o db.ndjson --quiet
 
@@ -46,6 +49,9 @@ Exit code: 0 all is saved; 3 a file is saved, and events are missing from it or 
 	f, r := cmd.Flags(), &c.request
 	f.StringVar(&r.Duration, "for", "", "How long to trace: seconds, or like 90s, 5m, 1h30m (default until interrupted, at most for as long as the cluster allows)")
 	f.StringSliceVar(&r.Events, "events", nil, "Groups of events: process, file, io, network, memory, signal (default process,file,network)")
+	f.StringSliceVar(&r.Containers, "container", nil, "Containers to trace, by name; may be repeated (default all)")
+	f.StringVar(&r.Command, "command", "", "Trace only processes of this name, like nginx, or this executable, like /usr/sbin/nginx (default all)")
+	f.BoolVar(&r.Children, "children", false, "With --command: trace also what its processes start")
 	f.StringVar(&r.MinLatency, "min-latency", "", "Leave out calls that took less, like 500us, 10ms, 1s")
 	f.Int64Var(&r.MaxEvents, "max-events", 0, "End a Pod's trace after so many events (default no limit)")
 	f.StringVar(&r.MaxBytes, "max-bytes", "", "Largest size of one Pod's files, like 100Mi (default 1Gi)")

@@ -50,6 +50,10 @@ type Request struct {
 	MinLatency string
 	MaxEvents  int64
 	Format     string
+	// Containers, Command and Children say which processes; all, if they are empty.
+	Containers []string
+	Command    string
+	Children   bool
 	// Gate has new Pods wait; GateTimeout as Duration, and GateOnTimeout as in the API, belong to it.
 	Gate          bool
 	GateTimeout   string
@@ -97,9 +101,13 @@ func (r Request) BuildTrace() (*v1alpha1.Trace, error) {
 		ObjectMeta: r.meta(),
 		Spec: v1alpha1.TraceSpec{
 			JobID: r.JobID, TargetRef: &r.Target, TargetNamespace: r.targetNamespace(), Duration: r.Duration, RetainFor: r.RetainFor,
+			Containers: r.Containers, Command: r.Command, Children: r.Children,
 			MinLatency: r.MinLatency, Format: v1alpha1.TraceFormat(r.Format), MaxBytes: maxBytes,
 			MaxEvents: unlessZero(r.MaxEvents), FollowPods: r.followPods(),
 		},
+	}
+	if r.Children && r.Command == "" {
+		return nil, errors.New("--children traces also what a command starts: name it with --command, or leave --children out, as all processes are traced anyway")
 	}
 	if trace.Spec.Gate, err = r.gate(); err != nil {
 		return nil, err

@@ -92,11 +92,14 @@ func TestBuildTrace(t *testing.T) {
 			request: Request{
 				Namespace: "tracing", Name: "mine", Target: web, TargetNamespace: "shop", Duration: "30", RetainFor: "10m",
 				Events: []string{"process", " io"}, MinLatency: "500us", MaxBytes: "100Mi", MaxEvents: 1000, Format: "flap",
-				NoFollow: true, JobID: "qwer",
+				NoFollow: true, JobID: "qwer", Containers: []string{"web", "istio-proxy"}, Command: "/usr/sbin/nginx", Children: true,
 			},
 			want: `
 metadata: {name: mine, namespace: tracing}
 spec:
+  children: true
+  command: /usr/sbin/nginx
+  containers: [web, istio-proxy]
   duration: "30"
   events: [process, io]
   followPods: false
@@ -141,6 +144,7 @@ spec:
 		"bytes":            {Request{Target: web, MaxBytes: "lots"}, `--max-bytes "lots": write a number of bytes, like 100Mi`},
 		"latency":          {Request{Target: web, MinLatency: "10"}, `--min-latency "10": write a number with ns, us, ms or s`},
 		"negative latency": {Request{Target: web, MinLatency: "-1ms"}, `--min-latency "-1ms": write a number`},
+		"children of all":  {Request{Target: web, Children: true}, "name it with --command"},
 		"no gate to time":  {Request{Target: web, GateTimeout: "5m"}, "add --gate"},
 		"no gate to fail":  {Request{Target: web, GateOnTimeout: "Fail"}, "add --gate"},
 		"gate's time":      {Request{Target: web, Gate: true, GateTimeout: "soon"}, "--gate-timeout: duration"},
