@@ -34,11 +34,12 @@ const (
 	patience = 5 * time.Minute
 )
 
-// firstCalls are what each Pod does first, and nobody but it: it executes a program under its name, and opens a file of its name.
-var firstCalls = []string{"exec", "openat"}
+// firstCalls are what each Pod does first, and nobody but it: it executes a program under its name, opens a file of its name,
+// and connects to an address of its name.
+var firstCalls = []string{"exec", "openat", "connect"}
 
 // firstGroups have these calls.
-var firstGroups = []sondev1.TraceGroup{sondev1.TraceProcess, sondev1.TraceFile}
+var firstGroups = []sondev1.TraceGroup{sondev1.TraceProcess, sondev1.TraceFile, sondev1.TraceNetwork}
 
 // firstActs is what the Pod itself says of that (test/workload).
 type firstActs struct {
@@ -203,6 +204,10 @@ func seenFirst(records []*tracefmt.Record, did firstActs) map[string]bool {
 			}
 		case "openat":
 			if r.Container == "c" && string(r.Path) == did.Path && r.Errno == "ENOENT" {
+				seen[r.Call] = true
+			}
+		case "connect":
+			if r.Container == "c" && r.Ret == 0 && slices.ContainsFunc(r.Args, func(a tracefmt.Arg) bool { return string(a.Text) == did.Address }) {
 				seen[r.Call] = true
 			}
 		}
