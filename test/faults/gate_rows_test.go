@@ -150,7 +150,7 @@ func gateWithoutKubelet(killed bool) func(*testing.T, *gateScene) {
 }
 
 // gateNodeReboots has the kubelet make the Pod's sandbox anew, and with it the gate, of which the probe knows nothing.
-func gateNodeReboots(t *testing.T, s *gateScene) {
+func gateNodeReboots(t *testing.T, _ *gateScene) {
 	t.Helper()
 	machine(t, "node-stop", hurt)
 	t.Cleanup(func() { _ = osexec.Command(cluster.Command, "node-start", hurt).Run() })
