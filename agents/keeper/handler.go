@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"os"
 	"slices"
 	"time"
 
@@ -131,18 +132,8 @@ func pause(ctx context.Context, d time.Duration) bool {
 func (h *handler) getFile(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("name")
 	files := h.progress.get().account.Files
-	if !served(name, files) {
-		refuse(w, http.StatusNotFound, errNotServed.Error())
-		return
-	}
-	f, size, err := h.results.open(name)
-	if errors.Is(err, errNotServed) {
-		refuse(w, http.StatusNotFound, err.Error())
-		return
-	}
-	if err != nil {
-		h.log.Error("Opening a file failed", "file", name, "error", err)
-		refuse(w, http.StatusInternalServerError, "the file cannot be opened; the keeper's log says why")
+	f, size, ok := h.openResult(w, name, files)
+	if !ok {
 		return
 	}
 	defer f.Close()
@@ -155,6 +146,22 @@ func (h *handler) getFile(w http.ResponseWriter, r *http.Request) {
 		h.log.Info("Breaking off a download: the file gave way to a newer one", "file", name)
 		panic(http.ErrAbortHandler) // the client sees that it has not got everything
 	}
+}
+
+// openResult opens a file of the result, of which files are known. Where that is not to be had it answers, and is not ok.
+func (h *handler) openResult(w http.ResponseWriter, name string, files []account.File) (f *os.File, size int64, ok bool) {
+	err := errNotServed
+	if served(name, files) {
+		f, size, err = h.results.open(name)
+	}
+	switch {
+	case errors.Is(err, errNotServed):
+		refuse(w, http.StatusNotFound, err.Error())
+	case err != nil:
+		h.log.Error("Opening a file failed", "file", name, "error", err)
+		refuse(w, http.StatusInternalServerError, "the file cannot be opened; the keeper's log says why")
+	}
+	return f, size, err == nil
 }
 
 func (h *handler) stop(w http.ResponseWriter, r *http.Request) {

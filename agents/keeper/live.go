@@ -48,18 +48,12 @@ func (h *handler) live(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusBadRequest, "from: want the number of the first byte")
 		return
 	}
-	if !strings.HasSuffix(name, traceSuffix) || !served(name, nil) {
+	if !strings.HasSuffix(name, traceSuffix) {
 		refuse(w, http.StatusNotFound, errNotServed.Error())
 		return
 	}
-	f, _, err := h.results.open(name)
-	if errors.Is(err, errNotServed) {
-		refuse(w, http.StatusNotFound, err.Error())
-		return
-	}
-	if err != nil {
-		h.log.Error("Opening a file failed", "file", name, "error", err)
-		refuse(w, http.StatusInternalServerError, "the file cannot be opened; the keeper's log says why")
+	f, _, ok := h.openResult(w, name, nil)
+	if !ok {
 		return
 	}
 	defer f.Close()
