@@ -15,13 +15,18 @@ const (
 	traceHead  = `{"sonde":"trace","version":1,"pod":"web-1"}` + "\n"
 	traceOne   = `{"time":"1970-01-01T00:00:01.000000000Z","call":"openat","group":"file","pid":1,"hostPid":7,"tid":1,"hostTid":7,"uid":0,"comm":"web","ret":-1,"errno":"ENOENT","latencyNs":1500,"path":"/etc/web.conf"}` + "\n"
 	traceTwo   = `{"time":"1970-01-01T00:00:02.000000000Z","call":"exit","group":"process","pid":1,"hostPid":7,"tid":1,"hostTid":7,"uid":0,"comm":"web","ret":3}` + "\n"
-	traceAll   = `{"sonde":"account","written":2,"lost":{"ring":4},"complete":true,"reason":"Duration"}` + "\n"
+	traceAll   = `{"sonde":"account","written":2,"lost":{"ring":4},"lostCalls":{"openat":3,"read":1},"complete":true,"reason":"Duration"}` + "\n"
 	wholeTrace = traceHead + traceOne + traceTwo + traceAll
 
 	liveText = `00:00:01.000000  1         web     openat      1.50µs  ENOENT  /etc/web.conf
 00:00:02.000000  1         web     exit                     3
 `
 	summaryText = `2 events in 1.00s: file 1, process 1. 4 events lost: ring 4.
+
+Lost events, by call:
+COUNT  CALL
+    3  openat
+    1  read
 
 Files, by time of calls:
   TIME  CALLS  READ  WRITTEN  FILE

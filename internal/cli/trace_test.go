@@ -242,7 +242,11 @@ func TestGetBothKinds(t *testing.T) {
 			}
 		})
 	}
-	r := sonde(t, newAPIServer(t, kind.Trace), report.ExitOK, "get")
+	r := sonde(t, withBoth(t), report.ExitOK, "get", "trace/web", "-o", "wide")
+	if want := "\n\nNote: 1 events were lost, and are in no file (ring 1).\n"; !strings.HasSuffix(r.out.String(), want) {
+		t.Errorf("of lost events no %q at the end of\n%s", want, r.out)
+	}
+	r = sonde(t, newAPIServer(t, kind.Trace), report.ExitOK, "get")
 	if r.out.String() != "" || r.errOut.String() != "No PacketCaptures or Traces found in namespace shop.\n" {
 		t.Errorf("of nothing: %q, %q", r.out, r.errOut)
 	}

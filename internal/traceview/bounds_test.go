@@ -38,14 +38,20 @@ func TestBounds(t *testing.T) {
 	for i := range maxGroups + further {
 		add(tracefmt.Record{Call: "read", Errno: "EIO", Group: fmt.Sprint(i)})
 	}
+	for i := range maxCalls + further {
+		name := fmt.Sprint("call", i)
+		s.Line(from, &tracefmt.Line{Account: &tracefmt.Account{Lost: map[string]uint64{name: 1}, LostCalls: map[string]uint64{name: 1}}})
+	}
 	for i := range maxTraces + further {
 		s.Damaged(NewSource(fmt.Sprint(i), nil), io.ErrUnexpectedEOF)
 	}
 	got := map[string]uint64{
 		"files": s.files.other, "calls": s.calls.other, "failures": s.failures.other, "processes": s.processes.other, "groups": s.otherGroups,
+		"lost calls": s.lost.calls["other"], "places": s.lost.places["other"],
 	}
 	// A process was there before, as were a group and a trace; some of the further calls fail in new ways.
-	want := map[string]uint64{"files": further, "calls": further, "failures": further + further, "processes": further + 1, "groups": further + 1}
+	want := map[string]uint64{"files": further, "calls": further, "failures": further + further, "processes": further + 1, "groups": further + 1,
+		"lost calls": further, "places": maxCalls - maxGroups + further}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("not told apart (-want +got):\n%s", diff)
 	}
@@ -83,6 +89,7 @@ func TestMostOften(t *testing.T) {
 // Whatever a target makes up, no line that is shown holds a command for the terminal.
 func FuzzShown(f *testing.F) {
 	f.Add([]byte(header("a\x1b[2J") + event(1, "openat", `,"container":"\u001b]0;x\u0007","args":{"pathname":"\u202e"},"errno":"ENOENT","path":"\u009b2J"`)))
+	f.Add([]byte(`{"sonde":"account","written":0,"lost":{"\u001b":18446744073709551615,"ring":2},"lostCalls":{"\u009b2J":3,"a\n":1}}` + "\n"))
 	f.Add([]byte(event(1, "exec", `,"args":{"argv":["\u001b","a b"]},"path":"/x"`) + event(1, "exit", `,"args":{"signal":"\n"},"ret":0`)))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var out bytes.Buffer

@@ -38,6 +38,7 @@ type Summary struct {
 	events      uint64
 	first, last time.Time
 
+	lost        lostTable
 	calls       callTable
 	files       fileTable
 	connections connectionTable
@@ -52,7 +53,6 @@ type trace struct {
 	events   uint64
 	written  uint64
 	accounts int
-	lost     map[string]uint64
 	ended    []string // reasons of an end before its time
 	damaged  int
 	damage   string // the first
@@ -61,7 +61,7 @@ type trace struct {
 // NewSummary returns an empty one.
 func NewSummary() *Summary {
 	return &Summary{
-		traces: map[string]*trace{}, groups: map[string]uint64{},
+		traces: map[string]*trace{}, groups: map[string]uint64{}, lost: lostTable{places: map[string]uint64{}, calls: map[string]uint64{}},
 		calls: callTable{calls: map[string]*callCount{}}, files: fileTable{files: map[string]*fileCount{}},
 		connections: connectionTable{peers: map[string]*peer{}, failures: map[failureKey]uint64{}},
 		failures:    failureTable{failures: map[failureKey]*failure{}}, processes: processTable{current: map[processKey]*process{}},
@@ -75,7 +75,7 @@ func (s *Summary) trace(from *Source) *trace {
 	}
 	t := s.traces[key]
 	if t == nil {
-		t = &trace{name: from.Pod(), lost: map[string]uint64{}}
+		t = &trace{name: from.Pod()}
 		s.traces[key] = t
 	}
 	return t
@@ -87,6 +87,7 @@ func (s *Summary) Line(from *Source, line *tracefmt.Line) {
 	switch {
 	case line.Account != nil:
 		t.account(line.Account)
+		s.lost.add(line.Account)
 	case line.Record != nil:
 		t.events++
 		s.event(from, line.Record)
@@ -96,12 +97,6 @@ func (s *Summary) Line(from *Source, line *tracefmt.Line) {
 func (t *trace) account(a *tracefmt.Account) {
 	t.accounts++
 	t.written += a.Written
-	for kind, n := range a.Lost {
-		if _, there := t.lost[kind]; !there && len(t.lost) >= maxGroups || len(kind) > maxWord {
-			kind = "other"
-		}
-		t.lost[kind] += n
-	}
 	if !a.Complete && len(t.ended) < topRows {
 		t.ended = append(t.ended, cut(strings.Trim(a.Reason+": "+a.Message, ": "), maxText))
 	}
@@ -172,17 +167,7 @@ func (s *Summary) Problems() []string {
 }
 
 // Lost counts the events that the tracers could not keep, by where they were lost.
-func (s *Summary) Lost() map[string]uint64 {
-	all := map[string]uint64{}
-	for _, t := range s.traces {
-		for kind, n := range t.lost {
-			if n > 0 {
-				all[kind] += n
-			}
-		}
-	}
-	return all
-}
+func (s *Summary) Lost() map[string]uint64 { return maps.Clone(s.lost.places) }
 
 // Events counts those that were read.
 func (s *Summary) Events() uint64 { return s.events }
@@ -194,6 +179,7 @@ func (s *Summary) Pods() int { return len(s.traces) }
 func (s *Summary) Text() string {
 	var b strings.Builder
 	s.head(&b)
+	s.lost.text(&b)
 	if s.events > 0 {
 		s.files.text(&b)
 		s.connections.text(&b)
@@ -218,13 +204,9 @@ func (s *Summary) head(b *strings.Builder) {
 		fmt.Fprintf(b, " in %s: %s", took(s.last.Sub(s.first)), parts(s.groups, s.otherGroups))
 	}
 	b.WriteString(".")
-	switch lost := s.Lost(); {
+	switch lost := s.lost.places; {
 	case len(lost) > 0:
-		var n uint64
-		for _, one := range lost {
-			n += one
-		}
-		fmt.Fprintf(b, " %s lost: %s.", count(n, "event"), parts(lost, 0))
+		fmt.Fprintf(b, " %s lost: %s.", count(total(lost), "event"), parts(lost, 0))
 	case len(s.Problems()) == 0:
 		b.WriteString(" None was lost.")
 	}

@@ -173,9 +173,7 @@ func (r Report) Text() string {
 	default:
 		fmt.Fprintf(&b, "Saved to %s: %s.\n", r.Path, live.Bytes(r.Size))
 	}
-	for _, n := range r.Notes {
-		b.WriteString("Note: " + live.OneLine(n) + ".\n")
-	}
+	b.WriteString(r.NoteText())
 	if r.Complete {
 		return b.String()
 	}
@@ -184,6 +182,15 @@ func (r Report) Text() string {
 	}
 	for _, p := range r.Problems {
 		b.WriteString("  " + live.OneLine(p) + "\n")
+	}
+	return b.String()
+}
+
+// NoteText has a line for each of the notes.
+func (r Report) NoteText() string {
+	var b strings.Builder
+	for _, n := range r.Notes {
+		b.WriteString("Note: " + live.OneLine(n) + ".\n")
 	}
 	return b.String()
 }
