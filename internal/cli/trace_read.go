@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"github.com/spf13/cobra"
 
+	"github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/cli/live"
 	"github.com/sonde-operator/sonde/internal/cli/report"
 	"github.com/sonde-operator/sonde/internal/tracefmt"
@@ -27,6 +29,12 @@ type traceRead struct {
 	plugin *plugin
 	output string
 	colour colourFlag
+	filter traceview.Filter
+}
+
+// groups that there are; a name that is none would show nothing, and not say why.
+var groups = []v1alpha1.TraceGroup{
+	v1alpha1.TraceProcess, v1alpha1.TraceFile, v1alpha1.TraceIO, v1alpha1.TraceNetwork, v1alpha1.TraceMemory, v1alpha1.TraceSignal,
 }
 
 func newTraceRead(p *plugin) *cobra.Command {
@@ -37,15 +45,27 @@ func newTraceRead(p *plugin) *cobra.Command {
 		Long: `Shows a line for each event of the traces in FILEs, and a summary of all of them: files, slow and failed
 calls, processes. Files of several Pods are shown in the order of time.
 
+Of events that flags leave out there are neither lines nor counts; the summary says how many of all are shown. What was
+lost, and what is missing, is told of all.
+
 Exit code 3 says that lines are missing that the tracer wrote, or that it did not end as told; the summary says what.
 Events that the tracer could not keep are counted in the summary.`,
 		Example: `  kubectl sonde trace read web-1.ndjson web-2.ndjson
   kubectl sonde trace read web.ndjson -o summary
+  kubectl sonde trace read web.ndjson --container web --events file,network --failed
+  kubectl sonde trace read web.ndjson --call read,write --min-latency 10ms
   kubectl sonde trace read web.ndjson -o json | jq 'select(.errno == "ENOENT") | .path'`,
 		Args: someArguments("at least one FILE, or - for the standard input"),
 		RunE: func(cmd *cobra.Command, args []string) error { return c.run(cmd.Context(), args) },
 	}
-	cmd.Flags().StringVarP(&c.output, "output", "o", outputText, "summary alone, or json: the lines of all files in the order of time")
+	f := cmd.Flags()
+	f.StringVarP(&c.output, "output", "o", outputText, "summary alone, or json: the lines of all files in the order of time")
+	f.StringSliceVar(&c.filter.Groups, "events", nil, "Show only these groups of events: process, file, io, network, memory, signal")
+	f.StringSliceVar(&c.filter.Calls, "call", nil, "Show only these calls and events, by name, like openat or exec; with --events these too")
+	f.StringSliceVar(&c.filter.Containers, "container", nil, "Show only these containers, by name")
+	f.StringSliceVar(&c.filter.Comms, "comm", nil, "Show only threads of these names, as the lines have them")
+	f.DurationVar(&c.filter.MinLatency, "min-latency", 0, "Leave out what took less, like 500us, 10ms, 1s; what has no duration stays")
+	f.BoolVar(&c.filter.Failed, "failed", false, "Show only what failed")
 	c.colour.add(cmd)
 	return cmd
 }
@@ -55,6 +75,11 @@ func (c *traceRead) run(ctx context.Context, paths []string) error {
 	case outputText, outputSummary, outputJSON:
 	default:
 		return fmt.Errorf("--output %s: write summary or json, or leave it out", c.output)
+	}
+	for _, group := range c.filter.Groups {
+		if !slices.Contains(groups, v1alpha1.TraceGroup(group)) {
+			return fmt.Errorf("--events %s: write some of %q; single calls are named by --call", group, groups)
+		}
 	}
 	sources, closeAll, err := c.open(ctx, paths)
 	defer closeAll()
@@ -109,7 +134,7 @@ func untilDone(ctx context.Context, in io.Reader) io.Reader {
 func (c *traceRead) show(ctx context.Context, sources []*traceview.Source) error {
 	p := c.plugin
 	out := bufio.NewWriterSize(p.streams.Out, 64<<10)
-	s := &traceSink{out: out, summary: traceview.NewSummary(), json: c.output == outputJSON, several: len(sources) > 1}
+	s := &traceSink{out: out, summary: traceview.NewSummary(), filter: &c.filter, json: c.output == outputJSON, several: len(sources) > 1}
 	if c.output == outputText {
 		s.live = traceview.NewLive(out)
 		s.live.Colour, s.live.Pods, s.live.Width = c.colour.of(p), s.several, p.width
@@ -146,14 +171,19 @@ type traceSink struct {
 	out     *bufio.Writer
 	live    *traceview.Live // nil: no line for each event
 	summary *traceview.Summary
+	filter  *traceview.Filter
 	json    bool
 	// several sources: a line must say whose it is.
 	several bool
 	named   []byte
 }
 
-// Line prints the line, and adds it up.
+// Line prints the line, and adds it up, unless nobody wants it.
 func (s *traceSink) Line(from *traceview.Source, line *tracefmt.Line) error {
+	if line.Record != nil && !s.filter.Keeps(line.Record) {
+		s.summary.LeaveOut(from, line.Record)
+		return nil
+	}
 	s.summary.Line(from, line)
 	if s.live != nil && s.summary.Pods() > 1 { // in one file
 		s.live.Pods = true

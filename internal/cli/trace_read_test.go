@@ -116,6 +116,32 @@ func TestTraceRead(t *testing.T) {
 	}
 }
 
+// Whoever filters sees what he asked for, and how much that is of all; what is left out is not missing.
+func TestTraceReadFiltered(t *testing.T) {
+	const line = "00:00:01.000000  1         web     openat      1.50µs  ENOENT  /etc/web.conf\n"
+	for name, tc := range map[string]struct {
+		args []string
+		want string // how it begins
+	}{
+		"groups":      {[]string{"--events", "io,file"}, line + "\n1 of 2 events in 0ns: file 1. 4 events lost: ring 4.\n"},
+		"a call":      {[]string{"--call", "openat"}, line + "\n1 of 2 events"},
+		"both":        {[]string{"--events", "process", "--call", "openat"}, liveText + "\n2 events in 1.00s"},
+		"a name":      {[]string{"--comm", "sh"}, "\n0 of 2 events. 4 events lost"},
+		"a container": {[]string{"--container", "log", "--container", "web"}, "\n0 of 2 events. 4 events lost"},
+		"latency":     {[]string{"--min-latency", "1501ns"}, "00:00:02.000000  1         web     exit                     3\n\n1 of 2 events"},
+		"failed":      {[]string{"--failed"}, line + "\n1 of 2 events"},
+		"summary":     {[]string{"--failed", "-o", "summary"}, "1 of 2 events in 0ns: file 1. 4 events lost: ring 4.\n\nLost events, by call:\n"},
+		"json":        {[]string{"--failed", "-o", "json"}, traceHead + traceOne + traceAll},
+	} {
+		t.Run(name, func(t *testing.T) {
+			code, out, errOut := runTrace(t, wholeTrace, false, append(tc.args, "-")...)
+			if code != 0 || errOut != "" || !strings.HasPrefix(out, tc.want) {
+				t.Errorf("code %d, standard error %q, output\n%s\nwant at its beginning\n%s", code, errOut, out, tc.want)
+			}
+		})
+	}
+}
+
 // Lines of several Pods' files, as --keep-separate saves them, say whose they are, and can be read again.
 func TestTraceReadSeveralAsJSON(t *testing.T) {
 	of := func(pod, uid, event string) string {
@@ -166,6 +192,8 @@ func TestTraceReadErrors(t *testing.T) {
 		"a directory": {[]string{t.TempDir()}, "is a directory: name the .ndjson files in it"},
 		"no trace":    {[]string{there, pcap}, pcap + ": this is no trace in JSON lines: give the .ndjson file of a Trace"},
 		"bad output":  {[]string{there, "-o", "yaml"}, "--output yaml: write summary or json, or leave it out"},
+		"no group":    {[]string{there, "--events", "file,openat"}, `--events openat: write some of ["process" "file" "io" "network" "memory" "signal"]; single calls are named by --call`},
+		"no latency":  {[]string{there, "--min-latency", "long"}, `invalid argument "long" for "--min-latency" flag`},
 		"twice":       {[]string{"-", "-"}, "- is there twice"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -50,8 +50,10 @@ func TestBounds(t *testing.T) {
 		"lost calls": s.lost.calls["other"], "places": s.lost.places["other"],
 	}
 	// A process was there before, as were a group and a trace; some of the further calls fail in new ways.
-	want := map[string]uint64{"files": further, "calls": further, "failures": further + further, "processes": further + 1, "groups": further + 1,
-		"lost calls": further, "places": maxCalls - maxGroups + further}
+	want := map[string]uint64{
+		"files": further, "calls": further, "failures": further + further, "processes": further + 1, "groups": further + 1,
+		"lost calls": further, "places": maxCalls - maxGroups + further,
+	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("not told apart (-want +got):\n%s", diff)
 	}

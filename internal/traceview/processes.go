@@ -24,7 +24,19 @@ type process struct {
 	ended          bool
 	events         uint64
 	children       []*process
-	adopted        bool // a child of one that is known
+	parent         *process // nil: it is not known
+	shown          bool     // it, or a child's child, has an event that is wanted
+}
+
+// count an event. One that is left out told of the process, and is none of those that are shown.
+func (p *process) count(wanted bool) {
+	if !wanted {
+		return
+	}
+	p.events++
+	for above := p; above != nil && !above.shown; above = above.parent {
+		above.shown = true
+	}
 }
 
 // processTable is the tree of processes.
@@ -34,21 +46,21 @@ type processTable struct {
 	other   uint64 // events of processes that there was no room for
 }
 
-func (t *processTable) add(from *Source, r *tracefmt.Record) {
+func (t *processTable) add(from *Source, r *tracefmt.Record, wanted bool) {
 	key := processKey{from.key(), r.HostPID}
 	p := t.current[key]
 	if r.Call == callFork {
-		t.fork(from, r, key)
+		t.fork(from, r, key, wanted)
 		return
 	}
 	if p == nil || p.ended && r.Call != callExit && r.HostPID == r.HostTID { // its number was given to another
 		p = t.start(from, r, key)
 	}
 	if p == nil {
-		t.other++
+		t.noRoom(wanted)
 		return
 	}
-	p.events++
+	p.count(wanted)
 	p.learn(r)
 	switch r.Call {
 	case callExec:
@@ -65,29 +77,35 @@ func (t *processTable) add(from *Source, r *tracefmt.Record) {
 	}
 }
 
+func (t *processTable) noRoom(wanted bool) {
+	if wanted {
+		t.other++
+	}
+}
+
 // fork notes who made a process. The event is the child's.
-func (t *processTable) fork(from *Source, r *tracefmt.Record, key processKey) {
+func (t *processTable) fork(from *Source, r *tracefmt.Record, key processKey, wanted bool) {
 	parent := uint32(0)
 	if a := argument(r, argParent); a != nil {
 		parent = uint32(a.Number)
 	}
 	if parent == r.HostPID { // a thread
 		if p := t.current[key]; p != nil {
-			p.events++
+			p.count(wanted)
 		}
 		return
 	}
 	child := t.start(from, r, key)
 	if child == nil {
-		t.other++
+		t.noRoom(wanted)
 		return
 	}
 	child.started = r.Time
-	child.events++
 	if p := t.current[processKey{key.trace, parent}]; p != nil && p != child {
 		p.children = append(p.children, child)
-		child.adopted = true
+		child.parent = p
 	}
+	child.count(wanted)
 }
 
 func (t *processTable) start(from *Source, r *tracefmt.Record, key processKey) *process {
@@ -112,12 +130,16 @@ func (p *process) learn(r *tracefmt.Record) {
 }
 
 func (t *processTable) text(b *strings.Builder, pods bool) {
-	roots := slices.DeleteFunc(slices.Clone(t.all), func(p *process) bool { return p.adopted })
+	shown := slices.DeleteFunc(slices.Clone(t.all), func(p *process) bool { return !p.shown })
+	roots := slices.DeleteFunc(slices.Clone(shown), func(p *process) bool { return p.parent != nil })
 	rows := [][]string{{"PROCESS", "STARTED", "ENDED WITH", "EVENTS", "COMMAND"}}
 	rows = branches(rows, roots, 0, pods)
+	if len(shown)+int(min(t.other, 1)) == 0 {
+		return
+	}
 	b.WriteString("\nProcesses:\n")
 	grid(b, "lllrl", rows)
-	more(b, len(t.all)-(len(rows)-1), "process", "processes", t.other, "events of further processes")
+	more(b, len(shown)-(len(rows)-1), "process", "processes", t.other, "events of further processes")
 }
 
 // deepest is how far a branch is drawn to the right.
@@ -127,6 +149,9 @@ func branches(rows [][]string, all []*process, depth int, pods bool) [][]string 
 	for _, p := range all {
 		if len(rows) > processRows {
 			return rows
+		}
+		if !p.shown {
+			continue
 		}
 		name, started, exit := p.who, "before", p.exit
 		if pods {

@@ -36,6 +36,7 @@ type Summary struct {
 	groups      map[string]uint64
 	otherGroups uint64
 	events      uint64
+	leftOut     uint64
 	first, last time.Time
 
 	lost        lostTable
@@ -94,6 +95,15 @@ func (s *Summary) Line(from *Source, line *tracefmt.Line) {
 	}
 }
 
+// LeaveOut adds an event that is there and not wanted: all that it tells is that its process is there.
+func (s *Summary) LeaveOut(from *Source, r *tracefmt.Record) {
+	s.trace(from).events++
+	s.leftOut++
+	if !ofConnection(r) {
+		s.processes.add(from, r, false)
+	}
+}
+
 func (t *trace) account(a *tracefmt.Account) {
 	t.accounts++
 	t.written += a.Written
@@ -131,7 +141,7 @@ func (s *Summary) event(from *Source, r *tracefmt.Record) {
 		s.connections.add(r)
 		return
 	}
-	s.processes.add(from, r)
+	s.processes.add(from, r, true)
 	if r.Call == callExec || r.Call == callFork || r.Call == callExit {
 		return // no calls
 	}
@@ -169,7 +179,7 @@ func (s *Summary) Problems() []string {
 // Lost counts the events that the tracers could not keep, by where they were lost.
 func (s *Summary) Lost() map[string]uint64 { return maps.Clone(s.lost.places) }
 
-// Events counts those that were read.
+// Events counts those that were read, and wanted.
 func (s *Summary) Events() uint64 { return s.events }
 
 // Pods counts the traces.
@@ -199,7 +209,10 @@ func (s *Summary) Text() string {
 
 // head says how many events there are, and how many were lost.
 func (s *Summary) head(b *strings.Builder) {
-	b.WriteString(count(s.events, "event"))
+	if s.leftOut > 0 {
+		b.WriteString(number(s.events) + " of ")
+	}
+	b.WriteString(count(s.events+s.leftOut, "event"))
 	if s.events > 0 {
 		fmt.Fprintf(b, " in %s: %s", took(s.last.Sub(s.first)), parts(s.groups, s.otherGroups))
 	}
