@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -16,6 +15,7 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/agentjob"
+	"github.com/sonde-operator/sonde/internal/compact"
 	"github.com/sonde-operator/sonde/internal/keeperapi"
 	"github.com/sonde-operator/sonde/internal/naming"
 )
@@ -61,7 +61,7 @@ func (r *CaptureReconciler) act(ctx context.Context, capture sondev1.Capture, se
 		return acted{}, r.Sweeper.Remove(ctx, r.Kind.Kind, capture.GetUID())
 	}
 	errs := append([]error{r.stopProbes(ctx, seen, todo.stop)},
-		atOnce(ctx, writesAtOnce, todo.remove, func(job *batchv1.Job) error { return deleteObject(ctx, r.Client, job) })...)
+		atOnce(ctx, writesAtOnce, todo.remove, func(job *compact.Job) error { return deleteObject(ctx, r.Client, job.Whole()) })...)
 	errs = append(errs, atOnce(ctx, writesAtOnce, todo.evict, func(p *podSeen) error { return r.evict(ctx, p) })...)
 	done := acted{jobs: map[types.UID]string{}, errs: map[types.UID]error{}, lacking: map[types.UID]lacking{}}
 	if len(todo.create) > 0 {
@@ -106,10 +106,10 @@ func atOnce[T any](ctx context.Context, most int, all []T, do func(T) error) []e
 
 func (r *CaptureReconciler) stopProbe(ctx context.Context, secret string, s stopping) error {
 	log := ctrl.LoggerFrom(ctx).WithValues("Pod", s.p.before.Name, "reason", s.reason)
-	err := r.Keepers.Stop(ctx, s.p.agent.Status.PodIP, secret, s.reason)
+	err := r.Keepers.Stop(ctx, s.p.agent.IP(), secret, s.reason)
 	if err != nil && s.reason == sondev1.ReasonPaused {
 		// A keeper of an older version does not know the word, and the result is worth keeping.
-		err = r.Keepers.Stop(ctx, s.p.agent.Status.PodIP, secret, sondev1.ReasonStopped)
+		err = r.Keepers.Stop(ctx, s.p.agent.IP(), secret, sondev1.ReasonStopped)
 	}
 	if err == nil {
 		log.V(1).Info("Asked a probe to end")
@@ -119,8 +119,8 @@ func (r *CaptureReconciler) stopProbe(ctx context.Context, secret string, s stop
 	if s.reason != sondev1.ReasonAccessRevoked && s.reason != sondev1.ReasonPaused || s.p.job == nil {
 		return nil // it is asked again, and ends by itself at the latest
 	}
-	log.Info("Deleting the Job of a probe that may not go on", "Job", s.p.job.Name)
-	return deleteObject(ctx, r.Client, s.p.job)
+	log.Info("Deleting the Job of a probe that may not go on", "Job", s.p.job.GetName())
+	return deleteObject(ctx, r.Client, s.p.job.Whole())
 }
 
 // createJobs makes the ConfigMap and the Secret, if they are not there, and then the Jobs.
@@ -141,8 +141,9 @@ func (r *CaptureReconciler) createJobs(ctx context.Context, capture sondev1.Capt
 		}
 		var name string
 		if !lacks.all() {
+			pod := c.p.pod.Whole()
 			name, err = r.createJob(ctx, capture, agentjob.Plan{
-				ConfigMap: configMap, Secret: secret, Pod: c.p.pod, Gate: gatedBy(capture, c.p.pod),
+				ConfigMap: configMap, Secret: secret, Pod: pod, Gate: gatedBy(capture, pod),
 				Duration: c.duration, RetainFor: seen.retain, Window: seen.duration,
 			})
 		}

@@ -97,7 +97,7 @@ func allowedCondition(capture sondev1.Capture, seen observed, todo plan) finding
 	}
 	for _, p := range seen.pods {
 		if p.refusal != "" {
-			return finding{metav1.ConditionFalse, sondev1.ReasonJobRefused, outcome.Refused(p.refusal, p.job.Namespace)}
+			return finding{metav1.ConditionFalse, sondev1.ReasonJobRefused, outcome.Refused(p.refusal, p.job.GetNamespace())}
 		}
 	}
 	// It was read in an earlier pass, and is not read again.

@@ -46,7 +46,8 @@ func (r *CaptureReconciler) observePods(ctx context.Context, capture sondev1.Cap
 	var errs []error
 	for _, p := range seen.pods {
 		if p.pod != nil {
-			p.onNode = r.Kind.OnNode(&p.pod.Spec)
+			spec := p.pod.Spec()
+			p.onNode = r.Kind.OnNode(&spec)
 		}
 		if p.before.Phase.Final() {
 			continue
@@ -106,7 +107,7 @@ func (r *CaptureReconciler) observeJob(ctx context.Context, p *podSeen) error {
 		return fmt.Errorf("get job %s: %w", p.before.Job, err)
 	}
 	if job.Labels[sondev1.LabelTargetPodUID] == string(p.uid) && job.DeletionTimestamp.IsZero() {
-		p.job = &job
+		p.job = target.CompactJob(&job)
 	}
 	return nil
 }
@@ -140,7 +141,7 @@ func (r *CaptureReconciler) observeFiles(ctx context.Context, secret string, pod
 // observeFilesOf asks one keeper. One of an older version, which does not know how, leaves it at what the probe had told
 // last.
 func (r *CaptureReconciler) observeFilesOf(ctx context.Context, secret string, p *podSeen) {
-	acc, err := r.Keepers.Recount(ctx, p.agent.Status.PodIP, secret)
+	acc, err := r.Keepers.Recount(ctx, p.agent.IP(), secret)
 	var answer *keeperapi.StatusError
 	switch {
 	case err == nil:
@@ -156,9 +157,9 @@ func (r *CaptureReconciler) observeFilesOf(ctx context.Context, secret string, p
 func (r *CaptureReconciler) observeRefusal(ctx context.Context, p *podSeen) error {
 	var list corev1.EventList
 	err := r.Live.List(ctx, &list, client.InNamespace(r.Options.Namespace),
-		client.MatchingFields{eventObjectUID: string(p.job.UID), eventReason: "FailedCreate"})
+		client.MatchingFields{eventObjectUID: string(p.job.GetUID()), eventReason: "FailedCreate"})
 	if err != nil {
-		return fmt.Errorf("list events of job %s: %w", p.job.Name, err)
+		return fmt.Errorf("list events of job %s: %w", p.job.GetName(), err)
 	}
 	var newest metav1.Time
 	for i := range list.Items {
@@ -172,10 +173,11 @@ func (r *CaptureReconciler) observeRefusal(ctx context.Context, p *podSeen) erro
 
 // observeRuntime reads the Pod's RuntimeClass; known holds what was found for other Pods.
 func (r *CaptureReconciler) observeRuntime(ctx context.Context, p *podSeen, known map[string]bool) error {
-	if p.pod.Spec.RuntimeClassName == nil {
+	class := p.pod.Spec().RuntimeClassName
+	if class == nil {
 		return nil
 	}
-	name := *p.pod.Spec.RuntimeClassName
+	name := *class
 	if _, ok := known[name]; !ok {
 		handler, err := r.runtimeHandler(ctx, name)
 		if err != nil {

@@ -1,17 +1,16 @@
 package controllers
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -19,6 +18,7 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/account"
+	"github.com/sonde-operator/sonde/internal/compact"
 	"github.com/sonde-operator/sonde/internal/duration"
 	"github.com/sonde-operator/sonde/internal/outcome"
 	"github.com/sonde-operator/sonde/internal/pages"
@@ -35,7 +35,8 @@ type observed struct {
 	admission        admission
 	workload         target.Workload
 	pods             []*podSeen // of the target, of the status and of the Jobs, by name
-	jobs             []batchv1.Job
+	jobs             int        // that were made for the capture
+	firstJob         time.Time  // when the first of them was
 	// room for further Jobs.
 	room room
 	// configMap and secret are the names of the capture's own, where there are some.
@@ -46,13 +47,14 @@ type observed struct {
 
 // podSeen is one Pod that is, or was, captured or to be.
 type podSeen struct {
-	uid    types.UID
-	pod    *corev1.Pod // nil unless it is a live Pod of the target
-	gone   bool        // it has ended or does not exist any more
-	known  bool        // it has an entry in the status
+	uid types.UID
+	// What the cache hands out of a Pod or a Job takes ten times what is kept of it here, and a capture may have thousands.
+	pod    *compact.Pod // nil unless it is a live Pod of the target
+	gone   bool         // it has ended or does not exist any more
+	known  bool         // it has an entry in the status
 	before sondev1.PodResult
-	job    *batchv1.Job
-	agent  *corev1.Pod
+	job    *compact.Job
+	agent  *compact.Pod
 	node   outcome.Node
 	// refusal is why the Job has no Pod.
 	refusal string
@@ -75,7 +77,7 @@ func (p *podSeen) made() bool { return p.job != nil || p.agent != nil || p.befor
 
 // leaving reports whether the Job, or its Pod, is being deleted.
 func (p *podSeen) leaving() bool {
-	return p.job != nil && p.job.DeletionTimestamp != nil || p.agent != nil && p.agent.DeletionTimestamp != nil
+	return p.job != nil && p.job.GetDeletionTimestamp() != nil || p.agent != nil && p.agent.GetDeletionTimestamp() != nil
 }
 
 // observe reads what was made for the capture from the cache, or live; all else from where it is fresh enough.
@@ -135,96 +137,80 @@ func (r *CaptureReconciler) upToDate(ctx context.Context, capture sondev1.Captur
 
 // observeOwned finds what was made for the capture, by its UID.
 func (r *CaptureReconciler) observeOwned(ctx context.Context, capture sondev1.Capture, live bool, seen *observed) error {
-	var jobs batchv1.JobList
-	var agents corev1.PodList
-	configMaps, secrets := metadataList("ConfigMap"), metadataList("Secret")
-	for _, list := range []client.ObjectList{&jobs, &agents, configMaps, secrets} {
-		var err error
-		if in := client.InNamespace(r.Options.Namespace); live { // where there is no index
-			err = r.listLive(ctx, list, in, client.MatchingLabels{sondev1.LabelUID: string(capture.GetUID())})
-		} else {
-			err = r.List(ctx, list, in, client.MatchingFields{target.IndexCapture: string(capture.GetUID())})
-		}
-		if err != nil {
+	pods := podSet{}
+	pods.know(capture, seen.workload.Pods)
+	whole := []client.ListOption{client.MatchingFields{target.IndexCapture: string(capture.GetUID())}}
+	parts := target.Parts(capture.GetUID())
+	for _, made := range []struct {
+		list  client.ObjectList
+		by    []client.ListOption
+		visit func(o runtime.Object)
+	}{
+		{&batchv1.JobList{}, parts, func(o runtime.Object) {
+			if job, ok := o.(*batchv1.Job); ok {
+				pods.addJob(target.CompactJob(job))
+				seen.jobs++
+				seen.firstJob = earlier(seen.firstJob, job.CreationTimestamp.Time)
+			}
+		}},
+		{&corev1.PodList{}, parts, func(o runtime.Object) {
+			if agent, ok := o.(*corev1.Pod); ok {
+				pods.addAgent(target.CompactPod(agent))
+			}
+		}},
+		{metadataList("ConfigMap"), whole, nameInto(&seen.configMap)},
+		{metadataList("Secret"), whole, nameInto(&seen.secret)},
+	} {
+		if err := r.eachOwned(ctx, capture, live, made.list, made.by, made.visit); err != nil {
 			return fmt.Errorf("list objects of the capture: %w", err)
 		}
 	}
-	seen.jobs = jobs.Items
-	if len(configMaps.Items) > 0 {
-		seen.configMap = configMaps.Items[0].Name
-	}
-	if len(secrets.Items) > 0 {
-		seen.secret = secrets.Items[0].Name
-	}
-	seen.pods = join(capture, seen.workload.Pods, jobs.Items, agents.Items)
+	seen.pods = pods.sorted()
 	return nil
 }
 
-// listLive lists what the API server has, and keeps of it what the cache would: a capture's Pods as they are there would
-// be more than the manager has for all that it does.
-func (r *CaptureReconciler) listLive(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
-	var kept []runtime.Object
-	var unreadable error
-	err := pages.Each(ctx, r.Live, func() client.ObjectList {
-		page, _ := list.DeepCopyObject().(client.ObjectList)
-		return page
-	}, func(page client.ObjectList) {
-		unreadable = errors.Join(unreadable, apimeta.EachListItem(page, func(o runtime.Object) error {
-			small, err := target.Compact(o)
-			if o, ok := small.(runtime.Object); ok && err == nil {
-				kept = append(kept, o.DeepCopyObject())
-			}
-			return err
-		}))
-	}, opts...)
-	if err = errors.Join(err, unreadable); err != nil {
-		return err
+// nameInto keeps the name of the first object that it is called with.
+func nameInto(name *string) func(runtime.Object) {
+	return func(o runtime.Object) {
+		if m, ok := o.(*metav1.PartialObjectMetadata); ok && *name == "" {
+			*name = m.Name
+		}
 	}
-	return apimeta.SetList(list, kept)
 }
 
-// join brings together what is known of each Pod.
-func join(capture sondev1.Capture, live []corev1.Pod, jobs []batchv1.Job, agents []corev1.Pod) []*podSeen {
-	byUID := map[types.UID]*podSeen{}
-	at := func(uid types.UID) *podSeen {
-		if byUID[uid] == nil {
-			byUID[uid] = &podSeen{uid: uid, before: sondev1.PodResult{UID: string(uid)}}
+// eachOwned visits what was made for the capture, as the cache has it, part by part, or as the API server has it: all of
+// it would be more than the manager has for all that it does. Who wants to keep an object makes it small.
+func (r *CaptureReconciler) eachOwned(ctx context.Context, capture sondev1.Capture, live bool, empty client.ObjectList, by []client.ListOption,
+	visit func(runtime.Object),
+) error {
+	fresh := func() client.ObjectList {
+		list, _ := empty.DeepCopyObject().(client.ObjectList)
+		return list
+	}
+	each := func(list client.ObjectList) error {
+		return apimeta.EachListItem(list, func(o runtime.Object) error {
+			visit(o)
+			return nil
+		})
+	}
+	in := client.InNamespace(r.Options.Namespace)
+	if live { // where there is no index
+		var unreadable error
+		err := pages.Each(ctx, r.Live, fresh, func(page client.ObjectList) {
+			unreadable = errors.Join(unreadable, each(page))
+		}, in, client.MatchingLabels{sondev1.LabelUID: string(capture.GetUID())})
+		return errors.Join(err, unreadable)
+	}
+	for _, part := range by {
+		list := fresh()
+		if err := r.List(ctx, list, in, part); err != nil {
+			return err
 		}
-		return byUID[uid]
-	}
-	for _, entry := range capture.CaptureStatus().Pods {
-		p := at(types.UID(entry.UID))
-		p.before, p.known = entry, true
-	}
-	for i := range live {
-		p := at(live[i].UID)
-		p.pod = &live[i]
-		p.before.Name, p.before.Node = live[i].Name, live[i].Spec.NodeName
-	}
-	for i := range jobs {
-		job := &jobs[i]
-		p := at(types.UID(job.Labels[sondev1.LabelTargetPodUID]))
-		p.job = job
-		p.before.Name = cmp.Or(p.before.Name, job.Annotations[sondev1.AnnotationTargetPod])
-		p.before.Node = cmp.Or(p.before.Node, job.Annotations[sondev1.AnnotationTargetNode])
-	}
-	for i := range agents {
-		p := byUID[types.UID(agents[i].Labels[sondev1.LabelTargetPodUID])]
-		// Of several, the first is the one whose account counts.
-		if p != nil && (p.agent == nil || agents[i].CreationTimestamp.Before(&p.agent.CreationTimestamp)) {
-			p.agent = &agents[i]
-		}
-	}
-	pods := make([]*podSeen, 0, len(byUID))
-	for uid, p := range byUID {
-		if uid != "" && p.before.Name != "" {
-			pods = append(pods, p)
+		if err := each(list); err != nil {
+			return err
 		}
 	}
-	slices.SortFunc(pods, func(a, b *podSeen) int {
-		return cmp.Or(cmp.Compare(a.before.Name, b.before.Name), cmp.Compare(a.uid, b.uid))
-	})
-	return pods
+	return nil
 }
 
 // compile finds out what the probes are to be told, while there is no ConfigMap that holds it.

@@ -6,9 +6,8 @@ import (
 	"slices"
 	"time"
 
-	batchv1 "k8s.io/api/batch/v1"
-
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/compact"
 	"github.com/sonde-operator/sonde/internal/outcome"
 	"github.com/sonde-operator/sonde/internal/target"
 )
@@ -31,7 +30,7 @@ type plan struct {
 	entries  []sondev1.PodResult
 	create   []creation
 	stop     []stopping
-	remove   []*batchv1.Job
+	remove   []*compact.Job
 	evict    []*podSeen
 	cleanUp  bool // everything that was made for the capture
 	over     bool // nothing more will be captured
@@ -65,6 +64,7 @@ func planFor(capture sondev1.Capture, seen observed, review time.Duration) plan 
 		return planFinal(capture, seen)
 	}
 	todo := plan{start: started(capture, seen), admitted: !seen.admission.refused(), observed: true, room: seen.room}
+	todo.entries = make([]sondev1.PodResult, 0, len(seen.pods))
 	todo.room.onNode = maps.Clone(seen.room.onNode)
 	next := seen.now.Add(review - RecentFor(review))
 	live := false
@@ -95,7 +95,7 @@ func planFor(capture sondev1.Capture, seen observed, review time.Duration) plan 
 // still leave one.
 func (todo *plan) givesUp(seen observed) bool {
 	for _, p := range seen.pods {
-		if p.before.Phase.Final() || p.agent != nil && probeEnded(p.agent) {
+		if p.before.Phase.Final() || p.agent != nil && probeEnded(p.agent.Whole()) {
 			continue
 		}
 		for i := range todo.entries {
@@ -179,7 +179,7 @@ func (todo *plan) join(v *outcome.Verdict, seen observed, p *podSeen) {
 func (todo *plan) joins(capture sondev1.Capture, seen observed, p *podSeen) bool {
 	status := capture.CaptureStatus()
 	switch {
-	case p.pod == nil, p.pod.DeletionTimestamp != nil, endingOf(capture, seen, p) != "", seen.compiled.unusable.reason != "":
+	case p.pod == nil, p.pod.GetDeletionTimestamp() != nil, endingOf(capture, seen, p) != "", seen.compiled.unusable.reason != "":
 		return false
 	case todo.start.IsZero():
 		return waits(p.before) || seen.now.Before(capture.GetCreationTimestamp().Add(targetTimeout))
@@ -187,7 +187,7 @@ func (todo *plan) joins(capture sondev1.Capture, seen observed, p *podSeen) bool
 		return false
 	case p.known, status.StartTime == nil:
 		return true
-	case status.PodsOmitted > 0 && !p.pod.CreationTimestamp.After(todo.start):
+	case status.PodsOmitted > 0 && !p.pod.GetCreationTimestamp().After(todo.start):
 		return slices.ContainsFunc(status.Pods, waits) || seen.now.Before(todo.start.Add(retryWindow))
 	default:
 		return capture.Common().FollowPods
@@ -253,7 +253,7 @@ func planFinal(capture sondev1.Capture, seen observed) plan {
 	if t := status.CompletionTime; t != nil && status.PodsOmitted > 0 && t.Add(seen.retain).After(until) {
 		until = t.Add(seen.retain) // files of Pods that the status does not list
 	}
-	made := len(seen.jobs) > 0 || seen.configMap != "" || seen.secret != ""
+	made := seen.jobs > 0 || seen.configMap != "" || seen.secret != ""
 	switch {
 	case made && !seen.now.Before(until):
 		todo.cleanUp = true
@@ -269,11 +269,7 @@ func started(capture sondev1.Capture, seen observed) time.Time {
 	if start := capture.CaptureStatus().StartTime; start != nil {
 		return start.Time
 	}
-	var first time.Time
-	for i := range seen.jobs {
-		first = earlier(first, seen.jobs[i].CreationTimestamp.Time)
-	}
-	return first
+	return seen.firstJob
 }
 
 // podDuration of a Pod whose Job is made at the given time: the whole duration for those of the
@@ -288,12 +284,16 @@ func (seen observed) podDuration(start, made time.Time) time.Duration {
 // about is what is known of a Pod, for its verdict.
 func (seen observed) about(capture sondev1.Capture, p *podSeen, ending string) outcome.Seen {
 	s := outcome.Seen{
-		Before: p.before, Job: p.job, Agent: p.agent, Node: p.node, Refusal: p.refusal, Ending: ending,
+		Before: p.before, Node: p.node, Refusal: p.refusal, Ending: ending,
 		Recounted: p.recounted, Uncounted: p.uncounted,
 		Duration: seen.duration, RetainFor: seen.retain,
 	}
+	if p.agent != nil {
+		s.Agent = p.agent.Whole()
+	}
 	if p.job != nil {
-		s.Duration = seen.podDuration(started(capture, seen), p.job.CreationTimestamp.Time)
+		s.Job = p.job.Whole()
+		s.Duration = seen.podDuration(started(capture, seen), s.Job.CreationTimestamp.Time)
 	}
 	return s
 }

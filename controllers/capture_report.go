@@ -61,7 +61,7 @@ func withJobs(entries []sondev1.PodResult, done acted) []sondev1.PodResult {
 }
 
 func startTime(before *metav1.Time, seen observed, todo plan, done acted) *metav1.Time {
-	if before != nil || todo.start.IsZero() || len(seen.jobs)+len(done.jobs) == 0 {
+	if before != nil || todo.start.IsZero() || seen.jobs+len(done.jobs) == 0 {
 		return before
 	}
 	t := metav1.NewTime(todo.start).Rfc3339Copy() // as it will be read back

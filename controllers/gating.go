@@ -101,12 +101,12 @@ func gateTimeout(capture sondev1.Capture) time.Duration {
 }
 
 // gateAgain is when a gate that seems not to start is to be looked at again; zero if none does.
-func gateAgain(capture sondev1.Capture, p *podSeen, known *sondev1.GateResult, now time.Time) time.Time {
-	if known != nil || !gatedBy(capture, p.pod) {
+func gateAgain(capture sondev1.Capture, pod *corev1.Pod, known *sondev1.GateResult, now time.Time) time.Time {
+	if known != nil || !gatedBy(capture, pod) {
 		return time.Time{}
 	}
-	for _, s := range p.pod.Status.InitContainerStatuses {
-		if late := gateLate(capture, p.pod); s.State.Waiting != nil && now.Before(late) {
+	for _, s := range pod.Status.InitContainerStatuses {
+		if late := gateLate(capture, pod); s.State.Waiting != nil && now.Before(late) {
 			return late
 		}
 	}
@@ -115,20 +115,24 @@ func gateAgain(capture sondev1.Capture, p *podSeen, known *sondev1.GateResult, n
 
 // replaces reports whether a Pod is to make way for one without a gate: its own cannot start, which everybody can read by
 // now, so that no gate is put into the next one; that next one will come; and it may start untraced.
-func replaces(capture sondev1.Capture, p *podSeen, now *sondev1.GateResult) bool {
-	return now != nil && now.Outcome == sondev1.GateNotStarted && p.before.Gate != nil && p.before.Gate.Outcome == sondev1.GateNotStarted &&
-		gatedBy(capture, p.pod) && gateOf(capture).OnTimeout != sondev1.GateFail && !gate.Required(p.pod) && !gatesStill(capture) &&
-		p.pod.Status.Phase == corev1.PodPending && p.pod.DeletionTimestamp == nil && metav1.GetControllerOfNoCopy(p.pod) != nil
+func replaces(capture sondev1.Capture, pod *corev1.Pod, before, now *sondev1.GateResult) bool {
+	return now != nil && now.Outcome == sondev1.GateNotStarted && before != nil && before.Outcome == sondev1.GateNotStarted &&
+		gatedBy(capture, pod) && gateOf(capture).OnTimeout != sondev1.GateFail && !gate.Required(pod) && !gatesStill(capture) &&
+		pod.Status.Phase == corev1.PodPending && pod.DeletionTimestamp == nil && metav1.GetControllerOfNoCopy(pod) != nil
 }
 
 // planGate adds to a verdict how the Pod's gate ended, and to the plan what is to be done about one that cannot start.
 func (todo *plan) planGate(capture sondev1.Capture, seen observed, p *podSeen, v *outcome.Verdict) {
-	v.Entry.Gate = observeGate(capture, p.pod, v.Entry.Gate, seen.now)
-	v.Again = earlier(v.Again, gateAgain(capture, p, v.Entry.Gate, seen.now))
+	if gateOf(capture) == nil || p.pod == nil {
+		return
+	}
+	pod := p.pod.Whole()
+	v.Entry.Gate = observeGate(capture, pod, v.Entry.Gate, seen.now)
+	v.Again = earlier(v.Again, gateAgain(capture, pod, v.Entry.Gate, seen.now))
 	// The Pod alone says it.
-	todo.leaving = todo.leaving || p.before.Gate == nil && v.Entry.Gate != nil && p.pod != nil && p.pod.DeletionTimestamp != nil
+	todo.leaving = todo.leaving || p.before.Gate == nil && v.Entry.Gate != nil && pod.DeletionTimestamp != nil
 	switch {
-	case replaces(capture, p, v.Entry.Gate):
+	case replaces(capture, pod, p.before.Gate, v.Entry.Gate):
 		todo.evict = append(todo.evict, p)
 		v.Again = earlier(v.Again, seen.now.Add(refusedDelay))
 	case p.before.Gate == nil && v.Entry.Gate != nil && v.Entry.Gate.Outcome == sondev1.GateNotStarted:
@@ -146,7 +150,7 @@ func gatesStill(capture sondev1.Capture) bool {
 // evict has a Pod replaced by its owner. An eviction is less than a deletion: budgets for disruptions hold it up, but for
 // Pods that have not started, as this one.
 func (r *CaptureReconciler) evict(ctx context.Context, p *podSeen) error {
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.pod.Namespace, Name: p.pod.Name}}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.pod.GetNamespace(), Name: p.pod.GetName()}}
 	err := r.SubResource("eviction").Create(ctx, pod, &policyv1.Eviction{
 		ObjectMeta:    pod.ObjectMeta,
 		DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &p.uid}},

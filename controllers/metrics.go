@@ -66,15 +66,17 @@ func (m Metrics) Collect(out chan<- prometheus.Metric) {
 	for _, phase := range phases {
 		out <- prometheus.MustNewConstMetric(capturesMetric, prometheus.GaugeValue, float64(byPhase[phase]), string(phase))
 	}
-	// One capture's after the other: together they would be most of a scrape's memory.
+	// One part of a capture's after the other: together they would be most of a scrape's memory.
 	n := 0
 	for _, capture := range captures {
-		var jobs batchv1.JobList
-		if err := m.Reader.List(ctx, &jobs, client.InNamespace(m.Namespace), client.MatchingFields{target.IndexCapture: string(capture.GetUID())}); err != nil {
-			ctrl.Log.WithName("metrics").Error(err, "Listing Jobs failed")
-			return
+		for _, part := range target.Parts(capture.GetUID()) {
+			var jobs batchv1.JobList
+			if err := m.Reader.List(ctx, &jobs, client.InNamespace(m.Namespace), part); err != nil {
+				ctrl.Log.WithName("metrics").Error(err, "Listing Jobs failed")
+				return
+			}
+			n += len(jobs.Items)
 		}
-		n += len(jobs.Items)
 	}
 	out <- prometheus.MustNewConstMetric(jobsMetric, prometheus.GaugeValue, float64(n))
 }

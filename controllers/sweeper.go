@@ -12,8 +12,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -90,20 +92,20 @@ func (s *Sweeper) SweepAll(ctx context.Context) error {
 }
 
 func (s *Sweeper) sweepKind(ctx context.Context, of kind.Kind) error {
-	// The objects first: what is listed now was made for a capture that the later lists have, if it lives.
-	objects, err := s.objects(ctx, of, client.MatchingLabels{sondev1.LabelKind: of.Name}, client.HasLabels{sondev1.LabelUID})
-	if err != nil || len(objects) == 0 {
-		return err
-	}
 	captures := of.NewList()
 	if err := s.Client.List(ctx, captures, client.UnsafeDisableDeepCopy); err != nil && !isKindGone(err) {
 		return fmt.Errorf("list %ss: %w", of.Name, err)
 	}
-	seen := map[string]bool{}
-	for _, capture := range captures.Captures() {
-		seen[string(capture.GetUID())] = capture.GetDeletionTimestamp().IsZero()
+	strays, err := straysOf(of, captures.Captures())
+	if err != nil {
+		return err
 	}
-	objects = slices.DeleteFunc(objects, func(o *metav1.PartialObjectMetadata) bool { return seen[o.GetLabels()[sondev1.LabelUID]] })
+	// The objects before the captures that there are: what is listed now was made for one that the later list has, if it
+	// lives.
+	objects, err := s.objects(ctx, of, strays, strays)
+	if err != nil {
+		return err
+	}
 	if len(objects) == 0 {
 		return nil
 	}
@@ -112,6 +114,26 @@ func (s *Sweeper) sweepKind(ctx context.Context, of kind.Kind) error {
 		return err
 	}
 	return s.deleteAll(ctx, slices.DeleteFunc(objects, func(o *metav1.PartialObjectMetadata) bool { return alive[o.GetLabels()[sondev1.LabelUID]] }))
+}
+
+// straysOf selects what was made for captures of a kind that are not among the living of these. The cache compares before it
+// copies: all objects of thousands of Pods would be most of the manager's memory.
+func straysOf(of kind.Kind, captures []sondev1.Capture) (*client.ListOptions, error) {
+	var living []string
+	for _, capture := range captures {
+		if capture.GetDeletionTimestamp().IsZero() {
+			living = append(living, string(capture.GetUID()))
+		}
+	}
+	which := []client.ListOption{client.MatchingLabels{sondev1.LabelKind: of.Name}, client.HasLabels{sondev1.LabelUID}}
+	if len(living) > 0 {
+		others, err := labels.NewRequirement(sondev1.LabelUID, selection.NotIn, living)
+		if err != nil {
+			return nil, fmt.Errorf("select by capture: %w", err)
+		}
+		which = slices.Insert(which, 0, client.ListOption(client.MatchingLabelsSelector{Selector: labels.NewSelector().Add(*others)}))
+	}
+	return (&client.ListOptions{}).ApplyOptions(which), nil
 }
 
 // alive are the UIDs of the captures of a kind that there are, asked of the API server.
@@ -135,7 +157,8 @@ func (s *Sweeper) alive(ctx context.Context, of kind.Kind) (map[string]bool, err
 // Sweep deletes what belongs to a capture of this kind and name that is gone, deleted, or made anew. What the cache does not
 // show yet wakes the controller when it does.
 func (s *Sweeper) Sweep(ctx context.Context, of kind.Kind, capture types.NamespacedName) error {
-	objects, err := s.objects(ctx, of, client.MatchingFields{target.IndexOwner: capture.Namespace + "/" + capture.Name})
+	by := client.MatchingFields{target.IndexOwner: capture.Namespace + "/" + capture.Name}
+	objects, err := s.objects(ctx, of, by, by)
 	if err != nil || len(objects) == 0 {
 		return err
 	}
@@ -152,26 +175,32 @@ func (s *Sweeper) Sweep(ctx context.Context, of kind.Kind, capture types.Namespa
 
 // Remove deletes everything that was made for the capture of this kind and UID.
 func (s *Sweeper) Remove(ctx context.Context, of kind.Kind, capture types.UID) error {
-	objects, err := s.objects(ctx, of, client.MatchingFields{target.IndexCapture: string(capture)})
+	objects, err := s.objects(ctx, of, client.MatchingFields{target.IndexCapture: string(capture)}, target.Parts(capture)...)
 	if err != nil {
 		return err
 	}
 	return s.deleteAll(ctx, objects)
 }
 
-// objects of the operator's namespace that were made for a capture of a kind and are not being deleted, from the cache.
-func (s *Sweeper) objects(ctx context.Context, of kind.Kind, selectors ...client.ListOption) ([]*metav1.PartialObjectMetadata, error) {
-	var objects []*metav1.PartialObjectMetadata
-	for _, made := range []struct {
+// objects of the operator's namespace that were made for a capture of a kind and are not being deleted, from the cache, with
+// what selects its Jobs, part by part, and the others.
+func (s *Sweeper) objects(ctx context.Context, of kind.Kind, others client.ListOption, jobs ...client.ListOption) ([]*metav1.PartialObjectMetadata, error) {
+	type made struct {
 		kind schema.GroupVersionKind
 		list client.ObjectList
-	}{
-		{batchv1.SchemeGroupVersion.WithKind("Job"), &batchv1.JobList{}}, // of which there is a cache
-		{corev1.SchemeGroupVersion.WithKind("ConfigMap"), metadataList("ConfigMap")},
-		{corev1.SchemeGroupVersion.WithKind("Secret"), metadataList("Secret")},
-	} {
-		gvk, list := made.kind, made.list
-		if err := s.Client.List(ctx, list, append(selectors, client.InNamespace(s.Namespace))...); err != nil {
+		by   client.ListOption
+	}
+	all := []made{
+		{corev1.SchemeGroupVersion.WithKind("ConfigMap"), metadataList("ConfigMap"), others},
+		{corev1.SchemeGroupVersion.WithKind("Secret"), metadataList("Secret"), others},
+	}
+	for _, by := range jobs {
+		all = append(all, made{batchv1.SchemeGroupVersion.WithKind("Job"), &batchv1.JobList{}, by}) // of which there is a cache
+	}
+	var objects []*metav1.PartialObjectMetadata
+	for _, one := range all {
+		gvk, list := one.kind, one.list
+		if err := s.Client.List(ctx, list, one.by, client.InNamespace(s.Namespace)); err != nil {
 			return nil, fmt.Errorf("list %ss to sweep: %w", gvk.Kind, err)
 		}
 		err := apimeta.EachListItem(list, func(item runtime.Object) error {

@@ -31,7 +31,7 @@ func TestSweep(t *testing.T) {
 	strangers := []string{"ConfigMap of-a-later-kind", "ConfigMap of-nobody"}
 	again := func(w *world) {
 		w.remove(w.capture())
-		w.add(newCapture(func(pc *sondev1.PacketCapture) { pc.UID = "the next one" }))
+		w.add(newCapture(func(pc *sondev1.PacketCapture) { pc.UID = "the-next-one" }))
 	}
 	cases := map[string]struct {
 		happens func(*world)

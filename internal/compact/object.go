@@ -60,6 +60,20 @@ func (m *Meta) GetOwnerReferences() []metav1.OwnerReference {
 	return []metav1.OwnerReference{o}
 }
 
+// Target is the Pod that a Job, or its Pod, was made for: what labels and annotations say of it.
+type Target struct {
+	UID        types.UID
+	Name, Node string
+}
+
+// Target of a Job or its Pod; of any other object there is none.
+func (m *Meta) Target() Target {
+	if m.part == nil {
+		return Target{}
+	}
+	return Target{types.UID(m.part.uid.String()), m.part.pod, m.part.node.String()}
+}
+
 // What is never kept.
 
 // GetGenerateName implements metav1.Object.

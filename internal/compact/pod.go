@@ -121,14 +121,10 @@ func containerOf(s *corev1.ContainerStatus) container {
 
 // Whole returns the Pod with all that is kept of it.
 func (p *Pod) Whole() *corev1.Pod {
-	at := p.place.Value()
 	whole := &corev1.Pod{
 		ObjectMeta: p.whole(),
-		Spec:       corev1.PodSpec{NodeName: at.node, HostNetwork: at.hostNetwork, HostPID: at.hostPID},
-		Status:     corev1.PodStatus{Phase: corev1.PodPhase(at.phase), PodIP: p.ip, StartTime: p.started.pointer()},
-	}
-	if at.hasClass {
-		whole.Spec.RuntimeClassName = new(at.runtimeClass)
+		Spec:       p.Spec(),
+		Status:     corev1.PodStatus{Phase: corev1.PodPhase(p.place.Value().phase), PodIP: p.ip, StartTime: p.started.pointer()},
 	}
 	if p.gate != nil {
 		whole.Status.InitContainerStatuses = []corev1.ContainerStatus{p.gate.whole()}
@@ -178,6 +174,19 @@ func (p *Pod) DeepCopyObject() runtime.Object { return p.Whole() }
 
 // Node that the Pod is on.
 func (p *Pod) Node() string { return p.place.Value().node }
+
+// IP of the Pod.
+func (p *Pod) IP() string { return p.ip }
+
+// Spec says where and how the Pod runs, without its containers.
+func (p *Pod) Spec() corev1.PodSpec {
+	at := p.place.Value()
+	spec := corev1.PodSpec{NodeName: at.node, HostNetwork: at.hostNetwork, HostPID: at.hostPID}
+	if at.hasClass {
+		spec.RuntimeClassName = new(at.runtimeClass)
+	}
+	return spec
+}
 
 // Same reports whether two Pods differ in nothing but their version.
 func (p *Pod) Same(other *Pod) bool {

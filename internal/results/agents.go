@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
@@ -30,18 +31,24 @@ var nodeFlags = []struct{ flag, field string }{
 
 // agents returns the agents' Pods of a capture, newest first: of one target Pod or, without podUID, of all.
 func (h *Handler) agents(ctx context.Context, capture sondev1.Capture, podUID string) ([]corev1.Pod, error) {
-	which := []client.ListOption{client.InNamespace(h.Namespace), client.MatchingFields{target.IndexCapture: string(capture.GetUID())}}
+	parts := target.Parts(capture.GetUID())
+	which := []client.ListOption{client.InNamespace(h.Namespace)}
 	if podUID != "" {
+		parts = []client.ListOption{client.MatchingFields{target.IndexPart: target.Part(capture.GetUID(), types.UID(podUID))}}
 		which = append(which, client.MatchingLabels{sondev1.LabelTargetPodUID: podUID})
 	}
-	var list corev1.PodList
-	if err := h.Cache.List(ctx, &list, which...); err != nil {
-		return nil, fmt.Errorf("list agents of %s/%s: %w", capture.GetNamespace(), capture.GetName(), err)
+	var agents []corev1.Pod
+	for _, part := range parts {
+		var list corev1.PodList
+		if err := h.Cache.List(ctx, &list, append(which, part)...); err != nil {
+			return nil, fmt.Errorf("list agents of %s/%s: %w", capture.GetNamespace(), capture.GetName(), err)
+		}
+		agents = append(agents, list.Items...)
 	}
-	slices.SortFunc(list.Items, func(a, b corev1.Pod) int {
+	slices.SortFunc(agents, func(a, b corev1.Pod) int {
 		return cmp.Or(b.CreationTimestamp.Compare(a.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
-	return list.Items, nil
+	return agents, nil
 }
 
 // serving reports whether the keeper of an agent's Pod can be asked.

@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
@@ -19,8 +21,10 @@ import (
 const (
 	// IndexOwnerUID, of Pods and ReplicaSets: the UID of the controlling owner.
 	IndexOwnerUID = "ownerUID"
-	// IndexCapture, of what was made for a capture and of the agents' Pods: its UID.
+	// IndexCapture, of the ConfigMap and the Secret that were made for a capture: its UID.
 	IndexCapture = "capture"
+	// IndexPart, of the Jobs that were made for a capture and of the agents' Pods: Part of it.
+	IndexPart = "part"
 	// IndexOwner, of what was made for a capture: its namespace and name.
 	IndexOwner = "owner"
 	// IndexNode, of Jobs and of the agents' Pods: the node of the target, and the Pod's.
@@ -40,8 +44,8 @@ type Index struct {
 var Indexes = slices.Concat(captureIndexes(), []Index{
 	{&corev1.Pod{}, IndexOwnerUID, ownerUID},
 	{ReplicaSetMetadata(), IndexOwnerUID, ownerUID},
-	{&corev1.Pod{}, IndexCapture, captureUID},
-	{&batchv1.Job{}, IndexCapture, captureUID},
+	{&corev1.Pod{}, IndexPart, capturePart},
+	{&batchv1.Job{}, IndexPart, capturePart},
 	{&batchv1.Job{}, IndexOwner, captureName},
 	{&batchv1.Job{}, IndexNode, targetNode},
 	{&corev1.Pod{}, IndexNode, agentNode},
@@ -77,6 +81,37 @@ func ownerUID(o client.Object) []string {
 }
 
 func captureUID(o client.Object) []string { return value(o.GetLabels()[sondev1.LabelUID]) }
+
+func capturePart(o client.Object) []string {
+	labels := o.GetLabels()
+	if labels[sondev1.LabelUID] == "" {
+		return nil
+	}
+	return []string{Part(types.UID(labels[sondev1.LabelUID]), types.UID(labels[sondev1.LabelTargetPodUID]))}
+}
+
+// parts is in how many a capture's Jobs and agents are. A capture may have thousands, of which the cache hands out copies
+// ten times as large as what it keeps: who reads one part after the other, and keeps what he needs, never has all of
+// these copies.
+const parts = 4
+
+// Part of a capture that the Job and the agent of one of its Pods are in.
+func Part(capture, pod types.UID) string {
+	last := 0
+	if len(pod) > 0 {
+		last = int(pod[len(pod)-1]) % parts
+	}
+	return string(capture) + "/" + strconv.Itoa(last)
+}
+
+// Parts returns what selects, one after the other, all Jobs and agents of a capture by IndexPart.
+func Parts(capture types.UID) []client.ListOption {
+	all := make([]client.ListOption, parts)
+	for i := range all {
+		all[i] = client.MatchingFields{IndexPart: string(capture) + "/" + strconv.Itoa(i)}
+	}
+	return all
+}
 
 func captureName(o client.Object) []string { return value(o.GetAnnotations()[sondev1.AnnotationOwner]) }
 

@@ -84,34 +84,47 @@ func short(m map[string]string) map[string]string {
 func Compact(o any) (any, error) {
 	switch o := o.(type) {
 	case *corev1.Pod:
-		stripped, err := StripPod(o)
-		if pod, ok := stripped.(*corev1.Pod); ok && err == nil {
-			return compact.OfPod(pod), nil
-		}
-		return stripped, err
+		return CompactPod(o), nil
 	case *batchv1.Job:
-		return compact.OfJob(&batchv1.Job{
-			ObjectMeta: metav1.ObjectMeta{
-				Name: o.Name, Namespace: o.Namespace, UID: o.UID, ResourceVersion: o.ResourceVersion,
-				CreationTimestamp: o.CreationTimestamp, DeletionTimestamp: o.DeletionTimestamp,
-				Labels:      pick(o.Labels, sondev1.LabelUID, sondev1.LabelKind, sondev1.LabelTargetPodUID),
-				Annotations: pick(o.Annotations, sondev1.AnnotationOwner, sondev1.AnnotationTargetPod, sondev1.AnnotationTargetNode),
-			},
-			Status: o.Status,
-		}), nil
+		return CompactJob(o), nil
 	default:
 		return o, nil // a tombstone of the informer, or what is compact
 	}
 }
 
-// StripPod keeps of a Pod what the operator reads. Containers' states are kept for agents' Pods alone, and of a gated Pod
-// that of its gate.
+// CompactPod returns what Compact makes of a Pod.
+func CompactPod(pod *corev1.Pod) *compact.Pod {
+	kept := stripped(pod)
+	return compact.OfPod(&kept)
+}
+
+// CompactJob returns what Compact makes of a Job.
+func CompactJob(job *batchv1.Job) *compact.Job {
+	return compact.OfJob(&batchv1.Job{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: job.Name, Namespace: job.Namespace, UID: job.UID, ResourceVersion: job.ResourceVersion,
+			CreationTimestamp: job.CreationTimestamp, DeletionTimestamp: job.DeletionTimestamp,
+			Labels:      pick(job.Labels, sondev1.LabelUID, sondev1.LabelKind, sondev1.LabelTargetPodUID),
+			Annotations: pick(job.Annotations, sondev1.AnnotationOwner, sondev1.AnnotationTargetPod, sondev1.AnnotationTargetNode),
+		},
+		Status: job.Status,
+	})
+}
+
+// StripPod keeps of a Pod what the operator reads.
 func StripPod(o any) (any, error) {
 	pod, ok := o.(*corev1.Pod)
 	if !ok {
 		return o, nil // a tombstone of the informer
 	}
-	kept := &corev1.Pod{
+	kept := stripped(pod)
+	return &kept, nil
+}
+
+// stripped is what is kept of a Pod. Containers' states are kept for agents' Pods alone, and of a gated Pod that of its
+// gate.
+func stripped(pod *corev1.Pod) corev1.Pod {
+	kept := corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: pod.Name, Namespace: pod.Namespace, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
 			CreationTimestamp: pod.CreationTimestamp, DeletionTimestamp: pod.DeletionTimestamp,
@@ -132,9 +145,9 @@ func StripPod(o any) (any, error) {
 		kept.Spec.Containers = restarted(pod.Spec.Containers)
 	}
 	if pod.Annotations[sondev1.AnnotationGatedByUID] != "" {
-		stripGated(kept, pod)
+		stripGated(&kept, pod)
 	}
-	return kept, nil
+	return kept
 }
 
 // stripGated keeps by whom a Pod is gated, and how its gate is. Anybody can write both: they are kept short.

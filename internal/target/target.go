@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/compact"
 )
 
 // Timeout is how long a capture waits for its target to have a Pod that can be captured.
@@ -28,8 +29,8 @@ type Workload struct {
 	// Found says that it exists; its Pods may still be to come.
 	Found bool
 	UID   types.UID
-	// Pods that can be captured, by name. They are shared with the cache: read only.
-	Pods []corev1.Pod
+	// Pods that can be captured, by name. There may be thousands.
+	Pods []*compact.Pod
 }
 
 // Live reports whether a Pod can be captured: it has a node, so that its network namespace exists or
@@ -64,14 +65,14 @@ func Resolve(ctx context.Context, reader client.Reader, namespace string, ref so
 		if err := reader.List(ctx, &pods, client.InNamespace(namespace), client.MatchingFields{IndexOwnerUID: string(uid)}); err != nil {
 			return Workload{}, fmt.Errorf("list pods of target %s %s: %w", ref.Kind, ref.Name, err)
 		}
-		live := slices.DeleteFunc(pods.Items, func(p corev1.Pod) bool { return !Live(&p) })
-		if len(found.Pods) == 0 { // all are one ReplicaSet's, but in a rollout: thousands of them are not copied
-			found.Pods = live
-		} else {
-			found.Pods = append(found.Pods, live...)
+		found.Pods = slices.Grow(found.Pods, len(pods.Items))
+		for i := range pods.Items {
+			if p := &pods.Items[i]; Live(p) {
+				found.Pods = append(found.Pods, CompactPod(p))
+			}
 		}
 	}
-	slices.SortFunc(found.Pods, func(a, b corev1.Pod) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(found.Pods, func(a, b *compact.Pod) int { return cmp.Compare(a.GetName(), b.GetName()) })
 	return found, nil
 }
 
@@ -86,7 +87,7 @@ func resolvePod(ctx context.Context, reader client.Reader, key client.ObjectKey)
 	}
 	found := Workload{Found: true, UID: pod.UID}
 	if Live(&pod) {
-		found.Pods = []corev1.Pod{pod}
+		found.Pods = []*compact.Pod{CompactPod(&pod)}
 	}
 	return found, nil
 }

@@ -66,7 +66,7 @@ func TestResolve(t *testing.T) {
 			}
 			var pods []string
 			for _, p := range got.Pods {
-				pods = append(pods, p.Name)
+				pods = append(pods, p.GetName())
 			}
 			if diff := cmp.Diff(tc.wantPods, pods); diff != "" || got.Found != tc.wantFound {
 				t.Errorf("found = %v, want %v; pods (-want +got):\n%s", got.Found, tc.wantFound, diff)
