@@ -93,6 +93,31 @@ func TestCopyIsWhole(t *testing.T) {
 	}
 }
 
+// TestParts: what can be asked of the compact form is what the whole one says.
+func TestParts(t *testing.T) {
+	pod := agent()
+	kept := compact.OfPod(pod)
+	if kept.IP() != pod.Status.PodIP || kept.Node() != pod.Spec.NodeName {
+		t.Errorf("IP %q on %q", kept.IP(), kept.Node())
+	}
+	want := pod.Spec
+	want.Containers = nil
+	if diff := cmp.Diff(want, kept.Spec()); diff != "" {
+		t.Errorf("spec (-want +got):\n%s", diff)
+	}
+	if of := kept.Target(); of != (compact.Target{UID: "target", Name: "web-1"}) {
+		t.Errorf("agent of %+v", of)
+	}
+	m := meta()
+	m.Annotations[sondev1.AnnotationTargetNode] = "node-a"
+	if of := compact.OfJob(&batchv1.Job{ObjectMeta: m}).Target(); of != (compact.Target{UID: "target", Name: "web-1", Node: "node-a"}) {
+		t.Errorf("Job of %+v", of)
+	}
+	if of := compact.OfPod(&corev1.Pod{}).Target(); of != (compact.Target{}) {
+		t.Errorf("a Pod that is no agent's is of %+v", of)
+	}
+}
+
 // TestSame: each change but that of the version is one.
 func TestSame(t *testing.T) {
 	for name, tc := range map[string]struct {
