@@ -1,9 +1,15 @@
 package trace
 
 import (
+	"bytes"
+	"math"
+	"sync/atomic"
 	"testing"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sonde-operator/sonde/agents/ending"
 )
 
 // Records are handed on as they are, whole and in their order.
@@ -38,5 +44,72 @@ func TestBinary(t *testing.T) {
 	a := r.result.Account
 	if r.result.Err != nil || a.Written != uint64(events) || a.Written != n+1 || a.Lost() != 0 || reads != n+1 {
 		t.Errorf("%+v, %d records, %d of them reads of a byte; want %d", r.result, events, reads, n+1)
+	}
+}
+
+// ringOf is a ring that so many reads lie in, one each nanosecond, and whose end some of them lie before.
+func ringOf(events int) *cpuRing {
+	const size = 1 << 20
+	mem := make([]uint64, (size+ringSlack)/8)
+	data := unsafe.Slice((*byte)(unsafe.Pointer(&mem[0])), len(mem)*8)
+	r := &cpuRing{head: new(atomic.Uint64), tail: new(atomic.Uint64), data: data, size: size, pos: size - 1<<10}
+	r.seen = r.pos
+	r.tail.Store(r.pos)
+	place := r.pos
+	for i := range events {
+		one := made(unix.SYS_READ, []uint64{uint64(i), 2, 3})
+		headOf(one).Time = uint64(i + 1)
+		at := place % size
+		copy(data[at:], one)
+		place += min(uint64(len(one)), size-at)
+	}
+	r.head.Store(place)
+	return r
+}
+
+// Each record is handed on once, in its order, up to a time, and to the limit of events.
+func TestHandOn(t *testing.T) {
+	const all = 2000 // more than fit into what is handed on at a time
+	for name, tc := range map[string]struct{ until, limit, want uint64 }{
+		"all":              {math.MaxUint64, 0, all},
+		"a few":            {5, 0, 5},
+		"some":             {1500, 0, 1500},
+		"none":             {0, 0, 0},
+		"a limit":          {math.MaxUint64, 1234, 1234},
+		"a limit beyond":   {math.MaxUint64, all + 1, all},
+		"a limit at once":  {math.MaxUint64, 1, 1},
+		"a limit and time": {1000, 1234, 1000},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got bytes.Buffer
+			tr := &Trace{cfg: Config{Binary: true, MaxEvents: tc.limit}}
+			tr.streams = map[string]*stream{"": {each: 1, out: sinkFunc(func(records []byte, _ int) (int, error) {
+				got.Write(records)
+				return len(records) / (recordLen + 24), nil
+			})}}
+			r := ringOf(all)
+			var e event
+			there, err := r.next(&e)
+			if there && err == nil {
+				there, err = tr.handOn(r, &e, tc.until)
+			}
+			tr.flushAll()
+			r.free()
+			if wantThere := tc.want < all; err != nil || there != wantThere {
+				t.Errorf("%v, %v; want %v", there, err, wantThere)
+			}
+			if limited := tc.limit > 0 && tc.limit == tc.want; (tr.end == ending.EventLimit) != limited || tr.account.Written != tc.want || tr.pending != 0 {
+				t.Errorf("ended %q with %d written and %d pending, want %d", tr.end, tr.account.Written, tr.pending, tc.want)
+			}
+			for i := range tc.want {
+				if !e.parse(got.Bytes()) || e.record.Time != i+1 || e.numbers[0] != i {
+					t.Fatalf("record %d: %+v", i, e.record)
+				}
+				got.Next(len(e.whole))
+			}
+			if got.Len() > 0 {
+				t.Errorf("%d bytes more", got.Len())
+			}
+		})
 	}
 }

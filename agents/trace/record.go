@@ -29,13 +29,22 @@ type event struct {
 // errNotWhole ends a trace: nobody knows how many records lie behind one that cannot be read.
 var errNotWhole = errors.New("a record of the tracer is not whole: please report this with the probe's log")
 
-// parse finds the parts of the record that b begins with; false if it is not whole.
-func (e *event) parse(b []byte) bool {
+// headOf is the head of the record that b begins with; nil if the record is not whole.
+func headOf(b []byte) *traceRecord {
 	if len(b) < recordLen {
-		return false
+		return nil
 	}
 	r := (*traceRecord)(unsafe.Pointer(&b[0]))
 	if uint64(r.Size) < uint64(recordLen) || uint64(r.Size) > uint64(len(b)) || r.Size%8 != 0 || r.Numbers > 6 {
+		return nil
+	}
+	return r
+}
+
+// parse finds the parts of the record that b begins with; false if it is not whole.
+func (e *event) parse(b []byte) bool {
+	r := headOf(b)
+	if r == nil {
 		return false
 	}
 	e.whole = b[:r.Size]

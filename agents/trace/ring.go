@@ -90,9 +90,25 @@ func (r *cpuRing) next(e *event) (bool, error) {
 	return true, nil
 }
 
-// skip goes on behind the record that next returned.
-func (r *cpuRing) skip(e *event) {
-	size := uint64(e.record.Size)
+// run returns the records from the ring's place on that lie in one piece and came by a time, and how many they are: at most
+// so many, and no more than make up a lineBuffer, so that they are still in the processor's cache when they are copied. One
+// that cannot be read ends them, and is next's to tell of.
+func (r *cpuRing) run(until, most uint64) (records []byte, n uint64) {
+	at := r.pos & (r.size - 1)
+	all, left := r.data[at:], min(r.seen-r.pos, r.size-at, lineBuffer)
+	size := uint64(0)
+	for ; n < most && size < left; n++ {
+		head := headOf(all[size:])
+		if head == nil || head.Time > until {
+			break
+		}
+		size += uint64(head.Size)
+	}
+	return all[:size], n
+}
+
+// skip goes on behind the records that next or run returned, by their size.
+func (r *cpuRing) skip(size uint64) {
 	if at := r.pos & (r.size - 1); at+size >= r.size {
 		size = r.size - at // the next one is at the front
 	}
@@ -101,6 +117,13 @@ func (r *cpuRing) skip(e *event) {
 
 // free gives all that was skipped back to the CPU.
 func (r *cpuRing) free() { r.tail.Store(r.pos) }
+
+// freeMuch does so where it is much: each time takes the place's cache line from the CPU.
+func (r *cpuRing) freeMuch() {
+	if r.pos-r.tail.Load() > r.size/16 {
+		r.free()
+	}
+}
 
 // fill is how full the ring is, of 1.
 func (r *cpuRing) fill() float64 { return float64(r.head.Load()-r.tail.Load()) / float64(r.size) }

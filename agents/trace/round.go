@@ -11,7 +11,6 @@ import (
 
 	"github.com/cilium/ebpf/ringbuf"
 
-	"github.com/sonde-operator/sonde/agents/ending"
 	"github.com/sonde-operator/sonde/internal/tracefmt"
 )
 
@@ -42,7 +41,12 @@ func (t *Trace) round(until uint64) (err error) {
 		if len(t.queue) > 0 {
 			others = min(others, rareTime(t.queue[0]))
 		}
-		if there[first], err = t.writeRun(t.program.rings[first], &heads[first], others, until); err != nil {
+		if t.handsOn() {
+			there[first], err = t.handOn(t.program.rings[first], &heads[first], others)
+		} else {
+			there[first], err = t.writeRun(t.program.rings[first], &heads[first], others, until)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -68,10 +72,8 @@ func (t *Trace) holds(e *event, r *cpuRing, until uint64) bool {
 func (t *Trace) writeRun(r *cpuRing, e *event, others, until uint64) (there bool, err error) {
 	for there = true; there && e.record.Time <= others && !t.holds(e, r, until); {
 		t.write(e)
-		r.skip(e)
-		if r.pos-r.tail.Load() > r.size/16 {
-			r.free()
-		}
+		r.skip(uint64(e.record.Size))
+		r.freeMuch()
 		if there, err = r.next(e); err != nil {
 			return false, err
 		}
@@ -101,6 +103,9 @@ func earliest(heads []event, there []bool, until uint64) (first int, others uint
 
 // readRare takes what is in the ring of rare events.
 func (t *Trace) readRare() error {
+	if t.rare.AvailableBytes() == 0 {
+		return nil // to ask and be told so takes calls
+	}
 	t.rare.SetDeadline(time.Unix(1, 0)) // do not wait
 	for {
 		rec, err := t.rare.Read()
@@ -150,7 +155,7 @@ func (t *Trace) write(e *event) {
 		t.beyond()
 	default:
 		s.lines = t.appendLines(s.lines, e, r)
-		t.added(s)
+		t.added(s, 1)
 	}
 }
 
@@ -161,7 +166,7 @@ func (t *Trace) emit(h *heldEvent) {
 		return
 	}
 	h.to.lines = append(h.to.lines, h.lines...)
-	t.added(h.to)
+	t.added(h.to, 1)
 }
 
 func (t *Trace) appendLines(to []byte, e *event, r *tracefmt.Record) []byte {
@@ -175,55 +180,11 @@ func (t *Trace) appendLines(to []byte, e *event, r *tracefmt.Record) []byte {
 	}
 }
 
-// added: a stream has the lines of one event more.
-func (t *Trace) added(s *stream) {
-	s.events++
-	t.pending++
-	last := t.cfg.MaxEvents > 0 && t.account.Written+uint64(t.pending) >= t.cfg.MaxEvents
-	if last {
-		t.flushAll()
-	} else if len(s.lines) >= lineBuffer {
-		t.flush(s)
-	}
-	if last && t.end == "" {
-		t.end = ending.EventLimit
-	}
-}
-
-func (t *Trace) flushAll() {
-	for _, s := range t.streams {
-		t.flush(s)
-	}
-}
-
-// flush hands a stream's lines on. When they are not taken the trace ends, and what still comes is counted.
-func (t *Trace) flush(s *stream) {
-	if s.events == 0 {
-		return
-	}
-	n, err := s.out.Write(s.lines, s.each)
-	rest := uint64(s.events - n)
-	t.pending -= s.events
-	s.lines, s.events = s.lines[:0], 0
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.account.Written += uint64(n)
-	switch {
-	case err == nil:
-	case errors.Is(err, errByteLimit):
-		t.end = ending.ByteLimit
-		t.account.BeyondLimit += rest
-	default:
-		t.end, t.endErr = ending.Error, err
-		t.account.LostWriter += rest
-	}
-}
-
 // lose counts the lines that an error left unwritten.
 func (t *Trace) lose() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.account.LostWriter += uint64(t.pending + len(t.only.queue))
+	t.account.LostWriter += t.pending + uint64(len(t.only.queue))
 	t.pending, t.only.queue = 0, nil
 }
 

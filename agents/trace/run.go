@@ -10,13 +10,19 @@ import (
 	"github.com/sonde-operator/sonde/agents/ending"
 )
 
-// The reader looks at the rings at a rhythm that follows the traffic.
+// The reader looks at the rings at a rhythm that follows the traffic: each time costs as much as the text of some hundred
+// events, and a ring must have room for what comes until the next time, though that be many times as much.
 const (
 	shortest = time.Millisecond
 	longest  = 50 * time.Millisecond
+	// filled is how full the fullest ring is to be when it is looked at, of 1, and behind how full it is when the reader does
+	// not sleep at all.
+	filled = 1. / 16
+	behind = 1. / 4
 	// settle is how old an event must be to be written: those of other CPUs that are older are in their rings by then.
 	settle = 2 * time.Millisecond
-	// lineBuffer is how much text is handed on at a time.
+	// lineBuffer is how much is handed on at a time. With more the kernel takes larger pages for the file, which a virtual
+	// machine may have to ask its host for.
 	lineBuffer = 64 << 10
 )
 
@@ -59,26 +65,31 @@ func (t *Trace) Account() Account {
 }
 
 func (t *Trace) loop(ctx context.Context) error {
-	pause := longest
+	pause, counted := longest, uint64(0)
 	for ctx.Err() == nil && t.end == "" {
-		fill := t.fill()
-		if err := t.round(bootTime() - uint64(settle)); err != nil {
+		fill, now := t.fill(), bootTime()
+		if err := t.round(now - uint64(settle)); err != nil {
 			return err
 		}
-		switch {
-		case fill > 0.1:
-			pause = 0
-		case fill > 0.01:
-			pause = max(shortest, pause/2)
-		default:
-			pause = min(longest, max(shortest, pause*2))
+		if now-counted >= uint64(longest) {
+			t.count()
+			counted = now
 		}
-		t.count()
-		if pause > 0 {
+		if pause = nextPause(pause, fill); pause > 0 {
 			sleep(ctx, pause)
 		}
 	}
 	return nil
+}
+
+// nextPause is how long the reader sleeps when after the last pause the fullest ring was so full. It becomes at most twice
+// as long.
+func nextPause(last time.Duration, fill float64) time.Duration {
+	if fill > behind {
+		return 0
+	}
+	next := float64(max(last, shortest)) * filled / max(fill, filled/2)
+	return min(longest, max(shortest, time.Duration(next)))
 }
 
 func sleep(ctx context.Context, d time.Duration) {

@@ -1,8 +1,11 @@
 package trace
 
 import (
+	"errors"
+	"math"
 	"slices"
 
+	"github.com/sonde-operator/sonde/agents/ending"
 	"github.com/sonde-operator/sonde/internal/tracefmt"
 )
 
@@ -11,7 +14,7 @@ type stream struct {
 	out    Sink
 	each   int // lines of an event
 	lines  []byte
-	events int
+	events uint64
 }
 
 func (c *Config) streams() map[string]*stream {
@@ -45,5 +48,57 @@ func (t *Trace) records(kind traceKind) bool {
 		return slices.Contains(t.cfg.Groups, GroupProcess)
 	default:
 		return true
+	}
+}
+
+// room is how many events more may be written.
+func (t *Trace) room() uint64 {
+	if t.cfg.MaxEvents == 0 {
+		return math.MaxUint64
+	}
+	return t.cfg.MaxEvents - min(t.cfg.MaxEvents, t.account.Written+t.pending)
+}
+
+// added: a stream has the lines of so many events more.
+func (t *Trace) added(s *stream, events uint64) {
+	s.events += events
+	t.pending += events
+	last := t.room() == 0
+	if last {
+		t.flushAll()
+	} else if len(s.lines) >= lineBuffer {
+		t.flush(s)
+	}
+	if last && t.end == "" {
+		t.end = ending.EventLimit
+	}
+}
+
+func (t *Trace) flushAll() {
+	for _, s := range t.streams {
+		t.flush(s)
+	}
+}
+
+// flush hands a stream's lines on. When they are not taken the trace ends, and what still comes is counted.
+func (t *Trace) flush(s *stream) {
+	if s.events == 0 {
+		return
+	}
+	n, err := s.out.Write(s.lines, s.each)
+	rest := s.events - uint64(n)
+	t.pending -= s.events
+	s.lines, s.events = s.lines[:0], 0
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.account.Written += uint64(n)
+	switch {
+	case err == nil:
+	case errors.Is(err, errByteLimit):
+		t.end = ending.ByteLimit
+		t.account.BeyondLimit += rest
+	default:
+		t.end, t.endErr = ending.Error, err
+		t.account.LostWriter += rest
 	}
 }

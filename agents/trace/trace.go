@@ -110,7 +110,7 @@ type Trace struct {
 
 	record  tracefmt.Record
 	path    []byte
-	pending int                // events of all streams
+	pending uint64             // events of all streams
 	streams map[string]*stream // by source; of JSON lines it is empty
 	queue   []ringbuf.Record   // of rare, by time
 	open    map[flow]*traceOpenSocket

@@ -1,0 +1,30 @@
+package trace
+
+import (
+	"testing"
+	"time"
+)
+
+// The reader sleeps longer, up to a bound, where less came than it had expected, and not at all when it is behind.
+func TestNextPause(t *testing.T) {
+	for name, tc := range map[string]struct {
+		last time.Duration
+		fill float64
+		want time.Duration
+	}{
+		"as expected":           {8 * time.Millisecond, filled, 8 * time.Millisecond},
+		"twice as much":         {8 * time.Millisecond, 2 * filled, 4 * time.Millisecond},
+		"half as much":          {8 * time.Millisecond, filled / 2, 16 * time.Millisecond},
+		"nothing":               {8 * time.Millisecond, 0, 16 * time.Millisecond},
+		"nothing for long":      {longest, 0, longest},
+		"much for a short time": {shortest, 3 * filled, shortest},
+		"behind":                {longest, 0.3, 0},
+		"no more behind":        {0, filled, shortest},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := nextPause(tc.last, tc.fill); got != tc.want {
+				t.Errorf("%v, want %v", got, tc.want)
+			}
+		})
+	}
+}
