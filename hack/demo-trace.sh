@@ -55,7 +55,7 @@ say 'What do its Pods do meanwhile?'
 run "kubectl sonde$context trace deploy/prices -n $ns --for 10s --events process,file,network -o before.ndjson --force --quiet"
 
 say 'No call is slow: the time passes between them. Two fail again and again: a file is not there, and a connection is refused. When?'
-run "kubectl sonde trace read before.ndjson | grep -E '(openat|connect) ' | sed -n 11,20p"
+run "kubectl sonde trace read before.ndjson --call openat,connect | sed -n 11,20p"
 
 say 'And does every request of both Pods do so?'
 run "jq -r '$failures' before.ndjson | sort | uniq -c"

@@ -4,15 +4,11 @@ package api
 
 import (
 	"maps"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 )
 
 // traceObject builds a Trace as a user writes it.
@@ -187,28 +183,5 @@ func TestTraceDefaults(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, o.Object["spec"]); diff != "" {
 		t.Errorf("spec, which has no duration (-want +got):\n%s", diff)
-	}
-}
-
-// TestSamples: what config/samples shows is accepted as it is there.
-func TestSamples(t *testing.T) {
-	files, err := filepath.Glob("../../config/samples/monitoring_*.yaml")
-	if err != nil || len(files) < 4 {
-		t.Fatalf("%v, %v", files, err)
-	}
-	ns := namespace(t, nil)
-	for _, file := range files {
-		b, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		o := &unstructured.Unstructured{}
-		if err := yaml.Unmarshal(b, &o.Object); err != nil {
-			t.Fatal(err)
-		}
-		o.SetNamespace(ns)
-		if err := admin.Create(t.Context(), o, client.DryRunAll, client.FieldValidation("Strict")); err != nil {
-			t.Errorf("%s: %v", file, err)
-		}
 	}
 }
