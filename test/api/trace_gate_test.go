@@ -17,9 +17,7 @@ func gatedObject(ns string, gate map[string]any) *unstructured.Unstructured {
 	if gate != nil {
 		spec["gate"] = gate
 	}
-	o := object(ns, spec)
-	o.SetKind("Trace")
-	return o
+	return traceObject(ns, spec)
 }
 
 func TestTraceGateValidation(t *testing.T) {
@@ -45,13 +43,7 @@ func TestTraceGateValidation(t *testing.T) {
 	ns := namespace(t, nil)
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			err := admin.Create(t.Context(), gatedObject(ns, tc.gate))
-			switch {
-			case tc.want == "" && err != nil:
-				t.Errorf("refused: %v", err)
-			case tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)):
-				t.Errorf("error %v, want %q in it", err, tc.want)
-			}
+			answered(t, admin.Create(t.Context(), gatedObject(ns, tc.gate)), tc.want)
 		})
 	}
 }
@@ -59,17 +51,13 @@ func TestTraceGateValidation(t *testing.T) {
 func TestTraceGateDefaultsAndStays(t *testing.T) {
 	ns := namespace(t, nil)
 	o := gatedObject(ns, map[string]any{"enabled": true})
-	if err := admin.Create(t.Context(), o); err != nil {
-		t.Fatal(err)
-	}
+	create(t, o)
 	gate, _, _ := unstructured.NestedMap(o.Object, "spec", "gate")
 	if diff := cmp.Diff(map[string]any{"enabled": true, "timeout": "30s", "onTimeout": "Proceed"}, gate); diff != "" {
 		t.Errorf("spec.gate (-want +got):\n%s", diff)
 	}
 	without := gatedObject(ns, nil)
-	if err := admin.Create(t.Context(), without); err != nil {
-		t.Fatal(err)
-	}
+	create(t, without)
 	for what, change := range map[string]func() error{
 		"another timeout": func() error { return update(t, o, "gate", map[string]any{"enabled": true, "timeout": "60s"}) },
 		"disabled":        func() error { return update(t, o, "gate", map[string]any{"enabled": false}) },

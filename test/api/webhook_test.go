@@ -161,14 +161,8 @@ func TestWebhookRefusals(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			err := admin.Create(t.Context(), object(tc.from, with(tc.fields)))
-			switch {
-			case tc.want == "" && err != nil:
-				t.Errorf("refused: %.500v", err)
-			case tc.want != "" && err == nil:
-				t.Errorf("accepted, want a refusal with %q", tc.want)
-			case tc.want != "" && !strings.Contains(err.Error(), tc.want):
-				t.Errorf("refused with\n%.1000v\nwant %q in it", err, tc.want)
-			case err != nil:
+			answered(t, err, tc.want)
+			if err != nil {
 				t.Logf("%.300v", err)
 			}
 		})

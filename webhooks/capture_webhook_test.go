@@ -1,0 +1,299 @@
+package webhooks
+
+import (
+	"cmp"
+	"errors"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/access"
+	"github.com/sonde-operator/sonde/internal/brake"
+	"github.com/sonde-operator/sonde/internal/ceiling"
+	"github.com/sonde-operator/sonde/internal/kind"
+	"github.com/sonde-operator/sonde/internal/stamp"
+)
+
+// changes to the fields of a spec, as a user writes them; nil takes one away.
+type changes = map[string]any
+
+// captureKind is what differs between the kinds, of whose webhooks the same is expected.
+type captureKind struct {
+	kind.Kind
+	handler func(client.Reader, access.Reviews) *CaptureHandler
+	other   kind.Kind
+	spec    changes // what the schema has put in by then
+}
+
+var captureKinds = []captureKind{
+	{kind.PacketCapture, captureHandler, kind.Trace, changes{"snapLength": 262144}},
+	{kind.Trace, traceHandler, kind.PacketCapture, changes{"format": "ndjson", "events": []string{"process", "file"}}},
+}
+
+// each runs a test for each kind of which a row is.
+func each(t *testing.T, only string, test func(*testing.T, captureKind)) {
+	t.Helper()
+	for _, k := range captureKinds {
+		if only == "" || only == k.Name {
+			t.Run(k.Name, func(t *testing.T) { test(t, k) })
+		}
+	}
+}
+
+// creation asks for an object in home, with a plain spec that is changed.
+func (k captureKind) creation(t *testing.T, home string, changed changes) admission.Request {
+	t.Helper()
+	spec := changes{"targetDeployment": "web", "duration": "30", "retainFor": "1h", "maxBytes": 1 << 30}
+	maps.Copy(spec, k.spec)
+	maps.Copy(spec, changed)
+	maps.DeleteFunc(spec, func(_ string, v any) bool { return v == nil })
+	return request(t, admissionv1.Create, k.Name, home, changes{"metadata": changes{"namespace": home, "name": "mine"}, "spec": spec}, nil)
+}
+
+// rights to what is named, by the verb of a kind.
+func rightsTo(k kind.Kind, what ...string) *rights {
+	r := may(what...)
+	r.verb = k.Verb
+	return r
+}
+
+// said are texts about this kind: VERB and KIND stand for its own.
+func (k captureKind) said(texts ...string) []string {
+	own := strings.NewReplacer("VERB", k.Verb, "KIND", k.Name)
+	all := make([]string, 0, len(texts))
+	for _, s := range texts {
+		all = append(all, own.Replace(s))
+	}
+	return all
+}
+
+func targetRef(kind sondev1.TargetKind, name string) changes {
+	return changes{"targetDeployment": nil, "targetRef": changes{"kind": kind, "name": name}}
+}
+
+// TestClosed: what cluster admins have closed, paused or bounded is refused, in words that say who can change it.
+func TestClosed(t *testing.T) {
+	configMap := func(value string) client.Object {
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "sonde-system", Name: brake.Name}, Data: map[string]string{brake.Key: value}}
+	}
+	closed := namespace("closed", map[string]string{sondev1.LabelOptOut: "true"})
+	shop := []string{"pods/shop"}
+	for name, tc := range map[string]struct {
+		home    string // shop if empty
+		changed changes
+		live    []client.Object
+		may     []string
+		only    string
+		code    int32 // 0: admitted
+		want    []string
+	}{
+		"at the ceilings": {may: shop, changed: changes{"duration": "1h", "maxBytes": 2 << 30}},
+		// It lasts no longer than the ceiling, and is not refused for it.
+		"until the Pod is gone": {may: shop, changed: changes{"duration": nil}, only: kind.Trace.Name},
+		"too long":              {may: shop, changed: changes{"duration": "61m"}, code: code403, want: []string{"1h0m0s", "cluster admin", "--max-duration"}},
+		"too large":             {may: shop, changed: changes{"maxBytes": 3 << 30}, code: code403, want: []string{"2147483648", "cluster admin", "--max-bytes"}},
+		"not paused":            {may: shop, live: []client.Object{configMap("false")}},
+		"paused":                {may: shop, live: []client.Object{configMap("true")}, code: code403, want: []string{"paused", "ConfigMap sonde-system/sonde-config"}},
+		"opted out":             {home: "closed", live: []client.Object{closed}, may: []string{"pods/closed"}, code: code403, want: []string{"cluster admin", sondev1.LabelOptOut + "=true"}},
+		"opted out, a hub's": {
+			home: "hub", changed: changes{"targetNamespace": "closed"},
+			live: []client.Object{closed}, may: []string{"pods/closed"}, code: code403, want: []string{sondev1.LabelOptOut},
+		},
+		"opted out, no right: nothing is told": {home: "closed", live: []client.Object{closed}, code: code403, want: []string{"lacks VERB"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			each(t, tc.only, func(t *testing.T, k captureKind) {
+				home := cmp.Or(tc.home, "shop")
+				h := k.handler(liveReader(t, append(world(), tc.live...)...), rightsTo(k.Kind, tc.may...))
+				h.Ceilings = ceiling.Limits{Duration: time.Hour, Bytes: 2 << 30}
+				resp := h.Handle(t.Context(), k.creation(t, home, tc.changed))
+				if tc.code != 0 {
+					refused(t, resp, tc.code, k.said(tc.want...)...)
+				} else if !resp.Allowed {
+					t.Errorf("refused: %s", resp.Result.Message)
+				}
+			})
+		})
+	}
+}
+
+func TestCreate(t *testing.T) {
+	shop, foreign := []string{"pods/shop"}, changes{"targetNamespace": "bank", "targetDeployment": "vault"}
+	for name, tc := range map[string]struct {
+		home    string // shop if empty
+		changed changes
+		may     []string
+		other   bool  // he has the other kind's verb
+		err     error // of the review
+		only    string
+		code    int32    // 0: admitted
+		want    []string // in the message
+		not     []string // not in the message
+	}{
+		"own namespace":          {may: shop},
+		"own namespace, named":   {changed: changes{"targetNamespace": "shop"}, may: shop},
+		"a StatefulSet":          {changed: targetRef(sondev1.TargetStatefulSet, "db"), may: shop},
+		"a Pod":                  {changed: targetRef(sondev1.TargetPod, "one"), may: shop},
+		"until the Pod is gone":  {changed: changes{"duration": nil}, may: shop, only: kind.Trace.Name},
+		"from a hub":             {home: "hub", changed: foreign, may: []string{"pods/bank"}},
+		"no right":               {code: code403, want: []string{"alice lacks VERB on pods/shop"}},
+		"the other kind's right": {may: []string{"pods/shop", "nodes"}, other: true, code: code403, want: []string{"alice lacks VERB on pods/shop"}},
+		"right elsewhere":        {may: []string{"pods/bank"}, code: code403, want: []string{"pods/shop"}},
+		"right on nodes alone":   {may: []string{"nodes"}, code: code403, want: []string{"pods/shop"}},
+		"foreign, not a hub":     {changed: foreign, may: []string{"pods/shop", "pods/bank"}, code: code403, want: []string{"hub=true", "create the KIND in namespace bank"}},
+		"foreign, hub is false":  {home: "nohub", changed: foreign, may: []string{"pods/bank"}, code: code403, want: []string{"hub=true"}},
+		"hub, no right there":    {home: "hub", changed: foreign, may: []string{"pods/hub"}, code: code403, want: []string{"pods/bank"}},
+		"hub, no right, nothing is told of the namespace": {
+			home: "hub", changed: changes{"targetNamespace": "nowhere"}, code: code403, want: []string{"pods/nowhere"}, not: []string{"not found"},
+		},
+		"no right, nothing is told of the workload": {changed: targetRef(sondev1.TargetDeployment, "nothing"), code: code403, not: []string{"not found"}},
+		"no right, nothing is told of the filter":   {changed: changes{"filter": "bad"}, only: kind.PacketCapture.Name, code: code403, not: []string{"syntax"}},
+		"unknown namespace": {
+			home: "hub", changed: changes{"targetNamespace": "nowhere"},
+			may: []string{"pods/nowhere"}, code: code422, want: []string{"namespace nowhere not found", "targetNamespace"},
+		},
+		"namespace on its way out": {
+			home: "hub", changed: changes{"targetNamespace": "leaving"}, may: []string{"pods/leaving"}, code: code422, want: []string{"is being deleted"},
+		},
+		"unknown Deployment": {
+			changed: changes{"targetDeployment": "wbe"}, may: shop, code: code422, want: []string{"Deployment shop/wbe not found", "kubectl get deployments -n shop"},
+		},
+		"a Deployment's name as StatefulSet": {changed: targetRef(sondev1.TargetStatefulSet, "web"), may: shop, code: code422, want: []string{"StatefulSet shop/web not found"}},
+		"unknown Pod":                        {changed: targetRef(sondev1.TargetPod, "two"), may: shop, code: code422, want: []string{"Pod shop/two not found"}},
+		"unknown kind":                       {changed: targetRef("Job", "one"), may: shop, code: code422, want: []string{`kind "Job"`, "DaemonSet or Pod"}},
+
+		"hostNetwork Deployment":  {changed: targetRef(sondev1.TargetDeployment, "edge"), may: shop, code: code403, want: []string{"hostNetwork: true", "lacks VERB on nodes"}},
+		"hostNetwork StatefulSet": {changed: targetRef(sondev1.TargetStatefulSet, "hostdb"), may: shop, code: code403, want: []string{"on nodes"}},
+		"hostNetwork DaemonSet":   {changed: targetRef(sondev1.TargetDaemonSet, "log"), may: shop, code: code403, want: []string{"DaemonSet shop/log", "on nodes"}},
+		"hostNetwork Pod":         {changed: targetRef(sondev1.TargetPod, "hostone"), may: shop, code: code403, want: []string{"Pod shop/hostone", "on nodes"}},
+		"hostNetwork with right":  {changed: targetRef(sondev1.TargetDaemonSet, "log"), may: []string{"pods/shop", "nodes"}},
+		"hostPID Pod": {
+			changed: targetRef(sondev1.TargetPod, "seesall"), may: shop, only: kind.Trace.Name,
+			code: code403, want: []string{"Pod shop/seesall", "hostPID: true", "system calls", "lacks trace on nodes"},
+		},
+		"hostPID Pod with right": {changed: targetRef(sondev1.TargetPod, "seesall"), may: []string{"pods/shop", "nodes"}},
+		// It shares no network with its node.
+		"hostPID Pod's packets": {changed: targetRef(sondev1.TargetPod, "seesall"), may: shop, only: kind.PacketCapture.Name},
+
+		"the operator's namespace as home":   {home: "sonde-system", may: []string{"pods/sonde-system", "nodes"}, code: code403, want: []string{"the operator's own", "create the KIND"}},
+		"the operator's namespace as target": {home: "hub", changed: changes{"targetNamespace": "sonde-system"}, may: []string{"pods/sonde-system"}, code: code403, want: []string{"the operator's own"}},
+
+		"filter":                             {changed: changes{"filter": "tcp port 80"}, may: shop, only: kind.PacketCapture.Name},
+		"bad filter":                         {changed: changes{"filter": "bad"}, may: shop, only: kind.PacketCapture.Name, code: code422, want: []string{"syntax error: see pcap-filter(7)"}},
+		"broken engine":                      {changed: changes{"filter": "boom"}, may: shop, only: kind.PacketCapture.Name, code: code500, want: []string{"compile filter: sandbox broken", "try again"}},
+		"endless filter":                     {changed: changes{"filter": strings.Repeat("(", 1<<20)}, may: shop, only: kind.PacketCapture.Name, code: code422, want: []string{"at most 4096"}},
+		"snapLength that the schema refuses": {changed: changes{"snapLength": -1}, may: shop, only: kind.PacketCapture.Name},
+		"no answer to the review":            {err: errors.New("etcd away"), code: code500, want: []string{"etcd away: try again"}},
+
+		"jobId that is free":                     {changed: changes{"jobId": "aaaa"}, may: shop},
+		"jobId of a running capture":             {changed: changes{"jobId": "busy"}, may: shop, code: code422, want: []string{"jobId busy is in use by PacketCapture running"}},
+		"jobId of a running trace":               {changed: changes{"jobId": "trce"}, may: shop, code: code422, want: []string{"in use by Trace going"}},
+		"jobId that a running capture was given": {changed: changes{"jobId": "made"}, may: shop, code: code422, want: []string{"PacketCapture given"}},
+		"jobId of a capture that is over":        {changed: changes{"jobId": "done"}, may: shop},
+		"jobId of another target's capture":      {changed: changes{"jobId": "othr"}, may: shop},
+		"jobId of one in another namespace":      {home: "hub", changed: changes{"jobId": "busy", "targetNamespace": "shop"}, may: shop},
+	} {
+		t.Run(name, func(t *testing.T) {
+			each(t, tc.only, func(t *testing.T, k captureKind) {
+				home := cmp.Or(tc.home, "shop")
+				who := rightsTo(k.Kind, tc.may...)
+				if tc.other {
+					who = rightsTo(k.other, tc.may...)
+				}
+				who.err = tc.err
+				req := k.creation(t, home, tc.changed)
+				resp := k.handler(liveReader(t, append(world(), otherCaptures()...)...), who).Handle(t.Context(), req)
+				if tc.code != 0 {
+					refused(t, resp, tc.code, k.said(tc.want...)...)
+					for _, n := range tc.not {
+						if strings.Contains(resp.Result.Message, n) {
+							t.Errorf("message %q tells %q", resp.Result.Message, n)
+						}
+					}
+					return
+				}
+				if !resp.Allowed {
+					t.Fatalf("refused: %s", resp.Result.Message)
+				}
+				in, _ := tc.changed["targetNamespace"].(string)
+				k.stamped(t, req, resp, cmp.Or(in, home))
+			})
+		})
+	}
+}
+
+// stamped looks at the stamp of what was admitted: alice's, for the namespace of the target, and for no other kind.
+func (k captureKind) stamped(t *testing.T, req admission.Request, resp admission.Response, in string) {
+	t.Helper()
+	got := k.New()
+	patched(t, req, resp, got)
+	claim, err := stamp.Verify(testKey, req.Namespace, k.Name, got.CaptureSpec(), got.GetAnnotations(), now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if claim.Requester.Username != "alice" || claim.TargetNamespaceUID != "uid-"+in {
+		t.Errorf("claim %+v, want alice and uid-%s", claim, in)
+	}
+	if _, err := stamp.Verify(testKey, req.Namespace, k.other.Name, got.CaptureSpec(), got.GetAnnotations(), now); err == nil {
+		t.Errorf("a %s's stamp serves for a %s", k.Name, k.other.Name)
+	}
+}
+
+// otherCaptures of workloads in shop.
+func otherCaptures() []client.Object {
+	of := func(name, id, status string, phase sondev1.Phase, target string) *sondev1.PacketCapture {
+		return &sondev1.PacketCapture{
+			ObjectMeta: meta("shop", name),
+			Spec:       sondev1.PacketCaptureSpec{JobID: id, TargetDeployment: target},
+			Status:     sondev1.CaptureStatus{Phase: phase, JobID: status},
+		}
+	}
+	return []client.Object{
+		of("running", "busy", "busy", sondev1.PhaseCapturing, "web"),
+		of("given", "", "made", sondev1.PhasePending, "web"),
+		of("over", "done", "done", sondev1.PhaseIncomplete, "web"),
+		of("other", "othr", "othr", sondev1.PhaseCapturing, "api"),
+		&sondev1.Trace{ObjectMeta: meta("shop", "going"), Spec: sondev1.TraceSpec{JobID: "trce", TargetDeployment: "web"}},
+	}
+}
+
+// What the schema refuses after the webhook is refused before anything is looked up.
+func TestShape(t *testing.T) {
+	for name, tc := range map[string]struct {
+		changed changes
+		only    string
+		want    string
+	}{
+		"no target":       {changed: changes{"targetDeployment": nil}, want: "name a target"},
+		"two targets":     {changed: changes{"targetRef": changes{}}, want: "two targets at once: set either targetDeployment or targetRef, and make a second KIND"},
+		"bad namespace":   {changed: changes{"targetNamespace": "../kube-system"}, want: "targetNamespace must be the name"},
+		"bad deployment":  {changed: changes{"targetDeployment": "web/../x"}, want: "targetDeployment must be the name"},
+		"bad name in ref": {changed: targetRef(sondev1.TargetPod, ""), want: "targetRef.name must be"},
+		"bad jobId":       {changed: changes{"jobId": "QWER"}, want: "four characters of [a-z0-9]"},
+		"no duration":     {changed: changes{"duration": nil}, only: kind.PacketCapture.Name, want: "write seconds"},
+		"words":           {changed: changes{"duration": "a while"}, want: "write seconds"},
+		"no end":          {changed: changes{"duration": strings.Repeat("9", 1000)}, want: "1000 characters"},
+		"zero":            {changed: changes{"duration": "0"}, want: "between 1s and 24h"},
+		"two days":        {changed: changes{"duration": "48h"}, want: "between 1s and 24h"},
+		"brief retention": {changed: changes{"retainFor": "9s"}, want: "retainFor must lie between 10s and 168h"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			each(t, tc.only, func(t *testing.T, k captureKind) {
+				r := rightsTo(k.Kind, "pods/shop")
+				resp := k.handler(liveReader(t, world()...), r).Handle(t.Context(), k.creation(t, "shop", tc.changed))
+				refused(t, resp, code422, k.said(tc.want)...)
+				if len(r.asked) != 0 {
+					t.Errorf("asked for %v about something that cannot be", r.asked)
+				}
+			})
+		})
+	}
+}
