@@ -2,21 +2,34 @@ package tracefmt
 
 import (
 	"bytes"
+	"encoding/binary"
+	"math/bits"
 	"strconv"
 	"time"
 	"unicode/utf8"
 )
 
-// AppendNDJSON appends a record as one line. Keys of what is empty or not known are left out.
+// AppendNDJSON appends a record as one line. Keys of what is empty or not known are left out. Who writes many records
+// takes an Encoder.
 func AppendNDJSON(b []byte, r *Record) []byte {
 	b = appendPod(append(b, '{'), r.Pod, r.PodUID)
-	b = append(b, `"time":"`...)
-	b = appendTime(b, r.Time)
+	b = appendSecond(append(b, `"time":"`...), r.Time)
+	b = appendNanos(b, r.Time.Nanosecond())
+	b = appendActor(appendCall(b, r), r)
+	return appendRest(b, r)
+}
+
+// appendCall appends what was done.
+func appendCall(b []byte, r *Record) []byte {
 	b = append(b, `","call":"`...)
 	b = append(b, r.Call...)
 	b = append(b, `","group":"`...)
 	b = append(b, r.Group...)
-	b = append(b, '"')
+	return append(b, '"')
+}
+
+// appendActor appends who did it.
+func appendActor(b []byte, r *Record) []byte {
 	if r.Container != "" {
 		// It comes from the source of a mount, which a Pod's author can name.
 		b = appendText(append(b, `,"container":`...), []byte(r.Container))
@@ -26,7 +39,11 @@ func AppendNDJSON(b []byte, r *Record) []byte {
 	b = appendUint(append(b, `,"tid":`...), r.TID)
 	b = appendUint(append(b, `,"hostTid":`...), r.HostTID)
 	b = appendUint(append(b, `,"uid":`...), r.UID)
-	b = appendText(append(b, `,"comm":`...), r.Comm)
+	return appendText(append(b, `,"comm":`...), r.Comm)
+}
+
+// appendRest appends with what and with which result it was done, and the line's end.
+func appendRest(b []byte, r *Record) []byte {
 	if len(r.Args) > 0 {
 		b = append(b, `,"args":{`...)
 		for i := range r.Args {
@@ -83,8 +100,7 @@ func appendArg(b []byte, a *Arg) []byte {
 	case Unsigned:
 		return strconv.AppendUint(b, uint64(a.Number), 10)
 	case Hex:
-		b = strconv.AppendUint(append(b, `"0x`...), uint64(a.Number), 16)
-		return append(b, '"')
+		return append(appendHex(append(b, `"0x`...), uint64(a.Number)), '"')
 	case List:
 		return appendList(b, a.Text)
 	case Bool:
@@ -106,14 +122,27 @@ func appendList(b, list []byte) []byte {
 	return append(b, ']')
 }
 
-// appendTime appends a time in UTC with nine digits (RFC 3339). time.Time's own takes several times as long.
-func appendTime(b []byte, t time.Time) []byte {
+// appendHex appends a number's digits of 4 bits. strconv's own, for any base, takes twice as long.
+func appendHex(b []byte, n uint64) []byte {
+	size := max(1, (bits.Len64(n)+3)/4)
+	b = append(b, "0000000000000000"[:size]...)
+	for at := len(b) - 1; n > 0; at-- {
+		b[at] = hexDigits[n&15]
+		n >>= 4
+	}
+	return b
+}
+
+const hexDigits = "0123456789abcdef"
+
+// appendSecond appends a time in UTC (RFC 3339), up to the point behind its second. time.Time's own takes several times as
+// long.
+func appendSecond(b []byte, t time.Time) []byte {
 	t = t.UTC()
 	year, month, day := t.Date()
 	hour, minute, second := t.Clock()
-	ns := t.Nanosecond()
 	start := len(b)
-	b = append(b, "0000-00-00T00:00:00.000000000Z"...)
+	b = append(b, "0000-00-00T00:00:00."...)
 	at := b[start:]
 	two(at[0:], year/100)
 	two(at[2:], year)
@@ -122,11 +151,19 @@ func appendTime(b []byte, t time.Time) []byte {
 	two(at[11:], hour)
 	two(at[14:], minute)
 	two(at[17:], second)
-	two(at[20:], ns/10_000_000)
-	two(at[22:], ns/100_000)
-	two(at[24:], ns/1000)
-	two(at[26:], ns/10)
-	at[28] = byte('0' + ns%10)
+	return b
+}
+
+// appendNanos appends nanoseconds of a second with nine digits, and the time's end.
+func appendNanos(b []byte, ns int) []byte {
+	start := len(b)
+	b = append(b, "000000000Z"...)
+	at := b[start:]
+	two(at[0:], ns/10_000_000)
+	two(at[2:], ns/100_000)
+	two(at[4:], ns/1000)
+	two(at[6:], ns/10)
+	at[8] = byte('0' + ns%10)
 	return b
 }
 
@@ -146,12 +183,28 @@ var asItIs = func() (all [256]bool) {
 	return all
 }()
 
+// asTheyAre is how many bytes at a text's beginning stand for themselves, looked at eight at a time: there may be some more.
+func asTheyAre(text []byte) int {
+	const ones, tops = 0x0101010101010101, 0x8080808080808080
+	n := 0
+	for ; n+8 <= len(text); n += 8 {
+		w := binary.LittleEndian.Uint64(text[n:])
+		quote, slash, del := w^ones*'"', w^ones*'\\', w^ones*0x7f
+		// The top bit of what is less than what is taken from it becomes one, unless it was. The last three are zero where the
+		// character is.
+		odd := w | (w-ones*' ')&^w | (quote-ones)&^quote | (slash-ones)&^slash | (del-ones)&^del
+		if odd&tops != 0 {
+			break
+		}
+	}
+	return n
+}
+
 // appendText appends a JSON string. What is no UTF-8 becomes U+FFFD, as encoding/json has it: a path may hold any byte.
 func appendText(b, text []byte) []byte {
-	const hex = "0123456789abcdef"
 	b = append(b, '"')
 	start := 0
-	for i := 0; i < len(text); {
+	for i := asTheyAre(text); i < len(text); {
 		c := text[i]
 		if asItIs[c] {
 			i++
@@ -162,7 +215,7 @@ func appendText(b, text []byte) []byte {
 			r, size := utf8.DecodeRune(text[i:])
 			if r == utf8.RuneError && size == 1 || r == '\u2028' || r == '\u2029' {
 				b = append(append(b, text[start:i]...), `\u`...)
-				b = append(b, hex[r>>12&15], hex[r>>8&15], hex[r>>4&15], hex[r&15])
+				b = append(b, hexDigits[r>>12&15], hexDigits[r>>8&15], hexDigits[r>>4&15], hexDigits[r&15])
 				start = i + size
 			}
 			i += size
@@ -170,7 +223,7 @@ func appendText(b, text []byte) []byte {
 		case c == '"' || c == '\\':
 			b = append(append(b, text[start:i]...), '\\', c)
 		default:
-			b = append(append(b, text[start:i]...), '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
+			b = append(append(b, text[start:i]...), '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
 		}
 		i++
 		start = i

@@ -2,6 +2,7 @@ package tracefmt
 
 import (
 	"encoding/json"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -46,6 +47,69 @@ func TestNDJSON(t *testing.T) {
 				t.Errorf("line (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// An Encoder's lines are those of AppendNDJSON, whatever it has kept of lines before.
+func TestEncoder(t *testing.T) {
+	var records []Record
+	add := func(change func(r *Record)) {
+		r := opened
+		change(&r)
+		records = append(records, r)
+	}
+	for _, at := range []time.Time{time.Unix(0, 5), opened.Time, opened.Time.Add(1), opened.Time.Add(time.Second), opened.Time, time.Unix(-3, 1), {}} {
+		add(func(r *Record) { r.Time = at })
+		add(func(r *Record) { r.Time = at.In(time.FixedZone("far", 5*3600+1800)) })
+	}
+	for range 2 {
+		add(func(*Record) {})
+		add(func(r *Record) { r.HostTID += 1 << 20 }) // in the same place
+		add(func(r *Record) { r.HostPID++ })
+		add(func(r *Record) { r.TID++ })
+		add(func(r *Record) { r.PID++ })
+		add(func(r *Record) { r.UID++ })
+		add(func(r *Record) { r.Comm = []byte("ca\"") })
+		add(func(r *Record) { r.Comm = nil })
+		add(func(r *Record) { r.Container = "web2" })
+		add(func(r *Record) { r.Container = "" })
+		add(func(r *Record) { r.Pod, r.PodUID = "web-1", "u1" })
+		add(func(r *Record) { r.Call, r.Group, r.Args, r.Path = "close", "io", nil, nil })
+		add(func(r *Record) { *r = Record{Took: -1} })
+	}
+	var e Encoder
+	for i := range records {
+		if diff := cmp.Diff(string(AppendNDJSON(nil, &records[i])), string(e.Append(nil, &records[i]))); diff != "" {
+			t.Errorf("line %d (-AppendNDJSON +Encoder):\n%s", i, diff)
+		}
+	}
+}
+
+// A text is written as its bytes are, at whichever place one is that does not stand for itself.
+func TestTextEverywhere(t *testing.T) {
+	const usual = "/usr/share/locale/x"
+	for c := range 256 {
+		for at := range usual {
+			text, want := []byte(usual), []byte{'"'}
+			text[at] = byte(c)
+			for i := range text {
+				one := appendText(nil, text[i:i+1])
+				want = append(want, one[1:len(one)-1]...)
+			}
+			if got := string(appendText(nil, text)); got != string(append(want, '"')) {
+				t.Fatalf("%q is written as %s", text, got)
+			}
+		}
+	}
+}
+
+func TestHex(t *testing.T) {
+	for shift := range 65 {
+		for _, n := range []uint64{1 << shift, 1<<shift - 1, 0x123456789abcdef0 >> (shift % 64)} {
+			if got, want := string(appendHex([]byte("0x"), n)), "0x"+strconv.FormatUint(n, 16); got != want {
+				t.Errorf("%s, want %s", got, want)
+			}
+		}
 	}
 }
 
@@ -181,7 +245,15 @@ func FuzzParseFlap(f *testing.F) {
 
 func BenchmarkNDJSON(b *testing.B) {
 	var line []byte
-	for b.Loop() {
-		line = AppendNDJSON(line[:0], &opened)
-	}
+	b.Run("one", func(b *testing.B) {
+		for b.Loop() {
+			line = AppendNDJSON(line[:0], &opened)
+		}
+	})
+	b.Run("many", func(b *testing.B) {
+		var e Encoder
+		for b.Loop() {
+			line = e.Append(line[:0], &opened)
+		}
+	})
 }
