@@ -8,7 +8,7 @@ func (t *Trace) handsOn() bool {
 // handOn hands on one CPU's records, of which the first is e, up to the time of the others' next one, or to the trace's
 // end; false says that there is no further one yet.
 func (t *Trace) handOn(r *cpuRing, e *event, others uint64) (there bool, err error) {
-	s := t.streams[""]
+	s := t.json
 	for there = true; there && t.end == "" && e.record.Time <= others; {
 		records, n := r.run(others, t.room())
 		if len(records) < lineBuffer {

@@ -83,10 +83,11 @@ func TestHandOn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var got bytes.Buffer
 			tr := &Trace{cfg: Config{Binary: true, MaxEvents: tc.limit}}
-			tr.streams = map[string]*stream{"": {each: 1, out: sinkFunc(func(records []byte, _ int) (int, error) {
+			tr.json = &stream{each: 1, out: sinkFunc(func(records []byte, _ int) (int, error) {
 				got.Write(records)
 				return len(records) / (recordLen + 24), nil
-			})}}
+			})}
+			tr.streams = map[string]*stream{"": tr.json}
 			r := ringOf(all)
 			var e event
 			there, err := r.next(&e)

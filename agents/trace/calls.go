@@ -130,9 +130,12 @@ var common = []call{
 // tables of all calls.
 var tables = [][]call{common, legacy, sockets, memoryCalls, signalCalls}
 
-// callsOf returns the calls of the groups, by number.
-func callsOf(groups []Group) map[uint32]*call {
-	found := map[uint32]*call{}
+// callTable has calls by their numbers; nil is one that is not recorded.
+type callTable [len(traceCalls{})]*call
+
+// callsOf returns the calls of the groups.
+func callsOf(groups []Group) *callTable {
+	found := &callTable{}
 	for _, list := range tables {
 		for i := range list {
 			if c := &list[i]; slices.Contains(groups, c.group) {

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"testing"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -67,6 +68,38 @@ func benchmarkRead(b *testing.B, groups []Group, inPod bool) {
 		<-r.done
 		b.ReportMetric(float64(cpuTime(b)-before)/float64(max(r.result.Account.Written, 1)), "reader-ns/event")
 		b.ReportMetric(float64(r.result.Account.Lost()), "lost")
+	}
+}
+
+// What the reader takes to make lines of events, without reading rings and writing files: go test -bench Events -run XXX
+// ./agents/trace.
+func BenchmarkEvents(b *testing.B) {
+	for name, records := range map[string][][]byte{
+		"read":             {made(unix.SYS_READ, []uint64{3, 0xc000012345, 1})},
+		"openat and close": {made(unix.SYS_OPENAT, []uint64{0xffffff9c, 0, unix.O_CLOEXEC, 0}, "/usr/share/zoneinfo/Europe/Berlin"), made(unix.SYS_CLOSE, []uint64{3})},
+	} {
+		b.Run(name, func(b *testing.B) {
+			groups := []Group{GroupFile, GroupIO}
+			t := &Trace{cfg: Config{Groups: groups}, calls: callsOf(groups), named: true, resolver: newResolver("/nowhere")}
+			t.json = &stream{each: 1, out: sinkFunc(func(lines []byte, _ int) (int, error) { return bytes.Count(lines, newline), nil })}
+			t.streams = map[string]*stream{"": t.json}
+			for _, r := range records {
+				head := headOf(r)
+				head.Pid, head.Tid, head.InnerPid, head.InnerTid, head.Uid, head.Cgroup = 41234, 41235, 1, 9, 1000, 4711
+				copy(unsafe.Slice((*byte)(unsafe.Pointer(&head.Comm[0])), len(head.Comm)), "postgres")
+			}
+			headOf(records[0]).Ret = 3
+			b.ReportAllocs()
+			var e event
+			for i := 0; b.Loop(); i++ {
+				r := records[i%len(records)]
+				headOf(r).Time += 400
+				if !e.parse(r) {
+					b.Fatal("not whole")
+				}
+				t.write(&e)
+			}
+		})
 	}
 }
 

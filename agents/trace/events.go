@@ -89,7 +89,7 @@ func (t *Trace) processOf(r *traceRecord) *process {
 }
 
 func (t *Trace) describeCall(e *event, p *process, out *tracefmt.Record) {
-	c := t.calls[uint32(e.record.Call)]
+	c := t.calls[e.record.Call]
 	out.Call, out.Group, out.HasRet, out.Ret = c.name, string(c.group), true, e.record.Ret
 	if e.record.Ret < 0 && e.record.Ret >= -4095 {
 		out.Errno = errnoName(-e.record.Ret)
@@ -109,7 +109,7 @@ func (t *Trace) describeCall(e *event, p *process, out *tracefmt.Record) {
 			dir = int32(n)
 		case located != "":
 		case a.kind == argPath:
-			located = t.locate(p, dir, string(one.Text))
+			located = t.locate(p, dir, t.texts.of(one.Text))
 		case a.kind == argFD && !t.nameless(c, e):
 			located = p.name(int32(n))
 		}
@@ -178,18 +178,18 @@ func (t *Trace) learn(c *call, e *event, p *process, located string) {
 	ret := int32(e.record.Ret)
 	switch c.number {
 	case unix.SYS_CLOSE:
-		delete(p.files, int32(e.numbers[0]))
+		p.files.forget(int32(e.numbers[0]))
 	case unix.SYS_CHDIR, unix.SYS_FCHDIR:
 		p.cwd = located
 	case unix.SYS_CLOSE_RANGE:
-		for fd := range p.files {
+		for fd, f := range p.files.all() {
 			if uint64(fd) < e.numbers[0] || uint64(fd) > e.numbers[1] {
 				continue
 			}
 			if e.numbers[2]&unix.CLOSE_RANGE_CLOEXEC != 0 {
-				p.files[fd] = openFile{name: p.files[fd].name, cloexec: true}
+				p.files.set(fd, openFile{name: f.name, cloexec: true})
 			} else {
-				delete(p.files, fd)
+				p.files.forget(fd)
 			}
 		}
 	case unix.SYS_FCNTL:

@@ -141,7 +141,7 @@ func learnSocket(c *call, e *event, p *process, located string) {
 		}
 	case unix.SYS_CONNECT, unix.SYS_BIND:
 		fd := int32(e.numbers[0])
-		p.opened(fd, located, p.files[fd].cloexec)
+		p.opened(fd, located, p.files.get(fd).cloexec)
 	case unix.SYS_ACCEPT:
 		p.opened(int32(ret), acceptedName(located, e.address), false)
 	case unix.SYS_ACCEPT4:

@@ -145,7 +145,10 @@ func eventLen(lines []byte, each int) int {
 
 // wholeEvents are the lines of the events that fit into so many bytes.
 func wholeEvents(lines []byte, room, each int) []byte {
-	lines = lines[:min(len(lines), room)]
+	if room >= len(lines) {
+		return lines
+	}
+	lines = lines[:room]
 	lines = lines[:bytes.LastIndexByte(lines, '\n')+1]
 	for range bytes.Count(lines, newline) % each {
 		lines = lines[:bytes.LastIndexByte(lines[:len(lines)-1], '\n')+1]

@@ -74,7 +74,9 @@ func (t *Trace) countCalls() {
 		}
 	}
 	for number, c := range t.calls {
-		add(number, c.name)
+		if c != nil {
+			add(uint32(number), c.name)
+		}
 	}
 	add(lostFault, eventFault)
 	t.mu.Lock()

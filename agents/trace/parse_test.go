@@ -145,7 +145,9 @@ func TestContainerOfAStart(t *testing.T) {
 }
 
 func TestLocate(t *testing.T) {
-	p := &process{cwd: "/srv", files: map[int32]openFile{3: {name: "/var/lib"}, 4: {name: "socket:[77]"}}}
+	p := &process{cwd: "/srv"}
+	p.opened(3, "/var/lib", false)
+	p.opened(4, "socket:[77]", false)
 	for name, tc := range map[string]struct {
 		dir  int32
 		path string

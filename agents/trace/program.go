@@ -43,7 +43,7 @@ type program struct {
 // settings of a program.
 type settings struct {
 	group cgroup
-	calls map[uint32]*call
+	calls *callTable
 	// timed measures durations; minLatency leaves out calls that took less, in nanoseconds.
 	timed      bool
 	minLatency uint64
@@ -98,7 +98,9 @@ func (s *settings) iterators() []string {
 func (s *settings) constants(size int) map[string]any {
 	var rows [len(traceCalls{})]traceRow
 	for n, c := range s.calls {
-		rows[n] = c.row()
+		if c != nil {
+			rows[n] = c.row()
+		}
 	}
 	all := map[string]any{
 		traceVarCgroupId: s.group.id, traceVarCgroupLevel: s.group.depth, traceVarCgroupV1: s.group.v1, traceVarNodeLevel: s.group.level, traceVarRingMask: uint64(size - 1),

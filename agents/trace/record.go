@@ -61,7 +61,7 @@ func (e *event) parse(b []byte) bool {
 
 // parseCall: numbers stand behind the head, then an address, then strings.
 func (e *event) parseCall(r *traceRecord, b []byte) bool {
-	e.record, e.address, e.first, e.second = r, nil, nil, nil
+	e.record = r
 	if len(b) < 8*int(r.Numbers) {
 		return false
 	}
@@ -69,19 +69,18 @@ func (e *event) parseCall(r *traceRecord, b []byte) bool {
 		e.numbers[i] = binary.NativeEndian.Uint64(b[8*i:])
 	}
 	b = b[8*int(r.Numbers):]
-	for _, s := range []struct {
-		length uint16
-		to     *[]byte
-	}{{r.Address, &e.address}, {r.First, &e.first}, {r.Second, &e.second}} {
-		n := (int(s.length) + 7) &^ 7
-		if n > len(b) {
-			return false
-		}
-		*s.to, b = b[:s.length], b[n:]
+	address, first, second := padded(r.Address), padded(r.First), padded(r.Second)
+	if len(b) < address+first+second {
+		return false
 	}
-	e.first, e.second = text(e.first), text(e.second)
+	e.address = b[:r.Address]
+	e.first = text(b[address:][:r.First])
+	e.second = text(b[address+first:][:r.Second])
 	return true
 }
+
+// padded is how many bytes a part has with those up to the next one.
+func padded(length uint16) int { return (int(length) + 7) &^ 7 }
 
 // parseTCP: what is told of a connection stands behind the head.
 func (e *event) parseTCP(r *traceRecord, b []byte) bool {
@@ -118,8 +117,11 @@ func (e *event) parseExec(r *traceRecord, b []byte) bool {
 
 // text is a C string without its zero.
 func text(b []byte) []byte {
-	b, _, _ = bytes.Cut(b, []byte{0})
-	return b
+	end := bytes.IndexByte(b, 0)
+	if end < 0 {
+		end = len(b)
+	}
+	return b[:end]
 }
 
 // comm is the thread's name.

@@ -16,11 +16,8 @@ import (
 	"github.com/sonde-operator/sonde/agents/nodeproc"
 )
 
-// Bounds of what is remembered, so that a target cannot fill the probe's memory. What is beyond them has no name.
-const (
-	maxProcesses = 1 << 14
-	maxFiles     = 1 << 12 // of one process
-)
+// maxProcesses bounds what is remembered, as maxFiles does, so that a target cannot fill the probe's memory.
+const maxProcesses = 1 << 14
 
 // resolver knows what the numbers of a trace mean: which container a process belongs to, where it is in the file
 // system, and which files it has open. It learns that from /proc where the trace begins, and then from the trace.
@@ -36,13 +33,7 @@ type process struct {
 	cgroup    uint64
 	container string
 	cwd       string
-	files     map[int32]openFile
-}
-
-// openFile is what a descriptor stands for.
-type openFile struct {
-	name    string
-	cloexec bool
+	files     openFiles
 }
 
 func newResolver(proc string) *resolver {
@@ -87,7 +78,7 @@ func (r *resolver) remember(pid uint32, p *process) {
 
 // read asks /proc; what has ended meanwhile is simply not known.
 func (r *resolver) read(pid uint32) *process {
-	p := &process{files: map[int32]openFile{}}
+	p := &process{}
 	p.cwd, _ = os.Readlink(r.path(pid, "cwd"))
 	p.container, _ = r.containerOf(pid)
 	entries, err := os.ReadDir(r.path(pid, "fd"))
@@ -96,14 +87,14 @@ func (r *resolver) read(pid uint32) *process {
 	}
 	for _, e := range entries {
 		fd, err := strconv.ParseInt(e.Name(), 10, 32)
-		if err != nil || len(p.files) >= maxFiles {
+		if err != nil || !p.files.room(int32(fd)) {
 			continue
 		}
 		name, err := os.Readlink(r.path(pid, "fd/"+e.Name()))
 		if err != nil {
 			continue
 		}
-		p.files[int32(fd)] = openFile{name: cmp.Or(r.sockets[name], name), cloexec: r.cloexec(pid, e.Name())}
+		p.files.set(int32(fd), openFile{name: cmp.Or(r.sockets[name], name), cloexec: r.cloexec(pid, e.Name())})
 	}
 	return p
 }
@@ -217,14 +208,14 @@ func (r *resolver) fork(child, parent uint32) {
 		return // a thread
 	}
 	from := r.of(parent, 0)
-	r.remember(child, &process{cgroup: from.cgroup, container: from.container, cwd: from.cwd, files: maps.Clone(from.files)})
+	r.remember(child, &process{cgroup: from.cgroup, container: from.container, cwd: from.cwd, files: from.files.clone()})
 }
 
 // exec closes what is to be closed.
 func (p *process) exec() {
-	for fd, f := range p.files {
+	for fd, f := range p.files.all() {
 		if f.cloexec {
-			delete(p.files, fd)
+			p.files.forget(fd)
 		}
 	}
 }
@@ -237,7 +228,7 @@ func (r *resolver) forget(cgroup uint64) {
 }
 
 // name of an open file; empty where it is not known.
-func (p *process) name(fd int32) string { return p.files[fd].name }
+func (p *process) name(fd int32) string { return p.files.get(fd).name }
 
 // locate returns the path that a call names, from a directory's descriptor on.
 func (p *process) locate(dir int32, name string) string {
@@ -246,7 +237,7 @@ func (p *process) locate(dir int32, name string) string {
 	}
 	base := p.cwd
 	if dir != unix.AT_FDCWD {
-		base = p.files[dir].name
+		base = p.name(dir)
 	}
 	switch {
 	case name == "": // AT_EMPTY_PATH: the directory itself
@@ -259,7 +250,5 @@ func (p *process) locate(dir int32, name string) string {
 
 // opened notes a new descriptor.
 func (p *process) opened(fd int32, name string, cloexec bool) {
-	if _, there := p.files[fd]; there || len(p.files) < maxFiles {
-		p.files[fd] = openFile{name: name, cloexec: cloexec}
-	}
+	p.files.set(fd, openFile{name: name, cloexec: cloexec})
 }

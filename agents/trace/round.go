@@ -176,7 +176,7 @@ func (t *Trace) appendLines(to []byte, e *event, r *tracefmt.Record) []byte {
 	case t.cfg.Flap != nil:
 		return tracefmt.AppendFlap(to, r, time.Duration(e.record.Time))
 	default:
-		return tracefmt.AppendNDJSON(to, r)
+		return t.encoder.Append(to, r)
 	}
 }
 

@@ -36,7 +36,7 @@ func (t *Trace) streamOf(e *event, r *tracefmt.Record) *stream {
 	case t.cfg.Flap != nil && (kind == traceKindKIND_CALL || kind == traceKindKIND_FAULT):
 		return t.streams[tracefmt.FlapSource(r.Group)]
 	case t.cfg.Flap == nil && t.records(kind):
-		return t.streams[""]
+		return t.json
 	}
 	return nil
 }

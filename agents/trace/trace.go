@@ -94,7 +94,7 @@ type Result struct {
 // Trace is one trace that is attached.
 type Trace struct {
 	cfg      Config
-	calls    map[uint32]*call
+	calls    *callTable
 	program  *program
 	rare     *ringbuf.Reader
 	resolver *resolver
@@ -110,8 +110,11 @@ type Trace struct {
 
 	record  tracefmt.Record
 	path    []byte
+	texts   keptTexts
+	encoder tracefmt.Encoder
 	pending uint64             // events of all streams
 	streams map[string]*stream // by source; of JSON lines it is empty
+	json    *stream            // that one, or of records
 	queue   []ringbuf.Record   // of rare, by time
 	open    map[flow]*traceOpenSocket
 }
@@ -130,6 +133,7 @@ func Open(cfg *Config) (*Trace, error) {
 	t.cfg.RingBytes = cmp.Or(t.cfg.RingBytes, DefaultRingBytes)
 	t.resolver = newResolver(t.cfg.Proc)
 	t.streams = t.cfg.streams()
+	t.json = t.streams[""]
 	found, err := nodeproc.Finder{Root: t.cfg.Proc}.Pod(cfg.PodUID)
 	if err != nil {
 		return nil, err
