@@ -325,12 +325,6 @@ static __always_inline void count_compat(struct task_struct *t, __u32 call, long
 		__sync_fetch_and_add(&ring->compat, 1);
 }
 
-/* Whether the longest record has room: what the next one will be is known only when its strings are read. */
-static __always_inline bool has_room(struct ring *ring, __u64 head)
-{
-	return head + MAX_RECORD - *(volatile __u64 *)&ring->tail <= ring_mask + 1;
-}
-
 /* Counts what found no room: the number of its call, or LOST_FAULT. */
 static __always_inline void lose(struct ring *ring, __u32 call)
 {
@@ -339,6 +333,25 @@ static __always_inline void lose(struct ring *ring, __u32 call)
 	barrier_var(call); /* so that the bounds stand where the verifier sees them */
 	__sync_fetch_and_add(&ring->lost, 1);
 	__sync_fetch_and_add(&by_call[call & (MAX_CALLS - 1)], 1);
+}
+
+/*
+ * Where in this CPU's ring the next record is to be written, at its head; zero where there is no room, which is counted.
+ * The longest record must have some: what this one will be is known only when its strings are read.
+ */
+static __always_inline struct record *next_record(struct ring **ring, __u64 *head, __u32 call)
+{
+	struct ring *here = ring_here();
+
+	if (!here)
+		return 0;
+	*ring = here;
+	*head = here->head;
+	if (*head + MAX_RECORD - *(volatile __u64 *)&here->tail > ring_mask + 1) {
+		lose(here, call);
+		return 0;
+	}
+	return (void *)here + RING_HEAD + (*head & ring_mask);
 }
 
 /* Where the record begins that follows one of size bytes at head. */
@@ -370,14 +383,14 @@ static __always_inline void *reserve(__u64 size, enum kind kind)
 	return p;
 }
 
-/* Appends a path from the process's memory behind the record's size; returns its length with the zero. */
-static __always_inline __u16 path(char *ring_data, __u64 at, __u64 from)
+/* Reads a path from the process's memory; returns its length with the zero. */
+static __always_inline __u16 path(void *to, __u64 from)
 {
 	long n;
 
 	if (!from)
 		return 0;
-	n = bpf_probe_read_user_str(ring_data + at, MAX_PATH, (void *)from);
+	n = bpf_probe_read_user_str(to, MAX_PATH, (void *)from);
 	return n > 0 ? n : 0;
 }
 
@@ -412,12 +425,11 @@ int BPF_PROG(sonde_exit, struct pt_regs *regs, long ret)
 	struct task_struct *t = bpf_get_current_task_btf();
 	__u32 call = call_of(regs), size;
 	const volatile struct row *row;
-	__u64 head, at, took = 0;
+	__u64 head, took = 0;
 	struct cgroup *g;
 	struct record *r;
 	__u32 length;
 	struct ring *ring;
-	char *data;
 
 	if (is_compat(t, regs)) {
 		count_compat(t, call, ret);
@@ -442,17 +454,9 @@ int BPF_PROG(sonde_exit, struct pt_regs *regs, long ret)
 				return 0;
 		}
 	}
-	ring = ring_here();
-	if (!ring)
+	r = next_record(&ring, &head, call);
+	if (!r)
 		return 0;
-	head = ring->head;
-	at = head & ring_mask;
-	data = (char *)ring + RING_HEAD;
-	if (!has_room(ring, head)) {
-		lose(ring, call);
-		return 0;
-	}
-	r = (struct record *)(data + at);
 	about(r, t, g);
 	r->call = call;
 	r->kind = KIND_CALL;
@@ -464,22 +468,22 @@ int BPF_PROG(sonde_exit, struct pt_regs *regs, long ret)
 #pragma unroll
 	for (int i = 0; i < MAX_NUMBERS; i++) {
 		if (i < row->numbers) {
-			*(__u64 *)(data + at + sizeof(*r) + i * 8) = number(regs, i);
+			((__u64 *)(r + 1))[i] = number(regs, i);
 			size += 8;
 		}
 	}
 	r->first = r->second = r->address = 0;
 	if (row->address) {
-		length = address(data + at + size, regs, row, ret);
+		length = address((void *)r + size, regs, row, ret);
 		r->address = length;
 		size += (length + 7) & 0xf8;
 	}
 	if (row->first) {
-		r->first = path(data, at + size, number(regs, row->first - 1));
+		r->first = path((void *)r + size, number(regs, row->first - 1));
 		size += (r->first + 7) & 0x1ff8;
 	}
 	if (row->second) {
-		r->second = path(data, at + size, number(regs, row->second - 1));
+		r->second = path((void *)r + size, number(regs, row->second - 1));
 		size += (r->second + 7) & 0x1ff8;
 	}
 	r->size = size;

@@ -45,27 +45,18 @@ int BPF_PROG(sonde_fault, unsigned long address, struct pt_regs *regs, unsigned 
 {
 	struct task_struct *t = bpf_get_current_task_btf();
 	struct cgroup *g = cgroup_of(t);
-	__u64 head, at, *numbers;
+	__u64 head, *numbers;
 	struct record *r;
 	struct ring *ring;
 	struct fault *f;
-	char *data;
 
 	if (!within(g) || !is_wanted(t, g))
 		return 0;
-	ring = ring_here();
-	if (!ring)
+	r = next_record(&ring, &head, LOST_FAULT);
+	if (!r)
 		return 0;
-	head = ring->head;
-	at = head & ring_mask;
-	data = (char *)ring + RING_HEAD;
-	if (!has_room(ring, head)) {
-		lose(ring, LOST_FAULT);
-		return 0;
-	}
-	r = (struct record *)(data + at);
 	begin(r, t, g, KIND_FAULT);
-	numbers = (__u64 *)(data + at + sizeof(*r));
+	numbers = (__u64 *)(r + 1);
 	numbers[0] = address;
 #if defined(__TARGET_ARCH_x86)
 	numbers[1] = regs->ip;

@@ -260,19 +260,23 @@ int BPF_PROG(sonde_state, const struct sock *sk, int before, int after)
 	return 0;
 }
 
-SEC("tp_btf/tcp_retransmit_skb")
-int BPF_PROG(sonde_retransmit, const struct sock *sk, const struct sk_buff *skb)
+/* Makes the record of what happened to a socket, if that is the Pod's. */
+static __always_inline struct rare_tcp *happened(const struct sock *sk, enum kind kind)
 {
-	struct rare_tcp *e;
 	struct maker *m;
 	bool ours;
 
 	if (!sk || !nearby(sk))
 		return 0;
 	m = maker_of(sk, &ours);
-	if (!ours)
-		return 0;
-	e = event_of(sk, m, KIND_RETRANSMIT);
+	return ours ? event_of(sk, m, kind) : 0;
+}
+
+SEC("tp_btf/tcp_retransmit_skb")
+int BPF_PROG(sonde_retransmit, const struct sock *sk, const struct sk_buff *skb)
+{
+	struct rare_tcp *e = happened(sk, KIND_RETRANSMIT);
+
 	if (!e)
 		return 0;
 	counts(&e->t, sk);
@@ -284,16 +288,8 @@ int BPF_PROG(sonde_retransmit, const struct sock *sk, const struct sk_buff *skb)
 
 static __always_inline int reset(const struct sock *sk, enum side by)
 {
-	struct rare_tcp *e;
-	struct maker *m;
-	bool ours;
+	struct rare_tcp *e = happened(sk, KIND_RESET);
 
-	if (!sk || !nearby(sk))
-		return 0;
-	m = maker_of(sk, &ours);
-	if (!ours)
-		return 0;
-	e = event_of(sk, m, KIND_RESET);
 	if (!e)
 		return 0;
 	e->t.by = by;
