@@ -212,14 +212,34 @@ static __always_inline bool within(struct cgroup *g)
 
 #include "trace_filter.h"
 
-/* The number of a thread in the PID namespace at a depth; zero if it is in none so deep. */
+/* Keeps the load of a number apart from others: the verifier takes no load of what may lie at different places. */
+static __always_inline __u32 apart(__u32 nr)
+{
+	barrier_var(nr);
+	return nr;
+}
+
+/*
+ * The number of a thread in the PID namespace at a depth; zero if it is in none so deep. A helper takes a third of what
+ * is added to a call by its record: where the verifier knows that the array may have any length (Linux 6.5), numbers at
+ * usual depths are loaded.
+ */
 static __always_inline __u32 number_at(struct task_struct *t, __u32 level)
 {
 	struct pid *p = t->thread_pid;
 	int nr = 0;
 
-	if (p && level <= p->level)
-		bpf_probe_read_kernel(&nr, sizeof(nr), &p->numbers[level & 31].nr);
+	if (!p || level > p->level)
+		return 0;
+	if (!bpf_core_field_size(p->numbers)) {
+		switch (level) {
+		case 0: return apart(p->numbers[0].nr);
+		case 1: return apart(p->numbers[1].nr);
+		case 2: return apart(p->numbers[2].nr);
+		case 3: return apart(p->numbers[3].nr);
+		}
+	}
+	bpf_probe_read_kernel(&nr, sizeof(nr), &p->numbers[level & 31].nr);
 	return nr;
 }
 
@@ -238,7 +258,6 @@ static __always_inline __u32 on_node(struct task_struct *t)
 
 static __always_inline void about(struct record *r, struct task_struct *t, struct cgroup *g)
 {
-	r->time = bpf_ktime_get_boot_ns();
 	r->cgroup = g->kn->id;
 	r->pid = on_node(t->group_leader);
 	r->tid = on_node(t);
@@ -253,6 +272,7 @@ static __always_inline void about(struct record *r, struct task_struct *t, struc
 static __always_inline void begin(struct record *r, struct task_struct *t, struct cgroup *g, enum kind kind)
 {
 	about(r, t, g);
+	r->time = bpf_ktime_get_boot_ns();
 	r->kind = kind;
 	r->call = 0;
 	r->numbers = 0;
@@ -425,7 +445,7 @@ int BPF_PROG(sonde_exit, struct pt_regs *regs, long ret)
 	struct task_struct *t = bpf_get_current_task_btf();
 	__u32 call = call_of(regs), size;
 	const volatile struct row *row;
-	__u64 head, took = 0;
+	__u64 head, now = 0, took = 0;
 	struct cgroup *g;
 	struct record *r;
 	__u32 length;
@@ -446,8 +466,9 @@ int BPF_PROG(sonde_exit, struct pt_regs *regs, long ret)
 	if (timed) {
 		struct begun *b = bpf_task_storage_get(&begins, t, 0, 0);
 
+		now = bpf_ktime_get_boot_ns();
 		if (b && b->time) {
-			took = bpf_ktime_get_ns() - b->time;
+			took = now - b->time;
 			b->time = 0;
 			/* What began before the trace may have been long: it is recorded. */
 			if (took < min_latency)
@@ -458,6 +479,7 @@ int BPF_PROG(sonde_exit, struct pt_regs *regs, long ret)
 	if (!r)
 		return 0;
 	about(r, t, g);
+	r->time = timed ? now : bpf_ktime_get_boot_ns(); /* asked once: nothing else in the record takes as long */
 	r->call = call;
 	r->kind = KIND_CALL;
 	r->took = took;
@@ -494,18 +516,19 @@ int BPF_PROG(sonde_exit, struct pt_regs *regs, long ret)
 SEC("tp_btf/sys_enter")
 int BPF_PROG(sonde_enter, struct pt_regs *regs, long id)
 {
-	struct task_struct *t = bpf_get_current_task_btf();
+	struct task_struct *t;
 	struct cgroup *g;
 	struct begun *b;
 
 	if ((__u64)id >= MAX_CALLS || !calls[id & (MAX_CALLS - 1)].wanted)
 		return 0;
+	t = bpf_get_current_task_btf(); /* not of calls that nobody wants: each helper takes some nanoseconds */
 	g = cgroup_of(t);
 	if (!within(g) || !is_wanted(t, g))
 		return 0;
 	b = bpf_task_storage_get(&begins, t, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (b)
-		b->time = bpf_ktime_get_ns();
+		b->time = bpf_ktime_get_boot_ns();
 	return 0;
 }
 
