@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -38,14 +39,9 @@ var captureKinds = []captureKind{
 	{kind.Trace, traceHandler, kind.PacketCapture, changes{"format": "ndjson", "events": []string{"process", "file"}}},
 }
 
-// each runs a test for each kind of which a row is.
-func each(t *testing.T, only string, test func(*testing.T, captureKind)) {
-	t.Helper()
-	for _, k := range captureKinds {
-		if only == "" || only == k.Name {
-			t.Run(k.Name, func(t *testing.T) { test(t, k) })
-		}
-	}
+// kindsOf are those of which a row is: one by name, or all.
+func kindsOf(only string) []captureKind {
+	return slices.DeleteFunc(slices.Clone(captureKinds), func(k captureKind) bool { return only != "" && only != k.Name })
 }
 
 // creation asks for an object in home, with a plain spec that is changed.
@@ -109,8 +105,8 @@ func TestClosed(t *testing.T) {
 		},
 		"opted out, no right: nothing is told": {home: "closed", live: []client.Object{closed}, code: code403, want: []string{"lacks VERB"}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			each(t, tc.only, func(t *testing.T, k captureKind) {
+		for _, k := range kindsOf(tc.only) {
+			t.Run(name+"/"+k.Name, func(t *testing.T) {
 				home := cmp.Or(tc.home, "shop")
 				h := k.handler(liveReader(t, append(world(), tc.live...)...), rightsTo(k.Kind, tc.may...))
 				h.Ceilings = ceiling.Limits{Duration: time.Hour, Bytes: 2 << 30}
@@ -121,7 +117,7 @@ func TestClosed(t *testing.T) {
 					t.Errorf("refused: %s", resp.Result.Message)
 				}
 			})
-		})
+		}
 	}
 }
 
@@ -201,8 +197,8 @@ func TestCreate(t *testing.T) {
 		"jobId of another target's capture":      {changed: changes{"jobId": "othr"}, may: shop},
 		"jobId of one in another namespace":      {home: "hub", changed: changes{"jobId": "busy", "targetNamespace": "shop"}, may: shop},
 	} {
-		t.Run(name, func(t *testing.T) {
-			each(t, tc.only, func(t *testing.T, k captureKind) {
+		for _, k := range kindsOf(tc.only) {
+			t.Run(name+"/"+k.Name, func(t *testing.T) {
 				home := cmp.Or(tc.home, "shop")
 				who := rightsTo(k.Kind, tc.may...)
 				if tc.other {
@@ -226,7 +222,7 @@ func TestCreate(t *testing.T) {
 				in, _ := tc.changed["targetNamespace"].(string)
 				k.stamped(t, req, resp, cmp.Or(in, home))
 			})
-		})
+		}
 	}
 }
 
@@ -285,8 +281,8 @@ func TestShape(t *testing.T) {
 		"two days":        {changed: changes{"duration": "48h"}, want: "between 1s and 24h"},
 		"brief retention": {changed: changes{"retainFor": "9s"}, want: "retainFor must lie between 10s and 168h"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			each(t, tc.only, func(t *testing.T, k captureKind) {
+		for _, k := range kindsOf(tc.only) {
+			t.Run(name+"/"+k.Name, func(t *testing.T) {
 				r := rightsTo(k.Kind, "pods/shop")
 				resp := k.handler(liveReader(t, world()...), r).Handle(t.Context(), k.creation(t, "shop", tc.changed))
 				refused(t, resp, code422, k.said(tc.want)...)
@@ -294,6 +290,6 @@ func TestShape(t *testing.T) {
 					t.Errorf("asked for %v about something that cannot be", r.asked)
 				}
 			})
-		})
+		}
 	}
 }

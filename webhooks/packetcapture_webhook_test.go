@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	admissionv1 "k8s.io/api/admission/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -49,8 +48,8 @@ func captureHandler(live client.Reader, r access.Reviews) *CaptureHandler {
 	}
 }
 
-func capture(ns string, s sondev1.PacketCaptureSpec) *sondev1.PacketCapture {
-	return &sondev1.PacketCapture{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "mine"}, Spec: s}
+func capture(s sondev1.PacketCaptureSpec) *sondev1.PacketCapture {
+	return &sondev1.PacketCapture{ObjectMeta: meta("shop", "mine"), Spec: s}
 }
 
 func TestPacketCaptureOfAnotherTypeIsRefusedWithWords(t *testing.T) {
@@ -71,7 +70,7 @@ func TestPacketCaptureOfAnotherTypeIsRefusedWithWords(t *testing.T) {
 
 func TestPacketCaptureStampOfAUserIsOverwritten(t *testing.T) {
 	h := captureHandler(liveReader(t, world()...), may("pods/shop"))
-	pc := capture("shop", spec(nil))
+	pc := capture(spec(nil))
 	pc.Annotations = map[string]string{"note": "mine", sondev1.AnnotationRequester: `{"v":1}`, sondev1.AnnotationStamp: "00"}
 	req := request(t, admissionv1.Create, "PacketCapture", "shop", pc, nil)
 	var got sondev1.PacketCapture
@@ -98,7 +97,7 @@ func TestPatchTouchesAnnotationsOnly(t *testing.T) {
 }
 
 func TestPacketCaptureUpdate(t *testing.T) {
-	stamped := capture("shop", spec(nil))
+	stamped := capture(spec(nil))
 	stamped.Annotations = map[string]string{sondev1.AnnotationRequester: "r", sondev1.AnnotationStamp: "s", "note": "mine"}
 	for name, tc := range map[string]struct {
 		change func(*sondev1.PacketCapture)
@@ -129,7 +128,7 @@ func TestPacketCaptureUpdate(t *testing.T) {
 }
 
 func TestAStampIsNotAddedLater(t *testing.T) {
-	plain, claimed := capture("shop", spec(nil)), capture("shop", spec(nil))
+	plain, claimed := capture(spec(nil)), capture(spec(nil))
 	claimed.Annotations = map[string]string{sondev1.AnnotationStamp: "s"}
 	resp := captureHandler(liveReader(t), may()).Handle(t.Context(), request(t, admissionv1.Update, "PacketCapture", "shop", claimed, plain))
 	refused(t, resp, code403, sondev1.AnnotationStamp)
@@ -153,7 +152,7 @@ func TestJobIDOnALaterPage(t *testing.T) {
 			return nil
 		},
 	})
-	pc := capture("shop", spec(func(s *sondev1.PacketCaptureSpec) { s.JobID = "busy" }))
+	pc := capture(spec(func(s *sondev1.PacketCaptureSpec) { s.JobID = "busy" }))
 	resp := captureHandler(live, may("pods/shop")).Handle(t.Context(), request(t, admissionv1.Create, "PacketCapture", "shop", pc, nil))
 	refused(t, resp, code422, "jobId busy is in use by PacketCapture running")
 	if calls != 3 {
@@ -171,7 +170,7 @@ func TestPacketCaptureFailsClosed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			live := fake.NewClientBuilder().WithScheme(testScheme(t)).WithObjects(world()...).WithInterceptorFuncs(funcs).Build()
-			pc := capture("shop", spec(func(s *sondev1.PacketCaptureSpec) { s.JobID = "aaaa" }))
+			pc := capture(spec(func(s *sondev1.PacketCaptureSpec) { s.JobID = "aaaa" }))
 			resp := captureHandler(live, may("pods/shop")).Handle(t.Context(), request(t, admissionv1.Create, "PacketCapture", "shop", pc, nil))
 			refused(t, resp, code500, "API server away", "try again")
 		})
@@ -187,7 +186,7 @@ func TestTheWebhookWritesNothing(t *testing.T) {
 			return wrote()
 		},
 	}).Build()
-	req := request(t, admissionv1.Create, "PacketCapture", "shop", capture("shop", spec(nil)), nil)
+	req := request(t, admissionv1.Create, "PacketCapture", "shop", capture(spec(nil)), nil)
 	dry := true
 	req.DryRun = &dry
 	if resp := captureHandler(live, may("pods/shop")).Handle(t.Context(), req); !resp.Allowed {
@@ -211,7 +210,7 @@ func TestPacketCaptureFilterIsCompiled(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := captureHandler(liveReader(t, world()...), may("pods/shop"))
 			h.Checks = &PacketCaptureChecks{Filters: compiler}
-			pc := capture("shop", spec(func(s *sondev1.PacketCaptureSpec) { s.Filter = tc.filter }))
+			pc := capture(spec(func(s *sondev1.PacketCaptureSpec) { s.Filter = tc.filter }))
 			resp := h.Handle(t.Context(), request(t, admissionv1.Create, "PacketCapture", "shop", pc, nil))
 			if tc.want != "" {
 				refused(t, resp, code422, tc.want)
