@@ -193,7 +193,9 @@ func (s *Summary) Text() string {
 	if s.events > 0 {
 		s.files.text(&b)
 		s.connections.text(&b)
-		s.slowest.text(&b, len(s.traces) > 1)
+		if len(s.slowest.top) > 0 || s.leftOut == 0 { // of what is left out nobody says that it was not measured
+			s.slowest.text(&b, len(s.traces) > 1)
+		}
 		s.failures.text(&b)
 		s.calls.text(&b)
 		s.processes.text(&b, len(s.traces) > 1)
