@@ -25,10 +25,10 @@ const (
 // describe makes a record of an event and notes what the event changes. The record is good until the next one.
 func (t *Trace) describe(e *event) *tracefmt.Record {
 	r, out := e.record, &t.record
-	*out = tracefmt.Record{
-		Time: t.clock.at(r.Time), Comm: e.comm(), PID: r.InnerPid, TID: r.InnerTid, HostPID: r.Pid, HostTID: r.Tid, UID: r.Uid,
-		Args: out.Args[:0], Took: -1,
-	}
+	args := out.Args[:0]
+	*out = tracefmt.Record{} // and then its fields: what is made elsewhere and copied waits for itself to be written
+	out.Time, out.Comm, out.PID, out.TID, out.HostPID, out.HostTID, out.UID = t.clock.at(r.Time), e.comm(), r.InnerPid, r.InnerTid, r.Pid, r.Tid, r.Uid
+	out.Args, out.Took = args, -1
 	if r.Took > 0 { // else nobody measured, or it began before the trace
 		out.Took = time.Duration(r.Took)
 	}
@@ -99,8 +99,9 @@ func (t *Trace) describeCall(e *event, p *process, out *tracefmt.Record) {
 	dir, located := int32(unix.AT_FDCWD), ""
 	for i := range c.args {
 		a, n := &c.args[i], e.numbers[i]
-		out.Args = append(out.Args, tracefmt.Arg{Name: a.name, Number: int64(n)})
+		out.Args = append(out.Args, tracefmt.Arg{})
 		one := &out.Args[len(out.Args)-1]
+		one.Name, one.Number = a.name, int64(n)
 		if !a.value(e, one, &texts) {
 			out.Args = out.Args[:len(out.Args)-1]
 		}
