@@ -1,11 +1,13 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"strconv"
@@ -43,7 +45,7 @@ func runRecords(args []string) error {
 	}
 	fmt.Fprintln(os.Stderr, recordsReady)
 	res := t.Run(ctx)
-	if err := errors.Join(res.Err, f.Close()); err != nil {
+	if err := errors.Join(res.Err, out.check(res.Account.Written), f.Close()); err != nil {
 		return err
 	}
 	return json.NewEncoder(os.Stdout).Encode(recordsRead{Written: int(res.Account.Written), Lost: int(res.Account.Lost()), Size: out.size})
@@ -55,21 +57,45 @@ type recordsFile struct {
 	size int64
 }
 
-var errRecord = errors.New("a record is longer than what is left, or has no length")
-
-// Write counts records by their lengths, with which they begin.
-func (r *recordsFile) Write(records []byte, _ int) (events int, err error) {
+// Write appends records. What they are is looked at when all are there.
+func (r *recordsFile) Write(records []byte, events int) (written int, err error) {
 	n, err := r.f.Write(records)
 	r.size += int64(n)
 	if err != nil {
 		return 0, fmt.Errorf("write records: %w", err)
 	}
-	for b := records; len(b) > 0; events++ {
-		size := int(binary.NativeEndian.Uint32(b))
-		if size == 0 || size > len(b) {
-			return events, errRecord
-		}
-		b = b[size:]
-	}
 	return events, nil
+}
+
+var errRecord = errors.New("a record is longer than what is left, or has no length")
+
+// check counts the file's records, by their lengths with which they begin.
+func (r *recordsFile) check(want uint64) error {
+	if _, err := r.f.Seek(0, io.SeekStart); err != nil {
+		return fmt.Errorf("read records: %w", err)
+	}
+	n, err := countRecords(bufio.NewReaderSize(r.f, 1<<20))
+	if err == nil && n != want {
+		err = fmt.Errorf("%d records are in the file, which were said to be %d", n, want)
+	}
+	return err
+}
+
+func countRecords(from *bufio.Reader) (n uint64, err error) {
+	for ; ; n++ {
+		head, err := from.Peek(4)
+		if len(head) == 0 && errors.Is(err, io.EOF) {
+			return n, nil
+		}
+		if err != nil {
+			return n, errRecord
+		}
+		size := binary.NativeEndian.Uint32(head)
+		if size == 0 {
+			return n, errRecord
+		}
+		if _, err := from.Discard(int(size)); err != nil {
+			return n, errRecord
+		}
+	}
 }

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"encoding/binary"
 	"os"
@@ -160,7 +162,7 @@ func TestRecordsAreCounted(t *testing.T) {
 	}
 	cases := map[string]struct {
 		records []byte
-		want    int
+		want    uint64
 		wantErr bool
 	}{
 		"none":      {nil, 0, false},
@@ -176,9 +178,15 @@ func TestRecordsAreCounted(t *testing.T) {
 			}
 			defer f.Close()
 			r := &recordsFile{f: f}
-			got, err := r.Write(tc.records, 1)
-			if got != tc.want || (err != nil) != tc.wantErr || r.size != int64(len(tc.records)) {
-				t.Errorf("%d events, %d bytes, %v; want %d, %d, an error: %v", got, r.size, err, tc.want, len(tc.records), tc.wantErr)
+			if n, err := r.Write(tc.records, 7); n != 7 || err != nil || r.size != int64(len(tc.records)) {
+				t.Fatalf("%d events, %d bytes, %v", n, r.size, err)
+			}
+			got, err := countRecords(bufio.NewReader(bytes.NewReader(tc.records)))
+			if got != tc.want || (err != nil) != tc.wantErr {
+				t.Errorf("%d records, %v; want %d, an error: %v", got, err, tc.want, tc.wantErr)
+			}
+			if r.check(tc.want) == nil == tc.wantErr || r.check(tc.want+1) == nil {
+				t.Errorf("%v where they are so many, and %v where one is missing", r.check(tc.want), r.check(tc.want+1))
 			}
 		})
 	}

@@ -18,7 +18,7 @@ func TestBinary(t *testing.T) {
 	pod := newTestPod(t, testUID)
 	let := pod.startReads(t, n)
 	events, reads, last := 0, 0, uint64(0)
-	r := start(t, &Config{PodUID: testUID, Groups: []Group{GroupIO}, Binary: true, Out: sinkFunc(func(records []byte, _ int) (int, error) {
+	r := start(t, &Config{PodUID: testUID, Groups: []Group{GroupIO}, Binary: true, Out: sinkFunc(func(records []byte, told int) (int, error) {
 		took := 0
 		for ; len(records) > 0; took++ {
 			var e event
@@ -34,6 +34,9 @@ func TestBinary(t *testing.T) {
 				reads++
 			}
 			records = records[len(e.whole):]
+		}
+		if took != told {
+			t.Errorf("%d records were called %d events", took, told)
 		}
 		events += took
 		return took, nil
@@ -83,9 +86,9 @@ func TestHandOn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var got bytes.Buffer
 			tr := &Trace{cfg: Config{Binary: true, MaxEvents: tc.limit}}
-			tr.json = &stream{each: 1, out: sinkFunc(func(records []byte, _ int) (int, error) {
+			tr.json = &stream{out: sinkFunc(func(records []byte, events int) (int, error) {
 				got.Write(records)
-				return len(records) / (recordLen + 24), nil
+				return events, nil
 			})}
 			tr.streams = map[string]*stream{"": tr.json}
 			r := ringOf(all)

@@ -176,7 +176,7 @@ func TestWhose(t *testing.T) {
 // holding is a trace of containers without a kernel, which writes to text.
 func holding(text *bytes.Buffer) (*Trace, *stream) {
 	t := &Trace{only: newSelection([]string{"web"}), resolver: newResolver("/nowhere")}
-	s := &stream{each: 1, out: sinkFunc(func(lines []byte, _ int) (int, error) {
+	s := &stream{out: sinkFunc(func(lines []byte, _ int) (int, error) {
 		text.Write(lines)
 		return bytes.Count(lines, newline), nil
 	})}

@@ -54,23 +54,27 @@ func CreateFile(c *FileConfig) (*File, error) {
 	return w, nil
 }
 
-// Write appends the lines of events, of which each has so many, and returns how many events are in the file: all, or as
-// many as there is room for, and why.
-func (w *File) Write(lines []byte, each int) (events int, err error) {
+// Write appends the lines of so many events and returns how many of them are in the file: all, or as many as there is room
+// for, and why.
+func (w *File) Write(lines []byte, events int) (written int, err error) {
+	if room, err := w.room(eventLen(lines, 1)); err == nil && room >= len(lines) {
+		return w.append(lines, events) // without a look at each
+	}
+	each := linesOfEach(lines, events)
 	for len(lines) > 0 {
 		room, err := w.room(eventLen(lines, each))
 		if err != nil {
-			return events, err
+			return written, err
 		}
 		part := wholeEvents(lines, room, each)
-		n, err := w.append(part, each)
-		events += n
+		n, err := w.append(part, bytes.Count(part, newline)/each)
+		written += n
 		if err != nil {
-			return events, err
+			return written, err
 		}
 		lines = lines[len(part):]
 	}
-	return events, nil
+	return written, nil
 }
 
 // Last appends the last line, for which there is spare room, and closes the file.
@@ -111,14 +115,15 @@ func (w *File) room(need int) (int, error) {
 	return int(min(uint64(left), above, math.MaxInt)), nil
 }
 
-// append writes lines. When the disk refuses, the file is cut back to whole events and to what leaves room for the last
-// line.
-func (w *File) append(lines []byte, each int) (events int, err error) {
+// append writes the lines of events. When the disk refuses, the file is cut back to whole events and to what leaves room
+// for the last line.
+func (w *File) append(lines []byte, events int) (written int, err error) {
 	n, err := w.f.Write(lines)
 	if err == nil {
 		w.size.Add(int64(n))
-		return bytes.Count(lines, newline) / each, nil
+		return events, nil
 	}
+	each := linesOfEach(lines, events)
 	err = fmt.Errorf("write trace file: %w", err)
 	kept := wholeEvents(lines, max(0, n-int(w.spare)), each)
 	if terr := w.f.Truncate(w.Size() + int64(len(kept))); terr != nil {
@@ -129,6 +134,11 @@ func (w *File) append(lines []byte, each int) (events int, err error) {
 }
 
 var newline = []byte{'\n'}
+
+// linesOfEach is how many lines each of so many events has: all have as many.
+func linesOfEach(lines []byte, events int) int {
+	return max(1, bytes.Count(lines, newline)/max(1, events))
+}
 
 // eventLen is the length of the first event's lines.
 func eventLen(lines []byte, each int) int {

@@ -39,7 +39,7 @@ func TestFile(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			n, err := w.Write([]byte(strings.Repeat(line, tc.lines)), 1)
+			n, err := w.Write([]byte(strings.Repeat(line, tc.lines)), tc.lines)
 			if n != tc.want || (err != nil) != (tc.wantError != nil) || err != nil && !tc.wantError(err) {
 				t.Errorf("%d lines (%v), want %d", n, err, tc.want)
 			}
@@ -70,7 +70,7 @@ func TestFileOnAFullDisk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n, err := w.Write([]byte(strings.Repeat(line, 5000)), 1)
+	n, err := w.Write([]byte(strings.Repeat(line, 5000)), 5000)
 	if !disk.IsFull(err) {
 		t.Fatalf("%d lines, %v", n, err)
 	}

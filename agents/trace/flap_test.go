@@ -33,9 +33,12 @@ func TestFlapOfToys(t *testing.T) {
 			text := map[string]*strings.Builder{"io": {}, "memory": {}}
 			sinks := map[string]Sink{}
 			for name, to := range text {
-				sinks[name] = sinkFunc(func(lines []byte, each int) (int, error) {
+				sinks[name] = sinkFunc(func(lines []byte, events int) (int, error) {
 					to.Write(lines)
-					return bytes.Count(lines, newline) / each, nil
+					if n := bytes.Count(lines, newline); n != 2*events {
+						t.Errorf("%d lines of %d events", n, events)
+					}
+					return events, nil
 				})
 			}
 			r := start(t, &Config{PodUID: testUID, Groups: []Group{GroupProcess, GroupFile, GroupIO, GroupMemory, GroupSignal}, Flap: sinks})

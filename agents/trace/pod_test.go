@@ -167,9 +167,9 @@ func (r *running) Write(lines []byte, _ int) (int, error) {
 }
 
 // sinkFunc is a Sink.
-type sinkFunc func(lines []byte, _ int) (int, error)
+type sinkFunc func(lines []byte, events int) (int, error)
 
-func (f sinkFunc) Write(lines []byte, each int) (int, error) { return f(lines, each) }
+func (f sinkFunc) Write(lines []byte, events int) (int, error) { return f(lines, events) }
 
 func start(tb testing.TB, cfg *Config) *running {
 	tb.Helper()

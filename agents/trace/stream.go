@@ -12,18 +12,17 @@ import (
 // stream is one file's lines that wait to be handed on.
 type stream struct {
 	out    Sink
-	each   int // lines of an event
 	lines  []byte
 	events uint64
 }
 
 func (c *Config) streams() map[string]*stream {
 	if c.Flap == nil {
-		return map[string]*stream{"": {out: c.Out, each: 1}}
+		return map[string]*stream{"": {out: c.Out}}
 	}
 	all := map[string]*stream{}
 	for source, out := range c.Flap {
-		all[source] = &stream{out: out, each: 2}
+		all[source] = &stream{out: out}
 	}
 	return all
 }
@@ -85,7 +84,7 @@ func (t *Trace) flush(s *stream) {
 	if s.events == 0 {
 		return
 	}
-	n, err := s.out.Write(s.lines, s.each)
+	n, err := s.out.Write(s.lines, int(s.events))
 	rest := s.events - uint64(n)
 	t.pending -= s.events
 	s.lines, s.events = s.lines[:0], 0

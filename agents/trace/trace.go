@@ -53,10 +53,10 @@ type Config struct {
 	Binary bool
 }
 
-// Sink takes whole lines, of which each event has so many: all of them, or as many events as it returns and why it took
-// no more, which ends the trace. *File is one.
+// Sink takes the whole lines of so many events, of which all have as many: all of them, or as many events as it returns
+// and why it took no more, which ends the trace. *File is one.
 type Sink interface {
-	Write(lines []byte, each int) (events int, err error)
+	Write(lines []byte, events int) (taken int, err error)
 }
 
 func (c *Config) timed() bool { return c.Durations || c.MinLatency > 0 || c.Flap != nil }
