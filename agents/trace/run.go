@@ -21,9 +21,9 @@ const (
 	behind = 1. / 4
 	// settle is how old an event must be to be written: those of other CPUs that are older are in their rings by then.
 	settle = 2 * time.Millisecond
-	// lineBuffer is how much is handed on at a time. With more the kernel takes larger pages for the file, which a virtual
-	// machine may have to ask its host for.
-	lineBuffer = 64 << 10
+	// lineBuffer is how much is handed on at a time. With more the kernel takes larger pages for the file: fewer, but a virtual
+	// machine may have to ask its host for them.
+	lineBuffer = 128 << 10
 )
 
 // Run writes events until ctx ends, a limit is reached or lines cannot be written, and returns the final account. The
