@@ -36,7 +36,10 @@ func cgroupRoot() string {
 // newCgroup makes the Pod's cgroup and returns the one that all of it lies in.
 func newCgroup() (string, error) {
 	for _, old := range leftBehind(cgroupRoot()) {
-		_ = removeCgroup(old) // of a run that was killed; another one's holds a process, and stays
+		// Of a run that was killed. Another one's holds a process, and has a Pod of the same UID.
+		if err := removeCgroup(old); err != nil {
+			return "", fmt.Errorf("another bench runs, or has left a process: two at once would measure each other; end it first: %w", err)
+		}
 	}
 	base := filepath.Join(cgroupRoot(), workName())
 	if err := os.MkdirAll(podCgroup(base), 0o755); err != nil {
