@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -122,6 +123,20 @@ func (p *testPod) startReads(tb testing.TB, n int) (let func()) {
 	return let
 }
 
+// waitsForByte reports whether one of a process's threads reads its standard input: Go's main function may have moved from
+// the first to another.
+func waitsForByte(tb testing.TB, pid int) bool {
+	tb.Helper()
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/syscall", pid))
+	if err != nil || len(threads) == 0 {
+		tb.Fatalf("the program has no threads (%v)", err)
+	}
+	return slices.ContainsFunc(threads, func(name string) bool {
+		now, err := os.ReadFile(name)
+		return err == nil && strings.HasPrefix(string(now), fmt.Sprintf("%d 0x0 ", unix.SYS_READ))
+	})
+}
+
 // startToy starts a program in the Pod and waits until it waits.
 func (p *testPod) startToy(tb testing.TB, toy string, n int) (pid int, let func()) {
 	tb.Helper()
@@ -148,14 +163,9 @@ func (p *testPod) startToy(tb testing.TB, toy string, n int) (pid int, let func(
 		tb.Fatalf("%q, %v", b, err)
 	}
 	// The word may have come before its write returned.
-	waits := fmt.Sprintf("%d 0x0 ", unix.SYS_READ)
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
-		now, err := os.ReadFile(fmt.Sprintf("/proc/%d/syscall", cmd.Process.Pid))
-		if strings.HasPrefix(string(now), waits) {
-			break
-		}
-		if err != nil || time.Now().After(end) {
-			tb.Fatalf("the program does not wait: %q, %v", now, err)
+	for end := time.Now().Add(10 * time.Second); !waitsForByte(tb, cmd.Process.Pid); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			tb.Fatal("the program does not wait")
 		}
 	}
 	return cmd.Process.Pid, func() {
