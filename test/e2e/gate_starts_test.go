@@ -256,15 +256,18 @@ func startsTable(gated, late, without []startedPod) string {
 	}
 	took := func(p startedPod) time.Duration { return p.took }
 	waited := func(p startedPod) time.Duration { return p.waited }
+	gate := func(set []startedPod) bool { // a Pod may come to one that is open
+		return slices.ContainsFunc(set, func(p startedPod) bool { return p.waited > 0 })
+	}
 	row("from a node to the program's first line, s", func(set []startedPod) string { return medianP99(set, took, 0, 0) })
 	row("of that at the gate (`waitedMilliseconds`), s", func(set []startedPod) string {
-		if set[0].waited == 0 {
+		if !gate(set) {
 			return ""
 		}
 		return medianP99(set, waited, 0, 0)
 	})
 	row("added to a start, s", func(set []startedPod) string {
-		if set[0].waited == 0 {
+		if !gate(set) {
 			return ""
 		}
 		return medianP99(set, took, quantile(without, took, 0.5), quantile(without, took, 0.99))
