@@ -55,11 +55,16 @@ func TestKilledProbeIsIncomplete(t *testing.T) {
 // awaitProgress waits until the file on the node holds so many packets, as the probe's own account tells.
 func awaitProgress(t *testing.T, pc *sondev1.PacketCapture, pod string, packets int) {
 	t.Helper()
-	node := entry(t, pc, pod).Node
+	awaitFlushed(t, entry(t, pc, pod).Node, 1, packets)
+}
+
+// awaitFlushed waits until the files of so many probes of a node hold so many packets each.
+func awaitFlushed(t *testing.T, node string, probes, packets int) {
+	t.Helper()
 	want := fmt.Sprintf(`"packets":%d`, packets)
 	eventually(t, 20*time.Second, "flushed", func(context.Context) error {
 		out := onNode(t, node, "sh", "-c", "cat /var/lib/kubelet/pods/*/volumes/kubernetes.io~empty-dir/results/progress.json")
-		if !strings.Contains(out, want) {
+		if strings.Count(out, want) < probes {
 			return fmt.Errorf("%s", out)
 		}
 		return nil

@@ -89,7 +89,8 @@ func TestLimitsDiskFull(t *testing.T) {
 	o := newOverloaded(t, ns)
 	before := scrapeAll(t, reader)
 	o.flood(t, 500, "-rate", "1000")
-	for node := range byNode(o.pods) {
+	for node, probes := range byNode(o.pods) {
+		awaitFlushed(t, node, probes, 500) // else the disk could be full before the last of them are in the file
 		fillDiskWhole(t, node)
 	}
 	o.flood(t, 20000, "-rate", "5000", "-size", "400")
