@@ -190,13 +190,12 @@ func (s *Sweeper) objects(ctx context.Context, of kind.Kind, others client.ListO
 		list client.ObjectList
 		by   client.ListOption
 	}
-	all := []made{
-		{corev1.SchemeGroupVersion.WithKind("ConfigMap"), metadataList("ConfigMap"), others},
-		{corev1.SchemeGroupVersion.WithKind("Secret"), metadataList("Secret"), others},
-	}
+	var all []made // probes before what they were told
 	for _, by := range jobs {
 		all = append(all, made{batchv1.SchemeGroupVersion.WithKind("Job"), &batchv1.JobList{}, by}) // of which there is a cache
 	}
+	all = append(all, made{corev1.SchemeGroupVersion.WithKind("ConfigMap"), metadataList("ConfigMap"), others},
+		made{corev1.SchemeGroupVersion.WithKind("Secret"), metadataList("Secret"), others})
 	var objects []*metav1.PartialObjectMetadata
 	for _, one := range all {
 		gvk, list := one.kind, one.list
