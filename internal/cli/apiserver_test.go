@@ -377,8 +377,9 @@ func events(t *testing.T, pod, uid string, lost map[string]uint64, seconds ...ui
 	if err != nil {
 		t.Error(err)
 	}
+	var lines tracefmt.Encoder
 	for _, at := range seconds {
-		b = tracefmt.AppendNDJSON(b, &tracefmt.Record{
+		b = lines.Append(b, &tracefmt.Record{
 			Time: time.Unix(int64(at), 0), Call: "openat", Group: "file", PID: 1, HostPID: 7, TID: 1, HostTID: 7, Comm: []byte("web"),
 			HasRet: true, Ret: 3, Took: 1500, Path: []byte("/etc/web.conf"),
 		})

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Encoder appends records as AppendNDJSON does, but faster: of lines that follow one another most are of the same second and
-// of few threads, and the parts that say so are kept. Its zero value is ready; it belongs to one goroutine.
+// Encoder makes lines of JSON of records. Of lines that follow one another most are of the same second and of few threads:
+// the parts that say so are kept. Its zero value is ready; it belongs to one goroutine.
 type Encoder struct {
 	second int64      // of stamp
 	stamp  []byte     // a time up to its second; empty at first
@@ -21,7 +21,7 @@ type actor struct {
 	text                            []byte // empty at first
 }
 
-// Append appends a record as one line.
+// Append appends a record as one line. Keys of what is empty or not known are left out.
 func (e *Encoder) Append(b []byte, r *Record) []byte {
 	b = appendPod(append(b, '{'), r.Pod, r.PodUID)
 	b = append(append(b, `"time":"`...), e.upToSecond(r.Time)...)

@@ -9,16 +9,6 @@ import (
 	"unicode/utf8"
 )
 
-// AppendNDJSON appends a record as one line. Keys of what is empty or not known are left out. Who writes many records
-// takes an Encoder.
-func AppendNDJSON(b []byte, r *Record) []byte {
-	b = appendPod(append(b, '{'), r.Pod, r.PodUID)
-	b = appendSecond(append(b, `"time":"`...), r.Time)
-	b = appendNanos(b, r.Time.Nanosecond())
-	b = appendActor(appendCall(b, r), r)
-	return appendRest(b, r)
-}
-
 // appendCall appends what was done.
 func appendCall(b []byte, r *Record) []byte {
 	b = append(b, `","call":"`...)

@@ -31,7 +31,7 @@ func TestRoundTrip(t *testing.T) {
 		"an end by a signal": {Time: at, Call: "exit", HasRet: true, Took: -1, Args: []Arg{{Name: "signal", Kind: Text, Text: []byte("SIGKILL")}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			line, err := NewReader(bytes.NewReader(AppendNDJSON(nil, &record))).Next()
+			line, err := NewReader(bytes.NewReader(ndjson(&record))).Next()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -49,7 +49,7 @@ func TestAppendOfPod(t *testing.T) {
 		t.Fatal(err)
 	}
 	var b []byte
-	for _, line := range [][]byte{AppendNDJSON(nil, &opened), account} {
+	for _, line := range [][]byte{ndjson(&opened), account} {
 		b = AppendOfPod(b, bytes.TrimSpace(line), "web-1", "")
 		b = AppendOfPod(b, bytes.TrimSpace(line), "web-1", "u1")
 	}
@@ -191,7 +191,7 @@ type readError struct{ err error }
 func (r readError) Read([]byte) (int, error) { return 0, r.err }
 
 func TestReady(t *testing.T) {
-	r := NewReader(strings.NewReader(strings.Repeat(string(AppendNDJSON(nil, &opened)), 2)))
+	r := NewReader(strings.NewReader(strings.Repeat(string(ndjson(&opened)), 2)))
 	for i, want := range []bool{false, true, false} {
 		if got := r.Ready(); got != want {
 			t.Errorf("before line %d: ready %v, want %v", i, got, want)
@@ -204,7 +204,7 @@ func TestReady(t *testing.T) {
 
 // Whatever stands in a file: a line that is read as a record is written as one line, which says the same.
 func FuzzReader(f *testing.F) {
-	f.Add(AppendNDJSON(nil, &opened))
+	f.Add(ndjson(&opened))
 	f.Add(AppendOfPod(nil, []byte(`{"time":"1970-01-01T00:00:01Z","call":"x"}`), "web\n1", "u1"))
 	for _, s := range []string{
 		`{"sonde":"trace","version":1}`, `{"sonde":"account","lost":{"a":1}}`, "{", `{"a":[{"b":"\""}]}`, "{\"time\":\"9999-12-31T23:59:59-05:00\",\"call\":\"x\"}",
@@ -224,7 +224,7 @@ func FuzzReader(f *testing.F) {
 			if line.Record == nil {
 				continue
 			}
-			text := AppendNDJSON(nil, line.Record)
+			text := ndjson(line.Record)
 			again, err := NewReader(bytes.NewReader(text)).Next()
 			if err != nil {
 				t.Fatalf("%v: %q of %q", err, text, line.Raw)
@@ -240,7 +240,7 @@ func BenchmarkReader(b *testing.B) {
 	usual := opened
 	usual.Args = slices.Clone(opened.Args)
 	usual.Args[1].Text, usual.Path = []byte("locale/locale.alias"), []byte("/usr/share/locale/locale.alias")
-	line := bytes.TrimSpace(AppendNDJSON(nil, &usual))
+	line := bytes.TrimSpace(ndjson(&usual))
 	b.Run("by hand", func(b *testing.B) {
 		b.SetBytes(int64(len(line)))
 		d := decoder{names: map[string]string{}}
