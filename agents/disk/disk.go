@@ -1,5 +1,5 @@
-// Package disk keeps the free space of a node's file system that results may not take: the floor. What writes results
-// asks it before each write.
+// Package disk writes results to a node's file system, past the page cache where that lets it (Appender), and keeps the free
+// space that results may not take: the floor. What writes results asks it before each write.
 package disk
 
 import (
@@ -49,7 +49,7 @@ func (f *Floor) space() (total, free uint64, err error) {
 
 // Room is how many bytes the next write may have, of which the first need cannot be divided, when spare bytes more are
 // to be written at the end: nothing that would go below the floor, and the less, the nearer that is. Others write to the
-// same disk between a look and the write.
+// same disk between a look and the write, so that what was taken and waits to be written (Appender.Pending) is part of it.
 func (f *Floor) Room(need, spare uint64) (uint64, error) {
 	if f.Keep == nil {
 		return math.MaxUint64, nil

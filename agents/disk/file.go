@@ -12,7 +12,7 @@ import (
 // Create makes a file for a result, which has a hidden name until Place gives it its own: nobody reads a result that has
 // no beginning yet. Appending makes the kernel set the offset, so that nothing has to seek after a truncation.
 func Create(path string, mode os.FileMode) (*os.File, error) {
-	f, err := os.OpenFile(hidden(path), os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, mode)
+	f, err := os.OpenFile(hidden(path), os.O_RDWR|os.O_CREATE|os.O_EXCL|os.O_APPEND, mode)
 	if err != nil {
 		return nil, fmt.Errorf("create result: %w", taken(err))
 	}

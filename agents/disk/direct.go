@@ -1,0 +1,129 @@
+package disk
+
+import (
+	"io"
+	"os"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+)
+
+// pageLen is what direct writes of most file systems begin and end at. No file system's is larger than maxAlign, or its files
+// are written through the page cache.
+const (
+	pageLen  = 4096
+	maxAlign = 64 << 10
+)
+
+// target is a file as an Appender needs it; tests put a slow or a broken one in its place.
+type target interface {
+	// align is what direct writes begin and end at; zero where there are none.
+	align() int
+	// append writes at the file's end and returns how many bytes are there: all of them, or an error.
+	append(p []byte, direct bool) (int, error)
+	// leaveDirect: no further write is direct.
+	leaveDirect()
+	readAt(p []byte, place int64) (int, error)
+	truncate(size int64) error
+	close() error
+}
+
+// directFile is the target on a file system, by one descriptor that is switched between both ways: a second one would need the
+// file's path.
+type directFile struct {
+	f      *os.File
+	flags  int // of the descriptor, without O_DIRECT
+	direct bool
+	unit   int
+}
+
+func newDirectFile(f *os.File) *directFile {
+	d := &directFile{f: f}
+	flags, err := unix.FcntlInt(f.Fd(), unix.F_GETFL, 0)
+	if err != nil {
+		return d
+	}
+	d.flags = flags
+	if unit := alignOf(int(f.Fd())); unit > 0 && d.set(true) == nil {
+		d.unit = unit
+	}
+	return d
+}
+
+// alignOf is what direct writes of a file begin and end at, where it is known to have any or unknown whether. It is as well
+// what lies in one piece in the page cache (a page, a block of the file system): nothing is to lie in both.
+func alignOf(fd int) int {
+	unit := max(pageLen, os.Getpagesize())
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(fd, &fs); err != nil {
+		return 0
+	}
+	unit = max(unit, int(fs.Bsize))
+	var st unix.Statx_t
+	err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_DIOALIGN, &st) // since Linux 6.1
+	if err == nil && st.Mask&unix.STATX_DIOALIGN != 0 {
+		if st.Dio_offset_align == 0 || int(st.Dio_mem_align) > pageLen {
+			return 0
+		}
+		unit = max(unit, int(st.Dio_offset_align))
+	}
+	if unit > maxAlign || unit&(unit-1) != 0 {
+		return 0
+	}
+	return unit
+}
+
+// set switches the descriptor.
+func (d *directFile) set(direct bool) error {
+	if d.direct == direct {
+		return nil
+	}
+	flags := d.flags
+	if direct {
+		flags |= unix.O_DIRECT
+	}
+	if _, err := unix.FcntlInt(d.f.Fd(), unix.F_SETFL, flags); err != nil {
+		return os.NewSyscallError("fcntl", err)
+	}
+	d.direct = direct
+	return nil
+}
+
+func (d *directFile) align() int { return d.unit }
+
+func (d *directFile) leaveDirect() { d.unit = 0 }
+
+func (d *directFile) append(p []byte, direct bool) (done int, err error) {
+	if err := d.set(direct); err != nil {
+		return 0, err
+	}
+	for done < len(p) {
+		n, err := unix.Write(int(d.f.Fd()), p[done:])
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err != nil:
+			return done, os.NewSyscallError("write", err)
+		case n == 0:
+			return done, unix.EIO
+		}
+		done += n
+	}
+	runtime.KeepAlive(d.f)
+	return done, nil
+}
+
+func (d *directFile) readAt(p []byte, place int64) (int, error) {
+	if err := d.set(false); err != nil {
+		return 0, err
+	}
+	n, err := d.f.ReadAt(p, place)
+	if n == len(p) && err == io.EOF {
+		err = nil
+	}
+	return n, err
+}
+
+func (d *directFile) truncate(size int64) error { return d.f.Truncate(size) }
+
+func (d *directFile) close() error { return d.f.Close() }
