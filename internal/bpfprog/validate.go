@@ -1,6 +1,9 @@
 package bpfprog
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+)
 
 // Parts of an opcode and their values, from linux/bpf_common.h.
 const (
@@ -15,6 +18,7 @@ const (
 	classMISC = 0x07
 
 	modeMask = 0xe0
+	modeABS  = 0x20
 	modeMEM  = 0x60
 
 	opMask  = 0xf0
@@ -24,6 +28,11 @@ const (
 	opMod   = 0x90
 	opJA    = 0x00
 	sourceX = 0x08
+
+	// Loads from metadataBase (SKF_AD_OFF) on read what the kernel knows about
+	// the packet, up to SKF_AD_VLAN_TPID.
+	metadataBase = 0xfffff000
+	metadataLast = metadataBase + 60
 
 	// memoryWords is the size of the scratch memory M[] (BPF_MEMWORDS).
 	memoryWords = 16
@@ -46,9 +55,9 @@ var knownOps = map[uint16]bool{
 // Validate applies the kernel's static checks of a socket filter
 // (bpf_check_classic in net/core/filter.c), so that a program of libpcap that
 // passes is not refused at attach: known opcodes, no constant division by zero
-// or shift of 32 and more, scratch memory in bounds, jumps in range, a return
-// at the end. Only the kernel checks that scratch memory is written before it
-// is read. The nil program is valid.
+// or shift of 32 and more, scratch memory in bounds and written before it is
+// read (ErrScratchMemory), loads of metadata that exists, jumps in range, a
+// return at the end. The nil program is valid.
 func (p Program) Validate() error {
 	if len(p) == 0 {
 		return nil
@@ -64,6 +73,43 @@ func (p Program) Validate() error {
 	if p[len(p)-1].Op&classMask != classRET {
 		return fmt.Errorf("program does not end with a return")
 	}
+	return p.checkScratch()
+}
+
+// ErrScratchMemory is in the error of a program that may read a word of scratch
+// memory which it has not written. libpcap makes such ones of some expressions
+// with geneve or vlan in them.
+var ErrScratchMemory = errors.New("it may read scratch memory that was not written")
+
+// checkScratch is the kernel's check_load_and_stores: it follows which words
+// were written, and takes a word for written where all jumps to an instruction
+// agree. As there, what follows a return is reached from it too.
+func (p Program) checkScratch() error {
+	const all = 1<<memoryWords - 1
+	// jumped are the words written at every jump to an instruction so far.
+	jumped := make([]uint16, len(p))
+	for i := range jumped {
+		jumped[i] = all
+	}
+	written := uint16(0)
+	for i, in := range p {
+		written &= jumped[i]
+		switch class := in.Op & classMask; {
+		case class == classST, class == classSTX:
+			written |= 1 << in.K
+		case (class == classLD || class == classLDX) && in.Op&modeMask == modeMEM:
+			if written&(1<<in.K) == 0 {
+				return fmt.Errorf("instruction %d (%d %d %d %d): %w", i, in.Op, in.Jt, in.Jf, in.K, ErrScratchMemory)
+			}
+		case class == classJMP && in.Op&opMask == opJA:
+			jumped[i+1+int(in.K)] &= written
+			written = all
+		case class == classJMP:
+			jumped[i+1+int(in.Jt)] &= written
+			jumped[i+1+int(in.Jf)] &= written
+			written = all
+		}
+	}
 	return nil
 }
 
@@ -73,14 +119,11 @@ func (in Instruction) fault(following int) string {
 	if !knownOps[in.Op] {
 		return "unknown opcode"
 	}
-	switch class := in.Op & classMask; class {
+	switch in.Op & classMask {
 	case classALU:
 		return in.arithmeticFault()
 	case classLD, classLDX, classST, classSTX:
-		store := class == classST || class == classSTX
-		if (store || in.Op&modeMask == modeMEM) && in.K >= memoryWords {
-			return "scratch memory out of range"
-		}
+		return in.memoryFault()
 	case classJMP:
 		if in.Op&opMask == opJA {
 			if uint64(in.K) >= uint64(following) {
@@ -91,6 +134,16 @@ func (in Instruction) fault(following int) string {
 		if int(in.Jt) >= following || int(in.Jf) >= following {
 			return "jump past the end"
 		}
+	}
+	return ""
+}
+
+func (in Instruction) memoryFault() string {
+	switch class, mode := in.Op&classMask, in.Op&modeMask; {
+	case (class == classST || class == classSTX || mode == modeMEM) && in.K >= memoryWords:
+		return "scratch memory out of range"
+	case class == classLD && mode == modeABS && in.K >= metadataBase && !in.knownMetadata():
+		return "unknown metadata"
 	}
 	return ""
 }
@@ -106,4 +159,10 @@ func (in Instruction) arithmeticFault() string {
 		return "shift out of range"
 	}
 	return ""
+}
+
+// knownMetadata tells whether a load of metadata is one that the kernel has
+// (bpf_anc_helper in include/linux/filter.h). All of them have multiples of 4.
+func (in Instruction) knownMetadata() bool {
+	return in.K <= metadataLast && in.K%4 == 0
 }

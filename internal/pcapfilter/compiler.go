@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/sonde-operator/sonde/internal/bpfprog"
 )
 
 const (
@@ -88,14 +90,20 @@ func (c *Compiler) Compile(ctx context.Context, expression string, link LinkType
 	return program, nil
 }
 
-// kernelRefusal is the error of a program that the kernel would not take. Of all
-// primitives only protochain makes one, as it loops over headers; tcpdump then
-// filters in user space.
+// kernelRefusal is the error of a program that the kernel would not take, while tcpdump would filter in user space. Two
+// kinds of expressions make one: protochain loops over headers, and of some expressions with geneve, or pppoes after
+// vlan, libpcap computes where the inner headers begin on one way only to where it asks for them.
 func kernelRefusal(expression string, reason error) *SyntaxError {
-	if strings.Contains(expression, "protochain") {
+	switch {
+	case strings.Contains(expression, "protochain"):
 		return newSyntaxError(expression, "protochain cannot run in the kernel: use ip6 proto, ip proto or proto")
+	case errors.Is(reason, bpfprog.ErrScratchMemory):
+		return newSyntaxError(expression, "the kernel would refuse the program of this filter, as what comes after geneve or pppoes "+
+			"is looked for behind their headers where there are none: write it before them (tcp or geneve, not geneve or tcp), "+
+			"join it to them by and (geneve and tcp), or match the outer header alone (udp port 6081, ether proto 0x8864)")
+	default:
+		return newSyntaxError(expression, "the kernel would refuse the program of this filter: %v", reason)
 	}
-	return newSyntaxError(expression, "the kernel would refuse the program of this filter: %v", reason)
 }
 
 // checkHandle returns the snap length to compile with.

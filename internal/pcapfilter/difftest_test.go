@@ -3,6 +3,7 @@ package pcapfilter_test
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"io"
 	"maps"
@@ -21,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sonde-operator/sonde/internal/pcapfilter"
+	"github.com/sonde-operator/sonde/test/frames"
 )
 
 // Numbers that are not a frame of the comparison: those of the first round are
@@ -29,6 +31,26 @@ const (
 	firstRound  = 1 << 20
 	endOfFrames = 1 << 30
 )
+
+// Every frame ends in frameMark and its number, behind all that its headers
+// count, so that it is known again whatever is done to its front.
+var frameMark = []byte("sonde#")
+
+const frameTrailer = 6 + 4
+
+// numberOf returns the number of a frame of ours.
+func numberOf(frame []byte) (uint32, bool) {
+	if len(frame) < frameTrailer {
+		return 0, false
+	}
+	trailer := frame[len(frame)-frameTrailer:]
+	return binary.BigEndian.Uint32(trailer[len(frameMark):]), bytes.HasPrefix(trailer, frameMark)
+}
+
+// numbered returns the frame with its trailer.
+func numbered(frame []byte, number int) []byte {
+	return binary.BigEndian.AppendUint32(append(bytes.Clone(frame), frameMark...), uint32(number))
+}
 
 // TestFiltersMatchTcpdump sends each frame in both directions over a veth
 // device on which, for each expression, a packet socket with our program and a
@@ -79,7 +101,10 @@ func (n *testNet) sendAll(t *testing.T) map[uint32]string {
 	witness := openSocket(t, n.captured, nil)
 	inward, outward := openSocket(t, n.peer, nil), openSocket(t, n.captured, nil)
 	names := make(map[uint32]string)
-	all := frames(t)
+	all, err := frames.All()
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, base := range []int{firstRound, 0} {
 		for i, name := range slices.Sorted(maps.Keys(all)) {
 			in, out := base+2*i, base+2*i+1

@@ -2,7 +2,7 @@ package pcapfilter_test
 
 // expressions are taken from pcap-filter(7): every primitive that a Linux
 // Ethernet handle supports without names from DNS, and combinations of them.
-// The packets of frames_test.go hold some that each accepts and some that it
+// The frames of test/frames hold some that each accepts and some that it
 // refuses.
 var expressions = []string{
 	// Hosts and networks.

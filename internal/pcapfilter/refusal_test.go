@@ -109,6 +109,10 @@ func TestRefusals(t *testing.T) {
 		"ip proto no-such-protocol":  "unknown ip proto 'no-such-protocol'",
 		"tcp and udp":                "expression rejects all packets",
 		"ip6 protochain 6":           "protochain cannot run in the kernel: use ip6 proto",
+		"geneve or tcp":              "write it before them (tcp or geneve, not geneve or tcp), join it to them by and (geneve and tcp)",
+		"geneve 1 or geneve 2":       "the kernel would refuse the program of this filter",
+		"not geneve and port 53":     "the kernel would refuse the program of this filter",
+		"vlan and pppoes":            "match the outer header alone (udp port 6081, ether proto 0x8864)",
 		"tcp[0:3] = 1":               "data size must be 1, 2, or 4",
 		"ip[0] / 0 = 1":              "division by zero",
 		"len = 99999999999999999999": "number 99999999999999999999 overflows 32 bits",
@@ -120,6 +124,19 @@ func TestRefusals(t *testing.T) {
 				t.Errorf("message %q does not contain %q", got.Message, want)
 			}
 		})
+	}
+}
+
+// TestRefusalsOfTheKernelSayWhatToWrite: what the message above tells to write is taken.
+func TestRefusalsOfTheKernelSayWhatToWrite(t *testing.T) {
+	c := newCompiler(t)
+	for _, expression := range []string{
+		"tcp or geneve", "geneve and tcp", "geneve and (tcp or udp)", "port 53 and not geneve", "vlan and udp port 6081",
+		"vlan and ether proto 0x8864",
+	} {
+		if _, err := c.Compile(t.Context(), expression, pcapfilter.LinkEthernet, 0); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

@@ -1,58 +1,43 @@
-package pcapfilter_test
+// Package frames makes Ethernet frames of all sorts for tests of filters.
+package frames
 
 import (
 	"bytes"
-	"encoding/binary"
+	"fmt"
 	"net"
-	"testing"
 
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 )
 
-// Every frame ends in frameMark and its number, behind all that its headers
-// count, so that it is known again whatever is done to its front.
-var frameMark = []byte("sonde#")
-
-const frameTrailer = 6 + 4
-
-// numberOf returns the number of a frame of ours.
-func numberOf(frame []byte) (uint32, bool) {
-	if len(frame) < frameTrailer {
-		return 0, false
-	}
-	trailer := frame[len(frame)-frameTrailer:]
-	return binary.BigEndian.Uint32(trailer[len(frameMark):]), bytes.HasPrefix(trailer, frameMark)
-}
-
-// numbered returns the frame with its trailer.
-func numbered(frame []byte, number int) []byte {
-	return binary.BigEndian.AppendUint32(append(bytes.Clone(frame), frameMark...), uint32(number))
-}
-
 type stack []gopacket.SerializableLayer
 
-// frames returns the frames of a test, each a name and what is on the wire.
-func frames(t *testing.T) map[string][]byte {
-	t.Helper()
+// All returns the frames, each a name and what is on the wire, without padding and checksum.
+func All() (map[string][]byte, error) {
+	all, err := serialize(ip4Frames(), ip6Frames(), linkFrames(), llcFrames(), encapsulatedFrames())
+	if err != nil {
+		return nil, err
+	}
+	// The serializer pads to the least length of a wire, which veth has not.
+	all["short"] = all["short"][:15]
+	return all, nil
+}
+
+func serialize(groups ...map[string]stack) (map[string][]byte, error) {
 	all := make(map[string][]byte)
-	for _, group := range []map[string]stack{
-		ip4Frames(), ip6Frames(), linkFrames(), llcFrames(), encapsulatedFrames(),
-	} {
+	for _, group := range groups {
 		for name, layers := range group {
 			if _, taken := all[name]; taken {
-				t.Fatalf("two frames are called %q", name)
+				return nil, fmt.Errorf("two frames are called %q", name)
 			}
 			buffer := gopacket.NewSerializeBuffer()
 			if err := gopacket.SerializeLayers(buffer, gopacket.SerializeOptions{FixLengths: true}, layers...); err != nil {
-				t.Fatalf("serialize %q: %v", name, err)
+				return nil, fmt.Errorf("serialize %q: %w", name, err)
 			}
 			all[name] = bytes.Clone(buffer.Bytes())
 		}
 	}
-	// The serializer pads to the least length of a wire, which veth has not.
-	all["short"] = all["short"][:15]
-	return all
+	return all, nil
 }
 
 func mac(last byte) net.HardwareAddr { return net.HardwareAddr{2, 0, 0, 0, 0, last} }
@@ -235,13 +220,15 @@ func llcFrames() map[string]stack {
 	}
 }
 
+func tag(id uint16, next layers.EthernetType) *layers.Dot1Q {
+	return &layers.Dot1Q{VLANIdentifier: id, Priority: 3, Type: next}
+}
+
+func label(n uint32, bottom bool) *layers.MPLS {
+	return &layers.MPLS{Label: n, StackBottom: bottom, TTL: 9}
+}
+
 func encapsulatedFrames() map[string]stack {
-	tag := func(id uint16, next layers.EthernetType) *layers.Dot1Q {
-		return &layers.Dot1Q{VLANIdentifier: id, Priority: 3, Type: next}
-	}
-	label := func(n uint32, bottom bool) *layers.MPLS {
-		return &layers.MPLS{Label: n, StackBottom: bottom, TTL: 9}
-	}
 	session := func(id uint16, protocol layers.PPPType) stack {
 		return stack{ether(layers.EthernetTypePPPoESession), &layers.PPPoE{Version: 1, Type: 1, SessionId: id}, &layers.PPP{PPPType: protocol}}
 	}
