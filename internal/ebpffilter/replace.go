@@ -1,0 +1,96 @@
+package ebpffilter
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/btf"
+)
+
+// Replace puts a body that Translate made in the place of a function's in a compiled program, which the kernel then
+// verifies by itself, once. In C the function is to be
+//
+//	__attribute__((noinline)) int accepts(struct __sk_buff *skb)
+//	{
+//		int all = 1;
+//
+//		asm volatile("" : "+r"(all) : "r"(skb));
+//		return all;
+//	}
+//
+// Not static, as the kernel would verify it anew for each call, and with the asm, as the compiler would reckon with its
+// result. The other functions of the program stay as they are; calls find theirs by name. On an error the program is
+// unchanged.
+func Replace(spec *ebpf.ProgramSpec, function string, body asm.Instructions) error {
+	if len(body) == 0 {
+		return fmt.Errorf("replace function %s: the body is empty", function)
+	}
+	begin, end := bounds(spec.Instructions, function)
+	if begin == end {
+		return fmt.Errorf("replace function %s: program %s does not have it", function, spec.Name)
+	}
+	first := spec.Instructions[begin]
+	info := btf.FuncMetadata(&first)
+	switch {
+	case begin == 0:
+		return fmt.Errorf("replace function %s: it is the program itself", function)
+	case info == nil:
+		return fmt.Errorf("replace function %s: it has no type information, which the kernel needs for a function of its own", function)
+	case info.Linkage != btf.GlobalFunc:
+		return fmt.Errorf("replace function %s: it is static, make it global", function)
+	}
+	if err := checkType(info); err != nil {
+		return fmt.Errorf("replace function %s: %w", function, err)
+	}
+	// Not all of the old metadata: a CO-RE relocation would change our instruction.
+	replaced := btf.WithFuncMetadata(body[0].WithSymbol(function), info).WithSource(first.Source())
+	out := make(asm.Instructions, 0, len(spec.Instructions)-(end-begin)+len(body))
+	out = append(out, spec.Instructions[:begin]...)
+	out = append(out, replaced)
+	out = append(out, body[1:]...)
+	spec.Instructions = append(out, spec.Instructions[end:]...)
+	return nil
+}
+
+// bounds finds a function's instructions. Those of a compiled program carry a symbol only where a function begins.
+func bounds(instructions asm.Instructions, function string) (begin, end int) {
+	for i := range instructions {
+		if function == "" || instructions[i].Symbol() != function {
+			continue
+		}
+		end = i + 1
+		for end < len(instructions) && instructions[end].Symbol() == "" {
+			end++
+		}
+		return i, end
+	}
+	return 0, 0
+}
+
+// checkType tells whether a translated filter can be this function.
+func checkType(function *btf.Func) error {
+	proto, ok := function.Type.(*btf.FuncProto)
+	if !ok || len(proto.Params) != 1 {
+		return errors.New("it does not take one argument, the packet")
+	}
+	if pointer, ok := btf.UnderlyingType(proto.Params[0].Type).(*btf.Pointer); !ok || !isPacket(pointer.Target) {
+		return errors.New("its argument is not a struct __sk_buff *")
+	}
+	if result, ok := btf.UnderlyingType(proto.Return).(*btf.Int); !ok || result.Size != 4 {
+		return errors.New("it does not return an int")
+	}
+	return nil
+}
+
+func isPacket(t btf.Type) bool {
+	switch t := btf.UnderlyingType(t).(type) {
+	case *btf.Struct:
+		return t.Name == "__sk_buff"
+	case *btf.Fwd:
+		return t.Name == "__sk_buff"
+	default:
+		return false
+	}
+}

@@ -1,0 +1,309 @@
+package filters
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf/asm"
+	"golang.org/x/sys/unix"
+
+	"github.com/sonde-operator/sonde/internal/bpfprog"
+	"github.com/sonde-operator/sonde/internal/ebpffilter"
+	"github.com/sonde-operator/sonde/internal/ebpffilter/simulator"
+	"github.com/sonde-operator/sonde/internal/pcapfilter"
+)
+
+var (
+	wantExpressions = flag.Int("expressions", 400, "how many expressions to compare for Ethernet; for raw IP half of it")
+	seed            = flag.Uint64("seed", 1, "of the expressions that are put together from others")
+)
+
+// Loads from metadata on (SKF_AD_OFF) read what the kernel knows about a packet: these, for libpcap.
+const (
+	metadata     = 0xfffff000
+	ofType       = 4
+	ofInterface  = 8
+	ofTag        = 44
+	ofTagPresent = 48
+)
+
+// expression is one that was compiled.
+type expression struct {
+	text string
+	// primitive is whose form it is; one put together of others has none.
+	primitive string
+	program   bpfprog.Program
+}
+
+// TestDifferential compares what translated filters say of packets with what libpcap's interpreter says when it runs the
+// same program, and where the packet is one of a file, also with the program that libpcap itself makes of the expression.
+func TestDifferential(t *testing.T) {
+	program := buildOracle(t)
+	for name, link := range map[string]pcapfilter.LinkType{"ethernet": pcapfilter.LinkEthernet, "raw": pcapfilter.LinkRaw} {
+		t.Run(name, func(t *testing.T) {
+			packets := packetsOf(t, link)
+			oracle := startOracle(t, program, packets)
+			all := compiled(t, link, count(link))
+			c := comparison{packets: packets, oracle: oracle, link: link, random: rand.New(rand.NewPCG(*seed, 2))}
+			for _, e := range all {
+				c.compare(t, e)
+			}
+			c.checkPrimitives(t)
+			t.Logf("%s: %d expressions x %d packets, %d of them cut, from VLAN devices or outgoing: %d results compared with libpcap's interpreter, "+
+				"%d with programs of libpcap's for files; %d expressions are only for live interfaces, %d load what libpcap's interpreter has not, "+
+				"%d cannot be translated",
+				name, len(all), len(packets), len(packets)-len(allFrames(t)), c.programs, c.files, c.live, c.odd, c.untranslated)
+		})
+	}
+}
+
+func count(link pcapfilter.LinkType) int {
+	if link == pcapfilter.LinkRaw {
+		return *wantExpressions / 2
+	}
+	return *wantExpressions
+}
+
+func newCompiler(t *testing.T) *pcapfilter.Compiler {
+	t.Helper()
+	compiler, err := pcapfilter.New(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = compiler.Close(context.Background()) })
+	return compiler
+}
+
+// compiled returns all forms of all primitives, and then what is put together of them, n at least.
+func compiled(t *testing.T, link pcapfilter.LinkType, n int) []expression {
+	t.Helper()
+	compiler := newCompiler(t)
+	var all []expression
+	seen := make(map[string]bool)
+	for _, primitive := range slices.Sorted(maps.Keys(primitives)) {
+		for _, form := range primitives[primitive] {
+			for _, text := range forms(form) {
+				if link == pcapfilter.LinkRaw && onlyEthernet(text) {
+					continue
+				}
+				program, err := compiler.Compile(t.Context(), text, link, 0)
+				switch {
+				case err == nil && !seen[text]:
+					all = append(all, expression{text, primitive, program})
+					seen[text] = true
+				case err != nil && link == pcapfilter.LinkEthernet:
+					t.Errorf("%s: %v", primitive, err)
+				}
+			}
+		}
+	}
+	single := len(all)
+	random := rand.New(rand.NewPCG(*seed, 1))
+	refused := make(map[string]int)
+	for len(all) < n {
+		text := together(random, all[:single])
+		program, err := compiler.Compile(t.Context(), text, link, 0)
+		if refusal, ok := errors.AsType[*pcapfilter.SyntaxError](err); ok {
+			refused[refusal.Message]++
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !seen[text] {
+			all = append(all, expression{text: text, program: program})
+			seen[text] = true
+		}
+	}
+	for _, why := range slices.Sorted(maps.Keys(refused)) {
+		t.Logf("%d put together were refused: %s", refused[why], why)
+	}
+	return all
+}
+
+// together puts two to four expressions together.
+func together(random *rand.Rand, of []expression) string {
+	var b strings.Builder
+	for i := range 2 + random.IntN(3) {
+		if i > 0 {
+			b.WriteString([]string{" and ", " or ", " and not ", " or not "}[random.IntN(4)])
+		}
+		text := of[random.IntN(len(of))].text
+		if random.IntN(3) > 0 {
+			text = "(" + text + ")"
+		}
+		b.WriteString(text)
+	}
+	return b.String()
+}
+
+// comparison counts what it compares.
+type comparison struct {
+	link     pcapfilter.LinkType
+	packets  []packet
+	oracle   *oracle
+	random   *rand.Rand
+	verdicts map[string][2]int // of a primitive: refused, accepted
+	useless  []string          // forms that accept all packets, or none
+
+	programs, files, live, odd, untranslated int
+}
+
+func (c *comparison) compare(t *testing.T, e expression) {
+	t.Helper()
+	in, err := ebpffilter.Translate(filter(e.program), ebpffilter.AtIngress())
+	if err != nil && e.primitive == "" && strings.Contains(err.Error(), "cannot be translated") {
+		t.Logf("%s: %v", e.text, err)
+		c.untranslated++
+		return
+	}
+	out, err2 := ebpffilter.Translate(filter(e.program), ebpffilter.AtEgress())
+	if err := errors.Join(err, err2); err != nil {
+		t.Errorf("%s: %v", e.text, err)
+		return
+	}
+	want, file, err := c.ask(t, e)
+	if err != nil {
+		t.Errorf("%s: %v", e.text, err)
+		return
+	}
+	c.account(e, want)
+	for i := range c.packets {
+		if err := c.comparePacket(e, i, in, out, want[i]); err != nil {
+			t.Errorf("%s: %s: %v", e.text, c.packets[i].name, err)
+			return // one difference says enough
+		}
+		if file == "" || file[i] == '-' {
+			continue
+		}
+		if c.files++; file[i] != want[i] {
+			t.Errorf("%s: %s: for a file %c, for a live interface %c", e.text, c.packets[i].name, file[i], want[i])
+			return
+		}
+	}
+}
+
+// ask asks libpcap about each packet, and where it can be, also by a program for files.
+func (c *comparison) ask(t *testing.T, e expression) (want, file string, err error) {
+	t.Helper()
+	live := false
+	for _, in := range e.program {
+		if in.Op&^0x18 != unix.BPF_LD|unix.BPF_ABS || in.K < metadata {
+			continue
+		}
+		switch in.K - metadata {
+		case ofType, ofInterface:
+			live = true
+		case ofTag, ofTagPresent:
+		default:
+			// Behind pppoes libpcap adds the headers' length to such an offset too. The kernel has something there, its
+			// own interpreter nothing.
+			c.odd++
+			return c.reference(e), "", nil
+		}
+	}
+	want = c.oracle.run(t, e.program)
+	switch {
+	case live:
+		c.live++
+	case e.primitive == "" && strings.Contains(e.text, "vlan"):
+		// With vlan libpcap's programs for files differ where more follows: there a tag always takes four bytes of the
+		// packet, while that of a live packet may be metadata.
+	default:
+		file, err = c.oracle.compile(t, c.link, e.text)
+	}
+	return want, file, err
+}
+
+// reference is what the simulator says of each packet.
+func (c *comparison) reference(e expression) string {
+	var b strings.Builder
+	for i := range c.packets {
+		result, err := simulator.Classic(e.program, &c.packets[i].sim)
+		if err != nil {
+			result = 1 // no verdict of a filter
+		}
+		b.WriteByte(verdict(result))
+	}
+	return b.String()
+}
+
+// comparePacket runs the classic program and its translations, one of them for egress, on a packet.
+func (c *comparison) comparePacket(e expression, i int, in, out asm.Instructions, want byte) error {
+	packet := c.packets[i].sim
+	reference, err := simulator.Classic(e.program, &packet)
+	if err != nil || verdict(reference) != want {
+		return errors.Join(err, fmt.Errorf("the simulator says %c, libpcap %c", verdict(reference), want))
+	}
+	body := in
+	if packet.Type == unix.PACKET_OUTGOING { // which at egress it is not yet
+		body, packet.Type = out, unix.PACKET_HOST
+	}
+	for _, linear := range []int{len(packet.Data), c.random.IntN(len(packet.Data) + 1)} {
+		packet.Linear = linear
+		got, err := simulator.Run(body, &packet)
+		if err != nil || verdict(got) != want {
+			return errors.Join(err, fmt.Errorf("with %d linear bytes the translated says %c, libpcap %c\n%v", linear, verdict(got), want, body))
+		}
+		c.programs++
+	}
+	return nil
+}
+
+func (c *comparison) account(e expression, verdicts string) {
+	if e.primitive == "" {
+		return
+	}
+	refused, accepted := strings.Count(verdicts, "0"), strings.Count(verdicts, "1")
+	if c.verdicts == nil {
+		c.verdicts = make(map[string][2]int)
+	}
+	sum := c.verdicts[e.primitive]
+	c.verdicts[e.primitive] = [2]int{sum[0] + refused, sum[1] + accepted}
+	if refused == 0 || accepted == 0 {
+		c.useless = append(c.useless, fmt.Sprintf("%s (%d refused, %d accepted)", e.text, refused, accepted))
+	}
+}
+
+// checkPrimitives wants each form of each primitive to match some packet and to refuse some.
+func (c *comparison) checkPrimitives(t *testing.T) {
+	t.Helper()
+	for _, primitive := range slices.Sorted(maps.Keys(primitives)) {
+		sum, known := c.verdicts[primitive]
+		if known {
+			t.Logf("%s: %d refused, %d accepted", primitive, sum[0], sum[1])
+		}
+		if (!known || sum[0] == 0 || sum[1] == 0) && c.link == pcapfilter.LinkEthernet {
+			t.Errorf("%s: %d refused, %d accepted: the packets do not test it", primitive, sum[0], sum[1])
+		}
+	}
+	for _, form := range c.useless {
+		t.Errorf("the packets do not test %s", form)
+	}
+}
+
+func verdict(result uint32) byte {
+	switch result {
+	case 0:
+		return '0'
+	case pcapfilter.MaxSnapLen:
+		return '1'
+	default:
+		return '?'
+	}
+}
+
+func filter(p bpfprog.Program) []unix.SockFilter {
+	out := make([]unix.SockFilter, len(p))
+	for i, in := range p {
+		out[i] = unix.SockFilter{Code: in.Op, Jt: in.Jt, Jf: in.Jf, K: in.K}
+	}
+	return out
+}

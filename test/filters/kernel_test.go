@@ -1,0 +1,86 @@
+package filters
+
+import (
+	"encoding/binary"
+	"flag"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sonde-operator/sonde/internal/ebpffilter"
+	"github.com/sonde-operator/sonde/internal/ebpffilter/loadtest"
+	"github.com/sonde-operator/sonde/internal/ebpffilter/simulator"
+	"github.com/sonde-operator/sonde/internal/pcapfilter"
+	"github.com/sonde-operator/sonde/test/privileged"
+)
+
+// See package loadtest for why there are not more.
+var loads = flag.Int("loads", 40, "how many programs to load into the kernel, a quarter of them for raw IP")
+
+// ofEach is how many packets of each verdict a program is run on.
+const ofEach = 8
+
+// TestInKernel loads a sample of the translated filters into the kernel, whose verifier must take each, and runs them
+// there on some packets that they refuse and some that they accept.
+func TestInKernel(t *testing.T) {
+	privileged.Need(t)
+	runs := 0
+	for link, n := range map[pcapfilter.LinkType]int{pcapfilter.LinkEthernet: *loads * 3 / 4, pcapfilter.LinkRaw: *loads / 4} {
+		packets := packetsOf(t, link)
+		all := compiled(t, link, count(link))
+		for i := range n {
+			runs += inKernel(t, all[i*len(all)/n], packets)
+		}
+	}
+	t.Logf("%d programs loaded, %d runs", loadtest.Loads(), runs)
+}
+
+func inKernel(t *testing.T, e expression, packets []packet) int {
+	t.Helper()
+	body, err := ebpffilter.Translate(filter(e.program), ebpffilter.AtIngress())
+	if err != nil {
+		t.Errorf("%s: %v", e.text, err)
+		return 0
+	}
+	program, err := loadtest.Load(t, body)
+	if err != nil {
+		t.Errorf("%s: load: %+v", e.text, err)
+		return 0
+	}
+	defer func() { _ = program.Close() }()
+	runs, left := 0, map[byte]int{'0': ofEach, '1': ofEach}
+	for i := range packets {
+		packet, ok := asRunInKernel(packets[i].sim)
+		if !ok {
+			continue
+		}
+		want, err := simulator.Classic(e.program, &packet)
+		if err != nil {
+			t.Errorf("%s: %s: %v", e.text, packets[i].name, err)
+			return runs
+		}
+		if left[verdict(want)]--; left[verdict(want)] < 0 {
+			continue
+		}
+		got, err := loadtest.Run(program, packet.Data, 0)
+		if err != nil || got != want {
+			t.Errorf("%s: %s: the kernel says %#x, %v, the simulator %#x", e.text, packets[i].name, got, err, want)
+		}
+		runs++
+	}
+	return runs
+}
+
+// asRunInKernel is what BPF_PROG_TEST_RUN makes of a packet: it takes it for an Ethernet frame that the loopback
+// interface received, and has no other metadata. It takes no cut IP header.
+func asRunInKernel(p simulator.Packet) (simulator.Packet, bool) {
+	if len(p.Data) < 14 || len(p.Data) > 2000 || p.VlanPresent == 1 || p.Type == unix.PACKET_OUTGOING {
+		return p, false
+	}
+	least := map[uint16]int{unix.ETH_P_IP: 14 + 20, unix.ETH_P_IPV6: 14 + 40}
+	if len(p.Data) < least[binary.BigEndian.Uint16(p.Data[12:])] {
+		return p, false
+	}
+	p.Interface, p.Type = 1, unix.PACKET_OTHERHOST
+	return p, true
+}
