@@ -1,5 +1,7 @@
 package pcapng
 
+import "unsafe"
+
 // PacketHeaderLen is the number of bytes of an Enhanced Packet Block before the packet's first byte.
 const PacketHeaderLen = 28
 
@@ -15,6 +17,34 @@ func PacketTrailerLen(capLen int) int { return pad(capLen) + packetTrailerLen }
 
 // PacketLen returns the length in bytes of the whole Enhanced Packet Block around a packet of capLen bytes.
 func PacketLen(capLen int) int { return PacketHeaderLen + capLen + PacketTrailerLen(capLen) }
+
+// PacketHeader is how an Enhanced Packet Block lies in memory, up to the packet's first byte (draft-ietf-opsawg-pcapng).
+type PacketHeader struct {
+	Type uint32
+	// Size of the whole block in bytes.
+	Size      uint32
+	Interface uint32
+	// TimeHigh and TimeLow are the halves of Time.
+	TimeHigh, TimeLow uint32
+	// CapLen is how many bytes of the packet were kept, Length how many it had.
+	CapLen, Length uint32
+}
+
+// PacketHeader has the length that it has in a file.
+const _ = -(PacketHeaderLen ^ unsafe.Sizeof(PacketHeader{}))
+
+// PacketHeaderOf is the header that a block begins with, where it lies: every architecture that Sonde is built for is
+// little-endian, as its files are, and takes words from any address. It panics if b is shorter than PacketHeaderLen.
+func PacketHeaderOf(b []byte) *PacketHeader {
+	_ = b[PacketHeaderLen-1]
+	return (*PacketHeader)(unsafe.Pointer(unsafe.SliceData(b)))
+}
+
+// IsPacket tells whether the block is an Enhanced Packet Block.
+func (h *PacketHeader) IsPacket() bool { return h.Type == typePacket }
+
+// Time is in nanoseconds since 1970-01-01 UTC in the files that Sonde writes.
+func (h *PacketHeader) Time() uint64 { return uint64(h.TimeHigh)<<32 | uint64(h.TimeLow) }
 
 // PutPacketHeader writes the first PacketHeaderLen bytes of an Enhanced Packet Block to b; the packet's capLen bytes
 // and PutPacketTrailer with the same capLen have to follow. time is in nanoseconds since 1970-01-01 UTC, length is

@@ -130,3 +130,16 @@ func TestWritingAPacketAllocatesNothing(t *testing.T) {
 		t.Errorf("%v allocations per packet", n)
 	}
 }
+
+// What PutPacketHeader writes is what PacketHeaderOf finds, at any address.
+func TestPacketHeaderOf(t *testing.T) {
+	b := make([]byte, 3+PacketHeaderLen)[3:]
+	PutPacketHeader(b, 3, 0x1_2345_6789_abcd, 60, 1500)
+	h := PacketHeaderOf(b)
+	if !h.IsPacket() || h.Size != uint32(PacketLen(60)) || h.Interface != 3 || h.Time() != 0x1_2345_6789_abcd || h.CapLen != 60 || h.Length != 1500 {
+		t.Errorf("%+v", h)
+	}
+	if PacketHeaderOf(AppendInterface(nil, &Interface{Name: "eth0"})).IsPacket() {
+		t.Error("a description is taken for a packet")
+	}
+}
