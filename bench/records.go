@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"strconv"
 
+	"github.com/sonde-operator/sonde/agents/disk"
 	"github.com/sonde-operator/sonde/agents/trace"
 )
 
@@ -32,53 +33,77 @@ func runRecords(args []string) error {
 	if err != nil {
 		return fmt.Errorf("read the size of rings: %w", err)
 	}
-	f, err := os.Create(args[2])
+	out, err := newRecordsFile(args[2])
 	if err != nil {
-		return fmt.Errorf("make the records' file: %w", err)
+		return err
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	out := &recordsFile{f: f}
 	t, err := trace.Open(&trace.Config{PodUID: podUID, Groups: []trace.Group{trace.Group(args[0])}, RingBytes: ring, Out: out, Binary: true})
 	if err != nil {
-		return errors.Join(err, f.Close())
+		return errors.Join(err, out.Close())
 	}
 	fmt.Fprintln(os.Stderr, recordsReady)
 	res := t.Run(ctx)
-	if err := errors.Join(res.Err, out.check(res.Account.Written), f.Close()); err != nil {
+	if err := errors.Join(res.Err, out.Close(), checkRecords(args[2], res.Account.Written)); err != nil {
 		return err
 	}
-	return json.NewEncoder(os.Stdout).Encode(recordsRead{Written: int(res.Account.Written), Lost: int(res.Account.Lost()), Size: out.size})
+	return json.NewEncoder(os.Stdout).Encode(recordsRead{Written: int(res.Account.Written), Lost: int(res.Account.Lost()), Size: out.Size()})
 }
 
-// recordsFile is a trace.Sink of binary records.
-type recordsFile struct {
-	f    *os.File
-	size int64
+// recordsFile is a trace.Sink of binary records, which are written as a trace's lines are.
+type recordsFile struct{ *disk.Appender }
+
+func newRecordsFile(path string) (*recordsFile, error) {
+	f, err := disk.Create(path, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("make the records' file: %w", err)
+	}
+	out, err := disk.NewAppender(f)
+	if err == nil {
+		err = disk.Place(path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("make the records' file: %w", err)
+	}
+	return &recordsFile{out}, nil
 }
 
 // Write appends records. What they are is looked at when all are there.
-func (r *recordsFile) Write(records []byte, events int) (written int, err error) {
-	n, err := r.f.Write(records)
-	r.size += int64(n)
-	if err != nil {
+func (r *recordsFile) Write(records []byte, events int) (taken int, err error) {
+	if _, err := r.Append(records); err != nil {
 		return 0, fmt.Errorf("write records: %w", err)
 	}
 	return events, nil
 }
 
+func (r *recordsFile) Flush(wait bool) error {
+	flush := r.Push
+	if wait {
+		flush = r.Appender.Flush
+	}
+	if err := flush(); err != nil {
+		return fmt.Errorf("write records: %w", err)
+	}
+	return nil
+}
+
+// Pending is for a trace that fails, of which nobody asks.
+func (*recordsFile) Pending() uint64 { return 0 }
+
 var errRecord = errors.New("a record is longer than what is left, or has no length")
 
-// check counts the file's records, by their lengths with which they begin.
-func (r *recordsFile) check(want uint64) error {
-	if _, err := r.f.Seek(0, io.SeekStart); err != nil {
+// checkRecords counts the file's records, by their lengths with which they begin.
+func checkRecords(path string, want uint64) error {
+	f, err := os.Open(path)
+	if err != nil {
 		return fmt.Errorf("read records: %w", err)
 	}
-	n, err := countRecords(bufio.NewReaderSize(r.f, 1<<20))
+	n, err := countRecords(bufio.NewReaderSize(f, 1<<20))
 	if err == nil && n != want {
 		err = fmt.Errorf("%d records are in the file, which were said to be %d", n, want)
 	}
-	return err
+	return errors.Join(err, f.Close())
 }
 
 func countRecords(from *bufio.Reader) (n uint64, err error) {

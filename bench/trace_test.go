@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -172,21 +171,24 @@ func TestRecordsAreCounted(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			f, err := os.Create(filepath.Join(t.TempDir(), "records"))
+			path := filepath.Join(t.TempDir(), "records")
+			r, err := newRecordsFile(path)
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer f.Close()
-			r := &recordsFile{f: f}
-			if n, err := r.Write(tc.records, 7); n != 7 || err != nil || r.size != int64(len(tc.records)) {
-				t.Fatalf("%d events, %d bytes, %v", n, r.size, err)
+			if n, err := r.Write(tc.records, 7); n != 7 || err != nil {
+				t.Fatalf("%d events, %v", n, err)
+			}
+			if err := r.Close(); err != nil || r.Size() != int64(len(tc.records)) {
+				t.Fatalf("%d bytes, %v", r.Size(), err)
 			}
 			got, err := countRecords(bufio.NewReader(bytes.NewReader(tc.records)))
 			if got != tc.want || (err != nil) != tc.wantErr {
 				t.Errorf("%d records, %v; want %d, an error: %v", got, err, tc.want, tc.wantErr)
 			}
-			if r.check(tc.want) == nil == tc.wantErr || r.check(tc.want+1) == nil {
-				t.Errorf("%v where they are so many, and %v where one is missing", r.check(tc.want), r.check(tc.want+1))
+			so, missing := checkRecords(path, tc.want), checkRecords(path, tc.want+1)
+			if so == nil == tc.wantErr || missing == nil {
+				t.Errorf("%v where they are so many, and %v where one is missing", so, missing)
 			}
 		})
 	}

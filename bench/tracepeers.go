@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -58,10 +59,30 @@ func (p *peerTrace) stop(ctx context.Context) (recorded, error) {
 	if err := p.cmd.Process.Signal(os.Interrupt); err != nil {
 		return recorded{}, fmt.Errorf("stop %s: %w", p.cmd.Args[3], err)
 	}
-	if err := wait(ctx, p.cmd); err != nil {
+	if err := p.repeat(ctx); err != nil {
 		return recorded{}, fmt.Errorf("%w: %s", err, p.said.String())
 	}
 	return p.count()
+}
+
+// repeat waits for its end, and asks for it again where it goes on waiting for events: bpftrace 0.17 ends by a signal
+// that interrupts its epoll_wait, and by none that comes between two of them.
+func (p *peerTrace) repeat(ctx context.Context) error {
+	ended := make(chan struct{})
+	defer close(ended)
+	go func() {
+		for {
+			select {
+			case <-ended:
+				return
+			case <-time.After(5 * time.Second):
+				if quiet(p.pid()) {
+					_ = p.cmd.Process.Signal(os.Interrupt)
+				}
+			}
+		}
+	}()
+	return wait(ctx, p.cmd)
 }
 
 // count reads its file.

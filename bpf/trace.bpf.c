@@ -23,6 +23,8 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 
+#include "ring.h"
+
 char _license[] SEC("license") = "Dual BSD/GPL";
 
 #define MAX_CALLS 512	/* of both architectures; a power of two */
@@ -31,9 +33,7 @@ char _license[] SEC("license") = "Dual BSD/GPL";
 #define MAX_ADDRESS 128	/* of a socket; sizeof(struct sockaddr_storage) */
 #define MAX_NUMBERS 6
 #define EXECVE32 11	/* the number of execve for 32-bit programs, of both architectures */
-#define RING_HEAD 8192	/* pages before the ring's data, mapped writable for the reader's place */
-#define LOST_AT 4096	/* in them: counters of what was lost, one for each call */
-#define LOST_FAULT (MAX_CALLS - 1)	/* the one of page faults; no call has so high a number */
+#define LOST_FAULT (LOST_KINDS - 1)	/* what is lost is counted by call, and of page faults here: no call has so high a number */
 
 /* The longest record: head, numbers, an address, two paths. The ring has so much room behind its end. */
 #define MAX_RECORD (sizeof(struct record) + MAX_NUMBERS * 8 + MAX_ADDRESS + 2 * (MAX_PATH + 8))
@@ -56,9 +56,6 @@ volatile const __u32 cgroup_level = 0;
 
 /* For sonde_tasks: which of a process's cgroups is told, counted from its own. */
 volatile const __u32 cgroup_above = 0;
-
-/* The bytes of a ring without its head, less one: a power of two less one. */
-volatile const __u64 ring_mask = 0;
 
 /* Whether sonde_enter is attached. */
 volatile const bool timed = false;
@@ -139,23 +136,6 @@ struct seen {
 const struct record *record_type __attribute__((unused));
 const struct seen *seen_type __attribute__((unused));
 const enum kind *kind_type __attribute__((unused));
-
-struct ring {
-	__u64 head;	/* the kernel's: all that was ever written */
-	__u64 lost;
-	__u64 compat;	/* calls of 32-bit programs, which are not recorded */
-	__u64 spare[5];
-	__u64 tail;	/* the reader's: all that it has done with */
-};
-
-/* The loader sets the value's size: RING_HEAD, the ring, MAX_RECORD. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
-	__uint(key_size, 4);
-	__uint(value_size, RING_HEAD);
-} rings SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -325,13 +305,6 @@ static __always_inline bool is_compat(struct task_struct *t, struct pt_regs *reg
 #endif
 }
 
-static __always_inline struct ring *ring_here(void)
-{
-	__u32 cpu = bpf_get_smp_processor_id();
-
-	return bpf_map_lookup_elem(&rings, &cpu);
-}
-
 /* Counts a 32-bit call of the Pod, but for the one that has become a 32-bit program: sonde_exec tells of it. */
 static __always_inline void count_compat(struct task_struct *t, __u32 call, long ret)
 {
@@ -342,56 +315,17 @@ static __always_inline void count_compat(struct task_struct *t, __u32 call, long
 		return;
 	ring = ring_here();
 	if (ring)
-		__sync_fetch_and_add(&ring->compat, 1);
-}
-
-/* Counts what found no room: the number of its call, or LOST_FAULT. */
-static __always_inline void lose(struct ring *ring, __u32 call)
-{
-	__u64 *by_call = (void *)ring + LOST_AT;
-
-	barrier_var(call); /* so that the bounds stand where the verifier sees them */
-	__sync_fetch_and_add(&ring->lost, 1);
-	__sync_fetch_and_add(&by_call[call & (MAX_CALLS - 1)], 1);
+		__sync_fetch_and_add(&ring->own, 1); /* counts these calls, which are not recorded */
 }
 
 /*
- * Where in this CPU's ring the next record is to be written, at its head; zero where there is no room, which is counted.
- * The longest record must have some: what this one will be is known only when its strings are read.
+ * Where in this CPU's ring the next record is to be written. The longest record must have some room: what this one will be
+ * is known only when its strings are read.
  */
 static __always_inline struct record *next_record(struct ring **ring, __u64 *head, __u32 call)
 {
-	struct ring *here = ring_here();
-
-	if (!here)
-		return 0;
-	*ring = here;
-	*head = here->head;
-	if (*head + MAX_RECORD - *(volatile __u64 *)&here->tail > ring_mask + 1) {
-		lose(here, call);
-		return 0;
-	}
-	return (void *)here + RING_HEAD + (*head & ring_mask);
-}
-
-/* Where the record begins that follows one of size bytes at head. */
-static __always_inline __u64 behind(__u64 head, __u32 size)
-{
-	if ((head & ring_mask) + size > ring_mask) /* it begins at the front */
-		return (head & ~ring_mask) + ring_mask + 1;
-	return head + size;
-}
-
-/* Makes what was written before visible to the reader on another CPU, before the ring's head is. */
-static __always_inline void publish(struct ring *ring, __u64 from, __u64 to)
-{
-#if defined(__TARGET_ARCH_x86)
-	barrier();
-	*(volatile __u64 *)&ring->head = to; /* stores are seen in order */
-#else
-	/* With its result used this is an atomic operation that is ordered on both sides; without, it is not. */
-	*(volatile __u64 *)&ring->spare[0] = __sync_fetch_and_add(&ring->head, to - from);
-#endif
+	*ring = ring_here();
+	return *ring ? room_in(*ring, head, MAX_RECORD, call) : 0;
 }
 
 static __always_inline void *reserve(__u64 size, enum kind kind)

@@ -7,7 +7,7 @@ func (t *Trace) handsOn() bool {
 
 // handOn hands on one CPU's records, of which the first is e, up to the time of the others' next one, or to the trace's
 // end; false says that there is no further one yet.
-func (t *Trace) handOn(r *cpuRing, e *event, others uint64) (there bool, err error) {
+func (t *Trace) handOn(r cpuRing, e *event, others uint64) (there bool, err error) {
 	s := t.json
 	for there = true; there && t.end == "" && e.record.Time <= others; {
 		records, n := r.run(others, t.room())
@@ -23,8 +23,8 @@ func (t *Trace) handOn(r *cpuRing, e *event, others uint64) (there bool, err err
 			t.added(s, n) // which hands so many on at once
 			s.lines = own
 		}
-		r.skip(uint64(len(records)))
-		r.freeMuch()
+		r.Skip(uint64(len(records)))
+		r.FreeMuch()
 		if there, err = r.next(e); err != nil {
 			return false, err
 		}

@@ -3,12 +3,11 @@ package trace
 import (
 	"bytes"
 	"math"
-	"sync/atomic"
 	"testing"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sonde-operator/sonde/agents/cpuring"
 	"github.com/sonde-operator/sonde/agents/ending"
 )
 
@@ -51,23 +50,15 @@ func TestBinary(t *testing.T) {
 }
 
 // ringOf is a ring that so many reads lie in, one each nanosecond, and whose end some of them lie before.
-func ringOf(events int) *cpuRing {
+func ringOf(events int) cpuRing {
 	const size = 1 << 20
-	mem := make([]uint64, (size+ringSlack)/8)
-	data := unsafe.Slice((*byte)(unsafe.Pointer(&mem[0])), len(mem)*8)
-	r := &cpuRing{head: new(atomic.Uint64), tail: new(atomic.Uint64), data: data, size: size, pos: size - 1<<10}
-	r.seen = r.pos
-	r.tail.Store(r.pos)
-	place := r.pos
+	r := cpuring.InMemory(size, maxRecord, size-1<<10)
 	for i := range events {
 		one := made(unix.SYS_READ, []uint64{uint64(i), 2, 3})
 		headOf(one).Time = uint64(i + 1)
-		at := place % size
-		copy(data[at:], one)
-		place += min(uint64(len(one)), size-at)
+		r.Put(one, 0)
 	}
-	r.head.Store(place)
-	return r
+	return cpuRing{r}
 }
 
 // Each record is handed on once, in its order, up to a time, and to the limit of events.
@@ -98,7 +89,7 @@ func TestHandOn(t *testing.T) {
 				there, err = tr.handOn(r, &e, tc.until)
 			}
 			tr.flushAll()
-			r.free()
+			r.Free()
 			if wantThere := tc.want < all; err != nil || there != wantThere {
 				t.Errorf("%v, %v; want %v", there, err, wantThere)
 			}

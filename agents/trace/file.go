@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"sync/atomic"
+	"slices"
 
 	"github.com/sonde-operator/sonde/agents/disk"
 )
@@ -17,11 +17,23 @@ var errByteLimit = errors.New("the file's limit is reached")
 // File is where a trace's lines go: whole lines, within a limit and above the floor of the disk. Its methods, but Size,
 // belong to one goroutine.
 type File struct {
-	f     *os.File
-	floor disk.Floor
-	size  atomic.Int64
-	most  int64 // 0 is no limit
-	spare int64 // for the last line
+	out    *disk.Appender
+	floor  disk.Floor
+	header int64 // the length of what is no event's
+	most   int64 // 0 is no limit
+	spare  int64 // for the last line
+
+	taken  int64  // bytes that out was given
+	each   int    // lines of each event
+	marks  []mark // of what may not be in the file yet, in its order
+	lost   uint64 // events that were taken and will never be there
+	reason error  // why
+}
+
+// mark is where the lines of events end that were taken together.
+type mark struct {
+	end    int64
+	events int
 }
 
 // FileConfig says how a file is to be.
@@ -41,9 +53,10 @@ func CreateFile(c *FileConfig) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &File{f: f, floor: c.Floor, most: c.MaxBytes, spare: c.Spare}
-	if len(c.Header) > 0 {
-		_, err = w.Write(c.Header, 1)
+	w := &File{floor: c.Floor, most: c.MaxBytes, spare: c.Spare}
+	w.out, err = disk.NewAppender(f)
+	if err == nil && len(c.Header) > 0 {
+		err = w.head(c.Header)
 	}
 	if err == nil {
 		err = disk.Place(c.Path)
@@ -54,9 +67,27 @@ func CreateFile(c *FileConfig) (*File, error) {
 	return w, nil
 }
 
-// Write appends the lines of so many events and returns how many of them are in the file: all, or as many as there is room
-// for, and why.
-func (w *File) Write(lines []byte, events int) (written int, err error) {
+// head begins the file with a line that is none of an event.
+func (w *File) head(line []byte) error {
+	if room, err := w.room(len(line)); err != nil || room < len(line) {
+		return err
+	}
+	if _, err := w.out.Append(line); err != nil {
+		return fmt.Errorf("write trace file: %w", err)
+	}
+	if err := w.out.Flush(); err != nil {
+		return fmt.Errorf("write trace file: %w", err)
+	}
+	w.taken, w.header = int64(len(line)), int64(len(line))
+	return nil
+}
+
+// Write takes the lines of so many events and returns how many: all, or as many as there is room for, and why. They are in
+// the file after Flush, or by and by.
+func (w *File) Write(lines []byte, events int) (taken int, err error) {
+	if w.reason != nil {
+		return 0, w.reason
+	}
 	if room, err := w.room(eventLen(lines, 1)); err == nil && room >= len(lines) {
 		return w.append(lines, events) // without a look at each
 	}
@@ -64,43 +95,84 @@ func (w *File) Write(lines []byte, events int) (written int, err error) {
 	for len(lines) > 0 {
 		room, err := w.room(eventLen(lines, each))
 		if err != nil {
-			return written, err
+			return taken, err
 		}
 		part := wholeEvents(lines, room, each)
 		n, err := w.append(part, bytes.Count(part, newline)/each)
-		written += n
+		taken += n
 		if err != nil {
-			return written, err
+			return taken, err
 		}
 		lines = lines[len(part):]
 	}
-	return written, nil
+	return taken, nil
+}
+
+// append takes lines. When the disk refuses, now or what was taken before, they count as taken and lost.
+func (w *File) append(lines []byte, events int) (taken int, err error) {
+	if w.each == 0 {
+		w.each = linesOfEach(lines, events)
+	}
+	n, err := w.out.Append(lines)
+	w.taken += int64(len(lines))
+	w.marks = append(w.marks, mark{end: w.taken, events: events})
+	if err != nil {
+		err = w.fail(err, lines[n:])
+	}
+	return events, err
+}
+
+// Flush has what was taken in the file soon, or when it returns. After an error what is Pending will never be there.
+func (w *File) Flush(wait bool) error {
+	flush := w.out.Push
+	if wait {
+		flush = w.out.Flush
+	}
+	if err := flush(); err != nil {
+		return w.fail(err, nil)
+	}
+	return w.reason
+}
+
+// Pending is how many events were taken and are not in the file.
+func (w *File) Pending() uint64 {
+	size := w.out.Size()
+	w.marks = slices.DeleteFunc(w.marks, func(m mark) bool { return m.end <= size })
+	pending := w.lost
+	for _, m := range w.marks {
+		pending += uint64(m.events)
+	}
+	return pending
 }
 
 // Last appends the last line, for which there is spare room, and closes the file.
 func (w *File) Last(line []byte) error {
-	_, err := w.append(line, 1)
+	_, err := w.out.Append(line)
+	if err != nil {
+		err = fmt.Errorf("write trace file: %w", err)
+	}
 	return errors.Join(err, w.Close())
 }
 
-// Close lets go of the file, which stays.
+// Close lets go of the file, which stays with all that was taken.
 func (w *File) Close() error {
-	if w.f == nil {
+	if w.out == nil {
 		return nil
 	}
-	err := w.f.Close()
-	w.f = nil
-	return err
+	if err := w.out.Close(); err != nil {
+		return fmt.Errorf("write trace file: %w", err)
+	}
+	return nil
 }
 
 // Size of the file in bytes.
-func (w *File) Size() int64 { return w.size.Load() }
+func (w *File) Size() int64 { return w.out.Size() }
 
 // room is how many bytes of lines may be written, or why not even the next one may.
 func (w *File) room(need int) (int, error) {
 	left := int64(math.MaxInt64)
 	if w.most > 0 {
-		left = w.most - w.Size() - w.spare
+		left = w.most - w.taken - w.spare
 	}
 	if left < int64(need) {
 		return 0, errByteLimit
@@ -109,28 +181,19 @@ func (w *File) room(need int) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	if above < uint64(need) {
+	// What waits is part of it: others, who write to the same disk, do not see it yet.
+	waits := uint64(w.out.Pending())
+	above -= min(above, waits)
+	switch {
+	case above >= uint64(need):
+		return int(min(uint64(left), above, math.MaxInt)), nil
+	case waits == 0:
 		return 0, w.floor.Below()
 	}
-	return int(min(uint64(left), above, math.MaxInt)), nil
-}
-
-// append writes the lines of events. When the disk refuses, the file is cut back to whole events and to what leaves room
-// for the last line.
-func (w *File) append(lines []byte, events int) (written int, err error) {
-	n, err := w.f.Write(lines)
-	if err == nil {
-		w.size.Add(int64(n))
-		return events, nil
+	if err := w.Flush(true); err != nil {
+		return 0, err
 	}
-	each := linesOfEach(lines, events)
-	err = fmt.Errorf("write trace file: %w", err)
-	kept := wholeEvents(lines, max(0, n-int(w.spare)), each)
-	if terr := w.f.Truncate(w.Size() + int64(len(kept))); terr != nil {
-		err = errors.Join(err, fmt.Errorf("cut trace file to whole lines: %w", terr))
-	}
-	w.size.Add(int64(len(kept)))
-	return bytes.Count(kept, newline) / each, err
+	return w.room(need)
 }
 
 var newline = []byte{'\n'}

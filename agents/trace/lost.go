@@ -1,9 +1,10 @@
 package trace
 
-// lostAt and lostFault are LOST_AT and LOST_FAULT of bpf/trace.bpf.c, rareKinds is its MAX_KINDS.
+import "github.com/sonde-operator/sonde/agents/cpuring"
+
+// lostFault is LOST_FAULT of bpf/trace.bpf.c, rareKinds is its MAX_KINDS.
 const (
-	lostAt    = 4096
-	lostFault = uint32(len(traceCalls{}) - 1)
+	lostFault = uint32(cpuring.Kinds - 1)
 	rareKinds = 16
 )
 
@@ -23,8 +24,8 @@ var rareNames = map[traceKind]string{
 func (t *Trace) count() {
 	var inRings, compat, inRare uint64
 	for _, r := range t.program.rings {
-		inRings += r.lost.Load()
-		compat += r.compat.Load()
+		inRings += r.Lost()
+		compat += r.Own()
 	}
 	for _, n := range t.lostRare() {
 		inRare += n
@@ -68,7 +69,7 @@ func (t *Trace) countCalls() {
 	}
 	add := func(number uint32, name string) {
 		for _, r := range t.program.rings {
-			if n := r.lostOf(number); n > 0 {
+			if n := r.LostOf(number); n > 0 {
 				lost[name] += n
 			}
 		}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"sync/atomic"
 	"testing"
 	"time"
 	"unsafe"
@@ -13,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/sonde-operator/sonde/agents/cpuring"
 	"github.com/sonde-operator/sonde/internal/tracefmt"
 )
 
@@ -190,22 +190,21 @@ func TestErrnoName(t *testing.T) {
 
 // A ring whose next record cannot be read: how much lies behind it is not known, so that nothing is passed over.
 func TestDamagedRing(t *testing.T) {
-	mem := make([]uint64, 32)
-	data := unsafe.Slice((*byte)(unsafe.Pointer(&mem[0])), len(mem)*8)
 	whole := made(257, []uint64{1})
-	copy(data, whole)
-	var head atomic.Uint64
-	r := cpuRing{head: &head, data: data, size: uint64(len(data))}
+	r := cpuRing{cpuring.InMemory(4096, 4096, 0)}
 	var e event
 	if ok, err := r.next(&e); ok || err != nil {
 		t.Errorf("an empty ring: %v, %v", ok, err)
 	}
-	head.Store(uint64(2 * len(whole)))
+	r.Put(whole, 0)
+	r.Put(make([]byte, len(whole)), 0)
 	if ok, err := r.next(&e); !ok || err != nil {
 		t.Fatalf("a whole record: %v, %v", ok, err)
 	}
-	r.skip(uint64(e.record.Size))
-	if ok, err := r.next(&e); ok || !errors.Is(err, errNotWhole) || r.pos != uint64(len(whole)) {
-		t.Errorf("zeros instead of a record: %v, %v, at %d", ok, err, r.pos)
+	r.Skip(uint64(e.record.Size))
+	for range 2 {
+		if ok, err := r.next(&e); ok || !errors.Is(err, errNotWhole) || r.Left() != uint64(len(whole)) {
+			t.Errorf("zeros instead of a record: %v, %v, %d bytes left", ok, err, r.Left())
+		}
 	}
 }

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/sonde-operator/sonde/test/privileged"
 )
 
 // testUID is this process's alone: others may run the same tests at the same time.
@@ -32,12 +34,7 @@ type testPod struct {
 
 func newTestPod(tb testing.TB, uid string) *testPod {
 	tb.Helper()
-	if os.Getuid() != 0 {
-		if os.Getenv("REQUIRE_PRIVILEGED") == "1" {
-			tb.Fatal("this test needs root, and REQUIRE_PRIVILEGED=1 promises it")
-		}
-		tb.Skip("needs root, to make cgroups and to load BPF programs")
-	}
+	privileged.Need(tb)
 	root := "/sys/fs/cgroup"
 	if _, err := os.Stat(root + "/cgroup.controllers"); err != nil {
 		root += "/pids"
@@ -166,10 +163,15 @@ func (r *running) Write(lines []byte, _ int) (int, error) {
 	return bytes.Count(lines, newline), nil
 }
 
-// sinkFunc is a Sink.
+func (*running) Flush(bool) error { return nil }
+func (*running) Pending() uint64  { return 0 }
+
+// sinkFunc is a Sink that has at once what it takes where it belongs.
 type sinkFunc func(lines []byte, events int) (int, error)
 
 func (f sinkFunc) Write(lines []byte, events int) (int, error) { return f(lines, events) }
+func (sinkFunc) Flush(bool) error                              { return nil }
+func (sinkFunc) Pending() uint64                               { return 0 }
 
 func start(tb testing.TB, cfg *Config) *running {
 	tb.Helper()

@@ -10,18 +10,17 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
+
+	"github.com/sonde-operator/sonde/agents/cpuring"
 )
 
 //go:generate go tool -modfile=../../hack/tools/go.mod bpf2go -cc clang-19 -strip llvm-strip-19 -target amd64,arm64 -type record -type seen -type kind -type turn -type tcp -type open_socket -type role -type side trace ../../bpf/trace.bpf.c -- -I../../bpf/headers -mcpu=v3 -Wall -Werror
 
 // Sizes that the program has, too (bpf/trace.bpf.c).
 const (
-	ringHead   = 8192
 	maxPath    = 4096
 	maxAddress = 128
 	maxRecord  = recordLen + 6*8 + maxAddress + 2*(maxPath+8)
-	// ringSlack lies behind a ring's end, so that a record that begins in the ring may end there. Whole pages.
-	ringSlack = (maxRecord + 4095) &^ 4095
 )
 
 // minRing is the least size of one CPU's ring, in bytes: some of the longest records.
@@ -32,7 +31,8 @@ type program struct {
 	objects *ebpf.Collection
 	// attached are the names of its programs that record.
 	attached []string
-	rings    []*cpuRing
+	mapped   []*cpuring.Ring
+	rings    []cpuRing
 	links    []link.Link
 	// marks says that processes of a command are to be marked.
 	marks bool
@@ -120,7 +120,7 @@ func load(s *settings) (*program, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read BPF objects: %w", err)
 	}
-	for size := ringSize(s.ringBytes, s.cpus); ; size /= 2 {
+	for size := cpuring.Size(s.ringBytes, s.cpus, minRing); ; size /= 2 {
 		p, err := s.loadWith(spec.Copy(), size)
 		if size > minRing && errors.Is(err, unix.E2BIG) {
 			continue
@@ -140,8 +140,7 @@ func (s *settings) loadWith(spec *ebpf.CollectionSpec, size int) (*program, erro
 			return nil, fmt.Errorf("set %s: %w", name, err)
 		}
 	}
-	m := spec.Maps[traceMapRings]
-	m.MaxEntries, m.ValueSize = uint32(s.cpus), uint32(ringHead+size+ringSlack)
+	cpuring.Shape(spec.Maps[traceMapRings], s.cpus, size, maxRecord)
 	if !s.byContainer {
 		spec.Maps[traceMapLeftOut].MaxEntries = 1
 	}
@@ -162,23 +161,15 @@ func (s *settings) loadWith(spec *ebpf.CollectionSpec, size int) (*program, erro
 	if p.objects, err = ebpf.NewCollection(spec); err != nil {
 		return nil, explain(err)
 	}
-	if p.rings, err = mapRings(p.objects.Maps[traceMapRings], s.cpus, size); err != nil {
+	if p.mapped, err = cpuring.Map(p.objects.Maps[traceMapRings], s.cpus, size, maxRecord); err != nil {
 		return nil, errors.Join(err, p.close())
 	}
+	p.rings = ringsOf(p.mapped)
 	return p, nil
 }
 
 // traceCalls is the table of calls, for its length.
 type traceCalls [512]traceRow
-
-// ringSize is how large each CPU's ring is: a power of two.
-func ringSize(total, cpus int) int {
-	size := minRing
-	for size*2 <= total/max(cpus, 1) {
-		size *= 2
-	}
-	return size
-}
 
 // attach begins to record.
 func (p *program) attach() error {
@@ -240,11 +231,8 @@ func (p *program) missed() uint64 {
 }
 
 func (p *program) close() error {
-	errs := []error{p.detach()}
-	for _, r := range p.rings {
-		errs = append(errs, r.close())
-	}
-	p.rings = nil
+	errs := []error{p.detach(), cpuring.Unmap(p.mapped)}
+	p.mapped, p.rings = nil, nil
 	p.objects.Close()
 	return errors.Join(errs...)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cilium/ebpf/ringbuf"
 
+	"github.com/sonde-operator/sonde/agents/cpuring"
 	"github.com/sonde-operator/sonde/internal/tracefmt"
 )
 
@@ -20,17 +21,19 @@ func (t *Trace) round(until uint64) (err error) {
 		return err
 	}
 	heads := make([]event, len(t.program.rings))
-	there := make([]bool, len(heads))
+	times := make([]uint64, len(heads))
 	for i, r := range t.program.rings {
-		if there[i], err = r.next(&heads[i]); err != nil {
+		there, err := r.next(&heads[i])
+		if err != nil {
 			return err
 		}
+		times[i] = timeOf(&heads[i], there)
 	}
 	for {
-		first, others := earliest(heads, there, until)
+		first, others := cpuring.Earliest(times, until)
 		before := until
 		if first >= 0 {
-			before = heads[first].record.Time
+			before = times[first]
 		}
 		if err := t.writeRare(before); err != nil {
 			return err
@@ -41,17 +44,19 @@ func (t *Trace) round(until uint64) (err error) {
 		if len(t.queue) > 0 {
 			others = min(others, rareTime(t.queue[0]))
 		}
+		var there bool
 		if t.handsOn() {
-			there[first], err = t.handOn(t.program.rings[first], &heads[first], others)
+			there, err = t.handOn(t.program.rings[first], &heads[first], others)
 		} else {
-			there[first], err = t.writeRun(t.program.rings[first], &heads[first], others, until)
+			there, err = t.writeRun(t.program.rings[first], &heads[first], others, until)
 		}
 		if err != nil {
 			return err
 		}
+		times[first] = timeOf(&heads[first], there)
 	}
 	for _, r := range t.program.rings {
-		r.free()
+		r.Free()
 	}
 	t.sortOut(until)
 	t.flushAll()
@@ -63,17 +68,17 @@ const longestFault = 100 * time.Millisecond
 
 // holds reports whether the reader waits with an event, and all that come after it: not at the end, and not where the
 // ring would overflow for it.
-func (t *Trace) holds(e *event, r *cpuRing, until uint64) bool {
-	return t.program.timesFaults && e.pending() && until != math.MaxUint64 && bootTime() < e.record.Time+uint64(longestFault) && r.fill() < 0.5
+func (t *Trace) holds(e *event, r cpuRing, until uint64) bool {
+	return t.program.timesFaults && e.pending() && until != math.MaxUint64 && bootTime() < e.record.Time+uint64(longestFault) && r.Fill() < 0.5
 }
 
 // writeRun writes one CPU's events, of which the first is e, up to the time of the others' next one, or to one that is
 // held; false says that there is no further one yet.
-func (t *Trace) writeRun(r *cpuRing, e *event, others, until uint64) (there bool, err error) {
+func (t *Trace) writeRun(r cpuRing, e *event, others, until uint64) (there bool, err error) {
 	for there = true; there && e.record.Time <= others && !t.holds(e, r, until); {
 		t.write(e)
-		r.skip(uint64(e.record.Size))
-		r.freeMuch()
+		r.Skip(uint64(e.record.Size))
+		r.FreeMuch()
 		if there, err = r.next(e); err != nil {
 			return false, err
 		}
@@ -81,24 +86,12 @@ func (t *Trace) writeRun(r *cpuRing, e *event, others, until uint64) (there bool
 	return there, nil
 }
 
-// earliest returns which of the events that are there came first, or -1 if none came by a time; and when the next of
-// the others came, or that time.
-func earliest(heads []event, there []bool, until uint64) (first int, others uint64) {
-	first, others = -1, until
-	for i := range heads {
-		if !there[i] || heads[i].record.Time > until {
-			continue
-		}
-		switch at := heads[i].record.Time; {
-		case first < 0:
-			first = i
-		case at < heads[first].record.Time:
-			first, others = i, heads[first].record.Time
-		default:
-			others = min(others, at)
-		}
+// timeOf is an event's time; zero if it is not there.
+func timeOf(e *event, there bool) uint64 {
+	if !there {
+		return 0
 	}
-	return first, others
+	return e.record.Time
 }
 
 // readRare takes what is in the ring of rare events.
@@ -180,11 +173,11 @@ func (t *Trace) appendLines(to []byte, e *event, r *tracefmt.Record) []byte {
 	}
 }
 
-// lose counts the lines that an error left unwritten.
+// lose counts the lines that an error left unwritten, here and in sinks that have settled.
 func (t *Trace) lose() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.account.LostWriter += t.pending + uint64(len(t.only.queue))
+	t.account.LostWriter += t.pending + uint64(len(t.only.queue)) + t.taken - t.account.Written
 	t.pending, t.only.queue = 0, nil
 }
 

@@ -14,6 +14,7 @@ type stream struct {
 	out    Sink
 	lines  []byte
 	events uint64
+	taken  uint64 // by out
 }
 
 func (c *Config) streams() map[string]*stream {
@@ -55,7 +56,7 @@ func (t *Trace) room() uint64 {
 	if t.cfg.MaxEvents == 0 {
 		return math.MaxUint64
 	}
-	return t.cfg.MaxEvents - min(t.cfg.MaxEvents, t.account.Written+t.pending)
+	return t.cfg.MaxEvents - min(t.cfg.MaxEvents, t.taken+t.pending)
 }
 
 // added: a stream has the lines of so many events more.
@@ -88,9 +89,9 @@ func (t *Trace) flush(s *stream) {
 	rest := s.events - uint64(n)
 	t.pending -= s.events
 	s.lines, s.events = s.lines[:0], 0
+	s.taken += uint64(n)
+	t.taken += uint64(n)
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.account.Written += uint64(n)
 	switch {
 	case err == nil:
 	case errors.Is(err, errByteLimit):
@@ -100,4 +101,27 @@ func (t *Trace) flush(s *stream) {
 		t.end, t.endErr = ending.Error, err
 		t.account.LostWriter += rest
 	}
+	t.mu.Unlock()
+	t.tally()
+}
+
+// deliver has what sinks took where it belongs, soon or at once.
+func (t *Trace) deliver(wait bool) {
+	for _, s := range t.streams {
+		if err := s.out.Flush(wait); err != nil && t.endErr == nil {
+			t.end, t.endErr = ending.Error, err
+		}
+	}
+	t.tally()
+}
+
+// tally counts the events that are where they belong.
+func (t *Trace) tally() {
+	written := uint64(0)
+	for _, s := range t.streams {
+		written += s.taken - s.out.Pending()
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.account.Written = written
 }

@@ -53,10 +53,15 @@ type Config struct {
 	Binary bool
 }
 
-// Sink takes the whole lines of so many events, of which all have as many: all of them, or as many events as it returns
-// and why it took no more, which ends the trace. *File is one.
+// Sink takes events' lines. *File is one. None of its methods is called once an error has ended the trace, but Flush and Pending.
 type Sink interface {
+	// Write takes the whole lines of so many events, of which all have as many: all of them, or as many events as it returns
+	// and why it took no more, which ends the trace.
 	Write(lines []byte, events int) (taken int, err error)
+	// Flush has what was taken where it belongs soon or, if it is to wait, when it returns. An error ends the trace.
+	Flush(wait bool) error
+	// Pending is how many of the events that it took are not where they belong: not yet or, after an error, never.
+	Pending() uint64
 }
 
 func (c *Config) timed() bool { return c.Durations || c.MinLatency > 0 || c.Flap != nil }
@@ -109,6 +114,7 @@ type Trace struct {
 	account Account
 
 	record  tracefmt.Record
+	taken   uint64 // events that sinks took
 	path    []byte
 	texts   keptTexts
 	encoder tracefmt.Encoder

@@ -198,6 +198,57 @@ func TestBrokenFile(t *testing.T) {
 	}
 }
 
+// A disk that is full ends the trace, whenever that is known: what is in the file is what was written, all else is lost.
+func TestTraceOnAFullDisk(t *testing.T) {
+	const n = 50_000
+	pod := newTestPod(t, testUID)
+	let := pod.startReads(t, n)
+	path := filepath.Join(mount(t, "size=3m"), "t.ndjson")
+	f, err := CreateFile(&FileConfig{Path: path, Mode: 0o640, Spare: 100, Header: []byte("{}\n")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := start(t, &Config{PodUID: testUID, Groups: []Group{GroupIO}, Out: f})
+	let()
+	<-r.done
+	if err := f.Last([]byte("{}\n")); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(path)
+	lines, a := uint64(bytes.Count(b, newline))-2, r.result.Account
+	if err != nil || lines != a.Written || !bytes.HasSuffix(b, []byte("\n{}\n")) {
+		t.Errorf("%d lines, account %+v (%v)", lines, a, err)
+	}
+	if r.result.Reason != ending.DiskFull || a.LostWriter == 0 || a.BeyondLimit != 0 || a.Written == 0 {
+		t.Errorf("%+v", r.result)
+	}
+}
+
+// Who follows the file has its lines soon, though they are few, and no more is in the account than in the file.
+func TestLinesAreSoonInTheFile(t *testing.T) {
+	pod := newTestPod(t, testUID)
+	path := filepath.Join(t.TempDir(), "t.ndjson")
+	f, err := CreateFile(&FileConfig{Path: path, Mode: 0o640})
+	if err != nil {
+		t.Fatal(err)
+	}
+	let := pod.startReads(t, 100)
+	r := start(t, &Config{PodUID: testUID, Groups: []Group{GroupIO}, Out: f})
+	let()
+	for told := uint64(0); told <= 100; time.Sleep(time.Millisecond) {
+		told = r.trace.Account().Written
+		b, err := os.ReadFile(path)
+		if lines := uint64(bytes.Count(b, newline)); err != nil || lines < told {
+			t.Fatalf("%d lines, %d in the account (%v)", lines, told, err)
+		}
+	}
+	r.cancel()
+	<-r.done
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Calls that take less than what is asked for are not recorded.
 func TestMinLatency(t *testing.T) {
 	pod := newTestPod(t, testUID)

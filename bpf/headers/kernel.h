@@ -23,6 +23,7 @@ typedef _Bool bool;
 enum { false, true };
 
 enum bpf_map_type {
+	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_ARRAY = 2,
 	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
 	BPF_MAP_TYPE_SK_STORAGE = 24,
@@ -42,6 +43,7 @@ enum {
 
 enum {
 	BPF_RB_NO_WAKEUP = 1ULL << 0,
+	BPF_RB_FORCE_WAKEUP = 1ULL << 1,
 };
 
 /* Only the enumerator that is asked for; its value is the running kernel's. */

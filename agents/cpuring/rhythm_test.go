@@ -1,4 +1,4 @@
-package trace
+package cpuring
 
 import (
 	"testing"
@@ -16,13 +16,13 @@ func TestNextPause(t *testing.T) {
 		"twice as much":         {8 * time.Millisecond, 2 * filled, 4 * time.Millisecond},
 		"half as much":          {8 * time.Millisecond, filled / 2, 16 * time.Millisecond},
 		"nothing":               {8 * time.Millisecond, 0, 16 * time.Millisecond},
-		"nothing for long":      {longest, 0, longest},
-		"much for a short time": {shortest, 3 * filled, shortest},
-		"behind":                {longest, 0.3, 0},
-		"no more behind":        {0, filled, shortest},
+		"nothing for long":      {Longest, 0, Longest},
+		"much for a short time": {Shortest, 3 * filled, Shortest},
+		"behind":                {Longest, 0.3, 0},
+		"no more behind":        {0, filled, Shortest},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := nextPause(tc.last, tc.fill); got != tc.want {
+			if got := NextPause(tc.last, tc.fill); got != tc.want {
 				t.Errorf("%v, want %v", got, tc.want)
 			}
 		})
