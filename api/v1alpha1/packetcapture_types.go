@@ -21,6 +21,7 @@ import (
 // +kubebuilder:validation:XValidation:rule="has(self.maxPackets) == has(oldSelf.maxPackets) && (!has(self.maxPackets) || self.maxPackets == oldSelf.maxPackets)",message="maxPackets is immutable: create a new PacketCapture"
 // +kubebuilder:validation:XValidation:rule="has(self.rotate) == has(oldSelf.rotate) && (!has(self.rotate) || self.rotate == oldSelf.rotate)",message="rotate is immutable: create a new PacketCapture"
 // +kubebuilder:validation:XValidation:rule="!has(self.rotate) || self.rotate.maxBytes * self.rotate.files <= self.maxBytes",message="rotate.maxBytes times rotate.files must not be above maxBytes, which bounds all files of a Pod: write smaller or fewer files, or a larger maxBytes"
+// +kubebuilder:validation:XValidation:rule="self.engine == oldSelf.engine",message="engine is immutable: create a new PacketCapture"
 // +kubebuilder:validation:XValidation:rule="self.followPods == oldSelf.followPods",message="followPods is immutable: create a new PacketCapture"
 // +kubebuilder:validation:XValidation:rule="self.retainFor == oldSelf.retainFor",message="retainFor is immutable: create a new PacketCapture"
 // +kubebuilder:validation:XValidation:rule="!(has(oldSelf.stop) && oldSelf.stop) || (has(self.stop) && self.stop)",message="a stopped capture cannot be started again: create a new PacketCapture"
@@ -99,6 +100,12 @@ type PacketCaptureSpec struct {
 	// +kubebuilder:validation:Minimum=1
 	MaxPackets *int64 `json:"maxPackets,omitempty"`
 
+	// engine takes the packets: bpf (programs at tcx, or at clsact below Linux 6.6), afpacket (packet sockets), or auto, which is bpf where
+	// the node's kernel and the probe's rights allow it, and else afpacket. By default auto.
+	// +optional
+	// +kubebuilder:default=auto
+	Engine CaptureEngine `json:"engine,omitempty"`
+
 	// followPods gives a Pod that joins the target during the capture a Job of its own; by default true.
 	// +optional
 	// +kubebuilder:default=true
@@ -117,6 +124,21 @@ type PacketCaptureSpec struct {
 	// +optional
 	Stop bool `json:"stop,omitempty"`
 }
+
+// CaptureEngine is how packets are taken from a node's kernel.
+//
+// +kubebuilder:validation:Enum=auto;bpf;afpacket
+type CaptureEngine string
+
+// Engines.
+const (
+	// EngineAuto is EngineBPF where it can be had, and EngineAFPacket elsewhere.
+	EngineAuto CaptureEngine = "auto"
+	// EngineBPF fails where it cannot be had.
+	EngineBPF CaptureEngine = "bpf"
+	// EngineAFPacket works on every kernel.
+	EngineAFPacket CaptureEngine = "afpacket"
+)
 
 // Rotate is a ring of files.
 type Rotate struct {

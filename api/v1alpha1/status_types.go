@@ -267,10 +267,15 @@ type PodResult struct {
 	// +kubebuilder:validation:MaxItems=32
 	Files []ResultFile `json:"files,omitempty"`
 
-	// engine that captured.
+	// engine that captured: tcx, clsact or afpacket; of a trace, tracepoints.
 	// +optional
 	// +kubebuilder:validation:MaxLength=32
 	Engine string `json:"engine,omitempty"`
+
+	// engineMessage says why packets were not taken at tcx, which is preferred; absent where they were, or were not to be.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	EngineMessage string `json:"engineMessage,omitempty"`
 
 	// availableUntil is when the files are deleted.
 	// +optional
