@@ -59,14 +59,21 @@ func (c *Counters) add(o *Counters) {
 	c.span(o.FirstPacket, o.LastPacket)
 }
 
-// wrote adds a batch that is in a file; what was received is counted apart.
-func (c *Counters) wrote(b *batch) {
-	c.Written += b.packets
-	c.Bytes += b.bytes
-	c.Truncated += b.truncated
-	if b.packets > 0 {
-		c.span(stamp(b.first), stamp(b.last))
+// wrote adds packets that are in a file; what was received is counted apart.
+func (c *Counters) wrote(n *tally) {
+	c.Written += n.packets
+	c.Bytes += n.bytes
+	c.Truncated += n.truncated
+	if n.packets > 0 {
+		c.span(stamp(n.first), stamp(n.latest))
 	}
+}
+
+// unwrite takes packets out that are no longer in the file. The span stays: it is of packets that there were.
+func (c *Counters) unwrite(n *tally) {
+	c.Written -= n.packets
+	c.Bytes -= n.bytes
+	c.Truncated -= n.truncated
 }
 
 // overwrite takes out what a file held. The span is the caller's to find anew.
@@ -111,15 +118,26 @@ type File struct {
 // order of the files' interface blocks; interfaces that are not captured follow, each with a note.
 type Account struct {
 	Counters
+	// Engine is how packets are taken: ByTCX, ByClsact or ByAFPacket.
+	Engine string `json:"engine"`
+	// EngineMessage says why that is not what KindAuto prefers; empty if it is, or if it was asked for.
+	EngineMessage string `json:"engineMessage,omitempty"`
 	// FileBytes is the size of all files.
 	FileBytes  int64              `json:"fileBytes"`
 	Files      []File             `json:"files"`
 	Interfaces []InterfaceAccount `json:"interfaces"`
 }
 
-// publish replaces the whole snapshot.
-func (r *recorder) publish() {
-	a := Account{Interfaces: make([]InterfaceAccount, 0, len(r.tracks)+len(r.skipped)), Files: make([]File, 0, len(r.files))}
+// takenBy says how packets are taken, and why not in a better way.
+func (r *recorder) takenBy(engine, message string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.snap.Engine, r.snap.EngineMessage = engine, message
+}
+
+// snapshot is all that is to be published of packets.
+func (r *recorder) snapshot() *Account {
+	a := &Account{Interfaces: make([]InterfaceAccount, 0, len(r.tracks)+len(r.skipped)), Files: make([]File, 0, len(r.files))}
 	for _, t := range r.tracks {
 		a.Interfaces = append(a.Interfaces, t.acct)
 	}
@@ -127,13 +145,61 @@ func (r *recorder) publish() {
 	for _, f := range r.files {
 		a.Files = append(a.Files, File{Name: filepath.Base(f.path), Bytes: int64(f.size)})
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.snap = a
+	return a
 }
 
-// publishTrack puts one interface's counters into the snapshot, without allocation unless the interface is new.
+// show publishes a snapshot.
+func (r *recorder) show(a *Account) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	a.Engine, a.EngineMessage = r.snap.Engine, r.snap.EngineMessage
+	r.snap, r.next = *a, nil
+}
+
+// pending is how many bytes wait to be written.
+func (r *recorder) pending() uint64 {
+	if r.out == nil {
+		return 0
+	}
+	return uint64(r.out.Pending())
+}
+
+// publish replaces all that is published, now or when all is in the file that it speaks of.
+func (r *recorder) publish() {
+	if r.pending() > 0 {
+		r.settle()
+	} else {
+		r.show(r.snapshot())
+	}
+}
+
+// settle has what was written so far in the file soon, and publishes what is there. A capture does so every pollEvery.
+func (r *recorder) settle() {
+	if r.out != nil {
+		if err := r.out.Push(); err != nil {
+			r.refused(err, nil)
+		}
+		r.current().forgetMarks(uint64(r.out.Size()) - min(uint64(r.out.Size()), r.statisticsLen()))
+	}
+	r.showNext()
+	if r.next == nil {
+		r.next, r.nextAt = r.snapshot(), r.current().size
+		r.showNext()
+	}
+}
+
+// showNext publishes what is to be published next, once all that it speaks of is there.
+func (r *recorder) showNext() {
+	if r.next != nil && (r.out == nil || uint64(r.out.Size()) >= r.nextAt) {
+		r.show(r.next)
+	}
+}
+
+// publishTrack publishes one interface's counters, if all is in the file, without allocation unless the interface is new.
 func (r *recorder) publishTrack(t *track) {
+	if r.next != nil || r.pending() > 0 {
+		return // settle will
+	}
 	i := int(t.id)
 	r.mu.Lock()
 	if i < len(r.snap.Interfaces) && r.snap.Interfaces[i].Index == t.acct.Index && len(r.snap.Files) == len(r.files) {
@@ -150,7 +216,10 @@ func (r *recorder) publishTrack(t *track) {
 func (r *recorder) Account() Account {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	a := Account{Interfaces: slices.Clone(r.snap.Interfaces), Files: slices.Clone(r.snap.Files)}
+	a := Account{
+		Engine: r.snap.Engine, EngineMessage: r.snap.EngineMessage,
+		Interfaces: slices.Clone(r.snap.Interfaces), Files: slices.Clone(r.snap.Files),
+	}
 	for i := range a.Interfaces {
 		a.add(&a.Interfaces[i].Counters)
 	}

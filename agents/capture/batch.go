@@ -1,7 +1,6 @@
 package capture
 
 import (
-	"encoding/binary"
 	"math"
 	"slices"
 
@@ -17,17 +16,28 @@ type room struct {
 // everything is the room of a capture without limits.
 var everything = room{packets: math.MaxUint64, bytes: math.MaxUint64}
 
-// batch is whole pcapng packet blocks of one interface, in runs of memory that belongs to the engine, and what they
-// count to. An engine fills it; the recorder writes it.
+// batch is whole pcapng packet blocks, in runs of memory that belongs to the engine, and what they count to. An engine
+// fills it; the recorder writes it.
 type batch struct {
-	runs      [][]byte
-	size      uint64 // bytes of all runs
+	runs    [][]byte
+	size    uint64 // bytes of all runs
+	packets uint64
+	tallies []tally // of the interfaces that are in it
+	last    int     // which of them was counted last
+}
+
+// tally is what the packets of one interface count to.
+type tally struct {
+	iface     uint32 // its number in the file
 	packets   uint64
 	bytes     uint64 // captured bytes
 	truncated uint64
 	first     uint64 // earliest and latest time stamp in nanoseconds since 1970
-	last      uint64
+	latest    uint64
 }
+
+// reset empties the batch, whose memory is used again.
+func (b *batch) reset() { *b = batch{runs: b.runs[:0], tallies: b.tallies[:0]} }
 
 // run adds a run, whose packets are counted by the caller.
 func (b *batch) run(r []byte) {
@@ -36,27 +46,43 @@ func (b *batch) run(r []byte) {
 	}
 }
 
-func (b *batch) count(size, time uint64, capLen, length uint32) {
+// of is the tally of an interface. Packets come in rows of one interface, and few interfaces are in a batch.
+func (b *batch) of(iface uint32) *tally {
+	if b.last < len(b.tallies) && b.tallies[b.last].iface == iface {
+		return &b.tallies[b.last]
+	}
+	for b.last = range b.tallies {
+		if b.tallies[b.last].iface == iface {
+			return &b.tallies[b.last]
+		}
+	}
+	b.last = len(b.tallies)
+	b.tallies = append(b.tallies, tally{iface: iface})
+	return &b.tallies[b.last]
+}
+
+func (b *batch) count(iface uint32, size, time uint64, capLen, length uint32) {
 	b.size += size
 	b.packets++
-	b.bytes += uint64(capLen)
+	t := b.of(iface)
+	t.packets++
+	t.bytes += uint64(capLen)
 	if capLen < length {
-		b.truncated++
+		t.truncated++
 	}
-	if b.first == 0 || time < b.first {
-		b.first = time
+	if t.first == 0 || time < t.first {
+		t.first = time
 	}
-	b.last = max(b.last, time)
+	t.latest = max(t.latest, time)
 }
 
 // countBlock counts the packet block that a run begins with and returns its length; zero if it is none.
 func (b *batch) countBlock(run []byte) uint64 {
 	size := blockLen(run)
-	if size == 0 {
-		return 0
+	if size > 0 {
+		h := pcapng.PacketHeaderOf(run)
+		b.count(h.Interface, size, h.Time(), h.CapLen, h.Length)
 	}
-	time := uint64(binary.LittleEndian.Uint32(run[12:]))<<32 | uint64(binary.LittleEndian.Uint32(run[16:]))
-	b.count(size, time, binary.LittleEndian.Uint32(run[20:]), binary.LittleEndian.Uint32(run[24:]))
 	return size
 }
 
@@ -65,7 +91,7 @@ func blockLen(run []byte) uint64 {
 	if len(run) < pcapng.PacketHeaderLen {
 		return 0
 	}
-	size := uint64(binary.LittleEndian.Uint32(run[4:]))
+	size := uint64(pcapng.PacketHeaderOf(run).Size)
 	if size < pcapng.PacketHeaderLen || size > uint64(len(run)) {
 		return 0
 	}
@@ -104,18 +130,10 @@ func (b *batch) split(left room) (head, rest batch) {
 
 // recount counts the blocks of the runs.
 func (b *batch) recount() {
-	runs := b.runs
-	*b = batch{runs: runs}
-	for _, run := range runs {
+	*b = batch{runs: b.runs}
+	for _, run := range b.runs {
 		for size := b.countBlock(run); size > 0; size = b.countBlock(run) {
 			run = run[size:]
 		}
 	}
-}
-
-// keepWhole finds what of a batch may stay in the file when only written bytes of it, less spare, are to be there:
-// the packet blocks that lie wholly within.
-func keepWhole(b *batch, written, spare uint64) batch {
-	head, _ := b.split(room{packets: math.MaxUint64, bytes: written - min(written, spare)})
-	return head
 }

@@ -11,11 +11,11 @@ type encoder struct {
 
 // encode rewrites block to pcapng packet blocks and describes them in out, whose runs it reuses. It returns how many
 // packets the kernel's own headers do not describe, which were never seen. Short packets slide down to the end of the
-// one before; long ones stay and begin a new run, unless the block's end leaves no room for the trailer. No run goes on
-// beyond runLen, so that each can be written by itself. What is written for a packet ends at most MaxPacketTrailerLen
-// bytes behind it, that is, within the next frame's header, which has been read by then.
+// one before; long ones stay and begin a new run, unless the block's end leaves no room for the trailer. What is written
+// for a packet ends at most MaxPacketTrailerLen bytes behind it, that is, within the next frame's header, which has been
+// read by then.
 func (e *encoder) encode(block []byte, out *batch) (lost uint64) {
-	*out = batch{runs: out.runs[:0]}
+	out.reset()
 	h := blockHeader(block)
 	n := h.Num_pkts
 	var f, next frame
@@ -36,10 +36,6 @@ func (e *encoder) encode(block []byte, out *batch) (lost uint64) {
 		if f.vlan && e.tags {
 			f.insertTag(block)
 		}
-		if cur-start >= runLen {
-			out.run(block[start:cur])
-			start = cur
-		}
 		f.capLen = min(f.capLen, e.snapLen)
 		if f.capLen < slideLimit || int(f.data+f.capLen)+pcapng.MaxPacketTrailerLen > len(block) {
 			copy(block[cur+pcapng.PacketHeaderLen:], block[f.data:f.data+f.capLen])
@@ -48,7 +44,7 @@ func (e *encoder) encode(block []byte, out *batch) (lost uint64) {
 			start, cur = at, at
 		}
 		cur = e.wrap(block, cur, &f)
-		out.count(uint64(pcapng.PacketLen(int(f.capLen))), f.time, f.capLen, f.length)
+		out.count(e.iface, uint64(pcapng.PacketLen(int(f.capLen))), f.time, f.capLen, f.length)
 		f = next
 	}
 	out.run(block[start:cur])

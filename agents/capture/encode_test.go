@@ -152,70 +152,6 @@ func TestEncodeInPlaceIsTheSameAsCopying(t *testing.T) {
 	}
 }
 
-// Every piece that is written ends with a whole block and is short, whatever the length of the ring's blocks.
-func TestPiecesAreShortAndWhole(t *testing.T) {
-	cases := map[string]struct {
-		size, count int
-		wantMost    int // bytes of a piece
-	}{
-		"short packets": {60, 5000, runLen + slideLimit},
-		"long packets":  {slideLimit, 400, maxWrite},
-		"a GSO packet":  {65550, 1, 65550 + 100},
-		"GSO packets":   {65550, 12, 65550 + 100},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			packets := make([]packetIn, tc.count)
-			for i := range packets {
-				packets[i] = packetIn{data: make([]byte, tc.size), length: uint32(tc.size), time: 1e18}
-			}
-			block, n := fillBlock(maxBlock, packets)
-			e := encoder{snapLen: 262144}
-			var out batch
-			e.encode(block, &out)
-			pieces, walked := 0, 0
-			for runs := out.runs; len(runs) > 0; pieces++ {
-				k := oneWrite(runs)
-				piece := batch{runs: runs[:k]}
-				length := len(bytes.Join(piece.runs, nil))
-				piece.recount()
-				if piece.size != uint64(length) || length > tc.wantMost {
-					t.Errorf("piece of %d bytes, %d of whole blocks; want at most %d", length, piece.size, tc.wantMost)
-				}
-				walked += int(piece.packets)
-				runs = runs[k:]
-			}
-			if walked != n || n != tc.count {
-				t.Errorf("%d packets in %d pieces, want %d", walked, pieces, tc.count)
-			}
-		})
-	}
-}
-
-func TestOneWriteIsBounded(t *testing.T) {
-	many := make([][]byte, maxRuns+1)
-	for i := range many {
-		many[i] = make([]byte, 1)
-	}
-	cases := map[string]struct {
-		runs [][]byte
-		want int
-	}{
-		"nothing":        {nil, 0},
-		"one that fits":  {[][]byte{make([]byte, 10)}, 1},
-		"one too long":   {[][]byte{make([]byte, maxWrite+1), make([]byte, 1)}, 1},
-		"up to the most": {[][]byte{make([]byte, maxWrite-1), make([]byte, 1), make([]byte, 1)}, 2},
-		"too many":       {many, maxRuns},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			if got := oneWrite(tc.runs); got != tc.want {
-				t.Errorf("%d runs, want %d", got, tc.want)
-			}
-		})
-	}
-}
-
 // A batch is divided before the first packet that has no room, and both parts are counted as if they had been apart.
 func TestSplitAtLimits(t *testing.T) {
 	packets := randomPackets(rand.New(rand.NewPCG(3, 4)), 20)
@@ -246,11 +182,11 @@ func TestSplitAtLimits(t *testing.T) {
 			for part, got := range map[string]batch{"head": head, "rest": rest} {
 				want := got
 				want.recount()
-				if diff := cmp.Diff(want, got, cmp.AllowUnexported(batch{})); diff != "" {
+				if diff := cmp.Diff(want, got, cmp.AllowUnexported(batch{}, tally{})); diff != "" {
 					t.Errorf("%s, %d, %s (-want +got):\n%s", name, n, part, diff)
 				}
 			}
-			if head.packets+rest.packets != out.packets || head.size+rest.size != out.size || head.bytes+rest.bytes != out.bytes {
+			if head.packets+rest.packets != out.packets || head.size+rest.size != out.size || captured(&head)+captured(&rest) != captured(&out) {
 				t.Errorf("%s, %d: %+v and %+v do not make %+v", name, n, head, rest, out)
 			}
 		}
@@ -260,6 +196,31 @@ func TestSplitAtLimits(t *testing.T) {
 	e.encode(block, &whole)
 	if head, rest := whole.split(everything); head.packets != whole.packets || rest.packets != 0 {
 		t.Errorf("without limits %d packets stay and %d do not", head.packets, rest.packets)
+	}
+}
+
+func captured(b *batch) (bytes uint64) {
+	for _, t := range b.tallies {
+		bytes += t.bytes
+	}
+	return bytes
+}
+
+// Packets of several interfaces may lie in one batch.
+func TestBatchCountsInterfaces(t *testing.T) {
+	var b batch
+	for i, iface := range []uint32{3, 3, 0, 3, 0} {
+		b.count(iface, 100, uint64(10-i), 60, uint32(60+i))
+	}
+	want := []tally{
+		{iface: 3, packets: 3, bytes: 180, truncated: 2, first: 7, latest: 10},
+		{iface: 0, packets: 2, bytes: 120, truncated: 2, first: 6, latest: 8},
+	}
+	if diff := cmp.Diff(want, b.tallies, cmp.AllowUnexported(tally{})); diff != "" || b.packets != 5 || b.size != 500 {
+		t.Errorf("%d packets of %d bytes (-want +got):\n%s", b.packets, b.size, diff)
+	}
+	if b.reset(); b.packets != 0 || len(b.tallies) != 0 || b.of(7).packets != 0 {
+		t.Errorf("after reset: %+v", b)
 	}
 }
 
@@ -273,13 +234,16 @@ func TestBatchCounts(t *testing.T) {
 	var out batch
 	(&encoder{snapLen: 1000, tags: true}).encode(block, &out)
 	out.runs = nil
-	want := batch{packets: 3, bytes: 1060, truncated: 2, first: 5, last: 7, size: uint64(pcapng.PacketLen(60) + pcapng.PacketLen(100) + pcapng.PacketLen(900))}
-	if diff := cmp.Diff(want, out, cmp.AllowUnexported(batch{})); diff != "" {
+	want := batch{
+		packets: 3, size: uint64(pcapng.PacketLen(60) + pcapng.PacketLen(100) + pcapng.PacketLen(900)),
+		tallies: []tally{{packets: 3, bytes: 1060, truncated: 2, first: 5, latest: 7}},
+	}
+	if diff := cmp.Diff(want, out, cmp.AllowUnexported(batch{}, tally{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
-// keepWhole finds the whole blocks of a batch of which only a part was written.
+// split finds the whole blocks of a batch of which only a part was written.
 func TestKeepWhole(t *testing.T) {
 	packets := randomPackets(rand.New(rand.NewPCG(5, 6)), 12)
 	block, _ := fillBlock(1<<20, packets)
@@ -290,15 +254,15 @@ func TestKeepWhole(t *testing.T) {
 		for whole < len(packets) && uint64(len(expect(packets[:whole+1], 0, 262144))) <= written {
 			whole++
 		}
-		kept := keepWhole(&b, written, 0)
-		if kept.packets != uint64(whole) || kept.size > written {
+		kept, lost := b.split(room{math.MaxUint64, written})
+		if kept.packets != uint64(whole) || kept.size > written || kept.packets+lost.packets != b.packets {
 			t.Fatalf("of %d bytes %d packets are whole, kept %d in %d bytes", written, whole, kept.packets, kept.size)
 		}
 	}
-	if kept := keepWhole(&b, b.size, 1); kept.packets != uint64(len(packets)-1) {
+	if kept, _ := b.split(room{math.MaxUint64, b.size - 1}); kept.packets != uint64(len(packets)-1) {
 		t.Errorf("spare byte: kept %d of %d", kept.packets, len(packets))
 	}
-	if kept := keepWhole(&b, 10, 11); kept.packets != 0 || kept.size != 0 {
+	if kept, _ := b.split(room{math.MaxUint64, 0}); kept.packets != 0 || kept.size != 0 {
 		t.Errorf("nothing to spare: kept %+v", kept)
 	}
 }

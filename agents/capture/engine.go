@@ -2,6 +2,8 @@ package capture
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 
@@ -10,6 +12,70 @@ import (
 	"github.com/sonde-operator/sonde/agents/ending"
 	"github.com/sonde-operator/sonde/internal/pcapng"
 )
+
+// Kind is a choice among the engines.
+type Kind string
+
+// Kinds. Their names are those of spec.engine.
+const (
+	// KindAuto takes BPF where the kernel and the rights allow it, and AF_PACKET elsewhere.
+	KindAuto Kind = "auto"
+	// KindBPF takes BPF alone: Open fails where it cannot be had.
+	KindBPF Kind = "bpf"
+	// KindAFPacket takes AF_PACKET alone.
+	KindAFPacket Kind = "afpacket"
+)
+
+// How packets are taken, as Account.Engine has it.
+const (
+	ByTCX      = "tcx"
+	ByClsact   = "clsact"
+	ByAFPacket = "afpacket"
+)
+
+// New returns the engine of a kind. BPF needs CAP_SYS_ADMIN, and at clsact CAP_NET_ADMIN; AF_PACKET needs CAP_NET_RAW, and for
+// another network namespace CAP_SYS_ADMIN.
+func New(kind Kind) Engine { return &sessions{ways: waysOf(kind), create: createFile} }
+
+// waysOf are those that an engine of a kind tries, in this order.
+func waysOf(kind Kind) []way {
+	switch kind {
+	case KindAuto:
+		return []way{byTCX, byClsact, bySockets}
+	case KindBPF:
+		return []way{byTCX, byClsact}
+	default:
+		return []way{bySockets}
+	}
+}
+
+// tryRing is the memory of rings that nobody writes to.
+const tryRing = 1 << 20
+
+// Try finds out whether packets can be taken by BPF programs at ByTCX or ByClsact, in the network namespace of the calling
+// thread: it does what a capture of all interfaces does, but for taking any packet, and takes it back.
+func Try(by string) error {
+	ways := map[string]way{ByTCX: byTCX, ByClsact: byClsact}
+	if ways[by] == nil {
+		return fmt.Errorf("%q is no way to attach programs", by)
+	}
+	s := &session{cfg: Config{RingBytes: tryRing}, netns: -1, epoll: -1, wake: -1, maxTaps: maxTaps}
+	s.defaults()
+	s.rec = newRecorder(&s.cfg, s.log, createFile)
+	return errors.Join(s.try(ways[by]), s.Close())
+}
+
+func (s *session) try(way way) error {
+	if err := errors.Join(s.openNamespace(), s.openWaits()); err != nil {
+		return err
+	}
+	links, err := s.links.list()
+	if err != nil {
+		return err
+	}
+	s.taker = way(s)
+	return s.taker.prepare(links)
+}
 
 // Engine is a way to take packets from the kernel.
 type Engine interface {
@@ -45,6 +111,8 @@ type Config struct {
 	// Interfaces are names of interfaces; empty means all of the namespace, loopback too. Either way an interface
 	// that appears later is captured from then on, if its name fits.
 	Interfaces []string
+	// Owner is the UID of what asked for the capture; what the kernel keeps for it is marked with that.
+	Owner string
 	// Filters holds a classic BPF program for each link type, as libpcap compiles it for that type. nil accepts every
 	// packet. In a non-nil map, interfaces whose link type is missing are left out, with a note in the account.
 	Filters map[pcapng.LinkType][]unix.SockFilter

@@ -74,7 +74,7 @@ func TestWriterToBeKilled(t *testing.T) {
 			b.run(run)
 		}
 		b.recount()
-		r.write(track, &b)
+		r.write(&b)
 		r.publishTrack(track)
 	}
 	t.Fatal(r.end.err)

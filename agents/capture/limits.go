@@ -26,9 +26,11 @@ const (
 	limitDisk
 )
 
-// disk is how many bytes the next write may have, of which the first packet needs some, above the floor.
+// disk is how many bytes the next write may have, of which the first packet needs some, above the floor. What waits to be
+// written is part of it: others, who write to the same disk, do not see it yet.
 func (r *recorder) disk(need uint64) (uint64, error) {
-	return r.floor().Room(need, uint64(len(r.tracks))*statisticsLen)
+	room, err := r.floor().Room(need, r.statisticsLen())
+	return room - min(room, r.pending()), err
 }
 
 func (r *recorder) floor() *disk.Floor {
@@ -46,7 +48,7 @@ func (r *recorder) fileRoom() uint64 {
 	case most == 0:
 		return math.MaxUint64
 	}
-	return most - min(most, r.current().size+uint64(len(r.tracks))*statisticsLen)
+	return most - min(most, r.current().size+r.statisticsLen())
 }
 
 // room is what the limits leave for a batch whose first packet needs so many bytes, and what bounds its bytes.

@@ -14,6 +14,7 @@ import (
 	"github.com/sonde-operator/sonde/agents/disk"
 	"github.com/sonde-operator/sonde/agents/ending"
 	"github.com/sonde-operator/sonde/internal/pcapng"
+	"github.com/sonde-operator/sonde/test/privileged"
 )
 
 // keep returns a floor of so many bytes.
@@ -22,7 +23,7 @@ func keep(bytes uint64) func(uint64) uint64 { return func(uint64) uint64 { retur
 // mountTmpfs is a file system of a size in bytes.
 func mountTmpfs(t *testing.T, options string) string {
 	t.Helper()
-	privileged(t)
+	privileged.Need(t)
 	dir := t.TempDir()
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, options); err != nil {
 		t.Fatal(err)
@@ -39,7 +40,7 @@ func mountSmallTmpfs(t *testing.T) string {
 // mountExt4 is an ext4 of 64 MiB on a loop device, as a node's disk is one.
 func mountExt4(t *testing.T) string {
 	t.Helper()
-	privileged(t)
+	privileged.Need(t)
 	image := filepath.Join(t.TempDir(), "disk")
 	if err := os.WriteFile(image, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -63,72 +64,76 @@ func mountExt4(t *testing.T) string {
 }
 
 func TestFloorIsKeptUnderFlood(t *testing.T) {
-	cases := map[string]struct {
-		mount func(*testing.T) string
-		floor uint64
-		// captures on the same disk at once
-		captures int
-		rotate   *Rotate
-	}{
-		"tmpfs":                   {mountSmallTmpfs, 2 << 20, 1, nil},
-		"ext4":                    {mountExt4, 30 << 20, 1, nil},
-		"ext4, several":           {mountExt4, 20 << 20, 4, nil},
-		"ext4, ring not yet full": {mountExt4, 40 << 20, 2, &Rotate{MaxBytes: 4 << 20, Files: 8}},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			dir := tc.mount(t)
-			n := newTestNet(t)
-			var all []*running
-			for i := range tc.captures {
-				own := filepath.Join(dir, string(rune('a'+i)))
-				if err := os.Mkdir(own, 0o700); err != nil {
-					t.Fatal(err)
-				}
-				cfg := &Config{NetNS: n.target, Interfaces: []string{"eth0"}, Filters: onlyDiscard, Dir: own, DiskFloor: keep(tc.floor), Rotate: tc.rotate}
-				if tc.rotate != nil {
-					cfg.MaxBytes = tc.rotate.MaxBytes * int64(tc.rotate.Files)
-				}
-				all = append(all, start(t, NewAFPacket(), cfg))
+	for _, by := range each {
+		t.Run(by.name, func(t *testing.T) {
+			cases := map[string]struct {
+				mount func(*testing.T) string
+				floor uint64
+				// captures on the same disk at once
+				captures int
+				rotate   *Rotate
+			}{
+				"tmpfs":                   {mountSmallTmpfs, 2 << 20, 1, nil},
+				"ext4":                    {mountExt4, 30 << 20, 1, nil},
+				"ext4, several":           {mountExt4, 20 << 20, 4, nil},
+				"ext4, ring not yet full": {mountExt4, 40 << 20, 2, &Rotate{MaxBytes: 4 << 20, Files: 8}},
 			}
-			s := n.blind(t, 1400)
-			lowest := uint64(1 << 62)
-			sent := uint32(0)
-			for left := len(all); left > 0; {
-				s.send(sent, sent+500)
-				sent += 500
-				_, free, err := disk.Space(dir)
-				if err != nil {
-					t.Fatal(err)
-				}
-				lowest = min(lowest, free)
-				left = 0
-				for _, r := range all {
-					if len(r.result) == 0 {
-						left++
+			for name, tc := range cases {
+				t.Run(name, func(t *testing.T) {
+					dir := tc.mount(t)
+					n := newTestNet(t)
+					var all []*running
+					for i := range tc.captures {
+						own := filepath.Join(dir, string(rune('a'+i)))
+						if err := os.Mkdir(own, 0o700); err != nil {
+							t.Fatal(err)
+						}
+						cfg := &Config{NetNS: n.target, Interfaces: []string{"eth0"}, Filters: onlyDiscard, Dir: own, DiskFloor: keep(tc.floor), Rotate: tc.rotate}
+						if tc.rotate != nil {
+							cfg.MaxBytes = tc.rotate.MaxBytes * int64(tc.rotate.Files)
+						}
+						all = append(all, start(t, by.engine(), cfg))
 					}
-				}
-			}
-			_, free, err := disk.Space(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if lowest = min(lowest, free); lowest < tc.floor {
-				t.Errorf("%d bytes were free, %d are to be kept", lowest, tc.floor)
-			}
-			if free > tc.floor+disk.Slack+1<<20 {
-				t.Errorf("%d bytes are free, %d are to be kept: ended long before", free, tc.floor)
-			}
-			for _, r := range all {
-				res := <-r.result
-				if !disk.IsFull(res.Err) || res.Reason != ending.DiskFull || !strings.Contains(res.Err.Error(), "--disk-floor") {
-					t.Errorf("reason %s, error %v", res.Reason, res.Err)
-				}
-				if a := res.Account; a.DroppedWriter == 0 || a.Overwritten != 0 {
-					t.Errorf("account %+v", a.Counters)
-				}
-				numbers := checkRing(t, &res)["eth0"]
-				isSuffix(t, numbers, uint32(len(numbers))) // from the first one on
+					s := n.blind(t, 1400)
+					lowest := uint64(1 << 62)
+					sent := uint32(0)
+					for left := len(all); left > 0; {
+						s.send(sent, sent+500)
+						sent += 500
+						_, free, err := disk.Space(dir)
+						if err != nil {
+							t.Fatal(err)
+						}
+						lowest = min(lowest, free)
+						left = 0
+						for _, r := range all {
+							if len(r.result) == 0 {
+								left++
+							}
+						}
+					}
+					_, free, err := disk.Space(dir)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if lowest = min(lowest, free); lowest < tc.floor {
+						t.Errorf("%d bytes were free, %d are to be kept", lowest, tc.floor)
+					}
+					if free > tc.floor+disk.Slack+1<<20 {
+						t.Errorf("%d bytes are free, %d are to be kept: ended long before", free, tc.floor)
+					}
+					for _, r := range all {
+						res := <-r.result
+						if !disk.IsFull(res.Err) || res.Reason != ending.DiskFull || !strings.Contains(res.Err.Error(), "--disk-floor") {
+							t.Errorf("reason %s, error %v", res.Reason, res.Err)
+						}
+						if a := res.Account; a.DroppedWriter == 0 || a.Overwritten != 0 {
+							t.Errorf("account %+v", a.Counters)
+						}
+						numbers := checkRing(t, &res)["eth0"]
+						isSuffix(t, numbers, uint32(len(numbers))) // from the first one on
+					}
+				})
 			}
 		})
 	}
@@ -136,56 +141,64 @@ func TestFloorIsKeptUnderFlood(t *testing.T) {
 
 // Others may fill the disk to its last block between two writes. The file tells of its losses all the same.
 func TestDiskFilledByOthers(t *testing.T) {
-	n := newTestNet(t)
-	dir := mountSmallTmpfs(t)
-	r := start(t, NewAFPacket(), &Config{NetNS: n.target, Filters: onlyDiscard, Dir: dir, DiskFloor: keep(1 << 20)})
-	s := n.blind(t, 60)
-	sent := uint32(0)
-	// Until the last block of the file has no room for two statistics.
-	for full := false; !full; {
-		s.send(sent, sent+10)
-		sent += 10
-		r.until("them", func(a Account) bool { return a.Written == uint64(sent) })
-		free := -r.Account().FileBytes & 4095
-		full = free > 0 && free < int64(2*statisticsLen)
+	for _, by := range each {
+		t.Run(by.name, func(t *testing.T) {
+			n := newTestNet(t)
+			dir := mountSmallTmpfs(t)
+			r := start(t, by.engine(), &Config{NetNS: n.target, Filters: onlyDiscard, Dir: dir, DiskFloor: keep(1 << 20)})
+			s := n.blind(t, 60)
+			sent := uint32(0)
+			// Until the last block of the file has no room for two statistics.
+			for full := false; !full; {
+				s.send(sent, sent+10)
+				sent += 10
+				r.until("them", func(a Account) bool { return a.Written == uint64(sent) })
+				free := -r.Account().FileBytes & 4095
+				full = free > 0 && free < int64(2*statisticsLen)
+			}
+			if err := os.WriteFile(filepath.Join(dir, "filler"), make([]byte, 16<<20), 0o600); err == nil {
+				t.Fatal("the disk is not full")
+			}
+			s.send(sent, sent+100)
+			res := r.wait()
+			if res.Reason != ending.DiskFull || !disk.IsFull(res.Err) {
+				t.Errorf("reason %s, error %v", res.Reason, res.Err)
+			}
+			f := readFile(t, res.Path)
+			if len(f.stats) != len(f.ifaces) {
+				t.Fatalf("%d interfaces, %d statistics", len(f.ifaces), len(f.stats))
+			}
+			i := f.iface(t, "eth0")
+			if a := res.Account; !a.AddsUp() || a.DroppedWriter == 0 || *f.stats[i].IfDrop != a.DroppedWriter || *f.stats[i].Delivered != a.Written {
+				t.Errorf("account %+v, statistics %d dropped, %d delivered", a.Counters, *f.stats[i].IfDrop, *f.stats[i].Delivered)
+			}
+			exactly(t, f.numbers(t, "eth0"), 0, uint32(res.Account.Written))
+		})
 	}
-	if err := os.WriteFile(filepath.Join(dir, "filler"), make([]byte, 16<<20), 0o600); err == nil {
-		t.Fatal("the disk is not full")
-	}
-	s.send(sent, sent+100)
-	res := r.wait()
-	if res.Reason != ending.DiskFull || !disk.IsFull(res.Err) {
-		t.Errorf("reason %s, error %v", res.Reason, res.Err)
-	}
-	f := readFile(t, res.Path)
-	if len(f.stats) != len(f.ifaces) {
-		t.Fatalf("%d interfaces, %d statistics", len(f.ifaces), len(f.stats))
-	}
-	i := f.iface(t, "eth0")
-	if a := res.Account; !a.AddsUp() || a.DroppedWriter == 0 || *f.stats[i].IfDrop != a.DroppedWriter || *f.stats[i].Delivered != a.Written {
-		t.Errorf("account %+v, statistics %d dropped, %d delivered", a.Counters, *f.stats[i].IfDrop, *f.stats[i].Delivered)
-	}
-	exactly(t, f.numbers(t, "eth0"), 0, uint32(res.Account.Written))
 }
 
 func TestOpenBelowTheFloor(t *testing.T) {
-	n := newTestNet(t)
-	dir := mountTmpfs(t, "size=1m")
-	cfg := &Config{NetNS: n.target, Dir: dir, Base: "web", DiskFloor: keep(1 << 20)}
-	_, err := NewAFPacket().Open(cfg)
-	if !disk.IsFull(err) || !strings.Contains(err.Error(), "1.0 MiB of 1.0 MiB free, and captures leave 1.0 MiB") {
-		t.Errorf("error %v", err)
-	}
-	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
-		t.Errorf("it left %v, %v", left, err)
-	}
-	cfg.Dir = mountTmpfs(t, "size=0") // has no size, and none free
-	c, err := NewAFPacket().Open(cfg)
-	if err != nil {
-		t.Fatalf("a file system without a size: %v", err)
-	}
-	if err := c.Close(); err != nil {
-		t.Error(err)
+	for _, by := range each {
+		t.Run(by.name, func(t *testing.T) {
+			n := newTestNet(t)
+			dir := mountTmpfs(t, "size=1m")
+			cfg := &Config{NetNS: n.target, Dir: dir, Base: "web", DiskFloor: keep(1 << 20)}
+			_, err := by.engine().Open(cfg)
+			if !disk.IsFull(err) || !strings.Contains(err.Error(), "1.0 MiB of 1.0 MiB free, and captures leave 1.0 MiB") {
+				t.Errorf("error %v", err)
+			}
+			if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
+				t.Errorf("it left %v, %v", left, err)
+			}
+			cfg.Dir = mountTmpfs(t, "size=0") // has no size, and none free
+			c, err := by.engine().Open(cfg)
+			if err != nil {
+				t.Fatalf("a file system without a size: %v", err)
+			}
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 
@@ -193,7 +206,7 @@ func TestOpenBelowTheFloor(t *testing.T) {
 func TestDiskThatDoesNotAnswer(t *testing.T) {
 	r := newRecorder(&Config{DiskFloor: keep(1), MaxBytes: 1000}, slog.New(slog.DiscardHandler), createFile)
 	r.files = []*recordFile{{}}
-	r.out = &diskFile{}
+	r.out = testOutput(t)
 	r.space = func(string) (uint64, uint64, error) { return 0, 0, errors.New("no answer") }
 	if left, tight := r.room(10); left.bytes != 1000 || tight != limitFile {
 		t.Errorf("%d bytes, %d", left.bytes, tight)
@@ -202,34 +215,38 @@ func TestDiskThatDoesNotAnswer(t *testing.T) {
 
 // A ring whose disk gets full, or that cannot make its next file, ends with whole files.
 func TestRingOnAFullDisk(t *testing.T) {
-	n := newTestNet(t)
-	refused := errors.New("no more files")
-	cases := map[string]struct {
-		engine *afPacket
-		dir    string
-		want   ending.Reason
-	}{
-		"no space":   {&afPacket{create: createFile}, smallDisk(t), ending.DiskFull},
-		"no file":    {&afPacket{create: thenRefuse(3, refused)}, t.TempDir(), ending.Error},
-		"no inode":   {&afPacket{create: thenRefuse(2, unix.ENOSPC)}, t.TempDir(), ending.DiskFull},
-		"read error": {&afPacket{create: thenBroken(3, 30000)}, t.TempDir(), ending.Error},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			r := start(t, tc.engine, &Config{
-				NetNS: n.target, Interfaces: []string{"eth0"}, Filters: onlyDiscard, Dir: tc.dir,
-				Rotate: &Rotate{MaxBytes: 200000, Files: 4}, MaxBytes: 800000,
-			})
-			n.blind(t, 1000).send(0, 3000)
-			res := <-r.result
-			if res.Reason != tc.want || res.Err == nil {
-				t.Errorf("reason %s (%v), want %s", res.Reason, res.Err, tc.want)
+	for _, by := range each {
+		t.Run(by.name, func(t *testing.T) {
+			n := newTestNet(t)
+			refused := errors.New("no more files")
+			cases := map[string]struct {
+				engine *sessions
+				dir    string
+				want   ending.Reason
+			}{
+				"no space":   {&sessions{ways: by.ways, create: createFile}, smallDisk(t), ending.DiskFull},
+				"no file":    {&sessions{ways: by.ways, create: thenRefuse(3, refused)}, t.TempDir(), ending.Error},
+				"no inode":   {&sessions{ways: by.ways, create: thenRefuse(2, unix.ENOSPC)}, t.TempDir(), ending.DiskFull},
+				"read error": {&sessions{ways: by.ways, create: thenBroken(3, 30000)}, t.TempDir(), ending.Error},
 			}
-			if a := res.Account; a.DroppedWriter == 0 || a.Written == 0 {
-				t.Errorf("account %+v", a.Counters)
+			for name, tc := range cases {
+				t.Run(name, func(t *testing.T) {
+					r := start(t, tc.engine, &Config{
+						NetNS: n.target, Interfaces: []string{"eth0"}, Filters: onlyDiscard, Dir: tc.dir,
+						Rotate: &Rotate{MaxBytes: 200000, Files: 4}, MaxBytes: 800000,
+					})
+					n.blind(t, 1000).send(0, 3000)
+					res := <-r.result
+					if res.Reason != tc.want || res.Err == nil {
+						t.Errorf("reason %s (%v), want %s", res.Reason, res.Err, tc.want)
+					}
+					if a := res.Account; a.DroppedWriter == 0 || a.Written == 0 {
+						t.Errorf("account %+v", a.Counters)
+					}
+					numbers := checkRing(t, &res)["eth0"]
+					isSuffix(t, numbers, uint32(res.Account.Written+res.Account.Overwritten))
+				})
 			}
-			numbers := checkRing(t, &res)["eth0"]
-			isSuffix(t, numbers, uint32(res.Account.Written+res.Account.Overwritten))
 		})
 	}
 }
@@ -268,38 +285,42 @@ func (m *mendedOutput) Writev(runs [][]byte) (uint64, error) {
 
 // maxPackets is exact over several interfaces, and maxBytes at every moment, with interfaces that come late.
 func TestLimitsOverSeveralInterfaces(t *testing.T) {
-	n := newTestNet(t)
-	cases := map[string]Config{
-		"packets": {MaxPackets: 12345},
-		"bytes":   {MaxBytes: 1234567},
-		"both":    {MaxPackets: 3000, MaxBytes: 10 << 20},
-	}
-	for name, cfg := range cases {
-		t.Run(name, func(t *testing.T) {
-			lo, out := n.senderTo(t, n.target, n.target, "127.0.0.1"), n.blind(t, 300)
-			lo.recv = nil
-			cfg.NetNS, cfg.Filters, cfg.Dir = n.target, onlyDiscard, t.TempDir()
-			r := start(t, NewAFPacket(), &cfg)
-			b := watchBound(t, cfg.Dir, max(cfg.MaxBytes, 1<<20*min(1, cfg.MaxPackets)*100), 1<<40, 1)
-			late := false
-			for sent := uint32(0); len(r.result) == 0; sent += 100 {
-				lo.send(sent, sent+100)
-				out.send(sent, sent+100)
-				if !late && sent >= 1000 {
-					late = true
-					n.addMany(t, 1)
-				}
+	for _, by := range each {
+		t.Run(by.name, func(t *testing.T) {
+			n := newTestNet(t)
+			cases := map[string]Config{
+				"packets": {MaxPackets: 12345},
+				"bytes":   {MaxBytes: 1234567},
+				"both":    {MaxPackets: 3000, MaxBytes: 10 << 20},
 			}
-			res := <-r.result
-			b.end(t)
-			n.removeMany(t, 1)
-			checkResult(t, &res)
-			a := res.Account
-			if cfg.MaxPackets > 0 && (a.Written != uint64(cfg.MaxPackets) || res.Reason != ending.PacketLimit) {
-				t.Errorf("reason %s, %d packets, want exactly %d", res.Reason, a.Written, cfg.MaxPackets)
-			}
-			if cfg.MaxPackets == 0 && (a.FileBytes+int64(pcapng.PacketLen(342)) <= cfg.MaxBytes || res.Reason != ending.ByteLimit) {
-				t.Errorf("reason %s, %d bytes of %d", res.Reason, a.FileBytes, cfg.MaxBytes)
+			for name, cfg := range cases {
+				t.Run(name, func(t *testing.T) {
+					lo, out := n.senderTo(t, n.target, n.target, "127.0.0.1"), n.blind(t, 300)
+					lo.recv = nil
+					cfg.NetNS, cfg.Filters, cfg.Dir = n.target, onlyDiscard, t.TempDir()
+					r := start(t, by.engine(), &cfg)
+					b := watchBound(t, cfg.Dir, max(cfg.MaxBytes, 1<<20*min(1, cfg.MaxPackets)*100), 1<<40, 1)
+					late := false
+					for sent := uint32(0); len(r.result) == 0; sent += 100 {
+						lo.send(sent, sent+100)
+						out.send(sent, sent+100)
+						if !late && sent >= 1000 {
+							late = true
+							n.addMany(t, 1)
+						}
+					}
+					res := <-r.result
+					b.end(t)
+					n.removeMany(t, 1)
+					checkResult(t, &res)
+					a := res.Account
+					if cfg.MaxPackets > 0 && (a.Written != uint64(cfg.MaxPackets) || res.Reason != ending.PacketLimit) {
+						t.Errorf("reason %s, %d packets, want exactly %d", res.Reason, a.Written, cfg.MaxPackets)
+					}
+					if cfg.MaxPackets == 0 && (a.FileBytes+int64(pcapng.PacketLen(342)) <= cfg.MaxBytes || res.Reason != ending.ByteLimit) {
+						t.Errorf("reason %s, %d bytes of %d", res.Reason, a.FileBytes, cfg.MaxBytes)
+					}
+				})
 			}
 		})
 	}

@@ -24,6 +24,16 @@ func (l *link) loopback() bool { return l.arp == unix.ARPHRD_LOOPBACK }
 // cooked tells whether the socket is to take off the link header, because the file's link type has none.
 func (l *link) cooked() bool { lt, _ := l.linkType(); return lt == pcapng.LinkTypeRaw }
 
+// plain tells whether the packets of the interface begin, as programs see them, with what is to be in the file.
+func (l *link) plain() bool {
+	switch l.arp {
+	case unix.ARPHRD_PPP, unix.ARPHRD_IPGRE, unix.ARPHRD_IP6GRE, unix.ARPHRD_INFINIBAND:
+		return false
+	default:
+		return true
+	}
+}
+
 // linkType returns the file's link type for the interface; false if there is none that fits. The choice follows
 // map_arphrd_to_dlt of libpcap's pcap-linux.c, but IPoIB and PPP are taken as raw IP, too.
 func (l *link) linkType() (pcapng.LinkType, bool) {

@@ -3,6 +3,7 @@ package capture
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -72,102 +73,125 @@ func captures(name string) func(Account) bool {
 }
 
 func TestLateInterfaceIsCaptured(t *testing.T) {
-	n := newTestNet(t)
-	all := start(t, NewAFPacket(), &Config{NetNS: n.target})
-	named := start(t, NewAFPacket(), &Config{NetNS: n.target, Interfaces: []string{"net1"}})
-	if a := named.Account(); len(a.Interfaces) != 1 || !strings.Contains(a.Interfaces[0].Note, "as soon as it appears") {
-		t.Errorf("account of a capture that waits: %+v", a.Interfaces)
+	for _, by := range each {
+		t.Run(by.name, func(t *testing.T) {
+			n := newTestNet(t)
+			all := start(t, by.engine(), &Config{NetNS: n.target})
+			named := start(t, by.engine(), &Config{NetNS: n.target, Interfaces: []string{"net1"}})
+			if a := named.Account(); len(a.Interfaces) != 1 || !strings.Contains(a.Interfaces[0].Note, "as soon as it appears") {
+				t.Errorf("account of a capture that waits: %+v", a.Interfaces)
+			}
+			n.addVeth(t)
+			all.until("net1", captures("net1"))
+			named.until("net1", captures("net1"))
+			n.senderTo(t, n.target, n.peer, "10.78.0.2").send(0, 1000)
+			n.senderTo(t, n.target, n.peer, peerIP).send(5000, 5100)
+			res := all.stop()
+			f := readFile(t, res.Path)
+			exactly(t, f.numbers(t, "net1"), 0, 1000)
+			exactly(t, f.numbers(t, "eth0"), 5000, 5100)
+			res = named.stop()
+			f = readFile(t, res.Path)
+			exactly(t, f.numbers(t, "net1"), 0, 1000)
+			if len(f.ifaces) != 1 || len(res.Account.Interfaces) != 1 {
+				t.Errorf("interfaces %+v, account %+v", f.ifaces, res.Account.Interfaces)
+			}
+			wireshark.Run(t, "capinfos", all.path)
+		})
 	}
-	n.addVeth(t)
-	all.until("net1", captures("net1"))
-	named.until("net1", captures("net1"))
-	n.senderTo(t, n.target, n.peer, "10.78.0.2").send(0, 1000)
-	n.senderTo(t, n.target, n.peer, peerIP).send(5000, 5100)
-	res := all.stop()
-	f := readFile(t, res.Path)
-	exactly(t, f.numbers(t, "net1"), 0, 1000)
-	exactly(t, f.numbers(t, "eth0"), 5000, 5100)
-	res = named.stop()
-	f = readFile(t, res.Path)
-	exactly(t, f.numbers(t, "net1"), 0, 1000)
-	if len(f.ifaces) != 1 || len(res.Account.Interfaces) != 1 {
-		t.Errorf("interfaces %+v, account %+v", f.ifaces, res.Account.Interfaces)
-	}
-	wireshark.Run(t, "capinfos", all.path)
 }
 
 func TestLateInterfaceThatCannotBeCapturedEndsNothing(t *testing.T) {
-	n := newTestNet(t)
-	c, err := NewAFPacket().Open(&Config{NetNS: n.target, Dir: t.TempDir(), Base: "web"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.(*afCapture).cfg.RingBytes = 1 << 45 // no ring can be had from now on
-	ctx, cancel := context.WithCancel(t.Context())
-	r := &running{Capture: c, t: t, cancel: func(error) { cancel() }, result: make(chan Result, 1)}
-	go func() { r.result <- c.Run(ctx) }()
-	n.addVeth(t)
-	r.until("the note", func(a Account) bool {
-		return len(a.Interfaces) == 3 && strings.Contains(a.Interfaces[2].Note, "allocate ring")
-	})
-	n.senderTo(t, n.target, n.peer, peerIP).send(0, 100)
-	res := r.stop()
-	exactly(t, readFile(t, res.Path).numbers(t, "eth0"), 0, 100)
-	if res.Reason != ending.Stopped || res.Err != nil {
-		t.Errorf("reason %s, error %v", res.Reason, res.Err)
+	for _, by := range each {
+		t.Run(by.name, func(t *testing.T) {
+			n := newTestNet(t)
+			c, err := by.engine().Open(&Config{NetNS: n.target, Dir: t.TempDir(), Base: "web"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			refuseTaps(c.(*session))
+			ctx, cancel := context.WithCancel(t.Context())
+			r := &running{Capture: c, t: t, cancel: func(error) { cancel() }, result: make(chan Result, 1)}
+			go func() { r.result <- c.Run(ctx) }()
+			n.addVeth(t)
+			r.until("the note", func(a Account) bool {
+				return len(a.Interfaces) == 3 && strings.Contains(a.Interfaces[2].Note, "refused")
+			})
+			n.senderTo(t, n.target, n.peer, peerIP).send(0, 100)
+			res := r.stop()
+			exactly(t, readFile(t, res.Path).numbers(t, "eth0"), 0, 100)
+			if res.Reason != ending.Stopped || res.Err != nil {
+				t.Errorf("reason %s, error %v", res.Reason, res.Err)
+			}
+		})
 	}
 }
 
+// refuseTaps has a session find no way to take the packets of interfaces from now on.
+func refuseTaps(s *session) { s.taker = refusingTaker{s.taker} }
+
+type refusingTaker struct{ taker }
+
+func (refusingTaker) tap(*link, pcapng.LinkType) (tap, error) { return nil, errors.New("refused") }
+
 func TestDeletedInterfaceLeavesTheRest(t *testing.T) {
-	n := newTestNet(t)
-	n.addVeth(t)
-	r := start(t, NewAFPacket(), &Config{NetNS: n.target})
-	s := n.senderTo(t, n.target, n.peer, "10.78.0.2")
-	s.send(0, 1000)
-	n.remove(t, "net1")
-	gone := func(a Account) bool {
-		for _, i := range a.Interfaces {
-			if i.Name == "net1" && i.Gone && i.Written >= 1000 {
-				return true
+	for _, by := range each {
+		t.Run(by.name, func(t *testing.T) {
+			n := newTestNet(t)
+			n.addVeth(t)
+			r := start(t, by.engine(), &Config{NetNS: n.target})
+			s := n.senderTo(t, n.target, n.peer, "10.78.0.2")
+			s.send(0, 1000)
+			n.remove(t, "net1")
+			gone := func(a Account) bool {
+				for _, i := range a.Interfaces {
+					if i.Name == "net1" && i.Gone && i.Written >= 1000 {
+						return true
+					}
+				}
+				return false
 			}
-		}
-		return false
+			r.until("net1 to be gone", gone)
+			n.senderTo(t, n.target, n.peer, peerIP).send(2000, 3000)
+			n.addVeth(t) // and it comes back, as another one
+			r.until("net1 to be back", func(a Account) bool { return len(a.Interfaces) == 4 })
+			s.send(4000, 4100)
+			res := r.stop()
+			if res.Reason != ending.Stopped || res.Err != nil {
+				t.Errorf("reason %s, error %v", res.Reason, res.Err)
+			}
+			f := readFile(t, res.Path)
+			exactly(t, f.numbers(t, "net1"), 0, 1000)
+			exactly(t, f.numbers(t, "eth0"), 2000, 3000)
+			again := map[uint32]int{}
+			for _, p := range f.packets[3] {
+				if num, ok := numberOf(p.Data); ok {
+					again[num]++
+				}
+			}
+			exactly(t, again, 4000, 4100)
+		})
 	}
-	r.until("net1 to be gone", gone)
-	n.senderTo(t, n.target, n.peer, peerIP).send(2000, 3000)
-	n.addVeth(t) // and it comes back, as another one
-	r.until("net1 to be back", func(a Account) bool { return len(a.Interfaces) == 4 })
-	s.send(4000, 4100)
-	res := r.stop()
-	if res.Reason != ending.Stopped || res.Err != nil {
-		t.Errorf("reason %s, error %v", res.Reason, res.Err)
-	}
-	f := readFile(t, res.Path)
-	exactly(t, f.numbers(t, "net1"), 0, 1000)
-	exactly(t, f.numbers(t, "eth0"), 2000, 3000)
-	again := map[uint32]int{}
-	for _, p := range f.packets[3] {
-		if num, ok := numberOf(p.Data); ok {
-			again[num]++
-		}
-	}
-	exactly(t, again, 4000, 4100)
 }
 
 func TestInterfaceThatGoesDownAndUp(t *testing.T) {
-	n := newTestNet(t)
-	r := start(t, NewAFPacket(), &Config{NetNS: n.target, Interfaces: []string{"eth0"}, Filters: onlyDiscard})
-	s := n.senderTo(t, n.target, n.peer, peerIP)
-	s.send(0, 100)
-	n.setUp(t, "eth0", false)
-	n.setUp(t, "eth0", true)
-	n.know(t, n.target, "eth0", n.mac(t, n.peer, "peer0"), peerIP)
-	n.carrier(t, "eth0")
-	s.send(100, 200)
-	res := r.stop()
-	exactly(t, readFile(t, res.Path).numbers(t, "eth0"), 0, 200)
-	if res.Reason != ending.Stopped || res.Err != nil {
-		t.Errorf("reason %s, error %v", res.Reason, res.Err)
+	for _, by := range each {
+		t.Run(by.name, func(t *testing.T) {
+			n := newTestNet(t)
+			r := start(t, by.engine(), &Config{NetNS: n.target, Interfaces: []string{"eth0"}, Filters: onlyDiscard})
+			s := n.senderTo(t, n.target, n.peer, peerIP)
+			s.send(0, 100)
+			n.setUp(t, "eth0", false)
+			n.setUp(t, "eth0", true)
+			n.know(t, n.target, "eth0", n.mac(t, n.peer, "peer0"), peerIP)
+			n.carrier(t, "eth0")
+			s.send(100, 200)
+			res := r.stop()
+			exactly(t, readFile(t, res.Path).numbers(t, "eth0"), 0, 200)
+			if res.Reason != ending.Stopped || res.Err != nil {
+				t.Errorf("reason %s, error %v", res.Reason, res.Err)
+			}
+		})
 	}
 }
 
@@ -185,12 +209,16 @@ func (n *testNet) carrier(t *testing.T, name string) {
 }
 
 func TestInterfaceThatIsDownAtFirst(t *testing.T) {
-	n := newTestNet(t)
-	n.setUp(t, "lo", false)
-	r := start(t, NewAFPacket(), &Config{NetNS: n.target, Interfaces: []string{"lo"}})
-	n.setUp(t, "lo", true)
-	n.senderTo(t, n.target, n.target, "127.0.0.1").send(0, 100)
-	exactly(t, readFile(t, r.stop().Path).numbers(t, "lo"), 0, 100)
+	for _, by := range each {
+		t.Run(by.name, func(t *testing.T) {
+			n := newTestNet(t)
+			n.setUp(t, "lo", false)
+			r := start(t, by.engine(), &Config{NetNS: n.target, Interfaces: []string{"lo"}})
+			n.setUp(t, "lo", true)
+			n.senderTo(t, n.target, n.target, "127.0.0.1").send(0, 100)
+			exactly(t, readFile(t, r.stop().Path).numbers(t, "lo"), 0, 100)
+		})
+	}
 }
 
 // addTun makes a tun device in the target's namespace and returns its file, from which packets could be read.
@@ -215,42 +243,46 @@ func (n *testNet) addTun(t *testing.T, name, addr string) {
 }
 
 func TestTunIsCapturedAsRawIP(t *testing.T) {
-	n := newTestNet(t)
-	n.addTun(t, "tun0", "10.79.0.1/24")
-	r := start(t, NewAFPacket(), &Config{NetNS: n.target, Interfaces: []string{"tun0"}})
-	filtered := start(t, NewAFPacket(), &Config{NetNS: n.target, Filters: onlyDiscard})
-	s := n.udp(t, n.target, "udp4", ":0")
-	for range 10 {
-		if _, err := s.WriteToUDP([]byte("hello"), &net.UDPAddr{IP: net.IPv4(10, 79, 0, 2), Port: discard}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	res := r.stop()
-	f := readFile(t, res.Path)
-	if f.ifaces[0].LinkType != pcapng.LinkTypeRaw {
-		t.Errorf("link type %d", f.ifaces[0].LinkType)
-	}
-	found := 0
-	for _, p := range f.packets[0] {
-		if p.Data[0] == 0x45 && string(p.Data[28:]) == "hello" && p.Flags == pcapng.Outbound {
-			found++
-		}
-	}
-	if found != 10 {
-		t.Errorf("found %d of 10", found)
-	}
-	if out := wireshark.Run(t, "tshark", "-n", "-r", res.Path, "-Y", "udp.port==9"); strings.Count(out, "10.79.0.2") != 10 {
-		t.Errorf("tshark says:\n%s", out)
-	}
-	// The other capture has no program for the link type of a tun.
-	var notes []string
-	for _, i := range filtered.stop().Account.Interfaces {
-		if i.Note != "" {
-			notes = append(notes, fmt.Sprintf("%s: %s", i.Name, i.Note))
-		}
-	}
-	if len(notes) != 1 || !strings.HasPrefix(notes[0], "tun0: the filter does not fit") {
-		t.Errorf("notes %q", notes)
+	for _, by := range each {
+		t.Run(by.name, func(t *testing.T) {
+			n := newTestNet(t)
+			n.addTun(t, "tun0", "10.79.0.1/24")
+			r := start(t, by.engine(), &Config{NetNS: n.target, Interfaces: []string{"tun0"}})
+			filtered := start(t, by.engine(), &Config{NetNS: n.target, Filters: onlyDiscard})
+			s := n.udp(t, n.target, "udp4", ":0")
+			for range 10 {
+				if _, err := s.WriteToUDP([]byte("hello"), &net.UDPAddr{IP: net.IPv4(10, 79, 0, 2), Port: discard}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			res := r.stop()
+			f := readFile(t, res.Path)
+			if f.ifaces[0].LinkType != pcapng.LinkTypeRaw {
+				t.Errorf("link type %d", f.ifaces[0].LinkType)
+			}
+			found := 0
+			for _, p := range f.packets[0] {
+				if p.Data[0] == 0x45 && string(p.Data[28:]) == "hello" && p.Flags == pcapng.Outbound {
+					found++
+				}
+			}
+			if found != 10 {
+				t.Errorf("found %d of 10", found)
+			}
+			if out := wireshark.Run(t, "tshark", "-n", "-r", res.Path, "-Y", "udp.port==9"); strings.Count(out, "10.79.0.2") != 10 {
+				t.Errorf("tshark says:\n%s", out)
+			}
+			// The other capture has no program for the link type of a tun.
+			var notes []string
+			for _, i := range filtered.stop().Account.Interfaces {
+				if i.Note != "" {
+					notes = append(notes, fmt.Sprintf("%s: %s", i.Name, i.Note))
+				}
+			}
+			if len(notes) != 1 || !strings.HasPrefix(notes[0], "tun0: the filter does not fit") {
+				t.Errorf("notes %q", notes)
+			}
+		})
 	}
 }
 
@@ -335,12 +367,12 @@ func TestInterfacesShareTheRing(t *testing.T) {
 	n := newTestNet(t)
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			c, err := NewAFPacket().Open(&Config{NetNS: n.target, RingBytes: ring, Interfaces: tc.names, Dir: t.TempDir(), Base: "web"})
+			c, err := New(KindAFPacket).Open(&Config{NetNS: n.target, RingBytes: ring, Interfaces: tc.names, Dir: t.TempDir(), Base: "web"})
 			if err != nil {
 				t.Fatal(err)
 			}
 			got := map[string]int{}
-			for _, s := range c.(*afCapture).sources {
+			for _, s := range c.(*session).taker.(*sockets).sources {
 				got[s.acct.Name] = len(s.ring.mem)
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
@@ -376,7 +408,7 @@ func TestLateInterfacesTakeBoundedMemory(t *testing.T) {
 	const ring, late = 4 << 20, 24
 	n := newTestNet(t)
 	h := ringBytes{slog.NewTextHandler(io.Discard, nil), new(atomic.Int64), new(atomic.Int64)}
-	r := start(t, NewAFPacket(), &Config{NetNS: n.target, RingBytes: ring, Log: slog.New(h)})
+	r := start(t, New(KindAFPacket), &Config{NetNS: n.target, RingBytes: ring, Log: slog.New(h)})
 	n.addMany(t, late)
 	r.until("all of them", func(a Account) bool { return len(a.Interfaces) == 2+late })
 	r.stop()
@@ -386,28 +418,32 @@ func TestLateInterfacesTakeBoundedMemory(t *testing.T) {
 }
 
 func TestTooManyInterfacesAreSkipped(t *testing.T) {
-	const most = 8
-	n := newTestNet(t)
-	c, err := NewAFPacket().Open(&Config{NetNS: n.target, Dir: t.TempDir(), Base: "web"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.(*afCapture).maxRings = most
-	ctx, cancel := context.WithCancel(t.Context())
-	r := &running{Capture: c, t: t, cancel: func(error) { cancel() }, result: make(chan Result, 1)}
-	go func() { r.result <- c.Run(ctx) }()
-	n.addMany(t, most)
-	noted := func(a Account) (notes int) {
-		for _, i := range a.Interfaces {
-			if strings.Contains(i.Note, "at a time") {
-				notes++
+	for _, by := range each {
+		t.Run(by.name, func(t *testing.T) {
+			const most = 8
+			n := newTestNet(t)
+			c, err := by.engine().Open(&Config{NetNS: n.target, Dir: t.TempDir(), Base: "web"})
+			if err != nil {
+				t.Fatal(err)
 			}
-		}
-		return notes
+			c.(*session).maxTaps = most
+			ctx, cancel := context.WithCancel(t.Context())
+			r := &running{Capture: c, t: t, cancel: func(error) { cancel() }, result: make(chan Result, 1)}
+			go func() { r.result <- c.Run(ctx) }()
+			n.addMany(t, most)
+			noted := func(a Account) (notes int) {
+				for _, i := range a.Interfaces {
+					if strings.Contains(i.Note, "at a time") {
+						notes++
+					}
+				}
+				return notes
+			}
+			r.until("the notes", func(a Account) bool { return noted(a) == 2 && len(a.Interfaces) == 2+most })
+			n.senderTo(t, n.target, n.peer, peerIP).send(0, 100)
+			exactly(t, readFile(t, r.stop().Path).numbers(t, "eth0"), 0, 100)
+		})
 	}
-	r.until("the notes", func(a Account) bool { return noted(a) == 2 && len(a.Interfaces) == 2+most })
-	n.senderTo(t, n.target, n.peer, peerIP).send(0, 100)
-	exactly(t, readFile(t, r.stop().Path).numbers(t, "eth0"), 0, 100)
 }
 
 func (n *testNet) addMany(t *testing.T, many int) {

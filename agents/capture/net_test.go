@@ -10,19 +10,9 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
-)
 
-// privileged skips a test that cannot run without root, or fails it where root is promised.
-func privileged(tb testing.TB) {
-	tb.Helper()
-	if os.Geteuid() == 0 {
-		return
-	}
-	if os.Getenv("REQUIRE_PRIVILEGED") == "1" {
-		tb.Fatal("this test needs root, and REQUIRE_PRIVILEGED=1 promises it")
-	}
-	tb.Skip("needs root")
-}
+	"github.com/sonde-operator/sonde/test/privileged"
+)
 
 // testNet is two network namespaces joined by a veth pair: the target's with eth0, and a peer's with peer0.
 type testNet struct {
@@ -38,7 +28,7 @@ const (
 
 func newTestNet(tb testing.TB) *testNet {
 	tb.Helper()
-	privileged(tb)
+	privileged.Need(tb)
 	n := &testNet{target: newNamespace(tb), peer: newNamespace(tb)}
 	n.in(tb, n.target, func(h *netlink.Handle) error {
 		attrs := netlink.NewLinkAttrs()

@@ -30,9 +30,9 @@ func (g *gate) Writev(runs [][]byte) (uint64, error) {
 }
 
 // slowEngine writes through a gate.
-func slowEngine(g *gate) Engine {
+func slowEngine(by engineWay, g *gate) Engine {
 	g.open = make(chan struct{})
-	return &afPacket{create: func(path string, mode os.FileMode) (output, error) {
+	return &sessions{ways: by.ways, create: func(path string, mode os.FileMode) (output, error) {
 		var err error
 		g.output, err = createFile(path, mode)
 		return g, err
@@ -40,42 +40,46 @@ func slowEngine(g *gate) Engine {
 }
 
 func TestOverloadIsCountedExactly(t *testing.T) {
-	n := newTestNet(t)
-	s := n.blind(t, 1000)
-	var g gate
-	r := start(t, slowEngine(&g), &Config{NetNS: n.target, Interfaces: []string{"eth0"}, Filters: onlyDiscard, RingBytes: 256 << 10})
-	s.send(0, 50)
-	g.closed.Store(true)
-	sent := uint32(50)
-	for !g.blocked.Load() { // until the writer hangs
-		s.send(sent, sent+50)
-		sent += 50
-	}
-	s.send(sent, sent+2000)
-	sent += 2000
-	g.closed.Store(false)
-	close(g.open)
-	r.until("drops", func(a Account) bool { return a.DroppedRing > 0 })
-	s.send(sent, sent+100) // afterwards all is well again
-	sent += 100
-	res := r.stop()
-	a := res.Account
-	t.Logf("%d sent, %d written, %d dropped, frozen %d times", sent, a.Written, a.DroppedRing, a.Interfaces[0].Frozen)
-	if a.Written+a.DroppedRing != uint64(sent) || a.Received != uint64(sent) {
-		t.Errorf("%d sent, account %+v", sent, a.Counters)
-	}
-	if a.DroppedRing < uint64(sent)/10 {
-		t.Errorf("only %d of %d lost: the test did not overload", a.DroppedRing, sent)
-	}
-	seen := readFile(t, res.Path).numbers(t, "eth0")
-	for num, times := range seen {
-		if times != 1 || num >= sent {
-			t.Errorf("packet %d is there %d times", num, times)
-		}
-	}
-	exactly(t, tail(seen, sent-100), sent-100, sent)
-	if res.Reason != ending.Stopped {
-		t.Errorf("reason %s", res.Reason)
+	for _, by := range each {
+		t.Run(by.name, func(t *testing.T) {
+			n := newTestNet(t)
+			s := n.blind(t, 1000)
+			var g gate
+			r := start(t, slowEngine(by, &g), &Config{NetNS: n.target, Interfaces: []string{"eth0"}, Filters: onlyDiscard, RingBytes: 256 << 10})
+			s.send(0, 50)
+			g.closed.Store(true)
+			sent := uint32(50)
+			for !g.blocked.Load() { // until the writer hangs
+				s.send(sent, sent+50)
+				sent += 50
+			}
+			s.send(sent, sent+2000)
+			sent += 2000
+			g.closed.Store(false)
+			close(g.open)
+			r.until("drops", func(a Account) bool { return a.DroppedRing > 0 })
+			s.send(sent, sent+100) // afterwards all is well again
+			sent += 100
+			res := r.stop()
+			a := res.Account
+			t.Logf("%d sent, %d written, %d dropped, frozen %d times", sent, a.Written, a.DroppedRing, a.Interfaces[0].Frozen)
+			if a.Written+a.DroppedRing != uint64(sent) || a.Received != uint64(sent) {
+				t.Errorf("%d sent, account %+v", sent, a.Counters)
+			}
+			if a.DroppedRing < uint64(sent)/10 {
+				t.Errorf("only %d of %d lost: the test did not overload", a.DroppedRing, sent)
+			}
+			seen := readFile(t, res.Path).numbers(t, "eth0")
+			for num, times := range seen {
+				if times != 1 || num >= sent {
+					t.Errorf("packet %d is there %d times", num, times)
+				}
+			}
+			exactly(t, tail(seen, sent-100), sent-100, sent)
+			if res.Reason != ending.Stopped {
+				t.Errorf("reason %s", res.Reason)
+			}
+		})
 	}
 }
 
@@ -90,53 +94,57 @@ func tail(seen map[uint32]int, from uint32) map[uint32]int {
 }
 
 func TestLimitsUnderFlood(t *testing.T) {
-	n := newTestNet(t)
-	cases := map[string]struct {
-		cfg  Config
-		size int
-		want ending.Reason
-	}{
-		"one packet":     {Config{MaxPackets: 1}, 100, ending.PacketLimit},
-		"many packets":   {Config{MaxPackets: 12345}, 100, ending.PacketLimit},
-		"few bytes":      {Config{MaxBytes: 1000}, 100, ending.ByteLimit},
-		"many bytes":     {Config{MaxBytes: 1234567}, 100, ending.ByteLimit},
-		"large packets":  {Config{MaxBytes: 1234567}, 1400, ending.ByteLimit},
-		"packets first":  {Config{MaxBytes: 1 << 30, MaxPackets: 100}, 100, ending.PacketLimit},
-		"bytes first":    {Config{MaxBytes: 100000, MaxPackets: 1e9}, 100, ending.ByteLimit},
-		"below a packet": {Config{MaxBytes: 420}, 1400, ending.ByteLimit},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			cfg := tc.cfg
-			cfg.NetNS, cfg.Interfaces, cfg.Filters = n.target, []string{"eth0"}, onlyDiscard
-			r := start(t, NewAFPacket(), &cfg)
-			s := n.blind(t, tc.size)
-			var res Result
-			for sent, done := uint32(0), false; !done; sent += 100 {
-				select {
-				case res = <-r.result:
-					done = true
-				default:
-					s.send(sent, sent+100)
-				}
+	for _, by := range each {
+		t.Run(by.name, func(t *testing.T) {
+			n := newTestNet(t)
+			cases := map[string]struct {
+				cfg  Config
+				size int
+				want ending.Reason
+			}{
+				"one packet":     {Config{MaxPackets: 1}, 100, ending.PacketLimit},
+				"many packets":   {Config{MaxPackets: 12345}, 100, ending.PacketLimit},
+				"few bytes":      {Config{MaxBytes: 1000}, 100, ending.ByteLimit},
+				"many bytes":     {Config{MaxBytes: 1234567}, 100, ending.ByteLimit},
+				"large packets":  {Config{MaxBytes: 1234567}, 1400, ending.ByteLimit},
+				"packets first":  {Config{MaxBytes: 1 << 30, MaxPackets: 100}, 100, ending.PacketLimit},
+				"bytes first":    {Config{MaxBytes: 100000, MaxPackets: 1e9}, 100, ending.ByteLimit},
+				"below a packet": {Config{MaxBytes: 420}, 1400, ending.ByteLimit},
 			}
-			checkResult(t, &res)
-			a := res.Account
-			if res.Reason != tc.want || !res.Reason.Complete() || res.Err != nil {
-				t.Errorf("reason %s (%v), want %s", res.Reason, res.Err, tc.want)
-			}
-			if tc.want == ending.PacketLimit && a.Written != uint64(tc.cfg.MaxPackets) {
-				t.Errorf("%d packets, want exactly %d", a.Written, tc.cfg.MaxPackets)
-			}
-			if limit := tc.cfg.MaxBytes; limit > 0 && a.FileBytes > limit {
-				t.Errorf("%d bytes, at most %d are allowed", a.FileBytes, limit)
-			}
-			if limit := tc.cfg.MaxBytes; tc.want == ending.ByteLimit && a.FileBytes+int64(pcapng.PacketLen(tc.size+42)) <= limit {
-				t.Errorf("%d bytes, one more packet would have found room in %d", a.FileBytes, limit)
-			}
-			if a.Written > 0 {
-				seen := readFile(t, res.Path).numbers(t, "eth0")
-				exactly(t, seen, 0, uint32(a.Written))
+			for name, tc := range cases {
+				t.Run(name, func(t *testing.T) {
+					cfg := tc.cfg
+					cfg.NetNS, cfg.Interfaces, cfg.Filters = n.target, []string{"eth0"}, onlyDiscard
+					r := start(t, by.engine(), &cfg)
+					s := n.blind(t, tc.size)
+					var res Result
+					for sent, done := uint32(0), false; !done; sent += 100 {
+						select {
+						case res = <-r.result:
+							done = true
+						default:
+							s.send(sent, sent+100)
+						}
+					}
+					checkResult(t, &res)
+					a := res.Account
+					if res.Reason != tc.want || !res.Reason.Complete() || res.Err != nil {
+						t.Errorf("reason %s (%v), want %s", res.Reason, res.Err, tc.want)
+					}
+					if tc.want == ending.PacketLimit && a.Written != uint64(tc.cfg.MaxPackets) {
+						t.Errorf("%d packets, want exactly %d", a.Written, tc.cfg.MaxPackets)
+					}
+					if limit := tc.cfg.MaxBytes; limit > 0 && a.FileBytes > limit {
+						t.Errorf("%d bytes, at most %d are allowed", a.FileBytes, limit)
+					}
+					if limit := tc.cfg.MaxBytes; tc.want == ending.ByteLimit && a.FileBytes+int64(pcapng.PacketLen(tc.size+42)) <= limit {
+						t.Errorf("%d bytes, one more packet would have found room in %d", a.FileBytes, limit)
+					}
+					if a.Written > 0 {
+						seen := readFile(t, res.Path).numbers(t, "eth0")
+						exactly(t, seen, 0, uint32(a.Written))
+					}
+				})
 			}
 		})
 	}
@@ -154,24 +162,28 @@ func smallDisk(t *testing.T) string {
 }
 
 func TestFullDiskLeavesAWholeFile(t *testing.T) {
-	n := newTestNet(t)
-	r := start(t, NewAFPacket(), &Config{NetNS: n.target, Interfaces: []string{"eth0"}, Filters: onlyDiscard, Dir: smallDisk(t)})
-	s := n.blind(t, 1000)
-	s.send(0, 3000)
-	res := r.wait()
-	if res.Reason != ending.DiskFull || res.Reason.Complete() || !disk.IsFull(res.Err) {
-		t.Errorf("reason %s, error %v", res.Reason, res.Err)
+	for _, by := range each {
+		t.Run(by.name, func(t *testing.T) {
+			n := newTestNet(t)
+			r := start(t, by.engine(), &Config{NetNS: n.target, Interfaces: []string{"eth0"}, Filters: onlyDiscard, Dir: smallDisk(t)})
+			s := n.blind(t, 1000)
+			s.send(0, 3000)
+			res := r.wait()
+			if res.Reason != ending.DiskFull || res.Reason.Complete() || !disk.IsFull(res.Err) {
+				t.Errorf("reason %s, error %v", res.Reason, res.Err)
+			}
+			a := res.Account
+			if a.DroppedWriter == 0 || a.Written == 0 || a.Received > 3000 {
+				t.Errorf("account %+v", a.Counters)
+			}
+			f := readFile(t, res.Path)
+			exactly(t, f.numbers(t, "eth0"), 0, uint32(a.Written))
+			if f.stats[0] == nil || *f.stats[0].IfDrop != a.DroppedWriter {
+				t.Errorf("the file does not tell of its losses: %+v", f.stats[0])
+			}
+			wireshark.Run(t, "capinfos", res.Path)
+		})
 	}
-	a := res.Account
-	if a.DroppedWriter == 0 || a.Written == 0 || a.Received > 3000 {
-		t.Errorf("account %+v", a.Counters)
-	}
-	f := readFile(t, res.Path)
-	exactly(t, f.numbers(t, "eth0"), 0, uint32(a.Written))
-	if f.stats[0] == nil || *f.stats[0].IfDrop != a.DroppedWriter {
-		t.Errorf("the file does not tell of its losses: %+v", f.stats[0])
-	}
-	wireshark.Run(t, "capinfos", res.Path)
 }
 
 // brokenOutput writes a number of bytes in all, the last write in part, and fails from then on.
@@ -199,41 +211,49 @@ func (b *brokenOutput) Writev(runs [][]byte) (uint64, error) {
 }
 
 func TestWriteErrorsAnywhere(t *testing.T) {
-	n := newTestNet(t)
-	for _, left := range []uint64{700, 1000, 2000, 5003, 20001} {
-		e := &afPacket{create: func(path string, mode os.FileMode) (output, error) {
-			out, err := createFile(path, mode)
-			return &brokenOutput{output: out, left: left, err: unix.EIO}, err
-		}}
-		r := start(t, e, &Config{NetNS: n.target, Interfaces: []string{"eth0"}, Filters: onlyDiscard})
-		n.blind(t, 200).send(0, 300)
-		r.cancel(nil)
-		res := <-r.result
-		if res.Reason != ending.Error || res.Err == nil {
-			t.Errorf("%d bytes: reason %s, error %v", left, res.Reason, res.Err)
-		}
-		a := res.Account
-		f := readFile(t, res.Path)
-		if f.err != nil || a.DroppedWriter == 0 || a.Written+a.DroppedWriter != a.Received || len(f.packets[0]) != int(a.Written) {
-			t.Errorf("%d bytes: file %v with %d packets, account %+v", left, f.err, len(f.packets[0]), a.Counters)
-		}
-		if st, err := os.Stat(res.Path); err != nil || st.Size() != a.FileBytes {
-			t.Errorf("%d bytes: size %v, account %d", left, st, a.FileBytes)
-		}
+	for _, by := range each {
+		t.Run(by.name, func(t *testing.T) {
+			n := newTestNet(t)
+			for _, left := range []uint64{700, 1000, 2000, 5003, 20001} {
+				e := &sessions{ways: by.ways, create: func(path string, mode os.FileMode) (output, error) {
+					out, err := createFile(path, mode)
+					return &brokenOutput{output: out, left: left, err: unix.EIO}, err
+				}}
+				r := start(t, e, &Config{NetNS: n.target, Interfaces: []string{"eth0"}, Filters: onlyDiscard})
+				n.blind(t, 200).send(0, 300)
+				r.cancel(nil)
+				res := <-r.result
+				if res.Reason != ending.Error || res.Err == nil {
+					t.Errorf("%d bytes: reason %s, error %v", left, res.Reason, res.Err)
+				}
+				a := res.Account
+				f := readFile(t, res.Path)
+				if f.err != nil || a.DroppedWriter == 0 || a.Written+a.DroppedWriter != a.Received || len(f.packets[0]) != int(a.Written) {
+					t.Errorf("%d bytes: file %v with %d packets, account %+v", left, f.err, len(f.packets[0]), a.Counters)
+				}
+				if st, err := os.Stat(res.Path); err != nil || st.Size() != a.FileBytes {
+					t.Errorf("%d bytes: size %v, account %d", left, st, a.FileBytes)
+				}
+			}
+		})
 	}
 }
 
 func TestFirstWriteFails(t *testing.T) {
-	n := newTestNet(t)
-	e := &afPacket{create: func(path string, mode os.FileMode) (output, error) {
-		out, err := createFile(path, mode)
-		return &brokenOutput{output: out, err: unix.ENOSPC}, err
-	}}
-	dir := t.TempDir()
-	if _, err := e.Open(&Config{NetNS: n.target, Dir: dir, Base: "x"}); !disk.IsFull(err) {
-		t.Errorf("error %v", err)
-	}
-	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
-		t.Errorf("a capture that could not begin left %v, %v", left, err)
+	for _, by := range each {
+		t.Run(by.name, func(t *testing.T) {
+			n := newTestNet(t)
+			e := &sessions{ways: by.ways, create: func(path string, mode os.FileMode) (output, error) {
+				out, err := createFile(path, mode)
+				return &brokenOutput{output: out, err: unix.ENOSPC}, err
+			}}
+			dir := t.TempDir()
+			if _, err := e.Open(&Config{NetNS: n.target, Dir: dir, Base: "x"}); !disk.IsFull(err) {
+				t.Errorf("error %v", err)
+			}
+			if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
+				t.Errorf("a capture that could not begin left %v, %v", left, err)
+			}
+		})
 	}
 }

@@ -33,6 +33,9 @@ type recorder struct {
 	written uint64             // packets ever, also those that are no more
 	end     recordEnd
 
+	next   *Account // what is to be published when so many bytes are in the last file
+	nextAt uint64
+
 	mu   sync.Mutex
 	snap Account
 }
@@ -62,24 +65,28 @@ func (r *recorder) snapLen() uint32 {
 	return uint32(n)
 }
 
-// fits tells whether an interface with this description may still be added: its statistics will need room, too.
-func (r *recorder) fits(desc []byte) (string, bool) {
+// fits tells why an interface with this description may not be added any more: its statistics will need room, too.
+func (r *recorder) fits(desc []byte) (why string) {
 	need := uint64(len(desc)) + statisticsLen
 	if r.cfg.DiskFloor != nil {
-		if above, err := r.disk(need); err == nil && above < need {
-			return "the disk has no room for its description", false
+		above, err := r.disk(need)
+		if err == nil && above < need && r.pending() > 0 && r.sync() == nil {
+			above, err = r.disk(need)
+		}
+		if err == nil && above < need {
+			return "the disk has no room for its description"
 		}
 	}
 	if r.cfg.Rotate != nil {
 		if r.headerLen()+need > uint64(r.cfg.Rotate.MaxBytes)/2 {
-			return "the files of the ring are too small for its description", false
+			return "the files of the ring are too small for its description"
 		}
-		return "", true
+		return ""
 	}
 	if r.fileRoom() < need {
-		return "the byte limit leaves no room for its description", false
+		return "the byte limit leaves no room for its description"
 	}
-	return "", true
+	return ""
 }
 
 // add describes an interface, whose packets may be written from then on.
@@ -99,9 +106,8 @@ func (r *recorder) add(desc []byte, acct InterfaceAccount) (*track, error) {
 	return t, nil
 }
 
-// write takes a batch of packets of one interface and accounts for all of them, whether the limits and the disk let
-// them be written or not.
-func (r *recorder) write(t *track, b *batch) {
+// write takes a batch of packets and accounts for all of them, whether the limits and the disk let them be written or not.
+func (r *recorder) write(b *batch) {
 	head, rest := *b, batch{}
 	for head.packets > 0 && r.end.reason == "" {
 		left, tight := r.room(head.firstLen())
@@ -109,7 +115,7 @@ func (r *recorder) write(t *track, b *batch) {
 			head, rest = head.split(left)
 		}
 		if head.packets > 0 {
-			r.flush(t, &head)
+			r.flush(&head)
 		} else {
 			r.full(tight)
 		}
@@ -118,7 +124,9 @@ func (r *recorder) write(t *track, b *batch) {
 			r.end.reason = ending.PacketLimit
 		}
 	}
-	r.refuse(t, head.packets)
+	for i := range head.tallies {
+		r.refuse(r.tracks[head.tallies[i].iface], head.tallies[i].packets)
+	}
 }
 
 // over tells whether nothing more is written. What comes then needs no encoding: refuse counts it.
@@ -136,6 +144,8 @@ func (r *recorder) refuse(t *track, packets uint64) {
 // full is called when a limit leaves no room for the next packet.
 func (r *recorder) full(tight limit) {
 	switch {
+	case tight == limitDisk && r.pending() > 0:
+		_ = r.sync() // to look again: what waits may take less, and who is told of a full disk is told how full
 	case tight == limitDisk:
 		r.fail(r.floor().Below())
 	case r.cfg.Rotate == nil:
@@ -147,37 +157,28 @@ func (r *recorder) full(tight limit) {
 	}
 }
 
-// flush writes a batch. When the disk refuses, the file is cut back to whole blocks and what did not stay counts as
-// dropped by the writer.
-func (r *recorder) flush(t *track, b *batch) {
+// flush appends a batch, and counts it as written.
+func (r *recorder) flush(b *batch) {
 	f := r.current()
-	written, err := r.out.Writev(b.runs)
-	if err == nil {
-		f.size += b.size
-		r.wrote(t, b)
-		return
+	f.mark()
+	f.size += b.size
+	r.wrote(b)
+	if n, err := r.out.Writev(b.runs); err != nil {
+		r.refused(err, behind(b.runs, n))
 	}
-	r.fail(fmt.Errorf("write capture file: %w", err))
-	// Give up a little more, so that the statistics, without which the file does not tell of its losses, find room.
-	kept := keepWhole(b, written, uint64(len(r.tracks))*statisticsLen)
-	if terr := r.out.Truncate(int64(f.size + kept.size)); terr != nil {
-		r.end.err = errors.Join(r.end.err, fmt.Errorf("cut capture file to whole blocks: %w", terr))
-	}
-	f.size += kept.size
-	r.wrote(t, &kept)
-	t.lose(b.packets-kept.packets, &t.acct.DroppedWriter)
 }
 
-// wrote adds a batch that is in the file.
-func (r *recorder) wrote(t *track, b *batch) {
-	if b.packets > 0 {
-		f := r.current()
-		f.last, f.lastAt = t, f.size-b.size
-	}
+// wrote adds a batch that is on its way into the file.
+func (r *recorder) wrote(b *batch) {
+	f := r.current()
 	r.written += b.packets
-	t.acct.Received += b.packets
-	t.acct.wrote(b)
-	r.current().parts[t.id].wrote(b)
+	for i := range b.tallies {
+		n := &b.tallies[i]
+		t := r.tracks[n.iface]
+		t.acct.Received += n.packets
+		t.acct.wrote(n)
+		f.parts[n.iface].wrote(n)
+	}
 }
 
 func (r *recorder) fail(err error) {
@@ -187,50 +188,34 @@ func (r *recorder) fail(err error) {
 	}
 }
 
-// finish ends the last file with its statistics. It does so after a full disk, too: flush gave up room.
+// finish ends the last file with its statistics. It does so after a full disk, too: refused gave up room.
 func (r *recorder) finish() error {
 	if r.out == nil {
 		return nil // a ring that could not begin its next file
 	}
+	_ = r.sync() // which says so to whom it concerns
 	err := r.writeStatistics()
 	if !disk.IsFull(err) {
 		return err
 	}
 	// Others filled the disk since the last write. Statistics tell of all losses: some more packets are worth them.
-	if gerr := r.giveUp(uint64(len(r.tracks)) * statisticsLen); gerr != nil {
+	if gerr := r.giveUp(r.statisticsLen(), nil); gerr != nil {
 		return errors.Join(err, gerr)
 	}
 	return r.writeStatistics()
 }
 
-// giveUp takes the last packets out of the current file, so that so many bytes of what it holds on the disk are free.
-func (r *recorder) giveUp(bytes uint64) error {
-	f := r.current()
-	if f.last == nil {
-		return nil // no packets to give up
-	}
-	b, err := readTail(f.path, f.lastAt, f.size)
-	if err != nil {
+// append writes whole blocks that are no packets, or nothing of them.
+func (r *recorder) append(b []byte) error {
+	if err := r.sync(); err != nil {
 		return err
 	}
-	kept := keepWhole(b, b.size, bytes)
-	if err := r.out.Truncate(int64(f.lastAt + kept.size)); err != nil {
-		return fmt.Errorf("make room for statistics: %w", err)
-	}
-	f.size = f.lastAt + kept.size
-	for _, c := range []*Counters{&f.last.acct.Counters, &f.parts[f.last.id]} {
-		c.Written -= b.packets - kept.packets
-		c.Bytes -= b.bytes - kept.bytes
-		c.Truncated -= b.truncated - kept.truncated
-	}
-	f.last.acct.DroppedWriter += b.packets - kept.packets
-	return nil
-}
-
-// append writes whole blocks, or nothing of them.
-func (r *recorder) append(b []byte) error {
 	f := r.current()
-	if _, err := r.out.Writev([][]byte{b}); err != nil {
+	_, err := r.out.Writev([][]byte{b})
+	if err == nil {
+		err = r.out.Flush()
+	}
+	if err != nil {
 		err = fmt.Errorf("write capture file: %w", err)
 		if terr := r.out.Truncate(int64(f.size)); terr != nil {
 			err = errors.Join(err, fmt.Errorf("cut capture file to whole blocks: %w", terr))
@@ -238,6 +223,7 @@ func (r *recorder) append(b []byte) error {
 		return err
 	}
 	f.size += uint64(len(b))
+	f.fixed, f.marks = f.size, nil
 	return nil
 }
 

@@ -14,8 +14,8 @@ const (
 	maxBlock = 1 << 20
 	// minBlock still holds a GSO frame of 64 KiB. Larger frames are cut by the kernel and counted as truncated.
 	minBlock = 128 << 10
-	// retireMillis is how long the kernel may keep a block that is not full; a packet is in the file after at most
-	// two of these.
+	// retireMillis is how long the kernel may keep a block that is not full: it looks as often, so that a packet is handed
+	// over after at most two of these. It is in the file pollEvery later.
 	retireMillis = 100
 	// frameSize only has to be valid: with TPACKET_V3 frames have variable sizes.
 	frameSize = 2048

@@ -18,12 +18,12 @@ const fileSuffix = ".pcapng"
 // recordFile is one file of a capture.
 type recordFile struct {
 	path  string
-	size  uint64     // bytes of whole blocks
+	size  uint64     // bytes of whole blocks, of the last file with what waits to be written
 	start uint64     // when it was begun, in nanoseconds since 1970
 	parts []Counters // by interface: what of it lies here
 
-	last   *track // whose packets came last; nil if none did
-	lastAt uint64 // where they begin
+	fixed uint64   // where the last block ends that is no packet
+	marks []uint64 // where some of the packets behind begin, the newest of them and those that are not on the disk yet
 }
 
 // current is the file that is written.
@@ -75,6 +75,9 @@ func (r *recorder) begin() error {
 		return err
 	}
 	if _, err = out.Writev([][]byte{header}); err == nil {
+		err = out.Flush()
+	}
+	if err == nil {
 		err = disk.Place(path)
 	}
 	if err != nil {
@@ -82,7 +85,7 @@ func (r *recorder) begin() error {
 	}
 	r.out = out
 	r.files = append(r.files, &recordFile{
-		path: path, size: uint64(len(header)), start: now(unix.CLOCK_REALTIME), parts: make([]Counters, len(r.tracks)),
+		path: path, size: uint64(len(header)), fixed: uint64(len(header)), start: now(unix.CLOCK_REALTIME), parts: make([]Counters, len(r.tracks)),
 	})
 	return nil
 }
@@ -93,6 +96,9 @@ func (r *recorder) begin() error {
 func (r *recorder) rotate() error {
 	if r.out != nil {
 		// A file that could not take its statistics stays open: finish gives up packets for them.
+		if err := r.sync(); err != nil {
+			return err
+		}
 		if err := r.writeStatistics(); err != nil {
 			return err
 		}

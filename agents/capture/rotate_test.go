@@ -165,64 +165,68 @@ func isSuffix(t *testing.T, numbers []uint32, end uint32) {
 }
 
 func TestRingHoldsExactlyTheNewest(t *testing.T) {
-	n := newTestNet(t)
-	cases := map[string]struct {
-		rotate Rotate
-		sent   uint32
-		size   int
-	}{
-		"small packets":  {Rotate{MaxBytes: MinRotateBytes, Files: 3}, 50000, 30},
-		"large packets":  {Rotate{MaxBytes: MinRotateBytes, Files: 2}, 12000, 1400},
-		"many files":     {Rotate{MaxBytes: 100000, Files: 16}, 40000, 200},
-		"never full":     {Rotate{MaxBytes: 10 << 20, Files: 4}, 5000, 200},
-		"full once":      {Rotate{MaxBytes: 1 << 20, Files: 4}, 9000, 200},
-		"of odd numbers": {Rotate{MaxBytes: 77777, Files: 5}, 30000, 333},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
-			most := tc.rotate.MaxBytes * int64(tc.rotate.Files)
-			changed := 0
-			cfg := &Config{
-				NetNS: n.target, Interfaces: []string{"eth0"}, Filters: onlyDiscard, Dir: dir, Rotate: &tc.rotate, MaxBytes: most,
-				FilesChanged: func() { changed++ },
+	for _, by := range each {
+		t.Run(by.name, func(t *testing.T) {
+			n := newTestNet(t)
+			cases := map[string]struct {
+				rotate Rotate
+				sent   uint32
+				size   int
+			}{
+				"small packets":  {Rotate{MaxBytes: MinRotateBytes, Files: 3}, 50000, 30},
+				"large packets":  {Rotate{MaxBytes: MinRotateBytes, Files: 2}, 12000, 1400},
+				"many files":     {Rotate{MaxBytes: 100000, Files: 16}, 40000, 200},
+				"never full":     {Rotate{MaxBytes: 10 << 20, Files: 4}, 5000, 200},
+				"full once":      {Rotate{MaxBytes: 1 << 20, Files: 4}, 9000, 200},
+				"of odd numbers": {Rotate{MaxBytes: 77777, Files: 5}, 30000, 333},
 			}
-			r := start(t, NewAFPacket(), cfg)
-			b := watchBound(t, dir, most, tc.rotate.MaxBytes, tc.rotate.Files)
-			// All of them fit the ring in memory: nothing is lost, however busy this machine is.
-			n.blind(t, tc.size).send(0, tc.sent)
-			r.until("all packets", func(a Account) bool { return a.Received == uint64(tc.sent) })
-			r.cancel(nil)
-			res := <-r.result
-			b.end(t)
-			if res.Reason != ending.Stopped || res.Err != nil || res.Account.Dropped() != 0 {
-				t.Errorf("reason %s (%v), %d dropped", res.Reason, res.Err, res.Account.Dropped())
-			}
-			got := checkRing(t, &res)["eth0"]
-			isSuffix(t, got, tc.sent)
-			a := res.Account
-			if a.Written != uint64(len(got)) || a.Written+a.Overwritten != uint64(tc.sent) {
-				t.Errorf("%d in the files, %d sent, account %+v", len(got), tc.sent, a.Counters)
-			}
-			// Not one packet less than the ring has room for: of each full file less than one packet is free.
-			block := int64(pcapng.PacketLen(tc.size + 42))
-			for _, f := range a.Files[:len(a.Files)-1] {
-				if f.Bytes+block <= tc.rotate.MaxBytes {
-					t.Errorf("%s has %d bytes: one more packet would have found room", f.Name, f.Bytes)
-				}
-			}
-			if a.Overwritten > 0 && (len(a.Files) != tc.rotate.Files || changed < tc.rotate.Files) {
-				t.Errorf("%d files, told of %d changes", len(a.Files), changed)
-			}
-			if first := a.FirstPacket; a.Written > 0 && (first.IsZero() || first.After(a.LastPacket)) {
-				t.Errorf("packets from %v to %v", first, a.LastPacket)
-			}
-			files := ringFiles(t, &res)
-			for _, path := range []string{files[0], files[len(files)-1]} {
-				if out := wireshark.Run(t, "tshark", "-n", "-r", path, "-T", "fields", "-e", "frame.number", "-Y", "_ws.malformed"); strings.TrimSpace(out) != "" {
-					t.Errorf("tshark finds malformed packets in %s:\n%s", path, out)
-				}
-				wireshark.Run(t, "capinfos", path)
+			for name, tc := range cases {
+				t.Run(name, func(t *testing.T) {
+					dir := t.TempDir()
+					most := tc.rotate.MaxBytes * int64(tc.rotate.Files)
+					changed := 0
+					cfg := &Config{
+						NetNS: n.target, Interfaces: []string{"eth0"}, Filters: onlyDiscard, Dir: dir, Rotate: &tc.rotate, MaxBytes: most,
+						FilesChanged: func() { changed++ },
+					}
+					r := start(t, by.engine(), cfg)
+					b := watchBound(t, dir, most, tc.rotate.MaxBytes, tc.rotate.Files)
+					// All of them fit the ring in memory: nothing is lost, however busy this machine is.
+					n.blind(t, tc.size).send(0, tc.sent)
+					r.until("all packets", func(a Account) bool { return a.Received == uint64(tc.sent) })
+					r.cancel(nil)
+					res := <-r.result
+					b.end(t)
+					if res.Reason != ending.Stopped || res.Err != nil || res.Account.Dropped() != 0 {
+						t.Errorf("reason %s (%v), %d dropped", res.Reason, res.Err, res.Account.Dropped())
+					}
+					got := checkRing(t, &res)["eth0"]
+					isSuffix(t, got, tc.sent)
+					a := res.Account
+					if a.Written != uint64(len(got)) || a.Written+a.Overwritten != uint64(tc.sent) {
+						t.Errorf("%d in the files, %d sent, account %+v", len(got), tc.sent, a.Counters)
+					}
+					// Not one packet less than the ring has room for: of each full file less than one packet is free.
+					block := int64(pcapng.PacketLen(tc.size + 42))
+					for _, f := range a.Files[:len(a.Files)-1] {
+						if f.Bytes+block <= tc.rotate.MaxBytes {
+							t.Errorf("%s has %d bytes: one more packet would have found room", f.Name, f.Bytes)
+						}
+					}
+					if a.Overwritten > 0 && (len(a.Files) != tc.rotate.Files || changed < tc.rotate.Files) {
+						t.Errorf("%d files, told of %d changes", len(a.Files), changed)
+					}
+					if first := a.FirstPacket; a.Written > 0 && (first.IsZero() || first.After(a.LastPacket)) {
+						t.Errorf("packets from %v to %v", first, a.LastPacket)
+					}
+					files := ringFiles(t, &res)
+					for _, path := range []string{files[0], files[len(files)-1]} {
+						if out := wireshark.Run(t, "tshark", "-n", "-r", path, "-T", "fields", "-e", "frame.number", "-Y", "_ws.malformed"); strings.TrimSpace(out) != "" {
+							t.Errorf("tshark finds malformed packets in %s:\n%s", path, out)
+						}
+						wireshark.Run(t, "capinfos", path)
+					}
+				})
 			}
 		})
 	}
@@ -230,90 +234,106 @@ func TestRingHoldsExactlyTheNewest(t *testing.T) {
 
 // maxPackets counts what was written, not what is left: exactly so many, and of them the newest.
 func TestRingWithPacketLimit(t *testing.T) {
-	n := newTestNet(t)
-	const most = 12345
-	r := start(t, NewAFPacket(), &Config{
-		NetNS: n.target, Filters: onlyDiscard, Interfaces: []string{"eth0"}, MaxPackets: most,
-		Rotate: &Rotate{MaxBytes: MinRotateBytes, Files: 2}, MaxBytes: 2 * MinRotateBytes,
-	})
-	n.blind(t, 300).send(0, 20000)
-	res := <-r.result
-	if a := res.Account; res.Reason != ending.PacketLimit || a.Written+a.Overwritten != most || a.Overwritten == 0 {
-		t.Errorf("reason %s, account %+v", res.Reason, a.Counters)
+	for _, by := range each {
+		t.Run(by.name, func(t *testing.T) {
+			n := newTestNet(t)
+			const most = 12345
+			r := start(t, by.engine(), &Config{
+				NetNS: n.target, Filters: onlyDiscard, Interfaces: []string{"eth0"}, MaxPackets: most,
+				Rotate: &Rotate{MaxBytes: MinRotateBytes, Files: 2}, MaxBytes: 2 * MinRotateBytes,
+			})
+			n.blind(t, 300).send(0, 20000)
+			res := <-r.result
+			if a := res.Account; res.Reason != ending.PacketLimit || a.Written+a.Overwritten != most || a.Overwritten == 0 {
+				t.Errorf("reason %s, account %+v", res.Reason, a.Counters)
+			}
+			isSuffix(t, checkRing(t, &res)["eth0"], most)
+		})
 	}
-	isSuffix(t, checkRing(t, &res)["eth0"], most)
 }
 
 // Several interfaces share the ring, one that comes late and one that leaves are in every later file.
 func TestRingOfSeveralInterfaces(t *testing.T) {
-	n := newTestNet(t)
-	lo, out := n.senderTo(t, n.target, n.target, "127.0.0.1"), n.senderTo(t, n.target, n.peer, peerIP)
-	lo.size, out.size = 200, 200
-	// Interfaces take turns by blocks of their rings: the files hold some of each.
-	r := start(t, NewAFPacket(), &Config{
-		NetNS: n.target, Filters: onlyDiscard, Rotate: &Rotate{MaxBytes: 1 << 20, Files: 4}, MaxBytes: 4 << 20,
-	})
-	for i := uint32(0); i < many; i += 100 {
-		lo.send(i, i+100)
-		out.send(i, i+100)
-		if i == many/2 {
-			n.addMany(t, 1)
-			r.until("the late one", func(a Account) bool { return len(a.Interfaces) == 3 })
-		}
-	}
-	r.until("all packets", func(a Account) bool { return a.Received == 2*many })
-	r.cancel(nil)
-	res := <-r.result
-	got := checkRing(t, &res)
-	for _, name := range []string{"eth0", "lo"} {
-		numbers := got[name]
-		if len(numbers) == 0 {
-			t.Errorf("nothing of %s, only of %v", name, slices.Collect(maps.Keys(got)))
-		}
-		isSuffix(t, numbers, many)
-	}
-	for _, path := range ringFiles(t, &res) {
-		if f := readFile(t, path); len(f.ifaces) != 3 {
-			t.Errorf("%s describes %d interfaces", path, len(f.ifaces))
-		}
+	for _, by := range each {
+		t.Run(by.name, func(t *testing.T) {
+			n := newTestNet(t)
+			lo, out := n.senderTo(t, n.target, n.target, "127.0.0.1"), n.senderTo(t, n.target, n.peer, peerIP)
+			lo.size, out.size = 200, 200
+			// Interfaces take turns by blocks of their rings: the files hold some of each.
+			r := start(t, by.engine(), &Config{
+				NetNS: n.target, Filters: onlyDiscard, Rotate: &Rotate{MaxBytes: 1 << 20, Files: 4}, MaxBytes: 4 << 20,
+			})
+			for i := uint32(0); i < many; i += 100 {
+				lo.send(i, i+100)
+				out.send(i, i+100)
+				if i == many/2 {
+					n.addMany(t, 1)
+					r.until("the late one", func(a Account) bool { return len(a.Interfaces) == 3 })
+				}
+			}
+			r.until("all packets", func(a Account) bool { return a.Received == 2*many })
+			r.cancel(nil)
+			res := <-r.result
+			got := checkRing(t, &res)
+			for _, name := range []string{"eth0", "lo"} {
+				numbers := got[name]
+				if len(numbers) == 0 {
+					t.Errorf("nothing of %s, only of %v", name, slices.Collect(maps.Keys(got)))
+				}
+				isSuffix(t, numbers, many)
+			}
+			for _, path := range ringFiles(t, &res) {
+				if f := readFile(t, path); len(f.ifaces) != 3 {
+					t.Errorf("%s describes %d interfaces", path, len(f.ifaces))
+				}
+			}
+		})
 	}
 }
 
 // A packet larger than a file of the ring is cut, not lost.
 func TestRingCutsWhatNoFileCouldHold(t *testing.T) {
-	n := newTestNet(t)
-	lo := n.senderTo(t, n.target, n.target, "127.0.0.1")
-	lo.size = 60000
-	r := start(t, NewAFPacket(), &Config{
-		NetNS: n.target, Filters: onlyDiscard, Interfaces: []string{"lo"},
-		Rotate: &Rotate{MaxBytes: MinRotateBytes, Files: 2}, MaxBytes: 2 * MinRotateBytes,
-	})
-	lo.send(0, 20)
-	r.until("all packets", func(a Account) bool { return a.Received == 20 })
-	r.cancel(nil)
-	res := <-r.result
-	isSuffix(t, checkRing(t, &res)["lo"], 20)
-	if a := res.Account; a.Dropped() != 0 || a.Truncated != a.Written || a.Written == 0 {
-		t.Errorf("account %+v", a.Counters)
+	for _, by := range each {
+		t.Run(by.name, func(t *testing.T) {
+			n := newTestNet(t)
+			lo := n.senderTo(t, n.target, n.target, "127.0.0.1")
+			lo.size = 60000
+			r := start(t, by.engine(), &Config{
+				NetNS: n.target, Filters: onlyDiscard, Interfaces: []string{"lo"},
+				Rotate: &Rotate{MaxBytes: MinRotateBytes, Files: 2}, MaxBytes: 2 * MinRotateBytes,
+			})
+			lo.send(0, 20)
+			r.until("all packets", func(a Account) bool { return a.Received == 20 })
+			r.cancel(nil)
+			res := <-r.result
+			isSuffix(t, checkRing(t, &res)["lo"], 20)
+			if a := res.Account; a.Dropped() != 0 || a.Truncated != a.Written || a.Written == 0 {
+				t.Errorf("account %+v", a.Counters)
+			}
+		})
 	}
 }
 
 func TestRingNeedsRoomForItsDescription(t *testing.T) {
-	n := newTestNet(t)
-	cfg := &Config{
-		NetNS: n.target, Dir: t.TempDir(), Base: "web", Rotate: &Rotate{MaxBytes: MinRotateBytes, Files: 2},
-		Section: pcapng.Section{Comments: []string{strings.Repeat("x", 40000)}},
-	}
-	if _, err := NewAFPacket().Open(cfg); err == nil || !strings.Contains(err.Error(), "raise the size of its files") {
-		t.Errorf("error %v", err)
-	}
-	cfg.Section.Comments, cfg.FilterText = nil, strings.Repeat("x", 40000)
-	r := start(t, NewAFPacket(), cfg)
-	r.cancel(nil)
-	res := <-r.result
-	for _, i := range res.Account.Interfaces {
-		if !strings.Contains(i.Note, "too small for its description") {
-			t.Errorf("%s: note %q", i.Name, i.Note)
-		}
+	for _, by := range each {
+		t.Run(by.name, func(t *testing.T) {
+			n := newTestNet(t)
+			cfg := &Config{
+				NetNS: n.target, Dir: t.TempDir(), Base: "web", Rotate: &Rotate{MaxBytes: MinRotateBytes, Files: 2},
+				Section: pcapng.Section{Comments: []string{strings.Repeat("x", 40000)}},
+			}
+			if _, err := by.engine().Open(cfg); err == nil || !strings.Contains(err.Error(), "raise the size of its files") {
+				t.Errorf("error %v", err)
+			}
+			cfg.Section.Comments, cfg.FilterText = nil, strings.Repeat("x", 40000)
+			r := start(t, by.engine(), cfg)
+			r.cancel(nil)
+			res := <-r.result
+			for _, i := range res.Account.Interfaces {
+				if !strings.Contains(i.Note, "too small for its description") {
+					t.Errorf("%s: note %q", i.Name, i.Note)
+				}
+			}
+		})
 	}
 }

@@ -1,16 +1,13 @@
 package capture
 
 import (
-	"bufio"
 	"bytes"
-	"context"
 	"encoding/binary"
 	"errors"
 	"io"
 	"math/rand/v2"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -52,6 +49,24 @@ func (n *testNet) sendFrames(t *testing.T, frames ...[]byte) {
 }
 
 func TestVLANTagsAreBackInPlace(t *testing.T) {
+	for _, by := range each {
+		t.Run(by.name, func(t *testing.T) { vlanTags(t, by) })
+	}
+}
+
+func TestVLANTagsInWireshark(t *testing.T) {
+	for _, by := range each {
+		t.Run(by.name, func(t *testing.T) {
+			if out := wireshark.Run(t, "tshark", "-n", "-r", vlanTags(t, by), "-Y", "vlan.id == 0x123"); out == "" {
+				t.Error("tshark does not see the VLAN")
+			}
+		})
+	}
+}
+
+// vlanTags returns the file.
+func vlanTags(t *testing.T, by engineWay) string {
+	t.Helper()
 	n := newTestNet(t)
 	frame := func(to net.HardwareAddr, size int, tags ...uint16) []byte {
 		b := append(bytes.Clone(to), 2, 0, 0, 0, 0, 9)
@@ -79,8 +94,8 @@ func TestVLANTagsAreBackInPlace(t *testing.T) {
 		{frame(group, 900, 0x88a8, 0x0005), pcapng.Inbound | pcapng.Multicast},
 		{frame(stranger, 1500, 0x88a8, 0x0005, 0x8100, 0x0006), pcapng.Inbound | pcapng.Promiscuous},
 	}
-	full := start(t, NewAFPacket(), &Config{NetNS: n.target, Interfaces: []string{"eth0"}})
-	short := start(t, NewAFPacket(), &Config{NetNS: n.target, Interfaces: []string{"eth0"}, SnapLen: 58})
+	full := start(t, by.engine(), &Config{NetNS: n.target, Interfaces: []string{"eth0"}})
+	short := start(t, by.engine(), &Config{NetNS: n.target, Interfaces: []string{"eth0"}, SnapLen: 58})
 	for _, s := range sent {
 		n.sendFrames(t, s.frame)
 	}
@@ -105,80 +120,86 @@ func TestVLANTagsAreBackInPlace(t *testing.T) {
 			t.Errorf("snaplen %d: %d of %d frames", snap, i, len(sent))
 		}
 	}
-	if out := wireshark.Run(t, "tshark", "-n", "-r", full.path, "-Y", "vlan.id == 0x123"); out == "" {
-		t.Error("tshark does not see the VLAN")
-	}
+	return full.path
 }
 
 // The file of several interfaces is nearly in order; merging makes it strictly so.
 func TestMergedFileIsInStrictTimeOrder(t *testing.T) {
-	n := newTestNet(t)
-	lo, out := n.senderTo(t, n.target, n.target, "127.0.0.1"), n.senderTo(t, n.target, n.peer, peerIP)
-	r := start(t, NewAFPacket(), &Config{NetNS: n.target})
-	for i := uint32(0); i < many; i += 200 {
-		lo.send(i, i+200)
-		if i < many/2 || i%2000 == 0 { // busy on both, then on lo with a little on eth0
-			out.send(i, i+200)
-		}
+	for _, by := range each {
+		t.Run(by.name, func(t *testing.T) {
+			n := newTestNet(t)
+			lo, out := n.senderTo(t, n.target, n.target, "127.0.0.1"), n.senderTo(t, n.target, n.peer, peerIP)
+			r := start(t, by.engine(), &Config{NetNS: n.target})
+			for i := uint32(0); i < many; i += 200 {
+				lo.send(i, i+200)
+				if i < many/2 || i%2000 == 0 { // busy on both, then on lo with a little on eth0
+					out.send(i, i+200)
+				}
+			}
+			res := r.stop()
+			src, err := os.Open(res.Path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer src.Close()
+			path := filepath.Join(t.TempDir(), "merged.pcapng")
+			dst, err := os.Create(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer dst.Close()
+			merged, err := pcapng.Merge(dst, []io.Reader{src}, pcapng.MergeOptions{})
+			if err != nil || merged.Late != 0 || merged.Packets != res.Account.Written {
+				t.Errorf("merge: %+v, %v; %d packets were written", merged, err, res.Account.Written)
+			}
+			if info := wireshark.Run(t, "capinfos", path); !strings.Contains(info, "Strict time order:   True") {
+				t.Errorf("capinfos says:\n%s", info)
+			}
+			exactly(t, readFile(t, path).numbers(t, "lo"), 0, many)
+		})
 	}
-	res := r.stop()
-	src, err := os.Open(res.Path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer src.Close()
-	path := filepath.Join(t.TempDir(), "merged.pcapng")
-	dst, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer dst.Close()
-	merged, err := pcapng.Merge(dst, []io.Reader{src}, pcapng.MergeOptions{})
-	if err != nil || merged.Late != 0 || merged.Packets != res.Account.Written {
-		t.Errorf("merge: %+v, %v; %d packets were written", merged, err, res.Account.Written)
-	}
-	if info := wireshark.Run(t, "capinfos", path); !strings.Contains(info, "Strict time order:   True") {
-		t.Errorf("capinfos says:\n%s", info)
-	}
-	exactly(t, readFile(t, path).numbers(t, "lo"), 0, many)
 }
 
 // A real TCP stream over veth moves in segments of up to 64 KiB that no wire would carry.
 func TestGSOFramesAreWhole(t *testing.T) {
-	const size = 8 << 20
-	n := newTestNet(t)
-	r := start(t, NewAFPacket(), &Config{NetNS: n.target, Interfaces: []string{"eth0"}})
-	want := make([]byte, size)
-	for i := range want {
-		want[i] = byte(rand.Uint32())
-	}
-	stream(t, n, want)
-	res := r.stop()
-	if res.Account.Truncated != 0 || res.Account.Dropped() != 0 {
-		t.Errorf("account %+v", res.Account.Counters)
-	}
-	got := make([]byte, size)
-	have, largest, isn := 0, 0, uint32(0)
-	for _, p := range readFile(t, res.Path).packets[0] {
-		if len(p.Data) < 54 || p.Data[23] != unix.IPPROTO_TCP || binary.BigEndian.Uint16(p.Data[36:]) != discard {
-			continue
-		}
-		seq := binary.BigEndian.Uint32(p.Data[38:])
-		if p.Data[47]&2 != 0 {
-			isn = seq + 1
-			continue
-		}
-		payload := p.Data[34+int(p.Data[46]>>4)*4:]
-		largest = max(largest, len(payload))
-		if at := int(seq - isn); at >= 0 && at+len(payload) <= size {
-			have += copy(got[at:], payload)
-		}
-	}
-	if largest < 32<<10 {
-		t.Errorf("the largest segment has %d bytes: no GSO here", largest)
-	}
-	if have < size || !bytes.Equal(want, got) {
-		t.Errorf("of %d bytes sent %d are in the file, all equal: %v", size, have, bytes.Equal(want, got))
+	for _, by := range each {
+		t.Run(by.name, func(t *testing.T) {
+			const size = 8 << 20
+			n := newTestNet(t)
+			r := start(t, by.engine(), &Config{NetNS: n.target, Interfaces: []string{"eth0"}})
+			want := make([]byte, size)
+			for i := range want {
+				want[i] = byte(rand.Uint32())
+			}
+			stream(t, n, want)
+			res := r.stop()
+			if res.Account.Truncated != 0 || res.Account.Dropped() != 0 {
+				t.Errorf("account %+v", res.Account.Counters)
+			}
+			got := make([]byte, size)
+			have, largest, isn := 0, 0, uint32(0)
+			for _, p := range readFile(t, res.Path).packets[0] {
+				if len(p.Data) < 54 || p.Data[23] != unix.IPPROTO_TCP || binary.BigEndian.Uint16(p.Data[36:]) != discard {
+					continue
+				}
+				seq := binary.BigEndian.Uint32(p.Data[38:])
+				if p.Data[47]&2 != 0 {
+					isn = seq + 1
+					continue
+				}
+				payload := p.Data[34+int(p.Data[46]>>4)*4:]
+				largest = max(largest, len(payload))
+				if at := int(seq - isn); at >= 0 && at+len(payload) <= size {
+					have += copy(got[at:], payload)
+				}
+			}
+			if largest < 32<<10 {
+				t.Errorf("the largest segment has %d bytes: no GSO here", largest)
+			}
+			if have < size || !bytes.Equal(want, got) {
+				t.Errorf("of %d bytes sent %d are in the file, all equal: %v", size, have, bytes.Equal(want, got))
+			}
+		})
 	}
 }
 
@@ -219,74 +240,51 @@ func stream(t *testing.T, n *testNet, data []byte) {
 
 // A reader that copies the growing file now and then finds whole blocks, but for a write that is under way.
 func TestFileIsReadableAtAnyMoment(t *testing.T) {
-	n := newTestNet(t)
-	s := n.blind(t, 700)
-	r := start(t, NewAFPacket(), &Config{NetNS: n.target, Interfaces: []string{"eth0"}, Filters: onlyDiscard})
-	sent := uint32(0)
-	for range 40 {
-		s.send(sent, sent+500)
-		sent += 500
-		f := readFile(t, r.path)
-		if f.err != nil && !errors.Is(f.err, pcapng.ErrTruncated) {
-			t.Fatalf("after %d packets: %v", sent, f.err)
-		}
-		exactly(t, f.numbers(t, "eth0"), 0, uint32(len(f.packets[0])))
+	for _, by := range each {
+		t.Run(by.name, func(t *testing.T) {
+			n := newTestNet(t)
+			s := n.blind(t, 700)
+			r := start(t, by.engine(), &Config{NetNS: n.target, Interfaces: []string{"eth0"}, Filters: onlyDiscard})
+			sent := uint32(0)
+			for range 40 {
+				s.send(sent, sent+500)
+				sent += 500
+				f := readFile(t, r.path)
+				if f.err != nil && !errors.Is(f.err, pcapng.ErrTruncated) {
+					t.Fatalf("after %d packets: %v", sent, f.err)
+				}
+				exactly(t, f.numbers(t, "eth0"), 0, uint32(len(f.packets[0])))
+			}
+			// In quiet, everything is there, whole, without an end.
+			r.until("all packets", func(a Account) bool { return a.Written == uint64(sent) })
+			if f := readFile(t, r.path); f.err != nil || len(f.packets[0]) != int(sent) {
+				t.Errorf("%d of %d packets, error %v", len(f.packets[0]), sent, f.err)
+			}
+			if st, err := os.Stat(r.path); err != nil || st.Size() != r.Account().FileBytes {
+				t.Errorf("size %v, account says %d", st, r.Account().FileBytes)
+			}
+			r.stop()
+		})
 	}
-	// In quiet, everything is there, whole, without an end.
-	r.until("all packets", func(a Account) bool { return a.Written == uint64(sent) })
-	if f := readFile(t, r.path); f.err != nil || len(f.packets[0]) != int(sent) {
-		t.Errorf("%d of %d packets, error %v", len(f.packets[0]), sent, f.err)
-	}
-	if st, err := os.Stat(r.path); err != nil || st.Size() != r.Account().FileBytes {
-		t.Errorf("size %v, account says %d", st, r.Account().FileBytes)
-	}
-	r.stop()
-}
-
-const childDir = "SONDE_CAPTURE_CHILD_DIR"
-
-// TestMain is also the child of the test below: it captures in the namespace that it inherits as file 3.
-func TestMain(m *testing.M) {
-	dir := os.Getenv(childDir)
-	if dir == "" {
-		os.Exit(m.Run())
-	}
-	c, err := NewAFPacket().Open(&Config{NetNS: os.NewFile(3, "netns"), Interfaces: []string{"eth0"}, Filters: onlyDiscard, Dir: dir, Base: "child"})
-	if err != nil {
-		_, _ = os.Stderr.WriteString(err.Error())
-		os.Exit(1)
-	}
-	_, _ = os.Stdout.WriteString("attached\n")
-	c.Run(context.Background()) // until killed
 }
 
 func TestKilledCaptureLeavesItsLastFlush(t *testing.T) {
+	for _, by := range each {
+		t.Run(by.name, func(t *testing.T) { testLastFlush(t, by) })
+	}
+}
+
+func testLastFlush(t *testing.T, by engineWay) {
+	t.Helper()
 	n := newTestNet(t)
 	dir := t.TempDir()
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), childDir+"="+dir)
-	cmd.ExtraFiles = []*os.File{n.target}
-	cmd.Stderr = os.Stderr
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
-	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "attached\n" {
-		t.Fatalf("child says %q, %v", line, err)
-	}
+	c := startChild(t, n.target, by, dir, "eth0")
 	s := n.blind(t, 500)
 	s.send(0, 2000)
-	path := filepath.Join(dir, "child.pcapng")
+	path := filepath.Join(dir, childBase+".pcapng")
 	await(t, "the flush", func() bool { return len(readFile(t, path).packets[0]) == 2000 })
 	s.send(2000, 5000) // some of these are lost with the child
-	if err := cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	_ = cmd.Wait()
+	c.kill()
 	f := readFile(t, path)
 	if f.err != nil && !errors.Is(f.err, pcapng.ErrTruncated) {
 		t.Errorf("file of a killed capture: %v", f.err)

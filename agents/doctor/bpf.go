@@ -4,7 +4,6 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 
 	"github.com/cilium/ebpf"
@@ -35,9 +34,9 @@ func socketStorage() error { return features.HaveMapType(ebpf.SkStorage) }
 func ringBuffer() error    { return features.HaveMapType(ebpf.RingBuf) }
 
 // attached loads a program that does nothing but return, attaches it, and takes it away.
-func attached(spec *ebpf.ProgramSpec, returns int32, attach func(*ebpf.Program) (link.Link, error)) error {
+func attached(spec *ebpf.ProgramSpec, attach func(*ebpf.Program) (link.Link, error)) error {
 	spec.Name, spec.License = "sonde_doctor", "GPL"
-	spec.Instructions = asm.Instructions{asm.Mov.Imm(asm.R0, returns), asm.Return()}
+	spec.Instructions = asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}
 	program, err := ebpf.NewProgram(spec)
 	if err != nil {
 		return fmt.Errorf("load: %w", root(err))
@@ -66,39 +65,27 @@ func tracing(p *ebpf.Program) (link.Link, error) {
 }
 
 func typedTracepoint() error {
-	return attached(&ebpf.ProgramSpec{Type: ebpf.Tracing, AttachType: ebpf.AttachTraceRawTp, AttachTo: tracepoint}, 0, tracing)
+	return attached(&ebpf.ProgramSpec{Type: ebpf.Tracing, AttachType: ebpf.AttachTraceRawTp, AttachTo: tracepoint}, tracing)
 }
 
 func functionEntry() error {
-	return attached(&ebpf.ProgramSpec{Type: ebpf.Tracing, AttachType: ebpf.AttachTraceFEntry, AttachTo: function}, 0, tracing)
+	return attached(&ebpf.ProgramSpec{Type: ebpf.Tracing, AttachType: ebpf.AttachTraceFEntry, AttachTo: function}, tracing)
 }
 
 func rawTracepoint() error {
-	return attached(&ebpf.ProgramSpec{Type: ebpf.RawTracepoint}, 0, func(p *ebpf.Program) (link.Link, error) {
+	return attached(&ebpf.ProgramSpec{Type: ebpf.RawTracepoint}, func(p *ebpf.Program) (link.Link, error) {
 		return link.AttachRawTracepoint(link.RawTracepointOptions{Name: tracepoint, Program: p})
 	})
 }
 
 func iterator() error {
-	return attached(&ebpf.ProgramSpec{Type: ebpf.Tracing, AttachType: ebpf.AttachTraceIter, AttachTo: "task"}, 0, func(p *ebpf.Program) (link.Link, error) {
+	return attached(&ebpf.ProgramSpec{Type: ebpf.Tracing, AttachType: ebpf.AttachTraceIter, AttachTo: "task"}, func(p *ebpf.Program) (link.Link, error) {
 		return link.AttachIter(link.IterOptions{Program: p})
 	})
 }
 
-// tcx attaches to the loopback of its own network namespace: a Pod's, where nobody sends.
-func tcx() error {
-	lo, err := net.InterfaceByName("lo")
-	if err != nil {
-		return fmt.Errorf("look for the loopback: %w", err)
-	}
-	const next = -1 // TCX_NEXT: as if it were not there
-	return attached(&ebpf.ProgramSpec{Type: ebpf.SchedCLS}, next, func(p *ebpf.Program) (link.Link, error) {
-		return link.AttachTCX(link.TCXOptions{Interface: lo.Index, Program: p, Attach: ebpf.AttachTCXIngress})
-	})
-}
-
 func kprobe() error {
-	return attached(&ebpf.ProgramSpec{Type: ebpf.Kprobe}, 0, func(p *ebpf.Program) (link.Link, error) {
+	return attached(&ebpf.ProgramSpec{Type: ebpf.Kprobe}, func(p *ebpf.Program) (link.Link, error) {
 		return link.Kprobe(function, p, nil)
 	})
 }
@@ -109,7 +96,7 @@ func uprobe() error {
 	if err != nil {
 		return err
 	}
-	return attached(&ebpf.ProgramSpec{Type: ebpf.Kprobe}, 0, func(p *ebpf.Program) (link.Link, error) {
+	return attached(&ebpf.ProgramSpec{Type: ebpf.Kprobe}, func(p *ebpf.Program) (link.Link, error) {
 		executable, err := link.OpenExecutable(self)
 		if err != nil {
 			return nil, err

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sonde-operator/sonde/agents/capture"
 	"github.com/sonde-operator/sonde/agents/trace"
 	"github.com/sonde-operator/sonde/internal/nodereport"
 )
@@ -33,6 +34,8 @@ func Examine(proc string) *nodereport.Report {
 	}
 	for _, a := range []attempt{
 		{nodereport.Rights, n.rights},
+		{nodereport.TCX, packetsBy(capture.ByTCX)},
+		{nodereport.Clsact, packetsBy(capture.ByClsact)},
 		{nodereport.AFPacket, afPacket},
 		{nodereport.BTF, types},
 		{nodereport.TypedTP, typedTracepoint},
@@ -44,7 +47,6 @@ func Examine(proc string) *nodereport.Report {
 		{nodereport.Cgroups, n.cgroups},
 		{nodereport.Tracer, trace.Try},
 		{nodereport.SignalByFD, signalByFD},
-		{nodereport.TCX, tcx},
 		{nodereport.FEntry, functionEntry},
 		{nodereport.Kprobe, kprobe},
 		{nodereport.Uprobe, uprobe},

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sonde-operator/sonde/internal/nodereport"
+	"github.com/sonde-operator/sonde/test/privileged"
 )
 
 // fakeNode has the files of a /proc.
@@ -117,12 +118,7 @@ func TestAttempt(t *testing.T) {
 
 // Nothing stays attached, and nothing depends on being the first to ask.
 func TestExamineTwice(t *testing.T) {
-	if os.Geteuid() != 0 {
-		if os.Getenv("REQUIRE_PRIVILEGED") == "1" {
-			t.Fatal("this test needs root, and REQUIRE_PRIVILEGED=1 promises it")
-		}
-		t.Skip("needs root, to load BPF programs")
-	}
+	privileged.Need(t)
 	first, second := Examine("/proc"), Examine("/proc")
 	if diff := cmp.Diff(first.Checks, second.Checks); diff != "" {
 		t.Errorf("the second time it is another (-first +second):\n%s", diff)

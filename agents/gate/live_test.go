@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/sonde-operator/sonde/internal/gateconfig"
+	"github.com/sonde-operator/sonde/test/privileged"
 )
 
 const (
@@ -182,12 +183,7 @@ func (p *process) waits(t *testing.T) {
 // container is the cgroup of a container of the Pod, as the cgroupfs driver makes it: processes are started in it.
 func container(t *testing.T, id string) *os.File {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		if os.Getenv("REQUIRE_PRIVILEGED") == "1" {
-			t.Fatal("this test needs root, and REQUIRE_PRIVILEGED=1 promises it")
-		}
-		t.Skip("needs root")
-	}
+	privileged.Need(t)
 	root := "/sys/fs/cgroup"
 	if _, err := os.Stat(root + "/unified/cgroup.procs"); err == nil {
 		root += "/unified"

@@ -11,16 +11,12 @@ import (
 
 	"github.com/sonde-operator/sonde/internal/account"
 	"github.com/sonde-operator/sonde/internal/captureconfig"
+	"github.com/sonde-operator/sonde/test/privileged"
 )
 
 // TestStopOnAFullDisk fills the disk of the control volume: the probe must be told to end all the same, and why.
 func TestStopOnAFullDisk(t *testing.T) {
-	if os.Geteuid() != 0 {
-		if os.Getenv("REQUIRE_PRIVILEGED") == "1" {
-			t.Fatal("this test needs root, and REQUIRE_PRIVILEGED=1 promises it")
-		}
-		t.Skip("needs root")
-	}
+	privileged.Need(t)
 	dir := t.TempDir()
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=64k"); err != nil {
 		t.Fatal(err)

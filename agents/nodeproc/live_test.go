@@ -10,17 +10,14 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/sonde-operator/sonde/test/privileged"
 )
 
 // podCgroup makes the cgroup of a container as the cgroupfs driver does, in whichever hierarchy this machine has.
 func podCgroup(t *testing.T, container string) string {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		if os.Getenv("REQUIRE_PRIVILEGED") == "1" {
-			t.Fatal("this test needs root, and REQUIRE_PRIVILEGED=1 promises it")
-		}
-		t.Skip("needs root")
-	}
+	privileged.Need(t)
 	root := "/sys/fs/cgroup"
 	for _, v1 := range []string{"unified", "pids"} {
 		if _, err := os.Stat(filepath.Join(root, v1, "cgroup.procs")); err == nil {

@@ -92,6 +92,21 @@ func (f Finder) HostNetNS() (uint64, error) {
 	return ino, nil
 }
 
+// OpenHostNetNS opens the node's own network namespace, that of its first process.
+func (f Finder) OpenHostNetNS() (*NetNS, error) {
+	file, err := os.Open(f.path(1, "ns/net"))
+	if err != nil {
+		return nil, fmt.Errorf("open the node's network namespace (needs hostPID and CAP_SYS_PTRACE): %w", err)
+	}
+	n := &NetNS{File: file, Process: Process{PID: 1}}
+	var st unix.Stat_t
+	if err := unix.Fstat(int(file.Fd()), &st); err != nil {
+		return nil, errors.Join(fmt.Errorf("stat network namespace: %w", err), file.Close())
+	}
+	n.Inode = st.Ino
+	return n, nil
+}
+
 func (f Finder) netInode(pid int) (uint64, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(f.path(pid, "ns/net"), &st); err != nil {

@@ -85,8 +85,6 @@ func (w *calls) asFlap(file trace.FileConfig, base string) *calls {
 	return w
 }
 
-func (*calls) name() string { return traceEngine }
-
 func (w *calls) asked() []any {
 	asked := []any{"groups", w.config.Groups}
 	if len(w.config.Containers) > 0 {
@@ -159,6 +157,7 @@ func (r *traceRecording) count(a *account.Account) {
 }
 
 func (r *traceRecording) counted(to *account.Account, a *trace.Account) {
+	to.Engine = traceEngine
 	to.Seen, to.Events, to.Lost = int64(a.Written+a.Lost()), int64(a.Written), map[string]int64{}
 	for place, n := range lostEvents(a) {
 		to.Lost[place] = int64(n)

@@ -35,6 +35,7 @@ func (p *Probe) packetsOf(cfg *captureconfig.Config) (*packets, error) {
 		FileMode:    fileMode,
 		Section:     section(cfg, &p.options),
 		Description: cfg.TargetNamespace + "/" + p.options.PodName + ", node " + p.options.Node,
+		Owner:       cfg.UID,
 		Log:         p.log,
 	}
 	if cfg.DiskFloor != nil {
@@ -44,10 +45,20 @@ func (p *Probe) packetsOf(cfg *captureconfig.Config) (*packets, error) {
 		c.Rotate = &capture.Rotate{MaxBytes: cfg.Rotate.MaxBytes, Files: int(cfg.Rotate.Files)}
 		c.Base, c.FilesChanged = fileBase(p.options.PodName, cfg.JobID, maxRingBase), p.report.filesChanged
 	}
-	return &packets{engine: p.engine, config: c}, nil
+	return &packets{engine: p.engines(kindOf(cfg.Engine)), config: c}, nil
 }
 
-func (*packets) name() string { return engineName }
+// kindOf what the configuration asks for.
+func kindOf(engine string) capture.Kind {
+	switch engine {
+	case captureconfig.EngineAuto:
+		return capture.KindAuto
+	case captureconfig.EngineBPF:
+		return capture.KindBPF
+	default:
+		return capture.KindAFPacket
+	}
+}
 
 func (w *packets) asked() []any { return []any{"filter", w.config.FilterText} }
 
@@ -76,8 +87,9 @@ func (r packetRecording) count(a *account.Account) {
 	countPackets(a, &c)
 }
 
-// countPackets puts a capture's counts into an account.
+// countPackets puts a capture's counts into an account, and how they came about.
 func countPackets(to *account.Account, a *capture.Account) {
+	to.Engine, to.EngineMessage = a.Engine, a.EngineMessage
 	to.Counts = counts(&a.Counters)
 	to.Interfaces = to.Interfaces[:0:0]
 	for i := range a.Interfaces {

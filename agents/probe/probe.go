@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -23,9 +24,6 @@ const (
 	ExitIncomplete = 3 // there is a file, but it or its account is not whole
 	ExitFailed     = 4 // failed before it was attached: there is nothing
 )
-
-// engineName is what the account calls the one engine there is.
-const engineName = "afpacket"
 
 // Options of a probe: what it is told beside the configuration, and where the volumes are. All are required but
 // HostNetwork and Gate.
@@ -53,7 +51,7 @@ type Options struct {
 // Probe is one capture of one Pod.
 type Probe struct {
 	options Options
-	engine  capture.Engine
+	engines func(capture.Kind) capture.Engine
 	target  target
 	log     *slog.Logger
 	report  *reporter
@@ -66,14 +64,14 @@ type Probe struct {
 	waits waits
 }
 
-// New returns a probe that uses this node's processes and the given engine for packets.
-func New(o *Options, engine capture.Engine, log *slog.Logger) *Probe {
+// New returns a probe that uses this node's processes and the given engines for packets.
+func New(o *Options, engines func(capture.Kind) capture.Engine, log *slog.Logger) *Probe {
 	on := nodeTarget{uid: o.PodUID}
 	if o.Gate {
 		on.grace = gateGrace
 	}
 	return &Probe{
-		options: *o, engine: engine, target: on, log: log, waits: defaultWaits,
+		options: *o, engines: engines, target: on, log: log, waits: defaultWaits,
 		rights: func() error { return checkRights(o.Gate) }, opens: gate.Opener{}.Await,
 	}
 }
@@ -122,8 +120,8 @@ func (p *Probe) run(ctx context.Context) {
 		p.fail(ending, err)
 		return
 	}
-	p.report.attached(w.name(), r.count)
-	p.log.Info("Attached", append(w.asked(), "pod", p.options.PodName, "duration", p.options.Duration.String(), "engine", w.name())...)
+	p.report.attached(r.count)
+	p.log.Info("Attached", slices.Concat(w.asked(), []any{"pod", p.options.PodName, "duration", p.options.Duration.String()}, taken(r))...)
 	p.guard(end, func() { p.awaitTarget(ending, end, inode) })
 
 	timed, cancel := context.WithTimeout(ending, p.options.Duration)
@@ -134,6 +132,17 @@ func (p *Probe) run(ctx context.Context) {
 	o := r.run(timed)
 	cancel() // what is not open by now would start untraced
 	p.conclude(o, context.Cause(ending))
+}
+
+// taken is the engine that is attached, for the log.
+func taken(r recording) []any {
+	var a account.Account
+	r.count(&a)
+	taken := []any{"engine", a.Engine}
+	if a.EngineMessage != "" {
+		taken = append(taken, "engineMessage", a.EngineMessage)
+	}
+	return taken
 }
 
 // guard runs fn beside the capture; a panic in it ends the capture and not the process.

@@ -68,6 +68,7 @@ func (f *fakeTarget) gone(ctx context.Context, inode uint64) error {
 // fakeEngine is an engine whose captures last until their context ends and then have the given result.
 type fakeEngine struct {
 	openErr error
+	kind    capture.Kind
 	config  *capture.Config
 	opened  chan struct{}
 	run     func(ctx context.Context) capture.Result
@@ -80,7 +81,7 @@ func newFakeEngine() *fakeEngine {
 
 func account3() capture.Account {
 	c := capture.Counters{Received: 5, Written: 3, Bytes: 300, DroppedRing: 2, Truncated: 1}
-	return capture.Account{Counters: c, FileBytes: 700, Files: []capture.File{{Name: "web-1-ab12.pcapng", Bytes: 700}}, Interfaces: []capture.InterfaceAccount{{Name: "eth0", Counters: c}}}
+	return capture.Account{Engine: capture.ByTCX, Counters: c, FileBytes: 700, Files: []capture.File{{Name: "web-1-ab12.pcapng", Bytes: 700}}, Interfaces: []capture.InterfaceAccount{{Name: "eth0", Counters: c}}}
 }
 
 // untilEnd is how the real engine runs: the cause of the end is its reason.
@@ -102,6 +103,11 @@ func untilEnd(a capture.Account) func(context.Context) capture.Result {
 
 func ends(r capture.Result) func(context.Context) capture.Result {
 	return func(context.Context) capture.Result { return r }
+}
+
+func (e *fakeEngine) of(kind capture.Kind) capture.Engine {
+	e.kind = kind
+	return e
 }
 
 func (e *fakeEngine) Open(cfg *capture.Config) (capture.Capture, error) {
@@ -150,7 +156,7 @@ func newBench(t *testing.T) *bench {
 	write(t, o.ConfigFile, text)
 	write(t, o.TerminationLog, "")
 	b := &bench{target: newFakeTarget(), engine: newFakeEngine()}
-	b.Probe = New(&o, b.engine, slog.New(slog.DiscardHandler))
+	b.Probe = New(&o, b.engine.of, slog.New(slog.DiscardHandler))
 	b.rights = func() error { return nil }
 	b.Probe.target = b.target
 	b.waits = waits{config: 50 * time.Millisecond, process: 50 * time.Millisecond, namespace: 30 * time.Millisecond, retry: time.Millisecond, stop: time.Millisecond, report: time.Millisecond}
@@ -296,7 +302,7 @@ func TestEveryEnding(t *testing.T) {
 			}
 			code, got := b.run(t)
 			want := account.Account{
-				Version: 1, State: account.StateDone, Engine: engineName, Reason: tc.wantReason, Complete: tc.wantComplete,
+				Version: 1, State: account.StateDone, Engine: capture.ByTCX, Reason: tc.wantReason, Complete: tc.wantComplete,
 				Counts:     account.Counts{Seen: 5, Packets: 3, Bytes: 300, DroppedRing: 2, Truncated: 1},
 				Interfaces: []account.Interface{{Name: "eth0", Counts: account.Counts{Seen: 5, Packets: 3, Bytes: 300, DroppedRing: 2, Truncated: 1}}},
 				Files:      []account.File{{Name: "web-1-ab12.pcapng", Bytes: 700}},
@@ -396,7 +402,7 @@ func TestEndingsBeforeTheCapture(t *testing.T) {
 			b := newBench(t)
 			tc.change(t, b)
 			code, got := b.run(t)
-			want := account.Account{Version: 1, State: account.StateDone, Engine: engineName, Reason: tc.wantReason}
+			want := account.Account{Version: 1, State: account.StateDone, Reason: tc.wantReason}
 			if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(account.Account{}, "Ended", "Message")); diff != "" {
 				t.Errorf("account (-want +got):\n%s", diff)
 			}
@@ -452,6 +458,30 @@ func TestHostNetworkWhereAllowed(t *testing.T) {
 	}
 }
 
+func TestEngineIsTheOneAskedFor(t *testing.T) {
+	for asked, want := range map[string]capture.Kind{"": capture.KindAFPacket, "afpacket": capture.KindAFPacket, "auto": capture.KindAuto, "bpf": capture.KindBPF} {
+		t.Run(asked, func(t *testing.T) {
+			b := newBench(t)
+			b.options.Duration = time.Millisecond
+			text, err := captureconfig.Config{UID: "uid-1", SnapLength: 1, MaxBytes: 1, RingBytes: 1, Engine: asked}.Marshal()
+			if err != nil {
+				t.Fatal(err)
+			}
+			write(t, b.options.ConfigFile, text)
+			taken := account3()
+			taken.Engine, taken.EngineMessage = capture.ByAFPacket, "the kernel has no tcx"
+			b.engine.live, b.engine.run = taken, ends(capture.Result{Reason: ending.Duration, Account: taken})
+			_, got := b.run(t)
+			if b.engine.kind != want {
+				t.Errorf("engine %q, want %q", b.engine.kind, want)
+			}
+			if got.Engine != capture.ByAFPacket || got.EngineMessage != taken.EngineMessage {
+				t.Errorf("the account says %q, %q", got.Engine, got.EngineMessage)
+			}
+		})
+	}
+}
+
 func TestEngineIsToldEverything(t *testing.T) {
 	b := newBench(t)
 	b.options.Duration = time.Millisecond
@@ -465,7 +495,7 @@ func TestEngineIsToldEverything(t *testing.T) {
 	}
 	want := &capture.Config{
 		Interfaces: []string{"eth0"}, FilterText: "tcp", SnapLen: 128, RingBytes: 1 << 21, MaxBytes: 1 << 20, MaxPackets: 7,
-		Dir: b.options.ResultsDir, Base: "web-1-ab12", FileMode: 0o644, Description: "shop/web-1, node n1",
+		Dir: b.options.ResultsDir, Base: "web-1-ab12", FileMode: 0o644, Description: "shop/web-1, node n1", Owner: "uid-1",
 	}
 	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(capture.Config{}, "NetNS", "Log", "Filters", "Section")); diff != "" {
 		t.Errorf("configuration (-want +got):\n%s", diff)

@@ -46,7 +46,7 @@ func newReporter(resultsDir, terminationLog string, log *slog.Logger) (*reporter
 	}
 	return &reporter{
 		results: results, message: message, log: log, stop: make(chan struct{}),
-		account: account.Account{State: account.StateStarting, Engine: engineName, Message: "waiting for the Pod's first process"},
+		account: account.Account{State: account.StateStarting, Message: "waiting for the Pod's first process"},
 	}, nil
 }
 
@@ -67,12 +67,12 @@ func (r *reporter) start(interval time.Duration) {
 	})
 }
 
-// attached says that an engine counts from now on; live tells how much, and in which files it is.
-func (r *reporter) attached(engine string, live func(*account.Account)) {
+// attached says that an engine counts from now on; live tells which, how much, and in which files it is.
+func (r *reporter) attached(live func(*account.Account)) {
 	r.mu.Lock()
 	r.began = time.Now()
 	r.account.State, r.account.Message, r.account.Started = account.StateCapturing, "", r.began.UTC()
-	r.account.Engine, r.live = engine, live
+	r.live = live
 	r.mu.Unlock()
 	r.write()
 }

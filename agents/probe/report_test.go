@@ -15,6 +15,7 @@ import (
 	"github.com/sonde-operator/sonde/agents/capture"
 	"github.com/sonde-operator/sonde/internal/account"
 	"github.com/sonde-operator/sonde/internal/captureconfig"
+	"github.com/sonde-operator/sonde/test/privileged"
 )
 
 func newTestReporter(t *testing.T, dir string) *reporter {
@@ -102,7 +103,7 @@ func TestFilesChangedIsToldAtOnce(t *testing.T) {
 	r.start(time.Hour)
 	defer r.close()
 	var live capture.Account
-	r.attached(engineName, func(a *account.Account) { countPackets(a, &live) })
+	r.attached(func(a *account.Account) { countPackets(a, &live) })
 	for _, name := range []string{"web-00001.pcapng", "web-00002.pcapng"} {
 		live.Files = []capture.File{{Name: name, Bytes: 9}}
 		r.filesChanged()
@@ -128,7 +129,7 @@ func TestExitCodes(t *testing.T) {
 			r := newTestReporter(t, dir)
 			r.start(time.Hour)
 			if tc.attached {
-				r.attached(engineName, func(*account.Account) {})
+				r.attached(func(*account.Account) {})
 			}
 			r.finish(account.ReasonStopped, tc.complete, "")
 			r.finish(account.ReasonProbeError, false, "a later end is not the end")
@@ -144,12 +145,7 @@ func TestExitCodes(t *testing.T) {
 
 // The end of a capture on a full disk must reach the keeper all the same.
 func TestReportOnAFullDisk(t *testing.T) {
-	if os.Geteuid() != 0 {
-		if os.Getenv("REQUIRE_PRIVILEGED") == "1" {
-			t.Fatal("this test needs root, and REQUIRE_PRIVILEGED=1 promises it")
-		}
-		t.Skip("mounting needs root")
-	}
+	privileged.Need(t)
 	dir := t.TempDir()
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=64k"); err != nil {
 		t.Fatal(err)

@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -19,6 +18,7 @@ import (
 	"github.com/sonde-operator/sonde/agents/nodeproc"
 	"github.com/sonde-operator/sonde/internal/account"
 	"github.com/sonde-operator/sonde/internal/privilege"
+	"github.com/sonde-operator/sonde/test/privileged"
 )
 
 // childDir is set for the child of the test below, which does what a probe does and has only some of its
@@ -43,11 +43,17 @@ func attachAsChild(dir string) error {
 	if _, err := (nodeproc.Finder{Root: dir}).HostNetNS(); err != nil {
 		return err
 	}
-	c, err := capture.NewAFPacket().Open(&capture.Config{NetNS: os.NewFile(3, "netns"), Interfaces: []string{"lo"}, Dir: dir, Base: "child"})
-	if err != nil {
-		return err
+	ns := os.NewFile(3, "netns")
+	for _, kind := range []capture.Kind{capture.KindAFPacket, capture.KindBPF} {
+		c, err := capture.New(kind).Open(&capture.Config{NetNS: ns, Interfaces: []string{"lo"}, Dir: dir, Base: string(kind), Owner: "child"})
+		if err != nil {
+			return err
+		}
+		if err := c.Close(); err != nil {
+			return err
+		}
 	}
-	return errors.Join(c.Close(), signalAsChild())
+	return signalAsChild()
 }
 
 // neighbourPID names a process of another user, as a gate is one.
@@ -85,12 +91,7 @@ func neighbour(t *testing.T) int {
 // TestEachCapabilityIsNeeded: with the capabilities of the list and no others, and no way to new ones, a
 // probe attaches; the kernel refuses it for the lack of each of them.
 func TestEachCapabilityIsNeeded(t *testing.T) {
-	if os.Geteuid() != 0 {
-		if os.Getenv("REQUIRE_PRIVILEGED") == "1" {
-			t.Fatal("this test needs root, and REQUIRE_PRIVILEGED=1 promises it")
-		}
-		t.Skip("needs root")
-	}
+	privileged.Need(t)
 	kernel := map[string]string{
 		"":           "<nil>",
 		"KILL":       "signal a neighbour",
@@ -123,32 +124,14 @@ func asProbeWithout(t *testing.T, missing string) string {
 	}
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), childDir+"="+t.TempDir(), neighbourPID+"="+strconv.Itoa(neighbour(t)))
-	type result struct {
-		out []byte
-		err error
-	}
-	done := make(chan result)
-	go func() {
-		// What the thread gives up it never gets back: it stays locked, and ends with this goroutine.
-		runtime.LockOSThread()
+	return privileged.RunWith(t, cmd, keep, func() error {
 		ns, err := newNetNS()
 		if err == nil {
-			defer ns.Close()
+			t.Cleanup(func() { _ = ns.Close() })
 			cmd.ExtraFiles = []*os.File{ns}
-			err = giveUpAllBut(keep)
 		}
-		if err != nil {
-			done <- result{err: err}
-			return
-		}
-		out, err := cmd.CombinedOutput()
-		done <- result{out, err}
-	}()
-	r := <-done
-	if r.err != nil {
-		t.Fatalf("%v\n%s", r.err, r.out)
-	}
-	return string(r.out)
+		return err
+	})
 }
 
 // newNetNS makes a namespace and comes back from it.
@@ -163,20 +146,6 @@ func newNetNS() (*os.File, error) {
 	}
 	made, err := os.Open("/proc/thread-self/ns/net")
 	return made, errors.Join(err, unix.Setns(int(home.Fd()), unix.CLONE_NEWNET))
-}
-
-// giveUpAllBut takes the other capabilities from what the thread will execute: user 0 gets those of the
-// bounding set.
-func giveUpAllBut(keep map[uintptr]bool) error {
-	for c := range uintptr(unix.CAP_LAST_CAP + 1) {
-		if keep[c] {
-			continue
-		}
-		if err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0); err != nil {
-			return fmt.Errorf("drop capability %d: %w", c, err)
-		}
-	}
-	return unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 }
 
 func TestMissingRightIsTold(t *testing.T) {

@@ -10,8 +10,6 @@ import (
 
 // work is what a probe does to its target: it captures its packets, or traces its calls.
 type work interface {
-	// name of the engine that does it.
-	name() string
 	// asked is what it was asked for, for the log, as its keys and values.
 	asked() []any
 	// attach begins: everything of the target is counted when it returns. The namespace is the caller's to close.
@@ -23,7 +21,7 @@ type recording interface {
 	// run returns when ctx has ended, or a limit or an error has ended it, and nothing is left open. The cause of ctx
 	// decides the reason, as in ending.Of.
 	run(ctx context.Context) outcome
-	// count puts the counts of this moment, and the files, into an account, at any time and from any goroutine.
+	// count puts the engine, the counts of this moment, and the files, into an account, at any time and from any goroutine.
 	count(a *account.Account)
 }
 
@@ -36,7 +34,7 @@ type outcome struct {
 	notes string
 	// details for the log, in pairs.
 	details []any
-	// count puts the final counts and the files into an account.
+	// count puts the engine, the final counts and the files into an account.
 	count func(a *account.Account)
 	// end writes the last of the files, once it is known why and how the recording ended; nil if there is nothing to
 	// write.

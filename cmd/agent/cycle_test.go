@@ -39,6 +39,8 @@ var onNode = map[string]func(*pod){
 	"TraceCommand":         traceCommand,
 	"TraceContainers":      traceContainers,
 	"ByteLimitEndsCapture": byteLimitEndsCapture,
+	"Sweeps":               sweeps,
+	"SweepsNoNode":         sweepsNoNode,
 }
 
 // capture starts target, probe and keeper and returns when all of them are at work.

@@ -2,22 +2,17 @@ package main
 
 import (
 	"bytes"
-	"os"
 	"strings"
 	"testing"
 
 	"github.com/sonde-operator/sonde/internal/nodereport"
+	"github.com/sonde-operator/sonde/test/privileged"
 )
 
 // The report of the machine that the test runs on, in both forms. What follows for traces and packets is what the
 // agent's other tests show by doing it.
 func TestDoctor(t *testing.T) {
-	if os.Geteuid() != 0 {
-		if os.Getenv("REQUIRE_PRIVILEGED") == "1" {
-			t.Fatal("this test needs root, and REQUIRE_PRIVILEGED=1 promises it")
-		}
-		t.Skip("needs root, to load BPF programs")
-	}
+	privileged.Need(t)
 	var out bytes.Buffer
 	if code, err := examine(&out, []string{"--output", "json"}); code != 0 || err != nil {
 		t.Fatalf("exit code %d, %v", code, err)

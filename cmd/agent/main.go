@@ -1,5 +1,6 @@
 // Command agent is what runs in an agent's Pod: the privileged probe, the keeper next to it, and what the kubelet asks
-// of them; the gate in a traced Pod; and what finds out what a node allows. It is one small static binary that links nothing of Kubernetes.
+// of them; the gate in a traced Pod; what finds out what a node allows; and what takes away the remains of a killed probe.
+// It is one small static binary that links nothing of Kubernetes.
 package main
 
 import (
@@ -33,6 +34,7 @@ var commands = map[string]command{
 	"ready":   runReady,
 	"gate":    runGate,
 	"doctor":  runDoctor,
+	"sweep":   runSweep,
 	"version": runVersion,
 }
 
@@ -47,7 +49,7 @@ func main() {
 // run executes one subcommand and returns the exit code.
 func run(ctx context.Context, args []string, stderr io.Writer) int {
 	if len(args) == 0 || commands[args[0]] == nil {
-		fmt.Fprintln(stderr, "usage: agent probe|keeper|ready|gate|doctor|version [flags]")
+		fmt.Fprintln(stderr, "usage: agent probe|keeper|ready|gate|doctor|sweep|version [flags]")
 		return exitUsage
 	}
 	log := slog.New(slog.NewJSONHandler(stderr, nil)).With("part", args[0])

@@ -38,7 +38,7 @@ func TestArguments(t *testing.T) {
 		wantCode int
 		want     string
 	}{
-		"none":                  {wantCode: exitUsage, want: "usage: agent probe|keeper|ready|gate|doctor|version"},
+		"none":                  {wantCode: exitUsage, want: "usage: agent probe|keeper|ready|gate|doctor|sweep|version"},
 		"unknown":               {args: []string{"dance"}, wantCode: exitUsage, want: "usage"},
 		"probe without a Pod":   {args: []string{"probe", "--duration", "30"}, wantCode: exitUsage},
 		"keeper without end":    {args: []string{"keeper"}, wantCode: exitUsage},
@@ -48,6 +48,7 @@ func TestArguments(t *testing.T) {
 		"flag of another part":  {args: []string{"ready", "--retain", "30"}, wantCode: exitUsage},
 		"unconfined keeper":     {args: []string{"keeper", "--retain", "30"}, wantCode: 1, want: "refuses to run unconfined"},
 		"probe without volumes": {args: []string{"probe", "--capture-uid=c", "--pod-uid=u", "--pod-name=p", "--node=n", "--duration=30", "--results=/nonexistent"}, wantCode: 4, want: "open results volume"},
+		"sweep of no Pod":       {args: []string{"sweep", "--host-network"}, wantCode: exitUsage},
 		"doctor in verse":       {args: []string{"doctor", "--output", "verse"}, wantCode: exitUsage},
 		"gate of another mind":  {args: []string{"gate", "--on-timeout", "fail"}, wantCode: exitUsage},
 		"gate without a date":   {args: []string{"gate", "--until", "tomorrow"}, wantCode: exitUsage},

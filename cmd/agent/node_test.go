@@ -22,6 +22,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/keeperapi"
 	"github.com/sonde-operator/sonde/internal/pcapng"
 	"github.com/sonde-operator/sonde/test/numbered"
+	"github.com/sonde-operator/sonde/test/privileged"
 )
 
 // The node's side of the tests learns from these where things are.
@@ -49,12 +50,7 @@ func TestOnNode(t *testing.T) {
 // runOnNode runs the test again as process 1 of a node.
 func runOnNode(t *testing.T) {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		if os.Getenv("REQUIRE_PRIVILEGED") == "1" {
-			t.Fatal("this test needs root, and REQUIRE_PRIVILEGED=1 promises it")
-		}
-		t.Skip("needs root")
-	}
+	privileged.Need(t)
 	node := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v="+strconv.FormatBool(testing.Verbose()))
 	node.Env = append(os.Environ(), roleVariable+"="+roleNode, agentVariable+"="+buildAgent(t), cgroupVariable+"="+nodeCgroup(t))
 	node.SysProcAttr = &syscall.SysProcAttr{

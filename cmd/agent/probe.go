@@ -36,7 +36,7 @@ func runProbe(ctx context.Context, args []string, log *slog.Logger) (int, error)
 	if err := parse(flags, args, "capture-uid", "pod-uid", "pod-name", "node", "duration"); err != nil {
 		return exitUsage, err
 	}
-	return probe.New(&o, capture.NewAFPacket(), log).Run(ctx), nil
+	return probe.New(&o, capture.New, log).Run(ctx), nil
 }
 
 // runReady exits with 0 once the probe is, or was, attached: the kubelet's startup probe, so that a started container

@@ -23,6 +23,7 @@ const (
 	// MaxFileName is the longest name of one of several files: MaxFiles of them leave room for the rest.
 	MaxFileName = 100
 	MaxText     = 256
+	MaxEngine   = 32
 	MaxLost     = 8
 )
 
@@ -46,9 +47,11 @@ const (
 // Account of one Pod's capture. Seen = Packets + Overwritten + DroppedKernel + DroppedRing + DroppedWriter, of a trace
 // Events and all that is Lost.
 type Account struct {
-	Version int    `json:"v"`
-	State   State  `json:"state"`
-	Engine  string `json:"engine,omitempty"`
+	Version int   `json:"v"`
+	State   State `json:"state"`
+	// Engine that records, once it is attached; EngineMessage says why it is not the one that is preferred.
+	Engine        string `json:"engine,omitempty"`
+	EngineMessage string `json:"engineMessage,omitempty"`
 	// Reason of the end, one of the api's Reason constants; empty before.
 	Reason string `json:"reason,omitempty"`
 	// Complete says that the file is whole and the counts are final and add up.
@@ -124,7 +127,7 @@ func (a Account) LowestVersion() int {
 // Marshal returns a as JSON of at most MaxBytes: texts are cut and surplus interfaces left out, their
 // counts are in the totals all the same. Of too many files the newest are named.
 func (a Account) Marshal() ([]byte, error) {
-	a.Message = cut(a.Message, MaxText)
+	a.Message, a.EngineMessage = cut(a.Message, MaxText), cut(a.EngineMessage, MaxText)
 	a.Files = a.Files[max(0, len(a.Files)-MaxFiles):]
 	a.Version = a.LowestVersion()
 	for n := min(len(a.Interfaces), MaxInterfaces); ; n-- {
@@ -133,14 +136,23 @@ func (a Account) Marshal() ([]byte, error) {
 		if err != nil {
 			return nil, fmt.Errorf("marshal account: %w", err)
 		}
-		if len(b) <= MaxBytes || n == 0 && a.Message == "" {
+		if len(b) <= MaxBytes || n == 0 && a.Message == "" && a.EngineMessage == "" {
 			return b, nil
 		}
 		if n == 0 {
-			a.Message = cut(a.Message, len(a.Message)/2) // in JSON, a character may take six bytes
+			a.shorten() // in JSON, a character may take six bytes
 			n = 1
 		}
 	}
+}
+
+// shorten halves the longer of the texts.
+func (a *Account) shorten() {
+	text := &a.Message
+	if len(a.EngineMessage) > len(a.Message) {
+		text = &a.EngineMessage
+	}
+	*text = cut(*text, len(*text)/2)
 }
 
 // Parse reads an account. Foreign bytes: sizes and counts are checked, and texts cut.
@@ -161,7 +173,8 @@ func Parse(b []byte) (Account, error) {
 	if err := a.check(); err != nil {
 		return Account{}, fmt.Errorf("parse account: %w", err)
 	}
-	a.Message, a.Reason, a.Engine = cut(a.Message, MaxText), cut(a.Reason, 64), cut(a.Engine, 32)
+	a.Message, a.Reason = cut(a.Message, MaxText), cut(a.Reason, 64)
+	a.Engine, a.EngineMessage = cut(a.Engine, MaxEngine), cut(a.EngineMessage, MaxText)
 	return a, nil
 }
 

@@ -14,7 +14,7 @@ func TestMarshalIsBoundedAndReadsBack(t *testing.T) {
 	cases := map[string]account.Account{
 		"empty": {State: account.StateStarting},
 		"full": {
-			State: account.StateDone, Engine: "afpacket", Reason: "Duration", Complete: true,
+			State: account.StateDone, Engine: "afpacket", EngineMessage: "the kernel has no tcx", Reason: "Duration", Complete: true,
 			Started: time.Unix(1, 0).UTC(), Ended: time.Unix(31, 5).UTC(),
 			Counts:     account.Counts{Seen: 10, Packets: 7, DroppedKernel: 1, DroppedRing: 2},
 			Interfaces: []account.Interface{{Name: "eth0", Counts: account.Counts{Seen: 10}}},
@@ -59,7 +59,7 @@ func files(n, name int) []account.File {
 // A ring's files are all named, whatever else there would be to say.
 func TestMarshalNamesAllFiles(t *testing.T) {
 	a := account.Account{
-		State: account.StateDone, Engine: strings.Repeat("e", 32), Reason: strings.Repeat("r", 64), Message: strings.Repeat("\x01", 300),
+		State: account.StateDone, Engine: strings.Repeat("e", account.MaxEngine), EngineMessage: strings.Repeat("\x02", 300), Reason: strings.Repeat("r", 64), Message: strings.Repeat("\x01", 300),
 		Counts: account.Counts{
 			Seen: 1 << 62, Packets: 1 << 62, Bytes: 1 << 62, Overwritten: 1 << 62,
 			DroppedKernel: 1 << 62, DroppedRing: 1 << 62, DroppedWriter: 1 << 62, Truncated: 1 << 62,

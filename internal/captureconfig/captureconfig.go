@@ -10,9 +10,17 @@ import (
 )
 
 // Version of the format that this package reads, with those before. What an older probe can do is written as
-// version 1; a ring of files, which it would take for a limit, as version 2, a trace as version 3, and one of some
-// containers or a command, of which it would trace all, as version 4.
-const Version = 4
+// version 1; a ring of files, which it would take for a limit, as version 2, a trace as version 3, one of some
+// containers or a command, of which it would trace all, as version 4, and an engine that must be BPF, which it has not, as
+// version 5.
+const Version = 5
+
+// Engines of packets; empty is AF_PACKET, all that there was before version 5.
+const (
+	EngineAuto     = "auto"
+	EngineBPF      = "bpf"
+	EngineAFPacket = "afpacket"
+)
 
 // Key of the ConfigMap that holds the configuration, and names in the agent's Pod.
 const (
@@ -64,6 +72,8 @@ type Config struct {
 	SnapLength int32 `json:"snapLength"`
 	// Interfaces by name; empty means all.
 	Interfaces []string `json:"interfaces,omitempty"`
+	// Engine to take packets with.
+	Engine string `json:"engine,omitempty"`
 	// MaxBytes of the file; MaxPackets in it, 0 means no limit.
 	MaxBytes   int64 `json:"maxBytes"`
 	MaxPackets int64 `json:"maxPackets,omitempty"`
@@ -112,6 +122,9 @@ func (f Floor) Of(total uint64) uint64 { return max(uint64(f.Bytes), total/100*u
 
 // check refuses what no manager writes.
 func (c Config) check() error {
+	if !slices.Contains([]string{"", EngineAuto, EngineBPF, EngineAFPacket}, c.Engine) {
+		return fmt.Errorf("engine %q is not known", c.Engine)
+	}
 	if c.Trace != nil {
 		return errors.Join(c.checkTrace(), c.checkFloor())
 	}
@@ -145,6 +158,8 @@ func (c Config) checkFloor() error {
 // LowestVersion of the format that can hold c.
 func (c Config) LowestVersion() int {
 	switch {
+	case c.Engine == EngineBPF:
+		return 5
 	case c.Trace != nil && (len(c.Trace.Containers) > 0 || c.Trace.Command != ""):
 		return 4
 	case c.Trace != nil:

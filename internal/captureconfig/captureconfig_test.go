@@ -51,6 +51,24 @@ func TestTraceReadsBack(t *testing.T) {
 	}
 }
 
+// An agent of a version that has one engine may take a capture whose engine is left to it, and must refuse one that is
+// to have another.
+func TestEngineReadsBack(t *testing.T) {
+	for engine, version := range map[string]int{"": 1, captureconfig.EngineAFPacket: 1, captureconfig.EngineAuto: 1, captureconfig.EngineBPF: 5} {
+		t.Run(engine, func(t *testing.T) {
+			want := captureconfig.Config{Version: version, UID: "u", SnapLength: 96, MaxBytes: 1 << 30, RingBytes: 1 << 25, Engine: engine}
+			s, err := want.Marshal()
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := captureconfig.Parse([]byte(s))
+			if diff := cmp.Diff(want, got); diff != "" || err != nil {
+				t.Errorf("%v (-want +got):\n%s", err, diff)
+			}
+		})
+	}
+}
+
 func TestParseRefuses(t *testing.T) {
 	cases := map[string]string{
 		"not json":       "{",
@@ -66,6 +84,7 @@ func TestParseRefuses(t *testing.T) {
 		"traced floor":   `{"v":3,"maxBytes":1,"ringBytes":1,"trace":{"groups":["file"]},"diskFloor":{"percent":101}}`,
 		"no command":     `{"v":4,"maxBytes":1,"ringBytes":1,"trace":{"groups":["file"],"children":true}}`,
 		"no name":        `{"v":4,"maxBytes":1,"ringBytes":1,"trace":{"groups":["file"],"containers":[""]}}`,
+		"no engine":      `{"v":5,"snapLength":1,"maxBytes":1,"ringBytes":1,"engine":"xdp"}`,
 		"more than all":  `{"v":1,"snapLength":1,"maxBytes":1,"ringBytes":1,"diskFloor":{"percent":101}}`,
 		"below nothing":  `{"v":1,"snapLength":1,"maxBytes":1,"ringBytes":1,"diskFloor":{"bytes":-1}}`,
 	}

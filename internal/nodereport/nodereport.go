@@ -78,6 +78,7 @@ const (
 	Tracer      Name = "tracer"
 	SignalByFD  Name = "pidfd"
 	TCX         Name = "tcx"
+	Clsact      Name = "clsact"
 	FEntry      Name = "fentry"
 	Kprobe      Name = "kprobe"
 	Uprobe      Name = "uprobe"
@@ -104,6 +105,7 @@ var about = map[Name]string{
 	Tracer:      "the tracer itself, loaded and attached",
 	SignalByFD:  "signals by pidfd",
 	TCX:         "BPF programs at tcx",
+	Clsact:      "BPF programs at clsact",
 	FEntry:      "BPF programs at a function's entry (fentry)",
 	Kprobe:      "kprobes",
 	Uprobe:      "uprobes",
@@ -113,17 +115,27 @@ var about = map[Name]string{
 var adds = map[Name]string{FEntry: "traces: how long page faults take", SocketStore: "traces: the group network"}
 
 // parts of Sonde, and what each needs.
-var parts = []struct {
+var parts = []part{
+	{name: "packet captures", needs: []Name{Rights}, ways: taking},
+	{name: "traces", needs: tracing},
+	{name: "gates", needs: slices.Concat(tracing, []Name{SignalByFD})},
+	{name: "packets by tcx", needs: []Name{Rights, TCX}, works: "engine bpf"},
+	{name: "packets by clsact", needs: []Name{Rights, Clsact}, works: "engine bpf, where tcx does not work"},
+	{name: "packets by AF_PACKET", needs: []Name{Rights, AFPacket}, works: "engine afpacket"},
+}
+
+// part of Sonde.
+type part struct {
 	name  string
 	needs []Name
+	// ways are those of which one is enough; that which works first is taken.
+	ways []Name
 	// works is what else to know where it does.
 	works string
-}{
-	{"packet captures", []Name{Rights, AFPacket}, ""},
-	{"traces", tracing, ""},
-	{"gates", slices.Concat(tracing, []Name{SignalByFD}), ""},
-	{"fast engine for packets", []Name{BTF, RingBuffer, TCX}, "the kernel allows it; this version has none yet, and captures by AF_PACKET"},
 }
+
+// taking packets: what engine auto tries, in its order.
+var taking = []Name{TCX, Clsact, AFPacket}
 
 var tracing = []Name{Rights, BTF, TypedTP, TaskStorage, RingBuffer, Iterator, Cgroups, Tracer}
 
@@ -132,17 +144,36 @@ func (r *Report) Conclude() {
 	r.Conclusions = nil
 	for _, p := range parts {
 		c := Conclusion{Part: p.name, Works: true, Because: p.works}
-		var missing []string
-		for _, n := range p.needs {
-			if works, why := r.check(n); !works {
-				missing = append(missing, string(n)+": "+why)
-			}
+		missing := r.lacking(p.needs)
+		if none := r.lacking(p.ways); len(p.ways) > 0 && len(none) == len(p.ways) {
+			missing = append(missing, none...)
+		} else if len(p.ways) > 0 {
+			c.Because = "engine auto takes " + string(p.ways[r.first(p.ways)])
 		}
 		if len(missing) > 0 {
 			c.Works, c.Because = false, strings.Join(missing, "; ")
 		}
 		r.Conclusions = append(r.Conclusions, c)
 	}
+}
+
+// lacking are those of names that do not work, each with why.
+func (r *Report) lacking(names []Name) []string {
+	var missing []string
+	for _, n := range names {
+		if works, why := r.check(n); !works {
+			missing = append(missing, string(n)+": "+why)
+		}
+	}
+	return missing
+}
+
+// first of names that works.
+func (r *Report) first(names []Name) int {
+	return slices.IndexFunc(names, func(n Name) bool {
+		works, _ := r.check(n)
+		return works
+	})
 }
 
 func (r *Report) check(n Name) (works bool, why string) {
@@ -162,7 +193,7 @@ func (r *Report) check(n Name) (works bool, why string) {
 func NeededBy(n Name) []string {
 	var all []string
 	for _, p := range parts {
-		if slices.Contains(p.needs, n) {
+		if slices.Contains(p.needs, n) || slices.Contains(p.ways, n) {
 			all = append(all, p.name)
 		}
 	}

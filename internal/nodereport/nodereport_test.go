@@ -15,7 +15,7 @@ func able(broken map[Name]string) *Report {
 		Version: Version, Node: "n1", Kernel: "6.12.0", Arch: "amd64", CPUs: 4, Memory: 8 << 30, Available: 6 << 30, Cgroup: "v2",
 		Settings: []Setting{{"net.core.bpf_jit_enable", "1", ""}},
 	}
-	for _, n := range []Name{Rights, AFPacket, BTF, TypedTP, RawTP, TaskStorage, SocketStore, RingBuffer, Iterator, Cgroups, Tracer, SignalByFD, TCX, FEntry, Kprobe, Uprobe} {
+	for _, n := range []Name{Rights, AFPacket, BTF, TypedTP, RawTP, TaskStorage, SocketStore, RingBuffer, Iterator, Cgroups, Tracer, SignalByFD, TCX, Clsact, FEntry, Kprobe, Uprobe} {
 		why, bad := broken[n]
 		r.Checks = append(r.Checks, Check{Name: n, Works: !bad, Why: why})
 	}
@@ -36,17 +36,24 @@ func TestConclude(t *testing.T) {
 			broken: map[Name]string{TaskStorage: "not supported (requires >= v5.11)", TCX: "not supported (requires >= v6.6)"},
 			want: map[string]string{
 				"traces": "task storage: not supported (requires >= v5.11)", "gates": "task storage: not supported (requires >= v5.11)",
-				"fast engine for packets": "tcx: not supported (requires >= v6.6)",
+				"packets by tcx": "tcx: not supported (requires >= v6.6)",
 			},
 		},
 		"no types": {
 			broken: map[Name]string{BTF: "not found", Tracer: ""},
 			want: map[string]string{
-				"traces": "BTF: not found; tracer: it does not work", "gates": "BTF: not found; tracer: it does not work", "fast engine for packets": "BTF: not found",
+				"traces": "BTF: not found; tracer: it does not work", "gates": "BTF: not found; tracer: it does not work",
 			},
 		},
-		"no pidfd":  {broken: map[Name]string{SignalByFD: "not allowed"}, want: map[string]string{"gates": "pidfd: not allowed"}},
-		"no packet": {broken: map[Name]string{AFPacket: "not allowed"}, want: map[string]string{"packet captures": "AF_PACKET: not allowed"}},
+		"no pidfd":         {broken: map[Name]string{SignalByFD: "not allowed"}, want: map[string]string{"gates": "pidfd: not allowed"}},
+		"no packet socket": {broken: map[Name]string{AFPacket: "not allowed"}, want: map[string]string{"packets by AF_PACKET": "AF_PACKET: not allowed"}},
+		"no way to packets": {
+			broken: map[Name]string{TCX: "too old", Clsact: "not built in", AFPacket: "not allowed"},
+			want: map[string]string{
+				"packet captures": "tcx: too old; clsact: not built in; AF_PACKET: not allowed",
+				"packets by tcx":  "tcx: too old", "packets by clsact": "clsact: not built in", "packets by AF_PACKET": "AF_PACKET: not allowed",
+			},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := map[string]string{}
@@ -66,6 +73,25 @@ func TestConclude(t *testing.T) {
 		if c.Works || !strings.Contains(c.Because, notTried) {
 			t.Errorf("of nothing follows %+v", c)
 		}
+	}
+}
+
+// What engine auto takes is the first that works.
+func TestConcludeEngine(t *testing.T) {
+	for name, tc := range map[string]struct {
+		broken map[Name]string
+		want   string
+	}{
+		"all":      {want: "engine auto takes tcx"},
+		"no tcx":   {broken: map[Name]string{TCX: ""}, want: "engine auto takes clsact"},
+		"no bpf":   {broken: map[Name]string{TCX: "", Clsact: ""}, want: "engine auto takes AF_PACKET"},
+		"no right": {broken: map[Name]string{Rights: "lacks NET_RAW"}, want: "capabilities: lacks NET_RAW"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if c := able(tc.broken).Conclusions[0]; c.Part != "packet captures" || c.Because != tc.want {
+				t.Errorf("%+v, want %q", c, tc.want)
+			}
+		})
 	}
 }
 
@@ -108,11 +134,12 @@ func TestText(t *testing.T) {
 	text := r.Text()
 	for _, want := range []string{
 		"n1: Linux 6.12.0, amd64, 4 CPUs, 8.0 GiB of memory (6.0 GiB available), cgroup v2\n\n",
-		"SONDE                    WORKS  BECAUSE\n",
-		"\npacket captures          yes\n",
-		"\nfast engine for packets  no     tcx: not supported\n",
+		"SONDE                 WORKS  BECAUSE\n",
+		"\npacket captures       yes    engine auto takes clsact\n",
+		"\npackets by tcx        no     tcx: not supported\n",
+		"\npackets by clsact     yes    engine bpf, where tcx does not work\n",
 		"BPF programs at a function's entry (fentry)    no   traces: how long page faults take (attach: not supported [31m)\n",
-		"types of the kernel (/sys/kernel/btf/vmlinux)  yes  traces, gates, fast engine for packets\n",
+		"types of the kernel (/sys/kernel/btf/vmlinux)  yes  traces, gates\n",
 		"\nSETTING                  VALUE  MEANS\nnet.core.bpf_jit_enable  1\n",
 	} {
 		if !strings.Contains(text, want) {

@@ -103,14 +103,20 @@ func NeedsRecount(s Seen) bool {
 	if s.Before.Phase.Final() || probe == nil || probe.State.Terminated == nil || !serving(s) {
 		return false
 	}
-	acc, err := account.Parse([]byte(probe.State.Terminated.Message))
+	return wordless(probe.State.Terminated)
+}
+
+// wordless reports whether a probe ended without the last of its accounts.
+func wordless(t *corev1.ContainerStateTerminated) bool {
+	acc, err := account.Parse([]byte(t.Message))
 	return err != nil || acc.State != account.StateDone
 }
 
 // count copies the counts of an account.
 func (v *Verdict) count(a account.Account) {
 	e := &v.Entry
-	e.Packets, e.Bytes, e.Truncated, e.Overwritten, e.Engine = a.Packets, a.Bytes, a.Truncated, a.Overwritten, Text(a.Engine, 32)
+	e.Packets, e.Bytes, e.Truncated, e.Overwritten = a.Packets, a.Bytes, a.Truncated, a.Overwritten
+	e.Engine, e.EngineMessage = Text(a.Engine, account.MaxEngine), Text(a.EngineMessage, account.MaxText)
 	e.Dropped = sondev1.Dropped{Kernel: a.DroppedKernel, Ring: a.DroppedRing, Writer: a.DroppedWriter}
 	e.Events, e.Lost = a.Events, lost(a.Lost)
 }

@@ -74,6 +74,8 @@ type Verdict struct {
 	Again time.Time
 	// Ended is when the probe ended; zero if it did not, or nobody knows when.
 	Ended time.Time
+	// Cut: it has become final by this verdict, and the probe had no last word, so that what it had attached may still be there.
+	Cut bool
 }
 
 // Judge returns the verdict at the time now.
@@ -98,7 +100,21 @@ func Judge(s Seen, now time.Time) Verdict {
 		v.judgeWithoutAgent(s, now)
 	}
 	v.Entry.Message = Text(v.Entry.Message, 512)
+	v.Cut = v.Entry.Phase.Final() && s.cut(probe)
 	return v
+}
+
+// cut: with a node that is lost, a probe is either gone, with all of the kernel, or ends by itself; and so does one that runs
+// and whose Job is deleted.
+func (s Seen) cut(probe *corev1.ContainerStatus) bool {
+	switch {
+	case s.Before.Phase.Final(), s.Node == NodeLost:
+		return false
+	case probe != nil && probe.State.Terminated != nil:
+		return wordless(probe.State.Terminated)
+	default:
+		return s.Before.Phase == sondev1.PhaseCapturing && (probe == nil || probe.State.Running == nil)
+	}
 }
 
 // judgeFinal keeps a final entry, takes back files that are gone, and has a Job deleted that never

@@ -426,6 +426,15 @@ func TestJudgeTrace(t *testing.T) {
 	}
 }
 
+func TestEngineIsShown(t *testing.T) {
+	a := complete()
+	a.Engine, a.EngineMessage = "afpacket", "no tcx:\x1b[2J operation not permitted"
+	e := outcome.Judge(outcome.Seen{Job: job(), Agent: agent(ended(a, 0))}, dawn).Entry
+	if e.Engine != "afpacket" || e.EngineMessage != "no tcx: [2J operation not permitted" {
+		t.Errorf("engine %q, %q", e.Engine, e.EngineMessage)
+	}
+}
+
 // traced is the account of a trace that has ended.
 func traced(events int64, lost map[string]int64) account.Account {
 	a := account.Account{
@@ -501,13 +510,13 @@ func FuzzJudge(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(string(b), int32(0))
-	f.Add(`{"v":1,"state":"done","complete":true,"reason":"../../x","engine":"\u0000","files":[{"name":"../../etc/passwd","bytes":-1}]}`, int32(3))
+	f.Add(`{"v":1,"state":"done","complete":true,"reason":"../../x","engine":"\u0000","engineMessage":"\u001b[2J","files":[{"name":"../../etc/passwd","bytes":-1}]}`, int32(3))
 	f.Add(`{"v":3,"state":"done","complete":true,"seen":3,"events":1,"lost":{"ring":1,"../x\u0000":1}}`, int32(0))
 	f.Add("\xff\xfe", int32(137))
 	f.Fuzz(func(t *testing.T, message string, exitCode int32) {
 		v := outcome.Judge(outcome.Seen{Job: job(), Agent: agent(raw(message, exitCode)), RetainFor: time.Hour}, dawn)
 		e := v.Entry
-		if !e.Phase.Final() || e.Reason == "" || len(e.Reason) > 64 || len(e.Message) > 512 || len(e.Engine) > 32 {
+		if !e.Phase.Final() || e.Reason == "" || len(e.Reason) > 64 || len(e.Message) > 512 || len(e.Engine) > 32 || len(e.EngineMessage) > 256 {
 			t.Errorf("entry %+v does not fit", e)
 		}
 		if strings.ContainsFunc(e.Reason, func(c rune) bool { return !unicode.IsLetter(c) }) {

@@ -56,7 +56,7 @@ func Needed(gate bool) []Capability {
 	all := []Capability{
 		{Name: "KILL", Bit: 5, For: "signal the gate of its target, which runs as another user", Gate: true},
 		{Name: "NET_RAW", Bit: 13, For: "open packet sockets in the target's network namespace"},
-		{Name: "SYS_ADMIN", Bit: 21, For: "enter the target's network namespace, and load BPF programs"},
+		{Name: "SYS_ADMIN", Bit: 21, For: "enter the target's network namespace, and load BPF programs and attach them"},
 		{Name: "SYS_PTRACE", Bit: 19, For: "open namespaces of other users' processes, and see their files"},
 	}
 	return slices.DeleteFunc(all, func(c Capability) bool { return c.Gate && !gate })

@@ -177,7 +177,7 @@ func lineOf(p *sondev1.PodResult) Line {
 		return l
 	}
 	a := account.Account{
-		State: account.StateDone, Engine: p.Engine, Reason: p.Reason,
+		State: account.StateDone, Engine: p.Engine, EngineMessage: p.EngineMessage, Reason: p.Reason,
 		Complete: p.Phase == sondev1.PhaseCompleted, Message: p.Message,
 		Counts: account.Counts{
 			Packets: p.Packets, Bytes: p.Bytes, Truncated: p.Truncated, Overwritten: p.Overwritten,

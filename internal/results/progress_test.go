@@ -72,7 +72,7 @@ func end(pc *sondev1.PacketCapture) {
 	pc.Status.Phase = sondev1.PhaseIncomplete
 	pc.Status.Pods = []sondev1.PodResult{
 		{
-			UID: "pod-1", Name: "web-1", Node: "n1", Phase: sondev1.PhaseCompleted, Reason: "Duration", Packets: 7, Bytes: 700, Engine: "ring",
+			UID: "pod-1", Name: "web-1", Node: "n1", Phase: sondev1.PhaseCompleted, Reason: "Duration", Packets: 7, Bytes: 700, Engine: "ring", EngineMessage: "no other",
 			Truncated: 1, Dropped: sondev1.Dropped{Kernel: 1, Ring: 2, Writer: 3}, Files: []sondev1.ResultFile{{Name: "a.pcapng", Bytes: 900}},
 		},
 		{UID: "pod-2", Name: "web-2", Phase: sondev1.PhaseFailed, Reason: "NodeLost", Message: "no answer"},
@@ -93,7 +93,7 @@ func TestProgressFromFirstPacketToLast(t *testing.T) {
 	change(w, w.capture(), end)
 	got := l.want("web-1", sondev1.PhaseCompleted, 7) // the final counts of the status
 	want := &account.Account{
-		Version: 1, State: account.StateDone, Complete: true, Engine: "ring", Reason: "Duration",
+		Version: 1, State: account.StateDone, Complete: true, Engine: "ring", EngineMessage: "no other", Reason: "Duration",
 		Counts: account.Counts{Seen: 13, Packets: 7, Bytes: 700, DroppedKernel: 1, DroppedRing: 2, DroppedWriter: 3, Truncated: 1},
 		Files:  []account.File{{Name: "a.pcapng", Bytes: 900}},
 	}

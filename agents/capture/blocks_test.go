@@ -1,0 +1,155 @@
+package capture
+
+import (
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/sonde-operator/sonde/agents/ending"
+	"github.com/sonde-operator/sonde/internal/pcapng"
+)
+
+// Programs give one order for all interfaces and CPUs, without a merge.
+func TestBlocksAreInTimeOrder(t *testing.T) {
+	for _, by := range each[1:] {
+		t.Run(by.name, func(t *testing.T) {
+			n := newTestNet(t)
+			paths := []*sender{
+				n.senderTo(t, n.target, n.target, "127.0.0.1"), n.senderTo(t, n.target, n.peer, peerIP), n.senderTo(t, n.peer, n.target, targetV6),
+			}
+			r := start(t, by.engine(), &Config{NetNS: n.target})
+			for i := uint32(0); i < many; i += 200 {
+				for _, p := range paths {
+					p.send(i, i+200)
+				}
+			}
+			path := r.stop().Path
+			content, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var times []uint64
+			for at := content; len(at) > 0; {
+				h := pcapng.PacketHeaderOf(at)
+				if h.IsPacket() {
+					times = append(times, h.Time())
+				}
+				at = at[h.Size:]
+			}
+			if len(times) < 3*many || !slices.IsSorted(times) {
+				t.Errorf("%d packets, in order: %v", len(times), slices.IsSorted(times))
+			}
+		})
+	}
+}
+
+// A node that has run for long gives its interfaces high numbers.
+func TestInterfaceOfAHighIndex(t *testing.T) {
+	for _, by := range each {
+		t.Run(by.name, func(t *testing.T) {
+			n := newTestNet(t)
+			n.in(t, n.target, func(h *netlink.Handle) error {
+				attrs := netlink.NewLinkAttrs()
+				attrs.Name, attrs.Index = "net1", 1<<20
+				return h.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "net1-p", PeerNamespace: netlink.NsFd(int(n.peer.Fd()))})
+			})
+			n.up(t, n.peer, "net1-p", "10.78.0.2/24")
+			n.up(t, n.target, "net1", "10.78.0.1/24")
+			r := start(t, by.engine(), &Config{NetNS: n.target})
+			n.senderTo(t, n.target, n.peer, "10.78.0.2").send(0, 100)
+			n.remove(t, "net1")
+			r.until("its end", func(a Account) bool {
+				return slices.ContainsFunc(a.Interfaces, func(i InterfaceAccount) bool { return i.Name == "net1" && i.Gone && i.Written >= 100 })
+			})
+			exactly(t, readFile(t, r.stop().Path).numbers(t, "net1"), 0, 100)
+		})
+	}
+}
+
+// ofNetlink asks for an attribute of a netlink message, which no program at tc can see.
+var ofNetlink = map[pcapng.LinkType][]unix.SockFilter{pcapng.LinkTypeEthernet: {
+	{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: skfADOff + 12}, // SKF_AD_NLATTR
+	{Code: unix.BPF_RET | unix.BPF_K, K: 262144},
+}}
+
+// Where programs cannot be had, auto has sockets and says why, and bpf refuses.
+func TestAutoFallsBack(t *testing.T) {
+	n := newTestNet(t)
+	r := start(t, New(KindAuto), &Config{NetNS: n.target, Interfaces: []string{"lo"}, Filters: ofNetlink})
+	a := r.Account()
+	if a.Engine != ByAFPacket || !strings.HasPrefix(a.EngineMessage, "tcx: ") || strings.Contains(a.EngineMessage, ByClsact) || strings.Contains(a.EngineMessage, "\n") {
+		t.Errorf("engine %q: %s", a.Engine, a.EngineMessage)
+	}
+	r.stop()
+	dir := t.TempDir()
+	_, err := New(KindBPF).Open(&Config{NetNS: n.target, Dir: dir, Base: "web", Filters: ofNetlink})
+	if err == nil || !strings.Contains(err.Error(), "auto or afpacket can be had") {
+		t.Errorf("error %v", err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
+		t.Errorf("it left %v, %v", left, err)
+	}
+}
+
+// On a kernel without tcx it is clsact, and the account says why.
+func TestEngines(t *testing.T) {
+	bpf, without := ByTCX, ""
+	if !slices.ContainsFunc(each, func(w engineWay) bool { return w.name == ByTCX }) {
+		bpf, without = ByClsact, "tcx not supported"
+	}
+	cases := map[Kind]string{KindAuto: bpf, KindBPF: bpf, KindAFPacket: ByAFPacket, "": ByAFPacket}
+	n := newTestNet(t)
+	for kind, want := range cases {
+		t.Run(string(kind), func(t *testing.T) {
+			r := start(t, New(kind), &Config{NetNS: n.target})
+			n.senderTo(t, n.target, n.peer, peerIP).send(0, 10)
+			res := r.stop()
+			if a := res.Account; a.Engine != want || (a.EngineMessage == "") != (want != ByClsact) || want == ByClsact && !strings.Contains(a.EngineMessage, without) {
+				t.Errorf("engine %q (%s), want %q", a.Engine, a.EngineMessage, want)
+			}
+			exactly(t, readFile(t, res.Path).numbers(t, "eth0"), 0, 10)
+		})
+	}
+}
+
+// refusingAttacher refuses every interface, as a kernel does where something else is in the way.
+type refusingAttacher struct{ attacher }
+
+func (refusingAttacher) attach(int, int, *ebpf.Program, *ebpf.Program) (attachment, error) {
+	return nil, errors.New("something is in the way")
+}
+
+// An interface that comes later and that programs cannot be attached to is left out with a note, and the others go on.
+func TestLateInterfaceThatRefusesProgramsEndsNothing(t *testing.T) {
+	for _, by := range each[1:] {
+		t.Run(by.name, func(t *testing.T) {
+			n := newTestNet(t)
+			c, err := by.engine().Open(&Config{NetNS: n.target, Dir: t.TempDir(), Base: "web"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			b := c.(*session).taker.(*blocks)
+			b.attacher = refusingAttacher{b.attacher}
+			ctx, cancel := context.WithCancel(t.Context())
+			r := &running{Capture: c, t: t, cancel: func(error) { cancel() }, result: make(chan Result, 1)}
+			go func() { r.result <- c.Run(ctx) }()
+			n.addVeth(t)
+			r.until("the note", func(a Account) bool {
+				return len(a.Interfaces) == 3 && strings.Contains(a.Interfaces[2].Note, "in the way")
+			})
+			n.senderTo(t, n.target, n.peer, peerIP).send(0, 100)
+			res := r.stop()
+			exactly(t, readFile(t, res.Path).numbers(t, "eth0"), 0, 100)
+			if res.Reason != ending.Stopped || res.Err != nil {
+				t.Errorf("reason %s, error %v", res.Reason, res.Err)
+			}
+		})
+	}
+}

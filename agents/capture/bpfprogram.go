@@ -1,0 +1,199 @@
+package capture
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/sonde-operator/sonde/agents/cpuring"
+	"github.com/sonde-operator/sonde/internal/ebpffilter"
+	"github.com/sonde-operator/sonde/internal/pcapng"
+	"github.com/sonde-operator/sonde/internal/ringmemory"
+)
+
+//go:generate go tool -modfile=../../hack/tools/go.mod bpf2go -cc clang-19 -strip llvm-strip-19 -target amd64,arm64 -type interface packets ../../bpf/packets.bpf.c -- -I../../bpf/headers -mcpu=v3 -Wall -Werror
+
+const (
+	// filterFunction is where the programs have their filter.
+	filterFunction = "accepts"
+	// stateMap holds the programs' variables.
+	stateMap = ".bss"
+	// lowIndex is LOW_INDEX of bpf/packets.bpf.c.
+	lowIndex = 4096
+	// minCPURing is the least size of one CPU's ring, in bytes.
+	minCPURing = ringmemory.Least
+)
+
+// programs are the BPF side of a capture: a pair for each link type, and the maps that all share. It lives as long as
+// something is attached: the kernel frees what nobody refers to.
+type programs struct {
+	cpus, size int // rings, and the bytes of each
+	snapLen    uint32
+	first      *ebpf.Collection // has the maps
+	rings      []*cpuring.Ring
+	waker      *cpuring.Waker
+	of         map[pcapng.LinkType]*ebpf.Collection
+}
+
+// shared are the maps of which there is one for all programs.
+var shared = []string{packetsMapRings, packetsMapWake, packetsMapLow, packetsMapHigh, stateMap}
+
+// newPrograms has rings of ringBytes together, for packets of at most snapLen bytes.
+func newPrograms(ringBytes int, snapLen uint32) (*programs, error) {
+	cpus, err := ebpf.PossibleCPU()
+	if err != nil {
+		return nil, fmt.Errorf("count CPUs: %w", err)
+	}
+	return programsFor(cpus, ringBytes, snapLen)
+}
+
+// programsFor is newPrograms for a number of CPUs.
+func programsFor(cpus, ringBytes int, snapLen uint32) (*programs, error) {
+	if cpus > ringmemory.MaxCPUs {
+		return nil, fmt.Errorf("this node can have %d CPUs, each of which needs a ring: the probe's memory has room for %d", cpus, ringmemory.MaxCPUs)
+	}
+	size := cpuring.Size(ringBytes, cpus, minCPURing)
+	// A packet that is larger than a part of the ring would seldom find room.
+	return &programs{cpus: cpus, size: size, snapLen: min(snapLen, uint32(size/2)), of: map[pcapng.LinkType]*ebpf.Collection{}}, nil
+}
+
+// load loads the pair for a link type with its filter, which nothing is attached to yet. It may be called again.
+func (p *programs) load(lt pcapng.LinkType, filter []unix.SockFilter) error {
+	if p.of[lt] != nil {
+		return nil
+	}
+	spec, err := filtered(filter)
+	if err != nil {
+		return err
+	}
+	for {
+		loaded, err := p.loadWith(spec.Copy(), lt)
+		if errors.Is(err, unix.E2BIG) && p.first == nil && p.size > minCPURing {
+			p.size /= 2 // before Linux 6.0 no map can hold values of 4 MiB, each of which is a ring
+			continue
+		}
+		if err != nil {
+			return explain(err)
+		}
+		p.of[lt] = loaded
+		if p.first != nil {
+			return nil
+		}
+		p.first = loaded
+		if p.rings, err = cpuring.Map(loaded.Maps[packetsMapRings], p.cpus, p.size, p.longest()); err != nil {
+			return err
+		}
+		p.waker, err = cpuring.NewWaker(loaded.Maps[packetsMapWake])
+		return err
+	}
+}
+
+// filtered is what is to be loaded, with a filter in it.
+func filtered(filter []unix.SockFilter) (*ebpf.CollectionSpec, error) {
+	spec, err := loadPackets()
+	if err != nil {
+		return nil, fmt.Errorf("read BPF objects: %w", err)
+	}
+	for name, direction := range map[string]ebpffilter.Option{packetsProgSondeIn: ebpffilter.AtIngress(), packetsProgSondeOut: ebpffilter.AtEgress()} {
+		body, err := ebpffilter.Translate(filter, direction)
+		if err != nil {
+			return nil, err
+		}
+		if err := ebpffilter.Replace(spec.Programs[name], filterFunction, body); err != nil {
+			return nil, err
+		}
+	}
+	return spec, nil
+}
+
+// longest is the most bytes of a packet's block.
+func (p *programs) longest() int { return pcapng.PacketLen(int(p.snapLen)) }
+
+func (p *programs) loadWith(spec *ebpf.CollectionSpec, lt pcapng.LinkType) (*ebpf.Collection, error) {
+	constants := map[string]any{
+		packetsVarSnapLen: p.snapLen, packetsVarEthernet: lt == pcapng.LinkTypeEthernet, packetsVarRingMask: uint64(p.size - 1),
+	}
+	for name, value := range constants {
+		if err := spec.Variables[name].Set(value); err != nil {
+			return nil, fmt.Errorf("set %s: %w", name, err)
+		}
+	}
+	cpuring.Shape(spec.Maps[packetsMapRings], p.cpus, p.size, p.longest())
+	var options ebpf.CollectionOptions
+	if p.first != nil {
+		options.MapReplacements = maps.Clone(p.first.Maps)
+		maps.DeleteFunc(options.MapReplacements, func(name string, _ *ebpf.Map) bool { return !slices.Contains(shared, name) })
+	}
+	return ebpf.NewCollectionWithOptions(spec, options)
+}
+
+// set changes a variable of the programs.
+func (p *programs) set(name string, value any) error {
+	if err := p.first.Variables[name].Set(value); err != nil {
+		return fmt.Errorf("set %s: %w", name, err)
+	}
+	return nil
+}
+
+// know has packets of an interface taken as those of a number in the file; where its losses are counted is slot.
+func (p *programs) know(index int, number, slot uint32) error {
+	return p.tell(index, packetsInterface{Number: number, Slot: slot + 1})
+}
+
+// forget has no packets taken of an interface.
+func (p *programs) forget(index int) error {
+	return p.tell(index, packetsInterface{})
+}
+
+func (p *programs) tell(index int, value packetsInterface) error {
+	name := packetsMapLow
+	if index >= lowIndex {
+		name = packetsMapHigh
+	}
+	m, key := p.first.Maps[name], uint32(index)
+	var err error
+	if name == packetsMapHigh && value.Slot == 0 {
+		err = m.Delete(key)
+	} else {
+		err = m.Put(key, value)
+	}
+	if err != nil {
+		return fmt.Errorf("tell the programs of an interface: %w", err)
+	}
+	return nil
+}
+
+// lost is how many packets found no room, of the interface with a slot.
+func (p *programs) lost(slot uint32) (n uint64) {
+	for _, r := range p.rings {
+		n += r.LostOf(slot)
+	}
+	return n
+}
+
+func (p *programs) close() error {
+	err := cpuring.Unmap(p.rings)
+	p.rings = nil
+	if p.waker != nil {
+		err = errors.Join(err, p.waker.Close())
+	}
+	for _, c := range p.of {
+		c.Close()
+	}
+	p.of, p.first = nil, nil
+	return err
+}
+
+// explain says what to do about what kernels refuse.
+func explain(err error) error {
+	var refused *ebpf.VerifierError // says "permission denied", too, and no right would change it
+	if errors.Is(err, os.ErrPermission) && !errors.As(err, &refused) {
+		return fmt.Errorf("%w: the probe needs CAP_SYS_ADMIN, and at clsact CAP_NET_ADMIN", err)
+	}
+	return err
+}

@@ -1,0 +1,75 @@
+package capture
+
+import (
+	"bufio"
+	"context"
+	"os"
+	"os/exec"
+	"slices"
+	"testing"
+)
+
+// What makes the test's binary a capture in a process of its own, which a test kills.
+const (
+	childDir  = "SONDE_CAPTURE_CHILD_DIR"
+	childBy   = "SONDE_CAPTURE_CHILD_BY"
+	childOn   = "SONDE_CAPTURE_CHILD_ON"
+	childUID  = "33333333-4444-4555-8666-777777777777"
+	childBase = "child"
+)
+
+// TestMain is also that process: it captures in the namespace that it inherits as file 3, until it is killed.
+func TestMain(m *testing.M) {
+	dir := os.Getenv(childDir)
+	if dir == "" {
+		os.Exit(m.Run())
+	}
+	by := all[slices.IndexFunc(all, func(w engineWay) bool { return w.name == os.Getenv(childBy) })]
+	cfg := &Config{NetNS: os.NewFile(3, "netns"), Owner: childUID, Filters: onlyDiscard, Dir: dir, Base: childBase}
+	if on := os.Getenv(childOn); on != "" {
+		cfg.Interfaces = []string{on}
+	}
+	c, err := by.engine().Open(cfg)
+	if err != nil {
+		_, _ = os.Stderr.WriteString(err.Error())
+		os.Exit(1)
+	}
+	_, _ = os.Stdout.WriteString("attached\n")
+	c.Run(context.Background())
+}
+
+// child is a capture in a process of its own.
+type child struct {
+	*exec.Cmd
+	t *testing.T
+}
+
+// startChild returns when it is attached, to all interfaces if none is named.
+func startChild(t *testing.T, ns *os.File, by engineWay, dir, on string) *child {
+	t.Helper()
+	c := &child{exec.Command(os.Args[0]), t}
+	c.Env = append(os.Environ(), childDir+"="+dir, childBy+"="+by.name, childOn+"="+on)
+	c.ExtraFiles = []*os.File{ns}
+	c.Stderr = os.Stderr
+	out, err := c.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Process.Kill(); _ = c.Wait() })
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "attached\n" {
+		t.Fatalf("child says %q, %v", line, err)
+	}
+	return c
+}
+
+// kill returns when the process is gone, and with it all that the kernel takes away itself.
+func (c *child) kill() {
+	c.t.Helper()
+	if err := c.Process.Kill(); err != nil {
+		c.t.Fatal(err)
+	}
+	_ = c.Wait()
+}

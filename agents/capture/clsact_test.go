@@ -1,0 +1,416 @@
+package capture
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	ebpflink "github.com/cilium/ebpf/link"
+	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+var clsactWay = engineWay{ByClsact, []way{byClsact}}
+
+const ownUID = "55555555-4444-4555-8666-777777777777"
+
+// index of an interface.
+func (n *testNet) index(t *testing.T, ns *os.File, name string) (index int) {
+	t.Helper()
+	n.in(t, ns, func(h *netlink.Handle) error {
+		l, err := h.LinkByName(name)
+		if err == nil {
+			index = l.Attrs().Index
+		}
+		return err
+	})
+	return index
+}
+
+// atClsact is what there is in the target's namespace, without the captures' own numbers.
+func (n *testNet) atClsact(t *testing.T) (all []string) {
+	t.Helper()
+	n.in(t, n.target, func(h *netlink.Handle) error {
+		for _, name := range []string{"eth0", "lo"} {
+			l, err := h.LinkByName(name)
+			if err != nil {
+				return err
+			}
+			disciplines, err := h.QdiscList(l)
+			if err != nil {
+				return err
+			}
+			for _, q := range disciplines {
+				if q.Attrs().Parent == netlink.HANDLE_CLSACT {
+					all = append(all, name+" "+q.Type())
+				}
+			}
+			for i, side := range clsactSides {
+				filters, err := filtersAt(h, l.Attrs().Index, side)
+				if err != nil {
+					return err
+				}
+				for _, f := range filters {
+					all = append(all, name+[]string{" in ", " out "}[i]+withoutNumber(f.Name))
+				}
+			}
+		}
+		return nil
+	})
+	slices.Sort(all)
+	return all
+}
+
+func withoutNumber(name string) string {
+	parts := strings.Split(name, ":")
+	if len(parts) < 3 {
+		return name
+	}
+	return strings.Join(slices.Delete(parts, 2, 3), ":")
+}
+
+// wantClsact of a capture of all interfaces that has made the discipline.
+func wantClsact(uid string) []string {
+	name := clsactPrefix + uid + clsactMade
+	return []string{"eth0 clsact", "eth0 in " + name, "eth0 out " + name, "lo clsact", "lo in " + name}
+}
+
+func (n *testNet) wantAtClsact(t *testing.T, when string, want ...string) {
+	t.Helper()
+	slices.Sort(want)
+	if diff := cmp.Diff(want, n.atClsact(t)); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", when, diff)
+	}
+}
+
+// A killed capture has nobody to take its filters away: the next one does.
+func TestNextCaptureRemovesWhatAKilledOneLeft(t *testing.T) {
+	n := newTestNet(t)
+	c := startChild(t, n.target, clsactWay, t.TempDir(), "")
+	n.wantAtClsact(t, "attached", wantClsact(childUID)...)
+	c.kill()
+	n.wantAtClsact(t, "killed", wantClsact(childUID)...)
+	r := start(t, clsactWay.engine(), &Config{NetNS: n.target, Owner: ownUID})
+	n.wantAtClsact(t, "the next capture runs", wantClsact(ownUID)...)
+	s := n.blind(t, 100)
+	s.send(0, 100)
+	exactly(t, readFile(t, r.stop().Path).numbers(t, "eth0"), 0, 100)
+	n.wantAtClsact(t, "the next capture has ended")
+}
+
+// What is on other interfaces than its own goes, too.
+func TestCaptureOfOneInterfaceRemovesWhatIsOnOthers(t *testing.T) {
+	n := newTestNet(t)
+	startChild(t, n.target, clsactWay, t.TempDir(), "eth0").kill()
+	start(t, clsactWay.engine(), &Config{NetNS: n.target, Owner: ownUID, Interfaces: []string{"lo"}}).stop()
+	n.wantAtClsact(t, "after a capture of lo alone")
+}
+
+func TestSweepTakesTheDeadAndLeavesTheLiving(t *testing.T) {
+	n := newTestNet(t)
+	dead := startChild(t, n.target, clsactWay, t.TempDir(), "")
+	living := start(t, clsactWay.engine(), &Config{NetNS: n.target, Owner: ownUID})
+	n.wantAtClsact(t, "two run", append(wantClsact(childUID), without(wantClsact(ownUID), "clsact")...)...)
+	n.sweep(t, 0)
+	dead.kill()
+	n.sweep(t, 3)
+	n.wantAtClsact(t, "swept", wantClsact(ownUID)...)
+	n.sweep(t, 0)
+	s := n.blind(t, 100)
+	s.send(0, 100)
+	exactly(t, readFile(t, living.stop().Path).numbers(t, "eth0"), 0, 100)
+	n.wantAtClsact(t, "both have ended")
+}
+
+func (n *testNet) sweep(t *testing.T, want int) {
+	t.Helper()
+	if removed, err := Sweep(n.target); removed != want || err != nil {
+		t.Errorf("swept %d filters, %v; want %d", removed, err, want)
+	}
+}
+
+func without(all []string, suffix string) []string {
+	return slices.DeleteFunc(slices.Clone(all), func(s string) bool { return strings.HasSuffix(s, " "+suffix) })
+}
+
+// Sweeping needs nothing of what it sweeps, and a namespace that was never captured stays as it is.
+func TestSweepOfNothing(t *testing.T) {
+	n := newTestNet(t)
+	n.sweep(t, 0)
+	n.wantAtClsact(t, "swept")
+	file, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if _, err := Sweep(file); !errors.Is(err, unix.EINVAL) {
+		t.Errorf("a namespace that is none: %v", err)
+	}
+}
+
+// At tcx the kernel takes away what a killed capture had attached.
+func TestKilledAtTCXLeavesNothing(t *testing.T) {
+	for _, by := range each {
+		if by.name == ByClsact {
+			continue // which does
+		}
+		t.Run(by.name, func(t *testing.T) {
+			n := newTestNet(t)
+			c := startChild(t, n.target, by, t.TempDir(), "")
+			if by.name == ByTCX && n.atTCX(t, "eth0") != 2 {
+				t.Errorf("%d programs are attached, want 2", n.atTCX(t, "eth0"))
+			}
+			c.kill()
+			if by.name == ByTCX {
+				await(t, "the kernel", func() bool { return n.atTCX(t, "eth0") == 0 && n.atTCX(t, "lo") == 0 })
+			}
+			n.wantAtClsact(t, "killed")
+		})
+	}
+}
+
+// atTCX counts the programs of an interface.
+func (n *testNet) atTCX(t *testing.T, name string) (count int) {
+	t.Helper()
+	index := n.index(t, n.target, name)
+	err := inNetNS(int(n.target.Fd()), func() error {
+		for _, way := range []ebpf.AttachType{ebpf.AttachTCXIngress, ebpf.AttachTCXEgress} {
+			r, err := ebpflink.QueryPrograms(ebpflink.QueryOptions{Target: index, Attach: way})
+			if err != nil {
+				return err
+			}
+			count += len(r.Programs)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return count
+}
+
+// foreign filters, which drop what comes in for the port that tests send to.
+func (n *testNet) foreign(t *testing.T, name string, filter netlink.Filter) {
+	t.Helper()
+	n.in(t, n.target, func(h *netlink.Handle) error {
+		index := n.index(t, n.target, "eth0")
+		if err := h.QdiscAdd(&netlink.GenericQdisc{
+			QdiscAttrs: netlink.QdiscAttrs{LinkIndex: index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT},
+			QdiscType:  name,
+		}); err != nil && !errors.Is(err, unix.EEXIST) {
+			return err
+		}
+		if filter == nil {
+			return nil
+		}
+		*filter.Attrs() = netlink.FilterAttrs{
+			LinkIndex: index, Parent: netlink.HANDLE_MIN_INGRESS, Handle: filter.Attrs().Handle, Priority: filter.Attrs().Priority, Protocol: unix.ETH_P_ALL,
+		}
+		return h.FilterReplace(filter)
+	})
+}
+
+// dropper ends the way of all packets of IP version 4.
+func dropper(t *testing.T) *ebpf.Program {
+	t.Helper()
+	const ipv4 = 0x0008 // as it lies in the packet
+	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, Name: "foreign", License: "GPL", Instructions: asm.Instructions{
+		asm.LoadMem(asm.R2, asm.R1, 16, asm.Word), // __sk_buff.protocol
+		asm.Mov.Imm(asm.R0, -1),                   // TC_ACT_UNSPEC
+		asm.JNE.Imm(asm.R2, ipv4, "exit"),
+		asm.Mov.Imm(asm.R0, 2), // TC_ACT_SHOT
+		asm.Return().WithSymbol("exit"),
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.Close() })
+	return p
+}
+
+func drops(p *ebpf.Program, priority uint16, handle uint32) *netlink.BpfFilter {
+	return &netlink.BpfFilter{FilterAttrs: netlink.FilterAttrs{Priority: priority, Handle: handle}, Fd: p.FD(), Name: "foreign", DirectAction: true}
+}
+
+// noProgram is a filter that is no BPF program: what it matches, which is all, ends its way among the filters.
+func noProgram(priority uint16) *netlink.U32 {
+	return &netlink.U32{FilterAttrs: netlink.FilterAttrs{Priority: priority}, ClassId: 1}
+}
+
+// Whoever else is there finds his own as it was, whether he came before or behind a capture, and whether that ended or was
+// killed.
+func TestForeignFiltersStay(t *testing.T) {
+	p := dropper(t)
+	foreigns := map[string]struct {
+		made func() netlink.Filter
+		want []string
+	}{
+		"a discipline": {func() netlink.Filter { return nil }, []string{"eth0 clsact"}},
+		"a program":    {func() netlink.Filter { return drops(p, 1, 1) }, []string{"eth0 clsact", "eth0 in foreign"}},
+		"no program":   {func() netlink.Filter { return noProgram(7) }, []string{"eth0 clsact", "eth0 in "}},
+	}
+	for name, tc := range foreigns {
+		t.Run(name+", before", func(t *testing.T) {
+			n := newTestNet(t)
+			n.foreign(t, "clsact", tc.made())
+			r := start(t, clsactWay.engine(), &Config{NetNS: n.target, Owner: ownUID})
+			r.stop()
+			n.wantAtClsact(t, "ended", tc.want...)
+			startChild(t, n.target, clsactWay, t.TempDir(), "").kill()
+			n.sweep(t, 3)
+			n.wantAtClsact(t, "killed and swept", tc.want...)
+		})
+		if name == "a discipline" {
+			continue // of which nobody can know who would have made it
+		}
+		t.Run(name+", behind", func(t *testing.T) {
+			n := newTestNet(t)
+			c := startChild(t, n.target, clsactWay, t.TempDir(), "")
+			n.foreign(t, "clsact", tc.made())
+			n.wantAtClsact(t, "both", append(wantClsact(childUID), without(tc.want, "clsact")...)...)
+			c.kill()
+			n.sweep(t, 3)
+			n.wantAtClsact(t, "killed and swept", tc.want...)
+		})
+	}
+}
+
+// A capture sees what another program drops, and that one sees what is captured.
+func TestCaptureIsBeforeOtherFilters(t *testing.T) {
+	p := dropper(t)
+	for _, by := range each {
+		for name, foreign := range map[string]netlink.FilterAttrs{
+			"of the first priority": {Priority: 1, Handle: 1}, "of some priority": {Priority: 9, Handle: 1}, "placed by the kernel": {},
+		} {
+			t.Run(by.name+", "+name, func(t *testing.T) {
+				n := newTestNet(t)
+				n.foreign(t, "clsact", drops(p, foreign.Priority, foreign.Handle))
+				n.dropped(t, start(t, by.engine(), &Config{NetNS: n.target, Filters: onlyDiscard}))
+			})
+		}
+	}
+}
+
+// dropped sends what does not arrive, and is in the file nevertheless.
+func (n *testNet) dropped(t *testing.T, r *running) {
+	t.Helper()
+	sink := n.udp(t, n.target, "udp4", net.JoinHostPort(targetIP, "9"))
+	s := &sender{t: t, conn: n.udp(t, n.peer, "udp4", ":0"), to: &net.UDPAddr{IP: net.ParseIP(targetIP), Port: discard}}
+	s.send(0, 100)
+	exactly(t, readFile(t, r.stop().Path).numbers(t, "eth0"), 0, 100)
+	if err := sink.SetReadDeadline(time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if count, _, err := sink.ReadFromUDP(make([]byte, 2000)); err == nil {
+		t.Errorf("%d bytes arrived that a filter drops", count)
+	}
+}
+
+// A filter that is no program ends a packet's way among filters, too, but not the packet's.
+func TestCaptureIsBeforeFiltersThatAreNoPrograms(t *testing.T) {
+	for _, by := range each {
+		t.Run(by.name, func(t *testing.T) {
+			n := newTestNet(t)
+			n.foreign(t, "clsact", noProgram(2))
+			r := start(t, by.engine(), &Config{NetNS: n.target, Filters: onlyDiscard})
+			n.senderTo(t, n.peer, n.target, targetIP).send(0, 100)
+			exactly(t, readFile(t, r.stop().Path).numbers(t, "eth0"), 0, 100)
+		})
+	}
+}
+
+// A program that comes later takes its own number among those of its priority, not that of the capture.
+func TestLaterProgramReplacesNothing(t *testing.T) {
+	n, p := newTestNet(t), dropper(t)
+	n.foreign(t, "clsact", drops(p, 1, 1))
+	r := start(t, clsactWay.engine(), &Config{NetNS: n.target, Owner: ownUID, Interfaces: []string{"eth0"}, Filters: onlyDiscard})
+	before := n.atClsact(t)
+	n.foreign(t, "clsact", drops(p, 1, 1))
+	n.wantAtClsact(t, "replaced", before...)
+	n.dropped(t, r)
+	n.wantAtClsact(t, "ended", "eth0 clsact", "eth0 in foreign")
+}
+
+// Where a capture could not be first, it would have the packets that others leave, so another engine takes them.
+func TestNoPlaceAtClsact(t *testing.T) {
+	for name, foreign := range map[string]struct {
+		discipline string
+		filter     netlink.Filter
+	}{
+		"filter of priority 1": {"clsact", noProgram(1)},
+		"another discipline":   {"ingress", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newTestNet(t)
+			n.foreign(t, foreign.discipline, foreign.filter)
+			before := n.atClsact(t)
+			_, err := clsactWay.engine().Open(&Config{NetNS: n.target, Dir: t.TempDir(), Base: "x"})
+			if err == nil || !strings.Contains(err.Error(), errNoPlace.Error()) {
+				t.Errorf("error %v, want %v", err, errNoPlace)
+			}
+			n.wantAtClsact(t, "refused", before...)
+			auto := &sessions{ways: []way{byClsact, bySockets}, create: createFile}
+			r := start(t, auto, &Config{NetNS: n.target, Filters: onlyDiscard})
+			if a := r.Account(); a.Engine != ByAFPacket || !strings.Contains(a.EngineMessage, errNoPlace.Error()) {
+				t.Errorf("engine %s: %s", a.Engine, a.EngineMessage)
+			}
+			s := n.blind(t, 100)
+			s.send(0, 100)
+			exactly(t, readFile(t, r.stop().Path).numbers(t, "eth0"), 0, 100)
+			n.wantAtClsact(t, "ended", before...)
+		})
+	}
+}
+
+// Of captures that begin and end at the same time, none takes another's filters, or the discipline below them.
+func TestCapturesBesideEachOther(t *testing.T) {
+	n, p := newTestNet(t), dropper(t)
+	index := n.index(t, n.target, "eth0")
+	var both sync.WaitGroup
+	for _, uid := range []string{childUID, ownUID} {
+		both.Go(func() {
+			for range 25 {
+				if err := attachOnce(n.target, index, uid, p); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	both.Wait()
+	n.wantAtClsact(t, "both have ended")
+}
+
+// attachOnce returns an error where the filter is not there as long as it should.
+func attachOnce(ns *os.File, index int, uid string, p *ebpf.Program) error {
+	c := newClsact(uid)
+	a, err := c.attach(int(ns.Fd()), index, p, nil)
+	if err != nil {
+		return err
+	}
+	err = inNetNS(int(ns.Fd()), func() error {
+		h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+		if err != nil {
+			return err
+		}
+		defer h.Close()
+		filters, err := filtersAt(h, index, clsactSides[0])
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(filters, func(f *netlink.BpfFilter) bool { return strings.HasPrefix(f.Name, c.tag) }) {
+			return fmt.Errorf("no filter %s among %d", c.tag, len(filters))
+		}
+		return nil
+	})
+	return errors.Join(err, a.Close(), c.close())
+}

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
+/* A packet as programs of class sched_cls see it (include/uapi/linux/bpf.h), whose layout the kernel keeps. */
+#ifndef SONDE_SKB_H
+#define SONDE_SKB_H
+
+struct __sk_buff {
+	__u32 len;
+	__u32 pkt_type;
+	__u32 mark;
+	__u32 queue_mapping;
+	__u32 protocol;
+	__u32 vlan_present;
+	__u32 vlan_tci;
+	__u32 vlan_proto;
+	__u32 priority;
+	__u32 ingress_ifindex;
+	__u32 ifindex;
+};
+
+#endif

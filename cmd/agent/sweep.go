@@ -1,0 +1,53 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"log/slog"
+
+	"github.com/sonde-operator/sonde/agents/capture"
+	"github.com/sonde-operator/sonde/agents/nodeproc"
+)
+
+// errNotHost says that a Pod is in a network namespace in which it should not be; it may be about to leave it.
+var errNotHost = errors.New("the Pod's network namespace is the node's, and it is not on the host network")
+
+// runSweep takes away what a probe that was killed has left in the kernel. A Pod that is gone has taken it along.
+func runSweep(_ context.Context, args []string, log *slog.Logger) (int, error) {
+	flags := flag.NewFlagSet("agent sweep", flag.ContinueOnError)
+	uid := flags.String("pod-uid", "", "`UID` of the target Pod, as its cgroup has it")
+	host := flags.Bool("host-network", false, "sweep the node's own network namespace")
+	if err := parse(flags, args, "pod-uid"); err != nil {
+		return exitUsage, err
+	}
+	ns, err := namespaceOf(nodeproc.Finder{}, *uid, *host)
+	if errors.Is(err, nodeproc.ErrNoProcess) {
+		log.Info("Nothing to sweep: the Pod is gone", "pod", *uid)
+		return 0, nil
+	}
+	if err != nil {
+		return 1, err
+	}
+	defer ns.Close()
+	removed, err := capture.Sweep(ns.File)
+	log.Info("Swept", "pod", *uid, "filters", removed)
+	return 0, err
+}
+
+// namespaceOf a Pod, or the node.
+func namespaceOf(f nodeproc.Finder, uid string, host bool) (*nodeproc.NetNS, error) {
+	own, err := f.OpenHostNetNS()
+	if err != nil || host {
+		return own, err
+	}
+	defer own.Close()
+	ns, err := f.OpenNetNS(uid)
+	if err != nil {
+		return nil, err
+	}
+	if ns.Inode == own.Inode {
+		return nil, errors.Join(errNotHost, ns.Close())
+	}
+	return ns, nil
+}
