@@ -63,6 +63,7 @@ func (r *CaptureReconciler) act(ctx context.Context, capture sondev1.Capture, se
 	errs := append([]error{r.stopProbes(ctx, seen, todo.stop)},
 		atOnce(ctx, writesAtOnce, todo.remove, func(job *compact.Job) error { return deleteObject(ctx, r.Client, job.Whole()) })...)
 	errs = append(errs, atOnce(ctx, writesAtOnce, todo.evict, func(p *podSeen) error { return r.evict(ctx, p) })...)
+	r.sweepAfter(ctx, capture, todo.sweep)
 	done := acted{jobs: map[types.UID]string{}, errs: map[types.UID]error{}, lacking: map[types.UID]lacking{}}
 	if len(todo.create) > 0 {
 		r.createJobs(ctx, capture, seen, todo, &done)

@@ -32,8 +32,9 @@ type plan struct {
 	stop     []stopping
 	remove   []*compact.Job
 	evict    []*podSeen
-	cleanUp  bool // everything that was made for the capture
-	over     bool // nothing more will be captured
+	sweep    []*podSeen // after their probes
+	cleanUp  bool       // everything that was made for the capture
+	over     bool       // nothing more will be captured
 	ended    time.Time
 	again    time.Duration
 	admitted bool
@@ -136,6 +137,7 @@ func (todo *plan) planPod(capture sondev1.Capture, seen observed, p *podSeen) (o
 	v := outcome.Judge(seen.about(capture, p, ending), seen.now)
 	todo.planGate(capture, seen, p, &v)
 	todo.leaving = todo.leaving || v.Entry.Phase.Final() && !p.before.Phase.Final() && p.leaving()
+	todo.planSweep(capture, p, &v)
 	switch {
 	case v.Entry.Phase.Final():
 	case v.Stop:

@@ -71,7 +71,7 @@ func meta(o Options, capture sondev1.Capture, name string) metav1.ObjectMeta {
 func Configuration(o Options, pc *sondev1.PacketCapture, jobID, requester string, programs map[int32]string) captureconfig.Config {
 	c := o.common(pc, jobID, requester)
 	c.Filter, c.Programs = pc.Spec.Filter, maps.Clone(programs)
-	c.SnapLength, c.Interfaces = pc.Spec.SnapLength, pc.Spec.Interfaces
+	c.SnapLength, c.Interfaces, c.Engine = pc.Spec.SnapLength, pc.Spec.Interfaces, string(pc.Spec.Engine)
 	if r := pc.Spec.Rotate; r != nil {
 		c.Rotate = &captureconfig.Rotate{MaxBytes: r.MaxBytes, Files: r.Files}
 	}

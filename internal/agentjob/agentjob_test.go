@@ -46,7 +46,7 @@ func TestBuild(t *testing.T) {
 				pc.Spec.Filter = "tcp port 80 and host 10.0.0.1'; rm -rf /"
 				pc.Spec.Interfaces = []string{"eth0", "lo"}
 				pc.Spec.MaxBytes, pc.Spec.MaxPackets, pc.Spec.SnapLength = 1<<40, &most, 96
-				pc.Spec.Rotate = &sondev1.Rotate{MaxBytes: 1 << 36, Files: 16}
+				pc.Spec.Rotate, pc.Spec.Engine = &sondev1.Rotate{MaxBytes: 1 << 36, Files: 16}, sondev1.EngineBPF
 			},
 			programs: map[int32]string{1: "1,6 0 0 96", 101: "1,6 0 0 0"},
 			duration: 1500 * time.Millisecond,
@@ -183,6 +183,32 @@ func TestDoctor(t *testing.T) {
 			s.ActiveDeadlineSeconds == nil || doctor.Annotations["openshift.io/required-scc"] != agentjob.RequiredSCC {
 			t.Errorf("%s: %+v", setting, doctor)
 		}
+	}
+}
+
+// TestSweep: what sweeps has a probe's rights and no more, and is not taken for one.
+func TestSweep(t *testing.T) {
+	for name, host := range map[string]bool{"sweep": false, "sweep host network": true} {
+		t.Run(name, func(t *testing.T) {
+			pod := targetPod()
+			job := agentjob.Sweep(options, capture(), agentjob.SweepPlan{
+				Name: "sonde-sweep-deadbeef-c0ffee00", TargetNamespace: pod.Namespace, Pod: pod.Name, Node: pod.Spec.NodeName, UID: pod.UID, HostNetwork: host,
+			})
+			probe := agentjob.Job(options, capture(), agentjob.Plan{Name: "j", Pod: pod}).Spec.Template.Spec
+			sweep := job.Spec.Template.Spec
+			if diff := cmp.Diff(probe.Containers[0].SecurityContext, sweep.Containers[0].SecurityContext); diff != "" {
+				t.Errorf("rights (-probe +sweep):\n%s", diff)
+			}
+			if sweep.ServiceAccountName != agentjob.ServiceAccount || *sweep.AutomountServiceAccountToken || sweep.HostNetwork || sweep.HostIPC || len(sweep.Volumes) > 0 {
+				t.Errorf("%+v", sweep)
+			}
+			for _, label := range []string{sondev1.LabelUID, sondev1.LabelKind, sondev1.LabelTargetPodUID} {
+				if job.Labels[label] != "" || job.Spec.Template.Labels[label] != "" {
+					t.Errorf("it has the label %s of a capture's Job", label)
+				}
+			}
+			golden(t, name, job)
+		})
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/captureconfig"
 	"github.com/sonde-operator/sonde/internal/kind"
 	"github.com/sonde-operator/sonde/internal/privilege"
+	"github.com/sonde-operator/sonde/internal/ringmemory"
 )
 
 const (
@@ -88,7 +89,7 @@ func probe(o Options, capture sondev1.Capture, p Plan) corev1.Container {
 				corev1.ResourceEphemeralStorage: *resource.NewQuantity(min(capture.Common().MaxBytes, storageRequest), resource.BinarySI),
 			},
 			Limits: corev1.ResourceList{
-				corev1.ResourceMemory: *resource.NewQuantity(probeMemory+o.RingBytes, resource.BinarySI),
+				corev1.ResourceMemory: *resource.NewQuantity(probeMemory+ringMemory(o, capture), resource.BinarySI),
 			},
 		},
 		VolumeMounts: []corev1.VolumeMount{
@@ -97,6 +98,15 @@ func probe(o Options, capture sondev1.Capture, p Plan) corev1.Container {
 			{Name: volumeControl, MountPath: captureconfig.ControlDir, ReadOnly: true},
 		},
 	}
+}
+
+// ringMemory is the most that the probe's rings take of its memory limit. It is asked for by nobody: requests are what a
+// probe mostly has.
+func ringMemory(o Options, capture sondev1.Capture) int64 {
+	if pc, ok := capture.(*sondev1.PacketCapture); ok && (pc.Spec.Engine == sondev1.EngineBPF || pc.Spec.Engine == sondev1.EngineAuto) {
+		return ringmemory.Most(o.RingBytes)
+	}
+	return o.RingBytes
 }
 
 // probeSecurity of a setting. In both the probe is user 0: Kubernetes gives added capabilities to no

@@ -4,12 +4,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sonde-operator/sonde/internal/ringmemory"
 )
 
 const (
 	// doctorSeconds bound a Pod of the doctor's that nobody deletes.
 	doctorSeconds = 120
-	// doctorMemory in bytes: besides the agent, what the tracer's programs have in the kernel.
+	// doctorMemory in bytes: besides the agent, what the tracer's programs have in the kernel. The rings of a capture's come to it.
 	doctorMemory = 256 * mi
 )
 
@@ -22,33 +24,32 @@ func Doctor(o Options, node string) *corev1.Pod {
 			Labels:      map[string]string{"app.kubernetes.io/name": "sonde", "app.kubernetes.io/component": "doctor", "app.kubernetes.io/part-of": "packet-capture-operator"},
 			Annotations: map[string]string{"openshift.io/required-scc": RequiredSCC},
 		},
-		Spec: corev1.PodSpec{
-			HostPID:                       true,
-			RestartPolicy:                 corev1.RestartPolicyNever,
-			ServiceAccountName:            ServiceAccount,
-			AutomountServiceAccountToken:  new(false),
-			EnableServiceLinks:            new(false),
-			DNSPolicy:                     corev1.DNSDefault,
-			PriorityClassName:             PriorityClass,
-			TerminationGracePeriodSeconds: new(int64(1)),
-			ActiveDeadlineSeconds:         new(int64(doctorSeconds)),
-			Affinity:                      onNode(node),
-			Tolerations:                   []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
-			Containers: []corev1.Container{{
-				Name: "doctor", Image: o.Image, ImagePullPolicy: corev1.PullIfNotPresent,
-				Command: []string{"/agent"}, Args: []string{"doctor", "--output", "json"},
-				SecurityContext: probeSecurity(o.Privilege, true),
-				// Why it could not is the end of its log.
-				TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
-				Resources: corev1.ResourceRequirements{
-					Requests: corev1.ResourceList{
-						corev1.ResourceCPU:    resource.MustParse("10m"),
-						corev1.ResourceMemory: *resource.NewQuantity(32*mi, resource.BinarySI),
-					},
-					Limits: corev1.ResourceList{corev1.ResourceMemory: *resource.NewQuantity(doctorMemory, resource.BinarySI)},
-				},
-			}},
+		Spec: shortPod(node, doctorSeconds, corev1.Container{
+			Name: "doctor", Image: o.Image, ImagePullPolicy: corev1.PullIfNotPresent,
+			Command: []string{"/agent"}, Args: []string{"doctor", "--output", "json"},
+			SecurityContext: probeSecurity(o.Privilege, true),
+			Resources:       little(doctorMemory + ringmemory.Most(0)),
+		}),
+	}
+}
+
+// shortPod runs one container on a node for seconds at most, as a probe's account.
+func shortPod(node string, seconds int64, c corev1.Container) corev1.PodSpec {
+	// Why it could not is the end of its log.
+	c.TerminationMessagePolicy = corev1.TerminationMessageFallbackToLogsOnError
+	spec := nodePod(node, 1, c)
+	spec.ActiveDeadlineSeconds = new(seconds)
+	return spec
+}
+
+// little is what a short look needs, and so much memory at most, in bytes.
+func little(memory int64) corev1.ResourceRequirements {
+	return corev1.ResourceRequirements{
+		Requests: corev1.ResourceList{
+			corev1.ResourceCPU:    resource.MustParse("10m"),
+			corev1.ResourceMemory: *resource.NewQuantity(32*mi, resource.BinarySI),
 		},
+		Limits: corev1.ResourceList{corev1.ResourceMemory: *resource.NewQuantity(memory, resource.BinarySI)},
 	}
 }
 

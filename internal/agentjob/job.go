@@ -66,6 +66,13 @@ func Job(o Options, capture sondev1.Capture, p Plan) *batchv1.Job {
 }
 
 func podSpec(o Options, capture sondev1.Capture, p Plan) corev1.PodSpec {
+	spec := nodePod(p.Pod.Spec.NodeName, gracePeriod, probe(o, capture, p), keeper(o, p))
+	spec.Volumes = volumes(capture, p)
+	return spec
+}
+
+// nodePod runs containers on a node, as an agent's account; they have so many seconds to end.
+func nodePod(node string, grace int64, containers ...corev1.Container) corev1.PodSpec {
 	return corev1.PodSpec{
 		HostPID:                       true,
 		RestartPolicy:                 corev1.RestartPolicyNever,
@@ -74,11 +81,10 @@ func podSpec(o Options, capture sondev1.Capture, p Plan) corev1.PodSpec {
 		EnableServiceLinks:            new(false),
 		DNSPolicy:                     corev1.DNSDefault,
 		PriorityClassName:             PriorityClass,
-		TerminationGracePeriodSeconds: new(int64(gracePeriod)),
-		Affinity:                      onNode(p.Pod.Spec.NodeName),
+		TerminationGracePeriodSeconds: new(grace),
+		Affinity:                      onNode(node),
 		Tolerations:                   []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
-		Containers:                    []corev1.Container{probe(o, capture, p), keeper(o, p)},
-		Volumes:                       volumes(capture, p),
+		Containers:                    containers,
 	}
 }
 

@@ -101,6 +101,11 @@ func Jobs(podName string, podUID types.UID, jobID string, captureUID types.UID) 
 	return append(names, withSuffix(podName, last, MaxLabel), withSuffix(podName, last+own, MaxLabel))
 }
 
+// Sweep returns the name for the Job that sweeps after the probe of one Pod.
+func Sweep(podUID, captureUID types.UID) string {
+	return reserved + "sweep-" + Short(podUID) + "-" + Short(captureUID)
+}
+
 // JobID makes a jobId of four characters of [a-z0-9] for the capture with this UID: always the same
 // one, unless inUse says that another live capture of the target has it.
 func JobID(uid types.UID, inUse func(string) bool) string {

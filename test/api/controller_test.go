@@ -313,7 +313,7 @@ func (s *shop) object(name string) *sondev1.PacketCapture {
 	return &sondev1.PacketCapture{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: name},
 		Spec: sondev1.PacketCaptureSpec{
-			TargetDeployment: "web", Duration: "60s", RetainFor: "1h", SnapLength: 262144, MaxBytes: 1 << 20, FollowPods: new(true),
+			TargetDeployment: "web", Duration: "60s", RetainFor: "1h", SnapLength: 262144, MaxBytes: 1 << 20, FollowPods: new(true), Engine: sondev1.EngineAuto,
 		},
 	}
 }

@@ -26,6 +26,11 @@ var packetCaptureCreations = map[string]creation{
 	"a ring of no size":          {fields: map[string]any{"rotate": map[string]any{"files": int64(2)}}, want: "rotate.maxBytes: Required value"},
 	"an empty ring":              {fields: map[string]any{"rotate": map[string]any{}}, want: "Required value"},
 	"a ring in words":            {fields: map[string]any{"rotate": "1Mi:5"}, want: "must be of type object"},
+	"engine auto":                {fields: map[string]any{"engine": "auto"}},
+	"engine bpf":                 {fields: map[string]any{"engine": "bpf"}},
+	"engine afpacket":            {fields: map[string]any{"engine": "afpacket"}},
+	"an engine that is none":     {fields: map[string]any{"engine": "xdp"}, want: `spec.engine: Unsupported value: "xdp"`},
+	"an engine without a name":   {fields: map[string]any{"engine": ""}, want: `spec.engine: Unsupported value: ""`},
 	"empty list of interfaces":   {fields: map[string]any{"interfaces": []any{}}, want: "interfaces in body should have at least 1 items"},
 	"interface twice":            {fields: map[string]any{"interfaces": []any{"eth0", "eth0"}}, want: "Duplicate value"},
 	"interface with a slash":     {fields: map[string]any{"interfaces": []any{"../eth0"}}, want: "interfaces[0]"},
@@ -40,7 +45,7 @@ func ring(maxBytes, files int64) map[string]any {
 }
 
 var fullPacketCapture = map[string]any{
-	"filter": "tcp", "snapLength": int64(96), "interfaces": []any{"eth0"}, "maxPackets": int64(5), "rotate": ring(65536, 4),
+	"filter": "tcp", "snapLength": int64(96), "interfaces": []any{"eth0"}, "maxPackets": int64(5), "rotate": ring(65536, 4), "engine": "bpf",
 }
 
 var packetCaptureChanges = map[string]change{
@@ -52,5 +57,7 @@ var packetCaptureChanges = map[string]change{
 	"maxPackets removed":         {field: "maxPackets", want: "maxPackets is immutable"},
 	"larger files of the ring":   {field: "rotate", value: ring(65537, 4), want: "rotate is immutable"},
 	"more files in the ring":     {field: "rotate", value: ring(65536, 5), want: "rotate is immutable"},
+	"another engine":             {field: "engine", value: "auto", want: "engine is immutable"},
+	"engine removed":             {field: "engine", want: "engine is immutable"},
 	"no ring any more":           {field: "rotate", want: "rotate is immutable"},
 }

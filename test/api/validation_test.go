@@ -35,7 +35,7 @@ type captureKind struct {
 }
 
 var captureKinds = map[string]captureKind{
-	"PacketCapture": {object, packetCaptureCreations, fullPacketCapture, packetCaptureChanges, map[string]any{"duration": "60s", "snapLength": int64(262144)}},
+	"PacketCapture": {object, packetCaptureCreations, fullPacketCapture, packetCaptureChanges, map[string]any{"duration": "60s", "snapLength": int64(262144), "engine": "auto"}},
 	"Trace":         {traceObject, traceCreations, fullTrace, traceChanges, map[string]any{"events": []any{"process", "file", "network"}, "format": "ndjson"}},
 }
 
