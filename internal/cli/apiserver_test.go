@@ -86,7 +86,7 @@ func (s *apiServer) add(c v1alpha1.Capture, phase v1alpha1.Phase) v1alpha1.Captu
 	c.SetNamespace("shop")
 	c.SetName("web")
 	c.SetUID("uid-1")
-	c.SetCreationTimestamp(metav1.NewTime(time.Now().Add(-5 * time.Minute)))
+	c.SetCreationTimestamp(metav1.NewTime(time.Now().Add(-5 * time.Hour)))
 	s.twoPods(phase)(c)
 	s.captures[keyOf(c)] = c
 	return c

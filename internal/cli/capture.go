@@ -44,6 +44,7 @@ Exit code: 0 all is saved; 3 a file is saved, and packets are missing from it or
 	f.StringVar(&r.Rotate, "rotate", "", "Keep the newest packets: size of a file and how many are kept for each Pod, like 100Mi:5")
 	f.Int64Var(&r.MaxPackets, "max-packets", 0, "End a Pod's capture after so many packets (default no limit)")
 	f.StringSliceVar(&r.Interfaces, "interface", nil, "Interfaces of the Pods to capture on, like eth0,lo (default all)")
+	f.StringVar(&r.Engine, "engine", "", "What takes the packets: bpf, afpacket, or auto, which is bpf where it can be had (default auto)")
 	c.addFlags(cmd, "PacketCapture", "TARGET-TIME.pcapng")
 	return cmd
 }

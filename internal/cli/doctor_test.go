@@ -86,7 +86,7 @@ func TestDoctor(t *testing.T) {
 	if code != 0 || errOut != "" || !strings.HasPrefix(out, "n1: Linux 6.12-of-n1, ") || !strings.Contains(out, "\n\nn2: Linux 6.12-of-n2, ") {
 		t.Errorf("code %d, standard error %q:\n%s", code, errOut, out)
 	}
-	for _, want := range []string{"\npacket captures          yes\n", "\ntraces                   no     BTF: it was not tried"} {
+	for _, want := range []string{"\npacket captures       yes    engine auto takes AF_PACKET\n", "\ntraces                no     BTF: it was not tried"} {
 		if strings.Count(out, want) != 2 {
 			t.Errorf("%q is not there twice in\n%s", want, out)
 		}

@@ -36,7 +36,7 @@ func newGet(p *plugin) *cobra.Command {
 		Use:   "get [NAME]",
 		Short: "List captures and traces",
 		Long: `Lists the PacketCaptures and the Traces of a namespace, or one. With -o wide there are more columns and, for one,
-a line for each of its Pods, and what is missing from their files and where it was lost.
+a line for each of its Pods with the engine that captured it, and what is missing from their files and where it was lost.
 
 ` + aboutNames,
 		Example: `  kubectl sonde get -A
@@ -120,7 +120,7 @@ func (c *getCommand) one(ctx context.Context, conn *connection, ref reference) e
 		return err
 	}
 	r := report.New(found, pods, capture.Saved{})
-	text := "\n" + r.Table()
+	text := "\n" + r.WideTable()
 	if notes := r.NoteText(); notes != "" {
 		text += "\n" + notes
 	}

@@ -300,16 +300,16 @@ func TestGet(t *testing.T) {
 		args []string
 		want string
 	}{
-		"table": {nil, "NAME  PHASE      TARGET          JOBID  PODS  PACKETS  DROPPED  AGE\nweb   Completed  Deployment/web  qwer      2        5        0   5m\n"},
+		"table": {nil, "NAME  PHASE      TARGET          JOBID  PODS  PACKETS  DROPPED  AGE\nweb   Completed  Deployment/web  qwer      2        5        0   5h\n"},
 		"wide": {
 			[]string{"-A", "-o", "wide"},
 			"NAMESPACE  NAME  PHASE      TARGET          JOBID  PODS  PACKETS  DROPPED  AGE  BYTES  TRUNCATED  OVERWRITTEN  REASON\n" +
-				"shop       web   Completed  Deployment/web  qwer      2        5        0   5m    300          0            0\n",
+				"shop       web   Completed  Deployment/web  qwer      2        5        0   5h    300          0            0\n",
 		},
 		"one, wide": {
 			[]string{"web", "-o", "wide"},
 			`NAME  PHASE      TARGET          JOBID  PODS  PACKETS  DROPPED  AGE  BYTES  TRUNCATED  OVERWRITTEN  REASON
-web   Completed  Deployment/web  qwer      2        5        0   5m    300          0            0
+web   Completed  Deployment/web  qwer      2        5        0   5h    300          0            0
 
 POD    NODE  STATE      REASON    PACKETS  BYTES  DROPPED
 web-1  n1    Completed  Duration        3  180 B        0

@@ -212,8 +212,8 @@ func withBoth(t *testing.T) *apiServer {
 }
 
 func TestGetBothKinds(t *testing.T) {
-	const packetTable = "NAME  PHASE      TARGET          JOBID  PODS  PACKETS  DROPPED  AGE\nweb   Completed  Deployment/web  qwer      2        5        0   5m\n"
-	const traceTable = "NAME  PHASE      TARGET          JOBID  PODS  EVENTS  LOST  AGE\nweb   Completed  Deployment/web  qwer      2       5     1   5m\n"
+	const packetTable = "NAME  PHASE      TARGET          JOBID  PODS  PACKETS  DROPPED  AGE\nweb   Completed  Deployment/web  qwer      2        5        0   5h\n"
+	const traceTable = "NAME  PHASE      TARGET          JOBID  PODS  EVENTS  LOST  AGE\nweb   Completed  Deployment/web  qwer      2       5     1   5h\n"
 	for name, tc := range map[string]struct {
 		args []string
 		want string
@@ -228,7 +228,7 @@ func TestGetBothKinds(t *testing.T) {
 		"all, wide": {
 			[]string{"-A", "-o", "wide", "traces/web"},
 			"NAMESPACE  NAME  PHASE      TARGET          JOBID  PODS  EVENTS  LOST  AGE  BYTES  REASON\n" +
-				"shop       web   Completed  Deployment/web  qwer      2       5     1   5m   1500\n",
+				"shop       web   Completed  Deployment/web  qwer      2       5     1   5h   1500\n",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

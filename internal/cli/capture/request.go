@@ -44,6 +44,8 @@ type Request struct {
 	Rotate     string
 	MaxPackets int64
 	Interfaces []string
+	// Engine as in the API.
+	Engine string
 
 	// Of system calls. MinLatency as in the API: "10ms".
 	Events     []string
@@ -79,7 +81,7 @@ func (r Request) Build() (*v1alpha1.PacketCapture, error) {
 		Spec: v1alpha1.PacketCaptureSpec{
 			JobID: r.JobID, TargetRef: &r.Target, TargetNamespace: r.targetNamespace(), Duration: r.Duration, RetainFor: r.RetainFor,
 			Filter: r.Filter, SnapLength: r.SnapLength, Interfaces: r.Interfaces, MaxBytes: maxBytes, Rotate: rotate,
-			MaxPackets: unlessZero(r.MaxPackets), FollowPods: r.followPods(),
+			MaxPackets: unlessZero(r.MaxPackets), FollowPods: r.followPods(), Engine: v1alpha1.CaptureEngine(r.Engine),
 		},
 	}
 	return pc, nil

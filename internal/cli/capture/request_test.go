@@ -29,12 +29,13 @@ func TestBuild(t *testing.T) {
 			request: Request{
 				Namespace: "packet-capture", Name: "mine", Target: web, TargetNamespace: "shop", Duration: "30", RetainFor: "10m",
 				Filter: "tcp port 80", SnapLength: 128, MaxBytes: "100Mi", MaxPackets: 1000, Interfaces: []string{"eth0", "lo"},
-				NoFollow: true, JobID: "qwer",
+				NoFollow: true, JobID: "qwer", Engine: "bpf",
 			},
 			want: `
 metadata: {name: mine, namespace: packet-capture}
 spec:
   duration: "30"
+  engine: bpf
   filter: tcp port 80
   followPods: false
   interfaces: [eth0, lo]

@@ -104,6 +104,7 @@ func overlay(p v1alpha1.PodResult, u results.Update) v1alpha1.PodResult {
 	p.Packets, p.Bytes, p.Truncated, p.Overwritten = a.Packets, a.Bytes, a.Truncated, a.Overwritten
 	p.Dropped = v1alpha1.Dropped{Kernel: a.DroppedKernel, Ring: a.DroppedRing, Writer: a.DroppedWriter}
 	p.Events, p.Lost = a.Events, a.Lost
+	p.Engine, p.EngineMessage = cmp.Or(a.Engine, p.Engine), cmp.Or(a.EngineMessage, p.EngineMessage)
 	p.Reason = cmp.Or(a.Reason, p.Reason)
 	p.Message = cmp.Or(a.Message, p.Message)
 	if a.State == account.StateDone {

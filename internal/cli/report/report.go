@@ -57,6 +57,9 @@ type Pod struct {
 	Phase   v1alpha1.Phase `json:"phase"`
 	Reason  string         `json:"reason,omitempty"`
 	Message string         `json:"message,omitempty"`
+	// Engine that captured, and why it is not the one that is preferred.
+	Engine        string `json:"engine,omitempty"`
+	EngineMessage string `json:"engineMessage,omitempty"`
 	Counts
 	Files []File `json:"files,omitempty"`
 }
@@ -92,6 +95,7 @@ func New(c v1alpha1.Capture, pods []v1alpha1.PodResult, saved capture.Saved) Rep
 	}
 	r.Notes = append(r.Notes, r.Total.notes()...)
 	r.Notes = append(r.Notes, gateNotes(pods)...)
+	r.Notes = append(r.Notes, engineNotes(pods)...)
 	if saved.Late > 0 {
 		r.Notes = append(r.Notes, fmt.Sprintf("%d %s stand behind later ones in the file", saved.Late, unit.Count()))
 	}
@@ -105,7 +109,7 @@ func New(c v1alpha1.Capture, pods []v1alpha1.PodResult, saved capture.Saved) Rep
 func (r *Report) pod(p v1alpha1.PodResult, saved capture.Saved) {
 	pod := Pod{
 		Name: p.Name, UID: p.UID, Node: p.Node, Phase: p.Phase, Reason: p.Reason, Message: p.Message,
-		Counts: newCounts(r.unit),
+		Engine: p.Engine, EngineMessage: p.EngineMessage, Counts: newCounts(r.unit),
 	}
 	pod.add(p)
 	r.Total.add(p)
@@ -206,18 +210,28 @@ func (r Report) words() words {
 }
 
 // Table has one line per Pod, and their sum.
-func (r Report) Table() string {
+func (r Report) Table() string { return r.table(false) }
+
+// WideTable is Table with the engines, where they are known.
+func (r Report) WideTable() string {
+	return r.table(slices.ContainsFunc(r.Pods, func(p Pod) bool { return p.Engine != "" }))
+}
+
+func (r Report) table(engines bool) string {
 	text := []string{"POD", "NODE", "STATE", "REASON"}
+	if engines {
+		text = append(text, "ENGINE")
+	}
 	counted := r.Total.heads()
 	rows := [][]string{slices.Concat(text, counted)}
-	row := func(c Counts, text ...string) {
-		rows = append(rows, slices.Concat(text, c.cells()[:len(counted)]))
+	row := func(c Counts, cells ...string) {
+		rows = append(rows, slices.Concat(cells[:len(text)], c.cells()[:len(counted)]))
 	}
 	for _, p := range r.Pods {
-		row(p.Counts, p.Name, p.Node, string(p.Phase), p.Reason)
+		row(p.Counts, p.Name, p.Node, string(p.Phase), p.Reason, p.Engine)
 	}
 	if len(r.Pods) > 1 {
-		row(r.Total, "TOTAL", "", "", "")
+		row(r.Total, "TOTAL", "", "", "", "")
 	}
 	return Align(rows, len(text))
 }
