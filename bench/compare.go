@@ -34,19 +34,10 @@ func runCompare(_ context.Context, args []string) error {
 func compare(w io.Writer, a, b *results) error {
 	compared, apart := 0, 0
 	for i := range scenarios {
-		s := &scenarios[i]
-		one, two := medianOf(a.ratios(s, engineMain)), medianOf(b.ratios(s, engineMain))
-		if s.misses || one <= 0 || two <= 0 {
-			continue // a difference near to nothing has no ratio
+		for _, engine := range own {
+			here, far := compareCosts(w, a, b, &scenarios[i], engineByName(engine))
+			compared, apart = compared+here, apart+far
 		}
-		compared++
-		off := math.Abs(one/two - 1)
-		verdict := "agree"
-		if off > agreement {
-			verdict = "DIFFER"
-			apart++
-		}
-		fmt.Fprintf(w, "%-24s Sonde / tcpdump -B 65536: %.2f and %.2f, %4.1f %% apart: %s\n", place(s), one, two, 100*off, verdict)
 	}
 	traces, far := compareTraces(w, a, b)
 	compared, apart = compared+traces, apart+far
@@ -57,6 +48,22 @@ func compare(w io.Writer, a, b *results) error {
 		return errDisagree
 	}
 	return nil
+}
+
+// compareCosts prints what an engine of Sonde's took in a scenario of what the peer did, in two runs.
+func compareCosts(w io.Writer, a, b *results, s *scenario, e *engine) (compared, apart int) {
+	one, two := medianOf(a.ratios(s, e.name, engineMain)), medianOf(b.ratios(s, e.name, engineMain))
+	if s.misses || one <= 0 || two <= 0 {
+		return 0, 0 // a difference near to nothing has no ratio
+	}
+	off := math.Abs(one/two - 1)
+	verdict := "agree"
+	if off > agreement {
+		verdict = "DIFFER"
+		apart = 1
+	}
+	fmt.Fprintf(w, "%-24s %-15s / tcpdump -B 65536: %.2f and %.2f, %4.1f %% apart: %s\n", place(s), e.label, one, two, 100*off, verdict)
+	return 1, apart
 }
 
 // compareTraces prints how many times less Sonde takes than bpftrace, in two runs.

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/sonde-operator/sonde/internal/captureconfig"
 )
 
 // job is what an engine is to capture.
@@ -41,23 +43,31 @@ type engine struct {
 	label string
 	// exact says that stop takes what is still in the ring; else packets have to follow that push it out.
 	exact bool
+	// whole says that it keeps packets as they are, of the link's size at most: it knows no snap length and no large segments.
+	whole bool
 	start func(ctx context.Context, b *bench, j *job) (running, error)
 }
 
 // Names that other parts of bench ask for.
 const (
-	engineNone  = "none"
-	engineSonde = "sonde"
-	engineMain  = "tcpdump-64M" // the peer that goals speak of
+	engineNone     = "none"
+	engineBPF      = "sonde-bpf"
+	engineAFPacket = "sonde-afpacket"
+	engineMain     = "tcpdump-64M" // the peer that goals speak of
 )
+
+// own are Sonde's engines.
+var own = []string{engineBPF, engineAFPacket}
 
 // engines in the order in which they take turns.
 var engines = []engine{
 	{name: engineNone},
-	{name: engineSonde, label: "Sonde", exact: true, start: startSonde},
+	{name: engineBPF, label: "Sonde, bpf", exact: true, start: sondeBy(captureconfig.EngineBPF)},
+	{name: engineAFPacket, label: "Sonde, afpacket", exact: true, start: sondeBy(captureconfig.EngineAFPacket)},
 	{name: engineMain, label: "tcpdump -B 65536", start: peer(tcpdump("-B", "65536"), "listening on", tcpdumpDrops)},
 	{name: "tcpdump", label: "tcpdump", start: peer(tcpdump(), "listening on", tcpdumpDrops)},
 	{name: "dumpcap", label: "dumpcap -B 64", start: peer(dumpcap, "File:", dumpcapDrops)},
+	{name: "netsniff-ng", label: "netsniff-ng -S 64MiB", whole: true, start: peer(netsniff, "Running!", netsniffDrops)},
 }
 
 func engineByName(name string) *engine {
@@ -70,8 +80,9 @@ func engineByName(name string) *engine {
 }
 
 var (
-	tcpdumpDrops = regexp.MustCompile(`(\d+) packets? dropped by kernel`)
-	dumpcapDrops = regexp.MustCompile(`Packets received/dropped on interface '[^']*': \d+/(\d+) `)
+	tcpdumpDrops  = regexp.MustCompile(`(\d+) packets? dropped by kernel`)
+	netsniffDrops = regexp.MustCompile(`(\d+)\s+packets failed filter \(out of space\)`)
+	dumpcapDrops  = regexp.MustCompile(`Packets received/dropped on interface '[^']*': \d+/(\d+) `)
 )
 
 func tcpdump(more ...string) func(j *job, file string) []string {
@@ -98,12 +109,21 @@ func dumpcap(j *job, file string) []string {
 	return args
 }
 
-// peer starts another program, which says ready on its standard error once it captures, and its drops at its end.
+// netsniff leaves the machine's settings, and the interrupts' CPUs, as they are.
+func netsniff(j *job, file string) []string {
+	args := []string{"netsniff-ng", "-i", targetLink, "-o", file, "-s", "-A", "-N", "-Q", "-S", "64MiB"}
+	if j.filter != "" {
+		args = append(args, "-f", j.filter)
+	}
+	return args
+}
+
+// peer starts another program, which says ready once it captures, and its drops at its end.
 func peer(command func(j *job, file string) []string, ready string, drops *regexp.Regexp) func(context.Context, *bench, *job) (running, error) {
 	return func(ctx context.Context, b *bench, j *job) (running, error) {
 		p := &peerProcess{file: filepath.Join(j.dir, "peer.pcap"), drops: drops}
 		p.cmd = roleCommand(ctx, "role-inside", b.captureCPU, []*os.File{b.net.target}, command(j, p.file)...)
-		p.cmd.Stderr = &p.said
+		p.cmd.Stdout, p.cmd.Stderr = &p.said, &p.said
 		if err := p.cmd.Start(); err != nil {
 			return nil, fmt.Errorf("start %s: %w", command(j, "")[0], err)
 		}

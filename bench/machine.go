@@ -40,7 +40,7 @@ func describe(ctx context.Context, b *bench) machine {
 	if unix.Uname(&u) == nil {
 		m.Kernel = unix.ByteSliceToString(u.Sysname[:]) + " " + unix.ByteSliceToString(u.Release[:])
 	}
-	for _, name := range []string{"tcpdump", "dumpcap", "bpftrace", "strace"} {
+	for _, name := range []string{"tcpdump", "dumpcap", "netsniff-ng", "bpftrace", "strace"} {
 		out, _ := exec.CommandContext(ctx, name, "--version").CombinedOutput()
 		lines := strings.Split(string(out), "\n")
 		m.Versions[name] = strings.TrimSuffix(strings.TrimSpace(lines[0]), ".")

@@ -9,9 +9,9 @@ import (
 // machinePage is the section that describes the machine.
 func machinePage(r *results) string {
 	m := &r.Machine
-	return fmt.Sprintf("%s, %d CPUs, %s of memory, %s; disk: %s. %s; %s; Sonde built with %s.\n"+
+	return fmt.Sprintf("%s, %d CPUs, %s of memory, %s; disk: %s. %s; %s; %s; Sonde built with %s.\n"+
 		"Measured on %s, %d rounds of %s packets; load of the machine before %s, after %s.%s\n",
-		m.CPU, m.Cores, gigabytes(m.Memory), m.Kernel, m.Disk, m.Versions["tcpdump"], m.Versions["dumpcap"], m.Go,
+		m.CPU, m.Cores, gigabytes(m.Memory), m.Kernel, m.Disk, m.Versions["tcpdump"], m.Versions["dumpcap"], m.Versions["netsniff-ng"], m.Go,
 		m.Date.Format("2006-01-02"), r.Rounds, thousands(r.PacketsEach), m.Load, m.LoadAfter, map[bool]string{true: " Free page reporting was off meanwhile."}[m.Held])
 }
 
@@ -23,7 +23,7 @@ func capturePage(r *results) string {
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", g.text, g.figure, map[bool]string{true: "met", false: "**not met**"}[g.met])
 	}
 	b.WriteString("\n### CPU time and loss at full rate\n\nns per captured packet: median (least–most).\n\n" +
-		"| traffic | engine | total | sender's side | process | Sonde / this | Mpps | lost |\n|---|---|---|---|---|---|---|---|\n")
+		"| traffic | engine | total | sender's side | process | bpf / this | afpacket / this | Mpps | lost |\n|---|---|---|---|---|---|---|---|---|\n")
 	for i := range scenarios {
 		if s := &scenarios[i]; !s.stream() && !s.misses {
 			costRows(&b, r, s)
@@ -51,21 +51,24 @@ func costRows(b *strings.Builder, r *results, s *scenario) {
 		for _, one := range c {
 			added, process = append(added, one.added), append(process, one.process)
 		}
-		fmt.Fprintf(b, "| %s | %s | %s | %.0f | %.0f | %s | %.2f | %s |\n", place(s), e.label, spread(totals(c), "%.0f"),
-			medianOf(added), medianOf(process), ratioCell(r, s, &e), medianOf(r.each(s.name, e.name, (*sample).pps))/1e6,
+		fmt.Fprintf(b, "| %s | %s | %s | %.0f | %.0f | %s %.2f | %s |\n", place(s), e.label, spread(totals(c), "%.0f"),
+			medianOf(added), medianOf(process), ratioCells(r, s, &e), medianOf(r.each(s.name, e.name, (*sample).pps))/1e6,
 			lossCell(r, s, &e))
 	}
 }
 
 func missTable(b *strings.Builder, r *results) {
 	s := scenarioByName(scenarioMiss)
-	if len(r.costs(s, engineSonde)) == 0 {
+	if len(r.costs(s, engineMain)) == 0 {
 		return
 	}
 	fmt.Fprintf(b, "\n### Traffic that the filter does not match\n\nns per packet of %d bytes, filter `%s`.\n\n"+
 		"| engine | total | sender's side | process |\n|---|---|---|---|\n", s.size, s.filter)
 	for _, e := range capturing() {
 		c := r.costs(s, e.name)
+		if len(c) == 0 {
+			continue
+		}
 		var added, process []float64
 		for _, one := range c {
 			added, process = append(added, one.added), append(process, one.process)
@@ -76,20 +79,23 @@ func missTable(b *strings.Builder, r *results) {
 
 func streamTable(b *strings.Builder, r *results) {
 	s := scenarioByName(scenarioStream)
-	if len(r.costs(s, engineSonde)) == 0 {
+	if len(r.costs(s, engineMain)) == 0 {
 		return
 	}
 	fmt.Fprintf(b, "\n### A TCP stream whose segmentation is left to the link\n\n"+
 		"Both ends of the stream share one CPU. Without a capture: %s Gbit/s.\n\n"+
-		"| engine | Gbit/s of the stream | ns per captured packet | ns per captured KiB | Sonde / this | lost |\n|---|---|---|---|---|---|\n",
+		"| engine | Gbit/s of the stream | ns per captured packet | ns per captured KiB | bpf / this | afpacket / this | lost |\n|---|---|---|---|---|---|---|\n",
 		spread(r.each(s.name, engineNone, (*sample).gigabits), "%.1f"))
 	for _, e := range capturing() {
 		perKiB := r.perByte(s, e.name)
+		if len(perKiB) == 0 {
+			continue
+		}
 		for i := range perKiB {
 			perKiB[i] *= 1024
 		}
-		fmt.Fprintf(b, "| %s | %s | %s | %s | %s | %s |\n", e.label, spread(r.each(s.name, e.name, (*sample).gigabits), "%.1f"),
-			spread(totals(r.costs(s, e.name)), "%.0f"), spread(perKiB, "%.0f"), ratioCell(r, s, &e), lossCell(r, s, &e))
+		fmt.Fprintf(b, "| %s | %s | %s | %s | %s %s |\n", e.label, spread(r.each(s.name, e.name, (*sample).gigabits), "%.1f"),
+			spread(totals(r.costs(s, e.name)), "%.0f"), spread(perKiB, "%.0f"), ratioCells(r, s, &e), lossCell(r, s, &e))
 	}
 }
 
@@ -127,7 +133,7 @@ func rateCell(o *rate, full float64) string {
 }
 
 func memoryTable(b *strings.Builder, r *results) {
-	b.WriteString("\n### Memory\n\nMost that was resident in any run, MiB.\n\n| engine | all | ring | beside the ring |\n|---|---|---|---|\n")
+	b.WriteString("\n### Memory\n\nMost in any run, resident and in rings and BPF maps, MiB.\n\n| engine | all | rings and maps | beside them |\n|---|---|---|---|\n")
 	for _, e := range capturing() {
 		var all, ring, beside float64
 		for i := range r.Samples {
@@ -146,11 +152,16 @@ func place(s *scenario) string {
 	return s.label
 }
 
-func ratioCell(r *results, s *scenario, e *engine) string {
-	if e.name == engineSonde {
-		return ""
+// ratioCells are what each engine of Sonde's takes of this one.
+func ratioCells(r *results, s *scenario, e *engine) string {
+	var b strings.Builder
+	for _, name := range own {
+		if name != e.name {
+			b.WriteString(spread(r.ratios(s, name, e.name), "%.2f"))
+		}
+		b.WriteString(" | ")
 	}
-	return spread(r.ratios(s, e.name), "%.2f")
+	return strings.TrimSuffix(b.String(), " ")
 }
 
 func lossCell(r *results, s *scenario, e *engine) string {

@@ -74,36 +74,13 @@ func quiet(pid int) bool {
 
 // memory of a process, in bytes.
 type memory struct {
-	Peak int64 `json:"peak"` // most that was resident
-	Ring int64 `json:"ring"` // of it, rings shared with the kernel
+	Peak int64 `json:"peak"` // most that it took
+	Ring int64 `json:"ring"` // of it, rings shared with the kernel and BPF maps
 }
 
+// processMemory is what a process takes. Which pages of BPF maps and of rings of BPF and perf it is charged with differs
+// from kernel to kernel: so they are counted by what the kernel says that they take. Those of packet sockets are resident.
 func processMemory(pid int) (memory, error) {
-	dir := "/proc/" + strconv.Itoa(pid)
-	b, err := os.ReadFile(dir + "/status")
-	if err != nil {
-		return memory{}, fmt.Errorf("read memory: %w", err)
-	}
-	m := memory{Peak: kibibytes(b, "VmHWM:")}
-	b, err = os.ReadFile(dir + "/smaps")
-	if err != nil {
-		return memory{}, fmt.Errorf("read mappings: %w", err)
-	}
-	ring := false
-	for s := bufio.NewScanner(bytes.NewReader(b)); s.Scan(); {
-		line := s.Bytes()
-		if name, _, _ := bytes.Cut(line, []byte{' '}); !bytes.HasSuffix(name, []byte{':'}) {
-			ring = bytes.Contains(line, []byte("socket:["))
-		} else if ring {
-			m.Ring += kibibytes(line, "Rss:")
-		}
-	}
-	return m, nil
-}
-
-// tracerMemory is processMemory of a process that has maps and rings of BPF and perf. Which of their pages a process is
-// charged with differs from kernel to kernel: so they are counted by what the kernel says that they take.
-func tracerMemory(pid int) (memory, error) {
 	dir := "/proc/" + strconv.Itoa(pid)
 	status, err := os.ReadFile(dir + "/status")
 	if err != nil {
@@ -113,21 +90,29 @@ func tracerMemory(pid int) (memory, error) {
 	if err != nil {
 		return memory{}, fmt.Errorf("read mappings: %w", err)
 	}
-	m := memory{Peak: kibibytes(status, "VmHWM:"), Ring: bpfMemory(dir)}
-	bpf, perf := false, false
-	for s := bufio.NewScanner(bytes.NewReader(b)); s.Scan(); {
+	return memoryOf(status, b, bpfMemory(dir)), nil
+}
+
+// memoryOf is processMemory of the files status and smaps, and of the size of maps.
+func memoryOf(status, smaps []byte, maps int64) memory {
+	m := memory{Peak: kibibytes(status, "VmHWM:")}
+	rings := maps // that are not in Peak
+	socket, bpf, perf := false, false, false
+	for s := bufio.NewScanner(bytes.NewReader(smaps)); s.Scan(); {
 		line := s.Bytes()
 		switch name, _, _ := bytes.Cut(line, []byte{' '}); {
 		case !bytes.HasSuffix(name, []byte{':'}):
-			bpf, perf = bytes.Contains(line, []byte("bpf-map")), bytes.Contains(line, []byte("[perf_event]"))
+			socket, bpf, perf = bytes.Contains(line, []byte("socket:[")), bytes.Contains(line, []byte("bpf-map")), bytes.Contains(line, []byte("[perf_event]"))
+		case string(name) == "Rss:" && socket:
+			m.Ring += kibibytes(line, "Rss:")
 		case string(name) == "Rss:" && (bpf || perf):
 			m.Peak -= kibibytes(line, "Rss:")
 		case string(name) == "Size:" && perf:
-			m.Ring += kibibytes(line, "Size:")
+			rings += kibibytes(line, "Size:")
 		}
 	}
-	m.Peak += m.Ring
-	return m, nil
+	m.Peak, m.Ring = m.Peak+rings, m.Ring+rings
+	return m
 }
 
 // bpfMemory is what the BPF maps and programs take that a process has open (proc_pid_fdinfo(5)).

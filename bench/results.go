@@ -116,11 +116,11 @@ func totals(c []cost) []float64 {
 	return out
 }
 
-// ratios are Sonde's costs relative to another engine's, round by round.
-func (r *results) ratios(s *scenario, engine string) []float64 {
-	ours, theirs := totals(r.costs(s, engineSonde)), totals(r.costs(s, engine))
+// ratios are the costs of one engine relative to another's, round by round.
+func (r *results) ratios(s *scenario, engine, to string) []float64 {
+	ours, theirs := totals(r.costs(s, engine)), totals(r.costs(s, to))
 	if s.stream() { // packets differ in size: by byte
-		ours, theirs = r.perByte(s, engineSonde), r.perByte(s, engine)
+		ours, theirs = r.perByte(s, engine), r.perByte(s, to)
 	}
 	out := make([]float64, 0, len(ours))
 	for i := range min(len(ours), len(theirs)) {

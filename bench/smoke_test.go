@@ -6,6 +6,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"github.com/sonde-operator/sonde/test/privileged"
 )
 
 // TestEveryEngineAddsUp runs each engine once in each kind of scenario with a few packets. It asserts no figure: that a run
@@ -31,9 +33,9 @@ func TestEveryEngineAddsUp(t *testing.T) {
 func TestRateOfALossyEngineIsSearched(t *testing.T) {
 	b := smoke(t)
 	s := scenarioByName("64-disk")
-	lossy := sample{Scenario: s.name, Engine: engineSonde, Packets: 1000, Captured: 900, Dropped: 100, Wall: 10_000_000}
+	lossy := sample{Scenario: s.name, Engine: engineAFPacket, Packets: 1000, Captured: 900, Dropped: 100, Wall: 10_000_000}
 	res := &results{Rounds: 1, Samples: []sample{lossy}}
-	got, err := b.searchRate(t.Context(), res, s, engineByName(engineSonde), 1000)
+	got, err := b.searchRate(t.Context(), res, s, engineByName(engineAFPacket), 1000)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +46,7 @@ func TestRateOfALossyEngineIsSearched(t *testing.T) {
 
 func TestWhatDoesNotAddUpIsAnError(t *testing.T) {
 	b := smoke(t)
-	s, e := scenarioByName("512-tmpfs"), engineByName(engineSonde)
+	s, e := scenarioByName("512-tmpfs"), engineByName(engineAFPacket)
 	liar := *e
 	liar.start = func(ctx context.Context, b *bench, j *job) (running, error) {
 		r, err := e.start(ctx, b, j)
@@ -67,12 +69,7 @@ func (l lying) stop(ctx context.Context) (ended, error) {
 // smoke is a bench with the agent of this tree, and nothing of it left behind.
 func smoke(t *testing.T) *bench {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		if os.Getenv("REQUIRE_PRIVILEGED") == "1" {
-			t.Fatal("this test needs root, and REQUIRE_PRIVILEGED=1 promises it")
-		}
-		t.Skip("needs root")
-	}
+	privileged.Need(t)
 	dir := t.TempDir()
 	agent := filepath.Join(dir, "agent")
 	build := exec.Command("go", "build", "-o", agent, "../cmd/agent")

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/sonde-operator/sonde/agents/capture"
 	"github.com/sonde-operator/sonde/internal/account"
 	"github.com/sonde-operator/sonde/internal/captureconfig"
 	"github.com/sonde-operator/sonde/internal/pcapfilter"
@@ -26,18 +27,24 @@ const (
 // sondeProcess is the agent's probe, run as in its Pod, with the volumes in a directory.
 type sondeProcess struct {
 	node    *exec.Cmd
-	agent   int // its process
+	agent   int    // its process
+	engine  string // that is asked for
 	results string
 	control string
 	said    output // on standard error
 	report  output // of the node
 }
 
+// sondeBy captures by an engine of Sonde's.
+func sondeBy(engine string) func(context.Context, *bench, *job) (running, error) {
+	return func(ctx context.Context, b *bench, j *job) (running, error) { return startSonde(ctx, b, j, engine) }
+}
+
 // startSonde captures all interfaces of the target, as a capture does that names none.
-func startSonde(ctx context.Context, b *bench, j *job) (running, error) {
-	p := &sondeProcess{results: filepath.Join(j.dir, "results"), control: filepath.Join(j.dir, "control")}
+func startSonde(ctx context.Context, b *bench, j *job, engine string) (running, error) {
+	p := &sondeProcess{engine: engine, results: filepath.Join(j.dir, "results"), control: filepath.Join(j.dir, "control")}
 	config, message := filepath.Join(j.dir, captureconfig.Key), filepath.Join(j.dir, "termination-log")
-	text, err := b.sondeConfig(ctx, j)
+	text, err := b.sondeConfig(ctx, j, engine)
 	if err == nil {
 		err = errors.Join(os.Mkdir(p.results, 0o755), os.Mkdir(p.control, 0o755),
 			os.WriteFile(config, []byte(text), 0o644), os.WriteFile(message, nil, 0o644))
@@ -56,6 +63,9 @@ func startSonde(ctx context.Context, b *bench, j *job) (running, error) {
 	}
 	err = await(ctx, "it captures", func() (bool, error) {
 		a, err := p.account()
+		if err == nil && a.State == account.StateDone {
+			return false, errors.New(a.Message)
+		}
 		return err == nil && a.State == account.StateCapturing, stillRuns(p.node.Process.Pid)
 	})
 	found := false
@@ -70,11 +80,11 @@ func startSonde(ctx context.Context, b *bench, j *job) (running, error) {
 }
 
 // sondeConfig is what the manager tells the probe of a capture.
-func (b *bench) sondeConfig(ctx context.Context, j *job) (string, error) {
+func (b *bench) sondeConfig(ctx context.Context, j *job, engine string) (string, error) {
 	c := captureconfig.Config{
 		UID: captureUID, Kind: "PacketCapture", Namespace: "bench", Name: "bench", JobID: "bench", Requester: "bench",
 		Target: "Pod/bench", TargetNamespace: "bench", Filter: j.filter,
-		SnapLength: defaultSnap, MaxBytes: 1 << 40, RingBytes: b.ring,
+		SnapLength: defaultSnap, MaxBytes: 1 << 40, RingBytes: b.ring, Engine: engine,
 		// The disk is looked at before each write, as always; a developer's may be fuller than a node's should be.
 		DiskFloor: &captureconfig.Floor{Bytes: 1 << 20},
 	}
@@ -117,8 +127,19 @@ func (p *sondeProcess) stop(ctx context.Context) (ended, error) {
 	if err != nil {
 		return ended{}, err
 	}
+	if !tookBy(p.engine, a.Engine) {
+		return ended{}, fmt.Errorf("packets were taken by %s, not by %s: %s", a.Engine, p.engine, a.EngineMessage)
+	}
 	if !a.AddsUp() || !a.Complete || len(a.Files) != 1 || strings.Contains(a.Files[0].Name, "/") {
 		return ended{}, fmt.Errorf("the account is not whole: %+v", a)
 	}
 	return ended{file: filepath.Join(p.results, a.Files[0].Name), dropped: int(a.Dropped()), cpu: node.CPU}, nil
+}
+
+// tookBy tells whether what took the packets is what was asked for: a row must not be another's.
+func tookBy(asked, took string) bool {
+	if asked == captureconfig.EngineBPF {
+		return took == capture.ByTCX || took == capture.ByClsact
+	}
+	return took == asked
 }

@@ -134,7 +134,7 @@ func (r *traceRun) measure(ctx context.Context, out *traced) error {
 		return err
 	}
 	out.Reader, out.With = processTime(pid)-cpu, float64(took)/float64(out.Turns)
-	if out.Memory, err = tracerMemory(pid); err != nil {
+	if out.Memory, err = processMemory(pid); err != nil {
 		return err
 	}
 	end, err := r.reader.stop(ctx)

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# install.sh [--remove]: installs the operator with image IMG, or removes it and all that is its.
+# install.sh [--remove]: installs the operator with image IMG, or removes it and all that is its. With SONDE_ENGINE=bpf|afpacket
+# that is the engine of all captures that do not name one, for tests.
 set -euo pipefail
 . "$(dirname "$0")/env.sh"
 cd "$root"
@@ -15,6 +16,7 @@ cp -r config "$work/"
 sed -i "s#quay.io/sonde/sonde:dev#$IMG#" "$work/config/manager/manager.yaml"
 # A developer's disk is fuller than a node's: there, probes leave less of it free.
 [ -z "$local_cluster" ] || sed -i 's#^        env:$#&\n        - {name: SONDE_DISK_FLOOR, value: 256Mi}#' "$work/config/manager/manager.yaml"
+[ -z "${SONDE_ENGINE:-}" ] || sed -i "/^ *engine:\$/{n;s/default: .*/default: $SONDE_ENGINE/}" "$work"/config/crd/bases/*packetcaptures.yaml
 before=$("${kubectl[@]}" -n sonde-system get deployment sonde-manager --ignore-not-found -o name)
 "${kubectl[@]}" apply --server-side --force-conflicts -k "$work/config/default" >/dev/null
 # A new image under an old name is taken by new Pods only.
