@@ -221,7 +221,7 @@ fmt: ## Format the code.
 	$(LINT) fmt ./...
 
 # Tests of the kernel's side need root: where it is promised, a skip is a failure.
-UNIT := ./api/... ./agents/... ./bench/... ./cmd/... ./controllers/... ./internal/... ./webhooks/... ./test/installer/... ./test/numbered/... ./test/rights/...
+UNIT := ./api/... ./agents/... ./bench/... ./cmd/... ./controllers/... ./internal/... ./webhooks/... ./test/filters/... ./test/frames/... ./test/installer/... ./test/numbered/... ./test/rights/...
 PRIVILEGED := $(if $(filter 0,$(shell id -u)),1,)
 
 .PHONY: test-unit
@@ -267,7 +267,9 @@ test-vm: pcapfilter ## Tests of the agent in virtual machines with other kernels
 	@mkdir -p build/vm
 	go build -o build/vm/agent ./cmd/agent
 	go test -tags vm -c -o build/vm/agent.test ./cmd/agent
-	for package in nodeproc trace gate; do go test -c -o build/vm/$$package.test ./agents/$$package; done
+	for package in nodeproc trace gate capture; do go test -c -o build/vm/$$package.test ./agents/$$package; done
+	go test -c -o build/vm/ebpffilter.test ./internal/ebpffilter
+	go test -c -o build/vm/filters.test ./test/filters
 	@hack/vm/suite.sh $(VM_KERNELS)
 
 .PHONY: test-fuzz
@@ -275,9 +277,14 @@ FUZZTIME ?= 20s
 test-fuzz: pcapfilter ## Fuzz each parser of foreign bytes for FUZZTIME.
 	@hack/fuzz.sh $(FUZZTIME)
 
+.PHONY: test-filters
+EXPRESSIONS ?= 2000
+test-filters: pcapfilter ## Translated filters against libpcap's interpreter, EXPRESSIONS of them (docs/filters.md); as root some in the kernel.
+	REQUIRE_PRIVILEGED=$(PRIVILEGED) go test -v -count=1 -timeout 30m ./test/filters -args -expressions $(EXPRESSIONS) -loads 100 $(if $(filter command line,$(origin SEED)),-seed $(SEED))
+
 SHARD ?=
 .PHONY: test-shard
-test-shard: deps ## One shard of the full suite: SHARD=capture|gate|rights|removal|fuzz|security|operations|bundle|olm|faults|trace-faults|limits|kernels|schedules|scale.
+test-shard: deps ## One shard of the full suite: SHARD=capture|gate|rights|removal|fuzz|security|operations|bundle|olm|faults|faults-bpf|trace-faults|limits|kernels|schedules|scale.
 	@hack/shard.sh '$(SHARD)'
 
 .PHONY: test-full

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # e2e.sh [go test flags]: installs the operator on the local cluster, which is up, and runs the end-to-end tests. With
-# SONDE_PROBE_PRIVILEGE=Capabilities the probes of all tests run so. SUITE=faults runs the tests of test/faults.
+# SONDE_PROBE_PRIVILEGE=Capabilities the probes of all tests run so; with SONDE_ENGINE=bpf|afpacket it takes the packets of all captures
+# that do not name another, and each is seen to have been taken by it. SUITE=faults runs the tests of test/faults.
 set -euo pipefail
 . "$(dirname "$0")/env.sh"
 cd "$root"
-export KUBECONFIG SONDE_AUDIT_LOG
+export KUBECONFIG SONDE_AUDIT_LOG SONDE_ENGINE=${SONDE_ENGINE:-}
 KUBECONFIG=$("$cluster" kubeconfig)
 SONDE_AUDIT_LOG=$("$cluster" audit-log)
 # Here a tool that is missing is a failure, never a skip.

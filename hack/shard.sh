@@ -3,7 +3,7 @@
 # With RECORD=1 a finished shard writes its row of docs/test-matrix.md.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-shards=(capture gate rights removal fuzz security operations bundle olm faults trace-faults limits kernels schedules scale)
+shards=(capture gate rights removal fuzz security operations bundle olm faults faults-bpf trace-faults limits kernels schedules scale)
 make="make --no-print-directory"
 e2e() {
 	$make cluster-up image image-workload
@@ -51,14 +51,17 @@ case "$shard" in
 	echo "${shards[$2 % ${#shards[@]}]}"
 	exit
 	;;
-capture | gate | rights | removal | fuzz | security | operations | bundle | olm | faults | trace-faults | limits | kernels | schedules | scale) trap finish EXIT ;;
+capture | gate | rights | removal | fuzz | security | operations | bundle | olm | faults | faults-bpf | trace-faults | limits | kernels | schedules | scale) trap finish EXIT ;;
 *)
 	echo "which shard? SHARD=${shards[*]// /|}" >&2
 	exit 2
 	;;
 esac
 case "$shard" in
-capture) e2e '^Test(Exactness|SourceExample|TwoCaptures|CaptureAfterCapture|ScaleAndRollout|KilledProbe|IdleManager|Plugin|Doctor|Filter|PacketLimit|Audit|Trace)' ;;
+capture)
+	SONDE_ENGINE=afpacket e2e '^Test(Exactness|SourceExample|TwoCaptures|CaptureAfterCapture|ScaleAndRollout|KilledProbe|IdleManager|Plugin|Doctor|Filter|PacketLimit|Audit|Trace)'
+	SONDE_ENGINE=bpf e2e '^Test(Exactness|SourceExample|TwoCaptures|CaptureAfterCapture|ScaleAndRollout|KilledProbe|IdleManager|PluginCapture|PluginInterrupted|Filter|PacketLimit)'
+	;;
 gate)
 	export SONDE_FIGURES=$PWD/build/gate
 	rm -rf "$SONDE_FIGURES" && mkdir -p "$SONDE_FIGURES"
@@ -66,15 +69,23 @@ gate)
 	[ -z "${RECORD:-}" ] || hack/section.sh docs/benchmarks.md gate <"$SONDE_FIGURES/gate.md"
 	;;
 rights)
-	e2e '^Test(Rights|Results|Revoked|WithoutAValidStamp|NamespaceMadeAnew|SccPodSecurity|Privilege)'
+	e2e '^Test(Rights|Results|Revoked|WithoutAValidStamp|NamespaceMadeAnew|SccPodSecurity|Privilege|Engine)'
 	# What make test-e2e runs with privileged probes, with those that have three capabilities.
 	SONDE_PROBE_PRIVILEGE=Capabilities e2e '^Test(Exactness|SourceExample|KilledProbe|Plugin|ResultsNeedTheVerb|DeletingTheCapture|Trace)'
+	SONDE_ENGINE=bpf SONDE_PROBE_PRIVILEGE=Capabilities e2e '^Test(Exactness|SourceExample|KilledProbe|DeletingTheCapture)'
 	;;
-removal) e2e '^Test(Deleting|OperatorGone|Uninstall)' ;;
-fuzz) $make test-fuzz FUZZTIME=30s ;;
+removal)
+	for engine in afpacket bpf; do
+		SONDE_ENGINE=$engine e2e '^Test(Deleting|OperatorGone|Uninstall)'
+	done
+	;;
+fuzz)
+	$make test-filters EXPRESSIONS=2000
+	$make test-fuzz FUZZTIME=30s
+	;;
 security)
 	openshift
-	e2e '^Test(Scc|Privilege|Attack|Rbac)'
+	e2e '^Test(Scc|Privilege|Attack|Rbac|Engine)'
 	;;
 operations) e2e '^TestOps' ;;
 bundle) $make bundle-validate preflight plugin-archives scorecard NODES=1 ;;
@@ -85,9 +96,13 @@ olm)
 faults)
 	own_cluster # whose nodes and API server are killed
 	table=$(mktemp)
-	SUITE=faults SONDE_FAULTS_TABLE=$table e2e '^Test(Matrix|Snapshot|TargetSnapshot)'
+	SUITE=faults SONDE_ENGINE=afpacket SONDE_FAULTS_TABLE=$table e2e '^Test(Matrix|Snapshot|TargetSnapshot)'
 	[ -z "${RECORD:-}" ] || hack/section.sh docs/reliability.md matrix <"$table"
 	rm "$table"
+	;;
+faults-bpf) # the same matrix, of captures by programs
+	own_cluster
+	SUITE=faults SONDE_ENGINE=bpf e2e '^TestMatrix'
 	;;
 trace-faults)
 	own_cluster
@@ -98,7 +113,8 @@ trace-faults)
 	;;
 limits)
 	node_disks
-	e2e '^TestLimits'
+	SONDE_ENGINE=afpacket e2e '^TestLimits'
+	SONDE_ENGINE=bpf e2e '^TestLimits(Disk|Floor|Overload|Rotate|Stop|Volume)'
 	;;
 kernels)
 	table=$(mktemp)

@@ -10,7 +10,7 @@ usage() {
 # The versions that were tested. Debian removes old ones: then the newest of the series is taken, and said.
 declare -A pinned=([6.1]=linux-image-6.1.0-56-cloud-amd64 [6.12]=linux-image-6.12.117+deb12-cloud-amd64)
 # Modules that tests need of the kernel, besides what is built into it, in any order.
-modules=(af_packet veth sch_ingress cls_bpf dummy bridge tun)
+modules=(af_packet veth sch_ingress cls_bpf cls_u32 dummy bridge tun)
 cgroups=v2
 files=()
 environment=()
@@ -88,7 +88,7 @@ if [ -w /dev/kvm ] && grep -qwE 'vmx|svm' /proc/cpuinfo; then accelerator=kvm; f
 timeout --foreground "${VM_TIMEOUT:-600}" qemu-system-x86_64 -accel "$accelerator" -cpu qemu64 -m 1024 -smp 2 -nodefaults -no-reboot \
 	-display none -serial stdio -kernel "$cache/$package/boot/vmlinuz-$release" -initrd "$work/initramfs" \
 	-append "console=ttyS0 quiet panic=-1 loglevel=3 vm_cgroups=$cgroups" </dev/null 2>"$work/qemu" |
-	tr -d '\r' | tee "$work/console" | sed -u '/^vm: exit status /d' || true
+	sed -u 's/\r//g' | tee "$work/console" | sed -u '/^vm: exit status /d' || true
 status=$(sed -n 's/^vm: exit status \([0-9]*\)$/\1/p' "$work/console" | tail -1)
 if [ -z "$status" ]; then
 	echo "hack/vm: the machine ended without the program's exit status (the kernel's panic is above; VM_TIMEOUT is ${VM_TIMEOUT:-600} s)" >&2

@@ -24,6 +24,8 @@ part() {
 	printf '=== Linux %s: %s: %s, %d s\n' "$kernel" "$what" "$result" "$SECONDS"
 	rows+="| $(sed -n 's/^vm: kernel //p' "$log" | head -1) | $what | $result |"$'\n'
 }
+# What the kernels have, and what is the first of it that works by programs: tcx came with Linux 6.6.
+declare -A engines=([6.1]=afpacket,clsact [6.12]=afpacket,clsact,tcx) bpf=([6.1]=clsact [6.12]=tcx)
 for kernel in "$@"; do
 	part "$kernel" 'each call of a trace recorded and measured, page faults, signals, killing for want of memory, connections with their bytes and ends; limits kept to the event, nothing left in the kernel' -- \
 		build/vm/trace.test -test.run '^Test(EachCallIsRecorded|PageFaults|Signals|OOMKill|Connections|ConnectionsOnTheHostNetwork|Limits|BrokenFile|NothingIsLeft)$'
@@ -31,7 +33,15 @@ for kernel in "$@"; do
 		build/vm/gate.test -test.short -test.run '^Test(EarlySignalIsHarmless|OpenWhenItWaits|Await|GateNeedsNothing|NoGate|SeveralGates|Stuck|OtherSignals)$'
 	part "$kernel" 'all roles of the agent as processes of a node, traces and captures; the clock set in mid-capture' \
 		--add build/vm/agent --env SONDE_TEST_AGENT=/vm/agent -- build/vm/agent.test -test.run '^Test(OnNode|ClockStep)$'
+	part "$kernel" "captures by ${engines[$kernel]}: packets, filters, limits, overload, interfaces that come and go; what others have attached, and what a killed capture leaves" \
+		--env "SONDE_TEST_ENGINES=${engines[$kernel]}" -- build/vm/capture.test -test.run '^Test(BlocksAreInTimeOrder|InterfaceOfAHighIndex|Engines|AutoFallsBack|ProgramsAskTheReader|FilterAndNamedInterface|SnapLenCutsAndCounts|TwoCapturesSeeTheSame|Reasons|OpenRefuses|CloseWithoutRun|NextCapture.*|CaptureOf.*|Sweep.*|KilledAtTCX.*|KilledCapture.*|Foreign.*|CaptureIsBefore.*|LaterProgram.*|NoPlace.*|CapturesBeside.*|LimitsOverSeveralInterfaces|LateInterfaceThatCannot.*|DeletedInterface.*|InterfaceThat.*|OverloadIsCountedExactly|RingOfSeveralInterfaces|VLANTagsAreBackInPlace|GSOFramesAreWhole|FileIsReadableAtAnyMoment)$'
+	part "$kernel" "probes killed at seven moments at ${bpf[$kernel]}, in a Pod and on the host network: the next probe, or a sweep, leaves no filter, discipline, program or map" \
+		--add build/vm/agent --env SONDE_TEST_AGENT=/vm/agent --env "SONDE_TEST_WANT_ENGINE=${bpf[$kernel]}" -- build/vm/agent.test -test.run '^TestKilled$'
 	part "$kernel" "the search for a target's processes" -- build/vm/nodeproc.test
+	part "$kernel" 'filters translated to eBPF, run by the kernel: each instruction, also where its bytes are not in the linear part' -- \
+		build/vm/ebpffilter.test -test.run '^Test(Translate|LinearPart)InKernel$'
+	part "$kernel" 'filters of libpcap, translated to eBPF, run by the kernel: a sample of all primitives, and large ones' -- \
+		build/vm/filters.test -test.run '^TestRecordedInKernel$'
 done
 [ -z "${VM_TABLE:-}" ] || printf '| kernel | what ran there | result |\n|---|---|---|\n%s' "$rows" >"$VM_TABLE"
 exit "$failed"

@@ -64,6 +64,7 @@ func AwaitCapturing(t *testing.T, capture sondev1.Capture) {
 		}
 		return nil
 	})
+	WantEngine(t, capture)
 }
 
 // AwaitFinal waits until the capture is over.
@@ -78,6 +79,7 @@ func AwaitFinal(t *testing.T, capture sondev1.Capture, within time.Duration) {
 		}
 		return nil
 	})
+	WantEngine(t, capture)
 }
 
 // Stop ends the capture early and waits for it.

@@ -77,7 +77,7 @@ func (s *gateScene) endTrace(t *testing.T, how gateconfig.Outcome) string {
 	}
 	var traced []bpfID
 	if entry.Phase == sondev1.PhaseCapturing {
-		traced = bpfOf(t, awaitAgent(t, s.trace))
+		traced = bpfOf(t, awaitAgent(t, s.trace), tracersBPF)
 	}
 	if !s.trace.Status.Phase.Final() {
 		cluster.Stop(t, s.trace)

@@ -5,10 +5,14 @@ package faults
 import (
 	"context"
 	"encoding/binary"
+	"runtime"
 	"strings"
 	"testing"
 	"unsafe"
 
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,7 +31,9 @@ var leftovers = map[string]struct {
 	"address":       {"ip route add blackhole 192.0.2.0/24", "ip route delete blackhole 192.0.2.0/24", "route: blackhole"},
 	"promiscuity":   {"ip link set cni0 promisc on", "ip link set cni0 promisc off", "promiscuity 1"},
 	"qdisc":         {"tc qdisc replace dev lo root pfifo", "tc qdisc delete dev lo root", "pfifo"},
-	"filter":        {"tc qdisc add dev lo clsact", "tc qdisc delete dev lo clsact", "qdisc clsact"},
+	"clsact":        {"tc qdisc add dev lo clsact", "tc qdisc delete dev lo clsact", "qdisc clsact"},
+	"filter in":     {"tc qdisc add dev lo clsact; tc filter add dev lo ingress bpf bytecode '1,6 0 0 0'", "tc qdisc delete dev lo clsact", "ingress filter of lo: filter"},
+	"filter out":    {"tc qdisc add dev lo clsact; tc filter add dev lo egress bpf bytecode '1,6 0 0 0'", "tc qdisc delete dev lo clsact", "egress filter of lo: filter"},
 	"nft":           {"nft add table inet left", "nft delete table inet left", "nft: table inet left"},
 	"packet socket": {"setsid dumpcap -q -i lo -w /dev/null >/dev/null 2>&1 & echo $! >/run/left; sleep 2", "kill -KILL $(cat /run/left); rm /run/left", "packet socket: "},
 	"listener":      {"setsid busybox nc -l -p 7777 >/dev/null 2>&1 & echo $! >/run/left; sleep 1", "kill -KILL $(cat /run/left); rm /run/left", ":7777"},
@@ -84,6 +90,7 @@ func TestSnapshotSeesLeftovers(t *testing.T) {
 		mustSee(t, seen, `"left":"here"`)
 	})
 	t.Run("BPF", func(t *testing.T) { seesBPF(t, before) })
+	t.Run("tcx", func(t *testing.T) { seesTCX(t, before) })
 	awaitSnapshot(t, before)
 }
 
@@ -94,10 +101,16 @@ func TestTargetSnapshotSeesLeftovers(t *testing.T) {
 	before := insideTarget(t, s.sink)
 	pid := pids(t, s.sink, "c")[0]
 	for name, tc := range map[string]struct{ leave, remove, want string }{
-		"link":          {"nsenter -t %s -n ip link add left type bridge", "nsenter -t %s -n ip link delete left", "link: left"},
-		"promiscuity":   {"nsenter -t %s -n ip link set eth0 promisc on", "nsenter -t %s -n ip link set eth0 promisc off", "promiscuity 1"},
-		"qdisc":         {"nsenter -t %s -n tc qdisc replace dev lo root pfifo", "nsenter -t %s -n tc qdisc delete dev lo root", "pfifo"},
-		"filter":        {"nsenter -t %s -n tc qdisc add dev lo clsact", "nsenter -t %s -n tc qdisc delete dev lo clsact", "clsact"},
+		"link":        {"nsenter -t %s -n ip link add left type bridge", "nsenter -t %s -n ip link delete left", "link: left"},
+		"promiscuity": {"nsenter -t %s -n ip link set eth0 promisc on", "nsenter -t %s -n ip link set eth0 promisc off", "promiscuity 1"},
+		"qdisc":       {"nsenter -t %s -n tc qdisc replace dev lo root pfifo", "nsenter -t %s -n tc qdisc delete dev lo root", "pfifo"},
+		"clsact":      {"nsenter -t %s -n tc qdisc add dev lo clsact", "nsenter -t %s -n tc qdisc delete dev lo clsact", "clsact"},
+		"filter in": {
+			"nsenter -t %s -n tc qdisc add dev lo clsact; nsenter -t %s -n tc filter add dev lo ingress bpf bytecode '1,6 0 0 0'", "nsenter -t %s -n tc qdisc delete dev lo clsact", "traffic control: filter",
+		},
+		"filter out": {
+			"nsenter -t %s -n tc qdisc add dev lo clsact; nsenter -t %s -n tc filter add dev lo egress bpf bytecode '1,6 0 0 0'", "nsenter -t %s -n tc qdisc delete dev lo clsact", "traffic control: filter",
+		},
 		"nft":           {"nsenter -t %s -n nft add table inet left", "nsenter -t %s -n nft delete table inet left", "nft: table inet left"},
 		"packet socket": {"setsid nsenter -t %s -n dumpcap -q -i lo -w /dev/null >/dev/null 2>&1 & echo $! >/run/left; sleep 2", "kill -KILL $(cat /run/left); rm /run/left", "packet socket: "},
 		"mount":         {"mount -N %s -t tmpfs left /dev/shm", "umount -N %s /dev/shm", "mount: "},
@@ -159,4 +172,36 @@ func seesBPF(t *testing.T, before snapshot) {
 	seen := before.diff(takeSnapshot(t))
 	mustSee(t, seen, "left_map")
 	mustSee(t, seen, "left_prog")
+}
+
+// seesTCX attaches a program at tcx, as captures do, in a network namespace of which the nodes know nothing.
+func seesTCX(t *testing.T, before snapshot) {
+	t.Helper()
+	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Name: "left_tcx", Type: ebpf.SchedCLS, License: "GPL",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, -1), asm.Return()}, // TCX_NEXT
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer program.Close()
+	attached := make(chan error)
+	var l link.Link
+	go func() {
+		runtime.LockOSThread() // and never let go: the thread ends with its namespace, which the link outlives
+		attached <- func() (err error) {
+			if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+				return err
+			}
+			l, err = link.AttachTCX(link.TCXOptions{Interface: 1, Program: program, Attach: ebpf.AttachTCXEgress})
+			return err
+		}()
+	}()
+	if err := <-attached; err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	seen := before.diff(takeSnapshot(t))
+	mustSee(t, seen, "left_tcx")
+	mustSee(t, seen, "BPF link: type 11") // BPF_LINK_TYPE_TCX
 }

@@ -45,7 +45,7 @@ func (r row) run(t *testing.T, before snapshot) map[stage]string {
 	s.makeTargets(t)
 	inside := insideTarget(t, s.sink)
 	s.makeCaptures(t)
-	traced := bpfOf(t, s.agents[tracing])
+	held := s.bpf(t)
 	t.Logf("staged after %s", time.Since(began).Round(time.Second))
 	r.fault(t, s)
 	s.release(t)
@@ -66,7 +66,7 @@ func (r row) run(t *testing.T, before snapshot) map[stage]string {
 		}
 	}
 	s.compareNumbers(t, r.targetGone)
-	awaitNoBPF(t, traced)
+	awaitNoBPF(t, held)
 	t.Logf("judged after %s", time.Since(began).Round(time.Second))
 	s.remove(t, r, inside)
 	if r.after != nil {

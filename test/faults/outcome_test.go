@@ -68,6 +68,7 @@ func (s *scene) judge(t *testing.T, st stage, c cell, patience time.Duration) st
 		t.Errorf("%s: %s, want %v: %v", st, got, c.want, capture.CaptureStatus().Pods)
 		return got
 	}
+	cluster.WantEngine(t, capture)
 	s.checkFile(t, capture, st)
 	if others := slices.DeleteFunc(slices.Clone(c.want), func(w string) bool { return w == got }); len(others) > 0 {
 		return got + " (or " + strings.Join(others, ", or ") + ")"

@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/test/cluster"
 )
 
@@ -187,8 +188,17 @@ func ofThisCluster(pid int) bool {
 	return err == nil && strings.Contains(string(groups), "/sonde-cluster"+instance+"/")
 }
 
-// bpfOf lists what the probe of a Trace holds, which is all of its programs with their links and maps.
-func bpfOf(t *testing.T, agent *corev1.Pod) []bpfID {
+// What a probe holds at least, by kind: less would mean that this test does not see what there is.
+var (
+	// Exec, fork, exit and the end of each call.
+	tracersBPF = map[string]int{"BPF program": 4, "BPF link": 4, "BPF map": 1}
+	// What comes in and what goes out, at eth0 and, once, at loopback; rings, interfaces and variables.
+	tcxBPF    = map[string]int{"BPF program": 2, "BPF link": 3, "BPF map": 4}
+	clsactBPF = map[string]int{"BPF program": 2, "BPF map": 4}
+)
+
+// bpfOf lists what an agent's probe holds, which is all of its programs with their links and maps.
+func bpfOf(t *testing.T, agent *corev1.Pod, least map[string]int) []bpfID {
 	t.Helper()
 	id := containerID(agent, probe)
 	found := slices.Collect(maps.Keys(heldBy(func(pid int) bool {
@@ -199,18 +209,34 @@ func bpfOf(t *testing.T, agent *corev1.Pod) []bpfID {
 	for _, o := range found {
 		count[o.kind]++
 	}
-	// Exec, fork, exit and the end of each call: less would mean that this test does not see what there is.
-	if count["BPF program"] < 4 || count["BPF link"] < 4 || count["BPF map"] < 1 {
-		t.Errorf("the probe of a Trace holds %v", count)
+	for kind, n := range least {
+		if count[kind] < n {
+			t.Errorf("the probe %s holds %v, want at least %v", agent.Name, count, least)
+		}
 	}
 	return found
+}
+
+// bpf lists what the probes of a scene hold that are attached.
+func (s *scene) bpf(t *testing.T) []bpfID {
+	t.Helper()
+	held := bpfOf(t, s.agents[tracing], tracersBPF)
+	for _, st := range []stage{capturing, ending} {
+		by := cluster.TakenBy(t, s.captures[st].(*sondev1.PacketCapture).Spec.Engine)
+		found := bpfOf(t, s.agents[st], map[string]map[string]int{"tcx": tcxBPF, "clsact": clsactBPF}[by])
+		if by == "afpacket" && len(found) > 0 {
+			t.Errorf("%s by packet sockets holds %v", st, found)
+		}
+		held = append(held, found...)
+	}
+	return held
 }
 
 // awaitNoBPF waits until the kernel has none of these objects any more: it frees them a moment after the last that holds
 // them is gone.
 func awaitNoBPF(t *testing.T, objects []bpfID) {
 	t.Helper()
-	cluster.Eventually(t, 30*time.Second, "the trace's BPF objects gone", func(context.Context) error {
+	cluster.Eventually(t, 30*time.Second, "the probes' BPF objects gone", func(context.Context) error {
 		var left []bpfID
 		for _, o := range objects {
 			fd, err := kindOf(o).openID(o.id)

@@ -62,6 +62,7 @@ for link in $(ls /sys/class/net); do
 	tc qdisc show dev $link 2>/dev/null | say "qdisc of $link"
 	tc filter show dev $link 2>/dev/null | say "filter of $link"
 	tc filter show dev $link ingress 2>/dev/null | say "ingress filter of $link"
+	tc filter show dev $link egress 2>/dev/null | say "egress filter of $link"
 done
 ip route | say route
 nft -s list ruleset 2>/dev/null | say nft
@@ -95,11 +96,12 @@ ip -d -o link | sed "s/^/link: /"
 ip -o address | sed "s/^/address: /"
 ip route | sed "s/^/route: /"
 for link in $(ip -o link | sed "s/^[0-9]*: \([^:@]*\).*/\1/"); do
-	tc qdisc show dev $link; tc filter show dev $link; tc filter show dev $link ingress 2>/dev/null
+	tc qdisc show dev $link; tc filter show dev $link; tc filter show dev $link ingress 2>/dev/null; tc filter show dev $link egress 2>/dev/null
 done | sed "s/^/traffic control: /"
 nft -s list ruleset 2>/dev/null | sed "s/^/nft: /"
 sed 1d /proc/thread-self/net/packet | sed "s/^/packet socket: /"
 ss -Hnlptu | sed "s/^/listens: /"
+grep -o "@sonde.*" /proc/thread-self/net/unix | sed "s/^/socket of a capture: /"
 `
 
 // transient are processes that come and go on a node by themselves, and those of the look itself.
