@@ -181,18 +181,18 @@ static __always_inline int take(struct __sk_buff *skb, bool out)
 	capped = whole < snap_len ? whole : snap_len;
 	/* A tag that is cut off is written all the same, into what the ring has behind. */
 	size = BLOCK_HEAD + ((capped + 3) & ~3U) + BLOCK_TAIL;
-	if (ring->own) { /* a packet within a packet, as where an interrupt sends */
+	if (ring->busy) { /* a packet within a packet, as where an interrupt sends */
 		lose(ring, i->slot - 1);
 		return NEXT;
 	}
 	p = room_in(ring, &head, size, i->slot - 1);
 	if (!p)
 		return NEXT;
-	*(volatile __u64 *)&ring->own = 1;
+	mark(ring, true);
 	write(skb, p, i->number, capped, whole, size, tagged, out);
-	*(volatile __u64 *)&ring->own = 0;
 	to = behind(head, size);
 	publish(ring, head, to);
+	mark(ring, false);
 	ask_reader(ring, to, &wake);
 	return NEXT;
 }

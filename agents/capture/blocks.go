@@ -147,7 +147,7 @@ func (b *blocks) taps() int { return len(b.live) }
 func (b *blocks) pass() (time.Duration, error) {
 	b.programs.waker.Clear()
 	fill := cpuring.Fullest(b.programs.rings)
-	horizon := now(unix.CLOCK_MONOTONIC) - uint64(cpuring.Settle)
+	horizon := cpuring.Horizon(b.programs.rings, func() uint64 { return now(unix.CLOCK_MONOTONIC) })
 	until := horizon + b.clock.offset
 	if b.refused {
 		until = math.MaxUint64

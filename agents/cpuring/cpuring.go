@@ -23,9 +23,9 @@ const (
 
 // layout is how a ring begins (struct ring).
 type layout struct {
-	head, lost, own uint64
-	_               [5]uint64
-	tail, asked     uint64
+	head, lost, own, busy uint64
+	_                     [4]uint64
+	tail, asked           uint64
 }
 
 // Ring of one CPU. It has one reader, on one goroutine.
@@ -33,7 +33,7 @@ type Ring struct {
 	mem             []byte // the whole map's, in the first ring only
 	head, tail      *atomic.Uint64
 	lost, own       *atomic.Uint64
-	asked           *atomic.Uint64
+	busy, asked     *atomic.Uint64
 	top             []byte // all before data
 	data            []byte // with the slack behind its end
 	size, pos, seen uint64 // seen is head as it was last looked at
@@ -77,7 +77,7 @@ func newRing(mem []byte, size int) *Ring {
 	l := (*layout)(unsafe.Pointer(&mem[0]))
 	at := func(n *uint64) *atomic.Uint64 { return (*atomic.Uint64)(unsafe.Pointer(n)) }
 	return &Ring{
-		head: at(&l.head), lost: at(&l.lost), own: at(&l.own), tail: at(&l.tail), asked: at(&l.asked),
+		head: at(&l.head), lost: at(&l.lost), own: at(&l.own), busy: at(&l.busy), tail: at(&l.tail), asked: at(&l.asked),
 		top: mem[:headLen], data: mem[headLen:], size: uint64(size),
 	}
 }
@@ -140,7 +140,7 @@ func (r *Ring) Fill() float64 { return float64(r.head.Load()-r.tail.Load()) / fl
 // Lost is how many records found no room.
 func (r *Ring) Lost() uint64 { return r.lost.Load() }
 
-// Own is the program's own number.
+// Own is the program's own counter.
 func (r *Ring) Own() uint64 { return r.own.Load() }
 
 // LostOf is how many records of one kind found no room. kind is less than Kinds.

@@ -28,3 +28,32 @@ func TestNextPause(t *testing.T) {
 		})
 	}
 }
+
+// Records of a CPU that is busy for long may be older than what the others have; those of one that is only just busy are
+// waited for.
+func TestHorizon(t *testing.T) {
+	const now = 1e18
+	for name, tc := range map[string]struct {
+		until int // which look finds the second CPU no longer busy
+		want  time.Duration
+	}{
+		"idle":          {0, settled},
+		"busy":          {3, settled},
+		"busy for long": {looks + 1, Settle},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rings := []*Ring{InMemory(4096, 64, 0), InMemory(4096, 64, 0)}
+			rings[1].busy.Store(1)
+			looked := -1
+			got := Horizon(rings, func() uint64 {
+				if looked++; looked >= tc.until {
+					rings[1].busy.Store(0)
+				}
+				return now
+			})
+			if want := uint64(now - tc.want); got != want {
+				t.Errorf("%v before the present, want %v", time.Duration(now-got), tc.want)
+			}
+		})
+	}
+}

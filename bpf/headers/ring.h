@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
 /*
  * A ring of bytes for each CPU, in an array map that user space maps (package agents/cpuring reads it). The CPU is its only
- * writer: a program that may be interrupted by another one that writes must not use it, or say so to the reader (busy).
+ * writer: a program that may be interrupted by another one that writes must see by busy that it is that one.
  * Records lie one behind the other, and none is divided: one that begins in the ring may end in the slack behind it, and
  * the next is at the front. What finds no room is not written, and counted. The reader looks by itself; a program may ask it to
  * come earlier (ask_reader).
@@ -21,8 +21,9 @@ volatile const __u64 ring_mask = 0;
 struct ring {
 	__u64 head;	/* the kernel's: all that was ever written */
 	__u64 lost;
-	__u64 own;	/* the program's own: a counter, or a mark */
-	__u64 spare[5];
+	__u64 own;	/* the program's own counter */
+	__u64 busy;	/* set while a record is written, from before its time is taken until it is published */
+	__u64 spare[4];
 	__u64 tail;	/* the reader's: all that it has done with */
 	__u64 asked;	/* set by a program that has asked the reader to come, cleared by a reader that is about to sleep */
 };
@@ -61,6 +62,16 @@ static __always_inline void *room_in(struct ring *ring, __u64 *head, __u64 need,
 		return 0;
 	}
 	return (void *)ring + RING_HEAD + (*head & ring_mask);
+}
+
+/*
+ * Around all that is done for a record, its time and publish too: a reader that sees no mark knows all records of the CPU that
+ * are older than its look (cpuring.Horizon). Nothing may write between both.
+ */
+static __always_inline void mark(struct ring *ring, bool busy)
+{
+	*(volatile __u64 *)&ring->busy = busy;
+	barrier();
 }
 
 /* Where the record begins that follows one of size bytes at head. */
