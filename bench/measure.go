@@ -242,8 +242,9 @@ func (b *bench) measureCaptures(ctx context.Context, o *options, res *results, l
 	for round := range o.rounds {
 		began := time.Now()
 		for i := range scenarios {
-			if s := &scenarios[i]; o.wants(s) {
-				samples, err := b.round(ctx, s, round, flood{size: s.size, count: o.packets})
+			s := &scenarios[i]
+			for turn := 0; turn < max(s.turns, 1) && o.wants(s); turn++ {
+				samples, err := b.round(ctx, s, round+turn*o.rounds, flood{size: s.size, count: o.packets})
 				if err != nil {
 					return err
 				}

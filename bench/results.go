@@ -69,10 +69,20 @@ func (r *results) find(scenario, engine string, round int) *sample {
 	return &r.Samples[i]
 }
 
+// rounds is how many there are of a scenario.
+func (r *results) rounds(scenario string) (n int) {
+	for i := range r.Samples {
+		if s := &r.Samples[i]; s.Scenario == scenario {
+			n = max(n, s.Round+1)
+		}
+	}
+	return n
+}
+
 // each is one figure of every round of an engine in a scenario.
 func (r *results) each(scenario, engine string, figure func(*sample) float64) []float64 {
 	var out []float64
-	for round := range r.Rounds {
+	for round := range r.rounds(scenario) {
 		if s := r.find(scenario, engine, round); s != nil {
 			out = append(out, figure(s))
 		}
@@ -91,7 +101,7 @@ func (c cost) total() float64 { return c.added + c.process }
 // costs returns the costs of every round: per captured packet, or where nothing is to be captured, per packet.
 func (r *results) costs(s *scenario, engine string) []cost {
 	var out []cost
-	for round := range r.Rounds {
+	for round := range r.rounds(s.name) {
 		one, bare := r.find(s.name, engine, round), r.find(s.name, engineNone, round)
 		if one == nil || bare == nil {
 			continue
