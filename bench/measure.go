@@ -264,17 +264,10 @@ func (b *bench) measureCaptures(ctx context.Context, o *options, res *results, l
 }
 
 // round measures every engine once: forwards in even rounds and backwards in odd ones, so that a drift of the machine
-// favours none.
+// favours none. The traffic without a capture, which all are compared to, is measured first, in the middle and last.
 func (b *bench) round(ctx context.Context, s *scenario, round int, f flood) ([]sample, error) {
 	var out []sample
-	for i := range engines {
-		e := &engines[i]
-		if round%2 == 1 {
-			e = &engines[len(engines)-1-i]
-		}
-		if !s.takesPart(e) {
-			continue
-		}
+	for _, e := range s.order(round) {
 		one, err := b.run(ctx, s, e, f)
 		if err != nil {
 			return nil, err

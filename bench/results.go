@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"time"
 )
 
 // results are everything that a run measured.
@@ -79,11 +78,22 @@ func (r *results) rounds(scenario string) (n int) {
 	return n
 }
 
-// each is one figure of every round of an engine in a scenario.
+// each is one figure of every round of an engine in a scenario; the median, where it was measured more than once in a round.
 func (r *results) each(scenario, engine string, figure func(*sample) float64) []float64 {
 	var out []float64
 	for round := range r.rounds(scenario) {
-		if s := r.find(scenario, engine, round); s != nil {
+		if v := r.inRound(scenario, engine, round, figure); len(v) > 0 {
+			out = append(out, medianOf(v))
+		}
+	}
+	return out
+}
+
+// inRound is a figure each time that it was measured in one round.
+func (r *results) inRound(scenario, engine string, round int, figure func(*sample) float64) []float64 {
+	var out []float64
+	for i := range r.Samples {
+		if s := &r.Samples[i]; s.Scenario == scenario && s.Engine == engine && s.Round == round {
 			out = append(out, figure(s))
 		}
 	}
@@ -98,22 +108,26 @@ type cost struct {
 
 func (c cost) total() float64 { return c.added + c.process }
 
+// bare is what a byte of the traffic takes without a capture in a round, in nanoseconds; zero where it was not measured. It is
+// counted by bytes, as a stream is not cut into as many packets each time.
+func (r *results) bare(scenario string, round int) float64 {
+	return medianOf(r.inRound(scenario, engineNone, round, func(s *sample) float64 { return float64(s.Sender) / float64(s.Bytes) }))
+}
+
 // costs returns the costs of every round: per captured packet, or where nothing is to be captured, per packet.
 func (r *results) costs(s *scenario, engine string) []cost {
 	var out []cost
 	for round := range r.rounds(s.name) {
-		one, bare := r.find(s.name, engine, round), r.find(s.name, engineNone, round)
-		if one == nil || bare == nil {
+		one, bare := r.find(s.name, engine, round), r.bare(s.name, round)
+		if one == nil || bare == 0 {
 			continue
 		}
 		n := float64(max(one.Captured, 1))
 		if s.misses {
 			n = float64(one.Packets)
 		}
-		// A stream is not cut into as many packets each time: what it costs without a capture is counted by bytes.
-		scale := float64(one.Bytes) / float64(bare.Bytes)
-		added := one.Sender - time.Duration(float64(bare.Sender)*scale)
-		out = append(out, cost{added: float64(added) / n, process: float64(one.Process) / n})
+		added := float64(one.Sender) - bare*float64(one.Bytes)
+		out = append(out, cost{added: added / n, process: float64(one.Process) / n})
 	}
 	return out
 }

@@ -45,6 +45,34 @@ func TestCosts(t *testing.T) {
 	}
 }
 
+// What an engine adds is measured against the median of the round's traffic without a capture.
+func TestBareIsTheMedian(t *testing.T) {
+	r := made("512-disk", 2, 1000, 400)
+	for _, off := range []time.Duration{500, -100} {
+		other := *r.find("512-disk", engineNone, 1)
+		other.Sender += other.Sender * off / 1000
+		r.Samples = append(r.Samples, other)
+	}
+	if diff := cmp.Diff([]float64{400, 400}, totals(r.costs(scenarioByName("512-disk"), engineAFPacket))); diff != "" {
+		t.Errorf("costs (-want +got):\n%s", diff)
+	}
+}
+
+func TestOrderOfARound(t *testing.T) {
+	for round, want := range [][]string{
+		{engineNone, engineBPF, engineNone, engineAFPacket, engineMain, engineNone},
+		{engineNone, engineMain, engineNone, engineAFPacket, engineBPF, engineNone},
+	} {
+		var got []string
+		for _, e := range scenarioByName("512-tmpfs").order(round) {
+			got = append(got, e.name)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("round %d (-want +got):\n%s", round, diff)
+		}
+	}
+}
+
 func TestMedianAndSpread(t *testing.T) {
 	cases := map[string]struct {
 		in   []float64

@@ -68,7 +68,25 @@ func (s *scenario) takesPart(e *engine) bool {
 	if e.whole && (s.stream() || s.snap > 0) {
 		return false
 	}
-	return s.all || e.name == engineNone || slices.Contains(own, e.name) || e.name == engineMain
+	return s.all || slices.Contains(own, e.name) || e.name == engineMain
+}
+
+// order is in which order engines take part in a round.
+func (s *scenario) order(round int) []*engine {
+	var out []*engine
+	for i := range engines {
+		if e := &engines[i]; e.name != engineNone && s.takesPart(e) {
+			out = append(out, e)
+		}
+	}
+	if round%2 == 1 {
+		slices.Reverse(out)
+	}
+	none := engineByName(engineNone)
+	for _, at := range []int{len(out), len(out) / 2, 0} {
+		out = slices.Insert(out, at, none)
+	}
+	return out
 }
 
 // wants tells whether a scenario is to be measured.
