@@ -48,10 +48,6 @@ func (b *blocks) prepare(links []link) error {
 }
 
 func (b *blocks) tryPrepare(links []link) (err error) {
-	if b.programs, err = newPrograms(b.cfg.RingBytes, b.rec.snapLen()); err != nil {
-		return err
-	}
-	b.clock.set()
 	var wanted []int
 	for i := range links {
 		if !b.wants(&links[i]) {
@@ -65,6 +61,10 @@ func (b *blocks) tryPrepare(links []link) (err error) {
 	if err := b.attacher.fits(b.netns, wanted); err != nil {
 		return err
 	}
+	if b.programs, err = newPrograms(b.cfg.RingBytes, b.rec.snapLen()); err != nil {
+		return err
+	}
+	b.clock.set()
 	loaded := false
 	for _, lt := range []pcapng.LinkType{pcapng.LinkTypeEthernet, pcapng.LinkTypeRaw} {
 		if b.expects(lt, links) {

@@ -3,9 +3,12 @@ package capture
 import (
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
 	ebpflink "github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
 )
 
 // attacher attaches programs to interfaces.
@@ -42,7 +45,27 @@ type tcx struct{}
 func (tcx) name() string { return ByTCX }
 func (tcx) close() error { return nil }
 
-func (tcx) fits(int, []int) error { return nil }
+// fits tries the kernel with a program that does nothing, and so finds out what it lacks before there are rings.
+func (tcx) fits(int, []int) error {
+	nothing, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Name: "sonde_try", Type: ebpf.SchedCLS, License: "Dual BSD/GPL",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()},
+	})
+	if err != nil {
+		return explain(err)
+	}
+	defer func() { _ = nothing.Close() }() // whose descriptor is valid
+	// There is no such interface: a kernel that knows tcx says so.
+	l, err := ebpflink.AttachTCX(ebpflink.TCXOptions{Interface: math.MaxInt32, Program: nothing, Attach: ebpf.AttachTCXIngress})
+	switch {
+	case err == nil:
+		return l.Close()
+	case errors.Is(err, unix.ENODEV):
+		return nil
+	default:
+		return fmt.Errorf("attach at tcx: %w", explain(err))
+	}
+}
 
 func (tcx) attach(ns, index int, in, out *ebpf.Program) (attachment, error) {
 	var all attachments

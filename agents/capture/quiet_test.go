@@ -1,0 +1,46 @@
+package capture
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+)
+
+// soon is the time within which a packet is in its file, by docs/packetcapture.md.
+const soon = 300 * time.Millisecond
+
+// Each packet gets into the file without another one behind it. Of their times the median counts, in the best of a few
+// rounds: a machine under other load may take longer.
+func TestPacketOnAQuietInterfaceIsSoonInItsFile(t *testing.T) {
+	const rounds, packets = 3, 15
+	for _, by := range each {
+		t.Run(by.name, func(t *testing.T) {
+			n := newTestNet(t)
+			s := n.senderTo(t, n.target, n.peer, peerIP)
+			r := start(t, by.engine(), &Config{NetNS: n.target, Interfaces: []string{"eth0"}, Filters: onlyDiscard})
+			sent, median := uint32(0), time.Duration(0)
+			for range rounds {
+				var took []time.Duration
+				for range packets {
+					time.Sleep(rand.N(soon / 2)) // so that they come at any moment between two looks of the engine
+					began := time.Now()
+					s.send(sent, sent+1)
+					await(t, "the packet in the file", func() bool { return readFile(t, r.path).numbers(t, "eth0")[sent] == 1 })
+					took = append(took, time.Since(began))
+					sent++
+				}
+				slices.Sort(took)
+				median = took[packets/2]
+				t.Logf("in the file after %v (%v to %v)", median, took[0], took[packets-1])
+				if median <= soon {
+					break
+				}
+			}
+			if median > soon {
+				t.Errorf("a packet was in its file after %v in the median, not within %v", median, soon)
+			}
+			r.stop()
+		})
+	}
+}
