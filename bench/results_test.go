@@ -48,9 +48,9 @@ func TestCosts(t *testing.T) {
 // What an engine adds is measured against the median of the round's traffic without a capture.
 func TestBareIsTheMedian(t *testing.T) {
 	r := made("512-disk", 2, 1000, 400)
-	for _, off := range []time.Duration{500, -100} {
+	for _, off := range []time.Duration{500 * time.Microsecond, -100 * time.Microsecond} {
 		other := *r.find("512-disk", engineNone, 1)
-		other.Sender += other.Sender * off / 1000
+		other.Sender += off
 		r.Samples = append(r.Samples, other)
 	}
 	if diff := cmp.Diff([]float64{400, 400}, totals(r.costs(scenarioByName("512-disk"), engineAFPacket))); diff != "" {
