@@ -158,13 +158,11 @@ func syscallKill(pid int) error {
 func (b *bench) calibrate(ctx context.Context) error {
 	cmd := roleCommand(ctx, "role-flood", b.sendCPU, []*os.File{b.net.sender}, flood{size: 64, count: 300_000}.args()...)
 	var done flooded
-	soft := processTime(b.softirq)
 	if err := talk(ctx, cmd, &done); err != nil {
 		return err
 	}
-	soft = processTime(b.softirq) - soft
 	const most = 0.85 // of what it seems to have had, if interrupts are apart
-	b.apart = float64(used(cmd)) < most*float64(done.Wall-done.Delay-soft)
+	b.apart = float64(used(cmd)) < most*float64(done.Target.CPU)
 	return nil
 }
 

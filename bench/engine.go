@@ -61,7 +61,7 @@ var own = []string{engineBPF, engineAFPacket}
 
 // engines in the order in which they take turns.
 var engines = []engine{
-	{name: engineNone},
+	{name: engineNone, label: "no capture"},
 	{name: engineBPF, label: "Sonde, bpf", exact: true, start: sondeBy(captureconfig.EngineBPF)},
 	{name: engineAFPacket, label: "Sonde, afpacket", exact: true, start: sondeBy(captureconfig.EngineAFPacket)},
 	{name: engineMain, label: "tcpdump -B 65536", start: peer(tcpdump("-B", "65536"), "listening on", tcpdumpDrops)},

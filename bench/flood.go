@@ -33,24 +33,46 @@ var floodMAC = [6]byte{2, 0, 0, 0, 0, 0x77}
 // floodBatch is how many frames one sendmmsg(2) takes.
 const floodBatch = 32
 
+// A flood that sends beside goes by turns to the target and to where nobody captures: after so many turns to the target one beside, of
+// as many frames. A turn takes some 15 ms, so that what slows the machine for longer slows both.
+const (
+	turnFrames  = 10_000
+	targetTurns = 4
+)
+
+// settle is how long a flood waits between turns: what the last has left to the kernel is done then.
+const settle = time.Millisecond
+
 // flood is what a sender of numbered frames is told.
 type flood struct {
-	size  int // bytes of a frame, without its checksum
-	first int // number of the first
-	count int
-	rate  float64 // per second; 0 is as fast as it goes
+	size   int // bytes of a frame, without its checksum
+	first  int // number of the first
+	count  int
+	rate   float64 // per second; 0 is as fast as it goes
+	beside bool    // send beside, too
+	// softirq is the thread that does interrupts' work on the sender's CPU; 0 is none.
+	softirq int
 }
 
 // flooded is what it reports.
 type flooded struct {
-	Wall  time.Duration `json:"wall"`
-	Delay time.Duration `json:"delay"` // time in which it could have run, and another task did
+	Target sent `json:"target"` // what went to the target
+	Beside sent `json:"beside"`
+}
+
+// sent is what frames took to send.
+type sent struct {
+	Frames int           `json:"frames"`
+	Wall   time.Duration `json:"wall"`
+	// CPU is the time of the sender's side. The sender never sleeps while it sends: what it did not wait for other tasks it had the CPU,
+	// with all interrupts; what those left to their thread comes on top.
+	CPU time.Duration `json:"cpu"`
 }
 
 func (f flood) args() []string {
 	return []string{
 		"-size", strconv.Itoa(f.size), "-first", strconv.Itoa(f.first), "-count", strconv.Itoa(f.count),
-		"-rate", strconv.FormatFloat(f.rate, 'f', -1, 64),
+		"-rate", strconv.FormatFloat(f.rate, 'f', -1, 64), "-beside=" + strconv.FormatBool(f.beside), "-softirq", strconv.Itoa(f.softirq),
 	}
 }
 
@@ -61,6 +83,8 @@ func runFlood(args []string) error {
 	flags.IntVar(&f.first, "first", 0, "")
 	flags.IntVar(&f.count, "count", 0, "")
 	flags.Float64Var(&f.rate, "rate", 0, "")
+	flags.BoolVar(&f.beside, "beside", false, "")
+	flags.IntVar(&f.softirq, "softirq", 0, "")
 	if err := errors.Join(flags.Parse(args), enter(netnsFD)); err != nil {
 		return err
 	}
@@ -78,54 +102,123 @@ type mmsghdr struct {
 	_   [4]byte
 }
 
-func (f flood) send() (flooded, error) {
-	link, err := net.InterfaceByName(senderLink)
+func (f flood) send() (out flooded, err error) {
+	target, err := f.open(senderLink)
 	if err != nil {
-		return flooded{}, err
+		return out, err
+	}
+	defer target.close()
+	if !f.beside {
+		return out, f.turn(target, f.first, f.count, &out.Target)
+	}
+	beside, err := f.open(besideLink)
+	if err != nil {
+		return out, err
+	}
+	defer beside.close()
+	for turn, done := 1, 0; done < f.count; turn++ {
+		n := min(turnFrames, f.count-done)
+		if err := f.turn(target, f.first+done, n, &out.Target); err != nil {
+			return out, err
+		}
+		if done += n; turn%targetTurns != 0 && done < f.count {
+			continue
+		}
+		if err := f.turn(beside, 0, n, &out.Beside); err != nil {
+			return out, err
+		}
+	}
+	return out, nil
+}
+
+// sender sends frames over a link.
+type sender struct {
+	fd       int
+	frames   [][]byte
+	messages []mmsghdr
+}
+
+func (f flood) open(name string) (*sender, error) {
+	link, err := net.InterfaceByName(name)
+	if err != nil {
+		return nil, err
 	}
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return flooded{}, fmt.Errorf("open packet socket: %w", err)
+		return nil, fmt.Errorf("open packet socket: %w", err)
 	}
-	defer unix.Close(fd)
+	s := &sender{fd: fd}
 	if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_QDISC_BYPASS, 1); err != nil {
-		return flooded{}, fmt.Errorf("bypass queueing: %w", err)
+		return nil, errors.Join(fmt.Errorf("bypass queueing: %w", err), s.close())
 	}
 	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: link.Index}); err != nil {
-		return flooded{}, fmt.Errorf("bind packet socket: %w", err)
+		return nil, errors.Join(fmt.Errorf("bind packet socket: %w", err), s.close())
 	}
-	frames := make([][]byte, floodBatch)
+	s.frames, s.messages = make([][]byte, floodBatch), make([]mmsghdr, floodBatch)
 	vectors := make([]unix.Iovec, floodBatch)
-	messages := make([]mmsghdr, floodBatch)
-	for i := range frames {
-		frames[i] = newFrame(f.size)
-		vectors[i].Base = &frames[i][0]
+	for i := range s.frames {
+		s.frames[i] = newFrame(f.size)
+		vectors[i].Base = &s.frames[i][0]
 		vectors[i].SetLen(f.size)
-		messages[i].hdr.Iov = &vectors[i]
-		messages[i].hdr.SetIovlen(1)
+		s.messages[i].hdr.Iov = &vectors[i]
+		s.messages[i].hdr.SetIovlen(1)
+	}
+	return s, nil
+}
+
+func (s *sender) close() error { return unix.Close(s.fd) }
+
+// turn sends frames from the number first on, and adds what they took to an account.
+func (f flood) turn(s *sender, first, count int, to *sent) error {
+	soft := f.softirqTime()
+	waited, err := ownDelay()
+	if err != nil {
+		return err
 	}
 	start := time.Now()
-	before, err := ownDelay()
-	if err != nil {
-		return flooded{}, err
+	if err := f.frames(s, first, count); err != nil {
+		return err
 	}
-	for sent := 0; sent < f.count; {
-		n := min(floodBatch, f.count-sent)
+	wall := time.Since(start)
+	delay, err := ownDelay()
+	if err != nil {
+		return err
+	}
+	if f.beside {
+		time.Sleep(settle)
+	}
+	to.Frames += count
+	to.Wall += wall
+	to.CPU += wall - (delay - waited) + f.softirqTime() - soft
+	return nil
+}
+
+// softirqTime is what the interrupts' thread has had.
+func (f flood) softirqTime() time.Duration {
+	if f.softirq == 0 {
+		return 0
+	}
+	return processTime(f.softirq)
+}
+
+func (f flood) frames(s *sender, first, count int) error {
+	start := time.Now()
+	for sent := 0; sent < count; {
+		n := min(floodBatch, count-sent)
 		if f.rate > 0 {
 			for due := time.Duration(float64(sent) / f.rate * 1e9); time.Since(start) < due; {
 				continue // no sleep is exact enough
 			}
 		}
 		for i := range n {
-			binary.LittleEndian.PutUint32(frames[i][numberOffset:], uint32(f.first+sent+i))
+			binary.LittleEndian.PutUint32(s.frames[i][numberOffset:], uint32(first+sent+i))
 		}
-		if err := sendAll(fd, messages[:n]); err != nil {
-			return flooded{}, err
+		if err := sendAll(s.fd, s.messages[:n]); err != nil {
+			return err
 		}
 		sent += n
 	}
-	after, err := ownDelay()
-	return flooded{Wall: time.Since(start), Delay: after - before}, err
+	return nil
 }
 
 func sendAll(fd int, m []mmsghdr) error {

@@ -24,6 +24,7 @@ type sample struct {
 	Dropped  int           `json:"dropped"`
 	Wall     time.Duration `json:"wall"`
 	Sender   time.Duration `json:"sender"`  // CPU time of the sender's side: the traffic and what the capture adds to it
+	Beside   sent          `json:"beside"`  // what went by turns to where nobody captures; not of a stream
 	Process  time.Duration `json:"process"` // CPU time of the process that captures, from when it was ready
 	Memory   memory        `json:"memory"`
 	File     int64         `json:"file"` // bytes
@@ -111,6 +112,7 @@ func (b *bench) traffic(ctx context.Context, s *scenario, f flood, out *sample) 
 	var said any
 	var done flooded
 	var stream streamed
+	f.softirq = b.softirq
 	cmd := roleCommand(ctx, "role-flood", b.sendCPU, []*os.File{b.net.sender}, f.args()...)
 	said = &done
 	if s.stream() {
@@ -134,8 +136,7 @@ func (b *bench) traffic(ctx context.Context, s *scenario, f flood, out *sample) 
 		return out.aggregated()
 	}
 	out.Bytes = int64(f.size) * int64(f.count)
-	// The flood never sleeps: what it did not wait for others it had the CPU, with all interrupts.
-	out.Wall, out.Sender = done.Wall, done.Wall-done.Delay+soft
+	out.Wall, out.Sender, out.Beside = done.Target.Wall, done.Target.CPU, done.Beside
 	if out.Packets != f.count {
 		return fmt.Errorf("%d packets passed the link, of %d", out.Packets, f.count)
 	}
@@ -244,7 +245,7 @@ func (b *bench) measureCaptures(ctx context.Context, o *options, res *results, l
 		for i := range scenarios {
 			s := &scenarios[i]
 			for turn := 0; turn < max(s.turns, 1) && o.wants(s); turn++ {
-				samples, err := b.round(ctx, s, round+turn*o.rounds, flood{size: s.size, count: o.packets})
+				samples, err := b.round(ctx, s, round+turn*o.rounds, flood{size: s.size, count: o.packets, beside: true})
 				if err != nil {
 					return err
 				}
@@ -264,7 +265,7 @@ func (b *bench) measureCaptures(ctx context.Context, o *options, res *results, l
 }
 
 // round measures every engine once: forwards in even rounds and backwards in odd ones, so that a drift of the machine
-// favours none. The traffic without a capture, which all are compared to, is measured first, in the middle and last.
+// favours none. Streams without a capture, which the others are compared to, are measured first, in the middle and last.
 func (b *bench) round(ctx context.Context, s *scenario, round int, f flood) ([]sample, error) {
 	var out []sample
 	for _, e := range s.order(round) {

@@ -12,41 +12,47 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Both ends of the pair that everything is measured on.
+// Both ends of the pair that everything is measured on, and the sender's end of one like it that leads to nobody who captures.
 const (
 	targetLink = "eth0"
 	senderLink = "peer0"
+	besideLink = "peer1"
 	targetIP   = "10.77.0.1"
 	senderIP   = "10.77.0.2"
+
+	besideIP     = "10.77.1.1"
+	besidePeerIP = "10.77.1.2"
 )
 
-// network is a target's namespace and a sender's, joined by a veth pair. They have no names: when bench and its
-// children are gone, however they ended, so are they.
+// network is a target's namespace and a sender's, joined by a veth pair, and one like the target's beside it. They have no
+// names: when bench and its children are gone, however they ended, so are they.
 type network struct {
-	target, sender *os.File
+	target, sender, beside *os.File
 }
 
 func newNetwork() (*network, error) {
 	n := &network{}
-	var err error
-	if n.target, err = newNamespace(); err != nil {
-		return nil, err
+	for _, f := range []**os.File{&n.target, &n.sender, &n.beside} {
+		var err error
+		if *f, err = newNamespace(); err != nil {
+			return nil, errors.Join(err, n.close())
+		}
 	}
-	if n.sender, err = newNamespace(); err != nil {
-		return nil, errors.Join(err, n.close())
-	}
-	if err := n.connect(); err != nil {
+	err := errors.Join(n.connect(n.target, senderLink, targetIP, senderIP), n.connect(n.beside, besideLink, besideIP, besidePeerIP))
+	if err != nil {
 		return nil, errors.Join(err, n.close())
 	}
 	return n, nil
 }
 
 func (n *network) close() error {
-	err := n.target.Close()
-	if n.sender != nil {
-		err = errors.Join(err, n.sender.Close())
+	var errs []error
+	for _, f := range []*os.File{n.target, n.sender, n.beside} {
+		if f != nil {
+			errs = append(errs, f.Close())
+		}
 	}
-	return err
+	return errors.Join(errs...)
 }
 
 // newNamespace makes a network namespace without IPv6, whose own traffic would be in the way.
@@ -76,8 +82,9 @@ func newNamespace() (*os.File, error) {
 	return m.f, m.err
 }
 
-func (n *network) connect() error {
-	target, err := netlink.NewHandleAt(netns.NsHandle(n.target.Fd()), unix.NETLINK_ROUTE)
+// connect joins the sender to another namespace by a pair, whose end there is targetLink.
+func (n *network) connect(to *os.File, link, toIP, ip string) error {
+	target, err := netlink.NewHandleAt(netns.NsHandle(to.Fd()), unix.NETLINK_ROUTE)
 	if err != nil {
 		return fmt.Errorf("open target's namespace: %w", err)
 	}
@@ -89,19 +96,19 @@ func (n *network) connect() error {
 	defer sender.Close()
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = targetLink
-	if err := target.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: senderLink, PeerNamespace: netlink.NsFd(int(n.sender.Fd()))}); err != nil {
+	if err := target.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: link, PeerNamespace: netlink.NsFd(int(n.sender.Fd()))}); err != nil {
 		return fmt.Errorf("add veth: %w", err)
 	}
-	targetMAC, err := up(target, targetLink, targetIP)
+	targetMAC, err := up(target, targetLink, toIP)
 	if err != nil {
 		return err
 	}
-	senderMAC, err := up(sender, senderLink, senderIP)
+	senderMAC, err := up(sender, link, ip)
 	if err != nil {
 		return err
 	}
 	// No ARP: every packet on the link is one of those that are counted.
-	return errors.Join(know(target, targetLink, senderIP, senderMAC), know(sender, senderLink, targetIP, targetMAC))
+	return errors.Join(know(target, targetLink, ip, senderMAC), know(sender, link, toIP, targetMAC))
 }
 
 // up sets a link and loopback up and returns the link's address.

@@ -64,7 +64,7 @@ func missTable(b *strings.Builder, r *results) {
 	}
 	fmt.Fprintf(b, "\n### Traffic that the filter does not match\n\nns per packet of %d bytes, filter `%s`.\n\n"+
 		"| engine | total | sender's side | process |\n|---|---|---|---|\n", s.size, s.filter)
-	for _, e := range capturing() {
+	for _, e := range engines {
 		c := r.costs(s, e.name)
 		if len(c) == 0 {
 			continue

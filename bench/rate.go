@@ -39,15 +39,18 @@ func (b *bench) searchRates(ctx context.Context, res *results, packets int) erro
 }
 
 // searchRate halves the interval between a rate that is lossless and one that is not. An engine that never lost at
-// full rate needs no search.
+// full rate needs no search, if it loses nothing either where nothing is sent beside it.
 func (b *bench) searchRate(ctx context.Context, res *results, s *scenario, e *engine, packets int) (rate, error) {
 	full := medianOf(res.each(s.name, e.name, (*sample).pps))
 	out := rate{Scenario: s.name, Engine: e.name, PPS: full, Bound: true}
 	if _, most := bounds(res.each(s.name, e.name, (*sample).loss)); most == 0 {
-		return out, nil
+		one, err := b.run(ctx, s, e, flood{size: s.size, count: packets})
+		if out.PPS = one.pps(); err != nil || one.Dropped == 0 {
+			return out, err
+		}
 	}
+	low, high := 0.0, out.PPS
 	out.PPS, out.Bound = 0, false
-	low, high := 0.0, full
 	for range rateSteps {
 		at := (low + high) / 2
 		f := flood{size: s.size, count: min(packets, int(at*rateSeconds)), rate: at}

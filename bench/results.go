@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"time"
 )
 
 // results are everything that a run measured.
@@ -102,32 +103,40 @@ func (r *results) inRound(scenario, engine string, round int, figure func(*sampl
 
 // cost is what an engine takes in one round, in nanoseconds per packet.
 type cost struct {
-	added   float64 // on the sender's side, compared to the same round without a capture
+	added   float64 // on the sender's side, compared to the same traffic without a capture
 	process float64
 }
 
 func (c cost) total() float64 { return c.added + c.process }
 
-// bare is what a byte of the traffic takes without a capture in a round, in nanoseconds; zero where it was not measured. It is
-// counted by bytes, as a stream is not cut into as many packets each time.
-func (r *results) bare(scenario string, round int) float64 {
-	return medianOf(r.inRound(scenario, engineNone, round, func(s *sample) float64 { return float64(s.Sender) / float64(s.Bytes) }))
+// bare is what the traffic of a run would have taken on the sender's side without a capture: as much as the frames that were sent beside it;
+// for a stream, which knows none, as much as streams in the same round, by the byte, as they are not cut into as many packets each time.
+// false says that it was not measured.
+func (r *results) bare(s *scenario, one *sample) (time.Duration, bool) {
+	if !s.stream() {
+		return time.Duration(float64(one.Beside.CPU) / float64(max(one.Beside.Frames, 1)) * float64(one.Packets)), one.Beside.Frames > 0
+	}
+	each := r.inRound(s.name, engineNone, one.Round, func(o *sample) float64 { return float64(o.Sender) / float64(o.Bytes) })
+	return time.Duration(medianOf(each) * float64(one.Bytes)), len(each) > 0
 }
 
 // costs returns the costs of every round: per captured packet, or where nothing is to be captured, per packet.
 func (r *results) costs(s *scenario, engine string) []cost {
 	var out []cost
 	for round := range r.rounds(s.name) {
-		one, bare := r.find(s.name, engine, round), r.bare(s.name, round)
-		if one == nil || bare == 0 {
+		one := r.find(s.name, engine, round)
+		if one == nil {
+			continue
+		}
+		bare, measured := r.bare(s, one)
+		if !measured {
 			continue
 		}
 		n := float64(max(one.Captured, 1))
-		if s.misses {
+		if s.misses || engine == engineNone {
 			n = float64(one.Packets)
 		}
-		added := float64(one.Sender) - bare*float64(one.Bytes)
-		out = append(out, cost{added: added / n, process: float64(one.Process) / n})
+		out = append(out, cost{added: float64(one.Sender-bare) / n, process: float64(one.Process) / n})
 	}
 	return out
 }

@@ -23,6 +23,7 @@ func madeOfBoth(scenario string, n int, bare, bpf, sockets time.Duration) *resul
 			r.Samples = append(r.Samples, sample{
 				Scenario: scenario, Engine: engine, Round: round, Packets: packets, Bytes: packets * 100, Captured: packets,
 				Wall: time.Second, Sender: packets * (bare + each/2), Process: packets * each / 2,
+				Beside: sent{Frames: packets / 4, CPU: packets / 4 * bare},
 				Memory: memory{Peak: 40 << 20, Ring: 32 << 20},
 			})
 		}
@@ -45,31 +46,57 @@ func TestCosts(t *testing.T) {
 	}
 }
 
-// What an engine adds is measured against the median of the round's traffic without a capture.
-func TestBareIsTheMedian(t *testing.T) {
-	r := made("512-disk", 2, 1000, 400)
-	for _, off := range []time.Duration{500 * time.Microsecond, -100 * time.Microsecond} {
-		other := *r.find("512-disk", engineNone, 1)
-		other.Sender += off
-		r.Samples = append(r.Samples, other)
-	}
-	if diff := cmp.Diff([]float64{400, 400}, totals(r.costs(scenarioByName("512-disk"), engineAFPacket))); diff != "" {
-		t.Errorf("costs (-want +got):\n%s", diff)
+// What an engine adds to a stream is measured against the median of the round's streams without a capture, and to frames against
+// those that were sent beside them.
+func TestBare(t *testing.T) {
+	for name, tc := range map[string]struct {
+		scenario string
+		change   func(*results)
+	}{
+		"stream": {scenarioStream, func(r *results) {
+			for _, off := range []time.Duration{500 * time.Microsecond, -100 * time.Microsecond} {
+				other := *r.find(scenarioStream, engineNone, 1)
+				other.Sender += off
+				r.Samples = append(r.Samples, other)
+			}
+		}},
+		"frames": {"512-disk", func(r *results) {
+			one := r.find("512-disk", engineAFPacket, 1)
+			one.Sender += 1000 * 300 // a slower machine, in this run
+			one.Beside.CPU += 250 * 300
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := made(tc.scenario, 2, 1000, 400)
+			tc.change(r)
+			if diff := cmp.Diff([]float64{400, 400}, totals(r.costs(scenarioByName(tc.scenario), engineAFPacket))); diff != "" {
+				t.Errorf("costs (-want +got):\n%s", diff)
+			}
+		})
 	}
 }
 
 func TestOrderOfARound(t *testing.T) {
-	for round, want := range [][]string{
-		{engineNone, engineBPF, engineNone, engineAFPacket, engineMain, engineNone},
-		{engineNone, engineMain, engineNone, engineAFPacket, engineBPF, engineNone},
+	for name, tc := range map[string]struct {
+		scenario string
+		round    int
+		want     []string
+	}{
+		"forwards":  {"512-tmpfs", 0, []string{engineBPF, engineAFPacket, engineMain, engineNone}},
+		"backwards": {"512-tmpfs", 1, []string{engineMain, engineAFPacket, engineBPF, engineNone}},
+		"streams": {scenarioStream, 1, []string{
+			engineNone, "dumpcap", "tcpdump", engineNone, engineMain, engineAFPacket, engineBPF, engineNone,
+		}},
 	} {
-		var got []string
-		for _, e := range scenarioByName("512-tmpfs").order(round) {
-			got = append(got, e.name)
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("round %d (-want +got):\n%s", round, diff)
-		}
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			for _, e := range scenarioByName(tc.scenario).order(tc.round) {
+				got = append(got, e.name)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
 	}
 }
 

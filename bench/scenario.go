@@ -83,6 +83,9 @@ func (s *scenario) order(round int) []*engine {
 		slices.Reverse(out)
 	}
 	none := engineByName(engineNone)
+	if !s.stream() {
+		return append(out, none) // nothing is compared to it: it shows what the measurement is worth
+	}
 	for _, at := range []int{len(out), len(out) / 2, 0} {
 		out = slices.Insert(out, at, none)
 	}

@@ -17,12 +17,12 @@ func TestEveryEngineAddsUp(t *testing.T) {
 	for i, name := range []string{"64-disk", "1500-snap96-disk", scenarioMiss, scenarioStream} {
 		s := scenarioByName(name)
 		t.Run(name, func(t *testing.T) {
-			samples, err := b.round(t.Context(), s, i, flood{size: s.size, count: 3000})
+			samples, err := b.round(t.Context(), s, i, flood{size: s.size, count: 3000, beside: true})
 			if err != nil {
 				t.Fatal(err)
 			}
 			for _, one := range samples {
-				if one.Packets == 0 || one.Sender <= 0 || (one.Engine != engineNone && (one.Process <= 0 || one.Memory.Ring == 0)) {
+				if one.Packets == 0 || one.Sender <= 0 || (!s.stream() && (one.Beside.Frames != 3000 || one.Beside.CPU <= 0)) || (one.Engine != engineNone && (one.Process <= 0 || one.Memory.Ring == 0)) {
 					t.Errorf("%+v", one)
 				}
 			}
