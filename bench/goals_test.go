@@ -107,7 +107,7 @@ func TestThroughputGoal(t *testing.T) {
 				}
 			}
 			got := throughputGoals(r, engineByName(engineBPF))
-			if len(got) != 1 || got[0].met != tc.wantMet || !strings.Contains(got[0].figure, "under tcpdump 83 (83–83) %") {
+			if len(got) != 1 || got[0].met != tc.wantMet || !strings.Contains(got[0].figure, "under tcpdump 83.3 (83.3–83.3) %") {
 				t.Errorf("%+v, want met %v", got, tc.wantMet)
 			}
 		})
@@ -123,6 +123,8 @@ func TestRateGoal(t *testing.T) {
 		wantFigure string
 	}{
 		"no loss at the sender's limit": {wantMet: true, wantFigure: "none at the sender's 0.0 Gbit/s"},
+		"at its limit without pauses":   {rates: []rate{{Scenario: scenarioLarge, Engine: engineBPF, PPS: tenGigabits / 2, Bound: true}}, wantMet: true, wantFigure: "none at the sender's 5.0 Gbit/s"},
+		"loss only without pauses":      {rates: []rate{{Scenario: scenarioLarge, Engine: engineBPF, PPS: tenGigabits / 2}}, wantFigure: "none up to 5.0 Gbit/s"},
 		"loss above the goal's rate":    {dropped: 1, rates: []rate{{Scenario: scenarioLarge, Engine: engineBPF, PPS: tenGigabits}}, wantMet: true, wantFigure: "none up to 10.0 Gbit/s"},
 		"loss below it":                 {dropped: 1, rates: []rate{{Scenario: scenarioLarge, Engine: engineBPF, PPS: tenGigabits / 2}}, wantFigure: "none up to 5.0 Gbit/s"},
 		"loss, and nothing else tried":  {dropped: 1, wantFigure: "lost at the sender's limit; no other rate was tried"},

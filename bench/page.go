@@ -22,7 +22,7 @@ func capturePage(r *results) string {
 	for _, g := range goals(r) {
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", g.text, g.figure, map[bool]string{true: "met", false: "**not met**"}[g.met])
 	}
-	b.WriteString("\n### CPU time and loss at full rate\n\nns per captured packet: median (least–most).\n\n" +
+	b.WriteString("\n### CPU time and loss at full rate\n\nns per captured packet: median (least–most); Mpps while a turn lasts.\n\n" +
 		"| traffic | engine | total | sender's side | process | bpf / this | afpacket / this | Mpps | lost |\n|---|---|---|---|---|---|---|---|---|\n")
 	for i := range scenarios {
 		if s := &scenarios[i]; !s.stream() && !s.misses {
@@ -103,7 +103,7 @@ func rateTable(b *strings.Builder, r *results) {
 	if len(r.Rates) == 0 {
 		return
 	}
-	b.WriteString("\n### Highest rate without loss\n\nMpps, with the filter and the file on the disk; ≥ where the sender was the limit.\n\n| engine |")
+	b.WriteString("\n### Highest rate without loss\n\nMpps without pauses, with the filter and the file on the disk; ≥ where the sender was the limit.\n\n| engine |")
 	var places []string
 	for _, one := range r.Rates {
 		if !slices.Contains(places, one.Scenario) {
