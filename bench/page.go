@@ -47,14 +47,19 @@ func costRows(b *strings.Builder, r *results, s *scenario) {
 		if len(c) == 0 {
 			continue
 		}
-		var added, process []float64
-		for _, one := range c {
-			added, process = append(added, one.added), append(process, one.process)
-		}
+		added, process := parts(c)
 		fmt.Fprintf(b, "| %s | %s | %s | %.0f | %.0f | %s %.2f | %s |\n", place(s), e.label, spread(totals(c), "%.0f"),
 			medianOf(added), medianOf(process), ratioCells(r, s, &e), medianOf(r.each(s.name, e.name, (*sample).pps))/1e6,
 			lossCell(r, s, &e))
 	}
+}
+
+// parts are the sender's side and the process's of each cost.
+func parts(c []cost) (added, process []float64) {
+	for _, one := range c {
+		added, process = append(added, one.added), append(process, one.process)
+	}
+	return added, process
 }
 
 func missTable(b *strings.Builder, r *results) {
@@ -69,10 +74,7 @@ func missTable(b *strings.Builder, r *results) {
 		if len(c) == 0 {
 			continue
 		}
-		var added, process []float64
-		for _, one := range c {
-			added, process = append(added, one.added), append(process, one.process)
-		}
+		added, process := parts(c)
 		fmt.Fprintf(b, "| %s | %s | %.0f | %.1f |\n", e.label, spread(totals(c), "%.0f"), medianOf(added), medianOf(process))
 	}
 }
