@@ -133,6 +133,12 @@ func stepLostAgent(t *testing.T) {
 	ns := namespace(t, nil)
 	deployment(t, ns, "sink", 1, "sink")
 	pc := capture(t, admin, ns, sondev1.PacketCaptureSpec{TargetDeployment: "sink", Duration: "10m"})
+	loseAgent(t, pc)
+}
+
+// loseAgent takes the only agent of a capture away, Job and all, so that nothing it had to say is left, and waits until that is noticed.
+func loseAgent(t *testing.T, pc *sondev1.PacketCapture) {
+	t.Helper()
 	agent := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: operatorNamespace, Name: agentPod(t, pc)}}
 	job := jobs(t, pc)[0]
 	if err := admin.Delete(t.Context(), &job, client.PropagationPolicy(metav1.DeletePropagationOrphan)); err != nil {
