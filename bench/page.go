@@ -30,6 +30,7 @@ func capturePage(r *results) string {
 		}
 	}
 	missTable(&b, r)
+	besideTable(&b, r)
 	streamTable(&b, r)
 	rateTable(&b, r)
 	memoryTable(&b, r)
@@ -77,6 +78,50 @@ func missTable(b *strings.Builder, r *results) {
 		added, process := parts(c)
 		fmt.Fprintf(b, "| %s | %s | %.0f | %.1f |\n", e.label, spread(totals(c), "%.0f"), medianOf(added), medianOf(process))
 	}
+}
+
+// besideTable is what a frame costs that goes to another namespace than the one that is captured.
+func besideTable(b *strings.Builder, r *results) {
+	var places []*scenario
+	for i := range scenarios {
+		if s := &scenarios[i]; s.all && len(beside(r, s, engineNone)) > 0 {
+			places = append(places, s)
+		}
+	}
+	if len(places) == 0 {
+		return
+	}
+	b.WriteString("\n### Traffic of others\n\nns for a frame beside the captured ones, which the sender's side above is less by, and how much more that is than without a capture.\n\n| engine |")
+	for _, s := range places {
+		fmt.Fprintf(b, " %s |", place(s))
+	}
+	fmt.Fprintf(b, "\n|---|%s\n", strings.Repeat("---|", len(places)))
+	for _, e := range engines {
+		fmt.Fprintf(b, "| %s |", e.label)
+		for _, s := range places {
+			bare, here := medianOf(beside(r, s, engineNone)), beside(r, s, e.name)
+			switch {
+			case len(here) == 0:
+				b.WriteString(" – |")
+			case e.name == engineNone:
+				fmt.Fprintf(b, " %.0f |", bare)
+			default:
+				fmt.Fprintf(b, " %.0f (%+.1f %%) |", medianOf(here), 100*(medianOf(here)/bare-1))
+			}
+		}
+		b.WriteString("\n")
+	}
+}
+
+// beside is what a frame took that was sent beside an engine's, in nanoseconds, in each round.
+func beside(r *results, s *scenario, engine string) []float64 {
+	var out []float64
+	for _, v := range r.each(s.name, engine, func(o *sample) float64 { return float64(o.Beside.CPU) / float64(max(o.Beside.Frames, 1)) }) {
+		if v > 0 {
+			out = append(out, v)
+		}
+	}
+	return out
 }
 
 func streamTable(b *strings.Builder, r *results) {

@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"errors"
+
 	"github.com/spf13/cobra"
 
 	"github.com/sonde-operator/sonde/api/v1alpha1"
@@ -33,8 +35,10 @@ Exit code: 0 all is saved; 3 a file is saved, and packets are missing from it or
 130 left by interrupting.`,
 		Example: captureExamples,
 		Args:    oneArgument("TARGET, like deploy/web"),
-		PreRunE: func(cmd *cobra.Command, _ []string) error { return refuseZero(cmd, "snap-length", "max-packets") },
-		RunE:    func(cmd *cobra.Command, args []string) error { return c.run(cmd.Context(), args[0]) },
+		PreRunE: func(cmd *cobra.Command, _ []string) error {
+			return errors.Join(refuseZero(cmd, "snap-length", "max-packets"), refuseEmpty(cmd, "for", "max-bytes", "rotate", "interface", "engine"))
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return c.run(cmd.Context(), args[0]) },
 	}
 	f, r := cmd.Flags(), &c.request
 	f.StringVar(&r.Duration, "for", "", "How long to capture: seconds, or like 90s, 5m, 1h30m (default 60s)")

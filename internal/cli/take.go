@@ -94,6 +94,17 @@ func refuseZero(cmd *cobra.Command, flags ...string) error {
 	return nil
 }
 
+// refuseEmpty refuses what a variable leaves that is not set: it would mean the default.
+func refuseEmpty(cmd *cobra.Command, flags ...string) error {
+	for _, name := range flags {
+		f := cmd.Flags().Lookup(name)
+		if text := f.Value.String(); f.Changed && (text == "" || text == "[]") {
+			return fmt.Errorf("--%s is empty: write a value, or leave it out", name)
+		}
+	}
+	return nil
+}
+
 // oneArgument says which argument is missing, where cobra would only count.
 func oneArgument(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {

@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"errors"
+
 	"github.com/spf13/cobra"
 
 	"github.com/sonde-operator/sonde/api/v1alpha1"
@@ -43,8 +45,11 @@ Exit code: 0 all is saved; 3 a file is saved, and events are missing from it or 
 130 left by interrupting. Events that the tracer could not keep are counted in the summary.`,
 		Example: traceExamples,
 		Args:    oneArgument("TARGET, like deploy/web, or the command read"),
-		PreRunE: func(cmd *cobra.Command, _ []string) error { return refuseZero(cmd, "max-events") },
-		RunE:    func(cmd *cobra.Command, args []string) error { return c.run(cmd.Context(), args[0]) },
+		PreRunE: func(cmd *cobra.Command, _ []string) error {
+			return errors.Join(refuseZero(cmd, "max-events"),
+				refuseEmpty(cmd, "for", "events", "container", "command", "min-latency", "max-bytes", "format", "gate-timeout", "gate-on-timeout"))
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return c.run(cmd.Context(), args[0]) },
 	}
 	f, r := cmd.Flags(), &c.request
 	f.StringVar(&r.Duration, "for", "", "How long to trace: seconds, or like 90s, 5m, 1h30m (default until interrupted, at most for as long as the cluster allows)")

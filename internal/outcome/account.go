@@ -35,7 +35,7 @@ func (v *Verdict) judgeEnded(s Seen, t *corev1.ContainerStateTerminated, now tim
 	v.Ended = endOf(s, t, acc, now)
 	if err != nil {
 		v.end(s, unwhole(s, t, ""), fmt.Sprintf("the probe ended with exit code %d and left no account: %s", t.ExitCode, Text(t.Message, 200)))
-		v.explain(s, t)
+		v.explain(s, t, acc)
 		return
 	}
 	v.count(acc)
@@ -52,10 +52,10 @@ func (v *Verdict) judgeEnded(s Seen, t *corev1.ContainerStateTerminated, now tim
 			acc.Seen, acc.Packets+acc.Events, acc.Overwritten, acc.Dropped()+acc.LostEvents())
 	case attached:
 		v.Entry.Phase, v.Entry.Reason = sondev1.PhaseIncomplete, unwhole(s, t, acc.Reason)
-		v.explain(s, t)
+		v.explain(s, t, acc)
 	default:
 		v.Entry.Phase, v.Entry.Reason = sondev1.PhaseFailed, unwhole(s, t, acc.Reason)
-		v.explain(s, t)
+		v.explain(s, t, acc)
 	}
 	v.offer(s, acc.Files)
 }
@@ -184,7 +184,7 @@ func cutOff(reason string) bool {
 }
 
 // explain adds what Kubernetes knows to a message that the probe did not write.
-func (v *Verdict) explain(s Seen, t *corev1.ContainerStateTerminated) {
+func (v *Verdict) explain(s Seen, t *corev1.ContainerStateTerminated, acc account.Account) {
 	switch {
 	case v.Entry.Reason == sondev1.ReasonEvicted && s.Agent.Status.Message != "":
 		v.Entry.Message = s.Agent.Status.Message
@@ -198,6 +198,8 @@ func (v *Verdict) explain(s Seen, t *corev1.ContainerStateTerminated) {
 		v.Entry.Message = "ended because a cluster admin paused the operator"
 	case v.Entry.Message == "":
 		v.Entry.Message = fmt.Sprintf("the probe ended with exit code %d", t.ExitCode)
+	case acc.State == account.StateStarting: // its message is what it was at
+		v.Entry.Message = fmt.Sprintf("the probe ended with exit code %d; what it said last: %s", t.ExitCode, acc.Message)
 	}
 }
 

@@ -169,6 +169,10 @@ func TestJudge(t *testing.T) {
 			seen: outcome.Seen{Before: capturing(), Job: job(), Agent: agent(ended(unwhole("", ""), 137))},
 			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonKilled, Message: "the probe ended with exit code 137", Packets: 5, Files: 1},
 		},
+		"killed before it was attached": {
+			seen: outcome.Seen{Job: job(), Agent: agent(raw(`{"v":1,"state":"starting","message":"waiting"}`, 137))},
+			want: got{Phase: sondev1.PhaseFailed, Reason: sondev1.ReasonKilled, Message: "the probe ended with exit code 137; what it said last: waiting"},
+		},
 		"killed for want of memory": {
 			seen: outcome.Seen{Before: capturing(), Job: job(), Agent: agent(ended(unwhole("", ""), 137), func(p *corev1.Pod) { probe(p).State.Terminated.Reason = "OOMKilled" })},
 			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonKilled, Message: "the probe was killed at its memory limit (OOMKilled)", Packets: 5, Files: 1},

@@ -2,6 +2,7 @@ package pcapfilter
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"unicode"
 )
@@ -45,10 +46,17 @@ var hints = []struct{ message, hint string }{
 	{"'gateway'", "use ether host and the gateway's MAC address, and not host its IP address"},
 	{"netmask not known", "the filter is compiled for many interfaces at once, use ether broadcast or dst host and the broadcast address"},
 	{"expression rejects all packets", "no packet can match, check the parts joined by and"},
-	{"syntax error", "see pcap-filter(7), keywords used as values need a backslash, e.g. ip proto \\icmp"},
+	{"syntax error", "see pcap-filter(7), e.g. tcp port 80; keywords used as values need a backslash, e.g. ip proto \\icmp"},
 }
 
-func withHint(message string) string {
+// display is how Wireshark's display filters name a field of a protocol.
+var display = regexp.MustCompile(`(?i)(^|[\s!(])(arp|dns|eth|frame|http2?|icmp|icmpv6|ip|ipv6|tcp|tls|udp|vlan)\.[a-z]`)
+
+// withHint adds to a message what to write instead of the expression.
+func withHint(expression, message string) string {
+	if strings.Contains(message, "syntax error") && display.MatchString(expression) {
+		return message + ": this is a display filter of Wireshark's; a capture filter is another language, pcap-filter(7), e.g. tcp port 80"
+	}
 	for _, h := range hints {
 		if strings.Contains(message, h.message) {
 			return message + ": " + h.hint

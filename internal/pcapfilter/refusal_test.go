@@ -94,7 +94,9 @@ func TestRefusals(t *testing.T) {
 	for expression, want := range map[string]string{
 		"tcp and":                    "can't parse filter expression: syntax error: see pcap-filter(7)",
 		"tcp port":                   "can't parse filter expression: syntax error: see pcap-filter(7)",
-		"ip proto icmp":              `can't parse filter expression: syntax error: see pcap-filter(7), keywords used as values need a backslash, e.g. ip proto \icmp`,
+		"ip proto icmp":              `can't parse filter expression: syntax error: see pcap-filter(7), e.g. tcp port 80; keywords used as values need a backslash, e.g. ip proto \icmp`,
+		"tcp.port == 80":             "syntax error: this is a display filter of Wireshark's; a capture filter is another language, pcap-filter(7), e.g. tcp port 80",
+		"!(http.request)":            "a capture filter is another language",
 		"gateway 10.0.0.1":           "use ether host and the gateway's MAC address",
 		"gateway snup":               "use ether host and the gateway's MAC address",
 		"ip broadcast":               "use ether broadcast",

@@ -147,7 +147,7 @@ func refusal(expression string, res result) *SyntaxError {
 	case strings.Contains(text, "out of memory"), strings.HasPrefix(text, "malloc"):
 		return newSyntaxError(expression, "filter is too complex: its compilation runs out of memory, %s", shorter)
 	default:
-		return newSyntaxError(expression, "%s", withHint(text))
+		return newSyntaxError(expression, "%s", withHint(expression, text))
 	}
 }
 

@@ -170,7 +170,7 @@ func TestIncomplete(t *testing.T) {
 			pod + "1 line cannot be read; the first: web.ndjson: line 115: the line is no JSON object",
 			pod + "1 event of 225 that were written are not here",
 		}, "224 events in "},
-		"the tracer was killed": {account(tracefmt.Account{Written: 225, Reason: "Killed", Message: "the probe was killed (137)"}), []string{pod + "the trace is Incomplete: Killed: the probe was killed (137)"}, ""},
+		"the tracer was killed": {account(tracefmt.Account{Written: 225, Reason: "Killed", Message: "the probe ended with exit code 137"}), []string{pod + "the trace is Incomplete: Killed: the probe ended with exit code 137"}, ""},
 		"no reason":             {account(tracefmt.Account{Written: 225}), []string{pod + "the trace is Incomplete: no reason was given"}, ""},
 		"lost, which is told": {
 			account(tracefmt.Account{Written: 225, Complete: true, Lost: map[string]uint64{"rare": 1, "ring": 11, "recursion": 0}}), nil,

@@ -50,7 +50,7 @@ func wholeTrace() v1alpha1.PodResult {
 func killedTrace() v1alpha1.PodResult {
 	return v1alpha1.PodResult{
 		UID: "u2", Name: "web-6d9f7c5b8-zz9qd", Node: "worker-2", Phase: v1alpha1.PhaseIncomplete, Reason: v1alpha1.ReasonKilled,
-		Message: "the probe was killed (137)", Events: 10, Bytes: 1000, Lost: map[string]int64{"ring": 2, "rare": 1},
+		Message: "the probe ended with exit code 137", Events: 10, Bytes: 1000, Lost: map[string]int64{"ring": 2, "rare": 1},
 	}
 }
 
@@ -64,7 +64,7 @@ func whole() v1alpha1.PodResult {
 func killed() v1alpha1.PodResult {
 	return v1alpha1.PodResult{
 		UID: "u2", Name: "web-6d9f7c5b8-zz9qd", Node: "worker-2", Phase: v1alpha1.PhaseIncomplete, Reason: v1alpha1.ReasonKilled,
-		Message: "the probe was killed (137)", Packets: 10, Bytes: 1000, Dropped: v1alpha1.Dropped{Kernel: 1, Ring: 2, Writer: 4},
+		Message: "the probe ended with exit code 137", Packets: 10, Bytes: 1000, Dropped: v1alpha1.Dropped{Kernel: 1, Ring: 2, Writer: 4},
 	}
 }
 
