@@ -130,14 +130,16 @@ func (r *CaptureReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ct
 }
 
 // look observes and plans. What cannot be taken back is planned on what the API server says, not on a cache that may be
-// behind: Jobs, and verdicts on probes that left no account.
+// behind: Jobs, verdicts on probes that left no account, and the capture's end, of which a Job would be no part that
+// neither the status nor the cache knows yet.
 func (r *CaptureReconciler) look(ctx context.Context, capture sondev1.Capture) (observed, plan, error) {
 	seen, err := r.observe(ctx, capture, false)
 	if err != nil {
 		return seen, plan{}, err
 	}
 	todo := planFor(capture, seen, r.AccessReviewInterval)
-	if !todo.givesUp(seen) {
+	ends := todo.over && !capture.CaptureStatus().Phase.Final()
+	if !ends && !todo.givesUp(seen) {
 		return seen, todo, nil
 	}
 	if seen, err = r.observe(ctx, capture, true); err != nil {

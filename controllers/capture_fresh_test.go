@@ -153,3 +153,25 @@ func sameType(a, b client.Object) bool {
 	}
 	return false
 }
+
+// TestNoEndByAnOldCache: the Jobs are made, and neither the status, whose patch failed, nor the cache has them yet when the capture is stopped.
+func TestNoEndByAnOldCache(t *testing.T) {
+	w := newWorld(t, newCapture(func(pc *sondev1.PacketCapture) { pc.Spec.Duration = "1h" }), deployment("web-1")...)
+	w.settle()
+	w.agents(w.attach)
+	pc := w.capture()
+	pc.Status.Pods, pc.Spec.Stop = nil, true
+	w.update(pc)
+	w.r.Client = interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			if o := (&client.ListOptions{}).ApplyOptions(opts); o.Namespace == operatorNamespace {
+				return nil
+			}
+			return c.List(ctx, list, opts...)
+		},
+	})
+	w.pass()
+	if pc := w.capture(); pc.Status.Phase.Final() || len(pc.Status.Pods) != 1 {
+		t.Errorf("status %+v: want it to wait for the probe", pc.Status)
+	}
+}
