@@ -39,8 +39,8 @@ func gatedBy(capture sondev1.Capture, pod *corev1.Pod) bool {
 // gateStarting are why a container waits that has neither failed to start nor run yet.
 var gateStarting = []string{"", "PodInitializing", "ContainerCreating"}
 
-// observeGate says how the gate of a Pod ended, as far as that is known: of one that cannot start, when its time is over. A
-// result that is known stays, but for better news.
+// observeGate says how the gate of a Pod ended, as far as that is known: of one that cannot start, when its time is over. One
+// that was killed, as by its node's reboot, is started again, and has not ended. A result that is known stays, but for better news.
 func observeGate(capture sondev1.Capture, pod *corev1.Pod, before *sondev1.GateResult, now time.Time) *sondev1.GateResult {
 	if !gatedBy(capture, pod) {
 		return before
@@ -55,7 +55,7 @@ func observeGate(capture sondev1.Capture, pod *corev1.Pod, before *sondev1.GateR
 		if said := gateSays(state.Terminated); said != nil {
 			return said
 		}
-		if state.Terminated.ExitCode != 0 && before == nil {
+		if before == nil && state.Terminated.ExitCode != 0 && (neverRan(state.Terminated) || pod.Status.Phase == corev1.PodFailed) {
 			return &sondev1.GateResult{Outcome: sondev1.GateNotStarted}
 		}
 	case state.Waiting != nil && before == nil && !slices.Contains(gateStarting, state.Waiting.Reason):
@@ -69,6 +69,9 @@ func observeGate(capture sondev1.Capture, pod *corev1.Pod, before *sondev1.GateR
 	}
 	return before
 }
+
+// neverRan reports whether a container that has ended failed to start (StartError): its start is then the beginning of 1970.
+func neverRan(ended *corev1.ContainerStateTerminated) bool { return ended.StartedAt.Unix() <= 0 }
 
 // gateSays is how a gate ended by its own words; nil if it has left none.
 func gateSays(ended *corev1.ContainerStateTerminated) *sondev1.GateResult {

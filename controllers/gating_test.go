@@ -57,6 +57,11 @@ func gateSaid(o gateconfig.Outcome) corev1.ContainerState {
 	}}
 }
 
+// wordless is a gate that has left no words.
+func wordless(reason string, started time.Time) corev1.ContainerState {
+	return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 255, Reason: reason, StartedAt: metav1.NewTime(started)}}
+}
+
 func awaits(reason string) corev1.ContainerState {
 	return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason}}
 }
@@ -94,18 +99,20 @@ func TestGateResult(t *testing.T) {
 		after time.Duration
 		want  *sondev1.GateResult
 	}{
-		"opened":              {gateSaid(gateconfig.Opened), 0, result(sondev1.GateOpened, 1234)},
-		"untraced":            {gateSaid(gateconfig.Untraced), 0, result(sondev1.GateUntraced, 1234)},
-		"refused":             {gateSaid(gateconfig.Refused), 0, result(sondev1.GateRefused, 1234)},
-		"over":                {gateSaid(gateconfig.Over), 0, result(sondev1.GateOver, 1234)},
-		"told to end":         {gateSaid(gateconfig.Ended), 0, result(sondev1.GateEnded, 1234)},
-		"no words of its own": {corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: "hello"}}, time.Minute, nil},
-		"died":                {corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 137}}, 0, result(sondev1.GateNotStarted, 0)},
-		"waits":               {corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}, time.Minute, nil},
-		"starts":              {awaits("PodInitializing"), time.Hour, nil},
-		"no image, so far":    {awaits("ErrImagePull"), 29 * time.Second, nil},
-		"no image":            {awaits("ImagePullBackOff"), 30 * time.Second, result(sondev1.GateNotStarted, 0)},
-		"refused by its node": {awaits("CreateContainerError"), 30 * time.Second, result(sondev1.GateNotStarted, 0)},
+		"opened":               {gateSaid(gateconfig.Opened), 0, result(sondev1.GateOpened, 1234)},
+		"untraced":             {gateSaid(gateconfig.Untraced), 0, result(sondev1.GateUntraced, 1234)},
+		"refused":              {gateSaid(gateconfig.Refused), 0, result(sondev1.GateRefused, 1234)},
+		"over":                 {gateSaid(gateconfig.Over), 0, result(sondev1.GateOver, 1234)},
+		"told to end":          {gateSaid(gateconfig.Ended), 0, result(sondev1.GateEnded, 1234)},
+		"no words of its own":  {corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: "hello"}}, time.Minute, nil},
+		"cannot be executed":   {wordless("StartError", time.Unix(0, 0)), 0, result(sondev1.GateNotStarted, 0)},
+		"its node rebooted":    {wordless("Unknown", dawn), time.Minute, nil},
+		"dies again and again": {awaits("CrashLoopBackOff"), 30 * time.Second, result(sondev1.GateNotStarted, 0)},
+		"waits":                {corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}, time.Minute, nil},
+		"starts":               {awaits("PodInitializing"), time.Hour, nil},
+		"no image, so far":     {awaits("ErrImagePull"), 29 * time.Second, nil},
+		"no image":             {awaits("ImagePullBackOff"), 30 * time.Second, result(sondev1.GateNotStarted, 0)},
+		"refused by its node":  {awaits("CreateContainerError"), 30 * time.Second, result(sondev1.GateNotStarted, 0)},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -124,6 +131,10 @@ func TestGateResult(t *testing.T) {
 	opened := result(sondev1.GateOpened, 1234)
 	if got := observeGate(newTrace(), webPod("web-1", gated(gateSaid(gateconfig.Opened))), result(sondev1.GateNotStarted, 0), dawn); !cmp.Equal(opened, got) {
 		t.Errorf("one that started after all: %v", got)
+	}
+	failed := webPod("web-1", gated(wordless("Error", dawn)), func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })
+	if diff := cmp.Diff(result(sondev1.GateNotStarted, 0), observeGate(newTrace(), failed, nil, dawn)); diff != "" {
+		t.Errorf("one that is not started again (-want +got):\n%s", diff)
 	}
 	// The kubelet starts one again that has refused its Pod, later and later: a manager that was away meets it like this.
 	again := webPod("web-1", gated(awaits("CrashLoopBackOff")))

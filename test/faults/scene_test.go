@@ -168,7 +168,7 @@ func awaitAgent(t *testing.T, capture sondev1.Capture) *corev1.Pod {
 		var pods corev1.PodList
 		err := cluster.Admin.List(ctx, &pods, client.InNamespace(cluster.OperatorNamespace), client.MatchingLabels{sondev1.LabelUID: string(capture.GetUID())})
 		if err != nil || len(pods.Items) != 1 {
-			return fmt.Errorf("%d Pods: %w", len(pods.Items), err)
+			return fmt.Errorf("%d Pods %s: %w", len(pods.Items), states(pods.Items), err)
 		}
 		agent = &pods.Items[0]
 		if len(agent.Status.ContainerStatuses) != 2 || containerID(agent, probe) == "" || containerID(agent, keeper) == "" {
@@ -177,6 +177,15 @@ func awaitAgent(t *testing.T, capture sondev1.Capture) *corev1.Pod {
 		return nil
 	})
 	return agent
+}
+
+// states of Pods, as a message of a test that found other Pods than it wants.
+func states(pods []corev1.Pod) string {
+	var all []string
+	for i := range pods {
+		all = append(all, fmt.Sprintf("%s, made %s: %+v", pods[i].Name, pods[i].CreationTimestamp.Format(time.TimeOnly), pods[i].Status))
+	}
+	return strings.Join(all, "; ")
 }
 
 // Containers of an agent's Pod.
