@@ -280,7 +280,7 @@ test-fuzz: pcapfilter ## Fuzz each parser of foreign bytes for FUZZTIME.
 .PHONY: test-filters
 EXPRESSIONS ?= 2000
 test-filters: pcapfilter ## Translated filters against libpcap's interpreter, EXPRESSIONS of them (docs/filters.md); as root some in the kernel.
-	REQUIRE_PRIVILEGED=$(PRIVILEGED) go test -v -count=1 -timeout 30m ./test/filters -args -expressions $(EXPRESSIONS) -loads 100 $(if $(filter command line,$(origin SEED)),-seed $(SEED))
+	REQUIRE_PRIVILEGED=$(PRIVILEGED) go test -v -count=1 -timeout 30m ./test/filters -args -expressions $(EXPRESSIONS) -loads 80 $(if $(filter command line,$(origin SEED)),-seed $(SEED))
 
 SHARD ?=
 .PHONY: test-shard

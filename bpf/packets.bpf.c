@@ -39,6 +39,9 @@ volatile const bool ethernet = false;
 /* What makes nanoseconds since 1970 of the kernel's monotonic clock. User space keeps it: somebody may set the clock. */
 volatile __u64 clock_offset = 0;
 
+/* Whether the loader has put the filter before the programs, too, so that what they see is accepted already. */
+volatile const bool inlined = false;
+
 /* Nothing is taken before this is set, and after it is cleared. */
 volatile bool taking = false;
 
@@ -88,7 +91,7 @@ static __always_inline struct interface *captured(__u32 index)
 
 /*
  * Whether the filter accepts a packet. The loader puts the translated filter here; the verifier looks at it by itself, as it
- * does at each global function.
+ * does at each global function. In line it is asked only of packets that do not lie in one piece.
  */
 __noinline int accepts(struct __sk_buff *skb)
 {
@@ -168,7 +171,7 @@ static __always_inline int take(struct __sk_buff *skb, bool out)
 	bool tagged;
 	void *p;
 
-	if (!taking || !accepts(skb))
+	if (!taking || (!inlined && !accepts(skb)))
 		return NEXT;
 	i = captured(skb->ifindex);
 	ring = ring_here();

@@ -23,6 +23,8 @@ const (
 	filterFunction = "accepts"
 	// stateMap holds the programs' variables.
 	stateMap = ".bss"
+	// tcNext is NEXT of bpf/packets.bpf.c: a packet goes on as if the program were not there.
+	tcNext = -1
 	// lowIndex is LOW_INDEX of bpf/packets.bpf.c.
 	lowIndex = 4096
 	// minCPURing is the least size of one CPU's ring, in bytes.
@@ -67,12 +69,21 @@ func (p *programs) load(lt pcapng.LinkType, filter []unix.SockFilter) error {
 	if p.of[lt] != nil {
 		return nil
 	}
-	spec, err := filtered(filter)
-	if err != nil {
-		return err
-	}
+	inline := true
 	for {
-		loaded, err := p.loadWith(spec.Copy(), lt)
+		spec, err := filtered(filter, inline)
+		if inline && err != nil {
+			inline = false
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		loaded, err := p.loadWith(spec, lt, inline)
+		if inline && isRefused(err) {
+			inline = false // the verifier may take as a function what is too much together with the programs
+			continue
+		}
 		if errors.Is(err, unix.E2BIG) && p.first == nil && p.size > minCPURing {
 			p.size /= 2 // before Linux 6.0 no map can hold values of 4 MiB, each of which is a ring
 			continue
@@ -93,8 +104,8 @@ func (p *programs) load(lt pcapng.LinkType, filter []unix.SockFilter) error {
 	}
 }
 
-// filtered is what is to be loaded, with a filter in it.
-func filtered(filter []unix.SockFilter) (*ebpf.CollectionSpec, error) {
+// filtered is what is to be loaded, with a filter in it; inline puts it before the programs as well.
+func filtered(filter []unix.SockFilter, inline bool) (*ebpf.CollectionSpec, error) {
 	spec, err := loadPackets()
 	if err != nil {
 		return nil, fmt.Errorf("read BPF objects: %w", err)
@@ -104,7 +115,14 @@ func filtered(filter []unix.SockFilter) (*ebpf.CollectionSpec, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := ebpffilter.Replace(spec.Programs[name], filterFunction, body); err != nil {
+		program := spec.Programs[name]
+		if err := ebpffilter.Replace(program, filterFunction, body); err != nil {
+			return nil, err
+		}
+		if !inline {
+			continue
+		}
+		if err := ebpffilter.Inline(program, filterFunction, filter, tcNext, direction); err != nil {
 			return nil, err
 		}
 	}
@@ -114,9 +132,10 @@ func filtered(filter []unix.SockFilter) (*ebpf.CollectionSpec, error) {
 // longest is the most bytes of a packet's block.
 func (p *programs) longest() int { return pcapng.PacketLen(int(p.snapLen)) }
 
-func (p *programs) loadWith(spec *ebpf.CollectionSpec, lt pcapng.LinkType) (*ebpf.Collection, error) {
+func (p *programs) loadWith(spec *ebpf.CollectionSpec, lt pcapng.LinkType, inline bool) (*ebpf.Collection, error) {
 	constants := map[string]any{
 		packetsVarSnapLen: p.snapLen, packetsVarEthernet: lt == pcapng.LinkTypeEthernet, packetsVarRingMask: uint64(p.size - 1),
+		packetsVarInlined: inline,
 	}
 	for name, value := range constants {
 		if err := spec.Variables[name].Set(value); err != nil {
@@ -191,9 +210,14 @@ func (p *programs) close() error {
 
 // explain says what to do about what kernels refuse.
 func explain(err error) error {
-	var refused *ebpf.VerifierError // says "permission denied", too, and no right would change it
-	if errors.Is(err, os.ErrPermission) && !errors.As(err, &refused) {
+	if errors.Is(err, os.ErrPermission) && !isRefused(err) {
 		return fmt.Errorf("%w: the probe needs CAP_SYS_ADMIN, and at clsact CAP_NET_ADMIN", err)
 	}
 	return err
+}
+
+// isRefused reports whether the verifier has refused a program. It says "permission denied", too, and no right would change it.
+func isRefused(err error) bool {
+	var refused *ebpf.VerifierError
+	return errors.As(err, &refused)
 }

@@ -31,6 +31,7 @@ const (
 	packetsProgSondeOut     = "sonde_out"
 	packetsVarClockOffset   = "clock_offset"
 	packetsVarEthernet      = "ethernet"
+	packetsVarInlined       = "inlined"
 	packetsVarInterfaceType = "interface_type"
 	packetsVarRingMask      = "ring_mask"
 	packetsVarSnapLen       = "snap_len"
@@ -99,6 +100,7 @@ type packetsMapSpecs struct {
 type packetsVariableSpecs struct {
 	ClockOffset   *ebpf.VariableSpec `ebpf:"clock_offset"`
 	Ethernet      *ebpf.VariableSpec `ebpf:"ethernet"`
+	Inlined       *ebpf.VariableSpec `ebpf:"inlined"`
 	InterfaceType *ebpf.VariableSpec `ebpf:"interface_type"`
 	RingMask      *ebpf.VariableSpec `ebpf:"ring_mask"`
 	SnapLen       *ebpf.VariableSpec `ebpf:"snap_len"`
@@ -146,6 +148,7 @@ func (m *packetsMaps) Close() error {
 type packetsVariables struct {
 	ClockOffset   *ebpf.Variable `ebpf:"clock_offset"`
 	Ethernet      *ebpf.Variable `ebpf:"ethernet"`
+	Inlined       *ebpf.Variable `ebpf:"inlined"`
 	InterfaceType *ebpf.Variable `ebpf:"interface_type"`
 	RingMask      *ebpf.Variable `ebpf:"ring_mask"`
 	SnapLen       *ebpf.Variable `ebpf:"snap_len"`

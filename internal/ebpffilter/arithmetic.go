@@ -30,7 +30,10 @@ func (t *translator) arithmetic(in bpfprog.Instruction) error {
 		t.emit(operation.Imm32(regA, int32(in.K)))
 		return nil
 	}
-	if op == unix.BPF_DIV || op == unix.BPF_MOD {
+	switch divides := op == unix.BPF_DIV || op == unix.BPF_MOD; {
+	case divides && t.ends != nil:
+		t.jump(asm.JEq.Imm32(regX, 0, ""), t.ends.refused)
+	case divides:
 		divide := t.newLabel()
 		t.jump(asm.JNE.Imm32(regX, 0, ""), divide)
 		t.emit(asm.Mov.Imm32(asm.R0, 0), asm.Return())

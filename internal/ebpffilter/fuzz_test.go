@@ -68,6 +68,7 @@ func FuzzTranslate(f *testing.F) {
 		if got, err := simulator.Run(other, p); err != nil || got != want {
 			t.Fatalf("without direct loads %#x, %v, classic %#x\n%v\n%v", got, err, want, filter, other)
 		}
+		checkInline(t, filter, p, want)
 	})
 }
 

@@ -58,7 +58,7 @@ func TestLinearPartInKernel(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		results, detach := attach(t, captured, program) // not in a test of its own, which has a thread of its own
+		results, detach := attach(t, captured, program, false) // not in a test of its own, which has a thread of its own
 		for _, size := range []int{1000, large} {
 			got := sendAndSee(t, peer, results, data[:size])
 			if size == large && (got.Result != want || got.Linear >= large) {
@@ -67,6 +67,14 @@ func TestLinearPartInKernel(t *testing.T) {
 			if size < large && (got.Result != 0 || got.Linear != uint32(size)) {
 				t.Errorf("%s: %#x of a small packet with %d bytes in the linear part", name, got.Result, got.Linear)
 			}
+		}
+		detach()
+		if want == 0 {
+			continue
+		}
+		results, detach = attach(t, captured, program, true)
+		if got := sendAndSee(t, peer, results, data); got.Result != want || got.Linear >= large {
+			t.Errorf("%s, in line: %#x of a packet with %d bytes in the linear part, want %#x", name, got.Result, got.Linear, want)
 		}
 		detach()
 	}
@@ -101,8 +109,8 @@ func vethPair(t *testing.T) (captured, peer netlink.Link) {
 	return both[0], both[1]
 }
 
-// attach has a filter run on what arrives at an interface, and what it says written into a map.
-func attach(t *testing.T, at netlink.Link, filter []unix.SockFilter) (*ebpf.Map, func()) {
+// attach has a filter run on what arrives at an interface, and what it says written into a map, in line only of what it accepts.
+func attach(t *testing.T, at netlink.Link, filter []unix.SockFilter, inline bool) (*ebpf.Map, func()) {
 	t.Helper()
 	body, err := ebpffilter.Translate(filter)
 	if err != nil {
@@ -117,6 +125,11 @@ func attach(t *testing.T, at netlink.Link, filter []unix.SockFilter) (*ebpf.Map,
 	spec.Instructions = append(writer(spec.Instructions[0], results), spec.Instructions[2:]...)
 	if err := ebpffilter.Replace(spec, loadtest.Function, body); err != nil {
 		t.Fatal(err)
+	}
+	if inline {
+		if err := ebpffilter.Inline(spec, loadtest.Function, filter, 0); err != nil {
+			t.Fatal(err)
+		}
 	}
 	program, err := ebpf.NewProgram(spec)
 	if err != nil {

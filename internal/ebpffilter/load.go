@@ -127,33 +127,34 @@ func sizeOf(in bpfprog.Instruction) asm.Size {
 
 // loadAt loads from a constant offset. One from 1<<31 on counts, as the kernel has it, from the link or network header.
 func (t *translator) loadAt(dst asm.Register, k uint32, size asm.Size) {
-	if t.indirect || k > maxDirect-uint32(size.Sizeof()) {
-		t.emit(asm.LoadAbs(int32(k), size), asm.Mov.Reg32(dst, asm.R0))
+	legacy := asm.LoadAbs(int32(k), size)
+	switch far := k > maxDirect-uint32(size.Sizeof()); {
+	case t.ends != nil && far:
+		// What follows is not reached, which the verifier must not see before it has looked at the jump.
+		t.emit(asm.Mov.Imm32(asm.R0, 0))
+		t.jump(asm.JEq.Imm32(asm.R0, 0, ""), t.ends.undecided)
+		return
+	case t.indirect || far:
+		t.emit(legacy, asm.Mov.Reg32(dst, asm.R0))
 		return
 	}
-	direct, done := t.newLabel(), t.newLabel()
 	t.emit(
 		asm.LoadMem(asm.R1, regContext, skbData, asm.Word),
 		asm.LoadMem(asm.R2, regContext, skbDataEnd, asm.Word),
 		asm.Mov.Reg(asm.R3, asm.R1),
 		asm.Add.Imm(asm.R3, int32(k)+int32(size.Sizeof())),
 	)
-	t.jump(asm.JLE.Reg(asm.R3, asm.R2, ""), direct)
-	t.emit(asm.LoadAbs(int32(k), size), asm.Mov.Reg32(dst, asm.R0))
-	t.jump(asm.Ja.Label(""), done)
-	t.place(direct)
-	t.emit(asm.LoadMem(dst, asm.R1, int16(k), size))
-	t.hostOrder(dst, size)
-	t.place(done)
+	t.loadLinear(dst, int16(k), size, t.outside(), legacy)
 }
 
 // loadBehindX loads A from X + k.
 func (t *translator) loadBehindX(k uint32, size asm.Size) {
+	legacy := asm.LoadInd(asm.R0, regX, int32(k), size)
 	if t.indirect {
-		t.emit(asm.LoadInd(asm.R0, regX, int32(k), size), asm.Mov.Reg32(regA, asm.R0))
+		t.emit(legacy, asm.Mov.Reg32(regA, asm.R0))
 		return
 	}
-	outside, direct, done := t.newLabel(), t.newLabel(), t.newLabel()
+	outside := t.outside()
 	t.emit(asm.Mov.Reg32(asm.R3, regX), asm.Add.Imm32(asm.R3, int32(k)))
 	t.jump(asm.JGT.Imm(asm.R3, maxIndex, ""), outside)
 	t.emit(
@@ -163,13 +164,32 @@ func (t *translator) loadBehindX(k uint32, size asm.Size) {
 		asm.Mov.Reg(asm.R3, asm.R1),
 		asm.Add.Imm(asm.R3, int32(size.Sizeof())),
 	)
-	t.jump(asm.JLE.Reg(asm.R3, asm.R2, ""), direct)
-	t.place(outside)
-	t.emit(asm.LoadInd(asm.R0, regX, int32(k), size), asm.Mov.Reg32(regA, asm.R0))
-	t.jump(asm.Ja.Label(""), done)
+	t.loadLinear(regA, 0, size, outside, legacy)
+}
+
+// outside is where a load leads whose bytes are not in the linear part.
+func (t *translator) outside() label {
+	if t.ends != nil {
+		return t.ends.undecided
+	}
+	return t.newLabel()
+}
+
+// loadLinear loads from R1 if the bytes' end in R3 is not beyond that of the linear part in R2. Else the legacy instruction
+// loads, behind the label outside; of a filter that is no function, who places that label.
+func (t *translator) loadLinear(dst asm.Register, offset int16, size asm.Size, outside label, legacy asm.Instruction) {
+	direct, done := t.newLabel(), t.newLabel()
+	if t.ends != nil {
+		t.jump(asm.JGT.Reg(asm.R3, asm.R2, ""), outside)
+	} else {
+		t.jump(asm.JLE.Reg(asm.R3, asm.R2, ""), direct)
+		t.place(outside)
+		t.emit(legacy, asm.Mov.Reg32(dst, asm.R0))
+		t.jump(asm.Ja.Label(""), done)
+	}
 	t.place(direct)
-	t.emit(asm.LoadMem(regA, asm.R1, 0, size))
-	t.hostOrder(regA, size)
+	t.emit(asm.LoadMem(dst, asm.R1, offset, size))
+	t.hostOrder(dst, size)
 	t.place(done)
 }
 

@@ -47,8 +47,19 @@ const (
 // that it fits into any program; Replace puts it there. The error of a program that the kernel would not take, or that
 // cannot be translated (ErrDirection among others), says which instruction is at fault, counted from 0.
 func Translate(program []unix.SockFilter, options ...Option) (asm.Instructions, error) {
+	t, err := newTranslator(program, options)
+	if err != nil {
+		return nil, fmt.Errorf("translate filter: %w", err)
+	}
+	if err := errors.Join(t.translate(), t.resolve()); err != nil {
+		return nil, fmt.Errorf("translate filter: %w", err)
+	}
+	return t.out, nil
+}
+
+func newTranslator(program []unix.SockFilter, options []Option) (*translator, error) {
 	if len(program) == 0 {
-		return nil, errors.New("translate filter: the program is empty")
+		return nil, errors.New("the program is empty")
 	}
 	t := &translator{program: make(bpfprog.Program, len(program)), places: make([]int, len(program))}
 	for i, in := range program {
@@ -57,13 +68,7 @@ func Translate(program []unix.SockFilter, options ...Option) (asm.Instructions, 
 	for _, option := range options {
 		option(t)
 	}
-	if err := t.program.Validate(); err != nil {
-		return nil, fmt.Errorf("translate filter: %w", err)
-	}
-	if err := t.translate(); err != nil {
-		return nil, fmt.Errorf("translate filter: %w", err)
-	}
-	return t.out, nil
+	return t, t.program.Validate()
 }
 
 // label is a place in the output that is jumped to: the first len(program) are the classic instructions.
@@ -84,6 +89,8 @@ type translator struct {
 	direction direction
 	// indirect makes all loads take the way of bytes outside of the linear part, for tests.
 	indirect bool
+	// ends is nil of a function, which returns what it has found.
+	ends *ends
 }
 
 func (t *translator) translate() error {
@@ -103,6 +110,11 @@ func (t *translator) translate() error {
 			return fmt.Errorf("instruction %d (%d %d %d %d) cannot be translated: %w", pc, in.Op, in.Jt, in.Jf, in.K, err)
 		}
 	}
+	return nil
+}
+
+// resolve gives the jumps their offsets.
+func (t *translator) resolve() error {
 	for _, j := range t.jumps {
 		offset := t.places[j.to] - j.at - 1
 		if offset > math.MaxInt16 {
@@ -148,11 +160,7 @@ func (t *translator) instruction(pc int, in bpfprog.Instruction) error {
 	case unix.BPF_JMP:
 		return t.branch(pc, in)
 	case unix.BPF_RET:
-		if in.Op&returnMask == unix.BPF_A {
-			t.emit(asm.Mov.Reg32(asm.R0, regA), asm.Return())
-			break
-		}
-		t.emit(asm.Mov.Imm32(asm.R0, int32(in.K)), asm.Return())
+		t.end(in)
 	case unix.BPF_MISC:
 		if in.Op&miscMask == unix.BPF_TXA {
 			t.emit(asm.Mov.Reg32(regA, regX))
@@ -161,6 +169,24 @@ func (t *translator) instruction(pc int, in bpfprog.Instruction) error {
 		t.emit(asm.Mov.Reg32(regX, regA))
 	}
 	return nil
+}
+
+// end translates a return.
+func (t *translator) end(in bpfprog.Instruction) {
+	byA := in.Op&returnMask == unix.BPF_A
+	switch {
+	case t.ends == nil && byA:
+		t.emit(asm.Mov.Reg32(asm.R0, regA), asm.Return())
+	case t.ends == nil:
+		t.emit(asm.Mov.Imm32(asm.R0, int32(in.K)), asm.Return())
+	case byA:
+		t.jump(asm.JEq.Imm32(regA, 0, ""), t.ends.refused)
+		t.jump(asm.Ja.Label(""), t.ends.accepted)
+	case in.K == 0:
+		t.jump(asm.Ja.Label(""), t.ends.refused)
+	default:
+		t.jump(asm.Ja.Label(""), t.ends.accepted)
+	}
 }
 
 // reached tells which instructions some path leads to.

@@ -199,6 +199,7 @@ func TestTranslate(t *testing.T) {
 					t.Errorf("with %s: %#x, %v, want %#x\n%v", what, got, err, tc.want, body)
 				}
 			}
+			checkInline(t, tc.program, simulated(), tc.want)
 		})
 	}
 }

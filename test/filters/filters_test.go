@@ -16,6 +16,7 @@ import (
 
 	"github.com/sonde-operator/sonde/internal/bpfprog"
 	"github.com/sonde-operator/sonde/internal/ebpffilter"
+	"github.com/sonde-operator/sonde/internal/ebpffilter/loadtest"
 	"github.com/sonde-operator/sonde/internal/ebpffilter/simulator"
 	"github.com/sonde-operator/sonde/internal/pcapfilter"
 )
@@ -165,10 +166,13 @@ func (c *comparison) compare(t *testing.T, e expression) {
 		return
 	}
 	out, err2 := ebpffilter.Translate(filter(e.program), ebpffilter.AtEgress())
-	if err := errors.Join(err, err2); err != nil {
+	inlineIn, err3 := loadtest.Inlined(filter(e.program), ebpffilter.AtIngress())
+	inlineOut, err4 := loadtest.Inlined(filter(e.program), ebpffilter.AtEgress())
+	if err := errors.Join(err, err2, err3, err4); err != nil {
 		t.Errorf("%s: %v", e.text, err)
 		return
 	}
+	forms := []form{{in, out}, {inlineIn.Instructions, inlineOut.Instructions}}
 	want, file, err := c.ask(t, e)
 	if err != nil {
 		t.Errorf("%s: %v", e.text, err)
@@ -176,7 +180,7 @@ func (c *comparison) compare(t *testing.T, e expression) {
 	}
 	c.account(e, want)
 	for i := range c.packets {
-		if err := c.comparePacket(e, i, in, out, want[i]); err != nil {
+		if err := c.comparePacket(e, i, forms, want[i]); err != nil {
 			t.Errorf("%s: %s: %v", e.text, c.packets[i].name, err)
 			return // one difference says enough
 		}
@@ -236,23 +240,32 @@ func (c *comparison) reference(e expression) string {
 }
 
 // comparePacket runs the classic program and its translations, one of them for egress, on a packet.
-func (c *comparison) comparePacket(e expression, i int, in, out asm.Instructions, want byte) error {
+// form is what a filter is translated to: for packets that arrive, and for those that leave.
+type form struct{ in, out asm.Instructions }
+
+func (c *comparison) comparePacket(e expression, i int, forms []form, want byte) error {
 	packet := c.packets[i].sim
 	reference, err := simulator.Classic(e.program, &packet)
 	if err != nil || verdict(reference) != want {
 		return errors.Join(err, fmt.Errorf("the simulator says %c, libpcap %c", verdict(reference), want))
 	}
-	body := in
-	if packet.Type == unix.PACKET_OUTGOING { // which at egress it is not yet
-		body, packet.Type = out, unix.PACKET_HOST
+	outgoing := packet.Type == unix.PACKET_OUTGOING
+	if outgoing { // which at egress it is not yet
+		packet.Type = unix.PACKET_HOST
 	}
 	for _, linear := range []int{len(packet.Data), c.random.IntN(len(packet.Data) + 1)} {
 		packet.Linear = linear
-		got, err := simulator.Run(body, &packet)
-		if err != nil || verdict(got) != want {
-			return errors.Join(err, fmt.Errorf("with %d linear bytes the translated says %c, libpcap %c\n%v", linear, verdict(got), want, body))
+		for _, f := range forms {
+			body := f.in
+			if outgoing {
+				body = f.out
+			}
+			got, err := simulator.Run(body, &packet)
+			if err != nil || verdict(got) != want {
+				return errors.Join(err, fmt.Errorf("with %d linear bytes the translated says %c, libpcap %c\n%v", linear, verdict(got), want, body))
+			}
+			c.programs++
 		}
-		c.programs++
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package filters
 
 import (
 	"encoding/binary"
+	"errors"
 	"flag"
 	"testing"
 
@@ -15,7 +16,7 @@ import (
 )
 
 // See package loadtest for why there are not more.
-var loads = flag.Int("loads", 40, "how many programs to load into the kernel, a quarter of them for raw IP")
+var loads = flag.Int("loads", 40, "how many filters to load into the kernel, a quarter of them for raw IP")
 
 // ofEach is how many packets of each verdict a program is run on.
 const ofEach = 8
@@ -35,10 +36,12 @@ func TestInKernel(t *testing.T) {
 	t.Logf("%d programs loaded, %d runs", loadtest.Loads(), runs)
 }
 
+// inKernel runs a filter there as a function, and in line.
 func inKernel(t *testing.T, e expression, packets []packet) int {
 	t.Helper()
 	body, err := ebpffilter.Translate(filter(e.program), ebpffilter.AtIngress())
-	if err != nil {
+	spec, err2 := loadtest.Inlined(filter(e.program), ebpffilter.AtIngress())
+	if err := errors.Join(err, err2); err != nil {
 		t.Errorf("%s: %v", e.text, err)
 		return 0
 	}
@@ -48,6 +51,12 @@ func inKernel(t *testing.T, e expression, packets []packet) int {
 		return 0
 	}
 	defer func() { _ = program.Close() }()
+	inline, err := loadtest.LoadSpec(t, spec)
+	if err != nil {
+		t.Errorf("%s: load in line: %+v", e.text, err)
+		return 0
+	}
+	defer func() { _ = inline.Close() }()
 	runs, left := 0, map[byte]int{'0': ofEach, '1': ofEach}
 	for i := range packets {
 		packet, ok := asRunInKernel(packets[i].sim)
@@ -65,6 +74,9 @@ func inKernel(t *testing.T, e expression, packets []packet) int {
 		got, err := loadtest.Run(program, packet.Data, 0)
 		if err != nil || got != want {
 			t.Errorf("%s: %s: the kernel says %#x, %v, the simulator %#x", e.text, packets[i].name, got, err, want)
+		}
+		if got, err := loadtest.Run(inline, packet.Data, 0); err != nil || got != min(want, 1) {
+			t.Errorf("%s: %s: in line the kernel says %#x, %v, the simulator %#x", e.text, packets[i].name, got, err, want)
 		}
 		runs++
 	}

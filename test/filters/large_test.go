@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sonde-operator/sonde/internal/ebpffilter"
 	"github.com/sonde-operator/sonde/internal/ebpffilter/loadtest"
 	"github.com/sonde-operator/sonde/internal/pcapfilter"
 	"github.com/sonde-operator/sonde/test/privileged"
@@ -50,11 +49,11 @@ func TestLargeInKernel(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			body, err := ebpffilter.Translate(filter(classic))
+			spec, err := loadtest.Inlined(filter(classic)) // as a function, too
 			if err != nil {
 				t.Fatal(err)
 			}
-			program, err := loadtest.Load(t, body)
+			program, err := loadtest.LoadSpec(t, spec)
 			if err != nil {
 				t.Fatalf("load: %v", err)
 			}
@@ -63,7 +62,7 @@ func TestLargeInKernel(t *testing.T) {
 				t.Fatal(err)
 			}
 			verified, known := info.VerifiedInstructions() // since 5.16
-			t.Logf("%d classic instructions, %d translated, %d looked at", len(classic), len(body), verified)
+			t.Logf("%d classic instructions, %d translated, %d looked at", len(classic), len(spec.Instructions), verified)
 			if known && verified > mostVerified {
 				t.Errorf("the verifier looked at %d instructions, want %d at most", verified, mostVerified)
 			}

@@ -11,15 +11,16 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
+	"golang.org/x/sys/unix"
 
 	"github.com/sonde-operator/sonde/internal/ebpffilter"
 )
 
 const (
 	// maxLoads bounds the programs of a test process.
-	maxLoads = 200
+	maxLoads = 320
 	// burst programs are loaded without a pause.
-	burst = 20
+	burst = 10
 	pause = 20 * time.Millisecond
 )
 
@@ -51,6 +52,30 @@ func Spec() *ebpf.ProgramSpec {
 	}
 }
 
+// SpecInline makes a program that calls the function, too, but answers 1 whatever that says.
+func SpecInline() *ebpf.ProgramSpec {
+	spec := Spec()
+	first := spec.Instructions[0]
+	begin := btf.WithFuncMetadata(asm.Mov.Reg(asm.R6, asm.R1).WithSymbol(first.Symbol()), btf.FuncMetadata(&first)).WithSource(first.Source())
+	spec.Instructions = append(asm.Instructions{
+		begin, asm.Call.Label(Function), asm.Mov.Reg(asm.R1, asm.R6), asm.Mov.Imm(asm.R0, 1), asm.Return(),
+	}, spec.Instructions[2:]...)
+	return spec
+}
+
+// Inlined is SpecInline with a filter in line, so that it answers 1 if it accepts a packet, 0 if not.
+func Inlined(filter []unix.SockFilter, options ...ebpffilter.Option) (*ebpf.ProgramSpec, error) {
+	body, err := ebpffilter.Translate(filter, options...)
+	if err != nil {
+		return nil, err
+	}
+	spec := SpecInline()
+	if err := ebpffilter.Replace(spec, Function, body); err != nil {
+		return nil, err
+	}
+	return spec, ebpffilter.Inline(spec, Function, filter, 0, options...)
+}
+
 // Load loads a filter's body as the function of a program at tc. It is closed at the end of the test; a caller with many
 // closes it itself.
 func Load(t *testing.T, body asm.Instructions) (*ebpf.Program, error) {
@@ -59,6 +84,12 @@ func Load(t *testing.T, body asm.Instructions) (*ebpf.Program, error) {
 	if err := ebpffilter.Replace(spec, Function, body); err != nil {
 		return nil, err
 	}
+	return LoadSpec(t, spec)
+}
+
+// LoadSpec loads such a program.
+func LoadSpec(t *testing.T, spec *ebpf.ProgramSpec) (*ebpf.Program, error) {
+	t.Helper()
 	n := loads.Add(1)
 	if n > maxLoads {
 		return nil, fmt.Errorf("this process has loaded %d programs, no more are to be", maxLoads)

@@ -2,7 +2,9 @@ package simulator
 
 import (
 	"errors"
+	"fmt"
 	"math/bits"
+	"slices"
 
 	"github.com/cilium/ebpf/asm"
 )
@@ -153,8 +155,8 @@ func compare(op asm.JumpOp, a, b uint64) (bool, error) {
 }
 
 func (s *simulation) call(in asm.Instruction) error {
-	if !in.IsBuiltinCall() {
-		return errors.New("a call of another function")
+	if in.IsFunctionCall() {
+		return s.callFunction(in.Reference())
 	}
 	s.clobber()
 	switch asm.BuiltinFunc(in.Constant) {
@@ -166,4 +168,16 @@ func (s *simulation) call(in asm.Instruction) error {
 		return errors.New("the simulator does not know it")
 	}
 	return nil
+}
+
+// callFunction runs another function of the program on the packet.
+func (s *simulation) callFunction(name string) error {
+	at := slices.IndexFunc(s.body, func(in asm.Instruction) bool { return in.Symbol() == name })
+	if name == "" || at < 0 || s.registers[asm.R1].kind != context {
+		return fmt.Errorf("no call of a function %q of this program with the packet", name)
+	}
+	result, err := Run(s.body[at:], s.packet)
+	s.clobber()
+	s.set(asm.R0, uint64(result))
+	return err
 }

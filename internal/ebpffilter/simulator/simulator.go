@@ -33,17 +33,19 @@ const (
 )
 
 type simulation struct {
+	body      asm.Instructions
 	packet    *Packet
 	registers [11]register
 	stack     [stackBytes]byte
 	written   [stackBytes]bool
 }
 
-// Run runs a function that Translate made and returns its result. What the verifier would not let it do is an error:
+// Run runs what begins with the first instruction, as a function that Translate made, and returns its result; it may call
+// functions that lie behind by their symbols. What the verifier would not let it do is an error:
 // reading a register or a part of the stack that was not written, bytes outside of the packet's linear part, or doing
 // arithmetic with a pointer that is none of an offset in the packet.
 func Run(body asm.Instructions, packet *Packet) (uint32, error) {
-	s := &simulation{packet: packet}
+	s := &simulation{body: body, packet: packet}
 	s.registers[asm.R1] = register{context, 0}
 	s.registers[asm.R10] = register{stack, 0}
 	pc := 0
@@ -52,7 +54,7 @@ func Run(body asm.Instructions, packet *Packet) (uint32, error) {
 			return 0, fmt.Errorf("jump to instruction %d of %d", pc, len(body))
 		}
 		in := body[pc]
-		if in.Reference() != "" {
+		if in.Reference() != "" && !in.IsFunctionCall() {
 			return 0, fmt.Errorf("instruction %d: %v: reference to a symbol", pc, in)
 		}
 		if isExit(in) {
