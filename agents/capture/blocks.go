@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sonde-operator/sonde/agents/beat"
 	"github.com/sonde-operator/sonde/agents/cpuring"
 	"github.com/sonde-operator/sonde/internal/pcapng"
 )
@@ -28,6 +29,7 @@ type blocks struct {
 	clock   wallClock
 	refused bool   // nothing comes any more
 	taken   uint64 // up to when all packets are taken, by the monotonic clock
+	came    uint64 // when there was something in a ring, by the same
 	pause   time.Duration
 	heads   []uint64 // when the next block of each ring is to be taken; zero where there is none
 	batch   batch
@@ -79,7 +81,7 @@ func (b *blocks) tryPrepare(links []link) (err error) {
 			return err
 		}
 	}
-	return errors.Join(b.await(b.programs.waker.FD()), b.attachOnce(links))
+	return errors.Join(b.waits.add(b.programs.waker.FD()), b.attachOnce(links))
 }
 
 // expects reports whether interfaces of a link type are there to be captured.
@@ -156,8 +158,16 @@ func (b *blocks) pass() (time.Duration, error) {
 		return 0, err
 	}
 	b.taken = horizon
+	if fill > 0 {
+		b.came = horizon
+	}
 	b.pause = cpuring.NextPause(b.pause, fill)
-	return cpuring.Doze(b.programs.rings, b.pause), nil
+	quiet := b.pause == cpuring.Longest && isQuiet(b.came, horizon)
+	pause := cpuring.Doze(b.programs.rings, b.pause, quiet)
+	if quiet && pause > 0 {
+		pause = beat.Until(pause)
+	}
+	return pause, nil
 }
 
 // poll implements taker.

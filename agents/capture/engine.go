@@ -59,7 +59,7 @@ func Try(by string) error {
 	if ways[by] == nil {
 		return fmt.Errorf("%q is no way to attach programs", by)
 	}
-	s := &session{cfg: Config{RingBytes: tryRing}, netns: -1, epoll: -1, wake: -1, maxTaps: maxTaps}
+	s := &session{cfg: Config{RingBytes: tryRing}, netns: -1, wake: -1, maxTaps: maxTaps}
 	s.defaults()
 	s.rec = newRecorder(&s.cfg, s.log, createFile)
 	return errors.Join(s.try(ways[by]), s.Close())

@@ -3,7 +3,6 @@ package capture
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -12,9 +11,11 @@ import (
 	"github.com/sonde-operator/sonde/agents/ending"
 )
 
-// pollEvery is the longest wait without anything to do, and how often the kernel's counters are read and what waits to be
-// written is.
+// pollEvery is how often the kernel's counters are read, and what waits to be written is written, while packets come.
 const pollEvery = 100 * time.Millisecond
+
+// isQuiet reports whether no packet has come for so long that all is written, by the monotonic clock.
+func isQuiet(came, now uint64) bool { return now-came >= uint64(2*pollEvery) }
 
 func (s *session) Run(ctx context.Context) Result {
 	stop := context.AfterFunc(ctx, s.interrupt)
@@ -71,12 +72,11 @@ func (s *session) loop(ctx context.Context) error {
 // wait sleeps until there is something to read, an interface changes or the context ends, at most for so long, and takes
 // note of changes.
 func (s *session) wait(most time.Duration) error {
-	var events [16]unix.EpollEvent
-	n, err := unix.EpollWait(s.epoll, events[:], int(most.Milliseconds()))
-	if err != nil && !errors.Is(err, unix.EINTR) {
-		return fmt.Errorf("wait for packets: %w", err)
+	events, err := s.waits.wait(most)
+	if err != nil {
+		return err
 	}
-	for _, ev := range events[:max(n, 0)] {
+	for _, ev := range events {
 		if int(ev.Fd) == s.links.fd {
 			if err := s.readLinks(); err != nil {
 				return err
@@ -112,7 +112,7 @@ func (s *session) finish() error {
 			errs = append(errs, t.park())
 		}
 	}
-	errs = append(errs, s.ignore(s.wake), s.ignore(s.links.fd), s.drain(), s.rec.finish())
+	errs = append(errs, s.waits.remove(s.wake), s.waits.remove(s.links.fd), s.drain(), s.rec.finish())
 	return errors.Join(errs...)
 }
 
@@ -126,7 +126,7 @@ func (s *session) drain() error {
 		if s.taker.settle(); s.taker.taps() == 0 {
 			return nil
 		}
-		if err := s.wait(pause); err != nil {
+		if err := s.wait(min(pause, pollEvery)); err != nil {
 			return err
 		}
 	}

@@ -28,7 +28,7 @@ type session struct {
 	log   *slog.Logger
 	netns int // -1 is our own
 	links *linkWatch
-	epoll int
+	waits *waits
 	wake  int // eventfd that ends a wait
 
 	taker    taker
@@ -41,7 +41,7 @@ type session struct {
 
 // Open implements Engine.
 func (e *sessions) Open(cfg *Config) (Capture, error) {
-	s := &session{cfg: *cfg, netns: -1, epoll: -1, wake: -1, maxTaps: maxTaps}
+	s := &session{cfg: *cfg, netns: -1, wake: -1, maxTaps: maxTaps}
 	s.defaults()
 	s.rec = newRecorder(&s.cfg, s.log, e.create)
 	s.rec.space = e.space
@@ -141,30 +141,13 @@ func (s *session) openNamespace() error {
 }
 
 func (s *session) openWaits() (err error) {
-	if s.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
-		return fmt.Errorf("create epoll: %w", err)
+	if s.waits, err = newWaits(); err != nil {
+		return err
 	}
 	if s.wake, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
 		return fmt.Errorf("create eventfd: %w", err)
 	}
-	return errors.Join(s.await(s.wake), s.await(s.links.fd))
-}
-
-// await has a descriptor end a wait when it can be read.
-func (s *session) await(fd int) error {
-	ev := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)}
-	if err := unix.EpollCtl(s.epoll, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
-		return fmt.Errorf("add to epoll: %w", err)
-	}
-	return nil
-}
-
-// ignore takes a descriptor out of what a wait waits for.
-func (s *session) ignore(fd int) error {
-	if err := unix.EpollCtl(s.epoll, unix.EPOLL_CTL_DEL, fd, nil); err != nil {
-		return fmt.Errorf("remove from epoll: %w", err)
-	}
-	return nil
+	return errors.Join(s.waits.add(s.wake), s.waits.add(s.links.fd))
 }
 
 // Close lets go of everything that is open; the file stays.
@@ -180,7 +163,11 @@ func (s *session) Close() error {
 	}
 	s.closing.Lock() // interrupt may be under way
 	defer s.closing.Unlock()
-	for _, fd := range []*int{&s.epoll, &s.wake, &s.netns} {
+	if s.waits != nil {
+		errs = append(errs, s.waits.close())
+		s.waits = nil
+	}
+	for _, fd := range []*int{&s.wake, &s.netns} {
 		if *fd >= 0 {
 			errs = append(errs, unix.Close(*fd))
 			*fd = -1
@@ -191,13 +178,4 @@ func (s *session) Close() error {
 		return fmt.Errorf("close capture: %w", err)
 	}
 	return nil
-}
-
-// now reads a clock in nanoseconds.
-func now(clock int32) uint64 {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(clock, &ts); err != nil {
-		return 0 // only possible for a clock that does not exist
-	}
-	return uint64(ts.Nano())
 }

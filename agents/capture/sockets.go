@@ -7,6 +7,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sonde-operator/sonde/agents/beat"
+	"github.com/sonde-operator/sonde/agents/cpuring"
 	"github.com/sonde-operator/sonde/internal/pcapng"
 )
 
@@ -24,6 +26,7 @@ type sockets struct {
 	parts   int // what RingBytes is divided into
 	sources []*source
 	batch   batch
+	came    uint64 // when a block was taken last, by the monotonic clock
 }
 
 // bySockets takes packets by sockets.
@@ -83,6 +86,9 @@ func (c *sockets) pass() (time.Duration, error) {
 	for n := range passBlocks {
 		s, block := c.oldest()
 		if s == nil && n == 0 {
+			if isQuiet(c.came, now(unix.CLOCK_MONOTONIC)) {
+				return beat.Until(cpuring.Quiet), nil
+			}
 			return pollEvery, nil
 		}
 		if s == nil {
@@ -90,6 +96,7 @@ func (c *sockets) pass() (time.Duration, error) {
 		}
 		s.take(block)
 		s.ring.release()
+		c.came = now(unix.CLOCK_MONOTONIC)
 		if c.rec.over() {
 			break
 		}

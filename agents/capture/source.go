@@ -22,7 +22,7 @@ type source struct {
 // start implements tap.
 func (s *source) start(t *track) error {
 	s.track, s.enc.iface = t, t.id
-	if err := errors.Join(s.await(s.ring.fd), s.ring.start(t.acct.Index)); err != nil {
+	if err := errors.Join(s.waits.add(s.ring.fd), s.ring.start(t.acct.Index)); err != nil {
 		return err
 	}
 	s.log.Info("Attached to interface", "interface", t.acct.Name, "linkType", t.acct.LinkType, "ringBytes", len(s.ring.mem))

@@ -25,7 +25,7 @@ const (
 type layout struct {
 	head, lost, own, busy uint64
 	_                     [4]uint64
-	tail, asked           uint64
+	tail, asked, patience uint64
 }
 
 // Ring of one CPU. It has one reader, on one goroutine.
@@ -34,6 +34,7 @@ type Ring struct {
 	head, tail      *atomic.Uint64
 	lost, own       *atomic.Uint64
 	busy, asked     *atomic.Uint64
+	patience        *atomic.Uint64
 	top             []byte // all before data
 	data            []byte // with the slack behind its end
 	size, pos, seen uint64 // seen is head as it was last looked at
@@ -77,7 +78,7 @@ func newRing(mem []byte, size int) *Ring {
 	l := (*layout)(unsafe.Pointer(&mem[0]))
 	at := func(n *uint64) *atomic.Uint64 { return (*atomic.Uint64)(unsafe.Pointer(n)) }
 	return &Ring{
-		head: at(&l.head), lost: at(&l.lost), own: at(&l.own), busy: at(&l.busy), tail: at(&l.tail), asked: at(&l.asked),
+		head: at(&l.head), lost: at(&l.lost), own: at(&l.own), busy: at(&l.busy), tail: at(&l.tail), asked: at(&l.asked), patience: at(&l.patience),
 		top: mem[:headLen], data: mem[headLen:], size: uint64(size),
 	}
 }

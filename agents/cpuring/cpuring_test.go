@@ -127,17 +127,33 @@ func TestMapOfTheShape(t *testing.T) {
 func TestDoze(t *testing.T) {
 	r := InMemory(4096, 1024, 0)
 	rings := []*Ring{InMemory(4096, 1024, 0), r}
-	if got := Doze(rings, 0); got != 0 {
+	if got := Doze(rings, 0, false); got != 0 {
 		t.Errorf("%v instead of no sleep", got)
 	}
 	r.asked.Store(1)
 	r.Put(record(1, 256), 0)
-	if got := Doze(rings, Longest); got != Longest || r.asked.Load() != 0 {
+	if got := Doze(rings, Longest, false); got != Longest || r.asked.Load() != 0 || r.patience.Load() != 512 {
 		t.Errorf("%v, asked %d", got, r.asked.Load())
 	}
 	r.Put(record(2, 512), 0)
-	if got := Doze(rings, Longest); got != 0 {
+	if got := Doze(rings, Longest, false); got != 0 {
 		t.Errorf("%v with a ring that is full to %v", got, r.Fill())
+	}
+}
+
+// Where nothing comes a reader sleeps for long, and the first record wakes it.
+func TestDozeInQuiet(t *testing.T) {
+	r := InMemory(4096, 1024, 0)
+	rings := []*Ring{r}
+	if got := Doze(rings, Longest, true); got != Quiet || r.patience.Load() != 0 {
+		t.Errorf("%v, patience %d in quiet", got, r.patience.Load())
+	}
+	r.Put(record(1, 16), 0)
+	if got := Doze(rings, Longest, true); got != 0 {
+		t.Errorf("%v where a record has come meanwhile", got)
+	}
+	if got := Doze(rings, Longest, false); got != Longest || r.patience.Load() != 512 {
+		t.Errorf("%v, patience %d with a record", got, r.patience.Load())
 	}
 }
 

@@ -57,22 +57,32 @@ func (w *Waker) Close() error {
 	return errors.Join(errs...)
 }
 
-// woken is how full a ring is, of 1, whose program asks its reader to come (ask_reader).
+// woken is how full a ring is, of 1, whose program asks its reader to come (ask_reader); in quiet it asks with the first record.
 const woken = 1. / 8
 
 // Doze is called before a reader sleeps, and returns for how long it may: programs ask it to come from now on. Where
-// meanwhile so much has come that one would have asked, it is not to sleep.
-func Doze(rings []*Ring, pause time.Duration) time.Duration {
+// meanwhile so much has come that one would have asked, it is not to sleep. In quiet it sleeps for longer than the pause.
+func Doze(rings []*Ring, pause time.Duration, quiet bool) time.Duration {
 	if pause == 0 {
 		return 0
 	}
-	for _, r := range rings {
-		if r.asked.Load() != 0 {
-			r.asked.Store(0)
-		}
+	most := woken
+	if quiet {
+		pause, most = Quiet, 0
 	}
-	if Fullest(rings) > woken {
+	for _, r := range rings {
+		set(r.patience, uint64(most*float64(r.size)))
+		set(r.asked, 0)
+	}
+	if Fullest(rings) > most {
 		return 0
 	}
 	return pause
+}
+
+// set leaves a line of memory alone that need not change: programs read it.
+func set(word *atomic.Uint64, n uint64) {
+	if word.Load() != n {
+		word.Store(n)
+	}
 }

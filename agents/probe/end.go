@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sonde-operator/sonde/agents/beat"
 	"github.com/sonde-operator/sonde/agents/ending"
 	"github.com/sonde-operator/sonde/internal/account"
 	"github.com/sonde-operator/sonde/internal/captureconfig"
@@ -36,8 +37,6 @@ func (a asked) Error() string {
 
 // awaitStop ends the capture when the keeper leaves a stop file.
 func (p *Probe) awaitStop(ctx context.Context, end context.CancelCauseFunc) {
-	ticker := time.NewTicker(p.waits.stop)
-	defer ticker.Stop()
 	path := filepath.Join(p.options.ControlDir, captureconfig.StopFile)
 	failed := false
 	for {
@@ -52,7 +51,7 @@ func (p *Probe) awaitStop(ctx context.Context, end context.CancelCauseFunc) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-ticker.C:
+		case <-time.After(beat.Until(p.waits.stop)):
 		}
 	}
 }

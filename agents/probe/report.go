@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sonde-operator/sonde/agents/beat"
 	"github.com/sonde-operator/sonde/internal/account"
 	"github.com/sonde-operator/sonde/internal/captureconfig"
 )
@@ -54,13 +55,11 @@ func newReporter(resultsDir, terminationLog string, log *slog.Logger) (*reporter
 func (r *reporter) start(interval time.Duration) {
 	r.write()
 	r.done.Go(func() {
-		ticker := time.NewTicker(interval)
-		defer ticker.Stop()
 		for {
 			select {
 			case <-r.stop:
 				return
-			case <-ticker.C:
+			case <-time.After(beat.Until(interval)):
 				r.write()
 			}
 		}

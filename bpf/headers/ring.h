@@ -26,6 +26,7 @@ struct ring {
 	__u64 spare[4];
 	__u64 tail;	/* the reader's: all that it has done with */
 	__u64 asked;	/* set by a program that has asked the reader to come, cleared by a reader that is about to sleep */
+	__u64 patience;	/* the reader's: of how many bytes, and less, it need not be asked */
 };
 
 struct {
@@ -95,14 +96,15 @@ static __always_inline void publish(struct ring *ring, __u64 from, __u64 to)
 }
 
 /*
- * Wakes a reader that sleeps, by a BPF ring buffer, where more has come than it had reckoned with; once in each of its sleeps. It
- * is for programs whose ring a burst fills before the reader looks by itself, behind publish.
+ * Wakes a reader that sleeps, by a BPF ring buffer, where more has come than it has patience with; once in each of its sleeps. It
+ * is for programs whose ring a burst fills before the reader looks by itself, and for a reader that sleeps for long where
+ * nothing comes. Behind publish.
  */
 static __always_inline void ask_reader(struct ring *ring, __u64 to, void *wake)
 {
 	__u64 one = 1;
 
-	if (to - *(volatile __u64 *)&ring->tail <= ring_mask >> 3 || ring->asked)
+	if (to - *(volatile __u64 *)&ring->tail <= *(volatile __u64 *)&ring->patience || ring->asked)
 		return;
 	ring->asked = 1;
 	bpf_ringbuf_output(wake, &one, sizeof(one), BPF_RB_FORCE_WAKEUP);
