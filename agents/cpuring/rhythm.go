@@ -11,7 +11,7 @@ const (
 	Shortest = time.Millisecond
 	Longest  = 50 * time.Millisecond
 	// Quiet is how long one sleeps where nothing comes whom programs wake with the first record.
-	Quiet = 200 * time.Millisecond
+	Quiet = 400 * time.Millisecond
 	// filled is how full the fullest ring is to be when it is looked at, of 1, and behind how full it is when the reader does
 	// not sleep at all.
 	filled = 1. / 16

@@ -26,7 +26,7 @@ var defaultWaits = waits{
 	// A runtime puts a process into the Pod's cgroup first and into the Pod's namespaces a moment later.
 	namespace: 5 * time.Second,
 	retry:     200 * time.Millisecond,
-	stop:      200 * time.Millisecond,
+	stop:      400 * time.Millisecond,
 	report:    400 * time.Millisecond,
 }
 

@@ -34,12 +34,12 @@ for kernel in "$@"; do
 	part "$kernel" 'all roles of the agent as processes of a node, traces and captures; the clock set in mid-capture' \
 		--add build/vm/agent --env SONDE_TEST_AGENT=/vm/agent -- build/vm/agent.test -test.run '^Test(OnNode|ClockStep)$'
 	part "$kernel" "captures by ${engines[$kernel]}: packets, filters, limits, overload, interfaces that come and go; what others have attached, and what a killed capture leaves" \
-		--env "SONDE_TEST_ENGINES=${engines[$kernel]}" -- build/vm/capture.test -test.run '^Test(BlocksAreInTimeOrder|InterfaceOfAHighIndex|Engines|AutoFallsBack|ProgramsAskTheReader|PacketOnAQuiet.*|FilterAndNamedInterface|SnapLenCutsAndCounts|TwoCapturesSeeTheSame|Reasons|OpenRefuses|CloseWithoutRun|NextCapture.*|CaptureOf.*|Sweep.*|KilledAtTCX.*|KilledCapture.*|Foreign.*|CaptureIsBefore.*|LaterProgram.*|NoPlace.*|CapturesBeside.*|LimitsOverSeveralInterfaces|LateInterfaceThatCannot.*|DeletedInterface.*|InterfaceThat.*|OverloadIsCountedExactly|RingOfSeveralInterfaces|VLANTagsAreBackInPlace|GSOFramesAreWhole|FileIsReadableAtAnyMoment)$'
+		--env "SONDE_TEST_ENGINES=${engines[$kernel]}" -- build/vm/capture.test -test.run '^Test(BlocksAreInTimeOrder|InterfaceOfAHighIndex|Engines|AutoFallsBack|ProgramsAskTheReader|PacketOnAQuiet.*|FilterAndNamedInterface|FilterIsInLine|SnapLenCutsAndCounts|TwoCapturesSeeTheSame|Reasons|OpenRefuses|CloseWithoutRun|NextCapture.*|CaptureOf.*|Sweep.*|KilledAtTCX.*|KilledCapture.*|Foreign.*|CaptureIsBefore.*|LaterProgram.*|NoPlace.*|CapturesBeside.*|LimitsOverSeveralInterfaces|LateInterfaceThatCannot.*|DeletedInterface.*|InterfaceThat.*|OverloadIsCountedExactly|RingOfSeveralInterfaces|VLANTagsAreBackInPlace|GSOFramesAreWhole|FileIsReadableAtAnyMoment)$'
 	part "$kernel" "probes killed at seven moments at ${bpf[$kernel]}, in a Pod and on the host network: the next probe, or a sweep, leaves no filter, discipline, program or map" \
 		--add build/vm/agent --env SONDE_TEST_AGENT=/vm/agent --env "SONDE_TEST_WANT_ENGINE=${bpf[$kernel]}" -- build/vm/agent.test -test.run '^TestKilled$'
 	part "$kernel" "the search for a target's processes" -- build/vm/nodeproc.test
 	part "$kernel" 'filters translated to eBPF, run by the kernel: each instruction, also where its bytes are not in the linear part' -- \
-		build/vm/ebpffilter.test -test.run '^Test(Translate|LinearPart)InKernel$'
+		build/vm/ebpffilter.test -test.run '^Test(Translate|Inline|LinearPart)InKernel$'
 	part "$kernel" 'filters of libpcap, translated to eBPF, run by the kernel: a sample of all primitives, and large ones' -- \
 		build/vm/filters.test -test.run '^TestRecordedInKernel$'
 done
