@@ -61,7 +61,8 @@ func (w *Waker) Close() error {
 const woken = 1. / 8
 
 // Doze is called before a reader sleeps, and returns for how long it may: programs ask it to come from now on. Where
-// meanwhile so much has come that one would have asked, it is not to sleep. In quiet it sleeps for longer than the pause.
+// meanwhile so much has come that one would have asked, it is not to sleep. In quiet it sleeps for longer than the pause. A
+// record that is published at this very moment may ask nobody: the reader finds it after its sleep.
 func Doze(rings []*Ring, pause time.Duration, quiet bool) time.Duration {
 	if pause == 0 {
 		return 0
