@@ -59,13 +59,10 @@ func (w *waits) remove(fd int) error {
 	return nil
 }
 
-// long is a wait that is worth the runtime's way.
-const long = pollEvery
-
 // wait returns what there is, at once or when there is something, at most after so long. It is valid until the next call.
 func (w *waits) wait(most time.Duration) ([]unix.EpollEvent, error) {
 	w.n, w.err = 0, nil
-	if most < long {
+	if most <= pollEvery { // while packets come
 		n, err := unix.EpollWait(w.fd, w.events[:], int(most.Milliseconds()))
 		if err != nil && !errors.Is(err, unix.EINTR) {
 			return nil, fmt.Errorf("wait for packets: %w", err)
