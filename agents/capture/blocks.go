@@ -98,7 +98,7 @@ func (b *blocks) load(lt pcapng.LinkType) error {
 	if err != nil {
 		return err
 	}
-	if err := b.programs.load(lt, filter); err != nil {
+	if err := b.programs.load(lt, filter, b.log); err != nil {
 		return err
 	}
 	return errors.Join(b.programs.set(packetsVarClockOffset, b.clock.offset), b.programs.set(packetsVarTaking, true))

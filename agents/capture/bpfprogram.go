@@ -3,6 +3,7 @@ package capture
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"os"
 	"slices"
@@ -65,23 +66,16 @@ func programsFor(cpus, ringBytes int, snapLen uint32) (*programs, error) {
 }
 
 // load loads the pair for a link type with its filter, which nothing is attached to yet. It may be called again.
-func (p *programs) load(lt pcapng.LinkType, filter []unix.SockFilter) error {
+func (p *programs) load(lt pcapng.LinkType, filter []unix.SockFilter, log *slog.Logger) error {
 	if p.of[lt] != nil {
 		return nil
 	}
 	inline := true
 	for {
-		spec, err := filtered(filter, inline)
-		if inline && err != nil {
+		loaded, err := p.loadWith(filter, lt, inline)
+		if inline && (errors.Is(err, errNotInLine) || isRefused(err)) { // the verifier may take as a function what is too much together with the programs
+			log.Info("Loading the filter as a function alone", "linkType", lt, "error", err)
 			inline = false
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		loaded, err := p.loadWith(spec, lt, inline)
-		if inline && isRefused(err) {
-			inline = false // the verifier may take as a function what is too much together with the programs
 			continue
 		}
 		if errors.Is(err, unix.E2BIG) && p.first == nil && p.size > minCPURing {
@@ -104,6 +98,9 @@ func (p *programs) load(lt pcapng.LinkType, filter []unix.SockFilter) error {
 	}
 }
 
+// errNotInLine says that a filter can be a function only.
+var errNotInLine = errors.New("the filter cannot stand in line")
+
 // filtered is what is to be loaded, with a filter in it; inline puts it before the programs as well.
 func filtered(filter []unix.SockFilter, inline bool) (*ebpf.CollectionSpec, error) {
 	spec, err := loadPackets()
@@ -123,7 +120,7 @@ func filtered(filter []unix.SockFilter, inline bool) (*ebpf.CollectionSpec, erro
 			continue
 		}
 		if err := ebpffilter.Inline(program, filterFunction, filter, tcNext, direction); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%w: %w", errNotInLine, err)
 		}
 	}
 	return spec, nil
@@ -132,7 +129,11 @@ func filtered(filter []unix.SockFilter, inline bool) (*ebpf.CollectionSpec, erro
 // longest is the most bytes of a packet's block.
 func (p *programs) longest() int { return pcapng.PacketLen(int(p.snapLen)) }
 
-func (p *programs) loadWith(spec *ebpf.CollectionSpec, lt pcapng.LinkType, inline bool) (*ebpf.Collection, error) {
+func (p *programs) loadWith(filter []unix.SockFilter, lt pcapng.LinkType, inline bool) (*ebpf.Collection, error) {
+	spec, err := filtered(filter, inline)
+	if err != nil {
+		return nil, err
+	}
 	constants := map[string]any{
 		packetsVarSnapLen: p.snapLen, packetsVarEthernet: lt == pcapng.LinkTypeEthernet, packetsVarRingMask: uint64(p.size - 1),
 		packetsVarInlined: inline,

@@ -1,6 +1,9 @@
 package capture
 
 import (
+	"bytes"
+	"log/slog"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -33,12 +36,16 @@ func TestFilterIsInLine(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() { _ = p.close() }()
-			if err := p.load(tc.lt, filter); err != nil {
+			var said bytes.Buffer
+			if err := p.load(tc.lt, filter, slog.New(slog.NewTextHandler(&said, nil))); err != nil {
 				t.Fatal(err)
 			}
 			var got bool
 			if err := p.first.Variables[packetsVarInlined].Get(&got); err != nil || got != tc.want {
 				t.Errorf("in line: %t, %v, want %t", got, err, tc.want)
+			}
+			if logged := strings.Contains(said.String(), "a function alone"); logged == tc.want {
+				t.Errorf("the log says %q", said.String())
 			}
 		})
 	}
