@@ -239,25 +239,29 @@ func (c *comparison) reference(e expression) string {
 	return b.String()
 }
 
-// comparePacket runs the classic program and its translations, one of them for egress, on a packet.
 // form is what a filter is translated to: for packets that arrive, and for those that leave.
 type form struct {
 	in, out asm.Instructions
 	inline  bool // with loadtest.Inlined's answers
 }
 
-func (f *form) run(packet *simulator.Packet, outgoing bool) (byte, error) {
+func (f *form) run(packet *simulator.Packet, outgoing bool, want byte) error {
 	body := f.in
 	if outgoing {
 		body = f.out
 	}
-	got, err := simulator.Run(body, packet)
-	if f.inline && got == 1 {
-		return '1', err
+	result, err := simulator.Run(body, packet)
+	got := verdict(result)
+	if f.inline && result == 1 {
+		got = '1'
 	}
-	return verdict(got), err
+	if err != nil || got != want {
+		return errors.Join(err, fmt.Errorf("with %d linear bytes the translated says %c, libpcap %c\n%v", packet.Linear, got, want, body))
+	}
+	return nil
 }
 
+// comparePacket runs the classic program and its translations, those for egress where the packet leaves.
 func (c *comparison) comparePacket(e expression, i int, forms []form, want byte) error {
 	packet := c.packets[i].sim
 	reference, err := simulator.Classic(e.program, &packet)
@@ -271,9 +275,8 @@ func (c *comparison) comparePacket(e expression, i int, forms []form, want byte)
 	for _, linear := range []int{len(packet.Data), c.random.IntN(len(packet.Data) + 1)} {
 		packet.Linear = linear
 		for _, f := range forms {
-			got, err := f.run(&packet, outgoing)
-			if err != nil || got != want {
-				return errors.Join(err, fmt.Errorf("with %d linear bytes the translated says %c, libpcap %c\n%v", linear, got, want, f.in))
+			if err := f.run(&packet, outgoing, want); err != nil {
+				return err
 			}
 			c.programs++
 		}
