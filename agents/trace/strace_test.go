@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -60,14 +61,21 @@ func hexOf(v any, kind argKind) string {
 	return fmt.Sprint(v)
 }
 
-// readStrace reads the files of strace -ff -e raw=all: for each thread its calls of the groups, with paths left out.
-func readStrace(t *testing.T, dir string) map[int][]string {
+// stracedThread is what strace has of a thread: its calls of the groups, with paths left out.
+type stracedThread struct {
+	calls []string
+	// cut is the further call that it was in when its process ended: strace does not know the result, a trace may.
+	cut string
+}
+
+// readStrace reads the files of strace -ff -e raw=all.
+func readStrace(t *testing.T, dir string) map[int]*stracedThread {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "strace.*"))
 	if err != nil || len(files) == 0 {
 		t.Fatal(err, "strace wrote nothing")
 	}
-	all := map[int][]string{}
+	all := map[int]*stracedThread{}
 	for _, file := range files {
 		tid, err := strconv.Atoi(strings.TrimPrefix(filepath.Ext(file), "."))
 		if err != nil {
@@ -77,14 +85,41 @@ func readStrace(t *testing.T, dir string) map[int][]string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for s := bufio.NewScanner(f); s.Scan(); {
-			if text, ok := straceCall(s.Text()); ok {
-				all[tid] = append(all[tid], text)
-			}
-		}
+		all[tid] = readStraced(f)
 		_ = f.Close()
 	}
 	return all
+}
+
+func readStraced(r io.Reader) *stracedThread {
+	var thread stracedThread
+	for s := bufio.NewScanner(r); s.Scan(); {
+		if name, cut := straceCut(s.Text()); cut {
+			thread.cut = name
+		} else if text, ok := straceCall(s.Text()); ok {
+			thread.calls = append(thread.calls, text)
+		}
+	}
+	return &thread
+}
+
+// unrecognized is how strace names a call when it saw nothing of its beginning.
+const unrecognized = "???"
+
+// straceCut says which call of the groups the end of the process cut short, if that is what the line tells: strace has no
+// result then, has let go of the thread, or has read a result that is none.
+func straceCut(text string) (name string, cut bool) {
+	name, rest, _ := strings.Cut(text, "(")
+	if name != unrecognized && byName(name) == nil {
+		return "", false
+	}
+	return name, strings.HasSuffix(rest, "= ?") || strings.HasSuffix(rest, "<detached ...>") || strings.Contains(rest, "(errno 18446744")
+}
+
+// lacks says whether the trace has one call more than strace, and it is the one that was cut short.
+func (s *stracedThread) lacks(traced []string) bool {
+	n := len(s.calls)
+	return s.cut != "" && len(traced) == n+1 && (s.cut == unrecognized || strings.HasPrefix(traced[n], s.cut+"("))
 }
 
 func straceCall(text string) (string, bool) {
@@ -112,9 +147,6 @@ func straceCall(text string) (string, bool) {
 		}
 	}
 	result = strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(result), "="))
-	if result == "?" {
-		return "", false // it never returned
-	}
 	// What a signal has interrupted has no result for strace, which says with what the kernel makes it begin again.
 	result = strings.Replace(result, "? ERESTART", "-1 ERESTART", 1)
 	if errno, failed := strings.CutPrefix(result, "-1 "); failed {
@@ -125,4 +157,27 @@ func straceCall(text string) (string, bool) {
 		result = "0x0"
 	}
 	return fmt.Sprintf("%s(%s) = %s", name, strings.Join(args, ", "), result), true
+}
+
+// What strace writes of a thread whose process ends beneath it: each seen of programs whose threads make threads.
+func TestCutShort(t *testing.T) {
+	for last, want := range map[string]string{
+		"clone3(0x7f7940756ce0, 0x58)            = ?":                                   "clone3",
+		"clone3(0x7fb247bbfce0, 0x58 <detached ...>":                                    "clone3",
+		"clone3(0x7fc3ca243ce0, 0x58)            = -1 (errno 18446744073709551282)":     "clone3",
+		"???()                                   = ?":                                   unrecognized,
+		"exit_group(0x7)                         = ?":                                   "",
+		"rt_sigprocmask(0x2, 0x7f715bffedd8, 0, 0x8) = -1 (errno 18446744073709551602)": "",
+	} {
+		s := readStraced(strings.NewReader("madvise(0x7f7163e95000, 0x7fb000, 0x4)  = 0\n" + last + "\n"))
+		if s.cut != want || len(s.calls) != 1 {
+			t.Errorf("%s: %+v", last, s)
+		}
+	}
+	s := stracedThread{calls: []string{"madvise(0x1) = 0x0"}, cut: "clone3"}
+	for _, further := range []string{"clone3(0x1, 0x58) = 0x62f8", "close(0x1) = 0x0"} {
+		if s.lacks(append(s.calls, further)) != strings.HasPrefix(further, s.cut) {
+			t.Errorf("a further %s is taken for what %s was cut short of", further, s.cut)
+		}
+	}
 }
