@@ -41,6 +41,7 @@ type programs struct {
 	rings      []*cpuring.Ring
 	waker      *cpuring.Waker
 	of         map[pcapng.LinkType]*ebpf.Collection
+	create     func(*ebpf.CollectionSpec, ebpf.CollectionOptions) (*ebpf.Collection, error) // tests have the verifier refuse there
 }
 
 // shared are the maps of which there is one for all programs.
@@ -62,7 +63,9 @@ func programsFor(cpus, ringBytes int, snapLen uint32) (*programs, error) {
 	}
 	size := cpuring.Size(ringBytes, cpus, minCPURing)
 	// A packet that is larger than a part of the ring would seldom find room.
-	return &programs{cpus: cpus, size: size, snapLen: min(snapLen, uint32(size/2)), of: map[pcapng.LinkType]*ebpf.Collection{}}, nil
+	return &programs{
+		cpus: cpus, size: size, snapLen: min(snapLen, uint32(size/2)), of: map[pcapng.LinkType]*ebpf.Collection{}, create: ebpf.NewCollectionWithOptions,
+	}, nil
 }
 
 // load loads the pair for a link type with its filter, which nothing is attached to yet. It may be called again.
@@ -149,7 +152,7 @@ func (p *programs) loadWith(filter []unix.SockFilter, lt pcapng.LinkType, inline
 		options.MapReplacements = maps.Clone(p.first.Maps)
 		maps.DeleteFunc(options.MapReplacements, func(name string, _ *ebpf.Map) bool { return !slices.Contains(shared, name) })
 	}
-	return ebpf.NewCollectionWithOptions(spec, options)
+	return p.create(spec, options)
 }
 
 // set changes a variable of the programs.
