@@ -21,6 +21,10 @@ type target interface {
 	align() int
 	// append writes at the file's end and returns how many bytes are there: all of them, or an error.
 	append(p []byte, direct bool) (int, error)
+	// appendRuns is append for many pieces, through the page cache.
+	appendRuns(runs [][]byte) (int, error)
+	// inMemory reports whether the page cache is all that there is of the file.
+	inMemory() bool
 	// leaveDirect: no further write is direct.
 	leaveDirect()
 	readAt(p []byte, place int64) (int, error)
@@ -35,6 +39,7 @@ type directFile struct {
 	flags  int // of the descriptor, without O_DIRECT
 	direct bool
 	unit   int
+	memory bool
 }
 
 func newDirectFile(f *os.File) *directFile {
@@ -44,6 +49,11 @@ func newDirectFile(f *os.File) *directFile {
 		return d
 	}
 	d.flags = flags
+	var fs unix.Statfs_t
+	if unix.Fstatfs(int(f.Fd()), &fs) == nil && fs.Type == unix.TMPFS_MAGIC {
+		d.memory = true
+		return d // it would take direct writes, which are none
+	}
 	if unit := alignOf(int(f.Fd())); unit > 0 && d.set(true) == nil {
 		d.unit = unit
 	}
@@ -91,6 +101,8 @@ func (d *directFile) set(direct bool) error {
 
 func (d *directFile) align() int { return d.unit }
 
+func (d *directFile) inMemory() bool { return d.memory }
+
 func (d *directFile) leaveDirect() { d.unit = 0 }
 
 func (d *directFile) append(p []byte, direct bool) (done int, err error) {
@@ -108,6 +120,43 @@ func (d *directFile) append(p []byte, direct bool) (done int, err error) {
 			return done, unix.EIO
 		}
 		done += n
+	}
+	runtime.KeepAlive(d.f)
+	return done, nil
+}
+
+// mostRuns is how many runs one system call takes (UIO_MAXIOV).
+const mostRuns = 1024
+
+func (d *directFile) appendRuns(runs [][]byte) (done int, err error) {
+	if err := d.set(false); err != nil {
+		return 0, err
+	}
+	for len(runs) > 0 {
+		n, err := unix.Writev(int(d.f.Fd()), runs[:min(len(runs), mostRuns)])
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err != nil:
+			return done, os.NewSyscallError("writev", err)
+		case n == 0 && len(runs[0]) > 0:
+			return done, unix.EIO
+		}
+		done += n
+		whole := 0
+		for whole < len(runs) && n >= len(runs[whole]) {
+			n -= len(runs[whole])
+			whole++
+		}
+		runs = runs[whole:]
+		if n > 0 { // a part of one: the next call says why, or takes the rest
+			m, err := d.append(runs[0][n:], false)
+			done += m
+			if err != nil {
+				return done, err
+			}
+			runs = runs[1:]
+		}
 	}
 	runtime.KeepAlive(d.f)
 	return done, nil

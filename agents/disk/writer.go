@@ -54,6 +54,9 @@ func (a *Appender) next() (p []byte, direct bool) {
 	from := a.at(a.written)
 	p = a.buffer[from:min(from+a.ready-a.written, bufferLen)]
 	align := a.file.align()
+	if a.file.inMemory() {
+		return p[:min(len(p), bufferLen/2)], false
+	}
 	if align == 0 || a.written < a.hurried {
 		return p[:min(len(p), cachedLen)], false
 	}

@@ -25,6 +25,8 @@ type fakeFile struct {
 	refuses error // of direct writes
 	rate    int64 // bytes a second
 	clock   time.Duration
+	memory  bool
+	runs    int // that were written from where they lay
 }
 
 func newFake() *fakeFile { return &fakeFile{unit: pageLen, left: 1 << 40} }
@@ -52,9 +54,20 @@ func (f *fakeFile) append(p []byte, direct bool) (int, error) {
 	return n, nil
 }
 
-func (f *fakeFile) align() int   { return f.unit }
-func (f *fakeFile) leaveDirect() { f.unit = 0 }
-func (f *fakeFile) close() error { return nil }
+func (f *fakeFile) appendRuns(runs [][]byte) (done int, err error) {
+	for i := 0; i < len(runs) && err == nil; i++ {
+		var n int
+		n, err = f.append(runs[i], false)
+		done += n
+		f.runs++
+	}
+	return done, err
+}
+
+func (f *fakeFile) align() int     { return f.unit }
+func (f *fakeFile) inMemory() bool { return f.memory }
+func (f *fakeFile) leaveDirect()   { f.unit = 0 }
+func (f *fakeFile) close() error   { return nil }
 func (f *fakeFile) readAt(p []byte, place int64) (int, error) {
 	return bytes.NewReader(f.content).ReadAt(p, place)
 }
@@ -119,6 +132,48 @@ func TestWhatIsDirect(t *testing.T) {
 			}
 			if f.direct != tc.want {
 				t.Errorf("%d bytes went past the page cache, want %d", f.direct, tc.want)
+			}
+		})
+	}
+}
+
+// Into a file in memory much goes from where it lies, behind what was appended before; little is collected, as are small runs.
+func TestIntoMemory(t *testing.T) {
+	many := func(n, each int) (runs [][]byte) {
+		for i := range n {
+			runs = append(runs, pattern((i + 1) * each)[i*each:])
+		}
+		return runs
+	}
+	for name, tc := range map[string]struct {
+		memory bool
+		runs   [][]byte
+		want   int
+	}{
+		"much":           {true, many(3, straightLen), 3},
+		"many":           {true, many(100, straightRun), 100},
+		"little":         {true, many(1, straightLen-1), 0},
+		"small runs":     {true, many(10_000, 100), 0},
+		"much on a disk": {false, many(3, straightLen), 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFake()
+			f.memory = tc.memory
+			a := on(t, f)
+			begin, end := []byte("begin"), []byte("end")
+			for _, runs := range [][][]byte{{begin}, tc.runs, {end}} {
+				if n, err := a.Append(runs...); err != nil || n != length(runs) {
+					t.Fatal(n, err)
+				}
+			}
+			if err := a.Flush(); err != nil {
+				t.Fatal(err)
+			}
+			if want := slices.Concat(begin, slices.Concat(tc.runs...), end); !bytes.Equal(f.content, want) || a.Size() != int64(len(want)) {
+				t.Errorf("%d bytes are not the %d that were appended", len(f.content), len(want))
+			}
+			if f.runs != tc.want {
+				t.Errorf("%d runs were written from where they lay, want %d", f.runs, tc.want)
 			}
 		})
 	}
