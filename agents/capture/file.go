@@ -46,15 +46,3 @@ func (d diskFile) Writev(runs [][]byte) (uint64, error) {
 	n, err := d.Append(runs...)
 	return uint64(n), err
 }
-
-// behind is what is left of runs behind so many bytes.
-func behind(runs [][]byte, n uint64) [][]byte {
-	for len(runs) > 0 && n >= uint64(len(runs[0])) {
-		n -= uint64(len(runs[0]))
-		runs = runs[1:]
-	}
-	if n == 0 {
-		return runs
-	}
-	return append([][]byte{runs[0][n:]}, runs[1:]...)
-}

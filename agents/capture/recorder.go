@@ -164,7 +164,7 @@ func (r *recorder) flush(b *batch) {
 	f.size += b.size
 	r.wrote(b)
 	if n, err := r.out.Writev(b.runs); err != nil {
-		r.refused(err, behind(b.runs, n))
+		r.refused(err, disk.Behind(b.runs, n))
 	}
 }
 

@@ -44,6 +44,8 @@ const (
 // parallel, also in space that was allocated before (fallocate), and took twice the CPU time. What a disk can do at once it gets
 // by the length of writes: whatever waits goes in one, up to the half of the buffer.
 //
+// Into a file in memory (tmpfs) what comes by much is written by the one who appends, from where it lies.
+//
 // Its methods belong to one goroutine, but Size.
 type Appender struct {
 	file   target
@@ -84,7 +86,7 @@ func (a *Appender) open(file target) (err error) {
 	return err
 }
 
-// Append takes all of the runs, or as many bytes as it returns and why. It waits for the disk only while the buffer is full.
+// Append takes all of the runs, or as many bytes as it returns and why. It waits for a disk only while the buffer is full.
 func (a *Appender) Append(runs ...[]byte) (taken int, err error) {
 	if a.file.inMemory() {
 		if all := length(runs); all >= straightLen && all >= straightRun*len(runs) {
@@ -112,6 +114,18 @@ func length(runs [][]byte) (all int) {
 		all += len(r)
 	}
 	return all
+}
+
+// Behind is what is left of runs behind their first n bytes.
+func Behind(runs [][]byte, n uint64) [][]byte {
+	for len(runs) > 0 && n >= uint64(len(runs[0])) {
+		n -= uint64(len(runs[0]))
+		runs = runs[1:]
+	}
+	if n == 0 {
+		return runs
+	}
+	return append([][]byte{runs[0][n:]}, runs[1:]...)
 }
 
 // straight writes the runs from where they lie: a file in memory has nobody wait, and the buffer would only cost a second copy.

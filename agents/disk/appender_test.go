@@ -165,6 +165,35 @@ func TestAppend(t *testing.T) {
 	}
 }
 
+// cut is b in n runs of any length.
+func cut(b []byte, n int) [][]byte {
+	var runs [][]byte
+	for range n - 1 {
+		at := rand.IntN(len(b) + 1)
+		runs, b = append(runs, b[:at]), b[at:]
+	}
+	return append(runs, b)
+}
+
+// More runs than a system call takes.
+func TestAppendManyRuns(t *testing.T) {
+	for name, dir := range fileSystems(t) {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(dir, "a")
+			a := newAppender(t, path)
+			all := content(0, 9<<20)
+			runs := append(slices.Collect(slices.Chunk(all, 4096)), nil)
+			if taken, err := a.Append(runs...); err != nil || taken != len(all) {
+				t.Fatalf("%d of %d, %v", taken, len(all), err)
+			}
+			if err := a.Flush(); err != nil {
+				t.Fatal(err)
+			}
+			isContent(t, path, int64(len(all)))
+		})
+	}
+}
+
 // Who reads a file while it is written finds all of what Size said, and nothing that was not appended: no page of old, no
 // zeros. Several read, at its end, behind it, and all of it anew.
 func TestReadWhileItIsWritten(t *testing.T) {
@@ -283,7 +312,7 @@ func TestFullDisk(t *testing.T) {
 				for err == nil {
 					n := int64(1 + rand.IntN(most))
 					var taken int
-					if taken, err = a.Append(content(at, at+n)); err == nil && rand.IntN(10) == 0 {
+					if taken, err = a.Append(cut(content(at, at+n), 5)...); err == nil && rand.IntN(10) == 0 {
 						err = a.Push()
 					}
 					at += int64(taken)

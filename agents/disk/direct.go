@@ -50,25 +50,22 @@ func newDirectFile(f *os.File) *directFile {
 	}
 	d.flags = flags
 	var fs unix.Statfs_t
-	if unix.Fstatfs(int(f.Fd()), &fs) == nil && fs.Type == unix.TMPFS_MAGIC {
-		d.memory = true
+	if err := unix.Fstatfs(int(f.Fd()), &fs); err != nil {
+		return d
+	}
+	if d.memory = fs.Type == unix.TMPFS_MAGIC; d.memory {
 		return d // it would take direct writes, which are none
 	}
-	if unit := alignOf(int(f.Fd())); unit > 0 && d.set(true) == nil {
+	if unit := alignOf(int(f.Fd()), int(fs.Bsize)); unit > 0 && d.set(true) == nil {
 		d.unit = unit
 	}
 	return d
 }
 
-// alignOf is what direct writes of a file begin and end at, where it is known to have any or unknown whether. It is as well
+// alignOf is what direct writes of a file, of a file system with such blocks, begin and end at, where it is known to have any or unknown whether. It is as well
 // what lies in one piece in the page cache (a page, a block of the file system): nothing is to lie in both.
-func alignOf(fd int) int {
-	unit := max(pageLen, os.Getpagesize())
-	var fs unix.Statfs_t
-	if err := unix.Fstatfs(fd, &fs); err != nil {
-		return 0
-	}
-	unit = max(unit, int(fs.Bsize))
+func alignOf(fd, block int) int {
+	unit := max(pageLen, os.Getpagesize(), block)
 	var st unix.Statx_t
 	err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_DIOALIGN, &st) // since Linux 6.1
 	if err == nil && st.Mask&unix.STATX_DIOALIGN != 0 {
@@ -143,20 +140,7 @@ func (d *directFile) appendRuns(runs [][]byte) (done int, err error) {
 			return done, unix.EIO
 		}
 		done += n
-		whole := 0
-		for whole < len(runs) && n >= len(runs[whole]) {
-			n -= len(runs[whole])
-			whole++
-		}
-		runs = runs[whole:]
-		if n > 0 { // a part of one: the next call says why, or takes the rest
-			m, err := d.append(runs[0][n:], false)
-			done += m
-			if err != nil {
-				return done, err
-			}
-			runs = runs[1:]
-		}
+		runs = Behind(runs, uint64(n))
 	}
 	runtime.KeepAlive(d.f)
 	return done, nil

@@ -53,10 +53,10 @@ func (a *Appender) writeReady() {
 func (a *Appender) next() (p []byte, direct bool) {
 	from := a.at(a.written)
 	p = a.buffer[from:min(from+a.ready-a.written, bufferLen)]
-	align := a.file.align()
 	if a.file.inMemory() {
 		return p[:min(len(p), bufferLen/2)], false
 	}
+	align := a.file.align()
 	if align == 0 || a.written < a.hurried {
 		return p[:min(len(p), cachedLen)], false
 	}

@@ -137,6 +137,19 @@ func TestWhatIsDirect(t *testing.T) {
 	}
 }
 
+func TestBehind(t *testing.T) {
+	runs := [][]byte{[]byte("ab"), []byte("c"), {}, []byte("def")}
+	const all = "abcdef"
+	for n := range len(all) + 1 {
+		if got := bytes.Join(Behind(runs, uint64(n)), nil); string(got) != all[n:] {
+			t.Errorf("behind %d bytes is %q, want %q", n, got, all[n:])
+		}
+	}
+	if !bytes.Equal(bytes.Join(runs, nil), []byte(all)) {
+		t.Errorf("the runs are %q now", runs)
+	}
+}
+
 // Into a file in memory much goes from where it lies, behind what was appended before; little is collected, as are small runs.
 func TestIntoMemory(t *testing.T) {
 	many := func(n, each int) (runs [][]byte) {
