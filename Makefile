@@ -72,7 +72,7 @@ build: pcapfilter ## Build manager, agent and plugin into bin/.
 
 .PHONY: pcapfilter
 pcapfilter: ## Build the filter compiler: libpcap as a WebAssembly module.
-	@internal/pcapfilter/wasm/build.sh
+	@internal/operator/pcapfilter/wasm/build.sh
 
 .PHONY: image
 image: build cluster-program ## Build the image as build/sonde.tar, without a docker daemon.
@@ -267,8 +267,8 @@ test-vm: pcapfilter ## Tests of the agent in virtual machines with other kernels
 	@mkdir -p build/vm
 	go build -o build/vm/agent ./cmd/agent
 	go test -tags vm -c -o build/vm/agent.test ./cmd/agent
-	for package in nodeproc trace gate capture; do go test -c -o build/vm/$$package.test ./agents/$$package; done
-	go test -c -o build/vm/ebpffilter.test ./internal/ebpffilter
+	for package in trace gate capture node/process; do go test -c -o build/vm/$$(basename $$package).test ./agents/$$package; done
+	go test -c -o build/vm/ebpffilter.test ./agents/capture/ebpffilter
 	go test -c -o build/vm/filters.test ./test/filters
 	@hack/vm/suite.sh $(VM_KERNELS)
 

@@ -34,27 +34,26 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/controllers"
-	"github.com/sonde-operator/sonde/internal/access"
 	"github.com/sonde-operator/sonde/internal/agentjob"
-	"github.com/sonde-operator/sonde/internal/brake"
-	"github.com/sonde-operator/sonde/internal/ceiling"
-	"github.com/sonde-operator/sonde/internal/certs"
-	"github.com/sonde-operator/sonde/internal/console"
-	"github.com/sonde-operator/sonde/internal/diskfloor"
-	"github.com/sonde-operator/sonde/internal/drain"
-	"github.com/sonde-operator/sonde/internal/health"
 	"github.com/sonde-operator/sonde/internal/kind"
-	"github.com/sonde-operator/sonde/internal/metrics"
-	"github.com/sonde-operator/sonde/internal/monitoring"
-	"github.com/sonde-operator/sonde/internal/pcapfilter"
-	"github.com/sonde-operator/sonde/internal/platform"
-	"github.com/sonde-operator/sonde/internal/priority"
-	"github.com/sonde-operator/sonde/internal/results"
-	"github.com/sonde-operator/sonde/internal/scc"
+	"github.com/sonde-operator/sonde/internal/operator/access"
+	"github.com/sonde-operator/sonde/internal/operator/ceiling"
+	"github.com/sonde-operator/sonde/internal/operator/certs"
+	"github.com/sonde-operator/sonde/internal/operator/console"
+	"github.com/sonde-operator/sonde/internal/operator/drain"
+	"github.com/sonde-operator/sonde/internal/operator/health"
+	"github.com/sonde-operator/sonde/internal/operator/metrics"
+	"github.com/sonde-operator/sonde/internal/operator/monitoring"
+	"github.com/sonde-operator/sonde/internal/operator/pause"
+	"github.com/sonde-operator/sonde/internal/operator/pcapfilter"
+	"github.com/sonde-operator/sonde/internal/operator/platform"
+	"github.com/sonde-operator/sonde/internal/operator/priority"
+	"github.com/sonde-operator/sonde/internal/operator/results"
+	"github.com/sonde-operator/sonde/internal/operator/scc"
+	"github.com/sonde-operator/sonde/internal/operator/stamp"
+	"github.com/sonde-operator/sonde/internal/operator/target"
+	"github.com/sonde-operator/sonde/internal/operator/trim"
 	"github.com/sonde-operator/sonde/internal/settings"
-	"github.com/sonde-operator/sonde/internal/stamp"
-	"github.com/sonde-operator/sonde/internal/target"
-	"github.com/sonde-operator/sonde/internal/trim"
 	"github.com/sonde-operator/sonde/internal/version"
 	"github.com/sonde-operator/sonde/webhooks"
 )
@@ -109,12 +108,12 @@ var settable = []string{
 }
 
 func parseFlags() (flags, zap.Options, error) {
-	f := flags{agent: agentjob.Options{DiskFloor: diskfloor.Default}}
+	f := flags{agent: agentjob.Options{DiskFloor: agentjob.DefaultDiskFloor}}
 	log := zap.Options{}
 	flag.StringVar(&f.agent.Image, "image", "", "image of the agents: the manager's own (required)")
 	flag.StringVar(&f.agent.Namespace, "namespace", os.Getenv("POD_NAMESPACE"), "the operator's namespace; by default $POD_NAMESPACE")
 	flag.Int64Var(&f.agent.RingBytes, "ring-bytes", 32<<20, "memory of a probe's packet ring, in bytes")
-	flag.Var(&f.agent.DiskFloor, diskfloor.Flag, "free space that probes leave on their node's disk: a part of it, like 12%, or a quantity, like 10Gi; 0 is none")
+	flag.Var(&f.agent.DiskFloor, agentjob.DiskFloorFlag, "free space that probes leave on their node's disk: a part of it, like 12%, or a quantity, like 10Gi; 0 is none")
 	flag.Var(&f.agent.Privilege, "probe-privilege", "with which rights probes run: Privileged, or Capabilities for no more than they need")
 	flag.StringVar(&f.metrics, "metrics-bind-address", ":8443", "address of the metrics endpoint, which is https and asks for a token that may get /metrics; 0 turns it off")
 	flag.StringVar(&f.health, "health-probe-bind-address", ":8081", "address of /healthz and /readyz")
@@ -410,7 +409,7 @@ func (w wiring) reconcile(ctx context.Context, mgr ctrl.Manager) error {
 	if w.agent.KeeperRestarts, err = keeperRestarts(mgr.GetConfig()); err != nil {
 		return err
 	}
-	stop, err := brake.NewSwitch(mgr.GetConfig(), w.agent.Namespace, mgr.GetScheme())
+	stop, err := pause.NewSwitch(mgr.GetConfig(), w.agent.Namespace, mgr.GetScheme())
 	if err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sonde-operator/sonde/internal/captureconfig"
+	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
 )
 
 // job is what an engine is to capture.

@@ -12,7 +12,7 @@ import (
 	"os/signal"
 	"strconv"
 
-	"github.com/sonde-operator/sonde/agents/disk"
+	"github.com/sonde-operator/sonde/agents/node/disk"
 	"github.com/sonde-operator/sonde/agents/trace"
 )
 

@@ -13,9 +13,9 @@ import (
 	"syscall"
 
 	"github.com/sonde-operator/sonde/agents/capture"
-	"github.com/sonde-operator/sonde/internal/account"
-	"github.com/sonde-operator/sonde/internal/captureconfig"
-	"github.com/sonde-operator/sonde/internal/pcapfilter"
+	"github.com/sonde-operator/sonde/internal/operator/pcapfilter"
+	"github.com/sonde-operator/sonde/internal/wire/account"
+	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
 )
 
 const (

@@ -15,9 +15,9 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/agentjob"
-	"github.com/sonde-operator/sonde/internal/compact"
-	"github.com/sonde-operator/sonde/internal/keeperapi"
 	"github.com/sonde-operator/sonde/internal/naming"
+	"github.com/sonde-operator/sonde/internal/operator/compact"
+	"github.com/sonde-operator/sonde/internal/wire/keeperapi"
 )
 
 // pairsMargin is how much longer than a capture its key pairs are valid.

@@ -11,10 +11,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
-	"github.com/sonde-operator/sonde/internal/access"
 	"github.com/sonde-operator/sonde/internal/agentjob"
-	"github.com/sonde-operator/sonde/internal/brake"
-	"github.com/sonde-operator/sonde/internal/stamp"
+	"github.com/sonde-operator/sonde/internal/operator/access"
+	"github.com/sonde-operator/sonde/internal/operator/pause"
+	"github.com/sonde-operator/sonde/internal/operator/stamp"
 )
 
 // admission is whether the requester may, at this moment, have what he asked for.
@@ -67,12 +67,12 @@ func (r *CaptureReconciler) admit(ctx context.Context, capture sondev1.Capture, 
 // checkOpen refuses what nobody may have at this moment. The brake comes first, before what is wrong with the
 // capture, too.
 func (r *CaptureReconciler) checkOpen(ctx context.Context, a *admission) error {
-	paused, err := brake.Paused(ctx, r.Switch, r.Options.Namespace)
+	paused, err := pause.Paused(ctx, r.Switch, r.Options.Namespace)
 	if err != nil {
 		return err
 	}
 	if paused {
-		a.reason, a.message = sondev1.ReasonPaused, brake.Message(r.Options.Namespace, r.Kind.Name)
+		a.reason, a.message = sondev1.ReasonPaused, pause.Message(r.Options.Namespace, r.Kind.Name)
 		return nil
 	}
 	other, err := r.otherTenant(ctx)

@@ -16,14 +16,14 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/agentjob"
-	"github.com/sonde-operator/sonde/internal/audit"
-	"github.com/sonde-operator/sonde/internal/brake"
-	"github.com/sonde-operator/sonde/internal/stamp"
+	"github.com/sonde-operator/sonde/internal/operator/audit"
+	"github.com/sonde-operator/sonde/internal/operator/pause"
+	"github.com/sonde-operator/sonde/internal/operator/stamp"
 )
 
 func paused(value string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Namespace: operatorNamespace, Name: brake.Name}, Data: map[string]string{brake.Key: value},
+		ObjectMeta: metav1.ObjectMeta{Namespace: operatorNamespace, Name: pause.Name}, Data: map[string]string{pause.Key: value},
 	}
 }
 

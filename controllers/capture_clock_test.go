@@ -5,7 +5,7 @@ import (
 	"time"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
-	"github.com/sonde-operator/sonde/internal/account"
+	"github.com/sonde-operator/sonde/internal/wire/account"
 )
 
 // TestNodesClock: nodes whose clocks are wrong by an hour, or are set in mid-capture, have their results kept for just

@@ -11,7 +11,7 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/kind"
-	"github.com/sonde-operator/sonde/internal/outcome"
+	"github.com/sonde-operator/sonde/internal/operator/outcome"
 )
 
 // maxConditionMessage holds a refusal whole: one by OpenShift has a sentence for each of its constraints.

@@ -17,12 +17,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
-	"github.com/sonde-operator/sonde/internal/account"
-	"github.com/sonde-operator/sonde/internal/compact"
-	"github.com/sonde-operator/sonde/internal/duration"
-	"github.com/sonde-operator/sonde/internal/outcome"
-	"github.com/sonde-operator/sonde/internal/pages"
-	"github.com/sonde-operator/sonde/internal/target"
+	"github.com/sonde-operator/sonde/internal/operator/compact"
+	"github.com/sonde-operator/sonde/internal/operator/outcome"
+	"github.com/sonde-operator/sonde/internal/operator/paging"
+	"github.com/sonde-operator/sonde/internal/operator/target"
+	"github.com/sonde-operator/sonde/internal/wire/account"
+	"github.com/sonde-operator/sonde/internal/wire/duration"
 )
 
 // errBehind: what the pass works on is not what the API server has.
@@ -196,7 +196,7 @@ func (r *CaptureReconciler) eachOwned(ctx context.Context, capture sondev1.Captu
 	in := client.InNamespace(r.Options.Namespace)
 	if live { // where there is no index
 		var unreadable error
-		err := pages.Each(ctx, r.Live, fresh, func(page client.ObjectList) {
+		err := paging.Each(ctx, r.Live, fresh, func(page client.ObjectList) {
 			unreadable = errors.Join(unreadable, each(page))
 		}, in, client.MatchingLabels{sondev1.LabelUID: string(capture.GetUID())})
 		return errors.Join(err, unreadable)

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
-	"github.com/sonde-operator/sonde/internal/compact"
+	"github.com/sonde-operator/sonde/internal/operator/compact"
 )
 
 // podSet brings together what is known of each Pod, by its UID.

@@ -10,7 +10,7 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/naming"
-	"github.com/sonde-operator/sonde/internal/outcome"
+	"github.com/sonde-operator/sonde/internal/operator/outcome"
 )
 
 // report writes the status from what was seen, what was planned, and how acting on it went.

@@ -21,9 +21,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
-	"github.com/sonde-operator/sonde/internal/access"
-	"github.com/sonde-operator/sonde/internal/compact"
-	"github.com/sonde-operator/sonde/internal/target"
+	"github.com/sonde-operator/sonde/internal/operator/access"
+	"github.com/sonde-operator/sonde/internal/operator/compact"
+	"github.com/sonde-operator/sonde/internal/operator/target"
 )
 
 // workers reconcile different captures at the same time: a pass may wait for keepers.

@@ -14,9 +14,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
-	"github.com/sonde-operator/sonde/internal/compact"
 	"github.com/sonde-operator/sonde/internal/kind"
-	"github.com/sonde-operator/sonde/internal/target"
+	"github.com/sonde-operator/sonde/internal/operator/compact"
+	"github.com/sonde-operator/sonde/internal/operator/target"
 )
 
 func request(key types.NamespacedName) ctrl.Request { return ctrl.Request{NamespacedName: key} }

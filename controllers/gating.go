@@ -15,10 +15,10 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
-	"github.com/sonde-operator/sonde/internal/duration"
-	"github.com/sonde-operator/sonde/internal/gate"
-	"github.com/sonde-operator/sonde/internal/gateconfig"
-	"github.com/sonde-operator/sonde/internal/outcome"
+	"github.com/sonde-operator/sonde/internal/operator/gate"
+	"github.com/sonde-operator/sonde/internal/operator/outcome"
+	"github.com/sonde-operator/sonde/internal/wire/duration"
+	"github.com/sonde-operator/sonde/internal/wire/gateconfig"
 )
 
 // gateOf a capture; nil where it has none.

@@ -7,7 +7,7 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/agentjob"
 	"github.com/sonde-operator/sonde/internal/kind"
-	"github.com/sonde-operator/sonde/internal/pcapfilter"
+	"github.com/sonde-operator/sonde/internal/operator/pcapfilter"
 )
 
 // linkRawFile is the number of raw IP in files (LINKTYPE_RAW), by which probes look up their program;

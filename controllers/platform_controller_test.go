@@ -16,8 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/sonde-operator/sonde/internal/agentjob"
-	"github.com/sonde-operator/sonde/internal/platform"
-	"github.com/sonde-operator/sonde/internal/scc"
+	"github.com/sonde-operator/sonde/internal/operator/platform"
+	"github.com/sonde-operator/sonde/internal/operator/scc"
 )
 
 func platformReconciler(t *testing.T, funcs interceptor.Funcs, objects ...client.Object) *PlatformReconciler {

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
-	"github.com/sonde-operator/sonde/internal/health"
+	"github.com/sonde-operator/sonde/internal/operator/health"
 )
 
 // ResultAccessReconciler deletes ResultAccesses that have expired. The results endpoint refuses an

@@ -26,7 +26,7 @@ import (
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
-	"github.com/sonde-operator/sonde/internal/target"
+	"github.com/sonde-operator/sonde/internal/operator/target"
 )
 
 // objectKey names an object of the model's API server.

@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
-	"github.com/sonde-operator/sonde/internal/account"
+	"github.com/sonde-operator/sonde/internal/wire/account"
 )
 
 // afterWrite checks what a manager's write has made of the world.

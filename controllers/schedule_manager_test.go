@@ -15,10 +15,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
-	"github.com/sonde-operator/sonde/internal/access"
-	"github.com/sonde-operator/sonde/internal/account"
 	"github.com/sonde-operator/sonde/internal/agentjob"
-	"github.com/sonde-operator/sonde/internal/ceiling"
+	"github.com/sonde-operator/sonde/internal/operator/access"
+	"github.com/sonde-operator/sonde/internal/operator/ceiling"
+	"github.com/sonde-operator/sonde/internal/wire/account"
 )
 
 // errDead is what a manager gets that does not live any more.

@@ -10,9 +10,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
-	"github.com/sonde-operator/sonde/internal/access"
-	"github.com/sonde-operator/sonde/internal/brake"
-	"github.com/sonde-operator/sonde/internal/stamp"
+	"github.com/sonde-operator/sonde/internal/operator/access"
+	"github.com/sonde-operator/sonde/internal/operator/pause"
+	"github.com/sonde-operator/sonde/internal/operator/stamp"
 )
 
 // request is a user's, through the webhook.
@@ -53,7 +53,7 @@ func (s *schedule) request(name string) *captureTruth {
 }
 
 func (s *schedule) paused() bool {
-	_, ok := s.api.objects[objectKey{"ConfigMap", operatorNamespace, brake.Name}]
+	_, ok := s.api.objects[objectKey{"ConfigMap", operatorNamespace, pause.Name}]
 	return ok
 }
 
@@ -128,7 +128,7 @@ var mischiefs = []struct {
 		return true
 	}},
 	{"an admin pulls the brake", func(s *schedule) bool {
-		err := s.api.create(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: operatorNamespace, Name: brake.Name}, Data: map[string]string{brake.Key: "true"}})
+		err := s.api.create(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: operatorNamespace, Name: pause.Name}, Data: map[string]string{pause.Key: "true"}})
 		s.refuseAll()
 		if s.leader != nil {
 			for _, k := range s.captureKeys() { // by the watch of the switch
@@ -144,7 +144,7 @@ var mischiefs = []struct {
 				c.refusedAt = 0
 			}
 		}
-		return s.api.delete(objectKey{"ConfigMap", operatorNamespace, brake.Name}, nil) == nil
+		return s.api.delete(objectKey{"ConfigMap", operatorNamespace, pause.Name}, nil) == nil
 	}},
 	{"a node does not report any more", func(s *schedule) bool { return s.setNode(nodeSilent, corev1.ConditionUnknown) }},
 	{"a node is back", func(s *schedule) bool { return s.setNode(nodeReady, corev1.ConditionTrue) }},

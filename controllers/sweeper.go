@@ -22,11 +22,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
-	"github.com/sonde-operator/sonde/internal/health"
 	"github.com/sonde-operator/sonde/internal/kind"
 	"github.com/sonde-operator/sonde/internal/naming"
-	"github.com/sonde-operator/sonde/internal/pages"
-	"github.com/sonde-operator/sonde/internal/target"
+	"github.com/sonde-operator/sonde/internal/operator/health"
+	"github.com/sonde-operator/sonde/internal/operator/paging"
+	"github.com/sonde-operator/sonde/internal/operator/target"
 )
 
 // DefaultSweepInterval is how often everything is swept: only what a lost event left behind waits so long.
@@ -139,7 +139,7 @@ func straysOf(of kind.Kind, captures []sondev1.Capture) (*client.ListOptions, er
 // alive are the UIDs of the captures of a kind that there are, asked of the API server.
 func (s *Sweeper) alive(ctx context.Context, of kind.Kind) (map[string]bool, error) {
 	alive := map[string]bool{}
-	err := pages.Each(ctx, s.Live, func() *metav1.PartialObjectMetadataList {
+	err := paging.Each(ctx, s.Live, func() *metav1.PartialObjectMetadataList {
 		list := &metav1.PartialObjectMetadataList{}
 		list.SetGroupVersionKind(sondev1.GroupVersion.WithKind(of.Name + "List"))
 		return list

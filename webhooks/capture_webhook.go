@@ -11,12 +11,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
-	"github.com/sonde-operator/sonde/internal/access"
-	"github.com/sonde-operator/sonde/internal/brake"
-	"github.com/sonde-operator/sonde/internal/ceiling"
 	"github.com/sonde-operator/sonde/internal/kind"
-	"github.com/sonde-operator/sonde/internal/pages"
-	"github.com/sonde-operator/sonde/internal/stamp"
+	"github.com/sonde-operator/sonde/internal/operator/access"
+	"github.com/sonde-operator/sonde/internal/operator/ceiling"
+	"github.com/sonde-operator/sonde/internal/operator/paging"
+	"github.com/sonde-operator/sonde/internal/operator/pause"
+	"github.com/sonde-operator/sonde/internal/operator/stamp"
 )
 
 // CaptureHandler admits captures of one kind and stamps them. It fails closed. It writes nothing,
@@ -129,12 +129,12 @@ func (h *CaptureHandler) checkHome(ctx context.Context, home, in string) error {
 
 // checkBrake refuses everything while the operator is paused.
 func (h *CaptureHandler) checkBrake(ctx context.Context) error {
-	paused, err := brake.Paused(ctx, h.Live, h.OperatorNamespace)
+	paused, err := pause.Paused(ctx, h.Live, h.OperatorNamespace)
 	if err != nil {
 		return err
 	}
 	if paused {
-		return forbidden("%s", brake.Message(h.OperatorNamespace, h.Kind.Name))
+		return forbidden("%s", pause.Message(h.OperatorNamespace, h.Kind.Name))
 	}
 	return nil
 }
@@ -176,7 +176,7 @@ func (h *CaptureHandler) checkJobID(ctx context.Context, capture sondev1.Capture
 	home := capture.GetNamespace()
 	for _, k := range kind.All {
 		user := ""
-		err := pages.Each(ctx, h.Live, k.NewList, func(list sondev1.CaptureList) {
+		err := paging.Each(ctx, h.Live, k.NewList, func(list sondev1.CaptureList) {
 			for _, other := range list.Captures() {
 				of, status := other.Common(), other.CaptureStatus()
 				sameID := of.JobID == common.JobID || status.JobID == common.JobID

@@ -16,11 +16,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
-	"github.com/sonde-operator/sonde/internal/access"
-	"github.com/sonde-operator/sonde/internal/brake"
-	"github.com/sonde-operator/sonde/internal/ceiling"
 	"github.com/sonde-operator/sonde/internal/kind"
-	"github.com/sonde-operator/sonde/internal/stamp"
+	"github.com/sonde-operator/sonde/internal/operator/access"
+	"github.com/sonde-operator/sonde/internal/operator/ceiling"
+	"github.com/sonde-operator/sonde/internal/operator/pause"
+	"github.com/sonde-operator/sonde/internal/operator/stamp"
 )
 
 // changes to the fields of a spec, as a user writes them; nil takes one away.
@@ -78,7 +78,7 @@ func targetRef(kind sondev1.TargetKind, name string) changes {
 // TestClosed: what cluster admins have closed, paused or bounded is refused, in words that say who can change it.
 func TestClosed(t *testing.T) {
 	configMap := func(value string) client.Object {
-		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "sonde-system", Name: brake.Name}, Data: map[string]string{brake.Key: value}}
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "sonde-system", Name: pause.Name}, Data: map[string]string{pause.Key: value}}
 	}
 	closed := namespace("closed", map[string]string{sondev1.LabelOptOut: "true"})
 	shop := []string{"pods/shop"}

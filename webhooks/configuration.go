@@ -17,9 +17,9 @@ import (
 	acmeta "k8s.io/client-go/applyconfigurations/meta/v1"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
-	"github.com/sonde-operator/sonde/internal/certs"
 	"github.com/sonde-operator/sonde/internal/naming"
-	"github.com/sonde-operator/sonde/internal/platform"
+	"github.com/sonde-operator/sonde/internal/operator/certs"
+	"github.com/sonde-operator/sonde/internal/operator/platform"
 )
 
 // ConfigurationName of the MutatingWebhookConfiguration.

@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/yaml"
 
-	"github.com/sonde-operator/sonde/internal/platform"
+	"github.com/sonde-operator/sonde/internal/operator/platform"
 )
 
 var update = flag.Bool("update", false, "rewrite golden files")

@@ -10,10 +10,10 @@ import (
 	acmeta "k8s.io/client-go/applyconfigurations/meta/v1"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
-	"github.com/sonde-operator/sonde/internal/certs"
-	"github.com/sonde-operator/sonde/internal/gate"
 	"github.com/sonde-operator/sonde/internal/naming"
-	"github.com/sonde-operator/sonde/internal/platform"
+	"github.com/sonde-operator/sonde/internal/operator/certs"
+	"github.com/sonde-operator/sonde/internal/operator/gate"
+	"github.com/sonde-operator/sonde/internal/operator/platform"
 )
 
 // GateConfigurationName of the MutatingWebhookConfiguration for Pods. It is not that of Sonde's own kinds, because it

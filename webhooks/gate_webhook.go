@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
-	"github.com/sonde-operator/sonde/internal/gate"
+	"github.com/sonde-operator/sonde/internal/operator/gate"
 )
 
 // Paths of the two entries for gates, each with what SecretPath adds: Pods in general, and those that must not start

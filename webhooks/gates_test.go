@@ -18,11 +18,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
-	"github.com/sonde-operator/sonde/internal/access"
-	"github.com/sonde-operator/sonde/internal/ceiling"
-	"github.com/sonde-operator/sonde/internal/gateconfig"
-	"github.com/sonde-operator/sonde/internal/stamp"
-	"github.com/sonde-operator/sonde/internal/target"
+	"github.com/sonde-operator/sonde/internal/operator/access"
+	"github.com/sonde-operator/sonde/internal/operator/ceiling"
+	"github.com/sonde-operator/sonde/internal/operator/stamp"
+	"github.com/sonde-operator/sonde/internal/operator/target"
+	"github.com/sonde-operator/sonde/internal/wire/gateconfig"
 )
 
 // gating is a Trace of Deployment shop/web, made in a hub, that has its new Pods gated.

@@ -9,7 +9,7 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/kind"
-	"github.com/sonde-operator/sonde/internal/pcapfilter"
+	"github.com/sonde-operator/sonde/internal/operator/pcapfilter"
 )
 
 // slowFilters compiles "slow" for as long as the request lasts, and says when it begins.

@@ -8,10 +8,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
-	"github.com/sonde-operator/sonde/internal/pcapfilter"
+	"github.com/sonde-operator/sonde/internal/operator/pcapfilter"
 )
 
-// Filters compiles pcap filters; internal/pcapfilter's Compiler does. A *pcapfilter.SyntaxError is
+// Filters compiles pcap filters; internal/operator/pcapfilter's Compiler does. A *pcapfilter.SyntaxError is
 // the user's fault, every other error the operator's.
 type Filters interface {
 	Compile(ctx context.Context, expression string, link pcapfilter.LinkType, snapLen int) (pcapfilter.Program, error)

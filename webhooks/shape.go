@@ -5,7 +5,7 @@ import (
 	"time"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
-	"github.com/sonde-operator/sonde/internal/duration"
+	"github.com/sonde-operator/sonde/internal/wire/duration"
 )
 
 // Forms of names, as the schema has them: names of the API never reach a lookup in another form.

@@ -9,9 +9,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
-	"github.com/sonde-operator/sonde/internal/gate"
-	"github.com/sonde-operator/sonde/internal/gateconfig"
-	"github.com/sonde-operator/sonde/internal/target"
+	"github.com/sonde-operator/sonde/internal/operator/gate"
+	"github.com/sonde-operator/sonde/internal/operator/target"
+	"github.com/sonde-operator/sonde/internal/wire/gateconfig"
 )
 
 // +kubebuilder:rbac:groups=monitoring.openshift.tpg,resources=traces,verbs=get;list

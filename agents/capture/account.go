@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/sonde-operator/sonde/internal/pcapng"
+	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 )
 
 // Counters counts packets. In every snapshot

@@ -3,7 +3,7 @@ package capture
 import (
 	"testing"
 
-	"github.com/sonde-operator/sonde/internal/pcapng"
+	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 )
 
 // What is said of the engine stays, whatever happens to files and interfaces.

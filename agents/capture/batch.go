@@ -4,7 +4,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/sonde-operator/sonde/internal/pcapng"
+	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 )
 
 // room is what the limits still leave: packets, and bytes of the file.

@@ -4,8 +4,8 @@ import (
 	"errors"
 	"time"
 
-	"github.com/sonde-operator/sonde/agents/cpuring"
-	"github.com/sonde-operator/sonde/internal/pcapng"
+	"github.com/sonde-operator/sonde/agents/node/ring"
+	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 )
 
 // handOver is how many bytes, and runs, are handed to the recorder at a time, before rings are free again.
@@ -29,7 +29,7 @@ func (b *blocks) merge(until uint64) (err error) {
 		}
 	}
 	for {
-		first, others := cpuring.Earliest(b.heads, until)
+		first, others := ring.Earliest(b.heads, until)
 		if first < 0 {
 			break
 		}
@@ -61,7 +61,7 @@ func due(at, until uint64) uint64 {
 }
 
 // peek is when the next block of a ring is to be taken; zero if there is none, or not yet.
-func (b *blocks) peek(r *cpuring.Ring, until uint64) (uint64, error) {
+func (b *blocks) peek(r *ring.Ring, until uint64) (uint64, error) {
 	if !r.Ready() {
 		return 0, nil
 	}
@@ -86,7 +86,7 @@ func (b *blocks) blockAt(rest []byte) *pcapng.PacketHeader {
 
 // takeRun takes blocks of one ring up to a time, one at least, as far as they lie in one piece and are not too many; it
 // returns when the next is to be taken.
-func (b *blocks) takeRun(r *cpuring.Ring, others, until uint64) (uint64, error) {
+func (b *blocks) takeRun(r *ring.Ring, others, until uint64) (uint64, error) {
 	rest, left := r.Rest(), r.Left()
 	size := uint64(0)
 	for size < left && size < handOver {
@@ -107,7 +107,7 @@ func (b *blocks) takeRun(r *cpuring.Ring, others, until uint64) (uint64, error) 
 	return b.peek(r, until)
 }
 
-func (b *blocks) finishRun(r *cpuring.Ring, run []byte) {
+func (b *blocks) finishRun(r *ring.Ring, run []byte) {
 	b.batch.run(run)
 	r.Skip(uint64(len(run)))
 }

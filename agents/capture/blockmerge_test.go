@@ -12,8 +12,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/sonde-operator/sonde/agents/cpuring"
-	"github.com/sonde-operator/sonde/internal/pcapng"
+	"github.com/sonde-operator/sonde/agents/node/ring"
+	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 )
 
 // merging is a taker whose rings a test writes, with interfaces and a file.
@@ -34,7 +34,7 @@ func merging(t *testing.T, rings, size, interfaces int) *blocks {
 	}
 	b := &blocks{session: s, programs: &programs{size: size}}
 	for range rings {
-		b.programs.rings = append(b.programs.rings, cpuring.InMemory(size, 4096, uint64(size)-64))
+		b.programs.rings = append(b.programs.rings, ring.InMemory(size, 4096, uint64(size)-64))
 	}
 	return b
 }

@@ -9,9 +9,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sonde-operator/sonde/agents/beat"
-	"github.com/sonde-operator/sonde/agents/cpuring"
-	"github.com/sonde-operator/sonde/internal/pcapng"
+	"github.com/sonde-operator/sonde/agents/node/recording"
+	"github.com/sonde-operator/sonde/agents/node/ring"
+	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 )
 
 // errNoPrograms says that packets cannot be taken by BPF programs, and why.
@@ -148,8 +148,8 @@ func (b *blocks) taps() int { return len(b.live) }
 // pass implements taker.
 func (b *blocks) pass() (time.Duration, error) {
 	b.programs.waker.Clear()
-	fill := cpuring.Fullest(b.programs.rings)
-	horizon := cpuring.Horizon(b.programs.rings, func() uint64 { return now(unix.CLOCK_MONOTONIC) })
+	fill := ring.Fullest(b.programs.rings)
+	horizon := ring.Horizon(b.programs.rings, func() uint64 { return now(unix.CLOCK_MONOTONIC) })
 	until := horizon + b.clock.offset
 	if b.refused {
 		until = math.MaxUint64
@@ -161,11 +161,11 @@ func (b *blocks) pass() (time.Duration, error) {
 	if fill > 0 {
 		b.came = horizon
 	}
-	b.pause = cpuring.NextPause(b.pause, fill)
-	quiet := b.pause == cpuring.Longest && isQuiet(b.came, horizon)
-	pause := cpuring.Doze(b.programs.rings, b.pause, quiet)
+	b.pause = ring.NextPause(b.pause, fill)
+	quiet := b.pause == ring.Longest && isQuiet(b.came, horizon)
+	pause := ring.Doze(b.programs.rings, b.pause, quiet)
 	if quiet && pause > 0 {
-		pause = beat.Until(pause)
+		pause = recording.UntilNext(pause)
 	}
 	return pause, nil
 }

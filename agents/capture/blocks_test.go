@@ -12,8 +12,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/sonde-operator/sonde/agents/ending"
-	"github.com/sonde-operator/sonde/internal/pcapng"
+	"github.com/sonde-operator/sonde/agents/node/recording"
+	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 )
 
 // Programs give one order for all interfaces and CPUs, without a merge.
@@ -148,7 +148,7 @@ func TestLateInterfaceThatRefusesProgramsEndsNothing(t *testing.T) {
 			n.senderTo(t, n.target, n.peer, peerIP).send(0, 100)
 			res := r.stop()
 			exactly(t, readFile(t, res.Path).numbers(t, "eth0"), 0, 100)
-			if res.Reason != ending.Stopped || res.Err != nil {
+			if res.Reason != recording.Stopped || res.Err != nil {
 				t.Errorf("reason %s, error %v", res.Reason, res.Err)
 			}
 		})

@@ -11,10 +11,10 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
-	"github.com/sonde-operator/sonde/agents/cpuring"
-	"github.com/sonde-operator/sonde/internal/ebpffilter"
-	"github.com/sonde-operator/sonde/internal/pcapng"
-	"github.com/sonde-operator/sonde/internal/ringmemory"
+	"github.com/sonde-operator/sonde/agents/capture/ebpffilter"
+	"github.com/sonde-operator/sonde/agents/node/ring"
+	"github.com/sonde-operator/sonde/internal/wire/pcapng"
+	"github.com/sonde-operator/sonde/internal/wire/ringmemory"
 )
 
 //go:generate go tool -modfile=../../hack/tools/go.mod bpf2go -cc clang-19 -strip llvm-strip-19 -target amd64,arm64 -type interface packets ../../bpf/packets.bpf.c -- -I../../bpf/headers -mcpu=v3 -Wall -Werror
@@ -38,8 +38,8 @@ type programs struct {
 	cpus, size int // rings, and the bytes of each
 	snapLen    uint32
 	first      *ebpf.Collection // has the maps
-	rings      []*cpuring.Ring
-	waker      *cpuring.Waker
+	rings      []*ring.Ring
+	waker      *ring.Waker
 	of         map[pcapng.LinkType]*ebpf.Collection
 	create     func(*ebpf.CollectionSpec, ebpf.CollectionOptions) (*ebpf.Collection, error) // tests have the verifier refuse there
 }
@@ -61,7 +61,7 @@ func programsFor(cpus, ringBytes int, snapLen uint32) (*programs, error) {
 	if cpus > ringmemory.MaxCPUs {
 		return nil, fmt.Errorf("this node can have %d CPUs, each of which needs a ring: the probe's memory has room for %d", cpus, ringmemory.MaxCPUs)
 	}
-	size := cpuring.Size(ringBytes, cpus, minCPURing)
+	size := ring.Size(ringBytes, cpus, minCPURing)
 	// A packet that is larger than a part of the ring would seldom find room.
 	return &programs{
 		cpus: cpus, size: size, snapLen: min(snapLen, uint32(size/2)), of: map[pcapng.LinkType]*ebpf.Collection{}, create: ebpf.NewCollectionWithOptions,
@@ -93,10 +93,10 @@ func (p *programs) load(lt pcapng.LinkType, filter []unix.SockFilter, log *slog.
 			return nil
 		}
 		p.first = loaded
-		if p.rings, err = cpuring.Map(loaded.Maps[packetsMapRings], p.cpus, p.size, p.longest()); err != nil {
+		if p.rings, err = ring.Map(loaded.Maps[packetsMapRings], p.cpus, p.size, p.longest()); err != nil {
 			return err
 		}
-		p.waker, err = cpuring.NewWaker(loaded.Maps[packetsMapWake])
+		p.waker, err = ring.NewWaker(loaded.Maps[packetsMapWake])
 		return err
 	}
 }
@@ -146,7 +146,7 @@ func (p *programs) loadWith(filter []unix.SockFilter, lt pcapng.LinkType, inline
 			return nil, fmt.Errorf("set %s: %w", name, err)
 		}
 	}
-	cpuring.Shape(spec.Maps[packetsMapRings], p.cpus, p.size, p.longest())
+	ring.Shape(spec.Maps[packetsMapRings], p.cpus, p.size, p.longest())
 	var options ebpf.CollectionOptions
 	if p.first != nil {
 		options.MapReplacements = maps.Clone(p.first.Maps)
@@ -200,7 +200,7 @@ func (p *programs) lost(slot uint32) (n uint64) {
 }
 
 func (p *programs) close() error {
-	err := cpuring.Unmap(p.rings)
+	err := ring.Unmap(p.rings)
 	p.rings = nil
 	if p.waker != nil {
 		err = errors.Join(err, p.waker.Close())

@@ -5,7 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sonde-operator/sonde/agents/cpuring"
+	"github.com/sonde-operator/sonde/agents/node/ring"
 )
 
 // A burst wakes the reader, which sleeps for long in quiet, before a ring is full.
@@ -27,16 +27,16 @@ func TestProgramsAskTheReader(t *testing.T) {
 	s := n.blind(t, 1000)
 	for sent := uint32(0); !asked(t, b); sent += 10 {
 		s.send(sent, sent+10)
-		if cpuring.Fullest(b.programs.rings) > 0.5 {
+		if ring.Fullest(b.programs.rings) > 0.5 {
 			t.Fatalf("nobody asked for the reader after %d packets", sent)
 		}
 	}
-	if full := cpuring.Fullest(b.programs.rings); full < 0.1 || full > 0.25 {
+	if full := ring.Fullest(b.programs.rings); full < 0.1 || full > 0.25 {
 		t.Errorf("asked when a ring was full to %v", full)
 	}
 	await(t, "the packets to be taken", func() bool {
 		_, err := b.pass()
-		return err == nil && cpuring.Fullest(b.programs.rings) == 0
+		return err == nil && ring.Fullest(b.programs.rings) == 0
 	})
 	if asked(t, b) {
 		t.Error("asked still")

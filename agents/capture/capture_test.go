@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sonde-operator/sonde/agents/ending"
-	"github.com/sonde-operator/sonde/internal/pcapng"
+	"github.com/sonde-operator/sonde/agents/node/recording"
+	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 	"github.com/sonde-operator/sonde/test/wireshark"
 )
 
@@ -42,7 +42,7 @@ func TestEveryPacketOnce(t *testing.T) {
 			paths["lo"].send(0, many)
 			paths["lo6"].send(many, 2*many)
 			res := r.stop()
-			if res.Reason != ending.Stopped || !res.Reason.Complete() || res.Err != nil {
+			if res.Reason != recording.Stopped || !res.Reason.Complete() || res.Err != nil {
 				t.Errorf("reason %s, error %v", res.Reason, res.Err)
 			}
 			if d := res.Account.Dropped(); d != 0 {
@@ -160,11 +160,11 @@ func TestReasons(t *testing.T) {
 			n := newTestNet(t)
 			cases := map[string]struct {
 				end  func(context.CancelCauseFunc)
-				want ending.Reason
+				want recording.Reason
 			}{
-				"stopped":     {func(cancel context.CancelCauseFunc) { cancel(nil) }, ending.Stopped},
-				"target gone": {func(cancel context.CancelCauseFunc) { cancel(fmt.Errorf("watch: %w", ending.ErrTargetGone)) }, ending.TargetGone},
-				"duration":    {func(context.CancelCauseFunc) {}, ending.Duration},
+				"stopped":     {func(cancel context.CancelCauseFunc) { cancel(nil) }, recording.Stopped},
+				"target gone": {func(cancel context.CancelCauseFunc) { cancel(fmt.Errorf("watch: %w", recording.ErrTargetGone)) }, recording.TargetGone},
+				"duration":    {func(context.CancelCauseFunc) {}, recording.Duration},
 			}
 			for name, tc := range cases {
 				t.Run(name, func(t *testing.T) {

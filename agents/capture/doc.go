@@ -15,7 +15,7 @@
 //
 // The other has BPF programs on each interface, docs/adr/0011-packet-engine-bpf.md:
 //
-//	bpfprogram.go  programs with the filter in them write pcapng blocks into a ring per CPU (agents/cpuring)
+//	bpfprogram.go  programs with the filter in them write pcapng blocks into a ring per CPU (agents/node/ring)
 //	bpfattach.go   attached at tcx, or by clsact.go
 //	blocks.go      which interfaces are taken, until when, and what was lost
 //	blockmerge.go  the ring with the oldest block is next

@@ -1,6 +1,6 @@
 package capture
 
-import "github.com/sonde-operator/sonde/internal/pcapng"
+import "github.com/sonde-operator/sonde/internal/wire/pcapng"
 
 // encoder turns ring blocks into pcapng in place.
 type encoder struct {

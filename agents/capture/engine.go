@@ -9,8 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sonde-operator/sonde/agents/ending"
-	"github.com/sonde-operator/sonde/internal/pcapng"
+	"github.com/sonde-operator/sonde/agents/node/recording"
+	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 )
 
 // Kind is a choice among the engines.
@@ -152,7 +152,7 @@ type Config struct {
 
 // Result is the outcome of Run.
 type Result struct {
-	Reason  ending.Reason
+	Reason  recording.Reason
 	Account Account
 	// Path is the newest file; the account names all. They hold only whole blocks, whatever the reason.
 	Path string

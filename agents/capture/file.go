@@ -3,7 +3,7 @@ package capture
 import (
 	"os"
 
-	"github.com/sonde-operator/sonde/agents/disk"
+	"github.com/sonde-operator/sonde/agents/node/disk"
 )
 
 // output is the file as the engine needs it; tests put a slow or a full one in its place. Its methods are those of

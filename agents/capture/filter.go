@@ -5,7 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sonde-operator/sonde/internal/pcapng"
+	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 )
 
 // Offsets at which a classic BPF load reads what the kernel knows about a packet instead of its bytes

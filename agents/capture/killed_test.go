@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sonde-operator/sonde/internal/pcapng"
+	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 )
 
 // killedDir, in the environment, makes TestWriterToBeKilled a process that fills a ring in this folder for ever.

@@ -3,7 +3,7 @@ package capture
 import (
 	"math"
 
-	"github.com/sonde-operator/sonde/agents/disk"
+	"github.com/sonde-operator/sonde/agents/node/disk"
 )
 
 // Rotate keeps the newest packets in a ring of files. The oldest is removed before the next is begun, so that there

@@ -11,9 +11,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sonde-operator/sonde/agents/disk"
-	"github.com/sonde-operator/sonde/agents/ending"
-	"github.com/sonde-operator/sonde/internal/pcapng"
+	"github.com/sonde-operator/sonde/agents/node/disk"
+	"github.com/sonde-operator/sonde/agents/node/recording"
+	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 	"github.com/sonde-operator/sonde/test/privileged"
 )
 
@@ -124,7 +124,7 @@ func TestFloorIsKeptUnderFlood(t *testing.T) {
 					}
 					for _, r := range all {
 						res := <-r.result
-						if !disk.IsFull(res.Err) || res.Reason != ending.DiskFull || !strings.Contains(res.Err.Error(), "--disk-floor") {
+						if !disk.IsFull(res.Err) || res.Reason != recording.DiskFull || !strings.Contains(res.Err.Error(), "--disk-floor") {
 							t.Errorf("reason %s, error %v", res.Reason, res.Err)
 						}
 						if a := res.Account; a.DroppedWriter == 0 || a.Overwritten != 0 {
@@ -161,7 +161,7 @@ func TestDiskFilledByOthers(t *testing.T) {
 			}
 			s.send(sent, sent+100)
 			res := r.wait()
-			if res.Reason != ending.DiskFull || !disk.IsFull(res.Err) {
+			if res.Reason != recording.DiskFull || !disk.IsFull(res.Err) {
 				t.Errorf("reason %s, error %v", res.Reason, res.Err)
 			}
 			f := readFile(t, res.Path)
@@ -222,12 +222,12 @@ func TestRingOnAFullDisk(t *testing.T) {
 			cases := map[string]struct {
 				engine *sessions
 				dir    string
-				want   ending.Reason
+				want   recording.Reason
 			}{
-				"no space":   {&sessions{ways: by.ways, create: createFile}, smallDisk(t), ending.DiskFull},
-				"no file":    {&sessions{ways: by.ways, create: thenRefuse(3, refused)}, t.TempDir(), ending.Error},
-				"no inode":   {&sessions{ways: by.ways, create: thenRefuse(2, unix.ENOSPC)}, t.TempDir(), ending.DiskFull},
-				"read error": {&sessions{ways: by.ways, create: thenBroken(3, 30000)}, t.TempDir(), ending.Error},
+				"no space":   {&sessions{ways: by.ways, create: createFile}, smallDisk(t), recording.DiskFull},
+				"no file":    {&sessions{ways: by.ways, create: thenRefuse(3, refused)}, t.TempDir(), recording.Error},
+				"no inode":   {&sessions{ways: by.ways, create: thenRefuse(2, unix.ENOSPC)}, t.TempDir(), recording.DiskFull},
+				"read error": {&sessions{ways: by.ways, create: thenBroken(3, 30000)}, t.TempDir(), recording.Error},
 			}
 			for name, tc := range cases {
 				t.Run(name, func(t *testing.T) {
@@ -314,10 +314,10 @@ func TestLimitsOverSeveralInterfaces(t *testing.T) {
 					n.removeMany(t, 1)
 					checkResult(t, &res)
 					a := res.Account
-					if cfg.MaxPackets > 0 && (a.Written != uint64(cfg.MaxPackets) || res.Reason != ending.PacketLimit) {
+					if cfg.MaxPackets > 0 && (a.Written != uint64(cfg.MaxPackets) || res.Reason != recording.PacketLimit) {
 						t.Errorf("reason %s, %d packets, want exactly %d", res.Reason, a.Written, cfg.MaxPackets)
 					}
-					if cfg.MaxPackets == 0 && (a.FileBytes+int64(pcapng.PacketLen(342)) <= cfg.MaxBytes || res.Reason != ending.ByteLimit) {
+					if cfg.MaxPackets == 0 && (a.FileBytes+int64(pcapng.PacketLen(342)) <= cfg.MaxBytes || res.Reason != recording.ByteLimit) {
 						t.Errorf("reason %s, %d bytes of %d", res.Reason, a.FileBytes, cfg.MaxBytes)
 					}
 				})

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sonde-operator/sonde/internal/pcapng"
+	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 )
 
 // link is one network interface as rtnetlink describes it.

@@ -18,8 +18,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/sonde-operator/sonde/agents/ending"
-	"github.com/sonde-operator/sonde/internal/pcapng"
+	"github.com/sonde-operator/sonde/agents/node/recording"
+	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 	"github.com/sonde-operator/sonde/test/wireshark"
 )
 
@@ -120,7 +120,7 @@ func TestLateInterfaceThatCannotBeCapturedEndsNothing(t *testing.T) {
 			n.senderTo(t, n.target, n.peer, peerIP).send(0, 100)
 			res := r.stop()
 			exactly(t, readFile(t, res.Path).numbers(t, "eth0"), 0, 100)
-			if res.Reason != ending.Stopped || res.Err != nil {
+			if res.Reason != recording.Stopped || res.Err != nil {
 				t.Errorf("reason %s, error %v", res.Reason, res.Err)
 			}
 		})
@@ -157,7 +157,7 @@ func TestDeletedInterfaceLeavesTheRest(t *testing.T) {
 			r.until("net1 to be back", func(a Account) bool { return len(a.Interfaces) == 4 })
 			s.send(4000, 4100)
 			res := r.stop()
-			if res.Reason != ending.Stopped || res.Err != nil {
+			if res.Reason != recording.Stopped || res.Err != nil {
 				t.Errorf("reason %s, error %v", res.Reason, res.Err)
 			}
 			f := readFile(t, res.Path)
@@ -188,7 +188,7 @@ func TestInterfaceThatGoesDownAndUp(t *testing.T) {
 			s.send(100, 200)
 			res := r.stop()
 			exactly(t, readFile(t, res.Path).numbers(t, "eth0"), 0, 200)
-			if res.Reason != ending.Stopped || res.Err != nil {
+			if res.Reason != recording.Stopped || res.Err != nil {
 				t.Errorf("reason %s, error %v", res.Reason, res.Err)
 			}
 		})

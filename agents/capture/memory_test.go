@@ -6,8 +6,8 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"github.com/sonde-operator/sonde/agents/cpuring"
-	"github.com/sonde-operator/sonde/internal/ringmemory"
+	"github.com/sonde-operator/sonde/agents/node/ring"
+	"github.com/sonde-operator/sonde/internal/wire/ringmemory"
 )
 
 // However many CPUs a node may have, the rings take no more than their probe's container has room for.
@@ -21,7 +21,7 @@ func TestRingsFitTheirMemory(t *testing.T) {
 					t.Fatal(err)
 				}
 				m := &ebpf.MapSpec{}
-				cpuring.Shape(m, p.cpus, p.size, p.longest())
+				ring.Shape(m, p.cpus, p.size, p.longest())
 				if got := int64(m.MaxEntries) * int64(m.ValueSize); got > most {
 					t.Fatalf("%d CPUs, %d bytes for their rings, %d of a packet: %d bytes, at most %d are there", cpus, ringBytes, snapLen, got, most)
 				}

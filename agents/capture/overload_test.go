@@ -7,9 +7,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sonde-operator/sonde/agents/disk"
-	"github.com/sonde-operator/sonde/agents/ending"
-	"github.com/sonde-operator/sonde/internal/pcapng"
+	"github.com/sonde-operator/sonde/agents/node/disk"
+	"github.com/sonde-operator/sonde/agents/node/recording"
+	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 	"github.com/sonde-operator/sonde/test/wireshark"
 )
 
@@ -76,7 +76,7 @@ func TestOverloadIsCountedExactly(t *testing.T) {
 				}
 			}
 			exactly(t, tail(seen, sent-100), sent-100, sent)
-			if res.Reason != ending.Stopped {
+			if res.Reason != recording.Stopped {
 				t.Errorf("reason %s", res.Reason)
 			}
 		})
@@ -100,16 +100,16 @@ func TestLimitsUnderFlood(t *testing.T) {
 			cases := map[string]struct {
 				cfg  Config
 				size int
-				want ending.Reason
+				want recording.Reason
 			}{
-				"one packet":     {Config{MaxPackets: 1}, 100, ending.PacketLimit},
-				"many packets":   {Config{MaxPackets: 12345}, 100, ending.PacketLimit},
-				"few bytes":      {Config{MaxBytes: 1000}, 100, ending.ByteLimit},
-				"many bytes":     {Config{MaxBytes: 1234567}, 100, ending.ByteLimit},
-				"large packets":  {Config{MaxBytes: 1234567}, 1400, ending.ByteLimit},
-				"packets first":  {Config{MaxBytes: 1 << 30, MaxPackets: 100}, 100, ending.PacketLimit},
-				"bytes first":    {Config{MaxBytes: 100000, MaxPackets: 1e9}, 100, ending.ByteLimit},
-				"below a packet": {Config{MaxBytes: 420}, 1400, ending.ByteLimit},
+				"one packet":     {Config{MaxPackets: 1}, 100, recording.PacketLimit},
+				"many packets":   {Config{MaxPackets: 12345}, 100, recording.PacketLimit},
+				"few bytes":      {Config{MaxBytes: 1000}, 100, recording.ByteLimit},
+				"many bytes":     {Config{MaxBytes: 1234567}, 100, recording.ByteLimit},
+				"large packets":  {Config{MaxBytes: 1234567}, 1400, recording.ByteLimit},
+				"packets first":  {Config{MaxBytes: 1 << 30, MaxPackets: 100}, 100, recording.PacketLimit},
+				"bytes first":    {Config{MaxBytes: 100000, MaxPackets: 1e9}, 100, recording.ByteLimit},
+				"below a packet": {Config{MaxBytes: 420}, 1400, recording.ByteLimit},
 			}
 			for name, tc := range cases {
 				t.Run(name, func(t *testing.T) {
@@ -131,13 +131,13 @@ func TestLimitsUnderFlood(t *testing.T) {
 					if res.Reason != tc.want || !res.Reason.Complete() || res.Err != nil {
 						t.Errorf("reason %s (%v), want %s", res.Reason, res.Err, tc.want)
 					}
-					if tc.want == ending.PacketLimit && a.Written != uint64(tc.cfg.MaxPackets) {
+					if tc.want == recording.PacketLimit && a.Written != uint64(tc.cfg.MaxPackets) {
 						t.Errorf("%d packets, want exactly %d", a.Written, tc.cfg.MaxPackets)
 					}
 					if limit := tc.cfg.MaxBytes; limit > 0 && a.FileBytes > limit {
 						t.Errorf("%d bytes, at most %d are allowed", a.FileBytes, limit)
 					}
-					if limit := tc.cfg.MaxBytes; tc.want == ending.ByteLimit && a.FileBytes+int64(pcapng.PacketLen(tc.size+42)) <= limit {
+					if limit := tc.cfg.MaxBytes; tc.want == recording.ByteLimit && a.FileBytes+int64(pcapng.PacketLen(tc.size+42)) <= limit {
 						t.Errorf("%d bytes, one more packet would have found room in %d", a.FileBytes, limit)
 					}
 					if a.Written > 0 {
@@ -169,7 +169,7 @@ func TestFullDiskLeavesAWholeFile(t *testing.T) {
 			s := n.blind(t, 1000)
 			s.send(0, 3000)
 			res := r.wait()
-			if res.Reason != ending.DiskFull || res.Reason.Complete() || !disk.IsFull(res.Err) {
+			if res.Reason != recording.DiskFull || res.Reason.Complete() || !disk.IsFull(res.Err) {
 				t.Errorf("reason %s, error %v", res.Reason, res.Err)
 			}
 			a := res.Account
@@ -223,7 +223,7 @@ func TestWriteErrorsAnywhere(t *testing.T) {
 				n.blind(t, 200).send(0, 300)
 				r.cancel(nil)
 				res := <-r.result
-				if res.Reason != ending.Error || res.Err == nil {
+				if res.Reason != recording.Error || res.Err == nil {
 					t.Errorf("%d bytes: reason %s, error %v", left, res.Reason, res.Err)
 				}
 				a := res.Account

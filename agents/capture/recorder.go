@@ -7,9 +7,9 @@ import (
 	"os"
 	"sync"
 
-	"github.com/sonde-operator/sonde/agents/disk"
-	"github.com/sonde-operator/sonde/agents/ending"
-	"github.com/sonde-operator/sonde/internal/pcapng"
+	"github.com/sonde-operator/sonde/agents/node/disk"
+	"github.com/sonde-operator/sonde/agents/node/recording"
+	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 )
 
 // createFunc makes a new file.
@@ -42,7 +42,7 @@ type recorder struct {
 
 // recordEnd is why packets are no longer written, if so.
 type recordEnd struct {
-	reason ending.Reason
+	reason recording.Reason
 	err    error
 }
 
@@ -121,7 +121,7 @@ func (r *recorder) write(b *batch) {
 		}
 		head, rest = rest, batch{}
 		if r.cfg.MaxPackets > 0 && r.written >= uint64(r.cfg.MaxPackets) && r.end.reason == "" {
-			r.end.reason = ending.PacketLimit
+			r.end.reason = recording.PacketLimit
 		}
 	}
 	for i := range head.tallies {
@@ -149,7 +149,7 @@ func (r *recorder) full(tight limit) {
 	case tight == limitDisk:
 		r.fail(r.floor().Below())
 	case r.cfg.Rotate == nil:
-		r.end.reason = ending.ByteLimit
+		r.end.reason = recording.ByteLimit
 	default:
 		if err := r.rotate(); err != nil {
 			r.fail(err)
@@ -182,9 +182,9 @@ func (r *recorder) wrote(b *batch) {
 }
 
 func (r *recorder) fail(err error) {
-	r.end = recordEnd{reason: ending.Error, err: err}
+	r.end = recordEnd{reason: recording.Error, err: err}
 	if disk.IsFull(err) {
-		r.end.reason = ending.DiskFull
+		r.end.reason = recording.DiskFull
 	}
 }
 

@@ -15,8 +15,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sonde-operator/sonde/agents/ending"
-	"github.com/sonde-operator/sonde/internal/pcapng"
+	"github.com/sonde-operator/sonde/agents/node/recording"
+	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 )
 
 // filler gives a recorder packets that are numbered in their time stamps, of as many interfaces as there are.
@@ -168,7 +168,7 @@ func TestDiskRefusesWhatWasTaken(t *testing.T) {
 					f.r.settle()
 				}
 			}
-			if f.r.end.reason != ending.DiskFull {
+			if f.r.end.reason != recording.DiskFull {
 				t.Errorf("reason %s (%v)", f.r.end.reason, f.r.end.err)
 			}
 			f.end()
@@ -189,7 +189,7 @@ func TestDiskRefusesTheLast(t *testing.T) {
 		t.Error("it is known at once")
 	}
 	f.end()
-	if f.r.end.reason != ending.DiskFull || f.r.Account().DroppedWriter == 0 {
+	if f.r.end.reason != recording.DiskFull || f.r.Account().DroppedWriter == 0 {
 		t.Errorf("reason %s, account %+v", f.r.end.reason, f.r.Account().Counters)
 	}
 }

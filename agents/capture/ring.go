@@ -30,7 +30,7 @@ const (
 )
 
 // ring is one packet socket with its memory-mapped TPACKET_V3 ring. Its blocks are taken strictly in turn.
-type ring struct {
+type socketRing struct {
 	fd     int
 	mem    []byte
 	block  int // bytes of a block
@@ -66,7 +66,7 @@ func ringSize(share int) (block, blocks int) {
 
 // openRing makes a socket that receives nothing yet: its protocol is zero until bind. It must be called in the
 // target's network namespace.
-func openRing(l *link, prog []unix.SockFilter, block, blocks int) (*ring, error) {
+func openRing(l *link, prog []unix.SockFilter, block, blocks int) (*socketRing, error) {
 	kind := unix.SOCK_RAW
 	if l.cooked() {
 		kind = unix.SOCK_DGRAM
@@ -75,14 +75,14 @@ func openRing(l *link, prog []unix.SockFilter, block, blocks int) (*ring, error)
 	if err != nil {
 		return nil, fmt.Errorf("open packet socket (needs CAP_NET_RAW): %w", err)
 	}
-	r := &ring{fd: fd, block: block, blocks: blocks}
+	r := &socketRing{fd: fd, block: block, blocks: blocks}
 	if err := r.setup(l, prog); err != nil {
 		return nil, errors.Join(err, r.close())
 	}
 	return r, nil
 }
 
-func (r *ring) setup(l *link, prog []unix.SockFilter) error {
+func (r *socketRing) setup(l *link, prog []unix.SockFilter) error {
 	if err := unix.SetsockoptInt(r.fd, unix.SOL_PACKET, unix.PACKET_VERSION, unix.TPACKET_V3); err != nil {
 		return fmt.Errorf("set TPACKET_V3: %w", err)
 	}
@@ -111,7 +111,7 @@ func (r *ring) setup(l *link, prog []unix.SockFilter) error {
 	return nil
 }
 
-func (r *ring) attach(prog []unix.SockFilter) error {
+func (r *socketRing) attach(prog []unix.SockFilter) error {
 	p := unix.SockFprog{Len: uint16(len(prog)), Filter: &prog[0]}
 	if err := unix.SetsockoptSockFprog(r.fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &p); err != nil {
 		return fmt.Errorf("attach filter of %d instructions: %w", len(prog), err)
@@ -121,7 +121,7 @@ func (r *ring) attach(prog []unix.SockFilter) error {
 
 // start binds the socket: packets arrive from here on, already filtered. An interface that is down is fine; the
 // kernel attaches the socket when it comes up.
-func (r *ring) start(index int) error {
+func (r *socketRing) start(index int) error {
 	sa := &unix.SockaddrLinklayer{Protocol: htons(unix.ETH_P_ALL), Ifindex: index}
 	if err := unix.Bind(r.fd, sa); err != nil && !errors.Is(err, unix.ENETDOWN) {
 		return fmt.Errorf("bind packet socket: %w", err)
@@ -130,13 +130,13 @@ func (r *ring) start(index int) error {
 }
 
 // reject makes the filter refuse everything. A packet that is already past the filter may still arrive; see park.
-func (r *ring) reject() error {
+func (r *socketRing) reject() error {
 	return r.attach([]unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K}})
 }
 
 // park takes the socket off its interface. The kernel waits for packets that are on their way into the ring
 // (synchronize_net in packet_do_bind), so that afterwards the kernel's counts are final.
-func (r *ring) park() error {
+func (r *socketRing) park() error {
 	if err := unix.Bind(r.fd, &unix.SockaddrLinklayer{Protocol: htons(parkedProtocol)}); err != nil {
 		return fmt.Errorf("detach packet socket: %w", err)
 	}
@@ -144,7 +144,7 @@ func (r *ring) park() error {
 }
 
 // stats reads and resets the kernel's counters.
-func (r *ring) stats() (ringStats, error) {
+func (r *socketRing) stats() (ringStats, error) {
 	s, err := unix.GetsockoptTpacketStatsV3(r.fd, unix.SOL_PACKET, unix.PACKET_STATISTICS)
 	if err != nil {
 		return ringStats{}, fmt.Errorf("read packet statistics: %w", err)
@@ -154,7 +154,7 @@ func (r *ring) stats() (ringStats, error) {
 }
 
 // sockErr reads and clears the socket's pending error, for example ENETDOWN.
-func (r *ring) sockErr() error {
+func (r *socketRing) sockErr() error {
 	n, err := unix.GetsockoptInt(r.fd, unix.SOL_SOCKET, unix.SO_ERROR)
 	if err != nil {
 		return fmt.Errorf("read socket error: %w", err)
@@ -165,7 +165,7 @@ func (r *ring) sockErr() error {
 	return nil
 }
 
-func (r *ring) close() error {
+func (r *socketRing) close() error {
 	var err error
 	if r.mem != nil {
 		err = unix.Munmap(r.mem)
@@ -175,7 +175,7 @@ func (r *ring) close() error {
 }
 
 // ready returns the next block if the kernel has handed it over; nil otherwise.
-func (r *ring) ready() []byte {
+func (r *socketRing) ready() []byte {
 	b := r.mem[r.next*r.block : (r.next+1)*r.block]
 	if atomic.LoadUint32(&blockHeader(b).Block_status)&unix.TP_STATUS_USER == 0 {
 		return nil
@@ -184,7 +184,7 @@ func (r *ring) ready() []byte {
 }
 
 // release gives the block of the last ready back to the kernel.
-func (r *ring) release() {
+func (r *socketRing) release() {
 	b := r.mem[r.next*r.block : (r.next+1)*r.block]
 	atomic.StoreUint32(&blockHeader(b).Block_status, unix.TP_STATUS_KERNEL)
 	r.next = (r.next + 1) % r.blocks

@@ -8,8 +8,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sonde-operator/sonde/agents/disk"
-	"github.com/sonde-operator/sonde/internal/pcapng"
+	"github.com/sonde-operator/sonde/agents/node/disk"
+	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 )
 
 // fileSuffix is the end of every file's name.

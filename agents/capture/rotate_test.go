@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sonde-operator/sonde/agents/ending"
-	"github.com/sonde-operator/sonde/internal/pcapng"
+	"github.com/sonde-operator/sonde/agents/node/recording"
+	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 	"github.com/sonde-operator/sonde/test/wireshark"
 )
 
@@ -197,7 +197,7 @@ func TestRingHoldsExactlyTheNewest(t *testing.T) {
 					r.cancel(nil)
 					res := <-r.result
 					b.end(t)
-					if res.Reason != ending.Stopped || res.Err != nil || res.Account.Dropped() != 0 {
+					if res.Reason != recording.Stopped || res.Err != nil || res.Account.Dropped() != 0 {
 						t.Errorf("reason %s (%v), %d dropped", res.Reason, res.Err, res.Account.Dropped())
 					}
 					got := checkRing(t, &res)["eth0"]
@@ -244,7 +244,7 @@ func TestRingWithPacketLimit(t *testing.T) {
 			})
 			n.blind(t, 300).send(0, 20000)
 			res := <-r.result
-			if a := res.Account; res.Reason != ending.PacketLimit || a.Written+a.Overwritten != most || a.Overwritten == 0 {
+			if a := res.Account; res.Reason != recording.PacketLimit || a.Written+a.Overwritten != most || a.Overwritten == 0 {
 				t.Errorf("reason %s, account %+v", res.Reason, a.Counters)
 			}
 			isSuffix(t, checkRing(t, &res)["eth0"], most)

@@ -7,8 +7,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sonde-operator/sonde/agents/disk"
-	"github.com/sonde-operator/sonde/agents/ending"
+	"github.com/sonde-operator/sonde/agents/node/disk"
+	"github.com/sonde-operator/sonde/agents/node/recording"
 )
 
 // pollEvery is how often the kernel's counters are read, and what waits to be written is written, while packets come.
@@ -28,11 +28,11 @@ func (s *session) Run(ctx context.Context) Result {
 	switch {
 	case s.rec.end.err != nil:
 	case disk.IsFull(err):
-		reason = ending.DiskFull
+		reason = recording.DiskFull
 	case err != nil:
-		reason = ending.Error
+		reason = recording.Error
 	case reason == "":
-		reason = ending.Of(ctx)
+		reason = recording.ReasonOf(ctx)
 	}
 	return Result{Reason: reason, Account: s.Account(), Path: path, Err: errors.Join(s.rec.end.err, err)}
 }

@@ -14,8 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sonde-operator/sonde/agents/ending"
-	"github.com/sonde-operator/sonde/internal/pcapng"
+	"github.com/sonde-operator/sonde/agents/node/recording"
+	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 )
 
 // discard is the port to which numbered packets go.
@@ -132,7 +132,7 @@ func checkResult(t *testing.T, res *Result) {
 		if got := uint64(len(f.packets[i])); got != a.Interfaces[i].Written {
 			t.Errorf("%s: file has %d packets, account says %d", in.Name, got, a.Interfaces[i].Written)
 		}
-		if s := f.stats[i]; res.Reason != ending.DiskFull && (s == nil || *s.FilterAccept != a.Interfaces[i].Received || *s.Delivered != a.Interfaces[i].Written) {
+		if s := f.stats[i]; res.Reason != recording.DiskFull && (s == nil || *s.FilterAccept != a.Interfaces[i].Received || *s.Delivered != a.Interfaces[i].Written) {
 			t.Errorf("%s: statistics in the file %+v, account %+v", in.Name, s, a.Interfaces[i])
 		}
 	}

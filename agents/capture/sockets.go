@@ -7,9 +7,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sonde-operator/sonde/agents/beat"
-	"github.com/sonde-operator/sonde/agents/cpuring"
-	"github.com/sonde-operator/sonde/internal/pcapng"
+	"github.com/sonde-operator/sonde/agents/node/recording"
+	"github.com/sonde-operator/sonde/agents/node/ring"
+	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 )
 
 const (
@@ -87,7 +87,7 @@ func (c *sockets) pass() (time.Duration, error) {
 		s, block := c.oldest()
 		if s == nil && n == 0 {
 			if isQuiet(c.came, now(unix.CLOCK_MONOTONIC)) {
-				return beat.Until(cpuring.Quiet), nil
+				return recording.UntilNext(ring.Quiet), nil
 			}
 			return pollEvery, nil
 		}

@@ -9,7 +9,7 @@ import (
 type source struct {
 	*sockets
 	*track
-	ring   *ring
+	ring   *socketRing
 	parked bool // the socket is off its interface, only the ring's rest is to be taken
 	enc    encoder
 

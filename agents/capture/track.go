@@ -3,7 +3,7 @@ package capture
 import (
 	"time"
 
-	"github.com/sonde-operator/sonde/internal/pcapng"
+	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 )
 
 // track is one interface as the recorder sees it: its description and its account.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/sonde-operator/sonde/agents/capture"
 	"github.com/sonde-operator/sonde/agents/trace"
-	"github.com/sonde-operator/sonde/internal/nodereport"
+	"github.com/sonde-operator/sonde/internal/wire/nodereport"
 )
 
 // maxWhy bounds why a check failed: the verifier's log may be long.

@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"github.com/sonde-operator/sonde/agents/trace"
-	"github.com/sonde-operator/sonde/internal/nodereport"
-	"github.com/sonde-operator/sonde/internal/privilege"
+	"github.com/sonde-operator/sonde/internal/wire/nodereport"
+	"github.com/sonde-operator/sonde/internal/wire/privilege"
 )
 
 // node is what /proc says of one.

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sonde-operator/sonde/internal/privilege"
+	"github.com/sonde-operator/sonde/internal/wire/privilege"
 	"github.com/sonde-operator/sonde/test/privileged"
 )
 

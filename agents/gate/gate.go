@@ -10,7 +10,7 @@ import (
 	"os/signal"
 	"time"
 
-	"github.com/sonde-operator/sonde/internal/gateconfig"
+	"github.com/sonde-operator/sonde/internal/wire/gateconfig"
 )
 
 // Options of a gate.

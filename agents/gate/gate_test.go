@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sonde-operator/sonde/internal/gateconfig"
+	"github.com/sonde-operator/sonde/internal/wire/gateconfig"
 )
 
 func TestRun(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sonde-operator/sonde/internal/gateconfig"
+	"github.com/sonde-operator/sonde/internal/wire/gateconfig"
 	"github.com/sonde-operator/sonde/test/privileged"
 )
 
@@ -111,7 +111,7 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-type process struct {
+type runningProcess struct {
 	cmd  *exec.Cmd
 	out  lockedBuffer
 	done chan struct{} // closed when it has ended, with err
@@ -119,21 +119,21 @@ type process struct {
 }
 
 // startGate runs a gate that nobody else opens in time.
-func startGate(t *testing.T, attr *syscall.SysProcAttr) *process {
+func startGate(t *testing.T, attr *syscall.SysProcAttr) *runningProcess {
 	t.Helper()
 	args := gateconfig.Config{Timeout: 2 * testTimeout, OnTimeout: gateconfig.Fail}.Args()
 	return startProgram(t, agentBinary(t), append(args, "--termination-log", "/nonexistent"), attr)
 }
 
 // startNeighbour runs this test's binary in its other role.
-func startNeighbour(t *testing.T, attr *syscall.SysProcAttr, args ...string) *process {
+func startNeighbour(t *testing.T, attr *syscall.SysProcAttr, args ...string) *runningProcess {
 	t.Helper()
 	return startProgram(t, "/proc/self/exe", append([]string{"neighbour"}, args...), attr)
 }
 
-func startProgram(t *testing.T, program string, args []string, attr *syscall.SysProcAttr) *process {
+func startProgram(t *testing.T, program string, args []string, attr *syscall.SysProcAttr) *runningProcess {
 	t.Helper()
-	p := &process{cmd: exec.Command(program, args...), done: make(chan struct{})}
+	p := &runningProcess{cmd: exec.Command(program, args...), done: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr, p.cmd.Dir = &p.out, &p.out, "/"
 	p.cmd.SysProcAttr = attr
 	if err := p.cmd.Start(); err != nil {
@@ -151,7 +151,7 @@ func startProgram(t *testing.T, program string, args []string, attr *syscall.Sys
 }
 
 // exit returns the exit code; -1 if a signal ended it.
-func (p *process) exit(t *testing.T) int {
+func (p *runningProcess) exit(t *testing.T) int {
 	t.Helper()
 	select {
 	case <-p.done:
@@ -165,7 +165,7 @@ func (p *process) exit(t *testing.T) int {
 	}
 }
 
-func (p *process) says(t *testing.T, what string) {
+func (p *runningProcess) says(t *testing.T, what string) {
 	t.Helper()
 	for end := time.Now().Add(testTimeout); !strings.Contains(p.out.String(), what); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
@@ -175,7 +175,7 @@ func (p *process) says(t *testing.T, what string) {
 }
 
 // waits returns when the gate has its handler.
-func (p *process) waits(t *testing.T) {
+func (p *runningProcess) waits(t *testing.T) {
 	t.Helper()
 	p.says(t, "Waiting")
 }

@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/sonde-operator/sonde/agents/nodeproc"
-	"github.com/sonde-operator/sonde/internal/gateconfig"
+	"github.com/sonde-operator/sonde/agents/node/process"
+	"github.com/sonde-operator/sonde/internal/wire/gateconfig"
 )
 
 // ErrNoGate is returned where a Pod has no gate that waits on this node: not yet, or not any more.
@@ -33,7 +33,7 @@ const (
 
 // Opener opens gates from the node's process namespace. It needs the capabilities KILL and SYS_PTRACE.
 type Opener struct {
-	Finder nodeproc.Finder
+	Finder process.Finder
 	// Executable of the gate, as its container sees it; gateconfig.Executable if empty.
 	Executable string
 	// Patience with one gate; DefaultPatience if zero.
@@ -91,7 +91,7 @@ func pause(look, since time.Duration) time.Duration {
 }
 
 // openOne signals one process until it has ended; false if it is no gate, or has ended before the first signal.
-func (o Opener) openOne(ctx context.Context, podUID string, p nodeproc.Process) (bool, error) {
+func (o Opener) openOne(ctx context.Context, podUID string, p process.Process) (bool, error) {
 	h, err := o.Finder.Hold(podUID, p)
 	if err != nil {
 		return false, ignoreGone(err)
@@ -126,7 +126,7 @@ func (o Opener) isGate(executable string, args []string) bool {
 }
 
 func ignoreGone(err error) error {
-	if errors.Is(err, nodeproc.ErrNoProcess) {
+	if errors.Is(err, process.ErrNoProcess) {
 		return nil
 	}
 	return err

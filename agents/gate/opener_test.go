@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sonde-operator/sonde/internal/gateconfig"
+	"github.com/sonde-operator/sonde/internal/wire/gateconfig"
 )
 
 // namespaces in which a gate may find itself: process 1 of its own, or one of many (shareProcessNamespace, hostPID).
@@ -134,7 +134,7 @@ func TestNeighboursAreNotSignalled(t *testing.T) {
 	if err := os.WriteFile(script, []byte(text), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	neighbours := []*process{
+	neighbours := []*runningProcess{
 		startNeighbour(t, in(web, 0)),
 		startNeighbour(t, in(gate, 0), gateconfig.Subcommand),
 		startProgram(t, "/bin/bash", []string{script}, &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(web.Fd()), Pdeathsig: syscall.SIGKILL}),

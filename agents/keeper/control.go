@@ -8,7 +8,7 @@ import (
 	"os"
 	"sync"
 
-	"github.com/sonde-operator/sonde/internal/captureconfig"
+	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
 )
 
 const (

@@ -13,8 +13,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/sonde-operator/sonde/internal/account"
-	"github.com/sonde-operator/sonde/internal/keeperapi"
+	"github.com/sonde-operator/sonde/internal/wire/account"
+	"github.com/sonde-operator/sonde/internal/wire/keeperapi"
 )
 
 const (
@@ -48,7 +48,7 @@ func (h *handler) routes() http.Handler {
 	mux.HandleFunc(keeperapi.PathStop, only(h.stop, http.MethodPost))
 	mux.HandleFunc(keeperapi.PathRelease, only(h.releaseResult, http.MethodPost))
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
-		refuse(w, http.StatusNotFound, "no such path: internal/keeperapi has them all")
+		refuse(w, http.StatusNotFound, "no such path: internal/wire/keeperapi has them all")
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		keeperapi.SetVersion(w.Header())

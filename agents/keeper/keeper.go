@@ -16,8 +16,8 @@ import (
 	"golang.org/x/net/netutil"
 	"k8s.io/utils/clock"
 
-	"github.com/sonde-operator/sonde/internal/captureconfig"
-	"github.com/sonde-operator/sonde/internal/keeperapi"
+	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
+	"github.com/sonde-operator/sonde/internal/wire/keeperapi"
 )
 
 // Bounds of the server.

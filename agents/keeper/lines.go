@@ -7,7 +7,7 @@ import (
 	"io"
 	"strings"
 
-	"github.com/sonde-operator/sonde/internal/account"
+	"github.com/sonde-operator/sonde/internal/wire/account"
 )
 
 // wholeLines is where the last whole line of a file ends that has size bytes, of which so many are known to be whole.
@@ -27,7 +27,7 @@ func wholeLines(f io.ReaderAt, known, size int64) int64 {
 	return known
 }
 
-// aboutTrace begins a line that is about the trace, and not an event of it (internal/tracefmt).
+// aboutTrace begins a line that is about the trace, and not an event of it (internal/wire/tracefmt).
 var aboutTrace = []byte(`{"sonde":`)
 
 // countLines counts whole lines but those that begin with but, and the bytes of all.

@@ -14,8 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sonde-operator/sonde/internal/keeperapi"
-	"github.com/sonde-operator/sonde/internal/tracefmt"
+	"github.com/sonde-operator/sonde/internal/wire/keeperapi"
+	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
 )
 
 const (

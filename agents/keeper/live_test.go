@@ -13,8 +13,8 @@ import (
 
 	"k8s.io/utils/clock"
 
-	"github.com/sonde-operator/sonde/internal/keeperapi"
-	"github.com/sonde-operator/sonde/internal/tracefmt"
+	"github.com/sonde-operator/sonde/internal/wire/keeperapi"
+	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
 )
 
 func appendTo(t *testing.T, path, text string) {

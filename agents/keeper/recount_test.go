@@ -11,8 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/utils/clock"
 
-	"github.com/sonde-operator/sonde/internal/account"
-	"github.com/sonde-operator/sonde/internal/pcapng"
+	"github.com/sonde-operator/sonde/internal/wire/account"
+	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 )
 
 // captured is a file with so many packets of 100 bytes each, of which 60 were captured.

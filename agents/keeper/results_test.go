@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sonde-operator/sonde/internal/account"
+	"github.com/sonde-operator/sonde/internal/wire/account"
 )
 
 func TestServed(t *testing.T) {

@@ -9,12 +9,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sonde-operator/sonde/agents/disk"
-	"github.com/sonde-operator/sonde/agents/nodeproc"
+	"github.com/sonde-operator/sonde/agents/node/disk"
+	"github.com/sonde-operator/sonde/agents/node/process"
 	"github.com/sonde-operator/sonde/agents/trace"
-	"github.com/sonde-operator/sonde/internal/account"
-	"github.com/sonde-operator/sonde/internal/captureconfig"
-	"github.com/sonde-operator/sonde/internal/tracefmt"
+	"github.com/sonde-operator/sonde/internal/wire/account"
+	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
+	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
 )
 
 const (
@@ -96,7 +96,7 @@ func (w *calls) asked() []any {
 	return asked
 }
 
-func (w *calls) attach(ns *nodeproc.NetNS) (recording, error) {
+func (w *calls) attach(ns *process.NetNS) (session, error) {
 	r := &traceRecording{}
 	if !w.hostNetwork {
 		w.config.NetNS = uint32(ns.Inode)

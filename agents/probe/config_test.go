@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sonde-operator/sonde/internal/captureconfig"
+	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
 )
 
 func configText(t *testing.T, uid string) string {

@@ -4,5 +4,5 @@
 // else of the Pod is left.
 //
 // The probe has no port, no token and no credentials. It is told what to do by a file that it reads once
-// (internal/captureconfig), and to stop by a file in the control volume or by SIGTERM.
+// (internal/wire/captureconfig), and to stop by a file in the control volume or by SIGTERM.
 package probe

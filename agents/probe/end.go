@@ -15,10 +15,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sonde-operator/sonde/agents/beat"
-	"github.com/sonde-operator/sonde/agents/ending"
-	"github.com/sonde-operator/sonde/internal/account"
-	"github.com/sonde-operator/sonde/internal/captureconfig"
+	"github.com/sonde-operator/sonde/agents/node/recording"
+	"github.com/sonde-operator/sonde/internal/wire/account"
+	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
 )
 
 // maxReason bounds what is read of the stop file.
@@ -51,7 +50,7 @@ func (p *Probe) awaitStop(ctx context.Context, end context.CancelCauseFunc) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(beat.Until(p.waits.stop)):
+		case <-time.After(recording.UntilNext(p.waits.stop)):
 		}
 	}
 }
@@ -97,7 +96,7 @@ func (p *Probe) awaitTarget(ctx context.Context, end context.CancelCauseFunc, in
 		// Not seeing the target leave is no reason to throw its packets away: the duration ends the capture, too.
 		p.log.Error("Watching the target failed", "error", err)
 	default:
-		end(ending.ErrTargetGone)
+		end(recording.ErrTargetGone)
 	}
 }
 
@@ -107,7 +106,7 @@ func reasonOf(cause error) string {
 	switch {
 	case errors.As(cause, &a):
 		return string(a)
-	case errors.Is(cause, ending.ErrTargetGone):
+	case errors.Is(cause, recording.ErrTargetGone):
 		return account.ReasonTargetGone
 	default:
 		return account.ReasonProbeError
@@ -116,14 +115,14 @@ func reasonOf(cause error) string {
 
 // engineReasons are those of the engine's that stand for themselves. ReasonStopped is not among them: who stopped it is
 // told by the cause.
-var engineReasons = map[ending.Reason]string{
-	ending.Duration:    account.ReasonDuration,
-	ending.PacketLimit: account.ReasonPacketLimit,
-	ending.ByteLimit:   account.ReasonByteLimit,
-	ending.EventLimit:  account.ReasonEventLimit,
-	ending.TargetGone:  account.ReasonTargetGone,
-	ending.DiskFull:    account.ReasonDiskFull,
-	ending.Error:       account.ReasonProbeError,
+var engineReasons = map[recording.Reason]string{
+	recording.Duration:    account.ReasonDuration,
+	recording.PacketLimit: account.ReasonPacketLimit,
+	recording.ByteLimit:   account.ReasonByteLimit,
+	recording.EventLimit:  account.ReasonEventLimit,
+	recording.TargetGone:  account.ReasonTargetGone,
+	recording.DiskFull:    account.ReasonDiskFull,
+	recording.Error:       account.ReasonProbeError,
 }
 
 // judge says why a recording ended, whether its files and account are whole, and what there is to say about it.

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sonde-operator/sonde/internal/account"
+	"github.com/sonde-operator/sonde/internal/wire/account"
 )
 
 func TestReadStop(t *testing.T) {

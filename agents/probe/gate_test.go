@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/sonde-operator/sonde/agents/gate"
-	"github.com/sonde-operator/sonde/internal/account"
+	"github.com/sonde-operator/sonde/internal/wire/account"
 )
 
 // TestGateIsOpenedOnceAttached: not before, not of a Pod that has none, and whatever comes of it, the recording goes on.

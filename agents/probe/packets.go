@@ -5,9 +5,9 @@ import (
 	"strings"
 
 	"github.com/sonde-operator/sonde/agents/capture"
-	"github.com/sonde-operator/sonde/agents/nodeproc"
-	"github.com/sonde-operator/sonde/internal/account"
-	"github.com/sonde-operator/sonde/internal/captureconfig"
+	"github.com/sonde-operator/sonde/agents/node/process"
+	"github.com/sonde-operator/sonde/internal/wire/account"
+	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
 )
 
 // packets captures the target's packets.
@@ -62,7 +62,7 @@ func kindOf(engine string) capture.Kind {
 
 func (w *packets) asked() []any { return []any{"filter", w.config.FilterText} }
 
-func (w *packets) attach(ns *nodeproc.NetNS) (recording, error) {
+func (w *packets) attach(ns *process.NetNS) (session, error) {
 	w.config.NetNS = ns.File // the engine makes its own handle
 	c, err := w.engine.Open(w.config)
 	if err != nil {

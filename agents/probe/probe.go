@@ -12,10 +12,10 @@ import (
 	"time"
 
 	"github.com/sonde-operator/sonde/agents/capture"
-	"github.com/sonde-operator/sonde/agents/disk"
 	"github.com/sonde-operator/sonde/agents/gate"
-	"github.com/sonde-operator/sonde/internal/account"
-	"github.com/sonde-operator/sonde/internal/captureconfig"
+	"github.com/sonde-operator/sonde/agents/node/disk"
+	"github.com/sonde-operator/sonde/internal/wire/account"
+	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
 )
 
 // Exit codes of a probe, which the manager sees in the container's status.
@@ -135,7 +135,7 @@ func (p *Probe) run(ctx context.Context) {
 }
 
 // taken is the engine that is attached, for the log.
-func taken(r recording) []any {
+func taken(r session) []any {
 	var a account.Account
 	r.count(&a)
 	taken := []any{"engine", a.Engine}

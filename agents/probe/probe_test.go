@@ -16,10 +16,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sonde-operator/sonde/agents/capture"
-	"github.com/sonde-operator/sonde/agents/ending"
-	"github.com/sonde-operator/sonde/agents/nodeproc"
-	"github.com/sonde-operator/sonde/internal/account"
-	"github.com/sonde-operator/sonde/internal/captureconfig"
+	"github.com/sonde-operator/sonde/agents/node/process"
+	"github.com/sonde-operator/sonde/agents/node/recording"
+	"github.com/sonde-operator/sonde/internal/wire/account"
+	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
 )
 
 // Inodes of network namespaces that the fake target knows.
@@ -41,14 +41,14 @@ func newFakeTarget() *fakeTarget {
 	return &fakeTarget{opens: func(int) (uint64, error) { return podInode, nil }, left: make(chan struct{})}
 }
 
-func (f *fakeTarget) open() (*nodeproc.NetNS, error) {
+func (f *fakeTarget) open() (*process.NetNS, error) {
 	f.looks++
 	inode, err := f.opens(f.looks - 1)
 	if err != nil {
 		return nil, err
 	}
 	file, err := os.Open(os.DevNull)
-	return &nodeproc.NetNS{File: file, Inode: inode}, err
+	return &process.NetNS{File: file, Inode: inode}, err
 }
 
 func (f *fakeTarget) node() (uint64, error) { return nodeInode, f.host }
@@ -90,12 +90,12 @@ func untilEnd(a capture.Account) func(context.Context) capture.Result {
 		<-ctx.Done()
 		r := capture.Result{Account: a}
 		switch cause := context.Cause(ctx); {
-		case errors.Is(cause, ending.ErrTargetGone):
-			r.Reason = ending.TargetGone
+		case errors.Is(cause, recording.ErrTargetGone):
+			r.Reason = recording.TargetGone
 		case errors.Is(cause, context.DeadlineExceeded):
-			r.Reason = ending.Duration
+			r.Reason = recording.Duration
 		default:
-			r.Reason = ending.Stopped
+			r.Reason = recording.Stopped
 		}
 		return r
 	}
@@ -242,15 +242,15 @@ func TestEveryEnding(t *testing.T) {
 			wantReason: account.ReasonTargetGone, wantComplete: true,
 		},
 		"packets": {
-			change:     func(b *bench) { b.engine.run = ends(capture.Result{Reason: ending.PacketLimit, Account: whole}) },
+			change:     func(b *bench) { b.engine.run = ends(capture.Result{Reason: recording.PacketLimit, Account: whole}) },
 			wantReason: account.ReasonPacketLimit, wantComplete: true,
 		},
 		"bytes": {
-			change:     func(b *bench) { b.engine.run = ends(capture.Result{Reason: ending.ByteLimit, Account: whole}) },
+			change:     func(b *bench) { b.engine.run = ends(capture.Result{Reason: recording.ByteLimit, Account: whole}) },
 			wantReason: account.ReasonByteLimit, wantComplete: true,
 		},
 		"an interface left out": {
-			change:     func(b *bench) { b.engine.run = ends(capture.Result{Reason: ending.Duration, Account: noted}) },
+			change:     func(b *bench) { b.engine.run = ends(capture.Result{Reason: recording.Duration, Account: noted}) },
 			wantReason: account.ReasonDuration, wantComplete: true, wantMessage: "wlan0: link type 127",
 		},
 		"drained": {
@@ -259,18 +259,18 @@ func TestEveryEnding(t *testing.T) {
 		},
 		"disk full": {
 			change: func(b *bench) {
-				b.engine.run = ends(capture.Result{Reason: ending.DiskFull, Account: whole, Err: errors.New("no space left on device")})
+				b.engine.run = ends(capture.Result{Reason: recording.DiskFull, Account: whole, Err: errors.New("no space left on device")})
 			},
 			wantCode: ExitIncomplete, wantReason: account.ReasonDiskFull, wantMessage: "no space left",
 		},
 		"engine error": {
 			change: func(b *bench) {
-				b.engine.run = ends(capture.Result{Reason: ending.Error, Account: whole, Err: errors.New("bad descriptor")})
+				b.engine.run = ends(capture.Result{Reason: recording.Error, Account: whole, Err: errors.New("bad descriptor")})
 			},
 			wantCode: ExitIncomplete, wantReason: account.ReasonProbeError, wantMessage: "bad descriptor",
 		},
 		"does not add up": {
-			change:   func(b *bench) { b.engine.run = ends(capture.Result{Reason: ending.Duration, Account: lost}) },
+			change:   func(b *bench) { b.engine.run = ends(capture.Result{Reason: recording.Duration, Account: lost}) },
 			wantCode: ExitIncomplete, wantReason: account.ReasonDuration, wantMessage: "does not add up: seen 6, in files 3, overwritten 0, dropped 2",
 		},
 		"engine panics": {
@@ -332,7 +332,7 @@ type panicking struct{ *fakeTarget }
 func (panicking) gone(context.Context, uint64) error { panic("watching") }
 
 func TestEndingsBeforeTheCapture(t *testing.T) {
-	none := func(int) (uint64, error) { return 0, fmt.Errorf("look: %w", nodeproc.ErrNoProcess) }
+	none := func(int) (uint64, error) { return 0, fmt.Errorf("look: %w", process.ErrNoProcess) }
 	tests := map[string]struct {
 		change      func(t *testing.T, b *bench)
 		wantReason  string
@@ -421,7 +421,7 @@ func TestDrainedWhileWaiting(t *testing.T) {
 		if n == 3 {
 			terminate()
 		}
-		return 0, nodeproc.ErrNoProcess
+		return 0, process.ErrNoProcess
 	}
 	code := b.Run(ctx)
 	a := b.read(t, b.options.TerminationLog)
@@ -437,7 +437,7 @@ func TestWaitsForTheFirstProcess(t *testing.T) {
 	b.target.opens = func(n int) (uint64, error) {
 		switch {
 		case n < 3:
-			return 0, nodeproc.ErrNoProcess
+			return 0, process.ErrNoProcess
 		case n < 6:
 			return nodeInode, nil
 		default:
@@ -470,7 +470,7 @@ func TestEngineIsTheOneAskedFor(t *testing.T) {
 			write(t, b.options.ConfigFile, text)
 			taken := account3()
 			taken.Engine, taken.EngineMessage = capture.ByAFPacket, "the kernel has no tcx"
-			b.engine.live, b.engine.run = taken, ends(capture.Result{Reason: ending.Duration, Account: taken})
+			b.engine.live, b.engine.run = taken, ends(capture.Result{Reason: recording.Duration, Account: taken})
 			_, got := b.run(t)
 			if b.engine.kind != want {
 				t.Errorf("engine %q, want %q", b.engine.kind, want)

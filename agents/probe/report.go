@@ -9,9 +9,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sonde-operator/sonde/agents/beat"
-	"github.com/sonde-operator/sonde/internal/account"
-	"github.com/sonde-operator/sonde/internal/captureconfig"
+	"github.com/sonde-operator/sonde/agents/node/recording"
+	"github.com/sonde-operator/sonde/internal/wire/account"
+	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
 )
 
 // messageInterval is the shortest time between two writes of the termination message, but for the last.
@@ -59,7 +59,7 @@ func (r *reporter) start(interval time.Duration) {
 			select {
 			case <-r.stop:
 				return
-			case <-time.After(beat.Until(interval)):
+			case <-time.After(recording.UntilNext(interval)):
 				r.write()
 			}
 		}

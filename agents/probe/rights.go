@@ -5,7 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sonde-operator/sonde/internal/privilege"
+	"github.com/sonde-operator/sonde/internal/wire/privilege"
 )
 
 // checkRights says what is missing before anything fails for the lack of it, with an error that the user

@@ -15,9 +15,9 @@ import (
 
 	"github.com/sonde-operator/sonde/agents/capture"
 	"github.com/sonde-operator/sonde/agents/gate"
-	"github.com/sonde-operator/sonde/agents/nodeproc"
-	"github.com/sonde-operator/sonde/internal/account"
-	"github.com/sonde-operator/sonde/internal/privilege"
+	"github.com/sonde-operator/sonde/agents/node/process"
+	"github.com/sonde-operator/sonde/internal/wire/account"
+	"github.com/sonde-operator/sonde/internal/wire/privilege"
 	"github.com/sonde-operator/sonde/test/privileged"
 )
 
@@ -40,7 +40,7 @@ func attachAsChild(dir string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := (nodeproc.Finder{Root: dir}).HostNetNS(); err != nil {
+	if _, err := (process.Finder{Root: dir}).HostNetNS(); err != nil {
 		return err
 	}
 	ns := os.NewFile(3, "netns")

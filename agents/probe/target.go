@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/sonde-operator/sonde/agents/nodeproc"
+	"github.com/sonde-operator/sonde/agents/node/process"
 )
 
 // waits are the probe's patience.
@@ -33,7 +33,7 @@ var defaultWaits = waits{
 // target is the Pod as seen from the node.
 type target interface {
 	// open returns the Pod's network namespace, or nodeproc.ErrNoProcess.
-	open() (*nodeproc.NetNS, error)
+	open() (*process.NetNS, error)
 	// node returns the inode of the node's own network namespace.
 	node() (uint64, error)
 	// gone returns when no process of the Pod is left in the namespace, or with the error of ctx.
@@ -47,16 +47,16 @@ const gateGrace = 5 * time.Minute
 // nodeTarget is the target on this node.
 type nodeTarget struct {
 	uid    string
-	finder nodeproc.Finder
+	finder process.Finder
 	grace  time.Duration // nodeproc.DefaultGrace if zero
 }
 
-func (t nodeTarget) open() (*nodeproc.NetNS, error) { return t.finder.OpenNetNS(t.uid) }
+func (t nodeTarget) open() (*process.NetNS, error) { return t.finder.OpenNetNS(t.uid) }
 
 func (t nodeTarget) node() (uint64, error) { return t.finder.HostNetNS() }
 
 func (t nodeTarget) gone(ctx context.Context, inode uint64) error {
-	_, err := (&nodeproc.Watcher{Finder: t.finder, UID: t.uid, NetNS: inode, Grace: t.grace}).Wait(ctx)
+	_, err := (&process.Watcher{Finder: t.finder, UID: t.uid, NetNS: inode, Grace: t.grace}).Wait(ctx)
 	return err
 }
 
@@ -64,10 +64,10 @@ func (t nodeTarget) gone(ctx context.Context, inode uint64) error {
 var errNodesNetwork = errors.New("the Pod's network namespace is the node's: " +
 	"only a hostNetwork Pod may be captured there, by someone who may capture on nodes")
 
-func isGone(err error) bool { return errors.Is(err, nodeproc.ErrNoProcess) }
+func isGone(err error) bool { return errors.Is(err, process.ErrNoProcess) }
 
 // attach waits for the target and begins with the work on it. It returns the inode of its network namespace.
-func (p *Probe) attach(ctx context.Context, w work) (recording, uint64, error) {
+func (p *Probe) attach(ctx context.Context, w work) (session, uint64, error) {
 	ns, err := p.awaitNetNS(ctx)
 	if err != nil {
 		return nil, 0, err
@@ -81,7 +81,7 @@ func (p *Probe) attach(ctx context.Context, w work) (recording, uint64, error) {
 }
 
 // awaitNetNS returns the target's network namespace once it has one.
-func (p *Probe) awaitNetNS(ctx context.Context) (*nodeproc.NetNS, error) {
+func (p *Probe) awaitNetNS(ctx context.Context) (*process.NetNS, error) {
 	own, err := p.target.node()
 	if err != nil {
 		return nil, err

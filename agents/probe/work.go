@@ -3,9 +3,9 @@ package probe
 import (
 	"context"
 
-	"github.com/sonde-operator/sonde/agents/ending"
-	"github.com/sonde-operator/sonde/agents/nodeproc"
-	"github.com/sonde-operator/sonde/internal/account"
+	"github.com/sonde-operator/sonde/agents/node/process"
+	"github.com/sonde-operator/sonde/agents/node/recording"
+	"github.com/sonde-operator/sonde/internal/wire/account"
 )
 
 // work is what a probe does to its target: it captures its packets, or traces its calls.
@@ -13,13 +13,13 @@ type work interface {
 	// asked is what it was asked for, for the log, as its keys and values.
 	asked() []any
 	// attach begins: everything of the target is counted when it returns. The namespace is the caller's to close.
-	attach(ns *nodeproc.NetNS) (recording, error)
+	attach(ns *process.NetNS) (session, error)
 }
 
-// recording is work that is attached.
-type recording interface {
+// session is work that is attached.
+type session interface {
 	// run returns when ctx has ended, or a limit or an error has ended it, and nothing is left open. The cause of ctx
-	// decides the reason, as in ending.Of.
+	// decides the reason, as in recording.ReasonOf.
 	run(ctx context.Context) outcome
 	// count puts the engine, the counts of this moment, and the files, into an account, at any time and from any goroutine.
 	count(a *account.Account)
@@ -27,7 +27,7 @@ type recording interface {
 
 // outcome is how a recording ended.
 type outcome struct {
-	reason ending.Reason
+	reason recording.Reason
 	// err explains DiskFull and Error.
 	err error
 	// notes for people on what is not in a whole result.

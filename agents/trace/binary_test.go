@@ -7,8 +7,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sonde-operator/sonde/agents/cpuring"
-	"github.com/sonde-operator/sonde/agents/ending"
+	"github.com/sonde-operator/sonde/agents/node/recording"
+	"github.com/sonde-operator/sonde/agents/node/ring"
 )
 
 // Records are handed on as they are, whole and in their order.
@@ -52,7 +52,7 @@ func TestBinary(t *testing.T) {
 // ringOf is a ring that so many reads lie in, one each nanosecond, and whose end some of them lie before.
 func ringOf(events int) cpuRing {
 	const size = 1 << 20
-	r := cpuring.InMemory(size, maxRecord, size-1<<10)
+	r := ring.InMemory(size, maxRecord, size-1<<10)
 	for i := range events {
 		one := made(unix.SYS_READ, []uint64{uint64(i), 2, 3})
 		headOf(one).Time = uint64(i + 1)
@@ -93,7 +93,7 @@ func TestHandOn(t *testing.T) {
 			if wantThere := tc.want < all; err != nil || there != wantThere {
 				t.Errorf("%v, %v; want %v", there, err, wantThere)
 			}
-			if limited := tc.limit > 0 && tc.limit == tc.want; (tr.end == ending.EventLimit) != limited || tr.account.Written != tc.want || tr.pending != 0 {
+			if limited := tc.limit > 0 && tc.limit == tc.want; (tr.end == recording.EventLimit) != limited || tr.account.Written != tc.want || tr.pending != 0 {
 				t.Errorf("ended %q with %d written and %d pending, want %d", tr.end, tr.account.Written, tr.pending, tc.want)
 			}
 			for i := range tc.want {

@@ -14,7 +14,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 
-	"github.com/sonde-operator/sonde/agents/nodeproc"
+	"github.com/sonde-operator/sonde/agents/node/process"
 )
 
 // cgroup is a Pod's: the number of its kernfs node.
@@ -37,7 +37,7 @@ func findCgroup(proc string, pid int) (cgroup, error) {
 	if err != nil {
 		return cgroup{}, fmt.Errorf("read cgroups of process %d: %w", pid, err)
 	}
-	above, v1, ok := nodeproc.Depth(b, "pids")
+	above, v1, ok := process.Depth(b, "pids")
 	if !ok {
 		return cgroup{}, errNoCgroup
 	}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"github.com/sonde-operator/sonde/agents/nodeproc"
+	"github.com/sonde-operator/sonde/agents/node/process"
 )
 
 // standing of a cgroup: whether its events are written.
@@ -136,7 +136,7 @@ func (t *Trace) sortOut(until uint64) {
 
 // settleAll finds out whose the cgroups of processes are before anything is recorded, and returns those that may be
 // recorded.
-func (t *Trace) settleAll(found []nodeproc.Process) ([]nodeproc.Process, error) {
+func (t *Trace) settleAll(found []process.Process) ([]process.Process, error) {
 	if len(t.only.names) == 0 {
 		return found, nil
 	}
@@ -150,7 +150,7 @@ func (t *Trace) settleAll(found []nodeproc.Process) ([]nodeproc.Process, error) 
 		}
 	}
 	err = t.settle()
-	return slices.DeleteFunc(found, func(p nodeproc.Process) bool { return t.only.known[seen[uint32(p.PID)].Cgroup] == unwanted }), err
+	return slices.DeleteFunc(found, func(p process.Process) bool { return t.only.known[seen[uint32(p.PID)].Cgroup] == unwanted }), err
 }
 
 // settle asks the processes of each unsettled cgroup whose it is. An answer counts if its process was in the cgroup before

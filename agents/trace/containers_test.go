@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/sonde-operator/sonde/agents/ending"
+	"github.com/sonde-operator/sonde/agents/node/recording"
 )
 
 // another container of the Pod, by the last digits of its number.
@@ -262,7 +262,7 @@ func TestHoldWithALimit(t *testing.T) {
 	}
 	tr.only.decide(11, "web")
 	tr.release(4)
-	if tr.end != ending.EventLimit || text.String() != "x\nx\n" || tr.account.BeyondLimit != 2 {
+	if tr.end != recording.EventLimit || text.String() != "x\nx\n" || tr.account.BeyondLimit != 2 {
 		t.Errorf("end %q, written %q, %+v", tr.end, text.String(), tr.account)
 	}
 }

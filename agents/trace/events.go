@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sonde-operator/sonde/internal/tracefmt"
+	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
 )
 
 // Names of events that are no system calls.
@@ -72,7 +72,7 @@ func (t *Trace) describe(e *event) *tracefmt.Record {
 }
 
 // processOf an event, as it is after it.
-func (t *Trace) processOf(r *traceRecord) *process {
+func (t *Trace) processOf(r *traceRecord) *processState {
 	if traceKind(r.Kind) != traceKindKIND_EXEC {
 		return t.resolver.of(r.Pid, r.Cgroup)
 	}
@@ -88,7 +88,7 @@ func (t *Trace) processOf(r *traceRecord) *process {
 	return p
 }
 
-func (t *Trace) describeCall(e *event, p *process, out *tracefmt.Record) {
+func (t *Trace) describeCall(e *event, p *processState, out *tracefmt.Record) {
 	c := t.calls[e.record.Call]
 	out.Call, out.Group, out.HasRet, out.Ret = c.name, string(c.group), true, e.record.Ret
 	if e.record.Ret < 0 && e.record.Ret >= -4095 {
@@ -161,7 +161,7 @@ func pair(b []byte) (first, second int32, ok bool) {
 }
 
 // locate finds a path that a call names, where the trace knows from where.
-func (t *Trace) locate(p *process, dir int32, name string) string {
+func (t *Trace) locate(p *processState, dir int32, name string) string {
 	if !t.named && !path.IsAbs(name) {
 		return ""
 	}
@@ -175,7 +175,7 @@ func (t *Trace) nameless(c *call, e *event) bool {
 }
 
 // learn notes what a call that succeeded has changed.
-func (t *Trace) learn(c *call, e *event, p *process, located string) {
+func (t *Trace) learn(c *call, e *event, p *processState, located string) {
 	ret := int32(e.record.Ret)
 	switch c.number {
 	case unix.SYS_CLOSE:
@@ -206,7 +206,7 @@ func (t *Trace) learn(c *call, e *event, p *process, located string) {
 	}
 }
 
-func learnFcntl(e *event, p *process, located string) {
+func learnFcntl(e *event, p *processState, located string) {
 	switch e.numbers[1] {
 	case unix.F_DUPFD, unix.F_DUPFD_CLOEXEC:
 		p.opened(int32(e.record.Ret), located, e.numbers[1] == unix.F_DUPFD_CLOEXEC)

@@ -5,7 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sonde-operator/sonde/internal/tracefmt"
+	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
 )
 
 // Names of events of connections.
@@ -126,7 +126,7 @@ func socketPath(c *call, e *event, fd string) string {
 }
 
 // learnSocket notes what a call of the group network has changed. A connection that is being made has its name already.
-func learnSocket(c *call, e *event, p *process, located string) {
+func learnSocket(c *call, e *event, p *processState, located string) {
 	ret := e.record.Ret
 	if ret < 0 && (c.number != unix.SYS_CONNECT || ret != -int64(unix.EINPROGRESS)) {
 		return

@@ -8,7 +8,7 @@ import (
 	"os"
 	"slices"
 
-	"github.com/sonde-operator/sonde/agents/disk"
+	"github.com/sonde-operator/sonde/agents/node/disk"
 )
 
 // errByteLimit ends a trace whose file has no room for the next line.

@@ -9,7 +9,7 @@ import (
 )
 
 func TestOpenFiles(t *testing.T) {
-	p := &process{}
+	p := &processState{}
 	want := map[int32]openFile{}
 	for _, fd := range []int32{0, lowFiles - 1, lowFiles, 1 << 20, math.MaxInt32, -1} {
 		if f := p.files.get(fd); f != (openFile{}) {
@@ -45,7 +45,7 @@ func TestOpenFiles(t *testing.T) {
 
 // A process with very many open files is remembered in part; those among them can change.
 func TestMostOpenFiles(t *testing.T) {
-	p := &process{}
+	p := &processState{}
 	for fd := range int32(2 * maxFiles) {
 		p.opened(fd, "a", false)
 	}

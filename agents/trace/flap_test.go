@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sonde-operator/sonde/internal/tracefmt"
+	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
 )
 
 // Programs that copy a file, as FLAP's toys do, once by reading and writing and once by mapping both: each line is one

@@ -1,10 +1,10 @@
 package trace
 
-import "github.com/sonde-operator/sonde/agents/cpuring"
+import "github.com/sonde-operator/sonde/agents/node/ring"
 
 // lostFault is LOST_FAULT of bpf/trace.bpf.c, rareKinds is its MAX_KINDS.
 const (
-	lostFault = uint32(cpuring.Kinds - 1)
+	lostFault = uint32(ring.Kinds - 1)
 	rareKinds = 16
 )
 

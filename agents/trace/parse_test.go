@@ -12,8 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/sonde-operator/sonde/agents/cpuring"
-	"github.com/sonde-operator/sonde/internal/tracefmt"
+	"github.com/sonde-operator/sonde/agents/node/ring"
+	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
 )
 
 // made is a record as the program writes it.
@@ -145,7 +145,7 @@ func TestContainerOfAStart(t *testing.T) {
 }
 
 func TestLocate(t *testing.T) {
-	p := &process{cwd: "/srv"}
+	p := &processState{cwd: "/srv"}
 	p.opened(3, "/var/lib", false)
 	p.opened(4, "socket:[77]", false)
 	for name, tc := range map[string]struct {
@@ -191,7 +191,7 @@ func TestErrnoName(t *testing.T) {
 // A ring whose next record cannot be read: how much lies behind it is not known, so that nothing is passed over.
 func TestDamagedRing(t *testing.T) {
 	whole := made(257, []uint64{1})
-	r := cpuRing{cpuring.InMemory(4096, 4096, 0)}
+	r := cpuRing{ring.InMemory(4096, 4096, 0)}
 	var e event
 	if ok, err := r.next(&e); ok || err != nil {
 		t.Errorf("an empty ring: %v, %v", ok, err)

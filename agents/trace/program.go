@@ -11,7 +11,7 @@ import (
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
-	"github.com/sonde-operator/sonde/agents/cpuring"
+	"github.com/sonde-operator/sonde/agents/node/ring"
 )
 
 //go:generate go tool -modfile=../../hack/tools/go.mod bpf2go -cc clang-19 -strip llvm-strip-19 -target amd64,arm64 -type record -type seen -type kind -type turn -type tcp -type open_socket -type role -type side trace ../../bpf/trace.bpf.c -- -I../../bpf/headers -mcpu=v3 -Wall -Werror
@@ -31,7 +31,7 @@ type program struct {
 	objects *ebpf.Collection
 	// attached are the names of its programs that record.
 	attached []string
-	mapped   []*cpuring.Ring
+	mapped   []*ring.Ring
 	rings    []cpuRing
 	links    []link.Link
 	// marks says that processes of a command are to be marked.
@@ -120,7 +120,7 @@ func load(s *settings) (*program, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read BPF objects: %w", err)
 	}
-	for size := cpuring.Size(s.ringBytes, s.cpus, minRing); ; size /= 2 {
+	for size := ring.Size(s.ringBytes, s.cpus, minRing); ; size /= 2 {
 		p, err := s.loadWith(spec.Copy(), size)
 		if size > minRing && errors.Is(err, unix.E2BIG) {
 			continue
@@ -140,7 +140,7 @@ func (s *settings) loadWith(spec *ebpf.CollectionSpec, size int) (*program, erro
 			return nil, fmt.Errorf("set %s: %w", name, err)
 		}
 	}
-	cpuring.Shape(spec.Maps[traceMapRings], s.cpus, size, maxRecord)
+	ring.Shape(spec.Maps[traceMapRings], s.cpus, size, maxRecord)
 	if !s.byContainer {
 		spec.Maps[traceMapLeftOut].MaxEntries = 1
 	}
@@ -161,7 +161,7 @@ func (s *settings) loadWith(spec *ebpf.CollectionSpec, size int) (*program, erro
 	if p.objects, err = ebpf.NewCollection(spec); err != nil {
 		return nil, explain(err)
 	}
-	if p.mapped, err = cpuring.Map(p.objects.Maps[traceMapRings], s.cpus, size, maxRecord); err != nil {
+	if p.mapped, err = ring.Map(p.objects.Maps[traceMapRings], s.cpus, size, maxRecord); err != nil {
 		return nil, errors.Join(err, p.close())
 	}
 	p.rings = ringsOf(p.mapped)
@@ -231,7 +231,7 @@ func (p *program) missed() uint64 {
 }
 
 func (p *program) close() error {
-	errs := []error{p.detach(), cpuring.Unmap(p.mapped)}
+	errs := []error{p.detach(), ring.Unmap(p.mapped)}
 	p.mapped, p.rings = nil, nil
 	p.objects.Close()
 	return errors.Join(errs...)

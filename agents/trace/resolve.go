@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sonde-operator/sonde/agents/nodeproc"
+	"github.com/sonde-operator/sonde/agents/node/process"
 )
 
 // maxProcesses bounds what is remembered, as maxFiles does, so that a target cannot fill the probe's memory.
@@ -23,13 +23,13 @@ const maxProcesses = 1 << 14
 // system, and which files it has open. It learns that from /proc where the trace begins, and then from the trace.
 type resolver struct {
 	proc       string
-	processes  map[uint32]*process // by the node's number
-	containers map[uint64]string   // names by cgroup
-	sockets    map[string]string   // of those that were open before the trace, by what /proc calls them
+	processes  map[uint32]*processState // by the node's number
+	containers map[uint64]string        // names by cgroup
+	sockets    map[string]string        // of those that were open before the trace, by what /proc calls them
 }
 
-// process of the target.
-type process struct {
+// processState of the target.
+type processState struct {
 	cgroup    uint64
 	container string
 	cwd       string
@@ -37,11 +37,11 @@ type process struct {
 }
 
 func newResolver(proc string) *resolver {
-	return &resolver{proc: proc, processes: map[uint32]*process{}, containers: map[uint64]string{}, sockets: map[string]string{}}
+	return &resolver{proc: proc, processes: map[uint32]*processState{}, containers: map[uint64]string{}, sockets: map[string]string{}}
 }
 
 // of returns what is known of a process. Of one that nobody has told of, /proc is asked.
-func (r *resolver) of(pid uint32, cgroup uint64) *process {
+func (r *resolver) of(pid uint32, cgroup uint64) *processState {
 	p := r.processes[pid]
 	if p == nil {
 		p = r.read(pid)
@@ -70,15 +70,15 @@ func (r *resolver) container(pid uint32, cgroup uint64) string {
 	return name
 }
 
-func (r *resolver) remember(pid uint32, p *process) {
+func (r *resolver) remember(pid uint32, p *processState) {
 	if len(r.processes) < maxProcesses {
 		r.processes[pid] = p
 	}
 }
 
 // read asks /proc; what has ended meanwhile is simply not known.
-func (r *resolver) read(pid uint32) *process {
-	p := &process{}
+func (r *resolver) read(pid uint32) *processState {
+	p := &processState{}
 	p.cwd, _ = os.Readlink(r.path(pid, "cwd"))
 	p.container, _ = r.containerOf(pid)
 	entries, err := os.ReadDir(r.path(pid, "fd"))
@@ -119,8 +119,8 @@ func (r *resolver) path(pid uint32, name string) string {
 }
 
 // askAgain looks for the container's name once more where it had none: a runtime mounts what tells it after the first
-// process is in the cgroup, and before it becomes the container's program.
-func (r *resolver) askAgain(p *process, pid uint32) {
+// processState is in the cgroup, and before it becomes the container's program.
+func (r *resolver) askAgain(p *processState, pid uint32) {
 	if p.container == "" && p.cgroup != 0 {
 		if r.containers[p.cgroup] == "" {
 			delete(r.containers, p.cgroup)
@@ -174,7 +174,7 @@ func (r *resolver) whose(pid uint32) (name string, sure bool) {
 	if err != nil {
 		return "", false
 	}
-	if _, ok := nodeproc.ParseCgroup(b); !ok {
+	if _, ok := process.ParseCgroup(b); !ok {
 		return "", true
 	}
 	// Read again: the first time may have seen some mounts of before the root was changed, and some of after.
@@ -208,11 +208,11 @@ func (r *resolver) fork(child, parent uint32) {
 		return // a thread
 	}
 	from := r.of(parent, 0)
-	r.remember(child, &process{cgroup: from.cgroup, container: from.container, cwd: from.cwd, files: from.files.clone()})
+	r.remember(child, &processState{cgroup: from.cgroup, container: from.container, cwd: from.cwd, files: from.files.clone()})
 }
 
 // exec closes what is to be closed.
-func (p *process) exec() {
+func (p *processState) exec() {
 	for fd, f := range p.files.all() {
 		if f.cloexec {
 			p.files.forget(fd)
@@ -224,14 +224,14 @@ func (r *resolver) gone(pid uint32) { delete(r.processes, pid) }
 
 // forget the processes of a cgroup, of whose end nothing will be told.
 func (r *resolver) forget(cgroup uint64) {
-	maps.DeleteFunc(r.processes, func(_ uint32, p *process) bool { return p.cgroup == cgroup })
+	maps.DeleteFunc(r.processes, func(_ uint32, p *processState) bool { return p.cgroup == cgroup })
 }
 
 // name of an open file; empty where it is not known.
-func (p *process) name(fd int32) string { return p.files.get(fd).name }
+func (p *processState) name(fd int32) string { return p.files.get(fd).name }
 
 // locate returns the path that a call names, from a directory's descriptor on.
-func (p *process) locate(dir int32, name string) string {
+func (p *processState) locate(dir int32, name string) string {
 	if strings.HasPrefix(name, "/") {
 		return path.Clean(name)
 	}
@@ -249,6 +249,6 @@ func (p *process) locate(dir int32, name string) string {
 }
 
 // opened notes a new descriptor.
-func (p *process) opened(fd int32, name string, cloexec bool) {
+func (p *processState) opened(fd int32, name string, cloexec bool) {
 	p.files.set(fd, openFile{name: name, cloexec: cloexec})
 }

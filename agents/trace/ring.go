@@ -1,14 +1,14 @@
 package trace
 
 import (
-	"github.com/sonde-operator/sonde/agents/cpuring"
+	"github.com/sonde-operator/sonde/agents/node/ring"
 )
 
 // cpuRing is the ring that one CPU writes, of records.
-type cpuRing struct{ *cpuring.Ring }
+type cpuRing struct{ *ring.Ring }
 
 // ringsOf are those of a program's map.
-func ringsOf(all []*cpuring.Ring) []cpuRing {
+func ringsOf(all []*ring.Ring) []cpuRing {
 	rings := make([]cpuRing, len(all))
 	for i, r := range all {
 		rings[i] = cpuRing{r}

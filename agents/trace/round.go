@@ -11,8 +11,8 @@ import (
 
 	"github.com/cilium/ebpf/ringbuf"
 
-	"github.com/sonde-operator/sonde/agents/cpuring"
-	"github.com/sonde-operator/sonde/internal/tracefmt"
+	"github.com/sonde-operator/sonde/agents/node/ring"
+	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
 )
 
 // round writes all events up to a time, in their order.
@@ -30,7 +30,7 @@ func (t *Trace) round(until uint64) (err error) {
 		times[i] = timeOf(&heads[i], there)
 	}
 	for {
-		first, others := cpuring.Earliest(times, until)
+		first, others := ring.Earliest(times, until)
 		before := until
 		if first >= 0 {
 			before = times[first]

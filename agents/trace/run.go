@@ -6,9 +6,9 @@ import (
 	"math"
 	"time"
 
-	"github.com/sonde-operator/sonde/agents/cpuring"
-	"github.com/sonde-operator/sonde/agents/disk"
-	"github.com/sonde-operator/sonde/agents/ending"
+	"github.com/sonde-operator/sonde/agents/node/disk"
+	"github.com/sonde-operator/sonde/agents/node/recording"
+	"github.com/sonde-operator/sonde/agents/node/ring"
 )
 
 // lineBuffer is how much is handed on at a time.
@@ -37,11 +37,11 @@ func (t *Trace) Run(ctx context.Context) Result {
 	reason := t.end
 	switch {
 	case disk.IsFull(err):
-		reason = ending.DiskFull
+		reason = recording.DiskFull
 	case err != nil:
-		reason = ending.Error
+		reason = recording.Error
 	case reason == "":
-		reason = ending.Of(ctx)
+		reason = recording.ReasonOf(ctx)
 	}
 	return Result{Reason: reason, Account: t.Account(), Err: err}
 }
@@ -54,18 +54,18 @@ func (t *Trace) Account() Account {
 }
 
 func (t *Trace) loop(ctx context.Context) error {
-	pause, counted := cpuring.Longest, uint64(0)
+	pause, counted := ring.Longest, uint64(0)
 	for ctx.Err() == nil && t.end == "" {
 		fill, now := t.fill(), bootTime()
-		if err := t.round(now - uint64(cpuring.Settle)); err != nil {
+		if err := t.round(now - uint64(ring.Settle)); err != nil {
 			return err
 		}
-		if now-counted >= uint64(cpuring.Longest) {
+		if now-counted >= uint64(ring.Longest) {
 			t.deliver(false) // for those who read the file meanwhile
 			t.count()
 			counted = now
 		}
-		if pause = cpuring.NextPause(pause, fill); pause > 0 {
+		if pause = ring.NextPause(pause, fill); pause > 0 {
 			sleep(ctx, pause)
 		}
 	}
@@ -82,5 +82,5 @@ func sleep(ctx context.Context, d time.Duration) {
 }
 
 func (t *Trace) fill() float64 {
-	return max(cpuring.Fullest(t.program.mapped), float64(t.rare.AvailableBytes())/float64(t.rare.BufferSize()))
+	return max(ring.Fullest(t.program.mapped), float64(t.rare.AvailableBytes())/float64(t.rare.BufferSize()))
 }

@@ -5,8 +5,8 @@ import (
 	"math"
 	"slices"
 
-	"github.com/sonde-operator/sonde/agents/ending"
-	"github.com/sonde-operator/sonde/internal/tracefmt"
+	"github.com/sonde-operator/sonde/agents/node/recording"
+	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
 )
 
 // stream is one file's lines that wait to be handed on.
@@ -70,7 +70,7 @@ func (t *Trace) added(s *stream, events uint64) {
 		t.flush(s)
 	}
 	if last && t.end == "" {
-		t.end = ending.EventLimit
+		t.end = recording.EventLimit
 	}
 }
 
@@ -95,10 +95,10 @@ func (t *Trace) flush(s *stream) {
 	switch {
 	case err == nil:
 	case errors.Is(err, errByteLimit):
-		t.end = ending.ByteLimit
+		t.end = recording.ByteLimit
 		t.account.BeyondLimit += rest
 	default:
-		t.end, t.endErr = ending.Error, err
+		t.end, t.endErr = recording.Error, err
 		t.account.LostWriter += rest
 	}
 	t.mu.Unlock()
@@ -109,7 +109,7 @@ func (t *Trace) flush(s *stream) {
 func (t *Trace) deliver(wait bool) {
 	for _, s := range t.streams {
 		if err := s.out.Flush(wait); err != nil && t.endErr == nil {
-			t.end, t.endErr = ending.Error, err
+			t.end, t.endErr = recording.Error, err
 		}
 	}
 	t.tally()

@@ -11,9 +11,9 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/ringbuf"
 
-	"github.com/sonde-operator/sonde/agents/ending"
-	"github.com/sonde-operator/sonde/agents/nodeproc"
-	"github.com/sonde-operator/sonde/internal/tracefmt"
+	"github.com/sonde-operator/sonde/agents/node/process"
+	"github.com/sonde-operator/sonde/agents/node/recording"
+	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
 )
 
 // DefaultRingBytes is the memory of all CPUs' rings together.
@@ -90,7 +90,7 @@ func (a *Account) Lost() uint64 {
 
 // Result is the outcome of Run.
 type Result struct {
-	Reason  ending.Reason
+	Reason  recording.Reason
 	Account Account
 	// Err explains DiskFull and Error; nil otherwise.
 	Err error
@@ -107,7 +107,7 @@ type Trace struct {
 	named  bool
 	only   selection
 	clock  bootClock
-	end    ending.Reason // empty while lines are written
+	end    recording.Reason // empty while lines are written
 	endErr error
 
 	mu      sync.Mutex
@@ -140,12 +140,12 @@ func Open(cfg *Config) (*Trace, error) {
 	t.resolver = newResolver(t.cfg.Proc)
 	t.streams = t.cfg.streams()
 	t.json = t.streams[""]
-	found, err := nodeproc.Finder{Root: t.cfg.Proc}.Pod(cfg.PodUID)
+	found, err := process.Finder{Root: t.cfg.Proc}.Pod(cfg.PodUID)
 	if err != nil {
 		return nil, err
 	}
 	if len(found) == 0 {
-		return nil, nodeproc.ErrNoProcess
+		return nil, process.ErrNoProcess
 	}
 	var group cgroup
 	for _, p := range found { // of a Pod that is just starting, some end at once
@@ -163,7 +163,7 @@ func Open(cfg *Config) (*Trace, error) {
 }
 
 // attach begins to record what the cgroup's processes do, and learns of those that are there.
-func (t *Trace) attach(group cgroup, found []nodeproc.Process) error {
+func (t *Trace) attach(group cgroup, found []process.Process) error {
 	cpus, err := ebpf.PossibleCPU()
 	if err != nil {
 		return fmt.Errorf("count CPUs: %w", err)

@@ -16,7 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
-	"github.com/sonde-operator/sonde/agents/ending"
+	"github.com/sonde-operator/sonde/agents/node/recording"
 )
 
 var otherUID = fmt.Sprintf("11111111-1b0c-4e0e-9d1b-%012x", os.Getpid())
@@ -106,7 +106,7 @@ func TestOverload(t *testing.T) {
 	let()
 	r.cancel()
 	<-r.done
-	if r.result.Err != nil || r.result.Reason != ending.Stopped {
+	if r.result.Err != nil || r.result.Reason != recording.Stopped {
 		t.Fatalf("%+v", r.result)
 	}
 	a := r.result.Account
@@ -133,13 +133,13 @@ func TestLimits(t *testing.T) {
 	for name, tc := range map[string]struct {
 		events uint64
 		bytes  int64
-		want   ending.Reason
+		want   recording.Reason
 	}{
-		"events": {events: 1234, want: ending.EventLimit},
-		"one":    {events: 1, want: ending.EventLimit},
-		"bytes":  {bytes: 100_000, want: ending.ByteLimit},
-		"both":   {events: 10, bytes: 100_000, want: ending.EventLimit},
-		"no":     {events: n + 2, bytes: 1 << 30, want: ending.Stopped},
+		"events": {events: 1234, want: recording.EventLimit},
+		"one":    {events: 1, want: recording.EventLimit},
+		"bytes":  {bytes: 100_000, want: recording.ByteLimit},
+		"both":   {events: 10, bytes: 100_000, want: recording.EventLimit},
+		"no":     {events: n + 2, bytes: 1 << 30, want: recording.Stopped},
 	} {
 		t.Run(name, func(t *testing.T) {
 			let := pod.startReads(t, n)
@@ -150,7 +150,7 @@ func TestLimits(t *testing.T) {
 			}
 			r := start(t, &Config{PodUID: testUID, Groups: []Group{GroupIO}, MaxEvents: tc.events, Out: f})
 			let()
-			if tc.want == ending.Stopped {
+			if tc.want == recording.Stopped {
 				r.cancel()
 			}
 			<-r.done
@@ -163,13 +163,13 @@ func TestLimits(t *testing.T) {
 			if err != nil || r.result.Reason != tc.want || r.result.Err != nil || lines != a.Written {
 				t.Errorf("%+v, %d lines (%v)", r.result, lines, err)
 			}
-			if tc.want == ending.EventLimit && lines != tc.events {
+			if tc.want == recording.EventLimit && lines != tc.events {
 				t.Errorf("%d events, want exactly %d", lines, tc.events)
 			}
 			if tc.bytes > 0 && int64(len(b)) > tc.bytes {
 				t.Errorf("%d bytes, at most %d", len(b), tc.bytes)
 			}
-			if seen := a.Written + a.Lost() + a.BeyondLimit; tc.want == ending.Stopped && seen != n+1 {
+			if seen := a.Written + a.Lost() + a.BeyondLimit; tc.want == recording.Stopped && seen != n+1 {
 				t.Errorf("%+v, want %d in all", a, n+1)
 			}
 		})
@@ -193,7 +193,7 @@ func TestBrokenFile(t *testing.T) {
 	let()
 	<-r.done
 	a := r.result.Account
-	if r.result.Reason != ending.Error || !errors.Is(r.result.Err, unix.EIO) || a.Written != taken || a.LostWriter == 0 {
+	if r.result.Reason != recording.Error || !errors.Is(r.result.Err, unix.EIO) || a.Written != taken || a.LostWriter == 0 {
 		t.Errorf("%+v", r.result)
 	}
 }
@@ -219,7 +219,7 @@ func TestTraceOnAFullDisk(t *testing.T) {
 	if err != nil || lines != a.Written || !bytes.HasSuffix(b, []byte("\n{}\n")) {
 		t.Errorf("%d lines, account %+v (%v)", lines, a, err)
 	}
-	if r.result.Reason != ending.DiskFull || a.LostWriter == 0 || a.BeyondLimit != 0 || a.Written == 0 {
+	if r.result.Reason != recording.DiskFull || a.LostWriter == 0 || a.BeyondLimit != 0 || a.Written == 0 {
 		t.Errorf("%+v", r.result)
 	}
 }

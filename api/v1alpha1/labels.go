@@ -27,7 +27,7 @@ const (
 	// containers, with commas between their names, and which command are traced; "*" is all.
 	AnnotationTargetContainer = "monitoring.openshift.tpg/target-container"
 	AnnotationTargetCommand   = "monitoring.openshift.tpg/target-command"
-	// AnnotationRequester, written by the webhook, says who asked (JSON, see internal/stamp).
+	// AnnotationRequester, written by the webhook, says who asked (JSON, see internal/operator/stamp).
 	AnnotationRequester = "monitoring.openshift.tpg/requester"
 	// AnnotationStamp, written by the webhook, is the HMAC over namespace, spec and requester.
 	AnnotationStamp = "monitoring.openshift.tpg/stamp"

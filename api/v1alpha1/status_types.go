@@ -287,7 +287,7 @@ type PodResult struct {
 // +kubebuilder:validation:Enum=Opened;Untraced;Refused;Over;Ended;NotStarted
 type GateOutcome string
 
-// Outcomes of gates. All but the last are the gate's own words (internal/gateconfig).
+// Outcomes of gates. All but the last are the gate's own words (internal/wire/gateconfig).
 const (
 	// GateOpened: what the Pod does is traced from its first instruction.
 	GateOpened GateOutcome = "Opened"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
 /*
- * A ring of bytes for each CPU, in an array map that user space maps (package agents/cpuring reads it). The CPU is its only
+ * A ring of bytes for each CPU, in an array map that user space maps (package agents/node/ring reads it). The CPU is its only
  * writer: a program that may be interrupted by another one that writes must see by busy that it is that one.
  * Records lie one behind the other, and none is divided: one that begins in the ring may end in the slack behind it, and
  * the next is at the front. What finds no room is not written, and counted. The reader looks by itself; a program may ask it to

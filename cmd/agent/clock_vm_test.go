@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sonde-operator/sonde/internal/account"
+	"github.com/sonde-operator/sonde/internal/wire/account"
 )
 
 // stepClock sets the machine's clock forwards or back. Only a machine of the test's own may be treated so: hack/vm.

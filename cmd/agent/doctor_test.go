@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sonde-operator/sonde/internal/nodereport"
+	"github.com/sonde-operator/sonde/internal/wire/nodereport"
 	"github.com/sonde-operator/sonde/test/privileged"
 )
 

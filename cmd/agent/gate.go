@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"github.com/sonde-operator/sonde/agents/gate"
-	"github.com/sonde-operator/sonde/internal/gateconfig"
+	"github.com/sonde-operator/sonde/internal/wire/gateconfig"
 )
 
-// runGate holds up a Pod's start until its tracer is attached. Its exit codes are those of internal/gateconfig.
+// runGate holds up a Pod's start until its tracer is attached. Its exit codes are those of internal/wire/gateconfig.
 func runGate(ctx context.Context, args []string, log *slog.Logger) (int, error) {
 	flags := flag.NewFlagSet("agent gate", flag.ContinueOnError)
 	o := gate.Options{Out: os.Stdout, Log: log}

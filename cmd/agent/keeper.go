@@ -9,7 +9,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/sonde-operator/sonde/agents/keeper"
-	"github.com/sonde-operator/sonde/internal/captureconfig"
+	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
 )
 
 // runKeeper serves the result of the probe in the same Pod. It exits with 0 when the result is no longer to be kept.

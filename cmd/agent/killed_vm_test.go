@@ -15,8 +15,8 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"github.com/sonde-operator/sonde/internal/account"
-	"github.com/sonde-operator/sonde/internal/captureconfig"
+	"github.com/sonde-operator/sonde/internal/wire/account"
+	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
 )
 
 // wantEngineVariable names what must take the packets where BPF is asked for: tcx, or clsact where the kernel has no tcx.

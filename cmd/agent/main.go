@@ -15,8 +15,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/sonde-operator/sonde/internal/duration"
 	"github.com/sonde-operator/sonde/internal/version"
+	"github.com/sonde-operator/sonde/internal/wire/duration"
 )
 
 // exitUsage is the exit code for arguments that make no sense, as in sysexits.h.

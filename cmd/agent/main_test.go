@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sonde-operator/sonde/internal/captureconfig"
-	"github.com/sonde-operator/sonde/internal/gateconfig"
+	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
+	"github.com/sonde-operator/sonde/internal/wire/gateconfig"
 )
 
 // The agent runs privileged on every node that is captured on: it holds no code that it has no use for.

@@ -17,10 +17,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sonde-operator/sonde/internal/account"
-	"github.com/sonde-operator/sonde/internal/captureconfig"
-	"github.com/sonde-operator/sonde/internal/keeperapi"
-	"github.com/sonde-operator/sonde/internal/pcapng"
+	"github.com/sonde-operator/sonde/internal/wire/account"
+	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
+	"github.com/sonde-operator/sonde/internal/wire/keeperapi"
+	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 	"github.com/sonde-operator/sonde/test/numbered"
 	"github.com/sonde-operator/sonde/test/privileged"
 )

@@ -7,7 +7,7 @@ import (
 	"log/slog"
 
 	"github.com/sonde-operator/sonde/agents/capture"
-	"github.com/sonde-operator/sonde/agents/nodeproc"
+	"github.com/sonde-operator/sonde/agents/node/process"
 )
 
 // errNotHost says that a Pod is in a network namespace in which it should not be; it may be about to leave it.
@@ -21,8 +21,8 @@ func runSweep(_ context.Context, args []string, log *slog.Logger) (int, error) {
 	if err := parse(flags, args, "pod-uid"); err != nil {
 		return exitUsage, err
 	}
-	ns, err := namespaceOf(nodeproc.Finder{}, *uid, *host)
-	if errors.Is(err, nodeproc.ErrNoProcess) {
+	ns, err := namespaceOf(process.Finder{}, *uid, *host)
+	if errors.Is(err, process.ErrNoProcess) {
 		log.Info("Nothing to sweep: the Pod is gone", "pod", *uid)
 		return 0, nil
 	}
@@ -36,7 +36,7 @@ func runSweep(_ context.Context, args []string, log *slog.Logger) (int, error) {
 }
 
 // namespaceOf a Pod, or the node.
-func namespaceOf(f nodeproc.Finder, uid string, host bool) (*nodeproc.NetNS, error) {
+func namespaceOf(f process.Finder, uid string, host bool) (*process.NetNS, error) {
 	own, err := f.OpenHostNetNS()
 	if err != nil || host {
 		return own, err

@@ -12,11 +12,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
-	"github.com/sonde-operator/sonde/internal/captureconfig"
-	"github.com/sonde-operator/sonde/internal/diskfloor"
 	"github.com/sonde-operator/sonde/internal/kind"
 	"github.com/sonde-operator/sonde/internal/naming"
-	"github.com/sonde-operator/sonde/internal/privilege"
+	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
+	"github.com/sonde-operator/sonde/internal/wire/privilege"
 )
 
 // Names of the install: the manager's own, and those that the Jobs refer to.
@@ -44,7 +43,7 @@ type Options struct {
 	// RingBytes of memory for the packet ring of one Pod's probe.
 	RingBytes int64
 	// DiskFloor is the free space that probes leave on their node's disk.
-	DiskFloor diskfloor.Floor
+	DiskFloor DiskFloor
 	// Privilege with which probes run.
 	Privilege privilege.Setting
 	// KeeperRestarts: the cluster can start one container of a Pod again (platform.RestartsContainers), so that a keeper

@@ -17,10 +17,9 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/agentjob"
-	"github.com/sonde-operator/sonde/internal/captureconfig"
-	"github.com/sonde-operator/sonde/internal/diskfloor"
 	"github.com/sonde-operator/sonde/internal/kind"
-	"github.com/sonde-operator/sonde/internal/privilege"
+	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
+	"github.com/sonde-operator/sonde/internal/wire/privilege"
 )
 
 var update = flag.Bool("update", false, "rewrite testdata/*.yaml")
@@ -58,7 +57,7 @@ func TestBuild(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			pc, pod, options := capture(), targetPod(), options
-			options.Privilege, options.DiskFloor, options.KeeperRestarts = tc.setting, diskfloor.Default, tc.restarts
+			options.Privilege, options.DiskFloor, options.KeeperRestarts = tc.setting, agentjob.DefaultDiskFloor, tc.restarts
 			if tc.change != nil {
 				tc.change(pc, pod)
 			}
@@ -115,7 +114,7 @@ func TestBuildTrace(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			tr, pod, options := trace(), targetPod(), options
-			options.DiskFloor = diskfloor.Default
+			options.DiskFloor = agentjob.DefaultDiskFloor
 			if tc.change != nil {
 				tc.change(tr, pod)
 			}

@@ -5,7 +5,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/sonde-operator/sonde/internal/ringmemory"
+	"github.com/sonde-operator/sonde/internal/wire/ringmemory"
 )
 
 const (

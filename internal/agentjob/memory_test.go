@@ -5,7 +5,7 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/agentjob"
-	"github.com/sonde-operator/sonde/internal/ringmemory"
+	"github.com/sonde-operator/sonde/internal/wire/ringmemory"
 )
 
 // A probe that may take packets by BPF programs has room for their rings on every node where it does, besides what each has.

@@ -17,8 +17,8 @@ import (
 
 	"github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/kind"
-	"github.com/sonde-operator/sonde/internal/pcapng"
-	"github.com/sonde-operator/sonde/internal/tracefmt"
+	"github.com/sonde-operator/sonde/internal/wire/pcapng"
+	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
 )
 
 // apiServer is as much of an API server, and of the operator behind it, as the plugin sees: the

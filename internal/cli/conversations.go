@@ -12,9 +12,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sonde-operator/sonde/internal/cli/conversations"
 	"github.com/sonde-operator/sonde/internal/cli/live"
 	"github.com/sonde-operator/sonde/internal/cli/report"
-	"github.com/sonde-operator/sonde/internal/conversations"
 )
 
 type conversationsCommand struct {

@@ -23,7 +23,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/cli/doctor"
 	"github.com/sonde-operator/sonde/internal/cli/live"
 	"github.com/sonde-operator/sonde/internal/cli/report"
-	"github.com/sonde-operator/sonde/internal/nodereport"
+	"github.com/sonde-operator/sonde/internal/wire/nodereport"
 )
 
 const (

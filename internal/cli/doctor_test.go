@@ -13,7 +13,7 @@ import (
 
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
-	"github.com/sonde-operator/sonde/internal/nodereport"
+	"github.com/sonde-operator/sonde/internal/wire/nodereport"
 )
 
 // doctored is a cluster of two nodes, as far as the doctor sees it. Pods there end at once.

@@ -6,12 +6,12 @@ import (
 	"fmt"
 
 	"github.com/sonde-operator/sonde/api/v1alpha1"
-	"github.com/sonde-operator/sonde/internal/account"
 	"github.com/sonde-operator/sonde/internal/cli/capture"
 	"github.com/sonde-operator/sonde/internal/cli/live"
 	"github.com/sonde-operator/sonde/internal/cli/report"
 	"github.com/sonde-operator/sonde/internal/cli/results"
 	"github.com/sonde-operator/sonde/internal/cli/tail"
+	"github.com/sonde-operator/sonde/internal/wire/account"
 )
 
 // lineForm is how events are shown while a trace runs.

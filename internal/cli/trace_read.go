@@ -14,8 +14,8 @@ import (
 	"github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/cli/live"
 	"github.com/sonde-operator/sonde/internal/cli/report"
-	"github.com/sonde-operator/sonde/internal/tracefmt"
-	"github.com/sonde-operator/sonde/internal/traceview"
+	"github.com/sonde-operator/sonde/internal/cli/traceview"
+	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
 )
 
 // What trace read can print.

@@ -28,12 +28,12 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/controllers"
-	"github.com/sonde-operator/sonde/internal/access"
-	"github.com/sonde-operator/sonde/internal/account"
 	"github.com/sonde-operator/sonde/internal/agentjob"
-	"github.com/sonde-operator/sonde/internal/brake"
-	"github.com/sonde-operator/sonde/internal/stamp"
-	"github.com/sonde-operator/sonde/internal/target"
+	"github.com/sonde-operator/sonde/internal/operator/access"
+	"github.com/sonde-operator/sonde/internal/operator/pause"
+	"github.com/sonde-operator/sonde/internal/operator/stamp"
+	"github.com/sonde-operator/sonde/internal/operator/target"
+	"github.com/sonde-operator/sonde/internal/wire/account"
 )
 
 // managerUser acts with the rights of the install's roles and no others.
@@ -164,7 +164,7 @@ func startControllers(t *testing.T) fakeKeepers {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stop, err := brake.NewSwitch(mgr.GetConfig(), operatorNamespace, mgr.GetScheme())
+	stop, err := pause.NewSwitch(mgr.GetConfig(), operatorNamespace, mgr.GetScheme())
 	if err != nil {
 		t.Fatal(err)
 	}

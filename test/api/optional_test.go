@@ -16,12 +16,12 @@ import (
 
 	"github.com/sonde-operator/sonde/controllers"
 	"github.com/sonde-operator/sonde/internal/agentjob"
-	"github.com/sonde-operator/sonde/internal/console"
-	"github.com/sonde-operator/sonde/internal/monitoring"
-	"github.com/sonde-operator/sonde/internal/platform"
-	"github.com/sonde-operator/sonde/internal/priority"
-	"github.com/sonde-operator/sonde/internal/privilege"
-	"github.com/sonde-operator/sonde/internal/scc"
+	"github.com/sonde-operator/sonde/internal/operator/console"
+	"github.com/sonde-operator/sonde/internal/operator/monitoring"
+	"github.com/sonde-operator/sonde/internal/operator/platform"
+	"github.com/sonde-operator/sonde/internal/operator/priority"
+	"github.com/sonde-operator/sonde/internal/operator/scc"
+	"github.com/sonde-operator/sonde/internal/wire/privilege"
 	"github.com/sonde-operator/sonde/test/crds"
 )
 

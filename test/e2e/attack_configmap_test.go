@@ -18,9 +18,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
-	"github.com/sonde-operator/sonde/internal/account"
-	"github.com/sonde-operator/sonde/internal/brake"
-	"github.com/sonde-operator/sonde/internal/captureconfig"
+	"github.com/sonde-operator/sonde/internal/operator/pause"
+	"github.com/sonde-operator/sonde/internal/wire/account"
+	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
 )
 
 // What a probe is told lies in a ConfigMap whose name users choose, by the names of a namespace and a workload. A ConfigMap of
@@ -106,9 +106,9 @@ func TestAttackTheBrake(t *testing.T) {
 	deployment(t, ns, "config", 1, "sink")
 	bind(t, ns, "mallory", "admin")
 	mallory := as(t, "mallory")
-	key := client.ObjectKey{Namespace: operatorNamespace, Name: brake.Name}
+	key := client.ObjectKey{Namespace: operatorNamespace, Name: pause.Name}
 	switchOn := func(like metav1.ObjectMeta) *corev1.ConfigMap {
-		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, Labels: like.Labels, Annotations: like.Annotations}, Data: map[string]string{brake.Key: "true"}}
+		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, Labels: like.Labels, Annotations: like.Annotations}, Data: map[string]string{pause.Key: "true"}}
 		if err := admin.Create(t.Context(), cm); err != nil {
 			t.Fatal(err)
 		}

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
-	"github.com/sonde-operator/sonde/internal/captureconfig"
+	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
 )
 
 // The volumes of an agent's Pod are its own: no user's container mounts them. Even so, whoever could plant a symbolic link in one

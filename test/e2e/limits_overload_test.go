@@ -48,7 +48,7 @@ func TestLimitsOverload(t *testing.T) {
 			before := scrapeAll(t, reader)
 			o.flood(t, 500, "-rate", "1000")
 			tc.hang(t, o.pods)
-			// Twice what the ring and what waits for the disk in the probe's memory (bufferLen of agents/disk) hold.
+			// Twice what the ring and what waits for the disk in the probe's memory (bufferLen of agents/node/disk) hold.
 			o.flood(t, 40000, "-rate", "0", "-size", "400")
 			tc.goOn(t, o.pods)
 			o.flood(t, 2000, "-rate", "1000") // it goes on as before

@@ -13,7 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
-	"github.com/sonde-operator/sonde/internal/tracefmt"
+	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
 )
 
 // Calls that each Pod of the test makes at a time, as fast as it can.

@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
-	"github.com/sonde-operator/sonde/internal/audit"
+	"github.com/sonde-operator/sonde/internal/operator/audit"
 )
 
 // Each request, capture and download leaves a line in the log of the replica that saw it, also where it was

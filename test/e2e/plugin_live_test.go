@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
-	"github.com/sonde-operator/sonde/internal/nodereport"
+	"github.com/sonde-operator/sonde/internal/wire/nodereport"
 )
 
 // screen is what a command has written so far.

@@ -22,7 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
-	"github.com/sonde-operator/sonde/internal/certs"
+	"github.com/sonde-operator/sonde/internal/operator/certs"
 )
 
 // step is a part of what the manager does in its life.

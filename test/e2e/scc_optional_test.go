@@ -12,9 +12,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
-	"github.com/sonde-operator/sonde/internal/console"
-	"github.com/sonde-operator/sonde/internal/monitoring"
-	"github.com/sonde-operator/sonde/internal/platform"
+	"github.com/sonde-operator/sonde/internal/operator/console"
+	"github.com/sonde-operator/sonde/internal/operator/monitoring"
+	"github.com/sonde-operator/sonde/internal/operator/platform"
 	"github.com/sonde-operator/sonde/test/crds"
 )
 

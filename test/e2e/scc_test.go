@@ -20,8 +20,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/sonde-operator/sonde/internal/agentjob"
-	"github.com/sonde-operator/sonde/internal/privilege"
-	"github.com/sonde-operator/sonde/internal/scc"
+	"github.com/sonde-operator/sonde/internal/operator/scc"
+	"github.com/sonde-operator/sonde/internal/wire/privilege"
 )
 
 // annotationSCC is where OpenShift's admission writes which constraints a Pod got.

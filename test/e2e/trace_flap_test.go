@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
-	"github.com/sonde-operator/sonde/internal/tracefmt"
+	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
 )
 
 // The lines of FLAP, in its files: an enter and an exit for each call and each page fault, one behind the other.

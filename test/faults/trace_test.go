@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
-	"github.com/sonde-operator/sonde/internal/tracefmt"
+	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
 	"github.com/sonde-operator/sonde/test/cluster"
 )
 

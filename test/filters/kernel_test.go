@@ -8,10 +8,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sonde-operator/sonde/internal/ebpffilter"
-	"github.com/sonde-operator/sonde/internal/ebpffilter/loadtest"
-	"github.com/sonde-operator/sonde/internal/ebpffilter/simulator"
-	"github.com/sonde-operator/sonde/internal/pcapfilter"
+	"github.com/sonde-operator/sonde/agents/capture/ebpffilter"
+	"github.com/sonde-operator/sonde/internal/operator/pcapfilter"
+	"github.com/sonde-operator/sonde/test/filters/loadtest"
+	"github.com/sonde-operator/sonde/test/filters/simulator"
 	"github.com/sonde-operator/sonde/test/privileged"
 )
 

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sonde-operator/sonde/internal/ebpffilter/loadtest"
-	"github.com/sonde-operator/sonde/internal/pcapfilter"
+	"github.com/sonde-operator/sonde/internal/operator/pcapfilter"
+	"github.com/sonde-operator/sonde/test/filters/loadtest"
 	"github.com/sonde-operator/sonde/test/privileged"
 )
 

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sonde-operator/sonde/internal/bpfprog"
-	"github.com/sonde-operator/sonde/internal/pcapfilter"
+	"github.com/sonde-operator/sonde/internal/operator/pcapfilter"
+	"github.com/sonde-operator/sonde/internal/wire/bpfprog"
 )
 
 // oracle is a running oracle/oracle.c with its packets.

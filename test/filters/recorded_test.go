@@ -13,9 +13,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/sonde-operator/sonde/internal/bpfprog"
-	"github.com/sonde-operator/sonde/internal/ebpffilter/loadtest"
-	"github.com/sonde-operator/sonde/internal/pcapfilter"
+	"github.com/sonde-operator/sonde/internal/operator/pcapfilter"
+	"github.com/sonde-operator/sonde/internal/wire/bpfprog"
+	"github.com/sonde-operator/sonde/test/filters/loadtest"
 	"github.com/sonde-operator/sonde/test/privileged"
 )
 

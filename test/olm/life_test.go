@@ -17,7 +17,7 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/agentjob"
-	"github.com/sonde-operator/sonde/internal/scc"
+	"github.com/sonde-operator/sonde/internal/operator/scc"
 	"github.com/sonde-operator/sonde/test/cluster"
 )
 

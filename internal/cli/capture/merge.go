@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/sonde-operator/sonde/api/v1alpha1"
-	"github.com/sonde-operator/sonde/internal/pcapng"
+	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 )
 
 // Memory for putting packets in order, for all files together and at least for each.

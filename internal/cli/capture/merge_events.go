@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/sonde-operator/sonde/api/v1alpha1"
-	"github.com/sonde-operator/sonde/internal/tracefmt"
-	"github.com/sonde-operator/sonde/internal/traceview"
+	"github.com/sonde-operator/sonde/internal/cli/traceview"
+	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
 )
 
 // eventBuffer is how much is written at once, in bytes.

@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sonde-operator/sonde/api/v1alpha1"
-	"github.com/sonde-operator/sonde/internal/duration"
+	"github.com/sonde-operator/sonde/internal/wire/duration"
 )
 
 // Bounds of a ring that hold whatever the API's are: their product must be a number of bytes.

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/sonde-operator/sonde/api/v1alpha1"
-	"github.com/sonde-operator/sonde/internal/traceview"
+	"github.com/sonde-operator/sonde/internal/cli/traceview"
 )
 
 // parallelDownloads at a time: enough to hide latency, few enough for the API server they go through.

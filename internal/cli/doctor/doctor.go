@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/sonde-operator/sonde/internal/agentjob"
-	"github.com/sonde-operator/sonde/internal/nodereport"
 	"github.com/sonde-operator/sonde/internal/settings"
+	"github.com/sonde-operator/sonde/internal/wire/nodereport"
 )
 
 const (

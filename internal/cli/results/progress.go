@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/sonde-operator/sonde/api/v1alpha1"
-	"github.com/sonde-operator/sonde/internal/account"
+	"github.com/sonde-operator/sonde/internal/wire/account"
 )
 
 // maxLine bounds one line of the progress stream: an account and a few names.

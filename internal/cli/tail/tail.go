@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/sonde-operator/sonde/internal/cli/results"
-	"github.com/sonde-operator/sonde/internal/tracefmt"
-	"github.com/sonde-operator/sonde/internal/traceview"
+	"github.com/sonde-operator/sonde/internal/cli/traceview"
+	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
 )
 
 const (

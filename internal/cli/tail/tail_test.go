@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sonde-operator/sonde/internal/account"
 	"github.com/sonde-operator/sonde/internal/cli/results"
+	"github.com/sonde-operator/sonde/internal/wire/account"
 )
 
 const (

@@ -1,0 +1,211 @@
+package ebpffilter
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/cilium/ebpf/asm"
+	"golang.org/x/sys/unix"
+
+	"github.com/sonde-operator/sonde/internal/wire/bpfprog"
+)
+
+// The registers of a translated function. A helper's call leaves these as they are; R0 to R5 hold nothing from one
+// classic instruction to the next, and R9 is not used.
+const (
+	regContext = asm.R6 // LD_ABS and LD_IND want it there
+	regA       = asm.R7 // its upper half is always 0
+	regX       = asm.R8 // its upper half is always 0
+)
+
+// Option changes how Translate does its work.
+type Option func(*translator)
+
+// A packet socket sees the type of a packet that leaves as PACKET_OUTGOING, which libpcap's `inbound` and `outbound` ask
+// for; at tc it does not have it yet. So a program that asks needs one of these two, and is an error without.
+
+// AtIngress translates for a program that sees packets that arrive.
+func AtIngress() Option { return func(t *translator) { t.direction = ingress } }
+
+// AtEgress translates for a program that sees packets that leave.
+func AtEgress() Option { return func(t *translator) { t.direction = egress } }
+
+type direction int
+
+const (
+	unknown direction = iota
+	ingress
+	egress
+)
+
+// Translate makes a classic program the body of the eBPF function
+//
+//	int f(struct __sk_buff *skb)
+//
+// which returns what the classic program returns: 0 refuses the packet. Its jumps are offsets and it has no symbols, so
+// that it fits into any program; Replace puts it there. The error of a program that the kernel would not take, or that
+// cannot be translated (ErrDirection among others), says which instruction is at fault, counted from 0.
+func Translate(program []unix.SockFilter, options ...Option) (asm.Instructions, error) {
+	t, err := newTranslator(program, options)
+	if err != nil {
+		return nil, fmt.Errorf("translate filter: %w", err)
+	}
+	if err := errors.Join(t.translate(), t.resolve()); err != nil {
+		return nil, fmt.Errorf("translate filter: %w", err)
+	}
+	return t.out, nil
+}
+
+func newTranslator(program []unix.SockFilter, options []Option) (*translator, error) {
+	if len(program) == 0 {
+		return nil, errors.New("the program is empty")
+	}
+	t := &translator{program: make(bpfprog.Program, len(program)), places: make([]int, len(program))}
+	for i, in := range program {
+		t.program[i] = bpfprog.Instruction{Op: in.Code, Jt: in.Jt, Jf: in.Jf, K: in.K}
+	}
+	for _, option := range options {
+		option(t)
+	}
+	return t, t.program.Validate()
+}
+
+// label is a place in the output that is jumped to: the first len(program) are the classic instructions.
+type label int
+
+// jump is an instruction of the output whose offset is still missing.
+type jump struct {
+	at int
+	to label
+}
+
+type translator struct {
+	program bpfprog.Program
+	out     asm.Instructions
+	jumps   []jump
+	// places are the labels' indices in out. Each eBPF instruction that is emitted has the size of one.
+	places    []int
+	direction direction
+	// indirect makes all loads take the way of bytes outside of the linear part, for tests.
+	indirect bool
+	// ends is nil of a function, which returns what it has found.
+	ends *ends
+}
+
+func (t *translator) translate() error {
+	t.emit(
+		asm.Mov.Reg(regContext, asm.R1),
+		asm.Mov.Imm32(regA, 0),
+		asm.Mov.Imm32(regX, 0),
+	)
+	reached := reached(t.program)
+	for pc, in := range t.program {
+		// The verifier takes no instruction that nothing leads to.
+		if !reached[pc] {
+			continue
+		}
+		t.place(label(pc))
+		if err := t.instruction(pc, in); err != nil {
+			return fmt.Errorf("instruction %d (%d %d %d %d) cannot be translated: %w", pc, in.Op, in.Jt, in.Jf, in.K, err)
+		}
+	}
+	return nil
+}
+
+// resolve gives the jumps their offsets.
+func (t *translator) resolve() error {
+	for _, j := range t.jumps {
+		offset := t.places[j.to] - j.at - 1
+		if offset > math.MaxInt16 {
+			return fmt.Errorf("the program is too long: a jump over %d instructions, at most %d are possible", offset, math.MaxInt16)
+		}
+		t.out[j.at].Offset = int16(offset)
+	}
+	return nil
+}
+
+func (t *translator) emit(instructions ...asm.Instruction) {
+	t.out = append(t.out, instructions...)
+}
+
+// jump emits a jump that leads to a label which is placed later.
+func (t *translator) jump(in asm.Instruction, to label) {
+	t.jumps = append(t.jumps, jump{at: len(t.out), to: to})
+	// The reference would be looked up as a symbol.
+	t.emit(asm.Instruction{OpCode: in.OpCode, Dst: in.Dst, Src: in.Src, Constant: in.Constant})
+}
+
+// newLabel makes a label inside of a classic instruction.
+func (t *translator) newLabel() label {
+	t.places = append(t.places, 0)
+	return label(len(t.places) - 1)
+}
+
+// place puts a label before the next instruction that is emitted.
+func (t *translator) place(l label) { t.places[l] = len(t.out) }
+
+func (t *translator) instruction(pc int, in bpfprog.Instruction) error {
+	switch in.Op & classMask {
+	case unix.BPF_LD:
+		return t.load(in)
+	case unix.BPF_LDX:
+		t.loadX(in)
+	case unix.BPF_ST:
+		t.writeScratch(in.K, regA)
+	case unix.BPF_STX:
+		t.writeScratch(in.K, regX)
+	case unix.BPF_ALU:
+		return t.arithmetic(in)
+	case unix.BPF_JMP:
+		return t.branch(pc, in)
+	case unix.BPF_RET:
+		t.end(in)
+	case unix.BPF_MISC:
+		if in.Op&miscMask == unix.BPF_TXA {
+			t.emit(asm.Mov.Reg32(regA, regX))
+			break
+		}
+		t.emit(asm.Mov.Reg32(regX, regA))
+	}
+	return nil
+}
+
+// end translates a return.
+func (t *translator) end(in bpfprog.Instruction) {
+	byA := in.Op&returnMask == unix.BPF_A
+	switch {
+	case t.ends == nil && byA:
+		t.emit(asm.Mov.Reg32(asm.R0, regA), asm.Return())
+	case t.ends == nil:
+		t.emit(asm.Mov.Imm32(asm.R0, int32(in.K)), asm.Return())
+	case byA:
+		t.jump(asm.JEq.Imm32(regA, 0, ""), t.ends.refused)
+		t.jump(asm.Ja.Label(""), t.ends.accepted)
+	case in.K == 0:
+		t.jump(asm.Ja.Label(""), t.ends.refused)
+	default:
+		t.jump(asm.Ja.Label(""), t.ends.accepted)
+	}
+}
+
+// reached tells which instructions some path leads to.
+func reached(program bpfprog.Program) []bool {
+	reached := make([]bool, len(program))
+	reached[0] = true
+	for pc, in := range program {
+		if !reached[pc] {
+			continue
+		}
+		switch {
+		case in.Op&classMask == unix.BPF_RET:
+		case in.Op&classMask != unix.BPF_JMP:
+			reached[pc+1] = true
+		case in.Op&opMask == unix.BPF_JA:
+			reached[pc+1+int(in.K)] = true
+		default:
+			reached[pc+1+int(in.Jt)], reached[pc+1+int(in.Jf)] = true, true
+		}
+	}
+	return reached
+}

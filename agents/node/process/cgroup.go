@@ -1,0 +1,153 @@
+package process
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+)
+
+// Container says which container of which Pod a process belongs to.
+type Container struct {
+	// PodUID is as in metadata.uid, or the config hash of a static Pod (32 hexadecimal digits).
+	PodUID string
+	// ID is the runtime's container ID without a scheme: 64 hexadecimal digits. The Pod's sandbox has one, too.
+	ID string
+}
+
+const (
+	containerIDLen = 64 // containerd, CRI-O and docker alike
+	staticUIDLen   = 32 // an MD5 (applyDefaults in pkg/kubelet/config/common.go of Kubernetes)
+	uidLen         = 36
+)
+
+// ParseCgroup reads a /proc/<pid>/cgroup file (cgroups(7)). Each line is one hierarchy of version 1 or the one of
+// version 2; the first that names a container of a Pod counts, as a runtime need not put every hierarchy there. It
+// returns false for a process that is in no container of a Pod.
+func ParseCgroup(b []byte) (Container, bool) {
+	for len(b) > 0 {
+		var line []byte
+		line, b, _ = bytes.Cut(b, []byte{'\n'})
+		// hierarchy-ID:controllers:path; a path may hold further colons.
+		parts := bytes.SplitN(line, []byte{':'}, 3)
+		if len(parts) != 3 {
+			continue
+		}
+		if c, ok := parsePath(string(parts[2])); ok {
+			return c, true
+		}
+	}
+	return Container{}, false
+}
+
+// parsePath looks for a Pod's component followed by a container's. What comes before does not matter, as the kubelet's
+// root may be anywhere (a node within a cgroup) and is shown as ".." to a reader in a cgroup namespace. What comes
+// after does not matter either: a container may divide its own cgroup. The outermost pair counts, so that no container
+// can pass for another Pod's by the name of a cgroup that it made.
+func parsePath(path string) (Container, bool) {
+	parts := strings.Split(path, "/")
+	for i, p := range parts {
+		// containerd without SystemdCgroup under a kubelet with the systemd driver: one component with colons.
+		if slice, rest, ok := strings.Cut(p, ":"); ok {
+			if uid, ok := podUID(slice); ok {
+				_, id, _ := strings.Cut(rest, ":")
+				return Container{PodUID: uid, ID: id}, validID(id)
+			}
+			continue
+		}
+		uid, ok := podUID(p)
+		if !ok {
+			continue
+		}
+		if i+1 == len(parts) {
+			return Container{}, false
+		}
+		id, ok := containerID(parts[i+1])
+		return Container{PodUID: uid, ID: id}, ok
+	}
+	return Container{}, false
+}
+
+// podUID reads a Pod's component: "pod<uid>" of the cgroupfs driver, "<parents>-pod<uid with _>.slice" of systemd's.
+func podUID(part string) (string, bool) {
+	if uid, ok := strings.CutPrefix(part, "pod"); ok && validUID(uid) {
+		return uid, true
+	}
+	name, ok := strings.CutSuffix(part, ".slice")
+	if !ok {
+		return "", false
+	}
+	i := strings.LastIndex(name, "-pod")
+	if i < 0 || !strings.Contains("-"+name[:i]+"-", "-kubepods-") {
+		return "", false
+	}
+	uid := strings.ReplaceAll(name[i+len("-pod"):], "_", "-")
+	return uid, validUID(uid)
+}
+
+// containerID reads a container's component: the bare ID, or one with a runtime's prefix, with ".scope" if systemd
+// made it. CRI-O's monitor (crio-conmon-<id>) lies beside its container but is a process of the node.
+func containerID(part string) (string, bool) {
+	part = strings.TrimSuffix(part, ".scope")
+	for _, prefix := range []string{"cri-containerd-", "crio-", "docker-", "libpod-"} {
+		if id, ok := strings.CutPrefix(part, prefix); ok {
+			return id, validID(id)
+		}
+	}
+	return part, validID(part)
+}
+
+func validID(s string) bool { return len(s) == containerIDLen && hex(s) }
+
+// validUID accepts the two shapes that exist, so that no other component beginning with "pod" is mistaken for a Pod.
+func validUID(s string) bool {
+	switch len(s) {
+	case staticUIDLen:
+		return hex(s)
+	case uidLen:
+		return s[8] == '-' && s[13] == '-' && s[18] == '-' && s[23] == '-' && hex(strings.ReplaceAll(s, "-", ""))
+	default:
+		return false
+	}
+}
+
+func hex(s string) bool {
+	for _, r := range s {
+		if (r < '0' || r > '9') && (r < 'a' || r > 'f') {
+			return false
+		}
+	}
+	return len(s) > 0
+}
+
+// Depth tells how many cgroups lie between a process's own and its Pod's (1 for the container's own process), and
+// whether that is in the hierarchy of a controller of cgroup v1. It returns false for a process of no Pod, and where the
+// Pod has no cgroup of its own.
+func Depth(b []byte, controller string) (below int, v1, ok bool) {
+	for line := range bytes.Lines(b) {
+		parts := bytes.SplitN(bytes.TrimSuffix(line, []byte{'\n'}), []byte{':'}, 3)
+		if len(parts) != 3 {
+			continue
+		}
+		unified := string(parts[0]) == "0" && len(parts[1]) == 0
+		if !unified && !slices.Contains(strings.Split(string(parts[1]), ","), controller) {
+			continue
+		}
+		if n, found := depth(string(parts[2])); found {
+			return n, !unified, true
+		}
+	}
+	return 0, false, false
+}
+
+func depth(path string) (int, bool) {
+	if _, ok := parsePath(path); !ok {
+		return 0, false
+	}
+	parts := strings.Split(path, "/")
+	for i, p := range parts {
+		if _, ok := podUID(p); ok {
+			return len(parts) - 1 - i, true
+		}
+	}
+	return 0, false
+}

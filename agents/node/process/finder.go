@@ -1,0 +1,123 @@
+package process
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+)
+
+// ErrNoProcess is returned where a Pod has no process on this node.
+var ErrNoProcess = errors.New("no process of the pod on this node")
+
+// Process is one process of a Pod. PID and StartTime together name it for as long as the node is up.
+type Process struct {
+	PID         int
+	ContainerID string
+	// StartTime is when the process began, in clock ticks since the node's boot (field 22 of proc_pid_stat(5)).
+	StartTime uint64
+}
+
+// Finder finds processes by what /proc says. The zero value reads /proc.
+type Finder struct {
+	// Root is where the process file system is mounted; "/proc" if empty.
+	Root string
+}
+
+func (f Finder) root() string { return cmp.Or(f.Root, "/proc") }
+
+func (f Finder) path(pid int, name string) string {
+	return filepath.Join(f.root(), strconv.Itoa(pid), name)
+}
+
+// Pod returns the processes of the Pod's containers, its sandbox included, the oldest first; none is not an error.
+// Processes that end during the search are left out, and so are zombies, which have no namespaces any more.
+func (f Finder) Pod(uid string) ([]Process, error) {
+	if !validUID(uid) {
+		return nil, fmt.Errorf("find processes: %q is not a pod UID (a static pod is found by its kubernetes.io/config.hash)", uid)
+	}
+	entries, err := os.ReadDir(f.root())
+	if err != nil {
+		return nil, fmt.Errorf("find processes: %w", err)
+	}
+	var found []Process
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		p, ok, err := f.process(pid, uid)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			found = append(found, p)
+		}
+	}
+	slices.SortFunc(found, func(a, b Process) int {
+		return cmp.Or(cmp.Compare(a.StartTime, b.StartTime), cmp.Compare(a.PID, b.PID))
+	})
+	return found, nil
+}
+
+// Container returns those of Pod that belong to one container. id may carry the scheme that the API gives it
+// ("containerd://...").
+func (f Finder) Container(uid, id string) ([]Process, error) {
+	if _, bare, ok := strings.Cut(id, "://"); ok {
+		id = bare
+	}
+	all, err := f.Pod(uid)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(all, func(p Process) bool { return p.ContainerID != id }), nil
+}
+
+// process reads one process; false if it is not a living process of the Pod.
+func (f Finder) process(pid int, uid string) (Process, bool, error) {
+	b, err := os.ReadFile(f.path(pid, "cgroup"))
+	if err != nil {
+		return Process{}, false, ignoreGone(err)
+	}
+	c, ok := ParseCgroup(b)
+	if !ok || c.PodUID != uid {
+		return Process{}, false, nil
+	}
+	b, err = os.ReadFile(f.path(pid, "stat"))
+	if err != nil {
+		return Process{}, false, ignoreGone(err)
+	}
+	state, start, err := parseStat(b)
+	if err != nil {
+		return Process{}, false, fmt.Errorf("read process %d: %w", pid, err)
+	}
+	if state == 'Z' || state == 'X' {
+		return Process{}, false, nil
+	}
+	return Process{PID: pid, ContainerID: c.ID, StartTime: start}, true, nil
+}
+
+// parseStat reads state (field 3) and start time (field 22) of a /proc/<pid>/stat file. The command (field 2) may hold
+// anything, parentheses and blanks too, so fields are counted from its last closing one.
+func parseStat(b []byte) (state byte, start uint64, err error) {
+	const stateField, startField = 3, 22
+	i := bytes.LastIndexByte(b, ')')
+	fields := bytes.Fields(b[i+1:])
+	if i < 0 || len(fields) <= startField-stateField || len(fields[0]) != 1 {
+		return 0, 0, errors.New("stat has too few fields")
+	}
+	if state = fields[0][0]; !unicode.IsLetter(rune(state)) || state >= unicode.MaxASCII {
+		return 0, 0, fmt.Errorf("stat's state is %q, no letter", state)
+	}
+	start, err = strconv.ParseUint(string(fields[startField-stateField]), 10, 64)
+	if err != nil {
+		return 0, 0, fmt.Errorf("parse start time: %w", err)
+	}
+	return state, start, nil
+}

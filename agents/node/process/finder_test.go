@@ -1,0 +1,92 @@
+package process
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// fakeProc writes a process file system with the given processes.
+type fakeProc struct {
+	pid    int
+	cgroup string
+	comm   string
+	state  byte
+	start  int
+}
+
+func writeProc(t *testing.T, procs ...fakeProc) Finder {
+	t.Helper()
+	root := t.TempDir()
+	for _, p := range procs {
+		dir := filepath.Join(root, strconv.Itoa(p.pid))
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		stat := fmt.Sprintf("%d (%s) %c 1 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 %d 9 10\n", p.pid, p.comm, p.state, p.start)
+		for name, text := range map[string]string{"cgroup": p.cgroup, "stat": stat} {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, name := range []string{"self", "sys", "12x"} {
+		if err := os.Mkdir(filepath.Join(root, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return Finder{Root: root}
+}
+
+func TestPodFindsOwnLivingProcesses(t *testing.T) {
+	in := func(uid, id string) string { return "4:memory:/kubepods/pod" + uid + "/" + id + "\n0::/\n" }
+	f := writeProc(t,
+		fakeProc{1, "0::/init.scope\n", "systemd", 'S', 1},
+		fakeProc{40, in(uid, id), "web (1) x", 'S', 300},
+		fakeProc{41, in(uid, id2), "pause", 'S', 200},
+		fakeProc{42, in(other, id), "neighbour", 'S', 210},
+		fakeProc{43, in(uid, id), "dead", 'Z', 220},
+		fakeProc{44, in(uid, id), "web", 'R', 300},
+	)
+	got, err := f.Pod(uid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Process{{41, id2, 200}, {40, id, 300}, {44, id, 300}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("Pod (-want +got):\n%s", diff)
+	}
+	got, err = f.Container(uid, "containerd://"+id2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want[:1], got); diff != "" {
+		t.Errorf("Container (-want +got):\n%s", diff)
+	}
+	got, err = f.Pod(hash)
+	if err != nil || len(got) != 0 {
+		t.Errorf("a Pod that is not here: %v, %v", got, err)
+	}
+}
+
+func TestPodRefusesWhatIsNoUID(t *testing.T) {
+	for _, bad := range []string{"", "web-1", uid + "0", "../" + uid} {
+		if _, err := (Finder{}).Pod(bad); err == nil {
+			t.Errorf("Pod(%q) did not fail", bad)
+		}
+	}
+}
+
+func TestPodReportsBrokenStat(t *testing.T) {
+	f := writeProc(t, fakeProc{7, "0::/kubepods/pod" + uid + "/" + id, "x", 'S', 1})
+	if err := os.WriteFile(f.path(7, "stat"), []byte("7 (x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Pod(uid); err == nil {
+		t.Error("no error")
+	}
+}

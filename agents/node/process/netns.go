@@ -1,0 +1,150 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// NetNS is a network namespace that stays alive as long as File is open.
+type NetNS struct {
+	File *os.File
+	// Inode identifies the namespace on this node while it lives.
+	Inode uint64
+	// Process is the one through which the namespace was opened.
+	Process Process
+}
+
+// Close lets go of the namespace.
+func (n *NetNS) Close() error { return n.File.Close() }
+
+// OpenNetNS opens the network namespace of a Pod: that of its oldest process, which is the sandbox's where the runtime
+// keeps one. It returns ErrNoProcess if there is none.
+func (f Finder) OpenNetNS(uid string) (*NetNS, error) {
+	procs, err := f.Pod(uid)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range procs {
+		n, err := f.OpenProcessNetNS(uid, p)
+		if err == nil {
+			return n, nil
+		}
+		if !errors.Is(err, ErrNoProcess) {
+			return nil, err
+		}
+	}
+	return nil, fmt.Errorf("open network namespace of pod %s: %w", uid, ErrNoProcess)
+}
+
+// OpenProcessNetNS opens the network namespace of one process of the Pod. It returns ErrNoProcess if the process has
+// ended, also when its number belongs to another one by now.
+func (f Finder) OpenProcessNetNS(uid string, p Process) (*NetNS, error) {
+	pidfd, err := openPidfd(p.PID)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(pidfd)
+	file, err := os.Open(f.path(p.PID, "ns/net"))
+	if err != nil {
+		if ignoreGone(err) == nil {
+			return nil, fmt.Errorf("process %d: %w", p.PID, ErrNoProcess)
+		}
+		return nil, fmt.Errorf("open network namespace (needs CAP_SYS_PTRACE): %w", err)
+	}
+	n := &NetNS{File: file, Process: p}
+	if n.Inode, err = f.verify(file, pidfd, uid, p); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return n, nil
+}
+
+// verify checks that all that was read belongs to one living process of the Pod: who holds the number now is asked
+// after the namespace was opened, and the pidfd, which was there before, says that nobody took the number between.
+func (f Finder) verify(file *os.File, pidfd int, uid string, p Process) (uint64, error) {
+	now, ok, err := f.process(p.PID, uid)
+	if err != nil {
+		return 0, err
+	}
+	gone, err := exited(pidfd)
+	if err != nil {
+		return 0, err
+	}
+	if !ok || gone || now != p {
+		return 0, fmt.Errorf("process %d: %w", p.PID, ErrNoProcess)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(int(file.Fd()), &st); err != nil {
+		return 0, fmt.Errorf("stat network namespace: %w", err)
+	}
+	return st.Ino, nil
+}
+
+// HostNetNS returns the inode of the node's own network namespace, that of its first process. A Pod whose namespace
+// has the same inode runs with hostNetwork, whatever its spec says.
+func (f Finder) HostNetNS() (uint64, error) {
+	ino, err := f.netInode(1)
+	if err != nil {
+		return 0, fmt.Errorf("find the node's network namespace (needs hostPID and CAP_SYS_PTRACE): %w", err)
+	}
+	return ino, nil
+}
+
+// OpenHostNetNS opens the node's own network namespace, that of its first process.
+func (f Finder) OpenHostNetNS() (*NetNS, error) {
+	file, err := os.Open(f.path(1, "ns/net"))
+	if err != nil {
+		return nil, fmt.Errorf("open the node's network namespace (needs hostPID and CAP_SYS_PTRACE): %w", err)
+	}
+	n := &NetNS{File: file, Process: Process{PID: 1}}
+	var st unix.Stat_t
+	if err := unix.Fstat(int(file.Fd()), &st); err != nil {
+		return nil, errors.Join(fmt.Errorf("stat network namespace: %w", err), file.Close())
+	}
+	n.Inode = st.Ino
+	return n, nil
+}
+
+func (f Finder) netInode(pid int) (uint64, error) {
+	var st unix.Stat_t
+	if err := unix.Stat(f.path(pid, "ns/net"), &st); err != nil {
+		return 0, err
+	}
+	return st.Ino, nil
+}
+
+// openPidfd opens a handle on a process that cannot pass to a later one with the same number; ErrNoProcess if it is gone.
+func openPidfd(pid int) (int, error) {
+	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
+	if errors.Is(err, unix.ESRCH) {
+		return -1, fmt.Errorf("process %d: %w", pid, ErrNoProcess)
+	}
+	if err != nil {
+		return -1, fmt.Errorf("open process %d: %w", pid, err)
+	}
+	return fd, nil
+}
+
+// exited tells whether the process of a pidfd has ended: the descriptor is readable then (pidfd_open(2)).
+func exited(pidfd int) (bool, error) {
+	for {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, 0)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return false, fmt.Errorf("poll process: %w", err)
+		}
+		return n > 0, nil
+	}
+}
+
+// ignoreGone drops the errors of reading about a process that has ended meanwhile.
+func ignoreGone(err error) error {
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	return fmt.Errorf("read process: %w", err)
+}

@@ -1,0 +1,34 @@
+package recording
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+)
+
+func TestOf(t *testing.T) {
+	ended := func(cause error) context.Context {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(cause)
+		return ctx
+	}
+	late, cancel := context.WithDeadline(t.Context(), time.Unix(1, 0))
+	defer cancel()
+	for name, tc := range map[string]struct {
+		ctx  context.Context //nolint:containedctx // a row of a table
+		want Reason
+	}{
+		"its time is over": {late, Duration},
+		"the Pod left":     {ended(ErrTargetGone), TargetGone},
+		"somebody asked":   {ended(errors.New("enough")), Stopped},
+		"nobody said why":  {ended(nil), Stopped},
+	} {
+		if got := ReasonOf(tc.ctx); got != tc.want || !got.Complete() {
+			t.Errorf("%s: %s, want %s", name, got, tc.want)
+		}
+	}
+	if DiskFull.Complete() || Error.Complete() {
+		t.Error("what is cut off is complete")
+	}
+}

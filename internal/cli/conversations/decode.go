@@ -1,0 +1,173 @@
+package conversations
+
+import (
+	"encoding/binary"
+	"net/netip"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+
+	"github.com/sonde-operator/sonde/internal/wire/pcapng"
+)
+
+// packet is what counts of one packet. Addresses are zero where the protocol has none that are known here.
+type packet struct {
+	protocol string
+	from, to netip.AddrPort
+}
+
+// decoder reads headers. It keeps what gopacket allocates, so one is used for a whole file.
+type decoder struct {
+	eth  layers.Ethernet
+	vlan layers.Dot1Q
+	sll  layers.LinuxSLL
+	arp  layers.ARP
+	ip4  layers.IPv4
+	ip6  layers.IPv6
+	skip layers.IPv6ExtensionSkipper
+	frag layers.IPv6Fragment
+}
+
+// maxExtensions bounds the chain of VLAN tags or IPv6 extension headers of one packet.
+const maxExtensions = 16
+
+// decode reads the headers of data, which may be cut anywhere: what was not captured is left out,
+// from the ports to everything.
+func (d *decoder) decode(link pcapng.LinkType, data []byte) packet {
+	switch layers.LinkType(link) {
+	case layers.LinkTypeEthernet:
+		if d.eth.DecodeFromBytes(data, gopacket.NilDecodeFeedback) == nil {
+			return d.network(d.eth.EthernetType, d.eth.Payload)
+		}
+	case layers.LinkTypeLinuxSLL:
+		if d.sll.DecodeFromBytes(data, gopacket.NilDecodeFeedback) == nil {
+			return d.network(d.sll.EthernetType, d.sll.Payload)
+		}
+	case layers.LinkTypeRaw, layers.LinkTypeIPv4, layers.LinkTypeIPv6:
+		return d.raw(data)
+	default:
+	}
+	return packet{protocol: "unknown"}
+}
+
+func (d *decoder) raw(data []byte) packet {
+	if len(data) > 0 && data[0]>>4 == 6 {
+		return d.ipv6(data)
+	}
+	return d.ipv4(data)
+}
+
+func (d *decoder) network(t layers.EthernetType, data []byte) packet {
+	for range maxExtensions {
+		if t != layers.EthernetTypeDot1Q && t != layers.EthernetTypeQinQ {
+			break
+		}
+		if d.vlan.DecodeFromBytes(data, gopacket.NilDecodeFeedback) != nil {
+			return packet{protocol: "802.1Q"}
+		}
+		t, data = d.vlan.Type, d.vlan.Payload
+	}
+	switch t {
+	case layers.EthernetTypeIPv4:
+		return d.ipv4(data)
+	case layers.EthernetTypeIPv6:
+		return d.ipv6(data)
+	case layers.EthernetTypeARP:
+		return d.address(data)
+	default:
+		return packet{protocol: t.String()}
+	}
+}
+
+// address decodes ARP: who asks, and for whom.
+func (d *decoder) address(data []byte) packet {
+	p := packet{protocol: "ARP"}
+	if d.arp.DecodeFromBytes(data, gopacket.NilDecodeFeedback) == nil {
+		p.from, p.to = endpoint(d.arp.SourceProtAddress, 0), endpoint(d.arp.DstProtAddress, 0)
+	}
+	return p
+}
+
+func (d *decoder) ipv4(data []byte) packet {
+	if d.ip4.DecodeFromBytes(data, gopacket.NilDecodeFeedback) != nil {
+		return packet{protocol: "IPv4"}
+	}
+	payload := d.ip4.Payload
+	if d.ip4.FragOffset != 0 {
+		payload = nil
+	}
+	return transport(d.ip4.Protocol, d.ip4.SrcIP, d.ip4.DstIP, payload)
+}
+
+func (d *decoder) ipv6(data []byte) packet {
+	err := d.ip6.DecodeFromBytes(data, gopacket.NilDecodeFeedback)
+	payload := d.ip6.Payload
+	if err != nil {
+		// Linux captures segments that are not yet cut (BIG TCP) with length 0, which gopacket refuses.
+		if len(data) < 40 || d.ip6.Length != 0 || d.ip6.HopByHop != nil {
+			return packet{protocol: "IPv6"}
+		}
+		payload = data[40:]
+	}
+	next := d.ip6.NextHeader
+	if d.ip6.HopByHop != nil {
+		next = d.ip6.HopByHop.NextHeader
+	}
+	next, payload = d.extensions(next, payload)
+	return transport(next, d.ip6.SrcIP, d.ip6.DstIP, payload)
+}
+
+// extensions skips IPv6's extension headers and returns what follows them; nothing in a fragment behind the first.
+func (d *decoder) extensions(next layers.IPProtocol, data []byte) (layers.IPProtocol, []byte) {
+	for range maxExtensions {
+		t := next.LayerType()
+		switch {
+		case t == layers.LayerTypeIPv6Fragment:
+			if d.frag.DecodeFromBytes(data, gopacket.NilDecodeFeedback) != nil {
+				return next, nil
+			}
+			next, data = d.frag.NextHeader, d.frag.Payload
+			if d.frag.FragmentOffset != 0 {
+				return next, nil
+			}
+		case layers.LayerClassIPv6Extension.Contains(t):
+			if d.skip.DecodeFromBytes(data, gopacket.NilDecodeFeedback) != nil {
+				return next, nil
+			}
+			next, data = d.skip.NextHeader, d.skip.Payload
+		default:
+			return next, data
+		}
+	}
+	return next, nil
+}
+
+// transport reads only the ports: four bytes are there also where a snap length left no whole header.
+func transport(proto layers.IPProtocol, from, to, payload []byte) packet {
+	var source, destination uint16
+	switch proto {
+	case layers.IPProtocolTCP, layers.IPProtocolUDP, layers.IPProtocolUDPLite, layers.IPProtocolSCTP:
+		if len(payload) >= 4 {
+			source, destination = binary.BigEndian.Uint16(payload), binary.BigEndian.Uint16(payload[2:])
+		}
+	default:
+	}
+	return packet{protocol: name(proto), from: endpoint(from, source), to: endpoint(to, destination)}
+}
+
+// name is as tcpdump and Wireshark write it.
+func name(proto layers.IPProtocol) string {
+	switch proto {
+	case layers.IPProtocolICMPv4:
+		return "ICMP"
+	case layers.IPProtocolICMPv6:
+		return "ICMPv6"
+	default:
+		return proto.String()
+	}
+}
+
+func endpoint(ip []byte, port uint16) netip.AddrPort {
+	addr, _ := netip.AddrFromSlice(ip)
+	return netip.AddrPortFrom(addr, port)
+}

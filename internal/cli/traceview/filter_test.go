@@ -1,0 +1,116 @@
+package traceview
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
+)
+
+func TestFilter(t *testing.T) {
+	records := map[string]*tracefmt.Record{
+		"read":       {Call: "read", Group: "io", Container: "web", Comm: []byte("nginx"), Took: 10 * time.Millisecond, HasRet: true, Ret: 7},
+		"quick":      {Call: "read", Group: "io", Container: "web", Comm: []byte("nginx"), Took: 10*time.Millisecond - 1, HasRet: true},
+		"openat":     {Call: "openat", Group: "file", Container: "log", Comm: []byte("sh"), HasRet: true, Ret: -1, Errno: "ENOENT"},
+		"exec":       {Call: callExec, Group: "process", Comm: []byte("sh"), Took: -1},
+		"connection": {Call: callConnection, Group: "network", Container: "log", Took: -1, Errno: "ECONNREFUSED"},
+	}
+	for name, tc := range map[string]struct {
+		filter Filter
+		want   string
+	}{
+		"all":                       {Filter{}, "connection exec openat quick read"},
+		"a group":                   {Filter{Groups: []string{"io"}}, "quick read"},
+		"groups":                    {Filter{Groups: []string{"io", "process"}}, "exec quick read"},
+		"a call":                    {Filter{Calls: []string{"openat"}}, "openat"},
+		"a group and a call beside": {Filter{Groups: []string{"process"}, Calls: []string{"openat"}}, "exec openat"},
+		"a container":               {Filter{Containers: []string{"log"}}, "connection openat"},
+		"containers":                {Filter{Containers: []string{"log", "web"}}, "connection openat quick read"},
+		"a name":                    {Filter{Comms: []string{"sh"}}, "exec openat"},
+		"part of a name":            {Filter{Comms: []string{"s"}}, ""},
+		"what took long":            {Filter{MinLatency: 10 * time.Millisecond}, "connection exec read"},
+		"what failed":               {Filter{Failed: true}, "connection openat"},
+		"all of it at once":         {Filter{Groups: []string{"file", "io"}, Containers: []string{"web"}, Comms: []string{"nginx"}, MinLatency: time.Millisecond * 10}, "read"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			for key := range strings.FieldsSeq("connection exec openat quick read") {
+				if tc.filter.Keeps(records[key]) {
+					got = append(got, key)
+				}
+			}
+			if diff := cmp.Diff(tc.want, strings.Join(got, " ")); diff != "" {
+				t.Errorf("kept (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// filtered adds up what a filter keeps.
+type filtered struct {
+	Filter
+	summary *Summary
+}
+
+func (f filtered) Line(from *Source, line *tracefmt.Line) error {
+	if line.Record != nil && !f.Keeps(line.Record) {
+		f.summary.LeaveOut(from, line.Record)
+		return nil
+	}
+	f.summary.Line(from, line)
+	return nil
+}
+
+func (f filtered) Damaged(from *Source, err error) error {
+	f.summary.Damaged(from, err)
+	return nil
+}
+func (f filtered) End(from *Source) { f.summary.End(from) }
+func (f filtered) Idle() error      { return nil }
+
+// What is left out is not missing; and of a process that is shown all is known that the trace tells of it.
+func TestSummaryOfWhatIsWanted(t *testing.T) {
+	for name, tc := range map[string]struct {
+		filter        Filter
+		want          string // the first line
+		wantProcesses string
+	}{
+		"one call": {Filter{Calls: []string{"unlink", "rename", "renameat2"}}, "1 of 225 events in 0ns: file 1. None was lost.\n", `PROCESS  STARTED          ENDED WITH  EVENTS  COMMAND
+web/1    before           3                0  /bin/sh /srv/start.sh
+web/6    19:26:09.588286  0                1    mv out "final name"
+`},
+		"what failed": {Filter{Failed: true, Comms: []string{"cat"}}, "3 of 225 events in 818µs: file 3. None was lost.\n", `PROCESS  STARTED          ENDED WITH  EVENTS  COMMAND
+web/1    before           3                0  /bin/sh /srv/start.sh
+web/4    19:26:09.586918  0                1    cat /etc/hostname
+web/5    19:26:09.587580  1                2    cat missing
+`},
+		"forks":    {Filter{Calls: []string{callFork}}, "7 of 225 events in 4.33ms: process 7. None was lost.\n", ""},
+		"all":      {Filter{}, "225 events in 5.54ms: file 146, io 50, process 29. None was lost.\n", ""},
+		"nothing":  {Filter{Containers: []string{"log"}}, "0 of 225 events. None was lost.\n", ""},
+		"by group": {Filter{Groups: []string{"io"}}, "50 of 225 events in 5.28ms: io 50. None was lost.\n", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := filtered{tc.filter, NewSummary()}
+			if err := Read(t.Context(), []*Source{NewSource("shell.ndjson", strings.NewReader(shell(t)))}, f); err != nil {
+				t.Fatal(err)
+			}
+			text := f.summary.Text()
+			if head, _, _ := strings.Cut(text, "\n"); head+"\n" != tc.want {
+				t.Errorf("it begins with %q, want %q", head, tc.want)
+			}
+			if strings.Contains(text, "was not measured") {
+				t.Errorf("it says of a trace that was measured that it was not:\n%s", text)
+			}
+			_, got, _ := strings.Cut(text, "\nProcesses:\n")
+			if diff := cmp.Diff(tc.wantProcesses, got); tc.wantProcesses != "" && diff != "" {
+				t.Errorf("processes (-want +got):\n%s", diff)
+			}
+			if p := f.summary.Problems(); p != nil {
+				t.Errorf("problems: %q", p)
+			}
+		})
+	}
+}

@@ -1,0 +1,131 @@
+package traceview
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/sonde-operator/sonde/internal/cli/live"
+	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
+)
+
+// Colours of a terminal (ECMA-48, SGR).
+const (
+	dim     = "\x1b[2m"
+	red     = "\x1b[31m"
+	green   = "\x1b[32m"
+	yellow  = "\x1b[33m"
+	blue    = "\x1b[34m"
+	magenta = "\x1b[35m"
+	cyan    = "\x1b[36m"
+	alarm   = "\x1b[1;31m" // bold
+	plain   = "\x1b[0m"
+)
+
+var groupColours = map[string]string{
+	"process": magenta, "file": cyan, "io": blue, "memory": yellow, "network": green, "signal": red,
+}
+
+// From where on a duration is coloured, and from where on it is to be seen at once.
+const (
+	slow     = 10 * time.Millisecond
+	verySlow = time.Second
+)
+
+// Live writes a line for each event: when, which process, its name, the call, how long it took, its result, and what it
+// was about, which comes last because it is as long as it is.
+type Live struct {
+	// Colour the lines, which only a terminal understands.
+	Colour bool
+	// Pods shows each event's Pod: there are several.
+	Pods bool
+	// Width, if not nil, returns how many characters a line may have; zero is no limit. It is asked before each line, as
+	// windows are resized.
+	Width func() int
+
+	w      io.Writer
+	widths [5]int
+}
+
+// NewLive returns a Live on w, to which each line is one write.
+func NewLive(w io.Writer) *Live {
+	return &Live{w: w, widths: [5]int{8, 6, 10, 6, 6}}
+}
+
+// widest a column grows, so that one hostile name does not push all others out of sight.
+const widest = 48
+
+// Show writes the line of an event of the source.
+func (l *Live) Show(from *Source, r *tracefmt.Record) error {
+	process := who(r)
+	if l.Pods {
+		process = quoted(from.Pod()) + "/" + process
+	}
+	cells := [5]string{process, string(r.Comm), r.Call, took(r.Took), result(r)}
+	colours := colouring(r, cells[4])
+	line := []coloured{{dim, clockTime(r.Time)}}
+	for i, c := range cells {
+		c = cut(live.OneLine(c), widest)
+		l.widths[i] = max(l.widths[i], utf8.RuneCountInString(c))
+		line = append(line, coloured{"", "  "}, coloured{colours[i], fill(c, l.widths[i], i >= 3)})
+	}
+	line = append(line, coloured{"", "  " + live.OneLine(what(r, from.arch()))})
+	if _, err := fmt.Fprintln(l.w, l.text(line)); err != nil {
+		return fmt.Errorf("print the event: %w", err)
+	}
+	return nil
+}
+
+// colouring of an event's cells: what failed and what took long stands out.
+func colouring(r *tracefmt.Record, result string) (colours [5]string) {
+	colours[2] = groupColours[r.Group]
+	switch {
+	case r.Took >= verySlow:
+		colours[3] = alarm
+	case r.Took >= slow:
+		colours[3] = yellow
+	}
+	if failed(r) || r.Call == callExit && result != "0" {
+		colours[4] = red
+	}
+	return colours
+}
+
+// coloured is a part of a line.
+type coloured struct{ colour, text string }
+
+// text of a line that has so many characters as there is room for, and no blanks at its end.
+func (l *Live) text(parts []coloured) string {
+	room := math.MaxInt
+	if l.Width != nil {
+		if width := l.Width(); width > 0 {
+			room = width
+		}
+	}
+	var b strings.Builder
+	for i, p := range parts {
+		if i == len(parts)-1 {
+			p.text = strings.TrimRight(p.text, " ")
+		}
+		length := utf8.RuneCountInString(p.text)
+		if length > room {
+			if room > 0 {
+				b.WriteString(l.paint(p.colour, cut(p.text, room)))
+			}
+			break
+		}
+		room -= length
+		b.WriteString(l.paint(p.colour, p.text))
+	}
+	return strings.TrimRight(b.String(), " ")
+}
+
+func (l *Live) paint(colour, s string) string {
+	if !l.Colour || colour == "" || strings.TrimSpace(s) == "" {
+		return s
+	}
+	return colour + s + plain
+}

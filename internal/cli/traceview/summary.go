@@ -1,0 +1,245 @@
+package traceview
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
+)
+
+// Bounds of what is remembered, below 100 MiB in all: a trace may be of any size, and name as many files as it likes.
+const (
+	maxTraces    = 1 << 10
+	maxGroups    = 64
+	maxCalls     = 1 << 10
+	maxFiles     = 1 << 15
+	maxFailures  = 1 << 12
+	maxProcesses = 1 << 14
+	maxPeers     = 1 << 12
+	maxText      = 512 // of a path, and of a command
+	maxWord      = 64  // of a name
+)
+
+// Rows of the tables.
+const (
+	topRows     = 10
+	callRows    = 20
+	processRows = 50
+)
+
+// Summary is what all events of a trace come to. Its memory is bounded; what it had no room to tell apart is counted.
+type Summary struct {
+	traces      map[string]*trace
+	groups      map[string]uint64
+	otherGroups uint64
+	events      uint64
+	leftOut     uint64
+	first, last time.Time
+
+	lost        lostTable
+	calls       callTable
+	files       fileTable
+	connections connectionTable
+	slowest     slowest
+	failures    failureTable
+	processes   processTable
+}
+
+// trace of one Pod.
+type trace struct {
+	name     string
+	events   uint64
+	written  uint64
+	accounts int
+	ended    []string // reasons of an end before its time
+	damaged  int
+	damage   string // the first
+}
+
+// NewSummary returns an empty one.
+func NewSummary() *Summary {
+	return &Summary{
+		traces: map[string]*trace{}, groups: map[string]uint64{}, lost: lostTable{places: map[string]uint64{}, calls: map[string]uint64{}},
+		calls: callTable{calls: map[string]*callCount{}}, files: fileTable{files: map[string]*fileCount{}},
+		connections: connectionTable{peers: map[string]*peer{}, failures: map[failureKey]uint64{}},
+		failures:    failureTable{failures: map[failureKey]*failure{}}, processes: processTable{current: map[processKey]*process{}},
+	}
+}
+
+func (s *Summary) trace(from *Source) *trace {
+	key := from.key()
+	if len(s.traces) >= maxTraces && s.traces[key] == nil {
+		key = ""
+	}
+	t := s.traces[key]
+	if t == nil {
+		t = &trace{name: from.Pod()}
+		s.traces[key] = t
+	}
+	return t
+}
+
+// Line adds a line of a source.
+func (s *Summary) Line(from *Source, line *tracefmt.Line) {
+	t := s.trace(from)
+	switch {
+	case line.Account != nil:
+		t.account(line.Account)
+		s.lost.add(line.Account)
+	case line.Record != nil:
+		t.events++
+		s.event(from, line.Record)
+	}
+}
+
+// LeaveOut adds an event that is there and not wanted: all that it tells is that its process is there.
+func (s *Summary) LeaveOut(from *Source, r *tracefmt.Record) {
+	s.trace(from).events++
+	s.leftOut++
+	if !ofConnection(r) {
+		s.processes.add(from, r, false)
+	}
+}
+
+func (t *trace) account(a *tracefmt.Account) {
+	t.accounts++
+	t.written += a.Written
+	if !a.Complete && len(t.ended) < topRows {
+		t.ended = append(t.ended, cut(strings.Trim(a.Reason+": "+a.Message, ": "), maxText))
+	}
+}
+
+// Damaged counts a line that cannot be read.
+func (s *Summary) Damaged(from *Source, err error) {
+	t := s.trace(from)
+	t.damaged++
+	if t.damage == "" {
+		t.damage = cut((&SourceError{from.Name, err}).Error(), maxText)
+	}
+}
+
+// End notes that a source was there, even if nothing was in it.
+func (s *Summary) End(from *Source) { s.trace(from) }
+
+func (s *Summary) event(from *Source, r *tracefmt.Record) {
+	s.events++
+	if s.first.IsZero() || r.Time.Before(s.first) {
+		s.first = r.Time
+	}
+	if r.Time.After(s.last) {
+		s.last = r.Time
+	}
+	if _, there := s.groups[r.Group]; there || len(s.groups) < maxGroups {
+		s.groups[r.Group]++
+	} else {
+		s.otherGroups++
+	}
+	if ofConnection(r) { // its process may be unknown, or have ended before
+		s.connections.add(r)
+		return
+	}
+	s.processes.add(from, r, true)
+	if r.Call == callExec || r.Call == callFork || r.Call == callExit {
+		return // no calls
+	}
+	s.calls.add(r)
+	s.files.add(r)
+	s.slowest.add(from, r)
+	s.failures.add(from, r)
+}
+
+// Problems say what is missing from what was read, and why: a sentence for each, with foreign text as it is.
+func (s *Summary) Problems() []string {
+	var all []string
+	for _, key := range slices.Sorted(maps.Keys(s.traces)) {
+		t := s.traces[key]
+		say := func(format string, args ...any) { all = append(all, t.name+": "+fmt.Sprintf(format, args...)) }
+		for _, reason := range t.ended {
+			if reason == "" {
+				reason = "no reason was given"
+			}
+			say("the trace is Incomplete: %s", reason)
+		}
+		if t.damaged > 0 {
+			say("%s cannot be read; the first: %s", count(uint64(t.damaged), "line"), t.damage)
+		}
+		switch {
+		case t.accounts == 0:
+			say("the account at the end is missing: the tracer was killed, or is still at work, or its last file is not among these")
+		case t.written > t.events:
+			say("%s of %d that were written are not here", count(t.written-t.events, "event"), t.written)
+		}
+	}
+	return all
+}
+
+// Lost counts the events that the tracers could not keep, by where they were lost.
+func (s *Summary) Lost() map[string]uint64 { return maps.Clone(s.lost.places) }
+
+// Events counts those that were read, and wanted.
+func (s *Summary) Events() uint64 { return s.events }
+
+// Pods counts the traces.
+func (s *Summary) Pods() int { return len(s.traces) }
+
+// Text is the summary for people.
+func (s *Summary) Text() string {
+	var b strings.Builder
+	s.head(&b)
+	s.lost.text(&b)
+	if s.events > 0 {
+		s.files.text(&b)
+		s.connections.text(&b)
+		if len(s.slowest.top) > 0 || s.leftOut == 0 { // of what is left out nobody says that it was not measured
+			s.slowest.text(&b, len(s.traces) > 1)
+		}
+		s.failures.text(&b)
+		s.calls.text(&b)
+		s.processes.text(&b, len(s.traces) > 1)
+	}
+	if problems := s.Problems(); len(problems) > 0 {
+		b.WriteString("\nINCOMPLETE: what is here is not everything that was traced.\n")
+		for _, p := range problems {
+			b.WriteString("  " + oneLine(p) + "\n")
+		}
+	}
+	return b.String()
+}
+
+// head says how many events there are, and how many were lost.
+func (s *Summary) head(b *strings.Builder) {
+	if s.leftOut > 0 {
+		b.WriteString(number(s.events) + " of ")
+	}
+	b.WriteString(count(s.events+s.leftOut, "event"))
+	if s.events > 0 {
+		fmt.Fprintf(b, " in %s: %s", took(s.last.Sub(s.first)), parts(s.groups, s.otherGroups))
+	}
+	b.WriteString(".")
+	switch lost := s.lost.places; {
+	case len(lost) > 0:
+		fmt.Fprintf(b, " %s lost: %s.", count(total(lost), "event"), parts(lost, 0))
+	case len(s.Problems()) == 0:
+		b.WriteString(" None was lost.")
+	}
+	b.WriteString("\n")
+}
+
+// parts of a number, the largest first.
+func parts(counts map[string]uint64, other uint64) string {
+	var all []string
+	for _, k := range byCount(counts) {
+		name := k
+		if name == "" {
+			name = "no group"
+		}
+		all = append(all, fmt.Sprintf("%s %d", oneLine(name), counts[k]))
+	}
+	if other > 0 {
+		all = append(all, fmt.Sprintf("further groups %d", other))
+	}
+	return strings.Join(all, ", ")
+}

@@ -1,0 +1,167 @@
+package traceview
+
+import (
+	"fmt"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/sonde-operator/sonde/internal/cli/live"
+	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
+)
+
+// quoted returns a foreign text as it can be shown: in quotes where it holds what a reader or a terminal would take for
+// something else.
+func quoted[T string | []byte](t T) string {
+	s := string(t)
+	odd := func(r rune) bool { return !unicode.IsPrint(r) || r == ' ' || r == '"' || r == '\\' || r == '\'' }
+	if s != "" && utf8.ValidString(s) && strings.IndexFunc(s, odd) < 0 {
+		return s
+	}
+	return strconv.Quote(s)
+}
+
+// cut shortens a text to about n characters.
+func cut(s string, n int) string {
+	if utf8.RuneCountInString(s) <= n {
+		return s
+	}
+	return string([]rune(s)[:n-1]) + "…"
+}
+
+// commandLine returns the words of a process's start as one would type them.
+func commandLine(list []byte) string {
+	var words []string
+	for _, w := range split(list) {
+		words = append(words, quoted(w))
+	}
+	return strings.Join(words, " ")
+}
+
+// split returns the texts of a tracefmt.List.
+func split(list []byte) []string {
+	if len(list) == 0 {
+		return nil
+	}
+	return strings.Split(strings.TrimSuffix(string(list), "\x00"), "\x00")
+}
+
+// started says which file became which process: the words behind the file's path, and the name it was called by where
+// that is another.
+func started(file []byte, argv []byte) string {
+	words := split(argv)
+	s := quoted(file)
+	if len(words) == 0 {
+		return s
+	}
+	if path.Base(words[0]) != path.Base(string(file)) {
+		s += " (as " + quoted(words[0]) + ")"
+	}
+	for _, w := range words[1:] {
+		s += " " + quoted(w)
+	}
+	return s
+}
+
+// took returns a duration with three digits; nothing for one that nobody measured.
+func took(d time.Duration) string {
+	switch {
+	case d < 0:
+		return ""
+	case d < time.Microsecond:
+		return fmt.Sprintf("%dns", d)
+	case d < time.Millisecond-500*time.Nanosecond:
+		return digits(float64(d)/1e3) + "µs"
+	case d < time.Second-500*time.Microsecond:
+		return digits(float64(d)/1e6) + "ms"
+	}
+	return digits(d.Seconds()) + "s"
+}
+
+func digits(v float64) string {
+	switch {
+	case v < 9.995:
+		return strconv.FormatFloat(v, 'f', 2, 64)
+	case v < 99.95:
+		return strconv.FormatFloat(v, 'f', 1, 64)
+	}
+	return strconv.FormatFloat(v, 'f', 0, 64)
+}
+
+// clockTime of an event; the date is the trace's.
+func clockTime(t time.Time) string { return t.UTC().Format("15:04:05.000000") }
+
+// failed reports whether a call ended with an error.
+func failed(r *tracefmt.Record) bool { return r.Errno != "" || r.HasRet && r.Ret == -1 }
+
+// result of an event: what a call returned or why it failed, what a process ended with.
+func result(r *tracefmt.Record) string {
+	switch {
+	case r.Call == callExit:
+		return exitOf(r)
+	case r.Errno != "":
+		return r.Errno
+	case !r.HasRet:
+		return ""
+	case r.Ret > 1<<32 || r.Ret < -4095: // an address
+		return "0x" + strconv.FormatUint(uint64(r.Ret), 16)
+	}
+	return strconv.FormatInt(r.Ret, 10)
+}
+
+// exitOf a process: the signal that ended it, or else its code.
+func exitOf(r *tracefmt.Record) string {
+	if a := argument(r, argSignal); a != nil {
+		return live.OneLine(string(a.Text))
+	}
+	return strconv.FormatInt(r.Ret, 10)
+}
+
+func argument(r *tracefmt.Record, name string) *tracefmt.Arg {
+	for i := range r.Args {
+		if r.Args[i].Name == name {
+			return &r.Args[i]
+		}
+	}
+	return nil
+}
+
+// who names a process as its container sees it.
+func who(r *tracefmt.Record) string {
+	pid := strconv.FormatUint(uint64(r.PID), 10)
+	if r.Container == "" {
+		return pid
+	}
+	return quoted(r.Container) + "/" + pid
+}
+
+// grid makes lines of rows with as many cells each; sides has l or r for each column, and the last is not filled up.
+func grid(b *strings.Builder, sides string, rows [][]string) {
+	widths := make([]int, len(sides))
+	for _, row := range rows {
+		for i, c := range row {
+			widths[i] = max(widths[i], utf8.RuneCountInString(c))
+		}
+	}
+	for _, row := range rows {
+		var line strings.Builder
+		for i, c := range row {
+			if i > 0 {
+				line.WriteString("  ")
+			}
+			line.WriteString(fill(c, widths[i], sides[i] == 'r'))
+		}
+		b.WriteString(strings.TrimRight(live.OneLine(line.String()), " ") + "\n")
+	}
+}
+
+func fill(s string, width int, right bool) string {
+	blanks := strings.Repeat(" ", max(0, width-utf8.RuneCountInString(s)))
+	if right {
+		return blanks + s
+	}
+	return s + blanks
+}

@@ -1,0 +1,54 @@
+package gate
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/operator/target"
+	"github.com/sonde-operator/sonde/internal/wire/duration"
+	"github.com/sonde-operator/sonde/internal/wire/gateconfig"
+)
+
+// Live reports whether new Pods of a Trace's target are to have its gate: its controller says so, who knows whether it was
+// admitted and has room (condition Gating), and nobody has ended it since.
+func Live(t *sondev1.Trace) bool {
+	return t.Spec.Gate != nil && t.Spec.Gate.Enabled && !t.Spec.Stop && t.DeletionTimestamp.IsZero() && !t.Status.Phase.Final() &&
+		apimeta.IsStatusConditionTrue(t.Status.Conditions, sondev1.ConditionGating)
+}
+
+// Before reports whether of two Traces that gate the same Pod it is a's gate that the Pod gets: the older one's.
+func Before(a, b *sondev1.Trace) bool {
+	if !a.CreationTimestamp.Equal(&b.CreationTimestamp) {
+		return a.CreationTimestamp.Before(&b.CreationTimestamp)
+	}
+	return strings.Compare(string(a.UID), string(b.UID)) < 0
+}
+
+// OfTrace returns the options of a Trace's gate, for an operator with this image. lasts is how long the trace goes on at
+// most once it has begun; one that has not begun has target.Timeout to do so.
+func OfTrace(t *sondev1.Trace, image string, lasts time.Duration) (Options, error) {
+	spec := cmp.Or(t.Spec.Gate, &sondev1.TraceGate{})
+	timeout := gateconfig.DefaultTimeout
+	if spec.Timeout != "" {
+		var err error
+		if timeout, err = duration.Parse(spec.Timeout); err != nil {
+			return Options{}, fmt.Errorf("spec.gate.timeout: %w", err)
+		}
+	}
+	begins := t.CreationTimestamp.Add(target.Timeout)
+	if t.Status.StartTime != nil {
+		begins = t.Status.StartTime.Time
+	}
+	return Options{
+		Config: gateconfig.Config{
+			Timeout: timeout, OnTimeout: gateconfig.OnTimeout(cmp.Or(spec.OnTimeout, sondev1.GateProceed)), Until: begins.Add(lasts),
+		},
+		Image: image, TraceNamespace: t.Namespace, TraceName: t.Name, TraceUID: string(t.UID),
+		Containers: t.Spec.Containers,
+	}, nil
+}

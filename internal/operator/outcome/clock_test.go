@@ -1,0 +1,71 @@
+package outcome_test
+
+import (
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/operator/outcome"
+)
+
+// A capture of 40 minutes whose result is kept for ten: how far the node's clock is from ours turns no verdict and
+// neither cuts nor prolongs the retention.
+func TestNodesClock(t *testing.T) {
+	const lasted, retain = 40 * time.Minute, 10 * time.Minute
+	end := dawn.Add(lasted) // by our clock
+	cases := map[string]struct {
+		finishedAt time.Time     // by the node's
+		seen       time.Duration // how long after the end it was seen
+		want       time.Duration // until when the file is available, after the end
+	}{
+		"the same":                        {finishedAt: end, seen: time.Second, want: retain},
+		"the same, seen late":             {finishedAt: end, seen: 5 * time.Minute, want: retain},
+		"a second ahead":                  {finishedAt: end.Add(2 * time.Second), seen: time.Second, want: retain + time.Second},
+		"an hour ahead":                   {finishedAt: end.Add(time.Hour), seen: time.Second, want: retain + time.Second},
+		"an hour behind":                  {finishedAt: end.Add(-time.Hour), seen: time.Second, want: retain + time.Second},
+		"set back by minutes, in between": {finishedAt: end.Add(-20 * time.Minute), seen: time.Second, want: retain + time.Second},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			a := complete()
+			a.Started = tc.finishedAt.Add(-lasted)
+			a.Ended = a.Started.Add(lasted)
+			pod := agent(ended(a, 0))
+			pod.CreationTimestamp = metav1.NewTime(dawn)
+			probe(pod).State.Terminated.FinishedAt = metav1.NewTime(tc.finishedAt)
+			s := outcome.Seen{
+				Before: entry(sondev1.PhaseCapturing, sondev1.ReasonCapturing, ""), Job: job(), Agent: pod, Duration: lasted, RetainFor: retain,
+			}
+			v := outcome.Judge(s, end.Add(tc.seen))
+			if v.Entry.Phase != sondev1.PhaseCompleted || v.Entry.AvailableUntil == nil {
+				t.Fatalf("verdict %+v", v.Entry)
+			}
+			if got := v.Entry.AvailableUntil.Sub(end); got != tc.want {
+				t.Errorf("available for %v, want %v", got, tc.want)
+			}
+			s.Before = v.Entry
+			if v := outcome.Judge(s, end.Add(tc.want-time.Minute)); len(v.Entry.Files) != 1 || v.DeleteJob {
+				t.Errorf("a minute before its time is over: %+v", v)
+			}
+		})
+	}
+}
+
+// A probe counts as overdue by our clock: how wrong the node's is neither hides a lost node nor makes one.
+func TestNodesClockWhenOverdue(t *testing.T) {
+	for name, ahead := range map[string]time.Duration{"right": 0, "ahead": time.Hour, "behind": -time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			pod := agent(running(true))
+			pod.CreationTimestamp = metav1.NewTime(dawn)
+			probe(pod).State.Running.StartedAt = metav1.NewTime(dawn.Add(ahead))
+			s := outcome.Seen{Before: entry(sondev1.PhaseCapturing, sondev1.ReasonCapturing, ""), Job: job(), Agent: pod, Duration: 10 * time.Minute}
+			for at, want := range map[time.Duration]bool{time.Second: false, 10 * time.Minute: false, 13 * time.Minute: true} {
+				if got := outcome.NeedsNode(s, dawn.Add(at)); got != want {
+					t.Errorf("after %v the node is asked for: %t, want %t", at, got, want)
+				}
+			}
+		})
+	}
+}

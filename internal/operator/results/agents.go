@@ -1,0 +1,155 @@
+package results
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/agentjob"
+	"github.com/sonde-operator/sonde/internal/kind"
+	"github.com/sonde-operator/sonde/internal/operator/target"
+	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
+)
+
+// nodeFlags are what the probe of a Pod is told that is one with its node, and by which of the Pod's fields it is. They
+// are read back from the agent's Pod, which nobody but the operator can make: the target itself may be long gone.
+var nodeFlags = []struct{ flag, field string }{
+	{agentjob.FlagHostPID, kind.FieldHostPID},
+	{agentjob.FlagHostNetwork, kind.FieldHostNetwork},
+}
+
+// +kubebuilder:rbac:groups="",namespace=sonde-system,resources=secrets,verbs=list
+
+// agents returns the agents' Pods of a capture, newest first: of one target Pod or, without podUID, of all.
+func (h *Handler) agents(ctx context.Context, capture sondev1.Capture, podUID string) ([]corev1.Pod, error) {
+	parts := target.Parts(capture.GetUID())
+	which := []client.ListOption{client.InNamespace(h.Namespace)}
+	if podUID != "" {
+		parts = []client.ListOption{client.MatchingFields{target.IndexPart: target.Part(capture.GetUID(), types.UID(podUID))}}
+		which = append(which, client.MatchingLabels{sondev1.LabelTargetPodUID: podUID})
+	}
+	var agents []corev1.Pod
+	for _, part := range parts {
+		var list corev1.PodList
+		if err := h.Cache.List(ctx, &list, append(which, part)...); err != nil {
+			return nil, fmt.Errorf("list agents of %s/%s: %w", capture.GetNamespace(), capture.GetName(), err)
+		}
+		agents = append(agents, list.Items...)
+	}
+	slices.SortFunc(agents, func(a, b corev1.Pod) int {
+		return cmp.Or(b.CreationTimestamp.Compare(a.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	})
+	return agents, nil
+}
+
+// serving reports whether the keeper of an agent's Pod can be asked.
+func serving(pod *corev1.Pod) bool {
+	return pod.Status.PodIP != "" && slices.ContainsFunc(pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool {
+		return s.Name == captureconfig.ContainerKeeper && s.State.Running != nil
+	})
+}
+
+// starting reports whether the keeper of an agent's Pod is still to come.
+func starting(pod *corev1.Pod) bool {
+	return pod.DeletionTimestamp.IsZero() && pod.Status.Phase == corev1.PodPending
+}
+
+// onNode names the field by which what an agent takes is its node's; none if it is one Pod's. pod must be whole: the cache
+// keeps no containers, and a Pod without a probe must not pass for one that sees a single Pod.
+func onNode(pod *corev1.Pod) (string, error) {
+	i := slices.IndexFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Name == captureconfig.ContainerProbe })
+	if i < 0 {
+		return "", fmt.Errorf("pod %s/%s has no container %s: it is no agent", pod.Namespace, pod.Name, captureconfig.ContainerProbe)
+	}
+	for _, f := range nodeFlags {
+		if slices.Contains(pod.Spec.Containers[i].Args, f.flag) {
+			return f.field, nil
+		}
+	}
+	return "", nil
+}
+
+// keeper connects to the keepers of a capture by what its Secret holds. The caller closes it.
+func (h *Handler) keeper(ctx context.Context, capture sondev1.Capture) (Keeper, error) {
+	var list corev1.SecretList
+	err := h.Live.List(ctx, &list, client.InNamespace(h.Namespace), client.MatchingLabels{sondev1.LabelUID: string(capture.GetUID())})
+	if err != nil {
+		return nil, fmt.Errorf("list secrets of %s/%s: %w", capture.GetNamespace(), capture.GetName(), err)
+	}
+	i := slices.IndexFunc(list.Items, func(s corev1.Secret) bool { return len(s.Data[captureconfig.SecretClientKey]) > 0 })
+	if i < 0 {
+		return nil, failf(http.StatusGone, "the results of %[1]s %[2]s/%[3]s cannot be reached any more: the keys of its keepers are gone; create a new %[1]s",
+			capture.CaptureKind(), capture.GetNamespace(), capture.GetName())
+	}
+	return h.connect(list.Items[i].Data)
+}
+
+// agentFor returns the agent of one target Pod that serves, whole, or a failure that says why there is none.
+func (h *Handler) agentFor(ctx context.Context, capture sondev1.Capture, podUID string) (*corev1.Pod, error) {
+	agents, err := h.agents(ctx, capture, podUID)
+	if err != nil {
+		return nil, err
+	}
+	if i := slices.IndexFunc(agents, func(p corev1.Pod) bool { return serving(&p) }); i >= 0 {
+		return h.whole(ctx, &agents[i])
+	}
+	if slices.ContainsFunc(agents, func(p corev1.Pod) bool { return starting(&p) }) {
+		return nil, failf(http.StatusNotFound, "the capture of this Pod has not begun yet: try again in a few seconds")
+	}
+	status, of := capture.CaptureStatus(), capture.CaptureKind()
+	entry := slices.IndexFunc(status.Pods, func(p sondev1.PodResult) bool { return p.UID == podUID })
+	switch {
+	case entry >= 0 && !status.Pods[entry].Phase.Final() && len(agents) == 0:
+		return nil, failf(http.StatusNotFound, "the capture of Pod %s has not begun yet: try again in a few seconds", status.Pods[entry].Name)
+	case entry >= 0:
+		return nil, failf(http.StatusGone, "the files of Pod %s are gone: they are kept for retainFor (%s) after the capture, and only as long as the node keeps the agent's Pod; create a new %s, with a longer retainFor if need be",
+			status.Pods[entry].Name, capture.Common().RetainFor, of)
+	case len(agents) > 0 || status.PodsOmitted > 0:
+		return nil, failf(http.StatusGone, "the files of this Pod are gone: create a new %s, with a longer retainFor if need be", of)
+	}
+	return nil, failf(http.StatusNotFound, "%s %s/%s has no Pod with this UID: see uid in status.pods", of, capture.GetNamespace(), capture.GetName())
+}
+
+// whole reads an agent's Pod live, with all that the cache has stripped from it.
+func (h *Handler) whole(ctx context.Context, cached *corev1.Pod) (*corev1.Pod, error) {
+	var pod corev1.Pod
+	err := h.Live.Get(ctx, client.ObjectKeyFromObject(cached), &pod)
+	if apierrors.IsNotFound(err) || err == nil && (pod.UID != cached.UID || !serving(&pod)) {
+		return nil, failf(http.StatusGone, "the agent's Pod %s has just gone, and the files with it", cached.Name)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("get agent %s: %w", cached.Name, err)
+	}
+	return &pod, nil
+}
+
+// mayRead asks for the right on nodes where the files of an agent hold what is a node's.
+func (h *Handler) mayRead(ctx context.Context, s session, agent *corev1.Pod) error {
+	field, err := onNode(agent)
+	if field == "" || err != nil {
+		return err
+	}
+	d, err := h.Reviews.ReviewNodes(ctx, s.kind.Verb, s.who)
+	if err != nil {
+		return err
+	}
+	if !d.Allowed {
+		return failf(http.StatusForbidden, "this Pod has %s: true, so its %s are the whole node's: %s", field, s.kind.Takes, d.Reason)
+	}
+	return nil
+}
+
+// isFailure reports whether err is an answer in words for the user.
+func isFailure(err error) bool {
+	_, ok := errors.AsType[*failure](err)
+	return ok
+}

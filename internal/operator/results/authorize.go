@@ -1,0 +1,151 @@
+package results
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/kind"
+	"github.com/sonde-operator/sonde/internal/operator/access"
+	"github.com/sonde-operator/sonde/internal/operator/stamp"
+)
+
+// Lengths of a token: long enough not to be guessed, short enough not to be a burden.
+const (
+	minToken = 20
+	maxToken = 256
+)
+
+// maxMatches bounds how many ResultAccesses with the same hash are looked at. There is more than one
+// only where somebody copied the hash of another, who must not be locked out by that.
+const maxMatches = 8
+
+// +kubebuilder:rbac:groups=monitoring.openshift.tpg,resources=packetcaptures;traces;resultaccesses,verbs=list;watch
+// +kubebuilder:rbac:groups="",resources=namespaces,verbs=get
+
+// session is a request that may be served.
+type session struct {
+	kind    kind.Kind
+	capture sondev1.Capture
+	who     access.Requester
+}
+
+// authorize finds the capture of a kind that a token opens. Everything is checked on each request: the stamp
+// of the access and of the capture, the time, the target's namespace, and the requester's right.
+func (h *Handler) authorize(ctx context.Context, header http.Header, of kind.Kind, namespace, name string) (session, error) {
+	token := header.Get(TokenHeader)
+	if len(token) < minToken || len(token) > maxToken {
+		return session{}, failf(http.StatusUnauthorized, "no token: create a ResultAccess and send its token in the header %s, of %d to %d characters; \"kubectl sonde download NAME\" does this for you", TokenHeader, minToken, maxToken)
+	}
+	if !nameForm.MatchString(namespace) || !nameForm.MatchString(name) {
+		return session{}, failf(http.StatusNotFound, "no such capture: the path must be /v1/namespaces/NAMESPACE/%s/NAME/...", of.Resource)
+	}
+	found, err := h.matches(ctx, token, of, namespace, name)
+	if err != nil {
+		return session{}, err
+	}
+	err = failf(http.StatusUnauthorized, "the token opens no results of %s %s/%s: create a new ResultAccess for it", of.Name, namespace, name)
+	for _, ra := range found {
+		var s session
+		if s, err = h.admit(ctx, of, ra); err == nil {
+			return s, nil
+		}
+	}
+	return session{}, err
+}
+
+// matches returns the ResultAccesses of a capture that hold the hash of token. Each is compared in
+// constant time, so that the time of an answer says nothing about a hash.
+func (h *Handler) matches(ctx context.Context, token string, of kind.Kind, namespace, name string) ([]*sondev1.ResultAccess, error) {
+	var list sondev1.ResultAccessList
+	if err := h.Cache.List(ctx, &list, client.InNamespace(namespace)); err != nil {
+		return nil, fmt.Errorf("list resultaccesses: %w", err)
+	}
+	sum := sha256.Sum256([]byte(token))
+	hash := []byte(hex.EncodeToString(sum[:]))
+	var found []*sondev1.ResultAccess
+	for i := range list.Items {
+		ra := &list.Items[i]
+		same := subtle.ConstantTimeCompare([]byte(ra.Spec.TokenHash), hash) == 1
+		want := sondev1.CaptureReference{Kind: sondev1.CaptureKind(of.Name), Name: name}
+		if same && ra.Spec.CaptureRef == want && len(found) < maxMatches {
+			found = append(found, ra)
+		}
+	}
+	return found, nil
+}
+
+// admit decides on one ResultAccess of a capture of a kind.
+func (h *Handler) admit(ctx context.Context, of kind.Kind, ra *sondev1.ResultAccess) (session, error) {
+	end := ra.CreationTimestamp.Add(time.Duration(ra.Spec.ExpirationSeconds) * time.Second)
+	if !h.Clock.Now().Before(end) || !ra.DeletionTimestamp.IsZero() {
+		return session{}, failf(http.StatusUnauthorized, "the ResultAccess has expired: create a new one")
+	}
+	claim, err := stamp.Verify(h.Key, ra.Namespace, stamp.KindResultAccess, &ra.Spec, ra.Annotations, ra.CreationTimestamp.Time)
+	if err != nil {
+		return session{}, failf(http.StatusForbidden, "%v", err)
+	}
+	capture, err := h.captureOf(ctx, of, ra, claim)
+	if err != nil {
+		return session{}, err
+	}
+	d, err := h.Reviews.ReviewPods(ctx, of.Verb, claim.Requester, capture.Common().TargetNamespace)
+	if err != nil {
+		return session{}, err
+	}
+	if !d.Allowed {
+		return session{}, failf(http.StatusForbidden, "%s", d.Reason)
+	}
+	return session{kind: of, capture: capture, who: claim.Requester}, nil
+}
+
+// captureOf returns the capture that ra was made for: not a later one of the same name, and not one
+// of a namespace that has been replaced since.
+func (h *Handler) captureOf(ctx context.Context, of kind.Kind, ra *sondev1.ResultAccess, claim stamp.Claim) (sondev1.Capture, error) {
+	key := client.ObjectKey{Namespace: ra.Namespace, Name: ra.Spec.CaptureRef.Name}
+	capture := of.New()
+	err := h.Cache.Get(ctx, key, capture)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, failf(http.StatusNotFound, "%s %s not found: it was deleted, and its results with it", of.Name, key)
+	case err != nil:
+		return nil, fmt.Errorf("get %s %s: %w", strings.ToLower(of.Name), key, err)
+	case !capture.GetDeletionTimestamp().IsZero():
+		return nil, failf(http.StatusGone, "%s %s is being deleted, and its results with it", of.Name, key)
+	case capture.GetCreationTimestamp().After(ra.CreationTimestamp.Time):
+		return nil, failf(http.StatusUnauthorized, "the ResultAccess is older than %s %s: create a new one", of.Name, key)
+	}
+	own, err := stamp.VerifyCapture(h.Key, capture)
+	if err != nil {
+		return nil, failf(http.StatusForbidden, "%v", err)
+	}
+	if err := h.checkNamespace(ctx, of, capture.Common().TargetNamespace, own.TargetNamespaceUID, claim.TargetNamespaceUID); err != nil {
+		return nil, err
+	}
+	return capture, nil
+}
+
+// checkNamespace refuses results of a namespace that is gone: one of the same name may be another's.
+func (h *Handler) checkNamespace(ctx context.Context, of kind.Kind, name string, uids ...string) error {
+	var ns corev1.Namespace
+	err := h.Live.Get(ctx, client.ObjectKey{Name: name}, &ns)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("get namespace %s: %w", name, err)
+	}
+	for _, uid := range uids {
+		if err != nil || string(ns.UID) != uid {
+			return failf(http.StatusGone, "the namespace %s that was captured in has been deleted: create a new %s", name, of.Name)
+		}
+	}
+	return nil
+}

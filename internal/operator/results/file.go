@@ -1,0 +1,208 @@
+package results
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/operator/audit"
+	"github.com/sonde-operator/sonde/internal/wire/keeperapi"
+)
+
+const (
+	// copyBytes are sent before the deadline of a client is set anew.
+	copyBytes = 256 << 10
+	// stallTimeout is how long a client may take for copyBytes.
+	stallTimeout = 60 * time.Second
+	// maxRange bounds a Range header: nobody needs many ranges of a capture.
+	maxRange = 256
+)
+
+// passed are the headers of the keeper that reach the client. Content-Length among them is how a
+// client notices that a download broke off.
+var passed = []string{"Content-Length", "Content-Range", "Accept-Ranges", "Last-Modified", "Etag"}
+
+// file serves one file of one Pod: whole, or the range that was asked for.
+func (h *Handler) file(w http.ResponseWriter, r *http.Request, s session) error {
+	podUID, name, byteRange := r.PathValue("pod"), r.PathValue("file"), r.Header.Get("Range")
+	if !uidForm.MatchString(podUID) || !fileForm.MatchString(name) {
+		return failf(http.StatusNotFound, "no such file: the path must end in /files/UID/FILE, as uid and files in status.pods")
+	}
+	if len(byteRange) > maxRange || strings.Contains(byteRange, ",") {
+		return failf(http.StatusRequestedRangeNotSatisfiable, "one range at a time: write Range: bytes=FIRST-")
+	}
+	agent, keeper, err := h.reach(r.Context(), s, podUID)
+	if err != nil {
+		return err
+	}
+	defer keeper.Close()
+	resp, err := h.open(r.Context(), keeper, agent, name, byteRange)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	for _, k := range passed {
+		if v, ok := resp.Header[k]; ok {
+			w.Header()[k] = v
+		}
+	}
+	w.Header().Set("Content-Type", "application/octet-stream")
+	w.Header().Set("Content-Disposition", `attachment; filename="`+name+`"`)
+	w.WriteHeader(resp.StatusCode)
+	if r.Method == http.MethodHead {
+		return nil
+	}
+	return h.deliver(w, r, s, agent, name, resp)
+}
+
+// reach connects to the keeper of one target Pod, if the requester may read what it has. The caller closes it.
+func (h *Handler) reach(ctx context.Context, s session, podUID string) (*corev1.Pod, Keeper, error) {
+	agent, err := h.agentFor(ctx, s.capture, podUID)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := h.mayRead(ctx, s, agent); err != nil {
+		return nil, nil, err
+	}
+	keeper, err := h.keeper(ctx, s.capture)
+	if err != nil {
+		return nil, nil, err
+	}
+	return agent, keeper, nil
+}
+
+// deliver copies the bytes and leaves the record of who got them, also of a part.
+func (h *Handler) deliver(w http.ResponseWriter, r *http.Request, s session, agent *corev1.Pod, name string, resp *http.Response) error {
+	defer h.Drain.Enter()()
+	d := h.delivery(r, s, agent, name)
+	d.log.Info("Serving result", "wantBytes", resp.ContentLength)
+	n, err := h.copy(r.Context(), w, resp.Body)
+	if err == nil && resp.ContentLength >= 0 && n != resp.ContentLength {
+		err = io.ErrUnexpectedEOF
+	}
+	return d.end(r.Context(), n, err, "whole")
+}
+
+// delivery of a file's bytes to somebody.
+type delivery struct {
+	h    *Handler
+	s    session
+	pod  string
+	name string
+	log  logr.Logger
+}
+
+func (h *Handler) delivery(r *http.Request, s session, agent *corev1.Pod, name string) delivery {
+	pod := agent.Annotations[sondev1.AnnotationTargetPod]
+	log := ctrl.LoggerFrom(r.Context()).WithValues("captureUID", s.capture.GetUID(), "targetNamespace", s.capture.Common().TargetNamespace, "pod", pod, "file", name)
+	return delivery{h: h, s: s, pod: pod, name: name, log: log}
+}
+
+// end leaves the record of n bytes: with the outcome if there is no error.
+func (d delivery) end(ctx context.Context, n int64, err error, outcome string) error {
+	if err != nil && context.Cause(ctx) != nil {
+		err = context.Cause(ctx)
+	}
+	log := d.log
+	if err != nil {
+		outcome = "broken off"
+		log = log.WithValues("cause", err.Error())
+	}
+	log.Info("Served result", audit.Key, audit.ResultServed, "bytes", n, "outcome", outcome)
+	if d.h.Recorder != nil {
+		d.h.Recorder.Eventf(d.s.capture, nil, corev1.EventTypeNormal, "ResultServed", "Serve",
+			"%s read %d bytes of %s of Pod %s (%s)", shown(d.s.who.Username), n, d.name, d.pod, outcome)
+	}
+	if err != nil {
+		return fmt.Errorf("%w after %d bytes: %w", errBroken, n, err)
+	}
+	return nil
+}
+
+// copy moves bytes as long as the client takes them and ctx lasts.
+func (h *Handler) copy(ctx context.Context, w http.ResponseWriter, from io.Reader) (int64, error) {
+	rc := http.NewResponseController(w)
+	// A write to a client that does not read ends by its deadline alone.
+	stop := context.AfterFunc(ctx, func() { _ = rc.SetWriteDeadline(time.Unix(1, 0)) })
+	defer stop()
+	var total int64
+	for {
+		if err := h.patience(ctx, rc); err != nil {
+			return total, err
+		}
+		n, err := io.CopyN(w, from, copyBytes)
+		total += n
+		if errors.Is(err, io.EOF) {
+			return total, nil
+		}
+		if err != nil {
+			return total, fmt.Errorf("copy result: %w", err)
+		}
+	}
+}
+
+// patience gives the client time for what is written next.
+func (h *Handler) patience(ctx context.Context, rc *http.ResponseController) error {
+	// Not every ResponseWriter has deadlines; the server's has.
+	if err := rc.SetWriteDeadline(h.Clock.Now().Add(stallTimeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return fmt.Errorf("set deadline: %w", err)
+	}
+	if ctx.Err() != nil { // looked at after the deadline, which may just have overwritten that of the end
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// open asks the keeper for a file and turns its refusals into ours.
+func (h *Handler) open(ctx context.Context, keeper Keeper, agent *corev1.Pod, name, byteRange string) (*http.Response, error) {
+	resp, err := keeper.File(ctx, h.address(agent), name, byteRange)
+	if err == nil {
+		return resp, nil
+	}
+	if status, ok := errors.AsType[*keeperapi.StatusError](err); ok && status.Code == http.StatusRequestedRangeNotSatisfiable {
+		return nil, h.outOfRange(ctx, keeper, agent, name)
+	}
+	return nil, h.refused(err, agent, name)
+}
+
+// refused says in words for the user why a keeper did not give a file.
+func (h *Handler) refused(err error, agent *corev1.Pod, name string) error {
+	status, ok := errors.AsType[*keeperapi.StatusError](err)
+	switch {
+	case !ok:
+		return failf(http.StatusBadGateway, "the agent's Pod %s does not answer (%v): try again; if it stays so, see whether NetworkPolicies let the manager reach port 8443 in namespace %s", agent.Name, err, h.Namespace)
+	case status.Code == http.StatusNotFound:
+		return failf(http.StatusNotFound, "no file %s of this Pod: see files in status.pods", name)
+	}
+	return failf(http.StatusBadGateway, "the agent's Pod %s refuses: %v", agent.Name, status)
+}
+
+// outOfRange answers a range behind the end of a file with the size, which a client that resumes a
+// download needs in order to see that it has everything (RFC 9110, section 15.5.17).
+func (h *Handler) outOfRange(ctx context.Context, keeper Keeper, agent *corev1.Pod, name string) error {
+	f := &failure{code: http.StatusRequestedRangeNotSatisfiable, message: "the range lies behind the end of the file"}
+	if resp, err := keeper.File(ctx, h.address(agent), name, "bytes=0-0"); err == nil {
+		defer resp.Body.Close()
+		if _, size, ok := strings.Cut(resp.Header.Get("Content-Range"), "/"); ok {
+			f.header = http.Header{"Content-Range": {"bytes */" + size}}
+		}
+	}
+	return f
+}
+
+// shown bounds a user's name in an event.
+func shown(name string) string {
+	if len(name) > 128 {
+		return strings.ToValidUTF8(name[:128], "") + "..."
+	}
+	return name
+}

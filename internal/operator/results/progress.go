@@ -1,0 +1,208 @@
+package results
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/operator/audit"
+	"github.com/sonde-operator/sonde/internal/wire/account"
+)
+
+// Line of the progress stream: one Pod's state at this moment. A blank line is a heartbeat.
+type Line struct {
+	Pod   string        `json:"pod"`
+	UID   string        `json:"uid"`
+	Node  string        `json:"node,omitempty"`
+	Phase sondev1.Phase `json:"phase"`
+	// Account is absent where the Pod's agent could not be asked; Error then says why.
+	Account *account.Account `json:"account,omitempty"`
+	Error   string           `json:"error,omitempty"`
+}
+
+// progress streams a line for each Pod at once and for each change, until the whole capture has
+// ended. What has ended is told from the status, the rest by the keepers.
+func (h *Handler) progress(w http.ResponseWriter, r *http.Request, s session) error {
+	keeper, err := h.keeper(r.Context(), s.capture)
+	// Without keys there is still the status to be told: before the first Job, and after the last.
+	if err != nil && !isFailure(err) {
+		return err
+	}
+	if keeper != nil {
+		defer keeper.Close()
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	st := &stream{
+		h: h, kind: s.kind, key: client.ObjectKeyFromObject(s.capture), keeper: keeper,
+		out: json.NewEncoder(w), flush: http.NewResponseController(w), w: w,
+		events: make(chan heard), watched: map[string]*watched{}, told: map[string]told{},
+	}
+	defer st.wait() // the keeper's client is closed after the last watch has ended
+	defer cancel()
+	ctrl.LoggerFrom(r.Context()).Info("Serving progress", audit.Key, audit.ProgressServed, "captureUID", s.capture.GetUID())
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	w.WriteHeader(http.StatusOK)
+	if err := st.run(ctx); err != nil {
+		return fmt.Errorf("%w: %w", errBroken, err)
+	}
+	return nil
+}
+
+// run tells what there is until the capture has ended (nil), or the client or its right is gone.
+func (st *stream) run(ctx context.Context) error {
+	poll, heartbeat := st.h.Clock.NewTicker(st.h.poll), st.h.Clock.NewTicker(st.h.heartbeat)
+	defer poll.Stop()
+	defer heartbeat.Stop()
+	for {
+		over, err := st.look(ctx)
+		if over || err != nil {
+			return err
+		}
+		if err := st.await(ctx, poll.C(), heartbeat.C()); err != nil {
+			return err
+		}
+	}
+}
+
+// await tells what the keepers say until it is time to look again.
+func (st *stream) await(ctx context.Context, poll, heartbeat <-chan time.Time) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-poll:
+			return nil
+		case <-heartbeat:
+			if err := st.blank(); err != nil {
+				return err
+			}
+		case e := <-st.events:
+			if err := st.hear(e); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// look reads the capture and its agents, from the cache: it tells entries that have ended, and
+// watches keepers that serve. It reports whether there is nothing more to come.
+func (st *stream) look(ctx context.Context) (over bool, err error) {
+	capture := st.kind.New()
+	err = st.h.Cache.Get(ctx, st.key, capture)
+	if apierrors.IsNotFound(err) {
+		return false, errors.New("the capture was deleted")
+	}
+	if err != nil {
+		return false, fmt.Errorf("get %s %s: %w", strings.ToLower(st.kind.Name), st.key, err)
+	}
+	status, ended := capture.CaptureStatus(), map[string]bool{}
+	for i := range status.Pods {
+		p := &status.Pods[i]
+		if ended[p.UID] = p.Phase.Final(); ended[p.UID] {
+			st.forget(p.UID)
+		}
+		if st.watched[p.UID] == nil {
+			if err := st.tell(lineOf(p)); err != nil {
+				return false, err
+			}
+		}
+	}
+	if status.Phase.Final() {
+		return true, nil
+	}
+	return false, st.watchAgents(ctx, capture, ended)
+}
+
+// watchAgents begins to watch each keeper that serves, unless its Pod's part is over.
+func (st *stream) watchAgents(ctx context.Context, capture sondev1.Capture, ended map[string]bool) error {
+	agents, err := st.h.agents(ctx, capture, "")
+	if err != nil {
+		return err
+	}
+	for i := range agents {
+		a := &agents[i]
+		uid := a.Labels[sondev1.LabelTargetPodUID]
+		if uid == "" || ended[uid] || !serving(a) {
+			continue
+		}
+		if err := st.connect(ctx, capture); err != nil {
+			return err
+		}
+		if st.keeper != nil {
+			st.watch(ctx, uid, a)
+		}
+	}
+	return nil
+}
+
+// connect makes up for a stream that began before the capture had its keys.
+func (st *stream) connect(ctx context.Context, capture sondev1.Capture) error {
+	if st.keeper != nil {
+		return nil
+	}
+	keeper, err := st.h.keeper(ctx, capture)
+	if isFailure(err) {
+		return nil // not yet, or not any more
+	}
+	if err != nil {
+		return err
+	}
+	st.keeper, st.late = keeper, keeper
+	return nil
+}
+
+// lineOf tells an entry of the status in the words of the stream.
+func lineOf(p *sondev1.PodResult) Line {
+	l := Line{Pod: p.Name, UID: p.UID, Node: p.Node, Phase: p.Phase}
+	if p.Phase == "" {
+		l.Phase = sondev1.PhasePending
+	}
+	if p.Phase == sondev1.PhaseFailed {
+		l.Error = p.Reason
+		if p.Message != "" {
+			l.Error += ": " + p.Message
+		}
+		return l
+	}
+	if !p.Phase.Final() {
+		return l
+	}
+	a := account.Account{
+		State: account.StateDone, Engine: p.Engine, EngineMessage: p.EngineMessage, Reason: p.Reason,
+		Complete: p.Phase == sondev1.PhaseCompleted, Message: p.Message,
+		Counts: account.Counts{
+			Packets: p.Packets, Bytes: p.Bytes, Truncated: p.Truncated, Overwritten: p.Overwritten,
+			Seen:          p.Packets + p.Overwritten + p.Dropped.Total() + p.Events + p.LostEvents(),
+			DroppedKernel: p.Dropped.Kernel, DroppedRing: p.Dropped.Ring, DroppedWriter: p.Dropped.Writer,
+		},
+		Events: p.Events, Lost: p.Lost,
+	}
+	for _, f := range p.Files[:min(len(p.Files), account.MaxFiles)] {
+		a.Files = append(a.Files, account.File{Name: f.Name, Bytes: f.Bytes})
+	}
+	a.Version = a.LowestVersion()
+	l.Account = &a
+	return l
+}
+
+// phaseOf a probe that is asked while it runs.
+func phaseOf(a account.Account) sondev1.Phase {
+	switch {
+	case a.State == account.StateCapturing:
+		return sondev1.PhaseCapturing
+	case a.State == account.StateDone && a.Complete && a.AddsUp():
+		return sondev1.PhaseCompleted
+	case a.State == account.StateDone:
+		return sondev1.PhaseIncomplete
+	}
+	return sondev1.PhasePending
+}

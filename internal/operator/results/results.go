@@ -1,0 +1,236 @@
+// Package results is the manager's endpoint for results: live counts and files of captures, fetched
+// from the keepers, for whoever holds the token of a ResultAccess. Users reach it through the API
+// server's services/proxy, which authenticates them and strips the Authorization header: so the
+// token has a header of its own. docs/adr/0001-results-path.md says why it is done so.
+package results
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"regexp"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/sonde-operator/sonde/internal/kind"
+	"github.com/sonde-operator/sonde/internal/operator/access"
+	"github.com/sonde-operator/sonde/internal/operator/audit"
+	"github.com/sonde-operator/sonde/internal/operator/drain"
+	"github.com/sonde-operator/sonde/internal/wire/account"
+	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
+	"github.com/sonde-operator/sonde/internal/wire/keeperapi"
+)
+
+// TokenHeader carries the token of a ResultAccess.
+const TokenHeader = "X-Sonde-Token"
+
+// Paths of the endpoint, as patterns of http.ServeMux: before and after the resource of a kind.
+const (
+	patternBefore   = "GET /v1/namespaces/{namespace}/"
+	patternProgress = "/{name}/progress"
+	patternFile     = "/{name}/files/{pod}/{file}"
+	patternLive     = "/{name}/live/{pod}/{file}"
+)
+
+// Intervals of running streams.
+const (
+	pollInterval      = 500 * time.Millisecond // for Pods that join or end; reads the cache only
+	heartbeatInterval = 5 * time.Second        // a blank line, so that silence means a broken connection
+	recheckInterval   = 15 * time.Second       // whether the reader still may read
+	retryInterval     = 2 * time.Second        // to ask a keeper again that did not answer
+)
+
+// Keeper is what the endpoint needs of a capture's keepers; *keeperapi.Client is one.
+type Keeper interface {
+	Watch(ctx context.Context, addr string, fn func(account.Account) error) error
+	File(ctx context.Context, addr, name, rangeHeader string) (*http.Response, error)
+	Live(ctx context.Context, addr, name string, from int64, newest bool) (*http.Response, error)
+	Close()
+}
+
+// Config is what the endpoint works with.
+type Config struct {
+	// Cache reads captures, ResultAccesses and the agents' Pods.
+	Cache client.Reader
+	// Live reads Secrets of captures and target namespaces from the API server.
+	Live client.Reader
+	// Reviews are asked on each request, so they should be an access.Cached.
+	Reviews access.Reviews
+	// Key of the stamps.
+	Key []byte
+	// Namespace of the operator.
+	Namespace string
+	// Recorder of events on captures.
+	Recorder events.EventRecorder
+	Clock    clock.WithTicker
+	// Drain counts downloads, which are not cut off when the manager ends; nil counts nothing.
+	Drain *drain.Drain
+}
+
+// Handler serves the endpoint. It is safe for concurrent use.
+type Handler struct {
+	Config
+	mux   *http.ServeMux
+	limit *limiter
+
+	// The rest differs in tests only.
+	connect                         func(secret map[string][]byte) (Keeper, error)
+	address                         func(*corev1.Pod) string
+	poll, heartbeat, recheck, retry time.Duration
+}
+
+// New returns a handler for c.
+func New(c Config) *Handler {
+	h := &Handler{
+		Config: c, mux: http.NewServeMux(), limit: newLimiter(maxRequests, maxPerUser),
+		connect: connect, address: address,
+		poll: pollInterval, heartbeat: heartbeatInterval, recheck: recheckInterval, retry: retryInterval,
+	}
+	for _, k := range kind.All {
+		h.mux.HandleFunc(patternBefore+k.Resource+patternProgress, h.handle(k, h.progress))
+		h.mux.HandleFunc(patternBefore+k.Resource+patternFile, h.handle(k, h.file))
+		h.mux.HandleFunc(patternBefore+k.Resource+patternLive, h.handle(k, h.live))
+	}
+	return h
+}
+
+// ServeHTTP implements http.Handler.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	if _, pattern := h.mux.Handler(r); pattern == "" {
+		reply(w, failf(http.StatusNotFound, "no such path: GET /v1/namespaces/NAMESPACE/packetcaptures/NAME/progress (or traces/NAME/progress), .../files/UID/FILE, or .../live/UID/FILE; \"kubectl sonde download NAME\" does both"))
+		return
+	}
+	h.mux.ServeHTTP(w, r)
+}
+
+// failure is an answer that is no result, in words for the user.
+type failure struct {
+	code    int
+	message string
+	header  http.Header
+}
+
+func (f *failure) Error() string { return f.message }
+
+func failf(code int, format string, args ...any) error {
+	return &failure{code: code, message: fmt.Sprintf(format, args...)}
+}
+
+// errBroken ends an answer that has begun: the connection is cut, so that no client takes what it
+// has for the whole.
+var errBroken = errors.New("the answer broke off")
+
+// handle bounds the number of requests, names the requester and turns errors into answers.
+func (h *Handler) handle(of kind.Kind, serve func(http.ResponseWriter, *http.Request, session) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		release, err := h.limit.enter()
+		if err != nil {
+			reply(w, err)
+			return
+		}
+		defer release()
+		log := ctrl.LoggerFrom(r.Context()).WithName("results").WithValues(of.Name, quoted(r.PathValue("namespace"))+"/"+quoted(r.PathValue("name")))
+		s, err := h.authorize(r.Context(), r.Header, of, r.PathValue("namespace"), r.PathValue("name"))
+		if err == nil {
+			log = log.WithValues(audit.Requester, s.who.Username)
+			var leave func()
+			if leave, err = h.limit.enterFor(s.who.Username); err == nil {
+				defer leave()
+				err = h.whileAllowed(ctrl.LoggerInto(r.Context(), log), r, s, w, serve)
+			}
+		}
+		var f *failure
+		switch {
+		case err == nil:
+		case errors.Is(err, errBroken):
+			panic(http.ErrAbortHandler)
+		case errors.As(err, &f):
+			log.Info("Refusing result", audit.Key, audit.ResultRefused, "code", f.code, "reason", f.message)
+			reply(w, err)
+		case r.Context().Err() != nil: // nobody listens any more
+		default:
+			log.Error(err, "Serving result", audit.Key, audit.ResultRefused)
+			reply(w, failf(http.StatusBadGateway, "%v: try again, and look at the manager's log if it stays so", err))
+		}
+	}
+}
+
+// whileAllowed serves with a context that ends when the requester loses his right, or the capture ends to exist.
+func (h *Handler) whileAllowed(ctx context.Context, r *http.Request, s session, w http.ResponseWriter, serve func(http.ResponseWriter, *http.Request, session) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	ticker := h.Clock.NewTicker(h.recheck)
+	defer ticker.Stop()
+	go func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-ticker.C():
+			}
+			_, err := h.authorize(ctx, r.Header, s.kind, s.capture.GetNamespace(), s.capture.GetName())
+			if isFailure(err) { // an API server that does not answer ends nothing
+				cancel(err)
+				return
+			}
+		}
+	}()
+	return serve(w, r.WithContext(ctx), s)
+}
+
+// reply writes {"error": "..."}.
+func reply(w http.ResponseWriter, err error) {
+	code := http.StatusInternalServerError
+	if f, ok := errors.AsType[*failure](err); ok {
+		code = f.code
+		maps.Copy(w.Header(), f.header)
+	}
+	b, merr := json.Marshal(map[string]string{"error": err.Error()})
+	if merr != nil {
+		b = []byte(`{"error":"the answer cannot be written"}`)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_, _ = w.Write(append(b, '\n')) // who does not read it has gone
+}
+
+// Forms of what a path may name; nothing else reaches a lookup or a keeper.
+var (
+	nameForm = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$`)
+	uidForm  = regexp.MustCompile(`^[A-Za-z0-9][-A-Za-z0-9]{0,62}$`)
+	fileForm = regexp.MustCompile(`^[A-Za-z0-9][-A-Za-z0-9._]{0,254}$`)
+)
+
+// quoted makes a part of a path fit for a log: one line, bounded.
+func quoted(s string) string {
+	if nameForm.MatchString(s) {
+		return s
+	}
+	return strconv.QuoteToASCII(s[:min(len(s), 64)])
+}
+
+// connect makes a client for the keepers of the capture that has this Secret.
+func connect(secret map[string][]byte) (Keeper, error) {
+	c, err := keeperapi.NewClient(secret[captureconfig.SecretServerCert], secret[captureconfig.SecretClientCert], secret[captureconfig.SecretClientKey])
+	if err != nil {
+		return nil, err // not c: a nil pointer in an interface is not nil
+	}
+	return c, nil
+}
+
+// address of the keeper in an agent's Pod.
+func address(pod *corev1.Pod) string {
+	return net.JoinHostPort(pod.Status.PodIP, strconv.Itoa(captureconfig.KeeperPort))
+}

@@ -1,0 +1,145 @@
+package results
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/sonde-operator/sonde/internal/operator/certs"
+)
+
+func TestServerServesWithTheCertificateOfTheMoment(t *testing.T) {
+	c := certs.NewManager(fake.NewClientBuilder().Build(), operator, clock.RealClock{})
+	if err := c.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	at := make(chan net.Addr, 1)
+	begun := make(chan struct{})
+	s := &Server{
+		Address: "127.0.0.1:0", GetCertificate: c.GetCertificate, listening: func(a net.Addr) { at <- a },
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/wait" {
+				_ = http.NewResponseController(w).Flush()
+				close(begun)
+				<-r.Context().Done()
+			}
+			_, _ = io.WriteString(w, r.Proto)
+		}),
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- s.Start(ctx) }()
+	addr := (<-at).String()
+
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(c.CABundle())
+	client := &http.Client{Transport: &http.Transport{
+		TLSClientConfig:   &tls.Config{RootCAs: roots, ServerName: "sonde-results.sonde-system.svc", MinVersion: tls.VersionTLS12},
+		ForceAttemptHTTP2: true,
+	}}
+	get := func(path string) io.Reader {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+addr+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { resp.Body.Close() })
+		return resp.Body
+	}
+	if body, err := io.ReadAll(get("/")); err != nil || string(body) != "HTTP/1.1" {
+		t.Errorf("got %q, %v; want HTTP/1.1", body, err)
+	}
+
+	get("/wait") // a stream must not keep the manager from ending
+	<-begun
+	cancel()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("the server does not end")
+	}
+	if s.NeedLeaderElection() {
+		t.Error("a standby would serve no results")
+	}
+}
+
+func TestServerSaysThatThePortIsTaken(t *testing.T) {
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	err = (&Server{Address: l.Addr().String()}).Start(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "--results-port") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestServerBoundsConnections: more than so many wait, and are served when others have gone.
+func TestServerBoundsConnections(t *testing.T) {
+	c := certs.NewManager(fake.NewClientBuilder().Build(), operator, clock.RealClock{})
+	if err := c.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	at := make(chan net.Addr, 1)
+	s := &Server{
+		Address: "127.0.0.1:0", GetCertificate: c.GetCertificate, listening: func(a net.Addr) { at <- a }, most: 2,
+		Handler: http.NotFoundHandler(),
+	}
+	if err := s.Ready(nil); err == nil {
+		t.Error("ready before it listens")
+	}
+	if (&Server{}).connections() != maxConnections {
+		t.Error("connections are not bounded by default")
+	}
+	go func() { _ = s.Start(t.Context()) }()
+	addr := (<-at).String()
+	open := func(wait time.Duration) (*tls.Conn, error) {
+		raw, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = raw.Close() })
+		conn := tls.Client(raw, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // nothing is sent
+		ctx, cancel := context.WithTimeout(t.Context(), wait)
+		defer cancel()
+		return conn, conn.HandshakeContext(ctx)
+	}
+	var held []*tls.Conn
+	for range 2 {
+		conn, err := open(10 * time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		held = append(held, conn)
+	}
+	if err := s.Ready(nil); err != nil {
+		t.Errorf("whoever holds all connections makes the manager unready: %v", err)
+	}
+	if _, err := open(200 * time.Millisecond); err == nil {
+		t.Error("a third connection is served")
+	}
+	for _, conn := range held {
+		_ = conn.Close()
+	}
+	if _, err := open(10 * time.Second); err != nil {
+		t.Errorf("nobody is served after the others have gone: %v", err)
+	}
+}

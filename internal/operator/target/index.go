@@ -1,0 +1,155 @@
+package target
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/kind"
+	"github.com/sonde-operator/sonde/internal/operator/compact"
+)
+
+// Field indexes of the cache.
+const (
+	// IndexOwnerUID, of Pods and ReplicaSets: the UID of the controlling owner.
+	IndexOwnerUID = "ownerUID"
+	// IndexCapture, of the ConfigMap and the Secret that were made for a capture: its UID.
+	IndexCapture = "capture"
+	// IndexPart, of the Jobs that were made for a capture and of the agents' Pods: Part of it.
+	IndexPart = "part"
+	// IndexOwner, of what was made for a capture: its namespace and name.
+	IndexOwner = "owner"
+	// IndexNode, of Jobs and of the agents' Pods: the node of the target, and the Pod's.
+	IndexNode = "node"
+	// IndexTargetNamespace, of captures that are not final: where their target runs.
+	IndexTargetNamespace = "targetNamespace"
+)
+
+// Index is one field index, as the arguments of IndexField.
+type Index struct {
+	Object  client.Object
+	Field   string
+	Extract client.IndexerFunc
+}
+
+// Indexes that Resolve and Wakes need, for captures of all kinds.
+var Indexes = slices.Concat(captureIndexes(), []Index{
+	{&corev1.Pod{}, IndexOwnerUID, ownerUID},
+	{ReplicaSetMetadata(), IndexOwnerUID, ownerUID},
+	{&corev1.Pod{}, IndexPart, capturePart},
+	{&batchv1.Job{}, IndexPart, capturePart},
+	{&batchv1.Job{}, IndexOwner, captureName},
+	{&batchv1.Job{}, IndexNode, targetNode},
+	{&corev1.Pod{}, IndexNode, agentNode},
+	{coreMetadata("ConfigMap"), IndexCapture, captureUID},
+	{coreMetadata("ConfigMap"), IndexOwner, captureName},
+	{coreMetadata("Secret"), IndexCapture, captureUID},
+	{coreMetadata("Secret"), IndexOwner, captureName},
+})
+
+func captureIndexes() []Index {
+	var indexes []Index
+	for _, k := range kind.All {
+		indexes = append(indexes, Index{k.New(), IndexTargetNamespace, liveIn})
+	}
+	return indexes
+}
+
+// IndexFields adds all Indexes to a cache, which takes each only once.
+func IndexFields(ctx context.Context, indexer client.FieldIndexer) error {
+	for _, i := range Indexes {
+		if err := indexer.IndexField(ctx, i.Object, i.Field, i.Extract); err != nil {
+			return fmt.Errorf("index %T by %s: %w", i.Object, i.Field, err)
+		}
+	}
+	return nil
+}
+
+func ownerUID(o client.Object) []string {
+	if owner := metav1.GetControllerOfNoCopy(o); owner != nil {
+		return []string{string(owner.UID)}
+	}
+	return nil
+}
+
+func captureUID(o client.Object) []string { return value(o.GetLabels()[sondev1.LabelUID]) }
+
+func capturePart(o client.Object) []string {
+	labels := o.GetLabels()
+	if labels[sondev1.LabelUID] == "" {
+		return nil
+	}
+	return []string{Part(types.UID(labels[sondev1.LabelUID]), types.UID(labels[sondev1.LabelTargetPodUID]))}
+}
+
+// parts is in how many a capture's Jobs and agents are. A capture may have thousands, of which the cache hands out copies
+// ten times as large as what it keeps: who reads one part after the other, and keeps what he needs, never has all of
+// these copies.
+const parts = 4
+
+// Part of a capture that the Job and the agent of one of its Pods are in.
+func Part(capture, pod types.UID) string {
+	last := 0
+	if len(pod) > 0 {
+		last = int(pod[len(pod)-1]) % parts
+	}
+	return string(capture) + "/" + strconv.Itoa(last)
+}
+
+// Parts returns what selects, one after the other, all Jobs and agents of a capture by IndexPart.
+func Parts(capture types.UID) []client.ListOption {
+	all := make([]client.ListOption, parts)
+	for i := range all {
+		all[i] = client.MatchingFields{IndexPart: string(capture) + "/" + strconv.Itoa(i)}
+	}
+	return all
+}
+
+func captureName(o client.Object) []string { return value(o.GetAnnotations()[sondev1.AnnotationOwner]) }
+
+func targetNode(o client.Object) []string {
+	return value(o.GetAnnotations()[sondev1.AnnotationTargetNode])
+}
+
+func agentNode(o client.Object) []string {
+	if o.GetLabels()[sondev1.LabelUID] == "" {
+		return nil
+	}
+	switch pod := o.(type) {
+	case *compact.Pod:
+		return value(pod.Node())
+	case *corev1.Pod:
+		return value(pod.Spec.NodeName)
+	default:
+		return nil
+	}
+}
+
+func value(v string) []string {
+	if v == "" {
+		return nil
+	}
+	return []string{v}
+}
+
+func coreMetadata(kind string) *metav1.PartialObjectMetadata {
+	o := &metav1.PartialObjectMetadata{}
+	o.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind(kind))
+	return o
+}
+
+func liveIn(o client.Object) []string {
+	capture, ok := o.(sondev1.Capture)
+	if !ok || capture.CaptureStatus().Phase.Final() {
+		return nil
+	}
+	return []string{capture.Common().TargetNamespace}
+}

@@ -1,0 +1,207 @@
+package target_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/cache"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/operator/target"
+)
+
+func TestStripPod(t *testing.T) {
+	now := metav1.Now()
+	class := "kata"
+	full := func(labels map[string]string) *corev1.Pod {
+		return &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{
+				Name: "p", Namespace: "ns", UID: "u", ResourceVersion: "7", DeletionTimestamp: &now, CreationTimestamp: now, Labels: labels,
+				Annotations:     map[string]string{"big": "annotation", sondev1.AnnotationOwner: "ns/pc", sondev1.AnnotationTargetPod: "web-1"},
+				ManagedFields:   []metav1.ManagedFieldsEntry{{Manager: "kubelet"}},
+				OwnerReferences: []metav1.OwnerReference{{UID: "another"}, {UID: "owner", Controller: new(true)}},
+			},
+			Spec: corev1.PodSpec{
+				NodeName: "node", HostNetwork: true, HostPID: true, RuntimeClassName: &class,
+				Containers: []corev1.Container{
+					{Env: []corev1.EnvVar{{Name: "PASSWORD", Value: "secret"}}},
+					{Name: "keeper", Image: "i", RestartPolicyRules: []corev1.ContainerRestartRule{{Action: corev1.ContainerRestartRuleActionRestart}}},
+				},
+			},
+			Status: corev1.PodStatus{
+				Phase: corev1.PodFailed, PodIP: "10.0.0.1", StartTime: &now, Reason: "Evicted", Message: "no disk",
+				ContainerStatuses: []corev1.ContainerStatus{{Name: "probe"}},
+				Conditions:        []corev1.PodCondition{{Type: corev1.PodReady}, {Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "no node"}},
+			},
+		}
+	}
+	kept := corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "p", Namespace: "ns", UID: "u", ResourceVersion: "7", DeletionTimestamp: &now, CreationTimestamp: now,
+			OwnerReferences: []metav1.OwnerReference{{UID: "owner", Controller: new(true)}},
+		},
+		Spec:   corev1.PodSpec{NodeName: "node", HostNetwork: true, HostPID: true, RuntimeClassName: &class},
+		Status: corev1.PodStatus{Phase: corev1.PodFailed, PodIP: "10.0.0.1", StartTime: &now},
+	}
+	agent := *kept.DeepCopy()
+	agent.Labels = map[string]string{sondev1.LabelUID: "pc", sondev1.LabelTargetPodUID: "t"}
+	agent.Annotations = map[string]string{sondev1.AnnotationOwner: "ns/pc", sondev1.AnnotationTargetPod: "web-1"}
+	agent.Spec.Containers = []corev1.Container{{Name: "keeper", RestartPolicyRules: []corev1.ContainerRestartRule{{Action: corev1.ContainerRestartRuleActionRestart}}}}
+	agent.Status.Reason, agent.Status.Message = "Evicted", "no disk"
+	agent.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "probe"}}
+	agent.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "no node"}}
+
+	long := strings.Repeat("é", 2000)
+	gated := full(map[string]string{"app": "web", sondev1.LabelTraceRequired: "true"})
+	gated.Annotations[sondev1.AnnotationGatedByUID], gated.Annotations[sondev1.AnnotationGatedBy] = "t1", "ns/t"
+	gated.Status.InitContainerStatuses = []corev1.ContainerStatus{
+		{Name: "istio-init", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}},
+		{
+			Name: "sonde-gate", Image: "i", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}},
+			LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 75, Message: long}},
+		},
+	}
+	keptGated := *kept.DeepCopy()
+	keptGated.Labels = map[string]string{sondev1.LabelTraceRequired: "true"}
+	keptGated.Annotations = map[string]string{sondev1.AnnotationGatedByUID: "t1"}
+	keptGated.Status.InitContainerStatuses = []corev1.ContainerStatus{{
+		Name: "sonde-gate", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 75, Message: long[:512]}},
+	}}
+	liar := full(map[string]string{"app": "web", sondev1.LabelTraceRequired: "true"})
+	liar.Annotations[sondev1.AnnotationGatedByUID] = long
+	liar.Status.InitContainerStatuses = gated.Status.InitContainerStatuses
+
+	cases := map[string]struct {
+		in, want any
+	}{
+		"a gated Pod":    {gated, &keptGated},
+		"gated by much":  {liar, &kept},
+		"anybody's Pod":  {full(map[string]string{"app": "web"}), &kept},
+		"an agent's Pod": {full(map[string]string{"app": "web", sondev1.LabelUID: "pc", sondev1.LabelTargetPodUID: "t"}), &agent},
+		"a tombstone":    {cache.DeletedFinalStateUnknown{Key: "ns/p"}, cache.DeletedFinalStateUnknown{Key: "ns/p"}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			got, err := target.StripPod(tc.in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("StripPod (-want +got):\n%s", diff)
+			}
+			again, err := target.StripPod(got)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, again); diff != "" {
+				t.Errorf("StripPod twice (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestStripForgetsWhatUsersWrite: whatever somebody writes on an object that is watched, a few
+// hundred bytes of it are kept, and what is read is among them.
+func TestStripForgetsWhatUsersWrite(t *testing.T) {
+	big := strings.Repeat("x", 200<<10)
+	written := metav1.ObjectMeta{
+		Name: "o", Namespace: "ns", UID: "u", ResourceVersion: "7", GenerateName: "o",
+		Labels: map[string]string{"app": "web", sondev1.LabelHub: "true", sondev1.LabelOptOut: "true", sondev1.LabelUID: "pc", sondev1.LabelAppInstance: "mine"},
+		Annotations: map[string]string{
+			"big": big, sondev1.AnnotationOwner: big, sondev1.AnnotationTargetPod: big,
+			sondev1.AnnotationRequester: "claim", sondev1.AnnotationStamp: "mac",
+		},
+		Finalizers:      []string{"example.org/" + big},
+		OwnerReferences: []metav1.OwnerReference{{UID: "another", Name: big}, {UID: "owner", Controller: new(true)}},
+		ManagedFields:   []metav1.ManagedFieldsEntry{{Manager: big}},
+	}
+	owner := []metav1.OwnerReference{{UID: "owner", Controller: new(true)}}
+	stamped := map[string]string{sondev1.AnnotationRequester: "claim", sondev1.AnnotationStamp: "mac"}
+	meta := func(labels, annotations map[string]string, owners []metav1.OwnerReference) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Name: "o", Namespace: "ns", UID: "u", ResourceVersion: "7", Labels: labels, Annotations: annotations, OwnerReferences: owners}
+	}
+	spec := sondev1.PacketCaptureSpec{TargetDeployment: "web"}
+	ours := map[string]string{sondev1.LabelAppInstance: "mine"}
+	named := func(m metav1.ObjectMeta) metav1.ObjectMeta { m.GenerateName = "o"; return m }
+	cases := map[string]struct{ in, want any }{
+		"a workload": {
+			&metav1.PartialObjectMetadata{ObjectMeta: *written.DeepCopy()},
+			&metav1.PartialObjectMetadata{ObjectMeta: meta(map[string]string{sondev1.LabelHub: "true", sondev1.LabelOptOut: "true", sondev1.LabelUID: "pc"}, map[string]string{}, owner)},
+		},
+		"a Pod that looks like an agent's": {
+			&corev1.Pod{ObjectMeta: *written.DeepCopy()},
+			&corev1.Pod{ObjectMeta: meta(map[string]string{sondev1.LabelUID: "pc"}, map[string]string{}, owner)},
+		},
+		"a capture": {
+			&sondev1.PacketCapture{ObjectMeta: *written.DeepCopy(), Spec: spec},
+			&sondev1.PacketCapture{ObjectMeta: named(meta(ours, stamped, nil)), Spec: spec},
+		},
+		"a token": {
+			&sondev1.ResultAccess{ObjectMeta: *written.DeepCopy()},
+			&sondev1.ResultAccess{ObjectMeta: named(meta(ours, stamped, nil))},
+		},
+		"an owner without end": {
+			&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{Name: big, Controller: new(true)}}}},
+			&metav1.PartialObjectMetadata{},
+		},
+		"what nobody else writes": {
+			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "o", Annotations: stamped, ManagedFields: written.ManagedFields}},
+			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "o", Annotations: stamped}},
+		},
+		"a tombstone": {cache.DeletedFinalStateUnknown{Key: "ns/p"}, cache.DeletedFinalStateUnknown{Key: "ns/p"}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			got, err := target.Strip(tc.in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("Strip (-want +got):\n%s", diff)
+			}
+			if b, err := json.Marshal(got); err != nil || len(b) > 4<<10 {
+				t.Errorf("%d bytes are kept (%v)", len(b), err)
+			}
+		})
+	}
+}
+
+// TestCompact: the cache's form of what is stripped, and no owners of Pods that are no workload's.
+func TestCompact(t *testing.T) {
+	owned := func(kind string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Name: "p", OwnerReferences: []metav1.OwnerReference{{Kind: kind, Name: "o", UID: "owner", Controller: new(true)}}}
+	}
+	template := corev1.PodTemplateSpec{Spec: corev1.PodSpec{NodeName: "node"}}
+	for name, tc := range map[string]struct {
+		in   runtime.Object
+		want runtime.Object
+	}{
+		"a workload's Pod": {&corev1.Pod{ObjectMeta: owned("ReplicaSet")}, &corev1.Pod{ObjectMeta: owned("ReplicaSet")}},
+		"a Job's Pod":      {&corev1.Pod{ObjectMeta: owned("Job")}, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}}},
+		"a Job":            {&batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "j", Labels: map[string]string{"app": "x"}}, Spec: batchv1.JobSpec{Template: template}}, &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "j"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := target.Compact(tc.in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			kept, ok := got.(runtime.Object)
+			if _, full := got.(*corev1.Pod); full || !ok {
+				t.Fatalf("kept as %T", got)
+			}
+			if diff := cmp.Diff(tc.want, kept.DeepCopyObject()); diff != "" {
+				t.Errorf("copy (-want +got):\n%s", diff)
+			}
+			again, err := target.Compact(got)
+			if err != nil || again != got {
+				t.Errorf("twice it is %v (%v)", again, err)
+			}
+		})
+	}
+}

@@ -1,0 +1,121 @@
+// Package target finds the Pods of a workload, by the UIDs of their owners and never by names or
+// selectors: a selector also finds Pods that somebody labelled alike, and a name finds its next
+// bearer.
+package target
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/operator/compact"
+)
+
+// Timeout is how long a capture waits for its target to have a Pod that can be captured.
+const Timeout = 10 * time.Minute
+
+// Workload is what a TargetReference names at this moment.
+type Workload struct {
+	// Found says that it exists; its Pods may still be to come.
+	Found bool
+	UID   types.UID
+	// Pods that can be captured, by name. There may be thousands.
+	Pods []*compact.Pod
+}
+
+// Live reports whether a Pod can be captured: it has a node, so that its network namespace exists or
+// is about to, and it has not ended. The probe waits for its first process.
+func Live(pod *corev1.Pod) bool {
+	return pod.Spec.NodeName != "" && (pod.Status.Phase == corev1.PodPending || pod.Status.Phase == corev1.PodRunning)
+}
+
+// Resolve looks up ref in namespace and follows owner UIDs down to its live Pods. The reader needs
+// the indexes of IndexFields; the cost is that of the workload's own Pods, not of the namespace's.
+func Resolve(ctx context.Context, reader client.Reader, namespace string, ref sondev1.TargetReference) (Workload, error) {
+	if ref.Kind == sondev1.TargetPod {
+		return resolvePod(ctx, reader, client.ObjectKey{Namespace: namespace, Name: ref.Name})
+	}
+	owner := Metadata(ref.Kind)
+	err := reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: ref.Name}, owner)
+	switch {
+	case apierrors.IsNotFound(err):
+		return Workload{}, nil
+	case err != nil:
+		return Workload{}, fmt.Errorf("get target %s %s: %w", ref.Kind, ref.Name, err)
+	}
+	owners := []types.UID{owner.UID}
+	if ref.Kind == sondev1.TargetDeployment {
+		if owners, err = replicaSets(ctx, reader, namespace, owner.UID); err != nil {
+			return Workload{}, err
+		}
+	}
+	found := Workload{Found: true, UID: owner.UID}
+	for _, uid := range owners {
+		var pods corev1.PodList
+		if err := reader.List(ctx, &pods, client.InNamespace(namespace), client.MatchingFields{IndexOwnerUID: string(uid)}); err != nil {
+			return Workload{}, fmt.Errorf("list pods of target %s %s: %w", ref.Kind, ref.Name, err)
+		}
+		found.Pods = slices.Grow(found.Pods, len(pods.Items))
+		for i := range pods.Items {
+			if p := &pods.Items[i]; Live(p) {
+				found.Pods = append(found.Pods, CompactPod(p))
+			}
+		}
+	}
+	slices.SortFunc(found.Pods, func(a, b *compact.Pod) int { return cmp.Compare(a.GetName(), b.GetName()) })
+	return found, nil
+}
+
+func resolvePod(ctx context.Context, reader client.Reader, key client.ObjectKey) (Workload, error) {
+	var pod corev1.Pod
+	err := reader.Get(ctx, key, &pod)
+	switch {
+	case apierrors.IsNotFound(err):
+		return Workload{}, nil
+	case err != nil:
+		return Workload{}, fmt.Errorf("get target Pod %s: %w", key.Name, err)
+	}
+	found := Workload{Found: true, UID: pod.UID}
+	if Live(&pod) {
+		found.Pods = []*compact.Pod{CompactPod(&pod)}
+	}
+	return found, nil
+}
+
+// replicaSets of a Deployment: all, since during a rollout Pods of several are the target.
+func replicaSets(ctx context.Context, reader client.Reader, namespace string, deployment types.UID) ([]types.UID, error) {
+	var sets metav1.PartialObjectMetadataList
+	sets.SetGroupVersionKind(apps("ReplicaSetList"))
+	if err := reader.List(ctx, &sets, client.InNamespace(namespace), client.MatchingFields{IndexOwnerUID: string(deployment)}); err != nil {
+		return nil, fmt.Errorf("list replica sets of target: %w", err)
+	}
+	uids := make([]types.UID, 0, len(sets.Items))
+	for i := range sets.Items {
+		uids = append(uids, sets.Items[i].UID)
+	}
+	return uids, nil
+}
+
+// Metadata is an empty object to read a workload of this kind by its metadata alone.
+func Metadata(kind sondev1.TargetKind) *metav1.PartialObjectMetadata {
+	var o metav1.PartialObjectMetadata
+	o.SetGroupVersionKind(apps(string(kind)))
+	return &o
+}
+
+// ReplicaSetMetadata is an empty object to read a ReplicaSet by its metadata alone.
+func ReplicaSetMetadata() *metav1.PartialObjectMetadata { return Metadata("ReplicaSet") }
+
+func apps(kind string) schema.GroupVersionKind {
+	return schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: kind}
+}

@@ -1,0 +1,72 @@
+package target_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/kind"
+	"github.com/sonde-operator/sonde/internal/operator/target"
+)
+
+func TestWakes(t *testing.T) {
+	final := capture("shop", "final", "shop", ref("Deployment", "web"))
+	final.Status.Phase = sondev1.PhaseCompleted
+	c := reader(t, interceptor.Funcs{},
+		workload(&appsv1.ReplicaSet{}, "web-1", "Deployment/web"),
+		workload(&appsv1.ReplicaSet{}, "bare", ""),
+		capture("shop", "web", "", ref("Deployment", "web")),
+		capture("hub", "web-from-hub", "shop", ref("Deployment", "web")),
+		capture("shop", "other", "", ref("Deployment", "other")),
+		capture("shop", "db", "", ref("StatefulSet", "db")),
+		capture("shop", "ds", "", ref("DaemonSet", "ds")),
+		capture("shop", "pod", "", ref("Pod", "web-1-x")),
+		capture("elsewhere", "web-elsewhere", "", ref("Deployment", "web")),
+		final,
+	)
+	wakes := target.Wakes{Kind: kind.PacketCapture, Reader: c}
+	cases := map[string]struct {
+		wake  func(context.Context, client.Object) []reconcile.Request
+		event client.Object
+		want  []string
+	}{
+		"a Deployment's Pod, and a target itself": {wakes.Pod, pod("web-1-x", "ReplicaSet/web-1", corev1.PodRunning), []string{"pod", "web", "web-from-hub"}},
+		"its ReplicaSet is not seen yet":          {wakes.Pod, pod("new-x", "ReplicaSet/new", corev1.PodRunning), []string{"other", "web", "web-from-hub"}},
+		"a ReplicaSet of nobody":                  {wakes.Pod, pod("bare-x", "ReplicaSet/bare", corev1.PodRunning), nil},
+		"a StatefulSet's Pod":                     {wakes.Pod, pod("db-0", "StatefulSet/db", corev1.PodRunning), []string{"db"}},
+		"a Pod of nobody":                         {wakes.Pod, pod("lonely", "", corev1.PodRunning), nil},
+		"a ReplicaSet":                            {wakes.ReplicaSet, workload(&appsv1.ReplicaSet{}, "web-2", "Deployment/web"), []string{"web", "web-from-hub"}},
+		"a ReplicaSet without an owner":           {wakes.ReplicaSet, workload(&appsv1.ReplicaSet{}, "web-2", ""), nil},
+		"a workload":                              {wakes.Workload("DaemonSet"), workload(&appsv1.DaemonSet{}, "ds", ""), []string{"ds"}},
+		"a hub":                                   {wakes.Namespace, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "hub"}}, []string{"web-from-hub"}},
+		"a target's namespace":                    {wakes.Namespace, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}, []string{"db", "ds", "other", "pod", "web", "web-from-hub"}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			for _, r := range tc.wake(t.Context(), tc.event) {
+				got = append(got, r.Name)
+			}
+			slices.Sort(got)
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("woken (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func capture(namespace, name, targetNamespace string, ref sondev1.TargetReference) *sondev1.PacketCapture {
+	return &sondev1.PacketCapture{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec:       sondev1.PacketCaptureSpec{TargetNamespace: targetNamespace, TargetRef: &ref},
+	}
+}

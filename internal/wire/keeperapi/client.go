@@ -1,0 +1,236 @@
+package keeperapi
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/sonde-operator/sonde/internal/wire/account"
+)
+
+// Timeouts of the client. A keeper answers from memory or from a local file; who takes longer is lost.
+const (
+	dialTimeout   = 5 * time.Second
+	headerTimeout = 10 * time.Second
+	callTimeout   = 15 * time.Second      // a whole call, but for streams
+	readTimeout   = 4 * HeartbeatInterval // silence of a stream
+	idleTimeout   = 30 * time.Second      // of a connection that is kept for the next call
+)
+
+// Client speaks to the keepers of one capture: all of them hold the same key pair. It is safe for use by several
+// goroutines and keeps few idle connections; Close them when the capture is forgotten.
+type Client struct {
+	http *http.Client
+}
+
+// NewClient returns a client that accepts only the keeper's certificate and shows the manager's. All are PEM, as in
+// the Secret of a capture (captureconfig.SecretServerCert, SecretClientCert, SecretClientKey).
+func NewClient(serverCertPEM, clientCertPEM, clientKeyPEM []byte) (*Client, error) {
+	config, err := clientTLS(serverCertPEM, clientCertPEM, clientKeyPEM)
+	if err != nil {
+		return nil, err
+	}
+	return &Client{http: &http.Client{
+		Transport: &http.Transport{
+			// No Proxy: a Pod's address is never to be reached through one, whatever the environment says.
+			DialContext:            (&net.Dialer{Timeout: dialTimeout}).DialContext,
+			TLSClientConfig:        config,
+			TLSHandshakeTimeout:    dialTimeout,
+			ResponseHeaderTimeout:  headerTimeout,
+			MaxResponseHeaderBytes: 16 << 10,
+			MaxIdleConnsPerHost:    1,
+			IdleConnTimeout:        idleTimeout,
+			DisableCompression:     true,
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}, nil
+}
+
+// Close closes the idle connections. Calls under way are not touched, and the client may be used again.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// Progress returns the current account of the keeper at addr (host:port).
+func (c *Client) Progress(ctx context.Context, addr string) (account.Account, error) {
+	body, err := c.call(ctx, http.MethodGet, addr, PathProgress, nil)
+	if err != nil {
+		return account.Account{}, fmt.Errorf("get progress from %s: %w", addr, err)
+	}
+	a, err := account.Parse(bytes.TrimSpace(body))
+	if err != nil {
+		return account.Account{}, fmt.Errorf("get progress from %s: %w", addr, err)
+	}
+	return a, nil
+}
+
+// Watch calls fn with the current account and with each change, until one of state done has been handed over (nil),
+// fn fails (its error), ctx ends, or the stream is cut (ErrStreamCut; also after 20 s of silence).
+func (c *Client) Watch(ctx context.Context, addr string, fn func(account.Account) error) error {
+	resp, err := c.stream(ctx, addr, PathProgress, url.Values{QueryWatch: {"1"}}, nil)
+	if err != nil {
+		return fmt.Errorf("watch progress at %s: %w", addr, err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("watch progress at %s: %w", addr, statusError(resp))
+	}
+	err = ReadAccounts(resp.Body, fn)
+	if errors.Is(err, ErrStreamCut) && ctx.Err() != nil {
+		// Whichever end of the connection was seen first, it was the caller who cut it: he need not watch again.
+		return fmt.Errorf("watch progress at %s: %w", addr, ctx.Err())
+	}
+	return err
+}
+
+// File opens the file name of the result. rangeHeader is the value of a Range header, or empty for the whole file.
+// The answer is 200 or 206, with the keeper's headers; every other one is a *StatusError (404: no such file; 416: the
+// range lies outside). The caller closes the body. Reading from it fails after 20 s of silence.
+func (c *Client) File(ctx context.Context, addr, name, rangeHeader string) (*http.Response, error) {
+	header := http.Header{}
+	if rangeHeader != "" {
+		header.Set("Range", rangeHeader)
+	}
+	resp, err := c.stream(ctx, addr, PathFiles+url.PathEscape(name), nil, header)
+	if err != nil {
+		return nil, fmt.Errorf("get file %q from %s: %w", name, addr, err)
+	}
+	if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusPartialContent {
+		defer resp.Body.Close()
+		return nil, fmt.Errorf("get file %q from %s: %w", name, addr, statusError(resp))
+	}
+	return resp, nil
+}
+
+// Live opens the lines of the file name from a byte on, and those to come (PathLive). An answer other than 200 is a
+// *StatusError (404: no such file). The caller closes the body. Reading from it fails after 20 s of silence.
+func (c *Client) Live(ctx context.Context, addr, name string, from int64, newest bool) (*http.Response, error) {
+	query := url.Values{QueryFrom: {strconv.FormatInt(from, 10)}}
+	if newest {
+		query.Set(QueryNewest, "1")
+	}
+	resp, err := c.stream(ctx, addr, PathLive+url.PathEscape(name), query, nil)
+	if err != nil {
+		return nil, fmt.Errorf("follow file %q at %s: %w", name, addr, err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		defer resp.Body.Close()
+		return nil, fmt.Errorf("follow file %q at %s: %w", name, addr, statusError(resp))
+	}
+	return resp, nil
+}
+
+// Stop asks the probe next to the keeper to end; reason is one of account's ReasonStopped, ReasonTargetGone and
+// ReasonAccessRevoked. The first reason stands. Asking again, or after the end, is no error.
+func (c *Client) Stop(ctx context.Context, addr, reason string) error {
+	body, err := json.Marshal(StopRequest{Reason: reason})
+	if err != nil {
+		return fmt.Errorf("stop the probe at %s: %w", addr, err)
+	}
+	if _, err := c.call(ctx, http.MethodPost, addr, PathStop, body); err != nil {
+		return fmt.Errorf("stop the probe at %s: %w", addr, err)
+	}
+	return nil
+}
+
+// Recount has the keeper of a dead probe count what its files hold, and returns the probe's account with those counts.
+func (c *Client) Recount(ctx context.Context, addr string) (account.Account, error) {
+	body, err := c.call(ctx, http.MethodPost, addr, PathRecount, nil)
+	if err != nil {
+		return account.Account{}, fmt.Errorf("have the files at %s counted: %w", addr, err)
+	}
+	a, err := account.Parse(bytes.TrimSpace(body))
+	if err != nil {
+		return account.Account{}, fmt.Errorf("have the files at %s counted: %w", addr, err)
+	}
+	return a, nil
+}
+
+// Release tells the keeper that the result is not needed any more: it exits, and the files go with its Pod.
+func (c *Client) Release(ctx context.Context, addr string) error {
+	if _, err := c.call(ctx, http.MethodPost, addr, PathRelease, nil); err != nil {
+		return fmt.Errorf("release the keeper at %s: %w", addr, err)
+	}
+	return nil
+}
+
+// call makes one short exchange and returns the body of a 2xx answer.
+func (c *Client) call(ctx context.Context, method, addr, path string, body []byte) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	resp, err := c.do(ctx, method, addr, path, nil, nil, body)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode/100 != 2 {
+		return nil, statusError(resp)
+	}
+	b, err := io.ReadAll(io.LimitReader(resp.Body, account.MaxBytes+2))
+	if err != nil {
+		return nil, fmt.Errorf("read answer: %w", err)
+	}
+	return b, nil
+}
+
+// stream begins a long GET; its body gives up when nothing arrives for readTimeout.
+func (c *Client) stream(ctx context.Context, addr, path string, query url.Values, header http.Header) (*http.Response, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	resp, err := c.do(ctx, http.MethodGet, addr, path, query, header, nil)
+	if err != nil {
+		cancel(nil)
+		return nil, err
+	}
+	resp.Body = newImpatientBody(ctx, cancel, resp.Body, readTimeout)
+	return resp, nil
+}
+
+func (c *Client) do(ctx context.Context, method, addr, path string, query url.Values, header http.Header, body []byte) (*http.Response, error) {
+	target := "https://" + addr + path
+	if len(query) > 0 {
+		target += "?" + query.Encode()
+	}
+	req, err := http.NewRequestWithContext(ctx, method, target, bytes.NewReader(body))
+	if err != nil {
+		return nil, fmt.Errorf("make request: %w", err)
+	}
+	if header != nil {
+		req.Header = header
+	}
+	SetVersion(req.Header)
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		if wrapped, ok := errors.AsType[*url.Error](err); ok {
+			err = wrapped.Err // the callers name the address themselves
+		}
+		return nil, err
+	}
+	if err := CheckVersion(resp.Header); err != nil {
+		resp.Body.Close()
+		return nil, err
+	}
+	return resp, nil
+}
+
+// statusError makes an error of an answer that is not the one that was asked for.
+func statusError(resp *http.Response) error {
+	e := &StatusError{Code: resp.StatusCode, Message: "no message"}
+	b, err := io.ReadAll(io.LimitReader(resp.Body, MaxErrorBytes))
+	if err != nil {
+		return e
+	}
+	var body ErrorBody
+	if json.Unmarshal(b, &body) == nil && body.Error != "" {
+		e.Message = body.Error
+	}
+	return e
+}

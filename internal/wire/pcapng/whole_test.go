@@ -1,0 +1,71 @@
+package pcapng_test
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/sonde-operator/sonde/internal/wire/pcapng"
+)
+
+// A file cut anywhere is whole up to the last block that ended before, from wherever a block is known to end.
+func TestWhole(t *testing.T) {
+	b := pcapng.AppendSection(nil, &pcapng.Section{Application: "sonde"})
+	ends := []int64{0, int64(len(b))}
+	b = pcapng.AppendInterface(b, &pcapng.Interface{Name: "eth0", LinkType: pcapng.LinkTypeEthernet})
+	ends = append(ends, int64(len(b)))
+	for n := range 5 {
+		b = pcapng.AppendPacket(b, &pcapng.Packet{Data: make([]byte, 1000*n), Length: 9000})
+		ends = append(ends, int64(len(b)))
+	}
+	for size := range int64(len(b)) + 1 {
+		var want int64
+		for _, end := range ends {
+			if end <= size {
+				want = end
+			}
+		}
+		for _, from := range ends {
+			if from > size {
+				continue
+			}
+			if got := pcapng.Whole(bytes.NewReader(b), from, size); got != want {
+				t.Fatalf("of %d bytes %d are whole from %d on, want %d", size, got, from, want)
+			}
+		}
+	}
+}
+
+func TestWholeOfNonsense(t *testing.T) {
+	good := pcapng.AppendSection(nil, &pcapng.Section{})
+	cases := map[string]struct {
+		bytes []byte
+		want  int64
+	}{
+		"nothing":           {nil, 0},
+		"zeros":             {make([]byte, 100), 0},
+		"zeros at the end":  {append(bytes.Clone(good), make([]byte, 64)...), int64(len(good))},
+		"odd length":        {append(bytes.Clone(good), 1, 0, 0, 0, 13, 0, 0, 0, 0, 0, 0, 0, 13), int64(len(good))},
+		"huge length":       {append(bytes.Clone(good), 1, 0, 0, 0, 0, 0, 0, 0xff), int64(len(good))},
+		"lengths that vary": {append(bytes.Clone(good), 6, 0, 0, 0, 12, 0, 0, 0, 16, 0, 0, 0), int64(len(good))},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if got := pcapng.Whole(bytes.NewReader(tc.bytes), 0, int64(len(tc.bytes))); got != tc.want {
+				t.Errorf("%d bytes, want %d", got, tc.want)
+			}
+		})
+	}
+	if got := pcapng.Whole(bytes.NewReader(good), 8, 4); got != 8 {
+		t.Errorf("a file that is shorter than known: %d", got)
+	}
+}
+
+func FuzzWhole(f *testing.F) {
+	f.Add(pcapng.AppendSection(nil, &pcapng.Section{}), int64(0))
+	f.Fuzz(func(t *testing.T, b []byte, from int64) {
+		from = max(0, min(from, int64(len(b))))
+		if n := pcapng.Whole(bytes.NewReader(b), from, int64(len(b))); n < from || n > int64(len(b)) {
+			t.Errorf("%d of %d bytes from %d", n, len(b), from)
+		}
+	})
+}

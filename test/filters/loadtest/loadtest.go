@@ -1,0 +1,111 @@
+// Package loadtest loads translated filters into the kernel and runs them there on packets, for tests. It bounds how
+// many: kernels are known (6.18) that stop for ever when about a thousand programs wait at once to be freed.
+package loadtest
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/btf"
+	"golang.org/x/sys/unix"
+
+	"github.com/sonde-operator/sonde/agents/capture/ebpffilter"
+)
+
+const (
+	// maxLoads bounds the programs of a test process.
+	maxLoads = 320
+	// burst programs are loaded without a pause.
+	burst = 10
+	pause = 20 * time.Millisecond
+)
+
+var loads atomic.Int32
+
+// Loads is how many programs this process has loaded.
+func Loads() int { return int(loads.Load()) }
+
+// Function is the name of the function in Spec that is to be replaced.
+const Function = "accepts"
+
+// Spec makes what a compiler would of a program at tc that returns what its global function accepts(skb) does.
+func Spec() *ebpf.ProgramSpec {
+	result := &btf.Int{Name: "int", Size: 4, Encoding: btf.Signed}
+	packet := &btf.Pointer{Target: &btf.Struct{Name: "__sk_buff"}}
+	proto := &btf.FuncProto{Return: result, Params: []btf.FuncParam{{Name: "skb", Type: packet}}}
+	function := func(first asm.Instruction, name string) asm.Instruction {
+		return btf.WithFuncMetadata(first.WithSymbol(name), &btf.Func{Name: name, Type: proto, Linkage: btf.GlobalFunc}).
+			WithSource(asm.Comment(name))
+	}
+	return &ebpf.ProgramSpec{
+		Name: "see", Type: ebpf.SchedCLS, License: "GPL",
+		Instructions: asm.Instructions{
+			function(asm.Call.Label(Function), "see"),
+			asm.Return(),
+			function(asm.Mov.Imm(asm.R0, 1), Function),
+			asm.Return(),
+		},
+	}
+}
+
+// SpecInline makes a program that calls the function, too, but answers 1 whatever that says.
+func SpecInline() *ebpf.ProgramSpec {
+	spec := Spec()
+	first := spec.Instructions[0]
+	begin := btf.WithFuncMetadata(asm.Mov.Reg(asm.R6, asm.R1).WithSymbol(first.Symbol()), btf.FuncMetadata(&first)).WithSource(first.Source())
+	spec.Instructions = append(asm.Instructions{
+		begin, asm.Call.Label(Function), asm.Mov.Reg(asm.R1, asm.R6), asm.Mov.Imm(asm.R0, 1), asm.Return(),
+	}, spec.Instructions[2:]...)
+	return spec
+}
+
+// Inlined is SpecInline with a filter in line, so that it answers 1 if it accepts a packet, 0 if not.
+func Inlined(filter []unix.SockFilter, options ...ebpffilter.Option) (*ebpf.ProgramSpec, error) {
+	body, err := ebpffilter.Translate(filter, options...)
+	if err != nil {
+		return nil, err
+	}
+	spec := SpecInline()
+	if err := ebpffilter.Replace(spec, Function, body); err != nil {
+		return nil, err
+	}
+	return spec, ebpffilter.Inline(spec, Function, filter, 0, options...)
+}
+
+// Load loads a filter's body as the function of a program at tc. It is closed at the end of the test; a caller with many
+// closes it itself.
+func Load(t *testing.T, body asm.Instructions) (*ebpf.Program, error) {
+	t.Helper()
+	spec := Spec()
+	if err := ebpffilter.Replace(spec, Function, body); err != nil {
+		return nil, err
+	}
+	return LoadSpec(t, spec)
+}
+
+// LoadSpec loads such a program.
+func LoadSpec(t *testing.T, spec *ebpf.ProgramSpec) (*ebpf.Program, error) {
+	t.Helper()
+	n := loads.Add(1)
+	if n > maxLoads {
+		return nil, fmt.Errorf("this process has loaded %d programs, no more are to be", maxLoads)
+	}
+	if n%burst == 0 {
+		time.Sleep(pause)
+	}
+	program, err := ebpf.NewProgram(spec)
+	if err != nil {
+		return nil, err
+	}
+	t.Cleanup(func() { _ = program.Close() })
+	return program, nil
+}
+
+// Run runs the program on an Ethernet frame with the mark given, and returns what it does.
+func Run(program *ebpf.Program, frame []byte, mark uint32) (uint32, error) {
+	return program.Run(&ebpf.RunOptions{Data: frame, Context: struct{ Len, Type, Mark uint32 }{Mark: mark}})
+}
