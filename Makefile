@@ -250,7 +250,7 @@ test-api: cluster-program pcapfilter ## Validation rules and webhooks against a 
 SCHEDULES ?= 1000
 SEED      ?= $(shell date +%s)
 test-schedules: pcapfilter ## Controllers in SCHEDULES random schedules of faults, from SEED on (docs/reliability.md).
-	go test -v -count=1 -timeout 30m -run '^TestSchedules$$' ./controllers -args -schedules $(SCHEDULES) -seed $(SEED)
+	go test -v -count=1 -timeout 30m -run '^TestSchedules$$' ./controllers/capture -args -schedules $(SCHEDULES) -seed $(SEED)
 
 .PHONY: test-e2e
 test-e2e: cluster-up image image-workload ## One end-to-end pass per kind on the local cluster; the shards hold the rest.

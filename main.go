@@ -12,6 +12,9 @@ import (
 	"runtime/debug"
 	"time"
 
+	platformcontroller "github.com/sonde-operator/sonde/controllers/platform"
+	"github.com/sonde-operator/sonde/internal/operator/webhookpath"
+
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -33,7 +36,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
-	"github.com/sonde-operator/sonde/controllers"
+	"github.com/sonde-operator/sonde/controllers/capture"
 	"github.com/sonde-operator/sonde/internal/agentjob"
 	"github.com/sonde-operator/sonde/internal/kind"
 	"github.com/sonde-operator/sonde/internal/operator/access"
@@ -120,7 +123,7 @@ func parseFlags() (flags, zap.Options, error) {
 	flag.IntVar(&f.webhookPort, "webhook-port", 9443, "port of the webhooks")
 	flag.IntVar(&f.resultsPort, "results-port", 9444, "port of the results endpoint")
 	flag.BoolVar(&f.leaderElect, "leader-elect", false, "let one of several replicas run the controllers")
-	flag.DurationVar(&f.accessReviewInterval, "access-review-interval", controllers.DefaultAccessReviewInterval, "how often the requester's right to a running capture is reviewed")
+	flag.DurationVar(&f.accessReviewInterval, "access-review-interval", capture.DefaultAccessReviewInterval, "how often the requester's right to a running capture is reviewed")
 	f.ceilings.BindFlags(flag.CommandLine)
 	log.BindFlags(flag.CommandLine)
 	err := settings.FromEnvironment(flag.CommandLine, os.LookupEnv, settable...)
@@ -204,11 +207,11 @@ func run(ctx context.Context, f flags, downloads *drain.Drain) error {
 		return err
 	}
 
-	cacheOptions, err := controllers.CacheOptions(f.agent.Namespace)
+	cacheOptions, err := capture.CacheOptions(f.agent.Namespace)
 	if err != nil {
 		return err
 	}
-	maps.Copy(cacheOptions.ByObject, webhooks.CacheByObject())
+	maps.Copy(cacheOptions.ByObject, platformcontroller.CacheByObject())
 	optional, err := platform.Present(live.RESTMapper(), f.objects()...)
 	if err != nil {
 		return err
@@ -306,7 +309,7 @@ func (w wiring) serve(_ context.Context, mgr ctrl.Manager) error {
 	endpoint := &results.Server{Address: fmt.Sprintf(":%d", w.resultsPort), GetCertificate: w.serving.GetCertificate, Handler: handler}
 	return errors.Join(
 		metrics.Register(crmetrics.Registry),
-		crmetrics.Registry.Register(controllers.Metrics{Reader: mgr.GetClient(), Namespace: w.agent.Namespace}),
+		crmetrics.Registry.Register(capture.Metrics{Reader: mgr.GetClient(), Namespace: w.agent.Namespace}),
 		mgr.Add(w.secret),
 		mgr.Add(trim.Trimmer{Clock: clock.RealClock{}}),
 		mgr.Add(w.serving),
@@ -340,27 +343,27 @@ func (w wiring) check(ctx context.Context, mgr ctrl.Manager) error {
 func (w wiring) admit(_ context.Context, mgr ctrl.Manager) error {
 	reviews := access.NewReviewer(w.live)
 	server := mgr.GetWebhookServer()
-	secret := webhooks.SecretPath(w.key)
+	secret := webhookpath.Secret(w.key)
 	for _, of := range []struct {
 		path   string
 		kind   kind.Kind
 		checks webhooks.Checks
 	}{
-		{webhooks.PathPacketCapture, kind.PacketCapture, &webhooks.PacketCaptureChecks{Filters: w.filters}},
-		{webhooks.PathTrace, kind.Trace, webhooks.TraceChecks{OperatorNamespace: w.agent.Namespace}},
+		{webhookpath.PacketCapture, kind.PacketCapture, &webhooks.PacketCaptureChecks{Filters: w.filters}},
+		{webhookpath.Trace, kind.Trace, webhooks.TraceChecks{OperatorNamespace: w.agent.Namespace}},
 	} {
 		webhooks.Register(server, of.path, secret, &admission.Webhook{Handler: &webhooks.CaptureHandler{
 			Kind: of.kind, Checks: of.checks,
 			Live: w.live, Reviews: reviews, Key: w.key, OperatorNamespace: w.agent.Namespace, Clock: clock.RealClock{}, Ceilings: w.ceilings,
 		}})
 	}
-	webhooks.Register(server, webhooks.PathResultAccess, secret, &admission.Webhook{Handler: &webhooks.ResultAccessHandler{
+	webhooks.Register(server, webhookpath.ResultAccess, secret, &admission.Webhook{Handler: &webhooks.ResultAccessHandler{
 		Live: w.live, Reviews: reviews, Key: w.key, Clock: clock.RealClock{},
 	}})
 	for _, of := range []struct {
 		path     string
 		required bool
-	}{{webhooks.PathGate, false}, {webhooks.PathGateRequired, true}} {
+	}{{webhookpath.Gate, false}, {webhookpath.GateRequired, true}} {
 		webhooks.Register(server, of.path, secret, &admission.Webhook{Handler: &webhooks.GateHandler{
 			Gates: &webhooks.TraceGates{
 				Cache: mgr.GetClient(), Live: w.live, Key: w.key, Image: w.agent.Image, Ceilings: w.ceilings, Clock: clock.RealClock{},
@@ -373,14 +376,14 @@ func (w wiring) admit(_ context.Context, mgr ctrl.Manager) error {
 
 // configure adds what keeps the webhooks' configurations in place.
 func (w wiring) configure(mgr ctrl.Manager, secret string) error {
-	gates, err := webhooks.NewGateConfigurationCache(mgr.GetConfig(), mgr.GetScheme())
+	gates, err := platformcontroller.NewGateConfigurationCache(mgr.GetConfig(), mgr.GetScheme())
 	if err != nil {
 		return err
 	}
 	errs := []error{mgr.Add(gates)}
-	for _, configuration := range []*webhooks.ConfigurationReconciler{
-		webhooks.NewConfigurationReconciler(mgr.GetClient(), w.live, w.agent.Namespace, secret, w.serving.CABundle),
-		webhooks.NewGateConfigurationReconciler(mgr.GetClient(), w.live, gates, w.agent.Namespace, secret, w.serving.CABundle),
+	for _, configuration := range []*platformcontroller.ConfigurationReconciler{
+		platformcontroller.NewConfigurationReconciler(mgr.GetClient(), w.live, w.agent.Namespace, secret, w.serving.CABundle),
+		platformcontroller.NewGateConfigurationReconciler(mgr.GetClient(), w.live, gates, w.agent.Namespace, secret, w.serving.CABundle),
 	} {
 		configuration.Watchdog = w.watchdog
 		w.serving.OnChange(configuration.Wake)
@@ -393,16 +396,16 @@ func (w wiring) configure(mgr ctrl.Manager, secret string) error {
 func (w wiring) adapt(_ context.Context, mgr ctrl.Manager) error {
 	var errs []error
 	for _, o := range w.optional {
-		r := &controllers.PlatformReconciler{Client: mgr.GetClient(), Live: w.live, Desired: o, Watchdog: w.watchdog}
+		r := &platformcontroller.ObjectReconciler{Client: mgr.GetClient(), Live: w.live, Desired: o, Watchdog: w.watchdog}
 		errs = append(errs, r.SetupWithManager(mgr))
 	}
 	return errors.Join(errs...)
 }
 
-// reconcile adds the controllers.
+// reconcile adds the capture.
 func (w wiring) reconcile(ctx context.Context, mgr ctrl.Manager) error {
-	sweeper := &controllers.Sweeper{
-		Client: mgr.GetClient(), Live: w.live, Clock: clock.RealClock{}, Interval: controllers.DefaultSweepInterval, Namespace: w.agent.Namespace,
+	sweeper := &capture.Sweeper{
+		Client: mgr.GetClient(), Live: w.live, Clock: clock.RealClock{}, Interval: capture.DefaultSweepInterval, Namespace: w.agent.Namespace,
 		Watchdog: w.watchdog,
 	}
 	var err error
@@ -413,15 +416,15 @@ func (w wiring) reconcile(ctx context.Context, mgr ctrl.Manager) error {
 	if err != nil {
 		return err
 	}
-	expiry := &controllers.ResultAccessReconciler{Client: mgr.GetClient(), Clock: clock.RealClock{}, Watchdog: w.watchdog}
+	expiry := &capture.ResultAccessReconciler{Client: mgr.GetClient(), Clock: clock.RealClock{}, Watchdog: w.watchdog}
 	errs := []error{mgr.Add(stop), mgr.Add(sweeper), target.IndexFields(ctx, mgr.GetFieldIndexer()), expiry.SetupWithManager(mgr)}
-	for _, of := range []controllers.Kind{controllers.PacketCaptures(w.filters), controllers.Traces()} {
-		captures := &controllers.CaptureReconciler{
+	for _, of := range []capture.Kind{capture.PacketCaptures(w.filters), capture.Traces()} {
+		captures := &capture.CaptureReconciler{
 			Kind:   of,
 			Client: mgr.GetClient(), Live: w.live, Switch: stop, Options: w.agent,
-			Stamps:   controllers.StampKey(w.key),
+			Stamps:   capture.StampKey(w.key),
 			Access:   access.NewReviewer(w.live),
-			Keepers:  controllers.KeeperCalls{Reader: w.live, Namespace: w.agent.Namespace, Timeout: keeperTimeout},
+			Keepers:  capture.KeeperCalls{Reader: w.live, Namespace: w.agent.Namespace, Timeout: keeperTimeout},
 			Recorder: mgr.GetEventRecorder("sonde"), Clock: clock.RealClock{},
 			Sweeper: sweeper, Ceilings: w.ceilings, AccessReviewInterval: w.accessReviewInterval, Watchdog: w.watchdog,
 		}

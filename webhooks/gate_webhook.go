@@ -18,13 +18,6 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/gate"
 )
 
-// Paths of the two entries for gates, each with what SecretPath adds: Pods in general, and those that must not start
-// untraced.
-const (
-	PathGate         = "/mutate-v1-pod-gate"
-	PathGateRequired = "/mutate-v1-pod-gate-required"
-)
-
 // lookupTimeout is far below the entries' own: what hangs here must not hold up the Pods of a namespace.
 const lookupTimeout = 2 * time.Second
 

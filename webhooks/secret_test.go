@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sonde-operator/sonde/internal/operator/webhookpath"
+
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
@@ -23,23 +25,23 @@ func (s *told) Register(path string, hook http.Handler) {
 }
 
 func TestRegister(t *testing.T) {
-	secret := SecretPath(testKey)
+	secret := webhookpath.Secret(testKey)
 	mux := http.NewServeMux()
 	server := &told{Server: webhook.NewServer(webhook.Options{WebhookMux: mux})}
-	for _, path := range []string{PathPacketCapture, PathResultAccess} {
+	for _, path := range []string{webhookpath.PacketCapture, webhookpath.ResultAccess} {
 		Register(server, path, secret, &admission.Webhook{})
 	}
 	for name, tc := range map[string]struct {
 		path string
 		want int
 	}{
-		"a capture's":      {PathPacketCapture + secret, http.StatusOK}, // an AdmissionReview that says that the body is empty
-		"an access's":      {PathResultAccess + secret, http.StatusOK},
-		"no secret":        {PathPacketCapture + "/", http.StatusNotFound},
-		"another":          {PathPacketCapture + "/" + strings.Repeat("0", len(secret)-1), http.StatusNotFound},
-		"a part of it":     {PathPacketCapture + secret[:len(secret)-1], http.StatusNotFound},
-		"more than it":     {PathPacketCapture + secret + "0", http.StatusNotFound},
-		"something below":  {PathPacketCapture + secret + "/x", http.StatusNotFound},
+		"a capture's":      {webhookpath.PacketCapture + secret, http.StatusOK}, // an AdmissionReview that says that the body is empty
+		"an access's":      {webhookpath.ResultAccess + secret, http.StatusOK},
+		"no secret":        {webhookpath.PacketCapture + "/", http.StatusNotFound},
+		"another":          {webhookpath.PacketCapture + "/" + strings.Repeat("0", len(secret)-1), http.StatusNotFound},
+		"a part of it":     {webhookpath.PacketCapture + secret[:len(secret)-1], http.StatusNotFound},
+		"more than it":     {webhookpath.PacketCapture + secret + "0", http.StatusNotFound},
+		"something below":  {webhookpath.PacketCapture + secret + "/x", http.StatusNotFound},
 		"the secret alone": {secret, http.StatusNotFound},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -52,14 +54,14 @@ func TestRegister(t *testing.T) {
 	}
 	t.Run("without the slash", func(t *testing.T) {
 		w := httptest.NewRecorder()
-		mux.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, PathPacketCapture, http.NoBody))
+		mux.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, webhookpath.PacketCapture, http.NoBody))
 		if w.Code == http.StatusOK || strings.Contains(w.Header().Get("Location"), secret) {
 			t.Errorf("status %d, headers %v", w.Code, w.Header())
 		}
 	})
 	// What the server is told is what it logs.
 	hidden := strings.Trim(secret, "/")
-	if all := strings.Join(server.paths, " "); all != PathPacketCapture+"/ "+PathResultAccess+"/" {
+	if all := strings.Join(server.paths, " "); all != webhookpath.PacketCapture+"/ "+webhookpath.ResultAccess+"/" {
 		t.Errorf("the server is told %s", all)
 	}
 	families, err := metrics.Registry.Gather()
@@ -71,7 +73,7 @@ func TestRegister(t *testing.T) {
 		if strings.Contains(f.String(), hidden) {
 			t.Errorf("metric %s holds the secret: %s", f.GetName(), f)
 		}
-		if strings.Contains(f.String(), PathPacketCapture+"/") {
+		if strings.Contains(f.String(), webhookpath.PacketCapture+"/") {
 			hooks++
 		}
 	}

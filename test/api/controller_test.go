@@ -27,7 +27,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
-	"github.com/sonde-operator/sonde/controllers"
+	"github.com/sonde-operator/sonde/controllers/capture"
 	"github.com/sonde-operator/sonde/internal/agentjob"
 	"github.com/sonde-operator/sonde/internal/operator/access"
 	"github.com/sonde-operator/sonde/internal/operator/pause"
@@ -152,7 +152,7 @@ func startControllers(t *testing.T) fakeKeepers {
 	applyRoles(t)
 	own := rest.CopyConfig(config)
 	own.Impersonate.UserName = managerUser
-	options, err := controllers.CacheOptions(operatorNamespace)
+	options, err := capture.CacheOptions(operatorNamespace)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,15 +169,15 @@ func startControllers(t *testing.T) fakeKeepers {
 		t.Fatal(err)
 	}
 	keepers := make(fakeKeepers, 1)
-	sweeper := &controllers.Sweeper{Client: mgr.GetClient(), Live: live, Clock: clock.RealClock{}, Interval: time.Minute, Namespace: operatorNamespace}
-	expiry := &controllers.ResultAccessReconciler{Client: mgr.GetClient(), Clock: clock.RealClock{}}
+	sweeper := &capture.Sweeper{Client: mgr.GetClient(), Live: live, Clock: clock.RealClock{}, Interval: time.Minute, Namespace: operatorNamespace}
+	expiry := &capture.ResultAccessReconciler{Client: mgr.GetClient(), Clock: clock.RealClock{}}
 	errs := []error{mgr.Add(stop), mgr.Add(sweeper), target.IndexFields(t.Context(), mgr.GetFieldIndexer()), expiry.SetupWithManager(mgr)}
-	for _, of := range []controllers.Kind{controllers.PacketCaptures(nil), controllers.Traces()} {
-		r := &controllers.CaptureReconciler{
+	for _, of := range []capture.Kind{capture.PacketCaptures(nil), capture.Traces()} {
+		r := &capture.CaptureReconciler{
 			Kind:   of,
 			Client: mgr.GetClient(), Live: live, Switch: stop, Sweeper: sweeper, Clock: clock.RealClock{}, Keepers: keepers,
 			Options: agentjob.Options{Namespace: operatorNamespace, Image: "sonde:test", RingBytes: 32 << 20},
-			Stamps:  controllers.StampKey(stampKey), Access: access.NewReviewer(live), Recorder: mgr.GetEventRecorder("sonde"),
+			Stamps:  capture.StampKey(stampKey), Access: access.NewReviewer(live), Recorder: mgr.GetEventRecorder("sonde"),
 			AccessReviewInterval: 2 * time.Second,
 		}
 		errs = append(errs, r.SetupWithManager(mgr))

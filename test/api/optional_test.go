@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
-	"github.com/sonde-operator/sonde/controllers"
+	platformcontroller "github.com/sonde-operator/sonde/controllers/platform"
 	"github.com/sonde-operator/sonde/internal/agentjob"
 	"github.com/sonde-operator/sonde/internal/operator/console"
 	"github.com/sonde-operator/sonde/internal/operator/monitoring"
@@ -81,7 +81,7 @@ func keeps(t *testing.T, o *unstructured.Unstructured, owner client.Object) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &controllers.PlatformReconciler{Client: c, Live: c, Desired: o}
+	r := &platformcontroller.ObjectReconciler{Client: c, Live: c, Desired: o}
 	look := func() *unstructured.Unstructured {
 		t.Helper()
 		if _, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(o)}); err != nil {

@@ -13,6 +13,9 @@ import (
 	"testing"
 	"time"
 
+	platformcontroller "github.com/sonde-operator/sonde/controllers/platform"
+	"github.com/sonde-operator/sonde/internal/operator/webhookpath"
+
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -61,13 +64,13 @@ func serveWebhooks(t *testing.T) {
 		t.Fatal(err)
 	}
 	mux := http.NewServeMux()
-	mux.Handle(webhooks.PathPacketCapture, &admission.Webhook{Handler: pc})
-	mux.Handle(webhooks.PathTrace, &admission.Webhook{Handler: traces})
+	mux.Handle(webhookpath.PacketCapture, &admission.Webhook{Handler: pc})
+	mux.Handle(webhookpath.Trace, &admission.Webhook{Handler: traces})
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	go func() { _ = server.Serve(l) }()
 	t.Cleanup(func() { _ = server.Close() })
 
-	applied := webhooks.BuildConfiguration(webhooks.ConfigurationOptions{Namespace: operatorNamespace, CABundle: material.CABundle})
+	applied := platformcontroller.BuildConfiguration(platformcontroller.ConfigurationOptions{Namespace: operatorNamespace, CABundle: material.CABundle})
 	b, err := json.Marshal(applied)
 	if err != nil {
 		t.Fatal(err)
@@ -232,7 +235,7 @@ func TestWebhookDownFailsClosedForItsKindsOnly(t *testing.T) {
 	if err := admin.Create(t.Context(), before); err != nil {
 		t.Fatal(err)
 	}
-	b, err := json.Marshal(webhooks.BuildConfiguration(webhooks.ConfigurationOptions{Namespace: operatorNamespace, CABundle: []byte{}}))
+	b, err := json.Marshal(platformcontroller.BuildConfiguration(platformcontroller.ConfigurationOptions{Namespace: operatorNamespace, CABundle: []byte{}}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,9 @@ import (
 	"testing"
 	"time"
 
+	platformcontroller "github.com/sonde-operator/sonde/controllers/platform"
+	"github.com/sonde-operator/sonde/internal/operator/webhookpath"
+
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -31,7 +34,6 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/stamp"
 	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
 	"github.com/sonde-operator/sonde/internal/wire/keeperapi"
-	"github.com/sonde-operator/sonde/webhooks"
 )
 
 // The keeper's port answers who shows the one certificate that it was given: not nobody, not a stranger, and not the manager with
@@ -125,12 +127,12 @@ func TestAttackWebhookPort(t *testing.T) {
 		return status, answer
 	}
 	var hook admissionregistrationv1.MutatingWebhookConfiguration
-	if err := admin.Get(t.Context(), client.ObjectKey{Name: webhooks.ConfigurationName}, &hook); err != nil {
+	if err := admin.Get(t.Context(), client.ObjectKey{Name: platformcontroller.ConfigurationName}, &hook); err != nil {
 		t.Fatal(err)
 	}
 	t.Run("protected", func(t *testing.T) {
 		for _, path := range []string{"", "/", "/" + strings.Repeat("0", 32), "/../", "/%2e%2e/"} {
-			if status, answer := ask(t, webhooks.PathPacketCapture+path); status == http.StatusOK || answer.Response != nil {
+			if status, answer := ask(t, webhookpath.PacketCapture+path); status == http.StatusOK || answer.Response != nil {
 				t.Errorf("%q: status %d, answer %+v, want none", path, status, answer.Response)
 			}
 		}

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	platformcontroller "github.com/sonde-operator/sonde/controllers/platform"
+
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -22,7 +24,6 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/wire/gateconfig"
 	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
-	"github.com/sonde-operator/sonde/webhooks"
 )
 
 // gatedTrace makes a Trace of a Deployment that gates, and returns it once new Pods wait.
@@ -170,7 +171,7 @@ func TestGateShowsWhatComesFirst(t *testing.T) {
 // noGateConfiguration waits until no Pod is asked about any more.
 func noGateConfiguration(t *testing.T) {
 	t.Helper()
-	gone(t, &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: webhooks.GateConfigurationName}}, 30*time.Second)
+	gone(t, &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: platformcontroller.GateConfigurationName}}, 30*time.Second)
 }
 
 // A Pod whose gate has no image starts without one.

@@ -13,6 +13,9 @@ import (
 	"strings"
 	"testing"
 
+	platformcontroller "github.com/sonde-operator/sonde/controllers/platform"
+	"github.com/sonde-operator/sonde/internal/operator/webhookpath"
+
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,7 +23,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
-	"github.com/sonde-operator/sonde/webhooks"
 )
 
 // What the plugin collects holds objects and logs, and nothing of any Secret, no stamp and no webhook's path.
@@ -58,7 +60,7 @@ func TestOpsMustGather(t *testing.T) {
 	}
 	// The gates' configuration is there, with its namespaces, and without its path.
 	hooks := all["objects/mutatingwebhookconfigurations-sonde.yaml"]
-	for _, want := range []string{"name: " + webhooks.GateConfigurationName, "- " + ns, "path: " + webhooks.PathGate + "/REDACTED"} {
+	for _, want := range []string{"name: " + platformcontroller.GateConfigurationName, "- " + ns, "path: " + webhookpath.Gate + "/REDACTED"} {
 		if !strings.Contains(hooks, want) {
 			t.Errorf("no %q in the webhook configurations:\n%s", want, hooks)
 		}
@@ -89,7 +91,7 @@ func TestOpsMustGather(t *testing.T) {
 func plantPath(t *testing.T) string {
 	t.Helper()
 	var hook admissionregistrationv1.MutatingWebhookConfiguration
-	if err := admin.Get(t.Context(), client.ObjectKey{Name: webhooks.ConfigurationName}, &hook); err != nil {
+	if err := admin.Get(t.Context(), client.ObjectKey{Name: platformcontroller.ConfigurationName}, &hook); err != nil {
 		t.Fatal(err)
 	}
 	path := *hook.Webhooks[0].ClientConfig.Service.Path

@@ -1,5 +1,5 @@
 // Package metrics holds the counters of the manager. What can be read off the cluster at any time is
-// not counted but collected (controllers.Metrics).
+// not counted but collected (controllers/capture.Metrics).
 package metrics
 
 import (

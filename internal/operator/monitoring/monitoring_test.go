@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/yaml"
 
-	"github.com/sonde-operator/sonde/controllers"
+	"github.com/sonde-operator/sonde/controllers/capture"
 	"github.com/sonde-operator/sonde/internal/operator/certs"
 	"github.com/sonde-operator/sonde/internal/operator/metrics"
 	"github.com/sonde-operator/sonde/internal/operator/monitoring"
@@ -97,7 +97,7 @@ func TestAlertsAreOnMetricsThatExist(t *testing.T) {
 	if err := metrics.Register(known); err != nil {
 		t.Fatal(err)
 	}
-	if err := known.Register(controllers.Metrics{}); err != nil {
+	if err := known.Register(capture.Metrics{}); err != nil {
 		t.Fatal(err)
 	}
 	rule := monitoring.Build("elsewhere")[1]

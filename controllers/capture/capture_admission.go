@@ -1,0 +1,168 @@
+package capture
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/agentjob"
+	"github.com/sonde-operator/sonde/internal/operator/access"
+	"github.com/sonde-operator/sonde/internal/operator/pause"
+	"github.com/sonde-operator/sonde/internal/operator/stamp"
+)
+
+// admission is whether the requester may, at this moment, have what he asked for.
+type admission struct {
+	requester access.Requester
+	// reason and message of a refusal; reason is empty when admitted.
+	reason, message string
+	// reviews that the admission rests on, and what they say about nodes; nil while nobody asked.
+	reviews access.Reviews
+	nodes   *access.Decision
+}
+
+func (a admission) refused() bool { return a.reason != "" }
+
+// admit checks what the webhook checked, and asks reviews about the requester's right. An error means
+// that nobody knows, and then nothing changes.
+func (r *CaptureReconciler) admit(ctx context.Context, capture sondev1.Capture, reviews access.Reviews) (admission, error) {
+	// The stamp is read first, so that the record of an end names the requester whatever ended it.
+	claim, stampErr := r.Stamps.Verify(capture)
+	a := admission{reviews: reviews}
+	if stampErr == nil {
+		a.requester = claim.Requester
+	}
+	if err := r.checkOpen(ctx, &a); err != nil || a.refused() {
+		return a, err
+	}
+	switch {
+	case errors.Is(stampErr, stamp.ErrMissing), errors.Is(stampErr, stamp.ErrInvalid):
+		a.reason, a.message = sondev1.ReasonNotAdmitted, stampErr.Error()
+		return a, nil
+	case stampErr != nil:
+		return a, fmt.Errorf("verify stamp: %w", stampErr)
+	}
+	if err := r.checkTargetNamespace(ctx, capture, claim, &a); err != nil || a.refused() {
+		return a, err
+	}
+	if err := r.checkHub(ctx, capture, &a); err != nil || a.refused() {
+		return a, err
+	}
+	decision, err := reviews.ReviewPods(ctx, r.Kind.Verb, claim.Requester, capture.Common().TargetNamespace)
+	if err != nil {
+		return a, err
+	}
+	if !decision.Allowed {
+		a.reason, a.message = sondev1.ReasonAccessRevoked, decision.Reason
+	}
+	return a, nil
+}
+
+// checkOpen refuses what nobody may have at this moment. The brake comes first, before what is wrong with the
+// capture, too.
+func (r *CaptureReconciler) checkOpen(ctx context.Context, a *admission) error {
+	paused, err := pause.Paused(ctx, r.Switch, r.Options.Namespace)
+	if err != nil {
+		return err
+	}
+	if paused {
+		a.reason, a.message = sondev1.ReasonPaused, pause.Message(r.Options.Namespace, r.Kind.Name)
+		return nil
+	}
+	other, err := r.otherTenant(ctx)
+	if err != nil || other == "" {
+		return err
+	}
+	// Its name is a cluster admin's business, who reads logs; users are told what to ask for.
+	ctrl.LoggerFrom(ctx).Info("Refusing to capture beside another workload in the operator's namespace", "workload", other, "namespace", r.Options.Namespace)
+	a.reason, a.message = sondev1.ReasonNamespaceShared, fmt.Sprintf(
+		"another workload is in the operator's namespace %q too, and whoever works there could run Pods as root: a cluster admin must move it (the manager's log names it), or give Sonde a namespace of its own; then create a new %s",
+		r.Options.Namespace, r.Kind.Name)
+	return nil
+}
+
+// otherTenant names a workload beside the operator's own, which every way of installing calls the same.
+// OLM likes to put operators into one namespace; this one must not be shared.
+func (r *CaptureReconciler) otherTenant(ctx context.Context) (string, error) {
+	for _, kind := range []sondev1.TargetKind{sondev1.TargetDeployment, sondev1.TargetStatefulSet, sondev1.TargetDaemonSet} {
+		list := &metav1.PartialObjectMetadataList{}
+		list.SetGroupVersionKind(appsv1.SchemeGroupVersion.WithKind(string(kind) + "List"))
+		if err := r.List(ctx, list, client.InNamespace(r.Options.Namespace)); err != nil {
+			return "", fmt.Errorf("list %ss of the operator's namespace: %w", kind, err)
+		}
+		for i := range list.Items {
+			if name := list.Items[i].Name; kind != sondev1.TargetDeployment || name != agentjob.ManagerDeployment {
+				return string(kind) + " " + name, nil
+			}
+		}
+	}
+	return "", nil
+}
+
+// reviewNodes asks once about the right that Pods need which are one with their node; of what is refused anyway nobody asks.
+func (a *admission) reviewNodes(ctx context.Context, verb string) error {
+	if a.nodes != nil || a.refused() {
+		return nil
+	}
+	nodes, err := a.reviews.ReviewNodes(ctx, verb, a.requester)
+	if err != nil {
+		return err
+	}
+	a.nodes = &nodes
+	return nil
+}
+
+// nodesDenied says why Pods that are one with their node may not be captured; empty if they may, or nobody asked.
+func (a admission) nodesDenied() string {
+	if a.nodes == nil || a.nodes.Allowed {
+		return ""
+	}
+	return a.nodes.Reason
+}
+
+func (r *CaptureReconciler) checkTargetNamespace(ctx context.Context, capture sondev1.Capture, claim stamp.Claim, a *admission) error {
+	name := capture.Common().TargetNamespace
+	ns, err := r.namespace(ctx, name)
+	switch {
+	case isGone(err):
+		a.reason = sondev1.ReasonNamespaceReplaced
+		a.message = fmt.Sprintf("namespace %q was deleted: create a new %s for another target", name, r.Kind.Name)
+	case err != nil:
+		return fmt.Errorf("get target namespace: %w", err)
+	case string(ns.UID) != claim.TargetNamespaceUID:
+		a.reason = sondev1.ReasonNamespaceReplaced
+		a.message = fmt.Sprintf("namespace %q was deleted and made anew since the capture was asked for: create a new %s", name, r.Kind.Name)
+	case ns.Labels[sondev1.LabelOptOut] == "true":
+		a.reason = sondev1.ReasonOptedOut
+		a.message = fmt.Sprintf("a cluster admin has closed namespace %q to captures by the label %s=true: ask them to take it off, and create a new %s", name, sondev1.LabelOptOut, r.Kind.Name)
+	}
+	return nil
+}
+
+func (r *CaptureReconciler) checkHub(ctx context.Context, capture sondev1.Capture, a *admission) error {
+	if capture.Common().TargetNamespace == capture.GetNamespace() {
+		return nil
+	}
+	ns, err := r.namespace(ctx, capture.GetNamespace())
+	if err != nil {
+		return fmt.Errorf("get own namespace: %w", err)
+	}
+	if ns.Labels[sondev1.LabelHub] != "true" {
+		a.reason = sondev1.ReasonHubNotAllowed
+		a.message = fmt.Sprintf("targets in other namespaces are allowed only from a namespace that a cluster admin has labelled %s=true: create the %s in namespace %q itself, or in a hub",
+			sondev1.LabelHub, r.Kind.Name, capture.Common().TargetNamespace)
+	}
+	return nil
+}
+
+// namespace is read live: of one that was made anew the cache may still hold the old UID.
+func (r *CaptureReconciler) namespace(ctx context.Context, name string) (*metav1.PartialObjectMetadata, error) {
+	ns := coreMetadata("Namespace")
+	return ns, r.Live.Get(ctx, client.ObjectKey{Name: name}, ns)
+}

@@ -1,0 +1,198 @@
+package capture
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/go-logr/logr/funcr"
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/agentjob"
+	"github.com/sonde-operator/sonde/internal/operator/audit"
+	"github.com/sonde-operator/sonde/internal/operator/pause"
+	"github.com/sonde-operator/sonde/internal/operator/stamp"
+)
+
+func paused(value string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: operatorNamespace, Name: pause.Name}, Data: map[string]string{pause.Key: value},
+	}
+}
+
+// optOut closes the target's namespace.
+func optOut(w *world) {
+	w.update(namespace("shop", map[string]string{sondev1.LabelOptOut: "true"}))
+}
+
+func tenant(name string) *appsv1.Deployment {
+	return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: operatorNamespace, Name: name}}
+}
+
+// besideAnother is where OLM put a second operator into the namespace.
+func besideAnother(w *world) { w.add(tenant("another-operator")) }
+
+// TestClosedBefore: what is paused or closed gets no Job.
+func TestClosedBefore(t *testing.T) {
+	for name, tc := range map[string]struct {
+		happens func(*world)
+		want    string // Admitted
+	}{
+		"open":                 {happens: func(*world) {}, want: "True Admitted"},
+		"a switch that is off": {happens: func(w *world) { w.add(paused("false")) }, want: "True Admitted"},
+		"paused":               {happens: func(w *world) { w.add(paused("true")) }, want: "False Paused"},
+		"opted out":            {happens: optOut, want: "False OptedOut"},
+		"beside another":       {happens: besideAnother, want: "False NamespaceShared"},
+		"beside a StatefulSet": {
+			happens: func(w *world) { w.add(&appsv1.StatefulSet{ObjectMeta: tenant(agentjob.ManagerDeployment).ObjectMeta}) }, want: "False NamespaceShared",
+		},
+		"beside a DaemonSet": {
+			happens: func(w *world) { w.add(&appsv1.DaemonSet{ObjectMeta: tenant("another-agent").ObjectMeta}) }, want: "False NamespaceShared",
+		},
+		"a workload elsewhere": {
+			happens: func(w *world) {
+				w.add(&appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "another"}})
+			}, want: "True Admitted",
+		},
+		"paused, and no stamp": {happens: func(w *world) {
+			w.stampErr = stamp.ErrMissing
+			w.add(paused("true"))
+		}, want: "False Paused"},
+		"paused, and the stamp cannot be read": {happens: func(w *world) {
+			w.stampErr = errors.New("no key")
+			w.add(paused("true"))
+		}, want: "False Paused"},
+		"by itself": {happens: func(w *world) { w.add(tenant(agentjob.ManagerDeployment)) }, want: "True Admitted"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, newCapture(), deployment("web-1")...)
+			tc.happens(w)
+			w.settle()
+			if got := w.condition(sondev1.ConditionAdmitted); got != tc.want {
+				t.Errorf("Admitted is %q, want %q", got, tc.want)
+			}
+			if open := tc.want == "True Admitted"; open != (len(w.jobs()) == 1) {
+				t.Errorf("jobs %v", w.jobNames())
+			}
+		})
+	}
+}
+
+// TestClosedIsRecordedWithTheRequester: the audit's record of an end names who had asked, but not on the word of a
+// stamp that is not valid; and a user is not told what else there is in the operator's namespace.
+func TestClosedIsRecordedWithTheRequester(t *testing.T) {
+	for name, tc := range map[string]struct {
+		happens  func(*world)
+		stampErr error
+		want     string // requester
+	}{
+		"paused":                  {happens: func(w *world) { w.add(paused("true")) }, want: "alice"},
+		"paused, forged":          {happens: func(w *world) { w.add(paused("true")) }, stampErr: stamp.ErrInvalid},
+		"beside another":          {happens: besideAnother, want: "alice"},
+		"beside another, forged":  {happens: besideAnother, stampErr: stamp.ErrInvalid},
+		"opted out":               {happens: optOut, want: "alice"},
+		"not asked for by anyone": {happens: func(*world) {}, stampErr: stamp.ErrMissing},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, newCapture(), deployment("web-1")...)
+			w.stampErr = tc.stampErr
+			tc.happens(w)
+			var lines []string
+			log := funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{})
+			for range 3 {
+				if _, err := w.r.Reconcile(ctrl.LoggerInto(t.Context(), log), ctrl.Request{NamespacedName: w.key}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			all := strings.Join(lines, "\n")
+			ended := slices.DeleteFunc(slices.Clone(lines), func(l string) bool { return !strings.Contains(l, audit.CaptureEnded) })
+			if want := fmt.Sprintf("%q=%q", audit.Requester, tc.want); len(ended) != 1 || !strings.Contains(ended[0], want) {
+				t.Errorf("want one end recorded with %s, got\n%s", want, all)
+			}
+			for _, c := range w.capture().Status.Conditions {
+				if strings.Contains(c.Message, "another-operator") {
+					t.Errorf("condition %s tells a user of another's workload: %s", c.Type, c.Message)
+				}
+			}
+			if strings.HasPrefix(name, "beside another") && !strings.Contains(all, "Deployment another-operator") {
+				t.Errorf("the log does not name the other workload:\n%s", all)
+			}
+		})
+	}
+}
+
+// TestClosedOnHostNetwork: nobody asks about nodes on behalf of what is refused.
+func TestClosedOnHostNetwork(t *testing.T) {
+	w := newWorld(t, newCapture(), append(deployment(), webPod("web-1", func(p *corev1.Pod) { p.Spec.HostNetwork = true }))...)
+	w.settle()
+	w.agents(w.attach)
+	w.settle()
+	w.add(paused("true"))
+	w.pass()
+	if diff := cmp.Diff([]string{"10.1.1.1 Paused"}, w.stops); diff != "" {
+		t.Errorf("keepers called (-want +got):\n%s", diff)
+	}
+}
+
+// TestClosedWhileRunning: probes are told to end in the first pass, and their results stay.
+func TestClosedWhileRunning(t *testing.T) {
+	for name, tc := range map[string]struct {
+		happens   func(*world)
+		keeperErr error
+		reason    string // of the Pod
+		wantStops []string
+		wantJobs  int
+		want      string // Complete
+	}{
+		"paused": {
+			happens: func(w *world) { w.add(paused("true")) }, reason: sondev1.ReasonPaused,
+			wantStops: []string{"10.1.1.1 Paused"}, wantJobs: 1, want: "False Paused",
+		},
+		"paused, and the keeper does not answer": {
+			happens: func(w *world) { w.add(paused("true")) }, reason: sondev1.ReasonPaused, keeperErr: errors.New("no route"),
+			wantStops: []string{"10.1.1.1 Paused", "10.1.1.1 Stopped"}, want: "False Paused",
+		},
+		"opted out": {
+			happens: optOut, reason: sondev1.ReasonAccessRevoked,
+			wantStops: []string{"10.1.1.1 AccessRevoked"}, wantJobs: 1, want: "False OptedOut",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, newCapture(), deployment("web-1")...)
+			w.settle()
+			w.agents(w.attach)
+			w.settle()
+			w.keeperErr = tc.keeperErr
+			tc.happens(w)
+			w.pass()
+			if diff := cmp.Diff(tc.wantStops, w.stops); diff != "" {
+				t.Errorf("keepers called (-want +got):\n%s", diff)
+			}
+			if len(w.jobs()) != tc.wantJobs {
+				t.Fatalf("jobs %v, want %d", w.jobNames(), tc.wantJobs)
+			}
+			if tc.wantJobs == 0 {
+				return
+			}
+			w.agents(w.end(done(tc.reason)))
+			w.settle()
+			pc := w.capture()
+			if pc.Status.Phase != sondev1.PhaseIncomplete || pc.Status.Pods[0].Reason != tc.reason || len(pc.Status.Pods[0].Files) != 1 {
+				t.Errorf("status %+v", pc.Status)
+			}
+			if got := w.condition(sondev1.ConditionComplete); got != tc.want {
+				t.Errorf("Complete is %q, want %q", got, tc.want)
+			}
+			if len(w.jobs()) != 1 {
+				t.Error("the Job, and the result with it, is gone")
+			}
+		})
+	}
+}

@@ -1,0 +1,80 @@
+package capture
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/operator/audit"
+	"github.com/sonde-operator/sonde/internal/operator/metrics"
+	"github.com/sonde-operator/sonde/internal/operator/outcome"
+)
+
+const (
+	// maxPodEvents bounds the Events of one pass: the status names all Pods.
+	maxPodEvents = 10
+	// maxNote is the length that the API server allows, less a little.
+	maxNote = 1000
+)
+
+// announce tells what changed by Events, and writes the audit log. It is called when the status is
+// written: what was told will not be told again.
+func (r *CaptureReconciler) announce(ctx context.Context, before, capture sondev1.Capture, seen observed) {
+	was, status := before.CaptureStatus(), capture.CaptureStatus()
+	log := ctrl.LoggerFrom(ctx).WithValues(audit.Requester, seen.admission.requester.Username,
+		"targetNamespace", capture.Common().TargetNamespace, "target", status.Target, "captureUID", capture.GetUID())
+	if was.StartTime == nil && status.StartTime != nil {
+		log.Info("Started capture", slices.Concat(
+			[]any{audit.Key, audit.CaptureStarted, "duration", capture.Common().Duration}, r.Kind.details(capture), []any{"pods", status.Totals.Pods},
+		)...)
+	}
+	r.announcePods(before, capture)
+	r.announceGate(before, capture)
+	if was.Phase == status.Phase {
+		return
+	}
+	reason, note := "", ""
+	if c := apimeta.FindStatusCondition(status.Conditions, sondev1.ConditionComplete); c != nil {
+		reason, note = c.Reason, c.Message
+	}
+	eventType := corev1.EventTypeNormal
+	if status.Phase == sondev1.PhaseIncomplete || status.Phase == sondev1.PhaseFailed {
+		eventType = corev1.EventTypeWarning
+	}
+	if hasFiles(capture) && status.Phase.Final() {
+		note += fmt.Sprintf("; fetch the files by: kubectl sonde download %s -n %s", r.Kind.Argument(capture.GetName()), capture.GetNamespace())
+	}
+	r.Recorder.Eventf(capture, nil, eventType, string(status.Phase), r.Kind.action, "%s: %s", reason, outcome.Text(note, maxNote))
+	if status.Phase.Final() {
+		metrics.Ended(status)
+		log.Info("Ended capture", audit.Key, audit.CaptureEnded, "phase", status.Phase, "reason", reason, "pods", status.Totals.Pods,
+			"packets", status.Totals.Packets, "bytes", status.Totals.Bytes, "dropped", status.Totals.Dropped, "events", status.Totals.Events, "lost", status.Totals.Lost)
+	}
+}
+
+// hasFiles says whether there is something to download.
+func hasFiles(capture sondev1.Capture) bool {
+	return slices.ContainsFunc(capture.CaptureStatus().Pods, func(e sondev1.PodResult) bool { return len(e.Files) > 0 })
+}
+
+// announcePods tells of each Pod whose capture ended in trouble.
+func (r *CaptureReconciler) announcePods(before, capture sondev1.Capture) {
+	known := map[string]bool{}
+	for i := range before.CaptureStatus().Pods {
+		known[before.CaptureStatus().Pods[i].UID] = before.CaptureStatus().Pods[i].Phase.Final()
+	}
+	told := 0
+	for i := range capture.CaptureStatus().Pods {
+		e := &capture.CaptureStatus().Pods[i]
+		if trouble(*e) != 0 || known[e.UID] || told == maxPodEvents {
+			continue
+		}
+		told++
+		r.Recorder.Eventf(capture, nil, corev1.EventTypeWarning, e.Reason, r.Kind.action, "Pod %s: %s: %s", e.Name, e.Phase, e.Message)
+	}
+}

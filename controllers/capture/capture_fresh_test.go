@@ -1,0 +1,177 @@
+package capture
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/operator/outcome"
+)
+
+// noSuchPage is what an API server, or a proxy before it, says of what it does not serve at this moment.
+var noSuchPage = apierrors.NewGenericServerResponse(http.StatusNotFound, "get", schema.GroupResource{}, "", "404 page not found", 0, true)
+
+// TestNoJobByAnOldCapture: the cache has the capture as it was before it was stopped, or deleted.
+func TestNoJobByAnOldCapture(t *testing.T) {
+	for name, happens := range map[string]func(*world){
+		"stopped": func(w *world) {
+			pc := w.capture()
+			pc.Spec.Stop = true
+			w.update(pc)
+		},
+		"deleted": func(w *world) { w.remove(w.capture()) },
+		"made anew": func(w *world) {
+			w.remove(w.capture())
+			w.add(newCapture(func(pc *sondev1.PacketCapture) { pc.UID = "the next one" }))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, newCapture(func(pc *sondev1.PacketCapture) { pc.Status.JobID = "qwer" }), deployment("web-1")...)
+			old := w.capture()
+			w.r.Client = interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{
+				Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+					if pc, ok := o.(*sondev1.PacketCapture); ok {
+						old.DeepCopyInto(pc)
+						return nil
+					}
+					return c.Get(ctx, key, o, opts...)
+				},
+			})
+			happens(w)
+			w.writes = nil
+			if res := w.pass(); res.RequeueAfter != conflictDelay || len(w.writes) > 0 {
+				t.Errorf("again after %v, writes %v: want to wait for the cache", res.RequeueAfter, w.writes)
+			}
+		})
+	}
+}
+
+// TestNoVerdictByAnOldCache: the cache does not have the agent's Pod yet, which has just started.
+func TestNoVerdictByAnOldCache(t *testing.T) {
+	w := newWorld(t, newCapture(func(pc *sondev1.PacketCapture) { pc.Spec.Duration = "1h" }), deployment("web-1")...)
+	w.settle()
+	w.agents(w.attach)
+	w.r.Client = interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			if o := (&client.ListOptions{}).ApplyOptions(opts); o.Namespace == operatorNamespace {
+				if _, pods := list.(*corev1.PodList); pods {
+					return nil
+				}
+			}
+			return c.List(ctx, list, opts...)
+		},
+	})
+	w.clock.Step(outcome.StartTimeout)
+	w.settle()
+	if e := w.capture().Status.Pods[0]; e.Phase != sondev1.PhaseCapturing || len(w.jobs()) != 1 {
+		t.Errorf("entry %+v, jobs %v: want it to go on", e, w.jobNames())
+	}
+}
+
+// TestVerdictBeforeDeletion: a Job whose verdict could not be published is still there for the next pass.
+func TestVerdictBeforeDeletion(t *testing.T) {
+	w := newWorld(t, newCapture(), deployment("web-1")...)
+	w.settle()
+	w.clock.Step(outcome.StartTimeout)
+	w.patchErr = errors.New("no connection")
+	if _, err := w.r.Reconcile(t.Context(), request(w.key)); !errors.Is(err, w.patchErr) || len(w.jobs()) != 1 {
+		t.Errorf("error %v, jobs %v: want the Job to stay", err, w.jobNames())
+	}
+	w.patchErr = nil
+	w.settle()
+	if e := w.capture().Status.Pods[0]; e.Phase != sondev1.PhaseFailed || e.Reason != sondev1.ReasonNotStarted || len(w.jobs()) != 0 {
+		t.Errorf("entry %+v, jobs %v: want it failed, and none", e, w.jobNames())
+	}
+}
+
+// TestNoSuchPage: what is not served for a moment has not been deleted.
+func TestNoSuchPage(t *testing.T) {
+	starting := func(w *world) { w.settle() }
+	for name, tc := range map[string]struct {
+		prepare func(*world)
+		object  client.Object
+	}{
+		"the target's namespace": {func(*world) {}, &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{Kind: "Namespace"}}},
+		"the capture":            {func(*world) {}, &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{Kind: "PacketCapture"}}},
+		"a Job that the cache does not have": {func(w *world) {
+			w.settle()
+			w.stale = true
+		}, &batchv1.Job{}},
+		"a node": {func(w *world) {
+			starting(w)
+			w.agents(w.attach)
+			w.settle()
+			w.clock.Step(time.Hour)
+		}, &corev1.Node{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, newCapture(), deployment("web-1")...)
+			tc.prepare(w)
+			jobs := len(w.jobs())
+			asked := false
+			w.r.Live = interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{
+				Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+					if got, want := o.GetObjectKind().GroupVersionKind().Kind, tc.object.GetObjectKind().GroupVersionKind().Kind; got == want && sameType(o, tc.object) {
+						asked = true
+						return noSuchPage
+					}
+					return c.Get(ctx, key, o, opts...)
+				},
+			})
+			if _, err := w.r.Reconcile(t.Context(), request(w.key)); !errors.Is(err, noSuchPage) || !asked {
+				t.Errorf("error %v, asked %v: want it to be tried again", err, asked)
+			}
+			if pc := w.capture(); pc.Status.Phase.Final() || len(w.jobs()) != jobs {
+				t.Errorf("%s, %d jobs: want nothing to be ended", pc.Status.Phase, len(w.jobs()))
+			}
+		})
+	}
+}
+
+func sameType(a, b client.Object) bool {
+	switch a.(type) {
+	case *batchv1.Job:
+		_, ok := b.(*batchv1.Job)
+		return ok
+	case *corev1.Node:
+		_, ok := b.(*corev1.Node)
+		return ok
+	case *metav1.PartialObjectMetadata:
+		_, ok := b.(*metav1.PartialObjectMetadata)
+		return ok
+	}
+	return false
+}
+
+// TestNoEndByAnOldCache: the Jobs are made, and neither the status, whose patch failed, nor the cache has them yet when the capture is stopped.
+func TestNoEndByAnOldCache(t *testing.T) {
+	w := newWorld(t, newCapture(func(pc *sondev1.PacketCapture) { pc.Spec.Duration = "1h" }), deployment("web-1")...)
+	w.settle()
+	w.agents(w.attach)
+	pc := w.capture()
+	pc.Status.Pods, pc.Spec.Stop = nil, true
+	w.update(pc)
+	w.r.Client = interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			if o := (&client.ListOptions{}).ApplyOptions(opts); o.Namespace == operatorNamespace {
+				return nil
+			}
+			return c.List(ctx, list, opts...)
+		},
+	})
+	w.pass()
+	if pc := w.capture(); pc.Status.Phase.Final() || len(pc.Status.Pods) != 1 {
+		t.Errorf("status %+v: want it to wait for the probe", pc.Status)
+	}
+}

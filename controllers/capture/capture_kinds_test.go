@@ -1,0 +1,215 @@
+package capture
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/agentjob"
+	"github.com/sonde-operator/sonde/internal/kind"
+	"github.com/sonde-operator/sonde/internal/operator/ceiling"
+	"github.com/sonde-operator/sonde/internal/operator/target"
+	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
+)
+
+// second is a kind that differs from PacketCapture in nothing but its name.
+type second struct {
+	sondev1.PacketCapture `json:",inline"`
+}
+
+const secondName = "Second"
+
+func (*second) CaptureKind() string { return secondName }
+
+func (s *second) DeepCopyObject() runtime.Object { return &second{*s.DeepCopy()} }
+
+type secondList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []second `json:"items"`
+}
+
+func (l *secondList) DeepCopyObject() runtime.Object {
+	c := &secondList{TypeMeta: l.TypeMeta, ListMeta: l.ListMeta}
+	for i := range l.Items {
+		c.Items = append(c.Items, second{*l.Items[i].DeepCopy()})
+	}
+	return c
+}
+
+func (l *secondList) Captures() []sondev1.Capture {
+	var captures []sondev1.Capture
+	for i := range l.Items {
+		captures = append(captures, &l.Items[i])
+	}
+	return captures
+}
+
+// withSecond has all the code know the kind, and returns it, until the test ends. Such a test is not parallel to others.
+func withSecond(t *testing.T) Kind {
+	t.Helper()
+	kinds, indexes := kind.All, target.Indexes
+	t.Cleanup(func() { kind.All, target.Indexes = kinds, indexes })
+	k := kind.PacketCapture
+	k.Name, k.Resource, k.Verb, k.App = secondName, "seconds", "second", "second"
+	k.New = func() sondev1.Capture { return &second{} }
+	k.NewList = func() sondev1.CaptureList { return &secondList{} }
+	kind.All = append(slices.Clone(kinds), k)
+	for _, i := range indexes {
+		if i.Field == target.IndexTargetNamespace {
+			target.Indexes = append(slices.Clone(indexes), target.Index{Object: k.New(), Field: i.Field, Extract: i.Extract})
+		}
+	}
+	return Kind{
+		Kind: k, action: "Second",
+		details: func(sondev1.Capture) []any { return nil },
+		compile: func(context.Context, sondev1.Capture) (compiled, error) { return compiled{}, nil },
+		configure: func(agentjob.Options, sondev1.Capture, string, compiled) agentjob.Marshaler {
+			return captureconfig.Config{Kind: secondName}
+		},
+	}
+}
+
+// ofSecond is the same capture, of the second kind.
+func ofSecond(pc *sondev1.PacketCapture) *second {
+	s := &second{*pc}
+	s.UID = "5ec0d5ec-1111-4222-8333-444455556666"
+	return s
+}
+
+// passSecond has the reconciler of the second kind settle.
+func (w *world) passSecond(k Kind) {
+	w.t.Helper()
+	r := *w.r
+	r.Kind = k
+	for range 3 {
+		if _, err := r.Reconcile(w.t.Context(), ctrl.Request{NamespacedName: w.key}); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+// madeFor counts what there is for each kind: Jobs, ConfigMaps and Secrets.
+func (w *world) madeFor() map[string]int {
+	w.t.Helper()
+	made := map[string]int{}
+	for _, list := range []client.ObjectList{&batchv1.JobList{}, &corev1.ConfigMapList{}, &corev1.SecretList{}} {
+		if err := w.client.List(w.t.Context(), list, client.InNamespace(operatorNamespace)); err != nil {
+			w.t.Fatal(err)
+		}
+		switch list := list.(type) {
+		case *batchv1.JobList:
+			for i := range list.Items {
+				made[list.Items[i].Labels[sondev1.LabelKind]]++
+			}
+		case *corev1.ConfigMapList:
+			for i := range list.Items {
+				made[list.Items[i].Labels[sondev1.LabelKind]]++
+			}
+		case *corev1.SecretList:
+			for i := range list.Items {
+				made[list.Items[i].Labels[sondev1.LabelKind]]++
+			}
+		}
+	}
+	return made
+}
+
+// TestTwoKindsOfOneName: captures of two kinds that have name, namespace and target in common share nothing, and what
+// ends one does nothing to the other.
+func TestTwoKindsOfOneName(t *testing.T) {
+	k := withSecond(t)
+	withoutID := newCapture(func(pc *sondev1.PacketCapture) { pc.Spec.JobID = "" })
+	w := newWorld(t, withoutID.DeepCopy(), append(deployment("web-1"), ofSecond(withoutID))...)
+	w.settle()
+	w.passSecond(k)
+	both := map[string]int{kind.PacketCapture.Name: 3, secondName: 3}
+	if diff := cmp.Diff(both, w.madeFor()); diff != "" {
+		t.Fatalf("made (-want +got):\n%s", diff)
+	}
+	var s second
+	w.get(w.key, &s)
+	if first := w.capture().Status.JobID; s.Status.JobID == "" || s.Status.JobID == first {
+		t.Errorf("jobIds %q and %q, want two", first, s.Status.JobID)
+	}
+	sweep := func() {
+		if err := w.r.Sweeper.SweepAll(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sweep()
+	if diff := cmp.Diff(both, w.madeFor()); diff != "" {
+		t.Errorf("after a sweep, nothing being ownerless (-want +got):\n%s", diff)
+	}
+	w.remove(w.capture())
+	w.pass()
+	sweep()
+	if diff := cmp.Diff(map[string]int{secondName: 3}, w.madeFor()); diff != "" {
+		t.Errorf("after the PacketCapture is gone (-want +got):\n%s", diff)
+	}
+	w.remove(&s)
+	sweep()
+	if diff := cmp.Diff(map[string]int{}, w.madeFor()); diff != "" {
+		t.Errorf("after the other is gone (-want +got):\n%s", diff)
+	}
+}
+
+// TestCeilingsCountAllKinds: a probe costs its node the same whoever asked for it.
+func TestCeilingsCountAllKinds(t *testing.T) {
+	for name, tc := range map[string]struct {
+		limits ceiling.Limits
+		want   string
+	}{
+		"room":         {ceiling.Limits{CapturesPerNamespace: 2, ProbesPerNode: 2}, "web-1 Pending Pending"},
+		"of namespace": {ceiling.Limits{CapturesPerNamespace: 1}, "web-1 Pending Queued"},
+		"of node":      {ceiling.Limits{ProbesPerNode: 1}, "web-1 Pending CeilingNode"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := withSecond(t)
+			older := ofSecond(newCapture(func(pc *sondev1.PacketCapture) { pc.CreationTimestamp = metav1.NewTime(dawn.Add(-time.Minute)) }))
+			w := newWorld(t, newCapture(), append(deployment("web-1"), older)...)
+			w.r.Ceilings = tc.limits
+			w.passSecond(k)
+			w.settle()
+			if diff := cmp.Diff([]string{tc.want}, w.entries()); diff != "" {
+				t.Errorf("entries (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestWhoseKindIsWoken: a name is one of its kind.
+func TestWhoseKindIsWoken(t *testing.T) {
+	w := newWorld(t, newCapture())
+	for name, tc := range map[string]struct {
+		kind string
+		want []ctrl.Request
+	}{
+		"this kind's":            {kind.PacketCapture.Name, []ctrl.Request{request(w.key)}},
+		"another's":              {"Trace", nil},
+		"whose label was edited": {"", []ctrl.Request{request(w.key)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{
+				Name: "job", Namespace: operatorNamespace, Labels: map[string]string{sondev1.LabelUID: "u"},
+				Annotations: map[string]string{sondev1.AnnotationOwner: "shop/pc"},
+			}}
+			if tc.kind != "" {
+				job.Labels[sondev1.LabelKind] = tc.kind
+			}
+			if diff := cmp.Diff(tc.want, w.r.ownersOf(t.Context(), job)); diff != "" {
+				t.Errorf("woken (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

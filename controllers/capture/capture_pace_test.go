@@ -1,0 +1,111 @@
+package capture
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+)
+
+// TestPaceOfPasses: the first event asks for a pass at once; those that follow in a row share the next one.
+func TestPaceOfPasses(t *testing.T) {
+	key := types.NamespacedName{Namespace: "shop", Name: "web"}
+	for name, tc := range map[string]struct {
+		pods int
+		want time.Duration // between two passes
+	}{
+		"a few Pods":       {pods: freely, want: 0},
+		"some Pods":        {pods: 50, want: 500 * time.Millisecond},
+		"very many Pods":   {pods: 5000, want: passAtMost},
+		"nothing is known": {want: 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := clocktesting.NewFakeClock(dawn)
+			p := newPace(c)
+			p.hold(key, tc.pods)
+			if got := p.wait(key); got != 0 {
+				t.Errorf("the first event waits for %s", got)
+			}
+			p.began(key)
+			for range 3 {
+				if got := p.wait(key); got != tc.want {
+					t.Errorf("the next event waits for %s, want %s", got, tc.want)
+				}
+			}
+			c.Step(tc.want)
+			p.began(key)
+			c.Step(tc.want)
+			if got := p.wait(key); got != 0 {
+				t.Errorf("an event after a quiet time waits for %s", got)
+			}
+			p.forget(key)
+			if len(p.known) > 0 {
+				t.Errorf("%v is known of what is gone", p.known)
+			}
+		})
+	}
+	var none *pace
+	none.began(key)
+	none.forget(key)
+	if none.wait(key) != 0 || none.hold(key, 5000) != 0 {
+		t.Error("without a pace something waits")
+	}
+}
+
+// TestPaceOfWrites: counts of a large capture wait, what somebody waits for does not, and nothing is lost by it.
+func TestPaceOfWrites(t *testing.T) {
+	const pods = 3 * freely
+	names := make([]string, pods)
+	for i := range names {
+		names[i] = "web-" + string(rune('a'+i/26)) + string(rune('a'+i%26))
+	}
+	w := newWorld(t, newCapture(), deployment(names...)...)
+	w.r.pace = newPace(w.clock)
+	w.settle()
+	phase := func(want sondev1.Phase, attached, completed int) {
+		t.Helper()
+		got := w.capture().Status
+		if got.Phase != want || count(got.Pods, sondev1.PhaseCapturing) != attached || count(got.Pods, sondev1.PhaseCompleted) != completed {
+			t.Fatalf("status is %s with %d attached and %d completed, want %s, %d and %d", got.Phase,
+				count(got.Pods, sondev1.PhaseCapturing), count(got.Pods, sondev1.PhaseCompleted), want, attached, completed)
+		}
+	}
+	w.some(names[:1], w.attach)
+	w.pass()
+	phase(sondev1.PhasePending, 1, 0) // the first
+	w.some(names[1:20], w.attach)
+	res := w.pass()
+	phase(sondev1.PhasePending, 1, 0) // held
+	if res.RequeueAfter <= 0 || res.RequeueAfter > pods*writeForEach {
+		t.Errorf("the held write follows after %s, want at most %s", res.RequeueAfter, pods*writeForEach)
+	}
+	w.clock.Step(res.RequeueAfter)
+	w.pass()
+	phase(sondev1.PhasePending, 20, 0)
+	w.some(names[20:], w.attach)
+	w.pass()
+	phase(sondev1.PhaseCapturing, pods, 0) // all are attached, which is waited for
+	w.clock.Step(31 * time.Second)
+	w.pass()
+	w.some(names[:20], w.end(done(sondev1.ReasonDuration)))
+	w.pass()
+	w.pass()
+	w.some(names[20:], w.end(done(sondev1.ReasonDuration)))
+	w.pass()
+	phase(sondev1.PhaseCompleted, 0, pods)
+}
+
+// some changes the agents of these Pods.
+func (w *world) some(names []string, change func(*corev1.Pod)) {
+	w.t.Helper()
+	w.agents(func(agent *corev1.Pod) {
+		if slices.Contains(names, agent.Annotations[sondev1.AnnotationTargetPod]) {
+			change(agent)
+		}
+	})
+}

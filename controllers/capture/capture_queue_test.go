@@ -1,0 +1,176 @@
+package capture
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/operator/ceiling"
+)
+
+// other is a capture of the namespace that was made so long after (before, if negative) this one.
+func other(name string, after time.Duration, change ...func(*sondev1.PacketCapture)) *sondev1.PacketCapture {
+	return newCapture(append([]func(*sondev1.PacketCapture){func(pc *sondev1.PacketCapture) {
+		pc.Name, pc.UID, pc.CreationTimestamp = name, types.UID(name), metav1.NewTime(dawn.Add(after))
+		pc.Spec.JobID, pc.Spec.TargetDeployment = "othr", "else"
+	}}, change...)...)
+}
+
+func begun(pc *sondev1.PacketCapture) {
+	start := metav1.NewTime(dawn)
+	pc.Status.StartTime, pc.Status.Phase = &start, sondev1.PhaseCapturing
+}
+
+func (w *world) entries() []string {
+	var all []string
+	for _, e := range w.capture().Status.Pods {
+		all = append(all, fmt.Sprintf("%s %s %s", e.Name, e.Phase, e.Reason))
+	}
+	return all
+}
+
+// TestQueueOfNamespace: who begins is decided by what runs, then by age, then by UID.
+func TestQueueOfNamespace(t *testing.T) {
+	for name, tc := range map[string]struct {
+		others []client.Object
+		limit  int
+		queued bool
+	}{
+		"no ceiling":            {others: []client.Object{other("a", 0, begun), other("b", 0, begun)}},
+		"room":                  {limit: 2, others: []client.Object{other("a", -time.Minute)}},
+		"an older one":          {limit: 1, others: []client.Object{other("z", -time.Minute)}, queued: true},
+		"a younger one":         {limit: 1, others: []client.Object{other("a", time.Minute)}},
+		"a younger one, begun":  {limit: 1, others: []client.Object{other("a", time.Minute, begun)}, queued: true},
+		"same age, lesser UID":  {limit: 1, others: []client.Object{other("a", 0)}, queued: true},
+		"same age, greater UID": {limit: 1, others: []client.Object{other("z", 0)}},
+		"one that is over": {limit: 1, others: []client.Object{other("a", -time.Minute, func(pc *sondev1.PacketCapture) {
+			pc.Status.Phase = sondev1.PhaseCompleted
+		})}},
+		"another namespace's": {limit: 1, others: []client.Object{other("a", -time.Minute, func(pc *sondev1.PacketCapture) { pc.Namespace = "private" })}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, newCapture(), append(deployment("web-1"), tc.others...)...)
+			w.r.Ceilings = ceiling.Limits{CapturesPerNamespace: tc.limit}
+			res := w.settle()
+			if (len(w.jobs()) == 0) != tc.queued {
+				t.Fatalf("jobs %v, want queued %v", w.jobNames(), tc.queued)
+			}
+			if !tc.queued {
+				return
+			}
+			if got := w.condition(sondev1.ConditionCapturing); got != "False Queued" {
+				t.Errorf("Capturing is %q", got)
+			}
+			message := w.capture().Status.Pods[0].Message
+			for _, want := range []string{"1 may run at the same time", "cluster admin", "--max-captures-per-namespace"} {
+				if !strings.Contains(message, want) {
+					t.Errorf("message %q does not say %q", message, want)
+				}
+			}
+			if res.RequeueAfter != queueDelay {
+				t.Errorf("looks again after %s", res.RequeueAfter)
+			}
+		})
+	}
+}
+
+// TestQueueDrains: the time in the queue does not count as waiting for a target.
+func TestQueueDrains(t *testing.T) {
+	first := other("a", -time.Minute, begun)
+	w := newWorld(t, newCapture(), append(deployment("web-1"), first)...)
+	w.r.Ceilings = ceiling.Limits{CapturesPerNamespace: 1}
+	w.settle()
+	w.clock.Step(2 * targetTimeout)
+	if res := w.settle(); len(w.jobs()) > 0 || w.capture().Status.Phase != sondev1.PhasePending || res.RequeueAfter != queueDelay {
+		t.Fatalf("jobs %v, status %+v, again after %s", w.jobNames(), w.capture().Status, res.RequeueAfter)
+	}
+	w.remove(first)
+	w.settle()
+	if diff := cmp.Diff([]string{"web-1-qwer"}, w.jobNames()); diff != "" {
+		t.Errorf("jobs (-want +got):\n%s", diff)
+	}
+}
+
+// TestQueueStopped: what waits can be stopped, and comes to nothing.
+func TestQueueStopped(t *testing.T) {
+	w := newWorld(t, newCapture(), append(deployment("web-1"), other("a", -time.Minute))...)
+	w.r.Ceilings = ceiling.Limits{CapturesPerNamespace: 1}
+	w.settle()
+	pc := w.capture()
+	pc.Spec.Stop = true
+	w.update(pc)
+	w.settle()
+	if got := w.capture().Status.Phase; got != sondev1.PhaseFailed || len(w.jobs()) > 0 {
+		t.Errorf("phase %s, jobs %v", got, w.jobNames())
+	}
+}
+
+// TestQueueOfPods: Pods above a ceiling wait, and follow when others have ended.
+func TestQueueOfPods(t *testing.T) {
+	for name, tc := range map[string]struct {
+		limits ceiling.Limits
+		reason string
+	}{
+		"of the capture": {limits: ceiling.Limits{PodsPerCapture: 2}, reason: sondev1.ReasonCeilingPods},
+		"of the node":    {limits: ceiling.Limits{ProbesPerNode: 2}, reason: sondev1.ReasonCeilingNode},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, newCapture(), deployment("web-1", "web-2", "web-3", "web-4")...)
+			w.r.Ceilings = tc.limits
+			w.settle()
+			want := []string{"web-3 Pending " + tc.reason, "web-4 Pending " + tc.reason, "web-1 Pending Pending", "web-2 Pending Pending"}
+			if diff := cmp.Diff(want, w.entries()); diff != "" {
+				t.Fatalf("entries (-want +got):\n%s", diff)
+			}
+			if got := w.condition(sondev1.ConditionCapturing); got != "False "+tc.reason {
+				t.Errorf("Capturing is %q", got)
+			}
+			// Both probes end at their packet limit; what they have kept takes nobody's place.
+			w.agents(w.attach)
+			w.clock.Step(5 * time.Second)
+			w.agents(w.end(done(sondev1.ReasonPacketLimit)))
+			w.settle()
+			if diff := cmp.Diff([]string{"web-1-qwer", "web-2-qwer", "web-3-qwer", "web-4-qwer"}, w.jobNames()); diff != "" {
+				t.Errorf("jobs (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestQueueNeverServed: a Pod whose turn did not come makes the capture Incomplete, and says why.
+func TestQueueNeverServed(t *testing.T) {
+	w := newWorld(t, newCapture(), deployment("web-1", "web-2")...)
+	w.r.Ceilings = ceiling.Limits{PodsPerCapture: 1}
+	w.settle()
+	w.agents(w.attach)
+	w.settle()
+	w.clock.Step(31 * time.Second)
+	w.agents(w.end(done(sondev1.ReasonDuration)))
+	w.settle()
+	if diff := cmp.Diff([]string{"web-2 Failed CeilingPods", "web-1 Completed Duration"}, w.entries()); diff != "" {
+		t.Errorf("entries (-want +got):\n%s", diff)
+	}
+	if got := w.condition(sondev1.ConditionComplete); got != "False CeilingPods" || w.capture().Status.Phase != sondev1.PhaseIncomplete {
+		t.Errorf("Complete is %q, phase %s", got, w.capture().Status.Phase)
+	}
+}
+
+// TestQueueOfNodeIsInOrder: a place that comes free is the older capture's.
+func TestQueueOfNodeIsInOrder(t *testing.T) {
+	older := other("a", -time.Minute, begun, func(pc *sondev1.PacketCapture) {
+		pc.Status.Pods = []sondev1.PodResult{{UID: "u", Name: "else-1", Node: "node-a", Phase: sondev1.PhasePending, Reason: sondev1.ReasonCeilingNode}}
+	})
+	w := newWorld(t, newCapture(), append(deployment("web-1"), older)...)
+	w.r.Ceilings = ceiling.Limits{ProbesPerNode: 1}
+	w.settle()
+	if diff := cmp.Diff([]string{"web-1 Pending CeilingNode"}, w.entries()); diff != "" {
+		t.Errorf("entries (-want +got):\n%s", diff)
+	}
+}

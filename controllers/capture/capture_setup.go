@@ -1,0 +1,147 @@
+package capture
+
+import (
+	"context"
+	"fmt"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/operator/access"
+	"github.com/sonde-operator/sonde/internal/operator/compact"
+	"github.com/sonde-operator/sonde/internal/operator/target"
+)
+
+// workers reconcile different captures at the same time: a pass may wait for keepers.
+const workers = 4
+
+// CacheOptions bounds what the manager's cache holds: of Pods what is read, of the objects of the
+// operator's namespace what was made for a resource, and of nothing who last wrote which field.
+func CacheOptions(namespace string) (cache.Options, error) {
+	made, err := labels.NewRequirement(sondev1.LabelUID, selection.Exists, nil)
+	if err != nil {
+		return cache.Options{}, fmt.Errorf("select by label: %w", err)
+	}
+	own := cache.ByObject{Namespaces: map[string]cache.Config{
+		namespace: {LabelSelector: labels.NewSelector().Add(*made)},
+	}}
+	jobs := own
+	jobs.Transform = target.Compact
+	return cache.Options{
+		DefaultTransform: target.Strip,
+		ByObject: map[client.Object]cache.ByObject{
+			&corev1.Pod{}:       {Transform: target.Compact},
+			&batchv1.Job{}:      jobs,
+			&corev1.ConfigMap{}: own,
+			&corev1.Secret{}:    own,
+		},
+	}, nil
+}
+
+// SetupWithManager watches what observe reads, so that no pass has to poll. The manager's cache must
+// be made with CacheOptions, and have target.IndexFields.
+func (r *CaptureReconciler) SetupWithManager(mgr ctrl.Manager) error {
+	if r.Recent == nil {
+		r.Recent = access.NewCached(r.Access, r.Clock, RecentFor(r.AccessReviewInterval))
+	}
+	r.pace = newPace(r.Clock)
+	wakes := target.Wakes{Kind: r.Kind.Kind, Reader: mgr.GetClient()}
+	wake := handler.EnqueueRequestsFromMapFunc
+	identity := builder.WithPredicates(predicate.Funcs{UpdateFunc: identityChanged})
+	never := func(event.UpdateEvent) bool { return false }
+	made := builder.WithPredicates(predicate.Funcs{UpdateFunc: never, DeleteFunc: func(event.DeleteEvent) bool { return false }})
+	b := ctrl.NewControllerManagedBy(mgr).
+		Named(r.Kind.controller()).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
+		For(r.Kind.New(), builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
+		Watches(&batchv1.Job{}, r.paced(r.ownersOf), builder.WithPredicates(predicate.Funcs{UpdateFunc: jobChanged})).
+		Watches(&corev1.Pod{}, r.paced(r.capturesOf(wakes)), builder.WithPredicates(predicate.Funcs{UpdateFunc: podChanged})).
+		// So that what was made a moment before its capture was deleted is swept as soon as it is seen.
+		WatchesMetadata(coreMetadata("ConfigMap"), r.paced(r.ownersOf), made).
+		WatchesMetadata(coreMetadata("Secret"), r.paced(r.ownersOf), made).
+		WatchesMetadata(target.ReplicaSetMetadata(), wake(wakes.ReplicaSet), identity).
+		WatchesMetadata(coreMetadata("Namespace"), wake(wakes.Namespace), identity)
+	if c, ok := r.Switch.(cache.Cache); ok {
+		b = b.WatchesRawSource(source.Kind(c, client.Object(&corev1.ConfigMap{}), wake(r.unfinished)))
+	}
+	for _, kind := range []sondev1.TargetKind{sondev1.TargetDeployment, sondev1.TargetStatefulSet, sondev1.TargetDaemonSet} {
+		b = b.WatchesMetadata(target.Metadata(kind), wake(wakes.Workload(kind)), identity)
+	}
+	return b.Complete(r.Watchdog.Watch(r.Kind.controller(), r))
+}
+
+// unfinished wakes all captures that are not final, as the brake must.
+func (r *CaptureReconciler) unfinished(ctx context.Context, _ client.Object) []reconcile.Request {
+	list := r.Kind.NewList()
+	if err := r.List(ctx, list); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Listing captures to wake failed")
+		return nil
+	}
+	var requests []reconcile.Request
+	for _, capture := range list.Captures() {
+		if !capture.CaptureStatus().Phase.Final() {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(capture)})
+		}
+	}
+	return requests
+}
+
+// ownersOf wakes the capture that an object was made for, unless that is of another kind: names of captures are a kind's own.
+func (r *CaptureReconciler) ownersOf(_ context.Context, o client.Object) []reconcile.Request {
+	if of := o.GetLabels()[sondev1.LabelKind]; of != "" && of != r.Kind.Name {
+		return nil
+	}
+	if key, ok := ownerOf(o); ok {
+		return []reconcile.Request{{NamespacedName: key}}
+	}
+	return nil
+}
+
+// capturesOf wakes the capture of an agent's Pod; of any other, those that it is a target of.
+func (r *CaptureReconciler) capturesOf(wakes target.Wakes) handler.MapFunc {
+	return func(ctx context.Context, o client.Object) []reconcile.Request {
+		if o.GetNamespace() == r.Options.Namespace && o.GetLabels()[sondev1.LabelUID] != "" {
+			return r.ownersOf(ctx, o)
+		}
+		return wakes.Pod(ctx, o)
+	}
+}
+
+// podChanged: Pods in the cache are compact, so that most of their updates change nothing.
+func podChanged(e event.UpdateEvent) bool {
+	before, ok1 := e.ObjectOld.(*compact.Pod)
+	now, ok2 := e.ObjectNew.(*compact.Pod)
+	return !ok1 || !ok2 || !now.Same(before)
+}
+
+// jobChanged: Jobs are compact, too.
+func jobChanged(e event.UpdateEvent) bool {
+	before, ok1 := e.ObjectOld.(*compact.Job)
+	now, ok2 := e.ObjectNew.(*compact.Job)
+	return !ok1 || !ok2 || !now.Same(before)
+}
+
+// identityChanged: of workloads and namespaces only the owner, the labels and the deletion matter;
+// their status changes all the time.
+func identityChanged(e event.UpdateEvent) bool {
+	a, b := e.ObjectOld, e.ObjectNew
+	return a.GetUID() != b.GetUID() ||
+		a.GetDeletionTimestamp().IsZero() != b.GetDeletionTimestamp().IsZero() ||
+		a.GetLabels()[sondev1.LabelHub] != b.GetLabels()[sondev1.LabelHub] ||
+		a.GetLabels()[sondev1.LabelOptOut] != b.GetLabels()[sondev1.LabelOptOut] ||
+		!equality.Semantic.DeepEqual(a.GetOwnerReferences(), b.GetOwnerReferences())
+}

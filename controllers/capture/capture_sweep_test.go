@@ -1,0 +1,205 @@
+package capture
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/agentjob"
+	"github.com/sonde-operator/sonde/internal/naming"
+	"github.com/sonde-operator/sonde/internal/wire/account"
+	"github.com/sonde-operator/sonde/internal/wire/privilege"
+)
+
+// said is the last report of a probe before it was killed.
+func said(engine string) account.Account {
+	return account.Account{State: account.StateCapturing, Engine: engine, Started: dawn, Counts: account.Counts{Seen: 10, Packets: 10}}
+}
+
+// killed returns a change by which probes are killed that had said so much; nil is nothing.
+func (w *world) killed(a *account.Account) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) {
+		end := &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "Error", FinishedAt: w.nodeNow()}
+		if a != nil {
+			b, err := a.Marshal()
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			end.Message = string(b)
+		}
+		pod.Status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: end}
+	}
+}
+
+// sweeps are the arguments of the sweeps that were made.
+func (w *world) sweeps() (all []string) {
+	w.t.Helper()
+	for _, job := range w.jobs() {
+		if job.Labels["app.kubernetes.io/component"] == "sweep" {
+			all = append(all, strings.Join(job.Spec.Template.Spec.Containers[0].Args, " "))
+		}
+	}
+	return all
+}
+
+func withEngine(engine sondev1.CaptureEngine) func(*sondev1.PacketCapture) {
+	return func(pc *sondev1.PacketCapture) { pc.Spec.Engine = engine }
+}
+
+// TestSweepAfterAKilledProbe: a sweep follows a probe that may have left something, once, and no other.
+func TestSweepAfterAKilledProbe(t *testing.T) {
+	const pod, node = "sweep --pod-uid uid-web-1", "sweep --pod-uid uid-web-1 --host-network"
+	ended := done(sondev1.ReasonDuration)
+	ended.Engine = "clsact"
+	cases := map[string]struct {
+		engine sondev1.CaptureEngine
+		on     bool // the host network
+		setup  func(*world)
+		said   *account.Account
+		target func(*world) // what becomes of the target
+		want   []string
+	}{
+		"at clsact":              {engine: sondev1.EngineBPF, said: new(said("clsact")), want: []string{pod}},
+		"at clsact, by auto":     {engine: sondev1.EngineAuto, said: new(said("clsact")), want: []string{pod}},
+		"not known, by auto":     {engine: sondev1.EngineAuto, want: []string{pod}},
+		"not attached, by bpf":   {engine: sondev1.EngineBPF, said: &account.Account{State: account.StateStarting}, want: []string{pod}},
+		"at tcx":                 {engine: sondev1.EngineAuto, said: new(said("tcx"))},
+		"packet sockets":         {engine: sondev1.EngineAuto, said: new(said("afpacket"))},
+		"not known, by afpacket": {engine: sondev1.EngineAFPacket},
+		"it had its last word":   {engine: sondev1.EngineBPF, said: &ended},
+		"on the host network":    {engine: sondev1.EngineBPF, on: true, said: new(said("clsact")), want: []string{node}},
+		"the target is gone":     {engine: sondev1.EngineBPF, said: new(said("clsact")), target: (*world).removeTarget},
+		"gone, from the node's":  {engine: sondev1.EngineBPF, on: true, said: new(said("clsact")), target: (*world).removeTarget, want: []string{node}},
+		"rights for no clsact":   {engine: sondev1.EngineBPF, setup: func(w *world) { w.r.Options.Privilege = privilege.Capabilities }},
+		"another has made it":    {engine: sondev1.EngineBPF, setup: (*world).sweepIsThere, want: []string{pod}},
+		"it may not be made": {engine: sondev1.EngineBPF, setup: func(w *world) {
+			w.createErr = refuseSweeps(apierrors.NewForbidden(schema.GroupResource{}, "", errors.New("quota")))
+		}},
+		"the API server is silly": {engine: sondev1.EngineBPF, setup: func(w *world) { w.createErr = refuseSweeps(errors.New("no connection")) }},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			var change []func(*corev1.Pod)
+			if tc.on {
+				change = append(change, hostNetwork)
+			}
+			w := newWorld(t, newCapture(withEngine(tc.engine)), append(deployment(), webPod("web-1", change...))...)
+			w.settle()
+			w.agents(w.attach)
+			w.settle()
+			if tc.setup != nil {
+				tc.setup(w)
+			}
+			if tc.target != nil {
+				tc.target(w)
+			}
+			if tc.said != nil {
+				w.recounted = *tc.said
+			}
+			w.agentOf("web-1-qwer", w.killed(tc.said))
+			w.settle()
+			w.settle()
+			if got := w.sweeps(); !slices.Equal(got, tc.want) {
+				t.Errorf("sweeps %q, want %q", got, tc.want)
+			}
+			if e := w.capture().Status.Pods[0]; !e.Phase.Final() {
+				t.Errorf("the Pod's capture is %s: nothing waits for a sweep", e.Phase)
+			}
+		})
+	}
+}
+
+// TestSweepIsNoProbe: it takes nobody's place, is not the capture's, and stays when that goes.
+func TestSweepIsNoProbe(t *testing.T) {
+	w := newWorld(t, newCapture(withEngine(sondev1.EngineBPF)), deployment("web-1")...)
+	w.settle()
+	w.agents(w.attach)
+	w.settle()
+	w.recounted = said("clsact")
+	w.agentOf("web-1-qwer", w.killed(new(said("clsact"))))
+	w.settle()
+	if n, err := w.r.probesOn(t.Context(), "node-a"); n != 0 || err != nil {
+		t.Errorf("%d probes on the node, %v", n, err)
+	}
+	if s := w.capture().Status; len(s.Pods) != 1 {
+		t.Errorf("entries %v", entries(s))
+	}
+	w.remove(w.capture())
+	w.settle()
+	if w.sweeps() == nil || len(w.jobs()) != 1 {
+		t.Errorf("left: %v, sweeps %q", w.jobNames(), w.sweeps())
+	}
+	if err := w.r.Sweeper.SweepAll(t.Context()); err != nil || w.sweeps() == nil {
+		t.Errorf("after a sweep of all captures: %v, sweeps %q", err, w.sweeps())
+	}
+}
+
+// TestNoSweepForALostNode: its kernel is gone, or the probe is only out of reach.
+func TestNoSweepForALostNode(t *testing.T) {
+	w := newWorld(t, newCapture(withEngine(sondev1.EngineBPF)), deployment("web-1")...)
+	w.settle()
+	w.agents(w.attach)
+	w.settle()
+	w.agentOf("web-1-qwer", func(pod *corev1.Pod) { pod.Status.Phase, pod.Status.ContainerStatuses = corev1.PodFailed, nil })
+	w.settle() // there is no node-a
+	if e := w.capture().Status.Pods[0]; e.Reason != sondev1.ReasonNodeLost || w.sweeps() != nil {
+		t.Errorf("%s %s, sweeps %q", e.Phase, e.Reason, w.sweeps())
+	}
+}
+
+// TestSweepWhereTheAgentVanished: of a Pod that is deleted by force nobody knows how it ended.
+func TestSweepWhereTheAgentVanished(t *testing.T) {
+	w := newWorld(t, newCapture(withEngine(sondev1.EngineAuto)), append(deployment("web-1"), readyNode("node-a"))...)
+	w.settle()
+	w.agents(w.attach)
+	w.settle()
+	w.remove(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web-1-qwer-x", Namespace: operatorNamespace}})
+	w.settle()
+	if e := w.capture().Status.Pods[0]; e.Reason != sondev1.ReasonDrained || len(w.sweeps()) != 1 {
+		t.Errorf("%s %s, sweeps %q", e.Phase, e.Reason, w.sweeps())
+	}
+}
+
+func readyNode(name string) *corev1.Node {
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.NodeStatus{
+		Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
+	}}
+}
+
+// agentOf changes the agent's Pod of one Job.
+func (w *world) agentOf(job string, change func(*corev1.Pod)) {
+	w.t.Helper()
+	var pod corev1.Pod
+	w.get(client.ObjectKey{Namespace: operatorNamespace, Name: job + "-x"}, &pod)
+	change(&pod)
+	w.update(&pod)
+}
+
+func (w *world) removeTarget() {
+	w.t.Helper()
+	w.remove(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web-1", Namespace: "shop"}})
+}
+
+func (w *world) sweepIsThere() {
+	w.t.Helper()
+	w.add(agentjob.Sweep(w.r.Options, w.capture(), agentjob.SweepPlan{Name: naming.Sweep("uid-web-1", captureUID), UID: "uid-web-1"}))
+}
+
+// refuseSweeps fails the making of sweeps alone.
+func refuseSweeps(err error) func(client.Object) error {
+	return func(o client.Object) error {
+		if job, ok := o.(*batchv1.Job); ok && job.Labels["app.kubernetes.io/component"] == "sweep" {
+			return err
+		}
+		return nil
+	}
+}

@@ -1,0 +1,297 @@
+package capture
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/agentjob"
+	"github.com/sonde-operator/sonde/internal/operator/ceiling"
+	"github.com/sonde-operator/sonde/internal/wire/gateconfig"
+)
+
+func newTrace(change ...func(*sondev1.Trace)) *sondev1.Trace {
+	t := &sondev1.Trace{
+		ObjectMeta: metav1.ObjectMeta{Name: "tr", Namespace: "shop", UID: captureUID, Generation: 1, CreationTimestamp: metav1.NewTime(dawn)},
+		Spec: sondev1.TraceSpec{
+			JobID: "qwer", TargetDeployment: "web", Duration: "30m", RetainFor: "1h", MaxBytes: 1 << 30, Events: []sondev1.TraceGroup{sondev1.TraceFile},
+			Gate: &sondev1.TraceGate{Enabled: true, Timeout: "30s", OnTimeout: sondev1.GateProceed},
+		},
+	}
+	for _, c := range change {
+		c(t)
+	}
+	return t
+}
+
+func (w *world) gating() string {
+	w.t.Helper()
+	c := apimeta.FindStatusCondition(w.trace().Status.Conditions, sondev1.ConditionGating)
+	if c == nil {
+		return ""
+	}
+	return string(c.Status) + " " + c.Reason
+}
+
+// gated is a Pod that waits at its gate: nothing of it runs.
+func gated(state corev1.ContainerState) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Annotations = map[string]string{sondev1.AnnotationGatedByUID: string(captureUID)}
+		p.CreationTimestamp = metav1.NewTime(dawn)
+		p.Status.Phase, p.Status.StartTime = corev1.PodPending, &p.CreationTimestamp
+		p.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: gateconfig.ContainerName, State: state}}
+	}
+}
+
+func gateSaid(o gateconfig.Outcome) corev1.ContainerState {
+	return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
+		ExitCode: int32(o.ExitCode()), Message: gateconfig.Words(o, 1234*time.Millisecond),
+	}}
+}
+
+// wordless is a gate that has left no words.
+func wordless(reason string, started time.Time) corev1.ContainerState {
+	return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 255, Reason: reason, StartedAt: metav1.NewTime(started)}}
+}
+
+func awaits(reason string) corev1.ContainerState {
+	return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason}}
+}
+
+// TestGatedPodIsTracedBeforeItStarts: it has its Job as soon as it has a node, and its probe is told of the gate; one that
+// is not this Trace's is not.
+func TestGatedPodIsTracedBeforeItStarts(t *testing.T) {
+	other := func(p *corev1.Pod) {
+		gated(awaits("PodInitializing"))(p)
+		p.Annotations[sondev1.AnnotationGatedByUID] = "another"
+	}
+	objects := append(deployment("web-1"), webPod("web-2", gated(awaits("PodInitializing"))), webPod("web-3", other),
+		webPod("web-4", gated(awaits("PodInitializing")), func(p *corev1.Pod) { p.Spec.NodeName = "" }))
+	w := newWorld(t, newTrace(), objects...)
+	w.settle()
+	got := map[string]bool{}
+	for _, j := range w.jobs() {
+		got[j.Name] = slices.Contains(j.Spec.Template.Spec.Containers[0].Args, agentjob.FlagGate)
+	}
+	if diff := cmp.Diff(map[string]bool{"web-1-qwer": false, "web-2-qwer": true, "web-3-qwer": false}, got); diff != "" {
+		t.Errorf("Jobs, and whether their probes open a gate (-want +got):\n%s", diff)
+	}
+	if w.gating() != "True Gating" {
+		t.Errorf("Gating is %q", w.gating())
+	}
+}
+
+// TestGateResult: how the gate of a Pod ended is in its entry, and is no verdict on the trace.
+func TestGateResult(t *testing.T) {
+	result := func(o sondev1.GateOutcome, ms int64) *sondev1.GateResult {
+		return &sondev1.GateResult{Outcome: o, WaitedMilliseconds: ms}
+	}
+	tests := map[string]struct {
+		state corev1.ContainerState
+		after time.Duration
+		want  *sondev1.GateResult
+	}{
+		"opened":               {gateSaid(gateconfig.Opened), 0, result(sondev1.GateOpened, 1234)},
+		"untraced":             {gateSaid(gateconfig.Untraced), 0, result(sondev1.GateUntraced, 1234)},
+		"refused":              {gateSaid(gateconfig.Refused), 0, result(sondev1.GateRefused, 1234)},
+		"over":                 {gateSaid(gateconfig.Over), 0, result(sondev1.GateOver, 1234)},
+		"told to end":          {gateSaid(gateconfig.Ended), 0, result(sondev1.GateEnded, 1234)},
+		"no words of its own":  {corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: "hello"}}, time.Minute, nil},
+		"cannot be executed":   {wordless("StartError", time.Unix(0, 0)), 0, result(sondev1.GateNotStarted, 0)},
+		"its node rebooted":    {wordless("Unknown", dawn), time.Minute, nil},
+		"dies again and again": {awaits("CrashLoopBackOff"), 30 * time.Second, result(sondev1.GateNotStarted, 0)},
+		"waits":                {corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}, time.Minute, nil},
+		"starts":               {awaits("PodInitializing"), time.Hour, nil},
+		"no image, so far":     {awaits("ErrImagePull"), 29 * time.Second, nil},
+		"no image":             {awaits("ImagePullBackOff"), 30 * time.Second, result(sondev1.GateNotStarted, 0)},
+		"refused by its node":  {awaits("CreateContainerError"), 30 * time.Second, result(sondev1.GateNotStarted, 0)},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			pod := webPod("web-1", gated(tc.state))
+			if diff := cmp.Diff(tc.want, observeGate(newTrace(), pod, nil, dawn.Add(tc.after))); diff != "" {
+				t.Errorf("result (-want +got):\n%s", diff)
+			}
+			if got := observeGate(newTrace(func(t *sondev1.Trace) { t.Spec.Gate = nil }), pod, nil, dawn.Add(tc.after)); got != nil {
+				t.Errorf("without a gate it is %v", got)
+			}
+			if got := observeGate(newTrace(), nil, tc.want, dawn); got != tc.want {
+				t.Errorf("of a Pod that is gone nothing is left but %v", got)
+			}
+		})
+	}
+	opened := result(sondev1.GateOpened, 1234)
+	if got := observeGate(newTrace(), webPod("web-1", gated(gateSaid(gateconfig.Opened))), result(sondev1.GateNotStarted, 0), dawn); !cmp.Equal(opened, got) {
+		t.Errorf("one that started after all: %v", got)
+	}
+	failed := webPod("web-1", gated(wordless("Error", dawn)), func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })
+	if diff := cmp.Diff(result(sondev1.GateNotStarted, 0), observeGate(newTrace(), failed, nil, dawn)); diff != "" {
+		t.Errorf("one that is not started again (-want +got):\n%s", diff)
+	}
+	// The kubelet starts one again that has refused its Pod, later and later: a manager that was away meets it like this.
+	again := webPod("web-1", gated(awaits("CrashLoopBackOff")))
+	again.Status.InitContainerStatuses[0].LastTerminationState = gateSaid(gateconfig.Refused)
+	if diff := cmp.Diff(result(sondev1.GateRefused, 1234), observeGate(newTrace(), again, nil, dawn.Add(time.Hour))); diff != "" {
+		t.Errorf("one that is to be started again (-want +got):\n%s", diff)
+	}
+}
+
+func TestGateIsShown(t *testing.T) {
+	w := newWorld(t, newTrace(), append(deployment(), webPod("web-1", gated(corev1.ContainerState{Running: &corev1.ContainerStateRunning{}})))...)
+	w.settle()
+	w.agents(w.attach)
+	w.settle()
+	w.update(webPod("web-1", gated(gateSaid(gateconfig.Opened)), func(p *corev1.Pod) { p.Status.Phase = corev1.PodRunning }))
+	w.settle()
+	want := &sondev1.GateResult{Outcome: sondev1.GateOpened, WaitedMilliseconds: 1234}
+	if e := w.trace().Status.Pods[0]; !cmp.Equal(want, e.Gate) || e.Phase != sondev1.PhaseCapturing {
+		t.Errorf("entry %+v, gate %+v", e, e.Gate)
+	}
+	if strings.Contains(w.told(), sondev1.ReasonGateNotStarted) {
+		t.Error("an Event tells of trouble")
+	}
+}
+
+// TestGateOfAPodThatLeaves: with many Pods counts are held back, but what a Pod says of its gate is written before it is gone.
+func TestGateOfAPodThatLeaves(t *testing.T) {
+	kept := func(p *corev1.Pod) { p.Finalizers = []string{"example.test/kept"} }
+	objects := deployment()
+	for i := range 3 * freely {
+		objects = append(objects, webPod(fmt.Sprintf("web-%d", i), kept, gated(corev1.ContainerState{Running: &corev1.ContainerStateRunning{}})))
+	}
+	w := newWorld(t, newTrace(), objects...)
+	w.r.pace = newPace(w.clock)
+	w.settle()
+	gateOf := func(name string) *sondev1.GateResult {
+		pods := w.trace().Status.Pods
+		return pods[slices.IndexFunc(pods, func(e sondev1.PodResult) bool { return e.Name == name })].Gate
+	}
+	pod := webPod("web-7", kept, gated(gateSaid(gateconfig.Opened)))
+	w.update(pod)
+	w.pass()
+	if got := gateOf("web-7"); got != nil {
+		t.Errorf("%+v is not held back", got)
+	}
+	if err := w.client.Delete(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	w.pass()
+	if got := gateOf("web-7"); got == nil || got.Outcome != sondev1.GateOpened {
+		t.Errorf("the gate of a Pod that leaves: %+v", got)
+	}
+}
+
+// TestPodWhoseGateCannotStart makes way for one without a gate: first everybody can read that no Pod is gated any more, and
+// then it goes. One that nobody would make again stays, and so does one that must not start untraced.
+func TestPodWhoseGateCannotStart(t *testing.T) {
+	tests := map[string]struct {
+		trace       func(*sondev1.Trace)
+		pod         func(*corev1.Pod)
+		wantStays   bool
+		wantGating  string
+		wantNoEvent bool
+	}{
+		"replaced": {wantGating: "False GateNotStarted"},
+		"of nobody": {pod: func(p *corev1.Pod) { p.OwnerReferences = nil }, trace: func(t *sondev1.Trace) {
+			t.Spec.TargetDeployment = ""
+			t.Spec.TargetRef = &sondev1.TargetReference{Kind: "Pod", Name: "web-1"}
+		}, wantStays: true, wantGating: "False GateNotStarted"},
+		"required":          {pod: func(p *corev1.Pod) { p.Labels = map[string]string{sondev1.LabelTraceRequired: "true"} }, wantStays: true, wantGating: "False GateNotStarted"},
+		"Fail":              {trace: func(t *sondev1.Trace) { t.Spec.Gate.OnTimeout = sondev1.GateFail }, wantStays: true, wantGating: "True Gating"},
+		"of another Trace":  {pod: func(p *corev1.Pod) { p.Annotations[sondev1.AnnotationGatedByUID] = "another" }, wantStays: true, wantGating: "True Gating", wantNoEvent: true},
+		"it runs meanwhile": {pod: func(p *corev1.Pod) { p.Status.Phase = corev1.PodRunning }, wantStays: true, wantGating: "False GateNotStarted"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			trace, pod := newTrace(), webPod("web-1", gated(awaits("ErrImagePull")))
+			if tc.trace != nil {
+				tc.trace(trace)
+			}
+			if tc.pod != nil {
+				tc.pod(pod)
+			}
+			w := newWorld(t, trace, append(deployment(), pod)...)
+			res := w.settle()
+			if res.RequeueAfter > 30*time.Second && !tc.wantNoEvent {
+				t.Errorf("it is looked at again only in %v", res.RequeueAfter)
+			}
+			w.clock.Step(30 * time.Second)
+			w.writes = nil
+			w.pass()
+			if slices.Contains(w.writes, "eviction web-1") {
+				t.Error("it goes before everybody can read why")
+			}
+			w.writes = nil
+			w.pass()
+			if evicted := slices.Contains(w.writes, "eviction web-1"); evicted == tc.wantStays {
+				t.Errorf("evicted: %t; %v", evicted, w.writes)
+			}
+			w.settle()
+			if got := w.gating(); got != tc.wantGating {
+				t.Errorf("Gating is %q, want %q", got, tc.wantGating)
+			}
+			if told := strings.Count(w.told(), sondev1.ReasonGateNotStarted); (told == 0) != tc.wantNoEvent || told > 1 {
+				t.Errorf("%d Events tell of it", told)
+			}
+		})
+	}
+}
+
+func TestGatingCondition(t *testing.T) {
+	tests := map[string]struct {
+		change func(*world, *sondev1.Trace)
+		step   time.Duration
+		want   string
+	}{
+		"it gates":       {want: "True Gating"},
+		"no gate":        {change: func(_ *world, t *sondev1.Trace) { t.Spec.Gate = nil }},
+		"disabled":       {change: func(_ *world, t *sondev1.Trace) { t.Spec.Gate.Enabled = false }},
+		"stopped":        {change: func(_ *world, t *sondev1.Trace) { t.Spec.Stop = true }, want: "False Ended"},
+		"not admitted":   {change: func(w *world, _ *sondev1.Trace) { w.deny["shop"] = "no" }, want: "False Ended"},
+		"no follower":    {change: func(_ *world, t *sondev1.Trace) { t.Spec.FollowPods = new(false) }, want: "False NotFollowed"},
+		"no target":      {change: func(_ *world, t *sondev1.Trace) { t.Spec.TargetDeployment = "none" }, want: "True Gating"},
+		"and none comes": {change: func(_ *world, t *sondev1.Trace) { t.Spec.TargetDeployment = "none" }, step: targetTimeout, want: "False Ended"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			trace := newTrace()
+			w := newWorld(t, trace, deployment("web-1")...)
+			if tc.change != nil {
+				tc.change(w, trace)
+				if err := w.client.Delete(t.Context(), trace.DeepCopy()); err != nil {
+					t.Fatal(err)
+				}
+				trace.ResourceVersion = ""
+				w.add(trace)
+			}
+			w.settle()
+			w.clock.Step(tc.step)
+			w.settle()
+			if got := w.gating(); got != tc.want {
+				t.Errorf("Gating is %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+// TestQueuedTraceGatesNothing: Pods would wait for a trace that waits itself.
+func TestQueuedTraceGatesNothing(t *testing.T) {
+	first := newTrace(func(t *sondev1.Trace) {
+		t.Name, t.UID, t.Spec.JobID, t.CreationTimestamp = "first", "first", "aaaa", metav1.NewTime(dawn.Add(-time.Minute))
+		t.Status.StartTime, t.Status.Phase = &t.CreationTimestamp, sondev1.PhaseCapturing
+	})
+	w := newWorld(t, newTrace(), append(deployment("web-1"), first)...)
+	w.r.Ceilings = ceiling.Limits{CapturesPerNamespace: 1}
+	w.settle()
+	if got := w.gating(); got != "False Queued" {
+		t.Errorf("Gating is %q", got)
+	}
+}

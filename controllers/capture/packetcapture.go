@@ -1,0 +1,68 @@
+package capture
+
+import (
+	"context"
+	"errors"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/agentjob"
+	"github.com/sonde-operator/sonde/internal/kind"
+	"github.com/sonde-operator/sonde/internal/operator/pcapfilter"
+)
+
+// linkRawFile is the number of raw IP in files (LINKTYPE_RAW), by which probes look up their program;
+// libpcap compiles for it under the number that Linux has for live interfaces.
+const linkRawFile = 101
+
+// PacketCaptures is the kind PacketCapture, whose filters are compiled by filters.
+func PacketCaptures(filters Filters) Kind {
+	return Kind{
+		Kind: kind.PacketCapture, action: "Capture",
+		details: func(capture sondev1.Capture) []any { return []any{"filter", packetSpec(capture).Filter} },
+		compile: func(ctx context.Context, capture sondev1.Capture) (compiled, error) {
+			return compileFilter(ctx, filters, packetSpec(capture))
+		},
+		configure: func(o agentjob.Options, capture sondev1.Capture, requester string, c compiled) agentjob.Marshaler {
+			pc, _ := capture.(*sondev1.PacketCapture)
+			return agentjob.Configuration(o, pc, pc.Status.JobID, requester, c.programs)
+		},
+	}
+}
+
+func packetSpec(capture sondev1.Capture) *sondev1.PacketCaptureSpec {
+	spec, _ := capture.CaptureSpec().(*sondev1.PacketCaptureSpec)
+	return spec
+}
+
+// compileFilter translates the filter, if there is one, for each type of link that Pods have.
+func compileFilter(ctx context.Context, filters Filters, spec *sondev1.PacketCaptureSpec) (compiled, error) {
+	if spec.Filter == "" {
+		return compiled{}, nil
+	}
+	c := compiled{programs: map[int32]string{}}
+	for _, link := range []struct {
+		compile pcapfilter.LinkType
+		file    int32
+	}{{pcapfilter.LinkEthernet, int32(pcapfilter.LinkEthernet)}, {pcapfilter.LinkRaw, linkRawFile}} {
+		program, err := filters.Compile(ctx, spec.Filter, link.compile, int(spec.SnapLength))
+		var syntax *pcapfilter.SyntaxError
+		switch {
+		case err == nil && len(program) > 0:
+			c.programs[link.file] = program.String()
+		case errors.As(err, &syntax) && link.compile == pcapfilter.LinkEthernet:
+			c.unusable = remark{sondev1.ReasonFilterNotCompilable, err.Error()}
+			return c, nil
+		case errors.As(err, &syntax):
+			// As "vlan" or "ether host": it means nothing there, so interfaces of that type are left out.
+		case err != nil:
+			return c, err
+		}
+	}
+	if len(c.programs) > 0 && c.programs[linkRawFile] == "" {
+		c.note = remark{
+			sondev1.ReasonFilterNotCompilable,
+			"the filter means nothing for packets without an Ethernet header: interfaces of that type (tun, ipip) are not captured",
+		}
+	}
+	return c, nil
+}

@@ -1,0 +1,95 @@
+package capture
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/operator/pcapfilter"
+	"github.com/sonde-operator/sonde/internal/operator/stamp"
+	"github.com/sonde-operator/sonde/internal/wire/account"
+	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
+	"github.com/sonde-operator/sonde/internal/wire/keeperapi"
+)
+
+// Stamps says who asked for a capture. An error that is stamp.ErrMissing or stamp.ErrInvalid is a
+// refusal, every other one is tried again.
+type Stamps interface {
+	Verify(capture sondev1.Capture) (stamp.Claim, error)
+}
+
+// StampKey is the key that the webhook signs with; it implements Stamps.
+type StampKey []byte
+
+// Verify returns the claim that the webhook signed for a capture.
+func (k StampKey) Verify(capture sondev1.Capture) (stamp.Claim, error) {
+	return stamp.VerifyCapture(k, capture)
+}
+
+// Filters compiles pcap-filter expressions; pcapfilter.Compiler implements it. A
+// *pcapfilter.SyntaxError is the user's fault, every other error is tried again.
+type Filters interface {
+	Compile(ctx context.Context, expression string, link pcapfilter.LinkType, snapLen int) (pcapfilter.Program, error)
+}
+
+// Keepers asks the keeper of an agent's Pod to end its probe, with one of the reasons Stopped,
+// TargetGone, AccessRevoked and Paused. secret names the Secret of the capture.
+type Keepers interface {
+	Stop(ctx context.Context, podIP, secret, reason string) error
+	// Recount returns the account of a dead probe, with the counts of what its files really hold.
+	Recount(ctx context.Context, podIP, secret string) (account.Account, error)
+}
+
+// KeeperCalls implements Keepers by calls to the keepers themselves.
+type KeeperCalls struct {
+	// Reader reads Secrets live: private keys are in no cache.
+	Reader    client.Reader
+	Namespace string
+	// Timeout of a call; a keeper answers at once or is lost.
+	Timeout time.Duration
+}
+
+// recountTimeout bounds the counting of a file, which is read whole: gigabytes take seconds.
+const recountTimeout = 15 * time.Second
+
+// Stop calls the keeper with the capture's key pair.
+func (k KeeperCalls) Stop(ctx context.Context, podIP, secret, reason string) error {
+	return k.call(ctx, k.Timeout, secret, func(ctx context.Context, c *keeperapi.Client) error {
+		return c.Stop(ctx, keeperAt(podIP), reason)
+	})
+}
+
+// Recount calls the keeper with the capture's key pair.
+func (k KeeperCalls) Recount(ctx context.Context, podIP, secret string) (a account.Account, err error) {
+	err = k.call(ctx, recountTimeout, secret, func(ctx context.Context, c *keeperapi.Client) (err error) {
+		a, err = c.Recount(ctx, keeperAt(podIP))
+		return err
+	})
+	return a, err
+}
+
+// call reads the capture's key pair and makes one call with it.
+func (k KeeperCalls) call(ctx context.Context, timeout time.Duration, secret string, do func(context.Context, *keeperapi.Client) error) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	var pairs corev1.Secret
+	if err := k.Reader.Get(ctx, client.ObjectKey{Namespace: k.Namespace, Name: secret}, &pairs); err != nil {
+		return fmt.Errorf("get secret %s: %w", secret, err)
+	}
+	c, err := keeperapi.NewClient(pairs.Data[captureconfig.SecretServerCert], pairs.Data[captureconfig.SecretClientCert], pairs.Data[captureconfig.SecretClientKey])
+	if err != nil {
+		return fmt.Errorf("call the keepers of secret %s: %w", secret, err)
+	}
+	defer c.Close()
+	return do(ctx, c)
+}
+
+func keeperAt(podIP string) string {
+	return net.JoinHostPort(podIP, strconv.Itoa(captureconfig.KeeperPort))
+}

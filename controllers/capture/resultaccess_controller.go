@@ -1,0 +1,54 @@
+package capture
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/operator/health"
+)
+
+// ResultAccessReconciler deletes ResultAccesses that have expired. The results endpoint refuses an
+// expired one by itself; this only clears away.
+type ResultAccessReconciler struct {
+	client.Client
+	Clock clock.PassiveClock
+	// Watchdog of passes; nil watches nothing.
+	Watchdog *health.Watchdog
+}
+
+// +kubebuilder:rbac:groups=monitoring.openshift.tpg,resources=resultaccesses,verbs=list;watch;delete
+
+// Reconcile deletes the ResultAccess when its time is over, and waits for that before.
+func (r *ResultAccessReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	var access sondev1.ResultAccess
+	if err := r.Get(ctx, req.NamespacedName, &access); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if !access.DeletionTimestamp.IsZero() {
+		return ctrl.Result{}, nil
+	}
+	expires := access.CreationTimestamp.Add(time.Duration(access.Spec.ExpirationSeconds) * time.Second)
+	if left := expires.Sub(r.Clock.Now()); left > 0 {
+		return ctrl.Result{RequeueAfter: left}, nil
+	}
+	if err := deleteObject(ctx, r.Client, &access); err != nil {
+		return ctrl.Result{}, fmt.Errorf("delete expired result access: %w", err)
+	}
+	return ctrl.Result{}, nil
+}
+
+// SetupWithManager watches ResultAccesses; their spec never changes.
+func (r *ResultAccessReconciler) SetupWithManager(mgr ctrl.Manager) error {
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("resultaccess").
+		For(&sondev1.ResultAccess{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Complete(r.Watchdog.Watch("resultaccess", r))
+}

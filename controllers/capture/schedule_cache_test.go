@@ -1,0 +1,187 @@
+package capture
+
+import (
+	"context"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/kind"
+	"github.com/sonde-operator/sonde/internal/operator/target"
+)
+
+// informer is the manager's cache of one kind: it has seen the API server's log up to some point.
+type informer struct {
+	kind string
+	at   int
+}
+
+// watchedKinds are those that the manager has in its cache.
+var watchedKinds = []string{"PacketCapture", "Job", "Pod", "ConfigMap", "Secret", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet", "Namespace"}
+
+// view is the cache of one manager: each kind is as old as its informer.
+type view struct {
+	api       *memoryAPI
+	informers []*informer
+	objects   objectSet
+}
+
+// newView is a cache that was filled from a server that may be up to behind changes late itself.
+func newView(api *memoryAPI, behind int) *view {
+	v := &view{api: api, objects: objectSet{}}
+	for _, kind := range watchedKinds {
+		i := &informer{kind: kind}
+		v.informers = append(v.informers, i)
+		for i.at < len(api.log)-behind {
+			v.apply(i)
+		}
+	}
+	return v
+}
+
+// apply takes over the next change of the log, and returns it if it is of the informer's kind and cached.
+func (v *view) apply(i *informer) (change, bool) {
+	c := v.api.log[i.at]
+	i.at++
+	if c.key.kind != i.kind || !cached(c) {
+		return change{}, false
+	}
+	c.old = v.objects[c.key]
+	if c.now == nil {
+		delete(v.objects, c.key)
+		return c, true
+	}
+	c.now = stripped(c.now)
+	v.objects[c.key] = c.now
+	return c, true
+}
+
+// cached is what CacheOptions selects.
+func cached(c change) bool {
+	o := c.now
+	if o == nil {
+		o = c.old
+	}
+	switch o.(type) {
+	case *batchv1.Job, *corev1.ConfigMap, *corev1.Secret:
+		return o.GetNamespace() == operatorNamespace && o.GetLabels()[sondev1.LabelUID] != ""
+	}
+	return true
+}
+
+// stripped is what the cache's transforms leave.
+func stripped(o client.Object) client.Object {
+	kept := any(o.DeepCopyObject())
+	switch o.(type) {
+	case *appsv1.Deployment, *appsv1.StatefulSet, *appsv1.DaemonSet, *appsv1.ReplicaSet, *corev1.Namespace, *corev1.ConfigMap, *corev1.Secret:
+		kept = metadata(o)
+	}
+	kept, err := target.Strip(kept)
+	if err != nil {
+		panic(err)
+	}
+	return kept.(client.Object)
+}
+
+// wakesOf are the captures that an event wakes, by the handlers and predicates of SetupWithManager.
+func (m *replica) wakesOf(c change) []reconcile.Request {
+	ctx := context.Background()
+	wakes := target.Wakes{Kind: kind.PacketCapture, Reader: cacheReader{m.view}}
+	identity := predicate.Funcs{UpdateFunc: identityChanged}
+	spec := predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{})
+	pods := predicate.Funcs{UpdateFunc: podChanged}
+	switch c.key.kind {
+	case "PacketCapture":
+		return mapped(c, spec, func(o client.Object) []reconcile.Request {
+			return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(o)}}
+		})
+	case "Job":
+		return mapped(c, predicate.Funcs{UpdateFunc: jobChanged}, func(o client.Object) []reconcile.Request { return m.r.ownersOf(ctx, o) })
+	case "ConfigMap", "Secret":
+		made := predicate.Funcs{UpdateFunc: func(event.UpdateEvent) bool { return false }, DeleteFunc: func(event.DeleteEvent) bool { return false }}
+		return mapped(c, made, func(o client.Object) []reconcile.Request { return m.r.ownersOf(ctx, o) })
+	case "Pod":
+		return mapped(c, pods, func(o client.Object) []reconcile.Request { return m.r.capturesOf(wakes)(ctx, o) })
+	case "ReplicaSet":
+		return mapped(c, identity, func(o client.Object) []reconcile.Request { return wakes.ReplicaSet(ctx, o) })
+	case "Namespace":
+		return mapped(c, identity, func(o client.Object) []reconcile.Request { return wakes.Namespace(ctx, o) })
+	case "Deployment", "StatefulSet", "DaemonSet":
+		return mapped(c, identity, func(o client.Object) []reconcile.Request {
+			return wakes.Workload(sondev1.TargetKind(c.key.kind))(ctx, o)
+		})
+	}
+	return nil
+}
+
+// mapped is what handler.EnqueueRequestsFromMapFunc does.
+func mapped(c change, p predicate.Predicate, wake func(client.Object) []reconcile.Request) []reconcile.Request {
+	switch {
+	case c.old == nil && c.now == nil:
+		return nil
+	case c.old == nil:
+		if p.Create(event.CreateEvent{Object: c.now}) {
+			return wake(c.now)
+		}
+	case c.now == nil:
+		if p.Delete(event.DeleteEvent{Object: c.old}) {
+			return wake(c.old)
+		}
+	default:
+		if p.Update(event.UpdateEvent{ObjectOld: c.old, ObjectNew: c.now}) {
+			return append(wake(c.old), wake(c.now)...)
+		}
+	}
+	return nil
+}
+
+// see lets an informer take over the next change of its kind. An event may be lost (the change is seen, and wakes
+// nobody) or come twice.
+func (m *replica) see(i *informer, lost, twice bool) {
+	for i.at < len(m.view.api.log) {
+		c, ok := m.view.apply(i)
+		if !ok {
+			continue
+		}
+		if lost && c.old != nil {
+			m.s.trace("%s loses an event of %s", m, c.key)
+			return
+		}
+		for _, r := range m.wakesOf(c) {
+			m.wake(r.NamespacedName)
+		}
+		if twice {
+			for _, r := range m.wakesOf(c) {
+				m.wake(r.NamespacedName)
+			}
+		}
+		return
+	}
+}
+
+// catchUp lets all informers see what is older than the given time.
+func (m *replica) catchUp(before time.Time) {
+	for _, i := range m.view.informers {
+		for i.at < len(m.view.api.log) && !m.view.api.log[i.at].at.After(before) {
+			m.see(i, false, false)
+		}
+	}
+}
+
+// cacheReader reads a view without faults, as event handlers do.
+type cacheReader struct{ *view }
+
+func (c cacheReader) Get(_ context.Context, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+	return c.objects.get(c.api.scheme, key, o)
+}
+
+func (c cacheReader) List(_ context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	return c.objects.list(c.api.scheme, list, opts...)
+}

@@ -1,0 +1,128 @@
+package capture
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// fault is what happens to one request besides, or instead of, what was asked.
+type fault struct {
+	name string
+	// err is what the manager is told; done says that the server did it all the same.
+	err  error
+	done bool
+	// before and after the request reaches the server.
+	before, after func()
+}
+
+// faultKinds are what an API server, or what lies before it, answers. Those that are done can happen to writes only.
+var faultKinds = []fault{
+	{name: "500", err: apierrors.NewInternalError(errors.New("injected"))},
+	{name: "429", err: apierrors.NewTooManyRequests("injected", 1)},
+	{name: "503", err: apierrors.NewServiceUnavailable("injected")},
+	{name: "timeout, not done", err: fmt.Errorf("injected: %w", context.DeadlineExceeded)},
+	{name: "404 of a moment", err: apierrors.NewGenericServerResponse(http.StatusNotFound, "get", schema.GroupResource{}, "", "404 page not found", 0, true)},
+	{name: "403", err: apierrors.NewForbidden(schema.GroupResource{}, "", errors.New("injected"))},
+	{name: "409", err: apierrors.NewConflict(schema.GroupResource{}, "", errors.New("injected"))},
+	{name: "timeout, done", err: fmt.Errorf("injected: %w", context.DeadlineExceeded), done: true},
+}
+
+// readFaults is how many of faultKinds can happen to a read.
+const readFaults = 6
+
+// planned is one fault at one write.
+type planned struct {
+	at, seen int
+	// crash before or after it, or what it is answered.
+	before, after bool
+	answer        *fault
+	// what the write was.
+	what string
+}
+
+// chooseFault decides what happens to a request.
+func (s *schedule) chooseFault(m *replica, verb string, key objectKey, write bool) fault {
+	if s.plan != nil {
+		return s.plan.choose(s, m, verb, key, write)
+	}
+	if s.calm {
+		return fault{}
+	}
+	var f fault
+	if s.rand.IntN(1000) < s.faults {
+		s.failures++
+		n := readFaults
+		if write {
+			n = len(faultKinds) + 3
+		}
+		switch i := s.rand.IntN(n); {
+		case i < len(faultKinds):
+			f = faultKinds[i]
+		case i == len(faultKinds):
+			f.before = func() { s.crash(m) }
+		case i == len(faultKinds)+1:
+			f.after = func() { s.crash(m) }
+		default:
+			f.before = func() { s.handOver(m) }
+		}
+	}
+	if s.depth < 2 && f.before == nil && s.rand.IntN(1000) < s.pauses {
+		f.before = func() { s.meanwhile(m) }
+	}
+	return f
+}
+
+func (p *planned) choose(s *schedule, m *replica, verb string, key objectKey, write bool) fault {
+	if !write {
+		return fault{}
+	}
+	p.seen++
+	if p.seen != p.at {
+		return fault{}
+	}
+	p.what = verb + " " + key.String()
+	switch {
+	case p.before:
+		return fault{before: func() { s.crash(m) }}
+	case p.after:
+		return fault{after: func() { s.crash(m) }}
+	}
+	return *p.answer
+}
+
+// crash of a manager, in the middle of whatever it does.
+func (s *schedule) crash(m *replica) {
+	m.dead = true
+	if s.leader == m {
+		s.leader = nil
+		if s.plan != nil {
+			s.leader = m // settle starts the next
+		}
+	}
+}
+
+// handOver lets another manager lead while this one is still in the middle of a pass, which it will finish.
+func (s *schedule) handOver(m *replica) {
+	if s.leader == m && s.depth < 2 {
+		s.leader = s.newReplica(s.rand.IntN(6))
+	}
+	s.meanwhile(m)
+}
+
+// meanwhile lets other things happen while a request is on its way.
+func (s *schedule) meanwhile(m *replica) {
+	if s.depth >= 2 {
+		return
+	}
+	s.trace("meanwhile, as %s waits:", m)
+	s.depth++
+	for range 1 + s.rand.IntN(25) {
+		s.step()
+	}
+	s.depth--
+}

@@ -1,0 +1,258 @@
+package capture
+
+import (
+	"slices"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	batchv1 "k8s.io/api/batch/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/wire/account"
+)
+
+// afterWrite checks what a manager's write has made of the world.
+func (s *schedule) afterWrite(m *replica, verb string, key objectKey, err error) {
+	if err != nil {
+		return
+	}
+	there := s.api.objects[key]
+	switch {
+	case verb == "create":
+		s.checkMade(m, key, there)
+		if job, ok := there.(*batchv1.Job); ok {
+			s.newAgent(job)
+		}
+	case key.kind == "PacketCapture" && there != nil:
+		s.checkStatus(m, there.(*sondev1.PacketCapture))
+	}
+}
+
+// checkMade: nothing is made without a valid admission, nor twice.
+func (s *schedule) checkMade(m *replica, key objectKey, o client.Object) {
+	c := s.truth(types.UID(o.GetLabels()[sondev1.LabelUID]))
+	switch {
+	case c == nil:
+		s.fail("%s is made for nobody", key)
+		return
+	case c.refusedAt != 0 && c.refusedAt < m.since:
+		s.fail("%s is made for %s, which was not admitted when the pass began", key, c.uid)
+	}
+	job, ok := o.(*batchv1.Job)
+	if !ok {
+		return
+	}
+	pod := types.UID(job.Labels[sondev1.LabelTargetPodUID])
+	c.jobs[pod]++
+	if n := c.jobs[pod] - c.removed[pod]; n > 1 {
+		s.fail("%s is Job number %d for Pod %s of capture %s, of which %d were deleted by others", key, c.jobs[pod], pod, c.uid, c.removed[pod])
+	}
+}
+
+// deletedByManager: the manager removes nothing that somebody still needs.
+func (s *schedule) deletedByManager(m *replica, o client.Object) {
+	c := s.truth(types.UID(o.GetLabels()[sondev1.LabelUID]))
+	if c == nil {
+		s.fail("%s deletes %s, which is not its own", m, s.api.keyOf(o))
+		return
+	}
+	job, ok := o.(*batchv1.Job)
+	pc := s.live(c)
+	switch {
+	case pc == nil && ok: // swept: an old leader may make it again, and then that is swept
+		c.removed[types.UID(job.Labels[sondev1.LabelTargetPodUID])]++
+		return
+	case pc == nil, c.cutOff:
+		return
+	case !ok:
+		if !pc.Status.Phase.Final() {
+			s.fail("%s deletes %s of capture %s, which is %q", m, s.api.keyOf(o), c.uid, pc.Status.Phase)
+		}
+		return
+	}
+	a := s.agentOf(job.UID)
+	e := s.entryOf(a)
+	kept := e == nil || !e.Phase.Final() || e.Phase == sondev1.PhaseCompleted // of another verdict there is nothing to keep
+	if a.whole() && !a.filesGone && a.excuse == "" && kept && s.clock.Now().Before(a.endedAt.Add(a.retain-time.Second)) {
+		s.fail("%s deletes %s, whose result is whole and to be kept until %s", m, a.jobKey, a.endedAt.Add(a.retain).Sub(dawn))
+	}
+}
+
+// checkStatus: what a status says is true, and what was final has not changed.
+func (s *schedule) checkStatus(m *replica, pc *sondev1.PacketCapture) {
+	c := s.truth(pc.UID)
+	if c == nil {
+		return
+	}
+	c.patches++
+	status := pc.Status.DeepCopy()
+	var sum sondev1.Totals
+	for i := range status.Pods {
+		e := &status.Pods[i]
+		s.checkEntry(c, e)
+		sum.Packets += e.Packets
+		sum.Bytes += e.Bytes
+		sum.Dropped += e.Dropped.Total()
+		sum.Truncated += e.Truncated
+		if status.Phase == sondev1.PhaseCompleted && e.Phase != sondev1.PhaseCompleted || status.Phase.Final() && !e.Phase.Final() {
+			s.fail("capture %s is %s, and its Pod %s is %s", c.uid, status.Phase, e.Name, e.Phase)
+		}
+	}
+	t := status.Totals
+	if got := (sondev1.Totals{Packets: t.Packets, Bytes: t.Bytes, Dropped: t.Dropped, Truncated: t.Truncated}); got != sum {
+		s.fail("capture %s: totals %+v, its Pods have %+v", c.uid, got, sum)
+	}
+	s.checkGivenUp(m, c, c.last, status)
+	if c.last != nil {
+		s.checkKept(c, c.last, status)
+	}
+	c.last = status
+}
+
+// checkEntry: a Pod's entry claims no more than its files hold.
+func (s *schedule) checkEntry(c *captureTruth, e *sondev1.PodResult) {
+	var of []*agent
+	for _, a := range s.agents {
+		if a.capture == c.uid && a.target == types.UID(e.UID) {
+			of = append(of, a)
+		}
+	}
+	held := slices.ContainsFunc(of, func(a *agent) bool {
+		if e.Phase == sondev1.PhaseCompleted && (!a.whole() || a.account.Packets != e.Packets || a.account.Bytes != e.Bytes) {
+			return false
+		}
+		if e.Phase == sondev1.PhaseCapturing && !a.attached {
+			return false
+		}
+		if a.account == nil {
+			return e.Packets == 0 && e.Bytes == 0 && len(e.Files) == 0
+		}
+		for _, f := range e.Files {
+			if !slices.ContainsFunc(a.account.Files, func(have account.File) bool { return have.Name == f.Name && have.Bytes >= f.Bytes }) {
+				return false
+			}
+		}
+		return e.Packets <= a.account.Packets && e.Bytes <= a.account.Bytes
+	})
+	claims := e.Packets > 0 || len(e.Files) > 0 || e.Phase == sondev1.PhaseCompleted || e.Phase == sondev1.PhaseCapturing
+	if claims && !held {
+		s.fail("capture %s, Pod %s: the status says %s, %d packets, files %v, and no probe has that", c.uid, e.Name, e.Phase, e.Packets, e.Files)
+	}
+}
+
+// checkGivenUp: no verdict is passed on a probe that is known to run.
+func (s *schedule) checkGivenUp(m *replica, c *captureTruth, before, now *sondev1.CaptureStatus) {
+	for _, a := range s.agents {
+		i := slices.IndexFunc(now.Pods, func(e sondev1.PodResult) bool { return e.UID == string(a.target) })
+		pod, ok := s.podOf(a)
+		if a.capture != c.uid || i < 0 || !now.Pods[i].Phase.Final() || c.cutOff || !ok || pod.DeletionTimestamp != nil {
+			continue
+		}
+		final := before != nil && slices.ContainsFunc(before.Pods, func(e sondev1.PodResult) bool { return e.UID == string(a.target) && e.Phase.Final() })
+		if !final && a.attached && a.attachedStep < m.since && !a.reported && s.nodes[a.node] == nodeReady {
+			s.fail("%s gives up %s (%s), whose probe runs", m, a.podKey, now.Pods[i].Reason)
+		}
+	}
+}
+
+// checkKept: what was final is as it was, but for files that are gone.
+func (s *schedule) checkKept(c *captureTruth, before, now *sondev1.CaptureStatus) {
+	if before.Phase.Final() && (now.Phase != before.Phase || now.Totals != before.Totals || !now.CompletionTime.Equal(before.CompletionTime)) {
+		s.fail("capture %s was %s with %+v, and is %s with %+v", c.uid, before.Phase, before.Totals, now.Phase, now.Totals)
+	}
+	for i := range before.Pods {
+		was := before.Pods[i]
+		j := slices.IndexFunc(now.Pods, func(e sondev1.PodResult) bool { return e.UID == was.UID })
+		if j < 0 {
+			s.fail("capture %s: the entry of Pod %s is gone", c.uid, was.Name)
+			continue
+		}
+		is := now.Pods[j]
+		if !was.Phase.Final() {
+			continue
+		}
+		if len(is.Files) == 0 {
+			was.Files, was.AvailableUntil = nil, nil
+			if was.Message == "" {
+				was.Message = is.Message
+			}
+		}
+		if diff := cmp.Diff(was, is); diff != "" {
+			s.fail("capture %s: the final entry of Pod %s changes (-before +now):\n%s", c.uid, was.Name, diff)
+		}
+	}
+	if before.JobID != "" && before.JobID != now.JobID {
+		s.fail("capture %s: jobId %s becomes %s", c.uid, before.JobID, now.JobID)
+	}
+}
+
+// checkEnd: hours after the last fault.
+func (s *schedule) checkEnd() {
+	s.steps++
+	for _, c := range s.captures {
+		s.checkCaptureEnd(c)
+	}
+	m := s.leader
+	m.catchUp(s.clock.Now())
+	m.sweep()
+	for _, kind := range []string{"Job", "ConfigMap", "Secret"} {
+		for _, o := range of[client.Object](s.api.objects, kind) {
+			if uid := o.GetLabels()[sondev1.LabelUID]; uid != "" {
+				s.fail("hours later, and after a sweep, %s of capture %s is still there", s.api.keyOf(o), uid)
+			}
+		}
+	}
+	s.passOverAll() // it makes up for events that were lost
+	before := s.allWrites()
+	s.passOverAll()
+	if n := s.allWrites() - before; n > 0 {
+		s.fail("a pass over an unchanged world writes %d times", n)
+	}
+	jobs := 0
+	for _, c := range s.captures {
+		for _, n := range c.jobs {
+			jobs += n
+		}
+	}
+	// Creates, deletes and patches: at most so many for what the schedule had to cope with.
+	if most := 12*len(s.captures) + 7*jobs + 4*s.events + 3*s.failures + 3*s.replicas + 3*s.pods; before > most {
+		s.fail("%d writes for %d captures and %d Jobs, in spite of %d faults, %d events and %d managers: at most %d are expected (%v)",
+			before, len(s.captures), jobs, s.failures, s.events, s.replicas, most, s.writes)
+	}
+}
+
+func (s *schedule) passOverAll() {
+	s.leader.catchUp(s.clock.Now())
+	for _, k := range s.captureKeys() {
+		s.leader.reconcile(k)
+	}
+	s.leader.catchUp(s.clock.Now())
+}
+
+func (s *schedule) allWrites() int {
+	n := 0
+	for _, w := range s.writes {
+		n += w
+	}
+	return n
+}
+
+func (s *schedule) checkCaptureEnd(c *captureTruth) {
+	pc := s.live(c)
+	if pc == nil {
+		return
+	}
+	if !pc.Status.Phase.Final() {
+		s.fail("hours later, capture %s is %q", c.uid, pc.Status.Phase)
+	}
+	for _, a := range s.agents {
+		if a.capture != c.uid || !a.whole() || !a.reported || a.excuse != "" || c.cutOff {
+			continue
+		}
+		if e := s.entryOf(a); e == nil || e.Phase != sondev1.PhaseCompleted || e.Packets != a.account.Packets {
+			s.fail("the result of %s was whole, and its entry is %+v", a.podKey, e)
+		}
+	}
+}

@@ -1,0 +1,327 @@
+package capture
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+
+	"github.com/sonde-operator/sonde/internal/agentjob"
+	"github.com/sonde-operator/sonde/internal/operator/access"
+	"github.com/sonde-operator/sonde/internal/operator/ceiling"
+	"github.com/sonde-operator/sonde/internal/wire/account"
+)
+
+// errDead is what a manager gets that does not live any more.
+var errDead = errors.New("the manager is dead")
+
+// replica is one process of the manager, with its cache and its work queue, as main.go wires it. It loses both when it
+// crashes.
+type replica struct {
+	s    *schedule
+	n    int
+	dead bool
+	view *view
+	r    *CaptureReconciler
+
+	queue    []types.NamespacedName
+	timers   map[types.NamespacedName]time.Time
+	failures map[types.NamespacedName]int
+	busy     map[types.NamespacedName]bool
+	sweepAt  time.Time
+	sweeping bool
+	// forgetful: a mutant, which forgets when to look again.
+	forgetful bool
+	// since is the step at which the pass began that runs now.
+	since int
+}
+
+func (m *replica) String() string { return fmt.Sprintf("manager %d", m.n) }
+
+// newReplica starts a manager whose cache is filled from a server that is a little late.
+func (s *schedule) newReplica(behind int) *replica {
+	s.replicas++
+	m := &replica{
+		s: s, n: s.replicas, view: newView(s.api, behind), sweepAt: s.clock.Now(),
+		timers: map[types.NamespacedName]time.Time{}, failures: map[types.NamespacedName]int{}, busy: map[types.NamespacedName]bool{},
+	}
+	cached, live := replicaClient{m: m}, replicaClient{m: m, live: true}
+	reviews := replicaReviews{m}
+	m.r = &CaptureReconciler{
+		Kind:   PacketCaptures(nil),
+		Client: cached, Live: live, Switch: live,
+		Options: agentjob.Options{Namespace: operatorNamespace, Image: "sonde:test", RingBytes: 32 << 20},
+		Stamps:  StampKey(scheduleKey), Access: reviews, Recent: access.NewCached(reviews, s.clock, RecentFor(DefaultAccessReviewInterval)),
+		Keepers: replicaKeepers{m}, Recorder: &events.FakeRecorder{}, Clock: s.clock,
+		Ceilings:             s.ceilings,
+		Sweeper:              &Sweeper{Client: cached, Live: live, Clock: s.clock, Interval: DefaultSweepInterval, Namespace: operatorNamespace},
+		AccessReviewInterval: DefaultAccessReviewInterval,
+		pace:                 newPace(s.clock),
+	}
+	if s.mutate != nil {
+		s.mutate(m)
+	}
+	for _, o := range of[client.Object](m.view.objects, "PacketCapture") {
+		m.wake(client.ObjectKeyFromObject(o))
+	}
+	for _, kind := range watchedKinds[1:] {
+		for _, o := range of[client.Object](m.view.objects, kind) {
+			for _, r := range m.wakesOf(change{key: s.api.keyOf(o), now: o}) {
+				m.wake(r.NamespacedName)
+			}
+		}
+	}
+	s.trace("%s starts, %d changes late", m, behind)
+	return m
+}
+
+func (m *replica) wake(key types.NamespacedName) {
+	if !slices.Contains(m.queue, key) {
+		m.queue = append(m.queue, key)
+	}
+}
+
+// due moves what time has woken into the queue.
+func (m *replica) due() {
+	for _, c := range m.s.captureKeys() {
+		if at, ok := m.timers[c]; ok && !m.s.clock.Now().Before(at) {
+			delete(m.timers, c)
+			m.wake(c)
+		}
+	}
+}
+
+// nextTimer is when time wakes this manager next; zero if it does not.
+func (m *replica) nextTimer() time.Time {
+	next := m.sweepAt
+	for _, at := range m.timers {
+		next = earlier(next, at)
+	}
+	return next
+}
+
+// reconcile does one pass over a capture, and queues it again as controller-runtime does.
+func (m *replica) reconcile(key types.NamespacedName) {
+	m.queue = slices.DeleteFunc(m.queue, func(k types.NamespacedName) bool { return k == key })
+	delete(m.timers, key)
+	m.busy[key] = true
+	since := m.since
+	m.since = m.s.steps
+	res, err := m.r.Reconcile(context.WithValue(context.Background(), inTurn{}, true), ctrl.Request{NamespacedName: key})
+	m.since = since
+	delete(m.busy, key)
+	if m.dead {
+		return
+	}
+	m.s.trace("%s reconciled %s: again after %v, %v", m, key, res.RequeueAfter, err)
+	switch {
+	case err != nil:
+		backoff := min(5*time.Millisecond<<min(m.failures[key], 20), 1000*time.Second)
+		m.failures[key]++
+		m.timers[key] = m.s.clock.Now().Add(backoff)
+	case m.forgetful:
+	case res.RequeueAfter > 0:
+		delete(m.failures, key)
+		m.timers[key] = m.s.clock.Now().Add(res.RequeueAfter)
+	default:
+		delete(m.failures, key)
+	}
+}
+
+// sweep does what the timer of Sweeper.Start does.
+func (m *replica) sweep() {
+	m.sweepAt = m.s.clock.Now().Add(m.r.Sweeper.Interval)
+	m.sweeping = true
+	since := m.since
+	m.since = m.s.steps
+	err := m.r.Sweeper.SweepAll(context.WithValue(context.Background(), inTurn{}, true))
+	m.since = since
+	m.sweeping = false
+	m.s.trace("%s swept: %v", m, err)
+}
+
+// call passes one request on to the API server, unless the schedule has something else in mind.
+func (m *replica) call(verb string, key objectKey, write bool, do func() error) error {
+	if m.dead {
+		return errDead
+	}
+	s := m.s
+	f := s.chooseFault(m, verb, key, write)
+	if f.before != nil {
+		f.before()
+		if m.dead {
+			s.trace("%s dies before %s %s", m, verb, key)
+			return errDead
+		}
+	}
+	if f.err != nil && !f.done {
+		s.trace("%s %s %s: %s", m, verb, key, f.name)
+		return f.err
+	}
+	err := do()
+	if write {
+		s.writes[key.kind]++
+		s.trace("%s %s %s: %v", m, verb, key, errText(err))
+		s.afterWrite(m, verb, key, err)
+	}
+	if f.after != nil {
+		f.after()
+		if m.dead {
+			s.trace("%s dies after %s %s", m, verb, key)
+			return errDead
+		}
+	}
+	if f.err != nil {
+		s.trace("%s %s %s: done, but %s", m, verb, key, f.name)
+		return f.err
+	}
+	return err
+}
+
+func errText(err error) string {
+	if err == nil {
+		return "done"
+	}
+	return err.Error()
+}
+
+// replicaClient is the manager's client: reads come from its cache, or live.
+type replicaClient struct {
+	client.Client // nil: what the manager does not do
+	m             *replica
+	live          bool
+	stale         bool // a mutant: what should be live is not
+}
+
+func (c replicaClient) Scheme() *runtime.Scheme { return c.m.s.api.scheme }
+
+func (c replicaClient) GroupVersionKindFor(o runtime.Object) (schema.GroupVersionKind, error) {
+	return apiutil.GVKForObject(o, c.m.s.api.scheme)
+}
+
+func (c replicaClient) objects() objectSet {
+	if c.live && !c.stale {
+		return c.m.s.api.objects
+	}
+	return c.m.view.objects
+}
+
+func (c replicaClient) Get(_ context.Context, name client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+	read := func() error { return c.objects().get(c.m.s.api.scheme, name, o) }
+	if !c.live {
+		if c.m.dead {
+			return errDead
+		}
+		return read()
+	}
+	o.SetNamespace(name.Namespace)
+	o.SetName(name.Name)
+	return c.m.call("get", keyOf(c.m.s.api.scheme, o), false, read)
+}
+
+func (c replicaClient) List(_ context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	read := func() error { return c.objects().list(c.m.s.api.scheme, list, opts...) }
+	if !c.live {
+		if c.m.dead {
+			return errDead
+		}
+		return read()
+	}
+	gvk, err := apiutil.GVKForObject(list, c.m.s.api.scheme)
+	if err != nil {
+		return err
+	}
+	return c.m.call("list", objectKey{kind: gvk.Kind}, false, read)
+}
+
+func (c replicaClient) Create(_ context.Context, o client.Object, _ ...client.CreateOption) error {
+	return c.m.call("create", c.m.s.api.keyOf(o), true, func() error { return c.m.s.api.create(o) })
+}
+
+func (c replicaClient) Delete(_ context.Context, o client.Object, opts ...client.DeleteOption) error {
+	options := (&client.DeleteOptions{}).ApplyOptions(opts)
+	var uid *types.UID
+	if options.Preconditions != nil {
+		uid = options.Preconditions.UID
+	}
+	key := c.m.s.api.keyOf(o)
+	return c.m.call("delete", key, true, func() error {
+		there := c.m.s.api.objects[key]
+		err := c.m.s.api.delete(key, uid)
+		if err == nil {
+			c.m.s.deletedByManager(c.m, there)
+		}
+		return err
+	})
+}
+
+func (c replicaClient) Status() client.SubResourceWriter { return replicaStatus{c: c} }
+
+type replicaStatus struct {
+	client.SubResourceWriter
+	c replicaClient
+}
+
+func (w replicaStatus) Patch(_ context.Context, o client.Object, p client.Patch, _ ...client.SubResourcePatchOption) error {
+	m := w.c.m
+	return m.call("patch status of", m.s.api.keyOf(o), true, func() error { return m.s.api.patchStatus(o, p) })
+}
+
+// replicaReviews asks the model's users' rights.
+type replicaReviews struct{ m *replica }
+
+func (r replicaReviews) ReviewPods(_ context.Context, _ string, _ access.Requester, namespace string) (access.Decision, error) {
+	var d access.Decision
+	err := r.m.call("review", objectKey{"Pod", namespace, ""}, false, func() error {
+		d = access.Decision{Allowed: !r.m.s.denied[namespace], Reason: "the right was taken"}
+		return nil
+	})
+	return d, err
+}
+
+func (r replicaReviews) ReviewNodes(context.Context, string, access.Requester) (access.Decision, error) {
+	return access.Decision{Allowed: true}, nil
+}
+
+// replicaKeepers calls the model's keepers.
+type replicaKeepers struct{ m *replica }
+
+func (k replicaKeepers) Stop(_ context.Context, podIP, secret, reason string) error {
+	if k.m.dead {
+		return errDead
+	}
+	err := k.m.s.stopAt(podIP, secret, reason)
+	k.m.s.trace("%s asks keeper %s to end for %s: %v", k.m, podIP, reason, errText(err))
+	return err
+}
+
+func (k replicaKeepers) Recount(_ context.Context, podIP, _ string) (account.Account, error) {
+	if k.m.dead {
+		return account.Account{}, errDead
+	}
+	return k.m.s.recountAt(podIP)
+}
+
+// ceilingsOf a schedule: sometimes there is little room.
+func (s *schedule) ceilingsOf() ceiling.Limits {
+	var l ceiling.Limits
+	if s.rand.IntN(4) == 0 {
+		l.ProbesPerNode = 1 + s.rand.IntN(2)
+	}
+	if s.rand.IntN(6) == 0 {
+		l.PodsPerCapture = 1 + s.rand.IntN(2)
+	}
+	if s.rand.IntN(6) == 0 {
+		l.CapturesPerNamespace = 1
+	}
+	return l
+}

@@ -1,0 +1,330 @@
+package capture
+
+import (
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/operator/access"
+	"github.com/sonde-operator/sonde/internal/operator/pause"
+	"github.com/sonde-operator/sonde/internal/operator/stamp"
+)
+
+// request is a user's, through the webhook.
+func (s *schedule) request(name string) *captureTruth {
+	ns, ok := s.api.objects[objectKey{"Namespace", "", "shop"}]
+	if !ok || s.denied["shop"] || s.paused() || ns.GetLabels()[sondev1.LabelOptOut] != "" {
+		return nil // by the webhook
+	}
+	pc := newCapture()
+	pc.Name = name
+	if !s.calm && s.plan == nil {
+		pc.Spec.Duration = []string{"10", "30", "2m"}[s.rand.IntN(3)]
+		pc.Spec.RetainFor = []string{"30s", "5m", "20m"}[s.rand.IntN(3)]
+		if s.rand.IntN(2) == 0 {
+			pc.Spec.JobID = ""
+		}
+		if s.rand.IntN(4) == 0 {
+			pc.Spec.FollowPods = new(false)
+		}
+	}
+	c := &captureTruth{key: client.ObjectKeyFromObject(pc), jobs: map[types.UID]int{}, removed: map[types.UID]int{}}
+	claim := stamp.Claim{Requester: access.Requester{Username: "alice"}, TargetNamespaceUID: string(ns.GetUID()), IssuedAt: s.clock.Now()}
+	annotations, err := stamp.Sign(scheduleKey, pc.Namespace, pc.CaptureKind(), pc.Spec, claim)
+	if err != nil {
+		s.fail("sign: %v", err)
+	}
+	pc.Annotations = annotations
+	if s.plan == nil && !s.calm && s.rand.IntN(15) == 0 {
+		pc.Annotations, c.invalid, c.refusedAt = nil, true, 1
+	}
+	if err := s.api.create(pc); err != nil {
+		return nil
+	}
+	c.uid = pc.UID
+	s.captures = append(s.captures, c)
+	s.trace("a user creates %s, duration %s, retainFor %s, uid %s", c.key, pc.Spec.Duration, pc.Spec.RetainFor, pc.UID)
+	return c
+}
+
+func (s *schedule) paused() bool {
+	_, ok := s.api.objects[objectKey{"ConfigMap", operatorNamespace, pause.Name}]
+	return ok
+}
+
+// mischiefs are what users, admins and the environment do. Each returns what it did, or nothing if it could not.
+var mischiefs = []struct {
+	name string
+	do   func(*schedule) bool
+}{
+	{"a Pod joins", func(s *schedule) bool { s.makePodOfWorkload(); return true }},
+	{"a Pod leaves", func(s *schedule) bool { return s.removePod() != "" }},
+	{"a Pod is replaced under its name", func(s *schedule) bool {
+		name := s.removePod()
+		if name != "" {
+			s.makePodNamed(name)
+		}
+		return name != ""
+	}},
+	{"a Pod ends", func(s *schedule) bool {
+		key, ok := s.anyPod("shop")
+		edit(s.api, key, func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })
+		return ok
+	}},
+	{"the workload is deleted", func(s *schedule) bool {
+		if s.rand.IntN(2) == 0 {
+			return false
+		}
+		_ = s.api.delete(objectKey{"Deployment", "shop", "web"}, nil)
+		_ = s.api.delete(objectKey{"ReplicaSet", "shop", "web-rs"}, nil)
+		s.removePods()
+		return true
+	}},
+	{"a user stops the capture", func(s *schedule) bool {
+		c := s.anyCapture()
+		if c == nil {
+			return false
+		}
+		edit(s.api, objectKey{"PacketCapture", c.key.Namespace, c.key.Name}, func(pc *sondev1.PacketCapture) {
+			if !pc.Spec.Stop {
+				pc.Spec.Stop = true
+				pc.Generation++
+			}
+		})
+		return true
+	}},
+	{"a user deletes the capture", func(s *schedule) bool { return s.remove(s.anyCapture()) }},
+	{"a user deletes the capture and makes it anew", func(s *schedule) bool {
+		c := s.anyCapture()
+		return s.remove(c) && s.request(c.key.Name) != nil
+	}},
+	{"a user makes another capture", func(s *schedule) bool { return s.request("pc2") != nil }},
+	{"the user loses the right", func(s *schedule) bool {
+		s.denied["shop"] = true
+		s.refuseAll()
+		return true
+	}},
+	{"the namespace is closed", func(s *schedule) bool {
+		edit(s.api, objectKey{"Namespace", "", "shop"}, func(ns *corev1.Namespace) { ns.Labels = map[string]string{sondev1.LabelOptOut: "true"} })
+		s.refuseAll()
+		return true
+	}},
+	{"the namespace is removed", func(s *schedule) bool {
+		if s.rand.IntN(2) == 0 {
+			return false
+		}
+		s.removeNamespace()
+		if s.rand.IntN(2) == 0 {
+			_ = s.api.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}})
+			s.makeWorkload()
+			s.makePodOfWorkload()
+			s.request("pc")
+		}
+		return true
+	}},
+	{"an admin pulls the brake", func(s *schedule) bool {
+		err := s.api.create(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: operatorNamespace, Name: pause.Name}, Data: map[string]string{pause.Key: "true"}})
+		s.refuseAll()
+		if s.leader != nil {
+			for _, k := range s.captureKeys() { // by the watch of the switch
+				s.leader.wake(k)
+			}
+		}
+		return err == nil
+	}},
+	{"an admin releases the brake", func(s *schedule) bool {
+		ns, ok := s.api.objects[objectKey{"Namespace", "", "shop"}]
+		for _, c := range s.captures { // those that no pass has ended yet go on
+			if ok && !c.invalid && !s.denied["shop"] && ns.GetLabels()[sondev1.LabelOptOut] == "" && s.live(c) != nil {
+				c.refusedAt = 0
+			}
+		}
+		return s.api.delete(objectKey{"ConfigMap", operatorNamespace, pause.Name}, nil) == nil
+	}},
+	{"a node does not report any more", func(s *schedule) bool { return s.setNode(nodeSilent, corev1.ConditionUnknown) }},
+	{"a node is back", func(s *schedule) bool { return s.setNode(nodeReady, corev1.ConditionTrue) }},
+	{"a node is removed", func(s *schedule) bool {
+		if s.rand.IntN(2) == 0 || s.nodes["node-b"] == nodeGone {
+			return false
+		}
+		s.nodes["node-b"] = nodeGone
+		_ = s.api.delete(objectKey{"Node", "", "node-b"}, nil)
+		for _, p := range of[*corev1.Pod](s.api.objects, "Pod") {
+			if p.Namespace == "shop" && p.Spec.NodeName == "node-b" {
+				_ = s.api.delete(s.api.keyOf(p), nil)
+			}
+		}
+		return true
+	}},
+	{"an agent's Pod is evicted", func(s *schedule) bool {
+		a := s.anyAgent()
+		if a == nil || s.nodes[a.node] != nodeReady {
+			return false
+		}
+		pod, ok := s.api.objects[a.podKey].(*corev1.Pod)
+		if !ok || podOver(pod) {
+			return false
+		}
+		if a.running && !a.ended {
+			s.end(a, sondev1.ReasonDrained, false, exitKilledBySignal)
+		}
+		if a.running && !a.reported {
+			s.reportEnd(a)
+		}
+		edit(s.api, a.podKey, func(p *corev1.Pod) {
+			p.Status.Phase, p.Status.Reason, p.Status.Message = corev1.PodFailed, "Evicted", "the node was low on disk"
+		})
+		a.ended, a.filesGone = true, true
+		return true
+	}},
+	{"an agent's Pod is deleted, as by a drain", func(s *schedule) bool {
+		a := s.anyAgent()
+		pod, ok := s.podOf(a)
+		if !ok {
+			return false
+		}
+		s.excuse(a, "its Pod was deleted")
+		return s.terminate(a, pod)
+	}},
+	{"an admin deletes a Job", func(s *schedule) bool {
+		a := s.anyAgent()
+		if a == nil || s.api.objects[a.jobKey] == nil {
+			return false
+		}
+		s.excuse(a, "its Job was deleted")
+		if c := s.truth(a.capture); c != nil {
+			c.removed[a.target]++
+		}
+		return s.api.delete(a.jobKey, nil) == nil
+	}},
+	{"somebody holds the names that the manager wants", func(s *schedule) bool {
+		_ = s.api.create(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: operatorNamespace, Name: "shop-web"}})
+		return s.api.create(&batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: operatorNamespace, Name: "web-1-qwer"}}) == nil
+	}},
+	{"nothing happens for minutes", func(s *schedule) bool {
+		s.clock.Step(time.Duration(s.rand.IntN(300)) * time.Second)
+		if s.leader != nil {
+			s.leader.catchUp(s.clock.Now().Add(-mostLag))
+		}
+		return true
+	}},
+}
+
+func (s *schedule) stepMischief() {
+	if s.mischief == 0 {
+		return
+	}
+	m := mischiefs[s.rand.IntN(len(mischiefs))]
+	if m.name == "nothing happens for minutes" && s.depth > 0 {
+		return // a pass does not take that long
+	}
+	s.trace("%s?", m.name)
+	if m.do(s) {
+		s.mischief--
+		s.events++
+		s.trace("%s", m.name)
+	}
+}
+
+func (s *schedule) anyPod(namespace string) (objectKey, bool) {
+	var keys []objectKey
+	for _, p := range of[*corev1.Pod](s.api.objects, "Pod") {
+		if p.Namespace == namespace {
+			keys = append(keys, s.api.keyOf(p))
+		}
+	}
+	if len(keys) == 0 {
+		return objectKey{}, false
+	}
+	return keys[s.rand.IntN(len(keys))], true
+}
+
+// removePod of the workload; returns its name.
+func (s *schedule) removePod() string {
+	key, ok := s.anyPod("shop")
+	if !ok || s.api.delete(key, nil) != nil {
+		return ""
+	}
+	return key.name
+}
+
+// removePods removes all Pods of the workload.
+func (s *schedule) removePods() {
+	for {
+		if s.removePod() == "" {
+			return
+		}
+	}
+}
+
+func (s *schedule) anyCapture() *captureTruth {
+	var there []*captureTruth
+	for _, c := range s.captures {
+		if s.live(c) != nil {
+			there = append(there, c)
+		}
+	}
+	if len(there) == 0 {
+		return nil
+	}
+	return there[s.rand.IntN(len(there))]
+}
+
+func (s *schedule) anyAgent() *agent {
+	if len(s.agents) == 0 {
+		return nil
+	}
+	return s.agents[s.rand.IntN(len(s.agents))]
+}
+
+func (s *schedule) podOf(a *agent) (*corev1.Pod, bool) {
+	if a == nil {
+		return nil, false
+	}
+	pod, ok := s.api.objects[a.podKey].(*corev1.Pod)
+	return pod, ok
+}
+
+func (s *schedule) remove(c *captureTruth) bool {
+	if c == nil {
+		return false
+	}
+	c.gone = true
+	return s.api.delete(objectKey{"PacketCapture", c.key.Namespace, c.key.Name}, nil) == nil
+}
+
+// refuseAll: from now on nothing may be made for any capture that there is.
+func (s *schedule) refuseAll() {
+	for _, c := range s.captures {
+		c.cutOff = true
+		if c.refusedAt == 0 {
+			c.refusedAt = s.steps
+		}
+	}
+}
+
+func (s *schedule) removeNamespace() {
+	s.refuseAll()
+	for _, c := range s.captures {
+		s.remove(c)
+	}
+	s.removePods()
+	for _, k := range []objectKey{{"Deployment", "shop", "web"}, {"ReplicaSet", "shop", "web-rs"}, {"Namespace", "", "shop"}} {
+		_ = s.api.delete(k, nil)
+	}
+}
+
+func (s *schedule) setNode(state nodeState, ready corev1.ConditionStatus) bool {
+	name := []string{"node-a", "node-b"}[s.rand.IntN(2)]
+	if s.nodes[name] == nodeGone || s.nodes[name] == state {
+		return false
+	}
+	s.nodes[name] = state
+	edit(s.api, objectKey{"Node", "", name}, func(n *corev1.Node) { n.Status.Conditions[0].Status = ready })
+	return true
+}

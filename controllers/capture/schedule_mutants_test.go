@@ -1,0 +1,183 @@
+package capture
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/operator/access"
+	"github.com/sonde-operator/sonde/internal/operator/stamp"
+	"github.com/sonde-operator/sonde/internal/wire/account"
+)
+
+// mutant changes what a manager's client does; nil leaves it.
+type mutant struct {
+	replicaClient
+	get    func(context.Context, replicaClient, client.ObjectKey, client.Object) error
+	list   func(context.Context, replicaClient, client.ObjectList, ...client.ListOption) error
+	delete func(context.Context, replicaClient, client.Object) error
+	patch  func(client.Object, client.Patch) client.Patch
+}
+
+func (c mutant) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	if c.get != nil {
+		return c.get(ctx, c.replicaClient, key, o)
+	}
+	return c.replicaClient.Get(ctx, key, o, opts...)
+}
+
+func (c mutant) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	if c.list != nil {
+		return c.list(ctx, c.replicaClient, list, opts...)
+	}
+	return c.replicaClient.List(ctx, list, opts...)
+}
+
+func (c mutant) Delete(ctx context.Context, o client.Object, opts ...client.DeleteOption) error {
+	if c.delete != nil {
+		return c.delete(ctx, c.replicaClient, o)
+	}
+	return c.replicaClient.Delete(ctx, o, opts...)
+}
+
+func (c mutant) Status() client.SubResourceWriter {
+	return mutantStatus{replicaStatus{c: c.replicaClient}, c.patch}
+}
+
+type mutantStatus struct {
+	replicaStatus
+	patch func(client.Object, client.Patch) client.Patch
+}
+
+func (w mutantStatus) Patch(ctx context.Context, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+	if w.patch != nil {
+		p = w.patch(o, p)
+	}
+	return w.replicaStatus.Patch(ctx, o, p, opts...)
+}
+
+// TestSchedulesFindBugs breaks the manager in ways in which controllers have been broken before. Each must be found.
+func TestSchedulesFindBugs(t *testing.T) {
+	cases := map[string]struct {
+		mutate func(*replica)
+		want   string // part of what is found
+	}{
+		"what is there already is not looked at": {func(m *replica) {
+			m.r.Live = mutant{replicaClient: replicaClient{m: m, live: true}, get: func(ctx context.Context, c replicaClient, key client.ObjectKey, o client.Object) error {
+				if k := keyOf(m.s.api.scheme, o); k.kind == "Job" && !isTyped(o) {
+					return apierrors.NewNotFound(resource("Job"), key.Name)
+				}
+				return c.Get(ctx, key, o)
+			}}
+		}, "is Job number 2"},
+		"a status without a lock": {func(m *replica) {
+			m.r.Client = mutant{replicaClient: replicaClient{m: m}, patch: withoutLock}
+		}, " was "},
+		"the cache is believed when it is behind": {func(m *replica) {
+			m.r.Live = replicaClient{m: m, live: true, stale: true}
+		}, "is Job number 2"},
+		"nothing is swept": {func(m *replica) {
+			m.r.Sweeper.Client = mutant{replicaClient: replicaClient{m: m}, delete: func(context.Context, replicaClient, client.Object) error { return nil }}
+		}, "is still there"},
+		"a sweep by name and not by UID": {func(m *replica) {
+			m.r.Sweeper.Live = mutant{
+				replicaClient: replicaClient{m: m, live: true},
+				get: func(ctx context.Context, c replicaClient, key client.ObjectKey, o client.Object) error {
+					err := c.Get(ctx, key, o)
+					o.SetUID("")
+					return err
+				},
+			}
+		}, "deletes"},
+		"a right is remembered for too long": {func(m *replica) {
+			m.r.Access = access.NewCached(replicaReviews{m}, m.s.clock, time.Hour)
+		}, "was not admitted"},
+		"a stamp is not asked for": {func(m *replica) { m.r.Stamps = anyStamp{m} }, "was not admitted"},
+		"a running account is taken for whole": {func(m *replica) {
+			m.r.Client = mutant{replicaClient: replicaClient{m: m}, list: func(ctx context.Context, c replicaClient, list client.ObjectList, opts ...client.ListOption) error {
+				err := c.List(ctx, list, opts...)
+				if pods, ok := list.(*corev1.PodList); ok {
+					takeForWhole(pods)
+				}
+				return err
+			}}
+		}, "no probe has that"},
+		"the end is not waited for": {func(m *replica) { m.forgetful = true }, "is still there"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			const most = 400
+			for seed := range uint64(most) {
+				s := newSchedule(t, seed+1)
+				s.mutate = tc.mutate
+				s.random()
+				if s.broken != "" && strings.Contains(s.broken, tc.want) {
+					t.Logf("seed %d: %s", seed+1, s.broken)
+					return
+				}
+			}
+			t.Errorf("%d schedules have not found it", most)
+		})
+	}
+}
+
+// isTyped: not only the metadata are asked for.
+func isTyped(o client.Object) bool { return o.GetObjectKind().GroupVersionKind().Empty() }
+
+// withoutLock is the same patch for any version of the object.
+func withoutLock(o client.Object, p client.Patch) client.Patch {
+	var whole map[string]json.RawMessage
+	data, err := p.Data(o)
+	if err == nil {
+		err = json.Unmarshal(data, &whole)
+	}
+	if err != nil {
+		return p
+	}
+	delete(whole, "metadata")
+	if data, err = json.Marshal(whole); err != nil {
+		return p
+	}
+	return client.RawPatch(types.MergePatchType, data)
+}
+
+// takeForWhole makes every account of an ended probe a complete one.
+func takeForWhole(pods *corev1.PodList) {
+	for i := range pods.Items {
+		for j := range pods.Items[i].Status.ContainerStatuses {
+			ended := pods.Items[i].Status.ContainerStatuses[j].State.Terminated
+			if ended == nil {
+				continue
+			}
+			a, err := account.Parse([]byte(ended.Message))
+			if err != nil {
+				continue
+			}
+			a.State, a.Complete = account.StateDone, true
+			if b, err := a.Marshal(); err == nil {
+				ended.Message = string(b)
+			}
+		}
+	}
+}
+
+// anyStamp admits what has none.
+type anyStamp struct{ m *replica }
+
+func (a anyStamp) Verify(capture sondev1.Capture) (stamp.Claim, error) {
+	ns := a.m.s.api.objects[objectKey{"Namespace", "", capture.GetNamespace()}]
+	claim := stamp.Claim{Requester: access.Requester{Username: "anybody"}}
+	if ns != nil {
+		claim.TargetNamespaceUID = string(ns.GetUID())
+	}
+	return claim, nil
+}

@@ -1,0 +1,81 @@
+package capture
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+)
+
+// lives are ordinary captures of three Pods, and what their users do.
+var lives = map[string]func(*schedule, *captureTruth){
+	"ordinary": func(*schedule, *captureTruth) {},
+	"stopped": func(s *schedule, c *captureTruth) {
+		edit(s.api, objectKey{"PacketCapture", c.key.Namespace, c.key.Name}, func(pc *sondev1.PacketCapture) {
+			pc.Spec.Stop = true
+			pc.Generation++
+		})
+	},
+	"deleted": func(s *schedule, c *captureTruth) { s.remove(c) },
+	"its right is lost": func(s *schedule, _ *captureTruth) {
+		s.denied["shop"] = true
+		s.refuseAll()
+	},
+}
+
+// planned runs one life with one fault.
+func (s *schedule) planned(p *planned, happens func(*schedule, *captureTruth)) {
+	s.plan, s.calm = p, true
+	s.begin(3)
+	c := s.request("pc")
+	s.leader = s.newReplica(0)
+	for end := s.clock.Now().Add(15 * time.Second); s.clock.Now().Before(end); {
+		s.settle()
+		s.clock.SetTime(later(later(s.nextTime(), s.clock.Now().Add(time.Millisecond)), end))
+	}
+	happens(s, c)
+	s.rest()
+}
+
+// TestEachWrite lets the manager die before and after each write of a capture's life, and fails each write once in each
+// way.
+func TestEachWrite(t *testing.T) {
+	for name, happens := range lives {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			whole := newSchedule(t, 1)
+			whole.planned(&planned{}, happens)
+			whole.check(t, "without a fault")
+			if jobs := whole.writes["Job"]; whole.plan.seen < 8 || jobs < 3 {
+				t.Fatalf("%d writes, %d of Jobs: the capture has not lived", whole.plan.seen, jobs)
+			}
+			for at := 1; at <= whole.plan.seen; at++ {
+				for how, p := range faultsAt(at) {
+					s := newSchedule(t, 1)
+					s.failures = 1
+					s.planned(p, happens)
+					s.check(t, fmt.Sprintf("write %d (%s): %s", at, p.what, how))
+				}
+			}
+			t.Logf("%d writes (%v), each with %d faults", whole.plan.seen, whole.writes, len(faultsAt(1)))
+		})
+	}
+}
+
+// faultsAt the nth write are all that there are.
+func faultsAt(n int) map[string]*planned {
+	all := map[string]*planned{"crash before": {at: n, before: true}, "crash after": {at: n, after: true}}
+	for i := range faultKinds {
+		all[faultKinds[i].name] = &planned{at: n, answer: &faultKinds[i]}
+	}
+	return all
+}
+
+func (s *schedule) check(t *testing.T, what string) {
+	t.Helper()
+	if s.broken != "" {
+		t.Errorf("%s: %s\n%s", what, s.broken, strings.Join(s.lines, "\n"))
+	}
+}

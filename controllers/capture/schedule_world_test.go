@@ -1,0 +1,371 @@
+package capture
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/operator/ceiling"
+)
+
+// scheduleKey is the webhook's key.
+var scheduleKey = bytes.Repeat([]byte("k"), 32)
+
+// nodeState of the model.
+type nodeState int
+
+const (
+	nodeReady nodeState = iota
+	nodeSilent
+	nodeGone
+)
+
+// mostLag is how far a cache is behind at most.
+const mostLag = 10 * time.Second
+
+// schedule is one run of the controllers in a cluster where everything happens at the worst moment. All that is random
+// comes from its seed, and nothing runs at the same time, so that the seed repeats it.
+type schedule struct {
+	seed  uint64
+	rand  *rand.Rand
+	clock *clocktesting.FakeClock
+	api   *memoryAPI
+
+	leader   *replica // nil while there is none
+	replicas int
+	ceilings ceiling.Limits
+	// mutate breaks a manager on purpose.
+	mutate func(*replica)
+
+	nodes    map[string]nodeState
+	agents   []*agent
+	captures []*captureTruth
+	denied   map[string]bool // the right, by namespace
+	pods     int
+
+	// How bad this schedule is: chances in 1000 of a fault per call, of a pause in a call; and how many things users and
+	// the environment may still do.
+	faults, pauses, mischief int
+	// calm: nothing goes wrong any more.
+	calm  bool
+	depth int // of pauses in calls
+	steps int
+	// plan is a fault at the nth write; for schedules that are not random.
+	plan *planned
+
+	writes   map[string]int
+	failures int // faults that were injected
+	events   int // things that users and the environment did
+	lines    []string
+	broken   string
+}
+
+// captureTruth is what users did with one capture, and what the status has said of it.
+type captureTruth struct {
+	key     types.NamespacedName
+	uid     types.UID
+	invalid bool // never admitted
+	// refusedAt is the step since which nothing may be made for it; 0 is never.
+	refusedAt int
+	gone      bool
+	cutOff    bool // by the brake, or a lost right, at any time
+	jobs      map[types.UID]int
+	// removed counts Jobs that somebody else than the manager deleted.
+	removed map[types.UID]int
+	last    *sondev1.CaptureStatus
+	patches int
+}
+
+func newSchedule(t *testing.T, seed uint64) *schedule {
+	t.Helper()
+	s := &schedule{
+		seed: seed, rand: rand.New(rand.NewPCG(seed, 1)), clock: clocktesting.NewFakeClock(dawn),
+		nodes: map[string]nodeState{"node-a": nodeReady, "node-b": nodeReady}, denied: map[string]bool{}, writes: map[string]int{},
+	}
+	s.api = newMemoryAPI(testScheme(t), s.clock)
+	return s
+}
+
+// begin makes the cluster, and a workload of some Pods.
+func (s *schedule) begin(pods int) {
+	must := func(o client.Object) {
+		if err := s.api.create(o); err != nil {
+			s.fail("make the world: %v", err)
+		}
+	}
+	for _, name := range []string{operatorNamespace, "shop"} {
+		must(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	}
+	for _, name := range []string{"node-a", "node-b"} {
+		must(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}})
+	}
+	s.makeWorkload()
+	for range pods {
+		s.makePodOfWorkload()
+	}
+}
+
+func (s *schedule) makeWorkload() {
+	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
+	if s.api.create(d) != nil {
+		return
+	}
+	_ = s.api.create(&appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-rs", OwnerReferences: owned("Deployment", "web", d.UID)}})
+}
+
+func (s *schedule) makePodOfWorkload() {
+	s.pods++
+	s.makePodNamed(fmt.Sprintf("web-%d", s.pods))
+}
+
+func (s *schedule) makePodNamed(name string) {
+	rs, ok := s.api.objects[objectKey{"ReplicaSet", "shop", "web-rs"}]
+	if !ok {
+		return
+	}
+	pod := webPod(name, func(p *corev1.Pod) {
+		p.OwnerReferences = owned("ReplicaSet", "web-rs", rs.GetUID())
+		p.Spec.NodeName = []string{"node-a", "node-b"}[s.rand.IntN(2)]
+	})
+	_ = s.api.create(pod)
+}
+
+func (s *schedule) trace(format string, args ...any) {
+	s.lines = append(s.lines, fmt.Sprintf("%4d %9s %s%s", s.steps, s.clock.Since(dawn).Truncate(time.Millisecond), strings.Repeat("  ", s.depth), fmt.Sprintf(format, args...)))
+}
+
+// fail records the first invariant that is broken.
+func (s *schedule) fail(format string, args ...any) {
+	s.trace("BROKEN: "+format, args...)
+	if s.broken == "" {
+		s.broken = fmt.Sprintf(format, args...)
+	}
+}
+
+func (s *schedule) captureKeys() []types.NamespacedName {
+	var keys []types.NamespacedName
+	for _, c := range s.captures {
+		if !slices.Contains(keys, c.key) {
+			keys = append(keys, c.key)
+		}
+	}
+	return keys
+}
+
+// truth of the capture with a UID.
+func (s *schedule) truth(uid types.UID) *captureTruth {
+	for _, c := range s.captures {
+		if c.uid == uid {
+			return c
+		}
+	}
+	return nil
+}
+
+// live is a capture as it is now; nil if it is gone.
+func (s *schedule) live(c *captureTruth) *sondev1.PacketCapture {
+	pc, ok := s.api.objects[objectKey{"PacketCapture", c.key.Namespace, c.key.Name}].(*sondev1.PacketCapture)
+	if !ok || pc.UID != c.uid {
+		return nil
+	}
+	return pc
+}
+
+// entryOf an agent in the status that everybody can read now.
+func (s *schedule) entryOf(a *agent) *sondev1.PodResult {
+	c := s.truth(a.capture)
+	if c == nil {
+		return nil
+	}
+	pc := s.live(c)
+	if pc == nil {
+		return nil
+	}
+	for i := range pc.Status.Pods {
+		if pc.Status.Pods[i].UID == string(a.target) {
+			return &pc.Status.Pods[i]
+		}
+	}
+	return nil
+}
+
+// random runs a whole schedule: chaos, then a time in which nothing goes wrong.
+func (s *schedule) random() {
+	s.faults = []int{0, 20, 60, 150}[s.rand.IntN(4)]
+	s.pauses = []int{0, 10, 40}[s.rand.IntN(3)]
+	s.mischief = s.rand.IntN(10)
+	s.ceilings = s.ceilingsOf()
+	s.trace("faults %d/1000, pauses %d/1000, %d things happen, ceilings %+v", s.faults, s.pauses, s.mischief, s.ceilings)
+	s.begin(1 + s.rand.IntN(4))
+	s.request("pc")
+	s.leader = s.newReplica(0)
+	for range 150 + s.rand.IntN(250) {
+		s.step()
+		if s.broken != "" {
+			return
+		}
+	}
+	s.rest()
+}
+
+// step lets one thing happen.
+func (s *schedule) step() {
+	s.steps++
+	if s.leader != nil {
+		s.leader.due()
+	}
+	switch n := s.rand.IntN(100); {
+	case n < 25:
+		s.stepInformer()
+	case n < 50:
+		s.stepReconcile()
+	case n < 80:
+		s.stepAgent()
+	case n < 84:
+		s.stepMischief()
+	case n < 98:
+		s.stepClock()
+	default:
+		s.stepLeader()
+	}
+}
+
+func (s *schedule) stepInformer() {
+	if s.leader == nil {
+		return
+	}
+	i := s.leader.view.informers[s.rand.IntN(len(s.leader.view.informers))]
+	for range 1 + s.rand.IntN(4) {
+		s.leader.see(i, s.faults > 0 && s.rand.IntN(20) == 0, s.faults > 0 && s.rand.IntN(20) == 0)
+	}
+}
+
+func (s *schedule) stepReconcile() {
+	m := s.leader
+	if m == nil {
+		return
+	}
+	if !m.sweeping && !s.clock.Now().Before(m.sweepAt) && s.rand.IntN(3) == 0 {
+		m.sweep()
+		return
+	}
+	var ready []types.NamespacedName
+	for _, k := range m.queue {
+		if !m.busy[k] {
+			ready = append(ready, k)
+		}
+	}
+	if len(ready) > 0 {
+		m.reconcile(ready[s.rand.IntN(len(ready))])
+	}
+}
+
+func (s *schedule) stepAgent() {
+	if len(s.agents) > 0 {
+		s.play(s.agents[s.rand.IntN(len(s.agents))])
+	}
+}
+
+// stepClock goes on by a little, or until something happens.
+func (s *schedule) stepClock() {
+	d := time.Duration(s.rand.IntN(2000)) * time.Millisecond
+	if next := s.nextTime(); s.depth == 0 && !next.IsZero() && s.rand.IntN(3) == 0 {
+		d = min(max(next.Sub(s.clock.Now()), 0), time.Minute)
+	}
+	s.clock.Step(d)
+	if s.leader != nil {
+		s.leader.catchUp(s.clock.Now().Add(-mostLag))
+	}
+}
+
+// nextTime is when time alone lets something happen.
+func (s *schedule) nextTime() time.Time {
+	var next time.Time
+	if s.leader != nil {
+		next = s.leader.nextTimer()
+	}
+	for _, a := range s.agents {
+		next = earlier(next, s.nextEvent(a))
+	}
+	return next
+}
+
+// stepLeader starts a manager where there is none, lets it crash, or another lead.
+func (s *schedule) stepLeader() {
+	switch {
+	case s.leader == nil:
+		s.leader = s.newReplica(s.rand.IntN(6))
+	case s.faults == 0:
+	case s.rand.IntN(2) == 0:
+		s.trace("%s crashes", s.leader)
+		s.leader.dead = true
+		s.leader = nil
+	default: // the old one finishes the pass that it is in, if it is in one
+		s.leader = s.newReplica(s.rand.IntN(6))
+	}
+}
+
+// rest: faults stop. In the end nothing may be left to do.
+func (s *schedule) rest() {
+	s.trace("faults stop")
+	s.calm = true
+	if s.leader == nil {
+		s.leader = s.newReplica(0)
+	}
+	end := s.clock.Now().Add(3 * time.Hour)
+	for s.clock.Now().Before(end) {
+		s.settle()
+		if s.broken != "" {
+			return
+		}
+		next := s.nextTime()
+		if next.IsZero() {
+			break
+		}
+		s.clock.SetTime(later(next, s.clock.Now().Add(time.Millisecond)))
+	}
+	s.checkEnd()
+}
+
+// settle lets everybody act until nobody has anything to do at this moment.
+func (s *schedule) settle() {
+	for range 2000 {
+		s.steps++
+		m := s.leader
+		m.catchUp(s.clock.Now())
+		m.due()
+		acted := false
+		if !s.clock.Now().Before(m.sweepAt) {
+			m.sweep()
+			acted = true
+		}
+		for len(m.queue) > 0 && !m.dead {
+			m.reconcile(m.queue[0])
+			acted = true
+		}
+		if m.dead { // as planned
+			s.leader = s.newReplica(0)
+			acted = true
+		}
+		for _, a := range s.agents {
+			acted = s.play(a) || acted
+		}
+		if !acted {
+			return
+		}
+	}
+	s.fail("the world does not change, and there is always something to do")
+}

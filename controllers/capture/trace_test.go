@@ -1,0 +1,203 @@
+package capture
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/agentjob"
+	"github.com/sonde-operator/sonde/internal/kind"
+	"github.com/sonde-operator/sonde/internal/wire/account"
+	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
+)
+
+// newTraceWorld is a world whose reconciler is that of traces, with one of web.
+func newTraceWorld(t *testing.T, change func(*sondev1.Trace), objects ...client.Object) *world {
+	t.Helper()
+	tr := &sondev1.Trace{
+		ObjectMeta: metav1.ObjectMeta{Name: "tr", Namespace: "shop", UID: "7ace7ace-1111-4222-8333-444455556666", Generation: 1, CreationTimestamp: metav1.NewTime(dawn)},
+		Spec: sondev1.TraceSpec{
+			JobID: "trce", TargetDeployment: "web", Duration: "30", RetainFor: "1h", MaxBytes: 1 << 30, Format: sondev1.TraceNDJSON,
+			Events: []sondev1.TraceGroup{sondev1.TraceProcess, sondev1.TraceIO},
+		},
+	}
+	if change != nil {
+		change(tr)
+	}
+	beside := newCapture(func(pc *sondev1.PacketCapture) {
+		pc.Name, pc.UID, pc.Spec.JobID = "beside", "be51de00-1111-4222-8333-444455556666", ""
+	})
+	w := newWorld(t, beside, append(objects, tr)...)
+	w.key = client.ObjectKeyFromObject(tr)
+	w.r.Kind = Traces()
+	return w
+}
+
+func (w *world) trace() *sondev1.Trace {
+	w.t.Helper()
+	var tr sondev1.Trace
+	w.get(w.key, &tr)
+	return &tr
+}
+
+// traced is the account of a probe that has traced to its end.
+func traced(events, ring int64) account.Account {
+	a := account.Account{
+		State: account.StateDone, Engine: "tracepoints", Reason: sondev1.ReasonDuration, Complete: true, Started: dawn, Ended: dawn,
+		Counts: account.Counts{Seen: events + ring, Bytes: 100 * events}, Events: events,
+		Files: []account.File{{Name: "web.ndjson", Bytes: 100 * events}},
+	}
+	if ring > 0 {
+		a.Lost = map[string]int64{"ring": ring}
+	}
+	return a
+}
+
+// TestTraceLife: a trace gets what a capture gets, with its own configuration, and its counts.
+func TestTraceLife(t *testing.T) {
+	w := newTraceWorld(t, nil, deployment("web-1", "web-2")...)
+	w.settle()
+	if diff := cmp.Diff([]string{"web-1-trce", "web-2-trce"}, w.jobNames()); diff != "" {
+		t.Fatalf("jobs (-want +got):\n%s", diff)
+	}
+	for _, job := range w.jobs() {
+		args := job.Spec.Template.Spec.Containers[0].Args
+		if job.Labels[sondev1.LabelKind] != kind.Trace.Name || job.Annotations[sondev1.AnnotationTargetContainer] != "*" || args[0] != "probe" || slices.Contains(args, agentjob.FlagHostPID) {
+			t.Errorf("job %s: labels %v, annotations %v, arguments %v", job.Name, job.Labels, job.Annotations, args)
+		}
+	}
+	w.checkTraceConfig("shop-web")
+
+	w.agents(w.attach)
+	w.settle()
+	if phase := w.trace().Status.Phase; phase != sondev1.PhaseCapturing {
+		t.Errorf("attached: phase %s", phase)
+	}
+	w.clock.Step(31 * time.Second)
+	w.agents(func(p *corev1.Pod) {
+		events := traced(10, 0)
+		if strings.HasPrefix(p.Name, "web-2") {
+			events = traced(5, 3)
+		}
+		w.end(events)(p)
+	})
+	w.settle()
+	status := w.trace().Status
+	if diff := cmp.Diff(sondev1.Totals{Pods: 2, Completed: 2, Bytes: 1500, Events: 15, Lost: 3}, status.Totals); diff != "" || status.Phase != sondev1.PhaseCompleted {
+		t.Errorf("phase %s, totals (-want +got):\n%s", status.Phase, diff)
+	}
+	if diff := cmp.Diff([]map[string]int64{nil, {"ring": 3}}, []map[string]int64{status.Pods[0].Lost, status.Pods[1].Lost}); diff != "" {
+		t.Errorf("lost (-want +got):\n%s", diff)
+	}
+	if told := w.told(); !strings.Contains(told, "15 events") {
+		t.Errorf("told:\n%s\nwant the number of events", told)
+	}
+	w.clock.Step(time.Hour)
+	w.settle()
+	if left := w.left(); len(left) > 0 {
+		t.Errorf("left when the files' time is over: %v", left)
+	}
+}
+
+func (w *world) checkTraceConfig(configMap string) {
+	w.t.Helper()
+	var cm corev1.ConfigMap
+	w.get(types.NamespacedName{Namespace: operatorNamespace, Name: configMap}, &cm)
+	config, err := captureconfig.Parse([]byte(cm.Data[captureconfig.Key]))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	want := &captureconfig.Trace{Groups: []string{"process", "io"}, Durations: true}
+	if diff := cmp.Diff(want, config.Trace); diff != "" || config.JobID != "trce" || config.Requester != "alice" || config.Kind != kind.Trace.Name {
+		w.t.Errorf("config %+v; trace (-want +got):\n%s", config, diff)
+	}
+}
+
+// TestTraceUntilThePodIsGone: without a duration a trace is over when its target is, and lasts no longer than may be.
+func TestTraceUntilThePodIsGone(t *testing.T) {
+	w := newTraceWorld(t, func(tr *sondev1.Trace) { tr.Spec.Duration = "" }, deployment("web-1")...)
+	w.r.Ceilings.Duration = 4 * time.Hour
+	w.settle()
+	if diff := cmp.Diff([]string{"web-1-trce 14400s"}, w.durations()); diff != "" {
+		t.Errorf("durations (-want +got):\n%s", diff)
+	}
+	w.agents(w.attach)
+	w.settle()
+	for _, o := range deployment("web-1") {
+		w.remove(o)
+	}
+	gone := traced(4, 0)
+	gone.Reason = sondev1.ReasonTargetGone
+	w.agents(w.end(gone))
+	w.settle()
+	if status := w.trace().Status; status.Phase != sondev1.PhaseCompleted || status.Totals.Events != 4 {
+		t.Errorf("status %+v", status)
+	}
+}
+
+// TestTraceOfTheNode: who sees a Pod's processes sees its node's where it has hostPID. Each Pod is asked about.
+func TestTraceOfTheNode(t *testing.T) {
+	hostPID := func(p *corev1.Pod) { p.Spec.HostPID = true }
+	for name, tc := range map[string]struct {
+		deny string
+		want []string // entries
+		flag bool
+	}{
+		"with the right":    {want: []string{"web-1 Pending Pending"}, flag: true},
+		"without the right": {deny: "lacks trace on nodes", want: []string{"web-1 Failed HostNetworkDenied"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newTraceWorld(t, nil, append(deployment(), webPod("web-1", hostPID))...)
+			if tc.deny != "" {
+				w.deny["nodes"] = tc.deny
+			}
+			w.settle()
+			status := w.trace().Status
+			if diff := cmp.Diff(tc.want, entries(status)); diff != "" {
+				t.Fatalf("entries (-want +got):\n%s", diff)
+			}
+			if tc.deny != "" && !strings.Contains(status.Pods[0].Message, "the Pod sees its node's processes: "+tc.deny) {
+				t.Errorf("message %q", status.Pods[0].Message)
+			}
+			jobs := w.jobs()
+			if (len(jobs) == 1) != tc.flag || tc.flag && !slices.Contains(jobs[0].Spec.Template.Spec.Containers[0].Args, agentjob.FlagHostPID) {
+				t.Errorf("%d Jobs, want one that is told of hostPID: %t", len(jobs), tc.flag)
+			}
+		})
+	}
+}
+
+// TestTraceAndCaptureOfOnePod: both at the same time, of the same Pod, each with what is its own.
+func TestTraceAndCaptureOfOnePod(t *testing.T) {
+	w := newTraceWorld(t, nil, deployment("web-1")...)
+	w.settle()
+	packets := *w.r
+	packets.Kind = PacketCaptures(w)
+	trace, beside := w.key, types.NamespacedName{Namespace: "shop", Name: "beside"}
+	w.key = beside
+	other := w.r
+	w.r = &packets
+	w.settle()
+	w.key, w.r = trace, other
+	w.settle()
+	both := map[string]int{kind.PacketCapture.Name: 3, kind.Trace.Name: 3}
+	if diff := cmp.Diff(both, w.madeFor()); diff != "" {
+		t.Fatalf("made (-want +got):\n%s", diff)
+	}
+	w.remove(w.trace())
+	w.pass()
+	if err := w.r.Sweeper.SweepAll(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string]int{kind.PacketCapture.Name: 3}, w.madeFor()); diff != "" {
+		t.Errorf("after the trace is gone (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,112 @@
+package platform
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+)
+
+// gatedIn reads the namespaces of the configuration; nil where there is none.
+func gatedIn(t *testing.T, c client.Client) []string {
+	t.Helper()
+	var o admissionregistrationv1.MutatingWebhookConfiguration
+	err := c.Get(t.Context(), client.ObjectKey{Name: GateConfigurationName}, &o)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(o.OwnerReferences) != 1 || o.OwnerReferences[0].UID != "r-1" || len(o.Webhooks) != 2 {
+		t.Errorf("owners %+v, %d webhooks", o.OwnerReferences, len(o.Webhooks))
+	}
+	var in []string
+	for _, w := range o.Webhooks {
+		in = append(in, w.NamespaceSelector.MatchExpressions[0].Values...)
+	}
+	slices.Sort(in)
+	return slices.Compact(in)
+}
+
+// The configuration follows the Traces, and what others do to it is taken back.
+func TestGateConfigurationFollows(t *testing.T) {
+	c := newCluster(t, interceptor.Funcs{}, role("r-1"))
+	bundle := []byte("one")
+	r := NewGateConfigurationReconciler(c, c, c, "sonde-system", "/secret", func() []byte { return bundle })
+	shop, bank, ended := gating(t, "a", nil), gating(t, "b", func(t *sondev1.Trace) { t.Spec.TargetNamespace = "bank" }), gating(t, "c", nil)
+	ended.Spec.TargetNamespace, ended.Status.Phase = "over", sondev1.PhaseCompleted
+	system := gating(t, "d", func(t *sondev1.Trace) { t.Spec.TargetNamespace = "kube-system" })
+	change := func(write func(client.Object) error, o client.Object) func() {
+		return func() {
+			if err := write(o); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	create := func(o client.Object) error { return c.Create(t.Context(), o) }
+	update := func(o client.Object) error { return c.Update(t.Context(), o) }
+	remove := func(o client.Object) error { return c.Delete(t.Context(), o) }
+	steps := []struct {
+		what   string
+		before func()
+		want   []string
+		writes int // applies in all
+	}{
+		{"nothing there", func() {}, nil, 0},
+		{"ones that gate nothing", func() { change(create, ended)(); change(create, system)() }, nil, 0},
+		{"the first", change(create, shop), []string{"shop"}, 1},
+		{"nothing changed", func() {}, []string{"shop"}, 1},
+		{"a second", change(create, bank), []string{"bank", "shop"}, 2},
+		{"a new bundle", func() { bundle = []byte("two") }, []string{"bank", "shop"}, 3},
+		{"one says that it gates no more", func() { shop.Status.Conditions[0].Status = metav1.ConditionFalse; change(update, shop)() }, []string{"bank"}, 4},
+		{"deleted by somebody", func() {
+			change(remove, &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: GateConfigurationName}})()
+		}, []string{"bank"}, 5},
+		{"widened by somebody", func() {
+			var o admissionregistrationv1.MutatingWebhookConfiguration
+			if err := c.Get(t.Context(), client.ObjectKey{Name: GateConfigurationName}, &o); err != nil {
+				t.Fatal(err)
+			}
+			o.Webhooks[0].NamespaceSelector.MatchExpressions[0].Values = []string{"bank", "others"}
+			change(update, &o)()
+		}, []string{"bank"}, 6},
+		{"the last one goes", change(remove, bank), nil, 6},
+		{"and stays gone", func() {}, nil, 6},
+	}
+	for _, s := range steps {
+		s.before()
+		if _, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Name: GateConfigurationName}}); err != nil {
+			t.Fatalf("%s: %v", s.what, err)
+		}
+		if diff := cmp.Diff(s.want, gatedIn(t, c)); diff != "" || c.applies != s.writes {
+			t.Errorf("%s: %d applies, want %d; namespaces (-want +got):\n%s", s.what, c.applies, s.writes, diff)
+		}
+	}
+}
+
+// Each of the two reconcilers keeps its own hands off the other's configuration.
+func TestGateConfigurationAlone(t *testing.T) {
+	c := newCluster(t, interceptor.Funcs{}, role("r-1"), gating(t, "a", nil))
+	r := NewGateConfigurationReconciler(c, c, c, "sonde-system", "/secret", func() []byte { return []byte("one") })
+	look(t, r) // for the other one
+	if c.applies != 0 {
+		t.Errorf("%d applies", c.applies)
+	}
+	for _, request := range toGateConfiguration(t.Context(), gating(t, "a", nil)) {
+		if _, err := r.Reconcile(t.Context(), request); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if in := gatedIn(t, c); c.applies != 1 || len(in) != 1 {
+		t.Errorf("%d applies for %v", c.applies, in)
+	}
+}
