@@ -24,7 +24,7 @@ import (
 // errDead is what a manager gets that does not live any more.
 var errDead = errors.New("the manager is dead")
 
-// replica is one process of the manager, with its cache and its work queue, as main.go wires it. It loses both when it
+// replica is one process of the manager, with its cache and its work queue, as internal/operator/wiring assembles it. It loses both when it
 // crashes.
 type replica struct {
 	s    *schedule

@@ -1,0 +1,67 @@
+package wiring
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/sonde-operator/sonde/controllers/capture"
+	"github.com/sonde-operator/sonde/internal/operator/access"
+	"github.com/sonde-operator/sonde/internal/operator/pause"
+	"github.com/sonde-operator/sonde/internal/operator/platform"
+	"github.com/sonde-operator/sonde/internal/operator/target"
+)
+
+// keeperTimeout of a call to a keeper, which answers at once or is lost.
+const keeperTimeout = 5 * time.Second
+
+// addCaptures adds the controllers of PacketCapture, Trace and ResultAccess, and their sweeper.
+func (m *manager) addCaptures(ctx context.Context, mgr ctrl.Manager) error {
+	sweeper := &capture.Sweeper{
+		Client: mgr.GetClient(), Live: m.live, Clock: clock.RealClock{}, Interval: capture.DefaultSweepInterval, Namespace: m.Agent.Namespace,
+		Watchdog: m.watchdog,
+	}
+	jobs := m.Agent
+	var err error
+	if jobs.KeeperRestarts, err = restartsContainers(mgr.GetConfig()); err != nil {
+		return err
+	}
+	stop, err := pause.NewSwitch(mgr.GetConfig(), m.Agent.Namespace, mgr.GetScheme())
+	if err != nil {
+		return err
+	}
+	expiry := &capture.ResultAccessReconciler{Client: mgr.GetClient(), Clock: clock.RealClock{}, Watchdog: m.watchdog}
+	errs := []error{mgr.Add(stop), mgr.Add(sweeper), target.IndexFields(ctx, mgr.GetFieldIndexer()), expiry.SetupWithManager(mgr)}
+	for _, k := range []capture.Kind{capture.PacketCaptures(m.filters), capture.Traces()} {
+		r := &capture.CaptureReconciler{
+			Kind:   k,
+			Client: mgr.GetClient(), Live: m.live, Switch: stop, Options: jobs,
+			Stamps:   capture.StampKey(m.key),
+			Access:   access.NewReviewer(m.live),
+			Keepers:  capture.KeeperCalls{Reader: m.live, Namespace: m.Agent.Namespace, Timeout: keeperTimeout},
+			Recorder: mgr.GetEventRecorder("sonde"), Clock: clock.RealClock{},
+			Sweeper: sweeper, Ceilings: m.Ceilings, AccessReviewInterval: m.AccessReviewInterval, Watchdog: m.watchdog,
+		}
+		errs = append(errs, r.SetupWithManager(mgr))
+	}
+	return errors.Join(errs...)
+}
+
+// restartsContainers asks for the cluster's version once. The manager notices an upgrade of the cluster at its next start.
+func restartsContainers(config *rest.Config) (bool, error) {
+	d, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return false, fmt.Errorf("make client: %w", err)
+	}
+	v, err := d.ServerVersion()
+	if err != nil {
+		return false, fmt.Errorf("get the cluster's version: %w", err)
+	}
+	return platform.RestartsContainers(v.GitVersion)
+}

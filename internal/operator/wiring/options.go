@@ -1,0 +1,69 @@
+package wiring
+
+import (
+	"crypto/tls"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
+	metricsfilters "sigs.k8s.io/controller-runtime/pkg/metrics/filters"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/webhook"
+
+	"github.com/sonde-operator/sonde/internal/agentjob"
+	"github.com/sonde-operator/sonde/internal/operator/ceiling"
+)
+
+// +kubebuilder:rbac:groups=coordination.k8s.io,namespace=sonde-system,resources=leases,verbs=create
+// +kubebuilder:rbac:groups=coordination.k8s.io,namespace=sonde-system,resources=leases,resourceNames=sonde-manager,verbs=get;update
+// +kubebuilder:rbac:groups="",namespace=sonde-system,resources=events,verbs=create
+// +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
+
+// shutdownGrace is how long the controllers may take to stop. Downloads have ended by then (package drain); the Pod's
+// grace period is longer than both together.
+const shutdownGrace = 10 * time.Second
+
+// A pass is cancelled after passTimeout. One that has not returned after hangTimeout hangs, and the manager restarts.
+const (
+	passTimeout = 5 * time.Minute
+	hangTimeout = 2 * passTimeout
+)
+
+// contactLimit is the longest silence of the API server at which a replica is still ready.
+const contactLimit = 70 * time.Second
+
+// ownRightsPatience is how long the manager waits at its start for its own RoleBinding, which may come after its Pod.
+const ownRightsPatience = 10 * time.Second
+
+// Options are the manager's settings.
+type Options struct {
+	Agent agentjob.Options
+	// MetricsAddress and HealthAddress are host:port; "0" turns the metrics endpoint off.
+	MetricsAddress, HealthAddress string
+	WebhookPort, ResultsPort      int
+	LeaderElect                   bool
+	AccessReviewInterval          time.Duration
+	Ceilings                      ceiling.Limits
+}
+
+// managerOptions sets up leader election and the metrics and webhook servers, which serve the operator's own certificate.
+func (m *manager) managerOptions(scheme *runtime.Scheme, caches cache.Options) ctrl.Options {
+	tlsOpts := []func(*tls.Config){func(c *tls.Config) { c.GetCertificate = m.serving.GetCertificate }}
+	return ctrl.Options{
+		Scheme: scheme, Cache: caches,
+		Metrics: metricsserver.Options{
+			BindAddress: m.MetricsAddress, SecureServing: true, FilterProvider: metricsfilters.WithAuthenticationAndAuthorization, TLSOpts: tlsOpts,
+		},
+		HealthProbeBindAddress:        m.HealthAddress,
+		LeaderElection:                m.LeaderElect,
+		LeaderElectionID:              "sonde-manager",
+		LeaderElectionNamespace:       m.Agent.Namespace,
+		LeaderElectionReleaseOnCancel: true,
+		GracefulShutdownTimeout:       new(shutdownGrace),
+		// A standby fills its caches, so that it can take over at once.
+		Controller:    ctrlconfig.Controller{EnableWarmup: new(true), ReconciliationTimeout: passTimeout},
+		WebhookServer: webhook.NewServer(webhook.Options{Port: m.WebhookPort, TLSOpts: tlsOpts}),
+	}
+}

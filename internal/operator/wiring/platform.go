@@ -1,0 +1,55 @@
+package wiring
+
+import (
+	"context"
+	"errors"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	platformcontroller "github.com/sonde-operator/sonde/controllers/platform"
+	"github.com/sonde-operator/sonde/internal/operator/console"
+	"github.com/sonde-operator/sonde/internal/operator/monitoring"
+	"github.com/sonde-operator/sonde/internal/operator/priority"
+	"github.com/sonde-operator/sonde/internal/operator/scc"
+	"github.com/sonde-operator/sonde/internal/operator/webhookpath"
+	"github.com/sonde-operator/sonde/internal/version"
+)
+
+// optionalObjects returns what the operator makes for itself where the cluster has the API.
+func (o Options) optionalObjects() []*unstructured.Unstructured {
+	objects := append(console.Build(version.Version), scc.Build(o.Agent), priority.Build())
+	if o.MetricsAddress != "0" {
+		objects = append(objects, monitoring.Build(o.Agent.Namespace)...)
+	}
+	return objects
+}
+
+// addPlatform adds the controllers that keep the objects of optional APIs in place.
+func (m *manager) addPlatform(_ context.Context, mgr ctrl.Manager) error {
+	var errs []error
+	for _, o := range m.optional {
+		r := &platformcontroller.ObjectReconciler{Client: mgr.GetClient(), Live: m.live, Desired: o, Watchdog: m.watchdog}
+		errs = append(errs, r.SetupWithManager(mgr))
+	}
+	return errors.Join(errs...)
+}
+
+// addConfigurations adds the controllers that keep the webhook configurations in place.
+func (m *manager) addConfigurations(_ context.Context, mgr ctrl.Manager) error {
+	gates, err := platformcontroller.NewGateConfigurationCache(mgr.GetConfig(), mgr.GetScheme())
+	if err != nil {
+		return err
+	}
+	secret := webhookpath.Secret(m.key)
+	errs := []error{mgr.Add(gates)}
+	for _, r := range []*platformcontroller.ConfigurationReconciler{
+		platformcontroller.NewConfigurationReconciler(mgr.GetClient(), m.live, m.Agent.Namespace, secret, m.serving.CABundle),
+		platformcontroller.NewGateConfigurationReconciler(mgr.GetClient(), m.live, gates, m.Agent.Namespace, secret, m.serving.CABundle),
+	} {
+		r.Watchdog = m.watchdog
+		m.serving.OnChange(r.Wake)
+		errs = append(errs, r.SetupWithManager(mgr))
+	}
+	return errors.Join(errs...)
+}
