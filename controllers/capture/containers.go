@@ -24,7 +24,7 @@ func (l lacking) all() bool { return l.instead != "" }
 
 // lacks compares a Pod with the containers that were asked for, just before its Job is made. The cache does not keep
 // containers, of which the API server knows the ephemeral ones, too.
-func (r *CaptureReconciler) lacks(ctx context.Context, capture sondev1.Capture, p *podSeen) (lacking, error) {
+func (r *Reconciler) lacks(ctx context.Context, capture sondev1.Capture, p *podSeen) (lacking, error) {
 	t, ok := capture.(*sondev1.Trace)
 	if !ok || len(t.Spec.Containers) == 0 {
 		return lacking{}, nil

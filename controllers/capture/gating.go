@@ -152,7 +152,7 @@ func gatesStill(capture sondev1.Capture) bool {
 
 // evict has a Pod replaced by its owner. An eviction is less than a deletion: budgets for disruptions hold it up, but for
 // Pods that have not started, as this one.
-func (r *CaptureReconciler) evict(ctx context.Context, p *podSeen) error {
+func (r *Reconciler) evict(ctx context.Context, p *podSeen) error {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.pod.GetNamespace(), Name: p.pod.GetName()}}
 	err := r.SubResource("eviction").Create(ctx, pod, &policyv1.Eviction{
 		ObjectMeta:    pod.ObjectMeta,
@@ -169,7 +169,7 @@ func (r *CaptureReconciler) evict(ctx context.Context, p *podSeen) error {
 }
 
 // announceGate tells of gates that cannot start, once for each Pod.
-func (r *CaptureReconciler) announceGate(before, capture sondev1.Capture) {
+func (r *Reconciler) announceGate(before, capture sondev1.Capture) {
 	known := map[string]bool{}
 	for i := range before.CaptureStatus().Pods {
 		e := &before.CaptureStatus().Pods[i]

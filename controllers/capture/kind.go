@@ -11,7 +11,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/kind"
 )
 
-// Kind is what a CaptureReconciler does for one kind of captures and not for the others. Each kind has a function here
+// Kind is what a Reconciler does for one kind of captures and not for the others. Each kind has a function here
 // that makes its value, as PacketCaptures.
 type Kind struct {
 	kind.Kind

@@ -31,7 +31,7 @@ type replica struct {
 	n    int
 	dead bool
 	view *view
-	r    *CaptureReconciler
+	r    *Reconciler
 
 	queue    []types.NamespacedName
 	timers   map[types.NamespacedName]time.Time
@@ -56,7 +56,7 @@ func (s *schedule) newReplica(behind int) *replica {
 	}
 	cached, live := replicaClient{m: m}, replicaClient{m: m, live: true}
 	reviews := replicaReviews{m}
-	m.r = &CaptureReconciler{
+	m.r = &Reconciler{
 		Kind:   PacketCaptures(nil),
 		Client: cached, Live: live, Switch: live,
 		Options: agentjob.Options{Namespace: operatorNamespace, Image: "sonde:test", RingBytes: 32 << 20},

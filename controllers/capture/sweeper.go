@@ -239,7 +239,7 @@ func deleteObject(ctx context.Context, c client.Client, o client.Object) error {
 }
 
 // metadataOf reads live the metadata of the object that has o's kind and name.
-func (r *CaptureReconciler) metadataOf(ctx context.Context, o client.Object) (*metav1.PartialObjectMetadata, error) {
+func (r *Reconciler) metadataOf(ctx context.Context, o client.Object) (*metav1.PartialObjectMetadata, error) {
 	kind, err := r.GroupVersionKindFor(o)
 	if err != nil {
 		return nil, fmt.Errorf("find kind of %T: %w", o, err)

@@ -50,7 +50,7 @@ type world struct {
 	t      *testing.T
 	client client.Client
 	clock  *clocktesting.FakeClock
-	r      *CaptureReconciler
+	r      *Reconciler
 	key    types.NamespacedName
 	events *events.FakeRecorder
 
@@ -98,7 +98,7 @@ func newWorld(t *testing.T, pc client.Object, objects ...client.Object) *world {
 	}
 	w.client = b.Build()
 	live := interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{}) // sees what a stale cache does not
-	w.r = &CaptureReconciler{
+	w.r = &Reconciler{
 		Kind:   PacketCaptures(w),
 		Client: interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{List: w.cachedList}), Live: live, Switch: live,
 		Options: agentjob.Options{Namespace: operatorNamespace, Image: "sonde:test", RingBytes: 32 << 20},

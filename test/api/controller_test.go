@@ -173,7 +173,7 @@ func startControllers(t *testing.T) fakeKeepers {
 	expiry := &capture.ResultAccessReconciler{Client: mgr.GetClient(), Clock: clock.RealClock{}}
 	errs := []error{mgr.Add(stop), mgr.Add(sweeper), target.IndexFields(t.Context(), mgr.GetFieldIndexer()), expiry.SetupWithManager(mgr)}
 	for _, of := range []capture.Kind{capture.PacketCaptures(nil), capture.Traces()} {
-		r := &capture.CaptureReconciler{
+		r := &capture.Reconciler{
 			Kind:   of,
 			Client: mgr.GetClient(), Live: live, Switch: stop, Sweeper: sweeper, Clock: clock.RealClock{}, Keepers: keepers,
 			Options: agentjob.Options{Namespace: operatorNamespace, Image: "sonde:test", RingBytes: 32 << 20},

@@ -39,7 +39,7 @@ func (m *manager) addCaptures(ctx context.Context, mgr ctrl.Manager) error {
 	expiry := &capture.ResultAccessReconciler{Client: mgr.GetClient(), Clock: clock.RealClock{}, Watchdog: m.watchdog}
 	errs := []error{mgr.Add(stop), mgr.Add(sweeper), target.IndexFields(ctx, mgr.GetFieldIndexer()), expiry.SetupWithManager(mgr)}
 	for _, k := range []capture.Kind{capture.PacketCaptures(m.filters), capture.Traces()} {
-		r := &capture.CaptureReconciler{
+		r := &capture.Reconciler{
 			Kind:   k,
 			Client: mgr.GetClient(), Live: m.live, Switch: stop, Options: jobs,
 			Stamps:   capture.StampKey(m.key),

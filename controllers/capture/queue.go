@@ -77,7 +77,7 @@ func (seen observed) hasRoom() bool {
 
 // observeRoom counts what others take. It reads the cache, and passes run at the same time: a node
 // may for a moment have a few probes more than its ceiling.
-func (r *CaptureReconciler) observeRoom(ctx context.Context, capture sondev1.Capture, seen *observed) error {
+func (r *Reconciler) observeRoom(ctx context.Context, capture sondev1.Capture, seen *observed) error {
 	seen.room = room{limits: r.Ceilings, onNode: map[string]int{}}
 	if !slices.ContainsFunc(seen.pods, (*podSeen).lacksJob) {
 		return nil
@@ -97,7 +97,7 @@ func (r *CaptureReconciler) observeRoom(ctx context.Context, capture sondev1.Cap
 }
 
 // observeOthers counts the captures that go before this one, and what older ones wait for.
-func (r *CaptureReconciler) observeOthers(ctx context.Context, capture sondev1.Capture, seen *observed) error {
+func (r *Reconciler) observeOthers(ctx context.Context, capture sondev1.Capture, seen *observed) error {
 	captures, err := r.captures(ctx)
 	if err != nil {
 		return fmt.Errorf("list captures that go before: %w", err)
@@ -129,7 +129,7 @@ func (m *room) owe(o sondev1.Capture) {
 
 // observeProbes counts the probes on each node where one may be made: Jobs whose probe has not ended. What only keeps its
 // result takes nobody's place.
-func (r *CaptureReconciler) observeProbes(ctx context.Context, seen *observed) error {
+func (r *Reconciler) observeProbes(ctx context.Context, seen *observed) error {
 	if r.Ceilings.ProbesPerNode == 0 {
 		return nil
 	}
@@ -149,7 +149,7 @@ func (r *CaptureReconciler) observeProbes(ctx context.Context, seen *observed) e
 	return nil
 }
 
-func (r *CaptureReconciler) probesOn(ctx context.Context, node string) (int, error) {
+func (r *Reconciler) probesOn(ctx context.Context, node string) (int, error) {
 	var jobs batchv1.JobList
 	var agents corev1.PodList
 	for _, list := range []client.ObjectList{&jobs, &agents} {

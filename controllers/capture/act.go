@@ -56,7 +56,7 @@ func isRefusal(err error) bool {
 }
 
 // act writes the plan; it goes on after a failure, so that one Pod does not hold up the others.
-func (r *CaptureReconciler) act(ctx context.Context, capture sondev1.Capture, seen observed, todo plan) (acted, error) {
+func (r *Reconciler) act(ctx context.Context, capture sondev1.Capture, seen observed, todo plan) (acted, error) {
 	if todo.cleanUp {
 		return acted{}, r.Sweeper.Remove(ctx, r.Kind.Kind, capture.GetUID())
 	}
@@ -79,7 +79,7 @@ func (r *CaptureReconciler) act(ctx context.Context, capture sondev1.Capture, se
 // stopProbes asks keepers, several at a time, to end their probes. A probe whose requester lost his
 // right, or that a cluster admin has paused, does not go on because its keeper cannot be reached: its
 // Job is deleted.
-func (r *CaptureReconciler) stopProbes(ctx context.Context, seen observed, stops []stopping) error {
+func (r *Reconciler) stopProbes(ctx context.Context, seen observed, stops []stopping) error {
 	return errors.Join(atOnce(ctx, stopsAtOnce, stops, func(s stopping) error { return r.stopProbe(ctx, seen.secret, s) })...)
 }
 
@@ -105,7 +105,7 @@ func atOnce[T any](ctx context.Context, most int, all []T, do func(T) error) []e
 	return errs
 }
 
-func (r *CaptureReconciler) stopProbe(ctx context.Context, secret string, s stopping) error {
+func (r *Reconciler) stopProbe(ctx context.Context, secret string, s stopping) error {
 	log := ctrl.LoggerFrom(ctx).WithValues("Pod", s.p.before.Name, "reason", s.reason)
 	err := r.Keepers.Stop(ctx, s.p.agent.IP(), secret, s.reason)
 	if err != nil && s.reason == sondev1.ReasonPaused {
@@ -125,7 +125,7 @@ func (r *CaptureReconciler) stopProbe(ctx context.Context, secret string, s stop
 }
 
 // createJobs makes the ConfigMap and the Secret, if they are not there, and then the Jobs.
-func (r *CaptureReconciler) createJobs(ctx context.Context, capture sondev1.Capture, seen observed, todo plan, done *acted) {
+func (r *Reconciler) createJobs(ctx context.Context, capture sondev1.Capture, seen observed, todo plan, done *acted) {
 	configMap, err := r.ensureConfigMap(ctx, capture, seen)
 	var secret string
 	if err == nil {
@@ -168,7 +168,7 @@ func (r *CaptureReconciler) createJobs(ctx context.Context, capture sondev1.Capt
 	}
 }
 
-func (r *CaptureReconciler) createJob(ctx context.Context, capture sondev1.Capture, p agentjob.Plan) (string, error) {
+func (r *Reconciler) createJob(ctx context.Context, capture sondev1.Capture, p agentjob.Plan) (string, error) {
 	names := naming.Jobs(p.Pod.Name, p.Pod.UID, capture.CaptureStatus().JobID, capture.GetUID())
 	return r.createNamed(ctx, names, func(name string) (client.Object, error) {
 		p.Name = name
@@ -176,7 +176,7 @@ func (r *CaptureReconciler) createJob(ctx context.Context, capture sondev1.Captu
 	})
 }
 
-func (r *CaptureReconciler) ensureConfigMap(ctx context.Context, capture sondev1.Capture, seen observed) (string, error) {
+func (r *Reconciler) ensureConfigMap(ctx context.Context, capture sondev1.Capture, seen observed) (string, error) {
 	if seen.configMap != "" {
 		return seen.configMap, nil
 	}
@@ -195,7 +195,7 @@ func (r *CaptureReconciler) ensureConfigMap(ctx context.Context, capture sondev1
 	return name, nil
 }
 
-func (r *CaptureReconciler) ensureSecret(ctx context.Context, capture sondev1.Capture, seen observed) (string, error) {
+func (r *Reconciler) ensureSecret(ctx context.Context, capture sondev1.Capture, seen observed) (string, error) {
 	if seen.secret != "" {
 		return seen.secret, nil
 	}
@@ -216,7 +216,7 @@ func (r *CaptureReconciler) ensureSecret(ctx context.Context, capture sondev1.Ca
 
 // createNamed creates an object under the first of names that is free. One that is there already
 // with the same UID labels is what an earlier pass made, which the cache does not show yet.
-func (r *CaptureReconciler) createNamed(ctx context.Context, names []string, build func(string) (client.Object, error)) (string, error) {
+func (r *Reconciler) createNamed(ctx context.Context, names []string, build func(string) (client.Object, error)) (string, error) {
 	for _, name := range names {
 		o, err := build(name)
 		if err != nil {

@@ -31,7 +31,7 @@ func (a admission) refused() bool { return a.reason != "" }
 
 // admit checks what the webhook checked, and asks reviews about the requester's right. An error means
 // that nobody knows, and then nothing changes.
-func (r *CaptureReconciler) admit(ctx context.Context, capture sondev1.Capture, reviews access.Reviews) (admission, error) {
+func (r *Reconciler) admit(ctx context.Context, capture sondev1.Capture, reviews access.Reviews) (admission, error) {
 	// The stamp is read first, so that the record of an end names the requester whatever ended it.
 	claim, stampErr := r.Stamps.Verify(capture)
 	a := admission{reviews: reviews}
@@ -66,7 +66,7 @@ func (r *CaptureReconciler) admit(ctx context.Context, capture sondev1.Capture, 
 
 // checkOpen refuses what nobody may have at this moment. The brake comes first, before what is wrong with the
 // capture, too.
-func (r *CaptureReconciler) checkOpen(ctx context.Context, a *admission) error {
+func (r *Reconciler) checkOpen(ctx context.Context, a *admission) error {
 	paused, err := pause.Paused(ctx, r.Switch, r.Options.Namespace)
 	if err != nil {
 		return err
@@ -89,7 +89,7 @@ func (r *CaptureReconciler) checkOpen(ctx context.Context, a *admission) error {
 
 // otherTenant names a workload beside the operator's own, which every way of installing calls the same.
 // OLM likes to put operators into one namespace; this one must not be shared.
-func (r *CaptureReconciler) otherTenant(ctx context.Context) (string, error) {
+func (r *Reconciler) otherTenant(ctx context.Context) (string, error) {
 	for _, kind := range []sondev1.TargetKind{sondev1.TargetDeployment, sondev1.TargetStatefulSet, sondev1.TargetDaemonSet} {
 		list := &metav1.PartialObjectMetadataList{}
 		list.SetGroupVersionKind(appsv1.SchemeGroupVersion.WithKind(string(kind) + "List"))
@@ -126,7 +126,7 @@ func (a admission) nodesDenied() string {
 	return a.nodes.Reason
 }
 
-func (r *CaptureReconciler) checkTargetNamespace(ctx context.Context, capture sondev1.Capture, claim stamp.Claim, a *admission) error {
+func (r *Reconciler) checkTargetNamespace(ctx context.Context, capture sondev1.Capture, claim stamp.Claim, a *admission) error {
 	name := capture.Common().TargetNamespace
 	ns, err := r.namespace(ctx, name)
 	switch {
@@ -145,7 +145,7 @@ func (r *CaptureReconciler) checkTargetNamespace(ctx context.Context, capture so
 	return nil
 }
 
-func (r *CaptureReconciler) checkHub(ctx context.Context, capture sondev1.Capture, a *admission) error {
+func (r *Reconciler) checkHub(ctx context.Context, capture sondev1.Capture, a *admission) error {
 	if capture.Common().TargetNamespace == capture.GetNamespace() {
 		return nil
 	}
@@ -162,7 +162,7 @@ func (r *CaptureReconciler) checkHub(ctx context.Context, capture sondev1.Captur
 }
 
 // namespace is read live: of one that was made anew the cache may still hold the old UID.
-func (r *CaptureReconciler) namespace(ctx context.Context, name string) (*metav1.PartialObjectMetadata, error) {
+func (r *Reconciler) namespace(ctx context.Context, name string) (*metav1.PartialObjectMetadata, error) {
 	ns := coreMetadata("Namespace")
 	return ns, r.Live.Get(ctx, client.ObjectKey{Name: name}, ns)
 }

@@ -112,7 +112,7 @@ func spread(pods int, each, most time.Duration) time.Duration {
 }
 
 // paced asks for the passes that wake names, each after its wait.
-func (r *CaptureReconciler) paced(wake handler.MapFunc) handler.EventHandler {
+func (r *Reconciler) paced(wake handler.MapFunc) handler.EventHandler {
 	ask := func(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request], objects ...client.Object) {
 		asked := map[reconcile.Request]bool{}
 		for _, o := range objects {

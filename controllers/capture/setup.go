@@ -54,7 +54,7 @@ func CacheOptions(namespace string) (cache.Options, error) {
 
 // SetupWithManager watches what observe reads, so that no pass has to poll. The manager's cache must
 // be made with CacheOptions, and have target.IndexFields.
-func (r *CaptureReconciler) SetupWithManager(mgr ctrl.Manager) error {
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	if r.Recent == nil {
 		r.Recent = access.NewCached(r.Access, r.Clock, RecentFor(r.AccessReviewInterval))
 	}
@@ -85,7 +85,7 @@ func (r *CaptureReconciler) SetupWithManager(mgr ctrl.Manager) error {
 }
 
 // unfinished wakes all captures that are not final, as the brake must.
-func (r *CaptureReconciler) unfinished(ctx context.Context, _ client.Object) []reconcile.Request {
+func (r *Reconciler) unfinished(ctx context.Context, _ client.Object) []reconcile.Request {
 	list := r.Kind.NewList()
 	if err := r.List(ctx, list); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "Listing captures to wake failed")
@@ -101,7 +101,7 @@ func (r *CaptureReconciler) unfinished(ctx context.Context, _ client.Object) []r
 }
 
 // ownersOf wakes the capture that an object was made for, unless that is of another kind: names of captures are a kind's own.
-func (r *CaptureReconciler) ownersOf(_ context.Context, o client.Object) []reconcile.Request {
+func (r *Reconciler) ownersOf(_ context.Context, o client.Object) []reconcile.Request {
 	if of := o.GetLabels()[sondev1.LabelKind]; of != "" && of != r.Kind.Name {
 		return nil
 	}
@@ -112,7 +112,7 @@ func (r *CaptureReconciler) ownersOf(_ context.Context, o client.Object) []recon
 }
 
 // capturesOf wakes the capture of an agent's Pod; of any other, those that it is a target of.
-func (r *CaptureReconciler) capturesOf(wakes target.Wakes) handler.MapFunc {
+func (r *Reconciler) capturesOf(wakes target.Wakes) handler.MapFunc {
 	return func(ctx context.Context, o client.Object) []reconcile.Request {
 		if o.GetNamespace() == r.Options.Namespace && o.GetLabels()[sondev1.LabelUID] != "" {
 			return r.ownersOf(ctx, o)

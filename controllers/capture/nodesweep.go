@@ -37,7 +37,7 @@ func (todo *plan) planSweep(capture sondev1.Capture, p *podSeen, v *outcome.Verd
 // sweepAfter makes a Job for each probe that was killed and may have left something. It is made before the verdict is written, once
 // for a probe by its name. Where it cannot be made nothing waits for it: what is left does no harm, and the next probe there takes
 // it away.
-func (r *CaptureReconciler) sweepAfter(ctx context.Context, capture sondev1.Capture, pods []*podSeen) {
+func (r *Reconciler) sweepAfter(ctx context.Context, capture sondev1.Capture, pods []*podSeen) {
 	if r.Options.Privilege == privilege.Capabilities {
 		return // with which nothing can be attached at clsact
 	}
@@ -49,7 +49,7 @@ func (r *CaptureReconciler) sweepAfter(ctx context.Context, capture sondev1.Capt
 	}
 }
 
-func (r *CaptureReconciler) sweep(ctx context.Context, capture sondev1.Capture, p *podSeen) error {
+func (r *Reconciler) sweep(ctx context.Context, capture sondev1.Capture, p *podSeen) error {
 	host, err := r.onHostNetwork(ctx, p)
 	if err != nil {
 		return err
@@ -69,7 +69,7 @@ func (r *CaptureReconciler) sweep(ctx context.Context, capture sondev1.Capture, 
 }
 
 // onHostNetwork reports whether the Pod is, or was, on its node's network: then its Job says so.
-func (r *CaptureReconciler) onHostNetwork(ctx context.Context, p *podSeen) (bool, error) {
+func (r *Reconciler) onHostNetwork(ctx context.Context, p *podSeen) (bool, error) {
 	if p.pod != nil {
 		return p.onNode == kind.FieldHostNetwork, nil
 	}

@@ -81,7 +81,7 @@ func (p *podSeen) leaving() bool {
 }
 
 // observe reads what was made for the capture from the cache, or live; all else from where it is fresh enough.
-func (r *CaptureReconciler) observe(ctx context.Context, capture sondev1.Capture, live bool) (observed, error) {
+func (r *Reconciler) observe(ctx context.Context, capture sondev1.Capture, live bool) (observed, error) {
 	seen := observed{now: r.Clock.Now()}
 	var err error
 	common := capture.Common()
@@ -124,7 +124,7 @@ func (r *CaptureReconciler) observe(ctx context.Context, capture sondev1.Capture
 }
 
 // upToDate fails with a conflict when the pass sees an older capture than there is.
-func (r *CaptureReconciler) upToDate(ctx context.Context, capture sondev1.Capture) error {
+func (r *Reconciler) upToDate(ctx context.Context, capture sondev1.Capture) error {
 	there, err := r.metadataOf(ctx, capture)
 	if ignoreGone(err) != nil {
 		return fmt.Errorf("look whether the capture has changed: %w", err)
@@ -136,7 +136,7 @@ func (r *CaptureReconciler) upToDate(ctx context.Context, capture sondev1.Captur
 }
 
 // observeOwned finds what was made for the capture, by its UID.
-func (r *CaptureReconciler) observeOwned(ctx context.Context, capture sondev1.Capture, live bool, seen *observed) error {
+func (r *Reconciler) observeOwned(ctx context.Context, capture sondev1.Capture, live bool, seen *observed) error {
 	pods := podSet{}
 	pods.know(capture, seen.workload.Pods)
 	whole := []client.ListOption{client.MatchingFields{target.IndexCapture: string(capture.GetUID())}}
@@ -180,7 +180,7 @@ func nameInto(name *string) func(runtime.Object) {
 
 // eachOwned visits what was made for the capture, as the cache has it, part by part, or as the API server has it: all of
 // it would be more than the manager has for all that it does. Who wants to keep an object makes it small.
-func (r *CaptureReconciler) eachOwned(ctx context.Context, capture sondev1.Capture, live bool, empty client.ObjectList, by []client.ListOption,
+func (r *Reconciler) eachOwned(ctx context.Context, capture sondev1.Capture, live bool, empty client.ObjectList, by []client.ListOption,
 	visit func(runtime.Object),
 ) error {
 	fresh := func() client.ObjectList {
@@ -214,7 +214,7 @@ func (r *CaptureReconciler) eachOwned(ctx context.Context, capture sondev1.Captu
 }
 
 // compile finds out what the probes are to be told, while there is no ConfigMap that holds it.
-func (r *CaptureReconciler) compile(ctx context.Context, capture sondev1.Capture, seen *observed) (err error) {
+func (r *Reconciler) compile(ctx context.Context, capture sondev1.Capture, seen *observed) (err error) {
 	if seen.configMap != "" || len(seen.workload.Pods) == 0 || seen.admission.refused() {
 		return nil
 	}

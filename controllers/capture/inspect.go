@@ -39,7 +39,7 @@ const (
 )
 
 // observePods looks closer at the Pods with which something seems to be wrong.
-func (r *CaptureReconciler) observePods(ctx context.Context, capture sondev1.Capture, seen *observed) error {
+func (r *Reconciler) observePods(ctx context.Context, capture sondev1.Capture, seen *observed) error {
 	eventReads := 0
 	var recounts []*podSeen
 	classes := map[string]bool{}
@@ -76,7 +76,7 @@ func (r *CaptureReconciler) observePods(ctx context.Context, capture sondev1.Cap
 }
 
 // observeTargetPod finds out whether a Pod that is no longer the target's is gone or only let go.
-func (r *CaptureReconciler) observeTargetPod(ctx context.Context, capture sondev1.Capture, p *podSeen) error {
+func (r *Reconciler) observeTargetPod(ctx context.Context, capture sondev1.Capture, p *podSeen) error {
 	if p.pod != nil {
 		return nil
 	}
@@ -94,7 +94,7 @@ func (r *CaptureReconciler) observeTargetPod(ctx context.Context, capture sondev
 }
 
 // observeJob asks the API server for a Job that should be there: the cache may not have it yet.
-func (r *CaptureReconciler) observeJob(ctx context.Context, p *podSeen) error {
+func (r *Reconciler) observeJob(ctx context.Context, p *podSeen) error {
 	if p.job != nil || p.before.Job == "" {
 		return nil
 	}
@@ -112,7 +112,7 @@ func (r *CaptureReconciler) observeJob(ctx context.Context, p *podSeen) error {
 	return nil
 }
 
-func (r *CaptureReconciler) observeNode(ctx context.Context, p *podSeen) error {
+func (r *Reconciler) observeNode(ctx context.Context, p *podSeen) error {
 	var node corev1.Node
 	err := r.Live.Get(ctx, client.ObjectKey{Name: p.before.Node}, &node)
 	if ignoreGone(err) != nil {
@@ -129,7 +129,7 @@ func (r *CaptureReconciler) observeNode(ctx context.Context, p *podSeen) error {
 
 // observeFiles has the keepers of killed probes count what their files hold, for recountsFor at most: what has not
 // been counted by then is asked for again by the next pass, and does not hold up what this one has to write.
-func (r *CaptureReconciler) observeFiles(ctx context.Context, secret string, pods []*podSeen) {
+func (r *Reconciler) observeFiles(ctx context.Context, secret string, pods []*podSeen) {
 	ctx, cancel := context.WithTimeout(ctx, recountsFor)
 	defer cancel()
 	atOnce(ctx, recountsAtOnce, pods, func(p *podSeen) error {
@@ -140,7 +140,7 @@ func (r *CaptureReconciler) observeFiles(ctx context.Context, secret string, pod
 
 // observeFilesOf asks one keeper. One of an older version, which does not know how, leaves it at what the probe had told
 // last.
-func (r *CaptureReconciler) observeFilesOf(ctx context.Context, secret string, p *podSeen) {
+func (r *Reconciler) observeFilesOf(ctx context.Context, secret string, p *podSeen) {
 	acc, err := r.Keepers.Recount(ctx, p.agent.IP(), secret)
 	var answer *keeperapi.StatusError
 	switch {
@@ -154,7 +154,7 @@ func (r *CaptureReconciler) observeFilesOf(ctx context.Context, secret string, p
 }
 
 // observeRefusal reads why the Job controller cannot create the agent's Pod: admission, quota, SCC.
-func (r *CaptureReconciler) observeRefusal(ctx context.Context, p *podSeen) error {
+func (r *Reconciler) observeRefusal(ctx context.Context, p *podSeen) error {
 	var list corev1.EventList
 	err := r.Live.List(ctx, &list, client.InNamespace(r.Options.Namespace),
 		client.MatchingFields{eventObjectUID: string(p.job.GetUID()), eventReason: "FailedCreate"})
@@ -172,7 +172,7 @@ func (r *CaptureReconciler) observeRefusal(ctx context.Context, p *podSeen) erro
 }
 
 // observeRuntime reads the Pod's RuntimeClass; known holds what was found for other Pods.
-func (r *CaptureReconciler) observeRuntime(ctx context.Context, p *podSeen, known map[string]bool) error {
+func (r *Reconciler) observeRuntime(ctx context.Context, p *podSeen, known map[string]bool) error {
 	class := p.pod.Spec().RuntimeClassName
 	if class == nil {
 		return nil
@@ -192,7 +192,7 @@ func (r *CaptureReconciler) observeRuntime(ctx context.Context, p *podSeen, know
 }
 
 // runtimeHandler of a RuntimeClass; empty when the class is gone, and its name has to tell.
-func (r *CaptureReconciler) runtimeHandler(ctx context.Context, name string) (string, error) {
+func (r *Reconciler) runtimeHandler(ctx context.Context, name string) (string, error) {
 	var class nodev1.RuntimeClass
 	err := r.Live.Get(ctx, client.ObjectKey{Name: name}, &class)
 	if ignoreGone(err) != nil {

@@ -24,7 +24,7 @@ const (
 
 // announce tells what changed by Events, and writes the audit log. It is called when the status is
 // written: what was told will not be told again.
-func (r *CaptureReconciler) announce(ctx context.Context, before, capture sondev1.Capture, seen observed) {
+func (r *Reconciler) announce(ctx context.Context, before, capture sondev1.Capture, seen observed) {
 	was, status := before.CaptureStatus(), capture.CaptureStatus()
 	log := ctrl.LoggerFrom(ctx).WithValues(audit.Requester, seen.admission.requester.Username,
 		"targetNamespace", capture.Common().TargetNamespace, "target", status.Target, "captureUID", capture.GetUID())
@@ -63,7 +63,7 @@ func hasFiles(capture sondev1.Capture) bool {
 }
 
 // announcePods tells of each Pod whose capture ended in trouble.
-func (r *CaptureReconciler) announcePods(before, capture sondev1.Capture) {
+func (r *Reconciler) announcePods(before, capture sondev1.Capture) {
 	known := map[string]bool{}
 	for i := range before.CaptureStatus().Pods {
 		known[before.CaptureStatus().Pods[i].UID] = before.CaptureStatus().Pods[i].Phase.Final()

@@ -38,9 +38,9 @@ const refusedDelay = 30 * time.Second
 // conflictDelay is how long a pass waits whose view of the capture was behind.
 const conflictDelay = 500 * time.Millisecond
 
-// CaptureReconciler keeps one agent Job per Pod of the target of each capture of a kind, for as long as the
+// Reconciler keeps one agent Job per Pod of the target of each capture of a kind, for as long as the
 // capture lasts and its requester may have it. It holds no state between passes that a decision rests on.
-type CaptureReconciler struct {
+type Reconciler struct {
 	// Kind of the captures.
 	Kind Kind
 	// Client reads from the cache; the cache needs CacheOptions and target.IndexFields.
@@ -84,7 +84,7 @@ type CaptureReconciler struct {
 // +kubebuilder:rbac:groups="",namespace=sonde-system,resources=events,verbs=list
 
 // Reconcile is one pass: observe, plan, act, report.
-func (r *CaptureReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	r.pace.began(req.NamespacedName)
 	capture := r.Kind.New()
 	err := r.Get(ctx, req.NamespacedName, capture)
@@ -132,7 +132,7 @@ func (r *CaptureReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ct
 // look observes and plans. What cannot be taken back is planned on what the API server says, not on a cache that may be
 // behind: Jobs, verdicts on probes that left no account, and the capture's end, of which a Job would be no part that
 // neither the status nor the cache knows yet.
-func (r *CaptureReconciler) look(ctx context.Context, capture sondev1.Capture) (observed, plan, error) {
+func (r *Reconciler) look(ctx context.Context, capture sondev1.Capture) (observed, plan, error) {
 	seen, err := r.observe(ctx, capture, false)
 	if err != nil {
 		return seen, plan{}, err
@@ -149,7 +149,7 @@ func (r *CaptureReconciler) look(ctx context.Context, capture sondev1.Capture) (
 }
 
 // ensureJobID stores the jobId before anything is named by it.
-func (r *CaptureReconciler) ensureJobID(ctx context.Context, capture sondev1.Capture) error {
+func (r *Reconciler) ensureJobID(ctx context.Context, capture sondev1.Capture) error {
 	if status := capture.CaptureStatus(); status.JobID != "" || status.Phase.Final() {
 		return nil
 	}
@@ -174,7 +174,7 @@ func (r *CaptureReconciler) ensureJobID(ctx context.Context, capture sondev1.Cap
 }
 
 // captures of all kinds in the cache, which are not to be changed.
-func (r *CaptureReconciler) captures(ctx context.Context, which ...client.ListOption) ([]sondev1.Capture, error) {
+func (r *Reconciler) captures(ctx context.Context, which ...client.ListOption) ([]sondev1.Capture, error) {
 	var captures []sondev1.Capture
 	for _, k := range kind.All {
 		list := k.NewList()
@@ -194,7 +194,7 @@ func copyOf(capture sondev1.Capture) sondev1.Capture {
 
 // patchStatus fails with a conflict when the pass saw an older capture than there is: then what it
 // found may be older too.
-func (r *CaptureReconciler) patchStatus(ctx context.Context, capture, before sondev1.Capture) error {
+func (r *Reconciler) patchStatus(ctx context.Context, capture, before sondev1.Capture) error {
 	lock := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	if err := r.Status().Patch(ctx, capture, lock, r.Kind.fieldOwner()); ignoreGone(err) != nil {
 		return fmt.Errorf("patch status: %w", err)
