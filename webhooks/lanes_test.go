@@ -10,12 +10,13 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/kind"
 	"github.com/sonde-operator/sonde/internal/operator/pcapfilter"
+	"github.com/sonde-operator/sonde/internal/wire/bpfprog"
 )
 
 // slowFilters compiles "slow" for as long as the request lasts, and says when it begins.
 type slowFilters struct{ begun chan string }
 
-func (f *slowFilters) Compile(ctx context.Context, expression string, _ pcapfilter.LinkType, _ int) (pcapfilter.Program, error) {
+func (f *slowFilters) Compile(ctx context.Context, expression string, _ pcapfilter.LinkType, _ int) (bpfprog.Program, error) {
 	if expression == "slow" {
 		f.begun <- expression
 		<-ctx.Done()

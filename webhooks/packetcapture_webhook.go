@@ -9,12 +9,13 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/operator/pcapfilter"
+	"github.com/sonde-operator/sonde/internal/wire/bpfprog"
 )
 
 // Filters compiles pcap filters; internal/operator/pcapfilter's Compiler does. A *pcapfilter.SyntaxError is
 // the user's fault, every other error the operator's.
 type Filters interface {
-	Compile(ctx context.Context, expression string, link pcapfilter.LinkType, snapLen int) (pcapfilter.Program, error)
+	Compile(ctx context.Context, expression string, link pcapfilter.LinkType, snapLen int) (bpfprog.Program, error)
 }
 
 // +kubebuilder:rbac:groups=monitoring.openshift.tpg,resources=packetcaptures,verbs=get;list

@@ -29,6 +29,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/access"
 	"github.com/sonde-operator/sonde/internal/operator/pcapfilter"
 	"github.com/sonde-operator/sonde/internal/operator/stamp"
+	"github.com/sonde-operator/sonde/internal/wire/bpfprog"
 )
 
 var (
@@ -93,7 +94,7 @@ func mayTrace(what ...string) *rights {
 // filters refuses texts with "bad" in them and is broken by "boom".
 type filters struct{ compiled []string }
 
-func (f *filters) Compile(_ context.Context, expression string, link pcapfilter.LinkType, snapLen int) (pcapfilter.Program, error) {
+func (f *filters) Compile(_ context.Context, expression string, link pcapfilter.LinkType, snapLen int) (bpfprog.Program, error) {
 	f.compiled = append(f.compiled, expression)
 	switch {
 	case link != pcapfilter.LinkEthernet || snapLen < 0 || snapLen > pcapfilter.MaxSnapLen:

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sonde-operator/sonde/agents/node/recording"
+	"github.com/sonde-operator/sonde/internal/wire/bpfprog"
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 )
 
@@ -74,7 +75,7 @@ func TestInterfaceOfAHighIndex(t *testing.T) {
 }
 
 // ofNetlink asks for an attribute of a netlink message, which no program at tc can see.
-var ofNetlink = map[pcapng.LinkType][]unix.SockFilter{pcapng.LinkTypeEthernet: {
+var ofNetlink = map[pcapng.LinkType]bpfprog.Program{pcapng.LinkTypeEthernet: {
 	{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: skfADOff + 12}, // SKF_AD_NLATTR
 	{Code: unix.BPF_RET | unix.BPF_K, K: 262144},
 }}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sonde-operator/sonde/agents/capture/ebpffilter"
 	"github.com/sonde-operator/sonde/agents/node/ring"
+	"github.com/sonde-operator/sonde/internal/wire/bpfprog"
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 	"github.com/sonde-operator/sonde/internal/wire/ringmemory"
 )
@@ -69,7 +70,7 @@ func programsFor(cpus, ringBytes int, snapLen uint32) (*programs, error) {
 }
 
 // load loads the pair for a link type with its filter, which nothing is attached to yet. It may be called again.
-func (p *programs) load(lt pcapng.LinkType, filter []unix.SockFilter, log *slog.Logger) error {
+func (p *programs) load(lt pcapng.LinkType, filter bpfprog.Program, log *slog.Logger) error {
 	if p.of[lt] != nil {
 		return nil
 	}
@@ -105,7 +106,7 @@ func (p *programs) load(lt pcapng.LinkType, filter []unix.SockFilter, log *slog.
 var errNotInLine = errors.New("the filter cannot stand in line")
 
 // filtered is what is to be loaded, with a filter in it; inline puts it before the programs as well.
-func filtered(filter []unix.SockFilter, inline bool) (*ebpf.CollectionSpec, error) {
+func filtered(filter bpfprog.Program, inline bool) (*ebpf.CollectionSpec, error) {
 	spec, err := loadPackets()
 	if err != nil {
 		return nil, fmt.Errorf("read BPF objects: %w", err)
@@ -132,7 +133,7 @@ func filtered(filter []unix.SockFilter, inline bool) (*ebpf.CollectionSpec, erro
 // longest is the most bytes of a packet's block.
 func (p *programs) longest() int { return pcapng.PacketLen(int(p.snapLen)) }
 
-func (p *programs) loadWith(filter []unix.SockFilter, lt pcapng.LinkType, inline bool) (*ebpf.Collection, error) {
+func (p *programs) loadWith(filter bpfprog.Program, lt pcapng.LinkType, inline bool) (*ebpf.Collection, error) {
 	spec, err := filtered(filter, inline)
 	if err != nil {
 		return nil, err

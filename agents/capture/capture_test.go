@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sonde-operator/sonde/agents/node/recording"
+	"github.com/sonde-operator/sonde/internal/wire/bpfprog"
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 	"github.com/sonde-operator/sonde/test/wireshark"
 )
@@ -189,7 +190,7 @@ func TestOpenRefuses(t *testing.T) {
 			if err := os.WriteFile(dir+"/taken.pcapng", []byte("a result"), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			bad := map[pcapng.LinkType][]unix.SockFilter{pcapng.LinkTypeEthernet: {{Code: 0xffff}}}
+			bad := map[pcapng.LinkType]bpfprog.Program{pcapng.LinkTypeEthernet: {{Code: 0xffff}}}
 			cases := map[string]struct {
 				cfg  Config
 				want string
@@ -198,8 +199,8 @@ func TestOpenRefuses(t *testing.T) {
 				"folder that is not":   {Config{Dir: dir + "/none", Base: "x"}, "create result"},
 				"limit below header":   {Config{Dir: dir, Base: "a", MaxBytes: 10}, "raise the limit"},
 				"filter of nonsense":   {Config{Dir: dir, Base: "b", Filters: bad}, "filter"},
-				"filter too long":      {Config{Dir: dir, Base: "c", Filters: map[pcapng.LinkType][]unix.SockFilter{1: make([]unix.SockFilter, 4097)}}, "simplify the filter"},
-				"filter of no program": {Config{Dir: dir, Base: "d", Filters: map[pcapng.LinkType][]unix.SockFilter{1: {}}}, "simplify the filter"},
+				"filter too long":      {Config{Dir: dir, Base: "c", Filters: map[pcapng.LinkType]bpfprog.Program{1: make(bpfprog.Program, 4097)}}, "simplify the filter"},
+				"filter of no program": {Config{Dir: dir, Base: "d", Filters: map[pcapng.LinkType]bpfprog.Program{1: {}}}, "simplify the filter"},
 			}
 			before := openFiles(t)
 			for name, tc := range cases {

@@ -7,9 +7,8 @@ import (
 	"log/slog"
 	"os"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/sonde-operator/sonde/agents/node/recording"
+	"github.com/sonde-operator/sonde/internal/wire/bpfprog"
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 )
 
@@ -115,7 +114,7 @@ type Config struct {
 	Owner string
 	// Filters holds a classic BPF program for each link type, as libpcap compiles it for that type. nil accepts every
 	// packet. In a non-nil map, interfaces whose link type is missing are left out, with a note in the account.
-	Filters map[pcapng.LinkType][]unix.SockFilter
+	Filters map[pcapng.LinkType]bpfprog.Program
 	// FilterText is the filter as the user wrote it, for the file's if_filter.
 	FilterText string
 	// SnapLen is the most bytes of a packet to keep; default DefaultSnapLen.

@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"golang.org/x/sys/unix"
 
+	"github.com/sonde-operator/sonde/internal/wire/bpfprog"
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 	"github.com/sonde-operator/sonde/test/privileged"
 )
@@ -18,9 +19,9 @@ import (
 // A filter is in line, with the function for packets that do not lie in one piece, or, where that cannot be had, a function alone.
 func TestFilterIsInLine(t *testing.T) {
 	privileged.Need(t)
-	nothing := []unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K}}
+	nothing := bpfprog.Program{{Code: unix.BPF_RET | unix.BPF_K}}
 	for name, tc := range map[string]struct {
-		filter  []unix.SockFilter
+		filter  bpfprog.Program
 		lt      pcapng.LinkType
 		refused bool // by the verifier, if in line
 		want    bool

@@ -7,6 +7,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sonde-operator/sonde/internal/wire/bpfprog"
 )
 
 const (
@@ -66,7 +68,7 @@ func ringSize(share int) (block, blocks int) {
 
 // openRing makes a socket that receives nothing yet: its protocol is zero until bind. It must be called in the
 // target's network namespace.
-func openRing(l *link, prog []unix.SockFilter, block, blocks int) (*socketRing, error) {
+func openRing(l *link, prog bpfprog.Program, block, blocks int) (*socketRing, error) {
 	kind := unix.SOCK_RAW
 	if l.cooked() {
 		kind = unix.SOCK_DGRAM
@@ -82,7 +84,7 @@ func openRing(l *link, prog []unix.SockFilter, block, blocks int) (*socketRing, 
 	return r, nil
 }
 
-func (r *socketRing) setup(l *link, prog []unix.SockFilter) error {
+func (r *socketRing) setup(l *link, prog bpfprog.Program) error {
 	if err := unix.SetsockoptInt(r.fd, unix.SOL_PACKET, unix.PACKET_VERSION, unix.TPACKET_V3); err != nil {
 		return fmt.Errorf("set TPACKET_V3: %w", err)
 	}
@@ -111,8 +113,12 @@ func (r *socketRing) setup(l *link, prog []unix.SockFilter) error {
 	return nil
 }
 
-func (r *socketRing) attach(prog []unix.SockFilter) error {
-	p := unix.SockFprog{Len: uint16(len(prog)), Filter: &prog[0]}
+func (r *socketRing) attach(prog bpfprog.Program) error {
+	filter := make([]unix.SockFilter, len(prog))
+	for i, in := range prog {
+		filter[i] = unix.SockFilter(in)
+	}
+	p := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
 	if err := unix.SetsockoptSockFprog(r.fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &p); err != nil {
 		return fmt.Errorf("attach filter of %d instructions: %w", len(prog), err)
 	}
@@ -131,7 +137,7 @@ func (r *socketRing) start(index int) error {
 
 // reject makes the filter refuse everything. A packet that is already past the filter may still arrive; see park.
 func (r *socketRing) reject() error {
-	return r.attach([]unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K}})
+	return r.attach(bpfprog.Program{{Code: unix.BPF_RET | unix.BPF_K}})
 }
 
 // park takes the socket off its interface. The kernel waits for packets that are on their way into the ring

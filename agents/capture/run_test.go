@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sonde-operator/sonde/agents/node/recording"
+	"github.com/sonde-operator/sonde/internal/wire/bpfprog"
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 )
 
@@ -22,7 +23,7 @@ import (
 const discard = 9
 
 // onlyDiscard is what libpcap makes of "udp dst port 9", shortened: IPv4 without options or IPv6, no fragments.
-var onlyDiscard = map[pcapng.LinkType][]unix.SockFilter{pcapng.LinkTypeEthernet: {
+var onlyDiscard = map[pcapng.LinkType]bpfprog.Program{pcapng.LinkTypeEthernet: {
 	{Code: 0x28, K: 12},
 	{Code: 0x15, K: unix.ETH_P_IPV6, Jf: 4},
 	{Code: 0x30, K: 20},

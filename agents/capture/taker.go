@@ -3,8 +3,7 @@ package capture
 import (
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/sonde-operator/sonde/internal/wire/bpfprog"
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 )
 
@@ -58,6 +57,6 @@ func (s *tapped) park() error {
 }
 
 // program is the classic filter for a link type.
-func (s *session) program(lt pcapng.LinkType) ([]unix.SockFilter, error) {
+func (s *session) program(lt pcapng.LinkType) (bpfprog.Program, error) {
 	return program(s.cfg.Filters[lt], lt, s.rec.snapLen())
 }

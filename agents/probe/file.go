@@ -63,31 +63,20 @@ func kernel() string {
 }
 
 // socketFilters reads the compiled filters, one for each link type. None at all accepts everything, and so does nil.
-func socketFilters(programs map[int32]string) (map[pcapng.LinkType][]unix.SockFilter, error) {
+func socketFilters(programs map[int32]string) (map[pcapng.LinkType]bpfprog.Program, error) {
 	if len(programs) == 0 {
 		return nil, nil
 	}
-	filters := make(map[pcapng.LinkType][]unix.SockFilter, len(programs))
+	filters := make(map[pcapng.LinkType]bpfprog.Program, len(programs))
 	for link, text := range programs {
 		if link < 0 || link > 1<<16-1 {
 			return nil, fmt.Errorf("read filter: %d is no link type", link)
 		}
-		program, err := bpfprog.ParseProgram(text)
+		program, err := bpfprog.Parse(text)
 		if err != nil {
 			return nil, fmt.Errorf("read filter of link type %d: %w", link, err)
 		}
-		filters[pcapng.LinkType(link)] = socketFilter(program)
+		filters[pcapng.LinkType(link)] = program
 	}
 	return filters, nil
-}
-
-func socketFilter(p bpfprog.Program) []unix.SockFilter {
-	if p == nil {
-		return nil
-	}
-	out := make([]unix.SockFilter, len(p))
-	for i, in := range p {
-		out[i] = unix.SockFilter{Code: in.Op, Jt: in.Jt, Jf: in.Jf, K: in.K}
-	}
-	return out
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/pcapfilter"
 	"github.com/sonde-operator/sonde/internal/operator/stamp"
 	"github.com/sonde-operator/sonde/internal/wire/account"
+	"github.com/sonde-operator/sonde/internal/wire/bpfprog"
 	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
 	"github.com/sonde-operator/sonde/internal/wire/keeperapi"
 )
@@ -35,7 +36,7 @@ func (k StampKey) Verify(capture sondev1.Capture) (stamp.Claim, error) {
 // Filters compiles pcap-filter expressions; pcapfilter.Compiler implements it. A
 // *pcapfilter.SyntaxError is the user's fault, every other error is tried again.
 type Filters interface {
-	Compile(ctx context.Context, expression string, link pcapfilter.LinkType, snapLen int) (pcapfilter.Program, error)
+	Compile(ctx context.Context, expression string, link pcapfilter.LinkType, snapLen int) (bpfprog.Program, error)
 }
 
 // Keepers asks the keeper of an agent's Pod to end its probe, with one of the reasons Stopped,

@@ -21,6 +21,7 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/operator/pcapfilter"
 	"github.com/sonde-operator/sonde/internal/wire/account"
+	"github.com/sonde-operator/sonde/internal/wire/bpfprog"
 	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
 	"github.com/sonde-operator/sonde/internal/wire/keeperapi"
 )
@@ -292,7 +293,7 @@ func TestFilterPrograms(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := map[int32]string{1: pcapfilter.Program{{Op: 6, K: 96}}.String()}
+	want := map[int32]string{1: bpfprog.Program{{Code: 6, K: 96}}.String()}
 	if diff := cmp.Diff(want, config.Programs); diff != "" {
 		t.Errorf("programs (-want +got):\n%s", diff)
 	}

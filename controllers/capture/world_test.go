@@ -35,6 +35,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/stamp"
 	"github.com/sonde-operator/sonde/internal/operator/target"
 	"github.com/sonde-operator/sonde/internal/wire/account"
+	"github.com/sonde-operator/sonde/internal/wire/bpfprog"
 )
 
 const (
@@ -204,11 +205,11 @@ func (r recentReviews) ReviewPods(ctx context.Context, verb string, who access.R
 }
 
 // Compile implements Filters.
-func (w *world) Compile(_ context.Context, _ string, link pcapfilter.LinkType, snapLen int) (pcapfilter.Program, error) {
+func (w *world) Compile(_ context.Context, _ string, link pcapfilter.LinkType, snapLen int) (bpfprog.Program, error) {
 	if err := w.filter[link]; err != nil {
 		return nil, err
 	}
-	return pcapfilter.Program{{Op: 6, K: uint32(snapLen)}}, nil
+	return bpfprog.Program{{Code: 6, K: uint32(snapLen)}}, nil
 }
 
 // Stop implements Keepers; calls run at the same time.

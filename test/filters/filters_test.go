@@ -159,15 +159,15 @@ type comparison struct {
 
 func (c *comparison) compare(t *testing.T, e expression) {
 	t.Helper()
-	in, err := ebpffilter.Translate(filter(e.program), ebpffilter.AtIngress())
+	in, err := ebpffilter.Translate(e.program, ebpffilter.AtIngress())
 	if err != nil && e.primitive == "" && strings.Contains(err.Error(), "cannot be translated") {
 		t.Logf("%s: %v", e.text, err)
 		c.untranslated++
 		return
 	}
-	out, err2 := ebpffilter.Translate(filter(e.program), ebpffilter.AtEgress())
-	inlineIn, err3 := loadtest.Inlined(filter(e.program), ebpffilter.AtIngress())
-	inlineOut, err4 := loadtest.Inlined(filter(e.program), ebpffilter.AtEgress())
+	out, err2 := ebpffilter.Translate(e.program, ebpffilter.AtEgress())
+	inlineIn, err3 := loadtest.Inlined(e.program, ebpffilter.AtIngress())
+	inlineOut, err4 := loadtest.Inlined(e.program, ebpffilter.AtEgress())
 	if err := errors.Join(err, err2, err3, err4); err != nil {
 		t.Errorf("%s: %v", e.text, err)
 		return
@@ -199,7 +199,7 @@ func (c *comparison) ask(t *testing.T, e expression) (want, file string, err err
 	t.Helper()
 	live := false
 	for _, in := range e.program {
-		if in.Op&^0x18 != unix.BPF_LD|unix.BPF_ABS || in.K < metadata {
+		if in.Code&^0x18 != unix.BPF_LD|unix.BPF_ABS || in.K < metadata {
 			continue
 		}
 		switch in.K - metadata {
@@ -325,12 +325,4 @@ func verdict(result uint32) byte {
 	default:
 		return '?'
 	}
-}
-
-func filter(p bpfprog.Program) []unix.SockFilter {
-	out := make([]unix.SockFilter, len(p))
-	for i, in := range p {
-		out[i] = unix.SockFilter{Code: in.Op, Jt: in.Jt, Jf: in.Jf, K: in.K}
-	}
-	return out
 }

@@ -39,8 +39,8 @@ func TestInKernel(t *testing.T) {
 // inKernel runs a filter there as a function, and in line.
 func inKernel(t *testing.T, e expression, packets []packet) int {
 	t.Helper()
-	body, err := ebpffilter.Translate(filter(e.program), ebpffilter.AtIngress())
-	spec, err2 := loadtest.Inlined(filter(e.program), ebpffilter.AtIngress())
+	body, err := ebpffilter.Translate(e.program, ebpffilter.AtIngress())
+	spec, err2 := loadtest.Inlined(e.program, ebpffilter.AtIngress())
 	if err := errors.Join(err, err2); err != nil {
 		t.Errorf("%s: %v", e.text, err)
 		return 0

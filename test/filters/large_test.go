@@ -49,7 +49,7 @@ func TestLargeInKernel(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			spec, err := loadtest.Inlined(filter(classic)) // as a function, too
+			spec, err := loadtest.Inlined(classic) // as a function, too
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -76,7 +76,7 @@ func (o *oracle) run(t *testing.T, program bpfprog.Program) string {
 	t.Helper()
 	question := fmt.Sprintf("p %d", len(program))
 	for _, in := range program {
-		question += fmt.Sprintf(" %d %d %d %d", in.Op, in.Jt, in.Jf, in.K)
+		question += fmt.Sprintf(" %d %d %d %d", in.Code, in.Jt, in.Jf, in.K)
 	}
 	return o.ask(t, question)
 }

@@ -76,7 +76,7 @@ func TestRecordedInKernel(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		program, err := bpfprog.ParseProgram(fields[2])
+		program, err := bpfprog.Parse(fields[2])
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -17,7 +17,7 @@ var operations = map[uint16]asm.ALUOp{
 var errUnknown = errors.New("it is not known")
 
 func (t *translator) arithmetic(in bpfprog.Instruction) error {
-	op := in.Op & opMask
+	op := in.Code & opMask
 	if op == unix.BPF_NEG {
 		t.emit(asm.Neg.Imm32(regA, 0))
 		return nil
@@ -26,7 +26,7 @@ func (t *translator) arithmetic(in bpfprog.Instruction) error {
 	if !ok {
 		return errUnknown
 	}
-	if in.Op&sourceX == 0 {
+	if in.Code&sourceX == 0 {
 		t.emit(operation.Imm32(regA, int32(in.K)))
 		return nil
 	}
@@ -58,11 +58,11 @@ var comparisons = map[uint16]comparison{
 
 func (t *translator) branch(pc int, in bpfprog.Instruction) error {
 	next := label(pc + 1)
-	if in.Op&opMask == unix.BPF_JA {
+	if in.Code&opMask == unix.BPF_JA {
 		t.jumpUnless(next, next+label(in.K))
 		return nil
 	}
-	compare, ok := comparisons[in.Op&opMask]
+	compare, ok := comparisons[in.Code&opMask]
 	if !ok {
 		return errUnknown
 	}
@@ -81,7 +81,7 @@ func (t *translator) branch(pc int, in bpfprog.Instruction) error {
 
 // conditional compares A with X or K, as numbers of 32 bits.
 func conditional(op asm.JumpOp, in bpfprog.Instruction) asm.Instruction {
-	if in.Op&sourceX != 0 {
+	if in.Code&sourceX != 0 {
 		return op.Reg32(regA, regX, "")
 	}
 	return op.Imm32(regA, int32(in.K), "")

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sonde-operator/sonde/agents/capture/ebpffilter"
+	"github.com/sonde-operator/sonde/internal/wire/bpfprog"
 	"github.com/sonde-operator/sonde/test/filters/simulator"
 )
 
@@ -38,13 +39,13 @@ func FuzzTranslate(f *testing.F) {
 		}
 		body, err := ebpffilter.Translate(filter, ebpffilter.AtIngress())
 		if err != nil {
-			if len(filter) > 0 && classic(filter).Validate() == nil &&
+			if len(filter) > 0 && filter.Validate() == nil &&
 				!strings.Contains(err.Error(), "cannot be translated") && !strings.Contains(err.Error(), "is too long") {
 				t.Fatalf("a program that is valid: %v", err)
 			}
 			return
 		}
-		if err := classic(filter).Validate(); err != nil {
+		if err := filter.Validate(); err != nil {
 			t.Fatalf("translated, though %v", err)
 		}
 		checkForm(t, body)
@@ -53,7 +54,7 @@ func FuzzTranslate(f *testing.F) {
 			Protocol: 0x86dd, VlanProto: 0x8100, Type: 3, VlanTag: 0xfff, VlanPresent: 1, Interface: 2, Mark: 0x80000000, Queue: 1,
 			Hash: 0xffffffff, CPU: 1, Random: 0x12345678,
 		}
-		want, err := simulator.Classic(classic(filter), p)
+		want, err := simulator.Classic(filter, p)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -72,7 +73,7 @@ func FuzzTranslate(f *testing.F) {
 	})
 }
 
-func raw(program []unix.SockFilter) []byte {
+func raw(program bpfprog.Program) []byte {
 	var b []byte
 	for _, in := range program {
 		b = binary.LittleEndian.AppendUint16(b, in.Code)
@@ -82,10 +83,10 @@ func raw(program []unix.SockFilter) []byte {
 	return b
 }
 
-func decode(b []byte) []unix.SockFilter {
-	var program []unix.SockFilter
+func decode(b []byte) bpfprog.Program {
+	var program bpfprog.Program
 	for ; len(b) >= 8; b = b[8:] {
-		program = append(program, unix.SockFilter{
+		program = append(program, bpfprog.Instruction{
 			Code: binary.LittleEndian.Uint16(b), Jt: b[2], Jf: b[3], K: binary.LittleEndian.Uint32(b[4:]),
 		})
 	}
@@ -93,8 +94,8 @@ func decode(b []byte) []unix.SockFilter {
 }
 
 // tame makes a valid program of most: few random ones are.
-func tame(program []unix.SockFilter) []unix.SockFilter {
-	var out []unix.SockFilter
+func tame(program bpfprog.Program) bpfprog.Program {
+	var out bpfprog.Program
 	for k := range uint32(4) { // all others are folded to these words of scratch memory
 		out = append(out, op(unix.BPF_ST, k))
 	}
@@ -155,11 +156,11 @@ func checkForm(t *testing.T, body asm.Instructions) {
 
 // TestTame shows that what tame makes is valid, whatever it is made of.
 func TestTame(t *testing.T) {
-	var all []unix.SockFilter
+	var all bpfprog.Program
 	for code := range 256 {
-		all = append(all, unix.SockFilter{Code: uint16(code), Jt: byte(code), Jf: 255, K: 0xffffffff - uint32(code)})
+		all = append(all, bpfprog.Instruction{Code: uint16(code), Jt: byte(code), Jf: 255, K: 0xffffffff - uint32(code)})
 	}
-	if err := classic(tame(all)).Validate(); err != nil {
+	if err := tame(all).Validate(); err != nil {
 		t.Error(err)
 	}
 }

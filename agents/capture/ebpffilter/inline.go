@@ -7,7 +7,8 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
-	"golang.org/x/sys/unix"
+
+	"github.com/sonde-operator/sonde/internal/wire/bpfprog"
 )
 
 // ends are where a filter leads that is no function.
@@ -20,7 +21,7 @@ type ends struct {
 // a return for each packet. Where a byte is not in the packet's linear part it calls the function, which decides as always.
 // The verifier looks at the filter as a part of the program then, and may refuse what it takes as a function. On an error the
 // program is unchanged; a filter that accepts nothing is one.
-func Inline(spec *ebpf.ProgramSpec, function string, filter []unix.SockFilter, refused int32, options ...Option) error {
+func Inline(spec *ebpf.ProgramSpec, function string, filter bpfprog.Program, refused int32, options ...Option) error {
 	t, err := newTranslator(filter, options)
 	if err != nil {
 		return fmt.Errorf("inline filter: %w", err)

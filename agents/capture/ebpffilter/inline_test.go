@@ -12,13 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sonde-operator/sonde/agents/capture/ebpffilter"
+	"github.com/sonde-operator/sonde/internal/wire/bpfprog"
 	"github.com/sonde-operator/sonde/test/filters/loadtest"
 	"github.com/sonde-operator/sonde/test/filters/simulator"
 	"github.com/sonde-operator/sonde/test/privileged"
 )
 
 // checkInline runs a filter in line in the simulator: it accepts what the function returns anything but 0 of.
-func checkInline(t *testing.T, filter []unix.SockFilter, p *simulator.Packet, want uint32) {
+func checkInline(t *testing.T, filter bpfprog.Program, p *simulator.Packet, want uint32) {
 	t.Helper()
 	spec, err := loadtest.Inlined(filter, ebpffilter.AtIngress())
 	if err != nil {
@@ -41,7 +42,7 @@ func TestInlineInKernel(t *testing.T) {
 	runs := 0
 	for _, name := range slices.Sorted(maps.Keys(programs)) {
 		tc := programs[name]
-		if !slices.ContainsFunc(tc.program, func(in unix.SockFilter) bool {
+		if !slices.ContainsFunc(tc.program, func(in bpfprog.Instruction) bool {
 			return in.Code&^0x18 == unix.BPF_LD|unix.BPF_ABS || in.Code&^0x18 == unix.BPF_LD|unix.BPF_IND ||
 				in.Code == unix.BPF_LDX|unix.BPF_B|unix.BPF_MSH || in.Code&^0x10 == alu|unix.BPF_DIV|byX || in.Jt != in.Jf
 		}) {
@@ -67,9 +68,9 @@ func TestInlineInKernel(t *testing.T) {
 
 // TestInlineSparesTheCall: what lies in the linear part is decided without the function, which here would refuse it.
 func TestInlineSparesTheCall(t *testing.T) {
-	filter := []unix.SockFilter{op(ldb, 20), jump(unix.BPF_JEQ, 20, 0, 1), op(ret, 5), op(ret, 0)}
+	filter := bpfprog.Program{op(ldb, 20), jump(unix.BPF_JEQ, 20, 0, 1), op(ret, 5), op(ret, 0)}
 	spec := loadtest.SpecInline()
-	never, err := ebpffilter.Translate([]unix.SockFilter{op(ret, 0)})
+	never, err := ebpffilter.Translate(bpfprog.Program{op(ret, 0)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,20 +95,20 @@ func TestInlineSparesTheCall(t *testing.T) {
 
 func TestInlineRefuses(t *testing.T) {
 	for name, tc := range map[string]struct {
-		filter   []unix.SockFilter
+		filter   bpfprog.Program
 		function string
 		change   func(*ebpf.ProgramSpec)
 		want     string
 	}{
 		"empty":       {function: loadtest.Function, want: "the program is empty"},
-		"invalid":     {filter: []unix.SockFilter{op(ldi, 1)}, function: loadtest.Function, want: "does not end with a return"},
-		"nothing":     {filter: []unix.SockFilter{op(ret, 0)}, function: loadtest.Function, want: "it accepts nothing"},
-		"no function": {filter: []unix.SockFilter{op(ret, 1)}, function: "refuses", want: "no function refuses"},
-		"the program": {filter: []unix.SockFilter{op(ret, 1)}, function: "see", want: "no function see"},
-		"a call": {filter: []unix.SockFilter{op(ret, 1)}, function: loadtest.Function, want: "cannot be moved", change: func(spec *ebpf.ProgramSpec) {
+		"invalid":     {filter: bpfprog.Program{op(ldi, 1)}, function: loadtest.Function, want: "does not end with a return"},
+		"nothing":     {filter: bpfprog.Program{op(ret, 0)}, function: loadtest.Function, want: "it accepts nothing"},
+		"no function": {filter: bpfprog.Program{op(ret, 1)}, function: "refuses", want: "no function refuses"},
+		"the program": {filter: bpfprog.Program{op(ret, 1)}, function: "see", want: "no function see"},
+		"a call": {filter: bpfprog.Program{op(ret, 1)}, function: loadtest.Function, want: "cannot be moved", change: func(spec *ebpf.ProgramSpec) {
 			spec.Instructions = loadtest.Spec().Instructions
 		}},
-		"no types": {filter: []unix.SockFilter{op(ret, 1)}, function: loadtest.Function, want: "cannot be moved", change: func(spec *ebpf.ProgramSpec) {
+		"no types": {filter: bpfprog.Program{op(ret, 1)}, function: loadtest.Function, want: "cannot be moved", change: func(spec *ebpf.ProgramSpec) {
 			spec.Instructions[0] = asm.Mov.Imm(asm.R0, 1).WithSymbol("see")
 		}},
 	} {

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sonde-operator/sonde/agents/capture/ebpffilter"
+	"github.com/sonde-operator/sonde/internal/wire/bpfprog"
 	"github.com/sonde-operator/sonde/test/filters/loadtest"
 	"github.com/sonde-operator/sonde/test/filters/simulator"
 	"github.com/sonde-operator/sonde/test/privileged"
@@ -37,7 +38,7 @@ func TestLinearPartInKernel(t *testing.T) {
 		data[i] = byte(i * 7)
 	}
 	copy(data[12:], []byte{0x88, 0xb5, 0x46})
-	for name, program := range map[string][]unix.SockFilter{
+	for name, program := range map[string]bpfprog.Program{
 		"bytes": of(
 			op(ldh, 12), op(unix.BPF_ST, 0), // before the end of the linear part
 			op(ldw, 12), op(unix.BPF_ST, 1), // across it
@@ -54,7 +55,7 @@ func TestLinearPartInKernel(t *testing.T) {
 		"beyond":          {op(ldh, large-1), op(ret, 1)},
 		"beyond behind X": {op(ldxi, large-2), op(ldwX, 0), op(ret, 1)},
 	} {
-		want, err := simulator.Classic(classic(program), &simulator.Packet{Data: data})
+		want, err := simulator.Classic(program, &simulator.Packet{Data: data})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -110,7 +111,7 @@ func vethPair(t *testing.T) (captured, peer netlink.Link) {
 }
 
 // attach has a filter run on what arrives at an interface, and what it says written into a map, in line only of what it accepts.
-func attach(t *testing.T, at netlink.Link, filter []unix.SockFilter, inline bool) (*ebpf.Map, func()) {
+func attach(t *testing.T, at netlink.Link, filter bpfprog.Program, inline bool) (*ebpf.Map, func()) {
 	t.Helper()
 	body, err := ebpffilter.Translate(filter)
 	if err != nil {

@@ -81,7 +81,7 @@ func (t *translator) readScratch(k uint32, to asm.Register) {
 
 // load translates what loads A.
 func (t *translator) load(in bpfprog.Instruction) error {
-	switch in.Op & modeMask {
+	switch in.Code & modeMask {
 	case unix.BPF_IMM:
 		t.emit(asm.Mov.Imm32(regA, int32(in.K)))
 	case unix.BPF_MEM:
@@ -101,7 +101,7 @@ func (t *translator) load(in bpfprog.Instruction) error {
 
 // loadX translates what loads X.
 func (t *translator) loadX(in bpfprog.Instruction) {
-	switch in.Op & modeMask {
+	switch in.Code & modeMask {
 	case unix.BPF_IMM:
 		t.emit(asm.Mov.Imm32(regX, int32(in.K)))
 	case unix.BPF_MEM:
@@ -115,7 +115,7 @@ func (t *translator) loadX(in bpfprog.Instruction) {
 }
 
 func sizeOf(in bpfprog.Instruction) asm.Size {
-	switch in.Op & sizeMask {
+	switch in.Code & sizeMask {
 	case unix.BPF_B:
 		return asm.Byte
 	case unix.BPF_H:

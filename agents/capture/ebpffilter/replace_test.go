@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sonde-operator/sonde/agents/capture/ebpffilter"
+	"github.com/sonde-operator/sonde/internal/wire/bpfprog"
 	"github.com/sonde-operator/sonde/test/filters/loadtest"
 	"github.com/sonde-operator/sonde/test/privileged"
 )
@@ -37,7 +38,7 @@ func TestReplace(t *testing.T) {
 	privileged.Need(t)
 	spec, at := withAnother()
 	before := slices.Clone(spec.Instructions)
-	body, err := ebpffilter.Translate([]unix.SockFilter{op(ldb, 20), op(alu|unix.BPF_ADD, 1), op(retA, 0)})
+	body, err := ebpffilter.Translate(bpfprog.Program{op(ldb, 20), op(alu|unix.BPF_ADD, 1), op(retA, 0)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +74,7 @@ func TestReplaceAgain(t *testing.T) {
 	spec, at := withAnother()
 	for range 2 {
 		for _, k := range []uint32{5, 6} {
-			body, err := ebpffilter.Translate([]unix.SockFilter{op(ldb, 20), op(ret, k)})
+			body, err := ebpffilter.Translate(bpfprog.Program{op(ldb, 20), op(ret, k)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -88,7 +89,7 @@ func TestReplaceAgain(t *testing.T) {
 }
 
 func TestReplaceRefuses(t *testing.T) {
-	body, err := ebpffilter.Translate([]unix.SockFilter{op(ret, 1)})
+	body, err := ebpffilter.Translate(bpfprog.Program{op(ret, 1)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -46,7 +46,7 @@ const (
 // which returns what the classic program returns: 0 refuses the packet. Its jumps are offsets and it has no symbols, so
 // that it fits into any program; Replace puts it there. The error of a program that the kernel would not take, or that
 // cannot be translated (ErrDirection among others), says which instruction is at fault, counted from 0.
-func Translate(program []unix.SockFilter, options ...Option) (asm.Instructions, error) {
+func Translate(program bpfprog.Program, options ...Option) (asm.Instructions, error) {
 	t, err := newTranslator(program, options)
 	if err != nil {
 		return nil, fmt.Errorf("translate filter: %w", err)
@@ -57,14 +57,11 @@ func Translate(program []unix.SockFilter, options ...Option) (asm.Instructions, 
 	return t.out, nil
 }
 
-func newTranslator(program []unix.SockFilter, options []Option) (*translator, error) {
+func newTranslator(program bpfprog.Program, options []Option) (*translator, error) {
 	if len(program) == 0 {
 		return nil, errors.New("the program is empty")
 	}
-	t := &translator{program: make(bpfprog.Program, len(program)), places: make([]int, len(program))}
-	for i, in := range program {
-		t.program[i] = bpfprog.Instruction{Op: in.Code, Jt: in.Jt, Jf: in.Jf, K: in.K}
-	}
+	t := &translator{program: program, places: make([]int, len(program))}
 	for _, option := range options {
 		option(t)
 	}
@@ -107,7 +104,7 @@ func (t *translator) translate() error {
 		}
 		t.place(label(pc))
 		if err := t.instruction(pc, in); err != nil {
-			return fmt.Errorf("instruction %d (%d %d %d %d) cannot be translated: %w", pc, in.Op, in.Jt, in.Jf, in.K, err)
+			return fmt.Errorf("instruction %d (%d %d %d %d) cannot be translated: %w", pc, in.Code, in.Jt, in.Jf, in.K, err)
 		}
 	}
 	return nil
@@ -146,7 +143,7 @@ func (t *translator) newLabel() label {
 func (t *translator) place(l label) { t.places[l] = len(t.out) }
 
 func (t *translator) instruction(pc int, in bpfprog.Instruction) error {
-	switch in.Op & classMask {
+	switch in.Code & classMask {
 	case unix.BPF_LD:
 		return t.load(in)
 	case unix.BPF_LDX:
@@ -162,7 +159,7 @@ func (t *translator) instruction(pc int, in bpfprog.Instruction) error {
 	case unix.BPF_RET:
 		t.end(in)
 	case unix.BPF_MISC:
-		if in.Op&miscMask == unix.BPF_TXA {
+		if in.Code&miscMask == unix.BPF_TXA {
 			t.emit(asm.Mov.Reg32(regA, regX))
 			break
 		}
@@ -173,7 +170,7 @@ func (t *translator) instruction(pc int, in bpfprog.Instruction) error {
 
 // end translates a return.
 func (t *translator) end(in bpfprog.Instruction) {
-	byA := in.Op&returnMask == unix.BPF_A
+	byA := in.Code&returnMask == unix.BPF_A
 	switch {
 	case t.ends == nil && byA:
 		t.emit(asm.Mov.Reg32(asm.R0, regA), asm.Return())
@@ -198,10 +195,10 @@ func reached(program bpfprog.Program) []bool {
 			continue
 		}
 		switch {
-		case in.Op&classMask == unix.BPF_RET:
-		case in.Op&classMask != unix.BPF_JMP:
+		case in.Code&classMask == unix.BPF_RET:
+		case in.Code&classMask != unix.BPF_JMP:
 			reached[pc+1] = true
-		case in.Op&opMask == unix.BPF_JA:
+		case in.Code&opMask == unix.BPF_JA:
 			reached[pc+1+int(in.K)] = true
 		default:
 			reached[pc+1+int(in.Jt)], reached[pc+1+int(in.Jf)] = true, true

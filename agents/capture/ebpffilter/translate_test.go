@@ -17,10 +17,10 @@ import (
 )
 
 // op makes an instruction that is no conditional jump.
-func op(code int, k uint32) unix.SockFilter { return unix.SockFilter{Code: uint16(code), K: k} }
+func op(code int, k uint32) bpfprog.Instruction { return bpfprog.Instruction{Code: uint16(code), K: k} }
 
-func jump(code int, k uint32, jt, jf uint8) unix.SockFilter {
-	return unix.SockFilter{Code: uint16(unix.BPF_JMP | code), K: k, Jt: jt, Jf: jf}
+func jump(code int, k uint32, jt, jf uint8) bpfprog.Instruction {
+	return bpfprog.Instruction{Code: uint16(unix.BPF_JMP | code), K: k, Jt: jt, Jf: jf}
 }
 
 // Opcodes that the tests use often.
@@ -52,22 +52,22 @@ func frame() []byte {
 }
 
 // of makes the program that computes A and returns it.
-func of(instructions ...unix.SockFilter) []unix.SockFilter {
+func of(instructions ...bpfprog.Instruction) bpfprog.Program {
 	return append(instructions, op(retA, 0))
 }
 
 // with begins with an A and an X.
-func with(a, x uint32, instructions ...unix.SockFilter) []unix.SockFilter {
-	return of(append([]unix.SockFilter{op(ldi, a), op(ldxi, x)}, instructions...)...)
+func with(a, x uint32, instructions ...bpfprog.Instruction) bpfprog.Program {
+	return of(append(bpfprog.Program{op(ldi, a), op(ldxi, x)}, instructions...)...)
 }
 
 // programs are by name what to run on frame() and what it returns. The mark is 7; 5 is the interface.
 var programs = map[string]struct {
-	program []unix.SockFilter
+	program bpfprog.Program
 	want    uint32
 }{
-	"constant":          {[]unix.SockFilter{op(ret, 262144)}, 262144},
-	"largest constant":  {[]unix.SockFilter{op(ret, 0xffffffff)}, 0xffffffff},
+	"constant":          {bpfprog.Program{op(ret, 262144)}, 262144},
+	"largest constant":  {bpfprog.Program{op(ret, 0xffffffff)}, 0xffffffff},
 	"A begins as 0":     {of(), 0},
 	"X begins as 0":     {of(op(ldi, 9), op(txa, 0)), 0},
 	"byte":              {of(op(ldb, 20)), 20},
@@ -75,11 +75,11 @@ var programs = map[string]struct {
 	"word":              {of(op(ldw, 20)), 20<<24 | 21<<16 | 22<<8 | 23},
 	"last word":         {of(op(ldw, 96)), 96<<24 | 97<<16 | 98<<8 | 99},
 	"last byte":         {of(op(ldb, 99)), 99},
-	"word beyond":       {append([]unix.SockFilter{op(ldw, 97)}, op(ret, 1)), 0},
-	"byte beyond":       {append([]unix.SockFilter{op(ldb, 100)}, op(ret, 1)), 0},
-	"far beyond":        {append([]unix.SockFilter{op(ldb, 0x7ffffffe)}, op(ret, 1)), 0},
-	"beyond direct":     {append([]unix.SockFilter{op(ldw, 0x7ffe)}, op(ret, 1)), 0},
-	"no offset":         {append([]unix.SockFilter{op(ldb, 0x80000000)}, op(ret, 1)), 0},
+	"word beyond":       {append(bpfprog.Program{op(ldw, 97)}, op(ret, 1)), 0},
+	"byte beyond":       {append(bpfprog.Program{op(ldb, 100)}, op(ret, 1)), 0},
+	"far beyond":        {append(bpfprog.Program{op(ldb, 0x7ffffffe)}, op(ret, 1)), 0},
+	"beyond direct":     {append(bpfprog.Program{op(ldw, 0x7ffe)}, op(ret, 1)), 0},
+	"no offset":         {append(bpfprog.Program{op(ldb, 0x80000000)}, op(ret, 1)), 0},
 	"behind X":          {with(0, 10, op(ldbX, 20)), 30},
 	"half behind X":     {with(0, 10, op(ldhX, 20)), 30<<8 | 31},
 	"word behind X":     {with(0, 10, op(ldwX, 20)), 30<<24 | 31<<16 | 32<<8 | 33},
@@ -89,13 +89,13 @@ var programs = map[string]struct {
 	"larger X":          {with(0, 0x7ffffff0, op(ldbX, 0)), 0},
 	"X + k wraps":       {with(0, 0xffffffff, op(ldbX, 21)), 20},
 	"X + k wraps twice": {with(0, 21, op(ldbX, 0xffffffff)), 20},
-	"X + k negative":    {[]unix.SockFilter{op(ldxi, 5), op(ldbX, 0xfffffffa), op(ret, 1)}, 0},
+	"X + k negative":    {bpfprog.Program{op(ldxi, 5), op(ldbX, 0xfffffffa), op(ret, 1)}, 0},
 	"network":           {of(op(ldb, network+6)), 20},
 	"network behind X":  {with(0, 6, op(ldbX, network)), 20},
 	"link layer":        {of(op(ldh, linkLayer+20)), 20<<8 | 21},
-	"network beyond":    {[]unix.SockFilter{op(ldb, network+86), op(ret, 1)}, 0},
+	"network beyond":    {bpfprog.Program{op(ldb, network+86), op(ret, 1)}, 0},
 	"header length":     {of(op(unix.BPF_LDX|unix.BPF_B|unix.BPF_MSH, 22), op(txa, 0)), 24},
-	"no header":         {[]unix.SockFilter{op(unix.BPF_LDX|unix.BPF_B|unix.BPF_MSH, 100), op(ret, 1)}, 0},
+	"no header":         {bpfprog.Program{op(unix.BPF_LDX|unix.BPF_B|unix.BPF_MSH, 100), op(ret, 1)}, 0},
 	"header keeps A":    {of(op(ldi, 9), op(unix.BPF_LDX|unix.BPF_B|unix.BPF_MSH, 22)), 9},
 	"length":            {of(op(unix.BPF_LD|unix.BPF_W|unix.BPF_LEN, 0)), 100},
 	"length in X":       {of(op(unix.BPF_LDX|unix.BPF_W|unix.BPF_LEN, 0), op(txa, 0)), 100},
@@ -111,10 +111,10 @@ var programs = map[string]struct {
 	"divide":             {with(0xfffffffe, 0, op(alu|unix.BPF_DIV, 2)), 0x7fffffff},
 	"divide large":       {with(0xfffffffe, 0, op(alu|unix.BPF_DIV, 0xffffffff)), 0},
 	"divide X":           {with(100, 7, op(alu|unix.BPF_DIV|byX, 0)), 14},
-	"divide by zero":     {[]unix.SockFilter{op(ldi, 9), op(alu|unix.BPF_DIV|byX, 0), op(ret, 1)}, 0},
+	"divide by zero":     {bpfprog.Program{op(ldi, 9), op(alu|unix.BPF_DIV|byX, 0), op(ret, 1)}, 0},
 	"modulo":             {with(100, 0, op(alu|unix.BPF_MOD, 7)), 2},
 	"modulo X":           {with(0xffffffff, 16, op(alu|unix.BPF_MOD|byX, 0)), 15},
-	"modulo zero":        {[]unix.SockFilter{op(ldi, 9), op(alu|unix.BPF_MOD|byX, 0), op(ret, 1)}, 0},
+	"modulo zero":        {bpfprog.Program{op(ldi, 9), op(alu|unix.BPF_MOD|byX, 0), op(ret, 1)}, 0},
 	"or":                 {with(0x80000001, 0, op(alu|unix.BPF_OR, 0x80000010)), 0x80000011},
 	"or X":               {with(1, 0xfffffff0, op(alu|unix.BPF_OR|byX, 0)), 0xfffffff1},
 	"and":                {with(0xf0f0f0f0, 0, op(alu|unix.BPF_AND, 0xff00ff00)), 0xf000f000},
@@ -129,22 +129,22 @@ var programs = map[string]struct {
 	"shift right 63":     {with(0x80000000, 63, op(alu|unix.BPF_RSH|byX, 0)), 1},
 	"negate":             {with(1, 0, op(alu|unix.BPF_NEG, 0)), 0xffffffff},
 	"back and forth":     {with(1, 0, op(tax, 0), op(ldi, 2), op(alu|unix.BPF_ADD|byX, 0)), 3},
-	"dead code":          {[]unix.SockFilter{op(unix.BPF_JMP|unix.BPF_JA, 2), op(ldb, 4), op(ret, 5), op(ret, 6)}, 6},
-	"dead after ret":     {[]unix.SockFilter{jump(unix.BPF_JEQ, 0, 0, 1), op(ret, 3), op(ret, 4), op(ldb, 1), op(ret, 5)}, 3},
-	"both ways":          {[]unix.SockFilter{jump(unix.BPF_JEQ, 1, 1, 1), op(ret, 3), op(ret, 4)}, 4},
-	"both ways on":       {[]unix.SockFilter{jump(unix.BPF_JSET, 1, 0, 0), op(ret, 4)}, 4},
-	"set":                {[]unix.SockFilter{op(ldi, 0x80000000), jump(unix.BPF_JSET, 0x80000001, 0, 1), op(ret, 3), op(ret, 4)}, 3},
-	"not set":            {[]unix.SockFilter{op(ldi, 2), jump(unix.BPF_JSET, 1, 0, 1), op(ret, 3), op(ret, 4)}, 4},
-	"greater is not":     {[]unix.SockFilter{op(ldi, 7), jump(unix.BPF_JGT, 7, 1, 0), op(ret, 3), op(ret, 4)}, 3},
-	"greater":            {[]unix.SockFilter{op(ldi, 0xffffffff), jump(unix.BPF_JGT, 0x7fffffff, 1, 0), op(ret, 3), op(ret, 4)}, 4},
-	"at least":           {[]unix.SockFilter{op(ldi, 0xffffffff), jump(unix.BPF_JGE, 0xffffffff, 0, 1), op(ret, 3), op(ret, 4)}, 3},
-	"equal, not greater": {[]unix.SockFilter{op(ldi, 7), jump(unix.BPF_JGT, 7, 0, 1), op(ret, 3), op(ret, 4)}, 4},
-	"equal, so at least": {[]unix.SockFilter{op(ldi, 7), jump(unix.BPF_JGE, 7, 1, 0), op(ret, 3), op(ret, 4)}, 4},
-	"less":               {[]unix.SockFilter{op(ldi, 6), jump(unix.BPF_JGE, 7, 0, 1), op(ret, 3), op(ret, 4)}, 4},
-	"X is greater":       {[]unix.SockFilter{op(ldxi, 0xffffffff), jump(unix.BPF_JGT|byX, 0, 0, 1), op(ret, 3), op(ret, 4)}, 4},
-	"X is set":           {[]unix.SockFilter{op(ldi, 6), op(ldxi, 4), jump(unix.BPF_JSET|byX, 0, 0, 1), op(ret, 3), op(ret, 4)}, 3},
-	"A is X":             {[]unix.SockFilter{op(ldi, 6), op(tax, 0), jump(unix.BPF_JEQ|byX, 0, 1, 0), op(ret, 3), op(ret, 4)}, 4},
-	"loaded both ways": {[]unix.SockFilter{
+	"dead code":          {bpfprog.Program{op(unix.BPF_JMP|unix.BPF_JA, 2), op(ldb, 4), op(ret, 5), op(ret, 6)}, 6},
+	"dead after ret":     {bpfprog.Program{jump(unix.BPF_JEQ, 0, 0, 1), op(ret, 3), op(ret, 4), op(ldb, 1), op(ret, 5)}, 3},
+	"both ways":          {bpfprog.Program{jump(unix.BPF_JEQ, 1, 1, 1), op(ret, 3), op(ret, 4)}, 4},
+	"both ways on":       {bpfprog.Program{jump(unix.BPF_JSET, 1, 0, 0), op(ret, 4)}, 4},
+	"set":                {bpfprog.Program{op(ldi, 0x80000000), jump(unix.BPF_JSET, 0x80000001, 0, 1), op(ret, 3), op(ret, 4)}, 3},
+	"not set":            {bpfprog.Program{op(ldi, 2), jump(unix.BPF_JSET, 1, 0, 1), op(ret, 3), op(ret, 4)}, 4},
+	"greater is not":     {bpfprog.Program{op(ldi, 7), jump(unix.BPF_JGT, 7, 1, 0), op(ret, 3), op(ret, 4)}, 3},
+	"greater":            {bpfprog.Program{op(ldi, 0xffffffff), jump(unix.BPF_JGT, 0x7fffffff, 1, 0), op(ret, 3), op(ret, 4)}, 4},
+	"at least":           {bpfprog.Program{op(ldi, 0xffffffff), jump(unix.BPF_JGE, 0xffffffff, 0, 1), op(ret, 3), op(ret, 4)}, 3},
+	"equal, not greater": {bpfprog.Program{op(ldi, 7), jump(unix.BPF_JGT, 7, 0, 1), op(ret, 3), op(ret, 4)}, 4},
+	"equal, so at least": {bpfprog.Program{op(ldi, 7), jump(unix.BPF_JGE, 7, 1, 0), op(ret, 3), op(ret, 4)}, 4},
+	"less":               {bpfprog.Program{op(ldi, 6), jump(unix.BPF_JGE, 7, 0, 1), op(ret, 3), op(ret, 4)}, 4},
+	"X is greater":       {bpfprog.Program{op(ldxi, 0xffffffff), jump(unix.BPF_JGT|byX, 0, 0, 1), op(ret, 3), op(ret, 4)}, 4},
+	"X is set":           {bpfprog.Program{op(ldi, 6), op(ldxi, 4), jump(unix.BPF_JSET|byX, 0, 0, 1), op(ret, 3), op(ret, 4)}, 3},
+	"A is X":             {bpfprog.Program{op(ldi, 6), op(tax, 0), jump(unix.BPF_JEQ|byX, 0, 1, 0), op(ret, 3), op(ret, 4)}, 4},
+	"loaded both ways": {bpfprog.Program{
 		op(ldb, 20), jump(unix.BPF_JEQ, 20, 0, 1), op(ldb, 30), op(tax, 0), op(ldbX, 1), op(retA, 0),
 	}, 31},
 
@@ -158,13 +158,13 @@ var programs = map[string]struct {
 	"no tag":        {of(op(ldw, metadata+48)), 0},
 	"no tag's tag":  {of(op(ldw, metadata+44)), 0},
 	"no tag's TPID": {of(op(ldw, metadata+60)), 0},
-	"cpu":           {[]unix.SockFilter{op(ldw, metadata+36), jump(unix.BPF_JGT, 4096, 0, 1), op(ret, 3), op(ret, 4)}, 4},
-	"random":        {[]unix.SockFilter{op(ldw, metadata+56), op(alu|unix.BPF_AND, 1), jump(unix.BPF_JGT, 1, 0, 1), op(ret, 3), op(ret, 4)}, 4},
+	"cpu":           {bpfprog.Program{op(ldw, metadata+36), jump(unix.BPF_JGT, 4096, 0, 1), op(ret, 3), op(ret, 4)}, 4},
+	"random":        {bpfprog.Program{op(ldw, metadata+56), op(alu|unix.BPF_AND, 1), jump(unix.BPF_JGT, 1, 0, 1), op(ret, 3), op(ret, 4)}, 4},
 }
 
 // allOfMemory writes all words and then adds up the first eight, each shifted by its number.
-func allOfMemory() []unix.SockFilter {
-	var p []unix.SockFilter
+func allOfMemory() bpfprog.Program {
+	var p bpfprog.Program
 	for k := range uint32(16) {
 		p = append(p, op(ldi, k), op(unix.BPF_ST, k))
 	}
@@ -184,7 +184,7 @@ func simulated() *simulator.Packet {
 func TestTranslate(t *testing.T) {
 	for name, tc := range programs {
 		t.Run(name, func(t *testing.T) {
-			reference, err := simulator.Classic(classic(tc.program), simulated())
+			reference, err := simulator.Classic(tc.program, simulated())
 			if err != nil || reference != tc.want {
 				t.Errorf("as classic BPF: %#x, %v, want %#x", reference, err, tc.want)
 			}
@@ -218,7 +218,7 @@ func TestTranslateInKernel(t *testing.T) {
 	}
 }
 
-func runInKernel(t *testing.T, program []unix.SockFilter, want uint32, options ...ebpffilter.Option) {
+func runInKernel(t *testing.T, program bpfprog.Program, want uint32, options ...ebpffilter.Option) {
 	t.Helper()
 	body, err := ebpffilter.Translate(program, append(options, ebpffilter.AtIngress())...)
 	if err != nil {
@@ -287,18 +287,18 @@ func TestLinearPart(t *testing.T) {
 }
 
 func TestTranslateRefuses(t *testing.T) {
-	long := make([]unix.SockFilter, 4094)
+	long := make(bpfprog.Program, 4094)
 	for i := range long {
 		long[i] = op(ldwX, 0)
 	}
-	tooLong := append([]unix.SockFilter{jump(unix.BPF_JEQ, 0, 0, 1), op(unix.BPF_JMP|unix.BPF_JA, 4092)}, append(long[:4093], op(ret, 1))...)
+	tooLong := append(bpfprog.Program{jump(unix.BPF_JEQ, 0, 0, 1), op(unix.BPF_JMP|unix.BPF_JA, 4092)}, append(long[:4093], op(ret, 1))...)
 	for name, tc := range map[string]struct {
-		program []unix.SockFilter
+		program bpfprog.Program
 		want    string
 	}{
 		"nothing":             {nil, "is empty"},
-		"no return":           {[]unix.SockFilter{op(ldi, 1)}, "does not end with a return"},
-		"jump past the end":   {[]unix.SockFilter{jump(unix.BPF_JEQ, 0, 0, 1), op(ret, 1)}, "instruction 0 (21 0 1 0): jump past the end"},
+		"no return":           {bpfprog.Program{op(ldi, 1)}, "does not end with a return"},
+		"jump past the end":   {bpfprog.Program{jump(unix.BPF_JEQ, 0, 0, 1), op(ret, 1)}, "instruction 0 (21 0 1 0): jump past the end"},
 		"division by zero":    {with(1, 1, op(alu|unix.BPF_DIV, 0)), "division by zero"},
 		"large shift":         {with(1, 1, op(alu|unix.BPF_LSH, 32)), "shift out of range"},
 		"unknown opcode":      {of(op(0xff, 0)), "unknown opcode"},
@@ -318,12 +318,4 @@ func TestTranslateRefuses(t *testing.T) {
 			}
 		})
 	}
-}
-
-func classic(program []unix.SockFilter) bpfprog.Program {
-	out := make(bpfprog.Program, len(program))
-	for i, in := range program {
-		out[i] = bpfprog.Instruction{Op: in.Code, Jt: in.Jt, Jf: in.Jf, K: in.K}
-	}
-	return out
 }

@@ -62,7 +62,7 @@ func New(_ context.Context) (*Compiler, error) {
 // the expression is at fault. An error that wraps ctx.Err() means that ctx ended
 // before the compilation began; once begun, its work is bounded to about a
 // second and it is not interrupted.
-func (c *Compiler) Compile(ctx context.Context, expression string, link LinkType, snapLen int) (Program, error) {
+func (c *Compiler) Compile(ctx context.Context, expression string, link LinkType, snapLen int) (bpfprog.Program, error) {
 	snapLen, err := checkHandle(link, snapLen)
 	if err != nil {
 		return nil, err

@@ -12,7 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/sonde-operator/sonde/internal/operator/pcapfilter"
+	"github.com/sonde-operator/sonde/internal/wire/bpfprog"
 )
 
 // testNet is a network namespace with a veth pair, both ends up and without
@@ -119,7 +119,7 @@ func programText(output []byte) string {
 
 // openSocket returns a packet socket on the link that sees what the program
 // accepts, in both directions. The nil program accepts everything.
-func openSocket(t *testing.T, link netlink.Link, program pcapfilter.Program) int {
+func openSocket(t *testing.T, link netlink.Link, program bpfprog.Program) int {
 	t.Helper()
 	// Without a protocol nothing arrives until bind, when the filter is there.
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
@@ -142,10 +142,10 @@ func openSocket(t *testing.T, link netlink.Link, program pcapfilter.Program) int
 	return fd
 }
 
-func sockFprog(program pcapfilter.Program) *unix.SockFprog {
+func sockFprog(program bpfprog.Program) *unix.SockFprog {
 	filter := make([]unix.SockFilter, len(program))
 	for i, in := range program {
-		filter[i] = unix.SockFilter{Code: in.Op, Jt: in.Jt, Jf: in.Jf, K: in.K}
+		filter[i] = unix.SockFilter(in)
 	}
 	return &unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sonde-operator/sonde/internal/operator/pcapfilter"
+	"github.com/sonde-operator/sonde/internal/wire/bpfprog"
 )
 
 // syntaxError compiles an expression that must be refused.
@@ -74,7 +75,7 @@ func TestNumbersInPlaceOfNames(t *testing.T) {
 		"ip proto RSPF":      "ip proto 73",
 	} {
 		t.Run(odd, func(t *testing.T) {
-			var programs [2]pcapfilter.Program
+			var programs [2]bpfprog.Program
 			for i, expression := range []string{odd, plain} {
 				program, err := c.Compile(t.Context(), expression, pcapfilter.LinkEthernet, 0)
 				if err != nil {

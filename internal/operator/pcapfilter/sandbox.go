@@ -12,6 +12,8 @@ import (
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
 	"github.com/tetratelabs/wazero/experimental"
+
+	"github.com/sonde-operator/sonde/internal/wire/bpfprog"
 )
 
 // artifacts holds libpcap.wasm once `make pcapfilter` has built it. The folder
@@ -84,7 +86,7 @@ type result struct {
 
 // compile runs one compilation. The expression is at most MaxExpressionBytes
 // long and has no NUL.
-func (s *sandbox) compile(ctx context.Context, expression string, link LinkType, snapLen int) (Program, error) {
+func (s *sandbox) compile(ctx context.Context, expression string, link LinkType, snapLen int) (bpfprog.Program, error) {
 	instance, err := s.runtime.InstantiateModule(
 		experimental.WithMemoryAllocator(ctx, experimental.MemoryAllocatorFunc(allocateMemory)), s.module,
 		wazero.NewModuleConfig().WithName("").WithStartFunctions("_initialize"))
@@ -114,9 +116,9 @@ func (s *sandbox) compile(ctx context.Context, expression string, link LinkType,
 	if trap != nil || status != 0 {
 		return nil, refusal(expression, res)
 	}
-	if res.length > MaxInstructions {
+	if res.length > bpfprog.MaxInstructions {
 		return nil, newSyntaxError(expression, "filter is too complex: it needs %d instructions, the kernel takes at most %d",
-			res.length, MaxInstructions)
+			res.length, bpfprog.MaxInstructions)
 	}
 	return readProgram(instance.Memory(), res)
 }
@@ -181,16 +183,16 @@ func readString(memory api.Memory, at, size uint32) (string, bool) {
 	return text, ok
 }
 
-func readProgram(memory api.Memory, res result) (Program, error) {
+func readProgram(memory api.Memory, res result) (bpfprog.Program, error) {
 	raw, ok := memory.Read(res.instructions, res.length*instructionBytes)
 	if !ok {
 		return nil, errOutside
 	}
-	program := make(Program, res.length)
+	program := make(bpfprog.Program, res.length)
 	for i := range program {
 		in := raw[i*instructionBytes:]
-		program[i] = Instruction{
-			Op: binary.LittleEndian.Uint16(in), Jt: in[2], Jf: in[3], K: binary.LittleEndian.Uint32(in[4:]),
+		program[i] = bpfprog.Instruction{
+			Code: binary.LittleEndian.Uint16(in), Jt: in[2], Jf: in[3], K: binary.LittleEndian.Uint32(in[4:]),
 		}
 	}
 	return program, nil

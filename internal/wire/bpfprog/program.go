@@ -16,7 +16,7 @@ const MaxInstructions = 4096
 // Instruction is one classic BPF instruction, laid out like struct sock_filter
 // in linux/filter.h. Jt and Jf count instructions from the next one on.
 type Instruction struct {
-	Op     uint16
+	Code   uint16
 	Jt, Jf uint8
 	K      uint32
 }
@@ -32,7 +32,7 @@ func (p Program) String() string {
 	b := strconv.AppendInt(nil, int64(len(p)), 10)
 	for _, in := range p {
 		b = append(b, ',')
-		b = strconv.AppendUint(b, uint64(in.Op), 10)
+		b = strconv.AppendUint(b, uint64(in.Code), 10)
 		b = append(b, ' ')
 		b = strconv.AppendUint(b, uint64(in.Jt), 10)
 		b = append(b, ' ')
@@ -48,9 +48,9 @@ func (p Program) MarshalText() ([]byte, error) {
 	return []byte(p.String()), nil
 }
 
-// UnmarshalText is the reverse of MarshalText, with the checks of ParseProgram.
+// UnmarshalText is the reverse of MarshalText, with the checks of Parse.
 func (p *Program) UnmarshalText(text []byte) error {
-	parsed, err := ParseProgram(string(text))
+	parsed, err := Parse(string(text))
 	if err != nil {
 		return err
 	}
@@ -58,10 +58,10 @@ func (p *Program) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// ParseProgram reads what String wrote and accepts only a program that Validate
+// Parse reads what String wrote and accepts only a program that Validate
 // accepts. The empty text is an error, so that a lost filter never becomes one
 // that accepts everything; the nil program is "0".
-func ParseProgram(text string) (Program, error) {
+func Parse(text string) (Program, error) {
 	head, rest, more := strings.Cut(text, ",")
 	count, err := strconv.ParseUint(head, 10, 16)
 	if err != nil {
@@ -108,6 +108,6 @@ func parseInstruction(text string) (Instruction, error) {
 		values[i] = v
 	}
 	return Instruction{
-		Op: uint16(values[0]), Jt: uint8(values[1]), Jf: uint8(values[2]), K: uint32(values[3]),
+		Code: uint16(values[0]), Jt: uint8(values[1]), Jf: uint8(values[2]), K: uint32(values[3]),
 	}, nil
 }

@@ -9,17 +9,17 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/bpfprog"
 )
 
-func TestParseProgram(t *testing.T) {
+func TestParse(t *testing.T) {
 	tests := map[string]struct {
 		text    string
 		want    bpfprog.Program
 		wantErr string
 	}{
 		"everything": {text: "0"},
-		"accept":     {text: "1,6 0 0 262144", want: bpfprog.Program{{Op: 6, K: 262144}}},
+		"accept":     {text: "1,6 0 0 262144", want: bpfprog.Program{{Code: 6, K: 262144}}},
 		"ip": {
 			text: "4,40 0 0 12,21 0 1 2048,6 0 0 65535,6 0 0 0",
-			want: bpfprog.Program{{Op: 40, K: 12}, {Op: 21, Jf: 1, K: 2048}, {Op: 6, K: 65535}, {Op: 6}},
+			want: bpfprog.Program{{Code: 40, K: 12}, {Code: 21, Jf: 1, K: 2048}, {Code: 6, K: 65535}, {Code: 6}},
 		},
 		"lost":               {text: "", wantErr: "want a number of instructions"},
 		"too few":            {text: "2,6 0 0 1", wantErr: "1 instructions, 2 were announced"},
@@ -38,15 +38,15 @@ func TestParseProgram(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, err := bpfprog.ParseProgram(tc.text)
+			got, err := bpfprog.Parse(tc.text)
 			if tc.wantErr != "" {
 				if err == nil || !strings.Contains(err.Error(), tc.wantErr) {
-					t.Fatalf("ParseProgram: %v, want an error with %q", err, tc.wantErr)
+					t.Fatalf("Parse: %v, want an error with %q", err, tc.wantErr)
 				}
 				return
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" || err != nil {
-				t.Fatalf("ParseProgram: %v (-want +got):\n%s", err, diff)
+				t.Fatalf("Parse: %v (-want +got):\n%s", err, diff)
 			}
 			if got.String() != tc.text {
 				t.Errorf("String: %q, want %q", got.String(), tc.text)
@@ -55,19 +55,19 @@ func TestParseProgram(t *testing.T) {
 	}
 }
 
-func FuzzParseProgram(f *testing.F) {
+func FuzzParse(f *testing.F) {
 	for _, seed := range []string{"0", "1,6 0 0 262144", "4,40 0 0 12,21 0 1 2048,6 0 0 65535,6 0 0 0", "2,", ",", "1,6 0 0 1 "} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		p, err := bpfprog.ParseProgram(text)
+		p, err := bpfprog.Parse(text)
 		if err != nil {
 			return
 		}
 		if err := p.Validate(); err != nil {
 			t.Errorf("accepted, yet not valid: %v", err)
 		}
-		again, err := bpfprog.ParseProgram(p.String())
+		again, err := bpfprog.Parse(p.String())
 		if diff := cmp.Diff(p, again); diff != "" || err != nil {
 			t.Errorf("written and read again: %v (-want +got):\n%s", err, diff)
 		}

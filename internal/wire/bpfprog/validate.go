@@ -67,10 +67,10 @@ func (p Program) Validate() error {
 	}
 	for i, in := range p {
 		if reason := in.fault(len(p) - i - 1); reason != "" {
-			return fmt.Errorf("instruction %d (%d %d %d %d): %s", i, in.Op, in.Jt, in.Jf, in.K, reason)
+			return fmt.Errorf("instruction %d (%d %d %d %d): %s", i, in.Code, in.Jt, in.Jf, in.K, reason)
 		}
 	}
-	if p[len(p)-1].Op&classMask != classRET {
+	if p[len(p)-1].Code&classMask != classRET {
 		return fmt.Errorf("program does not end with a return")
 	}
 	return p.checkScratch()
@@ -94,14 +94,14 @@ func (p Program) checkScratch() error {
 	written := uint16(0)
 	for i, in := range p {
 		written &= jumped[i]
-		switch class := in.Op & classMask; {
+		switch class := in.Code & classMask; {
 		case class == classST, class == classSTX:
 			written |= 1 << in.K
-		case (class == classLD || class == classLDX) && in.Op&modeMask == modeMEM:
+		case (class == classLD || class == classLDX) && in.Code&modeMask == modeMEM:
 			if written&(1<<in.K) == 0 {
-				return fmt.Errorf("instruction %d (%d %d %d %d): %w", i, in.Op, in.Jt, in.Jf, in.K, ErrScratchMemory)
+				return fmt.Errorf("instruction %d (%d %d %d %d): %w", i, in.Code, in.Jt, in.Jf, in.K, ErrScratchMemory)
 			}
-		case class == classJMP && in.Op&opMask == opJA:
+		case class == classJMP && in.Code&opMask == opJA:
 			jumped[i+1+int(in.K)] &= written
 			written = all
 		case class == classJMP:
@@ -116,16 +116,16 @@ func (p Program) checkScratch() error {
 // fault says what is wrong with an instruction that has `following`
 // instructions after it, or "".
 func (in Instruction) fault(following int) string {
-	if !knownOps[in.Op] {
+	if !knownOps[in.Code] {
 		return "unknown opcode"
 	}
-	switch in.Op & classMask {
+	switch in.Code & classMask {
 	case classALU:
 		return in.arithmeticFault()
 	case classLD, classLDX, classST, classSTX:
 		return in.memoryFault()
 	case classJMP:
-		if in.Op&opMask == opJA {
+		if in.Code&opMask == opJA {
 			if uint64(in.K) >= uint64(following) {
 				return "jump past the end"
 			}
@@ -139,7 +139,7 @@ func (in Instruction) fault(following int) string {
 }
 
 func (in Instruction) memoryFault() string {
-	switch class, mode := in.Op&classMask, in.Op&modeMask; {
+	switch class, mode := in.Code&classMask, in.Code&modeMask; {
 	case (class == classST || class == classSTX || mode == modeMEM) && in.K >= memoryWords:
 		return "scratch memory out of range"
 	case class == classLD && mode == modeABS && in.K >= metadataBase && !in.knownMetadata():
@@ -149,10 +149,10 @@ func (in Instruction) memoryFault() string {
 }
 
 func (in Instruction) arithmeticFault() string {
-	if in.Op&sourceX != 0 {
+	if in.Code&sourceX != 0 {
 		return ""
 	}
-	switch op := in.Op & opMask; {
+	switch op := in.Code & opMask; {
 	case (op == opDiv || op == opMod) && in.K == 0:
 		return "division by zero"
 	case (op == opLsh || op == opRsh) && in.K >= 32:

@@ -14,7 +14,7 @@ import (
 )
 
 var ipProgram = bpfprog.Program{
-	{Op: 0x28, K: 12}, {Op: 0x15, Jf: 1, K: 2048}, {Op: 0x06, K: 262144}, {Op: 0x06},
+	{Code: 0x28, K: 12}, {Code: 0x15, Jf: 1, K: 2048}, {Code: 0x06, K: 262144}, {Code: 0x06},
 }
 
 const ipText = "4,40 0 0 12,21 0 1 2048,6 0 0 262144,6 0 0 0"
@@ -40,7 +40,7 @@ func TestValidateRefuses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			needKernel(t, tc.text, unix.EINVAL)
-			program, err := bpfprog.ParseProgram(tc.text)
+			program, err := bpfprog.Parse(tc.text)
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("got %v, error %v, want %q", program, err, tc.want)
 			}
@@ -62,7 +62,7 @@ func TestValidateAccepts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			needKernel(t, text, nil)
-			if _, err := bpfprog.ParseProgram(text); err != nil {
+			if _, err := bpfprog.Parse(text); err != nil {
 				t.Error(err)
 			}
 		})

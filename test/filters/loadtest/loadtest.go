@@ -11,9 +11,9 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
-	"golang.org/x/sys/unix"
 
 	"github.com/sonde-operator/sonde/agents/capture/ebpffilter"
+	"github.com/sonde-operator/sonde/internal/wire/bpfprog"
 )
 
 const (
@@ -64,7 +64,7 @@ func SpecInline() *ebpf.ProgramSpec {
 }
 
 // Inlined is SpecInline with a filter in line, so that it answers 1 if it accepts a packet, 0 if not.
-func Inlined(filter []unix.SockFilter, options ...ebpffilter.Option) (*ebpf.ProgramSpec, error) {
+func Inlined(filter bpfprog.Program, options ...ebpffilter.Option) (*ebpf.ProgramSpec, error) {
 	body, err := ebpffilter.Translate(filter, options...)
 	if err != nil {
 		return nil, err

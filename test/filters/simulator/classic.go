@@ -29,7 +29,7 @@ func Classic(program bpfprog.Program, packet *Packet) (uint32, error) {
 	for pc := 0; ; pc++ {
 		in := program[pc]
 		done := goOn
-		switch in.Op & 7 {
+		switch in.Code & 7 {
 		case 0:
 			done = m.load(in)
 		case 1:
@@ -43,12 +43,12 @@ func Classic(program bpfprog.Program, packet *Packet) (uint32, error) {
 		case 5:
 			pc += m.jump(in)
 		case 6:
-			if in.Op == 0x16 {
+			if in.Code == 0x16 {
 				return m.a, nil
 			}
 			return in.K, nil
 		case 7:
-			if in.Op == 0x87 {
+			if in.Code == 0x87 {
 				m.a = m.x
 			} else {
 				m.x = m.a
@@ -59,14 +59,14 @@ func Classic(program bpfprog.Program, packet *Packet) (uint32, error) {
 			return 0, nil
 		case goOn:
 		case unknown:
-			return 0, fmt.Errorf("classic instruction %d: opcode %#x, k %#x", pc, in.Op, in.K)
+			return 0, fmt.Errorf("classic instruction %d: opcode %#x, k %#x", pc, in.Code, in.K)
 		}
 	}
 }
 
 func (m *machine) load(in bpfprog.Instruction) outcome {
-	size := map[uint16]int{0x00: 4, 0x08: 2, 0x10: 1}[in.Op&0x18]
-	switch in.Op {
+	size := map[uint16]int{0x00: 4, 0x08: 2, 0x10: 1}[in.Code&0x18]
+	switch in.Code {
 	case 0x00:
 		m.a = in.K
 	case 0x60:
@@ -87,7 +87,7 @@ func (m *machine) load(in bpfprog.Instruction) outcome {
 }
 
 func (m *machine) loadX(in bpfprog.Instruction) outcome {
-	switch in.Op {
+	switch in.Code {
 	case 0x01:
 		m.x = in.K
 	case 0x61:
@@ -134,10 +134,10 @@ func (m *machine) metadata(k uint32) outcome {
 
 func (m *machine) arithmetic(in bpfprog.Instruction) outcome {
 	by := in.K
-	if in.Op&8 != 0 {
+	if in.Code&8 != 0 {
 		by = m.x
 	}
-	switch in.Op & 0xf0 {
+	switch in.Code & 0xf0 {
 	case 0x00:
 		m.a += by
 	case 0x10:
@@ -148,7 +148,7 @@ func (m *machine) arithmetic(in bpfprog.Instruction) outcome {
 		if by == 0 {
 			return refuse
 		}
-		if in.Op&0xf0 == 0x30 {
+		if in.Code&0xf0 == 0x30 {
 			m.a /= by
 		} else {
 			m.a %= by
@@ -174,11 +174,11 @@ func (m *machine) arithmetic(in bpfprog.Instruction) outcome {
 // jump returns how many instructions are left out.
 func (m *machine) jump(in bpfprog.Instruction) int {
 	with := in.K
-	if in.Op&8 != 0 {
+	if in.Code&8 != 0 {
 		with = m.x
 	}
 	var holds bool
-	switch in.Op & 0xf0 {
+	switch in.Code & 0xf0 {
 	case 0x00:
 		return int(in.K)
 	case 0x10:
