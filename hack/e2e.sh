@@ -18,4 +18,5 @@ setting=SONDE_PROBE_PRIVILEGE- # takes it off
 "$cluster" kubectl -n sonde-system set env deployment/sonde-manager "$setting" >/dev/null
 "$cluster" kubectl -n sonde-system rollout status deployment/sonde-manager --timeout=180s >/dev/null
 suite=${SUITE:-e2e}
-go test -tags "$suite" -count=1 -timeout 40m "$@" "./test/$suite/..."
+# One package at a time: they share the cluster.
+go test -p 1 -tags "$suite" -count=1 -timeout 40m "$@" "./test/$suite/..."

@@ -22,10 +22,12 @@ const OperatorNamespace = "sonde-system"
 
 // What the environment tells.
 var (
-	Plugin     = os.Getenv("SONDE_PLUGIN")  // the built kubectl-sonde
-	Command    = os.Getenv("SONDE_CLUSTER") // the built hack/cluster
-	kubeconfig = os.Getenv("KUBECONFIG")
-	workload   = os.Getenv("SONDE_WORKLOAD") // image of the workload
+	Plugin         = os.Getenv("SONDE_PLUGIN")    // the built kubectl-sonde
+	Command        = os.Getenv("SONDE_CLUSTER")   // the built hack/cluster
+	AuditLog       = os.Getenv("SONDE_AUDIT_LOG") // the API server's
+	InstallCommand = os.Getenv("SONDE_INSTALL")   // hack/install.sh
+	kubeconfig     = os.Getenv("KUBECONFIG")
+	workload       = os.Getenv("SONDE_WORKLOAD") // image of the workload
 )
 
 // What Setup makes of it.

@@ -11,7 +11,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/agentjob"
+	"github.com/sonde-operator/sonde/internal/operator/scc"
+	"github.com/sonde-operator/sonde/internal/wire/privilege"
 )
 
 // OnNode runs a command inside a node of the local cluster.
@@ -88,5 +94,51 @@ func NoAgents(t *testing.T, within time.Duration) {
 			return fmt.Errorf("%v", left)
 		}
 		return nil
+	})
+}
+
+// CreateEventually creates an object, within the time that a right needs to be known everywhere.
+func CreateEventually(t *testing.T, c client.Client, o client.Object) {
+	t.Helper()
+	Eventually(t, 15*time.Second, fmt.Sprintf("%T %s created", o, o.GetName()), func(ctx context.Context) error { return c.Create(ctx, o) })
+	t.Cleanup(func() {
+		_ = Admin.Delete(context.WithoutCancel(t.Context()), o, client.PropagationPolicy(metav1.DeletePropagationBackground))
+	})
+}
+
+const // MaxStatus bounds an object in bytes: etcd takes a megabyte and a half.
+MaxStatus = 256 << 10
+
+// CreateCapture makes a capture and does not wait for it.
+func CreateCapture(t *testing.T, ns string, spec sondev1.PacketCaptureSpec) *sondev1.PacketCapture {
+	t.Helper()
+	pc := &sondev1.PacketCapture{ObjectMeta: metav1.ObjectMeta{GenerateName: "cap-", Namespace: ns}, Spec: spec}
+	if err := Admin.Create(t.Context(), pc); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = Admin.Delete(context.WithoutCancel(t.Context()), pc) })
+	return pc
+}
+
+// WantedSCC is what the operator should keep the constraints at.
+func WantedSCC(setting privilege.Setting) *unstructured.Unstructured {
+	return scc.Build(agentjob.Options{Namespace: OperatorNamespace, Privilege: setting})
+}
+
+// LiveSCC reads the SecurityContextConstraints of the agents.
+func LiveSCC(ctx context.Context) (*unstructured.Unstructured, error) {
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(scc.Kind)
+	return u, Admin.Get(ctx, client.ObjectKey{Name: agentjob.RequiredSCC}, u)
+}
+
+// Create makes an object and deletes it when the test ends.
+func Create(t *testing.T, o client.Object) {
+	t.Helper()
+	if err := Admin.Create(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = Admin.Delete(context.WithoutCancel(t.Context()), o, client.PropagationPolicy(metav1.DeletePropagationBackground))
 	})
 }

@@ -4,8 +4,10 @@ import (
 	"context"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -37,4 +39,18 @@ func Bind(t *testing.T, ns, user, role string) client.Object {
 	}
 	t.Cleanup(func() { _ = Admin.Delete(context.WithoutCancel(t.Context()), o) })
 	return o
+}
+
+// ConfigAs is config for another user.
+func ConfigAs(user string) *rest.Config {
+	c := rest.CopyConfig(Config)
+	c.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: []string{"system:authenticated"}}
+	return c
+}
+
+// CoreConfig is c for requests to the core group.
+func CoreConfig(c *rest.Config) *rest.Config {
+	c = rest.CopyConfig(c)
+	c.APIPath, c.GroupVersion, c.NegotiatedSerializer = "/api", &corev1.SchemeGroupVersion, clientgoscheme.Codecs.WithoutConversion()
+	return c
 }

@@ -1,0 +1,115 @@
+package cluster
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+)
+
+// AuditEvent is what is read of a line of the audit log.
+type AuditEvent struct {
+	Verb       string `json:"verb"`
+	RequestURI string `json:"requestURI"`
+	User       struct {
+		Username string `json:"username"`
+	} `json:"user"`
+	ObjectRef struct {
+		Resource    string `json:"resource"`
+		Subresource string `json:"subresource"`
+		Namespace   string `json:"namespace"`
+		Name        string `json:"name"`
+	} `json:"objectRef"`
+	ResponseStatus struct {
+		Code int `json:"code"`
+	} `json:"responseStatus"`
+	RequestReceivedTimestamp time.Time         `json:"requestReceivedTimestamp"`
+	StageTimestamp           time.Time         `json:"stageTimestamp"`
+	Annotations              map[string]string `json:"annotations"`
+}
+
+// ManagerWrites returns the manager's writing requests since a time, but for leases, which are written by the clock.
+func ManagerWrites(t *testing.T, since time.Time) Calls {
+	t.Helper()
+	return ManagerCalls(t, since).Writes()
+}
+
+// QuietFor says whether the manager's last write is at least d ago.
+func QuietFor(t *testing.T, d time.Duration) func(context.Context) error {
+	t.Helper()
+	return func(context.Context) error {
+		if n := len(ManagerWrites(t, time.Now().Add(-d))); n > 0 {
+			return fmt.Errorf("%d writes in the last %s", n, d)
+		}
+		return nil
+	}
+}
+
+// ManagerUser is the user name of the manager's ServiceAccount.
+const ManagerUser = "system:serviceaccount:" + OperatorNamespace + ":sonde-manager"
+
+// AuditEvents returns all requests that ended since a time.
+func AuditEvents(t *testing.T, since time.Time) []AuditEvent {
+	t.Helper()
+	f, err := os.Open(AuditLog)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var found []AuditEvent
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, 8<<20)
+	for lines.Scan() {
+		var e AuditEvent
+		if json.Unmarshal(lines.Bytes(), &e) != nil || e.StageTimestamp.Before(since) { // the last line may be half written
+			continue
+		}
+		found = append(found, e)
+	}
+	if err := lines.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// Calls are requests of the manager's replicas.
+type Calls []AuditEvent
+
+// ManagerCalls returns the requests of the manager that ended since a time.
+func ManagerCalls(t *testing.T, since time.Time) Calls {
+	t.Helper()
+	return slices.DeleteFunc(AuditEvents(t, since), func(e AuditEvent) bool { return e.User.Username != ManagerUser })
+}
+
+// Writes are those that change something, or ask for a review, which is a POST too; leases are written by the clock.
+func (c Calls) Writes() Calls {
+	return slices.DeleteFunc(slices.Clone(c), func(e AuditEvent) bool {
+		return e.ObjectRef.Resource == "leases" || !slices.Contains([]string{"create", "update", "patch", "delete", "deletecollection"}, e.Verb)
+	})
+}
+
+// ByVerb counts requests by verb and resource.
+func (c Calls) ByVerb() map[string]int {
+	n := map[string]int{}
+	for _, e := range c {
+		n[e.Verb+" "+e.ObjectRef.Resource]++
+	}
+	return n
+}
+
+// WriteFigures leaves a part of a page for hack/shard.sh in $SONDE_FIGURES, if that is set.
+func WriteFigures(t *testing.T, part, text string) {
+	t.Helper()
+	dir := os.Getenv("SONDE_FIGURES")
+	if dir == "" {
+		return
+	}
+	if err := os.WriteFile(filepath.Join(dir, part+".md"), []byte(text), 0o600); err != nil {
+		t.Error(err)
+	}
+}

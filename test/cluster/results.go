@@ -1,0 +1,105 @@
+package cluster
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/kind"
+)
+
+// ResultAccess grants the bearer of token the results of a capture.
+func ResultAccess(capture sondev1.Capture, token string) *sondev1.ResultAccess {
+	sum := sha256.Sum256([]byte(token))
+	of := sondev1.CaptureReference{Kind: sondev1.CaptureKind(capture.CaptureKind()), Name: capture.GetName()}
+	return &sondev1.ResultAccess{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "a-", Namespace: capture.GetNamespace()},
+		Spec:       sondev1.ResultAccessSpec{CaptureRef: of, TokenHash: hex.EncodeToString(sum[:])},
+	}
+}
+
+// ResultPath of a capture at the results endpoint.
+func ResultPath(capture sondev1.Capture) string {
+	k, _ := kind.Of(capture.CaptureKind())
+	return "/v1/namespaces/" + capture.GetNamespace() + "/" + k.Resource + "/" + capture.GetName()
+}
+
+// GrantResults makes a token for a capture's results and waits until it works.
+func GrantResults(t *testing.T, c client.Client, capture sondev1.Capture) string {
+	t.Helper()
+	token := rand.Text() + rand.Text()
+	if err := c.Create(t.Context(), ResultAccess(capture, token)); err != nil {
+		t.Fatal(err)
+	}
+	Eventually(t, 10*time.Second, "the token known", func(context.Context) error {
+		if status, body := GetResult(t, "mallory", ResultPath(capture)+"/files/x/x.pcapng", token); status != http.StatusNotFound {
+			return fmt.Errorf("status %d: %s", status, body)
+		}
+		return nil
+	})
+	return token
+}
+
+// GetResult asks the results endpoint through the API server for a path as it is written.
+func GetResult(t *testing.T, user, path, token string) (int, string) {
+	t.Helper()
+	c := ConfigAs(user)
+	transport, err := rest.TransportFor(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.Host, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.URL.Opaque = "//" + req.URL.Host + "/api/v1/namespaces/" + OperatorNamespace + "/services/https:sonde-results:https/proxy" + path
+	if token != "" {
+		req.Header.Set("X-Sonde-Token", token)
+	}
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(b)
+}
+
+// GetRaw asks the API server for a path as a user, with a token of Sonde's, and returns the HTTP status.
+func GetRaw(ctx context.Context, t *testing.T, user, path, token string) int {
+	t.Helper()
+	c := rest.CopyConfig(Config)
+	c.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: []string{"system:authenticated"}}
+	cs, err := kubernetes.NewForConfig(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req := cs.RESTClient().Get().AbsPath(path)
+	if token != "" {
+		req = req.SetHeader("X-Sonde-Token", token)
+	}
+	var code int
+	res := req.Do(ctx).StatusCode(&code)
+	var status apierrors.APIStatus
+	if err := res.Error(); code == 0 && errors.As(err, &status) {
+		code = int(status.Status().Code)
+	}
+	return code
+}

@@ -1,0 +1,69 @@
+package cluster
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
+)
+
+// FilesUsed is how many files each Pod of these tests uses, each by a program that is started for it.
+const FilesUsed = 50
+
+// FilesOf a Pod of these tests: where all may write, under a name of its own.
+func FilesOf(pod string) string { return "/dev/shm/of-" + pod + "-" }
+
+// UseFiles has a Pod use its files.
+func UseFiles(t *testing.T, p *corev1.Pod) {
+	t.Helper()
+	UseFilesAt(t, p, FilesOf(p.Name))
+}
+
+// UseFilesAt has a Pod write and read FilesUsed files whose names begin with path.
+func UseFilesAt(t *testing.T, p *corev1.Pod, path string) {
+	t.Helper()
+	out, err := Exec(t.Context(), p, "/workload", "files", "-path", path, "-count", fmt.Sprint(FilesUsed))
+	var used struct{ Count int }
+	if err != nil || json.Unmarshal([]byte(out), &used) != nil || used.Count != FilesUsed {
+		t.Fatalf("%s: %q, %v", p.Name, out, err)
+	}
+}
+
+// ResultFile fetches the only file of an entry.
+func ResultFile(t *testing.T, capture sondev1.Capture, token string, e *sondev1.PodResult) []byte {
+	t.Helper()
+	status, body := GetResult(t, "mallory", ResultPath(capture)+"/files/"+e.UID+"/"+e.Files[0].Name, token)
+	if status != http.StatusOK {
+		t.Fatalf("%s: status %d: %.300s", e.Name, status, body)
+	}
+	return []byte(body)
+}
+
+// ReadTrace decodes a trace file: its header, its records and its account.
+func ReadTrace(t *testing.T, b []byte) (header *tracefmt.Header, records []*tracefmt.Record, end *tracefmt.Account) {
+	t.Helper()
+	r := tracefmt.NewReader(bytes.NewReader(b))
+	for {
+		line, err := r.Next()
+		switch {
+		case errors.Is(err, io.EOF):
+			return header, records, end
+		case err != nil:
+			t.Fatal(err)
+		case line.Header != nil:
+			header = line.Header
+		case line.Record != nil:
+			records = append(records, line.Record)
+		case line.Account != nil:
+			end = line.Account
+		}
+	}
+}

@@ -1,0 +1,20 @@
+//go:build e2e
+
+// Package capture tests, on a real cluster, captures of packets, from the first to the last packet. hack/e2e.sh starts it.
+package capture
+
+import (
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/sonde-operator/sonde/test/cluster"
+)
+
+func TestMain(m *testing.M) {
+	if err := cluster.Setup("SONDE_AUDIT_LOG", "SONDE_INSTALL"); err != nil {
+		fmt.Fprintln(os.Stderr, "e2e:", err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}

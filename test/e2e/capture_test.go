@@ -1,3 +1,0 @@
-//go:build e2e
-
-package e2e

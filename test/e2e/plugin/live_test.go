@@ -1,0 +1,180 @@
+//go:build e2e
+
+package plugin
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	osexec "os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sonde-operator/sonde/test/cluster"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/wire/nodereport"
+)
+
+// interrupt is Ctrl-C.
+func interrupt(t *testing.T, cmd *osexec.Cmd) error {
+	t.Helper()
+	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	return cmd.Wait()
+}
+
+// What the Pods do is on the screen while they do it, of each with its name, and in the file afterwards.
+func TestPluginTraceLive(t *testing.T) {
+	ns := cluster.Namespace(t, nil)
+	pods := cluster.ReadyPods(t, cluster.Deployment(t, ns, "files", 2, "idle"), 2)
+	file := filepath.Join(t.TempDir(), "files.ndjson")
+	cmd, out, errOut := cluster.StartPlugin(t, "trace", "deploy/files", "-n", ns, "--for", "10m", "--name", "live", "--events", "process,file,io", "-o", file)
+	tr := &sondev1.Trace{}
+	tr.Namespace, tr.Name = ns, "live"
+	cluster.AwaitCapturing(t, tr)
+	for i := range pods {
+		cluster.UseFiles(t, &pods[i])
+		last := fmt.Sprintf("%s%d", cluster.FilesOf(pods[i].Name), cluster.FilesUsed-1)
+		out.Await(t, 30*time.Second, last, pods[i].Name+"/c/")
+	}
+	if strings.Contains(out.String(), "Processes:") {
+		t.Error("the summary is there before the end")
+	}
+	if err := interrupt(t, cmd); err != nil {
+		t.Errorf("after Ctrl-C: %v\n%s", err, errOut)
+	}
+	for _, want := range []string{"\nProcesses:\n", "\nSaved to " + file} {
+		if n := strings.Count(out.String(), want); n != 1 {
+			t.Errorf("%q is there %d times in\n%s", want, n, out)
+		}
+	}
+	if strings.Contains(out.String(), "were not shown") || strings.Contains(out.String(), "\x1b[") {
+		t.Errorf("events were left out of so few, or there are escape sequences without a terminal:\n%s", out)
+	}
+}
+
+// For programs the same lines come as JSON.
+func TestPluginTraceLiveJSON(t *testing.T) {
+	ns := cluster.Namespace(t, nil)
+	p := cluster.ReadyPods(t, cluster.Deployment(t, ns, "files", 1, "idle"), 1)[0]
+	t.Chdir(t.TempDir())
+	cmd, out, errOut := cluster.StartPlugin(t, "trace", "deploy/files", "-n", ns, "--name", "json", "--events", "file", "-o", "json")
+	tr := &sondev1.Trace{}
+	tr.Namespace, tr.Name = ns, "json"
+	cluster.AwaitCapturing(t, tr)
+	cluster.UseFiles(t, &p)
+	out.Await(t, 30*time.Second, `{"pod":"`+p.Name+`","time":`, fmt.Sprintf(`%s%d"`, cluster.FilesOf(p.Name), cluster.FilesUsed-1))
+	if err := interrupt(t, cmd); err != nil {
+		t.Errorf("after Ctrl-C: %v\n%s", err, errOut)
+	}
+	header, records, end := cluster.ReadTrace(t, []byte(out.String()))
+	if header == nil || end == nil || !end.Complete || end.Written != uint64(len(records)) {
+		t.Errorf("header %+v, %d events, account %+v; the plugin said\n%s", header, len(records), end, errOut)
+	}
+	if saved, err := filepath.Glob("files-*Z.ndjson"); err != nil || len(saved) != 1 {
+		t.Errorf("saved %v, %v", saved, err)
+	}
+}
+
+// With --gate the plugin says when new Pods wait and how to have some, and shows what such a Pod does first.
+func TestPluginGate(t *testing.T) {
+	ns := cluster.Namespace(t, nil)
+	d := cluster.Deployment(t, ns, "late", 1, "idle")
+	cluster.ReadyPods(t, d, 1)
+	file := filepath.Join(t.TempDir(), "late.ndjson")
+	cmd, out, errOut := cluster.StartPlugin(t, "trace", "deploy/late", "-n", ns, "--name", "gated", "--events", "process,file", "--gate", "--gate-timeout", "2m", "-o", file)
+	errOut.Await(t, time.Minute, "New Pods of Deployment/late wait until they are traced, for up to 2m each", "kubectl rollout restart -n "+ns+" deployment/late")
+	fresh := cluster.RestartPods(t, d)
+	out.Await(t, time.Minute, fresh[0].Name+"/c/1", " exec ")
+	if err := interrupt(t, cmd); err != nil {
+		t.Errorf("after Ctrl-C: %v\n%s", err, errOut)
+	}
+	if want := "Note: 1 Pod was traced from its first instruction, and waited for that "; !strings.Contains(out.String(), want) {
+		t.Errorf("no %q in\n%s", want, out)
+	}
+}
+
+// doctors are the Pods that examine nodes.
+func doctors(ctx context.Context, t *testing.T) []string {
+	t.Helper()
+	var list corev1.PodList
+	if err := cluster.Admin.List(ctx, &list, client.InNamespace(cluster.OperatorNamespace), client.MatchingLabels{"app.kubernetes.io/component": "doctor"}); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for i := range list.Items {
+		if list.Items[i].DeletionTimestamp == nil {
+			names = append(names, list.Items[i].Name)
+		}
+	}
+	return names
+}
+
+// The doctor says of each node that what these tests do there works, and leaves nothing behind.
+func TestDoctor(t *testing.T) {
+	names := cluster.NodeNames(t)
+	cmd, out, errOut := cluster.StartPlugin(t, "doctor", "-o", "json")
+	if err := cmd.Wait(); err != nil {
+		t.Fatalf("%v\n%s\n%s", err, out, errOut)
+	}
+	var reports []nodereport.Report
+	if err := json.Unmarshal([]byte(out.String()), &reports); err != nil {
+		t.Fatalf("%v in\n%s", err, out)
+	}
+	var examined []string
+	for _, r := range reports {
+		examined = append(examined, r.Node)
+		for _, c := range r.Conclusions {
+			if !c.Works && slices.Contains([]string{"packet captures", "traces", "gates"}, c.Part) {
+				t.Errorf("%s: %s do not work: %s", r.Node, c.Part, c.Because)
+			}
+		}
+	}
+	slices.Sort(examined)
+	slices.Sort(names)
+	if !slices.Equal(examined, names) {
+		t.Errorf("examined %v, want %v", examined, names)
+	}
+	cmd, out, errOut = cluster.StartPlugin(t, "doctor", names[0])
+	if err := cmd.Wait(); err != nil || !strings.HasPrefix(out.String(), names[0]+": Linux ") || !strings.Contains(out.String(), "\ntraces ") {
+		t.Errorf("%v\n%s\n%s", err, out, errOut)
+	}
+	t.Log(out.String())
+	if left := doctors(t.Context(), t); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+}
+
+// Whoever has no right is told which he needs; who interrupts, and who names no node, leaves nothing behind either.
+func TestDoctorRefusedAndInterrupted(t *testing.T) {
+	cmd, _, errOut := cluster.StartPlugin(t, "doctor", cluster.NodeNames(t)[0], "--as", "nobody")
+	if err := cmd.Wait(); err == nil || !strings.Contains(errOut.String(), "you need get on deployments") {
+		t.Errorf("without a right: %v\n%s", err, errOut)
+	}
+	cmd, _, errOut = cluster.StartPlugin(t, "doctor", "no-such-node")
+	if err := cmd.Wait(); err == nil || !strings.Contains(errOut.String(), "there is no node no-such-node") {
+		t.Errorf("of no node: %v\n%s", err, errOut)
+	}
+	cmd, _, _ = cluster.StartPlugin(t, "doctor")
+	cluster.Eventually(t, 30*time.Second, "a doctor", func(ctx context.Context) error {
+		if len(doctors(ctx, t)) == 0 {
+			return fmt.Errorf("none yet")
+		}
+		return nil
+	})
+	if err := interrupt(t, cmd); err == nil {
+		t.Log("it had ended already")
+	}
+	if left := doctors(t.Context(), t); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+}

@@ -1,0 +1,20 @@
+//go:build e2e
+
+// Package removal tests, on a real cluster, what remains after captures, targets and the operator are removed. hack/e2e.sh starts it.
+package removal
+
+import (
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/sonde-operator/sonde/test/cluster"
+)
+
+func TestMain(m *testing.M) {
+	if err := cluster.Setup("SONDE_AUDIT_LOG", "SONDE_INSTALL"); err != nil {
+		fmt.Fprintln(os.Stderr, "e2e:", err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}

@@ -1,0 +1,163 @@
+//go:build e2e
+
+package security
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sonde-operator/sonde/test/cluster"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+)
+
+// What is too large is refused where it comes in, in words; what Kubernetes itself lets anybody write, as labels without number,
+// costs the manager nothing that lasts. Others capture meanwhile.
+func TestAttackOversized(t *testing.T) {
+	hers, his := cluster.Namespace(t, nil), cluster.Namespace(t, nil)
+	cluster.Deployment(t, hers, "sink", 1, "sink")
+	cluster.Deployment(t, his, "sink", 1, "sink")
+	cluster.Bind(t, his, "mallory", "admin")
+	mallory := cluster.As(t, "mallory")
+	object := func(change func(*sondev1.PacketCapture)) *sondev1.PacketCapture {
+		pc := &sondev1.PacketCapture{
+			ObjectMeta: metav1.ObjectMeta{Namespace: his, GenerateName: "big-"},
+			Spec:       sondev1.PacketCaptureSpec{TargetDeployment: "sink", Duration: "10m"},
+		}
+		change(pc)
+		return pc
+	}
+	many := object(func(pc *sondev1.PacketCapture) {
+		for i := range 10_000 {
+			pc.Spec.Interfaces = append(pc.Spec.Interfaces, "eth"+strconv.Itoa(i))
+		}
+	})
+	before := managerMemory(t)
+	t.Run("protected", func(t *testing.T) {
+		for name, tc := range map[string]struct {
+			pc   *sondev1.PacketCapture
+			want string
+		}{
+			"10,000 interfaces": {many, "must have at most 16 items"},
+			"a filter of 1 MiB": {object(func(pc *sondev1.PacketCapture) { pc.Spec.Filter = strings.Repeat("udp or ", 150_000) + "udp" }), "at most 4096 are allowed"},
+			"an annotation, 1 MiB": {object(func(pc *sondev1.PacketCapture) {
+				pc.Annotations = map[string]string{"e2e/x": strings.Repeat("x", 1<<20)}
+			}), "may not be more than 262144 bytes"},
+			"a name of 1 MiB":  {object(func(pc *sondev1.PacketCapture) { pc.Spec.TargetDeployment = strings.Repeat("x", 1<<20) }), "targetDeployment must be the name"},
+			"4 MiB":            {object(func(pc *sondev1.PacketCapture) { pc.Labels = manyLabels(40_000) }), "entity too large"},
+			"a jobId of 1 MiB": {object(func(pc *sondev1.PacketCapture) { pc.Spec.JobID = strings.Repeat("x", 1<<20) }), "jobId must be four characters"},
+		} {
+			err := mallory.Create(t.Context(), tc.pc)
+			if err == nil || !strings.Contains(err.Error(), tc.want) || len(err.Error()) > 4<<10 {
+				t.Errorf("%s: %.500v, want it refused with %q", name, err, tc.want)
+			}
+		}
+	})
+	t.Run("protected: what may be large", func(t *testing.T) {
+		crowd := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: his, Name: "crowd"}, Spec: cluster.PodSpec("idle")}
+		crowd.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "e2e/attack"}} // no node is to suffer
+		for i := range 5_000 {
+			c := cluster.PodSpec("idle").Containers[0]
+			c.Name = "c" + strconv.Itoa(i)
+			crowd.Spec.Containers = append(crowd.Spec.Containers, c)
+		}
+		if err := mallory.Create(t.Context(), crowd); err != nil {
+			t.Fatal(err)
+		}
+		for range 20 { // of 1 MiB each: labels have no limit but the object's
+			if err := mallory.Create(t.Context(), object(func(pc *sondev1.PacketCapture) {
+				pc.Labels, pc.Spec.TargetDeployment = manyLabels(12_000), ""
+				// A target that is on no node, so that none of its captures takes a place there.
+				pc.Spec.TargetRef = &sondev1.TargetReference{Kind: sondev1.TargetPod, Name: crowd.Name}
+			})); err != nil {
+				t.Fatal(err)
+			}
+		}
+		cluster.Capture(t, cluster.Admin, hers, sondev1.PacketCaptureSpec{TargetDeployment: "sink", Duration: "10m"})
+		if after := managerMemory(t); after > before+64<<20 {
+			t.Errorf("the manager's memory went from %d to %d MiB", before>>20, after>>20)
+		}
+		cluster.StopManager(t)
+		cluster.StartManager(t)
+		cluster.Capture(t, cluster.Admin, hers, sondev1.PacketCaptureSpec{TargetDeployment: "sink", Duration: "10m"})
+		t.Logf("the manager's memory: %d MiB before, %d MiB after a new start", before>>20, managerMemory(t)>>20)
+	})
+	t.Run("control: no limit in the schema", func(t *testing.T) {
+		liftLimit(t)
+		cluster.Eventually(t, 30*time.Second, "admitted", func(ctx context.Context) error { return mallory.Create(ctx, many, client.DryRunAll) })
+	})
+}
+
+func manyLabels(n int) map[string]string {
+	labels := map[string]string{}
+	for i := range n {
+		labels["e2e/x"+strconv.Itoa(i)] = strings.Repeat("x", 63)
+	}
+	return labels
+}
+
+// liftLimit takes the bound off spec.interfaces for the time of the test.
+func liftLimit(t *testing.T) {
+	t.Helper()
+	crd := &unstructured.Unstructured{}
+	crd.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
+	crd.SetName("packetcaptures.monitoring.openshift.tpg")
+	set := func(ctx context.Context, most int) error {
+		// The set's own check compares each with each: the API server wants a bound for it.
+		path := "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/interfaces/"
+		patch := fmt.Appendf(nil, `[{"op":"replace","path":"%smaxItems","value":%d}]`, path, most)
+		return cluster.Admin.Patch(ctx, crd, client.RawPatch("application/json-patch+json", patch))
+	}
+	t.Cleanup(func() {
+		if err := set(context.WithoutCancel(t.Context()), 16); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := set(t.Context(), 20_000); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// managerMemory is what the largest of the managers holds, in bytes; that none was started anew is checked with it.
+func managerMemory(t *testing.T) int64 {
+	t.Helper()
+	var pods corev1.PodList
+	if err := cluster.Admin.List(t.Context(), &pods, client.InNamespace(cluster.OperatorNamespace), client.MatchingLabels(cluster.Manager(t).Spec.Selector.MatchLabels)); err != nil {
+		t.Fatal(err)
+	}
+	for i := range pods.Items {
+		for _, s := range pods.Items[i].Status.ContainerStatuses {
+			if s.RestartCount > 0 {
+				t.Errorf("%s was started %d times anew: %+v", pods.Items[i].Name, s.RestartCount, s.LastTerminationState)
+			}
+		}
+	}
+	var most int64
+	for _, node := range cluster.NodeNames(t) {
+		for line := range strings.Lines(cluster.OnNode(t, node, "ps", "-e", "-o", "rss,args")) {
+			fields := strings.Fields(line)
+			if len(fields) < 2 || fields[1] != "/manager" {
+				continue
+			}
+			kib, err := strconv.ParseInt(fields[0], 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			most = max(most, kib<<10)
+		}
+	}
+	if most == 0 {
+		t.Fatal("no manager's process found")
+	}
+	return most
+}

@@ -1,0 +1,193 @@
+//go:build e2e
+
+package security
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sonde-operator/sonde/test/cluster"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/test/rights"
+)
+
+// kept are rights that no request shows in the audit log, because the API server asks for them within another request: what
+// server-side apply needs to create an object, and what OpenShift's OwnerReferencesPermissionEnforcement needs to set an owner on
+// one. TestRbacHiddenRights shows that those are needed.
+func kept(r rights.Right) bool {
+	return r.Name != "" && (r.Verb == "create" || r.Verb == "delete") && r.Resource != "secrets" && r.Resource != "leases"
+}
+
+// Each right of the manager's is used, by a step that is named; and without it, that step's request is refused, because no other
+// rule allows it.
+func TestRbacEachRuleIsUsedAndNeeded(t *testing.T) {
+	stubAPIs(t)
+	used := map[rights.Right]string{}
+	sample := map[rights.Right]request{}
+	all := managerRights(t)
+	for _, step := range steps() {
+		from := time.Now()
+		t.Run("step: "+step.name, step.run)
+		for _, r := range requests(t, from, time.Now()) {
+			for _, right := range all {
+				if _, ok := used[right]; !ok && r.needs(right) && r.Response.Code != http.StatusForbidden {
+					used[right], sample[right] = step.name, r
+				}
+			}
+		}
+	}
+	for _, right := range all {
+		step, ok := used[right]
+		switch {
+		case kept(right):
+		case !present(t, right):
+			t.Logf("not on this cluster: %s", right.Key())
+		case !ok:
+			t.Errorf("%s: no step uses it: take it out of the marker, or write the step that needs it", right.Key())
+		default:
+			t.Run(fmt.Sprintf("without %s, %s fails", right.Key(), step), func(t *testing.T) {
+				takeAway(t, right)
+				cluster.Eventually(t, 10*time.Second, "refusal", func(ctx context.Context) error { return wantRefused(ctx, sample[right]) })
+			})
+		}
+	}
+}
+
+// What server-side apply and OpenShift's check of owners ask for is not in the audit log: it is taken away, and the object too, or
+// its owner, and the manager cannot bring it back.
+func TestRbacHiddenRights(t *testing.T) {
+	stubAPIs(t)
+	// The configuration of gates is there only while a Trace gates.
+	cluster.GatedTrace(t, cluster.Deployment(t, cluster.Namespace(t, nil), "web", 1, "idle"), sondev1.TraceGate{})
+	for _, right := range managerRights(t) {
+		if !kept(right) || !present(t, right) {
+			continue
+		}
+		t.Run(right.Key(), func(t *testing.T) {
+			o := objectOf(t, right)
+			if err := cluster.Admin.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
+				t.Fatal(err)
+			}
+			takeAway(t, right)
+			probe := request{}
+			probe.Verb, probe.Object.Group, probe.Object.Resource = right.Verb, right.Group, right.Resource
+			probe.Object.Namespace, probe.Object.Name = right.Namespace, right.Name
+			cluster.Eventually(t, 10*time.Second, "refusal", func(ctx context.Context) error { return wantRefused(ctx, probe) })
+			from := time.Now()
+			if right.Verb == "create" {
+				cluster.DeleteNow(t, o)
+			} else if err := cluster.Admin.Patch(t.Context(), o, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"ownerReferences":null}}`))); err != nil {
+				t.Fatal(err)
+			}
+			cluster.Eventually(t, 30*time.Second, "the manager refused", func(context.Context) error {
+				if !slices.ContainsFunc(requests(t, from, time.Now()), func(r request) bool {
+					return r.Verb == "patch" && r.Object.Resource == right.Resource && r.Response.Code == http.StatusForbidden
+				}) {
+					return fmt.Errorf("no refused patch of %s", right.Resource)
+				}
+				return nil
+			})
+		})
+		awaitOwned(t, right)
+	}
+}
+
+// awaitOwned waits until the manager, with all of its rights, has brought an object back.
+func awaitOwned(t *testing.T, right rights.Right) {
+	t.Helper()
+	o := objectOf(t, right)
+	cluster.Eventually(t, 2*time.Minute, right.Resource+" back", func(ctx context.Context) error {
+		if err := cluster.Admin.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
+			return err
+		}
+		if len(o.GetOwnerReferences()) == 0 {
+			return fmt.Errorf("no owner")
+		}
+		return nil
+	})
+}
+
+func objectOf(t *testing.T, right rights.Right) *unstructured.Unstructured {
+	t.Helper()
+	kind, err := cluster.Admin.RESTMapper().KindFor(schema.GroupVersionResource{Group: right.Group, Resource: right.Resource})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := &unstructured.Unstructured{}
+	o.SetGroupVersionKind(kind)
+	o.SetNamespace(right.Namespace)
+	o.SetName(right.Name)
+	return o
+}
+
+// present says whether the cluster has the API that a right is for.
+func present(t *testing.T, right rights.Right) bool {
+	t.Helper()
+	main, _, _ := strings.Cut(right.Resource, "/")
+	_, err := cluster.Admin.RESTMapper().KindFor(schema.GroupVersionResource{Group: right.Group, Resource: main})
+	if err != nil && !apimeta.IsNoMatchError(err) {
+		t.Fatal(err)
+	}
+	return err == nil
+}
+
+// takeAway takes one right, and nothing else, from the manager's live role for the time of the test.
+func takeAway(t *testing.T, right rights.Right) {
+	t.Helper()
+	var role client.Object = &rbacv1.ClusterRole{}
+	if right.Namespace != "" {
+		role = &rbacv1.Role{}
+	}
+	set := func(ctx context.Context, change func([]rbacv1.PolicyRule) []rbacv1.PolicyRule) {
+		if err := cluster.Admin.Get(ctx, client.ObjectKey{Namespace: right.Namespace, Name: "sonde-manager"}, role); err != nil {
+			t.Fatal(err)
+		}
+		switch r := role.(type) {
+		case *rbacv1.ClusterRole:
+			r.Rules = change(r.Rules)
+		case *rbacv1.Role:
+			r.Rules = change(r.Rules)
+		}
+		if err := cluster.Admin.Update(ctx, role); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var before []rbacv1.PolicyRule
+	t.Cleanup(func() {
+		set(context.WithoutCancel(t.Context()), func([]rbacv1.PolicyRule) []rbacv1.PolicyRule { return before })
+	})
+	set(t.Context(), func(rules []rbacv1.PolicyRule) []rbacv1.PolicyRule {
+		before = slices.Clone(rules)
+		return rights.Without(rules, right)
+	})
+}
+
+// wantRefused asks the API server whether the manager may still make a request.
+func wantRefused(ctx context.Context, r request) error {
+	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+		User: cluster.ManagerUser, Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + cluster.OperatorNamespace, "system:authenticated"},
+		ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Verb: r.Verb, Group: r.Object.Group, Resource: r.Object.Resource, Subresource: r.Object.Subresource, Namespace: r.Object.Namespace, Name: r.Object.Name,
+		},
+	}}
+	if err := cluster.Admin.Create(ctx, review); err != nil {
+		return err
+	}
+	if review.Status.Allowed {
+		return fmt.Errorf("still allowed: %s", review.Status.Reason)
+	}
+	return nil
+}

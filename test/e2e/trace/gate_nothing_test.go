@@ -1,0 +1,89 @@
+//go:build e2e
+
+package trace
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sonde-operator/sonde/test/cluster"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+)
+
+// A thousand dry runs, and a thousand Pods that something behind the webhook refuses, leave nothing: the operator writes not
+// a word because of them.
+func TestGateLeavesNothing(t *testing.T) {
+	const requests = 1000
+	d := cluster.Deployment(t, cluster.Namespace(t, nil), "web", 1, "idle")
+	tr := cluster.GatedTrace(t, d, sondev1.TraceGate{})
+	cluster.AwaitCapturing(t, tr)
+	cluster.Eventually(t, time.Minute, "nothing is written any more", cluster.QuietFor(t, 5*time.Second))
+	if err := cluster.Admin.Get(t.Context(), client.ObjectKeyFromObject(tr), tr); err != nil {
+		t.Fatal(err)
+	}
+	from := time.Now()
+	one := []*corev1.Pod{cluster.OnePod(t, d, false), cluster.OnePod(t, d, true)}
+	for i := range requests {
+		p := one[i%2].DeepCopy()
+		if err := cluster.Admin.Create(t.Context(), p, client.DryRunAll); err != nil || !cluster.IsGated(p) {
+			t.Fatalf("dry run %d: %v, gated %t", i, err, cluster.IsGated(p))
+		}
+	}
+	cluster.QuotaOfNoPods(t, d.Namespace)
+	for i := range requests {
+		if err := cluster.Admin.Create(t.Context(), one[i%2].DeepCopy()); err == nil || !strings.Contains(err.Error(), "exceeded quota") {
+			t.Fatalf("create %d: %v", i, err)
+		}
+	}
+	cluster.Eventually(t, 30*time.Second, "all requests in the audit log", func(context.Context) error {
+		changed := 0
+		for _, e := range cluster.AuditEvents(t, from) {
+			if e.Verb == "create" && e.ObjectRef.Resource == "pods" && e.ObjectRef.Namespace == d.Namespace && e.ResponseStatus.Code == 403 && gateChanged(&e) {
+				changed++
+			}
+		}
+		if changed != requests {
+			return fmt.Errorf("of %d refused Pods the gate's webhook has changed %d", requests, changed)
+		}
+		return nil
+	})
+	reviews := func(e cluster.AuditEvent) bool { return strings.HasSuffix(e.ObjectRef.Resource, "reviews") }
+	if wrote := slices.DeleteFunc(cluster.ManagerWrites(t, from), reviews); len(wrote) > 0 {
+		t.Errorf("the operator wrote: %v", wrote.ByVerb())
+	}
+	if pods := cluster.ReadyPods(t, d, 1); len(pods) != 1 || len(cluster.JobsOf(t, tr)) != 1 {
+		t.Errorf("%d Pods, %d Jobs", len(pods), len(cluster.JobsOf(t, tr)))
+	}
+	now := &sondev1.Trace{}
+	if err := cluster.Admin.Get(t.Context(), client.ObjectKeyFromObject(tr), now); err != nil || now.ResourceVersion != tr.ResourceVersion {
+		t.Errorf("the Trace has changed: %v, %+v", err, now.Status)
+	}
+}
+
+// gateChanged says whether the gate's webhook has changed the Pod of a request, as the API server notes it.
+func gateChanged(e *cluster.AuditEvent) bool {
+	for _, note := range e.Annotations {
+		if strings.Contains(note, `"configuration":"sonde-gate"`) && strings.Contains(note, `"mutated":true`) {
+			return true
+		}
+	}
+	return false
+}
+
+// mainContainer is the status of container c, nil if it has none.
+func mainContainer(p *corev1.Pod) *corev1.ContainerStatus {
+	for i := range p.Status.ContainerStatuses {
+		if p.Status.ContainerStatuses[i].Name == "c" {
+			return p.Status.ContainerStatuses[i].DeepCopy()
+		}
+	}
+	return nil
+}
