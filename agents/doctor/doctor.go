@@ -11,9 +11,10 @@ import (
 	"github.com/sonde-operator/sonde/agents/capture"
 	"github.com/sonde-operator/sonde/agents/trace"
 	"github.com/sonde-operator/sonde/internal/wire/nodereport"
+	"github.com/sonde-operator/sonde/internal/wire/text"
 )
 
-// maxWhy bounds why a check failed: the verifier's log may be long.
+// maxWhy bounds the reason why a check failed, in bytes: the verifier's log may be long.
 const maxWhy = 240
 
 // attempt is one thing to try.
@@ -62,23 +63,20 @@ func (a attempt) check() (c nodereport.Check) {
 	c.Name = a.name
 	defer func() {
 		if p := recover(); p != nil { // one attempt must not cost the answers of the others
-			c.Works, c.Why = false, oneLine(fmt.Sprint(p))
+			c.Works, c.Why = false, firstLine(fmt.Sprint(p))
 		}
 	}()
 	err := a.try()
 	if c.Works = err == nil; err != nil {
-		c.Why = oneLine(err.Error())
+		c.Why = firstLine(err.Error())
 	}
 	return c
 }
 
-// oneLine is the first line of a text, and not all of a long one.
-func oneLine(s string) string {
+// firstLine of a text, of at most maxWhy bytes.
+func firstLine(s string) string {
 	s, _, _ = strings.Cut(s, "\n")
-	if len(s) > maxWhy {
-		s = strings.ToValidUTF8(s[:maxWhy], "") + "..."
-	}
-	return s
+	return text.Ellipsis(s, maxWhy)
 }
 
 func release() string {

@@ -14,6 +14,7 @@ import (
 	"github.com/sonde-operator/sonde/agents/trace"
 	"github.com/sonde-operator/sonde/internal/wire/account"
 	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
+	"github.com/sonde-operator/sonde/internal/wire/text"
 	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
 )
 
@@ -187,7 +188,7 @@ func (r *traceRecording) end(a tracefmt.Account) error {
 	if !r.account {
 		return r.close()
 	}
-	a.Message = strings.ToValidUTF8(a.Message[:min(len(a.Message), account.MaxText)], "")
+	a.Message = text.Truncate(strings.ToValidUTF8(a.Message, ""), account.MaxText)
 	line, err := tracefmt.AppendAccount(nil, a)
 	if err != nil {
 		return errors.Join(err, r.close())

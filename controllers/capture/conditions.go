@@ -12,6 +12,7 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/kind"
 	"github.com/sonde-operator/sonde/internal/operator/outcome"
+	"github.com/sonde-operator/sonde/internal/wire/text"
 )
 
 // maxConditionMessage holds a refusal whole: one by OpenShift has a sentence for each of its constraints.
@@ -27,7 +28,7 @@ type finding struct {
 func reportConditions(capture sondev1.Capture, seen observed, todo plan, err error) {
 	set := func(conditionType string, f finding) {
 		apimeta.SetStatusCondition(&capture.CaptureStatus().Conditions, metav1.Condition{
-			Type: conditionType, Status: f.status, Reason: f.reason, Message: outcome.Text(f.message, maxConditionMessage), ObservedGeneration: capture.GetGeneration(),
+			Type: conditionType, Status: f.status, Reason: f.reason, Message: text.OneLine(f.message, maxConditionMessage), ObservedGeneration: capture.GetGeneration(),
 		})
 	}
 	if !todo.observed {

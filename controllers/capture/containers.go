@@ -8,8 +8,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
-	"github.com/sonde-operator/sonde/internal/operator/outcome"
 	"github.com/sonde-operator/sonde/internal/operator/target"
+	"github.com/sonde-operator/sonde/internal/wire/text"
 )
 
 // lacking is what a Pod does not have of the containers that were asked for.
@@ -48,6 +48,6 @@ func (l lacking) into(e *sondev1.PodResult) {
 	e.ContainersNotFound = l.names
 	if l.all() {
 		e.Phase, e.Reason = sondev1.PhaseFailed, sondev1.ReasonContainerNotFound
-		e.Message = outcome.Text("the Pod has none of the containers that spec.containers names: it has "+l.instead+". Create a Trace that names one of these", 512)
+		e.Message = text.OneLine("the Pod has none of the containers that spec.containers names: it has "+l.instead+". Create a Trace that names one of these", 512)
 	}
 }

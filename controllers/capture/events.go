@@ -12,7 +12,7 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/operator/audit"
 	"github.com/sonde-operator/sonde/internal/operator/metrics"
-	"github.com/sonde-operator/sonde/internal/operator/outcome"
+	"github.com/sonde-operator/sonde/internal/wire/text"
 )
 
 const (
@@ -49,7 +49,7 @@ func (r *Reconciler) announce(ctx context.Context, before, capture sondev1.Captu
 	if hasFiles(capture) && status.Phase.Final() {
 		note += fmt.Sprintf("; fetch the files by: kubectl sonde download %s -n %s", r.Kind.Argument(capture.GetName()), capture.GetNamespace())
 	}
-	r.Recorder.Eventf(capture, nil, eventType, string(status.Phase), r.Kind.action, "%s: %s", reason, outcome.Text(note, maxNote))
+	r.Recorder.Eventf(capture, nil, eventType, string(status.Phase), r.Kind.action, "%s: %s", reason, text.OneLine(note, maxNote))
 	if status.Phase.Final() {
 		metrics.Ended(status)
 		log.Info("Ended capture", audit.Key, audit.CaptureEnded, "phase", status.Phase, "reason", reason, "pods", status.Totals.Pods,

@@ -10,7 +10,7 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/naming"
-	"github.com/sonde-operator/sonde/internal/operator/outcome"
+	"github.com/sonde-operator/sonde/internal/wire/text"
 )
 
 // report writes the status from what was seen, what was planned, and how acting on it went.
@@ -52,9 +52,9 @@ func withJobs(entries []sondev1.PodResult, done acted) []sondev1.PodResult {
 		case errors.Is(err, errNameConflict):
 			e.Phase, e.Reason, e.Message = sondev1.PhaseFailed, sondev1.ReasonNameConflict, err.Error()
 		case isRefusal(err):
-			e.Reason, e.Message = sondev1.ReasonJobRefused, outcome.Text(err.Error(), 512)
+			e.Reason, e.Message = sondev1.ReasonJobRefused, text.OneLine(err.Error(), 512)
 		default:
-			e.Reason, e.Message = sondev1.ReasonReconcileError, outcome.Text(err.Error(), 512)
+			e.Reason, e.Message = sondev1.ReasonReconcileError, text.OneLine(err.Error(), 512)
 		}
 	}
 	return entries

@@ -7,6 +7,8 @@ import (
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/sonde-operator/sonde/internal/wire/text"
 )
 
 // The ClusterRoles of the install that carry a verb, which refusals name: rolePrefix and the verb, and that with
@@ -58,7 +60,7 @@ func (r *Reviewer) review(ctx context.Context, who Requester, what authorization
 	spec.ResourceAttributes = &what
 	sar := &authorizationv1.SubjectAccessReview{Spec: spec}
 	if err := r.client.Create(ctx, sar); err != nil {
-		return Decision{}, fmt.Errorf("review verb %s on %s for %q: %w", what.Verb, what.Resource, cut(who.Username), err)
+		return Decision{}, fmt.Errorf("review verb %s on %s for %q: %w", what.Verb, what.Resource, short(who.Username), err)
 	}
 	if sar.Status.Allowed && !sar.Status.Denied {
 		return Decision{Allowed: true}, nil
@@ -70,29 +72,19 @@ func (r *Reviewer) review(ctx context.Context, who Requester, what authorization
 func refusal(who Requester, what authorizationv1.ResourceAttributes, evaluation string) string {
 	where, role, grant := "in the cluster", rolePrefix+what.Verb+roleNodes, "kubectl create clusterrolebinding NAME"
 	if what.Namespace != "" {
-		where, role = "in namespace "+cut(what.Namespace), rolePrefix+what.Verb
-		grant = "kubectl create rolebinding NAME -n " + cut(what.Namespace)
+		where, role = "in namespace "+short(what.Namespace), rolePrefix+what.Verb
+		grant = "kubectl create rolebinding NAME -n " + short(what.Namespace)
 	}
 	msg := fmt.Sprintf("user %q lacks the verb %s on %s %s: ask an admin for ClusterRole %s (%s --clusterrole=%s --user=%s)",
-		cut(who.Username), what.Verb, what.Resource, where, role, grant, role, quote(cut(who.Username)))
+		short(who.Username), what.Verb, what.Resource, where, role, grant, role, quote(short(who.Username)))
 	if evaluation != "" {
-		msg += "; the authorizer reported: " + cut(evaluation)
+		msg += "; the authorizer reported: " + short(evaluation)
 	}
 	return msg
 }
 
-// cut bounds a foreign text that goes into a message, without splitting a character.
-func cut(s string) string {
-	const most = 256
-	if len(s) <= most {
-		return s
-	}
-	n := most
-	for n > 0 && s[n]&0xc0 == 0x80 {
-		n--
-	}
-	return s[:n] + "..."
-}
+// short bounds a text of a user or an authorizer within a message.
+func short(s string) string { return text.Ellipsis(s, 256) }
 
 // quote makes s safe to paste into a shell.
 func quote(s string) string {

@@ -15,6 +15,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/agentjob"
 	"github.com/sonde-operator/sonde/internal/wire/account"
 	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
+	"github.com/sonde-operator/sonde/internal/wire/text"
 )
 
 // podEvicted is the reason that kubelet gives an evicted Pod (pkg/kubelet/eviction).
@@ -34,7 +35,7 @@ func (v *Verdict) judgeEnded(s Seen, t *corev1.ContainerStateTerminated, now tim
 	acc, err := s.account(t)
 	v.Ended = endOf(s, t, acc, now)
 	if err != nil {
-		v.end(s, unwhole(s, t, ""), fmt.Sprintf("the probe ended with exit code %d and left no account: %s", t.ExitCode, Text(t.Message, 200)))
+		v.end(s, unwhole(s, t, ""), fmt.Sprintf("the probe ended with exit code %d and left no account: %s", t.ExitCode, text.OneLine(t.Message, 200)))
 		v.explain(s, t, acc)
 		return
 	}
@@ -116,7 +117,7 @@ func wordless(t *corev1.ContainerStateTerminated) bool {
 func (v *Verdict) count(a account.Account) {
 	e := &v.Entry
 	e.Packets, e.Bytes, e.Truncated, e.Overwritten = a.Packets, a.Bytes, a.Truncated, a.Overwritten
-	e.Engine, e.EngineMessage = Text(a.Engine, account.MaxEngine), Text(a.EngineMessage, account.MaxText)
+	e.Engine, e.EngineMessage = text.OneLine(a.Engine, account.MaxEngine), text.OneLine(a.EngineMessage, account.MaxText)
 	e.Dropped = sondev1.Dropped{Kernel: a.DroppedKernel, Ring: a.DroppedRing, Writer: a.DroppedWriter}
 	e.Events, e.Lost = a.Events, lost(a.Lost)
 }
@@ -147,7 +148,7 @@ func (v *Verdict) offer(s Seen, files []account.File) {
 	}
 	for _, f := range files {
 		if f.Name != "" && len(f.Name) <= 255 && !strings.ContainsAny(f.Name, "/\x00") && f.Bytes >= 0 {
-			v.Entry.Files = append(v.Entry.Files, sondev1.ResultFile{Name: Text(f.Name, 255), Bytes: f.Bytes})
+			v.Entry.Files = append(v.Entry.Files, sondev1.ResultFile{Name: text.OneLine(f.Name, 255), Bytes: f.Bytes})
 		}
 	}
 	if len(v.Entry.Files) > 0 {
@@ -214,19 +215,4 @@ func word(s, otherwise string) string {
 		return otherwise
 	}
 	return s
-}
-
-// Text makes a foreign text fit to be shown: one line of printable characters, at most most bytes.
-func Text(s string, most int) string {
-	s = s[:min(len(s), 4*most)]
-	s = strings.Map(func(c rune) rune {
-		if unicode.IsPrint(c) {
-			return c
-		}
-		return ' '
-	}, strings.ToValidUTF8(s, "?"))
-	if len(s) > most {
-		s = strings.ToValidUTF8(s[:most-3], "") + "..."
-	}
-	return strings.TrimSpace(s)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/agentjob"
 	"github.com/sonde-operator/sonde/internal/wire/account"
 	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
+	"github.com/sonde-operator/sonde/internal/wire/text"
 )
 
 // Time limits.
@@ -99,7 +100,7 @@ func Judge(s Seen, now time.Time) Verdict {
 	default:
 		v.judgeWithoutAgent(s, now)
 	}
-	v.Entry.Message = Text(v.Entry.Message, 512)
+	v.Entry.Message = text.OneLine(v.Entry.Message, 512)
 	v.Cut = v.Entry.Phase.Final() && s.cut(probe)
 	return v
 }

@@ -542,16 +542,6 @@ func FuzzJudge(f *testing.F) {
 	})
 }
 
-func TestText(t *testing.T) {
-	for in, want := range map[string]string{
-		"plain": "plain", "two\nlines\x1b[2J": "two lin...", "\xffbad": "?bad", "ääääääää": "äää...", "": "",
-	} {
-		if got := outcome.Text(in, 10); got != want || len(got) > 10 {
-			t.Errorf("Text(%q) = %q, want %q", in, got, want)
-		}
-	}
-}
-
 func entry(phase sondev1.Phase, reason, message string) sondev1.PodResult {
 	return sondev1.PodResult{Phase: phase, Reason: reason, Message: message}
 }

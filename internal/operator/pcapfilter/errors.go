@@ -4,7 +4,8 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
-	"unicode"
+
+	"github.com/sonde-operator/sonde/internal/wire/text"
 )
 
 const (
@@ -28,14 +29,14 @@ type SyntaxError struct {
 
 func newSyntaxError(expression, format string, args ...any) *SyntaxError {
 	return &SyntaxError{
-		Expression: cut(expression, MaxExpressionBytes),
-		Message:    oneLine(fmt.Sprintf(format, args...), maxMessage),
+		Expression: text.Truncate(expression, MaxExpressionBytes),
+		Message:    text.OneLine(fmt.Sprintf(format, args...), maxMessage),
 	}
 }
 
 // Error returns the message after the first 80 bytes of the expression.
 func (e *SyntaxError) Error() string {
-	return fmt.Sprintf("filter %q: %s", oneLine(e.Expression, maxQuoted), e.Message)
+	return fmt.Sprintf("filter %q: %s", text.OneLine(e.Expression, maxQuoted), e.Message)
 }
 
 // shorter ends the messages about filters that are too complex.
@@ -63,26 +64,4 @@ func withHint(expression, message string) string {
 		}
 	}
 	return message
-}
-
-// oneLine makes text of a stranger fit to be shown: valid UTF-8, no control
-// characters, at most limit bytes.
-func oneLine(text string, limit int) string {
-	text = strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return ' '
-	}, strings.ToValidUTF8(cut(text, limit+1), "?"))
-	if len(text) <= limit {
-		return strings.TrimSpace(text)
-	}
-	return strings.ToValidUTF8(cut(text, limit-len("...")), "") + "..."
-}
-
-func cut(text string, limit int) string {
-	if len(text) <= limit {
-		return text
-	}
-	return text[:limit]
 }

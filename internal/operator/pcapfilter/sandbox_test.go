@@ -38,26 +38,3 @@ func TestBrokenModuleIsAnError(t *testing.T) {
 		t.Error("loaded a broken module")
 	}
 }
-
-// TestOneLine bounds what strangers' text does to messages.
-func TestOneLine(t *testing.T) {
-	for name, tc := range map[string]struct {
-		text  string
-		limit int
-		want  string
-	}{
-		"plain":            {"tcp port 80", 20, "tcp port 80"},
-		"exact":            {"abcdef", 6, "abcdef"},
-		"cut":              {"abcdefg", 6, "abc..."},
-		"cut in a letter":  {"abцdefg", 6, "ab..."},
-		"control":          {"a\r\nb\x1b[0m\x00", 20, "a  b [0m"},
-		"broken encoding":  {"a\xffb", 20, "a?b"},
-		"direction change": {"a\u202eb", 20, "a b"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if got := oneLine(tc.text, tc.limit); got != tc.want {
-				t.Errorf("got %q, want %q", got, tc.want)
-			}
-		})
-	}
-}

@@ -16,6 +16,7 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/operator/audit"
 	"github.com/sonde-operator/sonde/internal/wire/keeperapi"
+	"github.com/sonde-operator/sonde/internal/wire/text"
 )
 
 const (
@@ -200,9 +201,4 @@ func (h *Handler) outOfRange(ctx context.Context, keeper Keeper, agent *corev1.P
 }
 
 // shown bounds a user's name in an event.
-func shown(name string) string {
-	if len(name) > 128 {
-		return strings.ToValidUTF8(name[:128], "") + "..."
-	}
-	return name
-}
+func shown(name string) string { return text.Ellipsis(name, 128) }

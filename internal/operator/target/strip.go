@@ -12,6 +12,7 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/operator/compact"
 	"github.com/sonde-operator/sonde/internal/wire/gateconfig"
+	"github.com/sonde-operator/sonde/internal/wire/text"
 )
 
 // maxText bounds what is kept of a text that anybody may have written and that the API does not bound
@@ -190,7 +191,7 @@ func stripGated(kept, pod *corev1.Pod) {
 
 // shorten cuts a text of which the beginning says enough.
 func shorten(s string) string {
-	return strings.ToValidUTF8(strings.Clone(s[:min(len(s), maxText)]), "")
+	return strings.Clone(text.Truncate(s, maxText))
 }
 
 // restarted keeps, of the containers that are started again when they fail, their names and when that is.

@@ -9,6 +9,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/sonde-operator/sonde/internal/wire/text"
 )
 
 // Version of the format that this package can write: the lowest one that holds the account is taken, so that who reads
@@ -127,7 +129,7 @@ func (a Account) LowestVersion() int {
 // Marshal returns a as JSON of at most MaxBytes: texts are cut and surplus interfaces left out, their
 // counts are in the totals all the same. Of too many files the newest are named.
 func (a Account) Marshal() ([]byte, error) {
-	a.Message, a.EngineMessage = cut(a.Message, MaxText), cut(a.EngineMessage, MaxText)
+	a.Message, a.EngineMessage = text.Truncate(a.Message, MaxText), text.Truncate(a.EngineMessage, MaxText)
 	a.Files = a.Files[max(0, len(a.Files)-MaxFiles):]
 	a.Version = a.LowestVersion()
 	for n := min(len(a.Interfaces), MaxInterfaces); ; n-- {
@@ -148,11 +150,11 @@ func (a Account) Marshal() ([]byte, error) {
 
 // shorten halves the longer of the texts.
 func (a *Account) shorten() {
-	text := &a.Message
+	longer := &a.Message
 	if len(a.EngineMessage) > len(a.Message) {
-		text = &a.EngineMessage
+		longer = &a.EngineMessage
 	}
-	*text = cut(*text, len(*text)/2)
+	*longer = text.Truncate(*longer, len(*longer)/2)
 }
 
 // Parse reads an account. Foreign bytes: sizes and counts are checked, and texts cut.
@@ -173,8 +175,8 @@ func Parse(b []byte) (Account, error) {
 	if err := a.check(); err != nil {
 		return Account{}, fmt.Errorf("parse account: %w", err)
 	}
-	a.Message, a.Reason = cut(a.Message, MaxText), cut(a.Reason, 64)
-	a.Engine, a.EngineMessage = cut(a.Engine, MaxEngine), cut(a.EngineMessage, MaxText)
+	a.Message, a.Reason = text.Truncate(a.Message, MaxText), text.Truncate(a.Reason, 64)
+	a.Engine, a.EngineMessage = text.Truncate(a.Engine, MaxEngine), text.Truncate(a.EngineMessage, MaxText)
 	return a, nil
 }
 
@@ -182,7 +184,7 @@ func (a Account) check() error {
 	switch a.State {
 	case StateStarting, StateCapturing, StateDone:
 	default:
-		return fmt.Errorf("unknown state %q", cut(string(a.State), 32))
+		return fmt.Errorf("unknown state %q", text.Truncate(string(a.State), 32))
 	}
 	if len(a.Lost) > MaxLost {
 		return fmt.Errorf("events lost in %d places, at most %d", len(a.Lost), MaxLost)
@@ -194,15 +196,4 @@ func (a Account) check() error {
 		}
 	}
 	return nil
-}
-
-// cut shortens s to at most n bytes without splitting a character.
-func cut(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	for n > 0 && s[n]&0xc0 == 0x80 {
-		n--
-	}
-	return s[:n]
 }

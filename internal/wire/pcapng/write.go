@@ -3,7 +3,8 @@ package pcapng
 import (
 	"encoding/binary"
 	"strings"
-	"unicode/utf8"
+
+	"github.com/sonde-operator/sonde/internal/wire/text"
 )
 
 // All blocks are written little-endian: the format allows either order and every machine that Sonde runs on is
@@ -130,13 +131,7 @@ func appendOption(b []byte, code uint16, v []byte) []byte {
 // would end the text in C readers, so it goes, too.
 func cutText(s string, limit int) string {
 	s = strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
-	if len(s) <= limit {
-		return s
-	}
-	for limit > 0 && !utf8.RuneStart(s[limit]) {
-		limit--
-	}
-	return s[:limit]
+	return text.Truncate(s, limit)
 }
 
 // pad returns how many bytes are missing from n to the next multiple of four.
