@@ -14,7 +14,7 @@ import (
 
 	"github.com/sonde-operator/sonde/internal/cli/conversations"
 	"github.com/sonde-operator/sonde/internal/cli/live"
-	"github.com/sonde-operator/sonde/internal/cli/report"
+	"github.com/sonde-operator/sonde/internal/wire/table"
 )
 
 type conversationsCommand struct {
@@ -78,7 +78,7 @@ func asText(r conversations.Result, top int) string {
 	}
 	var b strings.Builder
 	if len(shown) > 0 {
-		b.WriteString(report.Align(rows, 3) + "\n")
+		b.WriteString(table.Text("lll", rows) + "\n")
 	}
 	fmt.Fprintf(&b, "%d of %d conversations; %d packets, %s in all.\n", len(shown), len(r.Conversations), r.Total.Packets, live.Bytes(r.Total.Bytes))
 	if r.Other.Packets > 0 {

@@ -21,9 +21,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/sonde-operator/sonde/internal/cli/doctor"
-	"github.com/sonde-operator/sonde/internal/cli/live"
 	"github.com/sonde-operator/sonde/internal/cli/report"
 	"github.com/sonde-operator/sonde/internal/wire/nodereport"
+	"github.com/sonde-operator/sonde/internal/wire/table"
 )
 
 const (
@@ -136,7 +136,7 @@ func (c *doctorCommand) print(reports []*nodereport.Report, left []string) error
 	}
 	slices.Sort(left)
 	for _, text := range left {
-		fmt.Fprintln(p.streams.ErrOut, live.OneLine(text))
+		fmt.Fprintln(p.streams.ErrOut, table.Printable(text))
 	}
 	if len(left) > 0 || len(reports) == 0 {
 		return exitCode(report.ExitError)

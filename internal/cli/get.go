@@ -22,6 +22,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/cli/live"
 	"github.com/sonde-operator/sonde/internal/cli/report"
 	"github.com/sonde-operator/sonde/internal/kind"
+	"github.com/sonde-operator/sonde/internal/wire/table"
 )
 
 type getCommand struct {
@@ -232,7 +233,7 @@ func (c *getCommand) table(items []v1alpha1.Capture) error {
 	if c.all {
 		left++
 	}
-	return c.write(report.Align(rows, left))
+	return c.write(table.Text(strings.Repeat("l", left), rows))
 }
 
 func (c *getCommand) rowOf(item v1alpha1.Capture, counted []column, now time.Time) []string {

@@ -12,9 +12,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sonde-operator/sonde/api/v1alpha1"
-	"github.com/sonde-operator/sonde/internal/cli/live"
 	"github.com/sonde-operator/sonde/internal/cli/report"
 	"github.com/sonde-operator/sonde/internal/cli/traceview"
+	"github.com/sonde-operator/sonde/internal/wire/table"
 	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
 )
 
@@ -158,7 +158,7 @@ func (c *traceRead) show(ctx context.Context, sources []*traceview.Source) error
 	case len(problems) > 0:
 		if s.json { // else the summary has said it
 			for _, text := range problems {
-				fmt.Fprintln(p.streams.ErrOut, "INCOMPLETE: "+live.OneLine(text))
+				fmt.Fprintln(p.streams.ErrOut, "INCOMPLETE: "+table.Printable(text))
 			}
 		}
 		return exitCode(report.ExitIncomplete)

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"k8s.io/utils/clock"
+
+	"github.com/sonde-operator/sonde/internal/wire/table"
 )
 
 // plainInterval is how often at most a line about the Pods is written.
@@ -99,5 +101,5 @@ func podLine(u Unit, pod Pod) string {
 }
 
 func (p *Plain) write(now time.Time, line string) {
-	_, _ = fmt.Fprintf(p.w, "%s %s\n", now.UTC().Format(time.RFC3339), OneLine(line))
+	_, _ = fmt.Fprintf(p.w, "%s %s\n", now.UTC().Format(time.RFC3339), table.Printable(line))
 }

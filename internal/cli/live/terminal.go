@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"unicode/utf8"
+
+	"github.com/sonde-operator/sonde/internal/wire/table"
 )
 
 // Display shows Views one after the other. Its methods may be called from several goroutines.
@@ -107,7 +109,7 @@ func (t *Terminal) draw(said string) {
 		fmt.Fprintf(&b, cursorUp, rows)
 	}
 	if said != "" {
-		b.WriteString(OneLine(said) + eraseRight + "\n")
+		b.WriteString(table.Printable(said) + eraseRight + "\n")
 	}
 	for _, l := range lines {
 		b.WriteString(l + eraseRight + "\n")

@@ -5,8 +5,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
 	"unicode/utf8"
+
+	"github.com/sonde-operator/sonde/internal/wire/table"
 )
 
 // Unit is what a capture takes of its Pods, and is counted in.
@@ -62,17 +63,16 @@ type Pod struct {
 }
 
 const (
-	gap          = "  "
 	minNameWidth = 12
 	ellipsis     = "…"
 )
 
-func heads(u Unit) [6]string {
-	return [...]string{"POD", "NODE", "STATE", strings.ToUpper(u.Count()), "BYTES", strings.ToUpper(u.Lost())}
+func heads(u Unit) []string {
+	return []string{"POD", "NODE", "STATE", strings.ToUpper(u.Count()), "BYTES", strings.ToUpper(u.Lost())}
 }
 
-func (p Pod) cells() [6]string {
-	return [...]string{
+func (p Pod) cells() []string {
+	return []string{
 		p.Name, p.Node, p.State,
 		strconv.FormatInt(p.Count, 10), Bytes(p.Bytes), strconv.FormatInt(p.Lost, 10),
 	}
@@ -88,93 +88,64 @@ func Lines(v View, width, height int) []string {
 		room = max(0, height-2-len(v.Notes)) // the heading and the table's head
 	}
 	if len(v.Pods) > 0 && room > 0 {
-		lines = append(lines, table(v, room, width)...)
+		lines = append(lines, podTable(v, room, width)...)
 	}
 	lines = append(lines, v.Notes...)
 	if height > 0 && len(lines) > height {
 		lines = lines[:height]
 	}
 	for i, l := range lines {
-		lines[i] = cutEnd(strings.TrimRight(OneLine(l), " "), width)
+		lines[i] = cutEnd(strings.TrimRight(table.Printable(l), " "), width)
 	}
 	return lines
 }
 
 func heading(v View) string {
 	parts := slices.DeleteFunc([]string{v.Title, v.Status, v.Clock}, func(s string) bool { return s == "" })
-	return strings.Join(parts, gap)
+	return strings.Join(parts, table.Gap)
 }
 
-// table returns the head and at most room further lines.
-func table(v View, room, width int) []string {
+// podTable returns the head and at most room further lines.
+func podTable(v View, room, width int) []string {
 	pods, more := v.Pods, 0
 	if len(pods) > room {
 		more = len(pods) - (room - 1)
 		pods = pods[:room-1]
 	}
-	rows := make([][6]string, 0, len(pods)+1)
+	rows := make([][]string, 0, len(pods)+1)
 	rows = append(rows, heads(v.Unit))
 	for _, p := range pods {
 		rows = append(rows, p.cells())
 	}
-	widths := fit(columns(rows), width)
-	lines := make([]string, 0, len(rows)+1)
-	for _, r := range rows {
-		lines = append(lines, line(r, widths))
-	}
+	lines := strings.Split(strings.TrimSuffix(table.Text(fit(rows, width), rows), "\n"), "\n")
 	if more > 0 {
 		lines = append(lines, fmt.Sprintf("%s and %d more Pods", ellipsis, more))
 	}
 	return lines
 }
 
-func columns(rows [][6]string) [6]int {
-	var widths [6]int
-	for _, r := range rows {
-		for i, c := range r {
-			widths[i] = max(widths[i], utf8.RuneCountInString(c))
-		}
-	}
-	return widths
-}
-
-// fit takes the node's column away, then cuts the name's, until a line fits into width.
-func fit(widths [6]int, width int) [6]int {
-	if width <= 0 {
-		return widths
-	}
-	total := -len(gap)
+// fit removes the node's column and then shortens the names, until a line fits into width. It returns the sides of the
+// columns, for table.Text.
+func fit(rows [][]string, width int) string {
+	const sides = "lll"
+	widths := table.Widths(rows)
+	total := -len(table.Gap)
 	for _, w := range widths {
-		total += w + len(gap)
+		total += w + len(table.Gap)
 	}
+	if width <= 0 || total <= width {
+		return sides
+	}
+	total -= widths[1] + len(table.Gap)
+	name := widths[0]
 	if total > width {
-		total -= widths[1] + len(gap)
-		widths[1] = 0
+		name = max(min(name, minNameWidth), name-(total-width))
 	}
-	if total > width {
-		widths[0] = max(min(widths[0], minNameWidth), widths[0]-(total-width))
+	for i, row := range rows {
+		rows[i] = slices.Delete(row, 1, 2)
+		rows[i][0] = cutMiddle(row[0], name)
 	}
-	return widths
-}
-
-func line(cells [6]string, widths [6]int) string {
-	var b strings.Builder
-	for i, c := range cells {
-		if widths[i] == 0 {
-			continue
-		}
-		if b.Len() > 0 {
-			b.WriteString(gap)
-		}
-		c = cutMiddle(c, widths[i])
-		padding := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(c))
-		if i < 3 {
-			b.WriteString(c + padding)
-		} else {
-			b.WriteString(padding + c)
-		}
-	}
-	return b.String()
+	return sides[1:]
 }
 
 // cutMiddle shortens s to n characters and keeps both ends.
@@ -185,17 +156,6 @@ func cutMiddle(s string, n int) string {
 	}
 	head := (n - 1) / 2
 	return string(r[:head]) + ellipsis + string(r[len(r)-(n-1-head):])
-}
-
-// OneLine takes out what would move the cursor or write backwards: texts come from the cluster and
-// from files, and names of interfaces may hold nearly any byte.
-func OneLine(s string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return ' '
-	}, s)
 }
 
 // cutEnd shortens s to n characters; zero or less means no limit.

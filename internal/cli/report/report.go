@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/cli/capture"
 	"github.com/sonde-operator/sonde/internal/cli/live"
+	"github.com/sonde-operator/sonde/internal/wire/table"
 )
 
 // Exit codes of the plugin.
@@ -185,7 +185,7 @@ func (r Report) Text() string {
 		b.WriteString("INCOMPLETE: what is saved is not everything that the Pods " + r.words().did + ".\n")
 	}
 	for _, p := range r.Problems {
-		b.WriteString("  " + live.OneLine(p) + "\n")
+		b.WriteString("  " + table.Printable(p) + "\n")
 	}
 	return b.String()
 }
@@ -194,7 +194,7 @@ func (r Report) Text() string {
 func (r Report) NoteText() string {
 	var b strings.Builder
 	for _, n := range r.Notes {
-		b.WriteString("Note: " + live.OneLine(n) + ".\n")
+		b.WriteString("Note: " + table.Printable(n) + ".\n")
 	}
 	return b.String()
 }
@@ -233,33 +233,5 @@ func (r Report) table(engines bool) string {
 	if len(r.Pods) > 1 {
 		row(r.Total, "TOTAL", "", "", "", "")
 	}
-	return Align(rows, len(text))
-}
-
-// Align makes a table of rows, of which all have as many cells as the first: the first left columns to the
-// left, the others to the right.
-func Align(rows [][]string, left int) string {
-	widths := make([]int, len(rows[0]))
-	for _, row := range rows {
-		for i, c := range row {
-			widths[i] = max(widths[i], utf8.RuneCountInString(c))
-		}
-	}
-	var b strings.Builder
-	for _, row := range rows {
-		var l strings.Builder
-		for i, c := range row {
-			padding := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(c))
-			if i > 0 {
-				l.WriteString("  ")
-			}
-			if i < left {
-				l.WriteString(c + padding)
-			} else {
-				l.WriteString(padding + c)
-			}
-		}
-		b.WriteString(strings.TrimRight(live.OneLine(l.String()), " ") + "\n")
-	}
-	return b.String()
+	return table.Text(strings.Repeat("l", len(text)), rows)
 }

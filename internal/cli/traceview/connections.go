@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sonde-operator/sonde/internal/cli/live"
+	"github.com/sonde-operator/sonde/internal/wire/table"
 	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
 )
 
@@ -180,7 +181,7 @@ func (t *connectionTable) top(b *strings.Builder, title string, all []*peer, by 
 		}
 		rows = append(rows, row)
 	}
-	grid(b, "rrrrrrrrl", rows)
+	b.WriteString(table.Text("rrrrrrrrl", rows))
 	more(b, len(all)-topRows, "address", "addresses", t.other, "events of connections with further addresses")
 }
 
@@ -196,6 +197,6 @@ func (t *connectionTable) failed(b *strings.Builder) {
 	for _, k := range all[:min(topRows, len(all))] {
 		rows = append(rows, []string{strconv.FormatUint(t.failures[k], 10), k.errno, k.call})
 	}
-	grid(b, "rll", rows)
+	b.WriteString(table.Text("rll", rows))
 	more(b, len(all)-topRows, "pair of connection and error", "pairs of connection and error", 0, "")
 }

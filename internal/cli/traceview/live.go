@@ -8,7 +8,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/sonde-operator/sonde/internal/cli/live"
+	"github.com/sonde-operator/sonde/internal/wire/table"
 	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
 )
 
@@ -55,6 +55,9 @@ func NewLive(w io.Writer) *Live {
 	return &Live{w: w, widths: [5]int{8, 6, 10, 6, 6}}
 }
 
+// sides of the cells.
+const sides = "lllrr"
+
 // widest a column grows, so that one hostile name does not push all others out of sight.
 const widest = 48
 
@@ -68,11 +71,11 @@ func (l *Live) Show(from *Source, r *tracefmt.Record) error {
 	colours := colouring(r, cells[4])
 	line := []coloured{{dim, clockTime(r.Time)}}
 	for i, c := range cells {
-		c = cut(live.OneLine(c), widest)
+		c = cut(table.Printable(c), widest)
 		l.widths[i] = max(l.widths[i], utf8.RuneCountInString(c))
-		line = append(line, coloured{"", "  "}, coloured{colours[i], fill(c, l.widths[i], i >= 3)})
+		line = append(line, coloured{"", table.Gap}, coloured{colours[i], table.Pad(c, l.widths[i], table.Align(sides[i]))})
 	}
-	line = append(line, coloured{"", "  " + live.OneLine(what(r, from.arch()))})
+	line = append(line, coloured{"", table.Gap + table.Printable(what(r, from.arch()))})
 	if _, err := fmt.Fprintln(l.w, l.text(line)); err != nil {
 		return fmt.Errorf("print the event: %w", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/sonde-operator/sonde/internal/wire/table"
 	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
 )
 
@@ -49,7 +50,7 @@ func (t *lostTable) text(b *strings.Builder) {
 	for _, name := range names[:min(callRows, len(names))] {
 		rows = append(rows, []string{number(t.calls[name]), name})
 	}
-	grid(b, "rl", rows)
+	b.WriteString(table.Text("rl", rows))
 	more(b, len(names)-callRows, "name of a call", "names of calls", 0, "")
 	if all, known := total(t.places), total(t.calls); all > known {
 		fmt.Fprintf(b, "… and %d of which the call is not known\n", all-known)

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sonde-operator/sonde/internal/wire/table"
 	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
 )
 
@@ -138,7 +139,7 @@ func (t *processTable) text(b *strings.Builder, pods bool) {
 		return
 	}
 	b.WriteString("\nProcesses:\n")
-	grid(b, "lllrl", rows)
+	b.WriteString(table.Text("lllrl", rows))
 	more(b, len(shown)-(len(rows)-1), "process", "processes", t.other, "events of further processes")
 }
 

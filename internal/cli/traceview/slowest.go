@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sonde-operator/sonde/internal/wire/table"
 	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
 )
 
@@ -55,7 +56,7 @@ func (s *slowest) text(b *strings.Builder, pods bool) {
 		}
 		rows = append(rows, row)
 	}
-	grid(b, "rllllrl", rows)
+	b.WriteString(table.Text("rllllrl", rows))
 	s.histogram(b)
 }
 
@@ -79,7 +80,7 @@ func (s *slowest) histogram(b *strings.Builder) {
 		}
 		rows = append(rows, []string{bound(i - 1), bound(i), number(n), strings.Repeat("#", bar)})
 	}
-	grid(b, "rrrl", rows)
+	b.WriteString(table.Text("rrrl", rows))
 }
 
 // bound is 2^n ns; below zero there is nothing.

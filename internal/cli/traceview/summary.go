@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sonde-operator/sonde/internal/wire/table"
 	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
 )
 
@@ -203,7 +204,7 @@ func (s *Summary) Text() string {
 	if problems := s.Problems(); len(problems) > 0 {
 		b.WriteString("\nINCOMPLETE: what is here is not everything that was traced.\n")
 		for _, p := range problems {
-			b.WriteString("  " + oneLine(p) + "\n")
+			b.WriteString("  " + table.Printable(p) + "\n")
 		}
 	}
 	return b.String()
@@ -236,7 +237,7 @@ func parts(counts map[string]uint64, other uint64) string {
 		if name == "" {
 			name = "no group"
 		}
-		all = append(all, fmt.Sprintf("%s %d", oneLine(name), counts[k]))
+		all = append(all, fmt.Sprintf("%s %d", table.Printable(name), counts[k]))
 	}
 	if other > 0 {
 		all = append(all, fmt.Sprintf("further groups %d", other))

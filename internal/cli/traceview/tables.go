@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sonde-operator/sonde/internal/cli/live"
+	"github.com/sonde-operator/sonde/internal/wire/table"
 	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
 )
 
@@ -62,7 +63,7 @@ func (t *callTable) text(b *strings.Builder) {
 		}
 		rows = append(rows, row)
 	}
-	grid(b, "rrrrrl", rows)
+	b.WriteString(table.Text("rrrrrl", rows))
 	more(b, len(all)-callRows, "name of a call", "names of calls", t.other, "calls of further names")
 }
 
@@ -140,7 +141,7 @@ func (t *fileTable) top(b *strings.Builder, title string, all []*fileCount, by f
 		}
 		rows = append(rows, row)
 	}
-	grid(b, "rrrrl", rows)
+	b.WriteString(table.Text("rrrrl", rows))
 	more(b, len(all)-topRows, "file", "files", t.other, "calls about further files")
 }
 
@@ -222,7 +223,7 @@ func (t *failureTable) text(b *strings.Builder) {
 	for _, f := range all[:min(callRows, len(all))] {
 		rows = append(rows, []string{number(f.count), f.call, f.errno, f.usual()})
 	}
-	grid(b, "rlll", rows)
+	b.WriteString(table.Text("rlll", rows))
 	more(b, len(all)-callRows, "pair of call and error", "pairs of call and error", t.other, "further failures")
 }
 
@@ -254,5 +255,3 @@ func byCount(counts map[string]uint64) []string {
 		return cmp.Or(cmp.Compare(counts[b], counts[a]), strings.Compare(a, b))
 	})
 }
-
-func oneLine(s string) string { return live.OneLine(s) }

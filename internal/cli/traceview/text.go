@@ -9,7 +9,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/sonde-operator/sonde/internal/cli/live"
+	"github.com/sonde-operator/sonde/internal/wire/table"
 	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
 )
 
@@ -115,7 +115,7 @@ func result(r *tracefmt.Record) string {
 // exitOf a process: the signal that ended it, or else its code.
 func exitOf(r *tracefmt.Record) string {
 	if a := argument(r, argSignal); a != nil {
-		return live.OneLine(string(a.Text))
+		return table.Printable(string(a.Text))
 	}
 	return strconv.FormatInt(r.Ret, 10)
 }
@@ -136,32 +136,4 @@ func who(r *tracefmt.Record) string {
 		return pid
 	}
 	return quoted(r.Container) + "/" + pid
-}
-
-// grid makes lines of rows with as many cells each; sides has l or r for each column, and the last is not filled up.
-func grid(b *strings.Builder, sides string, rows [][]string) {
-	widths := make([]int, len(sides))
-	for _, row := range rows {
-		for i, c := range row {
-			widths[i] = max(widths[i], utf8.RuneCountInString(c))
-		}
-	}
-	for _, row := range rows {
-		var line strings.Builder
-		for i, c := range row {
-			if i > 0 {
-				line.WriteString("  ")
-			}
-			line.WriteString(fill(c, widths[i], sides[i] == 'r'))
-		}
-		b.WriteString(strings.TrimRight(live.OneLine(line.String()), " ") + "\n")
-	}
-}
-
-func fill(s string, width int, right bool) string {
-	blanks := strings.Repeat(" ", max(0, width-utf8.RuneCountInString(s)))
-	if right {
-		return blanks + s
-	}
-	return s + blanks
 }
