@@ -22,7 +22,7 @@ const captureExamples = `  # 30 seconds of all Pods of a Deployment
   kubectl sonde capture deploy/web -n shop --for 10s -o - | tshark -r -`
 
 func newCapture(p *plugin) *cobra.Command {
-	c := &takeCommand{plugin: p, build: func(r capture.Request) (v1alpha1.Capture, error) { return r.Build() }}
+	c := &startCommand{plugin: p, build: func(r capture.Request) (v1alpha1.Capture, error) { return r.Build() }}
 	cmd := &cobra.Command{
 		Use:   "capture TARGET",
 		Short: "Capture the packets of every Pod of a workload, and save them",

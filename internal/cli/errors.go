@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -23,10 +22,8 @@ func describe(err error) string {
 	}
 	s := status.Status()
 	if noSuchKind(s) {
-		if s.Details.Kind == kind.Trace.Resource {
-			return "error: this cluster has no Traces: Sonde is not installed there, or is older than this plugin. Install or upgrade it, or choose another cluster with --context"
-		}
-		return "error: this cluster has no PacketCaptures: Sonde is not installed there. Install it, or choose another cluster with --context"
+		return fmt.Sprintf("error: this cluster has no %ss: Sonde is not installed there, or is older than this plugin. "+
+			"Install or upgrade it, or choose another cluster with --context", kindOf(s).Name)
 	}
 	if webhookAway(s) {
 		return "error: Sonde does not answer, so no PacketCapture or Trace can be created or stopped; deleting one works. Ask a cluster admin to look whether the Pods of Deployment sonde-manager are ready.\n" +
@@ -39,12 +36,20 @@ func describe(err error) string {
 	switch {
 	case lacksRole(s) && strings.HasSuffix(s.Message, " at the cluster scope"): // only lists of all namespaces are
 		text += "\nLeave out -A, or ask a cluster admin for a ClusterRoleBinding to the ClusterRole sonde-view"
-	case lacksRole(s) && s.Details.Kind == kind.Trace.Resource:
-		text += "\nAsk an admin for the ClusterRole sonde-edit in that namespace, and to trace and download for sonde-trace"
 	case lacksRole(s):
-		text += "\nAsk an admin for the ClusterRole sonde-edit in that namespace, and to capture and download for sonde-capture"
+		text += fmt.Sprintf("\nAsk an admin for the ClusterRole sonde-edit in that namespace. To %s and to download, ask also for sonde-%[1]s", kindOf(s).Verb)
 	}
 	return text
+}
+
+// kindOf returns the kind that a status is about; PacketCapture where it names none that the plugin knows.
+func kindOf(s metav1.Status) kind.Kind {
+	for _, k := range kind.All {
+		if s.Details.Kind == k.Resource {
+			return k
+		}
+	}
+	return kind.PacketCapture
 }
 
 // webhookAway tells a webhook of Sonde's that could not be called from one that refuses.
@@ -70,9 +75,4 @@ func noSuchKind(s metav1.Status) bool {
 		}
 	}
 	return s.Details.Name == ""
-}
-
-// usageError says what a command wants as its argument.
-func usageError(cmd *cobra.Command, what string) error {
-	return fmt.Errorf("%s wants %s\nSee '%s --help' for usage", cmd.CommandPath(), what, cmd.CommandPath())
 }

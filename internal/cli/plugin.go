@@ -6,14 +6,9 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
-	apimeta "k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/runtime"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
-	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/cli/live"
@@ -85,49 +80,6 @@ func (p *plugin) command() *cobra.Command {
 		newDoctor(p), newMustGather(p), newVersion(p),
 	)
 	return root
-}
-
-// connection is the cluster that the flags name.
-type connection struct {
-	client    client.WithWatch
-	config    *rest.Config
-	namespace string
-}
-
-func (p *plugin) connect() (*connection, error) {
-	config, err := p.flags.ToRESTConfig()
-	if err != nil {
-		return nil, fmt.Errorf("read the kubeconfig: %w", err)
-	}
-	namespace, _, err := p.flags.ToRawKubeConfigLoader().Namespace()
-	if err != nil {
-		return nil, fmt.Errorf("read the kubeconfig: %w", err)
-	}
-	// A plain client would first ask the server for all of its kinds; these few are known.
-	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme(), Mapper: mapper()})
-	if err != nil {
-		return nil, fmt.Errorf("connect to the cluster: %w", err)
-	}
-	return &connection{client: c, config: config, namespace: namespace}, nil
-}
-
-func scheme() *runtime.Scheme {
-	s := runtime.NewScheme()
-	utilruntime.Must(v1alpha1.AddToScheme(s))
-	return s
-}
-
-func mapper() apimeta.RESTMapper {
-	m := apimeta.NewDefaultRESTMapper(nil)
-	add := func(name, plural string) {
-		m.AddSpecific(v1alpha1.GroupVersion.WithKind(name), v1alpha1.GroupVersion.WithResource(plural),
-			v1alpha1.GroupVersion.WithResource(plural), apimeta.RESTScopeNamespace)
-	}
-	for _, k := range kind.All {
-		add(k.Name, k.Resource)
-	}
-	add("ResultAccess", "resultaccesses")
-	return m
 }
 
 // display returns where a running capture is shown: never the standard output, which may be the file.

@@ -11,9 +11,6 @@ import (
 	"github.com/sonde-operator/sonde/internal/cli/results"
 )
 
-// wantName is what commands say that lack the name of a capture.
-const wantName = "the NAME of a PacketCapture or Trace (see kubectl sonde get)"
-
 func newStop(p *plugin) *cobra.Command {
 	var wait bool
 	cmd := &cobra.Command{
@@ -30,10 +27,6 @@ func newStop(p *plugin) *cobra.Command {
 	cmd.Flags().BoolVar(&wait, "wait", false, "Return when they have ended")
 	return cmd
 }
-
-// aboutNames is what commands say of the NAMEs that they take.
-const aboutNames = `NAME is packetcapture/NAME or trace/NAME; without a kind it is the PacketCapture of that name or, where there is
-none, the Trace.`
 
 func (p *plugin) stop(ctx context.Context, names []string, wait bool) error {
 	refs, err := parseReferences(names)
@@ -82,41 +75,4 @@ func (p *plugin) awaitEnd(ctx context.Context, conn *connection, c v1alpha1.Capt
 func statusOnly(ctx context.Context, _ func(results.Update)) error {
 	<-ctx.Done()
 	return context.Cause(ctx)
-}
-
-func newDelete(p *plugin) *cobra.Command {
-	return &cobra.Command{
-		Use:   "delete NAME...",
-		Short: "Delete captures and traces, and with them the files that lie in the cluster",
-		Long: `Deletes captures and traces, and with them the files that lie in the cluster.
-
-` + aboutNames,
-		Example: "  kubectl sonde delete web-x7k2p -n shop",
-		Args:    someArguments(wantName),
-		RunE:    func(cmd *cobra.Command, args []string) error { return p.delete(cmd.Context(), args) },
-	}
-}
-
-func (p *plugin) delete(ctx context.Context, names []string) error {
-	refs, err := parseReferences(names)
-	if err != nil {
-		return err
-	}
-	conn, err := p.connect()
-	if err != nil {
-		return err
-	}
-	for _, r := range refs {
-		c, err := r.find(conn.namespace, func(c v1alpha1.Capture) error {
-			if err := conn.client.Delete(ctx, c); err != nil {
-				return fmt.Errorf("delete %s: %w", c.CaptureKind(), err)
-			}
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(p.streams.Out, "%s deleted\n", resourceName(c))
-	}
-	return nil
 }

@@ -29,7 +29,7 @@ const traceExamples = `  # What the processes of a Deployment's Pods start and o
 
 func newTrace(p *plugin) *cobra.Command {
 	lines := &lineFlags{}
-	c := &takeCommand{plugin: p, lines: lines, build: func(r capture.Request) (v1alpha1.Capture, error) { return r.BuildTrace() }}
+	c := &startCommand{plugin: p, lines: lines, build: func(r capture.Request) (v1alpha1.Capture, error) { return r.BuildTrace() }}
 	cmd := &cobra.Command{
 		Use:   "trace TARGET",
 		Short: "Trace the system calls of every Pod of a workload, and save them",

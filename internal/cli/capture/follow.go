@@ -64,7 +64,7 @@ func (f *Follower) Follow(ctx context.Context, s *State) error {
 		case <-ctx.Done():
 		}
 	}
-	key, k := client.ObjectKeyFromObject(s.Capture), kindOf(s.Capture)
+	key, k := client.ObjectKeyFromObject(s.Capture), traitsOf(s.Capture).kind
 	running.Go(func() { f.watch(ctx, k, key, tell) })
 	stop, streaming := f.Stop, false
 	frames := f.Clock.NewTicker(f.Refresh)

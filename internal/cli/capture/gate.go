@@ -26,11 +26,11 @@ var restarts = map[v1alpha1.TargetKind]string{
 
 // gate says what becomes of new Pods of a trace that has them wait, and how to get some.
 func (s *State) gate(now time.Time) []string {
-	t, ok := s.Capture.(*v1alpha1.Trace)
-	if !ok || t.Spec.Gate == nil || !t.Spec.Gate.Enabled || s.Ended() || t.Spec.Stop {
+	gate, spec := traitsOf(s.Capture).gate(s.Capture), s.Capture.Common()
+	if gate == nil || !gate.Enabled || s.Ended() || spec.Stop {
 		return nil
 	}
-	c := apimeta.FindStatusCondition(t.Status.Conditions, v1alpha1.ConditionGating)
+	c := apimeta.FindStatusCondition(s.Capture.CaptureStatus().Conditions, v1alpha1.ConditionGating)
 	switch {
 	case c == nil:
 		return nil
@@ -43,8 +43,8 @@ func (s *State) gate(now time.Time) []string {
 	if now.Sub(s.gating) < gateSettles {
 		return nil
 	}
-	target, namespace := t.Common().Target, t.Common().TargetNamespace
-	wait := fmt.Sprintf("wait until they are traced, for up to %s each.", cmp.Or(t.Spec.Gate.Timeout, defaultGateTimeout))
+	target, namespace := spec.Target, spec.TargetNamespace
+	wait := fmt.Sprintf("wait until they are traced, for up to %s each.", cmp.Or(gate.Timeout, defaultGateTimeout))
 	of, known := restarts[target.Kind]
 	if !known {
 		return []string{fmt.Sprintf("New Pods of the name %s %s", target.Name, wait)}

@@ -6,24 +6,63 @@ import (
 	"github.com/sonde-operator/sonde/internal/kind"
 )
 
-// kindOf a capture.
-func kindOf(c v1alpha1.Capture) kind.Kind {
-	k, _ := kind.Of(c.CaptureKind()) // there is no Capture of another
-	return k
+// traits are what the plugin does differently for each kind of capture.
+type traits struct {
+	kind kind.Kind
+	unit live.Unit
+	// form of the files of a capture of this kind.
+	form func(v1alpha1.Capture) Form
+	// counts of one Pod: what is in its files, and what is missing from them.
+	counts func(v1alpha1.PodResult) (count, lost int64)
+	// gate is nil where new Pods do not wait.
+	gate func(v1alpha1.Capture) *v1alpha1.TraceGate
 }
 
-// UnitOf what a capture takes.
-func UnitOf(c v1alpha1.Capture) live.Unit {
-	if c.CaptureKind() == kind.Trace.Name {
-		return live.Events
-	}
-	return live.Packets
+var traitsByKind = map[string]traits{
+	kind.PacketCapture.Name: {
+		kind: kind.PacketCapture, unit: live.Packets,
+		form:   func(v1alpha1.Capture) Form { return PCAPNG },
+		counts: func(p v1alpha1.PodResult) (int64, int64) { return p.Packets, p.Dropped.Total() },
+		gate:   func(v1alpha1.Capture) *v1alpha1.TraceGate { return nil },
+	},
+	kind.Trace.Name: {
+		kind: kind.Trace, unit: live.Events,
+		form: func(c v1alpha1.Capture) Form {
+			if c.(*v1alpha1.Trace).Spec.Format == v1alpha1.TraceFlap {
+				return Flap
+			}
+			return NDJSON
+		},
+		counts: func(p v1alpha1.PodResult) (int64, int64) { return p.Events, p.LostEvents() },
+		gate:   func(c v1alpha1.Capture) *v1alpha1.TraceGate { return c.(*v1alpha1.Trace).Spec.Gate },
+	},
 }
 
-// Counts of one Pod: what is in its files, and what should be there and is in none.
-func Counts(u live.Unit, p v1alpha1.PodResult) (taken, lost int64) {
-	if u == live.Events {
-		return p.Events, p.LostEvents()
+func traitsOf(c v1alpha1.Capture) traits { return traitsByKind[c.CaptureKind()] }
+
+// UnitOf returns the unit in which a capture is counted.
+func UnitOf(c v1alpha1.Capture) live.Unit { return traitsOf(c).unit }
+
+// Form is the format of a capture's files.
+type Form int
+
+// Forms of files.
+const (
+	// PCAPNG files hold packets.
+	PCAPNG Form = iota
+	// NDJSON files hold events, one in each line.
+	NDJSON
+	// Flap files hold the lines of FLAP. These do not name their Pod, so the files of several Pods are not merged.
+	Flap
+)
+
+// FormOf returns the format of a capture's files.
+func FormOf(c v1alpha1.Capture) Form { return traitsOf(c).form(c) }
+
+// extension of a file's name.
+func (f Form) extension() string {
+	if f == NDJSON {
+		return ".ndjson"
 	}
-	return p.Packets, p.Dropped.Total()
+	return ".pcapng"
 }

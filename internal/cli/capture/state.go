@@ -118,11 +118,12 @@ func overlay(p v1alpha1.PodResult, u results.Update) v1alpha1.PodResult {
 
 // View returns what to show at the time now.
 func (s *State) View(now time.Time) live.View {
-	v := live.View{Title: s.title(), Status: cmp.Or(s.Activity, s.status()), Clock: s.clock(now), Unit: UnitOf(s.Capture)}
+	t := traitsOf(s.Capture)
+	v := live.View{Title: s.title(), Status: cmp.Or(s.Activity, s.status()), Clock: s.clock(now), Unit: t.unit}
 	for _, p := range s.Pods() {
-		taken, lost := Counts(v.Unit, p)
+		count, lost := t.counts(p)
 		v.Pods = append(v.Pods, live.Pod{
-			Name: p.Name, Node: p.Node, State: cmp.Or(s.fetching[p.UID], podState(p)), Count: taken, Bytes: p.Bytes, Lost: lost,
+			Name: p.Name, Node: p.Node, State: cmp.Or(s.fetching[p.UID], podState(p)), Count: count, Bytes: p.Bytes, Lost: lost,
 		})
 	}
 	if n := s.Capture.CaptureStatus().PodsOmitted; n > 0 {

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -11,8 +10,8 @@ import (
 	"github.com/sonde-operator/sonde/internal/cli/capture"
 )
 
-// takeCommand makes a capture of one kind, and saves what comes of it: capture, and trace.
-type takeCommand struct {
+// startCommand makes a capture of one kind, and saves what comes of it: capture, and trace.
+type startCommand struct {
 	plugin  *plugin
 	request capture.Request
 	build   func(capture.Request) (v1alpha1.Capture, error)
@@ -22,7 +21,7 @@ type takeCommand struct {
 }
 
 // addFlags adds those that do not differ between kinds.
-func (c *takeCommand) addFlags(cmd *cobra.Command, kind, file string) {
+func (c *startCommand) addFlags(cmd *cobra.Command, kind, file string) {
 	f, r := cmd.Flags(), &c.request
 	f.StringVar(&r.TargetNamespace, "target-namespace", "", "Namespace of TARGET, where it is not that of the "+kind+"; only from a hub namespace")
 	f.BoolVar(&r.NoFollow, "no-follow", false, "Leave out Pods that join TARGET during the "+cmd.Name())
@@ -55,7 +54,7 @@ func (p *plugin) output(how *saving, name string, c v1alpha1.Capture) error {
 	return how.out.Check()
 }
 
-func (c *takeCommand) run(ctx context.Context, target string) error {
+func (c *startCommand) run(ctx context.Context, target string) error {
 	var err error
 	if c.request.Target, err = capture.ParseTarget(target); err != nil {
 		return err
@@ -82,44 +81,4 @@ func (c *takeCommand) run(ctx context.Context, target string) error {
 	}
 	c.how.stoppable, c.how.remove = true, !c.keep
 	return c.plugin.attach(ctx, conn, made, c.how)
-}
-
-// refuseZero refuses what the API could not: there a zero is the same as nothing, and means the default.
-func refuseZero(cmd *cobra.Command, flags ...string) error {
-	for _, name := range flags {
-		if f := cmd.Flags().Lookup(name); f.Changed && f.Value.String() == "0" {
-			return fmt.Errorf("--%s 0: write a number above zero, or leave it out", name)
-		}
-	}
-	return nil
-}
-
-// refuseEmpty refuses what a variable leaves that is not set: it would mean the default.
-func refuseEmpty(cmd *cobra.Command, flags ...string) error {
-	for _, name := range flags {
-		f := cmd.Flags().Lookup(name)
-		if text := f.Value.String(); f.Changed && (text == "" || text == "[]") {
-			return fmt.Errorf("--%s is empty: write a value, or leave it out", name)
-		}
-	}
-	return nil
-}
-
-// oneArgument says which argument is missing, where cobra would only count.
-func oneArgument(what string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) == 1 {
-			return nil
-		}
-		return usageError(cmd, what)
-	}
-}
-
-func someArguments(what string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) > 0 {
-			return nil
-		}
-		return usageError(cmd, what)
-	}
 }
