@@ -56,7 +56,7 @@ demo: deps ## From a fresh machine to the summary of a real capture; leaves demo
 	@KUBE_CONTEXT='$(KUBE_CONTEXT)' IMG='$(IMG)' hack/demo.sh
 
 .PHONY: demo-trace
-demo-trace: deps ## A slow service, from the symptom to the cause by a trace (docs/diagnosis.md); KEEP=1 leaves it there.
+demo-trace: deps ## A slow service, from the symptom to the cause by a trace (docs/guide/slow-call.md); KEEP=1 leaves it there.
 	@KUBE_CONTEXT='$(KUBE_CONTEXT)' IMG='$(IMG)' hack/demo-trace.sh
 
 .PHONY: test

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# demo-trace.sh [--installed]: a service that is slow, from the symptom to the cause by a trace, and to the cure (docs/diagnosis.md). Each
+# demo-trace.sh [--installed]: a service that is slow, from the symptom to the cause by a trace, and to the cure (docs/guide/slow-call.md). Each
 # command is printed before it runs, so that it can be typed again. With --installed the operator and the images are
 # there already. With KEEP=1 all is left as it is at the end.
 set -euo pipefail

@@ -12,17 +12,19 @@ import (
 
 // Each command that the documents and the commands' own help show is one: its flags are there, and have such values.
 func TestExamplesAreCommands(t *testing.T) {
-	pages, err := filepath.Glob("../../docs/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
 	texts := map[string]string{}
-	for _, page := range append(pages, "../../README.md") {
-		b, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
+	for _, pattern := range []string{"../../README.md", "../../docs/*.md", "../../docs/*/*.md"} {
+		pages, err := filepath.Glob(pattern)
+		if err != nil || len(pages) == 0 {
+			t.Fatalf("%s: %v, %v", pattern, pages, err)
 		}
-		texts[page] = string(b)
+		for _, page := range pages {
+			b, err := os.ReadFile(page)
+			if err != nil {
+				t.Fatal(err)
+			}
+			texts[page] = string(b)
+		}
 	}
 	for _, c := range allCommands(exampleRoot()) {
 		texts["help of "+c.CommandPath()] = c.Example

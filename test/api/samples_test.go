@@ -32,7 +32,7 @@ func TestSamples(t *testing.T) {
 		accepted(file, text)
 	}
 	found := 0
-	for _, pages := range []string{"../../docs/*.md", "../../README.md"} {
+	for _, pages := range []string{"../../docs/*.md", "../../docs/*/*.md", "../../README.md"} {
 		for page, text := range texts(t, pages, 1) {
 			for _, o := range objects(text) {
 				found++

@@ -19,7 +19,7 @@ const (
 )
 
 // prices answers with a price, slowly and without a word about it: for each request it asks a cache that may not be there, and waits
-// for a list of prices, at $PRICES, that may have another name. It is the sick service of docs/diagnosis.md.
+// for a list of prices, at $PRICES, that may have another name. It is the sick service of docs/guide/slow-call.md.
 func prices(f *flag.FlagSet, args []string) error {
 	addr := f.String("listen", ":8080", "address")
 	if err := f.Parse(args); err != nil {

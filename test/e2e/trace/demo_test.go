@@ -14,7 +14,7 @@ import (
 )
 
 // The worked diagnosis, as make demo-trace shows it: the plugin's summary names the file that is not there and the connection that is
-// refused, each with its error; once the service is cured neither fails. Whoever types what docs/diagnosis.md says, types what was run here.
+// refused, each with its error; once the service is cured neither fails. Whoever types what docs/guide/slow-call.md says, types what was run here.
 func TestTraceDemo(t *testing.T) {
 	root := filepath.Dir(filepath.Dir(cluster.InstallCommand))
 	cmd := osexec.CommandContext(t.Context(), filepath.Join(root, "hack", "demo-trace.sh"), "--installed")
