@@ -1,6 +1,6 @@
 // Command bench compares both engines of Sonde's capture with tcpdump, dumpcap and netsniff-ng: the same frames over the same veth pair, in turn; and
 // its trace with bpftrace and strace, at the same loops. It measures what they cost, in their own process and in those
-// that they look at, and what they lose; docs/benchmarks.md says how. It needs root and leaves nothing behind.
+// that they look at, and what they lose; docs/benchmarks-method.md says how. It needs root and leaves nothing behind.
 package main
 
 import (

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# demo-trace.sh [--installed]: a service that is slow, from the symptom to the cause by a trace, and to the cure (docs/guide/slow-call.md). Each
-# command is printed before it runs, so that it can be typed again. With --installed the operator and the images are
-# there already. With KEEP=1 all is left as it is at the end.
+# demo-trace.sh [--installed]: from the symptom of a slow service to its cause, by a trace, and to the cure
+# (docs/guide/slow-call.md). It prints each command before it runs, so that users can type it again. With --installed the
+# operator and the images must be there already. With KEEP=1 it leaves everything in place at the end.
 set -euo pipefail
 . "$(dirname "$0")/env.sh"
 cd "$root"
@@ -28,7 +28,7 @@ if [ -n "$local_cluster" ]; then
 	chmod +x build/demo/kubectl
 	path=$root/build/demo:$path
 fi
-say 'To type these commands yourself, in this directory: KEEP=1 make demo-trace, and then'
+say 'To type these commands yourself, run KEEP=1 make demo-trace in this directory, and then'
 run "export PATH=$path:\$PATH"
 
 manifest=hack/demo/prices.yaml
@@ -37,9 +37,9 @@ if [ "$workload_image" != sonde.local/workload:1 ]; then
 	manifest=build/prices.yaml
 	sed "s#sonde.local/workload:1#$workload_image#" hack/demo/prices.yaml >$manifest
 fi
-# EAGAIN says that there is nothing to do yet, and is no failure.
+# EAGAIN means that there is nothing to do yet; it is not a failure.
 failures='select(.errno and .errno != "EAGAIN") | [.pod, .call, .errno, .path] | @tsv'
-# A run before this one may have left it cured.
+# An earlier run may have left the cured service.
 "${kubectl[@]}" delete namespace $ns --ignore-not-found >/dev/null
 
 say 'A service of two Pods, and a client that asks it all the time.'
@@ -51,30 +51,30 @@ say 'The symptom: an answer takes a fifth of a second, and the log is empty.'
 run "kubectl$context exec -n $ns deployment/client -- /workload ask -url http://prices/price"
 run "kubectl$context logs -n $ns -l app=prices"
 
-say 'What do its Pods do meanwhile?'
+say 'Trace its Pods.'
 run "kubectl sonde$context trace deploy/prices -n $ns --for 10s --events process,file,network -o before.ndjson --force --quiet"
 
-say 'No call is slow: the time passes between them. Two fail again and again: a file is not there, and a connection is refused. When?'
+say 'No call is slow: the time passes between calls. Two calls fail again and again: a file is missing, and a connection is refused. When?'
 run "kubectl sonde trace read before.ndjson --call openat,connect | sed -n 11,20p"
 
-say 'And does every request of both Pods do so?'
+say 'Do they fail in both Pods, and in every request?'
 run "jq -r '$failures' before.ndjson | sort | uniq -c"
 
-say 'Each request asks for a cache that is not there, at once, then four times for the list of prices, 50 ms apart, and does without. The list has another name:'
+say 'Each request tries a missing cache once, then the list of prices four times, 50 ms apart, and goes on without them. The list has another name:'
 run "kubectl$context get configmap -n $ns prices -o jsonpath='{.data}{\"\\n\"}'"
 
 say 'The cure: the right name, and no cache.'
 run "kubectl$context set env -n $ns deployment/prices PRICES=/etc/prices/price-list.json CACHE="
 run "kubectl$context rollout status -n $ns deployment/prices --timeout=120s"
 
-say 'The answer is quick, and another one. What failed fails no more, and the list is read:'
+say 'The answer is fast and correct. No call fails any more, and the service reads the list:'
 run "kubectl$context exec -n $ns deployment/client -- /workload ask -url http://prices/price"
 run "kubectl sonde$context trace deploy/prices -n $ns --for 10s --events process,file,network -o after.ndjson --force --json | jq -c .total"
 run "jq -r '$failures' after.ndjson | sort | uniq -c"
 run "jq -r 'select(.call == \"openat\") | [.pod, .call, .errno // \"ok\", .path] | @tsv' after.ndjson | sort | uniq -c"
 
 [ -z "${KEEP:-}" ] || exit 0
-say 'Nothing stays, but before.ndjson and after.ndjson.'
+say 'Clean up. Only before.ndjson and after.ndjson stay.'
 run "kubectl$context delete namespace $ns"
 if [ -n "$local_cluster" ] && [ -z "$was_up" ] && [ "${1:-}" != --installed ]; then
 	make --no-print-directory cluster-down

@@ -1,5 +1,5 @@
-# prepare.sh: the local cluster, or another, with the operator in it, for a demo. Sourced after hack/env.sh; sets workload_image and
-# defines step, which prints how long something took.
+# prepare.sh prepares the local cluster, or another, for a demo, and installs the operator. Source it after hack/env.sh.
+# It sets workload_image and defines step, which prints how long a command took.
 step() {
 	local start=$SECONDS what=$1
 	shift

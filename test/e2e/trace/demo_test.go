@@ -50,7 +50,7 @@ func TestTraceDemo(t *testing.T) {
 	if n := strings.Count(cured, "openat\tok\t/etc/prices/price-list.json\n"); n != 2 {
 		t.Errorf("%d Pods open the list after the cure, want 2:\n%s", n, cured)
 	}
-	typed(t, filepath.Join(root, "docs", "diagnosis.md"), said.String())
+	typed(t, filepath.Join(root, "docs", "guide", "slow-call.md"), said.String())
 }
 
 // typed: each command of the page is one that was typed.
