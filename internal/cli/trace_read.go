@@ -206,7 +206,7 @@ func (s *traceSink) ofPod(b []byte, from *traceview.Source, line *tracefmt.Line)
 	if !s.several || named || line.Header != nil || h == nil || h.Pod == "" {
 		return append(append(b, line.Raw...), '\n')
 	}
-	return tracefmt.AppendOfPod(b, line.Raw, h.Pod, h.PodUID)
+	return tracefmt.AppendWithPod(b, line.Raw, h.Pod, h.PodUID)
 }
 
 // Damaged is told at the end.

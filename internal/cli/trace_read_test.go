@@ -104,7 +104,7 @@ func TestTraceRead(t *testing.T) {
 		"nothing":              {"", "summary", "0 events.\n\nINCOMPLETE: what is here is not everything that was traced.\n  standard input: " + missing, ""},
 		"no account":           {traceHead + traceOne, "summary", "\nINCOMPLETE: what is here is not everything that was traced.\n  web-1: " + missing, ""},
 		"no account, in JSON":  {traceHead + traceOne, "json", traceHead + traceOne, "INCOMPLETE: web-1: " + missing},
-		"cut off, in JSON":     {traceHead + traceOne + traceTwo[:20], "json", traceHead + traceOne, "the line is cut off"},
+		"cut off, in JSON":     {traceHead + traceOne + traceTwo[:20], "json", traceHead + traceOne, "the line is truncated"},
 		"damaged in the midst": {traceHead + traceOne[9:] + traceTwo + traceAll, "summary", "1 event of 2 that were written are not here", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -190,7 +190,7 @@ func TestTraceReadErrors(t *testing.T) {
 		"no file":     {nil, "at least one FILE"},
 		"not there":   {[]string{"/does/not/exist"}, "no such file"},
 		"a directory": {[]string{t.TempDir()}, "is a directory: name the .ndjson files in it"},
-		"no trace":    {[]string{there, pcap}, pcap + ": this is no trace in JSON lines: give the .ndjson file of a Trace"},
+		"no trace":    {[]string{there, pcap}, pcap + ": this is not a trace in JSON lines: name the .ndjson file of a Trace"},
 		"bad output":  {[]string{there, "-o", "yaml"}, "--output yaml: write summary or json, or leave it out"},
 		"no group":    {[]string{there, "--events", "file,openat"}, `--events openat: write some of ["process" "file" "io" "network" "memory" "signal"]; single calls are named by --call`},
 		"no latency":  {[]string{there, "--min-latency", "long"}, `invalid argument "long" for "--min-latency" flag`},

@@ -76,7 +76,7 @@ func (m *eventMerger) Line(from *traceview.Source, line *tracefmt.Line) error {
 	}
 	m.line = m.line[:0]
 	if part := m.parts[from]; part.pod != "" && line.Header == nil {
-		m.line = tracefmt.AppendOfPod(m.line, line.Raw, part.pod, part.uid)
+		m.line = tracefmt.AppendWithPod(m.line, line.Raw, part.pod, part.uid)
 	} else {
 		m.line = append(append(m.line, line.Raw...), '\n')
 	}

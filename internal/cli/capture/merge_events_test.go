@@ -128,7 +128,7 @@ func TestSaveTracesThatAreNotWhole(t *testing.T) {
 	for _, f := range saved.Problems() {
 		got = append(got, f.Err.Error())
 	}
-	want := []string{"web-1-qwer.ndjson: line 4: the line is cut off: its writer was killed, or is still at work: fetch it again"}
+	want := []string{"web-1-qwer.ndjson: line 4: the line is truncated: its writer was killed or is still running: fetch it again"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("problems (-want +got):\n%s", diff)
 	}
@@ -175,7 +175,7 @@ func TestSaveFlap(t *testing.T) {
 func TestSaveKeepsTracesThatCannotBeMerged(t *testing.T) {
 	out := Output{Path: filepath.Join(t.TempDir(), "web.ndjson")}
 	_, err := saveTraces(t, out, []v1alpha1.PodResult{pod("u1", "web-1"), pod("u2", "web-2")}, traceOf("web-1", "u1", 1), []byte("no trace\n"))
-	if err == nil || !strings.Contains(err.Error(), "web-2-qwer.ndjson: this is no trace") || !strings.Contains(err.Error(), out.Path+".parts") {
+	if err == nil || !strings.Contains(err.Error(), "web-2-qwer.ndjson: this is not a trace") || !strings.Contains(err.Error(), out.Path+".parts") {
 		t.Fatalf("error %v", err)
 	}
 	if got := names(t, out.Path+".parts"); len(got) != 2 {

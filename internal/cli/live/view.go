@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/sonde-operator/sonde/internal/wire/table"
 )
@@ -62,10 +61,8 @@ type Pod struct {
 	Lost  int64
 }
 
-const (
-	minNameWidth = 12
-	ellipsis     = "…"
-)
+// minNameWidth is how far the names of Pods are shortened at most.
+const minNameWidth = 12
 
 func heads(u Unit) []string {
 	return []string{"POD", "NODE", "STATE", strings.ToUpper(u.Count()), "BYTES", strings.ToUpper(u.Lost())}
@@ -95,7 +92,7 @@ func Lines(v View, width, height int) []string {
 		lines = lines[:height]
 	}
 	for i, l := range lines {
-		lines[i] = cutEnd(strings.TrimRight(table.Printable(l), " "), width)
+		lines[i] = table.Truncate(strings.TrimRight(table.Printable(l), " "), width)
 	}
 	return lines
 }
@@ -119,7 +116,7 @@ func podTable(v View, room, width int) []string {
 	}
 	lines := strings.Split(strings.TrimSuffix(table.Text(fit(rows, width), rows), "\n"), "\n")
 	if more > 0 {
-		lines = append(lines, fmt.Sprintf("%s and %d more Pods", ellipsis, more))
+		lines = append(lines, fmt.Sprintf("%s and %d more Pods", table.Ellipsis, more))
 	}
 	return lines
 }
@@ -155,15 +152,7 @@ func cutMiddle(s string, n int) string {
 		return s
 	}
 	head := (n - 1) / 2
-	return string(r[:head]) + ellipsis + string(r[len(r)-(n-1-head):])
-}
-
-// cutEnd shortens s to n characters; zero or less means no limit.
-func cutEnd(s string, n int) string {
-	if n <= 0 || utf8.RuneCountInString(s) <= n {
-		return s
-	}
-	return string([]rune(s)[:n-1]) + ellipsis
+	return string(r[:head]) + table.Ellipsis + string(r[len(r)-(n-1-head):])
 }
 
 // Bytes returns n in the unit that a reader wants, in powers of 1024: "0 B", "1023 B", "1.2 MiB".

@@ -205,7 +205,7 @@ func (s sink) named(line *tracefmt.Line) []byte {
 	if line.Header != nil {
 		return append(slices.Clone(line.Raw), '\n')
 	}
-	return tracefmt.AppendOfPod(nil, line.Raw, s.pod, "")
+	return tracefmt.AppendWithPod(nil, line.Raw, s.pod, "")
 }
 
 // gap says where events are missing.

@@ -120,7 +120,7 @@ func peerOf(r *tracefmt.Record) string {
 }
 
 func (t *connectionTable) add(r *tracefmt.Record) {
-	name := cut(peerOf(r), maxText)
+	name := table.Truncate(peerOf(r), maxText)
 	p := t.peers[name]
 	if p == nil {
 		if len(t.peers) >= maxPeers {

@@ -71,7 +71,7 @@ func (l *Live) Show(from *Source, r *tracefmt.Record) error {
 	colours := colouring(r, cells[4])
 	line := []coloured{{dim, clockTime(r.Time)}}
 	for i, c := range cells {
-		c = cut(table.Printable(c), widest)
+		c = table.Truncate(table.Printable(c), widest)
 		l.widths[i] = max(l.widths[i], utf8.RuneCountInString(c))
 		line = append(line, coloured{"", table.Gap}, coloured{colours[i], table.Pad(c, l.widths[i], table.Align(sides[i]))})
 	}
@@ -116,7 +116,7 @@ func (l *Live) text(parts []coloured) string {
 		length := utf8.RuneCountInString(p.text)
 		if length > room {
 			if room > 0 {
-				b.WriteString(l.paint(p.colour, cut(p.text, room)))
+				b.WriteString(l.paint(p.colour, table.Truncate(p.text, room)))
 			}
 			break
 		}

@@ -66,10 +66,10 @@ func (t *processTable) add(from *Source, r *tracefmt.Record, wanted bool) {
 	switch r.Call {
 	case callExec:
 		if a := argument(r, argArgv); a != nil {
-			p.command = cut(commandLine(a.Text), maxText)
+			p.command = table.Truncate(commandLine(a.Text), maxText)
 		}
 		if p.command == "" {
-			p.command = cut(quoted(r.Path), maxText)
+			p.command = table.Truncate(quoted(r.Path), maxText)
 		}
 	case callExit:
 		if r.HostPID == r.HostTID {
@@ -123,10 +123,10 @@ func (t *processTable) start(from *Source, r *tracefmt.Record, key processKey) *
 
 func (p *process) learn(r *tracefmt.Record) {
 	if p.who == "" || !p.named && r.Container != "" {
-		p.who, p.named = cut(who(r), maxWord), r.Container != ""
+		p.who, p.named = table.Truncate(who(r), maxWord), r.Container != ""
 	}
 	if p.comm == "" || r.HostPID == r.HostTID && p.comm != string(r.Comm) {
-		p.comm = cut(string(r.Comm), maxWord)
+		p.comm = table.Truncate(string(r.Comm), maxWord)
 	}
 }
 

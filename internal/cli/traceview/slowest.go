@@ -37,7 +37,7 @@ func (s *slowest) add(from *Source, r *tracefmt.Record) {
 		at = len(s.top)
 	}
 	s.top = slices.Insert(s.top, at, slowCall{r.Took, from.Pod(), []string{
-		took(r.Took), clockTime(r.Time), who(r), string(r.Comm), r.Call, result(r), cut(what(r, from.arch()), maxText),
+		took(r.Took), clockTime(r.Time), who(r), string(r.Comm), r.Call, result(r), table.Truncate(what(r, from.arch()), maxText),
 	}})
 	s.top = s.top[:min(topRows, len(s.top))]
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 
+	"github.com/sonde-operator/sonde/internal/wire/table"
 	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
 )
 
@@ -33,7 +34,7 @@ func (s *Source) Pod() string {
 	if s.Header == nil {
 		return s.Name
 	}
-	return cut(cmp.Or(s.Header.Pod, s.Name), maxText)
+	return table.Truncate(cmp.Or(s.Header.Pod, s.Name), maxText)
 }
 
 func (s *Source) arch() string {
@@ -48,7 +49,7 @@ func (s *Source) key() string {
 	if s.Header == nil || s.Header.Pod == "" {
 		return "\x00" + s.Name
 	}
-	return cut(s.Header.Namespace+"/"+s.Header.Pod+"/"+s.Header.PodUID, maxText)
+	return table.Truncate(s.Header.Namespace+"/"+s.Header.Pod+"/"+s.Header.PodUID, maxText)
 }
 
 // Sink takes lines of traces, one after the other. The line is good until it returns; an error ends the reading.

@@ -109,7 +109,7 @@ func (t *trace) account(a *tracefmt.Account) {
 	t.accounts++
 	t.written += a.Written
 	if !a.Complete && len(t.ended) < topRows {
-		t.ended = append(t.ended, cut(strings.Trim(a.Reason+": "+a.Message, ": "), maxText))
+		t.ended = append(t.ended, table.Truncate(strings.Trim(a.Reason+": "+a.Message, ": "), maxText))
 	}
 }
 
@@ -118,7 +118,7 @@ func (s *Summary) Damaged(from *Source, err error) {
 	t := s.trace(from)
 	t.damaged++
 	if t.damage == "" {
-		t.damage = cut((&SourceError{from.Name, err}).Error(), maxText)
+		t.damage = table.Truncate((&SourceError{from.Name, err}).Error(), maxText)
 	}
 }
 

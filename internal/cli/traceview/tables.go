@@ -208,7 +208,7 @@ func (t *failureTable) add(from *Source, r *tracefmt.Record) {
 		f = &failure{failureKey: key}
 		t.failures[key] = f
 	}
-	f.add(cut(what(r, from.arch()), maxText))
+	f.add(table.Truncate(what(r, from.arch()), maxText))
 }
 
 func (t *failureTable) text(b *strings.Builder) {

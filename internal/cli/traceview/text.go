@@ -24,14 +24,6 @@ func quoted[T string | []byte](t T) string {
 	return strconv.Quote(s)
 }
 
-// cut shortens a text to about n characters.
-func cut(s string, n int) string {
-	if utf8.RuneCountInString(s) <= n {
-		return s
-	}
-	return string([]rune(s)[:n-1]) + "…"
-}
-
 // commandLine returns the words of a process's start as one would type them.
 func commandLine(list []byte) string {
 	var words []string

@@ -163,11 +163,11 @@ func TestIncomplete(t *testing.T) {
 		"whole":      {whole, nil, " None was lost.\n"},
 		"no account": {strings.Join(lines[:last], ""), []string{pod + "the account at the end is missing: the tracer was killed, or is still at work, or its last file is not among these"}, "\nINCOMPLETE: "},
 		"cut off": {whole[:30000], []string{
-			pod + "1 line cannot be read; the first: web.ndjson: line 115: the line is cut off: its writer was killed, or is still at work",
+			pod + "1 line cannot be read; the first: web.ndjson: line 115: the line is truncated: its writer was killed or is still running",
 			pod + "the account at the end is missing: the tracer was killed, or is still at work, or its last file is not among these",
 		}, "113 events in "},
 		"a line cut in the middle": {whole[:30000] + "\n" + strings.Join(lines[115:], ""), []string{
-			pod + "1 line cannot be read; the first: web.ndjson: line 115: the line is no JSON object",
+			pod + "1 line cannot be read; the first: web.ndjson: line 115: the line is not a JSON object",
 			pod + "1 event of 225 that were written are not here",
 		}, "224 events in "},
 		"the tracer was killed": {account(tracefmt.Account{Written: 225, Reason: "Killed", Message: "the probe ended with exit code 137"}), []string{pod + "the trace is Incomplete: Killed: the probe ended with exit code 137"}, ""},
@@ -236,7 +236,7 @@ func TestSeveralPodsInOneFile(t *testing.T) {
 		return fmt.Sprintf(`{"sonde":"trace","version":1,"pod":%q,"podUid":%q}`, pod, uid) + "\n"
 	}
 	of := func(pod, uid, line string) string {
-		return string(tracefmt.AppendOfPod(nil, []byte(strings.TrimSpace(line)), pod, uid))
+		return string(tracefmt.AppendWithPod(nil, []byte(strings.TrimSpace(line)), pod, uid))
 	}
 	const lost = `{"sonde":"account","written":2,"lost":{"ring":3},"complete":true}` + "\n"
 	for name, tc := range map[string]struct {
@@ -295,7 +295,7 @@ func TestReadErrors(t *testing.T) {
 		line      func(*Source, *tracefmt.Line) error
 		wantError error
 	}{
-		"no trace":      {strings.NewReader("\x7fELF"), none, tracefmt.ErrNoTrace},
+		"no trace":      {strings.NewReader("\x7fELF"), none, tracefmt.ErrNotTrace},
 		"a broken pipe": {strings.NewReader(event(1, "read", "")), func(*Source, *tracefmt.Line) error { return stop }, stop},
 		"a broken file": {broken{stop}, none, stop},
 	} {

@@ -62,6 +62,17 @@ func Pad(cell string, width int, align Align) string {
 	return cell + blanks
 }
 
+// Ellipsis stands for what Truncate removes.
+const Ellipsis = "…"
+
+// Truncate shortens s to width characters, the last of which is then Ellipsis. Zero or less means no limit.
+func Truncate(s string, width int) string {
+	if width <= 0 || utf8.RuneCountInString(s) <= width {
+		return s
+	}
+	return string([]rune(s)[:width-1]) + Ellipsis
+}
+
 // Printable replaces every character that is not printable by a blank. Texts come from the cluster and from files;
 // a control character in them could move the cursor or reverse the direction of the text.
 func Printable(s string) string {

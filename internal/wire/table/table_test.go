@@ -23,6 +23,26 @@ func TestText(t *testing.T) {
 	}
 }
 
+func TestTruncate(t *testing.T) {
+	tests := map[string]struct {
+		text  string
+		width int
+		want  string
+	}{
+		"fits":           {"näme", 4, "näme"},
+		"too long":       {"names", 4, "nam…"},
+		"one character":  {"names", 1, "…"},
+		"without limits": {"names", 0, "names"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got := Truncate(tc.text, tc.width); got != tc.want {
+				t.Errorf("Truncate() = %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
 func TestPad(t *testing.T) {
 	if got := Pad("long", 2, Right); got != "long" {
 		t.Errorf("a cell longer than its column became %q", got)

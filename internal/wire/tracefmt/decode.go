@@ -11,30 +11,31 @@ import (
 	"unicode/utf8"
 )
 
-// maxNames bounds the texts of which a reader keeps one copy each: calls, groups, containers.
-const maxNames = 1 << 10
-
-// maxName is how long one is at most.
-const maxName = 64
-
-var (
-	errNoEvent = errors.New("the line has no time and call: it is no event")
-	errName    = fmt.Errorf("not a name of letters, digits and underscores, of at most %d", maxName)
+const (
+	// maxNames bounds how many different texts a decoder interns: calls, groups, containers.
+	maxNames = 1 << 10
+	// maxName is the longest text that is interned, and the longest name of a call or an argument, in bytes.
+	maxName = 64
 )
 
-// decoder takes lines apart by hand: encoding/json takes five times as long (BenchmarkReader), and forgets the order of arguments.
+var (
+	errNotEvent = errors.New("the line is not an event: it has no time and call")
+	errNotName  = fmt.Errorf("not a name of letters, digits and underscores with at most %d characters", maxName)
+)
+
+// decoder parses lines by hand: encoding/json takes five times as long (BenchmarkReader) and loses the order of arguments.
 type decoder struct {
 	names map[string]string
 }
 
-// decode reads a line into r, whose Took is negative. What a record says in several ways comes back in one: a number is
-// Signed where it fits, a text that looks like a Hex is one. Encoded again it is the same line. For a line that is no
-// record it returns the text of its key "sonde".
+// decode reads a line into r, whose Took is negative. Values that the format writes alike are read alike: a number is
+// Signed where it fits, and a text that looks like a Hex is one. Encoding r again gives the same line. For a line that is
+// not an event, decode returns the value of its key "sonde".
 func (d *decoder) decode(line []byte, r *Record) (kind string, err error) {
 	if !json.Valid(line) || line[0] != '{' {
-		return "", errNoJSON
+		return "", errNotJSON
 	}
-	line = bytes.Clone(line) // the record's texts lie in it
+	line = bytes.Clone(line) // the record's texts point into it
 	err = members(line, func(key, value []byte) error {
 		if string(key) == "sonde" {
 			text, err := text(value)
@@ -47,7 +48,7 @@ func (d *decoder) decode(line []byte, r *Record) (kind string, err error) {
 		return nil
 	})
 	if err == nil && kind == "" && (r.Time.IsZero() || r.Call == "") {
-		err = errNoEvent
+		err = errNotEvent
 	}
 	return kind, err
 }
@@ -59,7 +60,7 @@ func (d *decoder) member(r *Record, key, value []byte) (err error) {
 	case "podUid":
 		r.PodUID, err = d.text(value)
 	case "time":
-		r.Time, err = instant(value)
+		r.Time, err = timestamp(value)
 	case "call":
 		r.Call, err = d.name(value)
 	case "group":
@@ -80,7 +81,7 @@ func (d *decoder) member(r *Record, key, value []byte) (err error) {
 	return err
 }
 
-// count reads what is a number.
+// count reads the members that are numbers.
 func count(r *Record, key, value []byte) (err error) {
 	switch string(key) {
 	case "pid":
@@ -111,9 +112,9 @@ func (d *decoder) args(value []byte) ([]Arg, error) {
 	args := make([]Arg, 0, 6)
 	err := members(value, func(key, value []byte) error {
 		if !plain(key) {
-			return errName
+			return errNotName
 		}
-		a := Arg{Name: d.keep(key)}
+		a := Arg{Name: d.intern(key)}
 		switch c := value[0]; {
 		case c == '"':
 			t, err := text(value)
@@ -133,10 +134,10 @@ func (d *decoder) args(value []byte) ([]Arg, error) {
 		case c == '-' || c >= '0' && c <= '9':
 			var ok bool
 			if a.Kind, a.Number, ok = number(value); !ok {
-				return nil // a fraction: of a newer tracer
+				return nil // a fraction, written by a newer tracer
 			}
 		case c == 't', c == 'f':
-			a.Kind, a.Number = Bool, truth(c)
+			a.Kind, a.Number = Bool, boolNumber(c)
 		default:
 			return nil
 		}
@@ -149,15 +150,15 @@ func (d *decoder) args(value []byte) ([]Arg, error) {
 	return args, err
 }
 
-// truth is what true or false begins with, as Arg has it.
-func truth(c byte) int64 {
+// boolNumber returns 1 for the first letter of true, and 0 for that of false.
+func boolNumber(c byte) int64 {
 	if c == 't' {
 		return 1
 	}
 	return 0
 }
 
-// number reads one that fits 64 bits, with or without a sign.
+// number reads an integer of 64 bits, with or without a sign.
 func number(value []byte) (ArgKind, int64, bool) {
 	n, err := strconv.ParseInt(string(value), 10, 64)
 	if err == nil {
@@ -167,7 +168,7 @@ func number(value []byte) (ArgKind, int64, bool) {
 	return Unsigned, int64(u), err == nil
 }
 
-// hex reads what appendArg writes for a Hex, and nothing else.
+// hex reads a number as appendArg writes a Hex, and accepts no other spelling.
 func hex(t []byte) (int64, bool) {
 	if len(t) < 3 || t[0] != '0' || t[1] != 'x' || t[2] == '0' && len(t) > 3 {
 		return 0, false
@@ -176,19 +177,20 @@ func hex(t []byte) (int64, bool) {
 	return int64(n), err == nil && bytes.Equal(strconv.AppendUint(nil, n, 16), t[2:])
 }
 
-// name of a call, a group, an error or an argument: the tracer has them in tables, so that one can be shown as it is.
+// name reads the name of a call, a group, an error or an argument. Only plain names are accepted, so they can be shown
+// without quoting.
 func (d *decoder) name(value []byte) (string, error) {
 	t, err := text(value)
 	if err == nil && !plain(t) {
-		err = errName
+		err = errNotName
 	}
-	return d.keep(t), err
+	return d.intern(t), err
 }
 
-// text that comes again and again.
+// text reads and interns a text that many lines share.
 func (d *decoder) text(value []byte) (string, error) {
 	t, err := text(value)
-	return d.keep(t), err
+	return d.intern(t), err
 }
 
 func plain(t []byte) bool {
@@ -200,8 +202,8 @@ func plain(t []byte) bool {
 	return len(t) <= maxName
 }
 
-// keep returns the one copy of a text that comes again and again.
-func (d *decoder) keep(t []byte) string {
+// intern returns one shared copy of a text that many lines share.
+func (d *decoder) intern(t []byte) string {
 	if s, ok := d.names[string(t)]; ok {
 		return s
 	}
@@ -212,14 +214,14 @@ func (d *decoder) keep(t []byte) string {
 	return s
 }
 
-func instant(value []byte) (time.Time, error) {
+func timestamp(value []byte) (time.Time, error) {
 	t, err := text(value)
 	if err != nil {
 		return time.Time{}, err
 	}
 	at, err := time.Parse(time.RFC3339Nano, string(t))
 	at = at.UTC()
-	if err == nil && (at.Year() < 0 || at.Year() > 9999) { // in another zone it was within
+	if err == nil && (at.Year() < 0 || at.Year() > 9999) { // the year was valid in another zone
 		err = errors.New("not a time in the years 0 to 9999")
 	}
 	return at, err
@@ -230,7 +232,7 @@ func number32(value []byte) (uint32, error) {
 	return uint32(n), err
 }
 
-// text returns what a JSON string says; nil for an empty one.
+// text returns the content of a JSON string; nil for an empty one.
 func text(value []byte) ([]byte, error) {
 	if value[0] != '"' {
 		return nil, errors.New("not a string")
@@ -249,7 +251,7 @@ func text(value []byte) ([]byte, error) {
 	return []byte(s), nil
 }
 
-// list returns an array of strings as Arg has it. A zero within one would end it, and becomes U+FFFD.
+// list returns an array of strings in the encoding of Arg. A zero byte would end a string, so it becomes U+FFFD.
 func list(value []byte) ([]byte, error) {
 	var all []string
 	if err := json.Unmarshal(value, &all); err != nil {

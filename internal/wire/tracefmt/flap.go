@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// The lines of FLAP (github.com/amirhnajafiz/flap), which its readers take apart as ParseFlap does.
+// This file writes the lines of FLAP (github.com/amirhnajafiz/flap). ParseFlap parses them as FLAP's readers do.
 //
-// Both lines of a call are written when it has ended, one behind the other: the time of an enter may be before that of
-// the line above it, as it is where a thread waits while others go on.
+// Both lines of a call are written one after the other when the call has ended. An enter can therefore be older than the
+// line above it.
 
-// FlapSource is the file of FLAP that a group's calls go to, without its number: trace_SOURCE_N.log. FLAP has two.
+// FlapSource returns the SOURCE of the file that FLAP writes a group's calls to: trace_SOURCE_N.log.
 func FlapSource(group string) string {
 	if group == "memory" {
 		return "memory"
@@ -19,21 +19,21 @@ func FlapSource(group string) string {
 	return "io"
 }
 
-// flapNames are those of the kernel's tracepoints, where they are not the calls'.
+// flapNames are the names of the kernel's tracepoints that differ from the names of their calls.
 var flapNames = map[string]string{"stat": "newstat", "lstat": "newlstat", "fstat": "newfstat"}
 
-// flapKeys are FLAP's names for arguments; those that it does not have are left out.
+// flapKeys are FLAP's names of arguments. Arguments that it does not have are not written.
 var flapKeys = map[string]string{
 	"pathname": "fname", "oldpath": "fname", "target": "fname",
 	"fd": "fd", "count": "count", "iovcnt": "count", "newfd": "newfd",
 	"addr": "addr", "length": "len", "len": "len", "address": "addr", "sockfd": "fd",
 }
 
-// fault is the one event that FLAP has and that is no call. It begins and ends under two names there.
+// fault is the only event of FLAP that is not a call. FLAP has one name for its beginning and another for its end.
 const fault, flapFault, flapFaultEnd = "fault", "page_fault_user", "handle_mm_fault"
 
-// AppendFlap appends the two lines of a call; boot is how long the node had been up when the call ended, which is FLAP's
-// clock. Events that are no calls have no lines there, but for page faults; of one boot is the beginning.
+// AppendFlap appends the two lines of a call. boot is the node's uptime when the call ended; FLAP measures time by it. A
+// page fault also has two lines, and boot is then the uptime at its beginning. Other events have no lines in FLAP.
 func AppendFlap(b []byte, r *Record, boot time.Duration) []byte {
 	enter, exit := r.Call, r.Call
 	switch n, other := flapNames[r.Call]; {
@@ -61,7 +61,7 @@ func AppendFlap(b []byte, r *Record, boot time.Duration) []byte {
 	return append(b, '}', '\n')
 }
 
-// appendFlapArgs appends arguments in the kernel's order, but for the descriptor, which is FLAP's first.
+// appendFlapArgs appends arguments in the kernel's order, except that FLAP has the file descriptor first.
 func appendFlapArgs(b []byte, r *Record) []byte {
 	start := len(b)
 	for _, descriptors := range [...]bool{true, false} {
@@ -80,7 +80,7 @@ func appendFlapArgs(b []byte, r *Record) []byte {
 	return b
 }
 
-// flapKey: of dup the old one is simply fd.
+// flapKey returns FLAP's name of an argument, or nothing if FLAP does not have it. dup calls its oldfd simply fd.
 func flapKey(call, name string) string {
 	if name == "oldfd" {
 		if call == "dup" {
@@ -91,12 +91,12 @@ func flapKey(call, name string) string {
 	return flapKeys[name]
 }
 
-func appendFlapHead(b []byte, r *Record, at time.Duration, way, name string) []byte {
+func appendFlapHead(b []byte, r *Record, at time.Duration, direction, name string) []byte {
 	b = strconv.AppendInt(b, int64(at), 10)
 	b = appendUint(append(b, " {pid="...), r.HostPID)
 	b = appendUint(append(b, " tid="...), r.HostTID)
 	b = appendSafe(append(b, " proc="...), r.Comm)
-	b = append(append(b, "}{"...), way...)
+	b = append(append(b, "}{"...), direction...)
 	b = append(append(b, ' '), name...)
 	return append(b, '}')
 }
@@ -112,8 +112,8 @@ func appendFlapValue(b []byte, a *Arg) []byte {
 	}
 }
 
-// appendSafe writes a text that cannot end a field or a line: its braces, blanks and control characters become
-// underscores. An empty one is a dash.
+// appendSafe appends a text whose braces, blanks and control characters become underscores, so that it cannot end a field
+// or a line. An empty text becomes a dash.
 func appendSafe(b, text []byte) []byte {
 	if len(text) == 0 {
 		return append(b, '-')

@@ -9,29 +9,29 @@ import (
 	"time"
 )
 
-// flapLine is the expression by which FLAP's readers take its lines apart.
+// flapLine is the regular expression of FLAP's own readers.
 var flapLine = regexp.MustCompile(`^(\d+)\s+\{pid=(\d+)\s+tid=(\d+)\s+proc=([^\}]+)\}\{(EN|EX)\s+([^\}]+)\}(?:\{([^\}]*)\})?$`)
 
 // FlapLine is one line of FLAP.
 type FlapLine struct {
-	// Boot is how long the node had been up.
+	// Boot is the node's uptime.
 	Boot     time.Duration
 	PID, TID uint32
 	Proc     string
-	// Enter says that the call begins; else it ends.
+	// Enter is set at the beginning of a call, and not at its end.
 	Enter bool
 	Call  string
-	// Args by FLAP's keys, as texts.
+	// Args by FLAP's names, as texts.
 	Args map[string]string
 }
 
-var errNoFlap = errors.New("this is no line of FLAP")
+var errNotFlap = errors.New("not a line of FLAP")
 
-// ParseFlap reads a line without its end.
+// ParseFlap reads a line without its newline.
 func ParseFlap(line string) (FlapLine, error) {
 	m := flapLine.FindStringSubmatch(line)
 	if m == nil {
-		return FlapLine{}, errNoFlap
+		return FlapLine{}, errNotFlap
 	}
 	l := FlapLine{Proc: m[4], Enter: m[5] == "EN", Call: m[6], Args: map[string]string{}}
 	var err error
@@ -46,14 +46,14 @@ func ParseFlap(line string) (FlapLine, error) {
 	for pair := range strings.FieldsSeq(m[7]) {
 		key, value, ok := strings.Cut(pair, "=")
 		if !ok {
-			return FlapLine{}, errNoFlap
+			return FlapLine{}, errNotFlap
 		}
 		l.Args[key] = value
 	}
 	return l, err
 }
 
-// Ends reports whether the line is the end of what another line began.
+// Ends reports whether the line is the end of the call that enter began.
 func (l *FlapLine) Ends(enter *FlapLine) bool {
 	if l.Enter || !enter.Enter || l.PID != enter.PID || l.TID != enter.TID || l.Boot < enter.Boot {
 		return false

@@ -6,44 +6,43 @@ import (
 	"fmt"
 )
 
-// Version of the format. It rises when a reader of before would take something for what it is not; new keys, calls and
-// groups do not raise it.
+// Version of the format. It rises when older readers would misread a trace. New keys, calls and groups do not raise it.
 const Version = 1
 
-// What the first and the last line of a file are, by their key "sonde".
+// Values of the key "sonde", which only lines that are not events have.
 const (
 	kindHeader  = "trace"
 	kindAccount = "account"
-	// kindSkip takes the place of lines that a reader of a running trace does not get; it is in no file.
+	// kindSkip replaces lines that are not sent to the reader of a running trace. No file has it.
 	kindSkip = "skip"
 )
 
-// Header is the first line of a trace: whose it is, and what was asked for.
+// Header is the first line of a trace: the Pod, and what was requested.
 type Header struct {
 	Version   int    `json:"version"`
 	Namespace string `json:"namespace,omitempty"`
-	// Target as the status has it, as Deployment/web.
+	// Target as the status spells it, like Deployment/web.
 	Target string `json:"target,omitempty"`
 	JobID  string `json:"jobId,omitempty"`
 	Pod    string `json:"pod,omitempty"`
 	PodUID string `json:"podUid,omitempty"`
 	Node   string `json:"node,omitempty"`
-	// Arch of the node as Go names it: some flags are other bits on another.
+	// Arch is Go's name of the node's architecture. Some flags have other bits on another architecture.
 	Arch string `json:"arch,omitempty"`
 	// Groups of calls that are traced.
 	Groups []string `json:"groups,omitempty"`
-	// Containers by name, and the command, whose processes alone are traced; empty is all. Children says that what processes
-	// of the command start is traced, too.
+	// Containers and Command restrict the trace to processes of these containers and of this command; empty means all.
+	// Children says that the descendants of the command's processes are traced too.
 	Containers []string `json:"containers,omitempty"`
 	Command    string   `json:"command,omitempty"`
 	Children   bool     `json:"children,omitempty"`
 	// Durations says whether calls were measured.
 	Durations bool `json:"durations"`
-	// Missing are events of these groups of which the node's kernel cannot tell.
+	// Missing are events of these groups that the node's kernel cannot report.
 	Missing []string `json:"missing,omitempty"`
 }
 
-// Account is the last line of a trace that has ended by itself: what is in it, and what is not.
+// Account is the last line of a trace whose tracer was not killed: how many events it has, and how many are missing.
 type Account struct {
 	// Pod and PodUID as in Record.
 	Pod    string `json:"pod,omitempty"`
@@ -52,19 +51,19 @@ type Account struct {
 	Written uint64 `json:"written"`
 	// Lost counts events that are in no line, by where they were lost.
 	Lost map[string]uint64 `json:"lost"`
-	// LostCalls are those that were lost for want of memory, by the name of call or event.
+	// LostCalls counts events that were lost because a buffer was full, by the name of the call or event.
 	LostCalls map[string]uint64 `json:"lostCalls,omitempty"`
 	// Complete says that the trace was attached until its end, and that the counts are final.
 	Complete bool `json:"complete"`
-	// Reason of the end, as the status has it.
+	// Reason of the end, as in the status.
 	Reason  string `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
 }
 
-// AppendHeader appends the first line of a trace; its version is this package's.
+// AppendHeader appends the first line of a trace, with Version as its version.
 func AppendHeader(b []byte, h Header) ([]byte, error) {
 	h.Version = Version
-	return appendMeta(b, struct {
+	return appendMetadata(b, struct {
 		Sonde string `json:"sonde"`
 		Header
 	}{kindHeader, h})
@@ -75,40 +74,40 @@ func AppendAccount(b []byte, a Account) ([]byte, error) {
 	if a.Lost == nil {
 		a.Lost = map[string]uint64{}
 	}
-	return appendMeta(b, struct {
+	return appendMetadata(b, struct {
 		Sonde string `json:"sonde"`
 		Account
 	}{kindAccount, a})
 }
 
-func appendMeta(b []byte, v any) ([]byte, error) {
+func appendMetadata(b []byte, v any) ([]byte, error) {
 	line, err := json.Marshal(v)
 	if err != nil {
-		return nil, fmt.Errorf("encode the trace's header or account: %w", err)
+		return nil, fmt.Errorf("encode the header or account of the trace: %w", err)
 	}
 	return append(append(b, line...), '\n'), nil
 }
 
-// skip says how many bytes of lines were left out.
+// skip says how many bytes of lines were not sent.
 type skip struct {
 	Sonde string `json:"sonde"`
 	Bytes int64  `json:"bytes"`
 }
 
-// AppendSkip appends the line that takes the place of so many bytes of lines, for a reader that is too slow for them all.
-// A Reader passes it over.
+// AppendSkip appends the line that replaces size bytes of lines, for a reader that is too slow for all of them. A Reader
+// ignores it.
 func AppendSkip(b []byte, size int64) ([]byte, error) {
-	return appendMeta(b, skip{kindSkip, size})
+	return appendMetadata(b, skip{kindSkip, size})
 }
 
-// ParseSkip returns how many bytes a line takes the place of, if it is one of AppendSkip.
+// ParseSkip returns how many bytes a line replaces. ok says that AppendSkip wrote the line.
 func ParseSkip(line []byte) (size int64, ok bool) {
 	var s skip
-	if !isAboutTrace(line) || json.Unmarshal(line, &s) != nil || s.Sonde != kindSkip || s.Bytes < 0 {
+	if !isMetadata(line) || json.Unmarshal(line, &s) != nil || s.Sonde != kindSkip || s.Bytes < 0 {
 		return 0, false
 	}
 	return s.Bytes, true
 }
 
-// isAboutTrace tells by its beginning whether a line is no event.
-func isAboutTrace(line []byte) bool { return bytes.HasPrefix(line, []byte(`{"sonde":`)) }
+// isMetadata reports whether a line is not an event, judged by its beginning.
+func isMetadata(line []byte) bool { return bytes.HasPrefix(line, []byte(`{"sonde":`)) }

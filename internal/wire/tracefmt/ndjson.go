@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// appendCall appends what was done.
+// appendCall appends the name of the call and its group.
 func appendCall(b []byte, r *Record) []byte {
 	b = append(b, `","call":"`...)
 	b = append(b, r.Call...)
@@ -18,10 +18,10 @@ func appendCall(b []byte, r *Record) []byte {
 	return append(b, '"')
 }
 
-// appendActor appends who did it.
+// appendActor appends the thread that made the call.
 func appendActor(b []byte, r *Record) []byte {
 	if r.Container != "" {
-		// It comes from the source of a mount, which a Pod's author can name.
+		// The name comes from the source of a mount, which the author of a Pod chooses.
 		b = appendText(append(b, `,"container":`...), []byte(r.Container))
 	}
 	b = appendUint(append(b, `,"pid":`...), r.PID)
@@ -32,7 +32,7 @@ func appendActor(b []byte, r *Record) []byte {
 	return appendText(append(b, `,"comm":`...), r.Comm)
 }
 
-// appendRest appends with what and with which result it was done, and the line's end.
+// appendRest appends the arguments, the result and the end of the line.
 func appendRest(b []byte, r *Record) []byte {
 	if len(r.Args) > 0 {
 		b = append(b, `,"args":{`...)
@@ -61,9 +61,9 @@ func appendRest(b []byte, r *Record) []byte {
 	return append(b, '}', '\n')
 }
 
-// AppendOfPod appends a line of a trace, as a Reader has it, to a file of several Pods' traces, in which it says whose it
-// is: Record and Account have it as Pod and PodUID. A header says so already.
-func AppendOfPod(b, line []byte, pod, uid string) []byte {
+// AppendWithPod appends a line of a trace, as Line.Raw has it, with the name and UID of its Pod. A file with the traces of
+// several Pods needs them in every Record and Account; a Header has them already. An empty uid is omitted.
+func AppendWithPod(b, line []byte, pod, uid string) []byte {
 	b = appendPod(append(b, '{'), pod, uid)
 	return append(append(b, line[1:]...), '\n')
 }
@@ -112,7 +112,7 @@ func appendList(b, list []byte) []byte {
 	return append(b, ']')
 }
 
-// appendHex appends a number's digits of 4 bits. strconv's own, for any base, takes twice as long.
+// appendHex appends a number in hexadecimal. strconv.AppendUint takes twice as long.
 func appendHex(b []byte, n uint64) []byte {
 	size := max(1, (bits.Len64(n)+3)/4)
 	b = append(b, "0000000000000000"[:size]...)
@@ -125,8 +125,8 @@ func appendHex(b []byte, n uint64) []byte {
 
 const hexDigits = "0123456789abcdef"
 
-// appendSecond appends a time in UTC (RFC 3339), up to the point behind its second. time.Time's own takes several times as
-// long.
+// appendSecond appends a time in UTC (RFC 3339) up to the dot after its seconds. time.Time.AppendFormat takes several times
+// as long.
 func appendSecond(b []byte, t time.Time) []byte {
 	t = t.UTC()
 	year, month, day := t.Date()
@@ -134,54 +134,54 @@ func appendSecond(b []byte, t time.Time) []byte {
 	start := len(b)
 	b = append(b, "0000-00-00T00:00:00."...)
 	at := b[start:]
-	two(at[0:], year/100)
-	two(at[2:], year)
-	two(at[5:], int(month))
-	two(at[8:], day)
-	two(at[11:], hour)
-	two(at[14:], minute)
-	two(at[17:], second)
+	twoDigits(at[0:], year/100)
+	twoDigits(at[2:], year)
+	twoDigits(at[5:], int(month))
+	twoDigits(at[8:], day)
+	twoDigits(at[11:], hour)
+	twoDigits(at[14:], minute)
+	twoDigits(at[17:], second)
 	return b
 }
 
-// appendNanos appends nanoseconds of a second with nine digits, and the time's end.
+// appendNanos appends the nanoseconds of a second with nine digits, and the Z of UTC.
 func appendNanos(b []byte, ns int) []byte {
 	start := len(b)
 	b = append(b, "000000000Z"...)
 	at := b[start:]
-	two(at[0:], ns/10_000_000)
-	two(at[2:], ns/100_000)
-	two(at[4:], ns/1000)
-	two(at[6:], ns/10)
+	twoDigits(at[0:], ns/10_000_000)
+	twoDigits(at[2:], ns/100_000)
+	twoDigits(at[4:], ns/1000)
+	twoDigits(at[6:], ns/10)
 	at[8] = byte('0' + ns%10)
 	return b
 }
 
-// two writes the last two digits of a number that is not negative.
-func two(b []byte, n int) {
+// twoDigits writes the last two digits of a number, which must not be negative.
+func twoDigits(b []byte, n int) {
 	const pairs = "0001020304050607080910111213141516171819202122232425262728293031323334353637383940414243444546474849" +
 		"5051525354555657585960616263646566676869707172737475767778798081828384858687888990919293949596979899"
 	n = n % 100 * 2
 	copy(b[:2], pairs[n:n+2])
 }
 
-// asItIs are the bytes that stand for themselves in a JSON string.
-var asItIs = func() (all [256]bool) {
+// plainBytes are the bytes that a JSON string holds unescaped.
+var plainBytes = func() (all [256]bool) {
 	for c := ' '; c < 0x7f; c++ {
 		all[c] = c != '"' && c != '\\'
 	}
 	return all
 }()
 
-// asTheyAre is how many bytes at a text's beginning stand for themselves, looked at eight at a time: there may be some more.
-func asTheyAre(text []byte) int {
+// plainPrefix returns how many bytes at the beginning of text need no escaping, rounded down to a multiple of eight.
+func plainPrefix(text []byte) int {
 	const ones, tops = 0x0101010101010101, 0x8080808080808080
 	n := 0
 	for ; n+8 <= len(text); n += 8 {
 		w := binary.LittleEndian.Uint64(text[n:])
 		quote, slash, del := w^ones*'"', w^ones*'\\', w^ones*0x7f
-		// The top bit of what is less than what is taken from it becomes one, unless it was. The last three are zero where the
-		// character is.
+		// "(x-y)&^x" has the top bit of a byte set where the subtraction borrows: for y of blanks, where a byte is below ' ';
+		// for y of ones, where it is zero, that is, where the text has that character.
 		odd := w | (w-ones*' ')&^w | (quote-ones)&^quote | (slash-ones)&^slash | (del-ones)&^del
 		if odd&tops != 0 {
 			break
@@ -190,13 +190,13 @@ func asTheyAre(text []byte) int {
 	return n
 }
 
-// appendText appends a JSON string. What is no UTF-8 becomes U+FFFD, as encoding/json has it: a path may hold any byte.
+// appendText appends a JSON string. Bytes that are not UTF-8 become U+FFFD, as in encoding/json; a path can hold any byte.
 func appendText(b, text []byte) []byte {
 	b = append(b, '"')
 	start := 0
-	for i := asTheyAre(text); i < len(text); {
+	for i := plainPrefix(text); i < len(text); {
 		c := text[i]
-		if asItIs[c] {
+		if plainBytes[c] {
 			i++
 			continue
 		}

@@ -9,21 +9,21 @@ import (
 	"io"
 )
 
-// MaxLine is the longest line that is read; the kernel's bounds on arguments and paths keep a tracer's far below.
+// MaxLine is the longest line that a Reader accepts, in bytes. The kernel limits arguments and paths to far less.
 const MaxLine = 1 << 20
 
-// Errors of a single line: reading can go on behind it.
+// Errors of a single line: the next line can be read.
 var (
-	// ErrCut is of a last line that is not whole.
-	ErrCut     = errors.New("the line is cut off: its writer was killed, or is still at work")
-	errTooLong = fmt.Errorf("the line has more than %d bytes", MaxLine)
-	errNoJSON  = errors.New("the line is no JSON object")
+	// ErrTruncated says that the last line is incomplete.
+	ErrTruncated = errors.New("the line is truncated: its writer was killed or is still running")
+	errTooLong   = fmt.Errorf("the line is longer than %d bytes", MaxLine)
+	errNotJSON   = errors.New("the line is not a JSON object")
 )
 
-// ErrNoTrace is of what is no trace at all.
-var ErrNoTrace = errors.New("this is no trace in JSON lines: give the .ndjson file of a Trace")
+// ErrNotTrace says that the input is not a trace at all.
+var ErrNotTrace = errors.New("this is not a trace in JSON lines: name the .ndjson file of a Trace")
 
-// LineError is of a line that cannot be read. The next can be.
+// LineError says why a line cannot be read. The next line can be.
 type LineError struct {
 	Line int // from 1 on
 	Err  error
@@ -31,24 +31,24 @@ type LineError struct {
 
 func (e *LineError) Error() string { return fmt.Sprintf("line %d: %v", e.Line, e.Err) }
 
-// Unwrap returns what is wrong with the line.
+// Unwrap returns the reason.
 func (e *LineError) Unwrap() error { return e.Err }
 
-// Line of a trace; one of Header, Record and Account is there.
+// Line of a trace. One of Header, Record and Account is set.
 type Line struct {
 	Header  *Header
 	Record  *Record
 	Account *Account
-	// Raw is the line as it was read, without its end. It is good until the next line is read; all else is the caller's.
+	// Raw is the line as it was read, without its newline. It is valid until the next line is read; the other fields stay valid.
 	Raw []byte
 }
 
 // Reader reads a trace line by line.
 type Reader struct {
 	in      *bufio.Reader
-	long    []byte // a line that is longer than in's buffer
+	long    []byte // a line that is longer than the buffer of in
 	line    int
-	decoded bool // a line of a trace has been seen
+	decoded bool // a line of a trace has been read
 	decoder decoder
 }
 
@@ -57,8 +57,8 @@ func NewReader(r io.Reader) *Reader {
 	return &Reader{in: bufio.NewReaderSize(r, 64<<10), decoder: decoder{names: map[string]string{}}}
 }
 
-// Next returns the next line, and io.EOF behind the last. After a *LineError the next call reads on; all other errors
-// are final. Lines and keys that this version does not know are left out.
+// Next returns the next line, or io.EOF after the last. A *LineError concerns one line, and the next call returns the line
+// after it; all other errors are final. Next ignores lines and keys that this version does not know.
 func (r *Reader) Next() (Line, error) {
 	for {
 		raw, err := r.read()
@@ -76,7 +76,7 @@ func (r *Reader) Next() (Line, error) {
 		}
 		line, err := r.decode(raw)
 		if err != nil {
-			return Line{}, r.blame(err, cut)
+			return Line{}, r.classify(err, cut)
 		}
 		if line.Header != nil || line.Record != nil || line.Account != nil {
 			r.decoded = true
@@ -85,26 +85,26 @@ func (r *Reader) Next() (Line, error) {
 	}
 }
 
-// blame says what a line that cannot be read means: for the file, if it is the first, else for the line alone.
-func (r *Reader) blame(err error, last bool) error {
+// classify returns the error for a line that cannot be decoded: of the input if no line was read before, else of the line.
+func (r *Reader) classify(err error, last bool) error {
 	switch {
-	case errors.Is(err, errNoJSON) && !r.decoded:
-		return ErrNoTrace
+	case errors.Is(err, errNotJSON) && !r.decoded:
+		return ErrNotTrace
 	case errors.Is(err, errVersion):
 		return err
-	case errors.Is(err, errNoJSON) && last:
-		err = ErrCut
+	case errors.Is(err, errNotJSON) && last:
+		err = ErrTruncated
 	}
 	return &LineError{r.line, err}
 }
 
-// Ready reports whether a whole line is there already, so that the next call of Next does not wait.
+// Ready reports whether a whole line is buffered, so that Next will not block.
 func (r *Reader) Ready() bool {
 	b, _ := r.in.Peek(r.in.Buffered())
 	return bytes.IndexByte(b, '\n') >= 0
 }
 
-// read returns a line with its end. A last one without is returned together with io.EOF.
+// read returns a line with its newline. The last line, if it has none, is returned together with io.EOF.
 func (r *Reader) read() ([]byte, error) {
 	b, err := r.in.ReadSlice('\n')
 	if !errors.Is(err, bufio.ErrBufferFull) {
@@ -113,14 +113,14 @@ func (r *Reader) read() ([]byte, error) {
 	r.long = append(r.long[:0], b...)
 	for errors.Is(err, bufio.ErrBufferFull) {
 		b, err = r.in.ReadSlice('\n')
-		if len(r.long) <= MaxLine { // else it is only left behind
+		if len(r.long) <= MaxLine { // a longer line is only skipped
 			r.long = append(r.long, b...)
 		}
 	}
 	if len(r.long) > MaxLine && (err == nil || errors.Is(err, io.EOF)) {
 		r.line++
 		if !r.decoded {
-			return nil, ErrNoTrace
+			return nil, ErrNotTrace
 		}
 		return nil, &LineError{r.line, errTooLong}
 	}
@@ -134,7 +134,7 @@ func wrap(err error) error {
 	return fmt.Errorf("read the trace: %w", err)
 }
 
-var errVersion = errors.New("the trace is of a newer Sonde")
+var errVersion = errors.New("a newer Sonde wrote this trace")
 
 func (r *Reader) decode(raw []byte) (Line, error) {
 	record := &Record{Took: -1}
@@ -149,15 +149,15 @@ func (r *Reader) decode(raw []byte) (Line, error) {
 	case kindHeader:
 		line.Header = &Header{}
 		if err := json.Unmarshal(raw, line.Header); err != nil {
-			return Line{}, fmt.Errorf("read the trace's header: %w", err)
+			return Line{}, fmt.Errorf("read the header of the trace: %w", err)
 		}
 		if v := line.Header.Version; v > Version {
-			return Line{}, fmt.Errorf("%w: its format is version %d, and this program reads %d. Update kubectl-sonde", errVersion, v, Version)
+			return Line{}, fmt.Errorf("%w: its format has version %d, and this program reads up to %d. Update kubectl-sonde", errVersion, v, Version)
 		}
 	case kindAccount:
 		line.Account = &Account{}
 		if err := json.Unmarshal(raw, line.Account); err != nil {
-			return Line{}, fmt.Errorf("read the trace's account: %w", err)
+			return Line{}, fmt.Errorf("read the account of the trace: %w", err)
 		}
 	}
 	return line, nil

@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// What a record says in one way only comes back as it was.
+// A record whose values have only one spelling is read as it was written.
 func TestRoundTrip(t *testing.T) {
 	at := time.Date(2026, 11, 21, 19, 7, 43, 1, time.UTC)
 	for name, record := range map[string]Record{
@@ -50,8 +50,8 @@ func TestAppendOfPod(t *testing.T) {
 	}
 	var b []byte
 	for _, line := range [][]byte{ndjson(&opened), account} {
-		b = AppendOfPod(b, bytes.TrimSpace(line), "web-1", "")
-		b = AppendOfPod(b, bytes.TrimSpace(line), "web-1", "u1")
+		b = AppendWithPod(b, bytes.TrimSpace(line), "web-1", "")
+		b = AppendWithPod(b, bytes.TrimSpace(line), "web-1", "u1")
 	}
 	if want := `{"pod":"web-1","time":"`; !strings.HasPrefix(string(b), want) {
 		t.Errorf("%s does not begin with %s", b, want)
@@ -149,26 +149,26 @@ func TestReader(t *testing.T) {
 		"nothing":                     {"", nil},
 		"blank lines":                 {"\n \n" + event + "\r\n\n", []any{"read"}},
 		"no end of the line":          {event, []any{"read"}},
-		"cut off":                     {event + "\n" + event[:20], []any{"read", "line 2: the line is cut off: its writer was killed, or is still at work"}},
-		"damaged in the middle":       {event + "\n" + event[5:] + "\n" + event, []any{"read", "line 2: the line is no JSON object", "read"}},
-		"not a trace":                 {"\x0a\x0d\x0d\x0a\x1c\x00", []any{"at last: " + ErrNoTrace.Error()}},
-		"a number":                    {"17\n", []any{"at last: " + ErrNoTrace.Error()}},
-		"other JSON":                  {`{"kind":"Pod"}`, []any{"line 1: the line has no time and call: it is no event"}},
+		"cut off":                     {event + "\n" + event[:20], []any{"read", "line 2: the line is truncated: its writer was killed or is still running"}},
+		"damaged in the middle":       {event + "\n" + event[5:] + "\n" + event, []any{"read", "line 2: the line is not a JSON object", "read"}},
+		"not a trace":                 {"\x0a\x0d\x0d\x0a\x1c\x00", []any{"at last: " + ErrNotTrace.Error()}},
+		"a number":                    {"17\n", []any{"at last: " + ErrNotTrace.Error()}},
+		"other JSON":                  {`{"kind":"Pod"}`, []any{"line 1: the line is not an event: it has no time and call"}},
 		"unknown keys":                {other("stack", `[{"a":"}]\""},null,1e5]`), []any{"read"}},
 		"unknown kinds of lines":      {`{"sonde":"checkpoint","seen":7}` + "\n" + event, []any{"read"}},
 		"a kind that is no text":      {event + "\n" + `{"sonde":{"a":1}}`, []any{"read", "line 2: not a string"}},
-		"a newer format":              {`{"sonde":"trace","version":2}` + "\n" + event, []any{"at last: the trace is of a newer Sonde: its format is version 2, and this program reads 1. Update kubectl-sonde"}},
+		"a newer format":              {`{"sonde":"trace","version":2}` + "\n" + event, []any{"at last: a newer Sonde wrote this trace: its format has version 2, and this program reads up to 1. Update kubectl-sonde"}},
 		"no time":                     {`{"time":"yesterday","call":"read"}`, []any{`line 1: time: parsing time "yesterday" as "2006-01-02T15:04:05.999999999Z07:00": cannot parse "yesterday" as "2006"`}},
-		"a call that is no name":      {`{"time":"1970-01-01T00:00:01Z","call":"re ad"}`, []any{"line 1: call: not a name of letters, digits and underscores, of at most 64"}},
-		"an argument that is no name": {other("args", `{"\u001b":1}`), []any{"line 1: args: not a name of letters, digits and underscores, of at most 64"}},
+		"a call that is no name":      {`{"time":"1970-01-01T00:00:01Z","call":"re ad"}`, []any{"line 1: call: not a name of letters, digits and underscores with at most 64 characters"}},
+		"an argument that is no name": {other("args", `{"\u001b":1}`), []any{"line 1: args: not a name of letters, digits and underscores with at most 64 characters"}},
 		"arguments that are none":     {other("args", `7`), []any{"line 1: args: not an object"}},
 		"a number too large":          {other("pid", `4294967296`), []any{`line 1: pid: strconv.ParseUint: parsing "4294967296": value out of range`}},
 		"a text that is none":         {other("path", `null`), []any{"line 1: path: not a string"}},
-		"a header that is none":       {`{"sonde":"trace","version":"x"}`, []any{"line 1: read the trace's header: json: cannot unmarshal string into Go struct field Header.version of type int"}},
+		"a header that is none":       {`{"sonde":"trace","version":"x"}`, []any{"line 1: read the header of the trace: json: cannot unmarshal string into Go struct field Header.version of type int"}},
 		"longer than the buffer":      {other("path", `"`+strings.Repeat("x", MaxLine/2)+`"`), []any{"read"}},
-		"too long":                    {event + "\n" + other("path", `"`+strings.Repeat("x", MaxLine+1)+`"`) + "\n" + event, []any{"read", "line 2: the line has more than 1048576 bytes", "read"}},
-		"too long at the end":         {event + "\n" + strings.Repeat("x", MaxLine+1), []any{"read", "line 2: the line has more than 1048576 bytes"}},
-		"too long to be one":          {strings.Repeat("x", MaxLine+1), []any{"at last: " + ErrNoTrace.Error()}},
+		"too long":                    {event + "\n" + other("path", `"`+strings.Repeat("x", MaxLine+1)+`"`) + "\n" + event, []any{"read", "line 2: the line is longer than 1048576 bytes", "read"}},
+		"too long at the end":         {event + "\n" + strings.Repeat("x", MaxLine+1), []any{"read", "line 2: the line is longer than 1048576 bytes"}},
+		"too long to be one":          {strings.Repeat("x", MaxLine+1), []any{"at last: " + ErrNotTrace.Error()}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if diff := cmp.Diff(tc.want, readAll(t, tc.text)); diff != "" {
@@ -205,7 +205,7 @@ func TestReady(t *testing.T) {
 // Whatever stands in a file: a line that is read as a record is written as one line, which says the same.
 func FuzzReader(f *testing.F) {
 	f.Add(ndjson(&opened))
-	f.Add(AppendOfPod(nil, []byte(`{"time":"1970-01-01T00:00:01Z","call":"x"}`), "web\n1", "u1"))
+	f.Add(AppendWithPod(nil, []byte(`{"time":"1970-01-01T00:00:01Z","call":"x"}`), "web\n1", "u1"))
 	for _, s := range []string{
 		`{"sonde":"trace","version":1}`, `{"sonde":"account","lost":{"a":1}}`, "{", `{"a":[{"b":"\""}]}`, "{\"time\":\"9999-12-31T23:59:59-05:00\",\"call\":\"x\"}",
 		`{"time":"1970-01-01T00:00:01Z","call":"x","args":{"a":"0x0","b":"0x00","c":["\u0000"],"d":18446744073709551615,"e":1.5,"f":null},"comm":"` + "\xff" + `\ud800"}`,

@@ -1,34 +1,34 @@
-// Package tracefmt is how a trace is written and read: newline-delimited JSON, one line for each event, and the lines of
-// FLAP, whose readers expect an enter and an exit for each call. Tracer and plugin share it.
+// Package tracefmt reads and writes traces: newline-delimited JSON with one line for each event, and the lines of FLAP,
+// whose readers expect an enter and an exit of each call. The tracer and the plugin share it.
 package tracefmt
 
 import "time"
 
-// Record is one event of a trace. Texts are borrowed by who writes a record, and owned by who has read one.
+// Record is one event of a trace. An Encoder keeps no reference to its texts; those of a Reader belong to the caller.
 type Record struct {
-	// Pod that it is of, in a file of several Pods' traces; PodUID where there are several of that name. Else both are
-	// empty, and the header says it.
+	// Pod is set in files with the traces of several Pods, and PodUID where several of them have that name. Otherwise both
+	// are empty, and the header has them.
 	Pod, PodUID string
-	// Time when the call ended.
+	// Time at which the call ended.
 	Time time.Time
-	// Call is the system call's name, or the event's, as exec, fork, exit.
+	// Call is the name of the system call or of the event, like exec, fork and exit.
 	Call string
 	// Group of calls that it belongs to.
 	Group string
-	// Container of the Pod; empty where it is not known.
+	// Container of the Pod; empty if it is unknown.
 	Container string
-	// PID and TID as the container sees them; HostPID and HostTID as the node does.
+	// PID and TID in the PID namespace of the container; HostPID and HostTID in that of the node.
 	PID, TID, HostPID, HostTID uint32
 	UID                        uint32
 	Comm                       []byte
 	Args                       []Arg
-	// HasRet says that there is a result: Ret, and Errno where the call failed. A connection has only an Errno.
+	// HasRet says that the call has a result: Ret, and Errno if it failed. A connection has only an Errno.
 	HasRet bool
 	Ret    int64
 	Errno  string
-	// Took is how long the call took; negative where nobody measured.
+	// Took is the duration of the call; negative if it was not measured.
 	Took time.Duration
-	// Path that the call is about, absolute as the container sees it; empty where it is not known.
+	// Path that the call is about, absolute in the mount namespace of the container; empty if it is unknown.
 	Path []byte
 }
 
@@ -47,8 +47,8 @@ type ArgKind uint8
 const (
 	Signed ArgKind = iota
 	Unsigned
-	Hex // as a string: 0x...
+	Hex // written as the string 0x...
 	Text
-	List // of texts, each with a zero at its end
+	List // of texts, each followed by a zero byte
 	Bool // true where the number is not zero
 )

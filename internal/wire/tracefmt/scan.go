@@ -1,6 +1,6 @@
 package tracefmt
 
-// members calls each with the key and the value, as it is written, of all members of an object that is known to be valid JSON.
+// members calls each for every member of an object, which must be valid JSON. The key is unescaped, the value is not.
 func members(object []byte, each func(key, value []byte) error) error {
 	i := skipBlank(object, 1)
 	for object[i] != '}' {
@@ -30,7 +30,7 @@ func skipBlank(b []byte, i int) int {
 	return i
 }
 
-// valueEnd returns where the value that begins at i ends.
+// valueEnd returns the index after the value that begins at i.
 func valueEnd(b []byte, i int) int {
 	switch b[i] {
 	case '"':

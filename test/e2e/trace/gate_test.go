@@ -36,7 +36,7 @@ func recordsOf(t *testing.T, tr *sondev1.Trace, target *corev1.Pod) []*tracefmt.
 	for {
 		line, err := r.Next()
 		switch {
-		case errors.Is(err, io.EOF), errors.Is(err, tracefmt.ErrCut): // the probe is at work
+		case errors.Is(err, io.EOF), errors.Is(err, tracefmt.ErrTruncated): // the probe is at work
 			return records
 		case err != nil:
 			t.Fatal(err)
