@@ -156,7 +156,7 @@ func keepStamp(req admission.Request) error {
 }
 
 // require asks for the right to have captures of a kind in namespace.
-func require(ctx context.Context, r access.Reviews, of kind.Kind, who access.Requester, namespace string) error {
+func require(ctx context.Context, r access.Reviews, of kind.Capture, who access.Requester, namespace string) error {
 	d, err := r.ReviewPods(ctx, of.Verb, who, namespace)
 	if err != nil {
 		return err
@@ -168,7 +168,7 @@ func require(ctx context.Context, r access.Reviews, of kind.Kind, who access.Req
 }
 
 // requireNodes asks for the right that a target needs whose Pods are one with their nodes by a field; without one, none is.
-func requireNodes(ctx context.Context, r access.Reviews, of kind.Kind, who access.Requester, field, target string) error {
+func requireNodes(ctx context.Context, r access.Reviews, of kind.Capture, who access.Requester, field, target string) error {
 	if field == "" {
 		return nil
 	}
@@ -177,7 +177,7 @@ func requireNodes(ctx context.Context, r access.Reviews, of kind.Kind, who acces
 		return err
 	}
 	if !d.Allowed {
-		return forbidden("the Pods of %s have %s: true, so their %s are the whole node's: %s", target, field, of.Takes, d.Reason)
+		return forbidden("the Pods of %s have %s: true, so their %s are the whole node's: %s", target, field, of.Records, d.Reason)
 	}
 	return nil
 }

@@ -22,7 +22,7 @@ import (
 // CaptureHandler admits captures of one kind and stamps them. It fails closed. It writes nothing,
 // but for reviews, which are not stored: so a dry run is as harmless as it should be.
 type CaptureHandler struct {
-	Kind kind.Kind
+	Kind kind.Capture
 	// Checks of this kind.
 	Checks Checks
 	// Live reads from the API server: a cache could still know what an admin has just taken away.
@@ -141,7 +141,7 @@ func (h *CaptureHandler) checkBrake(ctx context.Context) error {
 
 // checkForeign refuses a target in another namespace unless a cluster admin has opened home for it:
 // a status names the target's Pods to all who may read it.
-func checkForeign(ctx context.Context, live client.Reader, of kind.Kind, home, in string) error {
+func checkForeign(ctx context.Context, live client.Reader, of kind.Capture, home, in string) error {
 	if home == in {
 		return nil
 	}
@@ -174,7 +174,7 @@ func (h *CaptureHandler) checkJobID(ctx context.Context, capture sondev1.Capture
 		return nil
 	}
 	home := capture.GetNamespace()
-	for _, k := range kind.All {
+	for _, k := range kind.Captures {
 		user := ""
 		err := paging.Each(ctx, h.Live, k.NewList, func(list sondev1.CaptureList) {
 			for _, other := range list.Captures() {

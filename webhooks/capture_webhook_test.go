@@ -28,9 +28,9 @@ type changes = map[string]any
 
 // captureKind is what differs between the kinds, of whose webhooks the same is expected.
 type captureKind struct {
-	kind.Kind
+	kind.Capture
 	handler func(client.Reader, access.Reviews) *CaptureHandler
-	other   kind.Kind
+	other   kind.Capture
 	spec    changes // what the schema has put in by then
 }
 
@@ -55,7 +55,7 @@ func (k captureKind) creation(t *testing.T, home string, changed changes) admiss
 }
 
 // rights to what is named, by the verb of a kind.
-func rightsTo(k kind.Kind, what ...string) *rights {
+func rightsTo(k kind.Capture, what ...string) *rights {
 	r := may(what...)
 	r.verb = k.Verb
 	return r
@@ -108,7 +108,7 @@ func TestClosed(t *testing.T) {
 		for _, k := range kindsOf(tc.only) {
 			t.Run(name+"/"+k.Name, func(t *testing.T) {
 				home := cmp.Or(tc.home, "shop")
-				h := k.handler(liveReader(t, append(world(), tc.live...)...), rightsTo(k.Kind, tc.may...))
+				h := k.handler(liveReader(t, append(world(), tc.live...)...), rightsTo(k.Capture, tc.may...))
 				h.Ceilings = ceiling.Limits{Duration: time.Hour, Bytes: 2 << 30}
 				resp := h.Handle(t.Context(), k.creation(t, home, tc.changed))
 				if tc.code != 0 {
@@ -200,7 +200,7 @@ func TestCreate(t *testing.T) {
 		for _, k := range kindsOf(tc.only) {
 			t.Run(name+"/"+k.Name, func(t *testing.T) {
 				home := cmp.Or(tc.home, "shop")
-				who := rightsTo(k.Kind, tc.may...)
+				who := rightsTo(k.Capture, tc.may...)
 				if tc.other {
 					who = rightsTo(k.other, tc.may...)
 				}
@@ -283,7 +283,7 @@ func TestShape(t *testing.T) {
 	} {
 		for _, k := range kindsOf(tc.only) {
 			t.Run(name+"/"+k.Name, func(t *testing.T) {
-				r := rightsTo(k.Kind, "pods/shop")
+				r := rightsTo(k.Capture, "pods/shop")
 				resp := k.handler(liveReader(t, world()...), r).Handle(t.Context(), k.creation(t, "shop", tc.changed))
 				refused(t, resp, code422, k.said(tc.want)...)
 				if len(r.asked) != 0 {

@@ -43,7 +43,7 @@ func gating(t *testing.T, name string, change func(*sondev1.Trace)) *sondev1.Tra
 		change(trace)
 	}
 	claim := stamp.Claim{Requester: access.Requester{Username: "alice"}, TargetNamespaceUID: "uid-shop", IssuedAt: trace.CreationTimestamp.Time}
-	signed, err := stamp.Sign(testKey, trace.Namespace, trace.CaptureKind(), &trace.Spec, claim)
+	signed, err := stamp.Sign(testKey, trace.Namespace, trace.KindName(), &trace.Spec, claim)
 	if err != nil {
 		t.Fatal(err)
 	}

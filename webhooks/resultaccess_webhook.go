@@ -53,10 +53,10 @@ func (h *ResultAccessHandler) create(ctx context.Context, req admission.Request)
 // decide returns the UID of the target's namespace, which is the one that the capture was admitted
 // for: whoever makes a namespace of the same name anew has no part in what was captured before.
 func (h *ResultAccessHandler) decide(ctx context.Context, home string, s *sondev1.ResultAccessSpec, who access.Requester) (string, error) {
-	of, known := kind.Of(string(s.CaptureRef.Kind))
+	of, known := kind.CaptureOf(string(s.CaptureRef.Kind))
 	switch {
 	case !known:
-		return "", invalid("captureRef.kind %q has no results: write %s", bound(string(s.CaptureRef.Kind)), strings.Join(kind.Names(), " or "))
+		return "", invalid("captureRef.kind %q has no results: write %s", bound(string(s.CaptureRef.Kind)), strings.Join(kind.CaptureNames(), " or "))
 	case !workloadForm.MatchString(s.CaptureRef.Name):
 		return "", invalid("captureRef.name must be the name of a %s in namespace %s", of.Name, home)
 	case !tokenHashForm.MatchString(s.TokenHash):
@@ -76,7 +76,7 @@ func (h *ResultAccessHandler) decide(ctx context.Context, home string, s *sondev
 	return h.checkTarget(ctx, of, capture, who)
 }
 
-func (h *ResultAccessHandler) checkRights(ctx context.Context, of kind.Kind, capture sondev1.Capture, who access.Requester) error {
+func (h *ResultAccessHandler) checkRights(ctx context.Context, of kind.Capture, capture sondev1.Capture, who access.Requester) error {
 	in := capture.Common().TargetNamespace
 	if err := checkForeign(ctx, h.Live, of, capture.GetNamespace(), in); err != nil {
 		return err
@@ -86,7 +86,7 @@ func (h *ResultAccessHandler) checkRights(ctx context.Context, of kind.Kind, cap
 
 // checkTarget asks for the right on nodes while the target says that it needs it. A target that is
 // gone cannot say; the results endpoint asks again for each Pod, by what its probe was told.
-func (h *ResultAccessHandler) checkTarget(ctx context.Context, of kind.Kind, capture sondev1.Capture, who access.Requester) (string, error) {
+func (h *ResultAccessHandler) checkTarget(ctx context.Context, of kind.Capture, capture sondev1.Capture, who access.Requester) (string, error) {
 	home, name, common := capture.GetNamespace(), capture.GetName(), capture.Common()
 	claim, err := stamp.VerifyCapture(h.Key, capture)
 	if err != nil {

@@ -30,7 +30,7 @@ func checkTarget(capture sondev1.Capture, namespace, deployment string, ref *son
 	case deployment == "" && ref == nil:
 		return invalid("name a target: set targetDeployment: NAME, or targetRef: {kind: Deployment|StatefulSet|DaemonSet|Pod, name: NAME}")
 	case deployment != "" && ref != nil:
-		return invalid("two targets at once: set either targetDeployment or targetRef, and make a second %s for the other", capture.CaptureKind())
+		return invalid("two targets at once: set either targetDeployment or targetRef, and make a second %s for the other", capture.KindName())
 	case namespace != "" && !namespaceForm.MatchString(namespace):
 		return invalid("targetNamespace must be the name of a namespace, like shop; leave it out for the capture's own")
 	case deployment != "" && !workloadForm.MatchString(deployment):

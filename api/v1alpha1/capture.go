@@ -7,20 +7,31 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Capture is a resource for which one agent Job runs per Pod of its target. What serves one such kind serves all of
-// them by this.
+// AgentJobOwner is a resource for which the operator runs one agent Job per Pod of a target. What builds, labels, pauses
+// and sweeps these Jobs knows a resource only by this interface.
+//
+// +kubebuilder:object:generate=false
+type AgentJobOwner interface {
+	metav1.Object
+	runtime.Object
+	// KindName is the name of the kind. The TypeMeta of an object that was read is empty.
+	KindName() string
+	// AgentTarget is the workload whose Pods get agent Jobs, and the namespace that it runs in.
+	AgentTarget() (namespace string, target TargetReference)
+	// Ended reports whether no agent Job will start or stop for the resource any more.
+	Ended() bool
+}
+
+// Capture is an AgentJobOwner whose Jobs record something of each Pod. Every kind of captures is served through it.
 //
 // +kubebuilder:object:generate=false
 type Capture interface {
-	metav1.Object
-	runtime.Object
-	// CaptureKind is the name of the kind. An object that was read says nothing of it in its TypeMeta.
-	CaptureKind() string
+	AgentJobOwner
 	// CaptureSpec points to the spec, as it is stamped.
 	CaptureSpec() any
-	// Common is what all kinds have in their specs.
+	// Common returns the part of the spec that all kinds have.
 	Common() Common
-	// CaptureStatus is the status itself, not a copy.
+	// CaptureStatus points to the status of the object itself, not to a copy.
 	CaptureStatus() *CaptureStatus
 }
 
@@ -30,33 +41,42 @@ type Capture interface {
 type CaptureList interface {
 	metav1.ListInterface
 	runtime.Object
-	// Captures are the items themselves, not copies.
+	// Captures returns pointers to the items, not to copies.
 	Captures() []Capture
 }
 
-// Common is what the specs of all kinds say.
+// Common is the part of a spec that all kinds of captures have.
 //
 // +kubebuilder:object:generate=false
 type Common struct {
 	JobID string
-	// TargetNamespace is where the target runs: the capture's own namespace, if the spec names none.
+	// TargetNamespace is the namespace of the target: by default the capture's own.
 	TargetNamespace string
-	// Target of the spec, also where it is given by targetDeployment.
+	// Target is targetRef, or the Deployment that targetDeployment names.
 	Target TargetReference
-	// Duration of the capture of each Pod; empty is until the Pod is gone.
+	// Duration of the capture of each Pod; empty means until the Pod is gone.
 	Duration string
 	// RetainFor is how long a result is kept.
 	RetainFor string
 	// MaxBytes of one Pod's result.
 	MaxBytes int64
-	// FollowPods gives Pods that join a Job.
+	// FollowPods gives a Job to Pods that join the target later.
 	FollowPods bool
 	// Stop ends the capture now.
 	Stop bool
 }
 
-// CaptureKind implements Capture.
-func (*PacketCapture) CaptureKind() string { return string(CapturePacketCapture) }
+// KindName implements AgentJobOwner.
+func (*PacketCapture) KindName() string { return string(CapturePacketCapture) }
+
+// AgentTarget implements AgentJobOwner.
+func (pc *PacketCapture) AgentTarget() (string, TargetReference) {
+	common := pc.Common()
+	return common.TargetNamespace, common.Target
+}
+
+// Ended implements AgentJobOwner.
+func (pc *PacketCapture) Ended() bool { return pc.Status.Phase.Final() }
 
 // CaptureSpec implements Capture.
 func (pc *PacketCapture) CaptureSpec() any { return &pc.Spec }
@@ -83,8 +103,17 @@ func (l *PacketCaptureList) Captures() []Capture {
 	return captures
 }
 
-// CaptureKind implements Capture.
-func (*Trace) CaptureKind() string { return string(CaptureTrace) }
+// KindName implements AgentJobOwner.
+func (*Trace) KindName() string { return string(CaptureTrace) }
+
+// AgentTarget implements AgentJobOwner.
+func (t *Trace) AgentTarget() (string, TargetReference) {
+	common := t.Common()
+	return common.TargetNamespace, common.Target
+}
+
+// Ended implements AgentJobOwner.
+func (t *Trace) Ended() bool { return t.Status.Phase.Final() }
 
 // CaptureSpec implements Capture.
 func (t *Trace) CaptureSpec() any { return &t.Spec }
@@ -111,7 +140,7 @@ func (l *TraceList) Captures() []Capture {
 	return captures
 }
 
-// targetOf the two fields that can name one.
+// targetOf returns the target by the two fields that can name it.
 func targetOf(deployment string, ref *TargetReference) TargetReference {
 	if ref != nil {
 		return *ref

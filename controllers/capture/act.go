@@ -58,7 +58,7 @@ func isRefusal(err error) bool {
 // act writes the plan; it goes on after a failure, so that one Pod does not hold up the others.
 func (r *Reconciler) act(ctx context.Context, capture sondev1.Capture, seen observed, todo plan) (acted, error) {
 	if todo.cleanUp {
-		return acted{}, r.Sweeper.Remove(ctx, r.Kind.Kind, capture.GetUID())
+		return acted{}, r.Sweeper.Remove(ctx, r.Kind.Capture.Kind, capture.GetUID())
 	}
 	errs := append([]error{r.stopProbes(ctx, seen, todo.stop)},
 		atOnce(ctx, writesAtOnce, todo.remove, func(job *compact.Job) error { return deleteObject(ctx, r.Client, job.Whole()) })...)

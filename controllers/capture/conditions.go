@@ -143,8 +143,8 @@ func endedCondition(capture sondev1.Capture) finding {
 func completeCondition(capture sondev1.Capture, seen observed, todo plan) finding {
 	switch capture.CaptureStatus().Phase {
 	case sondev1.PhaseCompleted:
-		of, _ := kind.Of(capture.CaptureKind())
-		message := fmt.Sprintf("%d Pods, %s, none unaccounted for", len(todo.entries), of.Counted(capture.CaptureStatus().Totals))
+		of, _ := kind.CaptureOf(capture.KindName())
+		message := fmt.Sprintf("%d Pods, %s, none unaccounted for", len(todo.entries), of.Count(capture.CaptureStatus().Totals))
 		return finding{metav1.ConditionTrue, common(todo.entries, trouble(todo.entries[0]), sondev1.ReasonEnded), message}
 	case sondev1.PhaseIncomplete, sondev1.PhaseFailed:
 		reason, message := missing(capture, seen, todo)

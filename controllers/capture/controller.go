@@ -90,7 +90,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	err := r.Get(ctx, req.NamespacedName, capture)
 	if apierrors.IsNotFound(err) || err == nil && !capture.GetDeletionTimestamp().IsZero() {
 		r.pace.forget(req.NamespacedName)
-		return ctrl.Result{}, r.Sweeper.Sweep(ctx, r.Kind.Kind, req.NamespacedName)
+		return ctrl.Result{}, r.Sweeper.Sweep(ctx, r.Kind.Capture.Kind, req.NamespacedName)
 	}
 	if err != nil {
 		return ctrl.Result{}, fmt.Errorf("get %s: %w", r.Kind.Name, err)
@@ -176,7 +176,7 @@ func (r *Reconciler) ensureJobID(ctx context.Context, capture sondev1.Capture) e
 // captures of all kinds in the cache, which are not to be changed.
 func (r *Reconciler) captures(ctx context.Context, which ...client.ListOption) ([]sondev1.Capture, error) {
 	var captures []sondev1.Capture
-	for _, k := range kind.All {
+	for _, k := range kind.Captures {
 		list := k.NewList()
 		if err := r.List(ctx, list, append(slices.Clone(which), client.UnsafeDisableDeepCopy)...); err != nil {
 			return nil, err

@@ -21,7 +21,7 @@ import (
 func TestStampKey(t *testing.T) {
 	key := make([]byte, stamp.KeyBytes)
 	pc := newCapture()
-	annotations, err := stamp.Sign(key, pc.Namespace, pc.CaptureKind(), pc.Spec, stamp.Claim{Requester: access.Requester{Username: "alice"}, IssuedAt: dawn})
+	annotations, err := stamp.Sign(key, pc.Namespace, pc.KindName(), pc.Spec, stamp.Claim{Requester: access.Requester{Username: "alice"}, IssuedAt: dawn})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ import (
 // Kind is what a Reconciler does for one kind of captures and not for the others. Each kind has a function here
 // that makes its value, as PacketCaptures.
 type Kind struct {
-	kind.Kind
+	kind.Capture
 	// action of all Events on captures.
 	action string
 	// details of a new capture for the audit log, as its keys and values.
@@ -37,7 +37,7 @@ type compiled struct {
 // remark is a reason, and a message for people.
 type remark struct{ reason, message string }
 
-// onNode says how a Pod is one with its node, by the field that makes it so (kind.Kind.OnNode).
+// onNode says how a Pod is one with its node, by the field that makes it so (kind.Capture.OnNode).
 var onNode = map[string]string{
 	kind.FieldHostNetwork: "the Pod uses its node's network",
 	kind.FieldHostPID:     "the Pod sees its node's processes",

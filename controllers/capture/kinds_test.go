@@ -29,7 +29,7 @@ type second struct {
 
 const secondName = "Second"
 
-func (*second) CaptureKind() string { return secondName }
+func (*second) KindName() string { return secondName }
 
 func (s *second) DeepCopyObject() runtime.Object { return &second{*s.DeepCopy()} }
 
@@ -58,20 +58,20 @@ func (l *secondList) Captures() []sondev1.Capture {
 // withSecond has all the code know the kind, and returns it, until the test ends. Such a test is not parallel to others.
 func withSecond(t *testing.T) Kind {
 	t.Helper()
-	kinds, indexes := kind.All, target.Indexes
-	t.Cleanup(func() { kind.All, target.Indexes = kinds, indexes })
+	kinds, owners, indexes := kind.Captures, kind.Owners, target.Indexes
+	t.Cleanup(func() { kind.Captures, kind.Owners, target.Indexes = kinds, owners, indexes })
 	k := kind.PacketCapture
 	k.Name, k.Resource, k.Verb, k.App = secondName, "seconds", "second", "second"
 	k.New = func() sondev1.Capture { return &second{} }
 	k.NewList = func() sondev1.CaptureList { return &secondList{} }
-	kind.All = append(slices.Clone(kinds), k)
+	kind.Captures, kind.Owners = append(slices.Clone(kinds), k), append(slices.Clone(owners), k.Kind)
 	for _, i := range indexes {
 		if i.Field == target.IndexTargetNamespace {
 			target.Indexes = append(slices.Clone(indexes), target.Index{Object: k.New(), Field: i.Field, Extract: i.Extract})
 		}
 	}
 	return Kind{
-		Kind: k, action: "Second",
+		Capture: k, action: "Second",
 		details: func(sondev1.Capture) []any { return nil },
 		compile: func(context.Context, sondev1.Capture) (compiled, error) { return compiled{}, nil },
 		configure: func(agentjob.Options, sondev1.Capture, string, compiled) agentjob.Marshaler {

@@ -47,7 +47,7 @@ func (m Metrics) Collect(out chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
 	defer cancel()
 	var captures []sondev1.Capture
-	for _, k := range kind.All {
+	for _, k := range kind.Captures {
 		list := k.NewList()
 		if err := m.Reader.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
 			ctrl.Log.WithName("metrics").Error(err, "Listing captures failed")

@@ -17,7 +17,7 @@ const linkRawFile = 101
 // PacketCaptures is the kind PacketCapture, whose filters are compiled by filters.
 func PacketCaptures(filters Filters) Kind {
 	return Kind{
-		Kind: kind.PacketCapture, action: "Capture",
+		Capture: kind.PacketCapture, action: "Capture",
 		details: func(capture sondev1.Capture) []any { return []any{"filter", packetSpec(capture).Filter} },
 		compile: func(ctx context.Context, capture sondev1.Capture) (compiled, error) {
 			return compileFilter(ctx, filters, packetSpec(capture))

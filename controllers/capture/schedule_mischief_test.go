@@ -35,7 +35,7 @@ func (s *schedule) request(name string) *captureTruth {
 	}
 	c := &captureTruth{key: client.ObjectKeyFromObject(pc), jobs: map[types.UID]int{}, removed: map[types.UID]int{}}
 	claim := stamp.Claim{Requester: access.Requester{Username: "alice"}, TargetNamespaceUID: string(ns.GetUID()), IssuedAt: s.clock.Now()}
-	annotations, err := stamp.Sign(scheduleKey, pc.Namespace, pc.CaptureKind(), pc.Spec, claim)
+	annotations, err := stamp.Sign(scheduleKey, pc.Namespace, pc.KindName(), pc.Spec, claim)
 	if err != nil {
 		s.fail("sign: %v", err)
 	}

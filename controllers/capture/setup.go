@@ -59,7 +59,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		r.Recent = access.NewCached(r.Access, r.Clock, RecentFor(r.AccessReviewInterval))
 	}
 	r.pace = newPace(r.Clock)
-	wakes := target.Wakes{Kind: r.Kind.Kind, Reader: mgr.GetClient()}
+	wakes := target.Wakes{Kind: r.Kind.Capture, Reader: mgr.GetClient()}
 	wake := handler.EnqueueRequestsFromMapFunc
 	identity := builder.WithPredicates(predicate.Funcs{UpdateFunc: identityChanged})
 	never := func(event.UpdateEvent) bool { return false }

@@ -85,18 +85,18 @@ func (s *Sweeper) SweepAll(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, sweepTimeout)
 	defer cancel()
 	var errs []error
-	for _, k := range kind.All {
+	for _, k := range kind.Owners {
 		errs = append(errs, s.sweepKind(ctx, k))
 	}
 	return errors.Join(errs...)
 }
 
 func (s *Sweeper) sweepKind(ctx context.Context, of kind.Kind) error {
-	captures := of.NewList()
-	if err := s.Client.List(ctx, captures, client.UnsafeDisableDeepCopy); err != nil && !isKindGone(err) {
-		return fmt.Errorf("list %ss: %w", of.Name, err)
+	living, err := s.cached(ctx, of)
+	if err != nil {
+		return err
 	}
-	strays, err := straysOf(of, captures.Captures())
+	strays, err := straysOf(of, living)
 	if err != nil {
 		return err
 	}
@@ -116,15 +116,30 @@ func (s *Sweeper) sweepKind(ctx context.Context, of kind.Kind) error {
 	return s.deleteAll(ctx, slices.DeleteFunc(objects, func(o *metav1.PartialObjectMetadata) bool { return alive[o.GetLabels()[sondev1.LabelUID]] }))
 }
 
-// straysOf selects what was made for captures of a kind that are not among the living of these. The cache compares before it
-// copies: all objects of thousands of Pods would be most of the manager's memory.
-func straysOf(of kind.Kind, captures []sondev1.Capture) (*client.ListOptions, error) {
-	var living []string
-	for _, capture := range captures {
-		if capture.GetDeletionTimestamp().IsZero() {
-			living = append(living, string(capture.GetUID()))
-		}
+// cached returns the UIDs of the objects of a kind that the cache holds and that are not being deleted.
+func (s *Sweeper) cached(ctx context.Context, of kind.Kind) ([]string, error) {
+	o, err := s.Client.Scheme().New(sondev1.GroupVersion.WithKind(of.Name + "List"))
+	if err != nil {
+		return nil, fmt.Errorf("make a list of %ss: %w", of.Name, err)
 	}
+	list, _ := o.(client.ObjectList)
+	if err := s.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil && !isKindGone(err) {
+		return nil, fmt.Errorf("list %ss: %w", of.Name, err)
+	}
+	var living []string
+	err = apimeta.EachListItem(list, func(item runtime.Object) error {
+		owner, err := apimeta.Accessor(item)
+		if err == nil && owner.GetDeletionTimestamp().IsZero() {
+			living = append(living, string(owner.GetUID()))
+		}
+		return err
+	})
+	return living, err
+}
+
+// straysOf selects what was made for captures of a kind other than the living ones. The cache compares before it
+// copies: all objects of thousands of Pods would be most of the manager's memory.
+func straysOf(of kind.Kind, living []string) (*client.ListOptions, error) {
 	which := []client.ListOption{client.MatchingLabels{sondev1.LabelKind: of.Name}, client.HasLabels{sondev1.LabelUID}}
 	if len(living) > 0 {
 		others, err := labels.NewRequirement(sondev1.LabelUID, selection.NotIn, living)

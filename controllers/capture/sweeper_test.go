@@ -64,7 +64,7 @@ func TestSweep(t *testing.T) {
 				tc.happens(w)
 				if how == "reconciled" && name == "the capture is made anew" {
 					w.stampErr = errors.New("not yet") // the next one makes nothing in this pass
-					_ = w.r.Sweeper.Sweep(t.Context(), kind.PacketCapture, w.key)
+					_ = w.r.Sweeper.Sweep(t.Context(), kind.PacketCapture.Kind, w.key)
 				} else if err := sweep(w); err != nil {
 					t.Fatal(err)
 				}

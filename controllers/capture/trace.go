@@ -14,7 +14,7 @@ import (
 // Traces is the kind Trace.
 func Traces() Kind {
 	return Kind{
-		Kind: kind.Trace, action: "Trace",
+		Capture: kind.Trace, action: "Trace",
 		details: func(capture sondev1.Capture) []any {
 			s := traceSpec(capture)
 			return []any{"events", s.Events, "containers", s.Containers, "command", s.Command}

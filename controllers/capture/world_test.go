@@ -91,7 +91,7 @@ func newWorld(t *testing.T, pc client.Object, objects ...client.Object) *world {
 		WithIndex(&corev1.Event{}, eventObjectUID, func(o client.Object) []string { return []string{string(o.(*corev1.Event).InvolvedObject.UID)} }).
 		WithIndex(&corev1.Event{}, eventReason, func(o client.Object) []string { return []string{o.(*corev1.Event).Reason} }).
 		WithInterceptorFuncs(w.funcs())
-	for _, k := range kind.All {
+	for _, k := range kind.Captures {
 		b = b.WithStatusSubresource(k.New())
 	}
 	for _, i := range target.Indexes {
@@ -192,7 +192,7 @@ func (w *world) ReviewNodes(_ context.Context, verb string, _ access.Requester) 
 }
 
 func isVerb(verb string) bool {
-	return slices.ContainsFunc(kind.All, func(k kind.Kind) bool { return k.Verb == verb })
+	return slices.ContainsFunc(kind.Captures, func(k kind.Capture) bool { return k.Verb == verb })
 }
 
 // recentReviews are those that may be remembered: they are counted apart.
@@ -453,7 +453,7 @@ func testScheme(t *testing.T) *runtime.Scheme {
 			t.Fatal(err)
 		}
 	}
-	for _, k := range kind.All {
+	for _, k := range kind.Captures {
 		s.AddKnownTypeWithName(sondev1.GroupVersion.WithKind(k.Name), k.New())
 		s.AddKnownTypeWithName(sondev1.GroupVersion.WithKind(k.Name+"List"), k.NewList())
 	}

@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
-	"github.com/sonde-operator/sonde/internal/kind"
 	"github.com/sonde-operator/sonde/internal/naming"
 	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
 	"github.com/sonde-operator/sonde/internal/wire/privilege"
@@ -51,17 +50,10 @@ type Options struct {
 	KeeperRestarts bool
 }
 
-// Labels of everything that is made for a capture.
-func Labels(capture sondev1.Capture) map[string]string {
-	of, _ := kind.Of(capture.CaptureKind())
-	common := capture.Common()
-	return naming.Labels(capture, of, common.TargetNamespace, common.Target.Name)
-}
-
-func meta(o Options, capture sondev1.Capture, name string) metav1.ObjectMeta {
+func meta(o Options, owner sondev1.AgentJobOwner, name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{
-		Name: name, Namespace: o.Namespace, Labels: Labels(capture),
-		Annotations: map[string]string{sondev1.AnnotationOwner: naming.Owner(capture)},
+		Name: name, Namespace: o.Namespace, Labels: naming.Labels(owner),
+		Annotations: map[string]string{sondev1.AnnotationOwner: naming.Owner(owner)},
 	}
 }
 
@@ -106,7 +98,7 @@ func TraceConfiguration(o Options, t *sondev1.Trace, jobID, requester string) ca
 func (o Options) common(capture sondev1.Capture, jobID, requester string) captureconfig.Config {
 	common := capture.Common()
 	return captureconfig.Config{
-		UID: string(capture.GetUID()), Kind: capture.CaptureKind(), Namespace: capture.GetNamespace(), Name: capture.GetName(),
+		UID: string(capture.GetUID()), Kind: capture.KindName(), Namespace: capture.GetNamespace(), Name: capture.GetName(),
 		JobID: jobID, Requester: requester,
 		Target: string(common.Target.Kind) + "/" + common.Target.Name, TargetNamespace: common.TargetNamespace,
 		MaxBytes: common.MaxBytes, RingBytes: o.RingBytes, DiskFloor: o.DiskFloor.Config(),

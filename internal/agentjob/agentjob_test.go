@@ -144,7 +144,7 @@ func TestBuildTrace(t *testing.T) {
 func TestHostPIDIsForTraces(t *testing.T) {
 	pod := targetPod()
 	pod.Spec.HostPID = true
-	for _, k := range kind.All {
+	for _, k := range kind.Captures {
 		args := agentjob.Job(options, k.New(), agentjob.Plan{Name: "j", Pod: pod}).Spec.Template.Spec.Containers[0].Args
 		if got, want := slices.Contains(args, agentjob.FlagHostPID), k.Name == kind.Trace.Name; got != want {
 			t.Errorf("%s: the probe is told of hostPID: %t, want %t", k.Name, got, want)
@@ -213,7 +213,7 @@ func TestSweep(t *testing.T) {
 
 // TestEveryKindHasAProbe: a kind that the agent has no command for would have Jobs that only fail.
 func TestEveryKindHasAProbe(t *testing.T) {
-	for _, k := range kind.All {
+	for _, k := range kind.Captures {
 		spec := agentjob.Job(options, k.New(), agentjob.Plan{Name: "j", Pod: targetPod()}).Spec.Template.Spec
 		if command := spec.Containers[0].Args[0]; command == "" {
 			t.Errorf("%s: the probe has no command", k.Name)

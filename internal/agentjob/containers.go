@@ -67,7 +67,7 @@ func probe(o Options, capture sondev1.Capture, p Plan) corev1.Container {
 	if p.Pod.Spec.HostNetwork {
 		args = append(args, FlagHostNetwork)
 	}
-	if capture.CaptureKind() == kind.Trace.Name && p.Pod.Spec.HostPID {
+	if capture.KindName() == kind.Trace.Name && p.Pod.Spec.HostPID {
 		args = append(args, FlagHostPID)
 	}
 	if p.Gate {

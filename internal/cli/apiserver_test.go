@@ -44,14 +44,14 @@ type apiServer struct {
 }
 
 // newAPIServer serves PacketCaptures, as an operator of before does, and more kinds.
-func newAPIServer(t *testing.T, more ...kind.Kind) *apiServer {
+func newAPIServer(t *testing.T, more ...kind.Capture) *apiServer {
 	t.Helper()
 	s := &apiServer{t: t, captures: map[string]v1alpha1.Capture{}, changed: make(chan struct{}), files: map[string][]byte{}}
 	const kinds = "/apis/monitoring.openshift.tpg/v1alpha1/"
 	const proxied = "/api/v1/namespaces/sonde-system/services/https:sonde-results:https/proxy/v1/namespaces/shop/"
 	mux := http.NewServeMux()
-	for _, k := range append([]kind.Kind{kind.PacketCapture}, more...) {
-		of := func(handle func(kind.Kind, http.ResponseWriter, *http.Request)) http.HandlerFunc {
+	for _, k := range append([]kind.Capture{kind.PacketCapture}, more...) {
+		of := func(handle func(kind.Capture, http.ResponseWriter, *http.Request)) http.HandlerFunc {
 			return func(w http.ResponseWriter, r *http.Request) { handle(k, w, r) }
 		}
 		mux.HandleFunc("POST "+kinds+"namespaces/shop/"+k.Resource, of(s.create))
@@ -73,10 +73,10 @@ func newAPIServer(t *testing.T, more ...kind.Kind) *apiServer {
 }
 
 // keyOf a capture in the server's memory.
-func keyOf(c v1alpha1.Capture) string { return strings.ToLower(c.CaptureKind()) + "s/" + c.GetName() }
+func keyOf(c v1alpha1.Capture) string { return strings.ToLower(c.KindName()) + "s/" + c.GetName() }
 
 // named is the capture that a request is about; the caller holds the lock.
-func (s *apiServer) named(k kind.Kind, r *http.Request) v1alpha1.Capture {
+func (s *apiServer) named(k kind.Capture, r *http.Request) v1alpha1.Capture {
 	return s.captures[k.Resource+"/"+r.PathValue("name")]
 }
 
@@ -109,7 +109,7 @@ func (s *apiServer) fail(w http.ResponseWriter, err error) {
 	s.answer(w, int(status.Code), status)
 }
 
-func notFound(k kind.Kind, r *http.Request) error {
+func notFound(k kind.Capture, r *http.Request) error {
 	return apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource(k.Resource).GroupResource(), r.PathValue("name"))
 }
 
@@ -138,7 +138,7 @@ func copyOf(c v1alpha1.Capture) v1alpha1.Capture {
 	return c.DeepCopyObject().(v1alpha1.Capture)
 }
 
-func (s *apiServer) create(k kind.Kind, w http.ResponseWriter, r *http.Request) {
+func (s *apiServer) create(k kind.Capture, w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := k.New()
@@ -164,7 +164,7 @@ func (s *apiServer) create(k kind.Kind, w http.ResponseWriter, r *http.Request) 
 	s.change(c, s.onCreate)
 }
 
-func (s *apiServer) get(k kind.Kind, w http.ResponseWriter, r *http.Request) {
+func (s *apiServer) get(k kind.Capture, w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c := s.named(k, r); c != nil {
@@ -174,7 +174,7 @@ func (s *apiServer) get(k kind.Kind, w http.ResponseWriter, r *http.Request) {
 	s.fail(w, notFound(k, r))
 }
 
-func (s *apiServer) list(k kind.Kind, w http.ResponseWriter, r *http.Request) {
+func (s *apiServer) list(k kind.Capture, w http.ResponseWriter, r *http.Request) {
 	if r.URL.Query().Get("watch") != "" {
 		s.watch(k, w, r)
 		return
@@ -183,7 +183,7 @@ func (s *apiServer) list(k kind.Kind, w http.ResponseWriter, r *http.Request) {
 	defer s.mu.Unlock()
 	items := []any{}
 	for _, c := range s.captures {
-		if c.CaptureKind() == k.Name {
+		if c.KindName() == k.Name {
 			items = append(items, c)
 		}
 	}
@@ -191,7 +191,7 @@ func (s *apiServer) list(k kind.Kind, w http.ResponseWriter, r *http.Request) {
 }
 
 // watch sends the capture on each change; a resource version is not needed for that.
-func (s *apiServer) watch(k kind.Kind, w http.ResponseWriter, r *http.Request) {
+func (s *apiServer) watch(k kind.Capture, w http.ResponseWriter, r *http.Request) {
 	name, ok := strings.CutPrefix(r.URL.Query().Get("fieldSelector"), "metadata.name=")
 	if !ok {
 		s.t.Errorf("watch of everything: %s", r.URL.RawQuery)
@@ -222,7 +222,7 @@ func (s *apiServer) watch(k kind.Kind, w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (s *apiServer) patch(k kind.Kind, w http.ResponseWriter, r *http.Request) {
+func (s *apiServer) patch(k kind.Capture, w http.ResponseWriter, r *http.Request) {
 	b, _ := io.ReadAll(r.Body)
 	if string(b) != `{"spec":{"stop":true}}` {
 		s.t.Errorf("patched by %s", b)
@@ -243,7 +243,7 @@ func (s *apiServer) patch(k kind.Kind, w http.ResponseWriter, r *http.Request) {
 	s.change(c, s.onStop)
 }
 
-func (s *apiServer) remove(k kind.Kind, w http.ResponseWriter, r *http.Request) {
+func (s *apiServer) remove(k kind.Capture, w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.named(k, r)
@@ -276,7 +276,7 @@ func (s *apiServer) revoke(w http.ResponseWriter, _ *http.Request) {
 }
 
 // progress counts for one Pod until the capture has ended.
-func (s *apiServer) progress(k kind.Kind, w http.ResponseWriter, r *http.Request) {
+func (s *apiServer) progress(k kind.Capture, w http.ResponseWriter, r *http.Request) {
 	if r.Header.Get("X-Sonde-Token") == "" {
 		s.t.Error("progress without a token")
 	}
@@ -328,7 +328,7 @@ func (s *apiServer) file(w http.ResponseWriter, r *http.Request) {
 }
 
 // live serves a file and what is added to it, until the capture has ended.
-func (s *apiServer) live(k kind.Kind, w http.ResponseWriter, r *http.Request) {
+func (s *apiServer) live(k kind.Capture, w http.ResponseWriter, r *http.Request) {
 	if s.noLive {
 		w.WriteHeader(http.StatusNotFound)
 		fmt.Fprint(w, `{"error":"no such path: GET ..."}`)

@@ -141,7 +141,7 @@ func (p *plugin) left(c v1alpha1.Capture, err error) error {
 		ends = "goes on. To end it:\n  " + p.commandFor("stop", c) + "\n"
 	}
 	fmt.Fprintf(p.streams.ErrOut, "%s %s is still there, and %sTo fetch its %s:\n  %s\n",
-		c.CaptureKind(), client.ObjectKeyFromObject(c), ends, capture.UnitOf(c).Count(), p.commandFor("download", c))
+		c.KindName(), client.ObjectKeyFromObject(c), ends, capture.UnitOf(c).Count(), p.commandFor("download", c))
 	return err
 }
 
@@ -181,7 +181,7 @@ func (p *plugin) remove(ctx context.Context, conn *connection, c v1alpha1.Captur
 	}
 	key, uid := client.ObjectKeyFromObject(c), c.GetUID()
 	if !r.Everything() {
-		fmt.Fprintf(p.streams.ErrOut, "%s %s is kept, as not everything was saved. To try again:\n  %s\n", c.CaptureKind(), key, p.commandFor("download", c))
+		fmt.Fprintf(p.streams.ErrOut, "%s %s is kept, as not everything was saved. To try again:\n  %s\n", c.KindName(), key, p.commandFor("download", c))
 		return
 	}
 	// The user may have interrupted by now; this is wanted all the same.
@@ -189,7 +189,7 @@ func (p *plugin) remove(ctx context.Context, conn *connection, c v1alpha1.Captur
 	defer cancel()
 	err := conn.client.Delete(ctx, c, client.Preconditions{UID: &uid})
 	if client.IgnoreNotFound(err) != nil {
-		fmt.Fprintf(p.streams.ErrOut, "%s %s is left over: %s\n", c.CaptureKind(), key, describe(err))
+		fmt.Fprintf(p.streams.ErrOut, "%s %s is left over: %s\n", c.KindName(), key, describe(err))
 	}
 }
 

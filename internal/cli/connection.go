@@ -49,7 +49,7 @@ func mapper() apimeta.RESTMapper {
 		m.AddSpecific(v1alpha1.GroupVersion.WithKind(name), v1alpha1.GroupVersion.WithResource(plural),
 			v1alpha1.GroupVersion.WithResource(plural), apimeta.RESTScopeNamespace)
 	}
-	for _, k := range kind.All {
+	for _, k := range kind.Captures {
 		add(k.Name, k.Resource)
 	}
 	add("ResultAccess", "resultaccesses")

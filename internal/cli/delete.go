@@ -34,7 +34,7 @@ func (p *plugin) delete(ctx context.Context, names []string) error {
 	for _, r := range refs {
 		c, err := r.find(conn.namespace, func(c v1alpha1.Capture) error {
 			if err := conn.client.Delete(ctx, c); err != nil {
-				return fmt.Errorf("delete %s: %w", c.CaptureKind(), err)
+				return fmt.Errorf("delete %s: %w", c.KindName(), err)
 			}
 			return nil
 		})

@@ -43,8 +43,8 @@ func describe(err error) string {
 }
 
 // kindOf returns the kind that a status is about; PacketCapture where it names none that the plugin knows.
-func kindOf(s metav1.Status) kind.Kind {
-	for _, k := range kind.All {
+func kindOf(s metav1.Status) kind.Capture {
+	for _, k := range kind.Captures {
 		if s.Details.Kind == k.Resource {
 			return k
 		}

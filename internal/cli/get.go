@@ -81,7 +81,7 @@ func (c *getCommand) run(ctx context.Context, args []string) error {
 
 // listed is what there is of a kind.
 type listed struct {
-	kind kind.Kind
+	kind kind.Capture
 	list v1alpha1.CaptureList
 }
 
@@ -92,7 +92,7 @@ func (c *getCommand) lists(ctx context.Context, conn *connection) ([]listed, err
 		where = append(where, client.InNamespace(conn.namespace))
 	}
 	var lists []listed
-	for i, k := range kind.All {
+	for i, k := range kind.Captures {
 		list := k.NewList()
 		err := conn.client.List(ctx, list, where...)
 		switch {
@@ -276,5 +276,5 @@ func (c *getCommand) write(s string) error {
 }
 
 func setKind(c v1alpha1.Capture) {
-	c.GetObjectKind().SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(c.CaptureKind()))
+	c.GetObjectKind().SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(c.KindName()))
 }

@@ -98,7 +98,7 @@ func (p *plugin) display() live.Display {
 
 // commandFor is what to type to do something about a capture later.
 func (p *plugin) commandFor(verb string, c v1alpha1.Capture) string {
-	k, _ := kind.Of(c.CaptureKind()) // there is no Capture of another
+	k, _ := kind.CaptureOf(c.KindName()) // there is no Capture of another
 	s := fmt.Sprintf("kubectl sonde %s %s -n %s", verb, k.Argument(c.GetName()), c.GetNamespace())
 	if c := *p.flags.Context; c != "" {
 		s += " --context " + c

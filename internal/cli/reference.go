@@ -15,7 +15,7 @@ import (
 // reference is what a user calls a capture by: KIND/NAME, or NAME alone.
 type reference struct {
 	// kinds that it can be of. The first of which there is one is meant.
-	kinds []kind.Kind
+	kinds []kind.Capture
 	name  string
 }
 
@@ -25,17 +25,17 @@ var shortNames = map[string]string{"pcap": kind.PacketCapture.Name}
 func parseReference(s string) (reference, error) {
 	word, name, ok := strings.Cut(s, "/")
 	if !ok {
-		return reference{kind.All, s}, nil
+		return reference{kind.Captures, s}, nil
 	}
 	word = strings.TrimSuffix(strings.ToLower(word), "."+v1alpha1.GroupVersion.Group) // as -o name has it
-	for _, k := range kind.All {
+	for _, k := range kind.Captures {
 		if word != strings.ToLower(k.Name) && word != k.Resource && shortNames[word] != k.Name {
 			continue
 		}
 		if name == "" || strings.Contains(name, "/") {
 			break
 		}
-		return reference{[]kind.Kind{k}, name}, nil
+		return reference{[]kind.Capture{k}, name}, nil
 	}
 	return reference{}, fmt.Errorf("%q names no capture: write NAME, packetcapture/NAME or trace/NAME", s)
 }
@@ -77,7 +77,7 @@ func (r reference) find(namespace string, act func(v1alpha1.Capture) error) (v1a
 func (r reference) get(ctx context.Context, conn *connection) (v1alpha1.Capture, error) {
 	return r.find(conn.namespace, func(c v1alpha1.Capture) error {
 		if err := conn.client.Get(ctx, client.ObjectKeyFromObject(c), c); err != nil {
-			return fmt.Errorf("get %s: %w", c.CaptureKind(), err)
+			return fmt.Errorf("get %s: %w", c.KindName(), err)
 		}
 		return nil
 	})
@@ -88,5 +88,5 @@ func otherKind(err error) bool { return apierrors.IsNotFound(err) || apierrors.I
 
 // resourceName is how kubectl writes a capture.
 func resourceName(c v1alpha1.Capture) string {
-	return strings.ToLower(c.CaptureKind()) + "." + v1alpha1.GroupVersion.Group + "/" + c.GetName()
+	return strings.ToLower(c.KindName()) + "." + v1alpha1.GroupVersion.Group + "/" + c.GetName()
 }

@@ -1,5 +1,5 @@
-// Package kind knows the kinds that run one agent Job per Pod of a target (sondev1.Capture): what tells one from another
-// wherever the rest is the same for all. A new kind is one more value here.
+// Package kind holds what tells one kind of Sonde from another, as far as more than one package asks. The rest of the code
+// works on every kind in the same way. A new kind is one more value here.
 package kind
 
 import (
@@ -11,43 +11,51 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 )
 
-// Kind is what differs between kinds, as far as more than one package asks.
+// Kind is a kind whose objects own agent Jobs (sondev1.AgentJobOwner).
 type Kind struct {
 	// Name of the kind, and Resource under which the API serves it.
 	Name, Resource string
-	// App is the kind's app.kubernetes.io/name.
+	// App is the app.kubernetes.io/name of its objects.
 	App string
 	// Verb that a requester needs on pods of the target's namespace.
 	Verb string
-	// Takes names what a probe takes of a Pod, for people.
-	Takes string
-	// OnNode names the field by which Pods of this spec are one with their node, so that what is taken of them is the
-	// node's, and the verb is needed on nodes too; empty if they are not.
+}
+
+// Capture is a kind of captures (sondev1.Capture).
+type Capture struct {
+	Kind
+
+	// Records names what a probe records, for people.
+	Records string
+	// OnNode returns the field by which Pods of this spec share what is recorded with their node, so that the requester
+	// needs the verb on nodes too. It is empty if they share nothing.
 	OnNode func(*corev1.PodSpec) string
-	// Counted says how much was taken in all.
-	Counted func(sondev1.Totals) string
+	// Count formats how much was recorded in all.
+	Count func(sondev1.Totals) string
 	// New and NewList make empty objects to read into.
 	New     func() sondev1.Capture
 	NewList func() sondev1.CaptureList
 }
 
 // PacketCapture records packets.
-var PacketCapture = Kind{
-	Name: string(sondev1.CapturePacketCapture), Resource: "packetcaptures", App: "packet-capture", Verb: sondev1.VerbCapture, Takes: "packets",
+var PacketCapture = Capture{
+	Kind:    Kind{Name: string(sondev1.CapturePacketCapture), Resource: "packetcaptures", App: "packet-capture", Verb: sondev1.VerbCapture},
+	Records: "packets",
 	OnNode: func(spec *corev1.PodSpec) string {
 		if spec.HostNetwork {
 			return FieldHostNetwork
 		}
 		return ""
 	},
-	Counted: func(t sondev1.Totals) string { return fmt.Sprintf("%d packets", t.Packets) },
+	Count:   func(t sondev1.Totals) string { return fmt.Sprintf("%d packets", t.Packets) },
 	New:     func() sondev1.Capture { return &sondev1.PacketCapture{} },
 	NewList: func() sondev1.CaptureList { return &sondev1.PacketCaptureList{} },
 }
 
 // Trace records system calls.
-var Trace = Kind{
-	Name: string(sondev1.CaptureTrace), Resource: "traces", App: "trace", Verb: sondev1.VerbTrace, Takes: "system calls",
+var Trace = Capture{
+	Kind:    Kind{Name: string(sondev1.CaptureTrace), Resource: "traces", App: "trace", Verb: sondev1.VerbTrace},
+	Records: "system calls",
 	OnNode: func(spec *corev1.PodSpec) string {
 		switch {
 		case spec.HostPID:
@@ -57,32 +65,44 @@ var Trace = Kind{
 		}
 		return ""
 	},
-	Counted: func(t sondev1.Totals) string { return fmt.Sprintf("%d events", t.Events) },
+	Count:   func(t sondev1.Totals) string { return fmt.Sprintf("%d events", t.Events) },
 	New:     func() sondev1.Capture { return &sondev1.Trace{} },
 	NewList: func() sondev1.CaptureList { return &sondev1.TraceList{} },
 }
 
-// Fields that OnNode names.
+// Fields that OnNode returns.
 const (
 	FieldHostNetwork = "hostNetwork"
 	FieldHostPID     = "hostPID"
 )
 
-// All kinds. Ceilings, queues and jobIds are for captures of all of them together.
-var All = []Kind{PacketCapture, Trace}
+// Captures are all kinds of captures. Ceilings, queues and jobIds are common to them.
+var Captures = []Capture{PacketCapture, Trace}
 
-// Argument is what a capture of the kind is called behind a command of kubectl sonde. A name alone is a PacketCapture's
-// as long as there is one.
-func (k Kind) Argument(name string) string {
-	if k.Name == PacketCapture.Name {
+// Owners are all kinds whose objects own agent Jobs: the sweeper deletes what such objects leave behind.
+var Owners = []Kind{PacketCapture.Kind, Trace.Kind}
+
+// Argument names a capture on the command line of kubectl sonde. A name without a kind is a PacketCapture's.
+func (c Capture) Argument(name string) string {
+	if c.Name == PacketCapture.Name {
 		return name
 	}
-	return strings.ToLower(k.Name) + "/" + name
+	return strings.ToLower(c.Name) + "/" + name
 }
 
-// Of finds a kind by its name.
+// CaptureOf finds a kind of captures by its name.
+func CaptureOf(name string) (Capture, bool) {
+	for _, c := range Captures {
+		if c.Name == name {
+			return c, true
+		}
+	}
+	return Capture{}, false
+}
+
+// Of finds a kind that owns agent Jobs by its name.
 func Of(name string) (Kind, bool) {
-	for _, k := range All {
+	for _, k := range Owners {
 		if k.Name == name {
 			return k, true
 		}
@@ -90,11 +110,11 @@ func Of(name string) (Kind, bool) {
 	return Kind{}, false
 }
 
-// Names of all kinds.
-func Names() []string {
-	names := make([]string, len(All))
-	for i, k := range All {
-		names[i] = k.Name
+// CaptureNames are the names of all kinds of captures.
+func CaptureNames() []string {
+	names := make([]string, len(Captures))
+	for i, c := range Captures {
+		names[i] = c.Name
 	}
 	return names
 }

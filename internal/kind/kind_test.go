@@ -13,20 +13,20 @@ import (
 // TestAll: each value says the same of its kind everywhere, and nothing that another says of its own.
 func TestAll(t *testing.T) {
 	seen := map[string]string{}
-	for _, k := range kind.All {
-		if got := k.New().CaptureKind(); got != k.Name {
+	for _, k := range kind.Captures {
+		if got := k.New().KindName(); got != k.Name {
 			t.Errorf("%s makes a %s", k.Name, got)
 		}
 		if n := len(k.NewList().Captures()); n != 0 {
 			t.Errorf("%s: a new list has %d items", k.Name, n)
 		}
-		if found, ok := kind.Of(k.Name); !ok || found.Verb != k.Verb {
+		if found, ok := kind.CaptureOf(k.Name); !ok || found.Verb != k.Verb {
 			t.Errorf("Of(%q) is %q, %v", k.Name, found.Name, ok)
 		}
 		if !strings.EqualFold(k.Resource, k.Name+"s") {
 			t.Errorf("%s is served as %s: messages make the plural by an s", k.Name, k.Resource)
 		}
-		if k.Counted(sondev1.Totals{}) == "" || k.Takes == "" || k.Verb == "" {
+		if k.Count(sondev1.Totals{}) == "" || k.Records == "" || k.Verb == "" {
 			t.Errorf("%s: something is not said: %+v", k.Name, k)
 		}
 		for what, value := range map[string]string{"resource": k.Resource, "app": k.App, "verb": k.Verb} {
@@ -36,13 +36,13 @@ func TestAll(t *testing.T) {
 			seen[what+value] = k.Name
 		}
 	}
-	if _, ok := kind.Of("ConfigMap"); ok {
+	if _, ok := kind.CaptureOf("ConfigMap"); ok {
 		t.Error("Of knows a kind that is none")
 	}
 }
 
 func TestArgument(t *testing.T) {
-	for want, k := range map[string]kind.Kind{"web": kind.PacketCapture, "trace/web": kind.Trace} {
+	for want, k := range map[string]kind.Capture{"web": kind.PacketCapture, "trace/web": kind.Trace} {
 		if got := k.Argument("web"); got != want {
 			t.Errorf("%s: %q, want %q", k.Name, got, want)
 		}
@@ -51,7 +51,7 @@ func TestArgument(t *testing.T) {
 
 // TestOnNode: a Pod of its node's network needs the right on nodes, whatever takes of it.
 func TestOnNode(t *testing.T) {
-	for _, k := range kind.All {
+	for _, k := range kind.Captures {
 		if got := k.OnNode(&corev1.PodSpec{HostNetwork: true}); got != kind.FieldHostNetwork {
 			t.Errorf("%s: hostNetwork is called %q", k.Name, got)
 		}
@@ -66,7 +66,7 @@ func TestOnNode(t *testing.T) {
 func TestOnNodeByProcesses(t *testing.T) {
 	both := &corev1.PodSpec{HostPID: true, HostNetwork: true}
 	for name, tc := range map[string]struct {
-		kind kind.Kind
+		kind kind.Capture
 		spec *corev1.PodSpec
 		want string
 	}{

@@ -140,12 +140,14 @@ func Own() map[string]string {
 	}
 }
 
-// Labels for everything that is made for owner: the UID by which it is found again, and the five
+// Labels returns the labels of every object that is made for owner: the UID by which it is found again, and the five
 // labels of the source systems for people, copied from owner where it has them.
-func Labels(owner metav1.Object, of kind.Kind, targetNamespace, workload string) map[string]string {
+func Labels(owner sondev1.AgentJobOwner) map[string]string {
+	of, _ := kind.Of(owner.KindName())
+	namespace, target := owner.AgentTarget()
 	labels := map[string]string{
 		sondev1.LabelAppName:      of.App,
-		sondev1.LabelAppInstance:  of.App + "-" + targetNamespace + "-" + workload,
+		sondev1.LabelAppInstance:  of.App + "-" + namespace + "-" + target.Name,
 		sondev1.LabelAppPartOf:    "packet-capture-operator",
 		sondev1.LabelAppManagedBy: "sonde",
 		sondev1.LabelAppCreatedBy: "packet-capture-operator",

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
-	"github.com/sonde-operator/sonde/internal/kind"
 	"github.com/sonde-operator/sonde/internal/naming"
 )
 
@@ -204,8 +203,11 @@ func TestLabels(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			owner := &metav1.ObjectMeta{Namespace: "ns", Name: "pc", UID: captureUID, Labels: tc.labels}
-			got := naming.Labels(owner, kind.PacketCapture, tc.namespace, "web")
+			owner := &sondev1.PacketCapture{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pc", UID: captureUID, Labels: tc.labels},
+				Spec:       sondev1.PacketCaptureSpec{TargetNamespace: tc.namespace, TargetDeployment: "web"},
+			}
+			got := naming.Labels(owner)
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("Labels (-want +got):\n%s", diff)
 			}

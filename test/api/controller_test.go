@@ -329,7 +329,7 @@ func (s *shop) capture(t *testing.T, name string) *sondev1.PacketCapture {
 // stamped creates a capture that is stamped as the webhook does it.
 func (s *shop) stamped(t *testing.T, capture sondev1.Capture) {
 	t.Helper()
-	annotations, err := stamp.Sign(stampKey, capture.GetNamespace(), capture.CaptureKind(), capture.CaptureSpec(),
+	annotations, err := stamp.Sign(stampKey, capture.GetNamespace(), capture.KindName(), capture.CaptureSpec(),
 		stamp.Claim{Requester: access.Requester{Username: "alice"}, TargetNamespaceUID: s.uid, IssuedAt: time.Now()})
 	if err != nil {
 		t.Fatal(err)

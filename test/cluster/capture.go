@@ -105,7 +105,7 @@ func Download(t *testing.T, pc *sondev1.PacketCapture) map[string]Contents {
 func DownloadFiles(t *testing.T, capture sondev1.Capture, suffix string) map[string]string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "files")
-	name := strings.ToLower(capture.CaptureKind()) + "/" + capture.GetName()
+	name := strings.ToLower(capture.KindName()) + "/" + capture.GetName()
 	args := []string{"download", name, "-n", capture.GetNamespace(), "--keep-separate", "-o", dir}
 	out, err := osexec.CommandContext(t.Context(), Plugin, args...).CombinedOutput()
 	// 3 says that what was saved is not whole.

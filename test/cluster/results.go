@@ -25,7 +25,7 @@ import (
 // ResultAccess grants the bearer of token the results of a capture.
 func ResultAccess(capture sondev1.Capture, token string) *sondev1.ResultAccess {
 	sum := sha256.Sum256([]byte(token))
-	of := sondev1.CaptureReference{Kind: sondev1.CaptureKind(capture.CaptureKind()), Name: capture.GetName()}
+	of := sondev1.CaptureReference{Kind: sondev1.CaptureKind(capture.KindName()), Name: capture.GetName()}
 	return &sondev1.ResultAccess{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "a-", Namespace: capture.GetNamespace()},
 		Spec:       sondev1.ResultAccessSpec{CaptureRef: of, TokenHash: hex.EncodeToString(sum[:])},
@@ -34,7 +34,7 @@ func ResultAccess(capture sondev1.Capture, token string) *sondev1.ResultAccess {
 
 // ResultPath of a capture at the results endpoint.
 func ResultPath(capture sondev1.Capture) string {
-	k, _ := kind.Of(capture.CaptureKind())
+	k, _ := kind.CaptureOf(capture.KindName())
 	return "/v1/namespaces/" + capture.GetNamespace() + "/" + k.Resource + "/" + capture.GetName()
 }
 

@@ -128,7 +128,7 @@ func (s *scene) checkFile(t *testing.T, capture sondev1.Capture, st stage) {
 		return
 	}
 	if s.refused != "" {
-		args := []string{"download", strings.ToLower(capture.CaptureKind()) + "/" + capture.GetName(), "-n", capture.GetNamespace(), "-o", t.TempDir() + "/" + e.Files[0].Name}
+		args := []string{"download", strings.ToLower(capture.KindName()) + "/" + capture.GetName(), "-n", capture.GetNamespace(), "-o", t.TempDir() + "/" + e.Files[0].Name}
 		out, err := osexec.CommandContext(t.Context(), cluster.Plugin, args...).CombinedOutput()
 		if err == nil || !strings.Contains(string(out), s.refused) {
 			t.Errorf("%s: the download is not refused by %q: %v\n%s", st, s.refused, err, out)

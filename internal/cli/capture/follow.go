@@ -112,7 +112,7 @@ func (f *Follower) take(s *State, n news) {
 }
 
 // watch tells every state of the capture, and starts again where a watch breaks.
-func (f *Follower) watch(ctx context.Context, k kind.Kind, key client.ObjectKey, tell func(news)) {
+func (f *Follower) watch(ctx context.Context, k kind.Capture, key client.ObjectKey, tell func(news)) {
 	for ctx.Err() == nil {
 		err := f.watchOnce(ctx, k, key, tell)
 		if errors.Is(err, ErrDeleted) || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
@@ -123,7 +123,7 @@ func (f *Follower) watch(ctx context.Context, k kind.Kind, key client.ObjectKey,
 	}
 }
 
-func (f *Follower) watchOnce(ctx context.Context, k kind.Kind, key client.ObjectKey, tell func(news)) error {
+func (f *Follower) watchOnce(ctx context.Context, k kind.Capture, key client.ObjectKey, tell func(news)) error {
 	first := k.New()
 	if err := f.Client.Get(ctx, key, first); err != nil {
 		if apierrors.IsNotFound(err) {
@@ -170,7 +170,7 @@ func (f *Follower) stream(ctx context.Context, tell func(news)) {
 }
 
 // stop asks for the end, again and again unless it was refused, as the user has no other means.
-func (f *Follower) stop(ctx context.Context, k kind.Kind, key client.ObjectKey, tell func(news)) {
+func (f *Follower) stop(ctx context.Context, k kind.Capture, key client.ObjectKey, tell func(news)) {
 	tell(news{said: "Stopping; what was captured is saved. Ctrl-C once more leaves at once."})
 	for ctx.Err() == nil {
 		c := k.New()
@@ -193,7 +193,7 @@ func (f *Follower) stop(ctx context.Context, k kind.Kind, key client.ObjectKey, 
 func SetStop(ctx context.Context, c client.Client, capture v1alpha1.Capture) error {
 	name := capture.GetName()
 	if err := c.Patch(ctx, capture, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"stop":true}}`))); err != nil {
-		return fmt.Errorf("stop %s %s: %w", capture.CaptureKind(), name, err)
+		return fmt.Errorf("stop %s %s: %w", capture.KindName(), name, err)
 	}
 	return nil
 }

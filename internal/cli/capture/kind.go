@@ -8,7 +8,7 @@ import (
 
 // traits are what the plugin does differently for each kind of capture.
 type traits struct {
-	kind kind.Kind
+	kind kind.Capture
 	unit live.Unit
 	// form of the files of a capture of this kind.
 	form func(v1alpha1.Capture) Form
@@ -38,7 +38,7 @@ var traitsByKind = map[string]traits{
 	},
 }
 
-func traitsOf(c v1alpha1.Capture) traits { return traitsByKind[c.CaptureKind()] }
+func traitsOf(c v1alpha1.Capture) traits { return traitsByKind[c.KindName()] }
 
 // UnitOf returns the unit in which a capture is counted.
 func UnitOf(c v1alpha1.Capture) live.Unit { return traitsOf(c).unit }

@@ -86,12 +86,12 @@ func (a *Access) build(hash string) *v1alpha1.ResultAccess {
 			Namespace:    a.capture.GetNamespace(),
 			GenerateName: a.capture.GetName() + "-",
 			OwnerReferences: []metav1.OwnerReference{{
-				APIVersion: v1alpha1.GroupVersion.String(), Kind: a.capture.CaptureKind(),
+				APIVersion: v1alpha1.GroupVersion.String(), Kind: a.capture.KindName(),
 				Name: a.capture.GetName(), UID: a.capture.GetUID(),
 			}},
 		},
 		Spec: v1alpha1.ResultAccessSpec{
-			CaptureRef:        v1alpha1.CaptureReference{Kind: v1alpha1.CaptureKind(a.capture.CaptureKind()), Name: a.capture.GetName()},
+			CaptureRef:        v1alpha1.CaptureReference{Kind: v1alpha1.CaptureKind(a.capture.KindName()), Name: a.capture.GetName()},
 			TokenHash:         hash,
 			ExpirationSeconds: accessSeconds,
 		},

@@ -61,7 +61,7 @@ type Client struct {
 // NewClient returns a client for a capture, served by the operator in operatorNamespace.
 // config is the user's; its timeout is not used, as streams last as long as captures.
 func NewClient(config *rest.Config, operatorNamespace string, capture v1alpha1.Capture, tokens Tokens, timing Timing) (*Client, error) {
-	k, _ := kind.Of(capture.CaptureKind()) // there is no Capture of another
+	k, _ := kind.CaptureOf(capture.KindName()) // there is no Capture of another
 	c := rest.CopyConfig(config)
 	c.Timeout = 0
 	c.APIPath = "/api"

@@ -104,7 +104,7 @@ func TestPaths(t *testing.T) {
 			err = c.Progress(t.Context(), func(Update) {})
 		}
 		if err != nil || path != want {
-			t.Errorf("%s: asked for %s, want %s (%v)", capture.CaptureKind(), path, want, err)
+			t.Errorf("%s: asked for %s, want %s (%v)", capture.KindName(), path, want, err)
 		}
 	}
 }

@@ -88,7 +88,7 @@ func (h *Handler) keeper(ctx context.Context, capture sondev1.Capture) (Keeper, 
 	i := slices.IndexFunc(list.Items, func(s corev1.Secret) bool { return len(s.Data[captureconfig.SecretClientKey]) > 0 })
 	if i < 0 {
 		return nil, failf(http.StatusGone, "the results of %[1]s %[2]s/%[3]s cannot be reached any more: the keys of its keepers are gone; create a new %[1]s",
-			capture.CaptureKind(), capture.GetNamespace(), capture.GetName())
+			capture.KindName(), capture.GetNamespace(), capture.GetName())
 	}
 	return h.connect(list.Items[i].Data)
 }
@@ -105,7 +105,7 @@ func (h *Handler) agentFor(ctx context.Context, capture sondev1.Capture, podUID 
 	if slices.ContainsFunc(agents, func(p corev1.Pod) bool { return starting(&p) }) {
 		return nil, failf(http.StatusNotFound, "the capture of this Pod has not begun yet: try again in a few seconds")
 	}
-	status, of := capture.CaptureStatus(), capture.CaptureKind()
+	status, of := capture.CaptureStatus(), capture.KindName()
 	entry := slices.IndexFunc(status.Pods, func(p sondev1.PodResult) bool { return p.UID == podUID })
 	switch {
 	case entry >= 0 && !status.Pods[entry].Phase.Final() && len(agents) == 0:
@@ -143,7 +143,7 @@ func (h *Handler) mayRead(ctx context.Context, s session, agent *corev1.Pod) err
 		return err
 	}
 	if !d.Allowed {
-		return failf(http.StatusForbidden, "this Pod has %s: true, so its %s are the whole node's: %s", field, s.kind.Takes, d.Reason)
+		return failf(http.StatusForbidden, "this Pod has %s: true, so its %s are the whole node's: %s", field, s.kind.Records, d.Reason)
 	}
 	return nil
 }

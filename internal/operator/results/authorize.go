@@ -35,14 +35,14 @@ const maxMatches = 8
 
 // session is a request that may be served.
 type session struct {
-	kind    kind.Kind
+	kind    kind.Capture
 	capture sondev1.Capture
 	who     access.Requester
 }
 
 // authorize finds the capture of a kind that a token opens. Everything is checked on each request: the stamp
 // of the access and of the capture, the time, the target's namespace, and the requester's right.
-func (h *Handler) authorize(ctx context.Context, header http.Header, of kind.Kind, namespace, name string) (session, error) {
+func (h *Handler) authorize(ctx context.Context, header http.Header, of kind.Capture, namespace, name string) (session, error) {
 	token := header.Get(TokenHeader)
 	if len(token) < minToken || len(token) > maxToken {
 		return session{}, failf(http.StatusUnauthorized, "no token: create a ResultAccess and send its token in the header %s, of %d to %d characters; \"kubectl sonde download NAME\" does this for you", TokenHeader, minToken, maxToken)
@@ -66,7 +66,7 @@ func (h *Handler) authorize(ctx context.Context, header http.Header, of kind.Kin
 
 // matches returns the ResultAccesses of a capture that hold the hash of token. Each is compared in
 // constant time, so that the time of an answer says nothing about a hash.
-func (h *Handler) matches(ctx context.Context, token string, of kind.Kind, namespace, name string) ([]*sondev1.ResultAccess, error) {
+func (h *Handler) matches(ctx context.Context, token string, of kind.Capture, namespace, name string) ([]*sondev1.ResultAccess, error) {
 	var list sondev1.ResultAccessList
 	if err := h.Cache.List(ctx, &list, client.InNamespace(namespace)); err != nil {
 		return nil, fmt.Errorf("list resultaccesses: %w", err)
@@ -86,7 +86,7 @@ func (h *Handler) matches(ctx context.Context, token string, of kind.Kind, names
 }
 
 // admit decides on one ResultAccess of a capture of a kind.
-func (h *Handler) admit(ctx context.Context, of kind.Kind, ra *sondev1.ResultAccess) (session, error) {
+func (h *Handler) admit(ctx context.Context, of kind.Capture, ra *sondev1.ResultAccess) (session, error) {
 	end := ra.CreationTimestamp.Add(time.Duration(ra.Spec.ExpirationSeconds) * time.Second)
 	if !h.Clock.Now().Before(end) || !ra.DeletionTimestamp.IsZero() {
 		return session{}, failf(http.StatusUnauthorized, "the ResultAccess has expired: create a new one")
@@ -111,7 +111,7 @@ func (h *Handler) admit(ctx context.Context, of kind.Kind, ra *sondev1.ResultAcc
 
 // captureOf returns the capture that ra was made for: not a later one of the same name, and not one
 // of a namespace that has been replaced since.
-func (h *Handler) captureOf(ctx context.Context, of kind.Kind, ra *sondev1.ResultAccess, claim stamp.Claim) (sondev1.Capture, error) {
+func (h *Handler) captureOf(ctx context.Context, of kind.Capture, ra *sondev1.ResultAccess, claim stamp.Claim) (sondev1.Capture, error) {
 	key := client.ObjectKey{Namespace: ra.Namespace, Name: ra.Spec.CaptureRef.Name}
 	capture := of.New()
 	err := h.Cache.Get(ctx, key, capture)
@@ -136,7 +136,7 @@ func (h *Handler) captureOf(ctx context.Context, of kind.Kind, ra *sondev1.Resul
 }
 
 // checkNamespace refuses results of a namespace that is gone: one of the same name may be another's.
-func (h *Handler) checkNamespace(ctx context.Context, of kind.Kind, name string, uids ...string) error {
+func (h *Handler) checkNamespace(ctx context.Context, of kind.Capture, name string, uids ...string) error {
 	var ns corev1.Namespace
 	err := h.Live.Get(ctx, client.ObjectKey{Name: name}, &ns)
 	if err != nil && !apierrors.IsNotFound(err) {

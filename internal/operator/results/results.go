@@ -96,7 +96,7 @@ func New(c Config) *Handler {
 		connect: connect, address: address,
 		poll: pollInterval, heartbeat: heartbeatInterval, recheck: recheckInterval, retry: retryInterval,
 	}
-	for _, k := range kind.All {
+	for _, k := range kind.Captures {
 		h.mux.HandleFunc(patternBefore+k.Resource+patternProgress, h.handle(k, h.progress))
 		h.mux.HandleFunc(patternBefore+k.Resource+patternFile, h.handle(k, h.file))
 		h.mux.HandleFunc(patternBefore+k.Resource+patternLive, h.handle(k, h.live))
@@ -133,7 +133,7 @@ func failf(code int, format string, args ...any) error {
 var errBroken = errors.New("the answer broke off")
 
 // handle bounds the number of requests, names the requester and turns errors into answers.
-func (h *Handler) handle(of kind.Kind, serve func(http.ResponseWriter, *http.Request, session) error) http.HandlerFunc {
+func (h *Handler) handle(of kind.Capture, serve func(http.ResponseWriter, *http.Request, session) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		release, err := h.limit.enter()
 		if err != nil {

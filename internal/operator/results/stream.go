@@ -21,7 +21,7 @@ import (
 // keeper feeds it.
 type stream struct {
 	h      *Handler
-	kind   kind.Kind
+	kind   kind.Capture
 	key    client.ObjectKey
 	keeper Keeper
 	late   Keeper // keeper, if the stream itself has to close it

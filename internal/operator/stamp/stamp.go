@@ -69,7 +69,7 @@ func Sign(key []byte, namespace, kind string, spec any, c Claim) (map[string]str
 
 // VerifyCapture is Verify of a capture of any kind.
 func VerifyCapture(key []byte, capture sondev1.Capture) (Claim, error) {
-	return Verify(key, capture.GetNamespace(), capture.CaptureKind(), capture.CaptureSpec(), capture.GetAnnotations(), capture.GetCreationTimestamp().Time)
+	return Verify(key, capture.GetNamespace(), capture.KindName(), capture.CaptureSpec(), capture.GetAnnotations(), capture.GetCreationTimestamp().Time)
 }
 
 // Verify returns the claim of a resource if the webhook that holds key admitted exactly this: this

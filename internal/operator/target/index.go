@@ -57,7 +57,7 @@ var Indexes = slices.Concat(captureIndexes(), []Index{
 
 func captureIndexes() []Index {
 	var indexes []Index
-	for _, k := range kind.All {
+	for _, k := range kind.Captures {
 		indexes = append(indexes, Index{k.New(), IndexTargetNamespace, liveIn})
 	}
 	return indexes

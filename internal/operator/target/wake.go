@@ -15,7 +15,7 @@ import (
 // Wakes says which captures of a kind an event on something of a target's concerns. Names do here: a capture
 // that is woken in vain finds nothing to do.
 type Wakes struct {
-	Kind   kind.Kind
+	Kind   kind.Capture
 	Reader client.Reader
 }
 

@@ -19,7 +19,7 @@ import (
 // decide is not ready and gets no requests.
 func (m *manager) addChecks(ctx context.Context, mgr ctrl.Manager) error {
 	cached := []client.Object{&sondev1.ResultAccess{}, &corev1.Pod{}, &batchv1.Job{}}
-	for _, k := range kind.All {
+	for _, k := range kind.Captures {
 		cached = append(cached, k.New())
 	}
 	synced, err := health.Synced(ctx, mgr.GetCache(), cached...)

@@ -20,7 +20,7 @@ func (m *manager) addWebhooks(_ context.Context, mgr ctrl.Manager) error {
 	secret := webhookpath.Secret(m.key)
 	for _, w := range []struct {
 		path   string
-		kind   kind.Kind
+		kind   kind.Capture
 		checks webhooks.Checks
 	}{
 		{webhookpath.PacketCapture, kind.PacketCapture, &webhooks.PacketCaptureChecks{Filters: m.filters}},
