@@ -1,7 +1,4 @@
-// Package webhooks decides which PacketCaptures, Traces and ResultAccesses are admitted and stamps them
-// with their requester. Both webhooks fail closed: without them nothing is admitted, and what gets
-// in all the same carries no stamp, so that the controller does nothing for it. They match Sonde's
-// kinds alone and never DELETE or status, so they cannot hold up anything else, nor a deletion.
+// Package platform keeps the webhook configurations and the objects of optional APIs as the operator wants them.
 package platform
 
 import (

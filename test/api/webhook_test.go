@@ -31,7 +31,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/certs"
 	"github.com/sonde-operator/sonde/internal/operator/pcapfilter"
 	"github.com/sonde-operator/sonde/internal/operator/stamp"
-	"github.com/sonde-operator/sonde/webhooks"
+	"github.com/sonde-operator/sonde/webhooks/capture"
 )
 
 // operatorNamespace is where the tests pretend that the operator is.
@@ -47,12 +47,12 @@ func serveWebhooks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pc := &webhooks.CaptureHandler{
-		Kind: kind.PacketCapture, Checks: &webhooks.PacketCaptureChecks{Filters: filters},
+	pc := &capture.Handler{
+		Kind: kind.PacketCapture, Checks: &capture.PacketCaptureChecks{Filters: filters},
 		Live: admin, Reviews: access.NewReviewer(admin), Key: stampKey, OperatorNamespace: operatorNamespace, Clock: clock.RealClock{},
 	}
-	traces := &webhooks.CaptureHandler{
-		Kind: kind.Trace, Checks: webhooks.TraceChecks{},
+	traces := &capture.Handler{
+		Kind: kind.Trace, Checks: capture.TraceChecks{},
 		Live: admin, Reviews: access.NewReviewer(admin), Key: stampKey, OperatorNamespace: operatorNamespace, Clock: clock.RealClock{},
 	}
 	_, material, _, err := certs.Plan(time.Now(), nil, []string{"localhost"})

@@ -5,12 +5,15 @@ import (
 
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"github.com/sonde-operator/sonde/internal/kind"
 	"github.com/sonde-operator/sonde/internal/operator/access"
 	"github.com/sonde-operator/sonde/internal/operator/webhookpath"
-	"github.com/sonde-operator/sonde/webhooks"
+	"github.com/sonde-operator/sonde/webhooks/admission"
+	"github.com/sonde-operator/sonde/webhooks/capture"
+	"github.com/sonde-operator/sonde/webhooks/gate"
+	"github.com/sonde-operator/sonde/webhooks/resultaccess"
 )
 
 // addWebhooks adds the webhooks of Sonde's kinds and of Pods.
@@ -21,25 +24,25 @@ func (m *manager) addWebhooks(_ context.Context, mgr ctrl.Manager) error {
 	for _, w := range []struct {
 		path   string
 		kind   kind.Capture
-		checks webhooks.Checks
+		checks capture.Checks
 	}{
-		{webhookpath.PacketCapture, kind.PacketCapture, &webhooks.PacketCaptureChecks{Filters: m.filters}},
-		{webhookpath.Trace, kind.Trace, webhooks.TraceChecks{OperatorNamespace: m.Agent.Namespace}},
+		{webhookpath.PacketCapture, kind.PacketCapture, &capture.PacketCaptureChecks{Filters: m.filters}},
+		{webhookpath.Trace, kind.Trace, capture.TraceChecks{OperatorNamespace: m.Agent.Namespace}},
 	} {
-		webhooks.Register(server, w.path, secret, &admission.Webhook{Handler: &webhooks.CaptureHandler{
+		admission.Register(server, w.path, secret, &webhook.Admission{Handler: &capture.Handler{
 			Kind: w.kind, Checks: w.checks,
 			Live: m.live, Reviews: reviews, Key: m.key, OperatorNamespace: m.Agent.Namespace, Clock: clock.RealClock{}, Ceilings: m.Ceilings,
 		}})
 	}
-	webhooks.Register(server, webhookpath.ResultAccess, secret, &admission.Webhook{Handler: &webhooks.ResultAccessHandler{
+	admission.Register(server, webhookpath.ResultAccess, secret, &webhook.Admission{Handler: &resultaccess.Handler{
 		Live: m.live, Reviews: reviews, Key: m.key, Clock: clock.RealClock{},
 	}})
 	for _, w := range []struct {
 		path     string
 		required bool
 	}{{webhookpath.Gate, false}, {webhookpath.GateRequired, true}} {
-		webhooks.Register(server, w.path, secret, &admission.Webhook{Handler: &webhooks.GateHandler{
-			Gates: &webhooks.TraceGates{
+		admission.Register(server, w.path, secret, &webhook.Admission{Handler: &gate.Handler{
+			Lookup: &gate.TraceLookup{
 				Cache: mgr.GetClient(), Live: m.live, Key: m.key, Image: m.Agent.Image, Ceilings: m.Ceilings, Clock: clock.RealClock{},
 			},
 			OperatorNamespace: m.Agent.Namespace, Required: w.required,

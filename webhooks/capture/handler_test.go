@@ -1,4 +1,4 @@
-package webhooks
+package capture
 
 import (
 	"cmp"
@@ -13,7 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/kind"
@@ -21,6 +21,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/ceiling"
 	"github.com/sonde-operator/sonde/internal/operator/pause"
 	"github.com/sonde-operator/sonde/internal/operator/stamp"
+	"github.com/sonde-operator/sonde/webhooks/internal/webhooktest"
 )
 
 // changes to the fields of a spec, as a user writes them; nil takes one away.
@@ -29,7 +30,7 @@ type changes = map[string]any
 // captureKind is what differs between the kinds, of whose webhooks the same is expected.
 type captureKind struct {
 	kind.Capture
-	handler func(client.Reader, access.Reviews) *CaptureHandler
+	handler func(client.Reader, access.Reviews) *Handler
 	other   kind.Capture
 	spec    changes // what the schema has put in by then
 }
@@ -45,19 +46,19 @@ func kindsOf(only string) []captureKind {
 }
 
 // creation asks for an object in home, with a plain spec that is changed.
-func (k captureKind) creation(t *testing.T, home string, changed changes) admission.Request {
+func (k captureKind) creation(t *testing.T, home string, changed changes) webhook.AdmissionRequest {
 	t.Helper()
 	spec := changes{"targetDeployment": "web", "duration": "30", "retainFor": "1h", "maxBytes": 1 << 30}
 	maps.Copy(spec, k.spec)
 	maps.Copy(spec, changed)
 	maps.DeleteFunc(spec, func(_ string, v any) bool { return v == nil })
-	return request(t, admissionv1.Create, k.Name, home, changes{"metadata": changes{"namespace": home, "name": "mine"}, "spec": spec}, nil)
+	return webhooktest.Request(t, admissionv1.Create, k.Name, home, changes{"metadata": changes{"namespace": home, "name": "mine"}, "spec": spec}, nil)
 }
 
 // rights to what is named, by the verb of a kind.
-func rightsTo(k kind.Capture, what ...string) *rights {
-	r := may(what...)
-	r.verb = k.Verb
+func rightsTo(k kind.Capture, what ...string) *webhooktest.Rights {
+	r := webhooktest.May(what...)
+	r.Verb = k.Verb
 	return r
 }
 
@@ -78,9 +79,9 @@ func targetRef(kind sondev1.TargetKind, name string) changes {
 // TestClosed: what cluster admins have closed, paused or bounded is refused, in words that say who can change it.
 func TestClosed(t *testing.T) {
 	configMap := func(value string) client.Object {
-		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "sonde-system", Name: pause.Name}, Data: map[string]string{pause.Key: value}}
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: webhooktest.OperatorNamespace, Name: pause.Name}, Data: map[string]string{pause.Key: value}}
 	}
-	closed := namespace("closed", map[string]string{sondev1.LabelOptOut: "true"})
+	closed := webhooktest.Namespace("closed", map[string]string{sondev1.LabelOptOut: "true"})
 	shop := []string{"pods/shop"}
 	for name, tc := range map[string]struct {
 		home    string // shop if empty
@@ -94,25 +95,25 @@ func TestClosed(t *testing.T) {
 		"at the ceilings": {may: shop, changed: changes{"duration": "1h", "maxBytes": 2 << 30}},
 		// It lasts no longer than the ceiling, and is not refused for it.
 		"until the Pod is gone": {may: shop, changed: changes{"duration": nil}, only: kind.Trace.Name},
-		"too long":              {may: shop, changed: changes{"duration": "61m"}, code: code403, want: []string{"1h0m0s", "cluster admin", "--max-duration"}},
-		"too large":             {may: shop, changed: changes{"maxBytes": 3 << 30}, code: code403, want: []string{"2147483648", "cluster admin", "--max-bytes"}},
+		"too long":              {may: shop, changed: changes{"duration": "61m"}, code: webhooktest.Forbidden, want: []string{"1h0m0s", "cluster admin", "--max-duration"}},
+		"too large":             {may: shop, changed: changes{"maxBytes": 3 << 30}, code: webhooktest.Forbidden, want: []string{"2147483648", "cluster admin", "--max-bytes"}},
 		"not paused":            {may: shop, live: []client.Object{configMap("false")}},
-		"paused":                {may: shop, live: []client.Object{configMap("true")}, code: code403, want: []string{"paused", "ConfigMap sonde-system/sonde-config"}},
-		"opted out":             {home: "closed", live: []client.Object{closed}, may: []string{"pods/closed"}, code: code403, want: []string{"cluster admin", sondev1.LabelOptOut + "=true"}},
+		"paused":                {may: shop, live: []client.Object{configMap("true")}, code: webhooktest.Forbidden, want: []string{"paused", "ConfigMap sonde-system/sonde-config"}},
+		"opted out":             {home: "closed", live: []client.Object{closed}, may: []string{"pods/closed"}, code: webhooktest.Forbidden, want: []string{"cluster admin", sondev1.LabelOptOut + "=true"}},
 		"opted out, a hub's": {
 			home: "hub", changed: changes{"targetNamespace": "closed"},
-			live: []client.Object{closed}, may: []string{"pods/closed"}, code: code403, want: []string{sondev1.LabelOptOut},
+			live: []client.Object{closed}, may: []string{"pods/closed"}, code: webhooktest.Forbidden, want: []string{sondev1.LabelOptOut},
 		},
-		"opted out, no right: nothing is told": {home: "closed", live: []client.Object{closed}, code: code403, want: []string{"lacks VERB"}},
+		"opted out, no right: nothing is told": {home: "closed", live: []client.Object{closed}, code: webhooktest.Forbidden, want: []string{"lacks VERB"}},
 	} {
 		for _, k := range kindsOf(tc.only) {
 			t.Run(name+"/"+k.Name, func(t *testing.T) {
 				home := cmp.Or(tc.home, "shop")
-				h := k.handler(liveReader(t, append(world(), tc.live...)...), rightsTo(k.Capture, tc.may...))
+				h := k.handler(webhooktest.Reader(t, append(webhooktest.Objects(), tc.live...)...), rightsTo(k.Capture, tc.may...))
 				h.Ceilings = ceiling.Limits{Duration: time.Hour, Bytes: 2 << 30}
 				resp := h.Handle(t.Context(), k.creation(t, home, tc.changed))
 				if tc.code != 0 {
-					refused(t, resp, tc.code, k.said(tc.want...)...)
+					webhooktest.Refused(t, resp, tc.code, k.said(tc.want...)...)
 				} else if !resp.Allowed {
 					t.Errorf("refused: %s", resp.Result.Message)
 				}
@@ -140,59 +141,59 @@ func TestCreate(t *testing.T) {
 		"a Pod":                  {changed: targetRef(sondev1.TargetPod, "one"), may: shop},
 		"until the Pod is gone":  {changed: changes{"duration": nil}, may: shop, only: kind.Trace.Name},
 		"from a hub":             {home: "hub", changed: foreign, may: []string{"pods/bank"}},
-		"no right":               {code: code403, want: []string{"alice lacks VERB on pods/shop"}},
-		"the other kind's right": {may: []string{"pods/shop", "nodes"}, other: true, code: code403, want: []string{"alice lacks VERB on pods/shop"}},
-		"right elsewhere":        {may: []string{"pods/bank"}, code: code403, want: []string{"pods/shop"}},
-		"right on nodes alone":   {may: []string{"nodes"}, code: code403, want: []string{"pods/shop"}},
-		"foreign, not a hub":     {changed: foreign, may: []string{"pods/shop", "pods/bank"}, code: code403, want: []string{"hub=true", "create the KIND in namespace bank"}},
-		"foreign, hub is false":  {home: "nohub", changed: foreign, may: []string{"pods/bank"}, code: code403, want: []string{"hub=true"}},
-		"hub, no right there":    {home: "hub", changed: foreign, may: []string{"pods/hub"}, code: code403, want: []string{"pods/bank"}},
+		"no right":               {code: webhooktest.Forbidden, want: []string{"alice lacks VERB on pods/shop"}},
+		"the other kind's right": {may: []string{"pods/shop", "nodes"}, other: true, code: webhooktest.Forbidden, want: []string{"alice lacks VERB on pods/shop"}},
+		"right elsewhere":        {may: []string{"pods/bank"}, code: webhooktest.Forbidden, want: []string{"pods/shop"}},
+		"right on nodes alone":   {may: []string{"nodes"}, code: webhooktest.Forbidden, want: []string{"pods/shop"}},
+		"foreign, not a hub":     {changed: foreign, may: []string{"pods/shop", "pods/bank"}, code: webhooktest.Forbidden, want: []string{"hub=true", "create the KIND in namespace bank"}},
+		"foreign, hub is false":  {home: "nohub", changed: foreign, may: []string{"pods/bank"}, code: webhooktest.Forbidden, want: []string{"hub=true"}},
+		"hub, no right there":    {home: "hub", changed: foreign, may: []string{"pods/hub"}, code: webhooktest.Forbidden, want: []string{"pods/bank"}},
 		"hub, no right, nothing is told of the namespace": {
-			home: "hub", changed: changes{"targetNamespace": "nowhere"}, code: code403, want: []string{"pods/nowhere"}, not: []string{"not found"},
+			home: "hub", changed: changes{"targetNamespace": "nowhere"}, code: webhooktest.Forbidden, want: []string{"pods/nowhere"}, not: []string{"not found"},
 		},
-		"no right, nothing is told of the workload": {changed: targetRef(sondev1.TargetDeployment, "nothing"), code: code403, not: []string{"not found"}},
-		"no right, nothing is told of the filter":   {changed: changes{"filter": "bad"}, only: kind.PacketCapture.Name, code: code403, not: []string{"syntax"}},
+		"no right, nothing is told of the workload": {changed: targetRef(sondev1.TargetDeployment, "nothing"), code: webhooktest.Forbidden, not: []string{"not found"}},
+		"no right, nothing is told of the filter":   {changed: changes{"filter": "bad"}, only: kind.PacketCapture.Name, code: webhooktest.Forbidden, not: []string{"syntax"}},
 		"unknown namespace": {
 			home: "hub", changed: changes{"targetNamespace": "nowhere"},
-			may: []string{"pods/nowhere"}, code: code422, want: []string{"namespace nowhere not found", "targetNamespace"},
+			may: []string{"pods/nowhere"}, code: webhooktest.Invalid, want: []string{"namespace nowhere not found", "targetNamespace"},
 		},
 		"namespace on its way out": {
-			home: "hub", changed: changes{"targetNamespace": "leaving"}, may: []string{"pods/leaving"}, code: code422, want: []string{"is being deleted"},
+			home: "hub", changed: changes{"targetNamespace": "leaving"}, may: []string{"pods/leaving"}, code: webhooktest.Invalid, want: []string{"is being deleted"},
 		},
 		"unknown Deployment": {
-			changed: changes{"targetDeployment": "wbe"}, may: shop, code: code422, want: []string{"Deployment shop/wbe not found", "kubectl get deployments -n shop"},
+			changed: changes{"targetDeployment": "wbe"}, may: shop, code: webhooktest.Invalid, want: []string{"Deployment shop/wbe not found", "kubectl get deployments -n shop"},
 		},
-		"a Deployment's name as StatefulSet": {changed: targetRef(sondev1.TargetStatefulSet, "web"), may: shop, code: code422, want: []string{"StatefulSet shop/web not found"}},
-		"unknown Pod":                        {changed: targetRef(sondev1.TargetPod, "two"), may: shop, code: code422, want: []string{"Pod shop/two not found"}},
-		"unknown kind":                       {changed: targetRef("Job", "one"), may: shop, code: code422, want: []string{`kind "Job"`, "DaemonSet or Pod"}},
+		"a Deployment's name as StatefulSet": {changed: targetRef(sondev1.TargetStatefulSet, "web"), may: shop, code: webhooktest.Invalid, want: []string{"StatefulSet shop/web not found"}},
+		"unknown Pod":                        {changed: targetRef(sondev1.TargetPod, "two"), may: shop, code: webhooktest.Invalid, want: []string{"Pod shop/two not found"}},
+		"unknown kind":                       {changed: targetRef("Job", "one"), may: shop, code: webhooktest.Invalid, want: []string{`kind "Job"`, "DaemonSet or Pod"}},
 
-		"hostNetwork Deployment":  {changed: targetRef(sondev1.TargetDeployment, "edge"), may: shop, code: code403, want: []string{"hostNetwork: true", "lacks VERB on nodes"}},
-		"hostNetwork StatefulSet": {changed: targetRef(sondev1.TargetStatefulSet, "hostdb"), may: shop, code: code403, want: []string{"on nodes"}},
-		"hostNetwork DaemonSet":   {changed: targetRef(sondev1.TargetDaemonSet, "log"), may: shop, code: code403, want: []string{"DaemonSet shop/log", "on nodes"}},
-		"hostNetwork Pod":         {changed: targetRef(sondev1.TargetPod, "hostone"), may: shop, code: code403, want: []string{"Pod shop/hostone", "on nodes"}},
+		"hostNetwork Deployment":  {changed: targetRef(sondev1.TargetDeployment, "edge"), may: shop, code: webhooktest.Forbidden, want: []string{"hostNetwork: true", "lacks VERB on nodes"}},
+		"hostNetwork StatefulSet": {changed: targetRef(sondev1.TargetStatefulSet, "hostdb"), may: shop, code: webhooktest.Forbidden, want: []string{"on nodes"}},
+		"hostNetwork DaemonSet":   {changed: targetRef(sondev1.TargetDaemonSet, "log"), may: shop, code: webhooktest.Forbidden, want: []string{"DaemonSet shop/log", "on nodes"}},
+		"hostNetwork Pod":         {changed: targetRef(sondev1.TargetPod, "hostone"), may: shop, code: webhooktest.Forbidden, want: []string{"Pod shop/hostone", "on nodes"}},
 		"hostNetwork with right":  {changed: targetRef(sondev1.TargetDaemonSet, "log"), may: []string{"pods/shop", "nodes"}},
 		"hostPID Pod": {
 			changed: targetRef(sondev1.TargetPod, "seesall"), may: shop, only: kind.Trace.Name,
-			code: code403, want: []string{"Pod shop/seesall", "hostPID: true", "system calls", "lacks trace on nodes"},
+			code: webhooktest.Forbidden, want: []string{"Pod shop/seesall", "hostPID: true", "system calls", "lacks trace on nodes"},
 		},
 		"hostPID Pod with right": {changed: targetRef(sondev1.TargetPod, "seesall"), may: []string{"pods/shop", "nodes"}},
 		// It shares no network with its node.
 		"hostPID Pod's packets": {changed: targetRef(sondev1.TargetPod, "seesall"), may: shop, only: kind.PacketCapture.Name},
 
-		"the operator's namespace as home":   {home: "sonde-system", may: []string{"pods/sonde-system", "nodes"}, code: code403, want: []string{"the operator's own", "create the KIND"}},
-		"the operator's namespace as target": {home: "hub", changed: changes{"targetNamespace": "sonde-system"}, may: []string{"pods/sonde-system"}, code: code403, want: []string{"the operator's own"}},
+		"the operator's namespace as home":   {home: webhooktest.OperatorNamespace, may: []string{"pods/sonde-system", "nodes"}, code: webhooktest.Forbidden, want: []string{"the operator's own", "create the KIND"}},
+		"the operator's namespace as target": {home: "hub", changed: changes{"targetNamespace": webhooktest.OperatorNamespace}, may: []string{"pods/sonde-system"}, code: webhooktest.Forbidden, want: []string{"the operator's own"}},
 
 		"filter":                             {changed: changes{"filter": "tcp port 80"}, may: shop, only: kind.PacketCapture.Name},
-		"bad filter":                         {changed: changes{"filter": "bad"}, may: shop, only: kind.PacketCapture.Name, code: code422, want: []string{"syntax error: see pcap-filter(7)"}},
-		"broken engine":                      {changed: changes{"filter": "boom"}, may: shop, only: kind.PacketCapture.Name, code: code500, want: []string{"compile filter: sandbox broken", "try again"}},
-		"endless filter":                     {changed: changes{"filter": strings.Repeat("(", 1<<20)}, may: shop, only: kind.PacketCapture.Name, code: code422, want: []string{"at most 4096"}},
+		"bad filter":                         {changed: changes{"filter": "bad"}, may: shop, only: kind.PacketCapture.Name, code: webhooktest.Invalid, want: []string{"syntax error: see pcap-filter(7)"}},
+		"broken engine":                      {changed: changes{"filter": "boom"}, may: shop, only: kind.PacketCapture.Name, code: webhooktest.Failed, want: []string{"compile filter: sandbox broken", "try again"}},
+		"endless filter":                     {changed: changes{"filter": strings.Repeat("(", 1<<20)}, may: shop, only: kind.PacketCapture.Name, code: webhooktest.Invalid, want: []string{"at most 4096"}},
 		"snapLength that the schema refuses": {changed: changes{"snapLength": -1}, may: shop, only: kind.PacketCapture.Name},
-		"no answer to the review":            {err: errors.New("etcd away"), code: code500, want: []string{"etcd away: try again"}},
+		"no answer to the review":            {err: errors.New("etcd away"), code: webhooktest.Failed, want: []string{"etcd away: try again"}},
 
 		"jobId that is free":                     {changed: changes{"jobId": "aaaa"}, may: shop},
-		"jobId of a running capture":             {changed: changes{"jobId": "busy"}, may: shop, code: code422, want: []string{"jobId busy is in use by PacketCapture running"}},
-		"jobId of a running trace":               {changed: changes{"jobId": "trce"}, may: shop, code: code422, want: []string{"in use by Trace going"}},
-		"jobId that a running capture was given": {changed: changes{"jobId": "made"}, may: shop, code: code422, want: []string{"PacketCapture given"}},
+		"jobId of a running capture":             {changed: changes{"jobId": "busy"}, may: shop, code: webhooktest.Invalid, want: []string{"jobId busy is in use by PacketCapture running"}},
+		"jobId of a running trace":               {changed: changes{"jobId": "trce"}, may: shop, code: webhooktest.Invalid, want: []string{"in use by Trace going"}},
+		"jobId that a running capture was given": {changed: changes{"jobId": "made"}, may: shop, code: webhooktest.Invalid, want: []string{"PacketCapture given"}},
 		"jobId of a capture that is over":        {changed: changes{"jobId": "done"}, may: shop},
 		"jobId of another target's capture":      {changed: changes{"jobId": "othr"}, may: shop},
 		"jobId of one in another namespace":      {home: "hub", changed: changes{"jobId": "busy", "targetNamespace": "shop"}, may: shop},
@@ -204,11 +205,11 @@ func TestCreate(t *testing.T) {
 				if tc.other {
 					who = rightsTo(k.other, tc.may...)
 				}
-				who.err = tc.err
+				who.Err = tc.err
 				req := k.creation(t, home, tc.changed)
-				resp := k.handler(liveReader(t, append(world(), otherCaptures()...)...), who).Handle(t.Context(), req)
+				resp := k.handler(webhooktest.Reader(t, append(webhooktest.Objects(), otherCaptures()...)...), who).Handle(t.Context(), req)
 				if tc.code != 0 {
-					refused(t, resp, tc.code, k.said(tc.want...)...)
+					webhooktest.Refused(t, resp, tc.code, k.said(tc.want...)...)
 					for _, n := range tc.not {
 						if strings.Contains(resp.Result.Message, n) {
 							t.Errorf("message %q tells %q", resp.Result.Message, n)
@@ -227,18 +228,18 @@ func TestCreate(t *testing.T) {
 }
 
 // stamped looks at the stamp of what was admitted: alice's, for the namespace of the target, and for no other kind.
-func (k captureKind) stamped(t *testing.T, req admission.Request, resp admission.Response, in string) {
+func (k captureKind) stamped(t *testing.T, req webhook.AdmissionRequest, resp webhook.AdmissionResponse, in string) {
 	t.Helper()
 	got := k.New()
-	patched(t, req, resp, got)
-	claim, err := stamp.Verify(testKey, req.Namespace, k.Name, got.CaptureSpec(), got.GetAnnotations(), now)
+	webhooktest.Patched(t, req, resp, got)
+	claim, err := stamp.Verify(webhooktest.Key, req.Namespace, k.Name, got.CaptureSpec(), got.GetAnnotations(), webhooktest.Now)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if claim.Requester.Username != "alice" || claim.TargetNamespaceUID != "uid-"+in {
 		t.Errorf("claim %+v, want alice and uid-%s", claim, in)
 	}
-	if _, err := stamp.Verify(testKey, req.Namespace, k.other.Name, got.CaptureSpec(), got.GetAnnotations(), now); err == nil {
+	if _, err := stamp.Verify(webhooktest.Key, req.Namespace, k.other.Name, got.CaptureSpec(), got.GetAnnotations(), webhooktest.Now); err == nil {
 		t.Errorf("a %s's stamp serves for a %s", k.Name, k.other.Name)
 	}
 }
@@ -247,7 +248,7 @@ func (k captureKind) stamped(t *testing.T, req admission.Request, resp admission
 func otherCaptures() []client.Object {
 	of := func(name, id, status string, phase sondev1.Phase, target string) *sondev1.PacketCapture {
 		return &sondev1.PacketCapture{
-			ObjectMeta: meta("shop", name),
+			ObjectMeta: webhooktest.Meta("shop", name),
 			Spec:       sondev1.PacketCaptureSpec{JobID: id, TargetDeployment: target},
 			Status:     sondev1.CaptureStatus{Phase: phase, JobID: status},
 		}
@@ -257,7 +258,7 @@ func otherCaptures() []client.Object {
 		of("given", "", "made", sondev1.PhasePending, "web"),
 		of("over", "done", "done", sondev1.PhaseIncomplete, "web"),
 		of("other", "othr", "othr", sondev1.PhaseCapturing, "api"),
-		&sondev1.Trace{ObjectMeta: meta("shop", "going"), Spec: sondev1.TraceSpec{JobID: "trce", TargetDeployment: "web"}},
+		&sondev1.Trace{ObjectMeta: webhooktest.Meta("shop", "going"), Spec: sondev1.TraceSpec{JobID: "trce", TargetDeployment: "web"}},
 	}
 }
 
@@ -284,10 +285,10 @@ func TestShape(t *testing.T) {
 		for _, k := range kindsOf(tc.only) {
 			t.Run(name+"/"+k.Name, func(t *testing.T) {
 				r := rightsTo(k.Capture, "pods/shop")
-				resp := k.handler(liveReader(t, world()...), r).Handle(t.Context(), k.creation(t, "shop", tc.changed))
-				refused(t, resp, code422, k.said(tc.want)...)
-				if len(r.asked) != 0 {
-					t.Errorf("asked for %v about something that cannot be", r.asked)
+				resp := k.handler(webhooktest.Reader(t, webhooktest.Objects()...), r).Handle(t.Context(), k.creation(t, "shop", tc.changed))
+				webhooktest.Refused(t, resp, webhooktest.Invalid, k.said(tc.want)...)
+				if len(r.Asked) != 0 {
+					t.Errorf("asked for %v about something that cannot be", r.Asked)
 				}
 			})
 		}

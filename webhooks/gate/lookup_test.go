@@ -1,10 +1,9 @@
-package webhooks
+package gate
 
 import (
 	"context"
 	"errors"
 	"maps"
-	"strings"
 	"testing"
 	"time"
 
@@ -23,13 +22,14 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/stamp"
 	"github.com/sonde-operator/sonde/internal/operator/target"
 	"github.com/sonde-operator/sonde/internal/wire/gateconfig"
+	"github.com/sonde-operator/sonde/webhooks/internal/webhooktest"
 )
 
 // gating is a Trace of Deployment shop/web, made in a hub, that has its new Pods gated.
 func gating(t *testing.T, name string, change func(*sondev1.Trace)) *sondev1.Trace {
 	t.Helper()
 	trace := &sondev1.Trace{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "hub", Name: name, UID: types.UID(name), CreationTimestamp: metav1.NewTime(now.Add(-time.Minute))},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "hub", Name: name, UID: types.UID(name), CreationTimestamp: metav1.NewTime(webhooktest.Now.Add(-time.Minute))},
 		Spec: sondev1.TraceSpec{
 			TargetNamespace: "shop", TargetDeployment: "web", RetainFor: "1h",
 			Gate: &sondev1.TraceGate{Enabled: true, Timeout: "30s", OnTimeout: sondev1.GateProceed},
@@ -43,7 +43,7 @@ func gating(t *testing.T, name string, change func(*sondev1.Trace)) *sondev1.Tra
 		change(trace)
 	}
 	claim := stamp.Claim{Requester: access.Requester{Username: "alice"}, TargetNamespaceUID: "uid-shop", IssuedAt: trace.CreationTimestamp.Time}
-	signed, err := stamp.Sign(testKey, trace.Namespace, trace.KindName(), &trace.Spec, claim)
+	signed, err := stamp.Sign(webhooktest.Key, trace.Namespace, trace.KindName(), &trace.Spec, claim)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func aimedAt(kind sondev1.TargetKind, name string) func(*sondev1.Trace) {
 }
 
 func replicaSet(name, deployment string) *appsv1.ReplicaSet {
-	set := &appsv1.ReplicaSet{ObjectMeta: meta("shop", name)}
+	set := &appsv1.ReplicaSet{ObjectMeta: webhooktest.Meta("shop", name)}
 	if deployment != "" {
 		set.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: deployment, UID: "d", Controller: new(true)}}
 	}
@@ -78,10 +78,10 @@ func newPod(name, kind, owner string) *metav1.ObjectMeta {
 }
 
 // traceGates reads cached from the cache and live from the API server.
-func traceGates(t *testing.T, funcs interceptor.Funcs, cached, live []client.Object) *TraceGates {
+func traceGates(t *testing.T, funcs interceptor.Funcs, cached, live []client.Object) *TraceLookup {
 	t.Helper()
 	build := func(objects []client.Object) client.WithWatch {
-		b := fake.NewClientBuilder().WithScheme(testScheme(t)).WithObjects(objects...).
+		b := fake.NewClientBuilder().WithScheme(webhooktest.Scheme(t)).WithObjects(objects...).
 			WithIndex(&appsv1.ReplicaSet{}, metav1.ObjectNameField, func(o client.Object) []string { return []string{o.GetName()} })
 		for _, i := range target.Indexes {
 			if _, ok := i.Object.(*sondev1.Trace); ok {
@@ -90,14 +90,14 @@ func traceGates(t *testing.T, funcs interceptor.Funcs, cached, live []client.Obj
 		}
 		return b.Build()
 	}
-	return &TraceGates{
+	return &TraceLookup{
 		Cache: interceptor.NewClient(build(cached), funcs), Live: interceptor.NewClient(build(live), funcs),
-		Key: testKey, Image: "sonde:test", Ceilings: ceiling.Limits{Duration: time.Hour}, Clock: clocktesting.NewFakePassiveClock(now),
+		Key: webhooktest.Key, Image: "sonde:test", Ceilings: ceiling.Limits{Duration: time.Hour}, Clock: clocktesting.NewFakePassiveClock(webhooktest.Now),
 	}
 }
 
 func TestTraceGates(t *testing.T) {
-	started := metav1.NewTime(now.Add(-30 * time.Second))
+	started := metav1.NewTime(webhooktest.Now.Add(-30 * time.Second))
 	webPod := newPod("", "ReplicaSet", "web-1")
 	tests := map[string]struct {
 		traces    []*sondev1.Trace
@@ -126,7 +126,7 @@ func TestTraceGates(t *testing.T) {
 		"over":                            {traces: []*sondev1.Trace{gating(t, "a", func(t *sondev1.Trace) { t.Status.Phase = sondev1.PhaseCompleted })}, pod: webPod},
 		"over, and nobody has noticed":    {traces: []*sondev1.Trace{gating(t, "a", func(t *sondev1.Trace) { t.Status.StartTime, t.Spec.Duration = &started, "30" })}, pod: webPod},
 		"a second before that":            {traces: []*sondev1.Trace{gating(t, "a", func(t *sondev1.Trace) { t.Status.StartTime, t.Spec.Duration = &started, "31" })}, pod: webPod, want: "a"},
-		"of two the older":                {traces: []*sondev1.Trace{gating(t, "a", func(t *sondev1.Trace) { t.CreationTimestamp = metav1.NewTime(now.Add(-time.Second)) }), gating(t, "b", nil)}, pod: webPod, want: "b"},
+		"of two the older":                {traces: []*sondev1.Trace{gating(t, "a", func(t *sondev1.Trace) { t.CreationTimestamp = metav1.NewTime(webhooktest.Now.Add(-time.Second)) }), gating(t, "b", nil)}, pod: webPod, want: "b"},
 		"of two as old, by UID":           {traces: []*sondev1.Trace{gating(t, "b", nil), gating(t, "a", nil)}, pod: webPod, want: "a"},
 		"the older is another workload's": {traces: []*sondev1.Trace{gating(t, "a", aimedAt("Pod", "one")), gating(t, "b", nil)}, pod: webPod, want: "b"},
 	}
@@ -143,7 +143,7 @@ func TestTraceGates(t *testing.T) {
 			if tc.namespace == "" {
 				tc.namespace = "shop"
 			}
-			o, gated, err := traceGates(t, interceptor.Funcs{}, cached, sets).For(t.Context(), tc.namespace, tc.pod)
+			o, gated, err := traceGates(t, interceptor.Funcs{}, cached, sets).Find(t.Context(), tc.namespace, tc.pod)
 			if err != nil || o.TraceUID != tc.want || gated != (tc.want != "") {
 				t.Fatalf("gated %t by %q (%v), want %q", gated, o.TraceUID, err, tc.want)
 			}
@@ -156,14 +156,14 @@ func TestTraceGates(t *testing.T) {
 
 func TestTraceGatesOptions(t *testing.T) {
 	trace := gating(t, "a", func(t *sondev1.Trace) {
-		t.Spec.Gate.Timeout, t.Spec.Gate.OnTimeout, t.Status.StartTime = "90", sondev1.GateFail, &metav1.Time{Time: now}
+		t.Spec.Gate.Timeout, t.Spec.Gate.OnTimeout, t.Status.StartTime = "90", sondev1.GateFail, &metav1.Time{Time: webhooktest.Now}
 	})
 	g := traceGates(t, interceptor.Funcs{}, []client.Object{trace, replicaSet("web-1", "web")}, nil)
-	o, _, err := g.For(t.Context(), "shop", newPod("", "ReplicaSet", "web-1"))
+	o, _, err := g.Find(t.Context(), "shop", newPod("", "ReplicaSet", "web-1"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := gateconfig.Config{Timeout: 90 * time.Second, OnTimeout: gateconfig.Fail, Until: now.Add(time.Hour)}
+	want := gateconfig.Config{Timeout: 90 * time.Second, OnTimeout: gateconfig.Fail, Until: webhooktest.Now.Add(time.Hour)}
 	if diff := cmp.Diff(want, o.Config); diff != "" || o.Image != "sonde:test" || o.TraceNamespace+"/"+o.TraceName != "hub/a" {
 		t.Errorf("options %+v (-want +got):\n%s", o, diff)
 	}
@@ -180,24 +180,9 @@ func TestTraceGatesErrors(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := traceGates(t, funcs, []client.Object{gating(t, "a", nil)}, nil)
-			if _, gated, err := g.For(t.Context(), "shop", newPod("", "ReplicaSet", "web-1")); gated || !errors.Is(err, boom) {
+			if _, gated, err := g.Find(t.Context(), "shop", newPod("", "ReplicaSet", "web-1")); gated || !errors.Is(err, boom) {
 				t.Errorf("gated %t, error %v", gated, err)
 			}
 		})
-	}
-}
-
-// A gate that would never be is refused at once.
-func TestTraceWithAGateWhereNoneIs(t *testing.T) {
-	for in, want := range map[string]bool{"shop": true, "kube-system": false, "openshift-dns": false, "sonde-system": false} {
-		trace := gating(t, "a", func(t *sondev1.Trace) { t.Spec.TargetNamespace = in })
-		checks := TraceChecks{OperatorNamespace: "sonde-system"}
-		if err := checks.Shape(trace); (err == nil) != want || err != nil && !strings.Contains(err.Error(), "leave gate out") {
-			t.Errorf("%s: %v", in, err)
-		}
-		trace.Spec.Gate.Enabled = false
-		if err := checks.Shape(trace); err != nil {
-			t.Errorf("%s, disabled: %v", in, err)
-		}
 	}
 }

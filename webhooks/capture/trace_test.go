@@ -1,4 +1,4 @@
-package webhooks
+package capture
 
 import (
 	"slices"
@@ -14,6 +14,7 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/kind"
 	"github.com/sonde-operator/sonde/internal/operator/access"
+	"github.com/sonde-operator/sonde/webhooks/internal/webhooktest"
 )
 
 func traceSpec(change func(*sondev1.TraceSpec)) sondev1.TraceSpec {
@@ -33,10 +34,10 @@ func traceOf(kind sondev1.TargetKind, name string) func(*sondev1.TraceSpec) {
 	}
 }
 
-func traceHandler(live client.Reader, r access.Reviews) *CaptureHandler {
-	return &CaptureHandler{
+func traceHandler(live client.Reader, r access.Reviews) *Handler {
+	return &Handler{
 		Kind: kind.Trace, Checks: TraceChecks{},
-		Live: live, Reviews: r, Key: testKey, OperatorNamespace: "sonde-system", Clock: fixedClock(),
+		Live: live, Reviews: r, Key: webhooktest.Key, OperatorNamespace: webhooktest.OperatorNamespace, Clock: webhooktest.Clock(),
 	}
 }
 
@@ -54,10 +55,10 @@ func TestTraceAsksForItsVerb(t *testing.T) {
 		"hostPID":      {traceOf(sondev1.TargetPod, "seesall"), []string{"pods/shop", "nodes"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := mayTrace("pods/shop", "nodes")
-			resp := traceHandler(liveReader(t, world()...), r).Handle(t.Context(), request(t, admissionv1.Create, "Trace", "shop", newTrace("shop", traceSpec(tc.change)), nil))
-			if !resp.Allowed || !slices.Equal(r.asked, tc.want) {
-				t.Errorf("allowed: %t after %v, want %v", resp.Allowed, r.asked, tc.want)
+			r := webhooktest.MayTrace("pods/shop", "nodes")
+			resp := traceHandler(webhooktest.Reader(t, webhooktest.Objects()...), r).Handle(t.Context(), webhooktest.Request(t, admissionv1.Create, "Trace", "shop", newTrace("shop", traceSpec(tc.change)), nil))
+			if !resp.Allowed || !slices.Equal(r.Asked, tc.want) {
+				t.Errorf("allowed: %t after %v, want %v", resp.Allowed, r.Asked, tc.want)
 			}
 		})
 	}
@@ -65,11 +66,11 @@ func TestTraceAsksForItsVerb(t *testing.T) {
 
 // TestTraceWarnings: who names a container that the target's Pods are not made with is told which there are, and has his Trace.
 func TestTraceWarnings(t *testing.T) {
-	web := &appsv1.Deployment{ObjectMeta: meta("shop", "two")}
+	web := &appsv1.Deployment{ObjectMeta: webhooktest.Meta("shop", "two")}
 	web.Spec.Template.Spec = corev1.PodSpec{
 		Containers: []corev1.Container{{Name: "web"}, {Name: "log"}}, InitContainers: []corev1.Container{{Name: "setup"}},
 	}
-	pod := &corev1.Pod{ObjectMeta: meta("shop", "debugged"), Spec: corev1.PodSpec{
+	pod := &corev1.Pod{ObjectMeta: webhooktest.Meta("shop", "debugged"), Spec: corev1.PodSpec{
 		Containers:          []corev1.Container{{Name: "web"}},
 		EphemeralContainers: []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debugger-1"}}},
 	}}
@@ -97,8 +98,8 @@ func TestTraceWarnings(t *testing.T) {
 		"no more than is read": {change: two(many...), want: "has no container xxx"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := traceHandler(liveReader(t, append(world(), web.DeepCopy(), pod.DeepCopy())...), mayTrace("pods/shop"))
-			resp := h.Handle(t.Context(), request(t, admissionv1.Create, "Trace", "shop", newTrace("shop", traceSpec(tc.change)), nil))
+			h := traceHandler(webhooktest.Reader(t, append(webhooktest.Objects(), web.DeepCopy(), pod.DeepCopy())...), webhooktest.MayTrace("pods/shop"))
+			resp := h.Handle(t.Context(), webhooktest.Request(t, admissionv1.Create, "Trace", "shop", newTrace("shop", traceSpec(tc.change)), nil))
 			if !resp.Allowed {
 				t.Fatalf("refused: %s", resp.Result.Message)
 			}
@@ -113,8 +114,23 @@ func TestTraceWarnings(t *testing.T) {
 // Whoever may not trace there learns nothing of the target's containers.
 func TestTraceWarningsAreForThoseWhoMay(t *testing.T) {
 	s := traceSpec(func(s *sondev1.TraceSpec) { s.Containers = []string{"guess"} })
-	resp := traceHandler(liveReader(t, world()...), mayTrace()).Handle(t.Context(), request(t, admissionv1.Create, "Trace", "shop", newTrace("shop", s), nil))
+	resp := traceHandler(webhooktest.Reader(t, webhooktest.Objects()...), webhooktest.MayTrace()).Handle(t.Context(), webhooktest.Request(t, admissionv1.Create, "Trace", "shop", newTrace("shop", s), nil))
 	if resp.Allowed || len(resp.Warnings) > 0 {
 		t.Errorf("allowed: %t, warnings %v", resp.Allowed, resp.Warnings)
+	}
+}
+
+// TestTraceGateInProtectedNamespace: a gate that no Pod would ever get is refused at once.
+func TestTraceGateInProtectedNamespace(t *testing.T) {
+	for in, want := range map[string]bool{"shop": true, "kube-system": false, "openshift-dns": false, webhooktest.OperatorNamespace: false} {
+		trace := newTrace("hub", traceSpec(func(s *sondev1.TraceSpec) { s.TargetNamespace, s.Gate = in, &sondev1.TraceGate{Enabled: true} }))
+		checks := TraceChecks{OperatorNamespace: webhooktest.OperatorNamespace}
+		if err := checks.Shape(trace); (err == nil) != want || err != nil && !strings.Contains(err.Error(), "leave gate out") {
+			t.Errorf("%s: %v", in, err)
+		}
+		trace.Spec.Gate.Enabled = false
+		if err := checks.Shape(trace); err != nil {
+			t.Errorf("%s, disabled: %v", in, err)
+		}
 	}
 }

@@ -1,4 +1,4 @@
-package webhooks
+package capture
 
 import (
 	"context"
@@ -10,10 +10,11 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/operator/pcapfilter"
 	"github.com/sonde-operator/sonde/internal/wire/bpfprog"
+	"github.com/sonde-operator/sonde/webhooks/admission"
 )
 
-// Filters compiles pcap filters; internal/operator/pcapfilter's Compiler does. A *pcapfilter.SyntaxError is
-// the user's fault, every other error the operator's.
+// Filters compiles pcap filters, as internal/operator/pcapfilter's Compiler does. A *pcapfilter.SyntaxError is a mistake
+// of the user, every other error a failure of the operator.
 type Filters interface {
 	Compile(ctx context.Context, expression string, link pcapfilter.LinkType, snapLen int) (bpfprog.Program, error)
 }
@@ -24,7 +25,9 @@ type Filters interface {
 type PacketCaptureChecks struct {
 	Filters Filters
 
-	lanes lanes
+	// compiling admits one filter of each namespace at a time to the compiler that all share, so that a filter that takes
+	// long to refuse delays those of its own namespace, and of others at most one.
+	compiling admission.KeyedLock
 }
 
 // Shape implements Checks.
@@ -35,7 +38,7 @@ func (*PacketCaptureChecks) Shape(capture sondev1.Capture) error {
 		return err
 	}
 	if len(s.Filter) > pcapfilter.MaxExpressionBytes {
-		return invalid("filter has %d bytes, at most %d are allowed: write it shorter, e.g. with net or portrange instead of long lists",
+		return admission.Invalid("filter has %d bytes, at most %d are allowed: write it shorter, e.g. with net or portrange instead of long lists",
 			len(s.Filter), pcapfilter.MaxExpressionBytes)
 	}
 	if err := checkDuration(s.Duration); err != nil {
@@ -44,23 +47,23 @@ func (*PacketCaptureChecks) Shape(capture sondev1.Capture) error {
 	return checkRetain(s.RetainFor)
 }
 
-// Content implements Checks: it compiles the filter for Ethernet, what nearly every interface of a Pod is. The controller
-// compiles again, for every link type.
+// Content implements Checks. It compiles the filter for Ethernet, the link type of nearly every interface of a Pod. The
+// controller compiles it again for every link type.
 func (c *PacketCaptureChecks) Content(ctx context.Context, capture sondev1.Capture) error {
 	pc, _ := capture.(*sondev1.PacketCapture)
 	s := &pc.Spec
-	leave, err := c.lanes.enter(ctx, pc.Namespace)
+	unlock, err := c.compiling.Lock(ctx, pc.Namespace)
 	if err != nil {
-		return err
+		return fmt.Errorf("wait for other filters of namespace %s: %w", pc.Namespace, err)
 	}
-	defer leave()
+	defer unlock()
 	snapLen := int(s.SnapLength)
 	if snapLen < 0 || snapLen > pcapfilter.MaxSnapLen {
-		snapLen = 0 // the schema refuses it, in better words
+		snapLen = 0 // the schema refuses it with a better message
 	}
 	_, err = c.Filters.Compile(ctx, s.Filter, pcapfilter.LinkEthernet, snapLen)
 	if syntax, ok := errors.AsType[*pcapfilter.SyntaxError](err); ok {
-		return invalid("%v", syntax)
+		return admission.Invalid("%v", syntax)
 	}
 	if err != nil {
 		return fmt.Errorf("compile filter: %w", err)

@@ -1,4 +1,4 @@
-package webhooks
+package capture
 
 import (
 	"context"
@@ -12,13 +12,15 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/gate"
 	"github.com/sonde-operator/sonde/internal/operator/target"
 	"github.com/sonde-operator/sonde/internal/wire/gateconfig"
+	"github.com/sonde-operator/sonde/internal/wire/text"
+	"github.com/sonde-operator/sonde/webhooks/admission"
 )
 
 // +kubebuilder:rbac:groups=monitoring.openshift.tpg,resources=traces,verbs=get;list
 
 // TraceChecks are the Checks of Traces.
 type TraceChecks struct {
-	// OperatorNamespace, where no Pod is gated.
+	// OperatorNamespace has no gated Pods.
 	OperatorNamespace string
 }
 
@@ -29,22 +31,22 @@ func (c TraceChecks) Shape(capture sondev1.Capture) error {
 	if err := checkTarget(capture, s.TargetNamespace, s.TargetDeployment, s.TargetRef); err != nil {
 		return err
 	}
-	if s.Duration != "" { // until the Pod is gone
+	if s.Duration != "" { // without one, the trace lasts as long as the Pod
 		if err := checkDuration(s.Duration); err != nil {
 			return err
 		}
 	}
 	if in := capture.Common().TargetNamespace; s.Gate != nil && s.Gate.Enabled && gate.Protected(in, c.OperatorNamespace) {
-		return invalid("gate.enabled: Pods of namespace %s, on which the cluster lives, never wait for a tracer: leave gate out", in)
+		return admission.Invalid("gate.enabled: the cluster needs the Pods of namespace %s, so they never wait for a tracer: leave gate out", in)
 	}
 	return checkRetain(s.RetainFor)
 }
 
-// Content implements Checks: the schema says all that there is to say of a trace.
+// Content implements Checks. The schema checks all of a trace.
 func (TraceChecks) Content(context.Context, sondev1.Capture) error { return nil }
 
-// Warnings implements Checks. A container that the target's Pods are not made with may still come to them: by another
-// webhook, or by kubectl debug.
+// Warnings implements Checks. A container that the Pod template lacks is not refused, because another webhook or kubectl
+// debug may add it to a Pod.
 func (TraceChecks) Warnings(capture sondev1.Capture, spec *corev1.PodSpec) []string {
 	t, _ := capture.(*sondev1.Trace)
 	missing := slices.DeleteFunc(target.ContainersNotFound(spec, t.Spec.Containers), func(name string) bool {
@@ -54,6 +56,6 @@ func (TraceChecks) Warnings(capture sondev1.Capture, spec *corev1.PodSpec) []str
 		return nil
 	}
 	common := capture.Common()
-	return []string{cut(fmt.Sprintf("%s %s/%s has no container %s (it has %s): a Pod that has none of those named when its trace begins is not traced",
-		common.Target.Kind, common.TargetNamespace, common.Target.Name, strings.Join(missing, ", "), target.ContainersText(spec)), maxWarning)}
+	return []string{text.Ellipsis(fmt.Sprintf("%s has no container %s (it has %s): a Pod that has none of the named containers when its trace begins is not traced",
+		admission.TargetText(common.TargetNamespace, common.Target), strings.Join(missing, ", "), target.ContainersText(spec)), admission.MaxWarningBytes)}
 }

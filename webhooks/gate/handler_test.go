@@ -1,4 +1,4 @@
-package webhooks
+package gate
 
 import (
 	"context"
@@ -14,11 +14,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/operator/gate"
 	"github.com/sonde-operator/sonde/internal/wire/gateconfig"
+	"github.com/sonde-operator/sonde/webhooks/admission"
+	"github.com/sonde-operator/sonde/webhooks/internal/webhooktest"
 )
 
 // gates is one Trace that gates the Pods labelled app=web of namespace shop.
@@ -29,7 +31,7 @@ type gates struct {
 	options gate.Options
 }
 
-func (g gates) For(ctx context.Context, namespace string, pod *metav1.ObjectMeta) (gate.Options, bool, error) {
+func (g gates) Find(ctx context.Context, namespace string, pod *metav1.ObjectMeta) (gate.Options, bool, error) {
 	switch {
 	case g.panics:
 		panic("out of order")
@@ -42,7 +44,7 @@ func (g gates) For(ctx context.Context, namespace string, pod *metav1.ObjectMeta
 
 func oneGate() gates {
 	return gates{options: gate.Options{
-		Config: gateconfig.Config{Timeout: 30 * time.Second, OnTimeout: gateconfig.Proceed, Until: now},
+		Config: gateconfig.Config{Timeout: 30 * time.Second, OnTimeout: gateconfig.Proceed, Until: webhooktest.Now},
 		Image:  "sonde:test", TraceNamespace: "hub", TraceName: "tr", TraceUID: "t1",
 	}}
 }
@@ -54,20 +56,20 @@ func webPod() *corev1.Pod {
 	}
 }
 
-func podRequest(t *testing.T, pod any) admission.Request {
+func podRequest(t *testing.T, pod any) webhook.AdmissionRequest {
 	t.Helper()
 	raw, err := json.Marshal(pod)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return admission.Request{AdmissionRequest: admissionv1.AdmissionRequest{
+	return webhook.AdmissionRequest{AdmissionRequest: admissionv1.AdmissionRequest{
 		UID: "r", Operation: admissionv1.Create, Namespace: "shop", Kind: metav1.GroupVersionKind{Version: "v1", Kind: "Pod"},
 		Object: runtime.RawExtension{Raw: raw},
 	}}
 }
 
 // admittedPod returns the Pod as it is admitted.
-func admittedPod(t *testing.T, req admission.Request, resp admission.Response) []byte {
+func admittedPod(t *testing.T, req webhook.AdmissionRequest, resp webhook.AdmissionResponse) []byte {
 	t.Helper()
 	if err := resp.Complete(req); err != nil {
 		t.Fatal(err)
@@ -95,7 +97,7 @@ func admittedPod(t *testing.T, req admission.Request, resp admission.Response) [
 func TestGate(t *testing.T) {
 	tests := map[string]struct {
 		pod     func(*corev1.Pod)
-		request func(*admission.Request)
+		request func(*webhook.AdmissionRequest)
 		gates   func(*gates)
 		// want is what the Pod is told to do when no tracer comes; empty if it has no gate.
 		want gateconfig.OnTimeout
@@ -105,7 +107,7 @@ func TestGate(t *testing.T) {
 		"gated":           {want: gateconfig.Proceed},
 		"required":        {pod: func(p *corev1.Pod) { p.Labels[sondev1.LabelTraceRequired] = "true" }, want: gateconfig.Fail},
 		"required, false": {pod: func(p *corev1.Pod) { p.Labels[sondev1.LabelTraceRequired] = "false" }, want: gateconfig.Proceed},
-		"dry run":         {request: func(r *admission.Request) { r.DryRun = new(true) }, want: gateconfig.Proceed},
+		"dry run":         {request: func(r *webhook.AdmissionRequest) { r.DryRun = new(true) }, want: gateconfig.Proceed},
 
 		"one of its containers":  {gates: func(g *gates) { g.options.Containers = []string{"proxy", "web"} }, want: gateconfig.Proceed},
 		"the gate itself":        {gates: func(g *gates) { g.options.Containers = []string{gateconfig.ContainerName} }, want: gateconfig.Proceed},
@@ -117,15 +119,15 @@ func TestGate(t *testing.T) {
 
 		"of no trace":          {pod: func(p *corev1.Pod) { p.Labels["app"] = "db" }},
 		"required, no trace":   {pod: func(p *corev1.Pod) { p.Labels = map[string]string{sondev1.LabelTraceRequired: "true"} }},
-		"another namespace":    {request: func(r *admission.Request) { r.Namespace = "bank" }},
-		"cluster's namespace":  {request: func(r *admission.Request) { r.Namespace = "kube-system" }, gates: func(g *gates) { g.panics = true }},
-		"OpenShift's":          {request: func(r *admission.Request) { r.Namespace = "openshift-dns" }, gates: func(g *gates) { g.panics = true }},
-		"operator's":           {request: func(r *admission.Request) { r.Namespace = "sonde-system" }, gates: func(g *gates) { g.panics = true }},
-		"a change":             {request: func(r *admission.Request) { r.Operation = admissionv1.Update }, gates: func(g *gates) { g.panics = true }},
-		"a subresource":        {request: func(r *admission.Request) { r.SubResource = "eviction" }, gates: func(g *gates) { g.panics = true }},
-		"something else":       {request: func(r *admission.Request) { r.Kind.Kind = "ConfigMap" }, gates: func(g *gates) { g.panics = true }},
-		"no Pod":               {request: func(r *admission.Request) { r.Object.Raw = []byte(`{"spec":{"containers":7}}`) }, wantOpen: "read the Pod", wantClosed: "read the Pod"},
-		"nothing":              {request: func(r *admission.Request) { r.Object.Raw = nil }, wantOpen: "read the Pod", wantClosed: "read the Pod"},
+		"another namespace":    {request: func(r *webhook.AdmissionRequest) { r.Namespace = "bank" }},
+		"cluster's namespace":  {request: func(r *webhook.AdmissionRequest) { r.Namespace = "kube-system" }, gates: func(g *gates) { g.panics = true }},
+		"OpenShift's":          {request: func(r *webhook.AdmissionRequest) { r.Namespace = "openshift-dns" }, gates: func(g *gates) { g.panics = true }},
+		"operator's":           {request: func(r *webhook.AdmissionRequest) { r.Namespace = webhooktest.OperatorNamespace }, gates: func(g *gates) { g.panics = true }},
+		"a change":             {request: func(r *webhook.AdmissionRequest) { r.Operation = admissionv1.Update }, gates: func(g *gates) { g.panics = true }},
+		"a subresource":        {request: func(r *webhook.AdmissionRequest) { r.SubResource = "eviction" }, gates: func(g *gates) { g.panics = true }},
+		"something else":       {request: func(r *webhook.AdmissionRequest) { r.Kind.Kind = "ConfigMap" }, gates: func(g *gates) { g.panics = true }},
+		"no Pod":               {request: func(r *webhook.AdmissionRequest) { r.Object.Raw = []byte(`{"spec":{"containers":7}}`) }, wantOpen: "read the Pod", wantClosed: "read the Pod"},
+		"nothing":              {request: func(r *webhook.AdmissionRequest) { r.Object.Raw = nil }, wantOpen: "read the Pod", wantClosed: "read the Pod"},
 		"lookup fails":         {gates: func(g *gates) { g.err = errors.New("cache not synced") }, wantOpen: "cache not synced", wantClosed: "cache not synced"},
 		"lookup hangs":         {gates: func(g *gates) { g.hangs = true }, wantOpen: "deadline exceeded", wantClosed: "deadline exceeded"},
 		"lookup panics":        {gates: func(g *gates) { g.panics = true }, wantOpen: "out of order", wantClosed: "out of order"},
@@ -149,7 +151,7 @@ func TestGate(t *testing.T) {
 				if tc.request != nil {
 					tc.request(&req)
 				}
-				h := &GateHandler{Gates: g, OperatorNamespace: "sonde-system", Required: required}
+				h := &Handler{Lookup: g, OperatorNamespace: webhooktest.OperatorNamespace, Required: required}
 				resp := h.Handle(t.Context(), req)
 				if required && tc.wantClosed != "" {
 					checkRefused(t, resp, tc.wantClosed)
@@ -162,22 +164,22 @@ func TestGate(t *testing.T) {
 	}
 }
 
-func checkRefused(t *testing.T, resp admission.Response, want string) {
+func checkRefused(t *testing.T, resp webhook.AdmissionResponse, want string) {
 	t.Helper()
 	if resp.Allowed || resp.Result == nil {
 		t.Fatalf("it was admitted: %v", resp)
 	}
-	for _, s := range []string{want, sondev1.LabelTraceRequired, "take the label off"} {
+	for _, s := range []string{want, sondev1.LabelTraceRequired, "remove the label"} {
 		if !strings.Contains(resp.Result.Message, s) {
 			t.Errorf("%q does not say %q", resp.Result.Message, s)
 		}
 	}
-	if len(resp.Result.Message) > maxMessage+3 {
+	if len(resp.Result.Message) > admission.MaxMessageBytes+3 {
 		t.Errorf("%d bytes", len(resp.Result.Message))
 	}
 }
 
-func checkWarned(t *testing.T, resp admission.Response, want string) {
+func checkWarned(t *testing.T, resp webhook.AdmissionResponse, want string) {
 	t.Helper()
 	if !resp.Allowed {
 		t.Fatalf("it was refused: %v", resp.Result)
@@ -223,7 +225,7 @@ func TestGateLeavesTheRestAlone(t *testing.T) {
 			"initContainers": []any{map[string]any{"name": "proxy", "restartPolicy": "Always", "ofTomorrow": "d"}},
 		},
 	}
-	h := &GateHandler{Gates: oneGate(), OperatorNamespace: "sonde-system"}
+	h := &Handler{Lookup: oneGate(), OperatorNamespace: webhooktest.OperatorNamespace}
 	req := podRequest(t, pod)
 	after := admittedPod(t, req, h.Handle(t.Context(), req))
 	if n := strings.Count(string(after), "ofTomorrow"); n != 4 {
@@ -237,7 +239,7 @@ func TestGateLeavesTheRestAlone(t *testing.T) {
 
 // As many as are created at once get their gates all the same: the handler keeps nothing.
 func TestGateAtTheSameTime(t *testing.T) {
-	h := &GateHandler{Gates: oneGate(), OperatorNamespace: "sonde-system"}
+	h := &Handler{Lookup: oneGate(), OperatorNamespace: webhooktest.OperatorNamespace}
 	req := podRequest(t, webPod())
 	want := string(admittedPod(t, req, h.Handle(t.Context(), req)))
 	const many = 100
@@ -246,7 +248,7 @@ func TestGateAtTheSameTime(t *testing.T) {
 		go func() { got <- h.Handle(context.Background(), req).Patch }()
 	}
 	for range many {
-		var resp admission.Response
+		var resp webhook.AdmissionResponse
 		resp.Allowed, resp.Patch, resp.PatchType = true, <-got, new(admissionv1.PatchTypeJSONPatch)
 		if diff := cmp.Diff(want, string(admittedPod(t, req, resp))); diff != "" {
 			t.Fatal(diff)

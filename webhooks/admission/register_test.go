@@ -1,4 +1,4 @@
-package webhooks
+package admission_test
 
 import (
 	"net/http"
@@ -6,30 +6,31 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sonde-operator/sonde/internal/operator/webhookpath"
-
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
-	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"github.com/sonde-operator/sonde/internal/operator/webhookpath"
+	"github.com/sonde-operator/sonde/webhooks/admission"
+	"github.com/sonde-operator/sonde/webhooks/internal/webhooktest"
 )
 
-// told is a server that keeps the paths that it is told.
-type told struct {
+// recorder is a server that records the paths that are registered.
+type recorder struct {
 	webhook.Server
 	paths []string
 }
 
-func (s *told) Register(path string, hook http.Handler) {
+func (s *recorder) Register(path string, hook http.Handler) {
 	s.paths = append(s.paths, path)
 	s.Server.Register(path, hook)
 }
 
 func TestRegister(t *testing.T) {
-	secret := webhookpath.Secret(testKey)
+	secret := webhookpath.Secret(webhooktest.Key)
 	mux := http.NewServeMux()
-	server := &told{Server: webhook.NewServer(webhook.Options{WebhookMux: mux})}
+	server := &recorder{Server: webhook.NewServer(webhook.Options{WebhookMux: mux})}
 	for _, path := range []string{webhookpath.PacketCapture, webhookpath.ResultAccess} {
-		Register(server, path, secret, &admission.Webhook{})
+		admission.Register(server, path, secret, &webhook.Admission{})
 	}
 	for name, tc := range map[string]struct {
 		path string
@@ -59,10 +60,10 @@ func TestRegister(t *testing.T) {
 			t.Errorf("status %d, headers %v", w.Code, w.Header())
 		}
 	})
-	// What the server is told is what it logs.
+	// The server logs the paths that are registered.
 	hidden := strings.Trim(secret, "/")
 	if all := strings.Join(server.paths, " "); all != webhookpath.PacketCapture+"/ "+webhookpath.ResultAccess+"/" {
-		t.Errorf("the server is told %s", all)
+		t.Errorf("registered: %s", all)
 	}
 	families, err := metrics.Registry.Gather()
 	if err != nil {

@@ -1,9 +1,8 @@
-package webhooks
+package capture
 
 import (
 	"context"
 	"errors"
-	"net/http"
 	"strings"
 	"testing"
 
@@ -19,13 +18,25 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/access"
 	"github.com/sonde-operator/sonde/internal/operator/pcapfilter"
 	"github.com/sonde-operator/sonde/internal/operator/stamp"
+	"github.com/sonde-operator/sonde/internal/wire/bpfprog"
+	"github.com/sonde-operator/sonde/webhooks/internal/webhooktest"
 )
 
-const (
-	code403 = http.StatusForbidden
-	code422 = http.StatusUnprocessableEntity
-	code500 = http.StatusInternalServerError
-)
+// filters refuses texts with "bad" in them and is broken by "boom".
+type filters struct{ compiled []string }
+
+func (f *filters) Compile(_ context.Context, expression string, link pcapfilter.LinkType, snapLen int) (bpfprog.Program, error) {
+	f.compiled = append(f.compiled, expression)
+	switch {
+	case link != pcapfilter.LinkEthernet || snapLen < 0 || snapLen > pcapfilter.MaxSnapLen:
+		return nil, errors.New("called with a handle that there is not")
+	case strings.Contains(expression, "bad"):
+		return nil, &pcapfilter.SyntaxError{Expression: expression, Message: "syntax error: see pcap-filter(7)"}
+	case strings.Contains(expression, "boom"):
+		return nil, errors.New("sandbox broken")
+	}
+	return nil, nil
+}
 
 func spec(change func(*sondev1.PacketCaptureSpec)) sondev1.PacketCaptureSpec {
 	s := sondev1.PacketCaptureSpec{TargetDeployment: "web", Duration: "30", RetainFor: "1h", SnapLength: 262144, MaxBytes: 1 << 30}
@@ -41,19 +52,19 @@ func ref(kind sondev1.TargetKind, name string) func(*sondev1.PacketCaptureSpec) 
 	}
 }
 
-func captureHandler(live client.Reader, r access.Reviews) *CaptureHandler {
-	return &CaptureHandler{
+func captureHandler(live client.Reader, r access.Reviews) *Handler {
+	return &Handler{
 		Kind: kind.PacketCapture, Checks: &PacketCaptureChecks{Filters: &filters{}},
-		Live: live, Reviews: r, Key: testKey, OperatorNamespace: "sonde-system", Clock: fixedClock(),
+		Live: live, Reviews: r, Key: webhooktest.Key, OperatorNamespace: webhooktest.OperatorNamespace, Clock: webhooktest.Clock(),
 	}
 }
 
 func capture(s sondev1.PacketCaptureSpec) *sondev1.PacketCapture {
-	return &sondev1.PacketCapture{ObjectMeta: meta("shop", "mine"), Spec: s}
+	return &sondev1.PacketCapture{ObjectMeta: webhooktest.Meta("shop", "mine"), Spec: s}
 }
 
 func TestPacketCaptureOfAnotherTypeIsRefusedWithWords(t *testing.T) {
-	h := captureHandler(liveReader(t, world()...), may("pods/shop"))
+	h := captureHandler(webhooktest.Reader(t, webhooktest.Objects()...), webhooktest.May("pods/shop"))
 	for name, raw := range map[string]string{
 		"a number for a duration": `{"spec":{"targetDeployment":"web","duration":30,"retainFor":"1h"}}`,
 		"a text for a number":     `{"spec":{"targetDeployment":"web","duration":"30","maxPackets":"10"}}`,
@@ -61,21 +72,21 @@ func TestPacketCaptureOfAnotherTypeIsRefusedWithWords(t *testing.T) {
 		"noise":                   `{`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			req := request(t, admissionv1.Create, "PacketCapture", "shop", nil, nil)
+			req := webhooktest.Request(t, admissionv1.Create, "PacketCapture", "shop", nil, nil)
 			req.Object = runtime.RawExtension{Raw: []byte(raw)}
-			refused(t, h.Handle(t.Context(), req), code422, "quotes")
+			webhooktest.Refused(t, h.Handle(t.Context(), req), webhooktest.Invalid, "quotes")
 		})
 	}
 }
 
 func TestPacketCaptureStampOfAUserIsOverwritten(t *testing.T) {
-	h := captureHandler(liveReader(t, world()...), may("pods/shop"))
+	h := captureHandler(webhooktest.Reader(t, webhooktest.Objects()...), webhooktest.May("pods/shop"))
 	pc := capture(spec(nil))
 	pc.Annotations = map[string]string{"note": "mine", sondev1.AnnotationRequester: `{"v":1}`, sondev1.AnnotationStamp: "00"}
-	req := request(t, admissionv1.Create, "PacketCapture", "shop", pc, nil)
+	req := webhooktest.Request(t, admissionv1.Create, "PacketCapture", "shop", pc, nil)
 	var got sondev1.PacketCapture
-	patched(t, req, h.Handle(t.Context(), req), &got)
-	if _, err := stamp.Verify(testKey, "shop", stamp.KindPacketCapture, got.Spec, got.Annotations, now); err != nil {
+	webhooktest.Patched(t, req, h.Handle(t.Context(), req), &got)
+	if _, err := stamp.Verify(webhooktest.Key, "shop", stamp.KindPacketCapture, got.Spec, got.Annotations, webhooktest.Now); err != nil {
 		t.Error(err)
 	}
 	if got.Annotations["note"] != "mine" || len(got.Annotations) != 3 {
@@ -85,11 +96,11 @@ func TestPacketCaptureStampOfAUserIsOverwritten(t *testing.T) {
 
 // What these types do not know, a later version's field or a user's label, is none of the webhook's business.
 func TestPatchTouchesAnnotationsOnly(t *testing.T) {
-	h := captureHandler(liveReader(t, world()...), may("pods/shop"))
-	req := request(t, admissionv1.Create, "PacketCapture", "shop", nil, nil)
+	h := captureHandler(webhooktest.Reader(t, webhooktest.Objects()...), webhooktest.May("pods/shop"))
+	req := webhooktest.Request(t, admissionv1.Create, "PacketCapture", "shop", nil, nil)
 	req.Object.Raw = []byte(`{"metadata":{"name":"mine","annotations":{}},"spec":{"targetDeployment":"web","duration":"30","retainFor":"1h","later":{"x":1}}}`)
 	var got map[string]any
-	patched(t, req, h.Handle(t.Context(), req), &got)
+	webhooktest.Patched(t, req, h.Handle(t.Context(), req), &got)
 	want := map[string]any{"targetDeployment": "web", "duration": "30", "retainFor": "1h", "later": map[string]any{"x": 1.0}}
 	if diff := cmp.Diff(want, got["spec"]); diff != "" {
 		t.Errorf("spec (-want +got):\n%s", diff)
@@ -112,16 +123,16 @@ func TestPacketCaptureUpdate(t *testing.T) {
 		"annotations removed": {change: func(pc *sondev1.PacketCapture) { pc.Annotations = nil }, want: "leave it as it is"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := may()
+			r := webhooktest.May()
 			changed := stamped.DeepCopy()
 			tc.change(changed)
-			resp := captureHandler(liveReader(t), r).Handle(t.Context(), request(t, admissionv1.Update, "PacketCapture", "shop", changed, stamped))
+			resp := captureHandler(webhooktest.Reader(t), r).Handle(t.Context(), webhooktest.Request(t, admissionv1.Update, "PacketCapture", "shop", changed, stamped))
 			if tc.want != "" {
-				refused(t, resp, code403, tc.want, "create a new PacketCapture")
+				webhooktest.Refused(t, resp, webhooktest.Forbidden, tc.want, "create a new PacketCapture")
 				return
 			}
-			if !resp.Allowed || len(resp.Patches) != 0 || len(r.asked) != 0 {
-				t.Errorf("got %+v after %v, want it allowed as it is", resp, r.asked)
+			if !resp.Allowed || len(resp.Patches) != 0 || len(r.Asked) != 0 {
+				t.Errorf("got %+v after %v, want it allowed as it is", resp, r.Asked)
 			}
 		})
 	}
@@ -130,14 +141,14 @@ func TestPacketCaptureUpdate(t *testing.T) {
 func TestAStampIsNotAddedLater(t *testing.T) {
 	plain, claimed := capture(spec(nil)), capture(spec(nil))
 	claimed.Annotations = map[string]string{sondev1.AnnotationStamp: "s"}
-	resp := captureHandler(liveReader(t), may()).Handle(t.Context(), request(t, admissionv1.Update, "PacketCapture", "shop", claimed, plain))
-	refused(t, resp, code403, sondev1.AnnotationStamp)
+	resp := captureHandler(webhooktest.Reader(t), webhooktest.May()).Handle(t.Context(), webhooktest.Request(t, admissionv1.Update, "PacketCapture", "shop", claimed, plain))
+	webhooktest.Refused(t, resp, webhooktest.Forbidden, sondev1.AnnotationStamp)
 }
 
 // TestJobIDOnALaterPage: captures are read in parts, as many as there are, and one of the first is not forgotten.
 func TestJobIDOnALaterPage(t *testing.T) {
 	calls := 0
-	live := interceptor.NewClient(liveReader(t, append(world(), otherCaptures()...)...).(client.WithWatch), interceptor.Funcs{
+	live := interceptor.NewClient(webhooktest.Reader(t, append(webhooktest.Objects(), otherCaptures()...)...).(client.WithWatch), interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 			o := (&client.ListOptions{}).ApplyOptions(opts)
 			if calls++; o.Limit == 0 {
@@ -153,8 +164,8 @@ func TestJobIDOnALaterPage(t *testing.T) {
 		},
 	})
 	pc := capture(spec(func(s *sondev1.PacketCaptureSpec) { s.JobID = "busy" }))
-	resp := captureHandler(live, may("pods/shop")).Handle(t.Context(), request(t, admissionv1.Create, "PacketCapture", "shop", pc, nil))
-	refused(t, resp, code422, "jobId busy is in use by PacketCapture running")
+	resp := captureHandler(live, webhooktest.May("pods/shop")).Handle(t.Context(), webhooktest.Request(t, admissionv1.Create, "PacketCapture", "shop", pc, nil))
+	webhooktest.Refused(t, resp, webhooktest.Invalid, "jobId busy is in use by PacketCapture running")
 	if calls != 3 {
 		t.Errorf("%d pages read, want 3", calls)
 	}
@@ -169,27 +180,27 @@ func TestPacketCaptureFailsClosed(t *testing.T) {
 		"list": {List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error { return broken }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			live := fake.NewClientBuilder().WithScheme(testScheme(t)).WithObjects(world()...).WithInterceptorFuncs(funcs).Build()
+			live := fake.NewClientBuilder().WithScheme(webhooktest.Scheme(t)).WithObjects(webhooktest.Objects()...).WithInterceptorFuncs(funcs).Build()
 			pc := capture(spec(func(s *sondev1.PacketCaptureSpec) { s.JobID = "aaaa" }))
-			resp := captureHandler(live, may("pods/shop")).Handle(t.Context(), request(t, admissionv1.Create, "PacketCapture", "shop", pc, nil))
-			refused(t, resp, code500, "API server away", "try again")
+			resp := captureHandler(live, webhooktest.May("pods/shop")).Handle(t.Context(), webhooktest.Request(t, admissionv1.Create, "PacketCapture", "shop", pc, nil))
+			webhooktest.Refused(t, resp, webhooktest.Failed, "API server away", "try again")
 		})
 	}
 }
 
 func TestTheWebhookWritesNothing(t *testing.T) {
 	wrote := func() error { t.Error("the webhook writes"); return errors.New("must not write") }
-	live := fake.NewClientBuilder().WithScheme(testScheme(t)).WithObjects(world()...).WithInterceptorFuncs(interceptor.Funcs{
+	live := fake.NewClientBuilder().WithScheme(webhooktest.Scheme(t)).WithObjects(webhooktest.Objects()...).WithInterceptorFuncs(interceptor.Funcs{
 		Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error { return wrote() },
 		Update: func(context.Context, client.WithWatch, client.Object, ...client.UpdateOption) error { return wrote() },
 		Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
 			return wrote()
 		},
 	}).Build()
-	req := request(t, admissionv1.Create, "PacketCapture", "shop", capture(spec(nil)), nil)
+	req := webhooktest.Request(t, admissionv1.Create, "PacketCapture", "shop", capture(spec(nil)), nil)
 	dry := true
 	req.DryRun = &dry
-	if resp := captureHandler(live, may("pods/shop")).Handle(t.Context(), req); !resp.Allowed {
+	if resp := captureHandler(live, webhooktest.May("pods/shop")).Handle(t.Context(), req); !resp.Allowed {
 		t.Errorf("dry run refused: %s", resp.Result.Message)
 	}
 }
@@ -208,15 +219,61 @@ func TestPacketCaptureFilterIsCompiled(t *testing.T) {
 		"nested":     {filter: strings.Repeat("(", 4000) + "tcp", want: "filter"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := captureHandler(liveReader(t, world()...), may("pods/shop"))
+			h := captureHandler(webhooktest.Reader(t, webhooktest.Objects()...), webhooktest.May("pods/shop"))
 			h.Checks = &PacketCaptureChecks{Filters: compiler}
 			pc := capture(spec(func(s *sondev1.PacketCaptureSpec) { s.Filter = tc.filter }))
-			resp := h.Handle(t.Context(), request(t, admissionv1.Create, "PacketCapture", "shop", pc, nil))
+			resp := h.Handle(t.Context(), webhooktest.Request(t, admissionv1.Create, "PacketCapture", "shop", pc, nil))
 			if tc.want != "" {
-				refused(t, resp, code422, tc.want)
+				webhooktest.Refused(t, resp, webhooktest.Invalid, tc.want)
 			} else if !resp.Allowed {
 				t.Errorf("refused: %s", resp.Result.Message)
 			}
 		})
+	}
+}
+
+// slowFilters compiles "slow" for as long as the request lasts, and says when it begins.
+type slowFilters struct{ begun chan string }
+
+func (f *slowFilters) Compile(ctx context.Context, expression string, _ pcapfilter.LinkType, _ int) (bpfprog.Program, error) {
+	if expression == "slow" {
+		f.begun <- expression
+		<-ctx.Done()
+		return nil, context.Cause(ctx)
+	}
+	return nil, nil
+}
+
+// TestANamespaceWaitsForItsOwnFilters: a slow filter delays its own namespace alone.
+func TestANamespaceWaitsForItsOwnFilters(t *testing.T) {
+	slow := &slowFilters{begun: make(chan string, 8)}
+	h := &Handler{
+		Kind: kind.PacketCapture, Checks: &PacketCaptureChecks{Filters: slow},
+		Live: webhooktest.Reader(t, webhooktest.Objects()...), Reviews: webhooktest.May("pods/shop", "pods/bank"),
+		Key: webhooktest.Key, OperatorNamespace: webhooktest.OperatorNamespace, Clock: webhooktest.Clock(),
+	}
+	ask := func(ctx context.Context, ns, workload, filter string) bool {
+		return h.Handle(ctx, webhooktest.Request(t, admissionv1.Create, "PacketCapture", ns, &sondev1.PacketCapture{
+			Spec: sondev1.PacketCaptureSpec{TargetDeployment: workload, Duration: "30", RetainFor: "1h", Filter: filter},
+		}, nil)).Allowed
+	}
+	first, cancel := context.WithCancel(t.Context())
+	answers := make(chan bool, 2)
+	go func() { answers <- ask(first, "shop", "web", "slow") }()
+	<-slow.begun
+	second, give := context.WithCancel(t.Context())
+	go func() { answers <- ask(second, "shop", "web", "slow") }()
+
+	if !ask(t.Context(), "bank", "vault", "tcp") {
+		t.Error("a filter of another namespace is held up")
+	}
+	give() // a request that ends while it waits is not answered, and its filter is not compiled
+	if <-answers || len(slow.begun) != 0 {
+		t.Error("two filters of a namespace are compiled at once")
+	}
+	cancel()
+	<-answers
+	if !ask(t.Context(), "shop", "web", "tcp") {
+		t.Error("the namespace stays locked")
 	}
 }

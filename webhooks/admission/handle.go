@@ -1,0 +1,132 @@
+// Package admission holds what the webhooks of Sonde's kinds share: they decide, refuse and stamp. The webhooks fail
+// closed: without them nothing is admitted, and an object that gets in all the same carries no stamp, so that its
+// controller does nothing. They match Sonde's kinds alone and never DELETE or status, so they hold up nothing else and no
+// deletion.
+package admission
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+
+	"gomodules.xyz/jsonpatch/v2"
+	admissionv1 "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/json"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/webhook"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/operator/audit"
+	"github.com/sonde-operator/sonde/internal/operator/metrics"
+	"github.com/sonde-operator/sonde/internal/wire/text"
+)
+
+// Granted is the answer to an admitted creation: the annotations of the stamp, and warnings for the requester.
+type Granted struct {
+	Annotations map[string]string
+	Warnings    []string
+}
+
+// Handle answers a request for a stamped kind. create decides on a new object: it refuses by an error of Forbidden or
+// Invalid, and every other error refuses, too. An update must leave the stamp as it is.
+func Handle(ctx context.Context, req webhook.AdmissionRequest, create func(context.Context, webhook.AdmissionRequest) (Granted, error)) webhook.AdmissionResponse {
+	switch req.Operation {
+	case admissionv1.Create:
+		granted, err := create(ctx, req)
+		return respond(ctx, req, granted, err)
+	case admissionv1.Update:
+		if err := keepStamp(req); err != nil {
+			return respond(ctx, req, Granted{}, err)
+		}
+		recordStop(ctx, req)
+	default: // the configuration asks for no other
+	}
+	return webhook.Allowed("")
+}
+
+// recordStop leaves the audit record of the user who ends a capture early. spec.stop is all that can change in a spec.
+func recordStop(ctx context.Context, req webhook.AdmissionRequest) {
+	var now, before struct {
+		Spec struct {
+			Stop bool `json:"stop"`
+		} `json:"spec"`
+	}
+	if json.Unmarshal(req.Object.Raw, &now) != nil || json.Unmarshal(req.OldObject.Raw, &before) != nil || !now.Spec.Stop || before.Spec.Stop {
+		return
+	}
+	ctrl.LoggerFrom(ctx).Info("Admitting the end of a capture", req.Kind.Kind, req.Namespace+"/"+req.Name,
+		audit.Key, audit.StopRequested, audit.Requester, req.UserInfo.Username, "dryRun", req.DryRun != nil && *req.DryRun)
+}
+
+// respond turns a decision into an answer. An error of the operator refuses, too, because the webhooks fail closed.
+func respond(ctx context.Context, req webhook.AdmissionRequest, granted Granted, err error) webhook.AdmissionResponse {
+	log := ctrl.LoggerFrom(ctx).WithValues(req.Kind.Kind, req.Namespace+"/"+req.Name, audit.Requester, req.UserInfo.Username, "dryRun", req.DryRun != nil && *req.DryRun)
+	if refusal, ok := errors.AsType[*Refusal](err); ok {
+		message := text.Ellipsis(refusal.Message, MaxMessageBytes)
+		metrics.Refused(string(refusal.Reason))
+		log.Info("Refusing request", audit.Key, audit.RequestRefused, "reason", message)
+		return webhook.AdmissionResponse{AdmissionResponse: admissionv1.AdmissionResponse{
+			Result: &metav1.Status{Status: metav1.StatusFailure, Code: refusal.Code, Reason: refusal.Reason, Message: message},
+		}}
+	}
+	if err != nil {
+		log.Error(err, "Failing to decide on request")
+		return webhook.Errored(http.StatusInternalServerError, errors.New(text.Ellipsis(err.Error(), MaxMessageBytes)+": try again"))
+	}
+	log.Info("Admitting request", audit.Key, audit.RequestAdmitted)
+	return webhook.Patched("", annotate(req.Object.Raw, granted.Annotations)...).WithWarnings(granted.Warnings...)
+}
+
+// Decode reads an object of a request. It checks the types of fields, because the API server applies its schema only
+// after the webhooks.
+func Decode(raw []byte, into any) error {
+	if err := json.Unmarshal(raw, into); err != nil {
+		return Invalid("read the resource: %v: put names and durations in quotes, and remove the quotes around numbers", err)
+	}
+	return nil
+}
+
+// annotate patches the annotations and nothing else: a patch of the whole object would drop fields that these types do
+// not know.
+func annotate(raw []byte, annotations map[string]string) []jsonpatch.JsonPatchOperation {
+	var o struct {
+		Metadata struct {
+			Annotations map[string]string `json:"annotations"`
+		} `json:"metadata"`
+	}
+	// create has decoded it before. If it cannot be decoded here, it has no annotations to keep.
+	if err := json.Unmarshal(raw, &o); err != nil || len(o.Metadata.Annotations) == 0 {
+		return []jsonpatch.JsonPatchOperation{jsonpatch.NewOperation("add", "/metadata/annotations", annotations)}
+	}
+	var ops []jsonpatch.JsonPatchOperation
+	for _, k := range []string{sondev1.AnnotationRequester, sondev1.AnnotationStamp} {
+		// "add" replaces an annotation that the user has written.
+		ops = append(ops, jsonpatch.NewOperation("add", "/metadata/annotations/"+pointer.Replace(k), annotations[k]))
+	}
+	return ops
+}
+
+// pointer escapes a key for a JSON pointer (RFC 6901).
+var pointer = strings.NewReplacer("~", "~0", "/", "~1")
+
+// keepStamp decides on an update. The schema holds the spec immutable; the two annotations are checked here. Removing
+// them is refused, too: the capture would stop, and its status could not say why.
+func keepStamp(req webhook.AdmissionRequest) error {
+	var now, before metav1.PartialObjectMetadata
+	if err := Decode(req.Object.Raw, &now); err != nil {
+		return err
+	}
+	if err := Decode(req.OldObject.Raw, &before); err != nil {
+		return err
+	}
+	for _, a := range []string{sondev1.AnnotationRequester, sondev1.AnnotationStamp} {
+		is, ok := now.Annotations[a]
+		was, had := before.Annotations[a]
+		if ok != had || is != was {
+			return Forbidden("annotation %s is written by the operator alone: leave it as it is, or create a new %s to ask under your own name", a, req.Kind.Kind)
+		}
+	}
+	return nil
+}
