@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sonde-operator/sonde/agents/trace"
+	"github.com/sonde-operator/sonde/agents/trace/decode"
 )
 
 // loop is a few system calls that a process makes again and again: what tracers are measured at.
@@ -24,7 +24,7 @@ type loop struct {
 	// calls of one turn; asked are those that every tracer is asked for, and all that group has of them.
 	calls int
 	asked []string
-	group trace.Group
+	group decode.Group
 	// own are events of the group that are none of the loop's: of being told what to do, and of answering.
 	own int
 	// times is how many turns it does where the slowest loop does one.
@@ -43,7 +43,7 @@ const (
 
 var loops = []loop{
 	{
-		name: loopOpen, label: "openat, read, close", calls: 3, asked: []string{"openat", "close"}, group: trace.GroupFile, times: 1,
+		name: loopOpen, label: "openat, read, close", calls: 3, asked: []string{"openat", "close"}, group: decode.GroupFile, times: 1,
 		prints: map[string]string{
 			"openat": `tracepoint:syscalls:sys_enter_openat /%[1]s/ { @name[tid] = args->filename; } ` +
 				`tracepoint:syscalls:sys_exit_openat /%[1]s/ { printf("%%d %%s openat %%s %%d\n", pid, comm, str(@name[tid]), args->ret); delete(@name[tid]); }`,
@@ -52,7 +52,7 @@ var loops = []loop{
 		turns: (*worker).opens,
 	},
 	{
-		name: loopRead, label: "read of a byte", calls: 1, asked: []string{"read"}, group: trace.GroupIO, own: 2, times: 4,
+		name: loopRead, label: "read of a byte", calls: 1, asked: []string{"read"}, group: decode.GroupIO, own: 2, times: 4,
 		prints: map[string]string{
 			"read": `tracepoint:syscalls:sys_exit_read /%[1]s/ { printf("%%d %%s read %%d\n", pid, comm, args->ret); }`,
 		},

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sonde-operator/sonde/agents/node/disk"
 	"github.com/sonde-operator/sonde/agents/trace"
+	"github.com/sonde-operator/sonde/agents/trace/decode"
 )
 
 // recordsReady is what a reader of records says when every further call is recorded or counted.
@@ -39,7 +40,7 @@ func runRecords(args []string) error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	t, err := trace.Open(&trace.Config{PodUID: podUID, Groups: []trace.Group{trace.Group(args[0])}, RingBytes: ring, Out: out, Binary: true})
+	t, err := trace.Open(&trace.Config{PodUID: podUID, Groups: []decode.Group{decode.Group(args[0])}, RingBytes: ring, Out: out, Binary: true})
 	if err != nil {
 		return errors.Join(err, out.Close())
 	}
@@ -51,7 +52,7 @@ func runRecords(args []string) error {
 	return json.NewEncoder(os.Stdout).Encode(recordsRead{Written: int(res.Account.Written), Lost: int(res.Account.Lost()), Size: out.Size()})
 }
 
-// recordsFile is a trace.Sink of binary records, which are written as a trace's lines are.
+// recordsFile is an output.Sink of binary records, which are written as a trace's lines are.
 type recordsFile struct{ *disk.Appender }
 
 func newRecordsFile(path string) (*recordsFile, error) {

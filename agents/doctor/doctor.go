@@ -10,6 +10,7 @@ import (
 
 	"github.com/sonde-operator/sonde/agents/capture"
 	"github.com/sonde-operator/sonde/agents/trace"
+	"github.com/sonde-operator/sonde/agents/trace/decode"
 	"github.com/sonde-operator/sonde/internal/wire/nodereport"
 	"github.com/sonde-operator/sonde/internal/wire/text"
 )
@@ -30,8 +31,8 @@ func Examine(proc string) *nodereport.Report {
 		Version: nodereport.Version, Kernel: release(), Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), Cgroup: n.cgroup(), Settings: n.settings(),
 	}
 	r.Memory, r.Available = n.memory()
-	if lacking := trace.Lacking(); len(lacking) > 0 {
-		r.Settings = append(r.Settings, nodereport.Setting{Name: "events", Value: strings.Join(lacking, ", "), Meaning: "this kernel does not tell of these: they are in no trace"})
+	if missing := trace.MissingEvents(decode.AllGroups()); len(missing) > 0 {
+		r.Settings = append(r.Settings, nodereport.Setting{Name: "events", Value: strings.Join(missing, ", "), Meaning: "this kernel does not tell of these: they are in no trace"})
 	}
 	for _, a := range []attempt{
 		{nodereport.Rights, n.rights},
@@ -46,7 +47,7 @@ func Examine(proc string) *nodereport.Report {
 		{nodereport.RingBuffer, ringBuffer},
 		{nodereport.Iterator, iterator},
 		{nodereport.Cgroups, n.cgroups},
-		{nodereport.Tracer, trace.Try},
+		{nodereport.Tracer, trace.Check},
 		{nodereport.SignalByFD, signalByFD},
 		{nodereport.FEntry, functionEntry},
 		{nodereport.Kprobe, kprobe},

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/sonde-operator/sonde/agents/trace"
+	"github.com/sonde-operator/sonde/agents/trace/kernel"
 	"github.com/sonde-operator/sonde/internal/wire/nodereport"
 	"github.com/sonde-operator/sonde/internal/wire/privilege"
 )
@@ -88,7 +88,7 @@ func versions(cgroups []byte) (v1, v2 bool) {
 
 // cgroups finds this process's own as BPF sees it, which is how a trace finds a Pod's.
 func (n node) cgroups() error {
-	found, err := trace.TryCgroups(n.proc)
+	found, err := kernel.CountCgroups(n.proc)
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,9 @@ import (
 	"github.com/sonde-operator/sonde/agents/node/disk"
 	"github.com/sonde-operator/sonde/agents/node/process"
 	"github.com/sonde-operator/sonde/agents/trace"
+	"github.com/sonde-operator/sonde/agents/trace/decode"
+	"github.com/sonde-operator/sonde/agents/trace/kernel"
+	"github.com/sonde-operator/sonde/agents/trace/output"
 	"github.com/sonde-operator/sonde/internal/wire/account"
 	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
 	"github.com/sonde-operator/sonde/internal/wire/text"
@@ -30,7 +33,7 @@ const (
 // calls traces the target's system calls.
 type calls struct {
 	config trace.Config
-	files  []trace.FileConfig
+	files  []output.FileConfig
 	// sources of FLAP, one for each file; nil where there are JSON lines.
 	sources []string
 	// hostNetwork says that the Pod's network namespace is the node's, in which others have connections, too.
@@ -45,12 +48,12 @@ func (p *Probe) callsOf(cfg *captureconfig.Config) (*calls, error) {
 		MaxEvents: uint64(t.MaxEvents), Containers: t.Containers,
 	}}
 	if t.Command != "" {
-		w.config.Command = &trace.Command{Name: t.Command, Children: t.Children}
+		w.config.Command = &kernel.Command{Name: t.Command, Children: t.Children}
 	}
 	for _, g := range t.Groups {
-		w.config.Groups = append(w.config.Groups, trace.Group(g))
+		w.config.Groups = append(w.config.Groups, decode.Group(g))
 	}
-	file := trace.FileConfig{Mode: fileMode, MaxBytes: cfg.MaxBytes, Floor: disk.Floor{Dir: p.options.ResultsDir}}
+	file := output.FileConfig{Mode: fileMode, MaxBytes: cfg.MaxBytes, Floor: disk.Floor{Dir: p.options.ResultsDir}}
 	if cfg.DiskFloor != nil {
 		file.Floor.Keep = cfg.DiskFloor.Of
 	}
@@ -61,18 +64,18 @@ func (p *Probe) callsOf(cfg *captureconfig.Config) (*calls, error) {
 	header, err := tracefmt.AppendHeader(nil, tracefmt.Header{
 		Namespace: cfg.TargetNamespace, Target: cfg.Target, JobID: cfg.JobID, Pod: p.options.PodName, PodUID: p.options.PodUID,
 		Node: p.options.Node, Arch: runtime.GOARCH, Groups: t.Groups, Durations: t.Durations || t.MinLatency > 0,
-		Containers: t.Containers, Command: t.Command, Children: t.Children, Missing: trace.Missing(w.config.Groups),
+		Containers: t.Containers, Command: t.Command, Children: t.Children, Missing: trace.MissingEvents(w.config.Groups),
 	})
 	if err != nil {
 		return nil, err
 	}
 	file.Path, file.Header, file.Spare = base+traceSuffix, header, traceSpare
-	w.files = []trace.FileConfig{file}
+	w.files = []output.FileConfig{file}
 	return w, nil
 }
 
 // asFlap has a file for each source, which share the limit.
-func (w *calls) asFlap(file trace.FileConfig, base string) *calls {
+func (w *calls) asFlap(file output.FileConfig, base string) *calls {
 	for _, g := range w.config.Groups {
 		if source := tracefmt.FlapSource(string(g)); !slices.Contains(w.sources, source) {
 			w.sources = append(w.sources, source)
@@ -103,7 +106,7 @@ func (w *calls) attach(ns *process.NetNS) (session, error) {
 		w.config.NetNS = uint32(ns.Inode)
 	}
 	for i := range w.files {
-		f, err := trace.CreateFile(&w.files[i])
+		f, err := output.CreateFile(&w.files[i])
 		if err != nil {
 			return nil, errors.Join(err, r.close())
 		}
@@ -113,7 +116,7 @@ func (w *calls) attach(ns *process.NetNS) (session, error) {
 	if w.sources == nil {
 		w.config.Out, r.account = r.files[0], true
 	} else {
-		w.config.Flap = map[string]trace.Sink{}
+		w.config.Flap = map[string]output.Sink{}
 		for i, source := range w.sources {
 			w.config.Flap[source] = r.files[i]
 		}
@@ -129,7 +132,7 @@ func (w *calls) attach(ns *process.NetNS) (session, error) {
 // traceRecording is a trace that is attached.
 type traceRecording struct {
 	trace   *trace.Trace
-	files   []*trace.File
+	files   []*output.File
 	names   []string
 	account bool // the file ends with one
 }

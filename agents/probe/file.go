@@ -42,7 +42,7 @@ func section(cfg *captureconfig.Config, o *Options) pcapng.Section {
 	}
 	return pcapng.Section{
 		Hardware:    runtime.GOARCH,
-		OS:          kernel(),
+		OS:          kernelRelease(),
 		Application: "sonde " + version.Version,
 		Comments: []string{
 			"requester: " + cfg.Requester,
@@ -53,8 +53,8 @@ func section(cfg *captureconfig.Config, o *Options) pcapng.Section {
 	}
 }
 
-// kernel returns the name and release of the running kernel, like "Linux 6.12.0".
-func kernel() string {
+// kernelRelease returns the name and release of the running kernel, like "Linux 6.12.0".
+func kernelRelease() string {
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {
 		return runtime.GOOS

@@ -9,6 +9,10 @@ import (
 
 	"github.com/sonde-operator/sonde/agents/node/recording"
 	"github.com/sonde-operator/sonde/agents/node/ring"
+	"github.com/sonde-operator/sonde/agents/trace/decode"
+	"github.com/sonde-operator/sonde/agents/trace/kernel"
+	"github.com/sonde-operator/sonde/agents/trace/kernel/kerneltest"
+	"github.com/sonde-operator/sonde/agents/trace/output"
 )
 
 // Records are handed on as they are, whole and in their order.
@@ -17,25 +21,25 @@ func TestBinary(t *testing.T) {
 	pod := newTestPod(t, testUID)
 	let := pod.startReads(t, n)
 	events, reads, last := 0, 0, uint64(0)
-	r := start(t, &Config{PodUID: testUID, Groups: []Group{GroupIO}, Binary: true, Out: sinkFunc(func(records []byte, told int) (int, error) {
+	r := start(t, &Config{PodUID: testUID, Groups: []decode.Group{decode.GroupIO}, Binary: true, Out: sinkFunc(func(records []byte, want int) (int, error) {
 		took := 0
 		for ; len(records) > 0; took++ {
-			var e event
-			if !e.parse(records) {
-				t.Errorf("no record: % x", records[:min(len(records), recordLen)])
+			var e kernel.Record
+			if !e.Parse(records) {
+				t.Errorf("no record: % x", records[:min(len(records), kernel.HeadLen)])
 				return took, nil
 			}
-			if e.record.Time < last {
+			if e.Head.Time < last {
 				t.Errorf("record %d is earlier than the one before", events+took)
 			}
-			last = e.record.Time
-			if e.record.Call == unix.SYS_READ && e.numbers[2] == 1 && e.record.Ret == 1 {
+			last = e.Head.Time
+			if e.Head.Call == unix.SYS_READ && e.Numbers[2] == 1 && e.Head.Ret == 1 {
 				reads++
 			}
-			records = records[len(e.whole):]
+			records = records[len(e.Raw):]
 		}
-		if took != told {
-			t.Errorf("%d records were called %d events", took, told)
+		if took != want {
+			t.Errorf("%d records were called %d events", took, want)
 		}
 		events += took
 		return took, nil
@@ -49,21 +53,21 @@ func TestBinary(t *testing.T) {
 	}
 }
 
-// ringOf is a ring that so many reads lie in, one each nanosecond, and whose end some of them lie before.
-func ringOf(events int) cpuRing {
+// ringOf is a ring with so many reads, one each nanosecond, which wrap around its end.
+func ringOf(events int) kernel.Ring {
 	const size = 1 << 20
-	r := ring.InMemory(size, maxRecord, size-1<<10)
+	r := ring.InMemory(size, 1<<14, size-1<<10)
 	for i := range events {
-		one := made(unix.SYS_READ, []uint64{uint64(i), 2, 3})
-		headOf(one).Time = uint64(i + 1)
+		one := kerneltest.Call(unix.SYS_READ, []uint64{uint64(i), 2, 3})
+		kerneltest.Head(one).Time = uint64(i + 1)
 		r.Put(one, 0)
 	}
-	return cpuRing{r}
+	return kernel.Ring{Ring: r}
 }
 
-// Each record is handed on once, in its order, up to a time, and to the limit of events.
-func TestHandOn(t *testing.T) {
-	const all = 2000 // more than fit into what is handed on at a time
+// Each record is copied once, in its order, up to a time, and to the limit of events.
+func TestCopyRun(t *testing.T) {
+	const all = 2000 // more than fit into one write
 	for name, tc := range map[string]struct{ until, limit, want uint64 }{
 		"all":              {math.MaxUint64, 0, all},
 		"a few":            {5, 0, 5},
@@ -76,31 +80,30 @@ func TestHandOn(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got bytes.Buffer
-			tr := &Trace{cfg: Config{Binary: true, MaxEvents: tc.limit}}
-			tr.json = &stream{out: sinkFunc(func(records []byte, events int) (int, error) {
+			tr := newTrace(&Config{Binary: true, MaxEvents: tc.limit, Out: sinkFunc(func(records []byte, events int) (int, error) {
 				got.Write(records)
 				return events, nil
-			})}
-			tr.streams = map[string]*stream{"": tr.json}
+			})})
 			r := ringOf(all)
-			var e event
-			there, err := r.next(&e)
-			if there && err == nil {
-				there, err = tr.handOn(r, &e, tc.until)
+			var e kernel.Record
+			more, err := r.Next(&e)
+			if more && err == nil {
+				more, err = tr.copyRun(r, &e, tc.until)
 			}
-			tr.flushAll()
+			tr.out.Flush()
 			r.Free()
-			if wantThere := tc.want < all; err != nil || there != wantThere {
-				t.Errorf("%v, %v; want %v", there, err, wantThere)
+			if wantMore := tc.want < all; err != nil || more != wantMore {
+				t.Errorf("%v, %v; want %v", more, err, wantMore)
 			}
-			if limited := tc.limit > 0 && tc.limit == tc.want; (tr.end == recording.EventLimit) != limited || tr.account.Written != tc.want || tr.pending != 0 {
-				t.Errorf("ended %q with %d written and %d pending, want %d", tr.end, tr.account.Written, tr.pending, tc.want)
+			tr.out.Close(0)
+			if limited := tc.limit > 0 && tc.limit == tc.want; (tr.out.End() == recording.EventLimit) != limited || tr.out.Counts() != (output.Counts{Written: tc.want}) {
+				t.Errorf("ended %q with %+v, want %d written", tr.out.End(), tr.out.Counts(), tc.want)
 			}
 			for i := range tc.want {
-				if !e.parse(got.Bytes()) || e.record.Time != i+1 || e.numbers[0] != i {
-					t.Fatalf("record %d: %+v", i, e.record)
+				if !e.Parse(got.Bytes()) || e.Head.Time != i+1 || e.Numbers[0] != i {
+					t.Fatalf("record %d: %+v", i, e.Head)
 				}
-				got.Next(len(e.whole))
+				got.Next(len(e.Raw))
 			}
 			if got.Len() > 0 {
 				t.Errorf("%d bytes more", got.Len())

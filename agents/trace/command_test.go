@@ -9,6 +9,9 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sonde-operator/sonde/agents/trace/decode"
+	"github.com/sonde-operator/sonde/agents/trace/kernel"
 )
 
 // lies is where a program is, without links.
@@ -46,29 +49,29 @@ func TestCommand(t *testing.T) {
 	}
 	all := []string{"/etc/hostname", "/etc/hosts", "/etc/passwd", "/etc/group", "/etc/fstab"}
 	for name, tc := range map[string]struct {
-		command Command
+		command kernel.Command
 		want    []string // of all, the files that are opened
 		execs   []string // the programs that are started, by what the event of it says that they are called
 	}{
 		"everything":         {execs: []string{"sh", "cat", "tool", "a-link-to-cat"}, want: all},
-		"by name":            {command: Command{Name: "cat"}, execs: []string{"cat", "a-link-to-cat"}, want: []string{"/etc/hostname", "/etc/group", "/etc/fstab"}},
-		"by path":            {command: Command{Name: lies(t, "/bin/cat")}, execs: []string{"cat", "a-link-to-cat"}, want: []string{"/etc/hostname", "/etc/group", "/etc/fstab"}},
-		"called by path":     {command: Command{Name: tool}, execs: []string{"tool"}, want: []string{"/etc/passwd"}},
-		"by the path called": {command: Command{Name: link}, execs: []string{"a-link-to-cat"}, want: []string{"/etc/group"}},
+		"by name":            {command: kernel.Command{Name: "cat"}, execs: []string{"cat", "a-link-to-cat"}, want: []string{"/etc/hostname", "/etc/group", "/etc/fstab"}},
+		"by path":            {command: kernel.Command{Name: lies(t, "/bin/cat")}, execs: []string{"cat", "a-link-to-cat"}, want: []string{"/etc/hostname", "/etc/group", "/etc/fstab"}},
+		"called by path":     {command: kernel.Command{Name: tool}, execs: []string{"tool"}, want: []string{"/etc/passwd"}},
+		"by the path called": {command: kernel.Command{Name: link}, execs: []string{"a-link-to-cat"}, want: []string{"/etc/group"}},
 		// A shell opens what it redirects, and is what it starts until that has its program.
-		"the shell":             {command: Command{Name: "sh"}, execs: []string{"sh", "cat", "tool", "a-link-to-cat"}, want: []string{"/etc/hosts"}},
-		"the shell by path":     {command: Command{Name: lies(t, "/bin/sh")}, execs: []string{"sh", "cat", "tool", "a-link-to-cat"}, want: []string{"/etc/hosts"}},
-		"the shell, children":   {command: Command{Name: "sh", Children: true}, execs: []string{"sh", "cat", "tool", "a-link-to-cat"}, want: all},
-		"part of a name":        {command: Command{Name: "ca"}},
-		"part of a path":        {command: Command{Name: "/cat"}},
-		"another directory":     {command: Command{Name: "/nowhere" + lies(t, "/bin/cat")}},
-		"longer than any":       {command: Command{Name: strings.Repeat("x", maxCommand)}},
-		"the longest that fits": {command: Command{Name: strings.Repeat("/x", maxParts)}},
-		"a name, children":      {command: Command{Name: "tool", Children: true}, execs: []string{"tool"}, want: []string{"/etc/passwd"}},
+		"the shell":             {command: kernel.Command{Name: "sh"}, execs: []string{"sh", "cat", "tool", "a-link-to-cat"}, want: []string{"/etc/hosts"}},
+		"the shell by path":     {command: kernel.Command{Name: lies(t, "/bin/sh")}, execs: []string{"sh", "cat", "tool", "a-link-to-cat"}, want: []string{"/etc/hosts"}},
+		"the shell, children":   {command: kernel.Command{Name: "sh", Children: true}, execs: []string{"sh", "cat", "tool", "a-link-to-cat"}, want: all},
+		"part of a name":        {command: kernel.Command{Name: "ca"}},
+		"part of a path":        {command: kernel.Command{Name: "/cat"}},
+		"another directory":     {command: kernel.Command{Name: "/nowhere" + lies(t, "/bin/cat")}},
+		"longer than any":       {command: kernel.Command{Name: strings.Repeat("x", 255)}},
+		"the longest that fits": {command: kernel.Command{Name: strings.Repeat("/x", 32)}},
+		"a name, children":      {command: kernel.Command{Name: "tool", Children: true}, execs: []string{"tool"}, want: []string{"/etc/passwd"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := pod.hold(t, "", "/bin/sh", "-c", script, "sh", filepath.Dir(tool), link)
-			cfg := Config{PodUID: testUID, Groups: []Group{GroupProcess, GroupFile}}
+			cfg := Config{PodUID: testUID, Groups: []decode.Group{decode.GroupProcess, decode.GroupFile}}
 			if tc.command.Name != "" {
 				cfg.Command = &tc.command
 			}
@@ -79,7 +82,7 @@ func TestCommand(t *testing.T) {
 				switch {
 				case l.Call == "openat" && slices.Contains(all, l.Path):
 					opened = append(opened, l.Path)
-				case l.Call == eventExec && !slices.Contains(execs, l.Comm):
+				case l.Call == decode.EventExec && !slices.Contains(execs, l.Comm):
 					execs = append(execs, l.Comm)
 				}
 			}
@@ -103,14 +106,14 @@ func TestCommandThatRuns(t *testing.T) {
 	pod := newTestPod(t, testUID)
 	shell := copied(t, "/bin/sh", "a-tool")
 	for name, tc := range map[string]struct {
-		command Command
+		command kernel.Command
 		shell   bool // whether what the shell opens is there, and what
 		child   bool // its child opens
 	}{
-		"by name":   {command: Command{Name: "a-tool"}, shell: true},
-		"by path":   {command: Command{Name: shell}, shell: true},
-		"children":  {command: Command{Name: "a-tool", Children: true}, shell: true, child: true},
-		"the child": {command: Command{Name: "sh"}, child: true},
+		"by name":   {command: kernel.Command{Name: "a-tool"}, shell: true},
+		"by path":   {command: kernel.Command{Name: shell}, shell: true},
+		"children":  {command: kernel.Command{Name: "a-tool", Children: true}, shell: true, child: true},
+		"the child": {command: kernel.Command{Name: "sh"}, child: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -127,7 +130,7 @@ func TestCommandThatRuns(t *testing.T) {
 			if b, err := os.ReadFile(filepath.Join(dir, "up")); err != nil || string(b) != "up\n" {
 				t.Fatalf("%q, %v", b, err)
 			}
-			r := start(t, &Config{PodUID: testUID, Groups: []Group{GroupFile}, Command: &tc.command})
+			r := start(t, &Config{PodUID: testUID, Groups: []decode.Group{decode.GroupFile}, Command: &tc.command})
 			if err := os.WriteFile(filepath.Join(dir, "go"), []byte("go\n"), 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -185,7 +188,7 @@ func threads() {
 func TestCommandsThreads(t *testing.T) {
 	pod := newTestPod(t, testUID)
 	_, let := pod.startToy(t, "threads", 0)
-	r := start(t, &Config{PodUID: testUID, Groups: []Group{GroupFile}, Command: &Command{Name: filepath.Base(os.Args[0])}})
+	r := start(t, &Config{PodUID: testUID, Groups: []decode.Group{decode.GroupFile}, Command: &kernel.Command{Name: filepath.Base(os.Args[0])}})
 	let()
 	tids := map[int]bool{}
 	for _, l := range r.stop() {
@@ -198,48 +201,9 @@ func TestCommandsThreads(t *testing.T) {
 	}
 }
 
-func TestCommandCheck(t *testing.T) {
-	for name, tc := range map[string]struct {
-		name, want string // empty: good
-	}{
-		"a name":                {name: "nginx"},
-		"a path":                {name: "/usr/sbin/nginx"},
-		"a name with blanks":    {name: "nginx: worker"},
-		"the longest":           {name: strings.Repeat("x", maxCommand)},
-		"the deepest":           {name: strings.Repeat("/x", maxParts)},
-		"nothing":               {want: "1 to 255"},
-		"too long":              {name: strings.Repeat("x", maxCommand+1), want: "256 bytes"},
-		"with a zero":           {name: "a\x00b", want: "without a zero byte"},
-		"too deep":              {name: strings.Repeat("/x", maxParts+1), want: "more than 31 directories"},
-		"from somewhere":        {name: "bin/nginx", want: "/proc/PID/exe"},
-		"a directory":           {name: "/usr/sbin/", want: "/proc/PID/exe"},
-		"a detour":              {name: "/usr/../bin/x", want: "/proc/PID/exe"},
-		"the root, and nothing": {name: "/", want: "/proc/PID/exe"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			err := (&Command{Name: tc.name}).check()
-			if (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.want) {
-				t.Errorf("%v, want %q in it", err, tc.want)
-			}
-			if err == nil {
-				return
-			}
-			if _, err := Open(&Config{PodUID: testUID, Command: &Command{Name: tc.name}}); err == nil || !strings.Contains(err.Error(), tc.want) {
-				t.Errorf("a trace of it: %v", err)
-			}
-		})
-	}
-}
-
-func TestWords(t *testing.T) {
-	var w [2]uint64
-	words(w[:], "sh")
-	b := [16]byte{'s', 'h'}
-	for i := range w {
-		for k := range 8 {
-			if got := byte(w[i] >> (8 * k)); got != b[8*i+k] { // both architectures begin with the lowest byte
-				t.Errorf("byte %d is %d, want %d", 8*i+k, got, b[8*i+k])
-			}
-		}
+// A command that no process can be called is refused before anything is attached.
+func TestOpenRefusesACommand(t *testing.T) {
+	if _, err := Open(&Config{PodUID: testUID, Command: &kernel.Command{}}); err == nil || !strings.Contains(err.Error(), "1 to 255") {
+		t.Errorf("a trace of a command without a name: %v", err)
 	}
 }

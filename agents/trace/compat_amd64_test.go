@@ -1,6 +1,10 @@
 package trace
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/sonde-operator/sonde/agents/trace/decode"
+)
 
 // Calls by the 32-bit interface have numbers that mean others: none is recorded under a wrong name, and all are counted.
 func TestCallsOf32Bits(t *testing.T) {
@@ -15,12 +19,12 @@ func TestCallsOf32Bits(t *testing.T) {
 			pod := newTestPod(t, testUID)
 			program := tc.program(t)
 			h := pod.hold(t, "", program)
-			r := start(t, &Config{PodUID: testUID, Groups: []Group{GroupProcess, GroupFile, GroupIO, GroupMemory}, Durations: true})
+			r := start(t, &Config{PodUID: testUID, Groups: []decode.Group{decode.GroupProcess, decode.GroupFile, decode.GroupIO, decode.GroupMemory}, Durations: true})
 			h.run()
 			started := false
 			for _, l := range r.stop() {
 				switch {
-				case l.Call == eventExec && l.Path == program:
+				case l.Call == decode.EventExec && l.Path == program:
 					started = true
 				case l.Call == "close" && asText(l.Args["fd"]) == "-1", started && l.Call == "writev": // what 3 and 20 are for others
 					t.Errorf("no call of this name was made: %+v", l)

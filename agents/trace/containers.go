@@ -5,159 +5,119 @@ import (
 	"slices"
 	"time"
 
-	"github.com/cilium/ebpf"
-
 	"github.com/sonde-operator/sonde/agents/node/process"
+	"github.com/sonde-operator/sonde/agents/trace/kernel"
 )
 
-// standing of a cgroup: whether its events are written.
-type standing uint8
+// decision says whether the events of a cgroup are written.
+type decision uint8
 
 const (
-	// unsettled: nobody knows yet whose it is. A runtime prepares a container in its cgroup, and only when that is done do
-	// the mounts there tell the container's name.
-	unsettled standing = iota
-	wanted
-	unwanted
+	// undecided: a runtime prepares a container in its cgroup, and mounts what has the container's name last.
+	undecided decision = iota
+	included
+	excluded
 )
 
-// Bounds of what is held back until it is known whose it is. What is beyond them is written: nothing is left out that may
-// be asked for.
 const (
-	holdFor      = uint64(5 * time.Second)
-	holdBytes    = 8 << 20
-	maxUnsettled = 1 << 10 // cgroups
-	// lookAgain is how soon unsettled cgroups are looked at again, and lookRarely how soon those of which nothing was learnt
-	// for long; lookAt is at how many processes of each.
-	lookAgain  = uint64(20 * time.Millisecond)
-	lookRarely = uint64(time.Second)
-	lookAt     = 8
+	maxDecided   = 1 << 14 // cgroups
+	maxUndecided = 1 << 10
+	// minRecheck is how soon undecided cgroups are checked again, and maxRecheck how soon those that stay undecided.
+	minRecheck = uint64(20 * time.Millisecond)
+	maxRecheck = uint64(time.Second)
+	// processesChecked is how many processes of each cgroup are checked at a time.
+	processesChecked = 8
 )
 
 // selection is which containers are recorded, where not all are.
 type selection struct {
-	names []string // empty is all
-	known map[uint64]standing
-	// open are the cgroups that are unsettled; false are those without a process, of which nothing more can be learnt.
-	open map[uint64]bool
-	// looked is when they were looked at last, and pause until they are again.
-	looked, pause uint64
-	// queue holds events, in their order, from the first of an unsettled cgroup on.
-	queue []heldEvent
-	bytes int
-}
-
-// heldEvent waits for its cgroup, or behind one that does.
-type heldEvent struct {
-	cgroup, time uint64
-	to           *stream
-	lines        []byte
+	names   []string // empty means all
+	decided map[uint64]decision
+	// undecided are cgroups with events; false are those without a process, about which nothing more can be learned.
+	undecided map[uint64]bool
+	// checked is when they were checked last, and pause until they are again.
+	checked, pause uint64
 }
 
 func newSelection(names []string) selection {
-	return selection{names: names, known: map[uint64]standing{}, open: map[uint64]bool{}}
+	return selection{names: names, decided: map[uint64]decision{}, undecided: map[uint64]bool{}}
 }
 
-// of a cgroup that an event came from.
-func (s *selection) of(cgroup uint64) standing {
+// of returns the decision about a cgroup that has an event.
+func (s *selection) of(cgroup uint64) decision {
 	if len(s.names) == 0 {
-		return wanted
+		return included
 	}
-	known, ok := s.known[cgroup]
-	if ok {
-		return known
+	if d, ok := s.decided[cgroup]; ok {
+		return d
 	}
-	if _, open := s.open[cgroup]; !open {
-		s.pause = lookAgain
+	if _, known := s.undecided[cgroup]; !known {
+		s.pause = minRecheck
 	}
-	if len(s.open) < maxUnsettled {
-		s.open[cgroup] = true
+	if len(s.undecided) < maxUndecided {
+		s.undecided[cgroup] = true
 	}
-	return unsettled
+	return undecided
 }
 
-func (s *selection) decide(cgroup uint64, name string) standing {
-	if len(s.known) >= maxProcesses {
-		clear(s.known) // most are of containers that are gone
+// decide about a cgroup by the name of its container; empty for one that has none.
+func (s *selection) decide(cgroup uint64, name string) decision {
+	if len(s.decided) >= maxDecided {
+		clear(s.decided) // most are of containers that are gone
 	}
-	decided := unwanted
+	d := excluded
 	if name != "" && slices.Contains(s.names, name) {
-		decided = wanted
+		d = included
 	}
-	s.known[cgroup] = decided
-	delete(s.open, cgroup)
-	return decided
+	s.decided[cgroup] = d
+	delete(s.undecided, cgroup)
+	return d
 }
 
-// hold keeps an event back.
-func (t *Trace) hold(e *event, to *stream, lines []byte) {
-	s := &t.only
-	s.queue = append(s.queue, heldEvent{cgroup: e.record.Cgroup, time: e.record.Time, to: to, lines: lines})
-	if s.bytes += len(lines); s.bytes > holdBytes {
-		t.release(e.record.Time)
-	}
-}
-
-// release writes what was held back, up to the first event that still waits at a time.
-func (t *Trace) release(now uint64) {
-	s, n := &t.only, 0
-	for ; n < len(s.queue); n++ {
-		h := &s.queue[n]
-		known := s.known[h.cgroup]
-		if known == unsettled && s.open[h.cgroup] && s.bytes <= holdBytes && now < h.time+holdFor {
-			break
-		}
-		s.bytes -= len(h.lines)
-		if known != unwanted {
-			t.emit(h)
-		}
-	}
-	s.queue = slices.Delete(s.queue, 0, n)
-}
-
-// sortOut looks whose the unsettled cgroups are, and writes what waited for that. That nobody can tell is no error: then
-// it is written.
-func (t *Trace) sortOut(until uint64) {
-	s := &t.only
-	if len(s.open) == 0 && len(s.queue) == 0 {
+// settleAndRelease decides about cgroups and writes events that waited for that. An error is ignored: the events are then
+// written when they have waited long enough.
+func (t *Trace) settleAndRelease(until uint64) {
+	s := &t.containers
+	if len(s.undecided) == 0 && len(t.held.queue) == 0 {
 		return
 	}
-	if now := bootTime(); len(s.open) > 0 && (now-s.looked >= s.pause || until == math.MaxUint64) {
-		s.looked, s.pause = now, min(2*s.pause, lookRarely)
+	if now := kernel.BootTime(); len(s.undecided) > 0 && (now-s.checked >= s.pause || until == math.MaxUint64) {
+		s.checked, s.pause = now, min(2*s.pause, maxRecheck)
 		_ = t.settle()
 	}
 	t.release(until)
-	for cgroup, there := range s.open {
-		if !there {
-			delete(s.open, cgroup) // it opens again with its next event
+	for cgroup, hasProcess := range s.undecided {
+		if !hasProcess {
+			delete(s.undecided, cgroup) // its next event adds it again
 		}
 	}
 }
 
-// settleAll finds out whose the cgroups of processes are before anything is recorded, and returns those that may be
+// selectProcesses decides about the cgroups of processes before anything is recorded, and returns the processes that may be
 // recorded.
-func (t *Trace) settleAll(found []process.Process) ([]process.Process, error) {
-	if len(t.only.names) == 0 {
+func (t *Trace) selectProcesses(found []process.Process) ([]process.Process, error) {
+	if len(t.containers.names) == 0 {
 		return found, nil
 	}
-	seen, err := seenBy(t.program.objects.Programs[traceProgSondeTasks])
+	tasks, err := t.program.Tasks()
 	if err != nil {
 		return nil, err
 	}
 	for _, p := range found {
-		if s, ok := seen[uint32(p.PID)]; ok {
-			t.only.of(s.Cgroup)
+		if task, ok := tasks[uint32(p.PID)]; ok {
+			t.containers.of(task.Cgroup)
 		}
 	}
 	err = t.settle()
-	return slices.DeleteFunc(found, func(p process.Process) bool { return t.only.known[seen[uint32(p.PID)].Cgroup] == unwanted }), err
+	return slices.DeleteFunc(found, func(p process.Process) bool {
+		return t.containers.decided[tasks[uint32(p.PID)].Cgroup] == excluded
+	}), err
 }
 
-// settle asks the processes of each unsettled cgroup whose it is. An answer counts if its process was in the cgroup before
-// and after: a runtime moves them.
+// settle asks processes of each undecided cgroup which container they are in. An answer counts if its process was in the
+// cgroup before and after: a runtime moves processes.
 func (t *Trace) settle() error {
-	tasks := t.program.objects.Programs[traceProgSondeTasks]
-	before, err := seenBy(tasks)
+	before, err := t.program.Tasks()
 	if err != nil {
 		return err
 	}
@@ -167,38 +127,36 @@ func (t *Trace) settle() error {
 	}
 	answers, asked := map[uint64]answer{}, map[uint64]int{}
 	for pid, p := range before {
-		if _, open := t.only.open[p.Cgroup]; !open || asked[p.Cgroup] >= lookAt || answers[p.Cgroup].pid != 0 {
+		if _, ok := t.containers.undecided[p.Cgroup]; !ok || asked[p.Cgroup] >= processesChecked || answers[p.Cgroup].pid != 0 {
 			continue
 		}
 		asked[p.Cgroup]++
-		if name, sure := t.resolver.whose(pid); sure {
+		if name, sure := t.decoder.ContainerOf(pid); sure {
 			answers[p.Cgroup] = answer{pid, name}
 		}
 	}
-	after, err := seenBy(tasks)
+	after, err := t.program.Tasks()
 	if err != nil {
 		return err
 	}
-	for cgroup := range t.only.open {
-		t.only.open[cgroup] = asked[cgroup] > 0
+	for cgroup := range t.containers.undecided {
+		t.containers.undecided[cgroup] = asked[cgroup] > 0
 	}
 	for cgroup, a := range answers {
 		if now, ok := after[a.pid]; ok && now.Cgroup == cgroup {
-			t.settled(cgroup, a.name)
+			t.decide(cgroup, a.name)
 		}
 	}
 	return nil
 }
 
-// settled: a cgroup is a container's by its name, or no container's. What nobody asked for the kernel does not tell any more.
-func (t *Trace) settled(cgroup uint64, name string) {
-	if t.only.decide(cgroup, name) == unwanted {
-		// With too many of them it is left out here alone.
-		_ = t.program.objects.Maps[traceMapLeftOut].Update(cgroup, uint8(1), ebpf.UpdateAny)
-		t.resolver.forget(cgroup)
+// decide about a cgroup by the name of its container. The kernel no longer records one that is excluded.
+func (t *Trace) decide(cgroup uint64, name string) {
+	if t.containers.decide(cgroup, name) == included {
+		t.decoder.SetContainer(cgroup, name)
 		return
 	}
-	if len(t.resolver.containers) < maxProcesses {
-		t.resolver.containers[cgroup] = name
-	}
+	// If the kernel's table is full, write leaves out the cgroup's events.
+	_ = t.program.ExcludeCgroup(cgroup)
+	t.decoder.ForgetCgroup(cgroup)
 }

@@ -10,12 +10,16 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sonde-operator/sonde/agents/trace/decode"
+	"github.com/sonde-operator/sonde/agents/trace/kernel"
+	"github.com/sonde-operator/sonde/agents/trace/kernel/kerneltest"
 )
 
 // What a read of a byte costs the Pod, a stranger, and the reader: go test -bench Read -run XXX ./agents/trace. Figures
 // that are compared with others' are make bench's.
 func BenchmarkRead(b *testing.B) {
-	for _, groups := range [][]Group{nil, {GroupIO}} {
+	for _, groups := range [][]decode.Group{nil, {decode.GroupIO}} {
 		for _, inPod := range []bool{true, false} {
 			name := map[bool]string{true: "Pod", false: "stranger"}[inPod]
 			if groups != nil {
@@ -26,7 +30,7 @@ func BenchmarkRead(b *testing.B) {
 	}
 }
 
-func benchmarkRead(b *testing.B, groups []Group, inPod bool) {
+func benchmarkRead(b *testing.B, groups []decode.Group, inPod bool) {
 	b.Helper()
 	pod := newTestPod(b, testUID)
 	pod.startReads(b, 1) // so that the Pod has a process
@@ -74,27 +78,27 @@ func benchmarkRead(b *testing.B, groups []Group, inPod bool) {
 // ./agents/trace.
 func BenchmarkEvents(b *testing.B) {
 	for name, records := range map[string][][]byte{
-		"read":             {made(unix.SYS_READ, []uint64{3, 0xc000012345, 1})},
-		"openat and close": {made(unix.SYS_OPENAT, []uint64{0xffffff9c, 0, unix.O_CLOEXEC, 0}, "/usr/share/zoneinfo/Europe/Berlin"), made(unix.SYS_CLOSE, []uint64{3})},
+		"read":             {kerneltest.Call(unix.SYS_READ, []uint64{3, 0xc000012345, 1})},
+		"openat and close": {kerneltest.Call(unix.SYS_OPENAT, []uint64{0xffffff9c, 0, unix.O_CLOEXEC, 0}, "/usr/share/zoneinfo/Europe/Berlin"), kerneltest.Call(unix.SYS_CLOSE, []uint64{3})},
 	} {
 		b.Run(name, func(b *testing.B) {
-			groups := []Group{GroupFile, GroupIO}
-			t := &Trace{cfg: Config{Groups: groups}, calls: callsOf(groups), named: true, resolver: newResolver("/nowhere")}
-			t.json = &stream{out: sinkFunc(func(_ []byte, events int) (int, error) { return events, nil })}
-			t.streams = map[string]*stream{"": t.json}
+			t := newTrace(&Config{
+				Proc: "/nowhere", Groups: []decode.Group{decode.GroupFile, decode.GroupIO},
+				Out: sinkFunc(func(_ []byte, events int) (int, error) { return events, nil }),
+			})
 			for _, r := range records {
-				head := headOf(r)
+				head := kerneltest.Head(r)
 				head.Pid, head.Tid, head.InnerPid, head.InnerTid, head.Uid, head.Cgroup = 41234, 41235, 1, 9, 1000, 4711
 				copy(unsafe.Slice((*byte)(unsafe.Pointer(&head.Comm[0])), len(head.Comm)), "postgres")
 			}
-			headOf(records[0]).Ret = 3
+			kerneltest.Head(records[0]).Ret = 3
 			b.ReportAllocs()
-			var e event
+			var e kernel.Record
 			for i := 0; b.Loop(); i++ {
 				r := records[i%len(records)]
-				headOf(r).Time += 400
-				if !e.parse(r) {
-					b.Fatal("not whole")
+				kerneltest.Head(r).Time += 400
+				if !e.Parse(r) {
+					b.Fatal("malformed")
 				}
 				t.write(&e)
 			}

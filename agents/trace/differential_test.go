@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/sonde-operator/sonde/agents/trace/decode"
 )
 
 // execution is what both write of a program that was started.
@@ -27,7 +29,7 @@ func TestTheSameAsStrace(t *testing.T) {
 	for _, p := range programs {
 		p.prepare(t)
 	}
-	r := start(t, &Config{PodUID: testUID, Groups: []Group{GroupProcess, GroupFile, GroupIO, GroupNetwork, GroupMemory, GroupSignal}})
+	r := start(t, &Config{PodUID: testUID, Groups: []decode.Group{decode.GroupProcess, decode.GroupFile, decode.GroupIO, decode.GroupNetwork, decode.GroupMemory, decode.GroupSignal}})
 	for _, p := range programs {
 		if err := p.cmd.Start(); err != nil {
 			t.Fatal(err)
@@ -47,11 +49,9 @@ func TestTheSameAsStrace(t *testing.T) {
 	for name, p := range programs {
 		t.Run(name, func(t *testing.T) { p.compare(t, lines, made) })
 	}
-	for _, list := range tables {
-		for _, c := range list {
-			if !made[c.name] {
-				t.Errorf("no program made %s", c.name)
-			}
+	for _, c := range decode.All() {
+		if !made[c.Name] {
+			t.Errorf("no program made %s", c.Name)
 		}
 	}
 }
@@ -86,7 +86,7 @@ func (p *straced) compare(t *testing.T, lines []line, made map[string]bool) {
 	got := map[int][]string{}
 	for i := range lines {
 		l := &lines[i]
-		if l.Call != eventExec && (l.Ret == nil || byName(l.Call) == nil) {
+		if l.Call != decode.EventExec && (l.Ret == nil || byName(l.Call) == nil) {
 			continue // no call: fork is an event, too
 		}
 		if _, known := want[l.HostTID]; known {

@@ -1,6 +1,6 @@
-// Package trace records the system calls of one Pod: BPF programs at raw tracepoints write binary records into rings in
-// memory, a reader resolves what their numbers mean and writes them as text, and every call is in the text or in the
-// count of what was lost. docs/adr/0008-trace-engine.md says why it is built so.
+// Package trace records the system calls of one Pod. BPF programs at raw tracepoints write binary records into rings
+// (package kernel), which are merged by time, turned into events (package decode) and written (package output). Every call
+// is either written or counted as lost. docs/adr/0008-trace-engine.md gives the reasons for this design.
 //
 // It needs CAP_BPF and CAP_PERFMON (or CAP_SYS_ADMIN), and Linux 5.12 with BTF.
 package trace

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sonde-operator/sonde/agents/trace/decode"
+	"github.com/sonde-operator/sonde/agents/trace/output"
 	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
 )
 
@@ -31,7 +33,7 @@ func TestFlapOfToys(t *testing.T) {
 			}
 			h := pod.hold(t, "", program, tc.how, source, "copied")
 			text := map[string]*strings.Builder{"io": {}, "memory": {}}
-			sinks := map[string]Sink{}
+			sinks := map[string]output.Sink{}
 			for name, to := range text {
 				sinks[name] = sinkFunc(func(lines []byte, events int) (int, error) {
 					to.Write(lines)
@@ -41,7 +43,7 @@ func TestFlapOfToys(t *testing.T) {
 					return events, nil
 				})
 			}
-			r := start(t, &Config{PodUID: testUID, Groups: []Group{GroupProcess, GroupFile, GroupIO, GroupMemory, GroupSignal}, Flap: sinks})
+			r := start(t, &Config{PodUID: testUID, Groups: []decode.Group{decode.GroupProcess, decode.GroupFile, decode.GroupIO, decode.GroupMemory, decode.GroupSignal}, Flap: sinks})
 			h.run()
 			r.cancel()
 			<-r.done

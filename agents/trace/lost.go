@@ -1,74 +1,46 @@
 package trace
 
-import "github.com/sonde-operator/sonde/agents/node/ring"
-
-// lostFault is LOST_FAULT of bpf/trace.bpf.c, rareKinds is its MAX_KINDS.
-const (
-	lostFault = uint32(ring.Kinds - 1)
-	rareKinds = 16
+import (
+	"github.com/sonde-operator/sonde/agents/trace/decode"
+	"github.com/sonde-operator/sonde/agents/trace/kernel"
 )
-
-// rareNames are the events that go through the ring of their own, by kind.
-var rareNames = map[traceKind]string{
-	traceKindKIND_EXEC:       eventExec,
-	traceKindKIND_FORK:       eventFork,
-	traceKindKIND_EXIT:       eventExit,
-	traceKindKIND_SIGNAL:     eventSignal,
-	traceKindKIND_OOM:        eventOOM,
-	traceKindKIND_CONNECTION: eventConnection,
-	traceKindKIND_RETRANSMIT: eventRetransmit,
-	traceKindKIND_RESET:      eventReset,
-}
 
 // count reads what was lost, by place.
 func (t *Trace) count() {
-	var inRings, compat, inRare uint64
-	for _, r := range t.program.rings {
-		inRings += r.Lost()
-		compat += r.Own()
+	var lost Account
+	for _, r := range t.program.Rings {
+		lost.LostRing += r.Lost()
+		lost.LostCompat += r.Own()
 	}
 	for _, n := range t.lostRare() {
-		inRare += n
+		lost.LostRare += n
 	}
-	missed := t.program.missed()
+	lost.LostRecursion = t.program.Missed()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.account.LostRing, t.account.LostCompat, t.account.LostRare, t.account.LostRecursion = inRings, compat, inRare, missed
+	t.lost = lost
 }
 
-// lostRare is what found no room among the rare events, by name: of those that would have been written. FLAP has none.
+// lostRare returns how many rare events that would have been written found no room, by name.
 func (t *Trace) lostRare() map[string]uint64 {
-	var counts [rareKinds]uint64
-	if t.cfg.Flap == nil {
-		_ = t.program.objects.Variables[traceVarRareLost].Get(&counts)
-	}
-	var lost map[string]uint64
-	add := func(name string, n uint64) {
-		if lost == nil {
-			lost = map[string]uint64{}
-		}
-		lost[name] += n
-	}
-	for kind, name := range rareNames {
-		if n := counts[kind]; n > 0 && t.records(kind) {
-			add(name, n)
+	lost := map[string]uint64{}
+	for kind, n := range t.program.RareLost() {
+		if n > 0 && t.writes(kernel.Kind(kind)) {
+			lost[decode.EventNames[kernel.Kind(kind)]] += n
 		}
 	}
-	// Of each thread that could not be marked its beginning is missing, and nobody knows what else.
-	if n := t.program.unmarked(); n > 0 {
-		add(eventFork, n)
+	// The beginning of each thread that could not be marked is missing, and an unknown number of its events.
+	if n := t.program.Unmarked(); n > 0 {
+		lost[decode.EventFork] += n
 	}
 	return lost
 }
 
-// countCalls reads, at the end, of which calls and events those were that found no room.
+// countCalls reads, at the end, which calls and events found no room.
 func (t *Trace) countCalls() {
 	lost := t.lostRare()
-	if lost == nil {
-		lost = map[string]uint64{}
-	}
 	add := func(number uint32, name string) {
-		for _, r := range t.program.rings {
+		for _, r := range t.program.Rings {
 			if n := r.LostOf(number); n > 0 {
 				lost[name] += n
 			}
@@ -76,11 +48,11 @@ func (t *Trace) countCalls() {
 	}
 	for number, c := range t.calls {
 		if c != nil {
-			add(uint32(number), c.name)
+			add(uint32(number), c.Name)
 		}
 	}
-	add(lostFault, eventFault)
+	add(kernel.LostFault, decode.EventFault)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.account.LostCalls = lost
+	t.lost.LostCalls = lost
 }

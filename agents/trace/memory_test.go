@@ -10,13 +10,15 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
+
+	"github.com/sonde-operator/sonde/agents/trace/decode"
 )
 
 // A process that writes to pages that it has just been given: each is a page fault at an address in it.
 func TestPageFaults(t *testing.T) {
 	pod := newTestPod(t, testUID)
 	pid, let := pod.startToy(t, "touch", 0)
-	r := start(t, &Config{PodUID: testUID, Groups: []Group{GroupMemory}, Durations: true})
+	r := start(t, &Config{PodUID: testUID, Groups: []decode.Group{decode.GroupMemory}, Durations: true})
 	let()
 	lines := r.stop()
 	i := slices.IndexFunc(lines, func(l line) bool { return l.Call == "mmap" && argOf(t, &l, "length") == touched<<12 })
@@ -26,10 +28,10 @@ func TestPageFaults(t *testing.T) {
 	first := uint64(*lines[i].Ret)
 	faults, measured := map[uint64]int{}, 0
 	for _, l := range lines {
-		if l.Group != string(GroupMemory) {
+		if l.Group != string(decode.GroupMemory) {
 			t.Errorf("nobody asked for %+v", l)
 		}
-		if l.Call != eventFault || l.HostPID != pid {
+		if l.Call != decode.EventFault || l.HostPID != pid {
 			continue
 		}
 		at := argOf(t, &l, "address")
@@ -83,11 +85,11 @@ func watchesFunctions(t *testing.T) bool {
 func TestPathOfAMapping(t *testing.T) {
 	program := compile(t, "copy.c")
 	for name, tc := range map[string]struct {
-		groups []Group
+		groups []decode.Group
 		want   string
 	}{
-		"with files":    {[]Group{GroupMemory, GroupFile}, "/etc/passwd"},
-		"without files": {[]Group{GroupMemory}, ""},
+		"with files":    {[]decode.Group{decode.GroupMemory, decode.GroupFile}, "/etc/passwd"},
+		"without files": {[]decode.Group{decode.GroupMemory}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pod := newTestPod(t, testUID)

@@ -12,6 +12,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/sonde-operator/sonde/agents/trace/decode"
+	"github.com/sonde-operator/sonde/agents/trace/output"
 )
 
 // Pods of these tests, whose programs stay for a while.
@@ -57,7 +60,7 @@ func TestConnections(t *testing.T) {
 	toy, stranger := pod.talk(t, "network", true), other.talk(t, "network", true)
 	toy.says("ready")
 	stranger.says("ready")
-	r := start(t, &Config{PodUID: talkingUID, NetNS: toy.netNS(), Groups: []Group{GroupFile, GroupIO, GroupNetwork}, Durations: true})
+	r := start(t, &Config{PodUID: talkingUID, NetNS: toy.netNS(), Groups: []decode.Group{decode.GroupFile, decode.GroupIO, decode.GroupNetwork}, Durations: true})
 	stranger.goOn()
 	toy.goOn()
 	child := toy.says("child")
@@ -84,16 +87,16 @@ func TestConnections(t *testing.T) {
 	for i := range lines {
 		l := &lines[i]
 		switch l.Call {
-		case eventConnection:
+		case decode.EventConnection:
 			got = append(got, connectionOf(l))
 			owner := strconv.Itoa(toy.cmd.Process.Pid)
 			if l.is("local", handed) {
 				owner = child
 			}
-			if strconv.Itoa(l.HostPID) != owner || l.Group != string(GroupNetwork) || l.arg("durationNs") == "" || l.Ret != nil {
+			if strconv.Itoa(l.HostPID) != owner || l.Group != string(decode.GroupNetwork) || l.arg("durationNs") == "" || l.Ret != nil {
 				t.Errorf("%s is of process %d, want %s: %+v", connectionOf(l), l.HostPID, owner, l)
 			}
-		case eventReset:
+		case decode.EventReset:
 			at := "at " + l.arg("local")
 			if l.is("role", "client") {
 				at = "to " + l.arg("remote")
@@ -121,12 +124,12 @@ func checkRetransmits(t *testing.T, lines []line) {
 	for i := range lines {
 		l := &lines[i]
 		switch l.Call {
-		case eventRetransmit:
+		case decode.EventRetransmit:
 			events[l.arg("local")]++
 			if !l.is("bytes", "10") || !l.is("state", "ESTABLISHED") || !l.is("remote", "127.0.0.1:8080") {
 				t.Errorf("%+v", l)
 			}
-		case eventConnection:
+		case decode.EventConnection:
 			counted[l.arg("local")] = l.arg("retransmits")
 		}
 	}
@@ -185,7 +188,7 @@ func TestConnectionsOnTheHostNetwork(t *testing.T) {
 	pod := newTestPod(t, talkingUID)
 	toy := pod.talk(t, "listen", false)
 	port := toy.says("ready")
-	r := start(t, &Config{PodUID: talkingUID, Groups: []Group{GroupNetwork}})
+	r := start(t, &Config{PodUID: talkingUID, Groups: []decode.Group{decode.GroupNetwork}})
 	c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", "127.0.0.1:"+port)
 	if err != nil {
 		t.Fatal(err)
@@ -205,7 +208,7 @@ func TestConnectionsOnTheHostNetwork(t *testing.T) {
 	accepted := false
 	for _, l := range r.stop() {
 		switch l.Call {
-		case eventConnection:
+		case decode.EventConnection:
 			got = append(got, connectionOf(&l))
 			if l.HostPID != toy.cmd.Process.Pid {
 				t.Errorf("of process %d, want %d", l.HostPID, toy.cmd.Process.Pid)
@@ -231,9 +234,9 @@ func TestNetworkOnlyWhereAsked(t *testing.T) {
 		cfg  Config
 		want bool
 	}{
-		"other groups": {Config{Groups: []Group{GroupProcess, GroupFile, GroupIO}, Out: out}, false},
-		"network":      {Config{Groups: []Group{GroupNetwork}, Out: out}, true},
-		"flap":         {Config{Groups: []Group{GroupNetwork}, Flap: map[string]Sink{"io": out}}, false},
+		"other groups": {Config{Groups: []decode.Group{decode.GroupProcess, decode.GroupFile, decode.GroupIO}, Out: out}, false},
+		"network":      {Config{Groups: []decode.Group{decode.GroupNetwork}, Out: out}, true},
+		"flap":         {Config{Groups: []decode.Group{decode.GroupNetwork}, Flap: map[string]output.Sink{"io": out}}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tc.cfg.PodUID = talkingUID
@@ -242,9 +245,9 @@ func TestNetworkOnlyWhereAsked(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, program := range []string{
-				traceProgSondeState, traceProgSondeRetransmit, traceProgSondeResetSent, traceProgSondeResetReceived, traceProgSondeSockets,
+				"sonde_state", "sonde_retransmit", "sonde_reset_sent", "sonde_reset_received", "sonde_sockets",
 			} {
-				if _, there := tr.program.objects.Programs[program]; there != tc.want {
+				if _, there := tr.program.Objects.Programs[program]; there != tc.want {
 					t.Errorf("%s is there: %v, want %v", program, there, tc.want)
 				}
 			}

@@ -173,6 +173,8 @@ func (f sinkFunc) Write(lines []byte, events int) (int, error) { return f(lines,
 func (sinkFunc) Flush(bool) error                              { return nil }
 func (sinkFunc) Pending() uint64                               { return 0 }
 
+var newline = []byte{'\n'}
+
 func start(tb testing.TB, cfg *Config) *running {
 	tb.Helper()
 	r := &running{t: tb, done: make(chan struct{})}
@@ -220,7 +222,7 @@ func (r *running) stop() []line {
 func programs(t *testing.T, tr *Trace) []ebpf.ProgramID {
 	t.Helper()
 	var ids []ebpf.ProgramID
-	for _, p := range tr.program.objects.Programs {
+	for _, p := range tr.program.Objects.Programs {
 		info, err := p.Info()
 		if err != nil {
 			t.Fatal(err)

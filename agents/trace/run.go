@@ -9,32 +9,30 @@ import (
 	"github.com/sonde-operator/sonde/agents/node/disk"
 	"github.com/sonde-operator/sonde/agents/node/recording"
 	"github.com/sonde-operator/sonde/agents/node/ring"
+	"github.com/sonde-operator/sonde/agents/trace/kernel"
 )
 
-// lineBuffer is how much is handed on at a time.
-const lineBuffer = 256 << 10
-
-// Run writes events until ctx ends, a limit is reached or lines cannot be written, and returns the final account. The
-// cause of ctx decides the reason, as in ending.Of. It may be called once and leaves nothing open.
+// Run writes events until ctx ends, a limit is reached or events cannot be written, and returns the final account. The
+// cause of ctx decides the reason, as in recording.ReasonOf. It may be called once, and closes the trace.
 func (t *Trace) Run(ctx context.Context) Result {
 	err := t.loop(ctx)
-	openErr := t.findOpen()
-	err = errors.Join(err, t.program.detach())
+	openErr := t.findOpenConnections()
+	err = errors.Join(err, t.program.Detach())
 	// A program that was running when it was detached may still be writing its record.
 	time.Sleep(10 * time.Millisecond)
 	if err == nil {
-		err = t.round(math.MaxUint64)
+		err = t.merge(math.MaxUint64)
 	}
 	if err == nil {
-		t.writeOpen()
+		t.writeOpenConnections()
 		err = openErr
 	}
-	t.deliver(true)
+	t.out.Deliver(true)
 	t.count()
 	t.countCalls()
-	t.lose()
-	err = errors.Join(t.endErr, err, t.Close())
-	reason := t.end
+	t.out.Close(t.held.drop())
+	err = errors.Join(t.out.Err(), err, t.Close())
+	reason := t.out.End()
 	switch {
 	case disk.IsFull(err):
 		reason = recording.DiskFull
@@ -48,20 +46,23 @@ func (t *Trace) Run(ctx context.Context) Result {
 
 // Account returns the counts of this moment.
 func (t *Trace) Account() Account {
+	written := t.out.Counts()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.account
+	a := t.lost
+	a.Written, a.LostWriter, a.BeyondLimit = written.Written, written.Lost, written.BeyondLimit
+	return a
 }
 
 func (t *Trace) loop(ctx context.Context) error {
 	pause, counted := ring.Longest, uint64(0)
-	for ctx.Err() == nil && t.end == "" {
-		fill, now := t.fill(), bootTime()
-		if err := t.round(now - uint64(ring.Settle)); err != nil {
+	for ctx.Err() == nil && t.out.End() == "" {
+		fill, now := max(t.program.Fill(), t.rare.Fill()), kernel.BootTime()
+		if err := t.merge(now - uint64(ring.Settle)); err != nil {
 			return err
 		}
 		if now-counted >= uint64(ring.Longest) {
-			t.deliver(false) // for those who read the file meanwhile
+			t.out.Deliver(false) // for those who read the file during the trace
 			t.count()
 			counted = now
 		}
@@ -81,6 +82,24 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-func (t *Trace) fill() float64 {
-	return max(ring.Fullest(t.program.mapped), float64(t.rare.AvailableBytes())/float64(t.rare.BufferSize()))
+// findOpenConnections looks for connections that will not end before the trace does.
+func (t *Trace) findOpenConnections() error {
+	if !t.cfg.network() || t.out.End() != "" {
+		return nil
+	}
+	sockets, err := t.program.Sockets()
+	if err != nil {
+		return err
+	}
+	t.decoder.AddOpenConnections(sockets)
+	return nil
+}
+
+// writeOpenConnections writes the connections that have not ended since.
+func (t *Trace) writeOpenConnections() {
+	for _, r := range t.decoder.StillOpen(kernel.BootTime()) {
+		t.write(&r)
+	}
+	t.release(math.MaxUint64)
+	t.out.Flush()
 }

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"syscall"
 	"testing"
+
+	"github.com/sonde-operator/sonde/agents/trace/decode"
 )
 
 // Signals that a Pod's processes are sent: by whom, and what becomes of them.
@@ -17,7 +19,7 @@ func TestSignals(t *testing.T) {
 	victim := pod.hold(t, "", "/bin/true")
 	deaf := pod.hold(t, "", "/bin/sh", "-c", `trap "" USR2; kill -USR2 $$; /bin/true; true`)
 	broken := pod.hold(t, "", "/bin/sh", "-c", toyEnv+`=segv exec "$0"`, os.Args[0])
-	r := start(t, &Config{PodUID: testUID, Groups: []Group{GroupSignal}})
+	r := start(t, &Config{PodUID: testUID, Groups: []decode.Group{decode.GroupSignal}})
 	deaf.run()
 	broken.run()
 	if err := victim.cmd.Process.Signal(syscall.SIGTERM); err != nil {
@@ -40,7 +42,7 @@ func TestSignals(t *testing.T) {
 			"hostPid": broken.cmd.Process.Pid, "signal": "SIGSEGV", "code": "SEGV_MAPERR", "result": "delivered", "to": "thread", "from": "kernel", "address": "0x0",
 		},
 	} {
-		if !slices.ContainsFunc(lines, func(l line) bool { return l.Call == eventSignal && l.has(want) }) {
+		if !slices.ContainsFunc(lines, func(l line) bool { return l.Call == decode.EventSignal && l.has(want) }) {
 			t.Errorf("no line tells of a signal %s", name)
 		}
 	}
@@ -50,7 +52,7 @@ func TestSignals(t *testing.T) {
 		t.Error("no line tells of the call kill")
 	}
 	for _, l := range lines {
-		if l.Group != string(GroupSignal) {
+		if l.Group != string(decode.GroupSignal) {
 			t.Errorf("nobody asked for %+v", l)
 		}
 	}
@@ -79,7 +81,7 @@ func TestOOMKill(t *testing.T) {
 	pod := newTestPod(t, testUID)
 	h := pod.hold(t, "", "/bin/sh", "-c", toyEnv+`=eat exec "$0"`, os.Args[0])
 	limitMemory(t, pod, h.cmd.Process.Pid, limit)
-	r := start(t, &Config{PodUID: testUID, Groups: []Group{GroupSignal}})
+	r := start(t, &Config{PodUID: testUID, Groups: []decode.Group{decode.GroupSignal}})
 	if _, err := h.in.Write([]byte("go\n")); err != nil {
 		t.Fatal(err)
 	}
@@ -87,17 +89,17 @@ func TestOOMKill(t *testing.T) {
 		t.Fatalf("%v: %s", err, h.out.String())
 	}
 	lines := r.stop()
-	i := slices.IndexFunc(lines, func(l line) bool { return l.Call == eventOOM })
+	i := slices.IndexFunc(lines, func(l line) bool { return l.Call == decode.EventOOM })
 	if i < 0 {
 		t.Fatal("no line tells of the killing")
 	}
 	l := lines[i]
 	anon, total := argOf(t, &l, "anonBytes"), argOf(t, &l, "totalBytes")
-	if l.HostPID != h.cmd.Process.Pid || l.Group != string(GroupSignal) || anon < limit/4 || anon > limit || total < anon {
+	if l.HostPID != h.cmd.Process.Pid || l.Group != string(decode.GroupSignal) || anon < limit/4 || anon > limit || total < anon {
 		t.Errorf("%+v", l)
 	}
 	killed := map[string]any{"hostPid": h.cmd.Process.Pid, "signal": "SIGKILL", "code": "SI_KERNEL", "from": "kernel"}
-	if !slices.ContainsFunc(lines, func(l line) bool { return l.Call == eventSignal && l.has(killed) }) {
+	if !slices.ContainsFunc(lines, func(l line) bool { return l.Call == decode.EventSignal && l.has(killed) }) {
 		t.Error("no line tells of the kernel's signal")
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"os"
 	"slices"
 	"testing"
+
+	"github.com/sonde-operator/sonde/agents/trace/decode"
 )
 
 // unmade are calls that the toy does not make: a process of nonsense would come of them.
@@ -16,7 +18,7 @@ func TestEachCallIsRecorded(t *testing.T) {
 	t.Setenv(toyEnv, "calls")
 	t.Setenv(toyDir, t.TempDir())
 	h := pod.hold(t, "", os.Args[0])
-	calls, groups := slices.Concat(tables...), groupsOfCalls()
+	calls, groups := decode.All(), decode.AllGroups()
 	r := start(t, &Config{PodUID: testUID, Groups: groups, Durations: true})
 	if _, err := h.in.Write([]byte("go\n")); err != nil {
 		t.Fatal(err)
@@ -33,14 +35,14 @@ func TestEachCallIsRecorded(t *testing.T) {
 		t.Errorf("%d events were lost: %+v", lost, r.result.Account)
 	}
 	for _, c := range calls {
-		if !slices.Contains(unmade, c.name) && (times[c.name] == 0 || !measured[c.name]) {
-			t.Errorf("%s, of group %s: recorded %d times, measured: %t", c.name, c.group, times[c.name], measured[c.name])
+		if !slices.Contains(unmade, c.Name) && (times[c.Name] == 0 || !measured[c.Name]) {
+			t.Errorf("%s, of group %s: recorded %d times, measured: %t", c.Name, c.Group, times[c.Name], measured[c.Name])
 		}
 	}
-	for _, event := range []string{eventExec, eventFork, eventExit} {
+	for _, event := range []string{decode.EventExec, decode.EventFork, decode.EventExit} {
 		if times[event] == 0 {
 			t.Errorf("no %s is recorded", event)
 		}
 	}
-	t.Logf("groups %v: %d calls, %d events of the scheduler", groups, len(calls)-len(unmade), times[eventExec]+times[eventFork]+times[eventExit])
+	t.Logf("groups %v: %d calls, %d events of the scheduler", groups, len(calls)-len(unmade), times[decode.EventExec]+times[decode.EventFork]+times[decode.EventExit])
 }

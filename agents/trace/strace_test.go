@@ -10,21 +10,23 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/sonde-operator/sonde/agents/trace/decode"
 )
 
 // raw is a line as strace writes a call with raw arguments.
 func raw(l *line) string {
-	if l.Call == eventExec {
+	if l.Call == decode.EventExec {
 		return "execve(*) = 0x0"
 	}
 	c := byName(l.Call)
 	var args []string
-	for _, a := range c.args {
-		if a.kind >= argPath {
+	for _, a := range c.Args {
+		if a.Kind >= decode.ArgPath {
 			args = append(args, "*")
 			continue
 		}
-		args = append(args, hexOf(l.Args[a.name], a.kind))
+		args = append(args, hexOf(l.Args[a.Name], a.Kind))
 	}
 	if l.Errno != "" {
 		return fmt.Sprintf("%s(%s) = -1 %s", l.Call, strings.Join(args, ", "), l.Errno)
@@ -32,28 +34,26 @@ func raw(l *line) string {
 	return fmt.Sprintf("%s(%s) = %#x", l.Call, strings.Join(args, ", "), *l.Ret)
 }
 
-func byName(name string) *call {
-	for _, list := range tables {
-		for i := range list {
-			if list[i].name == name {
-				return &list[i]
-			}
+func byName(name string) *decode.Call {
+	for _, c := range decode.All() {
+		if c.Name == name {
+			return &c
 		}
 	}
 	return nil
 }
 
-func hexOf(v any, kind argKind) string {
+func hexOf(v any, kind decode.ArgKind) string {
 	switch v := v.(type) {
 	case string:
 		return v
 	case json.Number:
-		if kind == argUint {
+		if kind == decode.ArgUint {
 			n, _ := strconv.ParseUint(v.String(), 10, 64)
 			return fmt.Sprintf("%#x", n)
 		}
 		n, _ := strconv.ParseInt(v.String(), 10, 64)
-		if kind == argOffset {
+		if kind == decode.ArgOffset {
 			return fmt.Sprintf("%#x", uint64(n))
 		}
 		return fmt.Sprintf("%#x", uint32(n))
@@ -133,13 +133,13 @@ func straceCall(text string) (string, bool) {
 	if inner == "" {
 		args = nil
 	}
-	args = args[:min(len(args), len(c.args))]
-	for i, a := range c.args {
+	args = args[:min(len(args), len(c.Args))]
+	for i, a := range c.Args {
 		switch {
 		case i >= len(args):
-		case a.kind >= argPath:
+		case a.Kind >= decode.ArgPath:
 			args[i] = "*"
-		case a.kind == argInt || a.kind == argFD || a.kind == argDir:
+		case a.Kind == decode.ArgInt || a.Kind == decode.ArgFD || a.Kind == decode.ArgDir:
 			n, _ := strconv.ParseUint(args[i], 0, 64)
 			args[i] = fmt.Sprintf("%#x", uint32(n))
 		case args[i] == "0":

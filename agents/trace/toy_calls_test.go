@@ -5,10 +5,11 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
-	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sonde-operator/sonde/agents/trace/decode"
 )
 
 // toy makes each call of the table once or more: with nonsense, which fails, and as it is meant.
@@ -16,16 +17,16 @@ func toy(dir string) {
 	if err := os.Chdir(dir); err != nil {
 		panic(err)
 	}
-	for _, c := range slices.Concat(tables...) {
-		switch c.number {
+	for _, c := range decode.All() {
+		switch c.Number {
 		case unix.SYS_CLONE, unix.SYS_CLONE3, unix.SYS_CLOSE_RANGE, unix.SYS_CLOSE, unix.SYS_KILL:
 			continue // nonsense would succeed, or go to all
 		}
-		if c.name == "fork" || c.name == "vfork" {
+		if c.Name == "fork" || c.Name == "vfork" {
 			continue
 		}
 		const none = ^uintptr(0)
-		_, _, _ = unix.Syscall6(uintptr(c.number), none, none, none, none, none, none)
+		_, _, _ = unix.Syscall6(uintptr(c.Number), none, none, none, none, none, none)
 	}
 	var each sync.WaitGroup
 	for i := range 3 {

@@ -9,11 +9,12 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/ringbuf"
 
 	"github.com/sonde-operator/sonde/agents/node/process"
 	"github.com/sonde-operator/sonde/agents/node/recording"
-	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
+	"github.com/sonde-operator/sonde/agents/trace/decode"
+	"github.com/sonde-operator/sonde/agents/trace/kernel"
+	"github.com/sonde-operator/sonde/agents/trace/output"
 )
 
 // DefaultRingBytes is the memory of all CPUs' rings together.
@@ -21,20 +22,20 @@ const DefaultRingBytes = 32 << 20
 
 // Config says what to trace. Zero values mean the defaults.
 type Config struct {
-	// PodUID is the target's, one of whose processes must be there.
+	// PodUID of the target, which must have a process.
 	PodUID string
 	// Proc is where the node's processes are; default /proc.
 	Proc string
-	// NetNS is the number of the Pod's network namespace, all of whose connections are its own; zero where that is the
-	// node's, and the Pod's connections are those of its processes.
+	// NetNS is the number of the Pod's network namespace, whose connections are all recorded. Zero is for a Pod on the
+	// node's network: the connections of its processes are recorded.
 	NetNS uint32
 	// Groups of calls to record.
-	Groups []Group
-	// Containers whose processes alone are recorded, by name; empty is all. Names are known once a container is about to
-	// start its program: what its runtime did before is held back until then.
+	Groups []decode.Group
+	// Containers whose processes alone are recorded, by name; empty means all. A container's name is known when its runtime
+	// is about to start its program: what happened before in its cgroup is held back until then.
 	Containers []string
-	// Command whose processes alone are recorded; nil is all.
-	Command *Command
+	// Command whose processes alone are recorded; nil means all.
+	Command *kernel.Command
 	// Durations measures how long each call takes, which costs each call of the node's processes some nanoseconds more.
 	Durations bool
 	// MinLatency leaves out calls that took less.
@@ -43,39 +44,40 @@ type Config struct {
 	RingBytes int
 	// MaxEvents is the number of events after which the trace ends; zero means no limit.
 	MaxEvents uint64
-	// Out is where JSON lines go; not for FLAP's.
-	Out Sink
-	// Flap, if not nil, has the lines in FLAP's format instead: a sink for each of its sources (tracefmt.FlapSource).
-	// What is no call has no lines there. It measures durations.
-	Flap map[string]Sink
-	// Binary hands Out the records as the kernel wrote them (struct record of bpf/trace.bpf.c), and makes nothing of them:
-	// what reading costs without the text, for make bench.
+	// Out gets JSON lines, or records if Binary is set.
+	Out output.Sink
+	// Flap, if not nil, gets lines in FLAP's format instead: a sink for each of its sources (tracefmt.FlapSource). They have
+	// calls and page faults only, with durations.
+	Flap map[string]output.Sink
+	// Binary writes the kernel's records without decoding them: make bench measures the cost of reading alone.
 	Binary bool
-}
-
-// Sink takes events' lines. *File is one. None of its methods is called once an error has ended the trace, but Flush and Pending.
-type Sink interface {
-	// Write takes the whole lines of so many events, of which all have as many: all of them, or as many events as it returns
-	// and why it took no more, which ends the trace.
-	Write(lines []byte, events int) (taken int, err error)
-	// Flush has what was taken where it belongs soon or, if it is to wait, when it returns. An error ends the trace.
-	Flush(wait bool) error
-	// Pending is how many of the events that it took are not where they belong: not yet or, after an error, never.
-	Pending() uint64
 }
 
 func (c *Config) timed() bool { return c.Durations || c.MinLatency > 0 || c.Flap != nil }
 
-// network records connections, and what sockets are called: FLAP has neither.
-func (c *Config) network() bool { return c.Flap == nil && slices.Contains(c.Groups, GroupNetwork) }
+// network reports whether connections and the names of sockets are recorded: FLAP has neither.
+func (c *Config) network() bool {
+	return c.Flap == nil && slices.Contains(c.Groups, decode.GroupNetwork)
+}
 
-// Account of a trace: seen = Written + Lost.
+func (c *Config) output() output.Config {
+	w := output.Config{Sinks: map[string]output.Sink{"": c.Out}, MaxEvents: c.MaxEvents}
+	switch {
+	case c.Flap != nil:
+		w.Format, w.Sinks = output.Flap, c.Flap
+	case c.Binary:
+		w.Format = output.Binary
+	}
+	return w
+}
+
+// Account of a trace: what happened is Written + Lost + BeyondLimit.
 type Account struct {
 	Written uint64
 	// LostRing counts calls and page faults for which a CPU's ring had no room, LostRare other events, LostRecursion calls at which
 	// the kernel did not run the program, and LostWriter events that could not be written (disk full).
 	LostRing, LostRare, LostRecursion, LostWriter uint64
-	// LostCompat counts the calls of 32-bit programs, which are not recorded: all that there were.
+	// LostCompat counts the calls of 32-bit programs, none of which is recorded.
 	LostCompat uint64
 	// LostCalls are LostRing and LostRare by the name of the call or event; only when the trace has ended.
 	LostCalls map[string]uint64
@@ -83,7 +85,7 @@ type Account struct {
 	BeyondLimit uint64
 }
 
-// Lost is all that is in no line.
+// Lost is the sum of all events that are lost.
 func (a *Account) Lost() uint64 {
 	return a.LostRing + a.LostRare + a.LostRecursion + a.LostWriter + a.LostCompat
 }
@@ -96,50 +98,30 @@ type Result struct {
 	Err error
 }
 
-// Trace is one trace that is attached.
+// Trace is an attached trace.
 type Trace struct {
-	cfg      Config
-	calls    *callTable
-	program  *program
-	rare     *ringbuf.Reader
-	resolver *resolver
-	// named says that the trace sees all that gives descriptors and working directories their names, and takes them away.
-	named  bool
-	only   selection
-	clock  bootClock
-	end    recording.Reason // empty while lines are written
-	endErr error
+	cfg        Config
+	calls      *decode.Table
+	program    *kernel.Program
+	rare       *kernel.RareRing
+	decoder    *decode.Decoder
+	containers selection
+	held       holdback
+	out        *output.Writer
+	single     *output.Stream // of all events, unless the format is FLAP's
 
-	mu      sync.Mutex
-	account Account
-
-	record  tracefmt.Record
-	taken   uint64 // events that sinks took
-	path    []byte
-	texts   keptTexts
-	encoder tracefmt.Encoder
-	pending uint64             // events of all streams
-	streams map[string]*stream // by source; of JSON lines it is empty
-	json    *stream            // that one, or of records
-	queue   []ringbuf.Record   // of rare, by time
-	open    map[flow]*traceOpenSocket
+	mu   sync.Mutex
+	lost Account // by the kernel's side
 }
 
 // Open attaches to the Pod: each call that ends from then on is written or counted as lost.
 func Open(cfg *Config) (*Trace, error) {
-	t := &Trace{
-		cfg: *cfg, calls: callsOf(cfg.Groups), named: slices.Contains(cfg.Groups, GroupFile) && cfg.MinLatency == 0, only: newSelection(cfg.Containers),
-	}
 	if cfg.Command != nil {
-		if err := cfg.Command.check(); err != nil {
+		if err := cfg.Command.Check(); err != nil {
 			return nil, err
 		}
 	}
-	t.cfg.Proc = cmp.Or(t.cfg.Proc, "/proc")
-	t.cfg.RingBytes = cmp.Or(t.cfg.RingBytes, DefaultRingBytes)
-	t.resolver = newResolver(t.cfg.Proc)
-	t.streams = t.cfg.streams()
-	t.json = t.streams[""]
+	t := newTrace(cfg)
 	found, err := process.Finder{Root: t.cfg.Proc}.Pod(cfg.PodUID)
 	if err != nil {
 		return nil, err
@@ -147,59 +129,73 @@ func Open(cfg *Config) (*Trace, error) {
 	if len(found) == 0 {
 		return nil, process.ErrNoProcess
 	}
-	var group cgroup
-	for _, p := range found { // of a Pod that is just starting, some end at once
-		if group, err = findCgroup(t.cfg.Proc, p.PID); err == nil {
+	var cgroup kernel.Cgroup
+	for _, p := range found { // in a Pod that starts, some processes end at once
+		if cgroup, err = kernel.FindCgroup(t.cfg.Proc, p.PID); err == nil {
 			break
 		}
 	}
 	if err != nil {
 		return nil, err
 	}
-	if err := t.attach(group, found); err != nil {
+	if err := t.attach(cgroup, found); err != nil {
 		return nil, errors.Join(err, t.Close())
 	}
 	return t, nil
 }
 
-// attach begins to record what the cgroup's processes do, and learns of those that are there.
-func (t *Trace) attach(group cgroup, found []process.Process) error {
+// newTrace is a trace without the kernel's side.
+func newTrace(cfg *Config) *Trace {
+	t := &Trace{cfg: *cfg, calls: decode.Calls(cfg.Groups), containers: newSelection(cfg.Containers), out: output.NewWriter(cfg.output())}
+	t.cfg.Proc = cmp.Or(t.cfg.Proc, "/proc")
+	t.cfg.RingBytes = cmp.Or(t.cfg.RingBytes, DefaultRingBytes)
+	t.single = t.out.Stream("")
+	t.decoder = decode.New(decode.Config{
+		Proc: t.cfg.Proc, Calls: t.calls, TracksFiles: slices.Contains(cfg.Groups, decode.GroupFile) && cfg.MinLatency == 0,
+	})
+	return t
+}
+
+// attach begins to record what the cgroup's processes do, and learns about those that run already.
+func (t *Trace) attach(cgroup kernel.Cgroup, found []process.Process) error {
 	cpus, err := ebpf.PossibleCPU()
 	if err != nil {
 		return fmt.Errorf("count CPUs: %w", err)
 	}
-	s := settings{
-		group: group, calls: t.calls, timed: t.cfg.timed(), minLatency: uint64(t.cfg.MinLatency), ringBytes: t.cfg.RingBytes, cpus: cpus,
-		network: t.cfg.network(), netns: t.cfg.NetNS, command: t.cfg.Command, byContainer: len(t.cfg.Containers) > 0,
+	cfg := kernel.Config{
+		Cgroup: cgroup, Calls: t.calls.Rows(), Timed: t.cfg.timed(), MinLatency: uint64(t.cfg.MinLatency), RingBytes: t.cfg.RingBytes, CPUs: cpus,
+		Network: t.cfg.network(), NetNS: t.cfg.NetNS, Command: t.cfg.Command, ByContainer: len(t.cfg.Containers) > 0,
 	}
-	if s.further, err = furtherOf(t.cfg.Groups); err != nil {
+	if cfg.Tracepoints, err = tracepointsOf(t.cfg.Groups); err != nil {
 		return err
 	}
-	if t.program, err = load(&s); err != nil {
+	if t.program, err = kernel.Load(&cfg); err != nil {
 		return err
 	}
-	if t.rare, err = ringbuf.NewReader(t.program.objects.Maps[traceMapRare]); err != nil {
-		return fmt.Errorf("read rare events: %w", err)
-	}
-	if found, err = t.settleAll(found); err != nil {
+	if t.rare, err = t.program.RareRing(); err != nil {
 		return err
 	}
-	t.clock.set()
-	if err := t.program.attach(); err != nil {
+	if found, err = t.selectProcesses(found); err != nil {
 		return err
 	}
-	if s.network {
-		if err := t.nameSockets(); err != nil {
+	t.decoder.Start()
+	if err := t.program.Attach(); err != nil {
+		return err
+	}
+	if cfg.Network {
+		sockets, err := t.program.Sockets()
+		if err != nil {
 			return err
 		}
+		t.decoder.AddSockets(sockets)
 	}
 	for _, p := range found {
-		t.resolver.of(uint32(p.PID), 0)
+		t.decoder.AddProcess(p.PID)
 	}
 	return nil
 }
 
-// Close lets go of everything.
+// Close detaches the trace and frees its memory.
 func (t *Trace) Close() error {
 	var errs []error
 	if t.rare != nil {
@@ -207,7 +203,7 @@ func (t *Trace) Close() error {
 		t.rare = nil
 	}
 	if t.program != nil {
-		errs = append(errs, t.program.close())
+		errs = append(errs, t.program.Close())
 	}
 	return errors.Join(errs...)
 }

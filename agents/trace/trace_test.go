@@ -17,6 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sonde-operator/sonde/agents/node/recording"
+	"github.com/sonde-operator/sonde/agents/trace/decode"
+	"github.com/sonde-operator/sonde/agents/trace/output"
 )
 
 var otherUID = fmt.Sprintf("11111111-1b0c-4e0e-9d1b-%012x", os.Getpid())
@@ -25,7 +27,7 @@ var otherUID = fmt.Sprintf("11111111-1b0c-4e0e-9d1b-%012x", os.Getpid())
 func TestTraceOfAShell(t *testing.T) {
 	pod := newTestPod(t, testUID)
 	h := pod.hold(t, "", "/bin/sh", "-c", "cat /etc/hostname > out; cat missing 2>/dev/null; cd /; exec 9<etc/passwd; true")
-	r := start(t, &Config{PodUID: testUID, Groups: []Group{GroupProcess, GroupFile, GroupIO}, Durations: true})
+	r := start(t, &Config{PodUID: testUID, Groups: []decode.Group{decode.GroupProcess, decode.GroupFile, decode.GroupIO}, Durations: true})
 	h.run()
 	lines := r.stop()
 	has := func(want string, fits func(l *line) bool) {
@@ -36,25 +38,25 @@ func TestTraceOfAShell(t *testing.T) {
 	}
 	has("cat's start", func(l *line) bool {
 		argv, _ := l.Args["argv"].([]any)
-		return l.Call == eventExec && strings.HasSuffix(l.Path, "/cat") && len(argv) == 2 && argv[1] == "/etc/hostname"
+		return l.Call == decode.EventExec && strings.HasSuffix(l.Path, "/cat") && len(argv) == 2 && argv[1] == "/etc/hostname"
 	})
 	has("the file that is written", func(l *line) bool {
 		return l.Call == "openat" && l.Path == h.cmd.Dir+"/out" && l.Comm == "sh" && l.Ret != nil && *l.Ret >= 0
 	})
 	has("what was written to it", func(l *line) bool {
-		return l.Group == string(GroupIO) && l.Comm == "cat" && l.Errno == "" && l.Path == "/etc/hostname"
+		return l.Group == string(decode.GroupIO) && l.Comm == "cat" && l.Errno == "" && l.Path == "/etc/hostname"
 	})
 	has("the file that is missing", func(l *line) bool {
 		return l.Call == "openat" && l.Path == h.cmd.Dir+"/missing" && l.Errno == "ENOENT"
 	})
 	has("a path from the new working directory", func(l *line) bool { return l.Call == "openat" && l.Path == "/etc/passwd" && l.Comm == "sh" })
-	has("the failed cat's end", func(l *line) bool { return l.Call == eventExit && l.Comm == "cat" && *l.Ret == 1 })
+	has("the failed cat's end", func(l *line) bool { return l.Call == decode.EventExit && l.Comm == "cat" && *l.Ret == 1 })
 	for i := range lines {
 		l := &lines[i]
 		if i > 0 && l.Time < lines[i-1].Time {
 			t.Errorf("line %d is earlier than the one before", i)
 		}
-		if began := i > 0; began && l.Group != string(GroupProcess) && (l.LatencyNs == nil || *l.LatencyNs <= 0) {
+		if began := i > 0; began && l.Group != string(decode.GroupProcess) && (l.LatencyNs == nil || *l.LatencyNs <= 0) {
 			t.Errorf("%s took %v", l.Call, l.LatencyNs)
 		}
 	}
@@ -67,7 +69,7 @@ func TestOnlyThePodAndAllOfIt(t *testing.T) {
 	inPod := pod.hold(t, "", "/bin/cat", "/etc/hostname")
 	below := pod.hold(t, "made/by", "/bin/cat", "/etc/passwd")
 	stranger := other.hold(t, "", "/bin/cat", "/etc/hostname")
-	r := start(t, &Config{PodUID: testUID, Groups: []Group{GroupProcess, GroupFile}})
+	r := start(t, &Config{PodUID: testUID, Groups: []decode.Group{decode.GroupProcess, decode.GroupFile}})
 	late := pod.hold(t, "late", "/bin/cat", "/etc/group")
 	for _, h := range []*held{stranger, inPod, below, late} {
 		h.run()
@@ -96,7 +98,7 @@ func TestOverload(t *testing.T) {
 	let := pod.startReads(t, n)
 	var read atomic.Uint64
 	r := start(t, &Config{
-		PodUID: testUID, Groups: []Group{GroupIO}, RingBytes: 1,
+		PodUID: testUID, Groups: []decode.Group{decode.GroupIO}, RingBytes: 1,
 		Out: sinkFunc(func(lines []byte, _ int) (int, error) {
 			read.Add(uint64(strings.Count(string(lines), `"call":"read"`)))
 			time.Sleep(5 * time.Millisecond) // a slow disk
@@ -144,11 +146,11 @@ func TestLimits(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			let := pod.startReads(t, n)
 			path := filepath.Join(t.TempDir(), "t.ndjson")
-			f, err := CreateFile(&FileConfig{Path: path, Mode: 0o640, MaxBytes: tc.bytes, Spare: 100})
+			f, err := output.CreateFile(&output.FileConfig{Path: path, Mode: 0o640, MaxBytes: tc.bytes, Spare: 100})
 			if err != nil {
 				t.Fatal(err)
 			}
-			r := start(t, &Config{PodUID: testUID, Groups: []Group{GroupIO}, MaxEvents: tc.events, Out: f})
+			r := start(t, &Config{PodUID: testUID, Groups: []decode.Group{decode.GroupIO}, MaxEvents: tc.events, Out: f})
 			let()
 			if tc.want == recording.Stopped {
 				r.cancel()
@@ -182,7 +184,7 @@ func TestBrokenFile(t *testing.T) {
 	pod := newTestPod(t, testUID)
 	let := pod.startReads(t, n)
 	left := taken
-	r := start(t, &Config{PodUID: testUID, Groups: []Group{GroupIO}, Out: sinkFunc(func(lines []byte, _ int) (int, error) {
+	r := start(t, &Config{PodUID: testUID, Groups: []decode.Group{decode.GroupIO}, Out: sinkFunc(func(lines []byte, _ int) (int, error) {
 		k := min(left, bytes.Count(lines, newline))
 		left -= k
 		if left == 0 {
@@ -203,12 +205,17 @@ func TestTraceOnAFullDisk(t *testing.T) {
 	const n = 50_000
 	pod := newTestPod(t, testUID)
 	let := pod.startReads(t, n)
-	path := filepath.Join(mount(t, "size=3m"), "t.ndjson")
-	f, err := CreateFile(&FileConfig{Path: path, Mode: 0o640, Spare: 100, Header: []byte("{}\n")})
+	dir := t.TempDir()
+	if err := unix.Mount("none", dir, "tmpfs", 0, "size=3m"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	path := filepath.Join(dir, "t.ndjson")
+	f, err := output.CreateFile(&output.FileConfig{Path: path, Mode: 0o640, Spare: 100, Header: []byte("{}\n")})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := start(t, &Config{PodUID: testUID, Groups: []Group{GroupIO}, Out: f})
+	r := start(t, &Config{PodUID: testUID, Groups: []decode.Group{decode.GroupIO}, Out: f})
 	let()
 	<-r.done
 	if err := f.Last([]byte("{}\n")); err != nil {
@@ -228,12 +235,12 @@ func TestTraceOnAFullDisk(t *testing.T) {
 func TestLinesAreSoonInTheFile(t *testing.T) {
 	pod := newTestPod(t, testUID)
 	path := filepath.Join(t.TempDir(), "t.ndjson")
-	f, err := CreateFile(&FileConfig{Path: path, Mode: 0o640})
+	f, err := output.CreateFile(&output.FileConfig{Path: path, Mode: 0o640})
 	if err != nil {
 		t.Fatal(err)
 	}
 	let := pod.startReads(t, 100)
-	r := start(t, &Config{PodUID: testUID, Groups: []Group{GroupIO}, Out: f})
+	r := start(t, &Config{PodUID: testUID, Groups: []decode.Group{decode.GroupIO}, Out: f})
 	let()
 	for told := uint64(0); told <= 100; time.Sleep(time.Millisecond) {
 		told = r.trace.Account().Written
@@ -253,7 +260,7 @@ func TestLinesAreSoonInTheFile(t *testing.T) {
 func TestMinLatency(t *testing.T) {
 	pod := newTestPod(t, testUID)
 	h := pod.hold(t, "", "/bin/sh", "-c", "cat /etc/hostname; sleep 0.2; echo done")
-	r := start(t, &Config{PodUID: testUID, Groups: []Group{GroupFile, GroupIO}, MinLatency: 100 * time.Millisecond})
+	r := start(t, &Config{PodUID: testUID, Groups: []decode.Group{decode.GroupFile, decode.GroupIO}, MinLatency: 100 * time.Millisecond})
 	h.run()
 	for _, l := range r.stop() {
 		// What began before the trace may have taken any time.
@@ -267,11 +274,11 @@ func TestMinLatency(t *testing.T) {
 func TestNumbersInTheContainer(t *testing.T) {
 	pod := newTestPod(t, testUID)
 	h := pod.hold(t, "", "unshare", "--pid", "--fork", "sh", "-c", "cat /etc/hostname; true")
-	r := start(t, &Config{PodUID: testUID, Groups: []Group{GroupProcess}})
+	r := start(t, &Config{PodUID: testUID, Groups: []decode.Group{decode.GroupProcess}})
 	h.run()
 	got := map[string][2]int{}
 	for _, l := range r.stop() {
-		if l.Call == eventExec && l.HostPID != h.cmd.Process.Pid {
+		if l.Call == decode.EventExec && l.HostPID != h.cmd.Process.Pid {
 			got[l.Comm] = [2]int{l.PID, l.TID}
 		}
 	}
@@ -283,7 +290,7 @@ func TestNumbersInTheContainer(t *testing.T) {
 func TestNothingIsLeft(t *testing.T) {
 	pod := newTestPod(t, testUID)
 	h := pod.hold(t, "", "/bin/true")
-	tr, err := Open(&Config{PodUID: testUID, Groups: []Group{GroupFile}, Out: sinkFunc(func(lines []byte, _ int) (int, error) {
+	tr, err := Open(&Config{PodUID: testUID, Groups: []decode.Group{decode.GroupFile}, Out: sinkFunc(func(lines []byte, _ int) (int, error) {
 		return bytes.Count(lines, newline), nil
 	})})
 	if err != nil {
@@ -309,7 +316,7 @@ func TestNothingIsLeft(t *testing.T) {
 
 func TestOpenOfWhatIsNotThere(t *testing.T) {
 	newTestPod(t, testUID) // root, and a Pod without a process
-	if _, err := Open(&Config{PodUID: testUID, Groups: []Group{GroupFile}}); err == nil {
+	if _, err := Open(&Config{PodUID: testUID, Groups: []decode.Group{decode.GroupFile}}); err == nil {
 		t.Error("a trace of nothing began")
 	}
 	if _, err := Open(&Config{PodUID: "no uid"}); err == nil {

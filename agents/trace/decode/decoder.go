@@ -1,0 +1,272 @@
+package decode
+
+import (
+	"encoding/binary"
+	"fmt"
+	"path"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sonde-operator/sonde/agents/trace/kernel"
+	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
+)
+
+// Config of a Decoder.
+type Config struct {
+	// Proc is where the node's processes are.
+	Proc string
+	// Calls that are recorded.
+	Calls *Table
+	// TracksFiles says that all calls are recorded that change what descriptors and working directories stand for.
+	TracksFiles bool
+}
+
+// Decoder turns records into events. It must see the records of a trace in their order.
+type Decoder struct {
+	calls       *Table
+	tracksFiles bool
+	resolver    *resolver
+	clock       bootClock
+
+	event   tracefmt.Record
+	path    []byte
+	strings internedStrings
+	open    map[flow]*kernel.Socket // at the end of the trace
+}
+
+// New returns a decoder that knows nothing of any process.
+func New(cfg Config) *Decoder {
+	return &Decoder{calls: cfg.Calls, tracksFiles: cfg.TracksFiles, resolver: newResolver(cfg.Proc)}
+}
+
+// Start sets the clock of events, when the trace begins.
+func (d *Decoder) Start() { d.clock.set() }
+
+// AddProcess learns from /proc about a process that ran before the trace.
+func (d *Decoder) AddProcess(pid int) { d.resolver.of(uint32(pid), 0) }
+
+// ContainerOf finds the name of a process's container; it is empty for the Pod's sandbox, and for a runtime's process that
+// watches a container. It is not sure while the process's container is being prepared, and when the process is gone.
+func (d *Decoder) ContainerOf(pid uint32) (name string, sure bool) {
+	return d.resolver.containerForSure(pid)
+}
+
+// SetContainer names the container of a cgroup.
+func (d *Decoder) SetContainer(cgroup uint64, name string) {
+	if len(d.resolver.containers) < maxProcesses {
+		d.resolver.containers[cgroup] = name
+	}
+}
+
+// ForgetCgroup forgets the processes of a cgroup whose events are no longer recorded.
+func (d *Decoder) ForgetCgroup(cgroup uint64) { d.resolver.forget(cgroup) }
+
+// Decode makes the event of a record and notes what it changes. The event is valid until the next one.
+func (d *Decoder) Decode(e *kernel.Record) *tracefmt.Record {
+	r, out := e.Head, &d.event
+	args := out.Args[:0]
+	*out = tracefmt.Record{} // set field by field: copying a literal waits for its own stores
+	out.Time, out.Comm, out.PID, out.TID, out.HostPID, out.HostTID, out.UID = d.clock.at(r.Time), e.Comm(), r.InnerPid, r.InnerTid, r.Pid, r.Tid, r.Uid
+	out.Args, out.Took = args, -1
+	if r.Took > 0 { // else it was not measured, or it began before the trace
+		out.Took = time.Duration(r.Took)
+	}
+	if e.TCP != nil {
+		return d.decodeTCP(e, out)
+	}
+	if kernel.Kind(r.Kind) == kernel.KindFork {
+		d.resolver.fork(r.Pid, r.Parent)
+	}
+	p := d.processOf(r)
+	out.Container, out.Group = p.container, string(GroupProcess)
+	switch kernel.Kind(r.Kind) {
+	case kernel.KindExec:
+		out.Call, out.Took, out.Path = EventExec, -1, e.First
+		out.Args = append(out.Args, tracefmt.Arg{Name: "argv", Kind: tracefmt.List, Text: e.Second})
+		if kernel.CommandChange(r.Ret) == kernel.CommandEnds {
+			d.resolver.remove(r.Pid) // its end will not be recorded
+		}
+	case kernel.KindFork:
+		out.Call, out.Took = EventFork, -1
+		out.Args = append(out.Args, tracefmt.Arg{Name: "parentHostPid", Kind: tracefmt.Unsigned, Number: int64(r.Parent)})
+	case kernel.KindExit:
+		out.Call, out.Took = EventExit, -1
+		out.HasRet, out.Ret = true, r.Ret>>8&0xff
+		if signal := r.Ret & 0x7f; signal != 0 {
+			out.Args = append(out.Args, tracefmt.Arg{Name: "signal", Kind: tracefmt.Text, Text: []byte(unix.SignalName(unix.Signal(signal)))})
+		}
+		if r.Pid == r.Tid {
+			d.resolver.remove(r.Pid)
+		}
+	case kernel.KindFault:
+		decodeFault(e, out)
+	case kernel.KindSignal:
+		decodeSignal(e, out)
+	case kernel.KindOOM:
+		decodeOOM(e, out)
+	default:
+		d.decodeCall(e, p, out)
+	}
+	return out
+}
+
+// processOf returns the state of an event's process after the event.
+func (d *Decoder) processOf(r *kernel.Head) *processState {
+	if kernel.Kind(r.Kind) != kernel.KindExec {
+		return d.resolver.of(r.Pid, r.Cgroup)
+	}
+	begins := kernel.CommandChange(r.Ret) == kernel.CommandBegins
+	if begins {
+		d.resolver.remove(r.Pid) // what it did since was not recorded
+	}
+	p := d.resolver.of(r.Pid, r.Cgroup)
+	if !begins { // else /proc was read after the exec
+		p.exec()
+	}
+	d.resolver.retryContainer(p, r.Pid)
+	return p
+}
+
+func (d *Decoder) decodeCall(e *kernel.Record, p *processState, out *tracefmt.Record) {
+	c := d.calls[e.Head.Call]
+	out.Call, out.Group, out.HasRet, out.Ret = c.Name, string(c.Group), true, e.Head.Ret
+	if e.Head.Ret < 0 && e.Head.Ret >= -4095 {
+		out.Errno = errnoName(-e.Head.Ret)
+		out.Ret = -1
+	}
+	paths := 0
+	dir, located := int32(unix.AT_FDCWD), ""
+	for i := range c.Args {
+		a, n := &c.Args[i], e.Numbers[i]
+		out.Args = append(out.Args, tracefmt.Arg{})
+		one := &out.Args[len(out.Args)-1]
+		one.Name, one.Number = a.Name, int64(n)
+		if !a.value(e, one, &paths) {
+			out.Args = out.Args[:len(out.Args)-1]
+		}
+		switch {
+		case a.Kind == ArgDir:
+			dir = int32(n)
+		case located != "":
+		case a.Kind == ArgPath:
+			located = d.locate(p, dir, d.strings.of(one.Text))
+		case a.Kind == ArgFD && d.hasName(c, e):
+			located = p.name(int32(n))
+		}
+	}
+	if c.onSocket() {
+		located = socketPath(c, e, located)
+	}
+	d.path = append(d.path[:0], located...)
+	out.Path = d.path
+	switch {
+	case c.Group == GroupNetwork:
+		trackSocket(c, e, p, located)
+	case e.Head.Ret >= 0 && d.tracksFiles:
+		d.track(c, e, p, located)
+	}
+}
+
+// value turns the number into the value that is written; false where there is none. paths counts the call's paths.
+func (a *Argument) value(e *kernel.Record, one *tracefmt.Arg, paths *int) bool {
+	switch a.Kind {
+	case ArgInt, ArgFD, ArgDir:
+		one.Number = int64(int32(one.Number))
+	case ArgOffset:
+	case ArgUint:
+		one.Kind = tracefmt.Unsigned
+	case ArgHex:
+		one.Kind = tracefmt.Hex
+	case ArgPath:
+		one.Kind, one.Text = tracefmt.Text, [2][]byte{e.First, e.Second}[min(*paths, 1)]
+		*paths++
+	case ArgAddress, ArgAddressOut:
+		one.Kind, one.Text = tracefmt.Text, []byte(addressText(e.Address))
+		return len(e.Address) > 0
+	case ArgPair:
+		first, second, ok := pair(e.Address)
+		one.Kind, one.Text = tracefmt.Text, fmt.Appendf(nil, "[%d, %d]", first, second)
+		return ok
+	}
+	return true
+}
+
+// pair reads the two descriptors of a socketpair.
+func pair(b []byte) (first, second int32, ok bool) {
+	if len(b) != 8 {
+		return 0, 0, false
+	}
+	return int32(binary.NativeEndian.Uint32(b)), int32(binary.NativeEndian.Uint32(b[4:])), true
+}
+
+// locate returns the absolute path that a call names; empty where its base is not known.
+func (d *Decoder) locate(p *processState, dir int32, name string) string {
+	if !d.tracksFiles && !path.IsAbs(name) {
+		return ""
+	}
+	return p.locate(dir, name)
+}
+
+// hasName reports whether the name of the call's descriptor is known: without all calls that change descriptors only
+// those of sockets are. An anonymous mapping has none: the kernel ignores its descriptor.
+func (d *Decoder) hasName(c *Call, e *kernel.Record) bool {
+	anonymous := c.Number == unix.SYS_MMAP && e.Numbers[3]&unix.MAP_ANONYMOUS != 0
+	return (d.tracksFiles || c.onSocket()) && !anonymous
+}
+
+// track notes what a successful call has changed.
+func (d *Decoder) track(c *Call, e *kernel.Record, p *processState, located string) {
+	ret := int32(e.Head.Ret)
+	switch c.Number {
+	case unix.SYS_CLOSE:
+		p.files.forget(int32(e.Numbers[0]))
+	case unix.SYS_CHDIR, unix.SYS_FCHDIR:
+		p.cwd = located
+	case unix.SYS_CLOSE_RANGE:
+		for fd, f := range p.files.all() {
+			if uint64(fd) < e.Numbers[0] || uint64(fd) > e.Numbers[1] {
+				continue
+			}
+			if e.Numbers[2]&unix.CLOSE_RANGE_CLOEXEC != 0 {
+				p.files.set(fd, openFile{name: f.name, cloexec: true})
+			} else {
+				p.files.forget(fd)
+			}
+		}
+	case unix.SYS_FCNTL:
+		trackFcntl(e, p, located)
+	case unix.SYS_DUP3:
+		p.opened(ret, located, e.Numbers[2]&unix.O_CLOEXEC != 0)
+	case unix.SYS_OPENAT:
+		p.opened(ret, located, e.Numbers[2]&unix.O_CLOEXEC != 0)
+	default:
+		if c.returnsFD {
+			p.opened(ret, located, c.Name == "open" && e.Numbers[1]&unix.O_CLOEXEC != 0)
+		}
+	}
+}
+
+func trackFcntl(e *kernel.Record, p *processState, located string) {
+	switch e.Numbers[1] {
+	case unix.F_DUPFD, unix.F_DUPFD_CLOEXEC:
+		p.opened(int32(e.Head.Ret), located, e.Numbers[1] == unix.F_DUPFD_CLOEXEC)
+	case unix.F_SETFD:
+		p.opened(int32(e.Numbers[0]), located, e.Numbers[2]&unix.FD_CLOEXEC != 0)
+	}
+}
+
+// restarts are the kernel's own codes for a call that a signal has interrupted (include/linux/errno.h): the process never
+// sees them, because the call is restarted or fails with EINTR.
+var restarts = map[int64]string{512: "ERESTARTSYS", 513: "ERESTARTNOINTR", 514: "ERESTARTNOHAND", 516: "ERESTART_RESTARTBLOCK"}
+
+func errnoName(n int64) string {
+	if name, ok := restarts[n]; ok {
+		return name
+	}
+	if name := unix.ErrnoName(unix.Errno(n)); name != "" {
+		return name
+	}
+	return strconv.FormatInt(n, 10)
+}

@@ -1,0 +1,85 @@
+package decode
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/sonde-operator/sonde/agents/trace/kernel"
+	"github.com/sonde-operator/sonde/agents/trace/kernel/kerneltest"
+	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
+)
+
+const (
+	faultPending = 1 << 63
+	faultMajor   = 1 << 62
+)
+
+// A page fault's record has its duration once that has ended.
+func TestDurationOfAFault(t *testing.T) {
+	for name, tc := range map[string]struct {
+		took  uint64
+		want  time.Duration
+		major any
+	}{
+		"not measured": {0, -1, nil},
+		"not ended":    {faultPending | 1234, -1, nil},
+		"minor":        {500, 500, int64(0)},
+		"major":        {faultMajor | 5_000_000, 5 * time.Millisecond, int64(1)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := kerneltest.Call(0, []uint64{0x7f00, 0x400, 6})
+			var e kernel.Record
+			if !e.Parse(b) {
+				t.Fatal("malformed")
+			}
+			e.Head.Kind, e.Head.Took = uint8(kernel.KindFault), tc.took
+			var out tracefmt.Record
+			decodeFault(&e, &out)
+			var major any
+			if a := out.Args[len(out.Args)-1]; a.Name == "major" {
+				major = a.Number
+			}
+			if out.Took != tc.want || major != tc.major || e.Pending() != (tc.took&faultPending != 0) {
+				t.Errorf("took %v, major %v, pending %v; want %v, %v", out.Took, major, e.Pending(), tc.want, tc.major)
+			}
+		})
+	}
+}
+
+// A container's first process is in its cgroup before the mount that has the container's name exists; at the start of the
+// container's program the mount is there.
+func TestContainerOfAStart(t *testing.T) {
+	const line = "812 790 8:1 /var/lib/kubelet/pods/0f7c5a4e/containers/web/5f3a9c11 /dev/termination-log rw - ext4 /dev/sda1 rw\n"
+	proc := t.TempDir()
+	mounts := filepath.Join(proc, "7", "mountinfo")
+	if err := os.MkdirAll(filepath.Dir(mounts), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	d := New(Config{Proc: proc, Calls: Calls([]Group{GroupSignal})})
+	for _, step := range []struct {
+		mounted, want string
+		kind          kernel.Kind
+	}{
+		{"", "", kernel.KindExit},
+		{"790 1 8:1 / / rw - ext4 /dev/sda1 rw\n", "", kernel.KindExec},
+		{line, "web", kernel.KindExec},
+	} {
+		if err := os.WriteFile(mounts, []byte(step.mounted), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		e := kernel.Record{Head: &kernel.Head{Kind: uint8(step.kind), Pid: 7, Tid: 8, Cgroup: 5}}
+		if got := d.Decode(&e).Container; got != step.want {
+			t.Errorf("with mounts %q the container is %q, want %q", step.mounted, got, step.want)
+		}
+	}
+}
+
+func TestErrnoName(t *testing.T) {
+	for n, want := range map[int64]string{2: "ENOENT", 512: "ERESTARTSYS", 4000: "4000"} {
+		if got := errnoName(n); got != want {
+			t.Errorf("%d is %s, want %s", n, got, want)
+		}
+	}
+}

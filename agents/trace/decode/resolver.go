@@ -1,0 +1,254 @@
+package decode
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"fmt"
+	"maps"
+	"os"
+	"path"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sonde-operator/sonde/agents/node/process"
+)
+
+// maxProcesses bounds the processes that are remembered, as maxFiles does descriptors: a target cannot fill the probe's memory.
+const maxProcesses = 1 << 14
+
+// resolver knows what the numbers of a trace mean: which container a process belongs to, its working directory, and which
+// files it has open. It learns that from /proc when the trace begins, and then from the trace.
+type resolver struct {
+	proc       string
+	processes  map[uint32]*processState // by their numbers on the node
+	containers map[uint64]string        // names by cgroup
+	sockets    map[string]string        // names of those that were open before the trace, by their names in /proc
+}
+
+// processState of the target.
+type processState struct {
+	cgroup    uint64
+	container string
+	cwd       string
+	files     openFiles
+}
+
+func newResolver(proc string) *resolver {
+	return &resolver{proc: proc, processes: map[uint32]*processState{}, containers: map[uint64]string{}, sockets: map[string]string{}}
+}
+
+// of returns what is known of a process. A process that is new is looked up in /proc.
+func (r *resolver) of(pid uint32, cgroup uint64) *processState {
+	p := r.processes[pid]
+	if p == nil {
+		p = r.read(pid)
+		r.remember(pid, p)
+	}
+	if p.cgroup != cgroup && cgroup != 0 {
+		name := r.container(pid, cgroup)
+		if name == "" && p.cgroup == 0 { // it has ended meanwhile: a gate ends when it is opened
+			name = p.container
+		}
+		p.cgroup, p.container = cgroup, name
+	}
+	return p
+}
+
+// container names the container that a cgroup belongs to. The Pod's sandbox has no name.
+func (r *resolver) container(pid uint32, cgroup uint64) string {
+	name, known := r.containers[cgroup]
+	if known {
+		return name
+	}
+	name, known = r.containerOf(pid)
+	if known && len(r.containers) < maxProcesses {
+		r.containers[cgroup] = name
+	}
+	return name
+}
+
+func (r *resolver) remember(pid uint32, p *processState) {
+	if len(r.processes) < maxProcesses {
+		r.processes[pid] = p
+	}
+}
+
+// read looks a process up in /proc; nothing is known of one that has ended.
+func (r *resolver) read(pid uint32) *processState {
+	p := &processState{}
+	p.cwd, _ = os.Readlink(r.path(pid, "cwd"))
+	p.container, _ = r.containerOf(pid)
+	entries, err := os.ReadDir(r.path(pid, "fd"))
+	if err != nil {
+		return p
+	}
+	for _, e := range entries {
+		fd, err := strconv.ParseInt(e.Name(), 10, 32)
+		if err != nil || !p.files.room(int32(fd)) {
+			continue
+		}
+		name, err := os.Readlink(r.path(pid, "fd/"+e.Name()))
+		if err != nil {
+			continue
+		}
+		p.files.set(int32(fd), openFile{name: cmp.Or(r.sockets[name], name), cloexec: r.cloexec(pid, e.Name())})
+	}
+	return p
+}
+
+// cloexec reads the flags of an open file (proc_pid_fdinfo(5)): an octal number.
+func (r *resolver) cloexec(pid uint32, fd string) bool {
+	b, err := os.ReadFile(r.path(pid, "fdinfo/"+fd))
+	if err != nil {
+		return false
+	}
+	for line := range bytes.Lines(b) {
+		if text, ok := bytes.CutPrefix(line, []byte("flags:")); ok {
+			n, err := strconv.ParseUint(string(bytes.TrimSpace(text)), 8, 64)
+			return err == nil && n&unix.O_CLOEXEC != 0
+		}
+	}
+	return false
+}
+
+func (r *resolver) path(pid uint32, name string) string {
+	return fmt.Sprintf("%s/%d/%s", r.proc, pid, name)
+}
+
+// retryContainer looks for the container's name again if it had none: a runtime makes the mount that has it after the first
+// process has entered the cgroup, and before that starts the container's program.
+func (r *resolver) retryContainer(p *processState, pid uint32) {
+	if p.container == "" && p.cgroup != 0 {
+		if r.containers[p.cgroup] == "" {
+			delete(r.containers, p.cgroup)
+		}
+		p.container = r.container(pid, p.cgroup)
+	}
+}
+
+// mounts are what a process's mounts say about its container.
+type mounts struct {
+	container string // its name; the Pod's sandbox has none
+	root      string // what is mounted as the root; not read where there is a name
+	lines     int    // zero: the process is gone
+}
+
+// mountsOf reads a process's mounts: the kubelet mounts a file into each container whose source has the container's name,
+// .../pods/UID/containers/NAME/....
+func (r *resolver) mountsOf(pid uint32) (m mounts) {
+	f, err := os.Open(r.path(pid, "mountinfo"))
+	if err != nil {
+		return m
+	}
+	defer f.Close()
+	for s := bufio.NewScanner(f); s.Scan(); m.lines++ {
+		if name, ok := containerName(s.Text()); ok {
+			m.container = name
+			return m
+		}
+		// The last root is mounted on top of the others.
+		if fields := strings.Fields(s.Text()); len(fields) >= 5 && fields[4] == "/" {
+			m.root = fields[2] + " " + fields[3]
+		}
+	}
+	return m
+}
+
+// containerOf finds the name of a process's container. It returns false if the process is gone.
+func (r *resolver) containerOf(pid uint32) (string, bool) {
+	m := r.mountsOf(pid)
+	return m.container, m.container != "" || m.lines > 0
+}
+
+// containerForSure is Decoder.ContainerOf. A process without a root of its own, which is mounted last, is in a container
+// that is being prepared.
+func (r *resolver) containerForSure(pid uint32) (name string, sure bool) {
+	first := r.mountsOf(pid)
+	if first.container != "" {
+		return first.container, true
+	}
+	b, err := os.ReadFile(r.path(pid, "cgroup"))
+	if err != nil {
+		return "", false
+	}
+	if _, ok := process.ParseCgroup(b); !ok {
+		return "", true
+	}
+	// Read again: the root may have changed during the first reading.
+	own, node := r.mountsOf(pid), r.mountsOf(1)
+	if own.container != "" {
+		return own.container, true
+	}
+	return "", own.root == first.root && own.root != "" && node.root != "" && own.root != node.root
+}
+
+// containerName reads a line of proc_pid_mountinfo(5), whose fourth field is the mount's source in its file system.
+func containerName(line string) (string, bool) {
+	fields := strings.Fields(line)
+	if len(fields) < 5 {
+		return "", false
+	}
+	_, rest, ok := strings.Cut(fields[3], "/pods/")
+	if !ok {
+		return "", false
+	}
+	parts := strings.Split(rest, "/")
+	if len(parts) != 4 || parts[1] != "containers" {
+		return "", false
+	}
+	return parts[2], true
+}
+
+// fork gives a new process a copy of its parent's state.
+func (r *resolver) fork(child, parent uint32) {
+	if child == parent {
+		return // a thread
+	}
+	from := r.of(parent, 0)
+	r.remember(child, &processState{cgroup: from.cgroup, container: from.container, cwd: from.cwd, files: from.files.clone()})
+}
+
+// exec closes the descriptors with close-on-exec.
+func (p *processState) exec() {
+	for fd, f := range p.files.all() {
+		if f.cloexec {
+			p.files.forget(fd)
+		}
+	}
+}
+
+func (r *resolver) remove(pid uint32) { delete(r.processes, pid) }
+
+// forget removes the processes of a cgroup.
+func (r *resolver) forget(cgroup uint64) {
+	maps.DeleteFunc(r.processes, func(_ uint32, p *processState) bool { return p.cgroup == cgroup })
+}
+
+// name of an open file; empty where it is not known.
+func (p *processState) name(fd int32) string { return p.files.get(fd).name }
+
+// locate returns the path that a call names, from a directory's descriptor on.
+func (p *processState) locate(dir int32, name string) string {
+	if strings.HasPrefix(name, "/") {
+		return path.Clean(name)
+	}
+	base := p.cwd
+	if dir != unix.AT_FDCWD {
+		base = p.name(dir)
+	}
+	switch {
+	case name == "": // AT_EMPTY_PATH: the directory itself
+		return base
+	case !strings.HasPrefix(base, "/"):
+		return "" // not known, or not a directory
+	}
+	return path.Join(base, name)
+}
+
+// opened notes a new descriptor.
+func (p *processState) opened(fd int32, name string, cloexec bool) {
+	p.files.set(fd, openFile{name: name, cloexec: cloexec})
+}

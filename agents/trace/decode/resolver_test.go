@@ -1,0 +1,129 @@
+package decode
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A process that was there when the trace began keeps its container's name, though it has ended before its first event is read: a gate
+// does as soon as it is opened.
+func TestContainerOfWhatHasEnded(t *testing.T) {
+	proc := t.TempDir()
+	const pid, sidecar, cgroup = 7, 8, 99
+	for name, mount := range map[string]string{
+		"7": "1 2 0:3 /var/lib/kubelet/pods/0aa4ec7b-7d3c-4ab5-a6f3-5e2a1a8e8a4a/containers/sonde-gate/1f2e /dev/termination-log rw - ext4 /dev/sda rw\n",
+		"8": "1 2 0:3 / / rw - overlay overlay rw\n",
+	} {
+		dir := filepath.Join(proc, name)
+		if err := os.MkdirAll(filepath.Join(dir, "fd"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "mountinfo"), []byte(mount), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := newResolver(proc)
+	r.of(pid, 0)
+	r.of(sidecar, 0)
+	for _, name := range []string{"7", "8"} {
+		if err := os.RemoveAll(filepath.Join(proc, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := r.of(pid, cgroup).container; got != "sonde-gate" {
+		t.Errorf("container %q, want sonde-gate", got)
+	}
+	if got := r.of(sidecar, cgroup+1).container; got != "" {
+		t.Errorf("container %q of a process that was in none", got)
+	}
+}
+
+func TestContainerName(t *testing.T) {
+	const kubelet = "/var/lib/kubelet/pods/0f7c5a4e-1b0c-4e0e-9d1b-5a3b6c7d8e9f"
+	for name, tc := range map[string]struct{ line, want string }{
+		"the termination log":       {"812 790 8:1 " + kubelet + "/containers/web/5f3a9c11 /dev/termination-log rw,relatime - ext4 /dev/sda1 rw", "web"},
+		"a volume":                  {"812 790 8:1 " + kubelet + "/volumes/kubernetes.io~empty-dir/v /data rw - ext4 /dev/sda1 rw", ""},
+		"the hosts file":            {"812 790 8:1 " + kubelet + "/etc-hosts /etc/hosts rw - ext4 /dev/sda1 rw", ""},
+		"something of the target's": {"812 790 8:1 / /pods/x/containers/fake/y rw - ext4 /dev/sda1 rw", ""},
+		"short":                     {"812 790", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got, ok := containerName(tc.line); got != tc.want || ok != (tc.want != "") {
+				t.Errorf("%q, %v, want %q", got, ok, tc.want)
+			}
+		})
+	}
+}
+
+func TestLocate(t *testing.T) {
+	p := &processState{cwd: "/srv"}
+	p.opened(3, "/var/lib", false)
+	p.opened(4, "socket:[77]", false)
+	for name, tc := range map[string]struct {
+		dir  int32
+		path string
+		want string
+	}{
+		"absolute":             {-100, "/etc//passwd", "/etc/passwd"},
+		"from the directory":   {-100, "a/../b", "/srv/b"},
+		"from an open one":     {3, "dpkg/status", "/var/lib/dpkg/status"},
+		"the open file itself": {3, "", "/var/lib"},
+		"from what is none":    {4, "x", ""},
+		"from what is unknown": {9, "x", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := p.locate(tc.dir, tc.path); got != tc.want {
+				t.Errorf("%q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+// A sandbox has its own root, and no name.
+func TestContainerForSure(t *testing.T) {
+	const (
+		podUID      = "0f7c5a4e-1b0c-4e0e-9d1b-5a3b6c7d8e9f"
+		containerID = "00000000000000000000000000000000000000000000000000000000000000aa"
+	)
+	var (
+		node    = "21 1 8:1 / / rw - ext4 /dev/sda1 rw\n"
+		own     = "790 700 0:52 / / rw - overlay overlay rw\n"
+		log     = "812 790 8:1 /var/lib/kubelet/pods/" + podUID + "/containers/web/5f3a9c11 /dev/termination-log rw - ext4 /dev/sda1 rw\n"
+		inPod   = "0::/kubepods/pod" + podUID + "/" + containerID + "\n"
+		monitor = "0::/kubepods.slice/kubepods-pod" + strings.ReplaceAll(podUID, "-", "_") + ".slice/crio-conmon-" + containerID + ".scope\n"
+	)
+	for name, tc := range map[string]struct {
+		mounts, cgroup, node string
+		want                 string
+		sure                 bool
+	}{
+		"a container":                {mounts: own + log, cgroup: inPod, node: node, want: "web", sure: true},
+		"one that is being prepared": {mounts: node, cgroup: inPod, node: node},
+		"nearly prepared":            {mounts: node + log, cgroup: inPod, node: node, want: "web", sure: true},
+		"a sandbox":                  {mounts: own, cgroup: inPod, node: node, sure: true},
+		"a sandbox over the node's":  {mounts: node + own, cgroup: inPod, node: node, sure: true},
+		"a runtime's monitor":        {mounts: node, cgroup: monitor, node: node, sure: true},
+		"gone":                       {node: node},
+		"a hidden node":              {mounts: own, cgroup: inPod},
+	} {
+		t.Run(name, func(t *testing.T) {
+			proc := t.TempDir()
+			for path, text := range map[string]string{"7/mountinfo": tc.mounts, "7/cgroup": tc.cgroup, "1/mountinfo": tc.node} {
+				if text == "" {
+					continue
+				}
+				if err := os.MkdirAll(filepath.Dir(filepath.Join(proc, path)), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(filepath.Join(proc, path), []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if got, sure := newResolver(proc).containerForSure(7); got != tc.want || sure != tc.sure {
+				t.Errorf("%q, %t, want %q, %t", got, sure, tc.want, tc.sure)
+			}
+		})
+	}
+}

@@ -1,0 +1,62 @@
+package trace
+
+import (
+	"slices"
+	"time"
+
+	"github.com/sonde-operator/sonde/agents/trace/kernel"
+	"github.com/sonde-operator/sonde/agents/trace/output"
+)
+
+// Bounds of the events that are held back until their container is known. Beyond them events are written: none is left out
+// that may be asked for.
+const (
+	maxHeldTime  = uint64(5 * time.Second)
+	maxHeldBytes = 8 << 20
+)
+
+// holdback keeps events, in their order, from the first one of an undecided cgroup on.
+type holdback struct {
+	queue []heldEvent
+	bytes int
+}
+
+// heldEvent waits for the decision about its cgroup, or for an event before it.
+type heldEvent struct {
+	cgroup, time uint64
+	to           *output.Stream
+	lines        []byte
+}
+
+// drop empties the queue and returns how many events it had.
+func (h *holdback) drop() int {
+	n := len(h.queue)
+	h.queue = nil
+	return n
+}
+
+// hold holds an event back.
+func (t *Trace) hold(e *kernel.Record, to *output.Stream, lines []byte) {
+	h := &t.held
+	h.queue = append(h.queue, heldEvent{cgroup: e.Head.Cgroup, time: e.Head.Time, to: to, lines: lines})
+	if h.bytes += len(lines); h.bytes > maxHeldBytes {
+		t.release(e.Head.Time)
+	}
+}
+
+// release writes what was held back, up to the first event that still waits at a time.
+func (t *Trace) release(now uint64) {
+	h, n := &t.held, 0
+	for ; n < len(h.queue); n++ {
+		e := &h.queue[n]
+		state := t.containers.decided[e.cgroup]
+		if state == undecided && t.containers.undecided[e.cgroup] && h.bytes <= maxHeldBytes && now < e.time+maxHeldTime {
+			break
+		}
+		h.bytes -= len(e.lines)
+		if state != excluded {
+			t.out.WriteLines(e.to, e.lines)
+		}
+	}
+	h.queue = slices.Delete(h.queue, 0, n)
+}

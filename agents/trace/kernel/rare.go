@@ -1,0 +1,87 @@
+package kernel
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"time"
+	"unsafe"
+
+	"github.com/cilium/ebpf/ringbuf"
+)
+
+// RareRing is the ring that all CPUs write rare events to: all but system calls and page faults.
+type RareRing struct {
+	reader *ringbuf.Reader
+	queue  []ringbuf.Record // read, by time
+	next   int              // in queue
+}
+
+// RareRing opens the program's.
+func (p *Program) RareRing() (*RareRing, error) {
+	reader, err := ringbuf.NewReader(p.Objects.Maps[traceMapRare])
+	if err != nil {
+		return nil, fmt.Errorf("open the ring of rare events: %w", err)
+	}
+	return &RareRing{reader: reader}, nil
+}
+
+// Fill is how full the ring is, from 0 to 1.
+func (r *RareRing) Fill() float64 {
+	return float64(r.reader.AvailableBytes()) / float64(r.reader.BufferSize())
+}
+
+// Read takes what the ring has, without waiting.
+func (r *RareRing) Read() error {
+	if r.reader.AvailableBytes() == 0 {
+		return nil // a Read that finds nothing takes several system calls
+	}
+	r.queue = slices.Delete(r.queue, 0, r.next)
+	r.next = 0
+	r.reader.SetDeadline(time.Unix(1, 0)) // do not wait
+	for {
+		rec, err := r.reader.Read()
+		if errors.Is(err, io.EOF) || errors.Is(err, os.ErrDeadlineExceeded) {
+			break
+		}
+		if err != nil {
+			return fmt.Errorf("read rare events: %w", err)
+		}
+		r.queue = append(r.queue, rec)
+	}
+	slices.SortStableFunc(r.queue, func(a, b ringbuf.Record) int { return cmp.Compare(sampleTime(a), sampleTime(b)) })
+	return nil
+}
+
+// Time of the next event; false if none was read.
+func (r *RareRing) Time() (uint64, bool) {
+	if r.next == len(r.queue) {
+		return 0, false
+	}
+	return sampleTime(r.queue[r.next]), true
+}
+
+// Next takes the event that Time has.
+func (r *RareRing) Next(rec *Record) error {
+	*rec = Record{}
+	if !rec.Parse(r.queue[r.next].RawSample) {
+		return ErrMalformed
+	}
+	r.next++
+	return nil
+}
+
+// Close releases the ring.
+func (r *RareRing) Close() error { return r.reader.Close() }
+
+func sampleTime(r ringbuf.Record) uint64 {
+	const at = unsafe.Offsetof(Head{}.Time)
+	if len(r.RawSample) < HeadLen {
+		return 0
+	}
+	return binary.NativeEndian.Uint64(r.RawSample[at:])
+}

@@ -1,0 +1,41 @@
+package kernel
+
+import "github.com/sonde-operator/sonde/agents/node/ring"
+
+// Ring is the ring that one CPU writes system calls and page faults to.
+type Ring struct{ *ring.Ring }
+
+func newRings(mapped []*ring.Ring) []Ring {
+	rings := make([]Ring, len(mapped))
+	for i, r := range mapped {
+		rings[i] = Ring{r}
+	}
+	return rings
+}
+
+// Next reads the record at the ring's position into rec; false if there is none yet. The record is valid until Free.
+func (r Ring) Next(rec *Record) (bool, error) {
+	if !r.Ready() {
+		return false, nil
+	}
+	if !rec.Parse(r.Rest()) {
+		return false, ErrMalformed
+	}
+	return true, nil
+}
+
+// Batch returns the records from the ring's position on that are contiguous in memory and not later than until, and how
+// many they are: at most maxRecords, and about maxBytes at most, so that they are still in the processor's cache when they
+// are copied. It stops before a malformed record, which Next reports.
+func (r Ring) Batch(until, maxRecords, maxBytes uint64) (records []byte, n uint64) {
+	all, left := r.Rest(), min(r.Left(), maxBytes)
+	size := uint64(0)
+	for ; n < maxRecords && size < left; n++ {
+		head := headOf(all[size:])
+		if head == nil || head.Time > until {
+			break
+		}
+		size += uint64(head.Size)
+	}
+	return all[:size], n
+}

@@ -1,0 +1,55 @@
+package kernel
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+)
+
+// maxSockets bounds how many sockets are read.
+const maxSockets = 1 << 14
+
+// Sockets returns the sockets that the Pod's processes have open, each once, and has the programs note whose they are. It
+// needs Config.Network.
+func (p *Program) Sockets() ([]*Socket, error) {
+	return iterate(p.Objects.Programs[traceProgSondeSockets], "sockets", readSockets)
+}
+
+func readSockets(r io.Reader) ([]*Socket, error) {
+	var all []*Socket
+	known := map[uint64]bool{}
+	for {
+		s := &Socket{}
+		_, err := io.ReadFull(r, unsafe.Slice((*byte)(unsafe.Pointer(s)), unsafe.Sizeof(*s)))
+		if errors.Is(err, io.EOF) {
+			return all, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read sockets: %w", err)
+		}
+		if !known[s.Inode] && len(all) < maxSockets {
+			known[s.Inode] = true
+			all = append(all, s)
+		}
+	}
+}
+
+// iterate runs an iterator program and reads its output, which is about what.
+func iterate[T any](program *ebpf.Program, what string, read func(io.Reader) (T, error)) (none T, err error) {
+	l, err := link.AttachIter(link.IterOptions{Program: program})
+	if err != nil {
+		return none, fmt.Errorf("attach the iterator of %s: %w", what, explain(err))
+	}
+	defer l.Close()
+	r, err := l.Open()
+	if err != nil {
+		return none, fmt.Errorf("read %s: %w", what, err)
+	}
+	defer r.Close()
+	return read(bufio.NewReaderSize(r, 64<<10))
+}

@@ -1,0 +1,62 @@
+package kernel
+
+import "github.com/sonde-operator/sonde/agents/node/ring"
+
+// Types that the BPF programs share with this package (bpf/trace.bpf.c and its headers).
+type (
+	// Head is what each record begins with.
+	Head = traceRecord
+	// TCP is the state of a connection.
+	TCP = traceTcp
+	// Socket is a socket that a process of the Pod has open.
+	Socket = traceOpenSocket
+	// Task is a process of the node with the cgroup that it is in.
+	Task = traceSeen
+	// Row says what a program records of a system call.
+	Row = traceRow
+	// Rows are those of all calls, by number. A row of zeros is a call that is not recorded.
+	Rows [512]Row
+	// Kind of a record.
+	Kind = traceKind
+	// CommandChange says whether an exec made the process one of the command, or ended that.
+	CommandChange = traceTurn
+	// Role of the Pod's side in a connection.
+	Role = traceRole
+	// Side of a connection.
+	Side = traceSide
+)
+
+// Kinds of records.
+const (
+	KindCall       = traceKindKIND_CALL
+	KindExec       = traceKindKIND_EXEC
+	KindFork       = traceKindKIND_FORK
+	KindExit       = traceKindKIND_EXIT
+	KindFault      = traceKindKIND_FAULT
+	KindSignal     = traceKindKIND_SIGNAL
+	KindOOM        = traceKindKIND_OOM
+	KindConnection = traceKindKIND_CONNECTION
+	KindRetransmit = traceKindKIND_RETRANSMIT
+	KindReset      = traceKindKIND_RESET
+)
+
+// Values of CommandChange, Role and Side.
+const (
+	CommandBegins = traceTurnTURN_COMES
+	CommandEnds   = traceTurnTURN_GOES
+	RoleClient    = traceRoleROLE_CLIENT
+	RoleServer    = traceRoleROLE_SERVER
+	SideLocal     = traceSideSIDE_LOCAL
+	SideRemote    = traceSideSIDE_REMOTE
+)
+
+// Flags of a Row: ROW_NOT_ZERO and ROW_ADDRESS_OUT of bpf/trace.bpf.c.
+const (
+	// RowNotZero leaves out calls whose result is zero.
+	RowNotZero = 1
+	// RowAddressOut says that the kernel writes the address.
+	RowAddressOut = 2
+)
+
+// LostFault is the number by which a ring counts lost page faults: LOST_FAULT of bpf/trace.bpf.c.
+const LostFault = uint32(ring.Kinds - 1)

@@ -1,0 +1,173 @@
+package trace
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/sonde-operator/sonde/agents/node/ring"
+	"github.com/sonde-operator/sonde/agents/trace/decode"
+	"github.com/sonde-operator/sonde/agents/trace/kernel"
+	"github.com/sonde-operator/sonde/agents/trace/output"
+	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
+)
+
+// merge writes all events up to a time (since boot, in nanoseconds), in their order.
+func (t *Trace) merge(until uint64) (err error) {
+	if err := t.rare.Read(); err != nil {
+		return err
+	}
+	heads := make([]kernel.Record, len(t.program.Rings))
+	times := make([]uint64, len(heads))
+	for i, r := range t.program.Rings {
+		ok, err := r.Next(&heads[i])
+		if err != nil {
+			return err
+		}
+		times[i] = timeOf(&heads[i], ok)
+	}
+	for {
+		first, others := ring.Earliest(times, until)
+		before := until
+		if first >= 0 {
+			before = times[first]
+		}
+		if err := t.writeRare(before); err != nil {
+			return err
+		}
+		if first < 0 || t.mustWait(&heads[first], t.program.Rings[first], until) {
+			break
+		}
+		if next, ok := t.rare.Time(); ok {
+			others = min(others, next)
+		}
+		var ok bool
+		if t.copies() {
+			ok, err = t.copyRun(t.program.Rings[first], &heads[first], others)
+		} else {
+			ok, err = t.writeRun(t.program.Rings[first], &heads[first], others, until)
+		}
+		if err != nil {
+			return err
+		}
+		times[first] = timeOf(&heads[first], ok)
+	}
+	for _, r := range t.program.Rings {
+		r.Free()
+	}
+	t.settleAndRelease(until)
+	t.out.Flush()
+	return nil
+}
+
+// longestFault is how long the reader waits for the end of a page fault, to have its duration.
+const longestFault = 100 * time.Millisecond
+
+// mustWait reports whether the reader waits with a pending page fault, and with all events after it. It does not wait at the
+// end of the trace, nor if the ring would overflow.
+func (t *Trace) mustWait(e *kernel.Record, r kernel.Ring, until uint64) bool {
+	return t.program.TimesFaults && e.Pending() && until != math.MaxUint64 && kernel.BootTime() < e.Head.Time+uint64(longestFault) && r.Fill() < 0.5
+}
+
+// writeRun writes one CPU's events from e on, up to the time of the others' next one, or to one that must wait. It returns
+// false if the ring has no more.
+func (t *Trace) writeRun(r kernel.Ring, e *kernel.Record, others, until uint64) (more bool, err error) {
+	for more = true; more && e.Head.Time <= others && !t.mustWait(e, r, until); {
+		t.write(e)
+		r.Skip(uint64(e.Head.Size))
+		r.FreeMuch()
+		if more, err = r.Next(e); err != nil {
+			return false, err
+		}
+	}
+	return more, nil
+}
+
+// copies reports whether records are copied from a ring to their sink: of them only sizes and times matter.
+func (t *Trace) copies() bool {
+	return t.cfg.Binary && t.out.End() == "" && len(t.containers.names) == 0 && !t.program.TimesFaults
+}
+
+// copyRun writes one CPU's records from e on, up to the time of the others' next one, or to the trace's end. It returns
+// false if the ring has no more.
+func (t *Trace) copyRun(r kernel.Ring, e *kernel.Record, others uint64) (more bool, err error) {
+	for more = true; more && t.out.End() == "" && e.Head.Time <= others; {
+		records, n := r.Batch(others, t.out.Room(), output.BufferBytes)
+		if !t.out.WriteBatch(t.single, records, n) {
+			break
+		}
+		r.Skip(uint64(len(records)))
+		r.FreeMuch()
+		if more, err = r.Next(e); err != nil {
+			return false, err
+		}
+	}
+	return more, nil
+}
+
+// timeOf is an event's time; zero if there is none.
+func timeOf(e *kernel.Record, ok bool) uint64 {
+	if !ok {
+		return 0
+	}
+	return e.Head.Time
+}
+
+// writeRare writes the rare events up to a time.
+func (t *Trace) writeRare(until uint64) error {
+	for at, ok := t.rare.Time(); ok && at <= until; at, ok = t.rare.Time() {
+		var e kernel.Record
+		if err := t.rare.Next(&e); err != nil {
+			return err
+		}
+		t.write(&e)
+	}
+	return nil
+}
+
+// write decodes an event and writes it, or holds it back until its container is known.
+func (t *Trace) write(e *kernel.Record) {
+	state := t.containers.of(e.Head.Cgroup)
+	if state == excluded {
+		return
+	}
+	var r *tracefmt.Record
+	if !t.cfg.Binary {
+		r = t.decoder.Decode(e)
+	}
+	s := t.streamOf(e, r)
+	at := time.Duration(e.Head.Time)
+	switch {
+	case s == nil: // it was decoded for what other events mean
+	case state == undecided, len(t.held.queue) > 0:
+		t.hold(e, s, t.out.Append(nil, e.Raw, r, at))
+	default:
+		t.out.Write(s, e.Raw, r, at)
+	}
+}
+
+// streamOf returns the stream of an event; nil if the event is not written.
+func (t *Trace) streamOf(e *kernel.Record, r *tracefmt.Record) *output.Stream {
+	kind := kernel.Kind(e.Head.Kind)
+	switch {
+	case !t.writes(kind):
+		return nil
+	case t.cfg.Flap != nil:
+		return t.out.Stream(tracefmt.FlapSource(r.Group))
+	default:
+		return t.single
+	}
+}
+
+// writes reports whether events of a kind are written. FLAP has only calls and page faults. Starts and ends of processes are
+// always read, but written only with their group.
+func (t *Trace) writes(kind kernel.Kind) bool {
+	switch kind {
+	case kernel.KindCall, kernel.KindFault:
+		return true
+	case kernel.KindExec, kernel.KindFork, kernel.KindExit:
+		return t.cfg.Flap == nil && slices.Contains(t.cfg.Groups, decode.GroupProcess)
+	default:
+		return t.cfg.Flap == nil
+	}
+}
