@@ -6,13 +6,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"testing"
 	"time"
 )
 
-// AuditEvent is what is read of a line of the audit log.
+// AuditEvent holds the fields that tests read from a line of the audit log.
 type AuditEvent struct {
 	Verb       string `json:"verb"`
 	RequestURI string `json:"requestURI"`
@@ -33,13 +32,13 @@ type AuditEvent struct {
 	Annotations              map[string]string `json:"annotations"`
 }
 
-// ManagerWrites returns the manager's writing requests since a time, but for leases, which are written by the clock.
+// ManagerWrites returns the manager's writing requests since a time, except those for leases: a timer writes them.
 func ManagerWrites(t *testing.T, since time.Time) Calls {
 	t.Helper()
 	return ManagerCalls(t, since).Writes()
 }
 
-// QuietFor says whether the manager's last write is at least d ago.
+// QuietFor returns a check for Eventually that passes when the manager's last write is at least d ago.
 func QuietFor(t *testing.T, d time.Duration) func(context.Context) error {
 	t.Helper()
 	return func(context.Context) error {
@@ -53,7 +52,7 @@ func QuietFor(t *testing.T, d time.Duration) func(context.Context) error {
 // ManagerUser is the user name of the manager's ServiceAccount.
 const ManagerUser = "system:serviceaccount:" + OperatorNamespace + ":sonde-manager"
 
-// AuditEvents returns all requests that ended since a time.
+// AuditEvents returns all requests that ended after a point in time.
 func AuditEvents(t *testing.T, since time.Time) []AuditEvent {
 	t.Helper()
 	f, err := os.Open(AuditLog)
@@ -66,7 +65,7 @@ func AuditEvents(t *testing.T, since time.Time) []AuditEvent {
 	lines.Buffer(nil, 8<<20)
 	for lines.Scan() {
 		var e AuditEvent
-		if json.Unmarshal(lines.Bytes(), &e) != nil || e.StageTimestamp.Before(since) { // the last line may be half written
+		if json.Unmarshal(lines.Bytes(), &e) != nil || e.StageTimestamp.Before(since) { // the last line may be incomplete
 			continue
 		}
 		found = append(found, e)
@@ -80,13 +79,14 @@ func AuditEvents(t *testing.T, since time.Time) []AuditEvent {
 // Calls are requests of the manager's replicas.
 type Calls []AuditEvent
 
-// ManagerCalls returns the requests of the manager that ended since a time.
+// ManagerCalls returns the manager's requests that ended after a point in time.
 func ManagerCalls(t *testing.T, since time.Time) Calls {
 	t.Helper()
 	return slices.DeleteFunc(AuditEvents(t, since), func(e AuditEvent) bool { return e.User.Username != ManagerUser })
 }
 
-// Writes are those that change something, or ask for a review, which is a POST too; leases are written by the clock.
+// Writes returns the requests that change something or ask for a review, which is a POST too. It leaves out leases: a
+// timer writes them.
 func (c Calls) Writes() Calls {
 	return slices.DeleteFunc(slices.Clone(c), func(e AuditEvent) bool {
 		return e.ObjectRef.Resource == "leases" || !slices.Contains([]string{"create", "update", "patch", "delete", "deletecollection"}, e.Verb)
@@ -100,16 +100,4 @@ func (c Calls) ByVerb() map[string]int {
 		n[e.Verb+" "+e.ObjectRef.Resource]++
 	}
 	return n
-}
-
-// WriteFigures leaves a part of a page for hack/shard.sh in $SONDE_FIGURES, if that is set.
-func WriteFigures(t *testing.T, part, text string) {
-	t.Helper()
-	dir := os.Getenv("SONDE_FIGURES")
-	if dir == "" {
-		return
-	}
-	if err := os.WriteFile(filepath.Join(dir, part+".md"), []byte(text), 0o600); err != nil {
-		t.Error(err)
-	}
 }

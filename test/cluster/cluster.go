@@ -1,5 +1,5 @@
-// Package cluster is what tests on a real cluster share: its clients, workloads with numbered packets,
-// captures and what is in their files. hack/e2e.sh and hack/olm.sh start such tests.
+// Package cluster holds what tests on a real cluster share: clients, workloads that send numbered packets, captures,
+// and readers of their files. hack/e2e.sh and hack/olm.sh run such tests.
 package cluster
 
 import (
@@ -17,10 +17,10 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 )
 
-// OperatorNamespace is where the manifests put the operator.
+// OperatorNamespace is the namespace in which the manifests install the operator.
 const OperatorNamespace = "sonde-system"
 
-// What the environment tells.
+// Settings from the environment.
 var (
 	Plugin         = os.Getenv("SONDE_PLUGIN")    // the built kubectl-sonde
 	Command        = os.Getenv("SONDE_CLUSTER")   // the built hack/cluster
@@ -30,20 +30,20 @@ var (
 	workload       = os.Getenv("SONDE_WORKLOAD") // image of the workload
 )
 
-// What Setup makes of it.
+// Clients that Setup creates.
 var (
-	Config *rest.Config // the administrator's
+	Config *rest.Config // for the administrator
 	Admin  client.Client
 	Scheme = runtime.NewScheme()
 )
 
-// Setup makes the clients; the tests' TestMain calls it once. needed are further variables of the environment
-// that must be set.
+// Setup creates the clients. The tests' TestMain calls it once. It returns an error if an environment variable is
+// missing; needed names further ones.
 func Setup(needed ...string) error {
-	ctrl.SetLogger(logr.Discard()) // the tests say what they see themselves
+	ctrl.SetLogger(logr.Discard()) // the tests report themselves
 	for _, name := range append(needed, "SONDE_PLUGIN", "SONDE_CLUSTER", "SONDE_WORKLOAD", "KUBECONFIG") {
 		if os.Getenv(name) == "" {
-			return fmt.Errorf("%s is not set: start the tests by make test-e2e or make test-olm", name)
+			return fmt.Errorf("%s is not set: run make test-e2e or make test-olm", name)
 		}
 	}
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, sondev1.AddToScheme} {
@@ -56,9 +56,9 @@ func Setup(needed ...string) error {
 		return fmt.Errorf("read kubeconfig: %w", err)
 	}
 	Config.QPS, Config.Burst = 200, 400
-	Config.WarningHandler = rest.NoWarnings{} // of APIs that a test lists because all are
+	Config.WarningHandler = rest.NoWarnings{} // some tests list all APIs, and deprecated ones warn
 	if Admin, err = client.New(Config, client.Options{Scheme: Scheme}); err != nil {
-		return fmt.Errorf("make client: %w", err)
+		return fmt.Errorf("create client: %w", err)
 	}
 	return nil
 }

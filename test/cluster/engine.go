@@ -10,15 +10,14 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 )
 
-// Engine is what hack/install.sh was told to have the packets taken by of captures that do not name an engine; empty
-// leaves that to the version.
+// Engine is the default engine that hack/install.sh installed the operator with. It is empty if the operator chooses.
 var Engine = sondev1.CaptureEngine(os.Getenv("SONDE_ENGINE"))
 
-// tcxSince is the kernel that first has tcx.
+// tcxSince is the first kernel version that has tcx.
 var tcxSince = [2]int{6, 6}
 
-// TakenBy is how packets are taken that an engine is forced to take, as the status has it; empty where it is free.
-func TakenBy(t *testing.T, engine sondev1.CaptureEngine) string {
+// Backend returns the backend that an engine has to use, as the status spells it; empty if the probe chooses.
+func Backend(t *testing.T, engine sondev1.CaptureEngine) string {
 	t.Helper()
 	switch engine {
 	case sondev1.EngineAFPacket:
@@ -33,12 +32,12 @@ func TakenBy(t *testing.T, engine sondev1.CaptureEngine) string {
 	}
 }
 
-// kernelHas tells whether the nodes' kernel is of a version or later.
+// kernelHas reports whether all nodes run a kernel of this version or later.
 func kernelHas(t *testing.T, since [2]int) bool {
 	t.Helper()
 	var nodes corev1.NodeList
 	if err := Admin.List(t.Context(), &nodes); err != nil || len(nodes.Items) == 0 {
-		t.Fatalf("list nodes: %d, %v", len(nodes.Items), err)
+		t.Fatalf("list nodes: got %d, error %v", len(nodes.Items), err)
 	}
 	for i := range nodes.Items {
 		n := &nodes.Items[i]
@@ -56,18 +55,18 @@ func kernelHas(t *testing.T, since [2]int) bool {
 	return true
 }
 
-// WantEngine fails unless the packets of each of a capture's Pods were taken by the engine that it asks for, and by the
-// one that the tests were told of. A Pod has none before its capture ends, and if no probe was attached. What is no PacketCapture
-// has no choice.
+// WantEngine fails the test unless the engine that the capture asks for took the packets of each Pod, and this is also
+// the engine of the test run. A Pod has no engine before its capture ends, or if no probe was attached. Only
+// PacketCaptures have engines.
 func WantEngine(t *testing.T, capture sondev1.Capture) {
 	t.Helper()
 	pc, ok := capture.(*sondev1.PacketCapture)
 	if !ok {
 		return
 	}
-	want := TakenBy(t, pc.Spec.Engine)
-	if told := TakenBy(t, Engine); told != "" && want != told {
-		t.Errorf("%s has engine %q, the tests were told %q", pc.Name, pc.Spec.Engine, Engine)
+	want := Backend(t, pc.Spec.Engine)
+	if installed := Backend(t, Engine); installed != "" && want != installed {
+		t.Errorf("%s has engine %q, want the installed default %q", pc.Name, pc.Spec.Engine, Engine)
 	}
 	for i := range pc.Status.Pods {
 		p := &pc.Status.Pods[i]

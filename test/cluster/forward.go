@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/transport/spdy"
 )
 
-// Forward opens a way to one port of one Pod.
+// Forward forwards a free local port to a port of a Pod until stop is called.
 func Forward(p *corev1.Pod, port int) (address string, stop func(), err error) {
 	cs, err := kubernetes.NewForConfig(Config)
 	if err != nil {

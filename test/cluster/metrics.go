@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,10 +20,10 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/certs"
 )
 
-// MetricsPort is the manager's.
+// MetricsPort is the manager's port for metrics.
 const MetricsPort = 8443
 
-// MetricsReader makes a ServiceAccount that may read metrics and returns a token of it.
+// MetricsReader creates a ServiceAccount that may read metrics and returns a token for it.
 func MetricsReader(t *testing.T, ns string) string {
 	t.Helper()
 	token := ServiceAccountToken(t, ns, "reader")
@@ -40,21 +39,7 @@ func MetricsReader(t *testing.T, ns string) string {
 	return token
 }
 
-// ServiceAccountToken makes a ServiceAccount and a token of it.
-func ServiceAccountToken(t *testing.T, ns, name string) string {
-	t.Helper()
-	sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}}
-	if err := Admin.Create(t.Context(), sa); err != nil {
-		t.Fatal(err)
-	}
-	var token authenticationv1.TokenRequest
-	if err := Admin.SubResource("token").Create(t.Context(), sa, &token); err != nil {
-		t.Fatal(err)
-	}
-	return token.Status.Token
-}
-
-// ScrapeAll sums the series of all replicas.
+// ScrapeAll returns the metrics of all replicas, summed by series.
 func ScrapeAll(t *testing.T, token string) map[string]float64 {
 	t.Helper()
 	sum := map[string]float64{}
@@ -62,7 +47,7 @@ func ScrapeAll(t *testing.T, token string) map[string]float64 {
 	for i := range pods {
 		code, text := Scrape(t, &pods[i], token)
 		if code != http.StatusOK {
-			t.Fatalf("%s answers %d: %s", pods[i].Name, code, text)
+			t.Fatalf("scrape %s: status %d, want 200: %s", pods[i].Name, code, text)
 		}
 		for lines := bufio.NewScanner(strings.NewReader(text)); lines.Scan(); {
 			series, value, ok := strings.Cut(lines.Text(), " ")
@@ -74,7 +59,7 @@ func ScrapeAll(t *testing.T, token string) map[string]float64 {
 	return sum
 }
 
-// Scrape asks one replica for its metrics, as Prometheus would, by a certificate that it can verify.
+// Scrape reads the metrics of one replica like Prometheus, and verifies the certificate.
 func Scrape(t *testing.T, p *corev1.Pod, token string) (code int, text string) {
 	t.Helper()
 	var secret corev1.Secret

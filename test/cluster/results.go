@@ -32,29 +32,30 @@ func ResultAccess(capture sondev1.Capture, token string) *sondev1.ResultAccess {
 	}
 }
 
-// ResultPath of a capture at the results endpoint.
+// ResultPath is the path of a capture at the results endpoint.
 func ResultPath(capture sondev1.Capture) string {
 	k, _ := kind.CaptureOf(capture.KindName())
 	return "/v1/namespaces/" + capture.GetNamespace() + "/" + k.Resource + "/" + capture.GetName()
 }
 
-// GrantResults makes a token for a capture's results and waits until it works.
+// GrantResults creates a token for a capture's results and waits until the endpoint accepts it.
 func GrantResults(t *testing.T, c client.Client, capture sondev1.Capture) string {
 	t.Helper()
 	token := rand.Text() + rand.Text()
 	if err := c.Create(t.Context(), ResultAccess(capture, token)); err != nil {
 		t.Fatal(err)
 	}
-	Eventually(t, 10*time.Second, "the token known", func(context.Context) error {
+	Eventually(t, 10*time.Second, "token accepted", func(context.Context) error {
 		if status, body := GetResult(t, "mallory", ResultPath(capture)+"/files/x/x.pcapng", token); status != http.StatusNotFound {
-			return fmt.Errorf("status %d: %s", status, body)
+			return fmt.Errorf("status %d, want 404: %s", status, body)
 		}
 		return nil
 	})
 	return token
 }
 
-// GetResult asks the results endpoint through the API server for a path as it is written.
+// GetResult requests a path of the results endpoint through the API server. It sends the path unchanged, without
+// cleaning it.
 func GetResult(t *testing.T, user, path, token string) (int, string) {
 	t.Helper()
 	c := ConfigAs(user)
@@ -82,7 +83,7 @@ func GetResult(t *testing.T, user, path, token string) (int, string) {
 	return resp.StatusCode, string(b)
 }
 
-// GetRaw asks the API server for a path as a user, with a token of Sonde's, and returns the HTTP status.
+// GetRaw requests a path of the API server as a user, with a results token, and returns the HTTP status.
 func GetRaw(ctx context.Context, t *testing.T, user, path, token string) int {
 	t.Helper()
 	c := rest.CopyConfig(Config)

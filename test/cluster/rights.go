@@ -10,10 +10,10 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 )
 
-// What the refusals in the matrix say; yes is no refusal.
+// Parts of the refusals in the matrix; yes means that the request is accepted.
 const (
 	yes       = ""
-	noVerb    = "capture"                // the webhook: who lacks the verb is told which
+	noVerb    = "capture"                // the webhook names the missing verb
 	noWrite   = "cannot create resource" // RBAC on the kind itself
 	notAHub   = "hub"
 	noNode    = "nodes"
@@ -21,8 +21,9 @@ const (
 	notFound  = "not found"
 )
 
-// The users are bound in own, foreign and hub to the role of their name, but for "halfadmin", who is admin in own and
-// hub and nobody in foreign, "nodeadmin", who may capture on nodes besides, and "nobody".
+// rights maps each user to the expected answer per target. The users are bound in the namespaces own, foreign and hub
+// to the role of their name. Exceptions: "halfadmin" is admin in own and hub and has nothing in foreign, "nodeadmin"
+// may also capture on nodes, and "nobody" has no rights.
 var rights = map[string]map[string]string{
 	"admin":     {"own": yes, "foreign": notAHub, "hub": yes, "hub to own": yes, "host network": noNode, "the operator": forbidden, "unknown there": notFound},
 	"halfadmin": {"own": yes, "foreign": notAHub, "hub": noVerb, "hub to own": yes, "host network": noNode, "the operator": forbidden, "unknown there": noVerb},
@@ -32,14 +33,14 @@ var rights = map[string]map[string]string{
 	"nobody":    {"own": noWrite, "foreign": noWrite, "hub": noWrite, "hub to own": noWrite, "host network": noWrite, "the operator": noWrite, "unknown there": noWrite},
 }
 
-// wanted is a capture that somebody may want: in the namespace from, of the target in spec.
+// wanted is a capture that a user tries to create: in the namespace from, with the target in spec.
 type wanted struct {
 	from string
 	spec sondev1.PacketCaptureSpec
 }
 
-// RightsMatrix asserts users x targets: every cell through the real API server, by a dry run that RBAC and the webhook
-// decide. What admin, edit and view may do comes from the way in which Sonde was installed.
+// RightsMatrix asserts users x targets. A dry run sends each cell through the real API server, where RBAC and the
+// webhook decide. The rights of admin, edit and view depend on how Sonde was installed.
 func RightsMatrix(t *testing.T) {
 	t.Helper()
 	targets := rightsTargets(t)
@@ -51,11 +52,11 @@ func RightsMatrix(t *testing.T) {
 				err := As(t, user).Create(t.Context(), pc, client.DryRunAll)
 				switch {
 				case wantErr == yes && err != nil:
-					t.Errorf("refused: %v", err)
+					t.Errorf("refused with %v, want it accepted", err)
 				case wantErr != yes && err == nil:
-					t.Errorf("accepted, want a refusal with %q", wantErr)
+					t.Errorf("accepted, want a refusal that contains %q", wantErr)
 				case wantErr != yes && !strings.Contains(err.Error(), wantErr):
-					t.Errorf("refused with %v, want %q in it", err, wantErr)
+					t.Errorf("refused with %v, want a refusal that contains %q", err, wantErr)
 				}
 			})
 		}

@@ -15,34 +15,34 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
 )
 
-// FilesUsed is how many files each Pod of these tests uses, each by a program that is started for it.
+// FilesUsed is the number of files that each Pod uses. Each file is used by a program that the Pod starts for it.
 const FilesUsed = 50
 
-// FilesOf a Pod of these tests: where all may write, under a name of its own.
+// FilesOf returns the path prefix of a Pod's files, in a folder where every user may write.
 func FilesOf(pod string) string { return "/dev/shm/of-" + pod + "-" }
 
-// UseFiles has a Pod use its files.
+// UseFiles makes a Pod use its files.
 func UseFiles(t *testing.T, p *corev1.Pod) {
 	t.Helper()
 	UseFilesAt(t, p, FilesOf(p.Name))
 }
 
-// UseFilesAt has a Pod write and read FilesUsed files whose names begin with path.
+// UseFilesAt makes a Pod write and read FilesUsed files whose paths begin with path.
 func UseFilesAt(t *testing.T, p *corev1.Pod, path string) {
 	t.Helper()
 	out, err := Exec(t.Context(), p, "/workload", "files", "-path", path, "-count", fmt.Sprint(FilesUsed))
 	var used struct{ Count int }
 	if err != nil || json.Unmarshal([]byte(out), &used) != nil || used.Count != FilesUsed {
-		t.Fatalf("%s: %q, %v", p.Name, out, err)
+		t.Fatalf("%s printed %q (%v), want %d files used", p.Name, out, err, FilesUsed)
 	}
 }
 
-// ResultFile fetches the only file of an entry.
+// ResultFile fetches the only file of a status entry.
 func ResultFile(t *testing.T, capture sondev1.Capture, token string, e *sondev1.PodResult) []byte {
 	t.Helper()
 	status, body := GetResult(t, "mallory", ResultPath(capture)+"/files/"+e.UID+"/"+e.Files[0].Name, token)
 	if status != http.StatusOK {
-		t.Fatalf("%s: status %d: %.300s", e.Name, status, body)
+		t.Fatalf("%s: status %d, want 200: %.300s", e.Name, status, body)
 	}
 	return []byte(body)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -12,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// As returns a client that the API server takes for another user.
+// As returns a client that impersonates another user.
 func As(t *testing.T, user string) client.Client {
 	t.Helper()
 	c := rest.CopyConfig(Config)
@@ -24,7 +25,8 @@ func As(t *testing.T, user string) client.Client {
 	return cl
 }
 
-// Bind gives a user a ClusterRole in a namespace, or everywhere if ns is empty; the returned object takes it away.
+// Bind binds a user to a ClusterRole in a namespace, or in the cluster if ns is empty. Deleting the returned binding
+// withdraws the role.
 func Bind(t *testing.T, ns, user, role string) client.Object {
 	t.Helper()
 	ref := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role}
@@ -41,16 +43,30 @@ func Bind(t *testing.T, ns, user, role string) client.Object {
 	return o
 }
 
-// ConfigAs is config for another user.
+// ConfigAs returns a copy of Config that impersonates another user.
 func ConfigAs(user string) *rest.Config {
 	c := rest.CopyConfig(Config)
 	c.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: []string{"system:authenticated"}}
 	return c
 }
 
-// CoreConfig is c for requests to the core group.
+// CoreConfig returns a copy of c for requests to the core API group.
 func CoreConfig(c *rest.Config) *rest.Config {
 	c = rest.CopyConfig(c)
 	c.APIPath, c.GroupVersion, c.NegotiatedSerializer = "/api", &corev1.SchemeGroupVersion, clientgoscheme.Codecs.WithoutConversion()
 	return c
+}
+
+// ServiceAccountToken creates a ServiceAccount and returns a token for it.
+func ServiceAccountToken(t *testing.T, ns, name string) string {
+	t.Helper()
+	sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}}
+	if err := Admin.Create(t.Context(), sa); err != nil {
+		t.Fatal(err)
+	}
+	var token authenticationv1.TokenRequest
+	if err := Admin.SubResource("token").Create(t.Context(), sa, &token); err != nil {
+		t.Fatal(err)
+	}
+	return token.Status.Token
 }

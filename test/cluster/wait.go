@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Namespace makes one for a test and removes it afterwards.
+// Namespace creates a namespace and deletes it when the test ends.
 func Namespace(t *testing.T, labels map[string]string) string {
 	t.Helper()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "e2e-", Labels: labels}}
@@ -21,7 +21,7 @@ func Namespace(t *testing.T, labels map[string]string) string {
 	return ns.Name
 }
 
-// Eventually waits until check returns nil, and fails with its last error after the time is over.
+// Eventually calls check until it returns nil. When the time is over, the test fails with the last error of check.
 func Eventually(t *testing.T, within time.Duration, what string, check func(context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), within)
@@ -34,14 +34,14 @@ func Eventually(t *testing.T, within time.Duration, what string, check func(cont
 		if err == nil {
 			return
 		}
-		// That the time is over is known, also if the client's rate limiter says so beforehand: what the last whole look
-		// saw says more.
+		// Keep the last error that check found itself. An error that only reports the deadline, also from the client's
+		// rate limiter, says less.
 		if last == nil || ctx.Err() == nil && !strings.Contains(err.Error(), "would exceed context deadline") {
 			last = err
 		}
 		select {
 		case <-ctx.Done():
-			t.Fatalf("%s: not within %s: %v", what, within, last)
+			t.Fatalf("%s: not within %s; last error: %v", what, within, last)
 		case <-tick.C:
 		}
 	}

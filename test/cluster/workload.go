@@ -1,26 +1,18 @@
 package cluster
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
-	"strconv"
 	"testing"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/remotecommand"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// UDPPort is where the workload's sink listens.
-const UDPPort = 9999
-
-// Deployment makes a Deployment of the workload image and waits for its Pods, which are spread over the nodes.
+// Deployment creates a Deployment of the workload image and waits for its Pods, which are spread over the nodes.
 func Deployment(t *testing.T, ns, name string, replicas int32, args ...string) *appsv1.Deployment {
 	t.Helper()
 	labels := map[string]string{"app": name}
@@ -46,7 +38,7 @@ func Deployment(t *testing.T, ns, name string, replicas int32, args ...string) *
 	return d
 }
 
-// PodSpec is a Pod's that runs the workload with these arguments.
+// PodSpec returns the spec of a Pod that runs the workload with these arguments.
 func PodSpec(args ...string) corev1.PodSpec {
 	return corev1.PodSpec{
 		TerminationGracePeriodSeconds: new(int64(1)),
@@ -56,7 +48,7 @@ func PodSpec(args ...string) corev1.PodSpec {
 	}
 }
 
-// Pod makes a Pod and waits until it is ready.
+// Pod creates a Pod and waits until it is ready.
 func Pod(t *testing.T, ns, name string, spec corev1.PodSpec) *corev1.Pod {
 	t.Helper()
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, Labels: map[string]string{"app": name}}, Spec: spec}
@@ -75,13 +67,13 @@ func Pod(t *testing.T, ns, name string, spec corev1.PodSpec) *corev1.Pod {
 	return p
 }
 
-// ReadyPods waits until exactly n Pods of d are there, all ready, and returns them.
+// ReadyPods waits until d has exactly n Pods, all ready, and returns them.
 func ReadyPods(t *testing.T, d *appsv1.Deployment, n int) []corev1.Pod {
 	t.Helper()
 	return ReadyPodsWithin(t, d, n, 90*time.Second)
 }
 
-// ReadyPodsWithin is ReadyPods with another patience.
+// ReadyPodsWithin is ReadyPods with another timeout.
 func ReadyPodsWithin(t *testing.T, d *appsv1.Deployment, n int, within time.Duration) []corev1.Pod {
 	t.Helper()
 	var pods corev1.PodList
@@ -96,7 +88,7 @@ func ReadyPodsWithin(t *testing.T, d *appsv1.Deployment, n int, within time.Dura
 			}
 		}
 		if count != n || len(pods.Items) != n {
-			return fmt.Errorf("%d ready of %d pods", count, len(pods.Items))
+			return fmt.Errorf("%d of %d Pods are ready, want %d", count, len(pods.Items), n)
 		}
 		return nil
 	})
@@ -121,75 +113,48 @@ func Scale(t *testing.T, d *appsv1.Deployment, n int32) {
 	}
 }
 
-// Exec runs a command in a Pod's container c and returns what it printed.
-func Exec(ctx context.Context, p *corev1.Pod, command ...string) (string, error) {
-	cs, err := kubernetes.NewForConfig(Config)
-	if err != nil {
-		return "", err
-	}
-	req := cs.CoreV1().RESTClient().Post().Resource("pods").Namespace(p.Namespace).Name(p.Name).SubResource("exec").
-		Param("container", "c").Param("stdout", "true").Param("stderr", "true")
-	for _, a := range command {
-		req = req.Param("command", a)
-	}
-	ex, err := remotecommand.NewSPDYExecutor(Config, "POST", req.URL())
-	if err != nil {
-		return "", err
-	}
-	var out, errOut bytes.Buffer
-	if err := ex.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: &out, Stderr: &errOut}); err != nil {
-		return out.String(), fmt.Errorf("exec %v in %s: %w: %s", command, p.Name, err, errOut.String())
-	}
-	return out.String(), nil
+// ShellSpec returns the spec of a Pod in which tests run programs of busybox.
+func ShellSpec() corev1.PodSpec {
+	spec := PodSpec()
+	spec.Containers[0].Image, spec.Containers[0].Command = Busybox, []string{"sleep", "3600"}
+	return spec
 }
 
-// Logs returns what container c of a Pod has printed.
-func Logs(ctx context.Context, p *corev1.Pod) (string, error) {
-	cs, err := kubernetes.NewForConfig(Config)
-	if err != nil {
-		return "", err
-	}
-	b, err := cs.CoreV1().Pods(p.Namespace).GetLogs(p.Name, &corev1.PodLogOptions{Container: "c"}).DoRaw(ctx)
-	if err != nil {
-		return "", fmt.Errorf("logs of %s: %w", p.Name, err)
-	}
-	return string(b), nil
-}
+// Busybox is an image with the usual programs. The local cluster serves it.
+const Busybox = "sonde.local/busybox:1"
 
-// Sent is what the workload's sender says of itself.
-type Sent struct {
-	Run    uint32 `json:"run"`
-	First  uint64 `json:"first"`
-	Count  uint64 `json:"count"`
-	Failed uint64 `json:"failed"`
-}
-
-// Send sends count numbered packets from a Pod and returns the sender's own count.
-func Send(t *testing.T, from *corev1.Pod, to string, run uint32, count int, extra ...string) Sent {
+// Restart starts to replace all Pods of a Deployment.
+func Restart(t *testing.T, d *appsv1.Deployment) {
 	t.Helper()
-	s, err := TrySend(t.Context(), from, to, run, count, extra...)
-	if err != nil {
+	patch := fmt.Sprintf(`{"spec":{"template":{"metadata":{"annotations":{"restarted":%q}}}}}`, time.Now().Format(time.RFC3339Nano))
+	if err := Admin.Patch(t.Context(), d, client.RawPatch("application/merge-patch+json", []byte(patch))); err != nil {
 		t.Fatal(err)
 	}
-	return s
 }
 
-// TrySend is Send for a goroutine of a test, which may not end it.
-func TrySend(ctx context.Context, from *corev1.Pod, to string, run uint32, count int, extra ...string) (Sent, error) {
-	command := append([]string{"/workload", "send", "-to", to, "-run", strconv.Itoa(int(run)), "-count", strconv.Itoa(count)}, extra...)
-	out, err := Exec(ctx, from, command...)
-	if err != nil {
-		return Sent{}, err
-	}
-	var s Sent
-	if err := json.Unmarshal([]byte(out), &s); err != nil {
-		return Sent{}, fmt.Errorf("the sender printed %q: %w", out, err)
-	}
-	if s.Count == 0 || s.Failed != 0 {
-		return Sent{}, fmt.Errorf("sender in %s: %+v", from.Name, s)
-	}
-	return s, nil
+// RestartPods replaces all Pods of a Deployment and returns the new ones.
+func RestartPods(t *testing.T, d *appsv1.Deployment) []corev1.Pod {
+	t.Helper()
+	Restart(t, d)
+	Eventually(t, 3*time.Minute, d.Name+" restarted", func(ctx context.Context) error {
+		if err := Admin.Get(ctx, client.ObjectKeyFromObject(d), d); err != nil {
+			return err
+		}
+		if s := d.Status; s.ObservedGeneration < d.Generation || s.UpdatedReplicas < *d.Spec.Replicas || s.AvailableReplicas < *d.Spec.Replicas {
+			return fmt.Errorf("%+v", s)
+		}
+		return nil
+	})
+	return ReadyPods(t, d, int(*d.Spec.Replicas))
 }
 
-// UDPAddr is the address of the sink in a Pod.
-func UDPAddr(ip string) string { return fmt.Sprintf("%s:%d", ip, UDPPort) }
+// OwnersOf returns the owner references of a Deployment's Pods.
+func OwnersOf(ctx context.Context, t *testing.T, d *appsv1.Deployment) []metav1.OwnerReference {
+	t.Helper()
+	var sets appsv1.ReplicaSetList
+	if err := Admin.List(ctx, &sets, client.InNamespace(d.Namespace)); err != nil || len(sets.Items) == 0 {
+		t.Fatalf("list ReplicaSets: got %d, error %v", len(sets.Items), err)
+	}
+	set := &sets.Items[0]
+	return []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: set.Name, UID: set.UID, Controller: new(true)}}
+}

@@ -1,4 +1,4 @@
-// Package crds finds the CRDs of APIs that only some clusters have, in the modules that hack/crds pins.
+// Package crds finds the CRDs of optional APIs in the modules that hack/crds pins.
 package crds
 
 import (
@@ -8,20 +8,20 @@ import (
 	"testing"
 )
 
-// Modules in which the CRDs are.
+// Modules that hold the CRDs.
 const (
 	openshift  = "github.com/openshift/api"
 	prometheus = "github.com/prometheus-operator/prometheus-operator"
 )
 
-// SCC returns the file of SecurityContextConstraints. It must be called from a directory two below the root.
+// SCC returns the file with the CRD of SecurityContextConstraints. Call it from a directory two levels below the root.
 func SCC(t *testing.T) string {
 	t.Helper()
 	return filepath.Join(dir(t, openshift), "payload-manifests/crds/0000_03_config-operator_01_securitycontextconstraints.crd.yaml")
 }
 
-// ConsoleAndMonitoring returns the files of the four others that Sonde makes objects of. It must be called
-// from a directory two below the root.
+// ConsoleAndMonitoring returns the files with the CRDs of the other four optional APIs that Sonde uses. Call it from a
+// directory two levels below the root.
 func ConsoleAndMonitoring(t *testing.T) []string {
 	t.Helper()
 	console, monitoring := filepath.Join(dir(t, openshift), "console/v1/zz_generated.crd-manifests"), filepath.Join(dir(t, prometheus), "example/prometheus-operator-crd")
@@ -33,7 +33,7 @@ func ConsoleAndMonitoring(t *testing.T) []string {
 	}
 }
 
-// dir is where a pinned module is unpacked.
+// dir returns the directory of an unpacked pinned module.
 func dir(t *testing.T, module string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", "mod", "download", "-json", module)

@@ -222,7 +222,7 @@ func (s *scene) bpf(t *testing.T) []bpfID {
 	t.Helper()
 	held := bpfOf(t, s.agents[tracing], tracersBPF)
 	for _, st := range []stage{capturing, ending} {
-		by := cluster.TakenBy(t, s.captures[st].(*sondev1.PacketCapture).Spec.Engine)
+		by := cluster.Backend(t, s.captures[st].(*sondev1.PacketCapture).Spec.Engine)
 		found := bpfOf(t, s.agents[st], map[string]map[string]int{"tcx": tcxBPF, "clsact": clsactBPF}[by])
 		if by == "afpacket" && len(found) > 0 {
 			t.Errorf("%s by packet sockets holds %v", st, found)

@@ -1,4 +1,4 @@
-// Package layout holds the folders of the tree to their layers: imports run one way.
+// Package layout checks the layers of the tree: imports run one way.
 package layout
 
 import (
@@ -14,7 +14,7 @@ import (
 
 const module = "github.com/sonde-operator/sonde"
 
-// layer is a part of the tree, by the prefix of its folders; the longest prefix wins.
+// layer is a part of the tree, named by the prefix of its folders; the longest prefix wins.
 type layer string
 
 const (
@@ -49,10 +49,12 @@ var below = map[layer][]layer{
 	api:         {},
 }
 
-// apart are layers whose folders, one for each family, do not import each other; what they share lies in the folder named.
+// apart lists layers whose families, one folder each, must not import each other. The value is the folder that they may
+// share.
 var apart = map[layer]string{controllers: "", webhooks: "webhooks/admission"}
 
-// imports maps each package of the module to the packages of the module that it imports, both relative to the module.
+// imports maps each package of the module to the packages of the module that it imports. Both are paths relative to the
+// module.
 func imports(t *testing.T) map[string][]string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Imports", "./...")
@@ -109,20 +111,21 @@ func TestImportsRunOneWay(t *testing.T) {
 				t.Errorf("%s imports %s: %s may import %v", from, to, a, below[a])
 			}
 			if common, ok := apart[a]; ok && a == b && family(from) != family(to) && to != common {
-				t.Errorf("%s imports %s: families know nothing of each other", from, to)
+				t.Errorf("%s imports %s: families must not import each other", from, to)
 			}
 		}
 	}
 }
 
-// family is the folder of a layer that a package lies in: controllers/capture, agents/node.
+// family returns the folder below a layer that holds a package: controllers/capture, agents/node.
 func family(folder string) string {
 	l := layerOf(folder)
 	rest, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(folder, string(l)), "/"), "/")
 	return string(l) + "/" + rest
 }
 
-// TestNoCircles looks at whole folders: the compiler refuses circles of packages, not of the folders above them.
+// TestNoCircles checks whole folders. The compiler refuses import cycles between packages, but not between the folders
+// above them.
 func TestNoCircles(t *testing.T) {
 	arrows := map[string]map[string]bool{}
 	for from, all := range imports(t) {
@@ -137,12 +140,12 @@ func TestNoCircles(t *testing.T) {
 	}
 	for _, from := range slices.Sorted(maps.Keys(arrows)) {
 		if path := circle(arrows, from, from, map[string]bool{}); path != nil {
-			t.Errorf("a circle of folders: %s", strings.Join(append(path, from), " <- "))
+			t.Errorf("import cycle between folders: %s", strings.Join(append(path, from), " <- "))
 		}
 	}
 }
 
-// circle returns the folders on a path from at to goal, the last one first; nil if there is none.
+// circle returns the folders on a path from at to goal, the last one first, or nil.
 func circle(arrows map[string]map[string]bool, at, goal string, visited map[string]bool) []string {
 	for to := range arrows[at] {
 		if to == goal {

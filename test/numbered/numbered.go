@@ -1,14 +1,14 @@
-// Package numbered is the payload of packets that can be told apart: sender and test agree on it.
+// Package numbered defines the payload of numbered packets. The sender and the tests that count the packets share it.
 package numbered
 
 import (
 	"encoding/binary"
 )
 
-// magic begins each payload, so that nothing else on a link is taken for one.
+// magic begins each payload, so that no other traffic is mistaken for a numbered packet.
 const magic = "SONDE-01"
 
-// MinSize of a payload in bytes.
+// MinSize is the smallest payload in bytes.
 const MinSize = len(magic) + 4 + 8
 
 // Put writes run and seq into b, which holds at least MinSize bytes.
@@ -18,7 +18,7 @@ func Put(b []byte, run uint32, seq uint64) {
 	binary.BigEndian.PutUint64(b[len(magic)+4:], seq)
 }
 
-// Get reads what Put wrote; ok is false for any other payload.
+// Get reads the payload that Put wrote; ok is false for any other payload.
 func Get(b []byte) (run uint32, seq uint64, ok bool) {
 	if len(b) < MinSize || string(b[:len(magic)]) != magic {
 		return 0, 0, false

@@ -1,4 +1,4 @@
-// Package privileged is for tests that need what only root may do: all of it, or a part.
+// Package privileged is for tests that need root, or a few of its capabilities.
 package privileged
 
 import (
@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Need skips a test that runs without root, or fails it where root is promised (REQUIRE_PRIVILEGED=1).
+// Need skips a test that runs without root. With REQUIRE_PRIVILEGED=1, which promises root, the test fails instead.
 func Need(tb testing.TB) {
 	tb.Helper()
 	if os.Geteuid() == 0 {
@@ -23,9 +23,9 @@ func Need(tb testing.TB) {
 	tb.Skip("needs root")
 }
 
-// RunWith runs a command with some capabilities alone, by their numbers, and no way to others, and returns what it says.
-// prepare, if not nil, is called on the command's thread before it gives the others up; what it does to the thread goes with
-// the command.
+// RunWith runs a command with only the capabilities in keep, given by number, and no way to gain others. It returns the
+// command's output. prepare, if not nil, runs on the command's thread before the thread drops the others; its effects
+// on the thread end with the command.
 func RunWith(tb testing.TB, cmd *exec.Cmd, keep map[uintptr]bool, prepare func() error) string {
 	tb.Helper()
 	var (
@@ -35,13 +35,13 @@ func RunWith(tb testing.TB, cmd *exec.Cmd, keep map[uintptr]bool, prepare func()
 	)
 	go func() {
 		defer close(done)
-		// What the thread gives up it never gets back: it stays locked, and ends with this goroutine.
+		// The thread cannot regain what it drops. It stays locked, so that it ends with this goroutine.
 		runtime.LockOSThread()
 		if prepare != nil {
 			err = prepare()
 		}
 		if err == nil {
-			err = giveUpAllBut(keep)
+			err = dropAllBut(keep)
 		}
 		if err == nil {
 			out, err = cmd.CombinedOutput()
@@ -54,8 +54,8 @@ func RunWith(tb testing.TB, cmd *exec.Cmd, keep map[uintptr]bool, prepare func()
 	return string(out)
 }
 
-// giveUpAllBut takes the other capabilities from what the thread will execute: user 0 gets those of the bounding set.
-func giveUpAllBut(keep map[uintptr]bool) error {
+// dropAllBut drops the other capabilities from the bounding set, from which user 0 gets its capabilities on exec.
+func dropAllBut(keep map[uintptr]bool) error {
 	for c := range uintptr(unix.CAP_LAST_CAP + 1) {
 		if keep[c] {
 			continue

@@ -1,5 +1,5 @@
-// Package rights reads RBAC objects as single rights, and says which of them are as good as root on
-// the nodes. Tests compare that with docs/security.md and with what a cluster saw being used.
+// Package rights splits RBAC objects into single rights and says which of them equal root on the nodes. Tests compare
+// the result with docs/security.md and with the rights that a cluster saw in use.
 package rights
 
 import (
@@ -15,19 +15,19 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
-// Right is one verb on one resource: the smallest thing that a rule gives.
+// Right is one verb on one resource, the smallest unit that a rule grants.
 type Right struct {
-	// Role that gives it, as "ClusterRole/sonde-manager".
+	// Role that grants it, such as "ClusterRole/sonde-manager".
 	Role string
-	// Namespace in which it holds; empty for a ClusterRole, which holds wherever it is bound.
+	// Namespace in which it applies; empty for a ClusterRole, which applies wherever it is bound.
 	Namespace string
-	// Verb on Resource ("pods", "pods/exec") of Group; for a path of the API server Resource is the path.
+	// Verb on Resource ("pods", "pods/exec") of Group. For a path of the API server, Resource is the path.
 	Verb, Group, Resource string
-	// Name of the only object that it is for; empty for all.
+	// Name of the only object that it applies to; empty for all.
 	Name string
 }
 
-// Key is the right in one line, for messages and to sort by.
+// Key returns the right in one line, for messages and sorting.
 func (r Right) Key() string {
 	line := r.Role + ": " + r.Verb + " " + r.Target()
 	if r.Name != "" {
@@ -39,7 +39,7 @@ func (r Right) Key() string {
 	return line
 }
 
-// Target is the resource with its group, as kubectl writes it: "jobs.batch".
+// Target returns the resource with its group, as kubectl writes it: "jobs.batch".
 func (r Right) Target() string {
 	if r.Group == "" {
 		return r.Resource
@@ -52,13 +52,13 @@ func (r Right) Target() string {
 	return target
 }
 
-// Of returns the rights that the Roles and ClusterRoles in a stream of YAML documents give, sorted.
-// Other objects are passed over; a document that is none is an error.
+// Of returns the rights that the Roles and ClusterRoles in a stream of YAML documents grant, sorted. It skips other
+// objects and returns an error for an invalid document.
 func Of(stream []byte) ([]Right, error) {
 	var all []Right
 	docs := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(stream), 4096)
 	for {
-		var role rbacv1.Role // a ClusterRole has the same fields, and one more
+		var role rbacv1.Role // a ClusterRole has the same fields and one more
 		err := docs.Decode(&role)
 		if errors.Is(err, io.EOF) {
 			break
@@ -98,7 +98,7 @@ func Expand(role, namespace string, rules []rbacv1.PolicyRule) []Right {
 	return all
 }
 
-// Without returns rules less one right, which they must have; the others are kept as they are.
+// Without returns rules that grant the same rights except one, which rules must contain.
 func Without(rules []rbacv1.PolicyRule, gone Right) []rbacv1.PolicyRule {
 	var left []rbacv1.PolicyRule
 	for _, r := range Expand(gone.Role, gone.Namespace, rules) {

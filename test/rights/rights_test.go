@@ -24,10 +24,10 @@ const (
 	operator = "sonde-system"
 )
 
-// installs returns the rights of each way to install.
+// installs returns the rights that each way to install grants.
 func installs(t *testing.T) map[string][]rights.Right {
 	t.Helper()
-	// go test remembers results by the files that the test itself has opened.
+	// go test caches results by the files that the test itself opens, so open all inputs of kustomize here.
 	if err := filepath.WalkDir(repo+"/config", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
@@ -52,7 +52,8 @@ func installs(t *testing.T) map[string][]rights.Right {
 	return map[string][]rights.Right{"kustomize": kustomize, "bundle": bundle(t)}
 }
 
-// bundle returns the rights of the bundle's objects, and those that OLM makes of the ClusterServiceVersion's permissions.
+// bundle returns the rights in the bundle's objects, and those that OLM derives from the ClusterServiceVersion's
+// permissions.
 func bundle(t *testing.T) []rights.Right {
 	t.Helper()
 	files, err := filepath.Glob(repo + "/bundle/manifests/*.yaml")
@@ -71,7 +72,7 @@ func bundle(t *testing.T) []rights.Right {
 		}
 		for i := range found {
 			if strings.HasPrefix(found[i].Role, "Role/") {
-				found[i].Namespace = operator // a bundle does not say into which namespace it goes
+				found[i].Namespace = operator // a bundle does not name its namespace
 			}
 		}
 		all = append(all, found...)
@@ -115,35 +116,35 @@ func permissions(t *testing.T, file string, b []byte) []rights.Right {
 	return all
 }
 
-// No role holds a wildcard, or a verb that makes more rights of the ones that there are.
+// No role contains a wildcard, or a verb that turns existing rights into more.
 func TestNoWildcardAndNoEscalation(t *testing.T) {
 	t.Parallel()
 	for install, all := range installs(t) {
 		for _, r := range all {
 			if strings.Contains(r.Verb+r.Group+r.Resource, "*") || rights.Escalates(r.Verb) {
-				t.Errorf("%s: %s", install, r.Key())
+				t.Errorf("%s: %s, want no wildcard and no escalation", install, r.Key())
 			}
 		}
 	}
 }
 
-// Both ways to install give the same, so that what is shown of one holds of the other.
+// Both ways to install grant the same rights, so that tests of one also cover the other.
 func TestBundleGivesWhatKustomizeGives(t *testing.T) {
 	t.Parallel()
 	lines := map[string][]string{}
 	for install, all := range installs(t) {
-		seen := map[string]bool{}
+		keys := map[string]bool{}
 		for _, r := range all {
-			seen[r.Key()] = true
+			keys[r.Key()] = true
 		}
-		lines[install] = slices.Sorted(maps.Keys(seen))
+		lines[install] = slices.Sorted(maps.Keys(keys))
 	}
 	if diff := cmp.Diff(lines["kustomize"], lines["bundle"]); diff != "" {
 		t.Errorf("rights (-kustomize +bundle):\n%s", diff)
 	}
 }
 
-// docs/security.md lists every right that is as good as root: no more and no fewer.
+// docs/security.md lists every right that equals root, and no others.
 func TestEveryRightEqualToRootIsDocumented(t *testing.T) {
 	t.Parallel()
 	documented := table(t, "## Rights that equal root")
@@ -153,19 +154,19 @@ func TestEveryRightEqualToRootIsDocumented(t *testing.T) {
 			if why := rights.Root(r, operator); why != "" {
 				found[r.Key()] = true
 				if !documented[r.Key()] {
-					t.Errorf("%s: %s\nis as good as root (%s): do without it, or write it into docs/security.md, with the reason for it", install, r.Key(), why)
+					t.Errorf("%s: %s\nequals root (%s): remove it, or add it to docs/security.md with its reason", install, r.Key(), why)
 				}
 			}
 		}
 		for line := range documented {
 			if !found[line] {
-				t.Errorf("docs/security.md lists %q, which %s does not give: take it out", line, install)
+				t.Errorf("docs/security.md lists %q, which %s does not grant: remove the row", line, install)
 			}
 		}
 	}
 }
 
-// docs/security.md lists every ClusterRole of the install that gives a verb of Sonde's own, and what it gives.
+// docs/security.md lists every installed ClusterRole that grants a verb of Sonde's own, and the verb.
 func TestEveryVerbOfSondesOwnIsDocumented(t *testing.T) {
 	t.Parallel()
 	b, err := os.ReadFile(repo + "/docs/security.md")
@@ -192,8 +193,8 @@ func TestEveryVerbOfSondesOwnIsDocumented(t *testing.T) {
 	}
 }
 
-// table reads the rights of a table "| role | verb | resource | only the object | namespace | ..." below a heading; a
-// cell with several verbs stands for as many rights.
+// table reads the rights from a table "| role | verb | resource | only the object | namespace | ..." below a heading. A
+// cell may list several verbs.
 func table(t *testing.T, heading string) map[string]bool {
 	t.Helper()
 	b, err := os.ReadFile(repo + "/docs/security.md")
@@ -226,7 +227,7 @@ func table(t *testing.T, heading string) map[string]bool {
 	return lines
 }
 
-// The judge itself, for rights of each sort; without it a gap in the rule list would pass for safety.
+// Root classifies rights of each kind. A gap in its rules would otherwise make a dangerous right look safe.
 func TestRoot(t *testing.T) {
 	t.Parallel()
 	in := func(ns, verb, group, resource, name string) rights.Right {
@@ -272,7 +273,7 @@ func TestRoot(t *testing.T) {
 	}
 }
 
-// Taking one right away leaves all others, whatever rule they stood in.
+// Removing one right keeps all others, whichever rule contained them.
 func TestWithout(t *testing.T) {
 	t.Parallel()
 	rules := []rbacv1.PolicyRule{

@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// danger is a right that is as good as root on a node: by itself, or with what every user has.
+// danger is a right that equals root on a node, by itself or together with rights that every user has.
 type danger struct {
 	verbs     []string
 	group     string
 	resources []string
-	// inOperator: a right in the operator's namespace is one, too. In any other namespace of one's own
-	// such a right is an ordinary one, as admission decides what a Pod may be there.
+	// inOperator also counts the right when it applies only to the operator's namespace. In other namespaces such a
+	// right is ordinary, because admission restricts Pods there.
 	inOperator bool
 	why        string
 }
@@ -21,8 +21,8 @@ var (
 	anyRead  = []string{"get", "list", "watch"}
 )
 
-// dangers is the rule list by which rights are judged. Reasons are for the failing test's reader; what
-// holds of Sonde's own is in docs/security.md.
+// dangers is the list of rules that classify rights. The reasons are for readers of a failed test; docs/security.md
+// covers Sonde's own rights.
 var dangers = []danger{
 	{verbs: []string{"use"}, group: "security.openshift.io", resources: []string{"securitycontextconstraints"}, inOperator: true, why: "admits privileged Pods"},
 	{verbs: anyWrite, group: "security.openshift.io", resources: []string{"securitycontextconstraints"}, why: "an SCC names those whom it admits"},
@@ -44,13 +44,13 @@ var dangers = []danger{
 	{verbs: anyWrite, group: "operators.coreos.com", resources: []string{"subscriptions", "clusterserviceversions", "catalogsources"}, why: "installs with any right"},
 }
 
-// Escalates reports whether a verb makes more rights of those that one has. Newer API servers have finer verbs of
+// Escalates reports whether a verb turns existing rights into more. Newer API servers have finer verbs for
 // impersonation: "impersonate:serviceaccount", "impersonate-on:user-info:create".
 func Escalates(verb string) bool {
 	return verb == "escalate" || verb == "bind" || strings.HasPrefix(verb, "impersonate")
 }
 
-// Root says why a right is as good as root, given the operator's namespace; empty if it is not.
+// Root returns the reason why a right equals root, given the operator's namespace; empty if it does not.
 func Root(r Right, operator string) string {
 	if r.Verb == "*" || r.Group == "*" || r.Resource == "*" {
 		return "a wildcard holds all that is below, and what is added later"
@@ -61,7 +61,7 @@ func Root(r Right, operator string) string {
 	for _, d := range dangers {
 		verb := slices.Contains(d.verbs, r.Verb)
 		resource := d.group == r.Group && slices.Contains(d.resources, r.Resource)
-		// A namespaced right to a cluster-scoped resource gives nothing, but for those marked inOperator.
+		// A namespaced right to a cluster-scoped resource grants nothing, except for those marked inOperator.
 		where := r.Namespace == "" || d.inOperator && r.Namespace == operator
 		if verb && resource && where && !harmlessUpdate(r) {
 			return d.why
@@ -70,7 +70,7 @@ func Root(r Right, operator string) string {
 	return ""
 }
 
-// harmlessUpdate: to write one named Secret that others can read anyway gives no token.
+// harmlessUpdate reports a write to one named Secret, which gives no token.
 func harmlessUpdate(r Right) bool {
 	return r.Resource == "secrets" && r.Name != "" && (r.Verb == "update" || r.Verb == "patch")
 }

@@ -1,4 +1,4 @@
-// Package wireshark has Wireshark's own programs judge capture files in tests.
+// Package wireshark checks capture files in tests with Wireshark's own programs.
 package wireshark
 
 import (
@@ -9,11 +9,11 @@ import (
 	"testing"
 )
 
-// asRoot is what tshark says of every run as root; it is about the run, not the file.
+// asRoot is tshark's warning about each run as root. It concerns the run, not the file.
 const asRoot = `Running as user "root" and group "root". This could be dangerous.`
 
-// Run runs capinfos, tshark or another program of Wireshark and returns what it printed. The test fails
-// when the program fails, and when it says anything else on standard error: a warning is a fault of the file.
+// Run runs capinfos, tshark or another program of Wireshark and returns its standard output. The test fails if the
+// program fails or prints anything else on standard error, because a warning is a defect of the file.
 func Run(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	if _, err := exec.LookPath(name); err != nil {
@@ -26,9 +26,9 @@ func Run(t *testing.T, name string, args ...string) string {
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
-	said := strings.TrimSpace(strings.ReplaceAll(stderr.String(), asRoot, ""))
-	if err != nil || said != "" {
-		t.Errorf("%s %s: %v\n%s", name, strings.Join(args, " "), err, said)
+	warnings := strings.TrimSpace(strings.ReplaceAll(stderr.String(), asRoot, ""))
+	if err != nil || warnings != "" {
+		t.Errorf("%s %s: %v\n%s", name, strings.Join(args, " "), err, warnings)
 	}
 	return string(out)
 }

@@ -13,21 +13,22 @@ import (
 	"syscall"
 )
 
-// Made is what calls prints, at its start and after each round: the truth about how often it has read and written.
+// Made is the line that calls prints at its start and after each round: the true number of its reads and writes.
 type Made struct {
-	Calls int `json:"calls"` // the one that prints this included
+	Calls int `json:"calls"` // including the write of this line
 }
 
-// calls reads a byte so often, on several threads, each time that it is asked to, as fast as it can; nothing else in the
-// process reads or writes. The runtime does where it collects garbage or waits for a time: it does neither.
+// calls makes a number of one-byte reads on several threads, as fast as it can, whenever it gets SIGUSR1. Nothing else
+// in the process may read or write. It disables garbage collection and uses no timers, because the runtime reads and
+// writes for both.
 func calls(f *flag.FlagSet, args []string) error {
-	count := f.Int("count", 100000, "reads of each thread, for each SIGUSR1")
-	threads := f.Int("threads", 2, "how many read at the same time")
+	count := f.Int("count", 100000, "reads of each thread per SIGUSR1")
+	threads := f.Int("threads", 2, "number of threads that read at the same time")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
 	debug.SetGCPercent(-1)
-	runtime.GOMAXPROCS(*threads) // else the runtime reads its cgroup once a second, whether it may have more processors
+	runtime.GOMAXPROCS(*threads) // otherwise the runtime reads its cgroup once a second to learn its CPU limit
 	zero, err := syscall.Open("/dev/zero", syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("open: %w", err)
@@ -36,7 +37,7 @@ func calls(f *flag.FlagSet, args []string) error {
 	signal.Notify(asked, syscall.SIGUSR1, syscall.SIGTERM)
 	for made := 0; ; made += *count * *threads {
 		made++
-		if err := tell(Made{Calls: made}); err != nil {
+		if err := printLine(Made{Calls: made}); err != nil {
 			return err
 		}
 		if <-asked == syscall.SIGTERM {
@@ -54,7 +55,7 @@ func calls(f *flag.FlagSet, args []string) error {
 	}
 }
 
-// read makes so many calls, whatever becomes of them.
+// read makes count reads and reports how many failed.
 func read(fd, count int) error {
 	b := make([]byte, 1)
 	failed := 0
@@ -69,8 +70,8 @@ func read(fd, count int) error {
 	return nil
 }
 
-// tell prints a line, by one call.
-func tell(m Made) error {
+// printLine prints a line with a single write.
+func printLine(m Made) error {
 	line, err := json.Marshal(m)
 	if err != nil {
 		return err

@@ -12,19 +12,19 @@ import (
 	"syscall"
 )
 
-// Used is what files prints: the truth about what was done.
+// Used is the line that files prints: what it has really done.
 type Used struct {
-	Path  string `json:"path"`  // without the number that each file has behind it
-	Count int    `json:"count"` // of programs started, and of files that each opened, wrote, read and removed
-	Bytes int    `json:"bytes"` // in each file
+	Path  string `json:"path"`  // without the number at the end of each file's name
+	Count int    `json:"count"` // programs started, each of which opened, wrote, read and removed a file
+	Bytes int    `json:"bytes"` // per file
 }
 
-// files starts this program again for each of so many files, which opens, writes, reads and removes it.
+// files starts this program once for each of count files. Each of them opens, writes, reads and removes its file.
 func files(f *flag.FlagSet, args []string) error {
 	path := f.String("path", "/dev/shm/file-", "path of the files, without their numbers")
-	count := f.Int("count", 50, "how many")
-	size := f.Int("size", 100, "bytes in each")
-	asked := f.Bool("when-asked", false, "begin at SIGUSR1, and stay afterwards: as a container's main process")
+	count := f.Int("count", 50, "number of files")
+	size := f.Int("size", 100, "bytes in each file")
+	asked := f.Bool("when-asked", false, "start at SIGUSR1 and keep running afterwards, as a container's main process does")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
@@ -46,10 +46,10 @@ func files(f *flag.FlagSet, args []string) error {
 	return idle(f, nil)
 }
 
-// file uses one, with one system call for each thing that it does.
+// file uses one file, with one system call per operation.
 func file(f *flag.FlagSet, args []string) error {
 	path := f.String("path", "", "path of the file")
-	size := f.Int("size", 100, "bytes in it")
+	size := f.Int("size", 100, "bytes in the file")
 	if err := f.Parse(args); err != nil {
 		return err
 	}

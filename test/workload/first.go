@@ -10,25 +10,26 @@ import (
 	"time"
 )
 
-// First is what first prints: the truth about what it did at once, by which its Pod is known from all others.
+// First is the line that first prints: what it did at its start. The name distinguishes its Pod from all others.
 type First struct {
-	Name    string    `json:"name"`    // among the program's arguments
-	Path    string    `json:"path"`    // of the file that it opened
-	Address string    `json:"address"` // that it connected to
-	At      time.Time `json:"at"`      // when its first line ran
+	Name    string    `json:"name"`    // one of the program's arguments
+	Path    string    `json:"path"`    // the file that it opened
+	Address string    `json:"address"` // the address that it connected to
+	At      time.Time `json:"at"`      // when its first line was executed
 }
 
-// first does what must not be missed of a Pod: it is started with a name of its own, opens a file of that name, which is
-// not there, and connects to an address of that name, by UDP, so that nothing leaves the Pod. Then it stays.
+// first makes the calls that a trace of a new Pod must not miss. It runs under a name of its own, opens a file of that
+// name, which does not exist, and connects over UDP to an address derived from that name, so that nothing leaves the
+// Pod. Then it keeps running.
 func first(f *flag.FlagSet, args []string) error {
 	at := time.Now()
-	name := f.String("name", "", "what nobody else is called")
+	name := f.String("name", "", "unique name of this process")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
 	path := "/" + *name
 	if fd, err := syscall.Open(path, syscall.O_RDONLY|syscall.O_CLOEXEC, 0); err == nil {
-		return fmt.Errorf("open %s: it is there, descriptor %d", path, fd)
+		return fmt.Errorf("open %s: got descriptor %d, want no such file", path, fd)
 	}
 	sum := fnv.New32a()
 	sum.Write([]byte(*name))

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// serve answers each request with as many bytes as its query's "size" says.
+// serve answers each request with the number of bytes in its query parameter "size".
 func serve(f *flag.FlagSet, args []string) error {
 	addr := f.String("listen", ":8080", "address")
 	if err := f.Parse(args); err != nil {
@@ -33,7 +33,7 @@ func serve(f *flag.FlagSet, args []string) error {
 	return listen(*addr, mux)
 }
 
-// listen serves at an address until this process is told to end.
+// listen serves at an address until this process gets SIGTERM.
 func listen(addr string, h http.Handler) error {
 	s := &http.Server{Addr: addr, Handler: h, ReadHeaderTimeout: 5 * time.Second}
 	go func() {
@@ -48,9 +48,9 @@ func listen(addr string, h http.Handler) error {
 	return nil
 }
 
-// load asks a server again and again, a new connection for every tenth request.
+// load sends requests to a server until SIGTERM, with a new connection for every tenth request.
 func load(f *flag.FlagSet, args []string) error {
-	url := f.String("url", "http://web/", "what to ask for")
+	url := f.String("url", "http://web/", "URL to request")
 	every := f.Duration("every", 20*time.Millisecond, "pause between requests")
 	if err := f.Parse(args); err != nil {
 		return err

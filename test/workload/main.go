@@ -1,6 +1,6 @@
-// Command workload is what the end-to-end tests and the demos capture and trace: an HTTP server and client, a service that
-// is slow for a reason, a sink for UDP, and a sender of numbered packets and a user of numbered files whose own counts are
-// the truth that a capture or a trace is measured against.
+// Command workload is the program that the end-to-end tests and the demos capture and trace. It is an HTTP server and
+// client, a service that is slow for a reason, a sink for UDP, a sender of numbered packets and a user of numbered
+// files. The last two print their own counts, with which tests compare captures and traces.
 package main
 
 import (
@@ -31,7 +31,7 @@ func main() {
 	}
 }
 
-// idle does nothing until it is told to end: a Pod to run commands in.
+// idle does nothing until SIGTERM: a Pod to run commands in.
 func idle(_ *flag.FlagSet, _ []string) error {
 	c := make(chan os.Signal, 1)
 	signal.Notify(c, syscall.SIGTERM, syscall.SIGINT)

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// numbers opens files of numbered names that are not there, at a steady rate, until it is told to end: whoever traces it knows
-// by their numbers which calls are missing. The first number in a name tells one run from another.
+// numbers opens files of numbered names, which do not exist, at a steady rate until it is killed. The numbers show
+// which calls a trace misses. The first number in a name identifies the run.
 func numbers(f *flag.FlagSet, args []string) error {
 	path := f.String("path", "/dev/shm/number", "path of the files, without their numbers")
 	rate := f.Int("rate", 200, "calls a second")
@@ -19,10 +19,10 @@ func numbers(f *flag.FlagSet, args []string) error {
 	start := time.Now()
 	base := *path + "-" + strconv.FormatInt(start.UnixNano(), 10) + "-"
 	for n := uint64(0); ; n++ {
-		time.Sleep(time.Until(start.Add(time.Duration(n) * time.Second / time.Duration(*rate)))) //nolint:gosec // years of numbers
+		time.Sleep(time.Until(start.Add(time.Duration(n) * time.Second / time.Duration(*rate)))) //nolint:gosec // overflows after years
 		name := base + strconv.FormatUint(n, 10)
 		if fd, err := syscall.Open(name, syscall.O_RDONLY|syscall.O_CLOEXEC, 0); err == nil {
-			return fmt.Errorf("open %s: it is there, descriptor %d", name, fd)
+			return fmt.Errorf("open %s: got descriptor %d, want no such file", name, fd)
 		}
 	}
 }

@@ -13,13 +13,14 @@ import (
 )
 
 const (
-	// wait is how long prices waits for its list, again and again, and attempts how often it does.
+	// wait is the pause between attempts to read the list of prices, and attempts is their number.
 	wait     = 50 * time.Millisecond
 	attempts = 4
 )
 
-// prices answers with a price, slowly and without a word about it: for each request it asks a cache that may not be there, and waits
-// for a list of prices, at $PRICES, that may have another name. It is the sick service of docs/guide/slow-call.md.
+// prices answers with a price, but slowly, and does not say why. For each request it connects to a cache that may not
+// exist, and retries to read a list of prices, at $PRICES, that may have another name. It is the slow service of
+// docs/guide/slow-call.md.
 func prices(f *flag.FlagSet, args []string) error {
 	addr := f.String("listen", ":8080", "address")
 	if err := f.Parse(args); err != nil {
@@ -36,14 +37,14 @@ func prices(f *flag.FlagSet, args []string) error {
 	mux.HandleFunc("/healthz", func(http.ResponseWriter, *http.Request) {})
 	mux.HandleFunc("/price", func(w http.ResponseWriter, _ *http.Request) {
 		if cache.IsValid() {
-			_ = askCache(cache) // as caches go: where there is none, the answer is made without
+			_ = askCache(cache) // like most caches: the service answers without it
 		}
 		_, _ = w.Write(list(path))
 	})
 	return listen(*addr, mux)
 }
 
-// askCache connects to a cache as most programs that are not in Go do: the call waits, and has the error.
+// askCache connects to a cache like most programs that are not written in Go: the call blocks and returns the error.
 func askCache(cache netip.AddrPort) error {
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -53,7 +54,7 @@ func askCache(cache netip.AddrPort) error {
 	return syscall.Connect(fd, &syscall.SockaddrInet4{Port: int(cache.Port()), Addr: cache.Addr().As4()})
 }
 
-// list reads the list of prices; the one that is built in when it does not come.
+// list reads the list of prices and falls back to a built-in one.
 func list(path string) []byte {
 	for range attempts {
 		if b, err := os.ReadFile(path); err == nil {
@@ -64,14 +65,14 @@ func list(path string) []byte {
 	return []byte(`{"tea": 3}`)
 }
 
-// ask asks a server so many times, one request after the other, and prints how long the answers took.
+// ask sends count requests, one after the other, and prints how long the answers took.
 func ask(f *flag.FlagSet, args []string) error {
-	url := f.String("url", "http://web/", "what to ask for")
-	count := f.Int("count", 20, "how many times")
+	url := f.String("url", "http://web/", "URL to request")
+	count := f.Int("count", 20, "number of requests")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
-	// A Service that was made just now answers a moment later.
+	// A new Service takes a moment to answer.
 	last, err := get(*url)
 	for ready := time.Now().Add(10 * time.Second); err != nil && time.Now().Before(ready); last, err = get(*url) {
 		time.Sleep(wait)
@@ -89,7 +90,7 @@ func ask(f *flag.FlagSet, args []string) error {
 	return nil
 }
 
-// get returns the answer of a server.
+// get returns the body of a server's answer.
 func get(url string) ([]byte, error) {
 	client := &http.Client{Timeout: 10 * time.Second}
 	res, err := client.Get(url) //nolint:noctx // the client's time-out bounds it

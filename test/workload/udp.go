@@ -14,7 +14,7 @@ import (
 	"github.com/sonde-operator/sonde/test/numbered"
 )
 
-// sink takes UDP packets from the network and forgets them, so that no ICMP error answers them.
+// sink receives and discards UDP packets, so that no ICMP error answers them.
 func sink(f *flag.FlagSet, args []string) error {
 	addr := f.String("listen", ":9999", "address")
 	if err := f.Parse(args); err != nil {
@@ -40,7 +40,7 @@ func sink(f *flag.FlagSet, args []string) error {
 	}
 }
 
-// Sent is what send prints: the truth about what left.
+// Sent is the line that send prints: how many packets really left.
 type Sent struct {
 	Run    uint32 `json:"run"`
 	First  uint64 `json:"first"`
@@ -48,14 +48,14 @@ type Sent struct {
 	Failed uint64 `json:"failed"`
 }
 
-// send sends numbered UDP packets and prints how many the kernel took, as JSON.
+// send sends numbered UDP packets and prints, as JSON, how many the kernel accepted.
 func send(f *flag.FlagSet, args []string) error {
 	to := f.String("to", "", "host:port")
 	run := f.Uint("run", 1, "number of this run")
 	first := f.Uint64("first", 0, "first number")
-	count := f.Uint64("count", 1000, "how many packets")
+	count := f.Uint64("count", 1000, "number of packets")
 	size := f.Int("size", 64, "bytes of payload")
-	rate := f.Int("rate", 2000, "packets a second, 0: as fast as can be")
+	rate := f.Int("rate", 2000, "packets per second; 0: as fast as possible")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
@@ -64,7 +64,7 @@ func send(f *flag.FlagSet, args []string) error {
 		return fmt.Errorf("dial: %w", err)
 	}
 	defer c.Close()
-	sent := Sent{Run: uint32(*run), First: *first} //nolint:gosec // a small number by use
+	sent := Sent{Run: uint32(*run), First: *first} //nolint:gosec // a small number in tests
 	b := make([]byte, max(*size, numbered.MinSize))
 	start := time.Now()
 	for seq := *first; seq < *first+*count; seq++ {
@@ -74,8 +74,8 @@ func send(f *flag.FlagSet, args []string) error {
 		numbered.Put(b, sent.Run, seq)
 		_, err := c.Write(b)
 		if err != nil {
-			// What an ICMP message said of an earlier packet, as that nobody listens any more, is told instead of sending
-			// this one.
+			// An ICMP error for an earlier packet, such as port unreachable, is reported here and prevents this write:
+			// try once more.
 			_, err = c.Write(b)
 		}
 		if err != nil {

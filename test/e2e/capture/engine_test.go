@@ -29,7 +29,7 @@ func TestEngine(t *testing.T) {
 			sender := cluster.Pod(t, ns, "sender", cluster.PodSpec("idle"))
 			plain, odd := cluster.Pod(t, ns, "plain", cluster.PodSpec("sink")), cluster.Pod(t, ns, "odd", cluster.PodSpec("sink"))
 			addPPP(t, odd)
-			bpf := cluster.TakenBy(t, sondev1.EngineBPF)
+			bpf := cluster.Backend(t, sondev1.EngineBPF)
 			for name, tc := range map[string]struct {
 				engine sondev1.CaptureEngine
 				target *corev1.Pod

@@ -166,7 +166,7 @@ func stepRefused(t *testing.T) {
 	t.Helper()
 	ns := cluster.Namespace(t, nil)
 	cluster.Deployment(t, ns, "sink", 1, "sink")
-	cluster.QuotaOfNone(t)
+	cluster.RefuseAgentPods(t)
 	pc := &sondev1.PacketCapture{ObjectMeta: metav1.ObjectMeta{Namespace: ns, GenerateName: "cap-"}, Spec: sondev1.PacketCaptureSpec{TargetDeployment: "sink", Duration: "10m"}}
 	cluster.CreateEventually(t, cluster.Admin, pc)
 	cluster.Eventually(t, 90*time.Second, "the refusal told", func(ctx context.Context) error {

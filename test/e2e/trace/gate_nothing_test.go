@@ -37,7 +37,7 @@ func TestGateLeavesNothing(t *testing.T) {
 			t.Fatalf("dry run %d: %v, gated %t", i, err, cluster.IsGated(p))
 		}
 	}
-	cluster.QuotaOfNoPods(t, d.Namespace)
+	cluster.RefusePods(t, d.Namespace)
 	for i := range requests {
 		if err := cluster.Admin.Create(t.Context(), one[i%2].DeepCopy()); err == nil || !strings.Contains(err.Error(), "exceeded quota") {
 			t.Fatalf("create %d: %v", i, err)

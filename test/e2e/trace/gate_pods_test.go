@@ -100,7 +100,7 @@ func TestGateWithoutATracer(t *testing.T) {
 	proceed, fail := cluster.Deployment(t, cluster.Namespace(t, nil), "web", 1, "idle"), cluster.Deployment(t, cluster.Namespace(t, nil), "web", 1, "idle")
 	trProceed := cluster.GatedTrace(t, proceed, sondev1.TraceGate{Timeout: "3s"})
 	trFail := cluster.GatedTrace(t, fail, sondev1.TraceGate{Timeout: "3s", OnTimeout: sondev1.GateFail})
-	cluster.QuotaOfNone(t)
+	cluster.RefuseAgentPods(t)
 	for _, p := range cluster.RestartPods(t, proceed) {
 		if got := gateOfPod(t, trProceed, string(p.UID)); got != sondev1.GateUntraced {
 			t.Errorf("Proceed: %s", got)
