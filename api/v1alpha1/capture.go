@@ -64,6 +64,13 @@ type Common struct {
 	FollowPods bool
 	// Stop ends the capture now.
 	Stop bool
+	// Engine that was asked for; empty where the kind has no choice.
+	Engine CaptureEngine
+	// Containers and Command that are recorded; empty means all of the Pod.
+	Containers []string
+	Command    string
+	// Gate at which new Pods of the target wait for their probe; nil without one.
+	Gate *TraceGate
 }
 
 // KindName implements AgentJobOwner.
@@ -90,7 +97,7 @@ func (pc *PacketCapture) Common() Common {
 	return Common{
 		JobID: s.JobID, TargetNamespace: cmp.Or(s.TargetNamespace, pc.Namespace), Target: targetOf(s.TargetDeployment, s.TargetRef),
 		Duration: s.Duration, RetainFor: s.RetainFor, MaxBytes: s.MaxBytes,
-		FollowPods: s.FollowPods == nil || *s.FollowPods, Stop: s.Stop,
+		FollowPods: s.FollowPods == nil || *s.FollowPods, Stop: s.Stop, Engine: s.Engine,
 	}
 }
 
@@ -124,10 +131,15 @@ func (t *Trace) CaptureStatus() *CaptureStatus { return &t.Status }
 // Common implements Capture.
 func (t *Trace) Common() Common {
 	s := &t.Spec
+	gate := s.Gate
+	if gate != nil && !gate.Enabled {
+		gate = nil
+	}
 	return Common{
 		JobID: s.JobID, TargetNamespace: cmp.Or(s.TargetNamespace, t.Namespace), Target: targetOf(s.TargetDeployment, s.TargetRef),
 		Duration: s.Duration, RetainFor: s.RetainFor, MaxBytes: s.MaxBytes,
 		FollowPods: s.FollowPods == nil || *s.FollowPods, Stop: s.Stop,
+		Containers: s.Containers, Command: s.Command, Gate: gate,
 	}
 }
 

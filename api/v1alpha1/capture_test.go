@@ -23,9 +23,9 @@ func TestCommon(t *testing.T) {
 		want sondev1.Common
 	}{
 		"a Deployment here": {
-			spec: sondev1.PacketCaptureSpec{TargetDeployment: "web", Duration: "30s", RetainFor: "1h", MaxBytes: 65536},
+			spec: sondev1.PacketCaptureSpec{TargetDeployment: "web", Duration: "30s", RetainFor: "1h", MaxBytes: 65536, Engine: sondev1.EngineBPF},
 			want: sondev1.Common{
-				TargetNamespace: "own", Target: sondev1.TargetReference{Kind: sondev1.TargetDeployment, Name: "web"},
+				Engine: sondev1.EngineBPF, TargetNamespace: "own", Target: sondev1.TargetReference{Kind: sondev1.TargetDeployment, Name: "web"},
 				Duration: "30s", RetainFor: "1h", MaxBytes: 65536, FollowPods: true,
 			},
 		},
@@ -65,6 +65,21 @@ func TestCommonOfATrace(t *testing.T) {
 			want: sondev1.Common{
 				TargetNamespace: "own", Target: sondev1.TargetReference{Kind: sondev1.TargetDeployment, Name: "web"},
 				RetainFor: "1h", MaxBytes: 65536, FollowPods: true,
+			},
+		},
+		"some containers and a gate": {
+			spec: sondev1.TraceSpec{
+				TargetDeployment: "web", Containers: []string{"web"}, Command: "nginx", Gate: &sondev1.TraceGate{Enabled: true},
+			},
+			want: sondev1.Common{
+				TargetNamespace: "own", Target: sondev1.TargetReference{Kind: sondev1.TargetDeployment, Name: "web"}, FollowPods: true,
+				Containers: []string{"web"}, Command: "nginx", Gate: &sondev1.TraceGate{Enabled: true},
+			},
+		},
+		"a gate that is switched off": {
+			spec: sondev1.TraceSpec{TargetDeployment: "web", Gate: &sondev1.TraceGate{}},
+			want: sondev1.Common{
+				TargetNamespace: "own", Target: sondev1.TargetReference{Kind: sondev1.TargetDeployment, Name: "web"}, FollowPods: true,
 			},
 		},
 		"a Pod elsewhere": {

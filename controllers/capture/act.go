@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -23,12 +24,9 @@ import (
 // pairsMargin is how much longer than a capture its key pairs are valid.
 const pairsMargin = 24 * time.Hour
 
-// Calls that run at the same time: to keepers that are to end their probes, and to the API server, so that the Jobs
-// of a capture begin together and not one after the other. The API server's own queues keep it from harming others.
-const (
-	stopsAtOnce  = 16
-	writesAtOnce = 16
-)
+// DefaultParallelism is the number of calls that one pass makes at the same time: to the API server, so that the Jobs of a
+// capture begin together, and to keepers. The API server's own queues protect its other clients.
+const DefaultParallelism = 16
 
 // errNameConflict: every name that an object could have is another's. Whose, is not said.
 var errNameConflict = errors.New("all names for it are taken")
@@ -61,8 +59,8 @@ func (r *Reconciler) act(ctx context.Context, capture sondev1.Capture, seen obse
 		return acted{}, r.Sweeper.Remove(ctx, r.Kind.Capture.Kind, capture.GetUID())
 	}
 	errs := append([]error{r.stopProbes(ctx, seen, todo.stop)},
-		atOnce(ctx, writesAtOnce, todo.remove, func(job *compact.Job) error { return deleteObject(ctx, r.Client, job.Whole()) })...)
-	errs = append(errs, atOnce(ctx, writesAtOnce, todo.evict, func(p *podSeen) error { return r.evict(ctx, p) })...)
+		inParallel(r.Parallelism, todo.remove, func(job *compact.Job) error { return deleteObject(ctx, r.Client, job.Whole()) })...)
+	errs = append(errs, inParallel(r.Parallelism, todo.evict, func(p *podSeen) error { return r.evict(ctx, p) })...)
 	r.sweepAfter(ctx, capture, todo.sweep)
 	done := acted{jobs: map[types.UID]string{}, errs: map[types.UID]error{}, lacking: map[types.UID]lacking{}}
 	if len(todo.create) > 0 {
@@ -80,28 +78,13 @@ func (r *Reconciler) act(ctx context.Context, capture sondev1.Capture, seen obse
 // right, or that a cluster admin has paused, does not go on because its keeper cannot be reached: its
 // Job is deleted.
 func (r *Reconciler) stopProbes(ctx context.Context, seen observed, stops []stopping) error {
-	return errors.Join(atOnce(ctx, stopsAtOnce, stops, func(s stopping) error { return r.stopProbe(ctx, seen.secret, s) })...)
+	return errors.Join(inParallel(r.Parallelism, stops, func(s stopping) error { return r.stopProbe(ctx, seen.secret, s) })...)
 }
 
-// inTurn is the key of a context in which calls are made one after the other: a test can repeat them so.
-type inTurn struct{}
-
-// atOnce calls do for each of all, most of them at the same time, and returns the errors in the same order.
-func atOnce[T any](ctx context.Context, most int, all []T, do func(T) error) []error {
-	errs := make([]error, len(all))
-	if ctx.Value(inTurn{}) != nil {
-		most = 1
-	}
-	slots := make(chan struct{}, most)
-	var calls sync.WaitGroup
-	for i, one := range all {
-		slots <- struct{}{}
-		calls.Go(func() {
-			defer func() { <-slots }()
-			errs[i] = do(one)
-		})
-	}
-	calls.Wait()
+// inParallel calls do for each item, workers of them at the same time, and returns the errors in the order of the items.
+func inParallel[T any](workers int, items []T, do func(T) error) []error {
+	errs := make([]error, len(items))
+	workqueue.ParallelizeUntil(context.Background(), max(workers, 1), len(items), func(i int) { errs[i] = do(items[i]) })
 	return errs
 }
 
@@ -132,7 +115,7 @@ func (r *Reconciler) createJobs(ctx context.Context, capture sondev1.Capture, se
 		secret, err = r.ensureSecret(ctx, capture, seen)
 	}
 	var results sync.Mutex
-	errs := atOnce(ctx, writesAtOnce, todo.create, func(c creation) error {
+	errs := inParallel(r.Parallelism, todo.create, func(c creation) error {
 		if err != nil {
 			return err
 		}

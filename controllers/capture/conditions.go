@@ -33,7 +33,7 @@ func reportConditions(capture sondev1.Capture, seen observed, todo plan, err err
 	}
 	if !todo.observed {
 		types := []string{sondev1.ConditionAdmitted, sondev1.ConditionTargetFound, sondev1.ConditionProbesAllowed, sondev1.ConditionCapturing, sondev1.ConditionEnded}
-		if gateOf(capture) != nil {
+		if capture.Common().Gate != nil {
 			types = append(types, sondev1.ConditionGating)
 		}
 		for _, c := range types {
@@ -49,7 +49,7 @@ func reportConditions(capture sondev1.Capture, seen observed, todo plan, err err
 	set(sondev1.ConditionProbesAllowed, allowedCondition(capture, seen, todo))
 	set(sondev1.ConditionCapturing, capturingCondition(capture, todo))
 	set(sondev1.ConditionEnded, endedCondition(capture))
-	if gateOf(capture) != nil {
+	if capture.Common().Gate != nil {
 		set(sondev1.ConditionGating, gatingCondition(capture, seen, todo))
 	}
 	if err != nil && !todo.over {

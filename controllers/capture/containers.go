@@ -25,8 +25,8 @@ func (l lacking) all() bool { return l.instead != "" }
 // lacks compares a Pod with the containers that were asked for, just before its Job is made. The cache does not keep
 // containers, of which the API server knows the ephemeral ones, too.
 func (r *Reconciler) lacks(ctx context.Context, capture sondev1.Capture, p *podSeen) (lacking, error) {
-	t, ok := capture.(*sondev1.Trace)
-	if !ok || len(t.Spec.Containers) == 0 {
+	wanted := capture.Common().Containers
+	if len(wanted) == 0 {
 		return lacking{}, nil
 	}
 	var pod corev1.Pod
@@ -36,8 +36,8 @@ func (r *Reconciler) lacks(ctx context.Context, capture sondev1.Capture, p *podS
 	if pod.UID != p.uid {
 		return lacking{}, nil // it is gone, and its probe will find nobody
 	}
-	l := lacking{names: target.ContainersNotFound(&pod.Spec, t.Spec.Containers)}
-	if len(l.names) == len(t.Spec.Containers) {
+	l := lacking{names: target.ContainersNotFound(&pod.Spec, wanted)}
+	if len(l.names) == len(wanted) {
 		l.instead = target.ContainersText(&pod.Spec)
 	}
 	return l, nil

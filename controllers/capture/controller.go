@@ -62,6 +62,8 @@ type Reconciler struct {
 	Recorder       events.EventRecorder
 	Clock          clock.PassiveClock
 	Sweeper        *Sweeper
+	// Parallelism is the number of calls that a pass makes at the same time.
+	Parallelism int
 	// AccessReviewInterval is how often the requester's right is reviewed while nothing else happens.
 	AccessReviewInterval time.Duration
 	// Watchdog is told of each pass; nil is none.

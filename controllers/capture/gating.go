@@ -21,19 +21,10 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/gateconfig"
 )
 
-// gateOf a capture; nil where it has none.
-func gateOf(capture sondev1.Capture) *sondev1.TraceGate {
-	t, ok := capture.(*sondev1.Trace)
-	if !ok || t.Spec.Gate == nil || !t.Spec.Gate.Enabled {
-		return nil
-	}
-	return t.Spec.Gate
-}
-
 // gatedBy reports whether a Pod says that it waits, or has waited, for this capture's tracer. It is a hint, which the
 // Pod's creator can write.
 func gatedBy(capture sondev1.Capture, pod *corev1.Pod) bool {
-	return gateOf(capture) != nil && pod != nil && pod.Annotations[sondev1.AnnotationGatedByUID] == string(capture.GetUID())
+	return capture.Common().Gate != nil && pod != nil && pod.Annotations[sondev1.AnnotationGatedByUID] == string(capture.GetUID())
 }
 
 // gateStarting are why a container waits that has neither failed to start nor run yet.
@@ -96,7 +87,7 @@ func gateLate(capture sondev1.Capture, pod *corev1.Pod) time.Time {
 
 // gateTimeout of a capture that has a gate; the schema has seen to it that it can be read.
 func gateTimeout(capture sondev1.Capture) time.Duration {
-	timeout, err := duration.Parse(cmp.Or(gateOf(capture).Timeout, gateconfig.DefaultTimeout.String()))
+	timeout, err := duration.Parse(cmp.Or(capture.Common().Gate.Timeout, gateconfig.DefaultTimeout.String()))
 	if err != nil {
 		return gateconfig.DefaultTimeout
 	}
@@ -120,13 +111,13 @@ func gateAgain(capture sondev1.Capture, pod *corev1.Pod, known *sondev1.GateResu
 // now, so that no gate is put into the next one; that next one will come; and it may start untraced.
 func replaces(capture sondev1.Capture, pod *corev1.Pod, before, now *sondev1.GateResult) bool {
 	return now != nil && now.Outcome == sondev1.GateNotStarted && before != nil && before.Outcome == sondev1.GateNotStarted &&
-		gatedBy(capture, pod) && gateOf(capture).OnTimeout != sondev1.GateFail && !gate.Required(pod) && !gatesStill(capture) &&
+		gatedBy(capture, pod) && capture.Common().Gate.OnTimeout != sondev1.GateFail && !gate.Required(pod) && !gatesStill(capture) &&
 		pod.Status.Phase == corev1.PodPending && pod.DeletionTimestamp == nil && metav1.GetControllerOfNoCopy(pod) != nil
 }
 
 // planGate adds to a verdict how the Pod's gate ended, and to the plan what is to be done about one that cannot start.
 func (todo *plan) planGate(capture sondev1.Capture, seen observed, p *podSeen, v *outcome.Verdict) {
-	if gateOf(capture) == nil || p.pod == nil {
+	if capture.Common().Gate == nil || p.pod == nil {
 		return
 	}
 	pod := p.pod.Whole()
@@ -209,7 +200,7 @@ func gatingCondition(capture sondev1.Capture, seen observed, todo plan) finding 
 	for i := range todo.entries {
 		e := &todo.entries[i]
 		switch {
-		case e.Gate != nil && e.Gate.Outcome == sondev1.GateNotStarted && gateOf(capture).OnTimeout != sondev1.GateFail:
+		case e.Gate != nil && e.Gate.Outcome == sondev1.GateNotStarted && capture.Common().Gate.OnTimeout != sondev1.GateFail:
 			return finding{metav1.ConditionFalse, sondev1.ReasonGateNotStarted, fmt.Sprintf(
 				"the gate of Pod %s could not start, so no further Pod is gated; see the Pod's init container %s for why, and create a new Trace", e.Name, gateconfig.ContainerName)}
 		case waits(*e) && e.Reason == sondev1.ReasonQueued:

@@ -26,11 +26,8 @@ import (
 // Jobs are refused, it is for one reason.
 const maxEventReads = 3
 
-// Keepers that count for a pass: how many at the same time, and for how long at most.
-const (
-	recountsAtOnce = 16
-	recountsFor    = 20 * time.Second
-)
+// recountsFor bounds how long a pass waits for keepers to count.
+const recountsFor = 20 * time.Second
 
 // Field selectors that the API server has for Events.
 const (
@@ -132,7 +129,7 @@ func (r *Reconciler) observeNode(ctx context.Context, p *podSeen) error {
 func (r *Reconciler) observeFiles(ctx context.Context, secret string, pods []*podSeen) {
 	ctx, cancel := context.WithTimeout(ctx, recountsFor)
 	defer cancel()
-	atOnce(ctx, recountsAtOnce, pods, func(p *podSeen) error {
+	inParallel(r.Parallelism, pods, func(p *podSeen) error {
 		r.observeFilesOf(ctx, secret, p)
 		return nil
 	})

@@ -25,8 +25,7 @@ const engineClsact = "clsact"
 
 // planSweep has swept after a probe that was killed and may have left something in the kernel.
 func (todo *plan) planSweep(capture sondev1.Capture, p *podSeen, v *outcome.Verdict) {
-	pc, ok := capture.(*sondev1.PacketCapture)
-	if !v.Cut || !ok || pc.Spec.Engine != sondev1.EngineAuto && pc.Spec.Engine != sondev1.EngineBPF {
+	if e := capture.Common().Engine; !v.Cut || e != sondev1.EngineAuto && e != sondev1.EngineBPF {
 		return
 	}
 	if v.Entry.Engine == engineClsact || v.Entry.Engine == "" {
@@ -41,7 +40,7 @@ func (r *Reconciler) sweepAfter(ctx context.Context, capture sondev1.Capture, po
 	if r.Options.Privilege == privilege.Capabilities {
 		return // with which nothing can be attached at clsact
 	}
-	errs := atOnce(ctx, writesAtOnce, pods, func(p *podSeen) error { return r.sweep(ctx, capture, p) })
+	errs := inParallel(r.Parallelism, pods, func(p *podSeen) error { return r.sweep(ctx, capture, p) })
 	for i, err := range errs {
 		if err != nil {
 			ctrl.LoggerFrom(ctx).Error(err, "Sweeping after a killed probe failed", "Pod", pods[i].before.Name, "node", pods[i].before.Node)

@@ -63,7 +63,8 @@ func (s *schedule) newReplica(behind int) *replica {
 		Stamps:  StampKey(scheduleKey), Access: reviews, Recent: access.NewCached(reviews, s.clock, RecentFor(DefaultAccessReviewInterval)),
 		Keepers: replicaKeepers{m}, Recorder: &events.FakeRecorder{}, Clock: s.clock,
 		Ceilings:             s.ceilings,
-		Sweeper:              &Sweeper{Client: cached, Live: live, Clock: s.clock, Interval: DefaultSweepInterval, Namespace: operatorNamespace},
+		Sweeper:              &Sweeper{Client: cached, Live: live, Clock: s.clock, Interval: DefaultSweepInterval, Namespace: operatorNamespace, Parallelism: 1},
+		Parallelism:          1,
 		AccessReviewInterval: DefaultAccessReviewInterval,
 		pace:                 newPace(s.clock),
 	}
@@ -116,7 +117,7 @@ func (m *replica) reconcile(key types.NamespacedName) {
 	m.busy[key] = true
 	since := m.since
 	m.since = m.s.steps
-	res, err := m.r.Reconcile(context.WithValue(context.Background(), inTurn{}, true), ctrl.Request{NamespacedName: key})
+	res, err := m.r.Reconcile(context.Background(), ctrl.Request{NamespacedName: key})
 	m.since = since
 	delete(m.busy, key)
 	if m.dead {
@@ -143,7 +144,7 @@ func (m *replica) sweep() {
 	m.sweeping = true
 	since := m.since
 	m.since = m.s.steps
-	err := m.r.Sweeper.SweepAll(context.WithValue(context.Background(), inTurn{}, true))
+	err := m.r.Sweeper.SweepAll(context.Background())
 	m.since = since
 	m.sweeping = false
 	m.s.trace("%s swept: %v", m, err)

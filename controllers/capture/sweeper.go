@@ -46,6 +46,8 @@ type Sweeper struct {
 	Interval time.Duration
 	// Namespace of the operator.
 	Namespace string
+	// Parallelism is the number of deletions at the same time.
+	Parallelism int
 	// Watchdog of sweeps of everything; nil watches nothing.
 	Watchdog *health.Watchdog
 
@@ -237,7 +239,7 @@ func (s *Sweeper) objects(ctx context.Context, of kind.Kind, others client.ListO
 }
 
 func (s *Sweeper) deleteAll(ctx context.Context, objects []*metav1.PartialObjectMetadata) error {
-	return errors.Join(atOnce(ctx, writesAtOnce, objects, func(o *metav1.PartialObjectMetadata) error {
+	return errors.Join(inParallel(s.Parallelism, objects, func(o *metav1.PartialObjectMetadata) error {
 		ctrl.LoggerFrom(ctx).Info("Deleting what belonged to a capture", "kind", o.Kind, "object", o.Name, "capture", o.Annotations[sondev1.AnnotationOwner])
 		return deleteObject(ctx, s.Client, o)
 	})...)

@@ -278,7 +278,7 @@ func TestDeleteObjectDeletesOnlyThisOne(t *testing.T) {
 // anotherSweeper of the same world, for a test to change.
 func anotherSweeper(w *world) *Sweeper {
 	s := w.r.Sweeper
-	return &Sweeper{Client: s.Client, Live: s.Live, Clock: s.Clock, Interval: s.Interval, Namespace: s.Namespace}
+	return &Sweeper{Client: s.Client, Live: s.Live, Clock: s.Clock, Interval: s.Interval, Namespace: s.Namespace, Parallelism: s.Parallelism}
 }
 
 func failing(w *world, fail func(client.ObjectList) error) client.Reader {

@@ -104,7 +104,8 @@ func newWorld(t *testing.T, pc client.Object, objects ...client.Object) *world {
 		Client: interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{List: w.cachedList}), Live: live, Switch: live,
 		Options: agentjob.Options{Namespace: operatorNamespace, Image: "sonde:test", RingBytes: 32 << 20},
 		Stamps:  w, Access: w, Recent: recentReviews{w}, Keepers: w, Recorder: w.events, Clock: w.clock,
-		Sweeper:              &Sweeper{Client: w.client, Live: live, Clock: w.clock, Interval: time.Minute, Namespace: operatorNamespace},
+		Sweeper:              &Sweeper{Client: w.client, Live: live, Clock: w.clock, Interval: time.Minute, Namespace: operatorNamespace, Parallelism: DefaultParallelism},
+		Parallelism:          DefaultParallelism,
 		AccessReviewInterval: DefaultAccessReviewInterval,
 	}
 	if _, ok := pc.(*sondev1.Trace); ok {

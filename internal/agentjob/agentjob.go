@@ -112,23 +112,23 @@ type Marshaler interface {
 
 // ConfigMap holds the configuration of the probes of a capture. It is not immutable: its name may have been
 // an earlier capture's, and of an immutable object the kubelet goes on mounting what it remembers.
-func ConfigMap(o Options, capture sondev1.Capture, name string, config Marshaler) (*corev1.ConfigMap, error) {
+func ConfigMap(o Options, owner sondev1.AgentJobOwner, name string, config Marshaler) (*corev1.ConfigMap, error) {
 	text, err := config.Marshal()
 	if err != nil {
 		return nil, fmt.Errorf("build config map %s: %w", name, err)
 	}
 	return &corev1.ConfigMap{
-		ObjectMeta: meta(o, capture, name),
+		ObjectMeta: meta(o, owner, name),
 		Data:       map[string]string{captureconfig.Key: text},
 	}, nil
 }
 
 // Secret holds the key pairs by which the keepers of a capture and the manager know each other: the data of
 // keeperapi.GeneratePairs.
-func Secret(o Options, capture sondev1.Capture, name string, pairs map[string][]byte) *corev1.Secret {
+func Secret(o Options, owner sondev1.AgentJobOwner, name string, pairs map[string][]byte) *corev1.Secret {
 	immutable := true
 	return &corev1.Secret{
-		ObjectMeta: meta(o, capture, name), Immutable: &immutable,
+		ObjectMeta: meta(o, owner, name), Immutable: &immutable,
 		Type: corev1.SecretTypeOpaque, Data: pairs,
 	}
 }

@@ -67,7 +67,7 @@ func probe(o Options, capture sondev1.Capture, p Plan) corev1.Container {
 	if p.Pod.Spec.HostNetwork {
 		args = append(args, FlagHostNetwork)
 	}
-	if capture.KindName() == kind.Trace.Name && p.Pod.Spec.HostPID {
+	if of, _ := kind.CaptureOf(capture.KindName()); of.OnNode(&p.Pod.Spec) == kind.FieldHostPID {
 		args = append(args, FlagHostPID)
 	}
 	if p.Gate {
@@ -103,7 +103,7 @@ func probe(o Options, capture sondev1.Capture, p Plan) corev1.Container {
 // ringMemory is the most that the probe's rings take of its memory limit. It is asked for by nobody: requests are what a
 // probe mostly has.
 func ringMemory(o Options, capture sondev1.Capture) int64 {
-	if pc, ok := capture.(*sondev1.PacketCapture); ok && (pc.Spec.Engine == sondev1.EngineBPF || pc.Spec.Engine == sondev1.EngineAuto) {
+	if e := capture.Common().Engine; e == sondev1.EngineBPF || e == sondev1.EngineAuto {
 		return ringmemory.Most(o.RingBytes)
 	}
 	return o.RingBytes

@@ -37,7 +37,7 @@ func Doctor(o Options, node string) *corev1.Pod {
 func shortPod(node string, seconds int64, c corev1.Container) corev1.PodSpec {
 	// Why it could not is the end of its log.
 	c.TerminationMessagePolicy = corev1.TerminationMessageFallbackToLogsOnError
-	spec := nodePod(node, 1, c)
+	spec := NodePod(node, 1, c)
 	spec.ActiveDeadlineSeconds = new(seconds)
 	return spec
 }

@@ -1,10 +1,8 @@
 package agentjob
 
 import (
-	"cmp"
 	"maps"
 	"strconv"
-	"strings"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -12,14 +10,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/kind"
 )
 
 // gracePeriod in seconds is enough to flush a file, and short enough that nothing of a deleted
 // capture is left after half a minute.
 const gracePeriod = 10
-
-// everything of a target is traced: all of its containers, all that runs there.
-const everything = "*"
 
 // Plan of one Pod's Job: what differs between the Jobs of a capture.
 type Plan struct {
@@ -35,44 +31,59 @@ type Plan struct {
 	Window time.Duration
 }
 
-// Job captures one Pod of a capture's target.
+// Job returns the Job that captures one Pod of a capture's target: a probe and its keeper.
 func Job(o Options, capture sondev1.Capture, p Plan) *batchv1.Job {
-	object := meta(o, capture, p.Name)
-	object.Labels[sondev1.LabelTargetPodUID] = string(p.Pod.UID)
-	object.Annotations[sondev1.AnnotationTargetNamespace] = p.Pod.Namespace
-	object.Annotations[sondev1.AnnotationTargetPod] = p.Pod.Name
-	object.Annotations[sondev1.AnnotationTargetNode] = p.Pod.Spec.NodeName
-	if t, ok := capture.(*sondev1.Trace); ok {
-		object.Annotations[sondev1.AnnotationTargetContainer] = cmp.Or(strings.Join(t.Spec.Containers, ","), everything)
-		object.Annotations[sondev1.AnnotationTargetCommand] = cmp.Or(t.Spec.Command, everything)
-	}
+	of, _ := kind.CaptureOf(capture.KindName())
+	spec := NodePod(p.Pod.Spec.NodeName, gracePeriod, probe(o, capture, p), keeper(o, p))
+	spec.Volumes = volumes(capture, p)
+	return ForPod(o, capture, Agent{
+		Name: p.Name, Target: p.Pod, Annotations: of.Annotations(capture.Common()), Spec: spec,
+		Deadline: p.Duration + p.RetainFor + Margin,
+		// The manager reads the account when the capture's other Jobs have ended too, and may be away meanwhile. It deletes
+		// Jobs itself: this is for when no manager comes back.
+		Kept: p.Window + AccountKept,
+	})
+}
+
+// Agent is one agent Job of an owner.
+type Agent struct {
+	Name string
+	// Target is the Pod that the Job is for; its name, namespace, UID and node are used.
+	Target *corev1.Pod
+	// Annotations for people, besides those that name the target.
+	Annotations map[string]string
+	// Spec of the agent's Pod, made by NodePod.
+	Spec corev1.PodSpec
+	// Deadline by which Kubernetes ends the Job, and how long a finished Job is Kept; whole seconds.
+	Deadline, Kept time.Duration
+}
+
+// ForPod returns an agent Job of any owner. Its labels make the sweeper delete it once the owner is gone.
+func ForPod(o Options, owner sondev1.AgentJobOwner, a Agent) *batchv1.Job {
+	object := meta(o, owner, a.Name)
+	object.Labels[sondev1.LabelTargetPodUID] = string(a.Target.UID)
+	object.Annotations[sondev1.AnnotationTargetNamespace] = a.Target.Namespace
+	object.Annotations[sondev1.AnnotationTargetPod] = a.Target.Name
+	object.Annotations[sondev1.AnnotationTargetNode] = a.Target.Spec.NodeName
+	maps.Copy(object.Annotations, a.Annotations)
 
 	template := metav1.ObjectMeta{Labels: maps.Clone(object.Labels), Annotations: maps.Clone(object.Annotations)}
 	template.Annotations["openshift.io/required-scc"] = RequiredSCC
-	replace := batchv1.Failed // never a second probe beside one that is still ending
+	replace := batchv1.Failed // never a second agent beside one that is still ending
 	return &batchv1.Job{
 		ObjectMeta: object,
 		Spec: batchv1.JobSpec{
 			Parallelism: new(int32(1)), Completions: new(int32(1)), BackoffLimit: new(int32(0)),
-			PodReplacementPolicy:  &replace,
-			ActiveDeadlineSeconds: new(seconds(p.Duration + p.RetainFor + Margin)),
-			// A finished Job holds its account: it must be there until the capture's other Jobs have
-			// ended too and the status is final, and the manager may be away meanwhile. It deletes Jobs
-			// itself: this is for when none comes back.
-			TTLSecondsAfterFinished: new(int32(seconds(p.Window + AccountKept))),
-			Template:                corev1.PodTemplateSpec{ObjectMeta: template, Spec: podSpec(o, capture, p)},
+			PodReplacementPolicy:    &replace,
+			ActiveDeadlineSeconds:   new(seconds(a.Deadline)),
+			TTLSecondsAfterFinished: new(int32(seconds(a.Kept))),
+			Template:                corev1.PodTemplateSpec{ObjectMeta: template, Spec: a.Spec},
 		},
 	}
 }
 
-func podSpec(o Options, capture sondev1.Capture, p Plan) corev1.PodSpec {
-	spec := nodePod(p.Pod.Spec.NodeName, gracePeriod, probe(o, capture, p), keeper(o, p))
-	spec.Volumes = volumes(capture, p)
-	return spec
-}
-
-// nodePod runs containers on a node, as an agent's account; they have so many seconds to end.
-func nodePod(node string, grace int64, containers ...corev1.Container) corev1.PodSpec {
+// NodePod returns a Pod that runs containers on a node under the agents' ServiceAccount. They have grace seconds to end.
+func NodePod(node string, grace int64, containers ...corev1.Container) corev1.PodSpec {
 	return corev1.PodSpec{
 		HostPID:                       true,
 		RestartPolicy:                 corev1.RestartPolicyNever,

@@ -3,6 +3,7 @@
 package kind
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -30,6 +31,8 @@ type Capture struct {
 	// OnNode returns the field by which Pods of this spec share what is recorded with their node, so that the requester
 	// needs the verb on nodes too. It is empty if they share nothing.
 	OnNode func(*corev1.PodSpec) string
+	// Annotations tell people, on each Job, which part of the Pod is recorded.
+	Annotations func(sondev1.Common) map[string]string
 	// Count formats how much was recorded in all.
 	Count func(sondev1.Totals) string
 	// New and NewList make empty objects to read into.
@@ -47,9 +50,10 @@ var PacketCapture = Capture{
 		}
 		return ""
 	},
-	Count:   func(t sondev1.Totals) string { return fmt.Sprintf("%d packets", t.Packets) },
-	New:     func() sondev1.Capture { return &sondev1.PacketCapture{} },
-	NewList: func() sondev1.CaptureList { return &sondev1.PacketCaptureList{} },
+	Annotations: func(sondev1.Common) map[string]string { return nil },
+	Count:       func(t sondev1.Totals) string { return fmt.Sprintf("%d packets", t.Packets) },
+	New:         func() sondev1.Capture { return &sondev1.PacketCapture{} },
+	NewList:     func() sondev1.CaptureList { return &sondev1.PacketCaptureList{} },
 }
 
 // Trace records system calls.
@@ -65,10 +69,19 @@ var Trace = Capture{
 		}
 		return ""
 	},
+	Annotations: func(c sondev1.Common) map[string]string {
+		return map[string]string{
+			sondev1.AnnotationTargetContainer: cmp.Or(strings.Join(c.Containers, ","), everything),
+			sondev1.AnnotationTargetCommand:   cmp.Or(c.Command, everything),
+		}
+	},
 	Count:   func(t sondev1.Totals) string { return fmt.Sprintf("%d events", t.Events) },
 	New:     func() sondev1.Capture { return &sondev1.Trace{} },
 	NewList: func() sondev1.CaptureList { return &sondev1.TraceList{} },
 }
+
+// everything stands for all containers, or all commands, of a Pod.
+const everything = "*"
 
 // Fields that OnNode returns.
 const (

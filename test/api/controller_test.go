@@ -169,7 +169,7 @@ func startControllers(t *testing.T) fakeKeepers {
 		t.Fatal(err)
 	}
 	keepers := make(fakeKeepers, 1)
-	sweeper := &capture.Sweeper{Client: mgr.GetClient(), Live: live, Clock: clock.RealClock{}, Interval: time.Minute, Namespace: operatorNamespace}
+	sweeper := &capture.Sweeper{Client: mgr.GetClient(), Live: live, Clock: clock.RealClock{}, Interval: time.Minute, Namespace: operatorNamespace, Parallelism: capture.DefaultParallelism}
 	expiry := &capture.ResultAccessReconciler{Client: mgr.GetClient(), Clock: clock.RealClock{}}
 	errs := []error{mgr.Add(stop), mgr.Add(sweeper), target.IndexFields(t.Context(), mgr.GetFieldIndexer()), expiry.SetupWithManager(mgr)}
 	for _, of := range []capture.Kind{capture.PacketCaptures(nil), capture.Traces()} {
@@ -178,6 +178,7 @@ func startControllers(t *testing.T) fakeKeepers {
 			Client: mgr.GetClient(), Live: live, Switch: stop, Sweeper: sweeper, Clock: clock.RealClock{}, Keepers: keepers,
 			Options: agentjob.Options{Namespace: operatorNamespace, Image: "sonde:test", RingBytes: 32 << 20},
 			Stamps:  capture.StampKey(stampKey), Access: access.NewReviewer(live), Recorder: mgr.GetEventRecorder("sonde"),
+			Parallelism:          capture.DefaultParallelism,
 			AccessReviewInterval: 2 * time.Second,
 		}
 		errs = append(errs, r.SetupWithManager(mgr))

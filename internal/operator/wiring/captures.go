@@ -25,7 +25,7 @@ const keeperTimeout = 5 * time.Second
 func (m *manager) addCaptures(ctx context.Context, mgr ctrl.Manager) error {
 	sweeper := &capture.Sweeper{
 		Client: mgr.GetClient(), Live: m.live, Clock: clock.RealClock{}, Interval: capture.DefaultSweepInterval, Namespace: m.Agent.Namespace,
-		Watchdog: m.watchdog,
+		Parallelism: capture.DefaultParallelism, Watchdog: m.watchdog,
 	}
 	jobs := m.Agent
 	var err error
@@ -47,6 +47,7 @@ func (m *manager) addCaptures(ctx context.Context, mgr ctrl.Manager) error {
 			Keepers:  capture.KeeperCalls{Reader: m.live, Namespace: m.Agent.Namespace, Timeout: keeperTimeout},
 			Recorder: mgr.GetEventRecorder("sonde"), Clock: clock.RealClock{},
 			Sweeper: sweeper, Ceilings: m.Ceilings, AccessReviewInterval: m.AccessReviewInterval, Watchdog: m.watchdog,
+			Parallelism: capture.DefaultParallelism,
 		}
 		errs = append(errs, r.SetupWithManager(mgr))
 	}
