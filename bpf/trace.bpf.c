@@ -2,20 +2,21 @@
 /*
  * The system calls of one Pod, docs/adr/0008-trace-engine.md.
  *
- * sonde_exit   tp_btf/sys_exit, Linux 5.12: one record for each call that ends, with its result and its arguments.
- * sonde_enter  tp_btf/sys_enter: keeps when a call began; attached only where durations are wanted.
- * sonde_exec   tp_btf/sched_process_exec: a program was started; what it is and with which arguments.
- * sonde_fork   tp_btf/sched_process_fork: who made which process or thread.
- * sonde_gone   tp_btf/sched_process_exit: a thread ended, and with which code.
- * sonde_tasks  iter/task, Linux 5.8: in which cgroups the processes of the node are, before anything is recorded.
- * trace_filter.h says whose calls are recorded, where only some of the Pod's are.
+ * program      attach point, minimum kernel                 output
+ * sonde_exit   tp_btf/sys_exit, Linux 5.12                  a record for each call that ends, with result and arguments
+ * sonde_enter  tp_btf/sys_enter, Linux 5.12                 when a call began; attached only for durations
+ * sonde_exec   tp_btf/sched_process_exec, Linux 5.12        a record: which program was started, with which arguments
+ * sonde_fork   tp_btf/sched_process_fork, Linux 5.12        a record: which process or thread made which
+ * sonde_end    tp_btf/sched_process_exit, Linux 5.12        a record: a thread ended, with its exit code
+ * sonde_tasks  iter/task, Linux 5.8                         the cgroup of each process of the node; read, not attached
  *
- * Programs that are attached only where their group is asked for are in headers of their own: trace_memory.h,
- * trace_signal.h, trace_network.h.
+ * trace_filter.h selects processes by container and command. Programs of single groups, attached only on request, are in
+ * trace_memory.h, trace_signal.h and trace_network.h.
  *
- * Input: the constants below and the table of calls. Output: records in rings (system calls and page faults; one ring
- * per CPU) and in rare (the others). What finds no room is not written, and counted in its ring, by call, or in
- * rare_lost. Tests: agents/trace.
+ * Input: the constants below and the table of calls. Output: records of calls and page faults in one ring per CPU, other
+ * records in the ring rare. Lost: a record that finds no room is counted in its ring, by call, or in rare_lost; a call at
+ * which the program runs already is counted by the kernel (recursion_misses). A 32-bit program's calls are counted in
+ * the ring's counter own, and not recorded. Tests: agents/trace and agents/trace/kernel.
  */
 #include "kernel.h"
 
@@ -33,28 +34,25 @@ char _license[] SEC("license") = "Dual BSD/GPL";
 #define MAX_ADDRESS 128	/* of a socket; sizeof(struct sockaddr_storage) */
 #define MAX_NUMBERS 6
 #define EXECVE32 11	/* the number of execve for 32-bit programs, of both architectures */
-#define LOST_FAULT (LOST_KINDS - 1)	/* what is lost is counted by call, and of page faults here: no call has so high a number */
+#define LOST_FAULT (LOST_KINDS - 1)	/* lost page faults are counted here: no call has so high a number */
 
-/* The longest record: head, numbers, an address, two paths. The ring has so much room behind its end. */
+/* The longest record: head, numbers, an address, two paths. The slack behind the ring's end has room for it. */
 #define MAX_RECORD (sizeof(struct record) + MAX_NUMBERS * 8 + MAX_ADDRESS + 2 * (MAX_PATH + 8))
 
-/*
- * The Pod's cgroup by the number of its kernfs node. Zero matches nothing. On a cgroup v1 host it is that of the pids
- * controller.
- */
+/* The number of the kernfs node of the Pod's cgroup, on cgroup v1 of the pids controller's. Zero matches nothing. */
 volatile const __u64 cgroup_id = 0;
 volatile const bool cgroup_v1 = false;
 
 /*
- * How deep the node's PID namespace lies: 0, but for a node that is a container itself. Numbers of processes are given
- * as the node sees them, so that its /proc has them.
+ * The level of the node's PID namespace: 0, unless the node is a container itself. Records have the node's numbers of
+ * processes, which its /proc has too.
  */
 volatile const __u32 node_level = 0;
 
-/* How deep the Pod's cgroup lies. */
+/* The level of the Pod's cgroup. */
 volatile const __u32 cgroup_level = 0;
 
-/* For sonde_tasks: which of a process's cgroups is told, counted from its own. */
+/* For sonde_tasks: how many levels above a process's own cgroup is the one to report. */
 volatile const __u32 cgroup_above = 0;
 
 /* Whether sonde_enter is attached. */
@@ -63,48 +61,48 @@ volatile const bool timed = false;
 /* The shortest duration of a call that is recorded, in nanoseconds; needs timed. */
 volatile const __u64 min_latency = 0;
 
-/* What is recorded of a call. A row of zeros is a call that nobody wants. */
+/* Says what is recorded of a call. A row of zeros is a call that is not recorded. */
 struct row {
 	__u8 wanted;
 	__u8 numbers;	/* how many arguments */
-	__u8 first;	/* one more than the argument that is a path; zero is none */
+	__u8 first;	/* index of the argument that is a path, plus one; zero: none */
 	__u8 second;
 	__u8 flags;	/* ROW_... */
-	__u8 address;	/* one more than the argument that is a socket's address; zero is none */
-	__u8 length;	/* one more than that which is its length; zero: it is two descriptors, of socketpair */
+	__u8 address;	/* index of the argument that is a socket's address, plus one; zero: none */
+	__u8 length;	/* index of the address's length, plus one; zero: the address is the two descriptors of socketpair */
 	__u8 spare;
 };
 
 /*
- * A result of zero is not recorded: of clone it is the child's, of exec the new program's, where the arguments are no
- * more. Records of their own tell of both.
+ * A result of zero is not recorded. It is returned in clone's child and in exec's new program, where the arguments are
+ * gone; sonde_fork and sonde_exec record both.
  */
 #define ROW_NOT_ZERO 1
-/* The kernel writes the address, where the call succeeds, and its length to where the argument points. */
+/* The kernel writes the address if the call succeeds, and its length to where the argument points. */
 #define ROW_ADDRESS_OUT 2
 
 volatile const struct row calls[MAX_CALLS] = {};
 
-/* A record begins so. Then come its numbers, 8 bytes each, then its address, then its strings. */
+/* The head of a record. Its numbers follow, 8 bytes each, then its address, then its strings. */
 struct record {
-	__u32 size;	/* of all, a multiple of 8 */
+	__u32 size;	/* of the whole record, a multiple of 8 */
 	__u16 call;	/* number of the system call */
 	__u8 kind;
 	__u8 numbers;
 	__u64 time;	/* when the call ended, in nanoseconds since boot */
-	__u64 took;	/* nanoseconds; zero where nobody asked */
+	__u64 duration;	/* nanoseconds; zero where it was not measured */
 	__s64 ret;
 	__u64 cgroup;
-	__u32 pid;	/* of the node */
+	__u32 pid;	/* in the node's PID namespace */
 	__u32 tid;
-	__u32 inner_pid;	/* in their own PID namespace */
+	__u32 inner_pid;	/* in the process's own PID namespace */
 	__u32 inner_tid;
 	__u32 uid;
-	__u32 parent;	/* of a fork: the process that made this one */
+	__u32 parent;	/* of a fork: the parent process */
 	char comm[16];
-	__u16 first;	/* lengths of the strings, with their zero; each begins at a multiple of 8 */
+	__u16 first;	/* lengths of the strings with their zero; each starts at a multiple of 8 */
 	__u16 second;
-	__u16 address;	/* length of a socket's address, which begins so, too */
+	__u16 address;	/* length of a socket's address, which starts at a multiple of 8, too */
 	__u16 spare;
 };
 
@@ -123,18 +121,18 @@ enum kind {
 
 #define MAX_KINDS 16	/* a power of two */
 
-/* What sonde_tasks writes of each process. */
-struct seen {
+/* The output of sonde_tasks for each process. */
+struct task {
 	__u32 pid;		/* in the reader's PID namespace */
-	__u32 level;		/* of that */
-	__u32 depth;		/* of the cgroup that is asked for */
+	__u32 level;		/* of that namespace */
+	__u32 depth;		/* level of the cgroup */
 	__u32 spare;
 	__u64 cgroup;
 };
 
-/* So that the types are in BTF, from which the Go side is generated. */
+/* Keeps the types in BTF, from which the Go side is generated. */
 const struct record *record_type __attribute__((unused));
-const struct seen *seen_type __attribute__((unused));
+const struct task *task_type __attribute__((unused));
 const enum kind *kind_type __attribute__((unused));
 
 struct {
@@ -142,10 +140,10 @@ struct {
 	__uint(max_entries, 1 << 20);
 } rare SEC(".maps");
 
-/* What did not get into rare, by kind. */
+/* Records that found no room in rare, by kind. */
 __u64 rare_lost[MAX_KINDS] = {};
 
-struct begun {
+struct call_start {
 	__u64 time;
 };
 
@@ -153,8 +151,8 @@ struct {
 	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, int);
-	__type(value, struct begun);
-} begins SEC(".maps");
+	__type(value, struct call_start);
+} call_starts SEC(".maps");
 
 static __always_inline struct cgroup *cgroup_of(struct task_struct *t)
 {
@@ -163,7 +161,7 @@ static __always_inline struct cgroup *cgroup_of(struct task_struct *t)
 	return t->cgroups->subsys[bpf_core_enum_value(enum cgroup_subsys_id, pids_cgrp_id)]->cgroup;
 }
 
-/* The number of the cgroup that lies above g, or is g, at a depth that g has. The array's end is not in BTF. */
+/* The number of g's ancestor, or g itself, at a level up to g's own. BTF does not have the array's end. */
 static __always_inline __u64 ancestor(struct cgroup *g, __u32 level)
 {
 	struct cgroup *above = 0;
@@ -178,8 +176,8 @@ static __always_inline __u64 ancestor(struct cgroup *g, __u32 level)
 	return above ? BPF_CORE_READ(above, kn, id) : 0;
 }
 
-/* Whether a cgroup is the Pod's or lies below it. Containers lie one below: that takes no helper. */
-static __always_inline bool within(struct cgroup *g)
+/* Whether a cgroup is the Pod's or below it. Containers are one level below: that case needs no helper. */
+static __always_inline bool in_pod(struct cgroup *g)
 {
 	int below = g->level - (int)cgroup_level;
 
@@ -192,19 +190,18 @@ static __always_inline bool within(struct cgroup *g)
 
 #include "trace_filter.h"
 
-/* Keeps the load of a number apart from others: the verifier takes no load of what may lie at different places. */
-static __always_inline __u32 apart(__u32 nr)
+/* Keeps loads of numbers apart: the verifier rejects one load whose offset may differ. */
+static __always_inline __u32 separate_load(__u32 nr)
 {
 	barrier_var(nr);
 	return nr;
 }
 
 /*
- * The number of a thread in the PID namespace at a depth; zero if it is in none so deep. A helper takes a third of what
- * is added to a call by its record: where the verifier knows that the array may have any length (Linux 6.5), numbers at
- * usual depths are loaded.
+ * The number of a thread in the PID namespace at a level; zero if it has none there. A helper costs a third of a record:
+ * where the verifier accepts an array of any length (Linux 6.5), numbers at usual levels are loaded directly.
  */
-static __always_inline __u32 number_at(struct task_struct *t, __u32 level)
+static __always_inline __u32 pid_at(struct task_struct *t, __u32 level)
 {
 	struct pid *p = t->thread_pid;
 	int nr = 0;
@@ -213,10 +210,10 @@ static __always_inline __u32 number_at(struct task_struct *t, __u32 level)
 		return 0;
 	if (!bpf_core_field_size(p->numbers)) {
 		switch (level) {
-		case 0: return apart(p->numbers[0].nr);
-		case 1: return apart(p->numbers[1].nr);
-		case 2: return apart(p->numbers[2].nr);
-		case 3: return apart(p->numbers[3].nr);
+		case 0: return separate_load(p->numbers[0].nr);
+		case 1: return separate_load(p->numbers[1].nr);
+		case 2: return separate_load(p->numbers[2].nr);
+		case 3: return separate_load(p->numbers[3].nr);
 		}
 	}
 	bpf_probe_read_kernel(&nr, sizeof(nr), &p->numbers[level & 31].nr);
@@ -224,46 +221,46 @@ static __always_inline __u32 number_at(struct task_struct *t, __u32 level)
 }
 
 /* The number of a thread in its own PID namespace. */
-static __always_inline __u32 inner_of(struct task_struct *t)
+static __always_inline __u32 inner_pid_of(struct task_struct *t)
 {
 	struct pid *p = t->thread_pid;
 
-	return p ? number_at(t, p->level) : 0;
+	return p ? pid_at(t, p->level) : 0;
 }
 
-static __always_inline __u32 on_node(struct task_struct *t)
+static __always_inline __u32 node_pid(struct task_struct *t)
 {
-	return node_level ? number_at(t, node_level) : t->pid;
+	return node_level ? pid_at(t, node_level) : t->pid;
 }
 
-static __always_inline void about(struct record *r, struct task_struct *t, struct cgroup *g)
+static __always_inline void set_task(struct record *r, struct task_struct *t, struct cgroup *g)
 {
 	r->cgroup = g->kn->id;
-	r->pid = on_node(t->group_leader);
-	r->tid = on_node(t);
-	r->inner_tid = inner_of(t);
-	r->inner_pid = t->pid == t->tgid ? r->inner_tid : inner_of(t->group_leader);
+	r->pid = node_pid(t->group_leader);
+	r->tid = node_pid(t);
+	r->inner_tid = inner_pid_of(t);
+	r->inner_pid = t->pid == t->tgid ? r->inner_tid : inner_pid_of(t->group_leader);
 	r->uid = t->real_cred->uid.val;
-	/* As two words: a helper takes longer than all that is read beside it. */
+	/* As two words: a helper costs more than all other reads here. */
 	((__u64 *)r->comm)[0] = *(__u64 *)&t->comm[0];
 	((__u64 *)r->comm)[1] = *(__u64 *)&t->comm[8];
 }
 
-static __always_inline void begin(struct record *r, struct task_struct *t, struct cgroup *g, enum kind kind)
+static __always_inline void init_record(struct record *r, struct task_struct *t, struct cgroup *g, enum kind kind)
 {
-	about(r, t, g);
+	set_task(r, t, g);
 	r->time = bpf_ktime_get_boot_ns();
 	r->kind = kind;
 	r->call = 0;
 	r->numbers = 0;
-	r->took = 0;
+	r->duration = 0;
 	r->ret = 0;
 	r->first = r->second = r->address = 0;
 	r->parent = 0;
 	r->size = sizeof(*r);
 }
 
-static __always_inline __u64 number(struct pt_regs *regs, __u32 i)
+static __always_inline __u64 argument(struct pt_regs *regs, __u32 i)
 {
 #if defined(__TARGET_ARCH_x86)
 	switch (i) {
@@ -275,7 +272,7 @@ static __always_inline __u64 number(struct pt_regs *regs, __u32 i)
 	default: return regs->r9;
 	}
 #else
-	switch (i) { /* of each one the place must be known where the program is loaded */
+	switch (i) { /* the offset of each must be constant at load time */
 	case 0: return regs->orig_x0;
 	case 1: return regs->regs[1];
 	case 2: return regs->regs[2];
@@ -286,7 +283,7 @@ static __always_inline __u64 number(struct pt_regs *regs, __u32 i)
 #endif
 }
 
-static __always_inline int call_of(struct pt_regs *regs)
+static __always_inline int syscall_number(struct pt_regs *regs)
 {
 #if defined(__TARGET_ARCH_x86)
 	return (int)regs->orig_ax;
@@ -295,31 +292,31 @@ static __always_inline int call_of(struct pt_regs *regs)
 #endif
 }
 
-/* Whether the call is one of the 32-bit interface: its number means another one there, its arguments lie elsewhere. */
+/* Whether the call is one of the 32-bit interface, where numbers mean other calls, and arguments are elsewhere. */
 static __always_inline bool is_compat(struct task_struct *t, struct pt_regs *regs)
 {
 #if defined(__TARGET_ARCH_x86)
-	return t->thread_info.status & 2; /* TS_COMPAT, until the call is left */
+	return t->thread_info.status & 2; /* TS_COMPAT, set until the call returns */
 #else
 	return regs->pstate & 0x10; /* PSR_MODE32_BIT */
 #endif
 }
 
-/* Counts a 32-bit call of the Pod, but for the one that has become a 32-bit program: sonde_exec tells of it. */
+/* Counts a 32-bit call of the Pod. The execve that started a 32-bit program is excluded: sonde_exec records it. */
 static __always_inline void count_compat(struct task_struct *t, __u32 call, long ret)
 {
 	struct cgroup *g = cgroup_of(t);
 	struct ring *ring;
 
-	if ((call == EXECVE32 && !ret) || !within(g) || !is_wanted(t, g))
+	if ((call == EXECVE32 && !ret) || !in_pod(g) || !is_wanted(t, g))
 		return;
 	ring = ring_here();
 	if (ring)
-		__sync_fetch_and_add(&ring->own, 1); /* counts these calls, which are not recorded */
+		__sync_fetch_and_add(&ring->own, 1);
 }
 
 /*
- * Where in this CPU's ring the next record is to be written. The longest record must have some room: what this one will be
+ * Where the next record goes in this CPU's ring; zero if there is no room for the longest record. The length of this one
  * is known only when its strings are read.
  */
 static __always_inline struct record *next_record(struct ring **ring, __u64 *head, __u32 call)
@@ -328,7 +325,7 @@ static __always_inline struct record *next_record(struct ring **ring, __u64 *hea
 	return *ring ? room_in(*ring, head, MAX_RECORD, call) : 0;
 }
 
-static __always_inline void *reserve(__u64 size, enum kind kind)
+static __always_inline void *reserve_rare(__u64 size, enum kind kind)
 {
 	void *p = bpf_ringbuf_reserve(&rare, size, 0);
 
@@ -337,8 +334,8 @@ static __always_inline void *reserve(__u64 size, enum kind kind)
 	return p;
 }
 
-/* Reads a path from the process's memory; returns its length with the zero. */
-static __always_inline __u16 path(void *to, __u64 from)
+/* Reads a path from the process's memory. Returns its length with the zero. */
+static __always_inline __u16 read_path(void *to, __u64 from)
 {
 	long n;
 
@@ -348,17 +345,17 @@ static __always_inline __u16 path(void *to, __u64 from)
 	return n > 0 ? n : 0;
 }
 
-/* Reads a socket's address, as the process or the kernel has written it; returns its length. */
-static __always_inline __u32 address(void *to, struct pt_regs *regs, const volatile struct row *row, long ret)
+/* Reads a socket's address, which the process or the kernel has written. Returns its length. */
+static __always_inline __u32 read_address(void *to, struct pt_regs *regs, const volatile struct row *row, long ret)
 {
-	__u64 from = number(regs, row->address - 1), n = 2 * sizeof(int);
+	__u64 from = argument(regs, row->address - 1), n = 2 * sizeof(int);
 	bool out = row->flags & ROW_ADDRESS_OUT;
 	__u32 length = 0;
 
 	if (!from || (out && ret < 0))
 		return 0;
 	if (row->length) {
-		n = number(regs, row->length - 1);
+		n = argument(regs, row->length - 1);
 		if (out) {
 			if (bpf_probe_read_user(&length, sizeof(length), (void *)n))
 				return 0;
@@ -377,9 +374,9 @@ SEC("tp_btf/sys_exit")
 int BPF_PROG(sonde_exit, struct pt_regs *regs, long ret)
 {
 	struct task_struct *t = bpf_get_current_task_btf();
-	__u32 call = call_of(regs), size;
+	__u32 call = syscall_number(regs), size;
 	const volatile struct row *row;
-	__u64 head, now = 0, took = 0;
+	__u64 head, now = 0, duration = 0;
 	struct cgroup *g;
 	struct record *r;
 	__u32 length;
@@ -395,28 +392,28 @@ int BPF_PROG(sonde_exit, struct pt_regs *regs, long ret)
 	if (!row->wanted || ((row->flags & ROW_NOT_ZERO) && !ret))
 		return 0;
 	g = cgroup_of(t);
-	if (!within(g) || !is_wanted(t, g))
+	if (!in_pod(g) || !is_wanted(t, g))
 		return 0;
 	if (timed) {
-		struct begun *b = bpf_task_storage_get(&begins, t, 0, 0);
+		struct call_start *b = bpf_task_storage_get(&call_starts, t, 0, 0);
 
 		now = bpf_ktime_get_boot_ns();
 		if (b && b->time) {
-			took = now - b->time;
+			duration = now - b->time;
 			b->time = 0;
-			/* What began before the trace may have been long: it is recorded. */
-			if (took < min_latency)
+			/* A call that began before the trace has no duration, and is recorded. */
+			if (duration < min_latency)
 				return 0;
 		}
 	}
 	r = next_record(&ring, &head, call);
 	if (!r)
 		return 0;
-	about(r, t, g);
-	r->time = timed ? now : bpf_ktime_get_boot_ns(); /* asked once: nothing else in the record takes as long */
+	set_task(r, t, g);
+	r->time = timed ? now : bpf_ktime_get_boot_ns(); /* read once: nothing else here costs as much */
 	r->call = call;
 	r->kind = KIND_CALL;
-	r->took = took;
+	r->duration = duration;
 	r->ret = ret;
 	r->parent = 0;
 	size = sizeof(*r);
@@ -424,22 +421,22 @@ int BPF_PROG(sonde_exit, struct pt_regs *regs, long ret)
 #pragma unroll
 	for (int i = 0; i < MAX_NUMBERS; i++) {
 		if (i < row->numbers) {
-			((__u64 *)(r + 1))[i] = number(regs, i);
+			((__u64 *)(r + 1))[i] = argument(regs, i);
 			size += 8;
 		}
 	}
 	r->first = r->second = r->address = 0;
 	if (row->address) {
-		length = address((void *)r + size, regs, row, ret);
+		length = read_address((void *)r + size, regs, row, ret);
 		r->address = length;
 		size += (length + 7) & 0xf8;
 	}
 	if (row->first) {
-		r->first = path((void *)r + size, number(regs, row->first - 1));
+		r->first = read_path((void *)r + size, argument(regs, row->first - 1));
 		size += (r->first + 7) & 0x1ff8;
 	}
 	if (row->second) {
-		r->second = path((void *)r + size, number(regs, row->second - 1));
+		r->second = read_path((void *)r + size, argument(regs, row->second - 1));
 		size += (r->second + 7) & 0x1ff8;
 	}
 	r->size = size;
@@ -452,21 +449,21 @@ int BPF_PROG(sonde_enter, struct pt_regs *regs, long id)
 {
 	struct task_struct *t;
 	struct cgroup *g;
-	struct begun *b;
+	struct call_start *b;
 
 	if ((__u64)id >= MAX_CALLS || !calls[id & (MAX_CALLS - 1)].wanted)
 		return 0;
-	t = bpf_get_current_task_btf(); /* not of calls that nobody wants: each helper takes some nanoseconds */
+	t = bpf_get_current_task_btf(); /* after the check above: each helper costs some nanoseconds */
 	g = cgroup_of(t);
-	if (!within(g) || !is_wanted(t, g))
+	if (!in_pod(g) || !is_wanted(t, g))
 		return 0;
-	b = bpf_task_storage_get(&begins, t, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	b = bpf_task_storage_get(&call_starts, t, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (b)
 		b->time = bpf_ktime_get_boot_ns();
 	return 0;
 }
 
-/* A record of rare with room for its strings. */
+/* A record of rare, with strings at fixed places. */
 struct rare_exec {
 	struct record r;
 	char filename[MAX_PATH];
@@ -480,19 +477,19 @@ int BPF_PROG(sonde_exec, struct task_struct *p, int old_pid, struct linux_binprm
 	struct cgroup *g = cgroup_of(t);
 	struct rare_exec *e;
 	__u64 from, length;
-	enum turn turn;
+	enum command_change change;
 	long n;
 
-	if (!within(g) || !in_container(g))
+	if (!in_pod(g) || !in_container(g))
 		return 0;
-	turn = on_exec(t, old_pid, bprm);
-	if (turn == TURN_NONE)
+	change = on_exec(t, old_pid, bprm);
+	if (change == CHANGE_NONE)
 		return 0;
-	e = reserve(sizeof(*e), KIND_EXEC);
+	e = reserve_rare(sizeof(*e), KIND_EXEC);
 	if (!e)
 		return 0;
-	begin(&e->r, t, g, KIND_EXEC);
-	e->r.ret = turn;
+	init_record(&e->r, t, g, KIND_EXEC);
+	e->r.ret = change;
 	n = bpf_probe_read_kernel_str(e->filename, sizeof(e->filename), bprm->filename);
 	e->r.first = n > 0 ? n : 0;
 	from = t->mm->arg_start;
@@ -512,29 +509,29 @@ int BPF_PROG(sonde_fork, struct task_struct *parent, struct task_struct *child)
 	struct cgroup *g = cgroup_of(child);
 	struct record *r;
 
-	if (!within(g) || !in_container(g) || !on_fork(parent, child))
+	if (!in_pod(g) || !in_container(g) || !on_fork(parent, child))
 		return 0;
-	r = reserve(sizeof(*r), KIND_FORK);
+	r = reserve_rare(sizeof(*r), KIND_FORK);
 	if (!r)
 		return 0;
-	begin(r, child, g, KIND_FORK);
-	r->parent = on_node(parent->group_leader);
+	init_record(r, child, g, KIND_FORK);
+	r->parent = node_pid(parent->group_leader);
 	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
 	return 0;
 }
 
 SEC("tp_btf/sched_process_exit")
-int BPF_PROG(sonde_gone, struct task_struct *t)
+int BPF_PROG(sonde_end, struct task_struct *t)
 {
 	struct cgroup *g = cgroup_of(t);
 	struct record *r;
 
-	if (!within(g) || !on_exit(t, g))
+	if (!in_pod(g) || !on_exit(t, g))
 		return 0;
-	r = reserve(sizeof(*r), KIND_EXIT);
+	r = reserve_rare(sizeof(*r), KIND_EXIT);
 	if (!r)
 		return 0;
-	begin(r, t, g, KIND_EXIT);
+	init_record(r, t, g, KIND_EXIT);
 	r->ret = t->exit_code;
 	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
 	return 0;
@@ -547,13 +544,13 @@ SEC("iter/task")
 int sonde_tasks(struct bpf_iter__task *ctx)
 {
 	struct task_struct *t = ctx->task, *reader = bpf_get_current_task_btf();
-	struct seen s = {};
+	struct task s = {};
 	struct cgroup *g;
 
 	if (!t || t->pid != t->tgid)
 		return 0;
 	s.level = reader->thread_pid->level;
-	s.pid = number_at(t, s.level);
+	s.pid = pid_at(t, s.level);
 	if (!s.pid)
 		return 0;
 	g = cgroup_of(t);

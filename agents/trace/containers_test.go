@@ -111,7 +111,7 @@ func awaitLeftOut(t *testing.T, tr *Trace, want int) {
 	n := 0
 	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		n = 0
-		for all := tr.program.Objects.Maps["left_out"].Iterate(); all.Next(&cgroup, &one); {
+		for all := tr.program.Objects.Maps["excluded"].Iterate(); all.Next(&cgroup, &one); {
 			n++
 		}
 		if n == want {

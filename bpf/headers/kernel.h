@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
 /*
  * The kernel's types, as far as the programs read them. Fields are found by name in the running kernel's BTF
- * (CO-RE), so only names and types matter here, neither order nor what is left out.
+ * (CO-RE), so only names and types matter here, not order or completeness.
  */
 #ifndef SONDE_KERNEL_H
 #define SONDE_KERNEL_H
@@ -46,7 +46,7 @@ enum {
 	BPF_RB_FORCE_WAKEUP = 1ULL << 1,
 };
 
-/* Only the enumerator that is asked for; its value is the running kernel's. */
+/* Only the enumerator that is used; its value is relocated to the running kernel's. */
 enum cgroup_subsys_id {
 	pids_cgrp_id,
 };
@@ -89,7 +89,7 @@ struct cred {
 	kuid_t uid;
 };
 
-/* Whole, as the kernel's size of one is the distance of two. */
+/* Complete, because its size is the stride of an array. */
 struct upid {
 	int nr;
 	void *ns;
@@ -191,7 +191,7 @@ struct in6_addr {
 	__u8 bytes[16];
 };
 
-/* In the kernel some of these lie in unions without a name, which are looked through. */
+/* In the kernel some of these are in anonymous unions, which CO-RE looks through. */
 struct sock_common {
 	__be32 skc_daddr;
 	__be32 skc_rcv_saddr;

@@ -1,46 +1,46 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
 /*
- * Which of the Pod's processes are recorded: those of containers, and those of a command (docs/adr/0010-trace-filters.md).
- * Part of trace.bpf.c, which has cgroup_of and within.
+ * Selects the Pod's processes by container and by command (docs/adr/0010-trace-filters.md). Part of trace.bpf.c, which has
+ * cgroup_of and in_pod.
  *
- * sonde_choose  iter/task, Linux 5.12: marks the processes of the command that run already.
+ * sonde_mark  iter/task, Linux 5.12: marks the processes of the command that run already; read, not attached.
  *
- * Input: the constants below, and the map left_out, which user space fills. What could not be marked, for want of memory,
- * is counted in chosen_lost.
+ * Input: the constants below, and the map excluded, which user space fills. Output: the map marks. Lost: threads that
+ * find no room in marks are counted in marks_lost. Tests: agents/trace, command_test.go and containers_test.go.
  */
 #ifndef SONDE_TRACE_FILTER_H
 #define SONDE_TRACE_FILTER_H
 
 #define MAP_HASH 1		/* BPF_MAP_TYPE_HASH */
-#define MAX_LEFT_OUT 1024	/* cgroups; what is beyond, user space leaves out alone */
+#define MAX_EXCLUDED 1024	/* cgroups; user space excludes more than these by itself */
 #define MAX_MARKS 65536		/* threads */
 #define MAX_PARTS 32		/* of the command's path */
 #define NAME_WORDS 32		/* a name has at most 255 bytes and a zero */
-#define MAX_MOUNTS 4		/* one on top of the other */
+#define MAX_MOUNTS 4		/* on top of each other */
 
-/* Whether containers are named: only then left_out is asked. */
+/* Whether containers are selected: only then excluded is looked up. */
 volatile const bool by_container = false;
 
-/* Whether a command is named: only then tasks are marked, and asked for their mark. */
+/* Whether a command is selected: only then tasks are marked, and their marks are looked up. */
 volatile const bool by_command = false;
 
-/* Whether a process of the command stays one, whatever it becomes by exec. What it makes by fork always is one too. */
+/* Whether a process of the command stays one after any exec. Its children by fork always belong to the command. */
 volatile const bool with_children = false;
 
 /*
- * The parts of the command's path, the last one first; of a name, the name alone. The rest are zeros, so that eight bytes
- * are compared at a time.
+ * The parts of the command's path, the last one first; for a name, the name alone. They are padded with zeros, to be
+ * compared eight bytes at a time.
  */
 volatile const __u64 command_parts[MAX_PARTS][NAME_WORDS] = {};
 volatile const __u32 command_depth = 0;
 
-/* The path as a whole; zeros where the command is a name. */
+/* The whole path; zeros if the command is a name. */
 volatile const __u64 command_path[NAME_WORDS] = {};
 
 /* The name, if a thread's name can hold it. */
 volatile const __u64 command_comm[2] = {};
 
-/* The kernel's types, as in kernel.h, but for names that other parts may need too. */
+/* The kernel's types, as in kernel.h; the suffix avoids conflicts with other headers. */
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
 struct qstr___filter {
@@ -85,18 +85,18 @@ struct task_struct___filter {
 
 #pragma clang attribute pop
 
-/* cgroups of containers that nobody asked for; user space knows which they are. */
+/* Cgroups of containers that are not selected. */
 struct {
 	__uint(type, MAP_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, MAX_LEFT_OUT);
+	__uint(max_entries, MAX_EXCLUDED);
 	__type(key, __u64);
 	__type(value, __u8);
-} left_out SEC(".maps");
+} excluded SEC(".maps");
 
 /*
- * Threads of the command's processes, by their numbers in the first PID namespace, from their beginning to their end. Not
- * in the tasks' storage: while a task is preempted in the use of its own, the kernel makes none for others of its CPU.
+ * Threads of the command's processes, by their numbers in the first PID namespace. Task storage does not work here: while
+ * a task is preempted during its use, the kernel creates none for other tasks on that CPU.
  */
 struct {
 	__uint(type, MAP_HASH);
@@ -105,44 +105,44 @@ struct {
 	__type(value, __u8);
 } marks SEC(".maps");
 
-/* How many threads sonde_choose has marked. */
-__u64 chosen = 0;
+/* How many threads sonde_mark has marked. */
+__u64 marked = 0;
 
-/* Threads for which there was no room: what they do is missing. */
-__u64 chosen_lost = 0;
+/* Threads that found no room in marks: their events are missing. */
+__u64 marks_lost = 0;
 
-/* What an exec was to the recording; the record's ret. */
-enum turn {
-	TURN_NONE,	/* a stranger's */
-	TURN_STAYS,
-	TURN_COMES,	/* the process was not recorded before */
-	TURN_GOES,	/* it is not recorded from now on */
+/* What an exec means for the command; the record's ret. */
+enum command_change {
+	CHANGE_NONE,	/* the process is not recorded */
+	CHANGE_STAYS,	/* it was recorded, and still is */
+	CHANGE_BEGINS,	/* it was not recorded before */
+	CHANGE_ENDS,	/* it is not recorded from now on */
 };
 
-/* So that the type is in BTF. */
-const enum turn *turn_type __attribute__((unused));
+/* Keeps the type in BTF. */
+const enum command_change *command_change_type __attribute__((unused));
 
 static __always_inline bool is_marked(__u32 tid)
 {
 	return bpf_map_lookup_elem(&marks, &tid);
 }
 
-static __always_inline bool put_mark(__u32 tid)
+static __always_inline bool add_mark(__u32 tid)
 {
 	__u8 one = 1;
 
 	if (!bpf_map_update_elem(&marks, &tid, &one, 0))
 		return true;
-	__sync_fetch_and_add(&chosen_lost, 1);
+	__sync_fetch_and_add(&marks_lost, 1);
 	return false;
 }
 
-static __always_inline void take_mark(__u32 tid)
+static __always_inline void remove_mark(__u32 tid)
 {
 	bpf_map_delete_elem(&marks, &tid);
 }
 
-/* Whether a cgroup is that of a container that is recorded, as far as the kernel knows. */
+/* Whether a cgroup is not excluded. */
 static __always_inline bool in_container(struct cgroup *g)
 {
 	__u64 id;
@@ -150,10 +150,10 @@ static __always_inline bool in_container(struct cgroup *g)
 	if (!by_container)
 		return true;
 	id = g->kn->id;
-	return !bpf_map_lookup_elem(&left_out, &id);
+	return !bpf_map_lookup_elem(&excluded, &id);
 }
 
-static __always_inline bool of_command(struct task_struct *t)
+static __always_inline bool in_command(struct task_struct *t)
 {
 	return !by_command || is_marked(t->pid);
 }
@@ -161,7 +161,7 @@ static __always_inline bool of_command(struct task_struct *t)
 /* Whether a task within the Pod's cgroup is recorded. */
 static __always_inline bool is_wanted(struct task_struct *t, struct cgroup *g)
 {
-	return in_container(g) && of_command(t);
+	return in_container(g) && in_command(t);
 }
 
 static __always_inline void read_name(__u64 *name, const void *from)
@@ -188,7 +188,7 @@ static __always_inline struct mount___filter *mount_of(struct vfsmount___filter 
 	return (void *)m - bpf_core_field_offset(struct mount___filter, mnt);
 }
 
-/* Whether the path of a file, from the process's root on, is the command's. It is compared from its end. */
+/* Whether a file's path, from the process's root on, is the command's. Its last part is compared first. */
 static __always_inline bool is_at_path(struct task_struct *t, struct file___filter *f, __u64 *name)
 {
 	struct task_struct___filter *task = (void *)t;
@@ -196,7 +196,7 @@ static __always_inline bool is_at_path(struct task_struct *t, struct file___filt
 	struct dentry___filter *top = BPF_CORE_READ(fs, root.dentry), *d = BPF_CORE_READ(f, f_path.dentry);
 	struct mount___filter *top_mount = mount_of(BPF_CORE_READ(fs, root.mnt)), *m = mount_of(BPF_CORE_READ(f, f_path.mnt));
 
-	/* One round more than there are parts: from the first of them up to the root. */
+	/* One more iteration than there are parts: the last one checks for the root. */
 	for (__u32 i = 0; i <= MAX_PARTS; i++) {
 #pragma unroll
 		for (int n = 0; n < MAX_MOUNTS; n++) {
@@ -224,7 +224,7 @@ static __always_inline bool has_comm(struct task_struct *t)
 	return comm[0] == command_comm[0] && comm[1] == command_comm[1];
 }
 
-/* Whether a task's process is one of the command, by its executable or its name; name is room for one. */
+/* Whether a task's process is one of the command, by its executable or its name; name is a buffer. */
 static __always_inline bool is_command(struct task_struct *t, __u64 *name)
 {
 	struct mm_struct___filter *mm = (void *)t->mm;
@@ -235,8 +235,8 @@ static __always_inline bool is_command(struct task_struct *t, __u64 *name)
 	return has_comm(t) || is_part(BPF_CORE_READ(exe, f_path.dentry), 0, name);
 }
 
-/* Whether a program was started by the command's path, which may be a link's or a script's. */
-static __always_inline bool is_called(struct linux_binprm *bprm, __u64 *name)
+/* Whether a program was started by the command's path, which may be that of a link or of a script. */
+static __always_inline bool is_started_as(struct linux_binprm *bprm, __u64 *name)
 {
 	if (!command_path[0])
 		return false;
@@ -249,63 +249,63 @@ static __always_inline bool is_called(struct linux_binprm *bprm, __u64 *name)
 }
 
 /*
- * A program was started: whether its process is recorded from now on, and was before. The thread that starts one may not
- * be the first of its process: then it takes the number of that, which has ended.
+ * Updates the mark when a program is started. The thread that starts it may not be the first of its process: then it takes
+ * over the first one's number.
  */
-static __always_inline enum turn on_exec(struct task_struct *t, __u32 old_tid, struct linux_binprm *bprm)
+static __always_inline enum command_change on_exec(struct task_struct *t, __u32 old_tid, struct linux_binprm *bprm)
 {
 	__u64 name[NAME_WORDS];
 	bool was, is;
 
 	if (!by_command)
-		return TURN_STAYS;
+		return CHANGE_STAYS;
 	was = is_marked(old_tid);
-	is = (with_children && was) || is_command(t, name) || is_called(bprm, name);
+	is = (with_children && was) || is_command(t, name) || is_started_as(bprm, name);
 	if (was && (!is || old_tid != t->pid))
-		take_mark(old_tid);
+		remove_mark(old_tid);
 	if (is)
-		put_mark(t->pid);
+		add_mark(t->pid);
 	if (!was)
-		return is ? TURN_COMES : TURN_NONE;
-	return is ? TURN_STAYS : TURN_GOES;
+		return is ? CHANGE_BEGINS : CHANGE_NONE;
+	return is ? CHANGE_STAYS : CHANGE_ENDS;
 }
 
-/* A thread or process was made: it is what its maker is, until it starts a program. */
+/* Marks a new thread or process as its parent is marked. Returns whether it is recorded. */
 static __always_inline bool on_fork(struct task_struct *parent, struct task_struct *child)
 {
 	if (!by_command)
 		return true;
 	if (!is_marked(parent->pid)) {
-		take_mark(child->pid); /* of one that had its number, and was found at its end */
+		remove_mark(child->pid); /* left by an earlier thread that ended while sonde_mark ran */
 		return false;
 	}
-	put_mark(child->pid);
+	add_mark(child->pid);
 	return true;
 }
 
-/* A thread ends: whether that is recorded. */
+/* Removes the mark of a thread that ends. Returns whether its end is recorded. */
 static __always_inline bool on_exit(struct task_struct *t, struct cgroup *g)
 {
 	bool wanted = is_wanted(t, g);
 
 	if (by_command)
-		take_mark(t->pid);
+		remove_mark(t->pid);
 	return wanted;
 }
 
 SEC("iter/task")
-int sonde_choose(struct bpf_iter__task *ctx)
+int sonde_mark(struct bpf_iter__task *ctx)
 {
 	struct task_struct *t = ctx->task;
 	__u64 name[NAME_WORDS];
 
-	/* What has no memory any more has ended. */
-	if (!by_command || !t || !t->mm || !within(cgroup_of(t)) || is_marked(t->pid))
+	/* A task without memory has ended. */
+	if (!by_command || !t || !t->mm || !in_pod(cgroup_of(t)) || is_marked(t->pid))
 		return 0;
 	if (!is_command(t, name) && !(with_children && is_marked(t->real_parent->pid)))
 		return 0;
-	if (put_mark(t->pid))
-		chosen++;
+	if (add_mark(t->pid))
+		marked++;
 	return 0;
 }
 

@@ -2,21 +2,23 @@
 /*
  * Page faults, a part of trace.bpf.c.
  *
- * sonde_fault    tp_btf/page_fault_user: a process has touched memory that the processor could not reach. x86-64; a
- *                kernel without the tracepoint, as arm64's up to 6.18, has no such records.
- * sonde_faulted  fexit/handle_mm_fault: how long that took; only where durations are wanted, and where the kernel lets
- *                it be attached.
+ * sonde_fault      tp_btf/page_fault_user, Linux 5.12 on x86-64 (on arm64 later than 6.18): a record for each access of a
+ *                  process to memory that is not mapped in its page tables.
+ * sonde_fault_end  fexit/handle_mm_fault, Linux 5.12: writes the duration into that record; attached only for durations,
+ *                  and where the kernel supports fexit.
  *
- * They are many, and so they go into the CPU's ring as calls do. That is safe because nothing that writes to it can be at
- * work on this CPU then, and none can begin: the fault came while the CPU ran the process's own code and not the
- * kernel's, so no call's record has been begun; while the program runs the CPU is not given to another thread (x86 calls
- * the tracepoint with interrupts off, and tracepoints have preemption off); and memory that sonde_exit itself cannot
- * read makes no fault from user mode.
+ * Input: the constants of trace.bpf.c. Output: records in the CPU's ring, because there are many. Lost: a record that finds
+ * no room is counted in its ring, as LOST_FAULT; a fault that ends after its record was read has no duration. Tests:
+ * agents/trace, memory_test.go.
+ *
+ * No other program can be writing to the CPU's ring, nor start to: the fault interrupted the process's own code, so no
+ * call's record is being written; the CPU does not switch threads while the program runs (x86 calls the tracepoint with
+ * interrupts off, and tracepoints disable preemption); and reads of sonde_exit that fail cause no fault from user mode.
  */
 
-/* A record's duration before its fault has ended: this bit and the record's time, which no other of the ring has. */
+/* The duration in a record whose fault has not ended: this bit and the record's time, which is unique in the ring. */
 #define FAULT_PENDING (1ULL << 63)
-/* In a duration: something had to be read from a disk. */
+/* A bit of the duration: the fault needed a disk. */
 #define FAULT_MAJOR (1ULL << 62)
 
 /* enum fault_flag and enum vm_fault_reason, which have not changed since Linux 5.4. */
@@ -24,9 +26,9 @@
 #define VM_FAULT_MAJOR 0x4
 #define VM_FAULT_RETRY 0x400
 
-/* The last fault of a thread, and where its record begins. */
+/* The last fault of a thread, and where its record is. */
 struct fault {
-	__u64 mark;	/* what stands in the record for its duration; zero: it has ended */
+	__u64 mark;	/* the record's duration so far; zero: the fault has ended */
 	__u64 address;
 	__u64 head;
 	__u32 cpu;
@@ -50,12 +52,12 @@ int BPF_PROG(sonde_fault, unsigned long address, struct pt_regs *regs, unsigned 
 	struct ring *ring;
 	struct fault *f;
 
-	if (!within(g) || !is_wanted(t, g))
+	if (!in_pod(g) || !is_wanted(t, g))
 		return 0;
 	r = next_record(&ring, &head, LOST_FAULT);
 	if (!r)
 		return 0;
-	begin(r, t, g, KIND_FAULT);
+	init_record(r, t, g, KIND_FAULT);
 	numbers = (__u64 *)(r + 1);
 	numbers[0] = address;
 #if defined(__TARGET_ARCH_x86)
@@ -72,21 +74,21 @@ int BPF_PROG(sonde_fault, unsigned long address, struct pt_regs *regs, unsigned 
 		f->address = address;
 		f->head = head;
 		f->cpu = bpf_get_smp_processor_id();
-		r->took = f->mark;
+		r->duration = f->mark;
 	}
 	publish(ring, head, behind(head, sizeof(*r) + 3 * 8));
 	return 0;
 }
 
 /*
- * The record may have been read by now, and its place be another's: it is changed only if it still has its mark, and in
- * one step. That is why this program may write to a ring though another thread may be let onto its CPU meanwhile.
+ * The record may have been read and overwritten by now: it is changed only if it still has its mark, in one atomic step.
+ * So this program may write to the ring although it can be preempted.
  */
 SEC("fexit/handle_mm_fault")
-int BPF_PROG(sonde_faulted, void *vma, unsigned long address, unsigned int flags, void *regs, unsigned int ret)
+int BPF_PROG(sonde_fault_end, void *vma, unsigned long address, unsigned int flags, void *regs, unsigned int ret)
 {
 	struct task_struct *t = bpf_get_current_task_btf();
-	__u64 mark, took;
+	__u64 mark, duration;
 	struct record *r;
 	struct ring *ring;
 	struct fault *f;
@@ -99,15 +101,15 @@ int BPF_PROG(sonde_faulted, void *vma, unsigned long address, unsigned int flags
 		return 0;
 	mark = f->mark;
 	f->mark = 0;
-	took = bpf_ktime_get_boot_ns() - (mark & ~FAULT_PENDING);
+	duration = bpf_ktime_get_boot_ns() - (mark & ~FAULT_PENDING);
 	if (ret & VM_FAULT_MAJOR)
-		took |= FAULT_MAJOR;
+		duration |= FAULT_MAJOR;
 	cpu = f->cpu;
 	ring = bpf_map_lookup_elem(&rings, &cpu);
 	if (!ring)
 		return 0;
-	/* Records begin at multiples of 8, which the verifier wants to see. */
+	/* Records start at multiples of 8: the mask proves it to the verifier. */
 	r = (struct record *)((char *)ring + RING_HEAD + (f->head & ring_mask & ~7ULL));
-	__sync_val_compare_and_swap(&r->took, mark, took);
+	__sync_val_compare_and_swap(&r->duration, mark, duration);
 	return 0;
 }

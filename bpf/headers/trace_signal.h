@@ -1,28 +1,30 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
 /*
- * Signals and the kernel's killing for want of memory, a part of trace.bpf.c. Both may come in interrupts: they go through
- * rare.
+ * Signals and OOM kills, a part of trace.bpf.c.
  *
- * sonde_signal   tp_btf/signal_generate: a signal was sent to a process of the Pod; by whom, and what became of it.
- * sonde_oom      tp_btf/mark_victim, where it has the victim's task (Linux 6.8, and stable versions of older ones).
- * sonde_oom_pid  the same tracepoint, where it has a number only: the victim is who was sent SIGKILL just before, on the
- *                same CPU, which the kernel does without letting go of the CPU.
+ * sonde_signal   tp_btf/signal_generate, Linux 5.12: a signal to a process of the Pod, with its sender and its result.
+ * sonde_oom      tp_btf/mark_victim, where it has the victim's task (Linux 6.8, and stable versions of older kernels).
+ * sonde_oom_pid  tp_btf/mark_victim, Linux 5.12, where it has the victim's number only: the victim is the process that was
+ *                sent SIGKILL just before on the same CPU, without preemption between both.
+ *
+ * Input: the constants of trace.bpf.c. Output: records in rare, because these events may come in interrupts. Lost: counted
+ * in rare_lost. Tests: agents/trace, signal_test.go.
  */
 
-/* What stands in the place of a pointer to a siginfo: zero for a signal of the process that runs, this for the kernel's. */
+/* In place of a pointer to a siginfo: zero is a signal of the running process, this one of the kernel. */
 #define SEND_SIG_PRIV 1
 
 #define SI_KERNEL 0x80
 #define SIGKILL 9
 #define MM_ANONPAGES 1
 
-/* How a siginfo begins: the same for the kernel and for programs, so that it is no matter of its version. */
+/* The start of a siginfo, which is the kernel's ABI. */
 struct info_head {
 	int signo;
 	int error;
 	int code;
 	int spare;
-	__u64 address;	/* of a fault's signal */
+	__u64 address;	/* of the fault that caused the signal */
 };
 
 struct rare_signal {
@@ -38,7 +40,7 @@ struct rare_oom {
 };
 
 struct victim {
-	__u32 pid;	/* as the kernel itself counts */
+	__u32 pid;	/* in the first PID namespace */
 	__u32 spare;
 	struct rare_oom oom;
 };
@@ -46,15 +48,15 @@ struct victim {
 /* Whether sonde_oom_pid is attached. */
 volatile const bool oom_by_pid = false;
 
-/* Who was sent SIGKILL by the kernel last on this CPU. */
+/* The process that the kernel sent SIGKILL to last on this CPU. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, struct victim);
-} killed SEC(".maps");
+} last_victim SEC(".maps");
 
-static __always_inline __u64 anonymous(struct mm_struct *mm)
+static __always_inline __u64 anon_pages(struct mm_struct *mm)
 {
 	if (bpf_core_type_exists(struct mm_rss_stat)) {
 		struct mm_struct___stat *old = (void *)mm;
@@ -64,13 +66,13 @@ static __always_inline __u64 anonymous(struct mm_struct *mm)
 	return BPF_CORE_READ(mm, rss_stat[MM_ANONPAGES].count);
 }
 
-static __always_inline void describe_victim(struct rare_oom *o, struct task_struct *t, struct cgroup *g)
+static __always_inline void fill_oom(struct rare_oom *o, struct task_struct *t, struct cgroup *g)
 {
 	struct mm_struct *mm = t->mm;
 
-	begin(&o->r, t, g, KIND_OOM);
+	init_record(&o->r, t, g, KIND_OOM);
 	o->total = BPF_CORE_READ(mm, total_vm);
-	o->anon = anonymous(mm);
+	o->anon = anon_pages(mm);
 	o->r.numbers = 2;
 	o->r.size = sizeof(*o);
 }
@@ -86,30 +88,30 @@ int BPF_PROG(sonde_signal, int sig, void *unused, struct task_struct *t, int gro
 	__u64 from = 0;
 	__u32 zero = 0;
 
-	if (!within(g) || !is_wanted(t, g))
+	if (!in_pod(g) || !is_wanted(t, g))
 		return 0;
-	/* As the number that it may be, and not as the pointer for which the kernel's types take it. */
+	/* The kernel's type is a pointer, but the value may be SEND_SIG_PRIV: read it as a number. */
 	bpf_probe_read_kernel(&from, sizeof(from), &ctx[1]);
 	if (from > SEND_SIG_PRIV)
 		bpf_probe_read_kernel(&info, sizeof(info), (void *)from);
 	else if (from)
 		info.code = SI_KERNEL;
 	if (oom_by_pid && sig == SIGKILL && from == SEND_SIG_PRIV) {
-		v = bpf_map_lookup_elem(&killed, &zero);
+		v = bpf_map_lookup_elem(&last_victim, &zero);
 		if (v) {
 			v->pid = t->pid;
-			describe_victim(&v->oom, t, g);
+			fill_oom(&v->oom, t, g);
 		}
 	}
-	s = reserve(sizeof(*s), KIND_SIGNAL);
+	s = reserve_rare(sizeof(*s), KIND_SIGNAL);
 	if (!s)
 		return 0;
-	begin(&s->r, t, g, KIND_SIGNAL);
+	init_record(&s->r, t, g, KIND_SIGNAL);
 	s->numbers[0] = sig;
 	s->numbers[1] = (__s64)info.code;
 	s->numbers[2] = result;
 	s->numbers[3] = group;
-	s->numbers[4] = on_node(sender->group_leader);
+	s->numbers[4] = node_pid(sender->group_leader);
 	s->numbers[5] = info.address;
 	bpf_probe_read_kernel(s->sender, sizeof(s->sender), sender->comm);
 	s->r.numbers = MAX_NUMBERS;
@@ -125,12 +127,12 @@ int BPF_PROG(sonde_oom, struct task_struct *t)
 	struct cgroup *g = cgroup_of(t);
 	struct rare_oom *o;
 
-	if (!within(g) || !is_wanted(t, g))
+	if (!in_pod(g) || !is_wanted(t, g))
 		return 0;
-	o = reserve(sizeof(*o), KIND_OOM);
+	o = reserve_rare(sizeof(*o), KIND_OOM);
 	if (!o)
 		return 0;
-	describe_victim(o, t, g);
+	fill_oom(o, t, g);
 	bpf_ringbuf_submit(o, BPF_RB_NO_WAKEUP);
 	return 0;
 }
@@ -142,11 +144,11 @@ int BPF_PROG(sonde_oom_pid, int pid)
 	struct victim *v;
 	__u32 zero = 0;
 
-	v = bpf_map_lookup_elem(&killed, &zero);
+	v = bpf_map_lookup_elem(&last_victim, &zero);
 	if (!v || !pid || v->pid != pid)
 		return 0;
 	v->pid = 0;
-	o = reserve(sizeof(*o), KIND_OOM);
+	o = reserve_rare(sizeof(*o), KIND_OOM);
 	if (!o)
 		return 0;
 	__builtin_memcpy(o, &v->oom, sizeof(*o));

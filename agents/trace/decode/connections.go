@@ -58,8 +58,8 @@ func (d *Decoder) decodeConnection(e *kernel.Record, out *tracefmt.Record) {
 	if f.Rtt > 0 {
 		out.Args = append(out.Args, countArg("rttNs", uint64(f.Rtt)*125))
 	}
-	if f.Begun > 0 && r.Time > f.Begun {
-		out.Args = append(out.Args, countArg("durationNs", r.Time-f.Begun))
+	if f.Start > 0 && r.Time > f.Start {
+		out.Args = append(out.Args, countArg("durationNs", r.Time-f.Start))
 	}
 	if f.Error > 0 {
 		out.Errno = errnoName(int64(f.Error))

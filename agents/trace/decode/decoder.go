@@ -70,8 +70,8 @@ func (d *Decoder) Decode(e *kernel.Record) *tracefmt.Record {
 	*out = tracefmt.Record{} // set field by field: copying a literal waits for its own stores
 	out.Time, out.Comm, out.PID, out.TID, out.HostPID, out.HostTID, out.UID = d.clock.at(r.Time), e.Comm(), r.InnerPid, r.InnerTid, r.Pid, r.Tid, r.Uid
 	out.Args, out.Took = args, -1
-	if r.Took > 0 { // else it was not measured, or it began before the trace
-		out.Took = time.Duration(r.Took)
+	if r.Duration > 0 { // else it was not measured, or it began before the trace
+		out.Took = time.Duration(r.Duration)
 	}
 	if e.TCP != nil {
 		return d.decodeTCP(e, out)

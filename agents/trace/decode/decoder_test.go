@@ -34,7 +34,7 @@ func TestDurationOfAFault(t *testing.T) {
 			if !e.Parse(b) {
 				t.Fatal("malformed")
 			}
-			e.Head.Kind, e.Head.Took = uint8(kernel.KindFault), tc.took
+			e.Head.Kind, e.Head.Duration = uint8(kernel.KindFault), tc.took
 			var out tracefmt.Record
 			decodeFault(&e, &out)
 			var major any

@@ -110,7 +110,7 @@ func (p *Program) Tasks() (map[uint32]Task, error) {
 
 // ExcludeCgroup makes the programs ignore what is done in a cgroup. It needs Config.ByContainer.
 func (p *Program) ExcludeCgroup(cgroup uint64) error {
-	return p.Objects.Maps[traceMapLeftOut].Update(cgroup, uint8(1), ebpf.UpdateAny)
+	return p.Objects.Maps[traceMapExcluded].Update(cgroup, uint8(1), ebpf.UpdateAny)
 }
 
 func readTasks(r io.Reader) (map[uint32]Task, error) {

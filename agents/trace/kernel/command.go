@@ -88,7 +88,7 @@ func (p *Program) markCommand() error {
 		if err != nil {
 			return err
 		}
-		_, err = iterate(p.Objects.Programs[traceProgSondeChoose], "the command's processes", func(r io.Reader) (int64, error) {
+		_, err = iterate(p.Objects.Programs[traceProgSondeMark], "the command's processes", func(r io.Reader) (int64, error) {
 			return io.Copy(io.Discard, r)
 		})
 		if err != nil {
@@ -102,7 +102,7 @@ func (p *Program) markCommand() error {
 }
 
 func (p *Program) marked() (n uint64, err error) {
-	if err := p.Objects.Variables[traceVarChosen].Get(&n); err != nil {
+	if err := p.Objects.Variables[traceVarMarked].Get(&n); err != nil {
 		return 0, fmt.Errorf("count the command's processes: %w", err)
 	}
 	return n, nil
@@ -110,7 +110,7 @@ func (p *Program) marked() (n uint64, err error) {
 
 // Unmarked counts threads of the command for which there was no room among the marks: their events are missing.
 func (p *Program) Unmarked() (n uint64) {
-	if !p.marks || p.Objects.Variables[traceVarChosenLost].Get(&n) != nil {
+	if !p.marks || p.Objects.Variables[traceVarMarksLost].Get(&n) != nil {
 		return 0
 	}
 	return n

@@ -14,7 +14,7 @@ import (
 	"github.com/sonde-operator/sonde/agents/node/ring"
 )
 
-//go:generate go tool -modfile=../../../hack/tools/go.mod bpf2go -cc clang-19 -strip llvm-strip-19 -target amd64,arm64 -type record -type seen -type kind -type turn -type tcp -type open_socket -type role -type side trace ../../../bpf/trace.bpf.c -- -I../../../bpf/headers -mcpu=v3 -Wall -Werror
+//go:generate go tool -modfile=../../../hack/tools/go.mod bpf2go -cc clang-19 -strip llvm-strip-19 -target amd64,arm64 -type record -type task -type kind -type command_change -type tcp -type open_socket -type role -type side trace ../../../bpf/trace.bpf.c -- -I../../../bpf/headers -mcpu=v3 -Wall -Werror
 
 // Sizes of bpf/trace.bpf.c.
 const (
@@ -74,14 +74,14 @@ func (s *Config) programs() []string {
 	if s.Timed {
 		all = append(all, traceProgSondeEnter)
 		if s.Tracepoints.faultsEnd {
-			all = append(all, traceProgSondeFaulted)
+			all = append(all, traceProgSondeFaultEnd)
 		}
 	}
 	return append(all, traceProgSondeExit)
 }
 
 // lastMarking is the last of the programs that mark the processes of a command; those attached after it read marks.
-const lastMarking = traceProgSondeGone
+const lastMarking = traceProgSondeEnd
 
 // iterators are the programs that Tasks, Sockets and markCommand run.
 func (s *Config) iterators() []string {
@@ -90,7 +90,7 @@ func (s *Config) iterators() []string {
 		all = append(all, traceProgSondeTasks)
 	}
 	if s.Command != nil {
-		all = append(all, traceProgSondeChoose)
+		all = append(all, traceProgSondeMark)
 	}
 	if s.Network {
 		all = append(all, traceProgSondeSockets)
@@ -140,7 +140,7 @@ func (s *Config) loadWith(spec *ebpf.CollectionSpec, size int) (*Program, error)
 	}
 	ring.Shape(spec.Maps[traceMapRings], s.CPUs, size, maxRecord)
 	if !s.ByContainer {
-		spec.Maps[traceMapLeftOut].MaxEntries = 1
+		spec.Maps[traceMapExcluded].MaxEntries = 1
 	}
 	if s.Command == nil {
 		spec.Maps[traceMapMarks].MaxEntries = 1
@@ -153,7 +153,7 @@ func (s *Config) loadWith(spec *ebpf.CollectionSpec, size int) (*Program, error)
 		}
 	}
 	if !s.Network {
-		delete(spec.Maps, traceMapMakers)
+		delete(spec.Maps, traceMapOwners)
 	}
 	var err error
 	if p.Objects, err = ebpf.NewCollection(spec); err != nil {
@@ -170,14 +170,14 @@ func (s *Config) loadWith(spec *ebpf.CollectionSpec, size int) (*Program, error)
 func (p *Program) Attach() error {
 	for _, name := range p.recorders {
 		l, err := link.AttachTracing(link.TracingOptions{Program: p.Objects.Programs[name]})
-		if err != nil && name == traceProgSondeFaulted {
+		if err != nil && name == traceProgSondeFaultEnd {
 			continue // as in Load
 		}
 		if err != nil {
 			return fmt.Errorf("attach %s: %w", name, explain(err))
 		}
 		p.links = append(p.links, l)
-		p.TimesFaults = p.TimesFaults || name == traceProgSondeFaulted
+		p.TimesFaults = p.TimesFaults || name == traceProgSondeFaultEnd
 		if name == lastMarking && p.marks {
 			if err := p.markCommand(); err != nil {
 				return err
@@ -215,7 +215,7 @@ func (p *Program) Detach() error {
 func (p *Program) Missed() uint64 {
 	var n uint64
 	for _, name := range p.recorders {
-		if name == traceProgSondeEnter || name == traceProgSondeFaulted {
+		if name == traceProgSondeEnter || name == traceProgSondeFaultEnd {
 			continue // its call is recorded, without a duration
 		}
 		if stats, err := p.Objects.Programs[name].Stats(); err == nil {

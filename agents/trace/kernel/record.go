@@ -112,13 +112,13 @@ const (
 
 // Pending reports whether the record is of a page fault that has not ended: its duration follows.
 func (r *Record) Pending() bool {
-	return Kind(r.Head.Kind) == KindFault && atomic.LoadUint64(&r.Head.Took)&faultPending != 0
+	return Kind(r.Head.Kind) == KindFault && atomic.LoadUint64(&r.Head.Duration)&faultPending != 0
 }
 
 // FaultDuration returns how long a page fault took, in nanoseconds, and whether it needed a disk. It returns false while
 // the fault is pending, and where durations are not measured. The kernel's side may write it at any time.
 func (r *Record) FaultDuration() (ns uint64, major, measured bool) {
-	took := atomic.LoadUint64(&r.Head.Took)
+	took := atomic.LoadUint64(&r.Head.Duration)
 	return took &^ faultMajor, took&faultMajor != 0, took != 0 && took&faultPending == 0
 }
 

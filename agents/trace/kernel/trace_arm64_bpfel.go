@@ -13,10 +13,19 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-type traceBegun struct {
+type traceCallStart struct {
 	_    structs.HostLayout
 	Time uint64
 }
+
+type traceCommandChange uint32
+
+const (
+	traceCommandChangeCHANGE_NONE   traceCommandChange = 0
+	traceCommandChangeCHANGE_STAYS  traceCommandChange = 1
+	traceCommandChangeCHANGE_BEGINS traceCommandChange = 2
+	traceCommandChangeCHANGE_ENDS   traceCommandChange = 3
+)
 
 type traceFault struct {
 	_       structs.HostLayout
@@ -42,14 +51,6 @@ const (
 	traceKindKIND_RESET      traceKind = 10
 )
 
-type traceMaker struct {
-	_     structs.HostLayout
-	R     traceRecord
-	Begun uint64
-	Role  uint32
-	Spare uint32
-}
-
 type traceOpenSocket struct {
 	_      structs.HostLayout
 	R      traceRecord
@@ -61,6 +62,14 @@ type traceOpenSocket struct {
 	Name   [112]uint8
 }
 
+type traceOwner struct {
+	_     structs.HostLayout
+	R     traceRecord
+	Start uint64
+	Role  uint32
+	Spare uint32
+}
+
 type traceRecord struct {
 	_        structs.HostLayout
 	Size     uint32
@@ -68,7 +77,7 @@ type traceRecord struct {
 	Kind     uint8
 	Numbers  uint8
 	Time     uint64
-	Took     uint64
+	Duration uint64
 	Ret      int64
 	Cgroup   uint64
 	Pid      uint32
@@ -103,7 +112,14 @@ type traceRow struct {
 	Spare   uint8
 }
 
-type traceSeen struct {
+type traceSide uint32
+
+const (
+	traceSideSIDE_LOCAL  traceSide = 1
+	traceSideSIDE_REMOTE traceSide = 2
+)
+
+type traceTask struct {
 	_      structs.HostLayout
 	Pid    uint32
 	Level  uint32
@@ -112,16 +128,9 @@ type traceSeen struct {
 	Cgroup uint64
 }
 
-type traceSide uint32
-
-const (
-	traceSideSIDE_LOCAL  traceSide = 1
-	traceSideSIDE_REMOTE traceSide = 2
-)
-
 type traceTcp struct {
 	_           structs.HostLayout
-	Begun       uint64
+	Start       uint64
 	Sent        uint64
 	Received    uint64
 	Retransmits uint32
@@ -140,15 +149,6 @@ type traceTcp struct {
 	Spare       [5]uint8
 }
 
-type traceTurn uint32
-
-const (
-	traceTurnTURN_NONE  traceTurn = 0
-	traceTurnTURN_STAYS traceTurn = 1
-	traceTurnTURN_COMES traceTurn = 2
-	traceTurnTURN_GOES  traceTurn = 3
-)
-
 type traceVictim struct {
 	_     structs.HostLayout
 	Pid   uint32
@@ -165,22 +165,22 @@ type traceVictim struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	traceMapBegins              = "begins"
+	traceMapCallStarts          = "call_starts"
+	traceMapExcluded            = "excluded"
 	traceMapFaults              = "faults"
-	traceMapKilled              = "killed"
-	traceMapLeftOut             = "left_out"
-	traceMapMakers              = "makers"
+	traceMapLastVictim          = "last_victim"
 	traceMapMarks               = "marks"
+	traceMapOwners              = "owners"
 	traceMapRare                = "rare"
 	traceMapRings               = "rings"
-	traceProgSondeChoose        = "sonde_choose"
+	traceProgSondeEnd           = "sonde_end"
 	traceProgSondeEnter         = "sonde_enter"
 	traceProgSondeExec          = "sonde_exec"
 	traceProgSondeExit          = "sonde_exit"
 	traceProgSondeFault         = "sonde_fault"
-	traceProgSondeFaulted       = "sonde_faulted"
+	traceProgSondeFaultEnd      = "sonde_fault_end"
 	traceProgSondeFork          = "sonde_fork"
-	traceProgSondeGone          = "sonde_gone"
+	traceProgSondeMark          = "sonde_mark"
 	traceProgSondeOom           = "sonde_oom"
 	traceProgSondeOomPid        = "sonde_oom_pid"
 	traceProgSondeResetReceived = "sonde_reset_received"
@@ -197,13 +197,14 @@ const (
 	traceVarCgroupId            = "cgroup_id"
 	traceVarCgroupLevel         = "cgroup_level"
 	traceVarCgroupV1            = "cgroup_v1"
-	traceVarChosen              = "chosen"
-	traceVarChosenLost          = "chosen_lost"
+	traceVarCommandChangeType   = "command_change_type"
 	traceVarCommandComm         = "command_comm"
 	traceVarCommandDepth        = "command_depth"
 	traceVarCommandParts        = "command_parts"
 	traceVarCommandPath         = "command_path"
 	traceVarKindType            = "kind_type"
+	traceVarMarked              = "marked"
+	traceVarMarksLost           = "marks_lost"
 	traceVarMinLatency          = "min_latency"
 	traceVarNetns               = "netns"
 	traceVarNodeLevel           = "node_level"
@@ -214,11 +215,10 @@ const (
 	traceVarRecordType          = "record_type"
 	traceVarRingMask            = "ring_mask"
 	traceVarRoleType            = "role_type"
-	traceVarSeenType            = "seen_type"
 	traceVarSideType            = "side_type"
+	traceVarTaskType            = "task_type"
 	traceVarTcpType             = "tcp_type"
 	traceVarTimed               = "timed"
-	traceVarTurnType            = "turn_type"
 	traceVarWithChildren        = "with_children"
 )
 
@@ -264,14 +264,14 @@ type traceSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type traceProgramSpecs struct {
-	SondeChoose        *ebpf.ProgramSpec `ebpf:"sonde_choose"`
+	SondeEnd           *ebpf.ProgramSpec `ebpf:"sonde_end"`
 	SondeEnter         *ebpf.ProgramSpec `ebpf:"sonde_enter"`
 	SondeExec          *ebpf.ProgramSpec `ebpf:"sonde_exec"`
 	SondeExit          *ebpf.ProgramSpec `ebpf:"sonde_exit"`
 	SondeFault         *ebpf.ProgramSpec `ebpf:"sonde_fault"`
-	SondeFaulted       *ebpf.ProgramSpec `ebpf:"sonde_faulted"`
+	SondeFaultEnd      *ebpf.ProgramSpec `ebpf:"sonde_fault_end"`
 	SondeFork          *ebpf.ProgramSpec `ebpf:"sonde_fork"`
-	SondeGone          *ebpf.ProgramSpec `ebpf:"sonde_gone"`
+	SondeMark          *ebpf.ProgramSpec `ebpf:"sonde_mark"`
 	SondeOom           *ebpf.ProgramSpec `ebpf:"sonde_oom"`
 	SondeOomPid        *ebpf.ProgramSpec `ebpf:"sonde_oom_pid"`
 	SondeResetReceived *ebpf.ProgramSpec `ebpf:"sonde_reset_received"`
@@ -287,50 +287,50 @@ type traceProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type traceMapSpecs struct {
-	Begins  *ebpf.MapSpec `ebpf:"begins"`
-	Faults  *ebpf.MapSpec `ebpf:"faults"`
-	Killed  *ebpf.MapSpec `ebpf:"killed"`
-	LeftOut *ebpf.MapSpec `ebpf:"left_out"`
-	Makers  *ebpf.MapSpec `ebpf:"makers"`
-	Marks   *ebpf.MapSpec `ebpf:"marks"`
-	Rare    *ebpf.MapSpec `ebpf:"rare"`
-	Rings   *ebpf.MapSpec `ebpf:"rings"`
+	CallStarts *ebpf.MapSpec `ebpf:"call_starts"`
+	Excluded   *ebpf.MapSpec `ebpf:"excluded"`
+	Faults     *ebpf.MapSpec `ebpf:"faults"`
+	LastVictim *ebpf.MapSpec `ebpf:"last_victim"`
+	Marks      *ebpf.MapSpec `ebpf:"marks"`
+	Owners     *ebpf.MapSpec `ebpf:"owners"`
+	Rare       *ebpf.MapSpec `ebpf:"rare"`
+	Rings      *ebpf.MapSpec `ebpf:"rings"`
 }
 
 // traceVariableSpecs contains global variables before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type traceVariableSpecs struct {
-	ByCommand      *ebpf.VariableSpec `ebpf:"by_command"`
-	ByContainer    *ebpf.VariableSpec `ebpf:"by_container"`
-	Calls          *ebpf.VariableSpec `ebpf:"calls"`
-	CgroupAbove    *ebpf.VariableSpec `ebpf:"cgroup_above"`
-	CgroupId       *ebpf.VariableSpec `ebpf:"cgroup_id"`
-	CgroupLevel    *ebpf.VariableSpec `ebpf:"cgroup_level"`
-	CgroupV1       *ebpf.VariableSpec `ebpf:"cgroup_v1"`
-	Chosen         *ebpf.VariableSpec `ebpf:"chosen"`
-	ChosenLost     *ebpf.VariableSpec `ebpf:"chosen_lost"`
-	CommandComm    *ebpf.VariableSpec `ebpf:"command_comm"`
-	CommandDepth   *ebpf.VariableSpec `ebpf:"command_depth"`
-	CommandParts   *ebpf.VariableSpec `ebpf:"command_parts"`
-	CommandPath    *ebpf.VariableSpec `ebpf:"command_path"`
-	KindType       *ebpf.VariableSpec `ebpf:"kind_type"`
-	MinLatency     *ebpf.VariableSpec `ebpf:"min_latency"`
-	Netns          *ebpf.VariableSpec `ebpf:"netns"`
-	NodeLevel      *ebpf.VariableSpec `ebpf:"node_level"`
-	OomByPid       *ebpf.VariableSpec `ebpf:"oom_by_pid"`
-	OpenSocketType *ebpf.VariableSpec `ebpf:"open_socket_type"`
-	OwnedOnly      *ebpf.VariableSpec `ebpf:"owned_only"`
-	RareLost       *ebpf.VariableSpec `ebpf:"rare_lost"`
-	RecordType     *ebpf.VariableSpec `ebpf:"record_type"`
-	RingMask       *ebpf.VariableSpec `ebpf:"ring_mask"`
-	RoleType       *ebpf.VariableSpec `ebpf:"role_type"`
-	SeenType       *ebpf.VariableSpec `ebpf:"seen_type"`
-	SideType       *ebpf.VariableSpec `ebpf:"side_type"`
-	TcpType        *ebpf.VariableSpec `ebpf:"tcp_type"`
-	Timed          *ebpf.VariableSpec `ebpf:"timed"`
-	TurnType       *ebpf.VariableSpec `ebpf:"turn_type"`
-	WithChildren   *ebpf.VariableSpec `ebpf:"with_children"`
+	ByCommand         *ebpf.VariableSpec `ebpf:"by_command"`
+	ByContainer       *ebpf.VariableSpec `ebpf:"by_container"`
+	Calls             *ebpf.VariableSpec `ebpf:"calls"`
+	CgroupAbove       *ebpf.VariableSpec `ebpf:"cgroup_above"`
+	CgroupId          *ebpf.VariableSpec `ebpf:"cgroup_id"`
+	CgroupLevel       *ebpf.VariableSpec `ebpf:"cgroup_level"`
+	CgroupV1          *ebpf.VariableSpec `ebpf:"cgroup_v1"`
+	CommandChangeType *ebpf.VariableSpec `ebpf:"command_change_type"`
+	CommandComm       *ebpf.VariableSpec `ebpf:"command_comm"`
+	CommandDepth      *ebpf.VariableSpec `ebpf:"command_depth"`
+	CommandParts      *ebpf.VariableSpec `ebpf:"command_parts"`
+	CommandPath       *ebpf.VariableSpec `ebpf:"command_path"`
+	KindType          *ebpf.VariableSpec `ebpf:"kind_type"`
+	Marked            *ebpf.VariableSpec `ebpf:"marked"`
+	MarksLost         *ebpf.VariableSpec `ebpf:"marks_lost"`
+	MinLatency        *ebpf.VariableSpec `ebpf:"min_latency"`
+	Netns             *ebpf.VariableSpec `ebpf:"netns"`
+	NodeLevel         *ebpf.VariableSpec `ebpf:"node_level"`
+	OomByPid          *ebpf.VariableSpec `ebpf:"oom_by_pid"`
+	OpenSocketType    *ebpf.VariableSpec `ebpf:"open_socket_type"`
+	OwnedOnly         *ebpf.VariableSpec `ebpf:"owned_only"`
+	RareLost          *ebpf.VariableSpec `ebpf:"rare_lost"`
+	RecordType        *ebpf.VariableSpec `ebpf:"record_type"`
+	RingMask          *ebpf.VariableSpec `ebpf:"ring_mask"`
+	RoleType          *ebpf.VariableSpec `ebpf:"role_type"`
+	SideType          *ebpf.VariableSpec `ebpf:"side_type"`
+	TaskType          *ebpf.VariableSpec `ebpf:"task_type"`
+	TcpType           *ebpf.VariableSpec `ebpf:"tcp_type"`
+	Timed             *ebpf.VariableSpec `ebpf:"timed"`
+	WithChildren      *ebpf.VariableSpec `ebpf:"with_children"`
 }
 
 // traceObjects contains all objects after they have been loaded into the kernel.
@@ -353,24 +353,24 @@ func (o *traceObjects) Close() error {
 //
 // It can be passed to loadTraceObjects or ebpf.CollectionSpec.LoadAndAssign.
 type traceMaps struct {
-	Begins  *ebpf.Map `ebpf:"begins"`
-	Faults  *ebpf.Map `ebpf:"faults"`
-	Killed  *ebpf.Map `ebpf:"killed"`
-	LeftOut *ebpf.Map `ebpf:"left_out"`
-	Makers  *ebpf.Map `ebpf:"makers"`
-	Marks   *ebpf.Map `ebpf:"marks"`
-	Rare    *ebpf.Map `ebpf:"rare"`
-	Rings   *ebpf.Map `ebpf:"rings"`
+	CallStarts *ebpf.Map `ebpf:"call_starts"`
+	Excluded   *ebpf.Map `ebpf:"excluded"`
+	Faults     *ebpf.Map `ebpf:"faults"`
+	LastVictim *ebpf.Map `ebpf:"last_victim"`
+	Marks      *ebpf.Map `ebpf:"marks"`
+	Owners     *ebpf.Map `ebpf:"owners"`
+	Rare       *ebpf.Map `ebpf:"rare"`
+	Rings      *ebpf.Map `ebpf:"rings"`
 }
 
 func (m *traceMaps) Close() error {
 	return _TraceClose(
-		m.Begins,
+		m.CallStarts,
+		m.Excluded,
 		m.Faults,
-		m.Killed,
-		m.LeftOut,
-		m.Makers,
+		m.LastVictim,
 		m.Marks,
+		m.Owners,
 		m.Rare,
 		m.Rings,
 	)
@@ -380,50 +380,50 @@ func (m *traceMaps) Close() error {
 //
 // It can be passed to loadTraceObjects or ebpf.CollectionSpec.LoadAndAssign.
 type traceVariables struct {
-	ByCommand      *ebpf.Variable `ebpf:"by_command"`
-	ByContainer    *ebpf.Variable `ebpf:"by_container"`
-	Calls          *ebpf.Variable `ebpf:"calls"`
-	CgroupAbove    *ebpf.Variable `ebpf:"cgroup_above"`
-	CgroupId       *ebpf.Variable `ebpf:"cgroup_id"`
-	CgroupLevel    *ebpf.Variable `ebpf:"cgroup_level"`
-	CgroupV1       *ebpf.Variable `ebpf:"cgroup_v1"`
-	Chosen         *ebpf.Variable `ebpf:"chosen"`
-	ChosenLost     *ebpf.Variable `ebpf:"chosen_lost"`
-	CommandComm    *ebpf.Variable `ebpf:"command_comm"`
-	CommandDepth   *ebpf.Variable `ebpf:"command_depth"`
-	CommandParts   *ebpf.Variable `ebpf:"command_parts"`
-	CommandPath    *ebpf.Variable `ebpf:"command_path"`
-	KindType       *ebpf.Variable `ebpf:"kind_type"`
-	MinLatency     *ebpf.Variable `ebpf:"min_latency"`
-	Netns          *ebpf.Variable `ebpf:"netns"`
-	NodeLevel      *ebpf.Variable `ebpf:"node_level"`
-	OomByPid       *ebpf.Variable `ebpf:"oom_by_pid"`
-	OpenSocketType *ebpf.Variable `ebpf:"open_socket_type"`
-	OwnedOnly      *ebpf.Variable `ebpf:"owned_only"`
-	RareLost       *ebpf.Variable `ebpf:"rare_lost"`
-	RecordType     *ebpf.Variable `ebpf:"record_type"`
-	RingMask       *ebpf.Variable `ebpf:"ring_mask"`
-	RoleType       *ebpf.Variable `ebpf:"role_type"`
-	SeenType       *ebpf.Variable `ebpf:"seen_type"`
-	SideType       *ebpf.Variable `ebpf:"side_type"`
-	TcpType        *ebpf.Variable `ebpf:"tcp_type"`
-	Timed          *ebpf.Variable `ebpf:"timed"`
-	TurnType       *ebpf.Variable `ebpf:"turn_type"`
-	WithChildren   *ebpf.Variable `ebpf:"with_children"`
+	ByCommand         *ebpf.Variable `ebpf:"by_command"`
+	ByContainer       *ebpf.Variable `ebpf:"by_container"`
+	Calls             *ebpf.Variable `ebpf:"calls"`
+	CgroupAbove       *ebpf.Variable `ebpf:"cgroup_above"`
+	CgroupId          *ebpf.Variable `ebpf:"cgroup_id"`
+	CgroupLevel       *ebpf.Variable `ebpf:"cgroup_level"`
+	CgroupV1          *ebpf.Variable `ebpf:"cgroup_v1"`
+	CommandChangeType *ebpf.Variable `ebpf:"command_change_type"`
+	CommandComm       *ebpf.Variable `ebpf:"command_comm"`
+	CommandDepth      *ebpf.Variable `ebpf:"command_depth"`
+	CommandParts      *ebpf.Variable `ebpf:"command_parts"`
+	CommandPath       *ebpf.Variable `ebpf:"command_path"`
+	KindType          *ebpf.Variable `ebpf:"kind_type"`
+	Marked            *ebpf.Variable `ebpf:"marked"`
+	MarksLost         *ebpf.Variable `ebpf:"marks_lost"`
+	MinLatency        *ebpf.Variable `ebpf:"min_latency"`
+	Netns             *ebpf.Variable `ebpf:"netns"`
+	NodeLevel         *ebpf.Variable `ebpf:"node_level"`
+	OomByPid          *ebpf.Variable `ebpf:"oom_by_pid"`
+	OpenSocketType    *ebpf.Variable `ebpf:"open_socket_type"`
+	OwnedOnly         *ebpf.Variable `ebpf:"owned_only"`
+	RareLost          *ebpf.Variable `ebpf:"rare_lost"`
+	RecordType        *ebpf.Variable `ebpf:"record_type"`
+	RingMask          *ebpf.Variable `ebpf:"ring_mask"`
+	RoleType          *ebpf.Variable `ebpf:"role_type"`
+	SideType          *ebpf.Variable `ebpf:"side_type"`
+	TaskType          *ebpf.Variable `ebpf:"task_type"`
+	TcpType           *ebpf.Variable `ebpf:"tcp_type"`
+	Timed             *ebpf.Variable `ebpf:"timed"`
+	WithChildren      *ebpf.Variable `ebpf:"with_children"`
 }
 
 // tracePrograms contains all programs after they have been loaded into the kernel.
 //
 // It can be passed to loadTraceObjects or ebpf.CollectionSpec.LoadAndAssign.
 type tracePrograms struct {
-	SondeChoose        *ebpf.Program `ebpf:"sonde_choose"`
+	SondeEnd           *ebpf.Program `ebpf:"sonde_end"`
 	SondeEnter         *ebpf.Program `ebpf:"sonde_enter"`
 	SondeExec          *ebpf.Program `ebpf:"sonde_exec"`
 	SondeExit          *ebpf.Program `ebpf:"sonde_exit"`
 	SondeFault         *ebpf.Program `ebpf:"sonde_fault"`
-	SondeFaulted       *ebpf.Program `ebpf:"sonde_faulted"`
+	SondeFaultEnd      *ebpf.Program `ebpf:"sonde_fault_end"`
 	SondeFork          *ebpf.Program `ebpf:"sonde_fork"`
-	SondeGone          *ebpf.Program `ebpf:"sonde_gone"`
+	SondeMark          *ebpf.Program `ebpf:"sonde_mark"`
 	SondeOom           *ebpf.Program `ebpf:"sonde_oom"`
 	SondeOomPid        *ebpf.Program `ebpf:"sonde_oom_pid"`
 	SondeResetReceived *ebpf.Program `ebpf:"sonde_reset_received"`
@@ -437,14 +437,14 @@ type tracePrograms struct {
 
 func (p *tracePrograms) Close() error {
 	return _TraceClose(
-		p.SondeChoose,
+		p.SondeEnd,
 		p.SondeEnter,
 		p.SondeExec,
 		p.SondeExit,
 		p.SondeFault,
-		p.SondeFaulted,
+		p.SondeFaultEnd,
 		p.SondeFork,
-		p.SondeGone,
+		p.SondeMark,
 		p.SondeOom,
 		p.SondeOomPid,
 		p.SondeResetReceived,

@@ -11,7 +11,7 @@ type (
 	// Socket is a socket that a process of the Pod has open.
 	Socket = traceOpenSocket
 	// Task is a process of the node with the cgroup that it is in.
-	Task = traceSeen
+	Task = traceTask
 	// Row says what a program records of a system call.
 	Row = traceRow
 	// Rows are those of all calls, by number. A row of zeros is a call that is not recorded.
@@ -19,7 +19,7 @@ type (
 	// Kind of a record.
 	Kind = traceKind
 	// CommandChange says whether an exec made the process one of the command, or ended that.
-	CommandChange = traceTurn
+	CommandChange = traceCommandChange
 	// Role of the Pod's side in a connection.
 	Role = traceRole
 	// Side of a connection.
@@ -42,8 +42,8 @@ const (
 
 // Values of CommandChange, Role and Side.
 const (
-	CommandBegins = traceTurnTURN_COMES
-	CommandEnds   = traceTurnTURN_GOES
+	CommandBegins = traceCommandChangeCHANGE_BEGINS
+	CommandEnds   = traceCommandChangeCHANGE_ENDS
 	RoleClient    = traceRoleROLE_CLIENT
 	RoleServer    = traceRoleROLE_SERVER
 	SideLocal     = traceSideSIDE_LOCAL
