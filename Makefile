@@ -22,8 +22,7 @@ LINT   := go tool -modfile=hack/lint/go.mod golangci-lint
 # operator-sdk and opm take minutes to build, the first time: only the targets that need them do.
 OLM_BIN := $(CACHE)/olm
 # What `make generate` and `make bundle` own. Nobody edits these by hand.
-GENERATED := api config/crd/bases config/rbac/role.yaml config/olmv1 bundle bundle.Dockerfile \
-	$(foreach arch,x86 arm64,agents/trace/kernel/trace_$(arch)_bpfel.go agents/trace/kernel/trace_$(arch)_bpfel.o)
+GENERATED := api config/crd/bases config/rbac/role.yaml config/olmv1 bundle bundle.Dockerfile '*_bpfel.go' '*_bpfel.o'
 
 export CGO_ENABLED ?= 0
 # One set of flags for builds and tests, so that they share the build cache.
@@ -200,7 +199,7 @@ uninstall: ## Remove it, with all of its objects.
 ##@ Development
 .PHONY: generate
 generate: ## Regenerate deepcopy functions, CRDs, RBAC and BPF programs.
-	@go generate ./agents/trace/kernel
+	@go generate ./agents/...
 	@$(TOOL) controller-gen object paths=./api/...
 	@$(TOOL) controller-gen crd paths=./api/... output:crd:artifacts:config=config/crd/bases
 	@$(TOOL) controller-gen rbac:roleName=sonde-manager paths=. paths=./controllers/... paths=./webhooks/... paths=./internal/... output:rbac:artifacts:config=config/rbac
