@@ -26,12 +26,16 @@ var roles = map[string]func(args []string) error{
 	"role-tracefs": runTracefs,
 }
 
+// A namespace belongs to a thread, and so does the CPU. What /proc/PID says of a process is its first thread's, which the main
+// goroutine surely runs on only if it is locked before main.
+func init() { runtime.LockOSThread() }
+
 // runRole runs a child's part: the arguments are role, CPU (or -1), and the role's own.
 func runRole(args []string) (ran bool, err error) {
 	if len(args) < 2 || roles[args[0]] == nil {
+		runtime.UnlockOSThread()
 		return false, nil
 	}
-	runtime.LockOSThread() // a namespace belongs to a thread, and so does the CPU
 	cpu, err := strconv.Atoi(args[1])
 	if err != nil {
 		return true, fmt.Errorf("read CPU: %w", err)
