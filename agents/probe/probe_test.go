@@ -159,7 +159,7 @@ func newBench(t *testing.T) *bench {
 	b.Probe = New(&o, b.engine.of, slog.New(slog.DiscardHandler))
 	b.rights = func() error { return nil }
 	b.Probe.target = b.target
-	b.waits = waits{config: 50 * time.Millisecond, process: 50 * time.Millisecond, namespace: 30 * time.Millisecond, retry: time.Millisecond, stop: time.Millisecond, report: time.Millisecond}
+	b.waits = waits{config: 50 * time.Millisecond, process: 50 * time.Millisecond, retry: time.Millisecond, stop: time.Millisecond, report: time.Millisecond}
 	return b
 }
 
@@ -376,7 +376,7 @@ func TestEndingsBeforeTheCapture(t *testing.T) {
 		},
 		"the node's network": {
 			change:     func(_ *testing.T, b *bench) { b.target.opens = func(int) (uint64, error) { return nodeInode, nil } },
-			wantReason: account.ReasonProbeError, wantMessage: "the Pod's network namespace is the node's",
+			wantReason: account.ReasonProbeError, wantMessage: "wait 50ms for pod web-1: the Pod's network namespace is the node's",
 		},
 		"no engine": {
 			change:     func(_ *testing.T, b *bench) { b.engine.openErr = errors.New("needs CAP_NET_RAW") },
@@ -430,22 +430,29 @@ func TestDrainedWhileWaiting(t *testing.T) {
 	}
 }
 
-// A runtime puts a process into the Pod's cgroup a moment before it leaves the node's network namespace.
+// A runtime puts a process into the Pod's cgroup a moment before it leaves the node's network namespace. Each of both has its
+// time, and the progress says which of them the probe waits for.
 func TestWaitsForTheFirstProcess(t *testing.T) {
 	b := newBench(t)
-	b.options.Duration = time.Millisecond
+	b.options.Duration, b.waits.process = time.Millisecond, time.Minute
+	var said []string
 	b.target.opens = func(n int) (uint64, error) {
+		said = append(said, b.read(t, filepath.Join(b.options.ResultsDir, captureconfig.ProgressFile)).Message)
 		switch {
-		case n < 3:
+		case n < 2:
 			return 0, process.ErrNoProcess
-		case n < 6:
+		case n < 4:
 			return nodeInode, nil
 		default:
 			return podInode, nil
 		}
 	}
-	if code, a := b.run(t); code != ExitComplete {
+	if code, a := b.run(t); code != ExitComplete || a.Message != "" {
 		t.Errorf("exit code %d: %s", code, a.Message)
+	}
+	first, second := "waiting for the Pod's first process", "waiting for the Pod's first process to leave the node's network namespace"
+	if diff := cmp.Diff([]string{first, first, first, second, second}, said); diff != "" {
+		t.Errorf("what the progress says at each look (-want +got):\n%s", diff)
 	}
 }
 

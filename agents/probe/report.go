@@ -66,6 +66,14 @@ func (r *reporter) start(interval time.Duration) {
 	})
 }
 
+// waiting says what the probe waits for before it can attach.
+func (r *reporter) waiting(message string) {
+	r.mu.Lock()
+	r.account.Message = message
+	r.mu.Unlock()
+	r.write()
+}
+
 // attached says that an engine counts from now on; live tells which, how much, and in which files it is.
 func (r *reporter) attached(live func(*account.Account)) {
 	r.mu.Lock()

@@ -11,23 +11,22 @@ import (
 
 // waits are the probe's patience.
 type waits struct {
-	config    time.Duration // for the kubelet to mount this capture's configuration
-	process   time.Duration // for the target's first process: a Pod that is just starting
-	namespace time.Duration // for that process to leave the node's network namespace
-	retry     time.Duration // between two looks
-	stop      time.Duration // between two looks at the control volume
-	report    time.Duration // between two reports
+	config  time.Duration // for the kubelet to mount this capture's configuration
+	process time.Duration // for the target's first process, and again for it to leave the node's network namespace
+	retry   time.Duration // between two looks
+	stop    time.Duration // between two looks at the control volume
+	report  time.Duration // between two reports
 }
 
 var defaultWaits = waits{
 	// The kubelet looks after mounted ConfigMaps about once a minute.
-	config:  2 * time.Minute,
+	config: 2 * time.Minute,
+	// A runtime puts a process into the Pod's cgroup first and into the Pod's namespaces a moment later, which is long on a
+	// node that is short of memory.
 	process: time.Minute,
-	// A runtime puts a process into the Pod's cgroup first and into the Pod's namespaces a moment later.
-	namespace: 5 * time.Second,
-	retry:     200 * time.Millisecond,
-	stop:      400 * time.Millisecond,
-	report:    400 * time.Millisecond,
+	retry:   200 * time.Millisecond,
+	stop:    400 * time.Millisecond,
+	report:  400 * time.Millisecond,
 }
 
 // target is the Pod as seen from the node.
@@ -86,24 +85,23 @@ func (p *Probe) awaitNetNS(ctx context.Context) (*process.NetNS, error) {
 	if err != nil {
 		return nil, err
 	}
-	began := time.Now()
-	var met time.Time // when the Pod's first process was seen
+	since, started := time.Now(), false
 	for {
 		ns, err := p.target.open()
 		switch {
 		case err == nil && (ns.Inode != own || p.options.HostNetwork):
 			return ns, nil
 		case err == nil:
-			if met.IsZero() {
-				met = time.Now()
-			}
-			if time.Since(met) >= p.waits.namespace {
-				return nil, errors.Join(errNodesNetwork, ns.Close())
-			}
 			_ = ns.Close() // opened for reading
+			err = errNodesNetwork
+			if !started {
+				since, started = time.Now(), true
+				p.report.waiting("waiting for the Pod's first process to leave the node's network namespace")
+			}
 		case !isGone(err):
 			return nil, err
-		case time.Since(began) >= p.waits.process:
+		}
+		if time.Since(since) >= p.waits.process {
 			return nil, fmt.Errorf("wait %v for pod %s: %w", p.waits.process, p.options.PodName, err)
 		}
 		select {

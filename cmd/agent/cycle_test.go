@@ -219,14 +219,23 @@ func targetStarts(p *pod) {
 	}
 }
 
+// The node's traffic is not captured under the name of a Pod: the probe waits for the target to leave that namespace.
 func nodesNetworkRefused(p *pod) {
 	t := p.t
 	p.startTarget(0)
 	p.startProbe("--duration", "5m")
+	p.startKeeper()
+	p.eventually("the probe waits", func() bool {
+		a, err := p.client.Progress(t.Context(), p.port)
+		return err == nil && a.State == account.StateStarting && strings.Contains(a.Message, "leave the node's network namespace")
+	})
+	if err := p.probe.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
 	if code := p.exit(p.probe); code != 4 {
 		t.Errorf("exit code %d", code)
 	}
-	if a := p.lastWords(); a.Reason != account.ReasonProbeError || !strings.Contains(a.Message, "the Pod's network namespace is the node's") {
+	if a := p.lastWords(); a.Reason != account.ReasonDrained || !a.Started.IsZero() {
 		t.Errorf("termination message %+v", a)
 	}
 	if entries, err := filepath.Glob(filepath.Join(p.results, "*.pcapng")); err != nil || len(entries) != 0 {
