@@ -152,12 +152,7 @@ func TestBehind(t *testing.T) {
 
 // Into a file in memory much goes from where it lies, behind what was appended before; little is collected, as are small runs.
 func TestIntoMemory(t *testing.T) {
-	many := func(n, each int) (runs [][]byte) {
-		for i := range n {
-			runs = append(runs, pattern((i + 1) * each)[i*each:])
-		}
-		return runs
-	}
+	many := func(n, each int) [][]byte { return slices.Collect(slices.Chunk(pattern(n*each), each)) }
 	for name, tc := range map[string]struct {
 		memory bool
 		runs   [][]byte
