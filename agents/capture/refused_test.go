@@ -196,7 +196,7 @@ func TestDiskRefusesTheLast(t *testing.T) {
 
 // What is published is in the files, at every moment.
 func TestPublishedIsThere(t *testing.T) {
-	for name, rotate := range map[string]*Rotate{"a file": nil, "a ring": {MaxBytes: 8 << 20, Files: 3}} {
+	for name, rotate := range map[string]*Rotate{"a file": nil, "a ring": {MaxBytes: 2 << 20, Files: 3}} {
 		t.Run(name, func(t *testing.T) {
 			f := newFiller(t, t.TempDir(), rotate)
 			f.add()
@@ -214,7 +214,7 @@ func TestPublishedIsThere(t *testing.T) {
 					}
 				}
 			})
-			for range 500 {
+			for range 160 { // 24 MB: three times what waits for the disk, and twelve files of the ring
 				f.write(rand.IntN(300_000))
 				f.r.publishTrack(f.r.tracks[0])
 				switch rand.IntN(10) {
