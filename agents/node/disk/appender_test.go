@@ -399,7 +399,7 @@ func TestKilledWhileItAppends(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		path, most := filepath.Join(dir, "a"), int64(rand.IntN(40<<20))
+		path, most := filepath.Join(dir, "a"), int64(rand.IntN(20<<20))
 		for {
 			if info, err := os.Stat(path); err == nil && info.Size() > most {
 				break

@@ -3,6 +3,7 @@ package disk
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"path/filepath"
 	"runtime"
@@ -221,19 +222,21 @@ func TestAppendDoesNotWait(t *testing.T) {
 
 // A slow disk that has the buffer full is given the rest through the page cache, for a while; a fast one is not.
 func TestSlowDisk(t *testing.T) {
+	const size = 4 * bufferLen
 	for name, tc := range map[string]struct {
 		rate int64 // of the disk
 		want func(direct int64) bool
 	}{
 		"slow": {slowRate / 2, func(direct int64) bool { return direct <= 2*bufferLen }},
-		"fast": {slowRate * 2, func(direct int64) bool { return direct == hurryLen }},
+		"fast": {slowRate * 2, func(direct int64) bool { return direct == size }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFake()
 			f.gate, f.entered, f.rate = make(chan struct{}), make(chan struct{}, 1000), tc.rate
 			a := on(t, f)
 			a.now = func() time.Time { return time.Unix(0, int64(f.clock)) }
-			want := pattern(hurryLen)
+			want := pattern(size)
+			f.content = make([]byte, 0, size) // growing, it would take twice the memory
 			appended := make(chan error)
 			go func() {
 				_, err := a.Append(want)
@@ -263,36 +266,39 @@ func isFull(a *Appender) bool {
 
 // An error anywhere is told, once to who appends and at the latest at Flush, with all that is not there.
 func TestError(t *testing.T) {
+	want := pattern(12 << 20)
 	for _, left := range []int{0, 1, 4096, 100_000, 1 << 20, 1<<20 + 77, 5 << 20, 9<<20 + 1} {
-		f := newFake()
-		f.left, f.err = left, unix.EIO
-		a := on(t, f)
-		want, at := pattern(12<<20), 0
-		var err error
-		for err == nil && at < len(want) {
-			var taken int
-			taken, err = a.Append(want[at:min(len(want), at+300_001)])
-			at += taken
-		}
-		if flushErr := a.Flush(); !errors.Is(flushErr, unix.EIO) || err != nil && !errors.Is(err, unix.EIO) {
-			t.Fatalf("%d: %v, %v", left, err, flushErr)
-		}
-		if _, err := a.Append(want[:1]); !errors.Is(err, unix.EIO) {
-			t.Errorf("%d: more was taken: %v", left, err)
-		}
-		if got := slices.Concat(append([][]byte{f.content}, a.Unwritten()...)...); a.Size() != int64(left) || !bytes.Equal(got, want[:at]) {
-			t.Errorf("%d: %d bytes are there and %d in all, of %d", left, a.Size(), len(got), at)
-		}
-		f.left = 1 << 40
-		if err := a.Truncate(int64(left / 2)); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := a.Append(want[left/2:]); err != nil {
-			t.Fatal(err)
-		}
-		if err := a.Close(); err != nil || !bytes.Equal(f.content, want) {
-			t.Errorf("%d: after a cut there are %d bytes (%v)", left, len(f.content), err)
-		}
+		t.Run(fmt.Sprintf("behind %d bytes", left), func(t *testing.T) {
+			f := newFake()
+			f.left, f.err, f.content = left, unix.EIO, make([]byte, 0, len(want))
+			a := on(t, f)
+			at := 0
+			var err error
+			for err == nil && at < len(want) {
+				var taken int
+				taken, err = a.Append(want[at:min(len(want), at+300_001)])
+				at += taken
+			}
+			if flushErr := a.Flush(); !errors.Is(flushErr, unix.EIO) || err != nil && !errors.Is(err, unix.EIO) {
+				t.Fatalf("%v, %v", err, flushErr)
+			}
+			if _, err := a.Append(want[:1]); !errors.Is(err, unix.EIO) {
+				t.Errorf("more was taken: %v", err)
+			}
+			if got := slices.Concat(append([][]byte{f.content}, a.Unwritten()...)...); a.Size() != int64(left) || !bytes.Equal(got, want[:at]) {
+				t.Errorf("%d bytes are there and %d in all, of %d", a.Size(), len(got), at)
+			}
+			f.left = 1 << 40
+			if err := a.Truncate(int64(left / 2)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := a.Append(want[left/2:]); err != nil {
+				t.Fatal(err)
+			}
+			if err := a.Close(); err != nil || !bytes.Equal(f.content, want) {
+				t.Errorf("after a cut there are %d bytes (%v)", len(f.content), err)
+			}
+		})
 	}
 }
 
