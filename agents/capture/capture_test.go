@@ -18,7 +18,7 @@ import (
 	"github.com/sonde-operator/sonde/test/wireshark"
 )
 
-const many = 20000
+const many = 10000
 
 func TestEveryPacketOnce(t *testing.T) {
 	for _, by := range each {

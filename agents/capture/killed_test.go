@@ -84,8 +84,9 @@ func TestWriterToBeKilled(t *testing.T) {
 // those before the last are whole, the last is whole up to its last block, and together they hold the newest packets
 // without a gap.
 func TestKilledAtAnyMoment(t *testing.T) {
+	const rounds = 21 // three for each number of rotations
 	torn, partial := 0, 0
-	for round := range 60 {
+	for round := range rounds {
 		dir := t.TempDir()
 		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestWriterToBeKilled$")
 		cmd.Env = append(os.Environ(), killedDir+"="+dir)
@@ -111,7 +112,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 			partial++
 		}
 	}
-	t.Logf("%d of 60 were killed within a write, %d within a rotation", torn, partial)
+	t.Logf("%d of %d were killed within a write, %d within a rotation", torn, rounds, partial)
 }
 
 func readNamed(dir string) (a Account, ok bool) {

@@ -149,12 +149,15 @@ func TestDiskFilledByOthers(t *testing.T) {
 			s := n.blind(t, 60)
 			sent := uint32(0)
 			// Until the last block of the file has no room for two statistics.
-			for full := false; !full; {
-				s.send(sent, sent+10)
-				sent += 10
+			full := func(bytes int64) bool { free := -bytes & 4095; return free > 0 && free < int64(2*statisticsLen) }
+			for block := int64(pcapng.PacketLen(60 + 42)); !full(r.Account().FileBytes); {
+				n := int64(1)
+				for !full(r.Account().FileBytes + n*block) {
+					n++
+				}
+				s.send(sent, sent+uint32(n))
+				sent += uint32(n)
 				r.until("them", func(a Account) bool { return a.Written == uint64(sent) })
-				free := -r.Account().FileBytes & 4095
-				full = free > 0 && free < int64(2*statisticsLen)
 			}
 			if err := os.WriteFile(filepath.Join(dir, "filler"), make([]byte, 16<<20), 0o600); err == nil {
 				t.Fatal("the disk is not full")

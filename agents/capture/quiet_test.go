@@ -13,7 +13,7 @@ const soon = 300 * time.Millisecond
 // Each packet gets into the file without another one behind it. Of their times the median counts, in the best of a few
 // rounds: a machine under other load may take longer.
 func TestPacketOnAQuietInterfaceIsSoonInItsFile(t *testing.T) {
-	const rounds, packets = 3, 15
+	const rounds, packets = 3, 9
 	for _, by := range each {
 		t.Run(by.name, func(t *testing.T) {
 			n := newTestNet(t)

@@ -151,7 +151,7 @@ func TestDiskRefusesWhatWasTaken(t *testing.T) {
 	if !apart(t) {
 		return
 	}
-	for range 60 {
+	for range 40 {
 		most := uint64(2000 + rand.IntN(1<<(12+rand.IntN(13))))
 		batches, settled := 1<<(10+rand.IntN(12)), rand.IntN(3)
 		t.Run(fmt.Sprintf("%d bytes, %d at a time, settled %d", most, batches, settled), func(t *testing.T) {

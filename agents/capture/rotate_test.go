@@ -219,6 +219,9 @@ func TestRingHoldsExactlyTheNewest(t *testing.T) {
 					if first := a.FirstPacket; a.Written > 0 && (first.IsZero() || first.After(a.LastPacket)) {
 						t.Errorf("packets from %v to %v", first, a.LastPacket)
 					}
+					if name != "of odd numbers" {
+						return // Wireshark sees the same blocks in all
+					}
 					files := ringFiles(t, &res)
 					for _, path := range []string{files[0], files[len(files)-1]} {
 						if out := wireshark.Run(t, "tshark", "-n", "-r", path, "-T", "fields", "-e", "frame.number", "-Y", "_ws.malformed"); strings.TrimSpace(out) != "" {
