@@ -17,7 +17,6 @@ import (
 
 	"github.com/sonde-operator/sonde/internal/agentjob"
 	"github.com/sonde-operator/sonde/internal/operator/platform"
-	"github.com/sonde-operator/sonde/internal/operator/scc"
 )
 
 func platformReconciler(t *testing.T, funcs interceptor.Funcs, objects ...client.Object) *ObjectReconciler {
@@ -27,7 +26,7 @@ func platformReconciler(t *testing.T, funcs interceptor.Funcs, objects ...client
 		t.Fatal(err)
 	}
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(funcs).Build()
-	return &ObjectReconciler{Client: c, Live: c, Desired: scc.Build(agentjob.Options{Namespace: "sonde-system"})}
+	return &ObjectReconciler{Client: c, Live: c, Desired: platform.SecurityContextConstraints(agentjob.Options{Namespace: "sonde-system"})}
 }
 
 func (r *ObjectReconciler) look(t *testing.T) *unstructured.Unstructured {

@@ -16,11 +16,7 @@ import (
 
 	platformcontroller "github.com/sonde-operator/sonde/controllers/platform"
 	"github.com/sonde-operator/sonde/internal/agentjob"
-	"github.com/sonde-operator/sonde/internal/operator/console"
-	"github.com/sonde-operator/sonde/internal/operator/monitoring"
 	"github.com/sonde-operator/sonde/internal/operator/platform"
-	"github.com/sonde-operator/sonde/internal/operator/priority"
-	"github.com/sonde-operator/sonde/internal/operator/scc"
 	"github.com/sonde-operator/sonde/internal/wire/privilege"
 	"github.com/sonde-operator/sonde/test/crds"
 )
@@ -40,8 +36,8 @@ func TestOptionalAPIs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	objects := append(console.Build("0.2.0"), monitoring.Build(operatorNamespace)...)
-	objects = append(objects, scc.Build(agentjob.Options{Namespace: operatorNamespace, Privilege: privilege.Capabilities}))
+	objects := append(platform.Console("0.2.0"), platform.Monitoring(operatorNamespace)...)
+	objects = append(objects, platform.SecurityContextConstraints(agentjob.Options{Namespace: operatorNamespace, Privilege: privilege.Capabilities}))
 
 	if present := presentIn(t, objects); len(present) != 0 {
 		t.Fatalf("without any CRD there are %v", present)
@@ -55,7 +51,7 @@ func TestOptionalAPIs(t *testing.T) {
 	if present := presentIn(t, objects); len(present) != len(objects) {
 		t.Fatalf("%d of %d objects have an API", len(present), len(objects))
 	}
-	for _, o := range append(objects, priority.Build()) { // every cluster has the API of the last one
+	for _, o := range append(objects, platform.PriorityClass()) { // every cluster has the API of the last one
 		t.Run(o.GetKind(), func(t *testing.T) { keeps(t, o, role) })
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	securityv1 "github.com/openshift/api/security/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
@@ -17,7 +18,6 @@ import (
 
 	"github.com/sonde-operator/sonde/internal/agentjob"
 	"github.com/sonde-operator/sonde/internal/operator/platform"
-	"github.com/sonde-operator/sonde/internal/operator/scc"
 	"github.com/sonde-operator/sonde/internal/wire/privilege"
 )
 
@@ -78,12 +78,12 @@ func SettingIs(ctx context.Context, setting privilege.Setting) error {
 
 // WantedSCC returns the SecurityContextConstraints that the operator keeps for a setting.
 func WantedSCC(setting privilege.Setting) *unstructured.Unstructured {
-	return scc.Build(agentjob.Options{Namespace: OperatorNamespace, Privilege: setting})
+	return platform.SecurityContextConstraints(agentjob.Options{Namespace: OperatorNamespace, Privilege: setting})
 }
 
 // LiveSCC reads the agents' SecurityContextConstraints from the cluster.
 func LiveSCC(ctx context.Context) (*unstructured.Unstructured, error) {
 	u := &unstructured.Unstructured{}
-	u.SetGroupVersionKind(scc.Kind)
+	u.SetGroupVersionKind(securityv1.GroupVersion.WithKind("SecurityContextConstraints"))
 	return u, Admin.Get(ctx, client.ObjectKey{Name: agentjob.RequiredSCC}, u)
 }

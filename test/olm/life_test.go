@@ -17,7 +17,7 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/agentjob"
-	"github.com/sonde-operator/sonde/internal/operator/scc"
+	"github.com/sonde-operator/sonde/internal/operator/platform"
 	"github.com/sonde-operator/sonde/test/cluster"
 )
 
@@ -98,7 +98,7 @@ func makeSCC(t *testing.T) {
 	if previous != "0.1.0" {
 		return
 	}
-	u := scc.Build(agentjob.Options{Namespace: cluster.OperatorNamespace})
+	u := platform.SecurityContextConstraints(agentjob.Options{Namespace: cluster.OperatorNamespace})
 	if err := cluster.Admin.Create(t.Context(), u); err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilversion "k8s.io/apimachinery/pkg/util/version"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -17,15 +18,37 @@ import (
 	"github.com/sonde-operator/sonde/internal/naming"
 )
 
-// New returns an object of one of these kinds with the labels of what the operator makes for itself; without a
-// namespace it is the cluster's. content is all but apiVersion, kind and metadata.
-func New(kind schema.GroupVersionKind, namespace, name string, content map[string]any) *unstructured.Unstructured {
-	u := &unstructured.Unstructured{Object: content}
+func meta(namespace, name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: naming.Own()}
+}
+
+// content converts a typed object for server-side apply. It leaves out the empty objects that the encoding has for structs
+// that are not set: the operator would own those fields.
+func content(kind schema.GroupVersionKind, typed client.Object) *unstructured.Unstructured {
+	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(typed)
+	if err != nil {
+		panic(fmt.Sprintf("convert %s: %v", kind, err)) // cannot happen: the golden tests convert every object
+	}
+	removeEmpty(object)
+	u := &unstructured.Unstructured{Object: object}
 	u.SetGroupVersionKind(kind)
-	u.SetNamespace(namespace)
-	u.SetName(name)
-	u.SetLabels(naming.Own())
 	return u
+}
+
+func removeEmpty(value any) {
+	switch v := value.(type) {
+	case map[string]any:
+		for key, inner := range v {
+			removeEmpty(inner)
+			if object, ok := inner.(map[string]any); ok && len(object) == 0 {
+				delete(v, key)
+			}
+		}
+	case []any:
+		for _, inner := range v {
+			removeEmpty(inner)
+		}
+	}
 }
 
 // Present returns those of objects whose API the cluster has. It asks once, at start: an API that comes

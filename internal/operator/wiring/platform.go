@@ -8,19 +8,16 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	platformcontroller "github.com/sonde-operator/sonde/controllers/platform"
-	"github.com/sonde-operator/sonde/internal/operator/console"
-	"github.com/sonde-operator/sonde/internal/operator/monitoring"
-	"github.com/sonde-operator/sonde/internal/operator/priority"
-	"github.com/sonde-operator/sonde/internal/operator/scc"
+	"github.com/sonde-operator/sonde/internal/operator/platform"
 	"github.com/sonde-operator/sonde/internal/operator/webhookpath"
 	"github.com/sonde-operator/sonde/internal/version"
 )
 
 // optionalObjects returns what the operator makes for itself where the cluster has the API.
 func (o Options) optionalObjects() []*unstructured.Unstructured {
-	objects := append(console.Build(version.Version), scc.Build(o.Agent), priority.Build())
+	objects := append(platform.Console(version.Version), platform.SecurityContextConstraints(o.Agent), platform.PriorityClass())
 	if o.MetricsAddress != "0" {
-		objects = append(objects, monitoring.Build(o.Agent.Namespace)...)
+		objects = append(objects, platform.Monitoring(o.Agent.Namespace)...)
 	}
 	return objects
 }

@@ -14,8 +14,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
-	"github.com/sonde-operator/sonde/internal/operator/console"
-	"github.com/sonde-operator/sonde/internal/operator/monitoring"
 	"github.com/sonde-operator/sonde/internal/operator/platform"
 	"github.com/sonde-operator/sonde/test/crds"
 )
@@ -33,8 +31,8 @@ func TestSccAndOtherOptionalAPIs(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	objects := append(console.Build("dev"), monitoring.Build(cluster.OperatorNamespace)...)
-	download := console.Build("0.0.0")[1]
+	objects := append(platform.Console("dev"), platform.Monitoring(cluster.OperatorNamespace)...)
+	download := platform.Console("0.0.0")[1]
 	unstructured.RemoveNestedField(download.Object, "spec")
 	for _, o := range append(objects, download) {
 		t.Run(o.GetKind(), func(t *testing.T) {

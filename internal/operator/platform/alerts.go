@@ -1,23 +1,26 @@
-package monitoring
+package platform
 
 import (
 	"strings"
 
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
 	"github.com/sonde-operator/sonde/internal/operator/certs"
 )
 
-// rule is one alert. In expr, JOB stands for the series of the manager's own endpoint.
-type rule struct {
-	alert, expr, after, severity string
-	// summary says what is; runbook what it means and what to do.
+// alert is a rule of Prometheus. In expr, JOB stands for the labels of the manager's own series.
+type alert struct {
+	name, expr, after, severity string
+	// summary says what is wrong, runbook what it means and what to do.
 	summary, runbook string
 }
 
-// rules hold for all replicas together: gauges are the same on each, counters are summed.
-var rules = []rule{
+// alerts are for all replicas together: gauges are the same on each, counters are summed.
+var alerts = []alert{
 	{
-		alert: "SondeManagerAbsent", severity: "warning", after: "10m",
-		// Only where there was a manager within a day: where nothing collects the metrics, nothing is wrong.
+		name: "SondeManagerAbsent", severity: "warning", after: "10m",
+		// Only if there was a manager within a day: a cluster that does not collect the metrics gets no alert.
 		expr:    `absent(up{JOB} == 1) and on() count_over_time(up{JOB}[1d]) > 0`,
 		summary: "No replica of Sonde's manager answers.",
 		runbook: "Captures that run go on and end by themselves; new ones are refused by the API server, and results cannot be fetched. " +
@@ -25,14 +28,14 @@ var rules = []rule{
 			"bind ClusterRole sonde-metrics-reader to its ServiceAccount.",
 	},
 	{
-		alert: "SondeReconcileErrors", severity: "warning", after: "30m",
+		name: "SondeReconcileErrors", severity: "warning", after: "30m",
 		expr:    `sum by (controller) (rate(controller_runtime_reconcile_errors_total{JOB}[10m])) > 0`,
 		summary: "Controller {{ $labels.controller }} of Sonde has been failing for half an hour.",
 		runbook: "What it keeps in order is not as it should be: captures do not begin, or objects are not repaired. The manager's log has each error with what to do " +
 			"(kubectl -n NAMESPACE logs deployment/sonde-manager | grep '\"level\":\"error\"'); a right that was taken away is the usual cause.",
 	},
 	{
-		alert: "SondePacketsDropped", severity: "warning", after: "0m",
+		name: "SondePacketsDropped", severity: "warning", after: "0m",
 		expr: `sum(increase(sonde_dropped_packets_total{JOB}[1h])) / ` +
 			`(sum(increase(sonde_dropped_packets_total{JOB}[1h])) + sum(increase(sonde_packets_total{JOB}[1h])) + ` +
 			`sum(increase(sonde_overwritten_packets_total{JOB}[1h]))) > 0.01`,
@@ -41,7 +44,7 @@ var rules = []rule{
 			"--ring-bytes of the manager help. place=writer: the node's disk was too slow or full.",
 	},
 	{
-		alert: "SondeEventsLost", severity: "warning", after: "0m",
+		name: "SondeEventsLost", severity: "warning", after: "0m",
 		expr: `sum(increase(sonde_lost_events_total{JOB}[1h])) / ` +
 			`(sum(increase(sonde_lost_events_total{JOB}[1h])) + sum(increase(sonde_events_total{JOB}[1h]))) > 0.01`,
 		summary: "More than 1% of the events that traces of the last hour should hold are in no file.",
@@ -50,14 +53,14 @@ var rules = []rule{
 			"program. writer: the node's disk was too slow or full.",
 	},
 	{
-		alert: "SondeCapturesRefused", severity: "info", after: "0m",
+		name: "SondeCapturesRefused", severity: "info", after: "0m",
 		expr:    `sum by (reason) (increase(sonde_refusals_total{JOB}[15m])) > 20`,
 		summary: "{{ $value | humanize }} requests for captures or results were refused in 15 minutes, with reason {{ $labels.reason }}.",
 		runbook: "Forbidden: somebody tries what he may not (the audit log of the API server says who), or a team lacks ClusterRole sonde-capture. " +
 			"Invalid or BadRequest: a script makes captures that are wrong; the answers say what is wrong with them.",
 	},
 	{
-		alert: "SondeProbesFailing", severity: "warning", after: "15m",
+		name: "SondeProbesFailing", severity: "warning", after: "15m",
 		expr: `sum(max by (phase) (sonde_captures{JOB,phase=~"Failed|Incomplete"})) / ` +
 			`sum(max by (phase) (sonde_captures{JOB,phase=~"Failed|Incomplete|Completed"})) > 0.5 ` +
 			`and sum(max by (phase) (sonde_captures{JOB,phase=~"Failed|Incomplete|Completed"})) >= 5`,
@@ -66,7 +69,7 @@ var rules = []rule{
 			"ProbesAllowed quotes who refuses the probes. NodeLost, Evicted, DiskFull: the nodes. TargetNotFound, NoPods: nothing is wrong with Sonde.",
 	},
 	{
-		alert: "SondeCapturesWaiting", severity: "info", after: "15m",
+		name: "SondeCapturesWaiting", severity: "info", after: "15m",
 		expr:    `max(sonde_captures{JOB,phase="Pending"}) > 0`,
 		summary: "Captures have been waiting for 15 minutes.",
 		runbook: "Conditions say for what: ProbesAllowed is False where the cluster refuses the probes' Pods; Capturing has reason Queued, CeilingPods or CeilingNode where a " +
@@ -74,17 +77,17 @@ var rules = []rule{
 	},
 }
 
-// group is all rules as the API has them.
-func group(namespace string) map[string]any {
+// alertGroup returns the alerts of an install in this namespace.
+func alertGroup(namespace string) monitoringv1.RuleGroup {
 	job := `namespace="` + namespace + `",job="` + certs.ServiceMetrics + `"`
 	fill := strings.NewReplacer("JOB", job, "NAMESPACE", namespace)
-	list := make([]any, 0, len(rules))
-	for _, r := range rules {
-		list = append(list, map[string]any{
-			"alert": r.alert, "expr": fill.Replace(r.expr), "for": r.after,
-			"labels":      map[string]any{"severity": r.severity},
-			"annotations": map[string]any{"summary": r.summary, "description": fill.Replace(r.runbook)},
+	group := monitoringv1.RuleGroup{Name: objectName}
+	for _, a := range alerts {
+		group.Rules = append(group.Rules, monitoringv1.Rule{
+			Alert: a.name, Expr: intstr.FromString(fill.Replace(a.expr)), For: new(monitoringv1.Duration(a.after)),
+			Labels:      map[string]string{"severity": a.severity},
+			Annotations: map[string]string{"summary": a.summary, "description": fill.Replace(a.runbook)},
 		})
 	}
-	return map[string]any{"name": name, "rules": list}
+	return group
 }
