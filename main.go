@@ -15,7 +15,7 @@ import (
 
 	"github.com/sonde-operator/sonde/controllers/capture"
 	"github.com/sonde-operator/sonde/internal/agentjob"
-	"github.com/sonde-operator/sonde/internal/operator/drain"
+	"github.com/sonde-operator/sonde/internal/operator/results"
 	"github.com/sonde-operator/sonde/internal/operator/wiring"
 	"github.com/sonde-operator/sonde/internal/settings"
 )
@@ -47,7 +47,7 @@ func main() {
 		ctrl.Log.Error(err, "Reading the settings")
 		os.Exit(1)
 	}
-	downloads := drain.New(drainQuiet, drainMost, clock.RealClock{})
+	downloads := results.NewDrain(drainQuiet, drainMost, clock.RealClock{})
 	if err := wiring.Run(downloads.Context(ctrl.SetupSignalHandler()), options, downloads); err != nil {
 		ctrl.Log.Error(err, "Running the manager")
 		os.Exit(1)

@@ -17,7 +17,7 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/agentjob"
 	"github.com/sonde-operator/sonde/internal/naming"
-	"github.com/sonde-operator/sonde/internal/operator/compact"
+	"github.com/sonde-operator/sonde/internal/operator/slim"
 	"github.com/sonde-operator/sonde/internal/wire/keeperapi"
 )
 
@@ -59,7 +59,7 @@ func (r *Reconciler) act(ctx context.Context, capture sondev1.Capture, seen obse
 		return acted{}, r.Sweeper.Remove(ctx, r.Kind.Capture.Kind, capture.GetUID())
 	}
 	errs := append([]error{r.stopProbes(ctx, seen, todo.stop)},
-		inParallel(r.Parallelism, todo.remove, func(job *compact.Job) error { return deleteObject(ctx, r.Client, job.Whole()) })...)
+		inParallel(r.Parallelism, todo.remove, func(job *slim.Job) error { return deleteObject(ctx, r.Client, job.Expand()) })...)
 	errs = append(errs, inParallel(r.Parallelism, todo.evict, func(p *podSeen) error { return r.evict(ctx, p) })...)
 	r.sweepAfter(ctx, capture, todo.sweep)
 	done := acted{jobs: map[types.UID]string{}, errs: map[types.UID]error{}, lacking: map[types.UID]lacking{}}
@@ -104,7 +104,7 @@ func (r *Reconciler) stopProbe(ctx context.Context, secret string, s stopping) e
 		return nil // it is asked again, and ends by itself at the latest
 	}
 	log.Info("Deleting the Job of a probe that may not go on", "Job", s.p.job.GetName())
-	return deleteObject(ctx, r.Client, s.p.job.Whole())
+	return deleteObject(ctx, r.Client, s.p.job.Expand())
 }
 
 // createJobs makes the ConfigMap and the Secret, if they are not there, and then the Jobs.
@@ -125,7 +125,7 @@ func (r *Reconciler) createJobs(ctx context.Context, capture sondev1.Capture, se
 		}
 		var name string
 		if !lacks.all() {
-			pod := c.p.pod.Whole()
+			pod := c.p.pod.Expand()
 			name, err = r.createJob(ctx, capture, agentjob.Plan{
 				ConfigMap: configMap, Secret: secret, Pod: pod, Gate: gatedBy(capture, pod),
 				Duration: c.duration, RetainFor: seen.retain, Window: seen.duration,

@@ -64,10 +64,10 @@ func (r *Reconciler) admit(ctx context.Context, capture sondev1.Capture, reviews
 	return a, nil
 }
 
-// checkOpen refuses what nobody may have at this moment. The brake comes first, before what is wrong with the
+// checkOpen refuses what nobody may have at this moment. The pause comes first, before what is wrong with the
 // capture, too.
 func (r *Reconciler) checkOpen(ctx context.Context, a *admission) error {
-	paused, err := pause.Paused(ctx, r.Switch, r.Options.Namespace)
+	paused, err := pause.Requested(ctx, r.Switch, r.Options.Namespace)
 	if err != nil {
 		return err
 	}

@@ -47,7 +47,7 @@ type Reconciler struct {
 	client.Client
 	// Live reads from the API server what must not be stale, and what is read too seldom to be cached.
 	Live client.Reader
-	// Switch reads the ConfigMap of the brake. It is a cache of that one object (brake.CacheOptions),
+	// Switch reads the ConfigMap of the pause. It is a cache of that one object (pause.Cache),
 	// whose changes wake all captures.
 	Switch  client.Reader
 	Options agentjob.Options

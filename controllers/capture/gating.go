@@ -120,7 +120,7 @@ func (todo *plan) planGate(capture sondev1.Capture, seen observed, p *podSeen, v
 	if capture.Common().Gate == nil || p.pod == nil {
 		return
 	}
-	pod := p.pod.Whole()
+	pod := p.pod.Expand()
 	v.Entry.Gate = observeGate(capture, pod, v.Entry.Gate, seen.now)
 	v.Again = earlier(v.Again, gateAgain(capture, pod, v.Entry.Gate, seen.now))
 	// The Pod alone says it.

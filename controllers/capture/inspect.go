@@ -104,7 +104,7 @@ func (r *Reconciler) observeJob(ctx context.Context, p *podSeen) error {
 		return fmt.Errorf("get job %s: %w", p.before.Job, err)
 	}
 	if job.Labels[sondev1.LabelTargetPodUID] == string(p.uid) && job.DeletionTimestamp.IsZero() {
-		p.job = target.CompactJob(&job)
+		p.job = target.SlimJob(&job)
 	}
 	return nil
 }

@@ -17,9 +17,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
-	"github.com/sonde-operator/sonde/internal/operator/compact"
 	"github.com/sonde-operator/sonde/internal/operator/outcome"
 	"github.com/sonde-operator/sonde/internal/operator/paging"
+	"github.com/sonde-operator/sonde/internal/operator/slim"
 	"github.com/sonde-operator/sonde/internal/operator/target"
 	"github.com/sonde-operator/sonde/internal/wire/account"
 	"github.com/sonde-operator/sonde/internal/wire/duration"
@@ -49,12 +49,12 @@ type observed struct {
 type podSeen struct {
 	uid types.UID
 	// What the cache hands out of a Pod or a Job takes ten times what is kept of it here, and a capture may have thousands.
-	pod    *compact.Pod // nil unless it is a live Pod of the target
-	gone   bool         // it has ended or does not exist any more
-	known  bool         // it has an entry in the status
+	pod    *slim.Pod // nil unless it is a live Pod of the target
+	gone   bool      // it has ended or does not exist any more
+	known  bool      // it has an entry in the status
 	before sondev1.PodResult
-	job    *compact.Job
-	agent  *compact.Pod
+	job    *slim.Job
+	agent  *slim.Pod
 	node   outcome.Node
 	// refusal is why the Job has no Pod.
 	refusal string
@@ -148,14 +148,14 @@ func (r *Reconciler) observeOwned(ctx context.Context, capture sondev1.Capture, 
 	}{
 		{&batchv1.JobList{}, parts, func(o runtime.Object) {
 			if job, ok := o.(*batchv1.Job); ok {
-				pods.addJob(target.CompactJob(job))
+				pods.addJob(target.SlimJob(job))
 				seen.jobs++
 				seen.firstJob = earlier(seen.firstJob, job.CreationTimestamp.Time)
 			}
 		}},
 		{&corev1.PodList{}, parts, func(o runtime.Object) {
 			if agent, ok := o.(*corev1.Pod); ok {
-				pods.addAgent(target.CompactPod(agent))
+				pods.addAgent(target.SlimPod(agent))
 			}
 		}},
 		{metadataList("ConfigMap"), whole, nameInto(&seen.configMap)},

@@ -23,7 +23,7 @@ import (
 
 func paused(value string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Namespace: operatorNamespace, Name: pause.Name}, Data: map[string]string{pause.Key: value},
+		ObjectMeta: metav1.ObjectMeta{Namespace: operatorNamespace, Name: pause.ConfigMapName}, Data: map[string]string{pause.Key: value},
 	}
 }
 

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
-	"github.com/sonde-operator/sonde/internal/operator/compact"
 	"github.com/sonde-operator/sonde/internal/operator/outcome"
+	"github.com/sonde-operator/sonde/internal/operator/slim"
 	"github.com/sonde-operator/sonde/internal/operator/target"
 )
 
@@ -30,7 +30,7 @@ type plan struct {
 	entries  []sondev1.PodResult
 	create   []creation
 	stop     []stopping
-	remove   []*compact.Job
+	remove   []*slim.Job
 	evict    []*podSeen
 	sweep    []*podSeen // after their probes
 	cleanUp  bool       // everything that was made for the capture
@@ -96,7 +96,7 @@ func planFor(capture sondev1.Capture, seen observed, review time.Duration) plan 
 // still leave one.
 func (todo *plan) givesUp(seen observed) bool {
 	for _, p := range seen.pods {
-		if p.before.Phase.Final() || p.agent != nil && probeEnded(p.agent.Whole()) {
+		if p.before.Phase.Final() || p.agent != nil && probeEnded(p.agent.Expand()) {
 			continue
 		}
 		for i := range todo.entries {
@@ -291,10 +291,10 @@ func (seen observed) about(capture sondev1.Capture, p *podSeen, ending string) o
 		Duration: seen.duration, RetainFor: seen.retain,
 	}
 	if p.agent != nil {
-		s.Agent = p.agent.Whole()
+		s.Agent = p.agent.Expand()
 	}
 	if p.job != nil {
-		s.Job = p.job.Whole()
+		s.Job = p.job.Expand()
 		s.Duration = seen.podDuration(started(capture, seen), s.Job.CreationTimestamp.Time)
 	}
 	return s

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
-	"github.com/sonde-operator/sonde/internal/operator/compact"
+	"github.com/sonde-operator/sonde/internal/operator/slim"
 )
 
 // podSet brings together what is known of each Pod, by its UID.
@@ -21,7 +21,7 @@ func (s podSet) at(uid types.UID) *podSeen {
 }
 
 // know adds what the status lists, and the Pods that the target has.
-func (s podSet) know(capture sondev1.Capture, live []*compact.Pod) {
+func (s podSet) know(capture sondev1.Capture, live []*slim.Pod) {
 	for _, entry := range capture.CaptureStatus().Pods {
 		p := s.at(types.UID(entry.UID))
 		p.before, p.known = entry, true
@@ -33,7 +33,7 @@ func (s podSet) know(capture sondev1.Capture, live []*compact.Pod) {
 	}
 }
 
-func (s podSet) addJob(job *compact.Job) {
+func (s podSet) addJob(job *slim.Job) {
 	of := job.Target()
 	p := s.at(of.UID)
 	p.job = job
@@ -42,7 +42,7 @@ func (s podSet) addJob(job *compact.Job) {
 }
 
 // addAgent adds the Pod of a Job that is there already. Of several, the first is the one whose account counts.
-func (s podSet) addAgent(agent *compact.Pod) {
+func (s podSet) addAgent(agent *slim.Pod) {
 	p := s[agent.Target().UID]
 	if p == nil {
 		return

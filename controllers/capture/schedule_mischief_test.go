@@ -53,7 +53,7 @@ func (s *schedule) request(name string) *captureTruth {
 }
 
 func (s *schedule) paused() bool {
-	_, ok := s.api.objects[objectKey{"ConfigMap", operatorNamespace, pause.Name}]
+	_, ok := s.api.objects[objectKey{"ConfigMap", operatorNamespace, pause.ConfigMapName}]
 	return ok
 }
 
@@ -127,8 +127,8 @@ var mischiefs = []struct {
 		}
 		return true
 	}},
-	{"an admin pulls the brake", func(s *schedule) bool {
-		err := s.api.create(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: operatorNamespace, Name: pause.Name}, Data: map[string]string{pause.Key: "true"}})
+	{"an admin pauses everything", func(s *schedule) bool {
+		err := s.api.create(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: operatorNamespace, Name: pause.ConfigMapName}, Data: map[string]string{pause.Key: "true"}})
 		s.refuseAll()
 		if s.leader != nil {
 			for _, k := range s.captureKeys() { // by the watch of the switch
@@ -137,14 +137,14 @@ var mischiefs = []struct {
 		}
 		return err == nil
 	}},
-	{"an admin releases the brake", func(s *schedule) bool {
+	{"an admin ends the pause", func(s *schedule) bool {
 		ns, ok := s.api.objects[objectKey{"Namespace", "", "shop"}]
 		for _, c := range s.captures { // those that no pass has ended yet go on
 			if ok && !c.invalid && !s.denied["shop"] && ns.GetLabels()[sondev1.LabelOptOut] == "" && s.live(c) != nil {
 				c.refusedAt = 0
 			}
 		}
-		return s.api.delete(objectKey{"ConfigMap", operatorNamespace, pause.Name}, nil) == nil
+		return s.api.delete(objectKey{"ConfigMap", operatorNamespace, pause.ConfigMapName}, nil) == nil
 	}},
 	{"a node does not report any more", func(s *schedule) bool { return s.setNode(nodeSilent, corev1.ConditionUnknown) }},
 	{"a node is back", func(s *schedule) bool { return s.setNode(nodeReady, corev1.ConditionTrue) }},

@@ -81,7 +81,7 @@ type captureTruth struct {
 	// refusedAt is the step since which nothing may be made for it; 0 is never.
 	refusedAt int
 	gone      bool
-	cutOff    bool // by the brake, or a lost right, at any time
+	cutOff    bool // by the pause, or a lost right, at any time
 	jobs      map[types.UID]int
 	// removed counts Jobs that somebody else than the manager deleted.
 	removed map[types.UID]int

@@ -22,7 +22,7 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/operator/access"
-	"github.com/sonde-operator/sonde/internal/operator/compact"
+	"github.com/sonde-operator/sonde/internal/operator/slim"
 	"github.com/sonde-operator/sonde/internal/operator/target"
 )
 
@@ -40,11 +40,11 @@ func CacheOptions(namespace string) (cache.Options, error) {
 		namespace: {LabelSelector: labels.NewSelector().Add(*made)},
 	}}
 	jobs := own
-	jobs.Transform = target.Compact
+	jobs.Transform = target.Slim
 	return cache.Options{
 		DefaultTransform: target.Strip,
 		ByObject: map[client.Object]cache.ByObject{
-			&corev1.Pod{}:       {Transform: target.Compact},
+			&corev1.Pod{}:       {Transform: target.Slim},
 			&batchv1.Job{}:      jobs,
 			&corev1.ConfigMap{}: own,
 			&corev1.Secret{}:    own,
@@ -84,7 +84,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	return b.Complete(r.Watchdog.Watch(r.Kind.controller(), r))
 }
 
-// unfinished wakes all captures that are not final, as the brake must.
+// unfinished wakes all captures that are not final, as a pause requires.
 func (r *Reconciler) unfinished(ctx context.Context, _ client.Object) []reconcile.Request {
 	list := r.Kind.NewList()
 	if err := r.List(ctx, list); err != nil {
@@ -123,16 +123,16 @@ func (r *Reconciler) capturesOf(wakes target.Wakes) handler.MapFunc {
 
 // podChanged: Pods in the cache are compact, so that most of their updates change nothing.
 func podChanged(e event.UpdateEvent) bool {
-	before, ok1 := e.ObjectOld.(*compact.Pod)
-	now, ok2 := e.ObjectNew.(*compact.Pod)
-	return !ok1 || !ok2 || !now.Same(before)
+	before, ok1 := e.ObjectOld.(*slim.Pod)
+	now, ok2 := e.ObjectNew.(*slim.Pod)
+	return !ok1 || !ok2 || !now.Equal(before)
 }
 
 // jobChanged: Jobs are compact, too.
 func jobChanged(e event.UpdateEvent) bool {
-	before, ok1 := e.ObjectOld.(*compact.Job)
-	now, ok2 := e.ObjectNew.(*compact.Job)
-	return !ok1 || !ok2 || !now.Same(before)
+	before, ok1 := e.ObjectOld.(*slim.Job)
+	now, ok2 := e.ObjectNew.(*slim.Job)
+	return !ok1 || !ok2 || !now.Equal(before)
 }
 
 // identityChanged: of workloads and namespaces only the owner, the labels and the deletion matter;

@@ -15,7 +15,7 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/kind"
-	"github.com/sonde-operator/sonde/internal/operator/compact"
+	"github.com/sonde-operator/sonde/internal/operator/slim"
 	"github.com/sonde-operator/sonde/internal/operator/target"
 )
 
@@ -62,7 +62,7 @@ func TestPodChanged(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			now := webPod("web-1")
 			tc.change(now)
-			if got := podChanged(event.UpdateEvent{ObjectOld: compact.OfPod(webPod("web-1")), ObjectNew: compact.OfPod(now)}); got != tc.want {
+			if got := podChanged(event.UpdateEvent{ObjectOld: slim.FromPod(webPod("web-1")), ObjectNew: slim.FromPod(now)}); got != tc.want {
 				t.Errorf("podChanged = %v, want %v", got, tc.want)
 			}
 		})

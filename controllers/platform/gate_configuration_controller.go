@@ -67,7 +67,7 @@ func gatedNamespaces(ctx context.Context, cached client.Reader) ([]string, error
 }
 
 // GateConfigurationCache holds the configuration of gates and nothing else: the right to list by name is for one name,
-// which the manager's cache has for the other configuration. It runs on every replica, as brake.Switch does.
+// which the manager's cache has for the other configuration. It runs on every replica, as pause.Cache does.
 type GateConfigurationCache struct{ cache.Cache }
 
 // NewGateConfigurationCache returns the cache; the manager must run it.

@@ -58,13 +58,13 @@ func Short(uid types.UID) string {
 	return hex.EncodeToString(sum[:4])
 }
 
-// reserved begins the names of the operator's own ConfigMaps, the brake's (sonde-config) above all.
+// reserved begins the names of the operator's own ConfigMaps, the pause's (sonde-config) above all.
 const reserved = "sonde-"
 
 // ConfigMaps returns the names for the ConfigMap of the capture with this UID, in the order in
 // which they are tried: the source's {{targetNamespace}}-{{workload}}, then with the UID. The first is
 // for users to choose, by naming a namespace and a workload: whoever had a namespace sonde with a
-// workload config could otherwise hold the name of the brake, and release it by deleting the capture.
+// workload config could otherwise hold the name of the pause, and end it by deleting the capture.
 func ConfigMaps(targetNamespace, workload string, uid types.UID) []string {
 	base := targetNamespace + "-" + workload
 	second := withUID(base, uid, MaxName)

@@ -88,7 +88,7 @@ func TestConfigMapsAndSecrets(t *testing.T) {
 			wantConfigMap: []string{"openshift-gitops-openshift-gitops-server", "openshift-gitops-openshift-gitops-server-c0ffee00"},
 			wantSecret:    []string{"openshift-gitops-openshift-gitops-server-c0ffee00-keeper"},
 		},
-		"never the brake's": {
+		"never the pause's": {
 			namespace: "sonde", workload: "config",
 			wantConfigMap: []string{"sonde-config-c0ffee00"}, wantSecret: []string{"sonde-config-c0ffee00-keeper"},
 		},

@@ -164,7 +164,7 @@ func startControllers(t *testing.T) fakeKeepers {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stop, err := pause.NewSwitch(mgr.GetConfig(), operatorNamespace, mgr.GetScheme())
+	stop, err := pause.NewCache(mgr.GetConfig(), operatorNamespace, mgr.GetScheme())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -131,7 +131,7 @@ func (h *Handler) checkNamespaces(ctx context.Context, home, in string) error {
 
 // checkPause refuses every capture while the operator is paused.
 func (h *Handler) checkPause(ctx context.Context) error {
-	paused, err := pause.Paused(ctx, h.Live, h.OperatorNamespace)
+	paused, err := pause.Requested(ctx, h.Live, h.OperatorNamespace)
 	if err != nil {
 		return err
 	}

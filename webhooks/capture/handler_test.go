@@ -79,7 +79,7 @@ func targetRef(kind sondev1.TargetKind, name string) changes {
 // TestClosed: what cluster admins have closed, paused or bounded is refused, in words that say who can change it.
 func TestClosed(t *testing.T) {
 	configMap := func(value string) client.Object {
-		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: webhooktest.OperatorNamespace, Name: pause.Name}, Data: map[string]string{pause.Key: value}}
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: webhooktest.OperatorNamespace, Name: pause.ConfigMapName}, Data: map[string]string{pause.Key: value}}
 	}
 	closed := webhooktest.Namespace("closed", map[string]string{sondev1.LabelOptOut: "true"})
 	shop := []string{"pods/shop"}

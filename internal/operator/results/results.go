@@ -25,7 +25,6 @@ import (
 	"github.com/sonde-operator/sonde/internal/kind"
 	"github.com/sonde-operator/sonde/internal/operator/access"
 	"github.com/sonde-operator/sonde/internal/operator/audit"
-	"github.com/sonde-operator/sonde/internal/operator/drain"
 	"github.com/sonde-operator/sonde/internal/wire/account"
 	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
 	"github.com/sonde-operator/sonde/internal/wire/keeperapi"
@@ -73,8 +72,8 @@ type Config struct {
 	// Recorder of events on captures.
 	Recorder events.EventRecorder
 	Clock    clock.WithTicker
-	// Drain counts downloads, which are not cut off when the manager ends; nil counts nothing.
-	Drain *drain.Drain
+	// Drain counts downloads, so that a manager that ends does not break them off.
+	Drain *Drain
 }
 
 // Handler serves the endpoint. It is safe for concurrent use.

@@ -110,7 +110,7 @@ func newWorld(t *testing.T) *world {
 	w.create(agent(w.owned("web-1-qwer-x", "pod-1")))
 	w.handler = New(Config{
 		Cache: w.cache(), Live: w.client, Reviews: w.rights, Key: testKey, Namespace: operator,
-		Recorder: w.events, Clock: clock.RealClock{},
+		Recorder: w.events, Clock: clock.RealClock{}, Drain: NewDrain(0, 0, clock.RealClock{}),
 	})
 	w.handler.address = func(*corev1.Pod) string { return w.keeper.addr }
 	w.handler.poll, w.handler.heartbeat, w.handler.recheck, w.handler.retry = 5*time.Millisecond, 20*time.Millisecond, 20*time.Millisecond, 10*time.Millisecond

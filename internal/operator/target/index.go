@@ -14,7 +14,7 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/kind"
-	"github.com/sonde-operator/sonde/internal/operator/compact"
+	"github.com/sonde-operator/sonde/internal/operator/slim"
 )
 
 // Field indexes of the cache.
@@ -124,7 +124,7 @@ func agentNode(o client.Object) []string {
 		return nil
 	}
 	switch pod := o.(type) {
-	case *compact.Pod:
+	case *slim.Pod:
 		return value(pod.Node())
 	case *corev1.Pod:
 		return value(pod.Spec.NodeName)

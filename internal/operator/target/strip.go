@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
-	"github.com/sonde-operator/sonde/internal/operator/compact"
+	"github.com/sonde-operator/sonde/internal/operator/slim"
 	"github.com/sonde-operator/sonde/internal/wire/gateconfig"
 	"github.com/sonde-operator/sonde/internal/wire/text"
 )
@@ -80,28 +80,28 @@ func short(m map[string]string) map[string]string {
 	return m
 }
 
-// Compact is the transform of the cache of Pods and of that of Jobs (cache.ByObject.Transform): the operator watches
+// Slim is the transform of the cache of Pods and of that of Jobs (cache.ByObject.Transform): the operator watches
 // all Pods of the cluster and keeps of each only what it reads, some hundred bytes instead of some ten thousand.
-func Compact(o any) (any, error) {
+func Slim(o any) (any, error) {
 	switch o := o.(type) {
 	case *corev1.Pod:
-		return CompactPod(o), nil
+		return SlimPod(o), nil
 	case *batchv1.Job:
-		return CompactJob(o), nil
+		return SlimJob(o), nil
 	default:
 		return o, nil // a tombstone of the informer, or what is compact
 	}
 }
 
-// CompactPod returns what Compact makes of a Pod.
-func CompactPod(pod *corev1.Pod) *compact.Pod {
+// SlimPod returns what Slim makes of a Pod.
+func SlimPod(pod *corev1.Pod) *slim.Pod {
 	kept := stripped(pod)
-	return compact.OfPod(&kept)
+	return slim.FromPod(&kept)
 }
 
-// CompactJob returns what Compact makes of a Job.
-func CompactJob(job *batchv1.Job) *compact.Job {
-	return compact.OfJob(&batchv1.Job{
+// SlimJob returns what Slim makes of a Job.
+func SlimJob(job *batchv1.Job) *slim.Job {
+	return slim.FromJob(&batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: job.Name, Namespace: job.Namespace, UID: job.UID, ResourceVersion: job.ResourceVersion,
 			CreationTimestamp: job.CreationTimestamp, DeletionTimestamp: job.DeletionTimestamp,

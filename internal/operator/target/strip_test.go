@@ -172,8 +172,8 @@ func TestStripForgetsWhatUsersWrite(t *testing.T) {
 	}
 }
 
-// TestCompact: the cache's form of what is stripped, and no owners of Pods that are no workload's.
-func TestCompact(t *testing.T) {
+// TestSlim: the cache's form of what is stripped, and no owners of Pods that are no workload's.
+func TestSlim(t *testing.T) {
 	owned := func(kind string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Name: "p", OwnerReferences: []metav1.OwnerReference{{Kind: kind, Name: "o", UID: "owner", Controller: new(true)}}}
 	}
@@ -187,7 +187,7 @@ func TestCompact(t *testing.T) {
 		"a Job":            {&batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "j", Labels: map[string]string{"app": "x"}}, Spec: batchv1.JobSpec{Template: template}}, &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "j"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := target.Compact(tc.in)
+			got, err := target.Slim(tc.in)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -198,7 +198,7 @@ func TestCompact(t *testing.T) {
 			if diff := cmp.Diff(tc.want, kept.DeepCopyObject()); diff != "" {
 				t.Errorf("copy (-want +got):\n%s", diff)
 			}
-			again, err := target.Compact(got)
+			again, err := target.Slim(got)
 			if err != nil || again != got {
 				t.Errorf("twice it is %v (%v)", again, err)
 			}

@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
-	"github.com/sonde-operator/sonde/internal/operator/compact"
+	"github.com/sonde-operator/sonde/internal/operator/slim"
 )
 
 // Timeout is how long a capture waits for its target to have a Pod that can be captured.
@@ -30,7 +30,7 @@ type Workload struct {
 	Found bool
 	UID   types.UID
 	// Pods that can be captured, by name. There may be thousands.
-	Pods []*compact.Pod
+	Pods []*slim.Pod
 }
 
 // Live reports whether a Pod can be captured: it has a node, so that its network namespace exists or
@@ -68,11 +68,11 @@ func Resolve(ctx context.Context, reader client.Reader, namespace string, ref so
 		found.Pods = slices.Grow(found.Pods, len(pods.Items))
 		for i := range pods.Items {
 			if p := &pods.Items[i]; Live(p) {
-				found.Pods = append(found.Pods, CompactPod(p))
+				found.Pods = append(found.Pods, SlimPod(p))
 			}
 		}
 	}
-	slices.SortFunc(found.Pods, func(a, b *compact.Pod) int { return cmp.Compare(a.GetName(), b.GetName()) })
+	slices.SortFunc(found.Pods, func(a, b *slim.Pod) int { return cmp.Compare(a.GetName(), b.GetName()) })
 	return found, nil
 }
 
@@ -87,7 +87,7 @@ func resolvePod(ctx context.Context, reader client.Reader, key client.ObjectKey)
 	}
 	found := Workload{Found: true, UID: pod.UID}
 	if Live(&pod) {
-		found.Pods = []*compact.Pod{CompactPod(&pod)}
+		found.Pods = []*slim.Pod{SlimPod(&pod)}
 	}
 	return found, nil
 }

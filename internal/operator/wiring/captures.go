@@ -32,7 +32,7 @@ func (m *manager) addCaptures(ctx context.Context, mgr ctrl.Manager) error {
 	if jobs.KeeperRestarts, err = restartsContainers(mgr.GetConfig()); err != nil {
 		return err
 	}
-	stop, err := pause.NewSwitch(mgr.GetConfig(), m.Agent.Namespace, mgr.GetScheme())
+	stop, err := pause.NewCache(mgr.GetConfig(), m.Agent.Namespace, mgr.GetScheme())
 	if err != nil {
 		return err
 	}

@@ -12,9 +12,9 @@ import (
 
 	"github.com/sonde-operator/sonde/controllers/capture"
 	"github.com/sonde-operator/sonde/internal/operator/access"
+	"github.com/sonde-operator/sonde/internal/operator/memory"
 	"github.com/sonde-operator/sonde/internal/operator/metrics"
 	"github.com/sonde-operator/sonde/internal/operator/results"
-	"github.com/sonde-operator/sonde/internal/operator/trim"
 )
 
 // reviewTTL is how long the results endpoint reuses the answer to an access review.
@@ -32,7 +32,7 @@ func (m *manager) addServers(_ context.Context, mgr ctrl.Manager) error {
 		metrics.Register(crmetrics.Registry),
 		crmetrics.Registry.Register(capture.Metrics{Reader: mgr.GetClient(), Namespace: m.Agent.Namespace}),
 		mgr.Add(m.secret),
-		mgr.Add(trim.Trimmer{Clock: clock.RealClock{}}),
+		mgr.Add(memory.Releaser{Clock: clock.RealClock{}}),
 		mgr.Add(m.serving),
 		mgr.Add(endpoint),
 		mgr.AddReadyzCheck("results", endpoint.Ready),

@@ -21,10 +21,10 @@ import (
 	platformcontroller "github.com/sonde-operator/sonde/controllers/platform"
 	"github.com/sonde-operator/sonde/internal/operator/access"
 	"github.com/sonde-operator/sonde/internal/operator/certs"
-	"github.com/sonde-operator/sonde/internal/operator/drain"
 	"github.com/sonde-operator/sonde/internal/operator/health"
 	"github.com/sonde-operator/sonde/internal/operator/pcapfilter"
 	"github.com/sonde-operator/sonde/internal/operator/platform"
+	"github.com/sonde-operator/sonde/internal/operator/results"
 	"github.com/sonde-operator/sonde/internal/operator/stamp"
 	"github.com/sonde-operator/sonde/internal/version"
 )
@@ -40,13 +40,13 @@ type manager struct {
 	secret    certs.Watch // the serving certificate's Secret
 	contact   *health.Contact
 	watchdog  *health.Watchdog
-	downloads *drain.Drain
+	downloads *results.Drain
 	// optional are objects of APIs that not every cluster has; this cluster has them.
 	optional []*unstructured.Unstructured
 }
 
 // Run connects to the cluster and runs the manager until ctx ends. downloads lets running downloads finish first.
-func Run(ctx context.Context, o Options, downloads *drain.Drain) error {
+func Run(ctx context.Context, o Options, downloads *results.Drain) error {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, sondev1.AddToScheme} {
 		if err := add(scheme); err != nil {

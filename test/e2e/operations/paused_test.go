@@ -20,7 +20,7 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 )
 
-// The brake: all probes of all captures are gone within 10 s, their results are kept, new captures are
+// A pause: all probes of all captures are gone within 10 s, their results are kept, new captures are
 // refused in words, and afterwards captures can be made again.
 func TestOpsPaused(t *testing.T) {
 	ns := cluster.Namespace(t, nil)
@@ -34,11 +34,11 @@ func TestOpsPaused(t *testing.T) {
 	for i := range pods {
 		cluster.Send(t, sender, cluster.UDPAddr(pods[i].Status.PodIP), 1, 1000)
 	}
-	brake := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: cluster.OperatorNamespace, Name: "sonde-config"}, Data: map[string]string{"paused": "true"}}
-	if err := cluster.Admin.Create(t.Context(), brake); err != nil {
+	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: cluster.OperatorNamespace, Name: "sonde-config"}, Data: map[string]string{"paused": "true"}}
+	if err := cluster.Admin.Create(t.Context(), config); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = cluster.Admin.Delete(context.WithoutCancel(t.Context()), brake) })
+	t.Cleanup(func() { _ = cluster.Admin.Delete(context.WithoutCancel(t.Context()), config) })
 	cluster.Eventually(t, 10*time.Second, "no probe on any node", func(context.Context) error {
 		for _, p := range cluster.AgentProcesses(t) {
 			if strings.Contains(p, "/agent probe") {
@@ -70,7 +70,7 @@ func TestOpsPaused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := cluster.Admin.Patch(t.Context(), brake, client.RawPatch("application/merge-patch+json", b)); err != nil {
+	if err := cluster.Admin.Patch(t.Context(), config, client.RawPatch("application/merge-patch+json", b)); err != nil {
 		t.Fatal(err)
 	}
 	again := cluster.Capture(t, cluster.Admin, ns, sondev1.PacketCaptureSpec{TargetDeployment: "sink", Duration: "10m"})

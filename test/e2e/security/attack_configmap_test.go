@@ -102,13 +102,13 @@ func TestAttackConfigurationOfAnother(t *testing.T) {
 	})
 }
 
-// The brake is a ConfigMap of the operator's namespace: no capture gets its name, so that none takes it along when it goes.
-func TestAttackTheBrake(t *testing.T) {
+// The pause is a ConfigMap of the operator's namespace: no capture gets its name, so that none takes it along when it goes.
+func TestAttackThePause(t *testing.T) {
 	ns := named(t, "sonde") // and the workload is "config"
 	cluster.Deployment(t, ns, "config", 1, "sink")
 	cluster.Bind(t, ns, "mallory", "admin")
 	mallory := cluster.As(t, "mallory")
-	key := client.ObjectKey{Namespace: cluster.OperatorNamespace, Name: pause.Name}
+	key := client.ObjectKey{Namespace: cluster.OperatorNamespace, Name: pause.ConfigMapName}
 	switchOn := func(like metav1.ObjectMeta) *corev1.ConfigMap {
 		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, Labels: like.Labels, Annotations: like.Annotations}, Data: map[string]string{pause.Key: "true"}}
 		if err := cluster.Admin.Create(t.Context(), cm); err != nil {
@@ -120,18 +120,18 @@ func TestAttackTheBrake(t *testing.T) {
 	t.Run("protected", func(t *testing.T) {
 		pc := cluster.Capture(t, mallory, ns, sondev1.PacketCaptureSpec{TargetDeployment: "config", Duration: "10m"})
 		if err := cluster.Admin.Get(t.Context(), key, &corev1.ConfigMap{}); !apierrors.IsNotFound(err) {
-			t.Fatalf("the capture has the brake's name: %v", err)
+			t.Fatalf("the capture has the pause's name: %v", err)
 		}
 		cm := switchOn(metav1.ObjectMeta{})
 		cluster.AwaitFinal(t, pc, 30*time.Second)
 		cluster.DeleteNow(t, pc)
 		cluster.NothingLeft(t, string(pc.UID))
 		if err := cluster.Admin.Get(t.Context(), key, cm); err != nil {
-			t.Errorf("the brake went with the capture: %v", err)
+			t.Errorf("the pause went with the capture: %v", err)
 		}
 		cluster.DeleteNow(t, cm)
 	})
-	t.Run("control: the brake's ConfigMap is the capture's", func(t *testing.T) {
+	t.Run("control: the pause's ConfigMap is the capture's", func(t *testing.T) {
 		pc := cluster.Capture(t, mallory, ns, sondev1.PacketCaptureSpec{TargetDeployment: "config", Duration: "10m"})
 		cm := switchOn(configMapOf(t, pc).ObjectMeta)
 		cluster.AwaitFinal(t, pc, 30*time.Second)

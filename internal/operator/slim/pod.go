@@ -1,4 +1,4 @@
-package compact
+package slim
 
 import (
 	"strings"
@@ -60,11 +60,11 @@ const (
 	stateTerminated
 )
 
-// OfPod returns the compact form of a Pod that was stripped to what the operator reads (target.StripPod): that, and
+// FromPod returns the compact form of a Pod that was stripped to what the operator reads (target.StripPod): that, and
 // nothing else, is kept. Of its containers' states images and identities are not; of
 // containers that are started again there are the names, and of the rules for it only that there are some; of init
 // containers there is the gate.
-func OfPod(p *corev1.Pod) *Pod {
+func FromPod(p *corev1.Pod) *Pod {
 	at := place{
 		node: p.Spec.NodeName, phase: string(p.Status.Phase), hasClass: p.Spec.RuntimeClassName != nil,
 		hostNetwork: p.Spec.HostNetwork, hostPID: p.Spec.HostPID,
@@ -119,22 +119,22 @@ func containerOf(s *corev1.ContainerStatus) container {
 	return c
 }
 
-// Whole returns the Pod with all that is kept of it.
-func (p *Pod) Whole() *corev1.Pod {
+// Expand returns the Pod with all that is kept of it.
+func (p *Pod) Expand() *corev1.Pod {
 	whole := &corev1.Pod{
-		ObjectMeta: p.whole(),
+		ObjectMeta: p.expand(),
 		Spec:       p.Spec(),
 		Status:     corev1.PodStatus{Phase: corev1.PodPhase(p.place.Value().phase), PodIP: p.ip, StartTime: p.started.pointer()},
 	}
 	if p.gate != nil {
-		whole.Status.InitContainerStatuses = []corev1.ContainerStatus{p.gate.whole()}
+		whole.Status.InitContainerStatuses = []corev1.ContainerStatus{p.gate.expand()}
 	}
 	if p.agent == nil {
 		return whole
 	}
 	whole.Status.Reason, whole.Status.Message = p.agent.reason, p.agent.message
 	for _, c := range p.agent.containers {
-		whole.Status.ContainerStatuses = append(whole.Status.ContainerStatuses, c.whole())
+		whole.Status.ContainerStatuses = append(whole.Status.ContainerStatuses, c.expand())
 	}
 	for c := range strings.SplitSeq(p.agent.restarted.String(), between) {
 		if c != "" {
@@ -149,7 +149,7 @@ func (p *Pod) Whole() *corev1.Pod {
 	return whole
 }
 
-func (c container) whole() corev1.ContainerStatus {
+func (c container) expand() corev1.ContainerStatus {
 	s := corev1.ContainerStatus{Name: c.name.String(), Ready: c.ready, RestartCount: c.restarts}
 	if c.started != 0 {
 		s.Started = new(c.started == 2)
@@ -159,18 +159,18 @@ func (c container) whole() corev1.ContainerStatus {
 	case stateWaiting:
 		s.State.Waiting = &corev1.ContainerStateWaiting{Reason: c.reason.String(), Message: c.message}
 	case stateRunning:
-		s.State.Running = &corev1.ContainerStateRunning{StartedAt: c.from.whole()}
+		s.State.Running = &corev1.ContainerStateRunning{StartedAt: c.from.expand()}
 	case stateTerminated:
 		s.State.Terminated = &corev1.ContainerStateTerminated{
 			ExitCode: c.exit, Signal: c.signal, Reason: c.reason.String(), Message: c.message,
-			StartedAt: c.from.whole(), FinishedAt: c.until.whole(),
+			StartedAt: c.from.expand(), FinishedAt: c.until.expand(),
 		}
 	}
 	return s
 }
 
 // DeepCopyObject returns a *corev1.Pod: who reads the cache gets a copy, and that is the only way out of it.
-func (p *Pod) DeepCopyObject() runtime.Object { return p.Whole() }
+func (p *Pod) DeepCopyObject() runtime.Object { return p.Expand() }
 
 // Node that the Pod is on.
 func (p *Pod) Node() string { return p.place.Value().node }
@@ -188,13 +188,13 @@ func (p *Pod) Spec() corev1.PodSpec {
 	return spec
 }
 
-// Same reports whether two Pods differ in nothing but their version.
-func (p *Pod) Same(other *Pod) bool {
+// Equal reports whether two Pods differ in nothing but their version.
+func (p *Pod) Equal(other *Pod) bool {
 	a, b := *p, *other
-	if (a.agent == nil) != (b.agent == nil) || !a.same(&b.Meta) {
+	if (a.agent == nil) != (b.agent == nil) || !a.equal(&b.Meta) {
 		return false
 	}
-	if a.agent != nil && !a.agent.same(b.agent) {
+	if a.agent != nil && !a.agent.equal(b.agent) {
 		return false
 	}
 	if (a.gate == nil) != (b.gate == nil) || a.gate != nil && *a.gate != *b.gate {
@@ -203,7 +203,7 @@ func (p *Pod) Same(other *Pod) bool {
 	return a.place == b.place && a.ip == b.ip && a.started == b.started
 }
 
-func (a *agent) same(b *agent) bool {
+func (a *agent) equal(b *agent) bool {
 	if a.reason != b.reason || a.message != b.message || len(a.containers) != len(b.containers) || (a.unscheduled == nil) != (b.unscheduled == nil) {
 		return false
 	}

@@ -4,7 +4,7 @@
 // cache hands out copies, and the copy of a compact Pod is a corev1.Pod (DeepCopyObject).
 //
 // A list of them must not be asked for with client.UnsafeDisableDeepCopy.
-package compact
+package slim
 
 import (
 	"strings"
@@ -80,7 +80,7 @@ func instantOf(t metav1.Time) instant {
 	return instant(t.Unix())
 }
 
-func (i instant) whole() metav1.Time {
+func (i instant) expand() metav1.Time {
 	if i == 0 {
 		return metav1.Time{}
 	}
@@ -91,7 +91,7 @@ func (i instant) pointer() *metav1.Time {
 	if i == 0 {
 		return nil
 	}
-	return new(i.whole())
+	return new(i.expand())
 }
 
 func metaOf(m *metav1.ObjectMeta) Meta {
@@ -131,17 +131,17 @@ func ownerOf(o *metav1.OwnerReference) owner {
 	return kept
 }
 
-func (m *Meta) same(o *Meta) bool {
+func (m *Meta) equal(o *Meta) bool {
 	if (m.part == nil) != (o.part == nil) || m.part != nil && *m.part != *o.part {
 		return false
 	}
 	return m.common == o.common && m.name == o.name && m.uid == o.uid && m.created == o.created && m.deleted == o.deleted
 }
 
-func (m *Meta) whole() metav1.ObjectMeta {
+func (m *Meta) expand() metav1.ObjectMeta {
 	return metav1.ObjectMeta{
 		Namespace: m.GetNamespace(), Name: m.name, UID: m.GetUID(), ResourceVersion: m.version,
-		CreationTimestamp: m.created.whole(), DeletionTimestamp: m.deleted.pointer(),
+		CreationTimestamp: m.created.expand(), DeletionTimestamp: m.deleted.pointer(),
 		OwnerReferences: m.GetOwnerReferences(), Labels: m.GetLabels(), Annotations: m.GetAnnotations(),
 	}
 }

@@ -1,4 +1,4 @@
-package drain
+package results
 
 import (
 	"context"
@@ -9,27 +9,27 @@ import (
 )
 
 const (
-	quiet = 3 * time.Second
-	most  = 15 * time.Second
+	drainSettle = 3 * time.Second
+	drainLimit  = 15 * time.Second
 )
 
-func TestContextEndsWhenNothingIsServed(t *testing.T) {
+func TestDrain(t *testing.T) {
 	for name, tc := range map[string]struct {
 		serving int
 		leave   bool
 		step    time.Duration
 		wantEnd bool
 	}{
-		"nothing served, quiet time runs":         {step: quiet - 1},
-		"nothing served, quiet time over":         {step: quiet, wantEnd: true},
-		"still served":                            {serving: 1, step: most - 1},
-		"served until the end":                    {serving: 1, step: quiet, leave: true, wantEnd: true},
-		"one of two ended":                        {serving: 2, step: quiet, leave: true},
-		"served for longer than one waits for it": {serving: 1, step: most, wantEnd: true},
+		"nothing served, drainSettle time runs":   {step: drainSettle - 1},
+		"nothing served, drainSettle time over":   {step: drainSettle, wantEnd: true},
+		"still served":                            {serving: 1, step: drainLimit - 1},
+		"served until the end":                    {serving: 1, step: drainSettle, leave: true, wantEnd: true},
+		"one of two ended":                        {serving: 2, step: drainSettle, leave: true},
+		"served for longer than one waits for it": {serving: 1, step: drainLimit, wantEnd: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			clk := testingclock.NewFakeClock(time.Now())
-			d := New(quiet, most, clk)
+			d := NewDrain(drainSettle, drainLimit, clk)
 			var leave func()
 			for range tc.serving {
 				leave = d.Enter()
@@ -73,9 +73,4 @@ func waiters(t *testing.T, clk *testingclock.FakeClock, n int) {
 		case <-time.After(time.Millisecond):
 		}
 	}
-}
-
-func TestWithoutADrainNothingIsCounted(_ *testing.T) {
-	var d *Drain
-	d.Enter()()
 }

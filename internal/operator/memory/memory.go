@@ -1,7 +1,6 @@
-// Package trim gives memory back to the kernel that the process does not use: pages of its program that only its start
-// needed, and what the collector has freed. A manager of Kubernetes is a large program of which little runs once it is
-// up; without this two thirds of the resident set of an idle one are pages that are never looked at again.
-package trim
+// Package memory returns memory that the manager does not use to the kernel: pages of its program that only the start
+// needed, and heap that the garbage collector has freed. docs/adr/0013-own-code-or-library.md says what it gains.
+package memory
 
 import (
 	"context"
@@ -17,36 +16,36 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 )
 
-// first is when the start is over, caches filled included; interval is between two trims after that. One costs some
-// milliseconds, and what is used after all comes back from the page cache.
+// Memory is released at the start, after startTime, when the caches are filled, and then each interval. It costs some
+// milliseconds. Pages that are used later come back from the page cache.
 const (
-	first    = 15 * time.Second
-	interval = time.Minute
+	startTime = 15 * time.Second
+	interval  = time.Minute
 )
 
-// Trimmer trims now and then, on every replica. It implements manager.Runnable.
-type Trimmer struct{ Clock clock.Clock }
+// Releaser releases unused memory from time to time, on every replica. It implements manager.Runnable.
+type Releaser struct{ Clock clock.Clock }
 
 // NeedLeaderElection implements manager.LeaderElectionRunnable.
-func (Trimmer) NeedLeaderElection() bool { return false }
+func (Releaser) NeedLeaderElection() bool { return false }
 
-// Start trims until ctx ends. That it cannot is logged once, and harms nothing.
-func (t Trimmer) Start(ctx context.Context) error {
-	for wait := first; ; wait = interval {
-		if err := Trim(); err != nil {
-			ctrl.LoggerFrom(ctx).WithName("trim").Info("Keeping pages of the program that are not used", "error", err.Error())
+// Start releases memory until ctx ends. A failure is logged once and does no harm.
+func (r Releaser) Start(ctx context.Context) error {
+	for wait := startTime; ; wait = interval {
+		if err := Release(); err != nil {
+			ctrl.LoggerFrom(ctx).WithName("memory").Info("Keeping unused pages of the program", "error", err.Error())
 			return nil
 		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-t.Clock.After(wait):
+		case <-r.Clock.After(wait):
 		}
 	}
 }
 
-// Trim gives back once.
-func Trim() error {
+// Release returns unused memory once.
+func Release() error {
 	debug.FreeOSMemory()
 	program, err := os.Readlink("/proc/self/exe")
 	if err != nil {
@@ -57,9 +56,9 @@ func Trim() error {
 		return fmt.Errorf("read the process's mappings: %w", err)
 	}
 	for _, m := range unchanged(string(smaps), program) {
-		// Not the process's own memory but the file's, which is read again where it is touched.
+		// These pages are the file's, and the kernel reads them again when they are touched.
 		if _, _, errno := unix.Syscall(unix.SYS_MADVISE, m.from, m.until-m.from, unix.MADV_DONTNEED); errno != 0 {
-			return fmt.Errorf("give back pages of the program: %w", errno)
+			return fmt.Errorf("release pages of the program: %w", errno)
 		}
 	}
 	return nil
@@ -68,8 +67,8 @@ func Trim() error {
 // mapping is a range of addresses.
 type mapping struct{ from, until uintptr }
 
-// unchanged returns the mappings of a file whose pages are all the file's: they cannot be written, and nothing was
-// written to them before that was forbidden, as a loader does.
+// unchanged returns the mappings of a file whose pages are all the file's. They are read-only, and Anonymous is 0: no
+// loader wrote to them before it made them read-only.
 func unchanged(smaps, file string) []mapping {
 	var found []mapping
 	var now mapping

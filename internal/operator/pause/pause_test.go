@@ -10,7 +10,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/pause"
 )
 
-func TestPaused(t *testing.T) {
+func TestRequested(t *testing.T) {
 	for name, tc := range map[string]struct {
 		config *corev1.ConfigMap
 		want   bool
@@ -28,14 +28,14 @@ func TestPaused(t *testing.T) {
 			if tc.config != nil {
 				b = b.WithObjects(tc.config)
 			}
-			got, err := pause.Paused(t.Context(), b.Build(), "sonde-system")
+			got, err := pause.Requested(t.Context(), b.Build(), "sonde-system")
 			if err != nil || got != tc.want {
-				t.Errorf("Paused() = %v, %v; want %v", got, err, tc.want)
+				t.Errorf("Requested() = %v, %v; want %v", got, err, tc.want)
 			}
 		})
 	}
 }
 
 func config(namespace string, data map[string]string) *corev1.ConfigMap {
-	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: pause.Name}, Data: data}
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: pause.ConfigMapName}, Data: data}
 }

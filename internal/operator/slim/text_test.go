@@ -1,4 +1,4 @@
-package compact
+package slim
 
 import (
 	"testing"
@@ -50,7 +50,7 @@ func TestPairs(t *testing.T) {
 		"one without a value":       {in: map[string]string{"b": ""}, without: []string{"b"}, more: []pair{{"b", ""}}, want: map[string]string{"b": ""}},
 	} {
 		t.Run(title, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, pairsOf(tc.in, tc.without...).whole(tc.more...)); diff != "" {
+			if diff := cmp.Diff(tc.want, pairsOf(tc.in, tc.without...).expand(tc.more...)); diff != "" {
 				t.Errorf("map (-want +got):\n%s", diff)
 			}
 		})

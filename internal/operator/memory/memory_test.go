@@ -1,4 +1,4 @@
-package trim
+package memory
 
 import (
 	"os"
@@ -44,10 +44,10 @@ func TestUnchanged(t *testing.T) {
 	}
 }
 
-// TestTrim: the program goes on with fewer pages of its file than before.
-func TestTrim(t *testing.T) {
+// TestRelease: the program goes on with fewer pages of its file than before.
+func TestRelease(t *testing.T) {
 	before := resident(t)
-	if err := Trim(); err != nil {
+	if err := Release(); err != nil {
 		t.Fatal(err)
 	}
 	if after := resident(t); after >= before {

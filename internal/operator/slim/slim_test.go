@@ -1,4 +1,4 @@
-package compact_test
+package slim_test
 
 import (
 	"testing"
@@ -11,12 +11,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
-	"github.com/sonde-operator/sonde/internal/operator/compact"
+	"github.com/sonde-operator/sonde/internal/operator/slim"
 )
 
 var (
-	_ client.Object = &compact.Pod{}
-	_ client.Object = &compact.Job{}
+	_ client.Object = &slim.Pod{}
+	_ client.Object = &slim.Job{}
 
 	dawn = metav1.Unix(1767323045, 0)
 	noon = metav1.Unix(1767356000, 0)
@@ -71,16 +71,16 @@ func TestCopyIsWhole(t *testing.T) {
 		in   client.Object
 		kept client.Object
 	}{
-		"an agent's Pod": {agent(), compact.OfPod(agent())},
+		"an agent's Pod": {agent(), slim.FromPod(agent())},
 		"another's Pod": {
 			&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", OwnerReferences: []metav1.OwnerReference{{UID: "o", Controller: new(true), BlockOwnerDeletion: new(false)}}}},
-			compact.OfPod(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", OwnerReferences: []metav1.OwnerReference{{UID: "o", Controller: new(true), BlockOwnerDeletion: new(false)}}}}),
+			slim.FromPod(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", OwnerReferences: []metav1.OwnerReference{{UID: "o", Controller: new(true), BlockOwnerDeletion: new(false)}}}}),
 		},
-		"a Job":         {job, compact.OfJob(job)},
-		"an empty Job":  {&batchv1.Job{}, compact.OfJob(&batchv1.Job{})},
-		"a gated Pod":   {gated("Opened"), compact.OfPod(gated("Opened"))},
-		"an empty Pod":  {&corev1.Pod{}, compact.OfPod(&corev1.Pod{})},
-		"of two owners": {&corev1.Pod{}, compact.OfPod(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{UID: "o"}}}})},
+		"a Job":         {job, slim.FromJob(job)},
+		"an empty Job":  {&batchv1.Job{}, slim.FromJob(&batchv1.Job{})},
+		"a gated Pod":   {gated("Opened"), slim.FromPod(gated("Opened"))},
+		"an empty Pod":  {&corev1.Pod{}, slim.FromPod(&corev1.Pod{})},
+		"of two owners": {&corev1.Pod{}, slim.FromPod(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{UID: "o"}}}})},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if diff := cmp.Diff(tc.in, tc.kept.DeepCopyObject()); diff != "" {
@@ -96,7 +96,7 @@ func TestCopyIsWhole(t *testing.T) {
 // TestParts: what can be asked of the compact form is what the whole one says.
 func TestParts(t *testing.T) {
 	pod := agent()
-	kept := compact.OfPod(pod)
+	kept := slim.FromPod(pod)
 	if kept.IP() != pod.Status.PodIP || kept.Node() != pod.Spec.NodeName {
 		t.Errorf("IP %q on %q", kept.IP(), kept.Node())
 	}
@@ -105,15 +105,15 @@ func TestParts(t *testing.T) {
 	if diff := cmp.Diff(want, kept.Spec()); diff != "" {
 		t.Errorf("spec (-want +got):\n%s", diff)
 	}
-	if of := kept.Target(); of != (compact.Target{UID: "target", Name: "web-1"}) {
+	if of := kept.Target(); of != (slim.Target{UID: "target", Name: "web-1"}) {
 		t.Errorf("agent of %+v", of)
 	}
 	m := meta()
 	m.Annotations[sondev1.AnnotationTargetNode] = "node-a"
-	if of := compact.OfJob(&batchv1.Job{ObjectMeta: m}).Target(); of != (compact.Target{UID: "target", Name: "web-1", Node: "node-a"}) {
+	if of := slim.FromJob(&batchv1.Job{ObjectMeta: m}).Target(); of != (slim.Target{UID: "target", Name: "web-1", Node: "node-a"}) {
 		t.Errorf("Job of %+v", of)
 	}
-	if of := compact.OfPod(&corev1.Pod{}).Target(); of != (compact.Target{}) {
+	if of := slim.FromPod(&corev1.Pod{}).Target(); of != (slim.Target{}) {
 		t.Errorf("a Pod that is no agent's is of %+v", of)
 	}
 }
@@ -144,29 +144,29 @@ func TestSame(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := agent()
 			tc.change(p)
-			if got := compact.OfPod(p).Same(compact.OfPod(agent())); got != tc.want {
+			if got := slim.FromPod(p).Equal(slim.FromPod(agent())); got != tc.want {
 				t.Errorf("same is %t, want %t", got, tc.want)
 			}
 		})
 	}
-	if open := compact.OfPod(gated("Opened")); !open.Same(compact.OfPod(gated("Opened"))) || open.Same(compact.OfPod(gated("Over"))) || open.Same(compact.OfPod(&corev1.Pod{})) {
+	if open := slim.FromPod(gated("Opened")); !open.Equal(slim.FromPod(gated("Opened"))) || open.Equal(slim.FromPod(gated("Over"))) || open.Equal(slim.FromPod(&corev1.Pod{})) {
 		t.Error("gated Pods are compared wrongly")
 	}
-	job := func(active int32, conditions ...batchv1.JobCondition) *compact.Job {
-		return compact.OfJob(&batchv1.Job{ObjectMeta: meta(), Status: batchv1.JobStatus{Active: active, Conditions: conditions}})
+	job := func(active int32, conditions ...batchv1.JobCondition) *slim.Job {
+		return slim.FromJob(&batchv1.Job{ObjectMeta: meta(), Status: batchv1.JobStatus{Active: active, Conditions: conditions}})
 	}
 	complete := batchv1.JobCondition{Type: batchv1.JobComplete}
-	if !job(1, complete).Same(job(1, complete)) || job(1).Same(job(0)) || job(1).Same(job(1, complete)) {
+	if !job(1, complete).Equal(job(1, complete)) || job(1).Equal(job(0)) || job(1).Equal(job(1, complete)) {
 		t.Error("Jobs are compared wrongly")
 	}
-	if !job(1).Same(job(1, batchv1.JobCondition{Type: batchv1.JobSuspended})) {
+	if !job(1).Equal(job(1, batchv1.JobCondition{Type: batchv1.JobSuspended})) {
 		t.Error("a condition that nobody reads is a change")
 	}
 }
 
 // TestNothingIsChanged: the cache's own objects take no change.
 func TestNothingIsChanged(t *testing.T) {
-	kept := compact.OfPod(agent())
+	kept := slim.FromPod(agent())
 	kept.SetName("x")
 	kept.SetNamespace("x")
 	kept.SetUID("x")
@@ -176,7 +176,7 @@ func TestNothingIsChanged(t *testing.T) {
 	kept.SetDeletionTimestamp(nil)
 	kept.SetOwnerReferences(nil)
 	kept.SetCreationTimestamp(metav1.NewTime(time.Now()))
-	if diff := cmp.Diff(agent(), kept.Whole()); diff != "" {
+	if diff := cmp.Diff(agent(), kept.Expand()); diff != "" {
 		t.Errorf("changed (-want +got):\n%s", diff)
 	}
 }

@@ -1,4 +1,4 @@
-package compact
+package slim
 
 import (
 	"encoding/hex"
@@ -71,7 +71,7 @@ func (p pairs) next() (string, pairs) {
 }
 
 // whole returns the map, with those that pairsOf has left out; nil where there is nothing.
-func (p pairs) whole(more ...pair) map[string]string {
+func (p pairs) expand(more ...pair) map[string]string {
 	m := map[string]string{}
 	for len(p) > 0 {
 		var k, v string

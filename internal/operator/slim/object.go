@@ -1,4 +1,4 @@
-package compact
+package slim
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,7 +21,7 @@ func (m *Meta) GetUID() types.UID { return types.UID(m.uid.String()) }
 func (m *Meta) GetResourceVersion() string { return m.version }
 
 // GetCreationTimestamp implements metav1.Object.
-func (m *Meta) GetCreationTimestamp() metav1.Time { return m.created.whole() }
+func (m *Meta) GetCreationTimestamp() metav1.Time { return m.created.expand() }
 
 // GetDeletionTimestamp implements metav1.Object.
 func (m *Meta) GetDeletionTimestamp() *metav1.Time {
@@ -31,17 +31,17 @@ func (m *Meta) GetDeletionTimestamp() *metav1.Time {
 // GetLabels implements metav1.Object.
 func (m *Meta) GetLabels() map[string]string {
 	if m.part == nil {
-		return m.common.Value().labels.whole()
+		return m.common.Value().labels.expand()
 	}
-	return m.common.Value().labels.whole(pair{sondev1.LabelTargetPodUID, m.part.uid.String()})
+	return m.common.Value().labels.expand(pair{sondev1.LabelTargetPodUID, m.part.uid.String()})
 }
 
 // GetAnnotations implements metav1.Object.
 func (m *Meta) GetAnnotations() map[string]string {
 	if m.part == nil {
-		return m.common.Value().annotations.whole()
+		return m.common.Value().annotations.expand()
 	}
-	return m.common.Value().annotations.whole(pair{sondev1.AnnotationTargetPod, m.part.pod}, pair{sondev1.AnnotationTargetNode, m.part.node.String()})
+	return m.common.Value().annotations.expand(pair{sondev1.AnnotationTargetPod, m.part.pod}, pair{sondev1.AnnotationTargetNode, m.part.node.String()})
 }
 
 // GetOwnerReferences implements metav1.Object.
