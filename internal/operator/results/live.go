@@ -86,7 +86,7 @@ func (h *Handler) relay(ctx context.Context, w http.ResponseWriter, from io.Read
 			}
 		}
 		if errors.Is(err, io.EOF) {
-			return total, nil
+			return total, context.Cause(ctx) // the keeper may see the end of ctx first, and end the stream as if it were complete
 		}
 		if err != nil {
 			return total, fmt.Errorf("read lines: %w", err)
