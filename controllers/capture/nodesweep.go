@@ -25,7 +25,7 @@ const engineClsact = "clsact"
 
 // planSweep has swept after a probe that was killed and may have left something in the kernel.
 func (todo *plan) planSweep(capture sondev1.Capture, p *podSeen, v *outcome.Verdict) {
-	if e := capture.Common().Engine; !v.Cut || e != sondev1.EngineAuto && e != sondev1.EngineBPF {
+	if e := capture.Common().Engine; !v.Interrupted || e != sondev1.EngineAuto && e != sondev1.EngineBPF {
 		return
 	}
 	if v.Entry.Engine == engineClsact || v.Entry.Engine == "" {

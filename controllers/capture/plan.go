@@ -284,10 +284,10 @@ func (seen observed) podDuration(start, made time.Time) time.Duration {
 }
 
 // about is what is known of a Pod, for its verdict.
-func (seen observed) about(capture sondev1.Capture, p *podSeen, ending string) outcome.Seen {
-	s := outcome.Seen{
-		Before: p.before, Node: p.node, Refusal: p.refusal, Ending: ending,
-		Recounted: p.recounted, Uncounted: p.uncounted,
+func (seen observed) about(capture sondev1.Capture, p *podSeen, ending string) outcome.Observed {
+	s := outcome.Observed{
+		Before: p.before, Node: p.node, Refusal: p.refusal, EndReason: ending,
+		Recounted: p.recounted, RecountPending: p.uncounted,
 		Duration: seen.duration, RetainFor: seen.retain,
 	}
 	if p.agent != nil {

@@ -35,7 +35,7 @@ func TestNodesClock(t *testing.T) {
 			pod := agent(ended(a, 0))
 			pod.CreationTimestamp = metav1.NewTime(dawn)
 			probe(pod).State.Terminated.FinishedAt = metav1.NewTime(tc.finishedAt)
-			s := outcome.Seen{
+			s := outcome.Observed{
 				Before: entry(sondev1.PhaseCapturing, sondev1.ReasonCapturing, ""), Job: job(), Agent: pod, Duration: lasted, RetainFor: retain,
 			}
 			v := outcome.Judge(s, end.Add(tc.seen))
@@ -60,7 +60,7 @@ func TestNodesClockWhenOverdue(t *testing.T) {
 			pod := agent(running(true))
 			pod.CreationTimestamp = metav1.NewTime(dawn)
 			probe(pod).State.Running.StartedAt = metav1.NewTime(dawn.Add(ahead))
-			s := outcome.Seen{Before: entry(sondev1.PhaseCapturing, sondev1.ReasonCapturing, ""), Job: job(), Agent: pod, Duration: 10 * time.Minute}
+			s := outcome.Observed{Before: entry(sondev1.PhaseCapturing, sondev1.ReasonCapturing, ""), Job: job(), Agent: pod, Duration: 10 * time.Minute}
 			for at, want := range map[time.Duration]bool{time.Second: false, 10 * time.Minute: false, 13 * time.Minute: true} {
 				if got := outcome.NeedsNode(s, dawn.Add(at)); got != want {
 					t.Errorf("after %v the node is asked for: %t, want %t", at, got, want)

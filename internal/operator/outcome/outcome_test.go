@@ -33,60 +33,60 @@ type got struct {
 
 func TestJudge(t *testing.T) {
 	cases := map[string]struct {
-		seen outcome.Seen
+		seen outcome.Observed
 		at   time.Duration // after dawn, when the Job was made
 		want got
 	}{
 		// Not made, or not started.
 		"no Job yet": {
-			seen: outcome.Seen{},
+			seen: outcome.Observed{},
 			want: got{Phase: sondev1.PhasePending, Reason: sondev1.ReasonPending},
 		},
 		"the Job was refused before": {
-			seen: outcome.Seen{Before: entry(sondev1.PhasePending, sondev1.ReasonJobRefused, "quota")},
+			seen: outcome.Observed{Before: entry(sondev1.PhasePending, sondev1.ReasonJobRefused, "quota")},
 			want: got{Phase: sondev1.PhasePending, Reason: sondev1.ReasonJobRefused, Message: "quota"},
 		},
 		"the Job has no Pod yet": {
-			seen: outcome.Seen{Job: job()}, at: time.Second,
+			seen: outcome.Observed{Job: job()}, at: time.Second,
 			want: got{Phase: sondev1.PhasePending, Reason: sondev1.ReasonPending, Again: 30 * time.Second},
 		},
 		"the Job has no Pod for long, and nobody says why": {
-			seen: outcome.Seen{Job: job()}, at: 31 * time.Second,
+			seen: outcome.Observed{Job: job()}, at: 31 * time.Second,
 			want: got{Phase: sondev1.PhasePending, Reason: sondev1.ReasonPending, Again: 61 * time.Second},
 		},
 		"the Job's Pod is refused": {
-			seen: outcome.Seen{Job: job(), Refusal: `pods "x" is forbidden`}, at: 31 * time.Second,
+			seen: outcome.Observed{Job: job(), Refusal: `pods "x" is forbidden`}, at: 31 * time.Second,
 			want: got{Phase: sondev1.PhasePending, Reason: sondev1.ReasonJobRefused, Message: outcome.Refused(`pods "x" is forbidden`, "sonde-system"), Again: 5 * time.Minute},
 		},
 		"the Job's Pod is still refused": {
-			seen: outcome.Seen{Job: job(), Before: entry(sondev1.PhasePending, sondev1.ReasonJobRefused, "refused")}, at: time.Minute,
+			seen: outcome.Observed{Job: job(), Before: entry(sondev1.PhasePending, sondev1.ReasonJobRefused, "refused")}, at: time.Minute,
 			want: got{Phase: sondev1.PhasePending, Reason: sondev1.ReasonJobRefused, Message: "refused", Again: 5 * time.Minute},
 		},
 		"the Job's Pod was refused for too long": {
-			seen: outcome.Seen{Job: job(), Before: entry(sondev1.PhasePending, sondev1.ReasonJobRefused, "refused")}, at: 5 * time.Minute,
+			seen: outcome.Observed{Job: job(), Before: entry(sondev1.PhasePending, sondev1.ReasonJobRefused, "refused")}, at: 5 * time.Minute,
 			want: got{Phase: sondev1.PhaseFailed, Reason: sondev1.ReasonJobRefused, Message: "refused", DeleteJob: true},
 		},
-		"the Job made no Pod in time": {
-			seen: outcome.Seen{Job: job()}, at: 5 * time.Minute,
-			want: got{Phase: sondev1.PhaseFailed, Reason: sondev1.ReasonNotStarted, Message: "the Job made no Pod within 5m0s", DeleteJob: true},
+		"the Job created no Pod in time": {
+			seen: outcome.Observed{Job: job()}, at: 5 * time.Minute,
+			want: got{Phase: sondev1.PhaseFailed, Reason: sondev1.ReasonNotStarted, Message: "the Job created no Pod within 5m0s", DeleteJob: true},
 		},
 		"the agent is starting": {
-			seen: outcome.Seen{Job: job(), Agent: agent(waiting("ContainerCreating", ""))}, at: time.Second,
+			seen: outcome.Observed{Job: job(), Agent: agent(waiting("ContainerCreating", ""))}, at: time.Second,
 			want: got{Phase: sondev1.PhasePending, Reason: sondev1.ReasonPending, Again: 5 * time.Minute},
 		},
 		"the probe runs and is not attached": {
-			seen: outcome.Seen{Job: job(), Agent: agent(running(false))}, at: time.Second,
+			seen: outcome.Observed{Job: job(), Agent: agent(running(false))}, at: time.Second,
 			want: got{Phase: sondev1.PhasePending, Reason: sondev1.ReasonPending, Again: 5 * time.Minute},
 		},
 		"the agent did not start in time": {
-			seen: outcome.Seen{Job: job(), Agent: agent(waiting("ImagePullBackOff", "no such image"))}, at: 5 * time.Minute,
+			seen: outcome.Observed{Job: job(), Agent: agent(waiting("ImagePullBackOff", "no such image"))}, at: 5 * time.Minute,
 			want: got{
 				Phase: sondev1.PhaseFailed, Reason: sondev1.ReasonNotStarted, DeleteJob: true,
 				Message: "the agent's Pod did not start within 5m0s: probe: ImagePullBackOff: no such image",
 			},
 		},
 		"the agent was not scheduled in time": {
-			seen: outcome.Seen{Job: job(), Agent: agent(func(p *corev1.Pod) {
+			seen: outcome.Observed{Job: job(), Agent: agent(func(p *corev1.Pod) {
 				p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: "no memory"}}
 			})}, at: 5 * time.Minute,
 			want: got{
@@ -95,252 +95,252 @@ func TestJudge(t *testing.T) {
 			},
 		},
 		"the node refused the agent": {
-			seen: outcome.Seen{Job: job(), Agent: agent(func(p *corev1.Pod) {
+			seen: outcome.Observed{Job: job(), Agent: agent(func(p *corev1.Pod) {
 				p.Status.Phase, p.Status.Reason, p.Status.Message = corev1.PodFailed, "OutOfcpu", "too busy"
 			})},
 			want: got{Phase: sondev1.PhaseFailed, Reason: sondev1.ReasonNotStarted, Message: "OutOfcpu: too busy"},
 		},
 		// Running.
 		"attached": {
-			seen: outcome.Seen{Job: job(), Agent: agent(running(true))}, at: time.Second,
+			seen: outcome.Observed{Job: job(), Agent: agent(running(true))}, at: time.Second,
 			want: got{Phase: sondev1.PhaseCapturing, Reason: sondev1.ReasonCapturing, Again: 150 * time.Second},
 		},
 		"overdue, and the node answers": {
-			seen: outcome.Seen{Before: capturing(), Job: job(), Agent: agent(running(true)), Node: outcome.NodeReady}, at: 151 * time.Second,
+			seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(running(true)), Node: outcome.NodeReady}, at: 151 * time.Second,
 			want: got{Phase: sondev1.PhaseCapturing, Reason: sondev1.ReasonCapturing, Again: 211 * time.Second},
 		},
 		"overdue, and the node is lost": {
-			seen: outcome.Seen{Before: capturing(), Job: job(), Agent: agent(running(true)), Node: outcome.NodeLost}, at: 151 * time.Second,
+			seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(running(true)), Node: outcome.NodeLost}, at: 151 * time.Second,
 			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonNodeLost, Message: "node node-a does not report; its file cannot be fetched"},
 		},
 		"its node is lost, and nobody had seen the probe attached": {
-			seen: outcome.Seen{Job: job(), Agent: agent(running(true)), Node: outcome.NodeLost}, at: 151 * time.Second,
+			seen: outcome.Observed{Job: job(), Agent: agent(running(true)), Node: outcome.NodeLost}, at: 151 * time.Second,
 			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonNodeLost, Message: "node node-a does not report; its file cannot be fetched"},
 		},
 		// To be ended.
 		"to be ended, and running": {
-			seen: outcome.Seen{Before: capturing(), Job: job(), Agent: agent(running(true)), Ending: sondev1.ReasonStopped}, at: time.Second,
+			seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(running(true)), EndReason: sondev1.ReasonStopped}, at: time.Second,
 			want: got{Phase: sondev1.PhaseCapturing, Reason: sondev1.ReasonCapturing, Stop: true, Again: 150 * time.Second},
 		},
 		"to be ended, and running but not attached": {
-			seen: outcome.Seen{Job: job(), Agent: agent(running(false)), Ending: sondev1.ReasonStopped}, at: time.Second,
+			seen: outcome.Observed{Job: job(), Agent: agent(running(false)), EndReason: sondev1.ReasonStopped}, at: time.Second,
 			want: got{Phase: sondev1.PhasePending, Reason: sondev1.ReasonPending, Stop: true, Again: 5 * time.Minute},
 		},
 		"to be ended, and not started": {
-			seen: outcome.Seen{Job: job(), Agent: agent(waiting("", "")), Ending: sondev1.ReasonStopped}, at: time.Second,
+			seen: outcome.Observed{Job: job(), Agent: agent(waiting("", "")), EndReason: sondev1.ReasonStopped}, at: time.Second,
 			want: got{Phase: sondev1.PhaseFailed, Reason: sondev1.ReasonStopped, Message: "ended before the probe had started", DeleteJob: true},
 		},
 		"to be ended, and without a Pod": {
-			seen: outcome.Seen{Job: job(), Ending: sondev1.ReasonTargetGone}, at: time.Second,
+			seen: outcome.Observed{Job: job(), EndReason: sondev1.ReasonTargetGone}, at: time.Second,
 			want: got{Phase: sondev1.PhaseFailed, Reason: sondev1.ReasonTargetGone, Message: "ended before the probe had started", DeleteJob: true},
 		},
 		"to be ended, and without a Job": {
-			seen: outcome.Seen{Ending: sondev1.ReasonAccessRevoked},
+			seen: outcome.Observed{EndReason: sondev1.ReasonAccessRevoked},
 			want: got{Phase: sondev1.PhaseFailed, Reason: sondev1.ReasonAccessRevoked, Message: "ended before the probe had started"},
 		},
 		// Ended with an account.
 		"complete": {
-			seen: outcome.Seen{Before: capturing(), Job: job(), Agent: agent(ended(complete(), 0))},
+			seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(complete(), 0))},
 			want: got{Phase: sondev1.PhaseCompleted, Reason: sondev1.ReasonDuration, Packets: 10, Files: 1},
 		},
 		"complete, and never seen attached": {
-			seen: outcome.Seen{Job: job(), Agent: agent(ended(complete(), 0))},
+			seen: outcome.Observed{Job: job(), Agent: agent(ended(complete(), 0))},
 			want: got{Phase: sondev1.PhaseCompleted, Reason: sondev1.ReasonDuration, Packets: 10, Files: 1},
 		},
 		"complete, but it does not add up": {
-			seen: outcome.Seen{Before: capturing(), Job: job(), Agent: agent(ended(func() account.Account { a := complete(); a.Seen++; return a }(), 0))},
+			seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(func() account.Account { a := complete(); a.Seen++; return a }(), 0))},
 			want: got{
 				Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonProbeError, Packets: 10, Files: 1,
 				Message: "the account does not add up: 11 seen, 10 in files, 0 overwritten, 0 dropped",
 			},
 		},
 		"complete, but ended because the right was taken": {
-			seen: outcome.Seen{Before: capturing(), Job: job(), Agent: agent(ended(func() account.Account { a := complete(); a.Reason = "AccessRevoked"; return a }(), 0))},
+			seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(func() account.Account { a := complete(); a.Reason = "AccessRevoked"; return a }(), 0))},
 			want: got{
 				Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonAccessRevoked, Packets: 10, Files: 1,
 				Message: "ended because the capture is not admitted any more; its condition Admitted says why",
 			},
 		},
 		"the disk was full": {
-			seen: outcome.Seen{Before: capturing(), Job: job(), Agent: agent(ended(unwhole("DiskFull", "no space"), 3))},
+			seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(unwhole("DiskFull", "no space"), 3))},
 			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonDiskFull, Message: "no space", Packets: 5, Files: 1},
 		},
 		"killed": {
-			seen: outcome.Seen{Before: capturing(), Job: job(), Agent: agent(ended(unwhole("", ""), 137))},
+			seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(unwhole("", ""), 137))},
 			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonKilled, Message: "the probe ended with exit code 137", Packets: 5, Files: 1},
 		},
 		"killed before it was attached": {
-			seen: outcome.Seen{Job: job(), Agent: agent(raw(`{"v":1,"state":"starting","message":"waiting"}`, 137))},
-			want: got{Phase: sondev1.PhaseFailed, Reason: sondev1.ReasonKilled, Message: "the probe ended with exit code 137; what it said last: waiting"},
+			seen: outcome.Observed{Job: job(), Agent: agent(raw(`{"v":1,"state":"starting","message":"waiting"}`, 137))},
+			want: got{Phase: sondev1.PhaseFailed, Reason: sondev1.ReasonKilled, Message: "the probe ended with exit code 137; its last message: waiting"},
 		},
 		"killed for want of memory": {
-			seen: outcome.Seen{Before: capturing(), Job: job(), Agent: agent(ended(unwhole("", ""), 137), func(p *corev1.Pod) { probe(p).State.Terminated.Reason = "OOMKilled" })},
+			seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(unwhole("", ""), 137), func(p *corev1.Pod) { probe(p).State.Terminated.Reason = "OOMKilled" })},
 			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonKilled, Message: "the probe was killed at its memory limit (OOMKilled)", Packets: 5, Files: 1},
 		},
 		"killed, and its file was counted": {
-			seen: outcome.Seen{Before: capturing(), Job: job(), Agent: agent(ended(unwhole("", ""), 137)), Recounted: new(recounted())},
+			seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(unwhole("", ""), 137)), Recounted: new(recounted())},
 			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonKilled, Message: "the probe ended with exit code 137", Packets: 7, Files: 1},
 		},
 		"killed before it told anything, and its file was counted": {
-			seen: outcome.Seen{Job: job(), Agent: agent(raw("", 137)), Recounted: new(recounted())},
+			seen: outcome.Observed{Job: job(), Agent: agent(raw("", 137)), Recounted: new(recounted())},
 			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonKilled, Message: "the probe ended with exit code 137", Packets: 7, Files: 1},
 		},
 		"killed, and the keeper has not answered yet": {
-			seen: outcome.Seen{Before: capturing(), Job: job(), Agent: agent(ended(unwhole("", ""), 137)), Uncounted: true}, at: time.Second,
+			seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(unwhole("", ""), 137)), RecountPending: true}, at: time.Second,
 			want: got{Phase: sondev1.PhaseCapturing, Reason: sondev1.ReasonCapturing, Again: 3 * time.Second},
 		},
 		"killed at once, and the keeper has not answered yet": {
-			seen: outcome.Seen{Job: job(), Agent: agent(raw("", 137)), Uncounted: true}, at: 29 * time.Second,
+			seen: outcome.Observed{Job: job(), Agent: agent(raw("", 137)), RecountPending: true}, at: 29 * time.Second,
 			want: got{Phase: sondev1.PhasePending, Reason: sondev1.ReasonPending, Again: 30 * time.Second},
 		},
 		"killed, and the keeper never answered": {
-			seen: outcome.Seen{Before: capturing(), Job: job(), Agent: agent(ended(unwhole("", ""), 137)), Uncounted: true}, at: 30 * time.Second,
+			seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(unwhole("", ""), 137)), RecountPending: true}, at: 30 * time.Second,
 			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonKilled, Message: "the probe ended with exit code 137", Packets: 5, Files: 1},
 		},
 		"the node was started again": {
-			seen: outcome.Seen{Before: capturing(), Job: job(), Agent: agent(ended(unwhole("", ""), 255), restarting, keeperEnded(255))},
-			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonNodeLost, Message: "node node-a was started again, or its runtime lost the probe", Packets: 5},
+			seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(unwhole("", ""), 255), restarting, keeperEnded(255))},
+			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonNodeLost, Message: "node node-a was restarted, or its container runtime lost the probe", Packets: 5},
 		},
 		// Its keeper ended.
 		"killed, and its keeper is started again": {
-			seen: outcome.Seen{Before: capturing(), Job: job(), Agent: agent(ended(unwhole("", ""), 137), restarting, keeperEnded(137))},
+			seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(unwhole("", ""), 137), restarting, keeperEnded(137))},
 			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonKilled, Message: "the probe ended with exit code 137", Packets: 5, Files: 1},
 		},
 		"the keeper is started again": {
-			seen: outcome.Seen{Before: capturing(), Job: job(), Agent: agent(running(true), restarting, keeperEnded(137))}, at: time.Second,
+			seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(running(true), restarting, keeperEnded(137))}, at: time.Second,
 			want: got{Phase: sondev1.PhaseCapturing, Reason: sondev1.ReasonCapturing, Again: 150 * time.Second},
 		},
 		"the keeper was lost, and the verdict is published": {
-			seen: outcome.Seen{
+			seen: outcome.Observed{
 				Before: entry(sondev1.PhaseIncomplete, sondev1.ReasonKilled, "m"), Job: job(), Agent: agent(running(true), keeperEnded(137)),
 			},
 			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonKilled, Message: "m", DeleteJob: true},
 		},
 		"killed on a node whose clock is ahead, and the keeper never answered": {
-			seen: outcome.Seen{Before: capturing(), Job: job(), Agent: agent(ended(unwhole("", ""), 137)), Uncounted: true}, at: -time.Hour,
+			seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(unwhole("", ""), 137)), RecountPending: true}, at: -time.Hour,
 			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonKilled, Message: "the probe ended with exit code 137", Packets: 5, Files: 1},
 		},
 		"the keeper was killed, and is not started again": {
-			seen: outcome.Seen{Before: capturing(), Job: job(), Agent: agent(running(true), keeperEnded(137))},
+			seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(running(true), keeperEnded(137))},
 			want: got{
 				Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonKilled, DeleteJob: true,
 				Message: "the keeper of the file ended with exit code 137, and the file is lost: words",
 			},
 		},
 		"the keeper refuses to serve": {
-			seen: outcome.Seen{Job: job(), Agent: agent(running(false), restarting, keeperEnded(1))},
+			seen: outcome.Observed{Job: job(), Agent: agent(running(false), restarting, keeperEnded(1))},
 			want: got{
 				Phase: sondev1.PhaseFailed, Reason: sondev1.ReasonProbeError, DeleteJob: true,
 				Message: "the keeper of the file ended with exit code 1, and the file is lost: words",
 			},
 		},
 		"complete, and the keeper was killed": {
-			seen: outcome.Seen{Before: capturing(), Job: job(), Agent: agent(ended(complete(), 0), keeperEnded(137))},
+			seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(complete(), 0), keeperEnded(137))},
 			want: got{Phase: sondev1.PhaseCompleted, Reason: sondev1.ReasonDuration, Packets: 10, Message: "the file is not available: the agent's Pod ended before it could be offered"},
 		},
 		"never attached, though it seemed to be": {
-			seen: outcome.Seen{Before: capturing(), Job: job(), Agent: agent(ended(account.Account{State: account.StateDone, Reason: "Stopped", Message: "too early"}, 4))},
+			seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(account.Account{State: account.StateDone, Reason: "Stopped", Message: "too early"}, 4))},
 			want: got{Phase: sondev1.PhaseFailed, Reason: sondev1.ReasonStopped, Message: "too early"},
 		},
 		"final, and the keeper is started again": {
-			seen: outcome.Seen{Before: completed(), Job: job(), Agent: agent(ended(complete(), 0), restarting, keeperEnded(137))},
+			seen: outcome.Observed{Before: completed(), Job: job(), Agent: agent(ended(complete(), 0), restarting, keeperEnded(137))},
 			want: got{Phase: sondev1.PhaseCompleted, Reason: sondev1.ReasonDuration, Packets: 10, Files: 1},
 		},
 		"drained": {
-			seen: outcome.Seen{Before: capturing(), Job: job(), Agent: agent(ended(unwhole("Drained", "told to end"), 3), deleting)},
+			seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(unwhole("Drained", "told to end"), 3), deleting)},
 			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonDrained, Message: "told to end", Packets: 5},
 		},
 		"drained, and too slow": {
-			seen: outcome.Seen{Before: capturing(), Job: job(), Agent: agent(ended(unwhole("", ""), 137), deleting)},
+			seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(unwhole("", ""), 137), deleting)},
 			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonDrained, Message: "the probe ended with exit code 137", Packets: 5},
 		},
 		"evicted": {
-			seen: outcome.Seen{Before: capturing(), Job: job(), Agent: agent(ended(unwhole("Drained", "told to end"), 3), func(p *corev1.Pod) {
+			seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(unwhole("Drained", "told to end"), 3), func(p *corev1.Pod) {
 				p.Status.Phase, p.Status.Reason, p.Status.Message = corev1.PodFailed, "Evicted", "the node had no disk left"
 			})},
 			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonEvicted, Message: "the node had no disk left", Packets: 5},
 		},
 		"the Job's time was over": {
-			seen: outcome.Seen{Before: capturing(), Job: failed("DeadlineExceeded"), Agent: agent(ended(unwhole("Drained", "told to end"), 3), deleting)},
+			seen: outcome.Observed{Before: capturing(), Job: failed("DeadlineExceeded"), Agent: agent(ended(unwhole("Drained", "told to end"), 3), deleting)},
 			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonDeadlineExceeded, Message: "told to end", Packets: 5},
 		},
 		"failed before it was attached": {
-			seen: outcome.Seen{Job: job(), Agent: agent(ended(account.Account{State: account.StateDone, Reason: "ProbeError", Message: "no process"}, 4))},
+			seen: outcome.Observed{Job: job(), Agent: agent(ended(account.Account{State: account.StateDone, Reason: "ProbeError", Message: "no process"}, 4))},
 			want: got{Phase: sondev1.PhaseFailed, Reason: sondev1.ReasonProbeError, Message: "no process"},
 		},
 		// Ended without one.
 		"no account": {
-			seen: outcome.Seen{Job: job(), Agent: agent(raw("exec format error\x1b[31m", 1))},
+			seen: outcome.Observed{Job: job(), Agent: agent(raw("exec format error\x1b[31m", 1))},
 			want: got{Phase: sondev1.PhaseFailed, Reason: sondev1.ReasonProbeError, Message: "the probe ended with exit code 1 and left no account: exec format error [31m"},
 		},
 		"no account, killed while capturing": {
-			seen: outcome.Seen{Before: capturing(), Job: job(), Agent: agent(raw("", 137))},
+			seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(raw("", 137))},
 			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonKilled, Message: "the probe ended with exit code 137 and left no account:"},
 		},
 		"ended by Kubernetes because its node was removed": {
-			seen: outcome.Seen{Before: capturing(), Job: failed("BackoffLimitExceeded"), Node: outcome.NodeLost, Agent: agent(running(true), func(p *corev1.Pod) {
+			seen: outcome.Observed{Before: capturing(), Job: failed("BackoffLimitExceeded"), Node: outcome.NodeLost, Agent: agent(running(true), func(p *corev1.Pod) {
 				p.Status.Phase = corev1.PodFailed
 			})},
 			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonNodeLost, Message: "node node-a is gone, and the agent's Pod with it"},
 		},
 		"not started when its node was removed": {
-			seen: outcome.Seen{Before: withJob(entry(sondev1.PhasePending, sondev1.ReasonPending, "")), Job: failed("BackoffLimitExceeded"), Node: outcome.NodeLost},
+			seen: outcome.Observed{Before: withJob(entry(sondev1.PhasePending, sondev1.ReasonPending, "")), Job: failed("BackoffLimitExceeded"), Node: outcome.NodeLost},
 			want: got{Phase: sondev1.PhaseFailed, Reason: sondev1.ReasonNodeLost, Message: "node node-a is gone, and the agent's Pod with it"},
 		},
 		"evicted without a word": {
-			seen: outcome.Seen{Before: capturing(), Job: job(), Agent: agent(running(true), func(p *corev1.Pod) {
+			seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(running(true), func(p *corev1.Pod) {
 				p.Status.Phase, p.Status.Reason, p.Status.Message = corev1.PodFailed, "Evicted", "no disk"
 			})},
 			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonEvicted, Message: "Evicted: no disk"},
 		},
 		// Gone.
 		"the agent's Pod is gone": {
-			seen: outcome.Seen{Before: capturing(), Job: failed("BackoffLimitExceeded"), Node: outcome.NodeReady},
+			seen: outcome.Observed{Before: capturing(), Job: failed("BackoffLimitExceeded"), Node: outcome.NodeReady},
 			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonDrained, Message: "the agent's Pod was deleted, and its account with it"},
 		},
 		"the agent's Pod is gone with its node": {
-			seen: outcome.Seen{Before: capturing(), Job: job(), Node: outcome.NodeLost},
+			seen: outcome.Observed{Before: capturing(), Job: job(), Node: outcome.NodeLost},
 			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonNodeLost, Message: "node node-a is gone, and the agent's Pod with it"},
 		},
 		"the agent's Pod is gone at the deadline": {
-			seen: outcome.Seen{Before: capturing(), Job: failed("DeadlineExceeded")},
+			seen: outcome.Observed{Before: capturing(), Job: failed("DeadlineExceeded")},
 			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonDeadlineExceeded, Message: "DeadlineExceeded: words"},
 		},
 		"the Job is gone": {
-			seen: outcome.Seen{Before: withJob(entry(sondev1.PhasePending, sondev1.ReasonPending, ""))},
+			seen: outcome.Observed{Before: withJob(entry(sondev1.PhasePending, sondev1.ReasonPending, ""))},
 			want: got{Phase: sondev1.PhaseFailed, Reason: sondev1.ReasonDrained, Message: "the agent's Pod was deleted, and its account with it"},
 		},
 		"the Job is gone, because the right was taken": {
-			seen: outcome.Seen{Before: withJob(capturing()), Ending: sondev1.ReasonAccessRevoked},
+			seen: outcome.Observed{Before: withJob(capturing()), EndReason: sondev1.ReasonAccessRevoked},
 			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonAccessRevoked, Message: "ended with its Job; its account is lost"},
 		},
 		"the Job is gone, because it was stopped before it started": {
-			seen: outcome.Seen{Before: withJob(entry(sondev1.PhasePending, "", "")), Ending: sondev1.ReasonStopped},
+			seen: outcome.Observed{Before: withJob(entry(sondev1.PhasePending, "", "")), EndReason: sondev1.ReasonStopped},
 			want: got{Phase: sondev1.PhaseFailed, Reason: sondev1.ReasonStopped, Message: "ended before the probe had started"},
 		},
 		"the Job failed before its Pod was seen": {
-			seen: outcome.Seen{Job: failed("DeadlineExceeded")},
+			seen: outcome.Observed{Job: failed("DeadlineExceeded")},
 			want: got{Phase: sondev1.PhaseFailed, Reason: sondev1.ReasonDeadlineExceeded, Message: "the Job failed before its Pod had started: DeadlineExceeded: words"},
 		},
 		// Final.
 		"final, and the file is there": {
-			seen: outcome.Seen{Before: completed(), Job: job(), Agent: agent(ended(complete(), 0))},
+			seen: outcome.Observed{Before: completed(), Job: job(), Agent: agent(ended(complete(), 0))},
 			want: got{Phase: sondev1.PhaseCompleted, Reason: sondev1.ReasonDuration, Packets: 10, Files: 1},
 		},
 		"final, and whatever happens later changes nothing": {
-			seen: outcome.Seen{Before: completed(), Job: failed("DeadlineExceeded"), Agent: agent(ended(unwhole("DiskFull", "x"), 3)), Node: outcome.NodeLost, Ending: sondev1.ReasonAccessRevoked},
+			seen: outcome.Observed{Before: completed(), Job: failed("DeadlineExceeded"), Agent: agent(ended(unwhole("DiskFull", "x"), 3)), Node: outcome.NodeLost, EndReason: sondev1.ReasonAccessRevoked},
 			want: got{Phase: sondev1.PhaseCompleted, Reason: sondev1.ReasonDuration, Packets: 10, Files: 1},
 		},
 		"final, and the file is gone before its time": {
-			seen: outcome.Seen{Before: completed()},
-			want: got{Phase: sondev1.PhaseCompleted, Reason: sondev1.ReasonDuration, Packets: 10, Message: "the file is not available any more: the agent's Pod ended before its retention did"},
+			seen: outcome.Observed{Before: completed()},
+			want: got{Phase: sondev1.PhaseCompleted, Reason: sondev1.ReasonDuration, Packets: 10, Message: "the file is no longer available: the agent's Pod ended before the retention time was over"},
 		},
 		"final, and the file's time is over": {
-			seen: outcome.Seen{Before: completed()}, at: time.Hour,
+			seen: outcome.Observed{Before: completed()}, at: time.Hour,
 			want: got{Phase: sondev1.PhaseCompleted, Reason: sondev1.ReasonDuration, Packets: 10, Files: 1},
 		},
 		"final without a result, and its Job could not be deleted": {
-			seen: outcome.Seen{Before: entry(sondev1.PhaseFailed, sondev1.ReasonNotStarted, "late"), Job: job(), Agent: agent(running(true))},
+			seen: outcome.Observed{Before: entry(sondev1.PhaseFailed, sondev1.ReasonNotStarted, "late"), Job: job(), Agent: agent(running(true))},
 			want: got{Phase: sondev1.PhaseFailed, Reason: sondev1.ReasonNotStarted, Message: "late", DeleteJob: true},
 		},
 	}
@@ -419,7 +419,7 @@ func TestJudgeTrace(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e := outcome.Judge(outcome.Seen{Job: job(), Agent: agent(ended(tc.account, tc.exit)), RetainFor: time.Hour}, dawn).Entry
+			e := outcome.Judge(outcome.Observed{Job: job(), Agent: agent(ended(tc.account, tc.exit)), RetainFor: time.Hour}, dawn).Entry
 			if diff := cmp.Diff(tc.want, counts{Phase: e.Phase, Reason: e.Reason, Message: e.Message, Events: e.Events, Lost: e.Lost}); diff != "" {
 				t.Errorf("entry (-want +got):\n%s", diff)
 			}
@@ -433,7 +433,7 @@ func TestJudgeTrace(t *testing.T) {
 func TestEngineIsShown(t *testing.T) {
 	a := complete()
 	a.Engine, a.EngineMessage = "afpacket", "no tcx:\x1b[2J operation not permitted"
-	e := outcome.Judge(outcome.Seen{Job: job(), Agent: agent(ended(a, 0))}, dawn).Entry
+	e := outcome.Judge(outcome.Observed{Job: job(), Agent: agent(ended(a, 0))}, dawn).Entry
 	if e.Engine != "afpacket" || e.EngineMessage != "no tcx: [2J operation not permitted" {
 		t.Errorf("engine %q, %q", e.Engine, e.EngineMessage)
 	}
@@ -451,19 +451,19 @@ func traced(events int64, lost map[string]int64) account.Account {
 
 func TestNeeds(t *testing.T) {
 	cases := map[string]struct {
-		seen                 outcome.Seen
+		seen                 outcome.Observed
 		at                   time.Duration
 		wantNode, wantEvents bool
 	}{
-		"running":                         {seen: outcome.Seen{Before: capturing(), Job: job(), Agent: agent(running(true))}, at: time.Minute},
-		"overdue":                         {seen: outcome.Seen{Before: capturing(), Job: job(), Agent: agent(running(true))}, at: 150 * time.Second, wantNode: true},
-		"ended":                           {seen: outcome.Seen{Before: capturing(), Job: job(), Agent: agent(ended(complete(), 0))}, at: time.Hour},
-		"gone":                            {seen: outcome.Seen{Before: capturing(), Job: job()}, at: time.Minute, wantNode: true},
-		"final":                           {seen: outcome.Seen{Before: completed(), Job: job()}, at: time.Minute},
-		"the Job is young":                {seen: outcome.Seen{Job: job()}, at: time.Second},
-		"the Job has no Pod for long":     {seen: outcome.Seen{Job: job()}, at: time.Minute, wantEvents: true},
-		"the Job's Pod is on its way":     {seen: outcome.Seen{Job: func() *batchv1.Job { j := job(); j.Status.Active = 1; return j }()}, at: time.Minute},
-		"why the Job has no Pod is known": {seen: outcome.Seen{Job: job(), Before: entry(sondev1.PhasePending, sondev1.ReasonJobRefused, "x")}, at: time.Minute},
+		"running":                         {seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(running(true))}, at: time.Minute},
+		"overdue":                         {seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(running(true))}, at: 150 * time.Second, wantNode: true},
+		"ended":                           {seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(complete(), 0))}, at: time.Hour},
+		"gone":                            {seen: outcome.Observed{Before: capturing(), Job: job()}, at: time.Minute, wantNode: true},
+		"final":                           {seen: outcome.Observed{Before: completed(), Job: job()}, at: time.Minute},
+		"the Job is young":                {seen: outcome.Observed{Job: job()}, at: time.Second},
+		"the Job has no Pod for long":     {seen: outcome.Observed{Job: job()}, at: time.Minute, wantEvents: true},
+		"the Job's Pod is on its way":     {seen: outcome.Observed{Job: func() *batchv1.Job { j := job(); j.Status.Active = 1; return j }()}, at: time.Minute},
+		"why the Job has no Pod is known": {seen: outcome.Observed{Job: job(), Before: entry(sondev1.PhasePending, sondev1.ReasonJobRefused, "x")}, at: time.Minute},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -480,16 +480,16 @@ func TestNeeds(t *testing.T) {
 
 func TestNeedsRecount(t *testing.T) {
 	for name, tc := range map[string]struct {
-		seen outcome.Seen
+		seen outcome.Observed
 		want bool
 	}{
-		"running":                    {seen: outcome.Seen{Before: capturing(), Job: job(), Agent: agent(running(true))}},
-		"no Pod":                     {seen: outcome.Seen{Before: capturing(), Job: job()}},
-		"ended with an account":      {seen: outcome.Seen{Before: capturing(), Job: job(), Agent: agent(ended(complete(), 0))}},
-		"killed":                     {seen: outcome.Seen{Before: capturing(), Job: job(), Agent: agent(ended(recounted(), 137))}, want: true},
-		"killed without a word":      {seen: outcome.Seen{Job: job(), Agent: agent(raw("", 137))}, want: true},
-		"killed, and judged":         {seen: outcome.Seen{Before: completed(), Job: job(), Agent: agent(ended(recounted(), 137))}},
-		"killed, and the Pod leaves": {seen: outcome.Seen{Before: capturing(), Job: job(), Agent: agent(ended(recounted(), 137), deleting)}},
+		"running":                    {seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(running(true))}},
+		"no Pod":                     {seen: outcome.Observed{Before: capturing(), Job: job()}},
+		"ended with an account":      {seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(complete(), 0))}},
+		"killed":                     {seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(recounted(), 137))}, want: true},
+		"killed without a word":      {seen: outcome.Observed{Job: job(), Agent: agent(raw("", 137))}, want: true},
+		"killed, and judged":         {seen: outcome.Observed{Before: completed(), Job: job(), Agent: agent(ended(recounted(), 137))}},
+		"killed, and the Pod leaves": {seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(recounted(), 137), deleting)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := outcome.NeedsRecount(tc.seen); got != tc.want {
@@ -518,7 +518,7 @@ func FuzzJudge(f *testing.F) {
 	f.Add(`{"v":3,"state":"done","complete":true,"seen":3,"events":1,"lost":{"ring":1,"../x\u0000":1}}`, int32(0))
 	f.Add("\xff\xfe", int32(137))
 	f.Fuzz(func(t *testing.T, message string, exitCode int32) {
-		v := outcome.Judge(outcome.Seen{Job: job(), Agent: agent(raw(message, exitCode)), RetainFor: time.Hour}, dawn)
+		v := outcome.Judge(outcome.Observed{Job: job(), Agent: agent(raw(message, exitCode)), RetainFor: time.Hour}, dawn)
 		e := v.Entry
 		if !e.Phase.Final() || e.Reason == "" || len(e.Reason) > 64 || len(e.Message) > 512 || len(e.Engine) > 32 || len(e.EngineMessage) > 256 {
 			t.Errorf("entry %+v does not fit", e)

@@ -2,17 +2,15 @@ package outcome
 
 import "strings"
 
-// remedies say what a cluster admin can do, by a part of the API server's refusal of a Pod. NAMESPACE is
-// the operator's.
+// remedies tell a cluster admin what to do, by a part of the API server's message. NAMESPACE is the operator's namespace.
 var remedies = []struct{ in, remedy string }{
 	{"violates PodSecurity", "label the namespace for privileged Pods (kubectl label namespace NAMESPACE pod-security.kubernetes.io/enforce=privileged --overwrite)"},
-	{"security context constraint", "let ServiceAccount sonde-probe of namespace NAMESPACE use SecurityContextConstraints sonde-probe, which the operator makes at its start (its log says why not)"},
-	{"required scc", "let ServiceAccount sonde-probe of namespace NAMESPACE use SecurityContextConstraints sonde-probe, which the operator makes at its start (its log says why not)"},
+	{"security context constraint", "let ServiceAccount sonde-probe of namespace NAMESPACE use SecurityContextConstraints sonde-probe, which the operator creates at its start (its log says why not)"},
+	{"required scc", "let ServiceAccount sonde-probe of namespace NAMESPACE use SecurityContextConstraints sonde-probe, which the operator creates at its start (its log says why not)"},
 	{"exceeded quota", "raise the ResourceQuota of namespace NAMESPACE"},
 }
 
-// Refused says that the agent's Pod is refused, what to do about it, and then the refusal as it is:
-// where a text is cut, it is cut there.
+// Refused explains the refusal of an agent's Pod: first what to do, then the API server's message, which may be truncated.
 func Refused(refusal, namespace string) string {
 	remedy := "let Pods of ServiceAccount sonde-probe be made in namespace NAMESPACE"
 	for _, r := range remedies {
