@@ -19,8 +19,8 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/privilege"
 )
 
-// Each engine takes packets with all rights that probes can have, and with the least. Where programs cannot be had, auto
-// falls back and says why, and bpf fails and says what to ask for.
+// Each engine captures with all rights that a probe can have, and with the fewest. Where BPF programs cannot be used,
+// auto falls back and says why, and bpf fails and says which engine to choose.
 func TestEngine(t *testing.T) {
 	for _, setting := range []privilege.Setting{privilege.Privileged, privilege.Capabilities} {
 		t.Run(string(setting), func(t *testing.T) {
@@ -33,9 +33,9 @@ func TestEngine(t *testing.T) {
 			for name, tc := range map[string]struct {
 				engine sondev1.CaptureEngine
 				target *corev1.Pod
-				// How packets are taken; empty where they are not.
+				// Backend in the status; empty if the capture fails.
 				want string
-				// What status says of engines that could not be had, or why there is none.
+				// Part of the status message that explains a fallback or a failure.
 				wantMessage string
 			}{
 				"afpacket":                {sondev1.EngineAFPacket, plain, "afpacket", ""},
@@ -51,8 +51,8 @@ func TestEngine(t *testing.T) {
 	}
 }
 
-// wantEngine captures numbered packets to a Pod by an engine, and compares the file with what was sent and the status with
-// what is wanted.
+// wantEngine captures numbered packets to a Pod with an engine. It compares the file with the packets sent, and the
+// status with the wanted backend and message.
 func wantEngine(t *testing.T, sender, target *corev1.Pod, engine sondev1.CaptureEngine, want, wantMessage string) {
 	t.Helper()
 	pc := &sondev1.PacketCapture{Spec: sondev1.PacketCaptureSpec{
@@ -74,20 +74,21 @@ func wantEngine(t *testing.T, sender, target *corev1.Pod, engine sondev1.Capture
 	cluster.Stop(t, pc)
 	e := cluster.Entry(t, pc, target.Name)
 	if e.Phase != sondev1.PhaseCompleted || e.Engine != want || !strings.Contains(e.EngineMessage, wantMessage) || wantMessage == "" && want != "clsact" && e.EngineMessage != "" {
-		t.Errorf("%+v, want Completed by %s and %q", e, want, wantMessage)
+		t.Errorf("%+v, want Completed with engine %s and message %q", e, want, wantMessage)
 	}
 	if different, n := cluster.Download(t, pc)[target.Name].Count(1); different != 500 || n != 500 {
-		t.Errorf("%d numbers in %d packets, want 500", different, n)
+		t.Errorf("got %d numbers in %d packets, want 500", different, n)
 	}
 }
 
-// addPPP gives a Pod an interface "odd" whose packets have a header that the file does not have, for the test's time.
+// addPPP adds an interface "odd" to a Pod until the test ends. Its packets have a link-layer header that the file
+// cannot hold.
 func addPPP(t *testing.T, p *corev1.Pod) {
 	t.Helper()
 	made := make(chan error)
 	var fd int
 	go func() {
-		runtime.LockOSThread() // and never let go: the thread ends with its namespace
+		runtime.LockOSThread() // never unlocked: the thread ends with its namespace
 		made <- func() (err error) {
 			if err := enterNetwork(p); err != nil {
 				return err
@@ -99,17 +100,17 @@ func addPPP(t *testing.T, p *corev1.Pod) {
 	if err := <-made; err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = unix.Close(fd) }) // and with it goes the interface
+	t.Cleanup(func() { _ = unix.Close(fd) }) // also deletes the interface
 }
 
-// enterNetwork brings the thread into the network namespace of a Pod of the local cluster.
+// enterNetwork moves the thread into the network namespace of a Pod of the local cluster.
 func enterNetwork(p *corev1.Pod) error {
 	groups, err := filepath.Glob("/proc/[0-9]*/cgroup")
 	if err != nil {
 		return err
 	}
 	for _, file := range groups {
-		// A process that has ended meanwhile has no groups.
+		// A process that has ended has no cgroups.
 		text, _ := os.ReadFile(file)
 		if uid := string(p.UID); !strings.Contains(string(text), uid) && !strings.Contains(string(text), strings.ReplaceAll(uid, "-", "_")) {
 			continue
@@ -124,7 +125,7 @@ func enterNetwork(p *corev1.Pod) error {
 	return os.ErrNotExist
 }
 
-// openPPP makes an interface without an Ethernet header that says it is of PPP.
+// openPPP creates an interface without an Ethernet header whose hardware type is PPP.
 func openPPP(name string) (fd int, err error) {
 	if fd, err = unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0); err != nil {
 		return -1, os.NewSyscallError("open /dev/net/tun", err)

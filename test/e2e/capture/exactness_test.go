@@ -13,8 +13,8 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 )
 
-// Numbered packets to two Pods on one node and one on another, from a Pod, from the node itself and over
-// loopback: each Pod's file holds exactly what was sent to it, each packet once, and nothing of its neighbour.
+// Numbered packets reach two Pods on one node and one on another. They come from a Pod, from the node itself and over
+// loopback. Each Pod's file holds each packet sent to that Pod exactly once, and no packet of another Pod.
 func TestExactness(t *testing.T) {
 	ns := cluster.Namespace(t, nil)
 	target := cluster.Deployment(t, ns, "sink", 3, "sink")
@@ -52,14 +52,14 @@ func TestExactness(t *testing.T) {
 		packets := int64(0)
 		for run, count := range runs {
 			different, n := got[name].Count(run)
-			if uint64(different) != count || uint64(n) != count { //nolint:gosec // counts of a test
-				t.Errorf("%s, run %d: %d different numbers in %d packets, sent were %d", name, run, different, n, count)
+			if uint64(different) != count || uint64(n) != count { //nolint:gosec // small counts
+				t.Errorf("%s, run %d: got %d different numbers in %d packets, want %d", name, run, different, n, count)
 			}
-			packets += int64(count) //nolint:gosec // counts of a test
+			packets += int64(count) //nolint:gosec // small counts
 		}
 		for run := range got[name].Numbers {
 			if _, ok := runs[run]; !ok {
-				t.Errorf("%s holds packets of run %d, which were not its own", name, run)
+				t.Errorf("%s holds packets of run %d, which were sent to other Pods", name, run)
 			}
 		}
 		e := cluster.Entry(t, pc, name)
@@ -73,7 +73,7 @@ func TestExactness(t *testing.T) {
 	}
 }
 
-// mustShareANode fails unless two of the Pods are on one node and another is elsewhere.
+// mustShareANode fails unless two of the Pods are on one node and the third is on another.
 func mustShareANode(t *testing.T, pods []corev1.Pod) {
 	t.Helper()
 	perNode := map[string]int{}

@@ -22,7 +22,8 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 )
 
-// The source system's example, unchanged: namespace, names, labels, ConfigMap and Jobs are as its table says.
+// The example of packet-capture-operator works unchanged: namespace, names, labels, ConfigMap and Jobs are as its
+// documentation says.
 func TestSourceExample(t *testing.T) {
 	b, err := os.ReadFile("../../../config/samples/monitoring_v1alpha1_packetcapture.yaml")
 	if err != nil {
@@ -74,7 +75,7 @@ func TestSourceExample(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(jobs.Items) != len(pods) {
-		t.Errorf("%d Jobs for %d Pods", len(jobs.Items), len(pods))
+		t.Errorf("got %d Jobs, want %d, one per Pod", len(jobs.Items), len(pods))
 	}
 
 	cluster.AwaitFinal(t, &pc, 60*time.Second)
@@ -89,7 +90,7 @@ func TestSourceExample(t *testing.T) {
 	cluster.NothingLeft(t, string(pc.UID))
 }
 
-// labelsForPeople picks the five that the source promises to copy.
+// labelsForPeople returns the five labels that packet-capture-operator promises to copy.
 func labelsForPeople(all map[string]string) map[string]string {
 	picked := map[string]string{}
 	for k, v := range all {
@@ -100,7 +101,7 @@ func labelsForPeople(all map[string]string) map[string]string {
 	return picked
 }
 
-// Two captures of the same Pods at the same time each get everything, also with one jobId.
+// Two captures of the same Pods at the same time each hold all packets, also with the same jobId.
 func TestTwoCapturesOfTheSamePods(t *testing.T) {
 	ns, other := cluster.Namespace(t, nil), cluster.Namespace(t, map[string]string{sondev1.LabelHub: "true"})
 	target := cluster.Deployment(t, ns, "sink", 2, "sink")
@@ -116,11 +117,11 @@ func TestTwoCapturesOfTheSamePods(t *testing.T) {
 		cluster.Stop(t, pc)
 		got := cluster.Download(t, pc)
 		if len(got) != 2 {
-			t.Errorf("%d files, want 2", len(got))
+			t.Errorf("got %d files, want 2", len(got))
 		}
 		for i := range pods {
 			if different, n := got[pods[i].Name].Count(uint32(i + 1)); different != 1000 || n != 1000 { //nolint:gosec // two Pods
-				t.Errorf("capture %s/%s, %s: %d numbers in %d packets, want 1000", pc.Namespace, pc.Name, pods[i].Name, different, n)
+				t.Errorf("capture %s/%s, %s: got %d numbers in %d packets, want 1000", pc.Namespace, pc.Name, pods[i].Name, different, n)
 			}
 		}
 		if msg := fmt.Sprint(pc.Status); pc == second && strings.Contains(msg, first.Name) {
@@ -129,8 +130,8 @@ func TestTwoCapturesOfTheSamePods(t *testing.T) {
 	}
 }
 
-// A capture that follows another of the same target at once gets its own configuration and keys, though
-// the ConfigMap has the same name and the kubelet still remembers the other.
+// A capture that follows another of the same target at once gets its own configuration and keys. The ConfigMap has the
+// same name, and the kubelet still caches the other.
 func TestCaptureAfterCapture(t *testing.T) {
 	ns := cluster.Namespace(t, nil)
 	target := cluster.Deployment(t, ns, "sink", 1, "sink")

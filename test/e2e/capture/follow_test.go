@@ -16,14 +16,15 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 )
 
-// 1 -> 5 -> 2 replicas and a rollout in mid-capture: every Pod that lived has its file, with its own numbered packets.
+// A target scales 1 -> 5 -> 2 and rolls out during a capture. Each Pod that ran has a file with its own numbered
+// packets.
 func TestScaleAndRollout(t *testing.T) {
 	ns := cluster.Namespace(t, nil)
 	target := cluster.Deployment(t, ns, "sink", 1, "sink")
 	sender := cluster.Pod(t, ns, "sender", cluster.PodSpec("idle"))
 	pc := cluster.Capture(t, cluster.Admin, ns, sondev1.PacketCaptureSpec{TargetDeployment: "sink", Duration: "10m", Filter: "udp"})
 
-	sentTo := map[string]uint32{} // Pod -> run
+	sentTo := map[string]uint32{} // run by Pod
 	run := uint32(0)
 	flood := func(n int) {
 		pods := cluster.ReadyPods(t, target, n)
@@ -49,19 +50,19 @@ func TestScaleAndRollout(t *testing.T) {
 	rolledOut(t, target, sentTo)
 	flood(2)
 
-	// Pods that left are Completed while the capture lasts.
+	// Deleted Pods are Completed while the capture goes on.
 	living := map[string]bool{}
 	for _, p := range cluster.ReadyPods(t, target, 2) {
 		living[p.Name] = true
 	}
-	cluster.Eventually(t, 30*time.Second, "left Pods completed", func(ctx context.Context) error {
+	cluster.Eventually(t, 30*time.Second, "deleted Pods completed", func(ctx context.Context) error {
 		if err := cluster.Admin.Get(ctx, client.ObjectKeyFromObject(pc), pc); err != nil {
 			return err
 		}
 		for name := range sentTo {
 			e := cluster.Entry(t, pc, name)
 			if !living[name] && (e.Phase != sondev1.PhaseCompleted || e.Reason != sondev1.ReasonTargetGone) {
-				return fmt.Errorf("%s, which left, is %s (%s: %s)", name, e.Phase, e.Reason, e.Message)
+				return fmt.Errorf("deleted Pod %s is %s (%s: %s), want Completed", name, e.Phase, e.Reason, e.Message)
 			}
 		}
 		return nil
@@ -79,7 +80,7 @@ func TestScaleAndRollout(t *testing.T) {
 	}
 }
 
-// rolledOut waits until none of the old Pods is there.
+// rolledOut waits until all old Pods are gone.
 func rolledOut(t *testing.T, d client.Object, old map[string]uint32) {
 	t.Helper()
 	cluster.Eventually(t, 90*time.Second, "rollout", func(ctx context.Context) error {
@@ -89,7 +90,7 @@ func rolledOut(t *testing.T, d client.Object, old map[string]uint32) {
 		}
 		for i := range pods.Items {
 			if _, ok := old[pods.Items[i].Name]; ok {
-				return fmt.Errorf("%s is still there", pods.Items[i].Name)
+				return fmt.Errorf("Pod %s still exists", pods.Items[i].Name)
 			}
 		}
 		return nil

@@ -11,15 +11,15 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 )
 
-// For a minute of an unchanged world with running captures, the manager writes nothing but its lease.
+// While captures run and nothing changes, the manager writes only its lease for a minute.
 func TestIdleManagerWritesNothing(t *testing.T) {
 	ns := cluster.Namespace(t, nil)
 	cluster.Deployment(t, ns, "sink", 2, "sink")
 	for range 2 {
 		cluster.Capture(t, cluster.Admin, ns, sondev1.PacketCaptureSpec{TargetDeployment: "sink", Duration: "10m"})
 	}
-	// What the start itself makes is written by then: the last write is awaited, not a time.
-	cluster.Eventually(t, time.Minute, "five quiet seconds", cluster.QuietFor(t, 5*time.Second))
+	// Wait for the last write of the start-up itself, instead of a fixed time.
+	cluster.Eventually(t, time.Minute, "5 s without writes", cluster.QuietFor(t, 5*time.Second))
 	from := time.Now()
 	timer := time.NewTimer(60 * time.Second)
 	defer timer.Stop()
@@ -29,6 +29,6 @@ func TestIdleManagerWritesNothing(t *testing.T) {
 		t.Fatal(t.Context().Err())
 	}
 	for _, e := range cluster.ManagerWrites(t, from) {
-		t.Errorf("%s %s", e.Verb, e.RequestURI)
+		t.Errorf("the manager sent %s %s, want no writes", e.Verb, e.RequestURI)
 	}
 }

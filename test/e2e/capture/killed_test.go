@@ -15,7 +15,7 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 )
 
-// A probe that is killed leaves a valid file up to its last flush, and the status says Incomplete.
+// A killed probe leaves a valid file with all packets up to its last flush, and the status says Incomplete.
 func TestKilledProbeIsIncomplete(t *testing.T) {
 	ns := cluster.Namespace(t, nil)
 	target := cluster.Deployment(t, ns, "sink", 2, "sink")
@@ -27,7 +27,7 @@ func TestKilledProbeIsIncomplete(t *testing.T) {
 	}
 	cluster.AwaitProgress(t, pc, pods[0].Name, 1000)
 	cluster.KillProbe(t, &pods[0])
-	cluster.Eventually(t, 30*time.Second, "killed Pod's entry final", func(ctx context.Context) error {
+	cluster.Eventually(t, 30*time.Second, "the killed probe's Pod final", func(ctx context.Context) error {
 		if err := cluster.Admin.Get(ctx, client.ObjectKeyFromObject(pc), pc); err != nil {
 			return err
 		}
@@ -46,7 +46,7 @@ func TestKilledProbeIsIncomplete(t *testing.T) {
 	got := cluster.Download(t, pc)
 	for i := range pods {
 		if different, n := got[pods[i].Name].Count(uint32(i + 1)); different != 1000 || n != 1000 { //nolint:gosec // two Pods
-			t.Errorf("%s: %d numbers in %d packets, want the 1000 that were flushed", pods[i].Name, different, n)
+			t.Errorf("%s: got %d numbers in %d packets, want the 1000 that were flushed", pods[i].Name, different, n)
 		}
 	}
 }

@@ -1,6 +1,6 @@
 //go:build e2e
 
-// Package capture tests, on a real cluster, captures of packets, from the first to the last packet. hack/e2e.sh starts it.
+// Package capture tests packet captures on a real cluster, from the first to the last packet. hack/e2e.sh runs it.
 package capture
 
 import (

@@ -17,23 +17,23 @@ import (
 )
 
 const (
-	// kubeletRoot is where the nodes keep Pods' volumes; with --node-disk it is a disk of theirs.
+	// kubeletRoot is the folder of Pods' volumes on a node. With --node-disk it is a disk of the node's own.
 	kubeletRoot = "/var/lib/kubelet"
-	// agentsGone is how long the agents of an earlier test may take to leave.
+	// agentsGone is how long the agents of an earlier test may take to disappear.
 	agentsGone = 2 * time.Minute
 )
 
-// needNodeDisks fails where the nodes share the machine's disk, which no test may fill or freeze.
+// needNodeDisks fails the test if the nodes share the machine's disk, which no test may fill or freeze.
 func needNodeDisks(t *testing.T) {
 	t.Helper()
 	for _, node := range cluster.NodeNames(t) {
 		if out := cluster.OnNode(t, node, "sh", "-c", "df --output=source "+kubeletRoot+" | tail -n 1"); !strings.HasPrefix(out, "/dev/loop") {
-			t.Fatalf("the disk of node %s is %q: the test needs one that it may ruin (make cluster-down cluster-up NODE_DISK=2Gi)", node, strings.TrimSpace(out))
+			t.Fatalf("the disk of node %s is %q: want a disk of its own, because the test fills it (make cluster-down cluster-up NODE_DISK=2Gi)", node, strings.TrimSpace(out))
 		}
 	}
 }
 
-// tryOnNode is onNode for what may fail.
+// tryOnNode is cluster.OnNode for commands that may fail.
 func tryOnNode(ctx context.Context, node string, command ...string) error {
 	out, err := exec.CommandContext(ctx, cluster.Command, append([]string{"node-exec", node, "--"}, command...)...).CombinedOutput()
 	if err != nil {
@@ -42,7 +42,7 @@ func tryOnNode(ctx context.Context, node string, command ...string) error {
 	return err
 }
 
-// fillDisk leaves so many bytes of a node's disk free until the test's end.
+// fillDisk fills a node's disk except for this many bytes until the test ends.
 func fillDisk(t *testing.T, node string, left int64) {
 	t.Helper()
 	t.Cleanup(func() {
@@ -52,23 +52,23 @@ func fillDisk(t *testing.T, node string, left int64) {
 	cluster.OnNode(t, node, "fallocate", "-l", strconv.FormatInt(freeOnDisk(t, node)-left, 10), kubeletRoot+"/fill")
 }
 
-// fillDiskWhole leaves nothing but the few blocks that probes free and take again by replacing their reports.
+// fillDiskWhole leaves only the few blocks that probes free and reuse when they replace their reports.
 func fillDiskWhole(t *testing.T, node string) {
 	t.Helper()
 	fillDisk(t, node, 4<<20)
-	// By single blocks: a larger write is refused as a whole.
+	// Write single blocks, because the kernel refuses a larger write as a whole.
 	cluster.Eventually(t, 30*time.Second, "disk full", func(ctx context.Context) error {
 		if err := tryOnNode(ctx, node, "sh", "-c", "dd if=/dev/zero bs=4k of="+kubeletRoot+"/fill-$$ 2>/dev/null; sync -f "+kubeletRoot); err != nil {
 			return err
 		}
 		if free := freeOnDisk(t, node); free > 64<<10 {
-			return fmt.Errorf("%d bytes are free", free)
+			return fmt.Errorf("%d bytes are still free", free)
 		}
 		return nil
 	})
 }
 
-// freeOnDisk returns how many bytes of a node's disk are free.
+// freeOnDisk returns the number of free bytes on a node's disk.
 func freeOnDisk(t *testing.T, node string) int64 {
 	t.Helper()
 	out := cluster.OnNode(t, node, "stat", "-f", "-c", "%a %S", kubeletRoot)
@@ -79,8 +79,8 @@ func freeOnDisk(t *testing.T, node string) int64 {
 	return blocks * size
 }
 
-// The node's disk is filled to its last block while a capture runs: it ends Incomplete with reason DiskFull, the file
-// is whole up to there and tells of its losses, and the keeper still serves it.
+// A full disk ends a capture as Incomplete with reason DiskFull. The file is complete up to that point and states its
+// losses, and the keeper still serves it.
 func TestLimitsDiskFull(t *testing.T) {
 	needNodeDisks(t)
 	cluster.ManagerFlag(t, "--disk-floor=0") // else nothing is written long before
@@ -91,7 +91,7 @@ func TestLimitsDiskFull(t *testing.T) {
 	before := cluster.ScrapeAll(t, reader)
 	o.flood(t, 500, "-rate", "1000")
 	for node, probes := range byNode(o.pods) {
-		cluster.AwaitFlushed(t, node, probes, 500) // else the disk could be full before the last of them are in the file
+		cluster.AwaitFlushed(t, node, probes, 500) // otherwise the disk may be full before the last of them is in the file
 		fillDiskWhole(t, node)
 	}
 	o.flood(t, 20000, "-rate", "5000", "-size", "400")
@@ -107,32 +107,32 @@ func TestLimitsDiskFull(t *testing.T) {
 		if e.Phase != sondev1.PhaseIncomplete || e.Reason != sondev1.ReasonDiskFull || e.Message == "" || e.AvailableUntil == nil {
 			t.Errorf("%s: %+v, want Incomplete, DiskFull, a message and a file", name, e)
 		}
-		if e.Dropped.Writer == 0 || e.Packets < 500 || uint64(e.Packets+e.Dropped.Total()) > o.sent[name] { //nolint:gosec // counts of a test
-			t.Errorf("%s: %d captured and %+v dropped of %d sent", name, e.Packets, e.Dropped, o.sent[name])
+		if e.Dropped.Writer == 0 || e.Packets < 500 || uint64(e.Packets+e.Dropped.Total()) > o.sent[name] { //nolint:gosec // small counts
+			t.Errorf("%s: got %d captured and %+v dropped, want a sum of %d sent", name, e.Packets, e.Dropped, o.sent[name])
 		}
-		if int64(c.Packets) != e.Packets || int64(c.Received) != e.Packets+e.Dropped.Total() || int64(c.Dropped) != e.Dropped.Total() { //nolint:gosec // counts of a test
-			t.Errorf("%s: the file has %d packets and tells of %d received, %d dropped; status %+v", name, c.Packets, c.Received, c.Dropped, e)
+		if int64(c.Packets) != e.Packets || int64(c.Received) != e.Packets+e.Dropped.Total() || int64(c.Dropped) != e.Dropped.Total() { //nolint:gosec // small counts
+			t.Errorf("%s: the file has %d packets and states %d received, %d dropped; want the figures of the status %+v", name, c.Packets, c.Received, c.Dropped, e)
 		}
 		wantFirst(t, name, c, int(e.Packets))
 	}
 	wantMetrics(t, reader, before, o.pc)
 }
 
-// wantFirst fails unless the file holds just the first packets that the Pod sent: 500 of run 1, and then run 2.
+// wantFirst fails unless the file holds exactly the first packets that the Pod sent: 500 of run 1, and then run 2.
 func wantFirst(t *testing.T, name string, c cluster.Contents, packets int) {
 	t.Helper()
 	for i := range packets {
-		run, seq := uint32(1), uint64(i) //nolint:gosec // a count
+		run, seq := uint32(1), uint64(i) //nolint:gosec // a small count
 		if i >= 500 {
 			run, seq = 2, seq-500
 		}
 		if n := c.Numbers[run][seq]; n != 1 {
-			t.Errorf("%s: packet %d of run %d is there %d times, of %d in the file", name, seq, run, n, packets)
+			t.Errorf("%s: got packet %d of run %d %d times, want once; %d packets in the file", name, seq, run, n, packets)
 		}
 	}
 }
 
-// A capture without traffic does not notice that the disk is full, but it can be ended, and says why.
+// A capture without traffic does not notice a full disk, but stopping it works and the status gives the reason.
 func TestLimitsStopOnAFullDisk(t *testing.T) {
 	needNodeDisks(t)
 	cluster.ManagerFlag(t, "--disk-floor=0")

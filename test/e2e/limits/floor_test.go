@@ -18,13 +18,14 @@ import (
 )
 
 const (
-	// The floor of the test, and what is free above it when the flood begins: less than what is sent.
+	// The floor of this test, and the free space above the floor when the flood starts. It is less than the volume of
+	// the flood.
 	testFloor  = 600 << 20
 	aboveFloor = 48 << 20
 )
 
-// Several captures at once flood the disks of their nodes: what is free never falls below the floor, as samples from
-// inside the nodes show; each ends Incomplete with reason DiskFull and says how much is free, and what to do.
+// Several captures at once flood the disks of their nodes. Samples from inside the nodes show that the free space never
+// falls below the floor. Each capture ends Incomplete with reason DiskFull and says how much is free and what to do.
 func TestLimitsFloor(t *testing.T) {
 	needNodeDisks(t)
 	cluster.ManagerFlag(t, "--disk-floor="+strconv.Itoa(testFloor))
@@ -39,7 +40,7 @@ func TestLimitsFloor(t *testing.T) {
 	cluster.AwaitFinal(t, o.pc, time.Minute)
 	for _, least := range lowest {
 		if free := least(); free < testFloor || free > testFloor+aboveFloor/4 {
-			t.Errorf("there were at least %d bytes free, want %d and not much more", free, testFloor)
+			t.Errorf("the smallest free space was %d bytes, want at least %d and not much more", free, testFloor)
 		}
 	}
 	got := cluster.Download(t, o.pc)
@@ -50,14 +51,14 @@ func TestLimitsFloor(t *testing.T) {
 		if e.Phase != sondev1.PhaseIncomplete || e.Reason != sondev1.ReasonDiskFull || !strings.Contains(e.Message, "captures leave 600.0 MiB (--disk-floor") {
 			t.Errorf("%s: %+v, want Incomplete, DiskFull and the numbers", name, e)
 		}
-		if e.Packets == 0 || int64(c.Packets) != e.Packets || int64(c.Received) != e.Packets+e.Dropped.Total() { //nolint:gosec // counts of a test
-			t.Errorf("%s: the file has %d packets and tells of %d received; status %+v", name, c.Packets, c.Received, e)
+		if e.Packets == 0 || int64(c.Packets) != e.Packets || int64(c.Received) != e.Packets+e.Dropped.Total() { //nolint:gosec // small counts
+			t.Errorf("%s: the file has %d packets and states %d received, want the figures of the status %+v", name, c.Packets, c.Received, e)
 		}
 	}
 }
 
-// watchDisk looks at the free space of a node's disk many times a second. The function that it returns ends that and
-// tells the least that was seen.
+// watchDisk samples the free space of a node's disk many times a second. The returned function stops that and returns
+// the smallest sample.
 func watchDisk(t *testing.T, node string) func() int64 {
 	t.Helper()
 	ctx, end := context.WithCancel(t.Context())
@@ -74,12 +75,12 @@ func watchDisk(t *testing.T, node string) func() int64 {
 	return func() int64 {
 		t.Helper()
 		end()
-		_ = watch.Wait() // it was told to end
+		_ = watch.Wait() // it gets SIGTERM
 		least, samples := int64(-1), 0
 		for line := range strings.Lines(out.String()) {
 			var blocks, size int64
 			if _, err := fmt.Sscan(line, &blocks, &size); err != nil {
-				continue // the last one, cut off
+				continue // the last line may be cut
 			}
 			if samples++; least < 0 || blocks*size < least {
 				least = blocks * size
@@ -87,7 +88,7 @@ func watchDisk(t *testing.T, node string) func() int64 {
 		}
 		t.Logf("%s: %d samples, at least %d bytes free", node, samples, least)
 		if samples < 100 {
-			t.Errorf("only %d samples of the free space of %s", samples, node)
+			t.Errorf("got only %d samples of the free space of %s", samples, node)
 		}
 		return least
 	}

@@ -1,6 +1,6 @@
 //go:build e2e
 
-// Package limits tests, on a real cluster, limits, rings, full disks and overload. hack/e2e.sh starts it.
+// Package limits tests limits, rings, full disks and overload on a real cluster. hack/e2e.sh runs it.
 package limits
 
 import (

@@ -14,7 +14,7 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 )
 
-// The least memory for packets that the manager gives a probe.
+// leastRing is the smallest ring for packets that the manager gives a probe.
 const leastRing = "--ring-bytes=1048576"
 
 // overloaded is a capture of several Pods on two nodes, each of which sends numbered packets itself.
@@ -26,9 +26,9 @@ type overloaded struct {
 	runs uint32
 }
 
-// Overload that is forced: nothing can be written for a while, and more arrives than the least ring holds. Each Pod's
-// sender knows what it sent; of that everything is either captured or told as lost, to the packet, and file, status
-// and metrics tell the same.
+// Forced overload: nothing can be written for a while, and more packets arrive than the smallest ring holds. Each Pod's
+// sender knows how many it sent. Each of these packets is either captured or counted as lost, and file, status and
+// metrics agree.
 func TestLimitsOverload(t *testing.T) {
 	needNodeDisks(t)
 	cluster.ManagerFlag(t, leastRing)
@@ -42,20 +42,20 @@ func TestLimitsOverload(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cluster.NoAgents(t, agentsGone) // so that only this test's packets are counted
+			cluster.NoAgents(t, agentsGone) // so that the test counts only its own packets
 			ns := cluster.Namespace(t, nil)
 			reader := cluster.MetricsReader(t, ns)
 			o := newOverloaded(t, ns)
 			before := cluster.ScrapeAll(t, reader)
 			o.flood(t, 500, "-rate", "1000")
 			tc.hang(t, o.pods)
-			// Twice what the ring and what waits for the disk in the probe's memory (bufferLen of agents/node/disk) hold.
+			// Twice what the ring and the probe's buffer for the disk (bufferLen of agents/node/disk) hold.
 			o.flood(t, 40000, "-rate", "0", "-size", "400")
 			tc.goOn(t, o.pods)
 			o.flood(t, 2000, "-rate", "1000") // it goes on as before
 			cluster.Stop(t, o.pc)
 			if o.pc.Status.Phase != sondev1.PhaseCompleted {
-				t.Errorf("phase %s, want Completed: what was lost is known: %+v", o.pc.Status.Phase, o.pc.Status)
+				t.Errorf("phase %s, want Completed, because all losses are counted: %+v", o.pc.Status.Phase, o.pc.Status)
 			}
 			o.wantExact(t)
 			o.wantLost(t, 10)
@@ -75,14 +75,14 @@ func newOverloaded(t *testing.T, ns string) *overloaded {
 	o.sink = cluster.UDPAddr(cluster.ReadyPods(t, cluster.Deployment(t, ns, "sink", 1, "sink"), 1)[0].Status.PodIP)
 	o.pc = cluster.Capture(t, cluster.Admin, ns, sondev1.PacketCaptureSpec{
 		TargetDeployment: "sender", Duration: "5m", Filter: "udp port 9999",
-		MaxBytes:   128 << 20,  // the agents ask for so much of the node's disk, which is small
-		FollowPods: new(false), // it ends when its four Pods' captures have
+		MaxBytes:   128 << 20,  // the agents request that much of the node's small disk
+		FollowPods: new(false), // it ends when its four Pods' captures have ended
 	})
 	return o
 }
 
-// flood has each Pod send so many packets, all at once. A packet that a Pod sends passes its interface, whatever
-// becomes of it on its way.
+// flood makes each Pod send this many packets at once. A packet that a Pod sends passes its interface, even if it is
+// lost later.
 func (o *overloaded) flood(t *testing.T, count int, extra ...string) {
 	t.Helper()
 	o.runs++
@@ -102,7 +102,8 @@ func (o *overloaded) flood(t *testing.T, count int, extra ...string) {
 	all.Wait()
 }
 
-// wantExact compares what each Pod sent with what status and file tell, and the file's packets with what it tells.
+// wantExact compares the packets that each Pod sent with the figures in status and file, and the file's packets with
+// those figures.
 func (o *overloaded) wantExact(t *testing.T) {
 	t.Helper()
 	got := cluster.Download(t, o.pc)
@@ -111,10 +112,10 @@ func (o *overloaded) wantExact(t *testing.T) {
 		packets, lost := uint64(e.Packets), uint64(e.Dropped.Total()) //nolint:gosec // the API has no negative counts
 		t.Logf("%s on %s: %d sent, %d captured, dropped %+v", name, e.Node, sent, packets, e.Dropped)
 		if packets+lost != sent {
-			t.Errorf("%s: status tells of %d captured and %d lost, sent were %d", name, packets, lost, sent)
+			t.Errorf("%s: the status has %d captured and %d lost, want a sum of %d sent", name, packets, lost, sent)
 		}
 		if c.Received != sent || c.Dropped != lost || c.Delivered != packets {
-			t.Errorf("%s: the file's statistics tell of %d received, %d dropped, %d delivered, want %d, %d, %d",
+			t.Errorf("%s: the file's statistics state %d received, %d dropped, %d delivered, want %d, %d, %d",
 				name, c.Received, c.Dropped, c.Delivered, sent, lost, packets)
 		}
 		different, numbered := 0, 0
@@ -123,25 +124,25 @@ func (o *overloaded) wantExact(t *testing.T) {
 			different, numbered = different+d, numbered+n
 		}
 		if uint64(c.Packets) != packets || uint64(different) != packets || numbered != different { //nolint:gosec // counts
-			t.Errorf("%s: %d packets in the file, of these %d with %d different numbers, want %d of each", name, c.Packets, numbered, different, packets)
+			t.Errorf("%s: got %d packets in the file, of them %d with %d different numbers, want %d each", name, c.Packets, numbered, different, packets)
 		}
 	}
 	if len(got) != len(o.sent) {
-		t.Errorf("%d files, want %d", len(got), len(o.sent))
+		t.Errorf("got %d files, want %d", len(got), len(o.sent))
 	}
 }
 
-// wantLost fails unless each Pod lost so many percent: with less the test did not overload.
+// wantLost fails unless each Pod lost this percentage of its packets. With fewer, the test did not overload the probes.
 func (o *overloaded) wantLost(t *testing.T, percent uint64) {
 	t.Helper()
 	for name, sent := range o.sent {
 		if lost := uint64(cluster.Entry(t, o.pc, name).Dropped.Total()); lost*100 < sent*percent { //nolint:gosec // the API has no negative counts
-			t.Errorf("%s lost %d of %d: the test did not overload", name, lost, sent)
+			t.Errorf("%s lost %d of %d packets, want more: the test did not overload the probe", name, lost, sent)
 		}
 	}
 }
 
-// wantMetrics compares how the manager's counters grew with the status of the one capture that ended.
+// wantMetrics compares the growth of the manager's counters with the status of the one capture that ended.
 func wantMetrics(t *testing.T, token string, before map[string]float64, pc *sondev1.PacketCapture) {
 	t.Helper()
 	var d sondev1.Dropped
@@ -150,7 +151,7 @@ func wantMetrics(t *testing.T, token string, before map[string]float64, pc *sond
 		d.Kernel, d.Ring, d.Writer = d.Kernel+e.Kernel, d.Ring+e.Ring, d.Writer+e.Writer
 	}
 	if d.Total() != pc.Status.Totals.Dropped {
-		t.Errorf("totals tell of %d dropped, the Pods of %+v", pc.Status.Totals.Dropped, d)
+		t.Errorf("totals have %d dropped, want the sum of the Pods %+v", pc.Status.Totals.Dropped, d)
 	}
 	after := cluster.ScrapeAll(t, token)
 	for series, want := range map[string]int64{
@@ -174,7 +175,7 @@ func byNode(pods []corev1.Pod) map[string]int {
 	return n
 }
 
-// freezeDisks makes the disks of the Pods' nodes hang until thawDisks, or the test's end.
+// freezeDisks makes the disks of the Pods' nodes hang until thawDisks, or until the test ends.
 func freezeDisks(t *testing.T, pods []corev1.Pod) {
 	t.Helper()
 	for node := range byNode(pods) {

@@ -15,8 +15,8 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 )
 
-// The ring of a Pod holds exactly the newest packets, within its bound while it is written; status and files agree, and
-// the plugin joins its files to one.
+// A Pod's ring of files holds exactly the newest packets and stays within its bound while it is written. Status and
+// files agree, and the plugin joins the files into one.
 func TestLimitsRotate(t *testing.T) {
 	const sent = 20000
 	ns := cluster.Namespace(t, nil)
@@ -45,10 +45,10 @@ func TestLimitsRotate(t *testing.T) {
 	cluster.Stop(t, pc)
 	e := cluster.Entry(t, pc, p.Name)
 	if e.Phase != sondev1.PhaseCompleted || e.Packets+e.Overwritten != sent || e.Overwritten == 0 || e.Dropped.Total() != 0 || len(e.Files) != int(rotate.Files) {
-		t.Errorf("status %+v", e)
+		t.Errorf("status %+v, want a full ring", e)
 	}
 	if total := pc.Status.Totals; total.Packets != e.Packets || total.Overwritten != e.Overwritten {
-		t.Errorf("totals %+v, the one Pod %+v", total, e)
+		t.Errorf("totals %+v, want those of the one Pod %+v", total, e)
 	}
 	out := filepath.Join(t.TempDir(), "all.pcapng")
 	if b, err := exec.CommandContext(t.Context(), cluster.Plugin, "download", pc.Name, "-n", ns, "-o", out).CombinedOutput(); err != nil {
@@ -56,11 +56,11 @@ func TestLimitsRotate(t *testing.T) {
 	}
 	got := cluster.Read(t, out)
 	if int64(got.Packets) != e.Packets {
-		t.Errorf("%d packets in the merged file, status says %d", got.Packets, e.Packets)
+		t.Errorf("got %d packets in the merged file, want %d as in the status", got.Packets, e.Packets)
 	}
-	for seq := uint64(sent - got.Packets); seq < sent; seq++ { //nolint:gosec // counts of a test
+	for seq := uint64(sent - got.Packets); seq < sent; seq++ { //nolint:gosec // small counts
 		if got.Numbers[1][seq] != 1 {
-			t.Fatalf("packet %d is there %d times: not the newest %d without a gap", seq, got.Numbers[1][seq], got.Packets)
+			t.Fatalf("got packet %d %d times, want each of the newest %d once", seq, got.Numbers[1][seq], got.Packets)
 		}
 	}
 	var bytes int64
@@ -68,12 +68,12 @@ func TestLimitsRotate(t *testing.T) {
 		bytes += f.Bytes
 	}
 	if st, err := os.Stat(out); err != nil || bytes > most || st.Size() > bytes {
-		t.Errorf("merged %v (%v), files of %d bytes, at most %d", st, err, bytes, most)
+		t.Errorf("merged file %v (%v), files of %d bytes in sum, want at most %d", st, err, bytes, most)
 	}
 }
 
-// wantRingBound looks at the files on the node while they are written: newest first, so that what is seen was there
-// together if the oldest still is.
+// wantRingBound reads the sizes of the files on the node while they are written. It reads the newest first: if the
+// oldest still exists at the end, all files existed at the same time.
 func wantRingBound(t *testing.T, node, jobID string, rotate sondev1.Rotate) {
 	t.Helper()
 	files := "/var/lib/kubelet/pods/*/volumes/kubernetes.io~empty-dir/results/*-" + jobID + "-[0-9][0-9][0-9][0-9][0-9].pcapng"
@@ -88,6 +88,6 @@ func wantRingBound(t *testing.T, node, jobID string, rotate sondev1.Rotate) {
 		sum += n
 	}
 	if len(sizes) > int(rotate.Files) || sum > rotate.MaxBytes*int64(rotate.Files) {
-		t.Errorf("%d files of %d bytes, at most %d of %d", len(sizes), sum, rotate.Files, rotate.MaxBytes)
+		t.Errorf("got %d files of %d bytes in sum, want at most %d of %d each", len(sizes), sum, rotate.Files, rotate.MaxBytes)
 	}
 }

@@ -18,18 +18,18 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
 )
 
-// Calls that each Pod of the test makes at a time, as fast as it can.
+// Number of calls that each Pod makes in a burst, as fast as it can.
 const (
 	callsEach   = 50_000
 	callThreads = 2
 )
 
-// A trace that is overloaded: a probe with the least ring gets no CPU for a while, and Pods call faster than their calls can be written. Each
-// Pod's program counts its own calls; of those everything is either written or told as lost, to the call, and file, status
-// and metrics tell the same.
+// Overload of a trace: a probe with the smallest ring gets no CPU for a while, and Pods make calls faster than they can
+// be written. Each Pod's program counts its own calls. Each of these is either written or counted as lost, and file,
+// status and metrics agree.
 func TestLimitsTraceOverload(t *testing.T) {
 	cluster.ManagerFlag(t, leastRing)
-	cluster.NoAgents(t, agentsGone) // so that only this test's events are counted
+	cluster.NoAgents(t, agentsGone) // so that the test counts only its own events
 	ns := cluster.Namespace(t, nil)
 	reader := cluster.MetricsReader(t, ns)
 	pods := cluster.ReadyPods(t, cluster.Deployment(t, ns, "caller", 2, "calls", "-count", fmt.Sprint(callsEach), "-threads", fmt.Sprint(callThreads)), 2)
@@ -56,10 +56,10 @@ func TestLimitsTraceOverload(t *testing.T) {
 	signalProbes(t, pods, "STOP")
 	call(2)
 	signalProbes(t, pods, "CONT")
-	call(3) // it goes on as before
+	call(3) // the trace goes on as before
 	cluster.Stop(t, tr)
 	if tr.Status.Phase != sondev1.PhaseCompleted {
-		t.Errorf("phase %s, want Completed: what was lost is known: %+v", tr.Status.Phase, tr.Status)
+		t.Errorf("phase %s, want Completed, because all losses are counted: %+v", tr.Status.Phase, tr.Status)
 	}
 	token := cluster.GrantResults(t, cluster.Admin, tr)
 	for name, n := range made {
@@ -77,7 +77,7 @@ func TestLimitsTraceOverload(t *testing.T) {
 	})
 }
 
-// awaitCalls waits until a Pod's program has told so many times what it has called, and returns the last count.
+// awaitCalls waits until a Pod's program has printed its count this many times, and returns the last count.
 func awaitCalls(t *testing.T, p *corev1.Pod, times int) int64 {
 	t.Helper()
 	var made struct{ Calls int64 }
@@ -88,37 +88,37 @@ func awaitCalls(t *testing.T, p *corev1.Pod, times int) int64 {
 		}
 		lines := strings.Split(strings.TrimSpace(text), "\n")
 		if len(lines) != times {
-			return fmt.Errorf("it said %q", text)
+			return fmt.Errorf("it printed %q", text)
 		}
 		return json.Unmarshal([]byte(lines[times-1]), &made)
 	})
 	return made.Calls
 }
 
-// wantAllCounted compares what a Pod's program has called with what status and file tell of it.
+// wantAllCounted compares the calls that a Pod's program made with the figures in status and file.
 func wantAllCounted(t *testing.T, tr *sondev1.Trace, token, pod string, made int64) {
 	t.Helper()
 	e := cluster.Entry(t, tr, pod)
 	t.Logf("%s on %s: %d calls, %d written, lost %v", pod, e.Node, made, e.Events, e.Lost)
 	if e.Events+e.LostEvents() != made {
-		t.Errorf("%s: the status tells of %d written and %v lost, made were %d", pod, e.Events, e.Lost, made)
+		t.Errorf("%s: the status has %d written and %v lost, want a sum of %d calls made", pod, e.Events, e.Lost, made)
 	}
 	if e.LostEvents()*10 < made || e.Events == 0 {
-		t.Errorf("%s: of %d calls %d were lost: the test did not overload, or nothing was written", pod, made, e.LostEvents())
+		t.Errorf("%s: of %d calls %d were lost, want some lost and some written", pod, made, e.LostEvents())
 	}
 	_, records, end := cluster.ReadTrace(t, cluster.ResultFile(t, tr, token, &e))
 	if end == nil || !end.Complete {
-		t.Fatalf("%s: the file ends with %+v", pod, end)
+		t.Fatalf("%s: the file ends with %+v, want an account", pod, end)
 	}
 	var lost int64
 	for _, n := range end.Lost {
 		lost += int64(n)
 	}
 	if int64(len(records)) != e.Events || int64(end.Written) != e.Events || lost != e.LostEvents() {
-		t.Errorf("%s: %d records; the file's account %+v, the status' %d and %v", pod, len(records), end, e.Events, e.Lost)
+		t.Errorf("%s: %d records; the file's account %+v, the status has %d and %v", pod, len(records), end, e.Events, e.Lost)
 	}
 	if others := otherCalls(records); len(others) > 0 {
-		t.Errorf("%s: calls that the program does not count: %v", pod, others)
+		t.Errorf("%s: got calls that the program does not count: %v", pod, others)
 	}
 }
 

@@ -20,8 +20,8 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 )
 
-// A capture that fills its maxBytes is never evicted for the size of its volume: the kubelet is given the time to
-// measure the volume with the whole file in it, more than once, while the file is kept.
+// A capture that fills its maxBytes is never evicted for the size of its volume. The test keeps the file until the
+// kubelet has measured the volume with the whole file in it more than once.
 func TestLimitsVolumeSize(t *testing.T) {
 	needNodeDisks(t)
 	cluster.NoAgents(t, agentsGone)
@@ -40,7 +40,7 @@ func TestLimitsVolumeSize(t *testing.T) {
 		t.Fatalf("%+v, want Completed, ByteLimit and a file", e)
 	}
 	if size := e.Files[0].Bytes; size > maxBytes || size < maxBytes-2000 {
-		t.Errorf("the file has %d bytes, want just below %d", size, maxBytes)
+		t.Errorf("the file has %d bytes, want slightly less than %d", size, maxBytes)
 	}
 	control := overfull(t, ns, p.Spec.NodeName)
 	awaitMeasured(t, pc, e.Files[0].Bytes)
@@ -52,12 +52,12 @@ func TestLimitsVolumeSize(t *testing.T) {
 		t.Errorf("after the kubelet had measured the volume: %+v", e)
 	}
 	if got := cluster.Download(t, pc)[p.Name]; int64(got.Packets) != e.Packets {
-		t.Errorf("%d packets in the file, want %d", got.Packets, e.Packets)
+		t.Errorf("got %d packets in the file, want %d", got.Packets, e.Packets)
 	}
 }
 
-// awaitMeasured waits until the kubelet has measured the volume of the capture's agent twice with all of the file in
-// it: its eviction manager looks at the same figures.
+// awaitMeasured waits until the kubelet has measured the volume of the capture's agent twice with the whole file in it.
+// Its eviction manager uses the same figures.
 func awaitMeasured(t *testing.T, pc *sondev1.PacketCapture, size int64) {
 	t.Helper()
 	times := map[string]bool{}
@@ -67,7 +67,7 @@ func awaitMeasured(t *testing.T, pc *sondev1.PacketCapture, size int64) {
 			return err
 		}
 		if len(agents.Items) != 1 || agents.Items[0].Status.Phase != corev1.PodRunning {
-			t.Fatalf("the agent's Pod does not run any more: %+v", agents.Items)
+			t.Fatalf("the agent's Pod has stopped: %+v", agents.Items)
 		}
 		at, used, err := volumeUsage(ctx, &agents.Items[0], "results")
 		if err != nil {
@@ -77,13 +77,13 @@ func awaitMeasured(t *testing.T, pc *sondev1.PacketCapture, size int64) {
 			times[at] = true
 		}
 		if len(times) < 2 {
-			return fmt.Errorf("seen at %v; at %s it had %d bytes of %d", times, at, used, size)
+			return fmt.Errorf("measured at %v; at %s it had %d bytes, want %d", times, at, used, size)
 		}
 		return nil
 	})
 }
 
-// volumeUsage asks the kubelet when it last measured a volume of a Pod, and how many bytes were in it.
+// volumeUsage returns when the kubelet last measured a volume of a Pod, and its size in bytes.
 func volumeUsage(ctx context.Context, p *corev1.Pod, volume string) (at string, used int64, err error) {
 	cs, err := kubernetes.NewForConfig(cluster.Config)
 	if err != nil {
@@ -118,7 +118,7 @@ func volumeUsage(ctx context.Context, p *corev1.Pod, volume string) (at string, 
 	return "", 0, fmt.Errorf("volume %s of %s is not measured yet", volume, p.Name)
 }
 
-// overfull makes a Pod that puts more into its volume than its limit: the control, which the kubelet must evict.
+// overfull creates a Pod that writes more into its volume than its limit. As the control, the kubelet must evict it.
 func overfull(t *testing.T, ns, node string) *corev1.Pod {
 	t.Helper()
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "overfull"}, Spec: corev1.PodSpec{

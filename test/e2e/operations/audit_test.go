@@ -22,8 +22,8 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/audit"
 )
 
-// Each request, capture and download leaves a line in the log of the replica that saw it, also where it was
-// refused, stopped or broken off.
+// Each request, capture and download leaves a line in the log of the replica that handled it, also if it was refused,
+// stopped or cut off.
 func TestOpsAuditLog(t *testing.T) {
 	ns := cluster.Namespace(t, nil)
 	target := cluster.Deployment(t, ns, "sink", 1, "sink")
@@ -48,7 +48,7 @@ func TestOpsAuditLog(t *testing.T) {
 		sizeAt(t, &pods[i], pc, e, token)
 		if body, err := stream(t.Context(), &pods[i], filePath(pc, e), "a token that nobody has registered"); err == nil {
 			body.Close()
-			t.Error("served without a token")
+			t.Error("got a file without a token, want a refusal")
 		}
 	}
 	breakOff(t, &pods[0], pc, token)
@@ -67,7 +67,7 @@ func TestOpsAuditLog(t *testing.T) {
 	}
 	wanted = append(wanted, both(audit.ResultServed, map[string]any{"captureUID": string(pc.UID), "requester": "kubernetes-admin", "bytes": bytes, "outcome": "whole", "pod": p.Name})...)
 	wanted = append(wanted, both(audit.ResultRefused, map[string]any{"PacketCapture": name, "code": float64(401)})...)
-	// The last answer tells more than that the time was over.
+	// The error of the last check says more than that the time is over.
 	cluster.Eventually(t, 20*time.Second, "audit lines", func(context.Context) error {
 		ctx := t.Context()
 		lines := map[string][]map[string]any{}
@@ -81,14 +81,14 @@ func TestOpsAuditLog(t *testing.T) {
 		}
 		for _, w := range wanted {
 			if !w.in(lines[w.replica]) {
-				return fmt.Errorf("no line %+v", w)
+				return fmt.Errorf("found no line %+v", w)
 			}
 		}
 		return nil
 	})
 }
 
-// wantedLine of one replica, or of any.
+// wantedLine is a line that the log of one replica, or of any, must contain.
 type wantedLine struct {
 	replica, action string
 	fields          map[string]any
@@ -99,7 +99,7 @@ func (w wantedLine) in(lines []map[string]any) bool {
 		same := l[audit.Key] == w.action
 		for k, v := range w.fields {
 			got := l[k]
-			if o, ok := got.(map[string]any); ok { // controllers name objects so
+			if o, ok := got.(map[string]any); ok { // controllers log the object like this
 				got = fmt.Sprintf("%v/%v", o["namespace"], o["name"])
 			}
 			same = same && got == v
@@ -111,7 +111,7 @@ func (w wantedLine) in(lines []map[string]any) bool {
 	return false
 }
 
-// auditLines of one replica's log; what is no JSON is not ours.
+// auditLines returns the audit lines in one replica's log. It skips lines that are not JSON.
 func auditLines(ctx context.Context, p *corev1.Pod) ([]map[string]any, error) {
 	cs, err := kubernetes.NewForConfig(cluster.Config)
 	if err != nil {
@@ -134,7 +134,7 @@ func auditLines(ctx context.Context, p *corev1.Pod) ([]map[string]any, error) {
 	return found, lines.Err()
 }
 
-// breakOff begins a download at one replica and hangs up.
+// breakOff starts a download at one replica and closes the connection.
 func breakOff(t *testing.T, p *corev1.Pod, pc *sondev1.PacketCapture, token string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

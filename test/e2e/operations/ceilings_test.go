@@ -22,7 +22,7 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 )
 
-// What the manifests' defaults allow (docs/operations.md), and what is asked for here.
+// Defaults of the manifests (docs/operations.md), and the sizes of this test.
 const (
 	ceilingPods     = 200
 	ceilingNode     = 20
@@ -32,11 +32,11 @@ const (
 	manyCaptures    = 50
 )
 
-// Captures of simulated Pods: agents seem to run there at once, capture nothing, and answer no call. So what is
-// shown is what the manager makes and writes, not what probes do.
+// Captures of simulated Pods. Their agents seem to run at once, capture nothing and answer no calls. So the test shows
+// what the manager creates and writes, not what probes do.
 func TestOpsCeilings(t *testing.T) {
 	simulate(t)
-	// Begun first, as it takes minutes.
+	// Created first, because it takes minutes to fail.
 	never := neverStarting(t)
 	t.Run("endless", testEndless)
 	t.Run("one capture of many Pods", testManyPods)
@@ -45,19 +45,19 @@ func TestOpsCeilings(t *testing.T) {
 		cluster.AwaitFinal(t, never, 8*time.Minute)
 		e := never.Status.Pods[0]
 		if never.Status.Phase != sondev1.PhaseFailed || e.Reason != sondev1.ReasonNotStarted || !strings.Contains(e.Message, "Insufficient cpu") {
-			t.Errorf("phase %s, entry %+v; want Failed, NotStarted, and why", never.Status.Phase, e)
+			t.Errorf("phase %s, entry %+v; want Failed, NotStarted and a message", never.Status.Phase, e)
 		}
 		cluster.DeleteNow(t, never)
 		cluster.NothingLeft(t, string(never.UID))
 	})
 	for _, p := range cluster.ManagerPods(t) {
 		if n := p.Status.ContainerStatuses[0].RestartCount; n != 0 {
-			t.Errorf("%s was restarted %d times: %+v", p.Name, n, p.Status.ContainerStatuses[0].LastTerminationState)
+			t.Errorf("%s was restarted %d times, want none: %+v", p.Name, n, p.Status.ContainerStatuses[0].LastTerminationState)
 		}
 	}
 }
 
-// simulate adds nodes to the cluster for the time of the test, and begins with fresh managers.
+// simulate adds nodes to the cluster until the test ends, and restarts the managers.
 func simulate(t *testing.T) {
 	t.Helper()
 	out, err := osexec.CommandContext(t.Context(), cluster.Command, "kwok", "--nodes", fmt.Sprint(simulatedNodes)).CombinedOutput()
@@ -77,7 +77,7 @@ func simulate(t *testing.T) {
 	cluster.AwaitManager(t.Context(), t)
 }
 
-// simulated makes a Deployment on simulated nodes.
+// simulated creates a Deployment on simulated nodes.
 func simulated(t *testing.T, ns string, replicas int32, selector map[string]string) {
 	t.Helper()
 	labels := map[string]string{"app": "fake"}
@@ -105,7 +105,7 @@ func simulated(t *testing.T, ns string, replicas int32, selector map[string]stri
 	})
 }
 
-// neverStarting is a capture on a node that has no room for its agent.
+// neverStarting creates a capture on a node that has no room for its agent.
 func neverStarting(t *testing.T) *sondev1.PacketCapture {
 	t.Helper()
 	ns := cluster.Namespace(t, nil)
@@ -118,7 +118,7 @@ func neverStarting(t *testing.T) *sondev1.PacketCapture {
 	return cluster.CreateCapture(t, ns, sondev1.PacketCaptureSpec{TargetDeployment: "fake", Duration: "1m"})
 }
 
-// testEndless: what is asked for above a ceiling is refused, in words that say which and who can raise it.
+// A request above a ceiling is refused with a message that names the ceiling and who can raise it.
 func testEndless(t *testing.T) {
 	ns := cluster.Namespace(t, nil)
 	simulated(t, ns, 1, map[string]string{cluster.Simulated: "kwok"})
@@ -134,18 +134,18 @@ func testEndless(t *testing.T) {
 			tc.spec.TargetDeployment = "fake"
 			err := cluster.Admin.Create(t.Context(), &sondev1.PacketCapture{ObjectMeta: metav1.ObjectMeta{GenerateName: "cap-", Namespace: ns}, Spec: tc.spec})
 			if err == nil {
-				t.Fatal("accepted")
+				t.Fatal("accepted, want a refusal")
 			}
 			for _, w := range tc.want {
 				if !strings.Contains(err.Error(), w) {
-					t.Errorf("no %q in %v", w, err)
+					t.Errorf("refused with %v, want %q in the message", err, w)
 				}
 			}
 		})
 	}
 }
 
-// testManyPods: of 5,000 Pods 200 are captured at a time, and the status stays small.
+// Of 5,000 Pods 200 are captured at a time, and the status stays small.
 func testManyPods(t *testing.T) {
 	ns := cluster.Namespace(t, nil)
 	simulated(t, ns, manyPods, map[string]string{cluster.Simulated: "kwok"})
@@ -160,10 +160,10 @@ func testManyPods(t *testing.T) {
 		}
 		return nil
 	})
-	// A few looks of what waits, five seconds apart.
-	looks := time.NewTimer(20 * time.Second)
-	defer looks.Stop()
-	<-looks.C
+	// Give the waiting Pods time for a few more passes, which come every five seconds.
+	passes := time.NewTimer(20 * time.Second)
+	defer passes.Stop()
+	<-passes.C
 	if err := cluster.Admin.Get(t.Context(), client.ObjectKeyFromObject(pc), pc); err != nil {
 		t.Fatal(err)
 	}
@@ -197,7 +197,7 @@ func testManyPods(t *testing.T) {
 	if len(b) > cluster.MaxStatus {
 		t.Errorf("the object has %d bytes, want at most %d", len(b), cluster.MaxStatus)
 	}
-	// A Job, a review, and a status for each Pod at the most; not more because 4,800 wait.
+	// At most a Job, a review and a status per Pod. The 4,800 waiting Pods must add no writes.
 	if most := 4*ceilingPods + 100; len(writes) > most {
 		t.Errorf("%d writes, want at most %d: %v", len(writes), most, byResource)
 	}
@@ -206,7 +206,8 @@ func testManyPods(t *testing.T) {
 	cluster.NothingLeft(t, string(pc.UID))
 }
 
-// wantWaiting asserts a condition that says what is waited for, by which flag, and who can change it.
+// wantWaiting asserts a condition that says what the capture waits for, which flag limits it, and who can change the
+// flag.
 func wantWaiting(t *testing.T, pc *sondev1.PacketCapture, reason, flag string) metav1.Condition {
 	t.Helper()
 	c := apimeta.FindStatusCondition(pc.Status.Conditions, sondev1.ConditionCapturing)
@@ -219,7 +220,7 @@ func wantWaiting(t *testing.T, pc *sondev1.PacketCapture, reason, flag string) m
 	return *c
 }
 
-// wantMemory asserts that no replica has ever had more than its limit leaves room for.
+// wantMemory asserts that the peak memory of each replica stays well below its limit.
 func wantMemory(t *testing.T) {
 	t.Helper()
 	limit := cluster.Manager(t).Spec.Template.Spec.Containers[0].Resources.Limits.Memory().Value()
@@ -238,7 +239,7 @@ func wantMemory(t *testing.T) {
 	}
 }
 
-// testManyCaptures: of 50 captures of real Pods, made at once, 20 run at a time, and all come to their turn.
+// Of 50 captures of real Pods, created at once, 20 run at a time, and all of them run in the end.
 func testManyCaptures(t *testing.T) {
 	ns := cluster.Namespace(t, nil)
 	cluster.Deployment(t, ns, "sink", 1, "sink")
@@ -246,8 +247,8 @@ func testManyCaptures(t *testing.T) {
 	for range manyCaptures {
 		all = append(all, cluster.CreateCapture(t, ns, sondev1.PacketCaptureSpec{TargetDeployment: "sink", Duration: "10s", RetainFor: "10s"}))
 	}
-	told, most := false, 0
-	cluster.Eventually(t, 8*time.Minute, "all captures over", func(ctx context.Context) error {
+	reported, most := false, 0
+	cluster.Eventually(t, 8*time.Minute, "all captures ended", func(ctx context.Context) error {
 		var list sondev1.PacketCaptureList
 		if err := cluster.Admin.List(ctx, &list, client.InNamespace(ns)); err != nil {
 			return err
@@ -261,21 +262,21 @@ func testManyCaptures(t *testing.T) {
 				over++
 			case pc.Status.StartTime != nil:
 				begun++
-			case c != nil && c.Reason == sondev1.ReasonQueued && !told:
-				told = true
+			case c != nil && c.Reason == sondev1.ReasonQueued && !reported:
+				reported = true
 				wantWaiting(t, pc, sondev1.ReasonQueued, "--max-captures-per-namespace")
 			}
 		}
 		most = max(most, begun)
 		if over < manyCaptures {
-			return fmt.Errorf("%d over, %d begun", over, begun)
+			return fmt.Errorf("%d ended, %d started", over, begun)
 		}
 		return nil
 	})
 	t.Logf("at most %d ran at the same time", most)
-	// Passes run at the same time, so that a few more may begin in the same moment.
-	if !told || most > ceilingCaptures+4 {
-		t.Errorf("at most %d ran at the same time, waiting was told: %t", most, told)
+	// Passes run in parallel, so a few more captures may start at the same moment.
+	if !reported || most > ceilingCaptures+4 {
+		t.Errorf("at most %d captures ran at the same time, want about 20; waiting was reported: %t", most, reported)
 	}
 	for _, pc := range all {
 		if err := cluster.Admin.Get(t.Context(), client.ObjectKeyFromObject(pc), pc); err != nil {

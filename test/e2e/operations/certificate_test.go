@@ -23,8 +23,8 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/certs"
 )
 
-// What has expired is renewed within a minute, by running managers and by those that start, and both
-// replicas serve what the API server trusts.
+// Expired certificates are renewed within a minute, by running managers and by starting ones, and both replicas serve a
+// certificate that the API server trusts.
 func TestOpsCertificateExpired(t *testing.T) {
 	ns := cluster.Namespace(t, nil)
 	cluster.Deployment(t, ns, "sink", 1, "sink")
@@ -75,7 +75,7 @@ func TestOpsCertificateExpired(t *testing.T) {
 	}
 }
 
-// madeAgo is what a manager wrote into the Secret so long ago.
+// madeAgo returns the Secret that a manager wrote this long ago.
 func madeAgo(t *testing.T, age time.Duration) map[string][]byte {
 	t.Helper()
 	c := fake.NewClientBuilder().Build()
@@ -89,7 +89,7 @@ func madeAgo(t *testing.T, age time.Duration) map[string][]byte {
 	return s.Data
 }
 
-// trust makes the API server trust an authority for the webhooks, as it did when that was new.
+// trust makes the API server trust an authority for the webhooks, as it did when the authority was new.
 func trust(t *testing.T, bundle []byte) {
 	t.Helper()
 	var hook admissionregistrationv1.MutatingWebhookConfiguration
@@ -104,7 +104,7 @@ func trust(t *testing.T, bundle []byte) {
 	}
 }
 
-// trusted says whether the API server would take the certificate that one replica serves.
+// trusted returns an error unless the API server would accept the certificate that one replica serves.
 func trusted(ctx context.Context, p *corev1.Pod) error {
 	var hook admissionregistrationv1.MutatingWebhookConfiguration
 	if err := cluster.Admin.Get(ctx, client.ObjectKey{Name: "sonde"}, &hook); err != nil {

@@ -1,6 +1,7 @@
 //go:build e2e
 
-// Package operations tests, on a real cluster, the operator itself: replicas, health, ceilings, metrics, audit. hack/e2e.sh starts it.
+// Package operations tests the operator itself on a real cluster: replicas, health, ceilings, metrics, audit.
+// hack/e2e.sh runs it.
 package operations
 
 import (

@@ -31,7 +31,7 @@ const (
 	resultsPort = 9444
 )
 
-// lease returns the one that the replicas contend for.
+// lease returns the lease that the replicas compete for.
 func lease(ctx context.Context) (*coordinationv1.Lease, error) {
 	var l coordinationv1.Lease
 	err := cluster.Admin.Get(ctx, client.ObjectKey{Namespace: cluster.OperatorNamespace, Name: "sonde-manager"}, &l)
@@ -57,7 +57,7 @@ func leader(t *testing.T) (leading *corev1.Pod, identity string) {
 	return leading, identity
 }
 
-// otherLeader waits until another process than the one with this identity leads.
+// otherLeader waits until a process with another identity leads.
 func otherLeader(t *testing.T, than string) *coordinationv1.Lease {
 	t.Helper()
 	var l *coordinationv1.Lease
@@ -79,7 +79,7 @@ func signalManager(t *testing.T, p *corev1.Pod, signal string) {
 	cluster.OnNode(t, p.Spec.NodeName, "kill", "-"+signal, managerPID(t, p))
 }
 
-// managerPID is the process of one replica, as its node numbers it.
+// managerPID returns the process ID of one replica on its node.
 func managerPID(t *testing.T, p *corev1.Pod) string {
 	t.Helper()
 	id := strings.TrimPrefix(p.Status.ContainerStatuses[0].ContainerID, "containerd://")
@@ -96,12 +96,12 @@ func managerPID(t *testing.T, p *corev1.Pod) string {
 	return ""
 }
 
-// podProxy is the path of one port of one replica, so that no Service chooses another.
+// podProxy returns the API path of a port of one replica. A Service would choose a replica itself.
 func podProxy(p *corev1.Pod, port int) string {
 	return fmt.Sprintf("/api/v1/namespaces/%s/pods/https:%s:%d/proxy", p.Namespace, p.Name, port)
 }
 
-// accessToken makes a ResultAccess for a capture and returns its token.
+// accessToken creates a ResultAccess for a capture and returns its token.
 func accessToken(t *testing.T, pc *sondev1.PacketCapture) string {
 	t.Helper()
 	token := rand.Text()
@@ -116,7 +116,7 @@ func accessToken(t *testing.T, pc *sondev1.PacketCapture) string {
 	return token
 }
 
-// filePath of the first file of an entry, at the results endpoint.
+// filePath is the path of an entry's first file at the results endpoint.
 func filePath(pc *sondev1.PacketCapture, e sondev1.PodResult) string {
 	return fmt.Sprintf("/v1/namespaces/%s/packetcaptures/%s/files/%s/%s", pc.Namespace, pc.Name, e.UID, e.Files[0].Name)
 }
@@ -130,12 +130,12 @@ func stream(ctx context.Context, p *corev1.Pod, path, token string) (io.ReadClos
 	return cs.RESTClient().Get().AbsPath(podProxy(p, resultsPort)+path).SetHeader("X-Sonde-Token", token).Stream(ctx)
 }
 
-// sizeAt returns how many bytes of a Pod's file one replica serves.
+// sizeAt returns the number of bytes of a Pod's file that one replica serves.
 func sizeAt(t *testing.T, p *corev1.Pod, pc *sondev1.PacketCapture, e sondev1.PodResult, token string) int64 {
 	t.Helper()
 	var n int64
 	cluster.Eventually(t, 10*time.Second, "file served by "+p.Name, func(ctx context.Context) error {
-		body, err := stream(ctx, p, filePath(pc, e), token) // the replica may not know the token yet
+		body, err := stream(ctx, p, filePath(pc, e), token) // the replica may not have read the token yet
 		if err != nil {
 			return err
 		}

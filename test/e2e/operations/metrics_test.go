@@ -15,7 +15,7 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 )
 
-// Metrics are for those who are bound to sonde-metrics-reader, and tell what has just happened.
+// Only subjects bound to sonde-metrics-reader can read metrics, and the metrics show what has just happened.
 func TestOpsMetrics(t *testing.T) {
 	ns := cluster.Namespace(t, nil)
 	reader, other := cluster.MetricsReader(t, ns), cluster.ServiceAccountToken(t, ns, "other")
@@ -50,7 +50,7 @@ func TestOpsMetrics(t *testing.T) {
 	if err := cluster.Admin.Create(t.Context(), refused); err == nil {
 		t.Fatal("a capture above the ceiling was admitted")
 	}
-	perReplica := float64(len(pods)) // a gauge is told by each
+	perReplica := float64(len(pods)) // each replica reports the gauge
 	cluster.Eventually(t, 30*time.Second, "metrics of the capture", func(context.Context) error {
 		after := cluster.ScrapeAll(t, reader)
 		for series, want := range map[string]float64{
@@ -65,11 +65,11 @@ func TestOpsMetrics(t *testing.T) {
 		for _, place := range []string{"kernel", "ring", "writer", "unlisted"} {
 			series := `sonde_dropped_packets_total{place="` + place + `"}`
 			if got, ok := after[series]; !ok || got != before[series] {
-				return fmt.Errorf("%s is %v (%t), want what it was", series, got, ok)
+				return fmt.Errorf("%s is %v (found: %t), want it unchanged", series, got, ok)
 			}
 		}
 		if errs, ok := after[`controller_runtime_reconcile_errors_total{controller="packetcapture"}`]; !ok {
-			return fmt.Errorf("no reconcile errors are told: %v", errs)
+			return fmt.Errorf("found no metric of reconcile errors: %v", errs)
 		}
 		return nil
 	})

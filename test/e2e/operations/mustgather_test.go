@@ -27,7 +27,7 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 )
 
-// What the plugin collects holds objects and logs, and nothing of any Secret, no stamp and no webhook's path.
+// The files that the plugin collects hold objects and logs, but no Secret, no stamp and no path of the webhook.
 func TestOpsMustGather(t *testing.T) {
 	ns := cluster.Namespace(t, nil)
 	d := cluster.Deployment(t, ns, "sink", 1, "sink")
@@ -51,45 +51,46 @@ func TestOpsMustGather(t *testing.T) {
 		"logs/" + cluster.AgentPod(t, tr) + "/probe.log", "logs/" + cluster.AgentPod(t, tr) + "/keeper.log",
 	} {
 		if _, ok := all[want]; !ok {
-			t.Errorf("no %s; the plugin said\n%s", want, out)
+			t.Errorf("found no file %s; the plugin printed\n%s", want, out)
 		}
 	}
 	if !strings.Contains(all["objects/packetcaptures.yaml"], string(pc.UID)) {
-		t.Error("the capture is not in it")
+		t.Error("found no capture, want it among the collected objects")
 	}
 	if !strings.Contains(all["objects/traces.yaml"], string(tr.UID)) {
-		t.Error("the trace is not in it")
+		t.Error("found no trace, want it among the collected objects")
 	}
-	// The gates' configuration is there, with its namespaces, and without its path.
+	// The configuration of gates is included with its namespaces and without its path.
 	hooks := all["objects/mutatingwebhookconfigurations-sonde.yaml"]
 	for _, want := range []string{"name: " + platformcontroller.GateConfigurationName, "- " + ns, "path: " + webhookpath.Gate + "/REDACTED"} {
 		if !strings.Contains(hooks, want) {
-			t.Errorf("no %q in the webhook configurations:\n%s", want, hooks)
+			t.Errorf("found no %q in the webhook configurations:\n%s", want, hooks)
 		}
 	}
 	secret := secretsOf(t)
 	for name, content := range all {
 		for what, value := range secret {
 			if strings.Contains(content, value) {
-				t.Errorf("%s is in %s", what, name)
+				t.Errorf("found %s in %s, want it left out", what, name)
 			}
 		}
 		if strings.Contains(content, "PRIVATE KEY") {
-			t.Errorf("a private key is in %s", name)
+			t.Errorf("found a private key in %s, want it left out", name)
 		}
 	}
-	// The control: a text that quotes the webhook's path, as errors of the API server do, is there without it.
+	// The control: an event that quotes the webhook's path, as errors of the API server do, is included without the
+	// path.
 	if cut, _, _ := strings.Cut(planted, secret["the webhook's path"]); !strings.Contains(all["objects/events.yaml"], cut+"REDACTED") {
-		t.Error("the event that quotes the webhook's path is not in objects/events.yaml, or nothing was taken out of it")
+		t.Error("the event that quotes the webhook's path is missing in objects/events.yaml, or still contains the path")
 	}
 	for i := range pods {
-		if strings.Contains(wholeLog(t, &pods[i]), secret["the webhook's path"]) {
+		if strings.Contains(fullLog(t, &pods[i]), secret["the webhook's path"]) {
 			t.Errorf("the log of %s holds the webhook's path", pods[i].Name)
 		}
 	}
 }
 
-// plantPath has an event of the operator's namespace quote the webhook's path, and returns the path.
+// plantPath creates an event in the operator's namespace that quotes the webhook's path, and returns the path.
 func plantPath(t *testing.T) string {
 	t.Helper()
 	var hook admissionregistrationv1.MutatingWebhookConfiguration
@@ -109,7 +110,7 @@ func plantPath(t *testing.T) string {
 	return path
 }
 
-// gathered are the collected files by name.
+// gathered returns the collected files by name.
 func gathered(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -131,7 +132,7 @@ func gathered(t *testing.T, dir string) map[string]string {
 	return all
 }
 
-// secretsOf are the texts that must be nowhere, by what they are.
+// secretsOf returns the texts that must not appear anywhere, by description.
 func secretsOf(t *testing.T) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -142,7 +143,7 @@ func secretsOf(t *testing.T) map[string]string {
 	for i := range secrets.Items {
 		for key, value := range secrets.Items[i].Data {
 			if strings.HasSuffix(key, ".crt") {
-				continue // certificates are public; the webhook's configuration holds one
+				continue // certificates are public; the webhook's configuration contains one
 			}
 			what := secrets.Items[i].Name + "/" + key
 			found[what], found[what+" in base64"] = string(value), base64.StdEncoding.EncodeToString(value)
@@ -174,14 +175,14 @@ func secretsOf(t *testing.T) map[string]string {
 	}
 	for what, value := range found {
 		if len(value) < 16 {
-			t.Fatalf("%s is %q: too short to be looked for", what, value)
+			t.Fatalf("%s is %q: too short to search for", what, value)
 		}
 	}
 	return found
 }
 
-// wholeLog of one replica, as it is.
-func wholeLog(t *testing.T, p *corev1.Pod) string {
+// fullLog returns the log of one replica, unfiltered.
+func fullLog(t *testing.T, p *corev1.Pod) string {
 	t.Helper()
 	cs, err := kubernetes.NewForConfig(cluster.Config)
 	if err != nil {

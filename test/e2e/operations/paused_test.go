@@ -20,8 +20,8 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 )
 
-// A pause: all probes of all captures are gone within 10 s, their results are kept, new captures are
-// refused in words, and afterwards captures can be made again.
+// The pause switch removes all probes of all captures within 10 s and keeps their results. New captures are refused
+// with a message that names the switch. Afterwards captures work again.
 func TestOpsPaused(t *testing.T) {
 	ns := cluster.Namespace(t, nil)
 	target := cluster.Deployment(t, ns, "sink", 2, "sink")
@@ -34,15 +34,15 @@ func TestOpsPaused(t *testing.T) {
 	for i := range pods {
 		cluster.Send(t, sender, cluster.UDPAddr(pods[i].Status.PodIP), 1, 1000)
 	}
-	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: cluster.OperatorNamespace, Name: "sonde-config"}, Data: map[string]string{"paused": "true"}}
-	if err := cluster.Admin.Create(t.Context(), config); err != nil {
+	pauseSwitch := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: cluster.OperatorNamespace, Name: "sonde-config"}, Data: map[string]string{"paused": "true"}}
+	if err := cluster.Admin.Create(t.Context(), pauseSwitch); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = cluster.Admin.Delete(context.WithoutCancel(t.Context()), config) })
+	t.Cleanup(func() { _ = cluster.Admin.Delete(context.WithoutCancel(t.Context()), pauseSwitch) })
 	cluster.Eventually(t, 10*time.Second, "no probe on any node", func(context.Context) error {
 		for _, p := range cluster.AgentProcesses(t) {
 			if strings.Contains(p, "/agent probe") {
-				return fmt.Errorf("%s", p)
+				return fmt.Errorf("probe still runs: %s", p)
 			}
 		}
 		return nil
@@ -58,7 +58,7 @@ func TestOpsPaused(t *testing.T) {
 		}
 		for name, got := range cluster.Download(t, pc) {
 			if different, n := got.Count(1); different != 1000 || n != 1000 {
-				t.Errorf("%s/%s: %d numbers in %d packets, want 1000", pc.Name, name, different, n)
+				t.Errorf("%s/%s: got %d numbers in %d packets, want 1000", pc.Name, name, different, n)
 			}
 		}
 	}
@@ -70,7 +70,7 @@ func TestOpsPaused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := cluster.Admin.Patch(t.Context(), config, client.RawPatch("application/merge-patch+json", b)); err != nil {
+	if err := cluster.Admin.Patch(t.Context(), pauseSwitch, client.RawPatch("application/merge-patch+json", b)); err != nil {
 		t.Fatal(err)
 	}
 	again := cluster.Capture(t, cluster.Admin, ns, sondev1.PacketCaptureSpec{TargetDeployment: "sink", Duration: "10m"})

@@ -24,7 +24,7 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 )
 
-// A standby decides on requests and hands out results as the leader does.
+// A standby replica decides on requests and serves results like the leader.
 func TestOpsEveryReplicaServes(t *testing.T) {
 	ns := cluster.Namespace(t, nil)
 	cluster.Deployment(t, ns, "sink", 1, "sink")
@@ -33,23 +33,24 @@ func TestOpsEveryReplicaServes(t *testing.T) {
 	token := accessToken(t, pc)
 	pods := cluster.ManagerPods(t)
 	if nodes := cluster.NodeNames(t); len(nodes) > 1 && pods[0].Spec.NodeName == pods[1].Spec.NodeName {
-		t.Errorf("both replicas on node %s of %v", pods[0].Spec.NodeName, nodes)
+		t.Errorf("both replicas run on node %s, want two of %v", pods[0].Spec.NodeName, nodes)
 	}
 	for i := range pods {
 		p := &pods[i]
 		if got, want := sizeAt(t, p, pc, pc.Status.Pods[0], token), pc.Status.Pods[0].Files[0].Bytes; got != want {
-			t.Errorf("%s serves %d bytes, the status says %d", p.Name, got, want)
+			t.Errorf("%s serves %d bytes, want %d as in the status", p.Name, got, want)
 		}
 		if a := review(t, p, ns, "sink"); !a.Allowed || len(a.Patch) == 0 {
-			t.Errorf("%s refuses: %+v", p.Name, a)
+			t.Errorf("%s refuses the capture: %+v", p.Name, a)
 		}
 		if a := review(t, p, ns, "no-such"); a.Allowed {
-			t.Errorf("%s admits a target that is not there", p.Name)
+			t.Errorf("%s admits a capture whose target does not exist", p.Name)
 		}
 	}
 }
 
-// review asks the webhook of one replica, as the API server would, about a capture of a Deployment.
+// review sends an admission review about a capture of a Deployment to the webhook of one replica, as the API server
+// would.
 func review(t *testing.T, p *corev1.Pod, ns, deployment string) *admissionv1.AdmissionResponse {
 	t.Helper()
 	var hook admissionregistrationv1.MutatingWebhookConfiguration
@@ -92,7 +93,7 @@ func review(t *testing.T, p *corev1.Pod, ns, deployment string) *admissionv1.Adm
 	return answer.Response
 }
 
-// The leader is lost in mid-capture: another takes over, and the capture ends whole, with one Job per Pod.
+// The leader is lost during a capture. Another replica takes over, and the capture is complete, with one Job per Pod.
 func TestOpsLeaderLost(t *testing.T) {
 	for name, lose := range map[string]func(*testing.T, *corev1.Pod){
 		"deleted": func(t *testing.T, p *corev1.Pod) { t.Helper(); cluster.DeleteNow(t, p) },
@@ -124,7 +125,7 @@ func TestOpsLeaderLost(t *testing.T) {
 			for pod, got := range cluster.Download(t, pc) {
 				for run := range uint32(3) {
 					if different, n := got.Count(run + 1); different != 1000 || n != 1000 {
-						t.Errorf("%s, run %d: %d numbers in %d packets, want 1000 in 1000", pod, run+1, different, n)
+						t.Errorf("%s, run %d: got %d numbers in %d packets, want 1000 in 1000", pod, run+1, different, n)
 					}
 				}
 			}
@@ -135,21 +136,21 @@ func TestOpsLeaderLost(t *testing.T) {
 				}
 			}
 			if made != 2 || len(cluster.JobsOf(t, pc)) != 2 {
-				t.Errorf("%d Jobs were made, and %d are there, want 2", made, len(cluster.JobsOf(t, pc)))
+				t.Errorf("%d Jobs were created and %d exist, want 2", made, len(cluster.JobsOf(t, pc)))
 			}
 			token := accessToken(t, pc)
 			after := cluster.ManagerPods(t)
 			for i := range after {
 				e := pc.Status.Pods[0]
 				if got := sizeAt(t, &after[i], pc, e, token); got != e.Files[0].Bytes {
-					t.Errorf("%s serves %d bytes, the status says %d", after[i].Name, got, e.Files[0].Bytes)
+					t.Errorf("%s serves %d bytes, want %d as in the status", after[i].Name, got, e.Files[0].Bytes)
 				}
 			}
 		})
 	}
 }
 
-// A manager that does not answer any more is restarted by the kubelet, and until then another leads.
+// The kubelet restarts a manager that hangs, and until then another replica leads.
 func TestOpsWedgedManagerIsRestarted(t *testing.T) {
 	cluster.ManagerPods(t)
 	was, identity := leader(t)
@@ -161,15 +162,15 @@ func TestOpsWedgedManagerIsRestarted(t *testing.T) {
 			return err
 		}
 		if n := was.Status.ContainerStatuses[0].RestartCount; n != restarts+1 {
-			return fmt.Errorf("%d restarts, %d before", n, restarts)
+			return fmt.Errorf("got %d restarts, want more than %d", n, restarts)
 		}
 		return nil
 	})
 	cluster.AwaitManager(t.Context(), t)
 }
 
-// A replica that is told to end lets a download end first, hands over the lease, and waits no longer than
-// its grace period for a client that reads no more.
+// A replica that gets SIGTERM lets downloads finish and hands over the lease. It waits no longer than its grace period
+// for a client that has stopped reading.
 func TestOpsShutdownLetsADownloadEnd(t *testing.T) {
 	ns := cluster.Namespace(t, nil)
 	target := cluster.Deployment(t, ns, "sink", 1, "sink")
@@ -180,7 +181,7 @@ func TestOpsShutdownLetsADownloadEnd(t *testing.T) {
 	cluster.Stop(t, pc)
 	e := cluster.Entry(t, pc, p.Name)
 	if e.Files[0].Bytes < 64<<20 {
-		t.Fatalf("the file has %d bytes: too few for a download that no buffer on the way holds", e.Files[0].Bytes)
+		t.Fatalf("the file has %d bytes: want more than the buffers between server and client hold", e.Files[0].Bytes)
 	}
 	token := accessToken(t, pc)
 	cluster.ManagerPods(t)
@@ -201,13 +202,13 @@ func TestOpsShutdownLetsADownloadEnd(t *testing.T) {
 			}
 			cluster.DeleteNow(t, was)
 			if tc.readsOn {
-				// Longer than the time in which the manager ends when nobody reads.
+				// Longer than the manager takes to shut down without a download.
 				hold := time.NewTimer(8 * time.Second)
 				defer hold.Stop()
 				<-hold.C
 				rest, err := io.Copy(io.Discard, body)
 				if err != nil || first+rest != e.Files[0].Bytes {
-					t.Errorf("%d of %d bytes: %v", first+rest, e.Files[0].Bytes, err)
+					t.Errorf("got %d of %d bytes: %v", first+rest, e.Files[0].Bytes, err)
 				}
 			}
 			before, err := lease(t.Context())
@@ -218,7 +219,7 @@ func TestOpsShutdownLetsADownloadEnd(t *testing.T) {
 			now := otherLeader(t, identity)
 			if tc.readsOn && before.Spec.HolderIdentity != nil && *before.Spec.HolderIdentity == identity {
 				if d := now.Spec.AcquireTime.Sub(renewed.Time); d >= time.Duration(*before.Spec.LeaseDurationSeconds)*time.Second {
-					t.Errorf("taken over %s after the last renewal: the lease ran out and was not released", d)
+					t.Errorf("another replica leads %s after the last renewal, want sooner: the lease expired instead of being released", d)
 				}
 			}
 			cluster.Gone(t, was, 40*time.Second)

@@ -24,8 +24,8 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/certs"
 )
 
-// The webhook's Service has no endpoints: no capture can be created, which is said clearly, and nothing else
-// in the cluster is held up, nor the captures that there are.
+// The webhook's Service has no endpoints. No capture can be created, and the error says so clearly. Everything else in
+// the cluster works, and so do existing captures.
 func TestOpsWebhookServiceDown(t *testing.T) {
 	ns := cluster.Namespace(t, nil)
 	cluster.Deployment(t, ns, "sink", 1, "sink")
@@ -37,16 +37,16 @@ func TestOpsWebhookServiceDown(t *testing.T) {
 		refused.ResourceVersion, refused.Name = "", ""
 		err := cluster.Admin.Create(ctx, refused, client.DryRunAll)
 		if err == nil || !strings.Contains(err.Error(), "sonde-webhook") {
-			return errors.Join(errors.New("want an answer that names the Service"), err)
+			return errors.Join(errors.New("want an error that names the Service"), err)
 		}
 		return nil
 	})
 	if err := cluster.Admin.Patch(t.Context(), pc, stopPatch(), client.DryRunAll); err == nil {
-		t.Error("a spec was changed without the webhook")
+		t.Error("a spec was changed without the webhook, want a refusal")
 	}
 	out, err := osexec.CommandContext(t.Context(), cluster.Plugin, "capture", "deploy/sink", "-n", ns, "-o", filepath.Join(t.TempDir(), "x")).CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "Deployment sonde-manager") || strings.Contains(string(out), "/mutate-") {
-		t.Errorf("the plugin says (%v)\n%s\nwant who can help, and not the webhook's path", err, out)
+		t.Errorf("the plugin printed (%v)\n%s\nwant who can help, without the webhook's path", err, out)
 	}
 
 	meta := metav1.ObjectMeta{GenerateName: "other-", Namespace: ns}
@@ -70,7 +70,7 @@ func TestOpsWebhookServiceDown(t *testing.T) {
 	if err := cluster.Admin.Patch(t.Context(), pc, client.RawPatch("application/merge-patch+json", label)); err != nil {
 		t.Errorf("label a capture: %v", err)
 	}
-	cluster.AwaitFinal(t, pc, 2*time.Minute) // the status is still written
+	cluster.AwaitFinal(t, pc, 2*time.Minute) // the status can still be written
 	if pc.Status.Phase != sondev1.PhaseCompleted {
 		t.Errorf("phase %s, want Completed: %+v", pc.Status.Phase, pc.Status)
 	}
@@ -79,7 +79,7 @@ func TestOpsWebhookServiceDown(t *testing.T) {
 	cluster.NothingLeft(t, string(other.UID))
 }
 
-// webhookWithoutEndpoints makes the webhook's Service select nothing for the time of the test.
+// webhookWithoutEndpoints makes the webhook's Service select no Pods until the test ends.
 func webhookWithoutEndpoints(t *testing.T) {
 	t.Helper()
 	set := func(ctx context.Context, selector map[string]string) map[string]string {
@@ -99,7 +99,7 @@ func webhookWithoutEndpoints(t *testing.T) {
 		set(context.WithoutCancel(t.Context()), before)
 		awaitWebhook(t)
 	})
-	// The API server keeps the connections that it has: they end with the Pods.
+	// The API server keeps its open connections, which end with the Pods.
 	pods := cluster.ManagerPods(t)
 	for i := range pods {
 		cluster.DeleteNow(t, &pods[i])
@@ -108,7 +108,7 @@ func webhookWithoutEndpoints(t *testing.T) {
 	cluster.AwaitManager(t.Context(), t)
 }
 
-// awaitWebhook waits until captures are decided on: it asks about one whose target is not there.
+// awaitWebhook waits until the webhook decides on captures: a dry run with a missing target is refused.
 func awaitWebhook(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)

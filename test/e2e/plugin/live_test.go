@@ -23,7 +23,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/nodereport"
 )
 
-// interrupt is Ctrl-C.
+// interrupt sends Ctrl-C (SIGINT).
 func interrupt(t *testing.T, cmd *osexec.Cmd) error {
 	t.Helper()
 	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
@@ -32,7 +32,7 @@ func interrupt(t *testing.T, cmd *osexec.Cmd) error {
 	return cmd.Wait()
 }
 
-// What the Pods do is on the screen while they do it, of each with its name, and in the file afterwards.
+// The calls of the Pods appear on the screen while they happen, with the Pod's name, and afterwards in the file.
 func TestPluginTraceLive(t *testing.T) {
 	ns := cluster.Namespace(t, nil)
 	pods := cluster.ReadyPods(t, cluster.Deployment(t, ns, "files", 2, "idle"), 2)
@@ -47,22 +47,22 @@ func TestPluginTraceLive(t *testing.T) {
 		out.Await(t, 30*time.Second, last, pods[i].Name+"/c/")
 	}
 	if strings.Contains(out.String(), "Processes:") {
-		t.Error("the summary is there before the end")
+		t.Error("the summary was printed before the end")
 	}
 	if err := interrupt(t, cmd); err != nil {
 		t.Errorf("after Ctrl-C: %v\n%s", err, errOut)
 	}
 	for _, want := range []string{"\nProcesses:\n", "\nSaved to " + file} {
 		if n := strings.Count(out.String(), want); n != 1 {
-			t.Errorf("%q is there %d times in\n%s", want, n, out)
+			t.Errorf("want %q once, found it %d times in\n%s", want, n, out)
 		}
 	}
 	if strings.Contains(out.String(), "were not shown") || strings.Contains(out.String(), "\x1b[") {
-		t.Errorf("events were left out of so few, or there are escape sequences without a terminal:\n%s", out)
+		t.Errorf("want all events, as there are few, and no escape sequences without a terminal:\n%s", out)
 	}
 }
 
-// For programs the same lines come as JSON.
+// With JSON output programs read the same lines.
 func TestPluginTraceLiveJSON(t *testing.T) {
 	ns := cluster.Namespace(t, nil)
 	p := cluster.ReadyPods(t, cluster.Deployment(t, ns, "files", 1, "idle"), 1)[0]
@@ -78,14 +78,14 @@ func TestPluginTraceLiveJSON(t *testing.T) {
 	}
 	header, records, end := cluster.ReadTrace(t, []byte(out.String()))
 	if header == nil || end == nil || !end.Complete || end.Written != uint64(len(records)) {
-		t.Errorf("header %+v, %d events, account %+v; the plugin said\n%s", header, len(records), end, errOut)
+		t.Errorf("header %+v, %d events, account %+v; the plugin printed\n%s", header, len(records), end, errOut)
 	}
 	if saved, err := filepath.Glob("files-*Z.ndjson"); err != nil || len(saved) != 1 {
 		t.Errorf("saved %v, %v", saved, err)
 	}
 }
 
-// With --gate the plugin says when new Pods wait and how to have some, and shows what such a Pod does first.
+// With --gate the plugin says when new Pods wait and how to create some, and shows the first calls of such a Pod.
 func TestPluginGate(t *testing.T) {
 	ns := cluster.Namespace(t, nil)
 	d := cluster.Deployment(t, ns, "late", 1, "idle")
@@ -99,11 +99,11 @@ func TestPluginGate(t *testing.T) {
 		t.Errorf("after Ctrl-C: %v\n%s", err, errOut)
 	}
 	if want := "Note: 1 Pod was traced from its first instruction, and waited for that "; !strings.Contains(out.String(), want) {
-		t.Errorf("no %q in\n%s", want, out)
+		t.Errorf("found no %q in\n%s", want, out)
 	}
 }
 
-// doctors are the Pods that examine nodes.
+// doctors returns the Pods that examine nodes.
 func doctors(ctx context.Context, t *testing.T) []string {
 	t.Helper()
 	var list corev1.PodList
@@ -119,7 +119,7 @@ func doctors(ctx context.Context, t *testing.T) []string {
 	return names
 }
 
-// The doctor says of each node that what these tests do there works, and leaves nothing behind.
+// The doctor reports for each node that everything these tests use works there, and leaves nothing behind.
 func TestDoctor(t *testing.T) {
 	names := cluster.NodeNames(t)
 	cmd, out, errOut := cluster.StartPlugin(t, "doctor", "-o", "json")
@@ -135,14 +135,14 @@ func TestDoctor(t *testing.T) {
 		examined = append(examined, r.Node)
 		for _, c := range r.Conclusions {
 			if !c.Works && slices.Contains([]string{"packet captures", "traces", "gates"}, c.Part) {
-				t.Errorf("%s: %s do not work: %s", r.Node, c.Part, c.Because)
+				t.Errorf("%s: %s does not work: %s", r.Node, c.Part, c.Because)
 			}
 		}
 	}
 	slices.Sort(examined)
 	slices.Sort(names)
 	if !slices.Equal(examined, names) {
-		t.Errorf("examined %v, want %v", examined, names)
+		t.Errorf("examined nodes %v, want %v", examined, names)
 	}
 	cmd, out, errOut = cluster.StartPlugin(t, "doctor", names[0])
 	if err := cmd.Wait(); err != nil || !strings.HasPrefix(out.String(), names[0]+": Linux ") || !strings.Contains(out.String(), "\ntraces ") {
@@ -150,11 +150,12 @@ func TestDoctor(t *testing.T) {
 	}
 	t.Log(out.String())
 	if left := doctors(t.Context(), t); len(left) > 0 {
-		t.Errorf("left: %v", left)
+		t.Errorf("doctor Pods are left: %v", left)
 	}
 }
 
-// Whoever has no right is told which he needs; who interrupts, and who names no node, leaves nothing behind either.
+// A user without rights is told which right is missing. Interrupting the doctor, or naming an unknown node, leaves
+// nothing behind.
 func TestDoctorRefusedAndInterrupted(t *testing.T) {
 	cmd, _, errOut := cluster.StartPlugin(t, "doctor", cluster.NodeNames(t)[0], "--as", "nobody")
 	if err := cmd.Wait(); err == nil || !strings.Contains(errOut.String(), "you need get on deployments") {
@@ -167,14 +168,14 @@ func TestDoctorRefusedAndInterrupted(t *testing.T) {
 	cmd, _, _ = cluster.StartPlugin(t, "doctor")
 	cluster.Eventually(t, 30*time.Second, "a doctor", func(ctx context.Context) error {
 		if len(doctors(ctx, t)) == 0 {
-			return fmt.Errorf("none yet")
+			return fmt.Errorf("no Pod yet")
 		}
 		return nil
 	})
 	if err := interrupt(t, cmd); err == nil {
-		t.Log("it had ended already")
+		t.Log("the doctor had already finished")
 	}
 	if left := doctors(t.Context(), t); len(left) > 0 {
-		t.Errorf("left: %v", left)
+		t.Errorf("doctor Pods are left: %v", left)
 	}
 }

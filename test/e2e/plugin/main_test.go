@@ -1,6 +1,6 @@
 //go:build e2e
 
-// Package plugin tests, on a real cluster, kubectl sonde. hack/e2e.sh starts it.
+// Package plugin tests kubectl sonde on a real cluster. hack/e2e.sh runs it.
 package plugin
 
 import (

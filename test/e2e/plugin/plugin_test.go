@@ -22,7 +22,7 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 )
 
-// The one command that most users type: it captures, waits, downloads, and merges in time order.
+// The command that most users type: it captures, waits, downloads, and merges the files in time order.
 func TestPluginCapture(t *testing.T) {
 	ns := cluster.Namespace(t, nil)
 	target := cluster.Deployment(t, ns, "web", 2, "serve")
@@ -41,7 +41,7 @@ func TestPluginCapture(t *testing.T) {
 		t.Errorf("--json printed %q: %v", out.String(), err)
 	}
 	if got := cluster.Read(t, file); got.Packets == 0 {
-		t.Errorf("the file is empty; the plugin said\n%s", errOut.String())
+		t.Errorf("the file is empty; the plugin printed\n%s", errOut.String())
 	}
 	strictOrder(t, file)
 	if strings.Contains(errOut.String(), "\x1b[") {
@@ -49,7 +49,7 @@ func TestPluginCapture(t *testing.T) {
 	}
 }
 
-// Ctrl-C stops the capture and still saves what there is.
+// Ctrl-C stops the capture and still saves its packets.
 func TestPluginInterrupted(t *testing.T) {
 	ns := cluster.Namespace(t, nil)
 	target := cluster.Deployment(t, ns, "sink", 1, "sink")
@@ -73,11 +73,11 @@ func TestPluginInterrupted(t *testing.T) {
 		t.Errorf("after Ctrl-C: %v\n%s", err, out.String())
 	}
 	if different, n := cluster.Read(t, file).Count(7); different != 500 || n != 500 {
-		t.Errorf("%d numbers in %d packets, want 500; the plugin said\n%s", different, n, out.String())
+		t.Errorf("got %d numbers in %d packets, want 500; the plugin printed\n%s", different, n, out.String())
 	}
 }
 
-// A refused capture says in the webhook's words what to write instead, and leaves nothing.
+// A refused capture prints the webhook's advice and leaves nothing behind.
 func TestPluginRefused(t *testing.T) {
 	ns := cluster.Namespace(t, nil)
 	cluster.Deployment(t, ns, "web", 1, "serve")
@@ -87,7 +87,7 @@ func TestPluginRefused(t *testing.T) {
 	}
 	var list sondev1.PacketCaptureList
 	if err := cluster.Admin.List(t.Context(), &list, client.InNamespace(ns)); err != nil || len(list.Items) != 0 {
-		t.Errorf("%d captures left (%v)", len(list.Items), err)
+		t.Errorf("%d captures are left, want none (%v)", len(list.Items), err)
 	}
 }
 
@@ -99,7 +99,7 @@ func strictOrder(t *testing.T, file string) {
 	}
 }
 
-// Filters run in the kernel: what does not match is neither in the file nor counted.
+// Filters run in the kernel: packets that do not match are neither in the file nor counted.
 func TestFilter(t *testing.T) {
 	ns := cluster.Namespace(t, nil)
 	target := cluster.Deployment(t, ns, "sink", 1, "sink")
@@ -112,14 +112,14 @@ func TestFilter(t *testing.T) {
 	cluster.Stop(t, pc)
 	got := cluster.Download(t, pc)[p.Name]
 	if different, _ := got.Count(1); different != 300 || got.Packets != 300 {
-		t.Errorf("%d of 300 matching packets, %d in all", different, got.Packets)
+		t.Errorf("got %d of 300 matching packets and %d in all, want only the 300", different, got.Packets)
 	}
 	if e := cluster.Entry(t, pc, p.Name); e.Packets != 300 || e.Dropped.Total() != 0 {
 		t.Errorf("status %+v, want 300 packets and none dropped", e)
 	}
 }
 
-// maxPackets ends a Pod's capture with exactly so many packets in its file.
+// maxPackets ends a Pod's capture with exactly this many packets in its file.
 func TestPacketLimit(t *testing.T) {
 	ns := cluster.Namespace(t, nil)
 	target := cluster.Deployment(t, ns, "sink", 1, "sink")
@@ -139,11 +139,11 @@ func TestPacketLimit(t *testing.T) {
 	})
 	cluster.Stop(t, pc)
 	if got := cluster.Download(t, pc)[p.Name]; got.Packets != int(limit) {
-		t.Errorf("%d packets in the file, want exactly %d", got.Packets, limit)
+		t.Errorf("got %d packets in the file, want exactly %d", got.Packets, limit)
 	}
 }
 
-// Each capture and each download leaves an audit record: an Event on the capture, with who and how much.
+// Each capture and each download leaves an audit record: an Event on the capture that names the user and the amount.
 func TestAuditEvents(t *testing.T) {
 	ns := cluster.Namespace(t, nil)
 	cluster.Deployment(t, ns, "sink", 1, "sink")
@@ -155,16 +155,16 @@ func TestAuditEvents(t *testing.T) {
 		if err := cluster.Admin.List(ctx, &list, client.InNamespace(ns)); err != nil {
 			return err
 		}
-		var seen []string
+		var lines []string
 		for i := range list.Items {
 			if list.Items[i].InvolvedObject.UID == pc.UID {
-				seen = append(seen, list.Items[i].Reason+": "+list.Items[i].Message)
+				lines = append(lines, list.Items[i].Reason+": "+list.Items[i].Message)
 			}
 		}
-		all := strings.Join(seen, "\n")
+		all := strings.Join(lines, "\n")
 		for _, want := range []string{string(sondev1.PhaseCapturing), string(sondev1.PhaseCompleted), "kubernetes-admin", "bytes"} {
 			if !strings.Contains(all, want) {
-				return fmt.Errorf("no %q in\n%s", want, all)
+				return fmt.Errorf("found no %q in\n%s", want, all)
 			}
 		}
 		return nil

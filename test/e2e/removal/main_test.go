@@ -1,6 +1,7 @@
 //go:build e2e
 
-// Package removal tests, on a real cluster, what remains after captures, targets and the operator are removed. hack/e2e.sh starts it.
+// Package removal tests on a real cluster that nothing remains after captures, targets and the operator are removed.
+// hack/e2e.sh runs it.
 package removal
 
 import (

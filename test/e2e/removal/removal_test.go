@@ -71,7 +71,7 @@ func TestDeletingTheTargetNamespaceEndsACaptureFromTheHub(t *testing.T) {
 	cluster.NoAgents(t, 10*time.Second)
 }
 
-// The operator is gone for good in mid-capture: whatever is deleted then goes, and Jobs end by themselves.
+// The operator disappears for good during a capture. Objects that are then deleted go away, and Jobs end by themselves.
 func TestOperatorGoneForGood(t *testing.T) {
 	ns, hub := cluster.Namespace(t, nil), cluster.Namespace(t, map[string]string{sondev1.LabelHub: "true"})
 	cluster.Deployment(t, ns, "sink", 2, "sink")
@@ -101,7 +101,7 @@ func TestOperatorGoneForGood(t *testing.T) {
 				return fmt.Errorf("job %s: %+v", jobs.Items[i].Name, jobs.Items[i].Status)
 			}
 			if ttl := jobs.Items[i].Spec.TTLSecondsAfterFinished; ttl == nil {
-				return fmt.Errorf("job %s has no TTL", jobs.Items[i].Name)
+				return fmt.Errorf("job %s has no TTL, want one", jobs.Items[i].Name)
 			}
 		}
 		return nil
@@ -109,7 +109,7 @@ func TestOperatorGoneForGood(t *testing.T) {
 	cluster.NoAgents(t, 10*time.Second)
 }
 
-// The whole install is removed in mid-capture: nothing of it is left, and nothing hangs.
+// The whole install is removed during a capture: nothing of it is left, and nothing hangs.
 func TestUninstallInMidCapture(t *testing.T) {
 	ns := cluster.Namespace(t, nil)
 	cluster.Deployment(t, ns, "sink", 2, "sink")

@@ -1,6 +1,6 @@
 //go:build e2e
 
-// Package scale tests, on a real cluster, captures of thousands of Pods. hack/e2e.sh starts it.
+// Package scale tests captures of thousands of Pods on a real cluster. hack/e2e.sh runs it.
 package scale
 
 import (

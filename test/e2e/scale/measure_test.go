@@ -17,9 +17,10 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 )
 
-// memory of one process as the kernel tells it, in bytes.
+// memory of one process according to the kernel, in bytes.
 type memory struct {
-	// Resident set: pages of the program's file, which the kernel shares and may drop, and the process's own.
+	// Resident set, in two parts: pages of the program's file, which the kernel shares and may drop, and the process's
+	// own pages.
 	Resident, File, Own int64
 }
 
@@ -31,13 +32,13 @@ func mib(n int64) float64 { return float64(n) / (1 << 20) }
 
 // memories watches the processes of all replicas.
 type memories struct {
-	files map[string]string // by replica, /proc/PID/status
+	files map[string]string // /proc/PID/status by replica
 	mu    sync.Mutex
 	most  map[string]memory
 }
 
-// watchMemory looks at the replicas four times a second until the test ends: of the process's own pages the kernel
-// keeps no peak.
+// watchMemory samples the memory of all replicas four times a second until the test ends, because the kernel keeps no
+// peak of a process's own pages.
 func watchMemory(t *testing.T) *memories {
 	t.Helper()
 	m := &memories{files: map[string]string{}, most: map[string]memory{}}
@@ -64,7 +65,7 @@ func watchMemory(t *testing.T) *memories {
 	return m
 }
 
-// processOf finds the manager's process of a container among those of the machine, which sees its nodes' processes.
+// processOf finds the manager's process in a container. The machine sees the processes of its nodes.
 func processOf(t *testing.T, container string) string {
 	t.Helper()
 	dirs, err := filepath.Glob("/proc/[0-9]*")
@@ -86,7 +87,7 @@ func (m *memories) sample() {
 	for name, file := range m.files {
 		now, _, err := readMemory(file)
 		if err != nil {
-			continue // told by now and peak
+			continue // now and peak report it
 		}
 		m.mu.Lock()
 		most := m.most[name]
@@ -95,7 +96,7 @@ func (m *memories) sample() {
 	}
 }
 
-// readMemory returns what a process has, and the highest resident set it has had.
+// readMemory returns the current memory of a process, and the peak of its resident set.
 func readMemory(file string) (now memory, peak int64, err error) {
 	b, err := os.ReadFile(file)
 	if err != nil {
@@ -111,14 +112,14 @@ func readMemory(file string) (now memory, peak int64, err error) {
 	return now, peak, nil
 }
 
-// now is the memory of the replica that has most.
+// now returns the memory of the replica that uses the most.
 func (m *memories) now(t *testing.T) memory {
 	t.Helper()
 	var most memory
 	for _, file := range m.files {
 		now, _, err := readMemory(file)
 		if err != nil {
-			t.Fatalf("a replica was restarted: %v", err)
+			t.Fatalf("a replica was restarted, want none: %v", err)
 		}
 		if now.Resident > most.Resident {
 			most = now
@@ -127,14 +128,14 @@ func (m *memories) now(t *testing.T) memory {
 	return most
 }
 
-// peak is the most that any replica has had of each.
+// peak returns the highest value of each figure over all replicas.
 func (m *memories) peak(t *testing.T) memory {
 	t.Helper()
 	var most memory
 	for name, file := range m.files {
 		_, peak, err := readMemory(file)
 		if err != nil {
-			t.Fatalf("a replica was restarted: %v", err)
+			t.Fatalf("a replica was restarted, want none: %v", err)
 		}
 		m.mu.Lock()
 		most = memory{Resident: max(most.Resident, peak), File: max(most.File, m.most[name].File), Own: max(most.Own, m.most[name].Own)}
@@ -143,7 +144,7 @@ func (m *memories) peak(t *testing.T) memory {
 	return most
 }
 
-// want fails the test where a replica has had too much.
+// want fails the test if a replica used too much memory.
 func (m *memories) want(t *testing.T) {
 	t.Helper()
 	p := m.peak(t)
@@ -153,7 +154,7 @@ func (m *memories) want(t *testing.T) {
 	}
 }
 
-// objectSize is what a capture takes as JSON, in bytes.
+// objectSize returns the size of a capture as JSON, in bytes.
 func objectSize(t *testing.T, pc *sondev1.PacketCapture) int {
 	t.Helper()
 	b, err := json.Marshal(pc)
@@ -166,7 +167,7 @@ func objectSize(t *testing.T, pc *sondev1.PacketCapture) int {
 // figure is a row of docs/benchmarks.md, section scale.
 type figure struct{ what, goal, got string }
 
-// figures leaves rows for hack/shard.sh, which writes the section: a file for each part.
+// figures writes rows for hack/shard.sh, which assembles the section from one file per part.
 func figures(t *testing.T, part string, rows ...figure) {
 	t.Helper()
 	var text strings.Builder

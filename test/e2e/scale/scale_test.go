@@ -23,7 +23,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/kind"
 )
 
-// The sizes of docs/benchmarks.md, section scale, and its goals.
+// Sizes and goals of docs/benchmarks.md, section scale.
 const (
 	scaleNodes    = 100
 	scaleCaptures = 100
@@ -33,17 +33,17 @@ const (
 	widePods      = 5000
 
 	goalMemory = 60 << 20
-	// mostMemory fails the test: half of the manager's limit. docs/benchmarks.md says how far it is from the goal.
+	// mostMemory fails the test: half of the manager's limit. docs/benchmarks.md says how far that is from the goal.
 	mostMemory  = 128 << 20
 	goalWrites  = 3.0
 	goalJobs    = 10 * time.Second
 	idleMinutes = 12
 )
 
-// Ceilings that are in the way of the sizes above; docs/operations.md says what raising them means.
+// Ceilings that the sizes above exceed; docs/operations.md says what raising them means.
 var raised = []string{"SONDE_MAX_PODS_PER_CAPTURE", "SONDE_MAX_PROBES_PER_NODE", "SONDE_MAX_CAPTURES_PER_NAMESPACE"}
 
-// raiseCeilings turns ceilings off for the time of a test, and returns when new managers lead.
+// raiseCeilings turns ceilings off until the test ends, and returns when new managers lead.
 func raiseCeilings(t *testing.T) {
 	t.Helper()
 	set := func(ctx context.Context, value string) error {
@@ -66,8 +66,8 @@ func raiseCeilings(t *testing.T) {
 	})
 }
 
-// simulateNodes adds simulated nodes for the time of a test, and begins with fresh managers, whose memory and calls
-// are those of this test.
+// simulateNodes adds simulated nodes until the test ends. It restarts the managers, so that their memory and calls are
+// those of this test.
 func simulateNodes(t *testing.T) {
 	t.Helper()
 	out, err := osexec.CommandContext(t.Context(), cluster.Command, "kwok", "--nodes", fmt.Sprint(scaleNodes)).CombinedOutput()
@@ -88,7 +88,7 @@ func simulateNodes(t *testing.T) {
 	cluster.AwaitManager(t.Context(), t)
 }
 
-// simulatedTargets makes Deployments of simulated Pods, named PREFIX-0 and so on, and returns when all are ready.
+// simulatedTargets creates Deployments of simulated Pods, named PREFIX-0 and so on, and returns when all are ready.
 func simulatedTargets(t *testing.T, ns, prefix string, deployments int, replicas int32) {
 	t.Helper()
 	for i := range deployments {
@@ -126,7 +126,7 @@ func simulatedTargets(t *testing.T, ns, prefix string, deployments int, replicas
 	})
 }
 
-// TestScale measures what captures of very many simulated Pods cost, and what none cost.
+// TestScale measures the cost of captures of very many simulated Pods, and of no captures.
 func TestScale(t *testing.T) {
 	simulateNodes(t)
 	ns := cluster.Namespace(t, nil)
@@ -144,7 +144,8 @@ func TestScale(t *testing.T) {
 	t.Run("a capture of 5,000 Pods", testWide)
 }
 
-// testMany: 100 captures of 100 Pods, made so fast as the cluster makes their Pods, all of which run at the same time, from their creation until nothing of them is left.
+// 100 captures of 100 Pods, created as fast as the cluster creates their Pods. All run at the same time. The test
+// measures from their creation until nothing of them is left.
 func testMany(t *testing.T, ns string) {
 	t.Helper()
 	watched := watchMemory(t)
@@ -152,7 +153,7 @@ func testMany(t *testing.T, ns string) {
 	from := time.Now()
 	for i := range scaleCaptures {
 		cluster.CreateCapture(t, ns, sondev1.PacketCaptureSpec{TargetDeployment: fmt.Sprintf("many-%d", i), Duration: "12m", RetainFor: "30s"})
-		// A Pod has five minutes to start, and a cluster's Job controller makes some dozen in a second.
+		// A Pod has five minutes to start, and a cluster's Job controller creates a few dozen per second.
 		if (i+1)%scaleAtOnce == 0 {
 			cluster.Eventually(t, 8*time.Minute, "all probes attached", capturesAre(ns, attached))
 		}
@@ -160,13 +161,13 @@ func testMany(t *testing.T, ns string) {
 	all := scaleCaptures * scalePods
 	t.Logf("all probes attached after %s; %s", time.Since(from).Round(time.Second), watched.now(t))
 	if n := agentJobs(t); n != all {
-		t.Errorf("%d Jobs at once, want %d", n, all)
+		t.Errorf("got %d Jobs at once, want %d", n, all)
 	}
-	cluster.Eventually(t, 2*time.Minute, "five quiet seconds", cluster.QuietFor(t, 5*time.Second))
+	cluster.Eventually(t, 2*time.Minute, "5 s without writes", cluster.QuietFor(t, 5*time.Second))
 	settled := watched.now(t)
 	t.Logf("settled: %s", settled)
-	cluster.Eventually(t, 30*time.Minute, "all captures over", capturesAre(ns, func(pc *sondev1.PacketCapture) bool { return pc.Status.Phase.Final() }))
-	checkWhole(t, ns, scalePods)
+	cluster.Eventually(t, 30*time.Minute, "all captures ended", capturesAre(ns, func(pc *sondev1.PacketCapture) bool { return pc.Status.Phase.Final() }))
+	wantTotals(t, ns, scalePods)
 	cluster.Eventually(t, 10*time.Minute, "all Jobs gone", func(context.Context) error {
 		if n := agentJobs(t); n > 0 {
 			return fmt.Errorf("%d Jobs", n)
@@ -176,7 +177,7 @@ func testMany(t *testing.T, ns string) {
 	if err := cluster.Admin.DeleteAllOf(t.Context(), &sondev1.PacketCapture{}, client.InNamespace(ns)); err != nil {
 		t.Fatal(err)
 	}
-	cluster.Eventually(t, 2*time.Minute, "five quiet seconds", cluster.QuietFor(t, 5*time.Second))
+	cluster.Eventually(t, 2*time.Minute, "5 s without writes", cluster.QuietFor(t, 5*time.Second))
 	t.Logf("at the end, after %s: %s", time.Since(from).Round(time.Second), watched.now(t))
 	calls := cluster.ManagerCalls(t, from)
 	writes := calls.Writes()
@@ -193,7 +194,7 @@ func testMany(t *testing.T, ns string) {
 		figure{"100 x 100: API writes for each Job, over its life", "3", fmt.Sprintf("%.2f (%v)", perJob, writes.ByVerb())})
 }
 
-// attached reports whether all probes of a capture of scalePods run.
+// attached reports whether all probes of a capture of scalePods Pods run.
 func attached(pc *sondev1.PacketCapture) bool {
 	running := 0
 	for i := range pc.Status.Pods {
@@ -204,7 +205,7 @@ func attached(pc *sondev1.PacketCapture) bool {
 	return running == scalePods
 }
 
-// capturesAre says whether all captures of a namespace fulfil a condition.
+// capturesAre returns a check that passes when all captures of a namespace satisfy a condition.
 func capturesAre(ns string, ok func(*sondev1.PacketCapture) bool) func(context.Context) error {
 	return func(ctx context.Context) error {
 		var list sondev1.PacketCaptureList
@@ -224,14 +225,14 @@ func capturesAre(ns string, ok func(*sondev1.PacketCapture) bool) func(context.C
 			}
 		}
 		if missing > 0 {
-			return fmt.Errorf("%d of %d captures are not; %d Pods are captured", missing, len(list.Items), running)
+			return fmt.Errorf("%d of %d captures do not satisfy it; %d Pods are captured", missing, len(list.Items), running)
 		}
 		return nil
 	}
 }
 
-// checkWhole: what the simulated probes wrote into their accounts is in each status, to the packet.
-func checkWhole(t *testing.T, ns string, pods int) {
+// wantTotals compares the accounts that the simulated probes wrote with the status of each capture, packet by packet.
+func wantTotals(t *testing.T, ns string, pods int) {
 	t.Helper()
 	var list sondev1.PacketCaptureList
 	if err := cluster.Admin.List(t.Context(), &list, client.InNamespace(ns)); err != nil {
@@ -239,7 +240,7 @@ func checkWhole(t *testing.T, ns string, pods int) {
 	}
 	for i := range list.Items {
 		pc := &list.Items[i]
-		// The account of hack/cluster/kwok/stages.yaml.
+		// The account in hack/cluster/kwok/stages.yaml.
 		n := int64(pods)
 		want := sondev1.Totals{Pods: int32(pods), Completed: int32(pods), Packets: 998 * n, Bytes: 98765 * n, Dropped: 2 * n}
 		if pc.Status.Phase != sondev1.PhaseCompleted || pc.Status.Totals != want {
@@ -248,7 +249,7 @@ func checkWhole(t *testing.T, ns string, pods int) {
 	}
 }
 
-// agentJobs counts the Jobs that there are.
+// agentJobs counts the agent Jobs in the cluster.
 func agentJobs(t *testing.T) int {
 	t.Helper()
 	list := &metav1.PartialObjectMetadataList{}
@@ -259,21 +260,22 @@ func agentJobs(t *testing.T) int {
 	return len(list.Items)
 }
 
-// testBurst: all Jobs of a capture of 500 Pods exist within ten seconds of its creation.
+// All Jobs of a capture of 500 Pods exist within ten seconds of its creation.
 func testBurst(t *testing.T, ns string) {
 	t.Helper()
 	pc := cluster.CreateCapture(t, ns, sondev1.PacketCaptureSpec{TargetDeployment: "burst-0", Duration: "2m", RetainFor: "10s"})
 	took := jobsMadeWithin(t, pc, burstPods)
 	t.Logf("all %d Jobs after %s (goal: %s)", burstPods, took, goalJobs)
 	if took > goalJobs {
-		t.Errorf("all Jobs were there after %s, want within %s", took, goalJobs)
+		t.Errorf("all Jobs existed after %s, want within %s", took, goalJobs)
 	}
 	figures(t, "2-burst", figure{"one of 500: until all Jobs exist", "10 s", took.Round(100 * time.Millisecond).String()})
 	cluster.DeleteNow(t, pc)
 	cluster.NothingLeft(t, string(pc.UID))
 }
 
-// jobsMadeWithin is the time from the capture's creation to that of its last Job, by the API server's audit log.
+// jobsMadeWithin returns the time from the capture's creation to that of its last Job, according to the API server's
+// audit log.
 func jobsMadeWithin(t *testing.T, pc *sondev1.PacketCapture, n int) time.Duration {
 	t.Helper()
 	cluster.Eventually(t, 10*time.Minute, "all Jobs", func(context.Context) error {
@@ -297,7 +299,7 @@ func jobsMadeWithin(t *testing.T, pc *sondev1.PacketCapture, n int) time.Duratio
 	return until.Sub(from)
 }
 
-// testWide: one capture of 5,000 Pods, whose status stays small.
+// One capture of 5,000 Pods, whose status stays small.
 func testWide(t *testing.T) {
 	ns := cluster.Namespace(t, nil)
 	simulatedTargets(t, ns, "wide", 1, widePods)
@@ -307,7 +309,7 @@ func testWide(t *testing.T) {
 	took := jobsMadeWithin(t, pc, widePods)
 	t.Logf("all %d Jobs after %s", widePods, took)
 	cluster.AwaitFinal(t, pc, 15*time.Minute)
-	checkWhole(t, ns, widePods)
+	wantTotals(t, ns, widePods)
 	size := objectSize(t, pc)
 	if len(pc.Status.Pods) > sondev1.MaxPodEntries || size > cluster.MaxStatus {
 		t.Errorf("%d entries and %d bytes, want at most %d and %d", len(pc.Status.Pods), size, sondev1.MaxPodEntries, cluster.MaxStatus)
@@ -333,11 +335,11 @@ func testWide(t *testing.T) {
 		figure{"one of 5,000: memory of the manager at its peak, since it was started", "60 MiB", watched.peak(t).String()})
 }
 
-// testIdle: without captures both replicas call the API server for watches and leases alone, for longer than the
-// longest of the manager's timers, the sweeps' ten minutes. Pods are there, and none comes: a watch that cannot keep
-// up with very many that come at once is begun anew, with a list.
+// Without captures both replicas call the API server only for watches and leases. This is measured for longer than the
+// manager's longest timer, the sweep every ten minutes. Pods exist, but no new ones come: a watch that falls behind
+// very many new Pods restarts with a list.
 func testIdle(t *testing.T) {
-	cluster.Eventually(t, 2*time.Minute, "ten quiet seconds", cluster.QuietFor(t, 10*time.Second))
+	cluster.Eventually(t, 2*time.Minute, "10 s without writes", cluster.QuietFor(t, 10*time.Second))
 	timer := time.NewTimer(idleMinutes * time.Minute)
 	defer timer.Stop()
 	from := time.Now()

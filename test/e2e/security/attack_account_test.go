@@ -24,8 +24,8 @@ import (
 
 const noSCC = "unable to validate against any security context constraint"
 
-// The right to run privileged Pods lies with one ServiceAccount of one namespace: neither its name, nor its token, nor the
-// name of its constraints gets anybody else there.
+// Only one ServiceAccount of one namespace may run privileged Pods. Neither its name, nor its token, nor the name of
+// its SCC helps anyone else.
 func TestAttackBorrowedServiceAccount(t *testing.T) {
 	file, secret := marker(t)
 	ns := cluster.Namespace(t, nil)
@@ -54,10 +54,10 @@ func TestAttackBorrowedServiceAccount(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				err := mallory.Create(t.Context(), tc.pod)
 				if err == nil {
-					t.Fatal("the Pod was admitted")
+					t.Fatal("the Pod was admitted, want a refusal")
 				}
 				if !strings.Contains(err.Error(), tc.want) {
-					t.Errorf("refused with %v, want %q in it", err, tc.want)
+					t.Errorf("refused with %v, want a refusal that contains %q", err, tc.want)
 				}
 			})
 		}
@@ -77,7 +77,7 @@ func TestAttackBorrowedServiceAccount(t *testing.T) {
 	t.Run("control: the right to use the SCC", func(t *testing.T) {
 		allow(t, ns, rbacv1.Subject{Kind: "ServiceAccount", Namespace: ns, Name: agentjob.ServiceAccount}, useSCC)
 		p := pinned(thief(ns, "thief", agentjob.ServiceAccount, file))
-		cluster.CreateEventually(t, mallory, p) // rights are cached for a moment
+		cluster.CreateEventually(t, mallory, p) // authorization is cached for a moment
 		wantStolen(t, p, secret)
 	})
 	t.Run("control: edit in the operator's namespace", func(t *testing.T) {
@@ -88,7 +88,8 @@ func TestAttackBorrowedServiceAccount(t *testing.T) {
 	})
 }
 
-// Who is admin of a namespace may hand on there what he has; that is not the right of the probes, nor one of the manager's.
+// The admin of a namespace may grant the rights that they have there. These include neither the probes' rights nor the
+// manager's.
 func TestAttackRoleBinding(t *testing.T) {
 	file, secret := marker(t)
 	ns := cluster.Namespace(t, nil)
@@ -108,7 +109,7 @@ func TestAttackRoleBinding(t *testing.T) {
 		for _, name := range []string{"sonde-manager", "system:openshift:scc:privileged", "cluster-admin"} {
 			wantForbidden(t, mallory.Create(t.Context(), binding("ClusterRole", name)), escalation)
 		}
-		// What he may hand on: the roles for users give no more than they say.
+		// They may bind the roles for users, which grant only what they say.
 		for _, name := range []string{"sonde-edit", "sonde-view", "sonde-capture"} {
 			if err := mallory.Create(t.Context(), binding("ClusterRole", name)); err != nil {
 				t.Errorf("binding %s: %v", name, err)
@@ -126,7 +127,7 @@ func TestAttackRoleBinding(t *testing.T) {
 	})
 }
 
-// The role edit may impersonate the ServiceAccounts of its namespace: not those of another.
+// The role edit may impersonate the ServiceAccounts of its namespace, but not those of another.
 func TestAttackImpersonation(t *testing.T) {
 	file, secret := marker(t)
 	ns := cluster.Namespace(t, nil)
@@ -160,7 +161,7 @@ func TestAttackImpersonation(t *testing.T) {
 	})
 }
 
-// jobOf makes a Job of a Pod.
+// jobOf wraps a Pod in a Job.
 func jobOf(p *corev1.Pod) *batchv1.Job {
 	return &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name},
@@ -170,7 +171,7 @@ func jobOf(p *corev1.Pod) *batchv1.Job {
 	}
 }
 
-// wantNoPodOf creates a Job and waits until the Job controller says that its Pod is refused.
+// wantNoPodOf creates a Job and waits until the Job controller reports that its Pod is refused.
 func wantNoPodOf(t *testing.T, c client.Client, p *corev1.Pod) {
 	t.Helper()
 	job := jobOf(p)
@@ -189,6 +190,6 @@ func wantNoPodOf(t *testing.T, c client.Client, p *corev1.Pod) {
 	})
 	var pods corev1.PodList
 	if err := cluster.Admin.List(t.Context(), &pods, client.InNamespace(job.Namespace), client.MatchingLabels{batchv1.JobNameLabel: job.Name}); err != nil || len(pods.Items) != 0 {
-		t.Errorf("%d Pods of the Job (%v)", len(pods.Items), err)
+		t.Errorf("the Job has %d Pods, want none (%v)", len(pods.Items), err)
 	}
 }

@@ -25,8 +25,9 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
 )
 
-// What a probe is told lies in a ConfigMap whose name users choose, by the names of a namespace and a workload. A ConfigMap of
-// that shape in a user's namespace is nobody's business, and two captures that want one name get one each.
+// A probe reads its configuration from a ConfigMap whose name users influence through the names of a namespace and a
+// workload. A ConfigMap of that name in a user's namespace has no effect, and two captures that want the same name get
+// one each.
 func TestAttackCraftedConfigMap(t *testing.T) {
 	// Both want the ConfigMap PREFIX-a-b: namespace PREFIX-a with workload b, and namespace PREFIX with workload a-b.
 	prefix := cluster.Namespace(t, nil)
@@ -68,26 +69,26 @@ func TestAttackCraftedConfigMap(t *testing.T) {
 			}
 		}
 		if len(names) != 2 {
-			t.Errorf("ConfigMaps %v: want one for each capture", names)
+			t.Errorf("got ConfigMaps %v, want one per capture", names)
 		}
 		cluster.DeleteNow(t, first)
 		cluster.NothingLeft(t, string(first.UID))
 		if cm := configMapOf(t, second); cm.DeletionTimestamp != nil {
-			t.Errorf("%s went with another capture", cm.Name)
+			t.Errorf("%s was deleted with another capture", cm.Name)
 		}
 		if err := cluster.Admin.Get(t.Context(), client.ObjectKeyFromObject(bait), bait); err != nil || !bait.DeletionTimestamp.IsZero() {
-			t.Errorf("the user's own ConfigMap was touched: %v", err)
+			t.Errorf("the user's own ConfigMap was changed: %v", err)
 		}
 	})
 	t.Run("control: no second name", func(t *testing.T) {
-		// A Job of hers as it would be if the name alone counted: it captures what his capture says.
+		// A Job of hers that goes by the name alone: it captures what his capture says.
 		third := cluster.Capture(t, mallory, his, sondev1.PacketCaptureSpec{TargetDeployment: "a-b", Duration: "10m", Filter: "tcp port 1"})
 		job := cloneOf(t, second, configMapOf(t, third).Name, string(third.UID))
 		wantMessage(t, job, `"filter":"tcp port 1"`)
 	})
 }
 
-// A probe acts on no configuration but its own capture's, though the kubelet may have mounted another's.
+// A probe uses only the configuration of its own capture, even if the kubelet has mounted another's.
 func TestAttackConfigurationOfAnother(t *testing.T) {
 	ns := cluster.Namespace(t, nil)
 	cluster.Deployment(t, ns, "sink", 1, "sink")
@@ -102,9 +103,10 @@ func TestAttackConfigurationOfAnother(t *testing.T) {
 	})
 }
 
-// The pause is a ConfigMap of the operator's namespace: no capture gets its name, so that none takes it along when it goes.
+// The pause switch is a ConfigMap in the operator's namespace. No capture's ConfigMap can get its name; otherwise
+// deleting the capture would delete the switch.
 func TestAttackThePause(t *testing.T) {
-	ns := named(t, "sonde") // and the workload is "config"
+	ns := named(t, "sonde") // the name derives from namespace and workload: "sonde" and "config"
 	cluster.Deployment(t, ns, "config", 1, "sink")
 	cluster.Bind(t, ns, "mallory", "admin")
 	mallory := cluster.As(t, "mallory")
@@ -120,18 +122,18 @@ func TestAttackThePause(t *testing.T) {
 	t.Run("protected", func(t *testing.T) {
 		pc := cluster.Capture(t, mallory, ns, sondev1.PacketCaptureSpec{TargetDeployment: "config", Duration: "10m"})
 		if err := cluster.Admin.Get(t.Context(), key, &corev1.ConfigMap{}); !apierrors.IsNotFound(err) {
-			t.Fatalf("the capture has the pause's name: %v", err)
+			t.Fatalf("the capture's ConfigMap has the name of the pause switch: %v", err)
 		}
 		cm := switchOn(metav1.ObjectMeta{})
 		cluster.AwaitFinal(t, pc, 30*time.Second)
 		cluster.DeleteNow(t, pc)
 		cluster.NothingLeft(t, string(pc.UID))
 		if err := cluster.Admin.Get(t.Context(), key, cm); err != nil {
-			t.Errorf("the pause went with the capture: %v", err)
+			t.Errorf("the pause switch was deleted with the capture: %v", err)
 		}
 		cluster.DeleteNow(t, cm)
 	})
-	t.Run("control: the pause's ConfigMap is the capture's", func(t *testing.T) {
+	t.Run("control: the switch has the labels of the capture's ConfigMap", func(t *testing.T) {
 		pc := cluster.Capture(t, mallory, ns, sondev1.PacketCaptureSpec{TargetDeployment: "config", Duration: "10m"})
 		cm := switchOn(configMapOf(t, pc).ObjectMeta)
 		cluster.AwaitFinal(t, pc, 30*time.Second)
@@ -140,7 +142,7 @@ func TestAttackThePause(t *testing.T) {
 	})
 }
 
-// named makes a namespace with a name of the test's choice.
+// named creates a namespace with a given name.
 func named(t *testing.T, name string) string {
 	t.Helper()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -170,7 +172,8 @@ func mountedConfig(job *batchv1.Job) string {
 	return ""
 }
 
-// cloneOf makes a Job like the capture's own, of which no controller knows, with another ConfigMap and another --capture-uid.
+// cloneOf creates a Job like the capture's own, which no controller knows, with another ConfigMap and another
+// --capture-uid.
 func cloneOf(t *testing.T, pc *sondev1.PacketCapture, configMap, captureUID string) *batchv1.Job {
 	t.Helper()
 	return cloneWith(t, pc, func(spec *corev1.PodSpec) {
@@ -205,8 +208,8 @@ func cloneWith(t *testing.T, pc *sondev1.PacketCapture, change func(*corev1.PodS
 	return clone
 }
 
-// wantMessage waits until the probe of a Job has said something, in its log or at its end. A probe waits two minutes for the
-// configuration that is its own.
+// wantMessage waits until the probe of a Job writes a message, into its log or its termination message. A probe waits
+// two minutes for its own configuration.
 func wantMessage(t *testing.T, job *batchv1.Job, want string) {
 	t.Helper()
 	p := podOf(t, job)
@@ -219,17 +222,17 @@ func wantMessage(t *testing.T, job *batchv1.Job, want string) {
 		}
 		said := logs(t, p, captureconfig.ContainerProbe) + probeAccount(p).Message
 		if !strings.Contains(said, want) {
-			return fmt.Errorf("it said %s", said)
+			return fmt.Errorf("the probe wrote %s", said)
 		}
 		return nil
 	})
 }
 
-// probeAccount is what a probe that has ended left behind.
+// probeAccount returns the account that an ended probe left.
 func probeAccount(p *corev1.Pod) account.Account {
 	for _, s := range p.Status.ContainerStatuses {
 		if s.Name == captureconfig.ContainerProbe && s.State.Terminated != nil {
-			a, _ := account.Parse([]byte(s.State.Terminated.Message)) // none is an empty one
+			a, _ := account.Parse([]byte(s.State.Terminated.Message)) // a missing account counts as empty
 			return a
 		}
 	}

@@ -24,8 +24,8 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
 )
 
-// Who may exec into a probe owns its node. The owner of a capture, who is admin in its namespace, gets nowhere near: the
-// probe is in a namespace that no user has rights in.
+// Whoever can exec into a probe owns its node. The owner of a capture, admin in its namespace, cannot: the probe runs
+// in a namespace where users have no rights.
 func TestAttackIntoTheProbe(t *testing.T) {
 	file, secret := marker(t)
 	ns := cluster.Namespace(t, nil)
@@ -45,10 +45,10 @@ func TestAttackIntoTheProbe(t *testing.T) {
 		for _, container := range []string{captureconfig.ContainerProbe, captureconfig.ContainerKeeper} {
 			_, exec := cluster.ExecAs(t.Context(), mallory, probe, "exec", container, steal...)
 			_, attach := cluster.ExecAs(t.Context(), mallory, probe, "attach", container)
-			// Of a connection that is not upgraded, the refusal comes as words.
+			// The refusal of a connection that is not upgraded is a readable message.
 			for what, err := range map[string]error{"exec": exec, "attach": attach, "portforward": forwardAs(mallory, probe)} {
 				if err == nil || !strings.Contains(err.Error(), `cannot create resource "pods/`+what+`"`) {
-					t.Errorf("%s: %v, want it forbidden", what, err)
+					t.Errorf("%s: got %v, want it forbidden", what, err)
 				}
 			}
 		}
@@ -64,7 +64,8 @@ func TestAttackIntoTheProbe(t *testing.T) {
 			}
 		}
 	})
-	// OpenShift's admission of exec asks whether the Pod's own ServiceAccount may run such a Pod, which it may: it is no wall here.
+	// OpenShift's admission of exec checks whether the Pod's own ServiceAccount may run such a Pod, which it may. So
+	// this admission does not protect the probe.
 	t.Run("control: edit in the operator's namespace", func(t *testing.T) {
 		cluster.Bind(t, cluster.OperatorNamespace, "mallory", "edit")
 		allow(t, cluster.OperatorNamespace, userSubject("mallory"), rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods/ephemeralcontainers"}, Verbs: []string{"update", "patch"}})

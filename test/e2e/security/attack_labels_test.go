@@ -22,8 +22,8 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
 )
 
-// Anybody can write the labels by which the operator finds what belongs to a capture. It looks in its own namespace alone, so
-// that it deletes nothing of a user's, however it is labelled.
+// Every user can write the labels by which the operator finds the objects of a capture. The operator searches only its
+// own namespace, so it never deletes a user's object, whatever its labels.
 func TestAttackLabelsForTheSweeper(t *testing.T) {
 	ns := cluster.Namespace(t, nil)
 	cluster.Deployment(t, ns, "sink", 1, "sink")
@@ -56,7 +56,7 @@ func TestAttackLabelsForTheSweeper(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	cluster.DeleteNow(t, pc) // a sweep of what belonged to it
+	cluster.DeleteNow(t, pc) // sweeps the capture's objects
 	cluster.NothingLeft(t, string(pc.UID))
 	t.Run("control: the same labels in the operator's namespace", func(t *testing.T) {
 		for _, o := range theirs {
@@ -65,7 +65,7 @@ func TestAttackLabelsForTheSweeper(t *testing.T) {
 	})
 	t.Run("protected", func(t *testing.T) {
 		cluster.StopManager(t)
-		cluster.StartManager(t) // a sweep of everything
+		cluster.StartManager(t) // sweeps everything
 		admittedAgain(t, mallory, ns)
 		for _, o := range mine {
 			if err := cluster.Admin.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil || !o.GetDeletionTimestamp().IsZero() {
@@ -75,7 +75,7 @@ func TestAttackLabelsForTheSweeper(t *testing.T) {
 	})
 }
 
-// admittedAgain waits for a whole capture, after which whatever a starting manager sweeps has been swept.
+// admittedAgain waits for a complete capture, after which a starting manager has finished its sweep.
 func admittedAgain(t *testing.T, c client.Client, ns string) {
 	t.Helper()
 	pc := cluster.Capture(t, c, ns, sondev1.PacketCaptureSpec{TargetDeployment: "sink", Duration: "10m"})
@@ -83,13 +83,13 @@ func admittedAgain(t *testing.T, c client.Client, ns string) {
 	cluster.NothingLeft(t, string(pc.UID))
 }
 
-// A Pod that looks like a probe's, labels and account and all, is believed in the operator's namespace only.
+// The operator trusts a Pod that looks like a probe's, with its labels and account, only in its own namespace.
 func TestAttackForgedAccount(t *testing.T) {
 	const forged = 424242
 	ns := cluster.Namespace(t, nil)
 	cluster.Bind(t, ns, "mallory", "admin")
 	mallory := cluster.As(t, "mallory")
-	// attack has a forged agent ready before there is a real one, because the older one of two counts.
+	// attack starts a forged agent before the real one, because the older of two counts.
 	attack := func(t *testing.T, where string, by client.Client) *sondev1.PacketCapture {
 		t.Helper()
 		gated := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ns, GenerateName: "gated-"}, Spec: cluster.PodSpec("sink")}
@@ -125,17 +125,17 @@ func TestAttackForgedAccount(t *testing.T) {
 	}
 	t.Run("protected", func(t *testing.T) {
 		if pc := attack(t, ns, mallory); pc.Status.Totals.Packets >= forged || pc.Status.Phase != sondev1.PhaseCompleted {
-			t.Errorf("%s with %d packets: the forged account was believed", pc.Status.Phase, pc.Status.Totals.Packets)
+			t.Errorf("%s with %d packets, want the forged account ignored", pc.Status.Phase, pc.Status.Totals.Packets)
 		}
 	})
 	t.Run("control: in the operator's namespace", func(t *testing.T) {
 		if pc := attack(t, cluster.OperatorNamespace, cluster.Admin); pc.Status.Totals.Packets != forged {
-			t.Errorf("%d packets, want the forged %d: then the forged Pod is not like a probe's", pc.Status.Totals.Packets, forged)
+			t.Errorf("%d packets, want the forged %d: the forged Pod does not resemble a probe's", pc.Status.Totals.Packets, forged)
 		}
 	})
 }
 
-// forgedAgent is a Pod with all that the manager reads of an agent's.
+// forgedAgent is a Pod with everything that the manager reads from an agent's Pod.
 func forgedAgent(t *testing.T, ns string, pc *sondev1.PacketCapture, of *corev1.Pod, packets int64) *corev1.Pod {
 	t.Helper()
 	a := account.Account{
@@ -159,8 +159,8 @@ func forgedAgent(t *testing.T, ns string, pc *sondev1.PacketCapture, of *corev1.
 	}
 }
 
-// What a user writes on a PacketCapture itself: the labels by which things are found are never copied, and status and stamp
-// are not his to write.
+// Users' own metadata on a PacketCapture: the labels by which the operator finds objects are never copied, and users
+// cannot write status and stamp.
 func TestAttackLabelsOfTheCapture(t *testing.T) {
 	ns := cluster.Namespace(t, nil)
 	cluster.Deployment(t, ns, "sink", 1, "sink")
@@ -188,14 +188,14 @@ func TestAttackLabelsOfTheCapture(t *testing.T) {
 		job := cluster.JobsOf(t, pc)[0]
 		for key, evil := range claimed {
 			if got := job.Labels[key]; got == evil && key != sondev1.LabelAppName {
-				t.Errorf("the Job has the user's label %s=%s", key, got)
+				t.Errorf("the Job has the user's label %s=%s, want it not copied", key, got)
 			}
 		}
 		if got := job.Annotations[sondev1.AnnotationOwner]; got != ns+"/"+pc.Name {
-			t.Errorf("the Job's owner is %s", got)
+			t.Errorf("the Job's owner is %s, want no change by the user", got)
 		}
 		if got := job.Spec.Template.Annotations["openshift.io/required-scc"]; got != agentjob.RequiredSCC {
-			t.Errorf("the Job asks for the SCC %s", got)
+			t.Errorf("the Job asks for the SCC %s, want the probes'", got)
 		}
 		if len(cluster.JobsOf(t, victim)) != 1 || pc.Status.JobID == "evil" {
 			t.Errorf("%d Jobs of the victim; the user's capture has jobId %s", len(cluster.JobsOf(t, victim)), pc.Status.JobID)
@@ -223,7 +223,7 @@ func TestAttackLabelsOfTheCapture(t *testing.T) {
 	})
 }
 
-// noServiceSelects: an agent's Pod never stands behind one of the operator's Services.
+// noServiceSelects asserts that none of the operator's Services selects an agent's Pod.
 func noServiceSelects(t *testing.T, pc *sondev1.PacketCapture) {
 	t.Helper()
 	var services corev1.ServiceList
@@ -236,7 +236,7 @@ func noServiceSelects(t *testing.T, pc *sondev1.PacketCapture) {
 			t.Fatal(err)
 		}
 		if len(agents.Items) > 0 {
-			t.Errorf("Service %s selects an agent of %s", s.Name, pc.Name)
+			t.Errorf("Service %s selects an agent of %s, want none", s.Name, pc.Name)
 		}
 	}
 }

@@ -21,8 +21,8 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 )
 
-// What is too large is refused where it comes in, in words; what Kubernetes itself lets anybody write, as labels without number,
-// costs the manager nothing that lasts. Others capture meanwhile.
+// Oversized input is refused with a message. What Kubernetes lets every user write, such as any number of labels, costs
+// the manager nothing lasting. Others can capture meanwhile.
 func TestAttackOversized(t *testing.T) {
 	hers, his := cluster.Namespace(t, nil), cluster.Namespace(t, nil)
 	cluster.Deployment(t, hers, "sink", 1, "sink")
@@ -59,7 +59,7 @@ func TestAttackOversized(t *testing.T) {
 		} {
 			err := mallory.Create(t.Context(), tc.pc)
 			if err == nil || !strings.Contains(err.Error(), tc.want) || len(err.Error()) > 4<<10 {
-				t.Errorf("%s: %.500v, want it refused with %q", name, err, tc.want)
+				t.Errorf("%s: got %.500v, want a refusal with %q", name, err, tc.want)
 			}
 		}
 	})
@@ -74,10 +74,10 @@ func TestAttackOversized(t *testing.T) {
 		if err := mallory.Create(t.Context(), crowd); err != nil {
 			t.Fatal(err)
 		}
-		for range 20 { // of 1 MiB each: labels have no limit but the object's
+		for range 20 { // of 1 MiB each: only the object's size limits labels
 			if err := mallory.Create(t.Context(), object(func(pc *sondev1.PacketCapture) {
 				pc.Labels, pc.Spec.TargetDeployment = manyLabels(12_000), ""
-				// A target that is on no node, so that none of its captures takes a place there.
+				// A target on no node, so that its captures take no other capture's place.
 				pc.Spec.TargetRef = &sondev1.TargetReference{Kind: sondev1.TargetPod, Name: crowd.Name}
 			})); err != nil {
 				t.Fatal(err)
@@ -90,7 +90,7 @@ func TestAttackOversized(t *testing.T) {
 		cluster.StopManager(t)
 		cluster.StartManager(t)
 		cluster.Capture(t, cluster.Admin, hers, sondev1.PacketCaptureSpec{TargetDeployment: "sink", Duration: "10m"})
-		t.Logf("the manager's memory: %d MiB before, %d MiB after a new start", before>>20, managerMemory(t)>>20)
+		t.Logf("the manager's memory: %d MiB before, %d MiB after a restart", before>>20, managerMemory(t)>>20)
 	})
 	t.Run("control: no limit in the schema", func(t *testing.T) {
 		liftLimit(t)
@@ -106,14 +106,14 @@ func manyLabels(n int) map[string]string {
 	return labels
 }
 
-// liftLimit takes the bound off spec.interfaces for the time of the test.
+// liftLimit removes the bound on spec.interfaces until the test ends.
 func liftLimit(t *testing.T) {
 	t.Helper()
 	crd := &unstructured.Unstructured{}
 	crd.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
 	crd.SetName("packetcaptures.monitoring.openshift.tpg")
 	set := func(ctx context.Context, most int) error {
-		// The set's own check compares each with each: the API server wants a bound for it.
+		// The set's own check compares each item with each other, for which the API server demands a bound.
 		path := "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/interfaces/"
 		patch := fmt.Appendf(nil, `[{"op":"replace","path":"%smaxItems","value":%d}]`, path, most)
 		return cluster.Admin.Patch(ctx, crd, client.RawPatch("application/json-patch+json", patch))
@@ -128,7 +128,7 @@ func liftLimit(t *testing.T) {
 	}
 }
 
-// managerMemory is what the largest of the managers holds, in bytes; that none was started anew is checked with it.
+// managerMemory returns the memory of the largest manager in bytes. It also checks that no manager was restarted.
 func managerMemory(t *testing.T) int64 {
 	t.Helper()
 	var pods corev1.PodList
@@ -138,7 +138,7 @@ func managerMemory(t *testing.T) int64 {
 	for i := range pods.Items {
 		for _, s := range pods.Items[i].Status.ContainerStatuses {
 			if s.RestartCount > 0 {
-				t.Errorf("%s was started %d times anew: %+v", pods.Items[i].Name, s.RestartCount, s.LastTerminationState)
+				t.Errorf("%s was restarted %d times, want none: %+v", pods.Items[i].Name, s.RestartCount, s.LastTerminationState)
 			}
 		}
 	}
@@ -157,7 +157,7 @@ func managerMemory(t *testing.T) int64 {
 		}
 	}
 	if most == 0 {
-		t.Fatal("no manager's process found")
+		t.Fatal("found no process of the manager")
 	}
 	return most
 }

@@ -38,8 +38,9 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/keeperapi"
 )
 
-// The keeper's port answers who shows the one certificate that it was given: not nobody, not a stranger, and not the manager with
-// the pair of another capture. What is asked comes from a Pod of the user's, as no NetworkPolicy is counted on here.
+// The keeper's port answers only clients with the one certificate made for it. It refuses clients without a
+// certificate, strangers, and the manager with the pair of another capture. The requests come from a user's Pod,
+// because the test does not rely on a NetworkPolicy.
 func TestAttackKeeperPort(t *testing.T) {
 	ns := cluster.Namespace(t, nil)
 	cluster.Deployment(t, ns, "sink", 1, "sink")
@@ -57,7 +58,7 @@ func TestAttackKeeperPort(t *testing.T) {
 	}
 	ask := func(t *testing.T, pairs map[string][]byte) (int, error) {
 		t.Helper()
-		// The server's certificate is not checked: the attacker does not mind.
+		// The attacker skips the check of the server's certificate.
 		c := &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}
 		if pairs != nil {
 			pair, err := tls.X509KeyPair(pairs[captureconfig.SecretClientCert], pairs[captureconfig.SecretClientKey])
@@ -77,7 +78,7 @@ func TestAttackKeeperPort(t *testing.T) {
 			"the keeper's own pair": {captureconfig.SecretClientCert: secretOf(t, mine).Data[captureconfig.SecretServerCert], captureconfig.SecretClientKey: secretOf(t, mine).Data[captureconfig.SecretServerKey]},
 		} {
 			status, err := ask(t, pairs)
-			for tries := 0; errors.Is(err, io.EOF) && tries < 5; tries++ { // the way through the Pod ended before the alert was here
+			for tries := 0; errors.Is(err, io.EOF) && tries < 5; tries++ { // the tunnel through the Pod closed before the TLS alert arrived
 				status, err = ask(t, pairs)
 			}
 			if err == nil || !strings.Contains(err.Error(), "tls:") {
@@ -92,8 +93,8 @@ func TestAttackKeeperPort(t *testing.T) {
 	})
 }
 
-// The webhook is asked by the API server alone: anything else that reaches its port does not know its path. What could be had
-// there, a stamp for somebody else, is worth nothing while the webhook writes its own.
+// Only the API server calls the webhook; other clients that reach its port do not know its path. The prize would be a
+// stamp for another user, which is worthless while the webhook writes its own.
 func TestAttackWebhookPort(t *testing.T) {
 	ns := cluster.Namespace(t, nil)
 	cluster.Deployment(t, ns, "sink", 1, "sink")
@@ -125,7 +126,7 @@ func TestAttackWebhookPort(t *testing.T) {
 			t.Fatal(err)
 		}
 		var answer admissionv1.AdmissionReview
-		_ = json.Unmarshal(body, &answer) // a refusal of the server's is no review
+		_ = json.Unmarshal(body, &answer) // an error of the server is no review
 		return status, answer
 	}
 	var hook admissionregistrationv1.MutatingWebhookConfiguration
@@ -150,7 +151,7 @@ func TestAttackWebhookPort(t *testing.T) {
 			t.Fatalf("annotations %v", pc.Annotations)
 		}
 	})
-	// With the stamp in hand the attacker is where he was: the webhook refuses him, or writes his own name over it.
+	// Even with the stamp the attacker gains nothing: the webhook refuses them or overwrites the requester.
 	t.Run("protected: the stamp in hand", func(t *testing.T) {
 		mallory := cluster.As(t, "mallory")
 		wantForbidden(t, mallory.Create(t.Context(), pc.DeepCopy()), "capture")
@@ -162,7 +163,7 @@ func TestAttackWebhookPort(t *testing.T) {
 	})
 }
 
-// Behind the manager's other ports there is nothing without a token: health says that it lives, and no more.
+// The manager's other ports serve nothing without a token, except health, which only says that the manager lives.
 func TestAttackManagerPorts(t *testing.T) {
 	cluster.ManagerFlag(t, "--metrics-bind-address=:8443")
 	ns := cluster.Namespace(t, nil)
@@ -201,7 +202,7 @@ func TestAttackManagerPorts(t *testing.T) {
 		}
 		for _, path := range []string{"/healthz", "/readyz"} {
 			if status, body := get(t, "8081", nil, path, nil); status != http.StatusOK || body != "ok" {
-				t.Errorf("%s: status %d %q, want ok and not a word more", path, status, body)
+				t.Errorf("%s: status %d %q, want ok and nothing else", path, status, body)
 			}
 		}
 		for _, path := range []string{"https:sonde-webhook:https", "https:sonde-results:9444", "sonde-results", "https:sonde-results:metrics"} {
@@ -219,12 +220,12 @@ func TestAttackManagerPorts(t *testing.T) {
 			return nil
 		})
 		if status := cluster.GetRaw(t.Context(), t, "kubernetes-admin", "/api/v1/namespaces/"+cluster.OperatorNamespace+"/services/https:sonde-webhook:https/proxy/", ""); status == http.StatusOK {
-			t.Errorf("the webhook's Service: status %d", status)
+			t.Errorf("the webhook's Service: got status %d", status)
 		}
 	})
 }
 
-// managerIP is the address of a manager that is not about to end.
+// managerIP returns the address of a manager that is not terminating.
 func managerIP(t *testing.T) string {
 	t.Helper()
 	var pods corev1.PodList
@@ -236,7 +237,7 @@ func managerIP(t *testing.T) string {
 			return pods.Items[i].Status.PodIP
 		}
 	}
-	t.Fatal("no manager")
+	t.Fatal("found no manager's Pod")
 	return ""
 }
 
@@ -244,7 +245,7 @@ func secretOf(t *testing.T, pc *sondev1.PacketCapture) *corev1.Secret {
 	t.Helper()
 	var list corev1.SecretList
 	if err := cluster.Admin.List(t.Context(), &list, client.InNamespace(cluster.OperatorNamespace), client.MatchingLabels{sondev1.LabelUID: string(pc.UID)}); err != nil || len(list.Items) != 1 {
-		t.Fatalf("%d Secrets of %s (%v)", len(list.Items), pc.Name, err)
+		t.Fatalf("got %d Secrets of %s, want 1 (%v)", len(list.Items), pc.Name, err)
 	}
 	return &list.Items[0]
 }
@@ -258,7 +259,7 @@ func serviceAddress(t *testing.T, name string) string {
 	return net.JoinHostPort(s.Spec.ClusterIP, fmt.Sprint(s.Spec.Ports[0].Port))
 }
 
-// fromPod asks an address from within a Pod: nc there carries the bytes, and TLS and HTTP are spoken here.
+// fromPod sends a request from within a Pod. nc in the Pod carries the bytes, and TLS and HTTP run here.
 func fromPod(t *testing.T, from *corev1.Pod, address string, c *tls.Config, method, path string, header http.Header, body []byte) (int, []byte, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -306,7 +307,7 @@ func dialFrom(ctx context.Context, from *corev1.Pod, address string) (net.Conn, 
 	here, there := net.Pipe()
 	go func() {
 		defer there.Close()
-		_ = ex.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: there, Stdout: there}) // its end is the connection's
+		_ = ex.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: there, Stdout: there}) // the connection ends with it
 	}()
 	return here, nil
 }

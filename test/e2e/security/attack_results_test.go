@@ -21,8 +21,8 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 )
 
-// A token opens the files of one capture, and a path names one of them: no token of another's, no guess, and no way around
-// in the path leads anywhere else.
+// A token opens the files of one capture, and a path names one of them. No other token, no guess, and no detour in the
+// path leads anywhere else.
 func TestAttackResults(t *testing.T) {
 	hers, his := cluster.Namespace(t, nil), cluster.Namespace(t, nil)
 	for _, ns := range []string{hers, his} {
@@ -63,7 +63,7 @@ func TestAttackResults(t *testing.T) {
 			"the progress of another's capture": {path.Dir(path.Dir(path.Dir(file(victim)))) + "/progress", token},
 		} {
 			if status, body := cluster.GetResult(t, "mallory", tc.path, tc.token); status != http.StatusUnauthorized && status != http.StatusNotFound {
-				t.Errorf("%s: status %d, %d bytes", name, status, len(body))
+				t.Errorf("%s: got status %d, %d bytes, want a refusal", name, status, len(body))
 			}
 		}
 		err := cluster.As(t, "mallory").Create(t.Context(), cluster.ResultAccess(victim, token))
@@ -71,7 +71,7 @@ func TestAttackResults(t *testing.T) {
 		borrowed := cluster.ResultAccess(victim, token)
 		borrowed.Namespace = his
 		if err := cluster.As(t, "mallory").Create(t.Context(), borrowed); err == nil || !strings.Contains(err.Error(), "not found") {
-			t.Errorf("a ResultAccess for a capture of another namespace: %v", err)
+			t.Errorf("a ResultAccess for a capture of another namespace: got %v, want a refusal", err)
 		}
 	})
 	t.Run("protected: paths", func(t *testing.T) {
@@ -84,7 +84,7 @@ func TestAttackResults(t *testing.T) {
 			"/v1/namespaces/" + his + "%2f..%2f" + hers + "/packetcaptures/" + victim.Name + "/progress", "/metrics", "/debug/pprof/",
 		} {
 			if status, body := cluster.GetResult(t, "mallory", p, token); status < 400 || status >= 500 {
-				t.Errorf("%s: status %d, %.200q", p, status, body)
+				t.Errorf("%s: got status %d, %.200q, want a refusal", p, status, body)
 			}
 		}
 	})
@@ -98,7 +98,7 @@ func TestAttackResults(t *testing.T) {
 		}
 		cluster.Eventually(t, 10*time.Second, "the token of a deleted ResultAccess refused", func(context.Context) error {
 			if status, _ := cluster.GetResult(t, "mallory", file(mine), token); status != http.StatusUnauthorized {
-				return fmt.Errorf("status %d", status)
+				return fmt.Errorf("got status %d", status)
 			}
 			return nil
 		})

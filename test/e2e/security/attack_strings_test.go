@@ -22,7 +22,7 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 )
 
-// token is in each hostile string, so that it is found wherever it turns up.
+// token is part of each hostile string, so that the test finds it wherever it appears.
 const token = "pwn7"
 
 // hostile strings, by what they would do to a careless reader.
@@ -44,8 +44,8 @@ var hostile = map[string]string{
 	"json":      `","uid":"` + token,
 }
 
-// In every field that is a string, each hostile string is refused in words, or is inert: it is no argument, no file's name, no
-// escape of a terminal.
+// In every string field each hostile string is either refused with a message or harmless: it never becomes an argument,
+// a file name, or an escape sequence on a terminal.
 func TestAttackHostileStrings(t *testing.T) {
 	ns := cluster.Namespace(t, nil)
 	d := cluster.Deployment(t, ns, "sink", 1, "sink")
@@ -69,13 +69,13 @@ func TestAttackHostileStrings(t *testing.T) {
 			}
 			refused++
 			if said := err.Error(); len(said) > 8<<10 && kind != "long" || strings.ContainsFunc(said, func(r rune) bool { return r == 0x1b || r == 0 }) {
-				t.Errorf("%s in %s: refused with %d bytes: %.300q", kind, field, len(said), said)
+				t.Errorf("%s in %s: refused with a message of %d bytes, want a short one without escapes: %.300q", kind, field, len(said), said)
 			}
 		}
 	}
 	t.Logf("%d refused, %d admitted", refused, len(admitted))
 	if refused == 0 || len(admitted) == 0 {
-		t.Fatal("want some of each: else one half of the test is empty")
+		t.Fatal("want some refused and some admitted; otherwise half of the test does nothing")
 	}
 	t.Run("protected: what was admitted is inert", func(t *testing.T) {
 		all := &unstructured.Unstructured{Object: map[string]any{
@@ -105,12 +105,12 @@ func TestAttackHostileStrings(t *testing.T) {
 			t.Fatal(err)
 		}
 		if out, err := cluster.Exec(t.Context(), p, "ls", "/tmp"); err != nil || !strings.Contains(out, token) {
-			t.Errorf("%q (%v): the string does nothing", out, err)
+			t.Errorf("%q (%v): want the string to have an effect", out, err)
 		}
 	})
 }
 
-// hostileFields are the places of a PacketCapture that take a string.
+// hostileFields are the fields and metadata of a PacketCapture that hold a string.
 var hostileFields = map[string]func(o *unstructured.Unstructured, evil string){
 	"name":         func(o *unstructured.Unstructured, evil string) { o.SetName(evil) },
 	"generateName": func(o *unstructured.Unstructured, evil string) { o.SetGenerateName(evil) },
@@ -153,7 +153,8 @@ func spec(field string) func(o *unstructured.Unstructured, evil string) {
 	}
 }
 
-// merge adds to an object what another has: lists are joined, of texts the longer is kept, and of annotations each.
+// merge adds another object's values to an object: lists are joined, the longer of two texts is kept, and all
+// annotations are kept.
 func merge(into, from map[string]any) {
 	for key, value := range from {
 		switch v := value.(type) {
@@ -180,7 +181,7 @@ func merge(into, from map[string]any) {
 	}
 }
 
-// wantInert looks everywhere for what was written into a capture.
+// wantInert searches for the hostile strings everywhere a capture could put them.
 func wantInert(t *testing.T, pc *sondev1.PacketCapture, target string) {
 	t.Helper()
 	job := cluster.JobsOf(t, pc)[0]
@@ -189,13 +190,13 @@ func wantInert(t *testing.T, pc *sondev1.PacketCapture, target string) {
 			t.Errorf("container %s: %s", c.Name, all)
 		}
 	}
-	// Of all that a user writes, the Job holds five labels and names; what the probe is told lies in the ConfigMap.
+	// The Job copies only five labels and names from the user. The probe's configuration is in the ConfigMap.
 	text, err := json.Marshal(job.Spec)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if strings.Contains(string(text), token) {
-		t.Errorf("the Job's spec holds the user's text: %s", text)
+		t.Errorf("the Job's spec contains the user's text, want it only in labels: %s", text)
 	}
 	agent := cluster.AgentPod(t, pc)
 	var p corev1.Pod
@@ -216,7 +217,7 @@ func wantInert(t *testing.T, pc *sondev1.PacketCapture, target string) {
 		}
 	}
 	cluster.Stop(t, pc)
-	if got := cluster.Download(t, pc); len(got) != 1 { // read by tshark and capinfos without a word
-		t.Errorf("%d files", len(got))
+	if got := cluster.Download(t, pc); len(got) != 1 { // tshark and capinfos read the file without a warning
+		t.Errorf("got %d files, want 1", len(got))
 	}
 }

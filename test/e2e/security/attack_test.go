@@ -29,12 +29,12 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
 )
 
-// Each TestAttack* is one way by which somebody with the role edit (or admin) in his own namespace could try to become
-// root on a node, or to see what is not his. It has two halves: "protected", in which the attack fails, and "control",
-// in which the protection is taken away and the same attack works: so that no refusal for another reason passes for
-// safety. They need a cluster with OpenShift's SCC admission. docs/security.md lists them.
+// Each TestAttack* is one way in which a user with the role edit (or admin) in their own namespace could try to become
+// root on a node, or to read other users' data. Each has two halves. In "protected" the attack fails. In "control" the
+// test removes the protection and the same attack works, so that a refusal for another reason does not count as
+// protection. They need a cluster with OpenShift's SCC admission. docs/security.md lists them.
 
-// marker puts a file on every node that only root there can read, and returns its path and what is in it.
+// marker writes a file on every node that only root can read there, and returns its path and contents.
 func marker(t *testing.T) (path, secret string) {
 	t.Helper()
 	path, secret = "/root/marker-"+strings.ToLower(rand.Text()), rand.Text()
@@ -48,7 +48,7 @@ func marker(t *testing.T) (path, secret string) {
 	return path, secret
 }
 
-// thief is a Pod that is root on its node, if it is let: it prints a file of the node and ends.
+// thief is a Pod that becomes root on its node if admission allows it. It prints a file of the node and ends.
 func thief(ns, name, account, file string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name},
@@ -64,7 +64,7 @@ func thief(ns, name, account, file string) *corev1.Pod {
 	}
 }
 
-// wantStolen waits until a thief has ended, and fails unless it has printed the secret.
+// wantStolen waits until a thief has ended, and fails unless it printed the secret.
 func wantStolen(t *testing.T, p *corev1.Pod, secret string) {
 	t.Helper()
 	t.Cleanup(func() { _ = cluster.Admin.Delete(context.WithoutCancel(t.Context()), p) })
@@ -78,7 +78,7 @@ func wantStolen(t *testing.T, p *corev1.Pod, secret string) {
 		return nil
 	})
 	if out := logs(t, p, "c"); strings.TrimSpace(out) != secret {
-		t.Errorf("the control printed %q, want the node's secret: then it shows nothing", out)
+		t.Errorf("the control printed %q, want the node's secret; otherwise the protected half proves nothing", out)
 	}
 }
 
@@ -105,7 +105,8 @@ func clientset(t *testing.T, c *rest.Config) *kubernetes.Clientset {
 	return cs
 }
 
-// configOf is config for a ServiceAccount with a token of its own: for what an impersonated user cannot do, as to impersonate.
+// configOf returns a configuration for a ServiceAccount with its own token, for requests that an impersonated user
+// cannot make, such as impersonation.
 func configOf(t *testing.T, ns, account string) *rest.Config {
 	t.Helper()
 	token, err := clientset(t, cluster.Config).CoreV1().ServiceAccounts(ns).CreateToken(t.Context(), account,
@@ -118,7 +119,7 @@ func configOf(t *testing.T, ns, account string) *rest.Config {
 	return c
 }
 
-// allow gives a user rules in a namespace for the time of the test.
+// allow grants a user rules in a namespace until the test ends.
 func allow(t *testing.T, ns string, to rbacv1.Subject, rules ...rbacv1.PolicyRule) {
 	t.Helper()
 	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: ns, GenerateName: "e2e-"}, Rules: rules}
@@ -142,13 +143,13 @@ func userSubject(name string) rbacv1.Subject {
 	return rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: "User", Name: name}
 }
 
-// useSCC is the rule that lets somebody use the constraints of the probes.
+// useSCC is the rule that allows the use of the probes' SCC.
 var useSCC = rbacv1.PolicyRule{
 	APIGroups: []string{"security.openshift.io"}, Resources: []string{"securitycontextconstraints"},
 	ResourceNames: []string{agentjob.RequiredSCC}, Verbs: []string{"use"},
 }
 
-// wantForbidden fails unless err is a refusal for want of a right that has all of parts in its message.
+// wantForbidden fails unless err is a refusal by authorization whose message contains all of parts.
 func wantForbidden(t *testing.T, err error, parts ...string) {
 	t.Helper()
 	if !apierrors.IsForbidden(err) {
@@ -157,12 +158,12 @@ func wantForbidden(t *testing.T, err error, parts ...string) {
 	}
 	for _, part := range parts {
 		if !strings.Contains(err.Error(), part) {
-			t.Errorf("refused with %v, want %q in it", err, part)
+			t.Errorf("refused with %v, want a refusal that contains %q", err, part)
 		}
 	}
 }
 
-// allowMetrics lets the default ServiceAccount of a namespace read metrics for the time of the test.
+// allowMetrics lets the default ServiceAccount of a namespace read metrics until the test ends.
 func allowMetrics(t *testing.T, ns string) {
 	t.Helper()
 	role := &rbacv1.ClusterRole{
@@ -176,7 +177,7 @@ func allowMetrics(t *testing.T, ns string) {
 	t.Cleanup(func() { _ = cluster.Admin.Delete(context.WithoutCancel(t.Context()), role) })
 }
 
-// stampIn reads the annotations that an admission's patch adds.
+// stampIn returns the annotations that an admission patch adds.
 func stampIn(t *testing.T, patch []byte) map[string]string {
 	t.Helper()
 	var ops []struct {
@@ -189,13 +190,13 @@ func stampIn(t *testing.T, patch []byte) map[string]string {
 	return ops[0].Value
 }
 
-// eventuallyLogs waits until the probe's log has one of several texts.
+// eventuallyLogs waits until the probe's log contains one of several texts.
 func eventuallyLogs(t *testing.T, agent *corev1.Pod, wantOne ...string) {
 	t.Helper()
 	cluster.Eventually(t, 30*time.Second, "the probe's log", func(context.Context) error {
 		log := logs(t, agent, captureconfig.ContainerProbe)
 		if !slices.ContainsFunc(wantOne, func(w string) bool { return strings.Contains(log, w) }) {
-			return fmt.Errorf("none of %q in %s", wantOne, log)
+			return fmt.Errorf("found none of %q in %s", wantOne, log)
 		}
 		return nil
 	})

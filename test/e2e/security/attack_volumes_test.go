@@ -20,8 +20,9 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
 )
 
-// The volumes of an agent's Pod are its own: no user's container mounts them. Even so, whoever could plant a symbolic link in one
-// gets nothing that it points to: the keeper serves, and the probe reads, regular files only. Here the node's root plants them.
+// The volumes of an agent's Pod are its own: no user's container mounts them. Even an attacker who could plant a
+// symbolic link there gains nothing: the keeper serves, and the probe reads, only regular files. Here the node's root
+// plants the links.
 func TestAttackSymlinksInVolumes(t *testing.T) {
 	_, secret := marker(t)
 	ns := cluster.Namespace(t, nil)
@@ -38,7 +39,7 @@ func TestAttackSymlinksInVolumes(t *testing.T) {
 	}
 	token := cluster.GrantResults(t, cluster.Admin, pc)
 	base := "/v1/namespaces/" + ns + "/packetcaptures/" + pc.Name + "/files/" + pc.Status.Pods[0].UID + "/"
-	// Each is a file that the keeper itself can read.
+	// The keeper itself can read each of these files.
 	plant(t, `ln -s /etc/sonde-tls/server.key results/key.pcapng; ln -s /proc/self/environ results/environ.pcapng; ln -s . results/here.pcapng
 		ln -s /control results/dir.pcapng; mkfifo -m 666 results/fifo.pcapng; mkdir results/d.pcapng; echo `+secret+` >results/plain.pcapng; chmod 644 results/plain.pcapng
 		ln -s plain.pcapng results/link.pcapng`)
@@ -51,14 +52,14 @@ func TestAttackSymlinksInVolumes(t *testing.T) {
 	})
 	t.Run("control: a regular file", func(t *testing.T) {
 		if status, body := cluster.GetResult(t, "kubernetes-admin", base+"plain.pcapng", token); status != http.StatusOK || strings.TrimSpace(body) != secret {
-			t.Errorf("status %d, %.100q, want the planted file: then no name of that form is served at all", status, body)
+			t.Errorf("status %d, %.100q, want the planted file; otherwise no file of that name would be served at all", status, body)
 		}
 	})
 	t.Run("protected: control", func(t *testing.T) {
 		plant(t, `echo Stopped >control/reason; ln -s reason control/`+captureconfig.StopFile)
 		eventuallyLogs(t, agent, "no regular file", "too many levels of symbolic links")
 		if err := cluster.Admin.Get(t.Context(), client.ObjectKeyFromObject(pc), pc); err != nil || pc.Status.Phase != sondev1.PhaseCapturing {
-			t.Errorf("%s (%v): the probe followed a link", pc.Status.Phase, err)
+			t.Errorf("%s (%v), want the capture to go on: the probe followed a link", pc.Status.Phase, err)
 		}
 	})
 	t.Run("control: a regular stop file", func(t *testing.T) {

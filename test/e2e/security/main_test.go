@@ -1,6 +1,6 @@
 //go:build e2e
 
-// Package security tests, on a real cluster, rights, OpenShift's admission, and attacks. hack/e2e.sh starts it.
+// Package security tests rights, OpenShift's admission, and attacks on a real cluster. hack/e2e.sh runs it.
 package security
 
 import (

@@ -19,8 +19,8 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 )
 
-// Where pod security refuses the probes' Pods, the capture says so in the API server's words and says
-// what to do; when that is done, it begins by itself.
+// Where pod security refuses the probes' Pods, the status quotes the API server and says what to do. Once that is done,
+// the capture starts by itself.
 func TestSccPodSecurityRefusal(t *testing.T) {
 	const label = "pod-security.kubernetes.io/enforce"
 	ns := cluster.Namespace(t, nil)
@@ -47,11 +47,11 @@ func TestSccPodSecurityRefusal(t *testing.T) {
 		`violates PodSecurity "restricted:latest"`, "hostPID=true", `container "probe" must not set securityContext.privileged=true`,
 	} {
 		if !strings.Contains(c.Message, want) {
-			t.Errorf("condition %s says %q, want %q", c.Reason, c.Message, want)
+			t.Errorf("condition %s has message %q, want %q in it", c.Reason, c.Message, want)
 		}
 	}
 	if e := cluster.Entry(t, pc, pc.Status.Pods[0].Name); c.Reason != sondev1.ReasonJobRefused || e.Reason != sondev1.ReasonJobRefused || e.Phase != sondev1.PhasePending {
-		t.Errorf("reason %s, entry %+v: want JobRefused, and that it waits", c.Reason, e)
+		t.Errorf("reason %s, entry %+v: want JobRefused and a waiting entry", c.Reason, e)
 	}
 	_, quoted, _ := strings.Cut(c.Message, "violates PodSecurity")
 	var events corev1.EventList
@@ -63,7 +63,7 @@ func TestSccPodSecurityRefusal(t *testing.T) {
 		verbatim = verbatim || strings.HasSuffix(events.Items[i].Message, quoted)
 	}
 	if !verbatim {
-		t.Errorf("the refusal is not quoted as it was: %q", quoted)
+		t.Errorf("the refusal is not quoted verbatim: %q", quoted)
 	}
 
 	enforce(t.Context(), t, label, before)
@@ -73,7 +73,7 @@ func TestSccPodSecurityRefusal(t *testing.T) {
 	}
 }
 
-// enforce sets a label of the operator's namespace and returns what it was.
+// enforce sets a label of the operator's namespace and returns its old value.
 func enforce(ctx context.Context, t *testing.T, label, value string) string {
 	t.Helper()
 	var ns corev1.Namespace

@@ -22,7 +22,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/privilege"
 )
 
-// quickCapture captures numbered packets of one Pod and compares the file with what was sent.
+// quickCapture captures numbered packets of one Pod and compares the file with the packets sent.
 func quickCapture(t *testing.T) *sondev1.PacketCapture {
 	t.Helper()
 	ns := cluster.Namespace(t, nil)
@@ -36,13 +36,12 @@ func quickCapture(t *testing.T) *sondev1.PacketCapture {
 		t.Errorf("phase %s, pods %+v", pc.Status.Phase, pc.Status.Pods)
 	}
 	if different, n := cluster.Download(t, pc)[pods[0].Name].Count(1); different != 1000 || n != 1000 {
-		t.Errorf("%d numbers in %d packets, want 1000", different, n)
+		t.Errorf("got %d numbers in %d packets, want 1000", different, n)
 	}
 	return pc
 }
 
-// With no more than the capabilities that it needs a probe captures, and every packet is accounted for;
-// it has no other capability.
+// With only the capabilities that it needs, a probe captures and accounts for every packet. It has no other capability.
 func TestPrivilegeCapabilitiesCaptures(t *testing.T) {
 	cluster.ProbePrivilege(t, privilege.Capabilities)
 	quickCapture(t)
@@ -57,13 +56,12 @@ func TestPrivilegeCapabilitiesCaptures(t *testing.T) {
 	status := cluster.OnNode(t, node, "sh", "-c", "cat /proc/$(pgrep -f '^/agent probe .*"+string(pc.UID)+"')/status")
 	for _, line := range []string{fmt.Sprintf("CapEff:\t%016x", want), fmt.Sprintf("CapBnd:\t%016x", want), "NoNewPrivs:\t1", "Seccomp:\t2"} {
 		if !strings.Contains(status, line) {
-			t.Errorf("the probe's process lacks %q:\n%s", line, status)
+			t.Errorf("the status of the probe's process has no line %q:\n%s", line, status)
 		}
 	}
 }
 
-// TestPrivilegeEachCapabilityIsNeeded: a Job like the manager's, but for one capability, ends at once with
-// a message that names it.
+// A Job like the manager's, without one of the capabilities, ends at once with a message that names the capability.
 func TestPrivilegeEachCapabilityIsNeeded(t *testing.T) {
 	cluster.ProbePrivilege(t, privilege.Capabilities)
 	original := runningJob(t)
@@ -75,7 +73,7 @@ func TestPrivilegeEachCapabilityIsNeeded(t *testing.T) {
 			cluster.Create(t, j)
 			message := containerEnd(t, j, captureconfig.ContainerProbe)
 			if !strings.Contains(message, "the probe lacks "+c.Name+" (to "+c.For+")") || !strings.Contains(message, "sonde-probe") {
-				t.Errorf("the probe's last words are %s", message)
+				t.Errorf("the probe's termination message is %s, want the missing capability", message)
 			}
 		})
 	}
@@ -86,7 +84,7 @@ func TestPrivilegeEachCapabilityIsNeeded(t *testing.T) {
 	})
 }
 
-// The keeper asserts from inside that nothing of what its Pod may do is its own.
+// The keeper checks from inside that it has none of its Pod's privileges.
 func TestPrivilegeKeeperRefusesToRunUnconfined(t *testing.T) {
 	cluster.AwaitSetting(t.Context(), t, privilege.Privileged)
 	original := runningJob(t)
@@ -116,7 +114,7 @@ func TestPrivilegeKeeperRefusesToRunUnconfined(t *testing.T) {
 			cluster.Create(t, j)
 			message := containerEnd(t, j, captureconfig.ContainerKeeper)
 			if !strings.Contains(message, "the keeper refuses to run unconfined") || !strings.Contains(message, tc.want) {
-				t.Errorf("the keeper's last words are %s, want %q", message, tc.want)
+				t.Errorf("the keeper's termination message is %s, want %q in it", message, tc.want)
 			}
 		})
 	}
@@ -128,7 +126,7 @@ func TestPrivilegeKeeperRefusesToRunUnconfined(t *testing.T) {
 	})
 }
 
-// runningJob is the Job of a capture that is going on.
+// runningJob returns the Job of a running capture.
 func runningJob(t *testing.T) *batchv1.Job {
 	t.Helper()
 	ns := cluster.Namespace(t, nil)
@@ -141,7 +139,7 @@ func runningJob(t *testing.T) *batchv1.Job {
 	return &j
 }
 
-// cloneJob is the same Job under another name, of which the manager does not know.
+// cloneJob returns the same Job under another name, which the manager does not know.
 func cloneJob(original *batchv1.Job, name string) *batchv1.Job {
 	spec := original.Spec.DeepCopy()
 	spec.Selector, spec.ManualSelector = nil, nil
@@ -149,7 +147,7 @@ func cloneJob(original *batchv1.Job, name string) *batchv1.Job {
 	return &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: original.Namespace, Name: name}, Spec: *spec}
 }
 
-// containerEnd waits until a container of the Job's Pod has failed and returns its last words.
+// containerEnd waits until a container of the Job's Pod has failed and returns its termination message.
 func containerEnd(t *testing.T, j *batchv1.Job, container string) string {
 	t.Helper()
 	message := ""
@@ -163,7 +161,7 @@ func containerEnd(t *testing.T, j *batchv1.Job, container string) string {
 	return message
 }
 
-// containerRuns waits until a container of the Job's Pod is at work: a probe that has started is attached.
+// containerRuns waits until a container of the Job's Pod is ready: a probe that has started is attached.
 func containerRuns(t *testing.T, j *batchv1.Job, container string) {
 	t.Helper()
 	awaitContainer(t, j, container, func(s *corev1.ContainerStatus) error {
@@ -186,6 +184,6 @@ func awaitContainer(t *testing.T, j *batchv1.Job, container string, check func(*
 				return check(s)
 			}
 		}
-		return fmt.Errorf("phase %s, no status of it", p.Status.Phase)
+		return fmt.Errorf("phase %s, no status of the container", p.Status.Phase)
 	})
 }

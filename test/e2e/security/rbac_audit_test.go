@@ -17,7 +17,7 @@ import (
 	"github.com/sonde-operator/sonde/test/rights"
 )
 
-// request is what is read of a line of the audit log about one request of the manager's.
+// request holds the fields of an audit log line about one request of the manager's.
 type request struct {
 	Verb string `json:"verb"`
 	User struct {
@@ -36,7 +36,7 @@ type request struct {
 	StageTimestamp time.Time `json:"stageTimestamp"`
 }
 
-// requests of the manager that ended in a span of time.
+// requests are those of the manager that ended within a period.
 func requests(t *testing.T, from, to time.Time) []request {
 	t.Helper()
 	f, err := os.Open(cluster.AuditLog)
@@ -59,7 +59,7 @@ func requests(t *testing.T, from, to time.Time) []request {
 	return found
 }
 
-// needs reports whether a request can be made by a right.
+// needs reports whether a right permits a request.
 func (r request) needs(right rights.Right) bool {
 	resource := r.Object.Resource
 	if r.Object.Subresource != "" {

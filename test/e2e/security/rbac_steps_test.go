@@ -27,13 +27,13 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/certs"
 )
 
-// step is a part of what the manager does in its life.
+// step is one activity of the manager.
 type step struct {
 	name string
 	run  func(*testing.T)
 }
 
-// steps use every right that the manager has.
+// steps together use every right of the manager.
 func steps() []step {
 	return []step{
 		{"starting", stepStart},
@@ -48,7 +48,7 @@ func steps() []step {
 	}
 }
 
-// stepStart starts the manager with nothing there, once in the way of API servers that cannot stream lists.
+// stepStart starts the manager on an empty cluster, once like on API servers that cannot stream lists.
 func stepStart(t *testing.T) {
 	t.Helper()
 	d := cluster.Manager(t)
@@ -83,20 +83,20 @@ func stepCapture(t *testing.T) {
 	ns := cluster.Namespace(t, nil)
 	d := cluster.Deployment(t, ns, "sink", 1, "sink")
 	p := cluster.ReadyPods(t, d, 1)[0]
-	// The Job's first name is another's.
+	// Another Job already has the Job's first name.
 	taken := jobOf(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: cluster.OperatorNamespace, Name: p.Name + "-rbac"}, Spec: cluster.PodSpec("idle")})
 	taken.Spec.Suspend, taken.Spec.Template.Spec.RestartPolicy = new(true), corev1.RestartPolicyNever
 	cluster.CreateEventually(t, cluster.Admin, taken)
 	pc := cluster.Capture(t, cluster.Admin, ns, sondev1.PacketCaptureSpec{TargetDeployment: "sink", Duration: "10m", JobID: "rbac"})
 	cluster.Stop(t, pc)
-	for range 3 { // the Event of a download is repeated as a series
+	for range 3 { // repeated download Events become a series
 		cluster.Download(t, pc)
 	}
 	cluster.DeleteNow(t, pc)
 	cluster.NothingLeft(t, string(pc.UID))
 }
 
-// stepTrace has a trace, with a jobId that the webhook compares with those of others.
+// stepTrace runs a trace, with a jobId that the webhook compares with those of others.
 func stepTrace(t *testing.T) {
 	t.Helper()
 	ns := cluster.Namespace(t, nil)
@@ -117,7 +117,7 @@ func stepTargets(t *testing.T) {
 			Spec:       sondev1.PacketCaptureSpec{TargetRef: &sondev1.TargetReference{Kind: kind, Name: "none"}},
 		}
 		if err := cluster.Admin.Create(t.Context(), pc); !apierrors.IsInvalid(err) {
-			t.Errorf("%s: %v, want it not found", kind, err)
+			t.Errorf("%s: got %v, want not found", kind, err)
 		}
 	}
 	class := &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{GenerateName: "e2e-"}, Handler: "runc"}
@@ -129,7 +129,7 @@ func stepTargets(t *testing.T) {
 	cluster.DeleteNow(t, pc)
 }
 
-// stepLostAgent takes the agent away in mid-capture, Job and all: whether its node is lost too decides what is said.
+// stepLostAgent deletes the agent and its Job during a capture. The manager then checks whether the node is lost too.
 func stepLostAgent(t *testing.T) {
 	t.Helper()
 	ns := cluster.Namespace(t, nil)
@@ -138,7 +138,8 @@ func stepLostAgent(t *testing.T) {
 	loseAgent(t, pc)
 }
 
-// loseAgent takes the only agent of a capture away, Job and all, so that nothing it had to say is left, and waits until that is noticed.
+// loseAgent deletes the only agent of a capture and its Job, so that its account is lost, and waits until the manager
+// notices.
 func loseAgent(t *testing.T, pc *sondev1.PacketCapture) {
 	t.Helper()
 	agent := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: cluster.OperatorNamespace, Name: cluster.AgentPod(t, pc)}}
@@ -150,7 +151,7 @@ func loseAgent(t *testing.T, pc *sondev1.PacketCapture) {
 	if err := cluster.Admin.Delete(t.Context(), agent, client.GracePeriodSeconds(0)); err != nil {
 		t.Fatal(err)
 	}
-	cluster.Eventually(t, time.Minute, "the loss noticed", func(ctx context.Context) error {
+	cluster.Eventually(t, time.Minute, "the loss in the status", func(ctx context.Context) error {
 		if err := cluster.Admin.Get(ctx, client.ObjectKeyFromObject(pc), pc); err != nil {
 			return err
 		}
@@ -161,7 +162,7 @@ func loseAgent(t *testing.T, pc *sondev1.PacketCapture) {
 	})
 }
 
-// stepRefused has a Job whose Pod nobody may make.
+// stepRefused creates a capture whose agent Pod is refused.
 func stepRefused(t *testing.T) {
 	t.Helper()
 	ns := cluster.Namespace(t, nil)
@@ -169,7 +170,7 @@ func stepRefused(t *testing.T) {
 	cluster.RefuseAgentPods(t)
 	pc := &sondev1.PacketCapture{ObjectMeta: metav1.ObjectMeta{Namespace: ns, GenerateName: "cap-"}, Spec: sondev1.PacketCaptureSpec{TargetDeployment: "sink", Duration: "10m"}}
 	cluster.CreateEventually(t, cluster.Admin, pc)
-	cluster.Eventually(t, 90*time.Second, "the refusal told", func(ctx context.Context) error {
+	cluster.Eventually(t, 90*time.Second, "the refusal in the status", func(ctx context.Context) error {
 		if err := cluster.Admin.Get(ctx, client.ObjectKeyFromObject(pc), pc); err != nil {
 			return err
 		}
@@ -215,14 +216,14 @@ func stepGate(t *testing.T) {
 	cluster.NoGateConfiguration(t)
 }
 
-// stubAPIs are those that some clusters have and this one has not: enough of them for the manager to make its objects there.
+// stubAPIs are optional APIs that this cluster lacks, with just enough schema for the manager to create its objects.
 func stubAPIs(t *testing.T) {
 	t.Helper()
 	kinds := map[string]string{
 		"consoleclidownloads.console.openshift.io": "ConsoleCLIDownload", "consoleyamlsamples.console.openshift.io": "ConsoleYAMLSample",
 		"servicemonitors.monitoring.coreos.com": "ServiceMonitor", "prometheusrules.monitoring.coreos.com": "PrometheusRule",
 	}
-	t.Cleanup(func() { // it watches them until it is started anew
+	t.Cleanup(func() { // the manager watches them until it restarts
 		ctx := context.WithoutCancel(t.Context())
 		if err := cluster.Admin.DeleteAllOf(ctx, &corev1.Pod{}, client.InNamespace(cluster.OperatorNamespace), client.MatchingLabels{"app.kubernetes.io/name": "sonde", "app.kubernetes.io/component": "manager"}); err != nil {
 			t.Error(err)
@@ -244,8 +245,8 @@ func stubAPIs(t *testing.T) {
 				}}},
 			},
 		}}
-		// The one of the test before may still be going.
-		cluster.Eventually(t, 30*time.Second, name+" made", func(ctx context.Context) error { return cluster.Admin.Create(ctx, crd.DeepCopy()) })
+		// The CRD of the previous test may still be terminating.
+		cluster.Eventually(t, 30*time.Second, name+" created", func(ctx context.Context) error { return cluster.Admin.Create(ctx, crd.DeepCopy()) })
 		t.Cleanup(func() { _ = cluster.Admin.Delete(context.WithoutCancel(t.Context()), crd) })
 		cluster.Eventually(t, 30*time.Second, name+" served", func(ctx context.Context) error {
 			list := &unstructured.UnstructuredList{}

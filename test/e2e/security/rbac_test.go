@@ -24,15 +24,15 @@ import (
 	"github.com/sonde-operator/sonde/test/rights"
 )
 
-// kept are rights that no request shows in the audit log, because the API server asks for them within another request: what
-// server-side apply needs to create an object, and what OpenShift's OwnerReferencesPermissionEnforcement needs to set an owner on
-// one. TestRbacHiddenRights shows that those are needed.
+// kept are rights that the audit log never shows, because the API server checks them within another request: creating
+// an object by server-side apply, and setting an owner under OpenShift's OwnerReferencesPermissionEnforcement.
+// TestRbacHiddenRights shows that they are needed.
 func kept(r rights.Right) bool {
 	return r.Name != "" && (r.Verb == "create" || r.Verb == "delete") && r.Resource != "secrets" && r.Resource != "leases"
 }
 
-// Each right of the manager's is used, by a step that is named; and without it, that step's request is refused, because no other
-// rule allows it.
+// A named step uses each right of the manager. Without the right, that step's request is refused, because no other rule
+// allows it.
 func TestRbacEachRuleIsUsedAndNeeded(t *testing.T) {
 	stubAPIs(t)
 	used := map[rights.Right]string{}
@@ -56,7 +56,7 @@ func TestRbacEachRuleIsUsedAndNeeded(t *testing.T) {
 		case !present(t, right):
 			t.Logf("not on this cluster: %s", right.Key())
 		case !ok:
-			t.Errorf("%s: no step uses it: take it out of the marker, or write the step that needs it", right.Key())
+			t.Errorf("%s: no step uses this right: remove it from the marker, or write the step that needs it", right.Key())
 		default:
 			t.Run(fmt.Sprintf("without %s, %s fails", right.Key(), step), func(t *testing.T) {
 				takeAway(t, right)
@@ -66,11 +66,11 @@ func TestRbacEachRuleIsUsedAndNeeded(t *testing.T) {
 	}
 }
 
-// What server-side apply and OpenShift's check of owners ask for is not in the audit log: it is taken away, and the object too, or
-// its owner, and the manager cannot bring it back.
+// The audit log does not show the rights that server-side apply and OpenShift's check of owners need. The test removes
+// the right together with the object or its owner, and the manager cannot restore it.
 func TestRbacHiddenRights(t *testing.T) {
 	stubAPIs(t)
-	// The configuration of gates is there only while a Trace gates.
+	// The configuration of gates exists only while a Trace gates.
 	cluster.GatedTrace(t, cluster.Deployment(t, cluster.Namespace(t, nil), "web", 1, "idle"), sondev1.TraceGate{})
 	for _, right := range managerRights(t) {
 		if !kept(right) || !present(t, right) {
@@ -92,11 +92,11 @@ func TestRbacHiddenRights(t *testing.T) {
 			} else if err := cluster.Admin.Patch(t.Context(), o, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"ownerReferences":null}}`))); err != nil {
 				t.Fatal(err)
 			}
-			cluster.Eventually(t, 30*time.Second, "the manager refused", func(context.Context) error {
+			cluster.Eventually(t, 30*time.Second, "a refused request of the manager", func(context.Context) error {
 				if !slices.ContainsFunc(requests(t, from, time.Now()), func(r request) bool {
 					return r.Verb == "patch" && r.Object.Resource == right.Resource && r.Response.Code == http.StatusForbidden
 				}) {
-					return fmt.Errorf("no refused patch of %s", right.Resource)
+					return fmt.Errorf("found no refused patch of %s", right.Resource)
 				}
 				return nil
 			})
@@ -105,16 +105,16 @@ func TestRbacHiddenRights(t *testing.T) {
 	}
 }
 
-// awaitOwned waits until the manager, with all of its rights, has brought an object back.
+// awaitOwned waits until the manager, with all of its rights, has restored an object.
 func awaitOwned(t *testing.T, right rights.Right) {
 	t.Helper()
 	o := objectOf(t, right)
-	cluster.Eventually(t, 2*time.Minute, right.Resource+" back", func(ctx context.Context) error {
+	cluster.Eventually(t, 2*time.Minute, right.Resource+" restored", func(ctx context.Context) error {
 		if err := cluster.Admin.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
 			return err
 		}
 		if len(o.GetOwnerReferences()) == 0 {
-			return fmt.Errorf("no owner")
+			return fmt.Errorf("the object has no owner")
 		}
 		return nil
 	})
@@ -133,7 +133,7 @@ func objectOf(t *testing.T, right rights.Right) *unstructured.Unstructured {
 	return o
 }
 
-// present says whether the cluster has the API that a right is for.
+// present reports whether the cluster has the API that a right is for.
 func present(t *testing.T, right rights.Right) bool {
 	t.Helper()
 	main, _, _ := strings.Cut(right.Resource, "/")
@@ -144,7 +144,7 @@ func present(t *testing.T, right rights.Right) bool {
 	return err == nil
 }
 
-// takeAway takes one right, and nothing else, from the manager's live role for the time of the test.
+// takeAway removes one right from the manager's live role until the test ends.
 func takeAway(t *testing.T, right rights.Right) {
 	t.Helper()
 	var role client.Object = &rbacv1.ClusterRole{}
@@ -175,7 +175,7 @@ func takeAway(t *testing.T, right rights.Right) {
 	})
 }
 
-// wantRefused asks the API server whether the manager may still make a request.
+// wantRefused asks the API server whether the manager may still make a request, and returns an error if so.
 func wantRefused(ctx context.Context, r request) error {
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 		User: cluster.ManagerUser, Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + cluster.OperatorNamespace, "system:authenticated"},

@@ -23,10 +23,10 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 )
 
-// Users x targets, as kustomize's install aggregates them.
+// Users x targets, with the roles that kustomize installs.
 func TestRightsMatrix(t *testing.T) { cluster.RightsMatrix(t) }
 
-// Results are for those who may capture, now: the kinds' own rights are not enough.
+// Only users who may capture now can read results; rights on Sonde's kinds are not enough.
 func TestResultsNeedTheVerb(t *testing.T) {
 	ns := cluster.Namespace(t, nil)
 	cluster.Deployment(t, ns, "sink", 1, "sink")
@@ -46,10 +46,10 @@ func TestResultsNeedTheVerb(t *testing.T) {
 		})
 	}
 	if err := access("edit", "the token of edit, which is long enough"); err == nil || !strings.Contains(err.Error(), "capture") {
-		t.Errorf("edit got a ResultAccess: %v", err)
+		t.Errorf("user edit created a ResultAccess, want a refusal: %v", err)
 	}
 	if err := access("admin", "the token of admin, which is long enough"); err != nil {
-		t.Errorf("admin got none: %v", err)
+		t.Errorf("user admin could not create a ResultAccess: %v", err)
 	}
 	cases := map[string]struct {
 		user, token string
@@ -72,7 +72,7 @@ func TestResultsNeedTheVerb(t *testing.T) {
 			})
 		})
 	}
-	// Through any other service, port or Pod of the operator's namespace there is no way at all.
+	// No other Service, port or Pod of the operator's namespace leads to the results.
 	for _, other := range []string{
 		"/api/v1/namespaces/sonde-system/services/https:sonde-webhook:https/proxy/", "/api/v1/namespaces/sonde-system/services/sonde-results/proxy/",
 		"/api/v1/namespaces/sonde-system/pods/https:" + cluster.AgentPod(t, pc) + ":8443/proxy/v1/progress", "/api/v1/namespaces/sonde-system/secrets",
@@ -83,7 +83,7 @@ func TestResultsNeedTheVerb(t *testing.T) {
 	}
 }
 
-// A right that is taken away in mid-capture ends the capture, and its results with it.
+// Withdrawing a right during a capture ends the capture and removes its results.
 func TestRevokedRightEndsTheCapture(t *testing.T) {
 	cluster.ManagerFlag(t, "--access-review-interval=2s")
 	ns := cluster.Namespace(t, nil)
@@ -96,7 +96,7 @@ func TestRevokedRightEndsTheCapture(t *testing.T) {
 	noProbes(t)
 }
 
-// A namespace that is closed ends what runs there, by its own event and not at the next review, and keeps the results.
+// Opting out a namespace ends its captures at once, without waiting for the next review, and keeps the results.
 func TestRightsOptOutEndsTheCapture(t *testing.T) {
 	ns := cluster.Namespace(t, nil)
 	cluster.Deployment(t, ns, "sink", 1, "sink")
@@ -110,7 +110,7 @@ func TestRightsOptOutEndsTheCapture(t *testing.T) {
 	cluster.WantNotAdmitted(t, pc, sondev1.ReasonOptedOut)
 	noProbes(t)
 	if len(pc.Status.Pods) != 1 || len(pc.Status.Pods[0].Files) != 1 {
-		t.Errorf("results of a namespace that was closed: %+v", pc.Status.Pods)
+		t.Errorf("want the results of the opted-out namespace kept, got %+v", pc.Status.Pods)
 	}
 	again := &sondev1.PacketCapture{ObjectMeta: metav1.ObjectMeta{GenerateName: "no-", Namespace: ns}, Spec: sondev1.PacketCaptureSpec{TargetDeployment: "sink"}}
 	if err := cluster.Admin.Create(t.Context(), again); err == nil || !strings.Contains(err.Error(), sondev1.LabelOptOut) {
@@ -118,7 +118,7 @@ func TestRightsOptOutEndsTheCapture(t *testing.T) {
 	}
 }
 
-// What no webhook has stamped, or a stamp that was made for something else, never gets a Job.
+// A capture without a stamp, or with a stamp for something else, never gets a Job.
 func TestWithoutAValidStampThereIsNoJob(t *testing.T) {
 	ns, other := cluster.Namespace(t, nil), cluster.Namespace(t, nil)
 	for _, n := range []string{ns, other} {
@@ -160,12 +160,12 @@ func TestWithoutAValidStampThereIsNoJob(t *testing.T) {
 	}
 }
 
-// A namespace that was deleted and made anew under the same name is another's.
+// A namespace that was deleted and created again under the same name counts as another one.
 func TestNamespaceMadeAnewIsNotCaptured(t *testing.T) {
 	hub, ns := cluster.Namespace(t, map[string]string{sondev1.LabelHub: "true"}), cluster.Namespace(t, nil)
 	cluster.Deployment(t, ns, "sink", 1, "sink")
 	pc := cluster.Capture(t, cluster.Admin, hub, sondev1.PacketCaptureSpec{TargetNamespace: ns, TargetDeployment: "sink", Duration: "10m"})
-	// With the manager away it cannot see that the target goes, only that it is another's afterwards.
+	// While the manager is down it cannot see that the target is deleted, only later that it has another UID.
 	cluster.StopManager(t)
 	n := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}
 	cluster.DeleteNow(t, n)
@@ -179,24 +179,24 @@ func TestNamespaceMadeAnewIsNotCaptured(t *testing.T) {
 	cluster.WantNotAdmitted(t, pc, sondev1.ReasonNamespaceReplaced)
 	noProbes(t)
 	if got := len(cluster.JobsOf(t, pc)); got > 1 {
-		t.Errorf("%d Jobs: the new namespace's Pod got one", got)
+		t.Errorf("got %d Jobs, want none for the new namespace's Pod", got)
 	}
 }
 
 func wantNoJob(t *testing.T, pc *sondev1.PacketCapture) {
 	t.Helper()
 	if n := len(cluster.JobsOf(t, pc)); n != 0 {
-		t.Errorf("%d Jobs for %s, want none", n, pc.Name)
+		t.Errorf("got %d Jobs for %s, want none", n, pc.Name)
 	}
 }
 
-// noProbes waits until no probe runs (keepers may, for what was captured before).
+// noProbes waits until no probe runs. Keepers of finished captures may still run.
 func noProbes(t *testing.T) {
 	t.Helper()
 	cluster.Eventually(t, 15*time.Second, "no probe on any node", func(context.Context) error {
 		for _, p := range cluster.AgentProcesses(t) {
 			if strings.Contains(p, "/agent probe") {
-				return fmt.Errorf("%s", p)
+				return fmt.Errorf("probe still runs: %s", p)
 			}
 		}
 		return nil

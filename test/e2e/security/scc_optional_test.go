@@ -18,8 +18,8 @@ import (
 	"github.com/sonde-operator/sonde/test/crds"
 )
 
-// Where the cluster has console and Prometheus operator, the manager makes its objects of them with no more
-// rights than it has, and makes again what is deleted. (The version of a download is the build's.)
+// Where the cluster has the console and the Prometheus operator, the manager creates its objects for them with its
+// normal rights, and restores them after deletion. (The version of a download depends on the build.)
 func TestSccAndOtherOptionalAPIs(t *testing.T) {
 	options := envtest.CRDInstallOptions{Paths: crds.ConsoleAndMonitoring(t), ErrorIfPathMissing: true}
 	if _, err := envtest.InstallCRDs(cluster.Config, options); err != nil {
@@ -39,13 +39,13 @@ func TestSccAndOtherOptionalAPIs(t *testing.T) {
 			made := asBuilt(t, o)
 			cluster.DeleteNow(t, made)
 			if again := asBuilt(t, o); again.GetUID() == made.GetUID() {
-				t.Error("it was not deleted")
+				t.Error("the object has the same UID, want it deleted and created again")
 			}
 		})
 	}
 }
 
-// asBuilt waits until an object is there, owned by the install and not about to go.
+// asBuilt waits until an object exists, is owned by the install and is not being deleted.
 func asBuilt(t *testing.T, o *unstructured.Unstructured) *unstructured.Unstructured {
 	t.Helper()
 	live := &unstructured.Unstructured{}

@@ -23,7 +23,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/privilege"
 )
 
-// sccKinds are the kinds of Pod in the table of docs/security.md, by their component; agents have none.
+// sccKinds are the kinds of Pod in the table of docs/security.md, by component label; agents have none.
 var sccKinds = map[string]string{
 	"":        "agent (probe and keeper)",
 	"manager": "manager",
@@ -31,8 +31,8 @@ var sccKinds = map[string]string{
 	"sweep":   "sweep (after a probe that left no word)",
 }
 
-// TestSccOfEveryPod: in both settings each Pod of the system runs under the constraints that the table of
-// docs/security.md says, and the table has no row too many.
+// In both settings each Pod of the system runs under the SCC in the table of docs/security.md, and the table has no
+// other rows.
 func TestSccOfEveryPod(t *testing.T) {
 	table := documentedSCCs(t)
 	for _, setting := range []privilege.Setting{privilege.Privileged, privilege.Capabilities} {
@@ -40,7 +40,7 @@ func TestSccOfEveryPod(t *testing.T) {
 			cluster.ProbePrivilege(t, setting)
 			since, got := time.Now().Truncate(time.Second), map[string]string{}
 			pc := quickCapture(t)
-			seeSCCs(t, got, "", since)
+			collectSCCs(t, got, "", since)
 			sccOfDoctor(t, got, cluster.Entry(t, pc, pc.Status.Pods[0].Name).Node, since)
 			sccOfSweep(t, got, setting, since)
 			if diff := cmp.Diff(table[string(setting)], got); diff != "" {
@@ -49,13 +49,13 @@ func TestSccOfEveryPod(t *testing.T) {
 		})
 	}
 	if len(table) != 2 {
-		t.Errorf("docs/security.md has settings %v", table)
+		t.Errorf("docs/security.md has settings %v, want both", table)
 	}
 }
 
-// seeSCCs waits for a Pod of a component and adds the constraints of all Pods of the operator's namespace to got: of managers, and of what
-// was made since a time.
-func seeSCCs(t *testing.T, got map[string]string, component string, since time.Time) {
+// collectSCCs waits for a Pod of a component and adds the SCCs of all Pods of the operator's namespace to got. It
+// counts managers, and Pods created after a point in time.
+func collectSCCs(t *testing.T, got map[string]string, component string, since time.Time) {
 	t.Helper()
 	cluster.Eventually(t, time.Minute, "a Pod of "+sccKinds[component], func(ctx context.Context) error {
 		var pods corev1.PodList
@@ -74,7 +74,7 @@ func seeSCCs(t *testing.T, got map[string]string, component string, since time.T
 			}
 			kind, ok := sccKinds[of]
 			if !ok || of == "" && p.Labels["monitoring.openshift.tpg/uid"] == "" {
-				t.Errorf("Pod %s is of no kind in docs/security.md", p.Name)
+				t.Errorf("Pod %s belongs to no kind in docs/security.md", p.Name)
 			}
 			if before, ok := got[kind]; ok && before != p.Annotations[annotationSCC] {
 				t.Errorf("Pods of the %s run under %q and %q", kind, before, p.Annotations[annotationSCC])
@@ -83,23 +83,24 @@ func seeSCCs(t *testing.T, got map[string]string, component string, since time.T
 			found = found || of == component
 		}
 		if !found {
-			return errors.New("there is none")
+			return errors.New("found no such Pod")
 		}
 		return nil
 	})
 }
 
-// sccOfDoctor has a node examined, which works under the doctor's constraints.
+// sccOfDoctor examines a node, which uses the doctor's SCC.
 func sccOfDoctor(t *testing.T, got map[string]string, node string, since time.Time) {
 	t.Helper()
 	cmd, out, errOut := cluster.StartPlugin(t, "doctor", node)
-	seeSCCs(t, got, "doctor", since)
+	collectSCCs(t, got, "doctor", since)
 	if err := cmd.Wait(); err != nil || !strings.HasPrefix(out.String(), node+": Linux ") {
 		t.Errorf("%v\n%s\n%s", err, out, errOut)
 	}
 }
 
-// sccOfSweep takes the agent of a capture away, after which the manager sweeps: with probes that are privileged, else nothing can be left.
+// sccOfSweep deletes the agent of a capture, after which the manager starts a sweep Job. It does so only for privileged
+// probes, because others leave nothing behind.
 func sccOfSweep(t *testing.T, got map[string]string, setting privilege.Setting, since time.Time) {
 	t.Helper()
 	ns := cluster.Namespace(t, nil)
@@ -113,14 +114,14 @@ func sccOfSweep(t *testing.T, got map[string]string, setting privilege.Setting, 
 	jobs.Items = slices.DeleteFunc(jobs.Items, func(j batchv1.Job) bool { return j.Annotations[sondev1.AnnotationTargetPod] != pods[0].Name })
 	if setting == privilege.Capabilities {
 		if len(jobs.Items) != 0 {
-			t.Errorf("%d Jobs sweep after a probe that could attach nothing", len(jobs.Items))
+			t.Errorf("got %d sweep Jobs after a probe that could attach nothing, want none", len(jobs.Items))
 		}
 		return
 	}
 	if len(jobs.Items) != 1 {
-		t.Fatalf("%d Jobs sweep, want 1", len(jobs.Items))
+		t.Fatalf("got %d sweep Jobs, want 1", len(jobs.Items))
 	}
-	seeSCCs(t, got, "sweep", since)
+	collectSCCs(t, got, "sweep", since)
 	cluster.Eventually(t, time.Minute, "swept", func(ctx context.Context) error {
 		if err := cluster.Admin.Get(ctx, client.ObjectKeyFromObject(&jobs.Items[0]), &jobs.Items[0]); err != nil {
 			return err
@@ -132,7 +133,7 @@ func sccOfSweep(t *testing.T, got map[string]string, setting privilege.Setting, 
 	})
 }
 
-// documentedSCCs reads the table of docs/security.md: by setting and kind of Pod.
+// documentedSCCs reads the table of docs/security.md, by setting and kind of Pod.
 func documentedSCCs(t *testing.T) map[string]map[string]string {
 	t.Helper()
 	b, err := os.ReadFile("../../../docs/security.md")

@@ -25,10 +25,10 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/privilege"
 )
 
-// annotationSCC is where OpenShift's admission writes which constraints a Pod got.
+// annotationSCC is the annotation in which OpenShift's admission names the SCC of a Pod.
 const annotationSCC = "openshift.io/scc"
 
-// awaitSCC waits until the constraints are as built for the default setting, and owned by the install.
+// awaitSCC waits until the SCC is as built for the default setting and owned by the install.
 func awaitSCC(t *testing.T) *unstructured.Unstructured {
 	t.Helper()
 	cluster.AwaitSetting(t.Context(), t, privilege.Privileged)
@@ -53,7 +53,7 @@ func hostJob(ns, name, account string) *batchv1.Job {
 	}
 }
 
-// refusalOf waits for the event by which the Job controller tells that it may make no Pod.
+// refusalOf waits for the event in which the Job controller reports that it may not create the Pod.
 func refusalOf(t *testing.T, j *batchv1.Job) string {
 	t.Helper()
 	message := ""
@@ -85,7 +85,7 @@ func podOf(t *testing.T, j *batchv1.Job) *corev1.Pod {
 	return &list.Items[0]
 }
 
-// golden compares a text with a file; SONDE_UPDATE_GOLDEN=1 writes it.
+// golden compares a text with a file; SONDE_UPDATE_GOLDEN=1 rewrites the file.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	path := filepath.Join("testdata", name+".txt")
@@ -103,8 +103,8 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-// OpenShift's own admission refuses a Job that would be root on its node to everybody but the agents'
-// ServiceAccount. The golden files are what a user of a real cluster reads.
+// OpenShift's admission refuses a Job that would be root on its node, unless it uses the agents' ServiceAccount. The
+// golden files show what a user of a real cluster reads.
 func TestSccRefusesPrivilegedJobs(t *testing.T) {
 	awaitSCC(t)
 	user := cluster.Namespace(t, nil)
@@ -132,7 +132,7 @@ func TestSccRefusesPrivilegedJobs(t *testing.T) {
 		if got := p.Annotations[annotationSCC]; got != agentjob.RequiredSCC {
 			t.Errorf("SCC %q, want %q", got, agentjob.RequiredSCC)
 		}
-		cluster.Eventually(t, time.Minute, "it runs", func(ctx context.Context) error {
+		cluster.Eventually(t, time.Minute, "the Pod runs", func(ctx context.Context) error {
 			if err := cluster.Admin.Get(ctx, client.ObjectKeyFromObject(p), p); err != nil || p.Status.Phase != corev1.PodSucceeded {
 				return fmt.Errorf("phase %s, %w", p.Status.Phase, err)
 			}
@@ -141,7 +141,7 @@ func TestSccRefusesPrivilegedJobs(t *testing.T) {
 	})
 }
 
-// Who may use all constraints, as other operators may, gets the ones that he would get without Sonde.
+// Pods of accounts that may use all SCCs, such as other operators', get the same SCC as without Sonde.
 func TestSccIsNobodyElsesChoice(t *testing.T) {
 	awaitSCC(t)
 	ns := cluster.Namespace(t, nil)
@@ -154,11 +154,11 @@ func TestSccIsNobodyElsesChoice(t *testing.T) {
 	j := hostJob(ns, "others", "default")
 	cluster.Create(t, j)
 	if got := podOf(t, j).Annotations[annotationSCC]; got == "" || got == agentjob.RequiredSCC {
-		t.Errorf("another operator's Pod runs under SCC %q", got)
+		t.Errorf("another operator's Pod runs under SCC %q, want the same as without Sonde", got)
 	}
 }
 
-// What somebody changes is taken back, and what he deletes is made again; Sonde's probes run after that.
+// The operator reverts changes to the SCC and restores it after deletion. Probes run afterwards.
 func TestSccIsRepaired(t *testing.T) {
 	before := awaitSCC(t)
 	changes := map[string]func(u *unstructured.Unstructured){
@@ -183,7 +183,7 @@ func TestSccIsRepaired(t *testing.T) {
 		})
 	}
 	cluster.DeleteNow(t, before)
-	cluster.Eventually(t, time.Minute, "made again", func(ctx context.Context) error {
+	cluster.Eventually(t, time.Minute, "created again", func(ctx context.Context) error {
 		live, err := cluster.LiveSCC(ctx)
 		if err == nil && live.GetUID() == before.GetUID() {
 			return fmt.Errorf("deleted at %v", live.GetDeletionTimestamp())
@@ -194,7 +194,7 @@ func TestSccIsRepaired(t *testing.T) {
 	quickCapture(t)
 }
 
-// A Job that is made before its constraints are is not lost: it waits for them.
+// A Job that is created before its SCC is not lost: it waits for the SCC.
 func TestSccJobsWaitForIt(t *testing.T) {
 	live := awaitSCC(t)
 	cluster.StopManager(t)
@@ -204,7 +204,7 @@ func TestSccJobsWaitForIt(t *testing.T) {
 	j.Spec.Template.Annotations = map[string]string{"openshift.io/required-scc": agentjob.RequiredSCC}
 	cluster.Create(t, j)
 	if message := refusalOf(t, j); !strings.Contains(message, agentjob.RequiredSCC) {
-		t.Errorf("refused, and the message does not say for the lack of what: %s", message)
+		t.Errorf("the refusal does not name the missing SCC: %s", message)
 	}
 	cluster.StartManager(t)
 	awaitSCC(t)
@@ -216,7 +216,7 @@ func TestSccJobsWaitForIt(t *testing.T) {
 	})
 }
 
-// The constraints go with the install; with the next one they are there again.
+// The SCC is removed with the install and exists again after the next one.
 func TestSccGoesWithTheInstall(t *testing.T) {
 	live := awaitSCC(t)
 	t.Cleanup(func() { cluster.Reinstall(t) })

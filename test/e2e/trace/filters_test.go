@@ -20,8 +20,8 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
 )
 
-// Of one Pod with two containers, at the same time: a trace of one container, one of a command with its children, and one
-// of a command alone. Each has what was asked for, and nothing else.
+// One Pod with two containers is traced three times at once: one container, one command with its children, and one
+// command alone. Each trace holds what was asked for, and nothing else.
 func TestTraceFilters(t *testing.T) {
 	ns := cluster.Namespace(t, nil)
 	spec := cluster.ShellSpec()
@@ -61,14 +61,14 @@ func TestTraceFilters(t *testing.T) {
 		t.Errorf("container c (-want +got):\n%s", diff)
 	}
 	if slices.ContainsFunc(records, func(r *tracefmt.Record) bool { return r.Container != "c" }) {
-		t.Error("container c: there are records of others")
+		t.Error("container c: found records of other containers")
 	}
 	if diff := cmp.Diff([]string{"c", "nobody"}, header.Containers); diff != "" {
 		t.Errorf("the header's containers (-want +got):\n%s", diff)
 	}
 	e := cluster.Entry(t, container, p.Name)
 	if diff := cmp.Diff([]string{"nobody"}, e.ContainersNotFound); diff != "" {
-		t.Errorf("containers that are not found (-want +got):\n%s", diff)
+		t.Errorf("missing containers (-want +got):\n%s", diff)
 	}
 
 	header, records = filtered(t, children, p)
@@ -80,16 +80,16 @@ func TestTraceFilters(t *testing.T) {
 		t.Errorf("cat alone, opened (-want +got):\n%s", diff)
 	}
 	if slices.ContainsFunc(records, func(r *tracefmt.Record) bool { return string(r.Comm) != "cat" }) {
-		t.Error("cat alone: there are records of others")
+		t.Error("cat alone: found records of other commands")
 	}
 }
 
-// wantAnnotations looks at what the trace's Job says is traced.
+// wantAnnotations checks the annotations of the trace's Job, which say what is traced.
 func wantAnnotations(t *testing.T, tr *sondev1.Trace, container, command string) {
 	t.Helper()
 	var jobs batchv1.JobList
 	if err := cluster.Admin.List(t.Context(), &jobs, client.InNamespace(cluster.OperatorNamespace), client.MatchingLabels{sondev1.LabelUID: string(tr.UID)}); err != nil || len(jobs.Items) != 1 {
-		t.Fatalf("%d Jobs, %v", len(jobs.Items), err)
+		t.Fatalf("got %d Jobs, want 1 (%v)", len(jobs.Items), err)
 	}
 	for _, a := range []map[string]string{jobs.Items[0].Annotations, jobs.Items[0].Spec.Template.Annotations} {
 		if a[sondev1.AnnotationTargetContainer] != container || a[sondev1.AnnotationTargetCommand] != command {
@@ -98,7 +98,7 @@ func wantAnnotations(t *testing.T, tr *sondev1.Trace, container, command string)
 	}
 }
 
-// filtered ends a trace of one Pod and returns what is in its file; nothing may be lost.
+// filtered stops a trace of one Pod and returns the contents of its file. Nothing may be lost.
 func filtered(t *testing.T, tr *sondev1.Trace, p *corev1.Pod) (*tracefmt.Header, []*tracefmt.Record) {
 	t.Helper()
 	cluster.Stop(t, tr)
@@ -113,7 +113,7 @@ func filtered(t *testing.T, tr *sondev1.Trace, p *corev1.Pod) (*tracefmt.Header,
 	return header, records
 }
 
-// opened are those of the files that the test has had opened, by their paths.
+// opened returns the paths of the test's files that the records open.
 func opened(records []*tracefmt.Record) []string {
 	var paths []string
 	for _, r := range records {
@@ -126,7 +126,7 @@ func opened(records []*tracefmt.Record) []string {
 	return slices.Compact(paths)
 }
 
-// A Pod without any of the containers that are named is not traced, and its entry says which it has.
+// A Pod without any of the named containers is not traced, and its entry lists the containers that it has.
 func TestTraceOfNoContainer(t *testing.T) {
 	ns := cluster.Namespace(t, nil)
 	p := cluster.Pod(t, ns, "one", cluster.PodSpec("idle"))

@@ -14,7 +14,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
 )
 
-// The lines of FLAP, in its files: an enter and an exit for each call and each page fault, one behind the other.
+// A trace in FLAP's format has an enter and an exit line for each call and each page fault, one after the other.
 func TestTraceFlap(t *testing.T) {
 	ns := cluster.Namespace(t, nil)
 	p := cluster.ReadyPods(t, cluster.Deployment(t, ns, "files", 1, "idle"), 1)[0]
@@ -44,15 +44,15 @@ func TestTraceFlap(t *testing.T) {
 		t.Errorf("%d events in the files, %d in the status", events, e.Events)
 	}
 	if diff := cmp.Diff(map[string]int{"openat": cluster.FilesUsed, "unlinkat": cluster.FilesUsed}, enters); diff != "" {
-		t.Errorf("calls that name the Pod's files (-want +got):\n%s", diff)
+		t.Errorf("calls on the Pod's files (-want +got):\n%s", diff)
 	}
 	io, memory := sources["trace_io_0.log"], sources["trace_memory_0.log"]
 	if len(sources) != 2 || io["write"] < cluster.FilesUsed || memory["mmap"] == 0 || memory["page_fault_user"] == 0 {
-		t.Errorf("files and the calls in them: %v", sources)
+		t.Errorf("got files and calls %v, want all sources", sources)
 	}
 }
 
-// readFlap reads a file of FLAP and returns its enters, each of which has its exit.
+// readFlap reads a FLAP file and returns its enter lines, each of which has its exit.
 func readFlap(t *testing.T, text string) []tracefmt.FlapLine {
 	t.Helper()
 	var enters []tracefmt.FlapLine
@@ -60,7 +60,7 @@ func readFlap(t *testing.T, text string) []tracefmt.FlapLine {
 	for line := range strings.Lines(text) {
 		l, err := tracefmt.ParseFlap(strings.TrimSuffix(line, "\n"))
 		if err != nil {
-			t.Fatalf("FLAP's readers do not know %q: %v", line, err)
+			t.Fatalf("FLAP's readers cannot parse %q: %v", line, err)
 		}
 		if !open {
 			enters, open = append(enters, l), true
@@ -72,15 +72,15 @@ func readFlap(t *testing.T, text string) []tracefmt.FlapLine {
 		_, latency := l.Args["latency"]
 		switch {
 		case !l.Ends(enter):
-			t.Fatalf("%q is not the end of %+v", line, enter)
+			t.Fatalf("%q is not the exit of %+v", line, enter)
 		case enter.Call == "page_fault_user":
-		// What began before the trace, or before its thread was the Pod's as of the runtime's, was not measured.
+		// Calls that began before the trace, or before the thread joined the Pod, have no measured latency.
 		case !result || l.Proc == "exe" && !latency:
-			t.Errorf("an exit without result or latency: %q", line)
+			t.Errorf("got an exit without result or latency: %q", line)
 		}
 	}
 	if open {
-		t.Errorf("%+v has no end", enters[len(enters)-1])
+		t.Errorf("%+v has no exit", enters[len(enters)-1])
 	}
 	return enters
 }

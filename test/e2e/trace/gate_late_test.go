@@ -20,7 +20,7 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 )
 
-// suspendJobs has the API server suspend each further Job of a Trace when it is made: it is there, and nothing comes of it.
+// suspendJobs makes the API server suspend each new Job of a Trace, so that it exists but starts no Pod.
 func suspendJobs(t *testing.T, tr *sondev1.Trace) {
 	t.Helper()
 	ofTrace := map[string]string{sondev1.LabelUID: string(tr.UID)}
@@ -46,7 +46,7 @@ func suspendJobs(t *testing.T, tr *sondev1.Trace) {
 		ObjectMeta: metav1.ObjectMeta{Name: policy.Name}, Spec: admissionregistrationv1.MutatingAdmissionPolicyBindingSpec{PolicyName: policy.Name},
 	})
 	cluster.Eventually(t, time.Minute, "Jobs suspended", func(ctx context.Context) error {
-		// One that is not made shows whether the API server does so already.
+		// A dry run shows whether the API server does so yet.
 		job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: tr.Namespace, GenerateName: "dry-", Labels: ofTrace}}
 		job.Spec.Template.Spec = cluster.PodSpec("idle")
 		job.Spec.Template.Spec.RestartPolicy = "Never"
@@ -60,7 +60,7 @@ func suspendJobs(t *testing.T, tr *sondev1.Trace) {
 	})
 }
 
-// resumeJobs has each Job of a Trace that is suspended go on so long after it was made.
+// resumeJobs resumes each suspended Job of a Trace this long after its creation.
 func resumeJobs(t *testing.T, tr *sondev1.Trace, late time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -78,7 +78,7 @@ func resumeJobs(t *testing.T, tr *sondev1.Trace, late time.Duration) {
 			}
 			var list batchv1.JobList
 			if err := cluster.Admin.List(ctx, &list, client.InNamespace(cluster.OperatorNamespace), client.MatchingLabels{sondev1.LabelUID: string(tr.UID)}); err != nil {
-				continue // it is asked again
+				continue // the next pass tries again
 			}
 			for i := range list.Items {
 				job := &list.Items[i]

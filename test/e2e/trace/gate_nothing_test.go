@@ -18,14 +18,14 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 )
 
-// A thousand dry runs, and a thousand Pods that something behind the webhook refuses, leave nothing: the operator writes not
-// a word because of them.
+// A thousand dry runs, and a thousand Pods that a later webhook refuses, leave nothing behind: the operator writes
+// nothing because of them.
 func TestGateLeavesNothing(t *testing.T) {
 	const requests = 1000
 	d := cluster.Deployment(t, cluster.Namespace(t, nil), "web", 1, "idle")
 	tr := cluster.GatedTrace(t, d, sondev1.TraceGate{})
 	cluster.AwaitCapturing(t, tr)
-	cluster.Eventually(t, time.Minute, "nothing is written any more", cluster.QuietFor(t, 5*time.Second))
+	cluster.Eventually(t, time.Minute, "5 s without writes", cluster.QuietFor(t, 5*time.Second))
 	if err := cluster.Admin.Get(t.Context(), client.ObjectKeyFromObject(tr), tr); err != nil {
 		t.Fatal(err)
 	}
@@ -51,16 +51,16 @@ func TestGateLeavesNothing(t *testing.T) {
 			}
 		}
 		if changed != requests {
-			return fmt.Errorf("of %d refused Pods the gate's webhook has changed %d", requests, changed)
+			return fmt.Errorf("the gate's webhook has changed %[2]d of %[1]d refused Pods", requests, changed)
 		}
 		return nil
 	})
 	reviews := func(e cluster.AuditEvent) bool { return strings.HasSuffix(e.ObjectRef.Resource, "reviews") }
 	if wrote := slices.DeleteFunc(cluster.ManagerWrites(t, from), reviews); len(wrote) > 0 {
-		t.Errorf("the operator wrote: %v", wrote.ByVerb())
+		t.Errorf("the operator wrote %v, want nothing", wrote.ByVerb())
 	}
 	if pods := cluster.ReadyPods(t, d, 1); len(pods) != 1 || len(cluster.JobsOf(t, tr)) != 1 {
-		t.Errorf("%d Pods, %d Jobs", len(pods), len(cluster.JobsOf(t, tr)))
+		t.Errorf("got %d Pods and %d Jobs, want none", len(pods), len(cluster.JobsOf(t, tr)))
 	}
 	now := &sondev1.Trace{}
 	if err := cluster.Admin.Get(t.Context(), client.ObjectKeyFromObject(tr), now); err != nil || now.ResourceVersion != tr.ResourceVersion {
@@ -68,7 +68,8 @@ func TestGateLeavesNothing(t *testing.T) {
 	}
 }
 
-// gateChanged says whether the gate's webhook has changed the Pod of a request, as the API server notes it.
+// gateChanged reports whether the gate's webhook changed the Pod of a request, according to the API server's audit
+// annotations.
 func gateChanged(e *cluster.AuditEvent) bool {
 	for _, note := range e.Annotations {
 		if strings.Contains(note, `"configuration":"sonde-gate"`) && strings.Contains(note, `"mutated":true`) {
@@ -78,7 +79,7 @@ func gateChanged(e *cluster.AuditEvent) bool {
 	return false
 }
 
-// mainContainer is the status of container c, nil if it has none.
+// mainContainer returns the status of container c, or nil.
 func mainContainer(p *corev1.Pod) *corev1.ContainerStatus {
 	for i := range p.Status.ContainerStatuses {
 		if p.Status.ContainerStatuses[i].Name == "c" {

@@ -22,11 +22,11 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/gateconfig"
 )
 
-// gateOfPod waits until the Trace's status has how the gate of a Pod ended.
+// gateOfPod waits until the Trace's status says how the gate of a Pod ended.
 func gateOfPod(t *testing.T, tr *sondev1.Trace, uid string) sondev1.GateOutcome {
 	t.Helper()
 	var outcome sondev1.GateOutcome
-	cluster.Eventually(t, time.Minute, "the gate's end told", func(ctx context.Context) error {
+	cluster.Eventually(t, time.Minute, "the gate's end in the status", func(ctx context.Context) error {
 		if err := cluster.Admin.Get(ctx, client.ObjectKeyFromObject(tr), tr); err != nil {
 			return err
 		}
@@ -41,7 +41,7 @@ func gateOfPod(t *testing.T, tr *sondev1.Trace, uid string) sondev1.GateOutcome 
 	return outcome
 }
 
-// Pods of all sorts start, each after its gate was opened.
+// Pods of many kinds start, each after its gate was opened.
 func TestGateOfAllSortsOfPods(t *testing.T) {
 	idle := cluster.PodSpec("idle").Containers[0]
 	sorts := map[string]func(*corev1.PodSpec){
@@ -83,7 +83,7 @@ func TestGateOfAllSortsOfPods(t *testing.T) {
 	}
 }
 
-// change writes another template of a Deployment's Pods.
+// change writes a new Pod template into a Deployment.
 func change(t *testing.T, d *appsv1.Deployment, how func(*corev1.PodSpec)) {
 	t.Helper()
 	cluster.Eventually(t, 10*time.Second, "changed", func(ctx context.Context) error {
@@ -91,11 +91,12 @@ func change(t *testing.T, d *appsv1.Deployment, how func(*corev1.PodSpec)) {
 			return err
 		}
 		how(&d.Spec.Template.Spec)
-		return cluster.Admin.Update(ctx, d) // a conflict with the controller of its status at worst
+		return cluster.Admin.Update(ctx, d) // may conflict with the controller that writes the status
 	})
 }
 
-// Where no tracer comes, a Pod starts untraced after its gate's time; with Fail it does not start, and says why.
+// Without a tracer a Pod starts untraced when its gate's time is over. With onTimeout Fail it does not start, and says
+// why.
 func TestGateWithoutATracer(t *testing.T) {
 	proceed, fail := cluster.Deployment(t, cluster.Namespace(t, nil), "web", 1, "idle"), cluster.Deployment(t, cluster.Namespace(t, nil), "web", 1, "idle")
 	trProceed := cluster.GatedTrace(t, proceed, sondev1.TraceGate{Timeout: "3s"})
@@ -103,13 +104,13 @@ func TestGateWithoutATracer(t *testing.T) {
 	cluster.RefuseAgentPods(t)
 	for _, p := range cluster.RestartPods(t, proceed) {
 		if got := gateOfPod(t, trProceed, string(p.UID)); got != sondev1.GateUntraced {
-			t.Errorf("Proceed: %s", got)
+			t.Errorf("onTimeout Proceed: the gate ended as %s", got)
 		}
 	}
 	cluster.Restart(t, fail)
 	waiting := gatedPod(t, fail, func(s *corev1.ContainerStatus) bool { return s.RestartCount > 0 })
 	if got := gateOfPod(t, trFail, string(waiting.UID)); got != sondev1.GateRefused || waiting.Status.Phase != corev1.PodPending {
-		t.Errorf("Fail: %s, phase %s", got, waiting.Status.Phase)
+		t.Errorf("onTimeout Fail: the gate ended as %s, phase %s", got, waiting.Status.Phase)
 	}
 	last := waiting.Status.InitContainerStatuses[0].LastTerminationState.Terminated
 	if last == nil || last.ExitCode != gateconfig.ExitRefused || !strings.Contains(last.Message, "must not start untraced") {
@@ -117,7 +118,7 @@ func TestGateWithoutATracer(t *testing.T) {
 	}
 }
 
-// gatedPod waits for a Pod of a Deployment whose gate is so.
+// gatedPod waits for a Pod of a Deployment whose gate satisfies a condition.
 func gatedPod(t *testing.T, d *appsv1.Deployment, is func(*corev1.ContainerStatus) bool) *corev1.Pod {
 	t.Helper()
 	var found *corev1.Pod
@@ -130,7 +131,7 @@ func gatedPod(t *testing.T, d *appsv1.Deployment, is func(*corev1.ContainerStatu
 			return cluster.IsGated(&p) && len(p.Status.InitContainerStatuses) > 0 && is(&p.Status.InitContainerStatuses[0])
 		})
 		if i < 0 {
-			return fmt.Errorf("%d Pods, none so", len(pods.Items))
+			return fmt.Errorf("got %d Pods, none whose gate satisfies the condition", len(pods.Items))
 		}
 		found = &pods.Items[i]
 		return nil
@@ -138,18 +139,18 @@ func gatedPod(t *testing.T, d *appsv1.Deployment, is func(*corev1.ContainerStatu
 	return found
 }
 
-// While the operator is down Pods start; those that must not start untraced are refused, and are told why.
+// While the operator is down, Pods start. Those that must not start untraced are refused with a reason.
 func TestGateWithoutTheOperator(t *testing.T) {
 	d := cluster.Deployment(t, cluster.Namespace(t, nil), "web", 1, "idle")
 	cluster.GatedTrace(t, d, sondev1.TraceGate{})
 	cluster.StopManager(t)
 	defer cluster.StartManager(t)
 	if err := cluster.Admin.Create(t.Context(), cluster.OnePod(t, d, true)); err == nil || !strings.Contains(err.Error(), "trace-required") {
-		t.Errorf("a Pod that must not start untraced: %v", err)
+		t.Errorf("create a Pod that must not start untraced: got %v, want a refusal", err)
 	}
 	for _, p := range cluster.RestartPods(t, d) {
 		if cluster.IsGated(&p) {
-			t.Errorf("Pod %s has a gate of nobody", p.Name)
+			t.Errorf("Pod %s has a gate, want none without the operator", p.Name)
 		}
 	}
 }

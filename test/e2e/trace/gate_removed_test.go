@@ -18,20 +18,21 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/gateconfig"
 )
 
-// The operator is uninstalled for good. A Pod that waits at its gate starts when its time is over at the latest. One that has passed its
-// gate, and whose sandbox is made anew, passes it again: when its time is over, or with Fail when the Trace would have been.
+// The operator is uninstalled for good. A Pod that waits at its gate starts at the latest when the gate's time is over.
+// When the sandbox of a started Pod is created again, its gate runs again and passes when its time is over. With
+// onTimeout Fail it passes when the Trace would have ended.
 func TestGateUninstalled(t *testing.T) {
 	proceeds := cluster.Deployment(t, cluster.Namespace(t, nil), "web", 1, "idle")
 	fails := cluster.Deployment(t, cluster.Namespace(t, nil), "web", 1, "idle")
 	waits := cluster.Deployment(t, cluster.Namespace(t, nil), "web", 1, "idle")
 	cluster.GatedTrace(t, proceeds, sondev1.TraceGate{Timeout: "5s"})
 	late := cluster.GatedTrace(t, waits, sondev1.TraceGate{Timeout: "90s"})
-	// Until when a gate refuses is counted from when its trace has begun.
+	// A gate refuses until a time that counts from the start of its trace.
 	cluster.AwaitCapturing(t, cluster.GatedBy(t, fails, sondev1.TraceSpec{
 		Duration: "2m", Events: []sondev1.TraceGroup{sondev1.TraceProcess}, Gate: &sondev1.TraceGate{Timeout: "5s", OnTimeout: sondev1.GateFail},
 	}))
 	passed := map[string]*corev1.Pod{"Proceed": &cluster.RestartPods(t, proceeds)[0], "Fail": &cluster.RestartPods(t, fails)[0]}
-	suspendJobs(t, late) // and nobody resumes them
+	suspendJobs(t, late) // nothing resumes them
 	cluster.Restart(t, waits)
 	waiting := gatedPod(t, waits, func(s *corev1.ContainerStatus) bool { return s.State.Running != nil })
 
@@ -41,7 +42,7 @@ func TestGateUninstalled(t *testing.T) {
 	}
 	cluster.NoGateConfiguration(t)
 	for name, p := range passed {
-		if got := gateWords(p); got != gateconfig.Opened {
+		if got := gateMessage(p); got != gateconfig.Opened {
 			t.Errorf("%s: the gate ended by %s before", name, got)
 		}
 		killSandbox(t, p)
@@ -56,7 +57,7 @@ func TestGateUninstalled(t *testing.T) {
 	}
 }
 
-// wantPasses waits until a Pod's gate, of those that it has had the last one, has let it start.
+// wantPasses waits until the latest run of a Pod's gate has let the Pod start.
 func wantPasses(t *testing.T, p *corev1.Pod, want gateconfig.Outcome) {
 	t.Helper()
 	before := mainContainer(p)
@@ -70,13 +71,13 @@ func wantPasses(t *testing.T, p *corev1.Pod, want gateconfig.Outcome) {
 		}
 		return nil
 	})
-	if got := gateWords(p); got != want {
+	if got := gateMessage(p); got != want {
 		t.Errorf("%s: the gate ended by %q, want %s", p.Name, got, want)
 	}
 }
 
-// gateWords is how the Pod's gate says that it ended; empty if it does not.
-func gateWords(p *corev1.Pod) gateconfig.Outcome {
+// gateMessage returns the message in which the Pod's gate says how it ended; empty if there is none.
+func gateMessage(p *corev1.Pod) gateconfig.Outcome {
 	for _, s := range p.Status.InitContainerStatuses {
 		if s.Name == gateconfig.ContainerName && s.State.Terminated != nil {
 			outcome, _, _ := gateconfig.ParseWords(s.State.Terminated.Message)
@@ -86,7 +87,8 @@ func gateWords(p *corev1.Pod) gateconfig.Outcome {
 	return ""
 }
 
-// killSandbox kills the process that keeps a Pod's namespaces: the kubelet makes the sandbox anew, and runs init containers again.
+// killSandbox kills the process that holds a Pod's namespaces. The kubelet then creates the sandbox again and reruns
+// the init containers.
 func killSandbox(t *testing.T, p *corev1.Pod) {
 	t.Helper()
 	cluster.KillProcess(t, p, "KILL", "/pause")

@@ -24,41 +24,42 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
 )
 
-// How many Pods are started, and how many of them at a time.
+// Numbers of Pods to start, in all and at a time.
 const (
-	startsGated   = 100 // and as many whose tracer comes late
+	startsGated   = 100 // and as many again with a late tracer
 	startsWithout = 50
 	startsAtOnce  = 10
-	// lateBy is how much later than it was made the tracer's Job of every second gated start begins.
+	// lateBy is the delay between the creation of the tracer's Job and its start, for the second set of gated Pods.
 	lateBy = 5 * time.Second
-	// patience with each step of a machine that may be busy.
+	// patience is the timeout of each step on a busy machine.
 	patience = 5 * time.Minute
 )
 
-// firstCalls are what each Pod does first, and nobody but it: it executes a program under its name, opens a file of its name,
-// and connects to an address of its name.
+// firstCalls are each Pod's first calls, which no other Pod makes: it executes a program under its own name, opens a
+// file of that name, and connects to an address derived from it.
 var firstCalls = []string{"exec", "openat", "connect"}
 
-// firstGroups have these calls.
+// firstGroups are the event groups of these calls.
 var firstGroups = []sondev1.TraceGroup{sondev1.TraceProcess, sondev1.TraceFile, sondev1.TraceNetwork}
 
-// firstActs is what the Pod itself says of that (test/workload).
+// firstActs is the Pod's own report of its first calls (test/workload).
 type firstActs struct {
 	Name, Path, Address string
 	At                  time.Time
 }
 
-// startedPod is one of those that were started: what it did, and what its trace has of it.
+// startedPod is a Pod that the test started: what it did, and which of its first calls its trace has.
 type startedPod struct {
-	uid  string
-	did  firstActs
-	seen map[string]bool // by call
-	// took is from when a node was found for it to its program's first line, waited what of that was at its gate.
+	uid    string
+	did    firstActs
+	traced map[string]bool // by call
+	// took is the time from the Pod's binding to a node until its program's first line; waited is the part of it at the
+	// gate.
 	took, waited time.Duration
 }
 
-// 200 Pods wait at their gates, half of them for a tracer whose Job comes 5 s late: what each does first is in its trace. Of
-// Pods without a gate it is not. What the gate adds to a start is measured.
+// 200 Pods wait at their gates, half of them for a tracer whose Job starts 5 s late. The trace of each holds its first
+// calls. Traces of Pods without a gate miss them. The test measures how much the gate adds to a start.
 func TestGateStarts(t *testing.T) {
 	gate := func() *sondev1.TraceGate { return &sondev1.TraceGate{Timeout: "60s"} }
 	var gated, late, without []startedPod
@@ -70,25 +71,25 @@ func TestGateStarts(t *testing.T) {
 	}
 	for _, p := range slices.Concat(gated, late) {
 		for _, call := range firstCalls {
-			if !p.seen[call] {
-				t.Errorf("the trace of %s has no %s, with which it began: %+v", p.did.Name, call, p.did)
+			if !p.traced[call] {
+				t.Errorf("the trace of %s has no %s, want its first calls: %+v", p.did.Name, call, p.did)
 			}
 		}
 	}
 	for _, p := range late {
 		if p.took < lateBy {
-			t.Errorf("%s began after %v, before its tracer's Job", p.did.Name, p.took)
+			t.Errorf("%s started after %v, want not before its tracer's Job", p.did.Name, p.took)
 		}
 	}
-	if n := seenOf(without); n[firstCalls[0]] == len(without) {
-		t.Errorf("nothing is missed without a gate: %v of %d; so the test shows nothing", n, len(without))
+	if n := countTraced(without); n[firstCalls[0]] == len(without) {
+		t.Errorf("traces without a gate hold %v first calls of %d Pods, want some missed; otherwise the test shows nothing", n, len(without))
 	}
 	text := startsTable(gated, late, without)
 	t.Log("\n" + text)
 	cluster.WriteFigures(t, "gate", text)
 }
 
-// startMany starts so many Pods of a Deployment that is traced, some at a time.
+// startMany starts this many Pods of a traced Deployment, some at a time.
 func startMany(t *testing.T, count int, gate *sondev1.TraceGate, late time.Duration) []startedPod {
 	t.Helper()
 	from := time.Now()
@@ -97,7 +98,7 @@ func startMany(t *testing.T, count int, gate *sondev1.TraceGate, late time.Durat
 	change(t, d, func(s *corev1.PodSpec) {
 		s.Containers[0].Env = []corev1.EnvVar{{Name: "POD", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.name"}}}}
 	})
-	// What is kept for longer keeps room on the nodes, which the next Pods' tracers need.
+	// Retained results keep the agents' resources on the nodes, which the next Pods' tracers need.
 	spec := sondev1.TraceSpec{TargetDeployment: d.Name, Duration: "1h", RetainFor: "10s", Events: firstGroups, Gate: gate}
 	tr := &sondev1.Trace{ObjectMeta: metav1.ObjectMeta{GenerateName: "trace-", Namespace: ns}, Spec: spec}
 	if gate != nil {
@@ -124,7 +125,7 @@ func startMany(t *testing.T, count int, gate *sondev1.TraceGate, late time.Durat
 	return all
 }
 
-// startSome starts Pods, reads what they did first and what their traces have of it, and takes them away.
+// startSome starts Pods, reads their first calls from their logs and their traces, and deletes them.
 func startSome(t *testing.T, d *appsv1.Deployment, tr *sondev1.Trace) []startedPod {
 	t.Helper()
 	cluster.Eventually(t, patience, "room for tracers", func(ctx context.Context) error {
@@ -134,7 +135,7 @@ func startSome(t *testing.T, d *appsv1.Deployment, tr *sondev1.Trace) []startedP
 			return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 		})
 		if len(left) > startsAtOnce {
-			return fmt.Errorf("%d agents of before", len(left))
+			return fmt.Errorf("%d agents of earlier Pods are left", len(left))
 		}
 		return err
 	})
@@ -144,7 +145,7 @@ func startSome(t *testing.T, d *appsv1.Deployment, tr *sondev1.Trace) []startedP
 	all := make([]startedPod, len(pods))
 	for i := range pods {
 		all[i] = startedPod{uid: string(pods[i].UID), did: actsOf(t, &pods[i])}
-		all[i].seen = seenFirst(recordsUpTo(t, tr, &pods[i]), all[i].did)
+		all[i].traced = tracedFirst(recordsUpTo(t, tr, &pods[i]), all[i].did)
 	}
 	if tr.Spec.Gate != nil {
 		for i := range all {
@@ -159,11 +160,11 @@ func startSome(t *testing.T, d *appsv1.Deployment, tr *sondev1.Trace) []startedP
 	return all
 }
 
-// actsOf is what a Pod says that it did first.
+// actsOf returns a Pod's own report of its first calls.
 func actsOf(t *testing.T, p *corev1.Pod) firstActs {
 	t.Helper()
 	var did firstActs
-	cluster.Eventually(t, 30*time.Second, p.Name+" has begun", func(ctx context.Context) error {
+	cluster.Eventually(t, 30*time.Second, p.Name+" started", func(ctx context.Context) error {
 		text, err := cluster.Logs(ctx, p)
 		if err != nil {
 			return err
@@ -171,13 +172,13 @@ func actsOf(t *testing.T, p *corev1.Pod) firstActs {
 		return json.Unmarshal([]byte(text), &did)
 	})
 	if did.Name != p.Name {
-		t.Fatalf("%s calls itself %+v", p.Name, did)
+		t.Fatalf("%s reports %+v, want its own name", p.Name, did)
 	}
 	return did
 }
 
-// recordsUpTo returns what a Pod's trace has up to now: lines come in the order of time, so all that came before something
-// that was done now, and is there, is there too or never will be.
+// recordsUpTo returns the records of a Pod's trace up to now. Records are ordered by time: once the trace holds a call
+// made now, it holds every earlier call that was not missed.
 func recordsUpTo(t *testing.T, tr *sondev1.Trace, p *corev1.Pod) (records []*tracefmt.Record) {
 	t.Helper()
 	now := cluster.FilesOf(p.Name) + "now"
@@ -194,40 +195,40 @@ func recordsUpTo(t *testing.T, tr *sondev1.Trace, p *corev1.Pod) (records []*tra
 	return records
 }
 
-// seenFirst says which of a Pod's first calls its trace has.
-func seenFirst(records []*tracefmt.Record, did firstActs) map[string]bool {
-	seen := map[string]bool{}
+// tracedFirst returns which of a Pod's first calls its trace has.
+func tracedFirst(records []*tracefmt.Record, did firstActs) map[string]bool {
+	traced := map[string]bool{}
 	for _, r := range records {
 		switch r.Call {
 		case "exec":
 			if r.Container == "c" && len(r.Args) == 1 && bytes.HasSuffix(r.Args[0].Text, []byte("\x00-name\x00"+did.Name+"\x00")) {
-				seen[r.Call] = true
+				traced[r.Call] = true
 			}
 		case "openat":
 			if r.Container == "c" && string(r.Path) == did.Path && r.Errno == "ENOENT" {
-				seen[r.Call] = true
+				traced[r.Call] = true
 			}
 		case "connect":
 			if r.Container == "c" && r.Ret == 0 && slices.ContainsFunc(r.Args, func(a tracefmt.Arg) bool { return string(a.Text) == did.Address }) {
-				seen[r.Call] = true
+				traced[r.Call] = true
 			}
 		}
 	}
-	return seen
+	return traced
 }
 
-// seenOf counts, by call, the Pods whose traces have it.
-func seenOf(pods []startedPod) map[string]int {
+// countTraced counts, by call, the Pods whose traces have it.
+func countTraced(pods []startedPod) map[string]int {
 	n := map[string]int{}
 	for _, p := range pods {
-		for call := range p.seen {
+		for call := range p.traced {
 			n[call]++
 		}
 	}
 	return n
 }
 
-// boundAt is when a node was found for each Pod of a namespace, as the API server's audit log tells it.
+// boundAt returns when each Pod of a namespace was bound to a node, according to the API server's audit log.
 func boundAt(t *testing.T, ns string, since time.Time) map[string]time.Time {
 	t.Helper()
 	at := map[string]time.Time{}
@@ -239,7 +240,7 @@ func boundAt(t *testing.T, ns string, since time.Time) map[string]time.Time {
 	return at
 }
 
-// startsTable is what docs/benchmarks.md shows of the gate.
+// startsTable returns the table of docs/benchmarks.md about the gate.
 func startsTable(gated, late, without []startedPod) string {
 	sets := [][]startedPod{gated, late, without}
 	var text strings.Builder
@@ -253,11 +254,11 @@ func startsTable(gated, late, without []startedPod) string {
 	fmt.Fprintf(&text, "| | gate | gate, Jobs begin %v late | no gate |\n|---|---|---|---|\n", lateBy)
 	row("Pods started", func(set []startedPod) string { return fmt.Sprint(len(set)) })
 	for _, call := range firstCalls {
-		row("of these the first `"+call+"` is in the trace", func(set []startedPod) string { return fmt.Sprint(seenOf(set)[call]) })
+		row("of these the first `"+call+"` is in the trace", func(set []startedPod) string { return fmt.Sprint(countTraced(set)[call]) })
 	}
 	took := func(p startedPod) time.Duration { return p.took }
 	waited := func(p startedPod) time.Duration { return p.waited }
-	gate := func(set []startedPod) bool { // a Pod may come to one that is open
+	gate := func(set []startedPod) bool { // a late Pod may find its gate open
 		return slices.ContainsFunc(set, func(p startedPod) bool { return p.waited > 0 })
 	}
 	row("from a node to the program's first line, s", func(set []startedPod) string { return medianP99(set, took, 0, 0) })
@@ -276,12 +277,12 @@ func startsTable(gated, late, without []startedPod) string {
 	return text.String()
 }
 
-// medianP99 is the median and the 99th percentile, each less that of another set.
+// medianP99 formats the median and the 99th percentile, each minus that of another set.
 func medianP99(set []startedPod, of func(startedPod) time.Duration, median, p99 time.Duration) string {
 	return fmt.Sprintf("median %.2f, p99 %.2f", (quantile(set, of, 0.5) - median).Seconds(), (quantile(set, of, 0.99) - p99).Seconds())
 }
 
-// quantile is the least value that so much of the set does not exceed.
+// quantile is the smallest value that is at least as large as the fraction q of the set.
 func quantile(set []startedPod, of func(startedPod) time.Duration, q float64) time.Duration {
 	all := make([]time.Duration, len(set))
 	for i := range set {

@@ -15,7 +15,8 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 )
 
-// A tracer that is killed leaves whole lines, which its keeper counts, and nothing in the kernel; the status says Incomplete.
+// A killed tracer leaves complete lines, which its keeper counts, and nothing in the kernel. The status says
+// Incomplete.
 func TestTraceKilled(t *testing.T) {
 	ns := cluster.Namespace(t, nil)
 	p := cluster.ReadyPods(t, cluster.Deployment(t, ns, "files", 1, "idle"), 1)[0]
@@ -29,7 +30,7 @@ func TestTraceKilled(t *testing.T) {
 		}
 		return nil
 	})
-	cluster.Eventually(t, 30*time.Second, "killed Pod's entry final", func(ctx context.Context) error {
+	cluster.Eventually(t, 30*time.Second, "the killed tracer's Pod final", func(ctx context.Context) error {
 		if err := cluster.Admin.Get(ctx, client.ObjectKeyFromObject(tr), tr); err != nil {
 			return err
 		}
@@ -44,8 +45,8 @@ func TestTraceKilled(t *testing.T) {
 	if header == nil || end != nil || int64(len(records)) != e.Events || tr.Status.Phase != sondev1.PhaseIncomplete {
 		t.Errorf("phase %s, entry %+v; header %+v, %d records, end %+v", tr.Status.Phase, e, header, len(records), end)
 	}
-	// What was written before the last look at the rings, a twentieth of a second before at most.
+	// Missing are at most the calls since the tracer last read its rings, a twentieth of a second before.
 	if uses := usesOf(records, cluster.FilesOf(p.Name)); uses["openat"] == 0 {
-		t.Errorf("nothing of what the Pod did is in the file: %v", uses)
+		t.Errorf("the file has no call of the Pod, want some: %v", uses)
 	}
 }

@@ -1,6 +1,6 @@
 //go:build e2e
 
-// Package trace tests, on a real cluster, traces and gates. hack/e2e.sh starts it.
+// Package trace tests traces and gates on a real cluster. hack/e2e.sh runs it.
 package trace
 
 import (

@@ -22,7 +22,8 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
 )
 
-// A container that is started again is followed: its end, its new program, and what that does are in the same file, under its name.
+// The trace follows a container that restarts: its exit, its new program and that program's calls are in the same file,
+// under its name.
 func TestTraceRestartedContainer(t *testing.T) {
 	ns := cluster.Namespace(t, nil)
 	p := cluster.ReadyPods(t, cluster.Deployment(t, ns, "files", 1, "idle"), 1)[0]
@@ -60,11 +61,11 @@ func TestTraceRestartedContainer(t *testing.T) {
 		return r.Call == "exec" && r.Container == "c" && r.PID == 1 && len(r.Args) == 1 && bytes.Equal(r.Args[0].Text, []byte("/workload\x00idle\x00"))
 	})
 	if ended < 0 || begun < ended {
-		t.Errorf("of %d records the container's end is number %d, its new program number %d", len(records), ended, begun)
+		t.Errorf("among %d records the container's exit is number %d and its new program number %d, want both in this order", len(records), ended, begun)
 	}
 }
 
-// What runs in a cgroup that lies below the container's is the container's.
+// Processes in a cgroup below the container's belong to the container.
 func TestTraceCgroupBelow(t *testing.T) {
 	const files = "/dev/shm/below-"
 	ns := cluster.Namespace(t, nil)
@@ -84,10 +85,10 @@ func TestTraceCgroupBelow(t *testing.T) {
 		}
 		var used struct{ Count int }
 		if err := json.Unmarshal([]byte(text), &used); err != nil {
-			return fmt.Errorf("it said %q: %w", text, err)
+			return fmt.Errorf("it printed %q: %w", text, err)
 		}
 		if used.Count != cluster.FilesUsed {
-			return fmt.Errorf("it used %d", used.Count)
+			return fmt.Errorf("it used %d files", used.Count)
 		}
 		return nil
 	})
@@ -100,7 +101,7 @@ func TestTraceCgroupBelow(t *testing.T) {
 	}
 }
 
-// cgroupDir is where the node has a process's cgroup: with cgroup v1 that of the pids controller.
+// cgroupDir returns a process's cgroup folder on the node: with cgroup v1 that of the pids controller.
 func cgroupDir(t *testing.T, p *corev1.Pod, pid uint32) string {
 	t.Helper()
 	dir := ""

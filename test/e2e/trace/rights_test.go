@@ -15,7 +15,8 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/privilege"
 )
 
-// Who may capture packets may not trace, and the other way round; of the node's processes neither.
+// The right to capture packets does not include tracing, nor the other way round. Neither includes the node's
+// processes.
 func TestRightsOfTraces(t *testing.T) {
 	ns := cluster.Namespace(t, nil)
 	cluster.Deployment(t, ns, "web", 1, "idle")
@@ -34,7 +35,7 @@ func TestRightsOfTraces(t *testing.T) {
 	for name, tc := range map[string]struct {
 		user   string
 		object client.Object
-		want   string // in the refusal; empty: accepted
+		want   string // part of the refusal; empty if accepted
 	}{
 		"a tracer traces":              {"tracer", &sondev1.Trace{ObjectMeta: of, Spec: sondev1.TraceSpec{TargetDeployment: "web"}}, ""},
 		"a capturer traces":            {"capturer", &sondev1.Trace{ObjectMeta: of, Spec: sondev1.TraceSpec{TargetDeployment: "web"}}, "trace"},
@@ -46,15 +47,15 @@ func TestRightsOfTraces(t *testing.T) {
 			err := cluster.As(t, tc.user).Create(t.Context(), tc.object, client.DryRunAll)
 			switch {
 			case tc.want == "" && err != nil:
-				t.Errorf("refused: %v", err)
+				t.Errorf("refused with %v, want it accepted", err)
 			case tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)):
-				t.Errorf("error %v, want a refusal with %q", err, tc.want)
+				t.Errorf("got error %v, want a refusal with %q", err, tc.want)
 			}
 		})
 	}
 }
 
-// With no more than the capabilities that it needs a probe traces, and every call is accounted for.
+// With only the capabilities that it needs, a probe traces and accounts for every call.
 func TestPrivilegeCapabilitiesTraces(t *testing.T) {
 	cluster.ProbePrivilege(t, privilege.Capabilities)
 	ns := cluster.Namespace(t, nil)

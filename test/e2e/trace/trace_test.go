@@ -22,11 +22,11 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
 )
 
-// allGroups of events that there are.
+// allGroups are all groups of events.
 var allGroups = []sondev1.TraceGroup{sondev1.TraceProcess, sondev1.TraceFile, sondev1.TraceIO, sondev1.TraceMemory, sondev1.TraceSignal}
 
-// Two Pods each use files of their own: each Pod's file holds exactly what it did, nothing of the other's, and the counts of
-// file, status and metrics are the same. Afterwards nothing is left, in the API or in the kernel.
+// Two Pods each use their own files. Each Pod's trace holds exactly its own calls, and the counts in file, status and
+// metrics agree. Afterwards nothing is left in the API or in the kernel.
 func TestTraceExactness(t *testing.T) {
 	ns := cluster.Namespace(t, nil)
 	pods := cluster.ReadyPods(t, cluster.Deployment(t, ns, "files", 2, "idle"), 2)
@@ -34,7 +34,7 @@ func TestTraceExactness(t *testing.T) {
 	before, programs := cluster.ScrapeAll(t, reader), tracePrograms(t)
 	tr := cluster.Trace(t, cluster.Admin, ns, sondev1.TraceSpec{TargetDeployment: "files", Duration: "5m", Events: allGroups})
 	if n := len(newPrograms(t, programs)); n < 2*4 {
-		t.Errorf("%d BPF programs while two Pods are traced: the test sees them not, or nobody traces", n)
+		t.Errorf("found %d BPF programs while two Pods are traced, want more", n)
 	}
 	for i := range pods {
 		cluster.UseFiles(t, &pods[i])
@@ -70,7 +70,7 @@ func TestTraceExactness(t *testing.T) {
 	})
 }
 
-// wantExactly reads the file of a Pod of a trace: what it did is in it, to the call, and nothing that another did.
+// wantExactly reads the file of a Pod's trace. It must hold each call of the Pod, and no call of another.
 func wantExactly(t *testing.T, tr *sondev1.Trace, token, pod, another string) {
 	t.Helper()
 	e := cluster.Entry(t, tr, pod)
@@ -79,26 +79,26 @@ func wantExactly(t *testing.T, tr *sondev1.Trace, token, pod, another string) {
 	}
 	body := cluster.ResultFile(t, tr, token, &e)
 	if int64(len(body)) != e.Files[0].Bytes || e.Bytes != e.Files[0].Bytes {
-		t.Errorf("%s: %d bytes read, the status says %d and %d", pod, len(body), e.Files[0].Bytes, e.Bytes)
+		t.Errorf("%s: read %d bytes, want %d and %d as in the status", pod, len(body), e.Files[0].Bytes, e.Bytes)
 	}
 	header, records, end := cluster.ReadTrace(t, body)
 	if header == nil || header.Pod != pod || header.PodUID != e.UID || header.Node != e.Node || len(header.Groups) != len(allGroups) {
 		t.Errorf("%s: header %+v", pod, header)
 	}
 	if end == nil || !end.Complete || end.Reason != sondev1.ReasonStopped {
-		t.Fatalf("%s: the file ends with %+v", pod, end)
+		t.Fatalf("%s: the file ends with %+v, want an account", pod, end)
 	}
 	lost := map[string]int64{}
 	for place, n := range end.Lost {
-		lost[place] = int64(n) //nolint:gosec // counts of a test
+		lost[place] = int64(n) //nolint:gosec // small counts
 	}
-	if int64(len(records)) != e.Events || end.Written != uint64(e.Events) || !maps.Equal(lost, e.Lost) { //nolint:gosec // counts of a test
-		t.Errorf("%s: %d records; the file's account %+v, the status' %d and %v", pod, len(records), end, e.Events, e.Lost)
+	if int64(len(records)) != e.Events || end.Written != uint64(e.Events) || !maps.Equal(lost, e.Lost) { //nolint:gosec // small counts
+		t.Errorf("%s: %d records; the file's account %+v, the status has %d and %v", pod, len(records), end, e.Events, e.Lost)
 	}
 	want := map[string]int{"exec": cluster.FilesUsed, "openat": cluster.FilesUsed, "write": cluster.FilesUsed, "pread64": cluster.FilesUsed, "close": cluster.FilesUsed, "unlinkat": cluster.FilesUsed}
 	got := usesOf(records, cluster.FilesOf(pod))
 	if e.LostEvents() > 0 {
-		t.Errorf("%s: lost %v with so little to do", pod, e.Lost)
+		t.Errorf("%s: lost %v, want none with so few calls", pod, e.Lost)
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("%s: its own files (-want +got):\n%s", pod, diff)
@@ -108,7 +108,8 @@ func wantExactly(t *testing.T, tr *sondev1.Trace, token, pod, another string) {
 	}
 }
 
-// usesOf counts, by call, what container c did with files whose paths begin so, and the programs that were started for them.
+// usesOf counts, by call, the calls of container c on paths that begin with files, and the programs that were
+// started for them.
 func usesOf(records []*tracefmt.Record, files string) map[string]int {
 	uses := map[string]int{}
 	for _, r := range records {
@@ -125,7 +126,7 @@ func usesOf(records []*tracefmt.Record, files string) map[string]int {
 	return uses
 }
 
-// tracePrograms are the BPF programs of traces in the kernel, which the nodes of the local cluster share, by their ids.
+// tracePrograms lists the BPF programs of traces in the kernel by ID. The nodes of the local cluster share this kernel.
 func tracePrograms(t *testing.T) map[ebpf.ProgramID]string {
 	t.Helper()
 	found := map[ebpf.ProgramID]string{}
@@ -138,7 +139,7 @@ func tracePrograms(t *testing.T) map[ebpf.ProgramID]string {
 		}
 		p, err := ebpf.NewProgramFromID(id)
 		if err != nil {
-			continue // gone meanwhile
+			continue // deleted meanwhile
 		}
 		info, err := p.Info()
 		if err == nil && strings.HasPrefix(info.Name, "sonde_") {
@@ -148,7 +149,7 @@ func tracePrograms(t *testing.T) map[ebpf.ProgramID]string {
 	}
 }
 
-// newPrograms are those that were not there before.
+// newPrograms returns the programs that did not exist before.
 func newPrograms(t *testing.T, before map[ebpf.ProgramID]string) map[ebpf.ProgramID]string {
 	t.Helper()
 	now := tracePrograms(t)
