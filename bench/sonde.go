@@ -12,7 +12,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/sonde-operator/sonde/agents/capture"
+	"github.com/sonde-operator/sonde/agents/capture/tc"
 	"github.com/sonde-operator/sonde/internal/operator/pcapfilter"
 	"github.com/sonde-operator/sonde/internal/wire/account"
 	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
@@ -139,7 +139,7 @@ func (p *sondeProcess) stop(ctx context.Context) (ended, error) {
 // tookBy tells whether what took the packets is what was asked for: a row must not be another's.
 func tookBy(asked, took string) bool {
 	if asked == captureconfig.EngineBPF {
-		return took == capture.ByTCX || took == capture.ByClsact
+		return took == tc.TCX || took == tc.Clsact
 	}
 	return took == asked
 }

@@ -8,10 +8,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/sonde-operator/sonde/agents/capture/afpacket"
+	"github.com/sonde-operator/sonde/agents/capture/backend"
+	"github.com/sonde-operator/sonde/agents/capture/links"
+	"github.com/sonde-operator/sonde/agents/capture/record"
+	"github.com/sonde-operator/sonde/agents/capture/tc"
 	"github.com/sonde-operator/sonde/agents/node/recording"
 	"github.com/sonde-operator/sonde/internal/wire/bpfprog"
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
@@ -66,8 +70,8 @@ func TestInterfaceOfAHighIndex(t *testing.T) {
 			r := start(t, by.engine(), &Config{NetNS: n.target})
 			n.senderTo(t, n.target, n.peer, "10.78.0.2").send(0, 100)
 			n.remove(t, "net1")
-			r.until("its end", func(a Account) bool {
-				return slices.ContainsFunc(a.Interfaces, func(i InterfaceAccount) bool { return i.Name == "net1" && i.Gone && i.Written >= 100 })
+			r.until("its end", func(a record.Account) bool {
+				return slices.ContainsFunc(a.Interfaces, func(i record.InterfaceAccount) bool { return i.Name == "net1" && i.Gone && i.Written >= 100 })
 			})
 			exactly(t, readFile(t, r.stop().Path).numbers(t, "net1"), 0, 100)
 		})
@@ -76,7 +80,7 @@ func TestInterfaceOfAHighIndex(t *testing.T) {
 
 // ofNetlink asks for an attribute of a netlink message, which no program at tc can see.
 var ofNetlink = map[pcapng.LinkType]bpfprog.Program{pcapng.LinkTypeEthernet: {
-	{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: skfADOff + 12}, // SKF_AD_NLATTR
+	{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 0xfffff000 + 12}, // SKF_AD_NLATTR
 	{Code: unix.BPF_RET | unix.BPF_K, K: 262144},
 }}
 
@@ -86,7 +90,7 @@ func TestAutoFallsBack(t *testing.T) {
 	r := start(t, New(KindAuto), &Config{NetNS: n.target, Interfaces: []string{"lo"}, Filters: ofNetlink})
 	a := r.Account()
 	why := a.EngineMessage // once, though it holds for both ways to attach programs
-	if a.Engine != ByAFPacket || !strings.HasPrefix(why, "tcx: ") || strings.Count(why, "netlink attributes") != 1 || strings.Contains(why, "\n") {
+	if a.Engine != afpacket.Name || !strings.HasPrefix(why, "tcx: ") || strings.Count(why, "netlink attributes") != 1 || strings.Contains(why, "\n") {
 		t.Errorf("engine %q: %s", a.Engine, a.EngineMessage)
 	}
 	r.stop()
@@ -102,18 +106,18 @@ func TestAutoFallsBack(t *testing.T) {
 
 // On a kernel without tcx it is clsact, and the account says why.
 func TestEngines(t *testing.T) {
-	bpf, without := ByTCX, ""
-	if !slices.ContainsFunc(each, func(w engineWay) bool { return w.name == ByTCX }) {
-		bpf, without = ByClsact, "tcx not supported"
+	bpf, without := tc.TCX, ""
+	if !slices.ContainsFunc(each, func(w candidate) bool { return w.name == tc.TCX }) {
+		bpf, without = tc.Clsact, "tcx not supported"
 	}
-	cases := map[Kind]string{KindAuto: bpf, KindBPF: bpf, KindAFPacket: ByAFPacket, "": ByAFPacket}
+	cases := map[Kind]string{KindAuto: bpf, KindBPF: bpf, KindAFPacket: afpacket.Name, "": afpacket.Name}
 	n := newTestNet(t)
 	for kind, want := range cases {
 		t.Run(string(kind), func(t *testing.T) {
 			r := start(t, New(kind), &Config{NetNS: n.target})
 			n.senderTo(t, n.target, n.peer, peerIP).send(0, 10)
 			res := r.stop()
-			if a := res.Account; a.Engine != want || (a.EngineMessage == "") != (want != ByClsact) || want == ByClsact && !strings.Contains(a.EngineMessage, without) {
+			if a := res.Account; a.Engine != want || (a.EngineMessage == "") != (want != tc.Clsact) || want == tc.Clsact && !strings.Contains(a.EngineMessage, without) {
 				t.Errorf("engine %q (%s), want %q", a.Engine, a.EngineMessage, want)
 			}
 			exactly(t, readFile(t, res.Path).numbers(t, "eth0"), 0, 10)
@@ -121,29 +125,36 @@ func TestEngines(t *testing.T) {
 	}
 }
 
-// refusingAttacher refuses every interface, as a kernel does where something else is in the way.
-type refusingAttacher struct{ attacher }
+// refusingStart is a backend whose sources do not start.
+type refusingStart struct{ backend.Backend }
 
-func (refusingAttacher) attach(int, int, *ebpf.Program, *ebpf.Program) (attachment, error) {
-	return nil, errors.New("something is in the way")
+func (b refusingStart) Open(l *links.Link, late bool) (backend.Source, error) {
+	src, err := b.Backend.Open(l, late)
+	return refusedSource{src}, err
 }
 
-// An interface that comes later and that programs cannot be attached to is left out with a note, and the others go on.
-func TestLateInterfaceThatRefusesProgramsEndsNothing(t *testing.T) {
-	for _, by := range each[1:] {
+type refusedSource struct{ backend.Source }
+
+func (s refusedSource) Start(i *record.Interface) error {
+	return errors.Join(s.Source.Start(i), errors.New("something is in the way"))
+}
+
+// An interface that comes later and that a backend cannot attach to is left out with a note, and the others continue.
+func TestLateInterfaceThatCannotBeAttachedEndsNothing(t *testing.T) {
+	for _, by := range each {
 		t.Run(by.name, func(t *testing.T) {
 			n := newTestNet(t)
 			c, err := by.engine().Open(&Config{NetNS: n.target, Dir: t.TempDir(), Base: "web"})
 			if err != nil {
 				t.Fatal(err)
 			}
-			b := c.(*session).taker.(*blocks)
-			b.attacher = refusingAttacher{b.attacher}
+			s := c.(*session)
+			s.backend = refusingStart{s.backend}
 			ctx, cancel := context.WithCancel(t.Context())
 			r := &running{Capture: c, t: t, cancel: func(error) { cancel() }, result: make(chan Result, 1)}
 			go func() { r.result <- c.Run(ctx) }()
 			n.addVeth(t)
-			r.until("the note", func(a Account) bool {
+			r.until("the note", func(a record.Account) bool {
 				return len(a.Interfaces) == 3 && strings.Contains(a.Interfaces[2].Note, "in the way")
 			})
 			n.senderTo(t, n.target, n.peer, peerIP).send(0, 100)

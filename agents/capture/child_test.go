@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 	if dir == "" {
 		os.Exit(m.Run())
 	}
-	by := all[slices.IndexFunc(all, func(w engineWay) bool { return w.name == os.Getenv(childBy) })]
+	by := all[slices.IndexFunc(all, func(w candidate) bool { return w.name == os.Getenv(childBy) })]
 	cfg := &Config{NetNS: os.NewFile(3, "netns"), Owner: childUID, Filters: onlyDiscard, Dir: dir, Base: childBase}
 	if on := os.Getenv(childOn); on != "" {
 		cfg.Interfaces = []string{on}
@@ -45,7 +45,7 @@ type child struct {
 }
 
 // startChild returns when it is attached, to all interfaces if none is named.
-func startChild(t *testing.T, ns *os.File, by engineWay, dir, on string) *child {
+func startChild(t *testing.T, ns *os.File, by candidate, dir, on string) *child {
 	t.Helper()
 	c := &child{exec.Command(os.Args[0]), t}
 	c.Env = append(os.Environ(), childDir+"="+dir, childBy+"="+by.name, childOn+"="+on)

@@ -2,12 +2,10 @@ package capture
 
 import (
 	"errors"
-	"fmt"
 	"net"
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -17,9 +15,15 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/sonde-operator/sonde/agents/capture/afpacket"
+	"github.com/sonde-operator/sonde/agents/capture/links"
+	"github.com/sonde-operator/sonde/agents/capture/record"
+	"github.com/sonde-operator/sonde/agents/capture/tc"
 )
 
-var clsactWay = engineWay{ByClsact, []way{byClsact}}
+// noPlace is in the error of a backend whose filters would not be the first.
+const noPlace = "there is no place before what others have attached"
 
 const ownUID = "55555555-4444-4555-8666-777777777777"
 
@@ -54,13 +58,17 @@ func (n *testNet) atClsact(t *testing.T) (all []string) {
 					all = append(all, name+" "+q.Type())
 				}
 			}
-			for i, side := range clsactSides {
-				filters, err := filtersAt(h, l.Attrs().Index, side)
-				if err != nil {
+			for side, parent := range map[string]uint32{" in ": netlink.HANDLE_MIN_INGRESS, " out ": netlink.HANDLE_MIN_EGRESS} {
+				filters, err := h.FilterList(l, parent)
+				if err != nil && !errors.Is(err, unix.EINVAL) { // there is no discipline
 					return err
 				}
 				for _, f := range filters {
-					all = append(all, name+[]string{" in ", " out "}[i]+withoutNumber(f.Name))
+					filter := ""
+					if b, ok := f.(*netlink.BpfFilter); ok {
+						filter = withoutNumber(b.Name)
+					}
+					all = append(all, name+side+filter)
 				}
 			}
 		}
@@ -80,7 +88,7 @@ func withoutNumber(name string) string {
 
 // wantClsact of a capture of all interfaces that has made the discipline.
 func wantClsact(uid string) []string {
-	name := clsactPrefix + uid + clsactMade
+	name := "sonde:" + uid + ":made"
 	return []string{"eth0 clsact", "eth0 in " + name, "eth0 out " + name, "lo clsact", "lo in " + name}
 }
 
@@ -95,11 +103,11 @@ func (n *testNet) wantAtClsact(t *testing.T, when string, want ...string) {
 // A killed capture has nobody to take its filters away: the next one does.
 func TestNextCaptureRemovesWhatAKilledOneLeft(t *testing.T) {
 	n := newTestNet(t)
-	c := startChild(t, n.target, clsactWay, t.TempDir(), "")
+	c := startChild(t, n.target, clsact, t.TempDir(), "")
 	n.wantAtClsact(t, "attached", wantClsact(childUID)...)
 	c.kill()
 	n.wantAtClsact(t, "killed", wantClsact(childUID)...)
-	r := start(t, clsactWay.engine(), &Config{NetNS: n.target, Owner: ownUID})
+	r := start(t, clsact.engine(), &Config{NetNS: n.target, Owner: ownUID})
 	n.wantAtClsact(t, "the next capture runs", wantClsact(ownUID)...)
 	s := n.blind(t, 100)
 	s.send(0, 100)
@@ -110,15 +118,15 @@ func TestNextCaptureRemovesWhatAKilledOneLeft(t *testing.T) {
 // What is on other interfaces than its own goes, too.
 func TestCaptureOfOneInterfaceRemovesWhatIsOnOthers(t *testing.T) {
 	n := newTestNet(t)
-	startChild(t, n.target, clsactWay, t.TempDir(), "eth0").kill()
-	start(t, clsactWay.engine(), &Config{NetNS: n.target, Owner: ownUID, Interfaces: []string{"lo"}}).stop()
+	startChild(t, n.target, clsact, t.TempDir(), "eth0").kill()
+	start(t, clsact.engine(), &Config{NetNS: n.target, Owner: ownUID, Interfaces: []string{"lo"}}).stop()
 	n.wantAtClsact(t, "after a capture of lo alone")
 }
 
 func TestSweepTakesTheDeadAndLeavesTheLiving(t *testing.T) {
 	n := newTestNet(t)
-	dead := startChild(t, n.target, clsactWay, t.TempDir(), "")
-	living := start(t, clsactWay.engine(), &Config{NetNS: n.target, Owner: ownUID})
+	dead := startChild(t, n.target, clsact, t.TempDir(), "")
+	living := start(t, clsact.engine(), &Config{NetNS: n.target, Owner: ownUID})
 	n.wantAtClsact(t, "two run", append(wantClsact(childUID), without(wantClsact(ownUID), "clsact")...)...)
 	n.sweep(t, 0)
 	dead.kill()
@@ -133,7 +141,7 @@ func TestSweepTakesTheDeadAndLeavesTheLiving(t *testing.T) {
 
 func (n *testNet) sweep(t *testing.T, want int) {
 	t.Helper()
-	if removed, err := Sweep(n.target); removed != want || err != nil {
+	if removed, err := tc.Sweep(n.target); removed != want || err != nil {
 		t.Errorf("swept %d filters, %v; want %d", removed, err, want)
 	}
 }
@@ -152,7 +160,7 @@ func TestSweepOfNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	if _, err := Sweep(file); !errors.Is(err, unix.EINVAL) {
+	if _, err := tc.Sweep(file); !errors.Is(err, unix.EINVAL) {
 		t.Errorf("a namespace that is none: %v", err)
 	}
 }
@@ -160,17 +168,17 @@ func TestSweepOfNothing(t *testing.T) {
 // At tcx the kernel takes away what a killed capture had attached.
 func TestKilledAtTCXLeavesNothing(t *testing.T) {
 	for _, by := range each {
-		if by.name == ByClsact {
+		if by.name == tc.Clsact {
 			continue // which does
 		}
 		t.Run(by.name, func(t *testing.T) {
 			n := newTestNet(t)
 			c := startChild(t, n.target, by, t.TempDir(), "")
-			if by.name == ByTCX && n.atTCX(t, "eth0") != 2 {
+			if by.name == tc.TCX && n.atTCX(t, "eth0") != 2 {
 				t.Errorf("%d programs are attached, want 2", n.atTCX(t, "eth0"))
 			}
 			c.kill()
-			if by.name == ByTCX {
+			if by.name == tc.TCX {
 				await(t, "the kernel", func() bool { return n.atTCX(t, "eth0") == 0 && n.atTCX(t, "lo") == 0 })
 			}
 			n.wantAtClsact(t, "killed")
@@ -182,7 +190,7 @@ func TestKilledAtTCXLeavesNothing(t *testing.T) {
 func (n *testNet) atTCX(t *testing.T, name string) (count int) {
 	t.Helper()
 	index := n.index(t, n.target, name)
-	err := inNetNS(int(n.target.Fd()), func() error {
+	err := links.InNetNS(int(n.target.Fd()), func() error {
 		for _, way := range []ebpf.AttachType{ebpf.AttachTCXIngress, ebpf.AttachTCXEgress} {
 			r, err := ebpflink.QueryPrograms(ebpflink.QueryOptions{Target: index, Attach: way})
 			if err != nil {
@@ -262,10 +270,10 @@ func TestForeignFiltersStay(t *testing.T) {
 		t.Run(name+", before", func(t *testing.T) {
 			n := newTestNet(t)
 			n.foreign(t, "clsact", tc.made())
-			r := start(t, clsactWay.engine(), &Config{NetNS: n.target, Owner: ownUID})
+			r := start(t, clsact.engine(), &Config{NetNS: n.target, Owner: ownUID})
 			r.stop()
 			n.wantAtClsact(t, "ended", tc.want...)
-			startChild(t, n.target, clsactWay, t.TempDir(), "").kill()
+			startChild(t, n.target, clsact, t.TempDir(), "").kill()
 			n.sweep(t, 3)
 			n.wantAtClsact(t, "killed and swept", tc.want...)
 		})
@@ -274,7 +282,7 @@ func TestForeignFiltersStay(t *testing.T) {
 		}
 		t.Run(name+", behind", func(t *testing.T) {
 			n := newTestNet(t)
-			c := startChild(t, n.target, clsactWay, t.TempDir(), "")
+			c := startChild(t, n.target, clsact, t.TempDir(), "")
 			n.foreign(t, "clsact", tc.made())
 			n.wantAtClsact(t, "both", append(wantClsact(childUID), without(tc.want, "clsact")...)...)
 			c.kill()
@@ -332,7 +340,7 @@ func TestCaptureIsBeforeFiltersThatAreNoPrograms(t *testing.T) {
 func TestLaterProgramReplacesNothing(t *testing.T) {
 	n, p := newTestNet(t), dropper(t)
 	n.foreign(t, "clsact", drops(p, 1, 1))
-	r := start(t, clsactWay.engine(), &Config{NetNS: n.target, Owner: ownUID, Interfaces: []string{"eth0"}, Filters: onlyDiscard})
+	r := start(t, clsact.engine(), &Config{NetNS: n.target, Owner: ownUID, Interfaces: []string{"eth0"}, Filters: onlyDiscard})
 	before := n.atClsact(t)
 	n.foreign(t, "clsact", drops(p, 1, 1))
 	n.wantAtClsact(t, "replaced", before...)
@@ -353,14 +361,14 @@ func TestNoPlaceAtClsact(t *testing.T) {
 			n := newTestNet(t)
 			n.foreign(t, foreign.discipline, foreign.filter)
 			before := n.atClsact(t)
-			_, err := clsactWay.engine().Open(&Config{NetNS: n.target, Dir: t.TempDir(), Base: "x"})
-			if err == nil || !strings.Contains(err.Error(), errNoPlace.Error()) {
-				t.Errorf("error %v, want %v", err, errNoPlace)
+			_, err := clsact.engine().Open(&Config{NetNS: n.target, Dir: t.TempDir(), Base: "x"})
+			if err == nil || !strings.Contains(err.Error(), noPlace) {
+				t.Errorf("error %v, want %v", err, noPlace)
 			}
 			n.wantAtClsact(t, "refused", before...)
-			auto := &sessions{ways: []way{byClsact, bySockets}, create: createFile}
+			auto := &engine{candidates: []candidate{clsact, afPacket}, create: record.CreateFile}
 			r := start(t, auto, &Config{NetNS: n.target, Filters: onlyDiscard})
-			if a := r.Account(); a.Engine != ByAFPacket || !strings.Contains(a.EngineMessage, errNoPlace.Error()) {
+			if a := r.Account(); a.Engine != afpacket.Name || !strings.Contains(a.EngineMessage, noPlace) {
 				t.Errorf("engine %s: %s", a.Engine, a.EngineMessage)
 			}
 			s := n.blind(t, 100)
@@ -369,48 +377,4 @@ func TestNoPlaceAtClsact(t *testing.T) {
 			n.wantAtClsact(t, "ended", before...)
 		})
 	}
-}
-
-// Of captures that begin and end at the same time, none takes another's filters, or the discipline below them.
-func TestCapturesBesideEachOther(t *testing.T) {
-	n, p := newTestNet(t), dropper(t)
-	index := n.index(t, n.target, "eth0")
-	var both sync.WaitGroup
-	for _, uid := range []string{childUID, ownUID} {
-		both.Go(func() {
-			for range 25 {
-				if err := attachOnce(n.target, index, uid, p); err != nil {
-					t.Error(err)
-					return
-				}
-			}
-		})
-	}
-	both.Wait()
-	n.wantAtClsact(t, "both have ended")
-}
-
-// attachOnce returns an error where the filter is not there as long as it should.
-func attachOnce(ns *os.File, index int, uid string, p *ebpf.Program) error {
-	c := newClsact(uid)
-	a, err := c.attach(int(ns.Fd()), index, p, nil)
-	if err != nil {
-		return err
-	}
-	err = inNetNS(int(ns.Fd()), func() error {
-		h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
-		if err != nil {
-			return err
-		}
-		defer h.Close()
-		filters, err := filtersAt(h, index, clsactSides[0])
-		if err != nil {
-			return err
-		}
-		if !slices.ContainsFunc(filters, func(f *netlink.BpfFilter) bool { return strings.HasPrefix(f.Name, c.tag) }) {
-			return fmt.Errorf("no filter %s among %d", c.tag, len(filters))
-		}
-		return nil
-	})
-	return errors.Join(err, a.Close(), c.close())
 }

@@ -4,34 +4,33 @@ import (
 	"os"
 	"slices"
 	"strings"
+
+	"github.com/sonde-operator/sonde/agents/capture/record"
 )
 
-// engineWay is one way to take packets, which a test forces.
-type engineWay struct {
-	name string
-	ways []way
+// engine has one backend, which a test forces.
+func (c candidate) engine() Engine {
+	return &engine{candidates: []candidate{c}, create: record.CreateFile}
 }
 
-func (w engineWay) engine() Engine { return &sessions{ways: w.ways, create: createFile} }
+// all backends.
+var all = []candidate{afPacket, tcx, clsact}
 
-// all ways to take packets.
-var all = []engineWay{{ByAFPacket, []way{bySockets}}, {ByTCX, []way{byTCX}}, {ByClsact, []way{byClsact}}}
-
-// enginesVar, in the environment, names the ways that this kernel has, where it has not all: "afpacket,clsact".
+// enginesVar, in the environment, names the backends that this kernel has, if it does not have all: "afpacket,clsact".
 const enginesVar = "SONDE_TEST_ENGINES"
 
-// each is all of them, or those of the environment.
+// each is all backends, or those of the environment.
 var each = eachOf(os.Getenv(enginesVar))
 
-func eachOf(names string) []engineWay {
+func eachOf(names string) []candidate {
 	if names == "" {
 		return all
 	}
-	var some []engineWay
+	var some []candidate
 	for name := range strings.SplitSeq(names, ",") {
-		i := slices.IndexFunc(all, func(w engineWay) bool { return w.name == name })
+		i := slices.IndexFunc(all, func(c candidate) bool { return c.name == name })
 		if i < 0 {
-			panic(enginesVar + ": there is no engine " + name)
+			panic(enginesVar + ": there is no backend " + name)
 		}
 		some = append(some, all[i])
 	}

@@ -7,139 +7,136 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sonde-operator/sonde/agents/capture/links"
+	"github.com/sonde-operator/sonde/agents/capture/record"
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 )
 
-// maxTaps bounds the interfaces that are captured at a time: enough for a node with a veth for each of its Pods. The
-// memory of rings is the node's, in no container's limit, and a target that may administer its network can make
-// interfaces without end.
-const maxTaps = 512
+// maxSources bounds the interfaces that are captured at a time: enough for a node with a veth for each of its Pods. Rings use
+// the node's memory, which no container limit counts, and a target with NET_ADMIN can create any number of interfaces.
+const maxSources = 512
 
-// maxNotes bounds the interfaces of which the account tells that they are not captured; the log has them all.
+// maxNotes bounds the skipped interfaces in the account, for the same reason; the log has all of them.
 const maxNotes = 64
 
-// attachAll opens every interface that is there at the start.
-func (s *session) attachAll(links []link) error {
-	for i := range links {
-		if err := s.linkChanged(&links[i]); err != nil {
+// attachAll attaches to every interface that exists at the start.
+func (s *session) attachAll(existing []links.Link) error {
+	for i := range existing {
+		if err := s.linkChanged(&existing[i]); err != nil {
 			return err
 		}
 	}
 	s.attached = true
 	s.noteMissing()
-	s.rec.publish()
+	s.rec.Publish()
 	return nil
 }
 
-func (s *session) wants(l *link) bool {
-	return len(s.cfg.Interfaces) == 0 || slices.Contains(s.cfg.Interfaces, l.name)
-}
-
-// linkChanged opens an interface that is new and parks one that is gone.
-func (s *session) linkChanged(l *link) error {
-	for _, t := range s.tapped {
-		if t.acct.Index != l.index || t.acct.Gone {
+// linkChanged attaches to an interface that is new and stops one that is gone.
+func (s *session) linkChanged(l *links.Link) error {
+	for _, src := range s.sources {
+		if src.iface.Account.Index != l.Index || src.iface.Account.Gone {
 			continue
 		}
-		if l.gone {
-			s.log.Info("Interface left", "interface", t.acct.Name)
-			t.acct.Gone = true
-			return t.park()
+		if l.Gone {
+			s.cfg.Log.Info("Interface left", "interface", src.iface.Account.Name)
+			src.iface.Account.Gone = true
+			return src.stop()
 		}
-		return nil // renamed, up or down: what takes its packets stays with it
+		return nil // renamed, up or down: the source stays attached
 	}
-	if l.gone || !s.wants(l) || s.isSkipped(l) {
+	if l.Gone || !s.shared.Wants(l) || s.isSkipped(l) {
 		return nil
 	}
 	return s.attach(l)
 }
 
-// attach begins to capture an interface. One that cannot be captured is skipped with a note: the others go on.
-func (s *session) attach(l *link) error {
-	lt, why := s.fits(l)
+// attach begins to capture an interface. One that cannot be captured is skipped with a note: the others continue.
+func (s *session) attach(l *links.Link) error {
+	lt, why := s.check(l)
 	desc := pcapng.AppendInterface(nil, &pcapng.Interface{
-		Name: l.name, Description: s.cfg.Description, Filter: s.cfg.FilterText, LinkType: lt, SnapLen: s.rec.snapLen(),
+		Name: l.Name, Description: s.cfg.Description, Filter: s.cfg.FilterText, LinkType: lt, SnapLen: s.rec.SnapLen(),
 	})
 	if why == "" {
-		why = s.rec.fits(desc)
+		why = s.rec.CanAdd(desc)
 	}
 	if why != "" {
 		s.skip(l, why)
 		return nil
 	}
-	tap, err := s.taker.tap(l, lt)
+	src, err := s.backend.Open(l, s.attached)
 	if err != nil && s.attached {
-		s.skip(l, err.Error()) // no reason to end a capture that is under way
+		s.skip(l, err.Error()) // the capture is running: do not end it
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("attach to %s: %w", l.name, err)
+		return fmt.Errorf("attach to %s: %w", l.Name, err)
 	}
-	t, err := s.rec.add(desc, InterfaceAccount{Name: l.name, Index: l.index, LinkType: lt})
+	iface, err := s.rec.Add(desc, record.InterfaceAccount{Name: l.Name, Index: l.Index, LinkType: lt})
 	if err != nil {
-		return errors.Join(err, tap.drop())
+		return errors.Join(err, src.Discard())
 	}
-	s.unskip(l.name)
-	return s.start(&tapped{track: t, tap: tap})
+	s.unskip(l.Name)
+	return s.start(&source{Source: src, iface: iface})
 }
 
-// fits finds the link type of an interface, or why it cannot be captured.
-func (s *session) fits(l *link) (lt pcapng.LinkType, why string) {
-	lt, ok := l.linkType()
+// check finds the link type of an interface, or why it cannot be captured.
+func (s *session) check(l *links.Link) (lt pcapng.LinkType, why string) {
+	lt, ok := l.LinkType()
 	switch {
 	case !ok:
-		return lt, fmt.Sprintf("hardware type %d has no link type in pcapng", l.arp)
+		return lt, fmt.Sprintf("hardware type %d has no link type in pcapng", l.HardwareType)
 	case s.cfg.Filters != nil && s.cfg.Filters[lt] == nil:
 		return lt, fmt.Sprintf("the filter does not fit link type %d", lt)
-	case s.taker.taps() >= s.maxTaps:
-		return lt, fmt.Sprintf("no more than %d interfaces are captured at a time: name the ones that are wanted", s.maxTaps)
+	case s.backend.Sources() >= s.maxSources:
+		return lt, fmt.Sprintf("no more than %d interfaces are captured at a time: name the ones that are wanted", s.maxSources)
 	}
 	return lt, ""
 }
 
-// start lets packets in. An interface that has gone meanwhile is none the less in the file, without packets.
-func (s *session) start(t *tapped) error {
-	s.tapped = append(s.tapped, t)
-	err := t.tap.start(t.track)
+// start lets packets in. An interface that has gone meanwhile is in the file all the same, without packets.
+func (s *session) start(src *source) error {
+	s.sources = append(s.sources, src)
+	account := &src.iface.Account
+	err := src.Start(src.iface)
 	if errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENXIO) {
-		t.acct.Gone = true
-		return t.park()
+		account.Gone = true
+		return src.stop()
 	}
-	if err != nil && s.attached { // as in attach; that it is there without packets, the file says already
-		s.log.Warn("Leaving out interface", "interface", t.acct.Name, "error", err)
-		t.acct.Note = err.Error()
-		return t.park()
+	if err != nil && s.attached { // as in attach; the file has its description already
+		s.cfg.Log.Warn("Leaving out interface", "interface", account.Name, "error", err)
+		account.Note = err.Error()
+		return src.stop()
 	}
 	if err != nil {
-		return fmt.Errorf("attach to %s: %w", t.acct.Name, err)
+		return fmt.Errorf("attach to %s: %w", account.Name, err)
 	}
 	return nil
 }
 
-func (s *session) isSkipped(l *link) bool {
-	return slices.ContainsFunc(s.rec.skipped, func(a InterfaceAccount) bool { return a.Index == l.index && a.Name == l.name })
+func (s *session) isSkipped(l *links.Link) bool {
+	return slices.ContainsFunc(s.rec.Skipped, func(a record.InterfaceAccount) bool { return a.Index == l.Index && a.Name == l.Name })
 }
 
-func (s *session) skip(l *link, why string) {
-	s.log.Warn("Skipping interface", "interface", l.name, "reason", why)
-	// A target that may administer its network can make interfaces without end, and each note is memory.
-	if len(s.rec.skipped) < maxNotes {
-		s.rec.skipped = append(s.rec.skipped, InterfaceAccount{Name: l.name, Index: l.index, Note: why})
+func (s *session) skip(l *links.Link, why string) {
+	s.cfg.Log.Warn("Skipping interface", "interface", l.Name, "reason", why)
+	if len(s.rec.Skipped) < maxNotes {
+		s.rec.Skipped = append(s.rec.Skipped, record.InterfaceAccount{Name: l.Name, Index: l.Index, Note: why})
 	}
 }
 
-// unskip takes back the note on an interface that was not there.
+// unskip removes the note on an interface that was missing.
 func (s *session) unskip(name string) {
-	s.rec.skipped = slices.DeleteFunc(s.rec.skipped, func(a InterfaceAccount) bool { return a.Name == name })
+	s.rec.Skipped = slices.DeleteFunc(s.rec.Skipped, func(a record.InterfaceAccount) bool { return a.Name == name })
 }
 
-// noteMissing says which of the named interfaces are not there (yet).
+// noteMissing adds a note for each named interface that does not exist (yet).
 func (s *session) noteMissing() {
 	for _, name := range s.cfg.Interfaces {
-		there := slices.ContainsFunc(s.tapped, func(t *tapped) bool { return t.acct.Name == name }) ||
-			slices.ContainsFunc(s.rec.skipped, func(a InterfaceAccount) bool { return a.Name == name })
-		if !there {
-			s.skip(&link{name: name}, "no such interface; it is captured as soon as it appears")
+		exists := slices.ContainsFunc(s.sources, func(src *source) bool { return src.iface.Account.Name == name }) ||
+			slices.ContainsFunc(s.rec.Skipped, func(a record.InterfaceAccount) bool { return a.Name == name })
+		if !exists {
+			s.skip(&links.Link{Name: name}, "no such interface; it is captured as soon as it appears")
 		}
 	}
 }

@@ -2,7 +2,6 @@ package capture
 
 import (
 	"errors"
-	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sonde-operator/sonde/agents/capture/record"
 	"github.com/sonde-operator/sonde/agents/node/disk"
 	"github.com/sonde-operator/sonde/agents/node/recording"
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
@@ -71,12 +71,12 @@ func TestFloorIsKeptUnderFlood(t *testing.T) {
 				floor uint64
 				// captures on the same disk at once
 				captures int
-				rotate   *Rotate
+				rotate   *record.Rotate
 			}{
 				"tmpfs":                   {mountSmallTmpfs, 2 << 20, 1, nil},
 				"ext4":                    {mountExt4, 30 << 20, 1, nil},
 				"ext4, several":           {mountExt4, 20 << 20, 4, nil},
-				"ext4, ring not yet full": {mountExt4, 40 << 20, 2, &Rotate{MaxBytes: 4 << 20, Files: 8}},
+				"ext4, ring not yet full": {mountExt4, 40 << 20, 2, &record.Rotate{MaxBytes: 4 << 20, Files: 8}},
 			}
 			for name, tc := range cases {
 				t.Run(name, func(t *testing.T) {
@@ -149,6 +149,9 @@ func TestDiskFilledByOthers(t *testing.T) {
 			s := n.blind(t, 60)
 			sent := uint32(0)
 			// Until the last block of the file has no room for two statistics.
+			count := uint64(0)
+			statistics := pcapng.Statistics{Received: &count, IfDrop: &count, FilterAccept: &count, OSDrop: &count, Delivered: &count, Time: 1, Start: 1, End: 1}
+			statisticsLen := len(pcapng.AppendStatistics(nil, &statistics))
 			full := func(bytes int64) bool { free := -bytes & 4095; return free > 0 && free < int64(2*statisticsLen) }
 			for block := int64(pcapng.PacketLen(60 + 42)); !full(r.Account().FileBytes); {
 				n := int64(1)
@@ -157,7 +160,7 @@ func TestDiskFilledByOthers(t *testing.T) {
 				}
 				s.send(sent, sent+uint32(n))
 				sent += uint32(n)
-				r.until("them", func(a Account) bool { return a.Written == uint64(sent) })
+				r.until("them", func(a record.Account) bool { return a.Written == uint64(sent) })
 			}
 			if err := os.WriteFile(filepath.Join(dir, "filler"), make([]byte, 16<<20), 0o600); err == nil {
 				t.Fatal("the disk is not full")
@@ -205,17 +208,6 @@ func TestOpenBelowTheFloor(t *testing.T) {
 	}
 }
 
-// A disk that cannot be asked is no reason to end a capture that runs.
-func TestDiskThatDoesNotAnswer(t *testing.T) {
-	r := newRecorder(&Config{DiskFloor: keep(1), MaxBytes: 1000}, slog.New(slog.DiscardHandler), createFile)
-	r.files = []*recordFile{{}}
-	r.out = testOutput(t)
-	r.space = func(string) (uint64, uint64, error) { return 0, 0, errors.New("no answer") }
-	if left, tight := r.room(10); left.bytes != 1000 || tight != limitFile {
-		t.Errorf("%d bytes, %d", left.bytes, tight)
-	}
-}
-
 // A ring whose disk gets full, or that cannot make its next file, ends with whole files.
 func TestRingOnAFullDisk(t *testing.T) {
 	for _, by := range each {
@@ -223,20 +215,20 @@ func TestRingOnAFullDisk(t *testing.T) {
 			n := newTestNet(t)
 			refused := errors.New("no more files")
 			cases := map[string]struct {
-				engine *sessions
+				engine *engine
 				dir    string
 				want   recording.Reason
 			}{
-				"no space":   {&sessions{ways: by.ways, create: createFile}, smallDisk(t), recording.DiskFull},
-				"no file":    {&sessions{ways: by.ways, create: thenRefuse(3, refused)}, t.TempDir(), recording.Error},
-				"no inode":   {&sessions{ways: by.ways, create: thenRefuse(2, unix.ENOSPC)}, t.TempDir(), recording.DiskFull},
-				"read error": {&sessions{ways: by.ways, create: thenBroken(3, 30000)}, t.TempDir(), recording.Error},
+				"no space":   {&engine{candidates: []candidate{by}, create: record.CreateFile}, smallDisk(t), recording.DiskFull},
+				"no file":    {&engine{candidates: []candidate{by}, create: thenRefuse(3, refused)}, t.TempDir(), recording.Error},
+				"no inode":   {&engine{candidates: []candidate{by}, create: thenRefuse(2, unix.ENOSPC)}, t.TempDir(), recording.DiskFull},
+				"read error": {&engine{candidates: []candidate{by}, create: thenBroken(3, 30000)}, t.TempDir(), recording.Error},
 			}
 			for name, tc := range cases {
 				t.Run(name, func(t *testing.T) {
 					r := start(t, tc.engine, &Config{
 						NetNS: n.target, Interfaces: []string{"eth0"}, Filters: onlyDiscard, Dir: tc.dir,
-						Rotate: &Rotate{MaxBytes: 200000, Files: 4}, MaxBytes: 800000,
+						Rotate: &record.Rotate{MaxBytes: 200000, Files: 4}, MaxBytes: 800000,
 					})
 					n.blind(t, 1000).send(0, 3000)
 					res := <-r.result
@@ -255,23 +247,23 @@ func TestRingOnAFullDisk(t *testing.T) {
 }
 
 // thenRefuse makes so many files and no more.
-func thenRefuse(files int, err error) createFunc {
-	return func(path string, mode os.FileMode) (output, error) {
+func thenRefuse(files int, err error) record.CreateFunc {
+	return func(path string, mode os.FileMode) (record.Output, error) {
 		if files--; files < 0 {
 			return nil, err
 		}
-		return createFile(path, mode)
+		return record.CreateFile(path, mode)
 	}
 }
 
 // thenBroken makes so many files, and then one that breaks after so many bytes.
-func thenBroken(files int, bytes uint64) createFunc {
-	return func(path string, mode os.FileMode) (output, error) {
-		out, err := createFile(path, mode)
+func thenBroken(files int, bytes uint64) record.CreateFunc {
+	return func(path string, mode os.FileMode) (record.Output, error) {
+		out, err := record.CreateFile(path, mode)
 		if files--; files >= 0 || err != nil {
 			return out, err
 		}
-		return &mendedOutput{brokenOutput{output: out, left: bytes, err: unix.EIO}}, nil
+		return &mendedOutput{brokenOutput{Output: out, left: bytes, err: unix.EIO}}, nil
 	}
 }
 

@@ -2,22 +2,21 @@ package capture
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"os"
 	"strings"
-	"sync/atomic"
 	"testing"
-	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/sonde-operator/sonde/agents/capture/backend"
+	"github.com/sonde-operator/sonde/agents/capture/links"
+	"github.com/sonde-operator/sonde/agents/capture/record"
 	"github.com/sonde-operator/sonde/agents/node/recording"
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 	"github.com/sonde-operator/sonde/test/wireshark"
@@ -61,8 +60,8 @@ func (n *testNet) setUp(t *testing.T, name string, up bool) {
 	})
 }
 
-func captures(name string) func(Account) bool {
-	return func(a Account) bool {
+func captures(name string) func(record.Account) bool {
+	return func(a record.Account) bool {
 		for _, i := range a.Interfaces {
 			if i.Name == name && i.Note == "" {
 				return true
@@ -109,12 +108,12 @@ func TestLateInterfaceThatCannotBeCapturedEndsNothing(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			refuseTaps(c.(*session))
+			refuseOpen(c.(*session))
 			ctx, cancel := context.WithCancel(t.Context())
 			r := &running{Capture: c, t: t, cancel: func(error) { cancel() }, result: make(chan Result, 1)}
 			go func() { r.result <- c.Run(ctx) }()
 			n.addVeth(t)
-			r.until("the note", func(a Account) bool {
+			r.until("the note", func(a record.Account) bool {
 				return len(a.Interfaces) == 3 && strings.Contains(a.Interfaces[2].Note, "refused")
 			})
 			n.senderTo(t, n.target, n.peer, peerIP).send(0, 100)
@@ -127,12 +126,14 @@ func TestLateInterfaceThatCannotBeCapturedEndsNothing(t *testing.T) {
 	}
 }
 
-// refuseTaps has a session find no way to take the packets of interfaces from now on.
-func refuseTaps(s *session) { s.taker = refusingTaker{s.taker} }
+// refuseOpen makes a session's backend unable to open further interfaces.
+func refuseOpen(s *session) { s.backend = refusingOpen{s.backend} }
 
-type refusingTaker struct{ taker }
+type refusingOpen struct{ backend.Backend }
 
-func (refusingTaker) tap(*link, pcapng.LinkType) (tap, error) { return nil, errors.New("refused") }
+func (refusingOpen) Open(*links.Link, bool) (backend.Source, error) {
+	return nil, errors.New("refused")
+}
 
 func TestDeletedInterfaceLeavesTheRest(t *testing.T) {
 	for _, by := range each {
@@ -143,7 +144,7 @@ func TestDeletedInterfaceLeavesTheRest(t *testing.T) {
 			s := n.senderTo(t, n.target, n.peer, "10.78.0.2")
 			s.send(0, 1000)
 			n.remove(t, "net1")
-			gone := func(a Account) bool {
+			gone := func(a record.Account) bool {
 				for _, i := range a.Interfaces {
 					if i.Name == "net1" && i.Gone && i.Written >= 1000 {
 						return true
@@ -154,7 +155,7 @@ func TestDeletedInterfaceLeavesTheRest(t *testing.T) {
 			r.until("net1 to be gone", gone)
 			n.senderTo(t, n.target, n.peer, peerIP).send(2000, 3000)
 			n.addVeth(t) // and it comes back, as another one
-			r.until("net1 to be back", func(a Account) bool { return len(a.Interfaces) == 4 })
+			r.until("net1 to be back", func(a record.Account) bool { return len(a.Interfaces) == 4 })
 			s.send(4000, 4100)
 			res := r.stop()
 			if res.Reason != recording.Stopped || res.Err != nil {
@@ -225,7 +226,7 @@ func TestInterfaceThatIsDownAtFirst(t *testing.T) {
 func (n *testNet) addTun(t *testing.T, name, addr string) {
 	t.Helper()
 	n.in(t, n.target, func(*netlink.Handle) error {
-		return inNetNS(int(n.target.Fd()), func() error {
+		return links.InNetNS(int(n.target.Fd()), func() error {
 			f, err := os.OpenFile("/dev/net/tun", os.O_RDWR, 0)
 			if err != nil {
 				return err
@@ -286,72 +287,6 @@ func TestTunIsCapturedAsRawIP(t *testing.T) {
 	}
 }
 
-// netlinkMessage builds one rtnetlink link message.
-func netlinkMessage(typ uint16, family byte, arp uint16, index int32, name string) []byte {
-	attr := append([]byte(name), 0)
-	body := make([]byte, unix.SizeofIfInfomsg)
-	body[0] = family
-	binary.NativeEndian.PutUint16(body[2:], arp)
-	binary.NativeEndian.PutUint32(body[4:], uint32(index))
-	body = binary.NativeEndian.AppendUint16(body, uint16(4+len(attr)))
-	body = binary.NativeEndian.AppendUint16(body, unix.IFLA_IFNAME)
-	body = append(body, attr...)
-	body = append(body, make([]byte, -len(body)&3)...)
-	head := make([]byte, unix.SizeofNlMsghdr)
-	*(*unix.NlMsghdr)(unsafe.Pointer(&head[0])) = unix.NlMsghdr{Len: uint32(len(head) + len(body)), Type: typ}
-	return append(head, body...)
-}
-
-func TestParseLinks(t *testing.T) {
-	b := netlinkMessage(unix.RTM_NEWLINK, unix.AF_UNSPEC, unix.ARPHRD_ETHER, 2, "eth0")
-	b = append(b, netlinkMessage(unix.RTM_NEWLINK, unix.AF_BRIDGE, unix.ARPHRD_ETHER, 2, "eth0")...)
-	b = append(b, netlinkMessage(unix.RTM_DELLINK, unix.AF_UNSPEC, unix.ARPHRD_NONE, 3, "tun0")...)
-	b = append(b, netlinkMessage(unix.RTM_NEWADDR, unix.AF_UNSPEC, 1, 4, "x")...)
-	b = append(b, netlinkMessage(unix.NLMSG_DONE, 0, 0, 0, "")...)
-	links, done, err := parseLinks(b)
-	want := "[{2 eth0 1 false} {3 tun0 65534 true}]"
-	if got := fmt.Sprint(links); err != nil || !done || got != want {
-		t.Errorf("links %s, done %v, error %v; want %s", got, done, err, want)
-	}
-}
-
-func FuzzParseLinks(f *testing.F) {
-	f.Add(netlinkMessage(unix.RTM_NEWLINK, unix.AF_UNSPEC, unix.ARPHRD_ETHER, 2, "eth0"))
-	f.Add(netlinkMessage(unix.NLMSG_ERROR, 1, 0xffff, -1, "x"))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		links, _, _ := parseLinks(b)
-		for _, l := range links {
-			if l.index <= 0 || l.name == "" {
-				t.Errorf("accepted %+v", l)
-			}
-		}
-	})
-}
-
-func TestRingSize(t *testing.T) {
-	cases := map[string]struct {
-		share             int
-		wantSize, wantNum int
-	}{
-		"default, one interface": {DefaultRingBytes, 1 << 20, 32},
-		"eth0 beside lo":         {DefaultRingBytes * 3 / 4, 1 << 20, 24},
-		"ten interfaces":         {DefaultRingBytes / 10, 512 << 10, 6},
-		"a node's hundreds":      {DefaultRingBytes / 300, 128 << 10, 2},
-		"nothing":                {0, 128 << 10, 2},
-		"large":                  {1 << 30, 1 << 20, 1024},
-		"just four large ones":   {4 << 20, 1 << 20, 4},
-		"just less than four":    {4<<20 - 1, 512 << 10, 7},
-		"small":                  {512 << 10, 128 << 10, 4},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			if size, num := ringSize(tc.share); size != tc.wantSize || num != tc.wantNum {
-				t.Errorf("%d blocks of %d bytes, want %d of %d", num, size, tc.wantNum, tc.wantSize)
-			}
-		})
-	}
-}
-
 func TestInterfacesShareTheRing(t *testing.T) {
 	const ring, mib = 8 << 20, 1 << 20
 	cases := map[string]struct {
@@ -367,15 +302,14 @@ func TestInterfacesShareTheRing(t *testing.T) {
 	n := newTestNet(t)
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			c, err := New(KindAFPacket).Open(&Config{NetNS: n.target, RingBytes: ring, Interfaces: tc.names, Dir: t.TempDir(), Base: "web"})
+			h := ringBytes{slog.DiscardHandler, map[string]int{}}
+			c, err := New(KindAFPacket).Open(&Config{
+				NetNS: n.target, RingBytes: ring, Interfaces: tc.names, Dir: t.TempDir(), Base: "web", Log: slog.New(h),
+			})
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := map[string]int{}
-			for _, s := range c.(*session).taker.(*sockets).sources {
-				got[s.acct.Name] = len(s.ring.mem)
-			}
-			if diff := cmp.Diff(tc.want, got); diff != "" {
+			if diff := cmp.Diff(tc.want, h.rings); diff != "" {
 				t.Errorf("rings (-want +got):\n%s", diff)
 			}
 			if err := c.Close(); err != nil {
@@ -385,20 +319,28 @@ func TestInterfacesShareTheRing(t *testing.T) {
 	}
 }
 
-// ringBytes is a log handler that adds up what rings a capture says it made.
+// ringBytes is a log handler that collects the size of each interface's ring.
 type ringBytes struct {
 	slog.Handler
-	total, rings *atomic.Int64
+	rings map[string]int
 }
 
+func (h ringBytes) Enabled(context.Context, slog.Level) bool { return true }
+
 func (h ringBytes) Handle(_ context.Context, r slog.Record) error {
+	name, bytes := "", 0
 	r.Attrs(func(a slog.Attr) bool {
-		if a.Key == "ringBytes" {
-			h.total.Add(a.Value.Int64())
-			h.rings.Add(1)
+		switch a.Key {
+		case "interface":
+			name = a.Value.String()
+		case "ringBytes":
+			bytes = int(a.Value.Int64())
 		}
 		return true
 	})
+	if bytes > 0 {
+		h.rings[name] = bytes
+	}
 	return nil
 }
 
@@ -407,13 +349,18 @@ func (h ringBytes) Handle(_ context.Context, r slog.Record) error {
 func TestLateInterfacesTakeBoundedMemory(t *testing.T) {
 	const ring, late = 4 << 20, 24
 	n := newTestNet(t)
-	h := ringBytes{slog.NewTextHandler(io.Discard, nil), new(atomic.Int64), new(atomic.Int64)}
+	h := ringBytes{slog.DiscardHandler, map[string]int{}}
 	r := start(t, New(KindAFPacket), &Config{NetNS: n.target, RingBytes: ring, Log: slog.New(h)})
 	n.addMany(t, late)
-	r.until("all of them", func(a Account) bool { return len(a.Interfaces) == 2+late })
+	r.until("all of them", func(a record.Account) bool { return len(a.Interfaces) == 2+late })
 	r.stop()
-	if most := int64(2*ring + late*2*minBlock); h.rings.Load() != 2+late || h.total.Load() > most {
-		t.Errorf("%d rings of %d bytes in all, want %d of at most %d", h.rings.Load(), h.total.Load(), 2+late, most)
+	total := 0
+	for _, bytes := range h.rings {
+		total += bytes
+	}
+	const minBlock = 128 << 10
+	if most := 2*ring + late*2*minBlock; len(h.rings) != 2+late || total > most {
+		t.Errorf("%d rings of %d bytes in all, want %d of at most %d", len(h.rings), total, 2+late, most)
 	}
 }
 
@@ -426,12 +373,12 @@ func TestTooManyInterfacesAreSkipped(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			c.(*session).maxTaps = most
+			c.(*session).maxSources = most
 			ctx, cancel := context.WithCancel(t.Context())
 			r := &running{Capture: c, t: t, cancel: func(error) { cancel() }, result: make(chan Result, 1)}
 			go func() { r.result <- c.Run(ctx) }()
 			n.addMany(t, most)
-			noted := func(a Account) (notes int) {
+			noted := func(a record.Account) (notes int) {
 				for _, i := range a.Interfaces {
 					if strings.Contains(i.Note, "at a time") {
 						notes++
@@ -439,7 +386,7 @@ func TestTooManyInterfacesAreSkipped(t *testing.T) {
 				}
 				return notes
 			}
-			r.until("the notes", func(a Account) bool { return noted(a) == 2 && len(a.Interfaces) == 2+most })
+			r.until("the notes", func(a record.Account) bool { return noted(a) == 2 && len(a.Interfaces) == 2+most })
 			n.senderTo(t, n.target, n.peer, peerIP).send(0, 100)
 			exactly(t, readFile(t, r.stop().Path).numbers(t, "eth0"), 0, 100)
 		})

@@ -11,6 +11,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"github.com/sonde-operator/sonde/agents/capture/links"
 	"github.com/sonde-operator/sonde/test/privileged"
 )
 
@@ -143,7 +144,7 @@ func (n *testNet) up(tb testing.TB, ns *os.File, name string, addrs ...string) {
 func (n *testNet) udp(tb testing.TB, ns *os.File, network, addr string) *net.UDPConn {
 	tb.Helper()
 	var c net.PacketConn
-	err := inNetNS(int(ns.Fd()), func() (err error) {
+	err := links.InNetNS(int(ns.Fd()), func() (err error) {
 		c, err = net.ListenPacket(network, addr)
 		return err
 	})

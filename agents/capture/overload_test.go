@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sonde-operator/sonde/agents/capture/record"
 	"github.com/sonde-operator/sonde/agents/node/disk"
 	"github.com/sonde-operator/sonde/agents/node/recording"
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
@@ -15,7 +16,7 @@ import (
 
 // gate is an output that lets writes pass only while it is open.
 type gate struct {
-	output
+	record.Output
 	closed  atomic.Bool
 	blocked atomic.Bool
 	open    chan struct{}
@@ -26,15 +27,15 @@ func (g *gate) Writev(runs [][]byte) (uint64, error) {
 		g.blocked.Store(true)
 		<-g.open
 	}
-	return g.output.Writev(runs)
+	return g.Output.Writev(runs)
 }
 
 // slowEngine writes through a gate.
-func slowEngine(by engineWay, g *gate) Engine {
+func slowEngine(by candidate, g *gate) Engine {
 	g.open = make(chan struct{})
-	return &sessions{ways: by.ways, create: func(path string, mode os.FileMode) (output, error) {
+	return &engine{candidates: []candidate{by}, create: func(path string, mode os.FileMode) (record.Output, error) {
 		var err error
-		g.output, err = createFile(path, mode)
+		g.Output, err = record.CreateFile(path, mode)
 		return g, err
 	}}
 }
@@ -57,7 +58,7 @@ func TestOverloadIsCountedExactly(t *testing.T) {
 			sent += 2000
 			g.closed.Store(false)
 			close(g.open)
-			r.until("drops", func(a Account) bool { return a.DroppedRing > 0 })
+			r.until("drops", func(a record.Account) bool { return a.DroppedRing > 0 })
 			s.send(sent, sent+100) // afterwards all is well again
 			sent += 100
 			res := r.stop()
@@ -188,7 +189,7 @@ func TestFullDiskLeavesAWholeFile(t *testing.T) {
 
 // brokenOutput writes a number of bytes in all, the last write in part, and fails from then on.
 type brokenOutput struct {
-	output
+	record.Output
 	left uint64
 	err  error
 }
@@ -197,7 +198,7 @@ func (b *brokenOutput) Writev(runs [][]byte) (uint64, error) {
 	var done uint64
 	for _, r := range runs {
 		n := min(uint64(len(r)), b.left)
-		w, err := b.output.Writev([][]byte{r[:n]})
+		w, err := b.Output.Writev([][]byte{r[:n]})
 		done += w
 		b.left -= n
 		if err != nil {
@@ -215,9 +216,9 @@ func TestWriteErrorsAnywhere(t *testing.T) {
 		t.Run(by.name, func(t *testing.T) {
 			n := newTestNet(t)
 			for _, left := range []uint64{700, 1000, 2000, 5003, 20001} {
-				e := &sessions{ways: by.ways, create: func(path string, mode os.FileMode) (output, error) {
-					out, err := createFile(path, mode)
-					return &brokenOutput{output: out, left: left, err: unix.EIO}, err
+				e := &engine{candidates: []candidate{by}, create: func(path string, mode os.FileMode) (record.Output, error) {
+					out, err := record.CreateFile(path, mode)
+					return &brokenOutput{Output: out, left: left, err: unix.EIO}, err
 				}}
 				r := start(t, e, &Config{NetNS: n.target, Interfaces: []string{"eth0"}, Filters: onlyDiscard})
 				n.blind(t, 200).send(0, 300)
@@ -243,9 +244,9 @@ func TestFirstWriteFails(t *testing.T) {
 	for _, by := range each {
 		t.Run(by.name, func(t *testing.T) {
 			n := newTestNet(t)
-			e := &sessions{ways: by.ways, create: func(path string, mode os.FileMode) (output, error) {
-				out, err := createFile(path, mode)
-				return &brokenOutput{output: out, err: unix.ENOSPC}, err
+			e := &engine{candidates: []candidate{by}, create: func(path string, mode os.FileMode) (record.Output, error) {
+				out, err := record.CreateFile(path, mode)
+				return &brokenOutput{Output: out, err: unix.ENOSPC}, err
 			}}
 			dir := t.TempDir()
 			if _, err := e.Open(&Config{NetNS: n.target, Dir: dir, Base: "x"}); !disk.IsFull(err) {

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sonde-operator/sonde/agents/capture/record"
 	"github.com/sonde-operator/sonde/agents/node/recording"
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 	"github.com/sonde-operator/sonde/test/wireshark"
@@ -54,7 +55,7 @@ func (b *bound) look(t *testing.T, dir string) {
 	var sum int64
 	seen := 0
 	for _, e := range slices.Backward(entries) {
-		if !strings.HasSuffix(e.Name(), fileSuffix) {
+		if !strings.HasSuffix(e.Name(), ".pcapng") {
 			continue
 		}
 		info, err := e.Info()
@@ -169,16 +170,16 @@ func TestRingHoldsExactlyTheNewest(t *testing.T) {
 		t.Run(by.name, func(t *testing.T) {
 			n := newTestNet(t)
 			cases := map[string]struct {
-				rotate Rotate
+				rotate record.Rotate
 				sent   uint32
 				size   int
 			}{
-				"small packets":  {Rotate{MaxBytes: MinRotateBytes, Files: 3}, 50000, 30},
-				"large packets":  {Rotate{MaxBytes: MinRotateBytes, Files: 2}, 12000, 1400},
-				"many files":     {Rotate{MaxBytes: 100000, Files: 16}, 40000, 200},
-				"never full":     {Rotate{MaxBytes: 10 << 20, Files: 4}, 5000, 200},
-				"full once":      {Rotate{MaxBytes: 1 << 20, Files: 4}, 9000, 200},
-				"of odd numbers": {Rotate{MaxBytes: 77777, Files: 5}, 30000, 333},
+				"small packets":  {record.Rotate{MaxBytes: record.MinRotateBytes, Files: 3}, 50000, 30},
+				"large packets":  {record.Rotate{MaxBytes: record.MinRotateBytes, Files: 2}, 12000, 1400},
+				"many files":     {record.Rotate{MaxBytes: 100000, Files: 16}, 40000, 200},
+				"never full":     {record.Rotate{MaxBytes: 10 << 20, Files: 4}, 5000, 200},
+				"full once":      {record.Rotate{MaxBytes: 1 << 20, Files: 4}, 9000, 200},
+				"of odd numbers": {record.Rotate{MaxBytes: 77777, Files: 5}, 30000, 333},
 			}
 			for name, tc := range cases {
 				t.Run(name, func(t *testing.T) {
@@ -193,7 +194,7 @@ func TestRingHoldsExactlyTheNewest(t *testing.T) {
 					b := watchBound(t, dir, most, tc.rotate.MaxBytes, tc.rotate.Files)
 					// All of them fit the ring in memory: nothing is lost, however busy this machine is.
 					n.blind(t, tc.size).send(0, tc.sent)
-					r.until("all packets", func(a Account) bool { return a.Received == uint64(tc.sent) })
+					r.until("all packets", func(a record.Account) bool { return a.Received == uint64(tc.sent) })
 					r.cancel(nil)
 					res := <-r.result
 					b.end(t)
@@ -243,7 +244,7 @@ func TestRingWithPacketLimit(t *testing.T) {
 			const most = 12345
 			r := start(t, by.engine(), &Config{
 				NetNS: n.target, Filters: onlyDiscard, Interfaces: []string{"eth0"}, MaxPackets: most,
-				Rotate: &Rotate{MaxBytes: MinRotateBytes, Files: 2}, MaxBytes: 2 * MinRotateBytes,
+				Rotate: &record.Rotate{MaxBytes: record.MinRotateBytes, Files: 2}, MaxBytes: 2 * record.MinRotateBytes,
 			})
 			n.blind(t, 300).send(0, 20000)
 			res := <-r.result
@@ -264,17 +265,17 @@ func TestRingOfSeveralInterfaces(t *testing.T) {
 			lo.size, out.size = 200, 200
 			// Interfaces take turns by blocks of their rings: the files hold some of each.
 			r := start(t, by.engine(), &Config{
-				NetNS: n.target, Filters: onlyDiscard, Rotate: &Rotate{MaxBytes: 1 << 20, Files: 4}, MaxBytes: 4 << 20,
+				NetNS: n.target, Filters: onlyDiscard, Rotate: &record.Rotate{MaxBytes: 1 << 20, Files: 4}, MaxBytes: 4 << 20,
 			})
 			for i := uint32(0); i < many; i += 100 {
 				lo.send(i, i+100)
 				out.send(i, i+100)
 				if i == many/2 {
 					n.addMany(t, 1)
-					r.until("the late one", func(a Account) bool { return len(a.Interfaces) == 3 })
+					r.until("the late one", func(a record.Account) bool { return len(a.Interfaces) == 3 })
 				}
 			}
-			r.until("all packets", func(a Account) bool { return a.Received == 2*many })
+			r.until("all packets", func(a record.Account) bool { return a.Received == 2*many })
 			r.cancel(nil)
 			res := <-r.result
 			got := checkRing(t, &res)
@@ -303,10 +304,10 @@ func TestRingCutsWhatNoFileCouldHold(t *testing.T) {
 			lo.size = 60000
 			r := start(t, by.engine(), &Config{
 				NetNS: n.target, Filters: onlyDiscard, Interfaces: []string{"lo"},
-				Rotate: &Rotate{MaxBytes: MinRotateBytes, Files: 2}, MaxBytes: 2 * MinRotateBytes,
+				Rotate: &record.Rotate{MaxBytes: record.MinRotateBytes, Files: 2}, MaxBytes: 2 * record.MinRotateBytes,
 			})
 			lo.send(0, 20)
-			r.until("all packets", func(a Account) bool { return a.Received == 20 })
+			r.until("all packets", func(a record.Account) bool { return a.Received == 20 })
 			r.cancel(nil)
 			res := <-r.result
 			isSuffix(t, checkRing(t, &res)["lo"], 20)
@@ -322,7 +323,7 @@ func TestRingNeedsRoomForItsDescription(t *testing.T) {
 		t.Run(by.name, func(t *testing.T) {
 			n := newTestNet(t)
 			cfg := &Config{
-				NetNS: n.target, Dir: t.TempDir(), Base: "web", Rotate: &Rotate{MaxBytes: MinRotateBytes, Files: 2},
+				NetNS: n.target, Dir: t.TempDir(), Base: "web", Rotate: &record.Rotate{MaxBytes: record.MinRotateBytes, Files: 2},
 				Section: pcapng.Section{Comments: []string{strings.Repeat("x", 40000)}},
 			}
 			if _, err := by.engine().Open(cfg); err == nil || !strings.Contains(err.Error(), "raise the size of its files") {

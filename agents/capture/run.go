@@ -7,26 +7,22 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sonde-operator/sonde/agents/capture/backend"
 	"github.com/sonde-operator/sonde/agents/node/disk"
 	"github.com/sonde-operator/sonde/agents/node/recording"
 )
 
-// pollEvery is how often the kernel's counters are read, and what waits to be written is written, while packets come.
-const pollEvery = 100 * time.Millisecond
-
-// isQuiet reports whether no packet has come for so long that all is written, by the monotonic clock.
-func isQuiet(came, now uint64) bool { return now-came >= uint64(2*pollEvery) }
-
+// Run implements Capture.
 func (s *session) Run(ctx context.Context) Result {
 	stop := context.AfterFunc(ctx, s.interrupt)
 	defer stop()
 	err := errors.Join(s.loop(ctx), s.finish())
-	s.rec.publish()
-	path := s.rec.current().path
+	s.rec.Publish()
+	path := s.rec.Path()
 	err = errors.Join(err, s.Close())
-	reason := s.rec.end.reason
+	reason, cause := s.rec.End()
 	switch {
-	case s.rec.end.err != nil:
+	case cause != nil:
 	case disk.IsFull(err):
 		reason = recording.DiskFull
 	case err != nil:
@@ -34,7 +30,7 @@ func (s *session) Run(ctx context.Context) Result {
 	case reason == "":
 		reason = recording.ReasonOf(ctx)
 	}
-	return Result{Reason: reason, Account: s.Account(), Path: path, Err: errors.Join(s.rec.end.err, err)}
+	return Result{Reason: reason, Account: s.Account(), Path: path, Err: errors.Join(cause, err)}
 }
 
 func (s *session) interrupt() {
@@ -46,87 +42,87 @@ func (s *session) interrupt() {
 	}
 }
 
-// loop moves packets until ctx ends or nothing more can be written.
+// loop reads packets until ctx ends or packets are no longer written.
 func (s *session) loop(ctx context.Context) error {
-	polled := now(unix.CLOCK_MONOTONIC)
-	for ctx.Err() == nil && !s.rec.over() {
-		pause, err := s.taker.pass()
+	flushed := backend.Now(unix.CLOCK_MONOTONIC)
+	for ctx.Err() == nil && !s.rec.Ended() {
+		wait, err := s.backend.Read()
 		if err != nil {
 			return err
 		}
-		if err := s.wait(pause); err != nil {
+		if err := s.wait(wait); err != nil {
 			return err
 		}
-		if t := now(unix.CLOCK_MONOTONIC); t-polled >= uint64(pollEvery) {
-			polled = t
-			if err := s.taker.poll(); err != nil {
+		if t := backend.Now(unix.CLOCK_MONOTONIC); t-flushed >= uint64(backend.Interval) {
+			flushed = t
+			if err := s.backend.CountLost(); err != nil {
 				return err
 			}
-			s.rec.settle()
+			s.rec.Flush()
 		}
-		s.taker.settle()
+		s.backend.Reap()
 	}
 	return nil
 }
 
-// wait sleeps until there is something to read, an interface changes or the context ends, at most for so long, and takes
-// note of changes.
-func (s *session) wait(most time.Duration) error {
-	events, err := s.waits.wait(most)
+// wait sleeps until there is something to read, an interface changes or the context ends, at most for timeout. It handles
+// changes of interfaces.
+func (s *session) wait(timeout time.Duration) error {
+	events, err := s.poll.wait(timeout)
 	if err != nil {
 		return err
 	}
 	for _, ev := range events {
-		if int(ev.Fd) == s.links.fd {
+		if int(ev.Fd) == s.links.FD() {
 			if err := s.readLinks(); err != nil {
 				return err
 			}
 		} else if ev.Events&unix.EPOLLERR != 0 {
-			s.taker.failed(int(ev.Fd))
+			s.backend.HandleError(int(ev.Fd))
 		}
 	}
 	return nil
 }
 
 func (s *session) readLinks() error {
-	links, _, err := s.links.read()
+	changed, _, err := s.links.Read()
 	if err != nil {
 		return err
 	}
-	for i := range links {
-		if err := s.linkChanged(&links[i]); err != nil {
+	for i := range changed {
+		if err := s.linkChanged(&changed[i]); err != nil {
 			return err
 		}
 	}
-	if len(links) > 0 {
-		s.rec.publish()
+	if len(changed) > 0 {
+		s.rec.Publish()
 	}
 	return nil
 }
 
-// finish ends the arrival of packets, takes everything that is still on the way, and writes the statistics.
+// finish ends the arrival of packets, reads those that are left, and writes the statistics.
 func (s *session) finish() error {
-	errs := []error{s.taker.refuse()} // all interfaces at once: this is the capture's end
-	for _, t := range s.tapped {
-		if !t.parked {
-			errs = append(errs, t.park())
+	errs := []error{s.backend.Shut()} // all interfaces at the same time: this is the capture's end
+	for _, src := range s.sources {
+		if !src.stopped {
+			errs = append(errs, src.stop())
 		}
 	}
-	errs = append(errs, s.waits.remove(s.wake), s.waits.remove(s.links.fd), s.drain(), s.rec.finish())
+	errs = append(errs, s.poll.remove(s.wake), s.poll.remove(s.links.FD()), s.drain(), s.rec.Finish())
 	return errors.Join(errs...)
 }
 
-// drain takes what is left where interfaces are parked.
+// drain reads the packets that are left after all interfaces were stopped.
 func (s *session) drain() error {
 	for {
-		pause, err := s.taker.pass()
+		wait, err := s.backend.Read()
 		if err != nil {
 			return err
 		}
-		if s.taker.settle(); s.taker.taps() == 0 {
+		if s.backend.Reap(); s.backend.Sources() == 0 {
 			return nil
 		}
-		if err := s.wait(min(pause, pollEvery)); err != nil {
+		if err := s.wait(min(wait, backend.Interval)); err != nil {
 			return err
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sonde-operator/sonde/agents/capture/record"
 	"github.com/sonde-operator/sonde/agents/node/recording"
 	"github.com/sonde-operator/sonde/internal/wire/bpfprog"
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
@@ -90,7 +91,7 @@ func (r *running) wait() Result {
 }
 
 // until waits for the account to show something.
-func (r *running) until(what string, ok func(Account) bool) {
+func (r *running) until(what string, ok func(record.Account) bool) {
 	r.t.Helper()
 	await(r.t, what, func() bool { return ok(r.Account()) })
 }
@@ -110,7 +111,7 @@ func await(t *testing.T, what string, ok func() bool) {
 func checkResult(t *testing.T, res *Result) {
 	t.Helper()
 	a := res.Account
-	for _, c := range append([]InterfaceAccount{{Name: "total", Counters: a.Counters}}, a.Interfaces...) {
+	for _, c := range append([]record.InterfaceAccount{{Name: "total", Counters: a.Counters}}, a.Interfaces...) {
 		if c.Received != c.Written+c.Dropped() {
 			t.Errorf("%s: %d received are not %d written and %d dropped", c.Name, c.Received, c.Written, c.Dropped())
 		}

@@ -3,129 +3,144 @@ package capture
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"sync"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
-	"github.com/sonde-operator/sonde/agents/node/disk"
+	"github.com/sonde-operator/sonde/agents/capture/backend"
+	"github.com/sonde-operator/sonde/agents/capture/links"
+	"github.com/sonde-operator/sonde/agents/capture/record"
+	"github.com/sonde-operator/sonde/agents/capture/tc"
 )
 
-// sessions is an engine: how a capture takes its packets, and where it writes them.
-type sessions struct {
-	ways   []way // tried in this order
-	create createFunc
-	space  disk.SpaceFunc // nil asks the kernel
+// engine opens captures with the first of its backends that is available.
+type engine struct {
+	candidates []candidate
+	create     record.CreateFunc
 }
 
-// session is one capture, however it takes its packets: it follows the interfaces of the namespace, and ends. All fields but
-// wake belong to the goroutine in Open, then Run.
+// session is one capture: it follows the interfaces of the namespace and runs the backend. All fields but wake belong to the
+// goroutine in Open, then Run.
 type session struct {
-	rec   *recorder
 	cfg   Config
-	log   *slog.Logger
+	rec   *record.Recorder
 	netns int // -1 is our own
-	links *linkWatch
-	waits *waits
+	links *links.Watch
+	poll  *poller
 	wake  int // eventfd that ends a wait
 
-	taker    taker
-	maxTaps  int
-	tapped   []*tapped
-	attached bool // all interfaces that were there at the start
+	shared     *backend.Config // what every backend gets
+	backend    backend.Backend
+	maxSources int
+	sources    []*source
+	attached   bool // to all interfaces that existed at the start
 
 	closing sync.Mutex // of wake
 }
 
+// source is an interface of the capture.
+type source struct {
+	backend.Source
+	iface   *record.Interface
+	stopped bool
+}
+
+func (s *source) stop() error {
+	s.stopped = true
+	return s.Stop()
+}
+
 // Open implements Engine.
-func (e *sessions) Open(cfg *Config) (Capture, error) {
-	s := &session{cfg: *cfg, netns: -1, wake: -1, maxTaps: maxTaps}
-	s.defaults()
-	s.rec = newRecorder(&s.cfg, s.log, e.create)
-	s.rec.space = e.space
-	if err := s.open(e.ways); err != nil {
+func (e *engine) Open(cfg *Config) (Capture, error) {
+	s := newSession(cfg, e.create)
+	if err := s.open(e.candidates); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
 }
 
-// Account implements Capture.
-func (s *session) Account() Account { return s.rec.Account() }
-
-func (s *session) defaults() {
-	if s.cfg.SnapLen <= 0 || s.cfg.SnapLen > DefaultSnapLen {
-		s.cfg.SnapLen = DefaultSnapLen
-	}
-	if s.cfg.RingBytes <= 0 {
-		s.cfg.RingBytes = DefaultRingBytes
-	}
-	if s.cfg.FileMode == 0 {
-		s.cfg.FileMode = defaultFileMode
-	}
-	s.log = s.cfg.Log
-	if s.log == nil {
-		s.log = slog.New(slog.DiscardHandler)
-	}
+func newSession(cfg *Config, create record.CreateFunc) *session {
+	s := &session{cfg: cfg.withDefaults(), netns: -1, wake: -1, maxSources: maxSources}
+	s.rec = record.New(s.cfg.record(), s.cfg.Log, create)
+	return s
 }
 
-// way makes what takes the packets of a session.
-type way func(*session) taker
+// Account implements Capture.
+func (s *session) Account() record.Account { return s.rec.Account() }
 
-func (s *session) open(ways []way) error {
-	if err := s.openNamespace(); err != nil {
-		return err
-	}
-	if err := s.openWaits(); err != nil {
-		return err
-	}
-	links, err := s.links.list()
+func (s *session) open(all []candidate) error {
+	existing, err := s.openLinks()
 	if err != nil {
 		return err
 	}
-	if err := s.prepare(ways, links); err != nil {
+	if err := s.prepare(all, existing); err != nil {
 		return err
 	}
-	if err := s.rec.open(); err != nil {
+	if err := s.rec.Open(); err != nil {
 		return err
 	}
-	return s.attachAll(links)
+	return s.attachAll(existing)
 }
 
-// prepare takes the first way that can be had. Programs are attached in two ways: the second is tried where the kernel does
-// not have the first, and not where something else is in the way of both.
-func (s *session) prepare(ways []way, links []link) error {
+// try prepares a backend and nothing else.
+func (s *session) try(c candidate) error {
+	existing, err := s.openLinks()
+	if err != nil {
+		return err
+	}
+	s.backend = c.new(s.shared)
+	return s.backend.Prepare(existing)
+}
+
+// openLinks opens what every backend needs, and lists the interfaces.
+func (s *session) openLinks() ([]links.Link, error) {
+	if err := s.openNamespace(); err != nil {
+		return nil, err
+	}
+	if err := s.openPoller(); err != nil {
+		return nil, err
+	}
+	s.shared = &backend.Config{
+		NetNS: s.netns, Owner: s.cfg.Owner, Interfaces: s.cfg.Interfaces, Filters: s.cfg.Filters, RingBytes: s.cfg.RingBytes,
+		Recorder: s.rec, Watch: s.poll.add, Log: s.cfg.Log,
+	}
+	return s.links.List()
+}
+
+// prepare chooses the first backend that is available. If BPF programs fail for another reason than a missing feature of
+// the kernel, they would fail at the other attach point, too.
+func (s *session) prepare(all []candidate, existing []links.Link) error {
 	var refused []string
 	var last error
-	hopeless := false
-	for _, way := range ways {
-		s.taker = way(s)
-		if _, ok := s.taker.(*blocks); ok && hopeless {
+	for _, c := range all {
+		if c.name == tc.Clsact && last != nil && !errors.Is(last, ebpf.ErrNotSupported) {
 			continue
 		}
-		err := s.taker.prepare(links)
+		s.backend = c.new(s.shared)
+		err := s.backend.Prepare(existing)
 		if err == nil {
-			s.rec.takenBy(s.taker.name(), strings.Join(refused, "; "))
+			s.rec.SetEngine(c.name, strings.Join(refused, "; "))
 			return nil
 		}
-		last, hopeless = err, !errors.Is(err, ebpf.ErrNotSupported)
-		s.log.Info("Passing over a way to take packets", "way", s.taker.name(), "error", err)
-		refused = append(refused, s.taker.name()+": "+strings.ReplaceAll(err.Error(), "\n", "; "))
-		if err := s.taker.close(); err != nil {
+		last = err
+		s.cfg.Log.Info("Passing over a backend", "backend", c.name, "error", err)
+		refused = append(refused, c.name+": "+strings.ReplaceAll(err.Error(), "\n", "; "))
+		if err := s.backend.Close(); err != nil {
 			return err
 		}
 	}
-	s.taker = nil
+	s.backend = nil
 	text := strings.Join(refused, "; ")
-	if errors.Is(last, errNoPrograms) {
-		// Packet sockets were not to be tried. What to do comes first: statuses cut what is long.
+	if errors.Is(last, tc.ErrUnavailable) {
+		// Packet sockets were not allowed. What to do comes first: statuses cut long messages.
 		return fmt.Errorf("engine bpf does not work here, auto or afpacket can be had: %s", text)
 	}
 	return errors.New(text)
 }
 
-// openNamespace duplicates the namespace, as later interfaces are opened in it during Run, and listens for them.
+// openNamespace duplicates the namespace, because later interfaces are opened in it during Run, and watches its interfaces.
 func (s *session) openNamespace() error {
 	if s.cfg.NetNS != nil {
 		fd, err := unix.FcntlInt(s.cfg.NetNS.Fd(), unix.F_DUPFD_CLOEXEC, 0)
@@ -134,38 +149,38 @@ func (s *session) openNamespace() error {
 		}
 		s.netns = fd
 	}
-	return inNetNS(s.netns, func() (err error) {
-		s.links, err = openLinkWatch()
+	return links.InNetNS(s.netns, func() (err error) {
+		s.links, err = links.NewWatch()
 		return err
 	})
 }
 
-func (s *session) openWaits() (err error) {
-	if s.waits, err = newWaits(); err != nil {
+func (s *session) openPoller() (err error) {
+	if s.poll, err = newPoller(); err != nil {
 		return err
 	}
 	if s.wake, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
 		return fmt.Errorf("create eventfd: %w", err)
 	}
-	return errors.Join(s.waits.add(s.wake), s.waits.add(s.links.fd))
+	return errors.Join(s.poll.add(s.wake), s.poll.add(s.links.FD()))
 }
 
-// Close lets go of everything that is open; the file stays.
+// Close releases everything that is open; the file stays.
 func (s *session) Close() error {
 	var errs []error
-	if s.taker != nil {
-		errs = append(errs, s.taker.close())
-		s.taker = nil
+	if s.backend != nil {
+		errs = append(errs, s.backend.Close())
+		s.backend = nil
 	}
 	if s.links != nil {
-		errs = append(errs, s.links.close())
+		errs = append(errs, s.links.Close())
 		s.links = nil
 	}
-	s.closing.Lock() // interrupt may be under way
+	s.closing.Lock() // interrupt may be running
 	defer s.closing.Unlock()
-	if s.waits != nil {
-		errs = append(errs, s.waits.close())
-		s.waits = nil
+	if s.poll != nil {
+		errs = append(errs, s.poll.close())
+		s.poll = nil
 	}
 	for _, fd := range []*int{&s.wake, &s.netns} {
 		if *fd >= 0 {
@@ -173,7 +188,7 @@ func (s *session) Close() error {
 			*fd = -1
 		}
 	}
-	errs = append(errs, s.rec.close())
+	errs = append(errs, s.rec.Close())
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("close capture: %w", err)
 	}

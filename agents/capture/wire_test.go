@@ -15,6 +15,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/sonde-operator/sonde/agents/capture/links"
+	"github.com/sonde-operator/sonde/agents/capture/record"
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 	"github.com/sonde-operator/sonde/test/wireshark"
 )
@@ -30,7 +32,7 @@ func (n *testNet) sendFrames(t *testing.T, frames ...[]byte) {
 		}
 		return err
 	})
-	err := inNetNS(int(n.peer.Fd()), func() error {
+	err := links.InNetNS(int(n.peer.Fd()), func() error {
 		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 		if err != nil {
 			return err
@@ -65,7 +67,7 @@ func TestVLANTagsInWireshark(t *testing.T) {
 }
 
 // vlanTags returns the file.
-func vlanTags(t *testing.T, by engineWay) string {
+func vlanTags(t *testing.T, by candidate) string {
 	t.Helper()
 	n := newTestNet(t)
 	frame := func(to net.HardwareAddr, size int, tags ...uint16) []byte {
@@ -205,7 +207,7 @@ func TestGSOFramesAreWhole(t *testing.T) {
 func stream(t *testing.T, n *testNet, data []byte) {
 	t.Helper()
 	var l net.Listener
-	err := inNetNS(int(n.peer.Fd()), func() (err error) {
+	err := links.InNetNS(int(n.peer.Fd()), func() (err error) {
 		l, err = net.Listen("tcp", net.JoinHostPort(peerIP, "9"))
 		return err
 	})
@@ -223,7 +225,7 @@ func stream(t *testing.T, n *testNet, data []byte) {
 		done <- err
 	}()
 	var c net.Conn
-	err = inNetNS(int(n.target.Fd()), func() (err error) {
+	err = links.InNetNS(int(n.target.Fd()), func() (err error) {
 		c, err = net.Dial("tcp", net.JoinHostPort(peerIP, "9"))
 		return err
 	})
@@ -254,7 +256,7 @@ func TestFileIsReadableAtAnyMoment(t *testing.T) {
 				exactly(t, f.numbers(t, "eth0"), 0, uint32(len(f.packets[0])))
 			}
 			// In quiet, everything is there, whole, without an end.
-			r.until("all packets", func(a Account) bool { return a.Written == uint64(sent) })
+			r.until("all packets", func(a record.Account) bool { return a.Written == uint64(sent) })
 			if f := readFile(t, r.path); f.err != nil || len(f.packets[0]) != int(sent) {
 				t.Errorf("%d of %d packets, error %v", len(f.packets[0]), sent, f.err)
 			}
@@ -272,7 +274,7 @@ func TestKilledCaptureLeavesItsLastFlush(t *testing.T) {
 	}
 }
 
-func testLastFlush(t *testing.T, by engineWay) {
+func testLastFlush(t *testing.T, by candidate) {
 	t.Helper()
 	n := newTestNet(t)
 	dir := t.TempDir()

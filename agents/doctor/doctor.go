@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sonde-operator/sonde/agents/capture"
+	"github.com/sonde-operator/sonde/agents/capture/tc"
 	"github.com/sonde-operator/sonde/agents/trace"
 	"github.com/sonde-operator/sonde/agents/trace/decode"
 	"github.com/sonde-operator/sonde/internal/wire/nodereport"
@@ -36,8 +36,8 @@ func Examine(proc string) *nodereport.Report {
 	}
 	for _, a := range []attempt{
 		{nodereport.Rights, n.rights},
-		{nodereport.TCX, packetsBy(capture.ByTCX)},
-		{nodereport.Clsact, packetsBy(capture.ByClsact)},
+		{nodereport.TCX, packetsBy(tc.TCX)},
+		{nodereport.Clsact, packetsBy(tc.Clsact)},
 		{nodereport.AFPacket, afPacket},
 		{nodereport.BTF, types},
 		{nodereport.TypedTP, typedTracepoint},

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/sonde-operator/sonde/agents/capture"
+	"github.com/sonde-operator/sonde/agents/capture/record"
 	"github.com/sonde-operator/sonde/agents/node/process"
 	"github.com/sonde-operator/sonde/internal/wire/account"
 	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
@@ -42,7 +43,7 @@ func (p *Probe) packetsOf(cfg *captureconfig.Config) (*packets, error) {
 		c.DiskFloor = cfg.DiskFloor.Of
 	}
 	if cfg.Rotate != nil {
-		c.Rotate = &capture.Rotate{MaxBytes: cfg.Rotate.MaxBytes, Files: int(cfg.Rotate.Files)}
+		c.Rotate = &record.Rotate{MaxBytes: cfg.Rotate.MaxBytes, Files: int(cfg.Rotate.Files)}
 		c.Base, c.FilesChanged = fileBase(p.options.PodName, cfg.JobID, maxRingBase), p.report.filesChanged
 	}
 	return &packets{engine: p.engines(kindOf(cfg.Engine)), config: c}, nil
@@ -88,7 +89,7 @@ func (r packetRecording) count(a *account.Account) {
 }
 
 // countPackets puts a capture's counts into an account, and how they came about.
-func countPackets(to *account.Account, a *capture.Account) {
+func countPackets(to *account.Account, a *record.Account) {
 	to.Engine, to.EngineMessage = a.Engine, a.EngineMessage
 	to.Counts = counts(&a.Counters)
 	to.Interfaces = to.Interfaces[:0:0]
@@ -102,7 +103,7 @@ func countPackets(to *account.Account, a *capture.Account) {
 	}
 }
 
-func counts(c *capture.Counters) account.Counts {
+func counts(c *record.Counters) account.Counts {
 	return account.Counts{
 		Seen: int64(c.Received), Packets: int64(c.Written), Bytes: int64(c.Bytes),
 		DroppedKernel: int64(c.DroppedKernel), DroppedRing: int64(c.DroppedRing), DroppedWriter: int64(c.DroppedWriter),
@@ -111,7 +112,7 @@ func counts(c *capture.Counters) account.Counts {
 }
 
 // notes says which interfaces were left out, and why.
-func notes(a *capture.Account) string {
+func notes(a *record.Account) string {
 	var out []string
 	for i := range a.Interfaces {
 		if n := &a.Interfaces[i]; n.Note != "" {

@@ -16,6 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sonde-operator/sonde/agents/capture"
+	"github.com/sonde-operator/sonde/agents/capture/afpacket"
+	"github.com/sonde-operator/sonde/agents/capture/record"
 	"github.com/sonde-operator/sonde/agents/node/process"
 	"github.com/sonde-operator/sonde/agents/node/recording"
 	"github.com/sonde-operator/sonde/internal/wire/account"
@@ -72,20 +74,20 @@ type fakeEngine struct {
 	config  *capture.Config
 	opened  chan struct{}
 	run     func(ctx context.Context) capture.Result
-	live    capture.Account
+	live    record.Account
 }
 
 func newFakeEngine() *fakeEngine {
 	return &fakeEngine{opened: make(chan struct{}), run: untilEnd(account3())}
 }
 
-func account3() capture.Account {
-	c := capture.Counters{Received: 5, Written: 3, Bytes: 300, DroppedRing: 2, Truncated: 1}
-	return capture.Account{Engine: capture.ByTCX, Counters: c, FileBytes: 700, Files: []capture.File{{Name: "web-1-ab12.pcapng", Bytes: 700}}, Interfaces: []capture.InterfaceAccount{{Name: "eth0", Counters: c}}}
+func account3() record.Account {
+	c := record.Counters{Received: 5, Written: 3, Bytes: 300, DroppedRing: 2, Truncated: 1}
+	return record.Account{Engine: "tcx", Counters: c, FileBytes: 700, Files: []record.File{{Name: "web-1-ab12.pcapng", Bytes: 700}}, Interfaces: []record.InterfaceAccount{{Name: "eth0", Counters: c}}}
 }
 
 // untilEnd is how the real engine runs: the cause of the end is its reason.
-func untilEnd(a capture.Account) func(context.Context) capture.Result {
+func untilEnd(a record.Account) func(context.Context) capture.Result {
 	return func(ctx context.Context) capture.Result {
 		<-ctx.Done()
 		r := capture.Result{Account: a}
@@ -120,7 +122,7 @@ func (e *fakeEngine) Open(cfg *capture.Config) (capture.Capture, error) {
 }
 
 func (e *fakeEngine) Run(ctx context.Context) capture.Result { return e.run(ctx) }
-func (e *fakeEngine) Account() capture.Account               { return e.live }
+func (e *fakeEngine) Account() record.Account                { return e.live }
 func (e *fakeEngine) Close() error                           { return nil }
 
 // bench is a probe with fakes around it.
@@ -222,7 +224,7 @@ func TestEveryEnding(t *testing.T) {
 	lost := whole
 	lost.Received++
 	noted := whole
-	noted.Interfaces = append(noted.Interfaces, capture.InterfaceAccount{Name: "wlan0", Note: "link type 127 is not known"})
+	noted.Interfaces = append(noted.Interfaces, record.InterfaceAccount{Name: "wlan0", Note: "link type 127 is not known"})
 	tests := map[string]struct {
 		change       func(*bench)
 		act          func(*testing.T, *bench, context.CancelFunc)
@@ -302,7 +304,7 @@ func TestEveryEnding(t *testing.T) {
 			}
 			code, got := b.run(t)
 			want := account.Account{
-				Version: 1, State: account.StateDone, Engine: capture.ByTCX, Reason: tc.wantReason, Complete: tc.wantComplete,
+				Version: 1, State: account.StateDone, Engine: "tcx", Reason: tc.wantReason, Complete: tc.wantComplete,
 				Counts:     account.Counts{Seen: 5, Packets: 3, Bytes: 300, DroppedRing: 2, Truncated: 1},
 				Interfaces: []account.Interface{{Name: "eth0", Counts: account.Counts{Seen: 5, Packets: 3, Bytes: 300, DroppedRing: 2, Truncated: 1}}},
 				Files:      []account.File{{Name: "web-1-ab12.pcapng", Bytes: 700}},
@@ -476,13 +478,13 @@ func TestEngineIsTheOneAskedFor(t *testing.T) {
 			}
 			write(t, b.options.ConfigFile, text)
 			taken := account3()
-			taken.Engine, taken.EngineMessage = capture.ByAFPacket, "the kernel has no tcx"
+			taken.Engine, taken.EngineMessage = afpacket.Name, "the kernel has no tcx"
 			b.engine.live, b.engine.run = taken, ends(capture.Result{Reason: recording.Duration, Account: taken})
 			_, got := b.run(t)
 			if b.engine.kind != want {
 				t.Errorf("engine %q, want %q", b.engine.kind, want)
 			}
-			if got.Engine != capture.ByAFPacket || got.EngineMessage != taken.EngineMessage {
+			if got.Engine != afpacket.Name || got.EngineMessage != taken.EngineMessage {
 				t.Errorf("the account says %q, %q", got.Engine, got.EngineMessage)
 			}
 		})

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
-	"github.com/sonde-operator/sonde/agents/capture"
+	"github.com/sonde-operator/sonde/agents/capture/record"
 	"github.com/sonde-operator/sonde/internal/wire/account"
 	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
 	"github.com/sonde-operator/sonde/test/privileged"
@@ -102,10 +102,10 @@ func TestFilesChangedIsToldAtOnce(t *testing.T) {
 	r := newTestReporter(t, dir)
 	r.start(time.Hour)
 	defer r.close()
-	var live capture.Account
+	var live record.Account
 	r.attached(func(a *account.Account) { countPackets(a, &live) })
 	for _, name := range []string{"web-00001.pcapng", "web-00002.pcapng"} {
-		live.Files = []capture.File{{Name: name, Bytes: 9}}
+		live.Files = []record.File{{Name: name, Bytes: 9}}
 		r.filesChanged()
 		want := []account.File{{Name: name, Bytes: 9}}
 		if diff := cmp.Diff(want, readAccount(t, filepath.Join(dir, "termination-log")).Files); diff != "" {

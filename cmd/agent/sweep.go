@@ -6,7 +6,7 @@ import (
 	"flag"
 	"log/slog"
 
-	"github.com/sonde-operator/sonde/agents/capture"
+	"github.com/sonde-operator/sonde/agents/capture/tc"
 	"github.com/sonde-operator/sonde/agents/node/process"
 )
 
@@ -30,7 +30,7 @@ func runSweep(_ context.Context, args []string, log *slog.Logger) (int, error) {
 		return 1, err
 	}
 	defer ns.Close()
-	removed, err := capture.Sweep(ns.File)
+	removed, err := tc.Sweep(ns.File)
 	log.Info("Swept", "pod", *uid, "filters", removed)
 	return 0, err
 }

@@ -1,0 +1,81 @@
+// Package backend is the contract between the capture engine and its backends, which read packets from the kernel.
+//
+// The engine follows interfaces that come and go. For each it opens a Source, and it calls Read until the capture ends. The
+// backend encodes packets as pcapng blocks and gives them to a record.Recorder in batches.
+package backend
+
+import (
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/sonde-operator/sonde/agents/capture/links"
+	"github.com/sonde-operator/sonde/agents/capture/record"
+	"github.com/sonde-operator/sonde/internal/wire/bpfprog"
+	"github.com/sonde-operator/sonde/internal/wire/pcapng"
+)
+
+// Backend reads packets from the kernel. All methods belong to the engine's goroutine.
+type Backend interface {
+	// Prepare allocates what the sources share, for the interfaces that exist. Its error says why this backend cannot
+	// capture them. It attaches nothing, and Close releases what it allocated.
+	Prepare(existing []links.Link) error
+	// Open allocates a source for an interface whose link type is known. late says that the interface appeared after
+	// the start of the capture.
+	Open(l *links.Link, late bool) (Source, error)
+	// Sources counts the open sources: those that still receive packets, and those that have packets left.
+	Sources() int
+	// Read gives packets to the recorder, the earliest first, and returns how long to wait before the next Read. A
+	// watched descriptor that becomes readable ends the wait.
+	Read() (wait time.Duration, err error)
+	// CountLost adds the kernel's counts of lost packets to the account.
+	CountLost() error
+	// HandleError is called for a watched descriptor that has an error.
+	HandleError(fd int)
+	// Shut stops the arrival of packets on all sources: the capture is over. The engine then stops each source.
+	Shut() error
+	// Reap closes stopped sources that have no packets left.
+	Reap()
+	// Close releases everything, also in the middle of a capture.
+	Close() error
+}
+
+// Source reads the packets of one interface.
+type Source interface {
+	// Start lets packets in and accounts for them on i. unix.ENODEV or unix.ENXIO mean that the interface is gone.
+	Start(i *record.Interface) error
+	// Stop ends the arrival of packets and reads the final counts. Later calls of Read return the packets that are left.
+	Stop() error
+	// Discard closes a source that was not started.
+	Discard() error
+}
+
+// Config is what a backend needs of a capture.
+type Config struct {
+	// NetNS is a file descriptor of the target's network namespace; -1 is the caller's own.
+	NetNS int
+	// Owner is the UID of the object that requested the capture. It marks what the capture leaves in the kernel.
+	Owner string
+	// Interfaces are the names to capture; empty means all.
+	Interfaces []string
+	// Filters holds a program for each link type. A nil map accepts every packet.
+	Filters map[pcapng.LinkType]bpfprog.Program
+	// RingBytes is the memory of all rings together in bytes.
+	RingBytes int
+	// Recorder receives the packets.
+	Recorder *record.Recorder
+	// Watch adds a descriptor that ends the wait between two calls of Read when it becomes readable.
+	Watch func(fd int) error
+	// Log is not nil.
+	Log *slog.Logger
+}
+
+// Wants reports whether the capture includes an interface of this name.
+func (c *Config) Wants(l *links.Link) bool {
+	return len(c.Interfaces) == 0 || slices.Contains(c.Interfaces, l.Name)
+}
+
+// Filter returns the socket filter for a link type: the user's program, with "accept" meaning the snap length.
+func (c *Config) Filter(lt pcapng.LinkType) (bpfprog.Program, error) {
+	return Filter(c.Filters[lt], lt, c.Recorder.SnapLen())
+}

@@ -1,0 +1,174 @@
+// Package links follows the network interfaces of a network namespace.
+package links
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sonde-operator/sonde/internal/wire/pcapng"
+)
+
+// Link is one network interface as rtnetlink describes it.
+type Link struct {
+	Index        int
+	Name         string
+	HardwareType uint16 // ARPHRD_*
+	Gone         bool   // the interface was deleted or left the namespace
+}
+
+// Loopback reports whether each packet passes the interface twice, out and in.
+func (l *Link) Loopback() bool { return l.HardwareType == unix.ARPHRD_LOOPBACK }
+
+// Cooked reports whether a packet socket must strip the link header, because the file's link type has none.
+func (l *Link) Cooked() bool { lt, _ := l.LinkType(); return lt == pcapng.LinkTypeRaw }
+
+// Plain reports whether BPF programs see packets as the file stores them, without an extra header in front.
+func (l *Link) Plain() bool {
+	switch l.HardwareType {
+	case unix.ARPHRD_PPP, unix.ARPHRD_IPGRE, unix.ARPHRD_IP6GRE, unix.ARPHRD_INFINIBAND:
+		return false
+	default:
+		return true
+	}
+}
+
+// LinkType returns the file's link type for the interface; false if none fits. The choice follows map_arphrd_to_dlt of
+// libpcap's pcap-linux.c, except that IPoIB and PPP are raw IP, too.
+func (l *Link) LinkType() (pcapng.LinkType, bool) {
+	switch l.HardwareType {
+	case unix.ARPHRD_ETHER, unix.ARPHRD_LOOPBACK:
+		return pcapng.LinkTypeEthernet, true
+	case unix.ARPHRD_NONE, unix.ARPHRD_RAWIP, unix.ARPHRD_PPP, unix.ARPHRD_TUNNEL, unix.ARPHRD_TUNNEL6,
+		unix.ARPHRD_SIT, unix.ARPHRD_IPGRE, unix.ARPHRD_IP6GRE, unix.ARPHRD_INFINIBAND:
+		return pcapng.LinkTypeRaw, true
+	default:
+		return 0, false
+	}
+}
+
+// Watch is an rtnetlink socket that lists the interfaces of a namespace and receives changes. Its methods belong to one
+// goroutine.
+type Watch struct {
+	fd  int
+	buf []byte
+}
+
+// NewWatch opens a watch of the calling thread's network namespace. It receives every change from then on.
+func NewWatch() (*Watch, error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("open netlink socket: %w", err)
+	}
+	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: unix.RTMGRP_LINK}); err != nil {
+		return nil, errors.Join(fmt.Errorf("bind netlink socket: %w", err), unix.Close(fd))
+	}
+	return &Watch{fd: fd, buf: make([]byte, 64<<10)}, nil
+}
+
+// FD is readable when Read has something to return.
+func (w *Watch) FD() int { return w.fd }
+
+// Close closes the socket.
+func (w *Watch) Close() error { return unix.Close(w.fd) }
+
+// request asks the kernel to list all interfaces; Read returns them.
+func (w *Watch) request() error {
+	const hdr, body = unix.SizeofNlMsghdr, unix.SizeofIfInfomsg
+	b := make([]byte, hdr+body)
+	h := (*unix.NlMsghdr)(unsafe.Pointer(&b[0]))
+	*h = unix.NlMsghdr{Len: uint32(len(b)), Type: unix.RTM_GETLINK, Flags: unix.NLM_F_REQUEST | unix.NLM_F_DUMP, Seq: 1}
+	if err := unix.Sendto(w.fd, b, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return fmt.Errorf("ask for the list of interfaces: %w", err)
+	}
+	return nil
+}
+
+// List returns all interfaces, with the changes that arrive meanwhile. It blocks until the kernel has answered.
+func (w *Watch) List() ([]Link, error) {
+	if err := w.request(); err != nil {
+		return nil, err
+	}
+	var all []Link
+	for {
+		if _, err := unix.Poll([]unix.PollFd{{Fd: int32(w.fd), Events: unix.POLLIN}}, 1000); err != nil && !errors.Is(err, unix.EINTR) {
+			return nil, fmt.Errorf("wait for the list of interfaces: %w", err)
+		}
+		links, done, err := w.Read()
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, links...)
+		if done {
+			return all, nil
+		}
+	}
+}
+
+// Read returns the next message's interfaces, none if there is no message, and whether a listing ended. When the kernel
+// had to drop notifications, Read requests a new listing.
+func (w *Watch) Read() (links []Link, done bool, err error) {
+	n, _, err := unix.Recvfrom(w.fd, w.buf, 0)
+	switch {
+	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):
+		return nil, false, nil
+	case errors.Is(err, unix.ENOBUFS):
+		return nil, false, w.request()
+	case err != nil:
+		return nil, false, fmt.Errorf("read interface changes: %w", err)
+	}
+	return parseLinks(w.buf[:n])
+}
+
+// parseLinks reads RTM_NEWLINK and RTM_DELLINK messages (rtnetlink(7)); others are skipped. (The standard library's
+// syscall.ParseNetlinkRouteAttr panics on attributes whose padding is missing.)
+func parseLinks(b []byte) (links []Link, done bool, err error) {
+	for len(b) >= unix.SizeofNlMsghdr {
+		size := int(binary.NativeEndian.Uint32(b))
+		if size < unix.SizeofNlMsghdr || size > len(b) {
+			return links, done, fmt.Errorf("parse netlink message: %d bytes announced, %d are there", size, len(b))
+		}
+		typ, body := binary.NativeEndian.Uint16(b[4:]), b[unix.SizeofNlMsghdr:size]
+		b = b[min(len(b), align4(size)):]
+		switch typ {
+		case unix.NLMSG_DONE:
+			done = true
+		case unix.NLMSG_ERROR:
+			if len(body) >= 4 {
+				if n := int32(binary.NativeEndian.Uint32(body)); n < 0 {
+					return links, done, fmt.Errorf("list interfaces: %w", unix.Errno(-n))
+				}
+			}
+		case unix.RTM_NEWLINK, unix.RTM_DELLINK:
+			if l, ok := parseLink(body); ok {
+				l.Gone = typ == unix.RTM_DELLINK
+				links = append(links, l)
+			}
+		}
+	}
+	return links, done, nil
+}
+
+// parseLink reads a struct ifinfomsg and its attributes.
+func parseLink(b []byte) (Link, bool) {
+	if len(b) < unix.SizeofIfInfomsg || b[0] != unix.AF_UNSPEC {
+		return Link{}, false // with AF_BRIDGE the message is about a bridge port
+	}
+	l := Link{HardwareType: binary.NativeEndian.Uint16(b[2:]), Index: int(int32(binary.NativeEndian.Uint32(b[4:])))}
+	for b = b[unix.SizeofIfInfomsg:]; len(b) >= unix.SizeofRtAttr; {
+		size := int(binary.NativeEndian.Uint16(b))
+		if size < unix.SizeofRtAttr || size > len(b) {
+			return Link{}, false
+		}
+		if binary.NativeEndian.Uint16(b[2:]) == unix.IFLA_IFNAME {
+			l.Name = unix.ByteSliceToString(b[unix.SizeofRtAttr:size])
+		}
+		b = b[min(len(b), align4(size)):]
+	}
+	return l, l.Index > 0 && l.Name != ""
+}
+
+func align4(n int) int { return (n + 3) &^ 3 }

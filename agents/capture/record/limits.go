@@ -1,0 +1,59 @@
+package record
+
+import (
+	"math"
+
+	"github.com/sonde-operator/sonde/agents/node/disk"
+)
+
+// limit is what bounds the next write.
+type limit int
+
+const (
+	limitFile limit = iota
+	limitDisk
+)
+
+// disk is how many bytes the next write may have, of which the first packet needs some, above the floor. What waits to be
+// written is part of it: others, who write to the same disk, do not see it yet.
+func (r *Recorder) disk(need uint64) (uint64, error) {
+	room, err := r.floor().Room(need, r.statisticsLen())
+	return room - min(room, r.pending()), err
+}
+
+func (r *Recorder) floor() *disk.Floor {
+	return &disk.Floor{Dir: r.cfg.Dir, Keep: r.cfg.DiskFloor, Space: r.space}
+}
+
+// fileRoom is what the current file has left, without the space that its statistics need.
+func (r *Recorder) fileRoom() uint64 {
+	most := uint64(r.cfg.MaxBytes)
+	switch {
+	case r.out == nil:
+		return 0
+	case r.cfg.Rotate != nil:
+		most = uint64(r.cfg.Rotate.MaxBytes)
+	case most == 0:
+		return math.MaxUint64
+	}
+	return most - min(most, r.current().size+r.statisticsLen())
+}
+
+// room is what the limits leave for a batch whose first packet needs so many bytes, and what bounds its bytes.
+func (r *Recorder) room(need uint64) (room, limit) {
+	left, tight := everything, limitFile
+	if r.cfg.MaxPackets > 0 {
+		left.packets = uint64(r.cfg.MaxPackets) - r.written
+	}
+	left.bytes = r.fileRoom()
+	if r.cfg.DiskFloor == nil || left.bytes < need {
+		return left, tight
+	}
+	switch above, err := r.disk(need); {
+	case err != nil:
+		r.log.Warn("Looking at the disk failed", "error", err) // it is as if there were no floor
+	case above < left.bytes:
+		left.bytes, tight = above, limitDisk
+	}
+	return left, tight
+}

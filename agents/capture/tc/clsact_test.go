@@ -1,0 +1,81 @@
+package tc
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/sonde-operator/sonde/agents/capture/links"
+)
+
+// Of captures that begin and end at the same time, none takes another's filters, or the discipline below them.
+func TestCapturesBesideEachOther(t *testing.T) {
+	ns, p := newNamespace(t), passing(t)
+	var both sync.WaitGroup
+	for _, uid := range []string{"33333333-4444-4555-8666-777777777777", "55555555-4444-4555-8666-777777777777"} {
+		both.Go(func() {
+			for range 25 {
+				if err := attachOnce(ns, uid, p); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	both.Wait()
+	err := lockClsact(int(ns.Fd()), func(h *netlink.Handle) error {
+		kind, err := disciplineOf(h, loopback)
+		if kind != "" {
+			t.Errorf("the captures left the discipline %s", kind)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// attachOnce returns an error where the filter is not there as long as it should.
+func attachOnce(ns *os.File, uid string, p *ebpf.Program) error {
+	c := newClsact(uid)
+	a, err := c.attach(int(ns.Fd()), loopback, p, nil)
+	if err != nil {
+		return err
+	}
+	err = links.InNetNS(int(ns.Fd()), func() error {
+		h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+		if err != nil {
+			return err
+		}
+		defer h.Close()
+		filters, err := filtersAt(h, loopback, sides[0])
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(filters, func(f *netlink.BpfFilter) bool { return strings.HasPrefix(f.Name, c.tag) }) {
+			return fmt.Errorf("no filter %s among %d", c.tag, len(filters))
+		}
+		return nil
+	})
+	return errors.Join(err, a.Close(), c.close())
+}
+
+// passing is a program that ignores every packet.
+func passing(t *testing.T) *ebpf.Program {
+	t.Helper()
+	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, -1), asm.Return()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.Close() })
+	return p
+}

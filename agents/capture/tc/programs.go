@@ -1,0 +1,229 @@
+package tc
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"slices"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/sonde-operator/sonde/agents/capture/ebpffilter"
+	"github.com/sonde-operator/sonde/agents/node/ring"
+	"github.com/sonde-operator/sonde/internal/wire/bpfprog"
+	"github.com/sonde-operator/sonde/internal/wire/pcapng"
+	"github.com/sonde-operator/sonde/internal/wire/ringmemory"
+)
+
+//go:generate go tool -modfile=../../../hack/tools/go.mod bpf2go -cc clang-19 -strip llvm-strip-19 -target amd64,arm64 -type interface packets ../../../bpf/packets.bpf.c -- -I../../../bpf/headers -mcpu=v3 -Wall -Werror
+
+const (
+	// filterFunction is the programs' function that the filter replaces.
+	filterFunction = "accepts"
+	// stateMap holds the programs' variables.
+	stateMap = ".bss"
+	// tcNext is NEXT of bpf/packets.bpf.c: a packet goes on as if the program were not there.
+	tcNext = -1
+	// lowIndex is LOW_INDEX of bpf/packets.bpf.c.
+	lowIndex = 4096
+	// minCPURing is the least size of one CPU's ring, in bytes.
+	minCPURing = ringmemory.Least
+)
+
+// programs are the BPF side of a capture: a pair of programs for each link type, and the maps that all share. The kernel
+// frees them when they are closed and detached.
+type programs struct {
+	cpus, size int // rings, and the bytes of each
+	snapLen    uint32
+	first      *ebpf.Collection // has the maps
+	rings      []*ring.Ring
+	waker      *ring.Waker
+	of         map[pcapng.LinkType]*ebpf.Collection
+	create     func(*ebpf.CollectionSpec, ebpf.CollectionOptions) (*ebpf.Collection, error) // tests replace it
+}
+
+// shared are the maps of which there is one for all programs.
+var shared = []string{packetsMapRings, packetsMapWake, packetsMapLow, packetsMapHigh, stateMap}
+
+// newPrograms has rings of ringBytes bytes together, for packets of at most snapLen bytes. It loads nothing yet.
+func newPrograms(ringBytes int, snapLen uint32) (*programs, error) {
+	cpus, err := ebpf.PossibleCPU()
+	if err != nil {
+		return nil, fmt.Errorf("count CPUs: %w", err)
+	}
+	return programsFor(cpus, ringBytes, snapLen)
+}
+
+// programsFor is newPrograms for a number of CPUs.
+func programsFor(cpus, ringBytes int, snapLen uint32) (*programs, error) {
+	if cpus > ringmemory.MaxCPUs {
+		return nil, fmt.Errorf("this node can have %d CPUs, each of which needs a ring: the probe's memory has room for %d", cpus, ringmemory.MaxCPUs)
+	}
+	size := ring.Size(ringBytes, cpus, minCPURing)
+	// A packet of more than half a ring would seldom find room.
+	return &programs{
+		cpus: cpus, size: size, snapLen: min(snapLen, uint32(size/2)), of: map[pcapng.LinkType]*ebpf.Collection{}, create: ebpf.NewCollectionWithOptions,
+	}, nil
+}
+
+// load loads the pair of programs for a link type with its filter, and attaches nothing. Later calls do nothing.
+func (p *programs) load(lt pcapng.LinkType, filter bpfprog.Program, log *slog.Logger) error {
+	if p.of[lt] != nil {
+		return nil
+	}
+	inline := true
+	for {
+		loaded, err := p.loadWith(filter, lt, inline)
+		if inline && (errors.Is(err, errNoInline) || isRefused(err)) { // the verifier may accept as a function what is too complex as a part of the programs
+			log.Info("Loading the filter as a function only", "linkType", lt, "error", err)
+			inline = false
+			continue
+		}
+		if errors.Is(err, unix.E2BIG) && p.first == nil && p.size > minCPURing {
+			p.size /= 2 // before Linux 6.0 no map can hold values of 4 MiB, each of which is a ring
+			continue
+		}
+		if err != nil {
+			return explain(err)
+		}
+		p.of[lt] = loaded
+		if p.first != nil {
+			return nil
+		}
+		p.first = loaded
+		if p.rings, err = ring.Map(loaded.Maps[packetsMapRings], p.cpus, p.size, p.longest()); err != nil {
+			return err
+		}
+		p.waker, err = ring.NewWaker(loaded.Maps[packetsMapWake])
+		return err
+	}
+}
+
+// errNoInline says that a filter can be a function only.
+var errNoInline = errors.New("the filter cannot be inlined")
+
+// specWith returns the programs with a filter: as a function, and with inline also at the beginning of each program.
+func specWith(filter bpfprog.Program, inline bool) (*ebpf.CollectionSpec, error) {
+	spec, err := loadPackets()
+	if err != nil {
+		return nil, fmt.Errorf("read BPF objects: %w", err)
+	}
+	for name, direction := range map[string]ebpffilter.Option{packetsProgSondeIn: ebpffilter.AtIngress(), packetsProgSondeOut: ebpffilter.AtEgress()} {
+		body, err := ebpffilter.Translate(filter, direction)
+		if err != nil {
+			return nil, err
+		}
+		program := spec.Programs[name]
+		if err := ebpffilter.Replace(program, filterFunction, body); err != nil {
+			return nil, err
+		}
+		if !inline {
+			continue
+		}
+		if err := ebpffilter.Inline(program, filterFunction, filter, tcNext, direction); err != nil {
+			return nil, fmt.Errorf("%w: %w", errNoInline, err)
+		}
+	}
+	return spec, nil
+}
+
+// longest is the most bytes of a packet's pcapng block.
+func (p *programs) longest() int { return pcapng.PacketLen(int(p.snapLen)) }
+
+func (p *programs) loadWith(filter bpfprog.Program, lt pcapng.LinkType, inline bool) (*ebpf.Collection, error) {
+	spec, err := specWith(filter, inline)
+	if err != nil {
+		return nil, err
+	}
+	constants := map[string]any{
+		packetsVarSnapLen: p.snapLen, packetsVarEthernet: lt == pcapng.LinkTypeEthernet, packetsVarRingMask: uint64(p.size - 1),
+		packetsVarInlined: inline,
+	}
+	for name, value := range constants {
+		if err := spec.Variables[name].Set(value); err != nil {
+			return nil, fmt.Errorf("set %s: %w", name, err)
+		}
+	}
+	ring.Shape(spec.Maps[packetsMapRings], p.cpus, p.size, p.longest())
+	var options ebpf.CollectionOptions
+	if p.first != nil {
+		options.MapReplacements = maps.Clone(p.first.Maps)
+		maps.DeleteFunc(options.MapReplacements, func(name string, _ *ebpf.Map) bool { return !slices.Contains(shared, name) })
+	}
+	return p.create(spec, options)
+}
+
+// set changes a variable of the programs.
+func (p *programs) set(name string, value any) error {
+	if err := p.first.Variables[name].Set(value); err != nil {
+		return fmt.Errorf("set %s: %w", name, err)
+	}
+	return nil
+}
+
+// addInterface makes the programs capture an interface. number is its ID in the file; slot counts its lost packets.
+func (p *programs) addInterface(index int, number, slot uint32) error {
+	return p.putInterface(index, packetsInterface{Number: number, Slot: slot + 1})
+}
+
+// removeInterface makes the programs ignore an interface.
+func (p *programs) removeInterface(index int) error {
+	return p.putInterface(index, packetsInterface{})
+}
+
+func (p *programs) putInterface(index int, value packetsInterface) error {
+	name := packetsMapLow
+	if index >= lowIndex {
+		name = packetsMapHigh
+	}
+	m, key := p.first.Maps[name], uint32(index)
+	var err error
+	if name == packetsMapHigh && value.Slot == 0 {
+		err = m.Delete(key)
+	} else {
+		err = m.Put(key, value)
+	}
+	if err != nil {
+		return fmt.Errorf("update the programs' map of interfaces: %w", err)
+	}
+	return nil
+}
+
+// lost is how many packets of the interface in a slot found no room.
+func (p *programs) lost(slot uint32) (n uint64) {
+	for _, r := range p.rings {
+		n += r.LostOf(slot)
+	}
+	return n
+}
+
+func (p *programs) close() error {
+	err := ring.Unmap(p.rings)
+	p.rings = nil
+	if p.waker != nil {
+		err = errors.Join(err, p.waker.Close())
+	}
+	for _, c := range p.of {
+		c.Close()
+	}
+	p.of, p.first = nil, nil
+	return err
+}
+
+// explain adds what to do about an error of the kernel.
+func explain(err error) error {
+	if errors.Is(err, os.ErrPermission) && !isRefused(err) {
+		return fmt.Errorf("%w: the probe needs CAP_SYS_ADMIN, and at clsact CAP_NET_ADMIN", err)
+	}
+	return err
+}
+
+// isRefused reports whether the verifier has rejected a program. That error is "permission denied", too, but capabilities do
+// not help.
+func isRefused(err error) bool {
+	var refused *ebpf.VerifierError
+	return errors.As(err, &refused)
+}

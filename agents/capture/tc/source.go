@@ -1,0 +1,97 @@
+package tc
+
+import (
+	"slices"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/sonde-operator/sonde/agents/capture/backend"
+	"github.com/sonde-operator/sonde/agents/capture/record"
+	"github.com/sonde-operator/sonde/internal/wire/pcapng"
+)
+
+// source is one interface with its programs.
+type source struct {
+	b        *Backend
+	iface    *record.Interface // nil before Start
+	index    int
+	loopback bool
+	lt       pcapng.LinkType
+	slot     uint32
+	before   uint64 // packets that earlier sources of the slot lost
+	lost     uint64 // lost packets that are in the account
+
+	attached  attachment // nil if nothing is attached
+	stopped   bool
+	stoppedAt uint64 // by CLOCK_MONOTONIC
+}
+
+// Start implements backend.Source.
+func (s *source) Start(i *record.Interface) (err error) {
+	s.iface = i
+	pair := s.b.programs.of[s.lt].Programs
+	in, out := pair[packetsProgSondeIn], pair[packetsProgSondeOut]
+	if s.loopback {
+		out = (*ebpf.Program)(nil) // each packet passes loopback twice, out and in; once is enough (as libpcap has it)
+	}
+	if err := s.b.programs.addInterface(s.index, i.ID, s.slot); err != nil {
+		return err
+	}
+	if s.attached, err = s.b.attacher.attach(s.b.cfg.NetNS, s.index, in, out); err != nil {
+		return err
+	}
+	s.b.cfg.Log.Info("Attached to interface", "interface", i.Account.Name, "linkType", s.lt, "at", s.b.attacher.name())
+	return nil
+}
+
+// Stop implements backend.Source. After Shut no packets arrive, and Close detaches the programs, which takes the kernel some
+// milliseconds for each interface.
+func (s *source) Stop() error {
+	if s.b.shut {
+		s.stopped = true
+		return nil
+	}
+	err := s.detach()
+	awaitPrograms()
+	s.stopped, s.stoppedAt = true, backend.Now(unix.CLOCK_MONOTONIC)
+	if rerr := s.b.programs.removeInterface(s.index); err == nil {
+		err = rerr
+	}
+	return err
+}
+
+// done reports whether all packets of a stopped interface were read.
+func (s *source) done() bool {
+	return s.stopped && (s.b.shut || s.b.readTo > s.stoppedAt)
+}
+
+func (s *source) detach() error {
+	if s.attached == nil {
+		return nil
+	}
+	err := s.attached.Close()
+	s.attached = nil
+	return err
+}
+
+// Discard implements backend.Source.
+func (s *source) Discard() error {
+	s.b.slots[s.slot] = false
+	s.b.sources = slices.DeleteFunc(s.b.sources, func(o *source) bool { return o == s })
+	return nil
+}
+
+// countLost adds the programs' count of lost packets to the account.
+func (s *source) countLost() {
+	if s.iface == nil {
+		return
+	}
+	n := s.b.programs.lost(s.slot) - s.before
+	if n == s.lost {
+		return
+	}
+	s.iface.Lose(n-s.lost, &s.iface.Account.DroppedRing)
+	s.lost = n
+	s.b.cfg.Recorder.PublishInterface(s.iface)
+}

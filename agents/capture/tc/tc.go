@@ -1,0 +1,274 @@
+// Package tc is the capture backend that reads packets by BPF programs on each interface, at tcx (from Linux 6.6) or clsact
+// (docs/adr/0011-packet-engine-bpf.md).
+//
+//	programs.go  programs with the filter in them write pcapng blocks into a ring per CPU (agents/node/ring)
+//	attach.go    attached at tcx, or by clsact.go
+//	source.go    one interface: its programs, its slot for lost packets
+//	tc.go        when to read, and up to which time
+//	merge.go     the ring with the oldest block is next
+package tc
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sonde-operator/sonde/agents/capture/backend"
+	"github.com/sonde-operator/sonde/agents/capture/links"
+	"github.com/sonde-operator/sonde/agents/capture/record"
+	"github.com/sonde-operator/sonde/agents/node/recording"
+	"github.com/sonde-operator/sonde/agents/node/ring"
+	"github.com/sonde-operator/sonde/internal/wire/pcapng"
+)
+
+// Names of the backend in the account: where the programs are attached.
+const (
+	TCX    = "tcx"
+	Clsact = "clsact"
+)
+
+// ErrUnavailable is in the error of Prepare.
+var ErrUnavailable = errors.New("packets cannot be taken by BPF programs")
+
+// Backend reads packets from BPF programs, which write finished pcapng blocks into a ring for each CPU.
+type Backend struct {
+	cfg      *backend.Config
+	attacher attacher
+	programs *programs // nil before Prepare
+
+	sources []*source
+	ended   []*source        // with the capture, but still attached
+	slots   [ring.Kinds]bool // those in use; a slot counts one interface's lost packets
+	clock   wallClock
+	shut    bool   // no packets arrive any more
+	readTo  uint64 // all packets up to this time of CLOCK_MONOTONIC were read
+	arrived uint64 // when there was a packet in a ring last, by the same
+	pause   time.Duration
+	heads   []uint64 // when the next block of each ring is due; zero if there is none
+	batch   record.Batch
+}
+
+// NewTCX returns a backend at tcx. It needs CAP_SYS_ADMIN.
+func NewTCX(cfg *backend.Config) *Backend { return &Backend{cfg: cfg, attacher: tcx{}} }
+
+// NewClsact returns a backend at clsact. It needs CAP_SYS_ADMIN and CAP_NET_ADMIN.
+func NewClsact(cfg *backend.Config) *Backend {
+	return &Backend{cfg: cfg, attacher: newClsact(cfg.Owner)}
+}
+
+// Prepare implements backend.Backend. It loads the programs of the existing link types, and tries to attach one. Its error
+// is ErrUnavailable, and ebpf.ErrNotSupported where the kernel lacks a feature.
+func (b *Backend) Prepare(existing []links.Link) error {
+	if err := b.prepare(existing); err != nil {
+		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	return nil
+}
+
+func (b *Backend) prepare(existing []links.Link) (err error) {
+	var wanted []int
+	for i := range existing {
+		if !b.cfg.Wants(&existing[i]) {
+			continue
+		}
+		if !existing[i].Plain() {
+			return errHeader(&existing[i])
+		}
+		wanted = append(wanted, existing[i].Index)
+	}
+	if err := b.attacher.check(b.cfg.NetNS, wanted); err != nil {
+		return err
+	}
+	if b.programs, err = newPrograms(b.cfg.RingBytes, b.cfg.Recorder.SnapLen()); err != nil {
+		return err
+	}
+	b.clock.set()
+	loaded := false
+	for _, lt := range []pcapng.LinkType{pcapng.LinkTypeEthernet, pcapng.LinkTypeRaw} {
+		if b.expects(lt, existing) {
+			loaded = true
+			if err := b.load(lt); err != nil {
+				return err
+			}
+		}
+	}
+	if !loaded { // all interfaces are still to come
+		if err := b.load(pcapng.LinkTypeEthernet); err != nil {
+			return err
+		}
+	}
+	return errors.Join(b.cfg.Watch(b.programs.waker.FD()), b.tryAttach(existing))
+}
+
+// expects reports whether the capture includes an existing interface of a link type.
+func (b *Backend) expects(lt pcapng.LinkType, existing []links.Link) bool {
+	return slices.ContainsFunc(existing, func(l links.Link) bool {
+		own, ok := l.LinkType()
+		return ok && own == lt && !l.Gone && b.cfg.Wants(&l) && (b.cfg.Filters == nil || b.cfg.Filters[lt] != nil)
+	})
+}
+
+// load loads the programs of a link type. They receive no packets before they are attached.
+func (b *Backend) load(lt pcapng.LinkType) error {
+	filter, err := b.cfg.Filter(lt)
+	if err != nil {
+		return err
+	}
+	if err := b.programs.load(lt, filter, b.cfg.Log); err != nil {
+		return err
+	}
+	return errors.Join(b.programs.set(packetsVarClockOffset, b.clock.offset), b.programs.set(packetsVarTaking, true))
+}
+
+// tryAttach attaches a program, which ignores all interfaces yet, to the first one, and detaches it. Mostly that is
+// loopback.
+func (b *Backend) tryAttach(existing []links.Link) error {
+	if len(existing) == 0 {
+		return nil
+	}
+	a, err := b.attacher.attach(b.cfg.NetNS, existing[0].Index, b.programs.first.Programs[packetsProgSondeIn], nil)
+	if errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENXIO) {
+		return nil // the interface has gone meanwhile
+	}
+	if err != nil {
+		return err
+	}
+	return a.Close()
+}
+
+// errHeader is the error for an interface whose packets begin with a header that must not be in the file.
+func errHeader(l *links.Link) error {
+	return fmt.Errorf("the packets of %s (hardware type %d) have a header that only the engine afpacket can take off", l.Name, l.HardwareType)
+}
+
+// Open implements backend.Backend.
+func (b *Backend) Open(l *links.Link, _ bool) (backend.Source, error) {
+	if !l.Plain() {
+		return nil, errHeader(l)
+	}
+	lt, _ := l.LinkType()
+	if err := b.load(lt); err != nil {
+		return nil, err
+	}
+	slot := slices.Index(b.slots[:], false)
+	if slot < 0 {
+		return nil, fmt.Errorf("%w: no more than %d interfaces at a time", ErrUnavailable, len(b.slots))
+	}
+	b.slots[slot] = true
+	s := &source{b: b, index: l.Index, lt: lt, loopback: l.Loopback(), slot: uint32(slot)}
+	s.before = b.programs.lost(s.slot)
+	b.sources = append(b.sources, s)
+	return s, nil
+}
+
+// Sources implements backend.Backend.
+func (b *Backend) Sources() int { return len(b.sources) }
+
+// Read implements backend.Backend.
+func (b *Backend) Read() (time.Duration, error) {
+	b.programs.waker.Clear()
+	fill := ring.Fullest(b.programs.rings)
+	horizon := ring.Horizon(b.programs.rings, func() uint64 { return backend.Now(unix.CLOCK_MONOTONIC) })
+	until := horizon + b.clock.offset
+	if b.shut {
+		until = math.MaxUint64
+	}
+	if err := b.merge(until); err != nil {
+		return 0, err
+	}
+	b.readTo = horizon
+	if fill > 0 {
+		b.arrived = horizon
+	}
+	b.pause = ring.NextPause(b.pause, fill)
+	quiet := b.pause == ring.Longest && backend.IsQuiet(b.arrived, horizon)
+	pause := ring.Doze(b.programs.rings, b.pause, quiet)
+	if quiet && pause > 0 {
+		pause = recording.UntilNext(pause)
+	}
+	return pause, nil
+}
+
+// CountLost implements backend.Backend. It also follows the node's clock.
+func (b *Backend) CountLost() error {
+	for _, s := range b.sources {
+		s.countLost()
+	}
+	return b.followClock()
+}
+
+// followClock gives the programs the node's time when the clock was set. Packets that carry the old time are read first.
+func (b *Backend) followClock() error {
+	next := b.clock
+	if !next.set() {
+		return nil
+	}
+	b.cfg.Log.Info("Following a clock that was set", "nanoseconds", int64(next.offset-b.clock.offset))
+	if err := b.merge(math.MaxUint64); err != nil {
+		return err
+	}
+	b.clock = next
+	return b.programs.set(packetsVarClockOffset, b.clock.offset)
+}
+
+// HandleError implements backend.Backend.
+func (*Backend) HandleError(int) {}
+
+// Shut implements backend.Backend.
+func (b *Backend) Shut() error {
+	b.shut = true
+	if b.programs.first == nil {
+		return nil
+	}
+	err := b.programs.set(packetsVarTaking, false)
+	awaitPrograms()
+	return err
+}
+
+// awaitPrograms returns when each program that was running has ended. Programs at tc run in an RCU read-side critical
+// section, and this call waits for all of those.
+func awaitPrograms() {
+	const global = 1 // MEMBARRIER_CMD_GLOBAL of linux/membarrier.h
+	if _, _, errno := unix.Syscall(unix.SYS_MEMBARRIER, global, 0, 0); errno != 0 {
+		time.Sleep(100 * time.Millisecond) // the call does not exist with nohz_full; a program takes microseconds
+	}
+}
+
+// Reap implements backend.Backend.
+func (b *Backend) Reap() {
+	if !slices.ContainsFunc(b.sources, (*source).done) {
+		return
+	}
+	b.sources = slices.DeleteFunc(b.sources, func(s *source) bool {
+		if !s.done() {
+			return false
+		}
+		s.countLost()
+		b.slots[s.slot] = false
+		if s.attached != nil {
+			b.ended = append(b.ended, s)
+		}
+		return true
+	})
+}
+
+// Close implements backend.Backend.
+func (b *Backend) Close() error {
+	var errs []error
+	for _, s := range slices.Concat(b.sources, b.ended) {
+		errs = append(errs, s.detach())
+	}
+	b.sources, b.ended = nil, nil
+	errs = append(errs, b.attacher.close())
+	if b.programs != nil {
+		errs = append(errs, b.programs.close())
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("close BPF programs: %w", err)
+	}
+	return nil
+}
