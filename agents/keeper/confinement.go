@@ -19,27 +19,26 @@ const tokenPath = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 // seccompFilter is the value of Seccomp in /proc/<pid>/status for a process under a filter (proc_pid_status(5)).
 const seccompFilter = 2
 
-// confinement is what holds this process: the keeper shares a Pod, and so the SCC and the node's process table, with
-// a privileged container, and must be worth nothing to one who takes it over through its port.
+// confinement is what restricts this process. The keeper shares a Pod with a privileged container: an attacker who takes
+// it over through its port must gain nothing.
 type confinement struct {
 	status
 	rootWritable bool
 	token        bool
 }
 
-// status is the part of /proc/<pid>/status that counts here (proc_pid_status(5)).
+// status is the part of /proc/<pid>/status that is checked (proc_pid_status(5)).
 type status struct {
 	uids       []int // real, effective, saved, file system
 	permitted  uint64
 	effective  uint64
 	noNewPrivs int
 	seccomp    int
-	missing    []string // fields that were looked for and not found
+	missing    []string // fields that the kernel does not have
 }
 
-// CheckConfinement returns an error that names everything that this process is not held by, as the keeper's container
-// has to hold it: no root, no capability, no way to new privileges, a seccomp filter, a read-only root file system and
-// no API token.
+// CheckConfinement returns an error that names every missing restriction of this process: no root user, no capability, no
+// new privileges, a seccomp filter, a read-only root file system, and no API token.
 func CheckConfinement() error {
 	b, err := os.ReadFile("/proc/self/status")
 	if err != nil {
@@ -51,7 +50,7 @@ func CheckConfinement() error {
 	}
 	var root unix.Statfs_t
 	if err := unix.Statfs("/", &root); err != nil {
-		return fmt.Errorf("look at the root file system: %w", err)
+		return fmt.Errorf("inspect the root file system: %w", err)
 	}
 	_, err = os.Lstat(tokenPath)
 	c := confinement{status: s, rootWritable: root.Flags&unix.ST_RDONLY == 0, token: !errors.Is(err, os.ErrNotExist)}
@@ -60,25 +59,25 @@ func CheckConfinement() error {
 
 // check is CheckConfinement's decision.
 func (c confinement) check() error {
-	var faults []string
-	fault := func(is bool, text string) {
-		if is {
-			faults = append(faults, text)
+	var violations []string
+	reject := func(violated bool, text string) {
+		if violated {
+			violations = append(violations, text)
 		}
 	}
 	for _, name := range c.missing {
-		fault(true, "the kernel does not say "+name)
+		reject(true, "the kernel does not report "+name)
 	}
-	fault(slices.Contains(c.uids, 0), "it runs as user 0 (set runAsNonRoot and runAsUser)")
-	fault(c.permitted|c.effective != 0, fmt.Sprintf("it has capabilities %#x (drop ALL)", c.permitted|c.effective))
-	fault(c.noNewPrivs != 1, "it may gain privileges (set allowPrivilegeEscalation to false)")
-	fault(c.seccomp != seccompFilter, "no seccomp filter is on (set seccompProfile RuntimeDefault)")
-	fault(c.rootWritable, "its root file system is writable (set readOnlyRootFilesystem)")
-	fault(c.token, "a ServiceAccount token is mounted (set automountServiceAccountToken to false)")
-	if len(faults) == 0 {
+	reject(slices.Contains(c.uids, 0), "it runs as user 0 (set runAsNonRoot and runAsUser)")
+	reject(c.permitted|c.effective != 0, fmt.Sprintf("it has capabilities %#x (drop ALL)", c.permitted|c.effective))
+	reject(c.noNewPrivs != 1, "it may gain privileges (set allowPrivilegeEscalation to false)")
+	reject(c.seccomp != seccompFilter, "no seccomp filter is active (set seccompProfile RuntimeDefault)")
+	reject(c.rootWritable, "its root file system is writable (set readOnlyRootFilesystem)")
+	reject(c.token, "a ServiceAccount token is mounted (set automountServiceAccountToken to false)")
+	if len(violations) == 0 {
 		return nil
 	}
-	return fmt.Errorf("the keeper refuses to run unconfined: %s", strings.Join(faults, "; "))
+	return fmt.Errorf("the keeper refuses to run unconfined: %s", strings.Join(violations, "; "))
 }
 
 // parseStatus reads the lines "Name:\tvalues" of /proc/<pid>/status.

@@ -42,7 +42,7 @@ func TestConfinement(t *testing.T) {
 		"no filter":          {change: replace("Seccomp:	2", "Seccomp:	0"), want: []string{"RuntimeDefault"}},
 		"root is writable":   {change: replace(), rootWritable: true, want: []string{"readOnlyRootFilesystem"}},
 		"token":              {change: replace(), token: true, want: []string{"automountServiceAccountToken"}},
-		"old kernel":         {change: replace("NoNewPrivs:	1\n", ""), want: []string{"does not say NoNewPrivs", "allowPrivilegeEscalation"}},
+		"old kernel":         {change: replace("NoNewPrivs:	1\n", ""), want: []string{"does not report NoNewPrivs", "allowPrivilegeEscalation"}},
 		"everything": {
 			change:       replace("65532", "0", "CapEff:	0000000000000000", "CapEff:	000001ffffffffff", "NoNewPrivs:	1", "NoNewPrivs:	0", "Seccomp:	2", "Seccomp:	0"),
 			rootWritable: true, token: true,

@@ -20,12 +20,12 @@ import (
 const (
 	// lineInterval is the shortest time between two lines of a watched progress.
 	lineInterval = 500 * time.Millisecond
-	// writeTimeout is how long a client may take nothing of an answer. There is no limit for the whole of one: files
-	// are large and links are slow.
+	// writeTimeout is how long one write of an answer may take. A whole answer has no limit: files are large and links are
+	// slow.
 	writeTimeout = 2 * time.Minute
 )
 
-// stopReasons are the reasons that a client may end a capture with.
+// stopReasons are the reasons that a client may give for a stop.
 var stopReasons = []string{account.ReasonStopped, account.ReasonTargetGone, account.ReasonAccessRevoked, account.ReasonPaused}
 
 // handler answers the requests of the manager.
@@ -41,14 +41,14 @@ type handler struct {
 // routes returns the handler of all paths.
 func (h *handler) routes() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc(keeperapi.PathProgress, only(h.getProgress, http.MethodGet))
-	mux.HandleFunc(keeperapi.PathFiles+"{name}", only(h.getFile, http.MethodGet, http.MethodHead))
-	mux.HandleFunc(keeperapi.PathLive+"{name}", only(h.live, http.MethodGet))
-	mux.HandleFunc(keeperapi.PathRecount, only(h.recountResult, http.MethodPost))
-	mux.HandleFunc(keeperapi.PathStop, only(h.stop, http.MethodPost))
-	mux.HandleFunc(keeperapi.PathRelease, only(h.releaseResult, http.MethodPost))
+	mux.HandleFunc(keeperapi.PathProgress, allow(h.getProgress, http.MethodGet))
+	mux.HandleFunc(keeperapi.PathFiles+"{name}", allow(h.getFile, http.MethodGet, http.MethodHead))
+	mux.HandleFunc(keeperapi.PathLive+"{name}", allow(h.live, http.MethodGet))
+	mux.HandleFunc(keeperapi.PathRecount, allow(h.recountResult, http.MethodPost))
+	mux.HandleFunc(keeperapi.PathStop, allow(h.stop, http.MethodPost))
+	mux.HandleFunc(keeperapi.PathRelease, allow(h.releaseResult, http.MethodPost))
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
-		refuse(w, http.StatusNotFound, "no such path: internal/wire/keeperapi has them all")
+		refuse(w, http.StatusNotFound, "no such path: see internal/wire/keeperapi for all paths")
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		keeperapi.SetVersion(w.Header())
@@ -60,8 +60,8 @@ func (h *handler) routes() http.Handler {
 	})
 }
 
-// only lets requests of the given methods through.
-func only(next http.HandlerFunc, methods ...string) http.HandlerFunc {
+// allow passes on requests of the given methods.
+func allow(next http.HandlerFunc, methods ...string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if !slices.Contains(methods, r.Method) {
 			refuse(w, http.StatusMethodNotAllowed, "use "+methods[0])
@@ -75,7 +75,7 @@ func only(next http.HandlerFunc, methods ...string) http.HandlerFunc {
 func refuse(w http.ResponseWriter, code int, message string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	// A client that has gone away is no error of ours.
+	// An error means that the client has gone.
 	_ = json.NewEncoder(w).Encode(keeperapi.ErrorBody{Error: message})
 }
 
@@ -91,7 +91,7 @@ func (h *handler) getProgress(w http.ResponseWriter, r *http.Request) {
 // watch writes a line at once and for each change, with lineInterval between them, until the last one.
 func (h *handler) watch(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/x-ndjson")
-	out := newPatientWriter(w)
+	out := newDeadlineWriter(w)
 	heartbeat := time.NewTicker(keeperapi.HeartbeatInterval)
 	defer heartbeat.Stop()
 	for {
@@ -99,7 +99,7 @@ func (h *handler) watch(w http.ResponseWriter, r *http.Request) {
 		if !out.line(s.line) || !s.final.IsZero() {
 			return
 		}
-		if !pause(r.Context(), lineInterval) {
+		if !wait(r.Context(), lineInterval) {
 			return
 		}
 		for waiting := true; waiting; {
@@ -117,8 +117,8 @@ func (h *handler) watch(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// pause waits and returns whether ctx still lives.
-func pause(ctx context.Context, d time.Duration) bool {
+// wait returns false if ctx ends first.
+func wait(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -138,20 +138,20 @@ func (h *handler) getFile(w http.ResponseWriter, r *http.Request) {
 	}
 	defer f.Close()
 	w.Header().Set("Content-Type", "application/octet-stream")
-	// The size at this moment: a capture that still runs makes the file grow, and the answer's length is promised
-	// before its end.
-	content := &named{f: f}
-	http.ServeContent(newPatientWriter(w), r, "", time.Time{}, io.NewSectionReader(content, 0, h.recounts.size(name, wholeSize(f, name, size, files))))
-	if content.gone {
-		h.log.Info("Breaking off a download: the file gave way to a newer one", "file", name)
-		panic(http.ErrAbortHandler) // the client sees that it has not got everything
+	// The length of the answer is fixed here: a running capture makes the file grow.
+	content := &linkedFile{f: f}
+	http.ServeContent(newDeadlineWriter(w), r, "", time.Time{}, io.NewSectionReader(content, 0, h.recounts.size(name, completeSize(f, name, size, files))))
+	if content.removed {
+		h.log.Info("Aborting a download: a newer file has replaced this one", "file", name)
+		panic(http.ErrAbortHandler) // so that the client sees an incomplete answer
 	}
 }
 
-// openResult opens a file of the result, of which files are known. Where that is not to be had it answers, and is not ok.
+// openResult opens a file of the result; files are those of the account. If it is not available, openResult answers with an
+// error and returns false.
 func (h *handler) openResult(w http.ResponseWriter, name string, files []account.File) (f *os.File, size int64, ok bool) {
 	err := errNotServed
-	if served(name, files) {
+	if isServed(name, files) {
 		f, size, err = h.results.open(name)
 	}
 	switch {
@@ -159,7 +159,7 @@ func (h *handler) openResult(w http.ResponseWriter, name string, files []account
 		refuse(w, http.StatusNotFound, err.Error())
 	case err != nil:
 		h.log.Error("Opening a file failed", "file", name, "error", err)
-		refuse(w, http.StatusInternalServerError, "the file cannot be opened; the keeper's log says why")
+		refuse(w, http.StatusInternalServerError, "the file cannot be opened: see the keeper's log")
 	}
 	return f, size, err == nil
 }
@@ -177,7 +177,7 @@ func (h *handler) stop(w http.ResponseWriter, r *http.Request) {
 	}
 	if err := h.control.stop(reason); err != nil {
 		h.log.Error("Stopping the probe failed", "reason", reason, "error", err)
-		refuse(w, http.StatusInternalServerError, "the probe cannot be told; the keeper's log says why")
+		refuse(w, http.StatusInternalServerError, "the probe cannot be stopped: see the keeper's log")
 		return
 	}
 	h.log.Info("Stopping the probe", "reason", reason)
@@ -204,31 +204,31 @@ func (h *handler) releaseResult(w http.ResponseWriter, _ *http.Request) {
 	h.release()
 }
 
-// patientWriter gives each write its own deadline. It hides the ReadFrom of the server's writer on purpose: with it, a
-// whole file would be one write.
-type patientWriter struct {
+// deadlineWriter gives each write its own deadline. It hides the ReadFrom of the server's writer: with that, a whole file
+// would be one write.
+type deadlineWriter struct {
 	http.ResponseWriter
 	control *http.ResponseController
 }
 
-// newPatientWriter also lifts the time limit of the request, which would otherwise end the answer, too: the server
-// reads on, to notice when the client goes away.
-func newPatientWriter(w http.ResponseWriter) patientWriter {
-	p := patientWriter{ResponseWriter: w, control: http.NewResponseController(w)}
-	_ = p.control.SetReadDeadline(time.Time{}) // fails only for connections that are closed, as the next write will say
+// newDeadlineWriter also removes the request's read deadline. The server keeps reading, to notice that the client has gone,
+// and the deadline would end the answer.
+func newDeadlineWriter(w http.ResponseWriter) deadlineWriter {
+	p := deadlineWriter{ResponseWriter: w, control: http.NewResponseController(w)}
+	_ = p.control.SetReadDeadline(time.Time{}) // fails only if the connection is closed: the next write fails, too
 	return p
 }
 
 // Write implements io.Writer.
-func (p patientWriter) Write(b []byte) (int, error) {
+func (p deadlineWriter) Write(b []byte) (int, error) {
 	if err := p.control.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
 		return 0, fmt.Errorf("set deadline: %w", err)
 	}
 	return p.ResponseWriter.Write(b)
 }
 
-// line writes one line at once and returns whether the client got it.
-func (p patientWriter) line(b []byte) bool {
+// line writes and flushes one line. It returns false if the client has gone.
+func (p deadlineWriter) line(b []byte) bool {
 	if _, err := p.Write(append(slices.Clone(b), '\n')); err != nil {
 		return false
 	}

@@ -27,32 +27,30 @@ const (
 	headerTimeout  = 10 * time.Second // the TLS handshake included
 	readTimeout    = 15 * time.Second // a whole request; there are no large ones
 	idleTimeout    = time.Minute
-	// shutdownTimeout is how long answers under way may take once the keeper is told to end.
+	// shutdownTimeout is how long running answers may take when the keeper ends.
 	shutdownTimeout = time.Second
 )
 
 // Config of a keeper. All fields are required.
 type Config struct {
-	// Listen is the address to serve on, like ":8443".
-	Listen string
+	// Listen opens the port to serve on.
+	Listen func(context.Context) (net.Listener, error)
 	// TLSDir holds server.crt, server.key and client.crt (captureconfig.Secret*).
 	TLSDir string
-	// ResultsDir is what the probe writes, ControlDir what it reads.
+	// ResultsDir is the volume that the probe writes, ControlDir the one that it reads.
 	ResultsDir string
 	ControlDir string
 	// Retain is how long the result is kept after the capture's end.
 	Retain time.Duration
-	// Clock tells when that is.
+	// Clock measures that.
 	Clock clock.WithTicker
-	// Confined returns an error when this process has more rights than it needs; CheckConfinement but for tests.
+	// Confined returns an error if this process has any rights, as CheckConfinement does.
 	Confined func() error
-	// Serving, if not nil, is called with the address once the keeper answers.
-	Serving func(net.Addr)
-	Log     *slog.Logger
+	Log      *slog.Logger
 }
 
-// Run serves until the result is released (nil), has been kept for long enough (nil), or ctx ends (nil, within two
-// seconds). An error is one of the configuration or of the port.
+// Run serves until the result is released, has been kept for Retain, or ctx ends; then it returns nil within two seconds. An
+// error is about the configuration or the port.
 func Run(ctx context.Context, cfg *Config) error {
 	if err := cfg.Confined(); err != nil {
 		return err
@@ -68,8 +66,8 @@ func Run(ctx context.Context, cfg *Config) error {
 	if err != nil {
 		return err
 	}
-	var following sync.WaitGroup
-	following.Go(func() {
+	var follower sync.WaitGroup
+	follower.Go(func() {
 		defer cancel()
 		ticker := cfg.Clock.NewTicker(pollInterval)
 		defer ticker.Stop()
@@ -79,7 +77,7 @@ func Run(ctx context.Context, cfg *Config) error {
 	})
 	err = serve(ctx, listener, h.routes(), cfg)
 	cancel()
-	following.Wait()
+	follower.Wait()
 	return err
 }
 
@@ -97,14 +95,14 @@ func (h *handler) open(cfg *Config) (err error) {
 
 func (h *handler) close() {
 	if h.results != nil {
-		_ = h.results.close() // a descriptor for reading: nothing can be lost
+		_ = h.results.close() // opened for reading: an error loses nothing
 	}
 	if h.control != nil {
 		_ = h.control.close()
 	}
 }
 
-// listen opens the port for those who show the pinned certificate.
+// listen opens the port to clients with the pinned certificate.
 func listen(ctx context.Context, cfg *Config) (net.Listener, error) {
 	var pem [3][]byte
 	for i, name := range []string{captureconfig.SecretServerCert, captureconfig.SecretServerKey, captureconfig.SecretClientCert} {
@@ -118,7 +116,7 @@ func listen(ctx context.Context, cfg *Config) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.Listen)
+	l, err := cfg.Listen(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("listen: %w", err)
 	}
@@ -139,19 +137,16 @@ func serve(ctx context.Context, l net.Listener, routes http.Handler, cfg *Config
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
 	cfg.Log.Info("Serving the result", "address", l.Addr().String(), "retain", cfg.Retain.String())
-	if cfg.Serving != nil {
-		cfg.Serving(l.Addr())
-	}
 	select {
 	case err := <-served:
 		return fmt.Errorf("serve: %w", err)
 	case <-ctx.Done():
 	}
-	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+	shutdown, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 	defer cancel()
-	if err := server.Shutdown(ending); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+	if err := server.Shutdown(shutdown); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("shut down: %w", err)
 	}
-	_ = server.Close() // whoever has not finished has had his time
+	_ = server.Close() // breaks off answers that still run
 	return nil
 }

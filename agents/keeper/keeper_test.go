@@ -59,10 +59,17 @@ func run(t *testing.T, c clock.WithTicker) *running {
 	ctx, cancel := context.WithCancel(t.Context())
 	k.end = cancel
 	addr := make(chan net.Addr, 1)
+	listen := func(ctx context.Context) (net.Listener, error) {
+		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+		if err == nil {
+			addr <- l.Addr()
+		}
+		return l, err
+	}
 	go func() {
 		k.ended <- Run(ctx, &Config{
-			Listen: "127.0.0.1:0", TLSDir: dir, ResultsDir: k.results, ControlDir: k.control, Retain: time.Hour, Clock: c,
-			Confined: func() error { return nil }, Serving: func(a net.Addr) { addr <- a }, Log: slog.New(slog.DiscardHandler),
+			Listen: listen, TLSDir: dir, ResultsDir: k.results, ControlDir: k.control, Retain: time.Hour, Clock: c,
+			Confined: func() error { return nil }, Log: slog.New(slog.DiscardHandler),
 		})
 	}()
 	select {
@@ -489,7 +496,7 @@ func TestRunRefuses(t *testing.T) {
 	unconfined := errors.New("unconfined")
 	dir := t.TempDir()
 	fine := Config{
-		Listen: "127.0.0.1:0", TLSDir: dir, ResultsDir: dir, ControlDir: dir, Clock: clock.RealClock{},
+		TLSDir: dir, ResultsDir: dir, ControlDir: dir, Clock: clock.RealClock{},
 		Confined: func() error { return nil }, Log: slog.New(slog.DiscardHandler),
 	}
 	tests := map[string]struct {

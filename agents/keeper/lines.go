@@ -10,8 +10,8 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/account"
 )
 
-// wholeLines is where the last whole line of a file ends that has size bytes, of which so many are known to be whole.
-func wholeLines(f io.ReaderAt, known, size int64) int64 {
+// lastLineEnd returns where the last complete line of a file of size bytes ends; known bytes are known to be complete.
+func lastLineEnd(f io.ReaderAt, known, size int64) int64 {
 	b := make([]byte, 64<<10)
 	for end := size; end > known; {
 		from := max(known, end-int64(len(b)))
@@ -27,16 +27,16 @@ func wholeLines(f io.ReaderAt, known, size int64) int64 {
 	return known
 }
 
-// aboutTrace begins a line that is about the trace, and not an event of it (internal/wire/tracefmt).
-var aboutTrace = []byte(`{"sonde":`)
+// metaPrefix starts lines about the trace, which are not events (internal/wire/tracefmt).
+var metaPrefix = []byte(`{"sonde":`)
 
-// countLines counts whole lines but those that begin with but, and the bytes of all.
-func countLines(from io.Reader, but []byte) (lines, size int64, err error) {
+// countLines counts complete lines that do not start with the prefix except, and the bytes of all complete lines.
+func countLines(from io.Reader, except []byte) (lines, size int64, err error) {
 	r := bufio.NewReaderSize(from, 64<<10)
-	length, counts := int64(0), int64(0) // of the line that is read
+	length, counts := int64(0), int64(0) // of the current line
 	for {
 		part, err := r.ReadSlice('\n')
-		if length == 0 && !bytes.HasPrefix(part, but) {
+		if length == 0 && !bytes.HasPrefix(part, except) {
 			counts = 1
 		}
 		length += int64(len(part))
@@ -52,9 +52,9 @@ func countLines(from io.Reader, but []byte) (lines, size int64, err error) {
 	}
 }
 
-// recountText puts what a file of a trace holds into an account. FLAP has two lines for a call.
+// recountText adds the events of a trace's file to an account. FLAP has two lines for a call.
 func recountText(a *account.Account, name string, from io.Reader) (size int64, err error) {
-	lines, size, err := countLines(from, aboutTrace)
+	lines, size, err := countLines(from, metaPrefix)
 	if err != nil {
 		return 0, err
 	}

@@ -26,10 +26,10 @@ func TestWholeLines(t *testing.T) {
 		"a long half line": {"a\n" + long, 0, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := wholeLines(strings.NewReader(tc.file), tc.known, int64(len(tc.file))); got != tc.want {
+			if got := lastLineEnd(strings.NewReader(tc.file), tc.known, int64(len(tc.file))); got != tc.want {
 				t.Errorf("%d bytes are whole lines, want %d", got, tc.want)
 			}
-			lines, size, err := countLines(strings.NewReader(tc.file), aboutTrace)
+			lines, size, err := countLines(strings.NewReader(tc.file), metaPrefix)
 			if want := int64(strings.Count(tc.file, "\n")); err != nil || lines != want || size != tc.want {
 				t.Errorf("%d lines in %d bytes (%v), want %d in %d", lines, size, err, want, tc.want)
 			}

@@ -19,13 +19,13 @@ import (
 )
 
 const (
-	// liveInterval is how often a file that is followed is looked at.
+	// liveInterval is how often a followed file is read.
 	liveInterval = 250 * time.Millisecond
-	// liveBytes are sent between two looks: more than anybody can read, and not all that a trace may write. What a probe
-	// writes is fetched whole at the end; until then it must not take the network from the target.
+	// liveBytes is how much is sent at a time: more than a person can read, but not all that a trace may write, so that the
+	// target keeps its network. The complete file is fetched at the end.
 	liveBytes = 1 << 20
-	// liveBehind is how far behind the newest line a reader of the newest may be before lines are left out.
-	liveBehind = 8 << 20
+	// maxLag is how many bytes a reader of the newest lines may be behind before lines are skipped.
+	maxLag = 8 << 20
 )
 
 // follower sends a trace's lines while they are written.
@@ -33,19 +33,19 @@ type follower struct {
 	file *os.File
 	name string
 	h    *handler
-	out  patientWriter
-	// at is the first byte that was not sent yet; it begins a line.
+	out  deadlineWriter
+	// at is the first byte to send next; it starts a line.
 	at int64
-	// newest leaves lines out rather than be far behind.
+	// newest skips lines rather than lag far behind.
 	newest bool
 }
 
-// live sends a file of lines from a byte on, and what is written behind it, until nothing more is to come.
+// live sends a file of lines from a byte on, and what is appended to it, until the capture has ended.
 func (h *handler) live(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("name")
 	from, err := strconv.ParseInt(r.URL.Query().Get(keeperapi.QueryFrom), 10, 64)
 	if err != nil || from < 0 {
-		refuse(w, http.StatusBadRequest, "from: want the number of the first byte")
+		refuse(w, http.StatusBadRequest, "from: want the offset of the first byte")
 		return
 	}
 	if !strings.HasSuffix(name, traceSuffix) {
@@ -59,25 +59,25 @@ func (h *handler) live(w http.ResponseWriter, r *http.Request) {
 	defer f.Close()
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.WriteHeader(http.StatusOK)
-	out := newPatientWriter(w)
+	out := newDeadlineWriter(w)
 	fl := &follower{file: f, name: name, h: h, out: out, at: from, newest: r.URL.Query().Get(keeperapi.QueryNewest) == "1"}
 	if err := fl.run(r.Context()); err != nil && r.Context().Err() == nil {
-		h.log.Info("Breaking off lines that were followed", "file", name, "error", err.Error())
-		panic(http.ErrAbortHandler) // the client sees that this is not the end
+		h.log.Info("Aborting a live download", "file", name, "error", err.Error())
+		panic(http.ErrAbortHandler) // so that the client sees an incomplete answer
 	}
 }
 
-// run sends what there is and what comes, until nothing more is to come.
+// run sends the file and what is appended to it, until the capture has ended.
 func (f *follower) run(ctx context.Context) error {
-	look, heartbeat := time.NewTicker(liveInterval), time.NewTicker(keeperapi.HeartbeatInterval)
-	defer look.Stop()
+	tick, heartbeat := time.NewTicker(liveInterval), time.NewTicker(keeperapi.HeartbeatInterval)
+	defer tick.Stop()
 	defer heartbeat.Stop()
-	if err := f.out.control.Flush(); err != nil { // the header: there may be no line for long
+	if err := f.out.control.Flush(); err != nil { // the header: the first line may come late
 		return fmt.Errorf("flush: %w", err)
 	}
 	for {
-		over, err := f.look()
-		if over || err != nil {
+		done, err := f.sendNew()
+		if done || err != nil {
 			return err
 		}
 		select {
@@ -87,33 +87,33 @@ func (f *follower) run(ctx context.Context) error {
 			if !f.out.line(nil) {
 				return errors.New("the client is gone")
 			}
-		case <-look.C:
+		case <-tick.C:
 		}
 	}
 }
 
-// look sends what was written meanwhile, and tells whether that was all.
-func (f *follower) look() (over bool, err error) {
-	now := f.h.progress.get() // before the size: what is written behind the end is none of the result
+// sendNew sends what was appended, and reports whether that was the end.
+func (f *follower) sendNew() (done bool, err error) {
+	now := f.h.progress.get() // before the size, so that the end includes everything written before it
 	size, err := f.size()
 	if err != nil {
 		return false, err
 	}
-	whole := f.h.recounts.size(f.name, wholeSize(f.file, f.name, size, now.account.Files))
-	over = !now.final.IsZero()
-	if f.newest && whole-f.at > liveBehind {
-		if err := f.skip(whole); err != nil {
+	end := f.h.recounts.size(f.name, completeSize(f.file, f.name, size, now.account.Files))
+	done = !now.final.IsZero()
+	if f.newest && end-f.at > maxLag {
+		if err := f.skip(end); err != nil {
 			return false, err
 		}
 	}
-	to := whole
-	if to-f.at > liveBytes && !over {
-		if end := wholeLines(f.file, f.at, f.at+liveBytes); end > f.at {
-			to = end
+	to := end
+	if to-f.at > liveBytes && !done {
+		if line := lastLineEnd(f.file, f.at, f.at+liveBytes); line > f.at {
+			to = line
 		}
 	}
 	if to <= f.at {
-		return over, nil
+		return done, nil
 	}
 	n, err := io.Copy(f.out, io.NewSectionReader(f.file, f.at, to-f.at))
 	f.at += n
@@ -123,20 +123,20 @@ func (f *follower) look() (over bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("send lines: %w", err)
 	}
-	return over, nil
+	return done, nil
 }
 
 func (f *follower) size() (int64, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.file.Fd()), &st); err != nil {
-		return 0, fmt.Errorf("look at the file: %w", err)
+		return 0, fmt.Errorf("inspect the file: %w", err)
 	}
 	return st.Size, nil
 }
 
-// skip goes on with the newest lines, and tells the reader how many bytes he does not get.
-func (f *follower) skip(whole int64) error {
-	to := nextLine(f.file, whole-liveBytes, whole)
+// skip continues with the newest lines, and sends a line that has the number of skipped bytes.
+func (f *follower) skip(end int64) error {
+	to := nextLine(f.file, end-liveBytes, end)
 	line, err := tracefmt.AppendSkip(nil, to-f.at)
 	if err != nil {
 		return err
@@ -148,11 +148,11 @@ func (f *follower) skip(whole int64) error {
 	return nil
 }
 
-// nextLine is where the first line begins behind from; whole where there is none.
-func nextLine(file io.ReaderAt, from, whole int64) int64 {
+// nextLine returns where the first line after from starts; end if there is none.
+func nextLine(file io.ReaderAt, from, end int64) int64 {
 	b := make([]byte, 64<<10)
-	for from < whole {
-		n, err := file.ReadAt(b[:min(int64(len(b)), whole-from)], from)
+	for from < end {
+		n, err := file.ReadAt(b[:min(int64(len(b)), end-from)], from)
 		if i := bytes.IndexByte(b[:n], '\n'); i >= 0 {
 			return from + int64(i) + 1
 		}
@@ -161,5 +161,5 @@ func nextLine(file io.ReaderAt, from, whole int64) int64 {
 			break
 		}
 	}
-	return whole
+	return end
 }

@@ -87,7 +87,7 @@ func TestLive(t *testing.T) {
 func TestLiveThatIsFarBehind(t *testing.T) {
 	k := run(t, clock.RealClock{})
 	var b strings.Builder
-	for n := 0; b.Len() < liveBehind+liveBytes; n++ {
+	for n := 0; b.Len() < maxLag+liveBytes; n++ {
 		fmt.Fprintf(&b, "{\"n\":%d,\"text\":%q}\n", n, strings.Repeat("x", 1000))
 	}
 	appendTo(t, filepath.Join(k.results, "web.ndjson"), b.String())

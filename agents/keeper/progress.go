@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	// pollInterval is how often the progress file is looked at; the probe replaces it as often.
+	// pollInterval is how often the progress file is read. The probe replaces it about as often.
 	pollInterval = 250 * time.Millisecond
-	// staleAfter is how long a probe may say nothing before it counts as dead. It writes twice a second.
+	// staleAfter is how long a probe may be silent before it counts as dead. It writes twice a second.
 	staleAfter = 15 * time.Second
-	// startGrace is how long a probe may take to say anything at all: its container is started beside this one.
+	// startGrace is how long a probe may take for its first report: its container starts beside this one.
 	startGrace = 5 * time.Minute
 )
 
@@ -29,7 +29,7 @@ const (
 type snapshot struct {
 	account account.Account
 	line    []byte    // the account as JSON, without newline
-	final   time.Time // since when nothing more is to come; zero while the probe lives
+	final   time.Time // when the last report came; zero while the probe lives
 	changed chan struct{}
 }
 
@@ -40,7 +40,7 @@ type progress struct {
 
 	mu   sync.Mutex
 	now  snapshot
-	seen fileIdentity // of the progress file, when it last changed
+	last fileIdentity // of the progress file, when it changed last
 	at   time.Time    // when that was, by our own clock
 }
 
@@ -59,37 +59,37 @@ func newProgress(r *results, c clock.PassiveClock) (*progress, error) {
 	return p, nil
 }
 
-// get returns the current snapshot; its channel is closed when there is another one.
+// get returns the current snapshot; its channel is closed when the next one exists.
 func (p *progress) get() snapshot {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.now
 }
 
-// retained tells whether the result has been kept for as long as retain.
+// retained reports whether the result has been kept for retain.
 func (p *progress) retained(retain time.Duration) bool {
 	s := p.get()
 	return !s.final.IsZero() && p.clock.Since(s.final) >= retain
 }
 
-// poll takes a look at the progress file. An error is one of reading; the last good account stays.
+// poll reads the progress file. After an error the last good account stays.
 func (p *progress) poll() error {
 	b, id, err := p.read()
-	if err == nil && id != p.seen {
-		p.seen, p.at = id, p.clock.Now()
-		err = p.take(b)
+	if err == nil && id != p.last {
+		p.last, p.at = id, p.clock.Now()
+		err = p.update(b)
 	}
-	if err := p.judge(); err != nil {
+	if err := p.expire(); err != nil {
 		return err
 	}
-	if errors.Is(err, errNotServed) && !p.seen.published {
-		return nil // not there yet
+	if errors.Is(err, errNotServed) && !p.last.published {
+		return nil // it does not exist yet
 	}
 	return err
 }
 
-// read returns the progress file. Whether it changed is told by its identity and never by comparing its time with our
-// clock, which may be set while the capture runs.
+// read returns the progress file and its identity, which shows whether it changed. Its time is not compared with our clock,
+// which may be set during the capture.
 func (p *progress) read() ([]byte, fileIdentity, error) {
 	f, _, err := p.results.open(captureconfig.ProgressFile)
 	if err != nil {
@@ -98,7 +98,7 @@ func (p *progress) read() ([]byte, fileIdentity, error) {
 	defer f.Close()
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-		return nil, fileIdentity{}, fmt.Errorf("look at progress file: %w", err)
+		return nil, fileIdentity{}, fmt.Errorf("inspect progress file: %w", err)
 	}
 	b, err := io.ReadAll(io.LimitReader(f, account.MaxBytes+2))
 	if err != nil {
@@ -107,7 +107,7 @@ func (p *progress) read() ([]byte, fileIdentity, error) {
 	return bytes.TrimSpace(b), fileIdentity{inode: st.Ino, modified: st.Mtim, published: true}, nil
 }
 
-func (p *progress) take(b []byte) error {
+func (p *progress) update(b []byte) error {
 	a, err := account.Parse(b)
 	if err != nil {
 		return fmt.Errorf("read progress file: %w", err)
@@ -119,11 +119,11 @@ func (p *progress) take(b []byte) error {
 	return p.set(a, final)
 }
 
-// judge declares a silent probe dead. Should it speak again, take corrects that.
-func (p *progress) judge() error {
+// expire declares a silent probe dead. If it reports again, update corrects that.
+func (p *progress) expire() error {
 	s := p.get()
 	grace := staleAfter
-	if !p.seen.published {
+	if !p.last.published {
 		grace = startGrace
 	}
 	if !s.final.IsZero() || p.clock.Since(p.at) < grace {
@@ -133,11 +133,11 @@ func (p *progress) judge() error {
 	a.State, a.Complete, a.Reason = account.StateDone, false, account.ReasonKilled
 	a.Message = fmt.Sprintf("the probe has not reported for %v: it was killed, or never started; the file is valid up to its last flush", grace)
 	a.Ended = p.clock.Now().UTC()
-	// Its last report is a moment older than its last packets, and than the last change of a ring's files.
+	// The last report is older than the last packets, and than the last change of a ring's files.
 	if files, err := p.results.list(a.Files); err == nil && len(files) > 0 {
 		a.Files = files
 	}
-	if a.Ended.Before(a.Started) { // the node's clock was set back meanwhile
+	if a.Ended.Before(a.Started) { // the node's clock was set back
 		a.Ended = a.Started
 	}
 	return p.set(a, p.clock.Now())
@@ -162,12 +162,12 @@ func (p *progress) set(a account.Account, final time.Time) error {
 }
 
 // follow polls until ctx ends or the result has been kept for retain.
-func (p *progress) follow(ctx context.Context, ticks <-chan time.Time, retain time.Duration, failed func(error)) {
+func (p *progress) follow(ctx context.Context, ticks <-chan time.Time, retain time.Duration, report func(error)) {
 	var last string
 	for {
 		if err := p.poll(); err != nil && err.Error() != last {
 			last = err.Error()
-			failed(err)
+			report(err)
 		}
 		if p.retained(retain) {
 			return

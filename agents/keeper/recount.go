@@ -15,19 +15,19 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 )
 
-// A probe that was killed has written more to its file than it has told, and may have been in the middle of a block.
-// When the manager knows that it is dead, it has the keeper look what the files really hold.
+// A killed probe has written more to its files than it has reported, and may have been writing a block. When the manager
+// knows that the probe is dead, it asks the keeper to count the files.
 
-// held is what a file holds, up to its last whole block.
-type held struct {
+// contents of a file, up to its last complete block.
+type contents struct {
 	bytes              int64
 	packets, truncated int64
 	captured           int64 // bytes of the packets
 }
 
-// recount counts what a file holds.
-func recount(from io.Reader) (held, error) {
-	var h held
+// recount counts the contents of a file.
+func recount(from io.Reader) (contents, error) {
+	var h contents
 	var err error
 	h.bytes, err = pcapng.Walk(from, func(g pcapng.Glance) {
 		if !g.Packet {
@@ -42,34 +42,34 @@ func recount(from io.Reader) (held, error) {
 	return h, err
 }
 
-// counted is what the files hold. They are counted once: the probe is dead, and a large result takes longer than one
-// request may.
-type counted struct {
+// recounted are the contents of all files. They are counted once: the probe is dead, and counting a large result takes
+// longer than a request may.
+type recounted struct {
 	account account.Account
-	sizes   map[string]int64 // in whole blocks
+	sizes   map[string]int64 // of complete blocks
 	err     error
-	done    chan struct{} // closed when the rest is there
+	done    chan struct{} // closed when the other fields are set
 }
 
-// recounts holds what was counted, for requests and for downloads.
+// recounts has the result of counting, for requests and for downloads.
 type recounts struct {
 	mu   sync.Mutex
-	last *counted
+	last *recounted
 }
 
-// start begins to count, or returns what was counted or is being counted already. What failed is tried again.
-func (r *recounts) start(count func() (account.Account, map[string]int64, error)) *counted {
+// start starts counting, unless that has been done or is running. It tries again after an error.
+func (r *recounts) start(count func() (account.Account, map[string]int64, error)) *recounted {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.last != nil && !r.last.failed() {
 		return r.last
 	}
-	c := &counted{done: make(chan struct{})}
+	c := &recounted{done: make(chan struct{})}
 	r.last = c
 	go func() {
 		defer close(c.done)
 		defer func() {
-			if r := recover(); r != nil { // a keeper that is gone serves nothing
+			if r := recover(); r != nil { // so that the keeper lives and serves the result
 				c.err = fmt.Errorf("panic: %v: please report this with the keeper's log", r)
 			}
 		}()
@@ -78,7 +78,7 @@ func (r *recounts) start(count func() (account.Account, map[string]int64, error)
 	return c
 }
 
-func (c *counted) ended() bool {
+func (c *recounted) ended() bool {
 	select {
 	case <-c.done:
 		return true
@@ -87,9 +87,9 @@ func (c *counted) ended() bool {
 	}
 }
 
-func (c *counted) failed() bool { return c.ended() && c.err != nil }
+func (c *recounted) failed() bool { return c.ended() && c.err != nil }
 
-// size returns how much of a file of the given size is to be served.
+// size returns how many bytes of a file of the given size are served.
 func (r *recounts) size(name string, size int64) int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -102,8 +102,8 @@ func (r *recounts) size(name string, size int64) int64 {
 	return size
 }
 
-// recountResult answers with the account of a dead probe, in which the files' counts are those of the files. From then
-// on no more of a file is served than was counted.
+// recountResult answers with the account of a dead probe and the counts of its files. From then on only what was counted
+// is served.
 func (h *handler) recountResult(w http.ResponseWriter, r *http.Request) {
 	c := h.recounts.start(func() (account.Account, map[string]int64, error) {
 		a := h.progress.newest()
@@ -112,7 +112,7 @@ func (h *handler) recountResult(w http.ResponseWriter, r *http.Request) {
 	})
 	select {
 	case <-r.Context().Done():
-		return // who asks again gets what is counted meanwhile
+		return // counting continues for the next request
 	case <-c.done:
 	}
 	err := c.err
@@ -124,11 +124,11 @@ func (h *handler) recountResult(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	h.log.Error("Counting what the files hold failed", "error", err)
-	refuse(w, http.StatusInternalServerError, "the files cannot be read; the keeper's log says why")
+	h.log.Error("Counting the files failed", "error", err)
+	refuse(w, http.StatusInternalServerError, "the files cannot be read: see the keeper's log")
 }
 
-// newest is the account as the probe wrote it last, which may not have been looked at yet.
+// newest returns the account that the probe wrote last, which poll may not have read yet.
 func (p *progress) newest() account.Account {
 	if b, _, err := p.read(); err == nil {
 		if a, err := account.Parse(b); err == nil {
@@ -138,7 +138,7 @@ func (p *progress) newest() account.Account {
 	return p.get().account
 }
 
-// recountFiles puts what the files hold into an account, and returns their sizes in whole blocks.
+// recountFiles sets the counts of an account from the files, and returns the sizes of their complete blocks.
 func (h *handler) recountFiles(a *account.Account) (map[string]int64, error) {
 	names, err := h.results.files()
 	if err != nil {
@@ -149,7 +149,7 @@ func (h *handler) recountFiles(a *account.Account) (map[string]int64, error) {
 	a.Packets, a.Bytes, a.Truncated, a.Events = 0, 0, 0, 0
 	sizes := map[string]int64{}
 	for _, name := range names {
-		if givenUp(name, known) {
+		if isOverwritten(name, known) {
 			continue // counted as overwritten
 		}
 		f, _, err := h.results.open(name)
@@ -164,7 +164,7 @@ func (h *handler) recountFiles(a *account.Account) (map[string]int64, error) {
 		if err != nil {
 			return nil, err
 		}
-		if sizes[name] = size; size > 0 { // else not even begun
+		if sizes[name] = size; size > 0 { // else it has no complete block
 			a.Files = append(a.Files, account.File{Name: name, Bytes: size})
 		}
 	}
@@ -172,7 +172,7 @@ func (h *handler) recountFiles(a *account.Account) (map[string]int64, error) {
 	return sizes, nil
 }
 
-// recountFile adds what a file holds to an account, and returns how many bytes of it are whole.
+// recountFile adds a file's contents to an account, and returns the size of its complete blocks or lines.
 func recountFile(a *account.Account, name string, f io.Reader) (int64, error) {
 	if isText(name) {
 		return recountText(a, name, f)
@@ -182,7 +182,7 @@ func recountFile(a *account.Account, name string, f io.Reader) (int64, error) {
 	return n.bytes, err
 }
 
-// files lists the capture files of the volume, by name.
+// files lists the volume's results, by name.
 func (r *results) files() ([]string, error) {
 	fd, err := unix.Openat(int(r.dir.Fd()), ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -194,7 +194,7 @@ func (r *results) files() ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list results volume: %w", err)
 	}
-	names = slices.DeleteFunc(names, func(name string) bool { return !isResult(name) || !served(name, nil) })
+	names = slices.DeleteFunc(names, func(name string) bool { return !isResult(name) || !isServed(name, nil) })
 	slices.Sort(names)
 	return names, nil
 }

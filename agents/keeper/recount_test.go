@@ -32,17 +32,17 @@ func TestRecount(t *testing.T) {
 	odd[len(odd)-4]++ // the length at the last block's end
 	for name, tc := range map[string]struct {
 		file []byte
-		want held
+		want contents
 	}{
 		"nothing":                     {},
-		"no packet":                   {captured(0), held{bytes: header}},
-		"whole":                       {captured(3), held{bytes: header + 3*one, packets: 3, truncated: 3, captured: 180}},
-		"whole, with statistics":      {statistics, held{bytes: int64(len(statistics)), packets: 3, truncated: 3, captured: 180}},
-		"cut in a packet":             {captured(3)[:header+3*one-5], held{bytes: header + 2*one, packets: 2, truncated: 2, captured: 120}},
-		"cut in a block's header":     {captured(3)[:header+2*one+10], held{bytes: header + 2*one, packets: 2, truncated: 2, captured: 120}},
-		"cut before a packet's bytes": {captured(3)[:header+2*one+20], held{bytes: header + 2*one, packets: 2, truncated: 2, captured: 120}},
-		"zeros at the end":            {append(captured(1), make([]byte, 4096)...), held{bytes: header + one, packets: 1, truncated: 1, captured: 60}},
-		"a block that contradicts":    {odd, held{bytes: header + 2*one, packets: 2, truncated: 2, captured: 120}},
+		"no packet":                   {captured(0), contents{bytes: header}},
+		"whole":                       {captured(3), contents{bytes: header + 3*one, packets: 3, truncated: 3, captured: 180}},
+		"whole, with statistics":      {statistics, contents{bytes: int64(len(statistics)), packets: 3, truncated: 3, captured: 180}},
+		"cut in a packet":             {captured(3)[:header+3*one-5], contents{bytes: header + 2*one, packets: 2, truncated: 2, captured: 120}},
+		"cut in a block's header":     {captured(3)[:header+2*one+10], contents{bytes: header + 2*one, packets: 2, truncated: 2, captured: 120}},
+		"cut before a packet's bytes": {captured(3)[:header+2*one+20], contents{bytes: header + 2*one, packets: 2, truncated: 2, captured: 120}},
+		"zeros at the end":            {append(captured(1), make([]byte, 4096)...), contents{bytes: header + one, packets: 1, truncated: 1, captured: 60}},
+		"a block that contradicts":    {odd, contents{bytes: header + 2*one, packets: 2, truncated: 2, captured: 120}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := recount(bytes.NewReader(tc.file))

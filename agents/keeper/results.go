@@ -14,19 +14,19 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 )
 
-// Ends of the names of results: of packets, and of a trace's lines.
+// Suffixes of results: of packets, and of a trace's lines.
 const (
 	packetSuffix = ".pcapng"
 	traceSuffix  = ".ndjson"
 	flapSuffix   = ".log"
 )
 
-// isResult tells by its name whether a file is one of a result.
+// isResult reports by its name whether a file is a result.
 func isResult(name string) bool {
 	return strings.HasSuffix(name, packetSuffix) || isText(name)
 }
 
-// isText tells whether a file holds lines.
+// isText reports whether a file has lines.
 func isText(name string) bool {
 	return strings.HasSuffix(name, traceSuffix) || strings.HasSuffix(name, flapSuffix)
 }
@@ -34,7 +34,7 @@ func isText(name string) bool {
 // maxName is the longest name of a file (NAME_MAX of Linux).
 const maxName = 255
 
-// errNotServed says that a name is none of the result's files. It does not say whether such a file exists.
+// errNotServed is returned for a name that is not one of the result's files, whether or not such a file exists.
 var errNotServed = errors.New("no such file in the result: ask for one of the names in the account")
 
 // results is the volume that the probe writes.
@@ -52,8 +52,8 @@ func openResults(path string) (*results, error) {
 
 func (r *results) close() error { return r.dir.Close() }
 
-// served tells whether name is one that a client may ask for, given the probe's account.
-func served(name string, files []account.File) bool {
+// isServed reports whether a client may ask for a name; files are those of the account.
+func isServed(name string, files []account.File) bool {
 	if name == "" || len(name) > maxName || name[0] == '.' || strings.ContainsAny(name, "/\x00") {
 		return false
 	}
@@ -61,9 +61,10 @@ func served(name string, files []account.File) bool {
 		slices.ContainsFunc(files, func(f account.File) bool { return f.Name == name })
 }
 
-// wholeSize is how much of a file may be served: up to its last whole block or line. The probe may be writing, or was killed
-// while it was. Up to the size that its account names it is whole. What does not begin with a block is not ours to cut.
-func wholeSize(f *os.File, name string, size int64, files []account.File) int64 {
+// completeSize is how much of a file may be served: up to its last complete block or line. The probe may be writing it, or
+// was killed while it was. Up to its size in the account it is complete. A file that does not start with a block is served
+// whole.
+func completeSize(f *os.File, name string, size int64, files []account.File) int64 {
 	var known int64
 	for _, n := range files {
 		if n.Name == name && n.Bytes > 0 && n.Bytes <= size {
@@ -71,7 +72,7 @@ func wholeSize(f *os.File, name string, size int64, files []account.File) int64 
 		}
 	}
 	if isText(name) {
-		return wholeLines(f, known, size)
+		return lastLineEnd(f, known, size)
 	}
 	if whole := pcapng.Whole(f, known, size); whole > 0 {
 		return whole
@@ -79,26 +80,25 @@ func wholeSize(f *os.File, name string, size int64, files []account.File) int64 
 	return size
 }
 
-// named reads a file as long as it has a name. One that a ring of files removed takes no space any more, and holds
-// nothing.
-type named struct {
-	f    *os.File
-	gone bool
+// linkedFile reads a file as long as it has a name. A ring of files frees the space of a file when it removes it.
+type linkedFile struct {
+	f       *os.File
+	removed bool
 }
 
 // ReadAt implements io.ReaderAt.
-func (n *named) ReadAt(b []byte, off int64) (int, error) {
+func (n *linkedFile) ReadAt(b []byte, off int64) (int, error) {
 	read, err := n.f.ReadAt(b, off)
 	var st unix.Stat_t
 	if serr := unix.Fstat(int(n.f.Fd()), &st); serr != nil || st.Nlink == 0 {
-		n.gone = true
+		n.removed = true
 		return 0, errNotServed
 	}
 	return read, err
 }
 
-// list returns the capture files that there are, with the sizes that are served; at most as many as an account holds,
-// the newest. What a ring's account names no more is left out: it was about to be removed.
+// list returns the volume's results with the sizes that are served, at most account.MaxFiles, the newest. It leaves out
+// files that a ring's account no longer names: they were about to be removed.
 func (r *results) list(known []account.File) ([]account.File, error) {
 	names, err := r.files()
 	if err != nil {
@@ -106,34 +106,33 @@ func (r *results) list(known []account.File) ([]account.File, error) {
 	}
 	var files []account.File
 	for _, name := range names {
-		if givenUp(name, known) {
+		if isOverwritten(name, known) {
 			continue
 		}
 		f, size, err := r.open(name)
 		if err != nil {
-			continue // no file of the result, or just removed
+			continue // not a result, or just removed
 		}
-		files = append(files, account.File{Name: name, Bytes: wholeSize(f, name, size, known)})
+		files = append(files, account.File{Name: name, Bytes: completeSize(f, name, size, known)})
 		_ = f.Close() // opened for reading
 	}
 	return files[max(0, len(files)-account.MaxFiles):], nil
 }
 
-// givenUp tells whether a file of a ring, whose names are in the order of time, is older than the oldest that is named.
-func givenUp(name string, known []account.File) bool {
+// isOverwritten reports whether a file of a ring is older than the oldest in the account: their names are in order of time.
+func isOverwritten(name string, known []account.File) bool {
 	return len(known) > 0 && name < known[0].Name
 }
 
-// open opens a regular file that lies directly in the volume. A symbolic link, a directory, a device or a FIFO is
-// never opened: the volume is written by a privileged process and its content is not trusted to stay inside it.
+// open opens a regular file directly in the volume. It never opens a symbolic link, a directory, a device or a FIFO: the
+// volume's writer is not trusted to stay inside it.
 func (r *results) open(name string) (*os.File, int64, error) {
 	if name == "." || name == ".." || strings.ContainsRune(name, '/') {
 		return nil, 0, errNotServed
 	}
 	dir := int(r.dir.Fd())
 	var st unix.Stat_t
-	// Looking first keeps even the open of a device from happening; the second look, at what was opened, is the one
-	// that counts.
+	// This check avoids opening a device. The check of the opened file below is the one that decides.
 	if err := unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
 		return nil, 0, r.refusal(name, err)
 	}
@@ -148,7 +147,7 @@ func (r *results) open(name string) (*os.File, int64, error) {
 	return f, st.Size, nil
 }
 
-// refusal turns what cannot be served into errNotServed, and keeps what is an error of the volume.
+// refusal returns errNotServed for a file that cannot be served, and an error of the volume as it is.
 func (r *results) refusal(name string, err error) error {
 	if err == nil || errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENXIO) {
 		return errNotServed

@@ -31,7 +31,7 @@ func TestServed(t *testing.T) {
 		strings.Repeat("x", 255) + ".pcapng": false,
 	}
 	for name, want := range tests {
-		if got := served(name, listed); got != want {
+		if got := isServed(name, listed); got != want {
 			t.Errorf("served(%q) = %v, want %v", name, got, want)
 		}
 	}
