@@ -17,15 +17,15 @@ import (
 type Options struct {
 	gateconfig.Config
 
-	// Out gets one line at the beginning and one at the end.
+	// Out gets one line at the start and one at the end.
 	Out io.Writer
-	// TerminationLog is the file for the last words. It is never made: a container that has none has its log.
+	// TerminationLog is the file for the termination message. It is not created if it is missing.
 	TerminationLog string
 	Log            *slog.Logger
 }
 
-// Run waits until the gate is opened, the time is over, or ctx ends because the Pod does. It needs no right at all: no
-// user of its own, no capability, nothing to write to. It returns the exit code.
+// Run waits until the gate is opened, its time is over, or ctx ends because the Pod does, and returns the exit code. It needs
+// no privilege: no particular user, no capability, no writable file.
 func Run(ctx context.Context, o *Options) int {
 	opened := make(chan os.Signal, 1)
 	signal.Notify(opened, Signal)
@@ -33,47 +33,48 @@ func Run(ctx context.Context, o *Options) int {
 
 	began := time.Now()
 	outcome := await(ctx, o, opened)
-	words := gateconfig.Words(outcome, time.Since(began))
-	fmt.Fprintln(o.Out, words)
-	if err := leave(o.TerminationLog, words); err != nil {
-		o.Log.Warn("Failing to write the last words", "error", err)
+	message := gateconfig.Message(outcome, time.Since(began))
+	fmt.Fprintln(o.Out, message)
+	if err := writeTermination(o.TerminationLog, message); err != nil {
+		o.Log.Warn("Writing the termination message failed", "error", err)
 	}
 	return outcome.ExitCode()
 }
 
 func await(ctx context.Context, o *Options, opened <-chan os.Signal) gateconfig.Outcome {
-	bound, late := o.Timeout, untraced(o.OnTimeout)
+	timeout, late := o.Timeout, lateOutcome(o.OnTimeout)
 	if !o.Until.IsZero() {
-		// The wall clock, as the other side of Until is a time of the API server's.
-		if left := time.Until(o.Until); left < bound {
-			bound, late = left, gateconfig.Over
+		// By the wall clock: Until comes from the API server.
+		if left := time.Until(o.Until); left < timeout {
+			timeout, late = left, gateconfig.Over
 		}
 	}
-	if bound <= 0 {
+	if timeout <= 0 {
 		return late
 	}
-	fmt.Fprintf(o.Out, "Waiting at most %v for the tracer, then: %s\n", bound.Round(time.Second), late)
-	over := time.NewTimer(bound)
-	defer over.Stop()
+	fmt.Fprintf(o.Out, "Waiting at most %v for the tracer, then: %s\n", timeout.Round(time.Second), late)
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
 	select {
 	case <-opened:
 		return gateconfig.Opened
-	case <-over.C:
+	case <-timer.C:
 		return late
 	case <-ctx.Done():
 		return gateconfig.Ended
 	}
 }
 
-func untraced(o gateconfig.OnTimeout) gateconfig.Outcome {
+// lateOutcome is the outcome of a gate that was not opened in time.
+func lateOutcome(o gateconfig.OnTimeout) gateconfig.Outcome {
 	if o == gateconfig.Fail {
 		return gateconfig.Refused
 	}
 	return gateconfig.Untraced
 }
 
-// leave writes into the file that the kubelet has mounted; anybody may write to it, whatever the root file system is.
-func leave(path, words string) error {
+// writeTermination writes to the file that the kubelet has mounted. It is writable for every user, also with a read-only root.
+func writeTermination(path, message string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC, 0)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -81,6 +82,6 @@ func leave(path, words string) error {
 	if err != nil {
 		return err
 	}
-	_, err = f.WriteString(words)
+	_, err = f.WriteString(message)
 	return errors.Join(err, f.Close())
 }

@@ -53,7 +53,7 @@ func TestRun(t *testing.T) {
 				t.Errorf("exit code %d, want %d", code, tc.want.ExitCode())
 			}
 			words, err := os.ReadFile(o.TerminationLog)
-			if got, _, ok := gateconfig.ParseWords(string(words)); got != tc.want || !ok || err != nil {
+			if got, _, ok := gateconfig.ParseMessage(string(words)); got != tc.want || !ok || err != nil {
 				t.Errorf("last words %q, %v; want %s", words, err, tc.want)
 			}
 			if !strings.HasSuffix(out.String(), string(words)+"\n") {

@@ -11,24 +11,24 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/gateconfig"
 )
 
-// ErrNoGate is returned where a Pod has no gate that waits on this node: not yet, or not any more.
+// ErrNoGate is returned if no gate of the Pod waits on this node: not yet, or not any more.
 var ErrNoGate = errors.New("no gate of the pod waits on this node")
 
-// ErrStuck is returned where a gate does not end, as when it was stopped or its cgroup is frozen.
+// ErrStuck is returned if a gate does not end, for example because it is stopped or its cgroup is frozen.
 var ErrStuck = errors.New("the gate does not end")
 
 const (
-	// interval between two signals. A signal that is lost costs the Pod so much of its start.
+	// interval between two signals. A lost signal delays the Pod's start by this.
 	interval = 2 * time.Millisecond
-	// search is the least time between two looks for a gate, each of which reads the cgroup of every process of the node:
-	// idle times as much as a look takes lies between two, and searchLate once they have gone on for searchFor. A gate comes
-	// with its Pod, or late, after its image.
-	search     = 10 * time.Millisecond
-	idle       = 4
-	searchFor  = time.Minute
-	searchLate = time.Second
-	// DefaultPatience is how long a gate is signalled.
-	DefaultPatience = 10 * time.Second
+	// A search for a gate reads the cgroup of every process of the node. Between two searches is a pause of minPause at least,
+	// and pauseFactor times the duration of a search; after lateAfter it is latePause at least. A gate starts with its Pod,
+	// or late, after its image was pulled.
+	minPause    = 10 * time.Millisecond
+	pauseFactor = 4
+	lateAfter   = time.Minute
+	latePause   = time.Second
+	// DefaultTimeout is how long a gate is signalled.
+	DefaultTimeout = 10 * time.Second
 )
 
 // Opener opens gates from the node's process namespace. It needs the capabilities KILL and SYS_PTRACE.
@@ -36,71 +36,70 @@ type Opener struct {
 	Finder process.Finder
 	// Executable of the gate, as its container sees it; gateconfig.Executable if empty.
 	Executable string
-	// Patience with one gate; DefaultPatience if zero.
-	Patience time.Duration
+	// Timeout of signalling one gate; DefaultTimeout if zero.
+	Timeout time.Duration
 }
 
-// Open opens the gate of a Pod and returns how long that took, from the first signal to the end of its process: the
-// Pod's next container starts only after it. It signals processes of the Pod's cgroup that are the gate by executable
-// and arguments, and nothing else. ErrNoGate says that there is none.
+// Open opens the gate of a Pod and returns how long that took, from the first signal to the end of its process, after which
+// the Pod's next container starts. It signals only processes of the Pod's cgroup that are the gate by executable and
+// arguments. It returns ErrNoGate if there is none.
 func (o Opener) Open(ctx context.Context, podUID string) (time.Duration, error) {
 	procs, err := o.Finder.Pod(podUID)
 	if err != nil {
 		return 0, err
 	}
-	began, open := time.Now(), false
+	began, opened := time.Now(), false
 	for _, p := range procs {
-		was, err := o.openOne(ctx, podUID, p)
+		ok, err := o.openOne(ctx, podUID, p)
 		if err != nil {
 			return 0, fmt.Errorf("open gate of pod %s: %w", podUID, err)
 		}
-		open = open || was
+		opened = opened || ok
 	}
-	if !open {
+	if !opened {
 		return 0, fmt.Errorf("pod %s: %w", podUID, ErrNoGate)
 	}
 	return time.Since(began), nil
 }
 
-// Await opens the gate as soon as there is one. A gate may come late, after its image, or never: when to give up is
-// the caller's to know, who ends ctx.
+// Await opens the gate when it starts, which may be late or never: the caller ends ctx to give up.
 func (o Opener) Await(ctx context.Context, podUID string) (time.Duration, error) {
 	began := time.Now()
 	for {
-		looks := time.Now()
+		searched := time.Now()
 		took, err := o.Open(ctx, podUID)
 		if !errors.Is(err, ErrNoGate) {
 			return took, err
 		}
-		again := time.NewTimer(pause(time.Since(looks), time.Since(began)))
+		timer := time.NewTimer(pause(time.Since(searched), time.Since(began)))
 		select {
 		case <-ctx.Done():
-			again.Stop()
+			timer.Stop()
 			return 0, errors.Join(err, ctx.Err())
-		case <-again.C:
+		case <-timer.C:
 		}
 	}
 }
 
-// pause after a look that took so long, when looks have gone on for so long.
-func pause(look, since time.Duration) time.Duration {
-	if since >= searchFor {
-		return max(searchLate, idle*look)
+// pause after a search that took so long, when the first one was so long ago.
+func pause(search, since time.Duration) time.Duration {
+	if since >= lateAfter {
+		return max(latePause, pauseFactor*search)
 	}
-	return max(search, idle*look)
+	return max(minPause, pauseFactor*search)
 }
 
-// openOne signals one process until it has ended; false if it is no gate, or has ended before the first signal.
+// openOne signals one process until it has ended; false if it is not a gate, or has ended before the first signal.
 func (o Opener) openOne(ctx context.Context, podUID string, p process.Process) (bool, error) {
 	h, err := o.Finder.Hold(podUID, p)
 	if err != nil {
 		return false, ignoreGone(err)
 	}
 	defer h.Close()
-	ctx, cancel := context.WithTimeoutCause(ctx, cmp.Or(o.Patience, DefaultPatience), ErrStuck)
+	ctx, cancel := context.WithTimeoutCause(ctx, cmp.Or(o.Timeout, DefaultTimeout), ErrStuck)
 	defer cancel()
 	for signalled := false; ; signalled = true {
-		// Looked at before each signal: a process may become another program, and keep its number and its pidfd.
+		// Checked before each signal: a process may run another program now, with the same number and pidfd.
 		exe, args, err := h.Program()
 		if err != nil || !o.isGate(exe, args) {
 			return signalled, ignoreGone(err)
@@ -108,19 +107,18 @@ func (o Opener) openOne(ctx context.Context, podUID string, p process.Process) (
 		if err := h.Signal(Signal); err != nil {
 			return signalled, ignoreGone(err)
 		}
-		over, err := h.Ended(ctx, interval)
+		ended, err := h.Ended(ctx, interval)
 		if ctx.Err() != nil {
 			return signalled, fmt.Errorf("process %d: %w", p.PID, context.Cause(ctx))
 		}
-		if over || err != nil {
+		if ended || err != nil {
 			return true, err
 		}
 	}
 }
 
-// isGate recognises the agent's gate. A process's environment and name are its own to choose and are not asked. Its
-// arguments are too, but nobody is harmed who passes for a gate: the signal does nothing to a process that does not wait
-// for it.
+// isGate recognises the agent's gate. A process can choose its environment and name, which are not checked. It can choose its
+// arguments, too, but pretending to be a gate does no harm: the signal has no effect on a process that does not wait for it.
 func (o Opener) isGate(executable string, args []string) bool {
 	return executable == cmp.Or(o.Executable, gateconfig.Executable) && len(args) > 1 && args[1] == gateconfig.Subcommand
 }

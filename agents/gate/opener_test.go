@@ -115,7 +115,7 @@ func TestNoGate(t *testing.T) {
 	}
 	p := startNeighbour(t, in(cgroup, 0))
 	p.says(t, "up")
-	ctx, cancel := context.WithTimeout(t.Context(), 5*search)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*minPause)
 	defer cancel()
 	if _, err := opener(t).Await(ctx, uid); !errors.Is(err, ErrNoGate) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a Pod without a gate: %v", err)
@@ -175,7 +175,7 @@ func TestStuck(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := opener(t)
-	o.Patience = 50 * time.Millisecond
+	o.Timeout = 50 * time.Millisecond
 	if _, err := o.Open(t.Context(), uid); !errors.Is(err, ErrStuck) {
 		t.Errorf("a gate that is stopped: %v", err)
 	}
@@ -234,9 +234,9 @@ func TestIsGate(t *testing.T) {
 // Looks cost the node little, however long they go on and however many processes it has.
 func TestPause(t *testing.T) {
 	tests := map[string]struct{ look, since, want time.Duration }{
-		"a small node": {time.Millisecond, 0, search},
+		"a small node": {time.Millisecond, 0, minPause},
 		"a large node": {20 * time.Millisecond, 0, 80 * time.Millisecond},
-		"for long":     {time.Millisecond, searchFor, searchLate},
+		"for long":     {time.Millisecond, lateAfter, latePause},
 		"both":         {time.Second, time.Hour, 4 * time.Second},
 	}
 	for name, tc := range tests {

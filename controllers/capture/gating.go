@@ -69,7 +69,7 @@ func gateSays(ended *corev1.ContainerStateTerminated) *sondev1.GateResult {
 	if ended == nil {
 		return nil
 	}
-	how, waited, ok := gateconfig.ParseWords(ended.Message)
+	how, waited, ok := gateconfig.ParseMessage(ended.Message)
 	if !ok {
 		return nil
 	}

@@ -53,7 +53,7 @@ func gated(state corev1.ContainerState) func(*corev1.Pod) {
 
 func gateSaid(o gateconfig.Outcome) corev1.ContainerState {
 	return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
-		ExitCode: int32(o.ExitCode()), Message: gateconfig.Words(o, 1234*time.Millisecond),
+		ExitCode: int32(o.ExitCode()), Message: gateconfig.Message(o, 1234*time.Millisecond),
 	}}
 }
 

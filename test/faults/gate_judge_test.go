@@ -58,7 +58,7 @@ func endOfGate(t *testing.T, g *corev1.ContainerStatus) gateconfig.Outcome {
 		t.Errorf("the Pod runs, and its gate has not ended: %+v", g)
 		return ""
 	}
-	how, waited, ok := gateconfig.ParseWords(g.State.Terminated.Message)
+	how, waited, ok := gateconfig.ParseMessage(g.State.Terminated.Message)
 	if !ok || waited > gateTime+time.Second {
 		t.Errorf("the gate's last words are %q, after %s", g.State.Terminated.Message, waited)
 	}

@@ -1,5 +1,5 @@
-// Package gateconfig is what manager and agent agree on about the gate: how it is called, how long it waits, and what
-// its exit code and last words mean. It links nothing, because the agent does.
+// Package gateconfig is the contract between manager and agent about the gate: its name and arguments, how long it waits,
+// and the meaning of its exit code and termination message. It imports only the standard library, to keep the agent small.
 package gateconfig
 
 import (
@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// How the gate is recognised: by the manager in a Pod, by the probe on the node.
+// The manager recognises the gate by these in a Pod, the probe on the node.
 const (
 	// ContainerName of the init container.
 	ContainerName = "sonde-gate"
@@ -19,11 +19,11 @@ const (
 	Subcommand = "gate"
 )
 
-// Exit codes. With 0 the Pod goes on.
+// Exit codes. After 0 the Pod continues.
 const (
-	// ExitRefused says that no tracer came, and that the Pod must not start without (EX_TEMPFAIL of sysexits.h).
+	// ExitRefused says that no tracer came, and that the Pod must not start without one (EX_TEMPFAIL of sysexits.h).
 	ExitRefused = 75
-	// ExitEnded says that the Pod was told to end while the gate was closed: 128 + SIGTERM, as a shell has it.
+	// ExitEnded says that the Pod was deleted while the gate was closed: 128 + SIGTERM, as in a shell.
 	ExitEnded = 143
 )
 
@@ -33,27 +33,27 @@ const (
 	MaxTimeout     = 10 * time.Minute
 )
 
-// OnTimeout is what becomes of a Pod whose tracer does not come.
+// OnTimeout says what happens to a Pod whose tracer does not come.
 type OnTimeout string
 
-// The two ways out.
+// Values of OnTimeout.
 const (
 	// Proceed lets the Pod start untraced.
 	Proceed OnTimeout = "Proceed"
-	// Fail does not let it start: the kubelet starts the gate again, or calls the Pod failed, as its restartPolicy says.
+	// Fail does not let it start: the kubelet restarts the gate, or fails the Pod, by its restartPolicy.
 	Fail OnTimeout = "Fail"
 )
 
-// Config is what a gate is told.
+// Config of a gate.
 type Config struct {
 	Timeout   time.Duration
 	OnTimeout OnTimeout
-	// Until is when the trace is over at the latest: from then on the gate is open, for a Pod whose sandbox is started
-	// again long after, with nobody there to open it. Fail needs one, so that no Pod outlives its operator unable to start.
+	// Until is when the trace ends at the latest. From then on the gate is open: a Pod's sandbox may be restarted long after
+	// the trace. Fail needs it, so that the Pod can start if the operator never returns.
 	Until time.Time
 }
 
-// Validate reports what a gate could not work with.
+// Validate reports values that a gate does not accept.
 func (c Config) Validate() error {
 	switch {
 	case c.Timeout < time.Second || c.Timeout > MaxTimeout:
@@ -66,7 +66,7 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// Args returns the arguments of the agent's binary. They depend on nothing but c: the same gate is always written alike.
+// Args returns the arguments of the agent's binary. They depend only on c, so that the same gate always has the same arguments.
 func (c Config) Args() []string {
 	seconds := (c.Timeout + time.Second - 1) / time.Second
 	args := []string{Subcommand, "--timeout", strconv.FormatInt(int64(seconds), 10) + "s", "--on-timeout", string(c.OnTimeout)}

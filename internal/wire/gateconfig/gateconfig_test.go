@@ -51,10 +51,10 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-func TestWords(t *testing.T) {
+func TestMessage(t *testing.T) {
 	const waited = 1234 * time.Millisecond
-	for o := range what {
-		got, took, ok := ParseWords(Words(o, waited))
+	for o := range explanations {
+		got, took, ok := ParseMessage(Message(o, waited))
 		if got != o || took != waited || !ok {
 			t.Errorf("%s became %s, %v, %v", o, got, took, ok)
 		}
@@ -64,19 +64,19 @@ func TestWords(t *testing.T) {
 	}
 }
 
-func TestWordsOfOthers(t *testing.T) {
+func TestMessageOfOthers(t *testing.T) {
 	for _, message := range []string{"", "Opened", "Opened after 1s", "opened after 1s: x", "Opened after : x", "Opened after -1s: x", "Opened after soon: x", "panic: Opened after 1s"} {
-		if o, _, ok := ParseWords(message); ok {
+		if o, _, ok := ParseMessage(message); ok {
 			t.Errorf("%q is %s", message, o)
 		}
 	}
 }
 
 func FuzzParseWords(f *testing.F) {
-	f.Add(Words(Opened, time.Second))
+	f.Add(Message(Opened, time.Second))
 	f.Add("Opened after 1h1m1.000000001s: x")
 	f.Fuzz(func(t *testing.T, message string) {
-		if o, waited, ok := ParseWords(message); ok && (what[o] == "" || waited < 0) {
+		if o, waited, ok := ParseMessage(message); ok && (explanations[o] == "" || waited < 0) {
 			t.Errorf("%q is %q after %v", message, o, waited)
 		}
 	})

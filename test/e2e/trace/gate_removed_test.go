@@ -80,7 +80,7 @@ func wantPasses(t *testing.T, p *corev1.Pod, want gateconfig.Outcome) {
 func gateMessage(p *corev1.Pod) gateconfig.Outcome {
 	for _, s := range p.Status.InitContainerStatuses {
 		if s.Name == gateconfig.ContainerName && s.State.Terminated != nil {
-			outcome, _, _ := gateconfig.ParseWords(s.State.Terminated.Message)
+			outcome, _, _ := gateconfig.ParseMessage(s.State.Terminated.Message)
 			return outcome
 		}
 	}

@@ -6,25 +6,25 @@ import (
 	"time"
 )
 
-// Outcome is how the waiting of a gate ended.
+// Outcome is how a gate ended.
 type Outcome string
 
-// The outcomes. A gate that was killed, or is of another version, leaves none.
+// The outcomes. A gate that was killed, or is of another version, has none.
 const (
-	// Opened by the probe: what the Pod does is traced from its first instruction.
+	// Opened by the probe: the Pod is traced from its first instruction on.
 	Opened Outcome = "Opened"
-	// Untraced says that no tracer came in time, and that the Pod starts all the same (Proceed).
+	// Untraced says that no tracer came in time, and that the Pod starts without one (Proceed).
 	Untraced Outcome = "Untraced"
 	// Refused says that no tracer came in time, and that the Pod does not start (Fail).
 	Refused Outcome = "Refused"
-	// Over says that the trace's last moment has passed: the Pod starts, untraced.
+	// Over says that the trace has ended: the Pod starts untraced.
 	Over Outcome = "Over"
-	// Ended says that the Pod was told to end while it waited.
+	// Ended says that the Pod was deleted while it waited.
 	Ended Outcome = "Ended"
 )
 
-// what tells people what an outcome means and what they can do.
-var what = map[Outcome]string{
+// explanations say what an outcome means and what the user can do.
+var explanations = map[Outcome]string{
 	Opened:   "the tracer is attached, the Pod starts",
 	Untraced: "no tracer came: the Pod starts untraced. See the conditions of the Trace that annotation monitoring.openshift.tpg/gated-by names",
 	Refused: "no tracer came, and this Pod must not start untraced. See the conditions of the Trace that annotation monitoring.openshift.tpg/gated-by " +
@@ -45,17 +45,17 @@ func (o Outcome) ExitCode() int {
 	}
 }
 
-// Words are the last ones of a gate: one line for people, whose beginning ParseWords reads.
-func Words(o Outcome, waited time.Duration) string {
-	return fmt.Sprintf("%s after %v: %s", o, waited.Round(time.Millisecond), what[o])
+// Message is the termination message of a gate: one line, whose start ParseMessage reads.
+func Message(o Outcome, waited time.Duration) string {
+	return fmt.Sprintf("%s after %v: %s", o, waited.Round(time.Millisecond), explanations[o])
 }
 
-// ParseWords reads the termination message of a gate; false if it is none. Whoever owns the Pod could have written it.
-func ParseWords(message string) (o Outcome, waited time.Duration, ok bool) {
+// ParseMessage reads the termination message of a gate; false if it is not one. The Pod's owner can forge it.
+func ParseMessage(message string) (o Outcome, waited time.Duration, ok bool) {
 	head, _, ok := strings.Cut(message, ": ")
-	name, text, also := strings.Cut(head, " after ")
+	name, text, found := strings.Cut(head, " after ")
 	waited, err := time.ParseDuration(text)
-	if _, known := what[Outcome(name)]; !ok || !also || !known || err != nil || waited < 0 {
+	if _, known := explanations[Outcome(name)]; !ok || !found || !known || err != nil || waited < 0 {
 		return "", 0, false
 	}
 	return Outcome(name), waited, true
