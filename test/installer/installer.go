@@ -1,5 +1,5 @@
-// Package installer works out what the ServiceAccount must be allowed to with which OLM v1 installs a bundle. OLM v1 has
-// no rights of its own for that: the cluster admin gives them, and this says which ones suffice.
+// Package installer computes the rights that OLM v1 needs to install a bundle. OLM v1 has none of its own: the cluster admin
+// grants them to the ServiceAccount that a ClusterExtension names.
 package installer
 
 import (
@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	operatorsv1alpha1 "github.com/operator-framework/api/pkg/operators/v1alpha1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,27 +27,7 @@ const (
 	extension = "sonde" // the ClusterExtension
 )
 
-// csv is what is read of a ClusterServiceVersion: who runs the operator, and with which rights.
-type csv struct {
-	Spec struct {
-		Install struct {
-			Spec struct {
-				ClusterPermissions []permission `json:"clusterPermissions"`
-				Permissions        []permission `json:"permissions"`
-				Deployments        []struct {
-					Name string `json:"name"`
-				} `json:"deployments"`
-			} `json:"spec"`
-		} `json:"install"`
-	} `json:"spec"`
-}
-
-type permission struct {
-	ServiceAccountName string              `json:"serviceAccountName"`
-	Rules              []rbacv1.PolicyRule `json:"rules"`
-}
-
-// contents of a bundle: names of its objects by resource, and the rights that it hands out.
+// contents of a bundle: the names of its objects by resource, and the rights that it grants.
 type contents struct {
 	cluster, namespaced map[schema.GroupResource][]string
 	grants              []rbacv1.PolicyRule
@@ -91,21 +72,21 @@ func roleRef(k string) rbacv1.RoleRef {
 	return rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: k, Name: name}
 }
 
-// clusterRules are for what has no namespace. OLM v1 makes a ClusterRole and a binding for each of the CSV's permissions,
-// under names that it works out itself, so that those two cannot be held to names; what may stand in them is bounded all
-// the same, because nobody hands out a right that he has not.
+// clusterRules are for objects without a namespace. OLM v1 creates a ClusterRole and a binding for each of the CSV's
+// permissions, under names that it computes, so no rule can list those names. The rights in them are bounded all the same:
+// the API server lets no one grant a right that they do not have.
 func (c *contents) clusterRules() []rbacv1.PolicyRule {
 	byName := maps.Clone(c.cluster)
 	delete(byName, schema.GroupResource{Group: rbacv1.GroupName, Resource: "clusterroles"})
 	return append([]rbacv1.PolicyRule{
 		{APIGroups: []string{rbacv1.GroupName}, Resources: []string{"clusterroles", "clusterrolebindings"}, Verbs: []string{"get", "list", "watch", "create", "update", "patch", "delete"}},
-		// Where the API server asks for it before an owner is set that blocks, as OpenShift's does.
+		// OpenShift's API server requires it of those who set an owner that blocks deletion.
 		{APIGroups: []string{"olm.operatorframework.io"}, Resources: []string{"clusterextensions/finalizers"}, ResourceNames: []string{extension}, Verbs: []string{"update"}},
 	}, manage(byName)...)
 }
 
-// manage returns the rules to make and keep these objects. What is to be created has no name yet, and what is listed has
-// many.
+// manage returns the rules to create these objects and to keep them. Only requests for one object that exists can be
+// restricted to names.
 func manage(objects map[schema.GroupResource][]string) []rbacv1.PolicyRule {
 	byName := func(a, b schema.GroupResource) int { return strings.Compare(a.String(), b.String()) }
 	var rules []rbacv1.PolicyRule
@@ -142,7 +123,7 @@ func read(dir string) (*contents, error) {
 	return c, nil
 }
 
-// global are the kinds in bundles that have no namespace.
+// global are the kinds in bundles whose objects have no namespace.
 var global = map[string]bool{"ClusterRole": true, "ClusterRoleBinding": true, "CustomResourceDefinition": true, "PriorityClass": true}
 
 func (c *contents) add(u *unstructured.Unstructured) error {
@@ -171,20 +152,20 @@ func (c *contents) add(u *unstructured.Unstructured) error {
 	return nil
 }
 
-// addCSV adds what OLM makes of a ClusterServiceVersion: Deployment, ServiceAccount and, as this operator watches all
-// namespaces, ClusterRoles of all permissions.
+// addCSV adds the objects that OLM creates from a ClusterServiceVersion: the Deployment, the ServiceAccount and ClusterRoles
+// with all permissions, because this operator watches all namespaces.
 func (c *contents) addCSV(u *unstructured.Unstructured) error {
-	var v csv
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &v); err != nil {
+	var csv operatorsv1alpha1.ClusterServiceVersion
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &csv); err != nil {
 		return err
 	}
-	install := v.Spec.Install.Spec
+	install := csv.Spec.InstallStrategy.StrategySpec
 	account := schema.GroupResource{Resource: "serviceaccounts"}
 	for _, p := range append(install.ClusterPermissions, install.Permissions...) {
 		c.grants = append(c.grants, p.Rules...)
 		c.namespaced[account] = append(c.namespaced[account], p.ServiceAccountName)
 	}
-	for _, d := range install.Deployments {
+	for _, d := range install.DeploymentSpecs {
 		at := schema.GroupResource{Group: "apps", Resource: "deployments"}
 		c.namespaced[at] = append(c.namespaced[at], d.Name)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/sonde-operator/sonde/test/cluster"
 )
 
-// run runs the cluster's program with standard input, and returns what it printed.
+// run runs the cluster's program with standard input. It returns standard output and error together.
 func run(ctx context.Context, stdin string, args ...string) (string, error) {
 	cmd := osexec.CommandContext(ctx, cluster.Command, args...)
 	cmd.Stdin = bytes.NewBufferString(stdin)
@@ -33,13 +33,13 @@ func kubectl(t *testing.T, stdin string, args ...string) string {
 	return out
 }
 
-// apply applies manifests, as docs/olm.md tells a cluster admin to.
+// apply applies manifests, as a cluster admin does.
 func apply(t *testing.T, manifests string) {
 	t.Helper()
 	kubectl(t, manifests, "apply", "-f", "-")
 }
 
-// field returns a field of an object by JSONPath, and nothing where the object is not there.
+// field returns a field of an object by JSONPath, and "" if the object does not exist.
 func field(ctx context.Context, path string, object ...string) (string, error) {
 	return run(ctx, "", append([]string{"kubectl", "get", "--ignore-not-found", "-o", "jsonpath=" + path}, object...)...)
 }

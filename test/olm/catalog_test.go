@@ -14,6 +14,7 @@ import (
 	"slices"
 	"testing"
 
+	operatorsv1alpha1 "github.com/operator-framework/api/pkg/operators/v1alpha1"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	sigsyaml "sigs.k8s.io/yaml"
 )
@@ -30,37 +31,31 @@ const (
 // previousDir is the frozen bundle.
 func previousDir() string { return filepath.Join("fixtures", previous) }
 
-// csv is what the tests read of a ClusterServiceVersion.
-type csv struct {
-	Metadata struct {
-		Annotations map[string]string `json:"annotations"`
-	} `json:"metadata"`
-	Spec struct {
-		Version string `json:"version"`
-	} `json:"spec"`
-}
-
-func readCSV(bundle string) (csv, error) {
-	var c csv
+func readCSV(bundle string) (*operatorsv1alpha1.ClusterServiceVersion, error) {
+	var csv operatorsv1alpha1.ClusterServiceVersion
 	b, err := os.ReadFile(filepath.Join(bundle, csvFile))
 	if err == nil {
-		err = sigsyaml.Unmarshal(b, &c)
+		err = sigsyaml.Unmarshal(b, &csv)
 	}
 	if err != nil {
-		return c, fmt.Errorf("read the bundle in %s: %w", bundle, err)
+		return nil, fmt.Errorf("read the bundle in %s: %w", bundle, err)
 	}
-	return c, nil
+	return &csv, nil
 }
 
 func currentVersion() (string, error) {
-	c, err := readCSV(bundleDir)
-	if err == nil && c.Spec.Version == previous {
-		err = fmt.Errorf("the bundle's version is %s, which is also the previous one: nothing can be upgraded", previous)
+	csv, err := readCSV(bundleDir)
+	if err != nil {
+		return "", err
 	}
-	return c.Spec.Version, err
+	version := csv.Spec.Version.String()
+	if version == previous {
+		return "", fmt.Errorf("the bundle's version, %s, is also the previous one: there is no upgrade to test", version)
+	}
+	return version, nil
 }
 
-// catalog writes the tree's catalog as it was when version was the newest, and returns its directory.
+// catalog writes the tree's catalog as it was when version was the newest. It returns the directory.
 func catalog(t *testing.T, version string) string {
 	t.Helper()
 	content, err := os.ReadFile(catalogFile)

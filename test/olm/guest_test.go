@@ -13,7 +13,7 @@ import (
 	"github.com/sonde-operator/sonde/test/cluster"
 )
 
-// controlPlane is where guests are reached from inside the cluster.
+// controlPlane is the address of guests inside the cluster.
 const controlPlane = "10.99.0.10"
 
 // guest is a program of OLM beside the cluster's control plane.
@@ -23,8 +23,8 @@ type guest struct {
 	ended chan struct{}
 }
 
-// startGuest starts a program of OLM, which ends with the test at the latest. Its home says that images need no signature
-// and where the cluster's registry is.
+// startGuest starts a program of OLM, which ends with the test at the latest. The configuration in its home says that images
+// need no signature, and where the cluster's registry is.
 func startGuest(t *testing.T, program string, args ...string) {
 	t.Helper()
 	log, err := os.OpenFile(filepath.Join(logs, program+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -32,7 +32,7 @@ func startGuest(t *testing.T, program string, args ...string) {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	// The home is the program's alone: the cluster's own program finds its files by HOME.
+	// Only the program gets this home: the cluster's own program finds its files by HOME.
 	argv := append([]string{"guest", "--", "env", "HOME=" + guestHome(t), filepath.Join(programs, program)}, args...)
 	cmd := osexec.Command(cluster.Command, argv...)
 	cmd.Stdout, cmd.Stderr = log, log
@@ -41,13 +41,13 @@ func startGuest(t *testing.T, program string, args ...string) {
 	}
 	g := &guest{name: program, cmd: cmd, ended: make(chan struct{})}
 	go func() {
-		_ = cmd.Wait() // how it ends, its log says
+		_ = cmd.Wait() // the log says how it ended
 		close(g.ended)
 	}()
 	t.Cleanup(func() { g.stop(t) })
 }
 
-// stop ends the program, and says where its log is if the test has failed.
+// stop ends the program, and logs where its output is if the test has failed.
 func (g *guest) stop(t *testing.T) {
 	t.Helper()
 	if err := g.cmd.Process.Signal(syscall.SIGTERM); err != nil {
@@ -60,7 +60,7 @@ func (g *guest) stop(t *testing.T) {
 		<-g.ended
 	}
 	if t.Failed() {
-		t.Logf("what %s said is in %s", g.name, filepath.Join(logs, g.name+".log"))
+		t.Logf("the output of %s is in %s", g.name, filepath.Join(logs, g.name+".log"))
 	}
 }
 

@@ -21,27 +21,27 @@ import (
 	"github.com/sonde-operator/sonde/test/cluster"
 )
 
-// way is one way to install Sonde.
-type way interface {
+// installMethod is one version of OLM.
+type installMethod interface {
 	name() string
-	install(t *testing.T)     // the previous version
-	upgrade(t *testing.T)     // to the current one
-	uninstall(t *testing.T)   // as the docs say
-	keeps(object string) bool // what stays of OLM itself, as the docs tell
-	forget(t *testing.T)      // what the cluster admin made for this way
-	roles() map[string]string // what admin, edit and view may do
+	install(t *testing.T)      // the previous version
+	upgrade(t *testing.T)      // to the current one
+	uninstall(t *testing.T)    // as the docs say
+	leaves(object string) bool // whether an object of OLM itself remains, as the docs say
+	cleanUp(t *testing.T)      // deletes what the cluster admin created for this method
+	roles() map[string]string  // the rights of admin, edit and view
 }
 
-// life is Sonde's: install, use, upgrade under load, rights, uninstall. Each step needs the one before.
-func life(t *testing.T, w way) {
+// lifecycle installs, uses, upgrades under load and uninstalls Sonde, and tests rights. Each step needs the one before.
+func lifecycle(t *testing.T, m installMethod) {
 	t.Helper()
-	clean, err := objects(t.Context())
+	before, err := objects(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { scrub(t) })
 	makeNamespace(t)
-	timed(t, w.name()+": install of "+previous, func() { w.install(t) })
+	timed(t, m.name()+": install of "+previous, func() { m.install(t) })
 	awaitManager(t, previous)
 	makeSCC(t)
 
@@ -54,8 +54,8 @@ func life(t *testing.T, w way) {
 	endedBefore, jobs := ended.DeepCopy(), jobsOf(t, ended, running)
 
 	end := u.sendUntil(t, 3)
-	timed(t, w.name()+": upgrade to "+current, func() {
-		w.upgrade(t)
+	timed(t, m.name()+": upgrade to "+current, func() {
+		m.upgrade(t)
 		awaitManager(t, current)
 	})
 	end()
@@ -66,8 +66,8 @@ func life(t *testing.T, w way) {
 		t.Errorf("the upgrade changed the status of a capture that had ended (-before +after):\n%s", diff)
 	}
 	cluster.Stop(t, running)
-	u.wantWhole(t, ended, 1)
-	u.wantWhole(t, running, 2, 3, 4)
+	u.wantComplete(t, ended, 1)
+	u.wantComplete(t, running, 2, 3, 4)
 	if diff := cmp.Diff(jobs, jobsOf(t, ended, running)); diff != "" {
 		t.Errorf("Jobs (-before the upgrade +after):\n%s", diff)
 	}
@@ -75,24 +75,24 @@ func life(t *testing.T, w way) {
 	fresh := u.capture(t, "fresh", "10m")
 	u.send(t, 5)
 	cluster.Stop(t, fresh)
-	u.wantWhole(t, fresh, 5)
+	u.wantComplete(t, fresh, 5)
 	t.Run("rights", func(t *testing.T) { cluster.RightsMatrix(t) })
-	t.Run("manager", managersRights)
-	t.Run("roles", func(t *testing.T) { rolesRights(t, w) })
-	remove(t, w, u, clean)
+	t.Run("manager", testManagerRights)
+	t.Run("roles", func(t *testing.T) { testRoleRights(t, m) })
+	remove(t, m, u, before)
 }
 
-// makeNamespace makes the operator's namespace from the suggestion in the bundle, as OpenShift's console does.
+// makeNamespace creates the operator's namespace from the suggestion in the bundle, as OpenShift's console does.
 func makeNamespace(t *testing.T) {
 	t.Helper()
-	c, err := readCSV(previousDir())
+	csv, err := readCSV(previousDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	apply(t, c.Metadata.Annotations["operatorframework.io/suggested-namespace-template"])
+	apply(t, csv.Annotations["operatorframework.io/suggested-namespace-template"])
 }
 
-// makeSCC makes by hand what 0.1.0 needs on OpenShift and did not make itself; without it its Jobs get no Pods.
+// makeSCC creates the constraints that 0.1.0 needs on OpenShift and does not create itself. Without them its Jobs get no Pods.
 func makeSCC(t *testing.T) {
 	t.Helper()
 	if previous != "0.1.0" {
@@ -104,7 +104,7 @@ func makeSCC(t *testing.T) {
 	}
 }
 
-// scrub removes what a test that failed halfway has left, so that the next one says what is its own fault.
+// scrub deletes what a failed test has left, so that the next test fails only for reasons of its own.
 func scrub(t *testing.T) {
 	t.Helper()
 	if !t.Failed() {
@@ -123,7 +123,7 @@ func timed(t *testing.T, what string, step func()) {
 	t.Logf("%s: %.1f s", what, time.Since(start).Seconds())
 }
 
-// awaitManager waits until all of the manager runs in a version, with its webhook.
+// awaitManager waits until every replica of the manager runs in a version, with its webhook.
 func awaitManager(t *testing.T, version string) {
 	t.Helper()
 	cluster.Eventually(t, 2*time.Minute, "manager "+version, func(ctx context.Context) error {
@@ -167,7 +167,7 @@ func jobsOf(t *testing.T, captures ...*sondev1.PacketCapture) map[string]string 
 	return jobs
 }
 
-// user is the admin of one namespace, with a workload that takes numbered packets.
+// user is the admin of one namespace, with a workload that receives numbered packets.
 type user struct {
 	namespace    string
 	name         string
@@ -199,31 +199,31 @@ spec: {targetDeployment: sink, filter: udp port %d, duration: %s, retainFor: 1h}
 	return pc
 }
 
-// atOnce is how many packets a run has, and each part of one that goes on.
-const atOnce = 500
+// runLength is the number of packets in a run, and in each part of a continued run.
+const runLength = 500
 
 // send sends a run of packets.
 func (u *user) send(t *testing.T, run uint32) {
 	t.Helper()
-	cluster.Send(t, u.from, cluster.UDPAddr(u.target.Status.PodIP), run, atOnce)
-	u.sent[run] = atOnce
+	cluster.Send(t, u.from, cluster.UDPAddr(u.target.Status.PodIP), run, runLength)
+	u.sent[run] = runLength
 }
 
 // sendUntil sends a run, 500 packets a second, until the returned function is called.
 func (u *user) sendUntil(t *testing.T, run uint32) (end func()) {
 	t.Helper()
-	enough, done := make(chan struct{}), make(chan error, 1)
+	stop, done := make(chan struct{}), make(chan error, 1)
 	go func() {
 		for {
 			_, err := cluster.Exec(t.Context(), u.from, "/workload", "send", "-to", cluster.UDPAddr(u.target.Status.PodIP),
-				"-run", fmt.Sprint(run), "-first", fmt.Sprint(u.sent[run]), "-count", fmt.Sprint(atOnce), "-rate", fmt.Sprint(atOnce))
+				"-run", fmt.Sprint(run), "-first", fmt.Sprint(u.sent[run]), "-count", fmt.Sprint(runLength), "-rate", fmt.Sprint(runLength))
 			if err != nil {
 				done <- err
 				return
 			}
-			u.sent[run] += atOnce
+			u.sent[run] += runLength
 			select {
-			case <-enough:
+			case <-stop:
 				done <- nil
 				return
 			default:
@@ -231,16 +231,16 @@ func (u *user) sendUntil(t *testing.T, run uint32) (end func()) {
 		}
 	}()
 	return func() {
-		close(enough)
+		close(stop)
 		if err := <-done; err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-// wantWhole fetches a capture's file through the plugin and asserts that it holds these runs, each packet once, and that
-// the account says so.
-func (u *user) wantWhole(t *testing.T, pc *sondev1.PacketCapture, runs ...uint32) {
+// wantComplete fetches a capture's file through the plugin and asserts that it holds each packet of these runs once, and that
+// the account agrees.
+func (u *user) wantComplete(t *testing.T, pc *sondev1.PacketCapture, runs ...uint32) {
 	t.Helper()
 	if pc.Status.Phase != sondev1.PhaseCompleted {
 		t.Errorf("capture %s: phase %s, want Completed: %+v", pc.Name, pc.Status.Phase, pc.Status)

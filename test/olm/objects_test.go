@@ -17,11 +17,10 @@ import (
 	"github.com/sonde-operator/sonde/test/cluster"
 )
 
-// passing are resources whose objects come and go with others that are compared: Events end by themselves, and an address
-// goes with its Service.
-var passing = []string{"events", "componentstatuses", "ipaddresses"}
+// transient are resources whose objects come and go with other objects: Events expire, and an address goes with its Service.
+var transient = []string{"events", "componentstatuses", "ipaddresses"}
 
-// objects lists every object of the cluster that can be listed and is not passing, as "resource.group namespace/name".
+// objects lists every object of the cluster that can be listed and is not transient, as "resource.group namespace/name".
 func objects(ctx context.Context) ([]string, error) {
 	d, err := discovery.NewDiscoveryClientForConfig(cluster.Config)
 	if err != nil {
@@ -42,7 +41,7 @@ func objects(ctx context.Context) ([]string, error) {
 			return nil, err
 		}
 		for _, r := range list.APIResources {
-			if !slices.Contains(r.Verbs, "list") || slices.Contains(passing, r.Name) {
+			if !slices.Contains(r.Verbs, "list") || slices.Contains(transient, r.Name) {
 				continue
 			}
 			gvr := gv.WithResource(r.Name)

@@ -13,12 +13,12 @@ import (
 	"github.com/sonde-operator/sonde/test/cluster"
 )
 
-// remove uninstalls Sonde while a capture runs and others are kept, and holds what is left against what the docs tell.
-func remove(t *testing.T, w way, u *user, clean []string) {
+// remove uninstalls Sonde while a capture runs and others have results, and compares what is left with the docs.
+func remove(t *testing.T, m installMethod, u *user, before []string) {
 	t.Helper()
 	u.capture(t, "last", "10m")
-	timed(t, w.name()+": uninstall", func() {
-		w.uninstall(t)
+	timed(t, m.name()+": uninstall", func() {
+		m.uninstall(t)
 		cluster.Eventually(t, time.Minute, "manager gone", func(ctx context.Context) error {
 			out, err := field(ctx, `{.items[*].metadata.name}`, "-n", cluster.OperatorNamespace, "pods", "-l", "app.kubernetes.io/component=manager")
 			if err == nil && out != "" {
@@ -27,46 +27,46 @@ func remove(t *testing.T, w way, u *user, clean []string) {
 			return err
 		})
 	})
-	mine := func(o string) bool { return strings.Contains(o, u.namespace) }
+	ofUser := func(o string) bool { return strings.Contains(o, u.namespace) }
 	var left []string
-	cluster.Eventually(t, 30*time.Second, "nothing left but what is told", func(ctx context.Context) error {
+	cluster.Eventually(t, 30*time.Second, "nothing left but what the docs name", func(ctx context.Context) error {
 		all, err := objects(ctx)
 		if err != nil {
 			return err
 		}
-		left = slices.DeleteFunc(added(clean, all), func(o string) bool { return mine(o) && !strings.Contains(o, "monitoring.openshift.tpg") })
-		if not := slices.DeleteFunc(slices.Clone(left), func(o string) bool { return told(o) || w.keeps(o) }); len(not) > 0 {
-			return fmt.Errorf("left, and not told:\n%s", strings.Join(not, "\n"))
+		left = slices.DeleteFunc(added(before, all), func(o string) bool { return ofUser(o) && !strings.Contains(o, "monitoring.openshift.tpg") })
+		if undocumented := slices.DeleteFunc(slices.Clone(left), func(o string) bool { return documented(o) || m.leaves(o) }); len(undocumented) > 0 {
+			return fmt.Errorf("left, but not in the docs:\n%s", strings.Join(undocumented, "\n"))
 		}
 		return nil
 	})
-	t.Logf("%s: left after the uninstall, as told:\n%s", w.name(), strings.Join(left, "\n"))
-	timed(t, w.name()+": deleting CRDs and namespace with captures in them", func() {
+	t.Logf("%s: left after the uninstall, as documented:\n%s", m.name(), strings.Join(left, "\n"))
+	timed(t, m.name()+": deleting CRDs and namespace with captures in them", func() {
 		kubectl(t, "", "delete", "--ignore-not-found", "--timeout=60s", "crd", "packetcaptures.monitoring.openshift.tpg", "traces.monitoring.openshift.tpg", "resultaccesses.monitoring.openshift.tpg")
 		kubectl(t, "", "delete", "--timeout=60s", "namespace", cluster.OperatorNamespace)
 	})
-	w.forget(t)
+	m.cleanUp(t)
 	cluster.NoAgents(t, 10*time.Second)
 	cluster.Eventually(t, 30*time.Second, "nothing left at all", func(ctx context.Context) error {
 		all, err := objects(ctx)
 		if err != nil {
 			return err
 		}
-		if left := slices.DeleteFunc(added(clean, all), mine); len(left) > 0 {
+		if left := slices.DeleteFunc(added(before, all), ofUser); len(left) > 0 {
 			return fmt.Errorf("left:\n%s", strings.Join(left, "\n"))
 		}
 		return nil
 	})
 }
 
-// told says whether the docs tell that an object stays after the uninstall, whatever the way: CRDs, what is in them, and
+// documented reports whether the docs name an object that remains after an uninstall by either OLM: CRDs, their objects, and
 // the operator's namespace, where agents keep their results.
-func told(object string) bool {
+func documented(object string) bool {
 	resource, name, _ := strings.Cut(object, " ")
 	switch resource {
 	case "customresourcedefinitions.apiextensions.k8s.io":
 		return strings.HasSuffix(name, ".monitoring.openshift.tpg")
-	case "apiservices.apiregistration.k8s.io": // made by the API server, of the CRDs
+	case "apiservices.apiregistration.k8s.io": // the API server creates it for the CRDs
 		return name == "v1alpha1.monitoring.openshift.tpg"
 	case "namespaces":
 		return name == cluster.OperatorNamespace

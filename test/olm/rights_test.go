@@ -16,10 +16,10 @@ import (
 	"github.com/sonde-operator/sonde/test/cluster"
 )
 
-// asked is one question to the API server: may a user do this?
-type asked struct{ namespace, verb, group, resource string }
+// request is an action that a user may or may not do.
+type request struct{ namespace, verb, group, resource string }
 
-func may(ctx context.Context, t *testing.T, user string, groups []string, a asked) bool {
+func allowed(ctx context.Context, t *testing.T, user string, groups []string, a request) bool {
 	t.Helper()
 	r := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 		User: user, Groups: append(groups, "system:authenticated"),
@@ -31,13 +31,13 @@ func may(ctx context.Context, t *testing.T, user string, groups []string, a aske
 	return r.Status.Allowed
 }
 
-// What the manager keeps in its own namespace it may touch nowhere else: OLM v0 and v1 both make ClusterRoles of a
-// ClusterServiceVersion's permissions where the install mode is AllNamespaces.
-func managersRights(t *testing.T) {
+// The manager must not have its rights in its own namespace elsewhere. OLM v0 and v1 both create ClusterRoles of a
+// ClusterServiceVersion's permissions if the install mode is AllNamespaces.
+func testManagerRights(t *testing.T) {
 	elsewhere := cluster.Namespace(t, nil)
 	account := "system:serviceaccount:" + cluster.OperatorNamespace + ":sonde-manager"
 	groups := []string{"system:serviceaccounts", "system:serviceaccounts:" + cluster.OperatorNamespace}
-	for _, a := range []asked{
+	for _, a := range []request{
 		{verb: "get", resource: "secrets"},
 		{verb: "list", resource: "secrets"},
 		{verb: "create", resource: "secrets"},
@@ -50,12 +50,12 @@ func managersRights(t *testing.T) {
 	} {
 		for ns, want := range map[string]bool{cluster.OperatorNamespace: true, elsewhere: false, "": false} {
 			a.namespace = ns
-			if got := may(t.Context(), t, account, groups, a); got != want {
+			if got := allowed(t.Context(), t, account, groups, a); got != want {
 				t.Errorf("the manager may %s %s in %q: %t, want %t", a.verb, a.resource, ns, got, want)
 			}
 		}
 	}
-	for _, a := range []asked{
+	for _, a := range []request{
 		{verb: "escalate", group: "rbac.authorization.k8s.io", resource: "clusterroles"},
 		{verb: "bind", group: "rbac.authorization.k8s.io", resource: "clusterroles"},
 		{verb: "impersonate", resource: "users"},
@@ -63,13 +63,13 @@ func managersRights(t *testing.T) {
 		{verb: "create", resource: "pods/exec"},
 	} {
 		a.namespace = elsewhere
-		if may(t.Context(), t, account, groups, a) {
+		if allowed(t.Context(), t, account, groups, a) {
 			t.Errorf("the manager may %s %s", a.verb, a.resource)
 		}
 	}
 }
 
-// verbs that are asked for, in this order.
+// verbs to test, in this order.
 var verbs = []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"}
 
 // defaultRoles is what the bundle's own ClusterRoles give to admin, edit and view.
@@ -82,9 +82,8 @@ func defaultRoles() map[string]string {
 	}
 }
 
-// rolesRights asks what admin, edit and view of a namespace may do with Sonde's kinds, and holds it against the table in
-// docs/olm.md.
-func rolesRights(t *testing.T, w way) {
+// testRoleRights compares the rights of a namespace's admin, edit and view on Sonde's kinds with the table in docs/olm.md.
+func testRoleRights(t *testing.T, m installMethod) {
 	t.Helper()
 	ns := cluster.Namespace(t, nil)
 	got := map[string]string{}
@@ -93,30 +92,30 @@ func rolesRights(t *testing.T, w way) {
 	}
 	for _, role := range []string{"admin", "edit", "view"} {
 		cluster.Eventually(t, 10*time.Second, "roles aggregated", func(ctx context.Context) error {
-			if !may(ctx, t, role, nil, asked{ns, "get", sondev1.GroupVersion.Group, "packetcaptures"}) {
+			if !allowed(ctx, t, role, nil, request{ns, "get", sondev1.GroupVersion.Group, "packetcaptures"}) {
 				return fmt.Errorf("%s may not get packetcaptures", role)
 			}
 			return nil
 		})
 		for _, resource := range []string{"packetcaptures", "traces", "resultaccesses"} {
-			var allowed []string
+			var granted []string
 			for _, verb := range verbs {
-				if may(t.Context(), t, role, nil, asked{ns, verb, sondev1.GroupVersion.Group, resource}) {
-					allowed = append(allowed, verb)
+				if allowed(t.Context(), t, role, nil, request{ns, verb, sondev1.GroupVersion.Group, resource}) {
+					granted = append(granted, verb)
 				}
 			}
-			got[role+" "+resource] = strings.Join(allowed, " ")
+			got[role+" "+resource] = strings.Join(granted, " ")
 		}
 		for _, verb := range []string{sondev1.VerbCapture, sondev1.VerbTrace} {
-			if may(t.Context(), t, role, nil, asked{ns, verb, "", "pods"}) {
+			if allowed(t.Context(), t, role, nil, request{ns, verb, "", "pods"}) {
 				got[role+" pods"] = strings.TrimSpace(got[role+" pods"] + " " + verb)
 			}
 		}
-		if may(t.Context(), t, role, nil, asked{ns, "patch", sondev1.GroupVersion.Group, "packetcaptures/status"}) {
+		if allowed(t.Context(), t, role, nil, request{ns, "patch", sondev1.GroupVersion.Group, "packetcaptures/status"}) {
 			t.Errorf("%s may write the status", role)
 		}
 	}
-	if diff := cmp.Diff(w.roles(), got); diff != "" {
-		t.Errorf("what the roles may (-want +got):\n%s", diff)
+	if diff := cmp.Diff(m.roles(), got); diff != "" {
+		t.Errorf("rights of the roles (-want +got):\n%s", diff)
 	}
 }

@@ -5,19 +5,25 @@ package olm
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"time"
 
+	operatorsv1 "github.com/operator-framework/api/pkg/operators/v1"
+	operatorsv1alpha1 "github.com/operator-framework/api/pkg/operators/v1alpha1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"github.com/sonde-operator/sonde/test/cluster"
 )
 
-// v0 is the way by Subscription, InstallPlan and ClusterServiceVersion.
+// v0 installs by Subscription, InstallPlan and ClusterServiceVersion.
 type v0 struct{}
 
 // OLM v0: its two operators, with catalog and bundles as images that are unpacked in Pods.
 func TestV0(t *testing.T) {
-	crds := programs + "/crds-v0/" // a link: only with the slash does kubectl look behind it
+	crds := programs + "/crds-v0/" // kubectl follows a link only with the slash
 	kubectl(t, "", "create", "-f", crds)
 	t.Cleanup(func() {
 		_, err := run(context.WithoutCancel(t.Context()), "", "kubectl", "delete", "--ignore-not-found", "-f", crds)
@@ -37,11 +43,11 @@ func TestV0(t *testing.T) {
 		_, _ = run(context.WithoutCancel(t.Context()), "", "kubectl", "delete", "clusterrolebinding", "olm-catalog")
 	})
 	kubectl(t, "", "-n", "olm", "rollout", "status", "deployment/catalog", "--timeout=60s")
-	life(t, &v0{})
+	lifecycle(t, v0{})
 }
 
-// catalogOperator is a Pod, because it asks catalogs by the names of their Services. Without the last flag it would set a uid
-// on the Pods that it makes, which OpenShift's restricted-v2 refuses.
+// catalogOperator runs in a Pod, because it finds catalogs by the names of their Services. Without the last flag it would
+// set a user ID on the Pods that it creates, which OpenShift's restricted-v2 refuses.
 const catalogOperator = `
 apiVersion: v1
 kind: ServiceAccount
@@ -72,79 +78,97 @@ spec:
       volumes: [{name: tmp, emptyDir: {}}]
 `
 
-// serve lets the CatalogSource name the catalog of a version.
-func (v *v0) serve(t *testing.T, version string) {
-	t.Helper()
-	apply(t, fmt.Sprintf(`
-apiVersion: operators.coreos.com/v1alpha1
-kind: CatalogSource
-metadata: {name: sonde, namespace: olm}
-spec:
-  sourceType: grpc
-  image: quay.io/sonde/sonde-catalog:v%s
-  grpcPodConfig: {securityContextConfig: restricted, extractContent: {catalogDir: /configs}}
-`, version))
-}
+func (v0) name() string { return "OLM v0" }
 
-func (v *v0) name() string { return "OLM v0" }
-
-func (v *v0) install(t *testing.T) {
-	t.Helper()
-	v.serve(t, previous)
-	apply(t, `
-apiVersion: operators.coreos.com/v1
-kind: OperatorGroup
-metadata: {name: sonde, namespace: sonde-system}
----
-apiVersion: operators.coreos.com/v1alpha1
-kind: Subscription
-metadata: {name: sonde, namespace: sonde-system}
-spec: {name: sonde, channel: candidate, source: sonde, sourceNamespace: olm, installPlanApproval: Automatic}
-`)
-	v.await(t, previous)
-}
-
-func (v *v0) upgrade(t *testing.T) {
-	t.Helper()
-	v.serve(t, current)
-	v.await(t, current)
-}
-
-// await waits until the ClusterServiceVersion of a version has succeeded, and that before it is gone.
-func (v *v0) await(t *testing.T, version string) {
-	t.Helper()
-	want := "sonde.v" + version + "=Succeeded"
-	cluster.Eventually(t, 3*time.Minute, want, func(ctx context.Context) error {
-		got, err := field(ctx, `{range .items[*]}{.metadata.name}={.status.phase} {end}`, "-n", "sonde-system", "csv")
-		if err != nil {
-			return err
-		}
-		if strings.TrimSpace(got) != want {
-			state, err := field(ctx, `{.items[*].status.conditions}`, "-n", "sonde-system", "subscription,installplan,csv")
-			return fmt.Errorf("%q, %s (%w)", got, state, err)
-		}
-		return nil
-	})
-}
-
-// uninstall removes in the order in which OLM would not install again what was just removed.
-func (v *v0) uninstall(t *testing.T) {
-	t.Helper()
-	for _, kind := range []string{"subscription", "installplan", "csv"} {
-		kubectl(t, "", "-n", "sonde-system", "delete", kind, "--all")
+// catalogSource of a version.
+func catalogSource(version string) *operatorsv1alpha1.CatalogSource {
+	return &operatorsv1alpha1.CatalogSource{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "olm", Name: "sonde"},
+		Spec: operatorsv1alpha1.CatalogSourceSpec{
+			SourceType: operatorsv1alpha1.SourceTypeGrpc, Image: "quay.io/sonde/sonde-catalog:v" + version,
+			GrpcPodConfig: &operatorsv1alpha1.GrpcPodConfig{
+				SecurityContextConfig: operatorsv1alpha1.Restricted,
+				ExtractContent:        &operatorsv1alpha1.ExtractContentConfig{CatalogDir: "/configs"},
+			},
+		},
 	}
 }
 
-// forget removes what the cluster admin made for OLM.
-func (v *v0) forget(t *testing.T) {
+func (v v0) install(t *testing.T) {
+	t.Helper()
+	installed := metav1.ObjectMeta{Namespace: cluster.OperatorNamespace, Name: "sonde"}
+	for _, o := range []client.Object{
+		catalogSource(previous),
+		&operatorsv1.OperatorGroup{ObjectMeta: installed},
+		&operatorsv1alpha1.Subscription{ObjectMeta: installed, Spec: &operatorsv1alpha1.SubscriptionSpec{
+			Package: "sonde", Channel: "candidate", CatalogSource: "sonde", CatalogSourceNamespace: "olm",
+			InstallPlanApproval: operatorsv1alpha1.ApprovalAutomatic,
+		}},
+	} {
+		if err := cluster.Admin.Create(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	v.await(t, previous)
+}
+
+func (v v0) upgrade(t *testing.T) {
+	t.Helper()
+	if err := cluster.Admin.Patch(t.Context(), catalogSource(current), client.MergeFrom(catalogSource(previous))); err != nil {
+		t.Fatal(err)
+	}
+	v.await(t, current)
+}
+
+// await waits until the ClusterServiceVersion of a version has succeeded and the previous one is gone.
+func (v0) await(t *testing.T, version string) {
+	t.Helper()
+	want := map[string]operatorsv1alpha1.ClusterServiceVersionPhase{"sonde.v" + version: operatorsv1alpha1.CSVPhaseSucceeded}
+	cluster.Eventually(t, 3*time.Minute, fmt.Sprint(want), func(ctx context.Context) error {
+		var subscriptions operatorsv1alpha1.SubscriptionList
+		var plans operatorsv1alpha1.InstallPlanList
+		var csvs operatorsv1alpha1.ClusterServiceVersionList
+		for _, list := range []client.ObjectList{&subscriptions, &plans, &csvs} {
+			if err := cluster.Admin.List(ctx, list, client.InNamespace(cluster.OperatorNamespace)); err != nil {
+				return err
+			}
+		}
+		got, conditions := map[string]operatorsv1alpha1.ClusterServiceVersionPhase{}, []any{}
+		for _, c := range csvs.Items {
+			got[c.Name] = c.Status.Phase
+			conditions = append(conditions, c.Status.Conditions)
+		}
+		if maps.Equal(got, want) {
+			return nil
+		}
+		for _, s := range subscriptions.Items {
+			conditions = append(conditions, s.Status.Conditions)
+		}
+		for _, p := range plans.Items {
+			conditions = append(conditions, p.Status.Conditions)
+		}
+		return fmt.Errorf("%v, conditions %+v", got, conditions)
+	})
+}
+
+// uninstall deletes in this order, or OLM would install again what is gone.
+func (v0) uninstall(t *testing.T) {
+	t.Helper()
+	for _, kind := range []string{"subscription", "installplan", "csv"} {
+		kubectl(t, "", "-n", cluster.OperatorNamespace, "delete", kind, "--all")
+	}
+}
+
+// cleanUp deletes what the cluster admin created for OLM.
+func (v0) cleanUp(t *testing.T) {
 	t.Helper()
 	kubectl(t, "", "-n", "olm", "delete", "catalogsource", "sonde")
 	kubectl(t, "", "delete", "--ignore-not-found", "operators.operators.coreos.com", "sonde.sonde-system")
 }
 
-// keeps: the catalog and what was unpacked of it, the roles for each CRD and for the OperatorGroup, and OLM's own object
-// that stands for the operator.
-func (v *v0) keeps(object string) bool {
+// leaves: the catalog and what was unpacked from it, the roles for each CRD and for the OperatorGroup, and OLM's own object
+// for the operator.
+func (v0) leaves(object string) bool {
 	resource, name, _ := strings.Cut(object, " ")
 	switch resource {
 	case "clusterroles.rbac.authorization.k8s.io":
@@ -155,9 +179,9 @@ func (v *v0) keeps(object string) bool {
 	return strings.HasPrefix(name, "olm/")
 }
 
-// roles: OLM v0 makes a ClusterRole per CRD and verb set, and aggregates them to the roles of Kubernetes. So view reads
-// ResultAccesses too, which hold the hashes of tokens and nothing that opens anything.
-func (v *v0) roles() map[string]string {
+// roles: OLM v0 creates a ClusterRole for each CRD and verb set, and aggregates them to the roles of Kubernetes. So view
+// reads ResultAccesses too. These hold only hashes of tokens.
+func (v0) roles() map[string]string {
 	roles := defaultRoles()
 	roles["view resultaccesses"] = "get list watch"
 	return roles

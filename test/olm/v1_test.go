@@ -23,15 +23,15 @@ import (
 	"github.com/sonde-operator/sonde/test/installer"
 )
 
-// v1 is the way by ClusterCatalog and ClusterExtension.
+// v1 installs by ClusterCatalog and ClusterExtension.
 type v1 struct{}
 
-// OLM v1: catalogd and operator-controller, with catalogs as images and a ServiceAccount that may do no more than the
+// OLM v1: catalogd and operator-controller, with catalogs as images and a ServiceAccount that has only the rights that the
 // install needs.
 func TestV1(t *testing.T) {
-	crds := programs + "/crds-v1/" // a link: only with the slash does kubectl look behind it
+	crds := programs + "/crds-v1/" // kubectl follows a link only with the slash
 	kubectl(t, "", "create", "-f", crds)
-	t.Cleanup(func() { // what is left of a test that failed may hold it up
+	t.Cleanup(func() { // objects of a test that failed may block the deletion
 		if _, err := run(context.WithoutCancel(t.Context()), "", "kubectl", "delete", "--ignore-not-found", "--timeout=60s", "-f", crds); err != nil {
 			t.Error(err)
 		}
@@ -46,10 +46,11 @@ func TestV1(t *testing.T) {
 	startGuest(t, "catalogd", "--system-namespace=olmv1-system", "--external-address="+controlPlane+":8543", "--catalogs-server-addr=:8543", "--health-probe-bind-address=:8581",
 		"--webhook-server-port=9543", "--metrics-bind-address=127.0.0.1:7543", "--cache-dir="+t.TempDir(), "--tls-cert="+cert, "--tls-key="+key)
 	startGuest(t, "operator-controller", "--system-namespace=olmv1-system", "--health-probe-bind-address=:8582", "--cache-path="+t.TempDir(), "--catalogd-cas-dir="+filepath.Dir(cert))
-	life(t, &v1{})
+	lifecycle(t, v1{})
 }
 
-// certificate makes one for catalogd's address, and returns its files; it alone is in its directory, as an authority.
+// certificate creates one for catalogd's address and returns its files. The directory of cert holds nothing else, so that it
+// can serve as the directory of authorities.
 func certificate(t *testing.T) (cert, key string) {
 	t.Helper()
 	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -77,10 +78,10 @@ func certificate(t *testing.T) (cert, key string) {
 	return cert, key
 }
 
-func (v *v1) name() string { return "OLM v1" }
+func (v1) name() string { return "OLM v1" }
 
-// allow gives the installing ServiceAccount the rights for one bundle.
-func (v *v1) allow(t *testing.T, bundle string) {
+// allow grants the installing ServiceAccount the rights for one bundle.
+func (v1) allow(t *testing.T, bundle string) {
 	t.Helper()
 	manifests, err := installer.Manifests(bundle)
 	if err != nil {
@@ -89,9 +90,9 @@ func (v *v1) allow(t *testing.T, bundle string) {
 	apply(t, string(manifests))
 }
 
-func (v *v1) serve(t *testing.T, version string) {
+func (v1) serve(t *testing.T, version string) {
 	t.Helper()
-	// The label is what catalogd's own webhook would set.
+	// catalogd's own webhook, which is not installed, would set the label.
 	apply(t, fmt.Sprintf(`
 apiVersion: olm.operatorframework.io/v1
 kind: ClusterCatalog
@@ -100,7 +101,7 @@ spec: {source: {type: Image, image: {ref: "quay.io/sonde/sonde-catalog:v%s"}}}
 `, version))
 }
 
-func (v *v1) install(t *testing.T) {
+func (v v1) install(t *testing.T) {
 	t.Helper()
 	v.allow(t, previousDir())
 	v.serve(t, previous)
@@ -116,17 +117,18 @@ spec:
 	v.await(t, previous)
 }
 
-func (v *v1) upgrade(t *testing.T) {
+func (v v1) upgrade(t *testing.T) {
 	t.Helper()
 	v.allow(t, bundleDir)
 	v.serve(t, current)
-	v.refused(t)
+	v.awaitRefusal(t)
 	kubectl(t, "", "patch", "clusterextension", "sonde", "--type=merge", "-p", `{"spec":{"install":{"preflight":{"crdUpgradeSafety":{"enforcement":"None"}}}}}`)
 	v.await(t, current)
 }
 
-// refused waits until the check of CRDs, which docs/olm.md has off, refuses the upgrade; the old version stays.
-func (v *v1) refused(t *testing.T) {
+// awaitRefusal waits until the check of CRDs refuses the upgrade; the old version stays. docs/olm.md says to turn the check
+// off.
+func (v v1) awaitRefusal(t *testing.T) {
 	t.Helper()
 	const want = "refusing to determine that change is safe"
 	cluster.Eventually(t, time.Minute, want, func(ctx context.Context) error {
@@ -140,7 +142,7 @@ func (v *v1) refused(t *testing.T) {
 }
 
 // await waits until a version is installed.
-func (v *v1) await(t *testing.T, version string) {
+func (v1) await(t *testing.T, version string) {
 	t.Helper()
 	want := version + "=True"
 	cluster.Eventually(t, 3*time.Minute, want, func(ctx context.Context) error {
@@ -157,23 +159,23 @@ func (v *v1) await(t *testing.T, version string) {
 	})
 }
 
-func (v *v1) uninstall(t *testing.T) {
+func (v1) uninstall(t *testing.T) {
 	t.Helper()
 	kubectl(t, "", "delete", "--timeout=60s", "clusterextension", "sonde")
 }
 
-// keeps: the catalog, and the installing ServiceAccount's rights.
-func (v *v1) keeps(object string) bool {
+// leaves: the catalog, and the installing ServiceAccount's rights.
+func (v1) leaves(object string) bool {
 	resource, name, _ := strings.Cut(object, " ")
 	return object == "clustercatalogs.olm.operatorframework.io sonde" || name == "sonde-installer" && strings.HasSuffix(resource, ".rbac.authorization.k8s.io") || strings.HasPrefix(name, "olmv1-system/")
 }
 
-// forget removes what the cluster admin made for OLM.
-func (v *v1) forget(t *testing.T) {
+// cleanUp deletes what the cluster admin created for OLM.
+func (v1) cleanUp(t *testing.T) {
 	t.Helper()
 	kubectl(t, "", "delete", "clustercatalog", "sonde")
 	kubectl(t, "", "delete", "clusterrole,clusterrolebinding", "sonde-installer")
 }
 
-// roles: OLM v1 makes none beside the bundle's.
-func (v *v1) roles() map[string]string { return defaultRoles() }
+// roles: OLM v1 adds none to the bundle's.
+func (v1) roles() map[string]string { return defaultRoles() }

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	operatorsv1alpha1 "github.com/operator-framework/api/pkg/operators/v1alpha1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/yaml"
 
@@ -86,28 +87,15 @@ func permissions(t *testing.T, file string, b []byte) []rights.Right {
 	if !strings.HasSuffix(file, ".clusterserviceversion.yaml") {
 		return nil
 	}
-	type permission struct {
-		ServiceAccountName string              `json:"serviceAccountName"`
-		Rules              []rbacv1.PolicyRule `json:"rules"`
-	}
-	var csv struct {
-		Spec struct {
-			Install struct {
-				Spec struct {
-					ClusterPermissions []permission `json:"clusterPermissions"`
-					Permissions        []permission `json:"permissions"`
-				} `json:"spec"`
-			} `json:"install"`
-		} `json:"spec"`
-	}
+	var csv operatorsv1alpha1.ClusterServiceVersion
 	if err := yaml.Unmarshal(b, &csv); err != nil {
 		t.Fatal(err)
 	}
 	var all []rights.Right
-	for _, p := range csv.Spec.Install.Spec.ClusterPermissions {
+	for _, p := range csv.Spec.InstallStrategy.StrategySpec.ClusterPermissions {
 		all = append(all, rights.Expand("ClusterRole/"+p.ServiceAccountName, "", p.Rules)...)
 	}
-	for _, p := range csv.Spec.Install.Spec.Permissions {
+	for _, p := range csv.Spec.InstallStrategy.StrategySpec.Permissions {
 		all = append(all, rights.Expand("Role/"+p.ServiceAccountName, operator, p.Rules)...)
 	}
 	if len(all) == 0 {
