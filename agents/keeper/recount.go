@@ -29,7 +29,7 @@ type contents struct {
 func recount(from io.Reader) (contents, error) {
 	var h contents
 	var err error
-	h.bytes, err = pcapng.Walk(from, func(g pcapng.Glance) {
+	h.bytes, err = pcapng.Walk(from, func(g pcapng.BlockInfo) {
 		if !g.Packet {
 			return
 		}

@@ -74,7 +74,7 @@ func completeSize(f *os.File, name string, size int64, files []account.File) int
 	if isText(name) {
 		return lastLineEnd(f, known, size)
 	}
-	if whole := pcapng.Whole(f, known, size); whole > 0 {
+	if whole := pcapng.CompleteLen(f, known, size); whole > 0 {
 		return whole
 	}
 	return size

@@ -10,7 +10,7 @@ func (t *Trace) count() {
 	var lost Account
 	for _, r := range t.program.Rings {
 		lost.LostRing += r.Lost()
-		lost.LostCompat += r.Own()
+		lost.LostCompat += r.Counter()
 	}
 	for _, n := range t.lostRare() {
 		lost.LostRare += n

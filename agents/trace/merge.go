@@ -75,7 +75,7 @@ func (t *Trace) writeRun(r kernel.Ring, e *kernel.Record, others, until uint64) 
 	for more = true; more && e.Head.Time <= others && !t.mustWait(e, r, until); {
 		t.write(e)
 		r.Skip(uint64(e.Head.Size))
-		r.FreeMuch()
+		r.FreeLarge()
 		if more, err = r.Next(e); err != nil {
 			return false, err
 		}
@@ -97,7 +97,7 @@ func (t *Trace) copyRun(r kernel.Ring, e *kernel.Record, others uint64) (more bo
 			break
 		}
 		r.Skip(uint64(len(records)))
-		r.FreeMuch()
+		r.FreeLarge()
 		if more, err = r.Next(e); err != nil {
 			return false, err
 		}

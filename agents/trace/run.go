@@ -55,18 +55,18 @@ func (t *Trace) Account() Account {
 }
 
 func (t *Trace) loop(ctx context.Context) error {
-	pause, counted := ring.Longest, uint64(0)
+	pause, counted := ring.MaxInterval, uint64(0)
 	for ctx.Err() == nil && t.out.End() == "" {
 		fill, now := max(t.program.Fill(), t.rare.Fill()), kernel.BootTime()
-		if err := t.merge(now - uint64(ring.Settle)); err != nil {
+		if err := t.merge(now - uint64(ring.MaxDelay)); err != nil {
 			return err
 		}
-		if now-counted >= uint64(ring.Longest) {
+		if now-counted >= uint64(ring.MaxInterval) {
 			t.out.Deliver(false) // for those who read the file during the trace
 			t.count()
 			counted = now
 		}
-		if pause = ring.NextPause(pause, fill); pause > 0 {
+		if pause = ring.NextInterval(pause, fill); pause > 0 {
 			sleep(ctx, pause)
 		}
 	}

@@ -104,7 +104,7 @@ func probe(o Options, capture sondev1.Capture, p Plan) corev1.Container {
 // probe mostly has.
 func ringMemory(o Options, capture sondev1.Capture) int64 {
 	if e := capture.Common().Engine; e == sondev1.EngineBPF || e == sondev1.EngineAuto {
-		return ringmemory.Most(o.RingBytes)
+		return ringmemory.MaxBytes(o.RingBytes)
 	}
 	return o.RingBytes
 }

@@ -28,7 +28,7 @@ func Doctor(o Options, node string) *corev1.Pod {
 			Name: "doctor", Image: o.Image, ImagePullPolicy: corev1.PullIfNotPresent,
 			Command: []string{"/agent"}, Args: []string{"doctor", "--output", "json"},
 			SecurityContext: probeSecurity(o.Privilege, true),
-			Resources:       little(doctorMemory + ringmemory.Most(0)),
+			Resources:       little(doctorMemory + ringmemory.MaxBytes(0)),
 		}),
 	}
 }

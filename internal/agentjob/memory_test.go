@@ -12,7 +12,7 @@ import (
 func TestMemoryHasRoomForTheRings(t *testing.T) {
 	const mi = 1 << 20
 	for engine, rings := range map[sondev1.CaptureEngine]func(int64) int64{
-		"": same, sondev1.EngineAFPacket: same, sondev1.EngineAuto: ringmemory.Most, sondev1.EngineBPF: ringmemory.Most,
+		"": same, sondev1.EngineAFPacket: same, sondev1.EngineAuto: ringmemory.MaxBytes, sondev1.EngineBPF: ringmemory.MaxBytes,
 	} {
 		for _, ringBytes := range []int64{mi, 32 * mi, 1024 * mi} {
 			o, pc := options, capture()

@@ -105,7 +105,7 @@ func (b *Backend) Read() (time.Duration, error) {
 		s, block := b.oldest()
 		if s == nil && n == 0 {
 			if backend.IsQuiet(b.lastBlock, backend.Now(unix.CLOCK_MONOTONIC)) {
-				return recording.UntilNext(ring.Quiet), nil
+				return recording.UntilNext(ring.QuietInterval), nil
 			}
 			return backend.Interval, nil
 		}

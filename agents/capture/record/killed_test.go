@@ -179,5 +179,5 @@ func checkSizes(t *testing.T, dir string) {
 // whole is what a keeper serves of a file.
 func whole(t *testing.T, b []byte) []byte {
 	t.Helper()
-	return b[:pcapng.Whole(strings.NewReader(string(b)), 0, int64(len(b)))]
+	return b[:pcapng.CompleteLen(strings.NewReader(string(b)), 0, int64(len(b)))]
 }

@@ -163,7 +163,7 @@ func (r *Recorder) full(tight limit) {
 	case tight == limitDisk && r.pending() > 0:
 		_ = r.sync() // then check again: pending bytes may take less space, and the error must state the true free space
 	case tight == limitDisk:
-		r.fail(r.floor().Below())
+		r.fail(r.floor().FullError())
 	case r.cfg.Rotate == nil:
 		r.end.reason = recording.ByteLimit
 	default:
@@ -180,7 +180,7 @@ func (r *Recorder) writeBatch(b *Batch) {
 	f.size += b.size
 	r.countWritten(b)
 	if n, err := r.out.Writev(b.runs); err != nil {
-		r.refused(err, disk.Behind(b.runs, n))
+		r.refused(err, disk.Skip(b.runs, n))
 	}
 }
 

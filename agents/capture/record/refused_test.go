@@ -255,7 +255,7 @@ func isThere(t *testing.T, r *Recorder) {
 		return
 	}
 	packets := uint64(0)
-	whole, err := pcapng.Walk(bytes.NewReader(b[:newest.Bytes]), func(g pcapng.Glance) {
+	whole, err := pcapng.Walk(bytes.NewReader(b[:newest.Bytes]), func(g pcapng.BlockInfo) {
 		if g.Packet {
 			packets++
 		}

@@ -63,7 +63,7 @@ func (r *Recorder) begin() error {
 	if r.cfg.DiskFloor != nil {
 		above, err := r.disk(uint64(len(header)))
 		if err == nil && above < uint64(len(header)) {
-			err = r.floor().Below()
+			err = r.floor().FullError()
 		}
 		if err != nil {
 			return err

@@ -13,7 +13,7 @@ import (
 // However many CPUs a node may have, the rings take no more than their probe's container has room for.
 func TestRingsFitTheirMemory(t *testing.T) {
 	for _, ringBytes := range []int{1 << 20, 3 << 20, defaultRingBytes, 100 << 20, 128 << 20, 1 << 30} {
-		most := ringmemory.Most(int64(ringBytes))
+		most := ringmemory.MaxBytes(int64(ringBytes))
 		for cpus := 1; cpus <= ringmemory.MaxCPUs; cpus++ {
 			for _, snapLen := range []uint32{96, 65535, snapLen} {
 				p, err := programsFor(cpus, ringBytes, snapLen)

@@ -30,7 +30,7 @@ const (
 	// lowIndex is LOW_INDEX of bpf/packets.bpf.c.
 	lowIndex = 4096
 	// minCPURing is the least size of one CPU's ring, in bytes.
-	minCPURing = ringmemory.Least
+	minCPURing = ringmemory.MinCPURing
 )
 
 // programs are the BPF side of a capture: a pair of programs for each link type, and the maps that all share. The kernel

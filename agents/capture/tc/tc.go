@@ -184,9 +184,9 @@ func (b *Backend) Read() (time.Duration, error) {
 	if fill > 0 {
 		b.arrived = horizon
 	}
-	b.pause = ring.NextPause(b.pause, fill)
-	quiet := b.pause == ring.Longest && backend.IsQuiet(b.arrived, horizon)
-	pause := ring.Doze(b.programs.rings, b.pause, quiet)
+	b.pause = ring.NextInterval(b.pause, fill)
+	quiet := b.pause == ring.MaxInterval && backend.IsQuiet(b.arrived, horizon)
+	pause := ring.BeforeSleep(b.programs.rings, b.pause, quiet)
 	if quiet && pause > 0 {
 		pause = recording.UntilNext(pause)
 	}

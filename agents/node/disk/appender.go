@@ -9,48 +9,47 @@ import (
 )
 
 const (
-	// bufferLen is how much an Appender holds that is not in its file yet. Of a quiet file only the first pages are ever touched.
+	// bufferLen is how much an Appender holds that is not in its file yet. A quiet file touches only the first pages.
 	bufferLen = 8 << 20
-	// pieceLen is how much is written at a time while its caller goes on appending. Measured past the page cache, on ext4 of
-	// Linux 6.18 and a virtual disk, in µs of CPU time per MiB: 440 by 128 KiB at a time, 280 by 256 KiB, 200 by 512 KiB, 150 by
-	// 1 MiB, 130 by 4 MiB.
+	// pieceLen is how much is written at a time while the caller continues to append. Measured past the page cache, on ext4 of
+	// Linux 6.18 and a virtual disk, in µs of CPU time per MiB: 440 in pieces of 128 KiB, 280 of 256 KiB, 200 of 512 KiB, 150
+	// of 1 MiB, 130 of 4 MiB.
 	pieceLen = 1 << 20
-	// directLen is what is worth a write past the page cache.
+	// directLen is the least that is worth a write past the page cache.
 	directLen = 64 << 10
 	// cachedLen is how much is written through the page cache at a time. A file system may make the folios of its page cache as
-	// large as the write is. From 128 KiB on they are of the memory that a virtual machine gives back to its host while it is
-	// free (page_reporting_order 5), so that the host has to find it again. Measured as above, in ns per 548 bytes: 500 by 4 KiB
-	// at a time, 140 by 64 KiB, 1100 by 128 KiB and more; with memory that the host never took 85 by 1 MiB.
+	// large as the write. From 128 KiB on they come from memory that a virtual machine returns to its host while it is free
+	// (page_reporting_order 5), and the host must provide it again. Measured as above, in ns per 548 bytes: 500 in writes of
+	// 4 KiB, 140 of 64 KiB, 1100 of 128 KiB and more; 85 of 1 MiB where the host never took the memory.
 	cachedLen = 96 << 10
-	// slowRate is how many bytes a second a disk writes at least that is not slow, and hurryLen is how much goes through the page
-	// cache when a slow one has the buffer full: the page cache takes at once what a slow disk takes a while for. From a fast one
-	// it would only take more time.
+	// slowRate is below which a disk is slow, in bytes per second. When the buffer is full because of a slow disk, the next
+	// burstLen bytes go through the page cache, which takes them at once. With a fast disk that would only cost more time.
 	slowRate = 256 << 20
-	hurryLen = 64 << 20
-	// straightLen is what is worth a write of its own into a file in memory, straightRun the bytes that its runs have on average
-	// at least.
-	straightLen = 64 << 10
-	straightRun = 2 << 10
+	burstLen = 64 << 20
+	// unbufferedLen is the least that is worth a write of its own into a file in memory, unbufferedRun the least average length
+	// of its runs.
+	unbufferedLen = 64 << 10
+	unbufferedRun = 2 << 10
 )
 
-// Appender appends to a file that Create made, past the page cache where the file system lets it (O_DIRECT), and in the
-// background: what is appended is in memory until there is much of it or Flush asks for it. At every moment, also when the
-// process is killed, the file is the beginning of what was appended.
+// Appender appends to a file that Create made, past the page cache where the file system allows it (O_DIRECT), and in the
+// background: appended bytes stay in memory until there are many or Flush is called. At every moment, also when the process
+// is killed, the file is the beginning of what was appended.
 //
-// Past the page cache only whole pages are written that nobody can have read: those behind the file's last, which once it was
-// begun is written through the page cache to its end. So whoever reads the file meanwhile finds what Size says that there is.
+// Only whole pages that no reader can have read go past the page cache: those after the file's last page. A page that was
+// begun is written through the page cache to its end. So a reader of the file finds the bytes that Size reports.
 //
-// One write is under way at a time. A write that makes a file longer holds its inode's lock, so that several did no more in
-// parallel, also in space that was allocated before (fallocate), and took twice the CPU time. What a disk can do at once it gets
-// by the length of writes: whatever waits goes in one, up to the half of the buffer.
+// One write runs at a time. A write that makes a file longer holds its inode's lock, so several in parallel were not faster,
+// not even in space allocated before (fallocate), and took twice the CPU time. A disk works in parallel on long writes: all
+// pending bytes go in one, up to half of the buffer.
 //
-// Into a file in memory (tmpfs) what comes by much is written by the one who appends, from where it lies.
+// Large appends to a file in memory (tmpfs) are written by the caller, without the buffer.
 //
-// Its methods belong to one goroutine, but Size.
+// Its methods belong to one goroutine, except Size.
 type Appender struct {
 	file   target
 	buffer []byte
-	base   int64 // place in the file of the buffer's first byte, as of those before and behind it by its length
+	base   int64 // offset in the file of the buffer's first byte, modulo the buffer's length
 
 	appended int64 // the end of all that was appended
 
@@ -59,18 +58,18 @@ type Appender struct {
 	mu      sync.Mutex
 	moved   sync.Cond // of mu: written, writing or err
 	wanted  sync.Cond // of mu: ready or closed, for the writer
-	ready   int64     // the end of what is to be written
-	written int64     // the end of what is in the file
-	writing bool      // somebody is
-	err     error     // of the write at written; none follows
-	told    bool      // the caller knows it
+	ready   int64     // the writer may write up to here
+	written int64     // the file's length
+	writing bool      // the writer or the caller is in a write
+	err     error     // of the write at written; no write follows
+	known   bool      // the caller got err
 	full    bool      // Append waits for room
-	hurried int64     // the end of what goes through the page cache because of that
+	burst   int64     // up to here bytes go through the page cache, because the disk is slow
 	started bool      // the writer
 	closed  bool
 }
 
-// NewAppender appends to a file that is empty, and closes it in the end.
+// NewAppender returns an Appender to an empty file. Close closes the file.
 func NewAppender(f *os.File) (*Appender, error) {
 	a := &Appender{}
 	if err := a.open(newDirectFile(f)); err != nil {
@@ -86,11 +85,11 @@ func (a *Appender) open(file target) (err error) {
 	return err
 }
 
-// Append takes all of the runs, or as many bytes as it returns and why. It waits for a disk only while the buffer is full.
+// Append takes all of the runs, or returns how many bytes it took and why not more. It blocks only while the buffer is full.
 func (a *Appender) Append(runs ...[]byte) (taken int, err error) {
 	if a.file.inMemory() {
-		if all := length(runs); all >= straightLen && all >= straightRun*len(runs) {
-			return a.straight(runs)
+		if all := length(runs); all >= unbufferedLen && all >= unbufferedRun*len(runs) {
+			return a.appendUnbuffered(runs)
 		}
 	}
 	for _, r := range runs {
@@ -103,7 +102,7 @@ func (a *Appender) Append(runs ...[]byte) (taken int, err error) {
 			r = r[n:]
 			taken += n
 			a.appended += int64(n)
-			a.begin()
+			a.startWrite()
 		}
 	}
 	return taken, nil
@@ -116,8 +115,8 @@ func length(runs [][]byte) (all int) {
 	return all
 }
 
-// Behind is what is left of runs behind their first n bytes.
-func Behind(runs [][]byte, n uint64) [][]byte {
+// Skip returns the runs without their first n bytes.
+func Skip(runs [][]byte, n uint64) [][]byte {
 	for len(runs) > 0 && n >= uint64(len(runs[0])) {
 		n -= uint64(len(runs[0]))
 		runs = runs[1:]
@@ -128,8 +127,8 @@ func Behind(runs [][]byte, n uint64) [][]byte {
 	return append([][]byte{runs[0][n:]}, runs[1:]...)
 }
 
-// straight writes the runs from where they lie: a file in memory has nobody wait, and the buffer would only cost a second copy.
-func (a *Appender) straight(runs [][]byte) (int, error) {
+// appendUnbuffered writes the runs directly: writes to a file in memory do not block, and the buffer would cost another copy.
+func (a *Appender) appendUnbuffered(runs [][]byte) (int, error) {
 	if err := a.Flush(); err != nil {
 		return 0, err
 	}
@@ -138,10 +137,10 @@ func (a *Appender) straight(runs [][]byte) (int, error) {
 	defer a.mu.Unlock()
 	a.appended += int64(n)
 	a.ready, a.written, a.err = a.appended, a.appended, err
-	return n, a.tell()
+	return n, a.report()
 }
 
-// room is the free part of the buffer that begins where the next byte belongs.
+// room is the free part of the buffer for the next bytes.
 func (a *Appender) room() ([]byte, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -151,24 +150,24 @@ func (a *Appender) room() ([]byte, error) {
 	}
 	a.full = false
 	if a.err != nil {
-		return nil, a.tell()
+		return nil, a.report()
 	}
 	if a.written == a.appended && !a.writing {
-		a.rebase() // to the pages that are in the processor's cache, and the only ones that a quiet file takes
+		a.rebase() // reuse the first pages: they are in the processor's cache, and a quiet file needs no more
 	}
 	free := bufferLen - (a.appended - a.written)
 	at := a.at(a.appended)
 	return a.buffer[at:min(at+free, bufferLen)], nil
 }
 
-// rebase has the buffer begin with the pages that are to be written next.
+// rebase makes the buffer begin with the page that is written next.
 func (a *Appender) rebase() { a.base = a.appended &^ (maxAlign - 1) }
 
-// at is where in the buffer a place of the file lies.
-func (a *Appender) at(place int64) int64 { return (place - a.base) & (bufferLen - 1) }
+// at is the position in the buffer of an offset in the file.
+func (a *Appender) at(offset int64) int64 { return (offset - a.base) & (bufferLen - 1) }
 
-// begin has the writer write what there is once it is much.
-func (a *Appender) begin() {
+// startWrite wakes the writer if at least pieceLen bytes are pending.
+func (a *Appender) startWrite() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.appended-max(a.ready, a.written) < pieceLen {
@@ -178,7 +177,7 @@ func (a *Appender) begin() {
 	a.wake()
 }
 
-// wake has the writer write what is ready.
+// wake wakes the writer, and starts it if needed.
 func (a *Appender) wake() {
 	if !a.started {
 		a.started = true
@@ -187,7 +186,7 @@ func (a *Appender) wake() {
 	a.wanted.Signal()
 }
 
-// Push has all that was appended written soon: at once where it is little, which the page cache takes.
+// Push starts writing everything that was appended. A few bytes are written at once, to the page cache.
 func (a *Appender) Push() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -197,16 +196,16 @@ func (a *Appender) Push() error {
 	} else {
 		a.wake()
 	}
-	return a.tell()
+	return a.report()
 }
 
-// tell returns the error.
-func (a *Appender) tell() error {
-	a.told = a.err != nil
+// report returns the error, and remembers that the caller knows it.
+func (a *Appender) report() error {
+	a.known = a.err != nil
 	return a.err
 }
 
-// Flush returns when all that was appended is in the file.
+// Flush returns when everything that was appended is in the file.
 func (a *Appender) Flush() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -218,18 +217,18 @@ func (a *Appender) Flush() error {
 			a.writeReady()
 		}
 	}
-	a.settle()
-	return a.tell()
+	a.await()
+	return a.report()
 }
 
-// settle waits until nobody writes.
-func (a *Appender) settle() {
+// await waits for the end of the current write.
+func (a *Appender) await() {
 	for a.writing {
 		a.moved.Wait()
 	}
 }
 
-// Size is how many bytes are in the file, for everybody to read. It is safe for any goroutine.
+// Size is how many bytes are in the file, visible to all readers. It is safe for any goroutine.
 func (a *Appender) Size() int64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -239,11 +238,11 @@ func (a *Appender) Size() int64 {
 // Pending is how many bytes were appended and are not in the file.
 func (a *Appender) Pending() int64 { return a.appended - a.Size() }
 
-// Unwritten is what was appended and is not in the file, after an error: until Truncate or Close.
+// Unwritten returns the bytes that are not in the file because of an error. They are valid until Truncate or Close.
 func (a *Appender) Unwritten() [][]byte {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.settle()
+	a.await()
 	if a.written == a.appended {
 		return nil
 	}
@@ -257,40 +256,40 @@ func (a *Appender) Unwritten() [][]byte {
 	return [][]byte{a.buffer[from:], a.buffer[:to]}
 }
 
-// ReadAt reads what is in the file.
-func (a *Appender) ReadAt(b []byte, place int64) error {
+// ReadAt reads from the file.
+func (a *Appender) ReadAt(b []byte, offset int64) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.settle()
-	if _, err := a.file.readAt(b, place); err != nil {
-		return fmt.Errorf("read what was written: %w", err)
+	a.await()
+	if _, err := a.file.readAt(b, offset); err != nil {
+		return fmt.Errorf("read back the result: %w", err)
 	}
 	return nil
 }
 
-// Truncate cuts the file to a size that it has, and drops what is not in it. After an error it begins anew there.
+// Truncate cuts the file to size bytes, which it must have, and drops pending bytes. Appending works again after an error.
 func (a *Appender) Truncate(size int64) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.ready = a.written
-	a.settle()
+	a.await()
 	if size > a.written {
-		return fmt.Errorf("cut result to %d bytes, of which there are %d", size, a.written)
+		return fmt.Errorf("cut result to %d bytes: it has only %d", size, a.written)
 	}
 	if err := a.file.truncate(size); err != nil {
 		return fmt.Errorf("cut result: %w", err)
 	}
-	a.appended, a.ready, a.written, a.hurried, a.err, a.told = size, size, size, 0, nil, false
+	a.appended, a.ready, a.written, a.burst, a.err, a.known = size, size, size, 0, nil, false
 	a.rebase()
 	return nil
 }
 
-// Close flushes, unless an error was told before, and lets go of the file, which stays.
+// Close flushes, unless the caller got an error before, and closes the file, which stays.
 func (a *Appender) Close() (err error) {
 	if a.buffer == nil {
 		return nil
 	}
-	if !a.told {
+	if !a.known {
 		err = a.Flush()
 	}
 	a.mu.Lock()

@@ -7,10 +7,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// spare is a buffer that the next Appender has: a ring of files takes one after the other, and the kernel clears new memory.
+// spare is a buffer for the next Appender: a ring of files uses one after the other, and the kernel must clear new memory.
 var spare = make(chan []byte, 1)
 
-// newBuffer is memory that begins with a page.
+// newBuffer returns memory that is aligned to a page.
 func newBuffer() ([]byte, error) {
 	select {
 	case b := <-spare:
@@ -19,14 +19,14 @@ func newBuffer() ([]byte, error) {
 	}
 	b, err := unix.Mmap(-1, 0, bufferLen, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {
-		return nil, fmt.Errorf("make a buffer for results: %w", os.NewSyscallError("mmap", err))
+		return nil, fmt.Errorf("allocate a buffer for results: %w", os.NewSyscallError("mmap", err))
 	}
-	// A disk takes it in fewer parts. Without huge pages all is as well, and costs a little more.
+	// A disk write then has fewer segments. Without huge pages it works, too, and costs slightly more.
 	_ = unix.Madvise(b, unix.MADV_HUGEPAGE)
 	return b, nil
 }
 
-// freeBuffer lets go of what newBuffer made.
+// freeBuffer frees memory of newBuffer.
 func freeBuffer(b []byte) error {
 	select {
 	case spare <- b:

@@ -8,32 +8,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pageLen is what direct writes of most file systems begin and end at. No file system's is larger than maxAlign, or its files
-// are written through the page cache.
+// pageLen is the alignment of direct writes on most file systems. If a file system needs more than maxAlign, its files are
+// written through the page cache.
 const (
 	pageLen  = 4096
 	maxAlign = 64 << 10
 )
 
-// target is a file as an Appender needs it; tests put a slow or a broken one in its place.
+// target is a file as an Appender needs it.
 type target interface {
-	// align is what direct writes begin and end at; zero where there are none.
+	// align is the alignment of direct writes in bytes; zero if there are none.
 	align() int
-	// append writes at the file's end and returns how many bytes are there: all of them, or an error.
+	// append writes at the file's end and returns how many bytes it wrote: all of them, or an error.
 	append(p []byte, direct bool) (int, error)
 	// appendRuns is append for many pieces, through the page cache.
 	appendRuns(runs [][]byte) (int, error)
-	// inMemory reports whether the page cache is all that there is of the file.
+	// inMemory reports whether the file exists only in the page cache.
 	inMemory() bool
-	// leaveDirect: no further write is direct.
-	leaveDirect()
-	readAt(p []byte, place int64) (int, error)
+	// stopDirect makes align zero.
+	stopDirect()
+	readAt(p []byte, offset int64) (int, error)
 	truncate(size int64) error
 	close() error
 }
 
-// directFile is the target on a file system, by one descriptor that is switched between both ways: a second one would need the
-// file's path.
+// directFile is the target on a file system. It switches one descriptor between direct and cached writes: a second
+// descriptor would need the file's path.
 type directFile struct {
 	f      *os.File
 	flags  int // of the descriptor, without O_DIRECT
@@ -54,7 +54,7 @@ func newDirectFile(f *os.File) *directFile {
 		return d
 	}
 	if d.memory = fs.Type == unix.TMPFS_MAGIC; d.memory {
-		return d // it would take direct writes, which are none
+		return d // tmpfs accepts O_DIRECT and ignores it
 	}
 	if unit := alignOf(int(f.Fd()), int(fs.Bsize)); unit > 0 && d.set(true) == nil {
 		d.unit = unit
@@ -62,8 +62,9 @@ func newDirectFile(f *os.File) *directFile {
 	return d
 }
 
-// alignOf is what direct writes of a file, of a file system with such blocks, begin and end at, where it is known to have any or unknown whether. It is as well
-// what lies in one piece in the page cache (a page, a block of the file system): nothing is to lie in both.
+// alignOf is the alignment of direct writes of a file, on a file system with blocks of so many bytes; zero if the file is
+// known to have none. It is at least a page and a block of the file system, so that no unit of the page cache is written
+// both ways.
 func alignOf(fd, block int) int {
 	unit := max(pageLen, os.Getpagesize(), block)
 	var st unix.Statx_t
@@ -100,7 +101,7 @@ func (d *directFile) align() int { return d.unit }
 
 func (d *directFile) inMemory() bool { return d.memory }
 
-func (d *directFile) leaveDirect() { d.unit = 0 }
+func (d *directFile) stopDirect() { d.unit = 0 }
 
 func (d *directFile) append(p []byte, direct bool) (done int, err error) {
 	if err := d.set(direct); err != nil {
@@ -140,17 +141,17 @@ func (d *directFile) appendRuns(runs [][]byte) (done int, err error) {
 			return done, unix.EIO
 		}
 		done += n
-		runs = Behind(runs, uint64(n))
+		runs = Skip(runs, uint64(n))
 	}
 	runtime.KeepAlive(d.f)
 	return done, nil
 }
 
-func (d *directFile) readAt(p []byte, place int64) (int, error) {
+func (d *directFile) readAt(p []byte, offset int64) (int, error) {
 	if err := d.set(false); err != nil {
 		return 0, err
 	}
-	n, err := d.f.ReadAt(p, place)
+	n, err := d.f.ReadAt(p, offset)
 	if n == len(p) && err == io.EOF {
 		err = nil
 	}

@@ -1,5 +1,5 @@
-// Package disk writes results to a node's file system, past the page cache where that lets it (Appender), and keeps the free
-// space that results may not take: the floor. What writes results asks it before each write.
+// Package disk writes results to a node's file system, past the page cache where the file system allows it (Appender), and
+// keeps a floor of free space that results must not use (Floor). A writer of results asks the floor before each write.
 package disk
 
 import (
@@ -10,33 +10,33 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Slack is what a writer leaves above the floor: for what it writes beside its data (the last block of a file that is
-// not full, the file system's own notes, the account), and for what as many as 30 others write to the same disk at the
-// same moment, having looked as it did.
+// Slack is what a writer leaves free above the floor, in bytes: for what it writes besides its data (a partly filled last
+// block, the file system's metadata, the account), and for up to 30 other writers that checked the same disk at the same
+// moment.
 const Slack = 2 << 20
 
-// piece is the largest write when the floor is near, unless what cannot be divided is larger.
+// piece is the largest write when the floor is near, unless the first indivisible part is larger.
 const piece = 64 << 10
 
-// SpaceFunc tells how many bytes the file system of a folder has, and how many are free for this process.
+// SpaceFunc returns how many bytes the file system of a folder has, and how many are free for this process.
 type SpaceFunc func(dir string) (total, free uint64, err error)
 
-// Space asks the kernel: what is written and not yet on the disk counts as used.
+// Space asks the kernel. Bytes that are written and not yet on the disk count as used.
 func Space(dir string) (total, free uint64, err error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
-		return 0, 0, fmt.Errorf("ask for the free space of %s: %w", dir, err)
+		return 0, 0, fmt.Errorf("read the free space of %s: %w", dir, err)
 	}
 	return st.Blocks * uint64(st.Bsize), st.Bavail * uint64(st.Bsize), nil
 }
 
-// Floor is what is to stay free.
+// Floor is the free space to keep.
 type Floor struct {
 	// Dir is a folder on the file system.
 	Dir string
-	// Keep is how many of total bytes are to stay free; nil keeps nothing.
+	// Keep returns how many of total bytes to keep free; nil keeps nothing.
 	Keep func(total uint64) uint64
-	// Space is asked; nil asks the kernel.
+	// Space returns the free space; nil asks the kernel.
 	Space SpaceFunc
 }
 
@@ -47,9 +47,9 @@ func (f *Floor) space() (total, free uint64, err error) {
 	return f.Space(f.Dir)
 }
 
-// Room is how many bytes the next write may have, of which the first need cannot be divided, when spare bytes more are
-// to be written at the end: nothing that would go below the floor, and the less, the nearer that is. Others write to the
-// same disk between a look and the write, so that what was taken and waits to be written (Appender.Pending) is part of it.
+// Room is how many bytes the next write may have if the first need bytes are indivisible and spare more bytes must fit at
+// the end. It never goes below the floor, and it shrinks near the floor, because others write to the same disk between the
+// check and the write. Bytes that are pending (Appender.Pending) are part of it.
 func (f *Floor) Room(need, spare uint64) (uint64, error) {
 	if f.Keep == nil {
 		return math.MaxUint64, nil
@@ -69,8 +69,8 @@ func (f *Floor) Room(need, spare uint64) (uint64, error) {
 	return min(above, max(above/32, piece, need)), nil
 }
 
-// Below is the error of a write that there is no room for.
-func (f *Floor) Below() error {
+// FullError is the error of a write that has no room; IsFull reports true for it.
+func (f *Floor) FullError() error {
 	total, free, err := f.space()
 	if err != nil {
 		return err
@@ -78,7 +78,7 @@ func (f *Floor) Below() error {
 	return &floorError{total: total, free: free, floor: f.Keep(total)}
 }
 
-// floorError says that the disk has no more than it is to keep.
+// floorError says that the free space is at the floor.
 type floorError struct {
 	total, free, floor uint64
 }
@@ -88,7 +88,7 @@ func (e *floorError) Error() string {
 		bytesText(e.free), bytesText(e.total), bytesText(e.floor))
 }
 
-// bytesText writes a number of bytes as people read it.
+// bytesText formats a number of bytes for people.
 func bytesText(n uint64) string {
 	v, unit := float64(n), "bytes"
 	for _, next := range []string{"KiB", "MiB", "GiB", "TiB"} {
@@ -103,7 +103,7 @@ func bytesText(n uint64) string {
 	return fmt.Sprintf("%.1f %s", v, unit)
 }
 
-// IsFull tells whether err means that a file cannot grow: no space above the floor, none at all, no quota, or a file
+// IsFull reports whether err means that a file cannot grow: no space above the floor, none at all, no quota, or a file
 // size limit.
 func IsFull(err error) bool {
 	var floor *floorError

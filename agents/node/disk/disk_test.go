@@ -64,7 +64,7 @@ func TestIsFull(t *testing.T) {
 		err  error
 		want bool
 	}{
-		"the floor": {f.Below(), true},
+		"the floor": {f.FullError(), true},
 		"no space":  {fmt.Errorf("write: %w", unix.ENOSPC), true},
 		"no quota":  {unix.EDQUOT, true},
 		"broken":    {unix.EIO, false},

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// write is the writer: it writes what is ready until the Appender is closed.
+// write is the writer's goroutine. It writes ready bytes until the Appender is closed.
 func (a *Appender) write() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -19,7 +19,7 @@ func (a *Appender) write() {
 	}
 }
 
-// writeReady writes what is ready, unless somebody does so already. It holds the lock, but not while the disk works.
+// writeReady writes the ready bytes, unless another goroutine is in a write. It releases the lock during each write.
 func (a *Appender) writeReady() {
 	if a.writing {
 		return
@@ -35,10 +35,10 @@ func (a *Appender) writeReady() {
 		a.written += int64(n)
 		if direct {
 			if a.full && took > time.Duration(n)*time.Second/slowRate {
-				a.hurried = a.written + hurryLen
+				a.burst = a.written + burstLen
 			}
-			if refused(err) {
-				a.file.leaveDirect()
+			if notDirect(err) {
+				a.file.stopDirect()
 				err = nil
 			}
 		}
@@ -49,7 +49,7 @@ func (a *Appender) writeReady() {
 	a.moved.Broadcast()
 }
 
-// next is what is written next, and whether past the page cache.
+// next returns the bytes to write next, and whether past the page cache.
 func (a *Appender) next() (p []byte, direct bool) {
 	from := a.at(a.written)
 	p = a.buffer[from:min(from+a.ready-a.written, bufferLen)]
@@ -57,10 +57,10 @@ func (a *Appender) next() (p []byte, direct bool) {
 		return p[:min(len(p), bufferLen/2)], false
 	}
 	align := a.file.align()
-	if align == 0 || a.written < a.hurried {
+	if align == 0 || a.written < a.burst {
 		return p[:min(len(p), cachedLen)], false
 	}
-	// To the end of the last page that is in the file, which is in the page cache.
+	// The file's last page is in the page cache: first write to its end.
 	rest := int(-a.written & int64(align-1))
 	if len(p)-rest < directLen {
 		return p[:min(len(p), cachedLen)], false
@@ -71,8 +71,8 @@ func (a *Appender) next() (p []byte, direct bool) {
 	return p[:min(len(p), bufferLen/2)&^(align-1)], true
 }
 
-// refused tells that a write past the page cache is not to be had, or that there is no room for all of it: what has room
-// goes through the page cache, to the last byte.
-func refused(err error) bool {
+// notDirect reports whether a write past the page cache is impossible, or has too little space. The bytes that have space
+// then go through the page cache, to the last one.
+func notDirect(err error) bool {
 	return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) || IsFull(err)
 }

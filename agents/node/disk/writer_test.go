@@ -67,7 +67,7 @@ func (f *fakeFile) appendRuns(runs [][]byte) (done int, err error) {
 
 func (f *fakeFile) align() int     { return f.unit }
 func (f *fakeFile) inMemory() bool { return f.memory }
-func (f *fakeFile) leaveDirect()   { f.unit = 0 }
+func (f *fakeFile) stopDirect()    { f.unit = 0 }
 func (f *fakeFile) close() error   { return nil }
 func (f *fakeFile) readAt(p []byte, place int64) (int, error) {
 	return bytes.NewReader(f.content).ReadAt(p, place)
@@ -120,7 +120,7 @@ func TestWhatIsDirect(t *testing.T) {
 			f := tc.file
 			f.left = 1 << 40
 			a := on(t, &f)
-			a.hurried = tc.hurried
+			a.burst = tc.hurried
 			want := pattern(tc.bytes)
 			if _, err := a.Append(want[:tc.flushed]); err != nil || a.Flush() != nil {
 				t.Fatal(err, a.Flush())
@@ -142,7 +142,7 @@ func TestBehind(t *testing.T) {
 	runs := [][]byte{[]byte("ab"), []byte("c"), {}, []byte("def")}
 	const all = "abcdef"
 	for n := range len(all) + 1 {
-		if got := bytes.Join(Behind(runs, uint64(n)), nil); string(got) != all[n:] {
+		if got := bytes.Join(Skip(runs, uint64(n)), nil); string(got) != all[n:] {
 			t.Errorf("behind %d bytes is %q, want %q", n, got, all[n:])
 		}
 	}
@@ -159,11 +159,11 @@ func TestIntoMemory(t *testing.T) {
 		runs   [][]byte
 		want   int
 	}{
-		"much":           {true, many(3, straightLen), 3},
-		"many":           {true, many(100, straightRun), 100},
-		"little":         {true, many(1, straightLen-1), 0},
+		"much":           {true, many(3, unbufferedLen), 3},
+		"many":           {true, many(100, unbufferedRun), 100},
+		"little":         {true, many(1, unbufferedLen-1), 0},
 		"small runs":     {true, many(10_000, 100), 0},
-		"much on a disk": {false, many(3, straightLen), 0},
+		"much on a disk": {false, many(3, unbufferedLen), 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFake()
@@ -346,7 +346,7 @@ func BenchmarkAppend(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			a.hurried = hurried
+			a.burst = hurried
 			data := pattern(32 << 20)
 			const each = 256 << 10
 			b.SetBytes(1 << 20)

@@ -3,18 +3,18 @@ package ring
 import "unsafe"
 
 // InMemory makes a ring of size bytes, a power of two, in ordinary memory, for records of at most longest bytes: for tests
-// of readers. The reader's and the writer's place is at.
+// of readers. Reader and writer begin at position at.
 func InMemory(size, longest int, at uint64) *Ring {
 	words := make([]uint64, (headLen+size+slackLen(longest))/8) // aligned as mapped memory is
 	r := newRing(unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), 8*len(words)), size)
 	r.head.Store(at)
 	r.tail.Store(at)
-	r.pos, r.seen = at, at
+	r.pos, r.last = at, at
 	return r
 }
 
-// Put appends a record as a program does (room_in, behind, publish), and reports whether there was room for it. What there
-// was none for is counted as of a kind.
+// Put appends a record as a program does (room_in, behind, publish), and reports whether there was room for it. Otherwise it
+// counts a lost record of this kind.
 func (r *Ring) Put(record []byte, kind uint32) bool {
 	head, size := r.head.Load(), uint64(len(record))
 	if head+size-r.tail.Load() > r.size {

@@ -1,8 +1,8 @@
 package ring
 
-// Earliest finds which ring has the record that came first, by the times of each one's next; -1 if there is none up to a
-// time. A time of zero is of a ring without a record. others is when the next of the other rings came, or that time: up to
-// then the first ring's records follow each other.
+// Earliest finds the ring with the earliest record. times are those of each ring's next record, zero for a ring without one;
+// first is -1 if there is none up to until. others is the earliest time of the other rings, or until: the first ring's
+// records up to then are next.
 func Earliest(times []uint64, until uint64) (first int, others uint64) {
 	first, others = -1, until
 	for i, at := range times {

@@ -12,14 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Waker is what programs wake a reader by (ask_reader): a BPF ring buffer whose descriptor can be read when they have.
+// Waker lets programs wake a reader (ask_reader): a BPF ring buffer whose descriptor becomes readable.
 type Waker struct {
 	fd                 int
-	memory             [2][]byte // of the reader's place, and the programs'
+	memory             [2][]byte // of the reader's position, and the programs'
 	consumer, producer *atomic.Uint64
 }
 
-// NewWaker is on a map of type BPF_MAP_TYPE_RINGBUF, which it does not close.
+// NewWaker returns a waker on a map of type BPF_MAP_TYPE_RINGBUF, which it does not close.
 func NewWaker(m *ebpf.Map) (*Waker, error) {
 	w := &Waker{fd: m.FD()}
 	size := os.Getpagesize()
@@ -35,17 +35,17 @@ func NewWaker(m *ebpf.Map) (*Waker, error) {
 	return w, nil
 }
 
-// FD can be read when programs have asked the reader to come.
+// FD is readable when programs have woken the reader.
 func (w *Waker) FD() int { return w.fd }
 
-// Clear takes note of all that has been asked.
+// Clear makes FD unreadable until a program wakes the reader again.
 func (w *Waker) Clear() {
-	if place := w.producer.Load(); w.consumer.Load() != place {
-		w.consumer.Store(place)
+	if end := w.producer.Load(); w.consumer.Load() != end {
+		w.consumer.Store(end)
 	}
 }
 
-// Close lets go of what NewWaker took. It may be called again.
+// Close releases what NewWaker mapped. It may be called again.
 func (w *Waker) Close() error {
 	var errs []error
 	for i, mem := range w.memory {
@@ -57,31 +57,31 @@ func (w *Waker) Close() error {
 	return errors.Join(errs...)
 }
 
-// woken is how full a ring is, of 1, whose program asks its reader to come (ask_reader); in quiet it asks with the first record.
-const woken = 1. / 8
+// wakeFill is how full a ring is, of 1, when its program wakes the reader (ask_reader). In quiet the first record wakes it.
+const wakeFill = 1. / 8
 
-// Doze is called before a reader sleeps, and returns for how long it may: programs ask it to come from now on. Where
-// meanwhile so much has come that one would have asked, it is not to sleep. In quiet it sleeps for longer than the pause. A
-// record that is published at this very moment may ask nobody: the reader finds it after its sleep.
-func Doze(rings []*Ring, pause time.Duration, quiet bool) time.Duration {
-	if pause == 0 {
+// BeforeSleep makes programs wake the reader from now on, and returns how long the reader may sleep: interval, or
+// QuietInterval in quiet. It returns zero if a program would have woken the reader already. A record that is published at
+// this very moment may wake nobody: the reader finds it after its sleep.
+func BeforeSleep(rings []*Ring, interval time.Duration, quiet bool) time.Duration {
+	if interval == 0 {
 		return 0
 	}
-	most := woken
+	most := wakeFill
 	if quiet {
-		pause, most = Quiet, 0
+		interval, most = QuietInterval, 0
 	}
 	for _, r := range rings {
-		set(r.patience, uint64(most*float64(r.size)))
+		set(r.threshold, uint64(most*float64(r.size)))
 		set(r.asked, 0)
 	}
 	if Fullest(rings) > most {
 		return 0
 	}
-	return pause
+	return interval
 }
 
-// set leaves a line of memory alone that need not change: programs read it.
+// set stores only a new value: programs read this cache line.
 func set(word *atomic.Uint64, n uint64) {
 	if word.Load() != n {
 		word.Store(n)

@@ -188,7 +188,7 @@ func (w *File) room(need int) (int, error) {
 	case above >= uint64(need):
 		return int(min(uint64(left), above, math.MaxInt)), nil
 	case pending == 0:
-		return 0, w.floor.Below()
+		return 0, w.floor.FullError()
 	}
 	if err := w.Flush(true); err != nil {
 		return 0, err

@@ -1,21 +1,21 @@
-// Package ringmemory says how much memory the rings of a capture's BPF programs take. It is their probe's container's, as
-// that of all BPF maps is, so that a limit which has no room for it has the kernel kill the probe; the rings of packet
-// sockets are nobody's.
+// Package ringmemory computes how much memory the rings of a capture's BPF programs take. Like all BPF maps they count for
+// the probe's container: if its limit is too low, the kernel kills the probe. The rings of packet sockets count for no
+// container.
 package ringmemory
 
 const (
-	// Least is the size of one CPU's ring, in bytes, however little there is to divide.
-	Least = 256 << 10
-	// MaxCPUs that a node may have, or get: captures of one with more take their packets by packet sockets.
+	// MinCPURing is the least size of one CPU's ring in bytes.
+	MinCPURing = 256 << 10
+	// MaxCPUs is how many possible CPUs a node may have. Captures on a node with more use packet sockets.
 	MaxCPUs = 512
-	// around is what a ring has besides, in bytes: what its reader and its writer tell each other, and what is rounded up.
-	around = 16 << 10
-	// longest is the most bytes of a packet. What is behind a ring's end has room for one, though for half of the ring at most.
-	longest = 256 << 10
+	// overhead is what a ring has besides its data, in bytes: the positions of reader and writer, and rounding.
+	overhead = 16 << 10
+	// maxPacket is the most bytes of a packet. The memory after a ring's end has room for one, or for half of the ring.
+	maxPacket = 256 << 10
 )
 
-// Most is the most bytes that the rings of a capture can take which are to have so many together.
-func Most(together int64) int64 {
-	rings := max(together, MaxCPUs*Least)
-	return rings + min(rings/2, MaxCPUs*longest) + MaxCPUs*around
+// MaxBytes is the most bytes that the rings of a capture take if they have ringBytes together, on a node of any size.
+func MaxBytes(ringBytes int64) int64 {
+	rings := max(ringBytes, MaxCPUs*MinCPURing)
+	return rings + min(rings/2, MaxCPUs*maxPacket) + MaxCPUs*overhead
 }

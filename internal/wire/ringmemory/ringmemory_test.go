@@ -18,7 +18,7 @@ func TestMost(t *testing.T) {
 		"much": {1024 * mi, (1024 + 128 + 8) * mi},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := ringmemory.Most(tc.together); got != tc.want {
+			if got := ringmemory.MaxBytes(tc.together); got != tc.want {
 				t.Errorf("%d MiB, want %d", got/mi, tc.want/mi)
 			}
 		})

@@ -28,7 +28,7 @@ func TestWhole(t *testing.T) {
 			if from > size {
 				continue
 			}
-			if got := pcapng.Whole(bytes.NewReader(b), from, size); got != want {
+			if got := pcapng.CompleteLen(bytes.NewReader(b), from, size); got != want {
 				t.Fatalf("of %d bytes %d are whole from %d on, want %d", size, got, from, want)
 			}
 		}
@@ -50,12 +50,12 @@ func TestWholeOfNonsense(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if got := pcapng.Whole(bytes.NewReader(tc.bytes), 0, int64(len(tc.bytes))); got != tc.want {
+			if got := pcapng.CompleteLen(bytes.NewReader(tc.bytes), 0, int64(len(tc.bytes))); got != tc.want {
 				t.Errorf("%d bytes, want %d", got, tc.want)
 			}
 		})
 	}
-	if got := pcapng.Whole(bytes.NewReader(good), 8, 4); got != 8 {
+	if got := pcapng.CompleteLen(bytes.NewReader(good), 8, 4); got != 8 {
 		t.Errorf("a file that is shorter than known: %d", got)
 	}
 }
@@ -64,7 +64,7 @@ func FuzzWhole(f *testing.F) {
 	f.Add(pcapng.AppendSection(nil, &pcapng.Section{}), int64(0))
 	f.Fuzz(func(t *testing.T, b []byte, from int64) {
 		from = max(0, min(from, int64(len(b))))
-		if n := pcapng.Whole(bytes.NewReader(b), from, int64(len(b))); n < from || n > int64(len(b)) {
+		if n := pcapng.CompleteLen(bytes.NewReader(b), from, int64(len(b))); n < from || n > int64(len(b)) {
 			t.Errorf("%d of %d bytes from %d", n, len(b), from)
 		}
 	})

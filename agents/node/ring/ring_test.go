@@ -62,13 +62,13 @@ func TestEachRecordIsReadOnceOrCounted(t *testing.T) {
 			n := int(binary.LittleEndian.Uint32(b))
 			number := binary.LittleEndian.Uint64(b[8:])
 			if written[number] != n || number < last || left == 0 || binary.LittleEndian.Uint64(b[n-8:]) != number {
-				t.Fatalf("record %d of %d bytes behind %d, %d left; written with %d", number, n, last, left, written[number])
+				t.Fatalf("record %d of %d bytes after %d, %d left; written with %d", number, n, last, left, written[number])
 			}
 			delete(written, number)
 			last = number
 			read++
 			r.Skip(uint64(n))
-			r.FreeMuch()
+			r.FreeLarge()
 		}
 		r.Free()
 	}
@@ -77,10 +77,10 @@ func TestEachRecordIsReadOnceOrCounted(t *testing.T) {
 	}
 }
 
-func TestFillAndOwn(t *testing.T) {
+func TestFillAndCounter(t *testing.T) {
 	r := InMemory(1024, 64, 0)
-	if r.Ready() || r.Fill() != 0 || r.Own() != 0 {
-		t.Errorf("an empty ring is ready, full to %v, and counts %d", r.Fill(), r.Own())
+	if r.Ready() || r.Fill() != 0 || r.Counter() != 0 {
+		t.Errorf("an empty ring is ready, full to %v, and counts %d", r.Fill(), r.Counter())
 	}
 	for range 4 {
 		r.Put(record(1, 64), 0)
@@ -124,36 +124,36 @@ func TestMapOfTheShape(t *testing.T) {
 }
 
 // A reader that is about to sleep does not where much has come meanwhile, and programs ask it only once in each sleep.
-func TestDoze(t *testing.T) {
+func TestBeforeSleep(t *testing.T) {
 	r := InMemory(4096, 1024, 0)
 	rings := []*Ring{InMemory(4096, 1024, 0), r}
-	if got := Doze(rings, 0, false); got != 0 {
+	if got := BeforeSleep(rings, 0, false); got != 0 {
 		t.Errorf("%v instead of no sleep", got)
 	}
 	r.asked.Store(1)
 	r.Put(record(1, 256), 0)
-	if got := Doze(rings, Longest, false); got != Longest || r.asked.Load() != 0 || r.patience.Load() != 512 {
+	if got := BeforeSleep(rings, MaxInterval, false); got != MaxInterval || r.asked.Load() != 0 || r.threshold.Load() != 512 {
 		t.Errorf("%v, asked %d", got, r.asked.Load())
 	}
 	r.Put(record(2, 512), 0)
-	if got := Doze(rings, Longest, false); got != 0 {
+	if got := BeforeSleep(rings, MaxInterval, false); got != 0 {
 		t.Errorf("%v with a ring that is full to %v", got, r.Fill())
 	}
 }
 
 // Where nothing comes a reader sleeps for long, and the first record wakes it.
-func TestDozeInQuiet(t *testing.T) {
+func TestBeforeSleepInQuiet(t *testing.T) {
 	r := InMemory(4096, 1024, 0)
 	rings := []*Ring{r}
-	if got := Doze(rings, Longest, true); got != Quiet || r.patience.Load() != 0 {
-		t.Errorf("%v, patience %d in quiet", got, r.patience.Load())
+	if got := BeforeSleep(rings, MaxInterval, true); got != QuietInterval || r.threshold.Load() != 0 {
+		t.Errorf("%v, threshold %d in quiet", got, r.threshold.Load())
 	}
 	r.Put(record(1, 16), 0)
-	if got := Doze(rings, Longest, true); got != 0 {
+	if got := BeforeSleep(rings, MaxInterval, true); got != 0 {
 		t.Errorf("%v where a record has come meanwhile", got)
 	}
-	if got := Doze(rings, Longest, false); got != Longest || r.patience.Load() != 512 {
-		t.Errorf("%v, patience %d with a record", got, r.patience.Load())
+	if got := BeforeSleep(rings, MaxInterval, false); got != MaxInterval || r.threshold.Load() != 512 {
+		t.Errorf("%v, threshold %d with a record", got, r.threshold.Load())
 	}
 }
 

@@ -1,5 +1,5 @@
-// Package cpuring reads the rings of bpf/headers/ring.h: one for each CPU, which writes it and nobody else, in an array map
-// that is mapped into memory. Records lie one behind the other. What they are is the programs' and their reader's to know.
+// Package ring reads the rings of bpf/headers/ring.h: one for each CPU, its only writer, in an array map that is mapped into
+// memory. Records follow each other; their format is up to the programs and their reader.
 package ring
 
 import (
@@ -16,31 +16,31 @@ const (
 	// headLen is RING_HEAD, lostAt LOST_AT.
 	headLen = 8192
 	lostAt  = 4096
-	// Kinds is how many kinds of lost records are counted apart (LOST_KINDS).
+	// Kinds is how many kinds of lost records are counted separately (LOST_KINDS).
 	Kinds = (headLen - lostAt) / 8
 	page  = 4096
 )
 
-// layout is how a ring begins (struct ring).
+// layout is the head of a ring (struct ring).
 type layout struct {
-	head, lost, own, busy uint64
-	_                     [4]uint64
-	tail, asked, patience uint64
+	head, lost, counter, busy uint64
+	_                         [4]uint64
+	tail, asked, threshold    uint64
 }
 
 // Ring of one CPU. It has one reader, on one goroutine.
 type Ring struct {
 	mem             []byte // the whole map's, in the first ring only
 	head, tail      *atomic.Uint64
-	lost, own       *atomic.Uint64
+	lost, counter   *atomic.Uint64
 	busy, asked     *atomic.Uint64
-	patience        *atomic.Uint64
-	top             []byte // all before data
-	data            []byte // with the slack behind its end
-	size, pos, seen uint64 // seen is head as it was last looked at
+	threshold       *atomic.Uint64
+	top             []byte // everything before data
+	data            []byte // with the slack after its end
+	size, pos, last uint64 // pos is the reader's position, last is head as it was read last
 }
 
-// Size is how large each CPU's ring is where all together are to have total bytes: a power of two, and at least the least.
+// Size is the size of each CPU's ring so that all together have at most total bytes: a power of two, and at least least.
 func Size(total, cpus, least int) int {
 	size := least
 	for size*2 <= total/max(cpus, 1) {
@@ -49,16 +49,16 @@ func Size(total, cpus, least int) int {
 	return size
 }
 
-// slackLen is what lies behind a ring's end for the end of a record of so many bytes. Whole pages.
+// slackLen is the length of the memory after a ring's end, for the end of a record of longest bytes. It is whole pages.
 func slackLen(longest int) int { return (longest + page - 1) &^ (page - 1) }
 
 // Shape sets how many rings a map has, each of size bytes for records of at most longest bytes. The program's constant
-// ring_mask is size - 1. Before Linux 6.0 a map with rings of 4 MiB or more cannot be made (unix.E2BIG).
+// ring_mask must be size - 1. Before Linux 6.0 a map with rings of 4 MiB or more cannot be created (unix.E2BIG).
 func Shape(m *ebpf.MapSpec, cpus, size, longest int) {
 	m.MaxEntries, m.ValueSize = uint32(cpus), uint32(headLen+size+slackLen(longest))
 }
 
-// Map maps the rings of a map that has the shape.
+// Map maps the rings of a map with this shape.
 func Map(m *ebpf.Map, cpus, size, longest int) ([]*Ring, error) {
 	each := headLen + size + slackLen(longest)
 	mem, err := unix.Mmap(m.FD(), 0, cpus*each, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
@@ -78,12 +78,12 @@ func newRing(mem []byte, size int) *Ring {
 	l := (*layout)(unsafe.Pointer(&mem[0]))
 	at := func(n *uint64) *atomic.Uint64 { return (*atomic.Uint64)(unsafe.Pointer(n)) }
 	return &Ring{
-		head: at(&l.head), lost: at(&l.lost), own: at(&l.own), busy: at(&l.busy), tail: at(&l.tail), asked: at(&l.asked), patience: at(&l.patience),
+		head: at(&l.head), lost: at(&l.lost), counter: at(&l.counter), busy: at(&l.busy), tail: at(&l.tail), asked: at(&l.asked), threshold: at(&l.threshold),
 		top: mem[:headLen], data: mem[headLen:], size: uint64(size),
 	}
 }
 
-// Unmap lets go of the memory of rings that Map returned.
+// Unmap releases the memory of rings that Map returned.
 func Unmap(rings []*Ring) error {
 	if len(rings) == 0 || rings[0].mem == nil {
 		return nil
@@ -96,24 +96,23 @@ func Unmap(rings []*Ring) error {
 	return nil
 }
 
-// Ready reports whether there is a record at the reader's place. The CPU that writes is asked for its own only when all
-// is read that it had written the last time: each question takes the place's cache line from it, and has it wait for that
-// at its next record.
-func (r *Ring) Ready() bool { return r.pos != r.seen || r.look() }
+// Ready reports whether there is a record at the reader's position. It reads the writer's position only when all known
+// records are read: each load takes that cache line from the writing CPU, which waits for it at its next record.
+func (r *Ring) Ready() bool { return r.pos != r.last || r.update() }
 
-func (r *Ring) look() bool {
-	r.seen = r.head.Load()
-	return r.pos != r.seen
+func (r *Ring) update() bool {
+	r.last = r.head.Load()
+	return r.pos != r.last
 }
 
-// Rest is the memory from the reader's place on. A record begins there where the ring is Ready; further ones follow it in
-// the first Left bytes. It is the reader's until Free.
+// Rest is the memory from the reader's position on. If the ring is Ready, a record begins there, and more begin in the first
+// Left bytes. The writer does not change it before Free.
 func (r *Ring) Rest() []byte { return r.data[r.pos&(r.size-1):] }
 
-// Left is in how many bytes from the reader's place on records begin that lie in one piece.
-func (r *Ring) Left() uint64 { return min(r.seen-r.pos, r.size-r.pos&(r.size-1)) }
+// Left is in how many bytes from the reader's position on records begin, up to the end of the ring's memory.
+func (r *Ring) Left() uint64 { return min(r.last-r.pos, r.size-r.pos&(r.size-1)) }
 
-// Skip goes on behind records of so many bytes, which lie in one piece.
+// Skip moves the reader's position past records of size bytes, which are in one piece of memory.
 func (r *Ring) Skip(size uint64) {
 	if at := r.pos & (r.size - 1); at+size >= r.size {
 		size = r.size - at // the next one is at the front
@@ -121,15 +120,15 @@ func (r *Ring) Skip(size uint64) {
 	r.pos += size
 }
 
-// Free gives all that was skipped back to the CPU.
+// Free gives the skipped memory back to the writer.
 func (r *Ring) Free() {
-	if r.tail.Load() != r.pos { // a store takes the place's cache line from the CPU
+	if r.tail.Load() != r.pos { // a store takes the cache line from the writer
 		r.tail.Store(r.pos)
 	}
 }
 
-// FreeMuch does so where it is much.
-func (r *Ring) FreeMuch() {
+// FreeLarge frees the skipped memory if it is a large part of the ring.
+func (r *Ring) FreeLarge() {
 	if r.pos-r.tail.Load() > r.size/16 {
 		r.Free()
 	}
@@ -141,8 +140,8 @@ func (r *Ring) Fill() float64 { return float64(r.head.Load()-r.tail.Load()) / fl
 // Lost is how many records found no room.
 func (r *Ring) Lost() uint64 { return r.lost.Load() }
 
-// Own is the program's own counter.
-func (r *Ring) Own() uint64 { return r.own.Load() }
+// Counter is a counter that the program uses as it likes.
+func (r *Ring) Counter() uint64 { return r.counter.Load() }
 
 // LostOf is how many records of one kind found no room. kind is less than Kinds.
 func (r *Ring) LostOf(kind uint32) uint64 {

@@ -5,24 +5,24 @@ import (
 	"time"
 )
 
-// The reader sleeps longer, up to a bound, where less came than it had expected, and not at all when it is behind.
-func TestNextPause(t *testing.T) {
+// The reader sleeps longer, up to a bound, where less came than it had expected, and not at all when it is late.
+func TestNextInterval(t *testing.T) {
 	for name, tc := range map[string]struct {
 		last time.Duration
 		fill float64
 		want time.Duration
 	}{
-		"as expected":           {8 * time.Millisecond, filled, 8 * time.Millisecond},
-		"twice as much":         {8 * time.Millisecond, 2 * filled, 4 * time.Millisecond},
-		"half as much":          {8 * time.Millisecond, filled / 2, 16 * time.Millisecond},
+		"as expected":           {8 * time.Millisecond, targetFill, 8 * time.Millisecond},
+		"twice as much":         {8 * time.Millisecond, 2 * targetFill, 4 * time.Millisecond},
+		"half as much":          {8 * time.Millisecond, targetFill / 2, 16 * time.Millisecond},
 		"nothing":               {8 * time.Millisecond, 0, 16 * time.Millisecond},
-		"nothing for long":      {Longest, 0, Longest},
-		"much for a short time": {Shortest, 3 * filled, Shortest},
-		"behind":                {Longest, 0.3, 0},
-		"no more behind":        {0, filled, Shortest},
+		"nothing for long":      {MaxInterval, 0, MaxInterval},
+		"much for a short time": {MinInterval, 3 * targetFill, MinInterval},
+		"late":                  {MaxInterval, 0.3, 0},
+		"no longer late":        {0, targetFill, MinInterval},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := NextPause(tc.last, tc.fill); got != tc.want {
+			if got := NextInterval(tc.last, tc.fill); got != tc.want {
 				t.Errorf("%v, want %v", got, tc.want)
 			}
 		})
@@ -37,9 +37,9 @@ func TestHorizon(t *testing.T) {
 		until int // which look finds the second CPU no longer busy
 		want  time.Duration
 	}{
-		"idle":          {0, settled},
-		"busy":          {3, settled},
-		"busy for long": {looks + 1, Settle},
+		"idle":          {0, idleDelay},
+		"busy":          {3, idleDelay},
+		"busy for long": {busyChecks + 1, MaxDelay},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rings := []*Ring{InMemory(4096, 64, 0), InMemory(4096, 64, 0)}

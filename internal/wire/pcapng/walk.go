@@ -1,0 +1,75 @@
+package pcapng
+
+import (
+	"bufio"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// BlockInfo is what Walk reads of a block. Captured and Length, in bytes, are those of a packet; zero for other blocks.
+type BlockInfo struct {
+	Packet           bool
+	Captured, Length uint32
+}
+
+// Walk reads complete blocks until the end, or until bytes that are no block in the writer's byte order, and returns the
+// length of the blocks in bytes. It calls visit, which may be nil, for each. Only an error of reading is an error.
+func Walk(from io.Reader, visit func(BlockInfo)) (int64, error) {
+	r := bufio.NewReaderSize(from, 256<<10)
+	var end int64
+	for {
+		info, size, err := readInfo(r)
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return end, nil
+		}
+		if err != nil {
+			return end, fmt.Errorf("read capture file: %w", err)
+		}
+		end += int64(size)
+		if visit != nil {
+			visit(info)
+		}
+	}
+}
+
+// readInfo reads one complete block. For anything else it returns io.EOF.
+func readInfo(r *bufio.Reader) (info BlockInfo, size uint32, err error) {
+	head, err := r.Peek(PacketHeaderLen)
+	if len(head) < blockOverhead {
+		return info, 0, cmp.Or(err, io.EOF)
+	}
+	size = order.Uint32(head[4:])
+	if size < blockOverhead || size%4 != 0 || size > maxBlockLen {
+		return info, 0, io.EOF
+	}
+	if order.Uint32(head) == typePacket {
+		if len(head) < PacketHeaderLen || size < PacketHeaderLen+4 {
+			return info, 0, io.EOF
+		}
+		info = BlockInfo{Packet: true, Captured: order.Uint32(head[20:]), Length: order.Uint32(head[24:])}
+		if info.Captured > size-PacketHeaderLen-4 {
+			return info, 0, io.EOF
+		}
+	}
+	if _, err := r.Discard(int(size) - 4); err != nil {
+		return info, 0, fmt.Errorf("read block: %w", err)
+	}
+	var tail [4]byte
+	if _, err := io.ReadFull(r, tail[:]); err != nil {
+		return info, 0, fmt.Errorf("read block: %w", err)
+	}
+	if order.Uint32(tail[:]) != size {
+		return info, 0, io.EOF
+	}
+	return info, size, nil
+}
+
+// CompleteLen returns the length of a file up to the end of its last complete block: at most size, at least from, where a
+// block is known to end. A writer that is running or was killed may have left a part of a block after it. An error of
+// reading ends the search, too.
+func CompleteLen(f io.ReaderAt, from, size int64) int64 {
+	n, _ := Walk(io.NewSectionReader(f, from, max(0, size-from)), nil)
+	return from + n
+}
