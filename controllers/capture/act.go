@@ -18,6 +18,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/agentjob"
 	"github.com/sonde-operator/sonde/internal/naming"
 	"github.com/sonde-operator/sonde/internal/operator/slim"
+	"github.com/sonde-operator/sonde/internal/operator/sweep"
 	"github.com/sonde-operator/sonde/internal/wire/keeperapi"
 )
 
@@ -59,7 +60,7 @@ func (r *Reconciler) act(ctx context.Context, capture sondev1.Capture, seen obse
 		return acted{}, r.Sweeper.Remove(ctx, r.Kind.Capture.Kind, capture.GetUID())
 	}
 	errs := append([]error{r.stopProbes(ctx, seen, todo.stop)},
-		inParallel(r.Parallelism, todo.remove, func(job *slim.Job) error { return deleteObject(ctx, r.Client, job.Expand()) })...)
+		inParallel(r.Parallelism, todo.remove, func(job *slim.Job) error { return sweep.Delete(ctx, r.Client, job.Expand()) })...)
 	errs = append(errs, inParallel(r.Parallelism, todo.evict, func(p *podSeen) error { return r.evict(ctx, p) })...)
 	r.sweepAfter(ctx, capture, todo.sweep)
 	done := acted{jobs: map[types.UID]string{}, errs: map[types.UID]error{}, lacking: map[types.UID]lacking{}}
@@ -104,7 +105,7 @@ func (r *Reconciler) stopProbe(ctx context.Context, secret string, s stopping) e
 		return nil // it is asked again, and ends by itself at the latest
 	}
 	log.Info("Deleting the Job of a probe that may not go on", "Job", s.p.job.GetName())
-	return deleteObject(ctx, r.Client, s.p.job.Expand())
+	return sweep.Delete(ctx, r.Client, s.p.job.Expand())
 }
 
 // createJobs makes the ConfigMap and the Secret, if they are not there, and then the Jobs.
@@ -214,7 +215,7 @@ func (r *Reconciler) createNamed(ctx context.Context, names []string, build func
 			return "", err
 		}
 		there, err := r.metadataOf(ctx, o)
-		if ignoreGone(err) != nil {
+		if sweep.IgnoreGone(err) != nil {
 			return "", fmt.Errorf("look who holds a name: %w", err)
 		}
 		if err == nil && sameOwner(o, there) {

@@ -15,6 +15,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/access"
 	"github.com/sonde-operator/sonde/internal/operator/pause"
 	"github.com/sonde-operator/sonde/internal/operator/stamp"
+	"github.com/sonde-operator/sonde/internal/operator/sweep"
 )
 
 // admission is whether the requester may, at this moment, have what he asked for.
@@ -130,7 +131,7 @@ func (r *Reconciler) checkTargetNamespace(ctx context.Context, capture sondev1.C
 	name := capture.Common().TargetNamespace
 	ns, err := r.namespace(ctx, name)
 	switch {
-	case isGone(err):
+	case sweep.IsGone(err):
 		a.reason = sondev1.ReasonNamespaceReplaced
 		a.message = fmt.Sprintf("namespace %q was deleted: create a new %s for another target", name, r.Kind.Name)
 	case err != nil:

@@ -8,6 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/operator/sweep"
 	"github.com/sonde-operator/sonde/internal/operator/target"
 	"github.com/sonde-operator/sonde/internal/wire/text"
 )
@@ -30,7 +31,7 @@ func (r *Reconciler) lacks(ctx context.Context, capture sondev1.Capture, p *podS
 		return lacking{}, nil
 	}
 	var pod corev1.Pod
-	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(p.pod), &pod); ignoreGone(err) != nil {
+	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(p.pod), &pod); sweep.IgnoreGone(err) != nil {
 		return lacking{}, fmt.Errorf("get target pod %s: %w", p.before.Name, err)
 	}
 	if pod.UID != p.uid {

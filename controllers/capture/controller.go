@@ -21,6 +21,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/access"
 	"github.com/sonde-operator/sonde/internal/operator/ceiling"
 	"github.com/sonde-operator/sonde/internal/operator/health"
+	"github.com/sonde-operator/sonde/internal/operator/sweep"
 	"github.com/sonde-operator/sonde/internal/operator/target"
 )
 
@@ -61,12 +62,12 @@ type Reconciler struct {
 	Keepers        Keepers
 	Recorder       events.EventRecorder
 	Clock          clock.PassiveClock
-	Sweeper        *Sweeper
+	Sweeper        *sweep.Sweeper
 	// Parallelism is the number of calls that a pass makes at the same time.
 	Parallelism int
 	// AccessReviewInterval is how often the requester's right is reviewed while nothing else happens.
 	AccessReviewInterval time.Duration
-	// Watchdog is told of each pass; nil is none.
+	// Watchdog watches each pass.
 	Watchdog *health.Watchdog
 
 	// pace is made by SetupWithManager; nil hurries.
@@ -92,7 +93,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	err := r.Get(ctx, req.NamespacedName, capture)
 	if apierrors.IsNotFound(err) || err == nil && !capture.GetDeletionTimestamp().IsZero() {
 		r.pace.forget(req.NamespacedName)
-		return ctrl.Result{}, r.Sweeper.Sweep(ctx, r.Kind.Capture.Kind, req.NamespacedName)
+		return ctrl.Result{}, r.Sweeper.Owner(ctx, r.Kind.Capture.Kind, req.NamespacedName)
 	}
 	if err != nil {
 		return ctrl.Result{}, fmt.Errorf("get %s: %w", r.Kind.Name, err)
@@ -198,7 +199,7 @@ func copyOf(capture sondev1.Capture) sondev1.Capture {
 // found may be older too.
 func (r *Reconciler) patchStatus(ctx context.Context, capture, before sondev1.Capture) error {
 	lock := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := r.Status().Patch(ctx, capture, lock, r.Kind.fieldOwner()); ignoreGone(err) != nil {
+	if err := r.Status().Patch(ctx, capture, lock, r.Kind.fieldOwner()); sweep.IgnoreGone(err) != nil {
 		return fmt.Errorf("patch status: %w", err)
 	}
 	return nil

@@ -17,6 +17,7 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/operator/gate"
 	"github.com/sonde-operator/sonde/internal/operator/outcome"
+	"github.com/sonde-operator/sonde/internal/operator/sweep"
 	"github.com/sonde-operator/sonde/internal/wire/duration"
 	"github.com/sonde-operator/sonde/internal/wire/gateconfig"
 )
@@ -150,7 +151,7 @@ func (r *Reconciler) evict(ctx context.Context, p *podSeen) error {
 		DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &p.uid}},
 	})
 	switch {
-	case isGone(err), apierrors.IsConflict(err), apierrors.IsTooManyRequests(err): // gone by itself, or it is tried again
+	case sweep.IsGone(err), apierrors.IsConflict(err), apierrors.IsTooManyRequests(err): // gone by itself, or it is tried again
 		return nil
 	case err != nil:
 		return fmt.Errorf("evict pod %s/%s, whose gate cannot start: %w", pod.Namespace, pod.Name, err)

@@ -18,6 +18,7 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/operator/outcome"
+	"github.com/sonde-operator/sonde/internal/operator/sweep"
 	"github.com/sonde-operator/sonde/internal/operator/target"
 	"github.com/sonde-operator/sonde/internal/wire/keeperapi"
 )
@@ -97,7 +98,7 @@ func (r *Reconciler) observeJob(ctx context.Context, p *podSeen) error {
 	}
 	var job batchv1.Job
 	err := r.Live.Get(ctx, client.ObjectKey{Namespace: r.Options.Namespace, Name: p.before.Job}, &job)
-	if isGone(err) {
+	if sweep.IsGone(err) {
 		return nil
 	}
 	if err != nil {
@@ -112,7 +113,7 @@ func (r *Reconciler) observeJob(ctx context.Context, p *podSeen) error {
 func (r *Reconciler) observeNode(ctx context.Context, p *podSeen) error {
 	var node corev1.Node
 	err := r.Live.Get(ctx, client.ObjectKey{Name: p.before.Node}, &node)
-	if ignoreGone(err) != nil {
+	if sweep.IgnoreGone(err) != nil {
 		return fmt.Errorf("get node %s: %w", p.before.Node, err)
 	}
 	p.node = outcome.NodeLost // also when it is not there: then it has no conditions
@@ -192,7 +193,7 @@ func (r *Reconciler) observeRuntime(ctx context.Context, p *podSeen, known map[s
 func (r *Reconciler) runtimeHandler(ctx context.Context, name string) (string, error) {
 	var class nodev1.RuntimeClass
 	err := r.Live.Get(ctx, client.ObjectKey{Name: name}, &class)
-	if ignoreGone(err) != nil {
+	if sweep.IgnoreGone(err) != nil {
 		return "", fmt.Errorf("get runtime class %s: %w", name, err)
 	}
 	return class.Handler, nil

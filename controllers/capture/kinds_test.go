@@ -143,7 +143,7 @@ func TestTwoKindsOfOneName(t *testing.T) {
 		t.Errorf("jobIds %q and %q, want two", first, s.Status.JobID)
 	}
 	sweep := func() {
-		if err := w.r.Sweeper.SweepAll(t.Context()); err != nil {
+		if err := w.r.Sweeper.All(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}

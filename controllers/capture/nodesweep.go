@@ -15,6 +15,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/kind"
 	"github.com/sonde-operator/sonde/internal/naming"
 	"github.com/sonde-operator/sonde/internal/operator/outcome"
+	"github.com/sonde-operator/sonde/internal/operator/sweep"
 	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
 	"github.com/sonde-operator/sonde/internal/wire/privilege"
 )
@@ -77,7 +78,7 @@ func (r *Reconciler) onHostNetwork(ctx context.Context, p *podSeen) (bool, error
 	}
 	var job batchv1.Job
 	if err := r.Live.Get(ctx, client.ObjectKey{Namespace: r.Options.Namespace, Name: p.job.GetName()}, &job); err != nil {
-		return false, ignoreGone(err)
+		return false, sweep.IgnoreGone(err)
 	}
 	for _, c := range job.Spec.Template.Spec.Containers {
 		if c.Name == captureconfig.ContainerProbe && slices.Contains(c.Args, agentjob.FlagHostNetwork) {

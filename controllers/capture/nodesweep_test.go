@@ -138,7 +138,7 @@ func TestSweepIsNoProbe(t *testing.T) {
 	if w.sweeps() == nil || len(w.jobs()) != 1 {
 		t.Errorf("left: %v, sweeps %q", w.jobNames(), w.sweeps())
 	}
-	if err := w.r.Sweeper.SweepAll(t.Context()); err != nil || w.sweeps() == nil {
+	if err := w.r.Sweeper.All(t.Context()); err != nil || w.sweeps() == nil {
 		t.Errorf("after a sweep of all captures: %v, sweeps %q", err, w.sweeps())
 	}
 }

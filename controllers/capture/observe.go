@@ -20,6 +20,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/outcome"
 	"github.com/sonde-operator/sonde/internal/operator/paging"
 	"github.com/sonde-operator/sonde/internal/operator/slim"
+	"github.com/sonde-operator/sonde/internal/operator/sweep"
 	"github.com/sonde-operator/sonde/internal/operator/target"
 	"github.com/sonde-operator/sonde/internal/wire/account"
 	"github.com/sonde-operator/sonde/internal/wire/duration"
@@ -126,7 +127,7 @@ func (r *Reconciler) observe(ctx context.Context, capture sondev1.Capture, live 
 // upToDate fails with a conflict when the pass sees an older capture than there is.
 func (r *Reconciler) upToDate(ctx context.Context, capture sondev1.Capture) error {
 	there, err := r.metadataOf(ctx, capture)
-	if ignoreGone(err) != nil {
+	if sweep.IgnoreGone(err) != nil {
 		return fmt.Errorf("look whether the capture has changed: %w", err)
 	}
 	if err != nil || there.UID != capture.GetUID() || there.ResourceVersion != capture.GetResourceVersion() {
@@ -220,4 +221,21 @@ func (r *Reconciler) compile(ctx context.Context, capture sondev1.Capture, seen 
 	}
 	seen.compiled, err = r.Kind.compile(ctx, capture)
 	return err
+}
+
+// metadataOf reads live the metadata of the object that has o's kind and name.
+func (r *Reconciler) metadataOf(ctx context.Context, o client.Object) (*metav1.PartialObjectMetadata, error) {
+	kind, err := r.GroupVersionKindFor(o)
+	if err != nil {
+		return nil, fmt.Errorf("find kind of %T: %w", o, err)
+	}
+	there := &metav1.PartialObjectMetadata{}
+	there.SetGroupVersionKind(kind)
+	return there, r.Live.Get(ctx, client.ObjectKeyFromObject(o), there)
+}
+
+func metadataList(coreKind string) *metav1.PartialObjectMetadataList {
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind(coreKind + "List"))
+	return list
 }

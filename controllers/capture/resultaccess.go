@@ -13,6 +13,7 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/operator/health"
+	"github.com/sonde-operator/sonde/internal/operator/sweep"
 )
 
 // ResultAccessReconciler deletes ResultAccesses that have expired. The results endpoint refuses an
@@ -20,7 +21,7 @@ import (
 type ResultAccessReconciler struct {
 	client.Client
 	Clock clock.PassiveClock
-	// Watchdog of passes; nil watches nothing.
+	// Watchdog watches each pass.
 	Watchdog *health.Watchdog
 }
 
@@ -39,7 +40,7 @@ func (r *ResultAccessReconciler) Reconcile(ctx context.Context, req ctrl.Request
 	if left := expires.Sub(r.Clock.Now()); left > 0 {
 		return ctrl.Result{RequeueAfter: left}, nil
 	}
-	if err := deleteObject(ctx, r.Client, &access); err != nil {
+	if err := sweep.Delete(ctx, r.Client, &access); err != nil {
 		return ctrl.Result{}, fmt.Errorf("delete expired result access: %w", err)
 	}
 	return ctrl.Result{}, nil

@@ -18,6 +18,8 @@ import (
 	"github.com/sonde-operator/sonde/internal/agentjob"
 	"github.com/sonde-operator/sonde/internal/operator/access"
 	"github.com/sonde-operator/sonde/internal/operator/ceiling"
+	"github.com/sonde-operator/sonde/internal/operator/health"
+	"github.com/sonde-operator/sonde/internal/operator/sweep"
 	"github.com/sonde-operator/sonde/internal/wire/account"
 )
 
@@ -56,6 +58,7 @@ func (s *schedule) newReplica(behind int) *replica {
 	}
 	cached, live := replicaClient{m: m}, replicaClient{m: m, live: true}
 	reviews := replicaReviews{m}
+	watchdog := &health.Watchdog{Limit: time.Hour, Clock: s.clock}
 	m.r = &Reconciler{
 		Kind:   PacketCaptures(nil),
 		Client: cached, Live: live, Switch: live,
@@ -63,10 +66,10 @@ func (s *schedule) newReplica(behind int) *replica {
 		Stamps:  StampKey(scheduleKey), Access: reviews, Recent: access.NewCached(reviews, s.clock, RecentFor(DefaultAccessReviewInterval)),
 		Keepers: replicaKeepers{m}, Recorder: &events.FakeRecorder{}, Clock: s.clock,
 		Ceilings:             s.ceilings,
-		Sweeper:              &Sweeper{Client: cached, Live: live, Clock: s.clock, Interval: DefaultSweepInterval, Namespace: operatorNamespace, Parallelism: 1},
+		Sweeper:              &sweep.Sweeper{Client: cached, Live: live, Clock: s.clock, Interval: sweep.DefaultInterval, Namespace: operatorNamespace, Parallelism: 1, Watchdog: watchdog},
 		Parallelism:          1,
-		AccessReviewInterval: DefaultAccessReviewInterval,
-		pace:                 newPace(s.clock),
+		AccessReviewInterval: DefaultAccessReviewInterval, Watchdog: watchdog,
+		pace: newPace(s.clock),
 	}
 	if s.mutate != nil {
 		s.mutate(m)
@@ -144,7 +147,7 @@ func (m *replica) sweep() {
 	m.sweeping = true
 	since := m.since
 	m.since = m.s.steps
-	err := m.r.Sweeper.SweepAll(context.Background())
+	err := m.r.Sweeper.All(context.Background())
 	m.since = since
 	m.sweeping = false
 	m.s.trace("%s swept: %v", m, err)

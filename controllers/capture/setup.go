@@ -7,6 +7,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -21,7 +22,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/naming"
 	"github.com/sonde-operator/sonde/internal/operator/access"
+	"github.com/sonde-operator/sonde/internal/operator/pause"
 	"github.com/sonde-operator/sonde/internal/operator/slim"
 	"github.com/sonde-operator/sonde/internal/operator/target"
 )
@@ -76,7 +79,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		WatchesMetadata(target.ReplicaSetMetadata(), wake(wakes.ReplicaSet), identity).
 		WatchesMetadata(coreMetadata("Namespace"), wake(wakes.Namespace), identity)
 	if c, ok := r.Switch.(cache.Cache); ok {
-		b = b.WatchesRawSource(source.Kind(c, client.Object(&corev1.ConfigMap{}), wake(r.unfinished)))
+		b = b.WatchesRawSource(source.Kind(c, client.Object(&corev1.ConfigMap{}), wake(pause.Wake(r.Client, r.Kind.Capture.Kind))))
 	}
 	for _, kind := range []sondev1.TargetKind{sondev1.TargetDeployment, sondev1.TargetStatefulSet, sondev1.TargetDaemonSet} {
 		b = b.WatchesMetadata(target.Metadata(kind), wake(wakes.Workload(kind)), identity)
@@ -84,28 +87,12 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	return b.Complete(r.Watchdog.Watch(r.Kind.controller(), r))
 }
 
-// unfinished wakes all captures that are not final, as a pause requires.
-func (r *Reconciler) unfinished(ctx context.Context, _ client.Object) []reconcile.Request {
-	list := r.Kind.NewList()
-	if err := r.List(ctx, list); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Listing captures to wake failed")
-		return nil
-	}
-	var requests []reconcile.Request
-	for _, capture := range list.Captures() {
-		if !capture.CaptureStatus().Phase.Final() {
-			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(capture)})
-		}
-	}
-	return requests
-}
-
 // ownersOf wakes the capture that an object was made for, unless that is of another kind: names of captures are a kind's own.
 func (r *Reconciler) ownersOf(_ context.Context, o client.Object) []reconcile.Request {
 	if of := o.GetLabels()[sondev1.LabelKind]; of != "" && of != r.Kind.Name {
 		return nil
 	}
-	if key, ok := ownerOf(o); ok {
+	if key, ok := naming.ParseOwner(o.GetAnnotations()[sondev1.AnnotationOwner]); ok {
 		return []reconcile.Request{{NamespacedName: key}}
 	}
 	return nil
@@ -144,4 +131,10 @@ func identityChanged(e event.UpdateEvent) bool {
 		a.GetLabels()[sondev1.LabelHub] != b.GetLabels()[sondev1.LabelHub] ||
 		a.GetLabels()[sondev1.LabelOptOut] != b.GetLabels()[sondev1.LabelOptOut] ||
 		!equality.Semantic.DeepEqual(a.GetOwnerReferences(), b.GetOwnerReferences())
+}
+
+func coreMetadata(kind string) *metav1.PartialObjectMetadata {
+	o := &metav1.PartialObjectMetadata{}
+	o.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind(kind))
+	return o
 }

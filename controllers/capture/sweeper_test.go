@@ -1,28 +1,18 @@
 package capture
 
 import (
-	"context"
 	"errors"
-	"net/http"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/kind"
-	"github.com/sonde-operator/sonde/internal/operator/health"
 )
 
 // TestSweep: what is left in the operator's namespace after the events of the table.
@@ -53,7 +43,7 @@ func TestSweep(t *testing.T) {
 				w.pass()
 				return nil
 			},
-			"at start": func(w *world) error { return w.r.Sweeper.SweepAll(w.t.Context()) },
+			"at start": func(w *world) error { return w.r.Sweeper.All(w.t.Context()) },
 		} {
 			t.Run(name+"/"+how, func(t *testing.T) {
 				w := newWorld(t, newCapture(), deployment("web-1")...)
@@ -64,7 +54,7 @@ func TestSweep(t *testing.T) {
 				tc.happens(w)
 				if how == "reconciled" && name == "the capture is made anew" {
 					w.stampErr = errors.New("not yet") // the next one makes nothing in this pass
-					_ = w.r.Sweeper.Sweep(t.Context(), kind.PacketCapture.Kind, w.key)
+					_ = w.r.Sweeper.Owner(t.Context(), kind.PacketCapture.Kind, w.key)
 				} else if err := sweep(w); err != nil {
 					t.Fatal(err)
 				}
@@ -77,226 +67,6 @@ func TestSweep(t *testing.T) {
 			})
 		}
 	}
-}
-
-// TestSweepAllWithoutTheKind: the CRDs were deleted, and every capture with them. One answer is not enough to believe it.
-func TestSweepAllWithoutTheKind(t *testing.T) {
-	const noSuchPage, all = "404 page not found", 3
-	gone := apierrors.NewGenericServerResponse(http.StatusNotFound, "get", schema.GroupResource{}, "", noSuchPage, 0, true)
-	for name, tc := range map[string]struct {
-		answers []error // every 15 s
-		want    int     // objects left
-	}{
-		"for good":                  {[]error{gone, gone, gone}, 0},
-		"no matter how it is found": {[]error{&apimeta.NoKindMatchError{}, gone, gone}, 0},
-		"for a moment":              {[]error{gone, gone, nil, gone, gone}, all},
-		"not known":                 {[]error{gone, gone, errors.New("no connection")}, all},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, newCapture(), deployment("web-1")...)
-			w.settle()
-			s := anotherSweeper(w)
-			s.Client = interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{ // its cache has lost them, too
-				List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
-					if _, ok := list.(*sondev1.PacketCaptureList); ok {
-						return nil
-					}
-					return c.List(ctx, list, opts...)
-				},
-			})
-			for _, answer := range tc.answers {
-				s.Live = failing(w, func(list client.ObjectList) error { return ifCaptures(list, answer) })
-				err := s.SweepAll(t.Context())
-				if deleted := len(w.left()) == 0; deleted != (err == nil) && answer != nil {
-					t.Errorf("deleted: %v, error %v", deleted, err)
-				}
-				w.clock.Step(kindGoneDelay)
-			}
-			if got := len(w.left()); got != tc.want {
-				t.Errorf("%d objects are left, want %d", got, tc.want)
-			}
-		})
-	}
-}
-
-// TestSweepAllKnowsNothing: an API server that does not answer is no reason to delete anything.
-func TestSweepAllKnowsNothing(t *testing.T) {
-	boom := errors.New("no connection")
-	for name, fail := range map[string]func(client.ObjectList) error{
-		"captures": func(list client.ObjectList) error { return ifCaptures(list, boom) },
-		"objects":  func(client.ObjectList) error { return boom },
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, newCapture(), deployment("web-1")...)
-			w.settle()
-			w.remove(w.capture())
-			s := anotherSweeper(w)
-			s.Live = failing(w, fail)
-			if name == "objects" {
-				s.Client = interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{
-					List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error { return boom },
-				})
-			}
-			if err := s.SweepAll(t.Context()); !errors.Is(err, boom) || len(w.left()) != 3 {
-				t.Errorf("left %v, error %v: want everything, and %v", w.left(), err, boom)
-			}
-		})
-	}
-}
-
-func TestSweeperRuns(t *testing.T) {
-	w := newWorld(t, newCapture(), deployment("web-1")...)
-	w.settle()
-	ctx, cancel := context.WithCancel(t.Context())
-	swept := make(chan struct{}, 8)
-	s := anotherSweeper(w)
-	s.Client = interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{
-		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
-			if list.GetObjectKind().GroupVersionKind().Kind == "SecretList" {
-				swept <- struct{}{}
-			}
-			return c.List(ctx, list, opts...)
-		},
-	})
-	ended := make(chan error)
-	go func() { ended <- s.Start(ctx) }()
-	<-swept // at start
-	if err := wait.PollUntilContextCancel(t.Context(), time.Millisecond, true, func(context.Context) (bool, error) {
-		return w.clock.HasWaiters(), nil
-	}); err != nil {
-		t.Fatal(err)
-	}
-	w.clock.Step(s.Interval)
-	<-swept // on the timer
-	cancel()
-	if err := <-ended; err != nil || !s.NeedLeaderElection() {
-		t.Errorf("Start ended with %v, needs the lead: %v", err, s.NeedLeaderElection())
-	}
-}
-
-// TestSweepAllThatHangs: it is given up in the end, and found by the watchdog before.
-func TestSweepAllThatHangs(t *testing.T) {
-	w := newWorld(t, newCapture(), deployment("web-1")...)
-	w.settle()
-	w.remove(w.capture())
-	s := anotherSweeper(w)
-	s.Watchdog = &health.Watchdog{Limit: time.Minute, Clock: w.clock}
-	s.Live = interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{
-		List: func(ctx context.Context, _ client.WithWatch, _ client.ObjectList, _ ...client.ListOption) error {
-			if _, ok := ctx.Deadline(); !ok {
-				t.Error("a sweep may take for ever")
-			}
-			w.clock.Step(2 * time.Minute)
-			if err := s.Watchdog.Check(nil); err == nil || !strings.Contains(err.Error(), "sweeper") {
-				t.Errorf("the watchdog says %v", err)
-			}
-			return context.DeadlineExceeded
-		},
-	})
-	if err := s.SweepAll(t.Context()); !errors.Is(err, context.DeadlineExceeded) {
-		t.Error(err)
-	}
-	if err := s.Watchdog.Check(nil); err != nil {
-		t.Errorf("after the end the watchdog says %v", err)
-	}
-}
-
-// TestSweepAllAsksNobody while the cache knows the captures of all that was made.
-func TestSweepAllAsksNobody(t *testing.T) {
-	w := newWorld(t, newCapture(), deployment("web-1")...)
-	w.settle()
-	s := anotherSweeper(w)
-	s.Live = nil // a call would panic
-	if err := s.SweepAll(t.Context()); err != nil || len(w.left()) != 3 {
-		t.Errorf("left %v (%v), want everything", w.left(), err)
-	}
-}
-
-// TestSweepAllReadsPages: a capture that the cache has not seen yet lives, on a later page as on the first.
-func TestSweepAllReadsPages(t *testing.T) {
-	w := newWorld(t, newCapture(), deployment("web-1")...)
-	w.settle()
-	s := anotherSweeper(w)
-	asked := 0
-	s.Client = interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{
-		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
-			if _, ok := list.(*sondev1.PacketCaptureList); ok {
-				return nil
-			}
-			return c.List(ctx, list, opts...)
-		},
-	})
-	s.Live = interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{
-		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
-			o := (&client.ListOptions{}).ApplyOptions(opts)
-			if ifCaptures(list, errors.New("yes")) == nil {
-				return c.List(ctx, list, opts...)
-			}
-			if asked++; o.Limit == 0 {
-				t.Error("all captures are read at once")
-			}
-			if o.Continue == "" { // a page of nobody's
-				list.SetContinue("more")
-				return nil
-			}
-			return c.List(ctx, list)
-		},
-	})
-	if err := s.SweepAll(t.Context()); err != nil || asked != 2 || len(w.left()) != 3 {
-		t.Errorf("%d pages read, left %v (%v): want two, and everything", asked, w.left(), err)
-	}
-}
-
-func TestDeleteObjectDeletesOnlyThisOne(t *testing.T) {
-	boom := errors.New("no connection")
-	for name, tc := range map[string]struct {
-		err, want error
-	}{
-		"done":           {nil, nil},
-		"gone already":   {apierrors.NewNotFound(schema.GroupResource{}, "x"), nil},
-		"another by now": {apierrors.NewConflict(schema.GroupResource{}, "x", errors.New("UID")), nil},
-		"no answer":      {boom, boom},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, newCapture())
-			c := interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{
-				Delete: func(_ context.Context, _ client.WithWatch, _ client.Object, opts ...client.DeleteOption) error {
-					o := (&client.DeleteOptions{}).ApplyOptions(opts)
-					if o.Preconditions == nil || *o.Preconditions.UID != captureUID || *o.PropagationPolicy != metav1.DeletePropagationBackground {
-						t.Errorf("delete options %+v: another of the same name could be hit", o)
-					}
-					return tc.err
-				},
-			})
-			if err := deleteObject(t.Context(), c, newCapture()); !errors.Is(err, tc.want) {
-				t.Errorf("error %v, want %v", err, tc.want)
-			}
-		})
-	}
-}
-
-// anotherSweeper of the same world, for a test to change.
-func anotherSweeper(w *world) *Sweeper {
-	s := w.r.Sweeper
-	return &Sweeper{Client: s.Client, Live: s.Live, Clock: s.Clock, Interval: s.Interval, Namespace: s.Namespace, Parallelism: s.Parallelism}
-}
-
-func failing(w *world, fail func(client.ObjectList) error) client.Reader {
-	return interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{
-		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
-			if err := fail(list); err != nil {
-				return err
-			}
-			return c.List(ctx, list, opts...)
-		},
-	})
-}
-
-func ifCaptures(list client.ObjectList, err error) error {
-	if list.GetObjectKind().GroupVersionKind().Kind == "PacketCaptureList" {
-		return err
-	}
-	return nil
 }
 
 func TestResultAccess(t *testing.T) {

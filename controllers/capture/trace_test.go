@@ -194,7 +194,7 @@ func TestTraceAndCaptureOfOnePod(t *testing.T) {
 	}
 	w.remove(w.trace())
 	w.pass()
-	if err := w.r.Sweeper.SweepAll(t.Context()); err != nil {
+	if err := w.r.Sweeper.All(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(map[string]int{kind.PacketCapture.Name: 3}, w.madeFor()); diff != "" {

@@ -31,8 +31,10 @@ import (
 	"github.com/sonde-operator/sonde/internal/agentjob"
 	"github.com/sonde-operator/sonde/internal/kind"
 	"github.com/sonde-operator/sonde/internal/operator/access"
+	"github.com/sonde-operator/sonde/internal/operator/health"
 	"github.com/sonde-operator/sonde/internal/operator/pcapfilter"
 	"github.com/sonde-operator/sonde/internal/operator/stamp"
+	"github.com/sonde-operator/sonde/internal/operator/sweep"
 	"github.com/sonde-operator/sonde/internal/operator/target"
 	"github.com/sonde-operator/sonde/internal/wire/account"
 	"github.com/sonde-operator/sonde/internal/wire/bpfprog"
@@ -99,14 +101,15 @@ func newWorld(t *testing.T, pc client.Object, objects ...client.Object) *world {
 	}
 	w.client = b.Build()
 	live := interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{}) // sees what a stale cache does not
+	watchdog := &health.Watchdog{Limit: time.Hour, Clock: w.clock}
 	w.r = &Reconciler{
 		Kind:   PacketCaptures(w),
 		Client: interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{List: w.cachedList}), Live: live, Switch: live,
 		Options: agentjob.Options{Namespace: operatorNamespace, Image: "sonde:test", RingBytes: 32 << 20},
 		Stamps:  w, Access: w, Recent: recentReviews{w}, Keepers: w, Recorder: w.events, Clock: w.clock,
-		Sweeper:              &Sweeper{Client: w.client, Live: live, Clock: w.clock, Interval: time.Minute, Namespace: operatorNamespace, Parallelism: DefaultParallelism},
+		Sweeper:              &sweep.Sweeper{Client: w.client, Live: live, Clock: w.clock, Interval: time.Minute, Namespace: operatorNamespace, Parallelism: DefaultParallelism, Watchdog: watchdog},
 		Parallelism:          DefaultParallelism,
-		AccessReviewInterval: DefaultAccessReviewInterval,
+		AccessReviewInterval: DefaultAccessReviewInterval, Watchdog: watchdog,
 	}
 	if _, ok := pc.(*sondev1.Trace); ok {
 		w.r.Kind = Traces()

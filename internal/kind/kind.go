@@ -4,10 +4,14 @@ package kind
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 )
@@ -20,6 +24,26 @@ type Kind struct {
 	App string
 	// Verb that a requester needs on pods of the target's namespace.
 	Verb string
+}
+
+// Each visits the objects of the kind that c has. They belong to c's cache: visit must not change them.
+func (k Kind) Each(ctx context.Context, c client.Client, visit func(sondev1.AgentJobOwner)) error {
+	o, err := c.Scheme().New(sondev1.GroupVersion.WithKind(k.Name + "List"))
+	if err != nil {
+		return err
+	}
+	list, _ := o.(client.ObjectList)
+	if err := c.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+		return err
+	}
+	return apimeta.EachListItem(list, func(o runtime.Object) error {
+		owner, ok := o.(sondev1.AgentJobOwner)
+		if !ok {
+			return fmt.Errorf("%T owns no agent Jobs", o)
+		}
+		visit(owner)
+		return nil
+	})
 }
 
 // Capture is a kind of captures (sondev1.Capture).

@@ -30,8 +30,10 @@ import (
 	"github.com/sonde-operator/sonde/controllers/capture"
 	"github.com/sonde-operator/sonde/internal/agentjob"
 	"github.com/sonde-operator/sonde/internal/operator/access"
+	"github.com/sonde-operator/sonde/internal/operator/health"
 	"github.com/sonde-operator/sonde/internal/operator/pause"
 	"github.com/sonde-operator/sonde/internal/operator/stamp"
+	"github.com/sonde-operator/sonde/internal/operator/sweep"
 	"github.com/sonde-operator/sonde/internal/operator/target"
 	"github.com/sonde-operator/sonde/internal/wire/account"
 )
@@ -169,8 +171,9 @@ func startControllers(t *testing.T) fakeKeepers {
 		t.Fatal(err)
 	}
 	keepers := make(fakeKeepers, 1)
-	sweeper := &capture.Sweeper{Client: mgr.GetClient(), Live: live, Clock: clock.RealClock{}, Interval: time.Minute, Namespace: operatorNamespace, Parallelism: capture.DefaultParallelism}
-	expiry := &capture.ResultAccessReconciler{Client: mgr.GetClient(), Clock: clock.RealClock{}}
+	watchdog := &health.Watchdog{Limit: time.Minute, Clock: clock.RealClock{}}
+	sweeper := &sweep.Sweeper{Client: mgr.GetClient(), Live: live, Clock: clock.RealClock{}, Interval: time.Minute, Namespace: operatorNamespace, Parallelism: capture.DefaultParallelism, Watchdog: watchdog}
+	expiry := &capture.ResultAccessReconciler{Client: mgr.GetClient(), Clock: clock.RealClock{}, Watchdog: watchdog}
 	errs := []error{mgr.Add(stop), mgr.Add(sweeper), target.IndexFields(t.Context(), mgr.GetFieldIndexer()), expiry.SetupWithManager(mgr)}
 	for _, of := range []capture.Kind{capture.PacketCaptures(nil), capture.Traces()} {
 		r := &capture.Reconciler{
@@ -179,7 +182,7 @@ func startControllers(t *testing.T) fakeKeepers {
 			Options: agentjob.Options{Namespace: operatorNamespace, Image: "sonde:test", RingBytes: 32 << 20},
 			Stamps:  capture.StampKey(stampKey), Access: access.NewReviewer(live), Recorder: mgr.GetEventRecorder("sonde"),
 			Parallelism:          capture.DefaultParallelism,
-			AccessReviewInterval: 2 * time.Second,
+			AccessReviewInterval: 2 * time.Second, Watchdog: watchdog,
 		}
 		errs = append(errs, r.SetupWithManager(mgr))
 	}

@@ -12,8 +12,14 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/kind"
 )
 
 const (
@@ -45,6 +51,22 @@ func Requested(ctx context.Context, r client.Reader, namespace string) (bool, er
 // Message tells the user who creates an object of kind what is paused, and who can end the pause.
 func Message(namespace, kind string) string {
 	return fmt.Sprintf("a cluster admin has paused all captures (key %s of ConfigMap %s/%s): ask them to set it to \"false\", and create a new %s then", Key, namespace, ConfigMapName, kind)
+}
+
+// Wake returns a function that enqueues every object of a kind that has not ended, for watches of the ConfigMap.
+func Wake(c client.Client, of kind.Kind) handler.MapFunc {
+	return func(ctx context.Context, _ client.Object) []reconcile.Request {
+		var requests []reconcile.Request
+		err := of.Each(ctx, c, func(owner sondev1.AgentJobOwner) {
+			if !owner.Ended() {
+				requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(owner)})
+			}
+		})
+		if err != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "Listing objects to pause failed", "kind", of.Name)
+		}
+		return requests
+	}
 }
 
 // Cache holds the ConfigMap and nothing else. It runs on every replica: a standby replica waits for the caches of its

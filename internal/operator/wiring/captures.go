@@ -15,6 +15,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/access"
 	"github.com/sonde-operator/sonde/internal/operator/pause"
 	"github.com/sonde-operator/sonde/internal/operator/platform"
+	"github.com/sonde-operator/sonde/internal/operator/sweep"
 	"github.com/sonde-operator/sonde/internal/operator/target"
 )
 
@@ -23,8 +24,8 @@ const keeperTimeout = 5 * time.Second
 
 // addCaptures adds the controllers of PacketCapture, Trace and ResultAccess, and their sweeper.
 func (m *manager) addCaptures(ctx context.Context, mgr ctrl.Manager) error {
-	sweeper := &capture.Sweeper{
-		Client: mgr.GetClient(), Live: m.live, Clock: clock.RealClock{}, Interval: capture.DefaultSweepInterval, Namespace: m.Agent.Namespace,
+	sweeper := &sweep.Sweeper{
+		Client: mgr.GetClient(), Live: m.live, Clock: clock.RealClock{}, Interval: sweep.DefaultInterval, Namespace: m.Agent.Namespace,
 		Parallelism: capture.DefaultParallelism, Watchdog: m.watchdog,
 	}
 	jobs := m.Agent
