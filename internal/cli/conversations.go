@@ -82,7 +82,7 @@ func asText(r conversations.Result, top int) string {
 	}
 	fmt.Fprintf(&b, "%d of %d conversations; %d packets, %s in all.\n", len(shown), len(r.Conversations), r.Total.Packets, live.Bytes(r.Total.Bytes))
 	if r.Other.Packets > 0 {
-		fmt.Fprintf(&b, "%d packets, %s are of further conversations, which were too many to tell apart.\n", r.Other.Packets, live.Bytes(r.Other.Bytes))
+		fmt.Fprintf(&b, "%d packets, %s are of other conversations, which are not listed one by one.\n", r.Other.Packets, live.Bytes(r.Other.Bytes))
 	}
 	if r.Truncated {
 		b.WriteString("The file ends within a packet: its writer was killed, or is still at work.\n")

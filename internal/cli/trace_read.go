@@ -181,7 +181,7 @@ type traceSink struct {
 // Line prints the line, and adds it up, unless nobody wants it.
 func (s *traceSink) Line(from *traceview.Source, line *tracefmt.Line) error {
 	if line.Record != nil && !s.filter.Keeps(line.Record) {
-		s.summary.LeaveOut(from, line.Record)
+		s.summary.Exclude(from, line.Record)
 		return nil
 	}
 	s.summary.Line(from, line)

@@ -75,7 +75,7 @@ func traceFile(t *testing.T, text string) string {
 }
 
 func TestTraceRead(t *testing.T) {
-	const missing = "the account at the end is missing: the tracer was killed, or is still at work, or its last file is not among these\n"
+	const missing = "the account at the end is missing: the tracer was killed or is still running, or its last file was not given\n"
 	for name, tc := range map[string]struct {
 		args       []string
 		wantCode   int
@@ -101,11 +101,11 @@ func TestTraceRead(t *testing.T) {
 	for name, tc := range map[string]struct {
 		text, output, wantOut, wantErrOut string
 	}{
-		"nothing":              {"", "summary", "0 events.\n\nINCOMPLETE: what is here is not everything that was traced.\n  standard input: " + missing, ""},
-		"no account":           {traceHead + traceOne, "summary", "\nINCOMPLETE: what is here is not everything that was traced.\n  web-1: " + missing, ""},
+		"nothing":              {"", "summary", "0 events.\n\nINCOMPLETE: some of what was traced is missing here.\n  standard input: " + missing, ""},
+		"no account":           {traceHead + traceOne, "summary", "\nINCOMPLETE: some of what was traced is missing here.\n  web-1: " + missing, ""},
 		"no account, in JSON":  {traceHead + traceOne, "json", traceHead + traceOne, "INCOMPLETE: web-1: " + missing},
 		"cut off, in JSON":     {traceHead + traceOne + traceTwo[:20], "json", traceHead + traceOne, "the line is truncated"},
-		"damaged in the midst": {traceHead + traceOne[9:] + traceTwo + traceAll, "summary", "1 event of 2 that were written are not here", ""},
+		"damaged in the midst": {traceHead + traceOne[9:] + traceTwo + traceAll, "summary", "1 event of 2 that were written are missing here", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			code, out, errOut := runTrace(t, tc.text, false, "-", "-o", tc.output)

@@ -60,7 +60,7 @@ func TestBounds(t *testing.T) {
 	if len(s.traces) > maxTraces+1 {
 		t.Errorf("%d traces", len(s.traces))
 	}
-	if text := s.Text(); !strings.Contains(text, fmt.Sprintf("… and %d calls about further files, which were too many to tell apart\n", further)) {
+	if text := s.Text(); !strings.Contains(text, fmt.Sprintf("… and %d calls on other files, which are not listed one by one\n", further)) {
 		t.Errorf("the summary does not tell:\n%s", text)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
 )
 
-// Names of events of connections, and of their arguments.
+// Names of the events of connections, and of their arguments.
 const (
 	callConnection = "connection"
 	callRetransmit = "retransmit"
@@ -38,63 +38,63 @@ const (
 	roleServer = "server"
 )
 
-// ofConnection reports whether an event is told of a connection, and is no call.
-func ofConnection(r *tracefmt.Record) bool {
+// isConnectionEvent reports whether an event is about a connection and is not a call.
+func isConnectionEvent(r *tracefmt.Record) bool {
 	return r.Call == callConnection || r.Call == callRetransmit || r.Call == callReset
 }
 
-// word is an argument's text; empty where there is none.
-func word(r *tracefmt.Record, name string) string {
+// textArgument returns the text of an argument, or nothing if the event does not have it.
+func textArgument(r *tracefmt.Record, name string) string {
 	if a := argument(r, name); a != nil && a.Kind == tracefmt.Text {
 		return string(a.Text)
 	}
 	return ""
 }
 
-// amount is an argument's number; zero where there is none.
-func amount(r *tracefmt.Record, name string) uint64 {
+// numberArgument returns the number of an argument, or zero if the event does not have it.
+func numberArgument(r *tracefmt.Record, name string) uint64 {
 	if a := argument(r, name); a != nil && a.Kind != tracefmt.Text && a.Kind != tracefmt.List {
 		return uint64(a.Number)
 	}
 	return 0
 }
 
-// connectionText says what an event of a connection is about: between whom, and what it came to.
+// connectionText describes an event of a connection: its endpoints, then its counts and its state.
 func connectionText(r *tracefmt.Record) string {
-	arrow := map[string]string{roleClient: "->", roleServer: "<-"}[word(r, argRole)]
-	parts := []string{ends(r, cmp.Or(arrow, "--"))}
+	arrow := map[string]string{roleClient: "->", roleServer: "<-"}[textArgument(r, argRole)]
+	parts := []string{endpoints(r, cmp.Or(arrow, "--"))}
 	for _, name := range []string{argSent, argReceived, argRetransmits, argBytes} {
 		if a := argument(r, name); a != nil && (name != argRetransmits || a.Number != 0) {
 			parts = append(parts, name+"="+numberText(a))
 		}
 	}
 	for _, one := range []struct{ name, says string }{{argRTT, "rtt"}, {argDuration, "lasted"}} {
-		if n := amount(r, one.name); n > 0 {
-			parts = append(parts, one.says+"="+took(time.Duration(n)))
+		if n := numberArgument(r, one.name); n > 0 {
+			parts = append(parts, one.says+"="+formatDuration(time.Duration(n)))
 		}
 	}
-	if s := word(r, argState); s != "" {
+	if s := textArgument(r, argState); s != "" {
 		parts = append(parts, quoted(s))
 	}
-	if amount(r, argOpen) != 0 {
+	if numberArgument(r, argOpen) != 0 {
 		parts = append(parts, "still open")
 	}
-	if by := cmp.Or(word(r, argEndedBy), word(r, argBy)); by != "" {
+	if by := cmp.Or(textArgument(r, argEndedBy), textArgument(r, argBy)); by != "" {
 		parts = append(parts, "by "+quoted(by))
 	}
 	return strings.Join(parts, " ")
 }
 
-func ends(r *tracefmt.Record, between string) string {
-	return quoted(cmp.Or(word(r, argLocal), "?")) + " " + between + " " + quoted(cmp.Or(word(r, argRemote), "?"))
+func endpoints(r *tracefmt.Record, between string) string {
+	return quoted(cmp.Or(textArgument(r, argLocal), "?")) + " " + between + " " + quoted(cmp.Or(textArgument(r, argRemote), "?"))
 }
 
-// peer is all connections with one address: a server's, or a client's by the server's port.
+// peer adds up all connections with one address: that of a server, or that of a client together with the port it uses.
 type peer struct {
 	name                                string
 	count, failed, open                 uint64
 	sent, received, retransmits, resets uint64
-	rtt                                 time.Duration // the longest
+	rtt                                 time.Duration // the longest of all connections
 }
 
 type connectionTable struct {
@@ -103,10 +103,10 @@ type connectionTable struct {
 	other    uint64
 }
 
-// peerOf names whom a connection is with: what a client chose is left out, so that all of its connections are one.
+// peerOf names the peer of a connection. It omits the client's port, so all connections of a client have one name.
 func peerOf(r *tracefmt.Record) string {
-	local, remote := word(r, argLocal), word(r, argRemote)
-	switch word(r, argRole) {
+	local, remote := textArgument(r, argLocal), textArgument(r, argRemote)
+	switch textArgument(r, argRole) {
 	case roleClient:
 		return "to " + quoted(remote)
 	case roleServer:
@@ -116,7 +116,7 @@ func peerOf(r *tracefmt.Record) string {
 			return "from " + quoted(host) + " at :" + quoted(port)
 		}
 	}
-	return ends(r, "--")
+	return endpoints(r, "--")
 }
 
 func (t *connectionTable) add(r *tracefmt.Record) {
@@ -139,10 +139,10 @@ func (t *connectionTable) add(r *tracefmt.Record) {
 		return
 	}
 	p.count++
-	p.sent += amount(r, argSent)
-	p.received += amount(r, argReceived)
-	p.rtt = max(p.rtt, time.Duration(amount(r, argRTT)))
-	if amount(r, argOpen) != 0 {
+	p.sent += numberArgument(r, argSent)
+	p.received += numberArgument(r, argReceived)
+	p.rtt = max(p.rtt, time.Duration(numberArgument(r, argRTT)))
+	if numberArgument(r, argOpen) != 0 {
 		p.open++
 	}
 	if !failed(r) {
@@ -160,9 +160,9 @@ func (t *connectionTable) text(b *strings.Builder) {
 		return
 	}
 	t.top(b, "Connections, by bytes", all, func(p *peer) uint64 { return p.sent + p.received })
-	again := slices.DeleteFunc(slices.Clone(all), func(p *peer) bool { return p.retransmits == 0 })
-	if len(again) > 0 {
-		t.top(b, "Connections, by what was sent again", again, func(p *peer) uint64 { return p.retransmits })
+	retransmitting := slices.DeleteFunc(slices.Clone(all), func(p *peer) bool { return p.retransmits == 0 })
+	if len(retransmitting) > 0 {
+		t.top(b, "Connections, by retransmits", retransmitting, func(p *peer) uint64 { return p.retransmits })
 	}
 	t.failed(b)
 }
@@ -177,12 +177,12 @@ func (t *connectionTable) top(b *strings.Builder, title string, all []*peer, by 
 			number(p.retransmits), number(p.resets), "", p.name,
 		}
 		if p.rtt > 0 {
-			row[7] = took(p.rtt)
+			row[7] = formatDuration(p.rtt)
 		}
 		rows = append(rows, row)
 	}
 	b.WriteString(table.Text("rrrrrrrrl", rows))
-	more(b, len(all)-topRows, "address", "addresses", t.other, "events of connections with further addresses")
+	writeOmitted(b, len(all)-topRows, "address", "addresses", t.other, "events of connections with other addresses")
 }
 
 func (t *connectionTable) failed(b *strings.Builder) {
@@ -198,5 +198,5 @@ func (t *connectionTable) failed(b *strings.Builder) {
 		rows = append(rows, []string{strconv.FormatUint(t.failures[k], 10), k.errno, k.call})
 	}
 	b.WriteString(table.Text("rll", rows))
-	more(b, len(all)-topRows, "pair of connection and error", "pairs of connection and error", 0, "")
+	writeOmitted(b, len(all)-topRows, "pair of connection and error", "pairs of connection and error", 0, "")
 }

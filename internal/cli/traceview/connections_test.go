@@ -41,7 +41,7 @@ COUNT  FAILED  OPEN     SENT  RECEIVED  RETRANSMITS  RESETS     RTT  CONNECTION
     1       0     0      3 B       0 B            0       0          10.0.0.2:4005 -- 10.0.0.3:5432
     2       2     0      0 B       0 B            0       0          to 10.0.0.3:5432
 
-Connections, by what was sent again:
+Connections, by retransmits:
 COUNT  FAILED  OPEN     SENT  RECEIVED  RETRANSMITS  RESETS     RTT  CONNECTION
     2       0     0  1.0 KiB   3.0 KiB            1       0  1.50ms  to 10.0.0.1:443
 
@@ -79,7 +79,7 @@ func TestConnectionBounds(t *testing.T) {
 	if s.connections.other != further || len(s.connections.peers) != maxPeers || len(s.connections.failures) > maxFailures {
 		t.Errorf("%d of %d, %d not told apart", len(s.connections.peers), len(s.connections.failures), s.connections.other)
 	}
-	if want := fmt.Sprintf("… and %d events of connections with further addresses, which were too many to tell apart\n", further); !strings.Contains(s.Text(), want) {
+	if want := fmt.Sprintf("… and %d events of connections with other addresses, which are not listed one by one\n", further); !strings.Contains(s.Text(), want) {
 		t.Errorf("the summary does not tell:\n%s", s.Text())
 	}
 }

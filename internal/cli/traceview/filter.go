@@ -7,19 +7,19 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
 )
 
-// Filter says which events of a trace somebody wants to see. What is empty leaves nothing out.
+// Filter says which events of a trace to show. An empty field excludes nothing.
 type Filter struct {
-	// Groups and Calls by name; an event of either is wanted.
+	// Groups and Calls by name; an event has to be in one of them.
 	Groups, Calls []string
-	// Containers by name, and Comms, the names that threads have at that moment.
+	// Containers by name, and Comms, the names of threads at the time of the event.
 	Containers, Comms []string
-	// MinLatency leaves out what took less. What has no duration stays, as in a trace that was made with one.
+	// MinLatency excludes shorter calls. Events without a duration stay, as with spec.minLatency of a Trace.
 	MinLatency time.Duration
-	// Failed wants only what failed.
+	// Failed excludes calls that did not fail.
 	Failed bool
 }
 
-// Keeps reports whether the event is one of those.
+// Keeps reports whether the event is to be shown.
 func (f *Filter) Keeps(r *tracefmt.Record) bool {
 	switch {
 	case len(f.Groups)+len(f.Calls) > 0 && !slices.Contains(f.Groups, r.Group) && !slices.Contains(f.Calls, r.Call),

@@ -57,7 +57,7 @@ type filtered struct {
 
 func (f filtered) Line(from *Source, line *tracefmt.Line) error {
 	if line.Record != nil && !f.Keeps(line.Record) {
-		f.summary.LeaveOut(from, line.Record)
+		f.summary.Exclude(from, line.Record)
 		return nil
 	}
 	f.summary.Line(from, line)

@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// bitNames are flags and their names; those of several bits stand before those that they hold.
+// bitNames are flags and their names. A flag of several bits comes before the flags whose bits it includes.
 type bitNames []struct {
 	value uint64
 	name  string
 }
 
-// The numbers are Linux's (uapi), which the program that shows them need not run on.
+// The numbers are from Linux's uapi headers. They are repeated here because the plugin also runs on other systems.
 var (
 	accessBits = bitNames{{4, "R_OK"}, {2, "W_OK"}, {1, "X_OK"}}
 	atBits     = bitNames{
@@ -23,14 +23,14 @@ var (
 		{0x2000, "AT_STATX_FORCE_SYNC"},
 		{0x4000, "AT_STATX_DONT_SYNC"},
 	}
-	unlinkBits = bitNames{{0x200, "AT_REMOVEDIR"}}
-	renameBits = bitNames{{1, "RENAME_NOREPLACE"}, {2, "RENAME_EXCHANGE"}, {4, "RENAME_WHITEOUT"}}
-	rangeBits  = bitNames{{2, "CLOSE_RANGE_UNSHARE"}, {4, "CLOSE_RANGE_CLOEXEC"}}
-	spliceBits = bitNames{{1, "SPLICE_F_MOVE"}, {2, "SPLICE_F_NONBLOCK"}, {4, "SPLICE_F_MORE"}, {8, "SPLICE_F_GIFT"}}
-	rwBits     = bitNames{{1, "RWF_HIPRI"}, {2, "RWF_DSYNC"}, {4, "RWF_SYNC"}, {8, "RWF_NOWAIT"}, {0x10, "RWF_APPEND"}}
-	sockBits   = bitNames{{0x80000, "SOCK_CLOEXEC"}, {0x800, "SOCK_NONBLOCK"}}
-	shutWays   = map[int64]string{0: "SHUT_RD", 1: "SHUT_WR", 2: "SHUT_RDWR"}
-	msgBits    = bitNames{
+	unlinkBits    = bitNames{{0x200, "AT_REMOVEDIR"}}
+	renameBits    = bitNames{{1, "RENAME_NOREPLACE"}, {2, "RENAME_EXCHANGE"}, {4, "RENAME_WHITEOUT"}}
+	rangeBits     = bitNames{{2, "CLOSE_RANGE_UNSHARE"}, {4, "CLOSE_RANGE_CLOEXEC"}}
+	spliceBits    = bitNames{{1, "SPLICE_F_MOVE"}, {2, "SPLICE_F_NONBLOCK"}, {4, "SPLICE_F_MORE"}, {8, "SPLICE_F_GIFT"}}
+	rwBits        = bitNames{{1, "RWF_HIPRI"}, {2, "RWF_DSYNC"}, {4, "RWF_SYNC"}, {8, "RWF_NOWAIT"}, {0x10, "RWF_APPEND"}}
+	sockBits      = bitNames{{0x80000, "SOCK_CLOEXEC"}, {0x800, "SOCK_NONBLOCK"}}
+	shutdownModes = map[int64]string{0: "SHUT_RD", 1: "SHUT_WR", 2: "SHUT_RDWR"}
+	msgBits       = bitNames{
 		{1, "MSG_OOB"},
 		{2, "MSG_PEEK"},
 		{4, "MSG_DONTROUTE"},
@@ -88,7 +88,7 @@ var (
 	openBits = append(bitNames{
 		{0x410000, "O_TMPFILE"}, {0x4000, "O_DIRECT"}, {0x8000, "O_LARGEFILE"}, {0x10000, "O_DIRECTORY"}, {0x20000, "O_NOFOLLOW"},
 	}, commonOpenBits...)
-	// On ARM these four are others.
+	// The first five have other values on ARM.
 	openBitsARM = append(bitNames{
 		{0x404000, "O_TMPFILE"}, {0x4000, "O_DIRECTORY"}, {0x8000, "O_NOFOLLOW"}, {0x10000, "O_DIRECT"}, {0x20000, "O_LARGEFILE"},
 	}, commonOpenBits...)
@@ -105,7 +105,7 @@ var (
 	}
 )
 
-// names returns the names of a number's bits, and the rest as a number; nothing for zero.
+// names returns the names of the bits of n behind those in first, and its unknown bits as a number. Zero has no names.
 func (b bitNames) names(n uint64, first ...string) string {
 	all := first
 	for _, one := range b {
@@ -129,7 +129,7 @@ func openFlags(n uint64, arch string) string {
 	return table.names(n&^3, access)
 }
 
-// cloneFlags: the lowest byte is the signal at the child's end.
+// cloneFlags names the flags of clone. Their lowest byte is the signal that the parent gets when the child exits.
 func cloneFlags(n uint64) string {
 	const sigchld = 17
 	if n&0xff == sigchld {

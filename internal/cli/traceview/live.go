@@ -29,60 +29,60 @@ var groupColours = map[string]string{
 	"process": magenta, "file": cyan, "io": blue, "memory": yellow, "network": green, "signal": red,
 }
 
-// From where on a duration is coloured, and from where on it is to be seen at once.
+// Durations from which on a call is shown in yellow, and in bold red.
 const (
 	slow     = 10 * time.Millisecond
 	verySlow = time.Second
 )
 
-// Live writes a line for each event: when, which process, its name, the call, how long it took, its result, and what it
-// was about, which comes last because it is as long as it is.
+// Live writes a line for each event: its time, the process and its name, the call, its duration and result, and last its
+// description, as that has no fixed width.
 type Live struct {
-	// Colour the lines, which only a terminal understands.
+	// Colour writes escape sequences for a terminal.
 	Colour bool
-	// Pods shows each event's Pod: there are several.
+	// Pods shows the Pod of each event.
 	Pods bool
-	// Width, if not nil, returns how many characters a line may have; zero is no limit. It is asked before each line, as
-	// windows are resized.
+	// Width, if not nil, returns the longest line in characters; zero is no limit. It is called before each line, because
+	// the window may have been resized.
 	Width func() int
 
 	w      io.Writer
 	widths [5]int
 }
 
-// NewLive returns a Live on w, to which each line is one write.
+// NewLive returns a Live that writes to w, with one Write for each line.
 func NewLive(w io.Writer) *Live {
 	return &Live{w: w, widths: [5]int{8, 6, 10, 6, 6}}
 }
 
-// sides of the cells.
+// sides of the columns.
 const sides = "lllrr"
 
-// widest a column grows, so that one hostile name does not push all others out of sight.
-const widest = 48
+// maxWidth of a column, so that one long name does not push the other columns out of the window.
+const maxWidth = 48
 
-// Show writes the line of an event of the source.
+// Show writes the line of an event.
 func (l *Live) Show(from *Source, r *tracefmt.Record) error {
-	process := who(r)
+	process := processName(r)
 	if l.Pods {
 		process = quoted(from.Pod()) + "/" + process
 	}
-	cells := [5]string{process, string(r.Comm), r.Call, took(r.Took), result(r)}
+	cells := [5]string{process, string(r.Comm), r.Call, formatDuration(r.Took), result(r)}
 	colours := colouring(r, cells[4])
 	line := []coloured{{dim, clockTime(r.Time)}}
 	for i, c := range cells {
-		c = table.Truncate(table.Printable(c), widest)
+		c = table.Truncate(table.Printable(c), maxWidth)
 		l.widths[i] = max(l.widths[i], utf8.RuneCountInString(c))
 		line = append(line, coloured{"", table.Gap}, coloured{colours[i], table.Pad(c, l.widths[i], table.Align(sides[i]))})
 	}
-	line = append(line, coloured{"", table.Gap + table.Printable(what(r, from.arch()))})
+	line = append(line, coloured{"", table.Gap + table.Printable(description(r, from.arch()))})
 	if _, err := fmt.Fprintln(l.w, l.text(line)); err != nil {
 		return fmt.Errorf("print the event: %w", err)
 	}
 	return nil
 }
 
-// colouring of an event's cells: what failed and what took long stands out.
+// colouring returns the colours of an event's cells. Failed and slow calls stand out.
 func colouring(r *tracefmt.Record, result string) (colours [5]string) {
 	colours[2] = groupColours[r.Group]
 	switch {
@@ -97,10 +97,10 @@ func colouring(r *tracefmt.Record, result string) (colours [5]string) {
 	return colours
 }
 
-// coloured is a part of a line.
+// coloured is a part of a line and its colour.
 type coloured struct{ colour, text string }
 
-// text of a line that has so many characters as there is room for, and no blanks at its end.
+// text joins the parts to a line, truncated to the width and without blanks at its end.
 func (l *Live) text(parts []coloured) string {
 	room := math.MaxInt
 	if l.Width != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
 )
 
-// lostTable counts events that the tracers could not keep: by where they were lost, and by the name of the call or event, as
-// far as the tracer knew it.
+// lostTable counts the events that the tracers lost: by the place where they were lost, and by the name of the call or
+// event where the tracer knew it.
 type lostTable struct {
 	places, calls map[string]uint64
 }
@@ -19,13 +19,13 @@ func (t *lostTable) add(a *tracefmt.Account) {
 	merge(t.calls, a.LostCalls, maxCalls)
 }
 
-// merge adds counts to all, which holds so many names.
-func merge(all, counts map[string]uint64, most int) {
+// merge adds counts to all, which holds at most limit names and counts the others under "other".
+func merge(all, counts map[string]uint64, limit int) {
 	for name, n := range counts {
 		if n == 0 {
 			continue
 		}
-		if _, there := all[name]; !there && len(all) >= most || len(name) > maxWord {
+		if _, known := all[name]; !known && len(all) >= limit || len(name) > maxWord {
 			name = "other"
 		}
 		all[name] += n
@@ -51,8 +51,8 @@ func (t *lostTable) text(b *strings.Builder) {
 		rows = append(rows, []string{number(t.calls[name]), name})
 	}
 	b.WriteString(table.Text("rl", rows))
-	more(b, len(names)-callRows, "name of a call", "names of calls", 0, "")
+	writeOmitted(b, len(names)-callRows, "name of a call", "names of calls", 0, "")
 	if all, known := total(t.places), total(t.calls); all > known {
-		fmt.Fprintf(b, "… and %d of which the call is not known\n", all-known)
+		fmt.Fprintf(b, "… and %d whose call is unknown\n", all-known)
 	}
 }

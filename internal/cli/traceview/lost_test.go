@@ -29,7 +29,7 @@ func TestLostByCall(t *testing.T) {
 		"all of them": {[]tracefmt.Account{{Lost: map[string]uint64{"ring": 158}, LostCalls: map[string]uint64{"close": 50, "read": 108}}}, "COUNT  CALL\n  108  read\n   50  close\n"},
 		"some": {
 			[]tracefmt.Account{{Lost: map[string]uint64{"ring": 2, "compat": 3}, LostCalls: map[string]uint64{"write": 2}}},
-			"COUNT  CALL\n    2  write\n… and 3 of which the call is not known\n",
+			"COUNT  CALL\n    2  write\n… and 3 whose call is unknown\n",
 		},
 		"of several Pods": {
 			[]tracefmt.Account{

@@ -10,59 +10,59 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
 )
 
-// processKey is what a process has for itself while it lives: its node's number, in one Pod's trace.
+// processKey identifies a running process: its PID on the node, in the trace of one Pod.
 type processKey struct {
 	trace   string
 	hostPID uint32
 }
 
 type process struct {
-	pod, who, comm string
-	named          bool   // who has the container
-	command        string // of its last exec
-	started        time.Time
-	exit           string
-	ended          bool
-	events         uint64
-	children       []*process
-	parent         *process // nil: it is not known
-	shown          bool     // it, or a child's child, has an event that is wanted
+	pod, processName, comm string
+	named                  bool   // processName includes the container
+	command                string // of its last exec
+	started                time.Time
+	exit                   string
+	ended                  bool
+	events                 uint64
+	children               []*process
+	parent                 *process // nil if unknown
+	shown                  bool     // the process or a descendant has an included event
 }
 
-// count an event. One that is left out told of the process, and is none of those that are shown.
-func (p *process) count(wanted bool) {
-	if !wanted {
+// count counts an included event. An excluded one only shows that the process exists.
+func (p *process) count(included bool) {
+	if !included {
 		return
 	}
 	p.events++
-	for above := p; above != nil && !above.shown; above = above.parent {
-		above.shown = true
+	for ancestor := p; ancestor != nil && !ancestor.shown; ancestor = ancestor.parent {
+		ancestor.shown = true
 	}
 }
 
 // processTable is the tree of processes.
 type processTable struct {
-	all     []*process // by their first event
+	all     []*process // in the order of their first events
 	current map[processKey]*process
-	other   uint64 // events of processes that there was no room for
+	other   uint64 // events of processes beyond maxProcesses
 }
 
-func (t *processTable) add(from *Source, r *tracefmt.Record, wanted bool) {
+func (t *processTable) add(from *Source, r *tracefmt.Record, included bool) {
 	key := processKey{from.key(), r.HostPID}
 	p := t.current[key]
 	if r.Call == callFork {
-		t.fork(from, r, key, wanted)
+		t.fork(from, r, key, included)
 		return
 	}
-	if p == nil || p.ended && r.Call != callExit && r.HostPID == r.HostTID { // its number was given to another
+	if p == nil || p.ended && r.Call != callExit && r.HostPID == r.HostTID { // the PID was reused
 		p = t.start(from, r, key)
 	}
 	if p == nil {
-		t.noRoom(wanted)
+		t.countOmitted(included)
 		return
 	}
-	p.count(wanted)
-	p.learn(r)
+	p.count(included)
+	p.observe(r)
 	switch r.Call {
 	case callExec:
 		if a := argument(r, argArgv); a != nil {
@@ -78,27 +78,27 @@ func (t *processTable) add(from *Source, r *tracefmt.Record, wanted bool) {
 	}
 }
 
-func (t *processTable) noRoom(wanted bool) {
-	if wanted {
+func (t *processTable) countOmitted(included bool) {
+	if included {
 		t.other++
 	}
 }
 
-// fork notes who made a process. The event is the child's.
-func (t *processTable) fork(from *Source, r *tracefmt.Record, key processKey, wanted bool) {
+// fork adds a process and its parent. The event is of the child.
+func (t *processTable) fork(from *Source, r *tracefmt.Record, key processKey, included bool) {
 	parent := uint32(0)
 	if a := argument(r, argParent); a != nil {
 		parent = uint32(a.Number)
 	}
 	if parent == r.HostPID { // a thread
 		if p := t.current[key]; p != nil {
-			p.count(wanted)
+			p.count(included)
 		}
 		return
 	}
 	child := t.start(from, r, key)
 	if child == nil {
-		t.noRoom(wanted)
+		t.countOmitted(included)
 		return
 	}
 	child.started = r.Time
@@ -106,7 +106,7 @@ func (t *processTable) fork(from *Source, r *tracefmt.Record, key processKey, wa
 		p.children = append(p.children, child)
 		child.parent = p
 	}
-	child.count(wanted)
+	child.count(included)
 }
 
 func (t *processTable) start(from *Source, r *tracefmt.Record, key processKey) *process {
@@ -115,15 +115,15 @@ func (t *processTable) start(from *Source, r *tracefmt.Record, key processKey) *
 		return nil
 	}
 	p := &process{pod: from.Pod()}
-	p.learn(r)
+	p.observe(r)
 	t.all = append(t.all, p)
 	t.current[key] = p
 	return p
 }
 
-func (p *process) learn(r *tracefmt.Record) {
-	if p.who == "" || !p.named && r.Container != "" {
-		p.who, p.named = table.Truncate(who(r), maxWord), r.Container != ""
+func (p *process) observe(r *tracefmt.Record) {
+	if p.processName == "" || !p.named && r.Container != "" {
+		p.processName, p.named = table.Truncate(processName(r), maxWord), r.Container != ""
 	}
 	if p.comm == "" || r.HostPID == r.HostTID && p.comm != string(r.Comm) {
 		p.comm = table.Truncate(string(r.Comm), maxWord)
@@ -140,11 +140,11 @@ func (t *processTable) text(b *strings.Builder, pods bool) {
 	}
 	b.WriteString("\nProcesses:\n")
 	b.WriteString(table.Text("lllrl", rows))
-	more(b, len(shown)-(len(rows)-1), "process", "processes", t.other, "events of further processes")
+	writeOmitted(b, len(shown)-(len(rows)-1), "process", "processes", t.other, "events of other processes")
 }
 
-// deepest is how far a branch is drawn to the right.
-const deepest = 20
+// maxIndent is the depth from which on processes are no longer indented further.
+const maxIndent = 20
 
 func branches(rows [][]string, all []*process, depth int, pods bool) [][]string {
 	for _, p := range all {
@@ -154,7 +154,7 @@ func branches(rows [][]string, all []*process, depth int, pods bool) [][]string 
 		if !p.shown {
 			continue
 		}
-		name, started, exit := p.who, "before", p.exit
+		name, started, exit := p.processName, "before", p.exit
 		if pods {
 			name = quoted(p.pod) + "/" + name
 		}
@@ -168,7 +168,7 @@ func branches(rows [][]string, all []*process, depth int, pods bool) [][]string 
 		if command == "" {
 			command = fmt.Sprintf("[%s]", quoted(p.comm))
 		}
-		rows = append(rows, []string{name, started, exit, number(p.events), strings.Repeat("  ", min(depth, deepest)) + command})
+		rows = append(rows, []string{name, started, exit, number(p.events), strings.Repeat("  ", min(depth, maxIndent)) + command})
 		rows = branches(rows, p.children, depth+1, pods)
 	}
 	return rows

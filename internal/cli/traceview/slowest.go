@@ -11,11 +11,11 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
 )
 
-// slowest are the calls that took longest, and how many took how long.
-type slowest struct {
+// slowCalls are the slowest calls and the distribution of durations.
+type slowCalls struct {
 	top []slowCall
-	// took counts by the length of the nanoseconds in bits: n is from 2^(n-1) up to 2^n.
-	took [65]uint64
+	// byBits[n] counts calls of 2^(n-1) up to 2^n nanoseconds.
+	byBits [65]uint64
 }
 
 type slowCall struct {
@@ -24,11 +24,11 @@ type slowCall struct {
 	row  []string
 }
 
-func (s *slowest) add(from *Source, r *tracefmt.Record) {
+func (s *slowCalls) add(from *Source, r *tracefmt.Record) {
 	if r.Took < 0 {
 		return
 	}
-	s.took[bits.Len64(uint64(r.Took))]++
+	s.byBits[bits.Len64(uint64(r.Took))]++
 	if len(s.top) == topRows && r.Took <= s.top[topRows-1].took {
 		return
 	}
@@ -37,14 +37,14 @@ func (s *slowest) add(from *Source, r *tracefmt.Record) {
 		at = len(s.top)
 	}
 	s.top = slices.Insert(s.top, at, slowCall{r.Took, from.Pod(), []string{
-		took(r.Took), clockTime(r.Time), who(r), string(r.Comm), r.Call, result(r), table.Truncate(what(r, from.arch()), maxText),
+		formatDuration(r.Took), clockTime(r.Time), processName(r), string(r.Comm), r.Call, result(r), table.Truncate(description(r, from.arch()), maxText),
 	}})
 	s.top = s.top[:min(topRows, len(s.top))]
 }
 
-func (s *slowest) text(b *strings.Builder, pods bool) {
+func (s *slowCalls) text(b *strings.Builder, pods bool) {
 	if len(s.top) == 0 {
-		b.WriteString("\nHow long calls took was not measured.\n")
+		b.WriteString("\nThe duration of the calls was not measured.\n")
 		return
 	}
 	b.WriteString("\nSlowest calls:\n")
@@ -60,12 +60,12 @@ func (s *slowest) text(b *strings.Builder, pods bool) {
 	s.histogram(b)
 }
 
-// histogram has a line for each power of two, from the shortest to the longest call.
-func (s *slowest) histogram(b *strings.Builder) {
+// histogram writes a line for each power of two from the shortest to the longest call.
+func (s *slowCalls) histogram(b *strings.Builder) {
 	const width = 40
 	var most uint64
-	first, last := len(s.took), 0
-	for i, n := range s.took {
+	first, last := len(s.byBits), 0
+	for i, n := range s.byBits {
 		if n > 0 {
 			first, last, most = min(first, i), i, max(most, n)
 		}
@@ -73,7 +73,7 @@ func (s *slowest) histogram(b *strings.Builder) {
 	b.WriteString("\nHow long calls took:\n")
 	rows := [][]string{{"FROM", "BELOW", "CALLS", ""}}
 	for i := first; i <= last; i++ {
-		n := s.took[i]
+		n := s.byBits[i]
 		bar := int(float64(n) / float64(most) * width)
 		if n > 0 {
 			bar = max(bar, 1)
@@ -83,7 +83,7 @@ func (s *slowest) histogram(b *strings.Builder) {
 	b.WriteString(table.Text("rrrl", rows))
 }
 
-// bound is 2^n ns; below zero there is nothing.
+// bound returns 2^n ns as text, and zero for a negative n.
 func bound(n int) string {
 	if n < 0 {
 		return "0ns"
@@ -91,5 +91,5 @@ func bound(n int) string {
 	if n >= 63 {
 		return fmt.Sprintf("2^%d ns", n)
 	}
-	return took(1 << n)
+	return formatDuration(1 << n)
 }

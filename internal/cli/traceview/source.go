@@ -10,26 +10,26 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
 )
 
-// Source is one stream of a trace: a file, or what comes from a Pod.
+// Source is one stream with a trace: a file, or the lines of a Pod.
 type Source struct {
-	// Name of the file; that of the Pod stands in its header.
+	// Name of the file. The name of the Pod is in the header.
 	Name string
-	// Header of the trace that the last line is of: a file may have several.
+	// Header of the trace to which the last line belongs; a file may hold several traces.
 	Header *tracefmt.Header
 
-	headers map[podKey]*tracefmt.Header
-	reader  *tracefmt.Reader
-	next    tracefmt.Line
-	broken  error // instead of next
-	have    bool
+	headers  map[podKey]*tracefmt.Header
+	reader   *tracefmt.Reader
+	next     tracefmt.Line
+	lineErr  error // set instead of next
+	buffered bool
 }
 
-// NewSource returns the source that r is.
+// NewSource returns a source that reads from r.
 func NewSource(name string, r io.Reader) *Source {
 	return &Source{Name: name, reader: tracefmt.NewReader(r)}
 }
 
-// Pod is the name of the traced Pod, or else that of the source.
+// Pod returns the name of the traced Pod, or that of the source if the Pod is unknown.
 func (s *Source) Pod() string {
 	if s.Header == nil {
 		return s.Name
@@ -44,7 +44,7 @@ func (s *Source) arch() string {
 	return s.Header.Arch
 }
 
-// key of what belongs together: a Pod's files are one trace.
+// key is the same for all files of one Pod: they are one trace.
 func (s *Source) key() string {
 	if s.Header == nil || s.Header.Pod == "" {
 		return "\x00" + s.Name
@@ -52,28 +52,28 @@ func (s *Source) key() string {
 	return table.Truncate(s.Header.Namespace+"/"+s.Header.Pod+"/"+s.Header.PodUID, maxText)
 }
 
-// Sink takes lines of traces, one after the other. The line is good until it returns; an error ends the reading.
+// Sink receives the lines of traces one by one. A line is valid until the method returns. An error ends Read.
 type Sink interface {
-	// Line takes a line of a source, whose header is known by then.
+	// Line receives a line. The header of the source is set if it has one.
 	Line(from *Source, line *tracefmt.Line) error
-	// Damaged takes the place of a line that cannot be read.
+	// Damaged is called instead of Line for a line that cannot be read.
 	Damaged(from *Source, err error) error
-	// End says that a source has no more lines.
+	// End is called when a source has no more lines.
 	End(from *Source)
-	// Idle says that the next line has to be waited for.
+	// Idle is called before Read waits for a line.
 	Idle() error
 }
 
-// Read gives the lines of all sources to the sink, in the order of time, until all have ended, or the context.
+// Read passes the lines of all sources to the sink in the order of time. It returns when all sources or the context end.
 func Read(ctx context.Context, sources []*Source, sink Sink) error {
 	for ctx.Err() == nil {
-		first, err := earliest(sources, sink)
+		first, err := nextSource(sources, sink)
 		if err != nil || first == nil {
 			return err
 		}
-		first.have = false
-		if first.broken != nil {
-			err = sink.Damaged(first, first.broken)
+		first.buffered = false
+		if first.lineErr != nil {
+			err = sink.Damaged(first, first.lineErr)
 		} else {
 			err = sink.Line(first, &first.next)
 		}
@@ -84,16 +84,16 @@ func Read(ctx context.Context, sources []*Source, sink Sink) error {
 	return nil
 }
 
-// earliest returns the source whose line is next: one with a line that has no time, or else with the earliest event.
-func earliest(sources []*Source, sink Sink) (*Source, error) {
+// nextSource returns the source of the next line: one whose line has no time, or else the one with the earliest event.
+func nextSource(sources []*Source, sink Sink) (*Source, error) {
 	var first *Source
 	for _, s := range sources {
 		if err := s.fill(sink); err != nil {
 			return nil, err
 		}
 		switch {
-		case !s.have:
-		case s.timeless():
+		case !s.buffered:
+		case s.untimed():
 			return s, nil
 		case first == nil || s.next.Record.Time.Before(first.next.Record.Time):
 			first = s
@@ -102,12 +102,12 @@ func earliest(sources []*Source, sink Sink) (*Source, error) {
 	return first, nil
 }
 
-// timeless: the line is no event, or cannot be read.
-func (s *Source) timeless() bool { return s.broken != nil || s.next.Record == nil }
+// untimed reports whether the buffered line is not an event or cannot be read.
+func (s *Source) untimed() bool { return s.lineErr != nil || s.next.Record == nil }
 
-// fill reads the next line, if there is none yet. At the end there is none.
+// fill buffers the next line unless one is buffered. At the end of the source it buffers nothing.
 func (s *Source) fill(sink Sink) error {
-	if s.have || s.reader == nil {
+	if s.buffered || s.reader == nil {
 		return nil
 	}
 	if !s.reader.Ready() {
@@ -124,35 +124,35 @@ func (s *Source) fill(sink Sink) error {
 	if _, damaged := errors.AsType[*tracefmt.LineError](err); err != nil && !damaged {
 		return &SourceError{s.Name, err}
 	}
-	s.next, s.broken, s.have = line, err, true
+	s.next, s.lineErr, s.buffered = line, err, true
 	switch {
 	case line.Header != nil:
-		s.learn(line.Header)
+		s.observe(line.Header)
 	case line.Record != nil:
-		s.turn(line.Record.Pod, line.Record.PodUID)
+		s.selectPod(line.Record.Pod, line.Record.PodUID)
 	case line.Account != nil:
-		s.turn(line.Account.Pod, line.Account.PodUID)
+		s.selectPod(line.Account.Pod, line.Account.PodUID)
 	}
 	return nil
 }
 
-// podKey is what lines of a file with several Pods' traces say of whose they are.
+// podKey is how the lines of a file with several traces name their Pod.
 type podKey struct{ name, uid string }
 
-// learn whose trace begins.
-func (s *Source) learn(h *tracefmt.Header) {
+// observe remembers the header of a trace that begins.
+func (s *Source) observe(h *tracefmt.Header) {
 	s.Header = h
 	if s.headers == nil {
 		s.headers = map[podKey]*tracefmt.Header{}
 	}
 	if len(s.headers) < maxTraces {
-		s.headers[podKey{h.Pod, ""}] = h // the uid is there only where the name is not enough
+		s.headers[podKey{h.Pod, ""}] = h // lines have the UID only where the name is ambiguous
 		s.headers[podKey{h.Pod, h.PodUID}] = h
 	}
 }
 
-// turn to the Pod that a line is of. Lines that do not say are of the last one.
-func (s *Source) turn(pod, uid string) {
+// selectPod sets Header to that of the Pod that a line names. A line without a name belongs to the last Pod.
+func (s *Source) selectPod(pod, uid string) {
 	if pod == "" {
 		return
 	}
@@ -160,10 +160,10 @@ func (s *Source) turn(pod, uid string) {
 		s.Header = h
 		return
 	}
-	s.learn(&tracefmt.Header{Pod: pod, PodUID: uid})
+	s.observe(&tracefmt.Header{Pod: pod, PodUID: uid})
 }
 
-// SourceError says which source cannot be read.
+// SourceError names a source that cannot be read.
 type SourceError struct {
 	Name string
 	Err  error
@@ -171,5 +171,5 @@ type SourceError struct {
 
 func (e *SourceError) Error() string { return e.Name + ": " + e.Err.Error() }
 
-// Unwrap returns why.
+// Unwrap returns the reason.
 func (e *SourceError) Unwrap() error { return e.Err }

@@ -11,7 +11,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
 )
 
-// Bounds of what is remembered, below 100 MiB in all: a trace may be of any size, and name as many files as it likes.
+// Limits of a Summary, which keep it below 100 MiB: a trace can have any size and name any number of files.
 const (
 	maxTraces    = 1 << 10
 	maxGroups    = 64
@@ -20,31 +20,31 @@ const (
 	maxFailures  = 1 << 12
 	maxProcesses = 1 << 14
 	maxPeers     = 1 << 12
-	maxText      = 512 // of a path, and of a command
-	maxWord      = 64  // of a name
+	maxText      = 512 // characters of a path or a command
+	maxWord      = 64  // characters of a name
 )
 
-// Rows of the tables.
+// Largest number of rows of the tables.
 const (
 	topRows     = 10
 	callRows    = 20
 	processRows = 50
 )
 
-// Summary is what all events of a trace come to. Its memory is bounded; what it had no room to tell apart is counted.
+// Summary adds up the events of traces. Its memory is bounded; beyond its limits it only counts.
 type Summary struct {
 	traces      map[string]*trace
 	groups      map[string]uint64
 	otherGroups uint64
 	events      uint64
-	leftOut     uint64
+	excluded    uint64
 	first, last time.Time
 
 	lost        lostTable
 	calls       callTable
 	files       fileTable
 	connections connectionTable
-	slowest     slowest
+	slowCalls   slowCalls
 	failures    failureTable
 	processes   processTable
 }
@@ -55,9 +55,9 @@ type trace struct {
 	events   uint64
 	written  uint64
 	accounts int
-	ended    []string // reasons of an end before its time
+	ended    []string // the reasons for which a trace ended early
 	damaged  int
-	damage   string // the first
+	damage   string // the first damaged line
 }
 
 // NewSummary returns an empty one.
@@ -96,11 +96,11 @@ func (s *Summary) Line(from *Source, line *tracefmt.Line) {
 	}
 }
 
-// LeaveOut adds an event that is there and not wanted: all that it tells is that its process is there.
-func (s *Summary) LeaveOut(from *Source, r *tracefmt.Record) {
+// Exclude counts an event that a Filter excludes. It only shows that its process exists.
+func (s *Summary) Exclude(from *Source, r *tracefmt.Record) {
 	s.trace(from).events++
-	s.leftOut++
-	if !ofConnection(r) {
+	s.excluded++
+	if !isConnectionEvent(r) {
 		s.processes.add(from, r, false)
 	}
 }
@@ -122,7 +122,7 @@ func (s *Summary) Damaged(from *Source, err error) {
 	}
 }
 
-// End notes that a source was there, even if nothing was in it.
+// End adds a source, which may have had no lines.
 func (s *Summary) End(from *Source) { s.trace(from) }
 
 func (s *Summary) event(from *Source, r *tracefmt.Record) {
@@ -133,26 +133,26 @@ func (s *Summary) event(from *Source, r *tracefmt.Record) {
 	if r.Time.After(s.last) {
 		s.last = r.Time
 	}
-	if _, there := s.groups[r.Group]; there || len(s.groups) < maxGroups {
+	if _, known := s.groups[r.Group]; known || len(s.groups) < maxGroups {
 		s.groups[r.Group]++
 	} else {
 		s.otherGroups++
 	}
-	if ofConnection(r) { // its process may be unknown, or have ended before
+	if isConnectionEvent(r) { // its process may be unknown or have exited before
 		s.connections.add(r)
 		return
 	}
 	s.processes.add(from, r, true)
 	if r.Call == callExec || r.Call == callFork || r.Call == callExit {
-		return // no calls
+		return // these are not calls
 	}
 	s.calls.add(r)
 	s.files.add(r)
-	s.slowest.add(from, r)
+	s.slowCalls.add(from, r)
 	s.failures.add(from, r)
 }
 
-// Problems say what is missing from what was read, and why: a sentence for each, with foreign text as it is.
+// Problems says what is missing from the traces and why, one sentence each. The texts are not made printable.
 func (s *Summary) Problems() []string {
 	var all []string
 	for _, key := range slices.Sorted(maps.Keys(s.traces)) {
@@ -169,18 +169,18 @@ func (s *Summary) Problems() []string {
 		}
 		switch {
 		case t.accounts == 0:
-			say("the account at the end is missing: the tracer was killed, or is still at work, or its last file is not among these")
+			say("the account at the end is missing: the tracer was killed or is still running, or its last file was not given")
 		case t.written > t.events:
-			say("%s of %d that were written are not here", count(t.written-t.events, "event"), t.written)
+			say("%s of %d that were written are missing here", count(t.written-t.events, "event"), t.written)
 		}
 	}
 	return all
 }
 
-// Lost counts the events that the tracers could not keep, by where they were lost.
+// Lost counts the events that the tracers lost, by the place where they were lost.
 func (s *Summary) Lost() map[string]uint64 { return maps.Clone(s.lost.places) }
 
-// Events counts those that were read, and wanted.
+// Events counts the events that no Filter excluded.
 func (s *Summary) Events() uint64 { return s.events }
 
 // Pods counts the traces.
@@ -194,15 +194,15 @@ func (s *Summary) Text() string {
 	if s.events > 0 {
 		s.files.text(&b)
 		s.connections.text(&b)
-		if len(s.slowest.top) > 0 || s.leftOut == 0 { // of what is left out nobody says that it was not measured
-			s.slowest.text(&b, len(s.traces) > 1)
+		if len(s.slowCalls.top) > 0 || s.excluded == 0 { // excluded calls may have been measured
+			s.slowCalls.text(&b, len(s.traces) > 1)
 		}
 		s.failures.text(&b)
 		s.calls.text(&b)
 		s.processes.text(&b, len(s.traces) > 1)
 	}
 	if problems := s.Problems(); len(problems) > 0 {
-		b.WriteString("\nINCOMPLETE: what is here is not everything that was traced.\n")
+		b.WriteString("\nINCOMPLETE: some of what was traced is missing here.\n")
 		for _, p := range problems {
 			b.WriteString("  " + table.Printable(p) + "\n")
 		}
@@ -210,14 +210,14 @@ func (s *Summary) Text() string {
 	return b.String()
 }
 
-// head says how many events there are, and how many were lost.
+// head writes how many events there are and how many were lost.
 func (s *Summary) head(b *strings.Builder) {
-	if s.leftOut > 0 {
+	if s.excluded > 0 {
 		b.WriteString(number(s.events) + " of ")
 	}
-	b.WriteString(count(s.events+s.leftOut, "event"))
+	b.WriteString(count(s.events+s.excluded, "event"))
 	if s.events > 0 {
-		fmt.Fprintf(b, " in %s: %s", took(s.last.Sub(s.first)), parts(s.groups, s.otherGroups))
+		fmt.Fprintf(b, " in %s: %s", formatDuration(s.last.Sub(s.first)), parts(s.groups, s.otherGroups))
 	}
 	b.WriteString(".")
 	switch lost := s.lost.places; {
@@ -229,7 +229,7 @@ func (s *Summary) head(b *strings.Builder) {
 	b.WriteString("\n")
 }
 
-// parts of a number, the largest first.
+// parts lists counts by name, the largest first.
 func parts(counts map[string]uint64, other uint64) string {
 	var all []string
 	for _, k := range byCount(counts) {
@@ -240,7 +240,7 @@ func parts(counts map[string]uint64, other uint64) string {
 		all = append(all, fmt.Sprintf("%s %d", table.Printable(name), counts[k]))
 	}
 	if other > 0 {
-		all = append(all, fmt.Sprintf("further groups %d", other))
+		all = append(all, fmt.Sprintf("other groups %d", other))
 	}
 	return strings.Join(all, ", ")
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
 )
 
-// callCount is what all calls of a name come to.
+// callCount adds up the calls of one name.
 type callCount struct {
 	name                    string
 	count, failed, measured uint64
@@ -59,15 +59,15 @@ func (t *callTable) text(b *strings.Builder) {
 	for _, c := range all[:min(callRows, len(all))] {
 		row := []string{number(c.count), number(c.failed), "", "", "", c.name}
 		if c.measured > 0 {
-			row[2], row[3], row[4] = took(c.total), took(c.total/time.Duration(c.measured)), took(c.longest)
+			row[2], row[3], row[4] = formatDuration(c.total), formatDuration(c.total/time.Duration(c.measured)), formatDuration(c.longest)
 		}
 		rows = append(rows, row)
 	}
 	b.WriteString(table.Text("rrrrrl", rows))
-	more(b, len(all)-callRows, "name of a call", "names of calls", t.other, "calls of further names")
+	writeOmitted(b, len(all)-callRows, "name of a call", "names of calls", t.other, "calls with other names")
 }
 
-// fileCount is what all calls about a file come to.
+// fileCount adds up the calls on one file.
 type fileCount struct {
 	path          string
 	calls         uint64
@@ -80,13 +80,13 @@ type fileTable struct {
 	other uint64
 }
 
-// What a call's result counts: bytes read from its path, or written to it.
+// Calls whose result is a number of bytes read from their path, or written to it.
 var (
-	reads  = set("read", "pread64", "readv", "preadv", "preadv2", "splice", "copy_file_range", "recvfrom", "recvmsg")
-	writes = set("write", "pwrite64", "writev", "pwritev", "pwritev2", "sendfile", "sendto", "sendmsg")
+	reads  = nameSet("read", "pread64", "readv", "preadv", "preadv2", "splice", "copy_file_range", "recvfrom", "recvmsg")
+	writes = nameSet("write", "pwrite64", "writev", "pwritev", "pwritev2", "sendfile", "sendto", "sendmsg")
 )
 
-func set(names ...string) map[string]bool {
+func nameSet(names ...string) map[string]bool {
 	s := map[string]bool{}
 	for _, n := range names {
 		s[n] = true
@@ -137,12 +137,12 @@ func (t *fileTable) top(b *strings.Builder, title string, all []*fileCount, by f
 	for _, f := range all[:min(topRows, len(all))] {
 		row := []string{"", number(f.calls), live.Bytes(int64(f.read)), live.Bytes(int64(f.written)), quoted(f.path)}
 		if f.time > 0 {
-			row[0] = took(f.time)
+			row[0] = formatDuration(f.time)
 		}
 		rows = append(rows, row)
 	}
 	b.WriteString(table.Text("rrrrl", rows))
-	more(b, len(all)-topRows, "file", "files", t.other, "calls about further files")
+	writeOmitted(b, len(all)-topRows, "file", "files", t.other, "calls on other files")
 }
 
 // failureKey is a call that fails in one way.
@@ -150,43 +150,43 @@ type failureKey struct{ call, errno string }
 
 type failure struct {
 	failureKey
-	count  uint64
-	abouts []about
+	count    uint64
+	subjects []subject
 }
 
-// about is what calls that failed were about. It has been seen so often since it has its place, and was so at most count times.
-type about struct {
-	text        string
-	seen, count uint64
+// subject is the description that failed calls share. At least certain calls have it, and at most count.
+type subject struct {
+	text           string
+	certain, count uint64
 }
 
-// maxAbouts are counted for each failure. What is among more than a quarter of its calls is always found among them, whatever came
-// first (Metwally, Agrawal, El Abbadi: Space-Saving).
-const maxAbouts = 4
+// maxSubjects is how many subjects each failure counts. A subject of more than a quarter of the calls is always among
+// them (Metwally, Agrawal, El Abbadi: the Space-Saving algorithm).
+const maxSubjects = 4
 
 func (f *failure) add(text string) {
 	f.count++
 	least := 0
-	for i := range f.abouts {
-		if f.abouts[i].text == text {
-			f.abouts[i].seen++
-			f.abouts[i].count++
+	for i := range f.subjects {
+		if f.subjects[i].text == text {
+			f.subjects[i].certain++
+			f.subjects[i].count++
 			return
 		}
-		if f.abouts[i].count < f.abouts[least].count {
+		if f.subjects[i].count < f.subjects[least].count {
 			least = i
 		}
 	}
-	if len(f.abouts) < maxAbouts {
-		f.abouts = append(f.abouts, about{text, 1, 1})
+	if len(f.subjects) < maxSubjects {
+		f.subjects = append(f.subjects, subject{text, 1, 1})
 		return
 	}
-	f.abouts[least] = about{text, 1, f.abouts[least].count + 1}
+	f.subjects[least] = subject{text, 1, f.subjects[least].count + 1}
 }
 
-// usual is what most of them were about, as far as is certain; the first, of equals.
-func (f *failure) usual() string {
-	return slices.MaxFunc(f.abouts, func(a, b about) int { return cmp.Compare(a.seen, b.seen) }).text
+// mostFrequent returns the subject that certainly came most often; the first of equals.
+func (f *failure) mostFrequent() string {
+	return slices.MaxFunc(f.subjects, func(a, b subject) int { return cmp.Compare(a.certain, b.certain) }).text
 }
 
 type failureTable struct {
@@ -208,7 +208,7 @@ func (t *failureTable) add(from *Source, r *tracefmt.Record) {
 		f = &failure{failureKey: key}
 		t.failures[key] = f
 	}
-	f.add(table.Truncate(what(r, from.arch()), maxText))
+	f.add(table.Truncate(description(r, from.arch()), maxText))
 }
 
 func (t *failureTable) text(b *strings.Builder) {
@@ -221,14 +221,14 @@ func (t *failureTable) text(b *strings.Builder) {
 	b.WriteString("\nFailed calls:\n")
 	rows := [][]string{{"COUNT", "CALL", "ERROR", "MOST OFTEN"}}
 	for _, f := range all[:min(callRows, len(all))] {
-		rows = append(rows, []string{number(f.count), f.call, f.errno, f.usual()})
+		rows = append(rows, []string{number(f.count), f.call, f.errno, f.mostFrequent()})
 	}
 	b.WriteString(table.Text("rlll", rows))
-	more(b, len(all)-callRows, "pair of call and error", "pairs of call and error", t.other, "further failures")
+	writeOmitted(b, len(all)-callRows, "pair of call and error", "pairs of call and error", t.other, "other failures")
 }
 
-// more says what a table leaves out: rows that there are, and what there was no room to tell apart.
-func more(b *strings.Builder, rows int, one, several string, other uint64, others string) {
+// writeOmitted says what a table omits: rows, and what the Summary only counted.
+func writeOmitted(b *strings.Builder, rows int, one, several string, other uint64, others string) {
 	if rows == 1 {
 		several = one
 	}
@@ -236,18 +236,18 @@ func more(b *strings.Builder, rows int, one, several string, other uint64, other
 		fmt.Fprintf(b, "… and %d more %s\n", rows, several)
 	}
 	if other > 0 {
-		fmt.Fprintf(b, "… and %d %s, which were too many to tell apart\n", other, others)
+		fmt.Fprintf(b, "… and %d %s, which are not listed one by one\n", other, others)
 	}
 }
 
 func number(n uint64) string { return strconv.FormatUint(n, 10) }
 
-// count says how many there are of what has a plural in s.
-func count(n uint64, what string) string {
+// count returns a number and a noun, in the plural where needed.
+func count(n uint64, noun string) string {
 	if n != 1 {
-		what += "s"
+		noun += "s"
 	}
-	return number(n) + " " + what
+	return number(n) + " " + noun
 }
 
 func byCount(counts map[string]uint64) []string {

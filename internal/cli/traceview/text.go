@@ -13,8 +13,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
 )
 
-// quoted returns a foreign text as it can be shown: in quotes where it holds what a reader or a terminal would take for
-// something else.
+// quoted returns a text that can be shown safely: in quotes if it has blanks, quotes or unprintable characters.
 func quoted[T string | []byte](t T) string {
 	s := string(t)
 	odd := func(r rune) bool { return !unicode.IsPrint(r) || r == ' ' || r == '"' || r == '\\' || r == '\'' }
@@ -24,7 +23,7 @@ func quoted[T string | []byte](t T) string {
 	return strconv.Quote(s)
 }
 
-// commandLine returns the words of a process's start as one would type them.
+// commandLine returns the arguments of a process as a user would type them.
 func commandLine(list []byte) string {
 	var words []string
 	for _, w := range split(list) {
@@ -41,9 +40,8 @@ func split(list []byte) []string {
 	return strings.Split(strings.TrimSuffix(string(list), "\x00"), "\x00")
 }
 
-// started says which file became which process: the words behind the file's path, and the name it was called by where
-// that is another.
-func started(file []byte, argv []byte) string {
+// commandText describes an exec: the file's path, the name that the process was given if it differs, and the arguments.
+func commandText(file []byte, argv []byte) string {
 	words := split(argv)
 	s := quoted(file)
 	if len(words) == 0 {
@@ -58,8 +56,8 @@ func started(file []byte, argv []byte) string {
 	return s
 }
 
-// took returns a duration with three digits; nothing for one that nobody measured.
-func took(d time.Duration) string {
+// formatDuration returns a duration with three digits; nothing if it was not measured.
+func formatDuration(d time.Duration) string {
 	switch {
 	case d < 0:
 		return ""
@@ -83,13 +81,13 @@ func digits(v float64) string {
 	return strconv.FormatFloat(v, 'f', 0, 64)
 }
 
-// clockTime of an event; the date is the trace's.
+// clockTime returns the time of an event without its date.
 func clockTime(t time.Time) string { return t.UTC().Format("15:04:05.000000") }
 
 // failed reports whether a call ended with an error.
 func failed(r *tracefmt.Record) bool { return r.Errno != "" || r.HasRet && r.Ret == -1 }
 
-// result of an event: what a call returned or why it failed, what a process ended with.
+// result returns what a call returned, why it failed, or how a process exited.
 func result(r *tracefmt.Record) string {
 	switch {
 	case r.Call == callExit:
@@ -104,7 +102,7 @@ func result(r *tracefmt.Record) string {
 	return strconv.FormatInt(r.Ret, 10)
 }
 
-// exitOf a process: the signal that ended it, or else its code.
+// exitOf returns the signal that ended a process, or else its exit code.
 func exitOf(r *tracefmt.Record) string {
 	if a := argument(r, argSignal); a != nil {
 		return table.Printable(string(a.Text))
@@ -121,8 +119,8 @@ func argument(r *tracefmt.Record, name string) *tracefmt.Arg {
 	return nil
 }
 
-// who names a process as its container sees it.
-func who(r *tracefmt.Record) string {
+// processName returns the container and the PID in it.
+func processName(r *tracefmt.Record) string {
 	pid := strconv.FormatUint(uint64(r.PID), 10)
 	if r.Container == "" {
 		return pid

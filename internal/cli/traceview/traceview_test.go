@@ -161,14 +161,14 @@ func TestIncomplete(t *testing.T) {
 		wantS string // in the summary
 	}{
 		"whole":      {whole, nil, " None was lost.\n"},
-		"no account": {strings.Join(lines[:last], ""), []string{pod + "the account at the end is missing: the tracer was killed, or is still at work, or its last file is not among these"}, "\nINCOMPLETE: "},
+		"no account": {strings.Join(lines[:last], ""), []string{pod + "the account at the end is missing: the tracer was killed or is still running, or its last file was not given"}, "\nINCOMPLETE: "},
 		"cut off": {whole[:30000], []string{
 			pod + "1 line cannot be read; the first: web.ndjson: line 115: the line is truncated: its writer was killed or is still running",
-			pod + "the account at the end is missing: the tracer was killed, or is still at work, or its last file is not among these",
+			pod + "the account at the end is missing: the tracer was killed or is still running, or its last file was not given",
 		}, "113 events in "},
 		"a line cut in the middle": {whole[:30000] + "\n" + strings.Join(lines[115:], ""), []string{
 			pod + "1 line cannot be read; the first: web.ndjson: line 115: the line is not a JSON object",
-			pod + "1 event of 225 that were written are not here",
+			pod + "1 event of 225 that were written are missing here",
 		}, "224 events in "},
 		"the tracer was killed": {account(tracefmt.Account{Written: 225, Reason: "Killed", Message: "the probe ended with exit code 137"}), []string{pod + "the trace is Incomplete: Killed: the probe ended with exit code 137"}, ""},
 		"no reason":             {account(tracefmt.Account{Written: 225}), []string{pod + "the trace is Incomplete: no reason was given"}, ""},
@@ -176,7 +176,7 @@ func TestIncomplete(t *testing.T) {
 			account(tracefmt.Account{Written: 225, Complete: true, Lost: map[string]uint64{"rare": 1, "ring": 11, "recursion": 0}}), nil,
 			" 12 events lost: ring 11, rare 1.\n",
 		},
-		"nothing": {"", []string{"web.ndjson: the account at the end is missing: the tracer was killed, or is still at work, or its last file is not among these"}, "0 events.\n\nINCOMPLETE: "},
+		"nothing": {"", []string{"web.ndjson: the account at the end is missing: the tracer was killed or is still running, or its last file was not given"}, "0 events.\n\nINCOMPLETE: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, s := view(t, nil, NewSource("web.ndjson", strings.NewReader(tc.text)))
@@ -247,7 +247,7 @@ func TestSeveralPodsInOneFile(t *testing.T) {
 		"of two names": {"web-b", "", "", of("web-b", "", lost) + of("web-a", "", ended), nil},
 		"namesakes":    {"web-a", "u1", "u2", of("web-a", "u2", lost) + of("web-a", "u1", ended), nil},
 		"one was killed": {"web-b", "", "", of("web-a", "", ended), []string{
-			"web-b: the account at the end is missing: the tracer was killed, or is still at work, or its last file is not among these",
+			"web-b: the account at the end is missing: the tracer was killed or is still running, or its last file was not given",
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

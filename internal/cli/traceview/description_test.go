@@ -68,7 +68,7 @@ func TestWhat(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := what(line.Record, tc.arch); got != tc.want {
+			if got := description(line.Record, tc.arch); got != tc.want {
 				t.Errorf("%s, want %s", got, tc.want)
 			}
 		})
@@ -102,7 +102,7 @@ func TestTook(t *testing.T) {
 		-1: "", 0: "0ns", 999: "999ns", 1000: "1.00µs", 9994: "9.99µs", 9999: "10.0µs", 99960: "100µs", 999_400: "999µs", 999_600: "1.00ms",
 		12_345_678: "12.3ms", 999_499_999: "999ms", 999_600_000: "1.00s", time.Hour: "3600s",
 	} {
-		if got := took(d); got != want {
+		if got := formatDuration(d); got != want {
 			t.Errorf("%d ns: %s, want %s", d, got, want)
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
 )
 
-// Names of events and arguments that mean something here.
+// Names of events and arguments that this package interprets.
 const (
 	callExec = "exec"
 	callFork = "fork"
@@ -20,28 +20,28 @@ const (
 	atFDCWD = -100
 )
 
-// addresses in the process's memory tell a reader nothing.
+// addresses are arguments that point into the memory of the process. They are not shown.
 var addresses = map[string]bool{
 	"buf": true, "iov": true, "statbuf": true, "dirp": true, "how": true, "cl_args": true, "params": true, "envp": true,
 	argArgv: true, "off_in": true, "off_out": true, "mask": true, "msg": true, "msgvec": true, "addrlen": true,
 }
 
-// paths are arguments that are always texts.
+// paths are arguments that are always text, even if it looks like a number.
 var paths = map[string]bool{"pathname": true, "oldpath": true, "newpath": true, "target": true, "linkpath": true}
 
-// worded are arguments of events whose texts say little without their names.
-var worded = map[string]bool{"code": true, "result": true, "to": true, "from": true, "senderComm": true, "access": true, "sv": true}
+// labelled are text arguments that are shown with their names.
+var labelled = map[string]bool{"code": true, "result": true, "to": true, "from": true, "senderComm": true, "access": true, "sv": true}
 
-// what says what an event is about: its path, and what of its arguments tells more, by name.
-func what(r *tracefmt.Record, arch string) string {
+// description says what an event is about: its path, and the arguments that add to it.
+func description(r *tracefmt.Record, arch string) string {
 	if r.Call == callExec {
 		var argv []byte
 		if a := argument(r, argArgv); a != nil {
 			argv = a.Text
 		}
-		return started(r.Path, argv)
+		return commandText(r.Path, argv)
 	}
-	if ofConnection(r) {
+	if isConnectionEvent(r) {
 		return connectionText(r)
 	}
 	var parts []string
@@ -64,26 +64,27 @@ func what(r *tracefmt.Record, arch string) string {
 	return strings.Join(parts, " ")
 }
 
-// argumentText returns an argument as it is shown; empty if it is not. texts counts the call's texts up to it.
+// argumentText returns the text for an argument; empty if it is not shown. texts counts the
+// text arguments up to this one.
 func argumentText(r *tracefmt.Record, a *tracefmt.Arg, texts int, arch string) string {
 	switch {
 	case a.Kind == tracefmt.List:
 		return a.Name + "=[" + commandLine(a.Text) + "]"
 	case a.Kind != tracefmt.Text:
-		return numberArgument(r, a, arch)
-	case a.Name == "src_addr" || a.Name == "addr" && strings.HasPrefix(r.Call, "accept"): // it is not what the path says
+		return describeNumber(r, a, arch)
+	case a.Name == "src_addr" || a.Name == "addr" && strings.HasPrefix(r.Call, "accept"): // the path has the other address
 		return "from " + quoted(a.Text)
-	case worded[a.Name]:
+	case labelled[a.Name]:
 		return a.Name + "=" + quoted(a.Text)
 	case texts > 1:
 		return "-> " + quoted(a.Text)
-	case r.Call == callExit || len(r.Path) > 0: // the result has it; or it is the path, which is there, resolved
+	case r.Call == callExit || len(r.Path) > 0: // it is in the result, or it is the path before it was resolved
 		return ""
 	}
 	return quoted(a.Text)
 }
 
-func numberArgument(r *tracefmt.Record, a *tracefmt.Arg, arch string) string {
+func describeNumber(r *tracefmt.Record, a *tracefmt.Arg, arch string) string {
 	switch a.Name {
 	case "flags":
 		return flagsText(r, a, arch)
@@ -93,13 +94,13 @@ func numberArgument(r *tracefmt.Record, a *tracefmt.Arg, arch string) string {
 		return directoryText(r, a)
 	case argParent:
 		return "by host pid " + numberText(a)
-	case "domain", "protocol": // the path says it
+	case "domain", "protocol": // the path shows it
 		return ""
 	case "type":
 		return socketType(a)
 	case "how":
-		if way := shutWays[a.Number]; r.Call == "shutdown" && way != "" {
-			return way
+		if mode := shutdownModes[a.Number]; r.Call == "shutdown" && mode != "" {
+			return mode
 		}
 	}
 	if name := fcntlCommands[a.Number]; a.Name == "cmd" && name != "" {
@@ -111,7 +112,7 @@ func numberArgument(r *tracefmt.Record, a *tracefmt.Arg, arch string) string {
 	return a.Name + "=" + numberText(a)
 }
 
-// socketType of socket(2): a kind, and flags of the new descriptor.
+// socketType describes the type argument of socket(2): a type, and flags of the new descriptor.
 func socketType(a *tracefmt.Arg) string {
 	const kinds = 0xf
 	n := uint64(a.Number)
@@ -122,7 +123,7 @@ func socketType(a *tracefmt.Arg) string {
 	return sockBits.names(n&^kinds, kind)
 }
 
-// directoryText: a path that was resolved says where it began.
+// directoryText describes the directory of a relative path, unless the resolved path includes it.
 func directoryText(r *tracefmt.Record, a *tracefmt.Arg) string {
 	switch {
 	case len(r.Path) > 0 && (a.Number == atFDCWD || a.Name != "newdirfd"):
@@ -157,7 +158,7 @@ func flagsText(r *tracefmt.Record, a *tracefmt.Arg, arch string) string {
 	return flagsOf[r.Call].names(n)
 }
 
-// modeText: permissions are octal; those of a file that was not made mean nothing.
+// modeText writes permissions as octal numbers. A call that cannot create a file does not use them.
 func modeText(r *tracefmt.Record, a *tracefmt.Arg) string {
 	if strings.HasPrefix(r.Call, "access") || strings.HasPrefix(r.Call, "faccess") {
 		if a.Number == 0 {
