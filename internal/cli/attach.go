@@ -42,7 +42,8 @@ type saving struct {
 // attach follows a capture until it has ended, saves it, reports, and cleans up. It is the rest of
 // capture and the whole of download.
 func (p *plugin) attach(ctx context.Context, conn *connection, c v1alpha1.Capture, how saving) error {
-	// A reader that leaves early, like head, must not end this without a word, and with the packets left in the cluster.
+	// A reader that leaves early, like head, must not end this without a word, and with the packets left in the
+	// cluster.
 	signal.Ignore(syscall.SIGPIPE)
 	access := results.NewAccess(conn.client, p.clock, c)
 	defer p.closeAccess(ctx, access)
@@ -92,13 +93,13 @@ func (p *plugin) followAndSave(ctx context.Context, a *attachment, s *capture.St
 		}
 	}
 	saver := &capture.Saver{
-		Download: endpoint.Download, SumUp: !how.json,
-		Fetching: func(uid string, done, total int64) {
+		Download: endpoint.Download, Summarize: !how.json,
+		OnProgress: func(uid string, done, total int64) {
 			s.Activity = "Downloading"
-			s.Fetching(uid, done, total)
+			s.Downloading(uid, done, total)
 			show()
 		},
-		Merging: func() {
+		OnMerge: func() {
 			s.Activity = "Merging"
 			shown = time.Time{}
 			show()
@@ -113,7 +114,7 @@ func (p *plugin) followAndSave(ctx context.Context, a *attachment, s *capture.St
 // follow shows a capture until it has ended, and the last of its lines.
 func (p *plugin) follow(ctx context.Context, a *attachment, s *capture.State, how saving) error {
 	follower := &capture.Follower{
-		Client: a.conn.client, Progress: a.endpoint.Progress, Heard: a.lines.heard, Display: a.display, Clock: p.clock, Refresh: refresh, Retry: retry,
+		Client: a.conn.client, Progress: a.endpoint.Progress, OnUpdate: a.lines.heard, Display: a.display, Clock: p.clock, Refresh: refresh, Retry: retry,
 	}
 	if how.stoppable {
 		follower.Stop = p.interrupts.claim()
@@ -180,7 +181,7 @@ func (p *plugin) remove(ctx context.Context, conn *connection, c v1alpha1.Captur
 		return
 	}
 	key, uid := client.ObjectKeyFromObject(c), c.GetUID()
-	if !r.Everything() {
+	if !r.AllSaved() {
 		fmt.Fprintf(p.streams.ErrOut, "%s %s is kept, as not everything was saved. To try again:\n  %s\n", c.KindName(), key, p.commandFor("download", c))
 		return
 	}

@@ -72,7 +72,7 @@ func (c *doctorCommand) run(ctx context.Context, named []string) error {
 	case c.output != outputText && c.output != outputJSON:
 		return fmt.Errorf("--output %s: write json, or leave it out", c.output)
 	case c.all && len(named) > 0:
-		return errors.New("--all and names of nodes: leave one of the two out")
+		return errors.New("--all and names of nodes exclude each other: omit one of the two")
 	case c.timeout <= 0:
 		return errors.New("--timeout: write a time above zero, like 30s or 2m")
 	}

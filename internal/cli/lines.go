@@ -66,7 +66,7 @@ func (p *plugin) showLines(ctx context.Context, endpoint *results.Client, displa
 	}
 	return &shownLines{tail: tail.New(ctx, tail.Options{
 		Stream: endpoint.Live, Print: write, JSON: how.lines == linesJSON, Colour: how.colour, Width: p.width,
-		Broken: func() { p.interrupts.soften() }, // as head has it: whoever has seen enough wants no more of it
+		OnPrintError: func() { p.interrupts.soften() }, // as head has it: whoever has seen enough wants no more of it
 	})}
 }
 

@@ -126,8 +126,8 @@ func TestTraceLineErrors(t *testing.T) {
 		"JSON twice":         {[]string{"-o", "json", "--json"}, "choose one of the three"},
 		"JSON, quietly":      {[]string{"-o", "json", "-q"}, "choose one of the three"},
 		"JSON of FLAP":       {[]string{"-o", "json", "--format", "flap"}, "has no JSON lines"},
-		"a gate's time":      {[]string{"--gate-timeout", "5m"}, "add --gate"},
-		"a gate for nobody":  {[]string{"--gate", "--no-follow"}, "leave one of the two out"},
+		"a gate's time":      {[]string{"--gate-timeout", "5m"}, "need --gate"},
+		"a gate for nobody":  {[]string{"--gate", "--no-follow"}, "omit one of the two"},
 		"another gate's end": {[]string{"--gate", "--gate-on-timeout", "Wait"}, "write Proceed or Fail"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -230,7 +230,7 @@ func TestInterruptStopsAndSaves(t *testing.T) {
 	if got := timesIn(t, path); len(got) != 5 {
 		t.Errorf("packets %v", got)
 	}
-	if !strings.Contains(r.errOut.String(), "Stopping; what was captured is saved.") {
+	if !strings.Contains(r.errOut.String(), "Stopping and saving what was captured.") {
 		t.Errorf("said\n%s", r.errOut)
 	}
 }

@@ -178,7 +178,7 @@ func TestTraceThatIsIncomplete(t *testing.T) {
 	}
 	path := filepath.Join(t.TempDir(), "web.ndjson")
 	r := sonde(t, s, report.ExitIncomplete, "trace", "web", "-o", path)
-	for _, text := range []string{"web-2: the account at the end is missing", "what is saved is not everything that the Pods did.\n  web-2 is Incomplete: Killed\n"} {
+	for _, text := range []string{"web-2: the account at the end is missing", "the saved files do not have everything that the Pods did.\n  web-2 is Incomplete: Killed\n"} {
 		if !strings.Contains(r.out.String(), text) {
 			t.Errorf("no %q in\n%s", text, r.out)
 		}
@@ -243,7 +243,7 @@ func TestGetBothKinds(t *testing.T) {
 		})
 	}
 	r := sonde(t, withBoth(t), report.ExitOK, "get", "trace/web", "-o", "wide")
-	if want := "\n\nNote: 1 events were lost, and are in no file (ring 1).\n"; !strings.HasSuffix(r.out.String(), want) {
+	if want := "\n\nNote: 1 events were lost and are in no file (ring 1).\n"; !strings.HasSuffix(r.out.String(), want) {
 		t.Errorf("of lost events no %q at the end of\n%s", want, r.out)
 	}
 	r = sonde(t, newAPIServer(t, kind.Trace), report.ExitOK, "get")

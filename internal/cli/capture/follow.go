@@ -21,51 +21,51 @@ import (
 	"github.com/sonde-operator/sonde/internal/kind"
 )
 
-// ErrDeleted says that somebody deleted the capture while it was followed.
-var ErrDeleted = errors.New("it was deleted, and its results with it")
+// ErrDeleted says that the capture was deleted while it was followed.
+var ErrDeleted = errors.New("it was deleted together with its results")
 
 // Follower follows one capture until it has ended.
 type Follower struct {
 	Client client.WithWatch
 	// Progress streams live counts until all Pods have ended (results.Client.Progress).
 	Progress func(ctx context.Context, each func(results.Update)) error
-	// Heard, if not nil, is told each of these counts.
-	Heard   func(results.Update)
-	Display live.Display
-	Clock   clock.WithTicker
-	// Stop, when it is closed, sets spec.stop. It may be nil.
+	// OnUpdate, if not nil, is called with each of these counts.
+	OnUpdate func(results.Update)
+	Display  live.Display
+	Clock    clock.WithTicker
+	// Stop sets spec.stop when it is closed. It may be nil.
 	Stop <-chan struct{}
-	// Refresh is the time between two frames, Retry that between two attempts after an error.
+	// Refresh is the time between two frames. Retry is the time between two attempts after an error.
 	Refresh time.Duration
 	Retry   time.Duration
 }
 
-// news is what the watchers tell the loop: one of its fields is set.
-type news struct {
-	capture v1alpha1.Capture
-	update  *results.Update
-	trouble string
-	said    string
-	err     error
+// message is sent from the watchers to the loop of Follow. One of its fields is set.
+type message struct {
+	capture       v1alpha1.Capture
+	update        *results.Update
+	progressError string
+	notice        string
+	err           error
 }
 
-// Follow shows s until the capture has ended, and keeps it up to date. The error is that of ctx,
-// ErrDeleted, or the API server's refusal to let the capture be read.
+// Follow updates and shows s until the capture has ended. The error is the cause of ctx, ErrDeleted, or the refusal of
+// the API server to let the user read the capture.
 func (f *Follower) Follow(ctx context.Context, s *State) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel()
 
-	c := make(chan news)
-	tell := func(n news) {
+	messages := make(chan message)
+	send := func(m message) {
 		select {
-		case c <- n:
+		case messages <- m:
 		case <-ctx.Done():
 		}
 	}
 	key, k := client.ObjectKeyFromObject(s.Capture), traitsOf(s.Capture).kind
-	running.Go(func() { f.watch(ctx, k, key, tell) })
+	running.Go(func() { f.watch(ctx, k, key, send) })
 	stop, streaming := f.Stop, false
 	frames := f.Clock.NewTicker(f.Refresh)
 	defer frames.Stop()
@@ -76,7 +76,7 @@ func (f *Follower) Follow(ctx context.Context, s *State) error {
 		}
 		if !streaming && len(s.Capture.CaptureStatus().Pods) > 0 {
 			streaming = true
-			running.Go(func() { f.stream(ctx, tell) })
+			running.Go(func() { f.stream(ctx, send) })
 		}
 		select {
 		case <-ctx.Done():
@@ -85,45 +85,45 @@ func (f *Follower) Follow(ctx context.Context, s *State) error {
 			f.Display.Show(s.View(f.Clock.Now()))
 		case <-stop:
 			stop = nil
-			running.Go(func() { f.stop(ctx, k, key, tell) })
-		case n := <-c:
-			if n.err != nil {
-				return n.err
+			running.Go(func() { f.stop(ctx, k, key, send) })
+		case m := <-messages:
+			if m.err != nil {
+				return m.err
 			}
-			f.take(s, n)
+			f.apply(s, m)
 		}
 	}
 }
 
-func (f *Follower) take(s *State, n news) {
+func (f *Follower) apply(s *State, m message) {
 	switch {
-	case n.capture != nil:
-		s.Capture = n.capture
-	case n.update != nil:
-		s.Update(*n.update)
-		if f.Heard != nil {
-			f.Heard(*n.update)
+	case m.capture != nil:
+		s.Capture = m.capture
+	case m.update != nil:
+		s.Update(*m.update)
+		if f.OnUpdate != nil {
+			f.OnUpdate(*m.update)
 		}
-	case n.trouble != "":
-		s.Trouble = n.trouble
-	case n.said != "":
-		f.Display.Say(n.said)
+	case m.progressError != "":
+		s.ProgressError = m.progressError
+	case m.notice != "":
+		f.Display.PrintLine(m.notice)
 	}
 }
 
-// watch tells every state of the capture, and starts again where a watch breaks.
-func (f *Follower) watch(ctx context.Context, k kind.Capture, key client.ObjectKey, tell func(news)) {
+// watch sends every state of the capture, and watches again when a watch ends.
+func (f *Follower) watch(ctx context.Context, k kind.Capture, key client.ObjectKey, send func(message)) {
 	for ctx.Err() == nil {
-		err := f.watchOnce(ctx, k, key, tell)
+		err := f.watchOnce(ctx, k, key, send)
 		if errors.Is(err, ErrDeleted) || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
-			tell(news{err: err})
+			send(message{err: err})
 			return
 		}
 		f.pause(ctx)
 	}
 }
 
-func (f *Follower) watchOnce(ctx context.Context, k kind.Capture, key client.ObjectKey, tell func(news)) error {
+func (f *Follower) watchOnce(ctx context.Context, k kind.Capture, key client.ObjectKey, send func(message)) error {
 	first := k.New()
 	if err := f.Client.Get(ctx, key, first); err != nil {
 		if apierrors.IsNotFound(err) {
@@ -131,7 +131,7 @@ func (f *Follower) watchOnce(ctx context.Context, k kind.Capture, key client.Obj
 		}
 		return err
 	}
-	tell(news{capture: first})
+	send(message{capture: first})
 	w, err := f.Client.Watch(ctx, k.NewList(), client.InNamespace(key.Namespace), &client.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector("metadata.name", key.Name), Raw: listFrom(first.GetResourceVersion()),
 	})
@@ -144,34 +144,34 @@ func (f *Follower) watchOnce(ctx context.Context, k kind.Capture, key client.Obj
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case e, open := <-w.ResultChan():
-			seen, ok := e.Object.(v1alpha1.Capture)
+			observed, ok := e.Object.(v1alpha1.Capture)
 			switch {
 			case !open:
 				return nil
-			case !ok || seen.GetName() != key.Name:
+			case !ok || observed.GetName() != key.Name:
 			case e.Type == watch.Deleted:
 				return fmt.Errorf("%s %s: %w", k.Name, key.Name, ErrDeleted)
 			default:
-				tell(news{capture: seen})
+				send(message{capture: observed})
 			}
 		}
 	}
 }
 
-// stream tells the live counts, and says so while there are none: the status goes on without them.
-func (f *Follower) stream(ctx context.Context, tell func(news)) {
+// stream sends the live counts, or the reason why there are none. The status does not depend on them.
+func (f *Follower) stream(ctx context.Context, send func(message)) {
 	for ctx.Err() == nil {
-		err := f.Progress(ctx, func(u results.Update) { tell(news{update: &u}) })
+		err := f.Progress(ctx, func(u results.Update) { send(message{update: &u}) })
 		if err != nil {
-			tell(news{trouble: err.Error()})
+			send(message{progressError: err.Error()})
 		}
 		f.pause(ctx)
 	}
 }
 
-// stop asks for the end, again and again unless it was refused, as the user has no other means.
-func (f *Follower) stop(ctx context.Context, k kind.Capture, key client.ObjectKey, tell func(news)) {
-	tell(news{said: "Stopping; what was captured is saved. Ctrl-C once more leaves at once."})
+// stop sets spec.stop. It retries until the API server accepts or refuses, because the user has no other way to stop.
+func (f *Follower) stop(ctx context.Context, k kind.Capture, key client.ObjectKey, send func(message)) {
+	send(message{notice: "Stopping and saving what was captured. Press Ctrl-C again to exit at once."})
 	for ctx.Err() == nil {
 		c := k.New()
 		c.SetNamespace(key.Namespace)
@@ -181,15 +181,15 @@ func (f *Follower) stop(ctx context.Context, k kind.Capture, key client.ObjectKe
 			return
 		}
 		if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsNotFound(err) {
-			tell(news{said: "The capture goes on: " + plain(err.Error())})
+			send(message{notice: "The capture was not stopped: " + plain(err.Error())})
 			return
 		}
-		tell(news{said: "Stopping failed, trying again: " + plain(err.Error())})
+		send(message{notice: "Stopping failed and will be retried: " + plain(err.Error())})
 		f.pause(ctx)
 	}
 }
 
-// SetStop sets spec.stop of the capture of that kind, namespace and name, and reads all else into it.
+// SetStop sets spec.stop of the capture with the same kind, namespace and name, and reads the result into capture.
 func SetStop(ctx context.Context, c client.Client, capture v1alpha1.Capture) error {
 	name := capture.GetName()
 	if err := c.Patch(ctx, capture, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"stop":true}}`))); err != nil {

@@ -42,9 +42,9 @@ func (s *shown) add(text string) {
 	}
 }
 
-func (s *shown) Show(v live.View) { s.add(strings.Join(live.Lines(v, 0, 0), "\n")) }
-func (s *shown) Say(line string)  { s.add(line) }
-func (s *shown) Close()           {}
+func (s *shown) Show(v live.View)      { s.add(strings.Join(live.Lines(v, 0, 0), "\n")) }
+func (s *shown) PrintLine(line string) { s.add(line) }
+func (s *shown) Close()                {}
 
 func (s *shown) Print(_ io.Writer, text []byte) error {
 	s.add(string(text))
@@ -174,7 +174,7 @@ func TestFollowGoesOnWithoutLiveCounts(t *testing.T) {
 	f := follow(t, running(onePod...), func(context.Context, func(results.Update)) error {
 		return errors.New("the operator is not ready")
 	}, interceptor.Funcs{})
-	f.shown.await(t, "No live counts: the operator is not ready")
+	f.shown.await(t, "Live counts are not available: the operator is not ready")
 	f.set(t, func(pc *v1alpha1.PacketCapture) { pc.Status.Phase = v1alpha1.PhaseFailed })
 	if err := f.await(t); err != nil {
 		t.Fatal(err)
@@ -232,7 +232,7 @@ func TestStop(t *testing.T) {
 	})
 	f.shown.await(t, "Capturing")
 	close(f.stop)
-	f.shown.await(t, "trying again: stop PacketCapture web-x7k2p: Post https://sonde-webhook/...: connection refused")
+	f.shown.await(t, "will be retried: stop PacketCapture web-x7k2p: Post https://sonde-webhook/...: connection refused")
 	f.shown.await(t, "(Deployment/web)  Stopping")
 	f.set(t, func(pc *v1alpha1.PacketCapture) {
 		if !pc.Spec.Stop {
@@ -290,7 +290,7 @@ func TestStopForbidden(t *testing.T) {
 		},
 	})
 	close(f.stop)
-	f.shown.await(t, "The capture goes on")
+	f.shown.await(t, "The capture was not stopped")
 	f.set(t, func(pc *v1alpha1.PacketCapture) { pc.Status.Phase = v1alpha1.PhaseCompleted })
 	if err := f.await(t); err != nil {
 		t.Fatal(err)

@@ -13,18 +13,18 @@ import (
 )
 
 const (
-	// gateSettles is how long the API servers may take to read whom to ask about new Pods.
-	gateSettles = 2 * time.Second
-	// defaultGateTimeout is the API's.
+	// gatePropagation is how long API servers may take to load the webhook for new Pods.
+	gatePropagation = 2 * time.Second
+	// defaultGateTimeout is the default of the API.
 	defaultGateTimeout = "30s"
 )
 
-// restarts are what kubectl rollout restart calls the kinds that it knows.
+// restarts are the names that kubectl rollout restart has for kinds of targets.
 var restarts = map[v1alpha1.TargetKind]string{
 	v1alpha1.TargetDeployment: "deployment", v1alpha1.TargetStatefulSet: "statefulset", v1alpha1.TargetDaemonSet: "daemonset",
 }
 
-// gate says what becomes of new Pods of a trace that has them wait, and how to get some.
+// gate says whether new Pods wait for their tracer, and how to start some.
 func (s *State) gate(now time.Time) []string {
 	gate, spec := traitsOf(s.Capture).gate(s.Capture), s.Capture.Common()
 	if gate == nil || !gate.Enabled || s.Ended() || spec.Stop {
@@ -35,22 +35,22 @@ func (s *State) gate(now time.Time) []string {
 	case c == nil:
 		return nil
 	case c.Status != metav1.ConditionTrue:
-		s.gating = time.Time{}
+		s.gatingSince = time.Time{}
 		return []string{"New Pods do not wait: " + c.Message}
-	case s.gating.IsZero():
-		s.gating = now
+	case s.gatingSince.IsZero():
+		s.gatingSince = now
 	}
-	if now.Sub(s.gating) < gateSettles {
+	if now.Sub(s.gatingSince) < gatePropagation {
 		return nil
 	}
 	target, namespace := spec.Target, spec.TargetNamespace
 	wait := fmt.Sprintf("wait until they are traced, for up to %s each.", cmp.Or(gate.Timeout, defaultGateTimeout))
-	of, known := restarts[target.Kind]
+	resource, known := restarts[target.Kind]
 	if !known {
 		return []string{fmt.Sprintf("New Pods of the name %s %s", target.Name, wait)}
 	}
 	return []string{
-		fmt.Sprintf("New Pods of %s/%s %s To have some:", target.Kind, target.Name, wait),
-		strings.Join([]string{"  kubectl rollout restart -n", namespace, of + "/" + target.Name}, " "),
+		fmt.Sprintf("New Pods of %s/%s %s To start some:", target.Kind, target.Name, wait),
+		strings.Join([]string{"  kubectl rollout restart -n", namespace, resource + "/" + target.Name}, " "),
 	}
 }

@@ -13,7 +13,7 @@ import (
 // A user is told how to have Pods that wait, and not before they would.
 func TestGateNotes(t *testing.T) {
 	waits := []string{
-		"New Pods of Deployment/web wait until they are traced, for up to 30s each. To have some:",
+		"New Pods of Deployment/web wait until they are traced, for up to 30s each. To start some:",
 		"  kubectl rollout restart -n shop deployment/web",
 	}
 	yes := condition(v1alpha1.ConditionGating, metav1.ConditionTrue, v1alpha1.ReasonGating, "")
@@ -24,8 +24,8 @@ func TestGateNotes(t *testing.T) {
 		want       []string
 	}{
 		"not known yet":       {after: time.Minute},
-		"just now":            {conditions: []metav1.Condition{yes}, after: gateSettles - 1},
-		"when all have heard": {conditions: []metav1.Condition{yes}, after: gateSettles, want: waits},
+		"just now":            {conditions: []metav1.Condition{yes}, after: gatePropagation - 1},
+		"when all have heard": {conditions: []metav1.Condition{yes}, after: gatePropagation, want: waits},
 		"no longer": {
 			conditions: []metav1.Condition{condition(v1alpha1.ConditionGating, metav1.ConditionFalse, v1alpha1.ReasonGateNotStarted, "the gate of Pod web-1 could not start")},
 			after:      time.Minute, want: []string{"New Pods do not wait: the gate of Pod web-1 could not start"},
@@ -36,7 +36,7 @@ func TestGateNotes(t *testing.T) {
 				t.Spec.TargetNamespace, t.Spec.TargetRef.Kind, t.Spec.Gate.Timeout = "bank", v1alpha1.TargetStatefulSet, "5m"
 			},
 			want: []string{
-				"New Pods of StatefulSet/web wait until they are traced, for up to 5m each. To have some:",
+				"New Pods of StatefulSet/web wait until they are traced, for up to 5m each. To start some:",
 				"  kubectl rollout restart -n bank statefulset/web",
 			},
 		},

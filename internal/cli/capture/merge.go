@@ -11,62 +11,62 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 )
 
-// Memory for putting packets in order, for all files together and at least for each.
+// Memory for sorting packets, in bytes: for all files together, and the least for each file.
 const (
 	mergeMemory        = 512 << 20
 	mergeMemoryPerFile = 4 << 20
 )
 
-// merge writes the files that came, as one, to where the output is. Where they cannot be merged, they
-// stay beside it: what took minutes to capture is not thrown away.
+// merge merges the downloaded files into the output. If that fails, it keeps them in a directory beside the output,
+// because capturing again would take minutes or be impossible.
 func (s *Saver) merge(ctx context.Context, saved *Saved, dir string, out Output) error {
 	s.mu.Lock()
-	s.Merging()
+	s.OnMerge()
 	s.mu.Unlock()
-	parts := saved.parts()
-	if len(parts) == 0 {
+	received := saved.received()
+	if len(received) == 0 {
 		return nil
 	}
 	if out.Streams() {
-		n, err := saved.mergeTo(ctx, out.Stdout, out.Form, parts)
+		n, err := saved.mergeTo(ctx, out.Stdout, out.Form, received)
 		if err != nil {
 			return err
 		}
 		saved.Path, saved.Bytes = out.Path, n
 		return nil
 	}
-	// No part has this name: plan refuses those that begin with a dot.
-	whole := filepath.Join(dir, ".whole")
-	n, err := saved.mergeToFile(ctx, whole, out.Form, parts)
+	// No file has this name: plan refuses names that begin with a dot.
+	merged := filepath.Join(dir, ".merged")
+	n, err := saved.mergeToFile(ctx, merged, out.Form, received)
 	if err == nil {
-		err = out.place(whole, out.Path)
+		err = out.place(merged, out.Path)
 	}
-	if err != nil && ctx.Err() != nil { // the user wants to leave, and can fetch them again
+	if err != nil && ctx.Err() != nil { // the user interrupted, and can download the files again
 		return err
 	}
 	if err != nil {
-		return saved.keepParts(dir, out, err)
+		return saved.keepUnmerged(dir, out, err)
 	}
 	saved.Path, saved.Bytes = out.Path, n
 	return nil
 }
 
-// keepParts moves the directory of unmerged files to a name that does not vanish, and says so.
-func (s *Saved) keepParts(dir string, out Output, failed error) error {
-	_ = os.Remove(filepath.Join(dir, ".whole"))
+// keepUnmerged moves the directory with the files to a name that is not deleted, and adds that name to the error.
+func (s *Saved) keepUnmerged(dir string, out Output, failed error) error {
+	_ = os.Remove(filepath.Join(dir, ".merged"))
 	kept := out.Path + ".parts"
 	if err := os.Rename(dir, kept); err != nil {
 		return failed
 	}
-	return fmt.Errorf("%w; the Pods' own files are in %s", failed, kept)
+	return fmt.Errorf("%w; the files of the single Pods are in %s", failed, kept)
 }
 
-func (s *Saved) mergeToFile(ctx context.Context, path string, form Form, parts []*SavedFile) (n int64, err error) {
+func (s *Saved) mergeToFile(ctx context.Context, path string, form Form, received []*SavedFile) (n int64, err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return 0, fmt.Errorf("save the capture: %w", err)
 	}
-	n, err = s.mergeTo(ctx, f, form, parts)
+	n, err = s.mergeTo(ctx, f, form, received)
 	if err == nil {
 		err = f.Sync()
 	}
@@ -79,13 +79,13 @@ func (s *Saved) mergeToFile(ctx context.Context, path string, form Form, parts [
 	return n, nil
 }
 
-// mergeTo writes what is in parts to w in the order of its time and returns how many bytes that are.
-func (s *Saved) mergeTo(ctx context.Context, w io.Writer, form Form, parts []*SavedFile) (int64, error) {
-	pods := byPod(parts)
+// mergeTo merges the files in the order of time into w, and returns the number of bytes written.
+func (s *Saved) mergeTo(ctx context.Context, w io.Writer, form Form, received []*SavedFile) (int64, error) {
+	pods := byPod(received)
 	files := make([][]io.Reader, len(pods))
 	for i := range pods {
 		for _, p := range pods[i] {
-			f, err := os.Open(p.part)
+			f, err := os.Open(p.tempPath)
 			if err != nil {
 				return 0, fmt.Errorf("merge: %w", err)
 			}
@@ -116,23 +116,23 @@ func (s *Saved) mergePackets(_ context.Context, w io.Writer, pods [][]*SavedFile
 	}
 	s.Late = result.Late
 	for _, i := range result.Truncated {
-		// Of a Pod that is not Completed it is known, and said, that its file is not whole.
+		// The file of a Pod that is not Completed is expected to be incomplete, and its phase is reported.
 		if p := pods[i][len(pods[i])-1]; p.Err == nil && p.Pod.Phase == v1alpha1.PhaseCompleted {
-			p.Err = fmt.Errorf("%s ends within a packet: fetch it again", p.Name)
+			p.Err = fmt.Errorf("%s ends in the middle of a packet: download it again", p.Name)
 		}
 	}
 	return nil
 }
 
-// byPod puts the files of each Pod together, in their order: several are those of a ring, oldest first.
-func byPod(parts []*SavedFile) [][]*SavedFile {
+// byPod groups files by Pod and keeps their order. Several files of one Pod are a ring, oldest first.
+func byPod(received []*SavedFile) [][]*SavedFile {
 	var pods [][]*SavedFile
-	place := map[string]int{}
-	for _, p := range parts {
-		at, ok := place[p.Pod.UID]
+	index := map[string]int{}
+	for _, p := range received {
+		at, ok := index[p.Pod.UID]
 		if !ok {
 			at = len(pods)
-			place[p.Pod.UID] = at
+			index[p.Pod.UID] = at
 			pods = append(pods, nil)
 		}
 		pods[at] = append(pods[at], p)
@@ -140,13 +140,13 @@ func byPod(parts []*SavedFile) [][]*SavedFile {
 	return pods
 }
 
-// counter counts what is written.
+// counter counts the bytes written.
 type counter struct {
 	w io.Writer
 	n int64
 }
 
-// Write writes through.
+// Write writes b to the underlying writer.
 func (c *counter) Write(b []byte) (int, error) {
 	n, err := c.w.Write(b)
 	c.n += int64(n)

@@ -12,28 +12,28 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
 )
 
-// eventBuffer is how much is written at once, in bytes.
+// eventBuffer is the size of the write buffer in bytes.
 const eventBuffer = 256 << 10
 
-// mergeEvents writes the lines of the Pods' traces, with their headers and accounts, and adds them up. Lines of several
-// Pods say whose they are.
+// mergeEvents merges the lines of the Pods' traces, with their headers and accounts, and sums them up. If there are
+// several Pods, each line names its Pod.
 func (s *Saved) mergeEvents(ctx context.Context, w io.Writer, pods [][]*SavedFile, files [][]io.Reader) error {
-	namesakes := map[string]int{}
+	podsByName := map[string]int{}
 	for _, p := range pods {
-		namesakes[p[0].Pod.Name]++
+		podsByName[p[0].Pod.Name]++
 	}
-	m := &eventMerger{out: bufio.NewWriterSize(w, eventBuffer), summary: traceview.NewSummary(), parts: map[*traceview.Source]eventPart{}}
+	m := &eventMerger{out: bufio.NewWriterSize(w, eventBuffer), summary: traceview.NewSummary(), labels: map[*traceview.Source]podLabel{}}
 	sources := make([]*traceview.Source, len(files))
 	for i, f := range files {
-		part := eventPart{file: pods[i][len(pods[i])-1]}
+		label := podLabel{file: pods[i][len(pods[i])-1]}
 		if len(pods) > 1 {
-			part.pod = part.file.Pod.Name
+			label.pod = label.file.Pod.Name
 		}
-		if namesakes[part.pod] > 1 { // as of a StatefulSet that started one anew
-			part.uid = part.file.Pod.UID
+		if podsByName[label.pod] > 1 { // a StatefulSet restarted a Pod under its name
+			label.uid = label.file.Pod.UID
 		}
-		sources[i] = traceview.NewSource(part.file.Name, io.MultiReader(f...))
-		m.parts[sources[i]] = part
+		sources[i] = traceview.NewSource(label.file.Name, io.MultiReader(f...))
+		m.labels[sources[i]] = label
 	}
 	if err := traceview.Read(ctx, sources, m); err != nil {
 		return err
@@ -48,23 +48,23 @@ func (s *Saved) mergeEvents(ctx context.Context, w io.Writer, pods [][]*SavedFil
 	return nil
 }
 
-// eventPart is one Pod's trace: pod and uid are what its lines say of whose they are.
-type eventPart struct {
+// podLabel is how the lines of a file name their Pod. Empty fields are not written.
+type podLabel struct {
 	file     *SavedFile
 	pod, uid string
 }
 
-// eventMerger is a traceview.Sink that writes lines as they are.
+// eventMerger is a traceview.Sink that writes all lines.
 type eventMerger struct {
 	out     *bufio.Writer
 	summary *traceview.Summary
-	parts   map[*traceview.Source]eventPart
+	labels  map[*traceview.Source]podLabel
 	line    []byte
 	last    time.Time
 	late    uint64
 }
 
-// Line writes a line, and adds it up.
+// Line writes a line and adds it to the summary.
 func (m *eventMerger) Line(from *traceview.Source, line *tracefmt.Line) error {
 	m.summary.Line(from, line)
 	if r := line.Record; r != nil {
@@ -75,8 +75,8 @@ func (m *eventMerger) Line(from *traceview.Source, line *tracefmt.Line) error {
 		}
 	}
 	m.line = m.line[:0]
-	if part := m.parts[from]; part.pod != "" && line.Header == nil {
-		m.line = tracefmt.AppendWithPod(m.line, line.Raw, part.pod, part.uid)
+	if label := m.labels[from]; label.pod != "" && line.Header == nil {
+		m.line = tracefmt.AppendWithPod(m.line, line.Raw, label.pod, label.uid)
 	} else {
 		m.line = append(append(m.line, line.Raw...), '\n')
 	}
@@ -86,17 +86,17 @@ func (m *eventMerger) Line(from *traceview.Source, line *tracefmt.Line) error {
 	return nil
 }
 
-// Damaged leaves the line out. Of a Pod that is not Completed it is known, and said, that its file is not whole.
+// Damaged omits the line. The file of a Pod that is not Completed is expected to be damaged, and its phase is reported.
 func (m *eventMerger) Damaged(from *traceview.Source, err error) error {
 	m.summary.Damaged(from, err)
-	if f := m.parts[from].file; f.Err == nil && f.Pod.Phase == v1alpha1.PhaseCompleted {
-		f.Err = fmt.Errorf("%s: %w: fetch it again", f.Name, err)
+	if f := m.labels[from].file; f.Err == nil && f.Pod.Phase == v1alpha1.PhaseCompleted {
+		f.Err = fmt.Errorf("%s: %w: download it again", f.Name, err)
 	}
 	return nil
 }
 
-// End notes that a Pod's trace has ended.
+// End adds the end of a trace to the summary.
 func (m *eventMerger) End(from *traceview.Source) { m.summary.End(from) }
 
-// Idle has nothing to do: nobody watches.
+// Idle does nothing: nobody waits for the output.
 func (m *eventMerger) Idle() error { return nil }

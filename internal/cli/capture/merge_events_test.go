@@ -47,7 +47,7 @@ func saveTraces(t *testing.T, out Output, pods []v1alpha1.PodResult, traces ...[
 		c[pods[i].UID+"/"+pods[i].Name+"-qwer.ndjson"] = b
 	}
 	s := saver(c)
-	s.SumUp = true
+	s.Summarize = true
 	out.Form = NDJSON
 	return s.Save(t.Context(), pods, out)
 }
@@ -128,7 +128,7 @@ func TestSaveTracesThatAreNotWhole(t *testing.T) {
 	for _, f := range saved.Problems() {
 		got = append(got, f.Err.Error())
 	}
-	want := []string{"web-1-qwer.ndjson: line 4: the line is truncated: its writer was killed or is still running: fetch it again"}
+	want := []string{"web-1-qwer.ndjson: line 4: the line is truncated: its writer was killed or is still running: download it again"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("problems (-want +got):\n%s", diff)
 	}
@@ -189,7 +189,7 @@ func TestSaveInterruptedWhileMerging(t *testing.T) {
 	ctx, leave := context.WithCancelCause(t.Context())
 	a := traceOf("web-1", "u1", 1)
 	s := saver(cluster{"u1/web-1.ndjson": a})
-	s.Merging = func() { leave(interrupted) }
+	s.OnMerge = func() { leave(interrupted) }
 	dir := t.TempDir()
 	_, err := s.Save(ctx, []v1alpha1.PodResult{pod("u1", "web-1", result("web-1.ndjson", a))}, Output{Path: filepath.Join(dir, "web.ndjson"), Form: NDJSON})
 	if !errors.Is(err, interrupted) {

@@ -10,43 +10,43 @@ import (
 	"time"
 )
 
-// Output says where a capture is saved.
+// Output is the destination of a capture's files.
 type Output struct {
-	// Path of the file, or of the directory if Separate is set; "-" is Stdout.
+	// Path of the file, or of the directory if files are not merged; "-" is Stdout.
 	Path string
-	// Form of the files that are saved.
+	// Form of the files.
 	Form Form
-	// Separate keeps one file per Pod instead of merging them.
+	// Separate saves one file for each Pod instead of merging them.
 	Separate bool
-	// Force overwrites what is there.
+	// Force overwrites existing files.
 	Force  bool
 	Stdout io.Writer
 }
 
-// DefaultPath returns the name for a target's capture when a user gives none: NAME-TIME.pcapng, or
-// NAME-TIME for a directory.
+// DefaultPath returns the path for a target if the user gives none: TARGET-TIME with an extension, or without one for a
+// directory.
 func (o Output) DefaultPath(target string, now time.Time) string {
 	path := target + "-" + now.UTC().Format("20060102T150405Z")
-	if o.apart() {
+	if o.unmerged() {
 		return path
 	}
 	return path + o.Form.extension()
 }
 
-// apart: the files are not merged.
-func (o Output) apart() bool { return o.Separate || o.Form == Flap }
+// unmerged reports whether the files are saved one by one.
+func (o Output) unmerged() bool { return o.Separate || o.Form == Flap }
 
-// Streams reports whether the capture goes to Stdout.
+// Streams reports whether the capture is written to Stdout.
 func (o Output) Streams() bool { return o.Path == "-" }
 
-// Check refuses, before anything is captured, what would fail after it. Errors say what to write.
+// Check finds, before anything is captured, the errors that Save would return. They say what to write instead.
 func (o Output) Check() error {
 	if o.Streams() {
 		if o.Form == Flap {
-			return errors.New("-o -: a trace of format flap has several files, which cannot go to the standard output: name a directory")
+			return errors.New("-o -: a trace of format flap has several files, which cannot be written to standard output: name a directory")
 		}
 		if o.Separate {
-			return errors.New("-o -: several files cannot go to the standard output: name a directory, or leave --keep-separate out")
+			return errors.New("-o -: several files cannot be written to standard output: name a directory, or omit --keep-separate")
 		}
 		return nil
 	}
@@ -66,8 +66,8 @@ func (o Output) checkPath() error {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	case err != nil:
-		return fmt.Errorf("look at the output: %w", err)
-	case info.IsDir() && !o.apart():
+		return fmt.Errorf("check the output: %w", err)
+	case info.IsDir() && !o.unmerged():
 		return fmt.Errorf("%s is a directory: name a file, or add --keep-separate for one file per Pod in it", o.Path)
 	case !info.IsDir() && o.Form == Flap:
 		return fmt.Errorf("%s is a file: a trace of format flap needs a directory", o.Path)
@@ -79,7 +79,7 @@ func (o Output) checkPath() error {
 	return nil
 }
 
-// workDir makes a directory beside the output, so that what is whole can be renamed into place.
+// workDir creates a directory beside the output, so that a complete file can be renamed to its path.
 func (o Output) workDir() (string, error) {
 	path := filepath.Clean(o.Path) // Dir of "out/" would be out itself
 	parent, base := filepath.Dir(path), filepath.Base(path)
@@ -93,8 +93,8 @@ func (o Output) workDir() (string, error) {
 	return dir, nil
 }
 
-// place moves file, which is whole, to path. Without Force what has appeared there since Check stays:
-// a hard link fails where a rename would overwrite.
+// place moves a complete file to path. Without Force it does not overwrite a file that was created since Check: a hard
+// link fails where a rename would overwrite.
 func (o Output) place(file, path string) error {
 	if o.Force {
 		if err := os.Rename(file, path); err != nil {

@@ -44,10 +44,10 @@ func TestCheck(t *testing.T) {
 		"a file that is there":             {Output{Path: there}, "exists: choose another name, or overwrite it with --force"},
 		"a directory for one file":         {Output{Path: dir}, "is a directory: name a file, or add --keep-separate"},
 		"a file for several":               {Output{Path: there, Separate: true}, "--keep-separate needs a directory"},
-		"several into the standard output": {Output{Path: "-", Separate: true}, "name a directory, or leave --keep-separate out"},
+		"several into the standard output": {Output{Path: "-", Separate: true}, "name a directory, or omit --keep-separate"},
 		"FLAP's files":                     {out: Output{Path: dir, Form: Flap}},
 		"a file for FLAP's":                {Output{Path: there, Form: Flap}, "a trace of format flap needs a directory"},
-		"FLAP into the standard output":    {Output{Path: "-", Form: Flap}, "which cannot go to the standard output: name a directory"},
+		"FLAP into the standard output":    {Output{Path: "-", Form: Flap}, "which cannot be written to standard output: name a directory"},
 		"nowhere":                          {Output{Path: filepath.Join(dir, "no", "where")}, "no such file or directory"},
 	}
 	for name, tc := range tests {
@@ -67,7 +67,7 @@ func TestWhatAppearedMeanwhileIsNotOverwritten(t *testing.T) {
 	a := file(1)
 	path := filepath.Join(t.TempDir(), "web.pcapng")
 	s := saver(cluster{"u1/a.pcapng": a})
-	s.Merging = func() {
+	s.OnMerge = func() {
 		if err := os.WriteFile(path, []byte("mine"), 0o600); err != nil {
 			t.Error(err)
 		}

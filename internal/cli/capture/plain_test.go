@@ -13,11 +13,11 @@ func TestNoCounts(t *testing.T) {
 		"another's path": {"Get https://10.0.0.1/apis/v1: refused", "Get https://10.0.0.1/apis/v1: refused"},
 		"a change of leaders": {
 			"read progress: stream error: stream ID 5; INTERNAL_ERROR; received from peer",
-			"the connection broke, as when the operator restarts; the counts come back by themselves",
+			"the connection was lost, for example because the operator restarted; the plugin reconnects",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := noCounts(tc.text); got != tc.want {
+			if got := explainProgressError(tc.text); got != tc.want {
 				t.Errorf("noCounts() = %q, want %q", got, tc.want)
 			}
 		})

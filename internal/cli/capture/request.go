@@ -14,58 +14,59 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/duration"
 )
 
-// Bounds of a ring that hold whatever the API's are: their product must be a number of bytes.
+// Limits of a ring beyond those of the API: the product of size and files must fit into 64 bits.
 const (
 	maxRotateBytes = 1 << 40
 	minRotateFiles = 2
 	maxRotateFiles = 16
 )
 
-// Request is what a user asks for. What is zero is left to the API's defaults.
+// Request is the input of the user. Fields that are zero get the defaults of the API.
 type Request struct {
-	// Namespace of the capture, and its Name; one is made from the target's when it is empty.
+	// Namespace and Name of the capture. An empty Name is generated from the target's.
 	Namespace string
 	Name      string
 	Target    v1alpha1.TargetReference
-	// TargetNamespace is the target's, where it is not Namespace.
+	// TargetNamespace is the namespace of the target; empty means Namespace.
 	TargetNamespace string
 	// Duration and RetainFor as in the API: "30", "90s", "5m".
 	Duration  string
 	RetainFor string
-	// MaxBytes per Pod's file as a quantity: "100Mi".
+	// MaxBytes of each Pod as a quantity: "100Mi".
 	MaxBytes string
 	NoFollow bool
 	JobID    string
 
-	// Of packets.
+	// Only for packets.
 	Filter     string
 	SnapLength int32
-	// Rotate keeps the newest in a ring of files: "100Mi:5" is five of 100 MiB. Without MaxBytes that is their product.
+	// Rotate keeps the newest packets in a ring of files: "100Mi:5" is five files of 100 MiB. MaxBytes defaults to
+	// their sum.
 	Rotate     string
 	MaxPackets int64
 	Interfaces []string
 	// Engine as in the API.
 	Engine string
 
-	// Of system calls. MinLatency as in the API: "10ms".
+	// Only for system calls. MinLatency as in the API: "10ms".
 	Events     []string
 	MinLatency string
 	MaxEvents  int64
 	Format     string
-	// Containers, Command and Children say which processes; all, if they are empty.
+	// Containers, Command and Children select processes; all if they are empty.
 	Containers []string
 	Command    string
 	Children   bool
-	// Gate has new Pods wait; GateTimeout as Duration, and GateOnTimeout as in the API, belong to it.
+	// Gate makes new Pods wait. GateTimeout is written like Duration, GateOnTimeout as in the API; both need Gate.
 	Gate          bool
 	GateTimeout   string
 	GateOnTimeout string
 }
 
-// Build returns the PacketCapture to create, or an error that says which flag to write differently.
-// Bounds are the API server's to check: it may be newer than this plugin.
+// Build returns the PacketCapture to create, or an error that says which flag to change. The API server checks the
+// limits, because it may be newer than this plugin.
 func (r Request) Build() (*v1alpha1.PacketCapture, error) {
-	maxBytes, err := r.common()
+	maxBytes, err := r.validateCommon()
 	if err != nil {
 		return nil, err
 	}
@@ -77,22 +78,22 @@ func (r Request) Build() (*v1alpha1.PacketCapture, error) {
 		maxBytes = rotate.MaxBytes * int64(rotate.Files)
 	}
 	pc := &v1alpha1.PacketCapture{
-		ObjectMeta: r.meta(),
+		ObjectMeta: r.objectMeta(),
 		Spec: v1alpha1.PacketCaptureSpec{
 			JobID: r.JobID, TargetRef: &r.Target, TargetNamespace: r.targetNamespace(), Duration: r.Duration, RetainFor: r.RetainFor,
 			Filter: r.Filter, SnapLength: r.SnapLength, Interfaces: r.Interfaces, MaxBytes: maxBytes, Rotate: rotate,
-			MaxPackets: unlessZero(r.MaxPackets), FollowPods: r.followPods(), Engine: v1alpha1.CaptureEngine(r.Engine),
+			MaxPackets: nilIfZero(r.MaxPackets), FollowPods: r.followPods(), Engine: v1alpha1.CaptureEngine(r.Engine),
 		},
 	}
 	return pc, nil
 }
 
-// minLatency is the API's form of one.
+// minLatency is the pattern of the API.
 var minLatency = regexp.MustCompile(`^[0-9]{1,9}(ns|us|ms|s)$`)
 
-// BuildTrace returns the Trace to create, as Build does the PacketCapture.
+// BuildTrace returns the Trace to create. Errors are like those of Build.
 func (r Request) BuildTrace() (*v1alpha1.Trace, error) {
-	maxBytes, err := r.common()
+	maxBytes, err := r.validateCommon()
 	if err != nil {
 		return nil, err
 	}
@@ -100,16 +101,16 @@ func (r Request) BuildTrace() (*v1alpha1.Trace, error) {
 		return nil, fmt.Errorf("--min-latency %q: write a number with ns, us, ms or s, like 500us or 10ms", r.MinLatency)
 	}
 	trace := &v1alpha1.Trace{
-		ObjectMeta: r.meta(),
+		ObjectMeta: r.objectMeta(),
 		Spec: v1alpha1.TraceSpec{
 			JobID: r.JobID, TargetRef: &r.Target, TargetNamespace: r.targetNamespace(), Duration: r.Duration, RetainFor: r.RetainFor,
 			Containers: r.Containers, Command: r.Command, Children: r.Children,
 			MinLatency: r.MinLatency, Format: v1alpha1.TraceFormat(r.Format), MaxBytes: maxBytes,
-			MaxEvents: unlessZero(r.MaxEvents), FollowPods: r.followPods(),
+			MaxEvents: nilIfZero(r.MaxEvents), FollowPods: r.followPods(),
 		},
 	}
 	if r.Children && r.Command == "" {
-		return nil, errors.New("--children traces also what a command starts: name it with --command, or leave --children out, as all processes are traced anyway")
+		return nil, errors.New("--children needs --command: it also traces the processes that a command starts. Add --command, or omit --children to trace all processes")
 	}
 	if trace.Spec.Gate, err = r.gate(); err != nil {
 		return nil, err
@@ -120,16 +121,16 @@ func (r Request) BuildTrace() (*v1alpha1.Trace, error) {
 	return trace, nil
 }
 
-// gate returns nil where none is asked for.
+// gate returns nil if the user did not request one.
 func (r Request) gate() (*v1alpha1.TraceGate, error) {
 	if !r.Gate {
 		if r.GateTimeout != "" || r.GateOnTimeout != "" {
-			return nil, errors.New("--gate-timeout and --gate-on-timeout say how long Pods wait, and what then: add --gate, which has them wait")
+			return nil, errors.New("--gate-timeout and --gate-on-timeout need --gate: add it to make new Pods wait")
 		}
 		return nil, nil
 	}
 	if r.NoFollow {
-		return nil, errors.New("--gate has new Pods wait for their tracer, and --no-follow traces none of them: leave one of the two out")
+		return nil, errors.New("--gate makes new Pods wait for their tracer, and --no-follow does not trace new Pods: omit one of the two")
 	}
 	if r.GateTimeout != "" {
 		if _, err := duration.Parse(r.GateTimeout); err != nil {
@@ -148,8 +149,8 @@ func (r Request) gate() (*v1alpha1.TraceGate, error) {
 	return g, nil
 }
 
-// common checks what all kinds have, and returns MaxBytes as a number.
-func (r Request) common() (maxBytes int64, err error) {
+// validateCommon checks the fields that all kinds have, and returns MaxBytes as a number.
+func (r Request) validateCommon() (maxBytes int64, err error) {
 	for flag, value := range map[string]string{"--for": r.Duration, "--retain-for": r.RetainFor} {
 		if value == "" {
 			continue
@@ -161,7 +162,7 @@ func (r Request) common() (maxBytes int64, err error) {
 	return parseBytes("--max-bytes", r.MaxBytes)
 }
 
-func (r Request) meta() metav1.ObjectMeta {
+func (r Request) objectMeta() metav1.ObjectMeta {
 	m := metav1.ObjectMeta{Namespace: r.Namespace, Name: r.Name}
 	if r.Name == "" {
 		m.GenerateName = r.Target.Name + "-"
@@ -169,7 +170,7 @@ func (r Request) meta() metav1.ObjectMeta {
 	return m
 }
 
-// targetNamespace is empty where it is that of the capture.
+// targetNamespace is empty if it is the namespace of the capture.
 func (r Request) targetNamespace() string {
 	if r.TargetNamespace == r.Namespace {
 		return ""
@@ -185,14 +186,14 @@ func (r Request) followPods() *bool {
 	return &follow
 }
 
-func unlessZero(n int64) *int64 {
+func nilIfZero(n int64) *int64 {
 	if n == 0 {
 		return nil
 	}
 	return &n
 }
 
-// parseRotate reads SIZE:FILES; nil for nothing.
+// parseRotate reads SIZE:FILES. It returns nil for an empty text.
 func parseRotate(s string) (*v1alpha1.Rotate, error) {
 	if s == "" {
 		return nil, nil

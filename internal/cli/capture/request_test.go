@@ -145,12 +145,12 @@ spec:
 		"bytes":            {Request{Target: web, MaxBytes: "lots"}, `--max-bytes "lots": write a number of bytes, like 100Mi`},
 		"latency":          {Request{Target: web, MinLatency: "10"}, `--min-latency "10": write a number with ns, us, ms or s`},
 		"negative latency": {Request{Target: web, MinLatency: "-1ms"}, `--min-latency "-1ms": write a number`},
-		"children of all":  {Request{Target: web, Children: true}, "name it with --command"},
-		"no gate to time":  {Request{Target: web, GateTimeout: "5m"}, "add --gate"},
-		"no gate to fail":  {Request{Target: web, GateOnTimeout: "Fail"}, "add --gate"},
+		"children of all":  {Request{Target: web, Children: true}, "--children needs --command"},
+		"no gate to time":  {Request{Target: web, GateTimeout: "5m"}, "need --gate"},
+		"no gate to fail":  {Request{Target: web, GateOnTimeout: "Fail"}, "need --gate"},
 		"gate's time":      {Request{Target: web, Gate: true, GateTimeout: "soon"}, "--gate-timeout: duration"},
 		"gate's end":       {Request{Target: web, Gate: true, GateOnTimeout: "Ignore"}, `--gate-on-timeout "Ignore": write Proceed or Fail`},
-		"gate for nobody":  {Request{Target: web, Gate: true, NoFollow: true}, "--no-follow traces none of them"},
+		"gate for nobody":  {Request{Target: web, Gate: true, NoFollow: true}, "--no-follow does not trace new Pods"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := tc.request.BuildTrace(); err == nil || !strings.Contains(err.Error(), tc.want) {

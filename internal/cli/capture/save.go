@@ -15,19 +15,19 @@ import (
 	"github.com/sonde-operator/sonde/internal/cli/traceview"
 )
 
-// parallelDownloads at a time: enough to hide latency, few enough for the API server they go through.
+// parallelDownloads hides latency without loading the API server, through which all downloads go.
 const parallelDownloads = 4
 
-// Saver fetches the files of a capture and puts them where the user wants them.
+// Saver downloads the files of a capture and saves them to an Output.
 type Saver struct {
-	// Download writes one Pod's file to dst and returns its size (results.Client.Download).
+	// Download writes a file of a Pod to dst and returns its size in bytes (results.Client.Download).
 	Download func(ctx context.Context, podUID, file string, dst *os.File, progress func(done, total int64)) (int64, error)
-	// Fetching is told how far a Pod's transfer is; Merging that all are done. Both are called from
-	// several goroutines, one at a time.
-	Fetching func(podUID string, done, total int64)
-	Merging  func()
-	// SumUp traces also where their files are kept apart.
-	SumUp bool
+	// OnProgress is called with the progress of a download in bytes, and OnMerge when all downloads are done. They are
+	// called from several goroutines, but one call at a time.
+	OnProgress func(podUID string, done, total int64)
+	OnMerge    func()
+	// Summarize traces even if their files are not merged.
+	Summarize bool
 
 	mu sync.Mutex
 }
@@ -36,28 +36,28 @@ type Saver struct {
 type SavedFile struct {
 	Pod  v1alpha1.PodResult
 	Name string
-	// Bytes that were saved; Path where, if the files were kept apart.
+	// Bytes saved. Path is set if the files were not merged.
 	Bytes int64
 	Path  string
-	// Err says why the file is missing or not what the status promises.
+	// Err says why the file is missing or differs from the status.
 	Err error
 
-	part string // where it lies until all are there
+	tempPath string // until all files are downloaded
 }
 
-// Saved is what Save has done.
+// Saved is the result of Save.
 type Saved struct {
-	// Path of the merged file or of the directory, and its size in bytes. Empty: nothing was saved.
+	// Path of the merged file or of the directory, and its size in bytes. An empty Path means that nothing was saved.
 	Path  string
 	Bytes int64
 	Files []SavedFile
-	// Late counts what the merged file holds behind what is later: see pcapng.MergeResult.
+	// Late counts packets or events that come after later ones in the merged file: see pcapng.MergeResult.
 	Late uint64
-	// Trace is what the events of a trace come to, if they were read.
+	// Trace sums up the events of a trace, if they were read.
 	Trace *traceview.Summary
 }
 
-// Problems returns the files that are missing or not what they should be.
+// Problems returns the files that are missing or differ from the status.
 func (s Saved) Problems() []SavedFile {
 	var bad []SavedFile
 	for _, f := range s.Files {
@@ -68,8 +68,8 @@ func (s Saved) Problems() []SavedFile {
 	return bad
 }
 
-// Save fetches the files of pods into out. A file that cannot be had is noted in the result and does
-// not keep the others from being saved; an error means that nothing was saved.
+// Save downloads the files of pods into out. A file that cannot be downloaded has an error in the result, and the
+// others are saved. An error of Save itself means that nothing was saved.
 func (s *Saver) Save(ctx context.Context, pods []v1alpha1.PodResult, out Output) (Saved, error) {
 	saved := Saved{Files: plan(pods)}
 	if len(saved.Files) == 0 {
@@ -83,13 +83,13 @@ func (s *Saver) Save(ctx context.Context, pods []v1alpha1.PodResult, out Output)
 	if err := s.fetch(ctx, dir, saved.Files); err != nil {
 		return saved, err
 	}
-	if !out.apart() {
+	if !out.unmerged() {
 		err = s.merge(ctx, &saved, dir, out)
 		return saved, err
 	}
-	if parts := saved.parts(); s.SumUp && out.Form == NDJSON && len(parts) > 0 {
-		// What cannot be read is saved all the same.
-		_, _ = saved.mergeTo(ctx, io.Discard, out.Form, parts)
+	if received := saved.received(); s.Summarize && out.Form == NDJSON && len(received) > 0 {
+		// A file that cannot be read is saved all the same.
+		_, _ = saved.mergeTo(ctx, io.Discard, out.Form, received)
 		saved.Late = 0
 		if ctx.Err() != nil {
 			return saved, context.Cause(ctx)
@@ -99,30 +99,29 @@ func (s *Saver) Save(ctx context.Context, pods []v1alpha1.PodResult, out Output)
 	return saved, err
 }
 
-// plan lists the files and gives each a name of its own: Pods of one name follow each other where a
-// StatefulSet restarts one.
+// plan lists the files and gives each a unique name. A StatefulSet that restarts a Pod has two Pods of one name.
 func plan(pods []v1alpha1.PodResult) []SavedFile {
 	var files []SavedFile
-	taken := map[string]bool{}
+	used := map[string]bool{}
 	for _, p := range pods {
 		for _, f := range p.Files {
-			saved := SavedFile{Pod: p, Name: f.Name, part: f.Name}
-			if taken[saved.part] {
+			saved := SavedFile{Pod: p, Name: f.Name, tempPath: f.Name}
+			if used[saved.tempPath] {
 				ext := filepath.Ext(f.Name)
-				saved.part = strings.TrimSuffix(f.Name, ext) + "-" + p.UID + ext
+				saved.tempPath = strings.TrimSuffix(f.Name, ext) + "-" + p.UID + ext
 			}
-			// Names come from the cluster and must not lead out of the directory.
-			if saved.part != filepath.Base(saved.part) || strings.HasPrefix(saved.part, ".") {
-				saved.Err = fmt.Errorf("%q is no name for a file", saved.part)
+			// A name from the cluster must not be a path out of the directory.
+			if saved.tempPath != filepath.Base(saved.tempPath) || strings.HasPrefix(saved.tempPath, ".") {
+				saved.Err = fmt.Errorf("%q is not a valid file name", saved.tempPath)
 			}
-			taken[saved.part] = true
+			used[saved.tempPath] = true
 			files = append(files, saved)
 		}
 	}
 	return files
 }
 
-// fetch downloads all files into dir. It fails only when ctx ends.
+// fetch downloads all files into dir. It returns an error only if ctx ends.
 func (s *Saver) fetch(ctx context.Context, dir string, files []SavedFile) error {
 	var g errgroup.Group
 	g.SetLimit(parallelDownloads)
@@ -132,8 +131,8 @@ func (s *Saver) fetch(ctx context.Context, dir string, files []SavedFile) error 
 			continue
 		}
 		g.Go(func() error {
-			f.part = filepath.Join(dir, f.part)
-			f.Bytes, f.Err = s.one(ctx, f)
+			f.tempPath = filepath.Join(dir, f.tempPath)
+			f.Bytes, f.Err = s.download(ctx, f)
 			return nil
 		})
 	}
@@ -144,28 +143,28 @@ func (s *Saver) fetch(ctx context.Context, dir string, files []SavedFile) error 
 	return nil
 }
 
-func (s *Saver) one(ctx context.Context, f *SavedFile) (int64, error) {
-	dst, err := os.OpenFile(f.part, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+func (s *Saver) download(ctx context.Context, f *SavedFile) (int64, error) {
+	dst, err := os.OpenFile(f.tempPath, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return 0, fmt.Errorf("save %s: %w", f.Name, err)
 	}
 	n, err := s.Download(ctx, f.Pod.UID, f.Name, dst, func(done, total int64) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.Fetching(f.Pod.UID, done, total)
+		s.OnProgress(f.Pod.UID, done, total)
 	})
 	if closed := dst.Close(); err == nil && closed != nil {
 		err = fmt.Errorf("save %s: %w", f.Name, closed)
 	}
 	if err != nil {
-		_ = os.Remove(f.part)
+		_ = os.Remove(f.tempPath)
 		return 0, err
 	}
 	return n, checkSize(f, n)
 }
 
-// checkSize compares with what the Pod's account says. A probe that was killed had no time for its
-// last account, so there more than it says is right.
+// checkSize compares the size with the Pod's account. A probe that was killed may have written more than its last
+// account says.
 func checkSize(f *SavedFile, n int64) error {
 	want := int64(0)
 	for _, r := range f.Pod.Files {
@@ -176,32 +175,32 @@ func checkSize(f *SavedFile, n int64) error {
 	if n == want || (n > want && f.Pod.Phase != v1alpha1.PhaseCompleted) {
 		return nil
 	}
-	return fmt.Errorf("%s has %d bytes, and %d were captured: fetch it again", f.Name, n, want)
+	return fmt.Errorf("%s has %d bytes, but %d were captured: download it again", f.Name, n, want)
 }
 
-// parts are the files that came, those of a wrong size too: their packets are packets.
-func (s *Saved) parts() []*SavedFile {
-	var parts []*SavedFile
+// received returns the downloaded files, including those of a wrong size: they may hold some packets.
+func (s *Saved) received() []*SavedFile {
+	var received []*SavedFile
 	for i := range s.Files {
 		if s.Files[i].Bytes > 0 {
-			parts = append(parts, &s.Files[i])
+			received = append(received, &s.Files[i])
 		}
 	}
-	return parts
+	return received
 }
 
-// separate moves every file into the output's directory.
+// separate moves each file into the directory of the output.
 func (s *Saved) separate(out Output) error {
-	parts := s.parts()
-	if len(parts) == 0 {
+	received := s.received()
+	if len(received) == 0 {
 		return nil
 	}
 	if err := os.MkdirAll(out.Path, 0o777); err != nil {
 		return fmt.Errorf("save the capture: %w", err)
 	}
-	for _, f := range parts {
-		path := filepath.Join(out.Path, filepath.Base(f.part))
-		if err := out.place(f.part, path); err != nil {
+	for _, f := range received {
+		path := filepath.Join(out.Path, filepath.Base(f.tempPath))
+		if err := out.place(f.tempPath, path); err != nil {
 			f.Err = err
 			continue
 		}

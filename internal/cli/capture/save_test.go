@@ -74,7 +74,7 @@ func interfacesOf(t *testing.T, path string) int {
 func TestSaveRings(t *testing.T) {
 	old, newer, other := file(10, 20), file(30, 40), file(25)
 	files := cluster{"u1/web-00001.pcapng": old, "u1/web-00002.pcapng": newer, "u2/db.pcapng": other}
-	s := Saver{Download: files.download, Fetching: func(string, int64, int64) {}, Merging: func() {}}
+	s := Saver{Download: files.download, OnProgress: func(string, int64, int64) {}, OnMerge: func() {}}
 	out := Output{Path: filepath.Join(t.TempDir(), "all.pcapng")}
 	saved, err := s.Save(t.Context(), []v1alpha1.PodResult{
 		pod("u1", "web", result("web-00001.pcapng", old), result("web-00002.pcapng", newer)), pod("u2", "db", result("db.pcapng", other)),
@@ -114,7 +114,7 @@ func result(name string, b []byte) v1alpha1.ResultFile {
 }
 
 func saver(c cluster) *Saver {
-	return &Saver{Download: c.download, Fetching: func(string, int64, int64) {}, Merging: func() {}}
+	return &Saver{Download: c.download, OnProgress: func(string, int64, int64) {}, OnMerge: func() {}}
 }
 
 // names lists a directory.
@@ -137,9 +137,9 @@ func TestSaveMerges(t *testing.T) {
 	dir := t.TempDir()
 	var fetched sync.Map
 	s := saver(c)
-	s.Fetching = func(uid string, done, total int64) { fetched.Store(uid, done == total) }
+	s.OnProgress = func(uid string, done, total int64) { fetched.Store(uid, done == total) }
 	merging := 0
-	s.Merging = func() { merging++ }
+	s.OnMerge = func() { merging++ }
 	out := Output{Path: filepath.Join(dir, "web.pcapng")}
 	saved, err := s.Save(t.Context(), []v1alpha1.PodResult{pod("u1", "a", result("a.pcapng", a)), pod("u2", "b", result("b.pcapng", b))}, out)
 	if err != nil {
@@ -227,9 +227,9 @@ func TestSaveNotesProblemsAndSavesTheRest(t *testing.T) {
 	}
 	want := map[string]string{
 		"gone":  "download gone.pcapng: gone",
-		"short": fmt.Sprintf("short.pcapng has %d bytes, and %d were captured: fetch it again", len(cut), len(whole)),
-		"evil":  `"../evil.pcapng" is no name for a file`,
-		"cut":   "cut.pcapng ends within a packet: fetch it again",
+		"short": fmt.Sprintf("short.pcapng has %d bytes, but %d were captured: download it again", len(cut), len(whole)),
+		"evil":  `"../evil.pcapng" is not a valid file name`,
+		"cut":   "cut.pcapng ends in the middle of a packet: download it again",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("problems (-want +got):\n%s", diff)
@@ -243,7 +243,7 @@ func TestSaveKeepsWhatCannotBeMerged(t *testing.T) {
 	saved, err := saver(cluster{"u1/good.pcapng": good, "u2/bad.pcapng": bad}).Save(t.Context(), []v1alpha1.PodResult{
 		pod("u1", "good", result("good.pcapng", good)), pod("u2", "bad", result("bad.pcapng", bad)),
 	}, out)
-	if err == nil || !strings.Contains(err.Error(), "the Pods' own files are in "+out.Path+".parts") || saved.Path != "" {
+	if err == nil || !strings.Contains(err.Error(), "the files of the single Pods are in "+out.Path+".parts") || saved.Path != "" {
 		t.Fatalf("error %v, saved %+v", err, saved)
 	}
 	if got := names(t, out.Path+".parts"); !slices.Equal(got, []string{"bad.pcapng", "good.pcapng"}) {

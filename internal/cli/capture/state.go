@@ -18,44 +18,43 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/duration"
 )
 
-// operatorSilent is after how long without any status a user should look after the operator.
-const operatorSilent = 15 * time.Second
+// operatorTimeout is how long a capture may have no status before the user is asked to check the operator.
+const operatorTimeout = 15 * time.Second
 
-// maxTroubles of single Pods are shown at once.
-const maxTroubles = 3
+// maxProgressNotes is the largest number of notes about single Pods.
+const maxProgressNotes = 3
 
-// State is what is known of a capture: its status, and above it the live counts, which are never
-// written to a status.
+// State combines the status of a capture with its live counts, which are never written to the status.
 type State struct {
-	// Capture as last seen.
+	// Capture as last observed.
 	Capture v1alpha1.Capture
-	// Trouble says why no live counts come; empty while they do.
-	Trouble string
+	// ProgressError says why there are no live counts; empty while there are.
+	ProgressError string
 	// Activity replaces the status in the heading, like "Merging".
 	Activity string
 
-	since    time.Time
-	gating   time.Time // since when new Pods wait, as far as it was seen
-	updates  map[string]results.Update
-	fetching map[string]string
+	since       time.Time
+	gatingSince time.Time // when new Pods were first observed to wait
+	updates     map[string]results.Update
+	downloads   map[string]string
 }
 
-// NewState returns the state of a capture that is followed from now on.
+// NewState returns the state of a capture that is followed from the time now.
 func NewState(c v1alpha1.Capture, now time.Time) *State {
-	return &State{Capture: c, since: now, updates: map[string]results.Update{}, fetching: map[string]string{}}
+	return &State{Capture: c, since: now, updates: map[string]results.Update{}, downloads: map[string]string{}}
 }
 
-// Update takes in a line of the progress stream.
+// Update applies a line of the progress stream.
 func (s *State) Update(u results.Update) {
-	s.Trouble = ""
+	s.ProgressError = ""
 	if u.Account == nil { // keep the last counts
 		u.Account = s.updates[u.UID].Account
 	}
 	s.updates[u.UID] = u
 }
 
-// Fetching says, in a Pod's line, how far its file's transfer is; done and total in bytes.
-func (s *State) Fetching(uid string, done, total int64) {
+// Downloading shows the progress of a Pod's download. done and total are in bytes; total is -1 if it is unknown.
+func (s *State) Downloading(uid string, done, total int64) {
 	text := "Downloading " + live.Bytes(done)
 	if total > 0 {
 		text = fmt.Sprintf("Downloading %d%%", done*100/total)
@@ -63,14 +62,14 @@ func (s *State) Fetching(uid string, done, total int64) {
 	if total >= 0 && done == total {
 		text = "Downloaded"
 	}
-	s.fetching[uid] = text
+	s.downloads[uid] = text
 }
 
-// Ended reports whether nothing more will be captured.
+// Ended reports whether the capture has ended.
 func (s *State) Ended() bool { return s.Capture.CaptureStatus().Phase.Final() }
 
-// Pods returns every Pod known from status or stream, by name: final entries as the status has them,
-// others with the newer of both counts.
+// Pods returns all Pods of the status and of the live counts, sorted by name. A final entry of the status stays as it
+// is; others get the newer counts.
 func (s *State) Pods() []v1alpha1.PodResult {
 	listed := s.Capture.CaptureStatus().Pods
 	pods := make(map[string]v1alpha1.PodResult, len(listed))
@@ -92,9 +91,9 @@ func (s *State) Pods() []v1alpha1.PodResult {
 	})
 }
 
-// overlay puts what the stream knows over a status entry that is not final.
+// overlay applies live counts to a status entry that is not final.
 func overlay(p v1alpha1.PodResult, u results.Update) v1alpha1.PodResult {
-	if u.Phase != "" && u.Phase != p.Phase { // the status' reason was for its own phase
+	if u.Phase != "" && u.Phase != p.Phase { // the reason belonged to the old phase
 		p.Phase, p.Reason, p.Message = u.Phase, "", ""
 	}
 	a := u.Account
@@ -116,45 +115,45 @@ func overlay(p v1alpha1.PodResult, u results.Update) v1alpha1.PodResult {
 	return p
 }
 
-// View returns what to show at the time now.
+// View returns the view of the state at the time now.
 func (s *State) View(now time.Time) live.View {
 	t := traitsOf(s.Capture)
 	v := live.View{Title: s.title(), Status: cmp.Or(s.Activity, s.status()), Clock: s.clock(now), Unit: t.unit}
 	for _, p := range s.Pods() {
 		count, lost := t.counts(p)
 		v.Pods = append(v.Pods, live.Pod{
-			Name: p.Name, Node: p.Node, State: cmp.Or(s.fetching[p.UID], podState(p)), Count: count, Bytes: p.Bytes, Lost: lost,
+			Name: p.Name, Node: p.Node, State: cmp.Or(s.downloads[p.UID], podState(p)), Count: count, Bytes: p.Bytes, Lost: lost,
 		})
 	}
 	if n := s.Capture.CaptureStatus().PodsOmitted; n > 0 {
-		v.Notes = append(v.Notes, fmt.Sprintf("The status has no room for %d Pods of this capture.", n))
+		v.Notes = append(v.Notes, fmt.Sprintf("%d Pods of this capture do not fit into its status.", n))
 	}
 	if c := s.waiting(); c != nil {
 		v.Notes = append(v.Notes, c.Message)
 	}
 	v.Notes = append(v.Notes, s.gate(now)...)
 	if !s.Ended() {
-		v.Notes = append(v.Notes, s.troubles()...)
+		v.Notes = append(v.Notes, s.progressNotes()...)
 	}
-	if s.Capture.CaptureStatus().Phase == "" && now.Sub(s.since) >= operatorSilent {
-		v.Notes = append(v.Notes, "No answer from the operator yet: look whether its Pod runs.")
+	if s.Capture.CaptureStatus().Phase == "" && now.Sub(s.since) >= operatorTimeout {
+		v.Notes = append(v.Notes, "No answer from the operator yet: check that its Pod is running.")
 	}
 	return v
 }
 
-// troubles says why live counts are missing: for all, or for single Pods.
-func (s *State) troubles() []string {
-	if s.Trouble != "" {
-		return []string{"No live counts: " + noCounts(s.Trouble)}
+// progressNotes says why live counts are missing, for all Pods or for single ones.
+func (s *State) progressNotes() []string {
+	if s.ProgressError != "" {
+		return []string{"Live counts are not available: " + explainProgressError(s.ProgressError)}
 	}
 	var notes []string
 	for _, u := range s.updates {
 		if u.Error != "" && !u.Phase.Final() {
-			notes = append(notes, fmt.Sprintf("No live counts of %s: %s", u.Pod, noCounts(u.Error)))
+			notes = append(notes, fmt.Sprintf("Live counts are not available for %s: %s", u.Pod, explainProgressError(u.Error)))
 		}
 	}
 	slices.Sort(notes)
-	return notes[:min(len(notes), maxTroubles)]
+	return notes[:min(len(notes), maxProgressNotes)]
 }
 
 func (s *State) title() string {
@@ -169,7 +168,7 @@ func (s *State) title() string {
 	return title
 }
 
-// status says where the capture stands and, while it waits, for what.
+// status returns the phase of the capture and, while it waits, the reason.
 func (s *State) status() string {
 	st := s.Capture.CaptureStatus()
 	switch {
@@ -192,8 +191,7 @@ func (s *State) status() string {
 	return "Starting"
 }
 
-// waiting is the condition that a capture, before it begins, waits for; nil where there is none. Its message
-// is too long for the heading.
+// waiting returns the condition that keeps a capture from starting, or nil. Its message is too long for the heading.
 func (s *State) waiting() *metav1.Condition {
 	st := s.Capture.CaptureStatus()
 	if s.Capture.Common().Stop || st.Phase.Final() || st.Phase == v1alpha1.PhaseCapturing {
@@ -207,18 +205,18 @@ func (s *State) waiting() *metav1.Condition {
 	return nil
 }
 
-// clock says how much of the duration is over. The cluster's clock may differ from this machine's,
-// so it is kept within bounds.
+// clock returns how much of the duration has elapsed. The clock of the cluster may differ from that of this machine, so
+// the result is limited to the duration.
 func (s *State) clock(now time.Time) string {
 	d, err := duration.Parse(s.Capture.Common().Duration)
 	if err != nil || s.Capture.CaptureStatus().Phase != v1alpha1.PhaseCapturing || s.Activity != "" {
 		return ""
 	}
-	over := min(max(0, now.Sub(s.started())), d)
-	return fmt.Sprintf("%s of %s", short(over.Truncate(time.Second)), short(d))
+	elapsed := min(max(0, now.Sub(s.started())), d)
+	return fmt.Sprintf("%s of %s", short(elapsed.Truncate(time.Second)), short(d))
 }
 
-// started is when the first probe was attached, or, until that is known, when its Job was made.
+// started returns when the first probe was attached or, until that is known, when its Job was created.
 func (s *State) started() time.Time {
 	var first time.Time
 	for _, u := range s.updates {
@@ -232,7 +230,7 @@ func (s *State) started() time.Time {
 	return first
 }
 
-// short writes 1m and 2h where time.Duration writes 1m0s and 2h0m0s.
+// short returns 1m and 2h where time.Duration has 1m0s and 2h0m0s.
 func short(d time.Duration) string {
 	text := d.String()
 	for _, zero := range []string{"m0s", "h0m"} {

@@ -152,10 +152,10 @@ func TestView(t *testing.T) {
 		},
 		"nobody answers": {
 			change: func(s *State) { packetsOf(s).Status = v1alpha1.CaptureStatus{} },
-			after:  operatorSilent,
+			after:  operatorTimeout,
 			want: live.View{
 				Title: "shop/web-x7k2p (Deployment/web)", Status: "Waiting for the operator",
-				Notes: []string{"No answer from the operator yet: look whether its Pod runs."},
+				Notes: []string{"No answer from the operator yet: check that its Pod is running."},
 			},
 		},
 		"no Pods yet": {
@@ -174,24 +174,24 @@ func TestView(t *testing.T) {
 			want:   live.View{Title: "shop/web-x7k2p (Deployment/web)", Status: "Starting", Pods: []live.Pod{row}},
 		},
 		"no live counts": {
-			change: func(s *State) { s.Trouble = "no way"; packetsOf(s).Status.PodsOmitted = 7 },
+			change: func(s *State) { s.ProgressError = "no way"; packetsOf(s).Status.PodsOmitted = 7 },
 			want: live.View{
 				Title: "shop/web-x7k2p (Deployment/web)", Status: "Capturing", Clock: "0s of 30s", Pods: []live.Pod{row},
-				Notes: []string{"The status has no room for 7 Pods of this capture.", "No live counts: no way"},
+				Notes: []string{"7 Pods of this capture do not fit into its status.", "Live counts are not available: no way"},
 			},
 		},
 		"no live counts, and no secret": {
-			change: func(s *State) { s.Trouble = "Post https://sonde-webhook/mutate-resultaccess/0011aabb: refused" },
+			change: func(s *State) { s.ProgressError = "Post https://sonde-webhook/mutate-resultaccess/0011aabb: refused" },
 			want: live.View{
 				Title: "shop/web-x7k2p (Deployment/web)", Status: "Capturing", Clock: "0s of 30s", Pods: []live.Pod{row},
-				Notes: []string{"No live counts: Post https://sonde-webhook/...: refused"},
+				Notes: []string{"Live counts are not available: Post https://sonde-webhook/...: refused"},
 			},
 		},
 		"no live counts of one Pod": {
 			change: func(s *State) { s.Update(results.Update{Pod: "web-1", UID: "u1", Error: "the agent does not answer"}) },
 			want: live.View{
 				Title: "shop/web-x7k2p (Deployment/web)", Status: "Capturing", Clock: "0s of 30s", Pods: []live.Pod{row},
-				Notes: []string{"No live counts of web-1: the agent does not answer"},
+				Notes: []string{"Live counts are not available for web-1: the agent does not answer"},
 			},
 		},
 		"ended": {
@@ -210,14 +210,14 @@ func TestView(t *testing.T) {
 			change: func(s *State) {
 				packetsOf(s).Status.Phase = v1alpha1.PhaseCompleted
 				s.Activity = "Downloading"
-				s.Fetching("u1", 45, 100)
+				s.Downloading("u1", 45, 100)
 			},
 			want: live.View{Title: "shop/web-x7k2p (Deployment/web)", Status: "Downloading", Pods: []live.Pod{
 				{Name: "web-1", Node: "n1", State: "Downloading 45%", Count: 2, Bytes: 200},
 			}},
 		},
 		"downloading, nobody knows how much": {
-			change: func(s *State) { s.Activity = "Downloading"; s.Fetching("u1", 2048, -1) },
+			change: func(s *State) { s.Activity = "Downloading"; s.Downloading("u1", 2048, -1) },
 			want: live.View{Title: "shop/web-x7k2p (Deployment/web)", Status: "Downloading", Pods: []live.Pod{
 				{Name: "web-1", Node: "n1", State: "Downloading 2.0 KiB", Count: 2, Bytes: 200},
 			}},

@@ -9,7 +9,7 @@ import (
 	"github.com/sonde-operator/sonde/api/v1alpha1"
 )
 
-// The spellings that kubectl knows, with the API group or without.
+// kinds by the names that kubectl accepts, with the API group or without.
 var kinds = map[string]v1alpha1.TargetKind{
 	"deploy": v1alpha1.TargetDeployment, "deployment": v1alpha1.TargetDeployment,
 	"deployments": v1alpha1.TargetDeployment, "deployment.apps": v1alpha1.TargetDeployment,
@@ -23,20 +23,20 @@ var kinds = map[string]v1alpha1.TargetKind{
 	"po":              v1alpha1.TargetPod, "pod": v1alpha1.TargetPod, "pods": v1alpha1.TargetPod,
 }
 
-// ParseTarget reads KIND/NAME, or NAME alone for a Deployment. An error says what to write.
+// ParseTarget reads KIND/NAME, or the NAME of a Deployment. Errors say what to write instead.
 func ParseTarget(s string) (v1alpha1.TargetReference, error) {
 	kind, name := v1alpha1.TargetDeployment, s
 	if before, after, ok := strings.Cut(s, "/"); ok {
 		known := false
 		if kind, known = kinds[strings.ToLower(before)]; !known {
 			return v1alpha1.TargetReference{}, fmt.Errorf(
-				"target %q: %q is no kind that can be captured: write deploy/NAME, sts/NAME, ds/NAME or pod/NAME", s, before)
+				"target %q: %q is not a kind that can be captured: write deploy/NAME, sts/NAME, ds/NAME or pod/NAME", s, before)
 		}
 		name = after
 	}
 	if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
 		return v1alpha1.TargetReference{}, fmt.Errorf(
-			"target %q: %q is no name of a %s: write KIND/NAME, like deploy/web", s, name, kind)
+			"target %q: %q is not a valid name of a %s: write KIND/NAME, like deploy/web", s, name, kind)
 	}
 	return v1alpha1.TargetReference{Kind: kind, Name: name}, nil
 }

@@ -23,14 +23,14 @@ func TestParseTarget(t *testing.T) {
 		"daemonset/agent":                {want: v1alpha1.TargetReference{Kind: "DaemonSet", Name: "agent"}},
 		"po/web-0":                       {want: v1alpha1.TargetReference{Kind: "Pod", Name: "web-0"}},
 		"pod/web-0.a":                    {want: v1alpha1.TargetReference{Kind: "Pod", Name: "web-0.a"}},
-		"job/x":                          {wantErr: `"job" is no kind that can be captured: write deploy/NAME`},
-		"/x":                             {wantErr: `"" is no kind`},
-		"deploy/":                        {wantErr: `"" is no name of a Deployment: write KIND/NAME`},
-		"deploy/a/b":                     {wantErr: `"a/b" is no name of a Deployment`},
-		"Web":                            {wantErr: `"Web" is no name of a Deployment`},
+		"job/x":                          {wantErr: `"job" is not a kind that can be captured: write deploy/NAME`},
+		"/x":                             {wantErr: `"" is not a kind`},
+		"deploy/":                        {wantErr: `"" is not a valid name of a Deployment: write KIND/NAME`},
+		"deploy/a/b":                     {wantErr: `"a/b" is not a valid name of a Deployment`},
+		"Web":                            {wantErr: `"Web" is not a valid name of a Deployment`},
 		"":                               {wantErr: "write KIND/NAME, like deploy/web"},
-		"../../etc":                      {wantErr: "no kind"},
-		"po/" + strings.Repeat("a", 254): {wantErr: "is no name of a Pod"},
+		"../../etc":                      {wantErr: "is not a kind"},
+		"po/" + strings.Repeat("a", 254): {wantErr: "is not a valid name of a Pod"},
 	}
 	for in, tc := range tests {
 		t.Run(in, func(t *testing.T) {

@@ -13,17 +13,17 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 )
 
-// maxConversations bounds memory (about 200 bytes each). Packets of further ones count as Other.
+// maxConversations limits memory to about 200 bytes each. Packets of other conversations count as Other.
 const maxConversations = 1 << 20
 
-// Conversation is everything that A and B said to each other by one protocol.
+// Conversation is the traffic of one protocol between A and B.
 type Conversation struct {
 	// Protocol above IP ("TCP", "UDP", "ICMP"), or of a packet without IP ("ARP", "LLDP").
 	Protocol string
-	// A sent the first packet of the capture. Port 0: the protocol has none, or it was not captured.
-	// An invalid address: none.
+	// A sent the first packet. Port 0 means that the protocol has no ports or that the port was not captured; an
+	// invalid address means that there is none.
 	A, B netip.AddrPort
-	// AName and BName are the Pods ("namespace/name") whose addresses those are, where the capture tells.
+	// AName and BName are the Pods ("namespace/name") that have these addresses, if the capture shows it.
 	AName, BName string
 	// AtoB and BtoA count each direction.
 	AtoB, BtoA Count
@@ -31,7 +31,7 @@ type Conversation struct {
 	First, Last time.Time
 }
 
-// Count of packets, and of their bytes on the wire.
+// Count of packets and of their bytes on the wire.
 type Count struct {
 	Packets int64 `json:"packets"`
 	Bytes   int64 `json:"bytes"`
@@ -48,15 +48,15 @@ func (c Conversation) Packets() int64 { return c.AtoB.Packets + c.BtoA.Packets }
 // Bytes of both directions.
 func (c Conversation) Bytes() int64 { return c.AtoB.Bytes + c.BtoA.Bytes }
 
-// Result is what a capture holds.
+// Result of Read.
 type Result struct {
 	// Total of all packets.
 	Total Count
 	// Conversations, the busiest first: by bytes, then packets, then addresses.
 	Conversations []Conversation
-	// Other counts packets of conversations that there was no room for.
+	// Other counts packets of conversations beyond maxConversations.
 	Other Count
-	// Truncated: the file ends within a packet, as one does whose writer was killed.
+	// Truncated says that the file ends within a packet, for example because its writer was killed.
 	Truncated bool
 }
 
@@ -66,10 +66,10 @@ type key struct {
 	low, high netip.AddrPort
 }
 
-// Read counts the packets of the pcapng file r. A file that ends within a block is read up to there.
-// The error is of pcapng.Reader: the source's own, or that r is no pcapng.
+// Read counts the packets of the pcapng file r. A file that ends within a block is read up to that block. Errors are
+// those of pcapng.Reader: r failed or is not a pcapng file.
 func Read(r io.Reader) (Result, error) {
-	c := &counter{reader: pcapng.NewReader(r), talks: map[key]*Conversation{}, names: names{}}
+	c := &counter{reader: pcapng.NewReader(r), conversations: map[key]*Conversation{}, names: names{}}
 	err := c.run()
 	if errors.Is(err, pcapng.ErrTruncated) {
 		c.result.Truncated, err = true, nil
@@ -81,11 +81,11 @@ func Read(r io.Reader) (Result, error) {
 }
 
 type counter struct {
-	reader  *pcapng.Reader
-	decoder decoder
-	talks   map[key]*Conversation
-	names   names
-	result  Result
+	reader        *pcapng.Reader
+	decoder       decoder
+	conversations map[key]*Conversation
+	names         names
+	result        Result
 }
 
 func (c *counter) run() error {
@@ -114,31 +114,31 @@ func (c *counter) packet(p *pcapng.Packet) {
 		k.low, k.high = k.high, k.low
 	}
 	at := p.Timestamp()
-	talk := c.talks[k]
-	if talk == nil {
-		if len(c.talks) == maxConversations {
+	conversation := c.conversations[k]
+	if conversation == nil {
+		if len(c.conversations) == maxConversations {
 			c.result.Other.add(bytes)
 			return
 		}
-		talk = &Conversation{Protocol: d.protocol, A: d.from, B: d.to, First: at, Last: at}
-		c.talks[k] = talk
+		conversation = &Conversation{Protocol: d.protocol, A: d.from, B: d.to, First: at, Last: at}
+		c.conversations[k] = conversation
 	}
-	if d.from == talk.A {
-		talk.AtoB.add(bytes)
+	if d.from == conversation.A {
+		conversation.AtoB.add(bytes)
 	} else {
-		talk.BtoA.add(bytes)
+		conversation.BtoA.add(bytes)
 	}
-	if at.Before(talk.First) {
-		talk.First = at
+	if at.Before(conversation.First) {
+		conversation.First = at
 	}
-	if at.After(talk.Last) {
-		talk.Last = at
+	if at.After(conversation.Last) {
+		conversation.Last = at
 	}
 }
 
 func (c *counter) sorted() Result {
 	pods := c.names.known()
-	for _, t := range c.talks {
+	for _, t := range c.conversations {
 		t.AName, t.BName = pods[t.A.Addr()], pods[t.B.Addr()]
 		c.result.Conversations = append(c.result.Conversations, *t)
 	}

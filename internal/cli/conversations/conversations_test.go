@@ -221,9 +221,9 @@ func TestNames(t *testing.T) {
 				t.Fatal(err)
 			}
 			got := map[string]string{}
-			for _, talk := range r.Conversations {
-				if talk.AName != "" {
-					got[talk.A.Addr().String()] = talk.AName
+			for _, conversation := range r.Conversations {
+				if conversation.AName != "" {
+					got[conversation.A.Addr().String()] = conversation.AName
 				}
 			}
 			if diff := cmp.Diff(tc.want, got, cmpopts.EquateEmpty()); diff != "" {

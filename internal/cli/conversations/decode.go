@@ -10,13 +10,13 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 )
 
-// packet is what counts of one packet. Addresses are zero where the protocol has none that are known here.
+// packet holds the headers that identify a conversation. Addresses are zero if the protocol has none or is unknown.
 type packet struct {
 	protocol string
 	from, to netip.AddrPort
 }
 
-// decoder reads headers. It keeps what gopacket allocates, so one is used for a whole file.
+// decoder reads headers. One decoder is used for a whole file, because it reuses gopacket's layers.
 type decoder struct {
 	eth  layers.Ethernet
 	vlan layers.Dot1Q
@@ -28,11 +28,10 @@ type decoder struct {
 	frag layers.IPv6Fragment
 }
 
-// maxExtensions bounds the chain of VLAN tags or IPv6 extension headers of one packet.
+// maxExtensions limits the VLAN tags or IPv6 extension headers of one packet.
 const maxExtensions = 16
 
-// decode reads the headers of data, which may be cut anywhere: what was not captured is left out,
-// from the ports to everything.
+// decode reads the headers of data, which may be truncated anywhere. Fields that were not captured stay zero.
 func (d *decoder) decode(link pcapng.LinkType, data []byte) packet {
 	switch layers.LinkType(link) {
 	case layers.LinkTypeEthernet:
@@ -79,7 +78,7 @@ func (d *decoder) network(t layers.EthernetType, data []byte) packet {
 	}
 }
 
-// address decodes ARP: who asks, and for whom.
+// address decodes ARP: the sender and the target.
 func (d *decoder) address(data []byte) packet {
 	p := packet{protocol: "ARP"}
 	if d.arp.DecodeFromBytes(data, gopacket.NilDecodeFeedback) == nil {
@@ -103,7 +102,7 @@ func (d *decoder) ipv6(data []byte) packet {
 	err := d.ip6.DecodeFromBytes(data, gopacket.NilDecodeFeedback)
 	payload := d.ip6.Payload
 	if err != nil {
-		// Linux captures segments that are not yet cut (BIG TCP) with length 0, which gopacket refuses.
+		// Linux captures segments before segmentation (BIG TCP) with length 0, which gopacket rejects.
 		if len(data) < 40 || d.ip6.Length != 0 || d.ip6.HopByHop != nil {
 			return packet{protocol: "IPv6"}
 		}
@@ -117,7 +116,8 @@ func (d *decoder) ipv6(data []byte) packet {
 	return transport(next, d.ip6.SrcIP, d.ip6.DstIP, payload)
 }
 
-// extensions skips IPv6's extension headers and returns what follows them; nothing in a fragment behind the first.
+// extensions skips the extension headers of IPv6 and returns what follows them, or nothing for all but the first
+// fragment.
 func (d *decoder) extensions(next layers.IPProtocol, data []byte) (layers.IPProtocol, []byte) {
 	for range maxExtensions {
 		t := next.LayerType()
@@ -142,7 +142,7 @@ func (d *decoder) extensions(next layers.IPProtocol, data []byte) (layers.IPProt
 	return next, nil
 }
 
-// transport reads only the ports: four bytes are there also where a snap length left no whole header.
+// transport reads only the ports. They are the first four bytes, so a short snap length still includes them.
 func transport(proto layers.IPProtocol, from, to, payload []byte) packet {
 	var source, destination uint16
 	switch proto {
@@ -155,7 +155,7 @@ func transport(proto layers.IPProtocol, from, to, payload []byte) packet {
 	return packet{protocol: name(proto), from: endpoint(from, source), to: endpoint(to, destination)}
 }
 
-// name is as tcpdump and Wireshark write it.
+// name returns the name that tcpdump and Wireshark use.
 func name(proto layers.IPProtocol) string {
 	switch proto {
 	case layers.IPProtocolICMPv4:

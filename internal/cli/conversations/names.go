@@ -7,14 +7,14 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 )
 
-// names learns which address is which Pod's: the one from which a Pod's network namespace sends.
+// names maps Pods to their addresses: those from which their network namespaces send.
 type names map[string]map[netip.Addr]bool
 
-// maxSources of one Pod, of either family, beyond which its addresses are not its own: a Pod in the
-// node's network forwards other Pods' packets.
+// maxSources is how many addresses of each family a Pod may have. With more, it forwards packets of other Pods, as one
+// in the node's network does, and its addresses are ignored.
 const maxSources = 1
 
-// learn notes the source of a packet that left the Pod that the interface's description names.
+// learn adds the source address of a packet that left the Pod named by the interface's description.
 func (n names) learn(iface *pcapng.Interface, p *pcapng.Packet, source netip.Addr) {
 	if p.Flags.Direction() != pcapng.Outbound || !source.IsGlobalUnicast() || iface.Name == "lo" {
 		return
@@ -28,7 +28,7 @@ func (n names) learn(iface *pcapng.Interface, p *pcapng.Packet, source netip.Add
 		sources = map[netip.Addr]bool{}
 		n[pod] = sources
 	}
-	if len(sources) <= 2*maxSources { // one more than allowed is enough to know
+	if len(sources) <= 2*maxSources { // one more than allowed is enough to reject the Pod
 		sources[source] = true
 	}
 }
@@ -42,7 +42,7 @@ func podOf(description string) string {
 	return pod
 }
 
-// known returns the addresses that are one Pod's and no other's.
+// known returns the addresses that only one Pod has.
 func (n names) known() map[netip.Addr]string {
 	pods := map[netip.Addr]string{}
 	for pod, sources := range n {

@@ -1,4 +1,5 @@
-// Package doctor asks nodes what their kernels allow: it runs a Pod on each for a moment, by the rights of whoever asks.
+// Package doctor finds out what the kernels of nodes support. It runs a short-lived Pod on each node, with the rights
+// of the user.
 package doctor
 
 import (
@@ -23,7 +24,7 @@ const (
 	managerContainer = "manager"
 	flagPrivilege    = "probe-privilege"
 	imageVariable    = "RELATED_IMAGE_SONDE"
-	// exitUsage is the agent's exit code for a command that it does not know.
+	// exitUsage is the agent's exit code for an unknown command.
 	exitUsage = 64
 	// cleanup is how long deleting the Pod may take.
 	cleanup = 10 * time.Second
@@ -32,33 +33,33 @@ const (
 // Doctor examines nodes of one cluster.
 type Doctor struct {
 	Client client.Client
-	// Logs reads what the container of a Pod has written.
+	// Logs returns the log of a Pod.
 	Logs func(ctx context.Context, pod string) ([]byte, error)
 	// Namespace of the operator.
 	Namespace string
-	// Timeout of one node, and Poll the time between two looks at its Pod.
+	// Timeout for one node, and Poll the time between two reads of its Pod.
 	Timeout, Poll time.Duration
 }
 
-// Agent is how the operator's Deployment has its agents run.
+// Agent returns the options with which the operator runs its agents, read from its Deployment.
 func (d *Doctor) Agent(ctx context.Context) (agentjob.Options, error) {
 	var manager appsv1.Deployment
 	key := client.ObjectKey{Namespace: d.Namespace, Name: agentjob.ManagerDeployment}
 	err := d.Client.Get(ctx, key, &manager)
 	if apierrors.IsNotFound(err) {
-		return agentjob.Options{}, fmt.Errorf("there is no Deployment %s: Sonde is not installed there, or in another namespace: name it with --operator-namespace", key)
+		return agentjob.Options{}, fmt.Errorf("there is no Deployment %s: if Sonde is installed in another namespace, name it with --operator-namespace", key)
 	}
 	if err != nil {
 		return agentjob.Options{}, d.explain(fmt.Errorf("read the operator's Deployment: %w", err))
 	}
 	i := slices.IndexFunc(manager.Spec.Template.Spec.Containers, func(c corev1.Container) bool { return c.Name == managerContainer })
 	if i < 0 {
-		return agentjob.Options{}, fmt.Errorf("the Deployment %s has no container %s: is it the operator's?", key, managerContainer)
+		return agentjob.Options{}, fmt.Errorf("the Deployment %s has no container %s, so it is not the operator: name its namespace with --operator-namespace", key, managerContainer)
 	}
 	return d.options(&manager.Spec.Template.Spec.Containers[i])
 }
 
-// options read those of the manager's that say how agents run, from where its admin has set them.
+// options reads the manager's flags and environment variables that concern agents.
 func (d *Doctor) options(c *corev1.Container) (agentjob.Options, error) {
 	o := agentjob.Options{Namespace: d.Namespace, Image: c.Image}
 	for _, e := range c.Env {
@@ -84,16 +85,16 @@ func (d *Doctor) options(c *corev1.Container) (agentjob.Options, error) {
 	return o, nil
 }
 
-// Nodes are those that are named, or all that run Linux and are ready. left are those that are not, and why.
-func (d *Doctor) Nodes(ctx context.Context, named []string) (nodes, left []string, err error) {
+// Nodes returns the named nodes, or all that run Linux and are ready. skipped says which are not ready.
+func (d *Doctor) Nodes(ctx context.Context, named []string) (nodes, skipped []string, err error) {
 	if len(named) > 0 {
 		for _, name := range named {
 			err := d.Client.Get(ctx, client.ObjectKey{Name: name}, &corev1.Node{})
 			if apierrors.IsNotFound(err) {
-				return nil, nil, fmt.Errorf("there is no node %s: kubectl get nodes has their names", name)
+				return nil, nil, fmt.Errorf("there is no node %s: kubectl get nodes lists their names", name)
 			}
-			if err != nil && !apierrors.IsForbidden(err) { // who may not read nodes may know their names
-				return nil, nil, fmt.Errorf("look for node %s: %w", name, err)
+			if err != nil && !apierrors.IsForbidden(err) { // users who may not read nodes may still name them
+				return nil, nil, fmt.Errorf("get node %s: %w", name, err)
 			}
 		}
 		return named, nil, nil
@@ -109,12 +110,12 @@ func (d *Doctor) Nodes(ctx context.Context, named []string) (nodes, left []strin
 	for i := range list.Items {
 		n := &list.Items[i]
 		if !ready(n) {
-			left = append(left, n.Name+": it is not ready")
+			skipped = append(skipped, n.Name+": it is not ready")
 			continue
 		}
 		nodes = append(nodes, n.Name)
 	}
-	return nodes, left, nil
+	return nodes, skipped, nil
 }
 
 func ready(n *corev1.Node) bool {
@@ -123,9 +124,9 @@ func ready(n *corev1.Node) bool {
 	})
 }
 
-// Examine runs a Pod on a node and returns what it found. The Pod is deleted, also when ctx ends meanwhile.
+// Examine runs a Pod on a node and returns its report. It deletes the Pod even if ctx ends first.
 func (d *Doctor) Examine(ctx context.Context, o agentjob.Options, node string) (r *nodereport.Report, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, d.Timeout, fmt.Errorf("it has not ended within %v", d.Timeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, d.Timeout, fmt.Errorf("it did not end within %v", d.Timeout))
 	defer cancel()
 	pod, err := d.create(ctx, o, node)
 	if err != nil {
@@ -147,7 +148,7 @@ func (d *Doctor) Examine(ctx context.Context, o agentjob.Options, node string) (
 	return r, nil
 }
 
-// create the Pod. Whoever interrupts meanwhile must not leave one behind of which nobody knows the name.
+// create creates the Pod. An interrupt does not cancel the request, because the Pod could then not be deleted by name.
 func (d *Doctor) create(ctx context.Context, o agentjob.Options, node string) (*corev1.Pod, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -161,22 +162,22 @@ func (d *Doctor) create(ctx context.Context, o agentjob.Options, node string) (*
 	return pod, nil
 }
 
-// maxQuote is how much of a log that has no report is shown, in bytes.
+// maxQuote is how much of a log without a report is shown, in bytes.
 const maxQuote = 512
 
-// remove the Pod, whatever has become of ctx.
+// remove deletes the Pod, even if ctx has ended.
 func (d *Doctor) remove(ctx context.Context, pod *corev1.Pod) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanup)
 	defer cancel()
 	uid := pod.UID
 	err := d.Client.Delete(ctx, pod, client.Preconditions{UID: &uid}, client.GracePeriodSeconds(0))
 	if client.IgnoreNotFound(err) != nil {
-		return d.explain(fmt.Errorf("delete Pod %s: %w; it ends by itself, and is left over: kubectl delete pod -n %s %[1]s", pod.Name, err, pod.Namespace))
+		return d.explain(fmt.Errorf("delete Pod %s: %w; it ends by itself, but delete it with kubectl delete pod -n %s %[1]s", pod.Name, err, pod.Namespace))
 	}
 	return nil
 }
 
-// await returns when the Pod has ended well, and an error as soon as it is known that it will not.
+// await returns nil when the Pod has succeeded, or an error once it cannot succeed any more.
 func (d *Doctor) await(ctx context.Context, pod *corev1.Pod) error {
 	ticker := time.NewTicker(d.Poll)
 	defer ticker.Stop()
@@ -185,9 +186,9 @@ func (d *Doctor) await(ctx context.Context, pod *corev1.Pod) error {
 		switch {
 		case ctx.Err() != nil:
 		case apierrors.IsNotFound(err):
-			return fmt.Errorf("the Pod %s was deleted before it had ended", pod.Name)
+			return fmt.Errorf("the Pod %s was deleted before it ended", pod.Name)
 		case err != nil:
-			return d.explain(fmt.Errorf("look at Pod %s: %w", pod.Name, err))
+			return d.explain(fmt.Errorf("get Pod %s: %w", pod.Name, err))
 		case pod.Status.Phase == corev1.PodSucceeded:
 			return nil
 		case pod.Status.Phase == corev1.PodFailed:
@@ -201,14 +202,14 @@ func (d *Doctor) await(ctx context.Context, pod *corev1.Pod) error {
 	}
 }
 
-// state of a Pod that has not ended well, in the words of who knows.
+// state describes why a Pod has not succeeded, in the words of the kubelet or the scheduler.
 func state(pod *corev1.Pod) string {
 	for _, c := range pod.Status.ContainerStatuses {
 		if w := c.State.Waiting; w != nil {
 			return strings.Trim(w.Reason+": "+w.Message, ": ")
 		}
 		if t := c.State.Terminated; t != nil && t.ExitCode == exitUsage {
-			return "its agent knows no doctor: the operator is older than this plugin, upgrade it"
+			return "its agent does not have the command doctor: the operator is older than this plugin, upgrade it"
 		} else if t != nil && t.ExitCode != 0 {
 			return fmt.Sprintf("exit code %d (%s) %s", t.ExitCode, t.Reason, t.Message)
 		}
@@ -221,12 +222,12 @@ func state(pod *corev1.Pod) string {
 	return strings.Trim(string(pod.Status.Phase)+": "+pod.Status.Reason+" "+pod.Status.Message, ": ")
 }
 
-// explain says which rights are needed where one is missing. The answer is told in its words, and not as what it was:
-// the plugin shows nothing but those of an answer.
+// explain adds the rights that are needed to a Forbidden error. It does not wrap the error, because the plugin prints
+// only the message of a wrapped API status.
 func (d *Doctor) explain(err error) error {
 	if !apierrors.IsForbidden(err) {
 		return err
 	}
-	return fmt.Errorf("%s\nThe doctor runs a privileged Pod on each node, by your own rights: in namespace %s you need get on deployments, create, get and "+
-		"delete on pods, and get on pods/log. Whoever has them is root on the nodes: ask a cluster admin to run it (docs/security.md)", err.Error(), d.Namespace)
+	return fmt.Errorf("%s\nThe doctor runs a privileged Pod on each node with your own rights: in namespace %s you need get on deployments, create, get and "+
+		"delete on pods, and get on pods/log. These rights make a user root on the nodes, so ask a cluster admin to run it (docs/security.md)", err.Error(), d.Namespace)
 }

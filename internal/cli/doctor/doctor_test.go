@@ -197,7 +197,7 @@ func TestExamine(t *testing.T) {
 			funcs: becomes(corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: []corev1.ContainerStatus{
 				{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "not found"}}},
 			}}),
-			timeout: 20 * time.Millisecond, wantErr: "it has not ended within 20ms: ImagePullBackOff: not found",
+			timeout: 20 * time.Millisecond, wantErr: "it did not end within 20ms: ImagePullBackOff: not found",
 		},
 		"no room": {
 			funcs: becomes(corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{

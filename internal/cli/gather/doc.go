@@ -1,3 +1,3 @@
-// Package gather collects what somebody needs who looks into a fault of Sonde: objects, logs and versions, and
-// none of its secrets. No Secret is ever read; what is secret in other objects is taken out.
+// Package gather collects objects, logs and versions for the diagnosis of a fault of Sonde. It never reads Secrets, and
+// it redacts secrets in other objects.
 package gather

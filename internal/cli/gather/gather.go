@@ -20,27 +20,27 @@ import (
 )
 
 const (
-	// maxLog bounds what is kept of one container's log: its end.
+	// maxLog is how much of the end of a log is kept, in bytes.
 	maxLog = 8 << 20
-	// pageSize bounds one answer of the API server.
+	// pageSize limits one response of the API server.
 	pageSize = 500
 )
 
-// wanted is one kind of objects.
-type wanted struct {
+// source is a kind of objects to collect.
+type source struct {
 	schema.GroupVersionResource
-	// own says that only those of the operator's namespace are wanted; the others are of all namespaces, or of none.
+	// own restricts the objects to the operator's namespace.
 	own bool
-	// prefix of the names; empty takes all.
+	// prefix of the names; empty selects all.
 	prefix string
-	// optional says that not every cluster has the API.
+	// optional says that some clusters do not have the API.
 	optional bool
-	// keep are the fields of a status that are wanted; empty takes the object as it is.
+	// keep are the fields of the status to collect; empty collects the whole object.
 	keep []string
 }
 
-// What is collected. Secrets are not, nor the ConfigMaps of captures.
-var kinds = []wanted{
+// kinds to collect. Secrets and the ConfigMaps of captures are not among them.
+var kinds = []source{
 	{GroupVersionResource: of(v1alpha1.GroupVersion.Group, "v1alpha1", "packetcaptures")},
 	{GroupVersionResource: of(v1alpha1.GroupVersion.Group, "v1alpha1", "traces")},
 	{GroupVersionResource: of(v1alpha1.GroupVersion.Group, "v1alpha1", "resultaccesses")},
@@ -83,7 +83,7 @@ type Gatherer struct {
 	raw       rest.Interface
 	namespace string
 	to        Sink
-	// failures are what could not be read, and why; they are collected too.
+	// failures say what could not be read and why. They are written to the result too.
 	failures []string
 }
 
@@ -103,8 +103,8 @@ func New(config *rest.Config, namespace string, to Sink) (*Gatherer, error) {
 	return &Gatherer{objects: objects, raw: raw, namespace: namespace, to: to}, nil
 }
 
-// Run collects everything. It returns what could not be read, which is in the result too, and an error where nothing
-// could be read, or written.
+// Run collects everything. failures say what could not be read; they are also in the result. The error says that
+// nothing could be read, or that the result could not be written.
 func (g *Gatherer) Run(ctx context.Context) (failures []string, err error) {
 	if err := g.versions(ctx); err != nil {
 		return nil, err
@@ -130,7 +130,7 @@ func (g *Gatherer) Run(ctx context.Context) (failures []string, err error) {
 		}
 	}
 	if read == 0 {
-		return nil, fmt.Errorf("nothing could be read; the first reason: %s", g.failures[0])
+		return nil, fmt.Errorf("nothing could be read: %s", g.failures[0])
 	}
 	if len(g.failures) > 0 {
 		err = g.to.Put("errors.txt", text([]byte(strings.Join(g.failures, "\n")+"\n")))
@@ -141,7 +141,7 @@ func (g *Gatherer) Run(ctx context.Context) (failures []string, err error) {
 func (g *Gatherer) versions(ctx context.Context) error {
 	server, err := g.raw.Get().AbsPath("/version").DoRaw(ctx)
 	if err != nil {
-		return fmt.Errorf("ask the cluster for its version: %w", err)
+		return fmt.Errorf("get the version of the cluster: %w", err)
 	}
 	if err := g.to.Put("server-version.json", server); err != nil {
 		return err
@@ -149,7 +149,7 @@ func (g *Gatherer) versions(ctx context.Context) error {
 	return g.to.Put("plugin-version.txt", []byte(version.Version+"\n"))
 }
 
-func (g *Gatherer) list(ctx context.Context, k wanted) ([]unstructured.Unstructured, error) {
+func (g *Gatherer) list(ctx context.Context, k source) ([]unstructured.Unstructured, error) {
 	var from dynamic.ResourceInterface = g.objects.Resource(k.GroupVersionResource)
 	if k.own {
 		from = g.objects.Resource(k.GroupVersionResource).Namespace(g.namespace)
@@ -171,8 +171,8 @@ func (g *Gatherer) list(ctx context.Context, k wanted) ([]unstructured.Unstructu
 	}
 }
 
-// put writes the objects of one kind, without what is secret in them.
-func (g *Gatherer) put(k wanted, items []unstructured.Unstructured) error {
+// put writes the objects of one kind after redacting them.
+func (g *Gatherer) put(k source, items []unstructured.Unstructured) error {
 	var file []byte
 	for i := range items {
 		o := &items[i]
@@ -201,7 +201,7 @@ func (g *Gatherer) put(k wanted, items []unstructured.Unstructured) error {
 	return g.to.Put("objects/"+name+".yaml", text(file))
 }
 
-// logs writes the ends of the logs of all containers, and of those before their last restart.
+// logs writes the ends of the logs of all containers, and of their previous instances.
 func (g *Gatherer) logs(ctx context.Context, pods []unstructured.Unstructured) error {
 	for i := range pods {
 		containers, _, _ := unstructured.NestedSlice(pods[i].Object, "spec", "containers")
@@ -221,7 +221,7 @@ func (g *Gatherer) log(ctx context.Context, pod, container string, previous bool
 	b, err := g.raw.Get().AbsPath("/api/v1/namespaces", g.namespace, "pods", pod, "log").
 		Param("container", container).Param("previous", fmt.Sprint(previous)).Param("tailLines", "50000").DoRaw(ctx)
 	if err != nil && previous {
-		return nil // a container that was never restarted has no log before
+		return nil // a container that was never restarted has no previous log
 	}
 	if err != nil {
 		g.failures = append(g.failures, fmt.Sprintf("log of %s/%s: %v", pod, container, err))
@@ -231,6 +231,6 @@ func (g *Gatherer) log(ctx context.Context, pod, container string, previous bool
 	if previous {
 		name += ".previous"
 	}
-	b = text(b) // before it is cut: what is left of a secret would not be known for one
+	b = text(b) // before it is truncated: the rest of a secret would not be recognized
 	return g.to.Put(name+".log", b[max(0, len(b)-maxLog):])
 }

@@ -9,21 +9,20 @@ import (
 	"github.com/sonde-operator/sonde/api/v1alpha1"
 )
 
-// redacted stands for what was taken out.
+// redacted replaces secrets.
 const redacted = "REDACTED"
 
-// dropped annotations are copies of whole objects.
+// dropped annotations are copies of whole objects, which may hold secrets.
 var dropped = []string{"kubectl.kubernetes.io/last-applied-configuration"}
 
-// stamped annotations prove who asked for a capture.
+// stamped annotations prove who requested a capture.
 var stamped = []string{v1alpha1.AnnotationStamp, v1alpha1.AnnotationRequester}
 
-// WebhookPath is the path of a webhook, as an error of the API server or a log quotes it; its first group may be shown.
-// The rest is a secret of the operator.
+// WebhookPath matches the path of a webhook in an error of the API server or in a log. The first group may be shown;
+// the rest is a secret of the operator.
 var WebhookPath = regexp.MustCompile(`(/mutate-[-a-z0-9]+)/[0-9a-f]+(\?timeout=\w+)?`)
 
-// secrets in texts: the end of the webhooks' paths, wherever an error or a log quotes them; private keys; and tokens
-// of Kubernetes, which are three parts of base64.
+// secrets in texts: the webhooks' paths, private keys, and tokens of Kubernetes, which are three parts of base64.
 var secrets = []struct {
 	pattern *regexp.Regexp
 	with    string
@@ -33,7 +32,7 @@ var secrets = []struct {
 	{regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}`), redacted},
 }
 
-// text takes what is secret out of a text.
+// text redacts secrets in a text.
 func text(b []byte) []byte {
 	for _, s := range secrets {
 		b = s.pattern.ReplaceAll(b, []byte(s.with))
@@ -41,7 +40,7 @@ func text(b []byte) []byte {
 	return b
 }
 
-// object takes what is secret, and what is of no use, out of an object.
+// object redacts secrets in an object, and removes fields that do not help.
 func object(o *unstructured.Unstructured) {
 	o.SetManagedFields(nil)
 	annotations := o.GetAnnotations()

@@ -13,26 +13,25 @@ import (
 	"time"
 )
 
-// Sink takes the files that are collected.
+// Sink receives the collected files.
 type Sink interface {
-	// Put writes one file; name has slashes.
+	// Put writes one file. name is a path with slashes.
 	Put(name string, content []byte) error
 	Close() error
 }
 
-// NewSink returns a directory, or a tar archive where path ends in .tar, .tar.gz or .tgz. What is there is not
-// overwritten.
+// NewSink creates a directory, or a tar archive if path ends in .tar, .tar.gz or .tgz. It overwrites nothing.
 func NewSink(path string, now time.Time) (Sink, error) {
 	archive := strings.HasSuffix(path, ".tar") || strings.HasSuffix(path, ".tar.gz") || strings.HasSuffix(path, ".tgz")
 	if !archive {
 		if err := os.Mkdir(path, 0o700); err != nil {
-			return nil, fmt.Errorf("make the directory: %w: name another with -o", err)
+			return nil, fmt.Errorf("create the directory: %w: name another one with -o", err)
 		}
 		return directory(path), nil
 	}
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("make the archive: %w: name another with -o", err)
+		return nil, fmt.Errorf("create the archive: %w: name another one with -o", err)
 	}
 	s := &tarball{now: now, closers: []io.Closer{f}}
 	to := io.Writer(f)
@@ -51,7 +50,7 @@ type directory string
 func (d directory) Put(name string, content []byte) error {
 	path := filepath.Join(string(d), filepath.FromSlash(name))
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return fmt.Errorf("make a directory: %w", err)
+		return fmt.Errorf("create a directory: %w", err)
 	}
 	if err := os.WriteFile(path, content, 0o600); err != nil {
 		return fmt.Errorf("write a file: %w", err)

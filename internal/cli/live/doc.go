@@ -1,4 +1,3 @@
-// Package live shows a capture while it runs: one line per Pod, redrawn in place on a terminal, and
-// written as time-stamped lines anywhere else. What is shown is a View, a plain value; turning it
-// into lines is a pure function.
+// Package live shows a capture while it runs: one line for each Pod, redrawn in place on a terminal, and time-stamped
+// lines elsewhere. Its input is a View, a plain value, and a pure function turns that into lines.
 package live

@@ -12,11 +12,11 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/table"
 )
 
-// plainInterval is how often at most a line about the Pods is written.
+// plainInterval is the shortest time between two reports of the Pods.
 const plainInterval = 2 * time.Second
 
-// Plain writes time-stamped lines for logs and pipes: one for each change of the status, a note or a
-// Pod, and those of Pods at most every two seconds.
+// Plain writes time-stamped lines for logs and pipes: one for each change of the status, each new note and each change
+// of a Pod, the latter at most every two seconds.
 type Plain struct {
 	mu    sync.Mutex
 	w     io.Writer
@@ -25,7 +25,7 @@ type Plain struct {
 	status  string
 	notes   map[string]bool
 	written map[string]Pod
-	last    time.Time // of the last lines about Pods
+	last    time.Time // when lines about Pods were last written
 	latest  View
 }
 
@@ -34,7 +34,7 @@ func NewPlain(w io.Writer, c clock.PassiveClock) *Plain {
 	return &Plain{w: w, clock: c, notes: map[string]bool{}, written: map[string]Pod{}}
 }
 
-// Show writes what has changed since the last call; changes of Pods may wait for a later one.
+// Show writes the changes since the last call. Changes of Pods may be delayed until a later call.
 func (p *Plain) Show(v View) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -55,8 +55,8 @@ func (p *Plain) Show(v View) {
 	}
 }
 
-// Say writes line.
-func (p *Plain) Say(line string) {
+// PrintLine writes a line.
+func (p *Plain) PrintLine(line string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.write(p.clock.Now(), line)
@@ -72,7 +72,7 @@ func (p *Plain) Print(w io.Writer, text []byte) error {
 	return nil
 }
 
-// Close writes the changes that were held back.
+// Close writes the delayed changes.
 func (p *Plain) Close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

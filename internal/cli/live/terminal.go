@@ -13,11 +13,11 @@ import (
 
 // Display shows Views one after the other. Its methods may be called from several goroutines.
 type Display interface {
-	// Show replaces what is shown by v.
+	// Show replaces the current View by v.
 	Show(v View)
-	// Say prints one line that stays.
-	Say(line string)
-	// Print writes text of whole lines to w, which may be the same terminal.
+	// PrintLine prints a line that stays on the screen.
+	PrintLine(line string)
+	// Print writes whole lines to w, which may be the same terminal.
 	Print(w io.Writer, text []byte) error
 	// Close leaves the last View on the screen and ends the display.
 	Close()
@@ -30,25 +30,25 @@ const (
 	eraseBelow = "\x1b[J"
 )
 
-// Terminal redraws a View in place. Each frame is one write that overwrites line by line and erases
-// only what is left over, so that nothing flickers.
+// Terminal redraws a View in place. Each frame is one write that overwrites line by line and erases only what remains
+// of the last frame, so that the screen does not flicker.
 type Terminal struct {
 	mu   sync.Mutex
 	w    io.Writer
 	size func() (width, height int)
-	// last frame as drawn, and the View behind it.
+	// drawn are the lines of the last frame, width that of the terminal at that time, and view what was drawn.
 	drawn []string
 	width int
 	view  View
 }
 
-// NewTerminal returns a display on w. size returns the terminal's size in characters and is asked
-// before each frame, as windows are resized; zero means unknown.
+// NewTerminal returns a display on w. size returns the size of the terminal in characters, or zero if it is unknown. It
+// is called before each frame, because the window may have been resized.
 func NewTerminal(w io.Writer, size func() (width, height int)) *Terminal {
 	return &Terminal{w: w, size: size}
 }
 
-// Show draws v over what Show drew before.
+// Show draws v over the last frame.
 func (t *Terminal) Show(v View) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -56,14 +56,14 @@ func (t *Terminal) Show(v View) {
 	t.draw("")
 }
 
-// Say prints line above the View.
-func (t *Terminal) Say(line string) {
+// PrintLine prints a line above the View.
+func (t *Terminal) PrintLine(line string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.draw(line)
 }
 
-// Print writes text to w where the View was, and draws that below it.
+// Print writes text to w in place of the View, and draws the View below it.
 func (t *Terminal) Print(w io.Writer, text []byte) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -75,7 +75,7 @@ func (t *Terminal) Print(w io.Writer, text []byte) error {
 	return nil
 }
 
-// erase takes the last frame from the screen.
+// erase removes the last frame from the screen.
 func (t *Terminal) erase() {
 	if len(t.drawn) == 0 {
 		return
@@ -95,21 +95,21 @@ func (t *Terminal) Close() {
 	t.drawn = nil
 }
 
-// draw writes said, if any, and the current View, both over the last frame.
-func (t *Terminal) draw(said string) {
+// draw writes a line, if any, and the current View over the last frame.
+func (t *Terminal) draw(text string) {
 	width, height := t.size()
 	lines := t.lines(width, height)
-	if said == "" && width == t.width && slices.Equal(lines, t.drawn) {
+	if text == "" && width == t.width && slices.Equal(lines, t.drawn) {
 		return
 	}
 	var b bytes.Buffer
-	// A ^C that the terminal echoed has moved the cursor from the first column.
+	// The terminal may have echoed a ^C, which moved the cursor from the first column.
 	b.WriteByte('\r')
 	if rows := t.rowsDrawn(width); rows > 0 {
 		fmt.Fprintf(&b, cursorUp, rows)
 	}
-	if said != "" {
-		b.WriteString(table.Printable(said) + eraseRight + "\n")
+	if text != "" {
+		b.WriteString(table.Printable(text) + eraseRight + "\n")
 	}
 	for _, l := range lines {
 		b.WriteString(l + eraseRight + "\n")
@@ -129,7 +129,7 @@ func (t *Terminal) lines(width, height int) []string {
 	return Lines(t.view, width, height)
 }
 
-// rowsDrawn counts the rows that the last frame takes now: a window made narrower wraps its lines.
+// rowsDrawn returns how many rows the last frame has now. A terminal that became narrower has wrapped its lines.
 func (t *Terminal) rowsDrawn(width int) int {
 	rows := 0
 	for _, l := range t.drawn {

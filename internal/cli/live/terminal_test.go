@@ -48,9 +48,9 @@ func TestTerminalErasesWhatIsGone(t *testing.T) {
 
 func TestTerminalSaysAboveTheView(t *testing.T) {
 	s, d := newScreen(80, 24)
-	d.Say("first")
+	d.PrintLine("first")
 	d.Show(twoPods())
-	d.Say("second")
+	d.PrintLine("second")
 	if diff := cmp.Diff("first\nsecond\n"+want(twoPods(), 80), s.text()); diff != "" {
 		t.Errorf("screen (-want +got):\n%s", diff)
 	}
@@ -80,7 +80,7 @@ func (closed) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 
 func TestTerminalSurvivesNarrowing(t *testing.T) {
 	s, d := newScreen(100, 24)
-	d.Say("before")
+	d.PrintLine("before")
 	d.Show(twoPods())
 	s.resize(40)
 	d.Show(twoPods())

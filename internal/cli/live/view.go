@@ -9,7 +9,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/table"
 )
 
-// Unit is what a capture takes of its Pods, and is counted in.
+// Unit is what a capture counts.
 type Unit int
 
 // Units.
@@ -18,7 +18,7 @@ const (
 	Events
 )
 
-// Count names what is in the Pods' files.
+// Count names the units in the Pods' files.
 func (u Unit) Count() string {
 	if u == Events {
 		return "events"
@@ -26,7 +26,7 @@ func (u Unit) Count() string {
 	return "packets"
 }
 
-// Lost names what should be in the Pods' files, and is in none.
+// Lost names the units that are missing from the Pods' files.
 func (u Unit) Lost() string {
 	if u == Events {
 		return "lost"
@@ -34,19 +34,19 @@ func (u Unit) Lost() string {
 	return "dropped"
 }
 
-// View is everything that is shown at one moment.
+// View is everything that a Display shows at one time.
 type View struct {
-	// Title says what is captured, like "shop/web-x7k2p (Deployment/web)".
+	// Title of the capture, like "shop/web-x7k2p (Deployment/web)".
 	Title string
-	// Status is where it stands, like "Capturing" or "Waiting: NoPods"; plain output has a line for each change.
+	// Status is like "Capturing" or "Waiting: NoPods". Plain writes a line for each change.
 	Status string
-	// Clock is how far the capture is, like "12s of 30s"; terminals only.
+	// Clock is the time elapsed, like "12s of 30s". Only Terminal shows it.
 	Clock string
 	// Unit of the Pods' counts.
 	Unit Unit
-	// Pods in the order in which they are shown.
+	// Pods in their order on the screen.
 	Pods []Pod
-	// Notes are what a user should know besides, like why no live counts are shown.
+	// Notes say what else the user should know, like why there are no live counts.
 	Notes []string
 }
 
@@ -55,7 +55,7 @@ type Pod struct {
 	Name  string
 	Node  string
 	State string
-	// Count and Bytes of what is in its files so far; Lost should be there, too, and is in none.
+	// Count and Bytes in the files so far. Lost counts what is missing from them.
 	Count int64
 	Bytes int64
 	Lost  int64
@@ -75,14 +75,14 @@ func (p Pod) cells() []string {
 	}
 }
 
-// Lines returns v as at most height lines of at most width characters, so that a terminal of that
-// size neither wraps nor scrolls: names are cut in the middle, as their ends tell Pods apart, the
-// node gives way first, and Pods that do not fit are counted. Zero or less means no limit.
+// Lines returns v as at most height lines of at most width characters, so that a terminal of that size neither wraps
+// nor scrolls. It omits the nodes first. Then it shortens names in the middle, because Pods differ in the ends of their
+// names. Pods that do not fit are counted. Zero or less means no limit.
 func Lines(v View, width, height int) []string {
 	lines := []string{heading(v)}
 	room := len(v.Pods)
 	if height > 0 {
-		room = max(0, height-2-len(v.Notes)) // the heading and the table's head
+		room = max(0, height-2-len(v.Notes)) // one line for the heading, one for the column headings
 	}
 	if len(v.Pods) > 0 && room > 0 {
 		lines = append(lines, podTable(v, room, width)...)
@@ -102,7 +102,7 @@ func heading(v View) string {
 	return strings.Join(parts, table.Gap)
 }
 
-// podTable returns the head and at most room further lines.
+// podTable returns the column headings and at most room more lines.
 func podTable(v View, room, width int) []string {
 	pods, more := v.Pods, 0
 	if len(pods) > room {
@@ -155,7 +155,7 @@ func cutMiddle(s string, n int) string {
 	return string(r[:head]) + table.Ellipsis + string(r[len(r)-(n-1-head):])
 }
 
-// Bytes returns n in the unit that a reader wants, in powers of 1024: "0 B", "1023 B", "1.2 MiB".
+// Bytes returns n with a unit, in powers of 1024: "0 B", "1023 B", "1.2 MiB".
 func Bytes(n int64) string {
 	const units = "KMGTPE"
 	if n < 1024 {

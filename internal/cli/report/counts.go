@@ -11,13 +11,13 @@ import (
 	"github.com/sonde-operator/sonde/internal/cli/live"
 )
 
-// Counts of what the capture took: one of the two is there.
+// Counts has one of the two, according to the kind of capture.
 type Counts struct {
 	*PacketCounts
 	*EventCounts
 }
 
-// PacketCounts are those of packets, and of the captured packets' bytes.
+// PacketCounts counts packets, and the bytes of those that were captured.
 type PacketCounts struct {
 	Packets       int64 `json:"packets"`
 	Bytes         int64 `json:"bytes"`
@@ -29,13 +29,13 @@ type PacketCounts struct {
 	Overwritten   int64 `json:"overwritten"`
 }
 
-// EventCounts are those of a trace's events.
+// EventCounts counts the events of a trace.
 type EventCounts struct {
 	Events int64 `json:"events"`
 	Lost   int64 `json:"lost"`
-	// LostBy says where.
+	// LostBy counts them by the place where they were lost.
 	LostBy map[string]int64 `json:"lostBy,omitempty"`
-	// Size of the files as the account has it; those that are saved have their own.
+	// Size of the files according to the account, in bytes.
 	Size int64 `json:"-"`
 }
 
@@ -46,7 +46,7 @@ func newCounts(u live.Unit) Counts {
 	return Counts{PacketCounts: &PacketCounts{}}
 }
 
-// add one Pod's.
+// add adds the counts of one Pod.
 func (c Counts) add(p v1alpha1.PodResult) {
 	if e := c.EventCounts; e != nil {
 		e.Events += p.Events
@@ -71,7 +71,7 @@ func (c Counts) add(p v1alpha1.PodResult) {
 	n.Overwritten += p.Overwritten
 }
 
-// notes say what the files do not have.
+// notes says what the files lack.
 func (c Counts) notes() []string {
 	var notes []string
 	if e := c.EventCounts; e != nil {
@@ -80,27 +80,27 @@ func (c Counts) notes() []string {
 			for _, place := range slices.Sorted(maps.Keys(e.LostBy)) {
 				places = append(places, fmt.Sprintf("%s %d", place, e.LostBy[place]))
 			}
-			notes = append(notes, fmt.Sprintf("%d events were lost, and are in no file (%s)", e.Lost, strings.Join(places, ", ")))
+			notes = append(notes, fmt.Sprintf("%d events were lost and are in no file (%s)", e.Lost, strings.Join(places, ", ")))
 		}
 		return notes
 	}
 	if n := c.Dropped; n > 0 {
-		notes = append(notes, fmt.Sprintf("%d packets were dropped: they matched the filter, and are in no file", n))
+		notes = append(notes, fmt.Sprintf("%d packets were dropped: they matched the filter but are in no file", n))
 	}
 	if n := c.Overwritten; n > 0 {
-		notes = append(notes, fmt.Sprintf("%d older packets gave way to newer ones, as asked (rotate)", n))
+		notes = append(notes, fmt.Sprintf("%d older packets were overwritten by newer ones, as rotate requests", n))
 	}
 	return notes
 }
 
-// heads of the columns that cells fill.
+// heads are the headings of the columns of cells.
 func (c Counts) heads() []string {
 	if c.EventCounts != nil {
 		return []string{"EVENTS", "BYTES", "LOST"}
 	}
 	heads := []string{"PACKETS", "BYTES", "DROPPED", "TRUNCATED"}
 	if c.Truncated == 0 {
-		// A column of zeros is not worth its room: lines with ordinary names of Pods then fit a terminal.
+		// Without this column of zeros, lines with names of usual length fit a terminal.
 		heads = heads[:len(heads)-1]
 	}
 	return heads

@@ -9,7 +9,7 @@ import (
 	"github.com/sonde-operator/sonde/api/v1alpha1"
 )
 
-// gateNotes say how the Pods' gates ended: how many opened, and how long their Pods waited; and of the others how.
+// gateNotes says how many gates opened and how long their Pods waited, and how each of the other gates ended.
 func gateNotes(pods []v1alpha1.PodResult) []string {
 	var notes, others []string
 	var waited []time.Duration
@@ -24,9 +24,9 @@ func gateNotes(pods []v1alpha1.PodResult) []string {
 	}
 	if n := len(waited); n > 0 {
 		slices.Sort(waited)
-		which := "1 Pod was traced from its first instruction, and waited for that"
+		which := "1 Pod was traced from its first instruction and waited"
 		if n > 1 {
-			which = fmt.Sprintf("%d Pods were traced from their first instruction, and waited for that", n)
+			which = fmt.Sprintf("%d Pods were traced from their first instruction and waited", n)
 		}
 		text := fmt.Sprintf("%s %v", which, waited[n/2])
 		if n > 1 {
@@ -35,7 +35,7 @@ func gateNotes(pods []v1alpha1.PodResult) []string {
 		notes = append(notes, text)
 	}
 	if len(others) > 0 {
-		notes = append(notes, "gates that did not open for a tracer, so that what their Pods did first may be missing: "+strings.Join(others, ", "))
+		notes = append(notes, "these gates did not open for a tracer, so the first events of their Pods may be missing: "+strings.Join(others, ", "))
 	}
 	return notes
 }

@@ -19,7 +19,7 @@ func TestGateNotes(t *testing.T) {
 		"no gate": {pods: []v1alpha1.PodResult{{Name: "web-1"}}},
 		"one": {
 			pods: []v1alpha1.PodResult{gated("web-1", v1alpha1.GateOpened, 650)},
-			want: []string{"1 Pod was traced from its first instruction, and waited for that 650ms"},
+			want: []string{"1 Pod was traced from its first instruction and waited 650ms"},
 		},
 		"some, and some not": {
 			pods: []v1alpha1.PodResult{
@@ -29,8 +29,8 @@ func TestGateNotes(t *testing.T) {
 				gated("web-4", v1alpha1.GateOpened, 600), gated("web-5", v1alpha1.GateOpened, 700), gated("web-6", v1alpha1.GateNotStarted, 0),
 			},
 			want: []string{
-				"3 Pods were traced from their first instruction, and waited for that 700ms (median), at most 1.5s",
-				"gates that did not open for a tracer, so that what their Pods did first may be missing: web-3 (Untraced), web-6 (NotStarted)",
+				"3 Pods were traced from their first instruction and waited 700ms (median), at most 1.5s",
+				"these gates did not open for a tracer, so the first events of their Pods may be missing: web-3 (Untraced), web-6 (NotStarted)",
 			},
 		},
 	} {

@@ -1,5 +1,5 @@
-// Package report says how a capture ended: as a table for people, as JSON for scripts, and as the
-// plugin's exit code.
+// Package report describes how a capture ended: as a table for people, as JSON for scripts, and as the plugin's exit
+// code.
 package report
 
 import (
@@ -20,11 +20,11 @@ import (
 const (
 	ExitOK          = 0
 	ExitError       = 1
-	ExitIncomplete  = 3   // there is a file, and packets are missing from it or may be
-	ExitInterrupted = 130 // as a shell has it for SIGINT
+	ExitIncomplete  = 3   // something is saved, but packets or events are or may be missing
+	ExitInterrupted = 130 // as a shell reports SIGINT
 )
 
-// Report is how a capture ended; its JSON form is what --json prints.
+// Report describes how a capture ended. --json prints it as JSON.
 type Report struct {
 	Namespace string         `json:"namespace"`
 	Name      string         `json:"name"`
@@ -33,23 +33,23 @@ type Report struct {
 	Phase     v1alpha1.Phase `json:"phase"`
 	Reason    string         `json:"reason,omitempty"`
 	Message   string         `json:"message,omitempty"`
-	// Complete: every Pod is Completed and every file is here, whole.
+	// Complete says that every Pod is Completed and every file is saved completely.
 	Complete bool `json:"complete"`
-	// Path of the merged file or of the directory; empty when nothing was saved. Size in bytes.
+	// Path of the merged file or of the directory; empty if nothing was saved. Size is in bytes.
 	Path  string `json:"path,omitempty"`
 	Size  int64  `json:"size,omitempty"`
 	Pods  []Pod  `json:"pods"`
 	Total Counts `json:"total"`
-	// Problems say what is missing, one sentence each.
+	// Problems says what is missing, in one sentence each.
 	Problems []string `json:"problems,omitempty"`
-	// Notes say what else to know about the file.
+	// Notes says what else to know about the files.
 	Notes []string `json:"notes,omitempty"`
 
-	failedFiles, unknown int
-	unit                 live.Unit
+	failedFiles, unlisted int
+	unit                  live.Unit
 }
 
-// Pod is one Pod's part.
+// Pod is the part of one Pod.
 type Pod struct {
 	Name    string         `json:"name"`
 	UID     string         `json:"uid"`
@@ -57,22 +57,22 @@ type Pod struct {
 	Phase   v1alpha1.Phase `json:"phase"`
 	Reason  string         `json:"reason,omitempty"`
 	Message string         `json:"message,omitempty"`
-	// Engine that captured, and why it is not the one that is preferred.
+	// Engine that captured, and why it was not the preferred one.
 	Engine        string `json:"engine,omitempty"`
 	EngineMessage string `json:"engineMessage,omitempty"`
 	Counts
 	Files []File `json:"files,omitempty"`
 }
 
-// File is one file of a Pod: its size in bytes as saved, and its path where files were kept apart.
+// File of a Pod: its saved size in bytes, and its path if the files were not merged.
 type File struct {
 	Name string `json:"name"`
 	Size int64  `json:"size"`
 	Path string `json:"path,omitempty"`
 }
 
-// New makes the report of a capture that has ended: pods as capture.State has them, saved as
-// capture.Saver left it.
+// New returns the report of a capture that has ended. pods are those of capture.State, saved is the result of
+// capture.Saver.
 func New(c v1alpha1.Capture, pods []v1alpha1.PodResult, saved capture.Saved) Report {
 	status, unit := c.CaptureStatus(), capture.UnitOf(c)
 	r := Report{
@@ -85,9 +85,9 @@ func New(c v1alpha1.Capture, pods []v1alpha1.PodResult, saved capture.Saved) Rep
 	for _, p := range pods {
 		r.pod(p, saved)
 	}
-	// The files of Pods that the status has no room for are known only from the stream, if at all.
-	if r.unknown = max(0, int(status.Totals.Pods)-len(pods)); r.unknown > 0 {
-		r.Problems = append(r.Problems, fmt.Sprintf("%d further Pods were %s, and the status has no room for their files", r.unknown, r.words().done))
+	// The files of Pods that did not fit into the status are unknown, unless the live counts listed them.
+	if r.unlisted = max(0, int(status.Totals.Pods)-len(pods)); r.unlisted > 0 {
+		r.Problems = append(r.Problems, fmt.Sprintf("%d more Pods were %s, but their files do not fit into the status", r.unlisted, r.words().done))
 	}
 	r.failedFiles = len(saved.Problems())
 	for _, f := range saved.Problems() {
@@ -97,7 +97,7 @@ func New(c v1alpha1.Capture, pods []v1alpha1.PodResult, saved capture.Saved) Rep
 	r.Notes = append(r.Notes, gateNotes(pods)...)
 	r.Notes = append(r.Notes, engineNotes(pods)...)
 	if saved.Late > 0 {
-		r.Notes = append(r.Notes, fmt.Sprintf("%d %s stand behind later ones in the file", saved.Late, unit.Count()))
+		r.Notes = append(r.Notes, fmt.Sprintf("%d %s are not in the order of time in the file", saved.Late, unit.Count()))
 	}
 	if len(r.Problems) == 0 && r.Phase != v1alpha1.PhaseCompleted {
 		r.Problems = append(r.Problems, fmt.Sprintf("the %s is %s: %s", r.words().what, r.Phase, sentence(r.Reason, r.Message)))
@@ -121,7 +121,7 @@ func (r *Report) pod(p v1alpha1.PodResult, saved capture.Saved) {
 	switch {
 	case p.Phase != v1alpha1.PhaseCompleted:
 		r.Problems = append(r.Problems, fmt.Sprintf("%s is %s: %s", p.Name, p.Phase, sentence(p.Reason, p.Message)))
-	case p.Message != "": // as of an interface that was asked for and never came
+	case p.Message != "": // for example, a requested interface never appeared
 		r.Notes = append(r.Notes, p.Name+": "+p.Message)
 	}
 	r.Pods = append(r.Pods, pod)
@@ -137,7 +137,7 @@ func sentence(reason, message string) string {
 	return reason + ": " + message
 }
 
-// ExitCode is 0 for a whole result, 3 for one that is saved and not whole, 1 where nothing is saved.
+// ExitCode returns 0 if everything was saved, 3 if something is missing, and 1 if nothing was saved.
 func (r Report) ExitCode() int {
 	switch {
 	case r.Complete:
@@ -148,10 +148,10 @@ func (r Report) ExitCode() int {
 	return ExitError
 }
 
-// Everything reports whether nothing is left in the cluster that could still be saved: no file is
-// missing or of a wrong size, and no Pod has a result that is not listed (a lost node may come back).
-func (r Report) Everything() bool {
-	if r.failedFiles > 0 || r.unknown > 0 {
+// AllSaved reports whether the cluster has nothing more to save: no file is missing or has a wrong size, and no Pod may
+// still get a result (a lost node may come back).
+func (r Report) AllSaved() bool {
+	if r.failedFiles > 0 || r.unlisted > 0 {
 		return false
 	}
 	for _, p := range r.Pods {
@@ -162,7 +162,7 @@ func (r Report) Everything() bool {
 	return true
 }
 
-// Text is the report for people: a table, where the file is, and what is missing.
+// Text returns the report for people: a table, the path, and what is missing.
 func (r Report) Text() string {
 	var b strings.Builder
 	if len(r.Pods) > 0 {
@@ -182,7 +182,7 @@ func (r Report) Text() string {
 		return b.String()
 	}
 	if r.Path != "" {
-		b.WriteString("INCOMPLETE: what is saved is not everything that the Pods " + r.words().did + ".\n")
+		b.WriteString("INCOMPLETE: the saved files do not have everything that the Pods " + r.words().did + ".\n")
 	}
 	for _, p := range r.Problems {
 		b.WriteString("  " + table.Printable(p) + "\n")
@@ -190,7 +190,7 @@ func (r Report) Text() string {
 	return b.String()
 }
 
-// NoteText has a line for each of the notes.
+// NoteText returns a line for each note.
 func (r Report) NoteText() string {
 	var b strings.Builder
 	for _, n := range r.Notes {
@@ -199,7 +199,7 @@ func (r Report) NoteText() string {
 	return b.String()
 }
 
-// words that differ between kinds.
+// words that differ between the kinds of captures.
 type words struct{ what, done, did string }
 
 func (r Report) words() words {
@@ -209,10 +209,10 @@ func (r Report) words() words {
 	return words{"capture", "captured", "sent and received"}
 }
 
-// Table has one line per Pod, and their sum.
+// Table returns one line for each Pod, and their sum.
 func (r Report) Table() string { return r.table(false) }
 
-// WideTable is Table with the engines, where they are known.
+// WideTable is Table with the engines, if they are known.
 func (r Report) WideTable() string {
 	return r.table(slices.ContainsFunc(r.Pods, func(p Pod) bool { return p.Engine != "" }))
 }

@@ -150,7 +150,7 @@ func TestReport(t *testing.T) {
 			if code := r.ExitCode(); code != tc.wantCode {
 				t.Errorf("exit code %d, want %d", code, tc.wantCode)
 			}
-			if got := r.Everything(); got != tc.wantEverything {
+			if got := r.AllSaved(); got != tc.wantEverything {
 				t.Errorf("everything saved: %t, want %t", got, tc.wantEverything)
 			}
 		})

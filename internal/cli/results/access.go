@@ -17,48 +17,48 @@ import (
 )
 
 const (
-	// accessSeconds is how long a ResultAccess lasts; renewAfter leaves time to use the last token.
+	// accessSeconds is how long a ResultAccess is valid. renewAfter leaves time to use the last token.
 	accessSeconds = 900
 	renewAfter    = 10 * time.Minute
 )
 
-// Access makes ResultAccesses for one capture as they are needed, and takes them away at the end.
+// Access creates ResultAccesses for one capture as they are needed, and deletes them at the end.
 type Access struct {
 	client  client.Client
 	clock   clock.PassiveClock
 	capture v1alpha1.Capture
 
-	mu      sync.Mutex
-	token   string
-	made    time.Time
-	objects []*v1alpha1.ResultAccess
+	mu        sync.Mutex
+	token     string
+	createdAt time.Time
+	objects   []*v1alpha1.ResultAccess
 }
 
-// NewAccess returns an Access to capture, which must have come from the API server.
+// NewAccess returns an Access to capture, which was read from the API server: its UID is set.
 func NewAccess(c client.Client, clk clock.PassiveClock, capture v1alpha1.Capture) *Access {
 	return &Access{client: c, clock: clk, capture: capture}
 }
 
-// Token returns a token that the manager accepts, or soon will, and its age. The error is the API
-// server's, unwrapped where a webhook refused.
+// Token returns a token and its age. The manager accepts it once it has observed the ResultAccess. The error wraps that
+// of the API server.
 func (a *Access) Token(ctx context.Context) (token string, age time.Duration, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.token != "" && a.clock.Since(a.made) < renewAfter {
-		return a.token, a.clock.Since(a.made), nil
+	if a.token != "" && a.clock.Since(a.createdAt) < renewAfter {
+		return a.token, a.clock.Since(a.createdAt), nil
 	}
 	token, hash := newToken()
 	object := a.build(hash)
 	if err := a.client.Create(ctx, object); err != nil {
-		return "", 0, fmt.Errorf("ask for the results: %w", err)
+		return "", 0, fmt.Errorf("create a ResultAccess: %w", err)
 	}
-	a.token, a.made = token, a.clock.Now()
+	a.token, a.createdAt = token, a.clock.Now()
 	a.objects = append(a.objects, object)
 	return a.token, 0, nil
 }
 
-// Forget makes the next Token a new one: this one was refused.
-func (a *Access) Forget(token string) {
+// Invalidate makes Token create a new token, because this one was refused.
+func (a *Access) Invalidate(token string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.token == token {
@@ -66,7 +66,7 @@ func (a *Access) Forget(token string) {
 	}
 }
 
-// Close deletes what Token made. What it cannot delete, the manager does when it has expired.
+// Close deletes the ResultAccesses. The manager deletes those that remain when they expire.
 func (a *Access) Close(ctx context.Context) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -101,7 +101,7 @@ func (a *Access) build(hash string) *v1alpha1.ResultAccess {
 // newToken returns 256 random bits in hex, and the hex SHA-256 of that text.
 func newToken() (token, hash string) {
 	b := make([]byte, 32)
-	_, _ = rand.Read(b) // never fails: crypto/rand ends the program where there is no randomness
+	_, _ = rand.Read(b) // never fails: crypto/rand ends the program if there is no randomness
 	token = hex.EncodeToString(b)
 	sum := sha256.Sum256([]byte(token))
 	return token, hex.EncodeToString(sum[:])

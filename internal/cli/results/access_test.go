@@ -44,18 +44,18 @@ func TestAccess(t *testing.T) {
 	if err != nil || age != 0 {
 		t.Fatalf("age %v, %v", age, err)
 	}
-	made := list(t, c)
-	if len(made) != 1 {
-		t.Fatalf("%d ResultAccesses, want 1", len(made))
+	objects := list(t, c)
+	if len(objects) != 1 {
+		t.Fatalf("%d ResultAccesses, want 1", len(objects))
 	}
 	sum := sha256.Sum256([]byte(token))
-	if got := made[0].Spec.TokenHash; got != hex.EncodeToString(sum[:]) {
+	if got := objects[0].Spec.TokenHash; got != hex.EncodeToString(sum[:]) {
 		t.Errorf("tokenHash %s is not the SHA-256 of the token", got)
 	}
-	if ref := made[0].Spec.CaptureRef; ref.Kind != "PacketCapture" || ref.Name != "web" || made[0].Namespace != "shop" {
-		t.Errorf("made for %+v in %s", ref, made[0].Namespace)
+	if ref := objects[0].Spec.CaptureRef; ref.Kind != "PacketCapture" || ref.Name != "web" || objects[0].Namespace != "shop" {
+		t.Errorf("made for %+v in %s", ref, objects[0].Namespace)
 	}
-	if owners := made[0].OwnerReferences; len(owners) != 1 || owners[0].UID != "uid-1" {
+	if owners := objects[0].OwnerReferences; len(owners) != 1 || owners[0].UID != "uid-1" {
 		t.Errorf("owners %+v: the garbage collector would not take it with the capture", owners)
 	}
 
@@ -68,11 +68,11 @@ func TestAccess(t *testing.T) {
 	if err != nil || second == token || age != 0 {
 		t.Errorf("before it expires: same %t, age %v, %v", second == token, age, err)
 	}
-	a.Forget(token) // an old one: nothing to forget
+	a.Invalidate(token) // an old one: nothing to forget
 	if again, _, _ := a.Token(t.Context()); again != second {
 		t.Error("forgetting an old token gave a new one")
 	}
-	a.Forget(second)
+	a.Invalidate(second)
 	if third, _, _ := a.Token(t.Context()); third == second {
 		t.Error("a token that was refused is used again")
 	}
@@ -91,9 +91,9 @@ func TestAccessToATrace(t *testing.T) {
 	if _, _, err := NewAccess(c, clock, named(&v1alpha1.Trace{})).Token(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	made := list(t, c)
-	if len(made) != 1 || made[0].Spec.CaptureRef != (v1alpha1.CaptureReference{Kind: "Trace", Name: "web"}) || made[0].OwnerReferences[0].Kind != "Trace" {
-		t.Errorf("made %+v", made)
+	objects := list(t, c)
+	if len(objects) != 1 || objects[0].Spec.CaptureRef != (v1alpha1.CaptureReference{Kind: "Trace", Name: "web"}) || objects[0].OwnerReferences[0].Kind != "Trace" {
+		t.Errorf("made %+v", objects)
 	}
 }
 

@@ -26,28 +26,28 @@ const TokenHeader = "X-Sonde-Token"
 // service is the proxied name of the manager's results port: scheme, Service, port.
 const service = "https:sonde-results:https"
 
-// maxErrorBody bounds what is read of a refusal.
+// maxErrorBody limits how much of an error response is read, in bytes.
 const maxErrorBody = 64 << 10
 
-// Timing says how patient a Client is.
+// Timing has the timeouts and retries of a Client.
 type Timing struct {
-	// Settle is how long after a ResultAccess was made the manager may not know it yet.
-	Settle time.Duration
-	// Pause before a request is sent again; it doubles with each failure in a row, up to 16 times.
+	// Propagation is how long the manager may take to observe a new ResultAccess.
+	Propagation time.Duration
+	// Pause before a retry. It doubles with each consecutive failure, up to 16 times Pause.
 	Pause time.Duration
-	// Idle is how long a connection may be silent; the manager sends something every 5 s.
+	// Idle is how long a connection may send nothing. The manager sends something every 5 s.
 	Idle time.Duration
-	// Retries of a file's transfer without one byte of progress.
+	// Retries of a download that makes no progress.
 	Retries int
 }
 
-// DefaultTiming is what the plugin uses.
-var DefaultTiming = Timing{Settle: 10 * time.Second, Pause: 500 * time.Millisecond, Idle: 30 * time.Second, Retries: 5}
+// DefaultTiming is the timing of the plugin.
+var DefaultTiming = Timing{Propagation: 10 * time.Second, Pause: 500 * time.Millisecond, Idle: 30 * time.Second, Retries: 5}
 
-// Tokens gives the token to send with a request (see Access).
+// Tokens provides the token of a request (see Access).
 type Tokens interface {
 	Token(ctx context.Context) (token string, age time.Duration, err error)
-	Forget(token string)
+	Invalidate(token string)
 }
 
 // Client reads the results of one capture.
@@ -58,8 +58,8 @@ type Client struct {
 	path   []string
 }
 
-// NewClient returns a client for a capture, served by the operator in operatorNamespace.
-// config is the user's; its timeout is not used, as streams last as long as captures.
+// NewClient returns a client for the results of a capture, which the operator in operatorNamespace serves. It ignores
+// the timeout of config, because streams last as long as captures.
 func NewClient(config *rest.Config, operatorNamespace string, capture v1alpha1.Capture, tokens Tokens, timing Timing) (*Client, error) {
 	k, _ := kind.CaptureOf(capture.KindName()) // there is no Capture of another
 	c := rest.CopyConfig(config)
@@ -68,7 +68,7 @@ func NewClient(config *rest.Config, operatorNamespace string, capture v1alpha1.C
 	c.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
 	r, err := rest.UnversionedRESTClientFor(c)
 	if err != nil {
-		return nil, fmt.Errorf("make a client for the results: %w", err)
+		return nil, fmt.Errorf("create a client for the results: %w", err)
 	}
 	return &Client{rest: r, tokens: tokens, timing: timing, path: []string{
 		"/api/v1/namespaces", operatorNamespace, "services", service, "proxy",
@@ -76,37 +76,37 @@ func NewClient(config *rest.Config, operatorNamespace string, capture v1alpha1.C
 	}}, nil
 }
 
-// Error is a refusal, by the manager or by the API server on the way to it.
+// Error is an error response of the manager, or of the API server that proxies to it.
 type Error struct {
 	// Code is the HTTP status.
 	Code int
-	// Message is the refusal's own text.
+	// Message of the response.
 	Message string
-	// FromManager tells the endpoint's refusals from the API server's.
+	// FromManager says that the manager sent the response, and not the API server.
 	FromManager bool
 }
 
-// Error returns the message and, for the API server's refusals, what to look at.
+// Error returns the message and, if the API server sent it, what to check.
 func (e *Error) Error() string {
 	if e.FromManager {
 		return e.Message
 	}
 	switch e.Code {
 	case http.StatusNotFound:
-		return e.Message + ": is Sonde installed in another namespace? Name it with --operator-namespace"
+		return e.Message + ": if Sonde is installed in another namespace, name it with --operator-namespace"
 	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
-		return e.Message + ": the operator is not ready; look at its Pods in its namespace"
+		return e.Message + ": the operator is not ready; check the Pods in its namespace"
 	}
 	return e.Message
 }
 
-// get sends one request, with a new token where the old one has ended. It waits for the manager to
-// learn of a token that was just made. The caller closes the response's body.
+// get sends a request. It renews a token that has expired, and waits until the manager has observed a new one. The
+// caller closes the body of the response.
 func (c *Client) get(ctx context.Context, header http.Header, path ...string) (*http.Response, error) {
 	return c.query(ctx, nil, header, path...)
 }
 
-// query is get with parameters.
+// query is get with query parameters.
 func (c *Client) query(ctx context.Context, parameters url.Values, header http.Header, path ...string) (*http.Response, error) {
 	renewed := false
 	for {
@@ -116,25 +116,25 @@ func (c *Client) query(ctx context.Context, parameters url.Values, header http.H
 		}
 		resp, err := c.send(ctx, token, parameters, header, path)
 		var refused *Error
-		if err == nil || !errors.As(err, &refused) || !refused.FromManager || !aboutToken(refused.Code) {
+		if err == nil || !errors.As(err, &refused) || !refused.FromManager || !tokenRefused(refused.Code) {
 			return resp, err
 		}
 		switch {
-		case age < c.timing.Settle:
+		case age < c.timing.Propagation:
 			if err := wait(ctx, c.timing.Pause); err != nil {
 				return nil, err
 			}
 		case !renewed && refused.Code != http.StatusNotFound:
 			renewed = true
-			c.tokens.Forget(token)
+			c.tokens.Invalidate(token)
 		default:
 			return nil, err
 		}
 	}
 }
 
-// aboutToken reports whether a refusal can come from a manager that does not know the token, yet or any more.
-func aboutToken(code int) bool {
+// tokenRefused reports whether the manager may have refused the token because it is too new or expired.
+func tokenRefused(code int) bool {
 	return code == http.StatusUnauthorized || code == http.StatusForbidden || code == http.StatusNotFound
 }
 
@@ -143,15 +143,15 @@ func (c *Client) send(ctx context.Context, token string, parameters url.Values, 
 	target.RawQuery = parameters.Encode()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
 	if err != nil {
-		return nil, fmt.Errorf("ask the results endpoint: %w", err)
+		return nil, fmt.Errorf("send a request to the results endpoint: %w", err)
 	}
 	maps.Copy(req.Header, header)
 	req.Header.Set(TokenHeader, token)
-	// Sizes and ranges are those of the file, not of something compressed on the way.
+	// Sizes and ranges must be those of the file, not of a compressed response.
 	req.Header.Set("Accept-Encoding", "identity")
 	resp, err := c.rest.Client.Do(req)
 	if err != nil {
-		return nil, fmt.Errorf("ask the results endpoint: %w", err)
+		return nil, fmt.Errorf("send a request to the results endpoint: %w", err)
 	}
 	if resp.StatusCode < 300 || resp.StatusCode == http.StatusRequestedRangeNotSatisfiable {
 		return resp, nil
@@ -161,7 +161,7 @@ func (c *Client) send(ctx context.Context, token string, parameters url.Values, 
 	return nil, parseError(resp.StatusCode, body)
 }
 
-// parseError tells the manager's {"error": "..."} from the API server's Status.
+// parseError reads the manager's {"error": "..."} or the API server's Status.
 func parseError(code int, body []byte) *Error {
 	var fromManager struct {
 		Error string `json:"error"`
@@ -176,7 +176,7 @@ func parseError(code int, body []byte) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf("the results endpoint answered %d %s", code, http.StatusText(code))}
 }
 
-// wait returns after d, or with an error when ctx ends before.
+// wait returns after d, or with an error if ctx ends first.
 func wait(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()

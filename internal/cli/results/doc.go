@@ -1,5 +1,4 @@
-// Package results is the plugin's side of the results endpoint: live counts and files of a capture,
-// read from the manager through the API server's services/proxy. What opens the endpoint is a token
-// whose hash stands in a ResultAccess; the token itself goes only into the header X-Sonde-Token, as
-// the API server takes the Authorization header for itself.
+// Package results is the plugin's client of the results endpoint: it reads live counts and files of a capture from the
+// manager through the API server's services/proxy. The endpoint requires a token whose hash is in a ResultAccess. The
+// token is sent in the header X-Sonde-Token, because the API server consumes the Authorization header.
 package results

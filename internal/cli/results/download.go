@@ -13,31 +13,31 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// errChanged starts a transfer anew: what was read so far belongs to another state of the file.
-var errChanged = errors.New("the file changed during its transfer")
+// errChanged restarts a download: the bytes read so far are of another version of the file.
+var errChanged = errors.New("the file changed during its download")
 
-// Download writes the whole file of the Pod with that UID to dst, which must be empty, and returns
-// its size in bytes. A transfer that breaks goes on where it broke. progress, which may be nil, is
-// told how much is there, and of how much (-1: not known).
+// Download writes a file of the Pod with that UID to dst, which must be empty, and returns its size in bytes. If the
+// connection is lost, it continues where the download stopped. progress, which may be nil, is called with the number of
+// bytes written and the size of the file, which is -1 while it is unknown.
 func (c *Client) Download(ctx context.Context, podUID, file string, dst *os.File, progress func(done, total int64)) (int64, error) {
 	t := &transfer{client: c, podUID: podUID, file: file, dst: dst, total: -1, progress: progress}
 	pause := c.timing.Pause
 	for failures := 0; ; {
 		before := t.done
-		err := t.part(ctx)
+		err := t.attempt(ctx)
 		switch {
 		case err == nil:
 			return t.done, nil
 		case ctx.Err() != nil:
 			return t.done, context.Cause(ctx)
-		case !again(err):
+		case !retryable(err):
 			return t.done, fmt.Errorf("download %s: %w", file, err)
 		}
 		if t.done > before {
 			failures, pause = 0, c.timing.Pause
 		}
 		if failures++; failures > c.timing.Retries {
-			return t.done, fmt.Errorf("download %s: given up after %d attempts at byte %d: %w", file, failures, t.done, err)
+			return t.done, fmt.Errorf("download %s: %d attempts failed at byte %d: %w", file, failures, t.done, err)
 		}
 		if err := wait(ctx, pause); err != nil {
 			return t.done, err
@@ -46,8 +46,8 @@ func (c *Client) Download(ctx context.Context, podUID, file string, dst *os.File
 	}
 }
 
-// again reports whether asking again can help: not where somebody said no, nor where the disk is full.
-func again(err error) bool {
+// retryable reports whether a retry may succeed. It cannot after a refusal or an error of the local disk.
+func retryable(err error) bool {
 	if refused, ok := errors.AsType[*Error](err); ok {
 		return refused.Code >= http.StatusInternalServerError || refused.Code == http.StatusTooManyRequests
 	}
@@ -66,8 +66,8 @@ type transfer struct {
 	progress     func(done, total int64)
 }
 
-// part reads from where the transfer is to the file's end.
-func (t *transfer) part(ctx context.Context) error {
+// attempt downloads the rest of the file over one connection.
+func (t *transfer) attempt(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	header := http.Header{}
@@ -79,20 +79,20 @@ func (t *transfer) part(ctx context.Context) error {
 		return err
 	}
 	defer resp.Body.Close()
-	if err := t.place(resp); err != nil || t.done == t.total {
+	if err := t.locate(resp); err != nil || t.done == t.total {
 		return err
 	}
-	if _, err := io.Copy(t, watch(resp.Body, t.client.timing.Idle, cancel)); err != nil {
+	if _, err := io.Copy(t, newIdleReader(resp.Body, t.client.timing.Idle, cancel)); err != nil {
 		return cause(ctx, err)
 	}
 	if t.total >= 0 && t.done != t.total {
-		return fmt.Errorf("%w: %d of %d bytes came", io.ErrUnexpectedEOF, t.done, t.total)
+		return fmt.Errorf("%w: %d of %d bytes were received", io.ErrUnexpectedEOF, t.done, t.total)
 	}
 	return nil
 }
 
-// place finds out which bytes of the file resp holds, and sets done and total.
-func (t *transfer) place(resp *http.Response) error {
+// locate sets done and total according to the bytes of the file that resp holds.
+func (t *transfer) locate(resp *http.Response) error {
 	switch resp.StatusCode {
 	case http.StatusOK:
 		t.total = resp.ContentLength
@@ -105,7 +105,7 @@ func (t *transfer) place(resp *http.Response) error {
 	if err != nil {
 		return err
 	}
-	if start < 0 { // 416: nothing lies behind the offset that was asked for
+	if start < 0 { // 416: there are no bytes after the requested offset
 		start = total
 	}
 	if start != t.done || (t.total >= 0 && total != t.total) {
@@ -127,7 +127,7 @@ func (t *transfer) restart() error {
 	return nil
 }
 
-// Write puts b behind what is there.
+// Write appends b to the file.
 func (t *transfer) Write(b []byte) (int, error) {
 	n, err := t.dst.WriteAt(b, t.done)
 	t.done += int64(n)
@@ -140,7 +140,7 @@ func (t *transfer) Write(b []byte) (int, error) {
 	return n, nil
 }
 
-// diskError is a failure on this side of the network.
+// diskError is an error of the local disk.
 type diskError struct{ err error }
 
 func (e *diskError) Error() string { return e.err.Error() }
@@ -169,7 +169,7 @@ func contentRange(s string) (start, total int64, err error) {
 	return start, total, nil
 }
 
-// parseSize reads digits only: strconv.ParseInt would take signs, too.
+// parseSize reads digits only; strconv.ParseInt would accept a sign.
 func parseSize(s string) (int64, error) {
 	n, err := strconv.ParseUint(s, 10, 63)
 	if err != nil {

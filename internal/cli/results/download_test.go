@@ -115,7 +115,7 @@ func TestDownload(t *testing.T) {
 		"gives up": {
 			answer:     func(_ int, w http.ResponseWriter, _ *http.Request) { refuse(w, 502, "the keeper does not answer") },
 			wantRanges: []string{"", "", "", ""},
-			wantErr:    "download a.pcapng: given up after 4 attempts at byte 0: the keeper does not answer",
+			wantErr:    "download a.pcapng: 4 attempts failed at byte 0: the keeper does not answer",
 		},
 		"does not ask again for what is gone": {
 			answer:     func(_ int, w http.ResponseWriter, _ *http.Request) { refuse(w, 410, "kept until 12:00") },
@@ -194,7 +194,7 @@ func (r *refusedTokens) Token(context.Context) (token string, age time.Duration,
 	return "", 0, apierrors.NewForbidden(schema.GroupResource{Resource: "resultaccesses"}, "", nil)
 }
 
-func (*refusedTokens) Forget(string) {}
+func (*refusedTokens) Invalidate(string) {}
 
 func TestDownloadDoesNotAskAgainForARightThatIsMissing(t *testing.T) {
 	refused := &refusedTokens{}

@@ -19,7 +19,7 @@ import (
 const prefix = "/api/v1/namespaces/sonde-system/services/https:sonde-results:https/proxy/v1/namespaces/shop/packetcaptures/web"
 
 // quick is a patience that a test has time for.
-var quick = Timing{Settle: time.Minute, Pause: time.Millisecond, Idle: 2 * time.Second, Retries: 3}
+var quick = Timing{Propagation: time.Minute, Pause: time.Millisecond, Idle: 2 * time.Second, Retries: 3}
 
 // tokens counts what was asked of it.
 type tokens struct {
@@ -38,7 +38,7 @@ func (s *tokens) Token(context.Context) (token string, age time.Duration, err er
 	return "token-" + strconv.Itoa(s.made), s.age, nil
 }
 
-func (s *tokens) Forget(string) {
+func (s *tokens) Invalidate(string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.forgotten = true
@@ -142,11 +142,11 @@ func TestRefusals(t *testing.T) {
 		"no operator in that namespace": {
 			refusals: 9, refuse: func(w http.ResponseWriter) { apiRefuse(w, 404, `services "sonde-results" not found`) },
 			wantAsked: 1, wantMade: 1,
-			wantErr: `services "sonde-results" not found: is Sonde installed in another namespace? Name it with --operator-namespace`,
+			wantErr: `services "sonde-results" not found: if Sonde is installed in another namespace, name it with --operator-namespace`,
 		},
 		"the operator is down": {
 			refusals: 9, refuse: func(w http.ResponseWriter) { apiRefuse(w, 503, "no endpoints available") },
-			wantAsked: 1, wantMade: 1, wantErr: "no endpoints available: the operator is not ready; look at its Pods in its namespace",
+			wantAsked: 1, wantMade: 1, wantErr: "no endpoints available: the operator is not ready; check the Pods in its namespace",
 		},
 		"something else is in the way": {
 			refusals: 9, refuse: func(w http.ResponseWriter) { http.Error(w, "<html>", http.StatusTeapot) },
@@ -206,7 +206,7 @@ func TestProgressNoticesSilence(t *testing.T) {
 		<-r.Context().Done()
 	})
 	err := c.Progress(t.Context(), func(Update) {})
-	if err == nil || !strings.Contains(err.Error(), "silent") {
+	if err == nil || !strings.Contains(err.Error(), "stopped sending") {
 		t.Errorf("error %v, want one about silence", err)
 	}
 }

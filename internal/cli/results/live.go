@@ -15,29 +15,29 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
 )
 
-// Parameters of lines that are followed.
+// Query parameters of a stream of lines.
 const (
 	queryFrom   = "from"
 	queryNewest = "newest"
 )
 
-// ErrNoLive says that the operator, or the agent in the cluster, is of before lines could be followed.
-var ErrNoLive = errors.New("this cluster's Sonde shows no lines while a trace runs: it is older than this plugin")
+// ErrNoLiveLines says that the operator or the agent is too old to stream lines.
+var ErrNoLiveLines = errors.New("this cluster's Sonde cannot show events while a trace runs: it is older than this plugin")
 
-// Live writes the lines of a file of a Pod's trace to w as they are written, from the first on, and returns nil when the
-// trace has ended. It waits for a file that is not there yet, and takes a stream that breaks up where it broke. With
-// newest lines are left out where they would come long after they were written.
+// Live copies the lines of a trace file to w while the tracer writes them, and returns nil when the trace has ended. It
+// waits for a file that does not exist yet, and resumes a stream whose connection is lost. With newest, a stream that
+// falls behind skips lines.
 func (c *Client) Live(ctx context.Context, podUID, file string, newest bool, w io.Writer) error {
-	f := &followed{client: c, podUID: podUID, file: file, newest: newest, w: w}
+	f := &lineStream{client: c, podUID: podUID, file: file, newest: newest, w: w}
 	for pause := c.timing.Pause; ; pause = min(2*pause, 4*c.timing.Pause) {
 		before := f.at
-		err := f.part(ctx)
+		err := f.attempt(ctx)
 		switch {
 		case err == nil:
 			return nil
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case errors.Is(err, errReader) || errors.Is(err, ErrNoLive) || errors.Is(err, bufio.ErrTooLong) || !mayCome(err):
+		case errors.Is(err, errSink) || errors.Is(err, ErrNoLiveLines) || errors.Is(err, bufio.ErrTooLong) || !lineRetryable(err):
 			return fmt.Errorf("follow %s: %w", file, err)
 		}
 		if f.at > before {
@@ -49,26 +49,26 @@ func (c *Client) Live(ctx context.Context, podUID, file string, newest bool, w i
 	}
 }
 
-// mayCome reports whether asking again can help: lines of a trace that just begins are not there yet.
-func mayCome(err error) bool {
+// lineRetryable reports whether a retry may succeed. The file of a trace that has just started may not exist yet.
+func lineRetryable(err error) bool {
 	refused, ok := errors.AsType[*Error](err)
-	return again(err) || ok && refused.FromManager && refused.Code == http.StatusNotFound
+	return retryable(err) || ok && refused.FromManager && refused.Code == http.StatusNotFound
 }
 
-// errReader is of who reads the lines, and not of those who send them.
-var errReader = errors.New("nobody takes the lines")
+// errSink says that the destination failed, and not the stream.
+var errSink = errors.New("the lines could not be written")
 
-// followed is a file whose lines are followed.
-type followed struct {
+// lineStream is the state of Live.
+type lineStream struct {
 	client       *Client
 	podUID, file string
 	newest       bool
 	w            io.Writer
-	at           int64 // the first byte that has not come yet
+	at           int64 // offset of the next byte in the file
 }
 
-// part follows for as long as one connection lasts.
-func (f *followed) part(ctx context.Context) error {
+// attempt copies lines over one connection.
+func (f *lineStream) attempt(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	parameters := url.Values{queryFrom: {strconv.FormatInt(f.at, 10)}}
@@ -76,16 +76,16 @@ func (f *followed) part(ctx context.Context) error {
 		parameters.Set(queryNewest, "1")
 	}
 	resp, err := f.client.query(ctx, parameters, nil, "live", f.podUID, f.file)
-	if unknownPath(err) {
-		return ErrNoLive
+	if isUnknownPath(err) {
+		return ErrNoLiveLines
 	}
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
-	lines := bufio.NewScanner(watch(resp.Body, f.client.timing.Idle, cancel))
+	lines := bufio.NewScanner(newIdleReader(resp.Body, f.client.timing.Idle, cancel))
 	lines.Buffer(make([]byte, 0, 64<<10), tracefmt.MaxLine+1)
-	lines.Split(wholeLine)
+	lines.Split(scanLines)
 	for lines.Scan() {
 		if err := f.take(lines.Bytes()); err != nil {
 			return err
@@ -97,8 +97,8 @@ func (f *followed) part(ctx context.Context) error {
 	return nil
 }
 
-// take one line with its end. A blank one only shows that somebody is there.
-func (f *followed) take(line []byte) error {
+// take copies one line with its newline. An empty line is a heartbeat.
+func (f *lineStream) take(line []byte) error {
 	if len(line) == 1 {
 		return nil
 	}
@@ -107,22 +107,23 @@ func (f *followed) take(line []byte) error {
 		return nil
 	}
 	if _, err := f.w.Write(line); err != nil {
-		return fmt.Errorf("%w: %w", errReader, err)
+		return fmt.Errorf("%w: %w", errSink, err)
 	}
 	f.at += int64(len(line))
 	return nil
 }
 
-// wholeLine is a bufio.SplitFunc: lines with their ends. What has none at a connection's end comes again.
-func wholeLine(data []byte, _ bool) (advance int, token []byte, err error) {
+// scanLines is a bufio.SplitFunc for lines with their newlines. An incomplete line at the end of a connection is
+// dropped: the next attempt reads it again.
+func scanLines(data []byte, _ bool) (advance int, token []byte, err error) {
 	if i := bytes.IndexByte(data, '\n'); i >= 0 {
 		return i + 1, data[:i+1], nil
 	}
 	return 0, nil, nil
 }
 
-// unknownPath tells a manager that has no such path from one that has no such file.
-func unknownPath(err error) bool {
+// isUnknownPath reports whether the manager does not have the path at all, rather than the file.
+func isUnknownPath(err error) bool {
 	refused, ok := errors.AsType[*Error](err)
 	return ok && refused.FromManager && refused.Code == http.StatusNotFound && strings.HasPrefix(refused.Message, "no such path")
 }

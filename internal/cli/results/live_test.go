@@ -89,13 +89,13 @@ func TestLiveErrors(t *testing.T) {
 	}{
 		"an operator of before": {
 			serve: func(w http.ResponseWriter) { refuse(w, 404, "no such path: GET /v1/namespaces/...") },
-			want:  "older than this plugin", wantIs: ErrNoLive,
+			want:  "older than this plugin", wantIs: ErrNoLiveLines,
 		},
-		"gone": {serve: func(w http.ResponseWriter) { refuse(w, 410, "the files are gone") }, want: "follow web-1.ndjson: the files are gone", wantNot: ErrNoLive},
+		"gone": {serve: func(w http.ResponseWriter) { refuse(w, 410, "the files are gone") }, want: "follow web-1.ndjson: the files are gone", wantNot: ErrNoLiveLines},
 		"no operator": {
-			serve: func(w http.ResponseWriter) { apiRefuse(w, 404, `services "sonde-results" not found`) }, want: "--operator-namespace", wantNot: ErrNoLive,
+			serve: func(w http.ResponseWriter) { apiRefuse(w, 404, `services "sonde-results" not found`) }, want: "--operator-namespace", wantNot: ErrNoLiveLines,
 		},
-		"nobody reads":    {serve: func(w http.ResponseWriter) { fmt.Fprintln(w, "{}") }, to: closedWriter{}, want: "nobody takes the lines", wantIs: io.ErrClosedPipe},
+		"nobody reads":    {serve: func(w http.ResponseWriter) { fmt.Fprintln(w, "{}") }, to: closedWriter{}, want: "the lines could not be written", wantIs: io.ErrClosedPipe},
 		"an endless line": {serve: func(w http.ResponseWriter) { fmt.Fprint(w, strings.Repeat("x", tracefmt.MaxLine+10)) }, want: "token too long"},
 	} {
 		t.Run(name, func(t *testing.T) {

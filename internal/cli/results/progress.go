@@ -14,25 +14,25 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/account"
 )
 
-// maxLine bounds one line of the progress stream: an account and a few names.
+// maxLine is the longest line of the progress stream in bytes. A line has an account and a few names.
 const maxLine = 64 << 10
 
-// errIdle ends a connection on which nothing came for too long.
-var errIdle = errors.New("the results endpoint has fallen silent")
+// errIdle ends a connection that was silent for too long.
+var errIdle = errors.New("the results endpoint stopped sending")
 
-// Update is one Pod's state now.
+// Update is the current state of one Pod.
 type Update struct {
 	Pod   string
 	UID   string
 	Node  string
 	Phase v1alpha1.Phase
-	// Account is nil when the Pod's agent could not be asked; Error then says why.
+	// Account is nil if the Pod's agent did not answer; Error then says why.
 	Account *account.Account
 	Error   string
 }
 
-// Progress calls each for every line of the progress stream: one per Pod at once, then one per
-// change. It returns nil when all Pods have ended, else why the stream broke.
+// Progress calls each for every line of the progress stream: one for each Pod at first, then one for each change. It
+// returns nil when all Pods have ended, or else the reason why the stream ended.
 func (c *Client) Progress(ctx context.Context, each func(Update)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -41,7 +41,7 @@ func (c *Client) Progress(ctx context.Context, each func(Update)) error {
 		return err
 	}
 	defer resp.Body.Close()
-	lines := bufio.NewScanner(watch(resp.Body, c.timing.Idle, cancel))
+	lines := bufio.NewScanner(newIdleReader(resp.Body, c.timing.Idle, cancel))
 	lines.Buffer(nil, maxLine)
 	for lines.Scan() {
 		line := bytes.TrimSpace(lines.Bytes())
@@ -60,8 +60,8 @@ func (c *Client) Progress(ctx context.Context, each func(Update)) error {
 	return nil
 }
 
-// parseUpdate reads one line. An account that cannot be read becomes the update's Error, so that one
-// Pod's agent of another version does not hide the others.
+// parseUpdate reads one line. An account that cannot be parsed becomes the Error of the update, so that one agent of
+// another version does not hide the other Pods.
 func parseUpdate(line []byte) (Update, error) {
 	var l struct {
 		Pod     string          `json:"pod"`
@@ -75,7 +75,7 @@ func parseUpdate(line []byte) (Update, error) {
 		return Update{}, fmt.Errorf("read progress: %w", err)
 	}
 	if l.UID == "" {
-		return Update{}, errors.New("read progress: a line without a Pod's UID; is the operator newer than this plugin?")
+		return Update{}, errors.New("read progress: a line has no Pod UID: the operator may be newer than this plugin, update kubectl-sonde")
 	}
 	u := Update{Pod: l.Pod, UID: l.UID, Node: l.Node, Phase: l.Phase, Error: l.Error}
 	if len(l.Account) > 0 && !bytes.Equal(l.Account, []byte("null")) {
@@ -88,19 +88,19 @@ func parseUpdate(line []byte) (Update, error) {
 	return u, nil
 }
 
-// watched cancels its request when nothing has been read for idle.
-type watched struct {
+// idleReader cancels its request if nothing is read within idle.
+type idleReader struct {
 	r     io.Reader
 	timer *time.Timer
 	idle  time.Duration
 }
 
-func watch(r io.Reader, idle time.Duration, cancel context.CancelCauseFunc) *watched {
-	return &watched{r: r, idle: idle, timer: time.AfterFunc(idle, func() { cancel(errIdle) })}
+func newIdleReader(r io.Reader, idle time.Duration, cancel context.CancelCauseFunc) *idleReader {
+	return &idleReader{r: r, idle: idle, timer: time.AfterFunc(idle, func() { cancel(errIdle) })}
 }
 
-// Read reads and, when something came, starts the time of silence anew.
-func (w *watched) Read(b []byte) (int, error) {
+// Read reads and restarts the timer.
+func (w *idleReader) Read(b []byte) (int, error) {
 	n, err := w.r.Read(b)
 	if err != nil {
 		w.timer.Stop()
@@ -110,7 +110,7 @@ func (w *watched) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// cause prefers the reason for which ctx was cancelled to the error that this led to.
+// cause returns the cause of ctx, or err if ctx is not cancelled.
 func cause(ctx context.Context, err error) error {
 	if c := context.Cause(ctx); c != nil {
 		return c

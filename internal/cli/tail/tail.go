@@ -1,5 +1,5 @@
-// Package tail shows the events of a trace while it runs: the lines of several Pods' files in the order in which they
-// arrive. What comes faster than it is shown is left out and counted: it is in the files all the same.
+// Package tail shows the events of a trace while it runs: the lines of several Pods' files in the order of their
+// arrival. Events that come too fast to be shown are omitted and counted. They are in the files nevertheless.
 package tail
 
 import (
@@ -18,86 +18,87 @@ import (
 )
 
 const (
-	// atOnce is how many Pods are shown at once; a user may have 16 requests at once, and needs some besides.
-	atOnce = 8
-	// backlog is how much text may wait to be printed, in bytes. What is older than that a reader does not want to see.
-	backlog = 256 << 10
-	// ending is how long lines may come after the trace has ended, unless all of them are wanted.
-	ending = 3 * time.Second
-	// suffix of the files that can be followed.
-	suffix = ".ndjson"
+	// maxStreams is how many Pods are shown at the same time. A user may have 16 requests open, and needs some for
+	// other things.
+	maxStreams = 8
+	// maxPending is how much text may wait to be printed, in bytes. Older events are of no interest to a reader.
+	maxPending = 256 << 10
+	// drainTimeout is how long Finish waits for lines after the trace has ended, unless Options.JSON is set.
+	drainTimeout = 3 * time.Second
+	// fileSuffix of the files that can be streamed.
+	fileSuffix = ".ndjson"
 )
 
-// Options say how events are shown.
+// Options of a Tail.
 type Options struct {
-	// Stream writes the lines of a Pod's file as they are written, until the trace has ended (results.Client.Live). With
-	// newest it may leave lines out.
+	// Stream copies the lines of a Pod's file to w until the trace has ended (results.Client.Live). With newest it may
+	// skip lines.
 	Stream func(ctx context.Context, podUID, file string, newest bool, w io.Writer) error
-	// Print writes text where it is seen.
+	// Print shows text to the user.
 	Print func(text []byte) error
-	// Broken, if not nil, is called once when Print has failed: nobody looks any more.
-	Broken func()
-	// JSON prints the lines as they are, with the Pod's name, and leaves none out: the reader is a program.
+	// OnPrintError, if not nil, is called once when Print has failed, because the output was closed.
+	OnPrintError func()
+	// JSON prints all lines as they are, with the name of the Pod. It is meant for programs, so it omits none.
 	JSON bool
 	// Colour and Width as in traceview.Live.
 	Colour bool
 	Width  func() int
 }
 
-// Tail shows one trace. Make it with New and end it with Finish.
+// Tail shows one trace. New starts it and Finish ends it.
 type Tail struct {
-	o       Options
-	cancel  context.CancelFunc
-	follow  func(podUID, file, pod string)
-	streams sync.WaitGroup
-	places  chan struct{}
-	wake    chan struct{} // there is something to print
-	ended   chan struct{} // closed when nothing more comes
-	printed chan struct{} // closed when all is printed
+	o           Options
+	cancel      context.CancelFunc
+	follow      func(podUID, file, pod string)
+	streams     sync.WaitGroup
+	slots       chan struct{}
+	wake        chan struct{} // there is something to print
+	noMoreLines chan struct{} // closed when no more lines will come
+	printed     chan struct{} // closed when all is printed
 
-	mu       sync.Mutex
-	room     *sync.Cond      // for more text
-	closed   bool            // no more lines are wanted
-	followed map[string]bool // by the UID of each Pod that is known
-	pending  bytes.Buffer    // text that waits to be printed
-	waiting  uint64          // events in it
-	omitted  uint64          // events since the last that is in it
-	format   *traceview.Live
-	shown    uint64
-	err      error // of printing
-	trouble  error // of a stream: the first
+	mu        sync.Mutex
+	notFull   *sync.Cond      // signals that pending has room
+	closed    bool            // no more lines are accepted
+	followed  map[string]bool // whether a Pod is shown, by the UID of all known Pods
+	pending   bytes.Buffer    // text to be printed
+	waiting   uint64          // events in pending
+	omitted   uint64          // events omitted since the last one in pending
+	format    *traceview.Live
+	shown     uint64
+	err       error // of Print
+	streamErr error // the first error of a stream
 }
 
-// New returns a Tail that shows what Update tells it of, until ctx ends or Finish.
+// New returns a Tail. It shows the Pods that are passed to Update until ctx ends or Finish is called.
 func New(ctx context.Context, o Options) *Tail {
 	ctx, cancel := context.WithCancel(ctx)
 	t := &Tail{
-		o: o, cancel: cancel, places: make(chan struct{}, atOnce), wake: make(chan struct{}, 1),
-		ended: make(chan struct{}), printed: make(chan struct{}), followed: map[string]bool{},
+		o: o, cancel: cancel, slots: make(chan struct{}, maxStreams), wake: make(chan struct{}, 1),
+		noMoreLines: make(chan struct{}), printed: make(chan struct{}), followed: map[string]bool{},
 	}
-	t.room = sync.NewCond(&t.mu)
+	t.notFull = sync.NewCond(&t.mu)
 	t.format = traceview.NewLive(&t.pending)
 	t.format.Colour, t.format.Width = o.Colour, o.Width
 	t.follow = func(podUID, file, pod string) {
-		t.streams.Go(func() { t.one(ctx, podUID, file, pod) })
+		t.streams.Go(func() { t.showPod(ctx, podUID, file, pod) })
 	}
 	context.AfterFunc(ctx, t.close)
 	go t.print()
 	return t
 }
 
-// Update tells of a Pod, which is shown as soon as its file has a name.
+// Update adds or updates a Pod. Its events are shown once the name of its file is known.
 func (t *Tail) Update(u results.Update) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	begun := t.followed[u.UID]
-	t.followed[u.UID] = begun
+	following := t.followed[u.UID]
+	t.followed[u.UID] = following
 	t.format.Pods = len(t.followed) > 1
-	if t.closed || begun || u.Account == nil {
+	if t.closed || following || u.Account == nil {
 		return
 	}
 	for _, f := range u.Account.Files {
-		if strings.HasSuffix(f.Name, suffix) {
+		if strings.HasSuffix(f.Name, fileSuffix) {
 			t.followed[u.UID] = true
 			t.follow(u.UID, f.Name, u.Pod)
 			return
@@ -106,76 +107,76 @@ func (t *Tail) Update(u results.Update) {
 }
 
 // Finish waits for the last lines of a trace that has ended, and ends the Tail. It returns how many events were shown,
-// and why they are not all, where that is known.
-func (t *Tail) Finish(ctx context.Context) (shown uint64, trouble error) {
-	all := make(chan struct{})
+// and the error for which some were not, if any.
+func (t *Tail) Finish(ctx context.Context) (shown uint64, streamErr error) {
+	drained := make(chan struct{})
 	go func() {
 		t.streams.Wait()
-		close(all)
+		close(drained)
 	}()
-	patience := ctx
+	deadline := ctx
 	if !t.o.JSON {
 		var cancel context.CancelFunc
-		patience, cancel = context.WithTimeout(ctx, ending)
+		deadline, cancel = context.WithTimeout(ctx, drainTimeout)
 		defer cancel()
 	}
 	select {
-	case <-all:
-	case <-patience.Done():
+	case <-drained:
+	case <-deadline.Done():
 	}
 	t.cancel()
-	<-all
-	close(t.ended)
+	<-drained
+	close(t.noMoreLines)
 	<-t.printed
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.shown, t.trouble
+	return t.shown, t.streamErr
 }
 
-// close takes no more lines.
+// close rejects all further lines.
 func (t *Tail) close() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.closed = true
-	t.room.Broadcast()
+	t.notFull.Broadcast()
 }
 
-// one shows the lines of one Pod.
-func (t *Tail) one(ctx context.Context, podUID, file, pod string) {
+// showPod shows the lines of one Pod.
+func (t *Tail) showPod(ctx context.Context, podUID, file, pod string) {
 	select {
-	case t.places <- struct{}{}:
-		defer func() { <-t.places }()
+	case t.slots <- struct{}{}:
+		defer func() { <-t.slots }()
 	case <-ctx.Done():
 		return
 	}
 	r, w := io.Pipe()
 	go func() {
-		_ = w.CloseWithError(t.o.Stream(ctx, podUID, file, !t.o.JSON, w)) // nil is the end
+		_ = w.CloseWithError(t.o.Stream(ctx, podUID, file, !t.o.JSON, w)) // nil makes it io.EOF
 	}()
 	err := traceview.Read(ctx, []*traceview.Source{traceview.NewSource(pod, r)}, sink{t, pod})
 	_ = r.CloseWithError(err)
 	if err != nil && ctx.Err() == nil {
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		if t.trouble == nil {
-			t.trouble = err
+		if t.streamErr == nil {
+			t.streamErr = err
 		}
 	}
 }
 
-// sink takes the lines of one Pod.
+// sink receives the lines of one Pod.
 type sink struct {
 	t   *Tail
 	pod string
 }
 
-// Line puts a line among those to be printed, or leaves it out.
+// Line queues a line for printing, or omits it.
 func (s sink) Line(from *traceview.Source, line *tracefmt.Line) error {
 	t := s.t
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for t.o.JSON && t.pending.Len() > backlog && !t.closed {
-		t.room.Wait()
+	for t.o.JSON && t.pending.Len() > maxPending && !t.closed {
+		t.notFull.Wait()
 	}
 	switch {
 	case t.closed:
@@ -184,11 +185,11 @@ func (s sink) Line(from *traceview.Source, line *tracefmt.Line) error {
 		t.pending.Write(s.named(line))
 	case line.Record == nil:
 		return nil
-	case t.pending.Len() > backlog:
+	case t.pending.Len() > maxPending:
 		t.omitted++
 		return nil
 	default:
-		t.gap()
+		t.writeOmitted()
 		if err := t.format.Show(from, line.Record); err != nil {
 			return err
 		}
@@ -196,11 +197,11 @@ func (s sink) Line(from *traceview.Source, line *tracefmt.Line) error {
 	if line.Record != nil {
 		t.waiting++
 	}
-	t.awake()
+	t.notify()
 	return nil
 }
 
-// named is a line that says whose it is.
+// named returns a line with the name of its Pod.
 func (s sink) named(line *tracefmt.Line) []byte {
 	if line.Header != nil {
 		return append(slices.Clone(line.Raw), '\n')
@@ -208,56 +209,56 @@ func (s sink) named(line *tracefmt.Line) []byte {
 	return tracefmt.AppendWithPod(nil, line.Raw, s.pod, "")
 }
 
-// gap says where events are missing.
-func (t *Tail) gap() {
+// writeOmitted says how many events were omitted at this point.
+func (t *Tail) writeOmitted() {
 	if t.omitted > 0 {
-		fmt.Fprintf(&t.pending, "... %d events came faster than they are shown, and are in the file\n", t.omitted)
+		fmt.Fprintf(&t.pending, "... %d events came too fast to be shown; they are in the file\n", t.omitted)
 		t.omitted = 0
 	}
 }
 
-func (t *Tail) awake() {
+func (t *Tail) notify() {
 	select {
 	case t.wake <- struct{}{}:
 	default:
 	}
 }
 
-// Damaged leaves the line out: the file's summary tells of it.
+// Damaged omits the line. The summary of the file reports it.
 func (sink) Damaged(*traceview.Source, error) error { return nil }
 
-// End does nothing: other Pods may go on.
+// End does nothing: other Pods may have more lines.
 func (sink) End(*traceview.Source) {}
 
-// Idle does nothing: what there is is printed all the time.
+// Idle does nothing: print runs all the time.
 func (sink) Idle() error { return nil }
 
-// print prints what waits, until the end.
+// print prints the queued text until the Tail ends.
 func (t *Tail) print() {
 	defer close(t.printed)
-	for over := false; !over; {
+	for last := false; !last; {
 		select {
 		case <-t.wake:
-		case <-t.ended:
-			over = true
+		case <-t.noMoreLines:
+			last = true
 		}
 		t.mu.Lock()
-		if over {
-			t.gap()
+		if last {
+			t.writeOmitted()
 		}
 		text, events, failed := slices.Clone(t.pending.Bytes()), t.waiting, t.err != nil
 		t.pending.Reset()
 		t.waiting = 0
-		t.room.Broadcast()
+		t.notFull.Broadcast()
 		t.mu.Unlock()
 		if len(text) > 0 && !failed {
-			t.put(text, events)
+			t.write(text, events)
 		}
 	}
 }
 
-// put prints text with so many events.
-func (t *Tail) put(text []byte, events uint64) {
+// write prints text, which has so many events.
+func (t *Tail) write(text []byte, events uint64) {
 	err := t.o.Print(text)
 	t.mu.Lock()
 	if t.err = err; err == nil {
@@ -268,7 +269,7 @@ func (t *Tail) put(text []byte, events uint64) {
 		return
 	}
 	t.cancel()
-	if t.o.Broken != nil {
-		t.o.Broken()
+	if t.o.OnPrintError != nil {
+		t.o.OnPrintError()
 	}
 }

@@ -143,7 +143,7 @@ func TestLinesThatComeTooFast(t *testing.T) {
 	shown, err := tail.Finish(t.Context())
 	var omitted, n uint64
 	for l := range strings.Lines(s.String()) {
-		if _, err := fmt.Sscanf(l, "... %d events came faster than they are shown", &n); err == nil {
+		if _, err := fmt.Sscanf(l, "... %d events came too fast to be shown", &n); err == nil {
 			omitted += n
 		}
 	}
@@ -176,7 +176,7 @@ func TestNobodyLooks(t *testing.T) {
 	s, p := newScreen(), newPods("web-1")
 	s.err = io.ErrClosedPipe
 	broken := make(chan struct{})
-	tail := New(t.Context(), Options{Stream: p.stream, Print: s.print, Broken: func() { close(broken) }})
+	tail := New(t.Context(), Options{Stream: p.stream, Print: s.print, OnPrintError: func() { close(broken) }})
 	tail.Update(update("web-1", "web-1.ndjson"))
 	p.write(t, "web-1", fmt.Sprintf(head, "web-1")+fmt.Sprintf(line, 1))
 	<-broken
@@ -203,7 +203,7 @@ func TestFinish(t *testing.T) {
 				JSON: true, Print: func([]byte) error { return nil },
 				Stream: func(ctx context.Context, _, _ string, _ bool, _ io.Writer) error { return tc.stream(ctx) },
 			})
-			for n := range 2 * atOnce { // not all at once
+			for n := range 2 * maxStreams { // not all at once
 				tail.Update(update(fmt.Sprint("web-", n), "web.ndjson"))
 			}
 			if tc.leave {

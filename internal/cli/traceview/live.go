@@ -35,15 +35,15 @@ const (
 	verySlow = time.Second
 )
 
-// Live writes a line for each event: its time, the process and its name, the call, its duration and result, and last its
-// description, as that has no fixed width.
+// Live writes a line for each event: its time, the process and its name, the call, its duration and result, and last
+// its description, as that has no fixed width.
 type Live struct {
 	// Colour writes escape sequences for a terminal.
 	Colour bool
 	// Pods shows the Pod of each event.
 	Pods bool
-	// Width, if not nil, returns the longest line in characters; zero is no limit. It is called before each line, because
-	// the window may have been resized.
+	// Width, if not nil, returns the longest line in characters; zero is no limit. It is called before each line,
+	// because the window may have been resized.
 	Width func() int
 
 	w      io.Writer

@@ -64,7 +64,8 @@ type Sink interface {
 	Idle() error
 }
 
-// Read passes the lines of all sources to the sink in the order of time. It returns when all sources or the context end.
+// Read passes the lines of all sources to the sink in the order of time. It returns when all sources or the context
+// end.
 func Read(ctx context.Context, sources []*Source, sink Sink) error {
 	for ctx.Err() == nil {
 		first, err := nextSource(sources, sink)

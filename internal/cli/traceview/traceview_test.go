@@ -36,7 +36,8 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-// shell is what the tracer wrote of a shell script in a container: each of its lines is real, but for the first and last.
+// shell is what the tracer wrote of a shell script in a container: each of its lines is real, but for the first and
+// last.
 func shell(t *testing.T) string {
 	t.Helper()
 	b, err := os.ReadFile("testdata/shell.ndjson")

@@ -20,8 +20,9 @@ const (
 	Right Align = 'r'
 )
 
-// Text returns one line for each row. columns has one Align for each column, like "llr"; columns that it does not name are
-// aligned right. All rows have the same number of cells. Cells are made Printable, and lines have no blanks at their end.
+// Text returns one line for each row. columns has one Align for each column, like "llr"; columns that it does not name
+// are aligned right. All rows have the same number of cells. Cells are made Printable, and lines have no blanks at
+// their end.
 func Text(columns string, rows [][]string) string {
 	var b strings.Builder
 	widths := Widths(rows)

@@ -23,14 +23,15 @@ var (
 	errNotName  = fmt.Errorf("not a name of letters, digits and underscores with at most %d characters", maxName)
 )
 
-// decoder parses lines by hand: encoding/json takes five times as long (BenchmarkReader) and loses the order of arguments.
+// decoder parses lines by hand: encoding/json takes five times as long (BenchmarkReader) and loses the order of
+// arguments.
 type decoder struct {
 	names map[string]string
 }
 
 // decode reads a line into r, whose Took is negative. Values that the format writes alike are read alike: a number is
-// Signed where it fits, and a text that looks like a Hex is one. Encoding r again gives the same line. For a line that is
-// not an event, decode returns the value of its key "sonde".
+// Signed where it fits, and a text that looks like a Hex is one. Encoding r again gives the same line. For a line that
+// is not an event, decode returns the value of its key "sonde".
 func (d *decoder) decode(line []byte, r *Record) (kind string, err error) {
 	if !json.Valid(line) || line[0] != '{' {
 		return "", errNotJSON

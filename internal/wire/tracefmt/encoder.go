@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Encoder writes records as lines of JSON. Most consecutive lines are of the same second and of a few threads, so it caches
-// those parts of a line. The zero value is ready to use; only one goroutine may use an Encoder.
+// Encoder writes records as lines of JSON. Most consecutive lines are of the same second and of a few threads, so it
+// caches those parts of a line. The zero value is ready to use; only one goroutine may use an Encoder.
 type Encoder struct {
 	second int64      // the second that stamp says
 	stamp  []byte     // cached result of appendSecond; empty at first

@@ -8,8 +8,8 @@ import (
 
 // This file writes the lines of FLAP (github.com/amirhnajafiz/flap). ParseFlap parses them as FLAP's readers do.
 //
-// Both lines of a call are written one after the other when the call has ended. An enter can therefore be older than the
-// line above it.
+// Both lines of a call are written one after the other when the call has ended. An enter can therefore be older than
+// the line above it.
 
 // FlapSource returns the SOURCE of the file that FLAP writes a group's calls to: trace_SOURCE_N.log.
 func FlapSource(group string) string {
@@ -32,8 +32,8 @@ var flapKeys = map[string]string{
 // fault is the only event of FLAP that is not a call. FLAP has one name for its beginning and another for its end.
 const fault, flapFault, flapFaultEnd = "fault", "page_fault_user", "handle_mm_fault"
 
-// AppendFlap appends the two lines of a call. boot is the node's uptime when the call ended; FLAP measures time by it. A
-// page fault also has two lines, and boot is then the uptime at its beginning. Other events have no lines in FLAP.
+// AppendFlap appends the two lines of a call. boot is the node's uptime when the call ended; FLAP measures time by it.
+// A page fault also has two lines, and boot is then the uptime at its beginning. Other events have no lines in FLAP.
 func AppendFlap(b []byte, r *Record, boot time.Duration) []byte {
 	enter, exit := r.Call, r.Call
 	switch n, other := flapNames[r.Call]; {
@@ -112,8 +112,8 @@ func appendFlapValue(b []byte, a *Arg) []byte {
 	}
 }
 
-// appendSafe appends a text whose braces, blanks and control characters become underscores, so that it cannot end a field
-// or a line. An empty text becomes a dash.
+// appendSafe appends a text whose braces, blanks and control characters become underscores, so that it cannot end a
+// field or a line. An empty text becomes a dash.
 func appendSafe(b, text []byte) []byte {
 	if len(text) == 0 {
 		return append(b, '-')

@@ -94,8 +94,8 @@ type skip struct {
 	Bytes int64  `json:"bytes"`
 }
 
-// AppendSkip appends the line that replaces size bytes of lines, for a reader that is too slow for all of them. A Reader
-// ignores it.
+// AppendSkip appends the line that replaces size bytes of lines, for a reader that is too slow for all of them. A
+// Reader ignores it.
 func AppendSkip(b []byte, size int64) ([]byte, error) {
 	return appendMetadata(b, skip{kindSkip, size})
 }

@@ -61,8 +61,8 @@ func appendRest(b []byte, r *Record) []byte {
 	return append(b, '}', '\n')
 }
 
-// AppendWithPod appends a line of a trace, as Line.Raw has it, with the name and UID of its Pod. A file with the traces of
-// several Pods needs them in every Record and Account; a Header has them already. An empty uid is omitted.
+// AppendWithPod appends a line of a trace, as Line.Raw has it, with the name and UID of its Pod. A file with the traces
+// of several Pods needs them in every Record and Account; a Header has them already. An empty uid is omitted.
 func AppendWithPod(b, line []byte, pod, uid string) []byte {
 	b = appendPod(append(b, '{'), pod, uid)
 	return append(append(b, line[1:]...), '\n')
@@ -125,8 +125,8 @@ func appendHex(b []byte, n uint64) []byte {
 
 const hexDigits = "0123456789abcdef"
 
-// appendSecond appends a time in UTC (RFC 3339) up to the dot after its seconds. time.Time.AppendFormat takes several times
-// as long.
+// appendSecond appends a time in UTC (RFC 3339) up to the dot after its seconds. time.Time.AppendFormat takes several
+// times as long.
 func appendSecond(b []byte, t time.Time) []byte {
 	t = t.UTC()
 	year, month, day := t.Date()
@@ -180,8 +180,8 @@ func plainPrefix(text []byte) int {
 	for ; n+8 <= len(text); n += 8 {
 		w := binary.LittleEndian.Uint64(text[n:])
 		quote, slash, del := w^ones*'"', w^ones*'\\', w^ones*0x7f
-		// "(x-y)&^x" has the top bit of a byte set where the subtraction borrows: for y of blanks, where a byte is below ' ';
-		// for y of ones, where it is zero, that is, where the text has that character.
+		// "(x-y)&^x" has the top bit of a byte set where the subtraction borrows: for y of blanks, where a byte is
+		// below ' '; for y of ones, where it is zero, that is, where the text has that character.
 		odd := w | (w-ones*' ')&^w | (quote-ones)&^quote | (slash-ones)&^slash | (del-ones)&^del
 		if odd&tops != 0 {
 			break
@@ -190,7 +190,8 @@ func plainPrefix(text []byte) int {
 	return n
 }
 
-// appendText appends a JSON string. Bytes that are not UTF-8 become U+FFFD, as in encoding/json; a path can hold any byte.
+// appendText appends a JSON string. Bytes that are not UTF-8 become U+FFFD, as in encoding/json; a path can hold any
+// byte.
 func appendText(b, text []byte) []byte {
 	b = append(b, '"')
 	start := 0

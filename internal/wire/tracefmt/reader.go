@@ -39,7 +39,8 @@ type Line struct {
 	Header  *Header
 	Record  *Record
 	Account *Account
-	// Raw is the line as it was read, without its newline. It is valid until the next line is read; the other fields stay valid.
+	// Raw is the line as it was read, without its newline. It is valid until the next line is read; the other fields
+	// stay valid.
 	Raw []byte
 }
 
@@ -57,8 +58,8 @@ func NewReader(r io.Reader) *Reader {
 	return &Reader{in: bufio.NewReaderSize(r, 64<<10), decoder: decoder{names: map[string]string{}}}
 }
 
-// Next returns the next line, or io.EOF after the last. A *LineError concerns one line, and the next call returns the line
-// after it; all other errors are final. Next ignores lines and keys that this version does not know.
+// Next returns the next line, or io.EOF after the last. A *LineError concerns one line, and the next call returns the
+// line after it; all other errors are final. Next ignores lines and keys that this version does not know.
 func (r *Reader) Next() (Line, error) {
 	for {
 		raw, err := r.read()
@@ -85,7 +86,8 @@ func (r *Reader) Next() (Line, error) {
 	}
 }
 
-// classify returns the error for a line that cannot be decoded: of the input if no line was read before, else of the line.
+// classify returns the error for a line that cannot be decoded: of the input if no line was read before, else of the
+// line.
 func (r *Reader) classify(err error, last bool) error {
 	switch {
 	case errors.Is(err, errNotJSON) && !r.decoded:

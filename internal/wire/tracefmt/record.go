@@ -6,8 +6,8 @@ import "time"
 
 // Record is one event of a trace. An Encoder keeps no reference to its texts; those of a Reader belong to the caller.
 type Record struct {
-	// Pod is set in files with the traces of several Pods, and PodUID where several of them have that name. Otherwise both
-	// are empty, and the header has them.
+	// Pod is set in files with the traces of several Pods, and PodUID where several of them have that name. Otherwise
+	// both are empty, and the header has them.
 	Pod, PodUID string
 	// Time at which the call ended.
 	Time time.Time

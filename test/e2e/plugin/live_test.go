@@ -98,7 +98,7 @@ func TestPluginGate(t *testing.T) {
 	if err := interrupt(t, cmd); err != nil {
 		t.Errorf("after Ctrl-C: %v\n%s", err, errOut)
 	}
-	if want := "Note: 1 Pod was traced from its first instruction, and waited for that "; !strings.Contains(out.String(), want) {
+	if want := "Note: 1 Pod was traced from its first instruction and waited "; !strings.Contains(out.String(), want) {
 		t.Errorf("found no %q in\n%s", want, out)
 	}
 }
