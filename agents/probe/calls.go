@@ -22,11 +22,11 @@ import (
 )
 
 const (
-	// traceEngine is what the account calls the engine of traces.
+	// traceEngine is the name of the tracer in the account.
 	traceEngine = "tracepoints"
 	traceSuffix = ".ndjson"
-	// traceSpare is room for a file's last line: an account, whose message is bounded, with each of the calls that there
-	// are among those that were lost.
+	// traceSpare is room in bytes for a file's last line: an account with a bounded message and the counts of all lost
+	// calls.
 	traceSpare = 8192
 )
 
@@ -36,12 +36,12 @@ type calls struct {
 	files  []output.FileConfig
 	// sources of FLAP, one for each file; nil where there are JSON lines.
 	sources []string
-	// hostNetwork says that the Pod's network namespace is the node's, in which others have connections, too.
+	// hostNetwork says that the Pod is on the node's network, which has other Pods' connections, too.
 	hostNetwork bool
 }
 
-// callsOf makes the tracer's configuration of what the probe is told.
-func (p *Probe) callsOf(cfg *captureconfig.Config) (*calls, error) {
+// newCalls returns the work of a trace.
+func (p *Probe) newCalls(cfg *captureconfig.Config) (*calls, error) {
 	t := cfg.Trace
 	w := &calls{hostNetwork: p.options.HostNetwork, config: trace.Config{
 		PodUID: p.options.PodUID, RingBytes: int(cfg.RingBytes), Durations: t.Durations, MinLatency: time.Duration(t.MinLatency),
@@ -74,7 +74,7 @@ func (p *Probe) callsOf(cfg *captureconfig.Config) (*calls, error) {
 	return w, nil
 }
 
-// asFlap has a file for each source, which share the limit.
+// asFlap adds a file for each of FLAP's sources, which share the limit.
 func (w *calls) asFlap(file output.FileConfig, base string) *calls {
 	for _, g := range w.config.Groups {
 		if source := tracefmt.FlapSource(string(g)); !slices.Contains(w.sources, source) {
@@ -89,15 +89,15 @@ func (w *calls) asFlap(file output.FileConfig, base string) *calls {
 	return w
 }
 
-func (w *calls) asked() []any {
-	asked := []any{"groups", w.config.Groups}
+func (w *calls) logFields() []any {
+	fields := []any{"groups", w.config.Groups}
 	if len(w.config.Containers) > 0 {
-		asked = append(asked, "containers", w.config.Containers)
+		fields = append(fields, "containers", w.config.Containers)
 	}
 	if c := w.config.Command; c != nil {
-		asked = append(asked, "command", c.Name, "children", c.Children)
+		fields = append(fields, "command", c.Name, "children", c.Children)
 	}
-	return asked
+	return fields
 }
 
 func (w *calls) attach(ns *process.NetNS) (session, error) {
@@ -129,12 +129,12 @@ func (w *calls) attach(ns *process.NetNS) (session, error) {
 	return r, nil
 }
 
-// traceRecording is a trace that is attached.
+// traceRecording is an attached trace.
 type traceRecording struct {
 	trace   *trace.Trace
 	files   []*output.File
 	names   []string
-	account bool // the file ends with one
+	account bool // the file ends with an account
 }
 
 func (r *traceRecording) run(ctx context.Context) outcome {
@@ -145,11 +145,11 @@ func (r *traceRecording) run(ctx context.Context) outcome {
 	}
 	return outcome{
 		reason: res.Reason, err: res.Err, details: details,
-		count: func(a *account.Account) { r.counted(a, &res.Account) },
-		end: func(reason string, whole bool, message string) error {
+		count: func(a *account.Account) { r.setCounts(a, &res.Account) },
+		end: func(reason string, complete bool, message string) error {
 			return r.end(tracefmt.Account{
 				Written: res.Account.Written, Lost: lostEvents(&res.Account), LostCalls: res.Account.LostCalls,
-				Complete: whole, Reason: reason, Message: message,
+				Complete: complete, Reason: reason, Message: message,
 			})
 		},
 	}
@@ -157,10 +157,10 @@ func (r *traceRecording) run(ctx context.Context) outcome {
 
 func (r *traceRecording) count(a *account.Account) {
 	t := r.trace.Account()
-	r.counted(a, &t)
+	r.setCounts(a, &t)
 }
 
-func (r *traceRecording) counted(to *account.Account, a *trace.Account) {
+func (r *traceRecording) setCounts(to *account.Account, a *trace.Account) {
 	to.Engine = traceEngine
 	to.Seen, to.Events, to.Lost = int64(a.Written+a.Lost()), int64(a.Written), map[string]int64{}
 	for place, n := range lostEvents(a) {
@@ -173,7 +173,7 @@ func (r *traceRecording) counted(to *account.Account, a *trace.Account) {
 	}
 }
 
-// lostEvents by where they were lost; places without losses are left out.
+// lostEvents are the counts by place; places without losses are missing.
 func lostEvents(a *trace.Account) map[string]uint64 {
 	lost := map[string]uint64{}
 	for place, n := range map[string]uint64{
@@ -186,7 +186,7 @@ func lostEvents(a *trace.Account) map[string]uint64 {
 	return lost
 }
 
-// end writes the account into the file that has room for one.
+// end writes the account into the JSON lines; FLAP has none.
 func (r *traceRecording) end(a tracefmt.Account) error {
 	if !r.account {
 		return r.close()

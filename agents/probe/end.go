@@ -23,28 +23,28 @@ import (
 // maxReason bounds what is read of the stop file.
 const maxReason = 64
 
-// asked is an end that somebody asked for; its text is account's reason.
-type asked string
+// stopRequest is the cause of a requested end; its text is one of account's reasons.
+type stopRequest string
 
 // Error implements error.
-func (a asked) Error() string {
-	if string(a) == account.ReasonDrained {
+func (r stopRequest) Error() string {
+	if string(r) == account.ReasonDrained {
 		return "the agent's Pod was told to terminate"
 	}
-	return "asked to end: " + string(a)
+	return "asked to end: " + string(r)
 }
 
-// awaitStop ends the capture when the keeper leaves a stop file.
+// awaitStop ends the capture when the keeper writes the stop file.
 func (p *Probe) awaitStop(ctx context.Context, end context.CancelCauseFunc) {
 	path := filepath.Join(p.options.ControlDir, captureconfig.StopFile)
 	failed := false
 	for {
 		switch b, err := readStop(path); {
 		case err == nil:
-			end(asked(parseReason(b)))
+			end(stopRequest(parseReason(b)))
 			return
 		case !errors.Is(err, fs.ErrNotExist) && !failed:
-			failed = true // once is enough
+			failed = true // log it once
 			p.log.Warn("Reading the stop file failed", "error", err)
 		}
 		select {
@@ -55,8 +55,8 @@ func (p *Probe) awaitStop(ctx context.Context, end context.CancelCauseFunc) {
 	}
 }
 
-// readStop reads a regular file of a few bytes. The volume is written by a process that has fewer rights than this one,
-// so that nothing in it is followed or waited for.
+// readStop reads a regular file of a few bytes. The volume's writer has fewer rights than this process: no link in it is
+// followed, and no FIFO is waited for.
 func readStop(path string) ([]byte, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -66,7 +66,7 @@ func readStop(path string) ([]byte, error) {
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
-		return nil, fmt.Errorf("look at stop file: %w", err)
+		return nil, fmt.Errorf("inspect stop file: %w", err)
 	}
 	if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("stop file is no regular file but %v", info.Mode().Type())
@@ -78,8 +78,8 @@ func readStop(path string) ([]byte, error) {
 	return b, nil
 }
 
-// parseReason returns what the stop file says. That it is there is enough to stop: words that are not known are
-// ReasonStopped.
+// parseReason returns the reason in the stop file; ReasonStopped for an unknown one, because the file alone is a request to
+// stop.
 func parseReason(b []byte) string {
 	reason := string(bytes.TrimSpace(b))
 	if slices.Contains([]string{account.ReasonTargetGone, account.ReasonAccessRevoked, account.ReasonPaused}, reason) {
@@ -93,7 +93,7 @@ func (p *Probe) awaitTarget(ctx context.Context, end context.CancelCauseFunc, in
 	switch err := p.target.gone(ctx, inode); {
 	case ctx.Err() != nil:
 	case err != nil:
-		// Not seeing the target leave is no reason to throw its packets away: the duration ends the capture, too.
+		// The capture continues: its duration ends it, too.
 		p.log.Error("Watching the target failed", "error", err)
 	default:
 		end(recording.ErrTargetGone)
@@ -102,10 +102,10 @@ func (p *Probe) awaitTarget(ctx context.Context, end context.CancelCauseFunc, in
 
 // reasonOf turns the cause of an end into account's reason.
 func reasonOf(cause error) string {
-	var a asked
+	var request stopRequest
 	switch {
-	case errors.As(cause, &a):
-		return string(a)
+	case errors.As(cause, &request):
+		return string(request)
 	case errors.Is(cause, recording.ErrTargetGone):
 		return account.ReasonTargetGone
 	default:
@@ -113,8 +113,8 @@ func reasonOf(cause error) string {
 	}
 }
 
-// engineReasons are those of the engine's that stand for themselves. ReasonStopped is not among them: who stopped it is
-// told by the cause.
+// engineReasons are the engine's reasons in the account's words. For a reason that is missing here, as Stopped, the cause
+// says who requested the stop.
 var engineReasons = map[recording.Reason]string{
 	recording.Duration:    account.ReasonDuration,
 	recording.PacketLimit: account.ReasonPacketLimit,
@@ -125,26 +125,26 @@ var engineReasons = map[recording.Reason]string{
 	recording.Error:       account.ReasonProbeError,
 }
 
-// judge says why a recording ended, whether its files and account are whole, and what there is to say about it.
-func judge(o *outcome, cause error) (reason string, whole bool, message string) {
+// conclusion returns why a recording ended, whether its files and account are complete, and a message for the user.
+func conclusion(o *outcome, cause error) (reason string, complete bool, message string) {
 	reason, ok := engineReasons[o.reason]
 	if !ok {
 		reason = reasonOf(cause)
 	}
-	whole = o.reason.Complete() && reason != account.ReasonDrained && reason != account.ReasonProbeError
+	complete = o.reason.Complete() && reason != account.ReasonDrained && reason != account.ReasonProbeError
 	switch {
 	case o.err != nil:
 		message = o.err.Error()
-	case !whole && cause != nil:
+	case !complete && cause != nil:
 		message = cause.Error()
 	default:
 		message = o.notes
 	}
 	var a account.Account
 	if o.count(&a); !a.AddsUp() {
-		whole = false
+		complete = false
 		message = strings.TrimSpace(fmt.Sprintf("the account does not add up: seen %d, in files %d, overwritten %d, dropped %d: please report this. %s",
 			a.Seen, a.Packets+a.Events, a.Overwritten, a.Dropped()+a.LostEvents(), message))
 	}
-	return reason, whole, message
+	return reason, complete, message
 }

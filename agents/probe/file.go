@@ -17,24 +17,24 @@ import (
 
 const (
 	fileSuffix = ".pcapng"
-	// maxFileBase is what the longest file name (255 bytes) leaves for the base, besides the dot with which it is hidden
-	// while it is made; maxRingBase what an account has room for, which names all files of a ring, with their numbers.
+	// maxFileBase is the longest base of a file name: 255 bytes less the suffix and the dot of its temporary name.
+	// maxRingBase is shorter, because an account names all files of a ring, with their numbers.
 	maxFileBase = 254 - len(fileSuffix)
 	maxRingBase = account.MaxFileName - len("-4294967295") - len(fileSuffix)
 )
 
-// fileBase names the file <pod>-<jobId>. A name of more than most bytes is cut, with a hash of what it was.
-func fileBase(pod, jobID string, most int) string {
+// fileBase names the file <pod>-<jobId>. A name of more than limit bytes is cut, and gets a hash of the Pod's name.
+func fileBase(pod, jobID string, limit int) string {
 	base := pod + "-" + jobID
-	if len(base) <= most {
+	if len(base) <= limit {
 		return base
 	}
 	sum := sha256.Sum256([]byte(pod))
 	tail := "-" + hex.EncodeToString(sum[:4]) + "-" + jobID
-	return pod[:most-len(tail)] + tail
+	return pod[:limit-len(tail)] + tail
 }
 
-// section says in the file who asked for what, where it was taken and by which filter.
+// section is the file's header: who requested the capture, its target and its filter.
 func section(cfg *captureconfig.Config, o *Options) pcapng.Section {
 	filter := cfg.Filter
 	if filter == "" {
@@ -62,7 +62,7 @@ func kernelRelease() string {
 	return unix.ByteSliceToString(u.Sysname[:]) + " " + unix.ByteSliceToString(u.Release[:])
 }
 
-// socketFilters reads the compiled filters, one for each link type. None at all accepts everything, and so does nil.
+// socketFilters reads the compiled filters, one for each link type; nil, if there are none, accepts everything.
 func socketFilters(programs map[int32]string) (map[pcapng.LinkType]bpfprog.Program, error) {
 	if len(programs) == 0 {
 		return nil, nil

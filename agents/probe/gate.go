@@ -8,26 +8,26 @@ import (
 	"github.com/sonde-operator/sonde/agents/gate"
 )
 
-// openGate opens the target's gate as soon as there is one: the probe is attached, and the Pod may start. That a gate
-// stays closed is no reason to end a recording, and how it ended the Pod says itself.
+// openGate opens the target's gate when it starts. A gate that stays closed does not end the recording; the gate's own
+// termination message says how it ended.
 func (p *Probe) openGate(ctx context.Context) {
-	said := ""
+	lastError := ""
 	for {
-		took, err := p.opens(ctx, p.options.PodUID)
+		took, err := p.awaitGate(ctx, p.options.PodUID)
 		switch {
 		case err == nil:
-			p.stuck.Store(nil)
+			p.gateStuck.Store(nil)
 			p.log.Info("Opened the gate", "pod", p.options.PodName, "took", took.String())
 			return
 		case ctx.Err() != nil:
 			p.log.Info("Ending before there was a gate to open", "pod", p.options.PodName)
 			return
-		case err.Error() != said:
-			said = err.Error()
+		case err.Error() != lastError:
+			lastError = err.Error()
 			p.log.Error("Opening the gate failed", "error", err)
 		}
 		if errors.Is(err, gate.ErrStuck) {
-			p.stuck.Store(new("the Pod's gate was signalled and did not open, as when its processes are frozen: " + err.Error()))
+			p.gateStuck.Store(new("the Pod's gate was signalled and did not open, as when its processes are frozen: " + err.Error()))
 		}
 		select {
 		case <-ctx.Done():

@@ -43,7 +43,7 @@ func TestGateIsOpenedOnceAttached(t *testing.T) {
 			b.options.Gate = !tc.none
 			var calls atomic.Int32
 			enough := make(chan struct{})
-			b.opens = func(_ context.Context, uid string) (time.Duration, error) {
+			b.awaitGate = func(_ context.Context, uid string) (time.Duration, error) {
 				select {
 				case <-b.engine.opened:
 				default:
@@ -68,7 +68,7 @@ func TestGateIsOpenedOnceAttached(t *testing.T) {
 			if code != ExitComplete || a.Reason != account.ReasonTargetGone || !strings.Contains(a.Message, tc.wantMessage) {
 				t.Errorf("exit code %d, account %+v", code, a)
 			}
-			if stuck := b.stuck.Load() != nil; stuck != (tc.wantMessage != "") && name != "stuck for long" {
+			if stuck := b.gateStuck.Load() != nil; stuck != (tc.wantMessage != "") && name != "stuck for long" {
 				t.Errorf("it says that the gate is stuck: %t", stuck)
 			}
 			if got := calls.Load(); got < tc.wantCalls || tc.none && got > 0 {
@@ -83,7 +83,7 @@ func TestGateStaysClosedAfterTheEnd(t *testing.T) {
 	b := newBench(t)
 	b.options.Gate = true
 	ended := make(chan struct{})
-	b.opens = func(ctx context.Context, _ string) (time.Duration, error) {
+	b.awaitGate = func(ctx context.Context, _ string) (time.Duration, error) {
 		<-ctx.Done()
 		close(ended)
 		return 0, errors.Join(gate.ErrNoGate, ctx.Err())

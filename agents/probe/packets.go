@@ -17,8 +17,8 @@ type packets struct {
 	config *capture.Config
 }
 
-// packetsOf makes the engine's configuration of what the probe is told.
-func (p *Probe) packetsOf(cfg *captureconfig.Config) (*packets, error) {
+// newPackets returns the work of a capture.
+func (p *Probe) newPackets(cfg *captureconfig.Config) (*packets, error) {
 	filters, err := socketFilters(cfg.Programs)
 	if err != nil {
 		return nil, err
@@ -46,11 +46,11 @@ func (p *Probe) packetsOf(cfg *captureconfig.Config) (*packets, error) {
 		c.Rotate = &record.Rotate{MaxBytes: cfg.Rotate.MaxBytes, Files: int(cfg.Rotate.Files)}
 		c.Base, c.FilesChanged = fileBase(p.options.PodName, cfg.JobID, maxRingBase), p.report.filesChanged
 	}
-	return &packets{engine: p.engines(kindOf(cfg.Engine)), config: c}, nil
+	return &packets{engine: p.engines(engineKind(cfg.Engine)), config: c}, nil
 }
 
-// kindOf what the configuration asks for.
-func kindOf(engine string) capture.Kind {
+// engineKind returns the kind of an engine in the configuration.
+func engineKind(engine string) capture.Kind {
 	switch engine {
 	case captureconfig.EngineAuto:
 		return capture.KindAuto
@@ -61,7 +61,7 @@ func kindOf(engine string) capture.Kind {
 	}
 }
 
-func (w *packets) asked() []any { return []any{"filter", w.config.FilterText} }
+func (w *packets) logFields() []any { return []any{"filter", w.config.FilterText} }
 
 func (w *packets) attach(ns *process.NetNS) (session, error) {
 	w.config.NetNS = ns.File // the engine makes its own handle
@@ -72,7 +72,7 @@ func (w *packets) attach(ns *process.NetNS) (session, error) {
 	return packetRecording{c}, nil
 }
 
-// packetRecording is a capture that is attached.
+// packetRecording is an attached capture.
 type packetRecording struct{ capture.Capture }
 
 func (r packetRecording) run(ctx context.Context) outcome {
@@ -88,7 +88,7 @@ func (r packetRecording) count(a *account.Account) {
 	countPackets(a, &c)
 }
 
-// countPackets puts a capture's counts into an account, and how they came about.
+// countPackets sets a capture's engine, counts and files in an account.
 func countPackets(to *account.Account, a *record.Account) {
 	to.Engine, to.EngineMessage = a.Engine, a.EngineMessage
 	to.Counts = counts(&a.Counters)
@@ -111,7 +111,7 @@ func counts(c *record.Counters) account.Counts {
 	}
 }
 
-// notes says which interfaces were left out, and why.
+// notes says which interfaces were not captured, and why.
 func notes(a *record.Account) string {
 	var out []string
 	for i := range a.Interfaces {

@@ -21,24 +21,23 @@ import (
 // Exit codes of a probe, which the manager sees in the container's status.
 const (
 	ExitComplete   = 0 // the account is complete
-	ExitIncomplete = 3 // there is a file, but it or its account is not whole
-	ExitFailed     = 4 // failed before it was attached: there is nothing
+	ExitIncomplete = 3 // there is a file, but it or its account is incomplete
+	ExitFailed     = 4 // failed before it was attached: there is no file
 )
 
-// Options of a probe: what it is told beside the configuration, and where the volumes are. All are required but
-// HostNetwork and Gate.
+// Options of a probe beside its configuration. All are required except HostNetwork and Gate.
 type Options struct {
-	// CaptureUID is the UID of the capture: a configuration of another one is never acted upon.
+	// CaptureUID is the UID of the capture: a configuration with another one is refused.
 	CaptureUID string
 	// PodUID is the UID of the target as its cgroup has it (a static Pod's is its config hash).
 	PodUID  string
 	PodName string
 	Node    string
-	// Duration is how long to capture from the moment that the probe is attached.
+	// Duration of the capture, from the moment when the probe is attached.
 	Duration time.Duration
 	// HostNetwork allows a target whose network namespace is the node's.
 	HostNetwork bool
-	// Gate says that the Pod waits at its gate, to be opened once the probe is attached.
+	// Gate says that the Pod waits at its gate, which the probe opens when it is attached.
 	Gate bool
 
 	ConfigFile string // captureconfig.Key in ConfigDir
@@ -55,16 +54,15 @@ type Probe struct {
 	target  target
 	log     *slog.Logger
 	report  *reporter
-	// rights returns an error for what this process lacks.
+	// rights returns an error that names missing capabilities.
 	rights func() error
-	// opens the gate of a Pod as soon as there is one (agents/gate), and what is to be said of a gate that stays closed.
-	opens func(ctx context.Context, podUID string) (time.Duration, error)
-	stuck atomic.Pointer[string]
-	// waits are how long things may take; tests shorten them.
-	waits waits
+	// awaitGate opens the gate of a Pod when it starts (agents/gate); gateStuck is a message about a gate that stays closed.
+	awaitGate func(ctx context.Context, podUID string) (time.Duration, error)
+	gateStuck atomic.Pointer[string]
+	waits     waits
 }
 
-// New returns a probe that uses this node's processes and the given engines for packets.
+// New returns a probe of this node's processes; engines returns the engine of a kind for packets.
 func New(o *Options, engines func(capture.Kind) capture.Engine, log *slog.Logger) *Probe {
 	on := nodeTarget{uid: o.PodUID}
 	if o.Gate {
@@ -72,13 +70,13 @@ func New(o *Options, engines func(capture.Kind) capture.Engine, log *slog.Logger
 	}
 	return &Probe{
 		options: *o, engines: engines, target: on, log: log, waits: defaultWaits,
-		rights: func() error { return checkRights(o.Gate) }, opens: gate.Opener{}.Await,
+		rights: func() error { return checkRights(o.Gate) }, awaitGate: gate.Opener{}.Await,
 	}
 }
 
-// Run captures until the duration is over, a limit is reached, the target leaves, someone asks for the end, or ctx ends
-// (SIGTERM: reason Drained), and returns the exit code. Whatever happens, a panic too, the last account is written to
-// the progress file and to the termination log.
+// Run captures until the duration has passed, a limit is reached, the target leaves, the keeper requests a stop, or ctx ends
+// (SIGTERM: reason Drained), and returns the exit code. It always writes the last account to the progress file and to the
+// termination log, even after a panic.
 func (p *Probe) Run(ctx context.Context) (code int) {
 	report, err := newReporter(p.options.ResultsDir, p.options.TerminationLog, p.log)
 	if err != nil {
@@ -100,52 +98,52 @@ func (p *Probe) Run(ctx context.Context) (code int) {
 
 // run is Run between the first and the last report.
 func (p *Probe) run(ctx context.Context) {
-	// SIGTERM is one of several reasons to end, so it is not a parent's end but a cause like the others.
-	ending, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	// SIGTERM is one of several reasons to end: it does not cancel a parent context, but is a cause like the others.
+	running, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
-	defer context.AfterFunc(ctx, func() { end(asked(account.ReasonDrained)) })()
-	p.guard(end, func() { p.awaitStop(ending, end) })
+	defer context.AfterFunc(ctx, func() { end(stopRequest(account.ReasonDrained)) })()
+	p.guard(end, func() { p.awaitStop(running, end) })
 
 	if err := p.rights(); err != nil {
-		p.fail(ending, err)
+		p.fail(running, err)
 		return
 	}
-	w, err := p.configure(ending)
+	w, err := p.configure(running)
 	if err != nil {
-		p.fail(ending, err)
+		p.fail(running, err)
 		return
 	}
-	r, inode, err := p.attach(ending, w)
+	r, inode, err := p.attach(running, w)
 	if err != nil {
-		p.fail(ending, err)
+		p.fail(running, err)
 		return
 	}
 	p.report.attached(r.count)
-	p.log.Info("Attached", slices.Concat(w.asked(), []any{"pod", p.options.PodName, "duration", p.options.Duration.String()}, taken(r))...)
-	p.guard(end, func() { p.awaitTarget(ending, end, inode) })
+	p.log.Info("Attached", slices.Concat(w.logFields(), []any{"pod", p.options.PodName, "duration", p.options.Duration.String()}, engineFields(r))...)
+	p.guard(end, func() { p.awaitTarget(running, end, inode) })
 
-	timed, cancel := context.WithTimeout(ending, p.options.Duration)
+	timed, cancel := context.WithTimeout(running, p.options.Duration)
 	defer cancel()
 	if p.options.Gate {
 		p.guard(end, func() { p.openGate(timed) })
 	}
 	o := r.run(timed)
-	cancel() // what is not open by now would start untraced
-	p.conclude(o, context.Cause(ending))
+	cancel() // stops opening the gate: the Pod would start untraced
+	p.conclude(o, context.Cause(running))
 }
 
-// taken is the engine that is attached, for the log.
-func taken(r session) []any {
+// engineFields are the attached engine as keys and values for the log.
+func engineFields(r session) []any {
 	var a account.Account
 	r.count(&a)
-	taken := []any{"engine", a.Engine}
+	fields := []any{"engine", a.Engine}
 	if a.EngineMessage != "" {
-		taken = append(taken, "engineMessage", a.EngineMessage)
+		fields = append(fields, "engineMessage", a.EngineMessage)
 	}
-	return taken
+	return fields
 }
 
-// guard runs fn beside the capture; a panic in it ends the capture and not the process.
+// guard runs fn in a goroutine. A panic in it ends the capture, not the process.
 func (p *Probe) guard(end context.CancelCauseFunc, fn func()) {
 	go func() {
 		defer func() {
@@ -158,8 +156,8 @@ func (p *Probe) guard(end context.CancelCauseFunc, fn func()) {
 	}()
 }
 
-// readConfig reads this capture's configuration. The ConfigMap's name may have been another capture's
-// a moment ago, whose content the kubelet may still have mounted: then its next refresh is awaited.
+// readConfig reads this capture's configuration. A deleted capture may have used the ConfigMap's name just before, and the
+// kubelet may still mount its content: readConfig waits for the next refresh.
 func (p *Probe) readConfig(ctx context.Context) (captureconfig.Config, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.waits.config)
 	defer cancel()
@@ -182,25 +180,25 @@ func (p *Probe) readConfig(ctx context.Context) (captureconfig.Config, error) {
 	}
 }
 
-// fileMode of results: the keeper, another user, reads them.
+// fileMode of results: the keeper reads them as another user.
 const fileMode = 0o644
 
-// configure reads the configuration and makes the probe's work of it.
+// configure reads the configuration and returns the probe's work.
 func (p *Probe) configure(ctx context.Context) (work, error) {
 	cfg, err := p.readConfig(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if cfg.Trace != nil {
-		return p.callsOf(&cfg)
+		return p.newCalls(&cfg)
 	}
-	return p.packetsOf(&cfg)
+	return p.newPackets(&cfg)
 }
 
-// fail ends a probe that was never attached. An end that was asked for meanwhile is the better explanation.
-func (p *Probe) fail(ending context.Context, err error) {
+// fail ends a probe that was never attached. If ctx has ended, its cause is the better explanation.
+func (p *Probe) fail(ctx context.Context, err error) {
 	reason := account.ReasonProbeError
-	if cause := context.Cause(ending); cause != nil {
+	if cause := context.Cause(ctx); cause != nil {
 		reason, err = reasonOf(cause), fmt.Errorf("ended before the capture began: %w", cause)
 	} else if isGone(err) {
 		reason = account.ReasonTargetGone
@@ -211,22 +209,22 @@ func (p *Probe) fail(ending context.Context, err error) {
 	p.report.finish(reason, false, err.Error())
 }
 
-// conclude makes the last account of how the recording ended. cause is why it was to end, if it was.
+// conclude completes the account of a recording. cause is why it was to end; nil if it ended by itself.
 func (p *Probe) conclude(o outcome, cause error) {
-	reason, whole, message := judge(&o, cause)
-	if stuck := p.stuck.Load(); stuck != nil {
+	reason, complete, message := conclusion(&o, cause)
+	if stuck := p.gateStuck.Load(); stuck != nil {
 		message = strings.TrimSpace(*stuck + ". " + message)
 	}
 	if o.end != nil {
-		if err := o.end(reason, whole, message); err != nil {
-			whole = false
+		if err := o.end(reason, complete, message); err != nil {
+			complete = false
 			message = strings.TrimSpace("the files have no end: " + err.Error() + ". " + message)
 		}
 	}
-	a := p.report.concluded(o.count)
+	a := p.report.final(o.count)
 	p.log.Info("Ending", append([]any{
-		"reason", reason, "complete", whole, "message", message,
+		"reason", reason, "complete", complete, "message", message,
 		"seen", a.Seen, "written", a.Packets + a.Events, "dropped", a.Dropped() + a.LostEvents(),
 	}, o.details...)...)
-	p.report.finish(reason, whole, message)
+	p.report.finish(reason, complete, message)
 }

@@ -468,11 +468,11 @@ func TestHostNetworkWhereAllowed(t *testing.T) {
 }
 
 func TestEngineIsTheOneAskedFor(t *testing.T) {
-	for asked, want := range map[string]capture.Kind{"": capture.KindAFPacket, "afpacket": capture.KindAFPacket, "auto": capture.KindAuto, "bpf": capture.KindBPF} {
-		t.Run(asked, func(t *testing.T) {
+	for engine, want := range map[string]capture.Kind{"": capture.KindAFPacket, "afpacket": capture.KindAFPacket, "auto": capture.KindAuto, "bpf": capture.KindBPF} {
+		t.Run(engine, func(t *testing.T) {
 			b := newBench(t)
 			b.options.Duration = time.Millisecond
-			text, err := captureconfig.Config{UID: "uid-1", SnapLength: 1, MaxBytes: 1, RingBytes: 1, Engine: asked}.Marshal()
+			text, err := captureconfig.Config{UID: "uid-1", SnapLength: 1, MaxBytes: 1, RingBytes: 1, Engine: engine}.Marshal()
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -14,7 +14,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
 )
 
-// messageInterval is the shortest time between two writes of the termination message, but for the last.
+// messageInterval is the shortest time between two writes of the termination message, except the last one.
 const messageInterval = time.Second
 
 // reporter writes the account to the progress file and to the termination log.
@@ -26,16 +26,16 @@ type reporter struct {
 	stop chan struct{}
 	done sync.WaitGroup
 
-	mu       sync.Mutex
-	account  account.Account
-	live     func(*account.Account) // nil unless something is recorded
-	began    time.Time              // with the monotonic clock, which UTC takes away
-	longest  int                    // of the termination messages so far, in bytes
-	messaged time.Time              // when the last one was written
-	failed   string                 // the last error that was logged
+	mu         sync.Mutex
+	account    account.Account
+	live       func(*account.Account) // sets the current counts; nil unless something is recorded
+	began      time.Time              // with a monotonic clock reading, which UTC() removes
+	messageLen int                    // of the longest termination message so far, in bytes
+	messaged   time.Time              // when the last one was written
+	lastError  string                 // that was logged
 }
 
-// newReporter opens both places and makes the first report.
+// newReporter opens both files.
 func newReporter(resultsDir, terminationLog string, log *slog.Logger) (*reporter, error) {
 	results, err := os.OpenRoot(resultsDir)
 	if err != nil {
@@ -74,7 +74,7 @@ func (r *reporter) waiting(message string) {
 	r.write()
 }
 
-// attached says that an engine counts from now on; live tells which, how much, and in which files it is.
+// attached reports that recording has begun; live sets engine, counts and files in an account.
 func (r *reporter) attached(live func(*account.Account)) {
 	r.mu.Lock()
 	r.began = time.Now()
@@ -84,9 +84,9 @@ func (r *reporter) attached(live func(*account.Account)) {
 	r.write()
 }
 
-// filesChanged tells at once which files there are: the termination message is all that outlives the probe, and must
-// neither name a file that is no more, nor leave out the one with the newest packets; the keeper, which counts what a
-// killed probe left, takes from the progress file what was overwritten before.
+// filesChanged reports a change of a ring's files at once. After the probe's death the termination message must not name a
+// removed file, nor lack the one with the newest packets; and the keeper, which counts the files of a killed probe, reads
+// the number of overwritten packets from the progress file.
 func (r *reporter) filesChanged() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -95,11 +95,11 @@ func (r *reporter) filesChanged() {
 		r.messaged = time.Now()
 		err = errors.Join(r.writeMessage(b), r.writeProgress(b))
 	}
-	r.failing(err)
+	r.logOnce(err)
 }
 
-// concluded takes the final counts, and returns them.
-func (r *reporter) concluded(count func(*account.Account)) account.Account {
+// final sets the final counts, and returns the account.
+func (r *reporter) final(count func(*account.Account)) account.Account {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.live = nil
@@ -107,8 +107,8 @@ func (r *reporter) concluded(count func(*account.Account)) account.Account {
 	return r.account
 }
 
-// finish sets the end, unless there is one.
-func (r *reporter) finish(reason string, whole bool, message string) {
+// finish sets the end of the capture, unless it is set.
+func (r *reporter) finish(reason string, complete bool, message string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.account.State == account.StateDone {
@@ -116,13 +116,13 @@ func (r *reporter) finish(reason string, whole bool, message string) {
 	}
 	r.account.State, r.account.Reason, r.account.Ended = account.StateDone, reason, time.Now().UTC()
 	if !r.began.IsZero() {
-		// As long after the start as it really lasted: the node's clock may have been set meanwhile.
+		// By the monotonic clock: the node's clock may have been set during the capture.
 		r.account.Ended = r.account.Started.Add(time.Since(r.began))
 	}
-	r.account.Complete, r.account.Message = whole, message
+	r.account.Complete, r.account.Message = complete, message
 }
 
-// close makes the last report and returns the exit code that fits it.
+// close makes the last report and returns the exit code.
 func (r *reporter) close() int {
 	close(r.stop)
 	r.done.Wait()
@@ -144,7 +144,7 @@ func (r *reporter) close() int {
 	}
 }
 
-// write makes one report. A report that cannot be written must not end a capture that can.
+// write makes one report. If it fails the capture continues.
 func (r *reporter) write() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -156,10 +156,10 @@ func (r *reporter) write() {
 			err = errors.Join(err, r.writeMessage(b))
 		}
 	}
-	r.failing(err)
+	r.logOnce(err)
 }
 
-// marshal returns the account with the counts of this moment.
+// marshal returns the account with the current counts.
 func (r *reporter) marshal() ([]byte, error) {
 	if r.live != nil {
 		r.live(&r.account)
@@ -167,21 +167,21 @@ func (r *reporter) marshal() ([]byte, error) {
 	return r.account.Marshal()
 }
 
-// failing logs an error that is not the last one again.
-func (r *reporter) failing(err error) {
-	if err != nil && err.Error() != r.failed {
-		r.failed = err.Error()
+// logOnce logs an error unless it is the last one again.
+func (r *reporter) logOnce(err error) {
+	if err != nil && err.Error() != r.lastError {
+		r.lastError = err.Error()
 		r.log.Warn("Reporting failed", "error", err)
 	}
 }
 
-// writeProgress replaces the progress file. On a full disk it writes over the file that is there: its one block is
-// allocated already, and the end of a capture must be told even then.
+// writeProgress replaces the progress file. On a full disk it overwrites the file, whose block is already allocated: the end
+// of a capture must be reported even then.
 func (r *reporter) writeProgress(b []byte) error {
 	const temporary = "." + captureconfig.ProgressFile
 	err := r.results.WriteFile(temporary, b, 0o644)
 	if err == nil {
-		err = r.results.Chmod(temporary, 0o644) // whatever the umask is: the keeper, another user, reads it
+		err = r.results.Chmod(temporary, 0o644) // whatever the umask: the keeper reads it as another user
 	}
 	if err == nil {
 		err = r.results.Rename(temporary, captureconfig.ProgressFile)
@@ -208,14 +208,14 @@ func (r *reporter) overwriteProgress(b []byte) error {
 	return nil
 }
 
-// writeMessage writes over the termination message. The file is mounted, so it cannot be replaced; one write that is
-// never shorter than the last leaves a whole message whenever the process is killed.
+// writeMessage overwrites the termination message. Its file is a mount and cannot be replaced. One write that is never
+// shorter than the last leaves a complete message whenever the process is killed.
 func (r *reporter) writeMessage(b []byte) error {
-	b = padded(b, r.longest)
+	b = padded(b, r.messageLen)
 	if _, err := r.message.WriteAt(b, 0); err != nil {
 		return fmt.Errorf("write termination message: %w", err)
 	}
-	r.longest = len(b)
+	r.messageLen = len(b)
 	return nil
 }
 

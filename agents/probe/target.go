@@ -9,20 +9,20 @@ import (
 	"github.com/sonde-operator/sonde/agents/node/process"
 )
 
-// waits are the probe's patience.
+// waits are timeouts and intervals; tests shorten them.
 type waits struct {
 	config  time.Duration // for the kubelet to mount this capture's configuration
 	process time.Duration // for the target's first process, and again for it to leave the node's network namespace
-	retry   time.Duration // between two looks
-	stop    time.Duration // between two looks at the control volume
+	retry   time.Duration // between two attempts
+	stop    time.Duration // between two reads of the stop file
 	report  time.Duration // between two reports
 }
 
 var defaultWaits = waits{
-	// The kubelet looks after mounted ConfigMaps about once a minute.
+	// The kubelet refreshes mounted ConfigMaps about once a minute.
 	config: 2 * time.Minute,
-	// A runtime puts a process into the Pod's cgroup first and into the Pod's namespaces a moment later, which is long on a
-	// node that is short of memory.
+	// A runtime moves a process into the Pod's cgroup first, and into its namespaces a moment later, or much later on a node
+	// that is short of memory.
 	process: time.Minute,
 	retry:   200 * time.Millisecond,
 	stop:    400 * time.Millisecond,
@@ -31,7 +31,7 @@ var defaultWaits = waits{
 
 // target is the Pod as seen from the node.
 type target interface {
-	// open returns the Pod's network namespace, or nodeproc.ErrNoProcess.
+	// open returns the Pod's network namespace, or process.ErrNoProcess.
 	open() (*process.NetNS, error)
 	// node returns the inode of the node's own network namespace.
 	node() (uint64, error)
@@ -39,15 +39,15 @@ type target interface {
 	gone(ctx context.Context, inode uint64) error
 }
 
-// gateGrace is how long a gated Pod may be without a process: between its gate and its next container lies the pull of
-// an image, and not every runtime keeps a process for the sandbox. Of a Pod that is gone the manager tells meanwhile.
+// gateGrace is how long a gated Pod may be without a process: after its gate the next container's image may have to be
+// pulled, and not every runtime keeps a process for the sandbox. The manager stops the probe of a deleted Pod earlier.
 const gateGrace = 5 * time.Minute
 
 // nodeTarget is the target on this node.
 type nodeTarget struct {
 	uid    string
 	finder process.Finder
-	grace  time.Duration // nodeproc.DefaultGrace if zero
+	grace  time.Duration // process.DefaultGrace if zero
 }
 
 func (t nodeTarget) open() (*process.NetNS, error) { return t.finder.OpenNetNS(t.uid) }
@@ -59,13 +59,13 @@ func (t nodeTarget) gone(ctx context.Context, inode uint64) error {
 	return err
 }
 
-// errNodesNetwork refuses to capture all of a node's traffic under the name of one Pod.
+// errNodesNetwork refuses to capture all traffic of a node in the name of one Pod.
 var errNodesNetwork = errors.New("the Pod's network namespace is the node's: " +
 	"only a hostNetwork Pod may be captured there, by someone who may capture on nodes")
 
 func isGone(err error) bool { return errors.Is(err, process.ErrNoProcess) }
 
-// attach waits for the target and begins with the work on it. It returns the inode of its network namespace.
+// attach waits for the target and starts the work. It returns the inode of the target's network namespace.
 func (p *Probe) attach(ctx context.Context, w work) (session, uint64, error) {
 	ns, err := p.awaitNetNS(ctx)
 	if err != nil {

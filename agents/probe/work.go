@@ -8,20 +8,20 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/account"
 )
 
-// work is what a probe does to its target: it captures its packets, or traces its calls.
+// work is what a probe records of its target: packets or system calls.
 type work interface {
-	// asked is what it was asked for, for the log, as its keys and values.
-	asked() []any
-	// attach begins: everything of the target is counted when it returns. The namespace is the caller's to close.
+	// logFields are keys and values for the log that say what is recorded.
+	logFields() []any
+	// attach starts recording: from its return on everything is counted. The caller closes the namespace.
 	attach(ns *process.NetNS) (session, error)
 }
 
-// session is work that is attached.
+// session is work after attach.
 type session interface {
-	// run returns when ctx has ended, or a limit or an error has ended it, and nothing is left open. The cause of ctx
-	// decides the reason, as in recording.ReasonOf.
+	// run records until ctx ends, a limit is reached or an error occurs, and releases everything. The cause of ctx decides
+	// the reason, as in recording.ReasonOf.
 	run(ctx context.Context) outcome
-	// count puts the engine, the counts of this moment, and the files, into an account, at any time and from any goroutine.
+	// count sets engine, current counts and files in an account. It may be called at any time, by any goroutine.
 	count(a *account.Account)
 }
 
@@ -30,13 +30,12 @@ type outcome struct {
 	reason recording.Reason
 	// err explains DiskFull and Error.
 	err error
-	// notes for people on what is not in a whole result.
+	// notes for the user on what a complete result leaves out.
 	notes string
 	// details for the log, in pairs.
 	details []any
-	// count puts the engine, the final counts and the files into an account.
+	// count sets engine, final counts and files in an account.
 	count func(a *account.Account)
-	// end writes the last of the files, once it is known why and how the recording ended; nil if there is nothing to
-	// write.
-	end func(reason string, whole bool, message string) error
+	// end completes the files when the reason is known; nil if they need nothing.
+	end func(reason string, complete bool, message string) error
 }
