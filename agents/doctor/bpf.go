@@ -16,7 +16,7 @@ import (
 const (
 	// self is this program.
 	self = "/proc/self/exe"
-	// function of the kernel that is there for tests, and that nobody calls else.
+	// function of the kernel for tests, which nothing else calls.
 	function = "bpf_fentry_test1"
 	// tracepoint of the tracer.
 	tracepoint = "sys_exit"
@@ -33,7 +33,7 @@ func taskStorage() error   { return features.HaveMapType(ebpf.TaskStorage) }
 func socketStorage() error { return features.HaveMapType(ebpf.SkStorage) }
 func ringBuffer() error    { return features.HaveMapType(ebpf.RingBuf) }
 
-// attached loads a program that does nothing but return, attaches it, and takes it away.
+// attached loads a program that only returns, attaches it, and removes it.
 func attached(spec *ebpf.ProgramSpec, attach func(*ebpf.Program) (link.Link, error)) error {
 	spec.Name, spec.License = "sonde_doctor", "GPL"
 	spec.Instructions = asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}
@@ -49,7 +49,7 @@ func attached(spec *ebpf.ProgramSpec, attach func(*ebpf.Program) (link.Link, err
 	return l.Close()
 }
 
-// root is why, without the library's advice and the names that it makes up.
+// root is the cause of an error, without the library's advice and generated names.
 func root(err error) error {
 	for {
 		inner := errors.Unwrap(err)
@@ -90,7 +90,7 @@ func kprobe() error {
 	})
 }
 
-// uprobe attaches to where this program began, which does not run again.
+// uprobe attaches to this program's entry point, which does not run again.
 func uprobe() error {
 	at, err := entry(self)
 	if err != nil {
@@ -105,7 +105,7 @@ func uprobe() error {
 	})
 }
 
-// entry is where in its file a program begins.
+// entry returns the offset of a program's entry point in its file.
 func entry(path string) (uint64, error) {
 	f, err := elf.Open(path)
 	if err != nil {
@@ -117,5 +117,5 @@ func entry(path string) (uint64, error) {
 			return f.Entry - p.Vaddr + p.Off, nil
 		}
 	}
-	return 0, errors.New("own program has no beginning")
+	return 0, errors.New("own program has no entry point")
 }

@@ -15,16 +15,16 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/text"
 )
 
-// maxWhy bounds the reason why a check failed, in bytes: the verifier's log may be long.
-const maxWhy = 240
+// maxReason bounds the reason why a check failed, in bytes: the verifier's log may be long.
+const maxReason = 240
 
-// attempt is one thing to try.
+// attempt is one check.
 type attempt struct {
 	name nodereport.Name
 	try  func() error
 }
 
-// Examine tries everything, on the node whose processes are in proc. It changes nothing that stays.
+// Examine makes all checks on the node whose processes are in proc. It leaves no change behind.
 func Examine(proc string) *nodereport.Report {
 	n := node{proc: proc}
 	r := &nodereport.Report{
@@ -32,7 +32,7 @@ func Examine(proc string) *nodereport.Report {
 	}
 	r.Memory, r.Available = n.memory()
 	if missing := trace.MissingEvents(decode.AllGroups()); len(missing) > 0 {
-		r.Settings = append(r.Settings, nodereport.Setting{Name: "events", Value: strings.Join(missing, ", "), Meaning: "this kernel does not tell of these: they are in no trace"})
+		r.Settings = append(r.Settings, nodereport.Setting{Name: "events", Value: strings.Join(missing, ", "), Meaning: "this kernel does not report these events: they are in no trace"})
 	}
 	for _, a := range []attempt{
 		{nodereport.Rights, n.rights},
@@ -59,11 +59,11 @@ func Examine(proc string) *nodereport.Report {
 	return r
 }
 
-// check tries, and says why it did not work.
+// check makes the attempt. A panic is its result.
 func (a attempt) check() (c nodereport.Check) {
 	c.Name = a.name
 	defer func() {
-		if p := recover(); p != nil { // one attempt must not cost the answers of the others
+		if p := recover(); p != nil { // the other checks must run
 			c.Works, c.Why = false, firstLine(fmt.Sprint(p))
 		}
 	}()
@@ -74,10 +74,10 @@ func (a attempt) check() (c nodereport.Check) {
 	return c
 }
 
-// firstLine of a text, of at most maxWhy bytes.
+// firstLine of a text, of at most maxReason bytes.
 func firstLine(s string) string {
 	s, _, _ = strings.Cut(s, "\n")
-	return text.Ellipsis(s, maxWhy)
+	return text.Ellipsis(s, maxReason)
 }
 
 func release() string {
@@ -88,7 +88,7 @@ func release() string {
 	return unix.ByteSliceToString(u.Release[:])
 }
 
-// afPacket opens what a capture reads: a packet socket with a ring. It sees no packet, as it is bound to no protocol.
+// afPacket opens a packet socket with a ring, as a capture does. It is bound to no protocol and gets no packets.
 func afPacket() error {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -105,7 +105,7 @@ func afPacket() error {
 	return nil
 }
 
-// signalByFD asks whether a signal could be sent to ourselves, by what names a process for good.
+// signalByFD checks whether this process could send itself a signal by a pidfd.
 func signalByFD() error {
 	fd, err := unix.PidfdOpen(unix.Getpid(), 0)
 	if err != nil {

@@ -105,7 +105,7 @@ func TestAttempt(t *testing.T) {
 	}{
 		"works":    {func() error { return nil }, nodereport.Check{Name: "x", Works: true}},
 		"fails":    {func() error { return errors.New("load: invalid argument:\n0: R1=ctx()") }, nodereport.Check{Name: "x", Why: "load: invalid argument:"}},
-		"at large": {func() error { return errors.New(strings.Repeat("é", maxWhy)) }, nodereport.Check{Name: "x", Why: strings.Repeat("é", maxWhy/2-2) + "..."}},
+		"at large": {func() error { return errors.New(strings.Repeat("é", maxReason)) }, nodereport.Check{Name: "x", Why: strings.Repeat("é", maxReason/2-2) + "..."}},
 		"panics":   {func() error { panic("out of bounds") }, nodereport.Check{Name: "x", Why: "out of bounds"}},
 	} {
 		t.Run(name, func(t *testing.T) {

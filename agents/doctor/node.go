@@ -13,7 +13,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/privilege"
 )
 
-// node is what /proc says of one.
+// node reads a node's /proc.
 type node struct{ proc string }
 
 func (n node) read(path ...string) string {
@@ -24,7 +24,7 @@ func (n node) read(path ...string) string {
 	return strings.TrimSpace(string(b))
 }
 
-// rights are those of this process: the probe's, if it runs as one.
+// rights checks this process's capabilities.
 func (n node) rights() error {
 	effective, err := strconv.ParseUint(field(n.read("self", "status"), "CapEff:"), 16, 64)
 	if err != nil {
@@ -33,7 +33,7 @@ func (n node) rights() error {
 	return privilege.Check(effective, true)
 }
 
-// field returns the first word behind a name at the beginning of a line.
+// field returns the first word after a name at the start of a line.
 func field(text, name string) string {
 	for line := range strings.Lines(text) {
 		if rest, ok := strings.CutPrefix(line, name); ok {
@@ -58,7 +58,7 @@ func (n node) memory() (total, available int64) {
 	return kib("MemTotal:"), kib("MemAvailable:")
 }
 
-// cgroup says which versions the node's first process is in (cgroups(7)): hierarchies with controllers are of version 1.
+// cgroup returns the cgroup versions of the node's first process (cgroups(7)): hierarchies with controllers are of version 1.
 func (n node) cgroup() string {
 	v1, v2 := versions([]byte(n.read("1", "cgroup")))
 	switch {
@@ -86,7 +86,7 @@ func versions(cgroups []byte) (v1, v2 bool) {
 	return v1, v2
 }
 
-// cgroups finds this process's own as BPF sees it, which is how a trace finds a Pod's.
+// cgroups looks for processes' cgroups by BPF, as a trace does.
 func (n node) cgroups() error {
 	found, err := kernel.CountCgroups(n.proc)
 	if err != nil {
@@ -111,7 +111,7 @@ func (n node) settings() []nodereport.Setting {
 	for _, s := range sysctls {
 		add(s.name, sysctl(s.name), s.meaning)
 	}
-	// Of the node's file system, as containers have no securityfs of their own.
+	// From the node's file system: containers have no securityfs.
 	add("lockdown", lockdown(n.read("1", "root", "sys", "kernel", "security", "lockdown")), func(mode string) string {
 		if mode == "confidentiality" {
 			return "BPF programs may not read the kernel's memory: no traces"
@@ -142,7 +142,7 @@ var sysctls = []struct {
 	}},
 }
 
-// lockdown returns the mode that is chosen of "[none] integrity confidentiality" (kernel_lockdown(7)).
+// lockdown returns the mode in brackets, as in "[none] integrity confidentiality" (kernel_lockdown(7)).
 func lockdown(modes string) string {
 	_, rest, _ := strings.Cut(modes, "[")
 	mode, _, _ := strings.Cut(rest, "]")

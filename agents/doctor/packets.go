@@ -9,13 +9,13 @@ import (
 	"github.com/sonde-operator/sonde/agents/capture"
 )
 
-// inNewNetNS runs fn in a network namespace that nobody else is in, and which is gone with it: whatever is attached
-// there meets nobody's packets.
+// inNewNetNS runs fn in a new network namespace, which is deleted afterwards: programs that are attached there get no
+// packets.
 func inNewNetNS(fn func() error) error {
 	done := make(chan error, 1)
 	go func() {
 		defer func() {
-			if p := recover(); p != nil { // as attempt.check does, which is not on this goroutine
+			if p := recover(); p != nil { // attempt.check recovers only its own goroutine
 				done <- fmt.Errorf("%v", p)
 			}
 		}()
@@ -30,8 +30,8 @@ func inNewNetNS(fn func() error) error {
 }
 
 // packetsBy tries the engine itself, at tcx or clsact.
-func packetsBy(way string) func() error {
+func packetsBy(hook string) func() error {
 	return func() error {
-		return inNewNetNS(func() error { return capture.Try(way) })
+		return inNewNetNS(func() error { return capture.Try(hook) })
 	}
 }

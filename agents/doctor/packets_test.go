@@ -44,7 +44,7 @@ func TestRightsForPackets(t *testing.T) {
 		"tcx without SYS_ADMIN":     {tries: "tcx", without: []uintptr{unix.CAP_SYS_ADMIN}, want: "needs CAP_SYS_ADMIN"},
 		"clsact without SYS_ADMIN":  {tries: "clsact", without: []uintptr{unix.CAP_SYS_ADMIN}, want: "needs CAP_SYS_ADMIN"},
 		"tcx without packet socket": {tries: "tcx", without: []uintptr{unix.CAP_NET_RAW}, want: "<nil>"},
-		"what is no way":            {tries: "xdp", want: `BPF programs cannot be attached at "xdp"`},
+		"an unknown hook":           {tries: "xdp", want: `BPF programs cannot be attached at "xdp"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			keep := map[uintptr]bool{}

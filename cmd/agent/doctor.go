@@ -12,13 +12,13 @@ import (
 	"github.com/sonde-operator/sonde/agents/doctor"
 )
 
-// How a report is printed.
+// Formats of a report.
 const (
 	outputText = "text"
 	outputJSON = "json"
 )
 
-// runDoctor tries what the node's kernel allows, and prints what follows. That something does not work is no error.
+// runDoctor checks what the node's kernel allows, and prints a report. A failed check is not an error.
 func runDoctor(_ context.Context, args []string, _ *slog.Logger) (int, error) {
 	return examine(os.Stdout, args)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/gateconfig"
 )
 
-// runGate holds up a Pod's start until its tracer is attached. Its exit codes are those of internal/wire/gateconfig.
+// runGate delays a Pod's start until its tracer is attached. Its exit codes are in internal/wire/gateconfig.
 func runGate(ctx context.Context, args []string, log *slog.Logger) (int, error) {
 	flags := flag.NewFlagSet("agent gate", flag.ContinueOnError)
 	o := gate.Options{Out: os.Stdout, Log: log}
@@ -29,7 +29,7 @@ func runGate(ctx context.Context, args []string, log *slog.Logger) (int, error) 
 		o.Until, err = time.Parse(time.RFC3339, s)
 		return err
 	})
-	flags.StringVar(&o.TerminationLog, "termination-log", terminationLog, "`file` for the last words")
+	flags.StringVar(&o.TerminationLog, "termination-log", terminationLog, "`file` for the termination message")
 	if err := parse(flags, args); err != nil {
 		return exitUsage, err
 	}

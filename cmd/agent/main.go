@@ -1,6 +1,6 @@
-// Command agent is what runs in an agent's Pod: the privileged probe, the keeper next to it, and what the kubelet asks
-// of them; the gate in a traced Pod; what finds out what a node allows; and what takes away the remains of a killed probe.
-// It is one small static binary that links nothing of Kubernetes.
+// Command agent has the programs of an agent's Pod: the privileged probe, its readiness check, and the keeper; the gate of a
+// traced Pod; the doctor, which checks what a node allows; and sweep, which removes the remains of a killed probe. It is one
+// small static binary that links nothing of Kubernetes.
 package main
 
 import (
@@ -19,10 +19,10 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/duration"
 )
 
-// exitUsage is the exit code for arguments that make no sense, as in sysexits.h.
+// exitUsage is the exit code for invalid arguments (EX_USAGE of sysexits.h).
 const exitUsage = 64
 
-// errUsage says that the flag package has already told the user what is wrong.
+// errUsage is returned when the error has been printed.
 var errUsage = errors.New("bad arguments")
 
 // command is one subcommand. It returns the exit code.
@@ -39,7 +39,7 @@ var commands = map[string]command{
 }
 
 func main() {
-	// SIGTERM is how a Pod is told to end; all commands then have something to finish.
+	// SIGTERM ends a Pod: commands finish their work.
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	code := run(ctx, os.Args[1:], os.Stderr)
 	stop()
@@ -71,27 +71,27 @@ func runVersion(context.Context, []string, *slog.Logger) (int, error) {
 	return 0, err
 }
 
-// parse parses args, refuses what is left over, and checks that every flag in required was given.
+// parse parses args. It refuses arguments that are not flags, and missing required flags.
 func parse(flags *flag.FlagSet, args []string, required ...string) error {
 	if err := flags.Parse(args); err != nil {
-		return errors.Join(errUsage, err) // ErrHelp is found in it; the rest was printed by the flag package
+		return errors.Join(errUsage, err) // keeps ErrHelp; the flag package has printed others
 	}
 	if flags.NArg() > 0 {
-		return complain(flags, fmt.Sprintf("%q is no flag", flags.Arg(0)))
+		return usageError(flags, fmt.Sprintf("%q is not a flag", flags.Arg(0)))
 	}
 	given := map[string]bool{}
 	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
 	for _, name := range required {
 		if !given[name] {
-			return complain(flags, "--"+name+" is missing")
+			return usageError(flags, "--"+name+" is missing")
 		}
 	}
 	return nil
 }
 
-// complain prints what is wrong and which flags there are.
-func complain(flags *flag.FlagSet, what string) error {
-	fmt.Fprintln(flags.Output(), what)
+// usageError prints a message and all flags.
+func usageError(flags *flag.FlagSet, message string) error {
+	fmt.Fprintln(flags.Output(), message)
 	flags.Usage()
 	return errUsage
 }
@@ -101,7 +101,7 @@ func durationVar(flags *flag.FlagSet, to *time.Duration, name, usage string) {
 	flags.Func(name, usage, func(s string) error {
 		d, err := duration.Parse(s)
 		if err == nil && d <= 0 {
-			err = errors.New("must be longer than nothing")
+			err = errors.New("must be positive")
 		}
 		*to = d
 		return err

@@ -13,10 +13,10 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
 )
 
-// terminationLog is where the kubelet looks for a container's last words unless it is told otherwise.
+// terminationLog is the kubelet's default file for a container's termination message.
 const terminationLog = "/dev/termination-log"
 
-// runProbe captures the packets of one Pod, or traces its system calls. Its exit codes are those of package probe.
+// runProbe captures the packets of one Pod, or traces its system calls. Its exit codes are in package probe.
 func runProbe(ctx context.Context, args []string, log *slog.Logger) (int, error) {
 	flags := flag.NewFlagSet("agent probe", flag.ContinueOnError)
 	var o probe.Options
@@ -27,7 +27,7 @@ func runProbe(ctx context.Context, args []string, log *slog.Logger) (int, error)
 	durationVar(flags, &o.Duration, "duration", "`time` to capture, from the moment of being attached: 30, 90s, 5m")
 	flags.BoolVar(&o.HostNetwork, "host-network", false, "allow a Pod whose network namespace is the node's")
 	flags.BoolVar(&o.Gate, "gate", false, "open the Pod's gate once attached")
-	// The probe does nothing else by it: who asks for results is asked for the right on nodes.
+	// The probe ignores it: it tells the manager that reading the results needs the right on nodes.
 	flags.Bool("host-pid", false, "say that the Pod sees its node's processes")
 	flags.StringVar(&o.ConfigFile, "config", filepath.Join(captureconfig.ConfigDir, captureconfig.Key), "`file` that says what to capture")
 	flags.StringVar(&o.ResultsDir, "results", captureconfig.ResultsDir, "`directory` to write to")
@@ -39,8 +39,7 @@ func runProbe(ctx context.Context, args []string, log *slog.Logger) (int, error)
 	return probe.New(&o, capture.New, log).Run(ctx), nil
 }
 
-// runReady exits with 0 once the probe is, or was, attached: the kubelet's startup probe, so that a started container
-// is one that captures.
+// runReady is the kubelet's startup probe. It exits with 0 when the probe is or was attached: a started container captures.
 func runReady(_ context.Context, args []string, _ *slog.Logger) (int, error) {
 	flags := flag.NewFlagSet("agent ready", flag.ContinueOnError)
 	results := flags.String("results", captureconfig.ResultsDir, "`directory` that the probe writes to")

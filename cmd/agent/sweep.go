@@ -10,10 +10,10 @@ import (
 	"github.com/sonde-operator/sonde/agents/node/process"
 )
 
-// errNotHost says that a Pod is in a network namespace in which it should not be; it may be about to leave it.
+// errNotHost is returned for a Pod that is not on the host network, but in its namespace; it may be about to leave it.
 var errNotHost = errors.New("the Pod's network namespace is the node's, and it is not on the host network")
 
-// runSweep takes away what a probe that was killed has left in the kernel. A Pod that is gone has taken it along.
+// runSweep removes what a killed probe has left in the kernel. If the Pod is gone, its namespace and the remains are, too.
 func runSweep(_ context.Context, args []string, log *slog.Logger) (int, error) {
 	flags := flag.NewFlagSet("agent sweep", flag.ContinueOnError)
 	uid := flags.String("pod-uid", "", "`UID` of the target Pod, as its cgroup has it")
@@ -35,7 +35,7 @@ func runSweep(_ context.Context, args []string, log *slog.Logger) (int, error) {
 	return 0, err
 }
 
-// namespaceOf a Pod, or the node.
+// namespaceOf returns the network namespace of a Pod, or the node's.
 func namespaceOf(f process.Finder, uid string, host bool) (*process.NetNS, error) {
 	own, err := f.OpenHostNetNS()
 	if err != nil || host {

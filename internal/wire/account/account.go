@@ -1,6 +1,6 @@
-// Package account is the bounded summary of one Pod's result: what the probe writes into its
-// termination message and its progress file, what the keeper streams, and what the manager copies
-// into the status. It carries a version; a reader of version N reads N-1.
+// Package account has the bounded summary of one Pod's result. The probe writes it to its termination message and its
+// progress file, the keeper streams it, and the manager copies it into the status. It carries a version; a reader of
+// version N reads N-1.
 package account
 
 import (
@@ -13,8 +13,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/text"
 )
 
-// Version of the format that this package can write: the lowest one that holds the account is taken, so that who reads
-// only that reads what he can.
+// Version is the highest version of the format. Marshal writes the lowest one that can hold the account, for older readers.
 const Version = 3
 
 // Bounds of an account, so that it fits a termination message (4096 bytes, kubelet's limit).
@@ -22,7 +21,7 @@ const (
 	MaxBytes      = 4096
 	MaxInterfaces = 12
 	MaxFiles      = 16
-	// MaxFileName is the longest name of one of several files: MaxFiles of them leave room for the rest.
+	// MaxFileName is the longest name of one of several files: MaxFiles such names must fit.
 	MaxFileName = 100
 	MaxText     = 256
 	MaxEngine   = 32
@@ -39,24 +38,24 @@ const (
 	StateDone      State = "done"      // ended; the counts are final
 )
 
-// What version 1 can hold: no ring of files. Version 2 can, and no events of a trace.
+// Version 1 has no ring of files, and version 2 no events of a trace.
 const (
 	firstVersion  = 1
 	firstMaxFiles = 8
 	ringVersion   = 2
 )
 
-// Account of one Pod's capture. Seen = Packets + Overwritten + DroppedKernel + DroppedRing + DroppedWriter, of a trace
-// Events and all that is Lost.
+// Account of one Pod's capture: Seen = Packets + Overwritten + DroppedKernel + DroppedRing + DroppedWriter. Of a trace: Seen =
+// Events + the sum of Lost.
 type Account struct {
 	Version int   `json:"v"`
 	State   State `json:"state"`
-	// Engine that records, once it is attached; EngineMessage says why it is not the one that is preferred.
+	// Engine that records, when it is attached; EngineMessage says why it is not the preferred one.
 	Engine        string `json:"engine,omitempty"`
 	EngineMessage string `json:"engineMessage,omitempty"`
 	// Reason of the end, one of the api's Reason constants; empty before.
 	Reason string `json:"reason,omitempty"`
-	// Complete says that the file is whole and the counts are final and add up.
+	// Complete says that the files are complete, and that the counts are final and add up.
 	Complete bool      `json:"complete,omitempty"`
 	Message  string    `json:"message,omitempty"`
 	Started  time.Time `json:"started,omitzero"` // when the probe was attached
@@ -64,19 +63,19 @@ type Account struct {
 	// Counts over all interfaces.
 	Counts
 	Interfaces []Interface `json:"interfaces,omitempty"`
-	// Events of a trace that are in its files, and those that are not, by where they were lost.
+	// Events of a trace in its files, and lost events by place.
 	Events int64            `json:"events,omitempty"`
 	Lost   map[string]int64 `json:"lost,omitempty"`
-	// Files that there are, oldest first.
+	// Files of the result, oldest first.
 	Files []File `json:"files,omitempty"`
 }
 
 // Counts of packets and bytes.
 type Counts struct {
 	Seen          int64 `json:"seen"`                  // packets that matched the filter
-	Packets       int64 `json:"packets"`               // of these, in the files that there are
-	Bytes         int64 `json:"bytes"`                 // of those packets, as captured
-	Overwritten   int64 `json:"overwritten,omitempty"` // were in a file that gave way to a newer one
+	Packets       int64 `json:"packets"`               // of these, in the files
+	Bytes         int64 `json:"bytes"`                 // captured bytes of the packets in the files
+	Overwritten   int64 `json:"overwritten,omitempty"` // were in a file that a ring of files has removed
 	DroppedKernel int64 `json:"dropKernel,omitempty"`
 	DroppedRing   int64 `json:"dropRing,omitempty"`
 	DroppedWriter int64 `json:"dropWriter,omitempty"`
@@ -98,7 +97,7 @@ func (a Account) LostEvents() int64 {
 	return n
 }
 
-// AddsUp reports whether seen is what the other counts come to.
+// AddsUp reports whether Seen is the sum of the other counts.
 func (a Account) AddsUp() bool {
 	return a.Seen == a.Packets+a.Overwritten+a.Dropped()+a.Events+a.LostEvents()
 }
@@ -126,8 +125,8 @@ func (a Account) LowestVersion() int {
 	return firstVersion
 }
 
-// Marshal returns a as JSON of at most MaxBytes: texts are cut and surplus interfaces left out, their
-// counts are in the totals all the same. Of too many files the newest are named.
+// Marshal returns a as JSON of at most MaxBytes. It cuts texts, and leaves out interfaces, whose counts stay in the totals,
+// and the oldest files.
 func (a Account) Marshal() ([]byte, error) {
 	a.Message, a.EngineMessage = text.Truncate(a.Message, MaxText), text.Truncate(a.EngineMessage, MaxText)
 	a.Files = a.Files[max(0, len(a.Files)-MaxFiles):]
@@ -142,7 +141,7 @@ func (a Account) Marshal() ([]byte, error) {
 			return b, nil
 		}
 		if n == 0 {
-			a.shorten() // in JSON, a character may take six bytes
+			a.shorten() // a character may take six bytes in JSON
 			n = 1
 		}
 	}
@@ -157,7 +156,7 @@ func (a *Account) shorten() {
 	*longer = text.Truncate(*longer, len(*longer)/2)
 }
 
-// Parse reads an account. Foreign bytes: sizes and counts are checked, and texts cut.
+// Parse reads an account from an untrusted source: it checks sizes and counts, and cuts texts.
 func Parse(b []byte) (Account, error) {
 	var a Account
 	if len(b) > MaxBytes {

@@ -1,10 +1,10 @@
 package account
 
-// Reasons of the end of a capture, as a probe gives them. They are the same words as the API's (api/v1alpha1), kept
-// here because an agent links none of the API's packages.
+// Reasons of the end of a capture, as a probe gives them. They equal the API's (api/v1alpha1), whose packages an agent does
+// not link.
 const (
 	ReasonDuration      = "Duration"      // ended after its duration
-	ReasonStopped       = "Stopped"       // ended because it was asked to
+	ReasonStopped       = "Stopped"       // ended by request
 	ReasonPacketLimit   = "PacketLimit"   // ended at maxPackets
 	ReasonByteLimit     = "ByteLimit"     // ended at maxBytes
 	ReasonEventLimit    = "EventLimit"    // ended at maxEvents
@@ -12,7 +12,7 @@ const (
 	ReasonAccessRevoked = "AccessRevoked" // ended because the requester lost the right
 	ReasonPaused        = "Paused"        // ended because a cluster admin paused the operator
 	ReasonDiskFull      = "DiskFull"      // no space left for the file
-	ReasonDrained       = "Drained"       // the agent's Pod was told to terminate
-	ReasonKilled        = "Killed"        // the probe stopped reporting without an end
+	ReasonDrained       = "Drained"       // the agent's Pod was terminated
+	ReasonKilled        = "Killed"        // the probe stopped reporting before its end
 	ReasonProbeError    = "ProbeError"    // the probe failed; the message says how
 )

@@ -1,5 +1,5 @@
-// Package captureconfig is what a probe is told: the one ConfigMap of a capture, and the paths at
-// which the parts of an agent's Pod meet. Manager and agent share it; it carries a version.
+// Package captureconfig is the contract between manager and agent about a capture: its ConfigMap, and the paths in the
+// agent's Pod. It carries a version.
 package captureconfig
 
 import (
@@ -9,13 +9,12 @@ import (
 	"slices"
 )
 
-// Version of the format that this package reads, with those before. What an older probe can do is written as
-// version 1; a ring of files, which it would take for a limit, as version 2, a trace as version 3, one of some
-// containers or a command, of which it would trace all, as version 4, and an engine that must be BPF, which it has not, as
-// version 5.
+// Version is the highest version of the format that this package reads. Marshal writes the lowest one that can hold the
+// configuration: 2 has a ring of files, 3 a trace, 4 a trace of some containers or a command, and 5 the engine BPF. An
+// older probe would do something else, and refuses the version.
 const Version = 5
 
-// Engines of packets; empty is AF_PACKET, all that there was before version 5.
+// Engines of packets; empty is AF_PACKET, the only one before version 5.
 const (
 	EngineAuto     = "auto"
 	EngineBPF      = "bpf"
@@ -31,10 +30,10 @@ const (
 	ResultsDir = "/results"       // emptyDir: the probe writes, the keeper reads
 	ControlDir = "/control"       // emptyDir: the keeper writes, the probe reads
 
-	// ProgressFile, in ResultsDir, holds the probe's account (internal/wire/account); replaced by rename
-	// at least every ProgressInterval, so that its age tells whether the probe lives.
+	// ProgressFile, in ResultsDir, holds the probe's account (internal/wire/account). The probe replaces it by rename several
+	// times a second: a file that stays the same is that of a dead probe.
 	ProgressFile = "progress.json"
-	// StopFile, in ControlDir, asks the probe to end; its content is the reason.
+	// StopFile, in ControlDir, requests the probe to stop; its content is the reason.
 	StopFile = "stop"
 
 	ContainerProbe  = "probe"
@@ -42,7 +41,7 @@ const (
 	KeeperPort      = 8443
 )
 
-// Keys of the Secret of a capture: two self-signed pairs that know only each other.
+// Keys of the Secret of a capture: two self-signed pairs that accept only each other.
 const (
 	SecretServerCert = "server.crt" // keeper's, pinned by the manager
 	SecretServerKey  = "server.key"
@@ -63,7 +62,7 @@ type Config struct {
 	// TargetNamespace is where the target runs.
 	TargetNamespace string `json:"targetNamespace"`
 
-	// Filter is the text, for the file's comment only: what runs in the kernel is Programs.
+	// Filter is the text for the file's comment; the kernel runs Programs.
 	Filter string `json:"filter,omitempty"`
 	// Programs holds the filter compiled for each link type (pcap's LINKTYPE numbers), in the text
 	// form of internal/wire/bpfprog; empty captures everything.
@@ -72,18 +71,18 @@ type Config struct {
 	SnapLength int32 `json:"snapLength"`
 	// Interfaces by name; empty means all.
 	Interfaces []string `json:"interfaces,omitempty"`
-	// Engine to take packets with.
+	// Engine for packets.
 	Engine string `json:"engine,omitempty"`
 	// MaxBytes of the file; MaxPackets in it, 0 means no limit.
 	MaxBytes   int64 `json:"maxBytes"`
 	MaxPackets int64 `json:"maxPackets,omitempty"`
-	// Trace says what a trace records; nil captures packets, of which the fields above speak.
+	// Trace says what a trace records; nil captures packets, by the fields above.
 	Trace *Trace `json:"trace,omitempty"`
-	// Rotate makes a ring of files of it; nil is one file, whose limit ends the capture.
+	// Rotate writes a ring of files; nil writes one file, whose limit ends the capture.
 	Rotate *Rotate `json:"rotate,omitempty"`
-	// DiskFloor is what is to stay free on the node's disk; nil is nothing.
+	// DiskFloor is the space to keep free on the node's disk; nil means none.
 	DiskFloor *Floor `json:"diskFloor,omitempty"`
-	// RingBytes of memory for the ring, for all interfaces together.
+	// RingBytes of memory for the rings of all interfaces or CPUs together.
 	RingBytes int64 `json:"ringBytes"`
 }
 
@@ -98,8 +97,8 @@ type Trace struct {
 	MaxEvents int64 `json:"maxEvents,omitempty"`
 	// Flap writes FLAP's lines instead of JSON.
 	Flap bool `json:"flap,omitempty"`
-	// Containers by name, and the command, whose processes alone are traced; empty is all. Children traces what processes
-	// of the command start, too.
+	// Containers by name and Command limit the trace to their processes; empty means all. Children includes descendants of the
+	// command's processes.
 	Containers []string `json:"containers,omitempty"`
 	Command    string   `json:"command,omitempty"`
 	Children   bool     `json:"children,omitempty"`
@@ -111,7 +110,7 @@ type Rotate struct {
 	Files    int32 `json:"files"`
 }
 
-// Floor is free space: a part of a file system, or so many bytes of any.
+// Floor is free space: the larger one of a percentage of the file system and a number of bytes.
 type Floor struct {
 	Percent int64 `json:"percent,omitempty"`
 	Bytes   int64 `json:"bytes,omitempty"`
@@ -120,7 +119,7 @@ type Floor struct {
 // Of returns the floor of a file system with total bytes, in bytes.
 func (f Floor) Of(total uint64) uint64 { return max(uint64(f.Bytes), total/100*uint64(f.Percent)) }
 
-// check refuses what no manager writes.
+// check refuses values that no manager writes.
 func (c Config) check() error {
 	if !slices.Contains([]string{"", EngineAuto, EngineBPF, EngineAFPacket}, c.Engine) {
 		return fmt.Errorf("engine %q is not known", c.Engine)
@@ -181,7 +180,7 @@ func (c Config) Marshal() (string, error) {
 	return string(b), nil
 }
 
-// Parse reads what Marshal wrote, this version's or the one before.
+// Parse reads what Marshal of this version or an older one wrote.
 func Parse(b []byte) (Config, error) {
 	var c Config
 	if err := json.Unmarshal(b, &c); err != nil {

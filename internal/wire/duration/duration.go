@@ -1,5 +1,5 @@
-// Package duration reads the durations of the API: seconds, as in the source system's "30", or
-// hours, minutes and seconds, as in "90s", "5m" or "1h30m".
+// Package duration reads the durations of the API: seconds, like "30", or hours, minutes and seconds, like "90s", "5m" or
+// "1h30m".
 package duration
 
 import (
@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// Parse returns the duration that s says. It accepts what the CRD's validation rules accept, and
-// errors name the forms to write.
+// Parse reads a duration. It accepts the same forms as the CRD's validation rules, and its errors name them.
 func Parse(s string) (time.Duration, error) {
 	if s == "" || strings.TrimLeft(s, "0123456789hms") != "" || strings.Contains(s, "ms") {
 		return 0, fmt.Errorf("duration %q: write seconds, like \"30\", or hours, minutes and seconds, like \"90s\", \"5m\" or \"1h30m\"", s)

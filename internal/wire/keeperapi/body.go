@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// errSilence is why a stream was given up.
-var errSilence = errors.New("the keeper sends nothing any more")
+// errSilence cancels a stream.
+var errSilence = errors.New("the keeper has sent nothing")
 
-// impatientBody is a body whose Read fails when nothing arrives for a while. The clock runs only during a Read, so
-// that a slow reader is not taken for a silent keeper.
-type impatientBody struct {
+// timeoutBody is a body whose Read fails when nothing arrives for a while. The timer runs only during a Read: a slow reader
+// is not a silent keeper.
+type timeoutBody struct {
 	io.ReadCloser
 	cause   func() error
 	cancel  context.CancelCauseFunc
@@ -21,18 +21,18 @@ type impatientBody struct {
 	timer   *time.Timer
 }
 
-// newImpatientBody takes over body, whose request runs under the context that cancel ends and cause explains.
-func newImpatientBody(ctx context.Context, cancel context.CancelCauseFunc, body io.ReadCloser, silence time.Duration) *impatientBody {
+// newTimeoutBody wraps the body of a request that runs under ctx; cancel ends ctx.
+func newTimeoutBody(ctx context.Context, cancel context.CancelCauseFunc, body io.ReadCloser, silence time.Duration) *timeoutBody {
 	timer := time.AfterFunc(silence, func() { cancel(errSilence) })
 	timer.Stop()
-	return &impatientBody{
+	return &timeoutBody{
 		ReadCloser: body, cancel: cancel, silence: silence, timer: timer,
 		cause: func() error { return context.Cause(ctx) },
 	}
 }
 
 // Read implements io.Reader.
-func (b *impatientBody) Read(p []byte) (int, error) {
+func (b *timeoutBody) Read(p []byte) (int, error) {
 	b.timer.Reset(b.silence)
 	defer b.timer.Stop()
 	n, err := b.ReadCloser.Read(p)
@@ -43,7 +43,7 @@ func (b *impatientBody) Read(p []byte) (int, error) {
 }
 
 // Close implements io.Closer and ends the request.
-func (b *impatientBody) Close() error {
+func (b *timeoutBody) Close() error {
 	b.timer.Stop()
 	b.cancel(nil)
 	return b.ReadCloser.Close()

@@ -16,7 +16,7 @@ func (b stuckBody) Close() error             { return nil }
 
 func TestImpatientBodyGivesUpASilentKeeper(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
-	b := newImpatientBody(ctx, cancel, stuckBody{ctx.Done()}, time.Millisecond)
+	b := newTimeoutBody(ctx, cancel, stuckBody{ctx.Done()}, time.Millisecond)
 	if _, err := io.ReadAll(b); !errors.Is(err, errSilence) {
 		t.Fatalf("Read: %v, want %v", err, errSilence)
 	}
@@ -28,7 +28,7 @@ func TestImpatientBodyGivesUpASilentKeeper(t *testing.T) {
 func TestImpatientBodyWaitsForASlowReader(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	r, w := io.Pipe()
-	b := newImpatientBody(ctx, cancel, r, 50*time.Millisecond)
+	b := newTimeoutBody(ctx, cancel, r, 50*time.Millisecond)
 	go func() { _, _ = w.Write([]byte("ab")); w.Close() }()
 	if _, err := b.Read(make([]byte, 1)); err != nil {
 		t.Fatal(err)

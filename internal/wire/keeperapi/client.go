@@ -16,17 +16,17 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/account"
 )
 
-// Timeouts of the client. A keeper answers from memory or from a local file; who takes longer is lost.
+// Timeouts of the client. A keeper answers from memory or from a local file.
 const (
 	dialTimeout   = 5 * time.Second
 	headerTimeout = 10 * time.Second
-	callTimeout   = 15 * time.Second      // a whole call, but for streams
+	callTimeout   = 15 * time.Second      // a whole call, except streams
 	readTimeout   = 4 * HeartbeatInterval // silence of a stream
-	idleTimeout   = 30 * time.Second      // of a connection that is kept for the next call
+	idleTimeout   = 30 * time.Second      // of an idle connection
 )
 
-// Client speaks to the keepers of one capture: all of them hold the same key pair. It is safe for use by several
-// goroutines and keeps few idle connections; Close them when the capture is forgotten.
+// Client talks to the keepers of one capture, which all have the same key pair. It is safe for concurrent use. It keeps few
+// idle connections, which Close closes.
 type Client struct {
 	http *http.Client
 }
@@ -40,7 +40,7 @@ func NewClient(serverCertPEM, clientCertPEM, clientKeyPEM []byte) (*Client, erro
 	}
 	return &Client{http: &http.Client{
 		Transport: &http.Transport{
-			// No Proxy: a Pod's address is never to be reached through one, whatever the environment says.
+			// No Proxy: a Pod's address is not reachable through the proxy of the environment.
 			DialContext:            (&net.Dialer{Timeout: dialTimeout}).DialContext,
 			TLSClientConfig:        config,
 			TLSHandshakeTimeout:    dialTimeout,
@@ -54,7 +54,7 @@ func NewClient(serverCertPEM, clientCertPEM, clientKeyPEM []byte) (*Client, erro
 	}}, nil
 }
 
-// Close closes the idle connections. Calls under way are not touched, and the client may be used again.
+// Close closes the idle connections. Running calls continue, and the client can be used again.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // Progress returns the current account of the keeper at addr (host:port).
@@ -70,8 +70,8 @@ func (c *Client) Progress(ctx context.Context, addr string) (account.Account, er
 	return a, nil
 }
 
-// Watch calls fn with the current account and with each change, until one of state done has been handed over (nil),
-// fn fails (its error), ctx ends, or the stream is cut (ErrStreamCut; also after 20 s of silence).
+// Watch calls fn with the current account and with each change. It returns nil after an account of state done, fn's error,
+// ctx's error, or ErrStreamCut, also after 20 s of silence.
 func (c *Client) Watch(ctx context.Context, addr string, fn func(account.Account) error) error {
 	resp, err := c.stream(ctx, addr, PathProgress, url.Values{QueryWatch: {"1"}}, nil)
 	if err != nil {
@@ -83,7 +83,7 @@ func (c *Client) Watch(ctx context.Context, addr string, fn func(account.Account
 	}
 	err = ReadAccounts(resp.Body, fn)
 	if errors.Is(err, ErrStreamCut) && ctx.Err() != nil {
-		// Whichever end of the connection was seen first, it was the caller who cut it: he need not watch again.
+		// The caller has cut the stream.
 		return fmt.Errorf("watch progress at %s: %w", addr, ctx.Err())
 	}
 	return err
@@ -91,7 +91,7 @@ func (c *Client) Watch(ctx context.Context, addr string, fn func(account.Account
 
 // File opens the file name of the result. rangeHeader is the value of a Range header, or empty for the whole file.
 // The answer is 200 or 206, with the keeper's headers; every other one is a *StatusError (404: no such file; 416: the
-// range lies outside). The caller closes the body. Reading from it fails after 20 s of silence.
+// range is outside of it). The caller closes the body. Reading from it fails after 20 s of silence.
 func (c *Client) File(ctx context.Context, addr, name, rangeHeader string) (*http.Response, error) {
 	header := http.Header{}
 	if rangeHeader != "" {
@@ -108,7 +108,7 @@ func (c *Client) File(ctx context.Context, addr, name, rangeHeader string) (*htt
 	return resp, nil
 }
 
-// Live opens the lines of the file name from a byte on, and those to come (PathLive). An answer other than 200 is a
+// Live opens the lines of the file name from a byte on, and those that follow (PathLive). An answer other than 200 is a
 // *StatusError (404: no such file). The caller closes the body. Reading from it fails after 20 s of silence.
 func (c *Client) Live(ctx context.Context, addr, name string, from int64, newest bool) (*http.Response, error) {
 	query := url.Values{QueryFrom: {strconv.FormatInt(from, 10)}}
@@ -126,8 +126,8 @@ func (c *Client) Live(ctx context.Context, addr, name string, from int64, newest
 	return resp, nil
 }
 
-// Stop asks the probe next to the keeper to end; reason is one of account's ReasonStopped, ReasonTargetGone and
-// ReasonAccessRevoked. The first reason stands. Asking again, or after the end, is no error.
+// Stop requests the probe beside the keeper to stop; reason is one of those in StopRequest. The first reason wins. A repeated
+// request, and one after the end, succeeds.
 func (c *Client) Stop(ctx context.Context, addr, reason string) error {
 	body, err := json.Marshal(StopRequest{Reason: reason})
 	if err != nil {
@@ -139,20 +139,20 @@ func (c *Client) Stop(ctx context.Context, addr, reason string) error {
 	return nil
 }
 
-// Recount has the keeper of a dead probe count what its files hold, and returns the probe's account with those counts.
+// Recount has the keeper of a dead probe count the files, and returns the probe's account with those counts.
 func (c *Client) Recount(ctx context.Context, addr string) (account.Account, error) {
 	body, err := c.call(ctx, http.MethodPost, addr, PathRecount, nil)
 	if err != nil {
-		return account.Account{}, fmt.Errorf("have the files at %s counted: %w", addr, err)
+		return account.Account{}, fmt.Errorf("count the files at %s: %w", addr, err)
 	}
 	a, err := account.Parse(bytes.TrimSpace(body))
 	if err != nil {
-		return account.Account{}, fmt.Errorf("have the files at %s counted: %w", addr, err)
+		return account.Account{}, fmt.Errorf("count the files at %s: %w", addr, err)
 	}
 	return a, nil
 }
 
-// Release tells the keeper that the result is not needed any more: it exits, and the files go with its Pod.
+// Release ends the keeper when the result is not needed any more. The files are deleted with its Pod.
 func (c *Client) Release(ctx context.Context, addr string) error {
 	if _, err := c.call(ctx, http.MethodPost, addr, PathRelease, nil); err != nil {
 		return fmt.Errorf("release the keeper at %s: %w", addr, err)
@@ -179,7 +179,7 @@ func (c *Client) call(ctx context.Context, method, addr, path string, body []byt
 	return b, nil
 }
 
-// stream begins a long GET; its body gives up when nothing arrives for readTimeout.
+// stream starts a long GET. Reading its body fails when nothing arrives for readTimeout.
 func (c *Client) stream(ctx context.Context, addr, path string, query url.Values, header http.Header) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	resp, err := c.do(ctx, http.MethodGet, addr, path, query, header, nil)
@@ -187,7 +187,7 @@ func (c *Client) stream(ctx context.Context, addr, path string, query url.Values
 		cancel(nil)
 		return nil, err
 	}
-	resp.Body = newImpatientBody(ctx, cancel, resp.Body, readTimeout)
+	resp.Body = newTimeoutBody(ctx, cancel, resp.Body, readTimeout)
 	return resp, nil
 }
 
@@ -210,7 +210,7 @@ func (c *Client) do(ctx context.Context, method, addr, path string, query url.Va
 	resp, err := c.http.Do(req)
 	if err != nil {
 		if wrapped, ok := errors.AsType[*url.Error](err); ok {
-			err = wrapped.Err // the callers name the address themselves
+			err = wrapped.Err // the callers add the address
 		}
 		return nil, err
 	}
@@ -221,7 +221,7 @@ func (c *Client) do(ctx context.Context, method, addr, path string, query url.Va
 	return resp, nil
 }
 
-// statusError makes an error of an answer that is not the one that was asked for.
+// statusError makes an error of an unexpected answer.
 func statusError(resp *http.Response) error {
 	e := &StatusError{Code: resp.StatusCode, Message: "no message"}
 	b, err := io.ReadAll(io.LimitReader(resp.Body, MaxErrorBytes))

@@ -160,7 +160,7 @@ func TestClientRefuses(t *testing.T) {
 		"another manager":      {server: p, client: withKey(p, other, captureconfig.SecretClientCert, captureconfig.SecretClientKey), handler: keeper(nil), wantErr: "tls"},
 		"certificates too old": {server: old, client: old, handler: keeper(nil), wantErr: "expired"},
 		"newer keeper":         {server: p, client: p, handler: version("2"), wantErr: "upgrade the older side"},
-		"no keeper":            {server: p, client: p, handler: version(""), wantErr: "no part of Sonde"},
+		"no keeper":            {server: p, client: p, handler: version(""), wantErr: "not a part of Sonde"},
 		"redirect": {server: p, client: p, wantErr: "keeper answers 302", handler: func(w http.ResponseWriter, r *http.Request) {
 			keeperapi.SetVersion(w.Header())
 			http.Redirect(w, r, "https://127.0.0.1:1/", http.StatusFound)

@@ -1,8 +1,8 @@
 // Package keeperapi is the protocol between the manager and the keeper of an agent's Pod, version 1: the paths, the
 // messages, the two key pairs that pin each side to the other, and the manager's client. The server is agents/keeper.
 //
-// Everything goes over TLS 1.3 with HTTP/1.1. Each side presents a self-signed certificate and accepts exactly one of
-// the other's: there is no authority, so none has to be kept or rotated. Both sides send the header Sonde-Protocol.
+// It uses HTTP/1.1 over TLS 1.3. Each side presents a self-signed certificate and accepts exactly one of the other's, so that
+// no certificate authority has to be kept or rotated. Both sides send the header Sonde-Protocol.
 package keeperapi
 
 import (
@@ -12,33 +12,32 @@ import (
 	"time"
 )
 
-// Version of the protocol that this package speaks. A manager of version N reads N-1.
+// Version of the protocol that this package implements. A manager of version N reads N-1.
 const Version = 1
 
 // Header carries the version, in requests and in answers.
 const Header = "Sonde-Protocol"
 
-// ServerName is the keeper's DNS name in its certificate. It is pinned: a Pod's address says nothing about who answers.
+// ServerName is the keeper's DNS name in its certificate; a Pod's address does not identify the keeper.
 const ServerName = "keeper"
 
 // Paths, each below the keeper's address.
 const (
-	// PathProgress answers GET with the account as JSON; with the query watch=1 with NDJSON: a line at once and one
-	// for each change, at most two a second, until an account of state done. Blank lines only show that the keeper
-	// lives; there is one at least every HeartbeatInterval.
+	// PathProgress answers GET with the account as JSON; with the query watch=1 with NDJSON: a line at once and one for each
+	// change, at most two a second, until an account of state done. Blank lines are heartbeats, at least one every
+	// HeartbeatInterval.
 	PathProgress = "/v1/progress"
 	// PathFiles, followed by a name, answers GET and HEAD with the bytes of a file of the result; Range is supported.
 	PathFiles = "/v1/files/"
-	// PathLive, followed by the name of a file of JSON lines, answers GET with its lines from the byte QueryFrom on, and
-	// with those to come, until the capture has ended. Blank lines only show that the keeper lives; there is one at least
-	// every HeartbeatInterval. With QueryNewest set to "1" lines are left out rather than told long after they were
-	// written; a line of tracefmt.AppendSkip takes their place. Keepers of before it answer 404.
+	// PathLive, followed by the name of a file of JSON lines, answers GET with its lines from the byte QueryFrom on, and with
+	// those that follow, until the capture has ended. Blank lines are heartbeats, at least one every HeartbeatInterval. With
+	// QueryNewest set to "1" lines that would be sent long after they were written are skipped; a line of
+	// tracefmt.AppendSkip replaces them. Older keepers answer 404.
 	PathLive = "/v1/live/"
-	// PathStop takes a POST of a StopRequest and asks the probe to end.
+	// PathStop takes a POST of a StopRequest, which requests the probe to stop.
 	PathStop = "/v1/stop"
-	// PathRecount takes a POST without a body, once the probe is known to be dead, and answers with its last account
-	// in which packets, bytes and files are what the files really hold, up to the last whole block. Keepers of before
-	// it answer 404.
+	// PathRecount takes a POST without a body when the probe is known to be dead. It answers with the probe's last account, in
+	// which packets, bytes and files are counted from the files, up to the last complete block. Older keepers answer 404.
 	PathRecount = "/v1/recount"
 	// PathRelease takes a POST without a body: the result is not needed any more and the keeper exits.
 	PathRelease = "/v1/release"
@@ -54,13 +53,13 @@ const (
 const (
 	// MaxStopBytes bounds the body of a stop request.
 	MaxStopBytes = 4096
-	// MaxErrorBytes bounds what is read of an answer that tells of an error.
+	// MaxErrorBytes bounds what is read of an error's body.
 	MaxErrorBytes = 4096
-	// HeartbeatInterval is the longest silence of a watched progress, and of lines that are followed.
+	// HeartbeatInterval is the longest silence of a stream.
 	HeartbeatInterval = 5 * time.Second
 )
 
-// StopRequest asks the probe to end its capture and to flush.
+// StopRequest requests the probe to end its capture.
 type StopRequest struct {
 	// Reason is one of account's ReasonStopped, ReasonTargetGone, ReasonAccessRevoked and ReasonPaused.
 	Reason string `json:"reason"`
@@ -71,10 +70,10 @@ type ErrorBody struct {
 	Error string `json:"error"`
 }
 
-// StatusError is an answer of the keeper that is not the one that was asked for.
+// StatusError is an unexpected answer of the keeper.
 type StatusError struct {
 	Code    int    // HTTP status
-	Message string // the keeper's own words, cut to MaxErrorBytes
+	Message string // the keeper's message, cut to MaxErrorBytes
 }
 
 // Error returns the status and the keeper's message.
@@ -82,12 +81,12 @@ func (e *StatusError) Error() string {
 	return fmt.Sprintf("keeper answers %d %s: %s", e.Code, http.StatusText(e.Code), e.Message)
 }
 
-// CheckVersion returns an error unless h carries a version that this package speaks.
+// CheckVersion returns an error unless h has a version that this package supports.
 func CheckVersion(h http.Header) error {
 	v, err := strconv.Atoi(h.Get(Header))
 	switch {
 	case err != nil:
-		return fmt.Errorf("header %s is %.20q: the other side is no part of Sonde", Header, h.Get(Header))
+		return fmt.Errorf("header %s is %.20q: the other side is not a part of Sonde", Header, h.Get(Header))
 	case v < 1 || v > Version:
 		return fmt.Errorf("protocol version %d, known are 1 to %d: upgrade the older side", v, Version)
 	}

@@ -14,11 +14,11 @@ func TestCheckVersion(t *testing.T) {
 		wantErr string
 	}{
 		"this version":     {value: "1"},
-		"none":             {value: "", wantErr: "no part of Sonde"},
-		"no number":        {value: "one", wantErr: "no part of Sonde"},
+		"none":             {value: "", wantErr: "not a part of Sonde"},
+		"no number":        {value: "one", wantErr: "not a part of Sonde"},
 		"newer":            {value: "2", wantErr: "upgrade the older side"},
 		"zero":             {value: "0", wantErr: "upgrade the older side"},
-		"long and hostile": {value: strings.Repeat("x", 1<<20), wantErr: "no part of Sonde"},
+		"long and hostile": {value: strings.Repeat("x", 1<<20), wantErr: "not a part of Sonde"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

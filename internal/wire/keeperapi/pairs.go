@@ -17,11 +17,11 @@ import (
 // clockSkew is how far the clocks of the manager's node and the target's may differ.
 const clockSkew = time.Hour
 
-// clientName is the subject of the manager's certificate; nothing depends on it.
+// clientName is the subject of the manager's certificate; it is not checked.
 const clientName = "manager"
 
-// GeneratePairs makes the two key pairs of one capture, valid from now for validity (an hour more on both sides for
-// clocks that differ). The map's keys are captureconfig.Secret*, the values PEM: it is the data of the Secret.
+// GeneratePairs makes the two key pairs of one capture, valid from now for validity, and clockSkew before and after. The
+// result is the data of the Secret: keys are captureconfig.Secret*, values are PEM.
 func GeneratePairs(now time.Time, validity time.Duration) (map[string][]byte, error) {
 	serverCert, serverKey, err := newPair(now, validity, ServerName, x509.ExtKeyUsageServerAuth)
 	if err != nil {
@@ -39,8 +39,7 @@ func GeneratePairs(now time.Time, validity time.Duration) (map[string][]byte, er
 	}, nil
 }
 
-// newPair returns a P-256 key and a certificate that it signed itself, both PEM. The certificate may not sign others:
-// who pins it trusts it alone.
+// newPair returns a P-256 key and its self-signed certificate, both PEM. The certificate must not sign others.
 func newPair(now time.Time, validity time.Duration, name string, usage x509.ExtKeyUsage) (certPEM, keyPEM []byte, err error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -10,12 +10,12 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/account"
 )
 
-// ErrStreamCut says that a watched progress ended before the capture did. Watching again gives the current account.
+// ErrStreamCut is returned when a watched progress ends before the capture. Watching again gives the current account.
 var ErrStreamCut = errors.New("the keeper's progress ended before the capture was done: watch again")
 
-// ReadAccounts reads the NDJSON of a watched progress and calls fn with each account, in order, until one of state
-// done (nil), fn fails (its error), a line is no account of at most account.MaxBytes, or r ends (ErrStreamCut, with
-// r's own error if it has one). Blank lines are skipped.
+// ReadAccounts reads the NDJSON of a watched progress and calls fn with each account, in order; it skips blank lines. It
+// returns nil after an account of state done, fn's error, an error for a line that is not an account, or ErrStreamCut with
+// r's error when r ends.
 func ReadAccounts(r io.Reader, fn func(account.Account) error) error {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(make([]byte, 0, 1024), account.MaxBytes+2)

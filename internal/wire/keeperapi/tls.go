@@ -9,7 +9,7 @@ import (
 	"fmt"
 )
 
-// ServerTLS returns the keeper's side: its own pair, and the one certificate that a client must show. All are PEM.
+// ServerTLS returns the keeper's configuration: its own pair, and the one certificate that a client must present. All are PEM.
 func ServerTLS(serverCertPEM, serverKeyPEM, clientCertPEM []byte) (*tls.Config, error) {
 	c, pool, pinned, err := material(serverCertPEM, serverKeyPEM, clientCertPEM)
 	if err != nil {
@@ -17,11 +17,11 @@ func ServerTLS(serverCertPEM, serverKeyPEM, clientCertPEM []byte) (*tls.Config, 
 	}
 	c.ClientAuth = tls.RequireAndVerifyClientCert
 	c.ClientCAs = pool
-	c.VerifyConnection = onlyPeer(pinned)
+	c.VerifyConnection = pinPeer(pinned)
 	return c, nil
 }
 
-// clientTLS returns the manager's side.
+// clientTLS returns the manager's configuration.
 func clientTLS(serverCertPEM, clientCertPEM, clientKeyPEM []byte) (*tls.Config, error) {
 	c, pool, pinned, err := material(clientCertPEM, clientKeyPEM, serverCertPEM)
 	if err != nil {
@@ -29,11 +29,11 @@ func clientTLS(serverCertPEM, clientCertPEM, clientKeyPEM []byte) (*tls.Config, 
 	}
 	c.RootCAs = pool
 	c.ServerName = ServerName
-	c.VerifyConnection = onlyPeer(pinned)
+	c.VerifyConnection = pinPeer(pinned)
 	return c, nil
 }
 
-// material is what both sides have: TLS 1.3, their own pair, and the other's certificate.
+// material returns what both sides have: TLS 1.3, their own pair, and the peer's certificate.
 func material(ownCert, ownKey, peerCert []byte) (*tls.Config, *x509.CertPool, *x509.Certificate, error) {
 	pair, err := tls.X509KeyPair(ownCert, ownKey)
 	if err != nil {
@@ -57,9 +57,9 @@ func material(ownCert, ownKey, peerCert []byte) (*tls.Config, *x509.CertPool, *x
 	}, pool, peer, nil
 }
 
-// onlyPeer refuses every certificate but pinned. The pool alone would also take one that pinned had signed; that
-// pinned may not sign is one check, and this is a second that does not depend on it.
-func onlyPeer(pinned *x509.Certificate) func(tls.ConnectionState) error {
+// pinPeer refuses every certificate except pinned. The pool alone would also accept one that pinned has signed, if pinned
+// were allowed to sign.
+func pinPeer(pinned *x509.Certificate) func(tls.ConnectionState) error {
 	return func(s tls.ConnectionState) error {
 		if len(s.PeerCertificates) != 1 || !bytes.Equal(s.PeerCertificates[0].Raw, pinned.Raw) {
 			return errors.New("the other side's certificate is not the one that is pinned for this capture")

@@ -1,5 +1,5 @@
-// Package nodereport is what a node's kernel allows, and what follows for Sonde: "agent doctor" makes a report by trying,
-// and "kubectl sonde doctor" shows it. What follows is decided here, for both.
+// Package nodereport has the report of what a node's kernel allows, and which parts of Sonde work there. "agent doctor" tries
+// it and makes the report; "kubectl sonde doctor" shows it.
 package nodereport
 
 import (
@@ -10,10 +10,10 @@ import (
 	"strings"
 )
 
-// Version of the report. It rises when a reader of before would take something for what it is not.
+// Version of the report. It rises when an older reader would misread the report.
 const Version = 1
 
-// Bounds of a report that is read: it comes from a node.
+// Bounds of a report, which comes from a node and is not trusted.
 const (
 	maxBytes = 64 << 10
 	maxItems = 64
@@ -26,26 +26,26 @@ type Report struct {
 	Kernel  string `json:"kernel"`
 	Arch    string `json:"arch"`
 	CPUs    int    `json:"cpus"`
-	// Memory of the node, and what of it could be had, in bytes.
+	// Memory of the node, and how much of it is available, in bytes.
 	Memory    int64 `json:"memoryBytes"`
 	Available int64 `json:"availableBytes"`
 	// Cgroup is v1, v2, or v1+v2 where a host has hierarchies of both.
 	Cgroup   string    `json:"cgroup"`
 	Checks   []Check   `json:"checks"`
 	Settings []Setting `json:"settings"`
-	// Conclusions are what follows from the checks.
+	// Conclusions from the checks, for each part of Sonde.
 	Conclusions []Conclusion `json:"conclusions"`
 }
 
-// Check is one thing that was tried.
+// Check is the result of one attempt.
 type Check struct {
 	Name  Name `json:"name"`
 	Works bool `json:"works"`
-	// Why not.
+	// Why it does not work.
 	Why string `json:"why,omitempty"`
 }
 
-// Setting of the kernel that an admin can change, and what it means here; Meaning is empty where there is nothing to say.
+// Setting of the kernel that an admin can change, and its meaning for Sonde, which may be empty.
 type Setting struct {
 	Name    string `json:"name"`
 	Value   string `json:"value"`
@@ -56,7 +56,7 @@ type Setting struct {
 type Conclusion struct {
 	Part  string `json:"part"`
 	Works bool   `json:"works"`
-	// Because says what is missing, or what else there is to know.
+	// Because says what is missing, or has a note.
 	Because string `json:"because,omitempty"`
 }
 
@@ -84,14 +84,14 @@ const (
 	Uprobe      Name = "uprobe"
 )
 
-// What is said where there is nothing else to say.
+// Texts for a check without a result, and for one that no part needs.
 const (
-	notTried     = "it was not tried"
-	nothingNeeds = "nothing of this version"
+	notTried = "it was not tried"
+	unused   = "nothing of this version"
 )
 
-// about a check: what it is, for people.
-var about = map[Name]string{
+// descriptions of the checks.
+var descriptions = map[Name]string{
 	Rights:      "the rights that the probe needs",
 	AFPacket:    "packet sockets with a TPACKET_V3 ring",
 	BTF:         "types of the kernel (/sys/kernel/btf/vmlinux)",
@@ -111,12 +111,12 @@ var about = map[Name]string{
 	Uprobe:      "uprobes",
 }
 
-// adds is what no part needs, and one has more by.
-var adds = map[Name]string{FEntry: "traces: how long page faults take", SocketStore: "traces: the group network"}
+// extras are optional: a part works without them, but can do less.
+var extras = map[Name]string{FEntry: "traces: how long page faults take", SocketStore: "traces: the group network"}
 
-// parts of Sonde, and what each needs.
+// parts of Sonde and the checks that each needs.
 var parts = []part{
-	{name: "packet captures", needs: []Name{Rights}, ways: taking},
+	{name: "packet captures", needs: []Name{Rights}, alternatives: packetEngines},
 	{name: "traces", needs: tracing},
 	{name: "gates", needs: slices.Concat(tracing, []Name{SignalByFD})},
 	{name: "packets by tcx", needs: []Name{Rights, TCX}, works: "engine bpf"},
@@ -128,14 +128,14 @@ var parts = []part{
 type part struct {
 	name  string
 	needs []Name
-	// ways are those of which one is enough; that which works first is taken.
-	ways []Name
-	// works is what else to know where it does.
+	// alternatives are checks of which one is enough; the first one that works is used.
+	alternatives []Name
+	// works is a note for a part that works.
 	works string
 }
 
-// taking packets: what engine auto tries, in its order.
-var taking = []Name{TCX, Clsact, AFPacket}
+// packetEngines are what engine auto tries, in its order.
+var packetEngines = []Name{TCX, Clsact, AFPacket}
 
 var tracing = []Name{Rights, BTF, TypedTP, TaskStorage, RingBuffer, Iterator, Cgroups, Tracer}
 
@@ -144,11 +144,11 @@ func (r *Report) Conclude() {
 	r.Conclusions = nil
 	for _, p := range parts {
 		c := Conclusion{Part: p.name, Works: true, Because: p.works}
-		missing := r.lacking(p.needs)
-		if none := r.lacking(p.ways); len(p.ways) > 0 && len(none) == len(p.ways) {
-			missing = append(missing, none...)
-		} else if len(p.ways) > 0 {
-			c.Because = "engine auto takes " + string(p.ways[r.first(p.ways)])
+		missing := r.failing(p.needs)
+		if failed := r.failing(p.alternatives); len(p.alternatives) > 0 && len(failed) == len(p.alternatives) {
+			missing = append(missing, failed...)
+		} else if len(p.alternatives) > 0 {
+			c.Because = "engine auto takes " + string(p.alternatives[r.first(p.alternatives)])
 		}
 		if len(missing) > 0 {
 			c.Works, c.Because = false, strings.Join(missing, "; ")
@@ -157,8 +157,8 @@ func (r *Report) Conclude() {
 	}
 }
 
-// lacking are those of names that do not work, each with why.
-func (r *Report) lacking(names []Name) []string {
+// failing returns the names of checks that do not work, each with the reason.
+func (r *Report) failing(names []Name) []string {
 	var missing []string
 	for _, n := range names {
 		if works, why := r.check(n); !works {
@@ -168,7 +168,7 @@ func (r *Report) lacking(names []Name) []string {
 	return missing
 }
 
-// first of names that works.
+// first returns the index of the first check that works.
 func (r *Report) first(names []Name) int {
 	return slices.IndexFunc(names, func(n Name) bool {
 		works, _ := r.check(n)
@@ -189,11 +189,11 @@ func (r *Report) check(n Name) (works bool, why string) {
 	return false, r.Checks[i].Why
 }
 
-// NeededBy are the parts that need a check.
+// NeededBy returns the parts that need a check.
 func NeededBy(n Name) []string {
 	var all []string
 	for _, p := range parts {
-		if slices.Contains(p.needs, n) || slices.Contains(p.ways, n) {
+		if slices.Contains(p.needs, n) || slices.Contains(p.alternatives, n) {
 			all = append(all, p.name)
 		}
 	}
@@ -202,7 +202,7 @@ func NeededBy(n Name) []string {
 
 var errNoReport = errors.New("the agent gave no report")
 
-// Parse finds the report in what an agent wrote, among lines of its log.
+// Parse finds the report among the lines of an agent's log.
 func Parse(log []byte) (*Report, error) {
 	if len(log) > maxBytes {
 		log = log[len(log)-maxBytes:]

@@ -147,7 +147,7 @@ func TestText(t *testing.T) {
 		}
 	}
 	for _, c := range r.Checks {
-		if about[c.Name] == "" {
+		if descriptions[c.Name] == "" {
 			t.Errorf("nobody can read what %s is", c.Name)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/table"
 )
 
-// Text is the report for people: what follows, then why.
+// Text is the report as tables: the conclusions, then the checks and settings.
 func (r *Report) Text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: Linux %s, %s, %d CPUs, %s of memory (%s available), cgroup %s\n\n",
@@ -20,11 +20,11 @@ func (r *Report) Text() string {
 	b.WriteString(table.Text("lll", rows) + "\n")
 	rows = [][]string{{"THE KERNEL HAS", "", "FOR"}}
 	for _, c := range r.Checks {
-		neededBy := cmp.Or(strings.Join(NeededBy(c.Name), ", "), adds[c.Name], nothingNeeds)
+		neededBy := cmp.Or(strings.Join(NeededBy(c.Name), ", "), extras[c.Name], unused)
 		if !c.Works && c.Why != "" {
 			neededBy += " (" + c.Why + ")"
 		}
-		rows = append(rows, []string{cmp.Or(about[c.Name], string(c.Name)), yes(c.Works), neededBy})
+		rows = append(rows, []string{cmp.Or(descriptions[c.Name], string(c.Name)), yes(c.Works), neededBy})
 	}
 	b.WriteString(table.Text("lll", rows))
 	if len(r.Settings) > 0 {

@@ -1,6 +1,5 @@
-// Package privilege says what a probe may do on its node: which settings there are, and which
-// capabilities a probe needs, and what for. Those who build its container, those who admit it and the
-// probe itself read the same list.
+// Package privilege lists the rights of a probe on its node: the settings, and the capabilities that it needs, with their
+// purpose. The code that builds the probe's container, the SCC and the probe itself use the same list.
 package privilege
 
 import (
@@ -9,14 +8,14 @@ import (
 	"strings"
 )
 
-// Setting says with which rights probes run; its zero value is Privileged.
+// Setting of the rights of probes; the zero value is Privileged.
 type Setting string
 
 // The settings.
 const (
-	// Privileged containers, as the programs that Sonde follows have them.
+	// Privileged containers.
 	Privileged Setting = "Privileged"
-	// Capabilities has all capabilities dropped but Needed, a seccomp filter, and no new privileges.
+	// Capabilities drops all capabilities except Needed, and sets a seccomp filter and no new privileges.
 	Capabilities Setting = "Capabilities"
 )
 
@@ -39,19 +38,19 @@ func (s *Setting) Set(text string) error {
 	}
 }
 
-// Capability is one that a probe needs. Name is the kernel's without CAP_, as Kubernetes has it; Bit is
-// its number in linux/capability.h.
+// Capability that a probe needs. Name is the kernel's without CAP_, as in Kubernetes; Bit is its number in
+// linux/capability.h.
 type Capability struct {
 	Name string
 	Bit  int
 	// For completes the sentence "the probe needs it to".
 	For string
-	// Gate says that only a probe needs it that opens its target's gate.
+	// Gate says that only a probe that opens its target's gate needs it.
 	Gate bool
 }
 
-// Needed are all capabilities that a probe needs, by name; with gate, those of one that opens its target's gate. Each is
-// shown to be needed by TestEachCapabilityIsNeeded in agents/probe.
+// Needed returns the capabilities that a probe needs, by name; gate includes those that open its target's gate.
+// TestEachCapabilityIsNeeded in agents/probe shows that each is needed.
 func Needed(gate bool) []Capability {
 	all := []Capability{
 		{Name: "KILL", Bit: 5, For: "signal the gate of its target, which runs as another user", Gate: true},
@@ -62,8 +61,7 @@ func Needed(gate bool) []Capability {
 	return slices.DeleteFunc(all, func(c Capability) bool { return c.Gate && !gate })
 }
 
-// Check returns an error that names each capability which is needed and not in the effective set, given
-// as a bit mask.
+// Check returns an error that names each needed capability that is not in the effective set, a bit mask.
 func Check(effective uint64, gate bool) error {
 	var missing []string
 	for _, c := range Needed(gate) {
