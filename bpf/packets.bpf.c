@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
 /*
- * The packets of the interfaces of one network namespace, docs/adr/0011-packet-engine-bpf.md.
+ * Captures the packets of a network namespace's interfaces, docs/adr/0011-packet-engine-bpf.md.
  *
- * sonde_in   class sched_cls, Linux 5.12: a packet comes in by an interface.
- * sonde_out  the same, a packet goes out.
+ * sonde_in   ingress of an interface: tcx/ingress from Linux 6.6, else a clsact filter. Type sched_cls, from Linux 5.12.
+ * sonde_out  egress of an interface: tcx/egress or clsact.
  *
- * They are attached at tcx (Linux 6.6) or clsact, the same pair to each interface of a link type. Input: the constants below,
- * the filter in place of accepts, and which interfaces are captured. Output: finished blocks of a pcapng file, in the ring
- * of the CPU (ring.h); what finds no room there is counted by the interface's slot. They change no packet and let each go
- * on to what else is attached. Tests: agents/capture.
+ * Input: the constants below, the filter in place of accepts, and the maps low and high, which name the captured interfaces.
+ * Output: pcapng Enhanced Packet Blocks in the CPU's ring (ring.h).
+ * Lost: packets without room in the ring, and packets sent by an interrupt while the CPU writes another one. They are counted
+ * by the interface's slot in the ring (count_lost), and appear in the account as droppedRing.
+ * The programs never change or drop a packet: they return NEXT, so later programs receive it.
+ * Tests: agents/capture and agents/capture/tc.
  */
 #include "kernel.h"
 #include "skb.h"
@@ -19,41 +21,41 @@
 
 char _license[] SEC("license") = "Dual BSD/GPL";
 
-#define NEXT (-1)	/* TCX_NEXT, TC_ACT_UNSPEC: as if the program were not there */
+#define NEXT (-1)	/* TCX_NEXT, TC_ACT_UNSPEC: continue as if the program were not attached */
 
-/* What is before and behind the packet in its block (draft-ietf-opsawg-pcapng, "Enhanced Packet Block"). */
+/* Bytes before and after the packet in its block (draft-ietf-opsawg-pcapng, "Enhanced Packet Block"). */
 #define BLOCK_HEAD 28
 #define BLOCK_TAIL 16
 
 #define OPTION_FLAGS (2 | 4 << 16)	/* epb_flags, of 4 bytes */
 
-#define TAG_AT 12	/* behind the two MAC addresses */
+#define TAG_AT 12	/* after the two MAC addresses */
 #define TAG_LEN 4
 
-/* The most bytes of a packet that are kept. */
+/* The most bytes of a packet to keep. */
 volatile const __u32 snap_len = 0;
 
-/* Whether the link type is Ethernet, whose packets have a place for VLAN tags. */
+/* Whether the link type is Ethernet, which has room for VLAN tags. */
 volatile const bool ethernet = false;
 
-/* What makes nanoseconds since 1970 of the kernel's monotonic clock. User space keeps it: somebody may set the clock. */
+/* Nanoseconds since 1970 minus the monotonic clock. User space updates it when the clock is set. */
 volatile __u64 clock_offset = 0;
 
-/* Whether the loader has put the filter before the programs, too, so that what they see is accepted already. */
+/* Whether the loader has inlined the filter before the programs, so that it has accepted their packets already. */
 volatile const bool inlined = false;
 
-/* Nothing is taken before this is set, and after it is cleared. */
-volatile bool taking = false;
+/* No packet is captured while this is false. */
+volatile bool capturing = false;
 
-/* A captured interface; its slot is one more than where its losses are counted, and zero of one that is not captured. */
+/* A captured interface. slot is one more than the kind of its lost records; zero if the interface is not captured. */
 struct interface {
-	__u32 number;	/* in the file */
+	__u32 number;	/* its ID in the file */
 	__u32 slot;
 };
 
 const struct interface *interface_type __attribute__((unused));
 
-/* Interfaces by their index. Low ones, which are nearly all, are found without a helper. */
+/* Interfaces by index. Low indexes, which are nearly all, need no helper call. */
 #define LOW_INDEX 4096
 
 struct {
@@ -70,7 +72,7 @@ struct {
 	__type(value, struct interface);
 } high SEC(".maps");
 
-/* What wakes the reader. */
+/* Wakes the reader. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 4096);
@@ -82,7 +84,7 @@ static __always_inline struct interface *captured(__u32 index)
 
 	if (index < LOW_INDEX) {
 		i = bpf_map_lookup_elem(&low, &index);
-		barrier_var(i); /* two look-ups in one instruction would be a call each */
+		barrier_var(i); /* else the compiler merges both lookups, and neither is inlined */
 	} else {
 		i = bpf_map_lookup_elem(&high, &index);
 	}
@@ -90,18 +92,18 @@ static __always_inline struct interface *captured(__u32 index)
 }
 
 /*
- * Whether the filter accepts a packet. The loader puts the translated filter here; the verifier looks at it by itself, as it
- * does at each global function. In line it is asked only of packets that do not lie in one piece.
+ * Returns whether the filter accepts a packet. The loader replaces the body by the translated filter; the verifier checks it
+ * separately, as each global function. If the filter is inlined, this is called only for bytes outside of the linear part.
  */
 __noinline int accepts(struct __sk_buff *skb)
 {
 	int all = 1;
 
-	asm volatile("" : "+r"(all) : "r"(skb)); /* so that no caller counts on it */
+	asm volatile("" : "+r"(all) : "r"(skb)); /* so that the compiler does not assume a result */
 	return all;
 }
 
-/* A block's flags. A packet that goes out has no kind of receiver yet. */
+/* Returns epb_flags. An outgoing packet has no reception type yet. */
 static __always_inline __u32 flags_of(struct __sk_buff *skb, bool out)
 {
 	if (out)
@@ -115,7 +117,7 @@ static __always_inline __u32 flags_of(struct __sk_buff *skb, bool out)
 	}
 }
 
-/* Copies so many bytes of a packet. Verifiers before Linux 6.8 learn nothing of a comparison with zero, so it is of one less. */
+/* Copies length bytes of a packet. Before Linux 6.8 the verifier ignores `x == 0`; compare with length - 1 instead. */
 static __always_inline void copy(struct __sk_buff *skb, __u32 from, void *to, __u32 length)
 {
 	__u64 last = (__u64)length - 1;
@@ -125,7 +127,7 @@ static __always_inline void copy(struct __sk_buff *skb, __u32 from, void *to, __
 		bpf_skb_load_bytes(skb, from, to, last + 1);
 }
 
-/* Writes the block of a packet at p. */
+/* Writes a packet's block at p. */
 static __always_inline void write(struct __sk_buff *skb, void *p, __u32 number, __u32 capped, __u32 whole, __u32 size, bool tagged,
 				  bool out)
 {
@@ -162,7 +164,7 @@ static __always_inline void write(struct __sk_buff *skb, void *p, __u32 number, 
 	tail[3] = size;
 }
 
-static __always_inline int take(struct __sk_buff *skb, bool out)
+static __always_inline int capture(struct __sk_buff *skb, bool out)
 {
 	__u32 whole, capped, size;
 	struct interface *i;
@@ -171,7 +173,7 @@ static __always_inline int take(struct __sk_buff *skb, bool out)
 	bool tagged;
 	void *p;
 
-	if (!taking || (!inlined && !accepts(skb)))
+	if (!capturing || (!inlined && !accepts(skb)))
 		return NEXT;
 	i = captured(skb->ifindex);
 	ring = ring_here();
@@ -182,32 +184,32 @@ static __always_inline int take(struct __sk_buff *skb, bool out)
 	if (tagged)
 		whole += TAG_LEN;
 	capped = whole < snap_len ? whole : snap_len;
-	/* A tag that is cut off is written all the same, into what the ring has behind. */
+	/* A tag that is cut off is written all the same, to the slack after the ring. */
 	size = BLOCK_HEAD + ((capped + 3) & ~3U) + BLOCK_TAIL;
-	if (ring->busy) { /* a packet within a packet, as where an interrupt sends */
-		lose(ring, i->slot - 1);
+	if (ring->busy) { /* an interrupt sends while this CPU writes another packet */
+		count_lost(ring, i->slot - 1);
 		return NEXT;
 	}
-	p = room_in(ring, &head, size, i->slot - 1);
+	p = reserve(ring, &head, size, i->slot - 1);
 	if (!p)
 		return NEXT;
-	mark(ring, true);
+	set_busy(ring, true);
 	write(skb, p, i->number, capped, whole, size, tagged, out);
-	to = behind(head, size);
+	to = next_head(head, size);
 	publish(ring, head, to);
-	mark(ring, false);
-	ask_reader(ring, to, &wake);
+	set_busy(ring, false);
+	wake_reader(ring, to, &wake);
 	return NEXT;
 }
 
 SEC("tc")
 int sonde_in(struct __sk_buff *skb)
 {
-	return take(skb, false);
+	return capture(skb, false);
 }
 
 SEC("tc")
 int sonde_out(struct __sk_buff *skb)
 {
-	return take(skb, true);
+	return capture(skb, true);
 }

@@ -16,7 +16,7 @@
  * Input: the constants below and the table of calls. Output: records of calls and page faults in one ring per CPU, other
  * records in the ring rare. Lost: a record that finds no room is counted in its ring, by call, or in rare_lost; a call at
  * which the program runs already is counted by the kernel (recursion_misses). A 32-bit program's calls are counted in
- * the ring's counter own, and not recorded. Tests: agents/trace and agents/trace/kernel.
+ * the ring's counter, and not recorded. Tests: agents/trace and agents/trace/kernel.
  */
 #include "kernel.h"
 
@@ -312,7 +312,7 @@ static __always_inline void count_compat(struct task_struct *t, __u32 call, long
 		return;
 	ring = ring_here();
 	if (ring)
-		__sync_fetch_and_add(&ring->own, 1);
+		__sync_fetch_and_add(&ring->counter, 1);
 }
 
 /*
@@ -322,7 +322,7 @@ static __always_inline void count_compat(struct task_struct *t, __u32 call, long
 static __always_inline struct record *next_record(struct ring **ring, __u64 *head, __u32 call)
 {
 	*ring = ring_here();
-	return *ring ? room_in(*ring, head, MAX_RECORD, call) : 0;
+	return *ring ? reserve(*ring, head, MAX_RECORD, call) : 0;
 }
 
 static __always_inline void *reserve_rare(__u64 size, enum kind kind)
@@ -440,7 +440,7 @@ int BPF_PROG(sonde_exit, struct pt_regs *regs, long ret)
 		size += (r->second + 7) & 0x1ff8;
 	}
 	r->size = size;
-	publish(ring, head, behind(head, size));
+	publish(ring, head, next_head(head, size));
 	return 0;
 }
 

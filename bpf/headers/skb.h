@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
-/* A packet as programs of class sched_cls see it (include/uapi/linux/bpf.h), whose layout the kernel keeps. */
+/* The context of programs of type sched_cls (include/uapi/linux/bpf.h). Its layout is part of the kernel's ABI. */
 #ifndef SONDE_SKB_H
 #define SONDE_SKB_H
 

@@ -76,7 +76,7 @@ int BPF_PROG(sonde_fault, unsigned long address, struct pt_regs *regs, unsigned 
 		f->cpu = bpf_get_smp_processor_id();
 		r->duration = f->mark;
 	}
-	publish(ring, head, behind(head, sizeof(*r) + 3 * 8));
+	publish(ring, head, next_head(head, sizeof(*r) + 3 * 8));
 	return 0;
 }
 

@@ -29,13 +29,13 @@ const (
 	packetsMapWake          = "wake"
 	packetsProgSondeIn      = "sonde_in"
 	packetsProgSondeOut     = "sonde_out"
+	packetsVarCapturing     = "capturing"
 	packetsVarClockOffset   = "clock_offset"
 	packetsVarEthernet      = "ethernet"
 	packetsVarInlined       = "inlined"
 	packetsVarInterfaceType = "interface_type"
 	packetsVarRingMask      = "ring_mask"
 	packetsVarSnapLen       = "snap_len"
-	packetsVarTaking        = "taking"
 )
 
 // loadPackets returns the embedded CollectionSpec for packets.
@@ -98,13 +98,13 @@ type packetsMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type packetsVariableSpecs struct {
+	Capturing     *ebpf.VariableSpec `ebpf:"capturing"`
 	ClockOffset   *ebpf.VariableSpec `ebpf:"clock_offset"`
 	Ethernet      *ebpf.VariableSpec `ebpf:"ethernet"`
 	Inlined       *ebpf.VariableSpec `ebpf:"inlined"`
 	InterfaceType *ebpf.VariableSpec `ebpf:"interface_type"`
 	RingMask      *ebpf.VariableSpec `ebpf:"ring_mask"`
 	SnapLen       *ebpf.VariableSpec `ebpf:"snap_len"`
-	Taking        *ebpf.VariableSpec `ebpf:"taking"`
 }
 
 // packetsObjects contains all objects after they have been loaded into the kernel.
@@ -146,13 +146,13 @@ func (m *packetsMaps) Close() error {
 //
 // It can be passed to loadPacketsObjects or ebpf.CollectionSpec.LoadAndAssign.
 type packetsVariables struct {
+	Capturing     *ebpf.Variable `ebpf:"capturing"`
 	ClockOffset   *ebpf.Variable `ebpf:"clock_offset"`
 	Ethernet      *ebpf.Variable `ebpf:"ethernet"`
 	Inlined       *ebpf.Variable `ebpf:"inlined"`
 	InterfaceType *ebpf.Variable `ebpf:"interface_type"`
 	RingMask      *ebpf.Variable `ebpf:"ring_mask"`
 	SnapLen       *ebpf.Variable `ebpf:"snap_len"`
-	Taking        *ebpf.Variable `ebpf:"taking"`
 }
 
 // packetsPrograms contains all programs after they have been loaded into the kernel.

@@ -121,7 +121,7 @@ func (b *Backend) load(lt pcapng.LinkType) error {
 	if err := b.programs.load(lt, filter, b.cfg.Log); err != nil {
 		return err
 	}
-	return errors.Join(b.programs.set(packetsVarClockOffset, b.clock.offset), b.programs.set(packetsVarTaking, true))
+	return errors.Join(b.programs.set(packetsVarClockOffset, b.clock.offset), b.programs.set(packetsVarCapturing, true))
 }
 
 // tryAttach attaches a program, which ignores all interfaces yet, to the first one, and detaches it. Mostly that is
@@ -224,7 +224,7 @@ func (b *Backend) Shut() error {
 	if b.programs.first == nil {
 		return nil
 	}
-	err := b.programs.set(packetsVarTaking, false)
+	err := b.programs.set(packetsVarCapturing, false)
 	awaitPrograms()
 	return err
 }

@@ -13,7 +13,7 @@ func InMemory(size, longest int, at uint64) *Ring {
 	return r
 }
 
-// Put appends a record as a program does (room_in, behind, publish), and reports whether there was room for it. Otherwise it
+// Put appends a record as a program does (reserve, next_head, publish), and reports whether there was room for it. Otherwise it
 // counts a lost record of this kind.
 func (r *Ring) Put(record []byte, kind uint32) bool {
 	head, size := r.head.Load(), uint64(len(record))

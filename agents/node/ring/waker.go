@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Waker lets programs wake a reader (ask_reader): a BPF ring buffer whose descriptor becomes readable.
+// Waker lets programs wake a reader (wake_reader): a BPF ring buffer whose descriptor becomes readable.
 type Waker struct {
 	fd                 int
 	memory             [2][]byte // of the reader's position, and the programs'
@@ -57,7 +57,7 @@ func (w *Waker) Close() error {
 	return errors.Join(errs...)
 }
 
-// wakeFill is how full a ring is, of 1, when its program wakes the reader (ask_reader). In quiet the first record wakes it.
+// wakeFill is how full a ring is, of 1, when its program wakes the reader (wake_reader). In quiet the first record wakes it.
 const wakeFill = 1. / 8
 
 // BeforeSleep makes programs wake the reader from now on, and returns how long the reader may sleep: interval, or
