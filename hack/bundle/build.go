@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// build returns the files of a bundle by their paths.
+// build returns the contents of a bundle's files by path.
 func build(stream []byte, r release) (map[string][]byte, error) {
 	in, err := read(stream)
 	if err != nil {
@@ -24,7 +24,7 @@ func build(stream []byte, r release) (map[string][]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode the ClusterServiceVersion: %w", err)
 	}
-	// OLM fills these; a zero value is only noise in the difference of two bundles.
+	// OLM sets these. Zero values would only clutter the difference between two bundles.
 	for _, zero := range []string{"status", "spec.cleanup", "spec.apiservicedefinitions"} {
 		unstructured.RemoveNestedField(content, strings.Split(zero, ".")...)
 	}
@@ -60,7 +60,7 @@ func build(stream []byte, r release) (map[string][]byte, error) {
 	return files, nil
 }
 
-// fileName as operator-sdk gives it.
+// fileName returns the name that operator-sdk gives the object's file.
 func fileName(u *unstructured.Unstructured) string {
 	gvk := u.GroupVersionKind()
 	if gvk.Kind == "CustomResourceDefinition" {
@@ -74,7 +74,7 @@ func fileName(u *unstructured.Unstructured) string {
 	return strings.Join(append(parts, gvk.Version, strings.ToLower(gvk.Kind)), "_") + ".yaml"
 }
 
-// withoutNulls drops what typed objects encode for fields that are not set, such as creationTimestamp.
+// withoutNulls drops the nulls that typed objects encode for fields that are not set, such as creationTimestamp.
 func withoutNulls(value any) any {
 	switch v := value.(type) {
 	case map[string]any:

@@ -152,7 +152,7 @@ func TestPermissionsOfTheManager(t *testing.T) {
 	}
 }
 
-func TestMirrorsNeedADigest(t *testing.T) {
+func TestMirrorsNeedDigest(t *testing.T) {
 	t.Parallel()
 	r := demo()
 	r.image = "registry/demo@sha256:" + strings.Repeat("a", 64)
@@ -162,7 +162,7 @@ func TestMirrorsNeedADigest(t *testing.T) {
 	}
 }
 
-func TestClusterRolesGoWithTheCSV(t *testing.T) {
+func TestClusterRolesOwnedByCSV(t *testing.T) {
 	t.Parallel()
 	files, _ := built(t, demo())
 	wantLabels := map[string]string{"olm.owner": "demo.v1.2.3", "olm.owner.kind": "ClusterServiceVersion", "olm.owner.namespace": "demo-system"}
@@ -181,20 +181,20 @@ func TestClusterRolesGoWithTheCSV(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeABundle(t *testing.T) {
+func TestInputRefused(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		old, new, want string
 	}{
-		"no Deployment":              {"kind: Deployment", "kind: Service", "lack"},
-		"no namespace":               {"metadata: {name: manager, namespace: demo-system}\nspec:", "metadata: {name: manager, namespace: other}\nspec:", "lack"},
-		"a field that is gone":       {"path: second", "path: third", "no field third"},
-		"a kind that is gone":        {"name: demos.monitoring.openshift.tpg\n      version", "name: gone.monitoring.openshift.tpg\n      version", "which no CRD has"},
-		"a slip of the pen":          {"displayName: Demo", "dispalyName: Demo", "dispalyName"},
+		"no Deployment":              {"kind: Deployment", "kind: Service", "is missing"},
+		"no namespace":               {"metadata: {name: manager, namespace: demo-system}\nspec:", "metadata: {name: manager, namespace: other}\nspec:", "is missing"},
+		"an unknown field":           {"path: second", "path: third", "no field third"},
+		"an unknown kind":            {"name: demos.monitoring.openshift.tpg\n      version", "name: gone.monitoring.openshift.tpg\n      version", "which no CRD has"},
+		"a misspelt field":           {"displayName: Demo", "dispalyName: Demo", "dispalyName"},
 		"a kind that OLM refuses":    {"kind: Service\n", "kind: MutatingWebhookConfiguration\n", "cannot be in a bundle"},
 		"agents without an image":    {"RELATED_IMAGE_SONDE", "OTHER", "RELATED_IMAGE_SONDE"},
 		"a cluster right for others": {"name: manager}\nsubjects: [{kind: ServiceAccount, name: manager", "name: manager}\nsubjects: [{kind: ServiceAccount, name: probe", "binds another subject"},
-		"a Role that is gone":        {"kind: Role, name: manager}", "kind: Role, name: gone}", "there is no Role gone"},
+		"an unknown Role":            {"kind: Role, name: manager}", "kind: Role, name: gone}", "there is no Role gone"},
 		"a binding of no one":        {"kind: Role, name: manager}\nsubjects: [{kind: ServiceAccount, name: manager, namespace: demo-system}]", "kind: Role, name: manager}\nsubjects: [{kind: ServiceAccount, name: manager}]", "write demo-system"},
 		"not YAML":                   {"kind: Service\n", "kind: [\n", "decode"},
 	} {
@@ -221,7 +221,7 @@ func TestVersionIsSemantic(t *testing.T) {
 	}
 }
 
-func TestRunReplacesTheOldBundle(t *testing.T) {
+func TestRunReplacesOldBundle(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for path, content := range map[string]string{"/icon.svg": "<svg/>", "/bundle/manifests/old.yaml": "a: b"} {
@@ -251,8 +251,8 @@ func TestRunReplacesTheOldBundle(t *testing.T) {
 	}
 }
 
-// TestCommittedBundle runs the framework's own validators, so that a slip shows before the heavier make bundle-validate.
-// That of platforms is left out: it pulls the image by docker.
+// TestCommittedBundle runs the framework's own validators, so that a mistake shows before the slower make
+// bundle-validate. The validator of platforms is left out: it pulls the image by docker.
 func TestCommittedBundle(t *testing.T) {
 	t.Parallel()
 	bundle, err := apimanifests.GetBundleFromDir("../../bundle")
@@ -272,8 +272,8 @@ func TestCommittedBundle(t *testing.T) {
 	}
 }
 
-// TestCommittedBundleHasAllThatIsAsked holds what the catalogs' pipelines ask of a CSV and the validators do not.
-func TestCommittedBundleHasAllThatIsAsked(t *testing.T) {
+// The catalogs' pipelines require these of a CSV, but the validators do not.
+func TestCommittedBundleMeetsPipelines(t *testing.T) {
 	t.Parallel()
 	bundle, err := apimanifests.GetBundleFromDir("../../bundle")
 	if err != nil {

@@ -15,10 +15,10 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 )
 
-// imageVariable names the image of the agents to the manager; its prefix is what tools for disconnected clusters look for.
+// imageVariable gives the manager the image of the agents. Tools for disconnected clusters look for the prefix.
 const imageVariable = "RELATED_IMAGE_SONDE"
 
-// completeCSV fills in what config/ says, and what the release is.
+// completeCSV fills the base ClusterServiceVersion in from config/ and the release.
 func completeCSV(in *input, r release) (*operatorsv1alpha1.ClusterServiceVersion, error) {
 	csv := in.csv.DeepCopy()
 	v, err := semver.Parse(r.version)
@@ -64,13 +64,13 @@ func annotate(csv *operatorsv1alpha1.ClusterServiceVersion, in *input, r release
 		"createdAt":      r.date.Format(time.RFC3339),
 		"operatorframework.io/suggested-namespace":          in.namespace.GetName(),
 		"operatorframework.io/suggested-namespace-template": template,
-		// A mirror keeps digests, not tags.
+		// A mirror serves images by digest, not by tag.
 		"features.operators.openshift.io/disconnected": fmt.Sprint(strings.Contains(r.image, "@sha256:")),
 	})
 	return nil
 }
 
-// namespaceTemplate is the operator's Namespace as JSON, without the label that says how it was installed.
+// namespaceTemplate returns the operator's Namespace as JSON, without the label for the tool that installed it.
 func namespaceTemplate(in *input) (string, error) {
 	ns := in.namespace.DeepCopy()
 	labels := ns.GetLabels()
@@ -83,10 +83,10 @@ func namespaceTemplate(in *input) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// setImage puts the image into the only container and into the variable that names it for the agents.
+// setImage sets the image of the only container, and the variable with the image of the agents.
 func setImage(containers []corev1.Container, image string) error {
 	if len(containers) != 1 {
-		return fmt.Errorf("the Deployment has %d containers: say here which image each of them gets", len(containers))
+		return fmt.Errorf("the Deployment has %d containers, want 1: extend setImage for more", len(containers))
 	}
 	containers[0].Image = image
 	for i := range containers[0].Env {
@@ -98,14 +98,14 @@ func setImage(containers []corev1.Container, image string) error {
 	return fmt.Errorf("the Deployment does not set %s: without it the agents have no image", imageVariable)
 }
 
-// clusterPermissions returns what the manager's ServiceAccount is bound to by ClusterRoleBindings. There are no
-// permissions beside them: manifests says where the manager's Role goes, and why.
+// clusterPermissions returns the rights that ClusterRoleBindings give the manager's ServiceAccount. The CSV has no other
+// permissions: function manifests says where the manager's Role goes, and why.
 func clusterPermissions(in *input) ([]operatorsv1alpha1.StrategyDeploymentPermissions, error) {
 	account := in.deployment.Spec.Template.Spec.ServiceAccountName
 	var out []operatorsv1alpha1.StrategyDeploymentPermissions
 	for _, b := range in.clusterRoleBindings {
 		if !bindsOnly(b.Subjects, account) {
-			return nil, fmt.Errorf("ClusterRoleBinding %s binds another subject than %s: a bundle cannot carry it", b.Name, account)
+			return nil, fmt.Errorf("ClusterRoleBinding %s binds another subject than %s: a bundle cannot hold such a binding", b.Name, account)
 		}
 		role, ok := in.clusterRoles[b.RoleRef.Name]
 		if !ok {

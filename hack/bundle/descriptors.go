@@ -11,18 +11,18 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 )
 
-// field is what spec and status descriptors have in common.
+// field is a spec descriptor or a status descriptor: two types with the same fields.
 type field struct {
 	path, display, description string
 	x                          []string
 }
 
-// describe returns one description per CRD, with a descriptor for every field of spec and status: in the order of
-// the CSV's base first, then what it does not mention, by name. It fails for a CRD without a base, and for a base
-// that names a CRD or a field that is gone.
+// describe returns one description per CRD, with a descriptor for every field of spec and status. The fields that the CSV's
+// base names come first, in its order, and the others follow by name. describe fails for a CRD without a base, and for a base
+// that names a CRD or a field that does not exist.
 func describe(bases []operatorsv1alpha1.CRDDescription, crds []apiextensionsv1.CustomResourceDefinition) ([]operatorsv1alpha1.CRDDescription, error) {
 	if len(bases) != len(crds) {
-		return nil, fmt.Errorf("the CSV's base describes %d kinds and there are %d CRDs: describe each in config/manifests/bases", len(bases), len(crds))
+		return nil, fmt.Errorf("the CSV's base describes %d kinds, but there are %d CRDs: describe each in config/manifests/bases", len(bases), len(crds))
 	}
 	var out []operatorsv1alpha1.CRDDescription
 	for _, base := range bases {
@@ -67,7 +67,7 @@ func schemaOf(crds []apiextensionsv1.CustomResourceDefinition, name, version str
 	return nil, fmt.Errorf("the CSV's base describes %s %s, which no CRD has: correct config/manifests/bases", name, version)
 }
 
-// complete fills in fields from their schema, and appends those that were not named.
+// complete fills fields in from their schema, and appends the fields that are missing.
 func complete(fields []field, schema apiextensionsv1.JSONSchemaProps) ([]field, error) {
 	missing := maps.Clone(schema.Properties)
 	for i := range fields {

@@ -15,10 +15,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
-// group of Sonde's kinds: their objects in the input are the examples.
+// group of Sonde's kinds. Objects of these in the input are the examples.
 const group = "monitoring.openshift.tpg"
 
-// input is one install, sorted by what becomes of each object.
+// input is one install, sorted by the use of each object in the bundle.
 type input struct {
 	csv                 operatorsv1alpha1.ClusterServiceVersion
 	deployment          appsv1.Deployment
@@ -31,11 +31,11 @@ type input struct {
 	crds                []apiextensionsv1.CustomResourceDefinition
 	examples            []*unstructured.Unstructured
 	scorecard           *unstructured.Unstructured
-	objects             []*unstructured.Unstructured // every other, and all of RBAC
+	objects             []*unstructured.Unstructured // all others, RBAC included
 }
 
-// read sorts a stream of YAML documents. It fails when the CSV, the Deployment, the scorecard's configuration or
-// the operator's namespace is missing.
+// read sorts a stream of YAML documents. It fails if the CSV, the Deployment, the scorecard's configuration or the operator's
+// namespace is missing.
 func read(stream []byte) (*input, error) {
 	in := &input{clusterRoles: map[string]rbacv1.ClusterRole{}, roles: map[string]rbacv1.Role{}}
 	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(stream), 4096)
@@ -59,7 +59,7 @@ func read(stream []byte) (*input, error) {
 		}
 	}
 	if in.csv.Name == "" || in.deployment.Name == "" || in.scorecard == nil || in.namespace == nil {
-		return nil, errors.New("the manifests lack the ClusterServiceVersion, the Deployment, its Namespace or the scorecard's Configuration: give kustomize's output of config/manifests")
+		return nil, errors.New("the ClusterServiceVersion, the Deployment, its Namespace or the scorecard's Configuration is missing: pass kustomize's output of config/manifests")
 	}
 	return in, nil
 }
@@ -71,7 +71,7 @@ func (in *input) add(u *unstructured.Unstructured) error {
 	}
 	switch u.GetKind() {
 	case operatorsv1alpha1.ClusterServiceVersionKind:
-		// Strict, as a field with a slip of the pen would silently be left out.
+		// Strict, or a misspelt field would be left out without an error.
 		return runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(u.Object, &in.csv, true)
 	case "Deployment":
 		return into(u, &in.deployment)

@@ -1,6 +1,5 @@
-// Command bundle writes the OLM bundle: what kustomize prints of config/manifests goes in on standard input, and
-// bundle/ and bundle.Dockerfile come out. The same input gives the same bytes, so that a stale bundle shows as a
-// difference in git.
+// Command bundle writes the OLM bundle, bundle/ and bundle.Dockerfile, from kustomize's output of config/manifests on standard
+// input. The same input gives the same bytes, so a stale bundle shows as a difference in git.
 package main
 
 import (
@@ -11,7 +10,7 @@ import (
 	"time"
 )
 
-// release is what differs between the bundles of two versions.
+// release holds the parts of a bundle that differ between versions.
 type release struct {
 	version string
 	date    time.Time
@@ -39,7 +38,7 @@ func run(args []string, in io.Reader) error {
 		return err
 	}
 	if *version == "" || *image == "" {
-		return fmt.Errorf("-version and -image are needed: use make bundle")
+		return fmt.Errorf("-version and -image are not set: run make bundle")
 	}
 	day, err := time.Parse(time.DateOnly, *date)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"slices"
 )
 
-// labels describe the bundle, in its image and in metadata/annotations.yaml alike.
+// labels returns the bundle's description, for its image and for metadata/annotations.yaml.
 func labels(in *input, r release) [][2]string {
 	return [][2]string{
 		{"operators.operatorframework.io.bundle.mediatype.v1", "registry+v1"},
@@ -44,7 +44,7 @@ func dockerfile(labels [][2]string) []byte {
 	return b.Bytes()
 }
 
-// write replaces bundle/ below dir, so that nothing of an earlier one stays, and bundle.Dockerfile.
+// write replaces bundle/ and bundle.Dockerfile in dir. No file of an earlier bundle remains.
 func write(dir string, files map[string][]byte) error {
 	if err := os.RemoveAll(filepath.Join(dir, "bundle")); err != nil {
 		return fmt.Errorf("remove the old bundle: %w", err)

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # build.sh DIR [NAME...]: puts the named parts of OLM and its tools into DIR, or all of them: programs, and the CRDs of
-# OLM v0 and v1. A part is stored under a hash of its module and the Go version, and built only where it is not yet stored.
+# OLM v0 and v1. A part is stored under a hash of its module and the Go version, and is built only if it is not stored yet.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-mkdir -p "${1:?where to}/store"
+mkdir -p "${1:?name the directory}/store"
 dir=$(cd "$1" && pwd)
 of=github.com/operator-framework
 
-# part NAME: how it is made, its module below hack/, and of what.
+# part NAME: the function that makes it, its module below hack/, and the arguments.
 part() {
 	case "$1" in
 	operator-sdk) echo program sdk $of/operator-sdk/cmd/operator-sdk ;;
@@ -21,7 +21,7 @@ part() {
 	operator-controller | catalogd) echo program olmv1 "$of/operator-controller/cmd/$1" ;;
 	crds-v1) echo crds olmv1 $of/operator-controller config/base/{catalogd,operator-controller}/crd/bases ;;
 	*)
-		echo "build.sh: no part is called $1" >&2
+		echo "build.sh: there is no part $1" >&2
 		return 2
 		;;
 	esac

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# previous-image.sh VERSION: prints the path of the image of an earlier version, built from the commit that its frozen
-# bundle names. It is built once per commit. CLUSTER is the built hack/cluster, which writes the image.
+# previous-image.sh VERSION: prints the path of the image of an earlier version. It is built once, from the commit that the
+# frozen bundle names. CLUSTER is the built hack/cluster, which writes the image.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-: "${1:?which version?}" "${CLUSTER:?the built hack/cluster}"
+: "${1:?name the version}" "${CLUSTER:?the built hack/cluster}"
 commit=$(cat "test/olm/fixtures/$1/COMMIT")
 images=${XDG_CACHE_HOME:-$HOME/.cache}/sonde/images
 image=$images/$commit.tar
