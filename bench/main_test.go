@@ -15,5 +15,9 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	if agentDir != "" {
+		_ = os.RemoveAll(agentDir)
+	}
+	os.Exit(code)
 }

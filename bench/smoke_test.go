@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"github.com/sonde-operator/sonde/test/privileged"
@@ -66,17 +68,33 @@ func (l lying) stop(ctx context.Context) (ended, error) {
 	return e, err
 }
 
+// agentDir is where the agent is built, for all tests; TestMain removes it.
+var agentDir string
+
+// builtAgent is the path of the agent of this tree.
+var builtAgent = sync.OnceValues(func() (string, error) {
+	var err error
+	if agentDir, err = os.MkdirTemp("", "bench"); err != nil {
+		return "", err
+	}
+	path := filepath.Join(agentDir, "agent")
+	build := exec.Command("go", "build", "-o", path, "../cmd/agent")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return path, nil
+})
+
 // smoke is a bench with the agent of this tree, and nothing of it left behind.
 func smoke(t *testing.T) *bench {
 	t.Helper()
 	privileged.Need(t)
-	dir := t.TempDir()
-	agent := filepath.Join(dir, "agent")
-	build := exec.Command("go", "build", "-o", agent, "../cmd/agent")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
+	agent, err := builtAgent()
+	if err != nil {
+		t.Fatal(err)
 	}
+	dir := t.TempDir()
 	b, err := newBench(t.Context(), &options{agent: agent, disk: dir, memory: "/dev/shm", stream: 8 << 20, ring: 8 << 20})
 	if err != nil {
 		t.Fatal(err)

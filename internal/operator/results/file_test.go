@@ -286,7 +286,7 @@ func TestADownloadEndsWithTheRight(t *testing.T) {
 
 // eventually waits for a condition that cannot be awaited.
 func eventually(ok func() bool) bool {
-	for range 500 {
+	for range 3000 {
 		if ok() {
 			return true
 		}
