@@ -243,12 +243,12 @@ func TestFileIsReadableAtAnyMoment(t *testing.T) {
 	for _, by := range each {
 		t.Run(by.name, func(t *testing.T) {
 			n := newTestNet(t)
-			s := n.blind(t, 700)
+			s := n.blind(t, 1400)
 			r := start(t, by.engine(), &Config{NetNS: n.target, Interfaces: []string{"eth0"}, Filters: onlyDiscard})
 			sent := uint32(0)
 			for range 20 { // 15 MB: more than waits for the disk
-				s.send(sent, sent+1000)
-				sent += 1000
+				s.send(sent, sent+500)
+				sent += 500
 				f := readFile(t, r.path)
 				if f.err != nil && !errors.Is(f.err, pcapng.ErrTruncated) {
 					t.Fatalf("after %d packets: %v", sent, f.err)
