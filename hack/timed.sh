@@ -16,12 +16,15 @@ finish() {
 }
 trap finish EXIT
 
-# resident prints how many MiB this script's processes have. Pages that several of them share count for each.
+# resident prints how many MiB this script's processes have. Pages that several of them share count for each, but a child that was
+# just forked still is its parent, and does not count.
 resident() {
 	ps -e -o pid=,ppid=,rss= | awk -v root=$$ '
 		{ parent[$1] = $2; rss[$1] = $3 }
 		END {
 			for (p in rss) {
+				more = rss[p] - rss[parent[p]]
+				if (more * more * 1e4 < rss[p] * rss[p]) continue
 				for (q = p; q != root && q in parent;) q = parent[q]
 				if (q == root) sum += rss[p]
 			}
