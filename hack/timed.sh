@@ -24,7 +24,7 @@ resident() {
 		END {
 			for (p in rss) {
 				more = rss[p] - rss[parent[p]]
-				if (more * more * 1e4 < rss[p] * rss[p]) continue
+				if (more * more * 400 < rss[p] * rss[p]) continue
 				for (q = p; q != root && q in parent;) q = parent[q]
 				if (q == root) sum += rss[p]
 			}
