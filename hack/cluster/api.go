@@ -18,15 +18,13 @@ import (
 
 const apiTimeout = 10 * time.Second
 
-// api is a client of the API server for the few questions that `up` asks.
-// Manifests are applied with the built kubectl instead.
+// api is a client of the API server for the few requests of `up`. Manifests are applied with the built kubectl instead.
 type api struct {
 	server string
 	http   http.Client
 }
 
-// newAPI makes a client that trusts the authority in the file ca and shows the
-// given client certificate, if any.
+// newAPI returns a client that trusts the authority in the file ca and presents the given client certificate, if any.
 func newAPI(server, ca string, client ...tls.Certificate) (*api, error) {
 	pem, err := os.ReadFile(ca)
 	if err != nil {
@@ -45,7 +43,7 @@ func newAPI(server, ca string, client ...tls.Certificate) (*api, error) {
 	}}, nil
 }
 
-// adminAPI makes a client with all rights, through the forward on the loopback.
+// adminAPI returns a client with all rights, through the forward on the loopback.
 func adminAPI(l layout) (*api, error) {
 	admin, err := administratorCertificate(l)
 	if err != nil {
@@ -54,8 +52,8 @@ func adminAPI(l layout) (*api, error) {
 	return newAPI("https://"+l.apiForward(), filepath.Join(l.pki(), "ca.crt"), admin)
 }
 
-// administratorCertificate reads a client certificate of the administrators'
-// group that lies in files, unlike the one inside the kubeconfig.
+// administratorCertificate reads a client certificate of the administrators' group from files; the kubeconfig contains
+// another one.
 func administratorCertificate(l layout) (tls.Certificate, error) {
 	c, err := tls.LoadX509KeyPair(filepath.Join(l.pki(), "apiserver-kubelet.crt"), filepath.Join(l.pki(), "apiserver-kubelet.key"))
 	if err != nil {
@@ -64,7 +62,7 @@ func administratorCertificate(l layout) (tls.Certificate, error) {
 	return c, nil
 }
 
-// ready returns nil when the API server says that it is ready.
+// ready returns nil if the API server reports that it is ready.
 func (a *api) ready(ctx context.Context) error {
 	return a.do(ctx, http.MethodGet, "/readyz", "", nil, nil)
 }
@@ -86,14 +84,14 @@ func (a *api) patch(ctx context.Context, path string, patch any) error {
 func (a *api) do(ctx context.Context, method, path, contentType string, body []byte, out any) error {
 	req, err := http.NewRequestWithContext(ctx, method, a.server+path, bytes.NewReader(body))
 	if err != nil {
-		return fmt.Errorf("make a request: %w", err)
+		return fmt.Errorf("create a request: %w", err)
 	}
 	if contentType != "" {
 		req.Header.Set("Content-Type", contentType)
 	}
 	res, err := a.http.Do(req)
 	if err != nil {
-		return fmt.Errorf("ask the API server: %w", err)
+		return fmt.Errorf("send a request to the API server: %w", err)
 	}
 	defer res.Body.Close()
 	content, err := io.ReadAll(res.Body)
@@ -112,8 +110,8 @@ func (a *api) do(ctx context.Context, method, path, contentType string, body []b
 	return nil
 }
 
-// kubectl returns a command that runs the built kubectl as administrator. Its
-// caches stay with the cluster: a later cluster on the same address is another.
+// kubectl returns a command that runs the built kubectl as administrator. Its caches stay with the cluster, because a
+// later cluster may have the same address.
 func kubectl(ctx context.Context, l layout, s state, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, filepath.Join(s.Binaries, "kubectl"), args...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+l.kubeconfig(), "KUBECACHEDIR="+l.kubectlCache())
@@ -135,7 +133,7 @@ func apply(ctx context.Context, l layout, s state, name string, values any) erro
 	return nil
 }
 
-// notUp returns errNotUp if that is what explains another error.
+// notUp returns errNotUp if no complete cluster is up, and err otherwise.
 func notUp(l layout) error {
 	if _, err := readState(l); errors.Is(err, errNotUp) {
 		return err

@@ -13,13 +13,13 @@ import (
 //go:embed assets
 var assets embed.FS
 
-// templates are the configuration files, each rendered with the values that
-// its own comments name. A value that is missing is an error.
+// templates are the configuration files. Each is rendered with the values that its comments name. A missing value is an
+// error.
 var templates = template.Must(template.New("").Option("missingkey=error").Funcs(template.FuncMap{
 	"base64": base64.StdEncoding.EncodeToString,
 }).ParseFS(assets, "assets/*"))
 
-// render writes the asset called name, filled with values.
+// render writes the asset called name, filled with values, to w.
 func render(to io.Writer, name string, values any) error {
 	if err := templates.ExecuteTemplate(to, name, values); err != nil {
 		return fmt.Errorf("render %s: %w", name, err)

@@ -14,25 +14,24 @@ import (
 	"strings"
 )
 
-// binary is one program that the cluster is made of, and how it is built from
-// the Go module in binaries/<module>.
+// binary is one program of the cluster, built from the Go module in binaries/<module>.
 type binary struct {
 	name string
 	// module is the directory below binaries/ whose go.mod pins all versions.
 	module string
-	// pkg is what is built: "." or the import path of a dependency.
+	// pkg is the package to build: "." or the import path of a dependency.
 	pkg  string
 	tags string
 	// ldflags returns the linker flags; required are the versions in go.mod.
 	ldflags func(required map[string]string) (string, error)
-	// links are the names under which the binary is found in the set.
+	// links are the names of the binary in the set.
 	links []string
-	// file is a file of a required module that is kept beside the binary, if any.
+	// file is a file of a required module that is stored beside the binary, if any.
 	file moduleFile
 }
 
-// moduleFile is a file of a Go module, in the version that go.mod requires. Its
-// name is what it is called in the store and in the set.
+// moduleFile is a file of a Go module in the version that go.mod requires. name is its name in the store and in the
+// set.
 type moduleFile struct{ module, path, name string }
 
 const (
@@ -43,7 +42,7 @@ const (
 // sccCRD is the file in the set that defines SecurityContextConstraints.
 const sccCRD = "securitycontextconstraints.crd.yaml"
 
-// allBinaries are the programs of a cluster, the one that takes longest first.
+// allBinaries are the programs of a cluster, the slowest build first.
 func allBinaries(f flavour) []binary {
 	all := plainBinaries()
 	if f != openshift {
@@ -63,7 +62,7 @@ func allBinaries(f flavour) []binary {
 func plainBinaries() []binary {
 	return []binary{
 		{
-			// One multi-call binary: six separate ones are three times as large.
+			// One multi-call binary, because six separate ones are three times as large.
 			name: "kube", module: "kube", pkg: ".", ldflags: kubeFlags,
 			links: []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubelet", "kubectl"},
 		},
@@ -81,8 +80,8 @@ func containerdBinary(name string) binary {
 	}
 }
 
-// selectBinaries returns the binaries of the modules named in only ("kube",
-// "etcd", "node", ...), or all of the flavour's where only is empty.
+// selectBinaries returns the binaries of the modules named in only ("kube", "etcd", "node", ...). If only is empty, it
+// returns all of the flavour.
 func selectBinaries(f flavour, only []string) ([]binary, error) {
 	all := allBinaries(f)
 	if len(only) == 0 {
@@ -105,8 +104,7 @@ func selectBinaries(f flavour, only []string) ([]binary, error) {
 
 func plainFlags(map[string]string) (string, error) { return "-s -w", nil }
 
-// kubeFlags stamps the version, which Kubernetes takes from the linker alone:
-// without it every component reports v0.0.0-master and kubectl complains.
+// kubeFlags stamps the version. Without it every component reports v0.0.0-master and kubectl complains.
 func kubeFlags(required map[string]string) (string, error) {
 	version, ok := required["k8s.io/kubernetes"]
 	if !ok {
@@ -129,15 +127,15 @@ func containerdFlags(required map[string]string) (string, error) {
 	return fmt.Sprintf("-s -w -X %s/version.Version=%s", containerdModule, strings.TrimPrefix(version, "v")), nil
 }
 
-// requiredVersions reads module versions from the text of a go.mod. The first
-// mention wins: `require` blocks come before `replace` blocks.
+// requiredVersions reads module versions from the text of a go.mod. The first mention wins, because `require` blocks
+// come before `replace` blocks.
 func requiredVersions(gomod string) map[string]string {
 	versions := map[string]string{}
 	lines := bufio.NewScanner(strings.NewReader(gomod))
 	for lines.Scan() {
 		f := strings.Fields(strings.TrimPrefix(strings.TrimSpace(lines.Text()), "require "))
 		if len(f) >= 2 && strings.HasPrefix(f[1], "v") && !slices.Contains(f, "=>") {
-			if _, seen := versions[f[0]]; !seen {
+			if _, known := versions[f[0]]; !known {
 				versions[f[0]] = f[1]
 			}
 		}
@@ -145,7 +143,7 @@ func requiredVersions(gomod string) map[string]string {
 	return versions
 }
 
-// recipe is a binary together with all that its bytes depend on.
+// recipe is a binary together with everything that determines its bytes.
 type recipe struct {
 	binary
 	dir   string
@@ -153,7 +151,7 @@ type recipe struct {
 	key   string
 }
 
-// newRecipe reads the binary's module below source and works out its key.
+// newRecipe reads the binary's module below source and computes its key.
 func newRecipe(b binary, source, goVersion string) (recipe, error) {
 	r := recipe{binary: b, dir: filepath.Join(source, b.module)}
 	gomod, err := os.ReadFile(filepath.Join(r.dir, "go.mod"))
@@ -161,7 +159,7 @@ func newRecipe(b binary, source, goVersion string) (recipe, error) {
 		return r, fmt.Errorf("read the module of %s: %w", b.name, err)
 	}
 	if r.flags, err = b.ldflags(requiredVersions(string(gomod))); err != nil {
-		return r, fmt.Errorf("make the linker flags of %s: %w", b.name, err)
+		return r, fmt.Errorf("compute the linker flags of %s: %w", b.name, err)
 	}
 	parts := [][]byte{gomod}
 	for _, f := range []string{"go.sum", "main.go"} {
@@ -181,8 +179,8 @@ func newRecipe(b binary, source, goVersion string) (recipe, error) {
 	return r, nil
 }
 
-// cacheKey is a hash over parts that also depends on where one part ends and
-// the next begins. 16 hex digits: it names a directory, it proves nothing.
+// cacheKey hashes parts together with their lengths, so that ("ab","c") and ("a","bc") differ. 16 hex digits are enough
+// to name a directory.
 func cacheKey(parts ...[]byte) string {
 	h := sha256.New()
 	for _, p := range parts {
@@ -192,13 +190,12 @@ func cacheKey(parts ...[]byte) string {
 	return hex.EncodeToString(h.Sum(nil))[:16]
 }
 
-// stored is where the built binary is kept.
+// stored is the directory of the built binary in the store.
 func (r recipe) stored(l layout) string {
 	return filepath.Join(l.store(), r.name+"-"+r.key, r.name)
 }
 
-// linked returns what is in the set on behalf of the binary: the name of each
-// link, and where in the store it leads.
+// linked returns the links of the binary in the set, by name, with their targets in the store.
 func (r recipe) linked(l layout) map[string]string {
 	links := map[string]string{}
 	for _, name := range r.links {

@@ -52,7 +52,7 @@ func TestLinkerFlags(t *testing.T) {
 	}
 	for name, flags := range map[string]func(map[string]string) (string, error){"kube": kubeFlags, "containerd": containerdFlags} {
 		if _, err := flags(nil); err == nil {
-			t.Errorf("%s: no error where go.mod requires nothing", name)
+			t.Errorf("%s: got no error, want one where go.mod requires nothing", name)
 		}
 	}
 }
@@ -60,18 +60,18 @@ func TestLinkerFlags(t *testing.T) {
 func TestCacheKey(t *testing.T) {
 	a := cacheKey([]byte("ab"), []byte("c"))
 	if a != cacheKey([]byte("ab"), []byte("c")) {
-		t.Error("the same parts give another key")
+		t.Error("the same parts give different keys")
 	}
 	if a == cacheKey([]byte("a"), []byte("bc")) {
-		t.Error("parts run together")
+		t.Error("parts with other boundaries give the same key")
 	}
 	if len(a) != 16 {
 		t.Errorf("key %q is not 16 digits", a)
 	}
 }
 
-// TestRecipeKey changes, one after another, everything that a binary is made
-// from; each must lead to another place in the store.
+// TestRecipeKey changes, one after another, every input of a binary. Each change must lead to another directory in the
+// store.
 func TestRecipeKey(t *testing.T) {
 	plain := func(map[string]string) (string, error) { return "-s", nil }
 	module := map[string]string{"go.mod": "module m\n", "go.sum": "sum\n", "main.go": "package main\n"}
@@ -126,8 +126,7 @@ func TestRecipeKey(t *testing.T) {
 	}
 }
 
-// TestBinariesOfThisCheckout makes sure that every binary's module is there and
-// has the versions that its flags need.
+// TestBinariesOfThisCheckout makes sure that every binary's module exists and has the versions that its flags need.
 func TestBinariesOfThisCheckout(t *testing.T) {
 	source, err := findSource()
 	if err != nil {
@@ -140,7 +139,7 @@ func TestBinariesOfThisCheckout(t *testing.T) {
 			t.Errorf("%s: %v", b.name, err)
 		}
 		if other, taken := stored[r.stored(layout{})]; taken {
-			t.Errorf("%s and %s share a place", b.name, other)
+			t.Errorf("%s and %s share a directory", b.name, other)
 		}
 		stored[r.stored(layout{})] = b.name
 	}
@@ -173,7 +172,7 @@ func TestSelectBinaries(t *testing.T) {
 	}
 }
 
-// checkErr compares an error's text; an empty want stands for no error.
+// checkErr compares an error's text; an empty want means no error.
 func checkErr(t *testing.T, err error, want string) {
 	t.Helper()
 	got := ""

@@ -16,15 +16,14 @@ import (
 )
 
 const (
-	// silence is the longest time that a build prints nothing.
+	// silence is the longest time without output from a build.
 	silence = 15 * time.Second
-	// keptLines of the compiler's output go into the error of a failed build.
+	// keptLines is the number of lines of the compiler's output in the error of a failed build.
 	keptLines = 20
 )
 
-// findSource returns the directory `binaries` of the checkout: the one above
-// the working directory if there is one, else the one that this program was
-// built from.
+// findSource returns the directory `binaries` of the checkout: the checkout around the working directory if there is
+// one, otherwise the one that this program was built from.
 func findSource() (string, error) {
 	wd, err := os.Getwd()
 	if err != nil {
@@ -49,7 +48,7 @@ func findSource() (string, error) {
 	return "", errors.New("cannot find hack/cluster/binaries: run this inside a checkout of Sonde")
 }
 
-// recipes returns how to build the chosen binaries of this checkout.
+// recipes returns the recipes of the chosen binaries in this checkout.
 func recipes(ctx context.Context, chosen []binary) ([]recipe, error) {
 	source, err := findSource()
 	if err != nil {
@@ -75,9 +74,8 @@ func recipes(ctx context.Context, chosen []binary) ([]recipe, error) {
 	return all, nil
 }
 
-// binarySet is the directory that holds a link to every binary, under the name
-// it is called by. It is named by the keys of all binaries, also where only
-// some are built, so that `build --only kube,etcd` and `up` share it. Each flavour
+// binarySet is the directory that holds a link to every binary, under the name of each program. Its name comes from the
+// keys of all binaries, even if only some are built, so that `build --only kube,etcd` and `up` share it. Each flavour
 // has its own.
 func binarySet(ctx context.Context, l layout, f flavour) (string, error) {
 	all, err := recipes(ctx, allBinaries(f))
@@ -91,9 +89,8 @@ func binarySet(ctx context.Context, l layout, f flavour) (string, error) {
 	return filepath.Join(l.bin(), cacheKey(keys...)), nil
 }
 
-// buildBinaries builds those of the flavour's binaries that are not yet stored,
-// or of those named in only, and links them into the set, whose directory it
-// returns.
+// buildBinaries builds the flavour's binaries that are not stored yet, or those named in only. It links them into the
+// set and returns the directory of the set.
 func buildBinaries(ctx context.Context, l layout, p *progress, f flavour, only ...string) (string, error) {
 	chosen, err := selectBinaries(f, only)
 	if err != nil {
@@ -113,7 +110,7 @@ func buildBinaries(ctx context.Context, l layout, p *progress, f flavour, only .
 		return "", err
 	}
 	if err := os.MkdirAll(set, 0o755); err != nil {
-		return "", fmt.Errorf("make the directory of binaries: %w", err)
+		return "", fmt.Errorf("create the directory of binaries: %w", err)
 	}
 	for _, r := range todo {
 		if _, err := os.Stat(r.stored(l)); err != nil {
@@ -128,8 +125,8 @@ func buildBinaries(ctx context.Context, l layout, p *progress, f flavour, only .
 	return set, nil
 }
 
-// link puts the binary's names into the set, each replaced atomically: a
-// running cluster may be starting programs from there.
+// link replaces the binary's names in the set atomically, because a running cluster may be starting programs from
+// there.
 func (r recipe) link(l layout, set string) error {
 	for name, want := range r.linked(l) {
 		at := filepath.Join(set, name)
@@ -150,12 +147,12 @@ func (r recipe) link(l layout, set string) error {
 	return nil
 }
 
-// build compiles the binary into the store. It is compiled beside its place
-// and renamed, so that a killed build never leaves half a binary.
+// build compiles the binary into the store. It compiles beside the final place and renames, so that a killed build
+// never leaves half a binary.
 func (r recipe) build(ctx context.Context, l layout, p *progress) error {
 	dir := filepath.Dir(r.stored(l))
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("make room for %s: %w", r.name, err)
+		return fmt.Errorf("prepare the directory of %s: %w", r.name, err)
 	}
 	tmp := r.stored(l) + ".new"
 	cmd := exec.CommandContext(ctx, "go", "build", "-v", "-tags", r.tags, "-ldflags", r.flags, "-o", tmp, r.pkg)
@@ -191,8 +188,7 @@ func (r recipe) build(ctx context.Context, l layout, p *progress) error {
 	return nil
 }
 
-// keepFile copies the file of a module that belongs to the binary to dir. The
-// module was needed to build it, so it is in the module cache.
+// keepFile copies the binary's module file to dir. The module was needed for the build, so the module cache has it.
 func (r recipe) keepFile(ctx context.Context, dir string) error {
 	if r.file.name == "" {
 		return nil
@@ -214,7 +210,7 @@ func (r recipe) keepFile(ctx context.Context, dir string) error {
 	return nil
 }
 
-// patience says what to expect of the builds that take long.
+// patience returns a hint for builds that take long.
 func (r recipe) patience() string {
 	switch r.name {
 	case "kube":
@@ -226,8 +222,7 @@ func (r recipe) patience() string {
 	}
 }
 
-// compilerOutput follows what `go build -v` prints: the name of each package
-// that it compiles, downloads, and errors.
+// compilerOutput reads the output of `go build -v`: the names of the packages that it compiles, downloads, and errors.
 type compilerOutput struct {
 	mu         sync.Mutex
 	compiled   int

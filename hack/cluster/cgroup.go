@@ -18,9 +18,8 @@ import (
 
 const cgroupMount = "/sys/fs/cgroup"
 
-// hierarchies returns where the machine's cgroup hierarchies are mounted: each
-// v1 controller, or the one of v2. v1 directories are named by controller
-// ("cpu", "systemd" for name=systemd), as parsed from /proc/self/cgroup.
+// hierarchies returns the mount points of the machine's cgroup hierarchies: each v1 controller, or the one of v2. v1
+// directories are named by controller ("cpu", "systemd" for name=systemd), as in /proc/self/cgroup.
 func hierarchies() ([]string, error) {
 	unified, err := unifiedCgroups()
 	if err != nil {
@@ -46,18 +45,17 @@ func hierarchies() ([]string, error) {
 	return dirs, nil
 }
 
-// unifiedCgroups says whether the machine has cgroup v2 alone.
+// unifiedCgroups reports whether the machine has only cgroup v2.
 func unifiedCgroups() (bool, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(cgroupMount, &st); err != nil {
-		return false, fmt.Errorf("look at %s (are cgroups mounted?): %w", cgroupMount, err)
+		return false, fmt.Errorf("inspect %s (are cgroups mounted?): %w", cgroupMount, err)
 	}
 	return st.Type == unix.CGROUP2_SUPER_MAGIC, nil
 }
 
-// v1Controllers reads the controllers of each v1 hierarchy from the text of
-// /proc/<pid>/cgroup, format of cgroups(7): "id:controllers:path". The v2 line
-// has no controllers.
+// v1Controllers returns the controllers of each v1 hierarchy in the text of /proc/<pid>/cgroup, in the format of
+// cgroups(7): "id:controllers:path". The v2 line has no controllers.
 func v1Controllers(content []byte) []string {
 	var all []string
 	lines := bufio.NewScanner(bytes.NewReader(content))
@@ -69,8 +67,8 @@ func v1Controllers(content []byte) []string {
 	return all
 }
 
-// joinCgroup puts this process into the cluster's cgroup called part, in every
-// hierarchy. Children inherit it: this is how `down` finds them.
+// joinCgroup moves this process into the cluster's cgroup called part, in every hierarchy. Children inherit it, which
+// is how `down` finds them.
 func joinCgroup(l layout, part string) error {
 	dirs, err := hierarchies()
 	if err != nil {
@@ -88,8 +86,8 @@ func joinCgroup(l layout, part string) error {
 	return nil
 }
 
-// makeCgroup makes a cgroup below the hierarchy, one path element at a time,
-// because a new cpuset is empty and takes nobody until it is filled.
+// makeCgroup creates a cgroup below the hierarchy, one path element at a time. A new cpuset is empty and accepts no
+// process until it is filled.
 func makeCgroup(hierarchy string, elements ...string) (string, error) {
 	dir := hierarchy
 	for _, e := range elements {
@@ -115,8 +113,8 @@ func makeCgroup(hierarchy string, elements ...string) (string, error) {
 	return dir, nil
 }
 
-// handDownControllers lets the children of a v2 cgroup use all controllers that
-// it has. It is untested: the machines at hand have v1.
+// handDownControllers lets the children of a v2 cgroup use all of its controllers. It is untested, because the test
+// machines have v1.
 func handDownControllers(dir string) error {
 	content, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
 	if err != nil {
@@ -145,7 +143,7 @@ func inheritCpuset(parent, child, file string) error {
 	return nil
 }
 
-// clusterCgroups returns the cluster's cgroup directories, or those of one part of it, children first.
+// clusterCgroups returns the directories of the cluster's cgroups, or those of one part of it, children first.
 func clusterCgroups(l layout, part ...string) ([]string, error) {
 	name := filepath.Join(append([]string{l.name()}, part...)...)
 	tops, err := filepath.Glob(filepath.Join(cgroupMount, "*", name))
@@ -179,10 +177,10 @@ func clusterProcesses(l layout, part ...string) ([]int, error) {
 	for _, d := range dirs {
 		content, err := os.ReadFile(filepath.Join(d, "cgroup.procs"))
 		if err != nil {
-			continue // The cgroup is gone, and so are its processes.
+			continue // The cgroup and its processes are gone.
 		}
 		for f := range strings.FieldsSeq(string(content)) {
-			// 0 stands for a process of another pid namespace's view.
+			// 0 stands for a process in another pid namespace.
 			if pid, err := strconv.Atoi(f); err == nil && pid > 0 {
 				pids = append(pids, pid)
 			}
@@ -193,14 +191,13 @@ func clusterProcesses(l layout, part ...string) ([]int, error) {
 }
 
 const (
-	// killPatience is how long processes may take to die of SIGKILL.
+	// killPatience is how long processes may take to die after SIGKILL.
 	killPatience = 20 * time.Second
 	killInterval = 50 * time.Millisecond
 )
 
-// killAll ends every process of the cluster, or of one part of it, and returns
-// how many there were. It looks again until none is left, because a process may
-// fork while its siblings are killed.
+// killAll kills every process of the cluster, or of one part of it, and returns their number. It repeats until none is
+// left, because a process may fork while its siblings are killed.
 func killAll(l layout, part ...string) (int, error) {
 	killed := map[int]bool{}
 	for deadline := time.Now().Add(killPatience); ; {
@@ -219,8 +216,8 @@ func killAll(l layout, part ...string) (int, error) {
 	}
 }
 
-// removeCgroups removes the cluster's cgroups, or those of one part of it. The
-// kernel may still count a dead process in one for a moment.
+// removeCgroups removes the cluster's cgroups, or those of one part of it. It retries, because the kernel may count a
+// dead process for a moment.
 func removeCgroups(l layout, part ...string) error {
 	for deadline := time.Now().Add(killPatience); ; {
 		dirs, err := clusterCgroups(l, part...)

@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 )
 
-// controlPlane starts the programs of the control plane of one cluster.
+// controlPlane starts the programs of one cluster's control plane.
 type controlPlane struct {
 	spawner
 	bin string
@@ -21,7 +21,7 @@ func (c controlPlane) launch(program string, args ...string) (*daemon, error) {
 
 func (c controlPlane) key(file string) string { return filepath.Join(c.pki(), file) }
 
-// startStore starts etcd and the API server, which may be started together.
+// startStore starts etcd and the API server, which may start in parallel.
 func (c controlPlane) startStore() ([]*daemon, error) {
 	if err := renderFile(c.auditPolicy(), "audit-policy.yaml", nil); err != nil {
 		return nil, err
@@ -41,8 +41,8 @@ func (c controlPlane) startAPIServer() (*daemon, error) {
 	return c.launch(apiServer, c.apiServerArgs()...)
 }
 
-// startControllers starts what may only start when the API server is ready:
-// earlier, they may not read their own configuration there and exit.
+// startControllers starts the programs that need a ready API server: before, they may not read their configuration
+// there and exit.
 func (c controlPlane) startControllers() ([]*daemon, error) {
 	kcm, err := c.launch("kube-controller-manager", c.controllerManagerArgs()...)
 	if err != nil {
@@ -63,7 +63,7 @@ func (c controlPlane) etcdArgs() []string {
 		"--listen-client-urls=http://127.0.0.1:2379",
 		"--advertise-client-urls=http://127.0.0.1:2379",
 		"--listen-peer-urls=http://127.0.0.1:2380",
-		// Nothing here outlives the machine; a slow disk is no reason to wait.
+		// The data need not survive the machine, so do not wait for a slow disk.
 		"--unsafe-no-fsync",
 		"--log-level=warn",
 	}
@@ -96,24 +96,23 @@ func (c controlPlane) apiServerArgs() []string {
 		"--requestheader-username-headers=X-Remote-User",
 		"--proxy-client-cert-file=" + c.key("front-proxy.crt"),
 		"--proxy-client-key-file=" + c.key("front-proxy.key"),
-		// There is no kube-proxy beside the API server: webhooks and aggregated
-		// APIs are called at their Pods' addresses.
+		// No kube-proxy runs beside the API server, so it calls webhooks and aggregated APIs at their Pods' addresses.
 		"--enable-aggregator-routing=true",
 		"--audit-policy-file=" + c.auditPolicy(),
 		"--audit-log-path=" + c.auditLog(),
-		// In MiB. One file for the whole life of a cluster: the default rotates
-		// at 100, and a test would lose what it counts.
+		// In MiB. One file for the whole life of a cluster: the default rotates at 100, and tests would lose requests
+		// that they count.
 		"--audit-log-maxsize=2048",
 	}
 }
 
-// identity is how a controller authenticates itself, and others to itself.
+// identity returns the flags with which a controller authenticates itself, and its clients.
 func (c controlPlane) identity(name string) []string {
 	k := c.key(name + ".kubeconfig")
 	return []string{
 		"--kubeconfig=" + k, "--authentication-kubeconfig=" + k, "--authorization-kubeconfig=" + k,
 		"--leader-elect=false", "--bind-address=127.0.0.1",
-		// The defaults of 20 and 30 are the bottleneck of a small cluster.
+		// The defaults of 20 and 30 slow down a small cluster.
 		"--kube-api-qps=500", "--kube-api-burst=1000",
 	}
 }
@@ -126,7 +125,7 @@ func (c controlPlane) controllerManagerArgs() []string {
 		"--cluster-signing-cert-file="+c.key("ca.crt"),
 		"--cluster-signing-key-file="+c.key("ca.key"),
 		"--enable-hostpath-provisioner",
-		// The default directory is made on the machine, below /usr.
+		// The default directory would be created on the machine, below /usr.
 		"--flex-volume-plugin-dir="+filepath.Join(c.run(), "flex-volumes"),
 	)
 }

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// runDown removes the cluster. Where there is none it says so.
+// runDown removes the cluster, or says that there is none.
 func runDown(l layout, p *progress) error {
 	if err := checkRoot(machine{euid: os.Geteuid}); err != nil {
 		return err
@@ -36,7 +36,7 @@ func runDown(l layout, p *progress) error {
 	return nil
 }
 
-// anythingLeft says whether any trace of a cluster is on the machine.
+// anythingLeft reports whether any trace of a cluster is on the machine.
 func anythingLeft(l layout) (bool, error) {
 	cgroups, err := clusterCgroups(l)
 	if err != nil {
@@ -54,9 +54,8 @@ func anythingLeft(l layout) (bool, error) {
 	return len(cgroups) > 0 || len(namespaces) > 0 || len(disks) > 0 || err == nil, nil
 }
 
-// removeCluster ends all processes of the cluster, which also ends their pid
-// and mount namespaces with every mount in them, and removes what is left. It
-// relies on nothing that `up` wrote.
+// removeCluster kills all processes of the cluster, which also ends their pid and mount namespaces with every mount in
+// them. Then it removes the files. It relies on nothing that `up` recorded.
 func removeCluster(l layout, p *progress) error {
 	if err := releaseDisks(l); err != nil {
 		return err
@@ -66,7 +65,7 @@ func removeCluster(l layout, p *progress) error {
 		return err
 	}
 	if killed > 0 {
-		p.step("ended %d processes", killed)
+		p.step("killed %d processes", killed)
 	}
 	if err := removeNetwork(l); err != nil {
 		return err
@@ -86,8 +85,8 @@ func removeCluster(l layout, p *progress) error {
 	return nil
 }
 
-// unmountBelow unmounts what is mounted below dir on the machine. Nothing
-// should be; removing files through a mount would be worse than looking.
+// unmountBelow unmounts everything below dir on the machine. Usually there is nothing, but removing files through a
+// mount would be worse than this check.
 func unmountBelow(dir string) error {
 	content, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -103,8 +102,8 @@ func unmountBelow(dir string) error {
 	return nil
 }
 
-// mountsBelow returns the mount points at or below dir in the text of
-// /proc/<pid>/mountinfo, see proc(5): the fifth field, blanks as \040.
+// mountsBelow returns the mount points at or below dir in the text of /proc/<pid>/mountinfo, see proc(5): the fifth
+// field, with blanks as \040.
 func mountsBelow(mountinfo []byte, dir string) []string {
 	var points []string
 	lines := bufio.NewScanner(bytes.NewReader(mountinfo))

@@ -27,10 +27,10 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
-// patience with a single condition on a loaded machine.
+// patience is the timeout of a single condition on a loaded machine.
 const patience = 90 * time.Second
 
-// testedInstance is a cluster beside those that somebody may be using.
+// testedInstance is a cluster beside those that a developer may be using.
 const testedInstance = maxInstance
 
 // program is the built cluster command under test.
@@ -94,7 +94,7 @@ func (p program) kubectl(t *testing.T, args ...string) string {
 	return p.must(t, append([]string{"kubectl"}, args...)...)
 }
 
-// eventually runs a command until it succeeds and prints want.
+// eventually repeats a command until it succeeds and prints want.
 func (p program) eventually(t *testing.T, want string, args ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -112,7 +112,7 @@ func (p program) eventually(t *testing.T, want string, args ...string) {
 
 func TestCluster(t *testing.T) {
 	p := buildProgram(t)
-	// Left up on failure for a look, removed by the next `up` or `down`.
+	// Kept on failure for inspection; the next `up` or `down` removes it.
 	p.must(t, "build")
 	before := p.takeSnapshot(t)
 	t.Log(p.must(t, "up", "--nodes", "2"))
@@ -148,7 +148,7 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// TestKilledUp kills `up` at moments of its life; `down` must remove the rest.
+// TestKilledUp kills `up` at several moments; `down` must remove the rest.
 func TestKilledUp(t *testing.T) {
 	p := buildProgram(t)
 	p.must(t, "build")
@@ -234,7 +234,7 @@ func (p program) kubectlApply(t *testing.T, manifest string) {
 	}
 }
 
-// webPods returns one value of each Pod of the web Deployment.
+// webPods returns one field of each Pod of the web Deployment.
 func (p program) webPods(t *testing.T, path string) []string {
 	t.Helper()
 	return strings.Fields(p.kubectl(t, "get", "pods", "-l", "app=web", "-o", "jsonpath={.items[*]"+path+"}"))
@@ -248,8 +248,8 @@ func (p program) testSpread(t *testing.T) {
 	}
 }
 
-// testService asks the Service by its name until both replicas have answered,
-// from a client that is on the node of one of them.
+// testService requests the Service by its name until both replicas have answered, from a client on the node of one of
+// them.
 func (p program) testService(t *testing.T) {
 	for _, pod := range p.webPods(t, ".metadata.name") {
 		p.eventually(t, pod, "kubectl", "exec", "client", "--", "timeout", "3", "wget", "-qO-", "http://web.default.svc.cluster.local/")
@@ -282,8 +282,7 @@ func (p program) testServiceProxy(t *testing.T) {
 	p.eventually(t, "web-", "kubectl", "get", "--raw", "/api/v1/namespaces/default/services/web:80/proxy/")
 }
 
-// testWebhook installs a webhook that is served by a Pod behind a Service, and
-// creates what it is to change.
+// testWebhook installs a webhook that a Pod behind a Service serves, and creates an object that it changes.
 func (p program) testWebhook(t *testing.T) {
 	server := filepath.Join(t.TempDir(), "webhook")
 	build := exec.Command("go", "build", "-o", server, "./testdata/webhook")
@@ -364,9 +363,8 @@ func (p program) loadImage(t *testing.T, image string, spec imageSpec) {
 	p.must(t, "load", archive)
 }
 
-// testHostPID runs a privileged Job on the node of a Pod: it must find the
-// Pod's process by its UID among the processes of that node only, and see the
-// Pod's address in its network namespace.
+// testHostPID runs a privileged Job on the node of a Pod. It must find the Pod's process by its UID among the processes
+// of that node only, and see the Pod's address in its network namespace.
 func (p program) testHostPID(t *testing.T) {
 	node, uid, ip := p.webPods(t, ".spec.nodeName")[0], p.webPods(t, ".metadata.uid")[0], p.webPods(t, ".status.podIP")[0]
 	p.kubectlApply(t, fmt.Sprintf(`
@@ -462,7 +460,7 @@ func (p program) testNodeExec(t *testing.T) {
 	}
 }
 
-// snapshot is what a cluster could leave on the machine.
+// snapshot is everything that a cluster could leave on the machine.
 type snapshot struct {
 	Mounts, Cgroups, Netns, Disks, Processes, Files []string
 }
@@ -501,9 +499,8 @@ func (p program) takeSnapshot(t *testing.T) snapshot {
 	return s
 }
 
-// clusterPrograms returns the command lines of all processes on the machine
-// that run a program of the cluster's cache, or this test's build of it, but for
-// those of other clusters.
+// clusterPrograms returns the command lines of all processes on the machine that run a program of the cluster's cache,
+// or this test's build of it. It leaves out those of other clusters.
 func (p program) clusterPrograms(t *testing.T) []string {
 	t.Helper()
 	exes, err := filepath.Glob("/proc/[0-9]*/exe")
@@ -520,8 +517,7 @@ func (p program) clusterPrograms(t *testing.T) []string {
 	return found
 }
 
-// elsewhere says whether the process at /proc/<pid> is of another cluster. One
-// that has just ended is of none.
+// elsewhere reports whether the process at /proc/<pid> belongs to another cluster. An ended process belongs to none.
 func (p program) elsewhere(proc string) bool {
 	cgroups, err := os.ReadFile(filepath.Join(proc, "cgroup"))
 	if err != nil {

@@ -2,17 +2,17 @@ package main
 
 import "fmt"
 
-// flavour is what kind of cluster runs.
+// flavour is the kind of cluster that runs.
 type flavour string
 
 const (
 	plain flavour = ""
-	// openshift is Kubernetes with OpenShift's admission of Pods, and the objects
-	// that it works with. All else is as in a plain cluster.
+	// openshift is Kubernetes with OpenShift's admission of Pods and the objects that it needs. Everything else is as
+	// in a plain cluster.
 	openshift flavour = "openshift"
 )
 
-// String says the flavour inside a sentence.
+// String returns the flavour's name for use in a sentence.
 func (f flavour) String() string {
 	if f == openshift {
 		return "an OpenShift-flavoured cluster"
@@ -20,7 +20,7 @@ func (f flavour) String() string {
 	return "a plain cluster"
 }
 
-// differs returns what to do if the cluster that is up is not the wanted one.
+// differs returns an error that says what to do if the running cluster is not the wanted one.
 func (s shape) differs(wanted shape) error {
 	switch {
 	case s.Flavour != wanted.Flavour && wanted.Flavour == openshift:

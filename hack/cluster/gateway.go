@@ -21,10 +21,9 @@ const (
 	readHeaderTimeout = 10 * time.Second
 )
 
-// gatewayCommand is the hidden daemon between the machine and the cluster. It
-// runs on the machine's network, forwards the loopback's port to the API
-// server, and serves one registry both on the loopback, for pushes, and inside
-// the cluster, for the nodes.
+// gatewayCommand is the hidden daemon between the machine and the cluster. It runs in the machine's network and
+// forwards a port of the loopback to the API server. It serves one registry both on the loopback, for pushes, and
+// inside the cluster, for the nodes.
 func gatewayCommand(o *options) *cobra.Command {
 	return &cobra.Command{
 		Use:    "gateway",
@@ -71,8 +70,7 @@ func runGateway(ctx context.Context, l layout) error {
 	return <-ended
 }
 
-// listen opens a TCP port in the network namespace at netns, or in this
-// process's own where netns is empty.
+// listen opens a TCP port in the network namespace at netns, or in this process's own if netns is empty.
 func listen(ctx context.Context, netns, addr string) (net.Listener, error) {
 	var ln net.Listener
 	open := func() error {
@@ -90,8 +88,7 @@ func listen(ctx context.Context, netns, addr string) (net.Listener, error) {
 	return ln, nil
 }
 
-// forward carries each connection made to ln to the address to, which is
-// dialled in the network namespace at netns.
+// forward forwards each connection accepted by ln to the address to, which it dials in the network namespace at netns.
 func forward(ctx context.Context, ln net.Listener, netns, to string) error {
 	for {
 		c, err := ln.Accept()
@@ -111,8 +108,7 @@ func carry(ctx context.Context, c net.Conn, netns, to string) error {
 	var target net.Conn
 	err := inNetns(netns, func() error {
 		var err error
-		// The address is numeric and of one family, so the dialer makes its
-		// socket on this very thread.
+		// The address is numeric and of one family, so the dialer creates its socket on this thread.
 		target, err = (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, "tcp", to)
 		return err
 	})
@@ -127,7 +123,7 @@ func carry(ctx context.Context, c net.Conn, netns, to string) error {
 	return nil
 }
 
-// pipe copies until one side ends and tells the other that nothing follows.
+// pipe copies until one side ends and then closes the write side of the other.
 func pipe(to, from net.Conn) {
 	_, err := io.Copy(to, from)
 	if half, ok := to.(*net.TCPConn); ok && (err == nil || errors.Is(err, io.EOF)) {

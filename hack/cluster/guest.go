@@ -8,12 +8,12 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// guestCommand runs a program of somebody else's as if it were part of the control plane.
+// guestCommand runs an external program as if it were part of the control plane.
 func guestCommand(o *options) *cobra.Command {
 	return &cobra.Command{
 		Use:   "guest -- PROGRAM ARGS...",
-		Short: "Become a program on the control plane's network, with its kubeconfig in KUBECONFIG",
-		Long: `Become a program on the control plane's network (10.99.0.10), with an administrator's kubeconfig for there in KUBECONFIG.
+		Short: "Run a program in the control plane's network, with a kubeconfig for there in KUBECONFIG",
+		Long: `Run a program in the control plane's network (10.99.0.10), with an administrator's kubeconfig for there in KUBECONFIG.
 It reaches API server, registry and Pods, and they reach it. It ends with the cluster at the latest.`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(_ *cobra.Command, argv []string) error {

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// imageCommand makes an image from static binaries, where there is no docker daemon.
+// imageCommand writes an image from static binaries without a docker daemon.
 func imageCommand() *cobra.Command {
 	var out, ref, user string
 	var entrypoint []string
@@ -35,13 +35,13 @@ func imageCommand() *cobra.Command {
 	cmd.Flags().StringVar(&user, "user", "", "user that the image runs as, UID:GID")
 	cmd.Flags().StringSliceVar(&entrypoint, "entrypoint", nil, "program and arguments")
 	for _, f := range []string{"output", "name"} {
-		// Only a flag that does not exist makes this fail.
+		// This fails only for a flag that does not exist.
 		_ = cmd.MarkFlagRequired(f)
 	}
 	return cmd
 }
 
-// parseFiles reads PATH=FILE arguments: where in the image which file of the machine goes.
+// parseFiles parses PATH=FILE arguments: the path in the image and the file of the machine.
 func parseFiles(args []string) (map[string]string, error) {
 	files := map[string]string{}
 	for _, a := range args {
@@ -55,8 +55,8 @@ func parseFiles(args []string) (map[string]string, error) {
 	return files, nil
 }
 
-// write makes the image and writes it to a docker archive. A file that is not static is refused:
-// nothing else is in the image.
+// write builds the image and writes it as a docker archive. It refuses a file that is not static, because the image
+// contains nothing else.
 func (s imageSpec) write(out, ref string) error {
 	for _, p := range slices.Sorted(maps.Keys(s.files)) {
 		if err := checkStatic(s.files[p]); err != nil {
@@ -71,7 +71,7 @@ func (s imageSpec) write(out, ref string) error {
 	if err != nil {
 		return err
 	}
-	// By rename: a reader never sees half an archive.
+	// Renaming never shows readers half an archive.
 	if err := tarball.WriteToFile(out+".new", tag, img); err != nil {
 		return errors.Join(fmt.Errorf("write %s: %w", out, err), os.Remove(out+".new"))
 	}

@@ -23,7 +23,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
-// The images that a cluster starts with.
+// The images of every cluster.
 const (
 	pauseImage   = "sonde.local/pause:1"
 	coreDNSImage = "sonde.local/coredns:1"
@@ -45,7 +45,7 @@ type imageSpec struct {
 	user            string
 }
 
-// baseImages returns the images that every cluster has, by name.
+// baseImages returns the images of every cluster by name.
 func baseImages(ctx context.Context, bin, busybox string) (map[string]imageSpec, error) {
 	box, err := busyboxSpec(ctx, busybox)
 	if err != nil {
@@ -64,7 +64,7 @@ func baseImages(ctx context.Context, bin, busybox string) (map[string]imageSpec,
 	}, nil
 }
 
-// busyboxSpec is an image with Debian's static busybox under all of its names.
+// busyboxSpec is an image with Debian's static busybox under the names of all its applets.
 func busyboxSpec(ctx context.Context, busybox string) (imageSpec, error) {
 	out, err := exec.CommandContext(ctx, busybox, "--list").Output()
 	if err != nil {
@@ -88,8 +88,7 @@ func busyboxSpec(ctx context.Context, busybox string) (imageSpec, error) {
 	return spec, nil
 }
 
-// checkStatic says whether a program needs shared libraries, which an image
-// that holds only the program lacks.
+// checkStatic returns an error if a program needs shared libraries, which an image with only this program lacks.
 func checkStatic(program string) error {
 	f, err := elf.Open(program)
 	if err != nil {
@@ -104,7 +103,7 @@ func checkStatic(program string) error {
 	return nil
 }
 
-// build makes the image. The same spec and files give the same bytes.
+// build builds the image. The same spec and files give the same bytes.
 func (s imageSpec) build() (v1.Image, error) {
 	content, err := s.layer()
 	if err != nil {
@@ -160,7 +159,7 @@ func (s imageSpec) layer() ([]byte, error) {
 	return b.Bytes(), w.err
 }
 
-// layerWriter writes a tar until the first error, which it keeps.
+// layerWriter writes a tar and keeps the first error.
 type layerWriter struct {
 	tar  *tar.Writer
 	made map[string]bool
@@ -174,7 +173,7 @@ func (w *layerWriter) header(h *tar.Header) {
 	}
 }
 
-// dir makes a directory and those above it, once.
+// dir writes a directory and its parents, each once.
 func (w *layerWriter) dir(d string) {
 	if w.made[d] {
 		return

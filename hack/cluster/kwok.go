@@ -12,10 +12,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// maxSimulated nodes: 100 of 500 Pods are what a machine of two cores schedules within minutes.
+// maxSimulated nodes: a machine of two cores schedules 100 Deployments of 500 Pods within minutes.
 const maxSimulated = 100
 
-// simulatedNetwork is where Pods of simulated nodes seem to have their addresses; nothing is routed there.
+// simulatedNetwork holds the addresses of Pods on simulated nodes; nothing is routed there.
 const simulatedNetwork = "10.200.0.0/16"
 
 // kwokConfig says what kwok makes of nodes and Pods.
@@ -23,14 +23,14 @@ const simulatedNetwork = "10.200.0.0/16"
 //go:embed kwok/stages.yaml
 var kwokConfig []byte
 
-// kwokBinary simulates nodes. It belongs to no flavour: only who asks for such nodes builds it.
+// kwokBinary simulates nodes. It belongs to no flavour, so that only users of such nodes build it.
 var kwokBinary = binary{name: "kwok", module: "kwok", pkg: "sigs.k8s.io/kwok/cmd/kwok", ldflags: plainFlags}
 
 func kwokCommand(o *options) *cobra.Command {
 	var nodes int
 	cmd := &cobra.Command{
 		Use:   "kwok",
-		Short: "Add simulated nodes to the cluster that is up",
+		Short: "Add simulated nodes to the running cluster",
 		Long: `Adds nodes kwok-1, kwok-2 and so on, on which any number of Pods seem to run: their containers are Running and Ready
 as soon as they are scheduled, and nothing is executed. Pods come there only by tolerating the taint
 kwok.x-k8s.io/node and selecting the label type=kwok. They stay until the cluster goes down.`,
@@ -43,7 +43,7 @@ kwok.x-k8s.io/node and selecting the label type=kwok. They stay until the cluste
 	return cmd
 }
 
-// runKwok starts kwok, unless it runs, and makes its nodes.
+// runKwok starts kwok, unless it runs, and creates its nodes.
 func runKwok(ctx context.Context, l layout, p *progress, nodes int) error {
 	if nodes < 1 || nodes > maxSimulated {
 		return fmt.Errorf("--nodes %d: 1 to %d nodes can be simulated", nodes, maxSimulated)
@@ -62,7 +62,7 @@ func runKwok(ctx context.Context, l layout, p *progress, nodes int) error {
 		if err := u.startKwok(ctx); err != nil {
 			return err
 		}
-		// Before its nodes are awaited: a second kwok beside this one would be worse than one that failed.
+		// Recorded before the nodes are awaited: a second kwok beside this one would be worse than a failed one.
 		u.Simulates = true
 		if err := u.write(l); err != nil {
 			return err
@@ -89,7 +89,7 @@ func runKwok(ctx context.Context, l layout, p *progress, nodes int) error {
 	return nil
 }
 
-// startKwok builds and starts kwok, which ends with the cluster.
+// startKwok builds and starts kwok, which stops with the cluster.
 func (u *up) startKwok(ctx context.Context) error {
 	built, err := recipes(ctx, []binary{kwokBinary})
 	if err != nil {

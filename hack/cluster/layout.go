@@ -7,17 +7,16 @@ import (
 	"strconv"
 )
 
-// What the cluster is called towards the kernel. Everything that `down` removes
-// is found by these names, so that it also works when `up` was killed.
+// Names of the cluster in the kernel. `down` finds everything by these names, so that it also works after `up` was
+// killed.
 const (
-	// clusterName names the cgroup below which every process of a cluster lives,
-	// and starts the name of every network namespace; see layout.name.
+	// clusterName is the cgroup of all processes of a cluster, and the prefix of every network namespace; see
+	// layout.name.
 	clusterName = "sonde-cluster"
 	netnsDir    = "/run/netns"
 )
 
-// The network of the cluster. There is no uplink: all of this exists only
-// inside the cluster's own network namespaces.
+// Addresses of the cluster's network. It has no uplink and exists only inside the cluster's own network namespaces.
 const (
 	controlPlaneIP = "10.99.0.10"
 	networkBits    = 24
@@ -30,14 +29,13 @@ const (
 	registryPort   = 5000
 )
 
-// Ports of the loopback where the host reaches the cluster, see layout.apiForward.
+// Ports of the loopback on which the host reaches the cluster, see layout.apiForward.
 const (
 	apiForwardPort      = 16443
 	registryForwardPort = 15000
 )
 
-// maxInstance is the highest number of a cluster: ten fit beside each other
-// without any of them taking a port that another service is known for.
+// maxInstance is the highest number of a cluster. The ports of ten clusters do not collide with well-known services.
 const maxInstance = 9
 
 const maxNodes = 3
@@ -51,14 +49,12 @@ func nodeIP(i int) string { return fmt.Sprintf("10.99.0.%d", 20+i) }
 // podCIDR is the network from which the Pods of node i get their addresses.
 func podCIDR(i int) string { return fmt.Sprintf("10.244.%d.0/24", i) }
 
-// layout says where the cluster keeps its files, and what it is called towards
-// the kernel. All files are below one directory of the user's cache: `store` and
-// `bin` outlive the cluster, `run` does not.
+// layout gives the paths of the cluster's files and its names in the kernel. All files are in one directory of the
+// user's cache: `store` and `bin` outlive the cluster, `run` does not.
 type layout struct {
 	base string
-	// instance numbers the clusters of one machine. Each has its own names, ports
-	// and `run`; the built binaries are shared. What is inside is the same: the
-	// networks of two clusters never meet.
+	// instance numbers the clusters of one machine. Each has its own names, ports and `run` directory; all share the
+	// built binaries. Inside they are equal, because the networks of two clusters never meet.
 	instance int
 }
 
@@ -75,8 +71,8 @@ func (l layout) suffix() string {
 // netnsPrefix starts the name of every network namespace of the cluster.
 func (l layout) netnsPrefix() string { return l.name() + "-" }
 
-// netns is where the network namespace of one part of the cluster is bound:
-// "switch", "control-plane" or the name of a node.
+// netns is the path of the network namespace of one part of the cluster: "switch", "control-plane" or the name of a
+// node.
 func (l layout) netns(part string) string { return filepath.Join(netnsDir, l.netnsPrefix()+part) }
 
 // apiForward is the address of the API server on the host's loopback.
@@ -104,7 +100,7 @@ func (l layout) runLock() string    { return l.run() + ".lock" }
 func (l layout) state() string      { return filepath.Join(l.run(), "cluster.json") }
 func (l layout) kubeconfig() string { return filepath.Join(l.run(), "kubeconfig") }
 
-// insideKubeconfig is the administrator's, with the API server's address in the cluster's network.
+// insideKubeconfig is the administrator's kubeconfig with the API server's address in the cluster's network.
 func (l layout) insideKubeconfig() string   { return filepath.Join(l.pki(), "admin.kubeconfig") }
 func (l layout) kubectlCache() string       { return filepath.Join(l.run(), "kubectl-cache") }
 func (l layout) pki() string                { return filepath.Join(l.run(), "pki") }
@@ -118,8 +114,8 @@ func (l layout) auditLog() string           { return filepath.Join(l.logs(), "au
 func (l layout) node(name string) string    { return filepath.Join(l.run(), "nodes", name) }
 func (l layout) nodePID(name string) string { return filepath.Join(l.node(name), "pid") }
 
-// makeRun makes the directories of a new cluster, readable by their owner only:
-// they hold the keys of the cluster.
+// makeRun creates the directories of a new cluster. Only their owner may read them, because they hold the cluster's
+// keys.
 func (l layout) makeRun() error {
 	for _, d := range []string{l.run(), l.pki(), l.etc(), l.etcd(), l.registry(), l.hostpath(), l.logs()} {
 		if err := os.MkdirAll(d, 0o700); err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
-// archiveArg is one argument of `load`: a docker archive and the name that its
-// image gets, empty for the name in the archive.
+// archiveArg is one argument of `load`: a docker archive and the new name of its image, empty to keep the name in the
+// archive.
 type archiveArg struct{ path, name string }
 
 // parseArchiveArg splits "FILE.tar=NAME" at the first "=" after ".tar", so
@@ -30,8 +30,7 @@ func parseArchiveArg(arg string) (archiveArg, error) {
 	return archiveArg{path: arg}, nil
 }
 
-// open reads the archive, an image as `docker save` or go-containerregistry
-// writes it, and the names that it is to have.
+// open reads the archive, written by `docker save` or go-containerregistry, and returns the image and its names.
 func (a archiveArg) open() (v1.Image, []name.Tag, error) {
 	img, err := tarball.ImageFromPath(a.path, nil)
 	if err != nil {
@@ -59,8 +58,8 @@ func (a archiveArg) open() (v1.Image, []name.Tag, error) {
 	return img, tags, nil
 }
 
-// push puts an image into the cluster's registry. Only the repository's path
-// counts there: a node asks this one registry for the images of all.
+// push pushes an image to the cluster's registry. Only the repository's path counts there, because nodes pull the
+// images of all registries from this one.
 func push(ctx context.Context, l layout, tag name.Tag, img v1.Image) error {
 	target, err := name.NewTag(fmt.Sprintf("%s/%s:%s", l.registryForward(), tag.RepositoryStr(), tag.TagStr()), name.Insecure)
 	if err != nil {
@@ -72,7 +71,7 @@ func push(ctx context.Context, l layout, tag name.Tag, img v1.Image) error {
 	return nil
 }
 
-// nodeImageName is the name under which containerd keeps an image.
+// nodeImageName is the name of an image in containerd.
 func nodeImageName(tag name.Tag) string {
 	registry := tag.RegistryStr()
 	if registry == name.DefaultRegistry {
@@ -81,8 +80,8 @@ func nodeImageName(tag name.Tag) string {
 	return fmt.Sprintf("%s/%s:%s", registry, tag.RepositoryStr(), tag.TagStr())
 }
 
-// loadArchives pushes images and makes the nodes forget what they had under the
-// same names: with imagePullPolicy IfNotPresent they would go on using it.
+// loadArchives pushes images and removes the old ones of the same names from the nodes. With imagePullPolicy
+// IfNotPresent the nodes would keep using the old ones.
 func loadArchives(ctx context.Context, l layout, p *progress, args []string) error {
 	s, err := completeState(l)
 	if err != nil {
@@ -110,8 +109,7 @@ func loadArchives(ctx context.Context, l layout, p *progress, args []string) err
 	return nil
 }
 
-// forgetImage removes the name of an image from all nodes. Containers that run
-// from it keep its files.
+// forgetImage removes the name of an image from all nodes. Containers that run from it keep their files.
 func forgetImage(ctx context.Context, l layout, s state, image string) error {
 	var all error
 	for i := 1; i <= s.Nodes; i++ {

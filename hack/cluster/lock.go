@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// takeLock makes sure that only one command at a time changes what the lock at
-// path stands for: the built binaries, or one cluster. It waits, and says so. The kernel frees the lock of a
-// killed command. Closing the file frees the lock, unless a child holds it too.
+// takeLock lets only one command at a time change what the lock at path protects: the built binaries, or one cluster.
+// It waits, and says so. Closing the file frees the lock, unless a child holds it too. The kernel frees the lock of a
+// killed command.
 func takeLock(path string, p *progress) (*os.File, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("make the cluster's cache directory: %w", err)

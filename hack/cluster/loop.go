@@ -12,14 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The requests of ioctl(2) that stop and resume writing to a file system, see linux/fs.h.
+// ioctl(2) requests that stop and resume writing to a file system, see linux/fs.h.
 const (
 	fiFreeze = 0xc0045877
 	fiThaw   = 0xc0045878
 )
 
-// attachLoop attaches a file to a free loop device under a name of at most 63 bytes. The device is freed by the kernel
-// when it is closed and nothing has it mounted.
+// attachLoop attaches a file to a free loop device under a name of at most 63 bytes. The kernel frees the device when
+// it is closed and no longer mounted.
 func attachLoop(path, name string) (*os.File, error) {
 	backing, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
@@ -47,16 +47,16 @@ func attachLoop(path, name string) (*os.File, error) {
 			return device, nil
 		}
 		device.Close()
-		// Somebody else took it in between.
+		// Another process took the device first.
 		if !errors.Is(err, unix.EBUSY) {
 			return nil, fmt.Errorf("attach %s to %s: %w", path, device.Name(), err)
 		}
 	}
 }
 
-// loopDevices returns the attached loop devices whose names begin so, like /dev/loop3.
+// loopDevices returns the attached loop devices, such as /dev/loop3, whose names begin with prefix.
 func loopDevices(prefix string) ([]string, error) {
-	// Only an attached device has this directory.
+	// Only attached devices have this directory.
 	attached, err := filepath.Glob("/sys/block/loop*/loop")
 	if err != nil {
 		return nil, fmt.Errorf("list loop devices: %w", err)
@@ -76,14 +76,14 @@ func loopDevices(prefix string) ([]string, error) {
 	return found, nil
 }
 
-// loopName returns the name that a loop device was given, empty for one that was freed meanwhile.
+// loopName returns the name of a loop device, empty if the device was freed meanwhile.
 func loopName(device string) (string, error) {
 	f, err := os.Open(device)
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENXIO) {
 		return "", nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("look at a loop device: %w", err)
+		return "", fmt.Errorf("open a loop device: %w", err)
 	}
 	defer f.Close()
 	info, err := unix.IoctlLoopGetStatus64(int(f.Fd()))
@@ -91,7 +91,7 @@ func loopName(device string) (string, error) {
 		return "", nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("ask whose %s is: %w", device, err)
+		return "", fmt.Errorf("read the name of %s: %w", device, err)
 	}
 	name, _, _ := bytes.Cut(info.File_name[:], []byte{0})
 	return string(name), nil
@@ -119,7 +119,7 @@ func thawAt(dir string) error {
 		return err
 	}
 	defer f.Close()
-	// EINVAL: it is not frozen.
+	// EINVAL: the file system is not frozen.
 	if err := unix.IoctlSetInt(int(f.Fd()), fiThaw, 0); err != nil && !errors.Is(err, unix.EINVAL) {
 		return fmt.Errorf("resume writing: %w", err)
 	}

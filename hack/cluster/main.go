@@ -20,8 +20,8 @@ import (
 )
 
 func init() {
-	// The main goroutine stays on the main thread: `enter` and `node-exec` change
-	// that thread's namespaces and then start a program from it.
+	// Keep the main goroutine on the main thread: `enter` and `node-exec` change that thread's namespaces and then
+	// start a program from it.
 	runtime.LockOSThread()
 }
 
@@ -44,7 +44,7 @@ func run() int {
 	return 0
 }
 
-// options are the flags that all commands share.
+// options are the flags of all commands.
 type options struct {
 	base     string
 	instance int
@@ -52,10 +52,10 @@ type options struct {
 
 func (o *options) layout() layout { return layout{base: o.base, instance: o.instance} }
 
-// instanceVariable names the cluster for scripts that call this program in many places.
+// instanceVariable chooses the cluster for scripts that call this program in many places.
 const instanceVariable = "SONDE_CLUSTER_INSTANCE"
 
-// defaultInstance is -1, which no command accepts, where the variable holds no number.
+// defaultInstance is -1, which no command accepts, if the variable holds no number.
 func defaultInstance() int {
 	text := os.Getenv(instanceVariable)
 	if text == "" {
@@ -112,7 +112,7 @@ func upCommand(o *options) *cobra.Command {
 	var withSCC bool
 	cmd := &cobra.Command{
 		Use:   "up",
-		Short: "Build what is needed and start a cluster",
+		Short: "Build the binaries and start a cluster",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			wanted.Flavour = chosenFlavour(withSCC)
@@ -140,7 +140,7 @@ func chosenFlavour(withSCC bool) flavour {
 func downCommand(o *options) *cobra.Command {
 	return &cobra.Command{
 		Use:   "down",
-		Short: "End the cluster and remove all of it but the built binaries",
+		Short: "Stop the cluster and remove everything except the built binaries",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return runDown(o.layout(), newProgress(cmd.ErrOrStderr()))
@@ -153,7 +153,7 @@ func buildCommand(o *options) *cobra.Command {
 	var withSCC bool
 	cmd := &cobra.Command{
 		Use:   "build",
-		Short: "Build the binaries only, and print their directory",
+		Short: "Build the binaries and print their directory",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			set, err := buildBinaries(cmd.Context(), o.layout(), newProgress(cmd.ErrOrStderr()), chosenFlavour(withSCC), only...)
@@ -172,7 +172,7 @@ func buildCommand(o *options) *cobra.Command {
 func loadCommand(o *options) *cobra.Command {
 	return &cobra.Command{
 		Use:   "load IMAGE.tar[=NAME:TAG]...",
-		Short: "Give the cluster images from docker archives, under their own or another name",
+		Short: "Load images from docker archives into the cluster, under their own or another name",
 		Args:  cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return loadArchives(cmd.Context(), o.layout(), newProgress(cmd.ErrOrStderr()), args)
@@ -184,7 +184,7 @@ func kubectlCommand(o *options) *cobra.Command {
 	return &cobra.Command{
 		Use:   "kubectl ARGS...",
 		Short: "Run the cluster's own kubectl as administrator",
-		// All flags are kubectl's.
+		// kubectl parses all flags.
 		DisableFlagParsing: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			l := o.layout()
@@ -192,7 +192,7 @@ func kubectlCommand(o *options) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			// This process becomes kubectl: signals and exit status are its own.
+			// This process becomes kubectl, so that signals and the exit status are kubectl's.
 			run := kubectl(cmd.Context(), l, s, args...)
 			if err := unix.Exec(run.Path, run.Args, run.Env); err != nil {
 				return fmt.Errorf("start %s: %w", run.Path, err)
@@ -221,7 +221,7 @@ func pathCommand(o *options, use, short string, path func(layout) string) *cobra
 func binCommand(o *options) *cobra.Command {
 	return &cobra.Command{
 		Use:   "bin",
-		Short: "Print the directory of the built binaries, as KUBEBUILDER_ASSETS wants it",
+		Short: "Print the directory of the built binaries, for KUBEBUILDER_ASSETS",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			set, err := binarySet(cmd.Context(), o.layout(), plain)

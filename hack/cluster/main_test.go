@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestCommands runs commands that need no cluster, or have one made of files.
+// TestCommands runs commands that need no cluster, or only its files.
 func TestCommands(t *testing.T) {
 	t.Setenv(instanceVariable, "")
 	none := t.TempDir()

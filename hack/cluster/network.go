@@ -20,9 +20,8 @@ const (
 	bridgeName       = "br0"
 )
 
-// makeNetwork builds the cluster's network: a namespace with a bridge that all
-// others are plugged into, one for the control plane, one for each node.
-// Routes to the Pods of each node are static.
+// makeNetwork creates the cluster's network: one namespace with a bridge, one for the control plane and one for each
+// node, all connected to the bridge. Routes to the Pods of each node are static.
 func makeNetwork(l layout, nodes int) error {
 	sw, err := makeSwitch(l)
 	if err != nil {
@@ -41,7 +40,7 @@ func makeNetwork(l layout, nodes int) error {
 	return nil
 }
 
-// plug is one namespace that is connected to the switch.
+// plug is one namespace that is connected to the bridge.
 type plug struct {
 	part, port, ip string
 	// node is the node's number, 0 for the control plane.
@@ -59,13 +58,13 @@ func makeSwitch(l layout) (*namespace, error) {
 	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: bridgeName}}
 	if err := sw.LinkAdd(bridge); err != nil {
 		sw.Close()
-		return nil, fmt.Errorf("make the cluster's bridge: %w", err)
+		return nil, fmt.Errorf("create the cluster's bridge: %w", err)
 	}
 	if err := sw.up(bridgeName); err != nil {
 		sw.Close()
 		return nil, err
 	}
-	// What the switch forwards is not its own traffic to filter.
+	// Do not filter forwarded packets in the switch: the nodes filter their own.
 	return sw, sw.sysctl("net/bridge/bridge-nf-call-iptables", "0")
 }
 
@@ -84,7 +83,7 @@ func (p plug) connect(l layout, sw *namespace, nodes int) error {
 		PeerName:  "eth0", PeerNamespace: netlink.NsFd(int(ns.ns)),
 	}
 	if err := sw.LinkAdd(cable); err != nil {
-		return fmt.Errorf("make a veth pair: %w", err)
+		return fmt.Errorf("create a veth pair: %w", err)
 	}
 	if err := sw.up(p.port); err != nil {
 		return err
@@ -106,8 +105,8 @@ func (p plug) connect(l layout, sw *namespace, nodes int) error {
 	if err := ns.sysctl("net/ipv4/ip_forward", "1"); err != nil {
 		return err
 	}
-	// Replies between two Pods of one node cross only the bridge; kube-proxy's
-	// translation of a Service's address is undone only if they pass netfilter.
+	// Replies between two Pods of one node cross only the bridge. They must pass netfilter, because that reverts
+	// kube-proxy's translation of a Service's address.
 	return ns.sysctl("net/bridge/bridge-nf-call-iptables", "1")
 }
 
@@ -118,17 +117,17 @@ type namespace struct {
 	path string
 }
 
-// newNamespace makes the named network namespace that is bound at path.
+// newNamespace creates the named network namespace and binds it at path.
 func newNamespace(path string) (*namespace, error) {
 	n := &namespace{path: path}
-	// The thread that makes a namespace ends up inside it, so it is thrown away.
+	// The thread that creates a namespace stays inside it, so it is discarded.
 	err := onOwnThread(func() error {
 		var err error
 		n.ns, err = netns.NewNamed(filepath.Base(n.path))
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("make the network namespace %s: %w", n.path, err)
+		return nil, fmt.Errorf("create the network namespace %s: %w", n.path, err)
 	}
 	if n.Handle, err = netlink.NewHandleAt(n.ns); err != nil {
 		return nil, errors.Join(fmt.Errorf("open netlink in %s: %w", n.path, err), n.ns.Close())
@@ -152,8 +151,8 @@ func (n *namespace) up(link string) error {
 	return nil
 }
 
-// configure gives eth0 its address and a default route to a gateway that does
-// not exist: programs look a default route up, nothing is sent along it.
+// configure gives eth0 its address and a default route to a gateway that does not exist. Programs need a default route
+// to exist; nothing is sent along it.
 func (n *namespace) configure(ip string) error {
 	eth0, err := n.LinkByName("eth0")
 	if err != nil {
@@ -180,8 +179,7 @@ func (n *namespace) route(to, via string) error {
 	return nil
 }
 
-// sysctl sets a network setting of the namespace. /proc/sys/net shows the
-// namespace of the thread that opens it.
+// sysctl sets a network setting of the namespace. /proc/sys/net shows the namespace of the thread that opens it.
 func (n *namespace) sysctl(name, value string) error {
 	return inNetns(n.path, func() error {
 		if err := os.WriteFile(filepath.Join("/proc/sys", name), []byte(value), 0o644); err != nil {
@@ -191,8 +189,7 @@ func (n *namespace) sysctl(name, value string) error {
 	})
 }
 
-// onOwnThread runs f on an operating system thread of its own, which ends with
-// f: whatever namespaces f enters, nothing else is in them.
+// onOwnThread runs f on a separate thread that ends with f, so that no other code runs in the namespaces that f enters.
 func onOwnThread(f func() error) error {
 	result := make(chan error, 1)
 	go func() {
@@ -203,8 +200,8 @@ func onOwnThread(f func() error) error {
 	return <-result
 }
 
-// inNetns runs f on a thread that is in the network namespace bound at path.
-// Sockets that f makes stay in that namespace and may be used anywhere.
+// inNetns runs f on a thread in the network namespace at path. Sockets that f creates stay in that namespace and work
+// everywhere.
 func inNetns(path string, f func() error) error {
 	return onOwnThread(func() error {
 		if err := enterNetns(path); err != nil {
@@ -214,7 +211,7 @@ func inNetns(path string, f func() error) error {
 	})
 }
 
-// enterNetns puts the calling thread into the network namespace at path.
+// enterNetns moves the calling thread into the network namespace at path.
 func enterNetns(path string) error {
 	h, err := os.Open(path)
 	if err != nil {
@@ -242,15 +239,14 @@ func leftNetns(l layout) ([]string, error) {
 	return paths, nil
 }
 
-// removeNetwork removes the cluster's network namespaces, and with them all
-// interfaces, routes and rules in them.
+// removeNetwork removes the cluster's network namespaces with all their interfaces, routes and rules.
 func removeNetwork(l layout) error {
 	paths, err := leftNetns(l)
 	if err != nil {
 		return err
 	}
 	for _, p := range paths {
-		// EINVAL: a killed `up` made the file but did not yet bind a namespace.
+		// EINVAL: a killed `up` created the file but did not yet bind a namespace.
 		if err := unix.Unmount(p, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
 			return fmt.Errorf("unbind the network namespace %s: %w", p, err)
 		}
@@ -261,8 +257,8 @@ func removeNetwork(l layout) error {
 	return removeNetnsDir()
 }
 
-// shareNetnsDir makes the directory a shared mount, as iproute2 does at its first `ip netns add`: if that
-// came while a cluster is up, it would mount the directory over itself and hide the cluster's namespaces.
+// shareNetnsDir makes the directory a shared mount, as iproute2 does at its first `ip netns add`. If that happened
+// while a cluster is up, it would mount the directory over itself and hide the cluster's namespaces.
 func shareNetnsDir() error {
 	if err := os.MkdirAll(netnsDir, 0o755); err != nil {
 		return fmt.Errorf("make the directory of network namespaces: %w", err)
@@ -280,7 +276,7 @@ func shareNetnsDir() error {
 	return nil
 }
 
-// removeNetnsDir takes the directory away unless somebody else has a namespace there.
+// removeNetnsDir removes the directory unless other namespaces are in it.
 func removeNetnsDir() error {
 	entries, err := os.ReadDir(netnsDir)
 	if errors.Is(err, os.ErrNotExist) || len(entries) > 0 {
@@ -289,11 +285,11 @@ func removeNetnsDir() error {
 	if err != nil {
 		return fmt.Errorf("list network namespaces: %w", err)
 	}
-	// EINVAL: it is no mount.
+	// EINVAL: it is not a mount point.
 	if err := unix.Unmount(netnsDir, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
 		return fmt.Errorf("unmount the directory of network namespaces: %w", err)
 	}
-	// A namespace that came in the meantime keeps it.
+	// A namespace created meanwhile keeps the directory.
 	_ = os.Remove(netnsDir)
 	return nil
 }

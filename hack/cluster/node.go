@@ -16,8 +16,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// nodeConfig is all that a node needs to know, written by `up` into the node's
-// directory and read by the node's own processes.
+// nodeConfig is the configuration of a node. `up` writes it into the node's directory, and the node's own processes
+// read it.
 type nodeConfig struct {
 	Name    string `json:"name"`
 	IP      string `json:"ip"`
@@ -26,7 +26,7 @@ type nodeConfig struct {
 	Base     string `json:"base"`
 	Instance int    `json:"instance,omitempty"`
 	Binaries string `json:"binaries"`
-	// Runc and CNIPlugins are where the machine has its packages' programs.
+	// Runc and CNIPlugins are the paths of programs from the machine's packages.
 	Runc       string `json:"runc"`
 	CNIPlugins string `json:"cniPlugins"`
 }
@@ -35,8 +35,8 @@ func (c nodeConfig) layout() layout { return layout{base: c.Base, instance: c.In
 
 func nodeConfigPath(l layout, name string) string { return filepath.Join(l.node(name), "node.json") }
 
-// writeNode prepares the directory of a node, which holds what must be on disk:
-// containers' images and files, Pods' volumes (emptyDirs too) and logs.
+// writeNode prepares the directory of a node. It holds everything that must be on disk: images and files of containers,
+// volumes of Pods (including emptyDirs) and logs.
 func writeNode(c nodeConfig) error {
 	dir := c.layout().node(c.Name)
 	for _, d := range diskDirs {
@@ -78,9 +78,8 @@ func startNode(s spawner, name string) (*daemon, error) {
 	return s.spawn(name, place{cgroup: name, netns: s.netns(name)}, argv...)
 }
 
-// nodeRunCommand is the hidden process that holds a node: it starts the node's
-// first process in namespaces of its own and dies with it. The other way round,
-// the kernel kills the node when this process dies.
+// nodeRunCommand is the hidden process that holds a node. It starts the node's first process in new namespaces and ends
+// with it. If this process dies, the kernel kills the node.
 func nodeRunCommand(o *options) *cobra.Command {
 	return &cobra.Command{
 		Use:    "node-run NODE",
@@ -97,7 +96,7 @@ func runNode(l layout, name string) error {
 	if err != nil {
 		return err
 	}
-	// Pdeathsig is sent when the starting thread ends, so keep to one.
+	// The kernel sends Pdeathsig when the starting thread ends, so stay on one thread.
 	runtime.LockOSThread()
 	// No context: the node lives until its holder is killed.
 	cmd := exec.CommandContext(context.Background(), argv[0], argv[1:]...)
@@ -119,9 +118,8 @@ func runNode(l layout, name string) error {
 	return cmd.Wait()
 }
 
-// leaveNodeCgroup moves the holder of a node out of the node's cgroup on a v2
-// machine, where a cgroup that hands controllers to children may hold no
-// process itself. This path is untested: the machines at hand have v1.
+// leaveNodeCgroup moves the holder of a node out of the node's cgroup on a v2 machine, where a cgroup that delegates
+// controllers may hold no process itself. It is untested, because the test machines have v1.
 func leaveNodeCgroup(l layout) error {
 	if unified, err := unifiedCgroups(); err != nil || !unified {
 		return err
@@ -129,7 +127,7 @@ func leaveNodeCgroup(l layout) error {
 	return joinCgroup(l, "holders")
 }
 
-// nodePID returns the pid of a node's first process, as the machine sees it.
+// nodePID returns the machine's pid of a node's first process.
 func nodePID(l layout, name string) (int, error) {
 	if _, err := readNode(l, name); err != nil {
 		return 0, err
@@ -142,7 +140,7 @@ func nodePID(l layout, name string) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("parse %s: %w", l.nodePID(name), err)
 	}
-	// The kernel reuses pids: believe this one only inside the node's cgroup.
+	// The kernel reuses pids: trust this one only if it is in the node's cgroup.
 	cgroups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
 	if err != nil || !strings.Contains(string(cgroups), "/"+filepath.Join(l.name(), name)) {
 		return 0, fmt.Errorf("node %s is not running: its first process %d is gone; see %s", name, pid, l.log(name))
@@ -159,7 +157,7 @@ func nodeCommand(ctx context.Context, l layout, node string, argv ...string) (*e
 	return exec.CommandContext(ctx, enter[0], append(enter[1:], argv...)...), nil
 }
 
-// runQuietly runs a command whose output matters only if it fails.
+// runQuietly runs a command and shows its output only if it fails.
 func runQuietly(cmd *exec.Cmd) error {
 	out, err := cmd.CombinedOutput()
 	if err != nil {

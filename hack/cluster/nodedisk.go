@@ -22,16 +22,17 @@ import (
 // kubeletRoot is where kubelet keeps Pods' volumes, on the node's own disk if there is one.
 const kubeletRoot = "/var/lib/kubelet"
 
-// mkfs is the program that makes the file system of a node's disk; package e2fsprogs.
+// mkfs creates the file system of a node's disk; package e2fsprogs.
 const mkfs = "mkfs.ext4"
 
 // nodeDisk is the file that holds the disk of a node.
 func (l layout) nodeDisk(name string) string { return filepath.Join(l.node(name), "disk.ext4") }
 
-// loopName is what the loop device of a node's disk is called, for whoever asks the kernel whose it is.
+// loopName is the name of the loop device of a node's disk, by which the kernel tells whose device it is.
 func (l layout) loopName(node string) string { return l.netnsPrefix() + node }
 
-// makeNodeDisk makes the disk of a node, of so many bytes. The file is sparse: it takes what was written to it.
+// makeNodeDisk creates the disk of a node with this many bytes. The file is sparse and grows with what is written to
+// it.
 func makeNodeDisk(ctx context.Context, l layout, name string, bytes size) error {
 	path := l.nodeDisk(name)
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
@@ -45,7 +46,7 @@ func makeNodeDisk(ctx context.Context, l layout, name string, bytes size) error 
 	if err != nil {
 		return fmt.Errorf("make the disk of node %s: %w", name, err)
 	}
-	// No blocks are kept for root, so that full means full for all. Nothing is zeroed that is a hole already.
+	// Reserve no blocks for root, so that a full disk is full for all. Do not write zeros where the file has holes.
 	format := exec.CommandContext(ctx, program, "-q", "-F", "-m", "0", "-E", "assume_storage_prezeroed=1", "-L", name, path)
 	if err := runQuietly(format); err != nil {
 		return fmt.Errorf("make the file system of node %s: %w", name, err)
@@ -53,14 +54,14 @@ func makeNodeDisk(ctx context.Context, l layout, name string, bytes size) error 
 	return nil
 }
 
-// mountNodeDisk mounts the disk of a node, in the node, where there is one.
+// mountNodeDisk mounts the disk of a node inside the node, if it has one.
 func mountNodeDisk(c nodeConfig) error {
 	l := c.layout()
 	path := l.nodeDisk(c.Name)
 	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
-	// Two loop devices of one file, and two mounts that do not know of each other, would ruin it.
+	// Two loop devices for one file, mounted independently, would corrupt it.
 	if err := awaitDetached(l, c.Name, killPatience); err != nil {
 		return err
 	}
@@ -68,12 +69,12 @@ func mountNodeDisk(c nodeConfig) error {
 	if err != nil {
 		return fmt.Errorf("attach the disk of node %s: %w", c.Name, err)
 	}
-	// The mount holds the device from here on.
+	// From here on the mount holds the device.
 	defer device.Close()
 	return errors.Join(mkdirs(kubeletRoot), mount(device.Name(), kubeletRoot, "ext4", unix.MS_NODEV, ""))
 }
 
-// awaitDetached waits until the disk of a node is attached no more: an earlier life of the node is still ending.
+// awaitDetached waits until the disk of a node is detached, because an earlier run of the node may still be ending.
 func awaitDetached(l layout, node string, patience time.Duration) error {
 	return awaitLoops(l.loopName(node), patience, func(devices []string) error {
 		return fmt.Errorf("the disk of node %s is still attached, as %s, and may not be attached twice: run `cluster down`", node, strings.Join(devices, ", "))
@@ -81,7 +82,7 @@ func awaitDetached(l layout, node string, patience time.Duration) error {
 }
 
 // releaseDisks thaws the disks of all nodes. A process that writes to a frozen file system does not even die of
-// SIGKILL, and such a file system outlives its last mount; a new mount of the device gets at it again.
+// SIGKILL, and the frozen file system outlives its last mount. A new mount of the device reaches it again.
 func releaseDisks(l layout) error {
 	devices, err := loopDevices(l.netnsPrefix())
 	if err != nil {
@@ -98,11 +99,11 @@ func releaseDisks(l layout) error {
 // awaitDisks waits until the kernel has freed all disks of a cluster whose processes have ended.
 func awaitDisks(l layout) error {
 	return awaitLoops(l.netnsPrefix(), killPatience, func(devices []string) error {
-		return fmt.Errorf("disks of nodes are still attached: find who holds %s with `grep -l loop /proc/*/mountinfo`, end it and run `cluster down` again", strings.Join(devices, ", "))
+		return fmt.Errorf("disks of nodes are still attached: find the processes that hold %s with `grep -l loop /proc/*/mountinfo`, end them and run `cluster down` again", strings.Join(devices, ", "))
 	})
 }
 
-// awaitLoops waits until no loop device has a name with the prefix.
+// awaitLoops waits until no loop device has a name that begins with prefix.
 func awaitLoops(prefix string, patience time.Duration, complaint func(devices []string) error) error {
 	for deadline := time.Now().Add(patience); ; time.Sleep(killInterval) {
 		devices, err := loopDevices(prefix)

@@ -26,7 +26,7 @@ spec:
   volumes: [{name: data, emptyDir: {}}]
 `
 
-// TestNodeDisk fills and freezes the disk of a node, and removes the cluster while a Pod hangs at it.
+// TestNodeDisk fills and freezes the disk of a node, and removes the cluster while a Pod hangs on it.
 func TestNodeDisk(t *testing.T) {
 	p := buildProgram(t)
 	p.must(t, "build")

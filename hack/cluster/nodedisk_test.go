@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// diskOf makes the disk of a node of a cluster that is nowhere else, and mounts it.
+// diskOf creates the disk of a node of a cluster that does not exist otherwise, and mounts it.
 func diskOf(t *testing.T) (l layout, mounted, device string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -20,7 +20,7 @@ func diskOf(t *testing.T) (l layout, mounted, device string) {
 		}
 		t.Skip("needs root")
 	}
-	// No cluster of this machine has the number, so none is mistaken for this one.
+	// No cluster of this machine has this number, so none is mistaken for this one.
 	l = layout{base: t.TempDir(), instance: os.Getpid() + 1000}
 	if err := os.MkdirAll(l.node("n1"), 0o700); err != nil {
 		t.Fatal(err)
@@ -77,11 +77,11 @@ func TestDisksAreFoundByName(t *testing.T) {
 	}
 	left, err := anythingLeft(l)
 	if err != nil || !left {
-		t.Errorf("with a disk attached, anything left: %v, %v", left, err)
+		t.Errorf("with a disk attached, anythingLeft = %v, %v, want true", left, err)
 	}
 	other := layout{base: l.base, instance: l.instance + 1}
 	if got, err := loopDevices(other.netnsPrefix()); err != nil || len(got) > 0 {
-		t.Errorf("another cluster takes %v for its own, %v", got, err)
+		t.Errorf("another cluster finds the disks %v (%v), want none", got, err)
 	}
 }
 
@@ -99,11 +99,11 @@ func TestFrozenDiskIsReleased(t *testing.T) {
 		t.Errorf("%s is not freed: %v", device, err)
 	}
 	if err := releaseDisks(l); err != nil {
-		t.Errorf("with nothing to release: %v", err)
+		t.Errorf("release without frozen disks: %v", err)
 	}
 }
 
-// TestWriterOfAFrozenDiskGoesOn: a process that hangs there could not be killed.
+// A process that hangs on a frozen disk cannot be killed, so the disk must be thawed.
 func TestWriterOfAFrozenDiskGoesOn(t *testing.T) {
 	l, mounted, _ := diskOf(t)
 	f, err := os.Create(filepath.Join(mounted, "file"))

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// exitStatus is the error of a command whose only news is its exit status.
+// exitStatus is the error of a command that only passes on its exit status.
 type exitStatus int
 
 func (e exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
@@ -28,8 +28,8 @@ func nodeExecCommand(o *options) *cobra.Command {
 	}
 }
 
-// nodeExec runs argv in all namespaces of a node and in its cgroup, so that
-// `down` ends it too. It must run on a locked thread.
+// nodeExec runs argv in all namespaces of a node and in its cgroup, so that `down` ends it too. It must run on a locked
+// thread.
 func nodeExec(ctx context.Context, l layout, node string, argv []string) error {
 	c, err := readNode(l, node)
 	if err != nil {
@@ -47,7 +47,7 @@ func nodeExec(ctx context.Context, l layout, node string, argv []string) error {
 	}
 	env := append(daemonEnv(c.Binaries), "TERM="+os.Getenv("TERM"))
 	for _, e := range env {
-		// LookPath below is to find the node's programs.
+		// LookPath below searches the node's programs.
 		if path, ok := cutEnv(e, "PATH"); ok {
 			if err := os.Setenv("PATH", path); err != nil {
 				return fmt.Errorf("set PATH: %w", err)
@@ -55,7 +55,7 @@ func nodeExec(ctx context.Context, l layout, node string, argv []string) error {
 		}
 	}
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	// The end of this command is passed on; the program may take its time.
+	// Pass the end of this command on as SIGTERM or SIGINT; the program may take its time.
 	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) }
 	cmd.Env = env
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
@@ -91,8 +91,8 @@ func joinNodeCgroup(l layout, node string) error {
 	return joinCgroup(l, node)
 }
 
-// enterProcess puts the calling thread into the namespaces of a process. The
-// pid namespace takes effect for children only.
+// enterProcess moves the calling thread into the namespaces of a process. The pid namespace takes effect only for
+// children.
 func enterProcess(pid int) error {
 	kinds := []struct {
 		name string
@@ -103,7 +103,7 @@ func enterProcess(pid int) error {
 		{"uts", unix.CLONE_NEWUTS},
 		{"net", unix.CLONE_NEWNET},
 		{"pid", unix.CLONE_NEWPID},
-		// Last: it changes what /proc is.
+		// Last, because it changes /proc.
 		{"mnt", unix.CLONE_NEWNS},
 	}
 	var files []*os.File
@@ -115,10 +115,9 @@ func enterProcess(pid int) error {
 		defer f.Close()
 		files = append(files, f)
 	}
-	// A thread may change its mount namespace only when it shares its root and
-	// working directory with no other thread.
+	// A thread may change its mount namespace only if it shares its root and working directory with no other thread.
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
-		return fmt.Errorf("part from other threads: %w", err)
+		return fmt.Errorf("unshare the working directory: %w", err)
 	}
 	for i, k := range kinds {
 		if err := unix.Setns(int(files[i].Fd()), k.flag); err != nil {

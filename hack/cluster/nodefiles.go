@@ -15,9 +15,8 @@ const (
 	kubeProxyConfig = "/run/kube-proxy.yaml"
 )
 
-// diskDirs are directories of a node that are on the machine's disk, in the
-// node's directory below `run`, because they grow: images, volumes, logs. All
-// else that a node writes stays in memory.
+// diskDirs are directories of a node that grow: images, volumes, logs. They are on the machine's disk, in the node's
+// directory below `run`. Everything else that a node writes stays in memory.
 var diskDirs = []struct{ name, path string }{
 	{"kubelet", kubeletRoot},
 	{"containerd", "/var/lib/containerd"},
@@ -25,8 +24,7 @@ var diskDirs = []struct{ name, path string }{
 	{"log", "/var/log"},
 }
 
-// makeNodeFiles gives this process, the first of a node, a file system of its
-// own that looks like a machine's.
+// makeNodeFiles gives this process, the first of a node, its own file system that looks like a machine's.
 func makeNodeFiles(c nodeConfig) error {
 	for _, step := range []func(nodeConfig) error{
 		ownRoot, mountCgroups, mountKernelFiles, shieldSysctls, bindDisk, mountNodeDisk, writeNodeConfigs,
@@ -38,15 +36,15 @@ func makeNodeFiles(c nodeConfig) error {
 	return nil
 }
 
-// ownRoot makes the root a copy-on-write view of the machine's, in memory, so
-// that nothing that a node or a Pod's hostPath writes stays on the machine.
+// ownRoot makes the root a copy-on-write view of the machine's root, in memory, so that nothing that a node or a Pod's
+// hostPath writes stays on the machine.
 func ownRoot(c nodeConfig) error {
 	const scratch = "/mnt"
 	root := filepath.Join(scratch, "root")
 	if err := mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return err
 	}
-	// Held open, because it may be below what is covered next.
+	// Keep it open, because the next mount may cover it.
 	base, err := os.Open(c.Base)
 	if err != nil {
 		return fmt.Errorf("open the cluster's directory: %w", err)
@@ -65,11 +63,11 @@ func ownRoot(c nodeConfig) error {
 	}
 	err = errors.Join(
 		mount("/dev", root+"/dev", "", unix.MS_BIND|unix.MS_REC, ""),
-		// proc and sysfs of the node's own namespaces, not the machine's.
+		// proc and sysfs of the node's own namespaces instead of the machine's.
 		mount("proc", root+"/proc", "proc", 0, ""),
 		mount("sysfs", root+"/sys", "sysfs", 0, ""),
 		mount("tmpfs", root+"/run", "tmpfs", 0, "mode=755"),
-		// Written through to the disk, unlike the overlay around it.
+		// Written to the disk, unlike the overlay around it.
 		mkdirs(root+c.Base),
 		mount(fmt.Sprintf("/proc/self/fd/%d", base.Fd()), root+c.Base, "", unix.MS_BIND|unix.MS_REC, ""),
 	)
@@ -82,7 +80,7 @@ func ownRoot(c nodeConfig) error {
 	return errors.Join(
 		os.Chdir("/"),
 		unix.Unmount(scratch, unix.MNT_DETACH),
-		// Mounts that Pods propagate must reach the node, as systemd has it.
+		// Mounts that Pods propagate must reach the node, as under systemd.
 		mount("", "/", "", unix.MS_REC|unix.MS_SHARED, ""),
 	)
 }
@@ -123,9 +121,8 @@ func mountCgroups(nodeConfig) error {
 	return nil
 }
 
-// mountUnified is mountCgroups for v2: the node's own processes move into a
-// child, because kubelet hands controllers to the root's children. This path
-// is untested: the machines at hand have v1.
+// mountUnified is mountCgroups for v2. It moves the node's own processes into a child, because kubelet delegates
+// controllers to the root's children. It is untested, because the test machines have v1.
 func mountUnified() error {
 	if err := mount("cgroup2", cgroupMount, "cgroup2", 0, ""); err != nil {
 		return err
@@ -140,8 +137,8 @@ func mountUnified() error {
 	return handDownControllers(cgroupMount)
 }
 
-// mountKernelFiles mounts what agents of eBPF expect on a machine. A kernel
-// without one of them still runs Pods.
+// mountKernelFiles mounts what eBPF agents expect on a machine. A kernel without one of these file systems still runs
+// Pods.
 func mountKernelFiles(nodeConfig) error {
 	for _, m := range []struct{ fstype, at string }{
 		{"bpf", "/sys/fs/bpf"}, {"debugfs", "/sys/kernel/debug"}, {"tracefs", "/sys/kernel/tracing"},
@@ -153,8 +150,8 @@ func mountKernelFiles(nodeConfig) error {
 	return nil
 }
 
-// kubeletSysctls are what kubelet wants of settings that belong to the whole
-// machine. It gives up where they differ and cannot be set.
+// kubeletSysctls are values that kubelet demands of settings of the whole machine. It exits if a value differs and
+// cannot be set.
 var kubeletSysctls = map[string]string{
 	"vm/overcommit_memory":      "1",
 	"vm/panic_on_oom":           "0",
@@ -164,8 +161,7 @@ var kubeletSysctls = map[string]string{
 	"kernel/keys/root_maxbytes": "25000000",
 }
 
-// shieldSysctls makes the machine's settings read-only inside the node and
-// shows kubelet those it insists on as already set.
+// shieldSysctls makes the machine's settings read-only inside the node and shows kubelet the values that it demands.
 func shieldSysctls(nodeConfig) error {
 	for _, s := range []string{"vm", "kernel", "fs"} {
 		dir := filepath.Join("/proc/sys", s)
@@ -203,7 +199,7 @@ func bindDisk(c nodeConfig) error {
 	)
 }
 
-// nodeValues are what the configuration files of a node are filled with.
+// nodeValues are the values for the node's configuration files.
 func nodeValues(c nodeConfig) map[string]any {
 	return map[string]any{
 		"Name": c.Name, "PodCIDR": c.PodCIDR, "PKI": c.layout().pki(),
@@ -217,15 +213,15 @@ func nodeValues(c nodeConfig) map[string]any {
 func writeNodeConfigs(c nodeConfig) error {
 	const anyRegistry = "/etc/containerd/certs.d/_default"
 	const cniConfigs = "/etc/cni/net.d"
-	// The machine's own CNI networks would be taken before ours.
+	// containerd would use the machine's own CNI networks before ours.
 	for _, d := range []string{cniConfigs, "/etc/containerd"} {
 		if err := errors.Join(mkdirs(d), mount("tmpfs", d, "tmpfs", 0, "mode=755")); err != nil {
 			return err
 		}
 	}
 	values := nodeValues(c)
-	// The machine's name servers cannot be reached from here: with one that
-	// refuses, a lookup of the outside fails at once.
+	// The machine's name servers cannot be reached from here. A server that refuses makes lookups of outside names fail
+	// at once.
 	if err := replaceFile("/etc/resolv.conf", "nameserver 127.0.0.1\n"); err != nil {
 		return err
 	}
@@ -239,7 +235,7 @@ func writeNodeConfigs(c nodeConfig) error {
 	)
 }
 
-// replaceFile replaces what may be a symbolic link to somewhere that is not there.
+// replaceFile replaces a file that may be a dangling symbolic link.
 func replaceFile(path, content string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("replace %s: %w", path, err)

@@ -19,15 +19,14 @@ import (
 
 const (
 	containerdSocket = "/run/containerd/containerd.sock"
-	// pollInterval is how often a condition without a notification is looked at.
+	// pollInterval is the time between checks of a condition that sends no notification.
 	pollInterval = 100 * time.Millisecond
-	// restartDelay is how long a node waits before it starts a dead program again.
+	// restartDelay is the pause before a node restarts a dead program.
 	restartDelay = 2 * time.Second
 )
 
-// nodeInitCommand is the hidden first process of a node's pid namespace. It
-// makes the node's file system, starts containerd, kubelet and kube-proxy as a
-// machine's init would, and reaps orphans.
+// nodeInitCommand is the hidden first process of a node's pid namespace. It sets up the node's file system, starts
+// containerd, kubelet and kube-proxy like a machine's init, and reaps orphans.
 func nodeInitCommand(o *options) *cobra.Command {
 	return &cobra.Command{
 		Use:    "node-init NODE",
@@ -66,19 +65,19 @@ type service struct {
 	argv []string
 }
 
-// supervisor is a node's init: it starts services again when they die.
+// supervisor is a node's init: it restarts services that die.
 type supervisor struct {
 	config nodeConfig
-	// mu orders the start of a service before the reaping of its death.
+	// mu makes sure that a service's start is recorded before its death is reaped.
 	mu       sync.Mutex
 	services map[int]service
 }
 
-// bringUp starts each service when what it needs is there.
+// bringUp starts each service when its dependencies are ready.
 func (s *supervisor) bringUp(ctx context.Context) {
 	pki := s.config.layout().pki()
 	s.start(service{"containerd", []string{"containerd", "--config", "/etc/containerd/config.toml"}})
-	// kubelet exits where it finds no runtime.
+	// kubelet exits without a container runtime.
 	waitFor(ctx, func() bool {
 		c, err := (&net.Dialer{}).DialContext(ctx, "unix", containerdSocket)
 		if err != nil {
@@ -87,7 +86,7 @@ func (s *supervisor) bringUp(ctx context.Context) {
 		_ = c.Close()
 		return true
 	})
-	// kubelet and kube-proxy back off for long when their first calls fail.
+	// kubelet and kube-proxy back off for long after a failed first call.
 	api, err := newAPI(fmt.Sprintf("https://%s:%d", controlPlaneIP, apiPort), filepath.Join(pki, "ca.crt"))
 	if err != nil {
 		log.Fatal(err)
@@ -101,14 +100,14 @@ func (s *supervisor) bringUp(ctx context.Context) {
 	s.start(service{"kube-proxy", []string{"kube-proxy", "--config=" + kubeProxyConfig}})
 }
 
-// start starts a service, and ends the node where that is impossible.
+// start starts a service, and ends the node if that fails.
 func (s *supervisor) start(sv service) {
 	if err := s.tryStart(sv); err != nil {
 		log.Fatalf("start %s: %v", sv.name, err)
 	}
 }
 
-// tryStart starts a service with a log of its own, which outlives restarts.
+// tryStart starts a service with its own log, which outlives restarts.
 func (s *supervisor) tryStart(sv service) error {
 	name := s.config.Name + "-" + sv.name
 	logFile, err := os.OpenFile(s.config.layout().log(name), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
@@ -128,12 +127,11 @@ func (s *supervisor) tryStart(sv service) error {
 	}
 	s.services[cmd.Process.Pid] = sv
 	log.Printf("started %s as process %d", sv.name, cmd.Process.Pid)
-	// reap waits for it; this only frees what os/exec holds.
+	// reap waits for it; this only frees the resources of os/exec.
 	return cmd.Process.Release()
 }
 
-// reap collects all dead children: services, and processes of containers whose
-// parents died before them.
+// reap collects all dead children: services, and processes of containers whose parents died first.
 func (s *supervisor) reap() {
 	for {
 		s.mu.Lock()
@@ -152,7 +150,7 @@ func (s *supervisor) reap() {
 	}
 }
 
-// waitFor looks at a condition until it holds or ctx ends.
+// waitFor polls a condition until it holds or ctx ends.
 func waitFor(ctx context.Context, holds func() bool) {
 	t := time.NewTicker(pollInterval)
 	defer t.Stop()

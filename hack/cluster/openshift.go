@@ -10,26 +10,25 @@ import (
 	"time"
 )
 
-// constraintPatience is how long OpenShift's admission may take to act on the
-// objects that it was given.
+// constraintPatience is how long OpenShift's admission may take to act on its objects.
 const constraintPatience = time.Minute
 
-// defaultSCCs are the SecurityContextConstraints that every OpenShift cluster
-// has. The admission plugin answers no request until it sees the older of them.
+// defaultSCCs are the SecurityContextConstraints of every OpenShift cluster. The admission plugin answers no request
+// until it sees the older of them.
 var defaultSCCs = []string{
 	"anyuid", "hostaccess", "hostmount-anyuid", "hostmount-anyuid-v2", "hostnetwork", "hostnetwork-v2",
 	"nested-container", "nonroot", "nonroot-v2", "privileged", "restricted", "restricted-v2", "restricted-v3",
 }
 
-// authenticatedSCCs are those of them that OpenShift 4.21 lets everybody use.
+// authenticatedSCCs are the default SCCs that OpenShift 4.21 lets everybody use.
 var authenticatedSCCs = []string{"restricted-v2", "restricted-v3"}
 
 func openshiftValues() map[string]any {
 	return map[string]any{"SCCs": defaultSCCs, "Authenticated": authenticatedSCCs}
 }
 
-// addConstraints creates what OpenShift's admission works with. It comes before
-// the controllers, so that no Pod is made without it.
+// addConstraints creates the objects that OpenShift's admission needs. It runs before the controllers start, so that no
+// Pod is created without an SCC.
 func (u *up) addConstraints(ctx context.Context) error {
 	if u.Flavour != openshift {
 		return nil
@@ -52,12 +51,12 @@ func (u *up) addConstraints(ctx context.Context) error {
 			return err
 		}
 	}
-	u.step("SecurityContextConstraints made")
+	u.step("SecurityContextConstraints created")
 	return nil
 }
 
-// awaitConstraints waits until every namespace has its ranges, and Pods get an
-// SCC. Before, the admission plugin refuses every Pod.
+// awaitConstraints waits until every namespace has its ranges and Pods get an SCC. Before, the admission plugin refuses
+// every Pod.
 func (u *up) awaitConstraints(ctx context.Context) error {
 	if u.Flavour != openshift {
 		return nil
@@ -83,8 +82,8 @@ func (u *up) awaitConstraints(ctx context.Context) error {
 
 const uidRangeAnnotation = "openshift.io/sa.scc.uid-range"
 
-// touchNamespaces changes nothing in each namespace, which is an update in the
-// eyes of the policy that hands out ranges. It fails where one has none yet.
+// touchNamespaces sends an empty patch to each namespace, which triggers the policy that assigns ranges. It returns an
+// error while a namespace has none.
 func touchNamespaces(ctx context.Context, client *api) error {
 	var namespaces struct {
 		Items []struct {
@@ -110,8 +109,8 @@ func touchNamespaces(ctx context.Context, client *api) error {
 	return without
 }
 
-// admits returns nil if a Pod would get an SCC now. It asks in a namespace of
-// Kubernetes that OpenShift does not exempt.
+// admits returns nil if a Pod would get an SCC now. It checks in a namespace of Kubernetes that OpenShift does not
+// exempt.
 func admits(ctx context.Context, client *api) error {
 	pod, err := json.Marshal(map[string]any{
 		"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": "asked"},
@@ -144,8 +143,8 @@ func (u *up) createAsset(ctx context.Context, name string) error {
 	return u.create(ctx, path)
 }
 
-// create creates the objects in the file at path: an SCC has fields that must be there and may be
-// null, and `apply` drops what is null.
+// create creates the objects in the file at path. It does not use `apply`, which drops null fields, because an SCC has
+// fields that are required and may be null.
 func (u *up) create(ctx context.Context, path string) error {
 	cmd := kubectl(ctx, u.layout, u.state, "create", "-f", path)
 	cmd.SysProcAttr = dieTogether()

@@ -12,8 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// developer acts as a ServiceAccount that may do in its namespace what a user
-// with the role edit may.
+// developer impersonates a ServiceAccount with the rights of a user with the role edit in its namespace.
 var developer = []string{"--as=system:serviceaccount:project:developer", "--as-group=system:authenticated", "--as-group=system:serviceaccounts"}
 
 func (p program) asDeveloper(t *testing.T, stdin string, args ...string) (string, error) {
@@ -57,7 +56,7 @@ spec:
     securityContext: {privileged: true, runAsUser: 0}
 `
 
-// TestOpenShift starts the other flavour and acts as a developer with a project.
+// TestOpenShift starts a cluster of the flavour openshift and acts as a developer with a project.
 func TestOpenShift(t *testing.T) {
 	p := buildProgram(t)
 	t.Log(p.must(t, "up", "--openshift", "--nodes", "1"))
@@ -84,15 +83,14 @@ func TestOpenShift(t *testing.T) {
 	}
 }
 
-// constraintOf returns the annotation that the admission writes, once a Pod is
-// there.
+// constraintOf returns the annotation that the admission writes, once the Pod exists.
 func (p program) constraintOf(t *testing.T, namespace, pod string) string {
 	t.Helper()
 	return p.kubectl(t, "-n", namespace, "get", "pod", pod, "-o", `jsonpath={.metadata.annotations.openshift\.io/scc}`)
 }
 
-// testRestricted runs a Pod that asks for nothing: it gets the first uid of its
-// namespace's range, which is what its process really has, and no capability.
+// testRestricted runs a Pod without any requests: it gets the first uid of its namespace's range, which its process
+// really has, and no capability.
 func (p program) testRestricted(t *testing.T) {
 	if out, err := p.asDeveloper(t, "", "run", "ordinary", "--image=sonde.local/busybox:1", "--restart=Never", "--",
 		"sh", "-c", "id -u; grep CapEff /proc/self/status"); err != nil {
@@ -107,8 +105,7 @@ func (p program) testRestricted(t *testing.T) {
 	}
 }
 
-// testPrivilegedRefused compares the whole refusal: it is what a user of a real
-// OpenShift reads.
+// testPrivilegedRefused compares the whole refusal, which a user of a real OpenShift reads.
 func (p program) testPrivilegedRefused(t *testing.T) {
 	out, err := p.asDeveloper(t, privilegedPod, "create", "-f", "-")
 	if err == nil {
@@ -129,7 +126,7 @@ func (p program) testPrivilegedRefused(t *testing.T) {
 	}
 }
 
-// testPrivilegedJobRefused makes a Job, which is admitted; its Pods are not.
+// testPrivilegedJobRefused creates a Job, which is admitted; its Pods are not.
 func (p program) testPrivilegedJobRefused(t *testing.T) {
 	out, err := p.asDeveloper(t, `
 apiVersion: batch/v1
@@ -164,8 +161,7 @@ func (p program) testPrivilegedGranted(t *testing.T) {
 	p.eventually(t, "0", "kubectl", "-n", "project", "logs", "privileged")
 }
 
-// testExecRestriction takes the right away again: the Pod stays, its owner may
-// no longer look inside.
+// testExecRestriction withdraws the right: the Pod stays, but its owner may no longer exec into it.
 func (p program) testExecRestriction(t *testing.T) {
 	exec := append(append([]string{"kubectl", "-n", "project"}, developer...), "exec", "privileged", "--", "id", "-u")
 	if out, err := p.run(t, "", exec...); err != nil || strings.TrimSpace(out) != "0" {
@@ -185,7 +181,7 @@ func (p program) testExecRestriction(t *testing.T) {
 	}
 }
 
-// testExempt makes Pods where OpenShift itself starts from.
+// testExempt creates Pods in the namespaces from which OpenShift itself starts.
 func (p program) testExempt(t *testing.T) {
 	p.eventually(t, "default", "kubectl", "-n", "early", "get", "serviceaccount", "default")
 	for _, namespace := range []string{"default", "early"} {
@@ -196,8 +192,7 @@ func (p program) testExempt(t *testing.T) {
 	}
 }
 
-// testOwnerReferences holds a Pod back from deletion on behalf of an object
-// whose finalizers the developer may not touch.
+// testOwnerReferences sets an owner that blocks deletion and whose finalizers the developer may not update.
 func (p program) testOwnerReferences(t *testing.T) {
 	uid := p.kubectl(t, "-n", "project", "get", "pod", "ordinary", "-o", "jsonpath={.metadata.uid}")
 	out, err := p.asDeveloper(t, `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "owned", "ownerReferences": [

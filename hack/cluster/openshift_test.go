@@ -14,8 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestDefaultSCCs compares the objects with the list that the roles are made
-// from, and both with what the admission plugin waits for.
+// TestDefaultSCCs compares the objects with the list from which the roles are generated, and both with the names that
+// the admission plugin waits for.
 func TestDefaultSCCs(t *testing.T) {
 	content, err := assets.ReadFile("assets/openshift-scc.yaml")
 	if err != nil {
@@ -77,8 +77,8 @@ func TestStateDiffers(t *testing.T) {
 	}
 }
 
-// TestEveryProgramOnce makes sure that no name in a set leads to two binaries:
-// which API server starts would depend on the order of the builds.
+// TestEveryProgramOnce makes sure that no name in a set leads to two binaries. Otherwise the order of the builds would
+// decide which API server starts.
 func TestEveryProgramOnce(t *testing.T) {
 	apiServers := map[flavour]string{plain: "kube", openshift: "openshift-apiserver"}
 	for f, want := range apiServers {
@@ -102,7 +102,7 @@ func TestEveryProgramOnce(t *testing.T) {
 	}
 }
 
-// fakeAPI answers one request after another and keeps what was asked.
+// fakeAPI answers one request after another and records them.
 type fakeAPI struct {
 	answers []string
 	asked   []string
@@ -181,7 +181,7 @@ func TestAdmits(t *testing.T) {
 	}
 }
 
-// TestInstances makes sure that two clusters share nothing but the binaries.
+// TestInstances makes sure that two clusters share only the binaries.
 func TestInstances(t *testing.T) {
 	seen := map[string]int{}
 	for i := range maxInstance + 1 {
@@ -195,7 +195,7 @@ func TestInstances(t *testing.T) {
 		if l.store() != (layout{base: "/cache"}).store() || l.buildLock() != (layout{base: "/cache"}).buildLock() {
 			t.Errorf("cluster %d has a store of its own", i)
 		}
-		// What belongs to a cluster is found by its prefix.
+		// `down` finds what belongs to a cluster by its prefix.
 		for other := range maxInstance + 1 {
 			if other != i && strings.HasPrefix(layout{instance: other}.netns("n1"), netnsDir+"/"+l.netnsPrefix()) {
 				t.Errorf("cluster %d would remove a network of cluster %d", i, other)

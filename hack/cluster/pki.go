@@ -21,9 +21,9 @@ import (
 const (
 	// validity of every certificate: a test cluster lives for hours.
 	validity = 90 * 24 * time.Hour
-	// clockSkew lets certificates be valid a little before they are made.
+	// clockSkew makes certificates valid slightly before their creation.
 	clockSkew = time.Hour
-	// serviceAccountKeyBits is what RS256 tokens of service accounts need.
+	// serviceAccountKeyBits is the key size for RS256 tokens of service accounts.
 	serviceAccountKeyBits = 2048
 	serialBits            = 120
 )
@@ -34,16 +34,15 @@ type keyPair struct {
 	key  crypto.Signer
 }
 
-// subject is whom a certificate names. Kubernetes reads user and groups from
-// common name and organizations.
+// subject is the identity in a certificate. Kubernetes reads user and groups from common name and organizations.
 type subject struct {
 	name   string
 	groups []string
-	// hosts are DNS names and IP addresses that a server certificate is for.
+	// hosts are the DNS names and IP addresses of a server certificate.
 	hosts []string
 }
 
-// newAuthority makes a self-signed certificate authority.
+// newAuthority creates a self-signed certificate authority.
 func newAuthority(name string) (*keyPair, error) {
 	t := certificateTemplate(subject{name: name})
 	t.IsCA, t.BasicConstraintsValid = true, true
@@ -52,7 +51,7 @@ func newAuthority(name string) (*keyPair, error) {
 	return newKeyPair(t, nil)
 }
 
-// issue makes a certificate, for clients and servers alike, signed by k.
+// issue creates a certificate, for clients and servers alike, signed by k.
 func (k *keyPair) issue(s subject) (*keyPair, error) {
 	return newKeyPair(certificateTemplate(s), k)
 }
@@ -114,8 +113,7 @@ func privatePEM(key crypto.Signer) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
 }
 
-// identities are the clients of the API server that get a kubeconfig, by the
-// name of its file.
+// identities are the clients of the API server that get a kubeconfig, by the name of the file.
 func identities(nodes int) map[string]subject {
 	ids := map[string]subject{
 		"admin":      {name: "kubernetes-admin", groups: []string{"system:masters"}},
@@ -130,7 +128,7 @@ func identities(nodes int) map[string]subject {
 	return ids
 }
 
-// servers are the serving certificates, by the name of their file.
+// servers are the serving certificates, by the name of the file.
 func servers(nodes int) map[string]subject {
 	all := map[string]subject{
 		"apiserver": {name: "kube-apiserver", hosts: []string{
@@ -144,10 +142,9 @@ func servers(nodes int) map[string]subject {
 	return all
 }
 
-// writePKI makes all keys of a cluster: two authorities (the second one signs
-// only what the API server shows to aggregated APIs, so that no cluster
-// certificate can pass for it), serving certificates, a kubeconfig for each
-// component, and the key that signs tokens of service accounts.
+// writePKI writes all keys of a cluster: two authorities, serving certificates, a kubeconfig for each component, and
+// the key that signs tokens of service accounts. The second authority signs only the certificate that the API server
+// presents to aggregated APIs, so that no other certificate of the cluster works there.
 func writePKI(l layout, nodes int) error {
 	ca, err := newAuthority("kubernetes-ca")
 	if err != nil {
@@ -174,7 +171,7 @@ func writePKI(l layout, nodes int) error {
 	return w.err
 }
 
-// pkiWriter writes keys until the first error, which it keeps.
+// pkiWriter writes keys and keeps the first error.
 type pkiWriter struct {
 	dir string
 	err error

@@ -15,15 +15,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The commands here take parts of a cluster away and bring them back, for tests of what survives that. Nothing is
-// told to end: everything gets SIGKILL at once, as when the power fails.
+// The commands here stop parts of a cluster and bring them back, for tests of what survives. Everything gets SIGKILL at
+// once without a shutdown, as when the power fails.
 
 const apiServer = "kube-apiserver"
 
 func nodeStopCommand(o *options) *cobra.Command {
 	return &cobra.Command{
 		Use:   "node-stop NODE",
-		Short: "Kill all processes of a node at once, its Pods' too, as when the power fails",
+		Short: "Kill all processes of a node and its Pods at once, as when the power fails",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withCluster(o.layout(), newProgress(cmd.ErrOrStderr()), func(u *up) error { return u.stopNode(args[0]) })
@@ -46,7 +46,7 @@ func apiStopCommand(o *options) *cobra.Command {
 	var freeze bool
 	cmd := &cobra.Command{
 		Use:   "api-stop",
-		Short: "Kill the API server, or freeze it: connections are then taken and nothing is answered",
+		Short: "Kill the API server, or freeze it: it then accepts connections and never answers",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return withCluster(o.layout(), newProgress(cmd.ErrOrStderr()), func(u *up) error { return u.stopAPI(freeze) })
@@ -67,7 +67,7 @@ func apiStartCommand(o *options) *cobra.Command {
 	}
 }
 
-// withCluster does something to the cluster that is up while no other command changes it.
+// withCluster runs a function on the running cluster while no other command changes it.
 func withCluster(l layout, p *progress, do func(*up) error) error {
 	lock, err := takeLock(l.runLock(), p)
 	if err != nil {
@@ -81,7 +81,7 @@ func withCluster(l layout, p *progress, do func(*up) error) error {
 	return do(&up{spawner: spawner{layout: l, lock: lock}, progress: p, state: s})
 }
 
-// stopNode kills a node with all that runs on it. Its Node object, its disk and its network namespace stay.
+// stopNode kills a node with everything that runs on it. Its Node object, its disk and its network namespace stay.
 func (u *up) stopNode(name string) error {
 	if _, err := nodePID(u.layout, name); err != nil {
 		return err
@@ -97,16 +97,16 @@ func (u *up) stopNode(name string) error {
 	return nil
 }
 
-// restartNode starts a stopped node on its old disk; what it had in memory is gone, as after a reboot.
+// restartNode starts a stopped node on its old disk. What it had in memory is gone, as after a reboot.
 func (u *up) restartNode(ctx context.Context, name string) error {
 	c, err := readNode(u.layout, name)
 	if err != nil {
 		return err
 	}
 	if _, err := nodePID(u.layout, name); err == nil {
-		return fmt.Errorf("node %s runs already: stop it by `cluster node-stop %[1]s` first", name)
+		return fmt.Errorf("node %s runs already: stop it with `cluster node-stop %[1]s` first", name)
 	}
-	// Its Node object may still say Ready of the time before; times there are whole seconds.
+	// Its Node object may still have the old Ready condition; times there are whole seconds.
 	since := time.Now().Truncate(time.Second).Add(time.Second)
 	d, err := startNode(u.spawner, name)
 	if err != nil {
@@ -116,14 +116,14 @@ func (u *up) restartNode(ctx context.Context, name string) error {
 	return u.awaitNode(ctx, c, since)
 }
 
-// stopAPI kills or freezes the API server; etcd and the controllers go on.
+// stopAPI kills or freezes the API server; etcd and the controllers keep running.
 func (u *up) stopAPI(freeze bool) error {
 	pids, err := programPIDs(u.layout, controlPlanePart, apiServer)
 	if err != nil {
 		return err
 	}
 	if len(pids) == 0 {
-		return errors.New("the API server does not run: start it by `cluster api-start`")
+		return errors.New("the API server does not run: start it with `cluster api-start`")
 	}
 	signal, done := unix.SIGKILL, "killed"
 	if freeze {
@@ -143,7 +143,7 @@ func (u *up) stopAPI(freeze bool) error {
 	return nil
 }
 
-// awaitDead waits until killed processes are gone, and what they held with them: ports, for one.
+// awaitDead waits until killed processes are gone and have released their resources, such as ports.
 func awaitDead(l layout, pids []int) error {
 	for deadline := time.Now().Add(killPatience); ; time.Sleep(killInterval) {
 		left, err := clusterProcesses(l)
@@ -177,14 +177,14 @@ func (u *up) restartAPI(ctx context.Context) error {
 	return u.awaitAPI(ctx)
 }
 
-// programPIDs finds the processes of a part of the cluster that run the program of this name.
+// programPIDs returns the pids of the processes in a part of the cluster that run the program of this name.
 func programPIDs(l layout, part, program string) ([]int, error) {
 	pids, err := clusterProcesses(l, part)
 	if err != nil {
 		return nil, err
 	}
 	return slices.DeleteFunc(pids, func(pid int) bool {
-		// Of a process that is dead and only waited for, this is empty.
+		// This is empty for a zombie.
 		content, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
 		first, _, _ := bytes.Cut(content, []byte{0})
 		return err != nil || filepath.Base(string(first)) != program

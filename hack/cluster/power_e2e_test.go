@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// testNodeAway kills a node, on which nothing may run then, and brings it back with Pods that work.
+// testNodeAway kills a node, on which nothing may run afterwards, and brings it back with working Pods.
 func (p program) testNodeAway(t *testing.T) {
 	p.must(t, "node-stop", "n2")
 	if left, err := clusterProcesses(p.layout, "n2"); err != nil || len(left) > 0 {
@@ -29,7 +29,7 @@ func (p program) testNodeAway(t *testing.T) {
 	}
 }
 
-// testAPIAway freezes the API server and thaws it, then kills it and starts it again; what was written is still there.
+// testAPIAway freezes and thaws the API server, then kills and restarts it. Written objects survive.
 func (p program) testAPIAway(t *testing.T) {
 	for _, args := range [][]string{{"api-stop", "--freeze"}, {"api-stop"}} {
 		p.must(t, args...)

@@ -13,17 +13,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// minFree is the free disk that a cluster needs: 1.5 GiB of build cache, 0.4
-// of binaries, and what images and Pods write.
+// minFree is the free disk space that a cluster needs: 1.5 GiB of build cache, 0.4 GiB of binaries, and the rest for
+// images and Pods.
 const minFree = 6 << 30
 
 // cniPlugins is where Debian's containernetworking-plugins puts its programs.
 const cniPlugins = "/usr/lib/cni"
 
-// host is what preflight has found on the machine.
+// host holds what preflight has found on the machine.
 type host struct{ runc, busybox string }
 
-// machine is what preflight asks; tests answer otherwise.
+// machine is what preflight inspects; tests replace it.
 type machine struct {
 	euid     func() int
 	lookPath func(program string) (string, error)
@@ -53,7 +53,7 @@ func realMachine(ctx context.Context) machine {
 	}
 }
 
-// lookPath also looks where a user's PATH does not: runc and nft are in sbin.
+// lookPath also searches sbin, which a user's PATH lacks: runc and nft are there.
 func lookPath(program string) (string, error) {
 	if p, err := exec.LookPath(program); err == nil {
 		return filepath.Abs(p)
@@ -66,7 +66,7 @@ func lookPath(program string) (string, error) {
 	return "", exec.ErrNotFound
 }
 
-// freeDisk returns the bytes that are free where dir is, or will be.
+// freeDisk returns the free bytes on the disk of dir, which need not exist yet.
 func freeDisk(dir string) (uint64, error) {
 	for {
 		var st unix.Statfs_t
@@ -75,14 +75,13 @@ func freeDisk(dir string) (uint64, error) {
 			return st.Bavail * uint64(st.Bsize), nil
 		}
 		if !errors.Is(err, unix.ENOENT) || dir == filepath.Dir(dir) {
-			return 0, fmt.Errorf("look at the disk of %s: %w", dir, err)
+			return 0, fmt.Errorf("inspect the disk of %s: %w", dir, err)
 		}
 		dir = filepath.Dir(dir)
 	}
 }
 
-// checkRoot comes before all else: what others may not even read would only
-// give a less clear error.
+// checkRoot comes first, because the other checks give less clear errors without root.
 func checkRoot(m machine) error {
 	if m.euid() != 0 {
 		return errors.New("not root: a cluster is made of namespaces, mounts and cgroups; run as root (sudo -E env PATH=\"$PATH\" ...)")
@@ -90,8 +89,8 @@ func checkRoot(m machine) error {
 	return nil
 }
 
-// preflight finds what the cluster needs of the machine. Its error names all
-// that is missing at once, and what to do about each.
+// preflight checks the machine's prerequisites. Its error names everything that is missing at once, and how to fix each
+// item.
 func preflight(m machine, l layout, wanted shape) (host, error) {
 	var h host
 	var problems []error
@@ -109,7 +108,7 @@ func preflight(m machine, l layout, wanted shape) (host, error) {
 	for _, p := range []struct{ addr, what string }{{l.apiForward(), "the API server"}, {l.registryForward(), "the image registry"}} {
 		if err := m.portFree(p.addr); err != nil {
 			_, port, _ := strings.Cut(p.addr, ":")
-			add("port %s, for %s, is taken (%w): find who listens with `ss -ltnp sport = :%s` and stop it", p.addr, p.what, err, port)
+			add("port %s, for %s, is taken (%w): find the listener with `ss -ltnp sport = :%s` and stop it", p.addr, p.what, err, port)
 		}
 	}
 	needed := uint64(minFree) + uint64(wanted.Nodes)*uint64(wanted.NodeDisk)
@@ -123,8 +122,7 @@ func preflight(m machine, l layout, wanted shape) (host, error) {
 	return h, errors.Join(problems...)
 }
 
-// find looks for the programs of Debian packages and returns what is missing,
-// each with its package.
+// find searches for the programs of Debian packages and returns the missing ones, each with its package.
 func (h *host) find(m machine) []string {
 	var missing []string
 	var err error
@@ -148,7 +146,7 @@ func (h *host) find(m machine) []string {
 	return missing
 }
 
-// findDiskPrograms looks for what nodes with disks of their own need besides.
+// findDiskPrograms returns what is missing for nodes with disks of their own.
 func findDiskPrograms(m machine) []string {
 	var missing []string
 	if _, err := m.lookPath(mkfs); err != nil {

@@ -46,7 +46,7 @@ func TestPreflight(t *testing.T) {
 				}
 			},
 			wantErr: "port 127.0.0.1:16443, for the API server, is taken (address already in use): " +
-				"find who listens with `ss -ltnp sport = :16443` and stop it",
+				"find the listener with `ss -ltnp sport = :16443` and stop it",
 		},
 		"disk full, and more": {
 			change: func(m *machine) {
@@ -109,13 +109,13 @@ func TestPortFree(t *testing.T) {
 	}
 	m := realMachine(t.Context())
 	if err := m.portFree(ln.Addr().String()); err == nil {
-		t.Error("a port that is listened on is free")
+		t.Error("a port with a listener counts as free")
 	}
 	if err := ln.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if err := m.portFree(ln.Addr().String()); err != nil {
-		t.Errorf("a port that nobody listens on is taken: %v", err)
+		t.Errorf("a port without a listener counts as taken: %v", err)
 	}
 }
 

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// progress prints what happens, each line with the seconds since the start.
+// progress prints the steps, each line with the seconds since the start.
 type progress struct {
 	mu    sync.Mutex
 	out   io.Writer
@@ -25,8 +25,8 @@ func (p *progress) step(format string, args ...any) {
 	fmt.Fprintf(p.out, "%7.1fs  %s\n", time.Since(p.start).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// during prints what say returns every interval until the returned stop is
-// called, so that a long step is never silent.
+// during prints the result of say every interval until the returned stop is called, so that a long step is never
+// silent.
 func (p *progress) during(interval time.Duration, say func() string) (stop func()) {
 	done := make(chan struct{})
 	var wg sync.WaitGroup

@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// size is a number of bytes that is given and shown as Kubernetes writes it: 512Mi, 2Gi. Zero is none.
+// size is a number of bytes in Kubernetes notation: 512Mi, 2Gi. Zero means none.
 type size int64
 
 const (
 	mebibyte size = 1 << 20
 	gibibyte size = 1 << 30
-	// The least that a node's Pods start on, and more than a machine of ours has free.
+	// The minimum for a node's Pods to start, and more than our machines have free.
 	minNodeDisk = 256 * mebibyte
 	maxNodeDisk = 64 * gibibyte
 )
@@ -29,7 +29,7 @@ func (s *size) String() string {
 	return fmt.Sprintf("%dMi", *s/mebibyte)
 }
 
-// Type implements pflag.Value: it is the word for the value in the help.
+// Type implements pflag.Value: the name of the value in the help.
 func (s *size) Type() string { return "SIZE" }
 
 // Set implements pflag.Value.

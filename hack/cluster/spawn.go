@@ -29,20 +29,19 @@ type place struct {
 type daemon struct {
 	name string
 	log  string
-	// ended yields how the program ended, if it does so before this command.
+	// ended reports how the program ended, if it does so before this command.
 	ended <-chan error
 }
 
 // spawner starts the programs of a cluster.
 type spawner struct {
 	layout
-	// lock is held by the command that starts them, and by each of them until
-	// it is in its cgroup. So `down`, which waits for the lock, never looks for
-	// processes while one of a killed `up` is not yet where it looks.
+	// lock is held by the starting command, and by each program until it is in its cgroup. `down` waits for the lock,
+	// so it never searches for processes while one of a killed `up` is not yet in its cgroup.
 	lock *os.File
 }
 
-// lockFD is where a child finds the lock: the first descriptor after stderr.
+// lockFD is the lock's descriptor in a child: the first after stderr.
 const lockFD = 3
 
 // ownCommand returns the arguments that run another command of this program, on
@@ -55,13 +54,12 @@ func (l layout) ownCommand(args ...string) ([]string, error) {
 	return append([]string{self, "--cache", l.base, "--instance", strconv.Itoa(l.instance)}, args...), nil
 }
 
-// dieTogether makes the kernel kill a child when this command is killed. Only
-// for children started and awaited on the main thread.
+// dieTogether makes the kernel kill a child when this command is killed. Use it only for children that the main thread
+// starts and awaits.
 func dieTogether() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
 
-// spawn starts argv as a daemon at a place, its output going to its log. The
-// program is started by this same binary's hidden `enter` command, which goes
-// to the place first and then becomes the program.
+// spawn starts argv as a daemon at a place, with its output in its log. This binary's hidden `enter` command goes to
+// the place and then becomes the program.
 func (s spawner) spawn(name string, at place, argv ...string) (*daemon, error) {
 	enter, err := s.ownCommand("enter", "--cgroup", at.cgroup, "--netns", at.netns, "--hostpath", at.hostpath, "--")
 	if err != nil {
@@ -78,7 +76,7 @@ func (s spawner) spawn(name string, at place, argv ...string) (*daemon, error) {
 	cmd.Dir = "/"
 	cmd.Stdout, cmd.Stderr = logFile, logFile
 	cmd.ExtraFiles = []*os.File{s.lock}
-	// A session of its own: Ctrl-C in the terminal is not meant for it.
+	// A new session, so that Ctrl-C in the terminal does not reach it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
@@ -88,8 +86,8 @@ func (s spawner) spawn(name string, at place, argv ...string) (*daemon, error) {
 	return &daemon{name: name, log: s.log(name), ended: ended}, nil
 }
 
-// daemonEnv is the whole environment of the cluster's programs. Nothing of the
-// caller's leaks in: an HTTPS_PROXY would send webhook calls out of the cluster.
+// daemonEnv is the whole environment of the cluster's programs. Nothing of the caller's environment leaks in: an
+// HTTPS_PROXY would send webhook calls out of the cluster.
 func daemonEnv(bin string) []string {
 	return []string{
 		"PATH=" + bin + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -140,8 +138,8 @@ func enterCommand(o *options) *cobra.Command {
 	return cmd
 }
 
-// become replaces this process by argv at the place. It must run on a locked
-// thread: namespaces are a thread's, and exec keeps those of its caller.
+// become replaces this process by argv at the place. It must run on a locked thread, because namespaces belong to a
+// thread, and exec keeps those of its caller.
 func (at place) become(l layout, argv []string) error {
 	if err := joinCgroup(l, at.cgroup); err != nil {
 		return err
@@ -163,18 +161,17 @@ func (at place) become(l layout, argv []string) error {
 	return nil
 }
 
-// hostpathDir is where kube-controller-manager's host-path provisioner makes
-// the directories of volumes; the path is compiled into Kubernetes.
+// hostpathDir is the directory in which kube-controller-manager's host-path provisioner creates volumes; the path is
+// compiled into Kubernetes.
 const hostpathDir = "/tmp/hostpath_pv"
 
-// showHostpath gives this process a /tmp of its own in which hostpathDir is
-// dir, so that the machine's /tmp stays as it is.
+// showHostpath gives this process its own /tmp in which hostpathDir is dir, so that the machine's /tmp stays unchanged.
 func showHostpath(dir string) error {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("make a mount namespace: %w", err)
 	}
-	// dir may itself be below /tmp: hold it open before that is covered. Only a
-	// directory opened in the new namespace can be bound there.
+	// dir may itself be below /tmp, so open it before /tmp is covered. Only a directory opened in the new namespace can
+	// be bound there.
 	h, err := os.Open(dir)
 	if err != nil {
 		return fmt.Errorf("open the directory of volumes: %w", err)
@@ -188,7 +185,7 @@ func showHostpath(dir string) error {
 	)
 }
 
-// mount is mount(2) with an error that says what was mounted where.
+// mount is mount(2) with an error that names source and target.
 func mount(source, target, fstype string, flags uintptr, data string) error {
 	if err := unix.Mount(source, target, fstype, flags, data); err != nil {
 		return fmt.Errorf("mount %s %s at %s: %w", fstype, source, target, err)

@@ -8,22 +8,21 @@ import (
 	"os"
 )
 
-// state is what one command leaves for the next: which cluster runs, and with
-// which binaries. It is written first thing by `up`, with Complete false, so
-// that a killed `up` is recognised.
+// state is what one command records for the next: which cluster runs, and with which binaries. `up` writes it first,
+// with Complete false, so that later commands recognise a killed `up`.
 type state struct {
 	shape
 	Binaries string `json:"binaries"`
 	Complete bool   `json:"complete"`
-	// Simulates says that kwok runs beside the nodes.
+	// Simulates reports that kwok runs beside the nodes.
 	Simulates bool `json:"simulates,omitempty"`
 }
 
-// shape is what a cluster is asked to be.
+// shape holds the properties that a user chooses for a cluster.
 type shape struct {
 	Nodes   int     `json:"nodes"`
 	Flavour flavour `json:"flavour,omitempty"`
-	// NodeDisk is the size of the disk that each node has for itself, zero where it has none.
+	// NodeDisk is the size of each node's own disk, zero for none.
 	NodeDisk size `json:"nodeDisk,omitempty"`
 }
 
@@ -55,7 +54,7 @@ func completeState(l layout) (state, error) {
 	return s, err
 }
 
-// write stores the state; the rename makes readers see all of it or none.
+// write stores the state with a rename, so that readers see all of it or nothing.
 func (s state) write(l layout) error {
 	b, err := json.Marshal(s)
 	if err != nil {

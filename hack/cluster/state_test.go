@@ -10,7 +10,7 @@ import (
 func TestState(t *testing.T) {
 	l := layout{base: t.TempDir()}
 	if _, err := readState(l); !errors.Is(err, errNotUp) {
-		t.Errorf("without a cluster: %v", err)
+		t.Errorf("state without a cluster: got error %v", err)
 	}
 	if err := l.makeRun(); err != nil {
 		t.Fatal(err)
@@ -20,7 +20,7 @@ func TestState(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := completeState(l); !errors.Is(err, errNotUp) || !strings.Contains(err.Error(), "did not finish") {
-		t.Errorf("of a cluster that did not finish starting: %v", err)
+		t.Errorf("state of a cluster that did not finish starting: got error %v", err)
 	}
 	want.Complete = true
 	if err := want.write(l); err != nil {
@@ -44,7 +44,7 @@ func TestDamagedState(t *testing.T) {
 	}
 }
 
-// TestKeysArePrivate makes sure that nobody else can read the cluster's keys.
+// TestKeysArePrivate makes sure that only the owner can read the cluster's keys.
 func TestKeysArePrivate(t *testing.T) {
 	l := layout{base: t.TempDir()}
 	if err := l.makeRun(); err != nil {

@@ -61,8 +61,8 @@ func runUp(ctx context.Context, l layout, p *progress, wanted shape) error {
 	return nil
 }
 
-// alreadyUp says whether the wanted cluster runs. The rest of one that did not
-// finish starting, or whose machine was restarted, is removed.
+// alreadyUp reports whether the wanted cluster runs. It removes the remains of a cluster that did not finish starting,
+// or whose machine was restarted.
 func alreadyUp(ctx context.Context, l layout, p *progress, wanted shape) (bool, error) {
 	s, err := completeState(l)
 	if err == nil {
@@ -79,7 +79,7 @@ func alreadyUp(ctx context.Context, l layout, p *progress, wanted shape) (bool, 
 	return false, removeCluster(l, p)
 }
 
-// start starts everything, in the order of what needs what.
+// start starts everything in the order of dependencies.
 func (u *up) start(ctx context.Context) error {
 	for _, step := range []func(context.Context) error{
 		u.prepare, u.startControlPlane, u.pushImages, u.startNodes, u.awaitAPI, u.addConstraints, u.startControllers, u.awaitNodes, u.awaitDNS, u.awaitConstraints,
@@ -92,7 +92,7 @@ func (u *up) start(ctx context.Context) error {
 	return u.write(u.layout)
 }
 
-// prepare makes directories, keys and the network.
+// prepare creates directories, keys and the network.
 func (u *up) prepare(context.Context) error {
 	if err := u.makeRun(); err != nil {
 		return err
@@ -101,12 +101,12 @@ func (u *up) prepare(context.Context) error {
 		return err
 	}
 	if err := writePKI(u.layout, u.Nodes); err != nil {
-		return fmt.Errorf("make the cluster's keys: %w", err)
+		return fmt.Errorf("create the cluster's keys: %w", err)
 	}
 	if err := makeNetwork(u.layout, u.Nodes); err != nil {
 		return err
 	}
-	u.step("keys and network made")
+	u.step("keys and network created")
 	return nil
 }
 
@@ -145,7 +145,7 @@ func (u *up) pushImages(ctx context.Context) error {
 	for image, spec := range specs {
 		img, err := spec.build()
 		if err != nil {
-			return fmt.Errorf("make the image %s: %w", image, err)
+			return fmt.Errorf("build the image %s: %w", image, err)
 		}
 		tag, err := name.NewTag(image)
 		if err != nil {
@@ -159,7 +159,7 @@ func (u *up) pushImages(ctx context.Context) error {
 	return nil
 }
 
-// startNodes starts the nodes; their containerd comes up beside the API server.
+// startNodes starts the nodes. Their containerd starts while the API server does.
 func (u *up) startNodes(ctx context.Context) error {
 	for i := 1; i <= u.Nodes; i++ {
 		c := nodeConfig{
@@ -217,7 +217,8 @@ func (u *up) awaitNodes(ctx context.Context) error {
 	return nil
 }
 
-// awaitNode waits until a node has said since some time that it is ready, and tells its Node object its Pod network.
+// awaitNode waits until a node reports Ready after the point in time since, and writes its Pod network into its Node
+// object.
 func (u *up) awaitNode(ctx context.Context, c nodeConfig, since time.Time) error {
 	client, err := adminAPI(u.layout)
 	if err != nil {
@@ -228,13 +229,14 @@ func (u *up) awaitNode(ctx context.Context, c nodeConfig, since time.Time) error
 		return err
 	}
 	if err := client.patch(ctx, path, map[string]any{"spec": map[string]any{"podCIDR": c.PodCIDR}}); err != nil {
-		return fmt.Errorf("tell node %s its Pod network: %w", c.Name, err)
+		return fmt.Errorf("set the Pod network of node %s: %w", c.Name, err)
 	}
 	u.step("node %s ready", c.Name)
 	return nil
 }
 
-// nodeReady returns nil if the Node at path has said since some time that it is Ready, else why not.
+// nodeReady returns nil if the Node at path has reported Ready after the point in time since, otherwise the reason why
+// not.
 func nodeReady(ctx context.Context, client *api, path string, since time.Time) error {
 	var node struct {
 		Status struct {
@@ -261,7 +263,7 @@ func nodeReady(ctx context.Context, client *api, path string, since time.Time) e
 	return errors.New("no condition Ready yet")
 }
 
-// awaitDNS waits for what a first Pod needs: names, and its service account.
+// awaitDNS waits for what the first Pod needs: DNS, and its service account.
 func (u *up) awaitDNS(ctx context.Context) error {
 	client, err := adminAPI(u.layout)
 	if err != nil {
@@ -277,7 +279,7 @@ func (u *up) awaitDNS(ctx context.Context) error {
 			return err
 		}
 		if deployment.Status.AvailableReplicas == 0 {
-			return errors.New("no Pod of it is available; ask `cluster kubectl describe pods -n kube-system`")
+			return errors.New("no Pod of it is available; see `cluster kubectl describe pods -n kube-system`")
 		}
 		return nil
 	})
@@ -289,8 +291,8 @@ func (u *up) awaitDNS(ctx context.Context) error {
 	})
 }
 
-// await polls until check returns nil. It fails when one of the cluster's
-// programs ends, or patience does, with the last reason that check gave.
+// await polls until check returns nil. It fails with the last error of check when one of the cluster's programs ends or
+// the time is over.
 func (u *up) await(ctx context.Context, patience time.Duration, what string, check func(context.Context) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("not ready after %s", patience))
 	defer cancel()

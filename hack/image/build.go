@@ -21,13 +21,13 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// The annotations by which what imports an OCI layout names the image.
+// Annotations with the image's name, which tools that import an OCI layout read.
 const (
 	annotationTag  = "org.opencontainers.image.ref.name"
 	annotationName = "io.containerd.image.name"
 )
 
-// spec describes an image: one layer for each architecture.
+// spec describes an image: one layer per architecture.
 type spec struct {
 	name       string
 	archs      []string
@@ -38,7 +38,7 @@ type spec struct {
 	created    time.Time
 }
 
-// readLabels adds the labels of a YAML file, which has them as a map under some key. No file adds nothing.
+// readLabels adds the labels of a YAML file, which holds them in a map below one key. An empty file name adds nothing.
 func readLabels(labels map[string]string, file string) error {
 	if file == "" {
 		return nil
@@ -49,7 +49,7 @@ func readLabels(labels map[string]string, file string) error {
 	}
 	var groups map[string]map[string]string
 	if err := yaml.UnmarshalStrict(content, &groups); err != nil {
-		return fmt.Errorf("read the labels in %s, which are to be a map below one key: %w", file, err)
+		return fmt.Errorf("read the labels in %s, which must be a map below one key: %w", file, err)
 	}
 	for _, group := range groups {
 		maps.Copy(labels, group)
@@ -57,7 +57,7 @@ func readLabels(labels map[string]string, file string) error {
 	return nil
 }
 
-// write writes the archive, and returns a line for each architecture with its digest and size.
+// write writes the archive and returns a line per architecture with its digest and size.
 func (s spec) write(out string) ([]string, error) {
 	tag, err := name.NewTag(s.name)
 	if err != nil {
@@ -76,7 +76,7 @@ func (s spec) write(out string) ([]string, error) {
 		}
 		images[arch], lines = img, append(lines, line)
 	}
-	// By rename: a reader never sees half an archive.
+	// Renaming never shows readers half an archive.
 	fresh := out + ".new"
 	if len(s.archs) == 1 {
 		err = tarball.WriteToFile(fresh, tag, images[s.archs[0]])
@@ -92,7 +92,7 @@ func (s spec) write(out string) ([]string, error) {
 	return append(lines, out+": "+s.name), nil
 }
 
-// build makes the image of one architecture.
+// build builds the image of one architecture.
 func (s spec) build(arch string) (v1.Image, error) {
 	if machines[arch] == 0 {
 		return nil, fmt.Errorf("architecture %q is not known: amd64 and arm64 are", arch)

@@ -24,7 +24,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
 
-// program is the smallest file that counts as a static program of a machine.
+// program is the smallest file that counts as a static program for a machine.
 func program(t *testing.T, machine elf.Machine, interpreted bool) []byte {
 	t.Helper()
 	h := elf.Header64{
@@ -50,7 +50,7 @@ func write(t *testing.T, file string, content []byte) {
 	}
 }
 
-// sources makes programs of both architectures and a directory, and goes there.
+// sources creates programs for both architectures and a directory, and changes to their directory.
 func sources(t *testing.T) {
 	t.Helper()
 	t.Chdir(t.TempDir())
@@ -80,7 +80,7 @@ func serve(t *testing.T) string {
 	return strings.TrimPrefix(s.URL, "http://")
 }
 
-// file is what a layer says of a file.
+// file holds the properties of a file in a layer.
 type file struct {
 	mode     int64
 	uid, gid int
@@ -127,7 +127,7 @@ func TestMultiArch(t *testing.T) {
 		t.Fatal(err)
 	}
 	if digest, err := execute(t, "digest", "out.tar"); err != nil || strings.TrimSpace(digest) != ref.DigestStr() {
-		t.Errorf("digest %s (%v), in the registry %s", digest, err, ref.DigestStr())
+		t.Errorf("got digest %s (%v), want %s as in the registry", digest, err, ref.DigestStr())
 	}
 	for arch, machine := range machines {
 		img, err := remote.Image(ref, remote.WithPlatform(v1.Platform{OS: "linux", Architecture: arch}))
@@ -172,7 +172,7 @@ func TestBundle(t *testing.T) {
 		t.Fatal(err)
 	}
 	if digest, err := execute(t, "digest", "out.tar"); err != nil || strings.TrimSpace(digest) != ref.DigestStr() {
-		t.Errorf("digest %s (%v), in the registry %s", digest, err, ref.DigestStr())
+		t.Errorf("got digest %s (%v), want %s as in the registry", digest, err, ref.DigestStr())
 	}
 	img, err := remote.Image(ref)
 	if err != nil {
@@ -215,14 +215,14 @@ func TestSameInputSameBytes(t *testing.T) {
 					first = got
 				}
 				if !bytes.Equal(first, got) {
-					t.Fatal("another archive of the same files")
+					t.Fatal("the same files give different archives")
 				}
 			}
 		})
 	}
 	left, err := filepath.Glob(".*")
 	if err != nil || len(left) != 0 {
-		t.Errorf("left behind: %v (%v)", left, err)
+		t.Errorf("files are left: %v (%v)", left, err)
 	}
 }
 
@@ -253,7 +253,7 @@ func TestRefusals(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, err := execute(t, tc.args...)
 			if err == nil || !strings.Contains(err.Error(), tc.wantErr) {
-				t.Errorf("error is %v, want one that says %q", err, tc.wantErr)
+				t.Errorf("got error %v, want one that contains %q", err, tc.wantErr)
 			}
 			if _, err := os.Stat("out.tar"); !errors.Is(err, os.ErrNotExist) {
 				t.Errorf("an archive was written: %v", err)

@@ -16,11 +16,11 @@ import (
 	"time"
 )
 
-// machines are the architectures that an image may have, by Go's names.
+// machines are the supported architectures by Go's names.
 var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
 
-// layer returns the files of one architecture as a tar: owned by root and its group, readable by all, so that the
-// image runs under any user.
+// layer returns the files of one architecture as a tar. root and its group own the files, and all users can read them,
+// so that the image runs under any user.
 func (s spec) layer(arch string) ([]byte, error) {
 	content := map[string][]byte{}
 	for _, to := range slices.Sorted(maps.Keys(s.files)) {
@@ -68,12 +68,12 @@ func collect(content map[string][]byte, to, from string) error {
 		err = fmt.Errorf("%s is empty", from)
 	}
 	if err != nil {
-		return fmt.Errorf("read what goes to /%s of the image: %w", to, err)
+		return fmt.Errorf("read the files for /%s in the image: %w", to, err)
 	}
 	return nil
 }
 
-// checkProgram says what keeps a program from running in an image that holds nothing else.
+// checkProgram returns why a program cannot run in an image that contains nothing else.
 func checkProgram(content []byte, arch string) error {
 	f, err := elf.NewFile(bytes.NewReader(content))
 	if err != nil {
@@ -90,7 +90,7 @@ func checkProgram(content []byte, arch string) error {
 	return nil
 }
 
-// layerWriter writes a tar until the first error, which it keeps.
+// layerWriter writes a tar and keeps the first error.
 type layerWriter struct {
 	tar  *tar.Writer
 	made map[string]bool
@@ -104,7 +104,7 @@ func (w *layerWriter) header(h *tar.Header) {
 	}
 }
 
-// dir makes a directory and those above it, once.
+// dir writes a directory and its parents, each once.
 func (w *layerWriter) dir(d string) {
 	if w.made[d] {
 		return

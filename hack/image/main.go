@@ -1,5 +1,5 @@
-// Command image writes container images from files, and pushes them, where there is no docker daemon. The same files
-// and flags give the same digest.
+// Command image writes container images from files, and pushes them, without a docker daemon. The same files and flags
+// give the same digest.
 package main
 
 import (
@@ -32,7 +32,7 @@ func rootCommand() *cobra.Command {
 	return root
 }
 
-// buildFlags are the flags of build, before they are read.
+// buildFlags are the unparsed flags of build.
 type buildFlags struct {
 	out, name, labelsFile, user, created string
 	labels, archs, entrypoint            []string
@@ -43,7 +43,7 @@ func buildCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "build -o FILE.tar --name NAME:TAG PATH=FILE...",
 		Short: "Write an image of files and directories",
-		Long: "Write an image of files and directories. Of one architecture it is a docker archive, of several an OCI layout\n" +
+		Long: "Write an image of files and directories. One architecture gives a docker archive, several give an OCI layout\n" +
 			"with an image index. {arch} in a FILE stands for the architecture. Programs must be static, and of the architecture.",
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -69,7 +69,7 @@ func buildCommand() *cobra.Command {
 	flags.StringVar(&f.created, "created", "", "day that the image says it was made, like 2026-03-04")
 	flags.StringSliceVar(&f.entrypoint, "entrypoint", nil, "program and arguments")
 	for _, required := range []string{"output", "name"} {
-		// Only a flag that does not exist makes this fail.
+		// This fails only for a flag that does not exist.
 		_ = cmd.MarkFlagRequired(required)
 	}
 	return cmd
@@ -109,7 +109,7 @@ func pushCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "push FILE.tar REGISTRY/NAME:TAG",
 		Short: "Push an archive that build wrote, and print the name with the digest",
-		Long:  "Push an archive that build wrote, and print the name with the digest. Who you are is read from docker's configuration.",
+		Long:  "Push an archive that build wrote, and print the name with the digest. The credentials come from docker's configuration.",
 		Args:  cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			pinned, err := push(cmd.Context(), args[0], args[1])
@@ -125,7 +125,7 @@ func pushCommand() *cobra.Command {
 func digestCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "digest FILE.tar",
-		Short: "Print the digest that a registry will give an archive that build wrote",
+		Short: "Print the digest that an archive of build will have in a registry",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			d, err := digest(args[0])

@@ -19,8 +19,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
-// push sends an archive to a registry, and returns the name that pins it: with the digest of the index where there is
-// one. A registry on loopback is spoken to without TLS.
+// push pushes an archive to a registry and returns the name with the digest, which is that of the index if there is
+// one. It uses plain HTTP for a registry on loopback.
 func push(ctx context.Context, archive, ref string) (string, error) {
 	tag, err := name.NewTag(ref)
 	if err != nil {
@@ -29,7 +29,7 @@ func push(ctx context.Context, archive, ref string) (string, error) {
 	options := []remote.Option{remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain)}
 	digest, err := pushArchive(archive, tag, options)
 	if err != nil {
-		return "", fmt.Errorf("push %s to %s (docker's configuration says who you are: see docker login): %w", archive, tag, err)
+		return "", fmt.Errorf("push %s to %s (credentials come from docker's configuration: see docker login): %w", archive, tag, err)
 	}
 	return tag.Context().Name() + "@" + digest.String(), nil
 }
@@ -48,7 +48,7 @@ func pushArchive(archive string, tag name.Tag, options []remote.Option) (v1.Hash
 	return digest, err
 }
 
-// digest returns the digest that an archive's image has, or its index where there is one.
+// digest returns the digest of an archive's image, or of its index if it has one.
 func digest(archive string) (digest v1.Hash, err error) {
 	err = open(archive,
 		func(img v1.Image) (err error) {
@@ -65,7 +65,7 @@ func digest(archive string) (digest v1.Hash, err error) {
 	return digest, nil
 }
 
-// open hands what an archive holds to one of the two.
+// open calls the function for what the archive holds: an index or an image.
 func open(archive string, image func(v1.Image) error, index func(v1.ImageIndex) error) error {
 	dir, err := os.MkdirTemp("", "image-")
 	if err != nil {
@@ -90,7 +90,7 @@ func open(archive string, image func(v1.Image) error, index func(v1.ImageIndex) 
 	return image(img)
 }
 
-// onlyIndex returns the image index that build puts into a layout.
+// onlyIndex returns the image index that build writes into a layout.
 func onlyIndex(dir string) (v1.ImageIndex, error) {
 	root, err := layout.ImageIndexFromPath(dir)
 	if err != nil {
@@ -101,7 +101,7 @@ func onlyIndex(dir string) (v1.ImageIndex, error) {
 		return nil, err
 	}
 	if len(manifest.Manifests) != 1 || !manifest.Manifests[0].MediaType.IsIndex() {
-		return nil, errors.New("the layout does not hold one image index: make it by image build")
+		return nil, errors.New("the layout does not hold one image index: write it with image build")
 	}
 	return root.ImageIndex(manifest.Manifests[0].Digest)
 }

@@ -1,5 +1,5 @@
 // Command preflight runs Red Hat's certification checks on a bundle and on the operator's image, as far as they need
-// neither a cluster nor Red Hat's servers. It prints every result, and fails on one that is not explained.
+// neither a cluster nor Red Hat's servers. It prints every result and fails on failed checks without an explanation.
 package main
 
 import (
@@ -24,10 +24,10 @@ import (
 	"github.com/redhat-openshift-ecosystem/openshift-preflight/operator"
 )
 
-// archs are those whose image is checked.
+// archs are the architectures whose images are checked.
 var archs = []string{"amd64", "arm64"}
 
-// noCluster is a kubeconfig of a cluster that nobody answers for: the checks that ask one end as errors, at once, and
+// noCluster is a kubeconfig of a cluster that does not exist. Checks that need a cluster end as errors at once, and
 // never reach a cluster that the user happens to be logged in to.
 const noCluster = `apiVersion: v1
 kind: Config
@@ -41,7 +41,7 @@ users: [{name: none}]
 type options struct {
 	pusher            string // the built hack/image
 	bundle, image     string // archives
-	repository        string // of the image, as it will be published: a check reads its name
+	repository        string // name of the image when it is published: a check reads it
 	tag               string
 	explained, output string
 }
@@ -53,8 +53,8 @@ func main() {
 	flag.StringVar(&o.image, "image", "build/sonde-multiarch.tar", "archive of the operator's image")
 	flag.StringVar(&o.repository, "repository", "sonde/sonde", "repository of the operator's image")
 	flag.StringVar(&o.tag, "tag", "", "tag of both images, like v0.1.0")
-	flag.StringVar(&o.explained, "explained", "hack/preflight/explained.yaml", "what need not pass, and why")
-	flag.StringVar(&o.output, "output", "build/preflight", "directory for what the checks write")
+	flag.StringVar(&o.explained, "explained", "hack/preflight/explained.yaml", "file with the checks that need not pass, and why")
+	flag.StringVar(&o.output, "output", "build/preflight", "directory for the files of the checks")
 	flag.Parse()
 	if err := run(context.Background(), o); err != nil {
 		fmt.Fprintln(os.Stderr, "preflight:", err)
@@ -72,7 +72,7 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 	defer stop()
-	log.SetOutput(io.Discard) // a check tells each string that looks like an image
+	log.SetOutput(io.Discard) // a check logs each string that looks like an image
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	defer server.Close()
 	host := strings.TrimPrefix(server.URL, "http://")
@@ -86,15 +86,15 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 	var all []outcome
-	heard, logged := listen(ctx)
-	results, err := checkOperator(heard, bundle, o.output)
+	logCtx, logged := collectLogged(ctx)
+	results, err := checkOperator(logCtx, bundle, o.output)
 	if err != nil {
 		return err
 	}
 	all = append(all, outcomes("operator", results, logged())...)
 	for _, arch := range archs {
-		heard, logged := listen(ctx)
-		results, err := checkContainer(heard, image, arch, o.output)
+		logCtx, logged := collectLogged(ctx)
+		results, err := checkContainer(logCtx, image, arch, o.output)
 		if err != nil {
 			return err
 		}
@@ -115,8 +115,8 @@ func checkOperator(ctx context.Context, bundle, output string) (certification.Re
 	return results, nil
 }
 
-// checkContainer runs the checks for images without an operating system in them, which Red Hat chooses by the entry of
-// the project in its database.
+// checkContainer runs the checks for images without an operating system. Red Hat chooses these by the project's entry
+// in its database.
 func checkContainer(ctx context.Context, image, arch, output string) (certification.Results, error) {
 	ctx, err := withArtifacts(ctx, output+"/"+arch)
 	if err != nil {
@@ -140,12 +140,13 @@ func checkContainer(ctx context.Context, image, arch, output string) (certificat
 func withArtifacts(ctx context.Context, dir string) (context.Context, error) {
 	writer, err := artifacts.NewFilesystemWriter(artifacts.WithDirectory(dir))
 	if err != nil {
-		return nil, fmt.Errorf("make %s for what the checks write: %w", dir, err)
+		return nil, fmt.Errorf("create %s for the files of the checks: %w", dir, err)
 	}
 	return artifacts.ContextWithWriter(ctx, writer), nil
 }
 
-// offline sends whatever would leave this machine to a proxy that refuses it: loopback is never sent to a proxy.
+// offline sends everything that would leave this machine to a proxy that refuses it. Go never sends requests for
+// loopback to a proxy.
 func offline(ctx context.Context) (stop func(), err error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -166,7 +167,7 @@ func offline(ctx context.Context) (stop func(), err error) {
 	return func() { _ = refusal.Close() }, nil
 }
 
-// alone takes from the checks what they would find of this machine: the user's cluster, and an operator-sdk.
+// alone hides from the checks what they would find on this machine: the user's cluster, and an operator-sdk.
 func alone(output string) error {
 	kubeconfig := filepath.Join(output, "kubeconfig")
 	if err := errors.Join(os.MkdirAll(output, 0o755), os.WriteFile(kubeconfig, []byte(noCluster), 0o600)); err != nil {

@@ -24,12 +24,12 @@ const (
 	errored = "error"
 )
 
-// outcome of one check.
+// outcome is the result of one check.
 type outcome struct {
 	subject, check, state, detail string
 }
 
-// outcomes returns what the results hold and, of logged, those that they leave out: checks that are optional.
+// outcomes returns the outcomes in the results, and those in logged that the results leave out: optional checks.
 func outcomes(subject string, results certification.Results, logged []outcome) []outcome {
 	var all []outcome
 	for state, group := range map[string][]certification.Result{
@@ -53,8 +53,9 @@ func outcomes(subject string, results certification.Results, logged []outcome) [
 	return all
 }
 
-// listen returns a context whose logger collects the outcomes that the checks log, and tells them at the end.
-func listen(ctx context.Context) (context.Context, func() []outcome) {
+// collectLogged returns a context whose logger collects the outcomes that the checks log, and a function that returns
+// them.
+func collectLogged(ctx context.Context) (context.Context, func() []outcome) {
 	var all []outcome
 	logger := funcr.NewJSON(func(line string) {
 		var l struct{ Msg, Check, Result, Err string }
@@ -66,7 +67,7 @@ func listen(ctx context.Context) (context.Context, func() []outcome) {
 	return logr.NewContext(ctx, logger), func() []outcome { return all }
 }
 
-// readExplained returns why a check need not pass, by its name.
+// readExplained returns, by check, why the check need not pass.
 func readExplained(file string) (map[string]string, error) {
 	content, err := os.ReadFile(file)
 	if err != nil {
@@ -79,8 +80,8 @@ func readExplained(file string) (map[string]string, error) {
 	return explained, nil
 }
 
-// report prints all outcomes, and fails on those that neither passed nor are explained, and on explanations that
-// nothing needs any more.
+// report prints all outcomes. It fails on those that neither passed nor are explained, and on explanations that are no
+// longer needed.
 func report(out io.Writer, all []outcome, explained map[string]string) error {
 	var problems []error
 	used := map[string]bool{}
@@ -90,7 +91,7 @@ func report(out io.Writer, all []outcome, explained map[string]string) error {
 			used[o.check] = true
 			line += ": " + reason
 		} else if o.state != passed {
-			problems = append(problems, fmt.Errorf("%s: %s %s %s: correct it, or explain it", o.subject, o.check, o.state, o.detail))
+			problems = append(problems, fmt.Errorf("%s: %s %s %s: fix it, or explain it", o.subject, o.check, o.state, o.detail))
 		}
 		if _, err := fmt.Fprintln(out, line); err != nil {
 			return err
@@ -98,7 +99,7 @@ func report(out io.Writer, all []outcome, explained map[string]string) error {
 	}
 	for check := range explained {
 		if !used[check] {
-			problems = append(problems, fmt.Errorf("%s is explained and not needed: take the explanation out", check))
+			problems = append(problems, fmt.Errorf("%s is explained but not needed: remove the explanation", check))
 		}
 	}
 	if len(all) == 0 {

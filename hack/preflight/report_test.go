@@ -31,13 +31,13 @@ func TestReport(t *testing.T) {
 		"not explained": {
 			all:      []outcome{{subject: "operator", check: "A", state: failed}, {subject: "operator", check: "B", state: warned}},
 			wantOut:  "operator         failed  A\noperator         warned  B\n",
-			wantErrs: []string{"operator: A failed", "operator: B warned", "correct it, or explain it"},
+			wantErrs: []string{"operator: A failed", "operator: B warned", "fix it, or explain it"},
 		},
 		"explained for nothing": {
 			all:       []outcome{{subject: "operator", check: "A", state: passed}},
 			explained: map[string]string{"A": "was broken", "gone": "an older preflight had it"},
 			wantOut:   "operator         passed  A\n",
-			wantErrs:  []string{"A is explained and not needed", "gone is explained and not needed"},
+			wantErrs:  []string{"A is explained but not needed", "gone is explained but not needed"},
 		},
 		"nothing was run": {wantErrs: []string{"no check was run"}},
 	} {
@@ -53,7 +53,7 @@ func TestReport(t *testing.T) {
 			}
 			for _, want := range tc.wantErrs {
 				if !strings.Contains(err.Error(), want) {
-					t.Errorf("error is %v, want one that says %q", err, want)
+					t.Errorf("got error %v, want one that contains %q", err, want)
 				}
 			}
 		})
@@ -73,9 +73,9 @@ func TestExplanationsAreAMap(t *testing.T) {
 	}
 }
 
-func TestOptionalChecksAreHeard(t *testing.T) {
+func TestOptionalChecksAreReported(t *testing.T) {
 	t.Parallel()
-	ctx, logged := listen(t.Context())
+	ctx, logged := collectLogged(t.Context())
 	logger := logr.FromContextOrDiscard(ctx)
 	for check, result := range map[string]string{"A": "PASSED", "B": "FAILED", "C": "ERROR", "D": "WARNING"} {
 		logger.WithValues("check", check).WithValues("result", result).Info("check completed")

@@ -1,8 +1,6 @@
-// Command openshift-apiserver is the upstream kube-apiserver with the admission
-// of OpenShift that decides under which SecurityContextConstraints a Pod runs.
-// The plugins are OpenShift's own; how they are registered, ordered and kept out
-// of a few namespaces follows what openshift/kubernetes does in
-// openshift-kube-apiserver/admission. No source of Kubernetes is changed.
+// Command openshift-apiserver is the upstream kube-apiserver with OpenShift's admission, which chooses the
+// SecurityContextConstraints of a Pod. The plugins are OpenShift's own. Their registration, order and exemption of a
+// few namespaces follow openshift/kubernetes, openshift-kube-apiserver/admission. No Kubernetes source is changed.
 package main
 
 import (
@@ -53,19 +51,18 @@ const (
 	constraintPlugin = sccadmission.PluginName
 	execPlugin       = "security.openshift.io/SCCExecRestrictions"
 
-	// resync is how often the informer goes through what it holds.
+	// resync is the interval at which the informer processes all its objects again.
 	resync = 10 * time.Minute
-	// crdInterval is how often it is asked whether the CRD is there.
+	// crdInterval is the interval between checks for the CRD.
 	crdInterval = 200 * time.Millisecond
 )
 
-// switchedOn are plugins that OpenShift turns on beyond the upstream defaults.
-// The first one refuses blockOwnerDeletion to whom may not update the finalizers
-// of the owner, which is where operators that work elsewhere fail.
+// switchedOn are plugins that OpenShift enables beyond the upstream defaults. The first one refuses blockOwnerDeletion
+// to users who may not update the owner's finalizers. Operators that work elsewhere often fail there.
 var switchedOn = []string{"OwnerReferencesPermissionEnforcement", "PodNodeSelector", "PodTolerationRestriction", "NodeRestriction"}
 
-// bootNamespaces run what OpenShift itself needs to start, so its SCC admission
-// leaves them alone, as well as namespaces labelled with these run levels.
+// bootNamespaces run what OpenShift itself needs to start. Its SCC admission exempts them, and namespaces labelled with
+// these run levels.
 var (
 	bootNamespaces = sets.New("default", "kube-system", "kube-public", "openshift", "openshift-infra", "openshift-node")
 	bootRunLevels  = sets.New("0", "1")
@@ -75,8 +72,8 @@ const runLevelLabel = "openshift.io/run-level"
 
 func main() { os.Exit(cli.Run(newCommand())) }
 
-// newCommand is app.NewAPIServerCommand of k8s.io/kubernetes, which offers no
-// way to change its options, with them changed.
+// newCommand is app.NewAPIServerCommand of k8s.io/kubernetes with changed options, because that function offers no way
+// to change them.
 func newCommand() *cobra.Command {
 	s := options.NewServerRunOptions()
 	addConstraints(s)
@@ -119,8 +116,8 @@ func newCommand() *cobra.Command {
 	return cmd
 }
 
-// addConstraints registers the two plugins after those of Kubernetes and before
-// mutating webhooks. A registered plugin that is not among those off is on.
+// addConstraints registers the two plugins after those of Kubernetes and before mutating webhooks. A registered plugin
+// is on unless it is listed as off.
 func addConstraints(s *options.ServerRunOptions) {
 	a := s.Admission.GenericAdmission
 	a.Plugins.Register(constraintPlugin, func(io.Reader) (admission.Interface, error) {
@@ -148,7 +145,7 @@ func (e *exemption) exempt(a admission.Attributes) bool {
 		return true
 	}
 	ns, err := e.namespaces.Get(a.GetNamespace())
-	// A namespace so new that it is not yet in the cache is nobody's boot namespace.
+	// A namespace that is too new for the cache is not a boot namespace.
 	return err == nil && bootRunLevels.Has(ns.Labels[runLevelLabel])
 }
 
@@ -200,8 +197,7 @@ type execAdmission interface {
 	SetExternalKubeClientSet(client kubernetes.Interface)
 }
 
-// execRestriction is the plugin that refuses exec and attach into a Pod that the
-// caller could not have made.
+// execRestriction is the plugin that refuses exec and attach into a Pod that the caller could not have created.
 type execRestriction struct {
 	execAdmission
 	exemption
@@ -228,8 +224,7 @@ func (e *execRestriction) Validate(ctx context.Context, a admission.Attributes, 
 	return e.execAdmission.Validate(ctx, a, o)
 }
 
-// informer is fed by the API server's own dynamic client: here SCCs are custom
-// resources.
+// informer reads SCCs, which are custom resources here, through the API server's own dynamic client.
 type informer struct{ cache.SharedIndexInformer }
 
 func (i *informer) Informer() cache.SharedIndexInformer { return i.SharedIndexInformer }
@@ -249,8 +244,7 @@ func sharedInformer(d dynamic.Interface) *informer {
 		lw := plainLists{&cache.ListWatch{ListWithContextFunc: s.list, WatchFuncWithContext: s.watch}}
 		shared = &informer{cache.NewSharedIndexInformer(lw, &securityv1.SecurityContextConstraints{}, resync, cache.Indexers{})}
 		go func() {
-			// The CRD comes after the API server. The informer itself would back off
-			// for up to a minute.
+			// The CRD is created after the API server starts. The informer itself would back off for up to a minute.
 			for {
 				if _, err := s.list(context.Background(), metav1.ListOptions{Limit: 1}); err == nil {
 					break
@@ -263,8 +257,8 @@ func sharedInformer(d dynamic.Interface) *informer {
 	return shared
 }
 
-// plainLists makes the informer list first and watch then: a watch that begins
-// with the list ends it by a mark that the conversion below does not keep.
+// plainLists makes the informer list before it watches. A watch that streams the list marks its end with an annotation
+// that the conversion below drops.
 type plainLists struct{ *cache.ListWatch }
 
 func (plainLists) IsWatchListSemanticsUnSupported() bool { return true }
@@ -303,7 +297,7 @@ func (s source) watch(ctx context.Context, o metav1.ListOptions) (watch.Interfac
 		}
 		scc, err := typedSCC(u)
 		if err != nil {
-			// The schema lets nothing through that does not convert.
+			// The schema accepts only objects that convert.
 			return e, false
 		}
 		e.Object = scc

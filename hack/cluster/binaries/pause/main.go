@@ -1,5 +1,5 @@
-// Command pause is the first process of every Pod: it holds the Pod's
-// namespaces open and, where containers share a pid namespace, reaps orphans.
+// Command pause is the first process of every Pod. It keeps the Pod's namespaces open and reaps orphans where
+// containers share a pid namespace.
 package main
 
 import (

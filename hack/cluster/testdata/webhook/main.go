@@ -1,6 +1,5 @@
-// Command webhook is a mutating webhook for the end-to-end test: it adds the
-// annotation mutated-by=webhook to every object it is asked about. It serves
-// TLS on port 9443 with the key pair in /tls.
+// Command webhook is a mutating webhook for the end-to-end test. It adds the annotation mutated-by=webhook to every
+// object in a request. It serves TLS on port 9443 with the key pair in /tls.
 package main
 
 import (
