@@ -15,11 +15,11 @@ import (
 	"github.com/sonde-operator/sonde/agents/trace/output"
 )
 
-// Records are handed on as they are, whole and in their order.
+// Binary records are written unchanged, complete and in order.
 func TestBinary(t *testing.T) {
 	const n = 20_000
 	pod := newTestPod(t, testUID)
-	let := pod.startReads(t, n)
+	release := pod.startReads(t, n)
 	events, reads, last := 0, 0, uint64(0)
 	r := start(t, &Config{PodUID: testUID, Groups: []decode.Group{decode.GroupIO}, Binary: true, Out: sinkFunc(func(records []byte, want int) (int, error) {
 		took := 0
@@ -44,7 +44,7 @@ func TestBinary(t *testing.T) {
 		events += took
 		return took, nil
 	})})
-	let()
+	release()
 	r.cancel()
 	<-r.done
 	a := r.result.Account
@@ -65,7 +65,7 @@ func ringOf(events int) kernel.Ring {
 	return kernel.Ring{Ring: r}
 }
 
-// Each record is copied once, in its order, up to a time, and to the limit of events.
+// Each record is copied once, in order, up to a time and to the limit of events.
 func TestCopyRun(t *testing.T) {
 	const all = 2000 // more than fit into one write
 	for name, tc := range map[string]struct{ until, limit, want uint64 }{

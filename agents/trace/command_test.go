@@ -14,8 +14,8 @@ import (
 	"github.com/sonde-operator/sonde/agents/trace/kernel"
 )
 
-// lies is where a program is, without links.
-func lies(t *testing.T, program string) string {
+// resolved is a program's path without links.
+func resolved(t *testing.T, program string) string {
 	t.Helper()
 	path, err := filepath.EvalSymlinks(program)
 	if err != nil {
@@ -24,8 +24,8 @@ func lies(t *testing.T, program string) string {
 	return path
 }
 
-// copied makes a program of another name.
-func copied(t *testing.T, program, name string) string {
+// copyProgram copies a program under another name.
+func copyProgram(t *testing.T, program, name string) string {
 	t.Helper()
 	b, err := os.ReadFile(program)
 	if err != nil {
@@ -38,11 +38,11 @@ func copied(t *testing.T, program, name string) string {
 	return path
 }
 
-// What a shell does that starts cat, which becomes cat itself at last: seen by what each command has of it.
+// A shell starts several programs, and becomes cat at last: each command selects its part.
 func TestCommand(t *testing.T) {
 	const script = `cat /etc/hostname; cat </etc/hosts; cd "$1" && ./tool /etc/passwd; "$2" /etc/group; exec cat /etc/fstab`
 	pod := newTestPod(t, testUID)
-	tool := copied(t, "/bin/cat", "tool")
+	tool := copyProgram(t, "/bin/cat", "tool")
 	link := filepath.Join(t.TempDir(), "a-link-to-cat")
 	if err := os.Symlink("/bin/cat", link); err != nil {
 		t.Fatal(err)
@@ -55,16 +55,16 @@ func TestCommand(t *testing.T) {
 	}{
 		"everything":         {execs: []string{"sh", "cat", "tool", "a-link-to-cat"}, want: all},
 		"by name":            {command: kernel.Command{Name: "cat"}, execs: []string{"cat", "a-link-to-cat"}, want: []string{"/etc/hostname", "/etc/group", "/etc/fstab"}},
-		"by path":            {command: kernel.Command{Name: lies(t, "/bin/cat")}, execs: []string{"cat", "a-link-to-cat"}, want: []string{"/etc/hostname", "/etc/group", "/etc/fstab"}},
+		"by path":            {command: kernel.Command{Name: resolved(t, "/bin/cat")}, execs: []string{"cat", "a-link-to-cat"}, want: []string{"/etc/hostname", "/etc/group", "/etc/fstab"}},
 		"called by path":     {command: kernel.Command{Name: tool}, execs: []string{"tool"}, want: []string{"/etc/passwd"}},
 		"by the path called": {command: kernel.Command{Name: link}, execs: []string{"a-link-to-cat"}, want: []string{"/etc/group"}},
 		// A shell opens what it redirects, and is what it starts until that has its program.
 		"the shell":             {command: kernel.Command{Name: "sh"}, execs: []string{"sh", "cat", "tool", "a-link-to-cat"}, want: []string{"/etc/hosts"}},
-		"the shell by path":     {command: kernel.Command{Name: lies(t, "/bin/sh")}, execs: []string{"sh", "cat", "tool", "a-link-to-cat"}, want: []string{"/etc/hosts"}},
+		"the shell by path":     {command: kernel.Command{Name: resolved(t, "/bin/sh")}, execs: []string{"sh", "cat", "tool", "a-link-to-cat"}, want: []string{"/etc/hosts"}},
 		"the shell, children":   {command: kernel.Command{Name: "sh", Children: true}, execs: []string{"sh", "cat", "tool", "a-link-to-cat"}, want: all},
 		"part of a name":        {command: kernel.Command{Name: "ca"}},
 		"part of a path":        {command: kernel.Command{Name: "/cat"}},
-		"another directory":     {command: kernel.Command{Name: "/nowhere" + lies(t, "/bin/cat")}},
+		"another directory":     {command: kernel.Command{Name: "/nowhere" + resolved(t, "/bin/cat")}},
 		"longer than any":       {command: kernel.Command{Name: strings.Repeat("x", 255)}},
 		"the longest that fits": {command: kernel.Command{Name: strings.Repeat("/x", 32)}},
 		"a name, children":      {command: kernel.Command{Name: "tool", Children: true}, execs: []string{"tool"}, want: []string{"/etc/passwd"}},
@@ -100,11 +100,10 @@ func TestCommand(t *testing.T) {
 	}
 }
 
-// Processes that run already when the trace begins, and what they have started: those of the command are known with all of
-// their threads, and children as far as they are asked for.
-func TestCommandThatRuns(t *testing.T) {
+// Processes of the command that run when the trace begins are recorded with all threads, and with their children on request.
+func TestRunningCommand(t *testing.T) {
 	pod := newTestPod(t, testUID)
-	shell := copied(t, "/bin/sh", "a-tool")
+	shell := copyProgram(t, "/bin/sh", "a-tool")
 	for name, tc := range map[string]struct {
 		command kernel.Command
 		shell   bool // whether what the shell opens is there, and what
@@ -147,10 +146,10 @@ func TestCommandThatRuns(t *testing.T) {
 	}
 }
 
-// threadsEach is how many threads the program has from its start, and how many it makes later.
+// threadsEach is how many threads the workload has at the start, and how many it makes later.
 const threadsEach = 3
 
-// threads waits for a byte, and then has each of its threads, old and new, open a file.
+// threads waits for a byte; then each of its threads, old and new, opens a file.
 func threads() {
 	open, up := make(chan struct{}), make(chan struct{})
 	thread := func() {
@@ -163,7 +162,7 @@ func threads() {
 		}
 		_ = unix.Close(fd)
 		up <- struct{}{}
-		select {} // nobody gets this thread's place
+		select {} // keeps the thread for itself
 	}
 	await := func(n int) {
 		for range n {
@@ -185,11 +184,11 @@ func threads() {
 	unix.Exit(0)
 }
 
-func TestCommandsThreads(t *testing.T) {
+func TestThreadsOfACommand(t *testing.T) {
 	pod := newTestPod(t, testUID)
-	_, let := pod.startToy(t, "threads", 0)
+	_, release := pod.startWorkload(t, "threads", 0)
 	r := start(t, &Config{PodUID: testUID, Groups: []decode.Group{decode.GroupFile}, Command: &kernel.Command{Name: filepath.Base(os.Args[0])}})
-	let()
+	release()
 	tids := map[int]bool{}
 	for _, l := range r.stop() {
 		if l.Call == "openat" && l.Path == "/etc/hostname" {

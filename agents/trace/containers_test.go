@@ -16,7 +16,7 @@ import (
 	"github.com/sonde-operator/sonde/agents/trace/kernel"
 )
 
-// another container of the Pod, by the last digits of its number.
+// another makes a container of the Pod with these last digits in its ID.
 func (p *testPod) another(t *testing.T, digits string) *testPod {
 	t.Helper()
 	c := &testPod{uid: p.uid, dir: filepath.Join(filepath.Dir(p.dir), testContainer[:len(testContainer)-len(digits)]+digits)}
@@ -31,7 +31,7 @@ func (p *testPod) another(t *testing.T, digits string) *testPod {
 	return c
 }
 
-// holdAs holds a program in a container that has a name: as a kubelet has it, by the source of something that is mounted.
+// holdAs holds a program in a container with a name, which is in the source of a mount, as the kubelet's is.
 func (p *testPod) holdAs(t *testing.T, name string, args ...string) *held {
 	t.Helper()
 	source := filepath.Join(t.TempDir(), "pods", p.uid, "containers", name, "0a1b2c3d")
@@ -56,8 +56,8 @@ func (p *testPod) holdAs(t *testing.T, name string, args ...string) *held {
 	}
 }
 
-// Of a Pod's containers only those that are named, also such as come during the trace, with what is done in their cgroups
-// before anybody can know whose they are. Of the others nothing, and the kernel does not tell of them any more.
+// Only selected containers are recorded, also those that start during the trace, with what happens in their cgroups before
+// their names are known. The kernel no longer records the others.
 func TestContainers(t *testing.T) {
 	web := newTestPod(t, testUID)
 	log, late, lateLog := web.another(t, "b1"), web.another(t, "b2"), web.another(t, "b3")
@@ -92,7 +92,7 @@ func TestContainers(t *testing.T) {
 	}
 	for _, name := range []string{"log", "late-log"} {
 		if pid := in[name].cmd.Process.Pid; len(names[pid]) > 0 {
-			t.Errorf("container %s, which nobody asked for, has lines: opened %v", name, opened[pid])
+			t.Errorf("container %s, which is not selected, has lines: opened %v", name, opened[pid])
 		}
 	}
 	if before != 1 {
@@ -103,7 +103,7 @@ func TestContainers(t *testing.T) {
 	}
 }
 
-// awaitLeftOut waits until the kernel leaves out so many cgroups.
+// awaitLeftOut waits until the kernel excludes so many cgroups.
 func awaitLeftOut(t *testing.T, tr *Trace, want int) {
 	t.Helper()
 	var cgroup uint64
@@ -121,8 +121,8 @@ func awaitLeftOut(t *testing.T, tr *Trace, want int) {
 	t.Fatalf("the kernel leaves out %d cgroups, want %d", n, want)
 }
 
-// What nobody can know to be another's is written: here of a cgroup whose processes have the root of the node.
-func TestContainerThatNobodyKnows(t *testing.T) {
+// Events of a cgroup whose container cannot be found are written: here its processes have the node's root.
+func TestUnknownContainer(t *testing.T) {
 	pod := newTestPod(t, testUID)
 	h := pod.hold(t, "", "/bin/cat", "/etc/hostname")
 	r := start(t, &Config{PodUID: testUID, Groups: []decode.Group{decode.GroupFile}, Containers: []string{"web"}})
@@ -140,12 +140,12 @@ func holding(text *bytes.Buffer, maxEvents uint64) *Trace {
 	})})
 }
 
-// heldAt is an event of a cgroup at a time.
+// heldAt is a record of a cgroup at a time.
 func heldAt(cgroup, at uint64) *kernel.Record {
 	return &kernel.Record{Head: &kernel.Head{Cgroup: cgroup, Time: at}}
 }
 
-// What waits for one cgroup holds up all that came after it, and nothing that came before; it keeps the order.
+// An undecided cgroup delays the events after its first one, and keeps their order.
 func TestHold(t *testing.T) {
 	const web, log, dead = 11, 12, 13
 	var text bytes.Buffer
@@ -172,7 +172,7 @@ func TestHold(t *testing.T) {
 	written(5, "web 1\n")
 	tr.containers.decide(log, "log")
 	written(5, "web 1\nweb 3\n")
-	tr.containers.undecided[dead] = false // it has no process any more
+	tr.containers.undecided[dead] = false // it has no more processes
 	written(5, "web 1\nweb 3\ndead 4\nweb 5\n")
 	put(dead, 6, "dead 6")
 	written(5+maxHeldTime, "web 1\nweb 3\ndead 4\nweb 5\n")
@@ -182,7 +182,7 @@ func TestHold(t *testing.T) {
 	}
 }
 
-// What is held is bounded, and counted where it cannot be written.
+// Held events are bounded, and counted if they cannot be written.
 func TestHoldIsBounded(t *testing.T) {
 	var text bytes.Buffer
 	tr := holding(&text, 0)
@@ -204,7 +204,7 @@ func TestHoldIsBounded(t *testing.T) {
 	}
 }
 
-// A limit of events counts what is written, not what is held.
+// A limit of events counts written events, not held ones.
 func TestHoldWithALimit(t *testing.T) {
 	var text bytes.Buffer
 	tr := holding(&text, 2)

@@ -16,12 +16,12 @@ import (
 	"github.com/sonde-operator/sonde/agents/trace/kernel/kerneltest"
 )
 
-// What a read of a byte costs the Pod, a stranger, and the reader: go test -bench Read -run XXX ./agents/trace. Figures
-// that are compared with others' are make bench's.
+// The cost of a read of one byte for the Pod, for another process, and for the reader: go test -bench Read -run XXX
+// ./agents/trace. Published figures are from make bench.
 func BenchmarkRead(b *testing.B) {
 	for _, groups := range [][]decode.Group{nil, {decode.GroupIO}} {
 		for _, inPod := range []bool{true, false} {
-			name := map[bool]string{true: "Pod", false: "stranger"}[inPod]
+			name := map[bool]string{true: "Pod", false: "other process"}[inPod]
 			if groups != nil {
 				name += ", traced"
 			}
@@ -40,7 +40,7 @@ func benchmarkRead(b *testing.B, groups []decode.Group, inPod bool) {
 	}
 	n := max(b.N, 100_000)
 	cmd := exec.CommandContext(b.Context(), "/bin/sh", "-c", `echo $$ >"$0" && exec "$@"`, procs, "/usr/bin/taskset", "1", os.Args[0])
-	cmd.Env = append(os.Environ(), toyEnv+"=reads", toyCount+"="+strconv.Itoa(n))
+	cmd.Env = append(os.Environ(), workloadEnv+"=reads", workloadCount+"="+strconv.Itoa(n))
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		b.Fatal(err)
@@ -74,8 +74,7 @@ func benchmarkRead(b *testing.B, groups []decode.Group, inPod bool) {
 	}
 }
 
-// What the reader takes to make lines of events, without reading rings and writing files: go test -bench Events -run XXX
-// ./agents/trace.
+// The cost of making lines of events, without rings and files: go test -bench Events -run XXX ./agents/trace.
 func BenchmarkEvents(b *testing.B) {
 	for name, records := range map[string][][]byte{
 		"read":             {kerneltest.Call(unix.SYS_READ, []uint64{3, 0xc000012345, 1})},

@@ -13,13 +13,13 @@ import (
 	"github.com/sonde-operator/sonde/agents/trace/decode"
 )
 
-// execution is what both write of a program that was started.
+// execution is how both write the start of a program.
 const execution = "execve(*) = 0x0"
 
-// Programs in two containers of one Pod are each seen by strace and by the tracer, in one run: each thread made the same
-// calls in the same order, with the same arguments and results. Between them they make every call that is traced.
-// docs/trace.md says what else differs.
-func TestTheSameAsStrace(t *testing.T) {
+// strace and the tracer record two programs in two containers of one Pod in one run: each thread made the same calls in the
+// same order, with the same arguments and results. Together the programs make every call that is traced. docs/trace.md
+// lists the differences.
+func TestAgreesWithStrace(t *testing.T) {
 	pod := newTestPod(t, testUID)
 	idle := pod.hold(t, "", "/bin/true") // so that the Pod has a process
 	programs := map[string]*straced{
@@ -59,7 +59,7 @@ func TestTheSameAsStrace(t *testing.T) {
 // straced is a program that runs under strace in a container of the Pod.
 type straced struct {
 	cgroup, program string
-	least           int // calls that are to be compared
+	least           int // calls to compare
 	traces          string
 	cmd             *exec.Cmd
 	out             strings.Builder
@@ -72,10 +72,10 @@ func (p *straced) prepare(t *testing.T) {
 		t.Fatal("strace is missing: make deps installs it")
 	}
 	p.traces = t.TempDir()
-	// strace is in the Pod too: so its child is from its first instruction on.
+	// strace is in the Pod, too, so that its child is from its first instruction on.
 	p.cmd = exec.CommandContext(t.Context(), "/bin/sh", "-c", `echo $$ >"$0" && exec "$@"`, filepath.Join(p.cgroup, "cgroup.procs"),
 		strace, "-ff", "-qq", "-e", "raw=all", "-e", "signal=none", "-o", filepath.Join(p.traces, "strace"), p.program)
-	p.cmd.Env = append(os.Environ(), toyEnv+"=calls", toyDir+"="+t.TempDir())
+	p.cmd.Env = append(os.Environ(), workloadEnv+"=calls", workloadDir+"="+t.TempDir())
 	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.out
 }
 
@@ -87,7 +87,7 @@ func (p *straced) compare(t *testing.T, lines []line, made map[string]bool) {
 	for i := range lines {
 		l := &lines[i]
 		if l.Call != decode.EventExec && (l.Ret == nil || byName(l.Call) == nil) {
-			continue // no call: fork is an event, too
+			continue // not a call: fork is also the name of an event
 		}
 		if _, known := want[l.HostTID]; known {
 			got[l.HostTID] = append(got[l.HostTID], raw(l))
@@ -98,12 +98,12 @@ func (p *straced) compare(t *testing.T, lines []line, made map[string]bool) {
 	compared := 0
 	for tid, w := range want {
 		g := got[tid]
-		if len(w.calls) > 0 && w.calls[0] == execution { // before, it was strace's own child
+		if len(w.calls) > 0 && w.calls[0] == execution { // skips what it did as strace's child
 			for len(g) > 0 && g[0] != execution {
 				g = g[1:]
 			}
 		}
-		if w.lacks(g) {
+		if w.lacksCutCall(g) {
 			g = g[:len(w.calls)]
 		}
 		compared += len(w.calls)
@@ -124,7 +124,7 @@ func (p *straced) compare(t *testing.T, lines []line, made map[string]bool) {
 // programsDir, in the environment, is where the programs of testdata are already: a virtual machine has no compiler.
 const programsDir = "SONDE_TEST_PROGRAMS"
 
-// compile makes a program of a source in testdata.
+// compile compiles a source in testdata.
 func compile(t *testing.T, source string, options ...string) string {
 	t.Helper()
 	name := strings.TrimSuffix(source, filepath.Ext(source))

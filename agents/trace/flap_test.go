@@ -14,9 +14,9 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
 )
 
-// Programs that copy a file, as FLAP's toys do, once by reading and writing and once by mapping both: each line is one
-// that FLAP's readers know, and each call has an enter and an exit, one behind the other.
-func TestFlapOfToys(t *testing.T) {
+// Programs that copy a file, as FLAP's toys do, by read and write and by mmap: FLAP's readers know each line, and each call
+// has an enter line followed by its exit line.
+func TestFlapOfWorkloads(t *testing.T) {
 	program := compile(t, "copy.c")
 	for name, tc := range map[string]struct {
 		how  string
@@ -63,10 +63,10 @@ func TestFlapOfToys(t *testing.T) {
 	}
 }
 
-// flapCall is an enter with its exit.
+// flapCall is an enter line with its exit line.
 type flapCall struct{ enter, exit tracefmt.FlapLine }
 
-// readFlap reads a file of FLAP.
+// readFlap reads a file in FLAP's format.
 func readFlap(t *testing.T, text string) []flapCall {
 	t.Helper()
 	var calls []flapCall
@@ -91,7 +91,7 @@ func readFlap(t *testing.T, text string) []flapCall {
 	return calls
 }
 
-// wantFlap looks for calls of a process in a file, and for a fault in what it has mapped.
+// wantFlap checks for calls of a process in a file, and for a fault in its mapping.
 func wantFlap(t *testing.T, source string, calls []flapCall, pid int, want []string) {
 	t.Helper()
 	made := map[string]bool{}

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// talking is a toy of the Pod that says where it is, and waits.
-type talking struct {
+// interactive is a workload that prints lines and waits for input between them.
+type interactive struct {
 	t   *testing.T
 	cmd *exec.Cmd
 	dir string
@@ -23,13 +23,13 @@ type talking struct {
 	out *bufio.Reader
 }
 
-// talk starts a toy in the Pod, with a network namespace of its own or the node's.
-func (p *testPod) talk(t *testing.T, toy string, ownNet bool) *talking {
+// startInteractive starts a workload in the Pod, with its own network namespace or the node's.
+func (p *testPod) startInteractive(t *testing.T, workload string, ownNet bool) *interactive {
 	t.Helper()
-	k := &talking{t: t, dir: t.TempDir()}
+	k := &interactive{t: t, dir: t.TempDir()}
 	k.cmd = exec.CommandContext(t.Context(), "/bin/sh", "-c", `echo $$ >"$0" && exec "$@"`, filepath.Join(p.dir, "cgroup.procs"), os.Args[0])
-	// A call that a signal interrupts is made again, and counts twice; Go interrupts itself.
-	k.cmd.Env = append(os.Environ(), "GODEBUG=asyncpreemptoff=1", toyEnv+"="+toy, toyDir+"="+k.dir)
+	// A call that a signal interrupts is restarted, and counts twice; Go preempts itself by signals.
+	k.cmd.Env = append(os.Environ(), "GODEBUG=asyncpreemptoff=1", workloadEnv+"="+workload, workloadDir+"="+k.dir)
 	k.cmd.Stderr = os.Stderr
 	if ownNet {
 		k.cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
@@ -53,26 +53,26 @@ func (p *testPod) talk(t *testing.T, toy string, ownNet bool) *talking {
 	return k
 }
 
-// says waits for the toy's next line, and returns what stands in it behind a word.
-func (k *talking) says(word string) string {
+// expect reads the workload's next line, which starts with word, and returns the rest.
+func (k *interactive) expect(word string) string {
 	k.t.Helper()
 	line, err := k.out.ReadString('\n')
 	rest, ok := strings.CutPrefix(line, word)
 	if err != nil || !ok {
-		k.t.Fatalf("the toy says %q, want %q (%v)", line, word, err)
+		k.t.Fatalf("the workload says %q, want %q (%v)", line, word, err)
 	}
 	return strings.TrimSpace(rest)
 }
 
-func (k *talking) goOn() {
+func (k *interactive) resume() {
 	k.t.Helper()
 	if _, err := k.in.Write([]byte("x")); err != nil {
 		k.t.Fatal(err)
 	}
 }
 
-// netNS is the number of the toy's namespace.
-func (k *talking) netNS() uint32 {
+// netNS is the number of the workload's network namespace.
+func (k *interactive) netNS() uint32 {
 	k.t.Helper()
 	var st unix.Stat_t
 	if err := unix.Stat(fmt.Sprintf("/proc/%d/ns/net", k.cmd.Process.Pid), &st); err != nil {

@@ -14,12 +14,12 @@ import (
 	"github.com/sonde-operator/sonde/agents/trace/decode"
 )
 
-// A process that writes to pages that it has just been given: each is a page fault at an address in it.
+// Each first write to a page of a new mapping is a page fault.
 func TestPageFaults(t *testing.T) {
 	pod := newTestPod(t, testUID)
-	pid, let := pod.startToy(t, "touch", 0)
+	pid, release := pod.startWorkload(t, "touch", 0)
 	r := start(t, &Config{PodUID: testUID, Groups: []decode.Group{decode.GroupMemory}, Durations: true})
-	let()
+	release()
 	lines := r.stop()
 	i := slices.IndexFunc(lines, func(l line) bool { return l.Call == "mmap" && argOf(t, &l, "length") == touched<<12 })
 	if i < 0 {
@@ -29,7 +29,7 @@ func TestPageFaults(t *testing.T) {
 	faults, measured := map[uint64]int{}, 0
 	for _, l := range lines {
 		if l.Group != string(decode.GroupMemory) {
-			t.Errorf("nobody asked for %+v", l)
+			t.Errorf("not requested: %+v", l)
 		}
 		if l.Call != decode.EventFault || l.HostPID != pid {
 			continue
@@ -46,7 +46,7 @@ func TestPageFaults(t *testing.T) {
 			measured++
 		}
 	}
-	// One that takes very long, as on a machine that has much else to do, is written before its end.
+	// A fault that takes very long, as on a busy machine, is written before its end.
 	least := 0
 	if watchesFunctions(t) {
 		least = touched * 9 / 10
@@ -60,7 +60,7 @@ func TestPageFaults(t *testing.T) {
 	}
 }
 
-// watchesFunctions reports whether the kernel lets a program watch the end of a function: not all do.
+// watchesFunctions reports whether the kernel supports fexit.
 func watchesFunctions(t *testing.T) bool {
 	t.Helper()
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
@@ -81,7 +81,7 @@ func watchesFunctions(t *testing.T) bool {
 	return true
 }
 
-// A path is of what the descriptor is; without the group file nobody knows what that has become.
+// A mapping has the path of its descriptor, which is only known with the group file.
 func TestPathOfAMapping(t *testing.T) {
 	program := compile(t, "copy.c")
 	for name, tc := range map[string]struct {
@@ -109,7 +109,7 @@ func TestPathOfAMapping(t *testing.T) {
 	}
 }
 
-// argOf is an argument that is a number.
+// argOf returns a numeric argument.
 func argOf(t *testing.T, l *line, name string) uint64 {
 	t.Helper()
 	n, err := strconv.ParseUint(asText(l.Args[name]), 0, 64)
@@ -119,5 +119,5 @@ func argOf(t *testing.T, l *line, name string) uint64 {
 	return n
 }
 
-// asText is a value as it is written.
+// asText formats a value as it is written.
 func asText(v any) string { return fmt.Sprint(v) }

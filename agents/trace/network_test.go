@@ -17,13 +17,13 @@ import (
 	"github.com/sonde-operator/sonde/agents/trace/output"
 )
 
-// Pods of these tests, whose programs stay for a while.
+// UIDs of these tests' Pods, whose programs stay for a while.
 const (
-	talkingUID   = "22222222-1b0c-4e0e-9d1b-5a3b6c7d8e9f"
-	strangersUID = "33333333-1b0c-4e0e-9d1b-5a3b6c7d8e9f"
+	interactiveUID = "22222222-1b0c-4e0e-9d1b-5a3b6c7d8e9f"
+	otherPodUID    = "33333333-1b0c-4e0e-9d1b-5a3b6c7d8e9f"
 )
 
-// is compares an argument with a text; numbers are as they are written.
+// is compares an argument with a text; numbers are compared as they are written.
 func (l *line) is(name, want string) bool { return l.arg(name) == want }
 
 func (l *line) arg(name string) string {
@@ -37,7 +37,7 @@ func (l *line) arg(name string) string {
 	}
 }
 
-// connectionOf says what is always the same of a connection: a client's own port is not.
+// connectionOf describes a connection without the client's port, which differs each time.
 func connectionOf(l *line) string {
 	at := "to " + l.arg("remote")
 	if l.is("role", "server") {
@@ -53,20 +53,20 @@ func connectionOf(l *line) string {
 	return strings.TrimSpace(s + " " + l.Errno)
 }
 
-// Every connection of the Pod's namespace is told of once, with its bytes, its end and its owner; another Pod does the
-// same meanwhile in its own, of which nothing is seen.
+// Every connection of the Pod's namespace is recorded once, with its bytes, its end and its owner. Another Pod does the same
+// in its own namespace, and is not recorded.
 func TestConnections(t *testing.T) {
-	pod, other := newTestPod(t, talkingUID), newTestPod(t, strangersUID)
-	toy, stranger := pod.talk(t, "network", true), other.talk(t, "network", true)
-	toy.says("ready")
-	stranger.says("ready")
-	r := start(t, &Config{PodUID: talkingUID, NetNS: toy.netNS(), Groups: []decode.Group{decode.GroupFile, decode.GroupIO, decode.GroupNetwork}, Durations: true})
-	stranger.goOn()
-	toy.goOn()
-	child := toy.says("child")
-	stranger.says("child")
-	toy.says("done")
-	stranger.says("done")
+	pod, otherPod := newTestPod(t, interactiveUID), newTestPod(t, otherPodUID)
+	workload, other := pod.startInteractive(t, "network", true), otherPod.startInteractive(t, "network", true)
+	workload.expect("ready")
+	other.expect("ready")
+	r := start(t, &Config{PodUID: interactiveUID, NetNS: workload.netNS(), Groups: []decode.Group{decode.GroupFile, decode.GroupIO, decode.GroupNetwork}, Durations: true})
+	other.resume()
+	workload.resume()
+	child := workload.expect("child")
+	other.expect("child")
+	workload.expect("done")
+	other.expect("done")
 	lines := r.stop()
 	if r.result.Account.Lost() > 0 {
 		t.Fatalf("lost: %+v", r.result.Account)
@@ -89,7 +89,7 @@ func TestConnections(t *testing.T) {
 		switch l.Call {
 		case decode.EventConnection:
 			got = append(got, connectionOf(l))
-			owner := strconv.Itoa(toy.cmd.Process.Pid)
+			owner := strconv.Itoa(workload.cmd.Process.Pid)
 			if l.is("local", handed) {
 				owner = child
 			}
@@ -114,10 +114,10 @@ func TestConnections(t *testing.T) {
 		t.Errorf("resets (-want +got):\n%s", diff)
 	}
 	checkRetransmits(t, lines)
-	checkSocketCalls(t, lines, toy.dir)
+	checkSocketCalls(t, lines, workload.dir)
 }
 
-// checkRetransmits compares the events with what their connection counted.
+// checkRetransmits compares the events with their connection's count.
 func checkRetransmits(t *testing.T, lines []line) {
 	t.Helper()
 	events, counted := map[string]int{}, map[string]string{}
@@ -143,7 +143,7 @@ func checkRetransmits(t *testing.T, lines []line) {
 	}
 }
 
-// checkSocketCalls looks for calls on sockets, with their addresses and the names of their descriptors.
+// checkSocketCalls checks the addresses of calls on sockets, and the names of their descriptors.
 func checkSocketCalls(t *testing.T, lines []line, dir string) {
 	t.Helper()
 	has := func(want string, fits func(l *line) bool) {
@@ -174,26 +174,28 @@ func checkSocketCalls(t *testing.T, lines []line, dir string) {
 		return l.Call == "recvfrom" && strings.HasPrefix(l.arg("src_addr"), "127.0.0.1:") && l.Path == "udp:127.0.0.1:5353" && *l.Ret == 9
 	})
 	has("a Unix socket", func(l *line) bool { return l.Call == "connect" && l.is("addr", "unix:"+filepath.Join(dir, "s")) })
-	has("an abstract one", func(l *line) bool { return l.Call == "connect" && l.is("addr", "unix:@toy") && l.Path == "unix:@toy" })
-	has("what is written to it", func(l *line) bool { return l.Call == "write" && l.Path == "unix:@toy" && *l.Ret == 11 })
+	has("an abstract one", func(l *line) bool {
+		return l.Call == "connect" && l.is("addr", "unix:@workload") && l.Path == "unix:@workload"
+	})
+	has("the write to it", func(l *line) bool { return l.Call == "write" && l.Path == "unix:@workload" && *l.Ret == 11 })
 	has("a pair", func(l *line) bool {
 		return l.Call == "socketpair" && strings.HasPrefix(l.arg("sv"), "[") && !l.is("sv", "[0, 0]") && l.Path == "unix"
 	})
 	has("what is written to the pair", func(l *line) bool { return l.Call == "write" && l.Path == "unix" && *l.Ret == 1 })
 }
 
-// Of a Pod in its node's network namespace only what its processes have is seen, a socket among them that was there
-// before the trace.
+// On the node's network only the connections of the Pod's processes are recorded, also by a socket that was open before the
+// trace.
 func TestConnectionsOnTheHostNetwork(t *testing.T) {
-	pod := newTestPod(t, talkingUID)
-	toy := pod.talk(t, "listen", false)
-	port := toy.says("ready")
-	r := start(t, &Config{PodUID: talkingUID, Groups: []decode.Group{decode.GroupNetwork}})
+	pod := newTestPod(t, interactiveUID)
+	workload := pod.startInteractive(t, "listen", false)
+	port := workload.expect("ready")
+	r := start(t, &Config{PodUID: interactiveUID, Groups: []decode.Group{decode.GroupNetwork}})
 	c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", "127.0.0.1:"+port)
 	if err != nil {
 		t.Fatal(err)
 	}
-	toy.goOn()
+	workload.resume()
 	if _, err := c.Write(make([]byte, 4)); err != nil {
 		t.Fatal(err)
 	}
@@ -203,15 +205,15 @@ func TestConnectionsOnTheHostNetwork(t *testing.T) {
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
 	}
-	toy.says("done")
+	workload.expect("done")
 	var got []string
 	accepted := false
 	for _, l := range r.stop() {
 		switch l.Call {
 		case decode.EventConnection:
 			got = append(got, connectionOf(&l))
-			if l.HostPID != toy.cmd.Process.Pid {
-				t.Errorf("of process %d, want %d", l.HostPID, toy.cmd.Process.Pid)
+			if l.HostPID != workload.cmd.Process.Pid {
+				t.Errorf("of process %d, want %d", l.HostPID, workload.cmd.Process.Pid)
 			}
 		case "accept", "accept4":
 			accepted = l.Path == "tcp:127.0.0.1:"+port
@@ -225,9 +227,9 @@ func TestConnectionsOnTheHostNetwork(t *testing.T) {
 	}
 }
 
-// What nobody asked for is not in the kernel.
-func TestNetworkOnlyWhereAsked(t *testing.T) {
-	pod := newTestPod(t, talkingUID)
+// Programs of the group network are loaded only for it.
+func TestNetworkProgramsAreOptional(t *testing.T) {
+	pod := newTestPod(t, interactiveUID)
 	pod.hold(t, "", "/bin/true")
 	out := sinkFunc(func(_ []byte, events int) (int, error) { return events, nil })
 	for name, tc := range map[string]struct {
@@ -239,7 +241,7 @@ func TestNetworkOnlyWhereAsked(t *testing.T) {
 		"flap":         {Config{Groups: []decode.Group{decode.GroupNetwork}, Flap: map[string]output.Sink{"io": out}}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tc.cfg.PodUID = talkingUID
+			tc.cfg.PodUID = interactiveUID
 			tr, err := Open(&tc.cfg)
 			if err != nil {
 				t.Fatal(err)

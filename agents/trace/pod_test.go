@@ -22,12 +22,12 @@ import (
 	"github.com/sonde-operator/sonde/test/privileged"
 )
 
-// testUID is this process's alone: others may run the same tests at the same time.
+// testUID is unique to this process: the same tests may run concurrently.
 var testUID = fmt.Sprintf("0f7c5a4e-1b0c-4e0e-9d1b-%012x", os.Getpid())
 
 const testContainer = "00000000000000000000000000000000000000000000000000000000000000aa"
 
-// testPod is a cgroup that looks like a Pod's, with one container in it.
+// testPod is a cgroup like a Pod's, with one container.
 type testPod struct {
 	uid, dir string
 }
@@ -69,7 +69,7 @@ func (p *testPod) sidecar(tb testing.TB) string {
 	return dir
 }
 
-// removeCgroup removes a cgroup as soon as the last of its processes is gone.
+// removeCgroup removes a cgroup when its last process has ended.
 func removeCgroup(dir string) (err error) {
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		if err = os.Remove(dir); err == nil || errors.Is(err, os.ErrNotExist) {
@@ -79,7 +79,7 @@ func removeCgroup(dir string) (err error) {
 	return err
 }
 
-// held is a process of the Pod that waits for a word before it becomes the program.
+// held is a process of the Pod that waits for a line of input before it starts its program.
 type held struct {
 	t   *testing.T
 	cmd *exec.Cmd
@@ -87,7 +87,7 @@ type held struct {
 	out bytes.Buffer
 }
 
-// hold starts a program in the Pod (in the cgroup below the container's that sub names) that waits.
+// hold starts a held program in the Pod, in the container's cgroup or in the cgroup sub below it.
 func (p *testPod) hold(t *testing.T, sub string, args ...string) *held {
 	t.Helper()
 	h := &held{t: t}
@@ -122,7 +122,7 @@ func (p *testPod) hold(t *testing.T, sub string, args ...string) *held {
 	return h
 }
 
-// run lets the program go and waits for its end.
+// run starts the program and waits for its end.
 func (h *held) run() {
 	h.t.Helper()
 	if _, err := h.in.Write([]byte("go\n")); err != nil {
@@ -133,7 +133,7 @@ func (h *held) run() {
 	}
 }
 
-// line is what a line of the trace says.
+// line is a line of the trace.
 type line struct {
 	Time, Call, Group, Container, Comm, Errno, Path string
 
@@ -143,7 +143,7 @@ type line struct {
 	LatencyNs                       *int64
 }
 
-// running is a trace that runs, and what it has written.
+// running is a running trace and its output.
 type running struct {
 	t      testing.TB
 	trace  *Trace
@@ -166,7 +166,7 @@ func (r *running) Write(lines []byte, _ int) (int, error) {
 func (*running) Flush(bool) error { return nil }
 func (*running) Pending() uint64  { return 0 }
 
-// sinkFunc is a Sink that has at once what it takes where it belongs.
+// sinkFunc is a Sink without pending events.
 type sinkFunc func(lines []byte, events int) (int, error)
 
 func (f sinkFunc) Write(lines []byte, events int) (int, error) { return f(lines, events) }
@@ -218,7 +218,7 @@ func (r *running) stop() []line {
 	return all
 }
 
-// programs are the numbers of a trace's BPF programs.
+// programs returns the IDs of a trace's BPF programs.
 func programs(t *testing.T, tr *Trace) []ebpf.ProgramID {
 	t.Helper()
 	var ids []ebpf.ProgramID
@@ -236,8 +236,7 @@ func programs(t *testing.T, tr *Trace) []ebpf.ProgramID {
 	return ids
 }
 
-// stillThere are those of the programs that the kernel has. (Others' come and go: tests of several packages run at the
-// same time.)
+// stillThere returns the programs that the kernel still has.
 func stillThere(ids []ebpf.ProgramID) []ebpf.ProgramID {
 	return slices.DeleteFunc(slices.Clone(ids), func(id ebpf.ProgramID) bool {
 		p, err := ebpf.NewProgramFromID(id)

@@ -13,12 +13,12 @@ import (
 	"github.com/sonde-operator/sonde/agents/trace/decode"
 )
 
-// Signals that a Pod's processes are sent: by whom, and what becomes of them.
+// Signals to a Pod's processes, with their senders and results.
 func TestSignals(t *testing.T) {
 	pod := newTestPod(t, testUID)
 	victim := pod.hold(t, "", "/bin/true")
 	deaf := pod.hold(t, "", "/bin/sh", "-c", `trap "" USR2; kill -USR2 $$; /bin/true; true`)
-	broken := pod.hold(t, "", "/bin/sh", "-c", toyEnv+`=segv exec "$0"`, os.Args[0])
+	broken := pod.hold(t, "", "/bin/sh", "-c", workloadEnv+`=segv exec "$0"`, os.Args[0])
 	r := start(t, &Config{PodUID: testUID, Groups: []decode.Group{decode.GroupSignal}})
 	deaf.run()
 	broken.run()
@@ -53,7 +53,7 @@ func TestSignals(t *testing.T) {
 	}
 	for _, l := range lines {
 		if l.Group != string(decode.GroupSignal) {
-			t.Errorf("nobody asked for %+v", l)
+			t.Errorf("not requested: %+v", l)
 		}
 	}
 	if r.result.Account.Lost() > 0 {
@@ -61,7 +61,7 @@ func TestSignals(t *testing.T) {
 	}
 }
 
-// has reports whether a line has such arguments, as texts.
+// has reports whether a line has arguments with these values, as texts.
 func (l *line) has(want map[string]any) bool {
 	for name, v := range want {
 		got := l.Args[name]
@@ -75,11 +75,11 @@ func (l *line) has(want map[string]any) bool {
 	return true
 }
 
-// A process that takes more memory than its cgroup may have is killed, and the trace says by what it was so large.
+// A process that exceeds its cgroup's memory limit is killed, and the trace has its size.
 func TestOOMKill(t *testing.T) {
 	const limit = 64 << 20
 	pod := newTestPod(t, testUID)
-	h := pod.hold(t, "", "/bin/sh", "-c", toyEnv+`=eat exec "$0"`, os.Args[0])
+	h := pod.hold(t, "", "/bin/sh", "-c", workloadEnv+`=eat exec "$0"`, os.Args[0])
 	limitMemory(t, pod, h.cmd.Process.Pid, limit)
 	r := start(t, &Config{PodUID: testUID, Groups: []decode.Group{decode.GroupSignal}})
 	if _, err := h.in.Write([]byte("go\n")); err != nil {
@@ -104,7 +104,7 @@ func TestOOMKill(t *testing.T) {
 	}
 }
 
-// limitMemory limits what a process may take, by the Pod's cgroup or, with cgroup v1, by one of the memory controller.
+// limitMemory limits a process's memory, by the Pod's cgroup or, with cgroup v1, by a cgroup of the memory controller.
 func limitMemory(t *testing.T, pod *testPod, pid, limit int) {
 	t.Helper()
 	write := func(path, text string) {

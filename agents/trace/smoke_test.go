@@ -8,15 +8,15 @@ import (
 	"github.com/sonde-operator/sonde/agents/trace/decode"
 )
 
-// unmade are calls that the toy does not make: a process of nonsense would come of them.
-var unmade = []string{"clone", "clone3", "close_range", "fork", "vfork"}
+// notCalled are calls that the workload does not make, because invalid arguments would fork or close everything.
+var notCalled = []string{"clone", "clone3", "close_range", "fork", "vfork"}
 
-// Each call of the table is recorded, and measured, whatever the kernel: its number, and where the kernel passes its
-// arguments and result, are not taken from this machine. make test-vm runs it on other kernels.
+// Each call of the table is recorded and measured. make test-vm runs this on other kernels, where numbers and registers could
+// differ.
 func TestEachCallIsRecorded(t *testing.T) {
 	pod := newTestPod(t, testUID)
-	t.Setenv(toyEnv, "calls")
-	t.Setenv(toyDir, t.TempDir())
+	t.Setenv(workloadEnv, "calls")
+	t.Setenv(workloadDir, t.TempDir())
 	h := pod.hold(t, "", os.Args[0])
 	calls, groups := decode.All(), decode.AllGroups()
 	r := start(t, &Config{PodUID: testUID, Groups: groups, Durations: true})
@@ -24,7 +24,7 @@ func TestEachCallIsRecorded(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := h.cmd.Wait(); h.cmd.ProcessState.ExitCode() != 7 {
-		t.Fatalf("the toy: %v: %s", err, h.out.String())
+		t.Fatalf("the workload: %v: %s", err, h.out.String())
 	}
 	times, measured := map[string]int{}, map[string]bool{}
 	for _, l := range r.stop() {
@@ -35,7 +35,7 @@ func TestEachCallIsRecorded(t *testing.T) {
 		t.Errorf("%d events were lost: %+v", lost, r.result.Account)
 	}
 	for _, c := range calls {
-		if !slices.Contains(unmade, c.Name) && (times[c.Name] == 0 || !measured[c.Name]) {
+		if !slices.Contains(notCalled, c.Name) && (times[c.Name] == 0 || !measured[c.Name]) {
 			t.Errorf("%s, of group %s: recorded %d times, measured: %t", c.Name, c.Group, times[c.Name], measured[c.Name])
 		}
 	}
@@ -44,5 +44,5 @@ func TestEachCallIsRecorded(t *testing.T) {
 			t.Errorf("no %s is recorded", event)
 		}
 	}
-	t.Logf("groups %v: %d calls, %d events of the scheduler", groups, len(calls)-len(unmade), times[decode.EventExec]+times[decode.EventFork]+times[decode.EventExit])
+	t.Logf("groups %v: %d calls, %d events of the scheduler", groups, len(calls)-len(notCalled), times[decode.EventExec]+times[decode.EventFork]+times[decode.EventExit])
 }

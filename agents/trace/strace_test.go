@@ -14,7 +14,7 @@ import (
 	"github.com/sonde-operator/sonde/agents/trace/decode"
 )
 
-// raw is a line as strace writes a call with raw arguments.
+// raw formats a line as strace writes a call with raw arguments.
 func raw(l *line) string {
 	if l.Call == decode.EventExec {
 		return "execve(*) = 0x0"
@@ -61,10 +61,10 @@ func hexOf(v any, kind decode.ArgKind) string {
 	return fmt.Sprint(v)
 }
 
-// stracedThread is what strace has of a thread: its calls of the groups, with paths left out.
+// stracedThread has a thread's calls by strace, without paths.
 type stracedThread struct {
 	calls []string
-	// cut is the further call that it was in when its process ended: strace does not know the result, a trace may.
+	// cut is the call in which the process ended: strace does not know its result, a trace may.
 	cut string
 }
 
@@ -94,21 +94,21 @@ func readStrace(t *testing.T, dir string) map[int]*stracedThread {
 func readStraced(r io.Reader) *stracedThread {
 	var thread stracedThread
 	for s := bufio.NewScanner(r); s.Scan(); {
-		if name, cut := straceCut(s.Text()); cut {
+		if name, cut := parseCut(s.Text()); cut {
 			thread.cut = name
-		} else if text, ok := straceCall(s.Text()); ok {
+		} else if text, ok := parseCall(s.Text()); ok {
 			thread.calls = append(thread.calls, text)
 		}
 	}
 	return &thread
 }
 
-// unrecognized is how strace names a call when it saw nothing of its beginning.
+// unrecognized is strace's name of a call whose beginning it missed.
 const unrecognized = "???"
 
-// straceCut says which call of the groups the end of the process cut short, if that is what the line tells: strace has no
-// result then, has let go of the thread, or has read a result that is none.
-func straceCut(text string) (name string, cut bool) {
+// parseCut returns the call that the end of the process cut short, if the line is about one: it has no result, an invalid
+// result, or says that strace has detached.
+func parseCut(text string) (name string, cut bool) {
 	name, rest, _ := strings.Cut(text, "(")
 	if name != unrecognized && byName(name) == nil {
 		return "", false
@@ -116,13 +116,13 @@ func straceCut(text string) (name string, cut bool) {
 	return name, strings.HasSuffix(rest, "= ?") || strings.HasSuffix(rest, "<detached ...>") || strings.Contains(rest, "(errno 18446744")
 }
 
-// lacks says whether the trace has one call more than strace, and it is the one that was cut short.
-func (s *stracedThread) lacks(traced []string) bool {
+// lacksCutCall reports whether the trace has one more call than strace: the one that was cut short.
+func (s *stracedThread) lacksCutCall(traced []string) bool {
 	n := len(s.calls)
 	return s.cut != "" && len(traced) == n+1 && (s.cut == unrecognized || strings.HasPrefix(traced[n], s.cut+"("))
 }
 
-func straceCall(text string) (string, bool) {
+func parseCall(text string) (string, bool) {
 	name, rest, ok := strings.Cut(text, "(")
 	c := byName(name)
 	inner, result, cut := strings.Cut(rest, ")")
@@ -147,7 +147,7 @@ func straceCall(text string) (string, bool) {
 		}
 	}
 	result = strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(result), "="))
-	// What a signal has interrupted has no result for strace, which says with what the kernel makes it begin again.
+	// For a call that a signal has interrupted strace writes "?" and the kernel's restart code.
 	result = strings.Replace(result, "? ERESTART", "-1 ERESTART", 1)
 	if errno, failed := strings.CutPrefix(result, "-1 "); failed {
 		errno, _, _ = strings.Cut(errno, " ")
@@ -159,7 +159,7 @@ func straceCall(text string) (string, bool) {
 	return fmt.Sprintf("%s(%s) = %s", name, strings.Join(args, ", "), result), true
 }
 
-// What strace writes of a thread whose process ends beneath it: each seen of programs whose threads make threads.
+// Lines that strace writes when a process ends: observed of programs whose threads make threads.
 func TestCutShort(t *testing.T) {
 	for last, want := range map[string]string{
 		"clone3(0x7f7940756ce0, 0x58)            = ?":                                   "clone3",
@@ -175,9 +175,9 @@ func TestCutShort(t *testing.T) {
 		}
 	}
 	s := stracedThread{calls: []string{"madvise(0x1) = 0x0"}, cut: "clone3"}
-	for _, further := range []string{"clone3(0x1, 0x58) = 0x62f8", "close(0x1) = 0x0"} {
-		if s.lacks(append(s.calls, further)) != strings.HasPrefix(further, s.cut) {
-			t.Errorf("a further %s is taken for what %s was cut short of", further, s.cut)
+	for _, next := range []string{"clone3(0x1, 0x58) = 0x62f8", "close(0x1) = 0x0"} {
+		if s.lacksCutCall(append(s.calls, next)) != strings.HasPrefix(next, s.cut) {
+			t.Errorf("%s is taken for the cut call %s", next, s.cut)
 		}
 	}
 }

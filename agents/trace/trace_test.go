@@ -23,7 +23,7 @@ import (
 
 var otherUID = fmt.Sprintf("11111111-1b0c-4e0e-9d1b-%012x", os.Getpid())
 
-// A shell that starts programs: who did what, with paths and containers' numbers, in order.
+// A shell starts programs: each event has its process and path, in order.
 func TestTraceOfAShell(t *testing.T) {
 	pod := newTestPod(t, testUID)
 	h := pod.hold(t, "", "/bin/sh", "-c", "cat /etc/hostname > out; cat missing 2>/dev/null; cd /; exec 9<etc/passwd; true")
@@ -62,16 +62,16 @@ func TestTraceOfAShell(t *testing.T) {
 	}
 }
 
-// Of two Pods that run the same program only one is traced, with a cgroup that its container made, and with what
-// enters it later.
+// Two Pods run the same program: only one is traced, with a cgroup that its container has made, and with processes that enter
+// it later.
 func TestOnlyThePodAndAllOfIt(t *testing.T) {
 	pod, other := newTestPod(t, testUID), newTestPod(t, otherUID)
 	inPod := pod.hold(t, "", "/bin/cat", "/etc/hostname")
 	below := pod.hold(t, "made/by", "/bin/cat", "/etc/passwd")
-	stranger := other.hold(t, "", "/bin/cat", "/etc/hostname")
+	outside := other.hold(t, "", "/bin/cat", "/etc/hostname")
 	r := start(t, &Config{PodUID: testUID, Groups: []decode.Group{decode.GroupProcess, decode.GroupFile}})
 	late := pod.hold(t, "late", "/bin/cat", "/etc/group")
-	for _, h := range []*held{stranger, inPod, below, late} {
+	for _, h := range []*held{outside, inPod, below, late} {
 		h.run()
 	}
 	seen := map[int][]string{}
@@ -87,15 +87,15 @@ func TestOnlyThePodAndAllOfIt(t *testing.T) {
 		delete(seen, h.cmd.Process.Pid)
 	}
 	if len(seen) > 0 {
-		t.Errorf("of strangers: %v", seen)
+		t.Errorf("events of other Pods: %v", seen)
 	}
 }
 
-// A reader that is too slow loses calls, and tells how many: to the call.
+// A reader that is too slow loses calls, and counts each.
 func TestOverload(t *testing.T) {
 	const n = 200_000
 	pod := newTestPod(t, testUID)
-	let := pod.startReads(t, n)
+	release := pod.startReads(t, n)
 	var read atomic.Uint64
 	r := start(t, &Config{
 		PodUID: testUID, Groups: []decode.Group{decode.GroupIO}, RingBytes: 1,
@@ -105,7 +105,7 @@ func TestOverload(t *testing.T) {
 			return bytes.Count(lines, newline), nil
 		}),
 	})
-	let()
+	release()
 	r.cancel()
 	<-r.done
 	if r.result.Err != nil || r.result.Reason != recording.Stopped {
@@ -128,7 +128,7 @@ func TestOverload(t *testing.T) {
 	}
 }
 
-// A limit of events is kept to the event, and one of bytes to the line.
+// A limit of events is exact to the event, and one of bytes to the line.
 func TestLimits(t *testing.T) {
 	const n = 5000
 	pod := newTestPod(t, testUID)
@@ -144,14 +144,14 @@ func TestLimits(t *testing.T) {
 		"no":     {events: n + 2, bytes: 1 << 30, want: recording.Stopped},
 	} {
 		t.Run(name, func(t *testing.T) {
-			let := pod.startReads(t, n)
+			release := pod.startReads(t, n)
 			path := filepath.Join(t.TempDir(), "t.ndjson")
 			f, err := output.CreateFile(&output.FileConfig{Path: path, Mode: 0o640, MaxBytes: tc.bytes, Spare: 100})
 			if err != nil {
 				t.Fatal(err)
 			}
 			r := start(t, &Config{PodUID: testUID, Groups: []decode.Group{decode.GroupIO}, MaxEvents: tc.events, Out: f})
-			let()
+			release()
 			if tc.want == recording.Stopped {
 				r.cancel()
 			}
@@ -178,11 +178,11 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// Lines that cannot be written end the trace, and are counted.
+// Lines that cannot be written end the trace and are counted.
 func TestBrokenFile(t *testing.T) {
 	const n, taken = 20_000, 700
 	pod := newTestPod(t, testUID)
-	let := pod.startReads(t, n)
+	release := pod.startReads(t, n)
 	left := taken
 	r := start(t, &Config{PodUID: testUID, Groups: []decode.Group{decode.GroupIO}, Out: sinkFunc(func(lines []byte, _ int) (int, error) {
 		k := min(left, bytes.Count(lines, newline))
@@ -192,7 +192,7 @@ func TestBrokenFile(t *testing.T) {
 		}
 		return k, nil
 	})})
-	let()
+	release()
 	<-r.done
 	a := r.result.Account
 	if r.result.Reason != recording.Error || !errors.Is(r.result.Err, unix.EIO) || a.Written != taken || a.LostWriter == 0 {
@@ -200,11 +200,11 @@ func TestBrokenFile(t *testing.T) {
 	}
 }
 
-// A disk that is full ends the trace, whenever that is known: what is in the file is what was written, all else is lost.
+// A full disk ends the trace: the file has the written events, and all others are lost.
 func TestTraceOnAFullDisk(t *testing.T) {
 	const n = 50_000
 	pod := newTestPod(t, testUID)
-	let := pod.startReads(t, n)
+	release := pod.startReads(t, n)
 	dir := t.TempDir()
 	if err := unix.Mount("none", dir, "tmpfs", 0, "size=3m"); err != nil {
 		t.Fatal(err)
@@ -216,7 +216,7 @@ func TestTraceOnAFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := start(t, &Config{PodUID: testUID, Groups: []decode.Group{decode.GroupIO}, Out: f})
-	let()
+	release()
 	<-r.done
 	if err := f.Last([]byte("{}\n")); err != nil {
 		t.Fatal(err)
@@ -231,17 +231,17 @@ func TestTraceOnAFullDisk(t *testing.T) {
 	}
 }
 
-// Who follows the file has its lines soon, though they are few, and no more is in the account than in the file.
-func TestLinesAreSoonInTheFile(t *testing.T) {
+// Even a few lines reach the file soon, and the account never counts more lines than the file has.
+func TestLinesReachTheFileSoon(t *testing.T) {
 	pod := newTestPod(t, testUID)
 	path := filepath.Join(t.TempDir(), "t.ndjson")
 	f, err := output.CreateFile(&output.FileConfig{Path: path, Mode: 0o640})
 	if err != nil {
 		t.Fatal(err)
 	}
-	let := pod.startReads(t, 100)
+	release := pod.startReads(t, 100)
 	r := start(t, &Config{PodUID: testUID, Groups: []decode.Group{decode.GroupIO}, Out: f})
-	let()
+	release()
 	for told := uint64(0); told <= 100; time.Sleep(time.Millisecond) {
 		told = r.trace.Account().Written
 		b, err := os.ReadFile(path)
@@ -256,7 +256,7 @@ func TestLinesAreSoonInTheFile(t *testing.T) {
 	}
 }
 
-// Calls that take less than what is asked for are not recorded.
+// Calls that take less than MinLatency are not recorded.
 func TestMinLatency(t *testing.T) {
 	pod := newTestPod(t, testUID)
 	h := pod.hold(t, "", "/bin/sh", "-c", "cat /etc/hostname; sleep 0.2; echo done")
@@ -270,8 +270,8 @@ func TestMinLatency(t *testing.T) {
 	}
 }
 
-// A container's processes have numbers of their own, from 1 on.
-func TestNumbersInTheContainer(t *testing.T) {
+// A container's processes have their own numbers, from 1 on.
+func TestPIDsInTheContainer(t *testing.T) {
 	pod := newTestPod(t, testUID)
 	h := pod.hold(t, "", "unshare", "--pid", "--fork", "sh", "-c", "cat /etc/hostname; true")
 	r := start(t, &Config{PodUID: testUID, Groups: []decode.Group{decode.GroupProcess}})
@@ -314,7 +314,7 @@ func TestNothingIsLeft(t *testing.T) {
 	t.Errorf("left: %v", stillThere(ids))
 }
 
-func TestOpenOfWhatIsNotThere(t *testing.T) {
+func TestOpenWithoutAProcess(t *testing.T) {
 	newTestPod(t, testUID) // root, and a Pod without a process
 	if _, err := Open(&Config{PodUID: testUID, Groups: []decode.Group{decode.GroupFile}}); err == nil {
 		t.Error("a trace of nothing began")

@@ -129,7 +129,7 @@ func TestSocketName(t *testing.T) {
 		"one that was bound":     {"udp:0.0.0.0:53", inet(443, 10, 0, 0, 1), "udp:10.0.0.1:443"},
 		"IPv4 over IPv6":         {"tcp", inet6(80, 0, 0x0001, 0, 0xff, 0xff, 10, 0), "tcp:10.0.0.1:80"},
 		"of before the trace":    {"socket:[4711]", inet6(80, 0xfe80, 1, 0), "socket:[fe80::1]:80"},
-		"of nobody knows where":  {"", inet(443, 10, 0, 0, 1), "socket:10.0.0.1:443"},
+		"of unknown kind":        {"", inet(443, 10, 0, 0, 1), "socket:10.0.0.1:443"},
 		"a path":                 {"unix", sockaddr(unix.AF_UNIX, []byte("/run/x\x00")...), "unix:/run/x"},
 		"a client without one":   {"unix:/run/x", sockaddr(unix.AF_UNIX), "unix:/run/x"},
 		"a dissolved connection": {"udp:10.0.0.1:443", sockaddr(unix.AF_UNSPEC), "udp"},
@@ -151,10 +151,10 @@ func TestAcceptedName(t *testing.T) {
 		want     string
 	}{
 		"TCP":                    {"tcp:0.0.0.0:80", inet(4242, 10, 0, 0, 1), "tcp:10.0.0.1:4242"},
-		"TCP, nobody asked":      {"tcp:0.0.0.0:80", nil, "tcp"},
+		"TCP, no address":        {"tcp:0.0.0.0:80", nil, "tcp"},
 		"a Unix socket":          {"unix:/run/x", sockaddr(unix.AF_UNIX), "unix:/run/x"},
 		"a Unix socket, unasked": {"unix:/run/x", nil, "unix:/run/x"},
-		"of nobody knows where":  {"", nil, ""},
+		"of unknown kind":        {"", nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := acceptedName(tc.listener, tc.address); got != tc.want {

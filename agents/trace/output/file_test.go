@@ -21,8 +21,8 @@ func TestFile(t *testing.T) {
 	for name, tc := range map[string]struct {
 		most      int64
 		floor     disk.Floor
-		lines     int // that are asked for
-		want      int // that are written
+		lines     int // requested
+		want      int // written
 		wantError func(error) bool
 	}{
 		"no limit":         {lines: 100, want: 100},
@@ -59,11 +59,11 @@ func TestFile(t *testing.T) {
 
 func isByteLimit(err error) bool { return errors.Is(err, errByteLimit) }
 
-// A disk that is full in the middle of a line, when it was taken long before or just so: the file ends with a whole event, has
-// its last line, and what is not there is counted.
+// A disk becomes full in the middle of a line, taken now or long before: the file ends with a complete event and its last
+// line, and missing events are counted.
 func TestFileOnAFullDisk(t *testing.T) {
 	privileged.Need(t)
-	for name, dir := range map[string]string{"small": mount(t, "size=64k"), "larger than what waits": mount(t, "size=7m")} {
+	for name, dir := range map[string]string{"small": mount(t, "size=64k"), "larger than the buffer": mount(t, "size=7m")} {
 		for _, tc := range []struct{ each, events, at int }{{1, 1, 1}, {1, 40_000, 40_000}, {2, 30, 1}, {3, 30_000, 1000}} {
 			t.Run(fmt.Sprintf("%s, %d lines each, %d at a time", name, tc.each, tc.at), func(t *testing.T) {
 				const line, last = "a line of some length, that no block's end is a multiple of\n", "the last one\n"
@@ -132,8 +132,8 @@ func mount(t *testing.T, options string) string {
 	return dir
 }
 
-// No more waits than might be written at once where the floor is near, because nobody else sees it; and all that there is
-// room for is written.
+// Near the floor no more is pending than one write, because other writers do not see it; and all that fits is
+// written.
 func TestFileNearTheFloor(t *testing.T) {
 	const line, free, piece = "0123456\n", 100_000, 64 << 10
 	path := filepath.Join(t.TempDir(), "t.ndjson")

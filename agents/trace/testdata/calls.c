@@ -150,7 +150,7 @@ int main(void)
 {
 	char names[3][16];
 	pthread_t threads[3];
-	const char *dir = getenv("SONDE_TRACE_TOY_DIR");
+	const char *dir = getenv("SONDE_TRACE_WORKLOAD_DIR");
 
 	if (!dir || chdir(dir))
 		return 1;

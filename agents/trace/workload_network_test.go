@@ -13,13 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Ports of the toys, in a namespace of their own.
+// Ports of the workloads, in their own namespace.
 const (
-	toyPort     = 8080
-	toyPort6    = 8081
-	toyHanded   = 8082
-	toyRefused  = 9
-	toyDatagram = 5353
+	port4         = 8080
+	port6         = 8081
+	inheritedPort = 8082
+	refusedPort   = 9
+	datagramPort  = 5353
 )
 
 var (
@@ -33,47 +33,47 @@ func must(err error) {
 	}
 }
 
-func made2[T any](v T, err error) T {
+func value[T any](v T, err error) T {
 	must(err)
 	return v
 }
 
-// toyNetwork talks to itself over sockets of all kinds. It waits for a byte before it begins, and for another before it
-// ends, with a connection open.
-func toyNetwork(dir string) {
+// networkWorkload sends data to itself over sockets of all kinds. It waits for a byte before it starts, and for another one
+// before it exits, with a connection open.
+func networkWorkload(dir string) {
 	runtime.LockOSThread()
 	loopbackUp()
 	wait("ready")
-	listener := listening(unix.AF_INET, &unix.SockaddrInet4{Port: toyPort, Addr: loopback})
-	plainTalk(listener)
-	talk6()
+	listener := listening(unix.AF_INET, &unix.SockaddrInet4{Port: port4, Addr: loopback})
+	exchange(listener)
+	exchange6()
 	refused()
 	datagrams()
 	unixSockets(dir)
-	resetTalk(listener)
-	lossyTalk(listener)
-	handedDown()
-	stillOpen(listener)
+	exchangeWithReset(listener)
+	exchangeWithLoss(listener)
+	inheritListener()
+	leaveOpen(listener)
 	wait("done")
 	os.Exit(0)
 }
 
-// wait says a word and waits for a byte.
+// wait prints a word and waits for a byte.
 func wait(word string) {
 	fmt.Println(word)
 	_, _ = unix.Read(0, make([]byte, 1))
 }
 
 func loopbackUp() {
-	fd := made2(unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0))
-	ifr := made2(unix.NewIfreq("lo"))
+	fd := value(unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0))
+	ifr := value(unix.NewIfreq("lo"))
 	ifr.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
 	must(unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, ifr))
 	must(unix.Close(fd))
 }
 
 func listening(family int, at unix.Sockaddr) int {
-	fd := made2(unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0))
+	fd := value(unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0))
 	must(unix.Bind(fd, at))
 	must(unix.Listen(fd, 8))
 	return fd
@@ -81,7 +81,7 @@ func listening(family int, at unix.Sockaddr) int {
 
 // connected returns both ends of a new connection.
 func connected(listener, family int, to unix.Sockaddr) (client, server int) {
-	client = made2(unix.Socket(family, unix.SOCK_STREAM, 0))
+	client = value(unix.Socket(family, unix.SOCK_STREAM, 0))
 	must(unix.Connect(client, to))
 	server, _, err := unix.Accept4(listener, unix.SOCK_CLOEXEC)
 	must(err)
@@ -89,17 +89,17 @@ func connected(listener, family int, to unix.Sockaddr) (client, server int) {
 }
 
 func connected4(listener int) (client, server int) {
-	return connected(listener, unix.AF_INET, &unix.SockaddrInet4{Port: toyPort, Addr: loopback})
+	return connected(listener, unix.AF_INET, &unix.SockaddrInet4{Port: port4, Addr: loopback})
 }
 
-// move writes so many bytes at one end and reads them at the other.
+// move writes n bytes at one end and reads them at the other.
 func move(from, to, n int) {
 	b := make([]byte, 1000)
 	for n > 0 {
-		written := made2(unix.Write(from, b[:min(n, len(b))]))
+		written := value(unix.Write(from, b[:min(n, len(b))]))
 		n -= written
 		for written > 0 {
-			got := made2(unix.Read(to, b[:written]))
+			got := value(unix.Read(to, b[:written]))
 			if got == 0 {
 				panic("the connection has ended")
 			}
@@ -108,7 +108,7 @@ func move(from, to, n int) {
 	}
 }
 
-func plainTalk(listener int) {
+func exchange(listener int) {
 	client, server := connected4(listener)
 	move(client, server, 5)
 	move(server, client, 7)
@@ -116,9 +116,9 @@ func plainTalk(listener int) {
 	must(unix.Close(server))
 }
 
-// talk6 is over IPv6, and its server closes first.
-func talk6() {
-	at := &unix.SockaddrInet6{Port: toyPort6, Addr: loopback6}
+// exchange6 uses IPv6, and its server closes first.
+func exchange6() {
+	at := &unix.SockaddrInet6{Port: port6, Addr: loopback6}
 	listener := listening(unix.AF_INET6, at)
 	client, server := connected(listener, unix.AF_INET6, at)
 	move(client, server, 100_000)
@@ -128,18 +128,18 @@ func talk6() {
 }
 
 func refused() {
-	fd := made2(unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0))
-	if err := unix.Connect(fd, &unix.SockaddrInet4{Port: toyRefused, Addr: loopback}); !errors.Is(err, unix.ECONNREFUSED) {
+	fd := value(unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0))
+	if err := unix.Connect(fd, &unix.SockaddrInet4{Port: refusedPort, Addr: loopback}); !errors.Is(err, unix.ECONNREFUSED) {
 		panic(fmt.Sprint("not refused: ", err))
 	}
 	must(unix.Close(fd))
 }
 
 func datagrams() {
-	at := &unix.SockaddrInet4{Port: toyDatagram, Addr: loopback}
-	server := made2(unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0))
+	at := &unix.SockaddrInet4{Port: datagramPort, Addr: loopback}
+	server := value(unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0))
 	must(unix.Bind(server, at))
-	client := made2(unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0))
+	client := value(unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0))
 	must(unix.Sendto(client, make([]byte, 9), 0, at))
 	_, _, err := unix.Recvfrom(server, make([]byte, 20), 0)
 	must(err)
@@ -148,7 +148,7 @@ func datagrams() {
 }
 
 func unixSockets(dir string) {
-	for _, at := range []*unix.SockaddrUnix{{Name: filepath.Join(dir, "s")}, {Name: "@toy"}} {
+	for _, at := range []*unix.SockaddrUnix{{Name: filepath.Join(dir, "s")}, {Name: "@workload"}} {
 		listener := listening(unix.AF_UNIX, at)
 		client, server := connected(listener, unix.AF_UNIX, at)
 		move(client, server, 11)
@@ -156,14 +156,14 @@ func unixSockets(dir string) {
 			must(unix.Close(fd))
 		}
 	}
-	fds := made2(unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0))
+	fds := value(unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0))
 	move(fds[0], fds[1], 1)
 	must(unix.Close(fds[0]))
 	must(unix.Close(fds[1]))
 }
 
-// resetTalk ends with a reset by the client.
-func resetTalk(listener int) {
+// exchangeWithReset ends with a reset by the client.
+func exchangeWithReset(listener int) {
 	client, server := connected4(listener)
 	move(client, server, 3)
 	must(unix.SetsockoptLinger(client, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}))
@@ -171,38 +171,38 @@ func resetTalk(listener int) {
 	must(unix.Close(server))
 }
 
-// lossyTalk has the server's kernel drop what comes, until it was sent again.
-func lossyTalk(listener int) {
+// exchangeWithLoss has the server's kernel drop what comes, until it was sent again.
+func exchangeWithLoss(listener int) {
 	client, server := connected4(listener)
 	drop := []unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K}}
 	must(unix.SetsockoptSockFprog(server, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: 1, Filter: &drop[0]}))
-	_ = made2(unix.Write(client, make([]byte, 10)))
-	for end := time.Now().Add(20 * time.Second); made2(unix.GetsockoptTCPInfo(client, unix.SOL_TCP, unix.TCP_INFO)).Total_retrans == 0; {
+	_ = value(unix.Write(client, make([]byte, 10)))
+	for end := time.Now().Add(20 * time.Second); value(unix.GetsockoptTCPInfo(client, unix.SOL_TCP, unix.TCP_INFO)).Total_retrans == 0; {
 		if time.Now().After(end) {
 			panic("nothing was sent again")
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
 	must(unix.SetsockoptInt(server, unix.SOL_SOCKET, unix.SO_DETACH_FILTER, 0))
-	if n := made2(unix.Read(server, make([]byte, 20))); n != 10 {
+	if n := value(unix.Read(server, make([]byte, 20))); n != 10 {
 		panic(n)
 	}
 	must(unix.Close(client))
 	must(unix.Close(server))
 }
 
-// handedDown has another process accept: its listener was made by this one.
-func handedDown() {
-	at := &unix.SockaddrInet4{Port: toyHanded, Addr: loopback}
+// inheritListener has another process accept: its listener was made by this one.
+func inheritListener() {
+	at := &unix.SockaddrInet4{Port: inheritedPort, Addr: loopback}
 	listener := listening(unix.AF_INET, at)
 	child := exec.Command(os.Args[0])
-	child.Env = append(os.Environ(), toyEnv+"=accept")
+	child.Env = append(os.Environ(), workloadEnv+"=accept")
 	child.ExtraFiles = []*os.File{os.NewFile(uintptr(listener), "listener")}
 	must(child.Start())
-	fd := made2(unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0))
+	fd := value(unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0))
 	must(unix.Connect(fd, at))
-	_ = made2(unix.Write(fd, []byte("x")))
-	if n := made2(unix.Read(fd, make([]byte, 1))); n != 0 {
+	_ = value(unix.Write(fd, []byte("x")))
+	if n := value(unix.Read(fd, make([]byte, 1))); n != 0 {
 		panic(n)
 	}
 	must(unix.Close(fd))
@@ -210,19 +210,19 @@ func handedDown() {
 	fmt.Println("child " + strconv.Itoa(child.Process.Pid))
 }
 
-// toyAccept is that other process.
-func toyAccept() {
+// acceptWorkload is that other process.
+func acceptWorkload() {
 	fd, _, err := unix.Accept(3)
 	must(err)
-	_ = made2(unix.Read(fd, make([]byte, 1)))
+	_ = value(unix.Read(fd, make([]byte, 1)))
 	must(unix.Close(fd))
 	os.Exit(0)
 }
 
-// stillOpen makes a connection without waiting for it, and leaves it open.
-func stillOpen(listener int) {
-	client := made2(unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK, 0))
-	if err := unix.Connect(client, &unix.SockaddrInet4{Port: toyPort, Addr: loopback}); err != nil && !errors.Is(err, unix.EINPROGRESS) {
+// leaveOpen makes a connection without waiting for it, and leaves it open.
+func leaveOpen(listener int) {
+	client := value(unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK, 0))
+	if err := unix.Connect(client, &unix.SockaddrInet4{Port: port4, Addr: loopback}); err != nil && !errors.Is(err, unix.EINPROGRESS) {
 		panic(err)
 	}
 	server, _, err := unix.Accept(listener)
@@ -231,19 +231,19 @@ func stillOpen(listener int) {
 	move(client, server, 2)
 }
 
-// toyListen has a socket that listens before the trace begins, in whichever namespace it is.
-func toyListen() {
+// listenWorkload has a socket that listens before the trace begins, in whichever namespace it is.
+func listenWorkload() {
 	runtime.LockOSThread()
 	listener := listening(unix.AF_INET, &unix.SockaddrInet4{Addr: loopback})
-	at, ok := made2(unix.Getsockname(listener)).(*unix.SockaddrInet4)
+	at, ok := value(unix.Getsockname(listener)).(*unix.SockaddrInet4)
 	if !ok {
 		panic("not IPv4")
 	}
 	wait("ready " + strconv.Itoa(at.Port))
 	server, _, err := unix.Accept(listener)
 	must(err)
-	_ = made2(unix.Read(server, make([]byte, 4)))
-	_ = made2(unix.Write(server, make([]byte, 2)))
+	_ = value(unix.Read(server, make([]byte, 4)))
+	_ = value(unix.Write(server, make([]byte, 2)))
 	must(unix.Close(server))
 	wait("done")
 	os.Exit(0)

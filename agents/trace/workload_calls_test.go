@@ -12,15 +12,15 @@ import (
 	"github.com/sonde-operator/sonde/agents/trace/decode"
 )
 
-// toy makes each call of the table once or more: with nonsense, which fails, and as it is meant.
-func toy(dir string) {
+// makeCalls makes each call of the table: with invalid arguments, and as it is meant.
+func makeCalls(dir string) {
 	if err := os.Chdir(dir); err != nil {
 		panic(err)
 	}
 	for _, c := range decode.All() {
 		switch c.Number {
 		case unix.SYS_CLONE, unix.SYS_CLONE3, unix.SYS_CLOSE_RANGE, unix.SYS_CLOSE, unix.SYS_KILL:
-			continue // nonsense would succeed, or go to all
+			continue // invalid arguments would succeed, or signal all processes
 		}
 		if c.Name == "fork" || c.Name == "vfork" {
 			continue
@@ -32,15 +32,15 @@ func toy(dir string) {
 	for i := range 3 {
 		each.Go(func() {
 			runtime.LockOSThread()
-			files(fmt.Sprintf("thread-%d", i))
-			pages()
-			talk(fmt.Sprintf("socket-%d", i))
+			useFiles(fmt.Sprintf("thread-%d", i))
+			useMemory()
+			useSockets(fmt.Sprintf("socket-%d", i))
 		})
 	}
 	each.Wait()
-	files("main")
-	pages()
-	talk("socket")
+	useFiles("main")
+	useMemory()
+	useSockets("socket")
 	_ = unix.Kill(os.Getpid(), 0)
 	_ = unix.Kill(os.Getpid(), unix.SIGURG) // which Go does not mind
 	_ = unix.Tgkill(os.Getpid(), unix.Gettid(), unix.SIGURG)
@@ -48,8 +48,8 @@ func toy(dir string) {
 	_ = exec.Command("/nowhere/to/be found").Run()
 }
 
-// talk uses sockets of a few kinds, with one end of each in hand.
-func talk(name string) {
+// useSockets uses sockets of several kinds, with both ends in this process.
+func useSockets(name string) {
 	at := &unix.SockaddrUnix{Name: name}
 	listener := listening(unix.AF_UNIX, at)
 	client, server := connected(listener, unix.AF_UNIX, at)
@@ -62,15 +62,15 @@ func talk(name string) {
 	pair, _ := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM, 0)
 	udp, _ := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
 	_ = unix.Bind(udp, &unix.SockaddrInet4{Addr: loopback})
-	_ = unix.Connect(udp, &unix.SockaddrInet4{Addr: loopback, Port: toyRefused})
+	_ = unix.Connect(udp, &unix.SockaddrInet4{Addr: loopback, Port: refusedPort})
 	for _, fd := range []int{client, server, listener, pair[0], pair[1], udp} {
 		_ = unix.Close(fd)
 	}
 	_ = unix.Unlink(name)
 }
 
-// files opens, changes, moves and removes.
-func files(name string) {
+// useFiles opens, changes, moves and removes files.
+func useFiles(name string) {
 	fd, err := unix.Open(name, unix.O_CREAT|unix.O_RDWR|unix.O_CLOEXEC, 0o640)
 	if err != nil {
 		panic(err)
@@ -121,8 +121,8 @@ func files(name string) {
 	_ = unix.Unlink("was never there")
 }
 
-// pages maps, changes and unmaps memory.
-func pages() {
+// useMemory maps, changes and unmaps memory.
+func useMemory() {
 	const size = 16 << 12
 	b, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {

@@ -15,24 +15,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What asks the test's binary to be a program that is traced.
+// Environment variables that make the test's binary a workload.
 const (
-	toyEnv   = "SONDE_TRACE_TOY"
-	toyDir   = "SONDE_TRACE_TOY_DIR"
-	toyCount = "SONDE_TRACE_TOY_COUNT"
+	workloadEnv   = "SONDE_TRACE_WORKLOAD"
+	workloadDir   = "SONDE_TRACE_WORKLOAD_DIR"
+	workloadCount = "SONDE_TRACE_WORKLOAD_COUNT"
 )
 
-// startToy looks at what the first thread does: the program that has others must keep it for itself, from the first on.
+// A workload with several threads keeps the first one for the main function: startWorkload checks what it does.
 func init() {
-	if os.Getenv(toyEnv) == "threads" {
+	if os.Getenv(workloadEnv) == "threads" {
 		runtime.LockOSThread()
 	}
 }
 
 func TestMain(m *testing.M) {
-	switch os.Getenv(toyEnv) {
+	switch os.Getenv(workloadEnv) {
 	case "calls":
-		toy(os.Getenv(toyDir))
+		makeCalls(os.Getenv(workloadDir))
 		os.Exit(7)
 	case "reads":
 		reads()
@@ -43,20 +43,20 @@ func TestMain(m *testing.M) {
 	case "segv":
 		segv()
 	case "network":
-		toyNetwork(os.Getenv(toyDir))
+		networkWorkload(os.Getenv(workloadDir))
 	case "accept":
-		toyAccept()
+		acceptWorkload()
 	case "listen":
-		toyListen()
+		listenWorkload()
 	case "threads":
 		threads()
 	}
 	os.Exit(m.Run())
 }
 
-// reads waits for a byte, and then reads a byte so many times: as many calls, and no others.
+// reads waits for a byte, then makes exactly so many reads of one byte.
 func reads() {
-	n, err := strconv.Atoi(os.Getenv(toyCount))
+	n, err := strconv.Atoi(os.Getenv(workloadCount))
 	if err != nil {
 		panic(err)
 	}
@@ -92,7 +92,7 @@ func touch() {
 	unix.Exit(0)
 }
 
-// eat takes memory until there is none.
+// eat allocates memory until it is killed.
 func eat() {
 	for {
 		b := make([]byte, 1<<20)
@@ -105,7 +105,7 @@ func eat() {
 
 var eaten [][]byte
 
-// segv reads what is at no address.
+// segv reads from an invalid address.
 func segv() {
 	defer func() {
 		_ = recover()
@@ -116,16 +116,15 @@ func segv() {
 
 var nowhere *int
 
-// startReads starts the program that reads so many times.
-func (p *testPod) startReads(tb testing.TB, n int) (let func()) {
+// startReads starts the workload that reads so many times.
+func (p *testPod) startReads(tb testing.TB, n int) (release func()) {
 	tb.Helper()
-	_, let = p.startToy(tb, "reads", n)
-	return let
+	_, release = p.startWorkload(tb, "reads", n)
+	return release
 }
 
-// waitsForByte reports whether one of a process's threads reads its standard input: Go's main function may have moved from
-// the first to another.
-func waitsForByte(tb testing.TB, pid int) bool {
+// readsStdin reports whether one of a process's threads reads standard input: Go's main function may run on any thread.
+func readsStdin(tb testing.TB, pid int) bool {
 	tb.Helper()
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/syscall", pid))
 	if err != nil || len(threads) == 0 {
@@ -137,12 +136,13 @@ func waitsForByte(tb testing.TB, pid int) bool {
 	})
 }
 
-// startToy starts a program in the Pod and waits until it waits.
-func (p *testPod) startToy(tb testing.TB, toy string, n int) (pid int, let func()) {
+// startWorkload starts a workload in the Pod and waits until it is ready; release lets it run and waits for its end.
+func (p *testPod) startWorkload(tb testing.TB, workload string, n int) (pid int, release func()) {
 	tb.Helper()
 	cmd := exec.CommandContext(tb.Context(), "/bin/sh", "-c", `echo $$ >"$0" && exec "$@"`, filepath.Join(p.dir, "cgroup.procs"), os.Args[0])
-	// A call that a signal interrupts is made again, and counts twice; Go interrupts itself, and asks its cgroup each second.
-	cmd.Env = append(os.Environ(), "GODEBUG=asyncpreemptoff=1,updatemaxprocs=0", toyEnv+"="+toy, toyCount+"="+strconv.Itoa(n))
+	// A call that a signal interrupts is restarted, and counts twice. Go preempts itself by signals, and reads its cgroup each
+	// second.
+	cmd.Env = append(os.Environ(), "GODEBUG=asyncpreemptoff=1,updatemaxprocs=0", workloadEnv+"="+workload, workloadCount+"="+strconv.Itoa(n))
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		tb.Fatal(err)
@@ -162,8 +162,8 @@ func (p *testPod) startToy(tb testing.TB, toy string, n int) (pid int, let func(
 	if _, err := out.Read(b); err != nil || !strings.HasPrefix(string(b), "ready") {
 		tb.Fatalf("%q, %v", b, err)
 	}
-	// The word may have come before its write returned.
-	for end := time.Now().Add(10 * time.Second); !waitsForByte(tb, cmd.Process.Pid); time.Sleep(time.Millisecond) {
+	// The line may arrive before its write returns.
+	for end := time.Now().Add(10 * time.Second); !readsStdin(tb, cmd.Process.Pid); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			tb.Fatal("the program does not wait")
 		}
