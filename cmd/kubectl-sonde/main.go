@@ -1,5 +1,4 @@
-// Command kubectl-sonde is the plugin for kubectl and oc: put it on the PATH and call it as
-// "kubectl sonde" or "oc sonde".
+// Command kubectl-sonde is the plugin for kubectl and oc. Put it on the PATH and run "kubectl sonde" or "oc sonde".
 package main
 
 import (
@@ -10,7 +9,7 @@ import (
 
 	"golang.org/x/term"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
-	_ "k8s.io/client-go/plugin/pkg/client/auth" // kubeconfigs that log in by OIDC or a cloud's helper
+	_ "k8s.io/client-go/plugin/pkg/client/auth" // for kubeconfigs that log in with OIDC or a cloud provider
 
 	"github.com/sonde-operator/sonde/internal/cli"
 )
@@ -27,7 +26,7 @@ func main() {
 	}))
 }
 
-// terminal is the standard error, where it is one that can redraw: the standard output may be the file.
+// terminal returns standard error if it is a terminal that can redraw lines. Standard output may be the captured file.
 func terminal() *os.File {
 	if os.Getenv("TERM") == "dumb" || !term.IsTerminal(int(os.Stderr.Fd())) {
 		return nil
@@ -35,12 +34,13 @@ func terminal() *os.File {
 	return os.Stderr
 }
 
-// colour says whether the standard output shows colours, and may (https://no-color.org).
+// colour reports whether standard output is a terminal with colours that the user has not disabled
+// (https://no-color.org).
 func colour() bool {
 	return os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && term.IsTerminal(int(os.Stdout.Fd()))
 }
 
-// width of the standard output, if that is a terminal; a line that is cut there is whole anywhere else.
+// width returns the width of standard output if it is a terminal. Only there lines are truncated.
 func width() func() int {
 	fd := int(os.Stdout.Fd())
 	if !term.IsTerminal(fd) {

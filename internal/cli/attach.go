@@ -22,27 +22,27 @@ import (
 const (
 	refresh = 200 * time.Millisecond
 	retry   = 2 * time.Second
-	// cleanup is how long taking away what is not needed any more may last.
+	// cleanup is the timeout for deleting objects at the end.
 	cleanup = 10 * time.Second
 )
 
-// saving is what a command wants done with a capture that has ended.
-type saving struct {
+// saveOptions say how a command shows a capture, and what it does when the capture has ended.
+type saveOptions struct {
 	out  capture.Output
 	json bool
-	// lines of a trace are shown while it runs, in colour or not.
-	lines  lineForm
+	// lines is how events of a trace are shown while it runs, and colour whether they are coloured.
+	lines  lineFormat
 	colour bool
-	// stoppable: the first interrupt stops the capture; else it only ends the plugin.
+	// stoppable says that the first interrupt stops the capture. Otherwise it only ends the plugin.
 	stoppable bool
-	// remove the capture when everything that it has is saved.
+	// remove deletes the capture when everything is saved.
 	remove bool
 }
 
-// attach follows a capture until it has ended, saves it, reports, and cleans up. It is the rest of
-// capture and the whole of download.
-func (p *plugin) attach(ctx context.Context, conn *connection, c v1alpha1.Capture, how saving) error {
-	// A reader that leaves early, like head, must not end this without a word, and with the packets left in the
+// attach follows a capture until it has ended, saves it, prints the report, and deletes what is no longer needed. The
+// commands capture, trace and download share it.
+func (p *plugin) attach(ctx context.Context, conn *connection, c v1alpha1.Capture, opts saveOptions) error {
+	// If the reader of a pipe exits early, as head does, the plugin must still report and clean up.
 	// cluster.
 	signal.Ignore(syscall.SIGPIPE)
 	access := results.NewAccess(conn.client, p.clock, c)
@@ -53,16 +53,16 @@ func (p *plugin) attach(ctx context.Context, conn *connection, c v1alpha1.Captur
 	}
 	display := p.display()
 	s := capture.NewState(c, p.clock.Now())
-	lines := p.showLines(ctx, endpoint, display, how)
-	saved, err := p.followAndSave(ctx, &attachment{conn, endpoint, display, lines}, s, how)
+	lines := p.newEventLines(ctx, endpoint, display, opts)
+	saved, err := p.followAndSave(ctx, &session{conn, endpoint, display, lines}, s, opts)
 	display.Close()
 	if err != nil {
-		return p.left(s.Capture, err)
+		return p.printRemaining(s.Capture, err)
 	}
 	r := report.New(s.Capture, s.Pods(), saved)
-	lines.note(saved, &r)
-	err = p.print(r, saved, how)
-	p.remove(ctx, conn, s.Capture, r, how)
+	lines.addNote(saved, &r)
+	err = p.print(r, saved, opts)
+	p.remove(ctx, conn, s.Capture, r, opts)
 	if err != nil {
 		return err
 	}
@@ -72,28 +72,28 @@ func (p *plugin) attach(ctx context.Context, conn *connection, c v1alpha1.Captur
 	return nil
 }
 
-// attachment is what a capture is followed by, and where it is shown.
-type attachment struct {
+// session is what attach needs to follow a capture and to show it.
+type session struct {
 	conn     *connection
 	endpoint *results.Client
 	display  live.Display
-	lines    *shownLines
+	lines    *eventLines
 }
 
-func (p *plugin) followAndSave(ctx context.Context, a *attachment, s *capture.State, how saving) (capture.Saved, error) {
-	if err := p.follow(ctx, a, s, how); err != nil {
+func (p *plugin) followAndSave(ctx context.Context, a *session, s *capture.State, opts saveOptions) (capture.Saved, error) {
+	if err := p.follow(ctx, a, s, opts); err != nil {
 		return capture.Saved{}, err
 	}
 	endpoint, display := a.endpoint, a.display
 	var shown time.Time
 	show := func() {
-		if now := p.clock.Now(); now.Sub(shown) >= refresh { // a transfer tells of every 32 KiB
+		if now := p.clock.Now(); now.Sub(shown) >= refresh { // a download reports every 32 KiB
 			shown = now
 			display.Show(s.View(now))
 		}
 	}
 	saver := &capture.Saver{
-		Download: endpoint.Download, Summarize: !how.json,
+		Download: endpoint.Download, Summarize: !opts.json,
 		OnProgress: func(uid string, done, total int64) {
 			s.Activity = "Downloading"
 			s.Downloading(uid, done, total)
@@ -105,18 +105,18 @@ func (p *plugin) followAndSave(ctx context.Context, a *attachment, s *capture.St
 			show()
 		},
 	}
-	saved, err := saver.Save(ctx, s.Pods(), how.out)
+	saved, err := saver.Save(ctx, s.Pods(), opts.out)
 	s.Activity = ""
 	display.Show(s.View(p.clock.Now()))
 	return saved, err
 }
 
-// follow shows a capture until it has ended, and the last of its lines.
-func (p *plugin) follow(ctx context.Context, a *attachment, s *capture.State, how saving) error {
+// follow shows a capture and its events until it has ended.
+func (p *plugin) follow(ctx context.Context, a *session, s *capture.State, opts saveOptions) error {
 	follower := &capture.Follower{
-		Client: a.conn.client, Progress: a.endpoint.Progress, OnUpdate: a.lines.heard, Display: a.display, Clock: p.clock, Refresh: refresh, Retry: retry,
+		Client: a.conn.client, Progress: a.endpoint.Progress, OnUpdate: a.lines.update, Display: a.display, Clock: p.clock, Refresh: refresh, Retry: retry,
 	}
-	if how.stoppable {
+	if opts.stoppable {
 		follower.Stop = p.interrupts.claim()
 	}
 	err := follower.Follow(ctx, s)
@@ -124,39 +124,39 @@ func (p *plugin) follow(ctx context.Context, a *attachment, s *capture.State, ho
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if err != nil {
-		cancel() // nothing more is to be seen
+		cancel() // the remaining events are not shown
 	} else {
-		a.lines.rest(s.Pods())
+		a.lines.addEnded(s.Pods())
 	}
 	a.lines.finish(ctx)
 	return err
 }
 
-// left adds to an error what can still be done about the capture.
-func (p *plugin) left(c v1alpha1.Capture, err error) error {
+// printRemaining prints what the user can still do with the capture after an error, and returns the error.
+func (p *plugin) printRemaining(c v1alpha1.Capture, err error) error {
 	if errors.Is(err, capture.ErrDeleted) {
 		return err
 	}
-	ends := "ends by itself. "
+	ending := "ends by itself. "
 	if common := c.Common(); common.Duration == "" && !common.Stop && !c.CaptureStatus().Phase.Final() {
-		ends = "goes on. To end it:\n  " + p.commandFor("stop", c) + "\n"
+		ending = "continues. To stop it:\n  " + p.commandFor("stop", c) + "\n"
 	}
-	fmt.Fprintf(p.streams.ErrOut, "%s %s is still there, and %sTo fetch its %s:\n  %s\n",
-		c.KindName(), client.ObjectKeyFromObject(c), ends, capture.UnitOf(c).Count(), p.commandFor("download", c))
+	fmt.Fprintf(p.streams.ErrOut, "%s %s still exists and %sTo fetch its %s:\n  %s\n",
+		c.KindName(), client.ObjectKeyFromObject(c), ending, capture.UnitOf(c).Count(), p.commandFor("download", c))
 	return err
 }
 
-func (p *plugin) print(r report.Report, saved capture.Saved, how saving) error {
-	if how.json {
+func (p *plugin) print(r report.Report, saved capture.Saved, opts saveOptions) error {
+	if opts.json {
 		return writeJSON(p.streams.Out, r)
 	}
 	w, text := p.streams.Out, r.Text()
 	switch {
-	case how.out.Streams() || how.lines == linesJSON: // the events have the standard output
+	case opts.out.Streams() || opts.lines == linesJSON: // the events use standard output
 		w = p.streams.ErrOut
 	case saved.Trace != nil:
-		text = saved.Trace.Text() + "\n" + text // it may be long, and what matters most is seen at the end
-		if how.lines == linesText && p.terminal == nil {
+		text = saved.Trace.Text() + "\n" + text // it may be long, and the end of the output is most visible
+		if opts.lines == linesText && p.terminal == nil {
 			text = "\n" + text
 		}
 	}
@@ -175,27 +175,27 @@ func writeJSON(w io.Writer, v any) error {
 	return nil
 }
 
-// remove deletes the capture, and says so where it does not.
-func (p *plugin) remove(ctx context.Context, conn *connection, c v1alpha1.Capture, r report.Report, how saving) {
-	if !how.remove {
+// remove deletes the capture if everything is saved, and otherwise prints why not.
+func (p *plugin) remove(ctx context.Context, conn *connection, c v1alpha1.Capture, r report.Report, opts saveOptions) {
+	if !opts.remove {
 		return
 	}
 	key, uid := client.ObjectKeyFromObject(c), c.GetUID()
 	if !r.AllSaved() {
-		fmt.Fprintf(p.streams.ErrOut, "%s %s is kept, as not everything was saved. To try again:\n  %s\n", c.KindName(), key, p.commandFor("download", c))
+		fmt.Fprintf(p.streams.ErrOut, "%s %s is kept because not everything was saved. To retry:\n  %s\n", c.KindName(), key, p.commandFor("download", c))
 		return
 	}
-	// The user may have interrupted by now; this is wanted all the same.
+	// The capture is deleted even if the user has interrupted meanwhile.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanup)
 	defer cancel()
 	err := conn.client.Delete(ctx, c, client.Preconditions{UID: &uid})
 	if client.IgnoreNotFound(err) != nil {
-		fmt.Fprintf(p.streams.ErrOut, "%s %s is left over: %s\n", c.KindName(), key, describe(err))
+		fmt.Fprintf(p.streams.ErrOut, "%s %s could not be deleted: %s\n", c.KindName(), key, describe(err))
 	}
 }
 
 func (p *plugin) closeAccess(ctx context.Context, access *results.Access) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanup)
 	defer cancel()
-	_ = access.Close(ctx) // it ends by itself within minutes
+	_ = access.Close(ctx) // it expires within minutes
 }

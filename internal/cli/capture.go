@@ -15,7 +15,7 @@ const captureExamples = `  # 30 seconds of all Pods of a Deployment
   # One Pod, only DNS, the first 128 bytes of each packet
   kubectl sonde capture pod/web-0 -n shop --filter 'udp port 53' --snap-length 128
 
-  # The last 500 MiB of each Pod, of up to four hours: interrupt when it has happened
+  # Keep the last 500 MiB of each Pod for up to four hours; interrupt to save them
   kubectl sonde capture deploy/web -n shop --for 4h --rotate 100Mi:5
 
   # Into another program
@@ -25,30 +25,30 @@ func newCapture(p *plugin) *cobra.Command {
 	c := &startCommand{plugin: p, build: func(r capture.Request) (v1alpha1.Capture, error) { return r.Build() }}
 	cmd := &cobra.Command{
 		Use:   "capture TARGET",
-		Short: "Capture the packets of every Pod of a workload, and save them",
+		Short: "Capture the packets of every Pod of a workload and save them",
 		Long: `Captures the packets of every Pod of TARGET and saves them as one pcapng file.
 
 TARGET is deploy/NAME, sts/NAME, ds/NAME, pod/NAME, or the NAME of a Deployment. Interrupting (Ctrl-C)
-stops the capture and saves what there is; interrupting once more leaves at once.
+stops the capture and saves the packets so far. Interrupting again exits at once.
 
-Exit code: 0 all is saved; 3 a file is saved, and packets are missing from it or may be; 1 error;
-130 left by interrupting.`,
+Exit code: 0 everything is saved; 3 a file is saved, but packets are or may be missing from it; 1 error;
+130 interrupted.`,
 		Example: captureExamples,
 		Args:    oneArgument("TARGET, like deploy/web"),
 		PreRunE: func(cmd *cobra.Command, _ []string) error {
-			return errors.Join(refuseZero(cmd, "snap-length", "max-packets"), refuseEmpty(cmd, "for", "max-bytes", "rotate", "interface", "engine"))
+			return errors.Join(rejectZero(cmd, "snap-length", "max-packets"), rejectEmpty(cmd, "for", "max-bytes", "rotate", "interface", "engine"))
 		},
 		RunE: func(cmd *cobra.Command, args []string) error { return c.run(cmd.Context(), args[0]) },
 	}
 	f, r := cmd.Flags(), &c.request
-	f.StringVar(&r.Duration, "for", "", "How long to capture: seconds, or like 90s, 5m, 1h30m (default 60s)")
-	f.StringVar(&r.Filter, "filter", "", "Which packets, in the language of pcap-filter(7), like 'tcp port 8080'")
-	f.Int32Var(&r.SnapLength, "snap-length", 0, "How many bytes of each packet to keep (default 262144)")
+	f.StringVar(&r.Duration, "for", "", "How long to capture: seconds, or a duration like 90s, 5m, 1h30m (default 60s)")
+	f.StringVar(&r.Filter, "filter", "", "Which packets to capture, as in pcap-filter(7), like 'tcp port 8080'")
+	f.Int32Var(&r.SnapLength, "snap-length", 0, "Number of bytes of each packet to keep (default 262144)")
 	f.StringVar(&r.MaxBytes, "max-bytes", "", "Largest size of one Pod's file, like 100Mi (default 1Gi)")
-	f.StringVar(&r.Rotate, "rotate", "", "Keep the newest packets: size of a file and how many are kept for each Pod, like 100Mi:5")
-	f.Int64Var(&r.MaxPackets, "max-packets", 0, "End a Pod's capture after so many packets (default no limit)")
+	f.StringVar(&r.Rotate, "rotate", "", "Keep only the newest packets: size and number of files of each Pod, like 100Mi:5")
+	f.Int64Var(&r.MaxPackets, "max-packets", 0, "End the capture of a Pod after this many packets (default no limit)")
 	f.StringSliceVar(&r.Interfaces, "interface", nil, "Interfaces of the Pods to capture on, like eth0,lo (default all)")
-	f.StringVar(&r.Engine, "engine", "", "What takes the packets: bpf, afpacket, or auto, which is bpf where it can be had (default auto)")
+	f.StringVar(&r.Engine, "engine", "", "Capture engine: bpf, afpacket, or auto, which uses bpf where the node supports it (default auto)")
 	c.addFlags(cmd, "PacketCapture", "TARGET-TIME.pcapng")
 	return cmd
 }

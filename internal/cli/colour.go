@@ -8,31 +8,31 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// When lines are coloured.
+// Values of --color.
 const (
 	colourAuto   = "auto"
 	colourAlways = "always"
 	colourNever  = "never"
 )
 
-var colourWhen = []string{colourAuto, colourAlways, colourNever}
+var colourModes = []string{colourAuto, colourAlways, colourNever}
 
-// colourFlag is --color, as other programs spell it. It is a pflag.Value.
+// colourFlag is the flag --color. It implements pflag.Value.
 type colourFlag struct{ when string }
 
-// String returns when.
+// String returns the value.
 func (c *colourFlag) String() string { return c.when }
 
-// Set takes one of colourWhen.
+// Set accepts one of colourModes.
 func (c *colourFlag) Set(s string) error {
-	if !slices.Contains(colourWhen, s) {
-		return fmt.Errorf("write %s", strings.Join(colourWhen, ", "))
+	if !slices.Contains(colourModes, s) {
+		return fmt.Errorf("write %s", strings.Join(colourModes, ", "))
 	}
 	c.when = s
 	return nil
 }
 
-// Type is shown in the help.
+// Type is the name of the type in help texts.
 func (c *colourFlag) Type() string { return "string" }
 
 func (c *colourFlag) add(cmd *cobra.Command) {
@@ -40,8 +40,8 @@ func (c *colourFlag) add(cmd *cobra.Command) {
 	cmd.Flags().Var(c, "color", "When to colour lines: auto (on a terminal, unless NO_COLOR is set), always or never")
 }
 
-// of the plugin's standard output.
-func (c *colourFlag) of(p *plugin) bool {
+// enabled reports whether to colour lines on standard output.
+func (c *colourFlag) enabled(p *plugin) bool {
 	if c.when == colourAuto || c.when == "" {
 		return p.colour
 	}

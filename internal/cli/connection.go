@@ -13,7 +13,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/kind"
 )
 
-// connection is the cluster that the flags name.
+// connection to the cluster that the flags select.
 type connection struct {
 	client    client.WithWatch
 	config    *rest.Config
@@ -29,7 +29,7 @@ func (p *plugin) connect() (*connection, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the kubeconfig: %w", err)
 	}
-	// A plain client would first ask the server for all of its kinds; these few are known.
+	// Without a mapper, the client would first request all kinds from the server.
 	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme(), Mapper: mapper()})
 	if err != nil {
 		return nil, fmt.Errorf("connect to the cluster: %w", err)

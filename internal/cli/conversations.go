@@ -27,16 +27,16 @@ func newConversations(p *plugin) *cobra.Command {
 	c := &conversationsCommand{plugin: p}
 	cmd := &cobra.Command{
 		Use:   "conversations FILE",
-		Short: "Show who talked most in a pcapng file",
-		Long: `Shows the busiest conversations of a pcapng file, by bytes. A is who sent the first packet.
+		Short: "Show the busiest conversations of a pcapng file",
+		Long: `Shows the busiest conversations of a pcapng file, by bytes. A is the endpoint that sent the first packet.
 
-In a file of several Pods, what two of them said to each other was captured at either, and counts twice.`,
+In a file of several Pods, the packets between two of them were captured at both, and count twice.`,
 		Example: `  kubectl sonde conversations web.pcapng --top 20
   kubectl sonde capture deploy/web -n shop -o - | kubectl sonde conversations -`,
-		Args: oneArgument("a FILE, or - for the standard input"),
+		Args: oneArgument("a FILE, or - for standard input"),
 		RunE: func(_ *cobra.Command, args []string) error { return c.run(args[0]) },
 	}
-	cmd.Flags().IntVar(&c.top, "top", 10, "How many to show")
+	cmd.Flags().IntVar(&c.top, "top", 10, "Number of conversations to show")
 	cmd.Flags().BoolVar(&c.json, "json", false, "Print as JSON")
 	return cmd
 }
@@ -85,12 +85,12 @@ func asText(r conversations.Result, top int) string {
 		fmt.Fprintf(&b, "%d packets, %s are of other conversations, which are not listed one by one.\n", r.Other.Packets, live.Bytes(r.Other.Bytes))
 	}
 	if r.Truncated {
-		b.WriteString("The file ends within a packet: its writer was killed, or is still at work.\n")
+		b.WriteString("The file ends in the middle of a packet: its writer was killed or is still running.\n")
 	}
 	return b.String()
 }
 
-// endpoint is the Pod's name, or else the address, with the port where there is one.
+// endpoint returns the name of the Pod or else the address, with the port if there is one.
 func endpoint(a netip.AddrPort, pod string) string {
 	switch {
 	case !a.IsValid():
@@ -108,7 +108,7 @@ func endpoint(a netip.AddrPort, pod string) string {
 type jsonResult struct {
 	Total         conversations.Count `json:"total"`
 	Conversations []jsonConversation  `json:"conversations"`
-	// Count of all conversations, shown or not.
+	// Count of all conversations, including those that are not shown.
 	Count     int                 `json:"count"`
 	Other     conversations.Count `json:"other"`
 	Truncated bool                `json:"truncated"`

@@ -12,12 +12,12 @@ import (
 func newDelete(p *plugin) *cobra.Command {
 	return &cobra.Command{
 		Use:   "delete NAME...",
-		Short: "Delete captures and traces, and with them the files that lie in the cluster",
-		Long: `Deletes captures and traces, and with them the files that lie in the cluster.
+		Short: "Delete captures and traces together with their files in the cluster",
+		Long: `Deletes captures and traces together with their files in the cluster.
 
-` + aboutNames,
+` + nameHelp,
 		Example: "  kubectl sonde delete web-x7k2p -n shop",
-		Args:    someArguments(wantName),
+		Args:    someArguments(nameArgument),
 		RunE:    func(cmd *cobra.Command, args []string) error { return p.delete(cmd.Context(), args) },
 	}
 }

@@ -1,3 +1,3 @@
-// Package cli is the plugin for kubectl and oc: its commands, flags, exit codes and messages. The
-// work lies in the packages below it.
+// Package cli is the plugin for kubectl and oc: its commands, flags, messages and exit codes. The packages below it do
+// the work.
 package cli

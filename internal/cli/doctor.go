@@ -27,11 +27,11 @@ import (
 )
 
 const (
-	// doctorPoll is the time between two looks at a Pod.
-	doctorPoll = 500 * time.Millisecond
-	// doctorsAtOnce are the nodes that are examined at the same time.
-	doctorsAtOnce = 8
-	// maxDoctorLog bounds what is read of a Pod's log, in bytes.
+	// pollInterval is the time between two reads of a Pod.
+	pollInterval = 500 * time.Millisecond
+	// maxConcurrentNodes is how many nodes are examined at the same time.
+	maxConcurrentNodes = 8
+	// maxDoctorLog limits how much of a Pod's log is read, in bytes.
 	maxDoctorLog = 1 << 20
 )
 
@@ -46,15 +46,15 @@ func newDoctor(p *plugin) *cobra.Command {
 	c := &doctorCommand{plugin: p}
 	cmd := &cobra.Command{
 		Use:   "doctor [NODE...]",
-		Short: "Find out what the nodes' kernels allow, and what follows for captures and traces",
-		Long: `Runs a Pod on each NODE, or on all, that tries what the kernel allows of what Sonde does there: packet sockets, types of the
-kernel (BTF), BPF programs of each sort, the tracer itself. It says which parts of Sonde work there, and why others do not.
-The Pod has the rights of a probe, runs in the operator's namespace, and is deleted at once, also when you interrupt.
+		Short: "Find out which parts of Sonde work on the nodes",
+		Long: `Runs a Pod on each NODE, or on all nodes, to find out which features of its kernel Sonde can use: packet sockets, kernel
+types (BTF), kinds of BPF programs, and the tracer itself. It shows which parts of Sonde work there, and why others do not.
+The Pod has the privileges of a probe, runs in the operator's namespace, and is deleted at once, even if you interrupt.
 
-It works by your own rights: you need get on deployments, create, get and delete on pods, and get on pods/log in the
-operator's namespace, and list on nodes unless you name them. Cluster admins have them.
+The command uses your own rights. You need get on deployments, create, get and delete on pods, and get on pods/log in the
+operator's namespace, and list on nodes unless you name them. Cluster admins have these rights.
 
-Exit code: 0 all nodes were examined, whatever was found; 1 error.`,
+Exit code: 0 all nodes were examined, whatever the result; 1 error.`,
 		Example: `  kubectl sonde doctor
   kubectl sonde doctor worker-1 worker-2
   kubectl sonde doctor -o json | jq -r '.[] | select(.conclusions[] | .part == "traces" and (.works | not)) | .node'`,
@@ -62,7 +62,7 @@ Exit code: 0 all nodes were examined, whatever was found; 1 error.`,
 	}
 	f := cmd.Flags()
 	f.BoolVar(&c.all, "all", false, "All nodes that run Linux (default if no NODE is named)")
-	f.StringVarP(&c.output, "output", "o", outputText, "json: one list of all nodes' reports")
+	f.StringVarP(&c.output, "output", "o", outputText, "json: print the reports of all nodes as one list")
 	f.DurationVar(&c.timeout, "timeout", time.Minute, "How long to wait for one node")
 	return cmd
 }
@@ -70,7 +70,7 @@ Exit code: 0 all nodes were examined, whatever was found; 1 error.`,
 func (c *doctorCommand) run(ctx context.Context, named []string) error {
 	switch {
 	case c.output != outputText && c.output != outputJSON:
-		return fmt.Errorf("--output %s: write json, or leave it out", c.output)
+		return fmt.Errorf("--output %s: write json, or omit the flag", c.output)
 	case c.all && len(named) > 0:
 		return errors.New("--all and names of nodes exclude each other: omit one of the two")
 	case c.timeout <= 0:
@@ -88,14 +88,14 @@ func (c *doctorCommand) run(ctx context.Context, named []string) error {
 	if err != nil {
 		return err
 	}
-	nodes, left, err := d.Nodes(ctx, named)
+	nodes, problems, err := d.Nodes(ctx, named)
 	if err != nil {
 		return err
 	}
 	reports := make([]*nodereport.Report, len(nodes))
 	var g errgroup.Group
 	var mu sync.Mutex
-	g.SetLimit(doctorsAtOnce)
+	g.SetLimit(maxConcurrentNodes)
 	for i, node := range nodes {
 		g.Go(func() error {
 			r, err := d.Examine(ctx, agent, node)
@@ -105,20 +105,20 @@ func (c *doctorCommand) run(ctx context.Context, named []string) error {
 			if err != nil {
 				mu.Lock()
 				defer mu.Unlock()
-				left = append(left, node+": "+err.Error())
+				problems = append(problems, node+": "+err.Error())
 			}
 			return nil
 		})
 	}
-	_ = g.Wait() // what failed is in left
+	_ = g.Wait() // errors are in problems
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	return c.print(slices.DeleteFunc(reports, func(r *nodereport.Report) bool { return r == nil }), left)
+	return c.print(slices.DeleteFunc(reports, func(r *nodereport.Report) bool { return r == nil }), problems)
 }
 
-// print the reports; left are nodes of which there is none, or more to say.
-func (c *doctorCommand) print(reports []*nodereport.Report, left []string) error {
+// print prints the reports, and the problems of nodes.
+func (c *doctorCommand) print(reports []*nodereport.Report, problems []string) error {
 	p := c.plugin
 	if c.output == outputJSON {
 		if err := writeJSON(p.streams.Out, reports); err != nil {
@@ -134,11 +134,11 @@ func (c *doctorCommand) print(reports []*nodereport.Report, left []string) error
 			}
 		}
 	}
-	slices.Sort(left)
-	for _, text := range left {
+	slices.Sort(problems)
+	for _, text := range problems {
 		fmt.Fprintln(p.streams.ErrOut, table.Printable(text))
 	}
-	if len(left) > 0 || len(reports) == 0 {
+	if len(problems) > 0 || len(reports) == 0 {
 		return exitCode(report.ExitError)
 	}
 	return nil
@@ -148,7 +148,7 @@ func newNodeDoctor(config *rest.Config, namespace string, timeout time.Duration)
 	s := runtime.NewScheme()
 	utilruntime.Must(corev1.AddToScheme(s))
 	utilruntime.Must(appsv1.AddToScheme(s))
-	// As in connect: these few kinds are known.
+	// As in connect, a mapper for these kinds saves a discovery request.
 	m := apimeta.NewDefaultRESTMapper(nil)
 	m.Add(corev1.SchemeGroupVersion.WithKind("Pod"), apimeta.RESTScopeNamespace)
 	m.Add(corev1.SchemeGroupVersion.WithKind("Node"), apimeta.RESTScopeRoot)
@@ -167,7 +167,7 @@ func newNodeDoctor(config *rest.Config, namespace string, timeout time.Duration)
 		return nil, fmt.Errorf("connect to the cluster: %w", err)
 	}
 	return &doctor.Doctor{
-		Client: objects, Namespace: namespace, Timeout: timeout, Poll: doctorPoll,
+		Client: objects, Namespace: namespace, Timeout: timeout, Poll: pollInterval,
 		Logs: func(ctx context.Context, pod string) ([]byte, error) {
 			r, err := logs.Get().Namespace(namespace).Resource("pods").Name(pod).SubResource("log").Stream(ctx)
 			if err != nil {

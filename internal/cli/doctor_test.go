@@ -114,7 +114,7 @@ func TestDoctorErrors(t *testing.T) {
 		"one of two nodes": {log: broken, want: "n1: node n1: the agent gave no report: no report", wantOut: "n2: Linux"},
 		"no such node":     {log: nodeLog, args: []string{"n9"}, want: "there is no node n9"},
 		"all and one":      {log: nodeLog, args: []string{"--all", "n1"}, want: "omit one of the two"},
-		"another output":   {log: nodeLog, args: []string{"-o", "yaml"}, want: "--output yaml: write json, or leave it out"},
+		"another output":   {log: nodeLog, args: []string{"-o", "yaml"}, want: "--output yaml: write json, or omit the flag"},
 		"no time":          {log: nodeLog, args: []string{"--timeout", "0s"}, want: "--timeout: write a time above zero"},
 		"no right":         {log: nodeLog, args: []string{"--operator-namespace", "closed"}, want: "you cannot\nThe doctor runs a privileged Pod on each node"},
 		"no operator":      {log: nodeLog, args: []string{"--operator-namespace", "other"}, want: "name it with --operator-namespace"},

@@ -7,24 +7,24 @@ import (
 )
 
 func newDownload(p *plugin) *cobra.Command {
-	var how saving
+	var opts saveOptions
 	cmd := &cobra.Command{
 		Use:   "download NAME",
-		Short: "Save the files of a capture or trace that was made before",
-		Long: `Saves the files of every Pod of the PacketCapture or Trace NAME as one file, as the commands capture and trace do.
+		Short: "Save the files of an existing capture or trace",
+		Long: `Saves the files of all Pods of the PacketCapture or Trace NAME as one file, as the commands capture and trace do.
 
-` + aboutNames + `
-Where it still runs, its end is awaited; interrupting (Ctrl-C) then leaves it running. It is not deleted.`,
+` + nameHelp + `
+The command waits until the capture has ended. Interrupting (Ctrl-C) leaves it running. It is not deleted.`,
 		Example: `  kubectl sonde download web-x7k2p -n shop -o web.pcapng
   kubectl sonde download trace/web-x7k2p -n shop -o web.ndjson`,
-		Args: oneArgument(wantName),
-		RunE: func(cmd *cobra.Command, args []string) error { return p.download(cmd.Context(), args[0], how) },
+		Args: oneArgument(nameArgument),
+		RunE: func(cmd *cobra.Command, args []string) error { return p.download(cmd.Context(), args[0], opts) },
 	}
-	addOutputFlags(cmd, &how, "NAME-TIME.pcapng or .ndjson")
+	addOutputFlags(cmd, &opts, "NAME-TIME.pcapng or .ndjson")
 	return cmd
 }
 
-func (p *plugin) download(ctx context.Context, name string, how saving) error {
+func (p *plugin) download(ctx context.Context, name string, opts saveOptions) error {
 	ref, err := parseReference(name)
 	if err != nil {
 		return err
@@ -37,8 +37,8 @@ func (p *plugin) download(ctx context.Context, name string, how saving) error {
 	if err != nil {
 		return err
 	}
-	if err := p.output(&how, ref.name, c); err != nil {
+	if err := p.output(&opts, ref.name, c); err != nil {
 		return err
 	}
-	return p.attach(ctx, conn, c, how)
+	return p.attach(ctx, conn, c, opts)
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/sonde-operator/sonde/internal/kind"
 )
 
-// describe returns the text for an error: the API server's and the webhooks' words as they are, in
-// kubectl's form; others behind "error:".
+// describe returns the text for an error. Errors of the API server and of webhooks are written as kubectl does, others
+// after "error:".
 func describe(err error) string {
 	var status *apierrors.StatusError
 	if !errors.As(err, &status) {
@@ -25,8 +25,8 @@ func describe(err error) string {
 		return fmt.Sprintf("error: this cluster has no %ss: Sonde is not installed there, or is older than this plugin. "+
 			"Install or upgrade it, or choose another cluster with --context", kindOf(s).Name)
 	}
-	if webhookAway(s) {
-		return "error: Sonde does not answer, so no PacketCapture or Trace can be created or stopped; deleting one works. Ask a cluster admin to look whether the Pods of Deployment sonde-manager are ready.\n" +
+	if webhookUnavailable(s) {
+		return "error: Sonde does not answer, so PacketCaptures and Traces cannot be created or stopped, only deleted. Ask a cluster admin to check that the Pods of Deployment sonde-manager are ready.\n" +
 			"Error from server (" + string(s.Reason) + "): " + gather.WebhookPath.ReplaceAllString(s.Message, "/...")
 	}
 	if s.Reason == metav1.StatusReasonUnknown {
@@ -34,9 +34,9 @@ func describe(err error) string {
 	}
 	text := fmt.Sprintf("Error from server (%s): %s", s.Reason, s.Message)
 	switch {
-	case lacksRole(s) && strings.HasSuffix(s.Message, " at the cluster scope"): // only lists of all namespaces are
-		text += "\nLeave out -A, or ask a cluster admin for a ClusterRoleBinding to the ClusterRole sonde-view"
-	case lacksRole(s):
+	case roleMissing(s) && strings.HasSuffix(s.Message, " at the cluster scope"): // only requests with -A are
+		text += "\nOmit -A, or ask a cluster admin for a ClusterRoleBinding to the ClusterRole sonde-view"
+	case roleMissing(s):
 		text += fmt.Sprintf("\nAsk an admin for the ClusterRole sonde-edit in that namespace. To %s and to download, ask also for sonde-%[1]s", kindOf(s).Verb)
 	}
 	return text
@@ -52,19 +52,19 @@ func kindOf(s metav1.Status) kind.Capture {
 	return kind.PacketCapture
 }
 
-// webhookAway tells a webhook of Sonde's that could not be called from one that refuses.
-func webhookAway(s metav1.Status) bool {
+// webhookUnavailable reports whether a webhook of Sonde could not be called, rather than refused the request.
+func webhookUnavailable(s metav1.Status) bool {
 	return s.Reason == metav1.StatusReasonInternalError && strings.Contains(s.Message, "failed calling webhook") &&
 		strings.Contains(s.Message, "."+v1alpha1.GroupVersion.Group)
 }
 
-// lacksRole tells RBAC's refusal of Sonde's kinds, which names no role, from a webhook's, which does.
-func lacksRole(s metav1.Status) bool {
+// roleMissing reports whether RBAC refused the request. A refusal by a webhook names the missing role itself.
+func roleMissing(s metav1.Status) bool {
 	return s.Reason == metav1.StatusReasonForbidden && s.Details != nil && s.Details.Group == v1alpha1.GroupVersion.Group &&
 		strings.Contains(s.Message, " cannot ")
 }
 
-// noSuchKind tells a missing CRD, of which the API server says nothing but 404, from a missing object.
+// noSuchKind reports whether the CRD is missing rather than the object. The API server answers 404 to both.
 func noSuchKind(s metav1.Status) bool {
 	if s.Reason != metav1.StatusReasonNotFound || s.Details == nil {
 		return false

@@ -22,7 +22,7 @@ func TestDescribe(t *testing.T) {
 	}{
 		"the webhook is away": {
 			err:       apierrors.NewInternalError(errors.New(away)),
-			want:      []string{"sonde-manager", "no endpoints available", "deleting one works"},
+			want:      []string{"sonde-manager", "no endpoints available", "only deleted"},
 			wantNever: "00112233445566778899aabbccddeeff",
 		},
 		"another's webhook is away": {
@@ -40,7 +40,7 @@ func TestDescribe(t *testing.T) {
 		},
 		"no role in all namespaces": {
 			err:  forbidden(`User "eve" cannot list resource "packetcaptures" in API group "monitoring.openshift.tpg" at the cluster scope`),
-			want: []string{"Leave out -A", "ClusterRoleBinding", "sonde-view"}, wantNever: "sonde-edit",
+			want: []string{"Omit -A", "ClusterRoleBinding", "sonde-view"}, wantNever: "sonde-edit",
 		},
 		"no answer of the API server": {err: errors.New("connection refused"), want: []string{"error: connection refused"}, wantNever: "server"},
 	} {

@@ -36,16 +36,16 @@ func newGet(p *plugin) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get [NAME]",
 		Short: "List captures and traces",
-		Long: `Lists the PacketCaptures and the Traces of a namespace, or one. With -o wide there are more columns and, for one,
-a line for each of its Pods with the engine that captured it, and what is missing from their files and where it was lost.
+		Long: `Lists the PacketCaptures and Traces of a namespace, or one of them. With -o wide there are more columns. For a single one
+there is also a line for each of its Pods, with its engine and the counts of what is missing from its files.
 
-` + aboutNames,
+` + nameHelp,
 		Example: `  kubectl sonde get -A
   kubectl sonde get web-x7k2p -n shop -o yaml
   kubectl sonde get trace/web-x7k2p -n shop -o wide`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return usageError(cmd, "one NAME, or none for all")
+				return usageError(cmd, "at most one NAME")
 			}
 			return nil
 		},
@@ -79,13 +79,13 @@ func (c *getCommand) run(ctx context.Context, args []string) error {
 	return c.tables(lists, conn.namespace)
 }
 
-// listed is what there is of a kind.
+// listed is a list and its kind.
 type listed struct {
 	kind kind.Capture
 	list v1alpha1.CaptureList
 }
 
-// lists has one of each kind that the user can list.
+// lists returns a list of each kind that the user may list.
 func (c *getCommand) lists(ctx context.Context, conn *connection) ([]listed, error) {
 	var where []client.ListOption
 	if !c.all {
@@ -98,10 +98,10 @@ func (c *getCommand) lists(ctx context.Context, conn *connection) ([]listed, err
 		switch {
 		case err == nil:
 			lists = append(lists, listed{k, list})
-		case i == 0 || !otherKind(err):
+		case i == 0 || !kindUnavailable(err):
 			return nil, fmt.Errorf("list %ss: %w", k.Name, err)
 		case !apierrors.IsNotFound(err):
-			fmt.Fprintf(c.plugin.streams.ErrOut, "%ss are left out: %s\n", k.Name, describe(err))
+			fmt.Fprintf(c.plugin.streams.ErrOut, "%ss are not listed: %s\n", k.Name, describe(err))
 		}
 	}
 	return lists, nil
@@ -130,7 +130,7 @@ func (c *getCommand) one(ctx context.Context, conn *connection, ref reference) e
 
 func (c *getCommand) wide() bool { return *c.print.OutputFormat == "wide" }
 
-// formatted reports whether kubectl's printers are asked for, and not one of the tables.
+// formatted reports whether the user chose one of kubectl's printers instead of a table.
 func (c *getCommand) formatted() bool { return *c.print.OutputFormat != "" && !c.wide() }
 
 func (c *getCommand) object(o runtime.Object) error {
@@ -144,17 +144,18 @@ func (c *getCommand) object(o runtime.Object) error {
 	return nil
 }
 
-// printLists prints a whole list, except by name: that printer knows only single objects.
+// printLists prints all items as one list. With -o name it prints them one by one, because that printer accepts no
+// lists.
 func (c *getCommand) printLists(lists []listed) error {
 	var items []v1alpha1.Capture
 	for _, l := range lists {
 		items = append(items, l.list.Captures()...)
 	}
-	for _, item := range items { // lists come without their items' kinds
+	for _, item := range items { // items of lists do not have their kind set
 		setKind(item)
 	}
 	if *c.print.OutputFormat != "name" {
-		list, err := oneList(lists[0].list, items)
+		list, err := mergedList(lists[0].list, items)
 		if err != nil {
 			return err
 		}
@@ -168,7 +169,7 @@ func (c *getCommand) printLists(lists []listed) error {
 	return nil
 }
 
-// tables has one for each kind of which there is something.
+// tables prints a table for each kind that has items.
 func (c *getCommand) tables(lists []listed, namespace string) error {
 	var names []string
 	empty := true
@@ -198,11 +199,11 @@ func (c *getCommand) tables(lists []listed, namespace string) error {
 	return nil
 }
 
-// column of what a kind's totals count.
+// column is a column for a number of the totals.
 type column struct {
-	head string
-	wide bool
-	of   func(v1alpha1.Totals) int64
+	head  string
+	wide  bool
+	value func(v1alpha1.Totals) int64
 }
 
 var columns = map[live.Unit][]column{
@@ -220,7 +221,7 @@ var columns = map[live.Unit][]column{
 	},
 }
 
-// table of captures of one kind.
+// table prints captures of one kind.
 func (c *getCommand) table(items []v1alpha1.Capture) error {
 	counted := columns[capture.UnitOf(items[0])]
 	text := []string{"NAME", "PHASE", "TARGET", "JOBID"}
@@ -229,11 +230,11 @@ func (c *getCommand) table(items []v1alpha1.Capture) error {
 	for _, item := range items {
 		rows = append(rows, c.rowOf(item, counted, now))
 	}
-	left := len(text)
+	textColumns := len(text)
 	if c.all {
-		left++
+		textColumns++
 	}
-	return c.write(table.Text(strings.Repeat("l", left), rows))
+	return c.write(table.Text(strings.Repeat("l", textColumns), rows))
 }
 
 func (c *getCommand) rowOf(item v1alpha1.Capture, counted []column, now time.Time) []string {
@@ -244,11 +245,11 @@ func (c *getCommand) rowOf(item v1alpha1.Capture, counted []column, now time.Tim
 		reason = cond.Reason
 	}
 	return c.row(item.GetNamespace(), []string{item.GetName(), string(st.Phase), st.Target, st.JobID, n(int64(st.Totals.Pods))},
-		counted, func(col column) string { return n(col.of(st.Totals)) },
+		counted, func(col column) string { return n(col.value(st.Totals)) },
 		duration.HumanDuration(now.Sub(item.GetCreationTimestamp().Time)), reason)
 }
 
-// row has the cells that are asked for.
+// row returns the cells of the columns that the flags select.
 func (c *getCommand) row(namespace string, first []string, counted []column, cell func(column) string, age, reason string) []string {
 	var narrow, wide []string
 	for _, col := range counted {

@@ -7,30 +7,30 @@ import (
 	"sync"
 )
 
-// errInterrupted ends a command that the user wants to leave.
+// errInterrupted ends a command that the user interrupted.
 var errInterrupted = errors.New("interrupted")
 
-// interrupts gives the first signal a softer meaning for as long as a command claims it.
+// interrupts ends the command on a signal, unless the command has claimed the first signal for another purpose.
 type interrupts struct {
 	cancel context.CancelCauseFunc
 
-	mu   sync.Mutex
-	soft chan struct{}
+	mu      sync.Mutex
+	claimed chan struct{}
 }
 
-// claim returns a channel that the next signal closes instead of ending the command.
+// claim returns a channel. The next signal closes it instead of ending the command.
 func (i *interrupts) claim() <-chan struct{} {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.soft = make(chan struct{})
-	return i.soft
+	i.claimed = make(chan struct{})
+	return i.claimed
 }
 
-// release gives signals their usual meaning again.
+// release ends the claim.
 func (i *interrupts) release() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.soft = nil
+	i.claimed = nil
 }
 
 func (i *interrupts) listen(ctx context.Context, signals <-chan os.Signal) {
@@ -45,19 +45,19 @@ func (i *interrupts) listen(ctx context.Context, signals <-chan os.Signal) {
 }
 
 func (i *interrupts) signal() {
-	if !i.soften() {
+	if !i.deliver() {
 		i.cancel(errInterrupted)
 	}
 }
 
-// soften does what the first signal does as long as a command claims it, and reports whether one does.
-func (i *interrupts) soften() bool {
+// deliver closes the channel of the claim. It returns false if there is no claim.
+func (i *interrupts) deliver() bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.soft == nil {
+	if i.claimed == nil {
 		return false
 	}
-	close(i.soft)
-	i.soft = nil
+	close(i.claimed)
+	i.claimed = nil
 	return true
 }

@@ -14,87 +14,87 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/account"
 )
 
-// lineForm is how events are shown while a trace runs.
-type lineForm int
+// lineFormat is the format of events that are shown while a trace runs.
+type lineFormat int
 
 const (
-	linesNone lineForm = iota
+	linesNone lineFormat = iota
 	linesText
 	linesJSON
 )
 
-// lineFlags are what a user says of it.
+// lineFlags are the flags for events that are shown while a trace runs.
 type lineFlags struct {
 	quiet  bool
 	colour colourFlag
 }
 
-// choose sets how events are shown. What else wants the standard output has it.
-func (f *lineFlags) choose(p *plugin, how *saving, form capture.Form) error {
-	how.colour = f.colour.of(p)
-	asJSON := how.out.Path == outputJSON // as in trace read
+// choose sets how events are shown. They are not shown as text if something else uses standard output.
+func (f *lineFlags) choose(p *plugin, opts *saveOptions, form capture.Form) error {
+	opts.colour = f.colour.enabled(p)
+	asJSON := opts.out.Path == outputJSON // as for trace read
 	switch {
 	case asJSON && form == capture.Flap:
-		return errors.New("-o json: a trace of format flap has no JSON lines: name a directory with -o, or leave --format out")
-	case asJSON && (how.json || f.quiet):
-		return errors.New("-o json prints the events, --json a summary of them, and --quiet none: choose one of the three; a file of that name is ./json")
+		return errors.New("-o json: a trace of format flap has no JSON lines: name a directory with -o, or omit --format")
+	case asJSON && (opts.json || f.quiet):
+		return errors.New("-o json prints the events, --json a summary, and --quiet no events: choose one of the three. To save to a file of that name, write ./json")
 	case asJSON:
-		how.out.Path, how.lines = "", linesJSON
-	case form == capture.NDJSON && !f.quiet && !how.json && !how.out.Streams():
-		how.lines = linesText
+		opts.out.Path, opts.lines = "", linesJSON
+	case form == capture.NDJSON && !f.quiet && !opts.json && !opts.out.Streams():
+		opts.lines = linesText
 	}
 	return nil
 }
 
-// shownLines shows events while a trace runs, and knows afterwards how many.
-type shownLines struct {
-	tail    *tail.Tail // nil: nobody wants them
-	shown   uint64
-	trouble error
+// eventLines shows events while a trace runs, and counts them.
+type eventLines struct {
+	tail      *tail.Tail // nil if events are not shown
+	shown     uint64
+	streamErr error
 }
 
-func (p *plugin) showLines(ctx context.Context, endpoint *results.Client, display live.Display, how saving) *shownLines {
-	if how.lines == linesNone {
-		return &shownLines{}
+func (p *plugin) newEventLines(ctx context.Context, endpoint *results.Client, display live.Display, opts saveOptions) *eventLines {
+	if opts.lines == linesNone {
+		return &eventLines{}
 	}
 	write := func(text []byte) error {
 		_, err := p.streams.Out.Write(text)
 		return err
 	}
-	if p.width != nil { // a terminal, most likely that of the display
+	if p.width != nil { // a terminal, probably that of the display
 		write = func(text []byte) error { return display.Print(p.streams.Out, text) }
 	}
-	return &shownLines{tail: tail.New(ctx, tail.Options{
-		Stream: endpoint.Live, Print: write, JSON: how.lines == linesJSON, Colour: how.colour, Width: p.width,
-		OnPrintError: func() { p.interrupts.soften() }, // as head has it: whoever has seen enough wants no more of it
+	return &eventLines{tail: tail.New(ctx, tail.Options{
+		Stream: endpoint.Live, Print: write, JSON: opts.lines == linesJSON, Colour: opts.colour, Width: p.width,
+		OnPrintError: func() { p.interrupts.deliver() }, // a reader like head has exited, so the trace can be stopped
 	})}
 }
 
-func (l *shownLines) heard(u results.Update) {
+func (l *eventLines) update(u results.Update) {
 	if l.tail != nil {
 		l.tail.Update(u)
 	}
 }
 
-// rest shows Pods whose traces had ended before anybody told of their files.
-func (l *shownLines) rest(pods []v1alpha1.PodResult) {
+// addEnded adds the Pods whose traces ended before there were live counts with the names of their files.
+func (l *eventLines) addEnded(pods []v1alpha1.PodResult) {
 	for _, p := range pods {
 		u := results.Update{Pod: p.Name, UID: p.UID, Account: &account.Account{}}
 		for _, f := range p.Files {
 			u.Account.Files = append(u.Account.Files, account.File{Name: f.Name, Bytes: f.Bytes})
 		}
-		l.heard(u)
+		l.update(u)
 	}
 }
 
-func (l *shownLines) finish(ctx context.Context) {
+func (l *eventLines) finish(ctx context.Context) {
 	if l.tail != nil {
-		l.shown, l.trouble = l.tail.Finish(ctx)
+		l.shown, l.streamErr = l.tail.Finish(ctx)
 	}
 }
 
-// note says how many events of a report were not shown; nothing where all were.
-func (l *shownLines) note(saved capture.Saved, r *report.Report) {
+// addNote adds a note to the report if some events were not shown.
+func (l *eventLines) addNote(saved capture.Saved, r *report.Report) {
 	if l.tail == nil || r.Total.EventCounts == nil {
 		return
 	}
@@ -109,8 +109,8 @@ func (l *shownLines) note(saved capture.Saved, r *report.Report) {
 	if r.Path != "" {
 		text += "; they are in " + r.Path
 	}
-	if l.trouble != nil {
-		text += " (" + l.trouble.Error() + ")"
+	if l.streamErr != nil {
+		text += " (" + l.streamErr.Error() + ")"
 	}
 	r.Notes = append(r.Notes, text)
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/sonde-operator/sonde/api/v1alpha1"
 )
 
-// oneList returns items as one object: the list of the first kind as long as there is nothing of another, else a List,
-// as kubectl prints what is of several kinds. Both have all items under .items.
-func oneList(first v1alpha1.CaptureList, items []v1alpha1.Capture) (runtime.Object, error) {
+// mergedList returns items as one object: first if it has them all, or else a List, as kubectl prints objects of
+// several kinds. Both have the items under .items.
+func mergedList(first v1alpha1.CaptureList, items []v1alpha1.Capture) (runtime.Object, error) {
 	if len(items) == len(first.Captures()) {
 		return first, nil
 	}

@@ -12,24 +12,24 @@ import (
 	"github.com/sonde-operator/sonde/internal/cli/report"
 )
 
-// leaveWithin is how long a command may go on after it was told to leave.
-const leaveWithin = 3 * time.Second
+// exitTimeout is how long a command may run after it was interrupted.
+const exitTimeout = 3 * time.Second
 
-// Options are what the process gives the plugin.
+// Options are the process environment of the plugin.
 type Options struct {
 	Streams genericiooptions.IOStreams
-	// Terminal is where live output is redrawn; nil where there is none, and plain lines are written to Streams.ErrOut.
+	// Terminal is where live output is redrawn. If it is nil, plain lines are written to Streams.ErrOut.
 	Terminal *os.File
-	// Colour what is written to Streams.Out: it is a terminal, and nobody objects.
+	// Colour says that Streams.Out is a terminal that shows colours.
 	Colour bool
-	// Width returns how many characters a line of Streams.Out may have; nil where it is no terminal.
+	// Width returns the width of Streams.Out in characters. It is nil if that is not a terminal.
 	Width func() int
-	// Signals ask to end: the first ends the capture, or what else is at work; the next leaves at once.
+	// Signals interrupt the plugin. The first one stops the capture, if there is one; the next one exits at once.
 	Signals <-chan os.Signal
 }
 
-// Main runs one command and returns the exit code: 0; 1 for an error; 3 for a capture that is saved
-// but incomplete; 130 when it was interrupted. Errors are printed.
+// Main runs one command, prints its error and returns the exit code: 0; 1 for an error; 3 for a capture that was saved
+// but is incomplete; 130 if interrupted.
 func Main(ctx context.Context, args []string, o Options) int {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -45,15 +45,15 @@ func Main(ctx context.Context, args []string, o Options) int {
 		return p.exit(ctx, err)
 	case <-ctx.Done():
 	}
-	select { // it may be about to say how to go on; but a read from the terminal does not end by itself
+	select { // the command may still print what to do next, but a read from the terminal would never end
 	case err := <-ended:
 		return p.exit(ctx, err)
-	case <-time.After(leaveWithin):
+	case <-time.After(exitTimeout):
 		return p.exit(ctx, errInterrupted)
 	}
 }
 
-// exitCode ends the plugin without a further message.
+// exitCode ends the plugin without printing an error.
 type exitCode int
 
 func (e exitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
@@ -65,7 +65,7 @@ func (p *plugin) exit(ctx context.Context, err error) int {
 		return report.ExitOK
 	case errors.As(err, &code):
 		return int(code)
-	case errors.Is(context.Cause(ctx), errInterrupted): // whatever it was that this broke
+	case errors.Is(context.Cause(ctx), errInterrupted): // the interrupt caused the error
 		return report.ExitInterrupted
 	}
 	fmt.Fprintln(p.streams.ErrOut, describe(err))

@@ -375,17 +375,17 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		args []string
 		want string
 	}{
-		"no target":         {[]string{"capture"}, "kubectl sonde capture wants TARGET, like deploy/web"},
+		"no target":         {[]string{"capture"}, "kubectl sonde capture needs TARGET, like deploy/web"},
 		"unknown kind":      {[]string{"capture", "job/x"}, "write deploy/NAME, sts/NAME, ds/NAME or pod/NAME"},
 		"unknown flag":      {[]string{"capture", "web", "--seconds", "3"}, "unknown flag: --seconds\nSee 'kubectl sonde capture --help'"},
 		"duration":          {[]string{"capture", "web", "--for", "soon"}, "--for: duration"},
 		"zero snap length":  {[]string{"capture", "web", "--snap-length", "0"}, "--snap-length 0: write a number above zero"},
-		"empty duration":    {[]string{"capture", "web", "--for", ""}, "--for is empty: write a value, or leave it out"},
+		"empty duration":    {[]string{"capture", "web", "--for", ""}, "--for is empty: write a value, or omit the flag"},
 		"empty engine":      {[]string{"capture", "web", "--engine", ""}, "--engine is empty"},
 		"empty interfaces":  {[]string{"capture", "web", "--interface", ""}, "--interface is empty"},
 		"zero packets":      {[]string{"capture", "web", "--max-packets", "0"}, "--max-packets 0: write a number above zero"},
 		"file is there":     {[]string{"capture", "web", "-o", there}, "overwrite it with --force"},
-		"two outputs":       {[]string{"capture", "web", "-o", "-", "--json"}, "name a file with -o, or leave --json out"},
+		"two outputs":       {[]string{"capture", "web", "-o", "-", "--json"}, "name a file with -o, or omit --json"},
 		"unknown capture":   {[]string{"download", "nope"}, `packetcaptures.monitoring.openshift.tpg "nope" not found`},
 		"stop of unknown":   {[]string{"stop", "nope"}, `"nope" not found`},
 		"delete of unknown": {[]string{"delete", "nope"}, `"nope" not found`},

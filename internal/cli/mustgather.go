@@ -15,19 +15,19 @@ func newMustGather(p *plugin) *cobra.Command {
 	var path string
 	cmd := &cobra.Command{
 		Use:   "must-gather",
-		Short: "Collect what is needed to look into a fault of Sonde",
-		Long: `Collects Sonde's resources of all namespaces, the operator's objects, events and logs, and versions. It wants
-the rights of a cluster admin; what could not be read is named, and the rest is collected.
+		Short: "Collect information to diagnose a fault of Sonde",
+		Long: `Collects Sonde's resources of all namespaces, the operator's objects, events and logs, and versions. It needs
+the rights of a cluster admin. It names what it could not read, and collects the rest.
 
-No Secret is read. Stamps, hashes of tokens and the paths of the webhooks are taken out; packets, and events of
-traces, are not in it. Names of users, namespaces, Pods and nodes, and the filters of captures, are: look at it before
-you give it away.`,
+It reads no Secrets and redacts stamps, hashes of tokens and the paths of the webhooks. It collects neither packets nor
+events of traces. The result has names of users, namespaces, Pods and nodes, and the filters of captures: check its
+content before you share it.`,
 		Example: `  kubectl sonde must-gather
   kubectl sonde must-gather -o sonde.tar.gz`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return p.mustGather(cmd.Context(), path) },
 	}
-	cmd.Flags().StringVarP(&path, "output", "o", "", "Directory to make, or a file that ends in .tar, .tar.gz or .tgz (default sonde-must-gather-TIME)")
+	cmd.Flags().StringVarP(&path, "output", "o", "", "Directory to create, or a file that ends in .tar, .tar.gz or .tgz (default sonde-must-gather-TIME)")
 	return cmd
 }
 
@@ -58,6 +58,6 @@ func (p *plugin) mustGather(ctx context.Context, path string) (err error) {
 	for _, f := range failures {
 		fmt.Fprintf(p.streams.ErrOut, "not collected: %s\n", f)
 	}
-	fmt.Fprintf(p.streams.ErrOut, "collected in %s; look at it before you give it away\n", path)
+	fmt.Fprintf(p.streams.ErrOut, "collected in %s; check its content before you share it\n", path)
 	return nil
 }

@@ -15,13 +15,13 @@ import (
 	"github.com/sonde-operator/sonde/internal/kind"
 )
 
-// defaultOperatorNamespace is where an install puts the operator.
+// defaultOperatorNamespace is the default namespace of an installation.
 const defaultOperatorNamespace = "sonde-system"
 
 const usage = `Captures the packets, or traces the system calls, of every Pod of a workload into one file.
 
-The capture is a PacketCapture or a Trace in the cluster, made by you and with your rights: you need the verb
-"capture" or "trace" on pods in the target's namespace.`
+The plugin creates a PacketCapture or a Trace in the cluster with your rights: you need the verb "capture" or "trace"
+on pods in the namespace of the target.`
 
 const examples = `  # 30 seconds of every Pod of a Deployment, merged in the order of time
   kubectl sonde capture deploy/web -n shop --for 30s -o web.pcapng
@@ -29,13 +29,13 @@ const examples = `  # 30 seconds of every Pod of a Deployment, merged in the ord
   # Only HTTP, one file per Pod
   kubectl sonde capture sts/db -n shop --filter 'tcp port 8080' --keep-separate -o db/
 
-  # Who talked most
+  # The busiest conversations
   kubectl sonde conversations web.pcapng
 
-  # What its processes start, and which files they open, read and write
+  # Which processes it starts, and which files they open, read and write
   kubectl sonde trace deploy/web -n shop --for 10s --events process,file,io`
 
-// plugin is what the commands share.
+// plugin is shared by all commands.
 type plugin struct {
 	streams           genericiooptions.IOStreams
 	terminal          *os.File
@@ -82,7 +82,7 @@ func (p *plugin) command() *cobra.Command {
 	return root
 }
 
-// display returns where a running capture is shown: never the standard output, which may be the file.
+// display returns the display for a running capture. It does not use standard output, which may be the file.
 func (p *plugin) display() live.Display {
 	if p.terminal == nil {
 		return live.NewPlain(p.streams.ErrOut, p.clock)
@@ -96,9 +96,9 @@ func (p *plugin) display() live.Display {
 	})
 }
 
-// commandFor is what to type to do something about a capture later.
+// commandFor returns the command with which the user can stop or download a capture later.
 func (p *plugin) commandFor(verb string, c v1alpha1.Capture) string {
-	k, _ := kind.CaptureOf(c.KindName()) // there is no Capture of another
+	k, _ := kind.CaptureOf(c.KindName()) // every Capture has a known kind
 	s := fmt.Sprintf("kubectl sonde %s %s -n %s", verb, k.Argument(c.GetName()), c.GetNamespace())
 	if c := *p.flags.Context; c != "" {
 		s += " --context " + c

@@ -12,14 +12,14 @@ import (
 	"github.com/sonde-operator/sonde/internal/kind"
 )
 
-// reference is what a user calls a capture by: KIND/NAME, or NAME alone.
+// reference to a capture as users write it: KIND/NAME, or NAME alone.
 type reference struct {
-	// kinds that it can be of. The first of which there is one is meant.
+	// kinds to try in this order.
 	kinds []kind.Capture
 	name  string
 }
 
-// shortNames of kinds, as their CRDs have them.
+// shortNames of kinds in their CRDs.
 var shortNames = map[string]string{"pcap": kind.PacketCapture.Name}
 
 func parseReference(s string) (reference, error) {
@@ -27,7 +27,7 @@ func parseReference(s string) (reference, error) {
 	if !ok {
 		return reference{kind.Captures, s}, nil
 	}
-	word = strings.TrimSuffix(strings.ToLower(word), "."+v1alpha1.GroupVersion.Group) // as -o name has it
+	word = strings.TrimSuffix(strings.ToLower(word), "."+v1alpha1.GroupVersion.Group) // as -o name prints it
 	for _, k := range kind.Captures {
 		if word != strings.ToLower(k.Name) && word != k.Resource && shortNames[word] != k.Name {
 			continue
@@ -37,7 +37,7 @@ func parseReference(s string) (reference, error) {
 		}
 		return reference{[]kind.Capture{k}, name}, nil
 	}
-	return reference{}, fmt.Errorf("%q names no capture: write NAME, packetcapture/NAME or trace/NAME", s)
+	return reference{}, fmt.Errorf("%q is not the name of a capture: write NAME, packetcapture/NAME or trace/NAME", s)
 }
 
 func parseReferences(all []string) ([]reference, error) {
@@ -52,7 +52,8 @@ func parseReferences(all []string) ([]reference, error) {
 	return refs, nil
 }
 
-// find lets act get, change or delete the capture, for which it is given an empty one with its name; and returns that.
+// find calls act with an object of each kind, with only its name set, until one exists. act gets, changes or deletes
+// it.
 func (r reference) find(namespace string, act func(v1alpha1.Capture) error) (v1alpha1.Capture, error) {
 	var none error
 	for i, k := range r.kinds {
@@ -66,14 +67,14 @@ func (r reference) find(namespace string, act func(v1alpha1.Capture) error) (v1a
 		case i == 0:
 			none = err
 		}
-		if !apierrors.IsNotFound(err) && (i == 0 || !otherKind(err)) {
+		if !apierrors.IsNotFound(err) && (i == 0 || !kindUnavailable(err)) {
 			return nil, err
 		}
 	}
 	return nil, none
 }
 
-// get reads the capture that r means.
+// get reads the capture.
 func (r reference) get(ctx context.Context, conn *connection) (v1alpha1.Capture, error) {
 	return r.find(conn.namespace, func(c v1alpha1.Capture) error {
 		if err := conn.client.Get(ctx, client.ObjectKeyFromObject(c), c); err != nil {
@@ -83,10 +84,11 @@ func (r reference) get(ctx context.Context, conn *connection) (v1alpha1.Capture,
 	})
 }
 
-// otherKind: nothing can be said of a kind besides PacketCapture, as an operator, or roles, of before know none.
-func otherKind(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsForbidden(err) }
+// kindUnavailable reports whether a newer kind is missing from the cluster or from the roles of the user, because the
+// operator is older.
+func kindUnavailable(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsForbidden(err) }
 
-// resourceName is how kubectl writes a capture.
+// resourceName returns the name of a capture as kubectl prints it.
 func resourceName(c v1alpha1.Capture) string {
 	return strings.ToLower(c.KindName()) + "." + v1alpha1.GroupVersion.Group + "/" + c.GetName()
 }

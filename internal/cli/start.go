@@ -10,48 +10,48 @@ import (
 	"github.com/sonde-operator/sonde/internal/cli/capture"
 )
 
-// startCommand makes a capture of one kind, and saves what comes of it: capture, and trace.
+// startCommand is the command capture or trace: it creates an object and saves its results.
 type startCommand struct {
 	plugin  *plugin
 	request capture.Request
 	build   func(capture.Request) (v1alpha1.Capture, error)
-	how     saving
-	lines   *lineFlags // nil: there are none
+	opts    saveOptions
+	lines   *lineFlags // nil for captures of packets
 	keep    bool
 }
 
-// addFlags adds those that do not differ between kinds.
+// addFlags adds the flags that both commands have.
 func (c *startCommand) addFlags(cmd *cobra.Command, kind, file string) {
 	f, r := cmd.Flags(), &c.request
-	f.StringVar(&r.TargetNamespace, "target-namespace", "", "Namespace of TARGET, where it is not that of the "+kind+"; only from a hub namespace")
-	f.BoolVar(&r.NoFollow, "no-follow", false, "Leave out Pods that join TARGET during the "+cmd.Name())
-	f.StringVar(&r.RetainFor, "retain-for", "", "How long the Pods' files are kept in the cluster after the "+cmd.Name()+", unless it is deleted (default 1h)")
-	f.StringVar(&r.JobID, "job-id", "", "Last part of the Jobs' names: four of [a-z0-9] (default made up)")
-	f.StringVar(&r.Name, "name", "", "Name of the "+kind+" (default made from TARGET)")
-	f.BoolVar(&c.keep, "keep", false, "Do not delete the "+kind+" when its files are saved")
-	addOutputFlags(cmd, &c.how, file)
+	f.StringVar(&r.TargetNamespace, "target-namespace", "", "Namespace of TARGET, if it is not that of the "+kind+"; only allowed in a hub namespace")
+	f.BoolVar(&r.NoFollow, "no-follow", false, "Ignore Pods that join TARGET during the "+cmd.Name())
+	f.StringVar(&r.RetainFor, "retain-for", "", "How long the cluster keeps the files after the "+cmd.Name()+", unless it is deleted (default 1h)")
+	f.StringVar(&r.JobID, "job-id", "", "Suffix of the names of the Jobs: four characters of [a-z0-9] (default random)")
+	f.StringVar(&r.Name, "name", "", "Name of the "+kind+" (default generated from TARGET)")
+	f.BoolVar(&c.keep, "keep", false, "Do not delete the "+kind+" after its files are saved")
+	addOutputFlags(cmd, &c.opts, file)
 }
 
-// addOutputFlags adds what these commands and download have in common.
-func addOutputFlags(cmd *cobra.Command, how *saving, file string) {
+// addOutputFlags adds the flags that these commands and download have.
+func addOutputFlags(cmd *cobra.Command, opts *saveOptions, file string) {
 	f := cmd.Flags()
-	f.StringVarP(&how.out.Path, "output", "o", "", "File to save to, or - for the standard output (default "+file+")")
-	f.BoolVar(&how.out.Separate, "keep-separate", false, "Save one file per Pod, in the directory that --output names")
-	f.BoolVar(&how.out.Force, "force", false, "Overwrite what is there")
-	f.BoolVar(&how.json, "json", false, "Print the summary as JSON")
+	f.StringVarP(&opts.out.Path, "output", "o", "", "File to save to, or - for standard output (default "+file+")")
+	f.BoolVar(&opts.out.Separate, "keep-separate", false, "Save one file per Pod, in the directory that --output names")
+	f.BoolVar(&opts.out.Force, "force", false, "Overwrite existing files")
+	f.BoolVar(&opts.json, "json", false, "Print the summary as JSON")
 }
 
-// output completes how with the file's form and name, and refuses what could not be saved.
-func (p *plugin) output(how *saving, name string, c v1alpha1.Capture) error {
-	how.out.Form = capture.FormOf(c)
-	if how.out.Path == "" {
-		how.out.Path = how.out.DefaultPath(name, p.clock.Now())
+// output completes opts with the form and the path of the file, and checks that it can be saved.
+func (p *plugin) output(opts *saveOptions, name string, c v1alpha1.Capture) error {
+	opts.out.Form = capture.FormOf(c)
+	if opts.out.Path == "" {
+		opts.out.Path = opts.out.DefaultPath(name, p.clock.Now())
 	}
-	how.out.Stdout = p.streams.Out
-	if how.json && how.out.Streams() {
-		return errors.New("--json and -o - both want the standard output: name a file with -o, or leave --json out")
+	opts.out.Stdout = p.streams.Out
+	if opts.json && opts.out.Streams() {
+		return errors.New("--json and -o - both use standard output: name a file with -o, or omit --json")
 	}
-	return how.out.Check()
+	return opts.out.Check()
 }
 
 func (c *startCommand) run(ctx context.Context, target string) error {
@@ -64,21 +64,21 @@ func (c *startCommand) run(ctx context.Context, target string) error {
 		return err
 	}
 	c.request.Namespace = conn.namespace
-	made, err := c.build(c.request)
+	object, err := c.build(c.request)
 	if err != nil {
 		return err
 	}
 	if c.lines != nil {
-		if err := c.lines.choose(c.plugin, &c.how, capture.FormOf(made)); err != nil {
+		if err := c.lines.choose(c.plugin, &c.opts, capture.FormOf(object)); err != nil {
 			return err
 		}
 	}
-	if err := c.plugin.output(&c.how, c.request.Target.Name, made); err != nil {
+	if err := c.plugin.output(&c.opts, c.request.Target.Name, object); err != nil {
 		return err
 	}
-	if err := conn.client.Create(ctx, made); err != nil {
+	if err := conn.client.Create(ctx, object); err != nil {
 		return err
 	}
-	c.how.stoppable, c.how.remove = true, !c.keep
-	return c.plugin.attach(ctx, conn, made, c.how)
+	c.opts.stoppable, c.opts.remove = true, !c.keep
+	return c.plugin.attach(ctx, conn, object, c.opts)
 }

@@ -15,16 +15,16 @@ func newStop(p *plugin) *cobra.Command {
 	var wait bool
 	cmd := &cobra.Command{
 		Use:   "stop NAME...",
-		Short: "End captures and traces now; what they have can be downloaded",
-		Long: `Ends captures and traces now; what they have can be downloaded.
+		Short: "Stop captures and traces; their results can be downloaded",
+		Long: `Stops captures and traces. Their results can be downloaded.
 
-` + aboutNames,
+` + nameHelp,
 		Example: `  kubectl sonde stop web-x7k2p -n shop --wait
   kubectl sonde stop trace/web-x7k2p -n shop`,
-		Args: someArguments(wantName),
+		Args: someArguments(nameArgument),
 		RunE: func(cmd *cobra.Command, args []string) error { return p.stop(cmd.Context(), args, wait) },
 	}
-	cmd.Flags().BoolVar(&wait, "wait", false, "Return when they have ended")
+	cmd.Flags().BoolVar(&wait, "wait", false, "Wait until they have ended")
 	return cmd
 }
 
@@ -71,7 +71,7 @@ func (p *plugin) awaitEnd(ctx context.Context, conn *connection, c v1alpha1.Capt
 	return follower.Follow(ctx, s)
 }
 
-// statusOnly is a progress stream without lines: for an end that takes a second the status will do.
+// statusOnly is a progress stream without lines. Stopping takes about a second, so the status is enough.
 func statusOnly(ctx context.Context, _ func(results.Update)) error {
 	<-ctx.Done()
 	return context.Cause(ctx)

@@ -18,7 +18,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
 )
 
-// What trace read can print.
+// Values of --output.
 const (
 	outputText    = ""
 	outputSummary = "summary"
@@ -32,7 +32,7 @@ type traceRead struct {
 	filter traceview.Filter
 }
 
-// groups that there are; a name that is none would show nothing, and not say why.
+// groups of events. An unknown group is an error, because it would only show nothing.
 var groups = []v1alpha1.TraceGroup{
 	v1alpha1.TraceProcess, v1alpha1.TraceFile, v1alpha1.TraceIO, v1alpha1.TraceNetwork, v1alpha1.TraceMemory, v1alpha1.TraceSignal,
 }
@@ -41,31 +41,31 @@ func newTraceRead(p *plugin) *cobra.Command {
 	c := &traceRead{plugin: p}
 	cmd := &cobra.Command{
 		Use:   "read FILE...",
-		Short: "Show traces that are in files",
-		Long: `Shows a line for each event of the traces in FILEs, and a summary of all of them: files, slow and failed
-calls, processes. Files of several Pods are shown in the order of time.
+		Short: "Show saved traces",
+		Long: `Shows a line for each event of the traces in FILEs, and a summary of all events: files, slow and failed
+calls, processes. Events of several files are shown in the order of time.
 
-Of events that flags leave out there are neither lines nor counts; the summary says how many of all are shown. What was
-lost, and what is missing, is told of all.
+Events that the flags exclude are neither shown nor counted; the summary says how many of all events it has. Lost and
+missing events are reported for the whole trace.
 
-Exit code 3 says that lines are missing that the tracer wrote, or that it did not end as told; the summary says what.
-Events that the tracer could not keep are counted in the summary.`,
+Exit code 3 says that lines are missing which the tracer wrote, or that a trace ended early; the summary has the reason.
+Events that the tracer lost are counted in the summary and do not change the exit code.`,
 		Example: `  kubectl sonde trace read web-1.ndjson web-2.ndjson
   kubectl sonde trace read web.ndjson -o summary
   kubectl sonde trace read web.ndjson --container web --events file,network --failed
   kubectl sonde trace read web.ndjson --call read,write --min-latency 10ms
   kubectl sonde trace read web.ndjson -o json | jq 'select(.errno == "ENOENT") | .path'`,
-		Args: someArguments("at least one FILE, or - for the standard input"),
+		Args: someArguments("at least one FILE, or - for standard input"),
 		RunE: func(cmd *cobra.Command, args []string) error { return c.run(cmd.Context(), args) },
 	}
 	f := cmd.Flags()
-	f.StringVarP(&c.output, "output", "o", outputText, "summary alone, or json: the lines of all files in the order of time")
+	f.StringVarP(&c.output, "output", "o", outputText, "summary for only the summary, or json for the lines of all files in the order of time")
 	f.StringSliceVar(&c.filter.Groups, "events", nil, "Show only these groups of events: process, file, io, network, memory, signal")
-	f.StringSliceVar(&c.filter.Calls, "call", nil, "Show only these calls and events, by name, like openat or exec; with --events these too")
+	f.StringSliceVar(&c.filter.Calls, "call", nil, "Show only these calls and events, by name, like openat or exec; in addition to those of --events")
 	f.StringSliceVar(&c.filter.Containers, "container", nil, "Show only these containers, by name")
-	f.StringSliceVar(&c.filter.Comms, "comm", nil, "Show only threads of these names, as the lines have them")
-	f.DurationVar(&c.filter.MinLatency, "min-latency", 0, "Leave out what took less, like 500us, 10ms, 1s; what has no duration stays")
-	f.BoolVar(&c.filter.Failed, "failed", false, "Show only what failed")
+	f.StringSliceVar(&c.filter.Comms, "comm", nil, "Show only threads with these names, as in the lines")
+	f.DurationVar(&c.filter.MinLatency, "min-latency", 0, "Omit shorter calls: a duration like 500us, 10ms, 1s; events without a duration are shown")
+	f.BoolVar(&c.filter.Failed, "failed", false, "Show only calls that failed")
 	c.colour.add(cmd)
 	return cmd
 }
@@ -74,11 +74,11 @@ func (c *traceRead) run(ctx context.Context, paths []string) error {
 	switch c.output {
 	case outputText, outputSummary, outputJSON:
 	default:
-		return fmt.Errorf("--output %s: write summary or json, or leave it out", c.output)
+		return fmt.Errorf("--output %s: write summary or json, or omit the flag", c.output)
 	}
 	for _, group := range c.filter.Groups {
 		if !slices.Contains(groups, v1alpha1.TraceGroup(group)) {
-			return fmt.Errorf("--events %s: write some of %q; single calls are named by --call", group, groups)
+			return fmt.Errorf("--events %s: write one or more of %q; to select single calls, use --call", group, groups)
 		}
 	}
 	sources, closeAll, err := c.open(ctx, paths)
@@ -100,10 +100,10 @@ func (c *traceRead) open(ctx context.Context, paths []string) (sources []*tracev
 	for _, path := range paths {
 		if path == "-" {
 			if standardInput {
-				return nil, closeAll, errors.New("- is there twice: the standard input can be read once")
+				return nil, closeAll, errors.New("- is given twice, but standard input can be read only once")
 			}
 			standardInput = true
-			sources = append(sources, traceview.NewSource("standard input", untilDone(ctx, c.plugin.streams.In)))
+			sources = append(sources, traceview.NewSource("standard input", cancellableReader(ctx, c.plugin.streams.In)))
 			continue
 		}
 		f, err := os.Open(path)
@@ -119,8 +119,8 @@ func (c *traceRead) open(ctx context.Context, paths []string) (sources []*tracev
 	return sources, closeAll, nil
 }
 
-// untilDone reads from in, until ctx ends: nothing else ends a read of a pipe on which nobody writes.
-func untilDone(ctx context.Context, in io.Reader) io.Reader {
+// cancellableReader reads from in until ctx ends. A read of a pipe without input would otherwise block for ever.
+func cancellableReader(ctx context.Context, in io.Reader) io.Reader {
 	r, w := io.Pipe()
 	go func() {
 		_, err := io.Copy(w, in)
@@ -130,14 +130,14 @@ func untilDone(ctx context.Context, in io.Reader) io.Reader {
 	return r
 }
 
-// show prints the traces of sources as they come, and what they come to at the end, or when the user wants to leave.
+// show prints the events of sources as they come, and a summary at the end or after an interrupt.
 func (c *traceRead) show(ctx context.Context, sources []*traceview.Source) error {
 	p := c.plugin
 	out := bufio.NewWriterSize(p.streams.Out, 64<<10)
 	s := &traceSink{out: out, summary: traceview.NewSummary(), filter: &c.filter, json: c.output == outputJSON, several: len(sources) > 1}
 	if c.output == outputText {
 		s.live = traceview.NewLive(out)
-		s.live.Colour, s.live.Pods, s.live.Width = c.colour.of(p), s.several, p.width
+		s.live.Colour, s.live.Pods, s.live.Width = c.colour.enabled(p), s.several, p.width
 	}
 	failed := traceview.Read(ctx, sources, s)
 	if failed == nil && !s.json {
@@ -156,7 +156,7 @@ func (c *traceRead) show(ctx context.Context, sources []*traceview.Source) error
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case len(problems) > 0:
-		if s.json { // else the summary has said it
+		if s.json { // otherwise they are in the summary
 			for _, text := range problems {
 				fmt.Fprintln(p.streams.ErrOut, "INCOMPLETE: "+table.Printable(text))
 			}
@@ -166,41 +166,41 @@ func (c *traceRead) show(ctx context.Context, sources []*traceview.Source) error
 	return nil
 }
 
-// traceSink prints lines and adds them up.
+// traceSink prints lines and sums them up.
 type traceSink struct {
 	out     *bufio.Writer
-	live    *traceview.Live // nil: no line for each event
+	live    *traceview.Live // nil if events are not shown
 	summary *traceview.Summary
 	filter  *traceview.Filter
 	json    bool
-	// several sources: a line must say whose it is.
+	// several sources: each line must name its Pod.
 	several bool
-	named   []byte
+	buf     []byte // reused for each line
 }
 
-// Line prints the line, and adds it up, unless nobody wants it.
+// Line prints a line and adds it to the summary, unless the filter excludes it.
 func (s *traceSink) Line(from *traceview.Source, line *tracefmt.Line) error {
 	if line.Record != nil && !s.filter.Keeps(line.Record) {
 		s.summary.Exclude(from, line.Record)
 		return nil
 	}
 	s.summary.Line(from, line)
-	if s.live != nil && s.summary.Pods() > 1 { // in one file
+	if s.live != nil && s.summary.Pods() > 1 { // one file may have several Pods
 		s.live.Pods = true
 	}
 	switch {
 	case s.json:
-		s.named = s.ofPod(s.named[:0], from, line)
-		_, err := s.out.Write(s.named)
-		return printed(err)
+		s.buf = s.appendWithPod(s.buf[:0], from, line)
+		_, err := s.out.Write(s.buf)
+		return wrapPrintError(err)
 	case s.live != nil && line.Record != nil:
 		return s.live.Show(from, line.Record)
 	}
 	return nil
 }
 
-// ofPod appends a line, which says whose it is where there are several Pods' files. Names of Pods may come twice.
-func (s *traceSink) ofPod(b []byte, from *traceview.Source, line *tracefmt.Line) []byte {
+// appendWithPod appends a line. If there are several sources, it adds the name and UID of the Pod, as names may repeat.
+func (s *traceSink) appendWithPod(b []byte, from *traceview.Source, line *tracefmt.Line) []byte {
 	h := from.Header
 	named := line.Record != nil && line.Record.Pod != "" || line.Account != nil && line.Account.Pod != ""
 	if !s.several || named || line.Header != nil || h == nil || h.Pod == "" {
@@ -209,19 +209,19 @@ func (s *traceSink) ofPod(b []byte, from *traceview.Source, line *tracefmt.Line)
 	return tracefmt.AppendWithPod(b, line.Raw, h.Pod, h.PodUID)
 }
 
-// Damaged is told at the end.
+// Damaged adds a damaged line to the summary.
 func (s *traceSink) Damaged(from *traceview.Source, err error) error {
 	s.summary.Damaged(from, err)
 	return nil
 }
 
-// End notes that a source has ended.
+// End adds the end of a source to the summary.
 func (s *traceSink) End(from *traceview.Source) { s.summary.End(from) }
 
-// Idle shows what there is.
-func (s *traceSink) Idle() error { return printed(s.out.Flush()) }
+// Idle flushes the output before waiting.
+func (s *traceSink) Idle() error { return wrapPrintError(s.out.Flush()) }
 
-func printed(err error) error {
+func wrapPrintError(err error) error {
 	if err != nil {
 		return fmt.Errorf("print: %w", err)
 	}

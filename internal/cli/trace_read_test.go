@@ -191,10 +191,10 @@ func TestTraceReadErrors(t *testing.T) {
 		"not there":   {[]string{"/does/not/exist"}, "no such file"},
 		"a directory": {[]string{t.TempDir()}, "is a directory: name the .ndjson files in it"},
 		"no trace":    {[]string{there, pcap}, pcap + ": this is not a trace in JSON lines: name the .ndjson file of a Trace"},
-		"bad output":  {[]string{there, "-o", "yaml"}, "--output yaml: write summary or json, or leave it out"},
-		"no group":    {[]string{there, "--events", "file,openat"}, `--events openat: write some of ["process" "file" "io" "network" "memory" "signal"]; single calls are named by --call`},
+		"bad output":  {[]string{there, "-o", "yaml"}, "--output yaml: write summary or json, or omit the flag"},
+		"no group":    {[]string{there, "--events", "file,openat"}, `--events openat: write one or more of ["process" "file" "io" "network" "memory" "signal"]; to select single calls, use --call`},
 		"no latency":  {[]string{there, "--min-latency", "long"}, `invalid argument "long" for "--min-latency" flag`},
-		"twice":       {[]string{"-", "-"}, "- is there twice"},
+		"twice":       {[]string{"-", "-"}, "- is given twice"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			code, _, errOut := runTrace(t, "", false, tc.args...)

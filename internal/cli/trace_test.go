@@ -196,7 +196,7 @@ func TestLeavingATraceSaysHowToEndIt(t *testing.T) {
 	r.errOut.await(t, "Capturing, ")
 	r.signals <- os.Interrupt
 	r.await(t, report.ExitInterrupted)
-	want := "Trace shop/web is still there, and goes on. To end it:\n  kubectl sonde stop trace/web -n shop\nTo fetch its events:\n  kubectl sonde download trace/web -n shop\n"
+	want := "Trace shop/web still exists and continues. To stop it:\n  kubectl sonde stop trace/web -n shop\nTo fetch its events:\n  kubectl sonde download trace/web -n shop\n"
 	if !strings.Contains(r.errOut.String(), want) {
 		t.Errorf("no %q in\n%s", want, r.errOut)
 	}
@@ -284,13 +284,13 @@ func TestTraceErrors(t *testing.T) {
 		args []string
 		want string
 	}{
-		"no target":         {[]string{"trace"}, "kubectl sonde trace wants TARGET, like deploy/web, or the command read"},
+		"no target":         {[]string{"trace"}, "kubectl sonde trace needs TARGET, like deploy/web, or the command read"},
 		"latency":           {[]string{"trace", "web", "--min-latency", "1.5ms"}, `--min-latency "1.5ms": write a number with ns, us, ms or s, like 500us or 10ms`},
 		"no groups":         {[]string{"trace", "web", "--events", ""}, "--events is empty"},
 		"zero events":       {[]string{"trace", "web", "--max-events", "0"}, "--max-events 0: write a number above zero"},
 		"FLAP as a stream":  {[]string{"trace", "web", "--format", "flap", "-o", "-"}, "name a directory"},
-		"unknown kind":      {[]string{"stop", "pod/web"}, `"pod/web" names no capture: write NAME, packetcapture/NAME or trace/NAME`},
-		"no name":           {[]string{"delete", "trace/"}, `"trace/" names no capture`},
+		"unknown kind":      {[]string{"stop", "pod/web"}, `"pod/web" is not the name of a capture: write NAME, packetcapture/NAME or trace/NAME`},
+		"no name":           {[]string{"delete", "trace/"}, `"trace/" is not the name of a capture`},
 		"unknown trace":     {[]string{"get", "trace/nope"}, `traces.monitoring.openshift.tpg "nope" not found`},
 		"unknown of either": {[]string{"get", "nope"}, `packetcaptures.monitoring.openshift.tpg "nope" not found`},
 	} {
