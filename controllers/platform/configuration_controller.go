@@ -42,7 +42,7 @@ type ConfigurationReconciler struct {
 	SecretPath string
 	// CABundle of this moment, as PEM; nil as long as there is none.
 	CABundle func() []byte
-	// Watchdog is told of each pass; nil is none.
+	// Watchdog records each pass.
 	Watchdog *health.Watchdog
 
 	// name of the configuration, and where the one that is there is read.

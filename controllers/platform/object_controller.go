@@ -29,7 +29,7 @@ type ObjectReconciler struct {
 	Live client.Reader
 	// Desired is the object without its owner.
 	Desired *unstructured.Unstructured
-	// Watchdog of passes; nil watches nothing.
+	// Watchdog records each pass.
 	Watchdog *health.Watchdog
 }
 

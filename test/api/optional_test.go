@@ -4,18 +4,21 @@ package api
 
 import (
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	platformcontroller "github.com/sonde-operator/sonde/controllers/platform"
 	"github.com/sonde-operator/sonde/internal/agentjob"
+	"github.com/sonde-operator/sonde/internal/operator/health"
 	"github.com/sonde-operator/sonde/internal/operator/platform"
 	"github.com/sonde-operator/sonde/internal/wire/privilege"
 	"github.com/sonde-operator/sonde/test/crds"
@@ -77,7 +80,7 @@ func keeps(t *testing.T, o *unstructured.Unstructured, owner client.Object) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &platformcontroller.ObjectReconciler{Client: c, Live: c, Desired: o}
+	r := &platformcontroller.ObjectReconciler{Client: c, Live: c, Desired: o, Watchdog: &health.Watchdog{Limit: time.Minute, Clock: clock.RealClock{}}}
 	look := func() *unstructured.Unstructured {
 		t.Helper()
 		if _, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(o)}); err != nil {

@@ -51,6 +51,6 @@ func (m *Manager) Follow(ctx context.Context, w cache.Cache) error {
 	if err != nil {
 		return fmt.Errorf("watch Secret %s: %w", SecretName, err)
 	}
-	m.followed = w
+	m.secrets = w
 	return nil
 }

@@ -32,8 +32,8 @@ const (
 	ServiceMetrics = "sonde-metrics"
 )
 
-// checkInterval is how often the certificate is looked at where nothing tells of the Secret: time alone makes it
-// expire. A replica that follows the Secret asks the API server only where something is to be done.
+// checkInterval is how often the certificate is checked when the Secret has no events: it expires by time alone. The check
+// reads the cache, and the API server only if the Secret has to change.
 const checkInterval = 30 * time.Second
 
 // retryInterval is for failures: nothing is served before the first success.
@@ -56,23 +56,23 @@ type Manager struct {
 	clock     clock.WithTicker
 	names     []string
 
-	// followed is a cache of the Secret; nil where none is followed. wake is told of its events.
-	followed client.Reader
-	wake     chan struct{}
+	// secrets reads the Secret: client, or after Follow a cache, whose events come on wake.
+	secrets client.Reader
+	wake    chan struct{}
 
 	mu       sync.Mutex
 	current  *Material
 	data     map[string][]byte // of the Secret, when it was last read
 	watchers []func()
 
-	// Watchdog is told of each check; nil is none.
+	// Watchdog records each check.
 	Watchdog *health.Watchdog
 }
 
 // NewManager returns a manager for the operator's namespace. c must read live: a cache would have
 // to hold Secrets, and would make a replica act on what another has just replaced.
 func NewManager(c client.Client, namespace string, clk clock.WithTicker) *Manager {
-	m := &Manager{client: c, namespace: namespace, clock: clk, wake: make(chan struct{}, 1)}
+	m := &Manager{client: c, secrets: c, namespace: namespace, clock: clk, wake: make(chan struct{}, 1)}
 	for _, s := range []string{ServiceWebhook, ServiceResults, ServiceMetrics} {
 		m.names = append(m.names, s+"."+namespace+".svc", s+"."+namespace+".svc.cluster.local")
 	}
@@ -143,17 +143,16 @@ func (m *Manager) watched(ctx context.Context) error {
 	return m.Sync(ctx)
 }
 
-// due reports whether the Secret must be read: it is not what it was, or its time has come. Who does not follow it
-// cannot know.
+// due reports whether the Secret must be read live and perhaps written: it has changed, or a certificate in it is old.
 func (m *Manager) due(ctx context.Context) bool {
 	m.mu.Lock()
 	served, data := m.current != nil, m.data
 	m.mu.Unlock()
-	if m.followed == nil || !served {
+	if !served {
 		return true
 	}
 	var s corev1.Secret
-	if err := m.followed.Get(ctx, client.ObjectKey{Namespace: m.namespace, Name: SecretName}, &s); err != nil {
+	if err := m.secrets.Get(ctx, client.ObjectKey{Namespace: m.namespace, Name: SecretName}, &s); err != nil {
 		return true
 	}
 	_, _, changed, err := Plan(m.clock.Now(), s.Data, m.names)

@@ -16,6 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/sonde-operator/sonde/internal/operator/health"
 )
 
 func getSecret(t *testing.T, c client.Client) *corev1.Secret {
@@ -183,6 +185,7 @@ func TestStartLooksAgain(t *testing.T) {
 	c := fake.NewClientBuilder().Build()
 	clk := clocktesting.NewFakeClock(start)
 	m := NewManager(c, "sonde-system", clk)
+	m.Watchdog = &health.Watchdog{Limit: time.Minute, Clock: clk}
 	synced := make(chan struct{}, 8)
 	m.OnChange(func() { synced <- struct{}{} })
 	ctx, cancel := context.WithCancel(t.Context())
@@ -218,7 +221,8 @@ func TestFollowed(t *testing.T) {
 	}).Build()
 	clk := clocktesting.NewFakeClock(start)
 	m := NewManager(c, "sonde-system", clk)
-	m.followed = interceptor.NewClient(fake.NewClientBuilder().Build(), interceptor.Funcs{
+	m.Watchdog = &health.Watchdog{Limit: time.Minute, Clock: clk}
+	m.secrets = interceptor.NewClient(fake.NewClientBuilder().Build(), interceptor.Funcs{
 		Get: func(ctx context.Context, _ client.WithWatch, k client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 			defer func(n int) { reads = n }(reads) // the cache costs nothing
 			return c.Get(ctx, k, o, opts...)

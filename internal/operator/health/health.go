@@ -1,5 +1,5 @@
-// Package health tells whether the manager does its work: Watchdog finds what hangs (for /healthz, whose
-// failure restarts the process), Synced what is missing (for /readyz).
+// Package health checks whether the manager works. Watchdog finds work that hangs, for /healthz, whose failure restarts the
+// process. Contact and Synced find what a replica needs before it can decide on a request, for /readyz.
 package health
 
 import (
@@ -16,8 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// Watchdog knows since when each piece of work has been running. Work that runs for longer than Limit
-// hangs: nothing that the manager does takes so long, unless it waits for what will never come.
+// Watchdog records since when each piece of work has been running. Work that runs for longer than Limit hangs: no work of
+// the manager takes so long, unless it waits for an event that never comes.
 type Watchdog struct {
 	// Limit of one piece of work.
 	Limit time.Duration
@@ -33,12 +33,8 @@ type work struct {
 	since time.Time
 }
 
-// Begin says that a piece of work has begun; the caller calls what it gets when it has ended. A nil
-// Watchdog watches nothing.
+// Begin records that a piece of work has begun. The caller calls end when it has ended.
 func (w *Watchdog) Begin(name string) (end func()) {
-	if w == nil {
-		return func() {}
-	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.running == nil {
@@ -54,7 +50,7 @@ func (w *Watchdog) Begin(name string) (end func()) {
 	}
 }
 
-// Watch returns r with each of its passes watched.
+// Watch returns r with a record of each pass.
 func (w *Watchdog) Watch(name string, r reconcile.Reconciler) reconcile.Reconciler {
 	return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 		defer w.Begin(name + " " + req.String())()
@@ -62,23 +58,23 @@ func (w *Watchdog) Watch(name string, r reconcile.Reconciler) reconcile.Reconcil
 	})
 }
 
-// Check is a health check: it fails while something hangs.
+// Check is a health check that fails while work hangs. The error names the work.
 func (w *Watchdog) Check(*http.Request) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var errs []error
-	for _, job := range w.running {
-		if d := w.Clock.Since(job.since); d > w.Limit {
-			errs = append(errs, fmt.Errorf("%s has been running for %s, which is longer than %s: it hangs", job.name, d.Round(time.Second), w.Limit))
+	for _, task := range w.running {
+		if d := w.Clock.Since(task.since); d > w.Limit {
+			errs = append(errs, fmt.Errorf("%s has been running for %s, which is longer than %s: it hangs", task.name, d.Round(time.Second), w.Limit))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// Informer is a cache of one kind.
+// Informer reports whether the cache of one kind is filled.
 type Informer interface{ HasSynced() bool }
 
-// Synced is a readiness check: it fails until the cache holds these kinds. It makes the cache hold them.
+// Synced returns a readiness check that fails until the cache holds these kinds. It starts their informers.
 func Synced(ctx context.Context, from cache.Informers, kinds ...client.Object) (func(*http.Request) error, error) {
 	informers := map[string]Informer{}
 	for _, kind := range kinds {
@@ -96,7 +92,7 @@ func synced(informers map[string]Informer) func(*http.Request) error {
 		var errs []error
 		for kind, i := range informers {
 			if !i.HasSynced() {
-				errs = append(errs, fmt.Errorf("the cache of %s is not filled yet: see the manager's log for why it cannot be listed", kind))
+				errs = append(errs, fmt.Errorf("the cache of %s is not filled yet: see the manager's log for the reason", kind))
 			}
 		}
 		return errors.Join(errs...)

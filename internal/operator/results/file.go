@@ -119,10 +119,8 @@ func (d delivery) end(ctx context.Context, n int64, err error, outcome string) e
 		log = log.WithValues("cause", err.Error())
 	}
 	log.Info("Served result", audit.Key, audit.ResultServed, "bytes", n, "outcome", outcome)
-	if d.h.Recorder != nil {
-		d.h.Recorder.Eventf(d.s.capture, nil, corev1.EventTypeNormal, "ResultServed", "Serve",
-			"%s read %d bytes of %s of Pod %s (%s)", shown(d.s.who.Username), n, d.name, d.pod, outcome)
-	}
+	d.h.Recorder.Eventf(d.s.capture, nil, corev1.EventTypeNormal, "ResultServed", "Serve",
+		"%s read %d bytes of %s of Pod %s (%s)", shown(d.s.who.Username), n, d.name, d.pod, outcome)
 	if err != nil {
 		return fmt.Errorf("%w after %d bytes: %w", errBroken, n, err)
 	}

@@ -5,13 +5,14 @@ import (
 	"sync"
 )
 
-// Bounds of what is served at once by one replica. Everybody who is logged in can knock, so the
-// first bound holds before anything is looked up; the second keeps one user from taking it all: tokens
-// he can have as many as he likes. Connections that ask nothing cost memory too.
+// MaxConnections is the bound of Server.MaxConnections for one replica: connections without a request cost memory, too.
+const MaxConnections = 1024
+
+// Bounds of the requests that one replica serves at once. Every user who is logged in can send requests, so maxRequests
+// holds before any lookup. maxPerUser leaves room for other users: one user may have any number of tokens.
 const (
-	maxRequests    = 64
-	maxPerUser     = 16
-	maxConnections = 1024
+	maxRequests = 64
+	maxPerUser  = 16
 )
 
 // limiter counts what is being served.

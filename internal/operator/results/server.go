@@ -1,7 +1,6 @@
 package results
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -37,25 +36,21 @@ type Server struct {
 	GetCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	Handler        http.Handler
 
-	address atomic.Pointer[net.TCPAddr] // what it listens on
+	// MaxConnections are served at once, others wait. Everything in the cluster's network can open a connection without a
+	// token, and each takes memory of the manager.
+	MaxConnections int
 
-	// listening is told the address in tests, and most is smaller there.
-	listening func(net.Addr)
-	most      int
+	address atomic.Pointer[net.TCPAddr] // nil until it listens
 }
 
-// Ready is a readiness check: it fails until the server listens. It makes no connection: who takes all that there
-// are (maxConnections) would make the manager unready, and the webhooks with it. A server that fails ends the manager.
+// Ready is a readiness check that fails until the server listens. It opens no connection: otherwise a client that holds
+// MaxConnections would make the manager unready, and its webhooks with it. A server that fails ends the manager.
 func (s *Server) Ready(*http.Request) error {
 	if s.address.Load() == nil {
 		return errors.New("the results endpoint does not listen yet")
 	}
 	return nil
 }
-
-// connections at once: anything in the cluster's network can open them, without a token, and the
-// manager has other work that must not end with its memory.
-func (s *Server) connections() int { return cmp.Or(s.most, maxConnections) }
 
 // NeedLeaderElection tells controller-runtime to run it on every replica.
 func (*Server) NeedLeaderElection() bool { return false }
@@ -81,10 +76,7 @@ func (s *Server) Start(ctx context.Context) error {
 	if at, ok := listener.Addr().(*net.TCPAddr); ok {
 		s.address.Store(at)
 	}
-	listener = netutil.LimitListener(listener, s.connections())
-	if s.listening != nil {
-		s.listening(listener.Addr())
-	}
+	listener = netutil.LimitListener(listener, s.MaxConnections)
 	log.Info("Serving results", "address", listener.Addr().String())
 	failed := make(chan error, 1)
 	go func() { failed <- server.ServeTLS(listener, "", "") }()

@@ -22,10 +22,9 @@ func TestServerServesWithTheCertificateOfTheMoment(t *testing.T) {
 	if err := c.Sync(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	at := make(chan net.Addr, 1)
 	begun := make(chan struct{})
 	s := &Server{
-		Address: "127.0.0.1:0", GetCertificate: c.GetCertificate, listening: func(a net.Addr) { at <- a },
+		Address: "127.0.0.1:0", GetCertificate: c.GetCertificate, MaxConnections: MaxConnections,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/wait" {
 				_ = http.NewResponseController(w).Flush()
@@ -39,7 +38,7 @@ func TestServerServesWithTheCertificateOfTheMoment(t *testing.T) {
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() { ended <- s.Start(ctx) }()
-	addr := (<-at).String()
+	addr := listening(t, s)
 
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(c.CABundle())
@@ -80,6 +79,19 @@ func TestServerServesWithTheCertificateOfTheMoment(t *testing.T) {
 	}
 }
 
+// listening waits until the server is ready and returns its address.
+func listening(t *testing.T, s *Server) string {
+	t.Helper()
+	for s.Ready(nil) != nil {
+		select {
+		case <-t.Context().Done():
+			t.Fatal("the server never listened")
+		case <-time.After(time.Millisecond):
+		}
+	}
+	return s.address.Load().String()
+}
+
 func TestServerSaysThatThePortIsTaken(t *testing.T) {
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -98,19 +110,15 @@ func TestServerBoundsConnections(t *testing.T) {
 	if err := c.Sync(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	at := make(chan net.Addr, 1)
 	s := &Server{
-		Address: "127.0.0.1:0", GetCertificate: c.GetCertificate, listening: func(a net.Addr) { at <- a }, most: 2,
+		Address: "127.0.0.1:0", GetCertificate: c.GetCertificate, MaxConnections: 2,
 		Handler: http.NotFoundHandler(),
 	}
 	if err := s.Ready(nil); err == nil {
 		t.Error("ready before it listens")
 	}
-	if (&Server{}).connections() != maxConnections {
-		t.Error("connections are not bounded by default")
-	}
 	go func() { _ = s.Start(t.Context()) }()
-	addr := (<-at).String()
+	addr := listening(t, s)
 	open := func(wait time.Duration) (*tls.Conn, error) {
 		raw, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", addr)
 		if err != nil {

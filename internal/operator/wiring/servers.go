@@ -27,7 +27,10 @@ func (m *manager) addServers(_ context.Context, mgr ctrl.Manager) error {
 		Reviews:  access.NewCached(access.NewReviewer(m.live), clock.RealClock{}, reviewTTL),
 		Recorder: mgr.GetEventRecorder("sonde-results"), Clock: clock.RealClock{}, Drain: m.downloads,
 	})
-	endpoint := &results.Server{Address: fmt.Sprintf(":%d", m.ResultsPort), GetCertificate: m.serving.GetCertificate, Handler: handler}
+	endpoint := &results.Server{
+		Address: fmt.Sprintf(":%d", m.ResultsPort), GetCertificate: m.serving.GetCertificate, Handler: handler,
+		MaxConnections: results.MaxConnections,
+	}
 	return errors.Join(
 		metrics.Register(crmetrics.Registry),
 		crmetrics.Registry.Register(capture.Metrics{Reader: mgr.GetClient(), Namespace: m.Agent.Namespace}),
