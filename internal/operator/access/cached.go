@@ -9,25 +9,24 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Reviews is what a Reviewer and a Cached one do.
+// Reviews reviews the rights of requesters. Reviewer and Cached implement it.
 type Reviews interface {
 	ReviewPods(ctx context.Context, verb string, who Requester, namespace string) (Decision, error)
 	ReviewNodes(ctx context.Context, verb string, who Requester) (Decision, error)
 }
 
-// maxCached bounds the memory of a Cached; when it is full, everything is forgotten, which costs
-// reviews and never correctness.
+// maxCached bounds the decisions of a Cached. A full cache is emptied, which costs reviews and changes no answer.
 const maxCached = 4096
 
-// Cached remembers decisions for a short time, so that a download in many parts costs few reviews.
-// A right that was taken away is noticed after at most its TTL. Failed reviews are not remembered.
+// Cached keeps decisions for a short time, so that a download in many parts costs few reviews. It notices a withdrawn right
+// after at most its TTL. It does not keep failed reviews.
 type Cached struct {
 	reviews Reviews
 	clock   clock.PassiveClock
 	ttl     time.Duration
 
-	mu    sync.Mutex
-	known map[string]cachedDecision
+	mu        sync.Mutex
+	decisions map[string]cachedDecision
 }
 
 type cachedDecision struct {
@@ -35,9 +34,9 @@ type cachedDecision struct {
 	until time.Time
 }
 
-// NewCached returns a Cached that remembers the answers of reviews for ttl.
+// NewCached returns a Cached that keeps the answers of reviews for ttl.
 func NewCached(reviews Reviews, c clock.PassiveClock, ttl time.Duration) *Cached {
-	return &Cached{reviews: reviews, clock: c, ttl: ttl, known: map[string]cachedDecision{}}
+	return &Cached{reviews: reviews, clock: c, ttl: ttl, decisions: map[string]cachedDecision{}}
 }
 
 // ReviewPods is Reviewer.ReviewPods, at most ttl old.
@@ -53,9 +52,9 @@ func (c *Cached) ReviewNodes(ctx context.Context, verb string, who Requester) (D
 }
 
 func (c *Cached) get(key string, ask func() (Decision, error)) (Decision, error) {
-	asked := c.clock.Now() // before the answer: the answer may be as old as the question
+	asked := c.clock.Now() // not the time of the answer, which may show the state at the time of the question
 	c.mu.Lock()
-	d, ok := c.known[key]
+	d, ok := c.decisions[key]
 	c.mu.Unlock()
 	if ok && asked.Before(d.until) {
 		return d.Decision, nil
@@ -66,10 +65,10 @@ func (c *Cached) get(key string, ask func() (Decision, error)) (Decision, error)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.known) >= maxCached {
-		clear(c.known)
+	if len(c.decisions) >= maxCached {
+		clear(c.decisions)
 	}
-	c.known[key] = cachedDecision{Decision: fresh, until: asked.Add(c.ttl)}
+	c.decisions[key] = cachedDecision{Decision: fresh, until: asked.Add(c.ttl)}
 	return fresh, nil
 }
 

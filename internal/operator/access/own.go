@@ -11,23 +11,23 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// DefaultNamespace is where an install goes when nobody chooses another: to a ServiceAccount there the RoleBindings
-// of kustomize's install and of the bundle give the manager's Role.
+// DefaultNamespace is the namespace of an install by default. The RoleBindings of config/ and of the bundle grant the
+// manager's Role to a ServiceAccount there.
 const DefaultNamespace = "sonde-system"
 
-// RoleManager is the manager's Role in its own namespace, and the name of its ServiceAccount.
+// RoleManager names the manager's Role in its own namespace, and its ServiceAccount.
 const RoleManager = "sonde-manager"
 
-// ownRetry is how often AwaitOwnRights asks again.
+// ownRetry is the interval between the reviews of AwaitOwnRights.
 const ownRetry = 250 * time.Millisecond
 
-// AwaitOwnRights returns when the manager, as which c is logged in, may create Jobs in its own namespace. OLM makes the
-// RoleBinding beside the Deployment, so that it may come a moment later: patience is how long to wait for it. An error
-// says how to give the right; without it a capture would be admitted and never run. Where the API server does not
-// answer, nothing is known of the rights, and the error is that of asking.
-func AwaitOwnRights(ctx context.Context, c client.Client, namespace string, patience time.Duration) error {
+// AwaitOwnRights returns when c, the client of the manager, may create Jobs in namespace, its own. OLM creates the
+// RoleBinding and the Deployment at the same time, so the RoleBinding may come a moment later: timeout is how long to wait
+// for it. The error says how to grant the right; without the right a capture would be admitted and never run. If the API
+// server does not answer, the error is that of the review.
+func AwaitOwnRights(ctx context.Context, c client.Client, namespace string, timeout time.Duration) error {
 	refused := false
-	err := wait.PollUntilContextTimeout(ctx, ownRetry, patience, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(ctx, ownRetry, timeout, true, func(ctx context.Context) (bool, error) {
 		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
 			ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "create", Group: "batch", Version: "v1", Resource: "jobs", Namespace: namespace},
 		}}
@@ -40,6 +40,6 @@ func AwaitOwnRights(ctx context.Context, c client.Client, namespace string, pati
 	if !refused || !errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
-	return fmt.Errorf("the manager may not create Jobs in its namespace %s, as the Role %s is not bound to it there: install Sonde into the namespace %s, or bind the Role (kubectl create rolebinding sonde-here -n %s --role=%s --serviceaccount=%s:%s)",
+	return fmt.Errorf("the manager may not create Jobs in its namespace %s, because the Role %s is not bound to it there: install Sonde into the namespace %s, or bind the Role (kubectl create rolebinding sonde-here -n %s --role=%s --serviceaccount=%s:%s)",
 		namespace, RoleManager, DefaultNamespace, namespace, RoleManager, namespace, RoleManager)
 }

@@ -1,6 +1,5 @@
-// Package access asks the API server whether somebody may have packets: the verb capture on pods of
-// the target's namespace, or on nodes where the target's network is the node's. Rights on Sonde's
-// own kinds decide nothing.
+// Package access asks the API server whether a user may capture: the verb capture or trace on pods of the target's
+// namespace, or on nodes if the target shares the node's namespaces. Rights on Sonde's own kinds decide nothing.
 package access
 
 import (
@@ -11,8 +10,8 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 )
 
-// Requester is who asked, with all that an authorizer may decide by. Extra matters: OpenShift's
-// scoped tokens keep their scopes there, and a review without them would allow too much.
+// Requester is the user of a request, with everything that an authorizer may decide by. Extra matters: OpenShift keeps the
+// scopes of a scoped token there, and a review without them would allow too much.
 type Requester struct {
 	Username string              `json:"username"`
 	UID      string              `json:"uid,omitempty"`
@@ -32,7 +31,7 @@ func FromUserInfo(u authenticationv1.UserInfo) Requester {
 	return r
 }
 
-// spec of a review for r, still without the thing that is asked for.
+// spec returns a review for r, without the resource attributes.
 func (r Requester) spec() authorizationv1.SubjectAccessReviewSpec {
 	s := authorizationv1.SubjectAccessReviewSpec{User: r.Username, UID: r.UID, Groups: r.Groups}
 	if len(r.Extra) > 0 {
@@ -44,7 +43,7 @@ func (r Requester) spec() authorizationv1.SubjectAccessReviewSpec {
 	return s
 }
 
-// key tells requesters apart in a cache: two that an authorizer could treat differently differ in it.
+// key identifies a requester in a cache. Two requesters whom an authorizer could treat differently have different keys.
 func (r Requester) key() string {
 	b := []byte{}
 	add := func(list ...string) {

@@ -11,15 +11,13 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/text"
 )
 
-// The ClusterRoles of the install that carry a verb, which refusals name: rolePrefix and the verb, and that with
-// roleNodes for nodes.
+// Names of the installed ClusterRoles that grant a verb: rolePrefix and the verb, for nodes with roleNodes at the end.
 const (
 	rolePrefix = "sonde-"
 	roleNodes  = "-nodes"
 )
 
-// Decision of a review. Reason is empty when Allowed, and else tells the user what is missing and
-// how an admin grants it.
+// Decision of a review. Without Allowed, Reason tells the user which right is missing and how an admin grants it.
 type Decision struct {
 	Allowed bool
 	Reason  string
@@ -35,16 +33,16 @@ type Reviewer struct {
 // NewReviewer returns a Reviewer that asks through c.
 func NewReviewer(c client.Client) *Reviewer { return &Reviewer{client: c} }
 
-// ReviewPods reviews one of Sonde's verbs on pods in namespace. An error means that the API server
-// did not answer; it is never a refusal.
+// ReviewPods reviews one of Sonde's verbs on pods in namespace. An error means that the API server did not answer. It is
+// never a refusal.
 func (r *Reviewer) ReviewPods(ctx context.Context, verb string, who Requester, namespace string) (Decision, error) {
 	return r.review(ctx, who, authorizationv1.ResourceAttributes{
 		Verb: verb, Version: "v1", Resource: "pods", Namespace: namespace,
 	})
 }
 
-// ReviewNodes reviews the verb on nodes, which a Pod needs that is one with its node: a hostNetwork Pod's network
-// namespace is the node's, and holds the packets of everybody there.
+// ReviewNodes reviews the verb on nodes, for a Pod that shares a namespace with its node: the network namespace of a
+// hostNetwork Pod carries the packets of all Pods there that do the same.
 func (r *Reviewer) ReviewNodes(ctx context.Context, verb string, who Requester) (Decision, error) {
 	return r.review(ctx, who, authorizationv1.ResourceAttributes{
 		Verb: verb, Version: "v1", Resource: "nodes",
@@ -68,7 +66,7 @@ func (r *Reviewer) review(ctx context.Context, who Requester, what authorization
 	return Decision{Reason: refusal(who, what, sar.Status.EvaluationError)}, nil
 }
 
-// refusal says what is missing, and the command by which somebody who may grants it.
+// refusal names the missing right and the command with which an admin grants it.
 func refusal(who Requester, what authorizationv1.ResourceAttributes, evaluation string) string {
 	where, role, grant := "in the cluster", rolePrefix+what.Verb+roleNodes, "kubectl create clusterrolebinding NAME"
 	if what.Namespace != "" {

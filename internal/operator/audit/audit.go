@@ -1,7 +1,7 @@
-// Package audit names the lines of the manager's log that say who did what. docs/operations.md shows them.
+// Package audit names the audit records in the manager's log. docs/operations.md shows them.
 package audit
 
-// Key marks such a line; its value is one of the actions below. Requester is the name of the user.
+// Key marks an audit record; its value is one of the actions below. Requester is the key of the user's name.
 const (
 	Key       = "audit"
 	Requester = "requester"
@@ -12,14 +12,14 @@ const (
 	// RequestAdmitted and RequestRefused are decisions on a new PacketCapture or ResultAccess.
 	RequestAdmitted = "RequestAdmitted"
 	RequestRefused  = "RequestRefused"
-	// StopRequested says who ended a capture early.
+	// StopRequested is the early end of a capture by a user.
 	StopRequested = "StopRequested"
-	// CaptureStarted and CaptureEnded frame a capture.
+	// CaptureStarted and CaptureEnded are the first and last record of a capture.
 	CaptureStarted = "CaptureStarted"
 	CaptureEnded   = "CaptureEnded"
-	// ResultServed is a download, whole or broken off; ResultRefused one that was not begun.
+	// ResultServed is a download, complete or broken off. ResultRefused is one that did not begin.
 	ResultServed  = "ResultServed"
 	ResultRefused = "ResultRefused"
-	// ProgressServed says who watched the counts of a capture.
+	// ProgressServed is a user watching the counts of a capture.
 	ProgressServed = "ProgressServed"
 )

@@ -1,5 +1,5 @@
-// Package ceiling holds the operator-wide limits of what captures may take. They are flags of the
-// manager, so that only who may change its Deployment can raise them.
+// Package ceiling holds the limits of captures that hold in the whole cluster. They are flags of the manager, so only users
+// who may change its Deployment can raise them.
 package ceiling
 
 import (
@@ -21,24 +21,24 @@ const (
 	FlagCapturesPerNamespace = "max-captures-per-namespace"
 )
 
-// The schema's defaults: who wrote nothing is refused a value that he never saw, and is told what to set.
+// The schema's defaults. A user who is refused for a default never wrote it, so the refusal names the field to set.
 const (
 	defaultDuration = time.Minute
 	defaultBytes    = 1 << 30
 )
 
-// Limits are the ceilings; zero is none. What is above the first two is refused, what is above the
-// others waits.
+// Limits are the ceilings; zero is no ceiling. A capture above the first two is refused. Pods and captures above the others
+// wait.
 type Limits struct {
 	// Duration of one capture.
 	Duration time.Duration
 	// Bytes of one Pod's file.
 	Bytes int64
-	// PodsPerCapture that are captured at the same time.
+	// PodsPerCapture that one capture captures at the same time.
 	PodsPerCapture int
 	// ProbesPerNode that run at the same time, over all captures.
 	ProbesPerNode int
-	// CapturesPerNamespace that are not over at the same time.
+	// CapturesPerNamespace that run at the same time.
 	CapturesPerNamespace int
 }
 
@@ -51,7 +51,7 @@ func (l *Limits) BindFlags(fs *flag.FlagSet) {
 	fs.IntVar(&l.CapturesPerNamespace, FlagCapturesPerNamespace, 20, "captures of one namespace that run at the same time, others wait; 0 is no ceiling")
 }
 
-// Valid refuses limits that mean nothing.
+// Valid refuses negative limits.
 func (l Limits) Valid() error {
 	for name, value := range map[string]int64{
 		FlagDuration: int64(l.Duration), FlagBytes: l.Bytes, FlagPodsPerCapture: int64(l.PodsPerCapture),
@@ -64,8 +64,8 @@ func (l Limits) Valid() error {
 	return nil
 }
 
-// Check says which ceiling a new capture is above. A duration that cannot be read passes: the schema
-// refuses it in better words. So does none: it lasts for as long as the ceiling lets it.
+// Check returns an error that names the ceiling that a new capture exceeds. A malformed duration passes, because the schema
+// refuses it with a better message. An absent duration passes, too: it lasts as long as the ceiling.
 func (l Limits) Check(spec sondev1.Common) error {
 	d, err := duration.Parse(spec.Duration)
 	if err == nil && l.Duration > 0 && d > l.Duration {
@@ -79,7 +79,7 @@ func (l Limits) Check(spec sondev1.Common) error {
 	return nil
 }
 
-// unset says, of a value that is the default, where to set another.
+// unset says where to set another value if this one is the default.
 func unset(isDefault bool, where string) string {
 	if !isDefault {
 		return ""
@@ -87,10 +87,10 @@ func unset(isDefault bool, where string) string {
 	return fmt.Sprintf(" (the default; set %s of kubectl sonde)", where)
 }
 
-// untilGone is how long a capture lasts at most that is to last as long as its Pods, where no ceiling says it.
+// untilGone is the longest duration of a capture that lasts as long as its Pods, if there is no ceiling.
 const untilGone = 24 * time.Hour
 
-// DurationOf a capture; of one that lasts as long as its Pods, the longest that may be.
+// DurationOf returns the duration of a capture, or its longest duration if it lasts as long as its Pods.
 func (l Limits) DurationOf(spec sondev1.Common) (time.Duration, error) {
 	if spec.Duration == "" {
 		return cmp.Or(l.Duration, untilGone), nil
@@ -98,7 +98,7 @@ func (l Limits) DurationOf(spec sondev1.Common) (time.Duration, error) {
 	return duration.Parse(spec.Duration)
 }
 
-// Raise says who can raise the ceiling of a flag, and by what; it follows "ask for", or stands alone.
+// Raise says who can raise the ceiling of a flag, and how. The text follows "ask for", or stands alone.
 func Raise(name string) string {
 	return fmt.Sprintf("a higher one: a cluster admin sets it by --%s of the manager", name)
 }

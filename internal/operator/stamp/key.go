@@ -24,11 +24,11 @@ const (
 
 // +kubebuilder:rbac:groups="",namespace=sonde-system,resources=secrets,verbs=get;create
 
-// EnsureKey returns the stamp key, and makes it if there is none. Replicas may race: the API server
-// lets one create the Secret, and all read what is there. c must read live, not from a cache.
+// EnsureKey returns the stamp key, and creates it if there is none. Replicas may race: the API server lets one of them
+// create the Secret, and all read it back. c must read live, not from a cache.
 //
-// A Secret that is there but holds no key is an error and never repaired by itself: a new key makes
-// every existing stamp worthless, which is for an admin to decide.
+// A Secret without a valid key is an error, and EnsureKey does not repair it: a new key makes every existing stamp
+// worthless, which an admin has to decide.
 func EnsureKey(ctx context.Context, c client.Client, namespace string) ([]byte, error) {
 	name := client.ObjectKey{Namespace: namespace, Name: SecretName}
 	var s corev1.Secret
@@ -37,7 +37,7 @@ func EnsureKey(ctx context.Context, c client.Client, namespace string) ([]byte, 
 		if err := createKey(ctx, c, name); err != nil && !apierrors.IsAlreadyExists(err) {
 			return nil, fmt.Errorf("create Secret %s: %w", name, err)
 		}
-		// Read back, also what was just created: the stored key counts, whoever made it.
+		// Read it back even after creating it: the stored key counts, whichever replica made it.
 		err = c.Get(ctx, name, &s)
 	}
 	if err != nil {
@@ -53,7 +53,7 @@ func EnsureKey(ctx context.Context, c client.Client, namespace string) ([]byte, 
 
 func createKey(ctx context.Context, c client.Client, name client.ObjectKey) error {
 	key := make([]byte, KeyBytes)
-	_, _ = rand.Read(key) // never fails: crypto/rand ends the program where there is no randomness
+	_, _ = rand.Read(key) // never fails: crypto/rand ends the program if there is no randomness
 	yes := true
 	return c.Create(ctx, &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{

@@ -26,27 +26,25 @@ const (
 // MaxSkew is how far the time of admission may lie from the creation time, either way.
 const MaxSkew = 60 * time.Second
 
-// domain keeps this HMAC apart from any other that might ever be made with the same key.
+// domain separates this HMAC from others with the same key.
 const domain = "sonde-stamp-v1"
 
-// whatToDo ends every refusal.
-const whatToDo = "create it again while the operator's webhook runs"
+// advice ends every refusal.
+const advice = "create it again while the operator's webhook runs"
 
 // Reasons why a stamp is refused, for errors.Is.
 var (
-	// ErrMissing: the resource was made while no webhook was there.
+	// ErrMissing: the object was created while no webhook ran.
 	ErrMissing = errors.New("not stamped by the webhook")
-	// ErrInvalid: the resource, or its stamp, is not what the webhook admitted.
+	// ErrInvalid: the object or its stamp differs from the one that the webhook admitted.
 	ErrInvalid = errors.New("its stamp is not valid")
 )
 
-// mutable are the fields that may change after admission: they only ever end a capture, or start
-// one that was asked for.
+// mutable fields may change after admission. They only end a capture, or start one that was requested.
 var mutable = []string{"stop", "trigger"}
 
-// Sign returns the two annotations that bind spec to c.Requester. namespace and kind are those of
-// the resource; spec is its typed spec, a struct or a pointer to one. c needs Requester,
-// TargetNamespaceUID and IssuedAt; the rest is filled in.
+// Sign returns the two annotations that bind spec to c.Requester. namespace and kind are those of the object, and spec is
+// its typed spec, a struct or a pointer to one. The caller sets Requester, TargetNamespaceUID and IssuedAt of c.
 func Sign(key []byte, namespace, kind string, spec any, c Claim) (map[string]string, error) {
 	fields, err := fieldsOf(spec)
 	if err != nil {
@@ -67,44 +65,43 @@ func Sign(key []byte, namespace, kind string, spec any, c Claim) (map[string]str
 	}, nil
 }
 
-// VerifyCapture is Verify of a capture of any kind.
+// VerifyCapture calls Verify for a capture of any kind.
 func VerifyCapture(key []byte, capture sondev1.Capture) (Claim, error) {
 	return Verify(key, capture.GetNamespace(), capture.KindName(), capture.CaptureSpec(), capture.GetAnnotations(), capture.GetCreationTimestamp().Time)
 }
 
-// Verify returns the claim of a resource if the webhook that holds key admitted exactly this: this
-// kind, in this namespace, with this spec but for stop and trigger, for this requester, at this
-// time. created is the resource's creationTimestamp, which no client can choose. The error, which
-// is ErrMissing or ErrInvalid, tells the user what to do.
+// Verify returns the claim of an object if the webhook that holds key admitted exactly this object: this kind, namespace,
+// spec (except stop and trigger), requester and time. created is the object's creationTimestamp, which no client can
+// choose. The error wraps ErrMissing or ErrInvalid and says what the user should do.
 func Verify(key []byte, namespace, kind string, spec any, annotations map[string]string, created time.Time) (Claim, error) {
 	text, signature := annotations[sondev1.AnnotationRequester], annotations[sondev1.AnnotationStamp]
 	if text == "" || signature == "" {
-		return Claim{}, fmt.Errorf("%s was %w: %s", kind, ErrMissing, whatToDo)
+		return Claim{}, fmt.Errorf("%s was %w: %s", kind, ErrMissing, advice)
 	}
 	c, err := ParseClaim(text)
 	if err != nil {
-		return Claim{}, fmt.Errorf("%s: %w (%w): %s", kind, ErrInvalid, err, whatToDo)
+		return Claim{}, fmt.Errorf("%s: %w (%w): %s", kind, ErrInvalid, err, advice)
 	}
 	got, err := hex.DecodeString(signature)
 	if err != nil || len(got) != sha256.Size {
-		return Claim{}, fmt.Errorf("%s: %w (not %d bytes in hex): %s", kind, ErrInvalid, sha256.Size, whatToDo)
+		return Claim{}, fmt.Errorf("%s: %w (not %d bytes in hex): %s", kind, ErrInvalid, sha256.Size, advice)
 	}
 	want, err := sum(key, namespace, kind, spec, c.Fields, []byte(text))
 	if err != nil {
 		return Claim{}, err
 	}
 	if !hmac.Equal(got, want) {
-		return Claim{}, fmt.Errorf("%s: %w (forged, copied, or changed since it was admitted): %s", kind, ErrInvalid, whatToDo)
+		return Claim{}, fmt.Errorf("%s: %w (forged, copied, or changed since it was admitted): %s", kind, ErrInvalid, advice)
 	}
 	if skew := created.Sub(c.IssuedAt).Abs(); skew > MaxSkew {
 		return Claim{}, fmt.Errorf("%s: %w (admitted %s away from its creation, as if copied from another): %s",
-			kind, ErrInvalid, skew.Round(time.Second), whatToDo)
+			kind, ErrInvalid, skew.Round(time.Second), advice)
 	}
 	return c, nil
 }
 
-// sum is the HMAC-SHA256 over the length-prefixed parts: without lengths, bytes could move from
-// one part to the next.
+// sum returns the HMAC-SHA256 over the parts. Each part has its length in front: without it, bytes could move from one part
+// to the next.
 func sum(key []byte, namespace, kind string, spec any, fields []string, claim []byte) ([]byte, error) {
 	if len(key) != KeyBytes {
 		return nil, fmt.Errorf("sign %s: key of %d bytes, want %d", kind, len(key), KeyBytes)
@@ -123,8 +120,8 @@ func sum(key []byte, namespace, kind string, spec any, fields []string, claim []
 	return h.Sum(nil), nil
 }
 
-// canonical is the JSON of spec, reduced to fields less the mutable ones. It is decoded and written
-// anew, so that the order of keys follows from their names and not from the types of one version.
+// canonical returns the JSON of those fields of spec that are immutable. It decodes and encodes the spec again, so that the
+// order of keys depends on their names and not on the Go type of one version.
 func canonical(spec any, fields []string) ([]byte, error) {
 	raw, err := json.Marshal(spec)
 	if err != nil {
@@ -149,8 +146,8 @@ func canonical(spec any, fields []string) ([]byte, error) {
 	return b, nil
 }
 
-// fieldsOf lists the JSON names of spec's fields, whether set or not: a field that this version
-// knows and that was absent must stay absent.
+// fieldsOf lists the JSON names of spec's immutable fields, set or not: a field that this version knows and that was absent
+// must stay absent.
 func fieldsOf(spec any) ([]string, error) {
 	t := reflect.TypeOf(spec)
 	for t != nil && t.Kind() == reflect.Pointer {

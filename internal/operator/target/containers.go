@@ -11,23 +11,23 @@ import (
 // maxShown bounds how many containers a message names.
 const maxShown = 8
 
-// ContainersNotFound returns those of names that no container of a Pod has: none of its own, of its init containers, or of
-// those that were added to it (kubectl debug).
+// ContainersNotFound returns the names that no container of a Pod has. It knows containers, init containers and ephemeral
+// containers (kubectl debug).
 func ContainersNotFound(spec *corev1.PodSpec, names []string) []string {
-	there := map[string]bool{}
+	exists := map[string]bool{}
 	for i := range spec.Containers {
-		there[spec.Containers[i].Name] = true
+		exists[spec.Containers[i].Name] = true
 	}
 	for i := range spec.InitContainers {
-		there[spec.InitContainers[i].Name] = true
+		exists[spec.InitContainers[i].Name] = true
 	}
 	for i := range spec.EphemeralContainers {
-		there[spec.EphemeralContainers[i].Name] = true
+		exists[spec.EphemeralContainers[i].Name] = true
 	}
-	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return there[name] })
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return exists[name] })
 }
 
-// ContainersText tells people which containers a Pod has.
+// ContainersText lists the containers of a Pod for a message.
 func ContainersText(spec *corev1.PodSpec) string {
 	var all []string
 	for i := range spec.Containers {

@@ -19,17 +19,17 @@ import (
 
 // Field indexes of the cache.
 const (
-	// IndexOwnerUID, of Pods and ReplicaSets: the UID of the controlling owner.
+	// IndexOwnerUID indexes Pods and ReplicaSets by the UID of the controlling owner.
 	IndexOwnerUID = "ownerUID"
-	// IndexCapture, of the ConfigMap and the Secret that were made for a capture: its UID.
+	// IndexCapture indexes the ConfigMap and the Secret of a capture by its UID.
 	IndexCapture = "capture"
-	// IndexPart, of the Jobs that were made for a capture and of the agents' Pods: Part of it.
+	// IndexPart indexes the Jobs and agents' Pods of a capture by Part.
 	IndexPart = "part"
-	// IndexOwner, of what was made for a capture: its namespace and name.
+	// IndexOwner indexes the objects of a capture by its namespace and name.
 	IndexOwner = "owner"
-	// IndexNode, of Jobs and of the agents' Pods: the node of the target, and the Pod's.
+	// IndexNode indexes Jobs by the node of their target, and agents' Pods by their node.
 	IndexNode = "node"
-	// IndexTargetNamespace, of captures that are not final: where their target runs.
+	// IndexTargetNamespace indexes captures that are not final by the namespace of their target.
 	IndexTargetNamespace = "targetNamespace"
 )
 
@@ -63,7 +63,7 @@ func captureIndexes() []Index {
 	return indexes
 }
 
-// IndexFields adds all Indexes to a cache, which takes each only once.
+// IndexFields adds all Indexes to a cache. A cache accepts each only once.
 func IndexFields(ctx context.Context, indexer client.FieldIndexer) error {
 	for _, i := range Indexes {
 		if err := indexer.IndexField(ctx, i.Object, i.Field, i.Extract); err != nil {
@@ -90,12 +90,12 @@ func capturePart(o client.Object) []string {
 	return []string{Part(types.UID(labels[sondev1.LabelUID]), types.UID(labels[sondev1.LabelTargetPodUID]))}
 }
 
-// parts is in how many a capture's Jobs and agents are. A capture may have thousands, of which the cache hands out copies
-// ten times as large as what it keeps: who reads one part after the other, and keeps what he needs, never has all of
-// these copies.
+// parts is into how many parts IndexPart divides the Jobs and agents of a capture. There may be thousands, and the cache
+// hands out copies that are ten times as large as its own form. A reader that lists one part after the other, and keeps
+// the slim form of each, never holds all of these copies.
 const parts = 4
 
-// Part of a capture that the Job and the agent of one of its Pods are in.
+// Part returns the part of a capture that has the Job and the agent of one of its Pods.
 func Part(capture, pod types.UID) string {
 	last := 0
 	if len(pod) > 0 {
@@ -104,7 +104,7 @@ func Part(capture, pod types.UID) string {
 	return string(capture) + "/" + strconv.Itoa(last)
 }
 
-// Parts returns what selects, one after the other, all Jobs and agents of a capture by IndexPart.
+// Parts returns a list option for each part of a capture's Jobs and agents.
 func Parts(capture types.UID) []client.ListOption {
 	all := make([]client.ListOption, parts)
 	for i := range all {

@@ -12,10 +12,10 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 )
 
-// ReplicaSets reads the metadata of one ReplicaSet; one that is not there is a NotFound error of the API server.
+// ReplicaSets reads the metadata of one ReplicaSet. If there is none, it returns a NotFound error of the API server.
 type ReplicaSets func(ctx context.Context, key client.ObjectKey) (*metav1.PartialObjectMetadata, error)
 
-// CachedSets reads from a cache, which may not have a ReplicaSet that was made a moment ago.
+// CachedSets reads from a cache, which may not have a ReplicaSet that was created a moment ago.
 func CachedSets(reader client.Reader) ReplicaSets {
 	return func(ctx context.Context, key client.ObjectKey) (*metav1.PartialObjectMetadata, error) {
 		set := ReplicaSetMetadata()
@@ -23,7 +23,8 @@ func CachedSets(reader client.Reader) ReplicaSets {
 	}
 }
 
-// ListedSets asks the API server, by a list of one: the operator may list ReplicaSets, and need not get them.
+// ListedSets reads from the API server by a list of one, because the operator has the right to list ReplicaSets and not to
+// get them.
 func ListedSets(live client.Reader) ReplicaSets {
 	return func(ctx context.Context, key client.ObjectKey) (*metav1.PartialObjectMetadata, error) {
 		var sets metav1.PartialObjectMetadataList
@@ -39,8 +40,8 @@ func ListedSets(live client.Reader) ReplicaSets {
 	}
 }
 
-// Names are what a Pod of namespace is a target by: its own name, if it has one yet, and its workload's. Of a Pod whose
-// ReplicaSet cannot be read the workload is left out, and the error says why.
+// Names returns the references that have a Pod of namespace as a target: its own name, if it has one yet, and the name of
+// its workload. If the Pod's ReplicaSet cannot be read, the workload is absent and the error says why.
 func Names(ctx context.Context, sets ReplicaSets, namespace string, pod metav1.Object) ([]sondev1.TargetReference, error) {
 	var names []sondev1.TargetReference
 	if name := pod.GetName(); name != "" {

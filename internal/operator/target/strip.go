@@ -15,18 +15,18 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/text"
 )
 
-// maxText bounds what is kept of a text that anybody may have written and that the API does not bound
-// for us: the owner and the annotations of Pods. Names have at most 253 bytes.
+// maxText bounds the texts of users that the API does not bound, such as owners and annotations of Pods, in bytes. Names
+// have at most 253 bytes.
 const maxText = 512
 
-// labels of Sonde's kinds that are read: naming.Labels copies them.
+// ownLabels of Sonde's kinds are kept because naming.Labels copies them.
 var ownLabels = []string{
 	sondev1.LabelAppName, sondev1.LabelAppInstance, sondev1.LabelAppPartOf, sondev1.LabelAppManagedBy, sondev1.LabelAppCreatedBy,
 }
 
-// Strip is the transform of the cache (cache.Options.DefaultTransform). Users may write 256 KiB of
-// annotations on each of any number of objects that the operator watches; what it does not read must
-// not be in its memory, or anybody with a namespace could fill that.
+// Strip is the transform of the cache (cache.Options.DefaultTransform). Users may write 256 KiB of annotations on each of any
+// number of objects that the operator watches. Without Strip, any user with a namespace could fill the manager's memory
+// with data that it never reads.
 func Strip(o any) (any, error) {
 	switch o := o.(type) {
 	case *corev1.Pod:
@@ -47,7 +47,7 @@ func Strip(o any) (any, error) {
 	return cache.TransformStripManagedFields()(o)
 }
 
-// stripOwn keeps of a resource of ours what its controller reads. The stamp bounds the claim.
+// stripOwn keeps the fields of Sonde's objects that their controller reads. Package stamp bounds the requester annotation.
 func stripOwn(o metav1.Object) {
 	o.SetLabels(pick(o.GetLabels(), ownLabels...))
 	o.SetAnnotations(pick(o.GetAnnotations(), sondev1.AnnotationRequester, sondev1.AnnotationStamp))
@@ -55,7 +55,7 @@ func stripOwn(o metav1.Object) {
 	o.SetFinalizers(nil)
 }
 
-// controller keeps the one owner that says what an object is a part of.
+// controller keeps the controlling owner.
 func controller(o metav1.Object) []metav1.OwnerReference {
 	owner := metav1.GetControllerOf(o)
 	if owner == nil || len(owner.APIVersion)+len(owner.Kind)+len(owner.Name)+len(owner.UID) > maxText {
@@ -64,8 +64,8 @@ func controller(o metav1.Object) []metav1.OwnerReference {
 	return []metav1.OwnerReference{*owner}
 }
 
-// workload keeps the controlling owner of a Pod that may be a target by it. Others' Pods, as all of Jobs, have owners
-// of their own, each of which would take more room than the rest of the Pod.
+// workload keeps the controlling owner of a Pod unless it is a Job, which cannot be a target. Each Job is the owner of few
+// Pods, so its reference would take more memory than the rest of the Pod.
 func workload(pod *corev1.Pod) []metav1.OwnerReference {
 	owners := controller(pod)
 	if len(owners) > 0 && owners[0].Kind == "Job" {
@@ -74,14 +74,14 @@ func workload(pod *corev1.Pod) []metav1.OwnerReference {
 	return owners
 }
 
-// short drops what is too long to be the operator's own.
+// short drops values that are too long to be the operator's own.
 func short(m map[string]string) map[string]string {
 	maps.DeleteFunc(m, func(_, v string) bool { return len(v) > maxText })
 	return m
 }
 
-// Slim is the transform of the cache of Pods and of that of Jobs (cache.ByObject.Transform): the operator watches
-// all Pods of the cluster and keeps of each only what it reads, some hundred bytes instead of some ten thousand.
+// Slim is the transform of the caches of Pods and of Jobs (cache.ByObject.Transform). The operator watches all Pods of the
+// cluster and keeps of each only the fields that it reads: some hundred bytes instead of some ten thousand.
 func Slim(o any) (any, error) {
 	switch o := o.(type) {
 	case *corev1.Pod:
@@ -89,17 +89,17 @@ func Slim(o any) (any, error) {
 	case *batchv1.Job:
 		return SlimJob(o), nil
 	default:
-		return o, nil // a tombstone of the informer, or what is compact
+		return o, nil // a tombstone of the informer, or already slim
 	}
 }
 
-// SlimPod returns what Slim makes of a Pod.
+// SlimPod is Slim for a Pod.
 func SlimPod(pod *corev1.Pod) *slim.Pod {
 	kept := stripped(pod)
 	return slim.FromPod(&kept)
 }
 
-// SlimJob returns what Slim makes of a Job.
+// SlimJob is Slim for a Job.
 func SlimJob(job *batchv1.Job) *slim.Job {
 	return slim.FromJob(&batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{
@@ -112,7 +112,7 @@ func SlimJob(job *batchv1.Job) *slim.Job {
 	})
 }
 
-// StripPod keeps of a Pod what the operator reads.
+// StripPod keeps the fields of a Pod that the operator reads.
 func StripPod(o any) (any, error) {
 	pod, ok := o.(*corev1.Pod)
 	if !ok {
@@ -122,8 +122,8 @@ func StripPod(o any) (any, error) {
 	return &kept, nil
 }
 
-// stripped is what is kept of a Pod. Containers' states are kept for agents' Pods alone, and of a gated Pod that of its
-// gate.
+// stripped returns the fields of a Pod that are kept. It keeps the states of containers for agents' Pods alone, and the
+// state of the gate for gated Pods.
 func stripped(pod *corev1.Pod) corev1.Pod {
 	kept := corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -151,7 +151,8 @@ func stripped(pod *corev1.Pod) corev1.Pod {
 	return kept
 }
 
-// stripGated keeps by whom a Pod is gated, and how its gate is. Anybody can write both: they are kept short.
+// stripGated keeps the UID of the Trace that gates a Pod, and the state of the gate. Users can write both, so they are
+// bounded.
 func stripGated(kept, pod *corev1.Pod) {
 	gatedBy := short(pick(pod.Annotations, sondev1.AnnotationGatedByUID))
 	if len(gatedBy) == 0 {
@@ -175,7 +176,7 @@ func stripGated(kept, pod *corev1.Pod) {
 		}
 		state := *of.State.DeepCopy()
 		if last := of.LastTerminationState.Terminated; state.Waiting != nil && last != nil {
-			// It waits to be started again: why it ended is what counts.
+			// It waits for its restart. The reason why it ended matters.
 			state = corev1.ContainerState{Terminated: last.DeepCopy()}
 		}
 		if w := state.Waiting; w != nil {
@@ -189,12 +190,10 @@ func stripGated(kept, pod *corev1.Pod) {
 	}
 }
 
-// shorten cuts a text of which the beginning says enough.
-func shorten(s string) string {
-	return strings.Clone(text.Truncate(s, maxText))
-}
+// shorten bounds a text, and copies it so that the rest can be freed.
+func shorten(s string) string { return strings.Clone(text.Truncate(s, maxText)) }
 
-// restarted keeps, of the containers that are started again when they fail, their names and when that is.
+// restarted keeps the names and the restart rules of containers that are restarted when they fail.
 func restarted(containers []corev1.Container) []corev1.Container {
 	var kept []corev1.Container
 	for i := range containers {
@@ -205,7 +204,7 @@ func restarted(containers []corev1.Container) []corev1.Container {
 	return kept
 }
 
-// pick copies the named entries, so that the rest of the map can be freed.
+// pick copies entries, so that the rest of the map can be freed.
 func pick(from map[string]string, keys ...string) map[string]string {
 	var kept map[string]string
 	for _, k := range keys {
@@ -219,7 +218,7 @@ func pick(from map[string]string, keys ...string) map[string]string {
 	return kept
 }
 
-// scheduling keeps the condition that says why an agent's Pod does not start.
+// scheduling keeps the condition that says why an agent's Pod has no node.
 func scheduling(conditions []corev1.PodCondition) []corev1.PodCondition {
 	for _, c := range conditions {
 		if c.Type == corev1.PodScheduled && c.Status != corev1.ConditionTrue {

@@ -1,6 +1,5 @@
-// Package target finds the Pods of a workload, by the UIDs of their owners and never by names or
-// selectors: a selector also finds Pods that somebody labelled alike, and a name finds its next
-// bearer.
+// Package target finds the Pods of a workload by the UIDs of their owners, and never by names or selectors: a selector also
+// finds other Pods with the same labels, and a name also finds the next object with that name.
 package target
 
 import (
@@ -24,23 +23,23 @@ import (
 // Timeout is how long a capture waits for its target to have a Pod that can be captured.
 const Timeout = 10 * time.Minute
 
-// Workload is what a TargetReference names at this moment.
+// Workload is the current object of a TargetReference.
 type Workload struct {
-	// Found says that it exists; its Pods may still be to come.
+	// Found says that it exists. It may have no Pods yet.
 	Found bool
 	UID   types.UID
 	// Pods that can be captured, by name. There may be thousands.
 	Pods []*slim.Pod
 }
 
-// Live reports whether a Pod can be captured: it has a node, so that its network namespace exists or
-// is about to, and it has not ended. The probe waits for its first process.
+// Live reports whether a Pod can be captured: it has a node and has not ended. The probe waits for its network namespace
+// and its first process.
 func Live(pod *corev1.Pod) bool {
 	return pod.Spec.NodeName != "" && (pod.Status.Phase == corev1.PodPending || pod.Status.Phase == corev1.PodRunning)
 }
 
-// Resolve looks up ref in namespace and follows owner UIDs down to its live Pods. The reader needs
-// the indexes of IndexFields; the cost is that of the workload's own Pods, not of the namespace's.
+// Resolve reads ref in namespace and follows owner UIDs down to its live Pods. The reader needs the indexes of IndexFields.
+// The cost grows with the Pods of the workload, not with those of the namespace.
 func Resolve(ctx context.Context, reader client.Reader, namespace string, ref sondev1.TargetReference) (Workload, error) {
 	if ref.Kind == sondev1.TargetPod {
 		return resolvePod(ctx, reader, client.ObjectKey{Namespace: namespace, Name: ref.Name})
@@ -92,7 +91,7 @@ func resolvePod(ctx context.Context, reader client.Reader, key client.ObjectKey)
 	return found, nil
 }
 
-// replicaSets of a Deployment: all, since during a rollout Pods of several are the target.
+// replicaSets returns all ReplicaSets of a Deployment: during a rollout the Pods of several are the target.
 func replicaSets(ctx context.Context, reader client.Reader, namespace string, deployment types.UID) ([]types.UID, error) {
 	var sets metav1.PartialObjectMetadataList
 	sets.SetGroupVersionKind(apps("ReplicaSetList"))
@@ -106,14 +105,14 @@ func replicaSets(ctx context.Context, reader client.Reader, namespace string, de
 	return uids, nil
 }
 
-// Metadata is an empty object to read a workload of this kind by its metadata alone.
+// Metadata returns an empty object for reading the metadata of a workload of this kind.
 func Metadata(kind sondev1.TargetKind) *metav1.PartialObjectMetadata {
 	var o metav1.PartialObjectMetadata
 	o.SetGroupVersionKind(apps(string(kind)))
 	return &o
 }
 
-// ReplicaSetMetadata is an empty object to read a ReplicaSet by its metadata alone.
+// ReplicaSetMetadata returns an empty object for reading the metadata of a ReplicaSet.
 func ReplicaSetMetadata() *metav1.PartialObjectMetadata { return Metadata("ReplicaSet") }
 
 func apps(kind string) schema.GroupVersionKind {

@@ -12,15 +12,15 @@ import (
 	"github.com/sonde-operator/sonde/internal/kind"
 )
 
-// Wakes says which captures of a kind an event on something of a target's concerns. Names do here: a capture
-// that is woken in vain finds nothing to do.
+// Wakes maps an event on a target, or on an object of one, to the captures of a kind that it concerns. It may match by
+// name: a capture that is reconciled without need finds nothing to do.
 type Wakes struct {
 	Kind   kind.Capture
 	Reader client.Reader
 }
 
-// Pod wakes the captures of the Pod and of its workload; those of any Deployment, where its ReplicaSet is not seen yet or
-// no longer.
+// Pod wakes the captures of the Pod and of its workload. If the cache does not have the Pod's ReplicaSet, it wakes the
+// captures of all Deployments.
 func (w Wakes) Pod(ctx context.Context, pod client.Object) []reconcile.Request {
 	wanted, err := Names(ctx, CachedSets(w.Reader), pod.GetNamespace(), pod)
 	if err != nil {
@@ -29,7 +29,7 @@ func (w Wakes) Pod(ctx context.Context, pod client.Object) []reconcile.Request {
 	return w.captures(ctx, pod.GetNamespace(), wanted...)
 }
 
-// ReplicaSet wakes the captures of its Deployment: its Pods may have been seen before it.
+// ReplicaSet wakes the captures of its Deployment: events of its Pods may have come before its own.
 func (w Wakes) ReplicaSet(ctx context.Context, set client.Object) []reconcile.Request {
 	owner := metav1.GetControllerOfNoCopy(set)
 	if owner == nil || owner.Kind != string(sondev1.TargetDeployment) {
@@ -45,7 +45,7 @@ func (w Wakes) Workload(kind sondev1.TargetKind) func(context.Context, client.Ob
 	}
 }
 
-// Namespace wakes the captures whose target lies in a namespace, and those that lie there themselves.
+// Namespace wakes the captures in a namespace and those with a target in it.
 func (w Wakes) Namespace(ctx context.Context, namespace client.Object) []reconcile.Request {
 	all := w.Kind.NewList()
 	if err := w.Reader.List(ctx, all, client.InNamespace(namespace.GetName()), client.UnsafeDisableDeepCopy); err != nil {
@@ -61,8 +61,7 @@ func (w Wakes) Namespace(ctx context.Context, namespace client.Object) []reconci
 	return requests
 }
 
-// captures that are not final and have one of the wanted targets in namespace. A wanted target
-// without a name stands for all of its kind; none wanted stands for everything.
+// captures returns the captures that are not final and have one of the wanted targets in namespace, as Matches decides.
 func (w Wakes) captures(ctx context.Context, namespace string, wanted ...sondev1.TargetReference) []reconcile.Request {
 	list := w.Kind.NewList()
 	if err := w.Reader.List(ctx, list, client.MatchingFields{IndexTargetNamespace: namespace}, client.UnsafeDisableDeepCopy); err != nil {
@@ -78,8 +77,8 @@ func (w Wakes) captures(ctx context.Context, namespace string, wanted ...sondev1
 	return requests
 }
 
-// Matches reports whether a target is one of those that are wanted. One without a name stands for all of its kind, none for
-// everything.
+// Matches reports whether ref is one of the wanted targets. A wanted target without a name matches all of its kind. An empty
+// list matches everything.
 func Matches(ref sondev1.TargetReference, wanted []sondev1.TargetReference) bool {
 	for _, want := range wanted {
 		if ref.Kind == want.Kind && (want.Name == "" || ref.Name == want.Name) {
