@@ -96,7 +96,7 @@ func TestAutoFallsBack(t *testing.T) {
 	r.stop()
 	dir := t.TempDir()
 	_, err := New(KindBPF).Open(&Config{NetNS: n.target, Dir: dir, Base: "web", Filters: ofNetlink})
-	if err == nil || !strings.Contains(err.Error(), "auto or afpacket can be had") {
+	if err == nil || !strings.Contains(err.Error(), "use auto or afpacket") {
 		t.Errorf("error %v", err)
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {

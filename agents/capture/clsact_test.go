@@ -23,7 +23,7 @@ import (
 )
 
 // noPlace is in the error of a backend whose filters would not be the first.
-const noPlace = "there is no place before what others have attached"
+const noPlace = "other filters would run before those of the capture"
 
 const ownUID = "55555555-4444-4555-8666-777777777777"
 

@@ -89,7 +89,7 @@ func (s *session) check(l *links.Link) (lt pcapng.LinkType, why string) {
 	case s.cfg.Filters != nil && s.cfg.Filters[lt] == nil:
 		return lt, fmt.Sprintf("the filter does not fit link type %d", lt)
 	case s.backend.Sources() >= s.maxSources:
-		return lt, fmt.Sprintf("no more than %d interfaces are captured at a time: name the ones that are wanted", s.maxSources)
+		return lt, fmt.Sprintf("no more than %d interfaces are captured at a time: name the ones to capture", s.maxSources)
 	}
 	return lt, ""
 }

@@ -135,7 +135,7 @@ func (s *session) prepare(all []candidate, existing []links.Link) error {
 	text := strings.Join(refused, "; ")
 	if errors.Is(last, tc.ErrUnavailable) {
 		// Packet sockets were not allowed. What to do comes first: statuses cut long messages.
-		return fmt.Errorf("engine bpf does not work here, auto or afpacket can be had: %s", text)
+		return fmt.Errorf("engine bpf does not work on this node, use auto or afpacket: %s", text)
 	}
 	return errors.New(text)
 }

@@ -12,27 +12,27 @@ import (
 //
 //	Received = Written + Overwritten + DroppedKernel + DroppedRing + DroppedWriter
 //
-// Packets that wait in the ring are in none of them until they are written or lost.
+// Packets in the ring are in none of them until they are written or lost.
 type Counters struct {
 	// Received counts the packets that passed the filter, whether or not they reached the file.
 	Received uint64 `json:"received"`
-	// Written counts the packets in the files that there are.
+	// Written counts the packets in the existing files.
 	Written uint64 `json:"written"`
-	// Overwritten counts packets that were in a file which gave way to a newer one.
+	// Overwritten counts packets that were in a file which a newer one replaced.
 	Overwritten uint64 `json:"overwritten,omitempty"`
-	// Bytes sums their captured lengths in bytes, without the file's own headers.
+	// Bytes sums the captured lengths of the written packets in bytes, without the file's headers.
 	Bytes uint64 `json:"bytes"`
 	// DroppedRing counts packets for which the kernel found no room in the ring (tp_drops of PACKET_STATISTICS): the
 	// writer was slower than the traffic.
 	DroppedRing uint64 `json:"droppedRing"`
-	// DroppedKernel counts packets that the kernel reported as received but never handed over. With TPACKET_V3 this
-	// is zero; it is there so that a disagreement of the two counts can never hide.
+	// DroppedKernel counts packets that the kernel reported as received but never handed over. With TPACKET_V3 it is
+	// zero; it exists so that a disagreement of the two counts is visible.
 	DroppedKernel uint64 `json:"droppedKernel"`
-	// DroppedWriter counts packets that were taken from the ring and could not be written (disk full).
+	// DroppedWriter counts packets that were read from the ring and could not be written (disk full).
 	DroppedWriter uint64 `json:"droppedWriter"`
 	// Truncated counts packets in the files of which fewer bytes were captured than were on the wire.
 	Truncated uint64 `json:"truncated"`
-	// BeyondLimit counts packets that came after MaxPackets or MaxBytes was reached and before the capture was
+	// BeyondLimit counts packets that arrived after MaxPackets or MaxBytes was reached and before the capture was
 	// detached. They are not in Received.
 	BeyondLimit uint64 `json:"beyondLimit"`
 	// FirstPacket and LastPacket are the time stamps of the earliest and latest written packet; zero if none.
@@ -43,7 +43,7 @@ type Counters struct {
 // Dropped is the number of packets that passed the filter and never were in a file.
 func (c *Counters) Dropped() uint64 { return c.DroppedKernel + c.DroppedRing + c.DroppedWriter }
 
-// AddsUp tells whether every packet that was received is in one of the other counts.
+// AddsUp reports whether every received packet is in one of the other counts.
 func (c *Counters) AddsUp() bool { return c.Received == c.Written+c.Overwritten+c.Dropped() }
 
 func (c *Counters) add(o *Counters) {
@@ -59,7 +59,7 @@ func (c *Counters) add(o *Counters) {
 	c.span(o.FirstPacket, o.LastPacket)
 }
 
-// wrote adds packets that are in a file; what was received is counted apart.
+// wrote adds packets that are in a file, to all counts but Received.
 func (c *Counters) wrote(n *tally) {
 	c.Written += n.packets
 	c.Bytes += n.bytes
@@ -69,14 +69,14 @@ func (c *Counters) wrote(n *tally) {
 	}
 }
 
-// unwrite takes packets out that are no longer in the file. The span stays: it is of packets that there were.
+// unwrite subtracts packets that are no longer in the file. The time span stays, although it may include them.
 func (c *Counters) unwrite(n *tally) {
 	c.Written -= n.packets
 	c.Bytes -= n.bytes
 	c.Truncated -= n.truncated
 }
 
-// overwrite takes out what a file held. The span is the caller's to find anew.
+// overwrite subtracts a removed file's packets. The caller must set the time span again.
 func (c *Counters) overwrite(p *Counters) {
 	c.Written -= p.Written
 	c.Overwritten += p.Written
@@ -114,8 +114,8 @@ type File struct {
 	Bytes int64  `json:"bytes"`
 }
 
-// Account is a snapshot of a capture: the totals, the files that there are, oldest first, and the interfaces in the
-// order of the files' interface blocks; interfaces that are not captured follow, each with a note.
+// Account is a snapshot of a capture: the totals, the existing files, oldest first, and the interfaces in the order of the
+// files' interface blocks. Interfaces that are not captured follow, each with a note.
 type Account struct {
 	Counters
 	// Engine is the name of the backend: "tcx", "clsact" or "afpacket".
@@ -135,7 +135,7 @@ func (r *Recorder) SetEngine(engine, message string) {
 	r.snap.Engine, r.snap.EngineMessage = engine, message
 }
 
-// snapshot is all that is to be published of packets.
+// snapshot is the account as of now, without the engine's name.
 func (r *Recorder) snapshot() *Account {
 	a := &Account{Interfaces: make([]InterfaceAccount, 0, len(r.interfaces)+len(r.Skipped)), Files: make([]File, 0, len(r.files))}
 	for _, i := range r.interfaces {
@@ -148,7 +148,7 @@ func (r *Recorder) snapshot() *Account {
 	return a
 }
 
-// show publishes a snapshot.
+// show makes a snapshot visible to Account.
 func (r *Recorder) show(a *Account) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -156,7 +156,7 @@ func (r *Recorder) show(a *Account) {
 	r.snap, r.next = *a, nil
 }
 
-// pending is how many bytes wait to be written.
+// pending is how many bytes were taken and are not in the file.
 func (r *Recorder) pending() uint64 {
 	if r.out == nil {
 		return 0
@@ -178,7 +178,7 @@ func (r *Recorder) Publish() {
 func (r *Recorder) Flush() {
 	if r.out != nil {
 		if err := r.out.Push(); err != nil {
-			r.refused(err, nil)
+			r.writeFailed(err, nil)
 		}
 		r.current().forgetMarks(uint64(r.out.Size()) - min(uint64(r.out.Size()), r.statisticsLen()))
 	}
@@ -189,7 +189,7 @@ func (r *Recorder) Flush() {
 	}
 }
 
-// showNext publishes what is to be published next, once all that it speaks of is there.
+// showNext shows the next snapshot once all packets that it counts are in the file.
 func (r *Recorder) showNext() {
 	if r.next != nil && (r.out == nil || uint64(r.out.Size()) >= r.nextAt) {
 		r.show(r.next)

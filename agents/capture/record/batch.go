@@ -7,7 +7,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 )
 
-// room is what the limits still leave: packets, and bytes of the file.
+// room is what the limits leave: packets, and bytes of the file.
 type room struct {
 	packets uint64
 	bytes   uint64
@@ -23,10 +23,10 @@ type Batch struct {
 	size    uint64 // bytes of all runs
 	packets uint64
 	tallies []tally // of the interfaces that are in it
-	last    int     // which of them was counted last
+	last    int     // the one that was counted last
 }
 
-// tally is what the packets of one interface count to.
+// tally is the counts of one interface's packets.
 type tally struct {
 	iface     uint32 // its number in the file
 	packets   uint64
@@ -86,7 +86,7 @@ func (b *Batch) Count(iface uint32, size, time uint64, capLen, length uint32) {
 	t.latest = max(t.latest, time)
 }
 
-// countBlock counts the packet block that a run begins with and returns its length; zero if it is none.
+// countBlock counts the packet block at the beginning of run and returns its length; zero if there is none.
 func (b *Batch) countBlock(run []byte) uint64 {
 	size := blockLen(run)
 	if size > 0 {
@@ -96,7 +96,7 @@ func (b *Batch) countBlock(run []byte) uint64 {
 	return size
 }
 
-// blockLen is the length of the packet block that a run begins with; zero where there is no whole one.
+// blockLen is the length of the packet block at the beginning of run; zero if there is no complete one.
 func blockLen(run []byte) uint64 {
 	if len(run) < pcapng.PacketHeaderLen {
 		return 0
@@ -116,8 +116,8 @@ func (b *Batch) firstLen() uint64 {
 	return blockLen(b.runs[0])
 }
 
-// split divides a batch before the first packet for which left has no room. It walks the blocks, which is for the
-// places where a limit or a file ends and not for every batch.
+// split divides a batch before the first packet for which left has no room. It walks all blocks, so use it only where a
+// limit or a file ends.
 func (b *Batch) split(left room) (head, rest Batch) {
 	for i, run := range b.runs {
 		at := uint64(0)

@@ -6,7 +6,7 @@
 //	batch.go     splits a batch where a file or a limit ends
 //	rotate.go    one file, or a ring of files
 //	output.go    writes past the page cache and in the background (disk.Appender)
-//	refused.go   cuts the file to whole packets when the disk refuses a write
+//	diskerror.go cuts the file to whole packets when a write fails
 //	account.go   counts everything, and publishes the counts once the packets are in the file
 package record
 
@@ -148,7 +148,7 @@ func (r *Recorder) Write(b *Batch) {
 	}
 }
 
-// Reject counts packets that arrived after the end: beyond a limit, or lost because the disk refused them.
+// Reject counts packets that arrived after the end: beyond a limit, or lost because a write failed.
 func (r *Recorder) Reject(i *Interface, packets uint64) {
 	if r.end.err != nil {
 		i.Lose(packets, &i.Account.DroppedWriter)
@@ -180,7 +180,7 @@ func (r *Recorder) writeBatch(b *Batch) {
 	f.size += b.size
 	r.countWritten(b)
 	if n, err := r.out.Writev(b.runs); err != nil {
-		r.refused(err, disk.Skip(b.runs, n))
+		r.writeFailed(err, disk.Skip(b.runs, n))
 	}
 }
 
@@ -204,7 +204,7 @@ func (r *Recorder) fail(err error) {
 	}
 }
 
-// Finish ends the last file with its statistics, also after a full disk: refused made room for them.
+// Finish ends the last file with its statistics, also after a full disk: writeFailed made room for them.
 func (r *Recorder) Finish() error {
 	if r.out == nil {
 		return nil // a ring that could not begin its next file

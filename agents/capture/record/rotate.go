@@ -17,15 +17,15 @@ const fileSuffix = ".pcapng"
 // file is one file of a capture.
 type file struct {
 	path  string
-	size  uint64     // bytes of whole blocks, of the last file with what waits to be written
+	size  uint64     // bytes of whole blocks, pending ones included
 	start uint64     // when it was begun, in nanoseconds since 1970
-	parts []Counters // by interface: what of it lies here
+	parts []Counters // by interface: its packets in this file
 
-	fixed uint64   // where the last block ends that is no packet
-	marks []uint64 // where some of the packets behind begin, the newest of them and those that are not on the disk yet
+	fixed uint64   // the end of the last block that is no packet
+	marks []uint64 // where some of the packets after fixed begin
 }
 
-// current is the file that is written.
+// current is the file to which packets are written.
 func (r *Recorder) current() *file { return r.files[len(r.files)-1] }
 
 // path of the next file.
@@ -37,7 +37,8 @@ func (r *Recorder) path() string {
 	return filepath.Join(r.cfg.Dir, name)
 }
 
-// headerLen is what every file begins and ends with: the section, and description and statistics of each interface.
+// headerLen is the length of what every file begins and ends with: the section, and description and statistics of each
+// interface.
 func (r *Recorder) headerLen() uint64 {
 	n := uint64(len(pcapng.AppendSection(nil, &r.cfg.Section)))
 	for _, i := range r.interfaces {
@@ -46,8 +47,8 @@ func (r *Recorder) headerLen() uint64 {
 	return n
 }
 
-// begin makes a file that describes all interfaces. It has its name only when that is written: whenever the process is
-// killed, each file that has a name can be read.
+// begin creates a file that describes all interfaces. The file gets its name after that is written: whenever the process is
+// killed, each file with a name can be read.
 func (r *Recorder) begin() error {
 	path := r.path()
 	header := pcapng.AppendSection(nil, &r.cfg.Section)
@@ -89,12 +90,12 @@ func (r *Recorder) begin() error {
 	return nil
 }
 
-// rotate ends the current file and begins the next, before which the oldest gives way if the ring is full. The order
-// is that of what may be told when the process is killed in between: no file is named that is not there, and no packet
-// lies in a file that is not named.
+// rotate ends the current file and begins the next. If the ring is full, it removes the oldest first. The order keeps the
+// published account true if the process is killed in between: it names no missing file, and no packet is in a file that it
+// does not name.
 func (r *Recorder) rotate() error {
 	if r.out != nil {
-		// A file that could not take its statistics stays open: finish gives up packets for them.
+		// A file that cannot take its statistics stays open: Finish gives up packets for them.
 		if err := r.sync(); err != nil {
 			return err
 		}
@@ -123,7 +124,7 @@ func (r *Recorder) rotate() error {
 	return nil
 }
 
-// forget takes the oldest file out of the account: its packets are overwritten.
+// forget subtracts the oldest file from the account: its packets are overwritten.
 func (r *Recorder) forget(oldest *file) {
 	r.files = r.files[1:]
 	r.removed++
@@ -138,7 +139,7 @@ func (r *Recorder) forget(oldest *file) {
 	}
 }
 
-// announce publishes the account before the caller goes on.
+// announce publishes the account before it returns.
 func (r *Recorder) announce() {
 	r.Publish()
 	if r.cfg.FilesChanged != nil {
@@ -146,7 +147,7 @@ func (r *Recorder) announce() {
 	}
 }
 
-// removeFile removes a file and frees its space at once, also where somebody still reads it.
+// removeFile removes a file and frees its space at once, even if it is still open for reading.
 func removeFile(path string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {

@@ -24,7 +24,7 @@ const (
 var sides = [2]uint32{netlink.HANDLE_MIN_INGRESS, netlink.HANDLE_MIN_EGRESS}
 
 // errNoPlace says that other filters would run before those of the capture, which might miss packets.
-var errNoPlace = errors.New("there is no place before what others have attached")
+var errNoPlace = errors.New("other filters would run before those of the capture")
 
 // clsactFilters are the filters of one interface.
 type clsactFilters struct {

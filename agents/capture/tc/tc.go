@@ -32,7 +32,7 @@ const (
 )
 
 // ErrUnavailable is in the error of Prepare.
-var ErrUnavailable = errors.New("packets cannot be taken by BPF programs")
+var ErrUnavailable = errors.New("BPF programs cannot capture these packets")
 
 // Backend reads packets from BPF programs, which write finished pcapng blocks into a ring for each CPU.
 type Backend struct {
@@ -142,7 +142,7 @@ func (b *Backend) tryAttach(existing []links.Link) error {
 
 // errHeader is the error for an interface whose packets begin with a header that must not be in the file.
 func errHeader(l *links.Link) error {
-	return fmt.Errorf("the packets of %s (hardware type %d) have a header that only the engine afpacket can take off", l.Name, l.HardwareType)
+	return fmt.Errorf("the packets of %s (hardware type %d) have a header that only the engine afpacket can strip", l.Name, l.HardwareType)
 }
 
 // Open implements backend.Backend.

@@ -43,7 +43,7 @@ func TestEngine(t *testing.T) {
 				"auto":                    {sondev1.EngineAuto, plain, bpf, ""},
 				"afpacket, odd interface": {sondev1.EngineAFPacket, odd, "afpacket", ""},
 				"auto, odd interface":     {sondev1.EngineAuto, odd, "afpacket", "the packets of odd (hardware type 512) have a header"},
-				"bpf, odd interface":      {sondev1.EngineBPF, odd, "", "auto or afpacket can be had: tcx: "},
+				"bpf, odd interface":      {sondev1.EngineBPF, odd, "", "use auto or afpacket: tcx: "},
 			} {
 				t.Run(name, func(t *testing.T) { wantEngine(t, sender, tc.target, tc.engine, tc.want, tc.wantMessage) })
 			}
