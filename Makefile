@@ -2,26 +2,26 @@ SHELL         := bash -euo pipefail
 .DEFAULT_GOAL := help
 
 # --- What is built -----------------------------------------------------------
-# The file VERSION holds the version and the day of its release; nothing else says either.
+# The file VERSION holds the version and its release date. No other file may repeat them.
 VERSION  ?= $(word 1,$(shell cat VERSION))
 RELEASED ?= $(word 2,$(shell cat VERSION))
 IMG      ?= quay.io/sonde/sonde:dev
-# What the bundle installs: a registry and a tag, or a digest.
+# The image that the bundle installs, with a tag or a digest.
 RELEASE_IMG ?= quay.io/sonde/sonde:v$(VERSION)
 BUNDLE_IMG  ?= quay.io/sonde/sonde-bundle:v$(VERSION)
 CATALOG_IMG ?= quay.io/sonde/sonde-catalog:v$(VERSION)
 WORKLOAD := sonde.local/workload:1
 ARCH     ?= $(shell go env GOARCH)
 BIN      := bin/linux_$(ARCH)
-# Built binaries of the local cluster, and what is fetched, survive a clean clone here.
+# Holds the local cluster's binaries and downloads, so that they survive a clean clone.
 CACHE    := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/sonde
 
-# Every tool is a pinned Go module; nothing is fetched with curl, nothing is @latest.
+# Every tool is a pinned Go module: no curl, no @latest.
 TOOL   := go tool -modfile=hack/tools/go.mod
 LINT   := go tool -modfile=hack/lint/go.mod golangci-lint
-# operator-sdk and opm take minutes to build, the first time: only the targets that need them do.
+# operator-sdk and opm take minutes to build the first time, so only the targets that need them build them.
 OLM_BIN := $(CACHE)/olm
-# What `make generate` and `make bundle` own. Nobody edits these by hand.
+# Files that `make generate` and `make bundle` write. Do not edit them by hand.
 GENERATED := api config/crd/bases config/rbac/role.yaml config/olmv1 bundle bundle.Dockerfile '*_bpfel.go' '*_bpfel.o'
 
 export CGO_ENABLED ?= 0
@@ -30,13 +30,13 @@ export GOFLAGS     := -buildvcs=false -trimpath
 LDFLAGS := -s -w -X github.com/sonde-operator/sonde/internal/version.Version=$(VERSION)
 
 # --- The cluster that is used ------------------------------------------------
-# Another cluster than the local one only when it is named: KUBE_CONTEXT=name IMG=registry/image:tag.
+# To use another cluster than the local one, name it: KUBE_CONTEXT=name IMG=registry/image:tag.
 CLUSTER      := $(CACHE)/cluster/cluster
 KUBE_CONTEXT ?=
 NODES        ?= 2
-# With OPENSHIFT=1 it has OpenShift's SCC admission. INSTANCE=N is one of several beside each other.
+# OPENSHIFT=1 adds OpenShift's SCC admission. INSTANCE=N chooses one of several clusters on this machine.
 OPENSHIFT    ?=
-# With NODE_DISK=2Gi each node has a disk of its own for Pods' volumes.
+# NODE_DISK=2Gi gives each node its own disk for Pods' volumes.
 NODE_DISK    ?=
 INSTANCE     ?= $(or $(SONDE_CLUSTER_INSTANCE),0)
 export SONDE_CLUSTER_INSTANCE := $(INSTANCE)
@@ -51,15 +51,15 @@ deps: ## Install the Debian packages that building and testing need (as root).
 	@hack/deps/install.sh
 
 .PHONY: demo
-demo: deps ## From a fresh machine to the summary of a real capture; leaves demo.pcapng.
+demo: deps ## Start a cluster, capture a workload and print the summary; leaves demo.pcapng.
 	@KUBE_CONTEXT='$(KUBE_CONTEXT)' IMG='$(IMG)' hack/demo.sh
 
 .PHONY: demo-trace
-demo-trace: deps ## A slow service, from the symptom to the cause by a trace (docs/guide/slow-call.md); KEEP=1 leaves it there.
+demo-trace: deps ## Trace a slow service from the symptom to the cause (docs/guide/slow-call.md); KEEP=1 keeps it.
 	@KUBE_CONTEXT='$(KUBE_CONTEXT)' IMG='$(IMG)' hack/demo-trace.sh
 
 .PHONY: test
-test: deps ## What CI runs: generated code, lint, unit, API server, and one end-to-end pass per kind.
+test: deps ## Run what CI runs: generated code, lint, unit tests, API server, and one end-to-end pass per kind.
 	@hack/timed.sh verify lint test-race test-api test-e2e
 
 ##@ Build
@@ -79,12 +79,12 @@ image: build cluster-program ## Build the image as build/sonde.tar, without a do
 	@$(CLUSTER) image -o build/sonde.tar --name '$(IMG)' --user 65532:65532 --entrypoint /manager manager=$(BIN)/manager agent=$(BIN)/agent
 
 .PHONY: image-workload
-image-workload: cluster-program ## Build the image of the workload that tests and demo capture.
+image-workload: cluster-program ## Build the image of the workload that tests and demos capture.
 	@mkdir -p build
 	go build -ldflags '-s -w' -o $(BIN)/workload ./test/workload
 	@$(CLUSTER) image -o build/workload.tar --name '$(WORKLOAD)' --user 65532:65532 --entrypoint /workload workload=$(BIN)/workload
 
-# hack/image makes what is published; the local cluster makes its own, by $(CLUSTER) image.
+# hack/image builds the published images; $(CLUSTER) image builds those of the local cluster.
 IMAGE_TOOL := bin/image
 ARCHS      := amd64 arm64
 comma      := ,
@@ -107,7 +107,7 @@ image-multiarch: pcapfilter image-program ## Build the image for amd64 and arm64
 		manager=bin/linux_{arch}/manager agent=bin/linux_{arch}/agent licenses/LICENSE=LICENSE
 
 .PHONY: image-push
-image-push: image-program ## Push build/sonde-multiarch.tar to IMG=registry/name:tag; prints it with its digest, for make bundle RELEASE_IMG=.
+image-push: image-program ## Push build/sonde-multiarch.tar to IMG=registry/name:tag and print the name with its digest, for make bundle RELEASE_IMG=.
 	@[ '$(origin IMG)' != file ] || { echo 'where to? make image-push IMG=registry/name:tag' >&2; exit 2; }
 	@$(IMAGE_TOOL) push build/sonde-multiarch.tar '$(IMG)'
 
@@ -120,7 +120,7 @@ bundle: ## Generate bundle/, bundle.Dockerfile and OLM v1's installer from confi
 	@go run ./test/installer/write bundle > config/olmv1/installer.yaml
 
 .PHONY: bundle-build
-bundle-build: image-program ## Build the bundle's image as build/bundle.tar, of RELEASE_IMG, without a docker daemon.
+bundle-build: image-program ## Build the bundle's image for RELEASE_IMG as build/bundle.tar, without a docker daemon.
 	@cd hack/bundle && go build -o $(CURDIR)/bin/bundle .
 	@mkdir -p build/release
 	@$(TOOL) kustomize build config/manifests | bin/bundle -version '$(VERSION)' -date '$(RELEASED)' -image '$(RELEASE_IMG)' -icon config/manifests/icon.svg -out build/release
@@ -128,7 +128,7 @@ bundle-build: image-program ## Build the bundle's image as build/bundle.tar, of 
 		manifests=build/release/bundle/manifests metadata=build/release/bundle/metadata tests=build/release/bundle/tests
 
 .PHONY: catalog-build
-catalog-build: image-program ## Build the catalog's image as build/catalog.tar: files only, for OLM v1, or v0 with extractContent.
+catalog-build: image-program ## Build the catalog's image as build/catalog.tar: only files, for OLM v1, or v0 with extractContent.
 	@mkdir -p build
 	@$(IMAGE_TOOL) build -o build/catalog.tar --name '$(CATALOG_IMG)' --created '$(RELEASED)' \
 		--label operators.operatorframework.io.index.configs.v1=/configs configs/sonde=catalog/sonde
@@ -142,7 +142,7 @@ olm-programs:
 	@hack/olm/build.sh $(OLM_BIN)
 
 .PHONY: bundle-validate
-bundle-validate: olm-tools ## Validate bundle and catalog as OperatorHub does, and that the CRDs may follow the last release's; a warning is a failure.
+bundle-validate: olm-tools ## Validate bundle and catalog as OperatorHub does, and the upgrade of the CRDs since the last release; a warning is a failure.
 	@SDK=$(OLM_BIN)/operator-sdk hack/bundle-validate.sh
 	@CRDIFY=$(OLM_BIN)/crdify hack/crd-upgrade.sh
 	@OPM=$(OLM_BIN)/opm VERSION='$(VERSION)' hack/catalog.sh --check
@@ -153,7 +153,7 @@ scorecard: cluster-up ## Run operator-sdk's scorecard on the bundle, in the loca
 	@SDK=$(OLM_BIN)/operator-sdk SCORECARD_TEST=$(OLM_BIN)/scorecard-test hack/scorecard.sh
 
 .PHONY: preflight
-preflight: image-multiarch ## Run Red Hat's checks on image and bundle as they will be published, offline.
+preflight: image-multiarch ## Run Red Hat's checks on the published form of image and bundle, offline.
 	@$(MAKE) --no-print-directory bundle-build RELEASE_IMG="quay.io/sonde/sonde@$$($(IMAGE_TOOL) digest build/sonde-multiarch.tar)"
 	@cd hack/preflight && go test ./... # here and not in test-hack: it brings hundreds of packages
 	@cd hack/preflight && go build -ldflags '-s -w' -o $(CURDIR)/bin/preflight .
@@ -165,13 +165,13 @@ catalog: olm-tools ## Render and validate catalog/ from its template and the bun
 
 ##@ Release
 .PHONY: release
-release: ## Make the next version in this tree: VERSION=1.2.3 (docs/releasing.md).
+release: ## Prepare the next version in this tree: VERSION=1.2.3 (docs/releasing.md).
 	@[ '$(origin VERSION)' = 'command line' ] || { echo 'which version? make release VERSION=1.2.3' >&2; exit 2; }
 	@OPM='$(OPM)' MAKE='$(MAKE)' hack/release.sh '$(VERSION)'
 
 PLUGIN_PLATFORMS ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 .PHONY: plugin-archives
-plugin-archives: ## Build build/plugin/kubectl-sonde_OS_ARCH.tar.gz, their checksums and krew's manifest.
+plugin-archives: ## Build build/plugin/kubectl-sonde_OS_ARCH.tar.gz, the checksums and krew's manifest.
 	@VERSION='$(VERSION)' RELEASED='$(RELEASED)' LDFLAGS='$(LDFLAGS)' hack/plugin-archives.sh $(PLUGIN_PLATFORMS)
 
 ##@ Local cluster
@@ -181,11 +181,11 @@ cluster-program:
 	@cd hack/cluster && go build -o $(CLUSTER) .
 
 .PHONY: cluster-up
-cluster-up: cluster-program ## Start the local cluster (NODES=1..3, OPENSHIFT=1, NODE_DISK=2Gi, INSTANCE=0..9), building it the first time.
+cluster-up: cluster-program ## Start the local cluster (NODES=1..3, OPENSHIFT=1, NODE_DISK=2Gi, INSTANCE=0..9), and build it the first time.
 	@$(CLUSTER) up --nodes $(NODES) $(if $(OPENSHIFT),--openshift) $(if $(NODE_DISK),--node-disk $(NODE_DISK))
 
 .PHONY: cluster-down
-cluster-down: cluster-program ## Stop it, leaving nothing.
+cluster-down: cluster-program ## Stop the local cluster and remove it.
 	@$(CLUSTER) down
 
 .PHONY: install
@@ -193,7 +193,7 @@ install: ## Install the operator into the local cluster, or into KUBE_CONTEXT.
 	@KUBE_CONTEXT='$(KUBE_CONTEXT)' IMG='$(IMG)' hack/install.sh
 
 .PHONY: uninstall
-uninstall: ## Remove it, with all of its objects.
+uninstall: ## Remove the operator and all of its objects.
 	@KUBE_CONTEXT='$(KUBE_CONTEXT)' hack/install.sh --remove
 
 ##@ Development
@@ -205,14 +205,14 @@ generate: ## Regenerate deepcopy functions, CRDs, RBAC and BPF programs.
 	@$(TOOL) controller-gen rbac:roleName=sonde-manager paths=. paths=./controllers/... paths=./webhooks/... paths=./internal/... output:rbac:artifacts:config=config/rbac
 
 .PHONY: verify
-verify: generate bundle ## Fail when generated files differ from, or are missing in, the last commit.
+verify: generate bundle ## Fail if generated files differ from the last commit, or are missing there.
 	@out=$$(git status --porcelain --untracked-files=all -- $(GENERATED)); \
 	if [ -n "$$out" ]; then printf 'stale generated files (run make generate bundle and commit):\n%s\n' "$$out"; git --no-pager diff -- $(GENERATED); exit 1; fi
 	@hack/verify-modules.sh
 
 .PHONY: lint
 lint: export GOMEMLIMIT := 5GiB
-lint: pcapfilter ## Lint and check the format.
+lint: pcapfilter ## Lint, and check the formatting.
 	$(LINT) run ./...
 	for dir in cluster bundle image; do (cd hack/$$dir && go tool -modfile=../lint/go.mod golangci-lint run --config ../../.golangci.yml ./...); done
 
@@ -220,51 +220,51 @@ lint: pcapfilter ## Lint and check the format.
 fmt: ## Format the code.
 	$(LINT) fmt ./...
 
-# Tests of the kernel's side need root: where it is promised, a skip is a failure. Two packages at a time, of at most 1 GiB
+# Tests that use the kernel need root. Where root is promised, a skip is a failure. Two packages at a time, of at most 1 GiB
 # each under the race detector, fit in 8 GiB on any number of processors.
 UNIT := ./api/... ./agents/... ./bench/... ./cmd/... ./controllers/... ./internal/... ./webhooks/... ./test/filters/... ./test/frames/... ./test/installer/... ./test/layout/... ./test/newkind/... ./test/numbered/... ./test/rights/...
 PRIVILEGED := $(if $(filter 0,$(shell id -u)),1,)
 
 .PHONY: test-unit
-test-unit: pcapfilter ## Unit tests; as root also those of the kernel's side, in network namespaces of their own.
+test-unit: pcapfilter ## Run the unit tests; as root also those that use the kernel, in network namespaces of their own.
 	REQUIRE_PRIVILEGED=$(PRIVILEGED) go test -p 2 $(UNIT)
 	@$(MAKE) --no-print-directory test-hack
 
 .PHONY: test-hack
-test-hack: ## Unit tests of the modules under hack/.
+test-hack: ## Run the unit tests of the modules under hack/.
 	cd hack/cluster && REQUIRE_PRIVILEGED=$(PRIVILEGED) go test ./...
 	cd hack/image && go test ./...
 	@hack/release_test.sh
 	cd hack/bundle && go test -count=1 ./... # it reads bundle/, outside of its module: the cache would not see a change
 
 .PHONY: test-race
-test-race: pcapfilter ## The same tests under the race detector; this is what make test runs.
+test-race: pcapfilter ## Run the same tests under the race detector, as make test does.
 	CGO_ENABLED=1 REQUIRE_PRIVILEGED=$(PRIVILEGED) go test -race -p 2 $(UNIT)
 	@$(MAKE) --no-print-directory test-hack
 
 .PHONY: test-api
-test-api: cluster-program pcapfilter ## Validation rules and webhooks against a real API server.
+test-api: cluster-program pcapfilter ## Test validation rules and webhooks against a real API server.
 	@$(CLUSTER) build --only kube,etcd
 	KUBEBUILDER_ASSETS="$$($(CLUSTER) bin)" go test -tags api ./test/api/...
 
 .PHONY: test-schedules
 SCHEDULES ?= 1000
 SEED      ?= $(shell date +%s)
-test-schedules: pcapfilter ## Controllers in SCHEDULES random schedules of faults, from SEED on (docs/reliability.md).
+test-schedules: pcapfilter ## Test the controllers in SCHEDULES random schedules of faults, starting from SEED (docs/reliability.md).
 	go test -v -count=1 -timeout 30m -run '^TestSchedules$$' ./controllers/capture -args -schedules $(SCHEDULES) -seed $(SEED)
 
 .PHONY: test-e2e
-test-e2e: cluster-up image image-workload ## One end-to-end pass per kind on the local cluster; the shards hold the rest.
+test-e2e: cluster-up image image-workload ## Run one end-to-end pass per kind on the local cluster; the shards run the rest.
 	@hack/e2e.sh -v -run '^Test(Exactness|SourceExample|KilledProbe|Plugin|ResultsNeedTheVerb|DeletingTheCapture|Trace)'
 
 .PHONY: test-olm
-test-olm: cluster-up olm-programs image image-workload image-program ## Install, upgrade and removal by real OLM, v0 and v1, on the local cluster (with OPENSHIFT=1).
+test-olm: cluster-up olm-programs image image-workload image-program ## Test install, upgrade and removal with real OLM, v0 and v1, on the local cluster (with OPENSHIFT=1).
 	@OLM_BIN=$(OLM_BIN) IMAGE_TOOL='$(CURDIR)/$(IMAGE_TOOL)' hack/olm.sh -v
 
-# On the kernels of Debian 12 and of its backports, which have cgroup v2 alone, and clocks that a test may set.
+# Runs on the kernels of Debian 12 and its backports. They have only cgroup v2, and tests may set their clocks.
 VM_KERNELS := 6.1 6.12
 .PHONY: test-vm
-test-vm: pcapfilter ## Tests of the agent in virtual machines with other kernels (docs/vm.md).
+test-vm: pcapfilter ## Test the agent in virtual machines with other kernels (docs/vm.md).
 	@mkdir -p build/vm
 	go build -o build/vm/agent ./cmd/agent
 	go test -tags vm -c -o build/vm/agent.test ./cmd/agent
@@ -278,32 +278,32 @@ test-vm: pcapfilter ## Tests of the agent in virtual machines with other kernels
 .PHONY: test-fuzz
 FUZZTIME ?= 20s
 FUZZPART ?= 1/1
-test-fuzz: pcapfilter ## Fuzz each parser of foreign bytes for FUZZTIME; FUZZPART=2/3 takes the second of three parts.
+test-fuzz: pcapfilter ## Fuzz each parser of untrusted bytes for FUZZTIME; FUZZPART=2/3 runs the second of three parts.
 	@hack/fuzz.sh $(FUZZTIME) $(FUZZPART)
 
 .PHONY: test-filters
 EXPRESSIONS ?= 2000
-test-filters: pcapfilter ## Translated filters against libpcap's interpreter, EXPRESSIONS of them (docs/filters.md); as root some in the kernel.
+test-filters: pcapfilter ## Compare EXPRESSIONS translated filters with libpcap's interpreter (docs/filters.md); as root some run in the kernel.
 	REQUIRE_PRIVILEGED=$(PRIVILEGED) go test -v -count=1 -timeout 30m ./test/filters -args -expressions $(EXPRESSIONS) -loads 80 $(if $(filter command line,$(origin SEED)),-seed $(SEED))
 
 SHARD ?=
 .PHONY: test-shard
-test-shard: deps ## One shard of the full suite, which docs/test-matrix.md lists: SHARD=name.
+test-shard: deps ## Run one shard of the full suite: SHARD=name (docs/test-matrix.md).
 	@hack/shard.sh '$(SHARD)'
 
 .PHONY: test-full
-test-full: test ## Everything, shard by shard.
+test-full: test ## Run everything, shard by shard.
 	@for s in $$(hack/shard.sh --list); do $(MAKE) test-shard SHARD=$$s; done
 
 ##@ Benchmarks
 ROUNDS ?= 7
 BENCH  ?=
-# One half of it: capture or trace.
+# The half to run: capture or trace.
 PART   ?= all
-# A look at a piece of it (BENCH='-only 512') is no run that is recorded or compared.
+# A partial run (BENCH='-only 512') is neither recorded nor compared.
 BENCH_OUT := $(if $(BENCH),build/bench/part,$(if $(filter all,$(PART)),build/bench,build/bench/$(PART)))
 .PHONY: bench
-bench: deps build ## Measure capture and trace beside their peers, as root (ROUNDS=n, PART=capture|trace); writes docs/benchmarks.md.
+bench: deps build ## Measure capture and trace next to their peers, as root (ROUNDS=n, PART=capture|trace), and write docs/benchmarks.md.
 	go build -o bin/bench ./bench
 	bin/bench run -agent $(BIN)/agent -out $(BENCH_OUT) -disk build/bench -part $(PART) -rounds $(ROUNDS) $(BENCH)
 	@[ -n "$(BENCH)" ] || for section in machine capture trace; do \
@@ -311,10 +311,10 @@ bench: deps build ## Measure capture and trace beside their peers, as root (ROUN
 	done
 
 .PHONY: bench-compare
-bench-compare: ## Do the ratios of the last two runs of make bench (of the same PART) agree?
+bench-compare: ## Check that the ratios of the last two runs of make bench (of the same PART) agree.
 	go build -o bin/bench ./bench
 	@runs=$$(ls $(BENCH_OUT)/*.json | tail -2); bin/bench compare $$runs
 
 .PHONY: clean
-clean: ## Remove what was built in this tree.
+clean: ## Remove the build output of this tree.
 	rm -rf bin build

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# demo-trace.sh [--installed]: from the symptom of a slow service to its cause, by a trace, and to the cure
+# demo-trace.sh [--installed]: traces a slow service from the symptom to the cause and the repair
 # (docs/guide/slow-call.md). It prints each command before it runs, so that users can type it again. With --installed the
 # operator and the images must be there already. With KEEP=1 it leaves everything in place at the end.
 set -euo pipefail
@@ -20,7 +20,7 @@ run() {
 	eval "$1"
 }
 
-# What is typed is kubectl, here the cluster's own.
+# The printed commands say kubectl; here that is the cluster's own.
 path=$root/bin
 if [ -n "$local_cluster" ]; then
 	mkdir -p build/demo
@@ -39,7 +39,7 @@ if [ "$workload_image" != sonde.local/workload:1 ]; then
 fi
 # EAGAIN means that there is nothing to do yet; it is not a failure.
 failures='select(.errno and .errno != "EAGAIN") | [.pod, .call, .errno, .path] | @tsv'
-# An earlier run may have left the cured service.
+# An earlier run may have left the repaired service.
 "${kubectl[@]}" delete namespace $ns --ignore-not-found >/dev/null
 
 say 'A service of two Pods, and a client that asks it all the time.'

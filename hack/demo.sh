@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# demo.sh: from nothing to the summary of a real capture. Each step prints how long it took.
+# demo.sh: starts a cluster if needed, captures a workload and prints a summary. Each step prints how long it took.
 set -euo pipefail
 . "$(dirname "$0")/env.sh"
 cd "$root"
@@ -17,10 +17,10 @@ workload() {
 }
 step "a web workload with traffic" workload
 
-# Outside the local cluster the plugin takes the same context as everything else.
+# Outside the local cluster the plugin uses the same context as everything else.
 plugin=(bin/kubectl-sonde)
 [ -z "${KUBE_CONTEXT:-}" ] || plugin+=(--context "$KUBE_CONTEXT")
 step "capture deploy/web for 10 s" "${plugin[@]}" capture deploy/web -n sonde-demo --for 10s -o demo.pcapng --force
 printf '\n--- the ten busiest conversations of demo.pcapng\n'
 "${plugin[@]}" conversations demo.pcapng --top 10
-printf '\nOpen demo.pcapng in Wireshark. The operator and the workload are still there: make uninstall, make cluster-down.\n'
+printf '\nOpen demo.pcapng in Wireshark. The operator and the workload keep running. To remove them: make uninstall, make cluster-down.\n'

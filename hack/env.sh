@@ -1,10 +1,10 @@
-# env.sh: which cluster a script works on. Sourced. Sets kubectl (an array) and local_cluster.
-# The local cluster is used unless another is named by KUBE_CONTEXT together with IMG.
+# env.sh chooses the cluster for a script that sources it. It sets kubectl (an array) and local_cluster.
+# It uses the local cluster unless KUBE_CONTEXT and IMG name another.
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cluster=${XDG_CACHE_HOME:-$HOME/.cache}/sonde/cluster/cluster
 IMG=${IMG:-quay.io/sonde/sonde:dev}
 if [ -n "${KUBE_CONTEXT:-}" ]; then
-	command -v kubectl >/dev/null || { echo "KUBE_CONTEXT is set, but there is no kubectl in PATH" >&2; exit 2; }
+	command -v kubectl >/dev/null || { echo "KUBE_CONTEXT is set, but kubectl is not in PATH: install it" >&2; exit 2; }
 	if [ "$IMG" = quay.io/sonde/sonde:dev ]; then
 		echo "KUBE_CONTEXT=$KUBE_CONTEXT needs IMG=registry/image:tag: an image that this cluster can pull (make image builds build/sonde.tar)" >&2
 		exit 2

@@ -1,18 +1,19 @@
 #!/usr/bin/env bash
-# fuzz.sh TIME [PART/PARTS]: runs fuzz tests for TIME each, one after the other: all of them, or every PARTSth, from the PARTth on.
+# fuzz.sh TIME [PART/PARTS]: runs the fuzz tests for TIME each, one after the other. With 2/3 it runs the second of three
+# parts.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
-# fuzz DIR NAME TIME, from within the directory, because it may be of another module.
+# fuzz DIR NAME TIME runs in the directory, because that may belong to another module.
 fuzz() {
 	echo "=== $1 $2"
 	(cd "$1" && go test . -run '^$' -fuzz "^$2\$" -fuzztime "$3") 2>&1 | tee "$log" && return
-	# On a busy machine the end of the time itself can be reported as a failure: go test then
-	# names no input, and says nothing else.
+	# On a busy machine go test may report the end of the time as a failure. It then names no
+	# input and prints nothing else.
 	if grep -q 'context deadline exceeded' "$log" && ! grep -qE 'Failing input|_test\.go:|panic' "$log"; then
-		echo "=== $2: the time ran out while an input was tried; no input failed"
+		echo "=== $2: the time ran out while an input was running; no input failed"
 		return
 	fi
 	return 1

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# install.sh [--remove]: installs the operator with image IMG, or removes it and all that is its. With SONDE_ENGINE=bpf|afpacket
-# that is the engine of all captures that do not name one, for tests.
+# install.sh [--remove]: installs the operator with image IMG, or removes it and all of its objects. For tests,
+# SONDE_ENGINE=bpf|afpacket sets the engine of all captures that name none.
 set -euo pipefail
 . "$(dirname "$0")/env.sh"
 cd "$root"
@@ -9,16 +9,16 @@ if [ "${1:-}" = --remove ]; then
 	exit
 fi
 [ -z "$local_cluster" ] || "$cluster" load "build/sonde.tar=$IMG"
-# The image is set in a copy, so that the tree stays as it was committed.
+# Set the image in a copy, so that the tree stays unchanged.
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cp -r config "$work/"
 sed -i "s#quay.io/sonde/sonde:dev#$IMG#" "$work/config/manager/manager.yaml"
-# A developer's disk is fuller than a node's: there, probes leave less of it free.
+# A developer's disk is fuller than a node's, so probes keep less of it free.
 [ -z "$local_cluster" ] || sed -i 's#^        env:$#&\n        - {name: SONDE_DISK_FLOOR, value: 256Mi}#' "$work/config/manager/manager.yaml"
 [ -z "${SONDE_ENGINE:-}" ] || sed -i "/^ *engine:\$/{n;s/default: .*/default: $SONDE_ENGINE/}" "$work"/config/crd/bases/*packetcaptures.yaml
 before=$("${kubectl[@]}" -n sonde-system get deployment sonde-manager --ignore-not-found -o name)
 "${kubectl[@]}" apply --server-side --force-conflicts -k "$work/config/default" >/dev/null
-# A new image under an old name is taken by new Pods only.
+# Only new Pods use a new image under an old name.
 [ -z "$before" ] || "${kubectl[@]}" -n sonde-system rollout restart deployment/sonde-manager >/dev/null
 "${kubectl[@]}" -n sonde-system rollout status deployment/sonde-manager --timeout=180s

@@ -3,7 +3,7 @@
 # checksums.txt and krew's manifest sonde.yaml beside them. The same sources give the same bytes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-: "${VERSION:?start this by make plugin-archives}" "${RELEASED:?start this by make plugin-archives}" "${LDFLAGS:?start this by make plugin-archives}"
+: "${VERSION:?run make plugin-archives}" "${RELEASED:?run make plugin-archives}" "${LDFLAGS:?run make plugin-archives}"
 out=build/plugin
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

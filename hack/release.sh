@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# release.sh VERSION: makes the next version in this tree, and says what is left to do. Nothing is committed, tagged or
-# published. With OPM=program the catalog is rendered by that opm; else it is built, which takes minutes the first time.
+# release.sh VERSION: prepares the next version in this tree and prints the remaining steps. It commits, tags and publishes
+# nothing. OPM=program renders the catalog with that opm; otherwise opm is built, which takes minutes the first time.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 next=${1:-}
@@ -12,7 +12,7 @@ stop() {
 	exit 1
 }
 
-# --- May it be? ----------------------------------------------------------------
+# --- Checks --------------------------------------------------------------------
 number='(0|[1-9][0-9]*)'
 [[ $next =~ ^$number\.$number\.$number$ ]] || stop "\"$next\" is not a version like 0.3.0, without a v"
 newest=$(printf '%s\n' "$current" "$next" | sort -V | tail -n1)
@@ -26,7 +26,7 @@ $make bundle VERSION="$current" >/dev/null
 [ -z "$(git status --porcelain)" ] || stop "the bundle of $current is stale (git diff): run make generate bundle, and commit"
 
 # --- The last version, as the upgrade tests and the catalog need it --------------
-# As it was published: the tree's own bundle holds what was changed since.
+# Use the published bundle: the tree's bundle contains later changes.
 mkdir -p "$frozen"
 git archive "$published" bundle | tar -x --strip-components=1 -C "$frozen"
 echo "$published" >"$frozen/COMMIT"
@@ -36,7 +36,7 @@ day=$(date -u +%F)
 echo "$next $day" >VERSION
 sed -i "0,/^- {schema: olm.bundle/s//  - {name: sonde.v$next, replaces: sonde.v$current}\n&/" catalog/template.yaml
 echo "- {schema: olm.bundle, image: \"quay.io/sonde/sonde-bundle:v$next\"}" >>catalog/template.yaml
-# An empty section says so, rather than leaving the reader to wonder.
+# An empty section gets a sentence that says so.
 awk -v title="## $next ($day)" '
 	/^## / && open { if (!said) print "Nothing that users notice.\n"; open = 0 }
 	/^## Unreleased$/ { print; print ""; print title; open = 1; next }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# release_test.sh: makes a release in a clone of this tree, changes and all, and looks at what came out. opm is replaced
-# by a program that prints what it was asked for: what opm itself makes of it, make bundle-validate shows.
+# release_test.sh: prepares a release in a clone of this tree, including uncommitted changes, and checks the result. A
+# program that prints its arguments replaces opm; make bundle-validate tests the real one.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 work=$(mktemp -d)
@@ -11,7 +11,7 @@ wrong() {
 	echo "FAIL release_test: $1" >&2
 	failed=1
 }
-# This test runs in a make, whose variables (such as VERSION) are not for the makes below.
+# This test runs in make, whose variables (such as VERSION) must not reach the makes below.
 unset MAKEFLAGS MFLAGS MAKEOVERRIDES MAKELEVEL VERSION RELEASED RELEASE_IMG
 
 cat >"$work/opm" <<'E2'
@@ -66,7 +66,7 @@ if release VERSION="$next"; then wrong "a stale bundle: was accepted"; fi
 grep -q "is stale" "$work/out" || wrong "a stale bundle: $(cat "$work/out")"
 git -C "$clone" reset -q --hard HEAD^
 
-# What changes after the tag, in the bundle too, is not part of the version that was published.
+# Changes after the tag, also in the bundle, are not part of the published version.
 sed -i 's/^## Unreleased$/&\n\n- A change to be released./' "$clone/CHANGELOG.md"
 sed -i 's/Networking, Monitoring/Networking/' "$clone/config/manifests/bases/sonde.clusterserviceversion.yaml"
 make -C "$clone" --no-print-directory bundle >"$work/out" 2>&1 || wrong "make bundle: $(cat "$work/out")"
@@ -84,7 +84,7 @@ diff <(git -C "$clone" show "$tagged:catalog/sonde/catalog.yaml" | sed -n 's/^im
 diff <(printf '## Unreleased\n\n## %s (%s)\n\n- A change to be released.\n' "$next" "$day") <(sed -n '/^## Unreleased/,/^- A change/p' "$clone/CHANGELOG.md") >&2 || wrong "the changelog"
 grep -q "git tag v$next" "$work/out" && grep -q "make catalog-build" "$work/out" || wrong "it does not say what is left to do"
 
-# What make verify compares: nothing is stale after the commit.
+# As in make verify, nothing may be stale after the commit.
 git -C "$clone" add -A && commit "Release $next"
 make -C "$clone" --no-print-directory bundle >"$work/out" 2>&1 || wrong "make bundle: $(cat "$work/out")"
 stale=$(git -C "$clone" status --porcelain)

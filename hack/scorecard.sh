@@ -1,11 +1,10 @@
 #!/usr/bin/env bash
-# scorecard.sh: runs operator-sdk's scorecard on the bundle, in the local cluster, which is up. Its tests run from an image
-# of their own program, pinned as operator-sdk is, and loaded under the name that the bundle's configuration gives:
-# nothing is pulled. SDK and SCORECARD_TEST are the built programs.
+# scorecard.sh: runs operator-sdk's scorecard on the bundle, in the running local cluster. The tests run from an image with
+# their pinned program, loaded under the name in the bundle's configuration, so that nothing is pulled. SDK and SCORECARD_TEST are the built programs.
 set -euo pipefail
 . "$(dirname "$0")/env.sh"
 cd "$root"
-: "${SDK:?start this by make scorecard}" "${SCORECARD_TEST:?start this by make scorecard}"
+: "${SDK:?run make scorecard}" "${SCORECARD_TEST:?run make scorecard}"
 [ -n "$local_cluster" ] || { echo "scorecard runs on the local cluster only: leave KUBE_CONTEXT out" >&2; exit 2; }
 namespace=sonde-scorecard
 # The cluster's own busybox image names no user, which pod security "restricted" refuses.
@@ -25,17 +24,17 @@ remove
 status=0
 "$SDK" scorecard ./bundle --kubeconfig "$("$cluster" kubeconfig)" --namespace "$namespace" --service-account default \
 	--pod-security restricted --untar-image "$untar" --storage-image "$untar" --wait-time 180s >build/scorecard.txt 2>&1 || status=$?
-# The program prints whole CRDs; all of it stays in the file.
+# The program prints whole CRDs, so the full output stays in the file.
 grep -E '^[[:space:]]*(Name|State|Errors):' build/scorecard.txt | paste -sd ' ' | sed 's/Name:/\n&/g' | tr -d '\t'
 got=$(grep -c '^[[:space:]]*State: pass$' build/scorecard.txt || true)
 if [ "$status" -ne 0 ] || [ "$got" -ne "$want" ]; then
 	grep -A2 'Errors:' build/scorecard.txt >&2 || true
-	echo "scorecard: $got of $want tests passed (build/scorecard.txt): correct config/manifests and run make bundle" >&2
+	echo "scorecard: $got of $want tests passed (build/scorecard.txt): fix config/manifests and run make bundle" >&2
 	exit 1
 fi
-# An example is what a user applies, and has no status.
+# Examples are objects that users apply, so they have no status.
 if sed -n '/^[[:space:]]*Suggestions:/,/^[[:space:]]*\(Log:\)\?$/p' build/scorecard.txt | grep -vE '^[[:space:]]*(Suggestions:|Log:)?$|does not have status spec' >&2; then
-	echo "scorecard suggests the above, which is taken for a failure: do it, or say here why not" >&2
+	echo "scorecard suggests the above, which counts as a failure: do it, or list it here with the reason" >&2
 	exit 1
 fi
 echo "scorecard: $got of $want tests passed"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# section.sh FILE NAME: replaces what stands in FILE between the lines "<!-- begin NAME ... -->" and "<!-- end NAME -->" by
-# standard input. For pages of which a program measures a part.
+# section.sh FILE NAME: replaces the text in FILE between the lines "<!-- begin NAME ... -->" and "<!-- end NAME -->" with
+# standard input. For pages with measured sections.
 set -euo pipefail
 file=${1:?section.sh FILE NAME}
 name=${2:?section.sh FILE NAME}
@@ -8,7 +8,7 @@ new=$(mktemp)
 trap 'rm -f "$new"' EXIT
 cat >"$new"
 grep -q "^<!-- begin $name " "$file" && grep -qx "<!-- end $name -->" "$file" || {
-	echo "section.sh: $file has no lines <!-- begin $name ... --> and <!-- end $name -->: add them where the section is to stand" >&2
+	echo "section.sh: $file has no lines <!-- begin $name ... --> and <!-- end $name -->: add them where the section belongs" >&2
 	exit 1
 }
 awk -v begin="<!-- begin $name " -v end="<!-- end $name -->" -v new="$new" '

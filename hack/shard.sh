@@ -1,25 +1,25 @@
 #!/usr/bin/env bash
-# shard.sh SHARD | --list | --of N: runs one shard of the full suite, lists all of them, or names the Nth of CI's rotation.
+# shard.sh SHARD | --list | --of N: runs one shard of the full suite, lists all shards, or prints the Nth of CI's rotation.
 # With RECORD=1 a finished shard writes its row of docs/test-matrix.md.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-# CI adds one of these to make test, so none may take more than 15 minutes.
+# CI runs one of these after make test, so none may take more than 15 minutes.
 rotation=(capture gate rights removal fuzz-filters fuzz-parsers-1 fuzz-parsers-2 fuzz-parsers-3 security operations bundle olm
 	faults faults-bpf trace-faults limits kernels schedules)
-# These are run by hand before a release.
+# The others run by hand before a release.
 shards=("${rotation[@]}" scale)
 make="make --no-print-directory"
 e2e() {
 	$make cluster-up image image-workload
 	hack/e2e.sh -v -run "$@"
 }
-# Some shards have a cluster for themselves, and take it down at the end. One that is up is another shard's, which may
-# be running: it is left alone.
+# Some shards start a cluster of their own and remove it at the end. If that cluster is already up, another shard may be
+# using it, so this one stops.
 in_use=3
 own_cluster() {
 	export INSTANCE=1 SONDE_CLUSTER_INSTANCE=1
 	if [ -e "${XDG_CACHE_HOME:-$HOME/.cache}/sonde/cluster/run1" ]; then
-		echo "cluster 1 is in use: wait for the other shard, or, if none runs, \`make cluster-down INSTANCE=1\`" >&2
+		echo "cluster 1 is in use: wait for the other shard, or, if none runs, run \`make cluster-down INSTANCE=1\`" >&2
 		exit $in_use
 	fi
 	own_cluster_up=1
@@ -28,12 +28,12 @@ openshift() {
 	export OPENSHIFT=1
 	own_cluster
 }
-# Disks of the nodes' own, which tests fill and freeze.
+# Gives the nodes their own disks, which tests fill and freeze.
 node_disks() {
 	export NODE_DISK=2Gi
 	own_cluster
 }
-# record RESULT: this commit and the result go into the shard's row.
+# record RESULT writes this commit and the result into the shard's row.
 record() {
 	[ -n "${RECORD:-}" ] || return 0
 	sed -i -E "s#^(\| $shard \|.*\| \`make test-shard SHARD=$shard\` \|).*#\1 $(git rev-parse --short HEAD) | $1, $((SECONDS / 60)) min |#" docs/test-matrix.md
@@ -74,7 +74,7 @@ gate)
 	;;
 rights)
 	e2e '^Test(Rights|Results|Revoked|WithoutAValidStamp|NamespaceMadeAnew|SccPodSecurity|Privilege|Engine)'
-	# What make test-e2e runs with privileged probes, with those that have three capabilities.
+	# The tests of make test-e2e, with probes that have three capabilities instead of all privileges.
 	SONDE_PROBE_PRIVILEGE=Capabilities e2e '^Test(Exactness|SourceExample|KilledProbe|Plugin|ResultsNeedTheVerb|DeletingTheCapture|Trace)'
 	SONDE_ENGINE=bpf SONDE_PROBE_PRIVILEGE=Capabilities e2e '^Test(Exactness|SourceExample|KilledProbe|DeletingTheCapture)'
 	;;
@@ -96,13 +96,13 @@ olm)
 	$make test-olm NODES=1
 	;;
 faults)
-	own_cluster # whose nodes and API server are killed
+	own_cluster # the tests kill its nodes and API server
 	table=$(mktemp)
 	SUITE=faults SONDE_ENGINE=afpacket SONDE_FAULTS_TABLE=$table e2e '^Test(Matrix|Snapshot|TargetSnapshot)'
 	[ -z "${RECORD:-}" ] || hack/section.sh docs/reliability.md matrix <"$table"
 	rm "$table"
 	;;
-faults-bpf) # the same matrix, of captures by programs
+faults-bpf) # the same matrix, with captures by BPF programs
 	own_cluster
 	SUITE=faults SONDE_ENGINE=bpf e2e '^TestMatrix'
 	;;
@@ -131,7 +131,7 @@ scale)
 	rm -rf "$SONDE_FIGURES" && mkdir -p "$SONDE_FIGURES"
 	failed=
 	e2e '^TestScale$' -timeout 70m || failed=1
-	# Also what missed its goal.
+	# Record also figures that missed their goal.
 	[ -z "${RECORD:-}" ] || {
 		printf '| what | goal | reached |\n|---|---|---|\n'
 		cat "$SONDE_FIGURES"/*.md

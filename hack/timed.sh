@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# timed.sh TARGET...: makes each target in turn and prints how long each took and how much memory. The figures are for
-# people; nothing fails for being slow.
+# timed.sh TARGET...: makes the targets one after the other and prints the time and peak memory of each. The figures are
+# for people; no target fails because it is slow.
 set -euo pipefail
 peak=$(mktemp)
 watcher=
@@ -10,14 +10,14 @@ finish() {
 	[ -z "$watcher" ] || kill "$watcher" 2>/dev/null || true
 	printf '\n'
 	printf '%s\n' "${lines[@]}" \
-		'Memory: the most that all processes of the step had resident at once, seen once a second, without a cluster that it leaves running.'
+		'Memory: peak resident memory of all processes of the step, sampled once a second, without a cluster that keeps running.'
 	rm -f "$peak"
 	exit "$status"
 }
 trap finish EXIT
 
-# resident prints how many MiB this script's processes have. Pages that several of them share count for each, but a child that was
-# just forked still is its parent, and does not count.
+# resident prints the resident memory of this script's processes in MiB. Shared pages count once per process. A child that
+# was just forked is still a copy of its parent and does not count.
 resident() {
 	ps -e -o pid=,ppid=,rss= | awk -v root=$$ '
 		{ parent[$1] = $2; rss[$1] = $3 }
@@ -32,7 +32,7 @@ resident() {
 		}'
 }
 
-# watch keeps the highest of what resident prints in the file, until it is killed.
+# watch writes the highest figure of resident into the file until it is killed.
 watch() {
 	local most=0 now
 	while sleep 1; do

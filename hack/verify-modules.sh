@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# verify-modules.sh: fails where a module's go.mod or go.sum is not what its code needs, or where a
-# module replaces a dependency by a path of some machine.
+# verify-modules.sh: fails if a module's go.mod or go.sum does not match its code, or if it replaces
+# a dependency with a local path.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 for dir in . hack/cluster hack/bundle hack/image; do
 	(cd "$dir" && go mod verify >/dev/null && go mod tidy -diff)
 done
 if grep -nE '=> *(\.\.?/|/)' go.mod hack/*/go.mod; then
-	echo "a module is replaced by a path: publish it or move it into this one" >&2
+	echo "a module is replaced with a local path: publish it, or move it into this module" >&2
 	exit 1
 fi

@@ -9,7 +9,7 @@ step() {
 }
 workload_image=${WORKLOAD_IMG:-sonde.local/workload:1}
 if [ -z "$local_cluster" ] && [ -z "${WORKLOAD_IMG:-}" ]; then
-	echo "KUBE_CONTEXT=$KUBE_CONTEXT needs WORKLOAD_IMG=registry/image:tag too: the demo's workload, where this cluster can pull it (make image-workload builds build/workload.tar)" >&2
+	echo "KUBE_CONTEXT=$KUBE_CONTEXT also needs WORKLOAD_IMG=registry/image:tag: the demo's workload in a registry from which this cluster can pull (make image-workload builds build/workload.tar)" >&2
 	exit 2
 fi
 prepare() {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the Debian packages of packages.txt that are not yet installed.
-# Says which; does nothing, and asks for nothing, when none is missing.
+# It prints their names. It does nothing if none is missing.
 set -euo pipefail
 
 list="$(dirname "$0")/packages.txt"
@@ -8,7 +8,7 @@ mapfile -t wanted < <(sed 's/#.*//; s/[[:space:]]*$//; /^$/d' "$list")
 
 missing=()
 for package in "${wanted[@]}"; do
-  # "installed" alone: a removed package may still have its configuration here.
+  # Only "installed" counts: a removed package may still have its configuration here.
   if [ "$(dpkg-query --show --showformat='${db:Status-Status}' "$package" 2>/dev/null || true)" != installed ]; then
     missing+=("$package")
   fi

@@ -1,5 +1,5 @@
 #!/bin/busybox sh
-# The first process of the virtual machine: it makes what a node has, runs the command and tells its exit status.
+# The first process of the virtual machine: it mounts what a node has, runs the command and prints its exit status.
 /bin/busybox --install -s /bin
 export PATH=/bin HOME=/ TMPDIR=/tmp REQUIRE_PRIVILEGED=1
 mount -t proc proc /proc
@@ -7,7 +7,7 @@ mount -t sysfs sysfs /sys
 mount -t devtmpfs dev /dev
 mkdir -p /dev/pts /dev/shm
 mount -t devpts devpts /dev/pts
-# A file system that is no initramfs: of that the root can be neither pivoted nor bound.
+# Mount a tmpfs, because the root of an initramfs can be neither pivoted nor bound.
 mount -t tmpfs -o mode=1777 tmpfs /tmp
 mount -t tmpfs tmpfs /run
 mount -t bpf bpf /sys/fs/bpf

@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
-# run.sh [--cgroups v1|v2] [--add FILE]... [--env NAME=VALUE]... KERNEL PROGRAM [ARGS...]: runs a static program, like one of `go test -c`, as
-# root in a virtual machine with a kernel of Debian, KERNEL being 6.1 or 6.12, and ends with its exit status. Each FILE is
-# beside it in /vm. What it needs is fetched into the cache; nothing is installed. With VM_DRY_RUN=1 it only makes that.
+# run.sh [--cgroups v1|v2] [--add FILE]... [--env NAME=VALUE]... KERNEL PROGRAM [ARGS...]: runs a static program, such as
+# one of `go test -c`, as root in a virtual machine with Debian's kernel 6.1 or 6.12, and ends with its exit status. Each
+# FILE is next to the program in /vm. Kernels are downloaded into the cache; nothing is installed. VM_DRY_RUN=1 only
+# prepares the virtual machine.
 set -euo pipefail
 usage() {
 	echo "usage: hack/vm/run.sh [--cgroups v1|v2] [--add FILE]... [--env NAME=VALUE]... 6.1|6.12 PROGRAM [ARGS...]" >&2
 	exit 2
 }
-# The versions that were tested. Debian removes old ones: then the newest of the series is taken, and said.
+# The tested versions. When Debian has removed one, the script uses the newest of the series and says so.
 declare -A pinned=([6.1]=linux-image-6.1.0-56-cloud-amd64 [6.12]=linux-image-6.12.117+deb12-cloud-amd64)
-# Modules that tests need of the kernel, besides what is built into it, in any order.
+# Kernel modules that the tests need, in any order.
 modules=(af_packet veth sch_ingress cls_bpf cls_u32 dummy bridge tun)
 cgroups=v2
 files=()
@@ -28,7 +29,7 @@ series=${1:-}
 program=$2
 shift 2
 for program_or_file in "$program" "${files[@]}"; do
-	[ -f "$program_or_file" ] || { echo "hack/vm: there is no file $program_or_file" >&2; exit 2; }
+	[ -f "$program_or_file" ] || { echo "hack/vm: file $program_or_file does not exist" >&2; exit 2; }
 done
 for tool in qemu-system-x86_64 busybox apt-get dpkg-deb xz; do
 	command -v $tool >/dev/null || { echo "hack/vm: $tool is missing: run \`make deps\`" >&2; exit 2; }
@@ -38,7 +39,7 @@ mkdir -p "$cache"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# fetch PACKAGE: unpacks a package of Debian into the cache, once. The rename makes it appear whole or not at all.
+# fetch PACKAGE unpacks a Debian package into the cache, once. The rename makes it appear complete or not at all.
 fetch() {
 	[ ! -d "$cache/$1" ] || return 0
 	(cd "$work" && apt-get download -q "$1" >/dev/null 2>&1) || return 1
@@ -48,12 +49,12 @@ fetch() {
 package=${pinned[$series]}
 if ! fetch "$package"; then
 	package=$(apt-cache search --names-only "^linux-image-${series//./\\.}\\.[0-9].*-cloud-amd64\$" | cut -d' ' -f1 | sort -V | tail -1)
-	echo "hack/vm: ${pinned[$series]} cannot be fetched, trying ${package:-nothing}; pin it in hack/vm/run.sh when the tests pass" >&2
-	[ -n "$package" ] && fetch "$package" || { echo "hack/vm: no kernel $series: is there a network, and \`apt-get update\` done?" >&2; exit 2; }
+	echo "hack/vm: ${pinned[$series]} cannot be downloaded, trying ${package:-nothing}; pin it in hack/vm/run.sh when the tests pass" >&2
+	[ -n "$package" ] && fetch "$package" || { echo "hack/vm: found no kernel $series: check the network and run \`apt-get update\`" >&2; exit 2; }
 fi
 release=${package#linux-image-}
 
-# module NAME: copies a module after those that it depends on, and lists it for the guest. One built in has no file.
+# module NAME copies a module after its dependencies and lists it for the guest. A built-in module has no file.
 module() {
 	local file depends
 	[ ! -e "$work/root/modules/$1.ko" ] || return 0
@@ -80,18 +81,19 @@ chmod +x "$work/root/init"
 (cd "$work/root" && find . | busybox cpio -o -H newc 2>/dev/null) >"$work/initramfs"
 [ -z "${VM_DRY_RUN:-}" ] || exit 0
 
-# A machine may have /dev/kvm and no processor for it: there nothing ever starts. qemu computes one, many times slower: both
-# on one thread, as else one may still run what the other has just patched (a kernel that puts a tracepoint in panics by int3).
+# Some machines have /dev/kvm but a processor without virtualisation, where no guest would ever start. There qemu emulates
+# both processors, many times slower. It runs them on one thread: otherwise one may execute code that the other has just
+# patched, and a kernel that enables a tracepoint panics on int3.
 accelerator=tcg,thread=single
 if [ -w /dev/kvm ] && grep -qwE 'vmx|svm' /proc/cpuinfo; then accelerator=kvm; fi
-# qemu64 is a processor that every host can show, as kvm cannot show its own everywhere.
+# Every host supports qemu64; kvm cannot pass through the host's own processor everywhere.
 timeout --foreground "${VM_TIMEOUT:-600}" qemu-system-x86_64 -accel "$accelerator" -cpu qemu64 -m 1024 -smp 2 -nodefaults -no-reboot \
 	-display none -serial stdio -kernel "$cache/$package/boot/vmlinuz-$release" -initrd "$work/initramfs" \
 	-append "console=ttyS0 quiet panic=-1 loglevel=3 vm_cgroups=$cgroups" </dev/null 2>"$work/qemu" |
 	sed -u 's/\r//g' | tee "$work/console" | sed -u '/^vm: exit status /d' || true
 status=$(sed -n 's/^vm: exit status \([0-9]*\)$/\1/p' "$work/console" | tail -1)
 if [ -z "$status" ]; then
-	echo "hack/vm: the machine ended without the program's exit status (the kernel's panic is above; VM_TIMEOUT is ${VM_TIMEOUT:-600} s)" >&2
+	echo "hack/vm: the machine stopped without the program's exit status (see the kernel's panic above; VM_TIMEOUT is ${VM_TIMEOUT:-600} s)" >&2
 	cat "$work/qemu" >&2
 	exit 2
 fi

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# suite.sh KERNEL...: runs on each kernel what `make test-vm` has built, all of it, and fails if any part did. With
-# VM_TABLE=FILE it writes there what ran and its result, as the table of docs/tested.md.
+# suite.sh KERNEL...: runs all programs of `make test-vm` on each kernel, and fails if any part failed. VM_TABLE=FILE
+# writes the results there as the table of docs/tested.md.
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 log=$(mktemp)
@@ -24,7 +24,7 @@ part() {
 	printf '=== Linux %s: %s: %s, %d s\n' "$kernel" "$what" "$result" "$SECONDS"
 	rows+="| $(sed -n 's/^vm: kernel //p' "$log" | head -1) | $what | $result |"$'\n'
 }
-# What the kernels have, and what is the first of it that works by programs: tcx came with Linux 6.6.
+# The backends of each kernel, and the preferred one that uses BPF programs: tcx came with Linux 6.6.
 declare -A engines=([6.1]=afpacket,clsact [6.12]=afpacket,clsact,tcx) bpf=([6.1]=clsact [6.12]=tcx)
 for kernel in "$@"; do
 	part "$kernel" 'each call of a trace recorded and measured, 32-bit calls counted, page faults, signals, killing for want of memory, connections with their bytes and ends; limits kept to the event, nothing left in the kernel' \
