@@ -22,25 +22,26 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/keeperapi"
 )
 
-// pairsMargin is how much longer than a capture its key pairs are valid.
+// pairsMargin is how much longer the key pairs are valid than the capture and its results last.
 const pairsMargin = 24 * time.Hour
 
 // DefaultParallelism is the number of calls that one pass makes at the same time: to the API server, so that the Jobs of a
 // capture begin together, and to keepers. The API server's own queues protect its other clients.
 const DefaultParallelism = 16
 
-// errNameConflict: every name that an object could have is another's. Whose, is not said.
+// errNameConflict reports that other objects have all names that an object could get. It does not say which objects.
 var errNameConflict = errors.New("all names for it are taken")
 
-// acted is how acting on a plan went, for each Pod whose Job was to be made.
-type acted struct {
+// actions are the results of acting on a plan, by the UID of the Pod.
+type actions struct {
+	// jobs that were created, and errs where that failed.
 	jobs map[types.UID]string
 	errs map[types.UID]error
-	// lacking are those that do not have all of the containers that were asked for.
-	lacking map[types.UID]lacking
+	// missing containers of Pods that do not have all of spec.containers.
+	missing map[types.UID]missingContainers
 }
 
-func (a acted) refused() bool {
+func (a actions) refused() bool {
 	for _, err := range a.errs {
 		if isRefusal(err) {
 			return true
@@ -49,23 +50,23 @@ func (a acted) refused() bool {
 	return false
 }
 
-// isRefusal: trying again at once gives the same answer.
+// isRefusal reports whether an immediate retry would fail in the same way.
 func isRefusal(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || errors.Is(err, errNameConflict)
 }
 
-// act writes the plan; it goes on after a failure, so that one Pod does not hold up the others.
-func (r *Reconciler) act(ctx context.Context, capture sondev1.Capture, seen observed, todo plan) (acted, error) {
-	if todo.cleanUp {
-		return acted{}, r.Sweeper.Remove(ctx, r.Kind.Capture.Kind, capture.GetUID())
+// act writes the plan. It continues after a failure, so that one Pod does not delay the others.
+func (r *Reconciler) act(ctx context.Context, capture sondev1.Capture, observed observation, planned plan) (actions, error) {
+	if planned.cleanUp {
+		return actions{}, r.Sweeper.Remove(ctx, r.Kind.Capture.Kind, capture.GetUID())
 	}
-	errs := append([]error{r.stopProbes(ctx, seen, todo.stop)},
-		inParallel(r.Parallelism, todo.remove, func(job *slim.Job) error { return sweep.Delete(ctx, r.Client, job.Expand()) })...)
-	errs = append(errs, inParallel(r.Parallelism, todo.evict, func(p *podSeen) error { return r.evict(ctx, p) })...)
-	r.sweepAfter(ctx, capture, todo.sweep)
-	done := acted{jobs: map[types.UID]string{}, errs: map[types.UID]error{}, lacking: map[types.UID]lacking{}}
-	if len(todo.create) > 0 {
-		r.createJobs(ctx, capture, seen, todo, &done)
+	errs := inParallel(r.Parallelism, planned.stop, func(s stopping) error { return r.stopProbe(ctx, observed.secret, s) })
+	errs = append(errs, inParallel(r.Parallelism, planned.remove, func(job *slim.Job) error { return sweep.Delete(ctx, r.Client, job.Expand()) })...)
+	errs = append(errs, inParallel(r.Parallelism, planned.evict, func(p *podState) error { return r.evict(ctx, p) })...)
+	r.sweepNodes(ctx, capture, planned.sweep)
+	done := actions{jobs: map[types.UID]string{}, errs: map[types.UID]error{}, missing: map[types.UID]missingContainers{}}
+	if len(planned.create) > 0 {
+		r.createJobs(ctx, capture, observed, planned, &done)
 	}
 	for _, err := range done.errs {
 		if !isRefusal(err) {
@@ -75,13 +76,6 @@ func (r *Reconciler) act(ctx context.Context, capture sondev1.Capture, seen obse
 	return done, errors.Join(errs...)
 }
 
-// stopProbes asks keepers, several at a time, to end their probes. A probe whose requester lost his
-// right, or that a cluster admin has paused, does not go on because its keeper cannot be reached: its
-// Job is deleted.
-func (r *Reconciler) stopProbes(ctx context.Context, seen observed, stops []stopping) error {
-	return errors.Join(inParallel(r.Parallelism, stops, func(s stopping) error { return r.stopProbe(ctx, seen.secret, s) })...)
-}
-
 // inParallel calls do for each item, workers of them at the same time, and returns the errors in the order of the items.
 func inParallel[T any](workers int, items []T, do func(T) error) []error {
 	errs := make([]error, len(items))
@@ -89,11 +83,13 @@ func inParallel[T any](workers int, items []T, do func(T) error) []error {
 	return errs
 }
 
+// stopProbe asks a keeper to end its probe. If the keeper does not answer, and the requester lost the right or an admin paused
+// the operator, it deletes the Job.
 func (r *Reconciler) stopProbe(ctx context.Context, secret string, s stopping) error {
 	log := ctrl.LoggerFrom(ctx).WithValues("Pod", s.p.before.Name, "reason", s.reason)
 	err := r.Keepers.Stop(ctx, s.p.agent.IP(), secret, s.reason)
 	if err != nil && s.reason == sondev1.ReasonPaused {
-		// A keeper of an older version does not know the word, and the result is worth keeping.
+		// A keeper of an older version does not know this reason, and the result is worth keeping.
 		err = r.Keepers.Stop(ctx, s.p.agent.IP(), secret, sondev1.ReasonStopped)
 	}
 	if err == nil {
@@ -102,34 +98,34 @@ func (r *Reconciler) stopProbe(ctx context.Context, secret string, s stopping) e
 	}
 	log.Info("Asking a probe to end failed", "error", err.Error())
 	if s.reason != sondev1.ReasonAccessRevoked && s.reason != sondev1.ReasonPaused || s.p.job == nil {
-		return nil // it is asked again, and ends by itself at the latest
+		return nil // the next pass asks again, and the probe ends by itself at its deadline
 	}
-	log.Info("Deleting the Job of a probe that may not go on", "Job", s.p.job.GetName())
+	log.Info("Deleting the Job of a probe that must end", "Job", s.p.job.GetName())
 	return sweep.Delete(ctx, r.Client, s.p.job.Expand())
 }
 
-// createJobs makes the ConfigMap and the Secret, if they are not there, and then the Jobs.
-func (r *Reconciler) createJobs(ctx context.Context, capture sondev1.Capture, seen observed, todo plan, done *acted) {
-	configMap, err := r.ensureConfigMap(ctx, capture, seen)
+// createJobs creates the ConfigMap and the Secret, if they do not exist, and then the Jobs.
+func (r *Reconciler) createJobs(ctx context.Context, capture sondev1.Capture, observed observation, planned plan, done *actions) {
+	configMap, err := r.ensureConfigMap(ctx, capture, observed)
 	var secret string
 	if err == nil {
-		secret, err = r.ensureSecret(ctx, capture, seen)
+		secret, err = r.ensureSecret(ctx, capture, observed)
 	}
 	var results sync.Mutex
-	errs := inParallel(r.Parallelism, todo.create, func(c creation) error {
+	errs := inParallel(r.Parallelism, planned.create, func(c creation) error {
 		if err != nil {
 			return err
 		}
-		lacks, err := r.lacks(ctx, capture, c.p)
+		missing, err := r.missingContainers(ctx, capture, c.p)
 		if err != nil {
 			return err
 		}
 		var name string
-		if !lacks.all() {
+		if !missing.all() {
 			pod := c.p.pod.Expand()
 			name, err = r.createJob(ctx, capture, agentjob.Plan{
 				ConfigMap: configMap, Secret: secret, Pod: pod, Gate: gatedBy(capture, pod),
-				Duration: c.duration, RetainFor: seen.retain, Window: seen.duration,
+				Duration: c.duration, RetainFor: observed.retain, Window: observed.duration,
 			})
 		}
 		if err != nil {
@@ -137,8 +133,8 @@ func (r *Reconciler) createJobs(ctx context.Context, capture sondev1.Capture, se
 		}
 		results.Lock()
 		defer results.Unlock()
-		if len(lacks.names) > 0 {
-			done.lacking[c.p.uid] = lacks
+		if len(missing.names) > 0 {
+			done.missing[c.p.uid] = missing
 		}
 		if name != "" {
 			done.jobs[c.p.uid] = name
@@ -147,7 +143,7 @@ func (r *Reconciler) createJobs(ctx context.Context, capture sondev1.Capture, se
 	})
 	for i, err := range errs {
 		if err != nil {
-			done.errs[todo.create[i].p.uid] = err
+			done.errs[planned.create[i].p.uid] = err
 		}
 	}
 }
@@ -160,15 +156,15 @@ func (r *Reconciler) createJob(ctx context.Context, capture sondev1.Capture, p a
 	})
 }
 
-func (r *Reconciler) ensureConfigMap(ctx context.Context, capture sondev1.Capture, seen observed) (string, error) {
-	if seen.configMap != "" {
-		return seen.configMap, nil
+func (r *Reconciler) ensureConfigMap(ctx context.Context, capture sondev1.Capture, observed observation) (string, error) {
+	if observed.configMap != "" {
+		return observed.configMap, nil
 	}
-	if note := seen.compiled.note; note.reason != "" {
+	if note := observed.compiled.note; note.reason != "" {
 		r.Recorder.Eventf(capture, nil, corev1.EventTypeNormal, note.reason, r.Kind.action, "%s", note.message)
 	}
 	common := capture.Common()
-	config := r.Kind.configure(r.Options, capture, seen.admission.requester.Username, seen.compiled)
+	config := r.Kind.configure(r.Options, capture, observed.admission.requester.Username, observed.compiled)
 	names := naming.ConfigMaps(common.TargetNamespace, common.Target.Name, capture.GetUID())
 	name, err := r.createNamed(ctx, names, func(name string) (client.Object, error) {
 		return agentjob.ConfigMap(r.Options, capture, name, config)
@@ -179,11 +175,11 @@ func (r *Reconciler) ensureConfigMap(ctx context.Context, capture sondev1.Captur
 	return name, nil
 }
 
-func (r *Reconciler) ensureSecret(ctx context.Context, capture sondev1.Capture, seen observed) (string, error) {
-	if seen.secret != "" {
-		return seen.secret, nil
+func (r *Reconciler) ensureSecret(ctx context.Context, capture sondev1.Capture, observed observation) (string, error) {
+	if observed.secret != "" {
+		return observed.secret, nil
 	}
-	pairs, err := keeperapi.GeneratePairs(seen.now, seen.duration+seen.retain+agentjob.Margin+pairsMargin)
+	pairs, err := keeperapi.GeneratePairs(observed.now, observed.duration+observed.retain+agentjob.Margin+pairsMargin)
 	if err != nil {
 		return "", fmt.Errorf("make key pairs: %w", err)
 	}
@@ -198,8 +194,8 @@ func (r *Reconciler) ensureSecret(ctx context.Context, capture sondev1.Capture, 
 	return name, nil
 }
 
-// createNamed creates an object under the first of names that is free. One that is there already
-// with the same UID labels is what an earlier pass made, which the cache does not show yet.
+// createNamed creates an object under the first free name. An existing object with the same UID labels was created by an earlier
+// pass and is not in the cache yet.
 func (r *Reconciler) createNamed(ctx context.Context, names []string, build func(string) (client.Object, error)) (string, error) {
 	for _, name := range names {
 		o, err := build(name)
@@ -214,18 +210,18 @@ func (r *Reconciler) createNamed(ctx context.Context, names []string, build func
 		if !apierrors.IsAlreadyExists(err) {
 			return "", err
 		}
-		there, err := r.metadataOf(ctx, o)
+		existing, err := r.metadataOf(ctx, o)
 		if sweep.IgnoreGone(err) != nil {
-			return "", fmt.Errorf("look who holds a name: %w", err)
+			return "", fmt.Errorf("read the object that has the name: %w", err)
 		}
-		if err == nil && sameOwner(o, there) {
+		if err == nil && sameOwner(o, existing) {
 			return name, nil
 		}
 	}
 	return "", errNameConflict
 }
 
-// sameOwner compares what an object was made for: the capture, and for a Job the Pod.
+// sameOwner reports whether two objects belong to the same capture and, for Jobs, to the same Pod.
 func sameOwner(a, b client.Object) bool {
 	for _, label := range []string{sondev1.LabelUID, sondev1.LabelTargetPodUID} {
 		if a.GetLabels()[label] != b.GetLabels()[label] {

@@ -18,22 +18,22 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/sweep"
 )
 
-// admission is whether the requester may, at this moment, have what he asked for.
+// admission is the decision whether the capture may run at this moment.
 type admission struct {
 	requester access.Requester
 	// reason and message of a refusal; reason is empty when admitted.
 	reason, message string
-	// reviews that the admission rests on, and what they say about nodes; nil while nobody asked.
+	// reviews that the decision rests on, and their answer about nodes; nil until reviewNodes asks.
 	reviews access.Reviews
 	nodes   *access.Decision
 }
 
 func (a admission) refused() bool { return a.reason != "" }
 
-// admit checks what the webhook checked, and asks reviews about the requester's right. An error means
-// that nobody knows, and then nothing changes.
+// admit repeats the checks of the webhook and reviews the requester's right. After an error nothing changes: the answer is
+// unknown.
 func (r *Reconciler) admit(ctx context.Context, capture sondev1.Capture, reviews access.Reviews) (admission, error) {
-	// The stamp is read first, so that the record of an end names the requester whatever ended it.
+	// Verify first, so that the audit record of the end names the requester, whatever ended the capture.
 	claim, stampErr := r.Stamps.Verify(capture)
 	a := admission{reviews: reviews}
 	if stampErr == nil {
@@ -65,8 +65,7 @@ func (r *Reconciler) admit(ctx context.Context, capture sondev1.Capture, reviews
 	return a, nil
 }
 
-// checkOpen refuses what nobody may have at this moment. The pause comes first, before what is wrong with the
-// capture, too.
+// checkOpen refuses all captures while the operator is paused or shares its namespace. It runs before the checks of the capture.
 func (r *Reconciler) checkOpen(ctx context.Context, a *admission) error {
 	paused, err := pause.Requested(ctx, r.Switch, r.Options.Namespace)
 	if err != nil {
@@ -80,16 +79,16 @@ func (r *Reconciler) checkOpen(ctx context.Context, a *admission) error {
 	if err != nil || other == "" {
 		return err
 	}
-	// Its name is a cluster admin's business, who reads logs; users are told what to ask for.
+	// The log names the workload for cluster admins. Users may not know it, so their message does not.
 	ctrl.LoggerFrom(ctx).Info("Refusing to capture beside another workload in the operator's namespace", "workload", other, "namespace", r.Options.Namespace)
 	a.reason, a.message = sondev1.ReasonNamespaceShared, fmt.Sprintf(
-		"another workload is in the operator's namespace %q too, and whoever works there could run Pods as root: a cluster admin must move it (the manager's log names it), or give Sonde a namespace of its own; then create a new %s",
+		"another workload shares the operator's namespace %q, and its users could run Pods as root: a cluster admin must move it (the manager's log names it), or give Sonde a namespace of its own; then create a new %s",
 		r.Options.Namespace, r.Kind.Name)
 	return nil
 }
 
-// otherTenant names a workload beside the operator's own, which every way of installing calls the same.
-// OLM likes to put operators into one namespace; this one must not be shared.
+// otherTenant names a workload in the operator's namespace besides the manager, whose Deployment has a fixed name. OLM may
+// install several operators into one namespace, but this one must not be shared.
 func (r *Reconciler) otherTenant(ctx context.Context) (string, error) {
 	for _, kind := range []sondev1.TargetKind{sondev1.TargetDeployment, sondev1.TargetStatefulSet, sondev1.TargetDaemonSet} {
 		list := &metav1.PartialObjectMetadataList{}
@@ -106,7 +105,7 @@ func (r *Reconciler) otherTenant(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// reviewNodes asks once about the right that Pods need which are one with their node; of what is refused anyway nobody asks.
+// reviewNodes reviews, once per pass, the right on nodes that Pods with a node's namespaces need.
 func (a *admission) reviewNodes(ctx context.Context, verb string) error {
 	if a.nodes != nil || a.refused() {
 		return nil
@@ -119,7 +118,7 @@ func (a *admission) reviewNodes(ctx context.Context, verb string) error {
 	return nil
 }
 
-// nodesDenied says why Pods that are one with their node may not be captured; empty if they may, or nobody asked.
+// nodesDenied says why Pods with a node's namespaces may not be captured; empty if they may, or before reviewNodes.
 func (a admission) nodesDenied() string {
 	if a.nodes == nil || a.nodes.Allowed {
 		return ""
@@ -138,10 +137,10 @@ func (r *Reconciler) checkTargetNamespace(ctx context.Context, capture sondev1.C
 		return fmt.Errorf("get target namespace: %w", err)
 	case string(ns.UID) != claim.TargetNamespaceUID:
 		a.reason = sondev1.ReasonNamespaceReplaced
-		a.message = fmt.Sprintf("namespace %q was deleted and made anew since the capture was asked for: create a new %s", name, r.Kind.Name)
+		a.message = fmt.Sprintf("namespace %q was deleted and created again after the capture was requested: create a new %s", name, r.Kind.Name)
 	case ns.Labels[sondev1.LabelOptOut] == "true":
 		a.reason = sondev1.ReasonOptedOut
-		a.message = fmt.Sprintf("a cluster admin has closed namespace %q to captures by the label %s=true: ask them to take it off, and create a new %s", name, sondev1.LabelOptOut, r.Kind.Name)
+		a.message = fmt.Sprintf("a cluster admin has closed namespace %q to captures by the label %s=true: ask them to remove it, and create a new %s", name, sondev1.LabelOptOut, r.Kind.Name)
 	}
 	return nil
 }
@@ -162,7 +161,7 @@ func (r *Reconciler) checkHub(ctx context.Context, capture sondev1.Capture, a *a
 	return nil
 }
 
-// namespace is read live: of one that was made anew the cache may still hold the old UID.
+// namespace reads live: after a namespace was created again, the cache may still hold the old UID.
 func (r *Reconciler) namespace(ctx context.Context, name string) (*metav1.PartialObjectMetadata, error) {
 	ns := coreMetadata("Namespace")
 	return ns, r.Live.Get(ctx, client.ObjectKey{Name: name}, ns)

@@ -15,79 +15,79 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/text"
 )
 
-// maxConditionMessage holds a refusal whole: one by OpenShift has a sentence for each of its constraints.
+// maxConditionMessage has room for a whole refusal: OpenShift writes a sentence for each of its constraints.
 const maxConditionMessage = 4096
 
-// finding is what a condition says.
+// finding is the content of a condition.
 type finding struct {
 	status          metav1.ConditionStatus
 	reason, message string
 }
 
 // reportConditions writes all conditions of a capture that was not final before this pass.
-func reportConditions(capture sondev1.Capture, seen observed, todo plan, err error) {
+func reportConditions(capture sondev1.Capture, observed observation, planned plan, err error) {
 	set := func(conditionType string, f finding) {
 		apimeta.SetStatusCondition(&capture.CaptureStatus().Conditions, metav1.Condition{
 			Type: conditionType, Status: f.status, Reason: f.reason, Message: text.OneLine(f.message, maxConditionMessage), ObservedGeneration: capture.GetGeneration(),
 		})
 	}
-	if !todo.observed {
+	if !planned.valid {
 		types := []string{sondev1.ConditionAdmitted, sondev1.ConditionTargetFound, sondev1.ConditionProbesAllowed, sondev1.ConditionCapturing, sondev1.ConditionEnded}
 		if capture.Common().Gate != nil {
 			types = append(types, sondev1.ConditionGating)
 		}
 		for _, c := range types {
 			if apimeta.FindStatusCondition(capture.CaptureStatus().Conditions, c) == nil {
-				set(c, finding{metav1.ConditionUnknown, sondev1.ReasonReconcileError, "not found out yet"})
+				set(c, finding{metav1.ConditionUnknown, sondev1.ReasonReconcileError, "not known yet"})
 			}
 		}
 		set(sondev1.ConditionComplete, finding{metav1.ConditionUnknown, sondev1.ReasonReconcileError, err.Error()})
 		return
 	}
-	set(sondev1.ConditionAdmitted, admittedCondition(seen))
-	set(sondev1.ConditionTargetFound, targetCondition(capture, seen))
-	set(sondev1.ConditionProbesAllowed, allowedCondition(capture, seen, todo))
-	set(sondev1.ConditionCapturing, capturingCondition(capture, todo))
+	set(sondev1.ConditionAdmitted, admittedCondition(observed))
+	set(sondev1.ConditionTargetFound, targetCondition(capture, observed))
+	set(sondev1.ConditionProbesAllowed, allowedCondition(capture, observed, planned))
+	set(sondev1.ConditionCapturing, capturingCondition(capture, planned))
 	set(sondev1.ConditionEnded, endedCondition(capture))
 	if capture.Common().Gate != nil {
-		set(sondev1.ConditionGating, gatingCondition(capture, seen, todo))
+		set(sondev1.ConditionGating, gatingCondition(capture, observed, planned))
 	}
-	if err != nil && !todo.over {
+	if err != nil && !planned.over {
 		set(sondev1.ConditionComplete, finding{metav1.ConditionUnknown, sondev1.ReasonReconcileError, err.Error()})
 		return
 	}
-	set(sondev1.ConditionComplete, completeCondition(capture, seen, todo))
+	set(sondev1.ConditionComplete, completeCondition(capture, observed, planned))
 }
 
-func admittedCondition(seen observed) finding {
-	if seen.admission.refused() {
-		return finding{metav1.ConditionFalse, seen.admission.reason, seen.admission.message}
+func admittedCondition(observed observation) finding {
+	if observed.admission.refused() {
+		return finding{metav1.ConditionFalse, observed.admission.reason, observed.admission.message}
 	}
-	return finding{metav1.ConditionTrue, sondev1.ReasonAdmitted, fmt.Sprintf("requested by %q", seen.admission.requester.Username)}
+	return finding{metav1.ConditionTrue, sondev1.ReasonAdmitted, fmt.Sprintf("requested by %q", observed.admission.requester.Username)}
 }
 
-func targetCondition(capture sondev1.Capture, seen observed) finding {
+func targetCondition(capture sondev1.Capture, observed observation) finding {
 	common := capture.Common()
 	ref, namespace := common.Target, common.TargetNamespace
 	switch {
-	case seen.admission.refused():
-		return finding{metav1.ConditionUnknown, seen.admission.reason, "not looked up"}
-	case !seen.workload.Found:
+	case observed.admission.refused():
+		return finding{metav1.ConditionUnknown, observed.admission.reason, "not read"}
+	case !observed.workload.Found:
 		message := fmt.Sprintf("there is no %s %q in namespace %q", ref.Kind, ref.Name, namespace)
 		return finding{metav1.ConditionFalse, sondev1.ReasonTargetNotFound, message}
-	case len(seen.workload.Pods) == 0:
+	case len(observed.workload.Pods) == 0:
 		message := fmt.Sprintf("%s %q in namespace %q has no Pod that runs or is starting", ref.Kind, ref.Name, namespace)
 		return finding{metav1.ConditionFalse, sondev1.ReasonNoPods, message}
 	default:
-		message := fmt.Sprintf("%s %q in namespace %q has %d Pods", ref.Kind, ref.Name, namespace, len(seen.workload.Pods))
+		message := fmt.Sprintf("%s %q in namespace %q has %d Pods", ref.Kind, ref.Name, namespace, len(observed.workload.Pods))
 		return finding{metav1.ConditionTrue, sondev1.ReasonTargetFound, message}
 	}
 }
 
-// allowedCondition quotes the refusal whole, for which a Pod's entry has no room.
-func allowedCondition(capture sondev1.Capture, seen observed, todo plan) finding {
-	refused := slices.IndexFunc(todo.entries, func(e sondev1.PodResult) bool { return e.Reason == sondev1.ReasonJobRefused })
-	attached := slices.IndexFunc(todo.entries, func(e sondev1.PodResult) bool {
+// allowedCondition quotes the whole refusal; a Pod's entry has no room for it.
+func allowedCondition(capture sondev1.Capture, observed observation, planned plan) finding {
+	refused := slices.IndexFunc(planned.entries, func(e sondev1.PodResult) bool { return e.Reason == sondev1.ReasonJobRefused })
+	attached := slices.IndexFunc(planned.entries, func(e sondev1.PodResult) bool {
 		return e.Phase != sondev1.PhasePending && e.Phase != sondev1.PhaseFailed
 	})
 	switch {
@@ -96,21 +96,21 @@ func allowedCondition(capture sondev1.Capture, seen observed, todo plan) finding
 	case refused < 0:
 		return finding{metav1.ConditionTrue, sondev1.ReasonAdmitted, "probes run"}
 	}
-	for _, p := range seen.pods {
+	for _, p := range observed.pods {
 		if p.refusal != "" {
 			return finding{metav1.ConditionFalse, sondev1.ReasonJobRefused, outcome.Refused(p.refusal, p.job.GetNamespace())}
 		}
 	}
-	// It was read in an earlier pass, and is not read again.
+	// An earlier pass read the refusal; it is not read again.
 	before := apimeta.FindStatusCondition(capture.CaptureStatus().Conditions, sondev1.ConditionProbesAllowed)
 	if before != nil && before.Status == metav1.ConditionFalse && before.Reason == sondev1.ReasonJobRefused {
 		return finding{before.Status, before.Reason, before.Message}
 	}
-	return finding{metav1.ConditionFalse, sondev1.ReasonJobRefused, todo.entries[refused].Message}
+	return finding{metav1.ConditionFalse, sondev1.ReasonJobRefused, planned.entries[refused].Message}
 }
 
-func capturingCondition(capture sondev1.Capture, todo plan) finding {
-	attached, pending := count(todo.entries, sondev1.PhaseCapturing), count(todo.entries, sondev1.PhasePending)
+func capturingCondition(capture sondev1.Capture, planned plan) finding {
+	attached, pending := count(planned.entries, sondev1.PhaseCapturing), count(planned.entries, sondev1.PhasePending)
 	switch {
 	case capture.CaptureStatus().Phase.Final():
 		return finding{metav1.ConditionFalse, sondev1.ReasonEnded, "the capture is over"}
@@ -118,79 +118,79 @@ func capturingCondition(capture sondev1.Capture, todo plan) finding {
 		return finding{metav1.ConditionTrue, sondev1.ReasonCapturing, fmt.Sprintf("a probe is attached to each of %d Pods", attached)}
 	}
 	message := fmt.Sprintf("a probe is attached to %d of %d Pods", attached, attached+pending)
-	if attached+pending == 0 && len(todo.entries) > 0 {
-		message = fmt.Sprintf("all Pods that there were have ended, %d of them without a result; one that joins is captured", count(todo.entries, sondev1.PhaseFailed))
+	if attached+pending == 0 && len(planned.entries) > 0 {
+		message = fmt.Sprintf("all Pods so far have ended, %d of them without a result; a Pod that joins later is captured", count(planned.entries, sondev1.PhaseFailed))
 	}
-	if i := slices.IndexFunc(todo.entries, waits); i >= 0 {
-		e := &todo.entries[i]
+	if i := slices.IndexFunc(planned.entries, isQueued); i >= 0 {
+		e := &planned.entries[i]
 		return finding{metav1.ConditionFalse, e.Reason, fmt.Sprintf("%s; Pod %s %s", message, e.Name, e.Message)}
 	}
 	return finding{metav1.ConditionFalse, sondev1.ReasonPending, message}
 }
 
-// endedCondition is for those who wait for the end, whatever comes of the capture.
+// endedCondition lets clients wait for the end of a capture, however it ends.
 func endedCondition(capture sondev1.Capture) finding {
 	switch phase := capture.CaptureStatus().Phase; phase {
 	case sondev1.PhaseCompleted, sondev1.PhaseIncomplete, sondev1.PhaseFailed:
 		return finding{metav1.ConditionTrue, sondev1.ReasonEnded, fmt.Sprintf("the capture is %s", phase)}
 	case sondev1.PhaseCapturing:
-		return finding{metav1.ConditionFalse, sondev1.ReasonCapturing, "the capture goes on"}
+		return finding{metav1.ConditionFalse, sondev1.ReasonCapturing, "the capture is running"}
 	default:
 		return finding{metav1.ConditionFalse, sondev1.ReasonPending, "the capture has not begun"}
 	}
 }
 
-func completeCondition(capture sondev1.Capture, seen observed, todo plan) finding {
+func completeCondition(capture sondev1.Capture, observed observation, planned plan) finding {
 	switch capture.CaptureStatus().Phase {
 	case sondev1.PhaseCompleted:
 		of, _ := kind.CaptureOf(capture.KindName())
-		message := fmt.Sprintf("%d Pods, %s, none unaccounted for", len(todo.entries), of.Count(capture.CaptureStatus().Totals))
-		return finding{metav1.ConditionTrue, common(todo.entries, trouble(todo.entries[0]), sondev1.ReasonEnded), message}
+		message := fmt.Sprintf("%d Pods, %s, none unaccounted for", len(planned.entries), of.Count(capture.CaptureStatus().Totals))
+		return finding{metav1.ConditionTrue, commonReason(planned.entries, sortRank(planned.entries[0]), sondev1.ReasonEnded), message}
 	case sondev1.PhaseIncomplete, sondev1.PhaseFailed:
-		reason, message := missing(capture, seen, todo)
+		reason, message := incompleteReason(capture, observed, planned)
 		return finding{metav1.ConditionFalse, reason, message}
 	case sondev1.PhaseCapturing:
-		return finding{metav1.ConditionUnknown, sondev1.ReasonCapturing, "until " + todo.start.Add(seen.duration).UTC().Format(time.RFC3339)}
+		return finding{metav1.ConditionUnknown, sondev1.ReasonCapturing, "until " + planned.start.Add(observed.duration).UTC().Format(time.RFC3339)}
 	default:
 		return finding{metav1.ConditionUnknown, sondev1.ReasonPending, "not all probes are attached yet"}
 	}
 }
 
-// missing says why a capture is not whole.
-func missing(capture sondev1.Capture, seen observed, todo plan) (reason, message string) {
-	found := targetCondition(capture, seen)
+// incompleteReason says why a capture is not complete.
+func incompleteReason(capture sondev1.Capture, observed observation, planned plan) (reason, message string) {
+	found := targetCondition(capture, observed)
 	switch {
-	case seen.admission.refused():
-		return seen.admission.reason, seen.admission.message
-	case seen.compiled.unusable.reason != "":
-		return seen.compiled.unusable.reason, seen.compiled.unusable.message
-	case len(todo.entries) == 0 && capture.Common().Stop:
+	case observed.admission.refused():
+		return observed.admission.reason, observed.admission.message
+	case observed.compiled.unusable.reason != "":
+		return observed.compiled.unusable.reason, observed.compiled.unusable.message
+	case len(planned.entries) == 0 && capture.Common().Stop:
 		return sondev1.ReasonStopped, "stopped before a Pod was captured"
-	case len(todo.entries) == 0 && found.status != metav1.ConditionTrue:
+	case len(planned.entries) == 0 && found.status != metav1.ConditionTrue:
 		return found.reason, found.message + "; none appeared within " + targetTimeout.String()
-	case len(todo.entries) == 0:
+	case len(planned.entries) == 0:
 		return sondev1.ReasonNoPods, "no Pod of the target was captured"
 	}
 	totals := capture.CaptureStatus().Totals
-	first := todo.entries[0] // those with trouble come first
-	message = fmt.Sprintf("%d of %d Pods are not complete; the first is %s", totals.Incomplete+totals.Failed, len(todo.entries), first.Name)
+	first := planned.entries[0] // incomplete and failed entries come first
+	message = fmt.Sprintf("%d of %d Pods are not complete; the first is %s", totals.Incomplete+totals.Failed, len(planned.entries), first.Name)
 	if first.Message != "" {
 		message += ": " + first.Message
 	}
-	return common(todo.entries, 0, sondev1.ReasonSomePodsIncomplete), message
+	return commonReason(planned.entries, 0, sondev1.ReasonSomePodsIncomplete), message
 }
 
-// common is the reason that all entries of this rank share, or otherwise.
-func common(entries []sondev1.PodResult, rank int, otherwise string) string {
+// commonReason is the reason that all entries of this rank share, or fallback.
+func commonReason(entries []sondev1.PodResult, rank int, fallback string) string {
 	reason := ""
 	for i := range entries {
-		if trouble(entries[i]) != rank {
+		if sortRank(entries[i]) != rank {
 			continue
 		}
 		if reason != "" && entries[i].Reason != reason {
-			return otherwise
+			return fallback
 		}
 		reason = entries[i].Reason
 	}
-	return cmp.Or(reason, otherwise)
+	return cmp.Or(reason, fallback)
 }

@@ -13,42 +13,42 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/text"
 )
 
-// lacking is what a Pod does not have of the containers that were asked for.
-type lacking struct {
+// missingContainers are the containers of spec.containers that a Pod does not have.
+type missingContainers struct {
 	names []string
-	// instead are those that it has, where it has none of them.
-	instead string
+	// present lists the Pod's containers if it has none of spec.containers.
+	present string
 }
 
-// all reports whether the Pod has none of them.
-func (l lacking) all() bool { return l.instead != "" }
+// all reports whether the Pod has none of spec.containers.
+func (m missingContainers) all() bool { return m.present != "" }
 
-// lacks compares a Pod with the containers that were asked for, just before its Job is made. The cache does not keep
-// containers, of which the API server knows the ephemeral ones, too.
-func (r *Reconciler) lacks(ctx context.Context, capture sondev1.Capture, p *podSeen) (lacking, error) {
+// missingContainers compares a Pod with spec.containers just before its Job is created. It reads the Pod live: the cache keeps
+// no containers, and ephemeral ones may have been added since.
+func (r *Reconciler) missingContainers(ctx context.Context, capture sondev1.Capture, p *podState) (missingContainers, error) {
 	wanted := capture.Common().Containers
 	if len(wanted) == 0 {
-		return lacking{}, nil
+		return missingContainers{}, nil
 	}
 	var pod corev1.Pod
 	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(p.pod), &pod); sweep.IgnoreGone(err) != nil {
-		return lacking{}, fmt.Errorf("get target pod %s: %w", p.before.Name, err)
+		return missingContainers{}, fmt.Errorf("get target pod %s: %w", p.before.Name, err)
 	}
 	if pod.UID != p.uid {
-		return lacking{}, nil // it is gone, and its probe will find nobody
+		return missingContainers{}, nil // the Pod is gone, so its probe will find no process
 	}
-	l := lacking{names: target.ContainersNotFound(&pod.Spec, wanted)}
-	if len(l.names) == len(wanted) {
-		l.instead = target.ContainersText(&pod.Spec)
+	m := missingContainers{names: target.ContainersNotFound(&pod.Spec, wanted)}
+	if len(m.names) == len(wanted) {
+		m.present = target.ContainersText(&pod.Spec)
 	}
-	return l, nil
+	return m, nil
 }
 
-// into an entry: of a Pod that has none of the containers nothing is traced.
-func (l lacking) into(e *sondev1.PodResult) {
-	e.ContainersNotFound = l.names
-	if l.all() {
+// addTo writes the names into an entry. The entry of a Pod that has none of spec.containers is final: nothing is traced there.
+func (m missingContainers) addTo(e *sondev1.PodResult) {
+	e.ContainersNotFound = m.names
+	if m.all() {
 		e.Phase, e.Reason = sondev1.PhaseFailed, sondev1.ReasonContainerNotFound
-		e.Message = text.OneLine("the Pod has none of the containers that spec.containers names: it has "+l.instead+". Create a Trace that names one of these", 512)
+		e.Message = text.OneLine("the Pod has none of the containers that spec.containers names: it has "+m.present+". Create a Trace that names one of these", 512)
 	}
 }

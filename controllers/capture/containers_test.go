@@ -81,8 +81,8 @@ func TestTraceOfContainers(t *testing.T) {
 			if status.Phase != tc.phase {
 				t.Errorf("phase %s, want %s", status.Phase, tc.phase)
 			}
-			if told := w.told(); strings.Contains(told, sondev1.ReasonContainerNotFound) != (tc.message != "") {
-				t.Errorf("told:\n%s", told)
+			if sent := w.sent(); strings.Contains(sent, sondev1.ReasonContainerNotFound) != (tc.message != "") {
+				t.Errorf("told:\n%s", sent)
 			}
 		})
 	}

@@ -25,28 +25,26 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/target"
 )
 
-// DefaultAccessReviewInterval is how long a running capture goes on at most after its requester lost
-// the right.
+// DefaultAccessReviewInterval bounds how long a capture runs after its requester lost the right.
 const DefaultAccessReviewInterval = 5 * time.Minute
 
-// RecentFor is how long the reconciler's Recent reviews may be remembered. It asks again early enough
-// for no decision to be in use for longer than interval.
+// RecentFor is how long the Recent reviews may be cached, so that no decision is in use for longer than interval.
 func RecentFor(interval time.Duration) time.Duration { return interval * 3 / 10 }
 
-// refusedDelay is how long a pass waits whose Jobs were refused by the API server.
+// refusedDelay is the delay of the next pass after the API server refused a Job.
 const refusedDelay = 30 * time.Second
 
-// conflictDelay is how long a pass waits whose view of the capture was behind.
+// conflictDelay is the delay of the next pass after one that read a stale capture.
 const conflictDelay = 500 * time.Millisecond
 
-// Reconciler keeps one agent Job per Pod of the target of each capture of a kind, for as long as the
-// capture lasts and its requester may have it. It holds no state between passes that a decision rests on.
+// Reconciler keeps one agent Job per Pod of the target of each capture of a kind, while the capture lasts and its requester has
+// the right. No decision depends on state from earlier passes.
 type Reconciler struct {
 	// Kind of the captures.
 	Kind Kind
 	// Client reads from the cache; the cache needs CacheOptions and target.IndexFields.
 	client.Client
-	// Live reads from the API server what must not be stale, and what is read too seldom to be cached.
+	// Live reads from the API server what must not be stale, or is read too rarely to be cached.
 	Live client.Reader
 	// Switch reads the ConfigMap of the pause. It is a cache of that one object (pause.Cache),
 	// whose changes wake all captures.
@@ -55,9 +53,8 @@ type Reconciler struct {
 	// Ceilings above which Pods and captures wait.
 	Ceilings ceiling.Limits
 	Stamps   Stamps
-	// Access reviews the requester's right before a Job is made; it must remember nothing. Recent
-	// does for all other passes, and remembers for RecentFor(AccessReviewInterval), so that a pass
-	// that has nothing to do writes nothing; SetupWithManager makes it from Access.
+	// Access reviews the requester's right before a Job is created, without a cache. SetupWithManager sets Recent to Access with
+	// a cache of RecentFor(AccessReviewInterval), for all other passes: a pass that changes nothing then writes nothing.
 	Access, Recent access.Reviews
 	Keepers        Keepers
 	Recorder       events.EventRecorder
@@ -65,13 +62,13 @@ type Reconciler struct {
 	Sweeper        *sweep.Sweeper
 	// Parallelism is the number of calls that a pass makes at the same time.
 	Parallelism int
-	// AccessReviewInterval is how often the requester's right is reviewed while nothing else happens.
+	// AccessReviewInterval is the longest time between two reviews of the requester's right.
 	AccessReviewInterval time.Duration
 	// Watchdog watches each pass.
 	Watchdog *health.Watchdog
 
 	// pace is made by SetupWithManager; nil hurries.
-	pace *pace
+	throttle *throttle
 }
 
 // +kubebuilder:rbac:groups=monitoring.openshift.tpg,resources=packetcaptures,verbs=get;list;watch
@@ -88,70 +85,69 @@ type Reconciler struct {
 
 // Reconcile is one pass: observe, plan, act, report.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	r.pace.began(req.NamespacedName)
+	r.throttle.passStarted(req.NamespacedName)
 	capture := r.Kind.New()
 	err := r.Get(ctx, req.NamespacedName, capture)
 	if apierrors.IsNotFound(err) || err == nil && !capture.GetDeletionTimestamp().IsZero() {
-		r.pace.forget(req.NamespacedName)
+		r.throttle.forget(req.NamespacedName)
 		return ctrl.Result{}, r.Sweeper.Owner(ctx, r.Kind.Capture.Kind, req.NamespacedName)
 	}
 	if err != nil {
 		return ctrl.Result{}, fmt.Errorf("get %s: %w", r.Kind.Name, err)
 	}
 	if err := r.ensureJobID(ctx, capture); err != nil {
-		return behind(ctrl.Result{}, err)
+		return requeueOnConflict(ctrl.Result{}, err)
 	}
 
-	seen, todo, err := r.look(ctx, capture)
+	observed, planned, err := r.observeAndPlan(ctx, capture)
 	if apierrors.IsConflict(err) {
-		return behind(ctrl.Result{}, err)
+		return requeueOnConflict(ctrl.Result{}, err)
 	}
-	var done acted
+	var done actions
 	if err == nil {
-		done, err = r.act(ctx, capture, seen, todo)
+		done, err = r.act(ctx, capture, observed, planned)
 	}
 
 	before := copyOf(capture)
-	report(capture, seen, todo, done, err)
+	report(capture, observed, planned, done, err)
 	if !equality.Semantic.DeepEqual(before.CaptureStatus(), capture.CaptureStatus()) {
-		if later := r.pace.hold(req.NamespacedName, len(seen.pods)); later > 0 && err == nil && !awaited(before, capture, todo, done) {
-			return ctrl.Result{RequeueAfter: sooner(todo.again, later)}, nil
+		if later := r.throttle.writeDelay(req.NamespacedName, len(observed.pods)); later > 0 && err == nil && !urgent(before, capture, planned, done) {
+			return ctrl.Result{RequeueAfter: sooner(planned.again, later)}, nil
 		}
 		if perr := r.patchStatus(ctx, capture, before); perr != nil {
-			return behind(ctrl.Result{}, errors.Join(err, perr))
+			return requeueOnConflict(ctrl.Result{}, errors.Join(err, perr))
 		}
-		r.pace.wrote(req.NamespacedName)
-		r.announce(ctx, before, capture, seen)
+		r.throttle.statusWritten(req.NamespacedName)
+		r.recordEvents(ctx, before, capture, observed)
 	}
 	if done.refused() {
-		todo.again = min(todo.again, refusedDelay)
+		planned.again = min(planned.again, refusedDelay)
 	}
-	if len(done.lacking) > 0 {
-		todo.again = soonest // with an entry that became final by it, the capture may be over
+	if len(done.missing) > 0 {
+		planned.again = soonest // missing containers make entries final, so the capture may be over
 	}
-	return ctrl.Result{RequeueAfter: todo.again}, err
+	return ctrl.Result{RequeueAfter: planned.again}, err
 }
 
-// look observes and plans. What cannot be taken back is planned on what the API server says, not on a cache that may be
-// behind: Jobs, verdicts on probes that left no account, and the capture's end, of which a Job would be no part that
-// neither the status nor the cache knows yet.
-func (r *Reconciler) look(ctx context.Context, capture sondev1.Capture) (observed, plan, error) {
-	seen, err := r.observe(ctx, capture, false)
+// observeAndPlan plans on the cache. A plan that ends the capture, or judges a probe without an account, cannot be undone, so it
+// is made again on what the API server says: the cache may be stale.
+func (r *Reconciler) observeAndPlan(ctx context.Context, capture sondev1.Capture) (observation, plan, error) {
+	observed, err := r.observe(ctx, capture, false)
 	if err != nil {
-		return seen, plan{}, err
+		return observed, plan{}, err
 	}
-	todo := planFor(capture, seen, r.AccessReviewInterval)
-	ends := todo.over && !capture.CaptureStatus().Phase.Final()
-	if !ends && !todo.givesUp(seen) {
-		return seen, todo, nil
+	planned := planFor(capture, observed, r.AccessReviewInterval)
+	ends := planned.over && !capture.CaptureStatus().Phase.Final()
+	if !ends && !planned.judgesWithoutAccount(observed) {
+		return observed, planned, nil
 	}
-	if seen, err = r.observe(ctx, capture, true); err != nil {
-		return seen, plan{}, err
+	if observed, err = r.observe(ctx, capture, true); err != nil {
+		return observed, plan{}, err
 	}
-	return seen, planFor(capture, seen, r.AccessReviewInterval), nil
+	return observed, planFor(capture, observed, r.AccessReviewInterval), nil
 }
 
-// ensureJobID stores the jobId before anything is named by it.
+// ensureJobID stores the jobId before any object is named by it.
 func (r *Reconciler) ensureJobID(ctx context.Context, capture sondev1.Capture) error {
 	if status := capture.CaptureStatus(); status.JobID != "" || status.Phase.Final() {
 		return nil
@@ -176,12 +172,12 @@ func (r *Reconciler) ensureJobID(ctx context.Context, capture sondev1.Capture) e
 	return r.patchStatus(ctx, capture, before)
 }
 
-// captures of all kinds in the cache, which are not to be changed.
-func (r *Reconciler) captures(ctx context.Context, which ...client.ListOption) ([]sondev1.Capture, error) {
+// captures reads the captures of all kinds from the cache. The caller must not change them.
+func (r *Reconciler) captures(ctx context.Context, selectors ...client.ListOption) ([]sondev1.Capture, error) {
 	var captures []sondev1.Capture
 	for _, k := range kind.Captures {
 		list := k.NewList()
-		if err := r.List(ctx, list, append(slices.Clone(which), client.UnsafeDisableDeepCopy)...); err != nil {
+		if err := r.List(ctx, list, append(slices.Clone(selectors), client.UnsafeDisableDeepCopy)...); err != nil {
 			return nil, err
 		}
 		captures = append(captures, list.Captures()...)
@@ -189,14 +185,13 @@ func (r *Reconciler) captures(ctx context.Context, which ...client.ListOption) (
 	return captures, nil
 }
 
-// copyOf a capture, of the same kind.
+// copyOf returns a deep copy of a capture.
 func copyOf(capture sondev1.Capture) sondev1.Capture {
 	c, _ := capture.DeepCopyObject().(sondev1.Capture)
 	return c
 }
 
-// patchStatus fails with a conflict when the pass saw an older capture than there is: then what it
-// found may be older too.
+// patchStatus fails with a conflict if the capture changed since the pass read it: everything else may be stale too.
 func (r *Reconciler) patchStatus(ctx context.Context, capture, before sondev1.Capture) error {
 	lock := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	if err := r.Status().Patch(ctx, capture, lock, r.Kind.fieldOwner()); sweep.IgnoreGone(err) != nil {
@@ -205,7 +200,7 @@ func (r *Reconciler) patchStatus(ctx context.Context, capture, before sondev1.Ca
 	return nil
 }
 
-// sooner of two waits, of which zero is none.
+// sooner returns the shorter of two delays; zero means none.
 func sooner(a, b time.Duration) time.Duration {
 	if a == 0 {
 		return b
@@ -213,7 +208,7 @@ func sooner(a, b time.Duration) time.Duration {
 	return min(a, b)
 }
 
-// earlier of two times, of which zero is none.
+// earlier returns the earlier of two times; zero means none.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
@@ -221,8 +216,8 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// behind makes a wait of a conflict: the cache will have caught up, and nothing is wrong.
-func behind(result ctrl.Result, err error) (ctrl.Result, error) {
+// requeueOnConflict turns a conflict into a delay: the cache catches up, and nothing is wrong.
+func requeueOnConflict(result ctrl.Result, err error) (ctrl.Result, error) {
 	if apierrors.IsConflict(err) {
 		return ctrl.Result{RequeueAfter: conflictDelay}, nil
 	}

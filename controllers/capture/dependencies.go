@@ -19,8 +19,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/keeperapi"
 )
 
-// Stamps says who asked for a capture. An error that is stamp.ErrMissing or stamp.ErrInvalid is a
-// refusal, every other one is tried again.
+// Stamps returns who requested a capture. stamp.ErrMissing and stamp.ErrInvalid are refusals; other errors are retried.
 type Stamps interface {
 	Verify(capture sondev1.Capture) (stamp.Claim, error)
 }
@@ -33,30 +32,30 @@ func (k StampKey) Verify(capture sondev1.Capture) (stamp.Claim, error) {
 	return stamp.VerifyCapture(k, capture)
 }
 
-// Filters compiles pcap-filter expressions; pcapfilter.Compiler implements it. A
-// *pcapfilter.SyntaxError is the user's fault, every other error is tried again.
+// Filters compiles pcap-filter expressions; pcapfilter.Compiler implements it. A *pcapfilter.SyntaxError is the user's mistake;
+// other errors are retried.
 type Filters interface {
 	Compile(ctx context.Context, expression string, link pcapfilter.LinkType, snapLen int) (bpfprog.Program, error)
 }
 
-// Keepers asks the keeper of an agent's Pod to end its probe, with one of the reasons Stopped,
-// TargetGone, AccessRevoked and Paused. secret names the Secret of the capture.
+// Keepers calls the keeper of an agent's Pod. Stop ends its probe for one of the reasons Stopped, TargetGone, AccessRevoked and
+// Paused. secret names the Secret of the capture.
 type Keepers interface {
 	Stop(ctx context.Context, podIP, secret, reason string) error
-	// Recount returns the account of a dead probe, with the counts of what its files really hold.
+	// Recount returns the account of a dead probe, counted from its files.
 	Recount(ctx context.Context, podIP, secret string) (account.Account, error)
 }
 
 // KeeperCalls implements Keepers by calls to the keepers themselves.
 type KeeperCalls struct {
-	// Reader reads Secrets live: private keys are in no cache.
+	// Reader reads Secrets live: the cache holds no private keys.
 	Reader    client.Reader
 	Namespace string
-	// Timeout of a call; a keeper answers at once or is lost.
+	// Timeout of a call. A keeper answers at once, or not at all.
 	Timeout time.Duration
 }
 
-// recountTimeout bounds the counting of a file, which is read whole: gigabytes take seconds.
+// recountTimeout bounds a recount, which reads whole files: gigabytes take seconds.
 const recountTimeout = 15 * time.Second
 
 // Stop calls the keeper with the capture's key pair.

@@ -1,3 +1,3 @@
-// Package controllers holds one reconciler per kind, and the sweeper that removes what has no owner.
-// A reconciler observes, plans, acts and reports; what it builds and judges lives in internal/.
+// Package capture reconciles PacketCaptures and Traces: a pass observes, plans, acts and reports. It also deletes
+// ResultAccesses that have expired.
 package capture

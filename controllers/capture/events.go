@@ -18,24 +18,24 @@ import (
 const (
 	// maxPodEvents bounds the Events of one pass: the status names all Pods.
 	maxPodEvents = 10
-	// maxNote is the length that the API server allows, less a little.
+	// maxNote is below the limit of the API server, 1024 bytes.
 	maxNote = 1000
 )
 
-// announce tells what changed by Events, and writes the audit log. It is called when the status is
-// written: what was told will not be told again.
-func (r *Reconciler) announce(ctx context.Context, before, capture sondev1.Capture, seen observed) {
-	was, status := before.CaptureStatus(), capture.CaptureStatus()
-	log := ctrl.LoggerFrom(ctx).WithValues(audit.Requester, seen.admission.requester.Username,
+// recordEvents records changes of the status as Events and in the audit log. It runs after the status was written, so that no
+// later pass records the same change again.
+func (r *Reconciler) recordEvents(ctx context.Context, before, capture sondev1.Capture, observed observation) {
+	old, status := before.CaptureStatus(), capture.CaptureStatus()
+	log := ctrl.LoggerFrom(ctx).WithValues(audit.Requester, observed.admission.requester.Username,
 		"targetNamespace", capture.Common().TargetNamespace, "target", status.Target, "captureUID", capture.GetUID())
-	if was.StartTime == nil && status.StartTime != nil {
+	if old.StartTime == nil && status.StartTime != nil {
 		log.Info("Started capture", slices.Concat(
 			[]any{audit.Key, audit.CaptureStarted, "duration", capture.Common().Duration}, r.Kind.details(capture), []any{"pods", status.Totals.Pods},
 		)...)
 	}
-	r.announcePods(before, capture)
-	r.announceGate(before, capture)
-	if was.Phase == status.Phase {
+	r.recordPodEvents(before, capture)
+	r.recordGateEvents(before, capture)
+	if old.Phase == status.Phase {
 		return
 	}
 	reason, note := "", ""
@@ -57,24 +57,24 @@ func (r *Reconciler) announce(ctx context.Context, before, capture sondev1.Captu
 	}
 }
 
-// hasFiles says whether there is something to download.
+// hasFiles reports whether the capture has files to download.
 func hasFiles(capture sondev1.Capture) bool {
 	return slices.ContainsFunc(capture.CaptureStatus().Pods, func(e sondev1.PodResult) bool { return len(e.Files) > 0 })
 }
 
-// announcePods tells of each Pod whose capture ended in trouble.
-func (r *Reconciler) announcePods(before, capture sondev1.Capture) {
+// recordPodEvents records each Pod whose capture newly failed or is incomplete.
+func (r *Reconciler) recordPodEvents(before, capture sondev1.Capture) {
 	known := map[string]bool{}
 	for i := range before.CaptureStatus().Pods {
 		known[before.CaptureStatus().Pods[i].UID] = before.CaptureStatus().Pods[i].Phase.Final()
 	}
-	told := 0
+	sent := 0
 	for i := range capture.CaptureStatus().Pods {
 		e := &capture.CaptureStatus().Pods[i]
-		if trouble(*e) != 0 || known[e.UID] || told == maxPodEvents {
+		if sortRank(*e) != 0 || known[e.UID] || sent == maxPodEvents {
 			continue
 		}
-		told++
+		sent++
 		r.Recorder.Eventf(capture, nil, corev1.EventTypeWarning, e.Reason, r.Kind.action, "Pod %s: %s: %s", e.Name, e.Phase, e.Message)
 	}
 }

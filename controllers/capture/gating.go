@@ -22,17 +22,17 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/gateconfig"
 )
 
-// gatedBy reports whether a Pod says that it waits, or has waited, for this capture's tracer. It is a hint, which the
-// Pod's creator can write.
+// gatedBy reports whether a Pod is annotated as gated by this capture. It is a hint: the Pod's creator can write it.
 func gatedBy(capture sondev1.Capture, pod *corev1.Pod) bool {
 	return capture.Common().Gate != nil && pod != nil && pod.Annotations[sondev1.AnnotationGatedByUID] == string(capture.GetUID())
 }
 
-// gateStarting are why a container waits that has neither failed to start nor run yet.
+// gateStarting are the reasons of a waiting container that has neither failed to start nor run yet.
 var gateStarting = []string{"", "PodInitializing", "ContainerCreating"}
 
-// observeGate says how the gate of a Pod ended, as far as that is known: of one that cannot start, when its time is over. One
-// that was killed, as by its node's reboot, is started again, and has not ended. A result that is known stays, but for better news.
+// observeGate returns how the gate of a Pod ended; nil while unknown. A gate that does not start counts as NotStarted after its
+// timeout. The kubelet restarts a gate that was killed, for example by a reboot, so that is no end. Only the gate's own words
+// replace a known result.
 func observeGate(capture sondev1.Capture, pod *corev1.Pod, before *sondev1.GateResult, now time.Time) *sondev1.GateResult {
 	if !gatedBy(capture, pod) {
 		return before
@@ -44,29 +44,29 @@ func observeGate(capture sondev1.Capture, pod *corev1.Pod, before *sondev1.GateR
 	status := &pod.Status.InitContainerStatuses[i]
 	switch state := status.State; {
 	case state.Terminated != nil:
-		if said := gateSays(state.Terminated); said != nil {
+		if said := gateResult(state.Terminated); said != nil {
 			return said
 		}
 		if before == nil && state.Terminated.ExitCode != 0 && (neverRan(state.Terminated) || pod.Status.Phase == corev1.PodFailed) {
 			return &sondev1.GateResult{Outcome: sondev1.GateNotStarted}
 		}
 	case state.Waiting != nil && before == nil && !slices.Contains(gateStarting, state.Waiting.Reason):
-		// One that has refused its Pod waits to be started again.
-		if said := gateSays(status.LastTerminationState.Terminated); said != nil {
+		// A gate that refused its Pod waits for its restart.
+		if said := gateResult(status.LastTerminationState.Terminated); said != nil {
 			return said
 		}
-		if !now.Before(gateLate(capture, pod)) {
+		if !now.Before(gateDeadline(capture, pod)) {
 			return &sondev1.GateResult{Outcome: sondev1.GateNotStarted}
 		}
 	}
 	return before
 }
 
-// neverRan reports whether a container that has ended failed to start (StartError): its start is then the beginning of 1970.
+// neverRan reports whether a container failed to start (StartError): the kubelet then reports a start in 1970.
 func neverRan(ended *corev1.ContainerStateTerminated) bool { return ended.StartedAt.Unix() <= 0 }
 
-// gateSays is how a gate ended by its own words; nil if it has left none.
-func gateSays(ended *corev1.ContainerStateTerminated) *sondev1.GateResult {
+// gateResult reads how a gate ended from its own termination message; nil if it left none.
+func gateResult(ended *corev1.ContainerStateTerminated) *sondev1.GateResult {
 	if ended == nil {
 		return nil
 	}
@@ -77,16 +77,16 @@ func gateSays(ended *corev1.ContainerStateTerminated) *sondev1.GateResult {
 	return &sondev1.GateResult{Outcome: sondev1.GateOutcome(how), WaitedMilliseconds: waited.Milliseconds()}
 }
 
-// gateLate is when a gate should have been open, had it started with its Pod.
-func gateLate(capture sondev1.Capture, pod *corev1.Pod) time.Time {
-	began := pod.CreationTimestamp
+// gateDeadline is when the gate should have opened if it had started with its Pod.
+func gateDeadline(capture sondev1.Capture, pod *corev1.Pod) time.Time {
+	passStarted := pod.CreationTimestamp
 	if pod.Status.StartTime != nil {
-		began = *pod.Status.StartTime
+		passStarted = *pod.Status.StartTime
 	}
-	return began.Add(gateTimeout(capture))
+	return passStarted.Add(gateTimeout(capture))
 }
 
-// gateTimeout of a capture that has a gate; the schema has seen to it that it can be read.
+// gateTimeout of a capture that has a gate. The schema ensures that it can be parsed.
 func gateTimeout(capture sondev1.Capture) time.Duration {
 	timeout, err := duration.Parse(cmp.Or(capture.Common().Gate.Timeout, gateconfig.DefaultTimeout.String()))
 	if err != nil {
@@ -95,63 +95,63 @@ func gateTimeout(capture sondev1.Capture) time.Duration {
 	return timeout
 }
 
-// gateAgain is when a gate that seems not to start is to be looked at again; zero if none does.
-func gateAgain(capture sondev1.Capture, pod *corev1.Pod, known *sondev1.GateResult, now time.Time) time.Time {
+// gateRecheck is when a gate that does not seem to start must be read again; zero if there is none.
+func gateRecheck(capture sondev1.Capture, pod *corev1.Pod, known *sondev1.GateResult, now time.Time) time.Time {
 	if known != nil || !gatedBy(capture, pod) {
 		return time.Time{}
 	}
 	for _, s := range pod.Status.InitContainerStatuses {
-		if late := gateLate(capture, pod); s.State.Waiting != nil && now.Before(late) {
+		if late := gateDeadline(capture, pod); s.State.Waiting != nil && now.Before(late) {
 			return late
 		}
 	}
 	return time.Time{}
 }
 
-// replaces reports whether a Pod is to make way for one without a gate: its own cannot start, which everybody can read by
-// now, so that no gate is put into the next one; that next one will come; and it may start untraced.
-func replaces(capture sondev1.Capture, pod *corev1.Pod, before, now *sondev1.GateResult) bool {
+// mustEvict reports whether a Pod must be replaced by one without a gate: its gate cannot start, the status says so already, its
+// owner will create another Pod, and that Pod may start untraced.
+func mustEvict(capture sondev1.Capture, pod *corev1.Pod, before, now *sondev1.GateResult) bool {
 	return now != nil && now.Outcome == sondev1.GateNotStarted && before != nil && before.Outcome == sondev1.GateNotStarted &&
-		gatedBy(capture, pod) && capture.Common().Gate.OnTimeout != sondev1.GateFail && !gate.Required(pod) && !gatesStill(capture) &&
+		gatedBy(capture, pod) && capture.Common().Gate.OnTimeout != sondev1.GateFail && !gate.Required(pod) && !stillGates(capture) &&
 		pod.Status.Phase == corev1.PodPending && pod.DeletionTimestamp == nil && metav1.GetControllerOfNoCopy(pod) != nil
 }
 
-// planGate adds to a verdict how the Pod's gate ended, and to the plan what is to be done about one that cannot start.
-func (todo *plan) planGate(capture sondev1.Capture, seen observed, p *podSeen, v *outcome.Verdict) {
+// planGate adds to a verdict how the Pod's gate ended, and to the plan the eviction of a Pod whose gate cannot start.
+func (planned *plan) planGate(capture sondev1.Capture, observed observation, p *podState, v *outcome.Verdict) {
 	if capture.Common().Gate == nil || p.pod == nil {
 		return
 	}
 	pod := p.pod.Expand()
-	v.Entry.Gate = observeGate(capture, pod, v.Entry.Gate, seen.now)
-	v.Again = earlier(v.Again, gateAgain(capture, pod, v.Entry.Gate, seen.now))
-	// The Pod alone says it.
-	todo.leaving = todo.leaving || p.before.Gate == nil && v.Entry.Gate != nil && pod.DeletionTimestamp != nil
+	v.Entry.Gate = observeGate(capture, pod, v.Entry.Gate, observed.now)
+	v.Again = earlier(v.Again, gateRecheck(capture, pod, v.Entry.Gate, observed.now))
+	// Only the Pod holds the result.
+	planned.deleting = planned.deleting || p.before.Gate == nil && v.Entry.Gate != nil && pod.DeletionTimestamp != nil
 	switch {
-	case replaces(capture, pod, p.before.Gate, v.Entry.Gate):
-		todo.evict = append(todo.evict, p)
-		v.Again = earlier(v.Again, seen.now.Add(refusedDelay))
+	case mustEvict(capture, pod, p.before.Gate, v.Entry.Gate):
+		planned.evict = append(planned.evict, p)
+		v.Again = earlier(v.Again, observed.now.Add(refusedDelay))
 	case p.before.Gate == nil && v.Entry.Gate != nil && v.Entry.Gate.Outcome == sondev1.GateNotStarted:
-		v.Again = seen.now // what is to be done about it comes after everybody can read it
+		v.Again = observed.now // evict after the status was written
 	}
 }
 
-// gatesStill reports whether the capture's status has new Pods gated.
-func gatesStill(capture sondev1.Capture) bool {
+// stillGates reports whether new Pods still get a gate, as the status says.
+func stillGates(capture sondev1.Capture) bool {
 	return !apimeta.IsStatusConditionFalse(capture.CaptureStatus().Conditions, sondev1.ConditionGating)
 }
 
 // +kubebuilder:rbac:groups="",resources=pods/eviction,verbs=create
 
-// evict has a Pod replaced by its owner. An eviction is less than a deletion: budgets for disruptions hold it up, but for
-// Pods that have not started, as this one.
-func (r *Reconciler) evict(ctx context.Context, p *podSeen) error {
+// evict lets the owner replace a Pod. Unlike a deletion, an eviction respects disruption budgets; these do not protect a Pod that
+// has not started.
+func (r *Reconciler) evict(ctx context.Context, p *podState) error {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.pod.GetNamespace(), Name: p.pod.GetName()}}
 	err := r.SubResource("eviction").Create(ctx, pod, &policyv1.Eviction{
 		ObjectMeta:    pod.ObjectMeta,
 		DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &p.uid}},
 	})
 	switch {
-	case sweep.IsGone(err), apierrors.IsConflict(err), apierrors.IsTooManyRequests(err): // gone by itself, or it is tried again
+	case sweep.IsGone(err), apierrors.IsConflict(err), apierrors.IsTooManyRequests(err): // gone by itself, or retried
 		return nil
 	case err != nil:
 		return fmt.Errorf("evict pod %s/%s, whose gate cannot start: %w", pod.Namespace, pod.Name, err)
@@ -160,57 +160,57 @@ func (r *Reconciler) evict(ctx context.Context, p *podSeen) error {
 	return nil
 }
 
-// announceGate tells of gates that cannot start, once for each Pod.
-func (r *Reconciler) announceGate(before, capture sondev1.Capture) {
+// recordGateEvents records gates that cannot start, once for each Pod.
+func (r *Reconciler) recordGateEvents(before, capture sondev1.Capture) {
 	known := map[string]bool{}
 	for i := range before.CaptureStatus().Pods {
 		e := &before.CaptureStatus().Pods[i]
 		known[e.UID] = e.Gate != nil
 	}
-	told := 0
+	sent := 0
 	for i := range capture.CaptureStatus().Pods {
 		e := &capture.CaptureStatus().Pods[i]
-		if e.Gate == nil || e.Gate.Outcome != sondev1.GateNotStarted || known[e.UID] || told == maxPodEvents {
+		if e.Gate == nil || e.Gate.Outcome != sondev1.GateNotStarted || known[e.UID] || sent == maxPodEvents {
 			continue
 		}
-		told++
-		then := "it is replaced by one without a gate, if it has an owner that makes a new one; else delete it"
-		if gatesStill(capture) {
-			then = "it must not start untraced: see its init container " + gateconfig.ContainerName + " for why, or delete the Trace and then the Pod"
+		sent++
+		next := "its owner replaces it by a Pod without a gate; if it has no owner, delete it"
+		if stillGates(capture) {
+			next = "it must not start untraced: see its init container " + gateconfig.ContainerName + " for why, or delete the Trace and then the Pod"
 		}
-		r.Recorder.Eventf(capture, nil, corev1.EventTypeWarning, sondev1.ReasonGateNotStarted, r.Kind.action, "The gate of Pod %s cannot start; %s", e.Name, then)
+		r.Recorder.Eventf(capture, nil, corev1.EventTypeWarning, sondev1.ReasonGateNotStarted, r.Kind.action, "The gate of Pod %s cannot start; %s", e.Name, next)
 	}
 }
 
-// gatingCondition says whether new Pods of the target wait for their tracer. The webhook goes by it, on every replica.
-func gatingCondition(capture sondev1.Capture, seen observed, todo plan) finding {
+// gatingCondition says whether new Pods of the target wait for their tracer. The webhook of every replica reads it.
+func gatingCondition(capture sondev1.Capture, observed observation, planned plan) finding {
 	status := capture.CaptureStatus()
 	if status.Phase.Final() {
 		return finding{metav1.ConditionFalse, sondev1.ReasonEnded, "the trace is over"}
 	}
-	if seen.admission.refused() {
-		return finding{metav1.ConditionFalse, seen.admission.reason, seen.admission.message}
+	if observed.admission.refused() {
+		return finding{metav1.ConditionFalse, observed.admission.reason, observed.admission.message}
 	}
 	if capture.Common().Stop {
 		return finding{metav1.ConditionFalse, sondev1.ReasonStopped, "the trace was stopped"}
 	}
-	// It stays: the Pods of which it was said are gone, and those that came for them would be next.
+	// Keep the condition: its Pods are gone, and their replacements would fail in the same way.
 	if c := apimeta.FindStatusCondition(status.Conditions, sondev1.ConditionGating); c != nil && c.Reason == sondev1.ReasonGateNotStarted {
 		return finding{c.Status, c.Reason, c.Message}
 	}
-	for i := range todo.entries {
-		e := &todo.entries[i]
+	for i := range planned.entries {
+		e := &planned.entries[i]
 		switch {
 		case e.Gate != nil && e.Gate.Outcome == sondev1.GateNotStarted && capture.Common().Gate.OnTimeout != sondev1.GateFail:
 			return finding{metav1.ConditionFalse, sondev1.ReasonGateNotStarted, fmt.Sprintf(
-				"the gate of Pod %s could not start, so no further Pod is gated; see the Pod's init container %s for why, and create a new Trace", e.Name, gateconfig.ContainerName)}
-		case waits(*e) && e.Reason == sondev1.ReasonQueued:
-			return finding{metav1.ConditionFalse, e.Reason, "Pods that wait for a trace that waits itself would wait in vain: " + e.Message}
+				"the gate of Pod %s could not start, so no more Pods are gated; see the Pod's init container %s for why, and create a new Trace", e.Name, gateconfig.ContainerName)}
+		case isQueued(*e) && e.Reason == sondev1.ReasonQueued:
+			return finding{metav1.ConditionFalse, e.Reason, "the trace itself is queued, so no Pod waits for it: " + e.Message}
 		}
 	}
-	if !capture.Common().FollowPods && !todo.start.IsZero() {
+	if !capture.Common().FollowPods && !planned.start.IsZero() {
 		return finding{metav1.ConditionFalse, sondev1.ReasonNotFollowed, "followPods is false: no Pod that joins is traced, so none waits"}
 	}
 	return finding{metav1.ConditionTrue, sondev1.ReasonGating, fmt.Sprintf(
-		"Pods of the target that are made from a few seconds after this on wait for their tracer, for up to %v each", gateTimeout(capture))}
+		"Pods of the target that are created a few seconds from now or later wait for their tracer, for up to %v each", gateTimeout(capture))}
 }

@@ -155,7 +155,7 @@ func TestGateIsShown(t *testing.T) {
 	if e := w.trace().Status.Pods[0]; !cmp.Equal(want, e.Gate) || e.Phase != sondev1.PhaseCapturing {
 		t.Errorf("entry %+v, gate %+v", e, e.Gate)
 	}
-	if strings.Contains(w.told(), sondev1.ReasonGateNotStarted) {
+	if strings.Contains(w.sent(), sondev1.ReasonGateNotStarted) {
 		t.Error("an Event tells of trouble")
 	}
 }
@@ -164,11 +164,11 @@ func TestGateIsShown(t *testing.T) {
 func TestGateOfAPodThatLeaves(t *testing.T) {
 	kept := func(p *corev1.Pod) { p.Finalizers = []string{"example.test/kept"} }
 	objects := deployment()
-	for i := range 3 * freely {
+	for i := range 3 * freePods {
 		objects = append(objects, webPod(fmt.Sprintf("web-%d", i), kept, gated(corev1.ContainerState{Running: &corev1.ContainerStateRunning{}})))
 	}
 	w := newWorld(t, newTrace(), objects...)
-	w.r.pace = newPace(w.clock)
+	w.r.throttle = newThrottle(w.clock)
 	w.settle()
 	gateOf := func(name string) *sondev1.GateResult {
 		pods := w.trace().Status.Pods
@@ -238,8 +238,8 @@ func TestPodWhoseGateCannotStart(t *testing.T) {
 			if got := w.gating(); got != tc.wantGating {
 				t.Errorf("Gating is %q, want %q", got, tc.wantGating)
 			}
-			if told := strings.Count(w.told(), sondev1.ReasonGateNotStarted); (told == 0) != tc.wantNoEvent || told > 1 {
-				t.Errorf("%d Events tell of it", told)
+			if sent := strings.Count(w.sent(), sondev1.ReasonGateNotStarted); (sent == 0) != tc.wantNoEvent || sent > 1 {
+				t.Errorf("%d Events tell of it", sent)
 			}
 		})
 	}

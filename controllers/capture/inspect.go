@@ -23,26 +23,25 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/keeperapi"
 )
 
-// maxEventReads bounds how many Jobs of a capture are looked into in one pass: where the Pods of many
-// Jobs are refused, it is for one reason.
+// maxEventReads bounds how many Jobs have their Events read in one pass: many Jobs are refused for the same reason.
 const maxEventReads = 3
 
 // recountsFor bounds how long a pass waits for keepers to count.
 const recountsFor = 20 * time.Second
 
-// Field selectors that the API server has for Events.
+// Field selectors of the API server for Events.
 const (
 	eventObjectUID = "involvedObject.uid"
 	eventReason    = "reason"
 )
 
-// observePods looks closer at the Pods with which something seems to be wrong.
-func (r *Reconciler) observePods(ctx context.Context, capture sondev1.Capture, seen *observed) error {
+// observePods reads more about those Pods whose verdict needs it.
+func (r *Reconciler) observePods(ctx context.Context, capture sondev1.Capture, observed *observation) error {
 	eventReads := 0
-	var recounts []*podSeen
+	var recounts []*podState
 	classes := map[string]bool{}
 	var errs []error
-	for _, p := range seen.pods {
+	for _, p := range observed.pods {
 		if p.pod != nil {
 			spec := p.pod.Spec()
 			p.onNode = r.Kind.OnNode(&spec)
@@ -51,30 +50,30 @@ func (r *Reconciler) observePods(ctx context.Context, capture sondev1.Capture, s
 			continue
 		}
 		errs = append(errs, r.observeTargetPod(ctx, capture, p), r.observeJob(ctx, p))
-		s := seen.about(capture, p, "")
-		if outcome.NeedsNode(s, seen.now) {
+		s := observed.judgeInput(capture, p, "")
+		if outcome.NeedsNode(s, observed.now) {
 			errs = append(errs, r.observeNode(ctx, p))
 		}
-		if outcome.NeedsEvents(s, seen.now) && eventReads < maxEventReads {
+		if outcome.NeedsEvents(s, observed.now) && eventReads < maxEventReads {
 			eventReads++
 			errs = append(errs, r.observeRefusal(ctx, p))
 		}
-		if outcome.NeedsRecount(s) && seen.secret != "" {
+		if outcome.NeedsRecount(s) && observed.secret != "" {
 			recounts = append(recounts, p)
 		}
-		if p.lacksJob() {
+		if p.needsJob() {
 			errs = append(errs, r.observeRuntime(ctx, p, classes))
 		}
 		if p.onNode != "" {
-			errs = append(errs, seen.admission.reviewNodes(ctx, r.Kind.Verb))
+			errs = append(errs, observed.admission.reviewNodes(ctx, r.Kind.Verb))
 		}
 	}
-	r.observeFiles(ctx, seen.secret, recounts)
+	r.observeFiles(ctx, observed.secret, recounts)
 	return errors.Join(errs...)
 }
 
-// observeTargetPod finds out whether a Pod that is no longer the target's is gone or only let go.
-func (r *Reconciler) observeTargetPod(ctx context.Context, capture sondev1.Capture, p *podSeen) error {
+// observeTargetPod finds out whether a Pod that left the target is gone or still runs.
+func (r *Reconciler) observeTargetPod(ctx context.Context, capture sondev1.Capture, p *podState) error {
 	if p.pod != nil {
 		return nil
 	}
@@ -91,8 +90,8 @@ func (r *Reconciler) observeTargetPod(ctx context.Context, capture sondev1.Captu
 	return nil
 }
 
-// observeJob asks the API server for a Job that should be there: the cache may not have it yet.
-func (r *Reconciler) observeJob(ctx context.Context, p *podSeen) error {
+// observeJob reads live a Job that should exist: the cache may not have it yet.
+func (r *Reconciler) observeJob(ctx context.Context, p *podState) error {
 	if p.job != nil || p.before.Job == "" {
 		return nil
 	}
@@ -110,13 +109,13 @@ func (r *Reconciler) observeJob(ctx context.Context, p *podSeen) error {
 	return nil
 }
 
-func (r *Reconciler) observeNode(ctx context.Context, p *podSeen) error {
+func (r *Reconciler) observeNode(ctx context.Context, p *podState) error {
 	var node corev1.Node
 	err := r.Live.Get(ctx, client.ObjectKey{Name: p.before.Node}, &node)
 	if sweep.IgnoreGone(err) != nil {
 		return fmt.Errorf("get node %s: %w", p.before.Node, err)
 	}
-	p.node = outcome.NodeLost // also when it is not there: then it has no conditions
+	p.node = outcome.NodeLost // also if it does not exist, since it has no conditions then
 	for _, c := range node.Status.Conditions {
 		if c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue {
 			p.node = outcome.NodeReady
@@ -125,20 +124,19 @@ func (r *Reconciler) observeNode(ctx context.Context, p *podSeen) error {
 	return nil
 }
 
-// observeFiles has the keepers of killed probes count what their files hold, for recountsFor at most: what has not
-// been counted by then is asked for again by the next pass, and does not hold up what this one has to write.
-func (r *Reconciler) observeFiles(ctx context.Context, secret string, pods []*podSeen) {
+// observeFiles lets the keepers of killed probes count their files, for recountsFor at most. The next pass asks again for the
+// rest, so that this one is not delayed.
+func (r *Reconciler) observeFiles(ctx context.Context, secret string, pods []*podState) {
 	ctx, cancel := context.WithTimeout(ctx, recountsFor)
 	defer cancel()
-	inParallel(r.Parallelism, pods, func(p *podSeen) error {
+	inParallel(r.Parallelism, pods, func(p *podState) error {
 		r.observeFilesOf(ctx, secret, p)
 		return nil
 	})
 }
 
-// observeFilesOf asks one keeper. One of an older version, which does not know how, leaves it at what the probe had told
-// last.
-func (r *Reconciler) observeFilesOf(ctx context.Context, secret string, p *podSeen) {
+// observeFilesOf asks one keeper. For a keeper of an older version, which cannot count, the probe's last account stays.
+func (r *Reconciler) observeFilesOf(ctx context.Context, secret string, p *podState) {
 	acc, err := r.Keepers.Recount(ctx, p.agent.IP(), secret)
 	var answer *keeperapi.StatusError
 	switch {
@@ -146,13 +144,13 @@ func (r *Reconciler) observeFilesOf(ctx context.Context, secret string, p *podSe
 		p.recounted = &acc
 	case errors.As(err, &answer) && answer.Code == http.StatusNotFound:
 	default:
-		p.uncounted = true
-		ctrl.LoggerFrom(ctx).Info("Having the files of a killed probe counted failed", "Pod", p.before.Name, "error", err.Error())
+		p.recountPending = true
+		ctrl.LoggerFrom(ctx).Info("Counting the files of a killed probe failed", "Pod", p.before.Name, "error", err.Error())
 	}
 }
 
-// observeRefusal reads why the Job controller cannot create the agent's Pod: admission, quota, SCC.
-func (r *Reconciler) observeRefusal(ctx context.Context, p *podSeen) error {
+// observeRefusal reads why the Job controller cannot create the agent's Pod, for example a quota or an SCC.
+func (r *Reconciler) observeRefusal(ctx context.Context, p *podState) error {
 	var list corev1.EventList
 	err := r.Live.List(ctx, &list, client.InNamespace(r.Options.Namespace),
 		client.MatchingFields{eventObjectUID: string(p.job.GetUID()), eventReason: "FailedCreate"})
@@ -169,8 +167,8 @@ func (r *Reconciler) observeRefusal(ctx context.Context, p *podSeen) error {
 	return nil
 }
 
-// observeRuntime reads the Pod's RuntimeClass; known holds what was found for other Pods.
-func (r *Reconciler) observeRuntime(ctx context.Context, p *podSeen, known map[string]bool) error {
+// observeRuntime reads the Pod's RuntimeClass. known caches the answers for other Pods.
+func (r *Reconciler) observeRuntime(ctx context.Context, p *podState, known map[string]bool) error {
 	class := p.pod.Spec().RuntimeClassName
 	if class == nil {
 		return nil
@@ -189,7 +187,7 @@ func (r *Reconciler) observeRuntime(ctx context.Context, p *podSeen, known map[s
 	return nil
 }
 
-// runtimeHandler of a RuntimeClass; empty when the class is gone, and its name has to tell.
+// runtimeHandler returns the handler of a RuntimeClass; empty if the class is gone.
 func (r *Reconciler) runtimeHandler(ctx context.Context, name string) (string, error) {
 	var class nodev1.RuntimeClass
 	err := r.Live.Get(ctx, client.ObjectKey{Name: name}, &class)

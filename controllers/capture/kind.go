@@ -11,40 +11,38 @@ import (
 	"github.com/sonde-operator/sonde/internal/kind"
 )
 
-// Kind is what a Reconciler does for one kind of captures and not for the others. Each kind has a function here
-// that makes its value, as PacketCaptures.
+// Kind is what a Reconciler does for one kind of captures only. PacketCaptures and Traces return the values.
 type Kind struct {
 	kind.Capture
 	// action of all Events on captures.
 	action string
 	// details of a new capture for the audit log, as its keys and values.
 	details func(capture sondev1.Capture) []any
-	// compile finds out what the probes are to be told beyond the spec. An error means that nobody knows.
+	// compile returns what the probes need beyond the spec. After an error the pass is retried.
 	compile func(ctx context.Context, capture sondev1.Capture) (compiled, error)
-	// configure is what the probes of a capture are told; the requester is a user name.
+	// configure returns the configuration of the probes; requester is a user name.
 	configure func(o agentjob.Options, capture sondev1.Capture, requester string, c compiled) agentjob.Marshaler
 }
 
-// compiled is what was found out for the probes of a capture.
+// compiled is the input of the probes of a capture that does not stand in its spec.
 type compiled struct {
 	// programs of the filter by link type.
 	programs map[int32]string
-	// unusable says why nothing can be captured by this spec, and note what its requester should know of it. Neither is
-	// there where its reason is empty.
+	// unusable says why this spec cannot capture anything, note is a warning for the requester. An empty reason means none.
 	unusable, note remark
 }
 
 // remark is a reason, and a message for people.
 type remark struct{ reason, message string }
 
-// onNode says how a Pod is one with its node, by the field that makes it so (kind.Capture.OnNode).
+// onNode says what a Pod shares with its node, by the field that causes it (kind.Capture.OnNode).
 var onNode = map[string]string{
 	kind.FieldHostNetwork: "the Pod uses its node's network",
 	kind.FieldHostPID:     "the Pod sees its node's processes",
 }
 
-// controller names the controller of the kind, and the queue that it has.
+// controller names the kind's controller and its queue.
 func (k Kind) controller() string { return strings.ToLower(k.Name) }
 
-// fieldOwner of what the controller writes into captures.
+// fieldOwner of the fields that the controller writes into captures.
 func (k Kind) fieldOwner() client.FieldOwner { return client.FieldOwner("sonde-" + k.controller()) }

@@ -14,7 +14,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/target"
 )
 
-// scrapeTimeout bounds a scrape's reads, which are of the cache.
+// scrapeTimeout bounds the reads of a scrape.
 const scrapeTimeout = 5 * time.Second
 
 var (
@@ -27,8 +27,8 @@ var phases = []sondev1.Phase{
 	sondev1.PhasePending, sondev1.PhaseCapturing, sondev1.PhaseCompleted, sondev1.PhaseIncomplete, sondev1.PhaseFailed,
 }
 
-// Metrics reads what it tells from the cache at each scrape, so that every replica tells the same and
-// a restart loses nothing. It implements prometheus.Collector.
+// Metrics reads the cache at each scrape, so that all replicas report the same and a restart loses nothing. It implements
+// prometheus.Collector.
 type Metrics struct {
 	Reader client.Reader
 	// Namespace of the operator.
@@ -66,7 +66,7 @@ func (m Metrics) Collect(out chan<- prometheus.Metric) {
 	for _, phase := range phases {
 		out <- prometheus.MustNewConstMetric(capturesMetric, prometheus.GaugeValue, float64(byPhase[phase]), string(phase))
 	}
-	// One part of a capture's after the other: together they would be most of a scrape's memory.
+	// One part after the other: all Jobs at once would take most of a scrape's memory.
 	n := 0
 	for _, capture := range captures {
 		for _, part := range target.Parts(capture.GetUID()) {

@@ -20,28 +20,26 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/privilege"
 )
 
-// engineClsact attaches what stays when its probe is killed. Of a probe that has not said which engine it has, any that it may
-// have is taken for it.
+// engineClsact leaves its programs attached when the probe is killed. A probe that reported no engine may have used it.
 const engineClsact = "clsact"
 
-// planSweep has swept after a probe that was killed and may have left something in the kernel.
-func (todo *plan) planSweep(capture sondev1.Capture, p *podSeen, v *outcome.Verdict) {
+// planNodeSweep plans a sweep after a killed probe that may have left something in the kernel.
+func (planned *plan) planNodeSweep(capture sondev1.Capture, p *podState, v *outcome.Verdict) {
 	if e := capture.Common().Engine; !v.Interrupted || e != sondev1.EngineAuto && e != sondev1.EngineBPF {
 		return
 	}
 	if v.Entry.Engine == engineClsact || v.Entry.Engine == "" {
-		todo.sweep = append(todo.sweep, p)
+		planned.sweep = append(planned.sweep, p)
 	}
 }
 
-// sweepAfter makes a Job for each probe that was killed and may have left something. It is made before the verdict is written, once
-// for a probe by its name. Where it cannot be made nothing waits for it: what is left does no harm, and the next probe there takes
-// it away.
-func (r *Reconciler) sweepAfter(ctx context.Context, capture sondev1.Capture, pods []*podSeen) {
+// sweepNodes creates a sweep Job for each of these probes, before the verdict is written. The Job's name makes it unique for a
+// probe. A failure is only logged: the leftovers are harmless, and the next probe on the Pod removes them.
+func (r *Reconciler) sweepNodes(ctx context.Context, capture sondev1.Capture, pods []*podState) {
 	if r.Options.Privilege == privilege.Capabilities {
-		return // with which nothing can be attached at clsact
+		return // these probes cannot attach at clsact
 	}
-	errs := inParallel(r.Parallelism, pods, func(p *podSeen) error { return r.sweep(ctx, capture, p) })
+	errs := inParallel(r.Parallelism, pods, func(p *podState) error { return r.sweepNode(ctx, capture, p) })
 	for i, err := range errs {
 		if err != nil {
 			ctrl.LoggerFrom(ctx).Error(err, "Sweeping after a killed probe failed", "Pod", pods[i].before.Name, "node", pods[i].before.Node)
@@ -49,13 +47,13 @@ func (r *Reconciler) sweepAfter(ctx context.Context, capture sondev1.Capture, po
 	}
 }
 
-func (r *Reconciler) sweep(ctx context.Context, capture sondev1.Capture, p *podSeen) error {
+func (r *Reconciler) sweepNode(ctx context.Context, capture sondev1.Capture, p *podState) error {
 	host, err := r.onHostNetwork(ctx, p)
 	if err != nil {
 		return err
 	}
 	if p.pod == nil && p.gone && !host {
-		return nil // its network namespace is gone, and with it all that was there
+		return nil // the network namespace is gone with everything attached to it
 	}
 	job := agentjob.Sweep(r.Options, capture, agentjob.SweepPlan{
 		Name: naming.Sweep(p.uid, capture.GetUID()), TargetNamespace: capture.Common().TargetNamespace, Pod: p.before.Name,
@@ -68,8 +66,8 @@ func (r *Reconciler) sweep(ctx context.Context, capture sondev1.Capture, p *podS
 	return nil
 }
 
-// onHostNetwork reports whether the Pod is, or was, on its node's network: then its Job says so.
-func (r *Reconciler) onHostNetwork(ctx context.Context, p *podSeen) (bool, error) {
+// onHostNetwork reports whether the Pod uses, or used, its node's network. For a Pod that is gone, the Job says it.
+func (r *Reconciler) onHostNetwork(ctx context.Context, p *podState) (bool, error) {
 	if p.pod != nil {
 		return p.onNode == kind.FieldHostNetwork, nil
 	}

@@ -26,120 +26,120 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/duration"
 )
 
-// errBehind: what the pass works on is not what the API server has.
-var errBehind = errors.New("the cache is behind")
+// errStaleCache reports that the capture of the pass is not the one that the API server has.
+var errStaleCache = errors.New("the cache is stale")
 
-// observed is everything that one pass reads.
-type observed struct {
+// observation is everything that one pass reads.
+type observation struct {
 	now              time.Time
 	duration, retain time.Duration
 	admission        admission
 	workload         target.Workload
-	pods             []*podSeen // of the target, of the status and of the Jobs, by name
-	jobs             int        // that were made for the capture
-	firstJob         time.Time  // when the first of them was
-	// room for further Jobs.
+	pods             []*podState // of the target, of the status and of the Jobs, by name
+	jobs             int         // of the capture
+	firstJob         time.Time   // when the first of them was created
+	// room for more Jobs.
 	room room
-	// configMap and secret are the names of the capture's own, where there are some.
+	// configMap and secret are the names of the capture's own objects; empty if they do not exist.
 	configMap, secret string
-	// compiled is what the probes are to be told beyond the spec, as long as there is no ConfigMap.
+	// compiled is set while there is no ConfigMap.
 	compiled compiled
 }
 
-// podSeen is one Pod that is, or was, captured or to be.
-type podSeen struct {
+// podState is one Pod that is, was or may be captured.
+type podState struct {
 	uid types.UID
 	// What the cache hands out of a Pod or a Job takes ten times what is kept of it here, and a capture may have thousands.
 	pod    *slim.Pod // nil unless it is a live Pod of the target
 	gone   bool      // it has ended or does not exist any more
-	known  bool      // it has an entry in the status
+	known  bool      // the status has an entry for it
 	before sondev1.PodResult
 	job    *slim.Job
 	agent  *slim.Pod
 	node   outcome.Node
-	// refusal is why the Job has no Pod.
+	// refusal says why the Job has no Pod.
 	refusal string
-	// recounted is what the files of a killed probe hold; uncounted says that its keeper did not answer.
-	recounted *account.Account
-	uncounted bool
-	// onNode is the field by which the Pod is one with its node; empty if it is not.
+	// recounted is the keeper's count of a killed probe's files; recountPending reports that the keeper did not answer.
+	recounted      *account.Account
+	recountPending bool
+	// onNode is the field by which the Pod shares its node's namespaces; empty if it does not.
 	onNode string
-	// sandbox is the RuntimeClass, where it is a sandbox.
+	// sandbox is the name of the RuntimeClass if it is a sandbox.
 	sandbox string
 }
 
-// lacksJob reports whether a Job may have to be made for the Pod.
-func (p *podSeen) lacksJob() bool {
+// needsJob reports whether the Pod may need a Job.
+func (p *podState) needsJob() bool {
 	return p.pod != nil && p.job == nil && !p.before.Phase.Final()
 }
 
-// made reports whether a Job was made for the Pod, as far as can be seen.
-func (p *podSeen) made() bool { return p.job != nil || p.agent != nil || p.before.Job != "" }
+// hadJob reports whether a Job was created for the Pod, as far as the pass knows.
+func (p *podState) hadJob() bool { return p.job != nil || p.agent != nil || p.before.Job != "" }
 
-// leaving reports whether the Job, or its Pod, is being deleted.
-func (p *podSeen) leaving() bool {
+// deleting reports whether the Job or its Pod is being deleted.
+func (p *podState) deleting() bool {
 	return p.job != nil && p.job.GetDeletionTimestamp() != nil || p.agent != nil && p.agent.GetDeletionTimestamp() != nil
 }
 
-// observe reads what was made for the capture from the cache, or live; all else from where it is fresh enough.
-func (r *Reconciler) observe(ctx context.Context, capture sondev1.Capture, live bool) (observed, error) {
-	seen := observed{now: r.Clock.Now()}
+// observe reads the objects of the capture from the cache, or live; everything else from where it is fresh enough.
+func (r *Reconciler) observe(ctx context.Context, capture sondev1.Capture, live bool) (observation, error) {
+	observed := observation{now: r.Clock.Now()}
 	var err error
 	common := capture.Common()
-	if seen.duration, err = r.Ceilings.DurationOf(common); err != nil {
-		return seen, fmt.Errorf("spec.duration: %w", err)
+	if observed.duration, err = r.Ceilings.DurationOf(common); err != nil {
+		return observed, fmt.Errorf("spec.duration: %w", err)
 	}
-	if seen.retain, err = duration.Parse(common.RetainFor); err != nil {
-		return seen, fmt.Errorf("spec.retainFor: %w", err)
+	if observed.retain, err = duration.Parse(common.RetainFor); err != nil {
+		return observed, fmt.Errorf("spec.retainFor: %w", err)
 	}
 	if !capture.CaptureStatus().Phase.Final() {
-		if seen.admission, err = r.admit(ctx, capture, r.Recent); err != nil {
-			return seen, err
+		if observed.admission, err = r.admit(ctx, capture, r.Recent); err != nil {
+			return observed, err
 		}
-		// Whoever is not admitted does not learn whether the target exists.
-		if !seen.admission.refused() {
-			if seen.workload, err = target.Resolve(ctx, r.Client, common.TargetNamespace, common.Target); err != nil {
-				return seen, err
+		// A requester who is not admitted must not learn whether the target exists.
+		if !observed.admission.refused() {
+			if observed.workload, err = target.Resolve(ctx, r.Client, common.TargetNamespace, common.Target); err != nil {
+				return observed, err
 			}
 		}
 	}
-	if err := r.observeOwned(ctx, capture, live, &seen); err != nil {
-		return seen, err
+	if err := r.observeOwned(ctx, capture, live, &observed); err != nil {
+		return observed, err
 	}
 	if capture.CaptureStatus().Phase.Final() {
-		return seen, nil
+		return observed, nil
 	}
-	if err := r.observeRoom(ctx, capture, &seen); err != nil {
-		return seen, err
+	if err := r.observeRoom(ctx, capture, &observed); err != nil {
+		return observed, err
 	}
-	if seen.hasRoom() {
-		// A Job is never made by a right of a minute ago, nor for a capture that was stopped or deleted since.
+	if observed.mayCreateJobs() {
+		// A Job is created only by a right reviewed now, and not for a capture that was stopped or deleted meanwhile.
 		if err = r.upToDate(ctx, capture); err != nil {
-			return seen, err
+			return observed, err
 		}
-		if seen.admission, err = r.admit(ctx, capture, r.Access); err != nil {
-			return seen, err
+		if observed.admission, err = r.admit(ctx, capture, r.Access); err != nil {
+			return observed, err
 		}
 	}
-	return seen, errors.Join(r.observePods(ctx, capture, &seen), r.compile(ctx, capture, &seen))
+	return observed, errors.Join(r.observePods(ctx, capture, &observed), r.compile(ctx, capture, &observed))
 }
 
-// upToDate fails with a conflict when the pass sees an older capture than there is.
+// upToDate fails with a conflict if the capture changed since the pass read it.
 func (r *Reconciler) upToDate(ctx context.Context, capture sondev1.Capture) error {
-	there, err := r.metadataOf(ctx, capture)
+	current, err := r.metadataOf(ctx, capture)
 	if sweep.IgnoreGone(err) != nil {
-		return fmt.Errorf("look whether the capture has changed: %w", err)
+		return fmt.Errorf("read the current version of the capture: %w", err)
 	}
-	if err != nil || there.UID != capture.GetUID() || there.ResourceVersion != capture.GetResourceVersion() {
-		return apierrors.NewConflict(schema.GroupResource{Group: sondev1.GroupVersion.Group, Resource: r.Kind.Resource}, capture.GetName(), errBehind)
+	if err != nil || current.UID != capture.GetUID() || current.ResourceVersion != capture.GetResourceVersion() {
+		return apierrors.NewConflict(schema.GroupResource{Group: sondev1.GroupVersion.Group, Resource: r.Kind.Resource}, capture.GetName(), errStaleCache)
 	}
 	return nil
 }
 
-// observeOwned finds what was made for the capture, by its UID.
-func (r *Reconciler) observeOwned(ctx context.Context, capture sondev1.Capture, live bool, seen *observed) error {
+// observeOwned finds the objects of the capture by its UID.
+func (r *Reconciler) observeOwned(ctx context.Context, capture sondev1.Capture, live bool, observed *observation) error {
 	pods := podSet{}
-	pods.know(capture, seen.workload.Pods)
+	pods.addKnown(capture, observed.workload.Pods)
 	whole := []client.ListOption{client.MatchingFields{target.IndexCapture: string(capture.GetUID())}}
 	parts := target.Parts(capture.GetUID())
 	for _, made := range []struct {
@@ -150,8 +150,8 @@ func (r *Reconciler) observeOwned(ctx context.Context, capture sondev1.Capture, 
 		{&batchv1.JobList{}, parts, func(o runtime.Object) {
 			if job, ok := o.(*batchv1.Job); ok {
 				pods.addJob(target.SlimJob(job))
-				seen.jobs++
-				seen.firstJob = earlier(seen.firstJob, job.CreationTimestamp.Time)
+				observed.jobs++
+				observed.firstJob = earlier(observed.firstJob, job.CreationTimestamp.Time)
 			}
 		}},
 		{&corev1.PodList{}, parts, func(o runtime.Object) {
@@ -159,19 +159,19 @@ func (r *Reconciler) observeOwned(ctx context.Context, capture sondev1.Capture, 
 				pods.addAgent(target.SlimPod(agent))
 			}
 		}},
-		{metadataList("ConfigMap"), whole, nameInto(&seen.configMap)},
-		{metadataList("Secret"), whole, nameInto(&seen.secret)},
+		{metadataList("ConfigMap"), whole, keepName(&observed.configMap)},
+		{metadataList("Secret"), whole, keepName(&observed.secret)},
 	} {
 		if err := r.eachOwned(ctx, capture, live, made.list, made.by, made.visit); err != nil {
 			return fmt.Errorf("list objects of the capture: %w", err)
 		}
 	}
-	seen.pods = pods.sorted()
+	observed.pods = pods.sorted()
 	return nil
 }
 
-// nameInto keeps the name of the first object that it is called with.
-func nameInto(name *string) func(runtime.Object) {
+// keepName returns a function that stores the name of the first object that it gets.
+func keepName(name *string) func(runtime.Object) {
 	return func(o runtime.Object) {
 		if m, ok := o.(*metav1.PartialObjectMetadata); ok && *name == "" {
 			*name = m.Name
@@ -179,8 +179,8 @@ func nameInto(name *string) func(runtime.Object) {
 	}
 }
 
-// eachOwned visits what was made for the capture, as the cache has it, part by part, or as the API server has it: all of
-// it would be more than the manager has for all that it does. Who wants to keep an object makes it small.
+// eachOwned visits the objects of the capture, in the cache part by part or live page by page: all at once would exceed the
+// manager's memory. A visitor that keeps an object must strip it first.
 func (r *Reconciler) eachOwned(ctx context.Context, capture sondev1.Capture, live bool, empty client.ObjectList, by []client.ListOption,
 	visit func(runtime.Object),
 ) error {
@@ -195,7 +195,7 @@ func (r *Reconciler) eachOwned(ctx context.Context, capture sondev1.Capture, liv
 		})
 	}
 	in := client.InNamespace(r.Options.Namespace)
-	if live { // where there is no index
+	if live { // the API server has no index
 		var unreadable error
 		err := paging.Each(ctx, r.Live, fresh, func(page client.ObjectList) {
 			unreadable = errors.Join(unreadable, each(page))
@@ -214,16 +214,16 @@ func (r *Reconciler) eachOwned(ctx context.Context, capture sondev1.Capture, liv
 	return nil
 }
 
-// compile finds out what the probes are to be told, while there is no ConfigMap that holds it.
-func (r *Reconciler) compile(ctx context.Context, capture sondev1.Capture, seen *observed) (err error) {
-	if seen.configMap != "" || len(seen.workload.Pods) == 0 || seen.admission.refused() {
+// compile fills observed.compiled while there is no ConfigMap that holds it.
+func (r *Reconciler) compile(ctx context.Context, capture sondev1.Capture, observed *observation) (err error) {
+	if observed.configMap != "" || len(observed.workload.Pods) == 0 || observed.admission.refused() {
 		return nil
 	}
-	seen.compiled, err = r.Kind.compile(ctx, capture)
+	observed.compiled, err = r.Kind.compile(ctx, capture)
 	return err
 }
 
-// metadataOf reads live the metadata of the object that has o's kind and name.
+// metadataOf reads live the metadata of the object with o's kind and name.
 func (r *Reconciler) metadataOf(ctx context.Context, o client.Object) (*metav1.PartialObjectMetadata, error) {
 	kind, err := r.GroupVersionKindFor(o)
 	if err != nil {

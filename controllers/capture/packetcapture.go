@@ -10,11 +10,11 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/pcapfilter"
 )
 
-// linkRawFile is the number of raw IP in files (LINKTYPE_RAW), by which probes look up their program;
-// libpcap compiles for it under the number that Linux has for live interfaces.
+// linkRawFile is the number of raw IP in files (LINKTYPE_RAW), by which probes find their program. libpcap compiles for it under
+// Linux' number for live interfaces.
 const linkRawFile = 101
 
-// PacketCaptures is the kind PacketCapture, whose filters are compiled by filters.
+// PacketCaptures is the kind PacketCapture. It compiles filters with filters.
 func PacketCaptures(filters Filters) Kind {
 	return Kind{
 		Capture: kind.PacketCapture, action: "Capture",
@@ -34,7 +34,7 @@ func packetSpec(capture sondev1.Capture) *sondev1.PacketCaptureSpec {
 	return spec
 }
 
-// compileFilter translates the filter, if there is one, for each type of link that Pods have.
+// compileFilter compiles the filter, if there is one, for each link type that Pods have.
 func compileFilter(ctx context.Context, filters Filters, spec *sondev1.PacketCaptureSpec) (compiled, error) {
 	if spec.Filter == "" {
 		return compiled{}, nil
@@ -53,7 +53,7 @@ func compileFilter(ctx context.Context, filters Filters, spec *sondev1.PacketCap
 			c.unusable = remark{sondev1.ReasonFilterNotCompilable, err.Error()}
 			return c, nil
 		case errors.As(err, &syntax):
-			// As "vlan" or "ether host": it means nothing there, so interfaces of that type are left out.
+			// For example "vlan": the filter means nothing there, so the probes skip interfaces of that type.
 		case err != nil:
 			return c, err
 		}

@@ -57,9 +57,9 @@ func TestFirstPass(t *testing.T) {
 			world:     func(w *world) { w.stampErr = stamp.ErrMissing },
 			wantPhase: sondev1.PhaseFailed, wantCondition: [2]string{sondev1.ConditionTargetFound, "Unknown NotAdmitted"},
 		},
-		"the target's namespace was made anew": {
+		"the target's namespace was created again": {
 			world: func(w *world) { w.claim.TargetNamespaceUID = "earlier" }, objects: deployment("web-1"),
-			wantPhase: sondev1.PhaseFailed, wantCondition: [2]string{sondev1.ConditionAdmitted, "False NamespaceReplaced"}, wantMessage: "made anew",
+			wantPhase: sondev1.PhaseFailed, wantCondition: [2]string{sondev1.ConditionAdmitted, "False NamespaceReplaced"}, wantMessage: "created again",
 		},
 		"the target's namespace is gone": {
 			capture:   func(pc *sondev1.PacketCapture) { pc.Namespace, pc.Spec.TargetNamespace = "hub", "gone" },
@@ -234,7 +234,7 @@ func TestEndings(t *testing.T) {
 			happens:   func(w *world) { w.deny["shop"], w.keeperErr = "no more", errors.New("no route") },
 			wantStops: []string{"10.1.1.1 AccessRevoked"}, wantPhase: sondev1.PhaseIncomplete, wantEntries: []string{"web-1 Incomplete AccessRevoked"}, wantReason: "False AccessRevoked",
 		},
-		"the target's namespace is made anew": {
+		"the target's namespace is created again": {
 			happens: func(w *world) { w.claim.TargetNamespaceUID = "earlier" }, account: ended(sondev1.ReasonAccessRevoked),
 			wantStops: []string{"10.1.1.1 AccessRevoked"}, wantPhase: sondev1.PhaseIncomplete, wantEntries: []string{"web-1 Incomplete AccessRevoked"}, wantReason: "False NamespaceReplaced",
 		},
@@ -366,8 +366,8 @@ func TestNotStarted(t *testing.T) {
 	if diff := cmp.Diff([]string{"web-1-qwer"}, w.jobNames()); diff != "" {
 		t.Errorf("jobs (-want +got):\n%s", diff)
 	}
-	if told := w.told(); !strings.Contains(told, "Warning NotStarted Pod web-2") || !strings.Contains(told, "Normal Capturing Capturing") {
-		t.Errorf("told: %s", told)
+	if sent := w.sent(); !strings.Contains(sent, "Warning NotStarted Pod web-2") || !strings.Contains(sent, "Normal Capturing Capturing") {
+		t.Errorf("told: %s", sent)
 	}
 }
 

@@ -10,24 +10,24 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/slim"
 )
 
-// podSet brings together what is known of each Pod, by its UID.
-type podSet map[types.UID]*podSeen
+// podSet holds the state of each Pod by its UID.
+type podSet map[types.UID]*podState
 
-func (s podSet) at(uid types.UID) *podSeen {
+func (s podSet) get(uid types.UID) *podState {
 	if s[uid] == nil {
-		s[uid] = &podSeen{uid: uid, before: sondev1.PodResult{UID: string(uid)}}
+		s[uid] = &podState{uid: uid, before: sondev1.PodResult{UID: string(uid)}}
 	}
 	return s[uid]
 }
 
-// know adds what the status lists, and the Pods that the target has.
-func (s podSet) know(capture sondev1.Capture, live []*slim.Pod) {
+// addKnown adds the Pods of the status and of the target.
+func (s podSet) addKnown(capture sondev1.Capture, live []*slim.Pod) {
 	for _, entry := range capture.CaptureStatus().Pods {
-		p := s.at(types.UID(entry.UID))
+		p := s.get(types.UID(entry.UID))
 		p.before, p.known = entry, true
 	}
 	for _, pod := range live {
-		p := s.at(pod.GetUID())
+		p := s.get(pod.GetUID())
 		p.pod = pod
 		p.before.Name, p.before.Node = pod.GetName(), pod.Node()
 	}
@@ -35,13 +35,13 @@ func (s podSet) know(capture sondev1.Capture, live []*slim.Pod) {
 
 func (s podSet) addJob(job *slim.Job) {
 	of := job.Target()
-	p := s.at(of.UID)
+	p := s.get(of.UID)
 	p.job = job
 	p.before.Name = cmp.Or(p.before.Name, of.Name)
 	p.before.Node = cmp.Or(p.before.Node, of.Node)
 }
 
-// addAgent adds the Pod of a Job that is there already. Of several, the first is the one whose account counts.
+// addAgent adds the Pod of a Job that was added before. If there are several, the account of the first one counts.
 func (s podSet) addAgent(agent *slim.Pod) {
 	p := s[agent.Target().UID]
 	if p == nil {
@@ -53,15 +53,15 @@ func (s podSet) addAgent(agent *slim.Pod) {
 	}
 }
 
-// sorted returns those Pods of which there is a name, by name.
-func (s podSet) sorted() []*podSeen {
-	pods := make([]*podSeen, 0, len(s))
+// sorted returns the Pods whose name is known, by name.
+func (s podSet) sorted() []*podState {
+	pods := make([]*podState, 0, len(s))
 	for uid, p := range s {
 		if uid != "" && p.before.Name != "" {
 			pods = append(pods, p)
 		}
 	}
-	slices.SortFunc(pods, func(a, b *podSeen) int {
+	slices.SortFunc(pods, func(a, b *podState) int {
 		return cmp.Or(cmp.Compare(a.before.Name, b.before.Name), cmp.Compare(a.uid, b.uid))
 	})
 	return pods

@@ -195,7 +195,7 @@ func TestConflict(t *testing.T) {
 	if res := w.pass(); res.RequeueAfter != conflictDelay {
 		t.Errorf("next pass after %v, want %v", res.RequeueAfter, conflictDelay)
 	}
-	if len(w.jobs()) > 0 || w.told() != "" {
+	if len(w.jobs()) > 0 || w.sent() != "" {
 		t.Error("a Job was made before the jobId was stored, or an Event told what is not so")
 	}
 }
@@ -297,8 +297,8 @@ func TestFilterPrograms(t *testing.T) {
 	if diff := cmp.Diff(want, config.Programs); diff != "" {
 		t.Errorf("programs (-want +got):\n%s", diff)
 	}
-	if told := w.told(); !strings.Contains(told, "Normal FilterNotCompilable") {
-		t.Errorf("told: %s", told)
+	if sent := w.sent(); !strings.Contains(sent, "Normal FilterNotCompilable") {
+		t.Errorf("told: %s", sent)
 	}
 }
 
@@ -357,15 +357,15 @@ func TestKilledProbeIsRecounted(t *testing.T) {
 	w.settle()
 	w.agents(w.attach)
 	w.settle()
-	told := done("")
-	told.State, told.Complete = account.StateCapturing, false
-	w.agents(w.end(told))
+	sent := done("")
+	sent.State, sent.Complete = account.StateCapturing, false
+	w.agents(w.end(sent))
 	w.agents(func(pod *corev1.Pod) { pod.Status.ContainerStatuses[0].State.Terminated.ExitCode = 137 })
 	w.keeperErr = errors.New("no answer yet")
 	if res := w.pass(); res.RequeueAfter > 2*time.Second || w.capture().Status.Pods[0].Phase != sondev1.PhaseCapturing {
 		t.Errorf("looks again after %s, entry %+v; want Capturing until the keeper answers", res.RequeueAfter, w.capture().Status.Pods[0])
 	}
-	w.keeperErr, w.recounted = nil, told
+	w.keeperErr, w.recounted = nil, sent
 	w.recounted.Packets, w.recounted.Seen = 25, 27
 	w.settle()
 	if e := w.capture().Status.Pods[0]; e.Phase != sondev1.PhaseIncomplete || e.Reason != sondev1.ReasonKilled || e.Packets != 25 || e.Dropped.Ring != 2 {
@@ -382,9 +382,9 @@ func TestKilledProbeOfAnOlderVersion(t *testing.T) {
 	w := newWorld(t, newCapture(), deployment("web-1")...)
 	w.settle()
 	w.agents(w.attach)
-	told := done("")
-	told.State, told.Complete = account.StateCapturing, false
-	w.agents(w.end(told))
+	sent := done("")
+	sent.State, sent.Complete = account.StateCapturing, false
+	w.agents(w.end(sent))
 	w.keeperErr = fmt.Errorf("recount: %w", &keeperapi.StatusError{Code: http.StatusNotFound})
 	w.settle()
 	if e := w.capture().Status.Pods[0]; e.Phase != sondev1.PhaseIncomplete || e.Packets != 10 {
@@ -412,7 +412,7 @@ func TestEvents(t *testing.T) {
 		"Warning DiskFull Pod web-1: Incomplete: %s no space %d",
 		"Warning Incomplete DiskFull: 1 of 2 Pods are not complete; the first is web-1: %s no space %d; fetch the files by: kubectl sonde download pc -n shop",
 	}
-	if diff := cmp.Diff(want, strings.Split(w.told(), "\n")); diff != "" {
+	if diff := cmp.Diff(want, strings.Split(w.sent(), "\n")); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
 }

@@ -18,30 +18,29 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
 )
 
-// queueDelay is how soon what waits for a ceiling looks again. No watch tells it when there is room:
-// room is made by objects of other captures.
+// queueDelay is the delay of the next pass of a capture that waits for a ceiling. No watch reports when other captures free room.
 const queueDelay = 5 * time.Second
 
-// queueReasons are those of entries that wait for a ceiling.
+// queueReasons are the reasons of entries that wait for a ceiling.
 var queueReasons = []string{sondev1.ReasonQueued, sondev1.ReasonCeilingPods, sondev1.ReasonCeilingNode}
 
-// room is what the operator-wide ceilings and the other captures leave to this one.
+// room is what the ceilings and the other captures leave to this one.
 type room struct {
 	limits ceiling.Limits
-	// ahead are the captures of the namespace that go before this one; 0 once it has begun.
+	// ahead counts the captures of the namespace that run before this one; 0 once this one has begun.
 	ahead int
-	// held are Pods of this capture whose probes were not over before this pass.
+	// held counts the Pods of this capture whose entry was not final before this pass.
 	held int
-	// onNode are probes of all captures by node, and what older captures are waiting for there.
+	// onNode counts by node the probes of all captures, and those that older captures wait for.
 	onNode map[string]int
 }
 
-// full says why no Job may be made for the Pod now; the reason is empty if one may.
-func (m room) full(p *podSeen) (reason, message string) {
+// full says why the Pod may not get a Job now; the reason is empty if it may.
+func (m room) full(p *podState) (reason, message string) {
 	node := p.before.Node
 	switch l := m.limits; {
 	case l.CapturesPerNamespace > 0 && m.ahead >= l.CapturesPerNamespace:
-		return sondev1.ReasonQueued, fmt.Sprintf("waits for captures of its namespace to end: %d may run at the same time, and %d go before; ask for %s",
+		return sondev1.ReasonQueued, fmt.Sprintf("waits for captures of its namespace to end: %d may run at the same time, and %d are ahead; ask for %s",
 			l.CapturesPerNamespace, m.ahead, ceiling.Raise(ceiling.FlagCapturesPerNamespace))
 	case l.PodsPerCapture > 0 && m.held >= l.PodsPerCapture:
 		return sondev1.ReasonCeilingPods, fmt.Sprintf("waits for other Pods of the capture: %d may be captured at the same time; ask for %s",
@@ -53,8 +52,8 @@ func (m room) full(p *podSeen) (reason, message string) {
 	return "", ""
 }
 
-// taken is the room after a Job for the Pod. It changes m's counts: each plan needs a room of its own.
-func (m *room) taken(p *podSeen) {
+// take counts a Job for the Pod. Each plan needs a room of its own.
+func (m *room) take(p *podState) {
 	m.held++
 	if m.onNode == nil {
 		m.onNode = map[string]int{}
@@ -62,80 +61,80 @@ func (m *room) taken(p *podSeen) {
 	m.onNode[p.before.Node]++
 }
 
-// waits reports whether an entry waits for a ceiling.
-func waits(e sondev1.PodResult) bool {
+// isQueued reports whether an entry waits for a ceiling.
+func isQueued(e sondev1.PodResult) bool {
 	return e.Phase == sondev1.PhasePending && slices.Contains(queueReasons, e.Reason)
 }
 
-// hasRoom reports whether a Job may have to be made for some Pod in this pass.
-func (seen observed) hasRoom() bool {
-	return slices.ContainsFunc(seen.pods, func(p *podSeen) bool {
-		reason, _ := seen.room.full(p)
-		return p.lacksJob() && reason == ""
+// mayCreateJobs reports whether this pass may create a Job.
+func (observed observation) mayCreateJobs() bool {
+	return slices.ContainsFunc(observed.pods, func(p *podState) bool {
+		reason, _ := observed.room.full(p)
+		return p.needsJob() && reason == ""
 	})
 }
 
-// observeRoom counts what others take. It reads the cache, and passes run at the same time: a node
-// may for a moment have a few probes more than its ceiling.
-func (r *Reconciler) observeRoom(ctx context.Context, capture sondev1.Capture, seen *observed) error {
-	seen.room = room{limits: r.Ceilings, onNode: map[string]int{}}
-	if !slices.ContainsFunc(seen.pods, (*podSeen).lacksJob) {
+// observeRoom counts what other captures use. It reads the cache, and passes run concurrently: a node may exceed its ceiling by a
+// few probes for a moment.
+func (r *Reconciler) observeRoom(ctx context.Context, capture sondev1.Capture, observed *observation) error {
+	observed.room = room{limits: r.Ceilings, onNode: map[string]int{}}
+	if !slices.ContainsFunc(observed.pods, (*podState).needsJob) {
 		return nil
 	}
-	for _, p := range seen.pods {
-		if p.made() && !p.before.Phase.Final() {
-			seen.room.held++
+	for _, p := range observed.pods {
+		if p.hadJob() && !p.before.Phase.Final() {
+			observed.room.held++
 		}
 	}
 	if r.Ceilings.CapturesPerNamespace == 0 && r.Ceilings.ProbesPerNode == 0 {
-		return nil // the others take nothing from this one
+		return nil // without these ceilings other captures do not matter
 	}
-	if err := r.observeOthers(ctx, capture, seen); err != nil {
+	if err := r.observeOthers(ctx, capture, observed); err != nil {
 		return err
 	}
-	return r.observeProbes(ctx, seen)
+	return r.observeProbes(ctx, observed)
 }
 
-// observeOthers counts the captures that go before this one, and what older ones wait for.
-func (r *Reconciler) observeOthers(ctx context.Context, capture sondev1.Capture, seen *observed) error {
+// observeOthers counts the captures that run before this one, and the probes that older ones wait for.
+func (r *Reconciler) observeOthers(ctx context.Context, capture sondev1.Capture, observed *observation) error {
 	captures, err := r.captures(ctx)
 	if err != nil {
-		return fmt.Errorf("list captures that go before: %w", err)
+		return fmt.Errorf("list other captures: %w", err)
 	}
-	begun := !started(capture, *seen).IsZero()
+	begun := !started(capture, *observed).IsZero()
 	for _, o := range captures {
 		if o.GetUID() == capture.GetUID() || o.CaptureStatus().Phase.Final() || !o.GetDeletionTimestamp().IsZero() {
 			continue
 		}
 		if !begun && o.GetNamespace() == capture.GetNamespace() && (o.CaptureStatus().StartTime != nil || older(o, capture)) {
-			seen.room.ahead++
+			observed.room.ahead++
 		}
 		if older(o, capture) {
-			seen.room.owe(o)
+			observed.room.reserve(o)
 		}
 	}
 	return nil
 }
 
-// owe keeps free what an older capture waits for.
-func (m *room) owe(o sondev1.Capture) {
+// reserve keeps room for the probes that an older capture waits for.
+func (m *room) reserve(o sondev1.Capture) {
 	pods := o.CaptureStatus().Pods
 	for i := range pods {
-		if e := &pods[i]; waits(*e) && e.Reason == sondev1.ReasonCeilingNode {
+		if e := &pods[i]; isQueued(*e) && e.Reason == sondev1.ReasonCeilingNode {
 			m.onNode[e.Node]++
 		}
 	}
 }
 
-// observeProbes counts the probes on each node where one may be made: Jobs whose probe has not ended. What only keeps its
-// result takes nobody's place.
-func (r *Reconciler) observeProbes(ctx context.Context, seen *observed) error {
+// observeProbes counts, on each node where this capture may create a probe, the Jobs whose probe has not ended. A Job that only
+// serves its result does not count.
+func (r *Reconciler) observeProbes(ctx context.Context, observed *observation) error {
 	if r.Ceilings.ProbesPerNode == 0 {
 		return nil
 	}
 	nodes := map[string]bool{}
-	for _, p := range seen.pods {
-		if p.lacksJob() {
+	for _, p := range observed.pods {
+		if p.needsJob() {
 			nodes[p.before.Node] = true
 		}
 	}
@@ -144,7 +143,7 @@ func (r *Reconciler) observeProbes(ctx context.Context, seen *observed) error {
 		if err != nil {
 			return err
 		}
-		seen.room.onNode[node] += n
+		observed.room.onNode[node] += n
 	}
 	return nil
 }
@@ -160,21 +159,21 @@ func (r *Reconciler) probesOn(ctx context.Context, node string) (int, error) {
 	ended := map[string]bool{}
 	for i := range agents.Items {
 		if a := &agents.Items[i]; probeEnded(a) {
-			ended[partOf(a)] = true
+			ended[targetKey(a)] = true
 		}
 	}
 	n := 0
 	for i := range jobs.Items {
 		job := &jobs.Items[i]
-		if _, ours := kind.Of(job.Labels[sondev1.LabelKind]); ours && !jobEnded(job) && !ended[partOf(job)] {
+		if _, ours := kind.Of(job.Labels[sondev1.LabelKind]); ours && !jobEnded(job) && !ended[targetKey(job)] {
 			n++
 		}
 	}
 	return n, nil
 }
 
-// partOf names the Pod of a capture that a Job, or its Pod, is for.
-func partOf(o client.Object) string {
+// targetKey identifies the Pod of a capture that a Job, or its Pod, is for.
+func targetKey(o client.Object) string {
 	return o.GetLabels()[sondev1.LabelUID] + "/" + o.GetLabels()[sondev1.LabelTargetPodUID]
 }
 

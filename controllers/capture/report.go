@@ -13,38 +13,38 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/text"
 )
 
-// report writes the status from what was seen, what was planned, and how acting on it went.
-func report(capture sondev1.Capture, seen observed, todo plan, done acted, err error) {
+// report writes the status from the observation, the plan and the results of its actions.
+func report(capture sondev1.Capture, observed observation, planned plan, done actions, err error) {
 	status := capture.CaptureStatus()
 	status.ObservedGeneration = capture.GetGeneration()
 	status.Target = targetText(capture)
 	final := status.Phase.Final()
-	if todo.observed {
-		entries := withJobs(todo.entries, done)
+	if planned.valid {
+		entries := withJobs(planned.entries, done)
 		if !final {
-			status.StartTime = startTime(status.StartTime, seen, todo, done)
+			status.StartTime = startTime(status.StartTime, observed, planned, done)
 			status.Totals = totals(entries)
-			reportPhase(capture, seen, todo, entries)
+			reportPhase(capture, observed, planned, entries)
 		}
 		status.Pods, status.PodsOmitted = bounded(entries, status.PodsOmitted, final)
 	}
 	if !final {
-		reportConditions(capture, seen, todo, err)
+		reportConditions(capture, observed, planned, err)
 	}
 	for i := range status.Conditions {
 		status.Conditions[i].ObservedGeneration = capture.GetGeneration()
 	}
 }
 
-// withJobs adds to the entries the names of the Jobs that were made, or why they were not.
-func withJobs(entries []sondev1.PodResult, done acted) []sondev1.PodResult {
+// withJobs adds to the entries the names of the created Jobs, or why creating them failed.
+func withJobs(entries []sondev1.PodResult, done actions) []sondev1.PodResult {
 	for i := range entries {
 		e := &entries[i]
 		if name, ok := done.jobs[types.UID(e.UID)]; ok {
 			e.Job, e.Reason, e.Message = name, sondev1.ReasonPending, ""
 		}
-		if lacks, ok := done.lacking[types.UID(e.UID)]; ok {
-			lacks.into(e)
+		if missing, ok := done.missing[types.UID(e.UID)]; ok {
+			missing.addTo(e)
 		}
 		err, ok := done.errs[types.UID(e.UID)]
 		switch {
@@ -60,22 +60,22 @@ func withJobs(entries []sondev1.PodResult, done acted) []sondev1.PodResult {
 	return entries
 }
 
-func startTime(before *metav1.Time, seen observed, todo plan, done acted) *metav1.Time {
-	if before != nil || todo.start.IsZero() || seen.jobs+len(done.jobs) == 0 {
+func startTime(before *metav1.Time, observed observation, planned plan, done actions) *metav1.Time {
+	if before != nil || planned.start.IsZero() || observed.jobs+len(done.jobs) == 0 {
 		return before
 	}
-	t := metav1.NewTime(todo.start).Rfc3339Copy() // as it will be read back
+	t := metav1.NewTime(planned.start).Rfc3339Copy() // the precision that the API server stores
 	return &t
 }
 
-// reportPhase writes the phase; once Capturing, a capture does not go back to Pending because a Pod joins.
-func reportPhase(capture sondev1.Capture, seen observed, todo plan, entries []sondev1.PodResult) {
+// reportPhase writes the phase. A Pod that joins does not set a Capturing capture back to Pending.
+func reportPhase(capture sondev1.Capture, observed observation, planned plan, entries []sondev1.PodResult) {
 	status := capture.CaptureStatus()
 	attached, pending := count(entries, sondev1.PhaseCapturing), count(entries, sondev1.PhasePending)
 	switch {
-	case todo.over:
-		status.Phase = finalPhase(entries, !todo.admitted)
-		status.CompletionTime = completion(entries, seen, todo)
+	case planned.over:
+		status.Phase = finalPhase(entries, !planned.admitted)
+		status.CompletionTime = completion(entries, observed, planned)
 	case attached > 0 && pending == 0:
 		status.Phase = sondev1.PhaseCapturing
 	case status.Phase == "":
@@ -83,27 +83,27 @@ func reportPhase(capture sondev1.Capture, seen observed, todo plan, entries []so
 	}
 }
 
-// finalPhase sums up; a capture that was cut off is not whole, even if its parts are.
-func finalPhase(entries []sondev1.PodResult, cutOff bool) sondev1.Phase {
+// finalPhase sums up. A capture that lost its admission is not complete, even if all of its Pods are.
+func finalPhase(entries []sondev1.PodResult, revoked bool) sondev1.Phase {
 	switch {
 	case count(entries, sondev1.PhaseFailed) == len(entries):
 		return sondev1.PhaseFailed
-	case cutOff || count(entries, sondev1.PhaseCompleted) < len(entries):
+	case revoked || count(entries, sondev1.PhaseCompleted) < len(entries):
 		return sondev1.PhaseIncomplete
 	default:
 		return sondev1.PhaseCompleted
 	}
 }
 
-func completion(entries []sondev1.PodResult, seen observed, todo plan) *metav1.Time {
-	ended := todo.ended
+func completion(entries []sondev1.PodResult, observed observation, planned plan) *metav1.Time {
+	ended := planned.ended
 	for i := range entries {
-		if until := entries[i].AvailableUntil; until != nil && until.Add(-seen.retain).After(ended) {
-			ended = until.Add(-seen.retain)
+		if until := entries[i].AvailableUntil; until != nil && until.Add(-observed.retain).After(ended) {
+			ended = until.Add(-observed.retain)
 		}
 	}
 	if ended.IsZero() {
-		ended = seen.now
+		ended = observed.now
 	}
 	t := metav1.NewTime(ended).Rfc3339Copy()
 	return &t
@@ -131,11 +131,11 @@ func totals(entries []sondev1.PodResult) sondev1.Totals {
 	return t
 }
 
-// bounded keeps what the API allows: first what a reader must know, then by name. A final status
-// keeps its count of Pods that are not listed: only the listed ones are looked at again.
+// bounded lists as many entries as the API allows: those with trouble first, then queued ones, then by name. A final status keeps
+// its count of omitted Pods, because only listed Pods are judged again.
 func bounded(entries []sondev1.PodResult, omitted int32, final bool) ([]sondev1.PodResult, int32) {
 	slices.SortFunc(entries, func(a, b sondev1.PodResult) int {
-		return cmp.Or(trouble(a)-trouble(b), inQueue(a)-inQueue(b), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
+		return cmp.Or(sortRank(a)-sortRank(b), queueRank(a)-queueRank(b), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
 	})
 	if final {
 		return entries, omitted
@@ -144,16 +144,16 @@ func bounded(entries []sondev1.PodResult, omitted int32, final bool) ([]sondev1.
 	return listed, int32(len(entries) - len(listed))
 }
 
-func trouble(e sondev1.PodResult) int {
+func sortRank(e sondev1.PodResult) int {
 	if e.Phase == sondev1.PhaseFailed || e.Phase == sondev1.PhaseIncomplete {
 		return 0
 	}
 	return 1
 }
 
-// inQueue puts what waits for a ceiling before what does not: of that, nothing but its entry is there.
-func inQueue(e sondev1.PodResult) int {
-	if waits(e) {
+// queueRank puts queued entries first: their Pods have no Job that could be found again.
+func queueRank(e sondev1.PodResult) int {
+	if isQueued(e) {
 		return 0
 	}
 	return 1
@@ -169,7 +169,7 @@ func count(entries []sondev1.PodResult, phase sondev1.Phase) int {
 	return n
 }
 
-// targetText fits its field, whatever the name.
+// targetText has at most the 320 bytes of its field.
 func targetText(capture sondev1.Capture) string {
 	ref := capture.Common().Target
 	return naming.Cut(string(ref.Kind)+"/"+ref.Name, 320)

@@ -16,8 +16,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/sweep"
 )
 
-// ResultAccessReconciler deletes ResultAccesses that have expired. The results endpoint refuses an
-// expired one by itself; this only clears away.
+// ResultAccessReconciler deletes ResultAccesses that have expired. The results endpoint refuses them by itself; this only tidies.
 type ResultAccessReconciler struct {
 	client.Client
 	Clock clock.PassiveClock
@@ -27,7 +26,7 @@ type ResultAccessReconciler struct {
 
 // +kubebuilder:rbac:groups=monitoring.openshift.tpg,resources=resultaccesses,verbs=list;watch;delete
 
-// Reconcile deletes the ResultAccess when its time is over, and waits for that before.
+// Reconcile deletes the ResultAccess once it has expired.
 func (r *ResultAccessReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var access sondev1.ResultAccess
 	if err := r.Get(ctx, req.NamespacedName, &access); err != nil {

@@ -34,12 +34,12 @@ type view struct {
 }
 
 // newView is a cache that was filled from a server that may be up to behind changes late itself.
-func newView(api *memoryAPI, behind int) *view {
+func newView(api *memoryAPI, lag int) *view {
 	v := &view{api: api, objects: objectSet{}}
 	for _, kind := range watchedKinds {
 		i := &informer{kind: kind}
 		v.informers = append(v.informers, i)
-		for i.at < len(api.log)-behind {
+		for i.at < len(api.log)-lag {
 			v.apply(i)
 		}
 	}

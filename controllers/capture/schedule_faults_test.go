@@ -35,9 +35,9 @@ var faultKinds = []fault{
 // readFaults is how many of faultKinds can happen to a read.
 const readFaults = 6
 
-// planned is one fault at one write.
-type planned struct {
-	at, seen int
+// singleFault is one fault at one write.
+type singleFault struct {
+	at, observed int
 	// crash before or after it, or what it is answered.
 	before, after bool
 	answer        *fault
@@ -77,12 +77,12 @@ func (s *schedule) chooseFault(m *replica, verb string, key objectKey, write boo
 	return f
 }
 
-func (p *planned) choose(s *schedule, m *replica, verb string, key objectKey, write bool) fault {
+func (p *singleFault) choose(s *schedule, m *replica, verb string, key objectKey, write bool) fault {
 	if !write {
 		return fault{}
 	}
-	p.seen++
-	if p.seen != p.at {
+	p.observed++
+	if p.observed != p.at {
 		return fault{}
 	}
 	p.what = verb + " " + key.String()

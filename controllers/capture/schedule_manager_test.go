@@ -50,10 +50,10 @@ type replica struct {
 func (m *replica) String() string { return fmt.Sprintf("manager %d", m.n) }
 
 // newReplica starts a manager whose cache is filled from a server that is a little late.
-func (s *schedule) newReplica(behind int) *replica {
+func (s *schedule) newReplica(lag int) *replica {
 	s.replicas++
 	m := &replica{
-		s: s, n: s.replicas, view: newView(s.api, behind), sweepAt: s.clock.Now(),
+		s: s, n: s.replicas, view: newView(s.api, lag), sweepAt: s.clock.Now(),
 		timers: map[types.NamespacedName]time.Time{}, failures: map[types.NamespacedName]int{}, busy: map[types.NamespacedName]bool{},
 	}
 	cached, live := replicaClient{m: m}, replicaClient{m: m, live: true}
@@ -69,7 +69,7 @@ func (s *schedule) newReplica(behind int) *replica {
 		Sweeper:              &sweep.Sweeper{Client: cached, Live: live, Clock: s.clock, Interval: sweep.DefaultInterval, Namespace: operatorNamespace, Parallelism: 1, Watchdog: watchdog},
 		Parallelism:          1,
 		AccessReviewInterval: DefaultAccessReviewInterval, Watchdog: watchdog,
-		pace: newPace(s.clock),
+		throttle: newThrottle(s.clock),
 	}
 	if s.mutate != nil {
 		s.mutate(m)
@@ -84,7 +84,7 @@ func (s *schedule) newReplica(behind int) *replica {
 			}
 		}
 	}
-	s.trace("%s starts, %d changes late", m, behind)
+	s.trace("%s starts, %d changes late", m, lag)
 	return m
 }
 

@@ -25,8 +25,8 @@ var lives = map[string]func(*schedule, *captureTruth){
 	},
 }
 
-// planned runs one life with one fault.
-func (s *schedule) planned(p *planned, happens func(*schedule, *captureTruth)) {
+// singleFault runs one life with one fault.
+func (s *schedule) singleFault(p *singleFault, happens func(*schedule, *captureTruth)) {
 	s.plan, s.calm = p, true
 	s.begin(3)
 	c := s.request("pc")
@@ -46,29 +46,29 @@ func TestEachWrite(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			whole := newSchedule(t, 1)
-			whole.planned(&planned{}, happens)
+			whole.singleFault(&singleFault{}, happens)
 			whole.check(t, "without a fault")
-			if jobs := whole.writes["Job"]; whole.plan.seen < 8 || jobs < 3 {
-				t.Fatalf("%d writes, %d of Jobs: the capture has not lived", whole.plan.seen, jobs)
+			if jobs := whole.writes["Job"]; whole.plan.observed < 8 || jobs < 3 {
+				t.Fatalf("%d writes, %d of Jobs: the capture has not lived", whole.plan.observed, jobs)
 			}
-			for at := 1; at <= whole.plan.seen; at++ {
+			for at := 1; at <= whole.plan.observed; at++ {
 				for how, p := range faultsAt(at) {
 					s := newSchedule(t, 1)
 					s.failures = 1
-					s.planned(p, happens)
+					s.singleFault(p, happens)
 					s.check(t, fmt.Sprintf("write %d (%s): %s", at, p.what, how))
 				}
 			}
-			t.Logf("%d writes (%v), each with %d faults", whole.plan.seen, whole.writes, len(faultsAt(1)))
+			t.Logf("%d writes (%v), each with %d faults", whole.plan.observed, whole.writes, len(faultsAt(1)))
 		})
 	}
 }
 
 // faultsAt the nth write are all that there are.
-func faultsAt(n int) map[string]*planned {
-	all := map[string]*planned{"crash before": {at: n, before: true}, "crash after": {at: n, after: true}}
+func faultsAt(n int) map[string]*singleFault {
+	all := map[string]*singleFault{"crash before": {at: n, before: true}, "crash after": {at: n, after: true}}
 	for i := range faultKinds {
-		all[faultKinds[i].name] = &planned{at: n, answer: &faultKinds[i]}
+		all[faultKinds[i].name] = &singleFault{at: n, answer: &faultKinds[i]}
 	}
 	return all
 }

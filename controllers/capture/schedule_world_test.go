@@ -64,7 +64,7 @@ type schedule struct {
 	depth int // of pauses in calls
 	steps int
 	// plan is a fault at the nth write; for schedules that are not random.
-	plan *planned
+	plan *singleFault
 
 	writes   map[string]int
 	failures int // faults that were injected
@@ -347,23 +347,23 @@ func (s *schedule) settle() {
 		m := s.leader
 		m.catchUp(s.clock.Now())
 		m.due()
-		acted := false
+		actions := false
 		if !s.clock.Now().Before(m.sweepAt) {
 			m.sweep()
-			acted = true
+			actions = true
 		}
 		for len(m.queue) > 0 && !m.dead {
 			m.reconcile(m.queue[0])
-			acted = true
+			actions = true
 		}
 		if m.dead { // as planned
 			s.leader = s.newReplica(0)
-			acted = true
+			actions = true
 		}
 		for _, a := range s.agents {
-			acted = s.play(a) || acted
+			actions = s.play(a) || actions
 		}
-		if !acted {
+		if !actions {
 			return
 		}
 	}

@@ -32,8 +32,8 @@ import (
 // workers reconcile different captures at the same time: a pass may wait for keepers.
 const workers = 4
 
-// CacheOptions bounds what the manager's cache holds: of Pods what is read, of the objects of the
-// operator's namespace what was made for a resource, and of nothing who last wrote which field.
+// CacheOptions bounds the manager's cache. It holds only the fields of Pods and Jobs that are read, only labelled objects of the
+// operator's namespace, and no managed fields.
 func CacheOptions(namespace string) (cache.Options, error) {
 	made, err := labels.NewRequirement(sondev1.LabelUID, selection.Exists, nil)
 	if err != nil {
@@ -55,27 +55,27 @@ func CacheOptions(namespace string) (cache.Options, error) {
 	}, nil
 }
 
-// SetupWithManager watches what observe reads, so that no pass has to poll. The manager's cache must
-// be made with CacheOptions, and have target.IndexFields.
+// SetupWithManager watches the kinds that observe reads, so that no pass has to poll. The manager's cache needs CacheOptions and
+// target.IndexFields.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	if r.Recent == nil {
 		r.Recent = access.NewCached(r.Access, r.Clock, RecentFor(r.AccessReviewInterval))
 	}
-	r.pace = newPace(r.Clock)
+	r.throttle = newThrottle(r.Clock)
 	wakes := target.Wakes{Kind: r.Kind.Capture, Reader: mgr.GetClient()}
 	wake := handler.EnqueueRequestsFromMapFunc
 	identity := builder.WithPredicates(predicate.Funcs{UpdateFunc: identityChanged})
 	never := func(event.UpdateEvent) bool { return false }
-	made := builder.WithPredicates(predicate.Funcs{UpdateFunc: never, DeleteFunc: func(event.DeleteEvent) bool { return false }})
+	created := builder.WithPredicates(predicate.Funcs{UpdateFunc: never, DeleteFunc: func(event.DeleteEvent) bool { return false }})
 	b := ctrl.NewControllerManagedBy(mgr).
 		Named(r.Kind.controller()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
 		For(r.Kind.New(), builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
-		Watches(&batchv1.Job{}, r.paced(r.ownersOf), builder.WithPredicates(predicate.Funcs{UpdateFunc: jobChanged})).
-		Watches(&corev1.Pod{}, r.paced(r.capturesOf(wakes)), builder.WithPredicates(predicate.Funcs{UpdateFunc: podChanged})).
-		// So that what was made a moment before its capture was deleted is swept as soon as it is seen.
-		WatchesMetadata(coreMetadata("ConfigMap"), r.paced(r.ownersOf), made).
-		WatchesMetadata(coreMetadata("Secret"), r.paced(r.ownersOf), made).
+		Watches(&batchv1.Job{}, r.throttled(r.ownersOf), builder.WithPredicates(predicate.Funcs{UpdateFunc: jobChanged})).
+		Watches(&corev1.Pod{}, r.throttled(r.capturesOf(wakes)), builder.WithPredicates(predicate.Funcs{UpdateFunc: podChanged})).
+		// An object that was created just before its capture was deleted is swept as soon as the cache has it.
+		WatchesMetadata(coreMetadata("ConfigMap"), r.throttled(r.ownersOf), created).
+		WatchesMetadata(coreMetadata("Secret"), r.throttled(r.ownersOf), created).
 		WatchesMetadata(target.ReplicaSetMetadata(), wake(wakes.ReplicaSet), identity).
 		WatchesMetadata(coreMetadata("Namespace"), wake(wakes.Namespace), identity)
 	if c, ok := r.Switch.(cache.Cache); ok {
@@ -87,7 +87,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	return b.Complete(r.Watchdog.Watch(r.Kind.controller(), r))
 }
 
-// ownersOf wakes the capture that an object was made for, unless that is of another kind: names of captures are a kind's own.
+// ownersOf wakes the capture that an object belongs to. Captures of two kinds may have the same name, so it compares the kind.
 func (r *Reconciler) ownersOf(_ context.Context, o client.Object) []reconcile.Request {
 	if of := o.GetLabels()[sondev1.LabelKind]; of != "" && of != r.Kind.Name {
 		return nil
@@ -98,7 +98,7 @@ func (r *Reconciler) ownersOf(_ context.Context, o client.Object) []reconcile.Re
 	return nil
 }
 
-// capturesOf wakes the capture of an agent's Pod; of any other, those that it is a target of.
+// capturesOf wakes the capture of an agent's Pod, and for any other Pod the captures that it is a target of.
 func (r *Reconciler) capturesOf(wakes target.Wakes) handler.MapFunc {
 	return func(ctx context.Context, o client.Object) []reconcile.Request {
 		if o.GetNamespace() == r.Options.Namespace && o.GetLabels()[sondev1.LabelUID] != "" {
@@ -122,8 +122,7 @@ func jobChanged(e event.UpdateEvent) bool {
 	return !ok1 || !ok2 || !now.Equal(before)
 }
 
-// identityChanged: of workloads and namespaces only the owner, the labels and the deletion matter;
-// their status changes all the time.
+// identityChanged ignores the status of workloads and namespaces, which changes all the time.
 func identityChanged(e event.UpdateEvent) bool {
 	a, b := e.ObjectOld, e.ObjectNew
 	return a.GetUID() != b.GetUID() ||

@@ -103,7 +103,7 @@ func TestCacheOptions(t *testing.T) {
 	if _, err := o.DefaultTransform(capture); err != nil || len(capture.Annotations) != 0 {
 		t.Errorf("what users write is kept: %v, %v", capture.Annotations, err)
 	}
-	seen := 0
+	observed := 0
 	for object, options := range o.ByObject {
 		switch object.(type) {
 		case *corev1.Pod:
@@ -111,14 +111,14 @@ func TestCacheOptions(t *testing.T) {
 				t.Error("whole Pods are kept")
 			}
 		case *batchv1.Job, *corev1.ConfigMap, *corev1.Secret:
-			seen++
+			observed++
 			config, ok := options.Namespaces[operatorNamespace]
 			if !ok || len(options.Namespaces) != 1 || config.LabelSelector.Matches(labels.Set{}) || !config.LabelSelector.Matches(labels.Set{sondev1.LabelUID: "u"}) {
 				t.Errorf("%T is cached beyond what was made for a resource", object)
 			}
 		}
 	}
-	if seen != 3 {
-		t.Errorf("%d of 3 kinds are bounded", seen)
+	if observed != 3 {
+		t.Errorf("%d of 3 kinds are bounded", observed)
 	}
 }

@@ -31,7 +31,7 @@ func TestNoJobByAnOldCapture(t *testing.T) {
 			w.update(pc)
 		},
 		"deleted": func(w *world) { w.remove(w.capture()) },
-		"made anew": func(w *world) {
+		"created again": func(w *world) {
 			w.remove(w.capture())
 			w.add(newCapture(func(pc *sondev1.PacketCapture) { pc.UID = "the next one" }))
 		},

@@ -27,9 +27,9 @@ func TestSweep(t *testing.T) {
 		happens func(*world)
 		want    []string
 	}{
-		"nothing happened":         {func(*world) {}, append(all, strangers...)},
-		"the capture is deleted":   {func(w *world) { w.remove(w.capture()) }, strangers},
-		"the capture is made anew": {again, strangers},
+		"nothing happened":             {func(*world) {}, append(all, strangers...)},
+		"the capture is deleted":       {func(w *world) { w.remove(w.capture()) }, strangers},
+		"the capture is created again": {again, strangers},
 		"the capture is being deleted, and somebody's finalizer holds it": {func(w *world) {
 			pc := w.capture()
 			pc.Finalizers = []string{"example.test/held"}
@@ -52,7 +52,7 @@ func TestSweep(t *testing.T) {
 					Name: "of-a-later-kind", Namespace: operatorNamespace, Labels: map[string]string{sondev1.LabelUID: "later", sondev1.LabelKind: "Later"},
 				}}, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "of-nobody", Namespace: operatorNamespace}})
 				tc.happens(w)
-				if how == "reconciled" && name == "the capture is made anew" {
+				if how == "reconciled" && name == "the capture is created again" {
 					w.stampErr = errors.New("not yet") // the next one makes nothing in this pass
 					_ = w.r.Sweeper.Owner(t.Context(), kind.PacketCapture.Kind, w.key)
 				} else if err := sweep(w); err != nil {

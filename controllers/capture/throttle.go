@@ -17,47 +17,47 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 )
 
-// A pass costs what a capture has Pods, and so does a status; each of those Pods causes some ten events. So what
-// follows from events waits for the next ones, in proportion to the Pods: of up to freely of them nothing waits.
+// A pass, and a write of the status, cost time in proportion to the Pods of a capture, and each Pod causes about ten events.
+// So passes and writes are delayed in proportion to the Pods. Captures of up to freePods are not delayed.
 const (
-	freely       = 10
-	passForEach  = 10 * time.Millisecond
-	passAtMost   = time.Second
-	writeForEach = 50 * time.Millisecond
-	writeAtMost  = 5 * time.Second
+	freePods         = 10
+	passDelayPerPod  = 10 * time.Millisecond
+	maxPassDelay     = time.Second
+	writeDelayPerPod = 50 * time.Millisecond
+	maxWriteDelay    = 5 * time.Second
 )
 
-// pace spreads the passes and the writes of large captures. It is no state that a decision rests on: what is
-// forgotten costs a pass, or a write.
-type pace struct {
+// throttle delays the passes and the status writes of large captures. No decision depends on it: losing its state costs at most
+// one pass or write too many.
+type throttle struct {
 	clock clock.PassiveClock
 
 	mu    sync.Mutex
-	known map[types.NamespacedName]paced
+	known map[types.NamespacedName]throttleState
 }
 
-type paced struct {
+type throttleState struct {
 	pods int
 	// pass is when the last pass began, or the next one is due; write is when the status was last written.
 	pass, write time.Time
 }
 
-func newPace(c clock.PassiveClock) *pace {
-	return &pace{clock: c, known: map[types.NamespacedName]paced{}}
+func newThrottle(c clock.PassiveClock) *throttle {
+	return &throttle{clock: c, known: map[types.NamespacedName]throttleState{}}
 }
 
-// began is told of each pass.
-func (p *pace) began(key types.NamespacedName) {
-	p.change(key, func(k *paced, now time.Time) { k.pass = now })
+// passStarted records that a pass begins.
+func (p *throttle) passStarted(key types.NamespacedName) {
+	p.change(key, func(k *throttleState, now time.Time) { k.pass = now })
 }
 
-// wrote is told of each write of a status.
-func (p *pace) wrote(key types.NamespacedName) {
-	p.change(key, func(k *paced, now time.Time) { k.write = now })
+// statusWritten records that the status was written.
+func (p *throttle) statusWritten(key types.NamespacedName) {
+	p.change(key, func(k *throttleState, now time.Time) { k.write = now })
 }
 
-// forget what is not there any more.
-func (p *pace) forget(key types.NamespacedName) {
+// forget removes a capture that is gone.
+func (p *throttle) forget(key types.NamespacedName) {
 	if p == nil {
 		return
 	}
@@ -66,7 +66,7 @@ func (p *pace) forget(key types.NamespacedName) {
 	delete(p.known, key)
 }
 
-func (p *pace) change(key types.NamespacedName, to func(k *paced, now time.Time)) {
+func (p *throttle) change(key types.NamespacedName, to func(k *throttleState, now time.Time)) {
 	if p == nil {
 		return
 	}
@@ -77,22 +77,22 @@ func (p *pace) change(key types.NamespacedName, to func(k *paced, now time.Time)
 	p.known[key] = k
 }
 
-// wait is how long a pass that an event asks for is to wait for further ones.
-func (p *pace) wait(key types.NamespacedName) (left time.Duration) {
-	p.change(key, func(k *paced, now time.Time) {
-		if !now.Before(k.pass) { // else one is due, and this event with it
-			k.pass = later(now, k.pass.Add(spread(k.pods, passForEach, passAtMost)))
+// passDelay is how long the pass for an event waits, so that one pass serves several events.
+func (p *throttle) passDelay(key types.NamespacedName) (left time.Duration) {
+	p.change(key, func(k *throttleState, now time.Time) {
+		if !now.Before(k.pass) { // otherwise a pass is due already, and serves this event too
+			k.pass = later(now, k.pass.Add(delayFor(k.pods, passDelayPerPod, maxPassDelay)))
 		}
 		left = k.pass.Sub(now)
 	})
 	return left
 }
 
-// hold is how long a write that nobody waits for is to wait for further changes.
-func (p *pace) hold(key types.NamespacedName, pods int) (left time.Duration) {
-	p.change(key, func(k *paced, now time.Time) {
+// writeDelay is how long a write that is not urgent waits, so that one write serves several changes.
+func (p *throttle) writeDelay(key types.NamespacedName, pods int) (left time.Duration) {
+	p.change(key, func(k *throttleState, now time.Time) {
 		k.pods = pods
-		left = k.write.Add(spread(pods, writeForEach, writeAtMost)).Sub(now)
+		left = k.write.Add(delayFor(pods, writeDelayPerPod, maxWriteDelay)).Sub(now)
 	})
 	return max(left, 0)
 }
@@ -104,22 +104,22 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-func spread(pods int, each, most time.Duration) time.Duration {
-	if pods <= freely {
+func delayFor(pods int, each, most time.Duration) time.Duration {
+	if pods <= freePods {
 		return 0
 	}
 	return min(time.Duration(pods)*each, most)
 }
 
-// paced asks for the passes that wake names, each after its wait.
-func (r *Reconciler) paced(wake handler.MapFunc) handler.EventHandler {
+// throttled enqueues the requests that wake returns, each after its passDelay.
+func (r *Reconciler) throttled(wake handler.MapFunc) handler.EventHandler {
 	ask := func(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request], objects ...client.Object) {
 		asked := map[reconcile.Request]bool{}
 		for _, o := range objects {
 			for _, req := range wake(ctx, o) {
 				if !asked[req] {
 					asked[req] = true
-					q.AddAfter(req, r.pace.wait(req.NamespacedName))
+					q.AddAfter(req, r.throttle.passDelay(req.NamespacedName))
 				}
 			}
 		}
@@ -133,19 +133,19 @@ func (r *Reconciler) paced(wake handler.MapFunc) handler.EventHandler {
 	}
 }
 
-// awaited reports whether somebody waits for what the status now says, or it must be written before something that
-// was seen is gone. All else is counts, which may be some seconds old: their source is the Jobs and their Pods, which
-// stay until the status is final.
-func awaited(before, capture sondev1.Capture, todo plan, done acted) bool {
+// urgent reports whether the status must be written now: it changed a phase or a condition that clients wait for, or holds what
+// was read from an object that is about to go. Counts may be some seconds old: the Jobs and Pods that they are read from stay
+// until the status is final.
+func urgent(before, capture sondev1.Capture, planned plan, done actions) bool {
 	a, b := before.CaptureStatus(), capture.CaptureStatus()
 	return a.Phase != b.Phase || a.ObservedGeneration != b.ObservedGeneration || a.StartTime.IsZero() != b.StartTime.IsZero() ||
-		len(todo.stop)+len(todo.remove)+len(done.jobs)+len(done.errs)+len(done.lacking) > 0 || todo.leaving || !todo.observed ||
+		len(planned.stop)+len(planned.remove)+len(done.jobs)+len(done.errs)+len(done.missing) > 0 || planned.deleting || !planned.valid ||
 		count(a.Pods, sondev1.PhaseCapturing) == 0 && count(b.Pods, sondev1.PhaseCapturing) > 0 ||
-		turned(before, capture)
+		conditionChanged(before, capture)
 }
 
-// turned reports whether a condition has another status, or another reason for it.
-func turned(before, capture sondev1.Capture) bool {
+// conditionChanged reports whether a condition has a new status or a new reason.
+func conditionChanged(before, capture sondev1.Capture) bool {
 	for i := range capture.CaptureStatus().Conditions {
 		c := &capture.CaptureStatus().Conditions[i]
 		old := apimeta.FindStatusCondition(before.CaptureStatus().Conditions, c.Type)

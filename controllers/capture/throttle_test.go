@@ -19,28 +19,28 @@ func TestPaceOfPasses(t *testing.T) {
 		pods int
 		want time.Duration // between two passes
 	}{
-		"a few Pods":       {pods: freely, want: 0},
+		"a few Pods":       {pods: freePods, want: 0},
 		"some Pods":        {pods: 50, want: 500 * time.Millisecond},
-		"very many Pods":   {pods: 5000, want: passAtMost},
+		"very many Pods":   {pods: 5000, want: maxPassDelay},
 		"nothing is known": {want: 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := clocktesting.NewFakeClock(dawn)
-			p := newPace(c)
-			p.hold(key, tc.pods)
-			if got := p.wait(key); got != 0 {
+			p := newThrottle(c)
+			p.writeDelay(key, tc.pods)
+			if got := p.passDelay(key); got != 0 {
 				t.Errorf("the first event waits for %s", got)
 			}
-			p.began(key)
+			p.passStarted(key)
 			for range 3 {
-				if got := p.wait(key); got != tc.want {
+				if got := p.passDelay(key); got != tc.want {
 					t.Errorf("the next event waits for %s, want %s", got, tc.want)
 				}
 			}
 			c.Step(tc.want)
-			p.began(key)
+			p.passStarted(key)
 			c.Step(tc.want)
-			if got := p.wait(key); got != 0 {
+			if got := p.passDelay(key); got != 0 {
 				t.Errorf("an event after a quiet time waits for %s", got)
 			}
 			p.forget(key)
@@ -49,23 +49,23 @@ func TestPaceOfPasses(t *testing.T) {
 			}
 		})
 	}
-	var none *pace
-	none.began(key)
+	var none *throttle
+	none.passStarted(key)
 	none.forget(key)
-	if none.wait(key) != 0 || none.hold(key, 5000) != 0 {
+	if none.passDelay(key) != 0 || none.writeDelay(key, 5000) != 0 {
 		t.Error("without a pace something waits")
 	}
 }
 
 // TestPaceOfWrites: counts of a large capture wait, what somebody waits for does not, and nothing is lost by it.
 func TestPaceOfWrites(t *testing.T) {
-	const pods = 3 * freely
+	const pods = 3 * freePods
 	names := make([]string, pods)
 	for i := range names {
 		names[i] = "web-" + string(rune('a'+i/26)) + string(rune('a'+i%26))
 	}
 	w := newWorld(t, newCapture(), deployment(names...)...)
-	w.r.pace = newPace(w.clock)
+	w.r.throttle = newThrottle(w.clock)
 	w.settle()
 	phase := func(want sondev1.Phase, attached, completed int) {
 		t.Helper()
@@ -81,8 +81,8 @@ func TestPaceOfWrites(t *testing.T) {
 	w.some(names[1:20], w.attach)
 	res := w.pass()
 	phase(sondev1.PhasePending, 1, 0) // held
-	if res.RequeueAfter <= 0 || res.RequeueAfter > pods*writeForEach {
-		t.Errorf("the held write follows after %s, want at most %s", res.RequeueAfter, pods*writeForEach)
+	if res.RequeueAfter <= 0 || res.RequeueAfter > pods*writeDelayPerPod {
+		t.Errorf("the held write follows after %s, want at most %s", res.RequeueAfter, pods*writeDelayPerPod)
 	}
 	w.clock.Step(res.RequeueAfter)
 	w.pass()

@@ -97,8 +97,8 @@ func TestTraceLife(t *testing.T) {
 	if diff := cmp.Diff([]map[string]int64{nil, {"ring": 3}}, []map[string]int64{status.Pods[0].Lost, status.Pods[1].Lost}); diff != "" {
 		t.Errorf("lost (-want +got):\n%s", diff)
 	}
-	if told := w.told(); !strings.Contains(told, "15 events") {
-		t.Errorf("told:\n%s\nwant the number of events", told)
+	if sent := w.sent(); !strings.Contains(sent, "15 events") {
+		t.Errorf("told:\n%s\nwant the number of events", sent)
 	}
 	w.clock.Step(time.Hour)
 	w.settle()

@@ -377,7 +377,7 @@ func (w *world) condition(conditionType string) string {
 	return ""
 }
 
-func (w *world) told() string {
+func (w *world) sent() string {
 	var all []string
 	for {
 		select {
