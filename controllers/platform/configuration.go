@@ -1,11 +1,9 @@
-// Package platform keeps the webhook configurations and the objects of optional APIs as the operator wants them.
+// Package platform applies the webhook configurations and the objects of optional APIs, and reverts changes to them.
 package platform
 
 import (
 	"fmt"
 	"strings"
-
-	"github.com/sonde-operator/sonde/internal/operator/webhookpath"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -16,44 +14,44 @@ import (
 	"github.com/sonde-operator/sonde/internal/naming"
 	"github.com/sonde-operator/sonde/internal/operator/certs"
 	"github.com/sonde-operator/sonde/internal/operator/platform"
+	"github.com/sonde-operator/sonde/internal/operator/webhookpath"
 )
 
-// ConfigurationName of the MutatingWebhookConfiguration.
+// ConfigurationName of the MutatingWebhookConfiguration for Sonde's own kinds.
 const ConfigurationName = "sonde"
 
-// timeoutSeconds is enough for a filter that has to wait for its turn to be compiled.
+// timeoutSeconds is enough for a filter that waits until others have been compiled.
 const timeoutSeconds = 10
 
-// ConfigurationOptions is what differs between installs.
+// ConfigurationOptions are the values that differ between installs.
 type ConfigurationOptions struct {
-	// Namespace of the operator, where the Service lies.
+	// Namespace of the operator and of the webhook Service.
 	Namespace string
 	// CABundle in PEM.
 	CABundle []byte
-	// SecretPath of the server (webhookpath.Secret).
+	// SecretPath of the webhook server (webhookpath.Secret).
 	SecretPath string
 	// OwnerUID of the ClusterRole platform.OwnerClusterRole; empty makes a configuration without owner.
 	OwnerUID types.UID
 }
 
-// BuildConfiguration returns the whole configuration. Each field that the API server would default
-// is written out, so that it can be compared with what is there, and is taken back when somebody
-// changes it.
+// BuildConfiguration returns the configuration for Sonde's own kinds. It sets each field that the API server would default, so
+// that the reconciler can compare it with the live one and revert changes.
 func BuildConfiguration(o ConfigurationOptions) *acadmission.MutatingWebhookConfigurationApplyConfiguration {
 	c := acadmission.MutatingWebhookConfiguration(ConfigurationName).
 		WithLabels(naming.Own()).
 		WithWebhooks(
-			webhookFor(o, "packetcaptures", "packetcapture", webhookpath.PacketCapture),
-			webhookFor(o, "traces", "trace", webhookpath.Trace),
-			webhookFor(o, "resultaccesses", "resultaccess", webhookpath.ResultAccess),
+			resourceWebhook(o, "packetcaptures", "packetcapture", webhookpath.PacketCapture),
+			resourceWebhook(o, "traces", "trace", webhookpath.Trace),
+			resourceWebhook(o, "resultaccesses", "resultaccess", webhookpath.ResultAccess),
 		)
-	for _, r := range platform.References(o.OwnerUID) {
+	for _, r := range platform.OwnerReferences(o.OwnerUID) {
 		c.WithOwnerReferences(acmeta.OwnerReference().WithAPIVersion(r.APIVersion).WithKind(r.Kind).WithName(r.Name).WithUID(r.UID))
 	}
 	return c
 }
 
-func webhookFor(o ConfigurationOptions, resource, singular, path string) *acadmission.MutatingWebhookApplyConfiguration {
+func resourceWebhook(o ConfigurationOptions, resource, singular, path string) *acadmission.MutatingWebhookApplyConfiguration {
 	return acadmission.MutatingWebhook().
 		WithName(singular + "." + sondev1.GroupVersion.Group).
 		WithClientConfig(acadmission.WebhookClientConfig().
@@ -63,7 +61,7 @@ func webhookFor(o ConfigurationOptions, resource, singular, path string) *acadmi
 		WithRules(acadmission.RuleWithOperations().
 			WithAPIGroups(sondev1.GroupVersion.Group).
 			WithAPIVersions(sondev1.GroupVersion.Version).
-			WithResources(resource). // not resource/status: status is never asked about
+			WithResources(resource). // not resource/status: writes of the status are not reviewed
 			WithScope(admissionregistrationv1.NamespacedScope).
 			WithOperations(admissionregistrationv1.Create, admissionregistrationv1.Update)).
 		WithFailurePolicy(admissionregistrationv1.Fail).
@@ -80,8 +78,8 @@ func webhookFor(o ConfigurationOptions, resource, singular, path string) *acadmi
 			WithExpression(changed()))
 }
 
-// changed is the CEL expression that keeps labels, other annotations, owners and finalizers out of
-// the webhook: while it is down, a capture can still be labelled, released and garbage collected.
+// changed returns the CEL expression that skips the webhook for changes of labels, other annotations, owners and finalizers.
+// While the webhook is down, a capture can still be labelled, released and garbage collected.
 func changed() string {
 	conditions := []string{"request.operation == 'CREATE'", "object.spec != oldObject.spec"}
 	for _, a := range []string{sondev1.AnnotationRequester, sondev1.AnnotationStamp} {
@@ -90,8 +88,8 @@ func changed() string {
 	return strings.Join(conditions, " || ")
 }
 
-// annotation reads an annotation that may be absent. CEL's optional values would be shorter, and
-// are newer than match conditions.
+// annotation returns the CEL expression for an annotation that may be absent. CEL's optional values would be shorter, but are
+// newer than match conditions.
 func annotation(object, name string) string {
 	return fmt.Sprintf("(has(%[1]s.metadata.annotations) && '%[2]s' in %[1]s.metadata.annotations ? %[1]s.metadata.annotations['%[2]s'] : '')", object, name)
 }

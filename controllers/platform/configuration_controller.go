@@ -24,49 +24,48 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/platform"
 )
 
-const fieldOwner = client.FieldOwner("sonde-webhooks")
+const configurationOwner = client.FieldOwner("sonde-webhooks")
 
-// noBundleYet is how soon to look again for a certificate that is still being made.
-const noBundleYet = 2 * time.Second
+// bundleInterval is the time between two passes while there is no certificate yet.
+const bundleInterval = 2 * time.Second
 
-// ConfigurationReconciler keeps a MutatingWebhookConfiguration as it should be: applied at start and with
-// each new CA bundle, and again when somebody changes or deletes it. NewConfigurationReconciler keeps that of
-// Sonde's own kinds, NewGateConfigurationReconciler that of Pods.
+// ConfigurationReconciler applies a MutatingWebhookConfiguration at start, with each new CA bundle, and when someone changes or
+// deletes it. NewConfigurationReconciler makes one for Sonde's own kinds, NewGateConfigurationReconciler one for Pods.
 type ConfigurationReconciler struct {
 	client.Client
-	// APIReader reads the owner live, so that no ClusterRole is cached.
-	APIReader client.Reader
+	// Live reads the owner without a cache, so that no ClusterRole is cached.
+	Live client.Reader
 	// Namespace of the operator.
 	Namespace string
-	// SecretPath that the server answers at.
+	// SecretPath of the webhook server (webhookpath.Secret).
 	SecretPath string
-	// CABundle of this moment, as PEM; nil as long as there is none.
+	// CABundle returns the current bundle as PEM, or nil while there is none.
 	CABundle func() []byte
 	// Watchdog records each pass.
 	Watchdog *health.Watchdog
 
-	// name of the configuration, and where the one that is there is read.
 	name string
-	seen client.Reader
-	// build returns the configuration as it should be; nil where none may be.
+	// observed reads the live configuration.
+	observed client.Reader
+	// build returns the desired configuration, or nil if there must be none.
 	build func(context.Context, ConfigurationOptions) (*acadmission.MutatingWebhookConfigurationApplyConfiguration, error)
-	// watch adds what a pass reads.
-	watch func(*builder.Builder) *builder.Builder
-	wake  chan event.GenericEvent
+	// watch adds the objects that a pass reads.
+	watch    func(*builder.Builder) *builder.Builder
+	triggers chan event.GenericEvent
 }
 
 // +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations,resourceNames=sonde,verbs=create;list;watch;patch;delete
 
-// The right to delete is not used for this one: OpenShift's OwnerReferencesPermissionEnforcement asks for it
-// before it lets anybody set an owner on an object that exists. The right to create can be bound to the
-// name because server-side apply is a PATCH of it: a POST would be refused.
+// The reconciler for Sonde's own kinds never deletes. OpenShift's OwnerReferencesPermissionEnforcement requires the right to
+// delete of those who set an owner on an existing object. The right to create can be restricted to a name, because server-side
+// apply is a PATCH of that name; a POST would be refused.
 
-// NewConfigurationReconciler returns a reconciler that has not been told to look yet; give Wake to
-// whatever changes the bundle.
+// NewConfigurationReconciler returns a reconciler of the configuration for Sonde's own kinds. Call Trigger when the bundle has
+// changed.
 func NewConfigurationReconciler(c client.Client, live client.Reader, namespace, secretPath string, bundle func() []byte) *ConfigurationReconciler {
 	return &ConfigurationReconciler{
-		Client: c, APIReader: live, Namespace: namespace, SecretPath: secretPath, CABundle: bundle,
-		name: ConfigurationName, seen: c, wake: make(chan event.GenericEvent, 1),
+		Client: c, Live: live, Namespace: namespace, SecretPath: secretPath, CABundle: bundle,
+		name: ConfigurationName, observed: c, triggers: make(chan event.GenericEvent, 1),
 		build: func(_ context.Context, o ConfigurationOptions) (*acadmission.MutatingWebhookConfigurationApplyConfiguration, error) {
 			return BuildConfiguration(o), nil
 		},
@@ -76,8 +75,8 @@ func NewConfigurationReconciler(c client.Client, live client.Reader, namespace, 
 	}
 }
 
-// CacheByObject restricts the manager's cache to the one configuration, so that no other is held in
-// memory and the right to list by name suffices.
+// CacheByObject restricts the manager's cache to the configuration for Sonde's own kinds, so that the right to list by name
+// suffices.
 func CacheByObject() map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{
 		&admissionregistrationv1.MutatingWebhookConfiguration{}: {
@@ -86,33 +85,33 @@ func CacheByObject() map[client.Object]cache.ByObject {
 	}
 }
 
-// Wake asks for a look soon and never blocks; several calls in a row may end in one look.
-func (r *ConfigurationReconciler) Wake() {
+// Trigger requests a pass. It never blocks; several calls may lead to one pass.
+func (r *ConfigurationReconciler) Trigger() {
 	e := event.GenericEvent{Object: &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: r.name}}}
 	select {
-	case r.wake <- e:
-	default: // one is waiting already, and it will see the newest bundle
+	case r.triggers <- e:
+	default: // The pass that is already pending reads the newest bundle.
 	}
 }
 
-// SetupWithManager watches what a pass reads; the first look needs no event of it.
+// SetupWithManager adds the controller and triggers its first pass.
 func (r *ConfigurationReconciler) SetupWithManager(mgr ctrl.Manager) error {
-	r.Wake()
+	r.Trigger()
 	return r.watch(ctrl.NewControllerManagedBy(mgr)).
-		WatchesRawSource(source.Channel(r.wake, &handler.EnqueueRequestForObject{})).
+		WatchesRawSource(source.Channel(r.triggers, &handler.EnqueueRequestForObject{})).
 		Complete(r.Watchdog.Watch("webhook configuration", r))
 }
 
-// Reconcile applies the configuration unless it is already there, and deletes one that may not be.
+// Reconcile applies the configuration if the live one differs, and deletes one that must not exist.
 func (r *ConfigurationReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	if req.Name != r.name {
 		return ctrl.Result{}, nil
 	}
 	bundle := r.CABundle()
 	if bundle == nil {
-		return ctrl.Result{RequeueAfter: noBundleYet}, nil
+		return ctrl.Result{RequeueAfter: bundleInterval}, nil
 	}
-	owner, err := platform.Owner(ctx, r.APIReader, "MutatingWebhookConfiguration/"+r.name)
+	owner, err := platform.Owner(ctx, r.Live, "MutatingWebhookConfiguration/"+r.name)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -121,29 +120,29 @@ func (r *ConfigurationReconciler) Reconcile(ctx context.Context, req ctrl.Reques
 		return ctrl.Result{}, err
 	}
 	var live admissionregistrationv1.MutatingWebhookConfiguration
-	err = r.seen.Get(ctx, req.NamespacedName, &live)
+	err = r.observed.Get(ctx, req.NamespacedName, &live)
 	if client.IgnoreNotFound(err) != nil {
 		return ctrl.Result{}, fmt.Errorf("get webhook configuration: %w", err)
 	}
-	there := err == nil
+	exists := err == nil
 	if desired == nil {
-		return ctrl.Result{}, r.remove(ctx, &live, there)
+		return ctrl.Result{}, r.remove(ctx, &live, exists)
 	}
-	if there {
+	if exists {
 		same, err := matches(desired, &live)
 		if same || err != nil {
 			return ctrl.Result{}, err
 		}
 	}
 	ctrl.LoggerFrom(ctx).Info("Applying webhook configuration")
-	if err := r.Apply(ctx, desired, fieldOwner, client.ForceOwnership); err != nil {
+	if err := r.Apply(ctx, desired, configurationOwner, client.ForceOwnership); err != nil {
 		return ctrl.Result{}, fmt.Errorf("apply webhook configuration: %w", err)
 	}
 	return ctrl.Result{}, nil
 }
 
-func (r *ConfigurationReconciler) remove(ctx context.Context, live *admissionregistrationv1.MutatingWebhookConfiguration, there bool) error {
-	if !there {
+func (r *ConfigurationReconciler) remove(ctx context.Context, live *admissionregistrationv1.MutatingWebhookConfiguration, exists bool) error {
+	if !exists {
 		return nil
 	}
 	ctrl.LoggerFrom(ctx).Info("Deleting webhook configuration")
@@ -153,8 +152,8 @@ func (r *ConfigurationReconciler) remove(ctx context.Context, live *admissionreg
 	return nil
 }
 
-// matches reports whether live has all that desired says. The webhooks are compared whole, which
-// BuildConfiguration makes possible by leaving nothing to be defaulted.
+// matches reports whether live has everything in desired. It compares the webhooks as a whole: BuildConfiguration leaves no
+// field of them to be defaulted.
 func matches(desired *acadmission.MutatingWebhookConfigurationApplyConfiguration, live *admissionregistrationv1.MutatingWebhookConfiguration) (bool, error) {
 	b, err := json.Marshal(desired)
 	if err != nil {

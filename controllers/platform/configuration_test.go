@@ -80,7 +80,7 @@ func role(uid types.UID) *rbacv1.ClusterRole {
 	return &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: platform.OwnerClusterRole, UID: uid}}
 }
 
-func look(t *testing.T, r *ConfigurationReconciler) ctrl.Result {
+func pass(t *testing.T, r *ConfigurationReconciler) ctrl.Result {
 	t.Helper()
 	res, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Name: ConfigurationName}})
 	if err != nil {
@@ -103,8 +103,8 @@ func TestReconcileRepairs(t *testing.T) {
 	var bundle []byte
 	r := NewConfigurationReconciler(c, c, "sonde-system", "/secret", func() []byte { return bundle })
 
-	if res := look(t, r); res.RequeueAfter == 0 || c.applies != 0 {
-		t.Errorf("without a bundle: %+v and %d applies, want a later look and none", res, c.applies)
+	if res := pass(t, r); res.RequeueAfter == 0 || c.applies != 0 {
+		t.Errorf("without a bundle: %+v and %d applies, want a later pass and none", res, c.applies)
 	}
 	bundle = []byte("one")
 	steps := []struct {
@@ -112,7 +112,7 @@ func TestReconcileRepairs(t *testing.T) {
 		before func()
 		want   int // applies in all
 	}{
-		{"first look", func() {}, 1},
+		{"first pass", func() {}, 1},
 		{"nothing changed", func() {}, 1},
 		{"new bundle", func() { bundle = []byte("two") }, 2},
 		{"deleted", func() {
@@ -146,14 +146,14 @@ func TestReconcileRepairs(t *testing.T) {
 	}
 	for _, s := range steps {
 		s.before()
-		look(t, r)
+		pass(t, r)
 		if c.applies != s.want {
 			t.Errorf("%s: %d applies, want %d", s.what, c.applies, s.want)
 		}
 		o := liveConfiguration(t, c)
 		if len(o.Webhooks) != 3 || string(o.Webhooks[0].ClientConfig.CABundle) != string(bundle) ||
 			*o.Webhooks[0].FailurePolicy != admissionregistrationv1.Fail || len(o.Webhooks[1].NamespaceSelector.MatchLabels) != 0 {
-			t.Errorf("%s: not as built: %+v", s.what, o.Webhooks)
+			t.Errorf("%s: differs from the built one: %+v", s.what, o.Webhooks)
 		}
 		if len(o.OwnerReferences) != 1 || o.OwnerReferences[0].UID != "r-1" {
 			t.Errorf("%s: owners %+v, want r-1", s.what, o.OwnerReferences)
@@ -164,7 +164,7 @@ func TestReconcileRepairs(t *testing.T) {
 func TestReconcileWithoutOwner(t *testing.T) {
 	c := newCluster(t, interceptor.Funcs{})
 	r := NewConfigurationReconciler(c, c, "sonde-system", "/secret", func() []byte { return []byte("one") })
-	look(t, r)
+	pass(t, r)
 	if o := liveConfiguration(t, c); len(o.OwnerReferences) != 0 {
 		t.Errorf("owners %+v, want none", o.OwnerReferences)
 	}
@@ -182,17 +182,17 @@ func TestReconcileReportsFailures(t *testing.T) {
 	if !errors.Is(err, broken) {
 		t.Errorf("got %v, want %v", err, broken)
 	}
-	if _, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Name: "somebody-elses"}}); err != nil {
-		t.Errorf("another's configuration: %v", err)
+	if _, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Name: "someone-elses"}}); err != nil {
+		t.Errorf("other configuration: %v", err)
 	}
 }
 
-func TestWakeNeverBlocks(t *testing.T) {
+func TestTriggerNeverBlocks(t *testing.T) {
 	r := NewConfigurationReconciler(nil, nil, "sonde-system", "/secret", nil)
 	for range 10 {
-		r.Wake()
+		r.Trigger()
 	}
-	if e := <-r.wake; e.Object.GetName() != ConfigurationName {
-		t.Errorf("woken for %q", e.Object.GetName())
+	if e := <-r.triggers; e.Object.GetName() != ConfigurationName {
+		t.Errorf("triggered for %q", e.Object.GetName())
 	}
 }

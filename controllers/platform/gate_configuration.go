@@ -3,8 +3,6 @@ package platform
 import (
 	"slices"
 
-	"github.com/sonde-operator/sonde/internal/operator/webhookpath"
-
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,40 +14,41 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/certs"
 	"github.com/sonde-operator/sonde/internal/operator/gate"
 	"github.com/sonde-operator/sonde/internal/operator/platform"
+	"github.com/sonde-operator/sonde/internal/operator/webhookpath"
 )
 
-// GateConfigurationName of the MutatingWebhookConfiguration for Pods. It is not that of Sonde's own kinds, because it
-// changes with every Trace that gates, and is gone when none does.
+// GateConfigurationName of the MutatingWebhookConfiguration for Pods. It is separate from the one for Sonde's own kinds, because
+// it changes with every Trace that gates, and does not exist when none does.
 const GateConfigurationName = "sonde-gate"
 
-// gateTimeoutSeconds bounds what an operator that hangs adds to the creation of a Pod, in seconds.
+// gateTimeoutSeconds bounds the delay that a hanging operator adds to the creation of a Pod.
 const gateTimeoutSeconds = 3
 
-// BuildGateConfiguration returns the configuration that has the Pods of these namespaces gated: those of the live
-// Traces that gate. It is nil where that is none, and then nothing may be there. Protected namespaces are left out. Of
-// its two entries each asks about other Pods, so that none is asked about twice.
+// BuildGateConfiguration returns the configuration that gates the Pods of these namespaces, without the protected ones. It
+// returns nil if no namespace is left, because an empty selector would match every namespace. Its two webhooks select disjoint
+// sets of Pods, so that each Pod is reviewed once.
 func BuildGateConfiguration(o ConfigurationOptions, namespaces []string) *acadmission.MutatingWebhookConfigurationApplyConfiguration {
-	in := slices.DeleteFunc(slices.Clone(namespaces), func(n string) bool { return gate.Protected(n, o.Namespace) })
-	slices.Sort(in)
-	in = slices.Compact(in)
-	if len(in) == 0 {
+	gated := slices.DeleteFunc(slices.Clone(namespaces), func(n string) bool { return gate.Protected(n, o.Namespace) })
+	slices.Sort(gated)
+	gated = slices.Compact(gated)
+	if len(gated) == 0 {
 		return nil
 	}
 	c := acadmission.MutatingWebhookConfiguration(GateConfigurationName).
 		WithLabels(naming.Own()).
 		WithWebhooks(
-			gateEntry(o, "gate", webhookpath.Gate, in, admissionregistrationv1.Ignore, metav1.LabelSelectorOpNotIn),
-			// The name stands in what a Pod's creator reads when the operator is away.
-			gateEntry(o, "trace-required", webhookpath.GateRequired, in, admissionregistrationv1.Fail, metav1.LabelSelectorOpIn),
+			gateWebhook(o, "gate", webhookpath.Gate, gated, admissionregistrationv1.Ignore, metav1.LabelSelectorOpNotIn),
+			// The creator of a Pod reads this name in the error while the operator is down.
+			gateWebhook(o, "trace-required", webhookpath.GateRequired, gated, admissionregistrationv1.Fail, metav1.LabelSelectorOpIn),
 		)
-	for _, r := range platform.References(o.OwnerUID) {
+	for _, r := range platform.OwnerReferences(o.OwnerUID) {
 		c.WithOwnerReferences(acmeta.OwnerReference().WithAPIVersion(r.APIVersion).WithKind(r.Kind).WithName(r.Name).WithUID(r.UID))
 	}
 	return c
 }
 
-// gateEntry writes out what the API server would default, as webhookFor does.
-func gateEntry(o ConfigurationOptions, name, path string, namespaces []string, policy admissionregistrationv1.FailurePolicyType, required metav1.LabelSelectorOperator) *acadmission.MutatingWebhookApplyConfiguration {
+// gateWebhook sets each field that the API server would default, as resourceWebhook does.
+func gateWebhook(o ConfigurationOptions, name, path string, namespaces []string, policy admissionregistrationv1.FailurePolicyType, required metav1.LabelSelectorOperator) *acadmission.MutatingWebhookApplyConfiguration {
 	return acadmission.MutatingWebhook().
 		WithName(name + "." + sondev1.GroupVersion.Group).
 		WithClientConfig(acadmission.WebhookClientConfig().

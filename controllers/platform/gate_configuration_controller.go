@@ -25,52 +25,49 @@ import (
 
 // +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations,resourceNames=sonde-gate,verbs=create;list;watch;patch;delete
 
-// NewGateConfigurationReconciler returns a reconciler that keeps the configuration of gates for the namespaces of live
-// Traces that gate: it changes with them, and is gone when there is none. seen is a GateConfigurationCache.
-func NewGateConfigurationReconciler(c client.Client, live, seen client.Reader, namespace, secretPath string, bundle func() []byte) *ConfigurationReconciler {
-	r := &ConfigurationReconciler{
-		Client: c, APIReader: live, Namespace: namespace, SecretPath: secretPath, CABundle: bundle,
-		name: GateConfigurationName, seen: seen, wake: make(chan event.GenericEvent, 1),
+// NewGateConfigurationReconciler returns a reconciler of the configuration for Pods. It selects the namespaces of live Traces
+// that gate, and is deleted when there are none.
+func NewGateConfigurationReconciler(c client.Client, live client.Reader, gates GateConfigurationCache, namespace, secretPath string, bundle func() []byte) *ConfigurationReconciler {
+	return &ConfigurationReconciler{
+		Client: c, Live: live, Namespace: namespace, SecretPath: secretPath, CABundle: bundle,
+		name: GateConfigurationName, observed: gates, triggers: make(chan event.GenericEvent, 1),
 		build: func(ctx context.Context, o ConfigurationOptions) (*acadmission.MutatingWebhookConfigurationApplyConfiguration, error) {
-			in, err := gatedNamespaces(ctx, c)
-			return BuildGateConfiguration(o, in), err
+			namespaces, err := gatedNamespaces(ctx, c)
+			return BuildGateConfiguration(o, namespaces), err
+		},
+		watch: func(b *builder.Builder) *builder.Builder {
+			enqueue := handler.EnqueueRequestsFromMapFunc(toGateConfiguration)
+			return b.Named(GateConfigurationName).Watches(&sondev1.Trace{}, enqueue).
+				WatchesRawSource(source.Kind(gates, client.Object(&admissionregistrationv1.MutatingWebhookConfiguration{}), enqueue))
 		},
 	}
-	r.watch = func(b *builder.Builder) *builder.Builder {
-		b = b.Named(GateConfigurationName).Watches(&sondev1.Trace{}, handler.EnqueueRequestsFromMapFunc(toGateConfiguration))
-		if seen, ok := seen.(cache.Cache); ok {
-			b = b.WatchesRawSource(source.Kind(seen, client.Object(&admissionregistrationv1.MutatingWebhookConfiguration{}), handler.EnqueueRequestsFromMapFunc(toGateConfiguration)))
-		}
-		return b
-	}
-	return r
 }
 
-// toGateConfiguration is the one request that there is, whatever has changed.
+// toGateConfiguration maps every object to the only request of the controller.
 func toGateConfiguration(context.Context, client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: GateConfigurationName}}}
 }
 
-// gatedNamespaces are those in which a live Trace gates; one may be there several times.
+// gatedNamespaces returns the target namespaces of live Traces that gate, with duplicates.
 func gatedNamespaces(ctx context.Context, cached client.Reader) ([]string, error) {
 	var all sondev1.TraceList
 	if err := cached.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list traces: %w", err)
 	}
-	var in []string
+	var namespaces []string
 	for i := range all.Items {
 		if t := &all.Items[i]; gate.Live(t) {
-			in = append(in, t.Common().TargetNamespace)
+			namespaces = append(namespaces, t.Common().TargetNamespace)
 		}
 	}
-	return in, nil
+	return namespaces, nil
 }
 
-// GateConfigurationCache holds the configuration of gates and nothing else: the right to list by name is for one name,
-// which the manager's cache has for the other configuration. It runs on every replica, as pause.Cache does.
+// GateConfigurationCache holds the configuration for Pods and nothing else. The manager's cache lists the other configuration by
+// its name, and a list is for one name. It runs on every replica, so that a standby can take over at once.
 type GateConfigurationCache struct{ cache.Cache }
 
-// NewGateConfigurationCache returns the cache; the manager must run it.
+// NewGateConfigurationCache returns the cache. The caller adds it to the manager.
 func NewGateConfigurationCache(config *rest.Config, scheme *runtime.Scheme) (GateConfigurationCache, error) {
 	c, err := cache.New(config, cache.Options{Scheme: scheme, ByObject: map[client.Object]cache.ByObject{
 		&admissionregistrationv1.MutatingWebhookConfiguration{}: {
@@ -78,7 +75,7 @@ func NewGateConfigurationCache(config *rest.Config, scheme *runtime.Scheme) (Gat
 		},
 	}})
 	if err != nil {
-		return GateConfigurationCache{}, fmt.Errorf("make cache of the gates' webhook configuration: %w", err)
+		return GateConfigurationCache{}, fmt.Errorf("make cache of the webhook configuration for gates: %w", err)
 	}
 	return GateConfigurationCache{c}, nil
 }

@@ -16,14 +16,12 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/platform"
 )
 
-const platformOwner = client.FieldOwner("sonde-platform")
+const objectOwner = client.FieldOwner("sonde-platform")
 
-// ObjectReconciler keeps one object of an API that only some clusters have as it was built: applied
-// at start, and again when somebody changes or deletes it. Like every controller it runs in the leader
-// alone.
+// ObjectReconciler applies one object of an API that not every cluster has: at start, and when someone changes or deletes it.
 type ObjectReconciler struct {
-	// Client watches through a cache that is made with platform.CacheByObject; what is unstructured it
-	// reads live, so that what is compared is never stale.
+	// Client watches through a cache with the options of platform.CacheByObject. It reads unstructured objects without the
+	// cache, so that a pass never compares with a stale object.
 	client.Client
 	// Live reads the owner.
 	Live client.Reader
@@ -33,11 +31,11 @@ type ObjectReconciler struct {
 	Watchdog *health.Watchdog
 }
 
-// The right to delete these objects is not used: OpenShift's OwnerReferencesPermissionEnforcement asks
-// for it before it lets anybody set an owner on an object that exists. The right to create is bound to the
-// names, which suffices because server-side apply is a PATCH.
+// The operator never deletes these objects. OpenShift's OwnerReferencesPermissionEnforcement requires the right to delete of those
+// who set an owner on an existing object. The right to create is restricted to the names, which suffices because server-side
+// apply is a PATCH.
 
-// SetupWithManager watches the one object; the first look needs no event of it.
+// SetupWithManager adds the controller and triggers its first pass.
 func (r *ObjectReconciler) SetupWithManager(mgr ctrl.Manager) error {
 	first := make(chan event.GenericEvent, 1)
 	first <- event.GenericEvent{Object: r.Desired}
@@ -49,7 +47,7 @@ func (r *ObjectReconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Complete(r.Watchdog.Watch(name, r))
 }
 
-// Reconcile applies the object unless it is already there.
+// Reconcile applies the object if the live one differs.
 func (r *ObjectReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	if req.NamespacedName != client.ObjectKeyFromObject(r.Desired) {
 		return ctrl.Result{}, nil
@@ -60,7 +58,7 @@ func (r *ObjectReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctr
 		return ctrl.Result{}, err
 	}
 	desired := r.Desired.DeepCopy()
-	desired.SetOwnerReferences(platform.References(owner))
+	desired.SetOwnerReferences(platform.OwnerReferences(owner))
 	live := r.empty()
 	err = r.Get(ctx, req.NamespacedName, live)
 	if client.IgnoreNotFound(err) != nil {
@@ -70,13 +68,13 @@ func (r *ObjectReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctr
 		return ctrl.Result{}, nil
 	}
 	ctrl.LoggerFrom(ctx).Info("Applying", "object", what)
-	if err := r.Apply(ctx, client.ApplyConfigurationFromUnstructured(desired), platformOwner, client.ForceOwnership); err != nil {
+	if err := r.Apply(ctx, client.ApplyConfigurationFromUnstructured(desired), objectOwner, client.ForceOwnership); err != nil {
 		return ctrl.Result{}, fmt.Errorf("apply %s: %w", what, err)
 	}
 	return ctrl.Result{}, nil
 }
 
-// empty is an object of this kind.
+// empty returns an object of the kind without content.
 func (r *ObjectReconciler) empty() *unstructured.Unstructured {
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(r.Desired.GroupVersionKind())

@@ -29,7 +29,7 @@ func platformReconciler(t *testing.T, funcs interceptor.Funcs, objects ...client
 	return &ObjectReconciler{Client: c, Live: c, Desired: platform.SecurityContextConstraints(agentjob.Options{Namespace: "sonde-system"})}
 }
 
-func (r *ObjectReconciler) look(t *testing.T) *unstructured.Unstructured {
+func (r *ObjectReconciler) pass(t *testing.T) *unstructured.Unstructured {
 	t.Helper()
 	key := client.ObjectKeyFromObject(r.Desired)
 	if _, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: key}); err != nil {
@@ -62,10 +62,10 @@ func TestPlatformRepairs(t *testing.T) {
 		before func(live *unstructured.Unstructured)
 		want   int // applies in all
 	}{
-		{"first look", func(*unstructured.Unstructured) {}, 1},
+		{"first pass", func(*unstructured.Unstructured) {}, 1},
 		{"nothing changed", func(*unstructured.Unstructured) {}, 1},
 		{"widened to a group", change(func(u *unstructured.Unstructured) { u.Object["groups"] = []any{"system:authenticated"} }), 2},
-		{"a user more", change(func(u *unstructured.Unstructured) {
+		{"one more user", change(func(u *unstructured.Unstructured) {
 			u.Object["users"] = append(u.Object["users"].([]any), "system:serviceaccount:shop:default")
 		}), 3},
 		{"host network", change(func(u *unstructured.Unstructured) { u.Object["allowHostNetwork"] = true }), 4},
@@ -81,21 +81,21 @@ func TestPlatformRepairs(t *testing.T) {
 	var live *unstructured.Unstructured
 	for _, s := range steps {
 		s.before(live)
-		live = r.look(t)
+		live = r.pass(t)
 		if applies != s.want {
 			t.Errorf("%s: %d applies, want %d", s.what, applies, s.want)
 		}
 		desired := r.Desired.DeepCopy()
-		desired.SetOwnerReferences(platform.References("r-1"))
+		desired.SetOwnerReferences(platform.OwnerReferences("r-1"))
 		if !platform.Covers(desired, live) {
-			t.Errorf("%s: not as built: %v", s.what, live.Object)
+			t.Errorf("%s: differs from the built one: %v", s.what, live.Object)
 		}
 	}
 }
 
 func TestPlatformWithoutOwner(t *testing.T) {
 	r := platformReconciler(t, interceptor.Funcs{})
-	if live := r.look(t); len(live.GetOwnerReferences()) != 0 {
+	if live := r.pass(t); len(live.GetOwnerReferences()) != 0 {
 		t.Errorf("owners %v, want none", live.GetOwnerReferences())
 	}
 }
@@ -116,8 +116,8 @@ func TestPlatformReportsFailures(t *testing.T) {
 			if _, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(r.Desired)}); !errors.Is(err, away) {
 				t.Errorf("got %v, want %v", err, away)
 			}
-			if _, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Name: "somebody-elses"}}); err != nil {
-				t.Errorf("another's object: %v", err)
+			if _, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Name: "someone-elses"}}); err != nil {
+				t.Errorf("other object: %v", err)
 			}
 		})
 	}

@@ -1,5 +1,5 @@
-// Package settings lets an admin set the manager's flags by environment variables, which is the one thing
-// of a Deployment that OLM lets him set (Subscription, spec.config.env).
+// Package settings lets admins set the manager's flags by environment variables. OLM offers no other way to change the manager's
+// settings (spec.config.env of the Subscription). The plugin's doctor names the same variables.
 package settings
 
 import (
@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// Variable that sets a flag: SONDE_MAX_DURATION for max-duration.
+// Variable returns the name of the variable for a flag: SONDE_MAX_DURATION for max-duration.
 func Variable(flagName string) string {
 	return "SONDE_" + strings.ToUpper(strings.ReplaceAll(flagName, "-", "_"))
 }
 
-// FromEnvironment sets the named flags from their variables, where there are such. Call it before the command
-// line is parsed, which then beats it. An error names the variable and what it may hold. No flag whose name
-// ends in -port may be among them: for a Service sonde-x Kubernetes sets SONDE_X_PORT in each Pod.
+// FromEnvironment sets the named flags from the variables that are set. Call it before the flags are parsed, so that the command
+// line takes precedence. An error names the variable and the values that it accepts. No name may end in -port: Kubernetes sets
+// SONDE_X_PORT in each Pod for a Service sonde-x.
 func FromEnvironment(fs *flag.FlagSet, lookup func(string) (string, bool), names ...string) error {
 	for _, name := range names {
 		value, ok := lookup(Variable(name))

@@ -16,11 +16,11 @@ func TestFromEnvironment(t *testing.T) {
 		want        time.Duration
 		wantErr     string
 	}{
-		"nothing set":             {want: 4 * time.Hour},
-		"set":                     {environment: map[string]string{"SONDE_MAX_DURATION": "30m"}, want: 30 * time.Minute},
-		"the command line beats":  {environment: map[string]string{"SONDE_MAX_DURATION": "30m"}, args: []string{"--max-duration=1h"}, want: time.Hour},
-		"not one that may be set": {environment: map[string]string{"SONDE_WEBHOOK_PORT": "tcp://10.96.0.7:443"}, want: 4 * time.Hour},
-		"no duration":             {environment: map[string]string{"SONDE_MAX_DURATION": "long"}, wantErr: `SONDE_MAX_DURATION="long"`},
+		"nothing set":       {want: 4 * time.Hour},
+		"set":               {environment: map[string]string{"SONDE_MAX_DURATION": "30m"}, want: 30 * time.Minute},
+		"command line wins": {environment: map[string]string{"SONDE_MAX_DURATION": "30m"}, args: []string{"--max-duration=1h"}, want: time.Hour},
+		"not settable":      {environment: map[string]string{"SONDE_WEBHOOK_PORT": "tcp://10.96.0.7:443"}, want: 4 * time.Hour},
+		"invalid duration":  {environment: map[string]string{"SONDE_MAX_DURATION": "long"}, wantErr: `SONDE_MAX_DURATION="long"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			fs := flag.NewFlagSet("manager", flag.ContinueOnError)
@@ -47,7 +47,7 @@ func TestFromEnvironment(t *testing.T) {
 	}
 }
 
-func TestAFlagThatIsNotThere(t *testing.T) {
+func TestUnknownFlag(t *testing.T) {
 	always := func(string) (string, bool) { return "1", true }
 	if err := settings.FromEnvironment(flag.NewFlagSet("manager", flag.ContinueOnError), always, "no-such"); err == nil {
 		t.Error("no error")

@@ -6,8 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// Covers reports whether live says all that desired does. What desired leaves out may be anything: the
-// API server fills in defaults, and others may add labels. An empty list or map is as good as none.
+// Covers reports whether live has every value of desired. Fields that desired leaves out may have any value: the API server
+// sets defaults, and others may add labels. An empty list or map equals a missing one.
 func Covers(desired, live *unstructured.Unstructured) bool {
 	d, l := desired.DeepCopy(), live
 	for _, o := range d.GetOwnerReferences() {
@@ -15,7 +15,7 @@ func Covers(desired, live *unstructured.Unstructured) bool {
 			return false
 		}
 	}
-	d.SetOwnerReferences(nil) // others may own it too
+	d.SetOwnerReferences(nil) // others may own live too
 	return covers(d.Object, l.Object)
 }
 
@@ -24,7 +24,7 @@ func covers(desired, live any) bool {
 	case map[string]any:
 		l, ok := live.(map[string]any)
 		for k, v := range d {
-			if !covers(v, l[k]) { // nil has no keys
+			if !covers(v, l[k]) { // a nil map has no keys
 				return false
 			}
 		}

@@ -13,23 +13,21 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// OwnerClusterRole owns what the operator makes for itself: when the install is removed, garbage
-// collection takes that too, so that neither a webhook without a server nor a way to run privileged
-// Pods is left.
+// OwnerClusterRole owns the objects that the operator creates for itself. When the install is removed, garbage collection
+// deletes them too: no webhook without a server remains, and no way to run privileged Pods.
 const OwnerClusterRole = "sonde-manager"
 
 // +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=clusterroles,resourceNames=sonde-manager,verbs=get
 
-// Owner returns the UID of the ClusterRole that the install made, read live so that no ClusterRole is
-// cached. Without it what is made has no owner and has to be deleted by hand, which is told once per
-// pass; refusing to work would be worse. made names it for people, as "Kind/name".
-func Owner(ctx context.Context, live client.Reader, made string) (types.UID, error) {
+// Owner returns the UID of OwnerClusterRole, or "" if it does not exist. Then the object, called "Kind/name" in the log, has no
+// owner and must be deleted by hand; to stop working would be worse. live should not cache, so that no ClusterRole is cached.
+func Owner(ctx context.Context, live client.Reader, object string) (types.UID, error) {
 	role := metav1.PartialObjectMetadata{}
 	role.SetGroupVersionKind(rbacv1.SchemeGroupVersion.WithKind("ClusterRole"))
 	err := live.Get(ctx, client.ObjectKey{Name: OwnerClusterRole}, &role)
 	if apierrors.IsNotFound(err) {
-		ctrl.LoggerFrom(ctx).Info("Missing the ClusterRole that should own what the operator makes; delete that yourself when you remove the operator",
-			"ClusterRole", OwnerClusterRole, "made", made)
+		ctrl.LoggerFrom(ctx).Info("Missing the ClusterRole that should own the object; delete the object yourself when you remove the operator",
+			"ClusterRole", OwnerClusterRole, "object", object)
 		return "", nil
 	}
 	if err != nil {
@@ -38,9 +36,9 @@ func Owner(ctx context.Context, live client.Reader, made string) (types.UID, err
 	return role.GetUID(), nil
 }
 
-// References of an object that the ClusterRole with this UID owns; none without a UID. They do not block
-// the owner's deletion, so that nothing hangs and no right to the owner's finalizers is needed.
-func References(owner types.UID) []metav1.OwnerReference {
+// OwnerReferences returns the references of an object that the ClusterRole with this UID owns, and none for "". They do not
+// block the owner's deletion, so that it never hangs and needs no right to the owner's finalizers.
+func OwnerReferences(owner types.UID) []metav1.OwnerReference {
 	if owner == "" {
 		return nil
 	}

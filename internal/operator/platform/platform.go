@@ -1,5 +1,5 @@
-// Package platform keeps objects of APIs that only some clusters have: what they are is built
-// elsewhere, here is which of them this cluster can hold, who owns them, and whether they are as built.
+// Package platform builds the objects that the operator creates for itself, most of them of APIs that not every cluster has. It
+// finds out which of these APIs the cluster has, who owns the objects, and whether a live object is as built.
 package platform
 
 import (
@@ -51,8 +51,8 @@ func removeEmpty(value any) {
 	}
 }
 
-// Present returns those of objects whose API the cluster has. It asks once, at start: an API that comes
-// later is seen by the next start of the operator. An error is one of the API server.
+// Present returns the objects whose API the cluster has. The operator calls it at its start, and notices an API that is
+// installed later at its next start. An error comes from the API server.
 func Present(mapper apimeta.RESTMapper, objects ...*unstructured.Unstructured) ([]*unstructured.Unstructured, error) {
 	var present []*unstructured.Unstructured
 	for _, o := range objects {
@@ -61,7 +61,7 @@ func Present(mapper apimeta.RESTMapper, objects ...*unstructured.Unstructured) (
 		switch {
 		case apimeta.IsNoMatchError(err):
 		case err != nil:
-			return nil, fmt.Errorf("find out whether the cluster has %s: %w", kind, err)
+			return nil, fmt.Errorf("look up the API of %s: %w", kind, err)
 		default:
 			present = append(present, o)
 		}
@@ -69,18 +69,18 @@ func Present(mapper apimeta.RESTMapper, objects ...*unstructured.Unstructured) (
 	return present, nil
 }
 
-// RestartsContainers reports whether a cluster of this version starts one container of a Pod again although the Pod's
-// others are not to be (KEP-5307, Kubernetes 1.35; an earlier API server refuses a Pod that asks for it).
+// RestartsContainers reports whether a cluster of this version supports restart rules for single containers (KEP-5307,
+// Kubernetes 1.35). An earlier API server refuses Pods that have them.
 func RestartsContainers(version string) (bool, error) {
 	v, err := utilversion.ParseGeneric(version)
 	if err != nil {
-		return false, fmt.Errorf("read the cluster's version: %w", err)
+		return false, fmt.Errorf("parse the cluster's version: %w", err)
 	}
 	return v.AtLeast(utilversion.MajorMinor(1, 35)), nil
 }
 
-// CacheByObject restricts the manager's cache to these objects by their names, so that no other is held
-// in memory and the right to list by name suffices. Of a kind there can be one.
+// CacheByObject restricts the manager's cache to these objects, so that the right to list by name suffices. It supports one
+// object per kind.
 func CacheByObject(objects []*unstructured.Unstructured) map[client.Object]cache.ByObject {
 	by := map[client.Object]cache.ByObject{}
 	for _, o := range objects {

@@ -27,7 +27,7 @@ func object(kind, namespace, name string) *unstructured.Unstructured {
 	return u
 }
 
-// broken is a mapper of an API server that does not answer.
+// broken maps for an API server that does not answer.
 type broken struct{ apimeta.RESTMapper }
 
 var errAway = errors.New("API server away")
@@ -49,7 +49,7 @@ func TestPresent(t *testing.T) {
 		t.Errorf("present (-want +got):\n%s", diff)
 	}
 	if _, err := platform.Present(broken{}, here); !errors.Is(err, errAway) {
-		t.Errorf("got %v, want %v: an API that cannot be asked for is not one that is absent", err, errAway)
+		t.Errorf("got %v, want %v: an API that cannot be looked up is not absent", err, errAway)
 	}
 }
 
@@ -82,9 +82,9 @@ func TestOwner(t *testing.T) {
 		want    types.UID
 		wantErr error
 	}{
-		"there":      {live: fake.NewClientBuilder().WithObjects(role).Build(), want: "r-1"},
-		"not there":  {live: fake.NewClientBuilder().Build()},
-		"not to ask": {live: fake.NewClientBuilder().WithInterceptorFuncs(away).Build(), wantErr: errAway},
+		"exists":  {live: fake.NewClientBuilder().WithObjects(role).Build(), want: "r-1"},
+		"missing": {live: fake.NewClientBuilder().Build()},
+		"unknown": {live: fake.NewClientBuilder().WithInterceptorFuncs(away).Build(), wantErr: errAway},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -92,7 +92,7 @@ func TestOwner(t *testing.T) {
 			if got != tc.want || !errors.Is(err, tc.wantErr) {
 				t.Errorf("got %q, %v, want %q, %v", got, err, tc.want, tc.wantErr)
 			}
-			refs := platform.References(got)
+			refs := platform.OwnerReferences(got)
 			if len(refs) != len(tc.want)/3 {
 				t.Errorf("references %v for %q", refs, got)
 			}
@@ -126,7 +126,7 @@ func TestCovers(t *testing.T) {
 		"list filled":              {change: func(l map[string]any) { l["none"] = []any{"x"} }},
 		"list longer":              {change: func(l map[string]any) { l["list"] = append(l["list"].([]any), "b") }},
 		"list shorter":             {change: func(l map[string]any) { l["list"] = l["list"].([]any)[:1] }},
-		"list turned":              {change: func(l map[string]any) { s := l["list"].([]any); s[0], s[1] = s[1], s[0] }},
+		"list reordered":           {change: func(l map[string]any) { s := l["list"].([]any); s[0], s[1] = s[1], s[0] }},
 		"false removed":            {change: func(l map[string]any) { delete(l, "off") }},
 		"flag changed":             {change: func(l map[string]any) { l["flag"] = false }},
 		"number changed":           {change: func(l map[string]any) { l["number"] = int64(10) }},
@@ -151,7 +151,7 @@ func TestCoversOwners(t *testing.T) {
 		u := object("Kind", "", "a")
 		var refs []metav1.OwnerReference
 		for _, uid := range uids {
-			refs = append(refs, platform.References(uid)...)
+			refs = append(refs, platform.OwnerReferences(uid)...)
 		}
 		u.SetOwnerReferences(refs)
 		return u
@@ -160,10 +160,10 @@ func TestCoversOwners(t *testing.T) {
 		live *unstructured.Unstructured
 		want bool
 	}{
-		"ours":           {live: owned("u"), want: true},
-		"ours and other": {live: owned("o", "u"), want: true},
-		"other":          {live: owned("o")},
-		"none":           {live: owned()},
+		"ours":             {live: owned("u"), want: true},
+		"ours and another": {live: owned("o", "u"), want: true},
+		"another":          {live: owned("o")},
+		"none":             {live: owned()},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -181,6 +181,6 @@ func TestRestartsContainers(t *testing.T) {
 		}
 	}
 	if _, err := platform.RestartsContainers("newest"); err == nil {
-		t.Error("no error for what is no version")
+		t.Error("no error for an invalid version")
 	}
 }

@@ -45,7 +45,7 @@ func (m *manager) addConfigurations(_ context.Context, mgr ctrl.Manager) error {
 		platformcontroller.NewGateConfigurationReconciler(mgr.GetClient(), m.live, gates, m.Agent.Namespace, secret, m.serving.CABundle),
 	} {
 		r.Watchdog = m.watchdog
-		m.serving.OnChange(r.Wake)
+		m.serving.OnChange(r.Trigger)
 		errs = append(errs, r.SetupWithManager(mgr))
 	}
 	return errors.Join(errs...)
