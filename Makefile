@@ -222,7 +222,7 @@ fmt: ## Format the code.
 
 # Tests that use the kernel need root. Where root is promised, a skip is a failure. Two packages at a time, of at most 1 GiB
 # each under the race detector, fit in 8 GiB on any number of processors.
-UNIT := ./api/... ./agents/... ./bench/... ./cmd/... ./controllers/... ./internal/... ./webhooks/... ./test/filters/... ./test/frames/... ./test/installer/... ./test/layout/... ./test/newkind/... ./test/numbered/... ./test/rights/...
+UNIT := ./api/... ./agents/... ./cmd/... ./controllers/... ./internal/... ./webhooks/... ./test/bench/... ./test/filters/... ./test/frames/... ./test/installer/... ./test/layout/... ./test/newkind/... ./test/numbered/... ./test/rights/...
 PRIVILEGED := $(if $(filter 0,$(shell id -u)),1,)
 
 .PHONY: test-unit
@@ -304,7 +304,7 @@ PART   ?= all
 BENCH_OUT := $(if $(BENCH),build/bench/part,$(if $(filter all,$(PART)),build/bench,build/bench/$(PART)))
 .PHONY: bench
 bench: deps build ## Measure capture and trace next to their peers, as root (ROUNDS=n, PART=capture|trace), and write docs/benchmarks.md.
-	go build -o bin/bench ./bench
+	go build -o bin/bench ./test/bench
 	bin/bench run -agent $(BIN)/agent -out $(BENCH_OUT) -disk build/bench -part $(PART) -rounds $(ROUNDS) $(BENCH)
 	@[ -n "$(BENCH)" ] || for section in machine capture trace; do \
 		[ ! -e $(BENCH_OUT)/$$section.md ] || hack/section.sh docs/benchmarks.md $$section < $(BENCH_OUT)/$$section.md; \
@@ -312,7 +312,7 @@ bench: deps build ## Measure capture and trace next to their peers, as root (ROU
 
 .PHONY: bench-compare
 bench-compare: ## Check that the ratios of the last two runs of make bench (of the same PART) agree.
-	go build -o bin/bench ./bench
+	go build -o bin/bench ./test/bench
 	@runs=$$(ls $(BENCH_OUT)/*.json | tail -2); bin/bench compare $$runs
 
 .PHONY: clean

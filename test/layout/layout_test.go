@@ -92,7 +92,7 @@ func folder(importPath string) string {
 }
 
 func layerOf(folder string) layer {
-	for _, l := range []layer{wiring, operator, plugin, wire, version, shared, commands, controllers, webhooks, agents, api, tests, "bench"} {
+	for _, l := range []layer{wiring, operator, plugin, wire, version, shared, commands, controllers, webhooks, agents, api, tests} {
 		if folder == string(l) || strings.HasPrefix(folder, string(l)+"/") {
 			return l
 		}
@@ -104,7 +104,7 @@ func TestImportsRunOneWay(t *testing.T) {
 	for from, all := range imports(t) {
 		for _, to := range all {
 			a, b := layerOf(from), layerOf(to)
-			if a == tests || a == "bench" {
+			if a == tests {
 				continue
 			}
 			if a != b && !slices.Contains(below[a], b) {

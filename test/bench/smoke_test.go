@@ -79,7 +79,7 @@ var builtAgent = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	path := filepath.Join(agentDir, "agent")
-	build := exec.Command("go", "build", "-o", path, "../cmd/agent")
+	build := exec.Command("go", "build", "-o", path, "../../cmd/agent")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go build: %w\n%s", err, out)
