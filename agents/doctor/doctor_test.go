@@ -97,7 +97,7 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// One attempt that fails badly costs no other's answer, and says why in a line.
+// A panic in one check does not stop the others, and is reported in one line.
 func TestAttempt(t *testing.T) {
 	for name, tc := range map[string]struct {
 		try  func() error
@@ -116,7 +116,7 @@ func TestAttempt(t *testing.T) {
 	}
 }
 
-// Nothing stays attached, and nothing depends on being the first to ask.
+// Nothing stays attached, and a second examination has the same result.
 func TestExamineTwice(t *testing.T) {
 	privileged.Need(t)
 	first, second := Examine("/proc"), Examine("/proc")

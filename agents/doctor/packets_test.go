@@ -13,7 +13,7 @@ import (
 	"github.com/sonde-operator/sonde/test/privileged"
 )
 
-// childTries is set for the child of the test below: what it is to try, by the rights that it has been left.
+// childTries is set for the child of the test below: the hook to try with its remaining capabilities.
 const childTries = "SONDE_DOCTOR_TRIES"
 
 func TestMain(m *testing.M) {
@@ -24,8 +24,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestRightsForPackets shows which rights the engines take: those that a probe has anyway are enough for tcx, and clsact
-// takes one more.
+// TestRightsForPackets shows which capabilities the engines need: a probe's are enough for tcx, and clsact needs one more.
 func TestRightsForPackets(t *testing.T) {
 	privileged.Need(t)
 	probes := map[uintptr]bool{}
@@ -64,7 +63,7 @@ func TestRightsForPackets(t *testing.T) {
 	}
 }
 
-// asChild runs this program with some capabilities alone, and returns what it says.
+// asChild runs this program with some capabilities only, and returns its output.
 func asChild(t *testing.T, tries string, keep map[uintptr]bool) string {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])

@@ -75,7 +75,7 @@ func TestRunWithoutTerminationLog(t *testing.T) {
 	}
 }
 
-// What a gate must not be opened by, and what it survives although it does not wait for it.
+// Signals that must not open a gate, or that it must survive.
 func TestOtherSignals(t *testing.T) {
 	p := startGate(t, nil)
 	p.waits(t)

@@ -29,7 +29,7 @@ var (
 	webID  = strings.Repeat("b2", 32)
 )
 
-// TestMain is also the gate's neighbour, when it is called as such.
+// TestMain also runs the gate's neighbour, by an environment variable.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "neighbour" {
 		neighbourMain()
@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 	os.Exit(runTests(m))
 }
 
-// runTests makes a directory in which a gate without rights finds its binary: those of a test are closed to it.
+// runTests makes a directory for binaries that a gate without rights can read; a test's directories are private.
 func runTests(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "sonde-gate")
 	if err == nil {
@@ -52,7 +52,7 @@ func runTests(m *testing.M) int {
 	return m.Run()
 }
 
-// agent is the binary as it is in the image, built once.
+// agent builds the image's binary, once.
 var agent struct {
 	once sync.Once
 	path string
@@ -78,7 +78,7 @@ func agentBinary(t *testing.T) string {
 	return agent.path
 }
 
-// neighbourMain tells of each signal that it gets, but for the runtime's own.
+// neighbourMain prints each signal that it gets, except the runtime's own.
 func neighbourMain() {
 	signals := make(chan os.Signal, 100)
 	signal.Notify(signals)
@@ -93,7 +93,7 @@ func neighbourMain() {
 	}
 }
 
-// lockedBuffer is read while a process writes to it.
+// lockedBuffer can be read while a process writes to it.
 type lockedBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -118,7 +118,7 @@ type runningProcess struct {
 	err  error
 }
 
-// startGate runs a gate that nobody else opens in time.
+// startGate runs a gate that only the test opens.
 func startGate(t *testing.T, attr *syscall.SysProcAttr) *runningProcess {
 	t.Helper()
 	args := gateconfig.Config{Timeout: 2 * testTimeout, OnTimeout: gateconfig.Fail}.Args()
@@ -174,7 +174,7 @@ func (p *runningProcess) says(t *testing.T, what string) {
 	}
 }
 
-// waits returns when the gate has its handler.
+// waits returns when the gate has installed its handler.
 func (p *runningProcess) waits(t *testing.T) {
 	t.Helper()
 	p.says(t, "Waiting")
@@ -205,7 +205,7 @@ func container(t *testing.T, id string) *os.File {
 	return f
 }
 
-// in is how a container's process is started: without rights, like the gate.
+// in starts a container's process, without rights, like the gate.
 func in(cgroup *os.File, flags uintptr) *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{
 		UseCgroupFD: true, CgroupFD: int(cgroup.Fd()), Cloneflags: flags, Pdeathsig: syscall.SIGKILL,

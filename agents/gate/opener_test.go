@@ -16,7 +16,7 @@ import (
 // namespaces in which a gate may find itself: process 1 of its own, or one of many (shareProcessNamespace, hostPID).
 var namespaces = map[string]uintptr{"process 1": syscall.CLONE_NEWPID, "not process 1": 0}
 
-// rounds of what depends on which of two comes first: fewer where a processor is computed, as in hack/vm.
+// rounds of tests of races: fewer on an emulated processor, as in hack/vm.
 func rounds() int {
 	if testing.Short() {
 		return 5
@@ -24,7 +24,7 @@ func rounds() int {
 	return 50
 }
 
-// A signal that comes before the handler is lost, whenever that is, and never ends a gate.
+// A signal before the handler is installed is lost, and never ends a gate.
 func TestEarlySignalIsHarmless(t *testing.T) {
 	for name, flags := range namespaces {
 		t.Run(name, func(t *testing.T) {
@@ -34,7 +34,7 @@ func TestEarlySignalIsHarmless(t *testing.T) {
 				for range 3 {
 					_ = p.cmd.Process.Signal(Signal) // it may have been in time, and have opened the gate
 				}
-				// Not Open: a program that was executed a moment ago may have no arguments yet, and is no gate by them.
+				// Not Open: a program that has just started may have no arguments yet, and is not recognised as a gate.
 				ctx, cancel := context.WithCancel(t.Context())
 				go func() { <-p.done; cancel() }()
 				if _, err := opener(t).Await(ctx, uid); err != nil && !errors.Is(err, ErrNoGate) && !errors.Is(err, context.Canceled) {
@@ -58,7 +58,7 @@ func TestOpenWhenItWaits(t *testing.T) {
 				if took, err := opener(t).Open(t.Context(), uid); err != nil || took <= 0 {
 					t.Fatalf("after %v: %v", took, err)
 				}
-				// It is gone by now: Open returns no sooner.
+				// The gate has ended: Open returns only then.
 				if code := p.exit(t); code != 0 || !strings.Contains(p.out.String(), string(gateconfig.Opened)) {
 					t.Fatalf("exit code %d, it said %q", code, p.out.String())
 				}
@@ -67,7 +67,7 @@ func TestOpenWhenItWaits(t *testing.T) {
 	}
 }
 
-// The opener may be there first, and then meets a gate in whatever state it is.
+// The opener may run before the gate, and signal it in any state.
 func TestAwait(t *testing.T) {
 	for name, flags := range namespaces {
 		t.Run(name, func(t *testing.T) {
@@ -90,7 +90,7 @@ func TestAwait(t *testing.T) {
 	}
 }
 
-// A gate needs nothing but its binary: no /proc, no /dev, no network, nothing to write to, and any user, as an SCC gives.
+// A gate needs only its binary: no /proc, no /dev, no network and no writable file, and it runs as any user.
 func TestGateNeedsNothing(t *testing.T) {
 	attr := in(container(t, gateID), syscall.CLONE_NEWPID|syscall.CLONE_NEWNET|syscall.CLONE_NEWIPC)
 	attr.Credential = &syscall.Credential{Uid: 1000660000, Gid: 0, NoSetGroups: true}
@@ -125,11 +125,11 @@ func TestNoGate(t *testing.T) {
 	}
 }
 
-// Who is not the gate hears nothing: in the Pod, in the gate's own container, and under the gate's name.
+// Other processes get no signal: in the Pod, in the gate's container, and under the gate's name.
 func TestNeighboursAreNotSignalled(t *testing.T) {
 	web, gate := container(t, webID), container(t, gateID)
 	script := filepath.Join(t.TempDir(), gateconfig.Subcommand)
-	// It waits without a child, which would outlive it.
+	// It waits by itself: a child would outlive it.
 	text := "exec 3<> <(:)\ntrap 'echo got winch' WINCH\necho up\nwhile :; do read -t 0.01 -u 3; done\n"
 	if err := os.WriteFile(script, []byte(text), 0o755); err != nil {
 		t.Fatal(err)
@@ -167,7 +167,7 @@ func TestNeighboursAreNotSignalled(t *testing.T) {
 	}
 }
 
-// A gate that cannot end is given up, and one that is let go is opened after all.
+// The opener gives up a gate that cannot end, and opens one that is continued.
 func TestStuck(t *testing.T) {
 	p := startGate(t, in(container(t, gateID), 0))
 	p.waits(t)
@@ -192,7 +192,7 @@ func TestStuck(t *testing.T) {
 	}
 }
 
-// A Pod may have several containers with the agent in them, but all that wait are opened.
+// A Pod may have several gates: all that wait are opened.
 func TestSeveralGates(t *testing.T) {
 	cgroup := container(t, gateID)
 	one, two := startGate(t, in(cgroup, 0)), startGate(t, in(cgroup, syscall.CLONE_NEWPID))
@@ -231,7 +231,7 @@ func TestIsGate(t *testing.T) {
 	}
 }
 
-// Looks cost the node little, however long they go on and however many processes it has.
+// Searching costs the node little, however long it lasts and however many processes there are.
 func TestPause(t *testing.T) {
 	tests := map[string]struct{ look, since, want time.Duration }{
 		"a small node": {time.Millisecond, 0, minPause},

@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// confinedStatus is what the kernel says of a keeper in its container, less the lines that nobody looks at.
+// confinedStatus has the lines of a confined keeper's status that are checked.
 const confinedStatus = `Name:	agent
 Umask:	0022
 State:	S (sleeping)
@@ -94,7 +94,7 @@ func TestParseStatusRefuses(t *testing.T) {
 	}
 }
 
-// The kernel's own words must be understood, whatever they say about the one who runs the tests.
+// The running kernel's status can be parsed.
 func TestCheckConfinementReadsThisKernel(t *testing.T) {
 	b, err := os.ReadFile("/proc/self/status")
 	if err != nil {
@@ -110,7 +110,7 @@ func TestCheckConfinementReadsThisKernel(t *testing.T) {
 	if s.uids[1] != os.Geteuid() {
 		t.Errorf("effective user %d, want %d", s.uids[1], os.Geteuid())
 	}
-	// Nobody runs unit tests as a keeper; test/e2e and cmd/agent have the other side.
+	// Unit tests are not confined; test/e2e and cmd/agent test a confined keeper.
 	if err := CheckConfinement(); err == nil || !strings.Contains(err.Error(), "refuses to run unconfined") {
 		t.Errorf("CheckConfinement: %v", err)
 	}

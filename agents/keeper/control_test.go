@@ -14,7 +14,7 @@ import (
 	"github.com/sonde-operator/sonde/test/privileged"
 )
 
-// TestStopOnAFullDisk fills the disk of the control volume: the probe must be told to end all the same, and why.
+// The stop request and its reason must reach the probe even on a full disk.
 func TestStopOnAFullDisk(t *testing.T) {
 	privileged.Need(t)
 	dir := t.TempDir()
@@ -39,7 +39,7 @@ func TestStopOnAFullDisk(t *testing.T) {
 	}
 }
 
-// A keeper that was killed and started again has not forgotten what its probe was to be told.
+// A restarted keeper keeps its earlier stop request.
 func TestStopOutlivesItsKeeper(t *testing.T) {
 	dir := t.TempDir()
 	const want = account.ReasonAccessRevoked

@@ -117,7 +117,7 @@ func TestWatchEndsWithTheCapture(t *testing.T) {
 		}
 		return nil
 	})
-	// The keeper may not have looked yet when the watch begins.
+	// The keeper may not have read the progress yet when the watch begins.
 	if len(seen) > 0 && seen[0] == 0 {
 		seen = seen[1:]
 	}
@@ -171,7 +171,7 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// The answer's length is the file's at the time of asking, however much the capture adds while it is sent.
+// The answer has the file's length at the time of the request, even if the capture adds more while it is sent.
 func TestFileThatGrows(t *testing.T) {
 	k := run(t, clock.RealClock{})
 	const size = 16 << 20 // more than sockets hold
@@ -207,7 +207,7 @@ func blocks() (b []byte, ends [2]int) {
 	return b, ends
 }
 
-// A probe that is killed within a write, or is at work, leaves a part of a block, which nobody gets to see.
+// A part of a block, which a running or killed probe has written, is not served.
 func TestTornBlockIsCut(t *testing.T) {
 	b, ends := blocks()
 	tests := map[string]struct {
@@ -257,7 +257,7 @@ func (k *running) awaitKnown(t *testing.T, bytes int64) {
 	}
 }
 
-// A file that gives way to a newer one takes no space, also where somebody still downloads it: the download breaks off.
+// A file that a ring removes takes no more space, even during a download, which is aborted.
 func TestDownloadOfARemovedFileBreaksOff(t *testing.T) {
 	k := run(t, clock.RealClock{})
 	const size = 16 << 20 // more than sockets hold
@@ -371,7 +371,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// tls is what a client that has the pairs p would use, but for pinning the server.
+// tls is the configuration of a client with the pairs p, which does not pin the server.
 func (k *running) tls(t *testing.T, p map[string][]byte) *tls.Config {
 	t.Helper()
 	pool := x509.NewCertPool()
@@ -432,7 +432,7 @@ func TestReleaseEnds(t *testing.T) {
 	k.awaitEnd(t, 5*time.Second)
 }
 
-// A Pod that is deleted must not wait for those who watch or download.
+// A deleted Pod must not wait for clients that watch or download.
 func TestTerminationDoesNotWaitForClients(t *testing.T) {
 	k := run(t, clock.RealClock{})
 	write(t, filepath.Join(k.results, "large.pcapng"), strings.Repeat("a", 64<<20))
@@ -476,7 +476,7 @@ func TestRetentionEndsTheKeeper(t *testing.T) {
 	k.awaitEnd(t, 5*time.Second)
 }
 
-// step moves the clock until the keeper's account is as wanted.
+// step moves the clock until the keeper's account is as expected.
 func (k *running) step(t *testing.T, c *clocktesting.FakeClock, d time.Duration, want func(account.Account) bool) {
 	t.Helper()
 	for range 1000 {

@@ -37,7 +37,7 @@ func TestWholeLines(t *testing.T) {
 	}
 }
 
-// A tracer that was killed: the account tells what is in its files, and as much is served.
+// After a tracer is killed, the recounted account has the events in its files, and complete lines are served.
 func TestRecountOfAKilledTracer(t *testing.T) {
 	k := run(t, clock.RealClock{})
 	write(t, filepath.Join(k.results, "web.ndjson"), `{"sonde":"trace"}`+"\n{1}\n{2}\n"+`{"sonde":"account"}`+"\n{3")

@@ -42,7 +42,7 @@ func (k *running) live(t *testing.T, from int64, newest bool) *bufio.Reader {
 	return bufio.NewReader(resp.Body)
 }
 
-// next is the next line that is no heartbeat.
+// next returns the next line that is not a heartbeat.
 func next(t *testing.T, r *bufio.Reader) string {
 	t.Helper()
 	for {
@@ -56,7 +56,7 @@ func next(t *testing.T, r *bufio.Reader) string {
 	}
 }
 
-// Lines are sent as they are written, whole, and to the last one.
+// Lines are sent as they are written, complete, up to the last one.
 func TestLive(t *testing.T) {
 	k := run(t, clock.RealClock{})
 	path := filepath.Join(k.results, "web.ndjson")
@@ -83,7 +83,7 @@ func TestLive(t *testing.T) {
 	}
 }
 
-// Who wants the newest lines, and is far behind, is told what he does not get; who wants all gets them.
+// A slow reader of the newest lines gets the number of skipped bytes. A reader of all lines gets them all.
 func TestLiveThatIsFarBehind(t *testing.T) {
 	k := run(t, clock.RealClock{})
 	var b strings.Builder

@@ -18,7 +18,7 @@ import (
 
 var noon = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 
-// world is a results volume, a clock, and the progress that follows both.
+// world is a results volume, a clock, and the progress that reads both.
 type world struct {
 	t     *testing.T
 	dir   string
@@ -50,7 +50,7 @@ func (w *world) put(text string) {
 	}
 }
 
-// after lets time pass and looks again.
+// after advances the clock and polls again.
 func (w *world) after(d time.Duration) snapshot {
 	w.t.Helper()
 	w.clock.Step(d)
@@ -65,7 +65,7 @@ const (
 	done      = `{"v":1,"state":"done","reason":"Duration","complete":true,"seen":4,"packets":4,"bytes":400}`
 )
 
-// Of a probe that was killed the files are listed as they are, not as it told last.
+// The files of a killed probe are listed from the disk, not from its last report.
 func TestFilesOfAKilledProbe(t *testing.T) {
 	w := newWorld(t)
 	b, ends := blocks()

@@ -53,7 +53,7 @@ func TestRecount(t *testing.T) {
 	}
 }
 
-// Wherever a file is cut, what is counted is what a reader of the part before finds, without an error.
+// Wherever a file is cut, the count equals what a reader of the part before the cut finds.
 func TestRecountOfAFileCutAnywhere(t *testing.T) {
 	whole := captured(20)
 	for cut := range len(whole) {
@@ -95,7 +95,7 @@ func FuzzRecount(f *testing.F) {
 	})
 }
 
-// A probe that was killed in the middle of a block: the account tells what is in the file, and as much is served.
+// A probe is killed in the middle of a block: the account counts the complete blocks, and only they are served.
 func TestRecountOfAKilledProbe(t *testing.T) {
 	k := run(t, clock.RealClock{})
 	full := captured(5)
@@ -119,7 +119,7 @@ func TestRecountOfAKilledProbe(t *testing.T) {
 	}
 }
 
-// Who asks while files are counted waits for the same count, however often; only what failed is counted anew.
+// Requests during a count wait for its result. Only a failed count is repeated.
 func TestRecountIsDoneOnce(t *testing.T) {
 	var r recounts
 	var counts int

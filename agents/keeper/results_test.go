@@ -81,7 +81,7 @@ func TestOpenOnlyRegularFiles(t *testing.T) {
 	}
 }
 
-// listenUnix makes a socket, the one kind of file that fails to open rather than to be regular.
+// listenUnix makes a socket, the only kind of file whose open fails.
 func listenUnix(t *testing.T, path string) error {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)

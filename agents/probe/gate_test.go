@@ -14,7 +14,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/account"
 )
 
-// TestGateIsOpenedOnceAttached: not before, not of a Pod that has none, and whatever comes of it, the recording goes on.
+// The gate is opened when the probe is attached, not before, and only of a gated Pod. The recording continues in any case.
 func TestGateIsOpenedOnceAttached(t *testing.T) {
 	stuck := fmt.Errorf("process 7: %w", gate.ErrStuck)
 	first := func(err error, times int32) func(int32) error {
@@ -78,7 +78,7 @@ func TestGateIsOpenedOnceAttached(t *testing.T) {
 	}
 }
 
-// TestGateStaysClosedAfterTheEnd: what is opened when nothing records any more would start untraced.
+// After the end of a recording the gate stays closed: the Pod would start untraced.
 func TestGateStaysClosedAfterTheEnd(t *testing.T) {
 	b := newBench(t)
 	b.options.Gate = true

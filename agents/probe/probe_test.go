@@ -30,7 +30,7 @@ const (
 	podInode  = 200
 )
 
-// fakeTarget is a Pod whose processes the test decides on.
+// fakeTarget is a Pod with fake processes.
 type fakeTarget struct {
 	opens  func(n int) (uint64, error) // the answer to the n-th look, from zero
 	looks  int
@@ -67,7 +67,7 @@ func (f *fakeTarget) gone(ctx context.Context, inode uint64) error {
 	}
 }
 
-// fakeEngine is an engine whose captures last until their context ends and then have the given result.
+// fakeEngine is an engine whose captures run until their context ends and have the given result.
 type fakeEngine struct {
 	openErr error
 	kind    capture.Kind
@@ -86,7 +86,7 @@ func account3() record.Account {
 	return record.Account{Engine: "tcx", Counters: c, FileBytes: 700, Files: []record.File{{Name: "web-1-ab12.pcapng", Bytes: 700}}, Interfaces: []record.InterfaceAccount{{Name: "eth0", Counters: c}}}
 }
 
-// untilEnd is how the real engine runs: the cause of the end is its reason.
+// untilEnd runs like a real engine: the cause of the context is the reason.
 func untilEnd(a record.Account) func(context.Context) capture.Result {
 	return func(ctx context.Context) capture.Result {
 		<-ctx.Done()
@@ -130,7 +130,7 @@ type bench struct {
 	*Probe
 	target *fakeTarget
 	engine *fakeEngine
-	// act is called once the engine is attached.
+	// act is called when the engine is attached.
 	act func(t *testing.T, b *bench, terminate context.CancelFunc)
 }
 
@@ -207,7 +207,7 @@ func (b *bench) read(t *testing.T, path string) account.Account {
 	return a
 }
 
-// stopWith leaves a stop file as the keeper does: whole.
+// stopWith writes a stop file atomically, like the keeper.
 func stopWith(content string) func(*testing.T, *bench, context.CancelFunc) {
 	return func(t *testing.T, b *bench, _ context.CancelFunc) {
 		t.Helper()
@@ -219,7 +219,7 @@ func stopWith(content string) func(*testing.T, *bench, context.CancelFunc) {
 	}
 }
 
-func TestEveryEnding(t *testing.T) {
+func TestEndReasons(t *testing.T) {
 	whole := account3()
 	lost := whole
 	lost.Received++
@@ -333,7 +333,7 @@ type panicking struct{ *fakeTarget }
 
 func (panicking) gone(context.Context, uint64) error { panic("watching") }
 
-func TestEndingsBeforeTheCapture(t *testing.T) {
+func TestEndBeforeTheCapture(t *testing.T) {
 	none := func(int) (uint64, error) { return 0, fmt.Errorf("look: %w", process.ErrNoProcess) }
 	tests := map[string]struct {
 		change      func(t *testing.T, b *bench)

@@ -41,7 +41,7 @@ func readAccount(t *testing.T, path string) account.Account {
 	return a
 }
 
-// A message that becomes shorter must not leave the end of the longer one behind, and must be whole at every moment.
+// A shorter message must overwrite all of a longer one, and be complete at every moment.
 func TestMessageThatBecomesShorter(t *testing.T) {
 	dir := t.TempDir()
 	r := newTestReporter(t, dir)
@@ -75,7 +75,7 @@ func TestProgressFileIsReadableByTheKeeper(t *testing.T) {
 	}
 }
 
-// While a capture runs, its age tells the keeper that the probe lives.
+// A running capture's progress file changes all the time, which shows the keeper that the probe lives.
 func TestProgressFileIsReplacedAgainAndAgain(t *testing.T) {
 	dir := t.TempDir()
 	r := newTestReporter(t, dir)
@@ -96,7 +96,7 @@ func TestProgressFileIsReplacedAgainAndAgain(t *testing.T) {
 	}
 }
 
-// What outlives a probe that is killed names the files that there are, from the moment on that they change.
+// After a probe is killed, its termination message names the current files.
 func TestFilesChangedIsToldAtOnce(t *testing.T) {
 	dir := t.TempDir()
 	r := newTestReporter(t, dir)
@@ -143,7 +143,7 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// The end of a capture on a full disk must reach the keeper all the same.
+// The end of a capture must reach the keeper even on a full disk.
 func TestReportOnAFullDisk(t *testing.T) {
 	privileged.Need(t)
 	dir := t.TempDir()

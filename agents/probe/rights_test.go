@@ -33,9 +33,9 @@ func TestMain(m *testing.M) {
 	fmt.Println(errors.Join(attachAsChild(dir), checkRights(true)))
 }
 
-// attachAsChild does all for which a probe needs rights, without asking first whether it has them.
+// attachAsChild does everything for which a probe needs capabilities, without checking them first.
 func attachAsChild(dir string) error {
-	// The parent stands for the node's first process: it has more rights than the child, too.
+	// The parent replaces the node's first process: it has more rights than the child, too.
 	err := os.Symlink(fmt.Sprintf("/proc/%d", os.Getppid()), filepath.Join(dir, "1"))
 	if err != nil {
 		return err
@@ -56,10 +56,10 @@ func attachAsChild(dir string) error {
 	return signalAsChild()
 }
 
-// neighbourPID names a process of another user, as a gate is one.
+// neighbourPID names a process of another user, like a gate.
 const neighbourPID = "SONDE_PROBE_NEIGHBOUR"
 
-// signalAsChild does what opens a gate.
+// signalAsChild signals a process as the opener of a gate does.
 func signalAsChild() error {
 	pid, err := strconv.Atoi(os.Getenv(neighbourPID))
 	if err != nil {
@@ -115,7 +115,7 @@ func TestEachCapabilityIsNeeded(t *testing.T) {
 	}
 }
 
-// asProbeWithout runs the child with the needed capabilities but one and returns what it says.
+// asProbeWithout runs the child with all needed capabilities except one, and returns its output.
 func asProbeWithout(t *testing.T, missing string) string {
 	t.Helper()
 	keep := map[uintptr]bool{}
@@ -134,7 +134,7 @@ func asProbeWithout(t *testing.T, missing string) string {
 	})
 }
 
-// newNetNS makes a namespace and comes back from it.
+// newNetNS makes a network namespace and returns to the old one.
 func newNetNS() (*os.File, error) {
 	home, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {

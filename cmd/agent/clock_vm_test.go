@@ -14,7 +14,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/account"
 )
 
-// stepClock sets the machine's clock forwards or back. Only a machine of the test's own may be treated so: hack/vm.
+// stepClock sets the machine's clock forwards or back, which is allowed only in a virtual machine (hack/vm).
 func stepClock(t *testing.T, by time.Duration) {
 	t.Helper()
 	var now unix.Timespec
@@ -27,8 +27,8 @@ func stepClock(t *testing.T, by time.Duration) {
 	}
 }
 
-// TestClockStep steps the clock by an hour in mid-capture, and back in retention: the capture lasts its duration, the
-// result is kept for its time, every packet is there, and no end comes before its beginning.
+// TestClockStep steps the clock by an hour during the capture, and back during retention: the capture lasts its duration,
+// the result is kept for its time, no packet is missing, and no end is before its start.
 func TestClockStep(t *testing.T) {
 	if os.Getenv(roleVariable) != roleNode {
 		runOnNode(t)
@@ -57,7 +57,7 @@ func clockSteps(p *pod, by time.Duration) {
 	if took := ended.Sub(started); took < duration {
 		t.Errorf("the capture of %v was over after %v", duration, took)
 	}
-	a := p.lastWords()
+	a := p.terminationMessage()
 	if a.Reason != account.ReasonDuration || !a.Complete || a.Packets != 200 || a.Seen != 200 {
 		t.Errorf("termination message %+v", a)
 	}
@@ -76,7 +76,7 @@ func clockSteps(p *pod, by time.Duration) {
 	if code := p.exit(p.keeper); code != 0 {
 		t.Errorf("the keeper's exit code is %d", code)
 	}
-	// It has looked for the end every quarter of a second.
+	// The keeper checks for the end every 250 ms.
 	if kept := time.Since(ended); kept < retain-time.Second {
 		t.Errorf("the result was kept for %v, want %v", kept, retain)
 	}

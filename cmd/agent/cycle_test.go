@@ -19,7 +19,7 @@ import (
 
 const file = "web-1-ab12.pcapng"
 
-// onNode are the tests that need a node. Each has a Pod for itself.
+// onNode are the tests that need a node. Each has its own Pod.
 var onNode = map[string]func(*pod){
 	"FullCycle":            fullCycle,
 	"KilledProbe":          killedProbe,
@@ -43,7 +43,7 @@ var onNode = map[string]func(*pod){
 	"SweepsNoNode":         sweepsNoNode,
 }
 
-// capture starts target, probe and keeper and returns when all of them are at work.
+// capture starts target, probe and keeper, and returns when all of them are running.
 func (p *pod) capture() *pod {
 	p.t.Helper()
 	p.startTarget(syscall.CLONE_NEWNET)
@@ -75,7 +75,7 @@ func fullCycle(p *pod) {
 	if code := p.exit(p.probe); code != 0 {
 		t.Errorf("the probe's exit code is %d", code)
 	}
-	words := p.lastWords()
+	words := p.terminationMessage()
 	if words.Reason != account.ReasonStopped || !words.Complete || words.Seen != packets || words.Packets != packets || words.Dropped() != 0 {
 		t.Errorf("termination message %+v", words)
 	}
@@ -107,7 +107,7 @@ func (p *pod) download(byteRange string) []byte {
 	return b
 }
 
-// readWhileCapturing checks that the file can be read at any moment, and is lacking only its statistics.
+// readWhileCapturing checks that the file can be read at any moment; only its statistics are missing.
 func (p *pod) readWhileCapturing(packets int) {
 	p.t.Helper()
 	c := read(p.t, bytes.NewReader(p.download("")))
@@ -139,8 +139,7 @@ func (p *pod) checkFile(a account.Account, packets int) {
 	}
 }
 
-// A probe that is killed leaves a valid file up to its last flush, a message that does not claim to be complete, and a
-// keeper that notices.
+// A killed probe leaves a valid file up to its last flush and an incomplete account, and the keeper notices its death.
 func killedProbe(p *pod) {
 	t := p.capture().t
 	p.sends(100)
@@ -148,12 +147,12 @@ func killedProbe(p *pod) {
 		a, err := p.client.Progress(t.Context(), p.port)
 		return err == nil && a.Packets == 100
 	})
-	p.eventually("the packets are in the message", func() bool { return p.lastWords().Packets == 100 })
+	p.eventually("the packets are in the message", func() bool { return p.terminationMessage().Packets == 100 })
 	if err := p.probe.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	p.exit(p.probe)
-	if a := p.lastWords(); a.Complete || a.State != account.StateCapturing || a.Reason != "" {
+	if a := p.terminationMessage(); a.Complete || a.State != account.StateCapturing || a.Reason != "" {
 		t.Errorf("termination message %+v", a)
 	}
 	var last account.Account
@@ -174,7 +173,7 @@ func drained(p *pod) {
 	if code := p.exit(p.probe); code != 3 {
 		t.Errorf("exit code %d", code)
 	}
-	if a := p.lastWords(); a.Reason != account.ReasonDrained || a.Complete || a.Packets != 100 {
+	if a := p.terminationMessage(); a.Reason != account.ReasonDrained || a.Complete || a.Packets != 100 {
 		t.Errorf("termination message %+v", a)
 	}
 	c := read(t, bytes.NewReader(p.download("")))
@@ -193,12 +192,12 @@ func targetLeaves(p *pod) {
 	if code := p.exit(p.probe); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
-	if a := p.lastWords(); a.Reason != account.ReasonTargetGone || !a.Complete || a.Packets != 100 {
+	if a := p.terminationMessage(); a.Reason != account.ReasonTargetGone || !a.Complete || a.Packets != 100 {
 		t.Errorf("termination message %+v", a)
 	}
 }
 
-// The Job may be there before the Pod's first process is.
+// The Job may start before the Pod's first process.
 func targetStarts(p *pod) {
 	t := p.t
 	p.startProbe("--duration", "3s")
@@ -213,13 +212,13 @@ func targetStarts(p *pod) {
 	if code := p.exit(p.probe); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
-	a := p.lastWords()
+	a := p.terminationMessage()
 	if a.Reason != account.ReasonDuration || !a.Complete || a.Packets != 100 || a.Ended.Sub(a.Started) < 3*time.Second {
 		t.Errorf("termination message %+v", a)
 	}
 }
 
-// The node's traffic is not captured under the name of a Pod: the probe waits for the target to leave that namespace.
+// The node's traffic is not captured in the name of a Pod: the probe waits for the target to leave that namespace.
 func nodesNetworkRefused(p *pod) {
 	t := p.t
 	p.startTarget(0)
@@ -235,7 +234,7 @@ func nodesNetworkRefused(p *pod) {
 	if code := p.exit(p.probe); code != 4 {
 		t.Errorf("exit code %d", code)
 	}
-	if a := p.lastWords(); a.Reason != account.ReasonDrained || !a.Started.IsZero() {
+	if a := p.terminationMessage(); a.Reason != account.ReasonDrained || !a.Started.IsZero() {
 		t.Errorf("termination message %+v", a)
 	}
 	if entries, err := filepath.Glob(filepath.Join(p.results, "*.pcapng")); err != nil || len(entries) != 0 {
@@ -305,7 +304,7 @@ func linksAreNeverServed(p *pod) {
 	}
 }
 
-// Two Pods on one node: each file holds its own Pod's packets, and the other Pod's manager gets neither.
+// Two Pods on one node: each file has its own Pod's packets, and a client of the other capture gets neither.
 func oneOfTwoPods(p *pod) {
 	t := p.t
 	one, two := p.capture(), newPod(t).capture()
@@ -350,7 +349,7 @@ func byteLimitEndsCapture(p *pod) {
 	if code := p.exit(p.probe); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
-	a := p.lastWords()
+	a := p.terminationMessage()
 	if a.Reason != account.ReasonByteLimit || !a.Complete || len(a.Files) != 1 || a.Files[0].Bytes > 10000 || a.Files[0].Bytes < 9000 {
 		t.Errorf("termination message %+v", a)
 	}

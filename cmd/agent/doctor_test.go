@@ -9,8 +9,7 @@ import (
 	"github.com/sonde-operator/sonde/test/privileged"
 )
 
-// The report of the machine that the test runs on, in both forms. What follows for traces and packets is what the
-// agent's other tests show by doing it.
+// The report of this machine, in both formats. Traces and packets must work, as in the agent's other tests.
 func TestDoctor(t *testing.T) {
 	privileged.Need(t)
 	var out bytes.Buffer

@@ -19,10 +19,10 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
 )
 
-// wantEngineVariable names what must take the packets where BPF is asked for: tcx, or clsact where the kernel has no tcx.
+// wantEngineVariable names the engine that BPF must select: tcx, or clsact if the kernel has no tcx.
 const wantEngineVariable = "SONDE_TEST_WANT_ENGINE"
 
-// inKernel are the programs and maps that there are, by their numbers. Nobody else makes any on a machine of the test's own.
+// inKernel are the kernel's programs and maps by ID. In the test's virtual machine only the test makes any.
 type inKernel struct {
 	programs map[ebpf.ProgramID]bool
 	maps     map[ebpf.MapID]bool
@@ -47,7 +47,7 @@ func all[ID ~uint32](t *testing.T, next func(ID) (ID, error)) map[ID]bool {
 	}
 }
 
-// since counts what has come.
+// since counts what is new.
 func (k inKernel) since(before inKernel) (n int) {
 	for id := range k.programs {
 		if !before.programs[id] {
@@ -62,7 +62,7 @@ func (k inKernel) since(before inKernel) (n int) {
 	return n
 }
 
-// moments at which a probe is killed. Each returns when it has come.
+// moments at which a probe is killed. Each function returns at that moment.
 var moments = map[string]func(p *pod, c *clsactOf, before inKernel){
 	"loading": func(p *pod, _ *clsactOf, before inKernel) {
 		p.eventually("something is loaded", func() bool { return lookIntoKernel(p.t).since(before) > 0 })
@@ -96,7 +96,7 @@ var moments = map[string]func(p *pod, c *clsactOf, before inKernel){
 	},
 }
 
-// isReady is what ready waits for.
+// isReady reports whether the probe is ready.
 func (p *pod) isReady() bool {
 	b, err := os.ReadFile(filepath.Join(p.results, captureconfig.ProgressFile))
 	if err != nil {
@@ -115,8 +115,8 @@ func (p *pod) isDone() bool {
 	return err == nil && a.State == account.StateDone
 }
 
-// TestKilled: whenever a probe is killed, the next one in its namespace, or a sweep, leaves nothing of it in the kernel: no
-// filter, no discipline, no program, no map.
+// TestKilled kills a probe at several moments: the next probe in its namespace, or a sweep, removes its filters, disciplines,
+// programs and maps.
 func TestKilled(t *testing.T) {
 	if os.Getenv(roleVariable) != roleNode {
 		runOnNode(t)
@@ -158,7 +158,7 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// bpfPod is a Pod whose probe has to take BPF.
+// bpfPod is a Pod whose probe must use BPF.
 func bpfPod(t *testing.T) *pod {
 	t.Helper()
 	p := newPod(t)
@@ -192,7 +192,7 @@ func (p *pod) nextProbe(more []string) {
 	if code := next.exit(next.probe); code != 0 {
 		p.t.Errorf("the next probe's exit code is %d", code)
 	}
-	if a := next.lastWords(); a.Engine != os.Getenv(wantEngineVariable) || !a.Complete || a.Packets < 500 {
+	if a := next.terminationMessage(); a.Engine != os.Getenv(wantEngineVariable) || !a.Complete || a.Packets < 500 {
 		p.t.Errorf("the next probe: engine %s, want %s; %+v", a.Engine, os.Getenv(wantEngineVariable), a)
 	}
 }

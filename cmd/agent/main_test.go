@@ -12,7 +12,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/gateconfig"
 )
 
-// The agent runs privileged on every node that is captured on: it holds no code that it has no use for.
+// The agent runs privileged on nodes: it must not link code that it does not use.
 func TestLinksLittle(t *testing.T) {
 	out, err := exec.Command("go", "list", "-deps", ".").Output()
 	if err != nil {

@@ -25,18 +25,18 @@ import (
 	"github.com/sonde-operator/sonde/test/privileged"
 )
 
-// The node's side of the tests learns from these where things are.
+// Environment variables for the tests inside the node.
 const (
 	agentVariable  = "SONDE_TEST_AGENT"
 	cgroupVariable = "SONDE_TEST_CGROUP"
 )
 
-// testTimeout is the longest that anything which is waited for may take. In a machine that is computed (hack/vm), and beside
-// others on its processors, a kernel takes half a minute to look at the programs of three traces.
+// testTimeout bounds each wait. In an emulated machine (hack/vm) beside others the kernel takes half a minute to verify the
+// programs of three traces.
 const testTimeout = 2 * time.Minute
 
-// TestOnNode runs the agent's binary in all of its roles on a node of its own: a process namespace, whose process 1
-// this test is there, a network namespace, and a cgroup in which target Pods can be made.
+// TestOnNode runs the agent's binary in all of its roles on a node of its own: a process namespace, in which the test is
+// process 1, a network namespace, and a cgroup for target Pods.
 func TestOnNode(t *testing.T) {
 	if os.Getenv(roleVariable) == roleNode {
 		for name, test := range onNode {
@@ -161,7 +161,7 @@ func newPod(t *testing.T) *pod {
 	return p
 }
 
-// openDir makes a directory that other users than ours may enter.
+// openDir makes a directory that other users may enter.
 func openDir(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -268,7 +268,7 @@ func (p *pod) startKeeper(more ...string) {
 	})
 }
 
-// eventually waits until what is true.
+// eventually waits for a condition.
 func (p *pod) eventually(what string, is func() bool) {
 	p.t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
@@ -282,7 +282,7 @@ func (p *pod) eventually(what string, is func() bool) {
 	}
 }
 
-// ready waits until the startup probe of the probe's container would succeed: it is attached.
+// ready waits until the probe container's startup probe would succeed.
 func (p *pod) ready() {
 	p.t.Helper()
 	p.eventually("the probe is ready", func() bool {
@@ -302,8 +302,8 @@ func (p *pod) exit(cmd *exec.Cmd) int {
 	return cmd.ProcessState.ExitCode()
 }
 
-// lastWords returns the account in the termination message.
-func (p *pod) lastWords() account.Account {
+// terminationMessage returns the account in the termination log.
+func (p *pod) terminationMessage() account.Account {
 	p.t.Helper()
 	b, err := os.ReadFile(p.message)
 	if err != nil {
@@ -316,7 +316,7 @@ func (p *pod) lastWords() account.Account {
 	return a
 }
 
-// content is what a capture file says.
+// content of a capture file.
 type content struct {
 	section    pcapng.Section
 	interfaces []*pcapng.Interface
@@ -325,7 +325,7 @@ type content struct {
 	packets    int64
 }
 
-// read reads a file that must be valid to its end.
+// read reads a file, which must be valid to its end.
 func read(t *testing.T, r io.Reader) content {
 	t.Helper()
 	const headers = 14 + 20 + 8 // Ethernet, IPv4, UDP

@@ -18,7 +18,7 @@ import (
 	"github.com/sonde-operator/sonde/test/numbered"
 )
 
-// The tests of this package start their own binary again in other roles, told by this variable.
+// The tests of this package start their own binary in other roles, by this variable.
 const (
 	roleVariable = "SONDE_TEST_ROLE"
 	roleNode     = "node"   // process 1 of a process namespace, as the kubelet's node is
@@ -65,7 +65,7 @@ func loopbackUp() error {
 	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, req)
 }
 
-// beTarget sends numbered packets over loopback: for each line of input so many, answered by the line "sent".
+// beTarget reads numbers from its input. For each it sends so many numbered packets over loopback, and prints "sent".
 func beTarget() error {
 	if err := loopbackUp(); err != nil {
 		return fmt.Errorf("set loopback up: %w", err)
@@ -99,8 +99,8 @@ func beTarget() error {
 	return lines.Err()
 }
 
-// beKeeper takes from this process everything that the keeper's container does not have, and executes argv. The caller
-// has put it into a mount namespace of its own.
+// beKeeper drops everything that the keeper's container does not have, and executes argv. The caller has given it its own
+// mount namespace.
 func beKeeper(results, control string, argv []string) error {
 	runtime.LockOSThread()
 	flags := uintptr(unix.MS_REMOUNT | unix.MS_BIND | unix.MS_RDONLY)

@@ -24,7 +24,7 @@ type clsactOf struct {
 	index int
 }
 
-// clsactIn looks at loopback in the network namespace of a process.
+// clsactIn reads loopback's clsact in the network namespace of a process.
 func clsactIn(t *testing.T, pid int) *clsactOf {
 	t.Helper()
 	file, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", pid))
@@ -44,7 +44,7 @@ func clsactIn(t *testing.T, pid int) *clsactOf {
 	return &clsactOf{t, h, l.Attrs().Index}
 }
 
-// leave makes what a probe leaves that is killed.
+// leave makes what a killed probe leaves.
 func (c *clsactOf) leave() {
 	c.t.Helper()
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "GPL", Instructions: asm.Instructions{
@@ -67,7 +67,7 @@ func (c *clsactOf) leave() {
 	}
 }
 
-// isThere reports whether there is a discipline; with it go its filters.
+// isThere reports whether the discipline exists; deleting it deletes its filters.
 func (c *clsactOf) isThere() bool {
 	c.t.Helper()
 	all, err := c.h.QdiscList(&netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: c.index}})
@@ -82,13 +82,13 @@ func (c *clsactOf) isThere() bool {
 	return false
 }
 
-// sweep is what the operator has run where a probe was killed.
+// sweep is the operator's command after a probe was killed.
 func (p *pod) sweep(more ...string) int {
 	p.t.Helper()
 	return p.exit(p.start(exec.Command(os.Getenv(agentVariable), append([]string{"sweep", "--pod-uid", p.uid}, more...)...)))
 }
 
-// sweeps: what is left is taken out of the namespace that is told, and of no other.
+// sweeps removes the remains from one namespace, and from no other.
 func sweeps(p *pod) {
 	p.startTarget(syscall.CLONE_NEWNET)
 	target, node := clsactIn(p.t, p.target.Process.Pid), clsactIn(p.t, 1)
@@ -114,7 +114,7 @@ func sweeps(p *pod) {
 	}
 }
 
-// sweepsNoNode: a Pod that has no namespace of its own yet is no reason to look at the node's.
+// sweepsNoNode does not sweep the node for a Pod that has no namespace yet.
 func sweepsNoNode(p *pod) {
 	p.startTarget(0)
 	if code := p.sweep(); code != 1 {

@@ -13,7 +13,7 @@ import (
 
 const traceFile = "web-1-ab12.ndjson"
 
-// traces tells the probe to trace, on a target that is there, and returns when it does.
+// traces starts a trace of a running target, and returns when it is attached.
 func (p *pod) traces(c *captureconfig.Trace) {
 	p.t.Helper()
 	text, err := captureconfig.Config{
@@ -30,13 +30,13 @@ func (p *pod) traces(c *captureconfig.Trace) {
 	p.ready()
 }
 
-// A trace on a node that is in a process namespace itself, as a node that is a container is.
+// A trace on a node with its own process namespace, like a node that is a container.
 func traceCycle(p *pod) {
 	t := p.t
 	p.traces(&captureconfig.Trace{Groups: []string{"process", "io"}, Durations: true})
 	p.sends(100)
 	p.stop(account.ReasonStopped)
-	words := p.lastWords()
+	words := p.terminationMessage()
 	if words.Reason != account.ReasonStopped || !words.Complete || !words.AddsUp() || words.Events < 100 || words.LostEvents() > 0 || words.Engine != "tracepoints" {
 		t.Errorf("termination message %+v", words)
 	}
@@ -61,7 +61,7 @@ func traceCycle(p *pod) {
 	}
 }
 
-// A tracer that is killed leaves whole lines, and no account at the file's end.
+// A killed tracer leaves complete lines, and no account at the file's end.
 func traceKilled(p *pod) {
 	t := p.t
 	p.traces(&captureconfig.Trace{Groups: []string{"io"}})
@@ -78,7 +78,7 @@ func traceKilled(p *pod) {
 	if len(records) < 1000 || end != nil {
 		t.Errorf("%d records, want at least 1000; the file ends with %+v", len(records), end)
 	}
-	if words := p.lastWords(); words.Complete {
+	if words := p.terminationMessage(); words.Complete {
 		t.Errorf("termination message %+v", words)
 	}
 	told, err := p.client.Recount(t.Context(), p.port)
@@ -92,7 +92,7 @@ func traceFlap(p *pod) {
 	p.traces(&captureconfig.Trace{Groups: []string{"io"}, Flap: true})
 	p.sends(50)
 	p.stop(account.ReasonTargetGone)
-	words := p.lastWords()
+	words := p.terminationMessage()
 	if len(words.Files) != 1 || words.Files[0].Name != "web-1-ab12-trace_io_0.log" || words.Reason != account.ReasonTargetGone || !words.Complete {
 		t.Fatalf("termination message %+v", words)
 	}
@@ -102,7 +102,7 @@ func traceFlap(p *pod) {
 	}
 }
 
-// A command whose process runs already: it is called exe, as it was started by /proc/self/exe.
+// A command whose process is running: its name is exe, because it was started by /proc/self/exe.
 func traceCommand(p *pod) {
 	t := p.t
 	p.traces(&captureconfig.Trace{Groups: []string{"io"}, Command: "exe", Children: true})
@@ -114,7 +114,7 @@ func traceCommand(p *pod) {
 	}
 }
 
-// A container of which nobody can say whether it is the one that is asked for: its processes have the node's root.
+// A container that cannot be identified is traced: its processes have the node's root.
 func traceContainers(p *pod) {
 	t := p.t
 	p.traces(&captureconfig.Trace{Groups: []string{"io"}, Containers: []string{"web"}, Command: "nobody"})
@@ -126,7 +126,7 @@ func traceContainers(p *pod) {
 	}
 }
 
-// stop asks for the end, as the manager does, and waits for the probe's.
+// stop requests the end, as the manager does, and waits for the probe.
 func (p *pod) stop(reason string) {
 	p.t.Helper()
 	if err := p.client.Stop(p.t.Context(), p.port, reason); err != nil {
