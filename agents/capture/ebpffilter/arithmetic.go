@@ -14,7 +14,7 @@ var operations = map[uint16]asm.ALUOp{
 	unix.BPF_OR: asm.Or, unix.BPF_AND: asm.And, unix.BPF_XOR: asm.Xor, unix.BPF_LSH: asm.LSh, unix.BPF_RSH: asm.RSh,
 }
 
-var errUnknown = errors.New("it is not known")
+var errUnknown = errors.New("the opcode is not known")
 
 func (t *translator) arithmetic(in bpfprog.Instruction) error {
 	op := in.Code & opMask
@@ -79,7 +79,7 @@ func (t *translator) branch(pc int, in bpfprog.Instruction) error {
 	return nil
 }
 
-// conditional compares A with X or K, as numbers of 32 bits.
+// conditional compares A with X or K as 32-bit numbers.
 func conditional(op asm.JumpOp, in bpfprog.Instruction) asm.Instruction {
 	if in.Code&sourceX != 0 {
 		return op.Reg32(regA, regX, "")
@@ -87,8 +87,8 @@ func conditional(op asm.JumpOp, in bpfprog.Instruction) asm.Instruction {
 	return op.Imm32(regA, int32(in.K), "")
 }
 
-// jumpUnless jumps, unless the target follows anyway. What lies between a jump over unreached instructions and its
-// target is not emitted; the jump of 0 that is left is one that the verifier takes.
+// jumpUnless jumps, unless the target is the next instruction. A jump over unreachable instructions, which are not emitted,
+// remains as a jump of 0, which the verifier accepts.
 func (t *translator) jumpUnless(next, to label) {
 	if to != next {
 		t.jump(asm.Ja.Label(""), to)

@@ -11,16 +11,16 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/bpfprog"
 )
 
-// ends are where a filter leads that is no function.
+// ends are the jump targets of an inlined filter.
 type ends struct {
 	accepted, refused, undecided label
 }
 
-// Inline puts a filter before a compiled program at tc as well, of which Replace has made a function: a packet that the
-// filter refuses is answered with the constant refused, and what the program itself sees is accepted. That saves a call and
-// a return for each packet. Where a byte is not in the packet's linear part it calls the function, which decides as always.
-// The verifier looks at the filter as a part of the program then, and may refuse what it takes as a function. On an error the
-// program is unchanged; a filter that accepts nothing is one.
+// Inline inserts a filter at the beginning of a compiled program at tc, in which Replace has made it a function, too. For a
+// packet that the filter refuses, the program returns the constant refused; the rest of the program runs only for accepted
+// packets. That saves a call and a return for each packet. If a byte is outside of the packet's linear part, the inlined
+// filter calls the function. The verifier checks the filter as a part of the program, and may reject it although it accepts
+// the function. On an error the program is unchanged; a filter that accepts nothing is an error.
 func Inline(spec *ebpf.ProgramSpec, function string, filter bpfprog.Program, refused int32, options ...Option) error {
 	t, err := newTranslator(filter, options)
 	if err != nil {
@@ -46,17 +46,17 @@ func Inline(spec *ebpf.ProgramSpec, function string, filter bpfprog.Program, ref
 	return nil
 }
 
-// placeEnds emits what the ends do. Behind the last of them comes the program.
+// placeEnds emits the code of the ends. The program follows the last of them.
 func (t *translator) placeEnds(function string, refused int32) error {
-	if !t.leads(t.ends.accepted) && !t.leads(t.ends.undecided) {
+	if !t.isTarget(t.ends.accepted) && !t.isTarget(t.ends.undecided) {
 		return errors.New("it accepts nothing")
 	}
-	if t.leads(t.ends.undecided) {
+	if t.isTarget(t.ends.undecided) {
 		t.place(t.ends.undecided)
 		t.emit(asm.Mov.Reg(asm.R1, regContext), asm.Call.Label(function))
 		t.jump(asm.JNE.Imm(asm.R0, 0, ""), t.ends.accepted)
 	}
-	if t.leads(t.ends.refused) || t.leads(t.ends.undecided) {
+	if t.isTarget(t.ends.refused) || t.isTarget(t.ends.undecided) {
 		t.place(t.ends.refused)
 		t.emit(asm.Mov.Imm32(asm.R0, refused), asm.Return())
 	}
@@ -65,8 +65,8 @@ func (t *translator) placeEnds(function string, refused int32) error {
 	return nil
 }
 
-// leads reports whether something jumps to a label.
-func (t *translator) leads(to label) bool {
+// isTarget reports whether a jump leads to a label.
+func (t *translator) isTarget(to label) bool {
 	for _, j := range t.jumps {
 		if j.to == to {
 			return true

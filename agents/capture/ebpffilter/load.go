@@ -37,7 +37,7 @@ const (
 	skbDataEnd     = 80
 )
 
-// What a load from ancillaryBase on reads instead of the packet (SKF_AD_ in linux/filter.h).
+// Loads from ancillaryBase on read metadata instead of the packet (SKF_AD_ in linux/filter.h).
 const (
 	ancillaryBase        = 0xfffff000
 	ancillaryProtocol    = 0
@@ -58,17 +58,17 @@ const (
 const packetOutgoing = 4
 
 const (
-	// maxDirect bounds where a direct load of a constant offset ends: the instruction has 15 bits for it.
+	// maxDirect bounds the end of a direct load at a constant offset: the instruction has 15 bits for it.
 	maxDirect = 0x7fff
-	// maxIndex bounds what is added to the packet's beginning: the verifier follows 16 bits (MAX_PACKET_OFF), of which
-	// the load itself takes up to four bytes.
+	// maxIndex bounds a variable offset into the packet: the verifier tracks 16 bits (MAX_PACKET_OFF), and the load itself
+	// takes up to four bytes.
 	maxIndex = 0xfff0
 )
 
-// scratch is the place of M[k] on the stack, the upper half of a slot of the verifier's. Of numbers that are written
-// there it forgets what it knew, of those in a whole slot or a lower half not, nor of a 0: so each is written with one
-// added. With what it forgets it has one state to look at where it else had one for each value; libpcap keeps offsets in
-// M[], and of `geneve and vlan and port 80` there were a hundred.
+// scratch is the offset of M[k] on the stack: the upper half of a stack slot. The verifier forgets the value of a number that
+// is written there, unless it is 0; so each is written plus one. In a whole slot or a lower half it would remember the value,
+// and check the rest of the program once for each value. libpcap keeps offsets in M[]; `geneve and vlan and port 80` had a
+// hundred such states.
 func scratch(k uint32) int16 { return -int16(k)*8 - 4 }
 
 func (t *translator) writeScratch(k uint32, from asm.Register) {
@@ -79,7 +79,7 @@ func (t *translator) readScratch(k uint32, to asm.Register) {
 	t.emit(asm.LoadMem(to, asm.R10, scratch(k), asm.Word), asm.Sub.Imm32(to, 1))
 }
 
-// load translates what loads A.
+// load translates a load to A.
 func (t *translator) load(in bpfprog.Instruction) error {
 	switch in.Code & modeMask {
 	case unix.BPF_IMM:
@@ -94,12 +94,12 @@ func (t *translator) load(in bpfprog.Instruction) error {
 		}
 		t.loadAt(regA, in.K, sizeOf(in))
 	case unix.BPF_IND:
-		t.loadBehindX(in.K, sizeOf(in))
+		t.loadAtX(in.K, sizeOf(in))
 	}
 	return nil
 }
 
-// loadX translates what loads X.
+// loadX translates a load to X.
 func (t *translator) loadX(in bpfprog.Instruction) {
 	switch in.Code & modeMask {
 	case unix.BPF_IMM:
@@ -125,12 +125,12 @@ func sizeOf(in bpfprog.Instruction) asm.Size {
 	}
 }
 
-// loadAt loads from a constant offset. One from 1<<31 on counts, as the kernel has it, from the link or network header.
+// loadAt loads from a constant offset. Offsets from 1<<31 on are relative to the link or network header, as in the kernel.
 func (t *translator) loadAt(dst asm.Register, k uint32, size asm.Size) {
 	legacy := asm.LoadAbs(int32(k), size)
 	switch far := k > maxDirect-uint32(size.Sizeof()); {
 	case t.ends != nil && far:
-		// What follows is not reached, which the verifier must not see before it has looked at the jump.
+		// The code after the jump is unreachable. The verifier must not know that before the jump.
 		t.emit(asm.Mov.Imm32(asm.R0, 0))
 		t.jump(asm.JEq.Imm32(asm.R0, 0, ""), t.ends.undecided)
 		return
@@ -147,8 +147,8 @@ func (t *translator) loadAt(dst asm.Register, k uint32, size asm.Size) {
 	t.loadLinear(dst, int16(k), size, t.outside(), legacy)
 }
 
-// loadBehindX loads A from X + k.
-func (t *translator) loadBehindX(k uint32, size asm.Size) {
+// loadAtX loads A from X + k.
+func (t *translator) loadAtX(k uint32, size asm.Size) {
 	legacy := asm.LoadInd(asm.R0, regX, int32(k), size)
 	if t.indirect {
 		t.emit(legacy, asm.Mov.Reg32(regA, asm.R0))
@@ -167,7 +167,7 @@ func (t *translator) loadBehindX(k uint32, size asm.Size) {
 	t.loadLinear(regA, 0, size, outside, legacy)
 }
 
-// outside is where a load leads whose bytes are not in the linear part.
+// outside is the jump target of a load whose bytes are outside of the linear part.
 func (t *translator) outside() label {
 	if t.ends != nil {
 		return t.ends.undecided
@@ -175,8 +175,8 @@ func (t *translator) outside() label {
 	return t.newLabel()
 }
 
-// loadLinear loads from R1 if the bytes' end in R3 is not beyond that of the linear part in R2. Else the legacy instruction
-// loads, behind the label outside; of a filter that is no function, who places that label.
+// loadLinear loads from R1 if the end of the bytes in R3 is not beyond the end of the linear part in R2. Otherwise a function
+// uses the legacy instruction after the label outside; an inlined filter jumps to outside, which placeEnds places.
 func (t *translator) loadLinear(dst asm.Register, offset int16, size asm.Size, outside label, legacy asm.Instruction) {
 	direct, done := t.newLabel(), t.newLabel()
 	if t.ends != nil {
@@ -193,14 +193,14 @@ func (t *translator) loadLinear(dst asm.Register, offset int16, size asm.Size, o
 	t.place(done)
 }
 
-// hostOrder brings what was loaded into the host's byte order. LD_ABS and LD_IND have done that.
+// hostOrder converts a loaded number to the host's byte order. LD_ABS and LD_IND do that themselves.
 func (t *translator) hostOrder(dst asm.Register, size asm.Size) {
 	if size != asm.Byte {
 		t.emit(asm.HostTo(asm.BE, dst, size))
 	}
 }
 
-// ancillary loads into A what the kernel knows about the packet.
+// ancillary loads metadata of the packet to A.
 func (t *translator) ancillary(k uint32) error {
 	switch k {
 	case ancillaryProtocol:
@@ -225,8 +225,8 @@ func (t *translator) ancillary(k uint32) error {
 	return nil
 }
 
-// ErrDirection is in the error of a program that asks for packets' type, translated without AtIngress or AtEgress.
-var ErrDirection = errors.New("it asks whether packets arrive or leave, which was not said")
+// ErrDirection is in the error of a program that tests the packet type and is translated without AtIngress or AtEgress.
+var ErrDirection = errors.New("it tests whether packets arrive or leave, but is not translated for one direction")
 
 func (t *translator) packetType() error {
 	switch t.direction {
@@ -240,7 +240,7 @@ func (t *translator) packetType() error {
 	return nil
 }
 
-// ancillaryFields are those that a program at tc finds in its context as they are.
+// ancillaryFields are metadata that the context of a program at tc has.
 var ancillaryFields = map[uint32]int16{
 	ancillaryInterface:   skbInterface,
 	ancillaryMark:        skbMark,
@@ -250,14 +250,14 @@ var ancillaryFields = map[uint32]int16{
 	ancillaryVlanPresent: skbVlanPresent,
 }
 
-// unseen are those that a packet socket's filter can have and a program at tc cannot.
-var unseen = map[uint32]string{
+// unavailable is metadata that a packet socket's filter can load and a program at tc cannot.
+var unavailable = map[uint32]string{
 	12: "netlink attributes", 16: "nested netlink attributes", 28: "the device's hardware type", 52: "the payload's offset",
 }
 
 func unknownAncillary(k uint32) error {
-	if what := unseen[k]; what != "" {
-		return fmt.Errorf("it loads %s, which a program at tc does not see", what)
+	if what := unavailable[k]; what != "" {
+		return fmt.Errorf("it loads %s, which programs at tc cannot", what)
 	}
-	return errors.New("it loads what no kernel has")
+	return errors.New("it loads metadata that no kernel has")
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/cilium/ebpf/btf"
 )
 
-// Replace puts a body that Translate made in the place of a function's in a compiled program, which the kernel then
-// verifies by itself, once. In C the function is to be
+// Replace replaces a function's body in a compiled program by one that Translate made. The kernel verifies the function
+// separately, once. In C the function must be
 //
 //	__attribute__((noinline)) int accepts(struct __sk_buff *skb)
 //	{
@@ -20,9 +20,8 @@ import (
 //		return all;
 //	}
 //
-// Not static, as the kernel would verify it anew for each call, and with the asm, as the compiler would reckon with its
-// result. The other functions of the program stay as they are; calls find theirs by name. On an error the program is
-// unchanged.
+// It must not be static, because the kernel would verify it again for each call. Without the asm the compiler would assume
+// its result. The other functions stay as they are; calls refer to functions by name. On an error the program is unchanged.
 func Replace(spec *ebpf.ProgramSpec, function string, body asm.Instructions) error {
 	if len(body) == 0 {
 		return fmt.Errorf("replace function %s: the body is empty", function)
@@ -44,7 +43,7 @@ func Replace(spec *ebpf.ProgramSpec, function string, body asm.Instructions) err
 	if err := checkType(info); err != nil {
 		return fmt.Errorf("replace function %s: %w", function, err)
 	}
-	// Not all of the old metadata: a CO-RE relocation would change our instruction.
+	// Keep only this of the old metadata: a CO-RE relocation would change our instruction.
 	replaced := btf.WithFuncMetadata(body[0].WithSymbol(function), info).WithSource(first.Source())
 	out := make(asm.Instructions, 0, len(spec.Instructions)-(end-begin)+len(body))
 	out = append(out, spec.Instructions[:begin]...)
@@ -54,7 +53,7 @@ func Replace(spec *ebpf.ProgramSpec, function string, body asm.Instructions) err
 	return nil
 }
 
-// bounds finds a function's instructions. Those of a compiled program carry a symbol only where a function begins.
+// bounds finds a function's instructions. In a compiled program only the first one of a function has a symbol.
 func bounds(instructions asm.Instructions, function string) (begin, end int) {
 	for i := range instructions {
 		if function == "" || instructions[i].Symbol() != function {
@@ -69,7 +68,7 @@ func bounds(instructions asm.Instructions, function string) (begin, end int) {
 	return 0, 0
 }
 
-// checkType tells whether a translated filter can be this function.
+// checkType returns why a translated filter cannot be this function.
 func checkType(function *btf.Func) error {
 	proto, ok := function.Type.(*btf.FuncProto)
 	if !ok || len(proto.Params) != 1 {

@@ -11,10 +11,10 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/bpfprog"
 )
 
-// The registers of a translated function. A helper's call leaves these as they are; R0 to R5 hold nothing from one
-// classic instruction to the next, and R9 is not used.
+// The registers of a translated function, which helper calls preserve. R0 to R5 are free between two classic instructions,
+// and R9 is not used.
 const (
-	regContext = asm.R6 // LD_ABS and LD_IND want it there
+	regContext = asm.R6 // LD_ABS and LD_IND need it there
 	regA       = asm.R7 // its upper half is always 0
 	regX       = asm.R8 // its upper half is always 0
 )
@@ -22,13 +22,13 @@ const (
 // Option changes how Translate does its work.
 type Option func(*translator)
 
-// A packet socket sees the type of a packet that leaves as PACKET_OUTGOING, which libpcap's `inbound` and `outbound` ask
-// for; at tc it does not have it yet. So a program that asks needs one of these two, and is an error without.
+// libpcap's `inbound` and `outbound` test the packet type for PACKET_OUTGOING, which a packet does not have yet at tc. A
+// program that tests it needs one of these two options; without them it is an error.
 
-// AtIngress translates for a program that sees packets that arrive.
+// AtIngress translates for a program at ingress.
 func AtIngress() Option { return func(t *translator) { t.direction = ingress } }
 
-// AtEgress translates for a program that sees packets that leave.
+// AtEgress translates for a program at egress.
 func AtEgress() Option { return func(t *translator) { t.direction = egress } }
 
 type direction int
@@ -44,8 +44,8 @@ const (
 //	int f(struct __sk_buff *skb)
 //
 // which returns what the classic program returns: 0 refuses the packet. Its jumps are offsets and it has no symbols, so
-// that it fits into any program; Replace puts it there. The error of a program that the kernel would not take, or that
-// cannot be translated (ErrDirection among others), says which instruction is at fault, counted from 0.
+// Replace can put it into any program. If the kernel would reject the program, or if it cannot be translated (ErrDirection
+// among others), the error names the instruction, counted from 0.
 func Translate(program bpfprog.Program, options ...Option) (asm.Instructions, error) {
 	t, err := newTranslator(program, options)
 	if err != nil {
@@ -68,10 +68,10 @@ func newTranslator(program bpfprog.Program, options []Option) (*translator, erro
 	return t, t.program.Validate()
 }
 
-// label is a place in the output that is jumped to: the first len(program) are the classic instructions.
+// label is a jump target in the output: the first len(program) are the classic instructions.
 type label int
 
-// jump is an instruction of the output whose offset is still missing.
+// jump is an instruction of the output whose offset is not set yet.
 type jump struct {
 	at int
 	to label
@@ -81,12 +81,12 @@ type translator struct {
 	program bpfprog.Program
 	out     asm.Instructions
 	jumps   []jump
-	// places are the labels' indices in out. Each eBPF instruction that is emitted has the size of one.
+	// places are the labels' indexes in out. No emitted eBPF instruction is a double one.
 	places    []int
 	direction direction
-	// indirect makes all loads take the way of bytes outside of the linear part, for tests.
+	// indirect makes all loads treat their bytes as outside of the linear part; tests set it.
 	indirect bool
-	// ends is nil of a function, which returns what it has found.
+	// ends is nil for a function, which returns its result.
 	ends *ends
 }
 
@@ -98,7 +98,7 @@ func (t *translator) translate() error {
 	)
 	reached := reached(t.program)
 	for pc, in := range t.program {
-		// The verifier takes no instruction that nothing leads to.
+		// The verifier rejects unreachable instructions.
 		if !reached[pc] {
 			continue
 		}
@@ -110,7 +110,7 @@ func (t *translator) translate() error {
 	return nil
 }
 
-// resolve gives the jumps their offsets.
+// resolve sets the offsets of the jumps.
 func (t *translator) resolve() error {
 	for _, j := range t.jumps {
 		offset := t.places[j.to] - j.at - 1
@@ -126,14 +126,14 @@ func (t *translator) emit(instructions ...asm.Instruction) {
 	t.out = append(t.out, instructions...)
 }
 
-// jump emits a jump that leads to a label which is placed later.
+// jump emits a jump to a label that is placed later.
 func (t *translator) jump(in asm.Instruction, to label) {
 	t.jumps = append(t.jumps, jump{at: len(t.out), to: to})
-	// The reference would be looked up as a symbol.
+	// Drop the reference: it would be resolved as a symbol.
 	t.emit(asm.Instruction{OpCode: in.OpCode, Dst: in.Dst, Src: in.Src, Constant: in.Constant})
 }
 
-// newLabel makes a label inside of a classic instruction.
+// newLabel returns a label within a classic instruction.
 func (t *translator) newLabel() label {
 	t.places = append(t.places, 0)
 	return label(len(t.places) - 1)
@@ -186,7 +186,7 @@ func (t *translator) end(in bpfprog.Instruction) {
 	}
 }
 
-// reached tells which instructions some path leads to.
+// reached reports which instructions are reachable.
 func reached(program bpfprog.Program) []bool {
 	reached := make([]bool, len(program))
 	reached[0] = true

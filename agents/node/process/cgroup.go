@@ -20,9 +20,9 @@ const (
 	uidLen         = 36
 )
 
-// ParseCgroup reads a /proc/<pid>/cgroup file (cgroups(7)). Each line is one hierarchy of version 1 or the one of
-// version 2; the first that names a container of a Pod counts, as a runtime need not put every hierarchy there. It
-// returns false for a process that is in no container of a Pod.
+// ParseCgroup reads a /proc/<pid>/cgroup file (cgroups(7)). Each line is one hierarchy of version 1 or the one of version 2.
+// The first that names a container of a Pod counts, because a runtime need not use every hierarchy. It returns false for a
+// process that is in no container of a Pod.
 func ParseCgroup(b []byte) (Container, bool) {
 	for len(b) > 0 {
 		var line []byte
@@ -39,10 +39,10 @@ func ParseCgroup(b []byte) (Container, bool) {
 	return Container{}, false
 }
 
-// parsePath looks for a Pod's component followed by a container's. What comes before does not matter, as the kubelet's
-// root may be anywhere (a node within a cgroup) and is shown as ".." to a reader in a cgroup namespace. What comes
-// after does not matter either: a container may divide its own cgroup. The outermost pair counts, so that no container
-// can pass for another Pod's by the name of a cgroup that it made.
+// parsePath finds a Pod's component followed by a container's. Components before them do not matter: the kubelet's root may be
+// anywhere (a node within a cgroup), and is ".." for a reader in a cgroup namespace. Components after them do not matter
+// either: a container may divide its own cgroup. The outermost pair counts, so that a container cannot pass for another Pod's
+// by the name of a cgroup that it creates.
 func parsePath(path string) (Container, bool) {
 	parts := strings.Split(path, "/")
 	for i, p := range parts {
@@ -84,8 +84,8 @@ func podUID(part string) (string, bool) {
 	return uid, validUID(uid)
 }
 
-// containerID reads a container's component: the bare ID, or one with a runtime's prefix, with ".scope" if systemd
-// made it. CRI-O's monitor (crio-conmon-<id>) lies beside its container but is a process of the node.
+// containerID reads a container's component: the bare ID, or one with a runtime's prefix, with ".scope" if systemd created
+// it. CRI-O's monitor (crio-conmon-<id>) is beside its container, but it is a process of the node.
 func containerID(part string) (string, bool) {
 	part = strings.TrimSuffix(part, ".scope")
 	for _, prefix := range []string{"cri-containerd-", "crio-", "docker-", "libpod-"} {
@@ -98,7 +98,7 @@ func containerID(part string) (string, bool) {
 
 func validID(s string) bool { return len(s) == containerIDLen && hex(s) }
 
-// validUID accepts the two shapes that exist, so that no other component beginning with "pod" is mistaken for a Pod.
+// validUID accepts the two existing formats, so that no other component beginning with "pod" is mistaken for a Pod.
 func validUID(s string) bool {
 	switch len(s) {
 	case staticUIDLen:
@@ -119,9 +119,9 @@ func hex(s string) bool {
 	return len(s) > 0
 }
 
-// Depth tells how many cgroups lie between a process's own and its Pod's (1 for the container's own process), and
-// whether that is in the hierarchy of a controller of cgroup v1. It returns false for a process of no Pod, and where the
-// Pod has no cgroup of its own.
+// Depth returns how many levels a process's cgroup is below its Pod's (1 for the container's own process), and whether that
+// is in the hierarchy of a controller of cgroup v1. It returns false for a process of no Pod, and for a Pod without a cgroup
+// of its own.
 func Depth(b []byte, controller string) (below int, v1, ok bool) {
 	for line := range bytes.Lines(b) {
 		parts := bytes.SplitN(bytes.TrimSuffix(line, []byte{'\n'}), []byte{':'}, 3)

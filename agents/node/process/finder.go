@@ -13,18 +13,18 @@ import (
 	"unicode"
 )
 
-// ErrNoProcess is returned where a Pod has no process on this node.
+// ErrNoProcess says that a Pod has no process on this node.
 var ErrNoProcess = errors.New("no process of the pod on this node")
 
-// Process is one process of a Pod. PID and StartTime together name it for as long as the node is up.
+// Process is one process of a Pod. PID and StartTime together identify it until the node restarts.
 type Process struct {
 	PID         int
 	ContainerID string
-	// StartTime is when the process began, in clock ticks since the node's boot (field 22 of proc_pid_stat(5)).
+	// StartTime is when the process started, in clock ticks since the node's boot (field 22 of proc_pid_stat(5)).
 	StartTime uint64
 }
 
-// Finder finds processes by what /proc says. The zero value reads /proc.
+// Finder finds processes in the process file system. The zero value reads /proc.
 type Finder struct {
 	// Root is where the process file system is mounted; "/proc" if empty.
 	Root string
@@ -36,8 +36,8 @@ func (f Finder) path(pid int, name string) string {
 	return filepath.Join(f.root(), strconv.Itoa(pid), name)
 }
 
-// Pod returns the processes of the Pod's containers, its sandbox included, the oldest first; none is not an error.
-// Processes that end during the search are left out, and so are zombies, which have no namespaces any more.
+// Pod returns the processes of the Pod's containers, its sandbox included, the oldest first; none is not an error. It leaves
+// out processes that end during the search, and zombies, which have no namespaces any more.
 func (f Finder) Pod(uid string) ([]Process, error) {
 	if !validUID(uid) {
 		return nil, fmt.Errorf("find processes: %q is not a pod UID (a static pod is found by its kubernetes.io/config.hash)", uid)
@@ -66,7 +66,7 @@ func (f Finder) Pod(uid string) ([]Process, error) {
 	return found, nil
 }
 
-// Container returns those of Pod that belong to one container. id may carry the scheme that the API gives it
+// Container returns the processes of one container of a Pod. id may have the scheme that the API gives it
 // ("containerd://...").
 func (f Finder) Container(uid, id string) ([]Process, error) {
 	if _, bare, ok := strings.Cut(id, "://"); ok {
@@ -103,8 +103,8 @@ func (f Finder) process(pid int, uid string) (Process, bool, error) {
 	return Process{PID: pid, ContainerID: c.ID, StartTime: start}, true, nil
 }
 
-// parseStat reads state (field 3) and start time (field 22) of a /proc/<pid>/stat file. The command (field 2) may hold
-// anything, parentheses and blanks too, so fields are counted from its last closing one.
+// parseStat reads state (field 3) and start time (field 22) of a /proc/<pid>/stat file. The command (field 2) may contain
+// anything, including parentheses and blanks, so fields are counted from the last closing parenthesis.
 func parseStat(b []byte) (state byte, start uint64, err error) {
 	const stateField, startField = 3, 22
 	i := bytes.LastIndexByte(b, ')')

@@ -11,8 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Handle holds on to one process by a pidfd: whatever is asked of it is asked of that process or of nobody, also when
-// its number has passed to another one.
+// Handle refers to one process by a pidfd. Its methods never reach another process, even if that has got the same PID.
 type Handle struct {
 	Process Process
 
@@ -20,15 +19,15 @@ type Handle struct {
 	pidfd  int
 }
 
-// Hold opens a handle on a process of the Pod that was found before. It returns ErrNoProcess if that process has ended,
-// also when its number belongs to another one by now.
+// Hold opens a handle on a process of the Pod that was found before. It returns ErrNoProcess if that process has ended, even
+// if another one has its PID now.
 func (f Finder) Hold(uid string, p Process) (*Handle, error) {
 	fd, err := openPidfd(p.PID)
 	if err != nil {
 		return nil, err
 	}
 	h := &Handle{Process: p, finder: f, pidfd: fd}
-	// Asked after the pidfd was opened: if the number is still the process's, the pidfd is.
+	// Read the process after opening the pidfd: if the PID is still the process's, so is the pidfd.
 	now, ok, err := f.process(p.PID, uid)
 	if err == nil && (!ok || now != p) {
 		err = h.gone()
@@ -39,25 +38,25 @@ func (f Finder) Hold(uid string, p Process) (*Handle, error) {
 	return h, nil
 }
 
-// Close lets go of the process.
+// Close closes the pidfd.
 func (h *Handle) Close() error { return unix.Close(h.pidfd) }
 
-// Program returns the path of the process's executable, as seen in its own file system, and its arguments, the name
-// first. What is read about a process that has ended meanwhile is thrown away (ErrNoProcess).
+// Program returns the path of the process's executable in its own file system, and its arguments, the name first. If the
+// process ends meanwhile, it returns ErrNoProcess.
 func (h *Handle) Program() (executable string, args []string, err error) {
 	executable, err = os.Readlink(h.finder.path(h.Process.PID, "exe"))
 	if err != nil {
-		return "", nil, h.unread(err)
+		return "", nil, h.readError(err)
 	}
 	b, err := os.ReadFile(h.finder.path(h.Process.PID, "cmdline"))
 	if err != nil {
-		return "", nil, h.unread(err)
+		return "", nil, h.readError(err)
 	}
-	over, err := exited(h.pidfd)
+	ended, err := exited(h.pidfd)
 	if err != nil {
 		return "", nil, err
 	}
-	if over {
+	if ended {
 		return "", nil, h.gone()
 	}
 	for arg := range bytes.SplitSeq(bytes.TrimSuffix(b, []byte{0}), []byte{0}) {
@@ -66,7 +65,7 @@ func (h *Handle) Program() (executable string, args []string, err error) {
 	return executable, args, nil
 }
 
-func (h *Handle) unread(err error) error {
+func (h *Handle) readError(err error) error {
 	if ignoreGone(err) == nil {
 		return h.gone()
 	}
@@ -87,7 +86,7 @@ func (h *Handle) Signal(s unix.Signal) error {
 	return nil
 }
 
-// Ended waits for the end of the process, for a millisecond at least and d at most, and tells whether it has come.
+// Ended waits for the end of the process, at least a millisecond and at most d, and reports whether the process has ended.
 func (h *Handle) Ended(ctx context.Context, d time.Duration) (bool, error) {
 	if err := ctx.Err(); err != nil {
 		return false, err

@@ -11,17 +11,17 @@ import (
 // NetNS is a network namespace that stays alive as long as File is open.
 type NetNS struct {
 	File *os.File
-	// Inode identifies the namespace on this node while it lives.
+	// Inode identifies the namespace on this node while it exists.
 	Inode uint64
-	// Process is the one through which the namespace was opened.
+	// Process is the process whose namespace was opened.
 	Process Process
 }
 
-// Close lets go of the namespace.
+// Close closes the namespace's file.
 func (n *NetNS) Close() error { return n.File.Close() }
 
-// OpenNetNS opens the network namespace of a Pod: that of its oldest process, which is the sandbox's where the runtime
-// keeps one. It returns ErrNoProcess if there is none.
+// OpenNetNS opens the network namespace of a Pod: that of its oldest process, which is the sandbox's if the runtime keeps
+// one. It returns ErrNoProcess if there is none.
 func (f Finder) OpenNetNS(uid string) (*NetNS, error) {
 	procs, err := f.Pod(uid)
 	if err != nil {
@@ -39,8 +39,8 @@ func (f Finder) OpenNetNS(uid string) (*NetNS, error) {
 	return nil, fmt.Errorf("open network namespace of pod %s: %w", uid, ErrNoProcess)
 }
 
-// OpenProcessNetNS opens the network namespace of one process of the Pod. It returns ErrNoProcess if the process has
-// ended, also when its number belongs to another one by now.
+// OpenProcessNetNS opens the network namespace of one process of the Pod. It returns ErrNoProcess if the process has ended,
+// even if another one has its PID now.
 func (f Finder) OpenProcessNetNS(uid string, p Process) (*NetNS, error) {
 	pidfd, err := openPidfd(p.PID)
 	if err != nil {
@@ -61,8 +61,8 @@ func (f Finder) OpenProcessNetNS(uid string, p Process) (*NetNS, error) {
 	return n, nil
 }
 
-// verify checks that all that was read belongs to one living process of the Pod: who holds the number now is asked
-// after the namespace was opened, and the pidfd, which was there before, says that nobody took the number between.
+// verify checks that the namespace belongs to one living process of the Pod. It reads the process after the namespace was
+// opened. The pidfd, which was opened before, shows that no other process got the PID in between.
 func (f Finder) verify(file *os.File, pidfd int, uid string, p Process) (uint64, error) {
 	now, ok, err := f.process(p.PID, uid)
 	if err != nil {
@@ -82,8 +82,8 @@ func (f Finder) verify(file *os.File, pidfd int, uid string, p Process) (uint64,
 	return st.Ino, nil
 }
 
-// HostNetNS returns the inode of the node's own network namespace, that of its first process. A Pod whose namespace
-// has the same inode runs with hostNetwork, whatever its spec says.
+// HostNetNS returns the inode of the node's own network namespace, that of its first process. A Pod whose namespace has the
+// same inode uses the host network, whatever its spec says.
 func (f Finder) HostNetNS() (uint64, error) {
 	ino, err := f.netInode(1)
 	if err != nil {
@@ -115,7 +115,8 @@ func (f Finder) netInode(pid int) (uint64, error) {
 	return st.Ino, nil
 }
 
-// openPidfd opens a handle on a process that cannot pass to a later one with the same number; ErrNoProcess if it is gone.
+// openPidfd opens a descriptor of a process, which never refers to a later one with the same PID; ErrNoProcess if it has
+// ended.
 func openPidfd(pid int) (int, error) {
 	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
 	if errors.Is(err, unix.ESRCH) {
@@ -127,7 +128,7 @@ func openPidfd(pid int) (int, error) {
 	return fd, nil
 }
 
-// exited tells whether the process of a pidfd has ended: the descriptor is readable then (pidfd_open(2)).
+// exited reports whether the process of a pidfd has ended: then the descriptor is readable (pidfd_open(2)).
 func exited(pidfd int) (bool, error) {
 	for {
 		n, err := unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, 0)
@@ -141,7 +142,7 @@ func exited(pidfd int) (bool, error) {
 	}
 }
 
-// ignoreGone drops the errors of reading about a process that has ended meanwhile.
+// ignoreGone drops the errors of reading a process that has ended meanwhile.
 func ignoreGone(err error) error {
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
 		return nil

@@ -11,42 +11,43 @@ import (
 )
 
 const (
-	// DefaultGrace is how long a Pod may be without a process: time for a container to be started again where the
-	// runtime keeps no sandbox process (CRI-O's drop_infra_ctr).
+	// DefaultGrace is how long a Pod may be without a process: time to restart a container if the runtime keeps no sandbox
+	// process (CRI-O's drop_infra_ctr).
 	DefaultGrace = 2 * time.Second
 
 	rescan = 100 * time.Millisecond
-	// maxWatched bounds the handles on one Pod. When the oldest so many have ended, the rest is looked up anew.
+	// maxWatched bounds the open descriptors for one Pod. When the oldest processes have ended, the others are listed again.
 	maxWatched = 16
 )
 
-// GoneReason says how a Pod left.
+// GoneReason is why a Pod is gone.
 type GoneReason string
 
-// The ways for a Pod to leave the node.
+// Reasons.
 const (
 	// GoneNoProcess means that no process of the Pod is left.
 	GoneNoProcess GoneReason = "NoProcess"
-	// GoneNewSandbox means that the Pod still runs, but in another network namespace than the one that was watched.
+	// GoneNewSandbox means that the Pod still runs, but in another network namespace than the watched one.
 	GoneNewSandbox GoneReason = "NewSandbox"
 )
 
-// Watcher notices when a Pod has left the node. A container that starts again is no departure while the sandbox lives,
-// nor within the grace.
+// Watcher waits until a Pod is gone from the node. A restart of a container does not count while the sandbox lives, nor within
+// the grace period.
 type Watcher struct {
 	Finder Finder
 	// UID is the Pod's.
 	UID string
-	// NetNS is the inode of the network namespace that matters; zero is any.
+	// NetNS is the inode of the network namespace to watch; zero is any.
 	NetNS uint64
 	// Grace is DefaultGrace if zero.
 	Grace time.Duration
 }
 
-// Wait returns when the Pod is gone, or with the context's error. A Pod that was never there is gone after the grace.
+// Wait returns when the Pod is gone, or with the context's error. A Pod that never had a process is gone after the grace
+// period.
 func (w *Watcher) Wait(ctx context.Context) (GoneReason, error) {
 	for {
-		procs, reason, err := w.settle(ctx)
+		procs, reason, err := w.list(ctx)
 		if err != nil {
 			return "", err
 		}
@@ -61,14 +62,14 @@ func (w *Watcher) Wait(ctx context.Context) (GoneReason, error) {
 	}
 }
 
-// settle returns the Pod's processes, or none when there were none for the whole grace.
-func (w *Watcher) settle(ctx context.Context) ([]Process, GoneReason, error) {
+// list returns the Pod's processes, or none if there were none for the whole grace period.
+func (w *Watcher) list(ctx context.Context) ([]Process, GoneReason, error) {
 	grace := w.Grace
 	if grace == 0 {
 		grace = DefaultGrace
 	}
-	over := time.NewTimer(grace)
-	defer over.Stop()
+	timeout := time.NewTimer(grace)
+	defer timeout.Stop()
 	again := time.NewTicker(rescan)
 	defer again.Stop()
 	for {
@@ -79,14 +80,14 @@ func (w *Watcher) settle(ctx context.Context) ([]Process, GoneReason, error) {
 		select {
 		case <-ctx.Done():
 			return nil, "", ctx.Err()
-		case <-over.C:
+		case <-timeout.C:
 			return nil, reason, nil
 		case <-again.C:
 		}
 	}
 }
 
-// scan returns the Pod's processes in the namespace that matters, and why there is none.
+// scan returns the Pod's processes in the watched namespace, or why there are none.
 func (w *Watcher) scan() ([]Process, GoneReason, error) {
 	all, err := w.Finder.Pod(w.UID)
 	if err != nil {
@@ -122,11 +123,11 @@ func (w *Watcher) awaitExit(ctx context.Context, p Process) error {
 	if err != nil {
 		return err
 	}
-	// A descriptor that does not block is waited for by the runtime's poller, which is an epoll.
+	// Go's network poller waits for a non-blocking descriptor, without a thread.
 	f := os.NewFile(uintptr(fd), "pidfd")
 	defer f.Close()
 	if now, ok, err := w.Finder.process(p.PID, w.UID); err != nil || !ok || now != p {
-		return err // the number has passed to another process, or is about to
+		return err // the process has ended, and another one may have its PID
 	}
 	return awaitReadable(ctx, f)
 }

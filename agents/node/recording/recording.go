@@ -1,4 +1,4 @@
-// Package recording holds what all engines that record one Pod share: why a recording ended, and when its timers fire.
+// Package recording has what captures and traces of a Pod share: the end reasons, and aligned timers.
 package recording
 
 import (
@@ -9,8 +9,7 @@ import (
 // Reason says why a recording ended.
 type Reason string
 
-// The reasons. Only DiskFull and Error mean that something of the target may be missing for other causes than those
-// that the account counts.
+// Reasons. Only after DiskFull and Error may the result miss something that the account does not count.
 const (
 	Duration    Reason = "Duration"
 	Stopped     Reason = "Stopped"
@@ -22,7 +21,7 @@ const (
 	Error       Reason = "Error"
 )
 
-// Complete tells whether the result holds everything up to the end that was asked for (losses are counted apart).
+// Complete reports whether the result has everything up to the requested end, except for the losses in the account.
 func (r Reason) Complete() bool { return r != DiskFull && r != Error }
 
 // ErrTargetGone as the cause of a context ends a recording with TargetGone.

@@ -43,12 +43,12 @@ const (
 	optStatDelivered    = 8
 )
 
-// LinkType says what the first byte of a packet belongs to (the registry draft-ietf-opsawg-pcaplinktype).
+// LinkType is the protocol of a packet's first header (the registry draft-ietf-opsawg-pcaplinktype).
 type LinkType uint16
 
 // The link types that Sonde captures.
 const (
-	// LinkTypeEthernet is IEEE 802.3 Ethernet; Linux presents loopback so, too.
+	// LinkTypeEthernet is IEEE 802.3 Ethernet. Linux presents loopback as Ethernet, too.
 	LinkTypeEthernet LinkType = 1
 	// LinkTypeRaw is an IPv4 or IPv6 packet without a link header (tun devices, WireGuard, IP tunnels).
 	LinkTypeRaw LinkType = 101
@@ -77,7 +77,7 @@ func (f Flags) Direction() Flags { return f & directionMask }
 // Block is one interpreted block: *Section, *Interface, *Packet or *Statistics.
 type Block interface{ block() }
 
-// Section is a Section Header Block: what made the file. All texts are UTF-8; empty ones are left out.
+// Section is a Section Header Block: the origin of the file. All texts are UTF-8; empty ones are left out.
 type Section struct {
 	Hardware    string
 	OS          string
@@ -96,7 +96,7 @@ type Interface struct {
 	SnapLen  uint32
 	Comments []string
 
-	// How the reader turns the file's time stamps into nanoseconds; the writer always uses nanoseconds.
+	// clock converts the file's time stamps to nanoseconds; the writer always uses nanoseconds.
 	clock clock
 }
 
@@ -106,7 +106,7 @@ type Packet struct {
 	Interface uint32
 	// Time is in nanoseconds since 1970-01-01 UTC.
 	Time uint64
-	// Data are the captured bytes. From a Reader they are valid until its next call only.
+	// Data is the captured bytes. From a Reader it is valid only until its next call.
 	Data []byte
 	// Length is the packet's length on the wire in bytes; at least len(Data).
 	Length   uint32
@@ -127,13 +127,13 @@ type Statistics struct {
 	Start uint64
 	End   uint64
 
-	// Received counts the packets that the interface saw (isb_ifrecv).
+	// Received counts the packets that the interface received (isb_ifrecv).
 	Received *uint64
-	// IfDrop counts those dropped for lack of resources (isb_ifdrop); Wireshark shows this one as "dropped".
+	// IfDrop counts the packets dropped for lack of resources (isb_ifdrop). Wireshark shows it as "dropped".
 	IfDrop *uint64
 	// FilterAccept counts the packets that passed the filter (isb_filteraccept).
 	FilterAccept *uint64
-	// OSDrop counts those of them that the operating system dropped (isb_osdrop).
+	// OSDrop counts the packets that passed the filter and were dropped by the operating system (isb_osdrop).
 	OSDrop *uint64
 	// Delivered counts the packets that reached the file (isb_usrdeliv).
 	Delivered *uint64

@@ -17,10 +17,9 @@ const (
 	DefaultMaxBuffered = 64 << 20
 )
 
-// MergeOptions are the bounds within which packets of one source are put into order. A capture of several interfaces
-// or CPUs is out of order by some tenths of a second: the kernel hands over each ring's packets in blocks. The buffer
-// lets a packet go once Window of the source's time, MaxPackets or MaxBuffered bytes have been read beyond it. Zero
-// values mean the defaults.
+// MergeOptions are the bounds within which packets of one source are sorted. A capture of several interfaces or CPUs is out
+// of order by some tenths of a second: the kernel hands over each ring's packets in blocks. A packet leaves the buffer when
+// Window of the source's time, MaxPackets or MaxBuffered bytes were read after it. Zero values mean the defaults.
 type MergeOptions struct {
 	Window      time.Duration
 	MaxPackets  int
@@ -29,19 +28,19 @@ type MergeOptions struct {
 	Application string
 }
 
-// MergeResult says what came of a merge.
+// MergeResult is the outcome of a merge.
 type MergeResult struct {
 	Packets uint64
-	// Late counts packets that were out of order by more than the bounds. They are in the result, at a later place
-	// than their time; zero means that the result is in strict time order.
+	// Late counts packets that were out of order by more than the bounds. The result has them at a later place than their
+	// time; zero means that it is in strict time order.
 	Late uint64
-	// Truncated holds the indices of sources that ended within a block; all their whole blocks are in the result.
+	// Truncated holds the indexes of sources that ended within a block; all their complete blocks are in the result.
 	Truncated []int
 }
 
-// Merge writes the packets of all sources to w as one section in the order of time. Interfaces keep their names,
-// descriptions and filters, under new numbers; the last statistics of each stand at the end; the comments of each
-// source's section become one comment. A source may be a Sequence.
+// Merge writes the packets of all sources to w as one section in time order. Interfaces keep their names, descriptions and
+// filters and get new numbers; the last statistics of each are at the end; the comments of each source's section become one
+// comment. A source may be a Sequence.
 func Merge(w io.Writer, sources []io.Reader, opts MergeOptions) (MergeResult, error) {
 	m := &merger{w: bufio.NewWriterSize(w, 1<<20), opts: opts.withDefaults()}
 	for i, r := range sources {
@@ -116,7 +115,7 @@ func (m *merger) header() error {
 		}
 		sec, ok := b.(*Section)
 		if !ok {
-			continue // ended before it began
+			continue // an empty source
 		}
 		if i == 0 {
 			out.Hardware, out.OS = sec.Hardware, sec.OS
@@ -133,7 +132,7 @@ func (m *merger) header() error {
 	return m.write()
 }
 
-// next returns the source whose turn it is; nil when all are done.
+// next returns the source with the earliest packet; nil when all have ended.
 func (m *merger) next() (*mergeSource, error) {
 	var first *mergeSource
 	for _, s := range m.sources {
@@ -218,7 +217,7 @@ func (m *merger) trailer() error {
 	return m.write()
 }
 
-// sourceEnded tells whether err is the source's end, whole or cut short.
+// sourceEnded reports whether err is the end of a source, also within a block.
 func (m *merger) sourceEnded(s *mergeSource, err error) bool {
 	switch {
 	case errors.Is(err, io.EOF):

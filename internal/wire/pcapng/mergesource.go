@@ -5,17 +5,17 @@ import (
 	"slices"
 )
 
-// sequence is files that follow each other in time, as of a ring.
+// sequence is files that follow each other in time, such as a ring of files.
 type sequence []io.Reader
 
-// Sequence makes one source of Merge from files that one writer began one after the other. An interface that is
-// described alike in several of them is one interface of the result, and its statistics are added up.
+// Sequence makes one source of Merge from files that one writer wrote one after the other. An interface with the same
+// description in several files is one interface of the result, and its statistics are added up.
 func Sequence(files ...io.Reader) io.Reader { return sequence(files) }
 
-// Read implements io.Reader, for who does not look at the single files.
+// Read implements io.Reader: it reads all files as one stream.
 func (s sequence) Read(b []byte) (int, error) { return io.MultiReader(s...).Read(b) }
 
-// mergeSource is one stream and the packets of it that wait.
+// mergeSource is one stream and its buffered packets.
 type mergeSource struct {
 	index   int
 	r       *Reader
@@ -28,7 +28,7 @@ type mergeSource struct {
 	// comments of the first section; note holds those of a later one that differ, for the next interface.
 	comments, note []string
 
-	// The sections before: their interfaces by position, and their statistics by the result's numbers.
+	// The previous sections: their interfaces by position, and their statistics by the result's numbers.
 	pastNumbers []uint32
 	pastIfaces  []*Interface
 	before      map[uint32]*Statistics
@@ -52,7 +52,7 @@ type eof struct{}
 
 func (eof) Read([]byte) (int, error) { return 0, io.EOF }
 
-// next goes to the next file; false if there is none.
+// next opens the next file; false if there is none.
 func (s *mergeSource) next() bool {
 	if len(s.rest) == 0 {
 		return false
@@ -61,7 +61,7 @@ func (s *mergeSource) next() bool {
 	return true
 }
 
-// known finds an interface that a section before described in the same place and words.
+// known finds an interface that a previous section described identically at the same position.
 func (s *mergeSource) known(i *Interface) (uint32, bool) {
 	at := len(s.numbers)
 	if at >= len(s.pastIfaces) {
@@ -72,7 +72,7 @@ func (s *mergeSource) known(i *Interface) (uint32, bool) {
 	return s.pastNumbers[at], same && slices.Equal(p.Comments, i.Comments)
 }
 
-// section begins another section of the source.
+// section begins a new section of the source.
 func (m *merger) section(s *mergeSource, b *Section) {
 	if len(s.ifaces) > 0 {
 		s.pastNumbers, s.pastIfaces = s.numbers, s.ifaces
@@ -86,7 +86,7 @@ func (m *merger) section(s *mergeSource, b *Section) {
 	}
 }
 
-// plus adds what followed. Either may be nil.
+// plus adds the statistics of a later section. Either may be nil.
 func (s *Statistics) plus(o *Statistics) *Statistics {
 	if s == nil {
 		return o
@@ -102,7 +102,7 @@ func (s *Statistics) plus(o *Statistics) *Statistics {
 	return &sum
 }
 
-// add adds counters, of which those that are nil are not known.
+// add adds counters; nil is an unknown one.
 func add(a, b *uint64) *uint64 {
 	if a == nil {
 		return b

@@ -8,7 +8,7 @@ const PacketHeaderLen = 28
 // packetTrailerLen is the trailer without padding: epb_flags (8), end of options (4), total length (4).
 const packetTrailerLen = 16
 
-// MaxPacketTrailerLen is the most that PutPacketTrailer writes.
+// MaxPacketTrailerLen is the most bytes that PutPacketTrailer writes.
 const MaxPacketTrailerLen = packetTrailerLen + 3
 
 // PacketTrailerLen returns the number of bytes of an Enhanced Packet Block after a packet of capLen bytes: padding,
@@ -18,7 +18,7 @@ func PacketTrailerLen(capLen int) int { return pad(capLen) + packetTrailerLen }
 // PacketLen returns the length in bytes of the whole Enhanced Packet Block around a packet of capLen bytes.
 func PacketLen(capLen int) int { return PacketHeaderLen + capLen + PacketTrailerLen(capLen) }
 
-// PacketHeader is how an Enhanced Packet Block lies in memory, up to the packet's first byte (draft-ietf-opsawg-pcapng).
+// PacketHeader is the memory layout of an Enhanced Packet Block up to the packet's first byte (draft-ietf-opsawg-pcapng).
 type PacketHeader struct {
 	Type uint32
 	// Size of the whole block in bytes.
@@ -26,28 +26,28 @@ type PacketHeader struct {
 	Interface uint32
 	// TimeHigh and TimeLow are the halves of Time.
 	TimeHigh, TimeLow uint32
-	// CapLen is how many bytes of the packet were kept, Length how many it had.
+	// CapLen is the captured length of the packet in bytes, Length that on the wire.
 	CapLen, Length uint32
 }
 
-// PacketHeader has the length that it has in a file.
+// PacketHeader has its length in a file.
 const _ = -(PacketHeaderLen ^ unsafe.Sizeof(PacketHeader{}))
 
-// PacketHeaderOf is the header that a block begins with, where it lies: every architecture that Sonde is built for is
-// little-endian, as its files are, and takes words from any address. It panics if b is shorter than PacketHeaderLen.
+// PacketHeaderOf returns the header of the block at the beginning of b, without a copy. Every architecture that Sonde is
+// built for is little-endian, as its files are, and can load unaligned words. It panics if b is shorter than PacketHeaderLen.
 func PacketHeaderOf(b []byte) *PacketHeader {
 	_ = b[PacketHeaderLen-1]
 	return (*PacketHeader)(unsafe.Pointer(unsafe.SliceData(b)))
 }
 
-// IsPacket tells whether the block is an Enhanced Packet Block.
+// IsPacket reports whether the block is an Enhanced Packet Block.
 func (h *PacketHeader) IsPacket() bool { return h.Type == typePacket }
 
 // Time is in nanoseconds since 1970-01-01 UTC in the files that Sonde writes.
 func (h *PacketHeader) Time() uint64 { return uint64(h.TimeHigh)<<32 | uint64(h.TimeLow) }
 
 // PutPacketHeader writes the first PacketHeaderLen bytes of an Enhanced Packet Block to b; the packet's capLen bytes
-// and PutPacketTrailer with the same capLen have to follow. time is in nanoseconds since 1970-01-01 UTC, length is
+// and PutPacketTrailer with the same capLen must follow. time is in nanoseconds since 1970-01-01 UTC, length is
 // the packet's length on the wire. It panics if b is too short.
 func PutPacketHeader(b []byte, iface uint32, time uint64, capLen, length uint32) {
 	_ = b[PacketHeaderLen-1]

@@ -5,11 +5,11 @@ import (
 	"math/bits"
 )
 
-// maxInterfaces of a section bounds the reader's memory: each is remembered, and takes ten times what
-// it took in the file.
+// maxInterfaces of a section bounds the reader's memory: each stays in memory, where it takes ten times its size in the
+// file.
 const maxInterfaces = 1 << 16
 
-// parse interprets a block; nil without an error is a kind that is skipped.
+// parse interprets a block; nil without an error means a type that is skipped.
 func (r *Reader) parse(typ uint32, body []byte) (Block, error) {
 	switch typ {
 	case typeSection:
@@ -138,7 +138,7 @@ func (r *Reader) parseStatistics(body []byte) (Block, error) {
 			return nil
 		}
 		if len(v) != 8 {
-			return nil // none that we know
+			return nil // not a counter or a time
 		}
 		switch code {
 		case optStatStart:
@@ -183,7 +183,7 @@ func (r *Reader) time(b []byte) uint64 {
 	return uint64(r.order.Uint32(b))<<32 | uint64(r.order.Uint32(b[4:]))
 }
 
-// options calls each for every option up to the end of the list, which may lack its end mark.
+// options calls each for every option up to the end of the list. Its end mark may be missing.
 func (r *Reader) options(b []byte, each func(code uint16, v []byte) error) error {
 	for len(b) >= 4 {
 		code, n := r.order.Uint16(b), int(r.order.Uint16(b[2:]))
@@ -237,6 +237,6 @@ func (c clock) nanoseconds(t uint64) uint64 {
 	}
 	sec, frac := t/c.perSecond, t%c.perSecond
 	hi, lo := bits.Mul64(frac, perSecond)
-	ns, _ := bits.Div64(hi, lo, c.perSecond) // frac < perSecond, so that hi is, too
+	ns, _ := bits.Div64(hi, lo, c.perSecond) // frac < c.perSecond, so hi is less, too
 	return (sec+uint64(c.offset))*perSecond + ns
 }

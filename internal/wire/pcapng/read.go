@@ -8,28 +8,28 @@ import (
 	"io"
 )
 
-// maxBlockLen bounds the memory that a foreign file can ask for. The largest block that Sonde writes is a packet of
-// DefaultSnapLen bytes; the format's own advice is 16 MiB, too.
+// maxBlockLen bounds the memory that a foreign file can claim, in bytes. The largest block that Sonde writes is a packet of
+// 256 KiB; the format's own advice is 16 MiB, too.
 const maxBlockLen = 16 << 20
 
 var (
-	// ErrTruncated means that the stream ended within a block: its writer is still at work, or was killed. Everything
-	// before has been returned. errors.Is finds io.ErrUnexpectedEOF as well.
+	// ErrTruncated means that the stream ended within a block: its writer is still running, or was killed. All blocks before
+	// were returned. errors.Is finds io.ErrUnexpectedEOF as well.
 	ErrTruncated = errors.New("pcapng stream ends within a block")
-	// ErrFormat means that the bytes are no pcapng, or damaged.
+	// ErrFormat means that the stream is not pcapng, or is damaged.
 	ErrFormat = errors.New("not a valid pcapng stream")
 )
 
-// BlockError is an error of a stream with the place where it happened.
+// BlockError is an error of a stream with its offset.
 type BlockError struct {
-	// Offset is where the block begins that could not be read; up to there the stream is whole.
+	// Offset is where the unreadable block begins, in bytes. Up to there the stream has complete blocks.
 	Offset int64
 	Err    error
 }
 
 func (e *BlockError) Error() string { return fmt.Sprintf("at byte %d: %v", e.Offset, e.Err) }
 
-// Unwrap makes errors.Is see ErrTruncated, ErrFormat and io.ErrUnexpectedEOF.
+// Unwrap makes errors.Is find ErrTruncated, ErrFormat and io.ErrUnexpectedEOF.
 func (e *BlockError) Unwrap() []error {
 	if errors.Is(e.Err, ErrTruncated) {
 		return []error{e.Err, io.ErrUnexpectedEOF}
@@ -37,7 +37,7 @@ func (e *BlockError) Unwrap() []error {
 	return []error{e.Err}
 }
 
-// Reader reads the blocks of a stream in turn. It needs no seeking and keeps one block in memory.
+// Reader reads the blocks of a stream in order. It does not seek, and it keeps one block in memory.
 type Reader struct {
 	r      *bufio.Reader
 	order  binary.ByteOrder
@@ -50,13 +50,13 @@ type Reader struct {
 // NewReader reads from r, which may be anything from a file to a connection.
 func NewReader(r io.Reader) *Reader { return &Reader{r: bufio.NewReaderSize(r, 1<<16)} }
 
-// Offset returns how many bytes of whole blocks have been read.
+// Offset returns how many bytes of complete blocks were read.
 func (r *Reader) Offset() int64 { return r.offset }
 
 // Interfaces returns the interfaces of the current section so far; a packet's Interface is an index into it.
 func (r *Reader) Interfaces() []*Interface { return r.ifaces }
 
-// Next returns the next block of a kind that is interpreted. At the end it returns io.EOF; all other errors are
+// Next returns the next block of an interpreted type. At the end it returns io.EOF; all other errors are
 // *BlockError around ErrTruncated, ErrFormat or the source's own error.
 func (r *Reader) Next() (Block, error) {
 	for {
@@ -87,7 +87,7 @@ func (r *Reader) block() (typ uint32, body []byte, err error) {
 		}
 		return 0, nil, cut(err)
 	}
-	typ = order.Uint32(head[:]) // a section's type reads the same in either order
+	typ = order.Uint32(head[:]) // a section's type is the same in both byte orders
 	if typ == typeSection {
 		if err := r.setOrder(); err != nil {
 			return 0, nil, err
@@ -101,7 +101,7 @@ func (r *Reader) block() (typ uint32, body []byte, err error) {
 	if total < blockOverhead || total%4 != 0 || total > maxBlockLen {
 		return 0, nil, fmt.Errorf("%w: block length %d (12 to %d, in fours)", ErrFormat, total, maxBlockLen)
 	}
-	rest, err := r.take(int(total) - len(head))
+	rest, err := r.readBytes(int(total) - len(head))
 	if err != nil {
 		return 0, nil, err
 	}
@@ -112,8 +112,8 @@ func (r *Reader) block() (typ uint32, body []byte, err error) {
 	return typ, body, nil
 }
 
-// take reads n bytes. It asks for memory as the bytes come, so that a length alone cannot claim it.
-func (r *Reader) take(n int) ([]byte, error) {
+// readBytes reads n bytes. It allocates memory as the bytes arrive, so that a wrong length cannot claim it.
+func (r *Reader) readBytes(n int) ([]byte, error) {
 	const step = 1 << 20
 	r.buf = r.buf[:0]
 	for len(r.buf) < n {
@@ -130,7 +130,7 @@ func (r *Reader) take(n int) ([]byte, error) {
 	return r.buf, nil
 }
 
-// setOrder looks ahead at the byte order magic of a section.
+// setOrder peeks at the byte order magic of a section.
 func (r *Reader) setOrder() error {
 	magic, err := r.r.Peek(4)
 	if err != nil {

@@ -1,9 +1,9 @@
 package pcapng
 
-// entry is a packet that waits for its turn.
+// entry is a buffered packet.
 type entry struct {
 	Packet
-	seq uint64 // of two packets with the same time the one that was read first goes first
+	seq uint64 // order of reading, for packets with the same time
 }
 
 func (e *entry) before(o *entry) bool {
@@ -13,7 +13,7 @@ func (e *entry) before(o *entry) bool {
 	return e.seq < o.seq
 }
 
-// reorder is a bounded heap of packets by time. It reuses the memory of packets that have left.
+// reorder is a heap of packets by time. It reuses the memory of packets that left it.
 type reorder struct {
 	heap  []*entry
 	free  []*entry
@@ -45,7 +45,7 @@ func (q *reorder) push(p *Packet) {
 	}
 }
 
-// pop takes the earliest packet out. The caller gives it back with recycle.
+// pop removes the earliest packet. The caller returns its memory by recycle.
 func (q *reorder) pop() *entry {
 	e := q.heap[0]
 	last := len(q.heap) - 1
@@ -71,7 +71,7 @@ func (q *reorder) pop() *entry {
 }
 
 func (q *reorder) recycle(e *entry) {
-	const keep = 64 << 10 // a rare large packet shall not hold its memory for ever
+	const keep = 64 << 10 // do not keep the memory of rare large packets
 	if cap(e.Data) <= keep {
 		q.free = append(q.free, e)
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/text"
 )
 
-// All blocks are written little-endian: the format allows either order and every machine that Sonde runs on is
-// little-endian, so that nothing is swapped on the hot path.
+// All blocks are written little-endian: the format allows both orders, and every machine that Sonde runs on is
+// little-endian, so nothing is swapped on the hot path.
 var order = binary.LittleEndian
 
 const (
@@ -16,7 +16,7 @@ const (
 	maxOptionLen  = 1<<16 - 1
 )
 
-// AppendSection appends a Section Header Block of unspecified section length, as a stream has to use.
+// AppendSection appends a Section Header Block of unspecified section length, because the file is a stream.
 func AppendSection(b []byte, s *Section) []byte {
 	start := len(b)
 	b = order.AppendUint32(b, typeSection)
@@ -47,7 +47,7 @@ func AppendInterface(b []byte, i *Interface) []byte {
 	b = appendText(b, optIfDescription, i.Description)
 	b = appendOption(b, optIfTSResol, []byte{9})
 	if i.Filter != "" {
-		// The leading zero says that a text in libpcap's language follows, not instructions (section 4.2).
+		// A leading zero marks a text in libpcap's language, not instructions (section 4.2).
 		b = appendOption(b, optIfFilter, append([]byte{0}, cutText(i.Filter, maxOptionLen-1)...))
 	}
 	return finish(b, start, opts)
@@ -82,7 +82,7 @@ func finish(b []byte, start, opts int) []byte {
 	return order.AppendUint32(b, total)
 }
 
-// A time stamp is two 32-bit words, the high one first, whatever the byte order.
+// appendTime appends two 32-bit words, the high one first in both byte orders.
 func appendTime(b []byte, t uint64) []byte {
 	b = order.AppendUint32(b, uint32(t>>32))
 	return order.AppendUint32(b, uint32(t))
@@ -127,12 +127,12 @@ func appendOption(b []byte, code uint16, v []byte) []byte {
 	return append(b, make([]byte, pad(len(v)))...)
 }
 
-// cutText makes a text fit an option: valid UTF-8 of at most limit bytes, cut between two characters. A zero byte
-// would end the text in C readers, so it goes, too.
+// cutText makes a text fit an option: valid UTF-8 of at most limit bytes, cut between two characters. It replaces zero bytes,
+// which would end the text in C readers.
 func cutText(s string, limit int) string {
 	s = strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
 	return text.Truncate(s, limit)
 }
 
-// pad returns how many bytes are missing from n to the next multiple of four.
+// pad returns how many bytes to add to n for a multiple of four.
 func pad(n int) int { return -n & 3 }
