@@ -38,14 +38,14 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/account"
 )
 
-// managerUser acts with the rights of the install's roles and no others.
+// managerUser has the rights of the install's roles and no others.
 const managerUser = "test-manager"
 
-// patience is for what takes a pass or two.
+// patience is the timeout for results of one or two passes.
 const patience = 20 * time.Second
 
-// TestControllers runs the real controllers, with their caches and with the generated roles, against
-// a real API server. Job controller and kubelet are played by the test.
+// TestControllers runs the real controllers, with their caches and the generated roles, against a real API server. The
+// test plays the Job controller and the kubelet.
 func TestControllers(t *testing.T) {
 	keepers := startControllers(t)
 	t.Run("life", func(t *testing.T) {
@@ -55,7 +55,7 @@ func TestControllers(t *testing.T) {
 		agent := newAgent(t, job)
 		eventually(t, "capturing", pc, func() bool { return pc.Status.Phase == sondev1.PhaseCapturing })
 		endAgent(t, agent, account.ReasonDuration)
-		shop.removePod(t) // the target is gone with its Pod, so that nobody waits for the window
+		shop.removePod(t) // the target is gone with its Pod, so the capture ends before its time
 		eventually(t, "completed", pc, func() bool { return pc.Status.Phase == sondev1.PhaseCompleted })
 		if got := pc.Status.Totals.Packets; got != 3 {
 			t.Errorf("%d packets, want 3", got)
@@ -75,10 +75,10 @@ func TestControllers(t *testing.T) {
 		select {
 		case reason := <-keepers:
 			if reason != sondev1.ReasonAccessRevoked {
-				t.Errorf("the keeper is asked to end with %s", reason)
+				t.Errorf("the keeper is asked to stop with reason %s, want %s", reason, sondev1.ReasonAccessRevoked)
 			}
 		case <-time.After(patience):
-			t.Fatal("the keeper is not asked to end")
+			t.Fatal("the keeper is not asked to stop, want a request")
 		}
 		endAgent(t, agent, account.ReasonAccessRevoked)
 		eventually(t, "incomplete", pc, func() bool { return pc.Status.Phase == sondev1.PhaseIncomplete })
@@ -133,7 +133,7 @@ func TestControllers(t *testing.T) {
 	})
 }
 
-// fakeKeepers takes the place of the keepers, which no Pod of this test has.
+// fakeKeepers replaces the keepers, because this test runs no Pods.
 type fakeKeepers chan string
 
 func (k fakeKeepers) Stop(ctx context.Context, _, _, reason string) error {
@@ -146,7 +146,7 @@ func (k fakeKeepers) Stop(ctx context.Context, _, _, reason string) error {
 }
 
 func (fakeKeepers) Recount(context.Context, string, string) (account.Account, error) {
-	return account.Account{}, errors.New("no keeper here counts")
+	return account.Account{}, errors.New("this fake keeper has no account")
 }
 
 func startControllers(t *testing.T) fakeKeepers {
@@ -201,7 +201,7 @@ func startControllers(t *testing.T) fakeKeepers {
 	return keepers
 }
 
-// applyRoles binds managerUser to exactly what controller-gen wrote.
+// applyRoles binds managerUser to exactly the roles that controller-gen generated.
 func applyRoles(t *testing.T) {
 	t.Helper()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: operatorNamespace}}
@@ -303,7 +303,7 @@ func podSpec(containers ...string) corev1.PodSpec {
 	return spec
 }
 
-// removePod and its workload.
+// removePod deletes the Pod and its workload.
 func (s *shop) removePod(t *testing.T) {
 	t.Helper()
 	for _, o := range append(s.workload, s.pod) {
@@ -322,7 +322,7 @@ func (s *shop) object(name string) *sondev1.PacketCapture {
 	}
 }
 
-// capture creates a PacketCapture that is stamped as the webhook does it.
+// capture creates a PacketCapture with a stamp like the webhook's.
 func (s *shop) capture(t *testing.T, name string) *sondev1.PacketCapture {
 	t.Helper()
 	pc := s.object(name)
@@ -330,7 +330,7 @@ func (s *shop) capture(t *testing.T, name string) *sondev1.PacketCapture {
 	return pc
 }
 
-// stamped creates a capture that is stamped as the webhook does it.
+// stamped creates a capture with a stamp like the webhook's.
 func (s *shop) stamped(t *testing.T, capture sondev1.Capture) {
 	t.Helper()
 	annotations, err := stamp.Sign(stampKey, capture.GetNamespace(), capture.KindName(), capture.CaptureSpec(),
@@ -356,7 +356,7 @@ func awaitJob(t *testing.T, capture sondev1.Capture) *batchv1.Job {
 	return &jobs.Items[0]
 }
 
-// newAgent plays Job controller and kubelet: an agent whose probe is attached.
+// newAgent plays the Job controller and the kubelet: it creates an agent whose probe is attached.
 func newAgent(t *testing.T, job *batchv1.Job) *corev1.Pod {
 	t.Helper()
 	agent := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
@@ -406,18 +406,18 @@ func removed(t *testing.T, pc sondev1.Capture) {
 		return true, nil
 	})
 	if err != nil {
-		t.Errorf("something is left of the deleted capture: %v", err)
+		t.Errorf("objects of the deleted capture are left: %v", err)
 	}
 }
 
-// eventually reads o anew until it is as it should be.
+// eventually reads o until it satisfies a condition.
 func eventually(t *testing.T, what string, o client.Object, is func() bool) {
 	t.Helper()
 	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
 		return admin.Get(ctx, client.ObjectKeyFromObject(o), o) == nil && is(), nil
 	})
 	if err != nil {
-		t.Fatalf("waiting for %s: %v; it is %+v", what, err, o)
+		t.Fatalf("wait for %s: %v; the object is %+v", what, err, o)
 	}
 }
 
@@ -427,7 +427,7 @@ func gone(t *testing.T, o client.Object) {
 		return apierrors.IsNotFound(admin.Get(ctx, client.ObjectKeyFromObject(o), o)), nil
 	})
 	if err != nil {
-		t.Errorf("%T %s is still there: %v", o, o.GetName(), err)
+		t.Errorf("%T %s still exists: %v", o, o.GetName(), err)
 	}
 }
 

@@ -1,7 +1,6 @@
 //go:build api
 
-// Package api tests what a real API server makes of Sonde's kinds: the CRDs' validation rules and
-// the webhooks.
+// Package api tests how a real API server treats Sonde's kinds: the CRDs' validation rules and the webhooks.
 package api
 
 import (
@@ -22,7 +21,7 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 )
 
-// The API server of all tests of this package.
+// The API server of all tests in this package.
 var (
 	config *rest.Config
 	admin  client.Client
@@ -63,12 +62,12 @@ func run(m *testing.M) (int, error) {
 		}
 	}()
 	if admin, err = client.New(config, client.Options{Scheme: scheme}); err != nil {
-		return 1, fmt.Errorf("make client: %w", err)
+		return 1, fmt.Errorf("create client: %w", err)
 	}
 	return m.Run(), nil
 }
 
-// namespace makes one for a test.
+// namespace creates a namespace for a test.
 func namespace(t *testing.T, labels map[string]string) string {
 	t.Helper()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "t-", Labels: labels}}

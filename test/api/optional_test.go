@@ -24,12 +24,12 @@ import (
 	"github.com/sonde-operator/sonde/test/crds"
 )
 
-// TestOptionalAPIs: what the operator makes for itself in APIs that only some clusters have is accepted by
-// the real CRDs, written once, and repaired. Without the CRDs nothing is there to be made.
+// TestOptionalAPIs: the real CRDs accept the objects that the operator creates in optional APIs. The operator writes
+// each object once and repairs it. Without the CRDs it creates nothing.
 func TestOptionalAPIs(t *testing.T) {
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: operatorNamespace}}
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: platform.OwnerClusterRole}}
-	for _, o := range []client.Object{ns, role} { // other tests make them, too, and leave them
+	for _, o := range []client.Object{ns, role} { // other tests create them too, and leave them
 		if err := admin.Create(t.Context(), o); apierrors.IsAlreadyExists(err) {
 			err = admin.Get(t.Context(), client.ObjectKeyFromObject(o), o)
 			if err != nil {
@@ -43,12 +43,12 @@ func TestOptionalAPIs(t *testing.T) {
 	objects = append(objects, platform.SecurityContextConstraints(agentjob.Options{Namespace: operatorNamespace, Privilege: privilege.Capabilities}))
 
 	if present := presentIn(t, objects); len(present) != 0 {
-		t.Fatalf("without any CRD there are %v", present)
+		t.Fatalf("without any CRD got the objects %v, want none", present)
 	}
 	paths := append(crds.ConsoleAndMonitoring(t), crds.SCC(t))
 	made, err := envtest.InstallCRDs(config, envtest.CRDInstallOptions{ErrorIfPathMissing: true, Paths: paths})
 	if err != nil || len(made) != 5 {
-		t.Fatalf("%d CRDs, %v", len(made), err)
+		t.Fatalf("got %d CRDs (%v)", len(made), err)
 	}
 	t.Cleanup(func() { _ = envtest.UninstallCRDs(config, envtest.CRDInstallOptions{CRDs: made}) })
 	if present := presentIn(t, objects); len(present) != len(objects) {
@@ -59,7 +59,7 @@ func TestOptionalAPIs(t *testing.T) {
 	}
 }
 
-// presentIn asks anew, as a start of the operator does.
+// presentIn discovers the APIs again, as a starting operator does.
 func presentIn(t *testing.T, objects []*unstructured.Unstructured) []*unstructured.Unstructured {
 	t.Helper()
 	c, err := client.New(config, client.Options{Scheme: scheme})
@@ -73,7 +73,7 @@ func presentIn(t *testing.T, objects []*unstructured.Unstructured) []*unstructur
 	return present
 }
 
-// keeps checks that an object is made whole and owned, not written again, and repaired.
+// keeps checks that an object is created completely, with its owner, is not written again, and is repaired.
 func keeps(t *testing.T, o *unstructured.Unstructured, owner client.Object) {
 	t.Helper()
 	c, err := client.New(config, client.Options{Scheme: scheme})
@@ -92,13 +92,13 @@ func keeps(t *testing.T, o *unstructured.Unstructured, owner client.Object) {
 			t.Fatal(err)
 		}
 		if refs := live.GetOwnerReferences(); !platform.Covers(o, live) || len(refs) != 1 || refs[0].UID != owner.GetUID() {
-			t.Fatalf("not as built: %v", live.Object)
+			t.Fatalf("the object is not as built: %v", live.Object)
 		}
 		return live
 	}
 	first := look()
 	if second := look(); second.GetResourceVersion() != first.GetResourceVersion() {
-		t.Error("the second pass over an unchanged world writes")
+		t.Error("the second pass over an unchanged world writes, want no write")
 	}
 	labels := first.GetLabels()
 	labels["app.kubernetes.io/name"] = "of-another"

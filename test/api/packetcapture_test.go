@@ -4,7 +4,7 @@ package api
 
 import "strings"
 
-// packetCaptureCreations are those of a PacketCapture's own fields.
+// packetCaptureCreations are specs with fields that only a PacketCapture has.
 var packetCaptureCreations = map[string]creation{
 	"all limits":                 {fields: map[string]any{"maxBytes": int64(65536), "maxPackets": int64(1), "snapLength": int64(96), "filter": "tcp port 80"}},
 	"interfaces":                 {fields: map[string]any{"interfaces": []any{"eth0", "lo"}}},
@@ -39,7 +39,7 @@ var packetCaptureCreations = map[string]creation{
 	"too many interfaces":        {fields: map[string]any{"interfaces": []any{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "a", "b", "c", "d", "e", "f", "g"}}, want: "must have at most 16 items"},
 }
 
-// ring is spec.rotate.
+// ring returns a value for spec.rotate.
 func ring(maxBytes, files int64) map[string]any {
 	return map[string]any{"maxBytes": maxBytes, "files": files}
 }

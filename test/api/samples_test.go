@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestSamples: what config/samples and the documents show is accepted as it is there.
+// TestSamples: the API server accepts the examples in config/samples and the documents unchanged.
 func TestSamples(t *testing.T) {
 	ns := namespace(t, nil)
 	accepted := func(where, text string) {
@@ -41,7 +41,7 @@ func TestSamples(t *testing.T) {
 		}
 	}
 	if found < 7 {
-		t.Errorf("%d objects were found in the documents: are they written in another way now?", found)
+		t.Errorf("found %d objects in the documents, want more: has the format of the examples changed?", found)
 	}
 }
 
@@ -62,10 +62,10 @@ func texts(t *testing.T, pattern string, least int) map[string]string {
 	return all
 }
 
-// computed is what a shell puts into an object; in the documents a hash.
+// computed is a value that a shell inserts into an object; in the documents a hash.
 var computed = regexp.MustCompile(`\$\(.*\)`)
 
-// objects of Sonde's kinds that a page shows in its indented parts.
+// objects returns the objects of Sonde's kinds in a page's indented blocks.
 func objects(page string) []string {
 	const indent = "    "
 	var all []string

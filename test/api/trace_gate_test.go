@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// gatedObject builds a Trace with a gate, as a user writes it; nil is none.
+// gatedObject builds a Trace with a gate, as a user writes it; nil omits the gate.
 func gatedObject(ns string, gate map[string]any) *unstructured.Unstructured {
 	spec := map[string]any{"targetDeployment": "web"}
 	if gate != nil {
@@ -23,7 +23,7 @@ func gatedObject(ns string, gate map[string]any) *unstructured.Unstructured {
 func TestTraceGateValidation(t *testing.T) {
 	cases := map[string]struct {
 		gate map[string]any
-		want string // part of the refusal; empty: accepted
+		want string // part of the refusal; empty if accepted
 	}{
 		"none":                 {},
 		"empty":                {gate: map[string]any{}},

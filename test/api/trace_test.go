@@ -4,7 +4,7 @@ package api
 
 import "strings"
 
-// traceCreations are those of a Trace's own fields.
+// traceCreations are specs with fields that only a Trace has.
 var traceCreations = map[string]creation{
 	"all groups":                 {fields: map[string]any{"events": []any{"process", "file", "io", "network", "memory", "signal"}}},
 	"all limits":                 {fields: map[string]any{"maxBytes": int64(65536), "maxEvents": int64(1), "minLatency": "1ns"}},
@@ -47,7 +47,7 @@ var traceCreations = map[string]creation{
 	"children of nobody":         {fields: map[string]any{"children": true}, want: "set command too, or leave children out"},
 }
 
-// seventeen containers, one more than may be named.
+// seventeen returns 17 containers, one more than allowed.
 func seventeen() []any {
 	names := make([]any, 17)
 	for i := range names {

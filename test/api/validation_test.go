@@ -12,26 +12,26 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// creation is a spec that somebody writes.
+// creation is a spec that a user writes.
 type creation struct {
-	fields map[string]any // as with has them
-	want   string         // part of the refusal; empty: accepted
+	fields map[string]any // changes, as with takes them
+	want   string         // part of the refusal; empty if accepted
 }
 
 // change of one field of a spec.
 type change struct {
 	field string
 	value any    // nil removes
-	want  string // part of the refusal; empty: accepted
+	want  string // part of the refusal; empty if accepted
 }
 
-// captureKind is what is tried of a kind, beside what all have.
+// captureKind lists the tests of one kind, besides those of both kinds.
 type captureKind struct {
 	object    func(ns string, spec map[string]any) *unstructured.Unstructured
 	creations map[string]creation
-	full      map[string]any // a spec with all fields that are changed, beside fullSpec
+	full      map[string]any // a spec with all fields that the changes touch, besides fullSpec
 	changes   map[string]change
-	defaults  map[string]any // of a spec that names a target alone
+	defaults  map[string]any // of a spec that only names a target
 }
 
 var captureKinds = map[string]captureKind{
@@ -55,34 +55,34 @@ func traceObject(ns string, spec map[string]any) *unstructured.Unstructured {
 	return o
 }
 
-// with returns a valid spec with the given fields changed; nil removes one.
+// with returns a valid spec with the given fields changed; nil removes a field.
 func with(fields map[string]any) map[string]any {
 	spec := joined(map[string]any{"targetDeployment": "web", "duration": "30"}, fields)
 	maps.DeleteFunc(spec, func(_ string, v any) bool { return v == nil })
 	return spec
 }
 
-// joined has what is in either; of two the second's.
+// joined merges two maps; the second one wins.
 func joined[V any](a, b map[string]V) map[string]V {
 	all := maps.Clone(a)
 	maps.Copy(all, b)
 	return all
 }
 
-// answered looks at what the API server has said to a request: want, or nothing.
+// answered fails unless the API server's answer contains want, or accepts the request if want is empty.
 func answered(t *testing.T, err error, want string) {
 	t.Helper()
 	switch {
 	case want == "" && err != nil:
-		t.Errorf("refused: %.500v", err)
+		t.Errorf("refused with %.500v, want it accepted", err)
 	case want != "" && err == nil:
-		t.Errorf("accepted, want a refusal with %q", want)
+		t.Errorf("accepted, want a refusal that contains %q", want)
 	case want != "" && !strings.Contains(err.Error(), want):
-		t.Errorf("refused with\n%.1000v\nwant %q in it", err, want)
+		t.Errorf("refused with\n%.1000v\nwant a refusal that contains %q", err, want)
 	}
 }
 
-// creations of either kind.
+// creations of both kinds.
 var creations = map[string]creation{
 	"the source's fields":          {fields: map[string]any{"jobId": "qwer", "targetNamespace": "openshift-gitops"}},
 	"no duration":                  {fields: map[string]any{"duration": nil}},
@@ -135,12 +135,12 @@ func TestCreateValidation(t *testing.T) {
 	}
 }
 
-// fullSpec has the fields of either kind that changes change.
+// fullSpec has the fields of both kinds that the changes touch.
 var fullSpec = map[string]any{
 	"jobId": "qwer", "targetNamespace": "shop", "targetDeployment": "web", "duration": "30", "maxBytes": int64(1 << 20), "followPods": true, "retainFor": "1h",
 }
 
-// changes of either kind.
+// changes of both kinds.
 var changes = map[string]change{
 	"nothing":             {field: "jobId", value: "qwer"},
 	"stop":                {field: "stop", value: true},
@@ -193,7 +193,7 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// update sets or removes one field of the spec of o as the server has it.
+// update sets or removes one field of the spec of o, starting from the server's copy.
 func update(t *testing.T, o *unstructured.Unstructured, field string, value any) error {
 	t.Helper()
 	live := o.DeepCopy()

@@ -34,13 +34,13 @@ import (
 	"github.com/sonde-operator/sonde/webhooks/capture"
 )
 
-// operatorNamespace is where the tests pretend that the operator is.
+// operatorNamespace is the operator's namespace in these tests.
 const operatorNamespace = "sonde-system"
 
 var stampKey = []byte("a key of just thirty-two bytes!!")
 
-// serveWebhooks runs the real webhooks behind TLS on loopback and has the API server call them, by the
-// configuration that the operator would apply, but for the address.
+// serveWebhooks runs the real webhooks behind TLS on loopback. The API server calls them according to the operator's
+// own configuration, with another address.
 func serveWebhooks(t *testing.T) {
 	t.Helper()
 	filters, err := pcapfilter.New(t.Context())
@@ -124,7 +124,7 @@ func web(t *testing.T, ns string) {
 	}
 }
 
-// Bad input that the schema cannot know, each refused with what to write instead.
+// Bad input that the schema cannot detect, each refused with advice on what to write instead.
 func TestWebhookRefusals(t *testing.T) {
 	serveWebhooks(t)
 	ns, hub := namespace(t, nil), namespace(t, map[string]string{sondev1.LabelHub: "true"})
@@ -132,7 +132,7 @@ func TestWebhookRefusals(t *testing.T) {
 	cases := map[string]struct {
 		from   string
 		fields map[string]any
-		want   string // part of the refusal; empty: accepted
+		want   string // part of the refusal; empty if accepted
 	}{
 		"good":                           {from: ns},
 		"good filter":                    {from: ns, fields: map[string]any{"filter": "tcp port 80 and not host 10.0.0.1"}},
@@ -172,7 +172,8 @@ func TestWebhookRefusals(t *testing.T) {
 	}
 }
 
-// Who asks is stamped on the object, whatever he wrote there himself; after that nobody changes it.
+// The webhook stamps the requester on the object, whatever the user wrote there. Afterwards nobody can change the
+// stamp.
 func TestWebhookStamps(t *testing.T) {
 	serveWebhooks(t)
 	ns := namespace(t, nil)
@@ -197,16 +198,16 @@ func TestWebhookStamps(t *testing.T) {
 	stopped := pc.DeepCopy()
 	stopped.Spec.Stop = true
 	if err := admin.Update(t.Context(), stopped); err != nil {
-		t.Errorf("stop refused: %v", err)
+		t.Errorf("set stop: got %v, want it accepted", err)
 	}
 	if _, err := stamp.Verify(stampKey, ns, stamp.KindPacketCapture, &stopped.Spec, stopped.Annotations, stopped.CreationTimestamp.Time); err != nil {
-		t.Errorf("after stop: %v", err)
+		t.Errorf("verify the stamp after stop: %v", err)
 	}
 	for _, annotation := range []string{sondev1.AnnotationRequester, sondev1.AnnotationStamp} {
 		changed := stopped.DeepCopy()
 		changed.Annotations[annotation] = "other"
 		if err := admin.Update(t.Context(), changed); err == nil || !strings.Contains(err.Error(), "written by the operator alone") {
-			t.Errorf("changing %s: %v", annotation, err)
+			t.Errorf("change annotation %s: got %v, want a refusal", annotation, err)
 		}
 	}
 	tr := traceObject(ns, with(nil))
@@ -218,16 +219,16 @@ func TestWebhookStamps(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := stamp.VerifyCapture(stampKey, stampedTrace); err != nil {
-		t.Errorf("a Trace, with what the schema has added: %v", err)
+		t.Errorf("create a Trace with defaults from the schema: got %v, want it accepted", err)
 	}
 	labelled := stopped.DeepCopy()
 	labelled.Labels = map[string]string{"a": "b"}
 	if err := admin.Update(t.Context(), labelled); err != nil {
-		t.Errorf("label refused: %v", err)
+		t.Errorf("set a label: got %v, want it accepted", err)
 	}
 }
 
-// With nobody behind the webhook, captures cannot be made and everything else can, deletion too.
+// While no webhook answers, captures cannot be created. Everything else works, including their deletion.
 func TestWebhookDownFailsClosedForItsKindsOnly(t *testing.T) {
 	ns := namespace(t, nil)
 	web(t, ns)
@@ -252,13 +253,13 @@ func TestWebhookDownFailsClosedForItsKindsOnly(t *testing.T) {
 		return err != nil && strings.Contains(err.Error(), "failed calling webhook")
 	})
 	if err := admin.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "x"}}); err != nil {
-		t.Errorf("ConfigMap refused: %v", err)
+		t.Errorf("create a ConfigMap: got %v, want it accepted", err)
 	}
 	before.SetLabels(map[string]string{"a": "b"})
 	if err := admin.Update(t.Context(), before); err != nil {
-		t.Errorf("label refused: %v", err)
+		t.Errorf("set a label: got %v, want it accepted", err)
 	}
 	if err := admin.Delete(t.Context(), before); err != nil {
-		t.Errorf("deletion refused: %v", err)
+		t.Errorf("delete a capture: got %v, want it accepted", err)
 	}
 }

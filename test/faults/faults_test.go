@@ -34,8 +34,8 @@ func onProbes(signal string) func(*testing.T, *scene) {
 	}
 }
 
-// probesOutOfMemory lets a process that eats memory into each probe's memory cgroup, until the kernel kills: the probe,
-// which has been made the first to die. (Taking the limit below what is in use is refused by the kernel.)
+// probesOutOfMemory moves a process that allocates memory into each probe's memory cgroup, until the kernel kills the
+// probe, which the test has made the first candidate. (The kernel refuses to lower the limit below the current use.)
 func probesOutOfMemory(t *testing.T, s *scene) {
 	t.Helper()
 	const eat = `set -e
@@ -73,12 +73,12 @@ func agentJobsDeleted(t *testing.T, s *scene) {
 		job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: cluster.OperatorNamespace, Name: s.agents[st].Labels[batchv1.JobNameLabel]}}
 		cluster.DeleteNow(t, job)
 	}
-	// The garbage collector takes its time; what a target does until then is none of this row.
+	// The garbage collector takes its time; what a target does until then does not belong to this row.
 	cluster.Eventually(t, time.Minute, "Pods deleted with their Jobs", func(ctx context.Context) error {
 		for _, st := range stages {
 			p := s.agents[st].DeepCopy()
 			if err := cluster.Admin.Get(ctx, client.ObjectKeyFromObject(p), p); client.IgnoreNotFound(err) != nil || err == nil && p.DeletionTimestamp == nil {
-				return fmt.Errorf("%s is still there: %w", p.Name, err)
+				return fmt.Errorf("Pod %s still exists: %w", p.Name, err)
 			}
 		}
 		return nil
@@ -103,12 +103,12 @@ func managersKilled(t *testing.T, s *scene) {
 	s.resume(t)
 }
 
-// managersAway takes the manager away until the capture that was to end has ended, and its keeper has let go of the file.
+// managersAway stops the manager until the capture in the stage ending has ended and its keeper has released the file.
 func managersAway(t *testing.T, s *scene) {
 	t.Helper()
 	scaleManager(t, 0)
 	s.release(t)
-	cluster.Eventually(t, 2*time.Minute, "Job over", func(ctx context.Context) error {
+	cluster.Eventually(t, 2*time.Minute, "Job ended", func(ctx context.Context) error {
 		var job batchv1.Job
 		key := client.ObjectKey{Namespace: cluster.OperatorNamespace, Name: s.agents[ending].Labels[batchv1.JobNameLabel]}
 		if err := cluster.Admin.Get(ctx, key, &job); err != nil {
@@ -141,18 +141,18 @@ func scaleManager(t *testing.T, n int32) {
 	cluster.ReadyPods(t, &d, int(n))
 }
 
-// kubeletAway stops the kubelet while the capture that was to end does so.
+// kubeletAway stops the kubelet while the capture in the stage ending ends.
 func kubeletAway(t *testing.T, s *scene) {
 	t.Helper()
 	cluster.OnNode(t, hurt, "sh", "-c", "kill -STOP $(pidof kubelet)")
 	s.release(t)
 	cluster.Eventually(t, 30*time.Second, "probe ended while the kubelet was away", func(context.Context) error {
 		if left := pids(t, s.agents[ending], probe); len(left) > 0 {
-			return fmt.Errorf("processes %v", left)
+			return fmt.Errorf("processes %v still run", left)
 		}
 		return nil
 	})
-	time.Sleep(10 * time.Second) // what the row says; nothing is to be awaited
+	time.Sleep(10 * time.Second) // the time that the row names; there is no condition to await
 	cluster.OnNode(t, hurt, "sh", "-c", "kill -KILL $(pidof kubelet)")
 }
 
@@ -162,7 +162,7 @@ func containerdKilled(t *testing.T, s *scene) {
 	s.release(t)
 }
 
-// apiAway kills or freezes the API server while the capture that was to end does so.
+// apiAway kills or freezes the API server while the capture in the stage ending ends.
 func apiAway(during time.Duration, freeze bool) func(*testing.T, *scene) {
 	return func(t *testing.T, s *scene) {
 		t.Helper()
@@ -173,7 +173,7 @@ func apiAway(during time.Duration, freeze bool) func(*testing.T, *scene) {
 		machine(t, args...)
 		t.Cleanup(func() { _ = osexec.Command(cluster.Command, "api-start").Run() })
 		s.resume(t)
-		time.Sleep(during) // what the row says; nothing is to be awaited
+		time.Sleep(during) // the time that the row names; there is no condition to await
 		machine(t, "api-start")
 	}
 }
@@ -209,7 +209,7 @@ func nodeReboots(t *testing.T, s *scene) {
 	s.released = true
 }
 
-// nodeGone kills a node and deletes its object when Kubernetes has noticed; the cluster's next test gets it back.
+// nodeGone kills a node and deletes its Node object once Kubernetes has noticed. The node comes back for the next test.
 func nodeGone(t *testing.T, s *scene) {
 	t.Helper()
 	s.elsewhere = onNode(t, hurt)
@@ -225,13 +225,13 @@ func nodeGone(t *testing.T, s *scene) {
 				return nil
 			}
 		}
-		return fmt.Errorf("still Ready")
+		return fmt.Errorf("the node is still Ready")
 	})
 	cluster.DeleteNow(t, node)
 	s.released = true
 }
 
-// nodeStarts brings the node back, and what Kubernetes has started elsewhere meanwhile.
+// nodeStarts brings the node back, and with it the Pods that Kubernetes has started elsewhere meanwhile.
 func nodeStarts(t *testing.T, s *scene) {
 	t.Helper()
 	machine(t, "node-start", hurt)
@@ -262,7 +262,7 @@ func unschedulable(t *testing.T, node string, is bool) {
 	}
 }
 
-// onNode counts a node's Pods that some ReplicaSet made, by that.
+// onNode counts, by ReplicaSet, a node's Pods that a ReplicaSet created.
 func onNode(t *testing.T, node string) map[client.ObjectKey]int {
 	t.Helper()
 	found := map[client.ObjectKey]int{}

@@ -18,7 +18,7 @@ import (
 	"github.com/sonde-operator/sonde/test/cluster"
 )
 
-// judge waits until the Deployment's Pod runs, and says how its gate ended and what became of the trace.
+// judge waits until the Deployment's Pod runs, and returns how its gate ended and what became of the trace.
 func (s *gateScene) judge(t *testing.T) string {
 	t.Helper()
 	was := s.pod.UID
@@ -46,26 +46,28 @@ func (s *gateScene) judge(t *testing.T) string {
 	return fmt.Sprintf("%s, %s", how, s.endTrace(t, how))
 }
 
-// endOfGate returns how a gate ended by its own words. It has waited no longer than it may, however often it was started.
+// endOfGate returns how a gate ended according to its own message. However often the gate was started, it must not have
+// waited longer than its timeout.
 func endOfGate(t *testing.T, g *corev1.ContainerStatus) gateconfig.Outcome {
 	t.Helper()
 	for _, end := range []*corev1.ContainerStateTerminated{g.State.Terminated, g.LastTerminationState.Terminated} {
 		if end != nil && end.FinishedAt.Sub(end.StartedAt.Time) > gateTime+gateSlack {
-			t.Errorf("the gate waited from %s to %s, more than %s", end.StartedAt, end.FinishedAt, gateTime)
+			t.Errorf("the gate waited from %s to %s, want at most %s", end.StartedAt, end.FinishedAt, gateTime)
 		}
 	}
 	if g.State.Terminated == nil {
-		t.Errorf("the Pod runs, and its gate has not ended: %+v", g)
+		t.Errorf("the Pod runs although its gate has not ended: %+v", g)
 		return ""
 	}
 	how, waited, ok := gateconfig.ParseMessage(g.State.Terminated.Message)
 	if !ok || waited > gateTime+time.Second {
-		t.Errorf("the gate's last words are %q, after %s", g.State.Terminated.Message, waited)
+		t.Errorf("the gate's message is %q after %s, want how it ended", g.State.Terminated.Message, waited)
 	}
 	return how
 }
 
-// endTrace stops the trace once the Pod is traced, or cannot be, and says what became of it. What it had in the kernel is gone then.
+// endTrace stops the trace once the Pod is traced, or cannot be, and returns what became of it. Then nothing of it may
+// be left in the kernel.
 func (s *gateScene) endTrace(t *testing.T, how gateconfig.Outcome) string {
 	t.Helper()
 	entry, there := s.awaitEntry(t)
@@ -73,7 +75,7 @@ func (s *gateScene) endTrace(t *testing.T, how gateconfig.Outcome) string {
 		return "no trace"
 	}
 	if gateOf(s.pod) != nil && entry.Gate.Outcome != sondev1.GateOutcome(how) {
-		t.Errorf("the Pod's gate: %s; the Trace says %+v", how, entry.Gate)
+		t.Errorf("the Pod's gate ended as %s, but the Trace says %+v", how, entry.Gate)
 	}
 	var traced []bpfID
 	if entry.Phase == sondev1.PhaseCapturing {
@@ -86,7 +88,7 @@ func (s *gateScene) endTrace(t *testing.T, how gateconfig.Outcome) string {
 	return "the trace " + text(s.trace)
 }
 
-// awaitEntry reads the trace until its Pod is traced, or cannot be; false if the trace is gone.
+// awaitEntry reads the trace until its Pod is traced, or cannot be. It returns false if the trace is gone.
 func (s *gateScene) awaitEntry(t *testing.T) (entry sondev1.PodResult, there bool) {
 	t.Helper()
 	cluster.Eventually(t, gatePatience, "the Pod traced, or not", func(ctx context.Context) error {
@@ -111,7 +113,7 @@ func (s *gateScene) awaitEntry(t *testing.T) (entry sondev1.PodResult, there boo
 	return entry, there
 }
 
-// remove deletes all of the scene, and waits until the operator has nothing of it.
+// remove deletes all objects of the scene and waits until the operator has none of them.
 func (s *gateScene) remove(t *testing.T) {
 	t.Helper()
 	cluster.DeleteNow(t, s.trace.DeepCopy())

@@ -23,16 +23,16 @@ import (
 // gateRow is one fault while a Pod waits at its gate.
 type gateRow struct {
 	name string
-	// onTimeout of the gate; empty is Proceed.
+	// onTimeout of the gate; empty means Proceed.
 	onTimeout sondev1.GateOnTimeout
-	// unscheduled Pods wait for a node besides, until the fault lets them: then nobody has made their Job yet. All others
-	// wait because their probe is stopped (SIGSTOP) before it is attached, or does not come.
+	// unscheduled Pods get no node until the fault allows it, so their Job does not exist yet. All other Pods wait
+	// because their probe is stopped (SIGSTOP) before it attaches, or does not come.
 	unscheduled bool
 	// noProbe says that no probe can come.
 	noProbe bool
-	// fault hits; when it returns, what was away is back, and what held the Pod is gone.
+	// fault injects the fault. When it returns, the stopped parts are back, and nothing holds the Pod any more.
 	fault func(*testing.T, *gateScene)
-	// want is what the Pod's gate says at last, and what becomes of the trace: one of these.
+	// want lists the accepted results: how the Pod's gate ends, and what becomes of the trace.
 	want []string
 }
 
@@ -41,7 +41,7 @@ const (
 	gateUntraced = "Untraced"
 )
 
-// gateRows are the matrix of gates as it is promised.
+// gateRows are the promised matrix of gates.
 var gateRows = []gateRow{
 	{name: "nothing", fault: nothing, want: []string{gateOpened}},
 	{name: "probe killed (SIGKILL)", fault: gateProbeKilled, want: []string{gateUntraced + ", the trace Failed (Killed)"}},
@@ -75,7 +75,7 @@ func gateJobDeleted(t *testing.T, s *gateScene) {
 	cluster.DeleteNow(t, &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: cluster.OperatorNamespace, Name: s.agent.Labels[batchv1.JobNameLabel]}})
 }
 
-// quotaLifted waits until the gate has given up, and lets the probe come then.
+// quotaLifted waits until the gate has given up, and then lets the probe come.
 func quotaLifted(t *testing.T, s *gateScene) {
 	t.Helper()
 	s.awaitGateEnd(t)
@@ -104,7 +104,7 @@ func gateManagersAway(t *testing.T, s *gateScene) {
 	scaleManager(t, 2)
 }
 
-// gateManagersAwayRefused has the gate refuse its Pod once before a manager is there again.
+// gateManagersAwayRefused makes the gate refuse its Pod once before a manager is back.
 func gateManagersAwayRefused(t *testing.T, s *gateScene) {
 	t.Helper()
 	scaleManager(t, 0)
@@ -124,11 +124,12 @@ func gateWithoutAPI(t *testing.T, s *gateScene) {
 	machine(t, "api-stop")
 	t.Cleanup(func() { _ = osexec.Command(cluster.Command, "api-start").Run() })
 	s.letProbeGo(t)
-	time.Sleep(gateTime + 5*time.Second) // what the row says; nothing is to be awaited
+	time.Sleep(gateTime + 5*time.Second) // the time that the row names; there is no condition to await
 	machine(t, "api-start")
 }
 
-// gateWithoutKubelet has the gate end, by its probe or by itself, while nobody can start what comes next.
+// gateWithoutKubelet makes the gate end, because of its probe or its timeout, while the kubelet cannot start the next
+// container.
 func gateWithoutKubelet(killed bool) func(*testing.T, *gateScene) {
 	return func(t *testing.T, s *gateScene) {
 		t.Helper()
@@ -142,14 +143,14 @@ func gateWithoutKubelet(killed bool) func(*testing.T, *gateScene) {
 		id := s.gateID()
 		cluster.Eventually(t, gateTime+gateSlack, "the gate ended while the kubelet was away", func(context.Context) error {
 			if left := processesOf(t, hurt, id); len(left) > 0 {
-				return fmt.Errorf("processes %v", left)
+				return fmt.Errorf("processes %v still run", left)
 			}
 			return nil
 		})
 	}
 }
 
-// gateNodeReboots has the kubelet make the Pod's sandbox anew, and with it the gate, of which the probe knows nothing.
+// gateNodeReboots makes the kubelet create the Pod's sandbox and gate again; the probe does not know this gate.
 func gateNodeReboots(t *testing.T, _ *gateScene) {
 	t.Helper()
 	machine(t, "node-stop", hurt)
@@ -157,7 +158,7 @@ func gateNodeReboots(t *testing.T, _ *gateScene) {
 	machine(t, "node-start", hurt)
 }
 
-// quotaOfNone has the API server refuse the Pods of agents.
+// quotaOfNone makes the API server refuse the Pods of agents.
 func quotaOfNone(t *testing.T) *corev1.ResourceQuota {
 	t.Helper()
 	quota := &corev1.ResourceQuota{

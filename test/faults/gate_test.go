@@ -27,26 +27,28 @@ import (
 const (
 	// gateTime is how long Pods wait.
 	gateTime = 20 * time.Second
-	// gateSlack is how much longer a gate may be there: to start, to end, and for times of the kubelet in whole seconds.
+	// gateSlack is the additional lifetime of a gate: to start, to end, and because the kubelet's times are whole
+	// seconds.
 	gateSlack = 5 * time.Second
-	// gatePatience until a Pod runs and its trace is what it is to be. Kubernetes makes Pods of Jobs, and starts containers
-	// that have failed, again after longer and longer times.
+	// gatePatience is the timeout until a Pod runs and its trace has its result. Kubernetes retries the Pods of Jobs,
+	// and failed containers, after longer and longer pauses.
 	gatePatience = 3 * time.Minute
 	gatedName    = "gated"
 )
 
-// gateScene is what one fault hits: a Pod that waits at its gate.
+// gateScene is the target of one fault: a Pod that waits at its gate.
 type gateScene struct {
 	ns         string
 	deployment *appsv1.Deployment
 	trace      *sondev1.Trace
 	pod        *corev1.Pod
-	agent      *corev1.Pod // nil where none can come
+	agent      *corev1.Pod // nil if no agent can come
 	quota      *corev1.ResourceQuota
 }
 
-// TestGates goes through all faults that may hit while a Pod waits at its gate: no Pod ever waits longer than its gate's
-// time, and nothing is left. With SONDE_GATES_TABLE=FILE it writes there what it found, as the table of docs/reliability.md.
+// TestGates injects every fault that may hit while a Pod waits at its gate. No Pod ever waits longer than its gate's
+// timeout, and nothing is left behind. SONDE_GATES_TABLE=FILE writes the results there as the table of
+// docs/reliability.md.
 func TestGates(t *testing.T) {
 	found := map[string]string{}
 	awaitOldLogsGone(t)
@@ -80,7 +82,7 @@ func (r gateRow) run(t *testing.T) string {
 		caught()
 		s.agent = awaitAgent(t, s.trace)
 		if len(processesOf(t, hurt, s.gateID())) == 0 {
-			t.Fatal("the gate was opened before its probe could be stopped: run this test on a machine that is less busy")
+			t.Fatal("the gate opened before the test could stop its probe: run this test on a less busy machine")
 		}
 	}
 	t.Logf("staged after %s", time.Since(began).Round(time.Second))
@@ -97,7 +99,8 @@ func (r gateRow) run(t *testing.T) string {
 	return got
 }
 
-// prepare makes a Deployment without Pods, and a Trace that gates it; it returns when the API server asks.
+// prepare creates a Deployment without Pods and a Trace that gates it. It returns when the API server calls the
+// webhook.
 func (s *gateScene) prepare(t *testing.T, r gateRow) {
 	t.Helper()
 	labels := map[string]string{"app": gatedName}
@@ -123,8 +126,8 @@ func (s *gateScene) prepare(t *testing.T, r gateRow) {
 	if err := cluster.Admin.Create(t.Context(), s.deployment); err != nil {
 		t.Fatal(err)
 	}
-	cluster.Eventually(t, time.Minute, "trace made", func(ctx context.Context) error { return cluster.Admin.Create(ctx, s.trace) })
-	cluster.Eventually(t, time.Minute, "new Pods gated", func(ctx context.Context) error {
+	cluster.Eventually(t, time.Minute, "trace created", func(ctx context.Context) error { return cluster.Admin.Create(ctx, s.trace) })
+	cluster.Eventually(t, time.Minute, "gate on new Pods", func(ctx context.Context) error {
 		if err := cluster.Admin.Get(ctx, client.ObjectKeyFromObject(s.trace), s.trace); err != nil {
 			return err
 		}
@@ -135,7 +138,7 @@ func (s *gateScene) prepare(t *testing.T, r gateRow) {
 		if err := cluster.Admin.List(ctx, &sets, client.InNamespace(s.ns)); err != nil || len(sets.Items) == 0 {
 			return fmt.Errorf("%d ReplicaSets: %w", len(sets.Items), err)
 		}
-		// A Pod that is not made shows whether the API server asks already.
+		// A dry run shows whether the API server calls the webhook yet.
 		owner := metav1.OwnerReference{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: sets.Items[0].Name, UID: sets.Items[0].UID, Controller: new(true)}
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, GenerateName: "dry-", OwnerReferences: []metav1.OwnerReference{owner}}, Spec: cluster.PodSpec("idle")}
 		if err := cluster.Admin.Create(ctx, p, client.DryRunAll); err != nil {
@@ -148,7 +151,7 @@ func (s *gateScene) prepare(t *testing.T, r gateRow) {
 	})
 }
 
-// awaitPod waits until the Pod waits at its gate, or, if it is held up before, is there.
+// awaitPod waits until the Pod waits at its gate or, if a fault stops it earlier, exists.
 func (s *gateScene) awaitPod(t *testing.T, unscheduled bool) {
 	t.Helper()
 	cluster.Eventually(t, time.Minute, "a Pod at its gate", func(ctx context.Context) error {
@@ -164,8 +167,8 @@ func (s *gateScene) awaitPod(t *testing.T, unscheduled bool) {
 	})
 }
 
-// catchProbe stops the first probe of a gated Pod as soon as its process is there: it needs a tenth of a second and more
-// before it is attached. The returned function waits until it has.
+// catchProbe stops the first probe of a gated Pod as soon as its process exists: the probe needs at least a tenth of a
+// second to attach. The returned function waits until that has happened.
 func catchProbe(t *testing.T) func() {
 	t.Helper()
 	const catch = `until p=$(pgrep -f '^/agent probe .*--gate'); do :; done; kill -STOP $p`
@@ -197,7 +200,7 @@ func (s *gateScene) schedule(t *testing.T) {
 	}
 }
 
-// gateOf a Pod; nil while the kubelet has said nothing of it.
+// gateOf returns the status of a Pod's gate, or nil before the kubelet has reported it.
 func gateOf(p *corev1.Pod) *corev1.ContainerStatus {
 	i := slices.IndexFunc(p.Status.InitContainerStatuses, func(c corev1.ContainerStatus) bool { return c.Name == gateconfig.ContainerName })
 	if i < 0 {
@@ -210,7 +213,7 @@ func (s *gateScene) gateID() string {
 	return strings.TrimPrefix(gateOf(s.pod).ContainerID, "containerd://")
 }
 
-// awaitGate reads the Pod until its gate is as it is wanted.
+// awaitGate reads the Pod until its gate satisfies a condition.
 func (s *gateScene) awaitGate(t *testing.T, what string, is func(*corev1.ContainerStatus) bool) {
 	t.Helper()
 	cluster.Eventually(t, gateTime+time.Minute, what, func(ctx context.Context) error {

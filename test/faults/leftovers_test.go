@@ -21,10 +21,10 @@ import (
 	"github.com/sonde-operator/sonde/test/cluster"
 )
 
-// leftovers are, for each sort of thing, a command that leaves one in a node, and one that takes it away again.
+// leftovers lists, for each kind of object on a node, a command that leaves one and a command that removes it.
 var leftovers = map[string]struct {
 	leave, remove string
-	// want is in the line by which a look at the node finds it.
+	// want is part of the line by which a snapshot of the node shows it.
 	want string
 }{
 	"link":          {"ip link add left type bridge", "ip link delete left", "link: left"},
@@ -39,7 +39,7 @@ var leftovers = map[string]struct {
 	"listener":      {"setsid busybox nc -l -p 7777 >/dev/null 2>&1 & echo $! >/run/left; sleep 1", "kill -KILL $(cat /run/left); rm /run/left", ":7777"},
 	"process":       {"setsid sleep 1000 >/dev/null 2>&1 & echo $! >/run/left", "kill -KILL $(cat /run/left); rm /run/left", "process: sleep"},
 	"mount":         {"mkdir -p /run/left && mount -t tmpfs left /run/left", "umount /run/left && rmdir /run/left", "mount: /run/left"},
-	// The kubelet removes what it does not know, but for what is mounted.
+	// The kubelet removes unknown volumes, except mounted ones.
 	"Pod's files": {
 		"mkdir -p /var/lib/kubelet/pods/left/v && mount -t tmpfs left /var/lib/kubelet/pods/left/v",
 		"umount /var/lib/kubelet/pods/left/v; rmdir /var/lib/kubelet/pods/left/v /var/lib/kubelet/pods/left 2>/dev/null || true", "file: /var/lib/kubelet/pods/left",
@@ -50,15 +50,15 @@ var leftovers = map[string]struct {
 	"container task": {"mkdir /run/containerd/io.containerd.runtime.v2.task/k8s.io/left", "rmdir /run/containerd/io.containerd.runtime.v2.task/k8s.io/left", "container: left"},
 }
 
-// TestSnapshotSeesLeftovers is the control of the matrix: each sort of thing that could be left is seen where one is.
-func TestSnapshotSeesLeftovers(t *testing.T) {
+// TestSnapshotFindsLeftovers is the control of the matrix: a snapshot finds each kind of object that could be left.
+func TestSnapshotFindsLeftovers(t *testing.T) {
 	before := takeSnapshot(t)
 	for name, tc := range leftovers {
 		t.Run(name, func(t *testing.T) {
 			cluster.OnNode(t, hurt, "sh", "-c", tc.leave)
-			seen := before.diff(takeSnapshot(t))
+			changed := before.diff(takeSnapshot(t))
 			cluster.OnNode(t, hurt, "sh", "-c", tc.remove)
-			mustSee(t, seen, tc.want)
+			wantLine(t, changed, tc.want)
 		})
 	}
 	for _, o := range []client.Object{
@@ -69,9 +69,9 @@ func TestSnapshotSeesLeftovers(t *testing.T) {
 		if err := cluster.Admin.Create(t.Context(), o); err != nil {
 			t.Fatal(err)
 		}
-		seen := before.diff(takeSnapshot(t))
+		changed := before.diff(takeSnapshot(t))
 		cluster.DeleteNow(t, o)
-		mustSee(t, seen, "left {")
+		wantLine(t, changed, "left {")
 	}
 	t.Run("changed object", func(t *testing.T) {
 		var node corev1.Node
@@ -85,17 +85,17 @@ func TestSnapshotSeesLeftovers(t *testing.T) {
 			}
 		}
 		label(t.Context(), `"here"`)
-		seen := before.diff(takeSnapshot(t))
+		changed := before.diff(takeSnapshot(t))
 		label(t.Context(), "null")
-		mustSee(t, seen, `"left":"here"`)
+		wantLine(t, changed, `"left":"here"`)
 	})
-	t.Run("BPF", func(t *testing.T) { seesBPF(t, before) })
-	t.Run("tcx", func(t *testing.T) { seesTCX(t, before) })
+	t.Run("BPF", func(t *testing.T) { findsBPF(t, before) })
+	t.Run("tcx", func(t *testing.T) { findsTCX(t, before) })
 	awaitSnapshot(t, before)
 }
 
-// TestTargetSnapshotSeesLeftovers is the same for the look into a target.
-func TestTargetSnapshotSeesLeftovers(t *testing.T) {
+// TestTargetSnapshotFindsLeftovers is the same for snapshots inside a target.
+func TestTargetSnapshotFindsLeftovers(t *testing.T) {
 	s := &scene{}
 	s.makeTargets(t)
 	before := insideTarget(t, s.sink)
@@ -117,26 +117,26 @@ func TestTargetSnapshotSeesLeftovers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			cluster.OnNode(t, hurt, "sh", "-c", strings.ReplaceAll(tc.leave, "%s", pid))
-			seen := before.diff(insideTarget(t, s.sink))
+			changed := before.diff(insideTarget(t, s.sink))
 			cluster.OnNode(t, hurt, "sh", "-c", strings.ReplaceAll(tc.remove, "%s", pid))
-			mustSee(t, seen, tc.want)
+			wantLine(t, changed, tc.want)
 		})
 	}
 	await(t, before, "the target's namespaces", func() snapshot { return insideTarget(t, s.sink) })
 }
 
-func mustSee(t *testing.T, seen []string, want string) {
+func wantLine(t *testing.T, changed []string, want string) {
 	t.Helper()
-	for _, line := range seen {
+	for _, line := range changed {
 		if strings.HasPrefix(line, "+") && strings.Contains(line, want) {
 			return
 		}
 	}
-	t.Errorf("nothing with %q is seen, but\n%s", want, strings.Join(seen, "\n"))
+	t.Errorf("the snapshot has no line with %q, but\n%s", want, strings.Join(changed, "\n"))
 }
 
-// seesBPF loads a map and a program.
-func seesBPF(t *testing.T, before snapshot) {
+// findsBPF loads a map and a program and looks for them in a snapshot.
+func findsBPF(t *testing.T, before snapshot) {
 	t.Helper()
 	// union bpf_attr of BPF_MAP_CREATE: an array of one entry of 4 bytes; the name is at offset 28.
 	var array [48]byte
@@ -169,13 +169,13 @@ func seesBPF(t *testing.T, before snapshot) {
 		t.Fatal(err)
 	}
 	defer unix.Close(int(program)) //nolint:gosec // a descriptor
-	seen := before.diff(takeSnapshot(t))
-	mustSee(t, seen, "left_map")
-	mustSee(t, seen, "left_prog")
+	changed := before.diff(takeSnapshot(t))
+	wantLine(t, changed, "left_map")
+	wantLine(t, changed, "left_prog")
 }
 
-// seesTCX attaches a program at tcx, as captures do, in a network namespace of which the nodes know nothing.
-func seesTCX(t *testing.T, before snapshot) {
+// findsTCX attaches a program at tcx, as captures do, in a network namespace that the nodes do not know.
+func findsTCX(t *testing.T, before snapshot) {
 	t.Helper()
 	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
 		Name: "left_tcx", Type: ebpf.SchedCLS, License: "GPL",
@@ -188,7 +188,7 @@ func seesTCX(t *testing.T, before snapshot) {
 	attached := make(chan error)
 	var l link.Link
 	go func() {
-		runtime.LockOSThread() // and never let go: the thread ends with its namespace, which the link outlives
+		runtime.LockOSThread() // never unlocked: the thread ends with its namespace, which the link outlives
 		attached <- func() (err error) {
 			if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 				return err
@@ -201,7 +201,7 @@ func seesTCX(t *testing.T, before snapshot) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	seen := before.diff(takeSnapshot(t))
-	mustSee(t, seen, "left_tcx")
-	mustSee(t, seen, "BPF link: type 11") // BPF_LINK_TYPE_TCX
+	changed := before.diff(takeSnapshot(t))
+	wantLine(t, changed, "left_tcx")
+	wantLine(t, changed, "BPF link: type 11") // BPF_LINK_TYPE_TCX
 }

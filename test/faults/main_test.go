@@ -1,8 +1,8 @@
 //go:build faults
 
-// Package faults kills every process and object of a capture at every moment that matters, on a real cluster of two
-// nodes, and compares what comes of it with what docs/reliability.md promises, and node and API with what they were
-// before. SUITE=faults hack/e2e.sh starts it.
+// Package faults kills every process and object of a capture at every important moment, on a real cluster of two nodes.
+// It compares the result with the promises of docs/reliability.md, and the nodes and the API with their state before.
+// SUITE=faults hack/e2e.sh runs it.
 package faults
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/sonde-operator/sonde/test/cluster"
 )
 
-// The captured Pods are on the node that is hurt; what sends to them is on the other.
+// The captured Pods are on the node that the faults hit; their sender is on the other.
 const (
 	hurt  = "n2"
 	spare = "n1"

@@ -18,8 +18,7 @@ import (
 	"github.com/sonde-operator/sonde/test/cluster"
 )
 
-// TestMatrix goes through all faults. With SONDE_FAULTS_TABLE=FILE it writes there what it found, as the table of
-// docs/reliability.md.
+// TestMatrix injects every fault. SONDE_FAULTS_TABLE=FILE writes the results there as the table of docs/reliability.md.
 func TestMatrix(t *testing.T) {
 	found := map[string]map[stage]string{}
 	awaitOldLogsGone(t)
@@ -73,11 +72,11 @@ func (r row) run(t *testing.T, before snapshot) map[stage]string {
 		r.after(t, s)
 	}
 	awaitSnapshot(t, before)
-	t.Logf("over after %s", time.Since(began).Round(time.Second))
+	t.Logf("finished after %s", time.Since(began).Round(time.Second))
 	return found
 }
 
-// remove deletes the captures, compares the target with what it was, and deletes the rest.
+// remove deletes the captures, compares the target with its state before, and deletes the rest.
 func (s *scene) remove(t *testing.T, r row, inside snapshot) {
 	t.Helper()
 	for _, st := range stages {
@@ -97,14 +96,14 @@ func (s *scene) remove(t *testing.T, r row, inside snapshot) {
 				return err
 			}
 			if err == nil {
-				return fmt.Errorf("%s is still there", name)
+				return fmt.Errorf("namespace %s still exists", name)
 			}
 			return nil
 		})
 	}
 }
 
-// table is the matrix as it was found.
+// table returns the results as the table of docs/reliability.md.
 func table(found map[string]map[stage]string) string {
 	var out strings.Builder
 	out.WriteString("| what happens | while the probe starts | while it captures | while it ends | while its file is kept | while a trace runs |\n|---|---|---|---|---|---|\n")

@@ -19,11 +19,12 @@ import (
 	"github.com/sonde-operator/sonde/test/cluster"
 )
 
-// cell is what is to come of a capture.
+// cell is the promised result of a capture.
 type cell struct {
-	// want is what text makes of the status: one of these, where two things race. None where the fault does not occur.
+	// want lists the accepted values of text; there are several where two events race, and none if the fault does not
+	// occur.
 	want []string
-	// goesOn: the fault does not end the capture. It is told to stop afterwards.
+	// goesOn says that the fault does not end the capture. The test stops it afterwards.
 	goesOn bool
 	// why the fault does not occur at this stage.
 	why string
@@ -33,7 +34,7 @@ func ends(want ...string) cell     { return cell{want: want} }
 func survives(want ...string) cell { return cell{want: want, goesOn: true} }
 func doesNotOccur(w string) cell   { return cell{why: w} }
 
-// text of what the status says of the one Pod of a capture.
+// text summarises the status of the one Pod of a capture.
 func text(capture sondev1.Capture) string {
 	status := capture.CaptureStatus()
 	if len(status.Pods) != 1 {
@@ -53,7 +54,7 @@ func text(capture sondev1.Capture) string {
 	return out
 }
 
-// judge waits for what is to come of a capture after a fault, has its file judged, and returns what came.
+// judge waits for the promised result of a capture after a fault, checks its file, and returns the result.
 func (s *scene) judge(t *testing.T, st stage, c cell, patience time.Duration) string {
 	t.Helper()
 	capture := s.captures[st]
@@ -65,7 +66,7 @@ func (s *scene) judge(t *testing.T, st stage, c cell, patience time.Duration) st
 	got := text(capture)
 	t.Logf("%s: %s: %+v", st, got, capture.CaptureStatus().Pods)
 	if err != nil {
-		t.Errorf("%s: %s, want %v: %v", st, got, c.want, capture.CaptureStatus().Pods)
+		t.Errorf("%s: got %s, want one of %v: %v", st, got, c.want, capture.CaptureStatus().Pods)
 		return got
 	}
 	cluster.WantEngine(t, capture)
@@ -76,13 +77,13 @@ func (s *scene) judge(t *testing.T, st stage, c cell, patience time.Duration) st
 	return got
 }
 
-// awaitFileOrFinal waits until the probe is attached, as its file on the node tells, or the capture is over. (The status
-// is written by a manager that the fault may have hit.)
+// awaitFileOrFinal waits until the probe is attached, according to its file on the node, or the capture has ended. (The
+// fault may have hit the manager that writes the status.)
 func (s *scene) awaitFileOrFinal(t *testing.T, st stage, patience time.Duration) {
 	t.Helper()
 	capture := s.captures[st]
 	status := capture.CaptureStatus()
-	cluster.Eventually(t, patience, capture.GetName()+" attached, or over", func(ctx context.Context) error {
+	cluster.Eventually(t, patience, capture.GetName()+" attached, or ended", func(ctx context.Context) error {
 		if err := cluster.Admin.Get(ctx, client.ObjectKeyFromObject(capture), capture); err != nil {
 			return err
 		}
@@ -94,9 +95,9 @@ func (s *scene) awaitFileOrFinal(t *testing.T, st stage, patience time.Duration)
 	})
 }
 
-var errOther = errors.New("still something else")
+var errOther = errors.New("the status is not yet as promised")
 
-// awaitText reads a capture until its status says what is wanted, or patience ends.
+// awaitText reads a capture until its status is as promised, or the time is over.
 func (s *scene) awaitText(t *testing.T, capture sondev1.Capture, want []string, patience time.Duration) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -117,13 +118,13 @@ func (s *scene) awaitText(t *testing.T, capture sondev1.Capture, want []string, 
 	}
 }
 
-// checkFile downloads a file: it is valid, its numbers follow on each other, and it holds what the status says.
+// checkFile downloads a file. The file is valid, its numbers follow each other, and it agrees with the status.
 func (s *scene) checkFile(t *testing.T, capture sondev1.Capture, st stage) {
 	t.Helper()
 	e := capture.CaptureStatus().Pods[0]
 	if len(e.Files) == 0 {
 		if e.AvailableUntil != nil {
-			t.Errorf("%s: available until %s, without a file", st, e.AvailableUntil)
+			t.Errorf("%s: the status says available until %s, but lists no file", st, e.AvailableUntil)
 		}
 		return
 	}
@@ -131,7 +132,7 @@ func (s *scene) checkFile(t *testing.T, capture sondev1.Capture, st stage) {
 		args := []string{"download", strings.ToLower(capture.KindName()) + "/" + capture.GetName(), "-n", capture.GetNamespace(), "-o", t.TempDir() + "/" + e.Files[0].Name}
 		out, err := osexec.CommandContext(t.Context(), cluster.Plugin, args...).CombinedOutput()
 		if err == nil || !strings.Contains(string(out), s.refused) {
-			t.Errorf("%s: the download is not refused by %q: %v\n%s", st, s.refused, err, out)
+			t.Errorf("%s: want the download refused with %q, got %v\n%s", st, s.refused, err, out)
 		}
 		return
 	}
@@ -148,26 +149,26 @@ func (s *scene) checkPackets(t *testing.T, pc *sondev1.PacketCapture, st stage) 
 	e := pc.Status.Pods[0]
 	got := cluster.Download(t, pc)[e.Name]
 	if int64(got.Packets) != e.Packets {
-		t.Errorf("%s: %d packets in the file, %d in the status", st, got.Packets, e.Packets)
+		t.Errorf("%s: got %d packets in the file, want %d as in the status", st, got.Packets, e.Packets)
 	}
 	if st == retained && got.Packets != packetLimit {
-		t.Errorf("%s: %d packets in the file, want the %d of the limit", st, got.Packets, packetLimit)
+		t.Errorf("%s: got %d packets in the file, want the %d of the limit", st, got.Packets, packetLimit)
 	}
 	if st != starting && got.Packets == 0 {
-		t.Errorf("%s: no packet in the file", st)
+		t.Errorf("%s: got no packet in the file", st)
 	}
 	s.numbers[st], s.dropped[st] = got.Numbers, uint64(e.Dropped.Total()) //nolint:gosec // a count
 	for run, numbers := range got.Numbers {
 		for n, times := range numbers {
 			if times != 1 {
-				t.Errorf("%s: number %d of run %d is there %d times", st, n, run, times)
+				t.Errorf("%s: got number %d of run %d %d times, want once", st, n, run, times)
 			}
 		}
 	}
 }
 
-// compareNumbers looks for gaps in what captures of the one target saw: what is missing between a file's first and last
-// number was dropped. Where the Pod's network is taken down, what another capture saw as little did not get there.
+// compareNumbers looks for gaps in the captures of the one target. Numbers missing between a file's first and last must
+// have been dropped. If the Pod's network was taken down, a number that no other capture has either never arrived.
 func (s *scene) compareNumbers(t *testing.T, networkDown bool) {
 	t.Helper()
 	for st, mine := range s.numbers {
@@ -180,14 +181,14 @@ func (s *scene) compareNumbers(t *testing.T, networkDown bool) {
 				}
 			}
 		}
-		// The last ones that were dropped leave no gap.
+		// Dropped packets at the end leave no gap.
 		if missing > s.dropped[st] {
-			t.Errorf("%s: %d packets are missing in the file, the status says %d were dropped", st, missing, s.dropped[st])
+			t.Errorf("%s: %d packets are missing in the file, want at most the %d dropped in the status", st, missing, s.dropped[st])
 		}
 	}
 }
 
-// neverCame tells whether another capture that ran at the time has not seen a number either.
+// neverCame reports whether the other captures of that time lack the number too.
 func (s *scene) neverCame(but stage, run uint32, n uint64) bool {
 	for other, theirs := range s.numbers {
 		if low, high := bounds(theirs[run]); other != but && low < n && n < high && theirs[run][n] == 0 {

@@ -10,19 +10,19 @@ import (
 // row is one fault.
 type row struct {
 	name string
-	// fault hits all captures of the scene; when it returns, what was away is back.
+	// fault injects the fault into all captures of the scene. When it returns, the stopped parts are back.
 	fault func(*testing.T, *scene)
-	// after brings back what the fault took away for good; nil is nothing.
+	// after restores what the fault removed for good; nil if there is nothing.
 	after func(*testing.T, *scene)
-	// cells are what is to come of the captures.
+	// cells are the promised results by stage.
 	cells map[stage]cell
-	// patience until a capture is what it is to be; 0 is a minute.
+	// patience is the timeout for these results; 0 means a minute.
 	patience time.Duration
-	// refused is what the plugin says when a file is asked for that nobody may have any more; empty where files are given.
+	// refused is the plugin's message when nobody may download the files any more; empty if files can be downloaded.
 	refused string
-	// retainFor of the capture that is ending.
+	// retainFor of the capture in the stage ending.
 	retainFor string
-	// targetGone says that the fault takes the targets away, so that there is nothing to compare inside them.
+	// targetGone says that the fault removes the targets, so that there is nothing to compare inside them.
 	targetGone bool
 }
 
@@ -33,7 +33,7 @@ const (
 	limitGone  = "Completed (PacketLimit), no file"
 )
 
-// rows are the matrix as it is promised.
+// rows are the promised matrix.
 var rows = []row{
 	{
 		name: "probe killed (SIGKILL)", fault: onProbes("KILL"),
@@ -100,7 +100,7 @@ var rows = []row{
 		},
 	},
 	{
-		// Who may read what was captured in a namespace is said in that namespace: without it, nobody is.
+		// Rights in a namespace decide who may read what was captured there. Without the namespace nobody may.
 		name: "target's namespace deleted (files are then refused)", fault: namespaceDeleted, targetGone: true, refused: "has been deleted",
 		cells: map[stage]cell{
 			starting:  ends("Failed (TargetGone)", "Failed (AccessRevoked)"),
@@ -124,10 +124,10 @@ var rows = []row{
 	},
 }
 
-// What several faults have in common.
+// Results that several faults have in common.
 var (
 	drained = map[stage]cell{
-		// From its Pod's deletion to the signal, the probe may still attach.
+		// Between the deletion of its Pod and the signal the probe may still attach.
 		starting: ends("Failed (Drained)", "Incomplete (Drained), no file"), capturing: ends("Incomplete (Drained), no file"),
 		ending: ends("Incomplete (Drained), no file", "Completed (Stopped), no file"), retained: ends(limitGone),
 		tracing: ends("Incomplete (Drained), no file"),
@@ -136,7 +136,7 @@ var (
 		starting: survives(fileWhole), capturing: survives(fileWhole), ending: survives(fileWhole), retained: survives(limitFile),
 		tracing: survives(fileWhole),
 	}
-	// A target that has no process within a minute, as it cannot be started either, is given up.
+	// A target without a process for a minute is given up, because it cannot start either.
 	startLate = map[stage]cell{
 		starting: survives(fileWhole, "Failed (TargetGone)"), capturing: survives(fileWhole), ending: survives(fileWhole), retained: survives(limitFile),
 		tracing: survives(fileWhole),

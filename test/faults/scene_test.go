@@ -22,15 +22,15 @@ type stage string
 
 // Stages, the columns of the matrix.
 const (
-	// starting: the probe runs and is not attached, as its target has no process yet.
+	// starting: the probe runs but is not attached, because its target has no process yet.
 	starting stage = "starting"
-	// capturing: attached, packets arrive all the time.
+	// capturing: the probe is attached, and packets arrive all the time.
 	capturing stage = "capturing"
-	// ending: the probe has been told to end and has not got to it, because it is stopped by SIGSTOP.
+	// ending: the probe should stop but cannot, because SIGSTOP holds it.
 	ending stage = "ending"
-	// retained: the probe has ended by itself, after packetLimit packets; the keeper has the file.
+	// retained: the probe has ended by itself after packetLimit packets, and the keeper has the file.
 	retained stage = "retained"
-	// tracing: a Trace of the same Pod, attached; numbered calls are made all the time.
+	// tracing: a Trace of the same Pod is attached, and the Pod makes numbered calls all the time.
 	tracing stage = "tracing"
 )
 
@@ -44,26 +44,27 @@ const (
 	caller = "caller"
 )
 
-// scene is what one fault hits: four captures and a trace of two Pods on one node, each in another stage.
+// scene is the target of one fault: four captures and a trace of two Pods on one node, each in another stage.
 type scene struct {
 	hub, ns    string
 	sink, late *corev1.Pod
 	captures   map[stage]sondev1.Capture
 	agents     map[stage]*corev1.Pod
-	// retainFor of the capture that is ending; the others keep theirs for long.
+	// retainFor of the capture in the stage ending; the others keep their results for long.
 	retainFor string
 	// refused is row.refused.
 	refused string
-	// numbers of the packets in each capture's file, by the sender's run, and how many the status says were dropped.
+	// numbers holds the packets in each capture's file, by the sender's run; dropped is the number of dropped packets
+	// in the status.
 	numbers map[stage]map[uint32]map[uint64]int
 	dropped map[stage]uint64
-	// elsewhere are the Pods that were on the node that is lost, by what their names begin with.
+	// elsewhere lists the Pods that were on the lost node, by the prefix of their names.
 	elsewhere map[client.ObjectKey]int
-	// released says that the holds on starting and ending are off.
+	// released says that starting and ending are no longer held.
 	released bool
 }
 
-// makeTargets makes the Pods that are captured, and one that sends numbered packets all the time.
+// makeTargets creates the captured Pods, and one that sends numbered packets all the time.
 func (s *scene) makeTargets(t *testing.T) {
 	t.Helper()
 	s.hub = cluster.Namespace(t, map[string]string{sondev1.LabelHub: "true"})
@@ -90,7 +91,7 @@ func (s *scene) makeTargets(t *testing.T) {
 	}
 }
 
-// makeCaptures brings one capture into each stage.
+// makeCaptures creates one capture per stage and brings it there.
 func (s *scene) makeCaptures(t *testing.T) {
 	t.Helper()
 	s.captures, s.agents = map[stage]sondev1.Capture{}, map[stage]*corev1.Pod{}
@@ -117,7 +118,7 @@ func (s *scene) create(t *testing.T, st stage) sondev1.Capture {
 	t.Helper()
 	capture := s.build(st)
 	// Right after a fault of the manager its webhook may not answer yet.
-	cluster.Eventually(t, time.Minute, "capture made", func(ctx context.Context) error { return cluster.Admin.Create(ctx, capture) })
+	cluster.Eventually(t, time.Minute, "capture created", func(ctx context.Context) error { return cluster.Admin.Create(ctx, capture) })
 	return capture
 }
 
@@ -146,7 +147,7 @@ func (s *scene) build(st stage) sondev1.Capture {
 	return pc
 }
 
-// copyOf a capture, for calls that write into what they are given.
+// copyOf copies a capture for calls that write into their argument.
 func copyOf(capture sondev1.Capture) sondev1.Capture {
 	return capture.DeepCopyObject().(sondev1.Capture)
 }
@@ -154,7 +155,7 @@ func copyOf(capture sondev1.Capture) sondev1.Capture {
 // askToStop sets spec.stop.
 func (s *scene) askToStop(t *testing.T, st stage) {
 	t.Helper()
-	cluster.Eventually(t, time.Minute, "capture told to stop", func(ctx context.Context) error {
+	cluster.Eventually(t, time.Minute, "spec.stop set", func(ctx context.Context) error {
 		patch := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"stop":true}}`))
 		return cluster.Admin.Patch(ctx, copyOf(s.captures[st]), patch)
 	})
@@ -179,7 +180,7 @@ func awaitAgent(t *testing.T, capture sondev1.Capture) *corev1.Pod {
 	return agent
 }
 
-// states of Pods, as a message of a test that found other Pods than it wants.
+// states formats the states of Pods for the message of a test that found other Pods than it wants.
 func states(pods []corev1.Pod) string {
 	var all []string
 	for i := range pods {
@@ -203,13 +204,13 @@ func containerID(p *corev1.Pod, container string) string {
 	return ""
 }
 
-// pids of the processes of a container, on its node.
+// pids returns the processes of a container on its node.
 func pids(t *testing.T, p *corev1.Pod, container string) []string {
 	t.Helper()
 	return processesOf(t, p.Spec.NodeName, containerID(p, container))
 }
 
-// processesOf lists the processes of a container by its id, on a node.
+// processesOf lists the processes of a container, given by ID, on a node.
 func processesOf(t *testing.T, node, id string) []string {
 	t.Helper()
 	return strings.Fields(cluster.OnNode(t, node, "sh", "-c", "grep -l "+id+" /proc/[0-9]*/cgroup 2>/dev/null | cut -d/ -f3; true"))
@@ -225,12 +226,12 @@ func signalContainer(t *testing.T, p *corev1.Pod, container, signal string) {
 	t.Helper()
 	found := pids(t, p, container)
 	if len(found) == 0 {
-		t.Fatalf("no process of container %s of %s", container, p.Name)
+		t.Fatalf("found no process of container %s of %s", container, p.Name)
 	}
 	cluster.OnNode(t, p.Spec.NodeName, append([]string{"kill", "-" + signal}, found...)...)
 }
 
-// volumes is where the emptyDirs of a Pod are on its node.
+// volumes returns the folder of a Pod's emptyDirs on its node.
 func volumes(p *corev1.Pod) string {
 	return "/var/lib/kubelet/pods/" + string(p.UID) + "/volumes/kubernetes.io~empty-dir/"
 }
@@ -245,7 +246,7 @@ func (s *scene) awaitFile(t *testing.T, agent *corev1.Pod, name string) {
 	})
 }
 
-// release takes the holds off: the late target gets its ConfigMap, and the probe that was told to end goes on.
+// release ends the holds: the late target gets its ConfigMap, and the stopped probe continues.
 func (s *scene) release(t *testing.T) {
 	t.Helper()
 	if s.released {
@@ -253,7 +254,7 @@ func (s *scene) release(t *testing.T) {
 	}
 	s.released = true
 	s.resume(t)
-	cluster.Eventually(t, time.Minute, "late target let go", func(ctx context.Context) error {
+	cluster.Eventually(t, time.Minute, "late target released", func(ctx context.Context) error {
 		var ns corev1.Namespace
 		if err := cluster.Admin.Get(ctx, client.ObjectKey{Name: s.ns}, &ns); client.IgnoreNotFound(err) != nil {
 			return err
@@ -266,7 +267,7 @@ func (s *scene) release(t *testing.T) {
 	})
 }
 
-// resume lets the probe that was told to end go on, if it still runs.
+// resume lets the stopped probe continue if it still runs.
 func (s *scene) resume(t *testing.T) {
 	t.Helper()
 	if found := pids(t, s.agents[ending], probe); len(found) > 0 {

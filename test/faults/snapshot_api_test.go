@@ -18,14 +18,14 @@ import (
 	"github.com/sonde-operator/sonde/test/cluster"
 )
 
-// unseen are the kinds that are not compared, and why.
-var unseen = map[string]string{
+// ignored are the kinds that the comparison leaves out, with the reason.
+var ignored = map[string]string{
 	"events":      "records of what happened, which Kubernetes deletes after an hour",
 	"leases":      "heartbeats",
 	"ipaddresses": "kept in step with Services by the API server",
 }
 
-// apiObjects adds all objects of all kinds.
+// apiObjects adds the objects of all kinds.
 func apiObjects(t *testing.T, s snapshot) {
 	t.Helper()
 	d, err := discovery.NewDiscoveryClientForConfig(cluster.Config)
@@ -46,7 +46,7 @@ func apiObjects(t *testing.T, s snapshot) {
 			t.Fatal(err)
 		}
 		for _, r := range list.APIResources {
-			if unseen[r.Name] != "" || !strings.Contains(strings.Join(r.Verbs, " ")+" ", "list ") {
+			if ignored[r.Name] != "" || !strings.Contains(strings.Join(r.Verbs, " ")+" ", "list ") {
 				continue
 			}
 			objects, err := c.Resource(gv.WithResource(r.Name)).List(t.Context(), metav1.ListOptions{})
@@ -63,9 +63,9 @@ func apiObjects(t *testing.T, s snapshot) {
 	}
 }
 
-// object is all of an object but what changes by itself: versions, times, who wrote it, its status, which is what was
-// seen of it (a restart that a fault caused stays counted there); of what a controller makes anew under another name, and
-// of the addresses of Pods, nothing but that it is there.
+// object returns an object without the fields that change by themselves: versions, times, field managers, addresses of
+// Pods, and the status, which only reports (it also keeps restarts that a fault caused). If a controller recreates
+// objects under other names, only their existence remains.
 func object(t *testing.T, kind string, o *unstructured.Unstructured) string {
 	t.Helper()
 	key := fmt.Sprintf("object: %s %s/%s", kind, o.GetNamespace(), normal(o.GetName()))
@@ -76,7 +76,7 @@ func object(t *testing.T, kind string, o *unstructured.Unstructured) string {
 	for _, f := range []string{"resourceVersion", "managedFields", "generation", "uid", "creationTimestamp", "selfLink"} {
 		unstructured.RemoveNestedField(o.Object, "metadata", f)
 	}
-	// A node that was made anew owns what it owned before.
+	// A node that was created again owns what it owned before.
 	owners, _, _ := unstructured.NestedSlice(o.Object, "metadata", "ownerReferences")
 	for _, owner := range owners {
 		delete(owner.(map[string]any), "uid")

@@ -26,13 +26,13 @@ import (
 	"github.com/sonde-operator/sonde/test/cluster"
 )
 
-// bpfKind is one of the kinds of objects that the kernel numbers, each from 1 on.
+// bpfKind is one of the kinds of BPF objects; the kernel numbers each kind from 1.
 type bpfKind struct {
 	name       string
 	next, open uintptr // commands of bpf(2)
-	// Where the name is in the kind's info (linux/bpf.h); a link has none.
+	// Position of the name in the kind's info (linux/bpf.h); a link has none.
 	nameAt, until int
-	// fdinfo is what /proc calls the number of one that a process holds.
+	// fdinfo is the key in /proc/PID/fdinfo that holds the ID of such an object.
 	fdinfo string
 }
 
@@ -48,9 +48,9 @@ type bpfID struct {
 	id   uint32
 }
 
-// bpfObjects adds the BPF objects of the kernel, by type and name: their ids are new with each restart of a container
-// where the cgroups are v2. The kernel is the machine's, on which others may trace: what only processes hold that are not
-// of this cluster, nor this test, is left out. What nobody holds is left over, and counted.
+// bpfObjects adds the kernel's BPF objects by type and name. Their IDs change with each restart of a container under
+// cgroup v2. Others may trace on this machine too, so objects held only by processes outside this cluster and this test
+// are left out. Objects that no process holds count as leftovers.
 func bpfObjects(t *testing.T, s snapshot) {
 	t.Helper()
 	var all []bpfID
@@ -66,7 +66,8 @@ func bpfObjects(t *testing.T, s snapshot) {
 			all = append(all, bpfID{k.name, id})
 		}
 	}
-	// After the list: what others make now is not in it, and what they held is asked for below.
+	// Read this after the list. It then covers every holder of a listed object, and objects created since are not in
+	// the list.
 	others := heldBy(func(pid int) bool { return pid != os.Getpid() && !ofThisCluster(pid) })
 	for o := range heldBy(func(pid int) bool { return pid == os.Getpid() || ofThisCluster(pid) }) {
 		delete(others, o)
@@ -90,7 +91,7 @@ func describeBPF(t *testing.T, o bpfID) (string, bool) {
 		return "", false
 	}
 	defer unix.Close(fd)
-	info := make([]byte, 512) // not on the stack, which may move
+	info := make([]byte, 512) // allocated on the heap, because the stack may move
 	get := struct {
 		fd, length uint32
 		info       uint64
@@ -98,7 +99,7 @@ func describeBPF(t *testing.T, o bpfID) (string, bool) {
 	_, err = bpf(unix.BPF_OBJ_GET_INFO_BY_FD, unsafe.Pointer(&get), unsafe.Sizeof(get))
 	runtime.KeepAlive(info)
 	if err != nil {
-		t.Fatalf("look at a %s: %v", k.name, err)
+		t.Fatalf("read the info of a %s: %v", k.name, err)
 	}
 	return strings.TrimSpace(fmt.Sprintf("type %d, %s", info[0], unix.ByteSliceToString(info[k.nameAt:k.until]))), true
 }
@@ -114,7 +115,7 @@ func (k bpfKind) openID(id uint32) (int, error) {
 	return int(fd), err //nolint:gosec // a descriptor
 }
 
-// bpf is bpf(2).
+// bpf is the system call bpf(2).
 func bpf(command uintptr, attr unsafe.Pointer, size uintptr) (uintptr, error) {
 	r, _, errno := unix.Syscall(unix.SYS_BPF, command, uintptr(attr), size)
 	if errno != 0 {
@@ -125,8 +126,8 @@ func bpf(command uintptr, attr unsafe.Pointer, size uintptr) (uintptr, error) {
 
 var bpfNumber = regexp.MustCompile(`(?m)^(prog_id|map_id|link_id):\s+(\d+)$`)
 
-// heldBy lists the BPF objects that such processes of the machine hold: by descriptors, as /proc shows them, and the maps
-// of the programs among them.
+// heldBy lists the BPF objects that matching processes hold: those behind descriptors in /proc, and the maps of the
+// programs among them.
 func heldBy(such func(pid int) bool) map[bpfID]bool {
 	held := map[bpfID]bool{}
 	procs, _ := filepath.Glob("/proc/[0-9]*") // never fails: the pattern is good
@@ -135,7 +136,7 @@ func heldBy(such func(pid int) bool) map[bpfID]bool {
 		fds, _ := filepath.Glob(proc + "/fd/*")
 		asked, is := false, false
 		for _, fd := range fds {
-			// A process that ends while it is looked at holds nothing.
+			// A process that ends during the check holds nothing.
 			if to, _ := os.Readlink(fd); !strings.HasPrefix(to, "anon_inode:bpf") {
 				continue
 			}
@@ -163,7 +164,7 @@ func heldBy(such func(pid int) bool) map[bpfID]bool {
 	return held
 }
 
-// mapsOf a program, which it keeps although nobody else holds them.
+// mapsOf returns the maps that a program uses, which keeps them alive.
 func mapsOf(program uint32) []ebpf.MapID {
 	p, err := ebpf.NewProgramFromID(ebpf.ProgramID(program))
 	if err != nil {
@@ -178,7 +179,7 @@ func mapsOf(program uint32) []ebpf.MapID {
 	return ids
 }
 
-// ofThisCluster reports whether a process is one of the cluster's nodes', Pods included.
+// ofThisCluster reports whether a process belongs to one of the cluster's nodes, including Pods.
 func ofThisCluster(pid int) bool {
 	instance := os.Getenv("SONDE_CLUSTER_INSTANCE")
 	if instance == "0" {
@@ -188,16 +189,16 @@ func ofThisCluster(pid int) bool {
 	return err == nil && strings.Contains(string(groups), "/sonde-cluster"+instance+"/")
 }
 
-// What a probe holds at least, by kind: less would mean that this test does not see what there is.
+// Minimum number of objects that a probe holds, by kind. Fewer would mean that this test misses some.
 var (
 	// Exec, fork, exit and the end of each call.
 	tracersBPF = map[string]int{"BPF program": 4, "BPF link": 4, "BPF map": 1}
-	// What comes in and what goes out, at eth0 and, once, at loopback; rings, interfaces and variables.
+	// Ingress and egress at eth0 and, once, at loopback; rings, interfaces and variables.
 	tcxBPF    = map[string]int{"BPF program": 2, "BPF link": 3, "BPF map": 4}
 	clsactBPF = map[string]int{"BPF program": 2, "BPF map": 4}
 )
 
-// bpfOf lists what an agent's probe holds, which is all of its programs with their links and maps.
+// bpfOf lists the objects that an agent's probe holds, which are all of its programs with their links and maps.
 func bpfOf(t *testing.T, agent *corev1.Pod, least map[string]int) []bpfID {
 	t.Helper()
 	id := containerID(agent, probe)
@@ -217,7 +218,7 @@ func bpfOf(t *testing.T, agent *corev1.Pod, least map[string]int) []bpfID {
 	return found
 }
 
-// bpf lists what the probes of a scene hold that are attached.
+// bpf lists the objects of the attached probes in a scene.
 func (s *scene) bpf(t *testing.T) []bpfID {
 	t.Helper()
 	held := bpfOf(t, s.agents[tracing], tracersBPF)
@@ -225,15 +226,14 @@ func (s *scene) bpf(t *testing.T) []bpfID {
 		by := cluster.Backend(t, s.captures[st].(*sondev1.PacketCapture).Spec.Engine)
 		found := bpfOf(t, s.agents[st], map[string]map[string]int{"tcx": tcxBPF, "clsact": clsactBPF}[by])
 		if by == "afpacket" && len(found) > 0 {
-			t.Errorf("%s by packet sockets holds %v", st, found)
+			t.Errorf("%s with packet sockets holds %v, want none", st, found)
 		}
 		held = append(held, found...)
 	}
 	return held
 }
 
-// awaitNoBPF waits until the kernel has none of these objects any more: it frees them a moment after the last that holds
-// them is gone.
+// awaitNoBPF waits until the kernel has freed these objects, which takes a moment after the last holder has gone.
 func awaitNoBPF(t *testing.T, objects []bpfID) {
 	t.Helper()
 	cluster.Eventually(t, 30*time.Second, "the probes' BPF objects gone", func(context.Context) error {
@@ -249,7 +249,7 @@ func awaitNoBPF(t *testing.T, objects []bpfID) {
 			}
 		}
 		if len(left) > 0 {
-			return fmt.Errorf("left: %v", left)
+			return fmt.Errorf("BPF objects are left: %v", left)
 		}
 		return nil
 	})

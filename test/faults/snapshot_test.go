@@ -17,14 +17,14 @@ import (
 	"github.com/sonde-operator/sonde/test/cluster"
 )
 
-// cleanUp is how long Kubernetes' own clean-up may take after a capture is deleted: a Pod has 10 s to end, a node that
-// came back a while to see what it had, and the Pods of one that is gone are collected once in a minute or two.
+// cleanUp is how long Kubernetes may take to clean up after a capture is deleted. A Pod has 10 s to end, a restarted
+// node needs a while to find its Pods, and Pods of a deleted node are collected every minute or two.
 const cleanUp = 3 * time.Minute
 
-// snapshot is what there is, by what it is; the count is of what cannot be told apart.
+// snapshot counts everything that exists, by description. The count exceeds 1 where descriptions are equal.
 type snapshot map[string]int
 
-// takeSnapshot looks into both nodes, at the kernel's BPF objects and at all objects of the API.
+// takeSnapshot inspects both nodes, the kernel's BPF objects and all objects of the API.
 func takeSnapshot(t *testing.T) snapshot {
 	t.Helper()
 	s := snapshot{}
@@ -36,8 +36,8 @@ func takeSnapshot(t *testing.T) snapshot {
 	return s
 }
 
-// steadySnapshot is one that the next look confirms: what is still being taken down when a test begins is not taken for what
-// there is.
+// steadySnapshot returns a snapshot that equals the one before it, so that it does not contain objects that are just
+// being removed.
 func steadySnapshot(t *testing.T) snapshot {
 	t.Helper()
 	s := takeSnapshot(t)
@@ -54,7 +54,7 @@ func steadySnapshot(t *testing.T) snapshot {
 	}
 }
 
-// onNodeScript prints what is in a node, a line for each thing.
+// onNodeScript prints one line for each thing on a node.
 const onNodeScript = `
 say() { sed "s/^/$1: /"; }
 ip -d -o link | say link
@@ -78,12 +78,12 @@ ls /run/containerd/io.containerd.runtime.v2.task/k8s.io | say container
 find /sys/fs/cgroup/memory/kubepods /sys/fs/cgroup/kubepods -maxdepth 2 -type d 2>/dev/null | say cgroup
 `
 
-// insideTarget looks at what a probe can reach: the network of a Pod, and its process's mounts.
+// insideTarget inspects what a probe can reach: the network of a Pod, and its process's mounts.
 func insideTarget(t *testing.T, p *corev1.Pod) snapshot {
 	t.Helper()
 	found := pids(t, p, "c")
 	if len(found) == 0 {
-		t.Fatalf("no process of %s", p.Name)
+		t.Fatalf("found no process of %s", p.Name)
 	}
 	s := snapshot{}
 	s.add("target", cluster.OnNode(t, p.Spec.NodeName, "sh", "-c", "cat /proc/"+found[0]+"/mountinfo | sed 's/^[0-9]* [0-9]* /mount: /'; "+
@@ -104,7 +104,7 @@ ss -Hnlptu | sed "s/^/listens: /"
 grep -o "@sonde.*" /proc/thread-self/net/unix | sed "s/^/socket of a capture: /"
 `
 
-// transient are processes that come and go on a node by themselves, and those of the look itself.
+// transient are processes that come and go on a node by themselves, and those of the inspection itself.
 var transient = regexp.MustCompile(`process: (\S*/)?(sh|ps|nft|ip|tc|ss|tr|awk|sed|find|ls|cat|runc|iptables\S*|ip6tables\S*|host-local|bridge|portmap|loopback|xtables\S*|conntrack|du|mount|umount|init|exe)?( |$)`)
 
 func (s snapshot) add(where, text string) {
@@ -116,8 +116,8 @@ func (s snapshot) add(where, text string) {
 	}
 }
 
-// normal takes out of a line what is another each time that Kubernetes starts something: names made at random,
-// addresses, ids. What differs by nothing else is counted.
+// normal removes what changes with each start of a component: random names, addresses, IDs. Lines that differ only in
+// these are counted together.
 func normal(line string) string {
 	for _, r := range volatile {
 		line = r.pattern.ReplaceAllString(line, r.by)
@@ -147,7 +147,7 @@ var volatile = []struct {
 	{regexp.MustCompile(`rootfs-\d+|snapshots/\d+`), "N"},
 }
 
-// diff lists what is more or less than before.
+// diff lists the lines whose count differs from before.
 func (s snapshot) diff(now snapshot) []string {
 	var out []string
 	all := maps.Clone(s)
@@ -160,18 +160,18 @@ func (s snapshot) diff(now snapshot) []string {
 	return out
 }
 
-// awaitSnapshot waits until nodes and API are what they were.
+// awaitSnapshot waits until nodes and API are as before.
 func awaitSnapshot(t *testing.T, before snapshot) {
 	t.Helper()
 	await(t, before, "nodes and API", func() snapshot { return takeSnapshot(t) })
 }
 
-// await waits until a look gives what it gave before.
-func await(t *testing.T, before snapshot, what string, look func() snapshot) {
+// await waits until current returns the same as before.
+func await(t *testing.T, before snapshot, what string, current func() snapshot) {
 	t.Helper()
 	began := time.Now()
 	for {
-		left := before.diff(look())
+		left := before.diff(current())
 		if len(left) == 0 {
 			t.Logf("%s are as before after %s", what, time.Since(began).Round(time.Second))
 			return
@@ -184,11 +184,11 @@ func await(t *testing.T, before snapshot, what string, look func() snapshot) {
 	}
 }
 
-// awaitOldLogsGone waits until the kubelets have removed the logs of Pods that are gone, as they do once a minute: too
-// seldom to wait for it after each fault.
+// awaitOldLogsGone waits until the kubelets have removed the logs of deleted Pods. They do so once a minute, which is
+// too rare to await it after each fault.
 func awaitOldLogsGone(t *testing.T) {
 	t.Helper()
-	cluster.Eventually(t, cleanUp, "namespaces, and logs of Pods, that are gone are removed", func(ctx context.Context) error {
+	cluster.Eventually(t, cleanUp, "logs of deleted Pods removed", func(ctx context.Context) error {
 		var namespaces corev1.NamespaceList
 		if err := cluster.Admin.List(ctx, &namespaces); err != nil {
 			return err
@@ -211,7 +211,7 @@ func awaitOldLogsGone(t *testing.T) {
 			}
 		}
 		if len(old) > 0 {
-			return fmt.Errorf("%v", old)
+			return fmt.Errorf("logs are left: %v", old)
 		}
 		return nil
 	})

@@ -15,11 +15,11 @@ import (
 	"github.com/sonde-operator/sonde/test/cluster"
 )
 
-// numbersPath is what the names of the files begin with that the caller asks for. A run and a number follow.
+// numbersPath is the prefix of the files that the caller opens. A run and a number follow.
 const numbersPath = "/dev/shm/number"
 
-// checkTrace downloads a trace: it has whole lines only, as many events as the status says, an account at its end unless
-// its probe was killed, and the calls of the Pod follow on each other, but for as many as were counted as lost.
+// checkTrace downloads a trace and checks its file. It has complete lines, as many events as the status says, and an
+// account at its end unless its probe was killed. The numbered calls have no gaps except for those counted as lost.
 func checkTrace(t *testing.T, tr *sondev1.Trace, pod string) {
 	t.Helper()
 	e := cluster.Entry(t, tr, pod)
@@ -52,27 +52,27 @@ func checkTrace(t *testing.T, tr *sondev1.Trace, pod string) {
 	if header == nil || header.Pod != pod || header.PodUID != e.UID {
 		t.Errorf("%s: header %+v", tr.Name, header)
 	}
-	if events != e.Events || calls.seen == 0 {
-		t.Errorf("%s: %d events in the file, %d of them numbered; %d in the status", tr.Name, events, calls.seen, e.Events)
+	if events != e.Events || calls.count == 0 {
+		t.Errorf("%s: got %d events in the file, %d of them numbered; want %d as in the status", tr.Name, events, calls.count, e.Events)
 	}
 	switch {
 	case e.Reason == sondev1.ReasonKilled:
 		if end != nil {
-			t.Errorf("%s: a probe that was killed has written its account: %+v", tr.Name, end)
+			t.Errorf("%s: a killed probe has written an account: %+v", tr.Name, end)
 		}
 	case end == nil || end.Complete != (e.Phase == sondev1.PhaseCompleted) || end.Reason != e.Reason || int64(end.Written) != events: //nolint:gosec // a count
-		t.Errorf("%s: the file ends with %+v", tr.Name, end)
+		t.Errorf("%s: the file ends with %+v, want an account that agrees with the status", tr.Name, end)
 	}
 	if calls.missing > uint64(e.LostEvents()) { //nolint:gosec // a count
-		t.Errorf("%s: %d calls are missing between the first and the last, the status says lost %v", tr.Name, calls.missing, e.Lost)
+		t.Errorf("%s: %d calls are missing between the first and the last, want at most those lost in the status %v", tr.Name, calls.missing, e.Lost)
 	}
 }
 
-// sequence is what was seen of the numbered calls of one run.
+// sequence tracks the numbered calls of one run.
 type sequence struct {
-	run           string
-	next          uint64
-	seen, missing uint64
+	run            string
+	next           uint64
+	count, missing uint64
 }
 
 func (s *sequence) add(t *testing.T, r *tracefmt.Record) {
@@ -85,16 +85,16 @@ func (s *sequence) add(t *testing.T, r *tracefmt.Record) {
 	n, err := strconv.ParseUint(text, 10, 64)
 	switch {
 	case err != nil:
-		t.Errorf("a file of the caller's is %q", r.Path)
+		t.Errorf("the caller opened %q, want a run and a number in the name", r.Path)
 		return
-	case s.seen == 0:
+	case s.count == 0:
 		s.run = run
 	case run != s.run:
-		t.Errorf("the caller was started again: runs %s and %s", s.run, run)
+		t.Errorf("the caller was restarted: got runs %s and %s, want one", s.run, run)
 	case n < s.next:
-		t.Errorf("number %d comes again, or late: %d was next", n, s.next)
+		t.Errorf("got number %d again or late, want %d or higher", n, s.next)
 	default:
 		s.missing += n - s.next
 	}
-	s.next, s.seen = n+1, s.seen+1
+	s.next, s.count = n+1, s.count+1
 }

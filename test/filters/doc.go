@@ -1,3 +1,3 @@
-// Package filters holds the differential test of translated filters (`make test-filters`): agents/capture/ebpffilter against
-// libpcap's interpreter, over thousands of expressions and packets. It has no code of its own.
+// Package filters holds the differential test of translated filters (`make test-filters`). It compares
+// agents/capture/ebpffilter with libpcap's interpreter over thousands of expressions and packets.
 package filters

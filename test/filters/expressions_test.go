@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// primitives are by name the primitives of pcap-filter(7) that a Linux Ethernet interface has, each with all the forms
-// to test. Of a form `a {b|c} d` both ways are taken. What cannot be compiled for raw IP is left out there.
+// primitives are the primitives of pcap-filter(7) that apply to a Linux Ethernet interface, by name, each with all
+// forms to test. A form `a {b|c} d` stands for both alternatives. Forms that raw IP does not support are skipped there.
 var primitives = map[string][]string{
 	"host": {
 		"{|src |dst |src or dst }host {10.0.0.1|10.0.0.2|10.0.0.9}", "src and dst host 10.0.0.9", "{ip|arp|rarp} host {10.0.0.1|10.0.0.2}",
@@ -91,12 +91,13 @@ var primitives = map[string][]string{
 	},
 }
 
-// onlyEthernet tells whether a form asks for what raw IP has not, or has elsewhere, though it can be compiled for it.
+// onlyEthernet reports whether a form asks for something that raw IP lacks, or has elsewhere, although libpcap compiles
+// the form for it.
 func onlyEthernet(text string) bool {
 	return strings.Contains(text, "ether[") || strings.Contains(text, "link[") || strings.Contains(text, "arp")
 }
 
-// forms writes out a form with all of its alternatives.
+// forms expands a form into all of its alternatives.
 func forms(text string) []string {
 	before, rest, found := strings.Cut(text, "{")
 	if !found {

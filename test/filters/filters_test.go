@@ -22,11 +22,12 @@ import (
 )
 
 var (
-	wantExpressions = flag.Int("expressions", 400, "how many expressions to compare for Ethernet; for raw IP half of it")
-	seed            = flag.Uint64("seed", 1, "of the expressions that are put together from others")
+	wantExpressions = flag.Int("expressions", 400, "number of expressions to compare for Ethernet; half as many for raw IP")
+	seed            = flag.Uint64("seed", 1, "seed for the combined expressions")
 )
 
-// Loads from metadata on (SKF_AD_OFF) read what the kernel knows about a packet: these, for libpcap.
+// Loads from metadata (SKF_AD_OFF and above) read what the kernel knows about a packet. These are the ones that libpcap
+// uses.
 const (
 	metadata     = 0xfffff000
 	ofType       = 4
@@ -35,16 +36,16 @@ const (
 	ofTagPresent = 48
 )
 
-// expression is one that was compiled.
+// expression is a compiled expression.
 type expression struct {
 	text string
-	// primitive is whose form it is; one put together of others has none.
+	// primitive is the name of the primitive; empty for combined expressions.
 	primitive string
 	program   bpfprog.Program
 }
 
-// TestDifferential compares what translated filters say of packets with what libpcap's interpreter says when it runs the
-// same program, and where the packet is one of a file, also with the program that libpcap itself makes of the expression.
+// TestDifferential compares the verdicts of translated filters with those of libpcap's interpreter on the same program.
+// If a packet can come from a file, it also compares them with the program that libpcap compiles for files.
 func TestDifferential(t *testing.T) {
 	program := buildOracle(t)
 	for name, link := range map[string]pcapfilter.LinkType{"ethernet": pcapfilter.LinkEthernet, "raw": pcapfilter.LinkRaw} {
@@ -82,12 +83,12 @@ func newCompiler(t *testing.T) *pcapfilter.Compiler {
 	return compiler
 }
 
-// compiled returns all forms of all primitives, and then what is put together of them, n at least.
+// compiled returns all forms of all primitives, and then combinations of them, at least n.
 func compiled(t *testing.T, link pcapfilter.LinkType, n int) []expression {
 	t.Helper()
 	compiler := newCompiler(t)
 	var all []expression
-	seen := make(map[string]bool)
+	known := make(map[string]bool)
 	for _, primitive := range slices.Sorted(maps.Keys(primitives)) {
 		for _, form := range primitives[primitive] {
 			for _, text := range forms(form) {
@@ -96,9 +97,9 @@ func compiled(t *testing.T, link pcapfilter.LinkType, n int) []expression {
 				}
 				program, err := compiler.Compile(t.Context(), text, link, 0)
 				switch {
-				case err == nil && !seen[text]:
+				case err == nil && !known[text]:
 					all = append(all, expression{text, primitive, program})
-					seen[text] = true
+					known[text] = true
 				case err != nil && link == pcapfilter.LinkEthernet:
 					t.Errorf("%s: %v", primitive, err)
 				}
@@ -118,18 +119,18 @@ func compiled(t *testing.T, link pcapfilter.LinkType, n int) []expression {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !seen[text] {
+		if !known[text] {
 			all = append(all, expression{text: text, program: program})
-			seen[text] = true
+			known[text] = true
 		}
 	}
 	for _, why := range slices.Sorted(maps.Keys(refused)) {
-		t.Logf("%d put together were refused: %s", refused[why], why)
+		t.Logf("libpcap refused %d combined expressions: %s", refused[why], why)
 	}
 	return all
 }
 
-// together puts two to four expressions together.
+// together combines two to four expressions.
 func together(random *rand.Rand, of []expression) string {
 	var b strings.Builder
 	for i := range 2 + random.IntN(3) {
@@ -145,13 +146,13 @@ func together(random *rand.Rand, of []expression) string {
 	return b.String()
 }
 
-// comparison counts what it compares.
+// comparison counts its results.
 type comparison struct {
 	link     pcapfilter.LinkType
 	packets  []packet
 	oracle   *oracle
 	random   *rand.Rand
-	verdicts map[string][2]int // of a primitive: refused, accepted
+	verdicts map[string][2]int // by primitive: refused, accepted
 	useless  []string          // forms that accept all packets, or none
 
 	programs, files, live, odd, untranslated int
@@ -182,7 +183,7 @@ func (c *comparison) compare(t *testing.T, e expression) {
 	for i := range c.packets {
 		if err := c.comparePacket(e, i, forms, want[i]); err != nil {
 			t.Errorf("%s: %s: %v", e.text, c.packets[i].name, err)
-			return // one difference says enough
+			return // one difference is enough
 		}
 		if file == "" || file[i] == '-' {
 			continue
@@ -194,7 +195,7 @@ func (c *comparison) compare(t *testing.T, e expression) {
 	}
 }
 
-// ask asks libpcap about each packet, and where it can be, also by a program for files.
+// ask asks libpcap for its verdict on each packet, where possible also with a program for files.
 func (c *comparison) ask(t *testing.T, e expression) (want, file string, err error) {
 	t.Helper()
 	live := false
@@ -207,8 +208,8 @@ func (c *comparison) ask(t *testing.T, e expression) (want, file string, err err
 			live = true
 		case ofTag, ofTagPresent:
 		default:
-			// Behind pppoes libpcap adds the headers' length to such an offset too. The kernel has something there, its
-			// own interpreter nothing.
+			// After pppoes libpcap also adds the length of the headers to such an offset. The kernel has metadata
+			// there, its own interpreter nothing.
 			c.odd++
 			return c.reference(e), "", nil
 		}
@@ -218,31 +219,31 @@ func (c *comparison) ask(t *testing.T, e expression) (want, file string, err err
 	case live:
 		c.live++
 	case e.primitive == "" && strings.Contains(e.text, "vlan"):
-		// With vlan libpcap's programs for files differ where more follows: there a tag always takes four bytes of the
-		// packet, while that of a live packet may be metadata.
+		// After vlan libpcap's programs for files differ: in files a tag always takes four bytes of the packet, while
+		// the tag of a live packet may be metadata.
 	default:
 		file, err = c.oracle.compile(t, c.link, e.text)
 	}
 	return want, file, err
 }
 
-// reference is what the simulator says of each packet.
+// reference returns the simulator's verdict on each packet.
 func (c *comparison) reference(e expression) string {
 	var b strings.Builder
 	for i := range c.packets {
 		result, err := simulator.Classic(e.program, &c.packets[i].sim)
 		if err != nil {
-			result = 1 // no verdict of a filter
+			result = 1 // never a verdict of a filter
 		}
 		b.WriteByte(verdict(result))
 	}
 	return b.String()
 }
 
-// form is what a filter is translated to: for packets that arrive, and for those that leave.
+// form is a translation of a filter: for ingress or for egress.
 type form struct {
 	in, out asm.Instructions
-	inline  bool // with loadtest.Inlined's answers
+	inline  bool // with loadtest.Inlined's results
 }
 
 func (f *form) run(packet *simulator.Packet, outgoing bool, want byte) error {
@@ -256,20 +257,20 @@ func (f *form) run(packet *simulator.Packet, outgoing bool, want byte) error {
 		got = '1'
 	}
 	if err != nil || got != want {
-		return errors.Join(err, fmt.Errorf("with %d linear bytes the translated says %c, libpcap %c\n%v", packet.Linear, got, want, body))
+		return errors.Join(err, fmt.Errorf("with %d linear bytes the translation returns %c, libpcap %c\n%v", packet.Linear, got, want, body))
 	}
 	return nil
 }
 
-// comparePacket runs the classic program and its translations, those for egress where the packet leaves.
+// comparePacket runs the classic program and its translations, those for egress if the packet leaves.
 func (c *comparison) comparePacket(e expression, i int, forms []form, want byte) error {
 	packet := c.packets[i].sim
 	reference, err := simulator.Classic(e.program, &packet)
 	if err != nil || verdict(reference) != want {
-		return errors.Join(err, fmt.Errorf("the simulator says %c, libpcap %c", verdict(reference), want))
+		return errors.Join(err, fmt.Errorf("the simulator returns %c, libpcap %c", verdict(reference), want))
 	}
 	outgoing := packet.Type == unix.PACKET_OUTGOING
-	if outgoing { // which at egress it is not yet
+	if outgoing { // which it does not have yet at egress
 		packet.Type = unix.PACKET_HOST
 	}
 	for _, linear := range []int{len(packet.Data), c.random.IntN(len(packet.Data) + 1)} {
@@ -299,7 +300,7 @@ func (c *comparison) account(e expression, verdicts string) {
 	}
 }
 
-// checkPrimitives wants each form of each primitive to match some packet and to refuse some.
+// checkPrimitives fails unless each form of each primitive matches some packets and refuses others.
 func (c *comparison) checkPrimitives(t *testing.T) {
 	t.Helper()
 	for _, primitive := range slices.Sorted(maps.Keys(primitives)) {

@@ -15,13 +15,13 @@ import (
 	"github.com/sonde-operator/sonde/test/privileged"
 )
 
-// See package loadtest for why there are not more.
-var loads = flag.Int("loads", 40, "how many filters to load into the kernel, a quarter of them for raw IP")
+// Package loadtest explains why there are not more.
+var loads = flag.Int("loads", 40, "number of filters to load into the kernel, a quarter of them for raw IP")
 
-// ofEach is how many packets of each verdict a program is run on.
+// ofEach is the number of packets of each verdict on which a program runs.
 const ofEach = 8
 
-// TestInKernel loads a sample of the translated filters into the kernel, whose verifier must take each, and runs them
+// TestInKernel loads a sample of the translated filters into the kernel, whose verifier must accept each. It runs them
 // there on some packets that they refuse and some that they accept.
 func TestInKernel(t *testing.T) {
 	privileged.Need(t)
@@ -36,7 +36,7 @@ func TestInKernel(t *testing.T) {
 	t.Logf("%d programs loaded, %d runs", loadtest.Loads(), runs)
 }
 
-// inKernel runs a filter there as a function, and in line.
+// inKernel runs a filter in the kernel as a function, and inlined.
 func inKernel(t *testing.T, e expression, packets []packet) int {
 	t.Helper()
 	body, err := ebpffilter.Translate(e.program, ebpffilter.AtIngress())
@@ -53,7 +53,7 @@ func inKernel(t *testing.T, e expression, packets []packet) int {
 	defer func() { _ = program.Close() }()
 	inline, err := loadtest.LoadSpec(t, spec)
 	if err != nil {
-		t.Errorf("%s: load in line: %+v", e.text, err)
+		t.Errorf("%s: load inlined: %+v", e.text, err)
 		return 0
 	}
 	defer func() { _ = inline.Close() }()
@@ -73,18 +73,18 @@ func inKernel(t *testing.T, e expression, packets []packet) int {
 		}
 		got, err := loadtest.Run(program, packet.Data, 0)
 		if err != nil || got != want {
-			t.Errorf("%s: %s: the kernel says %#x, %v, the simulator %#x", e.text, packets[i].name, got, err, want)
+			t.Errorf("%s: %s: the kernel returns %#x (%v), want %#x as in the simulator", e.text, packets[i].name, got, err, want)
 		}
 		if got, err := loadtest.Run(inline, packet.Data, 0); err != nil || got != min(want, 1) {
-			t.Errorf("%s: %s: in line the kernel says %#x, %v, the simulator %#x", e.text, packets[i].name, got, err, want)
+			t.Errorf("%s: %s: inlined, the kernel returns %#x (%v), want %#x as in the simulator", e.text, packets[i].name, got, err, want)
 		}
 		runs++
 	}
 	return runs
 }
 
-// asRunInKernel is what BPF_PROG_TEST_RUN makes of a packet: it takes it for an Ethernet frame that the loopback
-// interface received, and has no other metadata. It takes no cut IP header.
+// asRunInKernel returns a packet as BPF_PROG_TEST_RUN presents it: as an Ethernet frame that the loopback interface
+// received, without other metadata. It accepts no cut IP header.
 func asRunInKernel(p simulator.Packet) (simulator.Packet, bool) {
 	if len(p.Data) < 14 || len(p.Data) > 2000 || p.VlanPresent == 1 || p.Type == unix.PACKET_OUTGOING {
 		return p, false

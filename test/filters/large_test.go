@@ -10,7 +10,7 @@ import (
 	"github.com/sonde-operator/sonde/test/privileged"
 )
 
-// many joins n texts, which have their number in them.
+// many joins n copies of a text, with their numbers in place of #.
 func many(n int, text, by string) string {
 	parts := make([]string, n)
 	for i := range parts {
@@ -19,7 +19,7 @@ func many(n int, text, by string) string {
 	return strings.Join(parts, by)
 }
 
-// large are filters near the limits of what is compiled, and those for which the verifier has most to look at.
+// large are filters near the limits of compilation, and those that cost the verifier the most.
 var large = map[string]string{
 	"ports":               many(90, "port #7", " or "),
 	"hosts":               many(150, "host 10.0.#.1", " or "),
@@ -36,7 +36,7 @@ var large = map[string]string{
 	"one that is refused": many(40, "tcp[((tcp[12] & 0xf0) >> 2) + #:4] = 7", " and not "),
 }
 
-// mostVerified bounds what the verifier looks at, of a million instructions after which it gives up. It looks at an
+// mostVerified bounds the instructions that the verifier processes; it gives up after a million. It processes an
 // instruction again for each state in which a path reaches it.
 const mostVerified = 100_000
 
@@ -49,7 +49,7 @@ func TestLargeInKernel(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			spec, err := loadtest.Inlined(classic) // as a function, too
+			spec, err := loadtest.Inlined(classic) // also as a function
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -62,9 +62,9 @@ func TestLargeInKernel(t *testing.T) {
 				t.Fatal(err)
 			}
 			verified, known := info.VerifiedInstructions() // since 5.16
-			t.Logf("%d classic instructions, %d translated, %d looked at", len(classic), len(spec.Instructions), verified)
+			t.Logf("%d classic instructions, %d translated, %d processed by the verifier", len(classic), len(spec.Instructions), verified)
 			if known && verified > mostVerified {
-				t.Errorf("the verifier looked at %d instructions, want %d at most", verified, mostVerified)
+				t.Errorf("the verifier processed %d instructions, want at most %d", verified, mostVerified)
 			}
 		})
 	}

@@ -21,7 +21,7 @@ type oracle struct {
 	packets   int
 }
 
-// buildOracle compiles it with Debian's libpcap. Its interpreter with metadata is in the static library alone.
+// buildOracle compiles it with Debian's libpcap. Only the static library has the interpreter with metadata.
 func buildOracle(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -71,7 +71,7 @@ func startOracle(t *testing.T, program string, packets []packet) *oracle {
 	return &oracle{questions: stdin, answers: bufio.NewReaderSize(stdout, 1<<16), packets: len(packets)}
 }
 
-// run asks libpcap's interpreter about each packet.
+// run returns the verdict of libpcap's interpreter on each packet.
 func (o *oracle) run(t *testing.T, program bpfprog.Program) string {
 	t.Helper()
 	question := fmt.Sprintf("p %d", len(program))
@@ -81,12 +81,13 @@ func (o *oracle) run(t *testing.T, program bpfprog.Program) string {
 	return o.ask(t, question)
 }
 
-// compile asks libpcap to compile the expression for a file. It fails for what only a live interface knows.
+// compile compiles the expression for a file with libpcap. It fails for expressions that only a live interface
+// supports.
 func (o *oracle) compile(t *testing.T, link pcapfilter.LinkType, expression string) (string, error) {
 	t.Helper()
 	answer := o.ask(t, fmt.Sprintf("e %d %s", link, expression))
 	if why, failed := strings.CutPrefix(answer, "E "); failed {
-		return "", fmt.Errorf("libpcap compiles it for a file: %s", why)
+		return "", fmt.Errorf("compile for a file with libpcap: %s", why)
 	}
 	return answer, nil
 }
@@ -94,15 +95,15 @@ func (o *oracle) compile(t *testing.T, link pcapfilter.LinkType, expression stri
 func (o *oracle) ask(t *testing.T, question string) string {
 	t.Helper()
 	if _, err := fmt.Fprintln(o.questions, question); err != nil {
-		t.Fatalf("ask the oracle: %v", err)
+		t.Fatalf("send a question to the oracle: %v", err)
 	}
 	answer, err := o.answers.ReadString('\n')
 	if err != nil {
-		t.Fatalf("the oracle has no answer to %q: %v", question, err)
+		t.Fatalf("the oracle did not answer %q: %v", question, err)
 	}
 	answer = strings.TrimSuffix(answer, "\n")
 	if len(answer) != o.packets && !strings.HasPrefix(answer, "E ") {
-		t.Fatalf("the oracle answers %q to %q", answer, question)
+		t.Fatalf("the oracle answered %q to %q, want a verdict per packet", answer, question)
 	}
 	return answer
 }

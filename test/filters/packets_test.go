@@ -14,17 +14,17 @@ import (
 	"github.com/sonde-operator/sonde/test/frames"
 )
 
-// packet is what filters are asked about.
+// packet is a packet on which filters decide.
 type packet struct {
 	name string
 	sim  simulator.Packet
 }
 
-// cuts are the lengths at which frames are cut, in the middle of headers and between them.
+// cuts are the lengths at which frames are cut, within headers and between them.
 var cuts = []int{14, 15, 17, 20, 26, 34, 37, 38, 42, 47, 50, 54, 58, 62, 78}
 
-// ethernetPackets makes of each frame one that arrives, one that leaves, one without its VLAN tag where it has one, as
-// devices take it out, and those that are cut.
+// ethernetPackets turns each frame into an arriving packet, a leaving one, one whose VLAN tag the device took out, and
+// cut ones.
 func ethernetPackets(t *testing.T) []packet {
 	t.Helper()
 	var all []packet
@@ -47,7 +47,7 @@ func ethernetPackets(t *testing.T) []packet {
 	return sorted(all)
 }
 
-// rawPackets are what is in the frames: IP packets, and some that are none, as a tun device may pass on.
+// rawPackets returns the contents of the frames: IP packets, and some that are not, as a tun device may pass on.
 func rawPackets(t *testing.T) []packet {
 	t.Helper()
 	var all []packet
@@ -112,7 +112,7 @@ func untagged(p simulator.Packet) simulator.Packet {
 	return p
 }
 
-// packetsOf are the packets of a link type.
+// packetsOf returns the packets of a link type.
 func packetsOf(t *testing.T, link pcapfilter.LinkType) []packet {
 	t.Helper()
 	if link == pcapfilter.LinkRaw {

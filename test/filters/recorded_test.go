@@ -19,18 +19,18 @@ import (
 	"github.com/sonde-operator/sonde/test/privileged"
 )
 
-var update = flag.Bool("update", false, "write testdata/programs.txt anew")
+var update = flag.Bool("update", false, "rewrite testdata/programs.txt")
 
-// recorded has on each line a link type, an expression and its program: a virtual machine without a processor of its
-// own compiles too slowly.
+// recorded has on each line a link type, an expression and its program. Compiling takes too long in an emulated virtual
+// machine.
 //
 //go:embed testdata/programs.txt
 var recorded string
 
-// alsoRecorded are the large ones that are recorded.
+// alsoRecorded are the large filters that are recorded.
 var alsoRecorded = []string{"ports in vlan", "ports in geneve", "bytes behind bytes", "byte of byte", "many layers", "vlans in vlans"}
 
-// TestRecorded compares what is recorded with what is compiled now.
+// TestRecorded compares the recorded programs with those that libpcap compiles now.
 func TestRecorded(t *testing.T) {
 	var b strings.Builder
 	for _, link := range []pcapfilter.LinkType{pcapfilter.LinkEthernet, pcapfilter.LinkRaw} {
@@ -59,11 +59,11 @@ func TestRecorded(t *testing.T) {
 		return
 	}
 	if diff := cmp.Diff(recorded, b.String()); diff != "" {
-		t.Errorf("testdata/programs.txt is not what libpcap makes now (-args -update writes it anew):\n%s", diff)
+		t.Errorf("testdata/programs.txt differs from what libpcap compiles now (-args -update rewrites it):\n%s", diff)
 	}
 }
 
-// TestRecordedInKernel loads and runs what is recorded.
+// TestRecordedInKernel loads and runs the recorded programs.
 func TestRecordedInKernel(t *testing.T) {
 	privileged.Need(t)
 	packets := map[pcapfilter.LinkType][]packet{
@@ -85,6 +85,6 @@ func TestRecordedInKernel(t *testing.T) {
 	}
 	t.Logf("%d programs loaded, %d runs", loadtest.Loads(), runs[pcapfilter.LinkEthernet]+runs[pcapfilter.LinkRaw])
 	if links := slices.Collect(maps.Keys(runs)); len(links) != 2 {
-		t.Errorf("only programs of link types %v", links)
+		t.Errorf("got only programs of link types %v, want Ethernet and raw IP", links)
 	}
 }

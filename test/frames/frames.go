@@ -1,4 +1,4 @@
-// Package frames makes Ethernet frames of all sorts for tests of filters.
+// Package frames builds Ethernet frames of many protocols for tests of filters.
 package frames
 
 import (
@@ -12,13 +12,13 @@ import (
 
 type stack []gopacket.SerializableLayer
 
-// All returns the frames, each a name and what is on the wire, without padding and checksum.
+// All returns the frames by name, as on the wire but without padding and checksum.
 func All() (map[string][]byte, error) {
 	all, err := serialize(ip4Frames(), ip6Frames(), linkFrames(), llcFrames(), encapsulatedFrames())
 	if err != nil {
 		return nil, err
 	}
-	// The serializer pads to the least length of a wire, which veth has not.
+	// The serializer pads to the minimum length of Ethernet, which veth does not have.
 	all["short"] = all["short"][:15]
 	return all, nil
 }

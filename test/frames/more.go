@@ -9,8 +9,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 )
 
-// More returns further frames, which no network need carry: extension headers, tunnels, protocols that few have, and
-// headers that say what is not so.
+// More returns further, rare frames: extension headers, tunnels, uncommon protocols, and inconsistent headers.
 func More() (map[string][]byte, error) {
 	all, err := serialize(ip4More(), ip6More(), linkMore(), tunnels())
 	if err != nil {
@@ -186,7 +185,7 @@ func tunnels() map[string]stack {
 			ether(etIP), ip4("10.5.0.1", "10.5.0.2", pUDP), udp(40000, 4789), &layers.VXLAN{ValidIDFlag: true, VNI: id},
 		}, inner...)
 	}
-	// optional is a Geneve header with options, behind IPv6.
+	// optional is a Geneve header with options, over IPv6.
 	optional := gopacket.Payload{2, 0, 0x08, 0x00, 0, 0, 0xb, 0, 1, 2, 3, 1, 0, 0, 0, 7}
 	return map[string]stack{
 		"vxlan 7":             vxlan(7, ether(etIP), ip4("10.0.0.1", "10.0.0.2", pTCP), tcp(1, 80)),

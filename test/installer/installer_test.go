@@ -14,7 +14,7 @@ import (
 	"github.com/sonde-operator/sonde/test/installer"
 )
 
-// rules returns those of the roles in the installer's manifest, by kind.
+// rules returns the rules of the roles in the installer's manifest, by kind.
 func rules(t *testing.T, bundle string) map[string][]rbacv1.PolicyRule {
 	t.Helper()
 	manifests, err := installer.Manifests(bundle)
@@ -38,7 +38,7 @@ func rules(t *testing.T, bundle string) map[string][]rbacv1.PolicyRule {
 	}
 }
 
-// What makes rights of nothing, or all of them, is not among the installer's, and it changes CRDs by name alone.
+// The installer has no right that creates rights, and none to everything. It changes CRDs only by name.
 func TestNothingLikeClusterAdmin(t *testing.T) {
 	for name, bundle := range map[string]string{"this tree": "../../bundle", "0.1.0": "../olm/fixtures/0.1.0"} {
 		t.Run(name, func(t *testing.T) {
@@ -54,7 +54,7 @@ func TestNothingLikeClusterAdmin(t *testing.T) {
 						}
 					}
 					if slices.Contains(r.Resources, "customresourcedefinitions") && slices.Contains(r.Verbs, "delete") && len(r.ResourceNames) == 0 {
-						t.Errorf("%s: any CRD may be deleted: %+v", kind, r)
+						t.Errorf("%s: want rules for CRDs restricted by name, got %+v", kind, r)
 					}
 				}
 			}
@@ -64,6 +64,6 @@ func TestNothingLikeClusterAdmin(t *testing.T) {
 
 func TestNoBundle(t *testing.T) {
 	if _, err := installer.Manifests(t.TempDir()); err == nil || !strings.Contains(err.Error(), "name the directory of a bundle") {
-		t.Errorf("error %v, want one that says what to name", err)
+		t.Errorf("got error %v, want one that says which directory to name", err)
 	}
 }

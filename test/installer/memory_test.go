@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestMemoryLimit: the Go runtime knows of the container's limit, and leaves a part of it to what it does not count.
+// TestMemoryLimit: the Go runtime knows the container's limit and leaves room for memory that it does not count.
 func TestMemoryLimit(t *testing.T) {
 	b, err := os.ReadFile("../../config/manager/manager.yaml")
 	if err != nil {

@@ -1,4 +1,5 @@
-// Command write prints the manifest by which a cluster admin gives OLM v1 the rights to install the bundle in a directory.
+// Command write prints the manifest with which a cluster admin grants OLM v1 the rights to install the bundle in a
+// directory.
 package main
 
 import (
