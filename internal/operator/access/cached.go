@@ -3,9 +3,9 @@ package access
 import (
 	"context"
 	"encoding/binary"
-	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/utils/clock"
 )
 
@@ -15,28 +15,21 @@ type Reviews interface {
 	ReviewNodes(ctx context.Context, verb string, who Requester) (Decision, error)
 }
 
-// maxCached bounds the decisions of a Cached. A full cache is emptied, which costs reviews and changes no answer.
+// maxCached bounds the decisions of a Cached. A full cache forgets the one that was used least recently.
 const maxCached = 4096
 
 // Cached keeps decisions for a short time, so that a download in many parts costs few reviews. It notices a withdrawn right
 // after at most its TTL. It does not keep failed reviews.
 type Cached struct {
-	reviews Reviews
-	clock   clock.PassiveClock
-	ttl     time.Duration
-
-	mu        sync.Mutex
-	decisions map[string]cachedDecision
-}
-
-type cachedDecision struct {
-	Decision
-	until time.Time
+	reviews   Reviews
+	clock     clock.PassiveClock
+	ttl       time.Duration
+	decisions *cache.LRUExpireCache
 }
 
 // NewCached returns a Cached that keeps the answers of reviews for ttl.
 func NewCached(reviews Reviews, c clock.PassiveClock, ttl time.Duration) *Cached {
-	return &Cached{reviews: reviews, clock: c, ttl: ttl, decisions: map[string]cachedDecision{}}
+	return &Cached{reviews: reviews, clock: c, ttl: ttl, decisions: cache.NewLRUExpireCacheWithClock(maxCached, c)}
 }
 
 // ReviewPods is Reviewer.ReviewPods, at most ttl old.
@@ -51,25 +44,18 @@ func (c *Cached) ReviewNodes(ctx context.Context, verb string, who Requester) (D
 	return c.get("n"+string(appendString(nil, verb))+who.key(), func() (Decision, error) { return c.reviews.ReviewNodes(ctx, verb, who) })
 }
 
-func (c *Cached) get(key string, ask func() (Decision, error)) (Decision, error) {
-	asked := c.clock.Now() // not the time of the answer, which may show the state at the time of the question
-	c.mu.Lock()
-	d, ok := c.decisions[key]
-	c.mu.Unlock()
-	if ok && asked.Before(d.until) {
-		return d.Decision, nil
+func (c *Cached) get(key string, review func() (Decision, error)) (Decision, error) {
+	if d, ok := c.decisions.Get(key); ok {
+		return d.(Decision), nil
 	}
-	fresh, err := ask()
+	asked := c.clock.Now() // the answer may show the state at the time of the question
+	d, err := review()
 	if err != nil {
 		return Decision{}, err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.decisions) >= maxCached {
-		clear(c.decisions)
-	}
-	c.decisions[key] = cachedDecision{Decision: fresh, until: asked.Add(c.ttl)}
-	return fresh, nil
+	// The cache still returns an entry at the moment when it expires, so that comes a nanosecond early.
+	c.decisions.Add(key, d, c.ttl-c.clock.Since(asked)-1)
+	return d, nil
 }
 
 // appendString appends s so that no two lists of strings give the same bytes.

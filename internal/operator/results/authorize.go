@@ -47,7 +47,7 @@ func (h *Handler) authorize(ctx context.Context, header http.Header, of kind.Cap
 	if len(token) < minToken || len(token) > maxToken {
 		return session{}, failf(http.StatusUnauthorized, "no token: create a ResultAccess and send its token in the header %s, of %d to %d characters; \"kubectl sonde download NAME\" does this for you", TokenHeader, minToken, maxToken)
 	}
-	if !nameForm.MatchString(namespace) || !nameForm.MatchString(name) {
+	if !isName(namespace) || !isName(name) {
 		return session{}, failf(http.StatusNotFound, "no such capture: the path must be /v1/namespaces/NAMESPACE/%s/NAME/...", of.Resource)
 	}
 	found, err := h.matches(ctx, token, of, namespace, name)

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -205,16 +206,18 @@ func reply(w http.ResponseWriter, err error) {
 	_, _ = w.Write(append(b, '\n')) // who does not read it has gone
 }
 
-// Forms of what a path may name; nothing else reaches a lookup or a keeper.
+// Forms of UIDs and files in a path. Nothing else reaches a lookup or a keeper.
 var (
-	nameForm = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$`)
 	uidForm  = regexp.MustCompile(`^[A-Za-z0-9][-A-Za-z0-9]{0,62}$`)
 	fileForm = regexp.MustCompile(`^[A-Za-z0-9][-A-Za-z0-9._]{0,254}$`)
 )
 
+// isName reports whether an object could have this name.
+func isName(s string) bool { return len(validation.IsDNS1123Subdomain(s)) == 0 }
+
 // quoted makes a part of a path fit for a log: one line, bounded.
 func quoted(s string) string {
-	if nameForm.MatchString(s) {
+	if isName(s) {
 		return s
 	}
 	return strconv.QuoteToASCII(s[:min(len(s), 64)])
