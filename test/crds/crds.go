@@ -1,30 +1,26 @@
-// Package crds finds the CRDs of optional APIs in the modules that hack/crds pins.
+// Package crds finds the CRDs of optional APIs: OpenShift's in the module whose types the operator uses, those of the Prometheus
+// operator in the module that hack/crds pins.
 package crds
 
 import (
 	"encoding/json"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
-// Modules that hold the CRDs.
-const (
-	openshift  = "github.com/openshift/api"
-	prometheus = "github.com/prometheus-operator/prometheus-operator"
-)
-
-// SCC returns the file with the CRD of SecurityContextConstraints. Call it from a directory two levels below the root.
+// SCC returns the file with the CRD of SecurityContextConstraints.
 func SCC(t *testing.T) string {
 	t.Helper()
-	return filepath.Join(dir(t, openshift), "payload-manifests/crds/0000_03_config-operator_01_securitycontextconstraints.crd.yaml")
+	return filepath.Join(openshift(t), "payload-manifests/crds/0000_03_config-operator_01_securitycontextconstraints.crd.yaml")
 }
 
-// ConsoleAndMonitoring returns the files with the CRDs of the other four optional APIs that Sonde uses. Call it from a
-// directory two levels below the root.
+// ConsoleAndMonitoring returns the files with the CRDs of the other four optional APIs that Sonde uses.
 func ConsoleAndMonitoring(t *testing.T) []string {
 	t.Helper()
-	console, monitoring := filepath.Join(dir(t, openshift), "console/v1/zz_generated.crd-manifests"), filepath.Join(dir(t, prometheus), "example/prometheus-operator-crd")
+	console := filepath.Join(openshift(t), "console/v1/zz_generated.crd-manifests")
+	monitoring := filepath.Join(moduleDir(t, "hack/crds", "github.com/prometheus-operator/prometheus-operator"), "example/prometheus-operator-crd")
 	return []string{
 		filepath.Join(console, "00_consoleclidownloads.crd.yaml"),
 		filepath.Join(console, "00_consoleyamlsamples.crd.yaml"),
@@ -33,11 +29,20 @@ func ConsoleAndMonitoring(t *testing.T) []string {
 	}
 }
 
-// dir returns the directory of an unpacked pinned module.
-func dir(t *testing.T, module string) string {
+func openshift(t *testing.T) string {
 	t.Helper()
+	return moduleDir(t, ".", "github.com/openshift/api")
+}
+
+// moduleDir returns the directory of a module, in the version that the go.mod in pinned names. pinned is relative to the root.
+func moduleDir(t *testing.T, pinned, module string) string {
+	t.Helper()
+	gomod, err := exec.CommandContext(t.Context(), "go", "env", "GOMOD").Output()
+	if err != nil {
+		t.Fatalf("find the root module: %v", err)
+	}
 	cmd := exec.CommandContext(t.Context(), "go", "mod", "download", "-json", module)
-	cmd.Dir = "../../hack/crds"
+	cmd.Dir = filepath.Join(filepath.Dir(strings.TrimSpace(string(gomod))), pinned)
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("download %s: %v\n%s", module, err, out)

@@ -33,8 +33,7 @@ func Monitoring(namespace string) []*unstructured.Unstructured {
 func serviceMonitor(namespace string) monitoringv1.ServiceMonitorSpec {
 	endpoint := monitoringv1.Endpoint{
 		Port: metricsPort, Path: "/metrics", Scheme: new(monitoringv1.Scheme("https")), // the CRDs of older releases refuse HTTPS
-		//nolint:staticcheck // Its successor, authorization, can only name a Secret.
-		BearerTokenFile: "/var/run/secrets/kubernetes.io/serviceaccount/token",
+		BearerTokenFile: "/var/run/secrets/kubernetes.io/serviceaccount/token", //nolint:staticcheck // its successor, authorization, can only name a Secret
 	}
 	endpoint.TLSConfig = &monitoringv1.TLSConfig{SafeTLSConfig: monitoringv1.SafeTLSConfig{
 		ServerName: new(certs.ServiceMetrics + "." + namespace + ".svc"),

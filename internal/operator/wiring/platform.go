@@ -13,7 +13,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/version"
 )
 
-// optionalObjects returns what the operator makes for itself where the cluster has the API.
+// optionalObjects returns the objects that the operator creates for itself if the cluster has their API.
 func (o Options) optionalObjects() []*unstructured.Unstructured {
 	objects := append(platform.Console(version.Version), platform.SecurityContextConstraints(o.Agent), platform.PriorityClass())
 	if o.MetricsAddress != "0" {

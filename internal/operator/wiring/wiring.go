@@ -29,10 +29,10 @@ import (
 	"github.com/sonde-operator/sonde/internal/version"
 )
 
-// manager holds what several parts of the manager share.
+// manager holds the parts that several others use.
 type manager struct {
 	Options
-	// live reads and writes without a cache: what it reads is secret or must not be stale.
+	// live reads and writes without a cache. It reads objects that are secret or must not be stale.
 	live      client.Client
 	key       []byte // of the admission stamps
 	filters   *pcapfilter.Compiler
@@ -81,7 +81,7 @@ func Run(ctx context.Context, o Options, downloads *results.Drain) error {
 	return mgr.Start(ctx)
 }
 
-// prepare makes what must be there before the manager's caches: its rights, the key of the stamps and the certificate.
+// prepare waits for the manager's rights, and makes the parts that must exist before its caches, such as the key of the stamps.
 func prepare(ctx context.Context, o Options, config *rest.Config, scheme *runtime.Scheme) (*manager, error) {
 	m := &manager{
 		Options:  o,
