@@ -28,7 +28,7 @@ import (
 // DefaultAccessReviewInterval bounds how long a capture runs after its requester lost the right.
 const DefaultAccessReviewInterval = 5 * time.Minute
 
-// RecentFor is how long the Recent reviews may be cached, so that no decision is in use for longer than interval.
+// RecentFor is how long reviews may be cached, so that no decision is in use for longer than interval.
 func RecentFor(interval time.Duration) time.Duration { return interval * 3 / 10 }
 
 // refusedDelay is the delay of the next pass after the API server refused a Job.
@@ -53,13 +53,12 @@ type Reconciler struct {
 	// Ceilings above which Pods and captures wait.
 	Ceilings ceiling.Limits
 	Stamps   Stamps
-	// Access reviews the requester's right before a Job is created, without a cache. SetupWithManager sets Recent to Access with
-	// a cache of RecentFor(AccessReviewInterval), for all other passes: a pass that changes nothing then writes nothing.
-	Access, Recent access.Reviews
-	Keepers        Keepers
-	Recorder       events.EventRecorder
-	Clock          clock.PassiveClock
-	Sweeper        *sweep.Sweeper
+	// Access reviews the requester's right before a Job is created. It must not cache.
+	Access   access.Reviews
+	Keepers  Keepers
+	Recorder events.EventRecorder
+	Clock    clock.PassiveClock
+	Sweeper  *sweep.Sweeper
 	// Parallelism is the number of calls that a pass makes at the same time.
 	Parallelism int
 	// AccessReviewInterval is the longest time between two reviews of the requester's right.
@@ -67,7 +66,9 @@ type Reconciler struct {
 	// Watchdog watches each pass.
 	Watchdog *health.Watchdog
 
-	// pace is made by SetupWithManager; nil hurries.
+	// SetupWithManager makes these. recent is Access with a cache of RecentFor(AccessReviewInterval), for passes that create no
+	// Job: so a pass that changes nothing writes nothing.
+	recent   access.Reviews
 	throttle *throttle
 }
 

@@ -168,7 +168,6 @@ func TestGateOfAPodThatLeaves(t *testing.T) {
 		objects = append(objects, webPod(fmt.Sprintf("web-%d", i), kept, gated(corev1.ContainerState{Running: &corev1.ContainerStateRunning{}})))
 	}
 	w := newWorld(t, newTrace(), objects...)
-	w.r.throttle = newThrottle(w.clock)
 	w.settle()
 	gateOf := func(name string) *sondev1.GateResult {
 		pods := w.trace().Status.Pods

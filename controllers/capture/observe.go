@@ -93,7 +93,7 @@ func (r *Reconciler) observe(ctx context.Context, capture sondev1.Capture, live 
 		return observed, fmt.Errorf("spec.retainFor: %w", err)
 	}
 	if !capture.CaptureStatus().Phase.Final() {
-		if observed.admission, err = r.admit(ctx, capture, r.Recent); err != nil {
+		if observed.admission, err = r.admit(ctx, capture, r.recent); err != nil {
 			return observed, err
 		}
 		// A requester who is not admitted must not learn whether the target exists.

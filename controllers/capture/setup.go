@@ -58,9 +58,7 @@ func CacheOptions(namespace string) (cache.Options, error) {
 // SetupWithManager watches the kinds that observe reads, so that no pass has to poll. The manager's cache needs CacheOptions and
 // target.IndexFields.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
-	if r.Recent == nil {
-		r.Recent = access.NewCached(r.Access, r.Clock, RecentFor(r.AccessReviewInterval))
-	}
+	r.recent = access.NewCached(r.Access, r.Clock, RecentFor(r.AccessReviewInterval))
 	r.throttle = newThrottle(r.Clock)
 	wakes := target.Wakes{Kind: r.Kind.Capture, Reader: mgr.GetClient()}
 	wake := handler.EnqueueRequestsFromMapFunc

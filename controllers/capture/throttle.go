@@ -47,39 +47,33 @@ func newThrottle(c clock.PassiveClock) *throttle {
 }
 
 // passStarted records that a pass begins.
-func (p *throttle) passStarted(key types.NamespacedName) {
-	p.change(key, func(k *throttleState, now time.Time) { k.pass = now })
+func (t *throttle) passStarted(key types.NamespacedName) {
+	t.change(key, func(k *throttleState, now time.Time) { k.pass = now })
 }
 
 // statusWritten records that the status was written.
-func (p *throttle) statusWritten(key types.NamespacedName) {
-	p.change(key, func(k *throttleState, now time.Time) { k.write = now })
+func (t *throttle) statusWritten(key types.NamespacedName) {
+	t.change(key, func(k *throttleState, now time.Time) { k.write = now })
 }
 
 // forget removes a capture that is gone.
-func (p *throttle) forget(key types.NamespacedName) {
-	if p == nil {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.known, key)
+func (t *throttle) forget(key types.NamespacedName) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.known, key)
 }
 
-func (p *throttle) change(key types.NamespacedName, to func(k *throttleState, now time.Time)) {
-	if p == nil {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	k := p.known[key]
-	to(&k, p.clock.Now())
-	p.known[key] = k
+func (t *throttle) change(key types.NamespacedName, to func(k *throttleState, now time.Time)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	k := t.known[key]
+	to(&k, t.clock.Now())
+	t.known[key] = k
 }
 
 // passDelay is how long the pass for an event waits, so that one pass serves several events.
-func (p *throttle) passDelay(key types.NamespacedName) (left time.Duration) {
-	p.change(key, func(k *throttleState, now time.Time) {
+func (t *throttle) passDelay(key types.NamespacedName) (left time.Duration) {
+	t.change(key, func(k *throttleState, now time.Time) {
 		if !now.Before(k.pass) { // otherwise a pass is due already, and serves this event too
 			k.pass = later(now, k.pass.Add(delayFor(k.pods, passDelayPerPod, maxPassDelay)))
 		}
@@ -89,8 +83,8 @@ func (p *throttle) passDelay(key types.NamespacedName) (left time.Duration) {
 }
 
 // writeDelay is how long a write that is not urgent waits, so that one write serves several changes.
-func (p *throttle) writeDelay(key types.NamespacedName, pods int) (left time.Duration) {
-	p.change(key, func(k *throttleState, now time.Time) {
+func (t *throttle) writeDelay(key types.NamespacedName, pods int) (left time.Duration) {
+	t.change(key, func(k *throttleState, now time.Time) {
 		k.pods = pods
 		left = k.write.Add(delayFor(pods, writeDelayPerPod, maxWriteDelay)).Sub(now)
 	})

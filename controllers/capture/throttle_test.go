@@ -49,12 +49,6 @@ func TestPaceOfPasses(t *testing.T) {
 			}
 		})
 	}
-	var none *throttle
-	none.passStarted(key)
-	none.forget(key)
-	if none.passDelay(key) != 0 || none.writeDelay(key, 5000) != 0 {
-		t.Error("without a pace something waits")
-	}
 }
 
 // TestPaceOfWrites: counts of a large capture wait, what somebody waits for does not, and nothing is lost by it.
