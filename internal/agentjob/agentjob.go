@@ -1,6 +1,5 @@
-// Package agentjob builds what the operator makes for a capture: its ConfigMap, its Secret, and the
-// Job of each Pod. The functions are pure. The objects are created once and never applied again, so
-// a later version of this package never has to be compared with what an earlier one built.
+// Package agentjob builds the ConfigMap, the Secret and the Jobs of an owner of agent Jobs. The functions are pure. The operator
+// creates the objects once and never applies them again, so it need not compare them with what an earlier version built.
 package agentjob
 
 import (
@@ -26,16 +25,16 @@ const (
 	RequiredSCC    = "sonde-probe"
 )
 
-// Margin is how much longer than its duration and its retention a Job may live: for pulling the
-// image, starting, waiting for the target's first process, and ending.
+// Margin is added to the duration and the retention of a Job, for pulling the image, starting, waiting for the target's first
+// process, and ending.
 const Margin = 10 * time.Minute
 
-// AccountKept is how long the account of a capture that has ended waits for a manager.
+// AccountKept is how long the account of an ended capture waits for a manager.
 const AccountKept = 24 * time.Hour
 
 // Options are the operator's own configuration, read once in main.
 type Options struct {
-	// Namespace of the operator, where everything is made.
+	// Namespace of the operator, where all objects are created.
 	Namespace string
 	// Image of the agent: the operator's own.
 	Image string
@@ -45,8 +44,8 @@ type Options struct {
 	DiskFloor DiskFloor
 	// Privilege with which probes run.
 	Privilege privilege.Setting
-	// KeeperRestarts: the cluster can start one container of a Pod again (platform.RestartsContainers), so that a keeper
-	// that is killed comes back to its file.
+	// KeeperRestarts reports that the cluster can restart one container of a Pod (platform.RestartsContainers), so that a killed
+	// keeper serves its file again.
 	KeeperRestarts bool
 }
 
@@ -57,8 +56,8 @@ func meta(o Options, owner sondev1.AgentJobOwner, name string) metav1.ObjectMeta
 	}
 }
 
-// Configuration is what the probes of pc are told. The requester is a user name; programs hold the
-// filter for each link type, nothing where there is no filter.
+// Configuration returns the configuration of the probes of a PacketCapture. The requester is a user name; programs hold the
+// compiled filter by link type, and are empty without a filter.
 func Configuration(o Options, pc *sondev1.PacketCapture, jobID, requester string, programs map[int32]string) captureconfig.Config {
 	c := o.common(pc, jobID, requester)
 	c.Filter, c.Programs = pc.Spec.Filter, maps.Clone(programs)
@@ -73,7 +72,7 @@ func Configuration(o Options, pc *sondev1.PacketCapture, jobID, requester string
 	return c
 }
 
-// TraceConfiguration is what the probes of a Trace are told. The requester is a user name.
+// TraceConfiguration returns the configuration of the probes of a Trace. The requester is a user name.
 func TraceConfiguration(o Options, t *sondev1.Trace, jobID, requester string) captureconfig.Config {
 	c := o.common(t, jobID, requester)
 	c.Trace = &captureconfig.Trace{
@@ -81,10 +80,10 @@ func TraceConfiguration(o Options, t *sondev1.Trace, jobID, requester string) ca
 	}
 	for _, g := range t.Spec.Events {
 		c.Trace.Groups = append(c.Trace.Groups, string(g))
-		// Of a process' beginning and end, and of sending a signal, nobody asks how long they took.
+		// Starting and ending a process, and sending a signal, have no duration.
 		c.Trace.Durations = c.Trace.Durations || g != sondev1.TraceProcess && g != sondev1.TraceSignal
 	}
-	if least, err := time.ParseDuration(t.Spec.MinLatency); err == nil { // the schema has seen to it
+	if least, err := time.ParseDuration(t.Spec.MinLatency); err == nil { // the schema ensures that it parses
 		c.Trace.MinLatency = least.Nanoseconds()
 	}
 	if t.Spec.MaxEvents != nil {
@@ -94,7 +93,7 @@ func TraceConfiguration(o Options, t *sondev1.Trace, jobID, requester string) ca
 	return c
 }
 
-// common is what the probes of all kinds are told.
+// common returns the configuration that the probes of all kinds have.
 func (o Options) common(capture sondev1.Capture, jobID, requester string) captureconfig.Config {
 	common := capture.Common()
 	return captureconfig.Config{
@@ -105,13 +104,13 @@ func (o Options) common(capture sondev1.Capture, jobID, requester string) captur
 	}
 }
 
-// Marshaler is what the probes of a kind are told, in the form in which they read it.
+// Marshaler is the configuration of the probes of a kind.
 type Marshaler interface {
 	Marshal() (string, error)
 }
 
-// ConfigMap holds the configuration of the probes of a capture. It is not immutable: its name may have been
-// an earlier capture's, and of an immutable object the kubelet goes on mounting what it remembers.
+// ConfigMap returns the ConfigMap of an owner's agents. It is not immutable: an earlier owner may have used its name, and the
+// kubelet caches immutable objects by name.
 func ConfigMap(o Options, owner sondev1.AgentJobOwner, name string, config Marshaler) (*corev1.ConfigMap, error) {
 	text, err := config.Marshal()
 	if err != nil {
@@ -123,7 +122,7 @@ func ConfigMap(o Options, owner sondev1.AgentJobOwner, name string, config Marsh
 	}, nil
 }
 
-// Secret holds the key pairs by which the keepers of a capture and the manager know each other: the data of
+// Secret returns the Secret with which an owner's agents and the manager authenticate each other: the data of
 // keeperapi.GeneratePairs.
 func Secret(o Options, owner sondev1.AgentJobOwner, name string, pairs map[string][]byte) *corev1.Secret {
 	immutable := true

@@ -17,18 +17,16 @@ const (
 
 	// probeMemory in bytes, without the ring.
 	probeMemory = 128 * mi
-	// resultsMargin in bytes: the file's own limit ends the capture long before the volume's would
-	// have the Pod evicted.
+	// resultsMargin in bytes is added to the volume, so that the file's own limit ends the capture before the kubelet evicts the Pod.
 	resultsMargin = 64 * mi
-	// storageRequest in bytes at most: a node need not have the whole of a very large maxBytes free
-	// when the capture starts.
+	// storageRequest in bytes is the largest request: a node need not have all of a very large maxBytes free at the start.
 	storageRequest = gi
-	// KeeperFailed is the exit code of a keeper that cannot serve, and would not if it were started again.
+	// KeeperFailed is the exit code of a keeper that cannot serve, even after a restart.
 	KeeperFailed = 1
-	// ExitUnknown is what runtimes give a container of which nobody saw how it ended, as those of before a node was
-	// started again. Neither probe nor keeper ends so.
+	// ExitUnknown is the exit code that runtimes report if they did not see a container end, for example after a reboot. Neither
+	// probe nor keeper uses it.
 	ExitUnknown = 255
-	// keeperUser has no rights on the node; the one of the distroless images.
+	// keeperUser is the user of distroless images and has no rights on the node.
 	keeperUser = 65532
 )
 
@@ -40,20 +38,19 @@ const (
 	volumeControl = "control"
 )
 
-// FlagHostNetwork tells a probe that its Pod has its node's network. Results are refused by it, too, when the Pod is
-// long gone.
+// FlagHostNetwork tells a probe that its Pod uses its node's network. The results endpoint reads it too, after the Pod is gone.
 const FlagHostNetwork = "--host-network"
 
-// FlagHostPID tells a probe that its Pod has its node's processes, likewise.
+// FlagHostPID tells a probe that its Pod sees its node's processes.
 const FlagHostPID = "--host-pid"
 
 // FlagGate tells a probe that its Pod's gate waits for it.
 const FlagGate = "--gate"
 
-// commandProbe of the agent serves every kind: what it does is in its configuration.
+// commandProbe of the agent serves every kind; the configuration says what it records.
 const commandProbe = "probe"
 
-// probe is the container with rights on the node: it enters the target's network namespace and writes the file.
+// probe returns the container with rights on the node. It enters the target's network namespace and writes the file.
 func probe(o Options, capture sondev1.Capture, p Plan) corev1.Container {
 	args := []string{
 		commandProbe,
@@ -77,7 +74,7 @@ func probe(o Options, capture sondev1.Capture, p Plan) corev1.Container {
 		Name: captureconfig.ContainerProbe, Image: o.Image, ImagePullPolicy: corev1.PullIfNotPresent,
 		Command: []string{"/agent"}, Args: args,
 		SecurityContext: probeSecurity(o.Privilege, p.Gate),
-		// "started" in the Pod's status means: attached, every packet from now on is counted.
+		// "started" in the Pod's status means that the probe is attached and counts every packet.
 		StartupProbe: &corev1.Probe{
 			ProbeHandler:  corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"/agent", "ready"}}},
 			PeriodSeconds: 1, FailureThreshold: 300, TimeoutSeconds: 5,
@@ -100,8 +97,7 @@ func probe(o Options, capture sondev1.Capture, p Plan) corev1.Container {
 	}
 }
 
-// ringMemory is the most that the probe's rings take of its memory limit. It is asked for by nobody: requests are what a
-// probe mostly has.
+// ringMemory is the largest memory of the probe's rings. It is part of the limit, but not of the request, which covers usual use.
 func ringMemory(o Options, capture sondev1.Capture) int64 {
 	if e := capture.Common().Engine; e == sondev1.EngineBPF || e == sondev1.EngineAuto {
 		return ringmemory.MaxBytes(o.RingBytes)
@@ -109,8 +105,7 @@ func ringMemory(o Options, capture sondev1.Capture) int64 {
 	return o.RingBytes
 }
 
-// probeSecurity of a setting. In both the probe is user 0: Kubernetes gives added capabilities to no
-// other user.
+// probeSecurity of a setting. The probe always runs as user 0: Kubernetes gives added capabilities to no other user.
 func probeSecurity(setting privilege.Setting, gate bool) *corev1.SecurityContext {
 	sc := &corev1.SecurityContext{RunAsUser: new(int64(0)), RunAsNonRoot: new(false), ReadOnlyRootFilesystem: new(true)}
 	if setting != privilege.Capabilities {
@@ -124,14 +119,13 @@ func probeSecurity(setting privilege.Setting, gate bool) *corev1.SecurityContext
 	sc.AllowPrivilegeEscalation = new(false)
 	sc.Capabilities = &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}, Add: add}
 	sc.SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}
-	// What a privileged container gets by itself: SELinux and AppArmor would else keep the probe from
-	// other containers' processes, whatever its capabilities.
+	// A privileged container has these implicitly. Otherwise SELinux and AppArmor would deny access to other containers' processes.
 	sc.SELinuxOptions = &corev1.SELinuxOptions{Type: "spc_t"}
 	sc.AppArmorProfile = &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeUnconfined}
 	return sc
 }
 
-// keeper serves the file to the manager and to nobody else, with no rights on the node.
+// keeper returns the container that serves the file to the manager only. It has no rights on the node.
 func keeper(o Options, p Plan) corev1.Container {
 	c := corev1.Container{
 		Name: captureconfig.ContainerKeeper, Image: o.Image, ImagePullPolicy: corev1.PullIfNotPresent,
@@ -150,7 +144,7 @@ func keeper(o Options, p Plan) corev1.Container {
 			},
 			Limits: corev1.ResourceList{corev1.ResourceMemory: *resource.NewQuantity(64*mi, resource.BinarySI)},
 		},
-		// Why it refuses to run is the end of its log.
+		// After an error the end of the log is the message.
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 		VolumeMounts: []corev1.VolumeMount{
 			{Name: volumeTLS, MountPath: captureconfig.TLSDir, ReadOnly: true},
@@ -159,8 +153,8 @@ func keeper(o Options, p Plan) corev1.Container {
 		},
 	}
 	if o.KeeperRestarts {
-		// Not after it has ended by itself: kept for long enough (0), or unable to serve (1). Nor with its node: the kubelet
-		// starts no Pod of before again, but with something in it that is to be restarted it never calls it failed either.
+		// No restart after the retention is over (0), if it cannot serve (1), or after a reboot (ExitUnknown): the kubelet does not
+		// restart Pods from before a reboot, but with a restartable container it would never report them as failed.
 		c.RestartPolicy = new(corev1.ContainerRestartPolicyNever)
 		c.RestartPolicyRules = []corev1.ContainerRestartRule{{
 			Action: corev1.ContainerRestartRuleActionRestart,
@@ -175,7 +169,7 @@ func keeper(o Options, p Plan) corev1.Container {
 func volumes(capture sondev1.Capture, p Plan) []corev1.Volume {
 	items := make([]corev1.KeyToPath, 0, 3)
 	for _, key := range []string{captureconfig.SecretServerCert, captureconfig.SecretServerKey, captureconfig.SecretClientCert} {
-		items = append(items, corev1.KeyToPath{Key: key, Path: key}) // the manager's key is in no Pod
+		items = append(items, corev1.KeyToPath{Key: key, Path: key}) // never the manager's key
 	}
 	return []corev1.Volume{
 		{Name: volumeConfig, VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{

@@ -13,11 +13,11 @@ import (
 // DiskFloorFlag is the name of the manager's flag.
 const DiskFloorFlag = "disk-floor"
 
-// maxPercent leaves something to capture into.
+// maxPercent leaves some space for captures.
 const maxPercent = 90
 
-// DefaultDiskFloor is above the tenth at which a kubelet begins to evict (nodefs.available<10%): a capture ends before others
-// have to.
+// DefaultDiskFloor is above the 10% at which a kubelet begins to evict (nodefs.available), so that a capture ends before other
+// Pods are evicted.
 var DefaultDiskFloor = DiskFloor{percent: 12}
 
 // DiskFloor is how much of a node's disk captures leave free, as a flag's value. The zero value keeps nothing free.
@@ -60,7 +60,7 @@ func (f *DiskFloor) Set(s string) error {
 	return nil
 }
 
-// Config is what a probe is told; nil where nothing is kept free.
+// Config returns the floor for a probe's configuration; nil if nothing is kept free.
 func (f DiskFloor) Config() *captureconfig.Floor {
 	if f.percent == 0 && f.bytes == 0 {
 		return nil

@@ -9,14 +9,14 @@ import (
 )
 
 const (
-	// doctorSeconds bound a Pod of the doctor's that nobody deletes.
+	// doctorSeconds bound a doctor's Pod that is not deleted.
 	doctorSeconds = 120
-	// doctorMemory in bytes: besides the agent, what the tracer's programs have in the kernel. The rings of a capture's come to it.
+	// doctorMemory in bytes: the agent and the memory of the tracer's programs in the kernel, without the rings of a capture.
 	doctorMemory = 256 * mi
 )
 
-// Doctor is a Pod that finds out what the kernel of a node allows, with the rights of a probe, and ends. Nobody in the
-// cluster makes one: a user does, by his own rights.
+// Doctor returns a Pod that checks, with the rights of a probe, what the kernel of a node allows. The plugin creates it with its
+// user's rights; the operator never does.
 func Doctor(o Options, node string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -28,22 +28,22 @@ func Doctor(o Options, node string) *corev1.Pod {
 			Name: "doctor", Image: o.Image, ImagePullPolicy: corev1.PullIfNotPresent,
 			Command: []string{"/agent"}, Args: []string{"doctor", "--output", "json"},
 			SecurityContext: probeSecurity(o.Privilege, true),
-			Resources:       little(doctorMemory + ringmemory.MaxBytes(0)),
+			Resources:       briefResources(doctorMemory + ringmemory.MaxBytes(0)),
 		}),
 	}
 }
 
-// shortPod runs one container on a node for seconds at most, as a probe's account.
+// shortPod returns a Pod that runs one container on a node, for this number of seconds at most.
 func shortPod(node string, seconds int64, c corev1.Container) corev1.PodSpec {
-	// Why it could not is the end of its log.
+	// After an error the end of the log is the message.
 	c.TerminationMessagePolicy = corev1.TerminationMessageFallbackToLogsOnError
 	spec := NodePod(node, 1, c)
 	spec.ActiveDeadlineSeconds = new(seconds)
 	return spec
 }
 
-// little is what a short look needs, and so much memory at most, in bytes.
-func little(memory int64) corev1.ResourceRequirements {
+// briefResources are the resources of a short check, with a memory limit in bytes.
+func briefResources(memory int64) corev1.ResourceRequirements {
 	return corev1.ResourceRequirements{
 		Requests: corev1.ResourceList{
 			corev1.ResourceCPU:    resource.MustParse("10m"),
@@ -53,7 +53,7 @@ func little(memory int64) corev1.ResourceRequirements {
 	}
 }
 
-// onNode is by the node's name, and not by nodeName: the scheduler then counts the requests.
+// onNode selects a node by affinity instead of nodeName, so that the scheduler counts the requests.
 func onNode(name string) *corev1.Affinity {
 	return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
 		RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{

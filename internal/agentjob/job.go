@@ -13,19 +13,18 @@ import (
 	"github.com/sonde-operator/sonde/internal/kind"
 )
 
-// gracePeriod in seconds is enough to flush a file, and short enough that nothing of a deleted
-// capture is left after half a minute.
+// gracePeriod in seconds is long enough to flush a file. All Pods of a deleted capture must be gone after half a minute.
 const gracePeriod = 10
 
-// Plan of one Pod's Job: what differs between the Jobs of a capture.
+// Plan holds what differs between the Jobs of a capture.
 type Plan struct {
 	Name              string
 	ConfigMap, Secret string
 	// Pod to capture; its name, UID, node and hostNetwork are used.
 	Pod *corev1.Pod
-	// Duration of this Pod's capture and, after it, of its file's retention; whole seconds.
+	// Duration of this Pod's capture, and of the retention of its file afterwards; whole seconds.
 	Duration, RetainFor time.Duration
-	// Gate says that the Pod waits for its probe.
+	// Gate reports that the Pod waits at its gate for the probe.
 	Gate bool
 	// Window is the duration of the whole capture.
 	Window time.Duration
@@ -99,7 +98,7 @@ func NodePod(node string, grace int64, containers ...corev1.Container) corev1.Po
 	}
 }
 
-// seconds rounds up: a capture is never shorter than it was asked for.
+// seconds rounds up, so that no capture is shorter than requested.
 func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
 
 func secondsText(d time.Duration) string { return strconv.FormatInt(seconds(d), 10) + "s" }

@@ -11,17 +11,17 @@ import (
 )
 
 const (
-	// componentSweep is the value of labelComponent of what sweeps.
+	// componentSweep is the value of labelComponent on sweep Jobs.
 	componentSweep = "sweep"
 	labelComponent = "app.kubernetes.io/component"
-	// sweepSeconds bound a sweep, and sweepKept is how long its Job is there after it.
+	// sweepSeconds bound a sweep; a finished Job is kept for sweepKept seconds.
 	sweepSeconds, sweepKept = 60, 30
-	// sweepTries of a Pod that fails.
+	// sweepTries are the retries after a failed Pod.
 	sweepTries  = 2
 	sweepMemory = 64 * mi
 )
 
-// SweepPlan says after which probe is to be swept.
+// SweepPlan describes the sweep after one probe.
 type SweepPlan struct {
 	Name string
 	// TargetNamespace, Pod and UID of the probe's target, and the node that it runs on.
@@ -31,9 +31,9 @@ type SweepPlan struct {
 	HostNetwork bool
 }
 
-// Sweep is a Job that takes away what a killed probe of a capture has left in its node's kernel (`agent sweep`), with the rights of
-// a probe, and goes by itself. It does not have the labels of what is made for a capture: it is no probe, counts as none, and
-// stays when the capture is deleted.
+// Sweep returns a Job that removes what a killed probe left in its node's kernel (`agent sweep`). It has the rights of a probe,
+// and Kubernetes deletes it afterwards. It has no labels of a capture, so that it does not count as a probe and stays when the
+// capture is deleted.
 func Sweep(o Options, capture sondev1.Capture, p SweepPlan) *batchv1.Job {
 	args := []string{componentSweep, "--pod-uid", string(p.UID)}
 	if p.HostNetwork {
@@ -58,7 +58,7 @@ func Sweep(o Options, capture sondev1.Capture, p SweepPlan) *batchv1.Job {
 					Name: componentSweep, Image: o.Image, ImagePullPolicy: corev1.PullIfNotPresent,
 					Command: []string{"/agent"}, Args: args,
 					SecurityContext: probeSecurity(o.Privilege, false),
-					Resources:       little(sweepMemory),
+					Resources:       briefResources(sweepMemory),
 				}),
 			},
 		},

@@ -1,6 +1,5 @@
-// Package naming makes the names and labels of what the operator makes for a capture. The names of
-// the source systems are used where they are free and fit; nothing is ever cut without a hash of
-// what was cut, so that two things never share a name by being cut.
+// Package naming makes the names and labels of the objects that the operator creates. It uses the names of the source systems
+// where they are free and fit. A truncated name always ends in a hash, so that two objects never share a name.
 package naming
 
 import (
@@ -25,28 +24,26 @@ const (
 	jobIDChars   = 4
 )
 
-// Cut returns s when it has at most most bytes, and else its beginning and 8 hex digits of its
-// hash. The result ends in a letter or digit if s does.
-func Cut(s string, most int) string {
-	if len(s) <= most {
+// Cut returns s if it has at most limit bytes, and otherwise its beginning and 8 hex digits of its hash. The result ends in a
+// letter or digit if s does.
+func Cut(s string, limit int) string {
+	if len(s) <= limit {
 		return s
 	}
 	sum := sha256.Sum256([]byte(s))
-	return withSuffix(s, "-"+hex.EncodeToString(sum[:4]), most)
+	return withSuffix(s, "-"+hex.EncodeToString(sum[:4]), limit)
 }
 
-// withSuffix shortens s so that it fits most bytes together with suffix. What remains of s may be
-// ambiguous: the suffix has to tell.
-func withSuffix(s, suffix string, most int) string {
-	if len(s)+len(suffix) > most {
-		s = s[:max(most-len(suffix), 0)]
+// withSuffix shortens s so that it fits limit bytes together with suffix. The suffix must make the result unique.
+func withSuffix(s, suffix string, limit int) string {
+	if len(s)+len(suffix) > limit {
+		s = s[:max(limit-len(suffix), 0)]
 	}
 	// "x.-1" and "x--1" are no names.
 	return strings.TrimRight(s, "-._") + suffix
 }
 
-// Short is the first 8 hex digits of a UID, by which people recognize it; of anything that is no
-// UUID, of its hash.
+// Short returns the first 8 hex digits of a UID, or of its hash if it is not a UUID.
 func Short(uid types.UID) string {
 	digits := strings.ReplaceAll(string(uid), "-", "")
 	if len(digits) >= 8 {
@@ -58,13 +55,12 @@ func Short(uid types.UID) string {
 	return hex.EncodeToString(sum[:4])
 }
 
-// reserved begins the names of the operator's own ConfigMaps, the pause's (sonde-config) above all.
+// reserved begins the names of the operator's own ConfigMaps, such as sonde-config, which holds the pause.
 const reserved = "sonde-"
 
-// ConfigMaps returns the names for the ConfigMap of the capture with this UID, in the order in
-// which they are tried: the source's {{targetNamespace}}-{{workload}}, then with the UID. The first is
-// for users to choose, by naming a namespace and a workload: whoever had a namespace sonde with a
-// workload config could otherwise hold the name of the pause, and end it by deleting the capture.
+// ConfigMaps returns the names for the ConfigMap of the capture with this UID, in the order in which they are tried: the source's
+// {{targetNamespace}}-{{workload}}, then with the UID. Users choose the first one. It never begins with reserved: with a workload
+// config in a namespace sonde, a user could otherwise take the name of the pause's ConfigMap.
 func ConfigMaps(targetNamespace, workload string, uid types.UID) []string {
 	base := targetNamespace + "-" + workload
 	second := withUID(base, uid, MaxName)
@@ -74,8 +70,8 @@ func ConfigMaps(targetNamespace, workload string, uid types.UID) []string {
 	return []string{base, second}
 }
 
-// Secret returns the name for the Secret: always with the UID. A name that an earlier capture had
-// could make the kubelet mount what it still remembers of that one.
+// Secret returns the name of the Secret, always with the UID: the kubelet caches immutable Secrets by name, and could mount the
+// one of an earlier capture.
 func Secret(targetNamespace, workload string, uid types.UID) string {
 	room := MaxName - len(secretSuffix)
 	return withUID(targetNamespace+"-"+workload, uid, room) + secretSuffix
@@ -85,9 +81,9 @@ func withUID(base string, uid types.UID, room int) string {
 	return withSuffix(Cut(base, room-9), "-"+Short(uid), room)
 }
 
-// Jobs returns the names for the Job of one Pod, in the order in which they are tried: the source's
-// {{podName}}-{{jobId}}; with the capture's UID; and both again with the Pod's UID, for a
-// StatefulSet's Pod that comes back under its name, and for names that are too long.
+// Jobs returns the names for the Job of one Pod, in the order in which they are tried: the source's {{podName}}-{{jobId}}, then
+// with the capture's UID, then both with the Pod's UID. The last two serve Pods of StatefulSets, which keep their names, and names
+// that are too long.
 func Jobs(podName string, podUID types.UID, jobID string, captureUID types.UID) []string {
 	first := podName + "-" + jobID
 	last := "-" + Short(podUID) + "-" + jobID
@@ -101,15 +97,15 @@ func Jobs(podName string, podUID types.UID, jobID string, captureUID types.UID) 
 	return append(names, withSuffix(podName, last, MaxLabel), withSuffix(podName, last+own, MaxLabel))
 }
 
-// Sweep returns the name for the Job that sweeps after the probe of one Pod.
+// Sweep returns the name of the Job that sweeps after the probe of one Pod.
 func Sweep(podUID, captureUID types.UID) string {
 	return reserved + "sweep-" + Short(podUID) + "-" + Short(captureUID)
 }
 
-// JobID makes a jobId of four characters of [a-z0-9] for the capture with this UID: always the same
-// one, unless inUse says that another live capture of the target has it.
+// JobID returns a jobId of four characters of [a-z0-9] for the capture with this UID. It is always the same, unless inUse reports
+// that another live capture of the target has it.
 func JobID(uid types.UID, inUse func(string) bool) string {
-	const tries = 1000 // of 1.6 million; more captures of one workload at a time do not exist
+	const tries = 1000 // of 1.6 million jobIds; no workload has so many captures at a time
 	id := ""
 	for attempt := range tries {
 		sum := sha256.Sum256([]byte(string(uid) + "/" + strconv.Itoa(attempt)))
@@ -118,20 +114,20 @@ func JobID(uid types.UID, inUse func(string) bool) string {
 			break
 		}
 	}
-	return id // taken all the same: names still differ, by the capture's UID
+	return id // in use too: names still differ by the capture's UID
 }
 
 func base36(b []byte) string {
 	const digits = "0123456789abcdefghijklmnopqrstuvwxyz"
 	id := make([]byte, jobIDChars)
 	for i := range id {
-		// Two bytes per character: the rest of 65536/36 favours none by more than 0.06%.
+		// Two bytes per character: the remainder of 65536/36 favours no character by more than 0.06%.
 		id[i] = digits[(int(b[2*i])<<8|int(b[2*i+1]))%len(digits)]
 	}
 	return string(id)
 }
 
-// Own labels what the operator makes for itself, and not for a capture.
+// Own returns the labels of objects that the operator creates for itself.
 func Own() map[string]string {
 	return map[string]string{
 		sondev1.LabelAppName:      "sonde",
@@ -167,7 +163,7 @@ func Labels(owner sondev1.AgentJobOwner) map[string]string {
 // Owner is the value of AnnotationOwner for an object: "namespace/name".
 func Owner(o metav1.Object) string { return o.GetNamespace() + "/" + o.GetName() }
 
-// ParseOwner reads what Owner wrote.
+// ParseOwner parses the result of Owner.
 func ParseOwner(value string) (types.NamespacedName, bool) {
 	namespace, name, ok := strings.Cut(value, "/")
 	if !ok || namespace == "" || name == "" || strings.Contains(name, "/") {

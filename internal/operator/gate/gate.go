@@ -1,8 +1,8 @@
-// Package gate puts the gate into Pods: an init container that comes before all others and holds up the Pod until its
-// tracer is attached (docs/adr/0009-gate.md). Everything here is pure: the same Pod and options give the same answer.
+// Package gate injects the gate into Pods: an init container that runs before all others and delays the Pod until its tracer is
+// attached (docs/adr/0009-gate.md). All functions are pure.
 //
-// One rule stands above all others: a Pod that would be admitted and start without a gate is admitted and starts with
-// one. So the gate asks for nothing that the Pod's own containers do not ask for.
+// The most important rule: a Pod that would be admitted and start without a gate is admitted and starts with one. So the gate needs
+// nothing that the Pod's own containers do not need.
 package gate
 
 import (
@@ -22,16 +22,16 @@ import (
 type Options struct {
 	gateconfig.Config
 
-	// Image of the operator, which holds the agent.
+	// Image of the operator, which contains the agent.
 	Image string
 	// TraceNamespace, TraceName and TraceUID are those of the Trace whose tracer opens the gate.
 	TraceNamespace, TraceName, TraceUID string
 
-	// Containers that the Trace records, by name; empty is all.
+	// Containers that the Trace records, by name; empty means all.
 	Containers []string
 }
 
-// Validate reports options that make no gate.
+// Validate returns an error for options that make no gate.
 func (o Options) Validate() error {
 	if o.Image == "" || o.TraceNamespace == "" || o.TraceName == "" || o.TraceUID == "" {
 		return errors.New("a gate needs an image and the namespace, name and UID of its trace")
@@ -39,15 +39,15 @@ func (o Options) Validate() error {
 	return o.Config.Validate()
 }
 
-// Why a Pod cannot have a gate; empty if it can.
+// Reasons why a Pod cannot have a gate.
 const (
-	// Windows has no signals and no tracer.
+	// Windows Pods have neither signals nor a tracer.
 	Windows = "it is to run on Windows, where nothing can be traced"
-	// Mirror Pods stand for static ones: the kubelet takes its Pods from its own files, and no webhook changes those.
+	// Mirror Pods represent static Pods, which the kubelet reads from its own files, past all webhooks.
 	Mirror = "it is a static Pod, which the kubelet starts by itself"
 )
 
-// The keys that tell of Windows and of mirror Pods (k8s.io/api has the second as corev1.MirrorPodAnnotationKey).
+// osLabel is the well-known node label of the operating system.
 const osLabel = "kubernetes.io/os"
 
 // Hindrance says why a Pod cannot have a gate; empty if it can.
@@ -65,21 +65,21 @@ func Hindrance(pod *corev1.Pod) string {
 // Required reports whether a Pod must not start untraced where it is gated.
 func Required(pod *corev1.Pod) bool { return pod.Labels[sondev1.LabelTraceRequired] == "true" }
 
-// Misses reports whether a Pod has nothing that the Trace records, so that no tracer will come for it. One that must not
-// start untraced waits all the same.
+// Misses reports whether a Pod has none of the containers that the Trace records, so that it gets no tracer. It is false for a Pod
+// that must not start untraced.
 func (o Options) Misses(pod *corev1.Pod) bool {
 	return len(o.Containers) > 0 && !Required(pod) && !slices.Contains(o.Containers, gateconfig.ContainerName) &&
 		len(target.ContainersNotFound(&pod.Spec, o.Containers)) == len(o.Containers)
 }
 
-// Protected reports whether Pods of a namespace are never gated: those that the cluster itself lives on, and the
-// operator's own. The webhook's namespaceSelector leaves them out already; this holds when somebody changes it.
+// Protected reports whether Pods of a namespace are never gated: those of the cluster itself and of the operator. The webhook's
+// namespaceSelector excludes them too; this check still holds after someone changes it.
 func Protected(namespace, operatorNamespace string) bool {
 	return namespace == operatorNamespace || namespace == "openshift" ||
 		strings.HasPrefix(namespace, "openshift-") || strings.HasPrefix(namespace, "kube-")
 }
 
-// ForPod returns the options for one Pod: the gate of a Pod that must not start untraced refuses to let it.
+// ForPod returns the options for one Pod. If the Pod must not start untraced, its gate fails at the timeout.
 func (o Options) ForPod(pod *corev1.Pod) Options {
 	if Required(pod) {
 		o.OnTimeout = gateconfig.Fail
@@ -87,19 +87,19 @@ func (o Options) ForPod(pod *corev1.Pod) Options {
 	return o
 }
 
-// Container returns the gate for a Pod. Image, command and arguments are of options, all else is of the Pod.
+// Container returns the gate for a Pod. The options give image, command and arguments, the Pod all else.
 func Container(o Options, pod *corev1.Pod) corev1.Container {
 	return corev1.Container{
 		Name: gateconfig.ContainerName, Image: o.Image, ImagePullPolicy: corev1.PullIfNotPresent,
 		Command: []string{gateconfig.Executable}, Args: o.Args(),
 		SecurityContext: security(&pod.Spec),
 		Resources:       resources(&pod.Spec),
-		// It writes its last words itself; this is for what keeps it from doing so.
+		// The gate writes its own message. This covers failures before it can.
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 	}
 }
 
-// gateUser has no rights anywhere; the one of the image.
+// gateUser is the user of the image and has no rights.
 const gateUser = 65532
 
 // security returns what passes pod-security "restricted" and OpenShift's restricted-v2 wherever the Pod does.
@@ -109,13 +109,13 @@ func security(spec *corev1.PodSpec) *corev1.SecurityContext {
 		Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
 	}
 	pod := cmp.Or(spec.SecurityContext, &corev1.PodSecurityContext{})
-	// A user is named only against the Pod's root, with which the kubelet would refuse to start the gate: OpenShift
-	// gives each container one from the namespace's range and refuses any other, elsewhere the image's own is used.
+	// Set a user only if the Pod runs as root, which the kubelet would refuse for the gate. OpenShift assigns a user of the
+	// namespace's range and refuses others; elsewhere the image's user applies.
 	if pod.RunAsUser != nil && *pod.RunAsUser == 0 {
 		sc.RunAsUser = new(int64(gateUser))
 	}
-	// A profile is named only where the Pod's containers name theirs: an SCC that lists none, like anyuid, refuses every
-	// Pod that has one ("seccomp may not be set"). One of the whole Pod is the gate's, too.
+	// Set a profile only if the Pod's containers set theirs: an SCC without profiles, like anyuid, refuses every Pod that has one
+	// ("seccomp may not be set"). A profile of the whole Pod applies to the gate too.
 	if pod.SeccompProfile == nil && slices.ContainsFunc(all(spec), namesSeccomp) {
 		sc.SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}
 	}

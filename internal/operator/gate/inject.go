@@ -11,8 +11,8 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 )
 
-// Operation of a JSON patch (RFC 6902). A patch leaves alone what it does not name: fields of a newer Kubernetes, which
-// these types do not know, would be lost with a Pod that is written anew.
+// Operation of a JSON patch (RFC 6902). A patch keeps fields of a newer Kubernetes that these types do not have; writing the whole
+// Pod would lose them.
 type Operation struct {
 	Op    string `json:"op"`
 	Path  string `json:"path"`
@@ -21,11 +21,10 @@ type Operation struct {
 
 const initContainers = "/spec/initContainers"
 
-// Inject returns the patch that gives a Pod its gate, first of its init containers, and the annotations that name the
-// Trace. It is empty for a Pod that has this gate already: a webhook is asked again when another one has changed the
-// Pod after it. What others have made of the gate meanwhile is kept (the user of an SCC, the mount of a token, the image
-// of a registry's mirror); a gate that is another Trace's or waits otherwise is replaced, and one that is not first any
-// more is moved.
+// Inject returns the patch that puts the gate before all init containers of a Pod, and the annotations that name the Trace. It is
+// empty for a Pod that has this gate already: the API server calls a webhook again after another one changed the Pod. Changes
+// that others made to the gate stay (the user of an SCC, the mount of a token, the image of a mirror). A gate of another Trace, or
+// with other arguments, is replaced. One that is no longer first is moved.
 func Inject(pod *corev1.Pod, o Options) ([]Operation, error) {
 	if err := o.Validate(); err != nil {
 		return nil, fmt.Errorf("make gate: %w", err)
@@ -49,7 +48,7 @@ func containers(pod *corev1.Pod, o Options) []Operation {
 		return []Operation{{Op: "add", Path: initContainers, Value: []corev1.Container{gate}}}
 	}
 	var ops []Operation
-	for i, c := range slices.Backward(inits) { // from the end, so that indices stay right
+	for i, c := range slices.Backward(inits) { // from the end, so that indices stay valid
 		if isGate(c) {
 			ops = append(ops, Operation{Op: "remove", Path: initContainers + "/" + strconv.Itoa(i)})
 		}
@@ -57,7 +56,7 @@ func containers(pod *corev1.Pod, o Options) []Operation {
 	return append(ops, Operation{Op: "add", Path: initContainers + "/0", Value: gate})
 }
 
-// ours reports whether c is the gate that these options have put into the Pod before.
+// ours reports whether c is the gate that these options put into the Pod before.
 func ours(pod *corev1.Pod, c, gate corev1.Container, o Options) bool {
 	sc := c.SecurityContext
 	return pod.Annotations[sondev1.AnnotationGatedByUID] == o.TraceUID &&

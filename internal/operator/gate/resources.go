@@ -5,16 +5,15 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// copied are the resources that LimitRanges and the class of service look at. Devices are not: the gate needs none.
+// copied are the resources that LimitRanges and the QoS class depend on. The gate needs no devices.
 var copied = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage}
 
-// minMemory in bytes is what a limit must leave to the gate, which was seen to use 6 MiB.
+// minMemory in bytes is the smallest limit of the gate, which was measured to use 6 MiB.
 const minMemory = 16 << 20
 
-// resources returns those of the one of the Pod's main containers that may use the most memory. Figures of the gate's
-// own could be refused by a LimitRange or a ResourceQuota, and would take a Pod from its class of service (one without
-// any is BestEffort, one with limits only is Guaranteed). As an init container it runs before the others, so the Pod as
-// a whole needs no more by it.
+// resources returns the resources of the main container with the highest memory limit. A LimitRange or a ResourceQuota could
+// refuse other figures, and they could change the Pod's QoS class. The gate is an init container and runs before the main ones, so
+// the Pod as a whole needs no more.
 func resources(spec *corev1.PodSpec) corev1.ResourceRequirements {
 	var from corev1.ResourceRequirements
 	for i, c := range spec.Containers {
@@ -23,7 +22,7 @@ func resources(spec *corev1.PodSpec) corev1.ResourceRequirements {
 		}
 	}
 	r := corev1.ResourceRequirements{Requests: pick(from.Requests), Limits: pick(from.Limits)}
-	// Pod-level figures bound the containers': nothing is raised there.
+	// Resources of the Pod as a whole bound those of containers, so the gate must not raise its own.
 	if limit, ok := r.Limits[corev1.ResourceMemory]; ok && spec.Resources == nil && limit.Value() < minMemory {
 		floor := *resource.NewQuantity(minMemory, resource.BinarySI)
 		if request, ok := r.Requests[corev1.ResourceMemory]; ok && request.Cmp(limit) == 0 {
@@ -34,7 +33,7 @@ func resources(spec *corev1.PodSpec) corev1.ResourceRequirements {
 	return r
 }
 
-// roomier reports whether a allows more memory than b. No limit is the most.
+// roomier reports whether a allows more memory than b. No limit allows the most.
 func roomier(a, b corev1.ResourceList) bool {
 	there, bounded := b[corev1.ResourceMemory]
 	here, ok := a[corev1.ResourceMemory]

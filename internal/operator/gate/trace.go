@@ -14,14 +14,14 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/gateconfig"
 )
 
-// Live reports whether new Pods of a Trace's target are to have its gate: its controller says so, who knows whether it was
-// admitted and has room (condition Gating), and nobody has ended it since.
+// Live reports whether new Pods of a Trace's target get its gate. The controller says so by the condition Gating, after it admitted
+// the Trace and found room, and the Trace was not stopped since.
 func Live(t *sondev1.Trace) bool {
 	return t.Spec.Gate != nil && t.Spec.Gate.Enabled && !t.Spec.Stop && t.DeletionTimestamp.IsZero() && !t.Status.Phase.Final() &&
 		apimeta.IsStatusConditionTrue(t.Status.Conditions, sondev1.ConditionGating)
 }
 
-// Before reports whether of two Traces that gate the same Pod it is a's gate that the Pod gets: the older one's.
+// Before reports whether a comes before b. A Pod that two Traces gate gets the gate of the older one.
 func Before(a, b *sondev1.Trace) bool {
 	if !a.CreationTimestamp.Equal(&b.CreationTimestamp) {
 		return a.CreationTimestamp.Before(&b.CreationTimestamp)
@@ -29,8 +29,8 @@ func Before(a, b *sondev1.Trace) bool {
 	return strings.Compare(string(a.UID), string(b.UID)) < 0
 }
 
-// OfTrace returns the options of a Trace's gate, for an operator with this image. lasts is how long the trace goes on at
-// most once it has begun; one that has not begun has target.Timeout to do so.
+// OfTrace returns the options of a Trace's gate, for an operator with this image. lasts is the longest duration of the trace once
+// it has begun; it must begin within target.Timeout.
 func OfTrace(t *sondev1.Trace, image string, lasts time.Duration) (Options, error) {
 	spec := cmp.Or(t.Spec.Gate, &sondev1.TraceGate{})
 	timeout := gateconfig.DefaultTimeout

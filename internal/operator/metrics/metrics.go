@@ -1,5 +1,5 @@
-// Package metrics holds the counters of the manager. What can be read off the cluster at any time is
-// not counted but collected (controllers/capture.Metrics).
+// Package metrics holds the counters of the manager. Values that can be read from the cluster at any time are collected instead
+// (controllers/capture.Metrics).
 package metrics
 
 import (
@@ -8,7 +8,7 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 )
 
-// The counters begin at zero with the process, as Prometheus expects of them.
+// The counters start at zero with the process, as Prometheus expects.
 var (
 	packets = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "sonde_packets_total", Help: "Packets in the files of captures that have ended.",
@@ -31,7 +31,7 @@ var (
 	}, []string{"reason"})
 )
 
-// places where packets are lost, the values of a label.
+// Places where packets are lost, the values of the label place.
 const (
 	placeKernel   = "kernel"
 	placeRing     = "ring"
@@ -39,8 +39,7 @@ const (
 	placeUnlisted = "unlisted"
 )
 
-// Register adds the counters to a registry. Each place begins with 0: of a series whose first value is a loss
-// Prometheus sees no increase.
+// Register adds the counters to a registry. Each place starts with 0: Prometheus sees no increase in the first value of a series.
 func Register(r prometheus.Registerer) error {
 	for _, c := range []prometheus.Collector{packets, overwritten, dropped, events, lost, refusals} {
 		if err := r.Register(c); err != nil {
@@ -53,7 +52,7 @@ func Register(r prometheus.Registerer) error {
 	return nil
 }
 
-// Ended counts the packets or events of a capture that has just become final.
+// Ended counts the packets or events of a capture that just became final.
 func Ended(status *sondev1.CaptureStatus) {
 	packets.Add(float64(max(status.Totals.Packets, 0)))
 	overwritten.Add(float64(max(status.Totals.Overwritten, 0)))
@@ -71,5 +70,5 @@ func Ended(status *sondev1.CaptureStatus) {
 	}
 }
 
-// Refused counts an answer of a webhook. reason is one of the API's status reasons.
+// Refused counts a refusal by a webhook. reason is one of the API's status reasons.
 func Refused(reason string) { refusals.WithLabelValues(reason).Inc() }
