@@ -183,14 +183,14 @@ func TestAdmits(t *testing.T) {
 
 // TestInstances makes sure that two clusters share only the binaries.
 func TestInstances(t *testing.T) {
-	seen := map[string]int{}
+	users := map[string]int{}
 	for i := range maxInstance + 1 {
 		l := layout{base: "/cache", instance: i}
 		for _, name := range []string{l.run(), l.runLock(), l.name(), l.netns("n1"), l.apiForward(), l.registryForward()} {
-			if other, taken := seen[name]; taken {
+			if other, used := users[name]; used {
 				t.Errorf("clusters %d and %d share %s", other, i, name)
 			}
-			seen[name] = i
+			users[name] = i
 		}
 		if l.store() != (layout{base: "/cache"}).store() || l.buildLock() != (layout{base: "/cache"}).buildLock() {
 			t.Errorf("cluster %d has a store of its own", i)

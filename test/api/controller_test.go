@@ -83,7 +83,7 @@ func TestControllers(t *testing.T) {
 		endAgent(t, agent, account.ReasonAccessRevoked)
 		eventually(t, "incomplete", pc, func() bool { return pc.Status.Phase == sondev1.PhaseIncomplete })
 		if c := apimeta.FindStatusCondition(pc.Status.Conditions, sondev1.ConditionAdmitted); c.Reason != sondev1.ReasonAccessRevoked {
-			t.Errorf("condition %+v", c)
+			t.Errorf("condition %+v, want reason %s", c, sondev1.ReasonAccessRevoked)
 		}
 		removed(t, pc)
 	})
@@ -93,7 +93,7 @@ func TestControllers(t *testing.T) {
 		create(t, pc)
 		eventually(t, "failed", pc, func() bool { return pc.Status.Phase == sondev1.PhaseFailed })
 		if c := apimeta.FindStatusCondition(pc.Status.Conditions, sondev1.ConditionAdmitted); c.Reason != sondev1.ReasonNotAdmitted {
-			t.Errorf("condition %+v", c)
+			t.Errorf("condition %+v, want reason %s", c, sondev1.ReasonNotAdmitted)
 		}
 	})
 	t.Run("a trace", func(t *testing.T) {

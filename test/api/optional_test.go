@@ -52,7 +52,7 @@ func TestOptionalAPIs(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = envtest.UninstallCRDs(config, envtest.CRDInstallOptions{CRDs: made}) })
 	if present := presentIn(t, objects); len(present) != len(objects) {
-		t.Fatalf("%d of %d objects have an API", len(present), len(objects))
+		t.Fatalf("got %d objects with an API, want %d", len(present), len(objects))
 	}
 	for _, o := range append(objects, platform.PriorityClass()) { // every cluster has the API of the last one
 		t.Run(o.GetKind(), func(t *testing.T) { keeps(t, o, role) })
@@ -81,7 +81,7 @@ func keeps(t *testing.T, o *unstructured.Unstructured, owner client.Object) {
 		t.Fatal(err)
 	}
 	r := &platformcontroller.ObjectReconciler{Client: c, Live: c, Desired: o, Watchdog: &health.Watchdog{Limit: time.Minute, Clock: clock.RealClock{}}}
-	look := func() *unstructured.Unstructured {
+	reconcile := func() *unstructured.Unstructured {
 		t.Helper()
 		if _, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(o)}); err != nil {
 			t.Fatal(err)
@@ -96,8 +96,8 @@ func keeps(t *testing.T, o *unstructured.Unstructured, owner client.Object) {
 		}
 		return live
 	}
-	first := look()
-	if second := look(); second.GetResourceVersion() != first.GetResourceVersion() {
+	first := reconcile()
+	if second := reconcile(); second.GetResourceVersion() != first.GetResourceVersion() {
 		t.Error("the second pass over an unchanged world writes, want no write")
 	}
 	labels := first.GetLabels()
@@ -106,9 +106,9 @@ func keeps(t *testing.T, o *unstructured.Unstructured, owner client.Object) {
 	if err := c.Update(t.Context(), first); err != nil {
 		t.Fatal(err)
 	}
-	look()
+	reconcile()
 	if err := c.Delete(t.Context(), first); err != nil {
 		t.Fatal(err)
 	}
-	look()
+	reconcile()
 }

@@ -65,7 +65,7 @@ func TestTraceGateDefaultsAndStays(t *testing.T) {
 		"added":           func() error { return update(t, without, "gate", map[string]any{"enabled": true}) },
 	} {
 		if err := change(); err == nil || !strings.Contains(err.Error(), "gate is immutable") {
-			t.Errorf("%s: error %v", what, err)
+			t.Errorf("%s: got error %v, want gate is immutable", what, err)
 		}
 	}
 	if err := admin.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil {

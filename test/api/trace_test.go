@@ -44,7 +44,7 @@ var traceCreations = map[string]creation{
 	"a command with a detour":    {fields: map[string]any{"command": "/usr/../sbin/nginx"}, want: "the whole path of an executable"},
 	"a command to nowhere":       {fields: map[string]any{"command": "/usr/sbin/"}, want: "the whole path of an executable"},
 	"a command too deep":         {fields: map[string]any{"command": strings.Repeat("/x", 33)}, want: "at most 31 directories"},
-	"children of nobody":         {fields: map[string]any{"children": true}, want: "set command too, or leave children out"},
+	"children of no command":     {fields: map[string]any{"children": true}, want: "set command too, or leave children out"},
 }
 
 // seventeen returns 17 containers, one more than allowed.

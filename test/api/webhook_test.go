@@ -192,7 +192,7 @@ func TestWebhookStamps(t *testing.T) {
 		t.Fatal(err)
 	}
 	if claim.Requester.Username != "admin" && claim.Requester.Username != "system:admin" || pc.Annotations["mine"] != "kept" {
-		t.Errorf("requester %+v, annotations %v", claim.Requester, pc.Annotations)
+		t.Errorf("requester %+v, annotations %v; want the admin's stamp and the user's annotation", claim.Requester, pc.Annotations)
 	}
 
 	stopped := pc.DeepCopy()

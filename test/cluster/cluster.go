@@ -38,7 +38,7 @@ var (
 )
 
 // Setup creates the clients. The tests' TestMain calls it once. It returns an error if an environment variable is
-// missing; needed names further ones.
+// missing; needed names additional ones.
 func Setup(needed ...string) error {
 	ctrl.SetLogger(logr.Discard()) // the tests report themselves
 	for _, name := range append(needed, "SONDE_PLUGIN", "SONDE_CLUSTER", "SONDE_WORKLOAD", "KUBECONFIG") {

@@ -22,7 +22,7 @@ import (
 )
 
 // ProbePrivilege runs the manager with a privilege setting until the test ends. It returns when a manager with that
-// setting leads; the end of the test waits likewise. Until then the previous leader creates Jobs and keeps its own
+// setting leads; the end of the test waits too. Until then the previous leader creates Jobs and keeps its own
 // SecurityContextConstraints.
 func ProbePrivilege(t *testing.T, setting privilege.Setting) {
 	t.Helper()

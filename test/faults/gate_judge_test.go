@@ -102,8 +102,8 @@ func (s *gateScene) awaitEntry(t *testing.T) (entry sondev1.PodResult, there boo
 		}
 		there = true
 		for _, e := range s.trace.Status.Pods {
-			told := e.Gate != nil || gateOf(s.pod) == nil
-			if e.UID == string(s.pod.UID) && told && (e.Phase == sondev1.PhaseCapturing || e.Phase.Final()) {
+			reported := e.Gate != nil || gateOf(s.pod) == nil
+			if e.UID == string(s.pod.UID) && reported && (e.Phase == sondev1.PhaseCapturing || e.Phase.Final()) {
 				entry = e
 				return nil
 			}

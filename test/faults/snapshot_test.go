@@ -48,7 +48,7 @@ func steadySnapshot(t *testing.T) snapshot {
 			return s
 		}
 		if time.Now().After(end) {
-			t.Fatalf("nodes and API do not come to rest:\n%s", strings.Join(changed, "\n"))
+			t.Fatalf("nodes and API keep changing:\n%s", strings.Join(changed, "\n"))
 		}
 		s = next
 	}

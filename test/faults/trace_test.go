@@ -50,7 +50,7 @@ func checkTrace(t *testing.T, tr *sondev1.Trace, pod string) {
 		}
 	}
 	if header == nil || header.Pod != pod || header.PodUID != e.UID {
-		t.Errorf("%s: header %+v", tr.Name, header)
+		t.Errorf("%s: header %+v, want the Pod and its UID", tr.Name, header)
 	}
 	if events != e.Events || calls.count == 0 {
 		t.Errorf("%s: got %d events in the file, %d of them numbered; want %d as in the status", tr.Name, events, calls.count, e.Events)

@@ -125,7 +125,7 @@ func TestTwoCapturesOfTheSamePods(t *testing.T) {
 			}
 		}
 		if msg := fmt.Sprint(pc.Status); pc == second && strings.Contains(msg, first.Name) {
-			t.Errorf("the second capture's status names the first: %s", msg)
+			t.Errorf("the status of the second capture mentions the first: %s", msg)
 		}
 	}
 }

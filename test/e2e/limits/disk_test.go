@@ -83,7 +83,7 @@ func freeOnDisk(t *testing.T, node string) int64 {
 // losses, and the keeper still serves it.
 func TestLimitsDiskFull(t *testing.T) {
 	needNodeDisks(t)
-	cluster.ManagerFlag(t, "--disk-floor=0") // else nothing is written long before
+	cluster.ManagerFlag(t, "--disk-floor=0") // otherwise probes stop writing long before the disk is full
 	cluster.NoAgents(t, agentsGone)
 	ns := cluster.Namespace(t, nil)
 	reader := cluster.MetricsReader(t, ns)

@@ -83,7 +83,7 @@ func wantRingBound(t *testing.T, node, jobID string, rotate sondev1.Rotate) {
 	for _, f := range sizes {
 		n, err := strconv.ParseInt(f, 10, 64)
 		if err != nil || n > rotate.MaxBytes {
-			t.Errorf("a file of %s bytes, at most %d are allowed (%v)", f, rotate.MaxBytes, err)
+			t.Errorf("got a file of %s bytes, want at most %d (%v)", f, rotate.MaxBytes, err)
 		}
 		sum += n
 	}

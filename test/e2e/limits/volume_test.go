@@ -49,7 +49,7 @@ func TestLimitsVolumeSize(t *testing.T) {
 		t.Fatal(err)
 	}
 	if e := cluster.Entry(t, pc, p.Name); e.Phase != sondev1.PhaseCompleted || len(e.Files) != 1 {
-		t.Errorf("after the kubelet had measured the volume: %+v", e)
+		t.Errorf("after the kubelet measured the volume: got %+v, want Completed with a file", e)
 	}
 	if got := cluster.Download(t, pc)[p.Name]; int64(got.Packets) != e.Packets {
 		t.Errorf("got %d packets in the file, want %d", got.Packets, e.Packets)

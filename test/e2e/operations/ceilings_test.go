@@ -99,7 +99,7 @@ func simulated(t *testing.T, ns string, replicas int32, selector map[string]stri
 			return err
 		}
 		if d.Status.ReadyReplicas != replicas {
-			return fmt.Errorf("%d of %d", d.Status.ReadyReplicas, replicas)
+			return fmt.Errorf("%d of %d Pods are ready", d.Status.ReadyReplicas, replicas)
 		}
 		return nil
 	})
@@ -169,7 +169,7 @@ func testManyPods(t *testing.T) {
 	}
 	c := wantWaiting(t, pc, sondev1.ReasonCeilingPods, "--max-pods-per-capture")
 	if !strings.Contains(c.Message, fmt.Sprintf("of %d Pods", manyPods)) {
-		t.Errorf("condition %+v does not say how many Pods there are", c)
+		t.Errorf("condition %+v, want the number of Pods in the message", c)
 	}
 	made := cluster.JobsOf(t, pc)
 	onNode := map[string]int{}
@@ -283,7 +283,7 @@ func testManyCaptures(t *testing.T) {
 			t.Fatal(err)
 		}
 		if pc.Status.Phase != sondev1.PhaseCompleted {
-			t.Errorf("%s: %s, %+v", pc.Name, pc.Status.Phase, pc.Status.Pods)
+			t.Errorf("%s: phase %s, want Completed: %+v", pc.Name, pc.Status.Phase, pc.Status.Pods)
 		}
 	}
 }

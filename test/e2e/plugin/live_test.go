@@ -78,10 +78,10 @@ func TestPluginTraceLiveJSON(t *testing.T) {
 	}
 	header, records, end := cluster.ReadTrace(t, []byte(out.String()))
 	if header == nil || end == nil || !end.Complete || end.Written != uint64(len(records)) {
-		t.Errorf("header %+v, %d events, account %+v; the plugin printed\n%s", header, len(records), end, errOut)
+		t.Errorf("got header %+v, %d events, account %+v, want a complete account of these events; the plugin printed\n%s", header, len(records), end, errOut)
 	}
 	if saved, err := filepath.Glob("files-*Z.ndjson"); err != nil || len(saved) != 1 {
-		t.Errorf("saved %v, %v", saved, err)
+		t.Errorf("saved the files %v (%v), want one", saved, err)
 	}
 }
 

@@ -45,7 +45,7 @@ func TestPluginCapture(t *testing.T) {
 	}
 	strictOrder(t, file)
 	if strings.Contains(errOut.String(), "\x1b[") {
-		t.Errorf("escape sequences without a terminal:\n%q", errOut.String())
+		t.Errorf("got escape sequences without a terminal:\n%q", errOut.String())
 	}
 }
 

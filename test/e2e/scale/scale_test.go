@@ -280,7 +280,7 @@ func jobsMadeWithin(t *testing.T, pc *sondev1.PacketCapture, n int) time.Duratio
 	t.Helper()
 	cluster.Eventually(t, 10*time.Minute, "all Jobs", func(context.Context) error {
 		if have := agentJobs(t); have < n {
-			return fmt.Errorf("%d of %d", have, n)
+			return fmt.Errorf("%d of %d Jobs exist", have, n)
 		}
 		return nil
 	})
@@ -352,7 +352,7 @@ func testIdle(t *testing.T) {
 	others := slices.DeleteFunc(slices.Clone(calls), func(e cluster.AuditEvent) bool { return e.Verb == "watch" || e.ObjectRef.Resource == "leases" })
 	t.Logf("%d minutes: %v", idleMinutes, calls.ByVerb())
 	for _, e := range others {
-		t.Errorf("%s %s at %s", e.Verb, e.RequestURI, e.StageTimestamp)
+		t.Errorf("the manager sent %s %s at %s, want only watches and leases", e.Verb, e.RequestURI, e.StageTimestamp)
 	}
 	figures(t, "1-idle", figure{
 		fmt.Sprintf("no capture, both replicas, %d minutes, beside 10,500 Pods: API calls but watches and leases", idleMinutes), "0",

@@ -61,11 +61,11 @@ func TestAttackCraftedConfigMap(t *testing.T) {
 				t.Fatal(err)
 			}
 			if cfg.UID != string(pc.UID) || cfg.Filter != pc.Spec.Filter {
-				t.Errorf("the ConfigMap %s of %s is of %s with filter %q", cm.Name, pc.UID, cfg.UID, cfg.Filter)
+				t.Errorf("the ConfigMap %s of %s has UID %s and filter %q, want those of its capture", cm.Name, pc.UID, cfg.UID, cfg.Filter)
 			}
 			names[cm.Name] = pc.Name
 			if mounted := mountedConfig(&cluster.JobsOf(t, pc)[0]); mounted != cm.Name {
-				t.Errorf("the Job of %s mounts %s, not its own %s", pc.Name, mounted, cm.Name)
+				t.Errorf("the Job of %s mounts %s, want its own %s", pc.Name, mounted, cm.Name)
 			}
 		}
 		if len(names) != 2 {

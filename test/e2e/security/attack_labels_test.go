@@ -198,7 +198,7 @@ func TestAttackLabelsOfTheCapture(t *testing.T) {
 			t.Errorf("the Job asks for the SCC %s, want the probes'", got)
 		}
 		if len(cluster.JobsOf(t, victim)) != 1 || pc.Status.JobID == "evil" {
-			t.Errorf("%d Jobs of the victim; the user's capture has jobId %s", len(cluster.JobsOf(t, victim)), pc.Status.JobID)
+			t.Errorf("the victim has %d Jobs, want 1; the user's capture has jobId %s, want it unchanged", len(cluster.JobsOf(t, victim)), pc.Status.JobID)
 		}
 		noServiceSelects(t, pc)
 		wantForbidden(t, mallory.Status().Patch(t.Context(), pc, client.RawPatch("application/merge-patch+json", []byte(`{"status":{"phase":"Completed"}}`))), "packetcaptures/status")

@@ -85,7 +85,7 @@ func TestAttackOversized(t *testing.T) {
 		}
 		cluster.Capture(t, cluster.Admin, hers, sondev1.PacketCaptureSpec{TargetDeployment: "sink", Duration: "10m"})
 		if after := managerMemory(t); after > before+64<<20 {
-			t.Errorf("the manager's memory went from %d to %d MiB", before>>20, after>>20)
+			t.Errorf("the manager's memory went from %d to %d MiB, want at most 64 MiB more", before>>20, after>>20)
 		}
 		cluster.StopManager(t)
 		cluster.StartManager(t)

@@ -148,7 +148,7 @@ func TestAttackWebhookPort(t *testing.T) {
 		}
 		pc.Annotations = stampIn(t, answer.Response.Patch)
 		if !strings.Contains(pc.Annotations[sondev1.AnnotationRequester], "kubernetes-admin") {
-			t.Fatalf("annotations %v", pc.Annotations)
+			t.Fatalf("annotations %v, want a stamp for kubernetes-admin", pc.Annotations)
 		}
 	})
 	// Even with the stamp the attacker gains nothing: the webhook refuses them or overwrites the requester.

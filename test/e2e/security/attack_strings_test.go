@@ -187,7 +187,7 @@ func wantInert(t *testing.T, pc *sondev1.PacketCapture, target string) {
 	job := cluster.JobsOf(t, pc)[0]
 	for _, c := range job.Spec.Template.Spec.Containers {
 		if all := fmt.Sprint(c.Command, c.Args, c.Env); strings.Contains(all, token) || strings.Contains(all, "$(") {
-			t.Errorf("container %s: %s", c.Name, all)
+			t.Errorf("container %s has the user's text or a variable in its command, arguments or environment: %s", c.Name, all)
 		}
 	}
 	// The Job copies only five labels and names from the user. The probe's configuration is in the ConfigMap.
@@ -213,7 +213,7 @@ func wantInert(t *testing.T, pc *sondev1.PacketCapture, target string) {
 	for _, args := range [][]string{{"get", "-n", pc.Namespace}, {"get", pc.Name, "-n", pc.Namespace, "-o", "wide"}} {
 		out, err := osexec.CommandContext(t.Context(), cluster.Plugin, args...).CombinedOutput()
 		if err != nil || strings.ContainsFunc(string(out), func(r rune) bool { return r != '\n' && r != '\t' && !unicode.IsPrint(r) }) {
-			t.Errorf("kubectl sonde %s (%v): %q", args, err, out)
+			t.Errorf("kubectl sonde %s (%v): got unprintable characters: %q", args, err, out)
 		}
 	}
 	cluster.Stop(t, pc)

@@ -69,7 +69,7 @@ func TestSccPodSecurityRefusal(t *testing.T) {
 	enforce(t.Context(), t, label, before)
 	cluster.AwaitCapturing(t, pc)
 	if !apimeta.IsStatusConditionTrue(pc.Status.Conditions, sondev1.ConditionProbesAllowed) {
-		t.Errorf("conditions %+v", pc.Status.Conditions)
+		t.Errorf("conditions %+v, want ProbesAllowed", pc.Status.Conditions)
 	}
 }
 

@@ -33,7 +33,7 @@ func quickCapture(t *testing.T) *sondev1.PacketCapture {
 	cluster.AwaitProgress(t, pc, pods[0].Name, 1000)
 	cluster.Stop(t, pc)
 	if pc.Status.Phase != sondev1.PhaseCompleted {
-		t.Errorf("phase %s, pods %+v", pc.Status.Phase, pc.Status.Pods)
+		t.Errorf("phase %s, want Completed; pods %+v", pc.Status.Phase, pc.Status.Pods)
 	}
 	if different, n := cluster.Download(t, pc)[pods[0].Name].Count(1); different != 1000 || n != 1000 {
 		t.Errorf("got %d numbers in %d packets, want 1000", different, n)

@@ -55,7 +55,7 @@ func asBuilt(t *testing.T, o *unstructured.Unstructured) *unstructured.Unstructu
 			return err
 		}
 		if !platform.Covers(o, live) || len(live.GetOwnerReferences()) != 1 || live.GetDeletionTimestamp() != nil {
-			return fmt.Errorf("it is %v", live.Object)
+			return fmt.Errorf("the object is %v", live.Object)
 		}
 		return nil
 	})

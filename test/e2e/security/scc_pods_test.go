@@ -77,7 +77,7 @@ func collectSCCs(t *testing.T, got map[string]string, component string, since ti
 				t.Errorf("Pod %s belongs to no kind in docs/security.md", p.Name)
 			}
 			if before, ok := got[kind]; ok && before != p.Annotations[annotationSCC] {
-				t.Errorf("Pods of the %s run under %q and %q", kind, before, p.Annotations[annotationSCC])
+				t.Errorf("Pods of the %s run under %q and %q, want one SCC", kind, before, p.Annotations[annotationSCC])
 			}
 			got[kind] = p.Annotations[annotationSCC]
 			found = found || of == component

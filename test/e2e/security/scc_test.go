@@ -78,7 +78,7 @@ func podOf(t *testing.T, j *batchv1.Job) *corev1.Pod {
 			return err
 		}
 		if len(list.Items) != 1 {
-			return fmt.Errorf("%d Pods", len(list.Items))
+			return fmt.Errorf("got %d Pods, want 1", len(list.Items))
 		}
 		return nil
 	})

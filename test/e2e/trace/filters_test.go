@@ -104,7 +104,7 @@ func filtered(t *testing.T, tr *sondev1.Trace, p *corev1.Pod) (*tracefmt.Header,
 	cluster.Stop(t, tr)
 	e := cluster.Entry(t, tr, p.Name)
 	if tr.Status.Phase != sondev1.PhaseCompleted || e.LostEvents() > 0 || len(e.Files) != 1 {
-		t.Fatalf("phase %s, entry %+v", tr.Status.Phase, e)
+		t.Fatalf("phase %s, entry %+v; want Completed, one file and no losses", tr.Status.Phase, e)
 	}
 	header, records, _ := cluster.ReadTrace(t, cluster.ResultFile(t, tr, cluster.GrantResults(t, cluster.Admin, tr), &e))
 	if header == nil {
@@ -140,7 +140,7 @@ func TestTraceOfNoContainer(t *testing.T) {
 	cluster.AwaitFinal(t, tr, time.Minute)
 	e := cluster.Entry(t, tr, p.Name)
 	if tr.Status.Phase != sondev1.PhaseFailed || e.Reason != sondev1.ReasonContainerNotFound || !strings.Contains(e.Message, "it has c") {
-		t.Errorf("phase %s, entry %+v", tr.Status.Phase, e)
+		t.Errorf("phase %s, entry %+v; want Failed, ContainerNotFound and the Pod's containers", tr.Status.Phase, e)
 	}
 	cluster.DeleteNow(t, tr)
 	cluster.NothingLeft(t, string(tr.UID))

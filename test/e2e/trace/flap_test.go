@@ -23,7 +23,7 @@ func TestTraceFlap(t *testing.T) {
 	cluster.Stop(t, tr)
 	e := cluster.Entry(t, tr, p.Name)
 	if tr.Status.Phase != sondev1.PhaseCompleted || e.LostEvents() > 0 {
-		t.Fatalf("phase %s, entry %+v", tr.Status.Phase, e)
+		t.Fatalf("phase %s, entry %+v; want Completed without losses", tr.Status.Phase, e)
 	}
 	token := cluster.GrantResults(t, cluster.Admin, tr)
 	events, enters, sources := int64(0), map[string]int{}, map[string]map[string]int{}
@@ -41,7 +41,7 @@ func TestTraceFlap(t *testing.T) {
 		}
 	}
 	if events != e.Events {
-		t.Errorf("%d events in the files, %d in the status", events, e.Events)
+		t.Errorf("got %d events in the files, want %d as in the status", events, e.Events)
 	}
 	if diff := cmp.Diff(map[string]int{"openat": cluster.FilesUsed, "unlinkat": cluster.FilesUsed}, enters); diff != "" {
 		t.Errorf("calls on the Pod's files (-want +got):\n%s", diff)
@@ -72,7 +72,7 @@ func readFlap(t *testing.T, text string) []tracefmt.FlapLine {
 		_, latency := l.Args["latency"]
 		switch {
 		case !l.Ends(enter):
-			t.Fatalf("%q is not the exit of %+v", line, enter)
+			t.Fatalf("got %q, want the exit of %+v", line, enter)
 		case enter.Call == "page_fault_user":
 		// Calls that began before the trace, or before the thread joined the Pod, have no measured latency.
 		case !result || l.Proc == "exe" && !latency:

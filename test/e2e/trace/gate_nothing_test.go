@@ -34,7 +34,7 @@ func TestGateLeavesNothing(t *testing.T) {
 	for i := range requests {
 		p := one[i%2].DeepCopy()
 		if err := cluster.Admin.Create(t.Context(), p, client.DryRunAll); err != nil || !cluster.IsGated(p) {
-			t.Fatalf("dry run %d: %v, gated %t", i, err, cluster.IsGated(p))
+			t.Fatalf("dry run %d: got error %v, gated %t; want it accepted with a gate", i, err, cluster.IsGated(p))
 		}
 	}
 	cluster.RefusePods(t, d.Namespace)
@@ -64,7 +64,7 @@ func TestGateLeavesNothing(t *testing.T) {
 	}
 	now := &sondev1.Trace{}
 	if err := cluster.Admin.Get(t.Context(), client.ObjectKeyFromObject(tr), now); err != nil || now.ResourceVersion != tr.ResourceVersion {
-		t.Errorf("the Trace has changed: %v, %+v", err, now.Status)
+		t.Errorf("the Trace has changed, want no writes (%v): %+v", err, now.Status)
 	}
 }
 

@@ -114,7 +114,7 @@ func TestGateWithoutATracer(t *testing.T) {
 	}
 	last := waiting.Status.InitContainerStatuses[0].LastTerminationState.Terminated
 	if last == nil || last.ExitCode != gateconfig.ExitRefused || !strings.Contains(last.Message, "must not start untraced") {
-		t.Errorf("the gate ended by %+v", last)
+		t.Errorf("the gate ended by %+v, want the refusal of an untraced start", last)
 	}
 }
 

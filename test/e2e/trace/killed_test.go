@@ -43,7 +43,7 @@ func TestTraceKilled(t *testing.T) {
 	e := cluster.Entry(t, tr, p.Name)
 	header, records, end := cluster.ReadTrace(t, cluster.ResultFile(t, tr, cluster.GrantResults(t, cluster.Admin, tr), &e))
 	if header == nil || end != nil || int64(len(records)) != e.Events || tr.Status.Phase != sondev1.PhaseIncomplete {
-		t.Errorf("phase %s, entry %+v; header %+v, %d records, end %+v", tr.Status.Phase, e, header, len(records), end)
+		t.Errorf("phase %s, entry %+v; header %+v, %d records, account %+v; want Incomplete, a header, the records of the status and no account", tr.Status.Phase, e, header, len(records), end)
 	}
 	// Missing are at most the calls since the tracer last read its rings, a twentieth of a second before.
 	if uses := usesOf(records, cluster.FilesOf(p.Name)); uses["openat"] == 0 {

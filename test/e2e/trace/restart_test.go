@@ -45,7 +45,7 @@ func TestTraceRestartedContainer(t *testing.T) {
 
 	e := cluster.Entry(t, tr, p.Name)
 	if tr.Status.Phase != sondev1.PhaseCompleted || len(e.Files) != 1 || e.LostEvents() > 0 {
-		t.Fatalf("phase %s, entry %+v", tr.Status.Phase, e)
+		t.Fatalf("phase %s, entry %+v; want Completed, one file and no losses", tr.Status.Phase, e)
 	}
 	_, records, _ := cluster.ReadTrace(t, cluster.ResultFile(t, tr, cluster.GrantResults(t, cluster.Admin, tr), &e))
 	want := map[string]int{"exec": cluster.FilesUsed, "openat": cluster.FilesUsed, "write": cluster.FilesUsed, "pread64": cluster.FilesUsed, "close": cluster.FilesUsed, "unlinkat": cluster.FilesUsed}
@@ -75,7 +75,7 @@ func TestTraceCgroupBelow(t *testing.T) {
 	below := cgroupDir(t, &p, pid) + "/below"
 	cluster.OnNode(t, p.Spec.NodeName, "sh", "-c", fmt.Sprintf("mkdir %[1]s %[1]s/again && echo %d >%[1]s/again/cgroup.procs", below, pid))
 	if is := cgroupDir(t, &p, pid); is != below+"/again" {
-		t.Fatalf("process %d is in %s, not in %s", pid, is, below)
+		t.Fatalf("process %d is in cgroup %s, want %s", pid, is, below)
 	}
 	cluster.KillProcess(t, &p, "USR1", "/workload files")
 	cluster.Eventually(t, time.Minute, "files used", func(ctx context.Context) error {

@@ -64,7 +64,7 @@ func TestPrivilegeCapabilitiesTraces(t *testing.T) {
 	cluster.UseFiles(t, &p)
 	cluster.Stop(t, tr)
 	if tr.Status.Phase != sondev1.PhaseCompleted {
-		t.Fatalf("phase %s, pods %+v", tr.Status.Phase, tr.Status.Pods)
+		t.Fatalf("phase %s, pods %+v; want Completed", tr.Status.Phase, tr.Status.Pods)
 	}
 	wantExactly(t, tr, cluster.GrantResults(t, cluster.Admin, tr), p.Name, "nobody")
 }

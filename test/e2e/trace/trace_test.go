@@ -75,7 +75,7 @@ func wantExactly(t *testing.T, tr *sondev1.Trace, token, pod, another string) {
 	t.Helper()
 	e := cluster.Entry(t, tr, pod)
 	if len(e.Files) != 1 || e.Files[0].Name != pod+"-"+tr.Status.JobID+".ndjson" || e.Engine != "tracepoints" || e.Reason != sondev1.ReasonStopped {
-		t.Fatalf("entry %+v", e)
+		t.Fatalf("entry %+v, want one file, engine tracepoints and reason Stopped", e)
 	}
 	body := cluster.ResultFile(t, tr, token, &e)
 	if int64(len(body)) != e.Files[0].Bytes || e.Bytes != e.Files[0].Bytes {
@@ -83,7 +83,7 @@ func wantExactly(t *testing.T, tr *sondev1.Trace, token, pod, another string) {
 	}
 	header, records, end := cluster.ReadTrace(t, body)
 	if header == nil || header.Pod != pod || header.PodUID != e.UID || header.Node != e.Node || len(header.Groups) != len(allGroups) {
-		t.Errorf("%s: header %+v", pod, header)
+		t.Errorf("%s: header %+v, want the Pod, its UID, its node and all groups", pod, header)
 	}
 	if end == nil || !end.Complete || end.Reason != sondev1.ReasonStopped {
 		t.Fatalf("%s: the file ends with %+v, want an account", pod, end)
@@ -93,7 +93,7 @@ func wantExactly(t *testing.T, tr *sondev1.Trace, token, pod, another string) {
 		lost[place] = int64(n) //nolint:gosec // small counts
 	}
 	if int64(len(records)) != e.Events || end.Written != uint64(e.Events) || !maps.Equal(lost, e.Lost) { //nolint:gosec // small counts
-		t.Errorf("%s: %d records; the file's account %+v, the status has %d and %v", pod, len(records), end, e.Events, e.Lost)
+		t.Errorf("%s: got %d records and the account %+v, want those of the status, %d and %v", pod, len(records), end, e.Events, e.Lost)
 	}
 	want := map[string]int{"exec": cluster.FilesUsed, "openat": cluster.FilesUsed, "write": cluster.FilesUsed, "pread64": cluster.FilesUsed, "close": cluster.FilesUsed, "unlinkat": cluster.FilesUsed}
 	got := usesOf(records, cluster.FilesOf(pod))
