@@ -21,8 +21,8 @@ import (
 const many = 10000
 
 func TestEveryPacketOnce(t *testing.T) {
-	for _, by := range each {
-		t.Run(by.name, func(t *testing.T) {
+	for _, cand := range each {
+		t.Run(cand.name, func(t *testing.T) {
 			n := newTestNet(t)
 			paths := map[string]*sender{
 				"out":  n.senderTo(t, n.target, n.peer, peerIP),
@@ -31,7 +31,7 @@ func TestEveryPacketOnce(t *testing.T) {
 				"lo":   n.senderTo(t, n.target, n.target, "127.0.0.1"),
 				"lo6":  n.senderTo(t, n.target, n.target, "::1"),
 			}
-			r := start(t, by.engine(), &Config{
+			r := start(t, cand.engine(), &Config{
 				NetNS: n.target, Description: "shop/web-1 on node-a", FilterText: "",
 				Section: pcapng.Section{Application: "sonde", OS: "Linux", Comments: []string{"who: alice", "what: shop/web"}},
 			})
@@ -69,7 +69,7 @@ func TestEveryPacketOnce(t *testing.T) {
 	}
 }
 
-// directions checks that eth0 tells what went out from what came in, which is known from the number.
+// directions checks the direction flags on eth0. A packet's number says which direction is right.
 func directions(t *testing.T, f *content) {
 	t.Helper()
 	wrong := 0
@@ -89,12 +89,12 @@ func directions(t *testing.T, f *content) {
 }
 
 func TestFilterAndNamedInterface(t *testing.T) {
-	for _, by := range each {
-		t.Run(by.name, func(t *testing.T) {
+	for _, cand := range each {
+		t.Run(cand.name, func(t *testing.T) {
 			n := newTestNet(t)
 			lo, out := n.senderTo(t, n.target, n.target, "127.0.0.1"), n.senderTo(t, n.target, n.peer, peerIP)
 			other := n.udp(t, n.target, "udp4", ":0")
-			r := start(t, by.engine(), &Config{NetNS: n.target, Interfaces: []string{"eth0"}, Filters: onlyDiscard, FilterText: "udp dst port 9"})
+			r := start(t, cand.engine(), &Config{NetNS: n.target, Interfaces: []string{"eth0"}, Filters: onlyDiscard, FilterText: "udp dst port 9"})
 			for range 50 {
 				if _, err := other.WriteToUDP([]byte("not wanted"), &net.UDPAddr{IP: out.to.IP, Port: discard + 1}); err != nil {
 					t.Fatal(err)
@@ -116,11 +116,11 @@ func TestFilterAndNamedInterface(t *testing.T) {
 }
 
 func TestSnapLenCutsAndCounts(t *testing.T) {
-	for _, by := range each {
-		t.Run(by.name, func(t *testing.T) {
+	for _, cand := range each {
+		t.Run(cand.name, func(t *testing.T) {
 			n := newTestNet(t)
 			s := n.blind(t, 1000)
-			r := start(t, by.engine(), &Config{NetNS: n.target, Filters: onlyDiscard, SnapLen: 60})
+			r := start(t, cand.engine(), &Config{NetNS: n.target, Filters: onlyDiscard, SnapLen: 60})
 			s.send(0, 100)
 			s.size = 0
 			s.send(100, 150)
@@ -140,12 +140,12 @@ func TestSnapLenCutsAndCounts(t *testing.T) {
 }
 
 func TestTwoCapturesSeeTheSame(t *testing.T) {
-	for _, by := range each {
-		t.Run(by.name, func(t *testing.T) {
+	for _, cand := range each {
+		t.Run(cand.name, func(t *testing.T) {
 			n := newTestNet(t)
 			s := n.senderTo(t, n.target, n.peer, peerIP)
-			a := start(t, by.engine(), &Config{NetNS: n.target, Filters: onlyDiscard})
-			b := start(t, by.engine(), &Config{NetNS: n.target})
+			a := start(t, cand.engine(), &Config{NetNS: n.target, Filters: onlyDiscard})
+			b := start(t, cand.engine(), &Config{NetNS: n.target})
 			s.send(0, many)
 			for _, r := range []*running{a, b} {
 				res := r.stop()
@@ -156,8 +156,8 @@ func TestTwoCapturesSeeTheSame(t *testing.T) {
 }
 
 func TestReasons(t *testing.T) {
-	for _, by := range each {
-		t.Run(by.name, func(t *testing.T) {
+	for _, cand := range each {
+		t.Run(cand.name, func(t *testing.T) {
 			n := newTestNet(t)
 			cases := map[string]struct {
 				end  func(context.CancelCauseFunc)
@@ -171,7 +171,7 @@ func TestReasons(t *testing.T) {
 				t.Run(name, func(t *testing.T) {
 					ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 					defer cancel()
-					r := startCtx(ctx, t, by.engine(), &Config{NetNS: n.target})
+					r := startCtx(ctx, t, cand.engine(), &Config{NetNS: n.target})
 					tc.end(r.cancel)
 					if res := r.wait(); res.Reason != tc.want || res.Err != nil || !res.Reason.Complete() {
 						t.Errorf("reason %s (%v), want %s", res.Reason, res.Err, tc.want)
@@ -183,8 +183,8 @@ func TestReasons(t *testing.T) {
 }
 
 func TestOpenRefuses(t *testing.T) {
-	for _, by := range each {
-		t.Run(by.name, func(t *testing.T) {
+	for _, cand := range each {
+		t.Run(cand.name, func(t *testing.T) {
 			n := newTestNet(t)
 			dir := t.TempDir()
 			if err := os.WriteFile(dir+"/taken.pcapng", []byte("a result"), 0o600); err != nil {
@@ -206,7 +206,7 @@ func TestOpenRefuses(t *testing.T) {
 			for name, tc := range cases {
 				t.Run(name, func(t *testing.T) {
 					tc.cfg.NetNS = n.target
-					_, err := by.engine().Open(&tc.cfg)
+					_, err := cand.engine().Open(&tc.cfg)
 					if err == nil || !strings.Contains(err.Error(), tc.want) {
 						t.Errorf("error %v, want %q", err, tc.want)
 					}
@@ -217,7 +217,7 @@ func TestOpenRefuses(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer file.Close()
-			if _, err := by.engine().Open(&Config{NetNS: file, Dir: dir, Base: "e"}); !errors.Is(err, unix.EINVAL) {
+			if _, err := cand.engine().Open(&Config{NetNS: file, Dir: dir, Base: "e"}); !errors.Is(err, unix.EINVAL) {
 				t.Errorf("a namespace that is none: %v", err)
 			}
 			if after := openFiles(t); after > before+1 {
@@ -237,11 +237,11 @@ func openFiles(t *testing.T) int {
 }
 
 func TestCloseWithoutRun(t *testing.T) {
-	for _, by := range each {
-		t.Run(by.name, func(t *testing.T) {
+	for _, cand := range each {
+		t.Run(cand.name, func(t *testing.T) {
 			n := newTestNet(t)
 			before := openFiles(t)
-			c, err := by.engine().Open(&Config{NetNS: n.target, Dir: t.TempDir(), Base: "x"})
+			c, err := cand.engine().Open(&Config{NetNS: n.target, Dir: t.TempDir(), Base: "x"})
 			if err != nil {
 				t.Fatal(err)
 			}

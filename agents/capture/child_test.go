@@ -9,27 +9,27 @@ import (
 	"testing"
 )
 
-// What makes the test's binary a capture in a process of its own, which a test kills.
+// These variables make the test binary a capture in a process of its own, which a test kills.
 const (
-	childDir  = "SONDE_CAPTURE_CHILD_DIR"
-	childBy   = "SONDE_CAPTURE_CHILD_BY"
-	childOn   = "SONDE_CAPTURE_CHILD_ON"
-	childUID  = "33333333-4444-4555-8666-777777777777"
-	childBase = "child"
+	childDir     = "SONDE_CAPTURE_CHILD_DIR"
+	childBackend = "SONDE_CAPTURE_CHILD_BACKEND"
+	childOn      = "SONDE_CAPTURE_CHILD_ON"
+	childUID     = "33333333-4444-4555-8666-777777777777"
+	childBase    = "child"
 )
 
-// TestMain is also that process: it captures in the namespace that it inherits as file 3, until it is killed.
+// TestMain is that process, too: it captures in the namespace that it inherits as file 3, until it is killed.
 func TestMain(m *testing.M) {
 	dir := os.Getenv(childDir)
 	if dir == "" {
 		os.Exit(m.Run())
 	}
-	by := all[slices.IndexFunc(all, func(w candidate) bool { return w.name == os.Getenv(childBy) })]
+	cand := all[slices.IndexFunc(all, func(w candidate) bool { return w.name == os.Getenv(childBackend) })]
 	cfg := &Config{NetNS: os.NewFile(3, "netns"), Owner: childUID, Filters: onlyDiscard, Dir: dir, Base: childBase}
 	if on := os.Getenv(childOn); on != "" {
 		cfg.Interfaces = []string{on}
 	}
-	c, err := by.engine().Open(cfg)
+	c, err := cand.engine().Open(cfg)
 	if err != nil {
 		_, _ = os.Stderr.WriteString(err.Error())
 		os.Exit(1)
@@ -45,10 +45,10 @@ type child struct {
 }
 
 // startChild returns when it is attached, to all interfaces if none is named.
-func startChild(t *testing.T, ns *os.File, by candidate, dir, on string) *child {
+func startChild(t *testing.T, ns *os.File, cand candidate, dir, on string) *child {
 	t.Helper()
 	c := &child{exec.Command(os.Args[0]), t}
-	c.Env = append(os.Environ(), childDir+"="+dir, childBy+"="+by.name, childOn+"="+on)
+	c.Env = append(os.Environ(), childDir+"="+dir, childBackend+"="+cand.name, childOn+"="+on)
 	c.ExtraFiles = []*os.File{ns}
 	c.Stderr = os.Stderr
 	out, err := c.StdoutPipe()
@@ -65,7 +65,7 @@ func startChild(t *testing.T, ns *os.File, by candidate, dir, on string) *child 
 	return c
 }
 
-// kill returns when the process is gone, and with it all that the kernel takes away itself.
+// kill returns when the process is gone, and the kernel has removed what belongs to it.
 func (c *child) kill() {
 	c.t.Helper()
 	if err := c.Process.Kill(); err != nil {

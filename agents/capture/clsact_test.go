@@ -40,7 +40,7 @@ func (n *testNet) index(t *testing.T, ns *os.File, name string) (index int) {
 	return index
 }
 
-// atClsact is what there is in the target's namespace, without the captures' own numbers.
+// atClsact lists the disciplines and filters in the target's namespace, without the captures' random texts.
 func (n *testNet) atClsact(t *testing.T) (all []string) {
 	t.Helper()
 	n.in(t, n.target, func(h *netlink.Handle) error {
@@ -86,7 +86,7 @@ func withoutNumber(name string) string {
 	return strings.Join(slices.Delete(parts, 2, 3), ":")
 }
 
-// wantClsact of a capture of all interfaces that has made the discipline.
+// wantClsact is what a capture of all interfaces attaches if it creates the discipline.
 func wantClsact(uid string) []string {
 	name := "sonde:" + uid + ":made"
 	return []string{"eth0 clsact", "eth0 in " + name, "eth0 out " + name, "lo clsact", "lo in " + name}
@@ -100,7 +100,7 @@ func (n *testNet) wantAtClsact(t *testing.T, when string, want ...string) {
 	}
 }
 
-// A killed capture has nobody to take its filters away: the next one does.
+// A killed capture leaves its filters: the next one removes them.
 func TestNextCaptureRemovesWhatAKilledOneLeft(t *testing.T) {
 	n := newTestNet(t)
 	c := startChild(t, n.target, clsact, t.TempDir(), "")
@@ -115,7 +115,7 @@ func TestNextCaptureRemovesWhatAKilledOneLeft(t *testing.T) {
 	n.wantAtClsact(t, "the next capture has ended")
 }
 
-// What is on other interfaces than its own goes, too.
+// A capture also removes what is left on other interfaces than its own.
 func TestCaptureOfOneInterfaceRemovesWhatIsOnOthers(t *testing.T) {
 	n := newTestNet(t)
 	startChild(t, n.target, clsact, t.TempDir(), "eth0").kill()
@@ -150,7 +150,7 @@ func without(all []string, suffix string) []string {
 	return slices.DeleteFunc(slices.Clone(all), func(s string) bool { return strings.HasSuffix(s, " "+suffix) })
 }
 
-// Sweeping needs nothing of what it sweeps, and a namespace that was never captured stays as it is.
+// A sweep of a namespace that was never captured changes nothing.
 func TestSweepOfNothing(t *testing.T) {
 	n := newTestNet(t)
 	n.sweep(t, 0)
@@ -165,20 +165,20 @@ func TestSweepOfNothing(t *testing.T) {
 	}
 }
 
-// At tcx the kernel takes away what a killed capture had attached.
+// At tcx the kernel detaches the programs of a killed capture.
 func TestKilledAtTCXLeavesNothing(t *testing.T) {
-	for _, by := range each {
-		if by.name == tc.Clsact {
-			continue // which does
+	for _, cand := range each {
+		if cand.name == tc.Clsact {
+			continue // leaves its filters
 		}
-		t.Run(by.name, func(t *testing.T) {
+		t.Run(cand.name, func(t *testing.T) {
 			n := newTestNet(t)
-			c := startChild(t, n.target, by, t.TempDir(), "")
-			if by.name == tc.TCX && n.atTCX(t, "eth0") != 2 {
+			c := startChild(t, n.target, cand, t.TempDir(), "")
+			if cand.name == tc.TCX && n.atTCX(t, "eth0") != 2 {
 				t.Errorf("%d programs are attached, want 2", n.atTCX(t, "eth0"))
 			}
 			c.kill()
-			if by.name == tc.TCX {
+			if cand.name == tc.TCX {
 				await(t, "the kernel", func() bool { return n.atTCX(t, "eth0") == 0 && n.atTCX(t, "lo") == 0 })
 			}
 			n.wantAtClsact(t, "killed")
@@ -206,7 +206,7 @@ func (n *testNet) atTCX(t *testing.T, name string) (count int) {
 	return count
 }
 
-// foreign filters, which drop what comes in for the port that tests send to.
+// foreign adds a filter of another program to eth0.
 func (n *testNet) foreign(t *testing.T, name string, filter netlink.Filter) {
 	t.Helper()
 	n.in(t, n.target, func(h *netlink.Handle) error {
@@ -227,10 +227,10 @@ func (n *testNet) foreign(t *testing.T, name string, filter netlink.Filter) {
 	})
 }
 
-// dropper ends the way of all packets of IP version 4.
+// dropper is a program that drops all IPv4 packets.
 func dropper(t *testing.T) *ebpf.Program {
 	t.Helper()
-	const ipv4 = 0x0008 // as it lies in the packet
+	const ipv4 = 0x0008 // in network byte order
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, Name: "foreign", License: "GPL", Instructions: asm.Instructions{
 		asm.LoadMem(asm.R2, asm.R1, 16, asm.Word), // __sk_buff.protocol
 		asm.Mov.Imm(asm.R0, -1),                   // TC_ACT_UNSPEC
@@ -249,13 +249,13 @@ func drops(p *ebpf.Program, priority uint16, handle uint32) *netlink.BpfFilter {
 	return &netlink.BpfFilter{FilterAttrs: netlink.FilterAttrs{Priority: priority, Handle: handle}, Fd: p.FD(), Name: "foreign", DirectAction: true}
 }
 
-// noProgram is a filter that is no BPF program: what it matches, which is all, ends its way among the filters.
+// noProgram is a filter that is no BPF program. It matches all packets, and no later filter runs for them.
 func noProgram(priority uint16) *netlink.U32 {
 	return &netlink.U32{FilterAttrs: netlink.FilterAttrs{Priority: priority}, ClassId: 1}
 }
 
-// Whoever else is there finds his own as it was, whether he came before or behind a capture, and whether that ended or was
-// killed.
+// Filters of other programs stay as they are, whether they were added before or after a capture, and whether the capture
+// ended or was killed.
 func TestForeignFiltersStay(t *testing.T) {
 	p := dropper(t)
 	foreigns := map[string]struct {
@@ -278,9 +278,9 @@ func TestForeignFiltersStay(t *testing.T) {
 			n.wantAtClsact(t, "killed and swept", tc.want...)
 		})
 		if name == "a discipline" {
-			continue // of which nobody can know who would have made it
+			continue // nothing shows who created it
 		}
-		t.Run(name+", behind", func(t *testing.T) {
+		t.Run(name+", after", func(t *testing.T) {
 			n := newTestNet(t)
 			c := startChild(t, n.target, clsact, t.TempDir(), "")
 			n.foreign(t, "clsact", tc.made())
@@ -292,23 +292,23 @@ func TestForeignFiltersStay(t *testing.T) {
 	}
 }
 
-// A capture sees what another program drops, and that one sees what is captured.
+// A capture receives packets that another program drops, and that program receives packets that are captured.
 func TestCaptureIsBeforeOtherFilters(t *testing.T) {
 	p := dropper(t)
-	for _, by := range each {
+	for _, cand := range each {
 		for name, foreign := range map[string]netlink.FilterAttrs{
 			"of the first priority": {Priority: 1, Handle: 1}, "of some priority": {Priority: 9, Handle: 1}, "placed by the kernel": {},
 		} {
-			t.Run(by.name+", "+name, func(t *testing.T) {
+			t.Run(cand.name+", "+name, func(t *testing.T) {
 				n := newTestNet(t)
 				n.foreign(t, "clsact", drops(p, foreign.Priority, foreign.Handle))
-				n.dropped(t, start(t, by.engine(), &Config{NetNS: n.target, Filters: onlyDiscard}))
+				n.dropped(t, start(t, cand.engine(), &Config{NetNS: n.target, Filters: onlyDiscard}))
 			})
 		}
 	}
 }
 
-// dropped sends what does not arrive, and is in the file nevertheless.
+// dropped sends packets that do not arrive, and checks that they are in the file.
 func (n *testNet) dropped(t *testing.T, r *running) {
 	t.Helper()
 	sink := n.udp(t, n.target, "udp4", net.JoinHostPort(targetIP, "9"))
@@ -323,20 +323,20 @@ func (n *testNet) dropped(t *testing.T, r *running) {
 	}
 }
 
-// A filter that is no program ends a packet's way among filters, too, but not the packet's.
+// A filter that is no program, and stops later filters, does not stop a capture.
 func TestCaptureIsBeforeFiltersThatAreNoPrograms(t *testing.T) {
-	for _, by := range each {
-		t.Run(by.name, func(t *testing.T) {
+	for _, cand := range each {
+		t.Run(cand.name, func(t *testing.T) {
 			n := newTestNet(t)
 			n.foreign(t, "clsact", noProgram(2))
-			r := start(t, by.engine(), &Config{NetNS: n.target, Filters: onlyDiscard})
+			r := start(t, cand.engine(), &Config{NetNS: n.target, Filters: onlyDiscard})
 			n.senderTo(t, n.peer, n.target, targetIP).send(0, 100)
 			exactly(t, readFile(t, r.stop().Path).numbers(t, "eth0"), 0, 100)
 		})
 	}
 }
 
-// A program that comes later takes its own number among those of its priority, not that of the capture.
+// A program that is added later gets its own handle at its priority and does not replace the capture's filter.
 func TestLaterProgramReplacesNothing(t *testing.T) {
 	n, p := newTestNet(t), dropper(t)
 	n.foreign(t, "clsact", drops(p, 1, 1))
@@ -348,7 +348,7 @@ func TestLaterProgramReplacesNothing(t *testing.T) {
 	n.wantAtClsact(t, "ended", "eth0 clsact", "eth0 in foreign")
 }
 
-// Where a capture could not be first, it would have the packets that others leave, so another engine takes them.
+// If other filters would run before a capture, it might miss packets, so another backend captures them.
 func TestNoPlaceAtClsact(t *testing.T) {
 	for name, foreign := range map[string]struct {
 		discipline string

@@ -72,11 +72,11 @@ func captures(name string) func(record.Account) bool {
 }
 
 func TestLateInterfaceIsCaptured(t *testing.T) {
-	for _, by := range each {
-		t.Run(by.name, func(t *testing.T) {
+	for _, cand := range each {
+		t.Run(cand.name, func(t *testing.T) {
 			n := newTestNet(t)
-			all := start(t, by.engine(), &Config{NetNS: n.target})
-			named := start(t, by.engine(), &Config{NetNS: n.target, Interfaces: []string{"net1"}})
+			all := start(t, cand.engine(), &Config{NetNS: n.target})
+			named := start(t, cand.engine(), &Config{NetNS: n.target, Interfaces: []string{"net1"}})
 			if a := named.Account(); len(a.Interfaces) != 1 || !strings.Contains(a.Interfaces[0].Note, "as soon as it appears") {
 				t.Errorf("account of a capture that waits: %+v", a.Interfaces)
 			}
@@ -101,10 +101,10 @@ func TestLateInterfaceIsCaptured(t *testing.T) {
 }
 
 func TestLateInterfaceThatCannotBeCapturedEndsNothing(t *testing.T) {
-	for _, by := range each {
-		t.Run(by.name, func(t *testing.T) {
+	for _, cand := range each {
+		t.Run(cand.name, func(t *testing.T) {
 			n := newTestNet(t)
-			c, err := by.engine().Open(&Config{NetNS: n.target, Dir: t.TempDir(), Base: "web"})
+			c, err := cand.engine().Open(&Config{NetNS: n.target, Dir: t.TempDir(), Base: "web"})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -136,11 +136,11 @@ func (refusingOpen) Open(*links.Link, bool) (backend.Source, error) {
 }
 
 func TestDeletedInterfaceLeavesTheRest(t *testing.T) {
-	for _, by := range each {
-		t.Run(by.name, func(t *testing.T) {
+	for _, cand := range each {
+		t.Run(cand.name, func(t *testing.T) {
 			n := newTestNet(t)
 			n.addVeth(t)
-			r := start(t, by.engine(), &Config{NetNS: n.target})
+			r := start(t, cand.engine(), &Config{NetNS: n.target})
 			s := n.senderTo(t, n.target, n.peer, "10.78.0.2")
 			s.send(0, 1000)
 			n.remove(t, "net1")
@@ -176,10 +176,10 @@ func TestDeletedInterfaceLeavesTheRest(t *testing.T) {
 }
 
 func TestInterfaceThatGoesDownAndUp(t *testing.T) {
-	for _, by := range each {
-		t.Run(by.name, func(t *testing.T) {
+	for _, cand := range each {
+		t.Run(cand.name, func(t *testing.T) {
 			n := newTestNet(t)
-			r := start(t, by.engine(), &Config{NetNS: n.target, Interfaces: []string{"eth0"}, Filters: onlyDiscard})
+			r := start(t, cand.engine(), &Config{NetNS: n.target, Interfaces: []string{"eth0"}, Filters: onlyDiscard})
 			s := n.senderTo(t, n.target, n.peer, peerIP)
 			s.send(0, 100)
 			n.setUp(t, "eth0", false)
@@ -196,7 +196,7 @@ func TestInterfaceThatGoesDownAndUp(t *testing.T) {
 	}
 }
 
-// carrier waits until the kernel calls a link up, which it does some time after it was set up.
+// carrier waits until the kernel reports a link as up, some time after it was set up.
 func (n *testNet) carrier(t *testing.T, name string) {
 	t.Helper()
 	await(t, name+" to be up", func() (up bool) {
@@ -210,11 +210,11 @@ func (n *testNet) carrier(t *testing.T, name string) {
 }
 
 func TestInterfaceThatIsDownAtFirst(t *testing.T) {
-	for _, by := range each {
-		t.Run(by.name, func(t *testing.T) {
+	for _, cand := range each {
+		t.Run(cand.name, func(t *testing.T) {
 			n := newTestNet(t)
 			n.setUp(t, "lo", false)
-			r := start(t, by.engine(), &Config{NetNS: n.target, Interfaces: []string{"lo"}})
+			r := start(t, cand.engine(), &Config{NetNS: n.target, Interfaces: []string{"lo"}})
 			n.setUp(t, "lo", true)
 			n.senderTo(t, n.target, n.target, "127.0.0.1").send(0, 100)
 			exactly(t, readFile(t, r.stop().Path).numbers(t, "lo"), 0, 100)
@@ -244,12 +244,12 @@ func (n *testNet) addTun(t *testing.T, name, addr string) {
 }
 
 func TestTunIsCapturedAsRawIP(t *testing.T) {
-	for _, by := range each {
-		t.Run(by.name, func(t *testing.T) {
+	for _, cand := range each {
+		t.Run(cand.name, func(t *testing.T) {
 			n := newTestNet(t)
 			n.addTun(t, "tun0", "10.79.0.1/24")
-			r := start(t, by.engine(), &Config{NetNS: n.target, Interfaces: []string{"tun0"}})
-			filtered := start(t, by.engine(), &Config{NetNS: n.target, Filters: onlyDiscard})
+			r := start(t, cand.engine(), &Config{NetNS: n.target, Interfaces: []string{"tun0"}})
+			filtered := start(t, cand.engine(), &Config{NetNS: n.target, Filters: onlyDiscard})
 			s := n.udp(t, n.target, "udp4", ":0")
 			for range 10 {
 				if _, err := s.WriteToUDP([]byte("hello"), &net.UDPAddr{IP: net.IPv4(10, 79, 0, 2), Port: discard}); err != nil {
@@ -344,8 +344,8 @@ func (h ringBytes) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// TestLateInterfacesTakeBoundedMemory: the memory of rings is the node's and in no container's limit, and a target that
-// may administer its network makes as many interfaces as it likes.
+// TestLateInterfacesTakeBoundedMemory: rings use the node's memory, which no container limit counts, and a target with
+// NET_ADMIN can create any number of interfaces.
 func TestLateInterfacesTakeBoundedMemory(t *testing.T) {
 	const ring, late = 4 << 20, 24
 	n := newTestNet(t)
@@ -365,11 +365,11 @@ func TestLateInterfacesTakeBoundedMemory(t *testing.T) {
 }
 
 func TestTooManyInterfacesAreSkipped(t *testing.T) {
-	for _, by := range each {
-		t.Run(by.name, func(t *testing.T) {
+	for _, cand := range each {
+		t.Run(cand.name, func(t *testing.T) {
 			const most = 8
 			n := newTestNet(t)
-			c, err := by.engine().Open(&Config{NetNS: n.target, Dir: t.TempDir(), Base: "web"})
+			c, err := cand.engine().Open(&Config{NetNS: n.target, Dir: t.TempDir(), Base: "web"})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -31,9 +31,9 @@ func (g *gate) Writev(runs [][]byte) (uint64, error) {
 }
 
 // slowEngine writes through a gate.
-func slowEngine(by candidate, g *gate) Engine {
+func slowEngine(cand candidate, g *gate) Engine {
 	g.open = make(chan struct{})
-	return &engine{candidates: []candidate{by}, create: func(path string, mode os.FileMode) (record.Output, error) {
+	return &engine{candidates: []candidate{cand}, create: func(path string, mode os.FileMode) (record.Output, error) {
 		var err error
 		g.Output, err = record.CreateFile(path, mode)
 		return g, err
@@ -41,16 +41,16 @@ func slowEngine(by candidate, g *gate) Engine {
 }
 
 func TestOverloadIsCountedExactly(t *testing.T) {
-	for _, by := range each {
-		t.Run(by.name, func(t *testing.T) {
+	for _, cand := range each {
+		t.Run(cand.name, func(t *testing.T) {
 			n := newTestNet(t)
 			s := n.blind(t, 1000)
 			var g gate
-			r := start(t, slowEngine(by, &g), &Config{NetNS: n.target, Interfaces: []string{"eth0"}, Filters: onlyDiscard, RingBytes: 256 << 10})
+			r := start(t, slowEngine(cand, &g), &Config{NetNS: n.target, Interfaces: []string{"eth0"}, Filters: onlyDiscard, RingBytes: 256 << 10})
 			s.send(0, 50)
 			g.closed.Store(true)
 			sent := uint32(50)
-			for !g.blocked.Load() { // until the writer hangs
+			for !g.blocked.Load() { // until the writer blocks
 				s.send(sent, sent+50)
 				sent += 50
 			}
@@ -95,8 +95,8 @@ func tail(seen map[uint32]int, from uint32) map[uint32]int {
 }
 
 func TestLimitsUnderFlood(t *testing.T) {
-	for _, by := range each {
-		t.Run(by.name, func(t *testing.T) {
+	for _, cand := range each {
+		t.Run(cand.name, func(t *testing.T) {
 			n := newTestNet(t)
 			cases := map[string]struct {
 				cfg  Config
@@ -116,7 +116,7 @@ func TestLimitsUnderFlood(t *testing.T) {
 				t.Run(name, func(t *testing.T) {
 					cfg := tc.cfg
 					cfg.NetNS, cfg.Interfaces, cfg.Filters = n.target, []string{"eth0"}, onlyDiscard
-					r := start(t, by.engine(), &cfg)
+					r := start(t, cand.engine(), &cfg)
 					s := n.blind(t, tc.size)
 					var res Result
 					for sent, done := uint32(0), false; !done; sent += 100 {
@@ -163,10 +163,10 @@ func smallDisk(t *testing.T) string {
 }
 
 func TestFullDiskLeavesAWholeFile(t *testing.T) {
-	for _, by := range each {
-		t.Run(by.name, func(t *testing.T) {
+	for _, cand := range each {
+		t.Run(cand.name, func(t *testing.T) {
 			n := newTestNet(t)
-			r := start(t, by.engine(), &Config{NetNS: n.target, Interfaces: []string{"eth0"}, Filters: onlyDiscard, Dir: smallDisk(t)})
+			r := start(t, cand.engine(), &Config{NetNS: n.target, Interfaces: []string{"eth0"}, Filters: onlyDiscard, Dir: smallDisk(t)})
 			s := n.blind(t, 1000)
 			s.send(0, 3000)
 			res := r.wait()
@@ -180,7 +180,7 @@ func TestFullDiskLeavesAWholeFile(t *testing.T) {
 			f := readFile(t, res.Path)
 			exactly(t, f.numbers(t, "eth0"), 0, uint32(a.Written))
 			if f.stats[0] == nil || *f.stats[0].IfDrop != a.DroppedWriter {
-				t.Errorf("the file does not tell of its losses: %+v", f.stats[0])
+				t.Errorf("the file does not report its losses: %+v", f.stats[0])
 			}
 			wireshark.Run(t, "capinfos", res.Path)
 		})
@@ -212,11 +212,11 @@ func (b *brokenOutput) Writev(runs [][]byte) (uint64, error) {
 }
 
 func TestWriteErrorsAnywhere(t *testing.T) {
-	for _, by := range each {
-		t.Run(by.name, func(t *testing.T) {
+	for _, cand := range each {
+		t.Run(cand.name, func(t *testing.T) {
 			n := newTestNet(t)
 			for _, left := range []uint64{700, 1000, 2000, 5003, 20001} {
-				e := &engine{candidates: []candidate{by}, create: func(path string, mode os.FileMode) (record.Output, error) {
+				e := &engine{candidates: []candidate{cand}, create: func(path string, mode os.FileMode) (record.Output, error) {
 					out, err := record.CreateFile(path, mode)
 					return &brokenOutput{Output: out, left: left, err: unix.EIO}, err
 				}}
@@ -241,10 +241,10 @@ func TestWriteErrorsAnywhere(t *testing.T) {
 }
 
 func TestFirstWriteFails(t *testing.T) {
-	for _, by := range each {
-		t.Run(by.name, func(t *testing.T) {
+	for _, cand := range each {
+		t.Run(cand.name, func(t *testing.T) {
 			n := newTestNet(t)
-			e := &engine{candidates: []candidate{by}, create: func(path string, mode os.FileMode) (record.Output, error) {
+			e := &engine{candidates: []candidate{cand}, create: func(path string, mode os.FileMode) (record.Output, error) {
 				out, err := record.CreateFile(path, mode)
 				return &brokenOutput{Output: out, err: unix.ENOSPC}, err
 			}}

@@ -10,20 +10,20 @@ import (
 // soon is the time within which a packet is in its file, by docs/packetcapture.md.
 const soon = 300 * time.Millisecond
 
-// Each packet gets into the file without another one behind it. Of their times the median counts, in the best of a few
-// rounds: a machine under other load may take longer.
+// Each packet gets into the file without another one after it. The median time counts, in the best of a few rounds: a busy
+// machine may take longer.
 func TestPacketOnAQuietInterfaceIsSoonInItsFile(t *testing.T) {
 	const rounds, packets = 3, 9
-	for _, by := range each {
-		t.Run(by.name, func(t *testing.T) {
+	for _, cand := range each {
+		t.Run(cand.name, func(t *testing.T) {
 			n := newTestNet(t)
 			s := n.senderTo(t, n.target, n.peer, peerIP)
-			r := start(t, by.engine(), &Config{NetNS: n.target, Interfaces: []string{"eth0"}, Filters: onlyDiscard})
+			r := start(t, cand.engine(), &Config{NetNS: n.target, Interfaces: []string{"eth0"}, Filters: onlyDiscard})
 			sent, median := uint32(0), time.Duration(0)
 			for range rounds {
 				var took []time.Duration
 				for range packets {
-					time.Sleep(rand.N(soon / 2)) // so that they come at any moment between two looks of the engine
+					time.Sleep(rand.N(soon / 2)) // so that they arrive at any moment between two polls
 					began := time.Now()
 					s.send(sent, sent+1)
 					await(t, "the packet in the file", func() bool { return readFile(t, r.path).numbers(t, "eth0")[sent] == 1 })

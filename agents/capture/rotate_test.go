@@ -18,13 +18,13 @@ import (
 	"github.com/sonde-operator/sonde/test/wireshark"
 )
 
-// bound watches a folder and reports when its capture files take more than they may.
+// bound watches a folder and reports when its capture files are larger than the limits.
 type bound struct {
 	most, each int64
 	files      int
 	stop       chan struct{}
 	done       sync.WaitGroup
-	looks      int
+	checks     int
 }
 
 func watchBound(t *testing.T, dir string, most, each int64, files int) *bound {
@@ -32,21 +32,21 @@ func watchBound(t *testing.T, dir string, most, each int64, files int) *bound {
 	b := &bound{most: most, each: each, files: files, stop: make(chan struct{})}
 	b.done.Go(func() {
 		for {
-			b.look(t, dir)
+			b.check(t, dir)
 			select {
 			case <-b.stop:
 				return
-			case <-time.After(time.Millisecond): // leaves the processor to what is watched
+			case <-time.After(time.Millisecond): // leaves the processor to the capture
 			}
 		}
 	})
 	return b
 }
 
-// look reads the sizes newest first: where the oldest is still there at the end, all that was seen was there together.
-func (b *bound) look(t *testing.T, dir string) {
+// check reads the sizes newest first: if the oldest file still exists at the end, all of them existed at the same time.
+func (b *bound) check(t *testing.T, dir string) {
 	t.Helper()
-	b.looks++
+	b.checks++
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		t.Error(err)
@@ -81,10 +81,10 @@ func (b *bound) end(t *testing.T) {
 	t.Helper()
 	close(b.stop)
 	b.done.Wait()
-	t.Logf("looked %d times at the size", b.looks)
+	t.Logf("checked the sizes %d times", b.checks)
 }
 
-// ringFiles returns what the account names, oldest first, which must be what is there.
+// ringFiles returns the files that the account names, oldest first. They must be those in the folder.
 func ringFiles(t *testing.T, res *Result) []string {
 	t.Helper()
 	dir := filepath.Dir(res.Path)
@@ -112,7 +112,7 @@ func ringFiles(t *testing.T, res *Result) []string {
 	return named
 }
 
-// checkRing checks that the files are whole, each with the statistics of its own time, and that the account is theirs.
+// checkRing checks that the files are complete, each with the statistics of its own time, and agree with the account.
 // It returns the numbers on each interface in the order of the files.
 func checkRing(t *testing.T, res *Result) map[string][]uint32 {
 	t.Helper()
@@ -155,7 +155,7 @@ func checkRing(t *testing.T, res *Result) map[string][]uint32 {
 	return numbers
 }
 
-// isSuffix checks that the numbers are the last ones up to end, without a gap, each once and in their order.
+// isSuffix checks that the numbers are the last ones before end, without a gap, each once and in order.
 func isSuffix(t *testing.T, numbers []uint32, end uint32) {
 	t.Helper()
 	for i, n := range numbers {
@@ -166,8 +166,8 @@ func isSuffix(t *testing.T, numbers []uint32, end uint32) {
 }
 
 func TestRingHoldsExactlyTheNewest(t *testing.T) {
-	for _, by := range each {
-		t.Run(by.name, func(t *testing.T) {
+	for _, cand := range each {
+		t.Run(cand.name, func(t *testing.T) {
 			n := newTestNet(t)
 			cases := map[string]struct {
 				rotate record.Rotate
@@ -190,7 +190,7 @@ func TestRingHoldsExactlyTheNewest(t *testing.T) {
 						NetNS: n.target, Interfaces: []string{"eth0"}, Filters: onlyDiscard, Dir: dir, Rotate: &tc.rotate, MaxBytes: most,
 						FilesChanged: func() { changed++ },
 					}
-					r := start(t, by.engine(), cfg)
+					r := start(t, cand.engine(), cfg)
 					b := watchBound(t, dir, most, tc.rotate.MaxBytes, tc.rotate.Files)
 					// All of them fit the ring in memory: nothing is lost, however busy this machine is.
 					n.blind(t, tc.size).send(0, tc.sent)
@@ -215,7 +215,7 @@ func TestRingHoldsExactlyTheNewest(t *testing.T) {
 						}
 					}
 					if a.Overwritten > 0 && (len(a.Files) != tc.rotate.Files || changed < tc.rotate.Files) {
-						t.Errorf("%d files, told of %d changes", len(a.Files), changed)
+						t.Errorf("%d files, %d calls of FilesChanged", len(a.Files), changed)
 					}
 					if first := a.FirstPacket; a.Written > 0 && (first.IsZero() || first.After(a.LastPacket)) {
 						t.Errorf("packets from %v to %v", first, a.LastPacket)
@@ -236,13 +236,13 @@ func TestRingHoldsExactlyTheNewest(t *testing.T) {
 	}
 }
 
-// maxPackets counts what was written, not what is left: exactly so many, and of them the newest.
+// maxPackets counts all written packets, including overwritten ones: exactly so many, and the newest of them are left.
 func TestRingWithPacketLimit(t *testing.T) {
-	for _, by := range each {
-		t.Run(by.name, func(t *testing.T) {
+	for _, cand := range each {
+		t.Run(cand.name, func(t *testing.T) {
 			n := newTestNet(t)
 			const most = 12345
-			r := start(t, by.engine(), &Config{
+			r := start(t, cand.engine(), &Config{
 				NetNS: n.target, Filters: onlyDiscard, Interfaces: []string{"eth0"}, MaxPackets: most,
 				Rotate: &record.Rotate{MaxBytes: record.MinRotateBytes, Files: 2}, MaxBytes: 2 * record.MinRotateBytes,
 			})
@@ -256,15 +256,15 @@ func TestRingWithPacketLimit(t *testing.T) {
 	}
 }
 
-// Several interfaces share the ring, one that comes late and one that leaves are in every later file.
+// Several interfaces share the ring. One that appears late is in every later file.
 func TestRingOfSeveralInterfaces(t *testing.T) {
-	for _, by := range each {
-		t.Run(by.name, func(t *testing.T) {
+	for _, cand := range each {
+		t.Run(cand.name, func(t *testing.T) {
 			n := newTestNet(t)
 			lo, out := n.senderTo(t, n.target, n.target, "127.0.0.1"), n.senderTo(t, n.target, n.peer, peerIP)
 			lo.size, out.size = 200, 200
 			// Interfaces take turns by blocks of their rings: the files hold some of each.
-			r := start(t, by.engine(), &Config{
+			r := start(t, cand.engine(), &Config{
 				NetNS: n.target, Filters: onlyDiscard, Rotate: &record.Rotate{MaxBytes: 1 << 20, Files: 4}, MaxBytes: 4 << 20,
 			})
 			for i := uint32(0); i < many; i += 100 {
@@ -297,12 +297,12 @@ func TestRingOfSeveralInterfaces(t *testing.T) {
 
 // A packet larger than a file of the ring is cut, not lost.
 func TestRingCutsWhatNoFileCouldHold(t *testing.T) {
-	for _, by := range each {
-		t.Run(by.name, func(t *testing.T) {
+	for _, cand := range each {
+		t.Run(cand.name, func(t *testing.T) {
 			n := newTestNet(t)
 			lo := n.senderTo(t, n.target, n.target, "127.0.0.1")
 			lo.size = 60000
-			r := start(t, by.engine(), &Config{
+			r := start(t, cand.engine(), &Config{
 				NetNS: n.target, Filters: onlyDiscard, Interfaces: []string{"lo"},
 				Rotate: &record.Rotate{MaxBytes: record.MinRotateBytes, Files: 2}, MaxBytes: 2 * record.MinRotateBytes,
 			})
@@ -319,18 +319,18 @@ func TestRingCutsWhatNoFileCouldHold(t *testing.T) {
 }
 
 func TestRingNeedsRoomForItsDescription(t *testing.T) {
-	for _, by := range each {
-		t.Run(by.name, func(t *testing.T) {
+	for _, cand := range each {
+		t.Run(cand.name, func(t *testing.T) {
 			n := newTestNet(t)
 			cfg := &Config{
 				NetNS: n.target, Dir: t.TempDir(), Base: "web", Rotate: &record.Rotate{MaxBytes: record.MinRotateBytes, Files: 2},
 				Section: pcapng.Section{Comments: []string{strings.Repeat("x", 40000)}},
 			}
-			if _, err := by.engine().Open(cfg); err == nil || !strings.Contains(err.Error(), "raise the size of its files") {
+			if _, err := cand.engine().Open(cfg); err == nil || !strings.Contains(err.Error(), "raise the size of its files") {
 				t.Errorf("error %v", err)
 			}
 			cfg.Section.Comments, cfg.FilterText = nil, strings.Repeat("x", 40000)
-			r := start(t, by.engine(), cfg)
+			r := start(t, cand.engine(), cfg)
 			r.cancel(nil)
 			res := <-r.result
 			for _, i := range res.Account.Interfaces {

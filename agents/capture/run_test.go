@@ -23,7 +23,7 @@ import (
 // discard is the port to which numbered packets go.
 const discard = 9
 
-// onlyDiscard is what libpcap makes of "udp dst port 9", shortened: IPv4 without options or IPv6, no fragments.
+// onlyDiscard is libpcap's program for "udp dst port 9", shortened: IPv4 without options or IPv6, no fragments.
 var onlyDiscard = map[pcapng.LinkType]bpfprog.Program{pcapng.LinkTypeEthernet: {
 	{Code: 0x28, K: 12},
 	{Code: 0x15, K: unix.ETH_P_IPV6, Jf: 4},
@@ -40,7 +40,7 @@ var onlyDiscard = map[pcapng.LinkType]bpfprog.Program{pcapng.LinkTypeEthernet: {
 	{Code: 0x06},
 }}
 
-// running is a capture under way.
+// running is a capture that runs.
 type running struct {
 	Capture
 	t      *testing.T
@@ -101,7 +101,7 @@ func await(t *testing.T, what string, ok func() bool) {
 	deadline := time.Now().Add(20 * time.Second)
 	for !ok() {
 		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain for %s", what)
+			t.Fatalf("timed out waiting for %s", what)
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
@@ -146,7 +146,7 @@ type content struct {
 	ifaces  []*pcapng.Interface
 	packets map[int][]pcapng.Packet
 	stats   map[int]*pcapng.Statistics
-	err     error // nil for a file that is whole
+	err     error // nil for a complete file
 }
 
 func readFile(t *testing.T, path string) *content {
@@ -215,7 +215,7 @@ func numberOf(b []byte) (uint32, bool) {
 	return binary.BigEndian.Uint32(b[udp+8:]), true
 }
 
-// exactly checks that each of the numbers was seen once, and none else.
+// exactly checks that each of the numbers occurs once, and no other does.
 func exactly(t *testing.T, seen map[uint32]int, from, to uint32) {
 	t.Helper()
 	bad := 0
@@ -229,7 +229,7 @@ func exactly(t *testing.T, seen map[uint32]int, from, to uint32) {
 	}
 }
 
-// sender sends numbered packets. With a receiver it keeps the number on the way small, so that no queue of the kernel
+// sender sends numbered packets. With a receiver it keeps the number in flight small, so that no queue of the kernel
 // overflows before the capture.
 type sender struct {
 	t    *testing.T
@@ -241,14 +241,14 @@ type sender struct {
 
 func (s *sender) send(from, to uint32) {
 	s.t.Helper()
-	const onTheWay = 128
+	const inFlight = 128
 	b := make([]byte, max(s.size, 4))
 	for n := from; n < to; n++ {
 		binary.BigEndian.PutUint32(b, n)
 		if _, err := s.conn.WriteToUDP(b, s.to); err != nil {
 			s.t.Fatal(err)
 		}
-		if s.recv != nil && (n%onTheWay == onTheWay-1 || n == to-1) {
+		if s.recv != nil && (n%inFlight == inFlight-1 || n == to-1) {
 			s.receive(n)
 		}
 	}
@@ -279,7 +279,7 @@ func (n *testNet) senderTo(t *testing.T, from, to *os.File, ip string) *sender {
 	return &sender{t: t, conn: n.udp(t, from, "udp", ":0"), to: &net.UDPAddr{IP: net.ParseIP(ip), Port: discard}, recv: recv}
 }
 
-// blind sends to the peer without anybody to receive.
+// blind returns a sender to the peer without a receiver.
 func (n *testNet) blind(t *testing.T, size int) *sender {
 	t.Helper()
 	return &sender{t: t, conn: n.udp(t, n.target, "udp4", ":0"), to: &net.UDPAddr{IP: net.ParseIP(peerIP), Port: discard}, size: size}

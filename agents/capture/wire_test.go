@@ -51,15 +51,15 @@ func (n *testNet) sendFrames(t *testing.T, frames ...[]byte) {
 }
 
 func TestVLANTagsAreBackInPlace(t *testing.T) {
-	for _, by := range each {
-		t.Run(by.name, func(t *testing.T) { vlanTags(t, by) })
+	for _, cand := range each {
+		t.Run(cand.name, func(t *testing.T) { vlanTags(t, cand) })
 	}
 }
 
 func TestVLANTagsInWireshark(t *testing.T) {
-	for _, by := range each {
-		t.Run(by.name, func(t *testing.T) {
-			if out := wireshark.Run(t, "tshark", "-n", "-r", vlanTags(t, by), "-Y", "vlan.id == 0x123"); out == "" {
+	for _, cand := range each {
+		t.Run(cand.name, func(t *testing.T) {
+			if out := wireshark.Run(t, "tshark", "-n", "-r", vlanTags(t, cand), "-Y", "vlan.id == 0x123"); out == "" {
 				t.Error("tshark does not see the VLAN")
 			}
 		})
@@ -67,7 +67,7 @@ func TestVLANTagsInWireshark(t *testing.T) {
 }
 
 // vlanTags returns the file.
-func vlanTags(t *testing.T, by candidate) string {
+func vlanTags(t *testing.T, cand candidate) string {
 	t.Helper()
 	n := newTestNet(t)
 	frame := func(to net.HardwareAddr, size int, tags ...uint16) []byte {
@@ -96,8 +96,8 @@ func vlanTags(t *testing.T, by candidate) string {
 		{frame(group, 900, 0x88a8, 0x0005), pcapng.Inbound | pcapng.Multicast},
 		{frame(stranger, 1500, 0x88a8, 0x0005, 0x8100, 0x0006), pcapng.Inbound | pcapng.Promiscuous},
 	}
-	full := start(t, by.engine(), &Config{NetNS: n.target, Interfaces: []string{"eth0"}})
-	short := start(t, by.engine(), &Config{NetNS: n.target, Interfaces: []string{"eth0"}, SnapLen: 58})
+	full := start(t, cand.engine(), &Config{NetNS: n.target, Interfaces: []string{"eth0"}})
+	short := start(t, cand.engine(), &Config{NetNS: n.target, Interfaces: []string{"eth0"}, SnapLen: 58})
 	for _, s := range sent {
 		n.sendFrames(t, s.frame)
 	}
@@ -107,7 +107,7 @@ func vlanTags(t *testing.T, by candidate) string {
 		i := 0
 		for _, p := range f.packets[0] {
 			if len(p.Data) < 12 || p.Data[11] != 9 || p.Data[6] != 2 {
-				continue // the neighbours' own talk
+				continue // neighbour discovery
 			}
 			want := sent[i]
 			if !bytes.Equal(want.frame[:min(snap, len(want.frame))], p.Data) || int(p.Length) != len(want.frame) {
@@ -125,13 +125,13 @@ func vlanTags(t *testing.T, by candidate) string {
 	return full.path
 }
 
-// The file of several interfaces is nearly in order; merging makes it strictly so.
+// The file of several interfaces is nearly in time order; a merge makes the order strict.
 func TestMergedFileIsInStrictTimeOrder(t *testing.T) {
-	for _, by := range each {
-		t.Run(by.name, func(t *testing.T) {
+	for _, cand := range each {
+		t.Run(cand.name, func(t *testing.T) {
 			n := newTestNet(t)
 			lo, out := n.senderTo(t, n.target, n.target, "127.0.0.1"), n.senderTo(t, n.target, n.peer, peerIP)
-			r := start(t, by.engine(), &Config{NetNS: n.target})
+			r := start(t, cand.engine(), &Config{NetNS: n.target})
 			for i := uint32(0); i < many; i += 200 {
 				lo.send(i, i+200)
 				if i < many/2 || i%2000 == 0 { // busy on both, then on lo with a little on eth0
@@ -164,11 +164,11 @@ func TestMergedFileIsInStrictTimeOrder(t *testing.T) {
 
 // A real TCP stream over veth moves in segments of up to 64 KiB that no wire would carry.
 func TestGSOFramesAreWhole(t *testing.T) {
-	for _, by := range each {
-		t.Run(by.name, func(t *testing.T) {
+	for _, cand := range each {
+		t.Run(cand.name, func(t *testing.T) {
 			const size = 8 << 20
 			n := newTestNet(t)
-			r := start(t, by.engine(), &Config{NetNS: n.target, Interfaces: []string{"eth0"}})
+			r := start(t, cand.engine(), &Config{NetNS: n.target, Interfaces: []string{"eth0"}})
 			want := make([]byte, size)
 			_, _ = rand.NewChaCha8([32]byte{}).Read(want) // never fails
 			stream(t, n, want)
@@ -238,13 +238,13 @@ func stream(t *testing.T, n *testNet, data []byte) {
 	}
 }
 
-// A reader that copies the growing file now and then finds whole blocks, but for a write that is under way.
+// A reader of the growing file finds complete blocks, except for one that is being written.
 func TestFileIsReadableAtAnyMoment(t *testing.T) {
-	for _, by := range each {
-		t.Run(by.name, func(t *testing.T) {
+	for _, cand := range each {
+		t.Run(cand.name, func(t *testing.T) {
 			n := newTestNet(t)
 			s := n.blind(t, 1400)
-			r := start(t, by.engine(), &Config{NetNS: n.target, Interfaces: []string{"eth0"}, Filters: onlyDiscard})
+			r := start(t, cand.engine(), &Config{NetNS: n.target, Interfaces: []string{"eth0"}, Filters: onlyDiscard})
 			sent := uint32(0)
 			for range 20 { // 15 MB: more than waits for the disk
 				s.send(sent, sent+500)
@@ -255,7 +255,7 @@ func TestFileIsReadableAtAnyMoment(t *testing.T) {
 				}
 				exactly(t, f.numbers(t, "eth0"), 0, uint32(len(f.packets[0])))
 			}
-			// In quiet, everything is there, whole, without an end.
+			// In quiet the file has all packets, complete, without final statistics.
 			r.until("all packets", func(a record.Account) bool { return a.Written == uint64(sent) })
 			if f := readFile(t, r.path); f.err != nil || len(f.packets[0]) != int(sent) {
 				t.Errorf("%d of %d packets, error %v", len(f.packets[0]), sent, f.err)
@@ -269,16 +269,16 @@ func TestFileIsReadableAtAnyMoment(t *testing.T) {
 }
 
 func TestKilledCaptureLeavesItsLastFlush(t *testing.T) {
-	for _, by := range each {
-		t.Run(by.name, func(t *testing.T) { testLastFlush(t, by) })
+	for _, cand := range each {
+		t.Run(cand.name, func(t *testing.T) { testLastFlush(t, cand) })
 	}
 }
 
-func testLastFlush(t *testing.T, by candidate) {
+func testLastFlush(t *testing.T, cand candidate) {
 	t.Helper()
 	n := newTestNet(t)
 	dir := t.TempDir()
-	c := startChild(t, n.target, by, dir, "eth0")
+	c := startChild(t, n.target, cand, dir, "eth0")
 	s := n.blind(t, 500)
 	s.send(0, 2000)
 	path := filepath.Join(dir, childBase+".pcapng")

@@ -125,7 +125,7 @@ func randomPackets(r *rand.Rand, n int) []packetIn {
 	return out
 }
 
-// Whatever the mixture, rewriting in place gives the same bytes as copying; blocks are filled to the last byte, too.
+// Encoding in place gives the same bytes as copying, for all mixtures of packets, and for blocks that are full to the last byte.
 func TestEncodeInPlaceIsTheSameAsCopying(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for round := range 400 {
@@ -174,7 +174,7 @@ func TestBatchCounts(t *testing.T) {
 	}
 }
 
-// FuzzEncode: the kernel writes the ring, but a wrong offset must never become a crash of the probe, nor an account
+// FuzzEncode: the kernel writes the ring, but a wrong offset must not crash the probe, nor lead to an account
 // that does not add up.
 func FuzzEncode(f *testing.F) {
 	good, _ := fillBlock(512, []packetIn{{data: make([]byte, 60)}, {data: make([]byte, 65), vlan: true}, {data: make([]byte, 3)}})

@@ -6,7 +6,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 )
 
-// What is said of the engine stays, whatever happens to files and interfaces.
+// The engine's name and message survive changes of files and interfaces.
 func TestAccountSaysHowPacketsAreTaken(t *testing.T) {
 	cfg := &Config{Dir: t.TempDir(), Base: "web", SnapLen: snapLen, FileMode: 0o640}
 	r := New(cfg, nil, CreateFile)

@@ -19,7 +19,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 )
 
-// filler gives a recorder packets that are numbered in their time stamps, of as many interfaces as there are.
+// filler gives a recorder packets of several interfaces. Their time stamps are numbers.
 type filler struct {
 	t      *testing.T
 	r      *Recorder
@@ -68,7 +68,7 @@ func (f *filler) write(size int) {
 	f.r.Write(&b)
 }
 
-// end finishes, and checks that the file is whole and the account exact.
+// end finishes the capture, and checks that the file is complete and the account exact.
 func (f *filler) end() {
 	f.t.Helper()
 	if err := f.r.Finish(); err != nil {
@@ -109,11 +109,11 @@ func (f *filler) end() {
 	}
 }
 
-// apartOf says in a child of the test which test it is to run.
+// apartOf names the test that a child process runs.
 const apartOf = "SONDE_CAPTURE_APART"
 
-// apart runs a test that limits what its process may do in a process of its own, and reports whether this is that one: the
-// log of `go test` is such a file, too.
+// apart runs a test that limits its process in a child process, and reports whether this is the child: the limit would also
+// apply to the log of `go test`.
 func apart(t *testing.T) bool {
 	t.Helper()
 	if os.Getenv(apartOf) == t.Name() {
@@ -127,7 +127,7 @@ func apart(t *testing.T) bool {
 	return false
 }
 
-// limitFiles has the kernel refuse what would make a file longer.
+// limitFiles makes the kernel refuse writes beyond size bytes of a file.
 func limitFiles(t *testing.T, size uint64) {
 	t.Helper()
 	signal.Ignore(syscall.SIGXFSZ)
@@ -145,8 +145,8 @@ func limitFiles(t *testing.T, size uint64) {
 	}
 }
 
-// Wherever a file may grow no longer, and however long ago the packets were taken that have no room: the file ends with
-// whole blocks and its statistics, and every other packet is counted as lost, on its interface.
+// If a file cannot grow, at any offset and however long ago the packets were taken: the file ends with whole blocks and its
+// statistics, and every other packet is counted as lost, on its interface.
 func TestDiskRefusesWhatWasTaken(t *testing.T) {
 	if !apart(t) {
 		return
@@ -176,7 +176,7 @@ func TestDiskRefusesWhatWasTaken(t *testing.T) {
 	}
 }
 
-// A disk that is full is not known to be until the last packets are written: the capture was not complete.
+// If a full disk shows only when the last packets are written, the capture is not complete.
 func TestDiskRefusesTheLast(t *testing.T) {
 	if !apart(t) {
 		return
@@ -194,7 +194,7 @@ func TestDiskRefusesTheLast(t *testing.T) {
 	}
 }
 
-// What is published is in the files, at every moment.
+// At every moment the files have all packets that the published account counts.
 func TestPublishedIsThere(t *testing.T) {
 	for name, rotate := range map[string]*Rotate{"a file": nil, "a ring": {MaxBytes: 2 << 20, Files: 3}} {
 		t.Run(name, func(t *testing.T) {
@@ -245,7 +245,7 @@ func isThere(t *testing.T, r *Recorder) {
 	newest := a.Files[len(a.Files)-1]
 	b, err := os.ReadFile(filepath.Join(r.cfg.Dir, newest.Name))
 	if os.IsNotExist(err) {
-		return // it has given way meanwhile
+		return // it was removed meanwhile
 	}
 	if err != nil || int64(len(b)) < newest.Bytes {
 		if next := r.Account(); next.Files[0].Name > newest.Name {

@@ -94,7 +94,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 			t.Fatal(err)
 		}
 		rotations, spin := uint64(1+round%7), rand.IntN(3000)
-		await(t, "files that gave way", func() bool { a, ok := readNamed(dir); return ok && a.Overwritten >= rotations*1400 })
+		await(t, "overwritten files", func() bool { a, ok := readNamed(dir); return ok && a.Overwritten >= rotations*1400 })
 		for range spin {
 			_, _ = os.Stat(dir)
 		}
@@ -127,7 +127,7 @@ func checkKilled(t *testing.T, dir string, a *Account) (torn bool) {
 		path := filepath.Join(dir, f.Name)
 		b, err := os.ReadFile(path)
 		if err != nil {
-			t.Fatalf("a file that is named is not there: %v", err)
+			t.Fatalf("a named file is missing: %v", err)
 		}
 		whole := whole(t, b)
 		if len(whole) < len(b) {
@@ -176,7 +176,7 @@ func checkSizes(t *testing.T, dir string) {
 	}
 }
 
-// whole is what a keeper serves of a file.
+// whole is the part of a file that a keeper serves.
 func whole(t *testing.T, b []byte) []byte {
 	t.Helper()
 	return b[:pcapng.CompleteLen(strings.NewReader(string(b)), 0, int64(len(b)))]

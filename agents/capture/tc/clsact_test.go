@@ -17,7 +17,7 @@ import (
 	"github.com/sonde-operator/sonde/agents/capture/links"
 )
 
-// Of captures that begin and end at the same time, none takes another's filters, or the discipline below them.
+// Captures that begin and end at the same time do not remove each other's filters or the discipline.
 func TestCapturesBesideEachOther(t *testing.T) {
 	ns, p := newNamespace(t), passing(t)
 	var both sync.WaitGroup
@@ -44,7 +44,7 @@ func TestCapturesBesideEachOther(t *testing.T) {
 	}
 }
 
-// attachOnce returns an error where the filter is not there as long as it should.
+// attachOnce attaches and detaches a program, and returns an error if the filter is missing in between.
 func attachOnce(ns *os.File, uid string, p *ebpf.Program) error {
 	c := newClsact(uid)
 	a, err := c.attach(int(ns.Fd()), loopback, p, nil)

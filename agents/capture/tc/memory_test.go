@@ -10,7 +10,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/ringmemory"
 )
 
-// However many CPUs a node may have, the rings take no more than their probe's container has room for.
+// On a node with any number of CPUs the rings fit into the memory limit of the probe's container.
 func TestRingsFitTheirMemory(t *testing.T) {
 	for _, ringBytes := range []int{1 << 20, 3 << 20, defaultRingBytes, 100 << 20, 128 << 20, 1 << 30} {
 		most := ringmemory.MaxBytes(int64(ringBytes))

@@ -78,7 +78,7 @@ func (b *mergeTest) times(t *testing.T) (times []uint64) {
 	}
 }
 
-// What several CPUs have written is in the file in one order, each block once, as it comes and at the end.
+// Blocks of several CPUs are in the file in time order, each once, while packets arrive and at the end.
 func TestMergeIsInOrder(t *testing.T) {
 	const rings, packets = 3, 20_000
 	b := merging(t, rings, 64<<10, 4)
@@ -116,7 +116,7 @@ func TestMergeIsInOrder(t *testing.T) {
 	}
 }
 
-// A block that is not yet due stays, and one from before a clock that was set back does not wait for its time.
+// A block that is not yet due stays. After the clock was set back, older blocks do not wait for their time.
 func TestDue(t *testing.T) {
 	const now = 1e18
 	cases := map[string]struct{ at, want uint64 }{
@@ -136,7 +136,7 @@ func TestDue(t *testing.T) {
 	}
 }
 
-// The limit of packets ends the file exactly; what lies behind it in the rings is counted.
+// The limit of packets ends the file exactly; further packets in the rings are counted.
 func TestMergeBeyondALimit(t *testing.T) {
 	b := merging(t, 2, 64<<10, 1)
 	b.cfg.MaxPackets = 5
@@ -155,7 +155,7 @@ func TestMergeBeyondALimit(t *testing.T) {
 	}
 }
 
-// What is no whole block ends the capture, and what came before it is in the file.
+// An incomplete block ends the capture, and the blocks before it are in the file.
 func TestMergeOfDamagedRings(t *testing.T) {
 	cases := map[string]func(block []byte){
 		"no packet block":       func(b []byte) { b[0] = 5 },

@@ -17,7 +17,7 @@ import (
 	"github.com/sonde-operator/sonde/test/privileged"
 )
 
-// A filter is in line, with the function for packets that do not lie in one piece, or, where that cannot be had, a function alone.
+// A filter is inlined, with the function for bytes outside of the linear part. If that is not possible, it is a function only.
 func TestFilterIsInLine(t *testing.T) {
 	privileged.Need(t)
 	nothing := bpfprog.Program{{Code: unix.BPF_RET | unix.BPF_K}}
@@ -65,7 +65,7 @@ func TestFilterIsInLine(t *testing.T) {
 	}
 }
 
-// refuseInLine has the verifier refuse programs whose filter is in line: no filter is known that it refuses only there.
+// refuseInLine makes the verifier reject programs with an inlined filter: no real filter is known that it rejects only there.
 func refuseInLine(spec *ebpf.CollectionSpec, options ebpf.CollectionOptions) (*ebpf.Collection, error) {
 	var inline bool
 	if err := spec.Variables[packetsVarInlined].Get(&inline); err != nil {

@@ -23,13 +23,13 @@ import (
 
 // Programs give one order for all interfaces and CPUs, without a merge.
 func TestBlocksAreInTimeOrder(t *testing.T) {
-	for _, by := range each[1:] {
-		t.Run(by.name, func(t *testing.T) {
+	for _, cand := range each[1:] {
+		t.Run(cand.name, func(t *testing.T) {
 			n := newTestNet(t)
 			paths := []*sender{
 				n.senderTo(t, n.target, n.target, "127.0.0.1"), n.senderTo(t, n.target, n.peer, peerIP), n.senderTo(t, n.peer, n.target, targetV6),
 			}
-			r := start(t, by.engine(), &Config{NetNS: n.target})
+			r := start(t, cand.engine(), &Config{NetNS: n.target})
 			for i := uint32(0); i < many; i += 200 {
 				for _, p := range paths {
 					p.send(i, i+200)
@@ -55,10 +55,10 @@ func TestBlocksAreInTimeOrder(t *testing.T) {
 	}
 }
 
-// A node that has run for long gives its interfaces high numbers.
+// A node that has run for a long time gives its interfaces high indexes.
 func TestInterfaceOfAHighIndex(t *testing.T) {
-	for _, by := range each {
-		t.Run(by.name, func(t *testing.T) {
+	for _, cand := range each {
+		t.Run(cand.name, func(t *testing.T) {
 			n := newTestNet(t)
 			n.in(t, n.target, func(h *netlink.Handle) error {
 				attrs := netlink.NewLinkAttrs()
@@ -67,7 +67,7 @@ func TestInterfaceOfAHighIndex(t *testing.T) {
 			})
 			n.up(t, n.peer, "net1-p", "10.78.0.2/24")
 			n.up(t, n.target, "net1", "10.78.0.1/24")
-			r := start(t, by.engine(), &Config{NetNS: n.target})
+			r := start(t, cand.engine(), &Config{NetNS: n.target})
 			n.senderTo(t, n.target, n.peer, "10.78.0.2").send(0, 100)
 			n.remove(t, "net1")
 			r.until("its end", func(a record.Account) bool {
@@ -78,18 +78,18 @@ func TestInterfaceOfAHighIndex(t *testing.T) {
 	}
 }
 
-// ofNetlink asks for an attribute of a netlink message, which no program at tc can see.
+// ofNetlink loads a netlink attribute, which programs at tc cannot.
 var ofNetlink = map[pcapng.LinkType]bpfprog.Program{pcapng.LinkTypeEthernet: {
 	{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 0xfffff000 + 12}, // SKF_AD_NLATTR
 	{Code: unix.BPF_RET | unix.BPF_K, K: 262144},
 }}
 
-// Where programs cannot be had, auto has sockets and says why, and bpf refuses.
+// Where BPF programs do not work, auto uses sockets and says why, and bpf refuses.
 func TestAutoFallsBack(t *testing.T) {
 	n := newTestNet(t)
 	r := start(t, New(KindAuto), &Config{NetNS: n.target, Interfaces: []string{"lo"}, Filters: ofNetlink})
 	a := r.Account()
-	why := a.EngineMessage // once, though it holds for both ways to attach programs
+	why := a.EngineMessage // once, although it is true for both attach points
 	if a.Engine != afpacket.Name || !strings.HasPrefix(why, "tcx: ") || strings.Count(why, "netlink attributes") != 1 || strings.Contains(why, "\n") {
 		t.Errorf("engine %q: %s", a.Engine, a.EngineMessage)
 	}
@@ -104,7 +104,7 @@ func TestAutoFallsBack(t *testing.T) {
 	}
 }
 
-// On a kernel without tcx it is clsact, and the account says why.
+// On a kernel without tcx the backend is clsact, and the account says why.
 func TestEngines(t *testing.T) {
 	bpf, without := tc.TCX, ""
 	if !slices.ContainsFunc(each, func(w candidate) bool { return w.name == tc.TCX }) {
@@ -141,10 +141,10 @@ func (s refusedSource) Start(i *record.Interface) error {
 
 // An interface that comes later and that a backend cannot attach to is left out with a note, and the others continue.
 func TestLateInterfaceThatCannotBeAttachedEndsNothing(t *testing.T) {
-	for _, by := range each {
-		t.Run(by.name, func(t *testing.T) {
+	for _, cand := range each {
+		t.Run(cand.name, func(t *testing.T) {
 			n := newTestNet(t)
-			c, err := by.engine().Open(&Config{NetNS: n.target, Dir: t.TempDir(), Base: "web"})
+			c, err := cand.engine().Open(&Config{NetNS: n.target, Dir: t.TempDir(), Base: "web"})
 			if err != nil {
 				t.Fatal(err)
 			}
