@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	operatorsv1alpha1 "github.com/operator-framework/api/pkg/operators/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -44,7 +45,7 @@ func Manifests(dir string) ([]byte, error) {
 	meta := metav1.ObjectMeta{Name: name, Namespace: namespace}
 	everywhere := metav1.ObjectMeta{Name: name}
 	objects := []any{
-		map[string]any{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": map[string]any{"name": name, "namespace": namespace}},
+		corev1.ServiceAccount{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ServiceAccount"}, ObjectMeta: meta},
 		rbacv1.ClusterRole{TypeMeta: kind("ClusterRole"), ObjectMeta: everywhere, Rules: append(c.clusterRules(), c.grants...)},
 		rbacv1.ClusterRoleBinding{TypeMeta: kind("ClusterRoleBinding"), ObjectMeta: everywhere, Subjects: subjects, RoleRef: roleRef("ClusterRole")},
 		rbacv1.Role{TypeMeta: kind("Role"), ObjectMeta: meta, Rules: append(manage(c.namespaced), c.namespacedGrants...)},
