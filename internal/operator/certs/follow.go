@@ -32,21 +32,20 @@ func NewWatch(config *rest.Config, namespace string, scheme *runtime.Scheme) (Wa
 // NeedLeaderElection implements manager.LeaderElectionRunnable.
 func (Watch) NeedLeaderElection() bool { return false }
 
-// Follow has the manager look as soon as the Secret changes, and ask nobody as long as it does not. Call it before
-// Start.
+// Follow makes the manager check the Secret when it changes, and send no requests while it does not. Call it before Start.
 func (m *Manager) Follow(ctx context.Context, w cache.Cache) error {
 	informer, err := w.GetInformer(ctx, &corev1.Secret{}, cache.BlockUntilSynced(false))
 	if err != nil {
 		return fmt.Errorf("watch Secret %s: %w", SecretName, err)
 	}
-	look := func(any) {
+	check := func(any) {
 		select {
 		case m.wake <- struct{}{}:
-		default: // a look is due already, and it will see this
+		default: // a check is due already, and it will see this change
 		}
 	}
 	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc: look, UpdateFunc: func(_, now any) { look(now) }, DeleteFunc: look,
+		AddFunc: check, UpdateFunc: func(_, now any) { check(now) }, DeleteFunc: check,
 	})
 	if err != nil {
 		return fmt.Errorf("watch Secret %s: %w", SecretName, err)

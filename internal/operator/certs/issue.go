@@ -1,6 +1,6 @@
-// Package certs makes and renews the serving certificate of the webhook and of the results
-// endpoint, and the authority that the API server trusts for it. Nothing has to be installed for
-// it, and no certificate has to be mounted: all replicas serve from memory what one Secret holds.
+// Package certs creates and renews the serving certificate of the webhooks and of the results endpoint, and the authority
+// that the API server trusts for it. It needs no other operator and no mount: all replicas serve from memory what one
+// Secret holds. docs/adr/0013-own-code-or-library.md says why it is not a library.
 package certs
 
 import (
@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// Lifetimes. Each is renewed when less than a third is left, so the authority outlives every
-// serving certificate that it signed, and its successor is in the bundle long before it is used.
+// Lifetimes. Certificates are renewed when less than a third is left. So the authority outlives every serving certificate
+// that it signed, and its successor is in the bundle long before it is used.
 const (
 	caLife   = 2 * 365 * 24 * time.Hour
 	leafLife = 90 * 24 * time.Hour
@@ -24,7 +24,7 @@ const (
 	skew = 10 * time.Minute
 )
 
-// caName is the subject of every authority made here; nothing else is kept in the bundle.
+// caName is the subject of every authority of this package. The bundle keeps no others.
 const caName = "sonde-ca"
 
 // pair is a certificate with its key.
@@ -33,7 +33,7 @@ type pair struct {
 	key  *ecdsa.PrivateKey
 }
 
-// newCA makes an authority that may sign serving certificates and no further authorities.
+// newCA creates an authority that may sign serving certificates and no other authorities.
 func newCA(now time.Time) (pair, error) {
 	return issue(&x509.Certificate{
 		Subject:               pkix.Name{CommonName: caName},
@@ -46,7 +46,7 @@ func newCA(now time.Time) (pair, error) {
 	}, nil)
 }
 
-// newLeaf makes a serving certificate for names, which never outlives the authority.
+// newLeaf creates a serving certificate for names. It never outlives the authority.
 func newLeaf(now time.Time, ca pair, names []string) (pair, error) {
 	end := now.Add(leafLife)
 	if ca.cert.NotAfter.Before(end) {
@@ -62,7 +62,7 @@ func newLeaf(now time.Time, ca pair, names []string) (pair, error) {
 	}, &ca)
 }
 
-// issue signs template for a new key; without a signer the certificate signs itself.
+// issue signs template for a new key. Without a signer the certificate is self-signed.
 func issue(template *x509.Certificate, signer *pair) (pair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -48,8 +48,8 @@ const maxAttempts = 5
 // +kubebuilder:rbac:groups="",namespace=sonde-system,resources=secrets,verbs=get;create
 // +kubebuilder:rbac:groups="",namespace=sonde-system,resources=secrets,resourceNames=sonde-webhook-cert,verbs=update
 
-// Manager keeps the Secret in order and the certificate in memory. Every replica runs one: they
-// agree by the Secret's resourceVersion, so no leader is needed and a standby serves at once.
+// Manager maintains the Secret and keeps the certificate in memory. Every replica runs one. They agree by the Secret's
+// resourceVersion, so no leader is needed and a standby serves at once.
 type Manager struct {
 	client    client.Client
 	namespace string
@@ -69,8 +69,8 @@ type Manager struct {
 	Watchdog *health.Watchdog
 }
 
-// NewManager returns a manager for the operator's namespace. c must read live: a cache would have
-// to hold Secrets, and would make a replica act on what another has just replaced.
+// NewManager returns a manager for the operator's namespace. c must read live: a cache would hold all Secrets, and a replica
+// could act on data that another has just replaced.
 func NewManager(c client.Client, namespace string, clk clock.WithTicker) *Manager {
 	m := &Manager{client: c, secrets: c, namespace: namespace, clock: clk, wake: make(chan struct{}, 1)}
 	for _, s := range []string{ServiceWebhook, ServiceResults, ServiceMetrics} {
@@ -79,24 +79,24 @@ func NewManager(c client.Client, namespace string, clk clock.WithTicker) *Manage
 	return m
 }
 
-// OnChange has fn called, without locks held, whenever CABundle has changed. Call it before Start.
+// OnChange registers fn, which is called without locks when CABundle has changed. Call it before Start.
 func (m *Manager) OnChange(fn func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.watchers = append(m.watchers, fn)
 }
 
-// GetCertificate is for tls.Config: what is served at this moment.
+// GetCertificate returns the current certificate, for tls.Config.
 func (m *Manager) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.current == nil {
-		return nil, errors.New("no serving certificate yet: see the manager's log for why Secret " + SecretName + " cannot be made")
+		return nil, errors.New("no serving certificate yet: see the manager's log for why Secret " + SecretName + " cannot be created")
 	}
 	return &m.current.Serving, nil
 }
 
-// CABundle is what a client of the services trusts, as PEM; nil before the first success.
+// CABundle returns the authorities that clients of the services trust, as PEM, and nil before the first success.
 func (m *Manager) CABundle() []byte {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -106,7 +106,7 @@ func (m *Manager) CABundle() []byte {
 	return bytes.Clone(m.current.CABundle)
 }
 
-// Ready is a readiness check: without a certificate no webhook call would succeed.
+// Ready is a readiness check. Without a certificate no webhook call would succeed.
 func (m *Manager) Ready(*http.Request) error {
 	_, err := m.GetCertificate(nil)
 	return err
@@ -120,7 +120,7 @@ func (m *Manager) Start(ctx context.Context) error {
 	log := ctrllog.FromContext(ctx).WithName("certs")
 	for {
 		wait := checkInterval
-		if err := m.watched(ctx); err != nil && ctx.Err() == nil {
+		if err := m.check(ctx); err != nil && ctx.Err() == nil {
 			wait = retryInterval
 			log.Error(err, "Checking the serving certificate")
 		}
@@ -133,7 +133,7 @@ func (m *Manager) Start(ctx context.Context) error {
 	}
 }
 
-func (m *Manager) watched(ctx context.Context) error {
+func (m *Manager) check(ctx context.Context) error {
 	defer m.Watchdog.Begin("checking the serving certificate")()
 	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
 	defer cancel()
@@ -159,21 +159,20 @@ func (m *Manager) due(ctx context.Context) bool {
 	return err != nil || changed || !maps.EqualFunc(s.Data, data, bytes.Equal)
 }
 
-// Sync looks once: it brings the Secret in order where needed and serves from it from now on. What
-// was served before is kept when it fails.
+// Sync checks the Secret once, updates it if needed, and serves from it. If it fails, the certificate stays as it was.
 func (m *Manager) Sync(ctx context.Context) error {
 	for range maxAttempts {
 		got, data, err := m.reconcile(ctx)
 		if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
-			continue // another replica was faster: take what it wrote
+			continue // another replica was faster: use what it wrote
 		}
 		if err != nil {
 			return err
 		}
-		m.take(got, data)
+		m.serve(got, data)
 		return nil
 	}
-	return fmt.Errorf("write Secret %s/%s: %d attempts met writes of others: look who changes it", m.namespace, SecretName, maxAttempts)
+	return fmt.Errorf("write Secret %s/%s: %d attempts met writes of others: find out in the audit log of the API server who changes it", m.namespace, SecretName, maxAttempts)
 }
 
 func (m *Manager) reconcile(ctx context.Context) (got Material, next map[string][]byte, err error) {
@@ -214,8 +213,8 @@ func (m *Manager) secret(data map[string][]byte) *corev1.Secret {
 	}
 }
 
-// take serves got from now on and tells those who distribute the bundle.
-func (m *Manager) take(got Material, data map[string][]byte) {
+// serve serves got from now on, and calls the functions of OnChange if the bundle has changed.
+func (m *Manager) serve(got Material, data map[string][]byte) {
 	m.mu.Lock()
 	changed := m.current == nil || !bytes.Equal(m.current.CABundle, got.CABundle)
 	m.current, m.data = &got, data

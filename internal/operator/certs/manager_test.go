@@ -176,7 +176,7 @@ func TestEndlessConflictsAreReported(t *testing.T) {
 		},
 	}).Build()
 	m := NewManager(c, "sonde-system", clocktesting.NewFakeClock(start))
-	if err := m.Sync(t.Context()); err == nil || !strings.Contains(err.Error(), "look who changes it") {
+	if err := m.Sync(t.Context()); err == nil || !strings.Contains(err.Error(), "find out in the audit log") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -252,7 +252,7 @@ func TestFollowed(t *testing.T) {
 	} {
 		step.happens()
 		reads = 0
-		if err := m.watched(t.Context()); err != nil || reads != step.want {
+		if err := m.check(t.Context()); err != nil || reads != step.want {
 			t.Errorf("%s: %d reads (%v), want %d", step.name, reads, err, step.want)
 		}
 	}

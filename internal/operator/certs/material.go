@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// KeyBundle is the Secret's key of all authorities that a serving certificate may be of, as PEM.
+// KeyBundle is the Secret's key of all authorities that may have signed the serving certificate, as PEM.
 const KeyBundle = "ca-bundle.crt"
 
 // The Secret's other keys.
@@ -23,10 +23,10 @@ const (
 	keyKey    = "tls.key"
 )
 
-// maxBundle bounds the authorities in the bundle: the current one and a few that have not expired.
+// maxBundle bounds the authorities in the bundle: the current one and earlier ones that have not expired.
 const maxBundle = 4
 
-// Material is what is served and what clients are told to trust.
+// Material is the serving certificate and the authorities that clients trust.
 type Material struct {
 	// Serving is the certificate with its key.
 	Serving tls.Certificate
@@ -34,13 +34,12 @@ type Material struct {
 	CABundle []byte
 }
 
-// Plan decides what the Secret must hold at now, given what it holds. data is nil where there is
-// no Secret. changed tells that next differs from data and has to be written. Whatever is broken,
-// expired, tampered with, or for other names is made anew; what can be kept is kept.
+// Plan returns the data that the Secret must have at now. data is its current data, and nil without a Secret. changed says
+// that next differs from data and has to be written. Plan replaces what is malformed, expired or for other names, and
+// keeps the rest.
 //
-// A new authority does not replace the serving certificate: the old one stays until its own time
-// comes, at the next look at the earliest, when the API server has the new authority in its bundle.
-// So no request fails while the rotation spreads.
+// A new authority does not replace the serving certificate. The old one stays until it is due for renewal, and at least
+// until the next check, when the API server has the new authority in its bundle. So no request fails during the rotation.
 func Plan(now time.Time, data map[string][]byte, names []string) (next map[string][]byte, m Material, changed bool, err error) {
 	ca, caErr := parsePair(data[keyCACert], data[keyCAKey])
 	newAuthority := caErr != nil || !usableCA(now, ca.cert)
@@ -86,8 +85,7 @@ func encode(ca, leaf pair, bundle []*x509.Certificate) (map[string][]byte, error
 	}, nil
 }
 
-// bundleOf is the current authority and what may still be needed of those before: the one that the
-// Secret names until now, and those of its bundle.
+// bundleOf returns the current authority and the earlier ones of the Secret that may have signed a certificate in use.
 func bundleOf(now time.Time, ca *x509.Certificate, data map[string][]byte) []*x509.Certificate {
 	bundle := []*x509.Certificate{ca}
 	for _, c := range append(parseCerts(data[keyCACert]), parseCerts(data[KeyBundle])...) {
@@ -106,7 +104,7 @@ func isCA(c *x509.Certificate) bool {
 
 func usableCA(now time.Time, c *x509.Certificate) bool { return isCA(c) && fresh(now, c) }
 
-// accepted reports whether clients that trust bundle and ask for names take c now.
+// accepted reports whether clients that trust bundle accept c for all names at now.
 func accepted(now time.Time, c *x509.Certificate, bundle []*x509.Certificate, names []string) bool {
 	roots := x509.NewCertPool()
 	for _, ca := range bundle {
@@ -147,7 +145,7 @@ func parsePair(certPEM, keyPEM []byte) (pair, error) {
 	return pair{cert: certs[0], key: key}, nil
 }
 
-// parseCerts returns the certificates of a PEM text, and skips what is none.
+// parseCerts returns the certificates of a PEM text, and skips all other blocks.
 func parseCerts(text []byte) []*x509.Certificate {
 	var out []*x509.Certificate
 	for block, rest := pem.Decode(text); block != nil && len(out) < 2*maxBundle; block, rest = pem.Decode(rest) {

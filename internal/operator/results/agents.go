@@ -20,8 +20,8 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
 )
 
-// nodeFlags are what the probe of a Pod is told that is one with its node, and by which of the Pod's fields it is. They
-// are read back from the agent's Pod, which nobody but the operator can make: the target itself may be long gone.
+// nodeFlags are the probe's flags for a Pod that shares a namespace with its node, and the Pod's field that says so. They
+// are read back from the agent's Pod, which only the operator can create: the target may have been deleted.
 var nodeFlags = []struct{ flag, field string }{
 	{agentjob.FlagHostPID, kind.FieldHostPID},
 	{agentjob.FlagHostNetwork, kind.FieldHostNetwork},
@@ -29,7 +29,7 @@ var nodeFlags = []struct{ flag, field string }{
 
 // +kubebuilder:rbac:groups="",namespace=sonde-system,resources=secrets,verbs=list
 
-// agents returns the agents' Pods of a capture, newest first: of one target Pod or, without podUID, of all.
+// agents returns the agents' Pods of one target Pod of a capture, or of all if podUID is empty. The newest is first.
 func (h *Handler) agents(ctx context.Context, capture sondev1.Capture, podUID string) ([]corev1.Pod, error) {
 	parts := target.Parts(capture.GetUID())
 	which := []client.ListOption{client.InNamespace(h.Namespace)}
@@ -51,24 +51,24 @@ func (h *Handler) agents(ctx context.Context, capture sondev1.Capture, podUID st
 	return agents, nil
 }
 
-// serving reports whether the keeper of an agent's Pod can be asked.
+// serving reports whether the keeper of an agent's Pod runs.
 func serving(pod *corev1.Pod) bool {
 	return pod.Status.PodIP != "" && slices.ContainsFunc(pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool {
 		return s.Name == captureconfig.ContainerKeeper && s.State.Running != nil
 	})
 }
 
-// starting reports whether the keeper of an agent's Pod is still to come.
+// starting reports whether the keeper of an agent's Pod has not started yet.
 func starting(pod *corev1.Pod) bool {
 	return pod.DeletionTimestamp.IsZero() && pod.Status.Phase == corev1.PodPending
 }
 
-// onNode names the field by which what an agent takes is its node's; none if it is one Pod's. pod must be whole: the cache
-// keeps no containers, and a Pod without a probe must not pass for one that sees a single Pod.
+// onNode returns the field of the target Pod by which the agent's files are the whole node's, or an empty string. pod must
+// be read live: the cache keeps no containers, and a Pod without a probe must not count as the agent of a single Pod.
 func onNode(pod *corev1.Pod) (string, error) {
 	i := slices.IndexFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Name == captureconfig.ContainerProbe })
 	if i < 0 {
-		return "", fmt.Errorf("pod %s/%s has no container %s: it is no agent", pod.Namespace, pod.Name, captureconfig.ContainerProbe)
+		return "", fmt.Errorf("pod %s/%s has no container %s: it is not an agent", pod.Namespace, pod.Name, captureconfig.ContainerProbe)
 	}
 	for _, f := range nodeFlags {
 		if slices.Contains(pod.Spec.Containers[i].Args, f.flag) {
@@ -78,7 +78,7 @@ func onNode(pod *corev1.Pod) (string, error) {
 	return "", nil
 }
 
-// keeper connects to the keepers of a capture by what its Secret holds. The caller closes it.
+// keeper connects to the keepers of a capture with the keys in its Secret. The caller closes it.
 func (h *Handler) keeper(ctx context.Context, capture sondev1.Capture) (Keeper, error) {
 	var list corev1.SecretList
 	err := h.Live.List(ctx, &list, client.InNamespace(h.Namespace), client.MatchingLabels{sondev1.LabelUID: string(capture.GetUID())})
@@ -87,20 +87,20 @@ func (h *Handler) keeper(ctx context.Context, capture sondev1.Capture) (Keeper, 
 	}
 	i := slices.IndexFunc(list.Items, func(s corev1.Secret) bool { return len(s.Data[captureconfig.SecretClientKey]) > 0 })
 	if i < 0 {
-		return nil, failf(http.StatusGone, "the results of %[1]s %[2]s/%[3]s cannot be reached any more: the keys of its keepers are gone; create a new %[1]s",
+		return nil, failf(http.StatusGone, "the results of %[1]s %[2]s/%[3]s cannot be reached any more, because the keys of its keepers are gone: create a new %[1]s",
 			capture.KindName(), capture.GetNamespace(), capture.GetName())
 	}
 	return h.connect(list.Items[i].Data)
 }
 
-// agentFor returns the agent of one target Pod that serves, whole, or a failure that says why there is none.
+// agentFor returns the agent of one target Pod whose keeper runs, read live, or a failure that says why there is none.
 func (h *Handler) agentFor(ctx context.Context, capture sondev1.Capture, podUID string) (*corev1.Pod, error) {
 	agents, err := h.agents(ctx, capture, podUID)
 	if err != nil {
 		return nil, err
 	}
 	if i := slices.IndexFunc(agents, func(p corev1.Pod) bool { return serving(&p) }); i >= 0 {
-		return h.whole(ctx, &agents[i])
+		return h.readLive(ctx, &agents[i])
 	}
 	if slices.ContainsFunc(agents, func(p corev1.Pod) bool { return starting(&p) }) {
 		return nil, failf(http.StatusNotFound, "the capture of this Pod has not begun yet: try again in a few seconds")
@@ -119,12 +119,12 @@ func (h *Handler) agentFor(ctx context.Context, capture sondev1.Capture, podUID 
 	return nil, failf(http.StatusNotFound, "%s %s/%s has no Pod with this UID: see uid in status.pods", of, capture.GetNamespace(), capture.GetName())
 }
 
-// whole reads an agent's Pod live, with all that the cache has stripped from it.
-func (h *Handler) whole(ctx context.Context, cached *corev1.Pod) (*corev1.Pod, error) {
+// readLive reads an agent's Pod with the fields that the cache does not keep.
+func (h *Handler) readLive(ctx context.Context, cached *corev1.Pod) (*corev1.Pod, error) {
 	var pod corev1.Pod
 	err := h.Live.Get(ctx, client.ObjectKeyFromObject(cached), &pod)
 	if apierrors.IsNotFound(err) || err == nil && (pod.UID != cached.UID || !serving(&pod)) {
-		return nil, failf(http.StatusGone, "the agent's Pod %s has just gone, and the files with it", cached.Name)
+		return nil, failf(http.StatusGone, "the agent's Pod %s has just been deleted, and its files with it", cached.Name)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("get agent %s: %w", cached.Name, err)
@@ -132,7 +132,7 @@ func (h *Handler) whole(ctx context.Context, cached *corev1.Pod) (*corev1.Pod, e
 	return &pod, nil
 }
 
-// mayRead asks for the right on nodes where the files of an agent hold what is a node's.
+// mayRead reviews the right on nodes if the files of an agent are the whole node's.
 func (h *Handler) mayRead(ctx context.Context, s session, agent *corev1.Pod) error {
 	field, err := onNode(agent)
 	if field == "" || err != nil {
@@ -148,7 +148,7 @@ func (h *Handler) mayRead(ctx context.Context, s session, agent *corev1.Pod) err
 	return nil
 }
 
-// isFailure reports whether err is an answer in words for the user.
+// isFailure reports whether err is an answer for the user.
 func isFailure(err error) bool {
 	_, ok := errors.AsType[*failure](err)
 	return ok

@@ -26,22 +26,22 @@ const (
 	maxToken = 256
 )
 
-// maxMatches bounds how many ResultAccesses with the same hash are looked at. There is more than one
-// only where somebody copied the hash of another, who must not be locked out by that.
+// maxMatches bounds how many ResultAccesses with the same hash are checked. There is more than one only if a user copied the
+// hash of another, whom that must not lock out.
 const maxMatches = 8
 
 // +kubebuilder:rbac:groups=monitoring.openshift.tpg,resources=packetcaptures;traces;resultaccesses,verbs=list;watch
 // +kubebuilder:rbac:groups="",resources=namespaces,verbs=get
 
-// session is a request that may be served.
+// session is an authorized request.
 type session struct {
 	kind    kind.Capture
 	capture sondev1.Capture
 	who     access.Requester
 }
 
-// authorize finds the capture of a kind that a token opens. Everything is checked on each request: the stamp
-// of the access and of the capture, the time, the target's namespace, and the requester's right.
+// authorize finds the capture that a token gives access to. It checks everything on each request: the stamps of the access
+// and of the capture, the time, the target's namespace, and the requester's right.
 func (h *Handler) authorize(ctx context.Context, header http.Header, of kind.Capture, namespace, name string) (session, error) {
 	token := header.Get(TokenHeader)
 	if len(token) < minToken || len(token) > maxToken {
@@ -54,7 +54,7 @@ func (h *Handler) authorize(ctx context.Context, header http.Header, of kind.Cap
 	if err != nil {
 		return session{}, err
 	}
-	err = failf(http.StatusUnauthorized, "the token opens no results of %s %s/%s: create a new ResultAccess for it", of.Name, namespace, name)
+	err = failf(http.StatusUnauthorized, "the token gives no access to %s %s/%s: create a new ResultAccess for it", of.Name, namespace, name)
 	for _, ra := range found {
 		var s session
 		if s, err = h.admit(ctx, of, ra); err == nil {
@@ -109,8 +109,8 @@ func (h *Handler) admit(ctx context.Context, of kind.Capture, ra *sondev1.Result
 	return session{kind: of, capture: capture, who: claim.Requester}, nil
 }
 
-// captureOf returns the capture that ra was made for: not a later one of the same name, and not one
-// of a namespace that has been replaced since.
+// captureOf returns the capture that ra is for. It refuses a later one of the same name, and one whose target namespace has
+// been deleted and created again.
 func (h *Handler) captureOf(ctx context.Context, of kind.Capture, ra *sondev1.ResultAccess, claim stamp.Claim) (sondev1.Capture, error) {
 	key := client.ObjectKey{Namespace: ra.Namespace, Name: ra.Spec.CaptureRef.Name}
 	capture := of.New()
@@ -135,7 +135,7 @@ func (h *Handler) captureOf(ctx context.Context, of kind.Capture, ra *sondev1.Re
 	return capture, nil
 }
 
-// checkNamespace refuses results of a namespace that is gone: one of the same name may be another's.
+// checkNamespace refuses results from a deleted namespace: a new one of the same name may have another owner.
 func (h *Handler) checkNamespace(ctx context.Context, of kind.Capture, name string, uids ...string) error {
 	var ns corev1.Namespace
 	err := h.Live.Get(ctx, client.ObjectKey{Name: name}, &ns)
@@ -144,7 +144,7 @@ func (h *Handler) checkNamespace(ctx context.Context, of kind.Capture, name stri
 	}
 	for _, uid := range uids {
 		if err != nil || string(ns.UID) != uid {
-			return failf(http.StatusGone, "the namespace %s that was captured in has been deleted: create a new %s", name, of.Name)
+			return failf(http.StatusGone, "namespace %s, the target's, has been deleted: create a new %s", name, of.Name)
 		}
 	}
 	return nil

@@ -24,15 +24,15 @@ const (
 	copyBytes = 256 << 10
 	// stallTimeout is how long a client may take for copyBytes.
 	stallTimeout = 60 * time.Second
-	// maxRange bounds a Range header: nobody needs many ranges of a capture.
+	// maxRange bounds a Range header, in bytes. One range is short.
 	maxRange = 256
 )
 
-// passed are the headers of the keeper that reach the client. Content-Length among them is how a
-// client notices that a download broke off.
-var passed = []string{"Content-Length", "Content-Range", "Accept-Ranges", "Last-Modified", "Etag"}
+// forwarded are the headers of the keeper that reach the client. By Content-Length a client notices that a download broke
+// off.
+var forwarded = []string{"Content-Length", "Content-Range", "Accept-Ranges", "Last-Modified", "Etag"}
 
-// file serves one file of one Pod: whole, or the range that was asked for.
+// file serves one file of one Pod, or the requested range of it.
 func (h *Handler) file(w http.ResponseWriter, r *http.Request, s session) error {
 	podUID, name, byteRange := r.PathValue("pod"), r.PathValue("file"), r.Header.Get("Range")
 	if !uidForm.MatchString(podUID) || !fileForm.MatchString(name) {
@@ -51,7 +51,7 @@ func (h *Handler) file(w http.ResponseWriter, r *http.Request, s session) error 
 		return err
 	}
 	defer resp.Body.Close()
-	for _, k := range passed {
+	for _, k := range forwarded {
 		if v, ok := resp.Header[k]; ok {
 			w.Header()[k] = v
 		}
@@ -65,7 +65,7 @@ func (h *Handler) file(w http.ResponseWriter, r *http.Request, s session) error 
 	return h.deliver(w, r, s, agent, name, resp)
 }
 
-// reach connects to the keeper of one target Pod, if the requester may read what it has. The caller closes it.
+// reach connects to the keeper of one target Pod if the requester may read its files. The caller closes the keeper.
 func (h *Handler) reach(ctx context.Context, s session, podUID string) (*corev1.Pod, Keeper, error) {
 	agent, err := h.agentFor(ctx, s.capture, podUID)
 	if err != nil {
@@ -81,7 +81,7 @@ func (h *Handler) reach(ctx context.Context, s session, podUID string) (*corev1.
 	return agent, keeper, nil
 }
 
-// deliver copies the bytes and leaves the record of who got them, also of a part.
+// deliver copies the bytes and leaves the audit record, also if it fails.
 func (h *Handler) deliver(w http.ResponseWriter, r *http.Request, s session, agent *corev1.Pod, name string, resp *http.Response) error {
 	defer h.Drain.Enter()()
 	d := h.delivery(r, s, agent, name)
@@ -93,7 +93,7 @@ func (h *Handler) deliver(w http.ResponseWriter, r *http.Request, s session, age
 	return d.end(r.Context(), n, err, "whole")
 }
 
-// delivery of a file's bytes to somebody.
+// delivery of a file to a user, for the audit record.
 type delivery struct {
 	h    *Handler
 	s    session
@@ -108,7 +108,7 @@ func (h *Handler) delivery(r *http.Request, s session, agent *corev1.Pod, name s
 	return delivery{h: h, s: s, pod: pod, name: name, log: log}
 }
 
-// end leaves the record of n bytes: with the outcome if there is no error.
+// end leaves the record of n bytes, with outcome if there is no error.
 func (d delivery) end(ctx context.Context, n int64, err error, outcome string) error {
 	if err != nil && context.Cause(ctx) != nil {
 		err = context.Cause(ctx)
@@ -120,22 +120,22 @@ func (d delivery) end(ctx context.Context, n int64, err error, outcome string) e
 	}
 	log.Info("Served result", audit.Key, audit.ResultServed, "bytes", n, "outcome", outcome)
 	d.h.Recorder.Eventf(d.s.capture, nil, corev1.EventTypeNormal, "ResultServed", "Serve",
-		"%s read %d bytes of %s of Pod %s (%s)", shown(d.s.who.Username), n, d.name, d.pod, outcome)
+		"%s read %d bytes of %s of Pod %s (%s)", short(d.s.who.Username), n, d.name, d.pod, outcome)
 	if err != nil {
 		return fmt.Errorf("%w after %d bytes: %w", errBroken, n, err)
 	}
 	return nil
 }
 
-// copy moves bytes as long as the client takes them and ctx lasts.
+// copy copies bytes to the client until the end of the file or of ctx.
 func (h *Handler) copy(ctx context.Context, w http.ResponseWriter, from io.Reader) (int64, error) {
 	rc := http.NewResponseController(w)
-	// A write to a client that does not read ends by its deadline alone.
+	// Only a deadline ends a write to a client that does not read.
 	stop := context.AfterFunc(ctx, func() { _ = rc.SetWriteDeadline(time.Unix(1, 0)) })
 	defer stop()
 	var total int64
 	for {
-		if err := h.patience(ctx, rc); err != nil {
+		if err := h.extendDeadline(ctx, rc); err != nil {
 			return total, err
 		}
 		n, err := io.CopyN(w, from, copyBytes)
@@ -149,19 +149,19 @@ func (h *Handler) copy(ctx context.Context, w http.ResponseWriter, from io.Reade
 	}
 }
 
-// patience gives the client time for what is written next.
-func (h *Handler) patience(ctx context.Context, rc *http.ResponseController) error {
+// extendDeadline gives the client time for the next write.
+func (h *Handler) extendDeadline(ctx context.Context, rc *http.ResponseController) error {
 	// Not every ResponseWriter has deadlines; the server's has.
 	if err := rc.SetWriteDeadline(h.Clock.Now().Add(stallTimeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return fmt.Errorf("set deadline: %w", err)
 	}
-	if ctx.Err() != nil { // looked at after the deadline, which may just have overwritten that of the end
+	if ctx.Err() != nil { // checked last: the new deadline may have replaced the one that ends the write
 		return context.Cause(ctx)
 	}
 	return nil
 }
 
-// open asks the keeper for a file and turns its refusals into ours.
+// open requests a file from the keeper, and turns its refusals into failures.
 func (h *Handler) open(ctx context.Context, keeper Keeper, agent *corev1.Pod, name, byteRange string) (*http.Response, error) {
 	resp, err := keeper.File(ctx, h.address(agent), name, byteRange)
 	if err == nil {
@@ -173,7 +173,7 @@ func (h *Handler) open(ctx context.Context, keeper Keeper, agent *corev1.Pod, na
 	return nil, h.refused(err, agent, name)
 }
 
-// refused says in words for the user why a keeper did not give a file.
+// refused returns the failure for a file that a keeper did not serve.
 func (h *Handler) refused(err error, agent *corev1.Pod, name string) error {
 	status, ok := errors.AsType[*keeperapi.StatusError](err)
 	switch {
@@ -185,10 +185,10 @@ func (h *Handler) refused(err error, agent *corev1.Pod, name string) error {
 	return failf(http.StatusBadGateway, "the agent's Pod %s refuses: %v", agent.Name, status)
 }
 
-// outOfRange answers a range behind the end of a file with the size, which a client that resumes a
-// download needs in order to see that it has everything (RFC 9110, section 15.5.17).
+// outOfRange answers a range beyond the end of a file with the file's size. A client that resumes a download sees from it
+// that it has everything (RFC 9110, section 15.5.17).
 func (h *Handler) outOfRange(ctx context.Context, keeper Keeper, agent *corev1.Pod, name string) error {
-	f := &failure{code: http.StatusRequestedRangeNotSatisfiable, message: "the range lies behind the end of the file"}
+	f := &failure{code: http.StatusRequestedRangeNotSatisfiable, message: "the range lies beyond the end of the file"}
 	if resp, err := keeper.File(ctx, h.address(agent), name, "bytes=0-0"); err == nil {
 		defer resp.Body.Close()
 		if _, size, ok := strings.Cut(resp.Header.Get("Content-Range"), "/"); ok {
@@ -198,5 +198,5 @@ func (h *Handler) outOfRange(ctx context.Context, keeper Keeper, agent *corev1.P
 	return f
 }
 
-// shown bounds a user's name in an event.
-func shown(name string) string { return text.Ellipsis(name, 128) }
+// short bounds a user's name in an event.
+func short(name string) string { return text.Ellipsis(name, 128) }

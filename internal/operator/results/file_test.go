@@ -100,9 +100,9 @@ func TestDownloadRefusals(t *testing.T) {
 		"short token":      {headers: map[string]string{TokenHeader: "abc"}, code: 401, want: "no token"},
 		"endless token":    {headers: map[string]string{TokenHeader: strings.Repeat("a", 5000)}, code: 401, want: "no token"},
 		"wrong token":      {headers: map[string]string{TokenHeader: strings.Repeat("a", 32)}, code: 401, want: "create a new ResultAccess"},
-		"the hash":         {headers: map[string]string{TokenHeader: tokenHash()}, code: 401, want: "opens no results"},
-		"another capture":  {path: "/v1/namespaces/shop/packetcaptures/api/progress", code: 401, want: "opens no results"},
-		"another's":        {path: "/v1/namespaces/bank/packetcaptures/web/progress", code: 401, want: "opens no results"},
+		"the hash":         {headers: map[string]string{TokenHeader: tokenHash()}, code: 401, want: "gives no access to"},
+		"another capture":  {path: "/v1/namespaces/shop/packetcaptures/api/progress", code: 401, want: "gives no access to"},
+		"another's":        {path: "/v1/namespaces/bank/packetcaptures/web/progress", code: 401, want: "gives no access to"},
 		"a strange path":   {path: "/v1/namespaces/..%2f/packetcaptures/web/progress", code: 404, want: "no such capture"},
 		"another path":     {path: "/v1/pods", code: 404, want: "no such path"},
 		"a file's path":    {path: base + "files/pod-1/..%2Fprogress.json", code: 404, want: "no such file"},
@@ -176,7 +176,7 @@ func TestDownloadRefusals(t *testing.T) {
 		}, code: 403, want: "lacks capture on nodes"},
 		"an agent that shows no probe": {change: func(w *world) {
 			change(w, agent(w.owned("web-1-qwer-x", "")), func(p *corev1.Pod) { p.Spec.Containers = p.Spec.Containers[1:] })
-		}, code: 502, want: "it is no agent"},
+		}, code: 502, want: "it is not an agent"},
 		"another agent's Pod in the cache": {change: func(w *world) {
 			stale := w.handler.Cache
 			w.handler.Cache = interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{
@@ -188,7 +188,7 @@ func TestDownloadRefusals(t *testing.T) {
 					return err
 				},
 			})
-		}, code: 410, want: "has just gone"},
+		}, code: 410, want: "has just been deleted"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)

@@ -15,24 +15,24 @@ const (
 	maxPerUser  = 16
 )
 
-// limiter counts what is being served.
+// limiter counts running requests.
 type limiter struct {
-	most, mostEach int
+	limit, limitPerUser int
 
 	mu   sync.Mutex
 	all  int
 	each map[string]int
 }
 
-func newLimiter(most, mostEach int) *limiter {
-	return &limiter{most: most, mostEach: mostEach, each: map[string]int{}}
+func newLimiter(limit, limitPerUser int) *limiter {
+	return &limiter{limit: limit, limitPerUser: limitPerUser, each: map[string]int{}}
 }
 
-// enter counts a request; the caller calls what it gets when it has been served.
+// enter counts a request until leave is called.
 func (l *limiter) enter() (leave func(), err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.all >= l.most {
+	if l.all >= l.limit {
 		return nil, &failure{
 			code: http.StatusServiceUnavailable, header: http.Header{"Retry-After": {"2"}},
 			message: "too many results are being read at this moment: try again",
@@ -46,11 +46,11 @@ func (l *limiter) enter() (leave func(), err error) {
 	}, nil
 }
 
-// enterFor counts a request of one user.
+// enterFor counts a request of one user until leave is called.
 func (l *limiter) enterFor(user string) (leave func(), err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.each[user] >= l.mostEach {
+	if l.each[user] >= l.limitPerUser {
 		return nil, &failure{
 			code: http.StatusTooManyRequests, header: http.Header{"Retry-After": {"2"}},
 			message: "too many requests of one user at once: wait until one of them has ended",

@@ -13,11 +13,11 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/keeperapi"
 )
 
-// liveForm of a name is that of a file of JSON lines; others cannot be read before they have ended.
+// liveForm is the form of names of files of JSON lines. Other files cannot be read before they are complete.
 var liveForm = regexp.MustCompile(`^[A-Za-z0-9][-A-Za-z0-9._]{0,247}\.ndjson$`)
 
-// live passes on the lines of one Pod's file from a byte on, and those that are written meanwhile, until its trace has
-// ended. Unlike a download it does not hold up a manager that ends: the reader asks another replica for the rest.
+// live relays the lines of one Pod's file from a byte on, old and new ones, until its trace has ended. Unlike a download it
+// does not delay the end of the manager: the reader continues at another replica.
 func (h *Handler) live(w http.ResponseWriter, r *http.Request, s session) error {
 	podUID, name := r.PathValue("pod"), r.PathValue("file")
 	if !uidForm.MatchString(podUID) || !liveForm.MatchString(name) {
@@ -48,7 +48,7 @@ func (h *Handler) live(w http.ResponseWriter, r *http.Request, s session) error 
 	return d.end(r.Context(), n, err, "live")
 }
 
-// parseFrom reads the number of a byte; nothing is the first.
+// parseFrom reads the offset of a byte. An empty text is the first byte.
 func parseFrom(s string) (int64, error) {
 	if s == "" {
 		return 0, nil
@@ -60,23 +60,23 @@ func parseFrom(s string) (int64, error) {
 	return int64(from), nil
 }
 
-// relay moves what comes, as it comes.
+// relay copies lines as they arrive.
 func (h *Handler) relay(ctx context.Context, w http.ResponseWriter, from io.Reader) (int64, error) {
 	rc := http.NewResponseController(w)
-	stop := context.AfterFunc(ctx, func() { _ = rc.SetWriteDeadline(time.Unix(1, 0)) }) // as in copy
+	stop := context.AfterFunc(ctx, func() { _ = rc.SetWriteDeadline(time.Unix(1, 0)) }) // see copy
 	defer stop()
 	b := make([]byte, 64<<10)
 	for total := int64(0); ; {
-		if err := h.patience(ctx, rc); err != nil {
+		if err := h.extendDeadline(ctx, rc); err != nil {
 			return total, err
 		}
-		if err := rc.Flush(); err != nil { // at first the header: there may be no line for long
+		if err := rc.Flush(); err != nil { // the first flush sends the header, before the first line
 			return total, fmt.Errorf("flush lines: %w", err)
 		}
 		n, err := from.Read(b)
 		if n > 0 {
-			// Waiting for lines has used up the time for writing them.
-			if err := h.patience(ctx, rc); err != nil {
+			// The read may have taken longer than the deadline.
+			if err := h.extendDeadline(ctx, rc); err != nil {
 				return total, err
 			}
 			written, err := w.Write(b[:n])

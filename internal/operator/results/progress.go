@@ -18,22 +18,22 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/account"
 )
 
-// Line of the progress stream: one Pod's state at this moment. A blank line is a heartbeat.
+// Line of the progress stream: the current state of one Pod. An empty line is a heartbeat.
 type Line struct {
 	Pod   string        `json:"pod"`
 	UID   string        `json:"uid"`
 	Node  string        `json:"node,omitempty"`
 	Phase sondev1.Phase `json:"phase"`
-	// Account is absent where the Pod's agent could not be asked; Error then says why.
+	// Account is absent if the Pod's agent could not be reached. Error then says why.
 	Account *account.Account `json:"account,omitempty"`
 	Error   string           `json:"error,omitempty"`
 }
 
-// progress streams a line for each Pod at once and for each change, until the whole capture has
-// ended. What has ended is told from the status, the rest by the keepers.
+// progress streams a line for each Pod at once and for each change, until the capture has ended. Pods that have ended are
+// reported from the status, the others by their keepers.
 func (h *Handler) progress(w http.ResponseWriter, r *http.Request, s session) error {
 	keeper, err := h.keeper(r.Context(), s.capture)
-	// Without keys there is still the status to be told: before the first Job, and after the last.
+	// Without keys, before the first Job and after the last, the status is still reported.
 	if err != nil && !isFailure(err) {
 		return err
 	}
@@ -44,7 +44,7 @@ func (h *Handler) progress(w http.ResponseWriter, r *http.Request, s session) er
 	st := &stream{
 		h: h, kind: s.kind, key: client.ObjectKeyFromObject(s.capture), keeper: keeper,
 		out: json.NewEncoder(w), flush: http.NewResponseController(w), w: w,
-		events: make(chan heard), watched: map[string]*watched{}, told: map[string]told{},
+		events: make(chan event), watches: map[string]*watch{}, lastSent: map[string]state{},
 	}
 	defer st.wait() // the keeper's client is closed after the last watch has ended
 	defer cancel()
@@ -57,13 +57,14 @@ func (h *Handler) progress(w http.ResponseWriter, r *http.Request, s session) er
 	return nil
 }
 
-// run tells what there is until the capture has ended (nil), or the client or its right is gone.
+// run sends lines until the capture has ended, and returns nil then. It returns an error if the client has gone or lost its
+// right.
 func (st *stream) run(ctx context.Context) error {
 	poll, heartbeat := st.h.Clock.NewTicker(st.h.poll), st.h.Clock.NewTicker(st.h.heartbeat)
 	defer poll.Stop()
 	defer heartbeat.Stop()
 	for {
-		over, err := st.look(ctx)
+		over, err := st.observe(ctx)
 		if over || err != nil {
 			return err
 		}
@@ -73,7 +74,7 @@ func (st *stream) run(ctx context.Context) error {
 	}
 }
 
-// await tells what the keepers say until it is time to look again.
+// await sends what the keepers report until the next poll.
 func (st *stream) await(ctx context.Context, poll, heartbeat <-chan time.Time) error {
 	for {
 		select {
@@ -82,20 +83,20 @@ func (st *stream) await(ctx context.Context, poll, heartbeat <-chan time.Time) e
 		case <-poll:
 			return nil
 		case <-heartbeat:
-			if err := st.blank(); err != nil {
+			if err := st.heartbeat(); err != nil {
 				return err
 			}
 		case e := <-st.events:
-			if err := st.hear(e); err != nil {
+			if err := st.handle(e); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-// look reads the capture and its agents, from the cache: it tells entries that have ended, and
-// watches keepers that serve. It reports whether there is nothing more to come.
-func (st *stream) look(ctx context.Context) (over bool, err error) {
+// observe reads the capture and its agents from the cache. It sends the Pods that have ended, and watches the keepers that
+// run. over says that the capture has ended.
+func (st *stream) observe(ctx context.Context) (over bool, err error) {
 	capture := st.kind.New()
 	err = st.h.Cache.Get(ctx, st.key, capture)
 	if apierrors.IsNotFound(err) {
@@ -110,8 +111,8 @@ func (st *stream) look(ctx context.Context) (over bool, err error) {
 		if ended[p.UID] = p.Phase.Final(); ended[p.UID] {
 			st.forget(p.UID)
 		}
-		if st.watched[p.UID] == nil {
-			if err := st.tell(lineOf(p)); err != nil {
+		if st.watches[p.UID] == nil {
+			if err := st.send(lineOf(p)); err != nil {
 				return false, err
 			}
 		}
@@ -122,7 +123,7 @@ func (st *stream) look(ctx context.Context) (over bool, err error) {
 	return false, st.watchAgents(ctx, capture, ended)
 }
 
-// watchAgents begins to watch each keeper that serves, unless its Pod's part is over.
+// watchAgents begins to watch each keeper that runs, unless its Pod has ended.
 func (st *stream) watchAgents(ctx context.Context, capture sondev1.Capture, ended map[string]bool) error {
 	agents, err := st.h.agents(ctx, capture, "")
 	if err != nil {
@@ -138,29 +139,29 @@ func (st *stream) watchAgents(ctx context.Context, capture sondev1.Capture, ende
 			return err
 		}
 		if st.keeper != nil {
-			st.watch(ctx, uid, a)
+			st.watchKeeper(ctx, uid, a)
 		}
 	}
 	return nil
 }
 
-// connect makes up for a stream that began before the capture had its keys.
+// connect connects to the keepers for a stream that began before the capture had its keys.
 func (st *stream) connect(ctx context.Context, capture sondev1.Capture) error {
 	if st.keeper != nil {
 		return nil
 	}
 	keeper, err := st.h.keeper(ctx, capture)
 	if isFailure(err) {
-		return nil // not yet, or not any more
+		return nil // no keys yet, or no longer
 	}
 	if err != nil {
 		return err
 	}
-	st.keeper, st.late = keeper, keeper
+	st.keeper, st.owned = keeper, keeper
 	return nil
 }
 
-// lineOf tells an entry of the status in the words of the stream.
+// lineOf turns an entry of the status into a line.
 func lineOf(p *sondev1.PodResult) Line {
 	l := Line{Pod: p.Name, UID: p.UID, Node: p.Node, Phase: p.Phase}
 	if p.Phase == "" {
@@ -194,7 +195,7 @@ func lineOf(p *sondev1.PodResult) Line {
 	return l
 }
 
-// phaseOf a probe that is asked while it runs.
+// phaseOf returns the phase of a running probe by its account.
 func phaseOf(a account.Account) sondev1.Phase {
 	switch {
 	case a.State == account.StateCapturing:

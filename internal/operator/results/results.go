@@ -1,7 +1,6 @@
-// Package results is the manager's endpoint for results: live counts and files of captures, fetched
-// from the keepers, for whoever holds the token of a ResultAccess. Users reach it through the API
-// server's services/proxy, which authenticates them and strips the Authorization header: so the
-// token has a header of its own. docs/adr/0001-results-path.md says why it is done so.
+// Package results is the manager's endpoint for results: live counts and files of captures. It fetches them from the keepers
+// for users with the token of a ResultAccess. Users reach it through the API server's services/proxy, which authenticates
+// them and strips the Authorization header, so the token has a header of its own (docs/adr/0001-results-path.md).
 package results
 
 import (
@@ -46,11 +45,11 @@ const (
 const (
 	pollInterval      = 500 * time.Millisecond // for Pods that join or end; reads the cache only
 	heartbeatInterval = 5 * time.Second        // a blank line, so that silence means a broken connection
-	recheckInterval   = 15 * time.Second       // whether the reader still may read
-	retryInterval     = 2 * time.Second        // to ask a keeper again that did not answer
+	recheckInterval   = 15 * time.Second       // reviews the reader's right again
+	retryInterval     = 2 * time.Second        // after a keeper did not answer
 )
 
-// Keeper is what the endpoint needs of a capture's keepers; *keeperapi.Client is one.
+// Keeper is a client of a capture's keepers, as *keeperapi.Client is.
 type Keeper interface {
 	Watch(ctx context.Context, addr string, fn func(account.Account) error) error
 	File(ctx context.Context, addr, name, rangeHeader string) (*http.Response, error)
@@ -58,13 +57,13 @@ type Keeper interface {
 	Close()
 }
 
-// Config is what the endpoint works with.
+// Config of the endpoint.
 type Config struct {
 	// Cache reads captures, ResultAccesses and the agents' Pods.
 	Cache client.Reader
 	// Live reads Secrets of captures and target namespaces from the API server.
 	Live client.Reader
-	// Reviews are asked on each request, so they should be an access.Cached.
+	// Reviews are made on each request, so they should come from an access.Cached.
 	Reviews access.Reviews
 	// Key of the stamps.
 	Key []byte
@@ -83,7 +82,7 @@ type Handler struct {
 	mux   *http.ServeMux
 	limit *limiter
 
-	// The rest differs in tests only.
+	// Transport and intervals, which New sets.
 	connect                         func(secret map[string][]byte) (Keeper, error)
 	address                         func(*corev1.Pod) string
 	poll, heartbeat, recheck, retry time.Duration
@@ -115,7 +114,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.mux.ServeHTTP(w, r)
 }
 
-// failure is an answer that is no result, in words for the user.
+// failure is an answer without a result. The message is for the user.
 type failure struct {
 	code    int
 	message string
@@ -128,11 +127,10 @@ func failf(code int, format string, args ...any) error {
 	return &failure{code: code, message: fmt.Sprintf(format, args...)}
 }
 
-// errBroken ends an answer that has begun: the connection is cut, so that no client takes what it
-// has for the whole.
+// errBroken ends an answer that has begun. It closes the connection, so that no client takes a part for the complete file.
 var errBroken = errors.New("the answer broke off")
 
-// handle bounds the number of requests, names the requester and turns errors into answers.
+// handle bounds the number of requests, finds the requester and turns errors into answers.
 func (h *Handler) handle(of kind.Capture, serve func(http.ResponseWriter, *http.Request, session) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		release, err := h.limit.enter()
@@ -159,7 +157,7 @@ func (h *Handler) handle(of kind.Capture, serve func(http.ResponseWriter, *http.
 		case errors.As(err, &f):
 			log.Info("Refusing result", audit.Key, audit.ResultRefused, "code", f.code, "reason", f.message)
 			reply(w, err)
-		case r.Context().Err() != nil: // nobody listens any more
+		case r.Context().Err() != nil: // the client has gone
 		default:
 			log.Error(err, "Serving result", audit.Key, audit.ResultRefused)
 			reply(w, failf(http.StatusBadGateway, "%v: try again, and look at the manager's log if it stays so", err))
@@ -167,7 +165,7 @@ func (h *Handler) handle(of kind.Capture, serve func(http.ResponseWriter, *http.
 	}
 }
 
-// whileAllowed serves with a context that ends when the requester loses his right, or the capture ends to exist.
+// whileAllowed serves with a context that ends when the requester loses the right, or the capture is deleted.
 func (h *Handler) whileAllowed(ctx context.Context, r *http.Request, s session, w http.ResponseWriter, serve func(http.ResponseWriter, *http.Request, session) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -181,7 +179,7 @@ func (h *Handler) whileAllowed(ctx context.Context, r *http.Request, s session, 
 			case <-ticker.C():
 			}
 			_, err := h.authorize(ctx, r.Header, s.kind, s.capture.GetNamespace(), s.capture.GetName())
-			if isFailure(err) { // an API server that does not answer ends nothing
+			if isFailure(err) { // other errors, such as no answer of the API server, end no stream
 				cancel(err)
 				return
 			}
@@ -203,7 +201,7 @@ func reply(w http.ResponseWriter, err error) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	_, _ = w.Write(append(b, '\n')) // who does not read it has gone
+	_, _ = w.Write(append(b, '\n')) // fails only if the client has gone
 }
 
 // Forms of UIDs and files in a path. Nothing else reaches a lookup or a keeper.
@@ -223,7 +221,7 @@ func quoted(s string) string {
 	return strconv.QuoteToASCII(s[:min(len(s), 64)])
 }
 
-// connect makes a client for the keepers of the capture that has this Secret.
+// connect returns a client for the keepers of the capture that has this Secret.
 func connect(secret map[string][]byte) (Keeper, error) {
 	c, err := keeperapi.NewClient(secret[captureconfig.SecretServerCert], secret[captureconfig.SecretClientCert], secret[captureconfig.SecretClientKey])
 	if err != nil {

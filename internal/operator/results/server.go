@@ -17,22 +17,20 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 )
 
-// Bounds of the server. There is no limit on a whole answer: a capture may be streamed for a day, and
-// each write has its own deadline.
+// Bounds of the server. An answer has no time limit, because a stream may last for a day. Each write has a deadline.
 const (
 	headerTimeout  = 10 * time.Second
 	idleTimeout    = 90 * time.Second
 	maxHeaderBytes = 32 << 10
-	// shutdownTimeout is short: downloads have had their time (Config.Drain), and clients resume at another
-	// replica.
+	// shutdownTimeout is short: Config.Drain has let downloads finish, and clients resume at another replica.
 	shutdownTimeout = 3 * time.Second
 )
 
-// Server serves a handler by https on every replica; it needs no leader, as it writes nothing.
+// Server serves a handler over https on every replica. It writes nothing, so it needs no leader.
 type Server struct {
-	// Address to listen on, as ":9444".
+	// Address to listen on, such as ":9444".
 	Address string
-	// GetCertificate gives what is served at this moment (certs.Manager.GetCertificate).
+	// GetCertificate returns the current certificate (certs.Manager.GetCertificate).
 	GetCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	Handler        http.Handler
 
@@ -60,7 +58,7 @@ func (s *Server) Start(ctx context.Context) error {
 	log := ctrl.LoggerFrom(ctx).WithName("results")
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.Address)
 	if err != nil {
-		return fmt.Errorf("listen for results on %s: %w: is the port taken? choose another with --results-port", s.Address, err)
+		return fmt.Errorf("listen for results on %s: %w: if the port is in use, choose another with --results-port", s.Address, err)
 	}
 	server := &http.Server{
 		Handler:           s.Handler,
@@ -68,7 +66,7 @@ func (s *Server) Start(ctx context.Context) error {
 		ReadHeaderTimeout: headerTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
-		// HTTP/1.1 only: cutting the connection is how a broken download is told from a whole one.
+		// HTTP/1.1 only: the client recognizes a broken download by the closed connection.
 		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){},
 		ErrorLog:     stdlog.New(logWriter{log.V(1)}, "", 0),
 		BaseContext:  func(net.Listener) context.Context { return ctrl.LoggerInto(ctx, log) },
@@ -85,20 +83,20 @@ func (s *Server) Start(ctx context.Context) error {
 		return fmt.Errorf("serve results: %w", err)
 	case <-ctx.Done():
 	}
-	// ctx has ended, and with it every stream; a fresh one bounds the goodbye.
-	bye, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+	// ctx has ended, and with it every stream.
+	shutdown, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 	defer cancel()
-	if err := server.Shutdown(bye); err != nil && !errors.Is(err, http.ErrServerClosed) {
+	if err := server.Shutdown(shutdown); err != nil && !errors.Is(err, http.ErrServerClosed) {
 		return server.Close()
 	}
 	return nil
 }
 
-// logWriter brings what net/http says, failed handshakes mostly, into the manager's log.
+// logWriter writes the messages of net/http, mostly failed handshakes, to the manager's log.
 type logWriter struct{ log logr.Logger }
 
 // Write implements io.Writer.
 func (l logWriter) Write(p []byte) (int, error) {
-	l.log.Info("Hearing from the server", "text", strings.TrimSpace(string(p)))
+	l.log.Info("Logging a message of the server", "text", strings.TrimSpace(string(p)))
 	return len(p), nil
 }

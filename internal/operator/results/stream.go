@@ -17,70 +17,71 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/account"
 )
 
-// stream is one progress stream. One goroutine runs it and alone writes; one for each watched
-// keeper feeds it.
+// stream is one progress stream. One goroutine runs it and is the only one that writes. One goroutine for each watched
+// keeper sends it events.
 type stream struct {
 	h      *Handler
 	kind   kind.Capture
 	key    client.ObjectKey
 	keeper Keeper
-	late   Keeper // keeper, if the stream itself has to close it
+	owned  Keeper // keeper, if the stream has to close it
 
 	w     http.ResponseWriter
 	out   *json.Encoder
 	flush *http.ResponseController
 
-	events  chan heard
-	group   sync.WaitGroup
-	watched map[string]*watched // by the target Pod's UID
-	told    map[string]told     // what was last told of it
+	events   chan event
+	group    sync.WaitGroup
+	watches  map[string]*watch // by the target Pod's UID
+	lastSent map[string]state  // by the same
 }
 
-// watched is a keeper that is being watched, or was.
-type watched struct {
+// watch of a keeper, running or ended.
+type watch struct {
 	cancel context.CancelFunc
-	// done says that the keeper has told the end. again is when to ask one that did not answer.
-	done  bool
-	again time.Time
-	over  bool // the watch has ended
+	ended  bool
+	// done says that the keeper reported the end of its capture. Otherwise retryAt is when to watch again.
+	done    bool
+	retryAt time.Time
 }
 
-// heard is what came of a keeper: a line, or the end of its watch.
-type heard struct {
+// event of a keeper: a line, or the end of its watch.
+type event struct {
 	line  Line
-	from  *watched
+	from  *watch
 	ended bool
 	err   error
 }
 
-// told is what of a line makes a change worth telling.
-type told struct {
+// state is the part of a line whose change is sent.
+type state struct {
 	phase  sondev1.Phase
 	state  account.State
 	counts account.Counts
 	failed string
 }
 
-func (l Line) told() told {
-	t := told{phase: l.Phase, failed: l.Error}
+func (l Line) state() state {
+	s := state{phase: l.Phase, failed: l.Error}
 	if l.Account != nil {
-		t.state, t.counts = l.Account.State, l.Account.Counts
+		s.state, s.counts = l.Account.State, l.Account.Counts
 	}
-	return t
+	return s
 }
 
-// watch asks the keeper of agent, unless it is being asked, has told the end, or did not answer just now.
-func (st *stream) watch(ctx context.Context, uid string, agent *corev1.Pod) {
-	if w := st.watched[uid]; w != nil && (!w.over || w.done || st.h.Clock.Now().Before(w.again)) {
+// watchKeeper watches the keeper of agent, unless a watch runs, the capture of its Pod is done, or the last attempt failed
+// just now.
+func (st *stream) watchKeeper(ctx context.Context, uid string, agent *corev1.Pod) {
+	if w := st.watches[uid]; w != nil && (!w.ended || w.done || st.h.Clock.Now().Before(w.retryAt)) {
 		return
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	w := &watched{cancel: cancel}
-	st.watched[uid] = w
+	w := &watch{cancel: cancel}
+	st.watches[uid] = w
 	addr := st.h.address(agent)
 	line := Line{Pod: agent.Annotations[sondev1.AnnotationTargetPod], UID: uid, Node: agent.Spec.NodeName}
 	keeper := st.keeper
-	send := func(e heard) error {
+	send := func(e event) error {
 		select {
 		case st.events <- e:
 			return nil
@@ -93,58 +94,58 @@ func (st *stream) watch(ctx context.Context, uid string, agent *corev1.Pod) {
 		err := keeper.Watch(ctx, addr, func(a account.Account) error {
 			l := line
 			l.Phase, l.Account = phaseOf(a), &a
-			return send(heard{line: l, from: w})
+			return send(event{line: l, from: w})
 		})
-		// A failed send means that nobody listens, or that the status has told the end.
-		_ = send(heard{line: line, from: w, ended: true, err: err})
+		// The send fails if the stream has ended, or the status reports the end of this Pod.
+		_ = send(event{line: line, from: w, ended: true, err: err})
 	})
 }
 
-// hear tells what a keeper said.
-func (st *stream) hear(e heard) error {
-	if st.watched[e.line.UID] != e.from {
-		return nil // forgotten meanwhile: the status has told the end
+// handle sends what a keeper reported.
+func (st *stream) handle(e event) error {
+	if st.watches[e.line.UID] != e.from {
+		return nil // the status has reported the end of this Pod
 	}
 	if !e.ended {
-		return st.tell(e.line)
+		return st.send(e.line)
 	}
-	e.from.over, e.from.done = true, e.err == nil
+	e.from.ended, e.from.done = true, e.err == nil
 	if e.err == nil {
 		return nil
 	}
-	e.from.again = st.h.Clock.Now().Add(st.h.retry)
+	e.from.retryAt = st.h.Clock.Now().Add(st.h.retry)
 	l := e.line
-	l.Phase = st.told[l.UID].phase
+	l.Phase = st.lastSent[l.UID].phase
 	if l.Phase == "" {
 		l.Phase = sondev1.PhasePending
 	}
 	l.Error = fmt.Sprintf("the agent does not answer: %v", e.err)
-	return st.tell(l)
+	return st.send(l)
 }
 
-// forget ends the watch of a Pod whose part is over: from now on its entry in the status counts.
+// forget ends the watch of a Pod that has ended. From then on its entry in the status counts.
 func (st *stream) forget(uid string) {
-	if w := st.watched[uid]; w != nil {
+	if w := st.watches[uid]; w != nil {
 		w.cancel()
-		delete(st.watched, uid)
+		delete(st.watches, uid)
 	}
 }
 
-// wait returns when no watch runs any more. The context of the stream must have ended.
+// wait returns when all watches have ended. The context of the stream must have ended before.
 func (st *stream) wait() {
 	st.group.Wait()
-	if st.late != nil {
-		st.late.Close()
+	if st.owned != nil {
+		st.owned.Close()
 	}
 }
 
-// tell writes a line if it says something new.
-func (st *stream) tell(l Line) error {
-	t := l.told()
-	if old, ok := st.told[l.UID]; ok && old == t {
+// send writes a line if its state has changed.
+func (st *stream) send(l Line) error {
+	s := l.state()
+	if last, ok := st.lastSent[l.UID]; ok && last == s {
 		return nil
 	}
-	st.told[l.UID] = t
+	st.lastSent[l.UID] = s
 	if err := st.deadline(); err != nil {
 		return err
 	}
@@ -154,8 +155,8 @@ func (st *stream) tell(l Line) error {
 	return st.flushed()
 }
 
-// blank writes a heartbeat.
-func (st *stream) blank() error {
+// heartbeat writes an empty line.
+func (st *stream) heartbeat() error {
 	if err := st.deadline(); err != nil {
 		return err
 	}
@@ -165,7 +166,7 @@ func (st *stream) blank() error {
 	return st.flushed()
 }
 
-// deadline gives the client time for what is written next; one that takes nothing holds no place for ever.
+// deadline gives the client time for the next write. A client that does not read is disconnected after that.
 func (st *stream) deadline() error {
 	err := st.flush.SetWriteDeadline(st.h.Clock.Now().Add(stallTimeout))
 	if err != nil && !errors.Is(err, http.ErrNotSupported) {

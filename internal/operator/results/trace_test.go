@@ -113,7 +113,7 @@ func TestTraceFiles(t *testing.T) {
 		"a file":                        {code: http.StatusOK},
 		"may capture, not trace":        {change: func(w *world) { w.rights.verb = sondev1.VerbCapture }, code: 403, want: "lacks trace on pods"},
 		"a PacketCapture, may trace":    {path: webFile, code: 403, want: "lacks capture on pods"},
-		"an access to the capture only": {change: func(w *world) { w.remove(w.access("of-the-trace", nil)) }, code: 401, want: "opens no results of Trace"},
+		"an access to the capture only": {change: func(w *world) { w.remove(w.access("of-the-trace", nil)) }, code: 401, want: "gives no access to Trace"},
 		"hostPID":                       {change: nodes(agentjob.FlagHostPID), code: 403, want: "hostPID: true, so its system calls are the whole node's: lacks trace on nodes"},
 		"hostNetwork":                   {change: nodes(agentjob.FlagHostNetwork), code: 403, want: "hostNetwork: true"},
 		"hostPID, with the right": {
