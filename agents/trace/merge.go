@@ -150,7 +150,7 @@ func (t *Trace) write(e *kernel.Record) {
 func (t *Trace) streamOf(e *kernel.Record, r *tracefmt.Record) *output.Stream {
 	kind := kernel.Kind(e.Head.Kind)
 	switch {
-	case !t.writes(kind):
+	case kind != kernel.KindCall && !t.writes(kind):
 		return nil
 	case t.cfg.Flap != nil:
 		return t.out.Stream(tracefmt.FlapSource(r.Group))

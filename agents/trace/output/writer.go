@@ -100,12 +100,12 @@ func (w *Writer) Counts() Counts {
 // Append appends an event to b in the writer's format: raw is its record, at its time since boot.
 func (w *Writer) Append(b, raw []byte, event *tracefmt.Record, at time.Duration) []byte {
 	switch w.format {
-	case Binary:
-		return append(b, raw...)
+	case NDJSON:
+		return w.encoder.Append(b, event)
 	case Flap:
 		return tracefmt.AppendFlap(b, event, at)
 	default:
-		return w.encoder.Append(b, event)
+		return append(b, raw...)
 	}
 }
 
@@ -115,7 +115,11 @@ func (w *Writer) Write(s *Stream, raw []byte, event *tracefmt.Record, at time.Du
 		w.countBeyond()
 		return
 	}
-	s.lines = w.Append(s.lines, raw, event, at)
+	if w.format == NDJSON { // the usual format, without one more call per event
+		s.lines = w.encoder.Append(s.lines, event)
+	} else {
+		s.lines = w.Append(s.lines, raw, event, at)
+	}
 	w.added(s, 1)
 }
 
