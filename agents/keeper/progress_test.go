@@ -97,7 +97,7 @@ func TestProgressFollowsTheProbe(t *testing.T) {
 	select {
 	case <-first.changed:
 	default:
-		t.Error("nobody was told of the change")
+		t.Error("the change was not published")
 	}
 	w.put(capturing)
 	if again := w.after(time.Second); again.changed != s.changed {

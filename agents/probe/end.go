@@ -29,7 +29,7 @@ type stopRequest string
 // Error implements error.
 func (r stopRequest) Error() string {
 	if string(r) == account.ReasonDrained {
-		return "the agent's Pod was told to terminate"
+		return "the agent's Pod was terminated: its node may be drained"
 	}
 	return "asked to end: " + string(r)
 }

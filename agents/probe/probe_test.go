@@ -257,7 +257,7 @@ func TestEndReasons(t *testing.T) {
 		},
 		"drained": {
 			act:      func(_ *testing.T, _ *bench, terminate context.CancelFunc) { terminate() },
-			wantCode: ExitIncomplete, wantReason: account.ReasonDrained, wantMessage: "told to terminate",
+			wantCode: ExitIncomplete, wantReason: account.ReasonDrained, wantMessage: "the agent's Pod was terminated",
 		},
 		"disk full": {
 			change: func(b *bench) {

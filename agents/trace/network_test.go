@@ -149,7 +149,7 @@ func checkSocketCalls(t *testing.T, lines []line, dir string) {
 	has := func(want string, fits func(l *line) bool) {
 		t.Helper()
 		if !slices.ContainsFunc(lines, func(l line) bool { return fits(&l) }) {
-			t.Errorf("no line tells of %s", want)
+			t.Errorf("no line for %s", want)
 		}
 	}
 	has("a new socket", func(l *line) bool { return l.Call == "socket" && l.Path == "tcp" && *l.Ret >= 0 })

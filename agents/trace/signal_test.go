@@ -43,13 +43,13 @@ func TestSignals(t *testing.T) {
 		},
 	} {
 		if !slices.ContainsFunc(lines, func(l line) bool { return l.Call == decode.EventSignal && l.has(want) }) {
-			t.Errorf("no line tells of a signal %s", name)
+			t.Errorf("no line for signal %s", name)
 		}
 	}
 	if !slices.ContainsFunc(lines, func(l line) bool {
 		return l.Call == "kill" && l.HostPID == sh && *l.Ret == 0 && l.has(map[string]any{"sig": 12, "pid": sh})
 	}) {
-		t.Error("no line tells of the call kill")
+		t.Error("no line for the call kill")
 	}
 	for _, l := range lines {
 		if l.Group != string(decode.GroupSignal) {
@@ -91,7 +91,7 @@ func TestOOMKill(t *testing.T) {
 	lines := r.stop()
 	i := slices.IndexFunc(lines, func(l line) bool { return l.Call == decode.EventOOM })
 	if i < 0 {
-		t.Fatal("no line tells of the killing")
+		t.Fatal("no line for the OOM kill")
 	}
 	l := lines[i]
 	anon, total := argOf(t, &l, "anonBytes"), argOf(t, &l, "totalBytes")
@@ -100,7 +100,7 @@ func TestOOMKill(t *testing.T) {
 	}
 	killed := map[string]any{"hostPid": h.cmd.Process.Pid, "signal": "SIGKILL", "code": "SI_KERNEL", "from": "kernel"}
 	if !slices.ContainsFunc(lines, func(l line) bool { return l.Call == decode.EventSignal && l.has(killed) }) {
-		t.Error("no line tells of the kernel's signal")
+		t.Error("no line for the kernel's signal")
 	}
 }
 

@@ -33,7 +33,7 @@ func TestTraceOfAShell(t *testing.T) {
 	has := func(want string, fits func(l *line) bool) {
 		t.Helper()
 		if !slices.ContainsFunc(lines, func(l line) bool { return fits(&l) }) {
-			t.Errorf("no line tells of %s", want)
+			t.Errorf("no line for %s", want)
 		}
 	}
 	has("cat's start", func(l *line) bool {
@@ -242,11 +242,11 @@ func TestLinesReachTheFileSoon(t *testing.T) {
 	release := pod.startReads(t, 100)
 	r := start(t, &Config{PodUID: testUID, Groups: []decode.Group{decode.GroupIO}, Out: f})
 	release()
-	for told := uint64(0); told <= 100; time.Sleep(time.Millisecond) {
-		told = r.trace.Account().Written
+	for written := uint64(0); written <= 100; time.Sleep(time.Millisecond) {
+		written = r.trace.Account().Written
 		b, err := os.ReadFile(path)
-		if lines := uint64(bytes.Count(b, newline)); err != nil || lines < told {
-			t.Fatalf("%d lines, %d in the account (%v)", lines, told, err)
+		if lines := uint64(bytes.Count(b, newline)); err != nil || lines < written {
+			t.Fatalf("%d lines, %d in the account (%v)", lines, written, err)
 		}
 	}
 	r.cancel()

@@ -62,7 +62,7 @@ func clockSteps(p *pod, by time.Duration) {
 		t.Errorf("termination message %+v", a)
 	}
 	if lasted := a.Ended.Sub(a.Started); lasted < duration || lasted > duration+testTimeout {
-		t.Errorf("the account tells of %v, from %v to %v; want %v", lasted, a.Started, a.Ended, duration)
+		t.Errorf("the account has a duration of %v, from %v to %v; want %v", lasted, a.Started, a.Ended, duration)
 	}
 	c := read(t, bytes.NewReader(p.download("")))
 	c.eachOnce(t, 200)

@@ -66,7 +66,7 @@ func traceKilled(p *pod) {
 	t := p.t
 	p.traces(&captureconfig.Trace{Groups: []string{"io"}})
 	p.sends(1000)
-	p.eventually("the events are told", func() bool {
+	p.eventually("the events are reported", func() bool {
 		a, err := p.client.Progress(t.Context(), p.port)
 		return err == nil && a.Events >= 1000
 	})
@@ -81,9 +81,9 @@ func traceKilled(p *pod) {
 	if words := p.terminationMessage(); words.Complete {
 		t.Errorf("termination message %+v", words)
 	}
-	told, err := p.client.Recount(t.Context(), p.port)
-	if err != nil || told.Events != int64(len(records)) {
-		t.Errorf("the keeper tells of %d events (%v), %d are in the file", told.Events, err, len(records))
+	recounted, err := p.client.Recount(t.Context(), p.port)
+	if err != nil || recounted.Events != int64(len(records)) {
+		t.Errorf("the keeper counts %d events (%v), %d are in the file", recounted.Events, err, len(records))
 	}
 }
 
@@ -122,7 +122,7 @@ func traceContainers(p *pod) {
 	p.stop(account.ReasonStopped)
 	header, records, end := p.readTrace()
 	if header == nil || len(header.Containers) != 1 || header.Command != "nobody" || end == nil || !end.Complete || end.Written != 0 || len(records) > 0 {
-		t.Errorf("header %+v, %d records of a command that nobody runs, end %+v", header, len(records), end)
+		t.Errorf("header %+v, %d records of a command that does not run, end %+v", header, len(records), end)
 	}
 }
 

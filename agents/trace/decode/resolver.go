@@ -132,7 +132,7 @@ func (r *resolver) retryContainer(p *processState, pid uint32) {
 // mounts are what a process's mounts say about its container.
 type mounts struct {
 	container string // its name; the Pod's sandbox has none
-	root      string // what is mounted as the root; not read where there is a name
+	root      string // the mount of the root; not read if there is a name
 	lines     int    // zero: the process is gone
 }
 

@@ -16,7 +16,7 @@ const (
 	nameWords = 32 // of a name, 8 bytes each
 	// maxComm is the longest name that a thread can have.
 	maxComm = 15
-	// maxCommand is the longest name or path, with room for a zero behind it.
+	// maxCommand is the longest name or path without its terminating zero.
 	maxCommand = nameWords*8 - 1
 )
 
@@ -80,8 +80,8 @@ const maxPasses = 1024
 
 var errNeverMarked = errors.New("the Pod's processes fork too fast, or too deep, to find all children of the command: trace without children")
 
-// markCommand marks the processes of the command that run already. The attached programs mark what starts or forks
-// meanwhile: when a pass finds nothing more, there is nothing more.
+// markCommand marks the processes of the command that run already. The attached programs mark those that start or fork
+// during a pass: a pass that finds none is the last one.
 func (p *Program) markCommand() error {
 	for range maxPasses {
 		before, err := p.marked()

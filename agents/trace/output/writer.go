@@ -25,10 +25,10 @@ const (
 
 // Sink takes events' lines. *File is one. After an error has ended the trace only Flush and Pending are called.
 type Sink interface {
-	// Write takes the whole lines of so many events, of which all have as many: all of them, or as many events as it returns
-	// with the reason, which ends the trace.
+	// Write takes complete lines of events, of which each has the same number of lines. It returns how many events it has
+	// taken, and the reason if that is not all, which ends the trace.
 	Write(lines []byte, events int) (taken int, err error)
-	// Flush writes out what was taken: soon or, if it is to wait, before it returns. An error ends the trace.
+	// Flush writes out what was taken: soon or, with wait, before it returns. An error ends the trace.
 	Flush(wait bool) error
 	// Pending is how many of the events that were taken are not written out: not yet or, after an error, never.
 	Pending() uint64

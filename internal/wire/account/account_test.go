@@ -47,7 +47,7 @@ func TestMarshalIsBoundedAndReadsBack(t *testing.T) {
 	}
 }
 
-// files makes so many, with names of so many bytes.
+// files makes n files, with names of so many bytes.
 func files(n, name int) []account.File {
 	var out []account.File
 	for i := range n {
@@ -56,7 +56,7 @@ func files(n, name int) []account.File {
 	return out
 }
 
-// A ring's files are all named, whatever else there would be to say.
+// All files of a ring are named, even if other parts of the account must be cut.
 func TestMarshalNamesAllFiles(t *testing.T) {
 	a := account.Account{
 		State: account.StateDone, Engine: strings.Repeat("e", account.MaxEngine), EngineMessage: strings.Repeat("\x02", 300), Reason: strings.Repeat("r", 64), Message: strings.Repeat("\x01", 300),

@@ -51,8 +51,7 @@ func TestTraceReadsBack(t *testing.T) {
 	}
 }
 
-// An agent of a version that has one engine may take a capture whose engine is left to it, and must refuse one that is
-// to have another.
+// An old agent with only one engine may run a capture with engine auto, and must refuse one with the engine BPF.
 func TestEngineReadsBack(t *testing.T) {
 	for engine, version := range map[string]int{"": 1, captureconfig.EngineAFPacket: 1, captureconfig.EngineAuto: 1, captureconfig.EngineBPF: 5} {
 		t.Run(engine, func(t *testing.T) {

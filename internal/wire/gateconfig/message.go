@@ -30,7 +30,7 @@ var explanations = map[Outcome]string{
 	Refused: "no tracer came, and this Pod must not start untraced. See the conditions of the Trace that annotation monitoring.openshift.tpg/gated-by " +
 		"names; delete that Trace to have new Pods start without it, or set its gate.onTimeout to Proceed in a new one",
 	Over:  "the trace is over: the Pod starts untraced",
-	Ended: "the Pod was told to end",
+	Ended: "the Pod was deleted",
 }
 
 // ExitCode of a gate with this outcome.

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// stuckBody gives nothing until its context ends, like the body of a connection that went silent.
+// stuckBody blocks until its context ends, like the body of a silent connection.
 type stuckBody struct{ done <-chan struct{} }
 
 func (b stuckBody) Read([]byte) (int, error) { <-b.done; return 0, context.Canceled }

@@ -53,7 +53,7 @@ func client(t *testing.T, p map[string][]byte) *keeperapi.Client {
 	return c
 }
 
-// keeper answers like one, with a fixed account and a fixed file.
+// keeper answers like a keeper, with a fixed account and a fixed file.
 func keeper(stopped *keeperapi.StopRequest) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		keeperapi.SetVersion(w.Header())

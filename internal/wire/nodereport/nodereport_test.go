@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// able is a node on which everything works, but for those that are named, and why.
+// able is a node on which all checks work, except the broken ones.
 func able(broken map[Name]string) *Report {
 	r := &Report{
 		Version: Version, Node: "n1", Kernel: "6.12.0", Arch: "amd64", CPUs: 4, Memory: 8 << 30, Available: 6 << 30, Cgroup: "v2",
@@ -76,7 +76,7 @@ func TestConclude(t *testing.T) {
 	}
 }
 
-// What engine auto takes is the first that works.
+// Engine auto uses the first engine that works.
 func TestConcludeEngine(t *testing.T) {
 	for name, tc := range map[string]struct {
 		broken map[Name]string
@@ -148,7 +148,7 @@ func TestText(t *testing.T) {
 	}
 	for _, c := range r.Checks {
 		if descriptions[c.Name] == "" {
-			t.Errorf("nobody can read what %s is", c.Name)
+			t.Errorf("%s has no description", c.Name)
 		}
 	}
 }

@@ -72,6 +72,6 @@ func Check(effective uint64, gate bool) error {
 	if len(missing) == 0 {
 		return nil
 	}
-	return fmt.Errorf("the probe lacks %s: a cluster admin must let ServiceAccount sonde-probe have it, "+
-		"on OpenShift by SecurityContextConstraints sonde-probe, elsewhere by whatever policy takes it away", strings.Join(missing, ", "))
+	return fmt.Errorf("the probe lacks %s: ask a cluster admin to allow it for ServiceAccount sonde-probe, "+
+		"on OpenShift in SecurityContextConstraints sonde-probe, elsewhere in the policy that removes it", strings.Join(missing, ", "))
 }
