@@ -58,7 +58,7 @@ func isRefusal(err error) bool {
 // act writes the plan. It continues after a failure, so that one Pod does not delay the others.
 func (r *Reconciler) act(ctx context.Context, capture sondev1.Capture, observed observation, planned plan) (actions, error) {
 	if planned.cleanUp {
-		return actions{}, r.Sweeper.Remove(ctx, r.Kind.Capture.Kind, capture.GetUID())
+		return actions{}, r.Sweeper.Remove(ctx, r.Kind.Kind, capture.GetUID())
 	}
 	errs := inParallel(r.Parallelism, planned.stop, func(s stopping) error { return r.stopProbe(ctx, observed.secret, s) })
 	errs = append(errs, inParallel(r.Parallelism, planned.remove, func(job *slim.Job) error { return sweep.Delete(ctx, r.Client, job.Expand()) })...)

@@ -91,7 +91,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	err := r.Get(ctx, req.NamespacedName, capture)
 	if apierrors.IsNotFound(err) || err == nil && !capture.GetDeletionTimestamp().IsZero() {
 		r.throttle.forget(req.NamespacedName)
-		return ctrl.Result{}, r.Sweeper.Owner(ctx, r.Kind.Capture.Kind, req.NamespacedName)
+		return ctrl.Result{}, r.Sweeper.Owner(ctx, r.Kind.Kind, req.NamespacedName)
 	}
 	if err != nil {
 		return ctrl.Result{}, fmt.Errorf("get %s: %w", r.Kind.Name, err)

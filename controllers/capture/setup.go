@@ -77,7 +77,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		WatchesMetadata(target.ReplicaSetMetadata(), wake(wakes.ReplicaSet), identity).
 		WatchesMetadata(coreMetadata("Namespace"), wake(wakes.Namespace), identity)
 	if c, ok := r.Switch.(cache.Cache); ok {
-		b = b.WatchesRawSource(source.Kind(c, client.Object(&corev1.ConfigMap{}), wake(pause.Wake(r.Client, r.Kind.Capture.Kind))))
+		b = b.WatchesRawSource(source.Kind(c, client.Object(&corev1.ConfigMap{}), wake(pause.Wake(r.Client, r.Kind.Kind))))
 	}
 	for _, kind := range []sondev1.TargetKind{sondev1.TargetDeployment, sondev1.TargetStatefulSet, sondev1.TargetDaemonSet} {
 		b = b.WatchesMetadata(target.Metadata(kind), wake(wakes.Workload(kind)), identity)

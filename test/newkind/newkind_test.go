@@ -3,6 +3,7 @@
 package newkind
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -33,7 +34,7 @@ var tunnels = kind.Kind{Name: "Tunnel", Resource: "tunnels", App: "tunnel", Verb
 // Tunnel is the kind. It records nothing and has no result.
 type Tunnel struct {
 	metav1.TypeMeta   `json:",inline"`
-	metav1.ObjectMeta `json:"metadata,omitempty"`
+	metav1.ObjectMeta `json:"metadata,omitzero"`
 
 	Deployment string `json:"deployment"`
 	Closed     bool   `json:"closed,omitempty"`
@@ -53,14 +54,14 @@ func (t *Tunnel) Ended() bool { return t.Closed }
 // DeepCopyObject implements runtime.Object.
 func (t *Tunnel) DeepCopyObject() runtime.Object {
 	c := *t
-	c.ObjectMeta = *t.ObjectMeta.DeepCopy()
+	t.DeepCopyInto(&c.ObjectMeta)
 	return &c
 }
 
 // TunnelList is a list of the kind.
 type TunnelList struct {
 	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata,omitempty"`
+	metav1.ListMeta `json:"metadata,omitzero"`
 
 	Items []Tunnel `json:"items"`
 }
@@ -93,7 +94,7 @@ func newClient(t *testing.T, objects ...client.Object) client.Client {
 	t.Helper()
 	before := kind.Owners
 	t.Cleanup(func() { kind.Owners = before })
-	kind.Owners = append(before[:len(before):len(before)], tunnels)
+	kind.Owners = append(slices.Clone(before), tunnels)
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, batchv1.AddToScheme, sondev1.AddToScheme} {
 		if err := add(s); err != nil {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/sonde-operator/sonde/internal/operator/webhookpath"
 	"github.com/sonde-operator/sonde/webhooks/admission"
-	"github.com/sonde-operator/sonde/webhooks/internal/webhooktest"
+	"github.com/sonde-operator/sonde/webhooks/webhooktest"
 )
 
 // recorder is a server that records the paths that are registered.

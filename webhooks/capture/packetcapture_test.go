@@ -19,7 +19,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/pcapfilter"
 	"github.com/sonde-operator/sonde/internal/operator/stamp"
 	"github.com/sonde-operator/sonde/internal/wire/bpfprog"
-	"github.com/sonde-operator/sonde/webhooks/internal/webhooktest"
+	"github.com/sonde-operator/sonde/webhooks/webhooktest"
 )
 
 // filters refuses texts with "bad" in them and is broken by "boom".
@@ -44,12 +44,6 @@ func spec(change func(*sondev1.PacketCaptureSpec)) sondev1.PacketCaptureSpec {
 		change(&s)
 	}
 	return s
-}
-
-func ref(kind sondev1.TargetKind, name string) func(*sondev1.PacketCaptureSpec) {
-	return func(s *sondev1.PacketCaptureSpec) {
-		s.TargetDeployment, s.TargetRef = "", &sondev1.TargetReference{Kind: kind, Name: name}
-	}
 }
 
 func captureHandler(live client.Reader, r access.Reviews) *Handler {

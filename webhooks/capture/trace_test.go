@@ -14,7 +14,7 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/kind"
 	"github.com/sonde-operator/sonde/internal/operator/access"
-	"github.com/sonde-operator/sonde/webhooks/internal/webhooktest"
+	"github.com/sonde-operator/sonde/webhooks/webhooktest"
 )
 
 func traceSpec(change func(*sondev1.TraceSpec)) sondev1.TraceSpec {

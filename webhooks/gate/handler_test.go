@@ -20,7 +20,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/gate"
 	"github.com/sonde-operator/sonde/internal/wire/gateconfig"
 	"github.com/sonde-operator/sonde/webhooks/admission"
-	"github.com/sonde-operator/sonde/webhooks/internal/webhooktest"
+	"github.com/sonde-operator/sonde/webhooks/webhooktest"
 )
 
 // gates is one Trace that gates the Pods labelled app=web of namespace shop.

@@ -13,7 +13,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/kind"
 	"github.com/sonde-operator/sonde/internal/operator/access"
 	"github.com/sonde-operator/sonde/internal/operator/stamp"
-	"github.com/sonde-operator/sonde/webhooks/internal/webhooktest"
+	"github.com/sonde-operator/sonde/webhooks/webhooktest"
 )
 
 func spec(change func(*sondev1.PacketCaptureSpec)) sondev1.PacketCaptureSpec {

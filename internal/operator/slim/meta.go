@@ -1,4 +1,4 @@
-// Package compact is how the cache keeps Pods and Jobs. A corev1.Pod takes 1,240 bytes before anything is in it, and
+// Package slim is how the cache keeps Pods and Jobs. A corev1.Pod takes 1,240 bytes before anything is in it, and
 // what it points to comes on top; the operator reads a dozen of its fields, watches all Pods of the cluster, and has a
 // Job and a Pod for each captured one. The forms here take less than a quarter of that. Who reads the cache sees none of it: the
 // cache hands out copies, and the copy of a compact Pod is a corev1.Pod (DeepCopyObject).
