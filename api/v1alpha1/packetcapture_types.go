@@ -4,8 +4,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// PacketCaptureSpec says whose packets are captured, which of them, and for how long.
-// It is immutable but for stop.
+// PacketCaptureSpec selects the Pods whose packets are captured, the packets, and the duration.
+// It is immutable except for stop.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.targetDeployment) || has(self.targetRef)",message="name a target: set targetDeployment: NAME, or targetRef: {kind: Deployment|StatefulSet|DaemonSet|Pod, name: NAME}"
 // +kubebuilder:validation:XValidation:rule="!(has(self.targetDeployment) && has(self.targetRef))",message="two targets at once: set either targetDeployment or targetRef, and make a second PacketCapture for the other"
@@ -26,11 +26,11 @@ import (
 // +kubebuilder:validation:XValidation:rule="self.retainFor == oldSelf.retainFor",message="retainFor is immutable: create a new PacketCapture"
 // +kubebuilder:validation:XValidation:rule="!(has(oldSelf.stop) && oldSelf.stop) || (has(self.stop) && self.stop)",message="a stopped capture cannot be started again: create a new PacketCapture"
 type PacketCaptureSpec struct {
-	// jobId is the last part of the Jobs' names: four of [a-z0-9]. It is made when absent (see
-	// status.jobId) and must differ between the running captures of one workload in a namespace.
+	// jobId is the last part of the Jobs' names: four of [a-z0-9]. The operator chooses one if it is
+	// absent (see status.jobId). It must differ between the running captures of one workload in a namespace.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]{4}$')",message="jobId must be four characters of [a-z0-9], like qwer; leave it out to have one made"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]{4}$')",message="jobId must be four characters of [a-z0-9], like qwer; leave it out to let the operator choose one"
 	JobID string `json:"jobId,omitempty"`
 
 	// targetNamespace is where the target runs; by default the capture's own namespace. Another
@@ -40,7 +40,7 @@ type PacketCaptureSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$')",message="targetNamespace must be the name of a namespace, like shop; leave it out for the capture's own"
 	TargetNamespace string `json:"targetNamespace,omitempty"`
 
-	// targetDeployment names the Deployment whose Pods are captured; short for a targetRef of that kind.
+	// targetDeployment names the Deployment whose Pods are captured; it is short for a targetRef of that kind.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$')",message="targetDeployment must be the name of a Deployment, like web"
@@ -65,7 +65,7 @@ type PacketCaptureSpec struct {
 	// +kubebuilder:validation:MaxLength=4096
 	Filter string `json:"filter,omitempty"`
 
-	// snapLength is how many bytes of each packet are kept; by default 262144, which cuts none.
+	// snapLength is how many bytes of each packet are kept; by default 262144, which truncates no packet.
 	// +optional
 	// +kubebuilder:default=262144
 	// +kubebuilder:validation:Minimum=16
@@ -91,17 +91,17 @@ type PacketCaptureSpec struct {
 	MaxBytes int64 `json:"maxBytes,omitempty"`
 
 	// rotate keeps the newest packets of each Pod in a ring of files: the oldest file is removed before the next one
-	// is begun. maxBytes then does not end the capture; maxPackets counts all packets, also those that were removed.
+	// begins. maxBytes then does not end the capture; maxPackets counts all packets, including removed ones.
 	// +optional
 	Rotate *Rotate `json:"rotate,omitempty"`
 
-	// maxPackets ends the capture of a Pod after exactly so many packets; by default there is no limit.
+	// maxPackets ends the capture of a Pod after exactly this many packets; by default there is no limit.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	MaxPackets *int64 `json:"maxPackets,omitempty"`
 
-	// engine takes the packets: bpf (programs at tcx, or at clsact below Linux 6.6), afpacket (packet sockets), or auto, which is bpf where
-	// the node's kernel and the probe's rights allow it, and else afpacket. By default auto.
+	// engine reads the packets: bpf (programs at tcx, or at clsact below Linux 6.6), afpacket (packet sockets), or auto, which is bpf where
+	// the node's kernel and the probe's rights allow it, and afpacket otherwise. By default auto.
 	// +optional
 	// +kubebuilder:default=auto
 	Engine CaptureEngine `json:"engine,omitempty"`
@@ -120,21 +120,21 @@ type PacketCaptureSpec struct {
 	// +kubebuilder:validation:XValidation:rule="!self.matches('^([0-9]{1,6}|([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?)$') || self == '' || (self.matches('^[0-9]+$') ? (int(self) >= 10 && int(self) <= 604800) : (duration(self) >= duration('10s') && duration(self) <= duration('168h')))",message="retainFor must lie between 10s and 168h"
 	RetainFor string `json:"retainFor,omitempty"`
 
-	// stop ends the capture now; what was captured so far is kept. It cannot be taken back.
+	// stop ends the capture now; what was captured so far is kept. It cannot be undone.
 	// +optional
 	Stop bool `json:"stop,omitempty"`
 }
 
-// CaptureEngine is how packets are taken from a node's kernel.
+// CaptureEngine is how probes read packets from a node's kernel.
 //
 // +kubebuilder:validation:Enum=auto;bpf;afpacket
 type CaptureEngine string
 
 // Engines.
 const (
-	// EngineAuto is EngineBPF where it can be had, and EngineAFPacket elsewhere.
+	// EngineAuto is EngineBPF where it is available, and EngineAFPacket elsewhere.
 	EngineAuto CaptureEngine = "auto"
-	// EngineBPF fails where it cannot be had.
+	// EngineBPF fails where it is not available.
 	EngineBPF CaptureEngine = "bpf"
 	// EngineAFPacket works on every kernel.
 	EngineAFPacket CaptureEngine = "afpacket"
@@ -142,14 +142,14 @@ const (
 
 // Rotate is a ring of files.
 type Rotate struct {
-	// maxBytes is the largest size of one file of the ring, in bytes. No more than half of that is kept of a single
+	// maxBytes is the largest size of one file of the ring, in bytes. At most half of it is kept of a single
 	// packet.
 	// +required
 	// +kubebuilder:validation:Minimum=65536
 	// +kubebuilder:validation:Maximum=1099511627776
 	MaxBytes int64 `json:"maxBytes,omitempty"`
 
-	// files is how many files there are at most, at any moment.
+	// files is the largest number of files at any moment.
 	// +required
 	// +kubebuilder:validation:Minimum=2
 	// +kubebuilder:validation:Maximum=16

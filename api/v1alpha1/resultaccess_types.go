@@ -12,7 +12,7 @@ type ResultAccessSpec struct {
 	// +required
 	CaptureRef CaptureReference `json:"captureRef,omitzero"`
 
-	// tokenHash is the SHA-256, in lower-case hex, of a token that the client made and sends with
+	// tokenHash is the SHA-256, in lower-case hex, of a token that the client chose and sends with
 	// each request; the token itself is never in the API.
 	// +required
 	// +kubebuilder:validation:MinLength=64
@@ -51,9 +51,9 @@ type CaptureReference struct {
 	Name string `json:"name,omitempty"`
 }
 
-// ResultAccess lets whoever holds its token read the results of one capture, for a short time. The
-// webhook admits it only for one who may, at that moment, capture the target's Pods; the manager
-// asks again on each request and deletes it when it has expired.
+// ResultAccess lets the holder of its token read the results of one capture, for a short time. The
+// webhook admits it only for a user who may capture the target's Pods at that moment. The manager
+// checks the right again on each request, and deletes the ResultAccess when it has expired.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=resultaccesses,singular=resultaccess,categories=sonde

@@ -15,9 +15,9 @@ const (
 	PhasePending Phase = "Pending"
 	// PhaseCapturing: the probe of the Pod (of a capture: of every Pod) is attached.
 	PhaseCapturing Phase = "Capturing"
-	// PhaseCompleted: ended as told, with a complete account.
+	// PhaseCompleted: ended as requested, with a complete account.
 	PhaseCompleted Phase = "Completed"
-	// PhaseIncomplete: there is, or was, a result, but it is not whole or its account is not; the reason says why.
+	// PhaseIncomplete: there is, or was, a result, but it or its account is not complete; the reason says why.
 	PhaseIncomplete Phase = "Incomplete"
 	// PhaseFailed: there is no result; the reason says why.
 	PhaseFailed Phase = "Failed"
@@ -30,11 +30,11 @@ func (p Phase) Final() bool {
 
 // Condition types of a capture. Every condition is written on every pass.
 const (
-	// ConditionAdmitted: the requester is known and may, now, have what he asked for.
+	// ConditionAdmitted: the requester is known and has the right at this moment.
 	ConditionAdmitted = "Admitted"
 	// ConditionTargetFound: the target exists and has Pods.
 	ConditionTargetFound = "TargetFound"
-	// ConditionProbesAllowed: the cluster lets the probes' Pods be made. False quotes the refusal whole,
+	// ConditionProbesAllowed: the cluster allows the probes' Pods. False quotes the whole refusal,
 	// and says what to do.
 	ConditionProbesAllowed = "ProbesAllowed"
 	// ConditionCapturing: a probe is attached to every Pod of the target.
@@ -51,10 +51,10 @@ const (
 // Reasons of conditions and of Pods' entries.
 const (
 	ReasonAdmitted            = "Admitted"
-	ReasonNotAdmitted         = "NotAdmitted"         // no valid stamp: made while no webhook was there, or changed since
-	ReasonAccessRevoked       = "AccessRevoked"       // the requester's right was taken away
+	ReasonNotAdmitted         = "NotAdmitted"         // no valid stamp: created without the webhook, or changed since
+	ReasonAccessRevoked       = "AccessRevoked"       // the requester lost the right
 	ReasonHubNotAllowed       = "HubNotAllowed"       // a foreign target from a namespace that is not a hub
-	ReasonNamespaceReplaced   = "NamespaceReplaced"   // the target namespace was deleted, and perhaps made anew
+	ReasonNamespaceReplaced   = "NamespaceReplaced"   // the target namespace was deleted, and perhaps created again
 	ReasonOptedOut            = "OptedOut"            // a cluster admin has closed the target namespace to captures
 	ReasonNamespaceShared     = "NamespaceShared"     // the operator shares its namespace with another
 	ReasonPaused              = "Paused"              // a cluster admin has paused the operator
@@ -72,7 +72,7 @@ const (
 	ReasonPacketLimit         = "PacketLimit"         // ended at maxPackets
 	ReasonByteLimit           = "ByteLimit"           // ended at maxBytes
 	ReasonEventLimit          = "EventLimit"          // ended at maxEvents
-	ReasonTargetGone          = "TargetGone"          // the Pod left; its file is whole
+	ReasonTargetGone          = "TargetGone"          // the Pod left; its file is complete
 	ReasonKilled              = "Killed"              // the probe was killed
 	ReasonEvicted             = "Evicted"             // the agent's Pod was evicted
 	ReasonDrained             = "Drained"             // the agent's Pod was deleted, as by a drain
@@ -84,7 +84,7 @@ const (
 	ReasonJobRefused          = "JobRefused"          // the API server refused the Job or its Pod
 	ReasonNameConflict        = "NameConflict"        // no free name for an object
 	ReasonHostNetworkDenied   = "HostNetworkDenied"   // a hostNetwork Pod, and the requester may not capture on nodes
-	ReasonSandboxedRuntime    = "SandboxedRuntime"    // a runtime class whose network is not the host kernel's
+	ReasonSandboxedRuntime    = "SandboxedRuntime"    // a runtime class whose network the host kernel does not see
 	ReasonContainerNotFound   = "ContainerNotFound"   // the Pod has none of the containers that are to be traced
 	ReasonReconcileError      = "ReconcileError"      // will be tried again
 	ReasonSomePodsIncomplete  = "SomePodsIncomplete"  //
@@ -103,7 +103,7 @@ type CaptureStatus struct {
 	// +optional
 	Phase Phase `json:"phase,omitempty"`
 
-	// jobId in use: spec.jobId, or the one that was made.
+	// jobId in use: spec.jobId, or the one that the operator chose.
 	// +optional
 	// +kubebuilder:validation:MaxLength=4
 	JobID string `json:"jobId,omitempty"`
@@ -113,7 +113,7 @@ type CaptureStatus struct {
 	// +kubebuilder:validation:MaxLength=320
 	Target string `json:"target,omitempty"`
 
-	// startTime is when the first Jobs were made: Pods that join later are captured until startTime plus duration.
+	// startTime is when the first Jobs were created: Pods that join later are captured until startTime plus duration.
 	// +optional
 	StartTime *metav1.Time `json:"startTime,omitempty"`
 
@@ -272,7 +272,7 @@ type PodResult struct {
 	// +kubebuilder:validation:MaxLength=32
 	Engine string `json:"engine,omitempty"`
 
-	// engineMessage says why packets were not taken at tcx, which is preferred; absent where they were, or were not to be.
+	// engineMessage says why the preferred engine tcx was not used; absent if it was used or not wanted.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	EngineMessage string `json:"engineMessage,omitempty"`
@@ -297,7 +297,7 @@ const (
 	GateRefused GateOutcome = "Refused"
 	// GateOver: the trace was over, and the Pod has started.
 	GateOver GateOutcome = "Over"
-	// GateEnded: the Pod was told to end while it waited.
+	// GateEnded: the Pod was stopped while it waited.
 	GateEnded GateOutcome = "Ended"
 	// GateNotStarted: the gate itself could not start, as without its image.
 	GateNotStarted GateOutcome = "NotStarted"
@@ -324,7 +324,7 @@ func (p PodResult) LostEvents() int64 {
 
 // Dropped counts lost packets by the place where they were lost.
 type Dropped struct {
-	// kernel: before the ring, for want of memory.
+	// kernel: before the ring, because memory was short.
 	// +optional
 	Kernel int64 `json:"kernel,omitempty"`
 	// ring: the ring was full.

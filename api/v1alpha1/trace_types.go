@@ -4,7 +4,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TraceGroup is a group of system calls, and of what else processes do.
+// TraceGroup is a group of events: system calls, and other actions of processes.
 //
 // +kubebuilder:validation:Enum=process;file;io;network;memory;signal
 type TraceGroup string
@@ -21,7 +21,7 @@ const (
 	TraceNetwork TraceGroup = "network"
 	// TraceMemory has mapping and unmapping, and page faults.
 	TraceMemory TraceGroup = "memory"
-	// TraceSignal has signals with their senders, the calls that send them, and the kernel's killing for want of memory.
+	// TraceSignal has signals with their senders, the calls that send them, and processes that the kernel kills because memory is short.
 	TraceSignal TraceGroup = "signal"
 )
 
@@ -38,20 +38,20 @@ const (
 	TraceFlap TraceFormat = "flap"
 )
 
-// GateOnTimeout is what becomes of a Pod whose tracer does not come in time.
+// GateOnTimeout is the action for a Pod whose tracer does not come in time.
 //
 // +kubebuilder:validation:Enum=Proceed;Fail
 type GateOnTimeout string
 
-// The two ways out.
+// Actions after the timeout.
 const (
 	// GateProceed lets the Pod start untraced.
 	GateProceed GateOnTimeout = "Proceed"
-	// GateFail does not let it start as long as the trace may last: its init container sonde-gate fails.
+	// GateFail keeps the Pod from starting while the trace may last: its init container sonde-gate fails.
 	GateFail GateOnTimeout = "Fail"
 )
 
-// TraceGate holds up the start of the target's new Pods until they are traced.
+// TraceGate delays the start of the target's new Pods until they are traced.
 type TraceGate struct {
 	// enabled puts the init container sonde-gate first into new Pods of the target, for as long as the trace lasts.
 	// +optional
@@ -65,15 +65,15 @@ type TraceGate struct {
 	// +kubebuilder:validation:XValidation:rule="!self.matches('^([0-9]{1,6}|([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?)$') || self == '' || (self.matches('^[0-9]+$') ? (int(self) >= 1 && int(self) <= 600) : (duration(self) >= duration('1s') && duration(self) <= duration('10m')))",message="gate.timeout must lie between 1s and 10m"
 	Timeout string `json:"timeout,omitempty"`
 
-	// onTimeout says what becomes of a Pod whose tracer does not come: Proceed, the default, lets it start untraced, Fail
-	// does not let it start while the trace may last.
+	// onTimeout is the action for a Pod whose tracer does not come: Proceed, the default, lets it start untraced; Fail keeps it
+	// from starting while the trace may last.
 	// +optional
 	// +kubebuilder:default=Proceed
 	OnTimeout GateOnTimeout `json:"onTimeout,omitempty"`
 }
 
-// TraceSpec says whose system calls are traced, which of them, and for how long.
-// It is immutable but for stop.
+// TraceSpec selects the Pods whose system calls are traced, the calls, and the duration.
+// It is immutable except for stop.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.targetDeployment) || has(self.targetRef)",message="name a target: set targetDeployment: NAME, or targetRef: {kind: Deployment|StatefulSet|DaemonSet|Pod, name: NAME}"
 // +kubebuilder:validation:XValidation:rule="!(has(self.targetDeployment) && has(self.targetRef))",message="two targets at once: set either targetDeployment or targetRef, and make a second Trace for the other"
@@ -96,11 +96,11 @@ type TraceGate struct {
 // +kubebuilder:validation:XValidation:rule="!(has(self.children) && self.children) || has(self.command)",message="children are those of a command: set command too, or leave children out, as all processes are traced anyway"
 // +kubebuilder:validation:XValidation:rule="!(has(oldSelf.stop) && oldSelf.stop) || (has(self.stop) && self.stop)",message="a stopped trace cannot be started again: create a new Trace"
 type TraceSpec struct {
-	// jobId is the last part of the Jobs' names: four of [a-z0-9]. It is made when absent (see
-	// status.jobId) and must differ between the running captures of one workload in a namespace.
+	// jobId is the last part of the Jobs' names: four of [a-z0-9]. The operator chooses one if it is
+	// absent (see status.jobId). It must differ between the running captures of one workload in a namespace.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]{4}$')",message="jobId must be four characters of [a-z0-9], like qwer; leave it out to have one made"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]{4}$')",message="jobId must be four characters of [a-z0-9], like qwer; leave it out to let the operator choose one"
 	JobID string `json:"jobId,omitempty"`
 
 	// targetNamespace is where the target runs; by default the trace's own namespace. Another
@@ -110,7 +110,7 @@ type TraceSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$')",message="targetNamespace must be the name of a namespace, like shop; leave it out for the trace's own"
 	TargetNamespace string `json:"targetNamespace,omitempty"`
 
-	// targetDeployment names the Deployment whose Pods are traced; short for a targetRef of that kind.
+	// targetDeployment names the Deployment whose Pods are traced; it is short for a targetRef of that kind.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$')",message="targetDeployment must be the name of a Deployment, like web"
@@ -138,15 +138,15 @@ type TraceSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.all(c, c.matches('^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$'))",message="containers must be names of containers, like web or istio-proxy: up to 63 of [a-z0-9-]"
 	Containers []string `json:"containers,omitempty"`
 
-	// command whose processes are recorded: a name, like nginx, which a process has itself (comm) or by its executable, or the
-	// path of an executable, like /usr/sbin/nginx. By default all.
+	// command whose processes are recorded: a name, like nginx, of a process (comm) or of its executable, or the path of an
+	// executable, like /usr/sbin/nginx. By default all.
 	// +optional
 	// +kubebuilder:validation:MaxLength=255
 	// +kubebuilder:validation:XValidation:rule="self != '' && !self.contains('\\u0000') && size(bytes(self)) <= 255",message="command must be a name, like nginx, or a path, like /usr/sbin/nginx, of 1 to 255 bytes, none of them zero; leave it out to trace all"
 	// +kubebuilder:validation:XValidation:rule="!self.contains('/') || (self.matches('^(/[^/]+){1,32}$') && !self.matches('/[.]{1,2}(/|$)'))",message="command with a slash must be the whole path of an executable, as \"readlink /proc/PID/exe\" shows it, like /usr/sbin/nginx, in at most 31 directories"
 	Command string `json:"command,omitempty"`
 
-	// children records also what processes of the command start, and what those start, whatever they become.
+	// children also records all descendants of the command's processes, even after they execute another program.
 	// +optional
 	Children bool `json:"children,omitempty"`
 
@@ -158,7 +158,7 @@ type TraceSpec struct {
 	// +kubebuilder:validation:MaxItems=8
 	Events []TraceGroup `json:"events,omitempty"`
 
-	// minLatency leaves out calls that took less: "500us", "10ms", "1s"; at most 1h. By default none is left out.
+	// minLatency leaves out calls that took less time: "500us", "10ms", "1s"; at most 1h. By default all calls are recorded.
 	// +optional
 	// +kubebuilder:validation:MaxLength=16
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[0-9]{1,9}(ns|us|ms|s)$')",message="minLatency must be a number with ns, us, ms or s, like \"500us\" or \"10ms\""
@@ -178,7 +178,7 @@ type TraceSpec struct {
 	// +kubebuilder:validation:Maximum=1099511627776
 	MaxBytes int64 `json:"maxBytes,omitempty"`
 
-	// maxEvents ends the trace of a Pod after exactly so many events; by default there is no limit.
+	// maxEvents ends the trace of a Pod after exactly this many events; by default there is no limit.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	MaxEvents *int64 `json:"maxEvents,omitempty"`
@@ -197,12 +197,12 @@ type TraceSpec struct {
 	// +kubebuilder:validation:XValidation:rule="!self.matches('^([0-9]{1,6}|([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?)$') || self == '' || (self.matches('^[0-9]+$') ? (int(self) >= 10 && int(self) <= 604800) : (duration(self) >= duration('10s') && duration(self) <= duration('168h')))",message="retainFor must lie between 10s and 168h"
 	RetainFor string `json:"retainFor,omitempty"`
 
-	// gate has each new Pod of the target wait, before its first container starts, until its tracer is attached; by
-	// default none waits, and what a Pod does first may be missing.
+	// gate makes each new Pod of the target wait, before its first container starts, until its tracer is attached. By
+	// default no Pod waits, and its first events may be missing.
 	// +optional
 	Gate *TraceGate `json:"gate,omitempty"`
 
-	// stop ends the trace now; what was recorded so far is kept. It cannot be taken back.
+	// stop ends the trace now; what was recorded so far is kept. It cannot be undone.
 	// +optional
 	Stop bool `json:"stop,omitempty"`
 }
