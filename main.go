@@ -20,15 +20,16 @@ import (
 	"github.com/sonde-operator/sonde/internal/settings"
 )
 
-// After the signal to end, the manager serves for drainQuiet more, in which the cluster stops sending it requests, and lets
-// downloads finish. At drainMost, drainQuiet included, it ends those that are left; another replica continues them.
+// After the signal to end, the manager serves for drainQuiet more, in which the cluster stops sending it requests, and
+// lets downloads finish. At drainMost, drainQuiet included, it ends those that are left; another replica continues
+// them.
 const (
 	drainQuiet = 3 * time.Second
 	drainMost  = 15 * time.Second
 )
 
-// collectAt is the growth of the heap in percent that starts a garbage collection if $GOGC is not set. Most of the heap is
-// caches that live on, and memory is the cost of an idle manager.
+// collectAt is the growth of the heap in percent that starts a garbage collection if $GOGC is not set. Most of the heap
+// is caches that live on, and memory is the cost of an idle manager.
 const collectAt = 25
 
 // settable are the flags that an admin may also set by the environment.

@@ -35,8 +35,8 @@ type ConfigurationOptions struct {
 	OwnerUID types.UID
 }
 
-// BuildConfiguration returns the configuration for Sonde's own kinds. It sets each field that the API server would default, so
-// that the reconciler can compare it with the live one and revert changes.
+// BuildConfiguration returns the configuration for Sonde's own kinds. It sets each field that the API server would
+// default, so that the reconciler can compare it with the live one and revert changes.
 func BuildConfiguration(o ConfigurationOptions) *acadmission.MutatingWebhookConfigurationApplyConfiguration {
 	c := acadmission.MutatingWebhookConfiguration(ConfigurationName).
 		WithLabels(naming.Own()).
@@ -78,8 +78,8 @@ func resourceWebhook(o ConfigurationOptions, resource, singular, path string) *a
 			WithExpression(changed()))
 }
 
-// changed returns the CEL expression that skips the webhook for changes of labels, other annotations, owners and finalizers.
-// While the webhook is down, a capture can still be labelled, released and garbage collected.
+// changed returns the CEL expression that skips the webhook for changes of labels, other annotations, owners and
+// finalizers. While the webhook is down, a capture can still be labelled, released and garbage collected.
 func changed() string {
 	conditions := []string{"request.operation == 'CREATE'", "object.spec != oldObject.spec"}
 	for _, a := range []string{sondev1.AnnotationRequester, sondev1.AnnotationStamp} {
@@ -88,8 +88,8 @@ func changed() string {
 	return strings.Join(conditions, " || ")
 }
 
-// annotation returns the CEL expression for an annotation that may be absent. CEL's optional values would be shorter, but are
-// newer than match conditions.
+// annotation returns the CEL expression for an annotation that may be absent. CEL's optional values would be shorter,
+// but are newer than match conditions.
 func annotation(object, name string) string {
 	return fmt.Sprintf("(has(%[1]s.metadata.annotations) && '%[2]s' in %[1]s.metadata.annotations ? %[1]s.metadata.annotations['%[2]s'] : '')", object, name)
 }

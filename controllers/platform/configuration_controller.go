@@ -29,8 +29,9 @@ const configurationOwner = client.FieldOwner("sonde-webhooks")
 // bundleInterval is the time between two passes while there is no certificate yet.
 const bundleInterval = 2 * time.Second
 
-// ConfigurationReconciler applies a MutatingWebhookConfiguration at start, with each new CA bundle, and when someone changes or
-// deletes it. NewConfigurationReconciler makes one for Sonde's own kinds, NewGateConfigurationReconciler one for Pods.
+// ConfigurationReconciler applies a MutatingWebhookConfiguration at start, with each new CA bundle, and when someone
+// changes or deletes it. NewConfigurationReconciler makes one for Sonde's own kinds, NewGateConfigurationReconciler one
+// for Pods.
 type ConfigurationReconciler struct {
 	client.Client
 	// Live reads the owner without a cache, so that no ClusterRole is cached.
@@ -56,12 +57,12 @@ type ConfigurationReconciler struct {
 
 // +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations,resourceNames=sonde,verbs=create;list;watch;patch;delete
 
-// The reconciler for Sonde's own kinds never deletes. OpenShift's OwnerReferencesPermissionEnforcement requires the right to
-// delete of those who set an owner on an existing object. The right to create can be restricted to a name, because server-side
-// apply is a PATCH of that name; a POST would be refused.
+// The reconciler for Sonde's own kinds never deletes. OpenShift's OwnerReferencesPermissionEnforcement requires the
+// right to delete of those who set an owner on an existing object. The right to create can be restricted to a name,
+// because server-side apply is a PATCH of that name; a POST would be refused.
 
-// NewConfigurationReconciler returns a reconciler of the configuration for Sonde's own kinds. Call Trigger when the bundle has
-// changed.
+// NewConfigurationReconciler returns a reconciler of the configuration for Sonde's own kinds. Call Trigger when the
+// bundle has changed.
 func NewConfigurationReconciler(c client.Client, live client.Reader, namespace, secretPath string, bundle func() []byte) *ConfigurationReconciler {
 	return &ConfigurationReconciler{
 		Client: c, Live: live, Namespace: namespace, SecretPath: secretPath, CABundle: bundle,
@@ -75,8 +76,8 @@ func NewConfigurationReconciler(c client.Client, live client.Reader, namespace, 
 	}
 }
 
-// CacheByObject restricts the manager's cache to the configuration for Sonde's own kinds, so that the right to list by name
-// suffices.
+// CacheByObject restricts the manager's cache to the configuration for Sonde's own kinds, so that the right to list by
+// name suffices.
 func CacheByObject() map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{
 		&admissionregistrationv1.MutatingWebhookConfiguration{}: {
@@ -152,8 +153,8 @@ func (r *ConfigurationReconciler) remove(ctx context.Context, live *admissionreg
 	return nil
 }
 
-// matches reports whether live has everything in desired. It compares the webhooks as a whole: BuildConfiguration leaves no
-// field of them to be defaulted.
+// matches reports whether live has everything in desired. It compares the webhooks as a whole: BuildConfiguration
+// leaves no field of them to be defaulted.
 func matches(desired *acadmission.MutatingWebhookConfigurationApplyConfiguration, live *admissionregistrationv1.MutatingWebhookConfiguration) (bool, error) {
 	b, err := json.Marshal(desired)
 	if err != nil {

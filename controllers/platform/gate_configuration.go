@@ -17,16 +17,16 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/webhookpath"
 )
 
-// GateConfigurationName of the MutatingWebhookConfiguration for Pods. It is separate from the one for Sonde's own kinds, because
-// it changes with every Trace that gates, and does not exist when none does.
+// GateConfigurationName of the MutatingWebhookConfiguration for Pods. It is separate from the one for Sonde's own
+// kinds, because it changes with every Trace that gates, and does not exist when none does.
 const GateConfigurationName = "sonde-gate"
 
 // gateTimeoutSeconds bounds the delay that a hanging operator adds to the creation of a Pod.
 const gateTimeoutSeconds = 3
 
-// BuildGateConfiguration returns the configuration that gates the Pods of these namespaces, without the protected ones. It
-// returns nil if no namespace is left, because an empty selector would match every namespace. Its two webhooks select disjoint
-// sets of Pods, so that each Pod is reviewed once.
+// BuildGateConfiguration returns the configuration that gates the Pods of these namespaces, without the protected ones.
+// It returns nil if no namespace is left, because an empty selector would match every namespace. Its two webhooks
+// select disjoint sets of Pods, so that each Pod is reviewed once.
 func BuildGateConfiguration(o ConfigurationOptions, namespaces []string) *acadmission.MutatingWebhookConfigurationApplyConfiguration {
 	gated := slices.DeleteFunc(slices.Clone(namespaces), func(n string) bool { return gate.Protected(n, o.Namespace) })
 	slices.Sort(gated)

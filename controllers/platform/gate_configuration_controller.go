@@ -25,8 +25,8 @@ import (
 
 // +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations,resourceNames=sonde-gate,verbs=create;list;watch;patch;delete
 
-// NewGateConfigurationReconciler returns a reconciler of the configuration for Pods. It selects the namespaces of live Traces
-// that gate, and is deleted when there are none.
+// NewGateConfigurationReconciler returns a reconciler of the configuration for Pods. It selects the namespaces of live
+// Traces that gate, and is deleted when there are none.
 func NewGateConfigurationReconciler(c client.Client, live client.Reader, gates GateConfigurationCache, namespace, secretPath string, bundle func() []byte) *ConfigurationReconciler {
 	return &ConfigurationReconciler{
 		Client: c, Live: live, Namespace: namespace, SecretPath: secretPath, CABundle: bundle,
@@ -63,8 +63,9 @@ func gatedNamespaces(ctx context.Context, cached client.Reader) ([]string, error
 	return namespaces, nil
 }
 
-// GateConfigurationCache holds the configuration for Pods and nothing else. The manager's cache lists the other configuration by
-// its name, and a list is for one name. It runs on every replica, so that a standby can take over at once.
+// GateConfigurationCache holds the configuration for Pods and nothing else. The manager's cache lists the other
+// configuration by its name, and a list is for one name. It runs on every replica, so that a standby can take over at
+// once.
 type GateConfigurationCache struct{ cache.Cache }
 
 // NewGateConfigurationCache returns the cache. The caller adds it to the manager.

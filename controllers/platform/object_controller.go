@@ -18,10 +18,11 @@ import (
 
 const objectOwner = client.FieldOwner("sonde-platform")
 
-// ObjectReconciler applies one object of an API that not every cluster has: at start, and when someone changes or deletes it.
+// ObjectReconciler applies one object of an API that not every cluster has: at start, and when someone changes or
+// deletes it.
 type ObjectReconciler struct {
-	// Client watches through a cache with the options of platform.CacheByObject. It reads unstructured objects without the
-	// cache, so that a pass never compares with a stale object.
+	// Client watches through a cache with the options of platform.CacheByObject. It reads unstructured objects without
+	// the cache, so that a pass never compares with a stale object.
 	client.Client
 	// Live reads the owner.
 	Live client.Reader
@@ -31,9 +32,9 @@ type ObjectReconciler struct {
 	Watchdog *health.Watchdog
 }
 
-// The operator never deletes these objects. OpenShift's OwnerReferencesPermissionEnforcement requires the right to delete of those
-// who set an owner on an existing object. The right to create is restricted to the names, which suffices because server-side
-// apply is a PATCH.
+// The operator never deletes these objects. OpenShift's OwnerReferencesPermissionEnforcement requires the right to
+// delete of those who set an owner on an existing object. The right to create is restricted to the names, which
+// suffices because server-side apply is a PATCH.
 
 // SetupWithManager adds the controller and triggers its first pass.
 func (r *ObjectReconciler) SetupWithManager(mgr ctrl.Manager) error {

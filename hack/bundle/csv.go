@@ -98,8 +98,8 @@ func setImage(containers []corev1.Container, image string) error {
 	return fmt.Errorf("the Deployment does not set %s: without it the agents have no image", imageVariable)
 }
 
-// clusterPermissions returns the rights that ClusterRoleBindings give the manager's ServiceAccount. The CSV has no other
-// permissions: function manifests says where the manager's Role goes, and why.
+// clusterPermissions returns the rights that ClusterRoleBindings give the manager's ServiceAccount. The CSV has no
+// other permissions: function manifests says where the manager's Role goes, and why.
 func clusterPermissions(in *input) ([]operatorsv1alpha1.StrategyDeploymentPermissions, error) {
 	account := in.deployment.Spec.Template.Spec.ServiceAccountName
 	var out []operatorsv1alpha1.StrategyDeploymentPermissions

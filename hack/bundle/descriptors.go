@@ -17,9 +17,9 @@ type field struct {
 	x                          []string
 }
 
-// describe returns one description per CRD, with a descriptor for every field of spec and status. The fields that the CSV's
-// base names come first, in its order, and the others follow by name. describe fails for a CRD without a base, and for a base
-// that names a CRD or a field that does not exist.
+// describe returns one description per CRD, with a descriptor for every field of spec and status. The fields that the
+// CSV's base names come first, in its order, and the others follow by name. describe fails for a CRD without a base,
+// and for a base that names a CRD or a field that does not exist.
 func describe(bases []operatorsv1alpha1.CRDDescription, crds []apiextensionsv1.CustomResourceDefinition) ([]operatorsv1alpha1.CRDDescription, error) {
 	if len(bases) != len(crds) {
 		return nil, fmt.Errorf("the CSV's base describes %d kinds, but there are %d CRDs: describe each in config/manifests/bases", len(bases), len(crds))

@@ -34,8 +34,8 @@ type input struct {
 	objects             []*unstructured.Unstructured // all others, RBAC included
 }
 
-// read sorts a stream of YAML documents. It fails if the CSV, the Deployment, the scorecard's configuration or the operator's
-// namespace is missing.
+// read sorts a stream of YAML documents. It fails if the CSV, the Deployment, the scorecard's configuration or the
+// operator's namespace is missing.
 func read(stream []byte) (*input, error) {
 	in := &input{clusterRoles: map[string]rbacv1.ClusterRole{}, roles: map[string]rbacv1.Role{}}
 	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(stream), 4096)

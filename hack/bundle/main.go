@@ -1,5 +1,5 @@
-// Command bundle writes the OLM bundle, bundle/ and bundle.Dockerfile, from kustomize's output of config/manifests on standard
-// input. The same input gives the same bytes, so a stale bundle shows as a difference in git.
+// Command bundle writes the OLM bundle, bundle/ and bundle.Dockerfile, from kustomize's output of config/manifests on
+// standard input. The same input gives the same bytes, so a stale bundle shows as a difference in git.
 package main
 
 import (

@@ -8,25 +8,26 @@ import (
 )
 
 // accepted are the kinds in Sonde's bundle. OLM supports all of them (operator-registry v1.65.0,
-// pkg/lib/bundle/supported_resources.go). It does not support webhook configurations and SecurityContextConstraints, which the
-// operator creates.
+// pkg/lib/bundle/supported_resources.go). It does not support webhook configurations and SecurityContextConstraints,
+// which the operator creates.
 var accepted = map[string]bool{
 	"ClusterRole": true, "CustomResourceDefinition": true, "PodDisruptionBudget": true, "PriorityClass": true, "Role": true, "RoleBinding": true,
 	"Service": true, "ServiceAccount": true,
 }
 
-// excluded are kinds of an install by kustomize that a bundle leaves out, because community-operators' pipeline refuses them.
+// excluded are kinds of an install by kustomize that a bundle leaves out, because community-operators' pipeline refuses
+// them.
 var excluded = map[string]bool{"NetworkPolicy": true}
 
 // manifests returns the bundle's objects beside the CSV. It fails for a kind that no bundle may hold.
 //
-// OLM creates the manager's ServiceAccount from the CSV, and a role and a binding from its clusterPermissions. The manager's
-// ClusterRole stays in the bundle under its name, without rules. It owns the objects that the operator creates, such as the
-// webhook configurations, so that garbage collection deletes them when OLM removes the operator.
+// OLM creates the manager's ServiceAccount from the CSV, and a role and a binding from its clusterPermissions. The
+// manager's ClusterRole stays in the bundle under its name, without rules. It owns the objects that the operator
+// creates, such as the webhook configurations, so that garbage collection deletes them when OLM removes the operator.
 //
 // The manager's Role and its RoleBinding are objects of the bundle, not permissions of the CSV. For an operator of all
-// namespaces, OLM v0 and v1 create a ClusterRole from permissions, and the manager could read the Secrets and Jobs of every
-// namespace. In return, the binding has to name the namespace of its ServiceAccount.
+// namespaces, OLM v0 and v1 create a ClusterRole from permissions, and the manager could read the Secrets and Jobs of
+// every namespace. In return, the binding has to name the namespace of its ServiceAccount.
 func manifests(in *input, r release) ([]*unstructured.Unstructured, error) {
 	if err := checkRoleBindings(in); err != nil {
 		return nil, err
@@ -57,8 +58,8 @@ func manifests(in *input, r release) ([]*unstructured.Unstructured, error) {
 	return out, nil
 }
 
-// checkRoleBindings finds bindings that would have no effect in a cluster. OLM sets the namespace of a binding, but not of its
-// subjects.
+// checkRoleBindings finds bindings that would have no effect in a cluster. OLM sets the namespace of a binding, but not
+// of its subjects.
 func checkRoleBindings(in *input) error {
 	for _, b := range in.roleBindings {
 		if _, ok := in.roles[b.RoleRef.Name]; b.RoleRef.Kind == "Role" && !ok {
@@ -74,8 +75,8 @@ func checkRoleBindings(in *input) error {
 }
 
 // ownedByCSV sets the labels that OLM v0 sets on its own ClusterRoles. It finds the ClusterRoles of a deleted
-// ClusterServiceVersion by these labels (operator-lifecycle-manager v0.42.0, pkg/controller/operators/olm/operator.go), but
-// labels those of a bundle only on an update.
+// ClusterServiceVersion by these labels (operator-lifecycle-manager v0.42.0, pkg/controller/operators/olm/operator.go),
+// but labels those of a bundle only on an update.
 func ownedByCSV(u *unstructured.Unstructured, in *input, r release) {
 	labels := u.GetLabels()
 	if labels == nil {

@@ -1,5 +1,5 @@
-// Package crds finds the CRDs of optional APIs: OpenShift's in the module whose types the operator uses, those of the Prometheus
-// operator in the module that hack/crds pins.
+// Package crds finds the CRDs of optional APIs: OpenShift's in the module whose types the operator uses, those of the
+// Prometheus operator in the module that hack/crds pins.
 package crds
 
 import (
@@ -34,7 +34,8 @@ func openshift(t *testing.T) string {
 	return moduleDir(t, ".", "github.com/openshift/api")
 }
 
-// moduleDir returns the directory of a module, in the version that the go.mod in pinned names. pinned is relative to the root.
+// moduleDir returns the directory of a module, in the version that the go.mod in pinned names. pinned is relative to
+// the root.
 func moduleDir(t *testing.T, pinned, module string) string {
 	t.Helper()
 	gomod, err := exec.CommandContext(t.Context(), "go", "env", "GOMOD").Output()

@@ -1,5 +1,5 @@
-// Package installer computes the rights that OLM v1 needs to install a bundle. OLM v1 has none of its own: the cluster admin
-// grants them to the ServiceAccount that a ClusterExtension names.
+// Package installer computes the rights that OLM v1 needs to install a bundle. OLM v1 has none of its own: the cluster
+// admin grants them to the ServiceAccount that a ClusterExtension names.
 package installer
 
 import (
@@ -74,8 +74,8 @@ func roleRef(k string) rbacv1.RoleRef {
 }
 
 // clusterRules are for objects without a namespace. OLM v1 creates a ClusterRole and a binding for each of the CSV's
-// permissions, under names that it computes, so no rule can list those names. The rights in them are bounded all the same:
-// the API server lets no one grant a right that they do not have.
+// permissions, under names that it computes, so no rule can list those names. The rights in them are bounded all the
+// same: the API server lets no one grant a right that they do not have.
 func (c *contents) clusterRules() []rbacv1.PolicyRule {
 	byName := maps.Clone(c.cluster)
 	delete(byName, schema.GroupResource{Group: rbacv1.GroupName, Resource: "clusterroles"})
@@ -153,8 +153,8 @@ func (c *contents) add(u *unstructured.Unstructured) error {
 	return nil
 }
 
-// addCSV adds the objects that OLM creates from a ClusterServiceVersion: the Deployment, the ServiceAccount and ClusterRoles
-// with all permissions, because this operator watches all namespaces.
+// addCSV adds the objects that OLM creates from a ClusterServiceVersion: the Deployment, the ServiceAccount and
+// ClusterRoles with all permissions, because this operator watches all namespaces.
 func (c *contents) addCSV(u *unstructured.Unstructured) error {
 	var csv operatorsv1alpha1.ClusterServiceVersion
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &csv); err != nil {

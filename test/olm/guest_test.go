@@ -23,8 +23,8 @@ type guest struct {
 	ended chan struct{}
 }
 
-// startGuest starts a program of OLM, which ends with the test at the latest. The configuration in its home says that images
-// need no signature, and where the cluster's registry is.
+// startGuest starts a program of OLM, which ends with the test at the latest. The configuration in its home says that
+// images need no signature, and where the cluster's registry is.
 func startGuest(t *testing.T, program string, args ...string) {
 	t.Helper()
 	log, err := os.OpenFile(filepath.Join(logs, program+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)

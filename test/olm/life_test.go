@@ -92,7 +92,8 @@ func makeNamespace(t *testing.T) {
 	apply(t, csv.Annotations["operatorframework.io/suggested-namespace-template"])
 }
 
-// makeSCC creates the constraints that 0.1.0 needs on OpenShift and does not create itself. Without them its Jobs get no Pods.
+// makeSCC creates the constraints that 0.1.0 needs on OpenShift and does not create itself. Without them its Jobs get
+// no Pods.
 func makeSCC(t *testing.T) {
 	t.Helper()
 	if previous != "0.1.0" {
@@ -238,8 +239,8 @@ func (u *user) sendUntil(t *testing.T, run uint32) (end func()) {
 	}
 }
 
-// wantComplete fetches a capture's file through the plugin and asserts that it holds each packet of these runs once, and that
-// the account agrees.
+// wantComplete fetches a capture's file through the plugin and asserts that it holds each packet of these runs once,
+// and that the account agrees.
 func (u *user) wantComplete(t *testing.T, pc *sondev1.PacketCapture, runs ...uint32) {
 	t.Helper()
 	if pc.Status.Phase != sondev1.PhaseCompleted {

@@ -1,7 +1,7 @@
 //go:build olm
 
-// Package olm tests Sonde under real OLM, v0 and v1: install of the previous version, upgrade while a capture runs, uninstall.
-// hack/olm.sh starts it on a local cluster with OpenShift's admission.
+// Package olm tests Sonde under real OLM, v0 and v1: install of the previous version, upgrade while a capture runs,
+// uninstall. hack/olm.sh starts it on a local cluster with OpenShift's admission.
 package olm
 
 import (

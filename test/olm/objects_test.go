@@ -17,10 +17,12 @@ import (
 	"github.com/sonde-operator/sonde/test/cluster"
 )
 
-// transient are resources whose objects come and go with other objects: Events expire, and an address goes with its Service.
+// transient are resources whose objects come and go with other objects: Events expire, and an address goes with its
+// Service.
 var transient = []string{"events", "componentstatuses", "ipaddresses"}
 
-// objects lists every object of the cluster that can be listed and is not transient, as "resource.group namespace/name".
+// objects lists every object of the cluster that can be listed and is not transient, as "resource.group
+// namespace/name".
 func objects(ctx context.Context) ([]string, error) {
 	d, err := discovery.NewDiscoveryClientForConfig(cluster.Config)
 	if err != nil {

@@ -59,8 +59,8 @@ func remove(t *testing.T, m installMethod, u *user, before []string) {
 	})
 }
 
-// documented reports whether the docs name an object that remains after an uninstall by either OLM: CRDs, their objects, and
-// the operator's namespace, where agents keep their results.
+// documented reports whether the docs name an object that remains after an uninstall by either OLM: CRDs, their
+// objects, and the operator's namespace, where agents keep their results.
 func documented(object string) bool {
 	resource, name, _ := strings.Cut(object, " ")
 	switch resource {

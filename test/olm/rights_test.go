@@ -82,7 +82,8 @@ func defaultRoles() map[string]string {
 	}
 }
 
-// testRoleRights compares the rights of a namespace's admin, edit and view on Sonde's kinds with the table in docs/olm.md.
+// testRoleRights compares the rights of a namespace's admin, edit and view on Sonde's kinds with the table in
+// docs/olm.md.
 func testRoleRights(t *testing.T, m installMethod) {
 	t.Helper()
 	ns := cluster.Namespace(t, nil)

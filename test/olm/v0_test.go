@@ -46,8 +46,8 @@ func TestV0(t *testing.T) {
 	lifecycle(t, v0{})
 }
 
-// catalogOperator runs in a Pod, because it finds catalogs by the names of their Services. Without the last flag it would
-// set a user ID on the Pods that it creates, which OpenShift's restricted-v2 refuses.
+// catalogOperator runs in a Pod, because it finds catalogs by the names of their Services. Without the last flag it
+// would set a user ID on the Pods that it creates, which OpenShift's restricted-v2 refuses.
 const catalogOperator = `
 apiVersion: v1
 kind: ServiceAccount
@@ -166,8 +166,8 @@ func (v0) cleanUp(t *testing.T) {
 	kubectl(t, "", "delete", "--ignore-not-found", "operators.operators.coreos.com", "sonde.sonde-system")
 }
 
-// leaves: the catalog and what was unpacked from it, the roles for each CRD and for the OperatorGroup, and OLM's own object
-// for the operator.
+// leaves: the catalog and what was unpacked from it, the roles for each CRD and for the OperatorGroup, and OLM's own
+// object for the operator.
 func (v0) leaves(object string) bool {
 	resource, name, _ := strings.Cut(object, " ")
 	switch resource {
@@ -179,8 +179,8 @@ func (v0) leaves(object string) bool {
 	return strings.HasPrefix(name, "olm/")
 }
 
-// roles: OLM v0 creates a ClusterRole for each CRD and verb set, and aggregates them to the roles of Kubernetes. So view
-// reads ResultAccesses too. These hold only hashes of tokens.
+// roles: OLM v0 creates a ClusterRole for each CRD and verb set, and aggregates them to the roles of Kubernetes. So
+// view reads ResultAccesses too. These hold only hashes of tokens.
 func (v0) roles() map[string]string {
 	roles := defaultRoles()
 	roles["view resultaccesses"] = "get list watch"

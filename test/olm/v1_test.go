@@ -26,8 +26,8 @@ import (
 // v1 installs by ClusterCatalog and ClusterExtension.
 type v1 struct{}
 
-// OLM v1: catalogd and operator-controller, with catalogs as images and a ServiceAccount that has only the rights that the
-// install needs.
+// OLM v1: catalogd and operator-controller, with catalogs as images and a ServiceAccount that has only the rights that
+// the install needs.
 func TestV1(t *testing.T) {
 	crds := programs + "/crds-v1/" // kubectl follows a link only with the slash
 	kubectl(t, "", "create", "-f", crds)
@@ -49,8 +49,8 @@ func TestV1(t *testing.T) {
 	lifecycle(t, v1{})
 }
 
-// certificate creates one for catalogd's address and returns its files. The directory of cert holds nothing else, so that it
-// can serve as the directory of authorities.
+// certificate creates one for catalogd's address and returns its files. The directory of cert holds nothing else, so
+// that it can serve as the directory of authorities.
 func certificate(t *testing.T) (cert, key string) {
 	t.Helper()
 	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -126,8 +126,8 @@ func (v v1) upgrade(t *testing.T) {
 	v.await(t, current)
 }
 
-// awaitRefusal waits until the check of CRDs refuses the upgrade; the old version stays. docs/olm.md says to turn the check
-// off.
+// awaitRefusal waits until the check of CRDs refuses the upgrade; the old version stays. docs/olm.md says to turn the
+// check off.
 func (v v1) awaitRefusal(t *testing.T) {
 	t.Helper()
 	const want = "refusing to determine that change is safe"

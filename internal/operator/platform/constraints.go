@@ -9,14 +9,14 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/privilege"
 )
 
-// constraintsPriority is below that of every constraint that comes with the cluster, which have 0 or more. So users who may
-// use all constraints, such as cluster admins, get the same one as without Sonde.
+// constraintsPriority is below that of every constraint that comes with the cluster, which have 0 or more. So users who
+// may use all constraints, such as cluster admins, get the same one as without Sonde.
 const constraintsPriority = -10
 
 // +kubebuilder:rbac:groups=security.openshift.io,resources=securitycontextconstraints,resourceNames=sonde-probe,verbs=create;get;list;watch;patch;delete
 
-// SecurityContextConstraints returns the constraints that admit Sonde's agents on OpenShift: only their ServiceAccount may
-// use them, and they allow no more than package agentjob needs at the privilege setting of o.
+// SecurityContextConstraints returns the constraints that admit Sonde's agents on OpenShift: only their ServiceAccount
+// may use them, and they allow no more than package agentjob needs at the privilege setting of o.
 //
 // Every field is written out, because the operator takes changes back only in fields that it sets. The exception is
 // userNamespaceLevel, which older clusters refuse and whose default is right.

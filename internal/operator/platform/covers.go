@@ -6,8 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// Covers reports whether live has every value of desired. Fields that desired leaves out may have any value: the API server
-// sets defaults, and others may add labels. An empty list or map equals a missing one.
+// Covers reports whether live has every value of desired. Fields that desired leaves out may have any value: the API
+// server sets defaults, and others may add labels. An empty list or map equals a missing one.
 func Covers(desired, live *unstructured.Unstructured) bool {
 	d, l := desired.DeepCopy(), live
 	for _, o := range d.GetOwnerReferences() {

@@ -29,7 +29,8 @@ func Monitoring(namespace string) []*unstructured.Unstructured {
 }
 
 // serviceMonitor has Prometheus send its own token, which must be allowed to get /metrics. Prometheus trusts all of the
-// operator's certificate authorities: after a rotation the certificate is for a while still one of the earlier authority.
+// operator's certificate authorities: after a rotation the certificate is for a while still one of the earlier
+// authority.
 func serviceMonitor(namespace string) monitoringv1.ServiceMonitorSpec {
 	endpoint := monitoringv1.Endpoint{
 		Port: metricsPort, Path: "/metrics", Scheme: new(monitoringv1.Scheme("https")), // the CRDs of older releases refuse HTTPS

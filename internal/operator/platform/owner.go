@@ -13,14 +13,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// OwnerClusterRole owns the objects that the operator creates for itself. When the install is removed, garbage collection
-// deletes them too: no webhook without a server remains, and no way to run privileged Pods.
+// OwnerClusterRole owns the objects that the operator creates for itself. When the install is removed, garbage
+// collection deletes them too: no webhook without a server remains, and no way to run privileged Pods.
 const OwnerClusterRole = "sonde-manager"
 
 // +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=clusterroles,resourceNames=sonde-manager,verbs=get
 
-// Owner returns the UID of OwnerClusterRole, or "" if it does not exist. Then the object, called "Kind/name" in the log, has no
-// owner and must be deleted by hand; to stop working would be worse. live should not cache, so that no ClusterRole is cached.
+// Owner returns the UID of OwnerClusterRole, or "" if it does not exist. Then the object, called "Kind/name" in the
+// log, has no owner and must be deleted by hand; to stop working would be worse. live should not cache, so that no
+// ClusterRole is cached.
 func Owner(ctx context.Context, live client.Reader, object string) (types.UID, error) {
 	role := metav1.PartialObjectMetadata{}
 	role.SetGroupVersionKind(rbacv1.SchemeGroupVersion.WithKind("ClusterRole"))
@@ -36,8 +37,8 @@ func Owner(ctx context.Context, live client.Reader, object string) (types.UID, e
 	return role.GetUID(), nil
 }
 
-// OwnerReferences returns the references of an object that the ClusterRole with this UID owns, and none for "". They do not
-// block the owner's deletion, so that it never hangs and needs no right to the owner's finalizers.
+// OwnerReferences returns the references of an object that the ClusterRole with this UID owns, and none for "". They do
+// not block the owner's deletion, so that it never hangs and needs no right to the owner's finalizers.
 func OwnerReferences(owner types.UID) []metav1.OwnerReference {
 	if owner == "" {
 		return nil

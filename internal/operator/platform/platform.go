@@ -1,5 +1,5 @@
-// Package platform builds the objects that the operator creates for itself, most of them of APIs that not every cluster has. It
-// finds out which of these APIs the cluster has, who owns the objects, and whether a live object is as built.
+// Package platform builds the objects that the operator creates for itself, most of them of APIs that not every cluster
+// has. It finds out which of these APIs the cluster has, who owns the objects, and whether a live object is as built.
 package platform
 
 import (
@@ -22,8 +22,8 @@ func meta(namespace, name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: naming.Own()}
 }
 
-// content converts a typed object for server-side apply. It leaves out the empty objects that the encoding has for structs
-// that are not set: the operator would own those fields.
+// content converts a typed object for server-side apply. It leaves out the empty objects that the encoding has for
+// structs that are not set: the operator would own those fields.
 func content(kind schema.GroupVersionKind, typed client.Object) *unstructured.Unstructured {
 	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(typed)
 	if err != nil {
@@ -79,8 +79,8 @@ func RestartsContainers(version string) (bool, error) {
 	return v.AtLeast(utilversion.MajorMinor(1, 35)), nil
 }
 
-// CacheByObject restricts the manager's cache to these objects, so that the right to list by name suffices. It supports one
-// object per kind.
+// CacheByObject restricts the manager's cache to these objects, so that the right to list by name suffices. It supports
+// one object per kind.
 func CacheByObject(objects []*unstructured.Unstructured) map[client.Object]cache.ByObject {
 	by := map[client.Object]cache.ByObject{}
 	for _, o := range objects {

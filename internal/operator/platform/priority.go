@@ -14,8 +14,8 @@ const probePriority = 1_000_000
 
 // +kubebuilder:rbac:groups=scheduling.k8s.io,resources=priorityclasses,resourceNames=sonde-probe,verbs=create;get;list;watch;patch;delete
 
-// PriorityClass returns the class of Sonde's probes, which wait for room and never preempt a workload. The operator makes
-// it rather than the bundle, because OLM v0 leaves cluster-scoped objects behind that no role owns.
+// PriorityClass returns the class of Sonde's probes, which wait for room and never preempt a workload. The operator
+// makes it rather than the bundle, because OLM v0 leaves cluster-scoped objects behind that no role owns.
 func PriorityClass() *unstructured.Unstructured {
 	return content(schedulingv1.SchemeGroupVersion.WithKind("PriorityClass"), &schedulingv1.PriorityClass{
 		ObjectMeta:       meta("", agentjob.PriorityClass),

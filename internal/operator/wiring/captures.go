@@ -55,7 +55,8 @@ func (m *manager) addCaptures(ctx context.Context, mgr ctrl.Manager) error {
 	return errors.Join(errs...)
 }
 
-// restartsContainers asks for the cluster's version once. The manager notices an upgrade of the cluster at its next start.
+// restartsContainers asks for the cluster's version once. The manager notices an upgrade of the cluster at its next
+// start.
 func restartsContainers(config *rest.Config) (bool, error) {
 	d, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {

@@ -48,7 +48,8 @@ type Options struct {
 	Ceilings                      ceiling.Limits
 }
 
-// managerOptions sets up leader election and the metrics and webhook servers, which serve the operator's own certificate.
+// managerOptions sets up leader election and the metrics and webhook servers, which serve the operator's own
+// certificate.
 func (m *manager) managerOptions(scheme *runtime.Scheme, caches cache.Options) ctrl.Options {
 	tlsOpts := []func(*tls.Config){func(c *tls.Config) { c.GetCertificate = m.serving.GetCertificate }}
 	return ctrl.Options{

@@ -1,5 +1,5 @@
-// Package wiring assembles the manager from its parts: servers, checks, webhooks and controllers. It is the only package
-// of internal/ that knows controllers and webhooks.
+// Package wiring assembles the manager from its parts: servers, checks, webhooks and controllers. It is the only
+// package of internal/ that knows controllers and webhooks.
 package wiring
 
 import (
@@ -81,7 +81,8 @@ func Run(ctx context.Context, o Options, downloads *results.Drain) error {
 	return mgr.Start(ctx)
 }
 
-// prepare waits for the manager's rights, and makes the parts that must exist before its caches, such as the key of the stamps.
+// prepare waits for the manager's rights, and makes the parts that must exist before its caches, such as the key of the
+// stamps.
 func prepare(ctx context.Context, o Options, config *rest.Config, scheme *runtime.Scheme) (*manager, error) {
 	m := &manager{
 		Options:  o,
