@@ -23,7 +23,7 @@ const (
 const (
 	// ExitRefused says that no tracer came, and that the Pod must not start without one (EX_TEMPFAIL of sysexits.h).
 	ExitRefused = 75
-	// ExitEnded says that the Pod was deleted while the gate was closed: 128 + SIGTERM, as in a shell.
+	// ExitEnded says that the Pod was terminated while the gate was closed: 128 + SIGTERM, as in a shell.
 	ExitEnded = 143
 )
 

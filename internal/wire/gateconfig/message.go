@@ -19,7 +19,7 @@ const (
 	Refused Outcome = "Refused"
 	// Over says that the trace has ended: the Pod starts untraced.
 	Over Outcome = "Over"
-	// Ended says that the Pod was deleted while it waited.
+	// Ended says that the Pod was terminated while it waited.
 	Ended Outcome = "Ended"
 )
 
@@ -30,7 +30,7 @@ var explanations = map[Outcome]string{
 	Refused: "no tracer came, and this Pod must not start untraced. See the conditions of the Trace that annotation monitoring.openshift.tpg/gated-by " +
 		"names; delete that Trace to have new Pods start without it, or set its gate.onTimeout to Proceed in a new one",
 	Over:  "the trace is over: the Pod starts untraced",
-	Ended: "the Pod was deleted",
+	Ended: "the Pod was terminated",
 }
 
 // ExitCode of a gate with this outcome.
