@@ -27,7 +27,7 @@ func serialize(groups ...map[string]stack) (map[string][]byte, error) {
 	all := make(map[string][]byte)
 	for _, group := range groups {
 		for name, layers := range group {
-			if _, taken := all[name]; taken {
+			if _, exists := all[name]; exists {
 				return nil, fmt.Errorf("two frames are called %q", name)
 			}
 			buffer := gopacket.NewSerializeBuffer()

@@ -1,5 +1,5 @@
-// Package loadtest loads translated filters into the kernel and runs them there on packets, for tests. It bounds how
-// many: kernels are known (6.18) that stop for ever when about a thousand programs wait at once to be freed.
+// Package loadtest loads translated filters into the kernel and runs them on packets, for tests. It bounds their number: some
+// kernels (6.18) hang when about a thousand programs are waiting to be freed.
 package loadtest
 
 import (
@@ -29,10 +29,10 @@ var loads atomic.Int32
 // Loads is how many programs this process has loaded.
 func Loads() int { return int(loads.Load()) }
 
-// Function is the name of the function in Spec that is to be replaced.
+// Function is the name of the function in Spec to replace.
 const Function = "accepts"
 
-// Spec makes what a compiler would of a program at tc that returns what its global function accepts(skb) does.
+// Spec returns a program at tc as a compiler makes it. It returns the result of its global function accepts(skb).
 func Spec() *ebpf.ProgramSpec {
 	result := &btf.Int{Name: "int", Size: 4, Encoding: btf.Signed}
 	packet := &btf.Pointer{Target: &btf.Struct{Name: "__sk_buff"}}
@@ -52,7 +52,7 @@ func Spec() *ebpf.ProgramSpec {
 	}
 }
 
-// SpecInline makes a program that calls the function, too, but answers 1 whatever that says.
+// SpecInline returns a program that calls the function, too, but always returns 1.
 func SpecInline() *ebpf.ProgramSpec {
 	spec := Spec()
 	first := spec.Instructions[0]
@@ -63,7 +63,7 @@ func SpecInline() *ebpf.ProgramSpec {
 	return spec
 }
 
-// Inlined is SpecInline with a filter in line, so that it answers 1 if it accepts a packet, 0 if not.
+// Inlined is SpecInline with an inlined filter. It returns 1 if the filter accepts a packet, else 0.
 func Inlined(filter bpfprog.Program, options ...ebpffilter.Option) (*ebpf.ProgramSpec, error) {
 	body, err := ebpffilter.Translate(filter, options...)
 	if err != nil {
@@ -76,8 +76,8 @@ func Inlined(filter bpfprog.Program, options ...ebpffilter.Option) (*ebpf.Progra
 	return spec, ebpffilter.Inline(spec, Function, filter, 0, options...)
 }
 
-// Load loads a filter's body as the function of a program at tc. It is closed at the end of the test; a caller with many
-// closes it itself.
+// Load loads a filter's body as the function of a program at tc. The program is closed at the end of the test; a caller with
+// many programs should close each earlier.
 func Load(t *testing.T, body asm.Instructions) (*ebpf.Program, error) {
 	t.Helper()
 	spec := Spec()
@@ -87,12 +87,12 @@ func Load(t *testing.T, body asm.Instructions) (*ebpf.Program, error) {
 	return LoadSpec(t, spec)
 }
 
-// LoadSpec loads such a program.
+// LoadSpec loads a program of Spec or SpecInline.
 func LoadSpec(t *testing.T, spec *ebpf.ProgramSpec) (*ebpf.Program, error) {
 	t.Helper()
 	n := loads.Add(1)
 	if n > maxLoads {
-		return nil, fmt.Errorf("this process has loaded %d programs, no more are to be", maxLoads)
+		return nil, fmt.Errorf("this process has loaded %d programs, which is the limit", maxLoads)
 	}
 	if n%burst == 0 {
 		time.Sleep(pause)
@@ -105,7 +105,7 @@ func LoadSpec(t *testing.T, spec *ebpf.ProgramSpec) (*ebpf.Program, error) {
 	return program, nil
 }
 
-// Run runs the program on an Ethernet frame with the mark given, and returns what it does.
+// Run runs the program on an Ethernet frame with this mark, and returns its result.
 func Run(program *ebpf.Program, frame []byte, mark uint32) (uint32, error) {
 	return program.Run(&ebpf.RunOptions{Data: frame, Context: struct{ Len, Type, Mark uint32 }{Mark: mark}})
 }

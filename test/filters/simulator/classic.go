@@ -13,7 +13,7 @@ type machine struct {
 	memory [16]uint32
 }
 
-// outcome is what an instruction does to the run.
+// outcome is the effect of an instruction on the run.
 type outcome int
 
 const (
@@ -22,8 +22,8 @@ const (
 	unknown
 )
 
-// Classic runs a classic program that bpfprog.Program.Validate accepts, as the kernel runs a packet socket's, and
-// returns its result. The error is of an instruction that it does not know.
+// Classic runs a classic program that bpfprog.Program.Validate accepts, as the kernel does for a packet socket, and returns
+// its result. An unknown instruction is an error.
 func Classic(program bpfprog.Program, packet *Packet) (uint32, error) {
 	m := machine{packet: packet}
 	for pc := 0; ; pc++ {
@@ -171,7 +171,7 @@ func (m *machine) arithmetic(in bpfprog.Instruction) outcome {
 	return goOn
 }
 
-// jump returns how many instructions are left out.
+// jump returns how many instructions to skip.
 func (m *machine) jump(in bpfprog.Instruction) int {
 	with := in.K
 	if in.Code&8 != 0 {

@@ -1,26 +1,26 @@
-// Package simulator runs filters on packets in user space, for tests that need more runs and more programs than a
-// kernel is to be asked for: eBPF instructions as agents/capture/ebpffilter emits them, and, as the reference, classic BPF as
-// the kernel runs it for a packet socket. Only tests use it.
+// Package simulator runs filters on packets in user space, for tests with more programs than a kernel should load: eBPF
+// instructions as agents/capture/ebpffilter emits them, and classic BPF as the kernel runs it for a packet socket, which is
+// the reference. Only tests use it.
 package simulator
 
 import "encoding/binary"
 
-// Packet is a packet and what the kernel knows about it.
+// Packet is a packet and the kernel's metadata of it.
 type Packet struct {
 	// Data is the packet from its link-layer header on.
 	Data []byte
-	// Linear is how much of Data is in the linear part, at most all.
+	// Linear is how many bytes of Data are in the linear part.
 	Linear int
-	// Network is where its network header begins.
+	// Network is the offset of its network header.
 	Network int
 
-	// The rest is what loads of metadata give.
+	// The other fields are results of metadata loads.
 
 	// Protocol and VlanProto are EtherTypes.
 	Protocol, VlanProto uint16
 	// Type is PACKET_HOST and so on.
 	Type uint32
-	// VlanTag is the tag that the device took out, if VlanPresent is 1.
+	// VlanTag is the tag that the device removed, if VlanPresent is 1.
 	VlanTag, VlanPresent, Interface, Mark, Queue, Hash, CPU, Random uint32
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 )
 
-// kind is what a register holds. As the verifier does, the simulator keeps pointers apart from numbers.
+// kind is the type of a register's value. Like the verifier, the simulator distinguishes pointers from numbers.
 type kind int
 
 const (
@@ -28,7 +28,7 @@ type register struct {
 
 const (
 	stackBytes = 512
-	// maxSteps is more than a program without loops can have, all jumps being forward.
+	// maxSteps is more than a program without loops can run: all jumps go forward.
 	maxSteps = 1 << 20
 )
 
@@ -40,10 +40,9 @@ type simulation struct {
 	written   [stackBytes]bool
 }
 
-// Run runs what begins with the first instruction, as a function that Translate made, and returns its result; it may call
-// functions that lie behind by their symbols. What the verifier would not let it do is an error:
-// reading a register or a part of the stack that was not written, bytes outside of the packet's linear part, or doing
-// arithmetic with a pointer that is none of an offset in the packet.
+// Run runs the function at the first instruction, which Translate made, and returns its result. It may call later functions
+// by their symbols. What the verifier would reject is an error: reading a register or a part of the stack that was not
+// written, or bytes outside of the packet's linear part, and arithmetic with a pointer that is no offset in the packet.
 func Run(body asm.Instructions, packet *Packet) (uint32, error) {
 	s := &simulation{body: body, packet: packet}
 	s.registers[asm.R1] = register{context, 0}
@@ -77,7 +76,7 @@ func isExit(in asm.Instruction) bool {
 	return in.OpCode.Class() == asm.JumpClass && in.OpCode.JumpOp() == asm.Exit
 }
 
-// step returns how many instructions are left out, and whether LD_ABS or LD_IND ended the function.
+// step returns how many instructions to skip, and whether LD_ABS or LD_IND ended the function.
 func (s *simulation) step(in asm.Instruction) (int, bool, error) {
 	switch in.OpCode.Class() {
 	case asm.LdClass:
@@ -105,7 +104,7 @@ func (s *simulation) number(r asm.Register) (uint64, error) {
 
 func (s *simulation) set(r asm.Register, n uint64) { s.registers[r] = register{number, n} }
 
-// clobber forgets what a call does not keep.
+// clobber forgets the registers that a call does not preserve.
 func (s *simulation) clobber() {
 	for r := asm.R0; r <= asm.R5; r++ {
 		s.registers[r] = register{}
@@ -214,7 +213,7 @@ func stackPlace(base register, offset int16, size int) (int, error) {
 	return at, nil
 }
 
-// littleEndian is the host's byte order, whatever the machine that the test runs on has: HostTo is simulated too.
+// littleEndian is the simulated host's byte order, on every machine: HostTo is simulated, too.
 func littleEndian(b []byte) uint64 {
 	var bytes [8]byte
 	copy(bytes[:], b)
