@@ -136,7 +136,7 @@ func (b refusingStart) Open(l *links.Link, late bool) (backend.Source, error) {
 type refusedSource struct{ backend.Source }
 
 func (s refusedSource) Start(i *record.Interface) error {
-	return errors.Join(s.Source.Start(i), errors.New("something is in the way"))
+	return errors.Join(s.Source.Start(i), errors.New("attaching failed"))
 }
 
 // An interface that comes later and that a backend cannot attach to is left out with a note, and the others continue.
@@ -155,7 +155,7 @@ func TestLateInterfaceThatCannotBeAttachedEndsNothing(t *testing.T) {
 			go func() { r.result <- c.Run(ctx) }()
 			n.addVeth(t)
 			r.until("the note", func(a record.Account) bool {
-				return len(a.Interfaces) == 3 && strings.Contains(a.Interfaces[2].Note, "in the way")
+				return len(a.Interfaces) == 3 && strings.Contains(a.Interfaces[2].Note, "attaching failed")
 			})
 			n.senderTo(t, n.target, n.peer, peerIP).send(0, 100)
 			res := r.stop()

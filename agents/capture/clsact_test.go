@@ -191,8 +191,8 @@ func (n *testNet) atTCX(t *testing.T, name string) (count int) {
 	t.Helper()
 	index := n.index(t, n.target, name)
 	err := links.InNetNS(int(n.target.Fd()), func() error {
-		for _, way := range []ebpf.AttachType{ebpf.AttachTCXIngress, ebpf.AttachTCXEgress} {
-			r, err := ebpflink.QueryPrograms(ebpflink.QueryOptions{Target: index, Attach: way})
+		for _, point := range []ebpf.AttachType{ebpf.AttachTCXIngress, ebpf.AttachTCXEgress} {
+			r, err := ebpflink.QueryPrograms(ebpflink.QueryOptions{Target: index, Attach: point})
 			if err != nil {
 				return err
 			}

@@ -126,7 +126,7 @@ func TestLateInterfaceThatCannotBeCapturedEndsNothing(t *testing.T) {
 	}
 }
 
-// refuseOpen makes a session's backend unable to open further interfaces.
+// refuseOpen makes a session's backend unable to open more interfaces.
 func refuseOpen(s *session) { s.backend = refusingOpen{s.backend} }
 
 type refusingOpen struct{ backend.Backend }

@@ -70,13 +70,13 @@ func TestOverloadIsCountedExactly(t *testing.T) {
 			if a.DroppedRing < uint64(sent)/10 {
 				t.Errorf("only %d of %d lost: the test did not overload", a.DroppedRing, sent)
 			}
-			seen := readFile(t, res.Path).numbers(t, "eth0")
-			for num, times := range seen {
+			found := readFile(t, res.Path).numbers(t, "eth0")
+			for num, times := range found {
 				if times != 1 || num >= sent {
 					t.Errorf("packet %d is there %d times", num, times)
 				}
 			}
-			exactly(t, tail(seen, sent-100), sent-100, sent)
+			exactly(t, tail(found, sent-100), sent-100, sent)
 			if res.Reason != recording.Stopped {
 				t.Errorf("reason %s", res.Reason)
 			}
@@ -84,9 +84,9 @@ func TestOverloadIsCountedExactly(t *testing.T) {
 	}
 }
 
-func tail(seen map[uint32]int, from uint32) map[uint32]int {
+func tail(found map[uint32]int, from uint32) map[uint32]int {
 	out := map[uint32]int{}
-	for n, times := range seen {
+	for n, times := range found {
 		if n >= from {
 			out[n] = times
 		}
@@ -142,8 +142,8 @@ func TestLimitsUnderFlood(t *testing.T) {
 						t.Errorf("%d bytes, one more packet would have found room in %d", a.FileBytes, limit)
 					}
 					if a.Written > 0 {
-						seen := readFile(t, res.Path).numbers(t, "eth0")
-						exactly(t, seen, 0, uint32(a.Written))
+						found := readFile(t, res.Path).numbers(t, "eth0")
+						exactly(t, found, 0, uint32(a.Written))
 					}
 				})
 			}

@@ -53,7 +53,7 @@ func (b *bound) check(t *testing.T, dir string) {
 		return
 	}
 	var sum int64
-	seen := 0
+	found := 0
 	for _, e := range slices.Backward(entries) {
 		if !strings.HasSuffix(e.Name(), ".pcapng") {
 			continue
@@ -66,14 +66,14 @@ func (b *bound) check(t *testing.T, dir string) {
 			t.Error(err)
 			return
 		}
-		seen++
+		found++
 		sum += info.Size()
 		if info.Size() > b.each {
 			t.Errorf("%s has %d bytes, at most %d are allowed", e.Name(), info.Size(), b.each)
 		}
 	}
-	if sum > b.most || seen > b.files {
-		t.Errorf("%d files of %d bytes, at most %d of %d are allowed", seen, sum, b.files, b.most)
+	if sum > b.most || found > b.files {
+		t.Errorf("%d files of %d bytes, at most %d of %d are allowed", found, sum, b.files, b.most)
 	}
 }
 
@@ -221,7 +221,7 @@ func TestRingHoldsExactlyTheNewest(t *testing.T) {
 						t.Errorf("packets from %v to %v", first, a.LastPacket)
 					}
 					if name != "of odd numbers" {
-						return // Wireshark sees the same blocks in all
+						return // all have the same kinds of blocks
 					}
 					files := ringFiles(t, &res)
 					for _, path := range []string{files[0], files[len(files)-1]} {

@@ -194,13 +194,13 @@ func (c *content) iface(t *testing.T, name string) int {
 // numbers counts the numbered packets of one interface by number.
 func (c *content) numbers(t *testing.T, name string) map[uint32]int {
 	t.Helper()
-	seen := map[uint32]int{}
+	found := map[uint32]int{}
 	for _, p := range c.packets[c.iface(t, name)] {
 		if n, ok := numberOf(p.Data); ok {
-			seen[n]++
+			found[n]++
 		}
 	}
-	return seen
+	return found
 }
 
 // numberOf reads the number in a UDP packet to the discard port.
@@ -216,16 +216,16 @@ func numberOf(b []byte) (uint32, bool) {
 }
 
 // exactly checks that each of the numbers occurs once, and no other does.
-func exactly(t *testing.T, seen map[uint32]int, from, to uint32) {
+func exactly(t *testing.T, found map[uint32]int, from, to uint32) {
 	t.Helper()
 	bad := 0
 	for n := from; n < to; n++ {
-		if seen[n] != 1 {
+		if found[n] != 1 {
 			bad++
 		}
 	}
-	if bad > 0 || len(seen) != int(to-from) {
-		t.Errorf("of %d packets %d are not there exactly once; %d numbers seen", to-from, bad, len(seen))
+	if bad > 0 || len(found) != int(to-from) {
+		t.Errorf("of %d packets %d are not there exactly once; %d numbers found", to-from, bad, len(found))
 	}
 }
 

@@ -81,8 +81,8 @@ func (b *Backend) Open(l *links.Link, late bool) (backend.Source, error) {
 	return s, nil
 }
 
-// nextRing is the size of the next ring. Interfaces that exist at the start share RingBytes. Each later one gets at most
-// half of what is left of as much again, so that all rings together stay within twice RingBytes and the least size for each.
+// nextRing is the size of the next ring. Interfaces that exist at the start share RingBytes. Later ones share
+// as much again: each gets at most half of the rest. So all rings together stay within twice RingBytes and the least sizes.
 func (b *Backend) nextRing(l *links.Link, late bool) (block, blocks int) {
 	share := b.cfg.RingBytes * sharesOf(l.Loopback()) / b.shares
 	if late {

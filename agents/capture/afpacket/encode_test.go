@@ -71,7 +71,7 @@ func fillBlock(size int, packets []packetIn) (block []byte, fitted int) {
 	return block, fitted
 }
 
-// expect encodes packets the plain way: a copy of each.
+// expect encodes packets by copying them.
 func expect(packets []packetIn, iface, snap uint32) []byte {
 	var b []byte
 	for _, p := range packets {

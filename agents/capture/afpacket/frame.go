@@ -42,7 +42,7 @@ type frame struct {
 	pktType uint8
 }
 
-// readFrame reads the frame at offset off of a block; false if it does not lie within the block.
+// readFrame reads the frame at offset off of a block; false if it is not within the block.
 func readFrame(b []byte, off uint64, f *frame) bool {
 	if off%frameAlign != 0 || off+uint64(frameHdrLen+addrLen) > uint64(len(b)) {
 		return false

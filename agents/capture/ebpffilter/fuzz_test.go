@@ -100,7 +100,7 @@ func tame(program bpfprog.Program) bpfprog.Program {
 		out = append(out, op(unix.BPF_ST, k))
 	}
 	for i, in := range program {
-		left := len(program) - i // a return is put behind
+		left := len(program) - i // a return is appended
 		if !slices.Contains(knownOps, byte(in.Code)) {
 			in.Code = uint16(knownOps[int(in.Code)%len(knownOps)])
 		}

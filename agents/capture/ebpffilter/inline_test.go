@@ -36,7 +36,7 @@ func checkInline(t *testing.T, filter bpfprog.Program, p *simulator.Packet, want
 	}
 }
 
-// TestInlineInKernel loads and runs there all that read a packet's bytes, divide, or jump in more ways than one.
+// TestInlineInKernel loads and runs all programs that read a packet's bytes, divide, or jump to several targets.
 func TestInlineInKernel(t *testing.T) {
 	privileged.Need(t)
 	runs := 0
@@ -66,7 +66,7 @@ func TestInlineInKernel(t *testing.T) {
 	t.Logf("%d programs", runs)
 }
 
-// TestInlineSparesTheCall: what lies in the linear part is decided without the function, which here would refuse it.
+// TestInlineSparesTheCall: if the bytes are in the linear part, the function is not called; here it would refuse.
 func TestInlineSparesTheCall(t *testing.T) {
 	filter := bpfprog.Program{op(ldb, 20), jump(unix.BPF_JEQ, 20, 0, 1), op(ret, 5), op(ret, 0)}
 	spec := loadtest.SpecInline()

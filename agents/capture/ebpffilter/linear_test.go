@@ -26,10 +26,10 @@ import (
 // as it is larger than a page.
 const large = 5000
 
-// seen is what the program below writes of a packet.
-type seen struct{ Result, Linear, Count uint32 }
+// observed is what the program below reports of a packet.
+type observed struct{ Result, Linear, Count uint32 }
 
-// TestLinearPartInKernel has real packets of which the filter's bytes are not in the linear part.
+// TestLinearPartInKernel filters real packets by bytes outside of their linear part.
 func TestLinearPartInKernel(t *testing.T) {
 	privileged.Need(t)
 	captured, peer := vethPair(t)
@@ -52,8 +52,8 @@ func TestLinearPartInKernel(t *testing.T) {
 			op(ldxm, 3), op(alu|unix.BPF_ADD|byX, 0), op(alu|unix.BPF_MUL, 3),
 			op(ldxm, 4), op(alu|unix.BPF_ADD|byX, 0),
 		),
-		"beyond":          {op(ldh, large-1), op(ret, 1)},
-		"beyond behind X": {op(ldxi, large-2), op(ldwX, 0), op(ret, 1)},
+		"beyond":         {op(ldh, large-1), op(ret, 1)},
+		"beyond after X": {op(ldxi, large-2), op(ldwX, 0), op(ret, 1)},
 	} {
 		want, err := simulator.Classic(program, &simulator.Packet{Data: data})
 		if err != nil {
@@ -61,7 +61,7 @@ func TestLinearPartInKernel(t *testing.T) {
 		}
 		results, detach := attach(t, captured, program, false) // not in a test of its own, which has a thread of its own
 		for _, size := range []int{1000, large} {
-			got := sendAndSee(t, peer, results, data[:size])
+			got := sendAndObserve(t, peer, results, data[:size])
 			if size == large && (got.Result != want || got.Linear >= large) {
 				t.Errorf("%s: %#x of a packet with %d bytes in the linear part, want %#x", name, got.Result, got.Linear, want)
 			}
@@ -74,7 +74,7 @@ func TestLinearPartInKernel(t *testing.T) {
 			continue
 		}
 		results, detach = attach(t, captured, program, true)
-		if got := sendAndSee(t, peer, results, data); got.Result != want || got.Linear >= large {
+		if got := sendAndObserve(t, peer, results, data); got.Result != want || got.Linear >= large {
 			t.Errorf("%s, in line: %#x of a packet with %d bytes in the linear part, want %#x", name, got.Result, got.Linear, want)
 		}
 		detach()
@@ -88,7 +88,7 @@ func vethPair(t *testing.T) (captured, peer netlink.Link) {
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		t.Fatal(err)
 	}
-	// The kernel's own neighbour discovery would be seen too.
+	// The kernel's own neighbour discovery would be counted, too.
 	if err := os.WriteFile("/proc/sys/net/ipv6/conf/default/disable_ipv6", []byte("1"), 0); err != nil && !errors.Is(err, os.ErrNotExist) {
 		t.Fatal(err)
 	}
@@ -147,7 +147,7 @@ func attach(t *testing.T, at netlink.Link, filter bpfprog.Program, inline bool) 
 	return results, attachBefore66(t, at, program)
 }
 
-// writer is a program that calls the filter, which is first in function, and writes what is to be seen of a packet.
+// writer is a program that calls the filter, which is first in function, and reports the packet.
 func writer(function asm.Instruction, results *ebpf.Map) asm.Instructions {
 	first := btf.WithFuncMetadata(asm.Mov.Reg(asm.R6, asm.R1).WithSymbol(function.Symbol()), btf.FuncMetadata(&function)).
 		WithSource(function.Source())
@@ -192,10 +192,10 @@ func attachBefore66(t *testing.T, at netlink.Link, program *ebpf.Program) func()
 	return func() { _ = netlink.QdiscDel(queue) }
 }
 
-// sendAndSee sends one frame from an interface and waits until the program at its peer has seen it.
-func sendAndSee(t *testing.T, from netlink.Link, results *ebpf.Map, frame []byte) seen {
+// sendAndObserve sends one frame from an interface and waits until the program at its peer has observed it.
+func sendAndObserve(t *testing.T, from netlink.Link, results *ebpf.Map, frame []byte) observed {
 	t.Helper()
-	var before, after seen
+	var before, after observed
 	if err := results.Lookup(uint32(0), &before); err != nil {
 		t.Fatal(err)
 	}

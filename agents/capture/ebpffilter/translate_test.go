@@ -41,7 +41,7 @@ const (
 	linkLayer = 0xffe00000
 )
 
-// frame has a byte's place in each byte, behind an EtherType of no protocol.
+// frame has its offset in each byte, after an unused EtherType.
 func frame() []byte {
 	f := make([]byte, 100)
 	for i := range f {
@@ -80,18 +80,18 @@ var programs = map[string]struct {
 	"far beyond":        {append(bpfprog.Program{op(ldb, 0x7ffffffe)}, op(ret, 1)), 0},
 	"beyond direct":     {append(bpfprog.Program{op(ldw, 0x7ffe)}, op(ret, 1)), 0},
 	"no offset":         {append(bpfprog.Program{op(ldb, 0x80000000)}, op(ret, 1)), 0},
-	"behind X":          {with(0, 10, op(ldbX, 20)), 30},
-	"half behind X":     {with(0, 10, op(ldhX, 20)), 30<<8 | 31},
-	"word behind X":     {with(0, 10, op(ldwX, 20)), 30<<24 | 31<<16 | 32<<8 | 33},
-	"last behind X":     {with(0, 95, op(ldwX, 1)), 96<<24 | 97<<16 | 98<<8 | 99},
-	"beyond behind X":   {append(with(0, 96, op(ldwX, 1)), op(ret, 1)), 0},
+	"after X":           {with(0, 10, op(ldbX, 20)), 30},
+	"half after X":      {with(0, 10, op(ldhX, 20)), 30<<8 | 31},
+	"word after X":      {with(0, 10, op(ldwX, 20)), 30<<24 | 31<<16 | 32<<8 | 33},
+	"last after X":      {with(0, 95, op(ldwX, 1)), 96<<24 | 97<<16 | 98<<8 | 99},
+	"beyond after X":    {append(with(0, 96, op(ldwX, 1)), op(ret, 1)), 0},
 	"large X":           {with(0, 0xfff1, op(ldbX, 0)), 0},
 	"larger X":          {with(0, 0x7ffffff0, op(ldbX, 0)), 0},
 	"X + k wraps":       {with(0, 0xffffffff, op(ldbX, 21)), 20},
 	"X + k wraps twice": {with(0, 21, op(ldbX, 0xffffffff)), 20},
 	"X + k negative":    {bpfprog.Program{op(ldxi, 5), op(ldbX, 0xfffffffa), op(ret, 1)}, 0},
 	"network":           {of(op(ldb, network+6)), 20},
-	"network behind X":  {with(0, 6, op(ldbX, network)), 20},
+	"network after X":   {with(0, 6, op(ldbX, network)), 20},
 	"link layer":        {of(op(ldh, linkLayer+20)), 20<<8 | 21},
 	"network beyond":    {bpfprog.Program{op(ldb, network+86), op(ret, 1)}, 0},
 	"header length":     {of(op(unix.BPF_LDX|unix.BPF_B|unix.BPF_MSH, 22), op(txa, 0)), 24},
@@ -211,7 +211,7 @@ func TestTranslateInKernel(t *testing.T) {
 		tc := programs[name]
 		t.Run(name, func(t *testing.T) {
 			runInKernel(t, tc.program, tc.want)
-			if strings.Contains(name, "behind") || strings.Contains(name, "beyond") || strings.Contains(name, "wraps") {
+			if strings.Contains(name, "after X") || strings.Contains(name, "beyond") || strings.Contains(name, "wraps") {
 				runInKernel(t, tc.program, tc.want, ebpffilter.WithoutDirectLoads())
 			}
 		})
@@ -266,7 +266,7 @@ func TestTranslateVlan(t *testing.T) {
 	}
 }
 
-// TestLinearPart cuts the linear part at each byte: what lies outside is read all the same.
+// TestLinearPart cuts the linear part at each byte: bytes outside are read all the same.
 func TestLinearPart(t *testing.T) {
 	for name, tc := range programs {
 		if strings.Contains(name, "network") || strings.Contains(name, "link layer") {

@@ -30,7 +30,7 @@ type Counters struct {
 	DroppedKernel uint64 `json:"droppedKernel"`
 	// DroppedWriter counts packets that were read from the ring and could not be written (disk full).
 	DroppedWriter uint64 `json:"droppedWriter"`
-	// Truncated counts packets in the files of which fewer bytes were captured than were on the wire.
+	// Truncated counts packets in the files with fewer bytes than on the wire.
 	Truncated uint64 `json:"truncated"`
 	// BeyondLimit counts packets that arrived after MaxPackets or MaxBytes was reached and before the capture was
 	// detached. They are not in Received.
@@ -94,7 +94,7 @@ func (c *Counters) span(first, last time.Time) {
 	}
 }
 
-// InterfaceAccount is the account of one interface. An interface that was deleted and made anew has two.
+// InterfaceAccount is the account of one interface. An interface that was deleted and created again has two.
 type InterfaceAccount struct {
 	Name     string          `json:"name"`
 	Index    int             `json:"index"`
@@ -156,7 +156,7 @@ func (r *Recorder) show(a *Account) {
 	r.snap, r.next = *a, nil
 }
 
-// pending is how many bytes were taken and are not in the file.
+// pending is how many bytes are not in the file yet.
 func (r *Recorder) pending() uint64 {
 	if r.out == nil {
 		return 0
@@ -173,7 +173,7 @@ func (r *Recorder) Publish() {
 	}
 }
 
-// Flush starts writing all packets that were taken, and publishes the account when they are in the file. A capture calls
+// Flush starts writing all pending packets, and publishes the account when they are in the file. A capture calls
 // it every 100 ms.
 func (r *Recorder) Flush() {
 	if r.out != nil {

@@ -52,7 +52,7 @@ func (b *Batch) Size() uint64 { return b.size }
 // Packets is the number of packets.
 func (b *Batch) Packets() uint64 { return b.packets }
 
-// Runs are the runs of memory in which the blocks lie.
+// Runs are the runs of memory with the blocks.
 func (b *Batch) Runs() [][]byte { return b.runs }
 
 // of returns the tally of an interface. Consecutive packets mostly belong to one interface, and a batch has few interfaces.

@@ -75,7 +75,7 @@ func captured(b *Batch) (bytes uint64) {
 	return bytes
 }
 
-// split finds the whole blocks of a batch of which only a part was written.
+// split finds the whole blocks in the first part of a batch.
 func TestKeepWhole(t *testing.T) {
 	b, sizes, _ := randomBatch(rand.New(rand.NewPCG(5, 6)), 12)
 	for written := range b.size + 1 {
@@ -90,7 +90,7 @@ func TestKeepWhole(t *testing.T) {
 	}
 }
 
-// Packets of several interfaces may lie in one batch.
+// A batch may have packets of several interfaces.
 func TestBatchCountsInterfaces(t *testing.T) {
 	var b Batch
 	for i, iface := range []uint32{3, 3, 0, 3, 0} {

@@ -11,10 +11,10 @@ type Output interface {
 	// Writev takes the runs, which reach the file later, and returns how many bytes it took: all of them, or an error,
 	// which may concern bytes of an earlier call.
 	Writev(runs [][]byte) (uint64, error)
-	// Push starts writing all that was taken. Flush returns when it is written.
+	// Push starts writing all pending bytes. Flush returns when they are written.
 	Push() error
 	Flush() error
-	// Size is the number of bytes in the file, Pending the number that were taken and are not in the file. Unwritten
+	// Size is the number of bytes in the file, Pending the number that are not in it yet. Unwritten
 	// returns those.
 	Size() int64
 	Pending() int64

@@ -67,7 +67,7 @@ func (r *Recorder) Path() string { return r.current().path }
 // recording.DiskFull and recording.Error.
 func (r *Recorder) End() (recording.Reason, error) { return r.end.reason, r.end.err }
 
-// Ended reports whether packets are no longer written. A backend need not encode further packets: Reject counts them.
+// Ended reports whether packets are no longer written. A backend need not encode more packets: Reject counts them.
 func (r *Recorder) Ended() bool { return r.end.reason != "" }
 
 // NumInterfaces is the number of interfaces that were added. Their IDs are less.

@@ -44,7 +44,7 @@ func TestProgramsAskTheReader(t *testing.T) {
 			}
 			s := sender(t, ns)
 			for sent := 0; !asked(t, b); sent++ {
-				_, _ = s.Write(make([]byte, 1000)) // nobody receives
+				_, _ = s.Write(make([]byte, 1000)) // there is no receiver
 				if ring.Fullest(b.programs.rings) > 0.5 {
 					t.Fatalf("the programs did not wake the reader after %d packets", sent)
 				}

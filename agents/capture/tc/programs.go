@@ -45,7 +45,7 @@ type programs struct {
 	create     func(*ebpf.CollectionSpec, ebpf.CollectionOptions) (*ebpf.Collection, error) // tests replace it
 }
 
-// shared are the maps of which there is one for all programs.
+// shared are the maps that all programs share.
 var shared = []string{packetsMapRings, packetsMapWake, packetsMapLow, packetsMapHigh, stateMap}
 
 // newPrograms has rings of ringBytes bytes together, for packets of at most snapLen bytes. It loads nothing yet.
@@ -60,7 +60,7 @@ func newPrograms(ringBytes int, snapLen uint32) (*programs, error) {
 // programsFor is newPrograms for a number of CPUs.
 func programsFor(cpus, ringBytes int, snapLen uint32) (*programs, error) {
 	if cpus > ringmemory.MaxCPUs {
-		return nil, fmt.Errorf("this node can have %d CPUs, each of which needs a ring: the probe's memory has room for %d", cpus, ringmemory.MaxCPUs)
+		return nil, fmt.Errorf("this node can have %d CPUs, and each needs a ring: the probe's memory has room for %d", cpus, ringmemory.MaxCPUs)
 	}
 	size := ring.Size(ringBytes, cpus, minCPURing)
 	// A packet of more than half a ring would seldom find room.
@@ -83,7 +83,7 @@ func (p *programs) load(lt pcapng.LinkType, filter bpfprog.Program, log *slog.Lo
 			continue
 		}
 		if errors.Is(err, unix.E2BIG) && p.first == nil && p.size > minCPURing {
-			p.size /= 2 // before Linux 6.0 no map can hold values of 4 MiB, each of which is a ring
+			p.size /= 2 // before Linux 6.0 no map can have values of 4 MiB; each value is a ring
 			continue
 		}
 		if err != nil {

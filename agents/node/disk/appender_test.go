@@ -195,7 +195,7 @@ func TestAppendManyRuns(t *testing.T) {
 }
 
 // Who reads a file while it is written finds all of what Size said, and nothing that was not appended: no page of old, no
-// zeros. Several read, at its end, behind it, and all of it anew.
+// zeros. Several read, at its end, beyond it, and again from the start.
 func TestReadWhileItIsWritten(t *testing.T) {
 	for name, dir := range fileSystems(t) {
 		t.Run(name, func(t *testing.T) {
@@ -229,7 +229,7 @@ func TestReadWhileItIsWritten(t *testing.T) {
 	}
 }
 
-// follow reads a file's end, or its last part anew.
+// follow reads a file's end, or its last part again.
 func follow(t *testing.T, path string, a *disk.Appender, again bool, stop chan struct{}) {
 	t.Helper()
 	f, err := os.Open(path)
@@ -296,7 +296,7 @@ func TestPastThePageCache(t *testing.T) {
 	}
 }
 
-// A disk that is full: what is there is said, what is not is still to be had, and after a cut it goes on.
+// On a full disk Size is right, Unwritten has the rest, and after Truncate appending works again.
 func TestFullDisk(t *testing.T) {
 	for name, dir := range map[string]string{
 		"ext4":              mountExt4(t, 8<<20, 4096, "data=ordered"),

@@ -27,7 +27,7 @@ type fakeFile struct {
 	rate    int64 // bytes a second
 	clock   time.Duration
 	memory  bool
-	runs    int // that were written from where they lay
+	runs    int // written without the buffer
 }
 
 func newFake() *fakeFile { return &fakeFile{unit: pageLen, left: 1 << 40} }
@@ -84,7 +84,7 @@ func on(t *testing.T, f *fakeFile) *Appender {
 	if err := a.open(f); err != nil {
 		t.Fatal(err)
 	}
-	a.now = func() time.Time { return time.Time{} } // whoever is slow here, it is not the disk
+	a.now = func() time.Time { return time.Time{} } // the disk is never slow
 	t.Cleanup(func() { _ = a.Close() })
 	return a
 }
@@ -97,7 +97,7 @@ func pattern(n int) []byte {
 	return b
 }
 
-// What is much goes past the page cache, what is little does not, and where it is refused all is as if there were none.
+// Large writes go past the page cache, and small ones do not. If the kernel refuses direct writes, all go through the cache.
 func TestWhatIsDirect(t *testing.T) {
 	for name, tc := range map[string]struct {
 		file    fakeFile
@@ -107,7 +107,7 @@ func TestWhatIsDirect(t *testing.T) {
 		want    int64
 	}{
 		"much":              {fakeFile{unit: pageLen}, 0, 10<<20 + 5, 0, 10 << 20},
-		"behind a part":     {fakeFile{unit: pageLen}, 0, 10 << 20, 100, 10<<20 - pageLen},
+		"after a part":      {fakeFile{unit: pageLen}, 0, 10 << 20, 100, 10<<20 - pageLen},
 		"little":            {fakeFile{unit: pageLen}, 0, directLen - 1, 0, 0},
 		"larger pages":      {fakeFile{unit: 64 << 10}, 0, 10<<20 + 5, 0, 10 << 20},
 		"in a hurry":        {fakeFile{unit: pageLen}, 3 << 20, 10 << 20, 0, 7 << 20},
@@ -143,7 +143,7 @@ func TestBehind(t *testing.T) {
 	const all = "abcdef"
 	for n := range len(all) + 1 {
 		if got := bytes.Join(Skip(runs, uint64(n)), nil); string(got) != all[n:] {
-			t.Errorf("behind %d bytes is %q, want %q", n, got, all[n:])
+			t.Errorf("after %d bytes: %q, want %q", n, got, all[n:])
 		}
 	}
 	if !bytes.Equal(bytes.Join(runs, nil), []byte(all)) {
@@ -151,7 +151,7 @@ func TestBehind(t *testing.T) {
 	}
 }
 
-// Into a file in memory much goes from where it lies, behind what was appended before; little is collected, as are small runs.
+// Large appends to a file in memory skip the buffer, after earlier bytes. Small appends and small runs are buffered.
 func TestIntoMemory(t *testing.T) {
 	many := func(n, each int) [][]byte { return slices.Collect(slices.Chunk(pattern(n*each), each)) }
 	for name, tc := range map[string]struct {
@@ -182,7 +182,7 @@ func TestIntoMemory(t *testing.T) {
 				t.Errorf("%d bytes are not the %d that were appended", len(f.content), len(want))
 			}
 			if f.runs != tc.want {
-				t.Errorf("%d runs were written from where they lay, want %d", f.runs, tc.want)
+				t.Errorf("%d runs were written without the buffer, want %d", f.runs, tc.want)
 			}
 		})
 	}
@@ -264,11 +264,11 @@ func isFull(a *Appender) bool {
 	return a.full
 }
 
-// An error anywhere is told, once to who appends and at the latest at Flush, with all that is not there.
+// An error at any byte is returned by Append, or at the latest by Flush, and Unwritten has the bytes that are missing.
 func TestError(t *testing.T) {
 	want := pattern(12 << 20)
 	for _, left := range []int{0, 1, 4096, 100_000, 1 << 20, 1<<20 + 77, 5 << 20, 9<<20 + 1} {
-		t.Run(fmt.Sprintf("behind %d bytes", left), func(t *testing.T) {
+		t.Run(fmt.Sprintf("after %d bytes", left), func(t *testing.T) {
 			f := newFake()
 			f.left, f.err, f.content = left, unix.EIO, make([]byte, 0, len(want))
 			a := on(t, f)
@@ -283,7 +283,7 @@ func TestError(t *testing.T) {
 				t.Fatalf("%v, %v", err, flushErr)
 			}
 			if _, err := a.Append(want[:1]); !errors.Is(err, unix.EIO) {
-				t.Errorf("more was taken: %v", err)
+				t.Errorf("Append took more bytes: %v", err)
 			}
 			if got := slices.Concat(append([][]byte{f.content}, a.Unwritten()...)...); a.Size() != int64(left) || !bytes.Equal(got, want[:at]) {
 				t.Errorf("%d bytes are there and %d in all, of %d", a.Size(), len(got), at)

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Container says which container of which Pod a process belongs to.
+// Container identifies the container and the Pod of a process.
 type Container struct {
 	// PodUID is as in metadata.uid, or the config hash of a static Pod (32 hexadecimal digits).
 	PodUID string
@@ -27,7 +27,7 @@ func ParseCgroup(b []byte) (Container, bool) {
 	for len(b) > 0 {
 		var line []byte
 		line, b, _ = bytes.Cut(b, []byte{'\n'})
-		// hierarchy-ID:controllers:path; a path may hold further colons.
+		// hierarchy-ID:controllers:path; a path may have more colons.
 		parts := bytes.SplitN(line, []byte{':'}, 3)
 		if len(parts) != 3 {
 			continue

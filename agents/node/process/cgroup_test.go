@@ -47,7 +47,7 @@ func TestParseCgroup(t *testing.T) {
 		"reader in a cgroup namespace, systemd":   {"0::/../../kubepods-besteffort-pod" + under + ".slice/cri-containerd-" + id + ".scope\n", want},
 		"container with cgroups of its own":       {"0::/kubepods/besteffort/pod" + uid + "/" + id + "/system.slice/x.service\n", want},
 		"container that names another pod":        {"0::/kubepods/besteffort/pod" + uid + "/" + id + "/kubepods/pod" + other + "/" + id2 + "\n", want},
-		"v1, only one hierarchy tells": {
+		"v1, only one hierarchy names it": {
 			"9:name=systemd:/\n8:pids:/\n4:memory:/kubepods/besteffort/pod" + uid + "/" + id + "\n0::/\n", want,
 		},
 		"v1, named hierarchy with a colon": {"9:name=a:/x:y\n8:pids:/kubepods/pod" + uid + "/" + id + "\n", want},
@@ -91,7 +91,7 @@ func FuzzParseCgroup(f *testing.F) {
 		if !validUID(c.PodUID) || !validID(c.ID) {
 			t.Errorf("accepted %+v", c)
 		}
-		// Whoever is found must be named there, whole.
+		// The path must contain the complete names.
 		s := strings.ReplaceAll(string(b), "_", "-")
 		if !strings.Contains(s, "pod"+c.PodUID) || !strings.Contains(s, c.ID) {
 			t.Errorf("%+v is not in %q", c, b)

@@ -21,14 +21,14 @@ func TestOf(t *testing.T) {
 	}{
 		"its time is over": {late, Duration},
 		"the Pod left":     {ended(ErrTargetGone), TargetGone},
-		"somebody asked":   {ended(errors.New("enough")), Stopped},
-		"nobody said why":  {ended(nil), Stopped},
+		"another cause":    {ended(errors.New("enough")), Stopped},
+		"no cause":         {ended(nil), Stopped},
 	} {
 		if got := ReasonOf(tc.ctx); got != tc.want || !got.Complete() {
 			t.Errorf("%s: %s, want %s", name, got, tc.want)
 		}
 	}
 	if DiskFull.Complete() || Error.Complete() {
-		t.Error("what is cut off is complete")
+		t.Error("a result with DiskFull or Error is complete")
 	}
 }

@@ -34,7 +34,7 @@ func TestNextInterval(t *testing.T) {
 func TestHorizon(t *testing.T) {
 	const now = 1e18
 	for name, tc := range map[string]struct {
-		until int // which look finds the second CPU no longer busy
+		until int // the check that finds the second CPU idle
 		want  time.Duration
 	}{
 		"idle":          {0, idleDelay},

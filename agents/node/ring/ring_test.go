@@ -36,7 +36,7 @@ func record(number uint64, size int) []byte {
 	return b
 }
 
-// What is written is read once, whole, in its order, over the end of the ring many times; what is not is counted.
+// Every written record is read once, complete and in order, across the end of the ring many times. Lost records are counted.
 func TestEachRecordIsReadOnceOrCounted(t *testing.T) {
 	const size, longest, kind = 4096, 1024, 7
 	r := InMemory(size, longest, 1<<40-100*8)
@@ -169,7 +169,7 @@ func TestEarliest(t *testing.T) {
 		"one":             {[]uint64{0, 7, 0}, 1, 100},
 		"just now":        {[]uint64{100, 101}, 0, 100},
 		"in order":        {[]uint64{5, 6, 7}, 0, 6},
-		"the other way":   {[]uint64{7, 6, 5}, 2, 6},
+		"reversed":        {[]uint64{7, 6, 5}, 2, 6},
 		"at once":         {[]uint64{5, 5}, 0, 5},
 		"first in middle": {[]uint64{9, 3, 0, 8}, 1, 8},
 	}

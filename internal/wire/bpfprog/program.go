@@ -1,5 +1,5 @@
 // Package bpfprog holds compiled packet filters: classic BPF programs, their text form and the kernel's static checks.
-// It lies apart from internal/operator/pcapfilter, which compiles them, because an agent reads programs and links no compiler.
+// The compiler is internal/operator/pcapfilter, a package of its own, because agents only read programs.
 package bpfprog
 
 import (

@@ -113,7 +113,7 @@ func (p Program) checkScratch() error {
 	return nil
 }
 
-// fault says what is wrong with an instruction that has `following`
+// fault returns the error of an instruction that has `following`
 // instructions after it, or "".
 func (in Instruction) fault(following int) string {
 	if !knownOps[in.Code] {
@@ -161,7 +161,7 @@ func (in Instruction) arithmeticFault() string {
 	return ""
 }
 
-// knownMetadata tells whether a load of metadata is one that the kernel has
+// knownMetadata reports whether the kernel has the metadata that it loads
 // (bpf_anc_helper in include/linux/filter.h). All of them have multiples of 4.
 func (in Instruction) knownMetadata() bool {
 	return in.K <= metadataLast && in.K%4 == 0

@@ -58,7 +58,7 @@ func TestValidateAccepts(t *testing.T) {
 		"written before":        "5,2 0 0 3,21 0 1 7,2 0 0 4,96 0 0 3,22 0 0 0",
 		"metadata":              "2,32 0 0 4294963260,22 0 0 0",
 		"negative offset":       "2,32 0 0 4294963199,22 0 0 0",
-		"metadata behind X":     "2,80 0 0 4294963264,22 0 0 0",
+		"metadata after X":      "2,80 0 0 4294963264,22 0 0 0",
 	} {
 		t.Run(name, func(t *testing.T) {
 			needKernel(t, text, nil)

@@ -108,7 +108,7 @@ func (r *Reader) parsePacket(body []byte) (Block, error) {
 		return nil, fmt.Errorf("%w: packet of %d bytes in a block that has room for %d", ErrFormat, capLen, len(rest))
 	}
 	p.Data = rest[:capLen:capLen]
-	// The body's length is a multiple of four, so the padding lies within it.
+	// The body's length is a multiple of four, so the padding is within it.
 	err = r.options(rest[capLen+uint64(pad(int(capLen))):], func(code uint16, v []byte) error {
 		switch {
 		case code == optComment:

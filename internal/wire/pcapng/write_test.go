@@ -140,6 +140,6 @@ func TestPacketHeaderOf(t *testing.T) {
 		t.Errorf("%+v", h)
 	}
 	if PacketHeaderOf(AppendInterface(nil, &Interface{Name: "eth0"})).IsPacket() {
-		t.Error("a description is taken for a packet")
+		t.Error("a description counts as a packet")
 	}
 }

@@ -10,7 +10,7 @@ const mi = 1 << 20
 
 func TestMost(t *testing.T) {
 	for name, tc := range map[string]struct{ together, want int64 }{
-		// 512 rings of 256 KiB, each with half of that behind its end.
+		// 512 rings of 256 KiB, each with half of that after its end.
 		"the least":         {mi, (128 + 64 + 8) * mi},
 		"as many as needed": {128 * mi, (128 + 64 + 8) * mi},
 		"more":              {192 * mi, (192 + 96 + 8) * mi},
