@@ -1,6 +1,7 @@
-// Command bench compares both engines of Sonde's capture with tcpdump, dumpcap and netsniff-ng: the same frames over the same veth pair, in turn; and
-// its trace with bpftrace and strace, at the same loops. It measures what they cost, in their own process and in those
-// that they look at, and what they lose; docs/benchmarks-method.md says how. It needs root and leaves nothing behind.
+// Command bench compares the engines of a PacketCapture with tcpdump, dumpcap and netsniff-ng, and a Trace with
+// bpftrace and strace. All engines capture the same frames on the same veth pair, all tracers trace the same loops. It
+// measures the cost in their own processes and in the observed ones, and the losses; docs/benchmarks-method.md
+// describes the method. It needs root, and removes everything that it creates.
 package main
 
 import (
@@ -16,10 +17,14 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/sonde-operator/sonde/agents/capture"
+	agentcapture "github.com/sonde-operator/sonde/agents/capture"
+	"github.com/sonde-operator/sonde/test/bench/capture"
+	"github.com/sonde-operator/sonde/test/bench/figures"
+	"github.com/sonde-operator/sonde/test/bench/host"
+	"github.com/sonde-operator/sonde/test/bench/trace"
 )
 
-// commands of a user. Those in roles are for bench's own children.
+// commands of the user. The roles of the packages are for the child processes of bench.
 var commands = map[string]func(ctx context.Context, args []string) error{
 	"run":     runBench,
 	"page":    runPage,
@@ -31,7 +36,7 @@ const usage = `usage: bench run [flags]               measure, and write results
        bench compare A.json B.json     do the ratios of two runs agree?`
 
 func main() {
-	if ran, err := runRole(os.Args[1:]); ran {
+	if ran, err := host.RunRole(os.Args[1:], host.MergeRoles(host.Roles, capture.Roles, trace.Roles)); ran {
 		exitOn(err)
 		return
 	}
@@ -58,14 +63,10 @@ func exitOn(err error) {
 
 // options of a run.
 type options struct {
-	agent   string // the agent's binary
+	host.Settings
 	out     string // directory of the results
-	disk    string // directory on the disk that is measured
-	memory  string // directory on a tmpfs
 	rounds  int
 	packets int
-	stream  int64 // bytes of the TCP stream
-	ring    int64 // bytes of Sonde's rings, as by the manager's flag --ring-bytes
 	only    string
 	part    string
 	turns   int  // of the slowest loop
@@ -82,14 +83,14 @@ const (
 func runBench(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("bench run", flag.ContinueOnError)
 	var o options
-	flags.StringVar(&o.agent, "agent", filepath.Join("bin", "linux_"+runtime.GOARCH, "agent"), "the agent's `binary`, as it is in the image")
+	flags.StringVar(&o.Agent, "agent", filepath.Join("bin", "linux_"+runtime.GOARCH, "agent"), "the agent's `binary`, as it is in the image")
 	flags.StringVar(&o.out, "out", filepath.Join("build", "bench"), "`directory` for results")
-	flags.StringVar(&o.disk, "disk", filepath.Join("build", "bench"), "`directory` on the disk to write captures to")
-	flags.StringVar(&o.memory, "tmpfs", "/dev/shm", "`directory` on a tmpfs to write captures to")
+	flags.StringVar(&o.Disk, "disk", filepath.Join("build", "bench"), "`directory` on the disk to write captures to")
+	flags.StringVar(&o.Memory, "tmpfs", "/dev/shm", "`directory` on a tmpfs to write captures to")
 	flags.IntVar(&o.rounds, "rounds", 7, "how `often` each measurement is repeated")
 	flags.IntVar(&o.packets, "packets", 1_000_000, "packets of one measurement")
-	flags.Int64Var(&o.stream, "stream", 2<<30, "`bytes` of the TCP stream of one measurement")
-	flags.Int64Var(&o.ring, "ring", capture.DefaultRingBytes, "`bytes` of Sonde's rings, all interfaces together")
+	flags.Int64Var(&o.Stream, "stream", 2<<30, "`bytes` of the TCP stream of one measurement")
+	flags.Int64Var(&o.Ring, "ring", agentcapture.DefaultRingBytes, "`bytes` of Sonde's rings, all interfaces together")
 	flags.StringVar(&o.only, "only", "", "measure only scenarios and loops whose name contains `text`, and search no rates of captures")
 	flags.StringVar(&o.part, "part", partAll, "`what` to measure: all, capture or trace")
 	flags.IntVar(&o.turns, "turns", 1_000_000, "turns of opening, reading and closing a file of one measurement")
@@ -97,7 +98,7 @@ func runBench(ctx context.Context, args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	if o.rounds < 1 || o.packets < 1000 || o.stream < 1<<20 || o.turns < 1000 {
+	if o.rounds < 1 || o.packets < 1000 || o.Stream < 1<<20 || o.turns < 1000 {
 		return errors.New("at least 1 round, 1000 packets, a stream of 1 MiB and 1000 turns are needed")
 	}
 	if !slices.Contains([]string{partAll, partCapture, partTrace}, o.part) {
@@ -112,7 +113,7 @@ func runBench(ctx context.Context, args []string) error {
 		return err
 	}
 	path := filepath.Join(o.out, began.UTC().Format("20060102T150405Z")+".json")
-	if err := errors.Join(res.write(path), writePages(res, o.out)); err != nil {
+	if err := errors.Join(res.Write(path), writePages(res, o.out)); err != nil {
 		return err
 	}
 	fmt.Fprintf(os.Stderr, "%s in %s\n", path, time.Since(began).Round(time.Second))
@@ -127,7 +128,7 @@ func runPage(_ context.Context, args []string) error {
 	if len(args) == 2 {
 		dir = args[1]
 	}
-	res, err := readResults(args[0])
+	res, err := figures.Read(args[0])
 	if err != nil {
 		return err
 	}
@@ -135,13 +136,13 @@ func runPage(_ context.Context, args []string) error {
 }
 
 // writePages writes the pages of what was measured.
-func writePages(res *results, dir string) error {
+func writePages(res *figures.Results, dir string) error {
 	pages := map[string]string{}
 	if len(res.Samples) > 0 {
-		pages["machine.md"], pages["capture.md"] = machinePage(res), capturePage(res)
+		pages["machine.md"], pages["capture.md"] = figures.MachinePage(res), figures.CapturePage(res)
 	}
 	if len(res.Traces) > 0 {
-		pages["trace.md"] = tracePage(res)
+		pages["trace.md"] = figures.TracePage(res)
 	}
 	for name, text := range pages {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
@@ -149,4 +150,19 @@ func writePages(res *results, dir string) error {
 		}
 	}
 	return nil
+}
+
+func runCompare(_ context.Context, args []string) error {
+	if len(args) != 2 {
+		return errors.New(usage)
+	}
+	a, err := figures.Read(args[0])
+	if err != nil {
+		return err
+	}
+	b, err := figures.Read(args[1])
+	if err != nil {
+		return err
+	}
+	return figures.Compare(os.Stdout, a, b)
 }
