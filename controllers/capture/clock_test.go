@@ -8,9 +8,9 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/account"
 )
 
-// TestNodesClock: nodes whose clocks are wrong by an hour, or are set in mid-capture, have their results kept for just
+// TestWrongNodeClock checks that a node whose clock is wrong by an hour, or is set during a capture, keeps results for just
 // the retention.
-func TestNodesClock(t *testing.T) {
+func TestWrongNodeClock(t *testing.T) {
 	const lasted, retained = 31 * time.Minute, 10 * time.Minute
 	for name, tc := range map[string]struct{ before, after time.Duration }{
 		"ahead":        {before: time.Hour, after: time.Hour},

@@ -26,8 +26,8 @@ func withContainers(names ...string) func(*corev1.Pod) {
 	}
 }
 
-// TestTraceOfContainers: a Pod has a Job if it has one of the containers that are named, and its entry names the others; one
-// that has none of them is told what it has. What is asked for stands on Jobs and in the configuration.
+// TestTraceOfContainers checks that a Pod gets a Job if it has one of the named containers, and its entry the others; one
+// that has none gets a message with the containers it has. Jobs and configuration carry the names.
 func TestTraceOfContainers(t *testing.T) {
 	for name, tc := range map[string]struct {
 		containers []string
@@ -82,14 +82,14 @@ func TestTraceOfContainers(t *testing.T) {
 				t.Errorf("phase %s, want %s", status.Phase, tc.phase)
 			}
 			if sent := w.sent(); strings.Contains(sent, sondev1.ReasonContainerNotFound) != (tc.message != "") {
-				t.Errorf("told:\n%s", sent)
+				t.Errorf("events:\n%s", sent)
 			}
 		})
 	}
 }
 
-// TestContainersNobodyCanRead: a Job is made when it is known what the Pod has, not before.
-func TestContainersNobodyCanRead(t *testing.T) {
+// TestContainersUnreadable checks that no Job is created while the Pod's containers are unknown.
+func TestContainersUnreadable(t *testing.T) {
 	w := newTraceWorld(t, func(tr *sondev1.Trace) { tr.Spec.Containers = []string{"web"} }, append(deployment(), webPod("web-1", withContainers("web")))...)
 	broken := true
 	w.r.Live = interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{

@@ -71,7 +71,7 @@ func TestLife(t *testing.T) {
 	}
 }
 
-// TestQuiet: with a running capture nothing is written and nobody is asked anew, whatever wakes the reconciler.
+// TestQuiet checks that passes over an unchanged capture write nothing and review no right again.
 func TestQuiet(t *testing.T) {
 	w := newWorld(t, newCapture(func(pc *sondev1.PacketCapture) { pc.Spec.Duration = "1h" }), deployment("web-1", "web-2")...)
 	w.settle()

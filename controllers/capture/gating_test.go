@@ -89,7 +89,7 @@ func TestGatedPodIsTracedBeforeItStarts(t *testing.T) {
 	}
 }
 
-// TestGateResult: how the gate of a Pod ended is in its entry, and is no verdict on the trace.
+// TestGateResult checks that the end of a Pod's gate is in its entry, and does not change the verdict on the trace.
 func TestGateResult(t *testing.T) {
 	result := func(o sondev1.GateOutcome, ms int64) *sondev1.GateResult {
 		return &sondev1.GateResult{Outcome: o, WaitedMilliseconds: ms}
@@ -160,8 +160,8 @@ func TestGateIsShown(t *testing.T) {
 	}
 }
 
-// TestGateOfAPodThatLeaves: with many Pods counts are held back, but what a Pod says of its gate is written before it is gone.
-func TestGateOfAPodThatLeaves(t *testing.T) {
+// TestGateOfDeletedPod checks that the end of a gate is written before its Pod is gone, although counts are delayed.
+func TestGateOfDeletedPod(t *testing.T) {
 	kept := func(p *corev1.Pod) { p.Finalizers = []string{"example.test/kept"} }
 	objects := deployment()
 	for i := range 3 * freePods {
@@ -238,7 +238,7 @@ func TestPodWhoseGateCannotStart(t *testing.T) {
 				t.Errorf("Gating is %q, want %q", got, tc.wantGating)
 			}
 			if sent := strings.Count(w.sent(), sondev1.ReasonGateNotStarted); (sent == 0) != tc.wantNoEvent || sent > 1 {
-				t.Errorf("%d Events tell of it", sent)
+				t.Errorf("%d Events about it", sent)
 			}
 		})
 	}
@@ -281,7 +281,7 @@ func TestGatingCondition(t *testing.T) {
 	}
 }
 
-// TestQueuedTraceGatesNothing: Pods would wait for a trace that waits itself.
+// TestQueuedTraceGatesNothing checks that no Pod waits for a trace that is queued itself.
 func TestQueuedTraceGatesNothing(t *testing.T) {
 	first := newTrace(func(t *sondev1.Trace) {
 		t.Name, t.UID, t.Spec.JobID, t.CreationTimestamp = "first", "first", "aaaa", metav1.NewTime(dawn.Add(-time.Minute))

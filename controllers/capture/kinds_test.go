@@ -125,9 +125,9 @@ func (w *world) madeFor() map[string]int {
 	return made
 }
 
-// TestTwoKindsOfOneName: captures of two kinds that have name, namespace and target in common share nothing, and what
+// TestSameNameOfTwoKinds: captures of two kinds that have name, namespace and target in common share nothing, and what
 // ends one does nothing to the other.
-func TestTwoKindsOfOneName(t *testing.T) {
+func TestSameNameOfTwoKinds(t *testing.T) {
 	k := withSecond(t)
 	withoutID := newCapture(func(pc *sondev1.PacketCapture) { pc.Spec.JobID = "" })
 	w := newWorld(t, withoutID.DeepCopy(), append(deployment("web-1"), ofSecond(withoutID))...)
@@ -164,7 +164,7 @@ func TestTwoKindsOfOneName(t *testing.T) {
 	}
 }
 
-// TestCeilingsCountAllKinds: a probe costs its node the same whoever asked for it.
+// TestCeilingsCountAllKinds checks that the ceilings count captures and probes of all kinds.
 func TestCeilingsCountAllKinds(t *testing.T) {
 	for name, tc := range map[string]struct {
 		limits ceiling.Limits
@@ -188,8 +188,8 @@ func TestCeilingsCountAllKinds(t *testing.T) {
 	}
 }
 
-// TestWhoseKindIsWoken: a name is one of its kind.
-func TestWhoseKindIsWoken(t *testing.T) {
+// TestWakesOwnKind checks that an object wakes only the capture of its own kind.
+func TestWakesOwnKind(t *testing.T) {
 	w := newWorld(t, newCapture())
 	for name, tc := range map[string]struct {
 		kind string

@@ -55,7 +55,7 @@ func withEngine(engine sondev1.CaptureEngine) func(*sondev1.PacketCapture) {
 	return func(pc *sondev1.PacketCapture) { pc.Spec.Engine = engine }
 }
 
-// TestSweepAfterAKilledProbe: a sweep follows a probe that may have left something, once, and no other.
+// TestSweepAfterAKilledProbe checks that a probe that may have left something is swept after once, and no other probe.
 func TestSweepAfterAKilledProbe(t *testing.T) {
 	const pod, node = "sweep --pod-uid uid-web-1", "sweep --pod-uid uid-web-1 --host-network"
 	ended := done(sondev1.ReasonDuration)
@@ -118,7 +118,7 @@ func TestSweepAfterAKilledProbe(t *testing.T) {
 	}
 }
 
-// TestSweepIsNoProbe: it takes nobody's place, is not the capture's, and stays when that goes.
+// TestSweepIsNoProbe checks that a sweep Job does not count as a probe, and stays when the capture is deleted.
 func TestSweepIsNoProbe(t *testing.T) {
 	w := newWorld(t, newCapture(withEngine(sondev1.EngineBPF)), deployment("web-1")...)
 	w.settle()
@@ -143,7 +143,7 @@ func TestSweepIsNoProbe(t *testing.T) {
 	}
 }
 
-// TestNoSweepForALostNode: its kernel is gone, or the probe is only out of reach.
+// TestNoSweepForALostNode checks that there is no sweep on a lost node: its kernel is gone, or the probe still runs.
 func TestNoSweepForALostNode(t *testing.T) {
 	w := newWorld(t, newCapture(withEngine(sondev1.EngineBPF)), deployment("web-1")...)
 	w.settle()
@@ -156,7 +156,7 @@ func TestNoSweepForALostNode(t *testing.T) {
 	}
 }
 
-// TestSweepWhereTheAgentVanished: of a Pod that is deleted by force nobody knows how it ended.
+// TestSweepWhereTheAgentVanished checks that there is a sweep after an agent's Pod was deleted by force.
 func TestSweepWhereTheAgentVanished(t *testing.T) {
 	w := newWorld(t, newCapture(withEngine(sondev1.EngineAuto)), append(deployment("web-1"), readyNode("node-a"))...)
 	w.settle()

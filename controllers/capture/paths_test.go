@@ -24,7 +24,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/account"
 )
 
-// TestFirstPass: what stands after the first passes over a world in which nothing runs yet.
+// TestFirstPass checks the status and the objects after the first passes, before any Pod of an agent runs.
 func TestFirstPass(t *testing.T) {
 	hub := func(pc *sondev1.PacketCapture) { pc.Namespace, pc.Spec.TargetNamespace = "hub", "shop" }
 	private := func(pc *sondev1.PacketCapture) { pc.Namespace, pc.Spec.TargetNamespace = "private", "shop" }
@@ -53,7 +53,7 @@ func TestFirstPass(t *testing.T) {
 			world: func(w *world) { w.stampErr = fmt.Errorf("%w", stamp.ErrInvalid) }, objects: deployment("web-1"),
 			wantPhase: sondev1.PhaseFailed, wantCondition: [2]string{sondev1.ConditionAdmitted, "False NotAdmitted"},
 		},
-		"whoever is not admitted does not learn whether the target exists": {
+		"a requester who is not admitted does not learn whether the target exists": {
 			world:     func(w *world) { w.stampErr = stamp.ErrMissing },
 			wantPhase: sondev1.PhaseFailed, wantCondition: [2]string{sondev1.ConditionTargetFound, "Unknown NotAdmitted"},
 		},
@@ -174,8 +174,8 @@ func TestFirstPass(t *testing.T) {
 	}
 }
 
-// TestErrorsAreTriedAgain: nobody knows is not a no; nothing is made, and nothing is ended.
-func TestErrorsAreTriedAgain(t *testing.T) {
+// TestErrorsAreRetried checks that an unknown answer creates nothing and ends nothing.
+func TestErrorsAreRetried(t *testing.T) {
 	boom := errors.New("no connection")
 	cases := map[string]func(*world){
 		"stamp":           func(w *world) { w.stampErr = boom },
@@ -212,8 +212,8 @@ func TestErrorsAreTriedAgain(t *testing.T) {
 	}
 }
 
-// TestEndings: what ends a running capture, and what is then kept.
-func TestEndings(t *testing.T) {
+// TestEndReasons checks what ends a running capture, and which results stay.
+func TestEndReasons(t *testing.T) {
 	cases := map[string]struct {
 		happens     func(*world)
 		account     *account.Account // with which the probes that were asked to end do so
@@ -252,7 +252,7 @@ func TestEndings(t *testing.T) {
 			}, account: ended(sondev1.ReasonTargetGone),
 			wantStops: []string{"10.1.1.1 TargetGone"}, wantPhase: sondev1.PhaseCompleted, wantEntries: []string{"web-1 Completed TargetGone"}, wantReason: "True TargetGone",
 		},
-		"the Deployment is deleted: nobody waits for the rest of the window": {
+		"the Deployment is deleted: the capture ends before its window": {
 			happens: func(w *world) {
 				for _, o := range deployment("web-1") {
 					w.remove(o)
@@ -272,7 +272,7 @@ func TestEndings(t *testing.T) {
 			},
 			wantPhase: sondev1.PhaseCompleted, wantEntries: []string{"web-1 Completed Duration"}, wantReason: "True Duration",
 		},
-		"the Job is deleted by somebody": {
+		"the Job is deleted by a user": {
 			happens: func(w *world) {
 				for _, j := range w.jobs() {
 					w.remove(&j)
@@ -333,7 +333,7 @@ func TestEndings(t *testing.T) {
 	}
 }
 
-// TestStopBeforeTheProbeStarted: there is nothing to ask for, so the Job goes.
+// TestStopBeforeTheProbeStarted checks that the Job is deleted, since there is no probe to stop.
 func TestStopBeforeTheProbeStarted(t *testing.T) {
 	w := newWorld(t, newCapture(), deployment("web-1")...)
 	w.settle()
@@ -367,7 +367,7 @@ func TestNotStarted(t *testing.T) {
 		t.Errorf("jobs (-want +got):\n%s", diff)
 	}
 	if sent := w.sent(); !strings.Contains(sent, "Warning NotStarted Pod web-2") || !strings.Contains(sent, "Normal Capturing Capturing") {
-		t.Errorf("told: %s", sent)
+		t.Errorf("events: %s", sent)
 	}
 }
 

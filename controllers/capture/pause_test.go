@@ -39,7 +39,7 @@ func tenant(name string) *appsv1.Deployment {
 // besideAnother is where OLM put a second operator into the namespace.
 func besideAnother(w *world) { w.add(tenant("another-operator")) }
 
-// TestClosedBefore: what is paused or closed gets no Job.
+// TestClosedBefore checks that a paused or closed capture gets no Job.
 func TestClosedBefore(t *testing.T) {
 	for name, tc := range map[string]struct {
 		happens func(*world)
@@ -85,8 +85,8 @@ func TestClosedBefore(t *testing.T) {
 	}
 }
 
-// TestClosedIsRecordedWithTheRequester: the audit's record of an end names who had asked, but not on the word of a
-// stamp that is not valid; and a user is not told what else there is in the operator's namespace.
+// TestClosedIsRecordedWithTheRequester checks that the audit record of an end names the requester, but not from a
+// stamp that is not valid; and that users do not learn which workload shares the operator's namespace.
 func TestClosedIsRecordedWithTheRequester(t *testing.T) {
 	for name, tc := range map[string]struct {
 		happens  func(*world)
@@ -128,7 +128,7 @@ func TestClosedIsRecordedWithTheRequester(t *testing.T) {
 	}
 }
 
-// TestClosedOnHostNetwork: nobody asks about nodes on behalf of what is refused.
+// TestClosedOnHostNetwork checks that a refused capture causes no review of nodes.
 func TestClosedOnHostNetwork(t *testing.T) {
 	w := newWorld(t, newCapture(), append(deployment(), webPod("web-1", func(p *corev1.Pod) { p.Spec.HostNetwork = true }))...)
 	w.settle()
@@ -141,7 +141,7 @@ func TestClosedOnHostNetwork(t *testing.T) {
 	}
 }
 
-// TestClosedWhileRunning: probes are told to end in the first pass, and their results stay.
+// TestClosedWhileRunning checks that the first pass stops the probes, and that their results stay.
 func TestClosedWhileRunning(t *testing.T) {
 	for name, tc := range map[string]struct {
 		happens   func(*world)

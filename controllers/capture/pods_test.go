@@ -26,7 +26,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/keeperapi"
 )
 
-// TestScale: Pods that join get what is left of the window, those that leave keep their result.
+// TestScale checks that Pods that join get the rest of the window, and that Pods that leave keep their result.
 func TestScale(t *testing.T) {
 	w := newWorld(t, newCapture(), deployment("web-1")...)
 	w.settle()
@@ -88,7 +88,7 @@ func TestFollowPodsFalse(t *testing.T) {
 	w.check("all ended before the window is over", sondev1.PhaseCompleted, "False Ended", "True PacketLimit")
 }
 
-// TestStatefulSetPodComesBack: the same name, another Pod, so another Job, three times over.
+// TestStatefulSetPodComesBack checks that each new Pod of the same name gets a Job of its own.
 func TestStatefulSetPodComesBack(t *testing.T) {
 	w := newWorld(t, newCapture(), deployment()...)
 	for i := range 4 {
@@ -109,7 +109,7 @@ func TestStatefulSetPodComesBack(t *testing.T) {
 	}
 }
 
-// TestNamesTaken: another capture with the same jobId and the same Pods is in no way.
+// TestNamesTaken checks that another capture with the same jobId and Pods does no harm.
 func TestNamesTaken(t *testing.T) {
 	other := newCapture(func(pc *sondev1.PacketCapture) { pc.Name, pc.UID = "other", "0badcafe-1111-4222-8333-444455556666" })
 	w := newWorld(t, newCapture(), append(deployment("web-1"), other)...)
@@ -153,7 +153,7 @@ func TestNoNameFree(t *testing.T) {
 	}
 }
 
-// TestStaleCache: what an earlier pass made, and the cache does not show yet, is made once.
+// TestStaleCache checks that an object that the cache does not have yet is not created twice.
 func TestStaleCache(t *testing.T) {
 	w := newWorld(t, newCapture(), deployment("web-1")...)
 	w.stale = true
@@ -168,7 +168,7 @@ func TestStaleCache(t *testing.T) {
 	}
 }
 
-// TestLostStatusWrite: Jobs were made and the status could not be written.
+// TestLostStatusWrite checks the pass after Jobs were created and the status could not be written.
 func TestLostStatusWrite(t *testing.T) {
 	w := newWorld(t, newCapture(), deployment("web-1")...)
 	w.pass()
@@ -188,7 +188,7 @@ func TestLostStatusWrite(t *testing.T) {
 	}
 }
 
-// TestConflict: a pass that saw an old capture waits; that is no error.
+// TestConflict checks that a pass over a stale capture is delayed, without an error.
 func TestConflict(t *testing.T) {
 	w := newWorld(t, newCapture(), deployment("web-1")...)
 	w.patchErr = apierrors.NewConflict(schema.GroupResource{}, "pc", errors.New("changed"))
@@ -196,7 +196,7 @@ func TestConflict(t *testing.T) {
 		t.Errorf("next pass after %v, want %v", res.RequeueAfter, conflictDelay)
 	}
 	if len(w.jobs()) > 0 || w.sent() != "" {
-		t.Error("a Job was made before the jobId was stored, or an Event told what is not so")
+		t.Error("a Job was made before the jobId was stored, or an Event is wrong")
 	}
 }
 
@@ -219,7 +219,7 @@ func TestJobID(t *testing.T) {
 	}
 }
 
-// TestManyPods: the status is bounded, its totals are not.
+// TestManyPods checks that the list of Pods is bounded, and that the totals count all.
 func TestManyPods(t *testing.T) {
 	const pods = 500
 	names := make([]string, pods)
@@ -298,12 +298,12 @@ func TestFilterPrograms(t *testing.T) {
 		t.Errorf("programs (-want +got):\n%s", diff)
 	}
 	if sent := w.sent(); !strings.Contains(sent, "Normal FilterNotCompilable") {
-		t.Errorf("told: %s", sent)
+		t.Errorf("events: %s", sent)
 	}
 }
 
-// TestHostNetworkRightIsTaken stops the hostNetwork Pod's probe alone.
-func TestHostNetworkRightIsTaken(t *testing.T) {
+// TestHostNetworkRightRevoked checks that only the probe of the hostNetwork Pod is stopped.
+func TestHostNetworkRightRevoked(t *testing.T) {
 	w := newWorld(t, newCapture(), append(deployment("web-1"), webPod("web-2", hostNetwork))...)
 	w.settle()
 	w.agents(w.attach)
@@ -316,7 +316,7 @@ func TestHostNetworkRightIsTaken(t *testing.T) {
 	}
 }
 
-// TestFinalIsKept: nothing that happens later changes a final capture, but for files that are gone.
+// TestFinalIsKept checks that a final status changes only by files that are gone.
 func TestFinalIsKept(t *testing.T) {
 	w := newWorld(t, newCapture(), deployment("web-1", "web-2")...)
 	w.settle()
@@ -351,7 +351,7 @@ func TestFinalIsKept(t *testing.T) {
 	}
 }
 
-// A killed probe's file holds more than the probe has told: the keeper is asked, until it answers.
+// TestKilledProbeIsRecounted checks that the keeper is asked until it answers, since the file holds more than the last account.
 func TestKilledProbeIsRecounted(t *testing.T) {
 	w := newWorld(t, newCapture(), deployment("web-1")...)
 	w.settle()
@@ -377,7 +377,7 @@ func TestKilledProbeIsRecounted(t *testing.T) {
 	}
 }
 
-// A keeper of before knows of no counting: what the probe has told is what there is.
+// TestKilledProbeOfAnOlderVersion checks that the probe's last account counts if its keeper cannot recount.
 func TestKilledProbeOfAnOlderVersion(t *testing.T) {
 	w := newWorld(t, newCapture(), deployment("web-1")...)
 	w.settle()
@@ -388,7 +388,7 @@ func TestKilledProbeOfAnOlderVersion(t *testing.T) {
 	w.keeperErr = fmt.Errorf("recount: %w", &keeperapi.StatusError{Code: http.StatusNotFound})
 	w.settle()
 	if e := w.capture().Status.Pods[0]; e.Phase != sondev1.PhaseIncomplete || e.Packets != 10 {
-		t.Errorf("entry %+v, want Incomplete with the 10 packets that were told", e)
+		t.Errorf("entry %+v, want Incomplete with the 10 packets of the last account", e)
 	}
 }
 

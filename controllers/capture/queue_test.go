@@ -36,7 +36,7 @@ func (w *world) entries() []string {
 	return all
 }
 
-// TestQueueOfNamespace: who begins is decided by what runs, then by age, then by UID.
+// TestQueueOfNamespace checks the order of the queue: running captures first, then by age, then by UID.
 func TestQueueOfNamespace(t *testing.T) {
 	for name, tc := range map[string]struct {
 		others []client.Object
@@ -81,7 +81,7 @@ func TestQueueOfNamespace(t *testing.T) {
 	}
 }
 
-// TestQueueDrains: the time in the queue does not count as waiting for a target.
+// TestQueueDrains checks that the time in the queue does not count as waiting for a target.
 func TestQueueDrains(t *testing.T) {
 	first := other("a", -time.Minute, begun)
 	w := newWorld(t, newCapture(), append(deployment("web-1"), first)...)
@@ -98,7 +98,7 @@ func TestQueueDrains(t *testing.T) {
 	}
 }
 
-// TestQueueStopped: what waits can be stopped, and comes to nothing.
+// TestQueueStopped checks that a queued capture can be stopped, and fails.
 func TestQueueStopped(t *testing.T) {
 	w := newWorld(t, newCapture(), append(deployment("web-1"), other("a", -time.Minute))...)
 	w.r.Ceilings = ceiling.Limits{CapturesPerNamespace: 1}
@@ -112,7 +112,7 @@ func TestQueueStopped(t *testing.T) {
 	}
 }
 
-// TestQueueOfPods: Pods above a ceiling wait, and follow when others have ended.
+// TestQueueOfPods checks that Pods above a ceiling wait until others have ended.
 func TestQueueOfPods(t *testing.T) {
 	for name, tc := range map[string]struct {
 		limits ceiling.Limits
@@ -132,7 +132,7 @@ func TestQueueOfPods(t *testing.T) {
 			if got := w.condition(sondev1.ConditionCapturing); got != "False "+tc.reason {
 				t.Errorf("Capturing is %q", got)
 			}
-			// Both probes end at their packet limit; what they have kept takes nobody's place.
+			// Both probes end at their packet limit; kept results do not count.
 			w.agents(w.attach)
 			w.clock.Step(5 * time.Second)
 			w.agents(w.end(done(sondev1.ReasonPacketLimit)))
@@ -144,7 +144,7 @@ func TestQueueOfPods(t *testing.T) {
 	}
 }
 
-// TestQueueNeverServed: a Pod whose turn did not come makes the capture Incomplete, and says why.
+// TestQueueNeverServed checks that a Pod that stayed queued makes the capture Incomplete, with the reason.
 func TestQueueNeverServed(t *testing.T) {
 	w := newWorld(t, newCapture(), deployment("web-1", "web-2")...)
 	w.r.Ceilings = ceiling.Limits{PodsPerCapture: 1}
@@ -162,7 +162,7 @@ func TestQueueNeverServed(t *testing.T) {
 	}
 }
 
-// TestQueueOfNodeIsInOrder: a place that comes free is the older capture's.
+// TestQueueOfNodeIsInOrder checks that a free place on a node goes to the older capture.
 func TestQueueOfNodeIsInOrder(t *testing.T) {
 	older := other("a", -time.Minute, begun, func(pc *sondev1.PacketCapture) {
 		pc.Status.Pods = []sondev1.PodResult{{UID: "u", Name: "else-1", Node: "node-a", Phase: sondev1.PhasePending, Reason: sondev1.ReasonCeilingNode}}

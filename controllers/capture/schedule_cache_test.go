@@ -33,7 +33,7 @@ type view struct {
 	objects   objectSet
 }
 
-// newView is a cache that was filled from a server that may be up to behind changes late itself.
+// newView returns a cache that was filled from a server that lags by up to lag changes.
 func newView(api *memoryAPI, lag int) *view {
 	v := &view{api: api, objects: objectSet{}}
 	for _, kind := range watchedKinds {
@@ -142,8 +142,8 @@ func mapped(c change, p predicate.Predicate, wake func(client.Object) []reconcil
 	return nil
 }
 
-// see lets an informer take over the next change of its kind. An event may be lost (the change is seen, and wakes
-// nobody) or come twice.
+// see lets an informer take over the next change of its kind. An event may be lost (the change is in the cache, but wakes
+// no controller) or come twice.
 func (m *replica) see(i *informer, lost, twice bool) {
 	for i.at < len(m.view.api.log) {
 		c, ok := m.view.apply(i)

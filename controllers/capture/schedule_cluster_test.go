@@ -17,7 +17,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
 )
 
-// fate is what will become of a probe if nobody interferes.
+// fate is how a probe ends if nothing interferes.
 type fate int
 
 const (
@@ -58,7 +58,7 @@ type agent struct {
 	excuse string
 }
 
-// whole reports whether the probe ended as told with a complete account.
+// whole reports whether the probe ended as requested, with a complete account.
 func (a *agent) whole() bool {
 	return a.ended && a.account != nil && a.account.Complete && a.account.AddsUp() &&
 		a.account.Reason != sondev1.ReasonAccessRevoked && a.account.Reason != sondev1.ReasonPaused
@@ -397,7 +397,7 @@ func (s *schedule) reportEnd(a *agent) {
 	edit(s.api, a.podKey, func(pod *corev1.Pod) { pod.Status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: t} })
 }
 
-// excuse the loss of a result that somebody else than the manager destroyed before the manager had published it.
+// excuse the loss of a result that another than the manager destroyed before the manager had published it.
 func (s *schedule) excuse(a *agent, why string) {
 	if e := s.entryOf(a); a.excuse == "" && (e == nil || !e.Phase.Final()) {
 		a.excuse = why

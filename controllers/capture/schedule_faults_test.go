@@ -13,7 +13,7 @@ import (
 // fault is what happens to one request besides, or instead of, what was asked.
 type fault struct {
 	name string
-	// err is what the manager is told; done says that the server did it all the same.
+	// err is the answer to the manager; done reports that the server did it all the same.
 	err  error
 	done bool
 	// before and after the request reaches the server.

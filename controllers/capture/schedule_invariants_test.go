@@ -35,7 +35,7 @@ func (s *schedule) checkMade(m *replica, key objectKey, o client.Object) {
 	c := s.truth(types.UID(o.GetLabels()[sondev1.LabelUID]))
 	switch {
 	case c == nil:
-		s.fail("%s is made for nobody", key)
+		s.fail("%s has no owner", key)
 		return
 	case c.refusedAt != 0 && c.refusedAt < m.since:
 		s.fail("%s is made for %s, which was not admitted when the pass began", key, c.uid)
@@ -51,7 +51,7 @@ func (s *schedule) checkMade(m *replica, key objectKey, o client.Object) {
 	}
 }
 
-// deletedByManager: the manager removes nothing that somebody still needs.
+// deletedByManager: the manager deletes nothing that is still needed.
 func (s *schedule) deletedByManager(m *replica, o client.Object) {
 	c := s.truth(types.UID(o.GetLabels()[sondev1.LabelUID]))
 	if c == nil {

@@ -81,7 +81,7 @@ func TestSchedulesFindBugs(t *testing.T) {
 		"a status without a lock": {func(m *replica) {
 			m.r.Client = mutant{replicaClient: replicaClient{m: m}, patch: withoutLock}
 		}, " was "},
-		"the cache is believed when it is behind": {func(m *replica) {
+		"a stale cache is believed": {func(m *replica) {
 			m.r.Live = replicaClient{m: m, live: true, stale: true}
 		}, "is Job number 2"},
 		"nothing is swept": {func(m *replica) {

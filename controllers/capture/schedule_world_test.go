@@ -33,7 +33,7 @@ const (
 	nodeGone
 )
 
-// mostLag is how far a cache is behind at most.
+// mostLag is the largest lag of a cache, in changes.
 const mostLag = 10 * time.Second
 
 // schedule is one run of the controllers in a cluster where everything happens at the worst moment. All that is random
@@ -58,7 +58,7 @@ type schedule struct {
 
 	// How bad this schedule is: chances in 1000 of a fault per call, of a pause in a call; and how many things users and
 	// the environment may still do.
-	faults, pauses, mischief int
+	faults, pauses, disturbances int
 	// calm: nothing goes wrong any more.
 	calm  bool
 	depth int // of pauses in calls
@@ -83,7 +83,7 @@ type captureTruth struct {
 	gone      bool
 	cutOff    bool // by the pause, or a lost right, at any time
 	jobs      map[types.UID]int
-	// removed counts Jobs that somebody else than the manager deleted.
+	// removed counts Jobs that others than the manager deleted.
 	removed map[types.UID]int
 	last    *sondev1.CaptureStatus
 	patches int
@@ -206,9 +206,9 @@ func (s *schedule) entryOf(a *agent) *sondev1.PodResult {
 func (s *schedule) random() {
 	s.faults = []int{0, 20, 60, 150}[s.rand.IntN(4)]
 	s.pauses = []int{0, 10, 40}[s.rand.IntN(3)]
-	s.mischief = s.rand.IntN(10)
+	s.disturbances = s.rand.IntN(10)
 	s.ceilings = s.ceilingsOf()
-	s.trace("faults %d/1000, pauses %d/1000, %d things happen, ceilings %+v", s.faults, s.pauses, s.mischief, s.ceilings)
+	s.trace("faults %d/1000, pauses %d/1000, %d things happen, ceilings %+v", s.faults, s.pauses, s.disturbances, s.ceilings)
 	s.begin(1 + s.rand.IntN(4))
 	s.request("pc")
 	s.leader = s.newReplica(0)
@@ -340,7 +340,7 @@ func (s *schedule) rest() {
 	s.checkEnd()
 }
 
-// settle lets everybody act until nobody has anything to do at this moment.
+// settle lets all actors act until none has anything to do at this moment.
 func (s *schedule) settle() {
 	for range 2000 {
 		s.steps++

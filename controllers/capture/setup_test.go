@@ -21,7 +21,7 @@ import (
 
 func request(key types.NamespacedName) ctrl.Request { return ctrl.Request{NamespacedName: key} }
 
-func TestWhoIsWoken(t *testing.T) {
+func TestWakes(t *testing.T) {
 	w := newWorld(t, newCapture(), deployment("web-1")...)
 	wake := w.r.capturesOf(target.Wakes{Kind: kind.PacketCapture, Reader: w.client})
 	agent := func(namespace, owner string) *corev1.Pod {
@@ -35,7 +35,7 @@ func TestWhoIsWoken(t *testing.T) {
 		want []ctrl.Request
 	}{
 		"an agent's Pod":                     {agent(operatorNamespace, "other/capture"), []ctrl.Request{request(types.NamespacedName{Namespace: "other", Name: "capture"})}},
-		"an agent's Pod of nobody":           {agent(operatorNamespace, "nonsense"), nil},
+		"an agent's Pod without an owner":    {agent(operatorNamespace, "nonsense"), nil},
 		"a Pod that claims to be an agent's": {agent("shop", "other/capture"), nil},
 		"a target's Pod":                     {webPod("web-1"), []ctrl.Request{request(w.key)}},
 	}

@@ -22,8 +22,8 @@ import (
 // noSuchPage is what an API server, or a proxy before it, says of what it does not serve at this moment.
 var noSuchPage = apierrors.NewGenericServerResponse(http.StatusNotFound, "get", schema.GroupResource{}, "", "404 page not found", 0, true)
 
-// TestNoJobByAnOldCapture: the cache has the capture as it was before it was stopped, or deleted.
-func TestNoJobByAnOldCapture(t *testing.T) {
+// TestNoJobForStaleCapture checks that a stale capture, stopped or deleted meanwhile, gets no Job.
+func TestNoJobForStaleCapture(t *testing.T) {
 	for name, happens := range map[string]func(*world){
 		"stopped": func(w *world) {
 			pc := w.capture()
@@ -57,8 +57,8 @@ func TestNoJobByAnOldCapture(t *testing.T) {
 	}
 }
 
-// TestNoVerdictByAnOldCache: the cache does not have the agent's Pod yet, which has just started.
-func TestNoVerdictByAnOldCache(t *testing.T) {
+// TestNoVerdictFromStaleCache checks that there is no verdict while the cache lacks the agent's Pod, which has just started.
+func TestNoVerdictFromStaleCache(t *testing.T) {
 	w := newWorld(t, newCapture(func(pc *sondev1.PacketCapture) { pc.Spec.Duration = "1h" }), deployment("web-1")...)
 	w.settle()
 	w.agents(w.attach)
@@ -79,7 +79,7 @@ func TestNoVerdictByAnOldCache(t *testing.T) {
 	}
 }
 
-// TestVerdictBeforeDeletion: a Job whose verdict could not be published is still there for the next pass.
+// TestVerdictBeforeDeletion checks that a Job stays until its verdict was written.
 func TestVerdictBeforeDeletion(t *testing.T) {
 	w := newWorld(t, newCapture(), deployment("web-1")...)
 	w.settle()
@@ -95,7 +95,7 @@ func TestVerdictBeforeDeletion(t *testing.T) {
 	}
 }
 
-// TestNoSuchPage: what is not served for a moment has not been deleted.
+// TestNoSuchPage checks that a kind that is not served for a moment does not count as deleted.
 func TestNoSuchPage(t *testing.T) {
 	starting := func(w *world) { w.settle() }
 	for name, tc := range map[string]struct {
@@ -154,8 +154,8 @@ func sameType(a, b client.Object) bool {
 	return false
 }
 
-// TestNoEndByAnOldCache: the Jobs are made, and neither the status, whose patch failed, nor the cache has them yet when the capture is stopped.
-func TestNoEndByAnOldCache(t *testing.T) {
+// TestNoEndFromStaleCache: the Jobs are made, and neither the status, whose patch failed, nor the cache has them yet when the capture is stopped.
+func TestNoEndFromStaleCache(t *testing.T) {
 	w := newWorld(t, newCapture(func(pc *sondev1.PacketCapture) { pc.Spec.Duration = "1h" }), deployment("web-1")...)
 	w.settle()
 	w.agents(w.attach)

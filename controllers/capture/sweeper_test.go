@@ -15,7 +15,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/kind"
 )
 
-// TestSweep: what is left in the operator's namespace after the events of the table.
+// TestSweep checks which objects are left in the operator's namespace after each event.
 func TestSweep(t *testing.T) {
 	all := []string{"Job web-1-qwer", "ConfigMap shop-web", "Secret shop-web-c0ffee00-keeper"}
 	strangers := []string{"ConfigMap of-a-later-kind", "ConfigMap of-nobody"}
@@ -30,7 +30,7 @@ func TestSweep(t *testing.T) {
 		"nothing happened":             {func(*world) {}, append(all, strangers...)},
 		"the capture is deleted":       {func(w *world) { w.remove(w.capture()) }, strangers},
 		"the capture is created again": {again, strangers},
-		"the capture is being deleted, and somebody's finalizer holds it": {func(w *world) {
+		"the capture is being deleted, and a finalizer of others holds it": {func(w *world) {
 			pc := w.capture()
 			pc.Finalizers = []string{"example.test/held"}
 			w.update(pc)

@@ -12,8 +12,8 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 )
 
-// TestPaceOfPasses: the first event asks for a pass at once; those that follow in a row share the next one.
-func TestPaceOfPasses(t *testing.T) {
+// TestPassDelay checks that the first event causes a pass at once, and that those that follow share the next one.
+func TestPassDelay(t *testing.T) {
 	key := types.NamespacedName{Namespace: "shop", Name: "web"}
 	for name, tc := range map[string]struct {
 		pods int
@@ -51,8 +51,8 @@ func TestPaceOfPasses(t *testing.T) {
 	}
 }
 
-// TestPaceOfWrites: counts of a large capture wait, what somebody waits for does not, and nothing is lost by it.
-func TestPaceOfWrites(t *testing.T) {
+// TestWriteDelay checks that counts of a large capture are delayed, urgent changes are not, and none is lost.
+func TestWriteDelay(t *testing.T) {
 	const pods = 3 * freePods
 	names := make([]string, pods)
 	for i := range names {

@@ -61,7 +61,7 @@ func traced(events, ring int64) account.Account {
 	return a
 }
 
-// TestTraceLife: a trace gets what a capture gets, with its own configuration, and its counts.
+// TestTraceLife checks that a trace gets the same objects as a capture, with its own configuration and counts.
 func TestTraceLife(t *testing.T) {
 	w := newTraceWorld(t, nil, deployment("web-1", "web-2")...)
 	w.settle()
@@ -98,7 +98,7 @@ func TestTraceLife(t *testing.T) {
 		t.Errorf("lost (-want +got):\n%s", diff)
 	}
 	if sent := w.sent(); !strings.Contains(sent, "15 events") {
-		t.Errorf("told:\n%s\nwant the number of events", sent)
+		t.Errorf("events:\n%s\nwant the number of events", sent)
 	}
 	w.clock.Step(time.Hour)
 	w.settle()
@@ -121,7 +121,7 @@ func (w *world) checkTraceConfig(configMap string) {
 	}
 }
 
-// TestTraceUntilThePodIsGone: without a duration a trace is over when its target is, and lasts no longer than may be.
+// TestTraceUntilThePodIsGone checks that a trace without a duration ends with its target, or at the ceiling.
 func TestTraceUntilThePodIsGone(t *testing.T) {
 	w := newTraceWorld(t, func(tr *sondev1.Trace) { tr.Spec.Duration = "" }, deployment("web-1")...)
 	w.r.Ceilings.Duration = 4 * time.Hour
@@ -143,8 +143,8 @@ func TestTraceUntilThePodIsGone(t *testing.T) {
 	}
 }
 
-// TestTraceOfTheNode: who sees a Pod's processes sees its node's where it has hostPID. Each Pod is asked about.
-func TestTraceOfTheNode(t *testing.T) {
+// TestTraceOfHostPID checks that a hostPID Pod needs the right on nodes, each Pod by itself.
+func TestTraceOfHostPID(t *testing.T) {
 	hostPID := func(p *corev1.Pod) { p.Spec.HostPID = true }
 	for name, tc := range map[string]struct {
 		deny string
@@ -169,13 +169,13 @@ func TestTraceOfTheNode(t *testing.T) {
 			}
 			jobs := w.jobs()
 			if (len(jobs) == 1) != tc.flag || tc.flag && !slices.Contains(jobs[0].Spec.Template.Spec.Containers[0].Args, agentjob.FlagHostPID) {
-				t.Errorf("%d Jobs, want one that is told of hostPID: %t", len(jobs), tc.flag)
+				t.Errorf("%d Jobs, want one with the hostPID flag: %t", len(jobs), tc.flag)
 			}
 		})
 	}
 }
 
-// TestTraceAndCaptureOfOnePod: both at the same time, of the same Pod, each with what is its own.
+// TestTraceAndCaptureOfOnePod checks that a trace and a capture of the same Pod do not affect each other.
 func TestTraceAndCaptureOfOnePod(t *testing.T) {
 	w := newTraceWorld(t, nil, deployment("web-1")...)
 	w.settle()

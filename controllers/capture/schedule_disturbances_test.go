@@ -57,8 +57,8 @@ func (s *schedule) paused() bool {
 	return ok
 }
 
-// mischiefs are what users, admins and the environment do. Each returns what it did, or nothing if it could not.
-var mischiefs = []struct {
+// disturbances are actions of users, admins and the environment. Each returns what it did, or nothing if it could not.
+var disturbances = []struct {
 	name string
 	do   func(*schedule) bool
 }{
@@ -99,7 +99,7 @@ var mischiefs = []struct {
 		return true
 	}},
 	{"a user deletes the capture", func(s *schedule) bool { return s.remove(s.anyCapture()) }},
-	{"a user deletes the capture and makes it anew", func(s *schedule) bool {
+	{"a user deletes the capture and creates it again", func(s *schedule) bool {
 		c := s.anyCapture()
 		return s.remove(c) && s.request(c.key.Name) != nil
 	}},
@@ -202,7 +202,7 @@ var mischiefs = []struct {
 		}
 		return s.api.delete(a.jobKey, nil) == nil
 	}},
-	{"somebody holds the names that the manager wants", func(s *schedule) bool {
+	{"other objects hold the names that the manager wants", func(s *schedule) bool {
 		_ = s.api.create(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: operatorNamespace, Name: "shop-web"}})
 		return s.api.create(&batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: operatorNamespace, Name: "web-1-qwer"}}) == nil
 	}},
@@ -216,16 +216,16 @@ var mischiefs = []struct {
 }
 
 func (s *schedule) stepMischief() {
-	if s.mischief == 0 {
+	if s.disturbances == 0 {
 		return
 	}
-	m := mischiefs[s.rand.IntN(len(mischiefs))]
+	m := disturbances[s.rand.IntN(len(disturbances))]
 	if m.name == "nothing happens for minutes" && s.depth > 0 {
 		return // a pass does not take that long
 	}
 	s.trace("%s?", m.name)
 	if m.do(s) {
-		s.mischief--
+		s.disturbances--
 		s.events++
 		s.trace("%s", m.name)
 	}
