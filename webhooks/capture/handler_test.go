@@ -27,7 +27,7 @@ import (
 // changes to the fields of a spec, as a user writes them; nil takes one away.
 type changes = map[string]any
 
-// captureKind is what differs between the kinds, of whose webhooks the same is expected.
+// captureKind has the differences between the kinds. Their webhooks must behave alike otherwise.
 type captureKind struct {
 	kind.Capture
 	handler func(client.Reader, access.Reviews) *Handler
@@ -40,7 +40,7 @@ var captureKinds = []captureKind{
 	{kind.Trace, traceHandler, kind.PacketCapture, changes{"format": "ndjson", "events": []string{"process", "file"}}},
 }
 
-// kindsOf are those of which a row is: one by name, or all.
+// kindsOf returns the kinds of a row: one by name, or all.
 func kindsOf(only string) []captureKind {
 	return slices.DeleteFunc(slices.Clone(captureKinds), func(k captureKind) bool { return only != "" && only != k.Name })
 }
@@ -55,14 +55,14 @@ func (k captureKind) creation(t *testing.T, home string, changed changes) webhoo
 	return webhooktest.Request(t, admissionv1.Create, k.Name, home, changes{"metadata": changes{"namespace": home, "name": "mine"}, "spec": spec}, nil)
 }
 
-// rights to what is named, by the verb of a kind.
+// rightsTo returns the rights to what is named, by the verb of a kind.
 func rightsTo(k kind.Capture, what ...string) *webhooktest.Rights {
 	r := webhooktest.May(what...)
 	r.Verb = k.Verb
 	return r
 }
 
-// said are texts about this kind: VERB and KIND stand for its own.
+// said replaces VERB and KIND in texts by those of this kind.
 func (k captureKind) said(texts ...string) []string {
 	own := strings.NewReplacer("VERB", k.Verb, "KIND", k.Name)
 	all := make([]string, 0, len(texts))
@@ -104,7 +104,7 @@ func TestClosed(t *testing.T) {
 			home: "hub", changed: changes{"targetNamespace": "closed"},
 			live: []client.Object{closed}, may: []string{"pods/closed"}, code: webhooktest.Forbidden, want: []string{sondev1.LabelOptOut},
 		},
-		"opted out, no right: nothing is told": {home: "closed", live: []client.Object{closed}, code: webhooktest.Forbidden, want: []string{"lacks VERB"}},
+		"opted out, no right: says nothing else": {home: "closed", live: []client.Object{closed}, code: webhooktest.Forbidden, want: []string{"lacks VERB"}},
 	} {
 		for _, k := range kindsOf(tc.only) {
 			t.Run(name+"/"+k.Name, func(t *testing.T) {
@@ -128,7 +128,7 @@ func TestCreate(t *testing.T) {
 		home    string // shop if empty
 		changed changes
 		may     []string
-		other   bool  // he has the other kind's verb
+		other   bool  // the user has the other kind's verb
 		err     error // of the review
 		only    string
 		code    int32    // 0: admitted
@@ -148,11 +148,11 @@ func TestCreate(t *testing.T) {
 		"foreign, not a hub":     {changed: foreign, may: []string{"pods/shop", "pods/bank"}, code: webhooktest.Forbidden, want: []string{"hub=true", "create the KIND in namespace bank"}},
 		"foreign, hub is false":  {home: "nohub", changed: foreign, may: []string{"pods/bank"}, code: webhooktest.Forbidden, want: []string{"hub=true"}},
 		"hub, no right there":    {home: "hub", changed: foreign, may: []string{"pods/hub"}, code: webhooktest.Forbidden, want: []string{"pods/bank"}},
-		"hub, no right, nothing is told of the namespace": {
+		"hub, no right, says nothing about the namespace": {
 			home: "hub", changed: changes{"targetNamespace": "nowhere"}, code: webhooktest.Forbidden, want: []string{"pods/nowhere"}, not: []string{"not found"},
 		},
-		"no right, nothing is told of the workload": {changed: targetRef(sondev1.TargetDeployment, "nothing"), code: webhooktest.Forbidden, not: []string{"not found"}},
-		"no right, nothing is told of the filter":   {changed: changes{"filter": "bad"}, only: kind.PacketCapture.Name, code: webhooktest.Forbidden, not: []string{"syntax"}},
+		"no right, says nothing about the workload": {changed: targetRef(sondev1.TargetDeployment, "nothing"), code: webhooktest.Forbidden, not: []string{"not found"}},
+		"no right, says nothing about the filter":   {changed: changes{"filter": "bad"}, only: kind.PacketCapture.Name, code: webhooktest.Forbidden, not: []string{"syntax"}},
 		"unknown namespace": {
 			home: "hub", changed: changes{"targetNamespace": "nowhere"},
 			may: []string{"pods/nowhere"}, code: webhooktest.Invalid, want: []string{"namespace nowhere not found", "targetNamespace"},
@@ -212,7 +212,7 @@ func TestCreate(t *testing.T) {
 					webhooktest.Refused(t, resp, tc.code, k.said(tc.want...)...)
 					for _, n := range tc.not {
 						if strings.Contains(resp.Result.Message, n) {
-							t.Errorf("message %q tells %q", resp.Result.Message, n)
+							t.Errorf("message %q says %q", resp.Result.Message, n)
 						}
 					}
 					return

@@ -64,7 +64,7 @@ func TestTraceAsksForItsVerb(t *testing.T) {
 	}
 }
 
-// TestTraceWarnings: who names a container that the target's Pods are not made with is told which there are, and has his Trace.
+// TestTraceWarnings: a Trace that names a container that the Pod template lacks is admitted with a warning.
 func TestTraceWarnings(t *testing.T) {
 	web := &appsv1.Deployment{ObjectMeta: webhooktest.Meta("shop", "two")}
 	web.Spec.Template.Spec = corev1.PodSpec{
@@ -111,7 +111,7 @@ func TestTraceWarnings(t *testing.T) {
 	}
 }
 
-// Whoever may not trace there learns nothing of the target's containers.
+// A user without the right learns nothing about the target's containers.
 func TestTraceWarningsAreForThoseWhoMay(t *testing.T) {
 	s := traceSpec(func(s *sondev1.TraceSpec) { s.Containers = []string{"guess"} })
 	resp := traceHandler(webhooktest.Reader(t, webhooktest.Objects()...), webhooktest.MayTrace()).Handle(t.Context(), webhooktest.Request(t, admissionv1.Create, "Trace", "shop", newTrace("shop", s), nil))

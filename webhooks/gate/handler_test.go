@@ -99,7 +99,7 @@ func TestGate(t *testing.T) {
 		pod     func(*corev1.Pod)
 		request func(*webhook.AdmissionRequest)
 		gates   func(*gates)
-		// want is what the Pod is told to do when no tracer comes; empty if it has no gate.
+		// want is what the gate does if no tracer comes; empty without a gate.
 		want gateconfig.OnTimeout
 		// wantOpen and wantClosed are in the warning and in the refusal, of the entry that fails open and closed.
 		wantOpen, wantClosed string
@@ -196,7 +196,7 @@ func checkGate(t *testing.T, raw []byte, want gateconfig.OnTimeout) {
 	t.Helper()
 	var pod corev1.Pod
 	if len(raw) == 0 || json.Unmarshal(raw, &pod) != nil {
-		return // what came was no Pod, and went as it came
+		return // not a Pod, and unchanged
 	}
 	if want == "" {
 		if len(pod.Spec.InitContainers)+len(pod.Annotations) > 0 {

@@ -18,8 +18,7 @@ const (
 	MaxSnapLen = 262144
 )
 
-// LinkType is the link-layer header of the packets that a filter sees, as the
-// DLT_ value that libpcap on Linux has for it.
+// LinkType is the link-layer header type of the packets that a filter reads, as libpcap's DLT_ value on Linux.
 type LinkType int32
 
 const (
@@ -30,38 +29,32 @@ const (
 	LinkRaw LinkType = 12
 )
 
-// Compiler compiles filters. It is safe for concurrent use and compiles one at
-// a time, so that its memory is bounded whatever is asked of it at once.
+// Compiler compiles filters. It is safe for concurrent use, and compiles one at a time to bound its memory.
 type Compiler struct {
-	// turn is held by whoever uses the fields below. A channel, unlike a mutex,
-	// lets a caller stop waiting when his context ends.
-	turn    chan struct{}
+	// lock guards the fields below. Unlike a mutex, a channel lets a caller stop waiting when its context ends.
+	lock    chan struct{}
 	binary  []byte
 	sandbox *sandbox
 	closed  bool
 }
 
-// New returns a compiler. It is cheap: libpcap's code is made ready by the
-// first Compile. It fails if the binary was built without libpcap, which `make
-// pcapfilter` compiles.
+// New returns a compiler. It is cheap, because the first Compile loads libpcap. It fails if the binary was built without
+// libpcap, which `make pcapfilter` builds.
 func New(_ context.Context) (*Compiler, error) {
 	binary, err := readModule(artifacts)
 	if err != nil {
 		return nil, err
 	}
-	return &Compiler{turn: make(chan struct{}, 1), binary: binary}, nil
+	return &Compiler{lock: make(chan struct{}, 1), binary: binary}, nil
 }
 
-// Compile translates an expression for packets of the given link type into a
-// program that keeps snapLen bytes of each packet it accepts; snapLen 0 means
-// MaxSnapLen. The result is what tcpdump would attach to a live interface of
-// that type, but for names, which are refused, and the interface's netmask,
-// which is not known.
+// Compile translates an expression for packets of the given link type into a program that keeps snapLen bytes of each
+// packet that it accepts. snapLen 0 means MaxSnapLen. The program is the one that tcpdump would attach to a live interface
+// of that type, with two differences: names are refused, and the interface's netmask is unknown.
 //
-// An empty or blank expression is the nil program. A *SyntaxError means that
-// the expression is at fault. An error that wraps ctx.Err() means that ctx ended
-// before the compilation began; once begun, its work is bounded to about a
-// second and it is not interrupted.
+// An empty or blank expression gives a nil program. A *SyntaxError means that the expression is wrong. An error that wraps
+// ctx.Err() means that ctx ended before the compilation began. A compilation takes at most about a second and is not
+// interrupted.
 func (c *Compiler) Compile(ctx context.Context, expression string, link LinkType, snapLen int) (bpfprog.Program, error) {
 	snapLen, err := checkHandle(link, snapLen)
 	if err != nil {
@@ -73,7 +66,7 @@ func (c *Compiler) Compile(ctx context.Context, expression string, link LinkType
 	if strings.Trim(expression, " \r\n\t") == "" {
 		return nil, nil
 	}
-	if err := c.take(ctx); err != nil {
+	if err := c.acquire(ctx); err != nil {
 		return nil, err
 	}
 	defer c.release()
@@ -90,16 +83,16 @@ func (c *Compiler) Compile(ctx context.Context, expression string, link LinkType
 	return program, nil
 }
 
-// kernelRefusal is the error of a program that the kernel would not take, while tcpdump would filter in user space. Two
-// kinds of expressions make one: protochain loops over headers, and of some expressions with geneve, or pppoes after
-// vlan, libpcap computes where the inner headers begin on one way only to where it asks for them.
+// kernelRefusal returns the error for a program that the kernel would refuse; tcpdump would filter in user space. Two kinds
+// of expressions lead to it: protochain loops over headers, and for some expressions with geneve, or with pppoes after
+// vlan, libpcap computes the offset of the inner headers on only one of the paths that use it.
 func kernelRefusal(expression string, reason error) *SyntaxError {
 	switch {
 	case strings.Contains(expression, "protochain"):
 		return newSyntaxError(expression, "protochain cannot run in the kernel: use ip6 proto, ip proto or proto")
 	case errors.Is(reason, bpfprog.ErrScratchMemory):
-		return newSyntaxError(expression, "the kernel would refuse the program of this filter, as what comes after geneve or pppoes "+
-			"is looked for behind their headers where there are none: write it before them (tcp or geneve, not geneve or tcp), "+
+		return newSyntaxError(expression, "the kernel would refuse the program of this filter, because it reads what follows geneve or pppoes "+
+			"behind their headers even in packets without them: write it before them (tcp or geneve, not geneve or tcp), "+
 			"join it to them by and (geneve and tcp), or match the outer header alone (udp port 6081, ether proto 0x8864)")
 	default:
 		return newSyntaxError(expression, "the kernel would refuse the program of this filter: %v", reason)
@@ -123,7 +116,7 @@ func checkHandle(link LinkType, snapLen int) (int, error) {
 
 // Close frees the sandbox. Compile fails afterwards.
 func (c *Compiler) Close(ctx context.Context) error {
-	c.turn <- struct{}{}
+	c.lock <- struct{}{}
 	defer c.release()
 	c.closed = true
 	if c.sandbox == nil {
@@ -134,11 +127,11 @@ func (c *Compiler) Close(ctx context.Context) error {
 	return err
 }
 
-// take waits for the caller's turn.
-func (c *Compiler) take(ctx context.Context) error {
+// acquire waits for the lock.
+func (c *Compiler) acquire(ctx context.Context) error {
 	if ctx.Err() == nil {
 		select {
-		case c.turn <- struct{}{}:
+		case c.lock <- struct{}{}:
 			return nil
 		case <-ctx.Done():
 		}
@@ -147,10 +140,10 @@ func (c *Compiler) take(ctx context.Context) error {
 }
 
 func (c *Compiler) release() {
-	<-c.turn
+	<-c.lock
 }
 
-// start makes the sandbox on first use. The caller has the turn.
+// start creates the sandbox on first use. The caller has the lock.
 func (c *Compiler) start(ctx context.Context) error {
 	if c.closed {
 		return errors.New("compile filter: the compiler is closed")
@@ -166,7 +159,7 @@ func (c *Compiler) start(ctx context.Context) error {
 	return nil
 }
 
-// checkText refuses what the sandbox need not see.
+// checkText refuses texts that cannot be filters.
 func checkText(expression string) error {
 	switch {
 	case len(expression) > MaxExpressionBytes:

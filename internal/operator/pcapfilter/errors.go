@@ -12,18 +12,16 @@ const (
 	// maxMessage bounds the text of a SyntaxError in bytes; it goes into
 	// conditions, events and admission answers.
 	maxMessage = 512
-	// maxQuoted bounds what an error repeats of the user's expression, in bytes.
+	// maxQuoted bounds the part of the user's expression in an error, in bytes.
 	maxQuoted = 80
 )
 
-// SyntaxError says that an expression is not a filter that can be used: the
-// user's fault, and final for this text. Every other error of this package is
-// the operator's or the machine's.
+// SyntaxError says that an expression cannot be used as a filter. It is a mistake of the user, and final for this text.
+// Every other error of this package is a failure of the operator or the machine.
 type SyntaxError struct {
-	// Expression is the refused text, cut to MaxExpressionBytes.
+	// Expression is the refused text, truncated to MaxExpressionBytes.
 	Expression string
-	// Message is one line without control characters, at most 512 bytes. It
-	// says what to write instead where that is known.
+	// Message is one line without control characters, at most 512 bytes. It says what to write instead, if that is known.
 	Message string
 }
 
@@ -39,10 +37,10 @@ func (e *SyntaxError) Error() string {
 	return fmt.Sprintf("filter %q: %s", text.OneLine(e.Expression, maxQuoted), e.Message)
 }
 
-// shorter ends the messages about filters that are too complex.
+// shorter is the advice in messages about filters that are too complex.
 const shorter = "write it shorter, e.g. with net or portrange instead of long lists"
 
-// hints says what to write instead, after messages of libpcap that do not.
+// hints add to messages of libpcap what the user should write instead.
 var hints = []struct{ message, hint string }{
 	{"'gateway'", "use ether host and the gateway's MAC address, and not host its IP address"},
 	{"netmask not known", "the filter is compiled for many interfaces at once, use ether broadcast or dst host and the broadcast address"},
@@ -50,7 +48,7 @@ var hints = []struct{ message, hint string }{
 	{"syntax error", "see pcap-filter(7), e.g. tcp port 80; keywords used as values need a backslash, e.g. ip proto \\icmp"},
 }
 
-// display is how Wireshark's display filters name a field of a protocol.
+// display matches the name of a field in Wireshark's display filters.
 var display = regexp.MustCompile(`(?i)(^|[\s!(])(arp|dns|eth|frame|http2?|icmp|icmpv6|ip|ipv6|tcp|tls|udp|vlan)\.[a-z]`)
 
 // withHint adds to a message what to write instead of the expression.

@@ -5,16 +5,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mappedMemory backs an instance's memory by a mapping of its own instead of
-// the Go heap: a filter that needs all of its memory costs the process nothing
-// once it has ended, where a heap would keep the garbage until it is collected.
+// mappedMemory is an instance's memory in a mapping of its own, and not on the Go heap. The kernel gets the memory back as
+// soon as the compilation has ended, without a garbage collection.
 type mappedMemory struct {
 	bytes  []byte
 	mapped bool
 }
 
-// allocateMemory reserves the largest size at once; the kernel gives pages as
-// they are touched. Where the process may not map, the heap serves as well.
+// allocateMemory reserves the largest size at once. The kernel provides pages when they are touched. If the process may not
+// map memory, allocateMemory uses the heap.
 func allocateMemory(_, largest uint64) experimental.LinearMemory {
 	bytes, err := unix.Mmap(-1, 0, int(largest), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	if err != nil {

@@ -14,8 +14,7 @@ const (
 	lookupEther
 )
 
-// services gives the numbers for the names that people type most, so that the
-// refusal of a name can say what to type instead. They are IANA's.
+// services has IANA's port numbers for the most common service names, so that the refusal of a name can give its number.
 var services = map[string]uint16{
 	"ftp-data": 20, "ftp": 21, "ssh": 22, "telnet": 23, "smtp": 25, "domain": 53, "dns": 53,
 	"bootps": 67, "bootpc": 68, "dhcp": 67, "tftp": 69, "http": 80, "kerberos": 88, "pop3": 110,
@@ -29,9 +28,8 @@ var services = map[string]uint16{
 	"mongodb": 27017, "vxlan": 4789, "geneve": 6081, "wireguard": 51820, "elasticsearch": 9200,
 }
 
-// nameRefusal says which form to use instead of a name that would need DNS or a
-// file of the machine, which the sandbox has not, and whose answer would depend
-// on where the filter is compiled.
+// nameRefusal says what to write instead of a name that needs DNS or a file of the machine. The sandbox has neither, and
+// their answers would depend on the machine that compiles the filter.
 func nameRefusal(kind lookup, name string) string {
 	const reason = "cannot be resolved here"
 	switch kind {

@@ -47,8 +47,7 @@ func readModule(files fs.FS) ([]byte, error) {
 	return binary, nil
 }
 
-// sandbox is libpcap's compiled module. Each compilation runs in an instance
-// of its own, so that nothing survives one, whatever its end.
+// sandbox is libpcap's compiled module. Each compilation runs in an instance of its own, so that no state survives it.
 type sandbox struct {
 	runtime wazero.Runtime
 	module  wazero.CompiledModule
@@ -73,14 +72,14 @@ func (s *sandbox) close(ctx context.Context) error {
 	return nil
 }
 
-// result is what the module tells about a compilation, see wasm/shim.c.
+// result of a compilation, as in wasm/shim.c.
 type result struct {
 	// errorText is libpcap's; lookupName the name that it could not look up.
 	errorText, lookupName string
 	lookup                lookup
 	// instructions is the address of the program, length its instructions.
 	instructions, length uint32
-	// steps is what is left of compileSteps.
+	// steps is the unused part of compileSteps.
 	steps uint32
 }
 
@@ -123,8 +122,8 @@ func (s *sandbox) compile(ctx context.Context, expression string, link LinkType,
 	return readProgram(instance.Memory(), res)
 }
 
-// errOutside means that libpcap.wasm and this file do not fit together, or that
-// libpcap was made to overwrite its own memory.
+// errOutside means that libpcap.wasm and this file are of different versions, or that an expression made libpcap overwrite
+// its own memory.
 var errOutside = errors.New("read the filter compiler's memory: address out of bounds")
 
 // call calls an exported function that returns one 32-bit word.
@@ -136,8 +135,8 @@ func call(ctx context.Context, instance api.Module, name string, args ...uint64)
 	return api.DecodeU32(results[0]), nil
 }
 
-// refusal is the error of a compilation that ended without a program. One that
-// ended without a text mostly ran out of stack.
+// refusal returns the error for a compilation without a program. If libpcap gives no text, it has usually run out of
+// stack.
 func refusal(expression string, res result) *SyntaxError {
 	switch text := res.errorText; {
 	case res.steps == 0:

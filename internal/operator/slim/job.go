@@ -9,11 +9,11 @@ import (
 type Job struct {
 	Meta
 	active int32
-	// ended holds the conditions of a Job that has ended, and is nil before.
+	// ended holds the conditions Complete and Failed. It is nil while the Job runs.
 	ended []batchv1.JobCondition
 }
 
-// FromJob returns the compact form of a Job: for whom it was made, and how it ended. Nothing reads what it runs.
+// FromJob returns the slim form of a Job. It keeps whom the Job is for and how it ended, and drops the Pod template.
 func FromJob(j *batchv1.Job) *Job {
 	kept := &Job{Meta: metaOf(&j.ObjectMeta), active: j.Status.Active}
 	for _, c := range j.Status.Conditions {
@@ -24,7 +24,7 @@ func FromJob(j *batchv1.Job) *Job {
 	return kept
 }
 
-// Expand returns the Job with all that is kept of it.
+// Expand returns the Job with the fields that are kept.
 func (j *Job) Expand() *batchv1.Job {
 	return &batchv1.Job{
 		ObjectMeta: j.expand(),
@@ -32,10 +32,10 @@ func (j *Job) Expand() *batchv1.Job {
 	}
 }
 
-// DeepCopyObject returns a *batchv1.Job, as that of a Pod returns a *corev1.Pod.
+// DeepCopyObject returns a *batchv1.Job.
 func (j *Job) DeepCopyObject() runtime.Object { return j.Expand() }
 
-// Equal reports whether two Jobs differ in nothing but their version.
+// Equal reports whether two Jobs are equal except for their resourceVersion.
 func (j *Job) Equal(other *Job) bool {
 	if j.active != other.active || len(j.ended) != len(other.ended) || !j.equal(&other.Meta) {
 		return false

@@ -1,9 +1,9 @@
-// Package slim is how the cache keeps Pods and Jobs. A corev1.Pod takes 1,240 bytes before anything is in it, and
-// what it points to comes on top; the operator reads a dozen of its fields, watches all Pods of the cluster, and has a
-// Job and a Pod for each captured one. The forms here take less than a quarter of that. Who reads the cache sees none of it: the
-// cache hands out copies, and the copy of a compact Pod is a corev1.Pod (DeepCopyObject).
+// Package slim has the forms in which the cache keeps Pods and Jobs. An empty corev1.Pod takes 1,240 bytes. The operator
+// reads a dozen of its fields, watches all Pods of the cluster, and has a Job and a Pod for each captured Pod. A slim Pod
+// takes about 260 bytes (docs/adr/0013-own-code-or-library.md). Readers of the cache do not notice: the cache hands out
+// copies, and the copy of a slim Pod is a corev1.Pod (DeepCopyObject).
 //
-// A list of them must not be asked for with client.UnsafeDisableDeepCopy.
+// Never list slim objects with client.UnsafeDisableDeepCopy, which makes no copies.
 package slim
 
 import (
@@ -33,32 +33,32 @@ func (n name) String() string {
 	return n.handle.Value()
 }
 
-// Meta is an object's metadata, as far as the operator reads it. It implements metav1.Object for readers: what would
-// change it does nothing.
+// Meta is the part of an object's metadata that the operator reads. It implements metav1.Object for readers: its setters do
+// nothing.
 type Meta struct {
 	common           unique.Handle[common]
 	name, version    string
 	uid              uid
 	created, deleted instant
-	// part is nil for any object but the Jobs and the Pods of captures.
-	part *part
+	// target is set for the Jobs and the agents' Pods of captures.
+	target *targetPod
 }
 
-// common is what many objects have alike: all Pods of a ReplicaSet, all Jobs of a capture.
+// common has the fields that are equal for many objects: all Pods of a ReplicaSet, all Jobs of a capture.
 type common struct {
 	namespace           string
 	owner               owner
 	labels, annotations pairs
 }
 
-// part names the Pod that a Job, or its Pod, captures. Each has one of its own.
-type part struct {
+// targetPod is the Pod that a Job and its agent's Pod capture.
+type targetPod struct {
 	pod  string
 	uid  uid
 	node name
 }
 
-// owner is the controlling one.
+// owner is the controlling owner.
 type owner struct {
 	version, kind, name, uid string
 	flags                    uint8
@@ -70,7 +70,7 @@ const (
 	ownerBlocksNot
 )
 
-// instant is a time in seconds, as the API server has it; 0 is none.
+// instant is a time in seconds, the resolution of the API server. 0 is no time.
 type instant int64
 
 func instantOf(t metav1.Time) instant {
@@ -106,12 +106,12 @@ func metaOf(m *metav1.ObjectMeta) Meta {
 	if m.DeletionTimestamp != nil {
 		kept.deleted = instantOf(*m.DeletionTimestamp)
 	}
-	of := part{
+	of := targetPod{
 		pod: strings.Clone(m.Annotations[sondev1.AnnotationTargetPod]), uid: uidOf(m.Labels[sondev1.LabelTargetPodUID]),
 		node: nameOf(m.Annotations[sondev1.AnnotationTargetNode]),
 	}
-	if of != (part{}) {
-		kept.part = &of
+	if of != (targetPod{}) {
+		kept.target = &of
 	}
 	return kept
 }
@@ -132,7 +132,7 @@ func ownerOf(o *metav1.OwnerReference) owner {
 }
 
 func (m *Meta) equal(o *Meta) bool {
-	if (m.part == nil) != (o.part == nil) || m.part != nil && *m.part != *o.part {
+	if (m.target == nil) != (o.target == nil) || m.target != nil && *m.target != *o.target {
 		return false
 	}
 	return m.common == o.common && m.name == o.name && m.uid == o.uid && m.created == o.created && m.deleted == o.deleted

@@ -30,18 +30,18 @@ func (m *Meta) GetDeletionTimestamp() *metav1.Time {
 
 // GetLabels implements metav1.Object.
 func (m *Meta) GetLabels() map[string]string {
-	if m.part == nil {
+	if m.target == nil {
 		return m.common.Value().labels.expand()
 	}
-	return m.common.Value().labels.expand(pair{sondev1.LabelTargetPodUID, m.part.uid.String()})
+	return m.common.Value().labels.expand(pair{sondev1.LabelTargetPodUID, m.target.uid.String()})
 }
 
 // GetAnnotations implements metav1.Object.
 func (m *Meta) GetAnnotations() map[string]string {
-	if m.part == nil {
+	if m.target == nil {
 		return m.common.Value().annotations.expand()
 	}
-	return m.common.Value().annotations.expand(pair{sondev1.AnnotationTargetPod, m.part.pod}, pair{sondev1.AnnotationTargetNode, m.part.node.String()})
+	return m.common.Value().annotations.expand(pair{sondev1.AnnotationTargetPod, m.target.pod}, pair{sondev1.AnnotationTargetNode, m.target.node.String()})
 }
 
 // GetOwnerReferences implements metav1.Object.
@@ -60,21 +60,21 @@ func (m *Meta) GetOwnerReferences() []metav1.OwnerReference {
 	return []metav1.OwnerReference{o}
 }
 
-// Target is the Pod that a Job, or its Pod, was made for: what labels and annotations say of it.
+// Target is the Pod that a Job captures, from the labels and annotations of the Job or of its Pod.
 type Target struct {
 	UID        types.UID
 	Name, Node string
 }
 
-// Target of a Job or its Pod; of any other object there is none.
+// Target of a Job or its Pod. It is empty for other objects.
 func (m *Meta) Target() Target {
-	if m.part == nil {
+	if m.target == nil {
 		return Target{}
 	}
-	return Target{types.UID(m.part.uid.String()), m.part.pod, m.part.node.String()}
+	return Target{types.UID(m.target.uid.String()), m.target.pod, m.target.node.String()}
 }
 
-// What is never kept.
+// Fields that are not kept.
 
 // GetGenerateName implements metav1.Object.
 func (*Meta) GetGenerateName() string { return "" }
@@ -94,10 +94,10 @@ func (*Meta) GetFinalizers() []string { return nil }
 // GetManagedFields implements metav1.Object.
 func (*Meta) GetManagedFields() []metav1.ManagedFieldsEntry { return nil }
 
-// GetObjectKind implements runtime.Object; the cache knows the kind by where it keeps the object.
+// GetObjectKind implements runtime.Object. The cache does not need the kind: it has one store for each.
 func (*Meta) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
 
-// What is in the cache is not changed.
+// Setters do nothing, because objects in the cache are never changed.
 
 // SetNamespace implements metav1.Object.
 func (*Meta) SetNamespace(string) {}

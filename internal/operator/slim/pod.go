@@ -14,24 +14,24 @@ type Pod struct {
 	place   unique.Handle[place]
 	ip      string
 	started instant
-	// agent is nil for any Pod but those of agents, gate for any but gated ones.
+	// agent is set for agents' Pods, and gate for gated Pods.
 	agent *agent
 	gate  *container
 }
 
-// place is where a Pod runs, and whether it does: many have the same.
+// place has the fields that are equal for many Pods of a node.
 type place struct {
 	node, phase, runtimeClass      string
 	hasClass, hostNetwork, hostPID bool
 }
 
-// agent is what is kept of an agent's Pod beyond that.
+// agent has the further fields of an agent's Pod.
 type agent struct {
 	reason, message string
 	containers      []container
-	// restarted are the containers that are started again by rules of their own.
+	// restarted has the names of the containers with restart rules, joined by separator.
 	restarted name
-	// unscheduled says why it has no node; nil if it has.
+	// unscheduled is the condition that says why the Pod has no node, or nil.
 	unscheduled *corev1.PodCondition
 }
 
@@ -40,7 +40,7 @@ type container struct {
 	name         name
 	state        state
 	ready        bool
-	started      int8 // 0 not told, 1 no, 2 yes
+	started      int8 // 0 unknown, 1 false, 2 true
 	exit, signal int32
 	restarts     int32
 	from, until  instant
@@ -48,8 +48,8 @@ type container struct {
 	message      string
 }
 
-// between are the names of containers, which have none.
-const between = ","
+// separator of container names, which cannot contain it.
+const separator = ","
 
 type state int8
 
@@ -60,10 +60,8 @@ const (
 	stateTerminated
 )
 
-// FromPod returns the compact form of a Pod that was stripped to what the operator reads (target.StripPod): that, and
-// nothing else, is kept. Of its containers' states images and identities are not; of
-// containers that are started again there are the names, and of the rules for it only that there are some; of init
-// containers there is the gate.
+// FromPod returns the slim form of a Pod that target.StripPod has reduced to the fields that the operator reads. It drops
+// the images and IDs of container states and the content of restart rules, and keeps the gate as the only init container.
 func FromPod(p *corev1.Pod) *Pod {
 	at := place{
 		node: p.Spec.NodeName, phase: string(p.Status.Phase), hasClass: p.Spec.RuntimeClassName != nil,
@@ -87,11 +85,11 @@ func FromPod(p *corev1.Pod) *Pod {
 	for i := range s.ContainerStatuses {
 		kept.agent.containers = append(kept.agent.containers, containerOf(&s.ContainerStatuses[i]))
 	}
-	var again []string
+	var restarted []string
 	for i := range p.Spec.Containers {
-		again = append(again, p.Spec.Containers[i].Name)
+		restarted = append(restarted, p.Spec.Containers[i].Name)
 	}
-	kept.agent.restarted = nameOf(strings.Join(again, between))
+	kept.agent.restarted = nameOf(strings.Join(restarted, separator))
 	if len(s.Conditions) > 0 {
 		kept.agent.unscheduled = &s.Conditions[0]
 	}
@@ -119,34 +117,34 @@ func containerOf(s *corev1.ContainerStatus) container {
 	return c
 }
 
-// Expand returns the Pod with all that is kept of it.
+// Expand returns the Pod with the fields that are kept.
 func (p *Pod) Expand() *corev1.Pod {
-	whole := &corev1.Pod{
+	pod := &corev1.Pod{
 		ObjectMeta: p.expand(),
 		Spec:       p.Spec(),
 		Status:     corev1.PodStatus{Phase: corev1.PodPhase(p.place.Value().phase), PodIP: p.ip, StartTime: p.started.pointer()},
 	}
 	if p.gate != nil {
-		whole.Status.InitContainerStatuses = []corev1.ContainerStatus{p.gate.expand()}
+		pod.Status.InitContainerStatuses = []corev1.ContainerStatus{p.gate.expand()}
 	}
 	if p.agent == nil {
-		return whole
+		return pod
 	}
-	whole.Status.Reason, whole.Status.Message = p.agent.reason, p.agent.message
+	pod.Status.Reason, pod.Status.Message = p.agent.reason, p.agent.message
 	for _, c := range p.agent.containers {
-		whole.Status.ContainerStatuses = append(whole.Status.ContainerStatuses, c.expand())
+		pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, c.expand())
 	}
-	for c := range strings.SplitSeq(p.agent.restarted.String(), between) {
+	for c := range strings.SplitSeq(p.agent.restarted.String(), separator) {
 		if c != "" {
-			whole.Spec.Containers = append(whole.Spec.Containers, corev1.Container{
+			pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{
 				Name: c, RestartPolicyRules: []corev1.ContainerRestartRule{{Action: corev1.ContainerRestartRuleActionRestart}},
 			})
 		}
 	}
 	if p.agent.unscheduled != nil {
-		whole.Status.Conditions = []corev1.PodCondition{*p.agent.unscheduled}
+		pod.Status.Conditions = []corev1.PodCondition{*p.agent.unscheduled}
 	}
-	return whole
+	return pod
 }
 
 func (c container) expand() corev1.ContainerStatus {
@@ -172,13 +170,13 @@ func (c container) expand() corev1.ContainerStatus {
 // DeepCopyObject returns a *corev1.Pod: who reads the cache gets a copy, and that is the only way out of it.
 func (p *Pod) DeepCopyObject() runtime.Object { return p.Expand() }
 
-// Node that the Pod is on.
+// Node of the Pod, or empty.
 func (p *Pod) Node() string { return p.place.Value().node }
 
 // IP of the Pod.
 func (p *Pod) IP() string { return p.ip }
 
-// Spec says where and how the Pod runs, without its containers.
+// Spec returns the Pod's spec without its containers.
 func (p *Pod) Spec() corev1.PodSpec {
 	at := p.place.Value()
 	spec := corev1.PodSpec{NodeName: at.node, HostNetwork: at.hostNetwork, HostPID: at.hostPID}
@@ -188,7 +186,7 @@ func (p *Pod) Spec() corev1.PodSpec {
 	return spec
 }
 
-// Equal reports whether two Pods differ in nothing but their version.
+// Equal reports whether two Pods are equal except for their resourceVersion.
 func (p *Pod) Equal(other *Pod) bool {
 	a, b := *p, *other
 	if (a.agent == nil) != (b.agent == nil) || !a.equal(&b.Meta) {

@@ -6,10 +6,10 @@ import (
 	"slices"
 )
 
-// uid is a UID in half of the room of a text, as the API server makes them: 36 characters for 16 bytes.
+// uid is a UID in 16 bytes, not in the 36 characters that the API server makes of them.
 type uid struct {
 	raw [16]byte
-	// other is one that has another form.
+	// other is a UID of another form.
 	other name
 }
 
@@ -27,7 +27,7 @@ func uidOf(s string) uid {
 	return uid{other: nameOf(s)}
 }
 
-// String returns the UID as it was.
+// String returns the original UID.
 func (u uid) String() string {
 	if u.raw == [16]byte{} {
 		return u.other.String()
@@ -42,13 +42,13 @@ func (u uid) String() string {
 	return string(text)
 }
 
-// pairs are keys and values of a map in one text, by key: a map of three takes 400 bytes. Before each key and each
-// value are four bytes with its length, as values may hold any character.
+// pairs holds the keys and values of a map in one string, sorted by key. A map with three entries would take 400 bytes. Four
+// bytes with the length precede each key and value, because values may contain any character.
 type pairs string
 
 const lengthSize = 4
 
-// pairsOf leaves out those of some keys that have a value.
+// pairsOf returns the pairs of m, except those in without that have a value.
 func pairsOf(m map[string]string, without ...string) pairs {
 	var p []byte
 	for _, k := range slices.Sorted(maps.Keys(m)) {
@@ -63,14 +63,14 @@ func pairsOf(m map[string]string, without ...string) pairs {
 	return pairs(p)
 }
 
-// next returns the first text, and what is behind it.
+// next returns the first string and the rest.
 func (p pairs) next() (string, pairs) {
 	n := int(p[0])<<24 | int(p[1])<<16 | int(p[2])<<8 | int(p[3])
 	p = p[lengthSize:]
 	return string(p[:n]), p[n:]
 }
 
-// whole returns the map, with those that pairsOf has left out; nil where there is nothing.
+// whole returns the map, with the entries that pairsOf has left out. It is nil if there are none.
 func (p pairs) expand(more ...pair) map[string]string {
 	m := map[string]string{}
 	for len(p) > 0 {
