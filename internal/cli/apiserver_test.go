@@ -21,8 +21,8 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
 )
 
-// apiServer is as much of an API server, and of the operator behind it, as the plugin sees: the
-// kinds, watches of one capture, and the proxied results endpoint.
+// apiServer simulates what the plugin uses of an API server and of the operator: the kinds, watches of one capture, and
+// the proxied results endpoint.
 type apiServer struct {
 	t   *testing.T
 	url string
@@ -31,19 +31,19 @@ type apiServer struct {
 	captures map[string]v1alpha1.Capture // by RESOURCE/NAME
 	accesses int
 	version  int
-	changed  chan struct{} // closed, and made anew, on each change
+	changed  chan struct{} // closed and replaced at each change
 	created  []any         // specs
-	// refuse, if set, answers creations as a webhook does.
+	// refuse, if set, answers requests to create, as a webhook does.
 	refuse error
-	// files by UID/NAME; breakOnce breaks the first transfer half way.
+	// files by UID/NAME; breakOnce breaks the first download in the middle.
 	files     map[string][]byte
 	breakOnce bool
-	noLive    bool // as an operator of before
-	// onCreate and onStop are the operator: they change a capture's status.
+	noLive    bool // like an older operator
+	// onCreate and onStop change the status of a capture, as the operator does.
 	onCreate, onStop func(v1alpha1.Capture)
 }
 
-// newAPIServer serves PacketCaptures, as an operator of before does, and more kinds.
+// newAPIServer serves PacketCaptures, like an older operator, and more kinds.
 func newAPIServer(t *testing.T, more ...kind.Capture) *apiServer {
 	t.Helper()
 	s := &apiServer{t: t, captures: map[string]v1alpha1.Capture{}, changed: make(chan struct{}), files: map[string][]byte{}}
@@ -72,15 +72,15 @@ func newAPIServer(t *testing.T, more ...kind.Capture) *apiServer {
 	return s
 }
 
-// keyOf a capture in the server's memory.
+// keyOf returns the key of a capture.
 func keyOf(c v1alpha1.Capture) string { return strings.ToLower(c.KindName()) + "s/" + c.GetName() }
 
-// named is the capture that a request is about; the caller holds the lock.
+// named returns the capture of a request. The caller holds the lock.
 func (s *apiServer) named(k kind.Capture, r *http.Request) v1alpha1.Capture {
 	return s.captures[k.Resource+"/"+r.PathValue("name")]
 }
 
-// add a capture of two Pods to what is there.
+// add adds a capture of two Pods.
 func (s *apiServer) add(c v1alpha1.Capture, phase v1alpha1.Phase) v1alpha1.Capture {
 	setKind(c)
 	c.SetNamespace("shop")
@@ -113,7 +113,7 @@ func notFound(k kind.Capture, r *http.Request) error {
 	return apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource(k.Resource).GroupResource(), r.PathValue("name"))
 }
 
-// change lets the operator act on a capture; the caller holds the lock.
+// change changes a capture. The caller holds the lock.
 func (s *apiServer) change(c v1alpha1.Capture, act func(v1alpha1.Capture)) {
 	if act != nil {
 		act(c)
@@ -124,7 +124,7 @@ func (s *apiServer) change(c v1alpha1.Capture, act func(v1alpha1.Capture)) {
 	s.changed = make(chan struct{})
 }
 
-// later changes a capture as the operator would at some time.
+// later changes a capture after a while, as the operator would.
 func (s *apiServer) later(key string, act func(v1alpha1.Capture)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -239,7 +239,7 @@ func (s *apiServer) patch(k kind.Capture, w http.ResponseWriter, r *http.Request
 	case *v1alpha1.Trace:
 		c.Spec.Stop = true
 	}
-	s.answer(w, http.StatusOK, c) // as it is before the operator knows
+	s.answer(w, http.StatusOK, c) // before the operator changes it
 	s.change(c, s.onStop)
 }
 
@@ -275,7 +275,7 @@ func (s *apiServer) revoke(w http.ResponseWriter, _ *http.Request) {
 	s.answer(w, http.StatusOK, metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusSuccess})
 }
 
-// progress counts for one Pod until the capture has ended.
+// progress sends counts of one Pod until the capture has ended.
 func (s *apiServer) progress(k kind.Capture, w http.ResponseWriter, r *http.Request) {
 	if r.Header.Get("X-Sonde-Token") == "" {
 		s.t.Error("progress without a token")
@@ -327,7 +327,7 @@ func (s *apiServer) file(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// live serves a file and what is added to it, until the capture has ended.
+// live serves a growing file until the capture has ended.
 func (s *apiServer) live(k kind.Capture, w http.ResponseWriter, r *http.Request) {
 	if s.noLive {
 		w.WriteHeader(http.StatusNotFound)
@@ -360,7 +360,7 @@ func (s *apiServer) live(k kind.Capture, w http.ResponseWriter, r *http.Request)
 	}
 }
 
-// packets is a capture file with one packet at each time, in nanoseconds.
+// packets returns a capture file with one packet at each time, in nanoseconds.
 func packets(times ...uint64) []byte {
 	b := pcapng.AppendSection(nil, &pcapng.Section{Application: "sonde"})
 	b = pcapng.AppendInterface(b, &pcapng.Interface{Name: "eth0", LinkType: pcapng.LinkTypeEthernet})
@@ -370,7 +370,7 @@ func packets(times ...uint64) []byte {
 	return b
 }
 
-// events is the trace of a Pod with one event at each second, in JSON lines.
+// events returns the trace of a Pod with one event at each second.
 func events(t *testing.T, pod, uid string, lost map[string]uint64, seconds ...uint64) []byte {
 	t.Helper()
 	b, err := tracefmt.AppendHeader(nil, tracefmt.Header{Namespace: "shop", Pod: pod, PodUID: uid})
@@ -391,7 +391,7 @@ func events(t *testing.T, pod, uid string, lost map[string]uint64, seconds ...ui
 	return b
 }
 
-// twoPods puts a capture of two Pods into phase, with their files.
+// twoPods sets the phase and the files of a capture of two Pods.
 func (s *apiServer) twoPods(phase v1alpha1.Phase) func(v1alpha1.Capture) {
 	return func(c v1alpha1.Capture) {
 		status := c.CaptureStatus()
@@ -410,7 +410,7 @@ func (s *apiServer) twoPods(phase v1alpha1.Phase) func(v1alpha1.Capture) {
 	}
 }
 
-// result is what a Pod's capture comes to: its counts, and its file.
+// result sets the counts and the file of a Pod.
 func (s *apiServer) result(c v1alpha1.Capture, p *v1alpha1.PodResult, times []uint64) (name string, b []byte) {
 	n := int64(len(times))
 	trace, ok := c.(*v1alpha1.Trace)

@@ -10,7 +10,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 )
 
-// Each command that the documents and the commands' own help show is one: its flags are there, and have such values.
+// Each example in the documentation and in the help texts is a valid command with valid flags.
 func TestExamplesAreCommands(t *testing.T) {
 	texts := map[string]string{}
 	for _, pattern := range []string{"../../README.md", "../../docs/*.md", "../../docs/*/*.md"} {
@@ -33,7 +33,7 @@ func TestExamplesAreCommands(t *testing.T) {
 	for where, text := range texts {
 		for line := range strings.Lines(text) {
 			command, ok := strings.CutPrefix(strings.TrimPrefix(strings.TrimSpace(line), "$ "), "kubectl sonde ")
-			if !ok || !strings.HasPrefix(line, "  ") { // it is not in a sentence
+			if !ok || !strings.HasPrefix(line, "  ") { // not part of a sentence
 				continue
 			}
 			found++
@@ -75,7 +75,7 @@ func parsed(args []string) error {
 	return c.ValidateArgs(c.Flags().Args())
 }
 
-// words of a command as a shell takes it apart, up to the end of that command.
+// words splits a command as a shell does, up to the end of that command.
 func words(command string) []string {
 	var all []string
 	var word strings.Builder

@@ -16,7 +16,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/nodereport"
 )
 
-// doctored is a cluster of two nodes, as far as the doctor sees it. Pods there end at once.
+// doctored simulates a cluster of two nodes. Its Pods end at once.
 type doctored struct {
 	mu   sync.Mutex
 	pods map[string]string // node by name

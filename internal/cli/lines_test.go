@@ -13,7 +13,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/kind"
 )
 
-// runningTrace is a server whose trace has written its first events.
+// runningTrace returns a server whose trace has written its first events.
 func runningTrace(t *testing.T) *apiServer {
 	t.Helper()
 	s := newAPIServer(t, kind.Trace)
@@ -25,7 +25,7 @@ func runningTrace(t *testing.T) *apiServer {
 	return s
 }
 
-// Events are shown while they happen, the file has all, and one summary comes at the end.
+// Events are shown while they happen, the file has all of them, and the summary is printed once at the end.
 func TestTraceShowsLines(t *testing.T) {
 	s := runningTrace(t)
 	path := filepath.Join(t.TempDir(), "web.ndjson")
@@ -77,7 +77,7 @@ func TestTraceQuiet(t *testing.T) {
 	}
 }
 
-// Who leaves early, like head, ends the trace; what there is is saved all the same.
+// A reader that exits early, like head, stops the trace. The events so far are saved.
 func TestTraceIntoAReaderThatLeaves(t *testing.T) {
 	s := runningTrace(t)
 	s.onStop = s.twoPods(v1alpha1.PhaseCompleted)
@@ -102,7 +102,7 @@ func TestTraceIntoAReaderThatLeaves(t *testing.T) {
 	}
 }
 
-// An operator of before shows nothing while a trace runs: the user is told, and has his file.
+// With an older operator, no events are shown while a trace runs. A note says so, and the file is saved.
 func TestTraceWithoutLines(t *testing.T) {
 	s := runningTrace(t)
 	s.noLive = true

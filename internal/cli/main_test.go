@@ -59,7 +59,7 @@ func (o *output) await(t *testing.T, text string) {
 	}
 }
 
-// run is one call of the plugin, in a directory of its own.
+// run is one run of the plugin in its own directory.
 type run struct {
 	out, errOut *output
 	signals     chan os.Signal
@@ -71,7 +71,7 @@ func start(t *testing.T, s *apiServer, terminal *os.File, args ...string) *run {
 	return startWith(t, s, func(o *Options) { o.Terminal = terminal }, args...)
 }
 
-// startTo has out as the standard output.
+// startTo runs the plugin with out as standard output.
 func startTo(t *testing.T, s *apiServer, out io.Writer, args ...string) *run {
 	t.Helper()
 	return startWith(t, s, func(o *Options) { o.Streams.Out = out }, args...)
@@ -269,7 +269,7 @@ func TestInterruptLeavesADownloadsCaptureRunning(t *testing.T) {
 	}
 }
 
-// ended is a server with one capture that has ended.
+// ended returns a server with one capture that has ended.
 func ended(t *testing.T) *apiServer {
 	t.Helper()
 	s := newAPIServer(t)
@@ -411,7 +411,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 
 func TestNotInstalled(t *testing.T) {
 	s := newAPIServer(t)
-	s.url += "/elsewhere" // every path gives 404 there, without a Status
+	s.url += "/elsewhere" // every path there answers 404 without a Status
 	r := sonde(t, s, report.ExitError, "capture", "web", "-o", filepath.Join(t.TempDir(), "x"))
 	if !strings.Contains(r.errOut.String(), "Sonde is not installed there") {
 		t.Errorf("said\n%s", r.errOut)

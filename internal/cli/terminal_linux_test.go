@@ -57,7 +57,7 @@ func TestCaptureOnATerminal(t *testing.T) {
 	s.onCreate = s.twoPods(v1alpha1.PhaseCapturing)
 	r := start(t, s, inside, "capture", "web", "-o", filepath.Join(t.TempDir(), "web.pcapng"))
 	seen.await(t, "Capturing")
-	seen.await(t, "\x1b[4A") // heading, head of the table, two Pods: drawn over
+	seen.await(t, "\x1b[4A") // heading, column headings and two Pods are overwritten
 	s.later("packetcaptures/web-x7k2p", s.twoPods(v1alpha1.PhaseCompleted))
 	r.await(t, report.ExitOK)
 	seen.await(t, "Downloaded")
@@ -74,7 +74,7 @@ func TestCaptureOnATerminal(t *testing.T) {
 	}
 }
 
-// On one terminal the events lie above the table of the Pods, and none is wider than it.
+// On one terminal the events are above the table of the Pods, and no line is wider than the terminal.
 func TestTraceOnATerminal(t *testing.T) {
 	outside, inside := openPTY(t, 70, 20)
 	seen := newOutput()

@@ -54,7 +54,7 @@ PROCESS  STARTED  ENDED WITH  EVENTS  COMMAND
 `
 )
 
-// runTrace runs one command that needs no cluster.
+// runTrace runs a command that needs no cluster.
 func runTrace(t *testing.T, in string, colour bool, args ...string) (code int, out, errOut string) {
 	t.Helper()
 	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
@@ -116,12 +116,12 @@ func TestTraceRead(t *testing.T) {
 	}
 }
 
-// Whoever filters sees what he asked for, and how much that is of all; what is left out is not missing.
+// A filter shows only matching events and says how many of all they are. Excluded events are not reported as missing.
 func TestTraceReadFiltered(t *testing.T) {
 	const line = "00:00:01.000000  1         web     openat      1.50µs  ENOENT  /etc/web.conf\n"
 	for name, tc := range map[string]struct {
 		args []string
-		want string // how it begins
+		want string // its beginning
 	}{
 		"groups":      {[]string{"--events", "io,file"}, line + "\n1 of 2 events in 0ns: file 1. 4 events lost: ring 4.\n"},
 		"a call":      {[]string{"--call", "openat"}, line + "\n1 of 2 events"},
@@ -142,13 +142,13 @@ func TestTraceReadFiltered(t *testing.T) {
 	}
 }
 
-// Lines of several Pods' files, as --keep-separate saves them, say whose they are, and can be read again.
+// Lines of several files, as --keep-separate saves them, are printed with their Pod and can be read again.
 func TestTraceReadSeveralAsJSON(t *testing.T) {
 	of := func(pod, uid, event string) string {
 		return `{"sonde":"trace","version":1,"pod":"` + pod + `","podUid":"` + uid + `"}` + "\n" + event +
 			`{"sonde":"account","written":1,"lost":{},"complete":true}` + "\n"
 	}
-	// Of one name, as those of a StatefulSet that was started anew.
+	// Two Pods of one name, as when a StatefulSet restarts one.
 	one, two := traceFile(t, of("web-1", "u1", traceOne)), traceFile(t, of("web-1", "u2", traceTwo))
 	code, out, errOut := runTrace(t, "", false, one, two, "-o", "json")
 	named := func(uid, line string) string { return `{"pod":"web-1","podUid":"` + uid + `",` + line[1:] }
@@ -205,7 +205,7 @@ func TestTraceReadErrors(t *testing.T) {
 	}
 }
 
-// Whoever leaves sees what the trace has come to.
+// After an interrupt the summary of the events so far is printed.
 func TestTraceReadInterrupted(t *testing.T) {
 	in, write := io.Pipe()
 	out, signals := newOutput(), make(chan os.Signal, 1)
@@ -219,7 +219,7 @@ func TestTraceReadInterrupted(t *testing.T) {
 	if _, err := io.WriteString(write, traceHead+traceOne); err != nil {
 		t.Fatal(err)
 	}
-	out.await(t, "openat") // though more may come
+	out.await(t, "openat") // more events may follow
 	signals <- os.Interrupt
 	if got := <-code; got != 130 || !strings.Contains(out.String(), "1 event in 0ns: file 1.") {
 		t.Errorf("exit code %d, want 130, and what there was; output:\n%s", got, out)

@@ -19,7 +19,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
 )
 
-// lines says, of each line of a trace in their order, whose it is and what.
+// lines returns the Pod and the content of each line of a trace.
 func lines(t *testing.T, b []byte) []string {
 	t.Helper()
 	var got []string
@@ -40,7 +40,7 @@ func lines(t *testing.T, b []byte) []string {
 	}
 }
 
-// merged are the lines of both Pods' traces.
+// merged returns the merged lines of both Pods' traces.
 var merged = []string{"web-1 begins", "web-2 begins", "web-1 1", "web-2 2", "web-1 3", "web-2 4", "web-2 ends with 2", "web-1 5", "web-1 ends with 3"}
 
 func linesIn(t *testing.T, path string) []string {
@@ -100,7 +100,7 @@ func TestTraceOutputs(t *testing.T) {
 	for name, tc := range map[string]struct {
 		args        []string
 		wantFiles   []string // lines of a file, or the names in a directory
-		wantLines   []string // on the standard output
+		wantLines   []string // on standard output
 		wantSummary bool
 	}{
 		"merged":              {[]string{"-o", "web.ndjson"}, merged, nil, true},
@@ -131,7 +131,7 @@ func TestTraceOutputs(t *testing.T) {
 	}
 }
 
-// saved are the lines of a file, or the names in a directory.
+// saved returns the lines of a file, or the names in a directory.
 func saved(t *testing.T, path string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(path)
@@ -188,7 +188,7 @@ func TestTraceThatIsIncomplete(t *testing.T) {
 	}
 }
 
-// A trace without a duration goes on when nobody follows it: the user is told how to end it.
+// A trace without a duration continues when the plugin exits, so the plugin prints how to stop it.
 func TestLeavingATraceSaysHowToEndIt(t *testing.T) {
 	s := newAPIServer(t, kind.Trace)
 	s.add(&v1alpha1.Trace{}, v1alpha1.PhaseCapturing)
@@ -202,7 +202,7 @@ func TestLeavingATraceSaysHowToEndIt(t *testing.T) {
 	}
 }
 
-// withBoth is a server with a capture and a trace of one name, which have ended.
+// withBoth returns a server with a capture and a trace of the same name that have ended.
 func withBoth(t *testing.T) *apiServer {
 	t.Helper()
 	s := newAPIServer(t, kind.Trace)
@@ -252,7 +252,7 @@ func TestGetBothKinds(t *testing.T) {
 	}
 }
 
-// A name alone is a PacketCapture's as long as there is one.
+// A name without a kind means the PacketCapture, if there is one.
 func TestNamesOfBothKinds(t *testing.T) {
 	s := withBoth(t)
 	dir := t.TempDir()

@@ -23,7 +23,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/cli/results"
 )
 
-// shown keeps what a display was told, and wakes who waits for something of it.
+// shown records what a display shows, and lets tests wait for a text.
 type shown struct {
 	mu   sync.Mutex
 	seen []string
@@ -51,7 +51,7 @@ func (s *shown) Print(_ io.Writer, text []byte) error {
 	return nil
 }
 
-// await returns when text was shown.
+// await waits until text was shown.
 func (s *shown) await(t *testing.T, text string) {
 	t.Helper()
 	deadline := time.After(10 * time.Second)
@@ -77,7 +77,7 @@ type followed struct {
 	stop     chan struct{}
 	state    *State
 	ended    chan error
-	// watching is closed when a watch is open: the fake client forgets what happened before.
+	// watching is closed when a watch is open. The fake client does not replay earlier events.
 	watching chan struct{}
 }
 
@@ -245,7 +245,7 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// Whatever is followed is read, watched and stopped as what it is.
+// Each kind is read, watched and stopped as that kind.
 func TestFollowATrace(t *testing.T) {
 	s := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(s); err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/sonde-operator/sonde/api/v1alpha1"
 )
 
-// A user is told how to have Pods that wait, and not before they would.
+// The notes say how to start Pods that wait, but only once new Pods do wait.
 func TestGateNotes(t *testing.T) {
 	waits := []string{
 		"New Pods of Deployment/web wait until they are traced, for up to 30s each. To start some:",
@@ -20,7 +20,7 @@ func TestGateNotes(t *testing.T) {
 	for name, tc := range map[string]struct {
 		conditions []metav1.Condition
 		change     func(*v1alpha1.Trace)
-		after      time.Duration // the first look
+		after      time.Duration // since the first View
 		want       []string
 	}{
 		"not known yet":       {after: time.Minute},

@@ -20,7 +20,7 @@ func traceHeader(pod, uid string) string {
 	return fmt.Sprintf(`{"sonde":"trace","version":1,"namespace":"shop","pod":%q,"podUid":%q}`, pod, uid) + "\n"
 }
 
-// traceEvent at a second; whose is what a merged file says of that.
+// traceEvent returns the line of an event at a second. whose names the Pod in a merged file.
 func traceEvent(whose string, second int) string {
 	return fmt.Sprintf(`{%s"time":"1970-01-01T00:00:%02dZ","call":"read","pid":1}`, whose, second) + "\n"
 }
@@ -29,7 +29,7 @@ func traceAccount(whose string, written int) string {
 	return fmt.Sprintf(`{%s"sonde":"account","written":%d,"lost":{"ring":1},"complete":true}`, whose, written) + "\n"
 }
 
-// traceOf is a Pod's trace.
+// traceOf returns the trace of a Pod.
 func traceOf(pod, uid string, seconds ...int) []byte {
 	text := traceHeader(pod, uid)
 	for _, at := range seconds {
@@ -38,7 +38,7 @@ func traceOf(pod, uid string, seconds ...int) []byte {
 	return []byte(text + traceAccount("", len(seconds)))
 }
 
-// saveTraces saves one trace of each Pod.
+// saveTraces saves one trace for each Pod.
 func saveTraces(t *testing.T, out Output, pods []v1alpha1.PodResult, traces ...[]byte) (Saved, error) {
 	t.Helper()
 	c := cluster{}
@@ -59,7 +59,7 @@ func TestSaveMergesTraces(t *testing.T) {
 		pods   []v1alpha1.PodResult
 		traces [][]byte
 		want   []string
-		// wantPods that the summary knows, wantLost of their events, wantLate.
+		// Pods, lost events and late events in the summary.
 		wantPods, wantLost, wantLate uint64
 	}{
 		"one Pod's as it is": {
@@ -114,7 +114,7 @@ func TestSaveMergesTraces(t *testing.T) {
 	}
 }
 
-// Where a trace has ended as told, its file is whole; where it has not, what there is is saved.
+// The file of a Completed trace must be complete. Otherwise the existing part is saved.
 func TestSaveTracesThatAreNotWhole(t *testing.T) {
 	first, second := traceOf("web-1", "u1", 1, 2), traceOf("web-2", "u2", 1, 2)
 	killed := pod("u2", "web-2")
@@ -135,7 +135,7 @@ func TestSaveTracesThatAreNotWhole(t *testing.T) {
 	if b, err := os.ReadFile(out.Path); err != nil || bytes.Count(b, []byte(`"call":"read"`)) != 4 {
 		t.Errorf("saved %v:\n%s", err, b)
 	}
-	if p := saved.Trace.Problems(); len(p) != 4 { // a line that is cut off, and no account, of each
+	if p := saved.Trace.Problems(); len(p) != 4 { // a truncated line and a missing account of each Pod
 		t.Errorf("summed up with problems %q", p)
 	}
 }
@@ -158,7 +158,7 @@ func TestSaveTracesApart(t *testing.T) {
 	}
 }
 
-// FLAP's files are never merged: their lines do not say whose they are.
+// FLAP's files are never merged, because their lines do not name their Pod.
 func TestSaveFlap(t *testing.T) {
 	file := []byte("1 {pid=7 tid=7 proc=web}{EN close}{fd=3}\n")
 	dir := filepath.Join(t.TempDir(), "web")
@@ -183,7 +183,7 @@ func TestSaveKeepsTracesThatCannotBeMerged(t *testing.T) {
 	}
 }
 
-// Who leaves while traces are merged leaves nothing behind, as all of it can be fetched again.
+// An interrupt while traces are merged leaves no files, because they can be downloaded again.
 func TestSaveInterruptedWhileMerging(t *testing.T) {
 	interrupted := errors.New("interrupted")
 	ctx, leave := context.WithCancelCause(t.Context())

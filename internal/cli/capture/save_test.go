@@ -19,7 +19,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 )
 
-// file is a capture with one packet at each time, in nanoseconds.
+// file returns a capture with one packet at each time, in nanoseconds.
 func file(times ...uint64) []byte {
 	b := pcapng.AppendSection(nil, &pcapng.Section{Application: "sonde"})
 	b = pcapng.AppendInterface(b, &pcapng.Interface{Name: "eth0", LinkType: pcapng.LinkTypeEthernet})
@@ -29,7 +29,7 @@ func file(times ...uint64) []byte {
 	return b
 }
 
-// times reads them back.
+// times returns the times of the packets of a capture.
 func times(t *testing.T, path string) []uint64 {
 	t.Helper()
 	b, err := os.ReadFile(path)
@@ -70,7 +70,7 @@ func interfacesOf(t *testing.T, path string) int {
 	return len(r.Interfaces())
 }
 
-// The files of a Pod's ring are one stream: each of its interfaces is one, whatever the number of files.
+// The files of a ring are merged to one stream: each interface appears once, whatever the number of files.
 func TestSaveRings(t *testing.T) {
 	old, newer, other := file(10, 20), file(30, 40), file(25)
 	files := cluster{"u1/web-00001.pcapng": old, "u1/web-00002.pcapng": newer, "u2/db.pcapng": other}
@@ -117,7 +117,7 @@ func saver(c cluster) *Saver {
 	return &Saver{Download: c.download, OnProgress: func(string, int64, int64) {}, OnMerge: func() {}}
 }
 
-// names lists a directory.
+// names returns the names in a directory.
 func names(t *testing.T, dir string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -202,7 +202,7 @@ func TestSaveSeparately(t *testing.T) {
 func TestSaveNotesProblemsAndSavesTheRest(t *testing.T) {
 	a, whole := file(1), file(2, 3)
 	cut := whole[:len(whole)-10]
-	killed := pod("u4", "killed", v1alpha1.ResultFile{Name: "killed.pcapng", Bytes: 40}) // its last account was early
+	killed := pod("u4", "killed", v1alpha1.ResultFile{Name: "killed.pcapng", Bytes: 40}) // its last account is incomplete
 	killed.Phase = v1alpha1.PhaseIncomplete
 	pods := []v1alpha1.PodResult{
 		pod("u1", "good", result("good.pcapng", a)),

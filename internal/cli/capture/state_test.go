@@ -83,7 +83,7 @@ func TestPodsTakeTheNewerCounts(t *testing.T) {
 	}
 }
 
-// A trace's counts are those of its events.
+// The counts of a trace are counts of events.
 func TestStateOfATrace(t *testing.T) {
 	target := web
 	trace := &v1alpha1.Trace{Spec: v1alpha1.TraceSpec{TargetRef: &target}}
@@ -107,7 +107,7 @@ func TestStateOfATrace(t *testing.T) {
 	} {
 		update(tc.events, tc.bytes, map[string]int64{"writer": tc.lost})
 		row.Count, row.Bytes, row.Lost = tc.wantEvents, tc.wantBytes, tc.wantLost
-		// It has no clock: it lasts until somebody ends it.
+		// Without a duration there is no clock.
 		want := live.View{Title: "shop/web-x7k2p (Deployment/web)", Status: "Capturing", Unit: live.Events, Pods: []live.Pod{row}}
 		if diff := cmp.Diff(want, s.View(noon.Add(time.Minute))); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)

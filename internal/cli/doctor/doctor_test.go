@@ -47,7 +47,7 @@ func aNode(name string, status corev1.ConditionStatus) *corev1.Node {
 	}
 }
 
-// forbid refuses what an API server does by RBAC.
+// forbid returns the error of an API server that refuses a request by RBAC.
 func forbid(resource string) error {
 	return apierrors.NewForbidden(schema.GroupResource{Resource: resource}, "", errors.New("no right"))
 }
@@ -162,7 +162,7 @@ func log(t *testing.T) []byte {
 	return b
 }
 
-// becomes has the kubelet bring each Pod that is looked at into a state.
+// becomes sets the status of each Pod that is read, as a kubelet would.
 func becomes(status corev1.PodStatus) interceptor.Funcs {
 	return interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 		err := c.Get(ctx, key, o, opts...)
@@ -173,7 +173,7 @@ func becomes(status corev1.PodStatus) interceptor.Funcs {
 	}}
 }
 
-// Whatever becomes of the Pod, it is gone afterwards.
+// The Pod is deleted, whatever its status.
 func TestExamine(t *testing.T) {
 	ended := func(code int32) corev1.PodStatus {
 		return corev1.PodStatus{Phase: corev1.PodFailed, ContainerStatuses: []corev1.ContainerStatus{

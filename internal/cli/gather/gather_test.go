@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Secrets, each where a cluster holds or quotes it.
+// Secrets in the places where a cluster holds or quotes them.
 const (
 	path  = "00112233445566778899aabbccddeeff"
 	stamp = "5ta3p5ta3p"
@@ -29,7 +29,7 @@ const (
 	jwt   = "eyJhbGciOiJSUzI1NiIs.eyJpc3MiOiJrdWJlcm5ldGVz.c2lnbmF0dXJlLi4u"
 )
 
-// list begins a list of any kind.
+// list is the beginning of a list of any kind.
 const list = `{"kind":"List","apiVersion":"v1","items"`
 
 var answers = map[string]string{
@@ -57,8 +57,8 @@ var answers = map[string]string{
 	"/api/v1/namespaces/sonde-system/pods/trace-web-1/log":     `{"msg":"Opened the gate"}` + "\n",
 }
 
-// server answers as an API server that refuses roles and SecurityContextConstraints, and has ConsoleYAMLSamples and
-// PriorityClasses, but nothing of the Prometheus operator's and no ConsoleCLIDownloads.
+// server simulates an API server that refuses access to roles and SecurityContextConstraints. It has ConsoleYAMLSamples
+// and PriorityClasses, but no ConsoleCLIDownloads and no kinds of the Prometheus operator.
 func server(t *testing.T) (config *rest.Config, asked *[]string) {
 	t.Helper()
 	asked = &[]string{}

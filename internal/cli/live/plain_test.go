@@ -28,7 +28,7 @@ func TestPlain(t *testing.T) {
 	step(500 * time.Millisecond)
 	v.Pods = []Pod{{Name: "web-1", Node: "n1", State: "Completed", Count: 8, Bytes: 4096, Lost: 1}}
 	p.Show(v)
-	p.Close() // what was held back
+	p.Close() // the delayed changes
 	v.Unit, v.Pods[0].Count = Events, 9
 	p.Show(v)
 	p.Close()

@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// screen is as much of a terminal as the tests need: it wraps, moves up and erases.
+// screen simulates a terminal that wraps lines, moves the cursor up and erases.
 type screen struct {
 	width    int
 	rows     [][]rune

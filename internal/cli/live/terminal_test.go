@@ -56,7 +56,7 @@ func TestTerminalSaysAboveTheView(t *testing.T) {
 	}
 }
 
-// Lines that stay, on the same terminal, do not run into the View, and it comes back below them.
+// Printed lines on the same terminal do not overlap the View, which is redrawn below them.
 func TestTerminalPrintsAboveTheView(t *testing.T) {
 	s, d := newScreen(80, 24)
 	for _, text := range []string{"first\n", "second\nthird\n"} {
@@ -73,7 +73,7 @@ func TestTerminalPrintsAboveTheView(t *testing.T) {
 	}
 }
 
-// closed is where nobody reads.
+// closed is a writer without a reader.
 type closed struct{}
 
 func (closed) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }

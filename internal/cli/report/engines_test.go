@@ -35,7 +35,7 @@ func TestEngineNotes(t *testing.T) {
 	}
 }
 
-// What the engine was is in the wide table alone, and only where it is known.
+// Only the wide table has the engine, and only if it is known.
 func TestWideTable(t *testing.T) {
 	p := whole()
 	r := New(ended(v1alpha1.PhaseCompleted, "", ""), []v1alpha1.PodResult{p}, saved())

@@ -35,7 +35,7 @@ func many() *v1alpha1.PacketCapture {
 	return pc
 }
 
-// traced is a trace that has ended as a capture has.
+// traced returns a trace that ended like a capture.
 func traced(pc *v1alpha1.PacketCapture) *v1alpha1.Trace {
 	return &v1alpha1.Trace{ObjectMeta: pc.ObjectMeta, Status: pc.Status}
 }

@@ -68,7 +68,7 @@ func TestAccess(t *testing.T) {
 	if err != nil || second == token || age != 0 {
 		t.Errorf("before it expires: same %t, age %v, %v", second == token, age, err)
 	}
-	a.Invalidate(token) // an old one: nothing to forget
+	a.Invalidate(token) // an old token, which has no effect
 	if again, _, _ := a.Token(t.Context()); again != second {
 		t.Error("forgetting an old token gave a new one")
 	}
@@ -85,7 +85,7 @@ func TestAccess(t *testing.T) {
 	}
 }
 
-// What is asked for is the results of a capture of that kind.
+// The ResultAccess names the kind of the capture.
 func TestAccessToATrace(t *testing.T) {
 	_, c, clock := newAccess(t, interceptor.Funcs{})
 	if _, _, err := NewAccess(c, clock, named(&v1alpha1.Trace{})).Token(t.Context()); err != nil {

@@ -23,7 +23,7 @@ func content(n int) []byte {
 	return b
 }
 
-// serve answers like the keeper's server, and breaks the connection after some bytes.
+// serve answers like the keeper's server, but closes the connection after some bytes.
 func serve(w http.ResponseWriter, r *http.Request, b []byte, breakAfter int) {
 	if breakAfter < 0 {
 		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(b))
@@ -230,7 +230,7 @@ func TestContentRange(t *testing.T) {
 		"":                               {wantErr: true},
 		"bytes":                          {wantErr: true},
 		"bytes 5-9/*":                    {wantErr: true},
-		"bytes 5-8/10":                   {wantErr: true}, // not to the end
+		"bytes 5-8/10":                   {wantErr: true}, // does not reach the end
 		"bytes 9-5/10":                   {wantErr: true},
 		"bytes -5-9/10":                  {wantErr: true},
 		"bytes +5-9/10":                  {wantErr: true},

@@ -18,10 +18,10 @@ import (
 
 const prefix = "/api/v1/namespaces/sonde-system/services/https:sonde-results:https/proxy/v1/namespaces/shop/packetcaptures/web"
 
-// quick is a patience that a test has time for.
+// quick is a Timing for tests.
 var quick = Timing{Propagation: time.Minute, Pause: time.Millisecond, Idle: 2 * time.Second, Retries: 3}
 
-// tokens counts what was asked of it.
+// tokens counts its calls.
 type tokens struct {
 	mu        sync.Mutex
 	age       time.Duration
@@ -55,7 +55,7 @@ func newTestClient(t *testing.T, timing Timing, s Tokens, h http.HandlerFunc) *C
 	return c
 }
 
-// named gives a capture the name of all tests.
+// named gives a capture the name that all tests use.
 func named(c v1alpha1.Capture) v1alpha1.Capture {
 	c.SetNamespace("shop")
 	c.SetName("web")
@@ -90,7 +90,7 @@ func TestRequestsGoThroughTheProxyWithTheToken(t *testing.T) {
 	}
 }
 
-// Each kind has paths of its own.
+// Each kind has its own paths.
 func TestPaths(t *testing.T) {
 	for capture, want := range map[v1alpha1.Capture]string{
 		&v1alpha1.PacketCapture{}: prefix + "/progress",
@@ -112,7 +112,7 @@ func TestPaths(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	tests := map[string]struct {
 		age       time.Duration
-		refusals  int // after these, the endpoint answers
+		refusals  int // before the endpoint answers
 		refuse    func(w http.ResponseWriter)
 		wantAsked int
 		wantMade  int

@@ -19,7 +19,7 @@ import (
 
 const livePath = "/api/v1/namespaces/sonde-system/services/https:sonde-results:https/proxy/v1/namespaces/shop/traces/web/live/u1/web-1.ndjson"
 
-// newLiveClient is a client of a trace, whose lines serve answers for the nth time that somebody asks.
+// newLiveClient returns a client of a trace. serve answers the nth request for its lines.
 func newLiveClient(t *testing.T, timing Timing, s Tokens, serve func(n int, w http.ResponseWriter, r *http.Request)) *Client {
 	t.Helper()
 	n := 0
@@ -47,7 +47,7 @@ func skip(t *testing.T, n int64) string {
 	return string(b)
 }
 
-// A stream that breaks goes on behind its last whole line; heartbeats and what was left out are no lines.
+// A stream whose connection is lost continues after its last complete line. Heartbeats and skips are not lines.
 func TestLive(t *testing.T) {
 	var asked []string
 	c := newLiveClient(t, quick, &tokens{}, func(n int, w http.ResponseWriter, r *http.Request) {
@@ -115,7 +115,7 @@ func TestLiveErrors(t *testing.T) {
 	}
 }
 
-// closedWriter is where nobody reads.
+// closedWriter is a writer without a reader.
 type closedWriter struct{}
 
 func (closedWriter) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }

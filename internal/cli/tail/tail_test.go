@@ -19,7 +19,7 @@ const (
 	line = `{"time":"1970-01-01T00:00:%02d.000000000Z","call":"openat","group":"file","pid":1,"hostPid":7,"tid":1,"hostTid":7,"uid":0,"comm":"web","ret":-1,"errno":"ENOENT","latencyNs":1500,"path":"/etc/web.conf"}` + "\n"
 )
 
-// screen keeps what is printed, and wakes who waits for something of it. A gate that is there holds each print up.
+// screen records what is printed, and lets tests wait for a text. A gate, if set, delays each print.
 type screen struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -59,7 +59,7 @@ func (s *screen) await(t *testing.T, text string) {
 	}
 }
 
-// pods have streams that a test writes to.
+// pods have streams to which a test writes.
 type pods struct {
 	mu      sync.Mutex
 	readers map[string]*io.PipeReader
@@ -102,7 +102,7 @@ func update(name string, files ...string) results.Update {
 
 func newScreen() *screen { return &screen{wake: make(chan struct{}, 1)} }
 
-// Lines appear as they come, of several Pods in the order of their coming, with the Pod's name.
+// Lines of several Pods are shown in the order of their arrival, with the name of the Pod.
 func TestLines(t *testing.T) {
 	s, p := newScreen(), newPods("web-1", "web-2")
 	tail := New(t.Context(), Options{Stream: p.stream, Print: s.print})
@@ -129,7 +129,7 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// What comes while the screen is busy is left out beyond a bound, and its number stands in its place.
+// Events beyond a limit that arrive while the screen is busy are omitted, and their number is shown.
 func TestLinesThatComeTooFast(t *testing.T) {
 	s, p := newScreen(), newPods("web-1")
 	s.gate = make(chan struct{})
@@ -152,7 +152,7 @@ func TestLinesThatComeTooFast(t *testing.T) {
 	}
 }
 
-// A program gets all lines, each with its Pod.
+// JSON has all lines, each with its Pod.
 func TestJSON(t *testing.T) {
 	s, p := newScreen(), newPods("web-1")
 	s.gate = make(chan struct{})
@@ -171,7 +171,7 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// Whoever has seen enough ends it: the stream is left, and the caller is told.
+// When printing fails, the stream is closed and OnPrintError is called.
 func TestNobodyLooks(t *testing.T) {
 	s, p := newScreen(), newPods("web-1")
 	s.err = io.ErrClosedPipe
@@ -185,7 +185,7 @@ func TestNobodyLooks(t *testing.T) {
 	}
 }
 
-// A stream that does not end when the trace has is left, and why one broke is told.
+// A stream that does not end after the trace is closed. The error of a failed stream is returned.
 func TestFinish(t *testing.T) {
 	refused := errors.New("refused")
 	for name, tc := range map[string]struct {
@@ -203,7 +203,7 @@ func TestFinish(t *testing.T) {
 				JSON: true, Print: func([]byte) error { return nil },
 				Stream: func(ctx context.Context, _, _ string, _ bool, _ io.Writer) error { return tc.stream(ctx) },
 			})
-			for n := range 2 * maxStreams { // not all at once
+			for n := range 2 * maxStreams { // more Pods than streams
 				tail.Update(update(fmt.Sprint("web-", n), "web.ndjson"))
 			}
 			if tc.leave {

@@ -14,7 +14,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
 )
 
-// However many names a target makes up, what there is no room for is counted.
+// A target can make up any number of names. Those beyond the limits are counted.
 func TestBounds(t *testing.T) {
 	s := NewSummary()
 	from := NewSource("x", strings.NewReader(""))
@@ -49,7 +49,7 @@ func TestBounds(t *testing.T) {
 		"files": s.files.other, "calls": s.calls.other, "failures": s.failures.other, "processes": s.processes.other, "groups": s.otherGroups,
 		"lost calls": s.lost.calls["other"], "places": s.lost.places["other"],
 	}
-	// A process was there before, as were a group and a trace; some of the further calls fail in new ways.
+	// A process, a group and a trace exist already. Some of the other calls fail in new ways.
 	want := map[string]uint64{
 		"files": further, "calls": further, "failures": further + further, "processes": further + 1, "groups": further + 1,
 		"lost calls": further, "places": maxCalls - maxGroups + further,
@@ -65,7 +65,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// What fails again and again is shown, also where other things failed before it, or fail among it.
+// The most frequent failure is shown, even if other calls failed before it or between.
 func TestMostOften(t *testing.T) {
 	s := NewSummary()
 	from := NewSource("x", strings.NewReader(""))
@@ -80,7 +80,7 @@ func TestMostOften(t *testing.T) {
 		add("/etc/prices.json")
 		add(fmt.Sprint("/tmp/", i))
 	}
-	for i := range 3 { // takes a place of those that were seen once, and counts as much as they did
+	for i := range 3 { // replaces an entry with a count of one, and inherits its count
 		add(fmt.Sprint("/end/", i))
 	}
 	if text, want := s.Text(), fmt.Sprintf("\n  %d  openat  ENOENT  /etc/prices.json\n", 100+2*often+3); !strings.Contains(text, want) {
@@ -88,7 +88,7 @@ func TestMostOften(t *testing.T) {
 	}
 }
 
-// Whatever a target makes up, no line that is shown holds a command for the terminal.
+// No name that a target chooses can send a control sequence to the terminal.
 func FuzzShown(f *testing.F) {
 	f.Add([]byte(header("a\x1b[2J") + event(1, "openat", `,"container":"\u001b]0;x\u0007","args":{"pathname":"\u202e"},"errno":"ENOENT","path":"\u009b2J"`)))
 	f.Add([]byte(`{"sonde":"account","written":0,"lost":{"\u001b":18446744073709551615,"ring":2},"lostCalls":{"\u009b2J":3,"a\n":1}}` + "\n"))

@@ -11,12 +11,12 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
 )
 
-// told is a line of an event of a connection.
+// told returns the line of an event of a connection.
 func told(second int, call, args string) string {
 	return fmt.Sprintf(`{"time":"1970-01-01T00:00:%02dZ","call":%q,"group":"network","pid":1,"hostPid":7,"tid":1,"hostTid":7,"uid":0,"comm":"a",%s}`, second, call, args) + "\n"
 }
 
-// Connections come to a line for each server, and for each client at one's own port; a client's ports do not matter.
+// The table has one line for each server, and one for each client and local port. The ports of clients are ignored.
 func TestConnections(t *testing.T) {
 	const (
 		client = `"args":{"local":"10.0.0.2:%d","remote":"10.0.0.1:443","role":"client","sent":%d,"received":%d,"rttNs":%d,"retransmits":0}`
@@ -55,7 +55,7 @@ COUNT  ERROR         CONNECTION
 	}
 }
 
-// A connection whose process has ended, or is not known, makes no process.
+// An event of a connection adds no process, because its process may be unknown or may have exited.
 func TestConnectionsAreNoProcesses(t *testing.T) {
 	lines := event(1, "read", "") + told(2, "connection", `"args":{"local":"10.0.0.2:80"}`) +
 		`{"time":"1970-01-01T00:00:03Z","call":"connection","group":"network","pid":0,"hostPid":0,"tid":0,"hostTid":0,"uid":0,"comm":""}` + "\n"
@@ -65,7 +65,7 @@ func TestConnectionsAreNoProcesses(t *testing.T) {
 	}
 }
 
-// However many addresses a target talks to, what there is no room for is counted.
+// A target can use any number of addresses. Those beyond the limit are counted.
 func TestConnectionBounds(t *testing.T) {
 	s := NewSummary()
 	from := NewSource("x", strings.NewReader(""))

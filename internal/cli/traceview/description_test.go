@@ -108,7 +108,7 @@ func TestTook(t *testing.T) {
 	}
 }
 
-// A process's number is given to another one later, and threads are no processes.
+// A PID can be reused by another process, and threads are not processes.
 func TestProcesses(t *testing.T) {
 	const process = `"group":"process","uid":0,"comm":"a"`
 	lines := `{"time":"1970-01-01T00:00:01Z","call":"fork","pid":2,"hostPid":8,"tid":2,"hostTid":8,` + process + `,"args":{"parentHostPid":7}}

@@ -49,7 +49,7 @@ func TestFilter(t *testing.T) {
 	}
 }
 
-// filtered adds up what a filter keeps.
+// filtered sums up the events that a filter keeps.
 type filtered struct {
 	Filter
 	summary *Summary
@@ -71,7 +71,7 @@ func (f filtered) Damaged(from *Source, err error) error {
 func (f filtered) End(from *Source) { f.summary.End(from) }
 func (f filtered) Idle() error      { return nil }
 
-// What is left out is not missing; and of a process that is shown all is known that the trace tells of it.
+// Excluded events are not reported as missing. A shown process has all the details that the trace has.
 func TestSummaryOfWhatIsWanted(t *testing.T) {
 	for name, tc := range map[string]struct {
 		filter        Filter

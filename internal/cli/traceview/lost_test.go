@@ -10,7 +10,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
 )
 
-// What was lost is told by the call, most of it first, and what nobody knows more of, too.
+// Lost events are listed by call, the most frequent first. Those with an unknown call are counted.
 func TestLostByCall(t *testing.T) {
 	many := map[string]uint64{}
 	var table strings.Builder

@@ -36,8 +36,7 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-// shell is what the tracer wrote of a shell script in a container: each of its lines is real, but for the first and
-// last.
+// shell is the trace of a shell script in a container. All lines but the first and the last were written by the tracer.
 func shell(t *testing.T) string {
 	t.Helper()
 	b, err := os.ReadFile("testdata/shell.ndjson")
@@ -47,7 +46,7 @@ func shell(t *testing.T) string {
 	return string(b)
 }
 
-// both shows and adds up.
+// both shows events and sums them up.
 type both struct {
 	live    *Live
 	summary *Summary
@@ -107,7 +106,7 @@ func TestShell(t *testing.T) {
 	}
 }
 
-// A line is as wide as the terminal allows, coloured or not, and what took long stands out.
+// A line is not wider than the terminal, with and without colours, and slow calls stand out.
 func TestWidth(t *testing.T) {
 	const event = `{"time":"1970-01-01T00:00:01.000000000Z","call":"openat","group":"file","pid":1,"hostPid":7,"tid":1,"hostTid":7,"uid":0,"comm":"web","ret":-1,"errno":"ENOENT","latencyNs":2000000000,"path":"/etc/wéb.conf"}` + "\n"
 	const whole = "00:00:01.000000  1         web     openat       2.00s  ENOENT  /etc/wéb.conf\n"
@@ -143,7 +142,7 @@ func uncoloured(s string) string {
 	return s
 }
 
-// A trace that is not whole says so, and what it is that is missing.
+// The summary of an incomplete trace says what is missing.
 func TestIncomplete(t *testing.T) {
 	whole := shell(t)
 	lines := strings.SplitAfter(whole, "\n")
@@ -199,7 +198,7 @@ func header(pod string) string { return `{"sonde":"trace","version":1,"pod":"` +
 
 const ended = `{"sonde":"account","written":2,"lost":{},"complete":true}` + "\n"
 
-// Several Pods' lines come in the order of time, each with its Pod's name.
+// Lines of several Pods are shown in the order of time, each with the name of its Pod.
 func TestSeveralPods(t *testing.T) {
 	text, s := view(t, func(l *Live) { l.Pods = true },
 		NewSource("a", strings.NewReader(header("web-a")+event(1, "read", "")+event(4, "read", "")+ended)),
@@ -231,7 +230,8 @@ func TestSeveralPods(t *testing.T) {
 	}
 }
 
-// One file may hold several Pods' traces: its lines say whose they are, and what they come to is the same.
+// One file may hold the traces of several Pods. Its lines name their Pod, and the summary is the same as that of single
+// files.
 func TestSeveralPodsInOneFile(t *testing.T) {
 	one := func(pod, uid string) string {
 		return fmt.Sprintf(`{"sonde":"trace","version":1,"pod":%q,"podUid":%q}`, pod, uid) + "\n"
@@ -277,7 +277,7 @@ func TestSeveralPodsInOneFile(t *testing.T) {
 	}
 }
 
-// One Pod's trace in two files has one account, in the last.
+// A trace in two files has one account, in the last file.
 func TestFilesOfAPod(t *testing.T) {
 	_, s := view(t, nil,
 		NewSource("2", strings.NewReader(header("web-a")+event(2, "read", "")+ended)),

@@ -42,7 +42,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// A line of a Pod's trace, put into a file of several, is the same line but for whose it is.
+// A line in a file of several Pods is the same as in a single trace, except that it names its Pod.
 func TestAppendOfPod(t *testing.T) {
 	account, err := AppendAccount(nil, Account{Written: 1, Complete: true})
 	if err != nil {
@@ -134,7 +134,7 @@ func readAll(t *testing.T, text string) []any {
 	}
 }
 
-// iotestOneByte gives a byte at a time, as the worst of networks.
+// iotestOneByte returns one byte at a time, like a very slow network.
 type iotestOneByte struct{ r io.Reader }
 
 func (o iotestOneByte) Read(b []byte) (int, error) { return o.r.Read(b[:min(1, len(b))]) }
@@ -202,7 +202,7 @@ func TestReady(t *testing.T) {
 	}
 }
 
-// Whatever stands in a file: a line that is read as a record is written as one line, which says the same.
+// For any input, a line that is read as a record is written again as one line with the same content.
 func FuzzReader(f *testing.F) {
 	f.Add(ndjson(&opened))
 	f.Add(AppendWithPod(nil, []byte(`{"time":"1970-01-01T00:00:01Z","call":"x"}`), "web\n1", "u1"))

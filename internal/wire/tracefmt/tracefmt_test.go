@@ -50,10 +50,10 @@ func TestNDJSON(t *testing.T) {
 	}
 }
 
-// ndjson is a record's line by an encoder that has kept nothing.
+// ndjson returns the line of a record from an encoder with an empty cache.
 func ndjson(r *Record) []byte { return new(Encoder).Append(nil, r) }
 
-// An Encoder's lines are the same, whatever it has kept of lines before.
+// The cache of an Encoder does not change its lines.
 func TestEncoder(t *testing.T) {
 	var records []Record
 	add := func(change func(r *Record)) {
@@ -67,7 +67,7 @@ func TestEncoder(t *testing.T) {
 	}
 	for range 2 {
 		add(func(*Record) {})
-		add(func(r *Record) { r.HostTID += 1 << 20 }) // in the same place
+		add(func(r *Record) { r.HostTID += 1 << 20 }) // same index in the cache
 		add(func(r *Record) { r.HostPID++ })
 		add(func(r *Record) { r.TID++ })
 		add(func(r *Record) { r.PID++ })
@@ -88,7 +88,7 @@ func TestEncoder(t *testing.T) {
 	}
 }
 
-// A text is written as its bytes are, at whichever place one is that does not stand for itself.
+// A text is escaped correctly, wherever the byte is that needs it.
 func TestTextEverywhere(t *testing.T) {
 	const usual = "/usr/share/locale/x"
 	for c := range 256 {
@@ -116,7 +116,7 @@ func TestHex(t *testing.T) {
 	}
 }
 
-// Whatever a path holds, the line is JSON that says what encoding/json would.
+// For any path, the line is JSON with the same content as from encoding/json.
 func FuzzText(f *testing.F) {
 	for _, s := range []string{"", "a", "\"\\\n\x00\x7f", "\xff\xfe", "ü…€😀", "\u2028"} {
 		f.Add(s)
