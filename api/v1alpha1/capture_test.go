@@ -16,7 +16,7 @@ var (
 	_ sondev1.CaptureList = &sondev1.TraceList{}
 )
 
-// TestCommon: what is left out means what the schema's defaults and the docs say.
+// TestCommon checks the defaults of absent fields.
 func TestCommon(t *testing.T) {
 	for name, tc := range map[string]struct {
 		spec sondev1.PacketCaptureSpec
@@ -38,7 +38,7 @@ func TestCommon(t *testing.T) {
 				JobID: "qwer", TargetNamespace: "shop", Target: sondev1.TargetReference{Kind: sondev1.TargetPod, Name: "p"}, Stop: true,
 			},
 		},
-		"followed when told so": {
+		"followPods is true": {
 			spec: sondev1.PacketCaptureSpec{TargetDeployment: "web", FollowPods: new(true)},
 			want: sondev1.Common{
 				TargetNamespace: "own", Target: sondev1.TargetReference{Kind: sondev1.TargetDeployment, Name: "web"}, FollowPods: true,
@@ -54,7 +54,7 @@ func TestCommon(t *testing.T) {
 	}
 }
 
-// TestCommonOfATrace: a trace without a duration has none, and all else is as in a PacketCapture.
+// TestCommonOfATrace checks that a trace has no default duration, and otherwise the defaults of a PacketCapture.
 func TestCommonOfATrace(t *testing.T) {
 	for name, tc := range map[string]struct {
 		spec sondev1.TraceSpec
@@ -102,14 +102,14 @@ func TestCommonOfATrace(t *testing.T) {
 	}
 }
 
-// TestLostEvents: all places count.
+// TestLostEvents checks that all places count.
 func TestLostEvents(t *testing.T) {
 	if n := (sondev1.PodResult{Lost: map[string]int64{"ring": 3, "writer": 4}}).LostEvents(); n != 7 {
 		t.Errorf("%d lost, want 7", n)
 	}
 }
 
-// TestCaptures: who changes a status by the interface changes the object, and not a copy of it.
+// TestCaptures checks that CaptureStatus points to the object itself.
 func TestCaptures(t *testing.T) {
 	list := &sondev1.PacketCaptureList{Items: make([]sondev1.PacketCapture, 2)}
 	for _, capture := range list.Captures() {

@@ -57,8 +57,8 @@ func gateSaid(o gateconfig.Outcome) corev1.ContainerState {
 	}}
 }
 
-// wordless is a gate that has left no words.
-func wordless(reason string, started time.Time) corev1.ContainerState {
+// withoutMessage is a gate that ended without a message.
+func withoutMessage(reason string, started time.Time) corev1.ContainerState {
 	return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 255, Reason: reason, StartedAt: metav1.NewTime(started)}}
 }
 
@@ -66,7 +66,7 @@ func awaits(reason string) corev1.ContainerState {
 	return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason}}
 }
 
-// TestGatedPodIsTracedBeforeItStarts: it has its Job as soon as it has a node, and its probe is told of the gate; one that
+// TestGatedPodIsTracedBeforeItStarts checks that a Pod gets its Job as soon as it has a node, with the flag for its gate; one that
 // is not this Trace's is not.
 func TestGatedPodIsTracedBeforeItStarts(t *testing.T) {
 	other := func(p *corev1.Pod) {
@@ -103,10 +103,10 @@ func TestGateResult(t *testing.T) {
 		"untraced":             {gateSaid(gateconfig.Untraced), 0, result(sondev1.GateUntraced, 1234)},
 		"refused":              {gateSaid(gateconfig.Refused), 0, result(sondev1.GateRefused, 1234)},
 		"over":                 {gateSaid(gateconfig.Over), 0, result(sondev1.GateOver, 1234)},
-		"told to end":          {gateSaid(gateconfig.Ended), 0, result(sondev1.GateEnded, 1234)},
+		"stopped":              {gateSaid(gateconfig.Ended), 0, result(sondev1.GateEnded, 1234)},
 		"no words of its own":  {corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: "hello"}}, time.Minute, nil},
-		"cannot be executed":   {wordless("StartError", time.Unix(0, 0)), 0, result(sondev1.GateNotStarted, 0)},
-		"its node rebooted":    {wordless("Unknown", dawn), time.Minute, nil},
+		"cannot be executed":   {withoutMessage("StartError", time.Unix(0, 0)), 0, result(sondev1.GateNotStarted, 0)},
+		"its node rebooted":    {withoutMessage("Unknown", dawn), time.Minute, nil},
 		"dies again and again": {awaits("CrashLoopBackOff"), 30 * time.Second, result(sondev1.GateNotStarted, 0)},
 		"waits":                {corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}, time.Minute, nil},
 		"starts":               {awaits("PodInitializing"), time.Hour, nil},
@@ -132,7 +132,7 @@ func TestGateResult(t *testing.T) {
 	if got := observeGate(newTrace(), webPod("web-1", gated(gateSaid(gateconfig.Opened))), result(sondev1.GateNotStarted, 0), dawn); !cmp.Equal(opened, got) {
 		t.Errorf("one that started after all: %v", got)
 	}
-	failed := webPod("web-1", gated(wordless("Error", dawn)), func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })
+	failed := webPod("web-1", gated(withoutMessage("Error", dawn)), func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })
 	if diff := cmp.Diff(result(sondev1.GateNotStarted, 0), observeGate(newTrace(), failed, nil, dawn)); diff != "" {
 		t.Errorf("one that is not started again (-want +got):\n%s", diff)
 	}
@@ -188,8 +188,8 @@ func TestGateOfDeletedPod(t *testing.T) {
 	}
 }
 
-// TestPodWhoseGateCannotStart makes way for one without a gate: first everybody can read that no Pod is gated any more, and
-// then it goes. One that nobody would make again stays, and so does one that must not start untraced.
+// TestPodWhoseGateCannotStart checks that the Pod is evicted: first the status says that no Pod is gated any more, and
+// then it goes. A Pod without an owner stays, and so does one that must not start untraced.
 func TestPodWhoseGateCannotStart(t *testing.T) {
 	tests := map[string]struct {
 		trace       func(*sondev1.Trace)
@@ -199,7 +199,7 @@ func TestPodWhoseGateCannotStart(t *testing.T) {
 		wantNoEvent bool
 	}{
 		"replaced": {wantGating: "False GateNotStarted"},
-		"of nobody": {pod: func(p *corev1.Pod) { p.OwnerReferences = nil }, trace: func(t *sondev1.Trace) {
+		"without an owner": {pod: func(p *corev1.Pod) { p.OwnerReferences = nil }, trace: func(t *sondev1.Trace) {
 			t.Spec.TargetDeployment = ""
 			t.Spec.TargetRef = &sondev1.TargetReference{Kind: "Pod", Name: "web-1"}
 		}, wantStays: true, wantGating: "False GateNotStarted"},

@@ -315,7 +315,7 @@ func (k replicaKeepers) Recount(_ context.Context, podIP, _ string) (account.Acc
 	return k.m.s.recountAt(podIP)
 }
 
-// ceilingsOf a schedule: sometimes there is little room.
+// ceilingsOf a schedule: sometimes low ones.
 func (s *schedule) ceilingsOf() ceiling.Limits {
 	var l ceiling.Limits
 	if s.rand.IntN(4) == 0 {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Of the schedules: how many, and the first's seed. A failing one is repeated by
+// Number of the schedules, and the seed of the first. Repeat a failing one by
 //
 //	go test ./controllers -run TestSchedules -args -schedules 1 -seed SEED
 var (

@@ -184,7 +184,7 @@ func (s *schedule) live(c *captureTruth) *sondev1.PacketCapture {
 	return pc
 }
 
-// entryOf an agent in the status that everybody can read now.
+// entryOf an agent in the status as the API server has it now.
 func (s *schedule) entryOf(a *agent) *sondev1.PodResult {
 	c := s.truth(a.capture)
 	if c == nil {

@@ -18,7 +18,7 @@ import (
 // TestSweep checks which objects are left in the operator's namespace after each event.
 func TestSweep(t *testing.T) {
 	all := []string{"Job web-1-qwer", "ConfigMap shop-web", "Secret shop-web-c0ffee00-keeper"}
-	strangers := []string{"ConfigMap of-a-later-kind", "ConfigMap of-nobody"}
+	strangers := []string{"ConfigMap of-a-later-kind", "ConfigMap without-owner"}
 	again := func(w *world) {
 		w.remove(w.capture())
 		w.add(newCapture(func(pc *sondev1.PacketCapture) { pc.UID = "the-next-one" }))
@@ -50,7 +50,7 @@ func TestSweep(t *testing.T) {
 				w.settle()
 				w.add(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
 					Name: "of-a-later-kind", Namespace: operatorNamespace, Labels: map[string]string{sondev1.LabelUID: "later", sondev1.LabelKind: "Later"},
-				}}, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "of-nobody", Namespace: operatorNamespace}})
+				}}, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "without-owner", Namespace: operatorNamespace}})
 				tc.happens(w)
 				if how == "reconciled" && name == "the capture is created again" {
 					w.stampErr = errors.New("not yet") // the next one makes nothing in this pass

@@ -82,7 +82,7 @@ func TestBuild(t *testing.T) {
 	}
 }
 
-// TestBuildTrace: of a Trace, too, the objects are whole, and the probe reads what it is told.
+// TestBuildTrace compares the objects of a Trace with golden files, and parses the configuration as the probe does.
 func TestBuildTrace(t *testing.T) {
 	most := int64(1000)
 	for name, tc := range map[string]struct {
@@ -109,7 +109,7 @@ func TestBuildTrace(t *testing.T) {
 			change: func(tr *sondev1.Trace, pod *corev1.Pod) {
 				tr.Spec.Events, pod.Spec.HostPID = []sondev1.TraceGroup{sondev1.TraceProcess}, true
 			},
-			want: captureconfig.Trace{Groups: []string{"process"}}, // of which nobody asks how long they took
+			want: captureconfig.Trace{Groups: []string{"process"}}, // these events have no duration
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -139,27 +139,26 @@ func TestBuildTrace(t *testing.T) {
 	}
 }
 
-// TestHostPIDIsForTraces: packets of a Pod are its own, whichever processes it sees, so that nobody is asked for the right
-// on nodes.
+// TestHostPIDIsForTraces checks that only traces get the flag: hostPID does not change whose packets a Pod has.
 func TestHostPIDIsForTraces(t *testing.T) {
 	pod := targetPod()
 	pod.Spec.HostPID = true
 	for _, k := range kind.Captures {
 		args := agentjob.Job(options, k.New(), agentjob.Plan{Name: "j", Pod: pod}).Spec.Template.Spec.Containers[0].Args
 		if got, want := slices.Contains(args, agentjob.FlagHostPID), k.Name == kind.Trace.Name; got != want {
-			t.Errorf("%s: the probe is told of hostPID: %t, want %t", k.Name, got, want)
+			t.Errorf("%s: hostPID flag %t, want %t", k.Name, got, want)
 		}
 	}
 }
 
-// TestGate: the probe of a Pod that waits is told so, and may signal it; no other may.
+// TestGate checks that only the probe of a gated Pod gets the flag, and the capability to signal the gate.
 func TestGate(t *testing.T) {
 	o := options
 	o.Privilege = privilege.Capabilities
 	for _, gate := range []bool{false, true} {
 		probe := agentjob.Job(o, &sondev1.Trace{}, agentjob.Plan{Name: "j", Pod: targetPod(), Gate: gate}).Spec.Template.Spec.Containers[0]
-		if told, may := slices.Contains(probe.Args, agentjob.FlagGate), slices.Contains(probe.SecurityContext.Capabilities.Add, "KILL"); told != gate || may != gate {
-			t.Errorf("gate %t: told %t, may %t", gate, told, may)
+		if flag, may := slices.Contains(probe.Args, agentjob.FlagGate), slices.Contains(probe.SecurityContext.Capabilities.Add, "KILL"); flag != gate || may != gate {
+			t.Errorf("gate %t: flag %t, may %t", gate, flag, may)
 		}
 	}
 }

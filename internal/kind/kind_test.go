@@ -10,8 +10,8 @@ import (
 	"github.com/sonde-operator/sonde/internal/kind"
 )
 
-// TestAll: each value says the same of its kind everywhere, and nothing that another says of its own.
-func TestAll(t *testing.T) {
+// TestCaptures checks that each value is consistent and differs from all others.
+func TestCaptures(t *testing.T) {
 	seen := map[string]string{}
 	for _, k := range kind.Captures {
 		if got := k.New().KindName(); got != k.Name {
@@ -61,8 +61,7 @@ func TestOnNode(t *testing.T) {
 	}
 }
 
-// TestOnNodeByProcesses: whoever traces a Pod that sees its node's processes sees its node, and who captures its packets does
-// not. Of a Pod that is both, hostPID is what a trace names.
+// TestOnNodeByProcesses checks that hostPID matters for traces and not for packets. A trace names hostPID before hostNetwork.
 func TestOnNodeByProcesses(t *testing.T) {
 	both := &corev1.PodSpec{HostPID: true, HostNetwork: true}
 	for name, tc := range map[string]struct {

@@ -50,7 +50,7 @@ func TestJudge(t *testing.T) {
 			seen: outcome.Observed{Job: job()}, at: time.Second,
 			want: got{Phase: sondev1.PhasePending, Reason: sondev1.ReasonPending, Again: 30 * time.Second},
 		},
-		"the Job has no Pod for long, and nobody says why": {
+		"the Job has no Pod for long, and no event says why": {
 			seen: outcome.Observed{Job: job()}, at: 31 * time.Second,
 			want: got{Phase: sondev1.PhasePending, Reason: sondev1.ReasonPending, Again: 61 * time.Second},
 		},
@@ -113,7 +113,7 @@ func TestJudge(t *testing.T) {
 			seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(running(true)), Node: outcome.NodeLost}, at: 151 * time.Second,
 			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonNodeLost, Message: "node node-a does not report; its file cannot be fetched"},
 		},
-		"its node is lost, and nobody had seen the probe attached": {
+		"its node is lost, and the probe was never attached": {
 			seen: outcome.Observed{Job: job(), Agent: agent(running(true)), Node: outcome.NodeLost}, at: 151 * time.Second,
 			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonNodeLost, Message: "node node-a does not report; its file cannot be fetched"},
 		},
@@ -162,31 +162,31 @@ func TestJudge(t *testing.T) {
 			},
 		},
 		"the disk was full": {
-			seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(unwhole("DiskFull", "no space"), 3))},
+			seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(incomplete("DiskFull", "no space"), 3))},
 			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonDiskFull, Message: "no space", Packets: 5, Files: 1},
 		},
 		"killed": {
-			seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(unwhole("", ""), 137))},
+			seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(incomplete("", ""), 137))},
 			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonKilled, Message: "the probe ended with exit code 137", Packets: 5, Files: 1},
 		},
 		"killed before it was attached": {
 			seen: outcome.Observed{Job: job(), Agent: agent(raw(`{"v":1,"state":"starting","message":"waiting"}`, 137))},
 			want: got{Phase: sondev1.PhaseFailed, Reason: sondev1.ReasonKilled, Message: "the probe ended with exit code 137; its last message: waiting"},
 		},
-		"killed for want of memory": {
-			seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(unwhole("", ""), 137), func(p *corev1.Pod) { probe(p).State.Terminated.Reason = "OOMKilled" })},
+		"killed at its memory limit": {
+			seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(incomplete("", ""), 137), func(p *corev1.Pod) { probe(p).State.Terminated.Reason = "OOMKilled" })},
 			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonKilled, Message: "the probe was killed at its memory limit (OOMKilled)", Packets: 5, Files: 1},
 		},
 		"killed, and its file was counted": {
-			seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(unwhole("", ""), 137)), Recounted: new(recounted())},
+			seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(incomplete("", ""), 137)), Recounted: new(recounted())},
 			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonKilled, Message: "the probe ended with exit code 137", Packets: 7, Files: 1},
 		},
-		"killed before it told anything, and its file was counted": {
+		"killed before its first account, and its file was counted": {
 			seen: outcome.Observed{Job: job(), Agent: agent(raw("", 137)), Recounted: new(recounted())},
 			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonKilled, Message: "the probe ended with exit code 137", Packets: 7, Files: 1},
 		},
 		"killed, and the keeper has not answered yet": {
-			seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(unwhole("", ""), 137)), RecountPending: true}, at: time.Second,
+			seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(incomplete("", ""), 137)), RecountPending: true}, at: time.Second,
 			want: got{Phase: sondev1.PhaseCapturing, Reason: sondev1.ReasonCapturing, Again: 3 * time.Second},
 		},
 		"killed at once, and the keeper has not answered yet": {
@@ -194,16 +194,16 @@ func TestJudge(t *testing.T) {
 			want: got{Phase: sondev1.PhasePending, Reason: sondev1.ReasonPending, Again: 30 * time.Second},
 		},
 		"killed, and the keeper never answered": {
-			seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(unwhole("", ""), 137)), RecountPending: true}, at: 30 * time.Second,
+			seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(incomplete("", ""), 137)), RecountPending: true}, at: 30 * time.Second,
 			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonKilled, Message: "the probe ended with exit code 137", Packets: 5, Files: 1},
 		},
 		"the node was started again": {
-			seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(unwhole("", ""), 255), restarting, keeperEnded(255))},
+			seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(incomplete("", ""), 255), restarting, keeperEnded(255))},
 			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonNodeLost, Message: "node node-a was restarted, or its container runtime lost the probe", Packets: 5},
 		},
 		// Its keeper ended.
 		"killed, and its keeper is started again": {
-			seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(unwhole("", ""), 137), restarting, keeperEnded(137))},
+			seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(incomplete("", ""), 137), restarting, keeperEnded(137))},
 			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonKilled, Message: "the probe ended with exit code 137", Packets: 5, Files: 1},
 		},
 		"the keeper is started again": {
@@ -217,7 +217,7 @@ func TestJudge(t *testing.T) {
 			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonKilled, Message: "m", DeleteJob: true},
 		},
 		"killed on a node whose clock is ahead, and the keeper never answered": {
-			seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(unwhole("", ""), 137)), RecountPending: true}, at: -time.Hour,
+			seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(incomplete("", ""), 137)), RecountPending: true}, at: -time.Hour,
 			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonKilled, Message: "the probe ended with exit code 137", Packets: 5, Files: 1},
 		},
 		"the keeper was killed, and is not started again": {
@@ -247,21 +247,21 @@ func TestJudge(t *testing.T) {
 			want: got{Phase: sondev1.PhaseCompleted, Reason: sondev1.ReasonDuration, Packets: 10, Files: 1},
 		},
 		"drained": {
-			seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(unwhole("Drained", "told to end"), 3), deleting)},
+			seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(incomplete("Drained", "told to end"), 3), deleting)},
 			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonDrained, Message: "told to end", Packets: 5},
 		},
 		"drained, and too slow": {
-			seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(unwhole("", ""), 137), deleting)},
+			seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(incomplete("", ""), 137), deleting)},
 			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonDrained, Message: "the probe ended with exit code 137", Packets: 5},
 		},
 		"evicted": {
-			seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(unwhole("Drained", "told to end"), 3), func(p *corev1.Pod) {
+			seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(incomplete("Drained", "told to end"), 3), func(p *corev1.Pod) {
 				p.Status.Phase, p.Status.Reason, p.Status.Message = corev1.PodFailed, "Evicted", "the node had no disk left"
 			})},
 			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonEvicted, Message: "the node had no disk left", Packets: 5},
 		},
 		"the Job's time was over": {
-			seen: outcome.Observed{Before: capturing(), Job: failed("DeadlineExceeded"), Agent: agent(ended(unwhole("Drained", "told to end"), 3), deleting)},
+			seen: outcome.Observed{Before: capturing(), Job: failed("DeadlineExceeded"), Agent: agent(ended(incomplete("Drained", "told to end"), 3), deleting)},
 			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonDeadlineExceeded, Message: "told to end", Packets: 5},
 		},
 		"failed before it was attached": {
@@ -328,7 +328,7 @@ func TestJudge(t *testing.T) {
 			want: got{Phase: sondev1.PhaseCompleted, Reason: sondev1.ReasonDuration, Packets: 10, Files: 1},
 		},
 		"final, and whatever happens later changes nothing": {
-			seen: outcome.Observed{Before: completed(), Job: failed("DeadlineExceeded"), Agent: agent(ended(unwhole("DiskFull", "x"), 3)), Node: outcome.NodeLost, EndReason: sondev1.ReasonAccessRevoked},
+			seen: outcome.Observed{Before: completed(), Job: failed("DeadlineExceeded"), Agent: agent(ended(incomplete("DiskFull", "x"), 3)), Node: outcome.NodeLost, EndReason: sondev1.ReasonAccessRevoked},
 			want: got{Phase: sondev1.PhaseCompleted, Reason: sondev1.ReasonDuration, Packets: 10, Files: 1},
 		},
 		"final, and the file is gone before its time": {
@@ -628,7 +628,7 @@ func complete() account.Account {
 	}
 }
 
-func unwhole(reason, message string) account.Account {
+func incomplete(reason, message string) account.Account {
 	return account.Account{
 		State: account.StateCapturing, Reason: reason, Message: message,
 		Counts: account.Counts{Seen: 5, Packets: 5}, Files: []account.File{{Name: "web.pcapng", Bytes: 50}},
