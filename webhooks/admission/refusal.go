@@ -29,7 +29,7 @@ func Forbidden(format string, args ...any) error {
 	return &Refusal{metav1.StatusReasonForbidden, http.StatusForbidden, fmt.Sprintf(format, args...)}
 }
 
-// Invalid refuses a request that is wrong whoever makes it.
+// Invalid refuses a request that would be wrong from any user.
 func Invalid(format string, args ...any) error {
 	return &Refusal{metav1.StatusReasonInvalid, http.StatusUnprocessableEntity, fmt.Sprintf(format, args...)}
 }

@@ -1,8 +1,8 @@
-// Package stamp binds a custom resource to the one who asked for it. The webhook signs; the
-// controller and the results endpoint verify, and do nothing for a resource without a valid stamp.
+// Package stamp binds a custom resource to its requester. The webhook signs. The controller and the results endpoint verify,
+// and do nothing for a resource without a valid stamp.
 //
-// The stamp is an HMAC over namespace, kind, spec and claim. It does not make the resource
-// tamper-proof in the API server, it makes tampering visible: nobody but the manager has the key.
+// The stamp is an HMAC over namespace, kind, spec and claim. The resource can still be changed in the API server, but every
+// change shows, because only the manager has the key.
 package stamp
 
 import (
