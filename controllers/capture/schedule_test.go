@@ -9,7 +9,7 @@ import (
 
 // Number of the schedules, and the seed of the first. Repeat a failing one by
 //
-//	go test ./controllers -run TestSchedules -args -schedules 1 -seed SEED
+//	go test ./controllers/capture -run TestSchedules -args -schedules 1 -seed SEED
 var (
 	schedules    = flag.Int("schedules", 50, "how many random schedules TestSchedules runs")
 	scheduleSeed = flag.Uint64("seed", 1, "seed of the first schedule; each further one has the next")
@@ -34,6 +34,6 @@ func runSchedule(t *testing.T, seed uint64) {
 	s := newSchedule(t, seed)
 	s.random()
 	if s.broken != "" {
-		t.Errorf("seed %d: %s\n\nrepeat it by: go test ./controllers -run TestSchedules -args -schedules 1 -seed %d\n\n%s", seed, s.broken, seed, strings.Join(s.lines, "\n"))
+		t.Errorf("seed %d: %s\n\nrepeat it by: go test ./controllers/capture -run TestSchedules -args -schedules 1 -seed %d\n\n%s", seed, s.broken, seed, strings.Join(s.lines, "\n"))
 	}
 }
