@@ -174,12 +174,12 @@ func TestRingHoldsExactlyTheNewest(t *testing.T) {
 				sent   uint32
 				size   int
 			}{
-				"small packets":  {record.Rotate{MaxBytes: record.MinRotateBytes, Files: 3}, 50000, 30},
-				"large packets":  {record.Rotate{MaxBytes: record.MinRotateBytes, Files: 2}, 12000, 1400},
-				"many files":     {record.Rotate{MaxBytes: 100000, Files: 16}, 40000, 200},
+				"small packets":  {record.Rotate{MaxBytes: record.MinRotateBytes, Files: 3}, 15000, 30},
+				"large packets":  {record.Rotate{MaxBytes: record.MinRotateBytes, Files: 2}, 3000, 1400},
+				"many files":     {record.Rotate{MaxBytes: 100000, Files: 16}, 15000, 200},
 				"never full":     {record.Rotate{MaxBytes: 10 << 20, Files: 4}, 5000, 200},
 				"full once":      {record.Rotate{MaxBytes: 1 << 20, Files: 4}, 9000, 200},
-				"of odd numbers": {record.Rotate{MaxBytes: 77777, Files: 5}, 30000, 333},
+				"of odd numbers": {record.Rotate{MaxBytes: 77777, Files: 5}, 8000, 333},
 			}
 			for name, tc := range cases {
 				t.Run(name, func(t *testing.T) {

@@ -128,7 +128,7 @@ func randomPackets(r *rand.Rand, n int) []packetIn {
 // Encoding in place gives the same bytes as copying, for all mixtures of packets, and for blocks that are full to the last byte.
 func TestEncodeInPlaceIsTheSameAsCopying(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	for round := range 400 {
+	for round := range 200 {
 		packets := randomPackets(r, 1+r.IntN(120))
 		size := minBlock
 		if round%2 == 0 { // make the block just as large as its packets

@@ -126,6 +126,7 @@ func TestTraceThatDoesNotAddUpIsAnError(t *testing.T) {
 
 // replace replaces how a tracer is started, until the test has ended.
 func replace(t *testing.T, name string, start func(context.Context, *host.Env, *traceJob) (tracing, error)) {
+	t.Helper()
 	before := starters[name]
 	t.Cleanup(func() { starters[name] = before })
 	starters[name] = start
