@@ -25,12 +25,12 @@ import (
 // pairsMargin is how much longer the key pairs are valid than the capture and its results last.
 const pairsMargin = 24 * time.Hour
 
-// DefaultParallelism is the number of calls that one pass makes at the same time: to the API server, so that the Jobs of a
-// capture begin together, and to keepers. The API server's own queues protect its other clients.
+// DefaultParallelism is the number of calls that one pass makes at the same time, to the API server or to keepers. It lets
+// the Jobs of a capture begin together. The API server's own queues protect its other clients.
 const DefaultParallelism = 16
 
-// errNameConflict reports that other objects have all names that an object could get. It does not say which objects.
-var errNameConflict = errors.New("all names for it are taken")
+// errNameConflict does not name the other objects: they may belong to another user.
+var errNameConflict = errors.New("other objects have all of its names: create a new capture")
 
 // actions are the results of acting on a plan, by the UID of the Pod.
 type actions struct {
@@ -76,7 +76,7 @@ func (r *Reconciler) act(ctx context.Context, capture sondev1.Capture, observed 
 	return done, errors.Join(errs...)
 }
 
-// inParallel calls do for each item, workers of them at the same time, and returns the errors in the order of the items.
+// inParallel calls do for each item, up to workers at the same time, and returns the errors in the order of the items.
 func inParallel[T any](workers int, items []T, do func(T) error) []error {
 	errs := make([]error, len(items))
 	workqueue.ParallelizeUntil(context.Background(), max(workers, 1), len(items), func(i int) { errs[i] = do(items[i]) })
@@ -212,7 +212,7 @@ func (r *Reconciler) createNamed(ctx context.Context, names []string, build func
 		}
 		existing, err := r.metadataOf(ctx, o)
 		if sweep.IgnoreGone(err) != nil {
-			return "", fmt.Errorf("read the object that has the name: %w", err)
+			return "", fmt.Errorf("read existing object %s: %w", name, err)
 		}
 		if err == nil && sameOwner(o, existing) {
 			return name, nil

@@ -23,7 +23,7 @@ type admission struct {
 	requester access.Requester
 	// reason and message of a refusal; reason is empty when admitted.
 	reason, message string
-	// reviews that the decision rests on, and their answer about nodes; nil until reviewNodes asks.
+	// reviews answers this pass's reviews. nodes is its answer about nodes, or nil before reviewNodes.
 	reviews access.Reviews
 	nodes   *access.Decision
 }
@@ -33,7 +33,7 @@ func (a admission) refused() bool { return a.reason != "" }
 // admit repeats the checks of the webhook and reviews the requester's right. After an error nothing changes: the answer is
 // unknown.
 func (r *Reconciler) admit(ctx context.Context, capture sondev1.Capture, reviews access.Reviews) (admission, error) {
-	// Verify first, so that the audit record of the end names the requester, whatever ended the capture.
+	// Verify first, so that the audit record of the end names the requester for every end reason.
 	claim, stampErr := r.Stamps.Verify(capture)
 	a := admission{reviews: reviews}
 	if stampErr == nil {
@@ -67,7 +67,7 @@ func (r *Reconciler) admit(ctx context.Context, capture sondev1.Capture, reviews
 
 // checkOpen refuses all captures while the operator is paused or shares its namespace. It runs before the checks of the capture.
 func (r *Reconciler) checkOpen(ctx context.Context, a *admission) error {
-	paused, err := pause.Requested(ctx, r.Switch, r.Options.Namespace)
+	paused, err := pause.Requested(ctx, r.PauseConfig, r.Options.Namespace)
 	if err != nil {
 		return err
 	}
@@ -79,7 +79,7 @@ func (r *Reconciler) checkOpen(ctx context.Context, a *admission) error {
 	if err != nil || other == "" {
 		return err
 	}
-	// The log names the workload for cluster admins. Users may not know it, so their message does not.
+	// Only the log names the workload: users may have no right to know it.
 	ctrl.LoggerFrom(ctx).Info("Refusing to capture beside another workload in the operator's namespace", "workload", other, "namespace", r.Options.Namespace)
 	a.reason, a.message = sondev1.ReasonNamespaceShared, fmt.Sprintf(
 		"another workload shares the operator's namespace %q, and its users could run Pods as root: a cluster admin must move it (the manager's log names it), or give Sonde a namespace of its own; then create a new %s",

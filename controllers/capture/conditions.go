@@ -101,7 +101,7 @@ func allowedCondition(capture sondev1.Capture, observed observation, planned pla
 			return finding{metav1.ConditionFalse, sondev1.ReasonJobRefused, outcome.Refused(p.refusal, p.job.GetNamespace())}
 		}
 	}
-	// An earlier pass read the refusal; it is not read again.
+	// An earlier pass read the refusal, which is not read twice.
 	before := apimeta.FindStatusCondition(capture.CaptureStatus().Conditions, sondev1.ConditionProbesAllowed)
 	if before != nil && before.Status == metav1.ConditionFalse && before.Reason == sondev1.ReasonJobRefused {
 		return finding{before.Status, before.Reason, before.Message}
@@ -143,8 +143,8 @@ func endedCondition(capture sondev1.Capture) finding {
 func completeCondition(capture sondev1.Capture, observed observation, planned plan) finding {
 	switch capture.CaptureStatus().Phase {
 	case sondev1.PhaseCompleted:
-		of, _ := kind.CaptureOf(capture.KindName())
-		message := fmt.Sprintf("%d Pods, %s, none unaccounted for", len(planned.entries), of.Count(capture.CaptureStatus().Totals))
+		k, _ := kind.CaptureOf(capture.KindName())
+		message := fmt.Sprintf("%d Pods, %s, none unaccounted for", len(planned.entries), k.Count(capture.CaptureStatus().Totals))
 		return finding{metav1.ConditionTrue, commonReason(planned.entries, sortRank(planned.entries[0]), sondev1.ReasonEnded), message}
 	case sondev1.PhaseIncomplete, sondev1.PhaseFailed:
 		reason, message := incompleteReason(capture, observed, planned)

@@ -46,10 +46,9 @@ type Reconciler struct {
 	client.Client
 	// Live reads from the API server what must not be stale, or is read too rarely to be cached.
 	Live client.Reader
-	// Switch reads the ConfigMap of the pause. It is a cache of that one object (pause.Cache),
-	// whose changes wake all captures.
-	Switch  client.Reader
-	Options agentjob.Options
+	// PauseConfig reads the ConfigMap of the pause. If it is a pause.Cache, changes of the ConfigMap wake all captures.
+	PauseConfig client.Reader
+	Options     agentjob.Options
 	// Ceilings above which Pods and captures wait.
 	Ceilings ceiling.Limits
 	Stamps   Stamps
@@ -63,11 +62,10 @@ type Reconciler struct {
 	Parallelism int
 	// AccessReviewInterval is the longest time between two reviews of the requester's right.
 	AccessReviewInterval time.Duration
-	// Watchdog watches each pass.
-	Watchdog *health.Watchdog
+	Watchdog             *health.Watchdog
 
-	// SetupWithManager makes these. recent is Access with a cache of RecentFor(AccessReviewInterval), for passes that create no
-	// Job: so a pass that changes nothing writes nothing.
+	// SetupWithManager sets these. recent is Access with a cache of RecentFor(AccessReviewInterval), for passes that create no
+	// Job, so that most of them write nothing.
 	recent   access.Reviews
 	throttle *throttle
 }
@@ -130,8 +128,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return ctrl.Result{RequeueAfter: planned.again}, err
 }
 
-// observeAndPlan plans on the cache. A plan that ends the capture, or judges a probe without an account, cannot be undone, so it
-// is made again on what the API server says: the cache may be stale.
+// observeAndPlan plans on the cache, which may be stale. A plan that ends the capture, or judges a probe without an account,
+// cannot be undone. So such a plan is made again from the API server's state.
 func (r *Reconciler) observeAndPlan(ctx context.Context, capture sondev1.Capture) (observation, plan, error) {
 	observed, err := r.observe(ctx, capture, false)
 	if err != nil {
@@ -162,8 +160,8 @@ func (r *Reconciler) ensureJobID(ctx context.Context, capture sondev1.Capture) e
 			return fmt.Errorf("list captures of the same target: %w", err)
 		}
 		for _, o := range others {
-			if of := o.Common(); o.GetUID() != capture.GetUID() && of.Target == common.Target {
-				inUse[of.JobID], inUse[o.CaptureStatus().JobID] = true, true
+			if other := o.Common(); o.GetUID() != capture.GetUID() && other.Target == common.Target {
+				inUse[other.JobID], inUse[o.CaptureStatus().JobID] = true, true
 			}
 		}
 		id = naming.JobID(capture.GetUID(), func(id string) bool { return inUse[id] })
@@ -217,7 +215,7 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// requeueOnConflict turns a conflict into a delay: the cache catches up, and nothing is wrong.
+// requeueOnConflict turns a conflict into a delay, in which the cache catches up.
 func requeueOnConflict(result ctrl.Result, err error) (ctrl.Result, error) {
 	if apierrors.IsConflict(err) {
 		return ctrl.Result{RequeueAfter: conflictDelay}, nil

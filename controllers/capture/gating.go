@@ -27,12 +27,12 @@ func gatedBy(capture sondev1.Capture, pod *corev1.Pod) bool {
 	return capture.Common().Gate != nil && pod != nil && pod.Annotations[sondev1.AnnotationGatedByUID] == string(capture.GetUID())
 }
 
-// gateStarting are the reasons of a waiting container that has neither failed to start nor run yet.
+// gateStarting are the waiting reasons of a container that is still starting.
 var gateStarting = []string{"", "PodInitializing", "ContainerCreating"}
 
 // observeGate returns how the gate of a Pod ended; nil while unknown. A gate that does not start counts as NotStarted after its
-// timeout. The kubelet restarts a gate that was killed, for example by a reboot, so that is no end. Only the gate's own words
-// replace a known result.
+// timeout. A gate that was killed, for example by a reboot, has not ended, because the kubelet restarts it. Only the gate's own
+// message replaces a known result.
 func observeGate(capture sondev1.Capture, pod *corev1.Pod, before *sondev1.GateResult, now time.Time) *sondev1.GateResult {
 	if !gatedBy(capture, pod) {
 		return before
@@ -44,16 +44,16 @@ func observeGate(capture sondev1.Capture, pod *corev1.Pod, before *sondev1.GateR
 	status := &pod.Status.InitContainerStatuses[i]
 	switch state := status.State; {
 	case state.Terminated != nil:
-		if said := gateResult(state.Terminated); said != nil {
-			return said
+		if result := gateResult(state.Terminated); result != nil {
+			return result
 		}
 		if before == nil && state.Terminated.ExitCode != 0 && (neverRan(state.Terminated) || pod.Status.Phase == corev1.PodFailed) {
 			return &sondev1.GateResult{Outcome: sondev1.GateNotStarted}
 		}
 	case state.Waiting != nil && before == nil && !slices.Contains(gateStarting, state.Waiting.Reason):
 		// A gate that refused its Pod waits for its restart.
-		if said := gateResult(status.LastTerminationState.Terminated); said != nil {
-			return said
+		if result := gateResult(status.LastTerminationState.Terminated); result != nil {
+			return result
 		}
 		if !now.Before(gateDeadline(capture, pod)) {
 			return &sondev1.GateResult{Outcome: sondev1.GateNotStarted}
@@ -79,11 +79,11 @@ func gateResult(ended *corev1.ContainerStateTerminated) *sondev1.GateResult {
 
 // gateDeadline is when the gate should have opened if it had started with its Pod.
 func gateDeadline(capture sondev1.Capture, pod *corev1.Pod) time.Time {
-	passStarted := pod.CreationTimestamp
+	start := pod.CreationTimestamp
 	if pod.Status.StartTime != nil {
-		passStarted = *pod.Status.StartTime
+		start = *pod.Status.StartTime
 	}
-	return passStarted.Add(gateTimeout(capture))
+	return start.Add(gateTimeout(capture))
 }
 
 // gateTimeout of a capture that has a gate. The schema ensures that it can be parsed.
@@ -108,8 +108,8 @@ func gateRecheck(capture sondev1.Capture, pod *corev1.Pod, known *sondev1.GateRe
 	return time.Time{}
 }
 
-// mustEvict reports whether a Pod must be replaced by one without a gate: its gate cannot start, the status says so already, its
-// owner will create another Pod, and that Pod may start untraced.
+// mustEvict reports whether a Pod must be replaced by one without a gate. Its gate cannot start, and the status says so already.
+// Its owner will create another Pod, which may start untraced.
 func mustEvict(capture sondev1.Capture, pod *corev1.Pod, before, now *sondev1.GateResult) bool {
 	return now != nil && now.Outcome == sondev1.GateNotStarted && before != nil && before.Outcome == sondev1.GateNotStarted &&
 		gatedBy(capture, pod) && capture.Common().Gate.OnTimeout != sondev1.GateFail && !gate.Required(pod) && !stillGates(capture) &&
@@ -142,8 +142,8 @@ func stillGates(capture sondev1.Capture) bool {
 
 // +kubebuilder:rbac:groups="",resources=pods/eviction,verbs=create
 
-// evict lets the owner replace a Pod. Unlike a deletion, an eviction respects disruption budgets; these do not protect a Pod that
-// has not started.
+// evict lets the owner replace a Pod. Unlike a deletion, an eviction respects disruption budgets, although these do not protect
+// a Pod that has not started.
 func (r *Reconciler) evict(ctx context.Context, p *podState) error {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.pod.GetNamespace(), Name: p.pod.GetName()}}
 	err := r.SubResource("eviction").Create(ctx, pod, &policyv1.Eviction{
@@ -194,7 +194,7 @@ func gatingCondition(capture sondev1.Capture, observed observation, planned plan
 	if capture.Common().Stop {
 		return finding{metav1.ConditionFalse, sondev1.ReasonStopped, "the trace was stopped"}
 	}
-	// Keep the condition: its Pods are gone, and their replacements would fail in the same way.
+	// Keep the condition: the evicted Pods are gone, and their replacements would fail in the same way.
 	if c := apimeta.FindStatusCondition(status.Conditions, sondev1.ConditionGating); c != nil && c.Reason == sondev1.ReasonGateNotStarted {
 		return finding{c.Status, c.Reason, c.Message}
 	}
@@ -209,7 +209,7 @@ func gatingCondition(capture sondev1.Capture, observed observation, planned plan
 		}
 	}
 	if !capture.Common().FollowPods && !planned.start.IsZero() {
-		return finding{metav1.ConditionFalse, sondev1.ReasonNotFollowed, "followPods is false: no Pod that joins is traced, so none waits"}
+		return finding{metav1.ConditionFalse, sondev1.ReasonNotFollowed, "followPods is false: Pods that join are not traced, so they do not wait"}
 	}
 	return finding{metav1.ConditionTrue, sondev1.ReasonGating, fmt.Sprintf(
 		"Pods of the target that are created a few seconds from now or later wait for their tracer, for up to %v each", gateTimeout(capture))}

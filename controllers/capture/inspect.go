@@ -72,7 +72,7 @@ func (r *Reconciler) observePods(ctx context.Context, capture sondev1.Capture, o
 	return errors.Join(errs...)
 }
 
-// observeTargetPod finds out whether a Pod that left the target is gone or still runs.
+// observeTargetPod reads whether a Pod that left the target still runs.
 func (r *Reconciler) observeTargetPod(ctx context.Context, capture sondev1.Capture, p *podState) error {
 	if p.pod != nil {
 		return nil
@@ -124,8 +124,8 @@ func (r *Reconciler) observeNode(ctx context.Context, p *podState) error {
 	return nil
 }
 
-// observeFiles lets the keepers of killed probes count their files, for recountsFor at most. The next pass asks again for the
-// rest, so that this one is not delayed.
+// observeFiles asks the keepers of killed probes to count their files, for recountsFor at most. The next pass asks the
+// others again.
 func (r *Reconciler) observeFiles(ctx context.Context, secret string, pods []*podState) {
 	ctx, cancel := context.WithTimeout(ctx, recountsFor)
 	defer cancel()
@@ -167,7 +167,7 @@ func (r *Reconciler) observeRefusal(ctx context.Context, p *podState) error {
 	return nil
 }
 
-// observeRuntime reads the Pod's RuntimeClass. known caches the answers for other Pods.
+// observeRuntime reads the Pod's RuntimeClass. known says which classes are sandboxes, for this pass.
 func (r *Reconciler) observeRuntime(ctx context.Context, p *podState, known map[string]bool) error {
 	class := p.pod.Spec().RuntimeClassName
 	if class == nil {

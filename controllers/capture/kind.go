@@ -11,7 +11,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/kind"
 )
 
-// Kind is what a Reconciler does for one kind of captures only. PacketCaptures and Traces return the values.
+// Kind holds the differences between the reconcilers of PacketCaptures and Traces, which return the values.
 type Kind struct {
 	kind.Capture
 	// action of all Events on captures.
@@ -24,11 +24,11 @@ type Kind struct {
 	configure func(o agentjob.Options, capture sondev1.Capture, requester string, c compiled) agentjob.Marshaler
 }
 
-// compiled is the input of the probes of a capture that does not stand in its spec.
+// compiled is the input of a capture's probes that is not in its spec.
 type compiled struct {
 	// programs of the filter by link type.
 	programs map[int32]string
-	// unusable says why this spec cannot capture anything, note is a warning for the requester. An empty reason means none.
+	// unusable says why this spec cannot capture anything. note warns the requester. An empty reason means none.
 	unusable, note remark
 }
 

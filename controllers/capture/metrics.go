@@ -66,7 +66,7 @@ func (m Metrics) Collect(out chan<- prometheus.Metric) {
 	for _, phase := range phases {
 		out <- prometheus.MustNewConstMetric(capturesMetric, prometheus.GaugeValue, float64(byPhase[phase]), string(phase))
 	}
-	// One part after the other: all Jobs at once would take most of a scrape's memory.
+	// Part by part: all Jobs at once would take most of a scrape's memory.
 	n := 0
 	for _, capture := range captures {
 		for _, part := range target.Parts(capture.GetUID()) {

@@ -33,8 +33,8 @@ func (planned *plan) planNodeSweep(capture sondev1.Capture, p *podState, v *outc
 	}
 }
 
-// sweepNodes creates a sweep Job for each of these probes, before the verdict is written. The Job's name makes it unique for a
-// probe. A failure is only logged: the leftovers are harmless, and the next probe on the Pod removes them.
+// sweepNodes creates a sweep Job for each of these probes, before the verdict is written. The Job's name is unique for a probe. A
+// failure is only logged: the leftovers are harmless, and the next probe on the Pod removes them.
 func (r *Reconciler) sweepNodes(ctx context.Context, capture sondev1.Capture, pods []*podState) {
 	if r.Options.Privilege == privilege.Capabilities {
 		return // these probes cannot attach at clsact
@@ -66,7 +66,8 @@ func (r *Reconciler) sweepNode(ctx context.Context, capture sondev1.Capture, p *
 	return nil
 }
 
-// onHostNetwork reports whether the Pod uses, or used, its node's network. For a Pod that is gone, the Job says it.
+// onHostNetwork reports whether the Pod uses, or used, its node's network. For a Pod that is gone, the arguments of
+// its probe say so.
 func (r *Reconciler) onHostNetwork(ctx context.Context, p *podState) (bool, error) {
 	if p.pod != nil {
 		return p.onNode == kind.FieldHostNetwork, nil

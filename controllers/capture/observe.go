@@ -35,7 +35,7 @@ type observation struct {
 	duration, retain time.Duration
 	admission        admission
 	workload         target.Workload
-	pods             []*podState // of the target, of the status and of the Jobs, by name
+	pods             []*podState // in the target, the status or the Jobs, sorted by name
 	jobs             int         // of the capture
 	firstJob         time.Time   // when the first of them was created
 	// room for more Jobs.
@@ -49,7 +49,7 @@ type observation struct {
 // podState is one Pod that is, was or may be captured.
 type podState struct {
 	uid types.UID
-	// What the cache hands out of a Pod or a Job takes ten times what is kept of it here, and a capture may have thousands.
+	// Slim forms: full Pods and Jobs take ten times the memory, and a capture may have thousands.
 	pod    *slim.Pod // nil unless it is a live Pod of the target
 	gone   bool      // it has ended or does not exist any more
 	known  bool      // the status has an entry for it
@@ -81,7 +81,7 @@ func (p *podState) deleting() bool {
 	return p.job != nil && p.job.GetDeletionTimestamp() != nil || p.agent != nil && p.agent.GetDeletionTimestamp() != nil
 }
 
-// observe reads the objects of the capture from the cache, or live; everything else from where it is fresh enough.
+// observe reads the objects of the capture from the cache, or live. It reads everything else from where it is fresh enough.
 func (r *Reconciler) observe(ctx context.Context, capture sondev1.Capture, live bool) (observation, error) {
 	observed := observation{now: r.Clock.Now()}
 	var err error
@@ -96,7 +96,7 @@ func (r *Reconciler) observe(ctx context.Context, capture sondev1.Capture, live 
 		if observed.admission, err = r.admit(ctx, capture, r.recent); err != nil {
 			return observed, err
 		}
-		// A requester who is not admitted must not learn whether the target exists.
+		// A refused requester must not learn whether the target exists.
 		if !observed.admission.refused() {
 			if observed.workload, err = target.Resolve(ctx, r.Client, common.TargetNamespace, common.Target); err != nil {
 				return observed, err
@@ -113,7 +113,7 @@ func (r *Reconciler) observe(ctx context.Context, capture sondev1.Capture, live 
 		return observed, err
 	}
 	if observed.mayCreateJobs() {
-		// A Job is created only by a right reviewed now, and not for a capture that was stopped or deleted meanwhile.
+		// Review the right again before creating Jobs, and create none if the capture was stopped or deleted meanwhile.
 		if err = r.upToDate(ctx, capture); err != nil {
 			return observed, err
 		}
@@ -142,7 +142,7 @@ func (r *Reconciler) observeOwned(ctx context.Context, capture sondev1.Capture, 
 	pods.addKnown(capture, observed.workload.Pods)
 	whole := []client.ListOption{client.MatchingFields{target.IndexCapture: string(capture.GetUID())}}
 	parts := target.Parts(capture.GetUID())
-	for _, made := range []struct {
+	for _, owned := range []struct {
 		list  client.ObjectList
 		by    []client.ListOption
 		visit func(o runtime.Object)
@@ -162,7 +162,7 @@ func (r *Reconciler) observeOwned(ctx context.Context, capture sondev1.Capture, 
 		{metadataList("ConfigMap"), whole, keepName(&observed.configMap)},
 		{metadataList("Secret"), whole, keepName(&observed.secret)},
 	} {
-		if err := r.eachOwned(ctx, capture, live, made.list, made.by, made.visit); err != nil {
+		if err := r.eachOwned(ctx, capture, live, owned.list, owned.by, owned.visit); err != nil {
 			return fmt.Errorf("list objects of the capture: %w", err)
 		}
 	}
@@ -229,9 +229,9 @@ func (r *Reconciler) metadataOf(ctx context.Context, o client.Object) (*metav1.P
 	if err != nil {
 		return nil, fmt.Errorf("find kind of %T: %w", o, err)
 	}
-	there := &metav1.PartialObjectMetadata{}
-	there.SetGroupVersionKind(kind)
-	return there, r.Live.Get(ctx, client.ObjectKeyFromObject(o), there)
+	metadata := &metav1.PartialObjectMetadata{}
+	metadata.SetGroupVersionKind(kind)
+	return metadata, r.Live.Get(ctx, client.ObjectKeyFromObject(o), metadata)
 }
 
 func metadataList(coreKind string) *metav1.PartialObjectMetadataList {

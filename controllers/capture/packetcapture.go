@@ -10,8 +10,8 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/pcapfilter"
 )
 
-// linkRawFile is the number of raw IP in files (LINKTYPE_RAW), by which probes find their program. libpcap compiles for it under
-// Linux' number for live interfaces.
+// linkRawFile is the number of raw IP in files (LINKTYPE_RAW), by which probes find their program. libpcap's compiler uses
+// another number for it, that of live interfaces on Linux.
 const linkRawFile = 101
 
 // PacketCaptures is the kind PacketCapture. It compiles filters with filters.

@@ -16,7 +16,7 @@ const (
 	// targetTimeout is how long a capture waits for its target to have a Pod that can be captured.
 	targetTimeout = target.Timeout
 	// retryWindow is how long after the start a Pod of the first pass may still get its Job if the status does not list it.
-	// After that, a missing Job is one that was deleted because it failed.
+	// After that, a Job that is missing was deleted because it failed.
 	retryWindow = outcome.StartTimeout - time.Minute
 	// stopDelay is the delay of the next pass after a probe was asked to end.
 	stopDelay = 2 * time.Second
@@ -24,7 +24,7 @@ const (
 	soonest = time.Second
 )
 
-// plan is what one pass writes, what it concluded, and when the next pass is due.
+// plan holds the writes of one pass, its conclusions, and when the next pass is due.
 type plan struct {
 	start    time.Time // of the capture; zero before it has begun
 	entries  []sondev1.PodResult
@@ -126,9 +126,9 @@ func (planned *plan) nextPass(capture sondev1.Capture, observed observation, nex
 
 // planPod judges one Pod and adds the actions for it. It reports whether the Pod belongs to the capture.
 func (planned *plan) planPod(capture sondev1.Capture, observed observation, p *podState) (outcome.Verdict, bool) {
-	made := p.hadJob()
+	hadJob := p.hadJob()
 	joins := planned.joins(capture, observed, p)
-	if !p.known && !made && !joins {
+	if !p.known && !hadJob && !joins {
 		return outcome.Verdict{}, false
 	}
 	endReason := endReasonOf(capture, observed, p)
@@ -140,15 +140,15 @@ func (planned *plan) planPod(capture sondev1.Capture, observed observation, p *p
 	case v.Entry.Phase.Final():
 	case v.Stop:
 		planned.stop = append(planned.stop, stopping{p, endReason})
-	case made:
+	case hadJob:
 	case joins:
 		planned.planJob(&v, observed, p)
 	default:
 		refuse(&v, p.before.Reason, p.before.Message)
 	}
 	if v.DeleteJob && p.job != nil {
-		// Delete after the verdict was written: if a crash or a conflict lost the verdict, a second Job or a different verdict
-		// on a result that is gone would follow.
+		// Delete after the verdict was written. If a crash or a conflict lost the verdict, the next pass would create a second
+		// Job, or judge a result that is gone.
 		if p.before.Phase.Final() {
 			planned.remove = append(planned.remove, p.job)
 		} else {
@@ -194,7 +194,7 @@ func (planned *plan) joins(capture sondev1.Capture, observed observation, p *pod
 	}
 }
 
-// refuse makes the entry of a Pod final that gets no Job.
+// refuse makes final the entry of a Pod that gets no Job.
 func refuse(v *outcome.Verdict, reason, message string) {
 	if reason == "" || reason == sondev1.ReasonPending {
 		reason, message = sondev1.ReasonNotStarted, "no Job was created for the Pod before the capture ended"
@@ -253,12 +253,12 @@ func planFinal(capture sondev1.Capture, observed observation) plan {
 	if t := status.CompletionTime; t != nil && status.PodsOmitted > 0 && t.Add(observed.retain).After(until) {
 		until = t.Add(observed.retain) // files of Pods that the status does not list
 	}
-	made := observed.jobs > 0 || observed.configMap != "" || observed.secret != ""
+	objectsLeft := observed.jobs > 0 || observed.configMap != "" || observed.secret != ""
 	switch {
-	case made && !observed.now.Before(until):
+	case objectsLeft && !observed.now.Before(until):
 		planned.cleanUp = true
 		planned.again = refusedDelay // until all objects are gone
-	case made:
+	case objectsLeft:
 		planned.again = max(until.Sub(observed.now), soonest)
 	}
 	return planned
@@ -272,13 +272,12 @@ func started(capture sondev1.Capture, observed observation) time.Time {
 	return observed.firstJob
 }
 
-// podDuration is the duration for a Pod whose Job is created at the given time: all of it at the start, the rest for a Pod that
-// joins later.
-func (observed observation) podDuration(start, made time.Time) time.Duration {
+// podDuration is the duration for a Pod whose Job is created at this time. A Pod that joins after the start gets the rest.
+func (observed observation) podDuration(start, created time.Time) time.Duration {
 	if start.IsZero() {
 		return observed.duration
 	}
-	return min(observed.duration, max(start.Add(observed.duration).Sub(made), time.Second))
+	return min(observed.duration, max(start.Add(observed.duration).Sub(created), time.Second))
 }
 
 // judgeInput collects what outcome.Judge needs to know of a Pod.

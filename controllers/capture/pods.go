@@ -34,11 +34,11 @@ func (s podSet) addKnown(capture sondev1.Capture, live []*slim.Pod) {
 }
 
 func (s podSet) addJob(job *slim.Job) {
-	of := job.Target()
-	p := s.get(of.UID)
+	pod := job.Target()
+	p := s.get(pod.UID)
 	p.job = job
-	p.before.Name = cmp.Or(p.before.Name, of.Name)
-	p.before.Node = cmp.Or(p.before.Node, of.Node)
+	p.before.Name = cmp.Or(p.before.Name, pod.Name)
+	p.before.Node = cmp.Or(p.before.Node, pod.Node)
 }
 
 // addAgent adds the Pod of a Job that was added before. If there are several, the account of the first one counts.
@@ -47,8 +47,8 @@ func (s podSet) addAgent(agent *slim.Pod) {
 	if p == nil {
 		return
 	}
-	made := agent.GetCreationTimestamp()
-	if p.agent == nil || made.Time.Before(p.agent.GetCreationTimestamp().Time) {
+	created := agent.GetCreationTimestamp()
+	if p.agent == nil || created.Time.Before(p.agent.GetCreationTimestamp().Time) {
 		p.agent = agent
 	}
 }

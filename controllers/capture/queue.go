@@ -24,7 +24,7 @@ const queueDelay = 5 * time.Second
 // queueReasons are the reasons of entries that wait for a ceiling.
 var queueReasons = []string{sondev1.ReasonQueued, sondev1.ReasonCeilingPods, sondev1.ReasonCeilingNode}
 
-// room is what the ceilings and the other captures leave to this one.
+// room holds the ceilings and what this and other captures use of them.
 type room struct {
 	limits ceiling.Limits
 	// ahead counts the captures of the namespace that run before this one; 0 once this one has begun.
@@ -52,7 +52,7 @@ func (m room) full(p *podState) (reason, message string) {
 	return "", ""
 }
 
-// take counts a Job for the Pod. Each plan needs a room of its own.
+// take counts a Job for the Pod. It changes onNode, so each plan needs its own copy.
 func (m *room) take(p *podState) {
 	m.held++
 	if m.onNode == nil {

@@ -83,7 +83,7 @@ func reportPhase(capture sondev1.Capture, observed observation, planned plan, en
 	}
 }
 
-// finalPhase sums up. A capture that lost its admission is not complete, even if all of its Pods are.
+// finalPhase combines the entries' phases. A capture that lost its admission is not complete, even if all of its Pods are.
 func finalPhase(entries []sondev1.PodResult, revoked bool) sondev1.Phase {
 	switch {
 	case count(entries, sondev1.PhaseFailed) == len(entries):
@@ -131,8 +131,8 @@ func totals(entries []sondev1.PodResult) sondev1.Totals {
 	return t
 }
 
-// bounded lists as many entries as the API allows: those with trouble first, then queued ones, then by name. A final status keeps
-// its count of omitted Pods, because only listed Pods are judged again.
+// bounded lists as many entries as the API allows: failed and incomplete ones first, then queued ones, then by name. A final
+// status keeps its count of omitted Pods, because only listed Pods are judged again.
 func bounded(entries []sondev1.PodResult, omitted int32, final bool) ([]sondev1.PodResult, int32) {
 	slices.SortFunc(entries, func(a, b sondev1.PodResult) int {
 		return cmp.Or(sortRank(a)-sortRank(b), queueRank(a)-queueRank(b), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))

@@ -16,11 +16,11 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/sweep"
 )
 
-// ResultAccessReconciler deletes ResultAccesses that have expired. The results endpoint refuses them by itself; this only tidies.
+// ResultAccessReconciler deletes ResultAccesses that have expired. The results endpoint refuses them anyway;
+// this only cleans up.
 type ResultAccessReconciler struct {
 	client.Client
-	Clock clock.PassiveClock
-	// Watchdog watches each pass.
+	Clock    clock.PassiveClock
 	Watchdog *health.Watchdog
 }
 

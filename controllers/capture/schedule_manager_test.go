@@ -61,7 +61,7 @@ func (s *schedule) newReplica(lag int) *replica {
 	watchdog := &health.Watchdog{Limit: time.Hour, Clock: s.clock}
 	m.r = &Reconciler{
 		Kind:   PacketCaptures(nil),
-		Client: cached, Live: live, Switch: live,
+		Client: cached, Live: live, PauseConfig: live,
 		Options: agentjob.Options{Namespace: operatorNamespace, Image: "sonde:test", RingBytes: 32 << 20},
 		Stamps:  StampKey(scheduleKey), Access: reviews, recent: access.NewCached(reviews, s.clock, RecentFor(DefaultAccessReviewInterval)),
 		Keepers: replicaKeepers{m}, Recorder: &events.FakeRecorder{}, Clock: s.clock,

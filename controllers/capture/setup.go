@@ -32,15 +32,15 @@ import (
 // workers reconcile different captures at the same time: a pass may wait for keepers.
 const workers = 4
 
-// CacheOptions bounds the manager's cache. It holds only the fields of Pods and Jobs that are read, only labelled objects of the
-// operator's namespace, and no managed fields.
+// CacheOptions bounds the manager's cache. It keeps only the fields of Pods and Jobs that the operator reads, only labelled Jobs,
+// ConfigMaps and Secrets of the operator's namespace, and no managed fields.
 func CacheOptions(namespace string) (cache.Options, error) {
-	made, err := labels.NewRequirement(sondev1.LabelUID, selection.Exists, nil)
+	labelled, err := labels.NewRequirement(sondev1.LabelUID, selection.Exists, nil)
 	if err != nil {
 		return cache.Options{}, fmt.Errorf("select by label: %w", err)
 	}
 	own := cache.ByObject{Namespaces: map[string]cache.Config{
-		namespace: {LabelSelector: labels.NewSelector().Add(*made)},
+		namespace: {LabelSelector: labels.NewSelector().Add(*labelled)},
 	}}
 	jobs := own
 	jobs.Transform = target.Slim
@@ -76,7 +76,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		WatchesMetadata(coreMetadata("Secret"), r.throttled(r.ownersOf), created).
 		WatchesMetadata(target.ReplicaSetMetadata(), wake(wakes.ReplicaSet), identity).
 		WatchesMetadata(coreMetadata("Namespace"), wake(wakes.Namespace), identity)
-	if c, ok := r.Switch.(cache.Cache); ok {
+	if c, ok := r.PauseConfig.(cache.Cache); ok {
 		b = b.WatchesRawSource(source.Kind(c, client.Object(&corev1.ConfigMap{}), wake(pause.Wake(r.Client, r.Kind.Kind))))
 	}
 	for _, kind := range []sondev1.TargetKind{sondev1.TargetDeployment, sondev1.TargetStatefulSet, sondev1.TargetDaemonSet} {
@@ -87,7 +87,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 
 // ownersOf wakes the capture that an object belongs to. Captures of two kinds may have the same name, so it compares the kind.
 func (r *Reconciler) ownersOf(_ context.Context, o client.Object) []reconcile.Request {
-	if of := o.GetLabels()[sondev1.LabelKind]; of != "" && of != r.Kind.Name {
+	if k := o.GetLabels()[sondev1.LabelKind]; k != "" && k != r.Kind.Name {
 		return nil
 	}
 	if key, ok := naming.ParseOwner(o.GetAnnotations()[sondev1.AnnotationOwner]); ok {
@@ -96,7 +96,7 @@ func (r *Reconciler) ownersOf(_ context.Context, o client.Object) []reconcile.Re
 	return nil
 }
 
-// capturesOf wakes the capture of an agent's Pod, and for any other Pod the captures that it is a target of.
+// capturesOf wakes the capture of an agent's Pod. Any other Pod wakes the captures that have it as a target.
 func (r *Reconciler) capturesOf(wakes target.Wakes) handler.MapFunc {
 	return func(ctx context.Context, o client.Object) []reconcile.Request {
 		if o.GetNamespace() == r.Options.Namespace && o.GetLabels()[sondev1.LabelUID] != "" {
@@ -106,14 +106,14 @@ func (r *Reconciler) capturesOf(wakes target.Wakes) handler.MapFunc {
 	}
 }
 
-// podChanged: Pods in the cache are compact, so that most of their updates change nothing.
+// podChanged ignores updates of fields that the cache does not keep.
 func podChanged(e event.UpdateEvent) bool {
 	before, ok1 := e.ObjectOld.(*slim.Pod)
 	now, ok2 := e.ObjectNew.(*slim.Pod)
 	return !ok1 || !ok2 || !now.Equal(before)
 }
 
-// jobChanged: Jobs are compact, too.
+// jobChanged does for Jobs what podChanged does for Pods.
 func jobChanged(e event.UpdateEvent) bool {
 	before, ok1 := e.ObjectOld.(*slim.Job)
 	now, ok2 := e.ObjectNew.(*slim.Job)

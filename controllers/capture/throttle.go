@@ -63,11 +63,11 @@ func (t *throttle) forget(key types.NamespacedName) {
 	delete(t.known, key)
 }
 
-func (t *throttle) change(key types.NamespacedName, to func(k *throttleState, now time.Time)) {
+func (t *throttle) change(key types.NamespacedName, update func(k *throttleState, now time.Time)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	k := t.known[key]
-	to(&k, t.clock.Now())
+	update(&k, t.clock.Now())
 	t.known[key] = k
 }
 
@@ -107,12 +107,12 @@ func delayFor(pods int, each, most time.Duration) time.Duration {
 
 // throttled enqueues the requests that wake returns, each after its passDelay.
 func (r *Reconciler) throttled(wake handler.MapFunc) handler.EventHandler {
-	ask := func(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request], objects ...client.Object) {
-		asked := map[reconcile.Request]bool{}
+	enqueue := func(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request], objects ...client.Object) {
+		enqueued := map[reconcile.Request]bool{}
 		for _, o := range objects {
 			for _, req := range wake(ctx, o) {
-				if !asked[req] {
-					asked[req] = true
+				if !enqueued[req] {
+					enqueued[req] = true
 					q.AddAfter(req, r.throttle.passDelay(req.NamespacedName))
 				}
 			}
@@ -120,16 +120,16 @@ func (r *Reconciler) throttled(wake handler.MapFunc) handler.EventHandler {
 	}
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	return handler.Funcs{
-		CreateFunc:  func(ctx context.Context, e event.CreateEvent, q queue) { ask(ctx, q, e.Object) },
-		UpdateFunc:  func(ctx context.Context, e event.UpdateEvent, q queue) { ask(ctx, q, e.ObjectOld, e.ObjectNew) },
-		DeleteFunc:  func(ctx context.Context, e event.DeleteEvent, q queue) { ask(ctx, q, e.Object) },
-		GenericFunc: func(ctx context.Context, e event.GenericEvent, q queue) { ask(ctx, q, e.Object) },
+		CreateFunc:  func(ctx context.Context, e event.CreateEvent, q queue) { enqueue(ctx, q, e.Object) },
+		UpdateFunc:  func(ctx context.Context, e event.UpdateEvent, q queue) { enqueue(ctx, q, e.ObjectOld, e.ObjectNew) },
+		DeleteFunc:  func(ctx context.Context, e event.DeleteEvent, q queue) { enqueue(ctx, q, e.Object) },
+		GenericFunc: func(ctx context.Context, e event.GenericEvent, q queue) { enqueue(ctx, q, e.Object) },
 	}
 }
 
-// urgent reports whether the status must be written now: it changed a phase or a condition that clients wait for, or holds what
-// was read from an object that is about to go. Counts may be some seconds old: the Jobs and Pods that they are read from stay
-// until the status is final.
+// urgent reports whether the status must be written now: clients wait for its change of a phase or a condition, or the object
+// that the change was read from is being deleted. Counts may be some seconds old: their Jobs and Pods stay until the status
+// is final.
 func urgent(before, capture sondev1.Capture, planned plan, done actions) bool {
 	a, b := before.CaptureStatus(), capture.CaptureStatus()
 	return a.Phase != b.Phase || a.ObservedGeneration != b.ObservedGeneration || a.StartTime.IsZero() != b.StartTime.IsZero() ||

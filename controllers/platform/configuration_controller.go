@@ -57,9 +57,9 @@ type ConfigurationReconciler struct {
 
 // +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations,resourceNames=sonde,verbs=create;list;watch;patch;delete
 
-// The reconciler for Sonde's own kinds never deletes. OpenShift's OwnerReferencesPermissionEnforcement requires the
-// right to delete of those who set an owner on an existing object. The right to create can be restricted to a name,
-// because server-side apply is a PATCH of that name; a POST would be refused.
+// The reconciler for Sonde's own kinds never deletes. It has the right to, because OpenShift's
+// OwnerReferencesPermissionEnforcement requires it for setting an owner on an existing object. The right to create can be
+// restricted to a name, because server-side apply is a PATCH of that name; a POST would be refused.
 
 // NewConfigurationReconciler returns a reconciler of the configuration for Sonde's own kinds. Call Trigger when the
 // bundle has changed.

@@ -63,9 +63,8 @@ func gatedNamespaces(ctx context.Context, cached client.Reader) ([]string, error
 	return namespaces, nil
 }
 
-// GateConfigurationCache holds the configuration for Pods and nothing else. The manager's cache lists the other
-// configuration by its name, and a list is for one name. It runs on every replica, so that a standby can take over at
-// once.
+// GateConfigurationCache holds the configuration for Pods and nothing else. The manager's cache cannot hold it, because it
+// lists this kind by the name of the other configuration. It runs on every replica, so that a standby can take over at once.
 type GateConfigurationCache struct{ cache.Cache }
 
 // NewGateConfigurationCache returns the cache. The caller adds it to the manager.

@@ -32,9 +32,9 @@ type ObjectReconciler struct {
 	Watchdog *health.Watchdog
 }
 
-// The operator never deletes these objects. OpenShift's OwnerReferencesPermissionEnforcement requires the right to
-// delete of those who set an owner on an existing object. The right to create is restricted to the names, which
-// suffices because server-side apply is a PATCH.
+// The operator never deletes these objects. It has the right to, because OpenShift's OwnerReferencesPermissionEnforcement
+// requires it for setting an owner on an existing object. The right to create is restricted to the names, which suffices
+// because server-side apply is a PATCH.
 
 // SetupWithManager adds the controller and triggers its first pass.
 func (r *ObjectReconciler) SetupWithManager(mgr ctrl.Manager) error {
@@ -53,8 +53,8 @@ func (r *ObjectReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctr
 	if req.NamespacedName != client.ObjectKeyFromObject(r.Desired) {
 		return ctrl.Result{}, nil
 	}
-	what := r.Desired.GetKind() + "/" + r.Desired.GetName()
-	owner, err := platform.Owner(ctx, r.Live, what)
+	object := r.Desired.GetKind() + "/" + r.Desired.GetName()
+	owner, err := platform.Owner(ctx, r.Live, object)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -63,14 +63,14 @@ func (r *ObjectReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctr
 	live := r.empty()
 	err = r.Get(ctx, req.NamespacedName, live)
 	if client.IgnoreNotFound(err) != nil {
-		return ctrl.Result{}, fmt.Errorf("get %s: %w", what, err)
+		return ctrl.Result{}, fmt.Errorf("get %s: %w", object, err)
 	}
 	if err == nil && platform.Covers(desired, live) {
 		return ctrl.Result{}, nil
 	}
-	ctrl.LoggerFrom(ctx).Info("Applying", "object", what)
+	ctrl.LoggerFrom(ctx).Info("Applying", "object", object)
 	if err := r.Apply(ctx, client.ApplyConfigurationFromUnstructured(desired), objectOwner, client.ForceOwnership); err != nil {
-		return ctrl.Result{}, fmt.Errorf("apply %s: %w", what, err)
+		return ctrl.Result{}, fmt.Errorf("apply %s: %w", object, err)
 	}
 	return ctrl.Result{}, nil
 }

@@ -64,7 +64,7 @@ func probe(o Options, capture sondev1.Capture, p Plan) corev1.Container {
 	if p.Pod.Spec.HostNetwork {
 		args = append(args, FlagHostNetwork)
 	}
-	if of, _ := kind.CaptureOf(capture.KindName()); of.OnNode(&p.Pod.Spec) == kind.FieldHostPID {
+	if k, _ := kind.CaptureOf(capture.KindName()); k.OnNode(&p.Pod.Spec) == kind.FieldHostPID {
 		args = append(args, FlagHostPID)
 	}
 	if p.Gate {
@@ -105,7 +105,8 @@ func ringMemory(o Options, capture sondev1.Capture) int64 {
 	return o.RingBytes
 }
 
-// probeSecurity of a setting. The probe always runs as user 0: Kubernetes gives added capabilities to no other user.
+// probeSecurity returns the probe's rights in a setting. The user is always 0: Kubernetes gives added capabilities to no
+// other user.
 func probeSecurity(setting privilege.Setting, gate bool) *corev1.SecurityContext {
 	sc := &corev1.SecurityContext{RunAsUser: new(int64(0)), RunAsNonRoot: new(false), ReadOnlyRootFilesystem: new(true)}
 	if setting != privilege.Capabilities {
@@ -153,8 +154,8 @@ func keeper(o Options, p Plan) corev1.Container {
 		},
 	}
 	if o.KeeperRestarts {
-		// No restart after the retention is over (0), if it cannot serve (1), or after a reboot (ExitUnknown): the kubelet does not
-		// restart Pods from before a reboot, but with a restartable container it would never report them as failed.
+		// No restart after the retention is over (0), if it cannot serve (1), or after a reboot (ExitUnknown). The kubelet does
+		// not restart Pods after a reboot, and would never report a Pod with a restartable container as failed.
 		c.RestartPolicy = new(corev1.ContainerRestartPolicyNever)
 		c.RestartPolicyRules = []corev1.ContainerRestartRule{{
 			Action: corev1.ContainerRestartRuleActionRestart,

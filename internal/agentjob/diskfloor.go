@@ -20,7 +20,7 @@ const maxPercent = 90
 // Pods are evicted.
 var DefaultDiskFloor = DiskFloor{percent: 12}
 
-// DiskFloor is how much of a node's disk captures leave free, as a flag's value. The zero value keeps nothing free.
+// DiskFloor is the part of a node's disk that captures leave free, as a flag's value. The zero value leaves none.
 type DiskFloor struct {
 	percent, bytes int64
 }
@@ -60,7 +60,7 @@ func (f *DiskFloor) Set(s string) error {
 	return nil
 }
 
-// Config returns the floor for a probe's configuration; nil if nothing is kept free.
+// Config returns the floor for a probe's configuration; nil if it is zero.
 func (f DiskFloor) Config() *captureconfig.Floor {
 	if f.percent == 0 && f.bytes == 0 {
 		return nil

@@ -30,16 +30,16 @@ type Plan struct {
 	Window time.Duration
 }
 
-// Job returns the Job that captures one Pod of a capture's target: a probe and its keeper.
+// Job returns the Job for one Pod of a capture's target: a probe and its keeper.
 func Job(o Options, capture sondev1.Capture, p Plan) *batchv1.Job {
-	of, _ := kind.CaptureOf(capture.KindName())
+	k, _ := kind.CaptureOf(capture.KindName())
 	spec := NodePod(p.Pod.Spec.NodeName, gracePeriod, probe(o, capture, p), keeper(o, p))
 	spec.Volumes = volumes(capture, p)
 	return ForPod(o, capture, Agent{
-		Name: p.Name, Target: p.Pod, Annotations: of.Annotations(capture.Common()), Spec: spec,
+		Name: p.Name, Target: p.Pod, Annotations: k.Annotations(capture.Common()), Spec: spec,
 		Deadline: p.Duration + p.RetainFor + Margin,
-		// The manager reads the account when the capture's other Jobs have ended too, and may be away meanwhile. It deletes
-		// Jobs itself: this is for when no manager comes back.
+		// The manager reads the account when the capture's other Jobs have ended too, and then deletes the Jobs itself. This
+		// limit matters only if the manager does not come back.
 		Kept: p.Window + AccountKept,
 	})
 }

@@ -1,5 +1,5 @@
-// Package kind holds what tells one kind of Sonde from another, as far as more than one package asks. The rest of the code
-// works on every kind in the same way. A new kind is one more value here.
+// Package kind holds the differences between Sonde's kinds that more than one package needs. The rest of the code treats
+// all kinds alike. A new kind is one more value here.
 package kind
 
 import (
@@ -52,8 +52,8 @@ type Capture struct {
 
 	// Records names what a probe records, for people.
 	Records string
-	// OnNode returns the field by which Pods of this spec share what is recorded with their node, so that the requester
-	// needs the verb on nodes too. It is empty if they share nothing.
+	// OnNode returns the field of a Pod's spec that makes a recording show the node's other Pods too, so that the requester
+	// needs the verb on nodes. It is empty if no field does.
 	OnNode func(*corev1.PodSpec) string
 	// Annotations tell people, on each Job, which part of the Pod is recorded.
 	Annotations func(sondev1.Common) map[string]string
@@ -119,7 +119,7 @@ var Captures = []Capture{PacketCapture, Trace}
 // Owners are all kinds whose objects own agent Jobs: the sweeper deletes what such objects leave behind.
 var Owners = []Kind{PacketCapture.Kind, Trace.Kind}
 
-// Argument names a capture on the command line of kubectl sonde. A name without a kind is a PacketCapture's.
+// Argument names a capture on the command line of kubectl sonde. The default kind is PacketCapture.
 func (c Capture) Argument(name string) string {
 	if c.Name == PacketCapture.Name {
 		return name
@@ -137,7 +137,7 @@ func CaptureOf(name string) (Capture, bool) {
 	return Capture{}, false
 }
 
-// Of finds a kind that owns agent Jobs by its name.
+// Of finds a kind by its name, among those that own agent Jobs.
 func Of(name string) (Kind, bool) {
 	for _, k := range Owners {
 		if k.Name == name {

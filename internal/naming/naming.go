@@ -15,7 +15,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/kind"
 )
 
-// Longest names and label values in bytes: those of Jobs become label values of their Pods.
+// Longest names and label values in bytes. MaxLabel also bounds the names of Jobs, which become label values of their Pods.
 const (
 	MaxLabel = 63
 	MaxName  = 253
@@ -39,7 +39,7 @@ func withSuffix(s, suffix string, limit int) string {
 	if len(s)+len(suffix) > limit {
 		s = s[:max(limit-len(suffix), 0)]
 	}
-	// "x.-1" and "x--1" are no names.
+	// "x.-1" is not a valid name.
 	return strings.TrimRight(s, "-._") + suffix
 }
 
@@ -81,9 +81,9 @@ func withUID(base string, uid types.UID, room int) string {
 	return withSuffix(Cut(base, room-9), "-"+Short(uid), room)
 }
 
-// Jobs returns the names for the Job of one Pod, in the order in which they are tried: the source's {{podName}}-{{jobId}}, then
-// with the capture's UID, then both with the Pod's UID. The last two serve Pods of StatefulSets, which keep their names, and names
-// that are too long.
+// Jobs returns the names for the Job of one Pod, in the order in which they are tried. The first is the source's
+// {{podName}}-{{jobId}}, the second adds the capture's UID, and the last two add the Pod's UID to these. The last two serve Pods
+// of StatefulSets, which keep their names, and names that are too long.
 func Jobs(podName string, podUID types.UID, jobID string, captureUID types.UID) []string {
 	first := podName + "-" + jobID
 	last := "-" + Short(podUID) + "-" + jobID
@@ -136,14 +136,14 @@ func Own() map[string]string {
 	}
 }
 
-// Labels returns the labels of every object that is made for owner: the UID by which it is found again, and the five
-// labels of the source systems for people, copied from owner where it has them.
+// Labels returns the labels of every object of an owner. The operator finds the object by the UID. The five labels of the
+// source systems are for people, and are copied from owner where it has them.
 func Labels(owner sondev1.AgentJobOwner) map[string]string {
-	of, _ := kind.Of(owner.KindName())
+	k, _ := kind.Of(owner.KindName())
 	namespace, target := owner.AgentTarget()
 	labels := map[string]string{
-		sondev1.LabelAppName:      of.App,
-		sondev1.LabelAppInstance:  of.App + "-" + namespace + "-" + target.Name,
+		sondev1.LabelAppName:      k.App,
+		sondev1.LabelAppInstance:  k.App + "-" + namespace + "-" + target.Name,
 		sondev1.LabelAppPartOf:    "packet-capture-operator",
 		sondev1.LabelAppManagedBy: "sonde",
 		sondev1.LabelAppCreatedBy: "packet-capture-operator",
@@ -156,7 +156,7 @@ func Labels(owner sondev1.AgentJobOwner) map[string]string {
 		labels[key] = Cut(value, MaxLabel)
 	}
 	labels[sondev1.LabelUID] = string(owner.GetUID())
-	labels[sondev1.LabelKind] = of.Name
+	labels[sondev1.LabelKind] = k.Name
 	return labels
 }
 

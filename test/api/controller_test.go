@@ -178,7 +178,7 @@ func startControllers(t *testing.T) fakeKeepers {
 	for _, of := range []capture.Kind{capture.PacketCaptures(nil), capture.Traces()} {
 		r := &capture.Reconciler{
 			Kind:   of,
-			Client: mgr.GetClient(), Live: live, Switch: stop, Sweeper: sweeper, Clock: clock.RealClock{}, Keepers: keepers,
+			Client: mgr.GetClient(), Live: live, PauseConfig: stop, Sweeper: sweeper, Clock: clock.RealClock{}, Keepers: keepers,
 			Options: agentjob.Options{Namespace: operatorNamespace, Image: "sonde:test", RingBytes: 32 << 20},
 			Stamps:  capture.StampKey(stampKey), Access: access.NewReviewer(live), Recorder: mgr.GetEventRecorder("sonde"),
 			Parallelism:          capture.DefaultParallelism,

@@ -21,10 +21,10 @@ const RoleManager = "sonde-manager"
 // ownRetry is the interval between the reviews of AwaitOwnRights.
 const ownRetry = 250 * time.Millisecond
 
-// AwaitOwnRights returns when c, the client of the manager, may create Jobs in namespace, its own. OLM creates the
-// RoleBinding and the Deployment at the same time, so the RoleBinding may come a moment later: timeout is how long to wait
-// for it. The error says how to grant the right; without the right a capture would be admitted and never run. If the API
-// server does not answer, the error is that of the review.
+// AwaitOwnRights waits until the manager, whose client is c, may create Jobs in its own namespace. OLM creates the
+// RoleBinding and the Deployment at the same time, so the RoleBinding may come up to timeout later. Without the right a
+// capture would be admitted and never run, so the error says how to grant it. If the API server does not answer, the error
+// is the failure of the review.
 func AwaitOwnRights(ctx context.Context, c client.Client, namespace string, timeout time.Duration) error {
 	refused := false
 	err := wait.PollUntilContextTimeout(ctx, ownRetry, timeout, true, func(ctx context.Context) (bool, error) {

@@ -1,5 +1,5 @@
-// Package access asks the API server whether a user may capture: the verb capture or trace on pods of the target's
-// namespace, or on nodes if the target shares the node's namespaces. Rights on Sonde's own kinds decide nothing.
+// Package access asks the API server whether a user may capture. The user needs the verb capture or trace on pods of the
+// target's namespace, and on nodes if the target shares the node's namespaces. Rights on Sonde's own kinds do not matter.
 package access
 
 import (
@@ -19,7 +19,7 @@ type Requester struct {
 	Extra    map[string][]string `json:"extra,omitempty"`
 }
 
-// FromUserInfo copies the requester out of an admission request.
+// FromUserInfo copies the requester from an admission request.
 func FromUserInfo(u authenticationv1.UserInfo) Requester {
 	r := Requester{Username: u.Username, UID: u.UID, Groups: slices.Clone(u.Groups)}
 	if len(u.Extra) > 0 {

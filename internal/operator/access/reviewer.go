@@ -33,16 +33,16 @@ type Reviewer struct {
 // NewReviewer returns a Reviewer that asks through c.
 func NewReviewer(c client.Client) *Reviewer { return &Reviewer{client: c} }
 
-// ReviewPods reviews one of Sonde's verbs on pods in namespace. An error means that the API server did not answer. It is
-// never a refusal.
+// ReviewPods reviews one of Sonde's verbs on pods in namespace. An error means that the API server did not answer,
+// and is never a refusal.
 func (r *Reviewer) ReviewPods(ctx context.Context, verb string, who Requester, namespace string) (Decision, error) {
 	return r.review(ctx, who, authorizationv1.ResourceAttributes{
 		Verb: verb, Version: "v1", Resource: "pods", Namespace: namespace,
 	})
 }
 
-// ReviewNodes reviews the verb on nodes, for a Pod that shares a namespace with its node: the network namespace of a
-// hostNetwork Pod carries the packets of all Pods there that do the same.
+// ReviewNodes reviews the verb on nodes, for a Pod that shares a namespace with its node. For example, a capture of one
+// hostNetwork Pod contains the packets of all hostNetwork Pods of the node.
 func (r *Reviewer) ReviewNodes(ctx context.Context, verb string, who Requester) (Decision, error) {
 	return r.review(ctx, who, authorizationv1.ResourceAttributes{
 		Verb: verb, Version: "v1", Resource: "nodes",

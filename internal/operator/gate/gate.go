@@ -24,7 +24,7 @@ type Options struct {
 
 	// Image of the operator, which contains the agent.
 	Image string
-	// TraceNamespace, TraceName and TraceUID are those of the Trace whose tracer opens the gate.
+	// TraceNamespace, TraceName and TraceUID identify the Trace whose tracer opens the gate.
 	TraceNamespace, TraceName, TraceUID string
 
 	// Containers that the Trace records, by name; empty means all.
@@ -42,7 +42,7 @@ func (o Options) Validate() error {
 // Reasons why a Pod cannot have a gate.
 const (
 	// Windows Pods have neither signals nor a tracer.
-	Windows = "it is to run on Windows, where nothing can be traced"
+	Windows = "it runs on Windows, where nothing can be traced"
 	// Mirror Pods represent static Pods, which the kubelet reads from its own files, past all webhooks.
 	Mirror = "it is a static Pod, which the kubelet starts by itself"
 )
@@ -72,8 +72,8 @@ func (o Options) Misses(pod *corev1.Pod) bool {
 		len(target.ContainersNotFound(&pod.Spec, o.Containers)) == len(o.Containers)
 }
 
-// Protected reports whether Pods of a namespace are never gated: those of the cluster itself and of the operator. The webhook's
-// namespaceSelector excludes them too; this check still holds after someone changes it.
+// Protected reports whether a namespace belongs to the cluster itself or to the operator, so that its Pods are never gated. The
+// webhook's namespaceSelector excludes these too; this check still holds after someone changes it.
 func Protected(namespace, operatorNamespace string) bool {
 	return namespace == operatorNamespace || namespace == "openshift" ||
 		strings.HasPrefix(namespace, "openshift-") || strings.HasPrefix(namespace, "kube-")
@@ -102,7 +102,7 @@ func Container(o Options, pod *corev1.Pod) corev1.Container {
 // gateUser is the user of the image and has no rights.
 const gateUser = 65532
 
-// security returns what passes pod-security "restricted" and OpenShift's restricted-v2 wherever the Pod does.
+// security returns a context that passes pod-security "restricted" and OpenShift's restricted-v2 wherever the Pod does.
 func security(spec *corev1.PodSpec) *corev1.SecurityContext {
 	sc := &corev1.SecurityContext{
 		RunAsNonRoot: new(true), AllowPrivilegeEscalation: new(false), ReadOnlyRootFilesystem: new(true),

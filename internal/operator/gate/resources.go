@@ -17,12 +17,12 @@ const minMemory = 16 << 20
 func resources(spec *corev1.PodSpec) corev1.ResourceRequirements {
 	var from corev1.ResourceRequirements
 	for i, c := range spec.Containers {
-		if i == 0 || roomier(c.Resources.Limits, from.Limits) {
+		if i == 0 || allowsMoreMemory(c.Resources.Limits, from.Limits) {
 			from = c.Resources
 		}
 	}
 	r := corev1.ResourceRequirements{Requests: pick(from.Requests), Limits: pick(from.Limits)}
-	// Resources of the Pod as a whole bound those of containers, so the gate must not raise its own.
+	// Pod-level resources bound those of all containers, so the gate must not raise its own.
 	if limit, ok := r.Limits[corev1.ResourceMemory]; ok && spec.Resources == nil && limit.Value() < minMemory {
 		floor := *resource.NewQuantity(minMemory, resource.BinarySI)
 		if request, ok := r.Requests[corev1.ResourceMemory]; ok && request.Cmp(limit) == 0 {
@@ -33,11 +33,11 @@ func resources(spec *corev1.PodSpec) corev1.ResourceRequirements {
 	return r
 }
 
-// roomier reports whether a allows more memory than b. No limit allows the most.
-func roomier(a, b corev1.ResourceList) bool {
-	there, bounded := b[corev1.ResourceMemory]
-	here, ok := a[corev1.ResourceMemory]
-	return bounded && (!ok || here.Cmp(there) > 0)
+// allowsMoreMemory reports whether limits a allow more memory than b. No limit allows the most.
+func allowsMoreMemory(a, b corev1.ResourceList) bool {
+	limitB, bounded := b[corev1.ResourceMemory]
+	limitA, ok := a[corev1.ResourceMemory]
+	return bounded && (!ok || limitA.Cmp(limitB) > 0)
 }
 
 func pick(from corev1.ResourceList) corev1.ResourceList {

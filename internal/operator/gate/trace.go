@@ -14,8 +14,8 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/gateconfig"
 )
 
-// Live reports whether new Pods of a Trace's target get its gate. The controller says so by the condition Gating, after it admitted
-// the Trace and found room, and the Trace was not stopped since.
+// Live reports whether new Pods of a Trace's target get its gate. The controller sets the condition Gating once it has
+// admitted the Trace and found room. The Trace may have been stopped since.
 func Live(t *sondev1.Trace) bool {
 	return t.Spec.Gate != nil && t.Spec.Gate.Enabled && !t.Spec.Stop && t.DeletionTimestamp.IsZero() && !t.Status.Phase.Final() &&
 		apimeta.IsStatusConditionTrue(t.Status.Conditions, sondev1.ConditionGating)
@@ -29,9 +29,9 @@ func Before(a, b *sondev1.Trace) bool {
 	return strings.Compare(string(a.UID), string(b.UID)) < 0
 }
 
-// OfTrace returns the options of a Trace's gate, for an operator with this image. lasts is the longest duration of the trace once
-// it has begun; it must begin within target.Timeout.
-func OfTrace(t *sondev1.Trace, image string, lasts time.Duration) (Options, error) {
+// OfTrace returns the options of a Trace's gate, for an operator with this image. maxDuration counts
+// from the start of the trace, which must be within target.Timeout.
+func OfTrace(t *sondev1.Trace, image string, maxDuration time.Duration) (Options, error) {
 	spec := cmp.Or(t.Spec.Gate, &sondev1.TraceGate{})
 	timeout := gateconfig.DefaultTimeout
 	if spec.Timeout != "" {
@@ -46,7 +46,7 @@ func OfTrace(t *sondev1.Trace, image string, lasts time.Duration) (Options, erro
 	}
 	return Options{
 		Config: gateconfig.Config{
-			Timeout: timeout, OnTimeout: gateconfig.OnTimeout(cmp.Or(spec.OnTimeout, sondev1.GateProceed)), Until: begins.Add(lasts),
+			Timeout: timeout, OnTimeout: gateconfig.OnTimeout(cmp.Or(spec.OnTimeout, sondev1.GateProceed)), Until: begins.Add(maxDuration),
 		},
 		Image: image, TraceNamespace: t.Namespace, TraceName: t.Name, TraceUID: string(t.UID),
 		Containers: t.Spec.Containers,

@@ -18,7 +18,7 @@ var (
 	})
 	dropped = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "sonde_dropped_packets_total",
-		Help: "Packets that matched and are in no file, by the place where they were lost; unlisted are those of Pods that a status had no room for.",
+		Help: "Packets that matched and are in no file, by the place where they were lost; unlisted: in Pods that a status had no room for.",
 	}, []string{"place"})
 	events = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "sonde_events_total", Help: "Events in the files of traces that have ended.",

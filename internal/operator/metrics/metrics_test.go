@@ -18,7 +18,7 @@ func TestCounters(t *testing.T) {
 	}
 	// A loss that is a series' first value is no increase to Prometheus.
 	const zero = `
-# HELP sonde_dropped_packets_total Packets that matched and are in no file, by the place where they were lost; unlisted are those of Pods that a status had no room for.
+# HELP sonde_dropped_packets_total Packets that matched and are in no file, by the place where they were lost; unlisted: in Pods that a status had no room for.
 # TYPE sonde_dropped_packets_total counter
 sonde_dropped_packets_total{place="kernel"} 0
 sonde_dropped_packets_total{place="ring"} 0
@@ -37,7 +37,7 @@ sonde_dropped_packets_total{place="writer"} 0
 	metrics.Ended(&sondev1.CaptureStatus{Totals: sondev1.Totals{Events: 3}})
 	metrics.Refused("Forbidden")
 	want := `
-# HELP sonde_dropped_packets_total Packets that matched and are in no file, by the place where they were lost; unlisted are those of Pods that a status had no room for.
+# HELP sonde_dropped_packets_total Packets that matched and are in no file, by the place where they were lost; unlisted: in Pods that a status had no room for.
 # TYPE sonde_dropped_packets_total counter
 sonde_dropped_packets_total{place="kernel"} 1
 sonde_dropped_packets_total{place="ring"} 2

@@ -1,5 +1,5 @@
 // Package outcome judges the capture of one Pod from what the API server says about its Job, its agent's Pod and its node.
-// It is pure. A final verdict stays: later passes change nothing in it but that lost files are no longer offered.
+// It is pure. A final verdict stays: later passes only remove files that were lost.
 package outcome
 
 import (
@@ -81,14 +81,14 @@ type Verdict struct {
 	Entry sondev1.PodResult
 	// Stop reports that the keeper must end the probe, for the reason Observed.EndReason.
 	Stop bool
-	// DeleteJob reports that the Job is useless.
+	// DeleteJob reports that the Job is no longer needed.
 	DeleteJob bool
 	// Again is when the verdict changes by time alone; zero if it does not.
 	Again time.Time
 	// Ended is when the probe ended; zero if it runs, or if the time is unknown.
 	Ended time.Time
-	// Interrupted reports that this verdict is the first final one, and that the probe ended without a final account. What it
-	// attached in the kernel may still be there.
+	// Interrupted reports that this verdict is the first final one, and that the probe ended without a final account. Its
+	// programs may still be attached in the kernel.
 	Interrupted bool
 }
 
@@ -302,7 +302,7 @@ func (v *Verdict) judgeEnded(o Observed, t *corev1.ContainerStateTerminated, now
 	}
 	v.count(acc)
 	v.Entry.Message = acc.Message
-	// The probe's own state counts for more than the kubelet's: one that has just started shows a probe as attached for a moment.
+	// The probe's own state overrides the kubelet's, which briefly shows a probe that has just started as attached.
 	attached := o.Before.Phase == sondev1.PhaseCapturing && acc.State != account.StateDone || acc.State == account.StateCapturing || !acc.Started.IsZero() || acc.Packets+acc.Events > 0
 	switch {
 	case acc.Complete && acc.State == account.StateDone && acc.AddsUp() && !forced(acc.Reason):
@@ -321,9 +321,9 @@ func (v *Verdict) judgeEnded(o Observed, t *corev1.ContainerStateTerminated, now
 	v.listFiles(o, acc.Files)
 }
 
-// endTime is when the probe ended, by the manager's clock. The node's time is used if it is plausible: not in the future,
-// and not before the agent's Pod could have captured for so long. Otherwise the node's clock is wrong, and now is used: with
-// the node's time a file would be removed too early, or promised for too long.
+// endTime is when the probe ended, by the manager's clock. It is the node's time if that is plausible: not in the future,
+// and not before the agent's Pod could have captured for so long. Otherwise it is now: by a wrong clock, a file would be
+// removed too early or promised for too long.
 func endTime(o Observed, t *corev1.ContainerStateTerminated, acc account.Account, now time.Time) time.Time {
 	at, lasted := t.FinishedAt.Time, max(0, acc.Ended.Sub(acc.Started))
 	if at.After(now) || at.Before(o.Agent.CreationTimestamp.Add(lasted-skew)) {
@@ -415,8 +415,8 @@ func (v *Verdict) listFiles(o Observed, files []account.File) {
 	}
 }
 
-// incompleteReason says why a result is not complete. What ended the Pod from outside comes first, because the probe itself
-// only knows that it was told to end.
+// incompleteReason says why a result is not complete. A cause outside the probe comes first, because the probe only knows
+// that it was asked to end.
 func incompleteReason(o Observed, t *corev1.ContainerStateTerminated, own string) string {
 	killed := t.ExitCode == exitKilled || t.Signal != 0
 	switch {
@@ -593,15 +593,15 @@ func NeedsEvents(o Observed, now time.Time) bool {
 		o.Before.Phase != sondev1.PhaseCapturing && !now.Before(jobCreated(o).Add(RefusedAfter))
 }
 
-// overdue is the latest time by which the probe should have ended; zero if it does not run. If the node's clock is wrong, the
-// probe is taken to have started when its Pod was created.
+// overdue is the latest time by which the probe should have ended; zero if it does not run. If the node's clock is wrong,
+// the creation of the Pod counts as the start of the probe.
 func overdue(o Observed, probe *corev1.ContainerStatus, now time.Time) time.Time {
 	if probe == nil || probe.State.Running == nil {
 		return time.Time{}
 	}
-	started, made := probe.State.Running.StartedAt.Time, o.Agent.CreationTimestamp.Time
-	if started.Before(made) || started.After(now) {
-		started = made
+	started, created := probe.State.Running.StartedAt.Time, o.Agent.CreationTimestamp.Time
+	if started.Before(created) || started.After(now) {
+		started = created
 	}
 	return started.Add(processWait + o.Duration + endGrace)
 }
@@ -614,7 +614,7 @@ func later(now, t time.Time) time.Time {
 	return now.Add(endGrace)
 }
 
-// jobCreated is when the Job was created, or its Pod where the Job is gone.
+// jobCreated is when the Job was created, or its Pod if the Job is gone.
 func jobCreated(o Observed) time.Time {
 	if o.Job == nil {
 		return o.Agent.CreationTimestamp.Time

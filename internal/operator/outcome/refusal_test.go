@@ -13,7 +13,7 @@ func TestRefused(t *testing.T) {
 		"no SCC":       {`pods "x" is forbidden: unable to validate against any security context constraint: [...]`, "SecurityContextConstraints sonde-probe"},
 		"missing SCC":  {`pods "x" is forbidden: required scc/sonde-probe not found`, "SecurityContextConstraints sonde-probe"},
 		"quota":        {`pods "x" is forbidden: exceeded quota: pods`, "raise the ResourceQuota of namespace sonde-system"},
-		"anything":     {`admission webhook "policy" denied the request`, "let Pods of ServiceAccount sonde-probe be made in namespace sonde-system"},
+		"anything":     {`admission webhook "policy" denied the request`, "allow Pods of ServiceAccount sonde-probe in namespace sonde-system"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

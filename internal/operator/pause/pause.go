@@ -48,22 +48,22 @@ func Requested(ctx context.Context, r client.Reader, namespace string) (bool, er
 	return paused || err != nil, nil
 }
 
-// Message tells the user who creates an object of kind what is paused, and who can end the pause.
+// Message explains the pause to a user who creates an object of kind, and says who can end it.
 func Message(namespace, kind string) string {
 	return fmt.Sprintf("a cluster admin has paused all captures (key %s of ConfigMap %s/%s): ask them to set it to \"false\", and create a new %s then", Key, namespace, ConfigMapName, kind)
 }
 
 // Wake returns a function that enqueues every object of a kind that has not ended, for watches of the ConfigMap.
-func Wake(c client.Client, of kind.Kind) handler.MapFunc {
+func Wake(c client.Client, k kind.Kind) handler.MapFunc {
 	return func(ctx context.Context, _ client.Object) []reconcile.Request {
 		var requests []reconcile.Request
-		err := of.Each(ctx, c, func(owner sondev1.AgentJobOwner) {
+		err := k.Each(ctx, c, func(owner sondev1.AgentJobOwner) {
 			if !owner.Ended() {
 				requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(owner)})
 			}
 		})
 		if err != nil {
-			ctrl.LoggerFrom(ctx).Error(err, "Listing objects to pause failed", "kind", of.Name)
+			ctrl.LoggerFrom(ctx).Error(err, "Listing objects to pause failed", "kind", k.Name)
 		}
 		return requests
 	}

@@ -35,30 +35,30 @@ type absence struct {
 	answers int
 }
 
-// check takes the result of reading owners of a kind. It returns nil if the owner, or by now the kind, is known to be gone.
-func (m *missingKinds) check(of string, err error, now time.Time) error {
+// check takes the error of reading owners of a kind. It returns nil if the owner or the whole kind is known to be gone.
+func (m *missingKinds) check(kind string, err error, now time.Time) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !isKindGone(err) {
-		delete(m.absent, of)
+		delete(m.absent, kind)
 		return IgnoreGone(err)
 	}
-	a := m.absent[of]
+	a := m.absent[kind]
 	if a.answers++; a.answers == 1 {
 		a.since = now
 	}
 	if m.absent == nil {
 		m.absent = map[string]absence{}
 	}
-	m.absent[of] = a
+	m.absent[kind] = a
 	if a.answers < kindGoneAnswers || now.Sub(a.since) < kindGoneAfter {
-		return fmt.Errorf("the API server does not serve %ss: %w: %w", of, errKindUnclear, err)
+		return fmt.Errorf("the API server does not serve %ss: %w: %w", kind, errKindUnclear, err)
 	}
 	return nil
 }
 
-// IsGone reports whether the API server says that the object does not exist. An answer that there is no such page does not come
-// from the API server's storage, so nothing may be ended or deleted because of it.
+// IsGone reports whether the API server says that the object does not exist. It is false for a 404 of the whole path, which does
+// not come from the API server's storage: nothing may be ended or deleted because of that.
 func IsGone(err error) bool {
 	return apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }

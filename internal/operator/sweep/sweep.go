@@ -1,5 +1,5 @@
-// Package sweep deletes what the operator made for objects that no longer exist. Sonde sets no finalizers, so that the
-// deletion of an object never hangs when the operator is gone; the sweeper replaces them.
+// Package sweep deletes the operator's objects whose owner no longer exists. Sonde sets no finalizers, so that the
+// deletion of an owner never hangs when the operator is gone; the sweeper replaces them.
 package sweep
 
 import (
@@ -93,39 +93,39 @@ func (s *Sweeper) All(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-func (s *Sweeper) sweepKind(ctx context.Context, of kind.Kind) error {
+func (s *Sweeper) sweepKind(ctx context.Context, k kind.Kind) error {
 	var living []string
-	err := of.Each(ctx, s.Client, func(owner sondev1.AgentJobOwner) {
+	err := k.Each(ctx, s.Client, func(owner sondev1.AgentJobOwner) {
 		if owner.GetDeletionTimestamp().IsZero() {
 			living = append(living, string(owner.GetUID()))
 		}
 	})
 	if err != nil && !isKindGone(err) {
-		return fmt.Errorf("list %ss: %w", of.Name, err)
+		return fmt.Errorf("list %ss: %w", k.Name, err)
 	}
-	orphans, err := orphansOf(of, living)
+	orphans, err := orphansOf(k, living)
 	if err != nil {
 		return err
 	}
-	// Objects before owners: an object that exists now has its owner in the later list, if that still exists.
-	objects, err := s.objects(ctx, of, orphans, orphans)
+	// Read objects before owners, so that the list of owners is never older than an object.
+	objects, err := s.objects(ctx, k, orphans, orphans)
 	if err != nil {
 		return err
 	}
 	if len(objects) == 0 {
 		return nil
 	}
-	alive, err := s.alive(ctx, of)
+	alive, err := s.alive(ctx, k)
 	if err != nil {
 		return err
 	}
 	return s.deleteAll(ctx, slices.DeleteFunc(objects, func(o *metav1.PartialObjectMetadata) bool { return alive[o.GetLabels()[sondev1.LabelUID]] }))
 }
 
-// orphansOf selects objects whose owner is none of the living ones. The cache applies the selector before it copies: copies
+// orphansOf selects objects whose owner is not among the living ones. The cache applies the selector before it copies: copies
 // of the objects of thousands of Pods would take most of the manager's memory.
-func orphansOf(of kind.Kind, living []string) (*client.ListOptions, error) {
-	selectors := []client.ListOption{client.MatchingLabels{sondev1.LabelKind: of.Name}, client.HasLabels{sondev1.LabelUID}}
+func orphansOf(k kind.Kind, living []string) (*client.ListOptions, error) {
+	selectors := []client.ListOption{client.MatchingLabels{sondev1.LabelKind: k.Name}, client.HasLabels{sondev1.LabelUID}}
 	if len(living) > 0 {
 		others, err := labels.NewRequirement(sondev1.LabelUID, selection.NotIn, living)
 		if err != nil {
@@ -137,35 +137,35 @@ func orphansOf(of kind.Kind, living []string) (*client.ListOptions, error) {
 }
 
 // alive reads from the API server which owners of a kind exist, by UID.
-func (s *Sweeper) alive(ctx context.Context, of kind.Kind) (map[string]bool, error) {
+func (s *Sweeper) alive(ctx context.Context, k kind.Kind) (map[string]bool, error) {
 	alive := map[string]bool{}
 	err := paging.Each(ctx, s.Live, func() *metav1.PartialObjectMetadataList {
 		list := &metav1.PartialObjectMetadataList{}
-		list.SetGroupVersionKind(sondev1.GroupVersion.WithKind(of.Name + "List"))
+		list.SetGroupVersionKind(sondev1.GroupVersion.WithKind(k.Name + "List"))
 		return list
 	}, func(owners *metav1.PartialObjectMetadataList) {
 		for i := range owners.Items {
 			alive[string(owners.Items[i].UID)] = owners.Items[i].DeletionTimestamp.IsZero()
 		}
 	})
-	if err := s.missing.check(of.Name, err, s.Clock.Now()); err != nil {
-		return nil, fmt.Errorf("list %ss: %w", of.Name, err)
+	if err := s.missing.check(k.Name, err, s.Clock.Now()); err != nil {
+		return nil, fmt.Errorf("list %ss: %w", k.Name, err)
 	}
 	return alive, nil
 }
 
 // Owner deletes the objects of an owner of this kind and name that is gone, being deleted, or replaced by another of the same
 // name. Objects that the cache does not have yet wake the controller later.
-func (s *Sweeper) Owner(ctx context.Context, of kind.Kind, owner types.NamespacedName) error {
+func (s *Sweeper) Owner(ctx context.Context, k kind.Kind, owner types.NamespacedName) error {
 	by := client.MatchingFields{target.IndexOwner: owner.Namespace + "/" + owner.Name}
-	objects, err := s.objects(ctx, of, by, by)
+	objects, err := s.objects(ctx, k, by, by)
 	if err != nil || len(objects) == 0 {
 		return err
 	}
 	now := &metav1.PartialObjectMetadata{}
-	now.SetGroupVersionKind(sondev1.GroupVersion.WithKind(of.Name))
-	if err := s.missing.check(of.Name, s.Live.Get(ctx, owner, now), s.Clock.Now()); err != nil {
-		return fmt.Errorf("get %s: %w", of.Name, err)
+	now.SetGroupVersionKind(sondev1.GroupVersion.WithKind(k.Name))
+	if err := s.missing.check(k.Name, s.Live.Get(ctx, owner, now), s.Clock.Now()); err != nil {
+		return fmt.Errorf("get %s: %w", k.Name, err)
 	}
 	if now.DeletionTimestamp.IsZero() && now.UID != "" {
 		objects = slices.DeleteFunc(objects, func(o *metav1.PartialObjectMetadata) bool { return o.Labels[sondev1.LabelUID] == string(now.UID) })
@@ -174,17 +174,17 @@ func (s *Sweeper) Owner(ctx context.Context, of kind.Kind, owner types.Namespace
 }
 
 // Remove deletes all objects of the owner with this kind and UID, whether it exists or not.
-func (s *Sweeper) Remove(ctx context.Context, of kind.Kind, owner types.UID) error {
-	objects, err := s.objects(ctx, of, client.MatchingFields{target.IndexCapture: string(owner)}, target.Parts(owner)...)
+func (s *Sweeper) Remove(ctx context.Context, k kind.Kind, owner types.UID) error {
+	objects, err := s.objects(ctx, k, client.MatchingFields{target.IndexCapture: string(owner)}, target.Parts(owner)...)
 	if err != nil {
 		return err
 	}
 	return s.deleteAll(ctx, objects)
 }
 
-// objects reads from the cache what was made for owners of a kind and is not being deleted. jobs selects the Jobs, one part
-// after the other; others selects ConfigMaps and Secrets.
-func (s *Sweeper) objects(ctx context.Context, of kind.Kind, others client.ListOption, jobs ...client.ListOption) ([]*metav1.PartialObjectMetadata, error) {
+// objects reads the objects of owners of a kind from the cache, except those being deleted. jobs selects the Jobs, part by
+// part; others selects ConfigMaps and Secrets.
+func (s *Sweeper) objects(ctx context.Context, k kind.Kind, others client.ListOption, jobs ...client.ListOption) ([]*metav1.PartialObjectMetadata, error) {
 	type query struct {
 		kind schema.GroupVersionKind
 		list client.ObjectList
@@ -204,7 +204,7 @@ func (s *Sweeper) objects(ctx context.Context, of kind.Kind, others client.ListO
 		}
 		err := apimeta.EachListItem(list, func(item runtime.Object) error {
 			o, err := apimeta.Accessor(item)
-			if err != nil || o.GetLabels()[sondev1.LabelKind] != of.Name || o.GetLabels()[sondev1.LabelUID] == "" || !o.GetDeletionTimestamp().IsZero() {
+			if err != nil || o.GetLabels()[sondev1.LabelKind] != k.Name || o.GetLabels()[sondev1.LabelUID] == "" || !o.GetDeletionTimestamp().IsZero() {
 				return err
 			}
 			object := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{

@@ -90,12 +90,12 @@ func capturePart(o client.Object) []string {
 	return []string{Part(types.UID(labels[sondev1.LabelUID]), types.UID(labels[sondev1.LabelTargetPodUID]))}
 }
 
-// parts is into how many parts IndexPart divides the Jobs and agents of a capture. There may be thousands, and the cache
-// hands out copies that are ten times as large as its own form. A reader that lists one part after the other, and keeps
-// the slim form of each, never holds all of these copies.
+// parts is the number of parts into which IndexPart divides the Jobs and agents of a capture. There may be thousands, and
+// the cache returns copies that are ten times as large as its own form. A reader that lists part by part, and keeps the
+// slim form of each, never holds all of these copies.
 const parts = 4
 
-// Part returns the part of a capture that has the Job and the agent of one of its Pods.
+// Part returns the part of a capture that holds the Job and the agent of one of its Pods.
 func Part(capture, pod types.UID) string {
 	last := 0
 	if len(pod) > 0 {

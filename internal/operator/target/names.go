@@ -57,8 +57,8 @@ func Names(ctx context.Context, sets ReplicaSets, namespace string, pod metav1.O
 		if err != nil {
 			return names, err
 		}
-		if of := metav1.GetControllerOfNoCopy(set); of != nil && of.Kind == string(sondev1.TargetDeployment) {
-			names = append(names, sondev1.TargetReference{Kind: sondev1.TargetDeployment, Name: of.Name})
+		if d := metav1.GetControllerOfNoCopy(set); d != nil && d.Kind == string(sondev1.TargetDeployment) {
+			names = append(names, sondev1.TargetReference{Kind: sondev1.TargetDeployment, Name: d.Name})
 		}
 	case string(sondev1.TargetStatefulSet), string(sondev1.TargetDaemonSet):
 		names = append(names, sondev1.TargetReference{Kind: sondev1.TargetKind(owner.Kind), Name: owner.Name})

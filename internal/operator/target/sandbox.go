@@ -10,7 +10,7 @@ var sandboxes = []string{
 }
 
 // Sandboxed reports whether a RuntimeClass with this name and handler runs Pods whose packets a probe on the node cannot
-// see. The empty file of such a capture would look like that of a Pod without traffic.
+// see. The empty file of such a capture would look as if the Pod had no traffic.
 func Sandboxed(class, handler string) bool {
 	words := strings.FieldsFunc(strings.ToLower(class+" "+handler), func(c rune) bool {
 		return (c < 'a' || c > 'z') && (c < '0' || c > '9')

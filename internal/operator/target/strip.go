@@ -64,8 +64,8 @@ func controller(o metav1.Object) []metav1.OwnerReference {
 	return []metav1.OwnerReference{*owner}
 }
 
-// workload keeps the controlling owner of a Pod unless it is a Job, which cannot be a target. Each Job is the owner of few
-// Pods, so its reference would take more memory than the rest of the Pod.
+// workload keeps the controlling owner of a Pod unless it is a Job, which cannot be a target. Few Pods share a Job, so the
+// references to Jobs would take more memory than the rest of the Pods.
 func workload(pod *corev1.Pod) []metav1.OwnerReference {
 	owners := controller(pod)
 	if len(owners) > 0 && owners[0].Kind == "Job" {
@@ -170,12 +170,12 @@ func stripGated(kept, pod *corev1.Pod) {
 		kept.Labels[sondev1.LabelTraceRequired] = "true"
 	}
 	for i := range pod.Status.InitContainerStatuses {
-		of := &pod.Status.InitContainerStatuses[i]
-		if of.Name != gateconfig.ContainerName {
+		status := &pod.Status.InitContainerStatuses[i]
+		if status.Name != gateconfig.ContainerName {
 			continue
 		}
-		state := *of.State.DeepCopy()
-		if last := of.LastTerminationState.Terminated; state.Waiting != nil && last != nil {
+		state := *status.State.DeepCopy()
+		if last := status.LastTerminationState.Terminated; state.Waiting != nil && last != nil {
 			// It waits for its restart. The reason why it ended matters.
 			state = corev1.ContainerState{Terminated: last.DeepCopy()}
 		}
@@ -185,7 +185,7 @@ func stripGated(kept, pod *corev1.Pod) {
 		if t := state.Terminated; t != nil {
 			t.Message = shorten(t.Message)
 		}
-		kept.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: of.Name, State: state}}
+		kept.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: status.Name, State: state}}
 		return
 	}
 }

@@ -1,5 +1,5 @@
-// Package target finds the Pods of a workload by the UIDs of their owners, and never by names or selectors: a selector also
-// finds other Pods with the same labels, and a name also finds the next object with that name.
+// Package target finds the Pods of a workload by the UIDs of their owners. A selector would also find other Pods with the
+// same labels, and a name would also find the next object with that name.
 package target
 
 import (
@@ -39,7 +39,7 @@ func Live(pod *corev1.Pod) bool {
 }
 
 // Resolve reads ref in namespace and follows owner UIDs down to its live Pods. The reader needs the indexes of IndexFields.
-// The cost grows with the Pods of the workload, not with those of the namespace.
+// The cost grows with the Pods of the workload, not of the namespace.
 func Resolve(ctx context.Context, reader client.Reader, namespace string, ref sondev1.TargetReference) (Workload, error) {
 	if ref.Kind == sondev1.TargetPod {
 		return resolvePod(ctx, reader, client.ObjectKey{Namespace: namespace, Name: ref.Name})

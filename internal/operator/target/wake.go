@@ -13,7 +13,7 @@ import (
 )
 
 // Wakes maps an event on a target, or on an object of one, to the captures of a kind that it concerns. It may match by
-// name: a capture that is reconciled without need finds nothing to do.
+// name, because an unneeded pass changes nothing.
 type Wakes struct {
 	Kind   kind.Capture
 	Reader client.Reader
@@ -45,7 +45,7 @@ func (w Wakes) Workload(kind sondev1.TargetKind) func(context.Context, client.Ob
 	}
 }
 
-// Namespace wakes the captures in a namespace and those with a target in it.
+// Namespace wakes the captures in a namespace, and captures with a target in it.
 func (w Wakes) Namespace(ctx context.Context, namespace client.Object) []reconcile.Request {
 	all := w.Kind.NewList()
 	if err := w.Reader.List(ctx, all, client.InNamespace(namespace.GetName()), client.UnsafeDisableDeepCopy); err != nil {
