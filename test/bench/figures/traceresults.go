@@ -66,7 +66,7 @@ var timesGoals = []timesGoal{
 		(*Traced).addedEach, openTimesGoal,
 	},
 	{
-		"time added to openat, read and close, of which openat and close are traced: at most 1/40 of bpftrace printf's for openat alone", LoopOpen, TracerSonde, TracerOpens,
+		"time added to openat, read and close, with openat and close traced: at most 1/40 of bpftrace printf's for openat alone", LoopOpen, TracerSonde, TracerOpens,
 		(*Traced).added, openTimesGoal,
 	},
 	{

@@ -28,7 +28,7 @@ var sccKinds = map[string]string{
 	"":        "agent (probe and keeper)",
 	"manager": "manager",
 	"doctor":  "doctor",
-	"sweep":   "sweep (after a probe that left no word)",
+	"sweep":   "sweep (after a probe that left no account)",
 }
 
 // In both settings each Pod of the system runs under the SCC in the table of docs/security.md, and the table has no
