@@ -20,9 +20,8 @@ import (
 	"github.com/sonde-operator/sonde/internal/settings"
 )
 
-// After the signal to end, the manager serves for drainQuiet more, in which the cluster stops sending it requests, and
-// lets downloads finish. At drainMost, drainQuiet included, it ends those that are left; another replica continues
-// them.
+// After the signal to end, the manager serves for drainQuiet, until the cluster sends it no more requests. Then it lets
+// downloads finish. drainMost after the signal it ends the others, and another replica continues them.
 const (
 	drainQuiet = 3 * time.Second
 	drainMost  = 15 * time.Second

@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// AgentJobOwner is a resource for which the operator runs one agent Job per Pod of a target. What builds, labels, pauses
-// and sweeps these Jobs knows a resource only by this interface.
+// AgentJobOwner is a resource for which the operator runs one agent Job per Pod of a target. The code that builds,
+// labels, pauses and sweeps these Jobs knows a resource only by this interface.
 //
 // +kubebuilder:object:generate=false
 type AgentJobOwner interface {
@@ -22,7 +22,7 @@ type AgentJobOwner interface {
 	Ended() bool
 }
 
-// Capture is an AgentJobOwner whose Jobs record something of each Pod. Every kind of captures is served through it.
+// Capture is an AgentJobOwner whose Jobs record packets or events of each Pod.
 //
 // +kubebuilder:object:generate=false
 type Capture interface {
@@ -64,7 +64,7 @@ type Common struct {
 	FollowPods bool
 	// Stop ends the capture now.
 	Stop bool
-	// Engine that was asked for; empty where the kind has no choice.
+	// Engine that was requested; empty if the kind has only one.
 	Engine CaptureEngine
 	// Containers and Command that are recorded; empty means all of the Pod.
 	Containers []string

@@ -287,9 +287,9 @@ type PodResult struct {
 // +kubebuilder:validation:Enum=Opened;Untraced;Refused;Over;Ended;NotStarted
 type GateOutcome string
 
-// Outcomes of gates. All but the last are the gate's own words (internal/wire/gateconfig).
+// Outcomes of gates. All but the last equal the outcomes of internal/wire/gateconfig.
 const (
-	// GateOpened: what the Pod does is traced from its first instruction.
+	// GateOpened: the Pod is traced from its first instruction.
 	GateOpened GateOutcome = "Opened"
 	// GateUntraced: no tracer came in time, and the Pod has started.
 	GateUntraced GateOutcome = "Untraced"

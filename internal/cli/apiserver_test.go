@@ -21,7 +21,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
 )
 
-// apiServer simulates what the plugin uses of an API server and of the operator: the kinds, watches of one capture, and
+// apiServer simulates the parts of the API server and of the operator that the plugin uses: the kinds, watches of one capture, and
 // the proxied results endpoint.
 type apiServer struct {
 	t   *testing.T

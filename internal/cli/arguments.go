@@ -35,7 +35,7 @@ func rejectEmpty(cmd *cobra.Command, flags ...string) error {
 	return nil
 }
 
-// oneArgument requires one argument. Its error describes the argument, unlike that of cobra.ExactArgs.
+// oneArgument requires one argument. Its error describes the argument, unlike cobra.ExactArgs.
 func oneArgument(description string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == 1 {

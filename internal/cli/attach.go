@@ -39,10 +39,10 @@ type saveOptions struct {
 	remove bool
 }
 
-// attach follows a capture until it has ended, saves it, prints the report, and deletes what is no longer needed. The
+// attach follows a capture until it has ended, saves it, prints the report, and deletes the capture if asked to. The
 // commands capture, trace and download share it.
 func (p *plugin) attach(ctx context.Context, conn *connection, c v1alpha1.Capture, opts saveOptions) error {
-	// If the reader of a pipe exits early, as head does, the plugin must still report and clean up.
+	// If the reader of a pipe exits early, as head does, the plugin must still report and clean up the
 	// cluster.
 	signal.Ignore(syscall.SIGPIPE)
 	access := results.NewAccess(conn.client, p.clock, c)
@@ -72,7 +72,7 @@ func (p *plugin) attach(ctx context.Context, conn *connection, c v1alpha1.Captur
 	return nil
 }
 
-// session is what attach needs to follow a capture and to show it.
+// session holds the connections and displays of one attach.
 type session struct {
 	conn     *connection
 	endpoint *results.Client
@@ -137,12 +137,12 @@ func (p *plugin) printRemaining(c v1alpha1.Capture, err error) error {
 	if errors.Is(err, capture.ErrDeleted) {
 		return err
 	}
-	ending := "ends by itself. "
+	fate := "ends by itself. "
 	if common := c.Common(); common.Duration == "" && !common.Stop && !c.CaptureStatus().Phase.Final() {
-		ending = "continues. To stop it:\n  " + p.commandFor("stop", c) + "\n"
+		fate = "continues. To stop it:\n  " + p.commandFor("stop", c) + "\n"
 	}
 	fmt.Fprintf(p.streams.ErrOut, "%s %s still exists and %sTo fetch its %s:\n  %s\n",
-		c.KindName(), client.ObjectKeyFromObject(c), ending, capture.UnitOf(c).Count(), p.commandFor("download", c))
+		c.KindName(), client.ObjectKeyFromObject(c), fate, capture.UnitOf(c).Count(), p.commandFor("download", c))
 	return err
 }
 

@@ -37,7 +37,7 @@ func newGet(p *plugin) *cobra.Command {
 		Use:   "get [NAME]",
 		Short: "List captures and traces",
 		Long: `Lists the PacketCaptures and Traces of a namespace, or one of them. With -o wide there are more columns. For a single one
-there is also a line for each of its Pods, with its engine and the counts of what is missing from its files.
+there is also a line for each of its Pods, with its engine and the number of packets or events missing from its files.
 
 ` + nameHelp,
 		Example: `  kubectl sonde get -A

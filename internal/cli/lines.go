@@ -61,7 +61,7 @@ func (p *plugin) newEventLines(ctx context.Context, endpoint *results.Client, di
 		_, err := p.streams.Out.Write(text)
 		return err
 	}
-	if p.width != nil { // a terminal, probably that of the display
+	if p.width != nil { // a terminal, probably shared with the display
 		write = func(text []byte) error { return display.Print(p.streams.Out, text) }
 	}
 	return &eventLines{tail: tail.New(ctx, tail.Options{

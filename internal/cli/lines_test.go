@@ -73,7 +73,7 @@ func TestTraceQuiet(t *testing.T) {
 	s.onCreate = s.twoPods(v1alpha1.PhaseCompleted)
 	r := sonde(t, s, report.ExitOK, "trace", "web", "-q", "-o", filepath.Join(t.TempDir(), "web.ndjson"))
 	if out := r.out.String(); !strings.HasPrefix(out, "5 events in") {
-		t.Errorf("lines though nobody wants them:\n%s", out)
+		t.Errorf("unwanted lines:\n%s", out)
 	}
 }
 
@@ -127,7 +127,7 @@ func TestTraceLineErrors(t *testing.T) {
 		"JSON, quietly":      {[]string{"-o", "json", "-q"}, "choose one of the three"},
 		"JSON of FLAP":       {[]string{"-o", "json", "--format", "flap"}, "has no JSON lines"},
 		"a gate's time":      {[]string{"--gate-timeout", "5m"}, "need --gate"},
-		"a gate for nobody":  {[]string{"--gate", "--no-follow"}, "omit one of the two"},
+		"a useless gate":     {[]string{"--gate", "--no-follow"}, "omit one of the two"},
 		"another gate's end": {[]string{"--gate", "--gate-on-timeout", "Wait"}, "write Proceed or Fail"},
 	} {
 		t.Run(name, func(t *testing.T) {

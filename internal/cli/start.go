@@ -23,7 +23,7 @@ type startCommand struct {
 // addFlags adds the flags that both commands have.
 func (c *startCommand) addFlags(cmd *cobra.Command, kind, file string) {
 	f, r := cmd.Flags(), &c.request
-	f.StringVar(&r.TargetNamespace, "target-namespace", "", "Namespace of TARGET, if it is not that of the "+kind+"; only allowed in a hub namespace")
+	f.StringVar(&r.TargetNamespace, "target-namespace", "", "Namespace of TARGET, if it differs from the namespace of the "+kind+"; only allowed in a hub namespace")
 	f.BoolVar(&r.NoFollow, "no-follow", false, "Ignore Pods that join TARGET during the "+cmd.Name())
 	f.StringVar(&r.RetainFor, "retain-for", "", "How long the cluster keeps the files after the "+cmd.Name()+", unless it is deleted (default 1h)")
 	f.StringVar(&r.JobID, "job-id", "", "Suffix of the names of the Jobs: four characters of [a-z0-9] (default random)")

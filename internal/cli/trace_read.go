@@ -61,7 +61,7 @@ Events that the tracer lost are counted in the summary and do not change the exi
 	f := cmd.Flags()
 	f.StringVarP(&c.output, "output", "o", outputText, "summary for only the summary, or json for the lines of all files in the order of time")
 	f.StringSliceVar(&c.filter.Groups, "events", nil, "Show only these groups of events: process, file, io, network, memory, signal")
-	f.StringSliceVar(&c.filter.Calls, "call", nil, "Show only these calls and events, by name, like openat or exec; in addition to those of --events")
+	f.StringSliceVar(&c.filter.Calls, "call", nil, "Show only these calls and events, by name, like openat or exec; in addition to the groups of --events")
 	f.StringSliceVar(&c.filter.Containers, "container", nil, "Show only these containers, by name")
 	f.StringSliceVar(&c.filter.Comms, "comm", nil, "Show only threads with these names, as in the lines")
 	f.DurationVar(&c.filter.MinLatency, "min-latency", 0, "Omit shorter calls: a duration like 500us, 10ms, 1s; events without a duration are shown")

@@ -172,7 +172,7 @@ func TestTraceReadInColour(t *testing.T) {
 		}
 	}
 	if _, out, _ := runTrace(t, wholeTrace, true, "-", "--color", "never"); strings.Contains(out, "\x1b[") {
-		t.Errorf("colours though nobody wants them:\n%q", out)
+		t.Errorf("unwanted colours:\n%q", out)
 	}
 	code, out, _ := runTrace(t, wholeTrace, true, "-")
 	if code != 0 || !strings.Contains(out, "\x1b[36mopenat") || !strings.HasSuffix(out, "\n"+summaryText) {
@@ -222,6 +222,6 @@ func TestTraceReadInterrupted(t *testing.T) {
 	out.await(t, "openat") // more events may follow
 	signals <- os.Interrupt
 	if got := <-code; got != 130 || !strings.Contains(out.String(), "1 event in 0ns: file 1.") {
-		t.Errorf("exit code %d, want 130, and what there was; output:\n%s", got, out)
+		t.Errorf("exit code %d, want 130 and a partial summary; output:\n%s", got, out)
 	}
 }

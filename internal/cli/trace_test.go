@@ -159,7 +159,7 @@ func TestTraceAsJSON(t *testing.T) {
 		t.Errorf("total (-want +got):\n%s\nof packets: %+v", diff, got.Total.PacketCounts)
 	}
 	if found, err := filepath.Glob("web-*Z.ndjson"); err != nil || len(found) != 1 || got.Path != found[0] {
-		t.Errorf("saved as %v (%v), told as %q", found, err, got.Path)
+		t.Errorf("saved as %v (%v), reported as %q", found, err, got.Path)
 	}
 	if len(s.captures) != 1 {
 		t.Errorf("%d captures are left", len(s.captures))
@@ -304,6 +304,6 @@ func TestTraceErrors(t *testing.T) {
 	}
 	r := sonde(t, newAPIServer(t), report.ExitError, "trace", "web", "-o", filepath.Join(t.TempDir(), "x"))
 	if !strings.Contains(r.errOut.String(), "this cluster has no Traces") {
-		t.Errorf("of an operator of before: %q", r.errOut)
+		t.Errorf("older operator: %q", r.errOut)
 	}
 }

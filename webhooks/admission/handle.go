@@ -1,7 +1,6 @@
-// Package admission holds what the webhooks of Sonde's kinds share: they decide, refuse and stamp. The webhooks fail
-// closed: without them nothing is admitted, and an object that gets in all the same carries no stamp, so that its
-// controller does nothing. They match Sonde's kinds alone and never DELETE or status, so they hold up nothing else and no
-// deletion.
+// Package admission is shared by the webhooks of Sonde's kinds, which decide, refuse and stamp. The webhooks fail
+// closed: without them no object is admitted. An object that was created without them carries no stamp, and its controller
+// does nothing. They match only Sonde's kinds, and never DELETE or status, so they delay no other request and no deletion.
 package admission
 
 import (
@@ -30,7 +29,7 @@ type Granted struct {
 }
 
 // Handle answers a request for a stamped kind. create decides on a new object: it refuses by an error of Forbidden or
-// Invalid, and every other error refuses, too. An update must leave the stamp as it is.
+// Invalid. Every other error refuses too. An update must leave the stamp as it is.
 func Handle(ctx context.Context, req webhook.AdmissionRequest, create func(context.Context, webhook.AdmissionRequest) (Granted, error)) webhook.AdmissionResponse {
 	switch req.Operation {
 	case admissionv1.Create:
@@ -46,7 +45,7 @@ func Handle(ctx context.Context, req webhook.AdmissionRequest, create func(conte
 	return webhook.Allowed("")
 }
 
-// recordStop leaves the audit record of the user who ends a capture early. spec.stop is all that can change in a spec.
+// recordStop logs the audit record of the user who ends a capture early. spec.stop is all that can change in a spec.
 func recordStop(ctx context.Context, req webhook.AdmissionRequest) {
 	var now, before struct {
 		Spec struct {

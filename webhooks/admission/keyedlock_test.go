@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestKeyedLock: one holder for each key, other keys are free, and nothing is kept afterwards.
+// TestKeyedLock: one holder for each key, other keys are free, and no memory is kept afterwards.
 func TestKeyedLock(t *testing.T) {
 	var l KeyedLock
 	unlock, err := l.Lock(t.Context(), "shop")

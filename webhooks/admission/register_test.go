@@ -79,6 +79,6 @@ func TestRegister(t *testing.T) {
 		}
 	}
 	if hooks == 0 {
-		t.Error("no metric is of the webhook: nothing shows that it is instrumented")
+		t.Error("the webhook has no metric")
 	}
 }

@@ -23,8 +23,8 @@ func RequirePods(ctx context.Context, reviews access.Reviews, k kind.Capture, wh
 	return nil
 }
 
-// RequireNodes refuses a requester who lacks the verb of a kind on nodes, if spec shares with its node what the kind
-// captures. target names the object that has spec.
+// RequireNodes refuses a requester who lacks the verb of a kind on nodes, if spec shares with its node the network or processes
+// that the kind captures. target names the object that has spec.
 func RequireNodes(ctx context.Context, reviews access.Reviews, k kind.Capture, who access.Requester, spec *corev1.PodSpec, target string) error {
 	field := k.OnNode(spec)
 	if field == "" {

@@ -27,7 +27,7 @@ type Handler struct {
 	Kind kind.Capture
 	// Checks of this kind.
 	Checks Checks
-	// Live reads from the API server: a cache could still hold what an admin has just withdrawn.
+	// Live reads from the API server: a cache could be older than an admin's last change.
 	Live client.Reader
 	// Reviews are not cached.
 	Reviews access.Reviews
@@ -45,7 +45,7 @@ type Handler struct {
 type Checks interface {
 	// Shape runs before any lookup. It refuses what the schema would refuse after the webhook.
 	Shape(capture sondev1.Capture) error
-	// Content runs after the requester's rights are proven, so that its refusals tell strangers nothing about a target.
+	// Content runs after the requester's rights are proven, so that its refusals reveal nothing about a target to strangers.
 	Content(ctx context.Context, capture sondev1.Capture) error
 	// Warnings for the requester of an admitted capture; spec is the Pod spec of the target.
 	Warnings(capture sondev1.Capture, spec *corev1.PodSpec) []string
@@ -154,7 +154,7 @@ func (h *Handler) checkTarget(ctx context.Context, who access.Requester, in stri
 }
 
 // checkJobID refuses a jobId that a running capture of the same target has. It looks in this namespace only, because the
-// requester may not know the captures of others. If such a one has the same jobId, the controller picks another name.
+// requester may not know the captures of others. If one of them has the same jobId, the controller picks another name.
 func (h *Handler) checkJobID(ctx context.Context, capture sondev1.Capture, common sondev1.Common) error {
 	if common.JobID == "" {
 		return nil

@@ -55,14 +55,14 @@ func (k captureKind) creation(t *testing.T, home string, changed changes) webhoo
 	return webhooktest.Request(t, admissionv1.Create, k.Name, home, changes{"metadata": changes{"namespace": home, "name": "mine"}, "spec": spec}, nil)
 }
 
-// rightsTo returns the rights to what is named, by the verb of a kind.
+// rightsTo returns the rights on each of may, with the verb of a kind.
 func rightsTo(k kind.Capture, what ...string) *webhooktest.Rights {
 	r := webhooktest.May(what...)
 	r.Verb = k.Verb
 	return r
 }
 
-// said replaces VERB and KIND in texts by those of this kind.
+// said replaces VERB and KIND in texts by the words of this kind.
 func (k captureKind) said(texts ...string) []string {
 	own := strings.NewReplacer("VERB", k.Verb, "KIND", k.Name)
 	all := make([]string, 0, len(texts))
@@ -76,7 +76,7 @@ func targetRef(kind sondev1.TargetKind, name string) changes {
 	return changes{"targetDeployment": nil, "targetRef": changes{"kind": kind, "name": name}}
 }
 
-// TestClosed: what cluster admins have closed, paused or bounded is refused, in words that say who can change it.
+// TestClosed: a capture that cluster admins have closed, paused or bounded is refused. The message says who can change it.
 func TestClosed(t *testing.T) {
 	configMap := func(value string) client.Object {
 		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: webhooktest.OperatorNamespace, Name: pause.ConfigMapName}, Data: map[string]string{pause.Key: value}}
@@ -157,7 +157,7 @@ func TestCreate(t *testing.T) {
 			home: "hub", changed: changes{"targetNamespace": "nowhere"},
 			may: []string{"pods/nowhere"}, code: webhooktest.Invalid, want: []string{"namespace nowhere not found", "targetNamespace"},
 		},
-		"namespace on its way out": {
+		"namespace being deleted": {
 			home: "hub", changed: changes{"targetNamespace": "leaving"}, may: []string{"pods/leaving"}, code: webhooktest.Invalid, want: []string{"is being deleted"},
 		},
 		"unknown Deployment": {
@@ -227,7 +227,7 @@ func TestCreate(t *testing.T) {
 	}
 }
 
-// stamped looks at the stamp of what was admitted: alice's, for the namespace of the target, and for no other kind.
+// stamped checks that the stamp is alice's, for the namespace of the target, and valid for no other kind.
 func (k captureKind) stamped(t *testing.T, req webhook.AdmissionRequest, resp webhook.AdmissionResponse, in string) {
 	t.Helper()
 	got := k.New()
@@ -262,7 +262,7 @@ func otherCaptures() []client.Object {
 	}
 }
 
-// What the schema refuses after the webhook is refused before anything is looked up.
+// The webhook refuses malformed specs before any lookup.
 func TestShape(t *testing.T) {
 	for name, tc := range map[string]struct {
 		changed changes
@@ -288,7 +288,7 @@ func TestShape(t *testing.T) {
 				resp := k.handler(webhooktest.Reader(t, webhooktest.Objects()...), r).Handle(t.Context(), k.creation(t, "shop", tc.changed))
 				webhooktest.Refused(t, resp, webhooktest.Invalid, k.said(tc.want)...)
 				if len(r.Asked) != 0 {
-					t.Errorf("asked for %v about something that cannot be", r.Asked)
+					t.Errorf("reviewed %v for a malformed spec", r.Asked)
 				}
 			})
 		}

@@ -25,8 +25,8 @@ type Filters interface {
 type PacketCaptureChecks struct {
 	Filters Filters
 
-	// compiling admits one filter of each namespace at a time to the compiler that all share, so that a filter that takes
-	// long to refuse delays those of its own namespace, and of others at most one.
+	// compiling admits one filter of each namespace at a time to the shared compiler. So a slow filter delays the filters of
+	// its own namespace, and at most one of each other.
 	compiling admission.KeyedLock
 }
 

@@ -29,7 +29,7 @@ func (f *filters) Compile(_ context.Context, expression string, link pcapfilter.
 	f.compiled = append(f.compiled, expression)
 	switch {
 	case link != pcapfilter.LinkEthernet || snapLen < 0 || snapLen > pcapfilter.MaxSnapLen:
-		return nil, errors.New("called with a handle that there is not")
+		return nil, errors.New("unknown link type")
 	case strings.Contains(expression, "bad"):
 		return nil, &pcapfilter.SyntaxError{Expression: expression, Message: "syntax error: see pcap-filter(7)"}
 	case strings.Contains(expression, "boom"):
@@ -88,7 +88,7 @@ func TestPacketCaptureStampOfAUserIsOverwritten(t *testing.T) {
 	}
 }
 
-// What these types do not know, a later version's field or a user's label, is none of the webhook's business.
+// The webhook keeps fields that its types do not know, and labels of users.
 func TestPatchTouchesAnnotationsOnly(t *testing.T) {
 	h := captureHandler(webhooktest.Reader(t, webhooktest.Objects()...), webhooktest.May("pods/shop"))
 	req := webhooktest.Request(t, admissionv1.Create, "PacketCapture", "shop", nil, nil)
@@ -139,7 +139,7 @@ func TestAStampIsNotAddedLater(t *testing.T) {
 	webhooktest.Refused(t, resp, webhooktest.Forbidden, sondev1.AnnotationStamp)
 }
 
-// TestJobIDOnALaterPage: captures are read in parts, as many as there are, and one of the first is not forgotten.
+// TestJobIDOnALaterPage: captures are read in pages, and a conflict on any page counts.
 func TestJobIDOnALaterPage(t *testing.T) {
 	calls := 0
 	live := interceptor.NewClient(webhooktest.Reader(t, append(webhooktest.Objects(), otherCaptures()...)...).(client.WithWatch), interceptor.Funcs{
@@ -199,7 +199,7 @@ func TestTheWebhookWritesNothing(t *testing.T) {
 	}
 }
 
-// With the compiler that the manager uses: its words reach the user.
+// The messages of the real compiler reach the user.
 func TestPacketCaptureFilterIsCompiled(t *testing.T) {
 	compiler, err := pcapfilter.New(t.Context())
 	if err != nil {
@@ -226,7 +226,7 @@ func TestPacketCaptureFilterIsCompiled(t *testing.T) {
 	}
 }
 
-// slowFilters compiles "slow" for as long as the request lasts, and says when it begins.
+// slowFilters compiles "slow" for as long as the request lasts, and signals when it begins.
 type slowFilters struct{ begun chan string }
 
 func (f *slowFilters) Compile(ctx context.Context, expression string, _ pcapfilter.LinkType, _ int) (bpfprog.Program, error) {
@@ -238,7 +238,7 @@ func (f *slowFilters) Compile(ctx context.Context, expression string, _ pcapfilt
 	return nil, nil
 }
 
-// TestANamespaceWaitsForItsOwnFilters: a slow filter delays its own namespace alone.
+// TestANamespaceWaitsForItsOwnFilters: a slow filter delays only its own namespace.
 func TestANamespaceWaitsForItsOwnFilters(t *testing.T) {
 	slow := &slowFilters{begun: make(chan string, 8)}
 	h := &Handler{

@@ -45,7 +45,7 @@ func newTrace(ns string, s sondev1.TraceSpec) *sondev1.Trace {
 	return &sondev1.Trace{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "mine"}, Spec: s}
 }
 
-// TestTraceAsksForItsVerb: for nothing else, and on nodes only where the target is one with its node.
+// TestTraceAsksForItsVerb: only the verb trace is reviewed, and on nodes only if the target shares their namespaces.
 func TestTraceAsksForItsVerb(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(*sondev1.TraceSpec)

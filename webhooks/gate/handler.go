@@ -31,10 +31,10 @@ type Lookup interface {
 	Find(ctx context.Context, namespace string, pod *metav1.ObjectMeta) (gate.Options, bool, error)
 }
 
-// Handler puts the gate into new Pods. It serves two webhooks. The one for Pods in general fails open: whatever fails, here
-// or on the way to here, the Pod is admitted unchanged, with a warning. The one for Pods with the label
-// sondev1.LabelTraceRequired fails closed, because their owners asked for it. The handler writes nothing, so a dry run
-// changes nothing, and it does not change a Pod that it has changed before.
+// Handler puts the gate into new Pods. It serves two webhooks. The webhook for all Pods fails open: after any error the Pod
+// is admitted unchanged, with a warning. The webhook for Pods with the label sondev1.LabelTraceRequired fails closed,
+// because their owners requested it. The handler writes nothing, so a dry run changes nothing. A second call changes
+// nothing either.
 type Handler struct {
 	Lookup Lookup
 	// OperatorNamespace has no gated Pods.

@@ -99,9 +99,9 @@ func TestGate(t *testing.T) {
 		pod     func(*corev1.Pod)
 		request func(*webhook.AdmissionRequest)
 		gates   func(*gates)
-		// want is what the gate does if no tracer comes; empty without a gate.
+		// want is the gate's action if no tracer comes; empty without a gate.
 		want gateconfig.OnTimeout
-		// wantOpen and wantClosed are in the warning and in the refusal, of the entry that fails open and closed.
+		// wantOpen is in the warning of the webhook that fails open, wantClosed in the refusal of the other.
 		wantOpen, wantClosed string
 	}{
 		"gated":           {want: gateconfig.Proceed},
@@ -216,7 +216,7 @@ func checkGate(t *testing.T, raw []byte, want gateconfig.OnTimeout) {
 	}
 }
 
-// Fields of a Kubernetes that these types do not know stay, and a second call changes nothing.
+// Unknown fields stay, and a second call changes nothing.
 func TestGateLeavesTheRestAlone(t *testing.T) {
 	pod := map[string]any{
 		"metadata": map[string]any{"labels": map[string]any{"app": "web"}, "ofTomorrow": "a", "annotations": map[string]any{}},
@@ -237,7 +237,7 @@ func TestGateLeavesTheRestAlone(t *testing.T) {
 	}
 }
 
-// As many as are created at once get their gates all the same: the handler keeps nothing.
+// Pods created at the same time all get their gates: the handler has no state.
 func TestGateAtTheSameTime(t *testing.T) {
 	h := &Handler{Lookup: oneGate(), OperatorNamespace: webhooktest.OperatorNamespace}
 	req := podRequest(t, webPod())

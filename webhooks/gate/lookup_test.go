@@ -50,7 +50,7 @@ func gating(t *testing.T, name string, change func(*sondev1.Trace)) *sondev1.Tra
 	if trace.Annotations == nil {
 		trace.Annotations = map[string]string{}
 	}
-	maps.Copy(signed, trace.Annotations) // what the test says of its own
+	maps.Copy(signed, trace.Annotations) // the test may override the stamp
 	trace.Annotations = signed
 	return trace
 }
@@ -106,29 +106,29 @@ func TestTraceGates(t *testing.T) {
 		uncached  bool   // the ReplicaSets are not in the cache yet
 		want      string // the Trace; empty: none
 	}{
-		"a Deployment's Pod":              {traces: []*sondev1.Trace{gating(t, "a", nil)}, pod: webPod, want: "a"},
-		"its ReplicaSet is new":           {traces: []*sondev1.Trace{gating(t, "a", nil)}, pod: webPod, uncached: true, want: "a"},
-		"another Deployment's":            {traces: []*sondev1.Trace{gating(t, "a", nil)}, pod: newPod("", "ReplicaSet", "other-1")},
-		"of a ReplicaSet of nobody":       {traces: []*sondev1.Trace{gating(t, "a", nil)}, pod: newPod("", "ReplicaSet", "bare")},
-		"of a ReplicaSet that is gone":    {traces: []*sondev1.Trace{gating(t, "a", nil)}, pod: newPod("", "ReplicaSet", "gone")},
-		"a StatefulSet's":                 {traces: []*sondev1.Trace{gating(t, "a", aimedAt("StatefulSet", "db"))}, pod: newPod("db-0", "StatefulSet", "db"), want: "a"},
-		"another kind of that name":       {traces: []*sondev1.Trace{gating(t, "a", aimedAt("StatefulSet", "web"))}, pod: webPod},
-		"a DaemonSet's":                   {traces: []*sondev1.Trace{gating(t, "a", aimedAt("DaemonSet", "ds"))}, pod: newPod("", "DaemonSet", "ds"), want: "a"},
-		"a bare Pod":                      {traces: []*sondev1.Trace{gating(t, "a", aimedAt("Pod", "one"))}, pod: newPod("one", "", ""), want: "a"},
-		"one of a StatefulSet, by name":   {traces: []*sondev1.Trace{gating(t, "a", aimedAt("Pod", "db-0"))}, pod: newPod("db-0", "StatefulSet", "db"), want: "a"},
-		"a bare Pod without a name yet":   {traces: []*sondev1.Trace{gating(t, "a", aimedAt("Pod", "one"))}, pod: newPod("", "", "")},
-		"a Job's":                         {traces: []*sondev1.Trace{gating(t, "a", nil)}, pod: newPod("", "Job", "web")},
-		"in another namespace":            {traces: []*sondev1.Trace{gating(t, "a", nil)}, pod: webPod, namespace: "hub"},
-		"no Trace":                        {pod: webPod},
-		"without a gate":                  {traces: []*sondev1.Trace{gating(t, "a", func(t *sondev1.Trace) { t.Spec.Gate = nil })}, pod: webPod},
-		"not admitted, or without room":   {traces: []*sondev1.Trace{gating(t, "a", func(t *sondev1.Trace) { t.Status.Conditions = nil })}, pod: webPod},
-		"a stamp of nobody's":             {traces: []*sondev1.Trace{gating(t, "a", func(t *sondev1.Trace) { t.Annotations = map[string]string{sondev1.AnnotationStamp: "00"} })}, pod: webPod},
-		"over":                            {traces: []*sondev1.Trace{gating(t, "a", func(t *sondev1.Trace) { t.Status.Phase = sondev1.PhaseCompleted })}, pod: webPod},
-		"over, and nobody has noticed":    {traces: []*sondev1.Trace{gating(t, "a", func(t *sondev1.Trace) { t.Status.StartTime, t.Spec.Duration = &started, "30" })}, pod: webPod},
-		"a second before that":            {traces: []*sondev1.Trace{gating(t, "a", func(t *sondev1.Trace) { t.Status.StartTime, t.Spec.Duration = &started, "31" })}, pod: webPod, want: "a"},
-		"of two the older":                {traces: []*sondev1.Trace{gating(t, "a", func(t *sondev1.Trace) { t.CreationTimestamp = metav1.NewTime(webhooktest.Now.Add(-time.Second)) }), gating(t, "b", nil)}, pod: webPod, want: "b"},
-		"of two as old, by UID":           {traces: []*sondev1.Trace{gating(t, "b", nil), gating(t, "a", nil)}, pod: webPod, want: "a"},
-		"the older is another workload's": {traces: []*sondev1.Trace{gating(t, "a", aimedAt("Pod", "one")), gating(t, "b", nil)}, pod: webPod, want: "b"},
+		"a Deployment's Pod":               {traces: []*sondev1.Trace{gating(t, "a", nil)}, pod: webPod, want: "a"},
+		"its ReplicaSet is new":            {traces: []*sondev1.Trace{gating(t, "a", nil)}, pod: webPod, uncached: true, want: "a"},
+		"another Deployment's":             {traces: []*sondev1.Trace{gating(t, "a", nil)}, pod: newPod("", "ReplicaSet", "other-1")},
+		"of a ReplicaSet without an owner": {traces: []*sondev1.Trace{gating(t, "a", nil)}, pod: newPod("", "ReplicaSet", "bare")},
+		"of a ReplicaSet that is gone":     {traces: []*sondev1.Trace{gating(t, "a", nil)}, pod: newPod("", "ReplicaSet", "gone")},
+		"a StatefulSet's":                  {traces: []*sondev1.Trace{gating(t, "a", aimedAt("StatefulSet", "db"))}, pod: newPod("db-0", "StatefulSet", "db"), want: "a"},
+		"another kind of that name":        {traces: []*sondev1.Trace{gating(t, "a", aimedAt("StatefulSet", "web"))}, pod: webPod},
+		"a DaemonSet's":                    {traces: []*sondev1.Trace{gating(t, "a", aimedAt("DaemonSet", "ds"))}, pod: newPod("", "DaemonSet", "ds"), want: "a"},
+		"a bare Pod":                       {traces: []*sondev1.Trace{gating(t, "a", aimedAt("Pod", "one"))}, pod: newPod("one", "", ""), want: "a"},
+		"one of a StatefulSet, by name":    {traces: []*sondev1.Trace{gating(t, "a", aimedAt("Pod", "db-0"))}, pod: newPod("db-0", "StatefulSet", "db"), want: "a"},
+		"a bare Pod without a name yet":    {traces: []*sondev1.Trace{gating(t, "a", aimedAt("Pod", "one"))}, pod: newPod("", "", "")},
+		"a Job's":                          {traces: []*sondev1.Trace{gating(t, "a", nil)}, pod: newPod("", "Job", "web")},
+		"in another namespace":             {traces: []*sondev1.Trace{gating(t, "a", nil)}, pod: webPod, namespace: "hub"},
+		"no Trace":                         {pod: webPod},
+		"without a gate":                   {traces: []*sondev1.Trace{gating(t, "a", func(t *sondev1.Trace) { t.Spec.Gate = nil })}, pod: webPod},
+		"not admitted, or without room":    {traces: []*sondev1.Trace{gating(t, "a", func(t *sondev1.Trace) { t.Status.Conditions = nil })}, pod: webPod},
+		"an invalid stamp":                 {traces: []*sondev1.Trace{gating(t, "a", func(t *sondev1.Trace) { t.Annotations = map[string]string{sondev1.AnnotationStamp: "00"} })}, pod: webPod},
+		"over":                             {traces: []*sondev1.Trace{gating(t, "a", func(t *sondev1.Trace) { t.Status.Phase = sondev1.PhaseCompleted })}, pod: webPod},
+		"over, but still Capturing":        {traces: []*sondev1.Trace{gating(t, "a", func(t *sondev1.Trace) { t.Status.StartTime, t.Spec.Duration = &started, "30" })}, pod: webPod},
+		"a second before that":             {traces: []*sondev1.Trace{gating(t, "a", func(t *sondev1.Trace) { t.Status.StartTime, t.Spec.Duration = &started, "31" })}, pod: webPod, want: "a"},
+		"of two the older":                 {traces: []*sondev1.Trace{gating(t, "a", func(t *sondev1.Trace) { t.CreationTimestamp = metav1.NewTime(webhooktest.Now.Add(-time.Second)) }), gating(t, "b", nil)}, pod: webPod, want: "b"},
+		"of two as old, by UID":            {traces: []*sondev1.Trace{gating(t, "b", nil), gating(t, "a", nil)}, pod: webPod, want: "a"},
+		"the older is another workload's":  {traces: []*sondev1.Trace{gating(t, "a", aimedAt("Pod", "one")), gating(t, "b", nil)}, pod: webPod, want: "b"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -169,7 +169,7 @@ func TestTraceGatesOptions(t *testing.T) {
 	}
 }
 
-// What cannot be read is an error, on which the two entries differ; it is never taken for no Trace.
+// An object that cannot be read is an error, and never counts as no Trace.
 func TestTraceGatesErrors(t *testing.T) {
 	boom := errors.New("no connection")
 	for name, funcs := range map[string]interceptor.Funcs{

@@ -56,58 +56,58 @@ func (h *Handler) create(ctx context.Context, req webhook.AdmissionRequest) (adm
 	return admission.Granted{Annotations: annotations}, err
 }
 
-// decide returns the UID of the target's namespace. It must be the one that the capture was admitted for: the owner of a
-// new namespace of the same name may not read what was captured in the old one.
+// decide returns the UID of the target's namespace. It must equal the UID at the capture's admission: the owner of a
+// new namespace of the same name may not read captures of the old one.
 func (h *Handler) decide(ctx context.Context, home string, s *sondev1.ResultAccessSpec, who access.Requester) (string, error) {
-	of, known := kind.CaptureOf(string(s.CaptureRef.Kind))
+	k, known := kind.CaptureOf(string(s.CaptureRef.Kind))
 	switch {
 	case !known:
 		return "", admission.Invalid("captureRef.kind %q has no results: write %s", text.Ellipsis(string(s.CaptureRef.Kind), admission.MaxMessageBytes), strings.Join(kind.CaptureNames(), " or "))
 	case !admission.IsObjectName(s.CaptureRef.Name):
-		return "", admission.Invalid("captureRef.name must be the name of a %s in namespace %s", of.Name, home)
+		return "", admission.Invalid("captureRef.name must be the name of a %s in namespace %s", k.Name, home)
 	case !tokenHashForm.MatchString(s.TokenHash):
 		return "", admission.Invalid("tokenHash must be the SHA-256 of the token, as 64 hex digits in lower case")
 	}
-	capture := of.New()
+	capture := k.New()
 	err := h.Live.Get(ctx, client.ObjectKey{Namespace: home, Name: s.CaptureRef.Name}, capture)
 	if apierrors.IsNotFound(err) {
-		return "", admission.Invalid("%s %s/%s not found: write a name that \"kubectl get %s -n %s\" shows", of.Name, home, s.CaptureRef.Name, of.Resource, home)
+		return "", admission.Invalid("%s %s/%s not found: write a name that \"kubectl get %s -n %s\" shows", k.Name, home, s.CaptureRef.Name, k.Resource, home)
 	}
 	if err != nil {
-		return "", fmt.Errorf("get %s %s/%s: %w", strings.ToLower(of.Name), home, s.CaptureRef.Name, err)
+		return "", fmt.Errorf("get %s %s/%s: %w", strings.ToLower(k.Name), home, s.CaptureRef.Name, err)
 	}
-	if err := h.checkRights(ctx, of, capture, who); err != nil {
+	if err := h.checkRights(ctx, k, capture, who); err != nil {
 		return "", err
 	}
-	return h.checkTarget(ctx, of, capture, who)
+	return h.checkTarget(ctx, k, capture, who)
 }
 
-func (h *Handler) checkRights(ctx context.Context, of kind.Capture, capture sondev1.Capture, who access.Requester) error {
+func (h *Handler) checkRights(ctx context.Context, k kind.Capture, capture sondev1.Capture, who access.Requester) error {
 	in := capture.Common().TargetNamespace
-	if err := admission.RequireHub(ctx, h.Live, of, capture.GetNamespace(), in); err != nil {
+	if err := admission.RequireHub(ctx, h.Live, k, capture.GetNamespace(), in); err != nil {
 		return err
 	}
-	return admission.RequirePods(ctx, h.Reviews, of, who, in)
+	return admission.RequirePods(ctx, h.Reviews, k, who, in)
 }
 
 // checkTarget asks for the right on nodes if the target needs it. If the target no longer exists, the right cannot be
 // decided here; the results endpoint reviews it again for each Pod, by the arguments of its probe.
-func (h *Handler) checkTarget(ctx context.Context, of kind.Capture, capture sondev1.Capture, who access.Requester) (string, error) {
+func (h *Handler) checkTarget(ctx context.Context, k kind.Capture, capture sondev1.Capture, who access.Requester) (string, error) {
 	home, name, common := capture.GetNamespace(), capture.GetName(), capture.Common()
 	claim, err := stamp.VerifyCapture(h.Key, capture)
 	if err != nil {
-		return "", admission.Forbidden("%s %s/%s has no results: %v", of.Name, home, name, err)
+		return "", admission.Forbidden("%s %s/%s has no results: %v", k.Name, home, name, err)
 	}
 	in, ref := common.TargetNamespace, common.Target
 	ns, err := admission.TargetNamespace(ctx, h.Live, in)
 	if _, gone := errors.AsType[*admission.Refusal](err); gone {
-		return "", admission.Invalid("namespace %s has been deleted, and with it the rights that say who may read its captures: create a new %s", in, of.Name)
+		return "", admission.Invalid("namespace %s has been deleted, and with it the rights that say who may read its captures: create a new %s", in, k.Name)
 	}
 	if err != nil {
 		return "", err
 	}
 	if string(ns.UID) != claim.TargetNamespaceUID {
-		return "", admission.Forbidden("namespace %[1]s was deleted and created again since %[2]s %[3]s/%[4]s: create a new %[2]s", in, of.Name, home, name)
+		return "", admission.Forbidden("namespace %[1]s was deleted and created again since %[2]s %[3]s/%[4]s: create a new %[2]s", in, k.Name, home, name)
 	}
 	spec, err := admission.TargetPodSpec(ctx, h.Live, in, ref)
 	switch {
@@ -116,7 +116,7 @@ func (h *Handler) checkTarget(ctx context.Context, of kind.Capture, capture sond
 	case err != nil:
 		return "", err
 	}
-	if err := admission.RequireNodes(ctx, h.Reviews, of, who, spec, admission.TargetText(in, ref)); err != nil {
+	if err := admission.RequireNodes(ctx, h.Reviews, k, who, spec, admission.TargetText(in, ref)); err != nil {
 		return "", err
 	}
 	return claim.TargetNamespaceUID, nil

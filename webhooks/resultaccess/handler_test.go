@@ -79,7 +79,7 @@ func admittedTrace(t *testing.T, name string, s sondev1.TraceSpec) *sondev1.Trac
 	return &sondev1.Trace{ObjectMeta: m, Spec: s}
 }
 
-// aTrace is what the access is for.
+// aTrace makes the access one to a Trace.
 func aTrace(s *sondev1.ResultAccessSpec) { s.CaptureRef.Kind = sondev1.CaptureTrace }
 
 func TestResultAccessCreate(t *testing.T) {

@@ -61,7 +61,7 @@ func Scheme(t *testing.T) *runtime.Scheme {
 	return s
 }
 
-// Rights that a user has: "pods/NAMESPACE" and "nodes". Err stands for an API server that does not answer.
+// Rights that a user has: "pods/NAMESPACE" and "nodes". Err is the error of an API server that does not answer.
 type Rights struct {
 	granted map[string]bool
 	// Verb of all of them; capture if empty.
@@ -93,7 +93,7 @@ func (r *Rights) answer(verb string, who access.Requester, what string) (access.
 	return access.Decision{Reason: who.Username + " lacks " + verb + " on " + what}, r.Err
 }
 
-// May returns the rights of a user who has the verb capture on each of what.
+// May returns the rights of a user who has the verb capture on each of these.
 func May(what ...string) *Rights {
 	r := &Rights{granted: map[string]bool{}}
 	for _, w := range what {
@@ -147,7 +147,7 @@ func Reader(t *testing.T, objects ...client.Object) client.Client {
 	return fake.NewClientBuilder().WithScheme(Scheme(t)).WithObjects(objects...).Build()
 }
 
-// Request is one of user alice. Of object and old, nil stands for none.
+// Request is a request of user alice. object and old may be nil.
 func Request(t *testing.T, op admissionv1.Operation, kind, ns string, object, old any) webhook.AdmissionRequest {
 	t.Helper()
 	raw := func(o any) runtime.RawExtension {

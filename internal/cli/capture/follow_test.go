@@ -23,7 +23,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/cli/results"
 )
 
-// shown records what a display shows, and lets tests wait for a text.
+// shown records the text of a display, and lets tests wait for a text.
 type shown struct {
 	mu   sync.Mutex
 	seen []string

@@ -23,9 +23,9 @@ func TestGateNotes(t *testing.T) {
 		after      time.Duration // since the first View
 		want       []string
 	}{
-		"not known yet":       {after: time.Minute},
-		"just now":            {conditions: []metav1.Condition{yes}, after: gatePropagation - 1},
-		"when all have heard": {conditions: []metav1.Condition{yes}, after: gatePropagation, want: waits},
+		"not known yet":    {after: time.Minute},
+		"just now":         {conditions: []metav1.Condition{yes}, after: gatePropagation - 1},
+		"when all know it": {conditions: []metav1.Condition{yes}, after: gatePropagation, want: waits},
 		"no longer": {
 			conditions: []metav1.Condition{condition(v1alpha1.ConditionGating, metav1.ConditionFalse, v1alpha1.ReasonGateNotStarted, "the gate of Pod web-1 could not start")},
 			after:      time.Minute, want: []string{"New Pods do not wait: the gate of Pod web-1 could not start"},

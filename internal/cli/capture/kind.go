@@ -6,13 +6,13 @@ import (
 	"github.com/sonde-operator/sonde/internal/kind"
 )
 
-// traits are what the plugin does differently for each kind of capture.
+// traits are the plugin's differences between the kinds of captures.
 type traits struct {
 	kind kind.Capture
 	unit live.Unit
 	// form of the files of a capture of this kind.
 	form func(v1alpha1.Capture) Form
-	// counts of one Pod: what is in its files, and what is missing from them.
+	// counts of one Pod: packets or events in its files, and lost ones.
 	counts func(v1alpha1.PodResult) (count, lost int64)
 	// gate is nil where new Pods do not wait.
 	gate func(v1alpha1.Capture) *v1alpha1.TraceGate

@@ -98,5 +98,5 @@ func (m *eventMerger) Damaged(from *traceview.Source, err error) error {
 // End adds the end of a trace to the summary.
 func (m *eventMerger) End(from *traceview.Source) { m.summary.End(from) }
 
-// Idle does nothing: nobody waits for the output.
+// Idle does nothing: the output may be buffered until the end.
 func (m *eventMerger) Idle() error { return nil }

@@ -62,12 +62,12 @@ func TestSaveMergesTraces(t *testing.T) {
 		// Pods, lost events and late events in the summary.
 		wantPods, wantLost, wantLate uint64
 	}{
-		"one Pod's as it is": {
+		"one Pod, unchanged": {
 			pods: []v1alpha1.PodResult{pod("u1", "web-1")}, traces: [][]byte{traceOf("web-1", "u1", 1, 2)},
 			want:     []string{string(traceOf("web-1", "u1", 1, 2))},
 			wantPods: 1, wantLost: 1,
 		},
-		"two Pods'": {
+		"two Pods": {
 			pods:   []v1alpha1.PodResult{pod("u1", "web-1"), pod("u2", "web-2")},
 			traces: [][]byte{traceOf("web-1", "u1", 1, 4), traceOf("web-2", "u2", 2, 3)},
 			want: []string{
@@ -76,7 +76,7 @@ func TestSaveMergesTraces(t *testing.T) {
 			},
 			wantPods: 2, wantLost: 2,
 		},
-		"two Pods' of one name": {
+		"two Pods of one name": {
 			pods:   []v1alpha1.PodResult{pod("u1", "db-0"), pod("u2", "db-0")},
 			traces: [][]byte{traceOf("db-0", "u1", 1), traceOf("db-0", "u2", 2)},
 			want: []string{
@@ -105,7 +105,7 @@ func TestSaveMergesTraces(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 			if saved.Bytes != int64(len(got)) || saved.Late != tc.wantLate {
-				t.Errorf("told of %d bytes, %d late; want %d, %d", saved.Bytes, saved.Late, len(got), tc.wantLate)
+				t.Errorf("reported %d bytes, %d late; want %d, %d", saved.Bytes, saved.Late, len(got), tc.wantLate)
 			}
 			if s := saved.Trace; uint64(s.Pods()) != tc.wantPods || s.Lost()["ring"] != tc.wantLost || s.Problems() != nil {
 				t.Errorf("summed up as %d Pods, %v, problems %q", s.Pods(), s.Lost(), s.Problems())

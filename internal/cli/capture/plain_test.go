@@ -18,7 +18,7 @@ func TestNoCounts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := explainProgressError(tc.text); got != tc.want {
-				t.Errorf("noCounts() = %q, want %q", got, tc.want)
+				t.Errorf("explainProgressError() = %q, want %q", got, tc.want)
 			}
 		})
 	}

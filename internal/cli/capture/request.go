@@ -14,7 +14,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/duration"
 )
 
-// Limits of a ring beyond those of the API: the product of size and files must fit into 64 bits.
+// Limits of a ring that the API does not check: the product of size and files must fit into 64 bits.
 const (
 	maxRotateBytes = 1 << 40
 	minRotateFiles = 2
@@ -91,7 +91,7 @@ func (r Request) Build() (*v1alpha1.PacketCapture, error) {
 // minLatency is the pattern of the API.
 var minLatency = regexp.MustCompile(`^[0-9]{1,9}(ns|us|ms|s)$`)
 
-// BuildTrace returns the Trace to create. Errors are like those of Build.
+// BuildTrace returns the Trace to create. Errors are as in Build.
 func (r Request) BuildTrace() (*v1alpha1.Trace, error) {
 	maxBytes, err := r.validateCommon()
 	if err != nil {

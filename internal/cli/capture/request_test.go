@@ -21,7 +21,7 @@ func TestBuild(t *testing.T) {
 			request: Request{Namespace: "shop", Target: web},
 			want:    "metadata: {generateName: web-, namespace: shop}\nspec: {targetRef: {kind: Deployment, name: web}}\n",
 		},
-		"its own namespace needs no word": {
+		"its own namespace is omitted": {
 			request: Request{Namespace: "shop", TargetNamespace: "shop", Target: web},
 			want:    "metadata: {generateName: web-, namespace: shop}\nspec: {targetRef: {kind: Deployment, name: web}}\n",
 		},
@@ -150,7 +150,7 @@ spec:
 		"no gate to fail":  {Request{Target: web, GateOnTimeout: "Fail"}, "need --gate"},
 		"gate's time":      {Request{Target: web, Gate: true, GateTimeout: "soon"}, "--gate-timeout: duration"},
 		"gate's end":       {Request{Target: web, Gate: true, GateOnTimeout: "Ignore"}, `--gate-on-timeout "Ignore": write Proceed or Fail`},
-		"gate for nobody":  {Request{Target: web, Gate: true, NoFollow: true}, "--no-follow does not trace new Pods"},
+		"useless gate":     {Request{Target: web, Gate: true, NoFollow: true}, "--no-follow does not trace new Pods"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := tc.request.BuildTrace(); err == nil || !strings.Contains(err.Error(), tc.want) {

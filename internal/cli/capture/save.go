@@ -88,7 +88,7 @@ func (s *Saver) Save(ctx context.Context, pods []v1alpha1.PodResult, out Output)
 		return saved, err
 	}
 	if received := saved.received(); s.Summarize && out.Form == NDJSON && len(received) > 0 {
-		// A file that cannot be read is saved all the same.
+		// A file that cannot be read is saved too.
 		_, _ = saved.mergeTo(ctx, io.Discard, out.Form, received)
 		saved.Late = 0
 		if ctx.Err() != nil {
@@ -178,7 +178,7 @@ func checkSize(f *SavedFile, n int64) error {
 	return fmt.Errorf("%s has %d bytes, but %d were captured: download it again", f.Name, n, want)
 }
 
-// received returns the downloaded files, including those of a wrong size: they may hold some packets.
+// received returns the downloaded files, including files of a wrong size: they may hold some packets.
 func (s *Saved) received() []*SavedFile {
 	var received []*SavedFile
 	for i := range s.Files {

@@ -156,13 +156,13 @@ func TestSaveMerges(t *testing.T) {
 		t.Errorf("saved %+v, and the file has %d bytes", saved, info.Size())
 	}
 	if info.Mode().Perm() != 0o600 {
-		t.Errorf("mode %v: packets are nobody else's business", info.Mode())
+		t.Errorf("mode %v: other users must not read packets", info.Mode())
 	}
 	if got := names(t, dir); !slices.Equal(got, []string{"web.pcapng"}) {
 		t.Errorf("left behind: %q", got)
 	}
 	if ok, _ := fetched.Load("u2"); ok != true || merging != 1 {
-		t.Errorf("told of the end of u2's transfer: %v; of merging: %d times", ok, merging)
+		t.Errorf("end of u2's transfer reported: %v; merging reported %d times", ok, merging)
 	}
 }
 

@@ -205,8 +205,8 @@ func (s *State) waiting() *metav1.Condition {
 	return nil
 }
 
-// clock returns how much of the duration has elapsed. The clock of the cluster may differ from that of this machine, so
-// the result is limited to the duration.
+// clock returns how much of the duration has elapsed. The cluster's clock may differ from this machine's, so the result
+// is limited to the duration.
 func (s *State) clock(now time.Time) string {
 	d, err := duration.Parse(s.Capture.Common().Duration)
 	if err != nil || s.Capture.CaptureStatus().Phase != v1alpha1.PhaseCapturing || s.Activity != "" {

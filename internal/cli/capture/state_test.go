@@ -59,7 +59,7 @@ func TestPodsTakeTheNewerCounts(t *testing.T) {
 	}{
 		"status alone":                        {status: []v1alpha1.PodResult{status}, want: []v1alpha1.PodResult{status}},
 		"live counts over the status":         {status: []v1alpha1.PodResult{status}, updates: []results.Update{live}, want: []v1alpha1.PodResult{withLive}},
-		"a reason is that of its own phase":   {status: []v1alpha1.PodResult{attaching}, updates: []results.Update{live}, want: []v1alpha1.PodResult{withLive}},
+		"a reason of an old phase is dropped": {status: []v1alpha1.PodResult{attaching}, updates: []results.Update{live}, want: []v1alpha1.PodResult{withLive}},
 		"the last counts stay":                {status: []v1alpha1.PodResult{status}, updates: []results.Update{live, unreachable}, want: []v1alpha1.PodResult{withLive}},
 		"a status that is final is the truth": {status: []v1alpha1.PodResult{ended}, updates: []results.Update{live}, want: []v1alpha1.PodResult{ended}},
 		"Pods that the status does not list": {status: []v1alpha1.PodResult{status}, updates: []results.Update{done}, want: []v1alpha1.PodResult{
@@ -141,7 +141,7 @@ func TestView(t *testing.T) {
 			after: 65 * time.Second,
 			want:  live.View{Title: "shop/web-x7k2p (Deployment/web)", Status: "Capturing", Clock: "1m of 1h", Pods: []live.Pod{row}},
 		},
-		"a clock that is behind": {
+		"a slow clock": {
 			after: -time.Hour,
 			want:  live.View{Title: "shop/web-x7k2p (Deployment/web)", Status: "Capturing", Clock: "0s of 30s", Pods: []live.Pod{row}},
 		},
@@ -150,7 +150,7 @@ func TestView(t *testing.T) {
 			after:  time.Hour,
 			want:   live.View{Title: "shop/web-x7k2p (Deployment/web)", Status: "Stopping", Clock: "30s of 30s", Pods: []live.Pod{row}},
 		},
-		"nobody answers": {
+		"the operator does not answer": {
 			change: func(s *State) { packetsOf(s).Status = v1alpha1.CaptureStatus{} },
 			after:  operatorTimeout,
 			want: live.View{
@@ -216,7 +216,7 @@ func TestView(t *testing.T) {
 				{Name: "web-1", Node: "n1", State: "Downloading 45%", Count: 2, Bytes: 200},
 			}},
 		},
-		"downloading, nobody knows how much": {
+		"downloading, unknown size": {
 			change: func(s *State) { s.Activity = "Downloading"; s.Downloading("u1", 2048, -1) },
 			want: live.View{Title: "shop/web-x7k2p (Deployment/web)", Status: "Downloading", Pods: []live.Pod{
 				{Name: "web-1", Node: "n1", State: "Downloading 2.0 KiB", Count: 2, Bytes: 200},

@@ -66,8 +66,8 @@ type key struct {
 	low, high netip.AddrPort
 }
 
-// Read counts the packets of the pcapng file r. A file that ends within a block is read up to that block. Errors are
-// those of pcapng.Reader: r failed or is not a pcapng file.
+// Read counts the packets of the pcapng file r. A file that ends within a block is read up to that block. An error
+// comes from pcapng.Reader: r failed or is not a pcapng file.
 func Read(r io.Reader) (Result, error) {
 	c := &counter{reader: pcapng.NewReader(r), conversations: map[key]*Conversation{}, names: names{}}
 	err := c.run()

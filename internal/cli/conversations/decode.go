@@ -116,8 +116,8 @@ func (d *decoder) ipv6(data []byte) packet {
 	return transport(next, d.ip6.SrcIP, d.ip6.DstIP, payload)
 }
 
-// extensions skips the extension headers of IPv6 and returns what follows them, or nothing for all but the first
-// fragment.
+// extensions skips the extension headers of IPv6 and returns the payload. Fragments other than the first
+// have none.
 func (d *decoder) extensions(next layers.IPProtocol, data []byte) (layers.IPProtocol, []byte) {
 	for range maxExtensions {
 		t := next.LayerType()

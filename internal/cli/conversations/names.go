@@ -7,11 +7,11 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 )
 
-// names maps Pods to their addresses: those from which their network namespaces send.
+// names maps Pods to the source addresses that their network namespaces use.
 type names map[string]map[netip.Addr]bool
 
-// maxSources is how many addresses of each family a Pod may have. With more, it forwards packets of other Pods, as one
-// in the node's network does, and its addresses are ignored.
+// maxSources is how many addresses of each family a Pod may have. A Pod with more forwards packets of other Pods, as in
+// the node's network, and its addresses are ignored.
 const maxSources = 1
 
 // learn adds the source address of a packet that left the Pod named by the interface's description.

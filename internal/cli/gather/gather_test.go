@@ -156,8 +156,8 @@ func TestWhatCannotBeReadIsNamed(t *testing.T) {
 	}
 }
 
-// TestWhatHasToBeThereIsNamedWhenItIsNot: only an optional API may be missing in silence.
-func TestWhatHasToBeThereIsNamedWhenItIsNot(t *testing.T) {
+// Only an optional API may be missing without a failure.
+func TestMissingAPIs(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/version" && r.URL.Path != "/api/v1/nodes" {
 			http.NotFound(w, r)
@@ -191,8 +191,8 @@ func TestWhatHasToBeThereIsNamedWhenItIsNot(t *testing.T) {
 	}
 }
 
-// TestNoPartOfASecretIsLeftWhereALogIsCut has a log whose last maxLog bytes begin in the middle of a token.
-func TestNoPartOfASecretIsLeftWhereALogIsCut(t *testing.T) {
+// A log is redacted before it is truncated: here its last maxLog bytes begin in the middle of a token.
+func TestTruncatedLogHasNoSecret(t *testing.T) {
 	end := strings.Repeat("x", maxLog-len(jwt)/2)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "Bearer "+jwt+" "+end)

@@ -16,7 +16,7 @@ import (
 const plainInterval = 2 * time.Second
 
 // Plain writes time-stamped lines for logs and pipes: one for each change of the status, each new note and each change
-// of a Pod, the latter at most every two seconds.
+// of a Pod. Changes of Pods are written at most every two seconds.
 type Plain struct {
 	mu    sync.Mutex
 	w     io.Writer

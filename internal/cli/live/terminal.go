@@ -30,13 +30,13 @@ const (
 	eraseBelow = "\x1b[J"
 )
 
-// Terminal redraws a View in place. Each frame is one write that overwrites line by line and erases only what remains
+// Terminal redraws a View in place. Each frame is one write that overwrites line by line and erases only the rest
 // of the last frame, so that the screen does not flicker.
 type Terminal struct {
 	mu   sync.Mutex
 	w    io.Writer
 	size func() (width, height int)
-	// drawn are the lines of the last frame, width that of the terminal at that time, and view what was drawn.
+	// The last frame: its lines, the width of the terminal at that time, and the View.
 	drawn []string
 	width int
 	view  View

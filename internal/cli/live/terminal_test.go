@@ -69,7 +69,7 @@ func TestTerminalPrintsAboveTheView(t *testing.T) {
 		t.Errorf("screen (-want +got):\n%s", diff)
 	}
 	if err := d.Print(closed{}, []byte("more\n")); err == nil {
-		t.Error("nobody is told that nobody reads")
+		t.Error("Print reports no error for a closed writer")
 	}
 }
 

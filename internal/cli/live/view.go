@@ -9,7 +9,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/table"
 )
 
-// Unit is what a capture counts.
+// Unit is the noun for the things that a capture counts.
 type Unit int
 
 // Units.
@@ -46,7 +46,7 @@ type View struct {
 	Unit Unit
 	// Pods in their order on the screen.
 	Pods []Pod
-	// Notes say what else the user should know, like why there are no live counts.
+	// Notes are messages for the user, like why there are no live counts.
 	Notes []string
 }
 
@@ -55,13 +55,13 @@ type Pod struct {
 	Name  string
 	Node  string
 	State string
-	// Count and Bytes in the files so far. Lost counts what is missing from them.
+	// Count and Bytes in the files so far. Lost counts packets or events missing from them.
 	Count int64
 	Bytes int64
 	Lost  int64
 }
 
-// minNameWidth is how far the names of Pods are shortened at most.
+// minNameWidth is the width to which names of Pods are shortened at most.
 const minNameWidth = 12
 
 func heads(u Unit) []string {

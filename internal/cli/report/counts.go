@@ -71,7 +71,7 @@ func (c Counts) add(p v1alpha1.PodResult) {
 	n.Overwritten += p.Overwritten
 }
 
-// notes says what the files lack.
+// notes describes packets or events that the files lack.
 func (c Counts) notes() []string {
 	var notes []string
 	if e := c.EventCounts; e != nil {

@@ -40,16 +40,16 @@ type Report struct {
 	Size  int64  `json:"size,omitempty"`
 	Pods  []Pod  `json:"pods"`
 	Total Counts `json:"total"`
-	// Problems says what is missing, in one sentence each.
+	// Problems are one sentence for each missing part.
 	Problems []string `json:"problems,omitempty"`
-	// Notes says what else to know about the files.
+	// Notes are further facts about the files.
 	Notes []string `json:"notes,omitempty"`
 
 	failedFiles, unlisted int
 	unit                  live.Unit
 }
 
-// Pod is the part of one Pod.
+// Pod is one Pod's part of the report.
 type Pod struct {
 	Name    string         `json:"name"`
 	UID     string         `json:"uid"`
@@ -71,8 +71,8 @@ type File struct {
 	Path string `json:"path,omitempty"`
 }
 
-// New returns the report of a capture that has ended. pods are those of capture.State, saved is the result of
-// capture.Saver.
+// New returns the report of a capture that has ended. pods comes from State.Pods, saved from
+// Saver.Save of package capture.
 func New(c v1alpha1.Capture, pods []v1alpha1.PodResult, saved capture.Saved) Report {
 	status, unit := c.CaptureStatus(), capture.UnitOf(c)
 	r := Report{
@@ -148,8 +148,8 @@ func (r Report) ExitCode() int {
 	return ExitError
 }
 
-// AllSaved reports whether the cluster has nothing more to save: no file is missing or has a wrong size, and no Pod may
-// still get a result (a lost node may come back).
+// AllSaved reports whether the cluster has nothing more to save: every file has its full size, and every Pod has its
+// final result. A lost node may come back with a result.
 func (r Report) AllSaved() bool {
 	if r.failedFiles > 0 || r.unlisted > 0 {
 		return false
@@ -162,7 +162,7 @@ func (r Report) AllSaved() bool {
 	return true
 }
 
-// Text returns the report for people: a table, the path, and what is missing.
+// Text returns the report for people: a table, the path, and the problems.
 func (r Report) Text() string {
 	var b strings.Builder
 	if len(r.Pods) > 0 {

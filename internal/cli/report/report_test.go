@@ -174,9 +174,8 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-// TestTextsCannotDriveTheTerminal: a probe's message can hold the name of an interface that the
-// captured Pod chose.
-func TestTextsCannotDriveTheTerminal(t *testing.T) {
+// A probe's message can hold an interface name that the captured Pod chose.
+func TestNoControlCharacters(t *testing.T) {
 	const evil = "attach to \x1b]0;pwned\x07\x1b[2J\u202e\nSaved to all.pcapng"
 	pc := &v1alpha1.PacketCapture{Status: v1alpha1.CaptureStatus{Phase: v1alpha1.PhaseFailed}}
 	r := New(pc, []v1alpha1.PodResult{{Name: "web-1", Node: evil, Phase: v1alpha1.PhaseFailed, Reason: evil, Message: evil}}, capture.Saved{})

@@ -39,8 +39,8 @@ func NewAccess(c client.Client, clk clock.PassiveClock, capture v1alpha1.Capture
 	return &Access{client: c, clock: clk, capture: capture}
 }
 
-// Token returns a token and its age. The manager accepts it once it has observed the ResultAccess. The error wraps that
-// of the API server.
+// Token returns a token and its age. The manager accepts it once it has observed the ResultAccess. The error wraps
+// the API server's.
 func (a *Access) Token(ctx context.Context) (token string, age time.Duration, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -147,7 +147,7 @@ func (c *Client) send(ctx context.Context, token string, parameters url.Values, 
 	}
 	maps.Copy(req.Header, header)
 	req.Header.Set(TokenHeader, token)
-	// Sizes and ranges must be those of the file, not of a compressed response.
+	// Without compression, sizes and ranges refer to the file.
 	req.Header.Set("Accept-Encoding", "identity")
 	resp, err := c.rest.Client.Do(req)
 	if err != nil {

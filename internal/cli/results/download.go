@@ -18,7 +18,7 @@ var errChanged = errors.New("the file changed during its download")
 
 // Download writes a file of the Pod with that UID to dst, which must be empty, and returns its size in bytes. If the
 // connection is lost, it continues where the download stopped. progress, which may be nil, is called with the number of
-// bytes written and the size of the file, which is -1 while it is unknown.
+// bytes written and the size of the file. The size is -1 while it is unknown.
 func (c *Client) Download(ctx context.Context, podUID, file string, dst *os.File, progress func(done, total int64)) (int64, error) {
 	t := &transfer{client: c, podUID: podUID, file: file, dst: dst, total: -1, progress: progress}
 	pause := c.timing.Pause

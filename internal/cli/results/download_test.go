@@ -71,7 +71,7 @@ func TestDownload(t *testing.T) {
 			want:       whole,
 			wantRanges: []string{"", "bytes=50000-", "bytes=100000-", "bytes=150000-", "bytes=200000-", "bytes=250000-"},
 		},
-		"starts anew where ranges are not known": {
+		"starts anew if the server ignores ranges": {
 			answer: func(n int, w http.ResponseWriter, r *http.Request) {
 				if n == 1 {
 					serve(w, r, whole, 1000)
@@ -91,7 +91,7 @@ func TestDownload(t *testing.T) {
 			want:       other,
 			wantRanges: []string{"", "bytes=1000-", ""},
 		},
-		"starts anew when the file has become shorter than what is there": {
+		"starts anew when the file has become shorter than its downloaded part": {
 			answer: func(n int, w http.ResponseWriter, r *http.Request) {
 				if n == 1 {
 					serve(w, r, whole, 250_000)
@@ -117,7 +117,7 @@ func TestDownload(t *testing.T) {
 			wantRanges: []string{"", "", "", ""},
 			wantErr:    "download a.pcapng: 4 attempts failed at byte 0: the keeper does not answer",
 		},
-		"does not ask again for what is gone": {
+		"does not retry after a 410": {
 			answer:     func(_ int, w http.ResponseWriter, _ *http.Request) { refuse(w, 410, "kept until 12:00") },
 			wantRanges: []string{""},
 			wantErr:    "download a.pcapng: kept until 12:00",

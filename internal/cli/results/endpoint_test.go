@@ -118,10 +118,10 @@ func TestRefusals(t *testing.T) {
 		wantMade  int
 		wantErr   string
 	}{
-		"the manager has not yet seen the ResultAccess": {
+		"the manager has not yet observed the ResultAccess": {
 			refusals: 3, refuse: func(w http.ResponseWriter) { refuse(w, 403, "no such access") }, wantAsked: 4, wantMade: 1,
 		},
-		"the manager has not yet seen the capture": {
+		"the manager has not yet observed the capture": {
 			refusals: 2, refuse: func(w http.ResponseWriter) { refuse(w, 404, "no such capture") }, wantAsked: 3, wantMade: 1,
 		},
 		"the token has expired": {
@@ -135,7 +135,7 @@ func TestRefusals(t *testing.T) {
 			refusals: 9, refuse: func(w http.ResponseWriter) { refuse(w, 410, "kept until 12:00; capture again") },
 			wantAsked: 1, wantMade: 1, wantErr: "kept until 12:00; capture again",
 		},
-		"the API server's 403 is no matter of tokens": {
+		"a 403 of the API server does not renew the token": {
 			refusals: 9, refuse: func(w http.ResponseWriter) { apiRefuse(w, 403, "services is forbidden") },
 			wantAsked: 1, wantMade: 1, wantErr: "services is forbidden",
 		},
@@ -148,7 +148,7 @@ func TestRefusals(t *testing.T) {
 			refusals: 9, refuse: func(w http.ResponseWriter) { apiRefuse(w, 503, "no endpoints available") },
 			wantAsked: 1, wantMade: 1, wantErr: "no endpoints available: the operator is not ready; check the Pods in its namespace",
 		},
-		"something else is in the way": {
+		"a proxy answers": {
 			refusals: 9, refuse: func(w http.ResponseWriter) { http.Error(w, "<html>", http.StatusTeapot) },
 			wantAsked: 1, wantMade: 1, wantErr: "the results endpoint answered 418 I'm a teapot",
 		},

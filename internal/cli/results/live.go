@@ -87,7 +87,7 @@ func (f *lineStream) attempt(ctx context.Context) error {
 	lines.Buffer(make([]byte, 0, 64<<10), tracefmt.MaxLine+1)
 	lines.Split(scanLines)
 	for lines.Scan() {
-		if err := f.take(lines.Bytes()); err != nil {
+		if err := f.copyLine(lines.Bytes()); err != nil {
 			return err
 		}
 	}
@@ -97,8 +97,8 @@ func (f *lineStream) attempt(ctx context.Context) error {
 	return nil
 }
 
-// take copies one line with its newline. An empty line is a heartbeat.
-func (f *lineStream) take(line []byte) error {
+// copyLine copies one line with its newline. An empty line is a heartbeat.
+func (f *lineStream) copyLine(line []byte) error {
 	if len(line) == 1 {
 		return nil
 	}

@@ -19,7 +19,7 @@ const (
 	line = `{"time":"1970-01-01T00:00:%02d.000000000Z","call":"openat","group":"file","pid":1,"hostPid":7,"tid":1,"hostTid":7,"uid":0,"comm":"web","ret":-1,"errno":"ENOENT","latencyNs":1500,"path":"/etc/web.conf"}` + "\n"
 )
 
-// screen records what is printed, and lets tests wait for a text. A gate, if set, delays each print.
+// screen records the printed text, and lets tests wait for a text. A gate, if set, delays each print.
 type screen struct {
 	mu   sync.Mutex
 	text strings.Builder

@@ -49,19 +49,19 @@ func TestBounds(t *testing.T) {
 		"files": s.files.other, "calls": s.calls.other, "failures": s.failures.other, "processes": s.processes.other, "groups": s.otherGroups,
 		"lost calls": s.lost.calls["other"], "places": s.lost.places["other"],
 	}
-	// A process, a group and a trace exist already. Some of the other calls fail in new ways.
+	// A process, a group and a trace exist already. Some of the other calls fail with new errors.
 	want := map[string]uint64{
 		"files": further, "calls": further, "failures": further + further, "processes": further + 1, "groups": further + 1,
 		"lost calls": further, "places": maxCalls - maxGroups + further,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("not told apart (-want +got):\n%s", diff)
+		t.Errorf("lumped together (-want +got):\n%s", diff)
 	}
 	if len(s.traces) > maxTraces+1 {
 		t.Errorf("%d traces", len(s.traces))
 	}
 	if text := s.Text(); !strings.Contains(text, fmt.Sprintf("… and %d calls on other files, which are not listed one by one\n", further)) {
-		t.Errorf("the summary does not tell:\n%s", text)
+		t.Errorf("the summary omits it:\n%s", text)
 	}
 }
 

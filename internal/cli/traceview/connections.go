@@ -89,7 +89,7 @@ func endpoints(r *tracefmt.Record, between string) string {
 	return quoted(cmp.Or(textArgument(r, argLocal), "?")) + " " + between + " " + quoted(cmp.Or(textArgument(r, argRemote), "?"))
 }
 
-// peer adds up all connections with one address: that of a server, or that of a client together with the port it uses.
+// peer adds up all connections with one address: a server's, or a client's together with the port that it uses.
 type peer struct {
 	name                                string
 	count, failed, open                 uint64

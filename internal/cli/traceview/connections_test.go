@@ -11,8 +11,8 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
 )
 
-// told returns the line of an event of a connection.
-func told(second int, call, args string) string {
+// connectionEvent returns the line of an event of a connection.
+func connectionEvent(second int, call, args string) string {
 	return fmt.Sprintf(`{"time":"1970-01-01T00:00:%02dZ","call":%q,"group":"network","pid":1,"hostPid":7,"tid":1,"hostTid":7,"uid":0,"comm":"a",%s}`, second, call, args) + "\n"
 }
 
@@ -22,15 +22,15 @@ func TestConnections(t *testing.T) {
 		client = `"args":{"local":"10.0.0.2:%d","remote":"10.0.0.1:443","role":"client","sent":%d,"received":%d,"rttNs":%d,"retransmits":0}`
 		server = `"args":{"local":"10.0.0.2:80","remote":"10.0.0.9:%d","role":"server","sent":%d,"received":%d,"retransmits":0}`
 	)
-	lines := told(1, "connection", fmt.Sprintf(client, 4001, 1000, 2000, 1_500_000)) +
-		told(2, "connection", fmt.Sprintf(client, 4002, 24, 1072, 500_000)) +
-		told(3, "connection", fmt.Sprintf(server, 5001, 5<<20, 1)) +
-		told(4, "connection", strings.Replace(fmt.Sprintf(server, 5002, 0, 0), `"sent"`, `"open":true,"sent"`, 1)) +
-		told(5, "retransmit", `"args":{"local":"10.0.0.2:4002","remote":"10.0.0.1:443","role":"client","bytes":10,"retransmits":1}`) +
-		told(6, "reset", `"args":{"local":"10.0.0.2:80","remote":"10.0.0.9:5002","role":"server","by":"remote"}`) +
-		told(7, "connection", `"args":{"local":"10.0.0.2:4003","remote":"10.0.0.3:5432","role":"client","sent":0,"received":0},"errno":"ECONNREFUSED"`) +
-		told(8, "connection", `"args":{"local":"10.0.0.2:4004","remote":"10.0.0.3:5432","role":"client","sent":0,"received":0},"errno":"ECONNREFUSED"`) +
-		told(9, "connection", `"args":{"local":"10.0.0.2:4005","remote":"10.0.0.3:5432","sent":3,"received":0}`)
+	lines := connectionEvent(1, "connection", fmt.Sprintf(client, 4001, 1000, 2000, 1_500_000)) +
+		connectionEvent(2, "connection", fmt.Sprintf(client, 4002, 24, 1072, 500_000)) +
+		connectionEvent(3, "connection", fmt.Sprintf(server, 5001, 5<<20, 1)) +
+		connectionEvent(4, "connection", strings.Replace(fmt.Sprintf(server, 5002, 0, 0), `"sent"`, `"open":true,"sent"`, 1)) +
+		connectionEvent(5, "retransmit", `"args":{"local":"10.0.0.2:4002","remote":"10.0.0.1:443","role":"client","bytes":10,"retransmits":1}`) +
+		connectionEvent(6, "reset", `"args":{"local":"10.0.0.2:80","remote":"10.0.0.9:5002","role":"server","by":"remote"}`) +
+		connectionEvent(7, "connection", `"args":{"local":"10.0.0.2:4003","remote":"10.0.0.3:5432","role":"client","sent":0,"received":0},"errno":"ECONNREFUSED"`) +
+		connectionEvent(8, "connection", `"args":{"local":"10.0.0.2:4004","remote":"10.0.0.3:5432","role":"client","sent":0,"received":0},"errno":"ECONNREFUSED"`) +
+		connectionEvent(9, "connection", `"args":{"local":"10.0.0.2:4005","remote":"10.0.0.3:5432","sent":3,"received":0}`)
 	_, s := view(t, nil, NewSource("x", strings.NewReader(header("web-a")+lines)))
 	want := `9 events in 8.00s: network 9.
 
@@ -57,7 +57,7 @@ COUNT  ERROR         CONNECTION
 
 // An event of a connection adds no process, because its process may be unknown or may have exited.
 func TestConnectionsAreNoProcesses(t *testing.T) {
-	lines := event(1, "read", "") + told(2, "connection", `"args":{"local":"10.0.0.2:80"}`) +
+	lines := event(1, "read", "") + connectionEvent(2, "connection", `"args":{"local":"10.0.0.2:80"}`) +
 		`{"time":"1970-01-01T00:00:03Z","call":"connection","group":"network","pid":0,"hostPid":0,"tid":0,"hostTid":0,"uid":0,"comm":""}` + "\n"
 	_, s := view(t, nil, NewSource("x", strings.NewReader(header("web-a")+lines)))
 	if n := len(s.summary.processes.all); n != 1 {
@@ -77,9 +77,9 @@ func TestConnectionBounds(t *testing.T) {
 		}})
 	}
 	if s.connections.other != further || len(s.connections.peers) != maxPeers || len(s.connections.failures) > maxFailures {
-		t.Errorf("%d of %d, %d not told apart", len(s.connections.peers), len(s.connections.failures), s.connections.other)
+		t.Errorf("%d of %d, %d lumped together", len(s.connections.peers), len(s.connections.failures), s.connections.other)
 	}
 	if want := fmt.Sprintf("… and %d events of connections with other addresses, which are not listed one by one\n", further); !strings.Contains(s.Text(), want) {
-		t.Errorf("the summary does not tell:\n%s", s.Text())
+		t.Errorf("the summary omits it:\n%s", s.Text())
 	}
 }

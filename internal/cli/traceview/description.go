@@ -32,7 +32,7 @@ var paths = map[string]bool{"pathname": true, "oldpath": true, "newpath": true, 
 // labelled are text arguments that are shown with their names.
 var labelled = map[string]bool{"code": true, "result": true, "to": true, "from": true, "senderComm": true, "access": true, "sv": true}
 
-// description says what an event is about: its path, and the arguments that add to it.
+// description returns the path of an event, and the arguments that add to it.
 func description(r *tracefmt.Record, arch string) string {
 	if r.Call == callExec {
 		var argv []byte

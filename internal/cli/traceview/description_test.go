@@ -59,7 +59,7 @@ func TestWhat(t *testing.T) {
 			"10.0.0.2:4000 -> 10.0.0.1:80 sent=5 received=7 rtt=12.5µs lasted=1.50ms LAST_ACK by remote",
 		},
 		"one that is open":   {"amd64", `"call":"connection","args":{"local":"10.0.0.2:80","remote":"10.0.0.1:4000","role":"server","sent":5,"received":7,"retransmits":2,"open":true,"state":"ESTABLISHED"}`, "10.0.0.2:80 <- 10.0.0.1:4000 sent=5 received=7 retransmits=2 ESTABLISHED still open"},
-		"one of nobody":      {"amd64", `"call":"connection","args":{"local":"\u001b[2J","remote":"0x1f"}`, `"\x1b[2J" -- ?`},
+		"without a role":     {"amd64", `"call":"connection","args":{"local":"\u001b[2J","remote":"0x1f"}`, `"\x1b[2J" -- ?`},
 		"a retransmit":       {"amd64", `"call":"retransmit","args":{"local":"10.0.0.2:80","remote":"10.0.0.1:4000","bytes":1448,"retransmits":3,"state":"ESTABLISHED"}`, "10.0.0.2:80 -- 10.0.0.1:4000 retransmits=3 bytes=1448 ESTABLISHED"},
 		"a reset that comes": {"amd64", `"call":"reset","args":{"local":"10.0.0.2:80","remote":"10.0.0.1:4000","by":"remote","state":"ESTABLISHED"}`, "10.0.0.2:80 -- 10.0.0.1:4000 ESTABLISHED by remote"},
 	} {

@@ -102,7 +102,7 @@ web/5    19:26:09.587580  1                2    cat missing
 				t.Errorf("it begins with %q, want %q", head, tc.want)
 			}
 			if strings.Contains(text, "was not measured") {
-				t.Errorf("it says of a trace that was measured that it was not:\n%s", text)
+				t.Errorf("it calls a measured trace unmeasured:\n%s", text)
 			}
 			_, got, _ := strings.Cut(text, "\nProcesses:\n")
 			if diff := cmp.Diff(tc.wantProcesses, got); tc.wantProcesses != "" && diff != "" {

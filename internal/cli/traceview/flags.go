@@ -105,7 +105,7 @@ var (
 	}
 )
 
-// names returns the names of the bits of n behind those in first, and its unknown bits as a number. Zero has no names.
+// names returns first, then the names of the bits of n, and then its unknown bits as a number. Zero has no names.
 func (b bitNames) names(n uint64, first ...string) string {
 	all := first
 	for _, one := range b {

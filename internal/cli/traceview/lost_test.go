@@ -25,7 +25,7 @@ func TestLostByCall(t *testing.T) {
 		want     string
 	}{
 		"nothing":     {[]tracefmt.Account{{Lost: map[string]uint64{"ring": 0}, LostCalls: map[string]uint64{"read": 0}}}, ""},
-		"by nobody":   {[]tracefmt.Account{{Lost: map[string]uint64{"ring": 7}}}, ""},
+		"no calls":    {[]tracefmt.Account{{Lost: map[string]uint64{"ring": 7}}}, ""},
 		"all of them": {[]tracefmt.Account{{Lost: map[string]uint64{"ring": 158}, LostCalls: map[string]uint64{"close": 50, "read": 108}}}, "COUNT  CALL\n  108  read\n   50  close\n"},
 		"some": {
 			[]tracefmt.Account{{Lost: map[string]uint64{"ring": 2, "compat": 3}, LostCalls: map[string]uint64{"write": 2}}},
@@ -39,8 +39,8 @@ func TestLostByCall(t *testing.T) {
 			},
 			"COUNT  CALL\n    9  read\n    2  exec\n",
 		},
-		"a name that is none": {[]tracefmt.Account{{Lost: map[string]uint64{"ring": 1}, LostCalls: map[string]uint64{strings.Repeat("x", maxWord+1): 1}}}, "COUNT  CALL\n    1  other\n"},
-		"many":                {[]tracefmt.Account{{LostCalls: many}}, "COUNT  CALL\n" + table.String() + "… and 1 more name of a call\n"},
+		"too long a name": {[]tracefmt.Account{{Lost: map[string]uint64{"ring": 1}, LostCalls: map[string]uint64{strings.Repeat("x", maxWord+1): 1}}}, "COUNT  CALL\n    1  other\n"},
+		"many":            {[]tracefmt.Account{{LostCalls: many}}, "COUNT  CALL\n" + table.String() + "… and 1 more name of a call\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := NewSummary()

@@ -143,7 +143,7 @@ func (t *processTable) text(b *strings.Builder, pods bool) {
 	writeOmitted(b, len(shown)-(len(rows)-1), "process", "processes", t.other, "events of other processes")
 }
 
-// maxIndent is the depth from which on processes are no longer indented further.
+// maxIndent is the largest indentation, in levels.
 const maxIndent = 20
 
 func branches(rows [][]string, all []*process, depth int, pods bool) [][]string {

@@ -29,7 +29,7 @@ func NewSource(name string, r io.Reader) *Source {
 	return &Source{Name: name, reader: tracefmt.NewReader(r)}
 }
 
-// Pod returns the name of the traced Pod, or that of the source if the Pod is unknown.
+// Pod returns the name of the traced Pod, or of the source if the Pod is unknown.
 func (s *Source) Pod() string {
 	if s.Header == nil {
 		return s.Name
@@ -85,7 +85,7 @@ func Read(ctx context.Context, sources []*Source, sink Sink) error {
 	return nil
 }
 
-// nextSource returns the source of the next line: one whose line has no time, or else the one with the earliest event.
+// nextSource returns the source of the next line: a line without a time comes first, then the earliest event.
 func nextSource(sources []*Source, sink Sink) (*Source, error) {
 	var first *Source
 	for _, s := range sources {
@@ -152,7 +152,7 @@ func (s *Source) observe(h *tracefmt.Header) {
 	}
 }
 
-// selectPod sets Header to that of the Pod that a line names. A line without a name belongs to the last Pod.
+// selectPod sets Header to the header of the Pod that a line names. A line without a name belongs to the last Pod.
 func (s *Source) selectPod(pod, uid string) {
 	if pod == "" {
 		return

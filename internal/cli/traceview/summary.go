@@ -152,7 +152,7 @@ func (s *Summary) event(from *Source, r *tracefmt.Record) {
 	s.failures.add(from, r)
 }
 
-// Problems says what is missing from the traces and why, one sentence each. The texts are not made printable.
+// Problems says which parts of the traces are missing and why, one sentence each. The texts are not made printable.
 func (s *Summary) Problems() []string {
 	var all []string
 	for _, key := range slices.Sorted(maps.Keys(s.traces)) {

@@ -145,7 +145,7 @@ func (t *fileTable) top(b *strings.Builder, title string, all []*fileCount, by f
 	writeOmitted(b, len(all)-topRows, "file", "files", t.other, "calls on other files")
 }
 
-// failureKey is a call that fails in one way.
+// failureKey is a call and its error.
 type failureKey struct{ call, errno string }
 
 type failure struct {
@@ -227,7 +227,7 @@ func (t *failureTable) text(b *strings.Builder) {
 	writeOmitted(b, len(all)-callRows, "pair of call and error", "pairs of call and error", t.other, "other failures")
 }
 
-// writeOmitted says what a table omits: rows, and what the Summary only counted.
+// writeOmitted says how many rows a table omits, and how many events the Summary only counted.
 func writeOmitted(b *strings.Builder, rows int, one, several string, other uint64, others string) {
 	if rows == 1 {
 		several = one

@@ -87,7 +87,7 @@ func clockTime(t time.Time) string { return t.UTC().Format("15:04:05.000000") }
 // failed reports whether a call ended with an error.
 func failed(r *tracefmt.Record) bool { return r.Errno != "" || r.HasRet && r.Ret == -1 }
 
-// result returns what a call returned, why it failed, or how a process exited.
+// result returns the result or error of a call, or the signal or exit code of a process.
 func result(r *tracefmt.Record) string {
 	switch {
 	case r.Call == callExit:

@@ -97,7 +97,7 @@ func TestShell(t *testing.T) {
 	}
 	coloured, _ := view(t, func(l *Live) { l.Colour = true }, NewSource("shell.ndjson", strings.NewReader(shell(t))))
 	if got := uncoloured(coloured); got != text {
-		t.Errorf("with colours the text is another (-without +with):\n%s", cmp.Diff(text, got))
+		t.Errorf("the text differs with colours (-without +with):\n%s", cmp.Diff(text, got))
 	}
 	for _, want := range []string{cyan + "openat", red + "ENOENT", red + "SIGKILL", magenta + "exec", blue + "read", dim + "19:26:09"} {
 		if !strings.Contains(coloured, want) {
@@ -142,7 +142,7 @@ func uncoloured(s string) string {
 	return s
 }
 
-// The summary of an incomplete trace says what is missing.
+// The summary of an incomplete trace names the missing parts.
 func TestIncomplete(t *testing.T) {
 	whole := shell(t)
 	lines := strings.SplitAfter(whole, "\n")
@@ -172,7 +172,7 @@ func TestIncomplete(t *testing.T) {
 		}, "224 events in "},
 		"the tracer was killed": {account(tracefmt.Account{Written: 225, Reason: "Killed", Message: "the probe ended with exit code 137"}), []string{pod + "the trace is Incomplete: Killed: the probe ended with exit code 137"}, ""},
 		"no reason":             {account(tracefmt.Account{Written: 225}), []string{pod + "the trace is Incomplete: no reason was given"}, ""},
-		"lost, which is told": {
+		"lost events": {
 			account(tracefmt.Account{Written: 225, Complete: true, Lost: map[string]uint64{"rare": 1, "ring": 11, "recursion": 0}}), nil,
 			" 12 events lost: ring 11, rare 1.\n",
 		},
@@ -226,12 +226,11 @@ func TestSeveralPods(t *testing.T) {
 		t.Errorf("no slow calls with their Pods in\n%s", got)
 	}
 	if s.idle == 0 {
-		t.Error("nobody was told that lines have to be waited for")
+		t.Error("Idle was not called before waiting for lines")
 	}
 }
 
-// One file may hold the traces of several Pods. Its lines name their Pod, and the summary is the same as that of single
-// files.
+// One file may hold the traces of several Pods. Its lines name their Pod, and the summary is the same as for single files.
 func TestSeveralPodsInOneFile(t *testing.T) {
 	one := func(pod, uid string) string {
 		return fmt.Sprintf(`{"sonde":"trace","version":1,"pod":%q,"podUid":%q}`, pod, uid) + "\n"
@@ -310,7 +309,7 @@ func TestReadErrors(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := Read(ctx, []*Source{NewSource("", broken{stop})}, lineSink(none)); err != nil {
-		t.Errorf("a reading that was ended: %v", err)
+		t.Errorf("Read after its context ended: %v", err)
 	}
 }
 

@@ -1,4 +1,4 @@
-// Package ceiling holds the limits of captures that hold in the whole cluster. They are flags of the manager, so only users
+// Package ceiling holds the cluster-wide limits of captures. They are flags of the manager, so only users
 // who may change its Deployment can raise them.
 package ceiling
 

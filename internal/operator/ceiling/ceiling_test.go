@@ -53,8 +53,8 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestDefaultsOfTheSchema takes what the API server fills in from the CRD: a default that changes there, and not in
-// this package, would be refused in words that tell nobody what to set.
+// TestDefaultsOfTheSchema compares the defaults with the CRD. If they differed, the refusal would not name the field to
+// set.
 func TestDefaultsOfTheSchema(t *testing.T) {
 	b, err := os.ReadFile("../../../config/crd/bases/monitoring.openshift.tpg_packetcaptures.yaml")
 	if err != nil {
@@ -120,7 +120,7 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-// TestDurationOf: a capture without a duration is bounded all the same.
+// TestDurationOf: a capture without a duration is bounded too.
 func TestDurationOf(t *testing.T) {
 	for name, tc := range map[string]struct {
 		ceiling time.Duration

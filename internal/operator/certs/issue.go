@@ -1,6 +1,6 @@
 // Package certs creates and renews the serving certificate of the webhooks and of the results endpoint, and the authority
-// that the API server trusts for it. It needs no other operator and no mount: all replicas serve from memory what one
-// Secret holds. docs/adr/0013-own-code-or-library.md says why it is not a library.
+// that the API server trusts for it. It needs no other operator and no mount: all replicas serve from memory the
+// certificate in one Secret. docs/adr/0013-own-code-or-library.md says why it is not a library.
 package certs
 
 import (

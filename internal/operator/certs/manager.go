@@ -32,7 +32,7 @@ const (
 	ServiceMetrics = "sonde-metrics"
 )
 
-// checkInterval is how often the certificate is checked when the Secret has no events: it expires by time alone. The check
+// checkInterval is how often the certificate is checked when the Secret has no events: time passes without events. The check
 // reads the cache, and the API server only if the Secret has to change.
 const checkInterval = 30 * time.Second
 

@@ -210,7 +210,7 @@ func TestStartLooksAgain(t *testing.T) {
 	}
 }
 
-// TestFollowed: as long as the Secret is what it was, nobody is asked; when it changes or its time comes, it is looked at.
+// TestFollowed: the Secret is read live only when it has changed or a certificate is due.
 func TestFollowed(t *testing.T) {
 	reads := 0
 	c := fake.NewClientBuilder().WithInterceptorFuncs(interceptor.Funcs{

@@ -34,9 +34,9 @@ type Material struct {
 	CABundle []byte
 }
 
-// Plan returns the data that the Secret must have at now. data is its current data, and nil without a Secret. changed says
-// that next differs from data and has to be written. Plan replaces what is malformed, expired or for other names, and
-// keeps the rest.
+// Plan returns the data that the Secret must have at now. Its current data is data, which is nil without a Secret. If
+// changed is true, next differs from data and has to be written. Plan replaces parts that are malformed, expired or for other names,
+// and keeps the rest.
 //
 // A new authority does not replace the serving certificate. The old one stays until it is due for renewal, and at least
 // until the next check, when the API server has the new authority in its bundle. So no request fails during the rotation.

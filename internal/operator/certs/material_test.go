@@ -90,7 +90,7 @@ func TestPlan(t *testing.T) {
 			}
 			trusts(t, now, m.CABundle, m)
 			if _, _, again := plan(t, now, next); again {
-				t.Error("a second look at what was just written changes it again")
+				t.Error("a second Plan changes the data again")
 			}
 		})
 	}
@@ -100,20 +100,20 @@ func TestNothingFailsWhileANewAuthoritySpreads(t *testing.T) {
 	data, _, _ := plan(t, start, nil)
 	oldBundle := data[KeyBundle]
 	seen := map[string]bool{string(data[keyCACert]): true}
-	told := oldBundle // what the API server was last told, always one look behind
+	installed := oldBundle // the bundle of the API server, always one check old
 	for now := start; now.Before(start.Add(3 * caLife)); now = now.Add(20 * 24 * time.Hour) {
 		next, m, _ := plan(t, now, data)
-		trusts(t, now, told, m)
+		trusts(t, now, installed, m)
 		if n := len(parseCerts(m.CABundle)); n > maxBundle {
 			t.Fatalf("%d authorities in the bundle, at most %d", n, maxBundle)
 		}
-		data, told = next, m.CABundle
+		data, installed = next, m.CABundle
 		seen[string(data[keyCACert])] = true
 	}
 	if len(seen) < 4 {
 		t.Errorf("%d authorities in three lifetimes, want at least 4", len(seen))
 	}
-	if bytes.Contains(told, oldBundle) {
+	if bytes.Contains(installed, oldBundle) {
 		t.Error("an authority stays in the bundle after it has expired")
 	}
 }
@@ -129,7 +129,7 @@ func TestNewNamesNeedANewCertificate(t *testing.T) {
 	}
 }
 
-// FuzzPlan: whatever somebody wrote into the Secret, what is served can be verified.
+// FuzzPlan: for any data in the Secret, clients can verify the certificate that is served.
 func FuzzPlan(f *testing.F) {
 	data, _, _, err := Plan(start, nil, names)
 	if err != nil {

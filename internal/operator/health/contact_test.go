@@ -17,11 +17,11 @@ func TestContact(t *testing.T) {
 		after  time.Duration
 		want   bool // it is ready
 	}{
-		"an answer":                   {status: http.StatusOK, after: time.Minute, want: true},
-		"an answer of long ago":       {status: http.StatusOK, after: time.Minute + 1},
-		"no right to anything":        {status: http.StatusForbidden},
-		"its storage is away":         {status: http.StatusInternalServerError},
-		"nobody takes the connection": {err: away},
+		"an answer":             {status: http.StatusOK, after: time.Minute, want: true},
+		"an answer of long ago": {status: http.StatusOK, after: time.Minute + 1},
+		"no right to anything":  {status: http.StatusForbidden},
+		"its storage is away":   {status: http.StatusInternalServerError},
+		"no connection":         {err: away},
 	} {
 		t.Run(name, func(t *testing.T) {
 			clk := testingclock.NewFakePassiveClock(time.Now())

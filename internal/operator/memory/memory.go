@@ -67,8 +67,8 @@ func Release() error {
 // mapping is a range of addresses.
 type mapping struct{ from, until uintptr }
 
-// unchanged returns the mappings of a file whose pages are all the file's. They are read-only, and Anonymous is 0: no
-// loader wrote to them before it made them read-only.
+// unchanged returns the mappings of a file whose pages equal the file. They are read-only, and Anonymous is 0: no loader
+// wrote to them before it made them read-only.
 func unchanged(smaps, file string) []mapping {
 	var found []mapping
 	var now mapping

@@ -44,7 +44,7 @@ func TestUnchanged(t *testing.T) {
 	}
 }
 
-// TestRelease: the program goes on with fewer pages of its file than before.
+// TestRelease: the program continues with fewer resident pages of its file.
 func TestRelease(t *testing.T) {
 	before := resident(t)
 	if err := Release(); err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/paging"
 )
 
-// server has so many Pods, and answers as the API server does: never more than the limit at once.
+// server has this many Pods, and answers like the API server: at most the limit at once.
 type server struct {
 	client.Reader
 	pods, calls, failAt int

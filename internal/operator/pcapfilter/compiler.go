@@ -84,8 +84,8 @@ func (c *Compiler) Compile(ctx context.Context, expression string, link LinkType
 }
 
 // kernelRefusal returns the error for a program that the kernel would refuse; tcpdump would filter in user space. Two kinds
-// of expressions lead to it: protochain loops over headers, and for some expressions with geneve, or with pppoes after
-// vlan, libpcap computes the offset of the inner headers on only one of the paths that use it.
+// of expressions lead to it. protochain loops over headers. For some expressions with geneve, or with pppoes after vlan,
+// libpcap computes the offset of the inner headers on only one of the paths that use it.
 func kernelRefusal(expression string, reason error) *SyntaxError {
 	switch {
 	case strings.Contains(expression, "protochain"):

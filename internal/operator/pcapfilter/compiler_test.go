@@ -72,7 +72,7 @@ func TestCompileRefusesUnusableHandles(t *testing.T) {
 				t.Fatalf("error %v, want %q", err, tc.want)
 			}
 			if _, ok := errors.AsType[*pcapfilter.SyntaxError](err); ok {
-				t.Error("a wrong handle is not the fault of the expression")
+				t.Error("a wrong link type or length is not a SyntaxError")
 			}
 		})
 	}

@@ -25,15 +25,15 @@ import (
 	"github.com/sonde-operator/sonde/test/frames"
 )
 
-// Numbers that are not a frame of the comparison: those of the first round are
-// above firstRound, and one frame tells the end.
+// Numbers of frames that are not compared: those from firstRound on, and
+// endOfFrames, which marks the end.
 const (
 	firstRound  = 1 << 20
 	endOfFrames = 1 << 30
 )
 
-// Every frame ends in frameMark and its number, behind all that its headers
-// count, so that it is known again whatever is done to its front.
+// Every frame ends in frameMark and its number, after the length that its
+// headers give, so that it is recognized even if its headers are changed.
 var frameMark = []byte("sonde#")
 
 const frameTrailer = 6 + 4
@@ -53,9 +53,8 @@ func numbered(frame []byte, number int) []byte {
 }
 
 // TestFiltersMatchTcpdump sends each frame in both directions over a veth
-// device on which, for each expression, a packet socket with our program and a
-// tcpdump with the same expression listen, and compares what they got frame by
-// frame.
+// device. For each expression, a packet socket with our program and a tcpdump
+// listen there. Both must receive the same frames.
 func TestFiltersMatchTcpdump(t *testing.T) {
 	n := newTestNet(t)
 	c := newCompiler(t)
@@ -92,9 +91,9 @@ func TestFiltersMatchTcpdump(t *testing.T) {
 }
 
 // sendAll sends each frame from the peer and from the captured device, twice,
-// waits until all have been seen, and returns the names of the second round's
-// by number. The first round is not compared: libpcap tests the first packet
-// after its filter is set itself, and cannot tell a direction.
+// waits until all have arrived, and returns the names of the second round's by
+// number. The first round is not compared: libpcap itself filters the first
+// packet after its filter is set, without knowing the direction.
 func (n *testNet) sendAll(t *testing.T) map[uint32]string {
 	t.Helper()
 	pinToOneCPU(t)
@@ -115,9 +114,9 @@ func (n *testNet) sendAll(t *testing.T) map[uint32]string {
 	}
 	send(t, inward, n.peer, numbered(all["another type"], endOfFrames))
 	maps.DeleteFunc(names, func(number uint32, _ string) bool { return number >= firstRound })
-	seen := awaitEnd(t, witness)
-	if diff := cmp.Diff(slices.Sorted(maps.Values(names)), label(names, seen)); diff != "" {
-		t.Fatalf("frames that passed the device (-sent +seen):\n%s", diff)
+	arrived := awaitEnd(t, witness)
+	if diff := cmp.Diff(slices.Sorted(maps.Values(names)), label(names, arrived)); diff != "" {
+		t.Fatalf("frames that passed the device (-sent +arrived):\n%s", diff)
 	}
 	return names
 }
@@ -133,21 +132,21 @@ func send(t *testing.T, fd int, link netlink.Link, frame []byte) {
 // get each frame before any gets the next.
 func awaitEnd(t *testing.T, fd int) []uint32 {
 	t.Helper()
-	var seen []uint32
-	for !slices.Contains(seen, endOfFrames) {
+	var arrived []uint32
+	for !slices.Contains(arrived, endOfFrames) {
 		ready, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 10_000)
 		if err != nil && !errors.Is(err, unix.EINTR) {
 			t.Fatal(err)
 		}
 		if ready == 0 && err == nil {
-			t.Fatalf("the last frame did not arrive; seen: %v", seen)
+			t.Fatalf("the last frame did not arrive; arrived: %v", arrived)
 		}
-		seen = append(seen, drain(t, fd)...)
+		arrived = append(arrived, drain(t, fd)...)
 	}
-	return seen
+	return arrived
 }
 
-// drain reads what a socket holds and returns the numbers of our frames.
+// drain empties a socket and returns the numbers of our frames.
 func drain(t *testing.T, fd int) []uint32 {
 	t.Helper()
 	var numbers []uint32
@@ -187,7 +186,7 @@ func label(names map[uint32]string, numbers []uint32) []string {
 type tcpdump struct {
 	command *exec.Cmd
 	file    string
-	// errors is read by the test alone: tcpdump writes to the file below it.
+	// errors is only read here: tcpdump writes to the file itself.
 	errors string
 }
 
@@ -233,8 +232,8 @@ func (d *tcpdump) stderr(t *testing.T) []byte {
 
 var summary = regexp.MustCompile(`(\d+) packets? captured\n(\d+) packets? received by filter\n0 packets? dropped by kernel\n`)
 
-// interrupt gives tcpdump time to write the expected number of frames and
-// tells it to end.
+// interrupt waits until tcpdump has written the expected number of frames, and
+// interrupts it.
 func (d *tcpdump) interrupt(t *testing.T, expected int) {
 	t.Helper()
 	deadline := time.Now().Add(2 * time.Second)
@@ -246,8 +245,8 @@ func (d *tcpdump) interrupt(t *testing.T, expected int) {
 	}
 }
 
-// result waits for the end of tcpdump and returns what it wrote. It must have
-// written all that its filter accepted, but for one of the first round.
+// result waits for the end of tcpdump and returns the frames that it wrote. It must have
+// written all frames that its filter accepted, except one of the first round.
 func (d *tcpdump) result(t *testing.T) []uint32 {
 	t.Helper()
 	if err := d.command.Wait(); err != nil {
@@ -255,7 +254,7 @@ func (d *tcpdump) result(t *testing.T) []uint32 {
 	}
 	found := summary.FindSubmatch(d.stderr(t))
 	if found == nil || number(t, found[1]) < number(t, found[2])-1 {
-		t.Fatalf("tcpdump did not write all that it got:\n%s", d.stderr(t))
+		t.Fatalf("tcpdump did not write all its frames:\n%s", d.stderr(t))
 	}
 	return d.written(t)
 }

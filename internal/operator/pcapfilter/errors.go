@@ -40,7 +40,7 @@ func (e *SyntaxError) Error() string {
 // shorter is the advice in messages about filters that are too complex.
 const shorter = "write it shorter, e.g. with net or portrange instead of long lists"
 
-// hints add to messages of libpcap what the user should write instead.
+// hints are alternatives for the user, by a part of libpcap's message.
 var hints = []struct{ message, hint string }{
 	{"'gateway'", "use ether host and the gateway's MAC address, and not host its IP address"},
 	{"netmask not known", "the filter is compiled for many interfaces at once, use ether broadcast or dst host and the broadcast address"},

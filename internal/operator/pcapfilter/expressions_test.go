@@ -2,8 +2,7 @@ package pcapfilter_test
 
 // expressions are taken from pcap-filter(7): every primitive that a Linux
 // Ethernet handle supports without names from DNS, and combinations of them.
-// The frames of test/frames hold some that each accepts and some that it
-// refuses.
+// Each accepts some frames of test/frames and refuses others.
 var expressions = []string{
 	// Hosts and networks.
 	"host 10.0.0.1",
@@ -116,7 +115,7 @@ var expressions = []string{
 	"arp[6:2] = 2",
 	"sctp[0:2] = 2905",
 	"tcp port 80 and (((ip[2:2] - ((ip[0]&0xf)<<2)) - ((tcp[12]&0xf0)>>2)) != 0)",
-	// What only a live handle knows.
+	// Metadata of live packets.
 	"inbound",
 	"outbound",
 	"inbound and tcp",

@@ -15,7 +15,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite testdata from the programs of the installed tcpdump (needs root)")
 
-// golden is what tcpdump 4.99.3 with libpcap 1.10.3 compiles for a live veth
+// golden has the programs of tcpdump 4.99.3 with libpcap 1.10.3 for a live veth
 // device: lines of expression, tab, program.
 var golden = filepath.Join("testdata", "programs.golden")
 
@@ -38,8 +38,8 @@ func TestCompileGolden(t *testing.T) {
 	}
 }
 
-// TestGoldenIsTcpdumps compares the golden programs with those of the
-// installed tcpdump on a live veth device.
+// TestGoldenIsTcpdumps compares the golden programs with the installed
+// tcpdump's on a live veth device.
 func TestGoldenIsTcpdumps(t *testing.T) {
 	n := newTestNet(t)
 	got := n.tcpdumpPrograms(t, expressions)

@@ -29,7 +29,7 @@ func repeat(part, end string) string {
 	}
 }
 
-// hostile are filters that must end as a SyntaxError with the given text.
+// hostile filters must end as a SyntaxError with the given text.
 var hostile = map[string]struct{ expression, want string }{
 	"1 MB":                  {strings.Repeat("tcp or ", 150_000) + "udp", "too long: 1050003 bytes, at most 4096"},
 	"one byte too many":     {strings.Repeat(" ", 4094) + "tcp", "too long: 4097 bytes"},
@@ -61,8 +61,8 @@ var hostile = map[string]struct{ expression, want string }{
 	"shell":                 {"$(reboot) `reboot`", "syntax error"},
 }
 
-// TestHostileFilters runs filters made to hurt. Each must end in time, as the
-// user's error, and leave neither memory nor damage.
+// TestHostileFilters compiles malicious filters. Each must end in time with a
+// SyntaxError, and leave no memory in use and a working compiler.
 func TestHostileFilters(t *testing.T) {
 	c := newCompiler(t)
 	compileIP(t, c)
@@ -90,8 +90,7 @@ func TestHostileFilters(t *testing.T) {
 	}
 }
 
-// compileAnything asserts what holds for any text: it becomes a valid program
-// or a SyntaxError.
+// compileAnything asserts that a text becomes a valid program or a SyntaxError.
 func compileAnything(t *testing.T, c *pcapfilter.Compiler, expression string, link pcapfilter.LinkType) {
 	t.Helper()
 	program, err := c.Compile(t.Context(), expression, link, 0)

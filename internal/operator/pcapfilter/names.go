@@ -3,7 +3,7 @@ package pcapfilter
 import "fmt"
 
 // lookup is the kind of name that libpcap wanted to look up outside its memory.
-// The values are those of enum lookup in wasm/shim.c.
+// Keep the values equal to enum lookup in wasm/shim.c.
 type lookup uint32
 
 const (

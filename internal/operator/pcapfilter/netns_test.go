@@ -23,7 +23,7 @@ type testNet struct {
 }
 
 // newTestNet enters a new namespace for the rest of the test. The namespace
-// ends with the thread, which is not given back.
+// ends with the thread, which is not reused.
 func newTestNet(t *testing.T) *testNet {
 	t.Helper()
 	needPrivileges(t)
@@ -88,7 +88,7 @@ func bringUp(t *testing.T, name string) netlink.Link {
 	return link
 }
 
-// tcpdumpPrograms returns what tcpdump compiles for the captured device, as the
+// tcpdumpPrograms returns tcpdump's programs for the captured device, as the
 // text of a Program.
 func (n *testNet) tcpdumpPrograms(t *testing.T, expressions []string) map[string]string {
 	t.Helper()
@@ -117,11 +117,11 @@ func programText(output []byte) string {
 	return strings.ReplaceAll(strings.TrimSpace(string(output)), "\n", ",")
 }
 
-// openSocket returns a packet socket on the link that sees what the program
-// accepts, in both directions. The nil program accepts everything.
+// openSocket returns a packet socket on the link for the packets that the
+// program accepts, in both directions. The nil program accepts everything.
 func openSocket(t *testing.T, link netlink.Link, program bpfprog.Program) int {
 	t.Helper()
-	// Without a protocol nothing arrives until bind, when the filter is there.
+	// Without a protocol no packet arrives before bind, after the filter is set.
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatalf("open packet socket: %v", err)

@@ -62,8 +62,8 @@ func TestNamesAreRefusedWithTheFormToUse(t *testing.T) {
 	}
 }
 
-// TestNumbersInPlaceOfNames shows that what looks like a name and is a number
-// works as in tcpdump.
+// TestNumbersInPlaceOfNames shows that numbers that look like names work as in
+// tcpdump.
 func TestNumbersInPlaceOfNames(t *testing.T) {
 	c := newCompiler(t)
 	for odd, plain := range map[string]string{
@@ -130,8 +130,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestRefusalsOfTheKernelSayWhatToWrite: what the message above tells to write is taken.
-func TestRefusalsOfTheKernelSayWhatToWrite(t *testing.T) {
+// The kernel accepts the alternatives that a refusal suggests.
+func TestSuggestedFiltersCompile(t *testing.T) {
 	c := newCompiler(t)
 	for _, expression := range []string{
 		"tcp or geneve", "geneve and tcp", "geneve and (tcp or udp)", "port 53 and not geneve", "vlan and udp port 6081",

@@ -17,7 +17,7 @@ import (
 )
 
 // artifacts holds libpcap.wasm once `make pcapfilter` has built it. The folder
-// also holds what it is built from, so that a clean clone compiles without it.
+// also holds its sources, so that a clean clone compiles without it.
 //
 //go:embed all:wasm
 var artifacts embed.FS
@@ -33,7 +33,7 @@ const (
 	compileSteps = 250_000_000
 	// instructionBytes is sizeof(struct bpf_insn).
 	instructionBytes = 8
-	// maxText bounds what is read of a text in the sandbox, in bytes.
+	// maxText bounds the length of a text read from the sandbox, in bytes.
 	maxText = 1024
 	// resultWords is the number of 32-bit words of `result` in wasm/shim.c.
 	resultWords = 8

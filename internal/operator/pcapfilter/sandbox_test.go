@@ -13,8 +13,8 @@ func TestMissingModuleSaysWhatToDo(t *testing.T) {
 	}
 }
 
-// TestModuleReachesNothing is what the sandbox rests on: without imports,
-// libpcap's code has no way out of its own memory.
+// TestModuleReachesNothing: without imports, libpcap's code cannot leave its
+// own memory.
 func TestModuleReachesNothing(t *testing.T) {
 	binary, err := readModule(artifacts)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 // alert is a rule of Prometheus. In expr, JOB stands for the labels of the manager's own series.
 type alert struct {
 	name, expr, after, severity string
-	// summary says what is wrong, runbook what it means and what to do.
+	// summary names the problem, runbook explains it and says what to do.
 	summary, runbook string
 }
 

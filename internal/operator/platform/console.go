@@ -33,7 +33,7 @@ var pluginPlatforms = []struct{ os, arch, text string }{
 
 // +kubebuilder:rbac:groups=console.openshift.io,resources=consoleclidownloads;consoleyamlsamples,resourceNames=sonde,verbs=create;get;list;watch;patch;delete
 
-// Console returns what OpenShift's console shows of Sonde: an example beside the editor for new captures, and links to
+// Console returns the objects that OpenShift's console shows: an example beside the editor for new captures, and links to
 // the plugin of this version. The version "dev" has no release, and so no links.
 func Console(version string) []*unstructured.Unstructured {
 	example := content(consolev1.GroupVersion.WithKind("ConsoleYAMLSample"), &consolev1.ConsoleYAMLSample{

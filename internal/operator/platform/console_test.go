@@ -19,7 +19,7 @@ func TestConsoleWithoutRelease(t *testing.T) {
 	}
 }
 
-// The example is the one that the bundle has, and the platforms are those of a release.
+// The example equals the bundle's, and the platforms equal a release's.
 func TestConsoleMatchesRelease(t *testing.T) {
 	objects := platform.Console("0.2.0")
 	want, err := os.ReadFile("../../../config/samples/monitoring_v1alpha1_packetcapture.yaml")

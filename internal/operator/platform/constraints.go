@@ -9,14 +9,14 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/privilege"
 )
 
-// constraintsPriority is below that of every constraint that comes with the cluster, which have 0 or more. So users who
-// may use all constraints, such as cluster admins, get the same one as without Sonde.
+// constraintsPriority is below the priority of the cluster's own constraints, 0 or more. So users who may use all
+// constraints, such as cluster admins, get the same one as without Sonde.
 const constraintsPriority = -10
 
 // +kubebuilder:rbac:groups=security.openshift.io,resources=securitycontextconstraints,resourceNames=sonde-probe,verbs=create;get;list;watch;patch;delete
 
-// SecurityContextConstraints returns the constraints that admit Sonde's agents on OpenShift: only their ServiceAccount
-// may use them, and they allow no more than package agentjob needs at the privilege setting of o.
+// SecurityContextConstraints returns the constraints that admit Sonde's agents on OpenShift. Only their ServiceAccount
+// may use them. They allow no more than package agentjob needs at the privilege setting of o.
 //
 // Every field is written out, because the operator takes changes back only in fields that it sets. The exception is
 // userNamespaceLevel, which older clusters refuse and whose default is right.
@@ -58,7 +58,7 @@ func SecurityContextConstraints(o agentjob.Options) *unstructured.Unstructured {
 		"kubernetes.io/description": "sonde-probe admits the agents of Sonde, which capture packets on nodes. Only the ServiceAccount of the agents may use it. The operator makes it and takes changes back.",
 	}
 	u := content(securityv1.GroupVersion.WithKind("SecurityContextConstraints"), scc)
-	// omitempty drops these empty lists. Without them server-side apply would leave what others add.
+	// omitempty drops these empty lists. Without them server-side apply would keep items that others add.
 	u.Object["allowedFlexVolumes"] = []any{}
 	u.Object["allowedUnsafeSysctls"] = []any{}
 	return u

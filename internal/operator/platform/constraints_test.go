@@ -26,7 +26,7 @@ func TestConstraintsAllowNothingElse(t *testing.T) {
 			if *scc.Priority >= 0 {
 				t.Errorf("priority %d: would be preferred to the cluster's own constraints", *scc.Priority)
 			}
-			// Empty and not absent: server-side apply takes back only what it sets.
+			// Empty and not absent: server-side apply reverts only fields that it sets.
 			for _, field := range []string{"groups", "defaultAddCapabilities", "allowedUnsafeSysctls", "allowedFlexVolumes"} {
 				if diff := cmp.Diff([]any{}, u.Object[field]); diff != "" {
 					t.Errorf("%s (-want +got):\n%s", field, diff)

@@ -16,7 +16,7 @@ const metricsPort = "metrics"
 // +kubebuilder:rbac:groups=monitoring.coreos.com,namespace=sonde-system,resources=prometheusrules;servicemonitors,resourceNames=sonde,verbs=create;get;list;watch;patch;delete
 
 // Monitoring returns the ServiceMonitor and the PrometheusRule of an install in this namespace. Prometheus collects the
-// manager's metrics by the one and alerts by the other.
+// manager's metrics by the first and alerts by the second.
 func Monitoring(namespace string) []*unstructured.Unstructured {
 	monitor := content(monitoringv1.SchemeGroupVersion.WithKind(monitoringv1.ServiceMonitorsKind), &monitoringv1.ServiceMonitor{
 		ObjectMeta: meta(namespace, objectName), Spec: serviceMonitor(namespace),

@@ -58,7 +58,7 @@ func (d *described) MustRegister(...prometheus.Collector) {}
 
 func (d *described) Unregister(prometheus.Collector) bool { return false }
 
-// An alert on a metric that there is not never fires.
+// An alert on a missing metric never fires.
 func TestAlertsAreOnMetricsThatExist(t *testing.T) {
 	known := &described{names: []string{"up", "controller_runtime_reconcile_errors_total"}}
 	if err := metrics.Register(known); err != nil {

@@ -14,13 +14,13 @@ import (
 )
 
 // OwnerClusterRole owns the objects that the operator creates for itself. When the install is removed, garbage
-// collection deletes them too: no webhook without a server remains, and no way to run privileged Pods.
+// collection deletes them too: no webhook without a server remains, and no right to run privileged Pods.
 const OwnerClusterRole = "sonde-manager"
 
 // +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=clusterroles,resourceNames=sonde-manager,verbs=get
 
 // Owner returns the UID of OwnerClusterRole, or "" if it does not exist. Then the object, called "Kind/name" in the
-// log, has no owner and must be deleted by hand; to stop working would be worse. live should not cache, so that no
+// log, has no owner and must be deleted by hand. live should not cache, so that no
 // ClusterRole is cached.
 func Owner(ctx context.Context, live client.Reader, object string) (types.UID, error) {
 	role := metav1.PartialObjectMetadata{}

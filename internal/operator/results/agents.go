@@ -63,8 +63,8 @@ func starting(pod *corev1.Pod) bool {
 	return pod.DeletionTimestamp.IsZero() && pod.Status.Phase == corev1.PodPending
 }
 
-// onNode returns the field of the target Pod by which the agent's files are the whole node's, or an empty string. pod must
-// be read live: the cache keeps no containers, and a Pod without a probe must not count as the agent of a single Pod.
+// onNode returns the field that makes the target Pod share a namespace with its node, or an empty string. pod, the agent's
+// Pod, must be read live, because the cache keeps no containers.
 func onNode(pod *corev1.Pod) (string, error) {
 	i := slices.IndexFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Name == captureconfig.ContainerProbe })
 	if i < 0 {
@@ -105,18 +105,18 @@ func (h *Handler) agentFor(ctx context.Context, capture sondev1.Capture, podUID 
 	if slices.ContainsFunc(agents, func(p corev1.Pod) bool { return starting(&p) }) {
 		return nil, failf(http.StatusNotFound, "the capture of this Pod has not begun yet: try again in a few seconds")
 	}
-	status, of := capture.CaptureStatus(), capture.KindName()
+	status, kindName := capture.CaptureStatus(), capture.KindName()
 	entry := slices.IndexFunc(status.Pods, func(p sondev1.PodResult) bool { return p.UID == podUID })
 	switch {
 	case entry >= 0 && !status.Pods[entry].Phase.Final() && len(agents) == 0:
 		return nil, failf(http.StatusNotFound, "the capture of Pod %s has not begun yet: try again in a few seconds", status.Pods[entry].Name)
 	case entry >= 0:
 		return nil, failf(http.StatusGone, "the files of Pod %s are gone: they are kept for retainFor (%s) after the capture, and only as long as the node keeps the agent's Pod; create a new %s, with a longer retainFor if need be",
-			status.Pods[entry].Name, capture.Common().RetainFor, of)
+			status.Pods[entry].Name, capture.Common().RetainFor, kindName)
 	case len(agents) > 0 || status.PodsOmitted > 0:
-		return nil, failf(http.StatusGone, "the files of this Pod are gone: create a new %s, with a longer retainFor if need be", of)
+		return nil, failf(http.StatusGone, "the files of this Pod are gone: create a new %s, with a longer retainFor if need be", kindName)
 	}
-	return nil, failf(http.StatusNotFound, "%s %s/%s has no Pod with this UID: see uid in status.pods", of, capture.GetNamespace(), capture.GetName())
+	return nil, failf(http.StatusNotFound, "%s %s/%s has no Pod with this UID: see uid in status.pods", kindName, capture.GetNamespace(), capture.GetName())
 }
 
 // readLive reads an agent's Pod with the fields that the cache does not keep.

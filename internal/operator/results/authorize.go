@@ -42,22 +42,22 @@ type session struct {
 
 // authorize finds the capture that a token gives access to. It checks everything on each request: the stamps of the access
 // and of the capture, the time, the target's namespace, and the requester's right.
-func (h *Handler) authorize(ctx context.Context, header http.Header, of kind.Capture, namespace, name string) (session, error) {
+func (h *Handler) authorize(ctx context.Context, header http.Header, k kind.Capture, namespace, name string) (session, error) {
 	token := header.Get(TokenHeader)
 	if len(token) < minToken || len(token) > maxToken {
 		return session{}, failf(http.StatusUnauthorized, "no token: create a ResultAccess and send its token in the header %s, of %d to %d characters; \"kubectl sonde download NAME\" does this for you", TokenHeader, minToken, maxToken)
 	}
 	if !isName(namespace) || !isName(name) {
-		return session{}, failf(http.StatusNotFound, "no such capture: the path must be /v1/namespaces/NAMESPACE/%s/NAME/...", of.Resource)
+		return session{}, failf(http.StatusNotFound, "no such capture: the path must be /v1/namespaces/NAMESPACE/%s/NAME/...", k.Resource)
 	}
-	found, err := h.matches(ctx, token, of, namespace, name)
+	found, err := h.matches(ctx, token, k, namespace, name)
 	if err != nil {
 		return session{}, err
 	}
-	err = failf(http.StatusUnauthorized, "the token gives no access to %s %s/%s: create a new ResultAccess for it", of.Name, namespace, name)
+	err = failf(http.StatusUnauthorized, "the token gives no access to %s %s/%s: create a new ResultAccess for it", k.Name, namespace, name)
 	for _, ra := range found {
 		var s session
-		if s, err = h.admit(ctx, of, ra); err == nil {
+		if s, err = h.admit(ctx, k, ra); err == nil {
 			return s, nil
 		}
 	}
@@ -66,7 +66,7 @@ func (h *Handler) authorize(ctx context.Context, header http.Header, of kind.Cap
 
 // matches returns the ResultAccesses of a capture that hold the hash of token. Each is compared in
 // constant time, so that the time of an answer says nothing about a hash.
-func (h *Handler) matches(ctx context.Context, token string, of kind.Capture, namespace, name string) ([]*sondev1.ResultAccess, error) {
+func (h *Handler) matches(ctx context.Context, token string, k kind.Capture, namespace, name string) ([]*sondev1.ResultAccess, error) {
 	var list sondev1.ResultAccessList
 	if err := h.Cache.List(ctx, &list, client.InNamespace(namespace)); err != nil {
 		return nil, fmt.Errorf("list resultaccesses: %w", err)
@@ -77,7 +77,7 @@ func (h *Handler) matches(ctx context.Context, token string, of kind.Capture, na
 	for i := range list.Items {
 		ra := &list.Items[i]
 		same := subtle.ConstantTimeCompare([]byte(ra.Spec.TokenHash), hash) == 1
-		want := sondev1.CaptureReference{Kind: sondev1.CaptureKind(of.Name), Name: name}
+		want := sondev1.CaptureReference{Kind: sondev1.CaptureKind(k.Name), Name: name}
 		if same && ra.Spec.CaptureRef == want && len(found) < maxMatches {
 			found = append(found, ra)
 		}
@@ -86,7 +86,7 @@ func (h *Handler) matches(ctx context.Context, token string, of kind.Capture, na
 }
 
 // admit decides on one ResultAccess of a capture of a kind.
-func (h *Handler) admit(ctx context.Context, of kind.Capture, ra *sondev1.ResultAccess) (session, error) {
+func (h *Handler) admit(ctx context.Context, k kind.Capture, ra *sondev1.ResultAccess) (session, error) {
 	end := ra.CreationTimestamp.Add(time.Duration(ra.Spec.ExpirationSeconds) * time.Second)
 	if !h.Clock.Now().Before(end) || !ra.DeletionTimestamp.IsZero() {
 		return session{}, failf(http.StatusUnauthorized, "the ResultAccess has expired: create a new one")
@@ -95,48 +95,48 @@ func (h *Handler) admit(ctx context.Context, of kind.Capture, ra *sondev1.Result
 	if err != nil {
 		return session{}, failf(http.StatusForbidden, "%v", err)
 	}
-	capture, err := h.captureOf(ctx, of, ra, claim)
+	capture, err := h.captureOf(ctx, k, ra, claim)
 	if err != nil {
 		return session{}, err
 	}
-	d, err := h.Reviews.ReviewPods(ctx, of.Verb, claim.Requester, capture.Common().TargetNamespace)
+	d, err := h.Reviews.ReviewPods(ctx, k.Verb, claim.Requester, capture.Common().TargetNamespace)
 	if err != nil {
 		return session{}, err
 	}
 	if !d.Allowed {
 		return session{}, failf(http.StatusForbidden, "%s", d.Reason)
 	}
-	return session{kind: of, capture: capture, who: claim.Requester}, nil
+	return session{kind: k, capture: capture, who: claim.Requester}, nil
 }
 
 // captureOf returns the capture that ra is for. It refuses a later one of the same name, and one whose target namespace has
 // been deleted and created again.
-func (h *Handler) captureOf(ctx context.Context, of kind.Capture, ra *sondev1.ResultAccess, claim stamp.Claim) (sondev1.Capture, error) {
+func (h *Handler) captureOf(ctx context.Context, k kind.Capture, ra *sondev1.ResultAccess, claim stamp.Claim) (sondev1.Capture, error) {
 	key := client.ObjectKey{Namespace: ra.Namespace, Name: ra.Spec.CaptureRef.Name}
-	capture := of.New()
+	capture := k.New()
 	err := h.Cache.Get(ctx, key, capture)
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil, failf(http.StatusNotFound, "%s %s not found: it was deleted, and its results with it", of.Name, key)
+		return nil, failf(http.StatusNotFound, "%s %s not found: it was deleted, and its results with it", k.Name, key)
 	case err != nil:
-		return nil, fmt.Errorf("get %s %s: %w", strings.ToLower(of.Name), key, err)
+		return nil, fmt.Errorf("get %s %s: %w", strings.ToLower(k.Name), key, err)
 	case !capture.GetDeletionTimestamp().IsZero():
-		return nil, failf(http.StatusGone, "%s %s is being deleted, and its results with it", of.Name, key)
+		return nil, failf(http.StatusGone, "%s %s is being deleted, and its results with it", k.Name, key)
 	case capture.GetCreationTimestamp().After(ra.CreationTimestamp.Time):
-		return nil, failf(http.StatusUnauthorized, "the ResultAccess is older than %s %s: create a new one", of.Name, key)
+		return nil, failf(http.StatusUnauthorized, "the ResultAccess is older than %s %s: create a new one", k.Name, key)
 	}
 	own, err := stamp.VerifyCapture(h.Key, capture)
 	if err != nil {
 		return nil, failf(http.StatusForbidden, "%v", err)
 	}
-	if err := h.checkNamespace(ctx, of, capture.Common().TargetNamespace, own.TargetNamespaceUID, claim.TargetNamespaceUID); err != nil {
+	if err := h.checkNamespace(ctx, k, capture.Common().TargetNamespace, own.TargetNamespaceUID, claim.TargetNamespaceUID); err != nil {
 		return nil, err
 	}
 	return capture, nil
 }
 
 // checkNamespace refuses results from a deleted namespace: a new one of the same name may have another owner.
-func (h *Handler) checkNamespace(ctx context.Context, of kind.Capture, name string, uids ...string) error {
+func (h *Handler) checkNamespace(ctx context.Context, k kind.Capture, name string, uids ...string) error {
 	var ns corev1.Namespace
 	err := h.Live.Get(ctx, client.ObjectKey{Name: name}, &ns)
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -144,7 +144,7 @@ func (h *Handler) checkNamespace(ctx context.Context, of kind.Capture, name stri
 	}
 	for _, uid := range uids {
 		if err != nil || string(ns.UID) != uid {
-			return failf(http.StatusGone, "namespace %s, the target's, has been deleted: create a new %s", name, of.Name)
+			return failf(http.StatusGone, "namespace %s, the target's, has been deleted: create a new %s", name, k.Name)
 		}
 	}
 	return nil

@@ -8,7 +8,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Drain lets the downloads of a manager that has been told to end finish first. Make one by NewDrain.
+// Drain lets running downloads finish before the manager ends. NewDrain returns one.
 type Drain struct {
 	settle, limit time.Duration
 	clock         clock.WithTicker
@@ -18,7 +18,7 @@ type Drain struct {
 	idle chan struct{} // closed while there are no downloads
 }
 
-// NewDrain returns a Drain. After the signal to end, the process runs for settle, in which the cluster stops sending it
+// NewDrain returns a Drain. After the signal to end, the process runs for settle, until the cluster sends it no more
 // requests, and then until the downloads have ended. It ends when limit, settle included, has passed since the signal.
 func NewDrain(settle, limit time.Duration, clk clock.WithTicker) *Drain {
 	d := &Drain{settle: settle, limit: limit, clock: clk, idle: make(chan struct{})}

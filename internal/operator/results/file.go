@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// copyBytes are sent before the deadline of a client is set anew.
+	// copyBytes are sent before the deadline of a client is extended.
 	copyBytes = 256 << 10
 	// stallTimeout is how long a client may take for copyBytes.
 	stallTimeout = 60 * time.Second
@@ -186,7 +186,7 @@ func (h *Handler) refused(err error, agent *corev1.Pod, name string) error {
 }
 
 // outOfRange answers a range beyond the end of a file with the file's size. A client that resumes a download sees from it
-// that it has everything (RFC 9110, section 15.5.17).
+// that its copy is complete (RFC 9110, section 15.5.17).
 func (h *Handler) outOfRange(ctx context.Context, keeper Keeper, agent *corev1.Pod, name string) error {
 	f := &failure{code: http.StatusRequestedRangeNotSatisfiable, message: "the range lies beyond the end of the file"}
 	if resp, err := keeper.File(ctx, h.address(agent), name, "bytes=0-0"); err == nil {

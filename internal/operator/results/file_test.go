@@ -28,12 +28,12 @@ func TestDownload(t *testing.T) {
 		want      string
 		header    string // Content-Range
 	}{
-		"whole":       {"", http.StatusOK, string(w.keeper.content), ""},
-		"the rest":    {"bytes=999990-", http.StatusPartialContent, "0123456789", "bytes 999990-999999/1000000"},
-		"some of it":  {"bytes=3-5", http.StatusPartialContent, "345", "bytes 3-5/1000000"},
-		"no range":    {"lines=3-5", http.StatusRequestedRangeNotSatisfiable, "", ""},
-		"behind it":   {"bytes=1000000-", http.StatusRequestedRangeNotSatisfiable, "", "bytes */1000000"},
-		"many ranges": {"bytes=1-2,4-5", http.StatusRequestedRangeNotSatisfiable, "", ""},
+		"whole":        {"", http.StatusOK, string(w.keeper.content), ""},
+		"the rest":     {"bytes=999990-", http.StatusPartialContent, "0123456789", "bytes 999990-999999/1000000"},
+		"some of it":   {"bytes=3-5", http.StatusPartialContent, "345", "bytes 3-5/1000000"},
+		"no range":     {"lines=3-5", http.StatusRequestedRangeNotSatisfiable, "", ""},
+		"past the end": {"bytes=1000000-", http.StatusRequestedRangeNotSatisfiable, "", "bytes */1000000"},
+		"many ranges":  {"bytes=1-2,4-5", http.StatusRequestedRangeNotSatisfiable, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			resp := w.get(webFile, map[string]string{"Range": tc.byteRange})
@@ -128,7 +128,7 @@ func TestDownloadRefusals(t *testing.T) {
 				ra.Annotations = w.stamped(stamp.KindPacketCapture, ra.Spec, "uid-shop")
 			})
 		}, code: 403, want: "stamp is not valid"},
-		"access for a namespace of before": {change: func(w *world) {
+		"access for an earlier namespace": {change: func(w *world) {
 			change(w, w.access("mine", nil), func(ra *sondev1.ResultAccess) {
 				ra.Annotations = w.stamped(stamp.KindResultAccess, ra.Spec, "uid-of-before")
 			})
@@ -207,7 +207,7 @@ func TestDownloadRefusals(t *testing.T) {
 	}
 }
 
-// leave has the capture deleted while something still holds it.
+// leave deletes the capture while a finalizer still holds it.
 func leave(w *world) {
 	change(w, w.capture(), func(pc *sondev1.PacketCapture) { pc.Finalizers = []string{"example.org/hold"} })
 	w.remove(w.capture())
@@ -224,7 +224,7 @@ func TestHostNetworkWithTheRight(t *testing.T) {
 	}
 }
 
-// Who copies the hash of another makes a ResultAccess that he himself cannot use, and must not lock the other out.
+// A user who copies a hash makes a ResultAccess that they cannot use, and must not lock out its owner.
 func TestACopiedHashLocksNobodyOut(t *testing.T) {
 	w := newWorld(t)
 	w.create(w.access("a-copy", func(ra *sondev1.ResultAccess) { ra.Annotations = map[string]string{} }))

@@ -8,8 +8,8 @@ import (
 // MaxConnections is the bound of Server.MaxConnections for one replica: connections without a request cost memory, too.
 const MaxConnections = 1024
 
-// Bounds of the requests that one replica serves at once. Every user who is logged in can send requests, so maxRequests
-// holds before any lookup. maxPerUser leaves room for other users: one user may have any number of tokens.
+// Bounds of the requests that one replica serves at once. Every authenticated user can send requests, so maxRequests is
+// enforced before any lookup. maxPerUser leaves room for other users: one user may have any number of tokens.
 const (
 	maxRequests = 64
 	maxPerUser  = 16

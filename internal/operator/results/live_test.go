@@ -14,7 +14,7 @@ import (
 
 const traceLive = "/v1/namespaces/shop/traces/web/live/pod-1/web-1-qwer.ndjson"
 
-// Lines come as the keeper sends them, and what was read is on record at the end.
+// Lines come as the keeper sends them, and an event records the bytes read.
 func TestLive(t *testing.T) {
 	w := newTraceWorld(t)
 	resp := w.get(traceLive+"?from=7&newest=1", nil)
@@ -39,7 +39,7 @@ func TestLive(t *testing.T) {
 	}
 }
 
-// Whoever loses the right sees no further line.
+// A user who loses the right gets no more lines.
 func TestLiveEndsWithTheRight(t *testing.T) {
 	w := newTraceWorld(t)
 	resp := w.get(traceLive, nil)
@@ -49,7 +49,7 @@ func TestLiveEndsWithTheRight(t *testing.T) {
 	}
 	w.rights.set(false, false)
 	if rest, err := io.ReadAll(r); err == nil {
-		t.Errorf("the stream ended as if it were whole, with %q", rest)
+		t.Errorf("the stream ended as if it were complete, with %q", rest)
 	}
 	if note := <-w.events.Events; !strings.Contains(note, "broken off") {
 		t.Errorf("event %q", note)

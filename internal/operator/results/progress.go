@@ -74,7 +74,7 @@ func (st *stream) run(ctx context.Context) error {
 	}
 }
 
-// await sends what the keepers report until the next poll.
+// await sends the keepers' reports until the next poll.
 func (st *stream) await(ctx context.Context, poll, heartbeat <-chan time.Time) error {
 	for {
 		select {

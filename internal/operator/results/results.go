@@ -127,11 +127,11 @@ func failf(code int, format string, args ...any) error {
 	return &failure{code: code, message: fmt.Sprintf(format, args...)}
 }
 
-// errBroken ends an answer that has begun. It closes the connection, so that no client takes a part for the complete file.
+// errBroken ends an answer that has begun. It closes the connection, so that clients notice an incomplete file.
 var errBroken = errors.New("the answer broke off")
 
 // handle bounds the number of requests, finds the requester and turns errors into answers.
-func (h *Handler) handle(of kind.Capture, serve func(http.ResponseWriter, *http.Request, session) error) http.HandlerFunc {
+func (h *Handler) handle(k kind.Capture, serve func(http.ResponseWriter, *http.Request, session) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		release, err := h.limit.enter()
 		if err != nil {
@@ -139,8 +139,8 @@ func (h *Handler) handle(of kind.Capture, serve func(http.ResponseWriter, *http.
 			return
 		}
 		defer release()
-		log := ctrl.LoggerFrom(r.Context()).WithName("results").WithValues(of.Name, quoted(r.PathValue("namespace"))+"/"+quoted(r.PathValue("name")))
-		s, err := h.authorize(r.Context(), r.Header, of, r.PathValue("namespace"), r.PathValue("name"))
+		log := ctrl.LoggerFrom(r.Context()).WithName("results").WithValues(k.Name, quoted(r.PathValue("namespace"))+"/"+quoted(r.PathValue("name")))
+		s, err := h.authorize(r.Context(), r.Header, k, r.PathValue("namespace"), r.PathValue("name"))
 		if err == nil {
 			log = log.WithValues(audit.Requester, s.who.Username)
 			var leave func()

@@ -104,7 +104,7 @@ func TestServerSaysThatThePortIsTaken(t *testing.T) {
 	}
 }
 
-// TestServerBoundsConnections: more than so many wait, and are served when others have gone.
+// TestServerBoundsConnections: further connections wait until others have closed.
 func TestServerBoundsConnections(t *testing.T) {
 	c := certs.NewManager(fake.NewClientBuilder().Build(), operator, clock.RealClock{})
 	if err := c.Sync(t.Context()); err != nil {
@@ -139,7 +139,7 @@ func TestServerBoundsConnections(t *testing.T) {
 		held = append(held, conn)
 	}
 	if err := s.Ready(nil); err != nil {
-		t.Errorf("whoever holds all connections makes the manager unready: %v", err)
+		t.Errorf("a client that holds all connections makes the manager unready: %v", err)
 	}
 	if _, err := open(200 * time.Millisecond); err == nil {
 		t.Error("a third connection is served")
@@ -148,6 +148,6 @@ func TestServerBoundsConnections(t *testing.T) {
 		_ = conn.Close()
 	}
 	if _, err := open(10 * time.Second); err != nil {
-		t.Errorf("nobody is served after the others have gone: %v", err)
+		t.Errorf("no client is served after the others have gone: %v", err)
 	}
 }

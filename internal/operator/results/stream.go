@@ -101,7 +101,7 @@ func (st *stream) watchKeeper(ctx context.Context, uid string, agent *corev1.Pod
 	})
 }
 
-// handle sends what a keeper reported.
+// handle sends a keeper's report.
 func (st *stream) handle(e event) error {
 	if st.watches[e.line.UID] != e.from {
 		return nil // the status has reported the end of this Pod

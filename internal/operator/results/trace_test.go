@@ -21,7 +21,7 @@ const (
 	traceFile     = "/v1/namespaces/shop/traces/web/files/pod-1/web-1-qwer.ndjson"
 )
 
-// newTraceWorld has, beside the capture web, a trace of the same name and Pod, and a requester who may trace alone.
+// newTraceWorld adds a trace with the name and Pod of the capture web, and a requester who may only trace.
 func newTraceWorld(t *testing.T) *world {
 	t.Helper()
 	w := newWorld(t)
@@ -49,14 +49,14 @@ func (w *world) trace() *sondev1.Trace {
 	return tr
 }
 
-// traced is the metadata of something made for the trace.
+// traced is the metadata of an object made for the trace.
 func (w *world) traced(name, podUID string) metav1.ObjectMeta {
 	m := w.owned(name, podUID)
 	m.Labels[sondev1.LabelUID] = "trace-1"
 	return m
 }
 
-// TestTraceProgress: a trace's lines have events and what was lost, live and at the end.
+// TestTraceProgress: a trace's lines count written and lost events, live and at the end.
 func TestTraceProgress(t *testing.T) {
 	w := newTraceWorld(t)
 	resp := w.get(traceProgress, nil)
@@ -95,7 +95,7 @@ func TestTraceProgress(t *testing.T) {
 	}
 }
 
-// TestTraceFiles: what a trace's token opens, and what it does not.
+// TestTraceFiles: a trace's token opens its files and no others.
 func TestTraceFiles(t *testing.T) {
 	nodes := func(flag string) func(*world) {
 		return func(w *world) {

@@ -46,7 +46,7 @@ const (
 
 var testKey = bytes.Repeat([]byte{7}, stamp.KeyBytes)
 
-// rights that every user has; they can be taken away while a stream runs.
+// rights that every user has; tests revoke them while a stream runs.
 type rights struct {
 	mu    sync.Mutex
 	verb  string // that they are of; capture if empty
@@ -119,7 +119,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// cache reads what the manager's cache holds: of Pods, not much.
+// cache reads objects as the manager's cache holds them: Pods have few fields.
 func (w *world) cache() client.Reader {
 	return interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
@@ -154,7 +154,7 @@ func (w *world) remove(o client.Object) {
 	}
 }
 
-// change rewrites an object that is there, with its status, which is written apart.
+// change updates an existing object and its status.
 func change[T client.Object](w *world, o T, fn func(T)) {
 	w.t.Helper()
 	if err := w.client.Get(w.t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
@@ -210,7 +210,7 @@ func (w *world) access(name string, edit func(*sondev1.ResultAccess)) *sondev1.R
 	return ra
 }
 
-// tokenHash of the token: what everybody may know who may read ResultAccesses.
+// tokenHash of the token, which users who may read ResultAccesses know.
 func tokenHash() string {
 	sum := sha256.Sum256([]byte(token))
 	return hex.EncodeToString(sum[:])
@@ -220,7 +220,7 @@ func keyOf(m metav1.ObjectMeta) client.ObjectKey {
 	return client.ObjectKey{Namespace: m.Namespace, Name: m.Name}
 }
 
-// owned is the metadata of something made for the capture.
+// owned is the metadata of an object made for the capture.
 func (w *world) owned(name, podUID string) metav1.ObjectMeta {
 	m := metav1.ObjectMeta{Namespace: operator, Name: name, Labels: map[string]string{sondev1.LabelUID: "capture-1"}}
 	if podUID != "" {
@@ -294,18 +294,18 @@ type fakeKeeper struct {
 	content  []byte
 	breakAt  int // bytes of a file after which the connection breaks; 0: never
 	mu       sync.Mutex
-	accounts chan account.Account // what a watch tells next; closed: the connection breaks
-	lines    chan string          // what comes live behind the query; closed: the end
+	accounts chan account.Account // sent to the next watch; closed: the connection breaks
+	lines    chan string          // sent live; closed: the end
 }
 
-// next is what a watch that begins now reads from.
+// next returns the channel for a watch that begins now.
 func (k *fakeKeeper) next() chan account.Account {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.accounts
 }
 
-// replace gives the watches to come another channel.
+// replace makes a new channel for later watches.
 func (k *fakeKeeper) replace() {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -106,12 +106,12 @@ func metaOf(m *metav1.ObjectMeta) Meta {
 	if m.DeletionTimestamp != nil {
 		kept.deleted = instantOf(*m.DeletionTimestamp)
 	}
-	of := targetPod{
+	captured := targetPod{
 		pod: strings.Clone(m.Annotations[sondev1.AnnotationTargetPod]), uid: uidOf(m.Labels[sondev1.LabelTargetPodUID]),
 		node: nameOf(m.Annotations[sondev1.AnnotationTargetNode]),
 	}
-	if of != (targetPod{}) {
-		kept.target = &of
+	if captured != (targetPod{}) {
+		kept.target = &captured
 	}
 	return kept
 }

@@ -25,7 +25,7 @@ type place struct {
 	hasClass, hostNetwork, hostPID bool
 }
 
-// agent has the further fields of an agent's Pod.
+// agent has the additional fields of an agent's Pod.
 type agent struct {
 	reason, message string
 	containers      []container
@@ -167,7 +167,7 @@ func (c container) expand() corev1.ContainerStatus {
 	return s
 }
 
-// DeepCopyObject returns a *corev1.Pod: who reads the cache gets a copy, and that is the only way out of it.
+// DeepCopyObject returns a *corev1.Pod: readers of the cache get only copies.
 func (p *Pod) DeepCopyObject() runtime.Object { return p.Expand() }
 
 // Node of the Pod, or empty.

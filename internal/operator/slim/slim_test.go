@@ -62,8 +62,8 @@ func gated(said string) *corev1.Pod {
 	}
 }
 
-// TestCopyIsWhole: what the cache hands out is what went in.
-func TestCopyIsWhole(t *testing.T) {
+// TestCopyIsComplete: the cache hands out objects equal to those that it got.
+func TestCopyIsComplete(t *testing.T) {
 	job := &batchv1.Job{ObjectMeta: meta(), Status: batchv1.JobStatus{Active: 1, Conditions: []batchv1.JobCondition{
 		{Type: batchv1.JobFailed, Status: corev1.ConditionTrue, Reason: batchv1.JobReasonDeadlineExceeded, Message: "too long", LastTransitionTime: dawn},
 	}}}
@@ -93,7 +93,7 @@ func TestCopyIsWhole(t *testing.T) {
 	}
 }
 
-// TestParts: what can be asked of the compact form is what the whole one says.
+// TestParts: the getters of the slim form agree with the object.
 func TestParts(t *testing.T) {
 	pod := agent()
 	kept := slim.FromPod(pod)
@@ -105,20 +105,20 @@ func TestParts(t *testing.T) {
 	if diff := cmp.Diff(want, kept.Spec()); diff != "" {
 		t.Errorf("spec (-want +got):\n%s", diff)
 	}
-	if of := kept.Target(); of != (slim.Target{UID: "target", Name: "web-1"}) {
-		t.Errorf("agent of %+v", of)
+	if got := kept.Target(); got != (slim.Target{UID: "target", Name: "web-1"}) {
+		t.Errorf("the agent's target is %+v", got)
 	}
 	m := meta()
 	m.Annotations[sondev1.AnnotationTargetNode] = "node-a"
-	if of := slim.FromJob(&batchv1.Job{ObjectMeta: m}).Target(); of != (slim.Target{UID: "target", Name: "web-1", Node: "node-a"}) {
-		t.Errorf("Job of %+v", of)
+	if got := slim.FromJob(&batchv1.Job{ObjectMeta: m}).Target(); got != (slim.Target{UID: "target", Name: "web-1", Node: "node-a"}) {
+		t.Errorf("the Job's target is %+v", got)
 	}
-	if of := slim.FromPod(&corev1.Pod{}).Target(); of != (slim.Target{}) {
-		t.Errorf("a Pod that is no agent's is of %+v", of)
+	if got := slim.FromPod(&corev1.Pod{}).Target(); got != (slim.Target{}) {
+		t.Errorf("a Pod that is not an agent's has target %+v", got)
 	}
 }
 
-// TestSame: each change but that of the version is one.
+// TestSame: every change except of the resourceVersion counts.
 func TestSame(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(*corev1.Pod)
@@ -160,11 +160,11 @@ func TestSame(t *testing.T) {
 		t.Error("Jobs are compared wrongly")
 	}
 	if !job(1).Equal(job(1, batchv1.JobCondition{Type: batchv1.JobSuspended})) {
-		t.Error("a condition that nobody reads is a change")
+		t.Error("an unused condition counts as a change")
 	}
 }
 
-// TestNothingIsChanged: the cache's own objects take no change.
+// TestNothingIsChanged: setters do not change a cached object.
 func TestNothingIsChanged(t *testing.T) {
 	kept := slim.FromPod(agent())
 	kept.SetName("x")

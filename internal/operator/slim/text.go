@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// uid is a UID in 16 bytes, not in the 36 characters that the API server makes of them.
+// uid is a UID in 16 bytes instead of 36 characters.
 type uid struct {
 	raw [16]byte
 	// other is a UID of another form.
@@ -70,7 +70,7 @@ func (p pairs) next() (string, pairs) {
 	return string(p[:n]), p[n:]
 }
 
-// whole returns the map, with the entries that pairsOf has left out. It is nil if there are none.
+// expand returns the map, with more added. It is nil if there are no entries.
 func (p pairs) expand(more ...pair) map[string]string {
 	m := map[string]string{}
 	for len(p) > 0 {

@@ -6,7 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestUID: each text comes back, and only what the API server makes is kept as bytes.
+// TestUID: each text comes back, and only UIDs in the API server's form are kept as bytes.
 func TestUID(t *testing.T) {
 	for title, tc := range map[string]struct {
 		text  string
@@ -35,7 +35,7 @@ func TestUID(t *testing.T) {
 	}
 }
 
-// TestPairs: a map comes back with whatever characters its texts have; equal maps are equal texts.
+// TestPairs: a map with any characters comes back; equal maps give equal texts.
 func TestPairs(t *testing.T) {
 	for title, tc := range map[string]struct {
 		in      map[string]string

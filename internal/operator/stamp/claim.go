@@ -23,7 +23,7 @@ const (
 	maxFields     = 128
 )
 
-// Claim is what the webhook found when it admitted a resource.
+// Claim records the facts that the webhook established when it admitted a resource.
 type Claim struct {
 	Version int `json:"v"`
 	// Requester who created the resource.
@@ -38,8 +38,8 @@ type Claim struct {
 	Fields []string `json:"fields"`
 }
 
-// ParseClaim reads the annotation that holds a claim. Foreign bytes: anybody may write annotations
-// while no webhook runs. Sizes are checked; who wrote them is Verify's matter.
+// ParseClaim reads the annotation that holds a claim. Any user can write annotations while no
+// webhook runs: ParseClaim checks sizes, and Verify checks who wrote them.
 func ParseClaim(s string) (Claim, error) {
 	if len(s) > maxClaimBytes {
 		return Claim{}, fmt.Errorf("parse requester: %d bytes, at most %d", len(s), maxClaimBytes)

@@ -23,7 +23,7 @@ const (
 	KindResultAccess  = "ResultAccess"
 )
 
-// MaxSkew is how far the time of admission may lie from the creation time, either way.
+// MaxSkew is how far the time of admission may lie before or after the creation time.
 const MaxSkew = 60 * time.Second
 
 // domain separates this HMAC from others with the same key.
@@ -43,7 +43,7 @@ var (
 // mutable fields may change after admission. They only end a capture, or start one that was requested.
 var mutable = []string{"stop", "trigger"}
 
-// Sign returns the two annotations that bind spec to c.Requester. namespace and kind are those of the object, and spec is
+// Sign returns the two annotations that bind spec to c.Requester. namespace and kind are the object's, and spec is
 // its typed spec, a struct or a pointer to one. The caller sets Requester, TargetNamespaceUID and IssuedAt of c.
 func Sign(key []byte, namespace, kind string, spec any, c Claim) (map[string]string, error) {
 	fields, err := fieldsOf(spec)

@@ -44,7 +44,7 @@ func sign(t *testing.T, spec any) map[string]string {
 	return a
 }
 
-// resource is all that Verify looks at.
+// resource holds the arguments of Verify.
 type resource struct {
 	key             []byte
 	namespace, kind string
@@ -123,7 +123,7 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// newerSpec is PacketCaptureSpec in a version to come, which fills a new field in by default.
+// newerSpec is PacketCaptureSpec of a later version with a new field that has a default.
 type newerSpec struct {
 	sondev1.PacketCaptureSpec
 	Compression string `json:"compression"`
@@ -177,7 +177,7 @@ func TestParseClaimRefuses(t *testing.T) {
 		"noise":             {"]", "parse requester"},
 		"a later version":   {`{"v":2,"requester":{"username":"a"},"fields":["x"]}`, "upgrade the operator"},
 		"no version":        {`{"requester":{"username":"a"},"fields":["x"]}`, "version 0"},
-		"nobody":            {`{"v":1,"fields":["x"]}`, "no user name"},
+		"no user":           {`{"v":1,"fields":["x"]}`, "no user name"},
 		"nothing signed":    {`{"v":1,"requester":{"username":"a"}}`, "0 signed fields"},
 		"too many fields":   {`{"v":1,"requester":{"username":"a"},"fields":[` + strings.Repeat(`"x",`, maxFields) + `"x"]}`, "129 signed fields"},
 		"too many bytes":    {strings.Repeat(" ", maxClaimBytes+1), "at most"},
@@ -191,7 +191,7 @@ func TestParseClaimRefuses(t *testing.T) {
 	}
 }
 
-// FuzzVerify: nothing but what Sign wrote is ever accepted.
+// FuzzVerify: only stamps that Sign wrote are accepted.
 func FuzzVerify(f *testing.F) {
 	good, err := Sign(testKey, "shop", "PacketCapture", testSpec(), testClaim())
 	if err != nil {
@@ -212,7 +212,7 @@ func FuzzVerify(f *testing.F) {
 	})
 }
 
-// FuzzParseClaim: what is accepted keeps the bounds and survives a round trip.
+// FuzzParseClaim: an accepted claim keeps the bounds and survives a round trip.
 func FuzzParseClaim(f *testing.F) {
 	good, err := Sign(testKey, "shop", "PacketCapture", testSpec(), testClaim())
 	if err != nil {

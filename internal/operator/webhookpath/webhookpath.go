@@ -18,10 +18,10 @@ const (
 )
 
 // Secret returns the last segment of every webhook path, derived from the key of the stamps. The API server does not
-// authenticate to a webhook, and every Pod of the cluster can reach one: without the segment a Pod could send an
-// AdmissionReview, get the stamp of any requester, and learn what exists in other namespaces. It is a second wall and
-// not the only one: users who can read webhook configurations know the segment, and error messages show it while the
-// webhook is unreachable.
+// authenticate to a webhook, and every Pod of the cluster can reach one. Without the segment a Pod could send an
+// AdmissionReview, get the stamp of any requester, and find out which objects other namespaces have. It is only a second
+// wall: users who can read webhook configurations know the segment, and error messages show it while the webhook is
+// unreachable.
 func Secret(key []byte) string {
 	h := hmac.New(sha256.New, key)
 	h.Write([]byte("sonde-webhook-path-v1"))

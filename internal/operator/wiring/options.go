@@ -25,7 +25,7 @@ import (
 // grace period is longer than both together.
 const shutdownGrace = 10 * time.Second
 
-// A pass is cancelled after passTimeout. One that has not returned after hangTimeout hangs, and the manager restarts.
+// A pass is cancelled after passTimeout. A pass that has not returned after hangTimeout hangs: the kubelet restarts the manager.
 const (
 	passTimeout = 5 * time.Minute
 	hangTimeout = 2 * passTimeout

@@ -45,8 +45,8 @@ const (
 	ringVersion   = 2
 )
 
-// Account of one Pod's capture: Seen = Packets + Overwritten + DroppedKernel + DroppedRing + DroppedWriter. Of a trace: Seen =
-// Events + the sum of Lost.
+// Account of one Pod's capture. For packets, Seen = Packets + Overwritten + DroppedKernel + DroppedRing + DroppedWriter. For a
+// trace, Seen = Events + the sum of Lost.
 type Account struct {
 	Version int   `json:"v"`
 	State   State `json:"state"`

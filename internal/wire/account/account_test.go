@@ -38,7 +38,7 @@ func TestMarshalIsBoundedAndReadsBack(t *testing.T) {
 				t.Fatal(err)
 			}
 			if want.Version == 0 {
-				want.Version = 1 // what an older reader can read is written for it
+				want.Version = 1 // the lowest version that holds the account
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)

@@ -58,7 +58,7 @@ func (p *Program) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Parse reads what String wrote and accepts only a program that Validate
+// Parse reads the form of String and accepts only a program that Validate
 // accepts. The empty text is an error, so that a lost filter never becomes one
 // that accepts everything; the nil program is "0".
 func Parse(text string) (Program, error) {

@@ -29,8 +29,8 @@ const (
 	opJA    = 0x00
 	sourceX = 0x08
 
-	// Loads from metadataBase (SKF_AD_OFF) on read what the kernel knows about
-	// the packet, up to SKF_AD_VLAN_TPID.
+	// Loads from metadataBase (SKF_AD_OFF) on read the kernel's metadata of the
+	// packet, up to SKF_AD_VLAN_TPID.
 	metadataBase = 0xfffff000
 	metadataLast = metadataBase + 60
 
@@ -53,11 +53,11 @@ var knownOps = map[uint16]bool{
 }
 
 // Validate applies the kernel's static checks of a socket filter
-// (bpf_check_classic in net/core/filter.c), so that a program of libpcap that
-// passes is not refused at attach: known opcodes, no constant division by zero
-// or shift of 32 and more, scratch memory in bounds and written before it is
-// read (ErrScratchMemory), loads of metadata that exists, jumps in range, a
-// return at the end. The nil program is valid.
+// (bpf_check_classic in net/core/filter.c), so that the kernel does not refuse
+// the program at attach. Opcodes must be known, constant divisors not zero,
+// shifts below 32 and jumps in range. Scratch memory must be in bounds and
+// written before it is read (ErrScratchMemory). Metadata must exist, and the
+// last instruction must return. The nil program is valid.
 func (p Program) Validate() error {
 	if len(p) == 0 {
 		return nil
@@ -76,14 +76,14 @@ func (p Program) Validate() error {
 	return p.checkScratch()
 }
 
-// ErrScratchMemory is in the error of a program that may read a word of scratch
-// memory which it has not written. libpcap makes such ones of some expressions
-// with geneve or vlan in them.
+// ErrScratchMemory means that a program may read a word of scratch memory that
+// it has not written. libpcap makes such programs of some expressions
+// with geneve or vlan.
 var ErrScratchMemory = errors.New("it may read scratch memory that was not written")
 
-// checkScratch is the kernel's check_load_and_stores: it follows which words
-// were written, and takes a word for written where all jumps to an instruction
-// agree. As there, what follows a return is reached from it too.
+// checkScratch is the kernel's check_load_and_stores: a word counts
+// as written if all jumps to an instruction come with it written. As in the
+// kernel, the instruction after a return is reached from it too.
 func (p Program) checkScratch() error {
 	const all = 1<<memoryWords - 1
 	// jumped are the words written at every jump to an instruction so far.

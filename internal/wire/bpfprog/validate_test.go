@@ -19,7 +19,7 @@ var ipProgram = bpfprog.Program{
 
 const ipText = "4,40 0 0 12,21 0 1 2048,6 0 0 262144,6 0 0 0"
 
-// TestValidateRefuses goes through what the kernel refuses at attach.
+// TestValidateRefuses has a program for each reason of the kernel to refuse.
 func TestValidateRefuses(t *testing.T) {
 	for name, tc := range map[string]struct{ text, want string }{
 		"jump past the end":     {"2,21 1 0 0,6 0 0 0", "jump past the end"},
@@ -48,7 +48,7 @@ func TestValidateRefuses(t *testing.T) {
 	}
 }
 
-// TestValidateAccepts is the other side of it.
+// TestValidateAccepts has programs that the kernel accepts.
 func TestValidateAccepts(t *testing.T) {
 	for name, text := range map[string]string{
 		"written":               "4,2 0 0 3,96 0 0 3,97 0 0 3,22 0 0 0",
@@ -69,7 +69,7 @@ func TestValidateAccepts(t *testing.T) {
 	}
 }
 
-// needKernel asserts what the kernel says when it is given the program for a socket.
+// needKernel attaches the program to a socket and compares the kernel's answer.
 func needKernel(t *testing.T, text string, want error) {
 	t.Helper()
 	var filter []unix.SockFilter

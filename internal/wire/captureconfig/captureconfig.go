@@ -10,8 +10,8 @@ import (
 )
 
 // Version is the highest version of the format that this package reads. Marshal writes the lowest one that can hold the
-// configuration: 2 has a ring of files, 3 a trace, 4 a trace of some containers or a command, and 5 the engine BPF. An
-// older probe would do something else, and refuses the version.
+// configuration: 2 has a ring of files, 3 a trace, 4 a trace of some containers or a command, and 5 the engine BPF. A
+// probe refuses a newer version.
 const Version = 5
 
 // Engines of packets; empty is AF_PACKET, the only one before version 5.
@@ -31,9 +31,9 @@ const (
 	ControlDir = "/control"       // emptyDir: the keeper writes, the probe reads
 
 	// ProgressFile, in ResultsDir, holds the probe's account (internal/wire/account). The probe replaces it by rename several
-	// times a second: a file that stays the same is that of a dead probe.
+	// times a second: if the file stays the same, the probe is dead.
 	ProgressFile = "progress.json"
-	// StopFile, in ControlDir, requests the probe to stop; its content is the reason.
+	// StopFile, in ControlDir, makes the probe stop; its content is the reason.
 	StopFile = "stop"
 
 	ContainerProbe  = "probe"
@@ -76,7 +76,7 @@ type Config struct {
 	// MaxBytes of the file; MaxPackets in it, 0 means no limit.
 	MaxBytes   int64 `json:"maxBytes"`
 	MaxPackets int64 `json:"maxPackets,omitempty"`
-	// Trace says what a trace records; nil captures packets, by the fields above.
+	// Trace of events; nil captures packets, by the fields above.
 	Trace *Trace `json:"trace,omitempty"`
 	// Rotate writes a ring of files; nil writes one file, whose limit ends the capture.
 	Rotate *Rotate `json:"rotate,omitempty"`
@@ -86,7 +86,7 @@ type Config struct {
 	RingBytes int64 `json:"ringBytes"`
 }
 
-// Trace is what a trace records.
+// Trace selects the events of a trace.
 type Trace struct {
 	// Groups of system calls.
 	Groups []string `json:"groups"`
@@ -180,7 +180,7 @@ func (c Config) Marshal() (string, error) {
 	return string(b), nil
 }
 
-// Parse reads what Marshal of this version or an older one wrote.
+// Parse reads a configuration of this version or an older one.
 func Parse(b []byte) (Config, error) {
 	var c Config
 	if err := json.Unmarshal(b, &c); err != nil {

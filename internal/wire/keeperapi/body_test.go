@@ -35,7 +35,7 @@ func TestImpatientBodyWaitsForASlowReader(t *testing.T) {
 	}
 	select {
 	case <-ctx.Done():
-		t.Fatalf("ended while nobody read: %v", context.Cause(ctx))
+		t.Fatalf("ended between two reads: %v", context.Cause(ctx))
 	case <-time.After(150 * time.Millisecond):
 	}
 	if rest, err := io.ReadAll(b); err != nil || string(rest) != "b" {

@@ -90,8 +90,8 @@ func (c *Client) Watch(ctx context.Context, addr string, fn func(account.Account
 }
 
 // File opens the file name of the result. rangeHeader is the value of a Range header, or empty for the whole file.
-// The answer is 200 or 206, with the keeper's headers; every other one is a *StatusError (404: no such file; 416: the
-// range is outside of it). The caller closes the body. Reading from it fails after 20 s of silence.
+// The answer is 200 or 206, with the keeper's headers. Any other is a *StatusError (404: no such file; 416: the range
+// is outside of it). The caller closes the body. Reading from it fails after 20 s of silence.
 func (c *Client) File(ctx context.Context, addr, name, rangeHeader string) (*http.Response, error) {
 	header := http.Header{}
 	if rangeHeader != "" {
@@ -108,7 +108,7 @@ func (c *Client) File(ctx context.Context, addr, name, rangeHeader string) (*htt
 	return resp, nil
 }
 
-// Live opens the lines of the file name from a byte on, and those that follow (PathLive). An answer other than 200 is a
+// Live opens the lines of the file name from a byte on, until the capture has ended (PathLive). An answer other than 200 is a
 // *StatusError (404: no such file). The caller closes the body. Reading from it fails after 20 s of silence.
 func (c *Client) Live(ctx context.Context, addr, name string, from int64, newest bool) (*http.Response, error) {
 	query := url.Values{QueryFrom: {strconv.FormatInt(from, 10)}}
@@ -126,7 +126,7 @@ func (c *Client) Live(ctx context.Context, addr, name string, from int64, newest
 	return resp, nil
 }
 
-// Stop requests the probe beside the keeper to stop; reason is one of those in StopRequest. The first reason wins. A repeated
+// Stop requests the probe beside the keeper to stop; reason is one that StopRequest lists. The first reason wins. A repeated
 // request, and one after the end, succeeds.
 func (c *Client) Stop(ctx context.Context, addr, reason string) error {
 	body, err := json.Marshal(StopRequest{Reason: reason})

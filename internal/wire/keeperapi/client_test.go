@@ -218,7 +218,7 @@ func TestNewClientRefusesBadMaterial(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			if _, err := keeperapi.NewClient(tc.server, tc.cert, tc.key); err == nil {
-				t.Fatal("NewClient took it")
+				t.Fatal("NewClient accepted it")
 			}
 		})
 	}

@@ -1,8 +1,8 @@
-// Package keeperapi is the protocol between the manager and the keeper of an agent's Pod, version 1: the paths, the
-// messages, the two key pairs that pin each side to the other, and the manager's client. The server is agents/keeper.
+// Package keeperapi is version 1 of the protocol between the manager and the keeper in an agent's Pod. It has the paths,
+// the messages, the key pairs that pin each side to the other, and the manager's client. The server is agents/keeper.
 //
-// It uses HTTP/1.1 over TLS 1.3. Each side presents a self-signed certificate and accepts exactly one of the other's, so that
-// no certificate authority has to be kept or rotated. Both sides send the header Sonde-Protocol.
+// It uses HTTP/1.1 over TLS 1.3. Each side presents a self-signed certificate and accepts exactly one of the other side, so
+// that no certificate authority has to be kept or rotated. Both sides send the header Sonde-Protocol.
 package keeperapi
 
 import (
@@ -23,28 +23,27 @@ const ServerName = "keeper"
 
 // Paths, each below the keeper's address.
 const (
-	// PathProgress answers GET with the account as JSON; with the query watch=1 with NDJSON: a line at once and one for each
-	// change, at most two a second, until an account of state done. Blank lines are heartbeats, at least one every
+	// PathProgress answers GET with the account as JSON. With the query watch=1 it answers with NDJSON: a line at once and one
+	// for each change, at most two a second, until an account of state done. Blank lines are heartbeats, at least one every
 	// HeartbeatInterval.
 	PathProgress = "/v1/progress"
 	// PathFiles, followed by a name, answers GET and HEAD with the bytes of a file of the result; Range is supported.
 	PathFiles = "/v1/files/"
-	// PathLive, followed by the name of a file of JSON lines, answers GET with its lines from the byte QueryFrom on, and with
-	// those that follow, until the capture has ended. Blank lines are heartbeats, at least one every HeartbeatInterval. With
-	// QueryNewest set to "1" lines that would be sent long after they were written are skipped; a line of
-	// tracefmt.AppendSkip replaces them. Older keepers answer 404.
+	// PathLive, followed by the name of a file of JSON lines, answers GET with its lines from the byte QueryFrom on, until
+	// the capture has ended. Blank lines are heartbeats, at least one every HeartbeatInterval. With QueryNewest set to "1",
+	// lines that would be sent late are skipped; a line of tracefmt.AppendSkip replaces them. Older keepers answer 404.
 	PathLive = "/v1/live/"
-	// PathStop takes a POST of a StopRequest, which requests the probe to stop.
+	// PathStop takes a POST of a StopRequest.
 	PathStop = "/v1/stop"
-	// PathRecount takes a POST without a body when the probe is known to be dead. It answers with the probe's last account, in
-	// which packets, bytes and files are counted from the files, up to the last complete block. Older keepers answer 404.
+	// PathRecount takes a POST without a body when the probe is known to be dead. It answers with the probe's last account,
+	// but with packets, bytes and files counted again, up to the last complete block. Older keepers answer 404.
 	PathRecount = "/v1/recount"
 	// PathRelease takes a POST without a body: the result is not needed any more and the keeper exits.
 	PathRelease = "/v1/release"
 
 	// QueryWatch set to "1" makes PathProgress a stream.
 	QueryWatch = "watch"
-	// QueryFrom and QueryNewest are of PathLive.
+	// QueryFrom and QueryNewest are parameters of PathLive.
 	QueryFrom   = "from"
 	QueryNewest = "newest"
 )
@@ -53,7 +52,7 @@ const (
 const (
 	// MaxStopBytes bounds the body of a stop request.
 	MaxStopBytes = 4096
-	// MaxErrorBytes bounds what is read of an error's body.
+	// MaxErrorBytes bounds how much of an error's body is read.
 	MaxErrorBytes = 4096
 	// HeartbeatInterval is the longest silence of a stream.
 	HeartbeatInterval = 5 * time.Second

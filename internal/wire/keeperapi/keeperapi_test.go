@@ -31,7 +31,7 @@ func TestCheckVersion(t *testing.T) {
 			case tc.wantErr != "" && (err == nil || !strings.Contains(err.Error(), tc.wantErr)):
 				t.Fatalf("CheckVersion: %v, want an error with %q", err, tc.wantErr)
 			case err != nil && len(err.Error()) > 200:
-				t.Fatalf("CheckVersion: the error repeats %d bytes of a stranger", len(err.Error()))
+				t.Fatalf("CheckVersion: the error has %d bytes of the header", len(err.Error()))
 			}
 		})
 	}

@@ -33,7 +33,7 @@ func clientTLS(serverCertPEM, clientCertPEM, clientKeyPEM []byte) (*tls.Config, 
 	return c, nil
 }
 
-// material returns what both sides have: TLS 1.3, their own pair, and the peer's certificate.
+// material returns the parts of both sides: TLS 1.3, their own pair, and the peer's certificate.
 func material(ownCert, ownKey, peerCert []byte) (*tls.Config, *x509.CertPool, *x509.Certificate, error) {
 	pair, err := tls.X509KeyPair(ownCert, ownKey)
 	if err != nil {
@@ -57,8 +57,8 @@ func material(ownCert, ownKey, peerCert []byte) (*tls.Config, *x509.CertPool, *x
 	}, pool, peer, nil
 }
 
-// pinPeer refuses every certificate except pinned. The pool alone would also accept one that pinned has signed, if pinned
-// were allowed to sign.
+// pinPeer refuses every certificate except pinned. The pool would also accept a certificate that pinned has signed, if
+// pinned were allowed to sign.
 func pinPeer(pinned *x509.Certificate) func(tls.ConnectionState) error {
 	return func(s tls.ConnectionState) error {
 		if len(s.PeerCertificates) != 1 || !bytes.Equal(s.PeerCertificates[0].Raw, pinned.Raw) {

@@ -1,5 +1,5 @@
-// Package nodereport has the report of what a node's kernel allows, and which parts of Sonde work there. "agent doctor" tries
-// it and makes the report; "kubectl sonde doctor" shows it.
+// Package nodereport has the report of a node's kernel features, and which parts of Sonde work there. "agent doctor" makes
+// it, and "kubectl sonde doctor" shows it.
 package nodereport
 
 import (
@@ -56,7 +56,7 @@ type Setting struct {
 type Conclusion struct {
 	Part  string `json:"part"`
 	Works bool   `json:"works"`
-	// Because says what is missing, or has a note.
+	// Because names the missing checks, or has a note.
 	Because string `json:"because,omitempty"`
 }
 
@@ -128,13 +128,13 @@ var parts = []part{
 type part struct {
 	name  string
 	needs []Name
-	// alternatives are checks of which one is enough; the first one that works is used.
+	// alternatives: the first check that works is used.
 	alternatives []Name
 	// works is a note for a part that works.
 	works string
 }
 
-// packetEngines are what engine auto tries, in its order.
+// packetEngines are the checks of engine auto, in its order.
 var packetEngines = []Name{TCX, Clsact, AFPacket}
 
 var tracing = []Name{Rights, BTF, TypedTP, TaskStorage, RingBuffer, Iterator, Cgroups, Tracer}

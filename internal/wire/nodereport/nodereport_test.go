@@ -29,7 +29,7 @@ func TestConclude(t *testing.T) {
 		want   map[string]string // parts that do not work, and why
 	}{
 		"everything": {want: map[string]string{}},
-		"what nothing needs": {
+		"an unneeded check": {
 			broken: map[Name]string{FEntry: "not supported", Kprobe: "not supported", Uprobe: "", SocketStore: "", RawTP: ""}, want: map[string]string{},
 		},
 		"an old kernel": {
@@ -47,7 +47,7 @@ func TestConclude(t *testing.T) {
 		},
 		"no pidfd":         {broken: map[Name]string{SignalByFD: "not allowed"}, want: map[string]string{"gates": "pidfd: not allowed"}},
 		"no packet socket": {broken: map[Name]string{AFPacket: "not allowed"}, want: map[string]string{"packets by AF_PACKET": "AF_PACKET: not allowed"}},
-		"no way to packets": {
+		"no engine": {
 			broken: map[Name]string{TCX: "too old", Clsact: "not built in", AFPacket: "not allowed"},
 			want: map[string]string{
 				"packet captures": "tcx: too old; clsact: not built in; AF_PACKET: not allowed",
@@ -71,7 +71,7 @@ func TestConclude(t *testing.T) {
 	none.Conclude()
 	for _, c := range none.Conclusions {
 		if c.Works || !strings.Contains(c.Because, notTried) {
-			t.Errorf("of nothing follows %+v", c)
+			t.Errorf("an empty report concludes %+v", c)
 		}
 	}
 }

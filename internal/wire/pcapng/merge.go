@@ -17,14 +17,14 @@ const (
 	DefaultMaxBuffered = 64 << 20
 )
 
-// MergeOptions are the bounds within which packets of one source are sorted. A capture of several interfaces or CPUs is out
-// of order by some tenths of a second: the kernel hands over each ring's packets in blocks. A packet leaves the buffer when
-// Window of the source's time, MaxPackets or MaxBuffered bytes were read after it. Zero values mean the defaults.
+// MergeOptions bound the buffer that sorts the packets of one source. A capture of several interfaces or CPUs is out of
+// order by some tenths of a second, because the kernel hands over each ring's packets in blocks. A packet leaves the buffer
+// when Window of the source's time, MaxPackets or MaxBuffered bytes were read after it. Zero values mean the defaults.
 type MergeOptions struct {
 	Window      time.Duration
 	MaxPackets  int
 	MaxBuffered int
-	// Application is the result's shb_userappl; that of the first source if empty.
+	// Application is the result's shb_userappl; if empty, the first source's.
 	Application string
 }
 

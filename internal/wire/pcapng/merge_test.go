@@ -146,7 +146,7 @@ func TestMergeOrdersWithinItsBounds(t *testing.T) {
 	}
 }
 
-// file is one of a ring: packets at the given times, on the interfaces that there were, and what was dropped.
+// file is one file of a ring, with packets at the given times.
 func file(ifaces int, dropped uint64, times ...uint64) []byte {
 	b := AppendSection(nil, &Section{Application: "sonde", Comments: []string{"requester: alice"}})
 	for i := range ifaces {
@@ -163,7 +163,7 @@ func file(ifaces int, dropped uint64, times ...uint64) []byte {
 	})
 }
 
-// The files of a ring are one source: an interface stays one, and its statistics add up. One that came later is added.
+// The files of a ring are one source: an interface appears once with the sum of its statistics, also one that came later.
 func TestMergeOfASequence(t *testing.T) {
 	ring := Sequence(bytes.NewReader(file(1, 3, 10, 20)), bytes.NewReader(file(2, 0, 30, 40)), bytes.NewReader(file(2, 2, 50)))
 	var out bytes.Buffer
@@ -185,7 +185,7 @@ func TestMergeOfASequence(t *testing.T) {
 		case *Interface:
 			names = append(names, b.Name)
 			if len(b.Comments) > 0 {
-				t.Errorf("%s has comments %q, which the section says already", b.Name, b.Comments)
+				t.Errorf("%s has comments %q, which repeat the section's", b.Name, b.Comments)
 			}
 		case *Packet:
 			times = append(times, b.Time)
@@ -205,7 +205,7 @@ func TestMergeOfASequence(t *testing.T) {
 	}
 }
 
-// A file of the sequence that was cut does not hide those that follow.
+// A truncated file of a sequence does not hide later files.
 func TestMergeOfASequenceWithACutFile(t *testing.T) {
 	first := file(1, 0, 10, 20)
 	ring := Sequence(bytes.NewReader(first[:len(first)-10]), bytes.NewReader(file(1, 0, 30)))

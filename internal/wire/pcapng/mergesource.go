@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// sequence is files that follow each other in time, such as a ring of files.
+// sequence is files that follow each other in time, like a ring of files.
 type sequence []io.Reader
 
 // Sequence makes one source of Merge from files that one writer wrote one after the other. An interface with the same
@@ -25,7 +25,7 @@ type mergeSource struct {
 	ifaces  []*Interface // the current section's
 	newest  uint64
 	ended   bool
-	// comments of the first section; note holds those of a later one that differ, for the next interface.
+	// comments of the first section. note holds comments of a later section that differ, for the next interface.
 	comments, note []string
 
 	// The previous sections: their interfaces by position, and their statistics by the result's numbers.

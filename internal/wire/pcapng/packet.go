@@ -26,7 +26,7 @@ type PacketHeader struct {
 	Interface uint32
 	// TimeHigh and TimeLow are the halves of Time.
 	TimeHigh, TimeLow uint32
-	// CapLen is the captured length of the packet in bytes, Length that on the wire.
+	// CapLen is the captured length of the packet in bytes, Length its length on the wire.
 	CapLen, Length uint32
 }
 
@@ -46,8 +46,8 @@ func (h *PacketHeader) IsPacket() bool { return h.Type == typePacket }
 // Time is in nanoseconds since 1970-01-01 UTC in the files that Sonde writes.
 func (h *PacketHeader) Time() uint64 { return uint64(h.TimeHigh)<<32 | uint64(h.TimeLow) }
 
-// PutPacketHeader writes the first PacketHeaderLen bytes of an Enhanced Packet Block to b; the packet's capLen bytes
-// and PutPacketTrailer with the same capLen must follow. time is in nanoseconds since 1970-01-01 UTC, length is
+// PutPacketHeader writes the first PacketHeaderLen bytes of an Enhanced Packet Block to b. The packet's capLen bytes
+// and PutPacketTrailer with the same capLen must follow. The time is in nanoseconds since 1970-01-01 UTC, and length is
 // the packet's length on the wire. It panics if b is too short.
 func PutPacketHeader(b []byte, iface uint32, time uint64, capLen, length uint32) {
 	_ = b[PacketHeaderLen-1]
@@ -60,7 +60,7 @@ func PutPacketHeader(b []byte, iface uint32, time uint64, capLen, length uint32)
 	order.PutUint32(b[24:], length)
 }
 
-// PutPacketTrailer writes what follows a packet of capLen bytes to b and returns its length,
+// PutPacketTrailer writes the bytes after a packet of capLen bytes to b and returns its length,
 // PacketTrailerLen(capLen). It panics if b is too short.
 func PutPacketTrailer(b []byte, capLen uint32, flags Flags) int {
 	n := pad(int(capLen))

@@ -31,7 +31,7 @@ func sample() (blocks []Block, stream []byte) {
 	return []Block{s, i, p, lo, q, st}, stream
 }
 
-// readAll reads a stream to its end and copies what a Reader only lends.
+// readAll reads a stream to its end and copies the blocks, because the Reader reuses its memory.
 func readAll(r io.Reader) ([]Block, error) {
 	rd := NewReader(r)
 	var blocks []Block
@@ -68,7 +68,7 @@ func TestReadBack(t *testing.T) {
 	}
 }
 
-// A file that is cut anywhere gives its whole blocks, and says where the next one would begin.
+// A file cut anywhere gives its complete blocks and the offset of the next one.
 func TestTruncatedAnywhere(t *testing.T) {
 	_, stream := sample()
 	ends := map[int]bool{0: true}
@@ -90,7 +90,7 @@ func TestTruncatedAnywhere(t *testing.T) {
 		if !errors.Is(err, ErrTruncated) || !errors.Is(err, io.ErrUnexpectedEOF) || !errors.As(err, &be) {
 			t.Errorf("cut at %d: %v", n, err)
 		} else if be.Offset != int64(whole) {
-			t.Errorf("cut at %d: last whole block ends at %d, reported %d", n, whole, be.Offset)
+			t.Errorf("cut at %d: last complete block ends at %d, reported %d", n, whole, be.Offset)
 		}
 	}
 }
@@ -174,7 +174,7 @@ func TestErrorsOfTheSourceAreKept(t *testing.T) {
 	}
 }
 
-// FuzzReader: whatever the bytes are, reading ends, keeps within memory and lends only what was there.
+// FuzzReader: for any input, reading ends, needs bounded memory and returns only bytes of the input.
 func FuzzReader(f *testing.F) {
 	_, stream := sample()
 	f.Add(stream)

@@ -8,7 +8,7 @@ import (
 	"io"
 )
 
-// BlockInfo is what Walk reads of a block. Captured and Length, in bytes, are those of a packet; zero for other blocks.
+// BlockInfo has the fields that Walk reads. Captured and Length of a packet are in bytes; they are zero for other blocks.
 type BlockInfo struct {
 	Packet           bool
 	Captured, Length uint32

@@ -7,7 +7,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 )
 
-// A file cut anywhere is whole up to the last block that ended before, from wherever a block is known to end.
+// A file cut anywhere is complete up to its last complete block, wherever the search begins.
 func TestWhole(t *testing.T) {
 	b := pcapng.AppendSection(nil, &pcapng.Section{Application: "sonde"})
 	ends := []int64{0, int64(len(b))}
@@ -29,7 +29,7 @@ func TestWhole(t *testing.T) {
 				continue
 			}
 			if got := pcapng.CompleteLen(bytes.NewReader(b), from, size); got != want {
-				t.Fatalf("of %d bytes %d are whole from %d on, want %d", size, got, from, want)
+				t.Fatalf("of %d bytes %d are complete, searched from %d; want %d", size, got, from, want)
 			}
 		}
 	}
@@ -56,7 +56,7 @@ func TestWholeOfNonsense(t *testing.T) {
 		})
 	}
 	if got := pcapng.CompleteLen(bytes.NewReader(good), 8, 4); got != 8 {
-		t.Errorf("a file that is shorter than known: %d", got)
+		t.Errorf("a file that became shorter: %d", got)
 	}
 }
 

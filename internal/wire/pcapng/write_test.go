@@ -131,7 +131,7 @@ func TestWritingAPacketAllocatesNothing(t *testing.T) {
 	}
 }
 
-// What PutPacketHeader writes is what PacketHeaderOf finds, at any address.
+// PacketHeaderOf reads the values that PutPacketHeader wrote, at any address.
 func TestPacketHeaderOf(t *testing.T) {
 	b := make([]byte, 3+PacketHeaderLen)[3:]
 	PutPacketHeader(b, 3, 0x1_2345_6789_abcd, 60, 1500)

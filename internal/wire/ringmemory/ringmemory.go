@@ -8,7 +8,7 @@ const (
 	MinCPURing = 256 << 10
 	// MaxCPUs is how many possible CPUs a node may have. Captures on a node with more use packet sockets.
 	MaxCPUs = 512
-	// overhead is what a ring has besides its data, in bytes: the positions of reader and writer, and rounding.
+	// overhead of a ring besides its data, in bytes: the positions of reader and writer, and rounding.
 	overhead = 16 << 10
 	// maxPacket is the most bytes of a packet. The memory after a ring's end has room for one, or for half of the ring.
 	maxPacket = 256 << 10

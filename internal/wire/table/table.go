@@ -43,7 +43,7 @@ func Text(columns string, rows [][]string) string {
 	return b.String()
 }
 
-// Widths returns the width of each column in characters: that of its longest cell.
+// Widths returns the width of each column in characters: the length of its longest cell.
 func Widths(rows [][]string) []int {
 	widths := make([]int, len(rows[0]))
 	for _, row := range rows {
@@ -63,10 +63,10 @@ func Pad(cell string, width int, align Align) string {
 	return cell + blanks
 }
 
-// Ellipsis stands for what Truncate removes.
+// Ellipsis replaces the text that Truncate removes.
 const Ellipsis = "…"
 
-// Truncate shortens s to width characters, the last of which is then Ellipsis. Zero or less means no limit.
+// Truncate shortens s to width characters, the last being Ellipsis. Zero or less means no limit.
 func Truncate(s string, width int) string {
 	if width <= 0 || utf8.RuneCountInString(s) <= width {
 		return s

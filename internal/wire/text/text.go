@@ -1,5 +1,4 @@
-// Package text bounds texts that users, nodes or other programs wrote before they go into messages, events, accounts
-// and files. Lengths are in bytes of UTF-8.
+// Package text bounds untrusted texts before they go into messages, events, accounts and files. Lengths are in bytes of UTF-8.
 package text
 
 import (

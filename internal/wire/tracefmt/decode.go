@@ -151,7 +151,7 @@ func (d *decoder) args(value []byte) ([]Arg, error) {
 	return args, err
 }
 
-// boolNumber returns 1 for the first letter of true, and 0 for that of false.
+// boolNumber returns 1 for 't' (true), and 0 for 'f' (false).
 func boolNumber(c byte) int64 {
 	if c == 't' {
 		return 1

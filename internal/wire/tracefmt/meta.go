@@ -17,7 +17,7 @@ const (
 	kindSkip = "skip"
 )
 
-// Header is the first line of a trace: the Pod, and what was requested.
+// Header is the first line of a trace: the Pod, and the request.
 type Header struct {
 	Version   int    `json:"version"`
 	Namespace string `json:"namespace,omitempty"`

@@ -180,8 +180,8 @@ func plainPrefix(text []byte) int {
 	for ; n+8 <= len(text); n += 8 {
 		w := binary.LittleEndian.Uint64(text[n:])
 		quote, slash, del := w^ones*'"', w^ones*'\\', w^ones*0x7f
-		// "(x-y)&^x" has the top bit of a byte set where the subtraction borrows: for y of blanks, where a byte is
-		// below ' '; for y of ones, where it is zero, that is, where the text has that character.
+		// "(x-y)&^x" has the top bit of a byte set where the subtraction borrows. For y of blanks, that is where a byte is
+		// below ' '. For y of ones, it is where a byte is zero: there the text has that character.
 		odd := w | (w-ones*' ')&^w | (quote-ones)&^quote | (slash-ones)&^slash | (del-ones)&^del
 		if odd&tops != 0 {
 			break

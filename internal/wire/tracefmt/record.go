@@ -4,7 +4,7 @@ package tracefmt
 
 import "time"
 
-// Record is one event of a trace. An Encoder keeps no reference to its texts; those of a Reader belong to the caller.
+// Record is one event of a trace. An Encoder keeps no reference to its texts. The texts from a Reader belong to the caller.
 type Record struct {
 	// Pod is set in files with the traces of several Pods, and PodUID where several of them have that name. Otherwise
 	// both are empty, and the header has them.
@@ -17,7 +17,7 @@ type Record struct {
 	Group string
 	// Container of the Pod; empty if it is unknown.
 	Container string
-	// PID and TID in the PID namespace of the container; HostPID and HostTID in that of the node.
+	// PID and TID in the container's PID namespace; HostPID and HostTID in the node's.
 	PID, TID, HostPID, HostTID uint32
 	UID                        uint32
 	Comm                       []byte
