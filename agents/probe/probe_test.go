@@ -107,7 +107,7 @@ func ends(r capture.Result) func(context.Context) capture.Result {
 	return func(context.Context) capture.Result { return r }
 }
 
-func (e *fakeEngine) of(kind capture.Kind) capture.Engine {
+func (e *fakeEngine) forKind(kind capture.Kind) capture.Engine {
 	e.kind = kind
 	return e
 }
@@ -158,7 +158,7 @@ func newBench(t *testing.T) *bench {
 	write(t, o.ConfigFile, text)
 	write(t, o.TerminationLog, "")
 	b := &bench{target: newFakeTarget(), engine: newFakeEngine()}
-	b.Probe = New(&o, b.engine.of, slog.New(slog.DiscardHandler))
+	b.Probe = New(&o, b.engine.forKind, slog.New(slog.DiscardHandler))
 	b.rights = func() error { return nil }
 	b.Probe.target = b.target
 	b.waits = waits{config: 50 * time.Millisecond, process: 50 * time.Millisecond, retry: time.Millisecond, stop: time.Millisecond, report: time.Millisecond}

@@ -11,7 +11,7 @@ import (
 	"github.com/sonde-operator/sonde/agents/trace/kernel"
 )
 
-// Check loads and attaches the programs of a trace of everything, and removes them again: a kernel that accepts them
+// Check loads and attaches the programs of a trace with all groups, and removes them again: a kernel that accepts them
 // accepts any trace. They match no process.
 func Check() error {
 	cpus, err := ebpf.PossibleCPU()

@@ -13,7 +13,7 @@ import (
 type decision uint8
 
 const (
-	// undecided: a runtime prepares a container in its cgroup, and mounts what has the container's name last.
+	// undecided: the runtime is still preparing the container. The mount that has the container's name comes last.
 	undecided decision = iota
 	included
 	excluded
@@ -22,20 +22,21 @@ const (
 const (
 	maxDecided   = 1 << 14 // cgroups
 	maxUndecided = 1 << 10
-	// minRecheck is how soon undecided cgroups are checked again, and maxRecheck how soon those that stay undecided.
+	// The pause before undecided cgroups are checked again grows from minRecheck to maxRecheck.
 	minRecheck = uint64(20 * time.Millisecond)
 	maxRecheck = uint64(time.Second)
 	// processesChecked is how many processes of each cgroup are checked at a time.
 	processesChecked = 8
 )
 
-// selection is which containers are recorded, where not all are.
+// selection says which containers are recorded.
 type selection struct {
 	names   []string // empty means all
 	decided map[uint64]decision
-	// undecided are cgroups with events; false are those without a process, about which nothing more can be learned.
+	// undecided has the cgroups with events. The value is false if the cgroup has no process, so that nothing more can
+	// be learned.
 	undecided map[uint64]bool
-	// checked is when they were checked last, and pause until they are again.
+	// checked is the time of the last check, pause the time until the next one.
 	checked, pause uint64
 }
 
@@ -43,8 +44,8 @@ func newSelection(names []string) selection {
 	return selection{names: names, decided: map[uint64]decision{}, undecided: map[uint64]bool{}}
 }
 
-// of returns the decision about a cgroup that has an event.
-func (s *selection) of(cgroup uint64) decision {
+// decisionOf returns the decision about a cgroup that has an event.
+func (s *selection) decisionOf(cgroup uint64) decision {
 	if len(s.names) == 0 {
 		return included
 	}
@@ -60,7 +61,7 @@ func (s *selection) of(cgroup uint64) decision {
 	return undecided
 }
 
-// decide about a cgroup by the name of its container; empty for one that has none.
+// decide stores the decision about a cgroup by the name of its container, which may be empty.
 func (s *selection) decide(cgroup uint64, name string) decision {
 	if len(s.decided) >= maxDecided {
 		clear(s.decided) // most are of containers that are gone
@@ -74,16 +75,16 @@ func (s *selection) decide(cgroup uint64, name string) decision {
 	return d
 }
 
-// settleAndRelease decides about cgroups and writes events that waited for that. An error is ignored: the events are then
-// written when they have waited long enough.
-func (t *Trace) settleAndRelease(until uint64) {
+// resolveAndRelease decides about cgroups and writes the events that waited for it. An error is ignored: the events are
+// then written when they have waited long enough.
+func (t *Trace) resolveAndRelease(until uint64) {
 	s := &t.containers
 	if len(s.undecided) == 0 && len(t.held.queue) == 0 {
 		return
 	}
 	if now := kernel.BootTime(); len(s.undecided) > 0 && (now-s.checked >= s.pause || until == math.MaxUint64) {
 		s.checked, s.pause = now, min(2*s.pause, maxRecheck)
-		_ = t.settle()
+		_ = t.resolve()
 	}
 	t.release(until)
 	for cgroup, hasProcess := range s.undecided {
@@ -105,18 +106,18 @@ func (t *Trace) selectProcesses(found []process.Process) ([]process.Process, err
 	}
 	for _, p := range found {
 		if task, ok := tasks[uint32(p.PID)]; ok {
-			t.containers.of(task.Cgroup)
+			t.containers.decisionOf(task.Cgroup)
 		}
 	}
-	err = t.settle()
+	err = t.resolve()
 	return slices.DeleteFunc(found, func(p process.Process) bool {
 		return t.containers.decided[tasks[uint32(p.PID)].Cgroup] == excluded
 	}), err
 }
 
-// settle asks processes of each undecided cgroup which container they are in. An answer counts if its process was in the
-// cgroup before and after: a runtime moves processes.
-func (t *Trace) settle() error {
+// resolve decides about undecided cgroups by the container of one of their processes. An answer counts if the process
+// was in the cgroup before and after it: a runtime moves processes.
+func (t *Trace) resolve() error {
 	before, err := t.program.Tasks()
 	if err != nil {
 		return err
@@ -150,7 +151,7 @@ func (t *Trace) settle() error {
 	return nil
 }
 
-// decide about a cgroup by the name of its container. The kernel no longer records one that is excluded.
+// decide stores the decision about a cgroup by the name of its container. The kernel no longer records an excluded one.
 func (t *Trace) decide(cgroup uint64, name string) {
 	if t.containers.decide(cgroup, name) == included {
 		t.decoder.SetContainer(cgroup, name)

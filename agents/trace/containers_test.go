@@ -151,7 +151,7 @@ func TestHold(t *testing.T) {
 	var text bytes.Buffer
 	tr := holding(&text, 0)
 	put := func(cgroup, at uint64, line string) {
-		tr.containers.of(cgroup)
+		tr.containers.decisionOf(cgroup)
 		tr.hold(heldAt(cgroup, at), tr.single, []byte(line+"\n"))
 	}
 	put(web, 1, "web 1")
@@ -188,7 +188,7 @@ func TestHoldIsBounded(t *testing.T) {
 	tr := holding(&text, 0)
 	line := []byte(strings.Repeat("x", 1<<20-1) + "\n")
 	for i := range uint64(20) {
-		tr.containers.of(11)
+		tr.containers.decisionOf(11)
 		tr.hold(heldAt(11, i), tr.single, line)
 		if tr.held.bytes > maxHeldBytes {
 			t.Fatalf("%d bytes are held", tr.held.bytes)
@@ -209,7 +209,7 @@ func TestHoldWithALimit(t *testing.T) {
 	var text bytes.Buffer
 	tr := holding(&text, 2)
 	for i := range uint64(4) {
-		tr.containers.of(11)
+		tr.containers.decisionOf(11)
 		tr.hold(heldAt(11, i), tr.single, []byte("x\n"))
 	}
 	if tr.out.End() != "" {
@@ -225,14 +225,14 @@ func TestHoldWithALimit(t *testing.T) {
 func TestSelectionIsBounded(t *testing.T) {
 	s := newSelection([]string{"web"})
 	for i := range uint64(3 * maxDecided) {
-		s.of(i)
+		s.decisionOf(i)
 		s.decide(i, "log")
-		s.of(1<<32 + i)
+		s.decisionOf(1<<32 + i)
 	}
 	if len(s.decided) > maxDecided || len(s.undecided) > maxUndecided {
 		t.Errorf("%d known, %d open", len(s.decided), len(s.undecided))
 	}
-	if all := newSelection(nil); all.of(7) != included || len(all.undecided) > 0 {
+	if all := newSelection(nil); all.decisionOf(7) != included || len(all.undecided) > 0 {
 		t.Error("where all are asked for, one has to be known first")
 	}
 }

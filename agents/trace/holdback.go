@@ -8,20 +8,20 @@ import (
 	"github.com/sonde-operator/sonde/agents/trace/output"
 )
 
-// Bounds of the events that are held back until their container is known. Beyond them events are written: none is left out
-// that may be asked for.
+// Bounds of the events that are held back until their container is known. Beyond them events are written, because they
+// may belong to a selected container.
 const (
 	maxHeldTime  = uint64(5 * time.Second)
 	maxHeldBytes = 8 << 20
 )
 
-// holdback keeps events, in their order, from the first one of an undecided cgroup on.
+// holdback keeps events in order, beginning with the first event of an undecided cgroup.
 type holdback struct {
 	queue []heldEvent
 	bytes int
 }
 
-// heldEvent waits for the decision about its cgroup, or for an event before it.
+// heldEvent waits for the decision about its cgroup, or for an earlier event.
 type heldEvent struct {
 	cgroup, time uint64
 	to           *output.Stream

@@ -5,7 +5,7 @@ import (
 	"github.com/sonde-operator/sonde/agents/trace/kernel"
 )
 
-// count reads what was lost, by place.
+// count reads how many events were lost, by place.
 func (t *Trace) count() {
 	var lost Account
 	for _, r := range t.program.Rings {
@@ -29,14 +29,14 @@ func (t *Trace) lostRare() map[string]uint64 {
 			lost[decode.EventNames[kernel.Kind(kind)]] += n
 		}
 	}
-	// The beginning of each thread that could not be marked is missing, and an unknown number of its events.
+	// For a thread that could not be marked, its start and an unknown number of its events are missing.
 	if n := t.program.Unmarked(); n > 0 {
 		lost[decode.EventFork] += n
 	}
 	return lost
 }
 
-// countCalls reads, at the end, which calls and events found no room.
+// countCalls reads at the end how many of each call and event found no room.
 func (t *Trace) countCalls() {
 	lost := t.lostRare()
 	add := func(number uint32, name string) {

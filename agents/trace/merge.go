@@ -12,7 +12,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
 )
 
-// merge writes all events up to a time (since boot, in nanoseconds), in their order.
+// merge writes all events up to a time (nanoseconds since boot) in order.
 func (t *Trace) merge(until uint64) (err error) {
 	if err := t.rare.Read(); err != nil {
 		return err
@@ -55,7 +55,7 @@ func (t *Trace) merge(until uint64) (err error) {
 	for _, r := range t.program.Rings {
 		r.Free()
 	}
-	t.settleAndRelease(until)
+	t.resolveAndRelease(until)
 	t.out.Flush()
 	return nil
 }
@@ -63,14 +63,14 @@ func (t *Trace) merge(until uint64) (err error) {
 // longestFault is how long the reader waits for the end of a page fault, to have its duration.
 const longestFault = 100 * time.Millisecond
 
-// mustWait reports whether the reader waits with a pending page fault, and with all events after it. It does not wait at the
-// end of the trace, nor if the ring would overflow.
+// mustWait reports whether e is a page fault whose end the reader awaits before it writes e and later events. It does
+// not wait at the end of the trace, or if the ring might overflow.
 func (t *Trace) mustWait(e *kernel.Record, r kernel.Ring, until uint64) bool {
 	return t.program.TimesFaults && e.Pending() && until != math.MaxUint64 && kernel.BootTime() < e.Head.Time+uint64(longestFault) && r.Fill() < 0.5
 }
 
-// writeRun writes one CPU's events from e on, up to the time of the others' next one, or to one that must wait. It returns
-// false if the ring has no more.
+// writeRun writes one CPU's events from e on, up to the time others, or to an event that must wait. It returns false if
+// the ring has no more.
 func (t *Trace) writeRun(r kernel.Ring, e *kernel.Record, others, until uint64) (more bool, err error) {
 	for more = true; more && e.Head.Time <= others && !t.mustWait(e, r, until); {
 		t.write(e)
@@ -83,13 +83,13 @@ func (t *Trace) writeRun(r kernel.Ring, e *kernel.Record, others, until uint64) 
 	return more, nil
 }
 
-// copies reports whether records are copied from a ring to their sink: of them only sizes and times matter.
+// copies reports whether records are copied from a ring to their sink without being decoded.
 func (t *Trace) copies() bool {
 	return t.cfg.Binary && t.out.End() == "" && len(t.containers.names) == 0 && !t.program.TimesFaults
 }
 
-// copyRun writes one CPU's records from e on, up to the time of the others' next one, or to the trace's end. It returns
-// false if the ring has no more.
+// copyRun copies one CPU's records from e on, up to the time others, or to the trace's end. It returns false if the
+// ring has no more.
 func (t *Trace) copyRun(r kernel.Ring, e *kernel.Record, others uint64) (more bool, err error) {
 	for more = true; more && t.out.End() == "" && e.Head.Time <= others; {
 		records, n := r.Batch(others, t.out.Room(), output.BufferBytes)
@@ -127,7 +127,7 @@ func (t *Trace) writeRare(until uint64) error {
 
 // write decodes an event and writes it, or holds it back until its container is known.
 func (t *Trace) write(e *kernel.Record) {
-	state := t.containers.of(e.Head.Cgroup)
+	state := t.containers.decisionOf(e.Head.Cgroup)
 	if state == excluded {
 		return
 	}
@@ -138,7 +138,7 @@ func (t *Trace) write(e *kernel.Record) {
 	s := t.streamOf(e, r)
 	at := time.Duration(e.Head.Time)
 	switch {
-	case s == nil: // it was decoded for what other events mean
+	case s == nil: // it was decoded only because later events depend on it
 	case state == undecided, len(t.held.queue) > 0:
 		t.hold(e, s, t.out.Append(nil, e.Raw, r, at))
 	default:

@@ -44,7 +44,7 @@ func (t *Trace) Run(ctx context.Context) Result {
 	return Result{Reason: reason, Account: t.Account(), Err: err}
 }
 
-// Account returns the counts of this moment.
+// Account returns the current counts.
 func (t *Trace) Account() Account {
 	written := t.out.Counts()
 	t.mu.Lock()
@@ -62,7 +62,7 @@ func (t *Trace) loop(ctx context.Context) error {
 			return err
 		}
 		if now-counted >= uint64(ring.MaxInterval) {
-			t.out.Deliver(false) // for those who read the file during the trace
+			t.out.Deliver(false) // so that readers of the growing file see them
 			t.count()
 			counted = now
 		}
@@ -82,7 +82,7 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// findOpenConnections looks for connections that will not end before the trace does.
+// findOpenConnections finds the connections that are still open.
 func (t *Trace) findOpenConnections() error {
 	if !t.cfg.network() || t.out.End() != "" {
 		return nil
@@ -95,7 +95,7 @@ func (t *Trace) findOpenConnections() error {
 	return nil
 }
 
-// writeOpenConnections writes the connections that have not ended since.
+// writeOpenConnections writes the connections that are open at the end of the trace.
 func (t *Trace) writeOpenConnections() {
 	for _, r := range t.decoder.StillOpen(kernel.BootTime()) {
 		t.write(&r)

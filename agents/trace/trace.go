@@ -31,10 +31,10 @@ type Config struct {
 	NetNS uint32
 	// Groups of calls to record.
 	Groups []decode.Group
-	// Containers whose processes alone are recorded, by name; empty means all. A container's name is known when its runtime
-	// is about to start its program: what happened before in its cgroup is held back until then.
+	// Containers are the names of the containers to record; empty means all. A container's name is known when its
+	// runtime is about to start its program: earlier events of its cgroup are held back until then.
 	Containers []string
-	// Command whose processes alone are recorded; nil means all.
+	// Command selects the processes to record; nil means all.
 	Command *kernel.Command
 	// Durations measures how long each call takes, which costs each call of the node's processes some nanoseconds more.
 	Durations bool
@@ -71,15 +71,16 @@ func (c *Config) output() output.Config {
 	return w
 }
 
-// Account of a trace: what happened is Written + Lost + BeyondLimit.
+// Account of a trace. The number of all events is Written + Lost + BeyondLimit.
 type Account struct {
 	Written uint64
-	// LostRing counts calls and page faults for which a CPU's ring had no room, LostRare other events, LostRecursion calls at which
-	// the kernel did not run the program, and LostWriter events that could not be written (disk full).
+	// LostRing counts calls and page faults for which a CPU's ring had no room, LostRare other events without room.
+	// LostRecursion counts calls at which the kernel did not run the program. LostWriter counts events that could not
+	// be written (disk full).
 	LostRing, LostRare, LostRecursion, LostWriter uint64
-	// LostCompat counts the calls of 32-bit programs, none of which is recorded.
+	// LostCompat counts the calls of 32-bit programs, which are never recorded.
 	LostCompat uint64
-	// LostCalls are LostRing and LostRare by the name of the call or event; only when the trace has ended.
+	// LostCalls splits LostRing and LostRare by the name of the call or event. It is set when the trace has ended.
 	LostCalls map[string]uint64
 	// BeyondLimit counts events that came after MaxEvents or the file's limit was reached. They are not lost.
 	BeyondLimit uint64
@@ -108,10 +109,10 @@ type Trace struct {
 	containers selection
 	held       holdback
 	out        *output.Writer
-	single     *output.Stream // of all events, unless the format is FLAP's
+	single     *output.Stream // takes all events, unless the format is FLAP's
 
 	mu   sync.Mutex
-	lost Account // by the kernel's side
+	lost Account // losses before the writer
 }
 
 // Open attaches to the Pod: each call that ends from then on is written or counted as lost.
@@ -144,7 +145,7 @@ func Open(cfg *Config) (*Trace, error) {
 	return t, nil
 }
 
-// newTrace is a trace without the kernel's side.
+// newTrace returns a trace whose BPF programs are not loaded yet.
 func newTrace(cfg *Config) *Trace {
 	t := &Trace{cfg: *cfg, calls: decode.Calls(cfg.Groups), containers: newSelection(cfg.Containers), out: output.NewWriter(cfg.output())}
 	t.cfg.Proc = cmp.Or(t.cfg.Proc, "/proc")
@@ -156,7 +157,7 @@ func newTrace(cfg *Config) *Trace {
 	return t
 }
 
-// attach begins to record what the cgroup's processes do, and learns about those that run already.
+// attach begins to record the cgroup's processes, and reads the state of those that run already.
 func (t *Trace) attach(cgroup kernel.Cgroup, found []process.Process) error {
 	cpus, err := ebpf.PossibleCPU()
 	if err != nil {

@@ -55,8 +55,8 @@ func (b *Batch) Packets() uint64 { return b.packets }
 // Runs are the runs of memory with the blocks.
 func (b *Batch) Runs() [][]byte { return b.runs }
 
-// of returns the tally of an interface. Consecutive packets mostly belong to one interface, and a batch has few interfaces.
-func (b *Batch) of(iface uint32) *tally {
+// tallyOf returns the tally of an interface. Consecutive packets mostly belong to one interface, and a batch has few interfaces.
+func (b *Batch) tallyOf(iface uint32) *tally {
 	if b.last < len(b.tallies) && b.tallies[b.last].iface == iface {
 		return &b.tallies[b.last]
 	}
@@ -74,7 +74,7 @@ func (b *Batch) of(iface uint32) *tally {
 func (b *Batch) Count(iface uint32, size, time uint64, capLen, length uint32) {
 	b.size += size
 	b.packets++
-	t := b.of(iface)
+	t := b.tallyOf(iface)
 	t.packets++
 	t.bytes += uint64(capLen)
 	if capLen < length {

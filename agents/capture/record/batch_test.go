@@ -103,7 +103,7 @@ func TestBatchCountsInterfaces(t *testing.T) {
 	if diff := cmp.Diff(want, b.tallies, cmp.AllowUnexported(tally{})); diff != "" || b.packets != 5 || b.size != 500 {
 		t.Errorf("%d packets of %d bytes (-want +got):\n%s", b.packets, b.size, diff)
 	}
-	if b.Reset(); b.packets != 0 || len(b.tallies) != 0 || b.of(7).packets != 0 {
+	if b.Reset(); b.packets != 0 || len(b.tallies) != 0 || b.tallyOf(7).packets != 0 {
 		t.Errorf("after Reset: %+v", b)
 	}
 }

@@ -9,39 +9,42 @@ import (
 )
 
 const (
-	// bufferLen is how much an Appender holds that is not in its file yet. A quiet file touches only the first pages.
+	// bufferLen is how many bytes an Appender holds that are not in its file yet. A quiet file touches only the first
+	// pages.
 	bufferLen = 8 << 20
-	// pieceLen is how much is written at a time while the caller continues to append. Measured past the page cache, on ext4 of
-	// Linux 6.18 and a virtual disk, in µs of CPU time per MiB: 440 in pieces of 128 KiB, 280 of 256 KiB, 200 of 512 KiB, 150
-	// of 1 MiB, 130 of 4 MiB.
+	// pieceLen is how many bytes are written at a time while the caller continues to append. Measured past the page
+	// cache, on ext4 of Linux 6.18 and a virtual disk. CPU time in µs per MiB: 440 in pieces of 128 KiB, 280 of 256
+	// KiB, 200 of 512 KiB, 150 of 1 MiB, 130 of 4 MiB.
 	pieceLen = 1 << 20
-	// directLen is the least that is worth a write past the page cache.
+	// directLen is the fewest bytes that are worth a write past the page cache.
 	directLen = 64 << 10
-	// cachedLen is how much is written through the page cache at a time. A file system may make the folios of its page cache as
-	// large as the write. From 128 KiB on they come from memory that a virtual machine returns to its host while it is free
-	// (page_reporting_order 5), and the host must provide it again. Measured as above, in ns per 548 bytes: 500 in writes of
-	// 4 KiB, 140 of 64 KiB, 1100 of 128 KiB and more; 85 of 1 MiB where the host never took the memory.
+	// cachedLen is how many bytes are written through the page cache at a time. A file system may make the folios of
+	// its page cache as large as the write. From 128 KiB on they come from memory that a virtual machine returns to its
+	// host while it is free (page_reporting_order 5), and the host must provide it again. Measured as above, in ns per
+	// 548 bytes: 500 in writes of 4 KiB, 140 of 64 KiB, 1100 of 128 KiB and more. Where the host never took the memory:
+	// 85 in writes of 1 MiB.
 	cachedLen = 96 << 10
-	// slowRate is below which a disk is slow, in bytes per second. When the buffer is full because of a slow disk, the next
-	// burstLen bytes go through the page cache, which takes them at once. With a fast disk that would only cost more time.
+	// slowRate is the rate below which a disk counts as slow, in bytes per second. When the buffer is full because of a
+	// slow disk, the next burstLen bytes go through the page cache, which takes them at once. With a fast disk that
+	// would only cost more time.
 	slowRate = 256 << 20
 	burstLen = 64 << 20
-	// unbufferedLen is the least that is worth a write of its own into a file in memory, unbufferedRun the least average length
-	// of its runs.
+	// Into a file in memory, appends of at least unbufferedLen bytes skip the buffer if their runs have at least
+	// unbufferedRun bytes on average.
 	unbufferedLen = 64 << 10
 	unbufferedRun = 2 << 10
 )
 
-// Appender appends to a file that Create made, past the page cache where the file system allows it (O_DIRECT), and in the
-// background: appended bytes stay in memory until there are many or Flush is called. At every moment, also when the process
-// is killed, the file is the beginning of what was appended.
+// Appender appends to a file that Create made, in the background, and past the page cache where the file system allows
+// it (O_DIRECT). Appended bytes stay in memory until there are many or Flush is called. At every moment, also when the
+// process is killed, the file is the beginning of what was appended.
 //
-// Only whole pages that no reader can have read go past the page cache: those after the file's last page. A page that was
-// begun is written through the page cache to its end. So a reader of the file finds the bytes that Size reports.
+// Only whole pages that no reader can have read go past the page cache: those after the file's last page. A partly
+// written page is completed through the page cache. So a reader of the file finds the bytes that Size reports.
 //
-// One write runs at a time. A write that makes a file longer holds its inode's lock, so several in parallel were not faster,
-// not even in space allocated before (fallocate), and took twice the CPU time. A disk works in parallel on long writes: all
-// pending bytes go in one, up to half of the buffer.
+// One write runs at a time. A write that makes a file longer holds its inode's lock. Parallel writes were therefore not
+// faster, even in space allocated before (fallocate), and took twice the CPU time. A disk works in parallel on long
+// writes: all pending bytes go in one, up to half of the buffer.
 //
 // Large appends to a file in memory (tmpfs) are written by the caller, without the buffer.
 //
@@ -55,18 +58,18 @@ type Appender struct {
 
 	now func() time.Time
 
-	mu      sync.Mutex
-	moved   sync.Cond // of mu: written, writing or err
-	wanted  sync.Cond // of mu: ready or closed, for the writer
-	ready   int64     // the writer may write up to here
-	written int64     // the file's length
-	writing bool      // the writer or the caller is in a write
-	err     error     // of the write at written; no write follows
-	known   bool      // the caller got err
-	full    bool      // Append waits for room
-	burst   int64     // up to here bytes go through the page cache, because the disk is slow
-	started bool      // the writer
-	closed  bool
+	mu       sync.Mutex
+	moved    sync.Cond // written, writing or err has changed
+	wanted   sync.Cond // wakes the writer: ready or closed has changed
+	ready    int64     // the writer may write up to here
+	written  int64     // the file's length
+	writing  bool      // the writer or the caller is in a write
+	err      error     // the failed write at written; no write follows
+	reported bool      // the caller got err
+	full     bool      // Append waits for room
+	burst    int64     // bytes up to here go through the page cache, because the disk is slow
+	started  bool      // the writer runs
+	closed   bool
 }
 
 // NewAppender returns an Appender to an empty file. Close closes the file.
@@ -85,7 +88,7 @@ func (a *Appender) open(file target) (err error) {
 	return err
 }
 
-// Append takes all of the runs, or returns how many bytes it took and why not more. It blocks only while the buffer is full.
+// Append takes all runs. On an error it returns how many bytes it took. It blocks only while the buffer is full.
 func (a *Appender) Append(runs ...[]byte) (taken int, err error) {
 	if a.file.inMemory() {
 		if all := length(runs); all >= unbufferedLen && all >= unbufferedRun*len(runs) {
@@ -140,7 +143,7 @@ func (a *Appender) appendUnbuffered(runs [][]byte) (int, error) {
 	return n, a.report()
 }
 
-// room is the free part of the buffer for the next bytes.
+// room returns the free part of the buffer for the next bytes, and waits while there is none.
 func (a *Appender) room() ([]byte, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -201,7 +204,7 @@ func (a *Appender) Push() error {
 
 // report returns the error, and remembers that the caller knows it.
 func (a *Appender) report() error {
-	a.known = a.err != nil
+	a.reported = a.err != nil
 	return a.err
 }
 
@@ -228,14 +231,14 @@ func (a *Appender) await() {
 	}
 }
 
-// Size is how many bytes are in the file, visible to all readers. It is safe for any goroutine.
+// Size returns how many bytes are in the file, visible to all readers. Any goroutine may call it.
 func (a *Appender) Size() int64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.written
 }
 
-// Pending is how many bytes were appended and are not in the file.
+// Pending returns how many appended bytes are not in the file.
 func (a *Appender) Pending() int64 { return a.appended - a.Size() }
 
 // Unwritten returns the bytes that are not in the file because of an error. They are valid until Truncate or Close.
@@ -279,17 +282,17 @@ func (a *Appender) Truncate(size int64) error {
 	if err := a.file.truncate(size); err != nil {
 		return fmt.Errorf("cut result: %w", err)
 	}
-	a.appended, a.ready, a.written, a.burst, a.err, a.known = size, size, size, 0, nil, false
+	a.appended, a.ready, a.written, a.burst, a.err, a.reported = size, size, size, 0, nil, false
 	a.rebase()
 	return nil
 }
 
-// Close flushes, unless the caller got an error before, and closes the file, which stays.
+// Close flushes, unless the caller knows of an error, and closes the file without removing it.
 func (a *Appender) Close() (err error) {
 	if a.buffer == nil {
 		return nil
 	}
-	if !a.known {
+	if !a.reported {
 		err = a.Flush()
 	}
 	a.mu.Lock()

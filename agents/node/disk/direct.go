@@ -17,7 +17,7 @@ const (
 
 // target is a file as an Appender needs it.
 type target interface {
-	// align is the alignment of direct writes in bytes; zero if there are none.
+	// align is the alignment of direct writes in bytes; zero if they are not possible.
 	align() int
 	// append writes at the file's end and returns how many bytes it wrote: all of them, or an error.
 	append(p []byte, direct bool) (int, error)
@@ -25,7 +25,7 @@ type target interface {
 	appendRuns(runs [][]byte) (int, error)
 	// inMemory reports whether the file exists only in the page cache.
 	inMemory() bool
-	// stopDirect makes align zero.
+	// stopDirect ends direct writes: align returns zero.
 	stopDirect()
 	readAt(p []byte, offset int64) (int, error)
 	truncate(size int64) error
@@ -36,7 +36,7 @@ type target interface {
 // descriptor would need the file's path.
 type directFile struct {
 	f      *os.File
-	flags  int // of the descriptor, without O_DIRECT
+	flags  int // the descriptor's, without O_DIRECT
 	direct bool
 	unit   int
 	memory bool
@@ -62,9 +62,9 @@ func newDirectFile(f *os.File) *directFile {
 	return d
 }
 
-// alignOf is the alignment of direct writes of a file, on a file system with blocks of so many bytes; zero if the file is
-// known to have none. It is at least a page and a block of the file system, so that no unit of the page cache is written
-// both ways.
+// alignOf returns the alignment of a file's direct writes in bytes; zero if the file does not support them. block is
+// the file system's block size. It is at least a page and a block of the file system, so that no unit of the page cache
+// is written both ways.
 func alignOf(fd, block int) int {
 	unit := max(pageLen, os.Getpagesize(), block)
 	var st unix.Statx_t
@@ -123,15 +123,15 @@ func (d *directFile) append(p []byte, direct bool) (done int, err error) {
 	return done, nil
 }
 
-// mostRuns is how many runs one system call takes (UIO_MAXIOV).
-const mostRuns = 1024
+// maxRuns is how many runs one system call takes (UIO_MAXIOV).
+const maxRuns = 1024
 
 func (d *directFile) appendRuns(runs [][]byte) (done int, err error) {
 	if err := d.set(false); err != nil {
 		return 0, err
 	}
 	for len(runs) > 0 {
-		n, err := unix.Writev(int(d.f.Fd()), runs[:min(len(runs), mostRuns)])
+		n, err := unix.Writev(int(d.f.Fd()), runs[:min(len(runs), maxRuns)])
 		switch {
 		case err == unix.EINTR:
 			continue

@@ -1,5 +1,5 @@
-// Package disk writes results to a node's file system, past the page cache where the file system allows it (Appender), and
-// keeps a floor of free space that results must not use (Floor). A writer of results asks the floor before each write.
+// Package disk writes results to a node's file system, past the page cache where that is possible (Appender). It keeps
+// a floor of free space that results must not use (Floor). A writer of results asks the floor before each write.
 package disk
 
 import (
@@ -10,9 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Slack is what a writer leaves free above the floor, in bytes: for what it writes besides its data (a partly filled last
-// block, the file system's metadata, the account), and for up to 30 other writers that checked the same disk at the same
-// moment.
+// Slack is how many bytes a writer leaves free above the floor. They are for a partly filled last block, the file
+// system's metadata, the account, and up to 30 other writers that checked the same disk at the same moment.
 const Slack = 2 << 20
 
 // piece is the largest write when the floor is near, unless the first indivisible part is larger.
@@ -47,9 +46,9 @@ func (f *Floor) space() (total, free uint64, err error) {
 	return f.Space(f.Dir)
 }
 
-// Room is how many bytes the next write may have if the first need bytes are indivisible and spare more bytes must fit at
-// the end. It never goes below the floor, and it shrinks near the floor, because others write to the same disk between the
-// check and the write. Bytes that are pending (Appender.Pending) are part of it.
+// Room returns how many bytes the next write may have. Its first need bytes are indivisible, and spare bytes must still
+// fit after it. It never goes below the floor, and it shrinks near the floor, because others write to the same disk
+// between the check and the write. The caller subtracts pending bytes (Appender.Pending).
 func (f *Floor) Room(need, spare uint64) (uint64, error) {
 	if f.Keep == nil {
 		return math.MaxUint64, nil

@@ -16,7 +16,7 @@ func Create(path string, mode os.FileMode) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("create result: %w", explainExists(err))
 	}
-	if err := f.Chmod(mode); err != nil { // whatever the umask is: the keeper must be able to read it
+	if err := f.Chmod(mode); err != nil { // despite the umask: the keeper must be able to read it
 		return nil, errors.Join(fmt.Errorf("set mode of result: %w", err), f.Close(), Discard(path))
 	}
 	return f, nil
@@ -37,7 +37,7 @@ func hidden(path string) string {
 	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path))
 }
 
-// explainExists adds what to do if a name is in use.
+// explainExists adds a remedy to the error about a name in use.
 func explainExists(err error) error {
 	if errors.Is(err, os.ErrExist) {
 		return fmt.Errorf("%w: choose another base name, results are never overwritten", err)

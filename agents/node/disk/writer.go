@@ -71,8 +71,8 @@ func (a *Appender) next() (p []byte, direct bool) {
 	return p[:min(len(p), bufferLen/2)&^(align-1)], true
 }
 
-// notDirect reports whether a write past the page cache is impossible, or has too little space. The bytes that have space
-// then go through the page cache, to the last one.
+// notDirect reports whether a write past the page cache is impossible, or has too little space. The file is then
+// written through the page cache, to the disk's last free byte.
 func notDirect(err error) bool {
 	return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) || IsFull(err)
 }

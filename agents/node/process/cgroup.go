@@ -20,9 +20,9 @@ const (
 	uidLen         = 36
 )
 
-// ParseCgroup reads a /proc/<pid>/cgroup file (cgroups(7)). Each line is one hierarchy of version 1 or the one of version 2.
-// The first that names a container of a Pod counts, because a runtime need not use every hierarchy. It returns false for a
-// process that is in no container of a Pod.
+// ParseCgroup reads a /proc/<pid>/cgroup file (cgroups(7)). Each line is one hierarchy of version 1 or the one of
+// version 2. The first line that names a container of a Pod counts, because a runtime need not use every hierarchy. It
+// returns false for a process that is in no container of a Pod.
 func ParseCgroup(b []byte) (Container, bool) {
 	for len(b) > 0 {
 		var line []byte
@@ -39,10 +39,10 @@ func ParseCgroup(b []byte) (Container, bool) {
 	return Container{}, false
 }
 
-// parsePath finds a Pod's component followed by a container's. Components before them do not matter: the kubelet's root may be
-// anywhere (a node within a cgroup), and is ".." for a reader in a cgroup namespace. Components after them do not matter
-// either: a container may divide its own cgroup. The outermost pair counts, so that a container cannot pass for another Pod's
-// by the name of a cgroup that it creates.
+// parsePath finds a Pod's component followed by a container's. Components before them do not matter: the kubelet's root
+// may be anywhere (a node within a cgroup), and is ".." for a reader in a cgroup namespace. Components after them do
+// not matter either: a container may divide its own cgroup. The outermost pair counts: otherwise a container could pass
+// for another Pod's by creating a cgroup with such a name.
 func parsePath(path string) (Container, bool) {
 	parts := strings.Split(path, "/")
 	for i, p := range parts {
@@ -119,9 +119,9 @@ func hex(s string) bool {
 	return len(s) > 0
 }
 
-// Depth returns how many levels a process's cgroup is below its Pod's (1 for the container's own process), and whether that
-// is in the hierarchy of a controller of cgroup v1. It returns false for a process of no Pod, and for a Pod without a cgroup
-// of its own.
+// Depth returns how many levels a process's cgroup is below its Pod's: 1 for the container's own process. v1 says that
+// the cgroup is in the controller's hierarchy of cgroup v1. ok is false if the process is in no Pod, or if the Pod has
+// no cgroup.
 func Depth(b []byte, controller string) (below int, v1, ok bool) {
 	for line := range bytes.Lines(b) {
 		parts := bytes.SplitN(bytes.TrimSuffix(line, []byte{'\n'}), []byte{':'}, 3)

@@ -5,6 +5,6 @@
 // container's ID into it. The package knows both cgroup drivers, both cgroup versions, containerd, CRI-O and dockershim; see
 // parsePath for the formats.
 //
-// The cgroup of a static Pod has the hash of the annotation kubernetes.io/config.hash instead of the UID that the API server
-// gave to its mirror Pod: callers pass that hash as the UID.
+// In the cgroup of a static Pod, the annotation kubernetes.io/config.hash replaces the UID of its mirror Pod. Callers
+// pass that hash as the UID.
 package process

@@ -79,7 +79,7 @@ func (f Finder) Container(uid, id string) ([]Process, error) {
 	return slices.DeleteFunc(all, func(p Process) bool { return p.ContainerID != id }), nil
 }
 
-// process reads one process; false if it is not a living process of the Pod.
+// process reads one process. It returns false if the PID is not a living process of the Pod.
 func (f Finder) process(pid int, uid string) (Process, bool, error) {
 	b, err := os.ReadFile(f.path(pid, "cgroup"))
 	if err != nil {
@@ -113,7 +113,7 @@ func parseStat(b []byte) (state byte, start uint64, err error) {
 		return 0, 0, errors.New("stat has too few fields")
 	}
 	if state = fields[0][0]; !unicode.IsLetter(rune(state)) || state >= unicode.MaxASCII {
-		return 0, 0, fmt.Errorf("stat's state is %q, no letter", state)
+		return 0, 0, fmt.Errorf("state %q is not a letter", state)
 	}
 	start, err = strconv.ParseUint(string(fields[startField-stateField]), 10, 64)
 	if err != nil {

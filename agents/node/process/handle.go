@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Handle refers to one process by a pidfd. Its methods never reach another process, even if that has got the same PID.
+// Handle refers to one process by a pidfd. Its methods never reach another process that later gets the same PID.
 type Handle struct {
 	Process Process
 
@@ -27,7 +27,7 @@ func (f Finder) Hold(uid string, p Process) (*Handle, error) {
 		return nil, err
 	}
 	h := &Handle{Process: p, finder: f, pidfd: fd}
-	// Read the process after opening the pidfd: if the PID is still the process's, so is the pidfd.
+	// Read the process after opening the pidfd: if the PID still belongs to it, the pidfd does, too.
 	now, ok, err := f.process(p.PID, uid)
 	if err == nil && (!ok || now != p) {
 		err = h.gone()
@@ -74,7 +74,7 @@ func (h *Handle) readError(err error) error {
 
 func (h *Handle) gone() error { return fmt.Errorf("process %d: %w", h.Process.PID, ErrNoProcess) }
 
-// Signal sends a signal; ErrNoProcess if the process has ended.
+// Signal sends a signal. It returns ErrNoProcess if the process has ended.
 func (h *Handle) Signal(s unix.Signal) error {
 	err := unix.PidfdSendSignal(h.pidfd, s, nil, 0)
 	switch {

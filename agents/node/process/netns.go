@@ -20,8 +20,8 @@ type NetNS struct {
 // Close closes the namespace's file.
 func (n *NetNS) Close() error { return n.File.Close() }
 
-// OpenNetNS opens the network namespace of a Pod: that of its oldest process, which is the sandbox's if the runtime keeps
-// one. It returns ErrNoProcess if there is none.
+// OpenNetNS opens the network namespace of a Pod's oldest process, which is the sandbox's if the runtime keeps one. It
+// returns ErrNoProcess if the Pod has no process.
 func (f Finder) OpenNetNS(uid string) (*NetNS, error) {
 	procs, err := f.Pod(uid)
 	if err != nil {
@@ -82,8 +82,8 @@ func (f Finder) verify(file *os.File, pidfd int, uid string, p Process) (uint64,
 	return st.Ino, nil
 }
 
-// HostNetNS returns the inode of the node's own network namespace, that of its first process. A Pod whose namespace has the
-// same inode uses the host network, whatever its spec says.
+// HostNetNS returns the inode of the node's own network namespace, in which process 1 runs. A Pod whose namespace has
+// the same inode uses the host network, whatever its spec says.
 func (f Finder) HostNetNS() (uint64, error) {
 	ino, err := f.netInode(1)
 	if err != nil {
@@ -92,7 +92,7 @@ func (f Finder) HostNetNS() (uint64, error) {
 	return ino, nil
 }
 
-// OpenHostNetNS opens the node's own network namespace, that of its first process.
+// OpenHostNetNS opens the node's own network namespace, in which process 1 runs.
 func (f Finder) OpenHostNetNS() (*NetNS, error) {
 	file, err := os.Open(f.path(1, "ns/net"))
 	if err != nil {
@@ -115,8 +115,8 @@ func (f Finder) netInode(pid int) (uint64, error) {
 	return st.Ino, nil
 }
 
-// openPidfd opens a descriptor of a process, which never refers to a later one with the same PID; ErrNoProcess if it has
-// ended.
+// openPidfd opens a pidfd, which never refers to a later process with the same PID. It returns ErrNoProcess if the
+// process has ended.
 func openPidfd(pid int) (int, error) {
 	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
 	if errors.Is(err, unix.ESRCH) {
@@ -142,7 +142,7 @@ func exited(pidfd int) (bool, error) {
 	}
 }
 
-// ignoreGone drops the errors of reading a process that has ended meanwhile.
+// ignoreGone returns nil for an error that means that the process has ended.
 func ignoreGone(err error) error {
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
 		return nil

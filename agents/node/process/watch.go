@@ -31,8 +31,8 @@ const (
 	GoneNewSandbox GoneReason = "NewSandbox"
 )
 
-// Watcher waits until a Pod is gone from the node. A restart of a container does not count while the sandbox lives, nor within
-// the grace period.
+// Watcher waits until a Pod is gone from the node. A container may restart while the sandbox lives, or within the grace
+// period.
 type Watcher struct {
 	Finder Finder
 	// UID is the Pod's.

@@ -9,7 +9,7 @@ import (
 // Reason says why a recording ended.
 type Reason string
 
-// Reasons. Only after DiskFull and Error may the result miss something that the account does not count.
+// Reasons. The account counts everything that the result misses, except possibly after DiskFull and Error.
 const (
 	Duration    Reason = "Duration"
 	Stopped     Reason = "Stopped"
@@ -27,7 +27,7 @@ func (r Reason) Complete() bool { return r != DiskFull && r != Error }
 // ErrTargetGone as the cause of a context ends a recording with TargetGone.
 var ErrTargetGone = errors.New("the target has left the node")
 
-// ReasonOf returns the reason of a context's end: a deadline is Duration, ErrTargetGone is TargetGone, anything else Stopped.
+// ReasonOf returns why a context ended: a deadline is Duration, ErrTargetGone is TargetGone, anything else Stopped.
 func ReasonOf(ctx context.Context) Reason {
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, ErrTargetGone):

@@ -2,8 +2,8 @@ package ring
 
 import "unsafe"
 
-// InMemory makes a ring of size bytes, a power of two, in ordinary memory, for records of at most longest bytes: for tests
-// of readers. Reader and writer begin at position at.
+// InMemory makes a ring in ordinary memory, for tests of its readers. size is a power of two in bytes, longest the most
+// bytes of a record. Reader and writer begin at position at.
 func InMemory(size, longest int, at uint64) *Ring {
 	words := make([]uint64, (headLen+size+slackLen(longest))/8) // aligned as mapped memory is
 	r := newRing(unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), 8*len(words)), size)
@@ -13,8 +13,8 @@ func InMemory(size, longest int, at uint64) *Ring {
 	return r
 }
 
-// Put appends a record as a program does (reserve, next_head, publish), and reports whether there was room for it. Otherwise it
-// counts a lost record of this kind.
+// Put appends a record as a program does (reserve, next_head, publish), and reports whether there was room. Without
+// room it counts a lost record of this kind.
 func (r *Ring) Put(record []byte, kind uint32) bool {
 	head, size := r.head.Load(), uint64(len(record))
 	if head+size-r.tail.Load() > r.size {

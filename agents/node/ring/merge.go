@@ -1,8 +1,8 @@
 package ring
 
-// Earliest finds the ring with the earliest record. times are those of each ring's next record, zero for a ring without one;
-// first is -1 if there is none up to until. others is the earliest time of the other rings, or until: the first ring's
-// records up to then are next.
+// Earliest finds the ring with the earliest record. times has the time of each ring's next record; zero means an empty
+// ring. first is -1 if no record is due up to until. others is the earliest time in the other rings, or until: the
+// records of ring first up to then come next.
 func Earliest(times []uint64, until uint64) (first int, others uint64) {
 	first, others = -1, until
 	for i, at := range times {

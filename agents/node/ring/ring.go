@@ -30,7 +30,7 @@ type layout struct {
 
 // Ring of one CPU. It has one reader, on one goroutine.
 type Ring struct {
-	mem             []byte // the whole map's, in the first ring only
+	mem             []byte // the whole map; set in the first ring only
 	head, tail      *atomic.Uint64
 	lost, counter   *atomic.Uint64
 	busy, asked     *atomic.Uint64
@@ -40,7 +40,8 @@ type Ring struct {
 	size, pos, last uint64 // pos is the reader's position, last is head as it was read last
 }
 
-// Size is the size of each CPU's ring so that all together have at most total bytes: a power of two, and at least least.
+// Size returns the size of each CPU's ring in bytes: a power of two, at least least, and otherwise at most total for
+// all together.
 func Size(total, cpus, least int) int {
 	size := least
 	for size*2 <= total/max(cpus, 1) {
@@ -73,7 +74,7 @@ func Map(m *ebpf.Map, cpus, size, longest int) ([]*Ring, error) {
 	return rings, nil
 }
 
-// newRing is the ring of size bytes in mem.
+// newRing returns the ring of size bytes in mem.
 func newRing(mem []byte, size int) *Ring {
 	l := (*layout)(unsafe.Pointer(&mem[0]))
 	at := func(n *uint64) *atomic.Uint64 { return (*atomic.Uint64)(unsafe.Pointer(n)) }
@@ -105,11 +106,11 @@ func (r *Ring) update() bool {
 	return r.pos != r.last
 }
 
-// Rest is the memory from the reader's position on. If the ring is Ready, a record begins there, and more begin in the first
-// Left bytes. The writer does not change it before Free.
+// Rest is the memory from the reader's position on. If the ring is Ready, a record begins there, and others begin
+// within the next Left bytes. The writer does not change it before Free.
 func (r *Ring) Rest() []byte { return r.data[r.pos&(r.size-1):] }
 
-// Left is in how many bytes from the reader's position on records begin, up to the end of the ring's memory.
+// Left returns how many bytes of records follow the reader's position, up to the end of the ring's memory.
 func (r *Ring) Left() uint64 { return min(r.last-r.pos, r.size-r.pos&(r.size-1)) }
 
 // Skip moves the reader's position past records of size bytes, which are in one piece of memory.
@@ -134,16 +135,16 @@ func (r *Ring) FreeLarge() {
 	}
 }
 
-// Fill is how full the ring is, of 1.
+// Fill returns how full the ring is, from 0 to 1.
 func (r *Ring) Fill() float64 { return float64(r.head.Load()-r.tail.Load()) / float64(r.size) }
 
-// Lost is how many records found no room.
+// Lost returns how many records found no room.
 func (r *Ring) Lost() uint64 { return r.lost.Load() }
 
-// Counter is a counter that the program uses as it likes.
+// Counter returns a counter whose meaning the program defines.
 func (r *Ring) Counter() uint64 { return r.counter.Load() }
 
-// LostOf is how many records of one kind found no room. kind is less than Kinds.
+// LostOf returns how many records of one kind, less than Kinds, found no room.
 func (r *Ring) LostOf(kind uint32) uint64 {
 	return (*atomic.Uint64)(unsafe.Pointer(&r.top[lostAt+8*int(kind)])).Load()
 }

@@ -15,7 +15,7 @@ import (
 // Waker lets programs wake a reader (wake_reader): a BPF ring buffer whose descriptor becomes readable.
 type Waker struct {
 	fd                 int
-	memory             [2][]byte // of the reader's position, and the programs'
+	memory             [2][]byte // the reader's position, and the programs'
 	consumer, producer *atomic.Uint64
 }
 
@@ -57,12 +57,13 @@ func (w *Waker) Close() error {
 	return errors.Join(errs...)
 }
 
-// wakeFill is how full a ring is, of 1, when its program wakes the reader (wake_reader). In quiet the first record wakes it.
+// wakeFill is how full a ring is, from 0 to 1, when its program wakes the reader (wake_reader). A quiet reader is woken
+// by the first record.
 const wakeFill = 1. / 8
 
 // BeforeSleep makes programs wake the reader from now on, and returns how long the reader may sleep: interval, or
-// QuietInterval in quiet. It returns zero if a program would have woken the reader already. A record that is published at
-// this very moment may wake nobody: the reader finds it after its sleep.
+// QuietInterval if quiet. It returns zero if a program would have woken the reader already. A record that is published
+// at this very moment may not wake the reader, which finds it after its sleep.
 func BeforeSleep(rings []*Ring, interval time.Duration, quiet bool) time.Duration {
 	if interval == 0 {
 		return 0

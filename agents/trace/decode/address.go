@@ -23,7 +23,7 @@ const (
 )
 
 // addressText returns a socket's address (struct sockaddr) as text: 10.0.0.1:443, [fe80::1%2]:80, unix:/path,
-// unix:@abstract, unix: without a name, vsock:2:1024, and of other families their names.
+// unix:@abstract, unix: without a name, vsock:2:1024, and for other families the family's name.
 func addressText(b []byte) string {
 	if len(b) < 2 {
 		return malformed
@@ -84,7 +84,7 @@ func unixPath(b []byte) string {
 	return string(kernel.CString(b))
 }
 
-// familyName of sockets that have no ports.
+// familyName names a family without ports.
 func familyName(family int) string {
 	switch family {
 	case unix.AF_UNIX:
@@ -129,8 +129,7 @@ func socketKind(family, typ, protocol int) string {
 	return "raw"
 }
 
-// socketName names a socket by its address: tcp:10.0.0.1:443, unix:/path. current is its name so far; empty where that is
-// not known.
+// socketName names a socket by its address: tcp:10.0.0.1:443, unix:/path. current is its name so far; empty if unknown.
 func socketName(current string, address []byte) string {
 	if len(address) < 2 {
 		return current
@@ -156,7 +155,7 @@ func socketName(current string, address []byte) string {
 	return addressText(address)
 }
 
-// plainAddress writes an IPv4 address in one form, whichever family it is used by.
+// plainAddress formats an IPv4-mapped IPv6 address as IPv4.
 func plainAddress(at netip.AddrPort) string {
 	return netip.AddrPortFrom(at.Addr().Unmap(), at.Port()).String()
 }

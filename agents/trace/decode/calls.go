@@ -8,7 +8,7 @@ import (
 	"github.com/sonde-operator/sonde/agents/trace/kernel"
 )
 
-// Group of calls that belong together, as a Trace's events name it.
+// Group is a group of calls, as named in a Trace's events.
 type Group string
 
 // The groups.
@@ -34,11 +34,11 @@ const (
 	ArgDir                   // an open directory that the next path starts from, or AT_FDCWD
 	ArgPath                  // a string in the process's memory
 
-	// What these point to is recorded instead of their number. The argument after an address is its length, or points to
-	// the length where the kernel writes the address.
-	ArgAddress    // a socket's, in the process's memory
-	ArgAddressOut // one that the kernel writes there, if the call succeeds
-	ArgPair       // where the kernel writes two descriptors
+	// The tracer records the memory at these addresses instead of the number. The argument after ArgAddress is its
+	// length; after ArgAddressOut it points to the length.
+	ArgAddress    // a socket address in the process's memory
+	ArgAddressOut // a socket address that the kernel writes there, if the call succeeds
+	ArgPair       // two descriptors that the kernel writes
 )
 
 // Argument of a call: its name is the kernel's (man 2).
@@ -55,7 +55,8 @@ type Call struct {
 	Args   []Argument
 	// returnsFD says that the result is a new file descriptor for the path, or for a copy of fd.
 	returnsFD bool
-	// skipsZero leaves out results of zero: those are another process's or program's, and an event of its own records them.
+	// skipsZero leaves out results of zero. For fork that is the child's return and for exec the new program's: the
+	// events fork and exec record them.
 	skipsZero bool
 }
 
@@ -75,7 +76,7 @@ var (
 	pieces  = Argument{"iovcnt", ArgUint}
 )
 
-// common are the calls of every architecture. The old ones without a directory's descriptor are in calls_amd64.go.
+// common are the calls of every architecture. Old calls without a directory descriptor are in calls_amd64.go.
 var common = []Call{
 	{unix.SYS_EXECVE, "execve", GroupProcess, args(pathArg), false, true},
 	{unix.SYS_EXECVEAT, "execveat", GroupProcess, args(dir, pathArg, Argument{"argv", ArgHex}, Argument{"envp", ArgHex}, flags), false, true},
@@ -169,7 +170,7 @@ func (t *Table) Rows() (rows kernel.Rows) {
 	return rows
 }
 
-// onSocket reports whether the call's address says more of its socket than the descriptor.
+// onSocket reports whether the call's address names its socket better than the descriptor does.
 func (c *Call) onSocket() bool { return c.Group == GroupNetwork || c.Number == unix.SYS_SENDTO }
 
 func (c *Call) row() kernel.Row {

@@ -7,5 +7,5 @@ const (
 	fstatatName = "newfstatat"
 )
 
-// legacy: this architecture has none.
+// legacy is empty: arm64 has no such calls.
 var legacy []Call

@@ -10,7 +10,7 @@ var (
 	prot    = Argument{"prot", ArgHex}
 )
 
-// memoryCalls are those by which a process changes what its addresses mean.
+// memoryCalls are the calls that change a process's mappings.
 var memoryCalls = []Call{
 	{unix.SYS_MMAP, "mmap", GroupMemory, args(address, length, prot, flags, fd, offset), false, false},
 	{unix.SYS_MUNMAP, "munmap", GroupMemory, args(address, length), false, false},

@@ -16,7 +16,7 @@ var (
 	howMany  = Argument{"vlen", ArgUint}
 )
 
-// sockets are the calls that make and use them. Where data moves the group is io, so that the default stays cheap.
+// sockets are the calls on sockets. Calls that move data are in the group io, so that the default groups stay cheap.
 var sockets = []Call{
 	{unix.SYS_SOCKET, "socket", GroupNetwork, args(domain, sockType, protocol), true, false},
 	{unix.SYS_SOCKETPAIR, "socketpair", GroupNetwork, args(domain, sockType, protocol, Argument{"sv", ArgPair}), false, false},

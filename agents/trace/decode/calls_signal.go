@@ -11,7 +11,7 @@ var (
 	infoArg = Argument{"info", ArgHex}
 )
 
-// signalCalls are those that send one.
+// signalCalls are the calls that send a signal.
 var signalCalls = []Call{
 	{unix.SYS_KILL, "kill", GroupSignal, args(pidArg, sigArg), false, false},
 	{unix.SYS_TKILL, "tkill", GroupSignal, args(tidArg, sigArg), false, false},

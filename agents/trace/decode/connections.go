@@ -11,7 +11,7 @@ import (
 
 const tcpClose = 7
 
-// tcpStates are those of include/net/tcp_states.h in Linux.
+// tcpStates are the states of TCP by number (include/net/tcp_states.h in Linux).
 var tcpStates = [...]string{
 	"", "ESTABLISHED", "SYN_SENT", "SYN_RECV", "FIN_WAIT1", "FIN_WAIT2", "TIME_WAIT", "CLOSE", "CLOSE_WAIT", "LAST_ACK", "LISTEN", "CLOSING", "NEW_SYN_RECV",
 }
@@ -22,8 +22,8 @@ const (
 	sideRemote = "remote"
 )
 
-// decodeTCP makes the event of a connection. Its process may not be known, and is not looked up in /proc: it may have ended
-// long ago.
+// decodeTCP makes the event of a connection. It does not look the process up in /proc, because that may have ended long
+// ago.
 func (d *Decoder) decodeTCP(e *kernel.Record, out *tracefmt.Record) *tracefmt.Record {
 	r, f := e.Head, e.TCP
 	out.Group = string(GroupNetwork)
@@ -108,7 +108,7 @@ func countArg(name string, n uint64) tracefmt.Arg {
 	return tracefmt.Arg{Name: name, Kind: tracefmt.Unsigned, Number: int64(n)}
 }
 
-// socketPath names the socket of a call of the group network or io; fd is the name of its descriptor.
+// socketPath names the socket of a call of the groups network and io. fd is the name of its descriptor.
 func socketPath(c *Call, e *kernel.Record, fd string) string {
 	switch c.Number {
 	case unix.SYS_SOCKET, unix.SYS_SOCKETPAIR:
@@ -119,7 +119,8 @@ func socketPath(c *Call, e *kernel.Record, fd string) string {
 	return fd
 }
 
-// trackSocket notes what a call of the group network has changed. A connection that is being made already has its name.
+// trackSocket notes how a call of the group network changed descriptors. A socket that is still connecting already has
+// its name.
 func trackSocket(c *Call, e *kernel.Record, p *processState, located string) {
 	ret := e.Head.Ret
 	if ret < 0 && (c.Number != unix.SYS_CONNECT || ret != -int64(unix.EINPROGRESS)) {
@@ -143,8 +144,8 @@ func trackSocket(c *Call, e *kernel.Record, p *processState, located string) {
 	}
 }
 
-// acceptedName names an accepted socket. Its address is recorded only if the process asked for it; Unix sockets have none
-// but their listener's.
+// acceptedName names an accepted socket. Its address is recorded only if the process asked for it. A Unix socket has
+// its listener's.
 func acceptedName(listener string, address []byte) string {
 	if len(address) > 0 || strings.HasPrefix(listener, "unix:") {
 		return socketName(listener, address)

@@ -19,7 +19,7 @@ type Config struct {
 	Proc string
 	// Calls that are recorded.
 	Calls *Table
-	// TracksFiles says that all calls are recorded that change what descriptors and working directories stand for.
+	// TracksFiles says that every call is recorded that changes a descriptor or a working directory.
 	TracksFiles bool
 }
 
@@ -33,10 +33,10 @@ type Decoder struct {
 	event   tracefmt.Record
 	path    []byte
 	strings internedStrings
-	open    map[flow]*kernel.Socket // at the end of the trace
+	open    map[flow]*kernel.Socket // connections at the end of the trace
 }
 
-// New returns a decoder that knows nothing of any process.
+// New returns a decoder without any process.
 func New(cfg Config) *Decoder {
 	return &Decoder{calls: cfg.Calls, tracksFiles: cfg.TracksFiles, resolver: newResolver(cfg.Proc)}
 }
@@ -44,11 +44,11 @@ func New(cfg Config) *Decoder {
 // Start sets the clock of events, when the trace begins.
 func (d *Decoder) Start() { d.clock.set() }
 
-// AddProcess learns from /proc about a process that ran before the trace.
-func (d *Decoder) AddProcess(pid int) { d.resolver.of(uint32(pid), 0) }
+// AddProcess reads the state of a running process from /proc.
+func (d *Decoder) AddProcess(pid int) { d.resolver.process(uint32(pid), 0) }
 
-// ContainerOf finds the name of a process's container; it is empty for the Pod's sandbox, and for a runtime's process that
-// watches a container. It is not sure while the process's container is being prepared, and when the process is gone.
+// ContainerOf finds the name of a process's container. It is empty for the Pod's sandbox, and for a runtime's process
+// that monitors a container. sure is false while the container is being prepared, and when the process has ended.
 func (d *Decoder) ContainerOf(pid uint32) (name string, sure bool) {
 	return d.resolver.containerForSure(pid)
 }
@@ -63,7 +63,7 @@ func (d *Decoder) SetContainer(cgroup uint64, name string) {
 // ForgetCgroup forgets the processes of a cgroup whose events are no longer recorded.
 func (d *Decoder) ForgetCgroup(cgroup uint64) { d.resolver.forget(cgroup) }
 
-// Decode makes the event of a record and notes what it changes. The event is valid until the next one.
+// Decode makes the event of a record, and updates the known state of processes. The event is valid until the next call.
 func (d *Decoder) Decode(e *kernel.Record) *tracefmt.Record {
 	r, out := e.Head, &d.event
 	args := out.Args[:0]
@@ -115,13 +115,13 @@ func (d *Decoder) Decode(e *kernel.Record) *tracefmt.Record {
 // processOf returns the state of an event's process after the event.
 func (d *Decoder) processOf(r *kernel.Head) *processState {
 	if kernel.Kind(r.Kind) != kernel.KindExec {
-		return d.resolver.of(r.Pid, r.Cgroup)
+		return d.resolver.process(r.Pid, r.Cgroup)
 	}
 	begins := kernel.CommandChange(r.Ret) == kernel.CommandBegins
 	if begins {
-		d.resolver.remove(r.Pid) // what it did since was not recorded
+		d.resolver.remove(r.Pid) // its changes since then were not recorded
 	}
-	p := d.resolver.of(r.Pid, r.Cgroup)
+	p := d.resolver.process(r.Pid, r.Cgroup)
 	if !begins { // else /proc was read after the exec
 		p.exec()
 	}
@@ -151,7 +151,7 @@ func (d *Decoder) decodeCall(e *kernel.Record, p *processState, out *tracefmt.Re
 			dir = int32(n)
 		case located != "":
 		case a.Kind == ArgPath:
-			located = d.locate(p, dir, d.strings.of(one.Text))
+			located = d.locate(p, dir, d.strings.get(one.Text))
 		case a.Kind == ArgFD && d.hasName(c, e):
 			located = p.name(int32(n))
 		}
@@ -169,7 +169,7 @@ func (d *Decoder) decodeCall(e *kernel.Record, p *processState, out *tracefmt.Re
 	}
 }
 
-// value turns the number into the value that is written; false where there is none. paths counts the call's paths.
+// value sets the value that is written for the argument; false if there is none. paths counts the call's paths.
 func (a *Argument) value(e *kernel.Record, one *tracefmt.Arg, paths *int) bool {
 	switch a.Kind {
 	case ArgInt, ArgFD, ArgDir:
@@ -201,7 +201,7 @@ func pair(b []byte) (first, second int32, ok bool) {
 	return int32(binary.NativeEndian.Uint32(b)), int32(binary.NativeEndian.Uint32(b[4:])), true
 }
 
-// locate returns the absolute path that a call names; empty where its base is not known.
+// locate returns the absolute path that a call names; empty if its base is unknown.
 func (d *Decoder) locate(p *processState, dir int32, name string) string {
 	if !d.tracksFiles && !path.IsAbs(name) {
 		return ""
@@ -209,14 +209,14 @@ func (d *Decoder) locate(p *processState, dir int32, name string) string {
 	return p.locate(dir, name)
 }
 
-// hasName reports whether the name of the call's descriptor is known: without all calls that change descriptors only
-// those of sockets are. An anonymous mapping has none: the kernel ignores its descriptor.
+// hasName reports whether the name of the call's descriptor is known. If not all calls that change descriptors are
+// recorded, only sockets have names. The kernel ignores the descriptor of an anonymous mapping.
 func (d *Decoder) hasName(c *Call, e *kernel.Record) bool {
 	anonymous := c.Number == unix.SYS_MMAP && e.Numbers[3]&unix.MAP_ANONYMOUS != 0
 	return (d.tracksFiles || c.onSocket()) && !anonymous
 }
 
-// track notes what a successful call has changed.
+// track notes how a successful call changed descriptors or the working directory.
 func (d *Decoder) track(c *Call, e *kernel.Record, p *processState, located string) {
 	ret := int32(e.Head.Ret)
 	switch c.Number {

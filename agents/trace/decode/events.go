@@ -67,7 +67,7 @@ func decodeFault(e *kernel.Record, out *tracefmt.Record) {
 // signalResults say whether a signal became pending, or why not (include/trace/events/signal.h).
 var signalResults = [...]string{"delivered", "ignored", "alreadyPending", "overflow", "lostInfo"}
 
-// signalCodes are the reasons of signals (include/uapi/asm-generic/siginfo.h) that all signals may have.
+// signalCodes are the reasons that any signal may have (include/uapi/asm-generic/siginfo.h).
 var signalCodes = map[int32]string{
 	0: "SI_USER", -1: "SI_QUEUE", -2: "SI_TIMER", -3: "SI_MESGQ", -4: "SI_ASYNCIO", -5: "SI_SIGIO", -6: "SI_TKILL", 0x80: "SI_KERNEL",
 }
@@ -79,7 +79,8 @@ var faultCodes = map[unix.Signal][]string{
 	unix.SIGCHLD: {"CLD_EXITED", "CLD_KILLED", "CLD_DUMPED", "CLD_TRAPPED", "CLD_STOPPED", "CLD_CONTINUED"},
 }
 
-// decodeSignal reads a signal: numbers are signal, code, result, whether it is the process's, sender, address.
+// decodeSignal reads a signal. Its numbers are signal, code, result, whether it went to the whole process, sender,
+// address.
 func decodeSignal(e *kernel.Record, out *tracefmt.Record) {
 	signal, code := unix.Signal(e.Numbers[0]), int32(e.Numbers[1])
 	out.Call, out.Group = EventSignal, string(GroupSignal)
@@ -113,8 +114,8 @@ func decodeSignal(e *kernel.Record, out *tracefmt.Record) {
 	)
 }
 
-// byKernel reports whether a signal's code is the kernel's. Programs use codes of zero and below, except those by which the
-// kernel reports timers, queues and I/O; the kernel refuses them the others.
+// byKernel reports whether a signal's code is the kernel's. The kernel lets programs use only codes of zero and below,
+// except the ones by which it reports timers, queues and I/O.
 func byKernel(code int32) bool { return code > 0 || code <= -2 && code >= -5 }
 
 func codeName(signal unix.Signal, code int32) string {
@@ -135,7 +136,7 @@ func signalName(signal unix.Signal) string {
 	return "SIGRT_" + strconv.Itoa(int(signal)-32)
 }
 
-// decodeOOM reads an OOM kill: numbers are pages, of all and of those without a file.
+// decodeOOM reads an OOM kill. Its numbers are the pages in total, and the anonymous pages.
 func decodeOOM(e *kernel.Record, out *tracefmt.Record) {
 	page := int64(os.Getpagesize())
 	out.Call, out.Group = EventOOM, string(GroupSignal)

@@ -10,7 +10,7 @@ func faultOf(code uint64) (access []byte, present int64) {
 	case code&write != 0:
 		access = accessWrite
 	}
-	if code&0x3c != 0x04 { // else it is a translation fault
+	if code&0x3c != 0x04 { // a translation fault means that the page is not present
 		present = 1
 	}
 	return access, present

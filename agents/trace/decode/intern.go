@@ -7,8 +7,8 @@ type internedStrings [256]string
 
 var internSeed = maphash.MakeSeed()
 
-// of returns bytes as a string.
-func (s *internedStrings) of(b []byte) string {
+// get returns b as a string.
+func (s *internedStrings) get(b []byte) string {
 	kept := &s[maphash.Bytes(internSeed, b)%uint64(len(s))]
 	if *kept != string(b) {
 		*kept = string(b)

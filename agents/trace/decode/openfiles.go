@@ -5,20 +5,20 @@ import (
 	"maps"
 )
 
-// maxFiles bounds the descriptors of one process that are remembered. Others have no name.
+// maxFiles bounds the remembered descriptors of one process. Others have no name.
 const maxFiles = 1 << 12
 
 // lowFiles is how many descriptors are kept in an array.
 const lowFiles = 32
 
-// openFile is what a descriptor stands for; the zero value is an unknown one.
+// openFile is the file of a descriptor; zero if unknown.
 type openFile struct {
 	name    string
 	cloexec bool
 }
 
-// openFiles are what a process's descriptors stand for. The kernel gives the lowest that is free: most opening and closing
-// happens among the low ones, where an array is several times as fast as a map.
+// openFiles are a process's open files by descriptor. The kernel assigns the lowest free descriptor. So most
+// descriptors are low, where an array is several times as fast as a map.
 type openFiles struct {
 	low  [lowFiles]openFile
 	high map[int32]openFile

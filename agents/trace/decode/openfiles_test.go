@@ -70,18 +70,18 @@ func TestInternedStrings(t *testing.T) {
 		for n := range 3 * len(k) {
 			want := string(rune('a' + n))
 			b := []byte(want)
-			got := k.of(b)
+			got := k.get(b)
 			b[0] = '?'
 			if got != want {
 				t.Fatalf("%q, want %q", got, want)
 			}
 		}
 	}
-	if got := k.of(nil); got != "" {
+	if got := k.get(nil); got != "" {
 		t.Errorf("%q of nothing", got)
 	}
 	path := []byte("/etc/passwd")
-	if n := testing.AllocsPerRun(100, func() { k.of(path) }); n > 0 {
+	if n := testing.AllocsPerRun(100, func() { k.get(path) }); n > 0 {
 		t.Errorf("a known string is allocated again: %v allocations", n)
 	}
 }

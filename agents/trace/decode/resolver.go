@@ -16,16 +16,16 @@ import (
 	"github.com/sonde-operator/sonde/agents/node/process"
 )
 
-// maxProcesses bounds the processes that are remembered, as maxFiles does descriptors: a target cannot fill the probe's memory.
+// maxProcesses bounds the remembered processes, so that a target cannot fill the probe's memory.
 const maxProcesses = 1 << 14
 
-// resolver knows what the numbers of a trace mean: which container a process belongs to, its working directory, and which
-// files it has open. It learns that from /proc when the trace begins, and then from the trace.
+// resolver knows each process's container, working directory and open files. It reads them from /proc when the trace
+// begins, and then follows the trace.
 type resolver struct {
 	proc       string
 	processes  map[uint32]*processState // by their numbers on the node
 	containers map[uint64]string        // names by cgroup
-	sockets    map[string]string        // names of those that were open before the trace, by their names in /proc
+	sockets    map[string]string        // open before the trace: names by their names in /proc
 }
 
 // processState of the target.
@@ -40,8 +40,8 @@ func newResolver(proc string) *resolver {
 	return &resolver{proc: proc, processes: map[uint32]*processState{}, containers: map[uint64]string{}, sockets: map[string]string{}}
 }
 
-// of returns what is known of a process. A process that is new is looked up in /proc.
-func (r *resolver) of(pid uint32, cgroup uint64) *processState {
+// process returns the state of a process. It reads a new process's state from /proc.
+func (r *resolver) process(pid uint32, cgroup uint64) *processState {
 	p := r.processes[pid]
 	if p == nil {
 		p = r.read(pid)
@@ -49,7 +49,7 @@ func (r *resolver) of(pid uint32, cgroup uint64) *processState {
 	}
 	if p.cgroup != cgroup && cgroup != 0 {
 		name := r.container(pid, cgroup)
-		if name == "" && p.cgroup == 0 { // it has ended meanwhile: a gate ends when it is opened
+		if name == "" && p.cgroup == 0 { // it has ended: a gate ends when it is opened
 			name = p.container
 		}
 		p.cgroup, p.container = cgroup, name
@@ -76,7 +76,7 @@ func (r *resolver) remember(pid uint32, p *processState) {
 	}
 }
 
-// read looks a process up in /proc; nothing is known of one that has ended.
+// read reads a process's state from /proc. The state is empty if the process has ended.
 func (r *resolver) read(pid uint32) *processState {
 	p := &processState{}
 	p.cwd, _ = os.Readlink(r.path(pid, "cwd"))
@@ -118,8 +118,8 @@ func (r *resolver) path(pid uint32, name string) string {
 	return fmt.Sprintf("%s/%d/%s", r.proc, pid, name)
 }
 
-// retryContainer looks for the container's name again if it had none: a runtime makes the mount that has it after the first
-// process has entered the cgroup, and before that starts the container's program.
+// retryContainer finds the container's name if it was unknown. A runtime makes the mount with the name after the first
+// process has entered the cgroup, and before that process starts the container's program.
 func (r *resolver) retryContainer(p *processState, pid uint32) {
 	if p.container == "" && p.cgroup != 0 {
 		if r.containers[p.cgroup] == "" {
@@ -129,7 +129,7 @@ func (r *resolver) retryContainer(p *processState, pid uint32) {
 	}
 }
 
-// mounts are what a process's mounts say about its container.
+// mounts describes a process's container, as read from its mounts.
 type mounts struct {
 	container string // its name; the Pod's sandbox has none
 	root      string // the mount of the root; not read if there is a name
@@ -163,8 +163,8 @@ func (r *resolver) containerOf(pid uint32) (string, bool) {
 	return m.container, m.container != "" || m.lines > 0
 }
 
-// containerForSure is Decoder.ContainerOf. A process without a root of its own, which is mounted last, is in a container
-// that is being prepared.
+// containerForSure is Decoder.ContainerOf. The root is mounted last: a process with the node's root is in a container
+// that is still being prepared.
 func (r *resolver) containerForSure(pid uint32) (name string, sure bool) {
 	first := r.mountsOf(pid)
 	if first.container != "" {
@@ -207,7 +207,7 @@ func (r *resolver) fork(child, parent uint32) {
 	if child == parent {
 		return // a thread
 	}
-	from := r.of(parent, 0)
+	from := r.process(parent, 0)
 	r.remember(child, &processState{cgroup: from.cgroup, container: from.container, cwd: from.cwd, files: from.files.clone()})
 }
 
@@ -227,10 +227,10 @@ func (r *resolver) forget(cgroup uint64) {
 	maps.DeleteFunc(r.processes, func(_ uint32, p *processState) bool { return p.cgroup == cgroup })
 }
 
-// name of an open file; empty where it is not known.
+// name returns the name of an open file; empty if unknown.
 func (p *processState) name(fd int32) string { return p.files.get(fd).name }
 
-// locate returns the path that a call names, from a directory's descriptor on.
+// locate returns the path that a call names, relative to a directory's descriptor.
 func (p *processState) locate(dir int32, name string) string {
 	if strings.HasPrefix(name, "/") {
 		return path.Clean(name)

@@ -25,17 +25,17 @@ func TestContainerOfWhatHasEnded(t *testing.T) {
 		}
 	}
 	r := newResolver(proc)
-	r.of(pid, 0)
-	r.of(sidecar, 0)
+	r.process(pid, 0)
+	r.process(sidecar, 0)
 	for _, name := range []string{"7", "8"} {
 		if err := os.RemoveAll(filepath.Join(proc, name)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if got := r.of(pid, cgroup).container; got != "sonde-gate" {
+	if got := r.process(pid, cgroup).container; got != "sonde-gate" {
 		t.Errorf("container %q, want sonde-gate", got)
 	}
-	if got := r.of(sidecar, cgroup+1).container; got != "" {
+	if got := r.process(sidecar, cgroup+1).container; got != "" {
 		t.Errorf("container %q of a process that was in none", got)
 	}
 }

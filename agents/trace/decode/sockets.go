@@ -28,14 +28,14 @@ func endpoint(t *kernel.TCP, addr [16]uint8, port uint16) (netip.AddrPort, bool)
 	return netip.AddrPortFrom(at, port), port != 0 || !at.IsUnspecified()
 }
 
-// AddSockets names sockets that were open before the trace: /proc has no more than their numbers.
+// AddSockets names the sockets that were open before the trace: /proc has only their numbers.
 func (d *Decoder) AddSockets(all []*kernel.Socket) {
 	for _, s := range all {
 		d.resolver.sockets["socket:["+strconv.FormatUint(s.Inode, 10)+"]"] = openSocketName(s)
 	}
 }
 
-// openSocketName has the address of the other side, or else the socket's own.
+// openSocketName names a socket by the remote address, or else by its own.
 func openSocketName(s *kernel.Socket) string {
 	kind := socketKind(int(s.T.Family), int(s.Type), int(s.T.Protocol))
 	switch s.T.Family {

@@ -17,21 +17,21 @@ import (
 	"github.com/sonde-operator/sonde/agents/node/process"
 )
 
-// Cgroup is a Pod's cgroup: the number of its kernfs node.
+// Cgroup identifies a Pod's cgroup by the number of its kernfs node.
 type Cgroup struct {
 	id    uint64
 	depth uint32
-	// v1 says that it is that of the pids controller, of a host with cgroup v1.
+	// v1 says that it is in the pids controller's hierarchy, because the host has cgroup v1.
 	v1 bool
-	// level of the node's PID namespace, which is this process's own.
+	// level is the depth of the node's PID namespace, in which this process runs.
 	level uint32
 }
 
-// errNoCgroup is returned for a process that is in no cgroup of a Pod, or has ended.
+// errNoCgroup: the process is in no Pod's cgroup, or has ended.
 var errNoCgroup = errors.New("the process is in no cgroup of a Pod")
 
-// FindCgroup finds the Pod's cgroup from one of its processes; proc is where the node's processes are. It asks the kernel
-// and not a file system: a process in a cgroup namespace does not see where the host's cgroups are mounted.
+// FindCgroup finds the Pod's cgroup from one of its processes. proc is the node's /proc. It asks the kernel by BPF,
+// because a process in a cgroup namespace does not see the host's cgroup mounts.
 func FindCgroup(proc string, pid int) (Cgroup, error) {
 	b, err := os.ReadFile(proc + "/" + strconv.Itoa(pid) + "/cgroup")
 	if err != nil {
@@ -52,7 +52,7 @@ func FindCgroup(proc string, pid int) (Cgroup, error) {
 	return Cgroup{id: s.Cgroup, depth: s.Depth, v1: v1, level: s.Level}, nil
 }
 
-// CountCgroups returns how many processes of the node are in a cgroup that BPF sees; proc is where they are.
+// CountCgroups returns how many of the node's processes are in a cgroup that BPF sees. proc is the node's /proc.
 func CountCgroups(proc string) (int, error) {
 	b, err := os.ReadFile(proc + "/self/cgroup")
 	if err != nil {
@@ -82,7 +82,7 @@ func hasPidsV1(cgroups []byte) bool {
 	return false
 }
 
-// tasks returns the node's processes by number, each with the cgroup that lies so many levels above its own.
+// tasks returns the node's processes by PID, each with the ancestor of its cgroup that is above levels higher.
 func tasks(v1 bool, above int) (map[uint32]Task, error) {
 	spec, err := loadTrace()
 	if err != nil {
@@ -103,12 +103,12 @@ func tasks(v1 bool, above int) (map[uint32]Task, error) {
 	return iterate(objects.Tasks, "processes", readTasks)
 }
 
-// Tasks returns the node's processes by number, each with its own cgroup. It needs Config.ByContainer.
+// Tasks returns the node's processes by PID, each with its own cgroup. It needs Config.ByContainer.
 func (p *Program) Tasks() (map[uint32]Task, error) {
 	return iterate(p.Objects.Programs[traceProgSondeTasks], "processes", readTasks)
 }
 
-// ExcludeCgroup makes the programs ignore what is done in a cgroup. It needs Config.ByContainer.
+// ExcludeCgroup makes the programs ignore a cgroup's processes. It needs Config.ByContainer.
 func (p *Program) ExcludeCgroup(cgroup uint64) error {
 	return p.Objects.Maps[traceMapExcluded].Update(cgroup, uint8(1), ebpf.UpdateAny)
 }

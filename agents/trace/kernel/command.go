@@ -12,18 +12,18 @@ import (
 
 // Bounds of bpf/headers/trace_filter.h.
 const (
-	maxParts  = 32 // of a path
-	nameWords = 32 // of a name, 8 bytes each
+	maxParts  = 32 // parts of a path
+	nameWords = 32 // words of a name, 8 bytes each
 	// maxComm is the longest name that a thread can have.
 	maxComm = 15
 	// maxCommand is the longest name or path without its terminating zero.
 	maxCommand = nameWords*8 - 1
 )
 
-// Command says which processes alone are recorded.
+// Command selects the processes to record.
 type Command struct {
-	// Name of the process (comm, as it was when its program started) or of its executable, or the executable's absolute
-	// path.
+	// Name is the process's name when its program started (comm), the name of its executable, or the executable's
+	// absolute path.
 	Name string
 	// Children includes the descendants of such a process, whatever programs they run.
 	Children bool
@@ -44,7 +44,7 @@ func (c *Command) Check() error {
 	return nil
 }
 
-// constants of the program.
+// constants returns the BPF programs' constants for the command.
 func (c *Command) constants() map[string]any {
 	var parts [maxParts][nameWords]uint64
 	var whole [nameWords]uint64
@@ -80,8 +80,8 @@ const maxPasses = 1024
 
 var errNeverMarked = errors.New("the Pod's processes fork too fast, or too deep, to find all children of the command: trace without children")
 
-// markCommand marks the processes of the command that run already. The attached programs mark those that start or fork
-// during a pass: a pass that finds none is the last one.
+// markCommand marks the command's running processes. The attached programs mark processes that start or fork meanwhile.
+// A pass that marks no process is the last one.
 func (p *Program) markCommand() error {
 	for range maxPasses {
 		before, err := p.marked()
@@ -108,7 +108,7 @@ func (p *Program) marked() (n uint64, err error) {
 	return n, nil
 }
 
-// Unmarked counts threads of the command for which there was no room among the marks: their events are missing.
+// Unmarked counts the command's threads for which the table of marks had no room: their events are missing.
 func (p *Program) Unmarked() (n uint64) {
 	if !p.marks || p.Objects.Variables[traceVarMarksLost].Get(&n) != nil {
 		return 0

@@ -23,7 +23,7 @@ const (
 	maxRecord  = HeadLen + 6*8 + maxAddress + 2*(maxPath+8)
 )
 
-// MinRing is the smallest size of one CPU's ring, in bytes: some of the longest records.
+// MinRing is the smallest size of one CPU's ring in bytes. It holds several of the longest records.
 const MinRing = 128 << 10
 
 // Program is the BPF side of a trace, while it is attached.
@@ -32,14 +32,14 @@ type Program struct {
 	Objects *ebpf.Collection
 	// Rings of the CPUs.
 	Rings []Ring
-	// TimesFaults says that a page fault's record gets its duration when the fault has ended.
+	// TimesFaults says that the kernel writes a page fault's duration into its record when the fault has ended.
 	TimesFaults bool
 
 	// recorders are the names of the programs that record.
 	recorders []string
 	mapped    []*ring.Ring
 	links     []link.Link
-	// marks says that processes of a command are marked.
+	// marks says that only processes with a mark are recorded.
 	marks bool
 }
 
@@ -55,17 +55,17 @@ type Config struct {
 	RingBytes   int
 	CPUs        int
 	Tracepoints Tracepoints
-	// Network records connections: those of the network namespace NetNS or, where that is zero, those of the Pod's
-	// processes.
+	// Network records the connections in the network namespace NetNS, or the Pod's processes' if NetNS is zero.
 	Network bool
 	NetNS   uint32
-	// Command whose processes alone are recorded; nil records all.
+	// Command selects the processes to record; nil records all.
 	Command *Command
 	// ByContainer allows ExcludeCgroup.
 	ByContainer bool
 }
 
-// programs are those that record, in the order of their attachment: a recorded call always has what belongs to it.
+// programs returns the names of the recording programs in the order of their attachment. The program for calls is last:
+// when a call is recorded, all other programs run already.
 func (s *Config) programs() []string {
 	all := append([]string{traceProgSondeFork, traceProgSondeExec, lastMarking}, s.Tracepoints.programs...)
 	if s.Network {
@@ -80,10 +80,10 @@ func (s *Config) programs() []string {
 	return append(all, traceProgSondeExit)
 }
 
-// lastMarking is the last of the programs that mark the processes of a command; those attached after it read marks.
+// lastMarking is the last program that marks the processes of a command. The programs attached after it read the marks.
 const lastMarking = traceProgSondeEnd
 
-// iterators are the programs that Tasks, Sockets and markCommand run.
+// iterators returns the names of the programs that Tasks, Sockets and markCommand run.
 func (s *Config) iterators() []string {
 	var all []string
 	if s.ByContainer {
@@ -98,7 +98,7 @@ func (s *Config) iterators() []string {
 	return all
 }
 
-// constants of the programs.
+// constants returns the BPF programs' constants.
 func (s *Config) constants(size int) map[string]any {
 	all := map[string]any{
 		traceVarCgroupId: s.Cgroup.id, traceVarCgroupLevel: s.Cgroup.depth, traceVarCgroupV1: s.Cgroup.v1, traceVarNodeLevel: s.Cgroup.level, traceVarRingMask: uint64(size - 1),
@@ -111,8 +111,8 @@ func (s *Config) constants(size int) map[string]any {
 	return all
 }
 
-// Load loads the programs without attaching them. Before Linux 6.0 a map's value, here one CPU's ring, must be smaller than
-// 4 MiB: there the rings are smaller than RingBytes asks for.
+// Load loads the programs without attaching them. Before Linux 6.0 a map's value, here one CPU's ring, must be smaller
+// than 4 MiB: Load then makes smaller rings than RingBytes.
 func Load(s *Config) (*Program, error) {
 	spec, err := loadTrace()
 	if err != nil {
@@ -131,7 +131,7 @@ func Load(s *Config) (*Program, error) {
 	}
 }
 
-// loadWith loads programs with rings of size bytes.
+// loadWith loads the programs with rings of size bytes.
 func (s *Config) loadWith(spec *ebpf.CollectionSpec, size int) (*Program, error) {
 	for name, value := range s.constants(size) {
 		if err := spec.Variables[name].Set(value); err != nil {
@@ -171,7 +171,7 @@ func (p *Program) Attach() error {
 	for _, name := range p.recorders {
 		l, err := link.AttachTracing(link.TracingOptions{Program: p.Objects.Programs[name]})
 		if err != nil && name == traceProgSondeFaultEnd {
-			continue // as in Load
+			continue // as in Load: the duration is then missing
 		}
 		if err != nil {
 			return fmt.Errorf("attach %s: %w", name, explain(err))
@@ -211,7 +211,7 @@ func (p *Program) Detach() error {
 	return errors.Join(errs...)
 }
 
-// Missed counts the runs that the kernel skipped because the program was running on that CPU already.
+// Missed returns how many runs the kernel skipped because the program was running on that CPU already.
 func (p *Program) Missed() uint64 {
 	var n uint64
 	for _, name := range p.recorders {
@@ -233,7 +233,7 @@ func (p *Program) Close() error {
 	return errors.Join(errs...)
 }
 
-// explain adds to an error of the kernel what the user can do about it.
+// explain adds a remedy to an error of the kernel.
 func explain(err error) error {
 	switch {
 	case errors.Is(err, os.ErrPermission):

@@ -17,11 +17,11 @@ import (
 // RareRing is the ring that all CPUs write rare events to: all but system calls and page faults.
 type RareRing struct {
 	reader *ringbuf.Reader
-	queue  []ringbuf.Record // read, by time
-	next   int              // in queue
+	queue  []ringbuf.Record // read from the ring, sorted by time
+	next   int              // index in queue
 }
 
-// RareRing opens the program's.
+// RareRing opens the program's ring of rare events.
 func (p *Program) RareRing() (*RareRing, error) {
 	reader, err := ringbuf.NewReader(p.Objects.Maps[traceMapRare])
 	if err != nil {
@@ -35,7 +35,7 @@ func (r *RareRing) Fill() float64 {
 	return float64(r.reader.AvailableBytes()) / float64(r.reader.BufferSize())
 }
 
-// Read takes what the ring has, without waiting.
+// Read takes all events that are in the ring, without waiting.
 func (r *RareRing) Read() error {
 	if r.reader.AvailableBytes() == 0 {
 		return nil // a Read that finds nothing takes several system calls
@@ -57,7 +57,7 @@ func (r *RareRing) Read() error {
 	return nil
 }
 
-// Time of the next event; false if none was read.
+// Time returns the time of the next event, in nanoseconds since boot; false if none was read.
 func (r *RareRing) Time() (uint64, bool) {
 	if r.next == len(r.queue) {
 		return 0, false
@@ -65,7 +65,7 @@ func (r *RareRing) Time() (uint64, bool) {
 	return sampleTime(r.queue[r.next]), true
 }
 
-// Next takes the event that Time has.
+// Next parses the next event into rec and removes it from the queue.
 func (r *RareRing) Next(rec *Record) error {
 	*rec = Record{}
 	if !rec.Parse(r.queue[r.next].RawSample) {

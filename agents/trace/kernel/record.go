@@ -11,17 +11,17 @@ import (
 // HeadLen is the length of a record's head in bytes.
 const HeadLen = int(unsafe.Sizeof(Head{}))
 
-// Record is a record as it lies in a ring, with its parts found. All of them are the ring's memory, which is valid until
-// the ring's Free.
+// Record is a parsed record. Its parts point into the ring's memory, which is valid until the ring's Free.
 type Record struct {
 	Head *Head
 	// Raw is the whole record.
 	Raw []byte
-	// Numbers are the arguments of a call, and the values of other events.
+	// Numbers are the arguments of a call, or the values of another event.
 	Numbers [6]uint64
 	// Address of a socket, or two descriptors, as the call has them.
 	Address []byte
-	// First and Second are strings, without their zero; of an exec, Second has the arguments, each with its zero.
+	// First and Second are strings without a terminating zero. In an exec's record, Second has the arguments, each with
+	// its zero.
 	First, Second []byte
 	// TCP is the state of the connection that the record is about; nil in other records.
 	TCP *TCP
@@ -29,7 +29,7 @@ type Record struct {
 	Open bool
 }
 
-// ErrMalformed ends a trace: how many records follow one that cannot be read is unknown.
+// ErrMalformed ends a trace: it is unknown how many records follow the malformed one.
 var ErrMalformed = errors.New("the tracer's ring holds a malformed record: please report this with the probe's log")
 
 // headOf returns the head of the record that b begins with; nil if the record is malformed or incomplete.
@@ -110,13 +110,13 @@ const (
 	faultMajor   = 1 << 62
 )
 
-// Pending reports whether the record is of a page fault that has not ended: its duration follows.
+// Pending reports whether the record is a page fault that has not ended: its duration is not written yet.
 func (r *Record) Pending() bool {
 	return Kind(r.Head.Kind) == KindFault && atomic.LoadUint64(&r.Head.Duration)&faultPending != 0
 }
 
-// FaultDuration returns how long a page fault took, in nanoseconds, and whether it needed a disk. It returns false while
-// the fault is pending, and where durations are not measured. The kernel's side may write it at any time.
+// FaultDuration returns how long a page fault took, in nanoseconds, and whether it needed a disk. It returns false
+// while the fault is pending, and where durations are not measured. The BPF program may write it at any time.
 func (r *Record) FaultDuration() (ns uint64, major, measured bool) {
 	took := atomic.LoadUint64(&r.Head.Duration)
 	return took &^ faultMajor, took&faultMajor != 0, took != 0 && took&faultPending == 0

@@ -13,7 +13,8 @@ func newRings(mapped []*ring.Ring) []Ring {
 	return rings
 }
 
-// Next reads the record at the ring's position into rec; false if there is none yet. The record is valid until Free.
+// Next parses the record at the ring's position into rec. It returns false if there is none yet. The record is valid
+// until Free.
 func (r Ring) Next(rec *Record) (bool, error) {
 	if !r.Ready() {
 		return false, nil
@@ -24,9 +25,9 @@ func (r Ring) Next(rec *Record) (bool, error) {
 	return true, nil
 }
 
-// Batch returns the records from the ring's position on that are contiguous in memory and not later than until, and how
-// many they are: at most maxRecords, and about maxBytes at most, so that they are still in the processor's cache when they
-// are copied. It stops before a malformed record, which Next reports.
+// Batch returns the contiguous records from the ring's position on that are not later than until, and their number. It
+// returns at most maxRecords, and about maxBytes, which should fit into the processor's cache. It stops before a
+// malformed record, which Next reports.
 func (r Ring) Batch(until, maxRecords, maxBytes uint64) (records []byte, n uint64) {
 	all, left := r.Rest(), min(r.Left(), maxBytes)
 	size := uint64(0)

@@ -11,11 +11,11 @@ import (
 	"github.com/cilium/ebpf/link"
 )
 
-// maxSockets bounds how many sockets are read.
+// maxSockets bounds the sockets that are read, and so the probe's memory.
 const maxSockets = 1 << 14
 
-// Sockets returns the sockets that the Pod's processes have open, each once, and has the programs note whose they are. It
-// needs Config.Network.
+// Sockets returns the open sockets of the Pod's processes, each once, and makes the programs remember the owner of
+// each. It needs Config.Network.
 func (p *Program) Sockets() ([]*Socket, error) {
 	return iterate(p.Objects.Programs[traceProgSondeSockets], "sockets", readSockets)
 }
@@ -39,7 +39,7 @@ func readSockets(r io.Reader) ([]*Socket, error) {
 	}
 }
 
-// iterate runs an iterator program and reads its output, which is about what.
+// iterate runs an iterator program and reads its output. Errors call the output what.
 func iterate[T any](program *ebpf.Program, what string, read func(io.Reader) (T, error)) (none T, err error) {
 	l, err := link.AttachIter(link.IterOptions{Program: program})
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"github.com/cilium/ebpf/btf"
 )
 
-// Tracepoints are those that memory and signals need beside their calls, as far as the running kernel has them.
+// Tracepoints are the tracepoints of the running kernel for events of memory and signals that are not system calls.
 type Tracepoints struct {
 	// Missing are the kinds of events that this kernel cannot record.
 	Missing []Kind
@@ -14,11 +14,11 @@ type Tracepoints struct {
 	programs []string
 	// faultsEnd says that the end of a page fault can be recorded.
 	faultsEnd bool
-	// oomByPid says that the kernel gives the victim of an OOM kill by its number alone.
+	// oomByPid says that the kernel reports the victim of an OOM kill only by its PID.
 	oomByPid bool
 }
 
-// FindTracepoints asks the running kernel's BTF.
+// FindTracepoints finds the tracepoints in the running kernel's BTF.
 func FindTracepoints(memory, signal bool) (Tracepoints, error) {
 	var t Tracepoints
 	if !memory && !signal {
@@ -66,7 +66,7 @@ func prototype(kernel *btf.Spec, tracepoint string) *btf.FuncProto {
 	return proto
 }
 
-// oomByPid reports whether mark_victim gives the victim's number: newer kernels give its task. The first argument is the
+// oomByPid reports whether mark_victim passes the victim's PID: newer kernels pass its task. The first argument is the
 // tracepoint's own.
 func oomByPid(proto *btf.FuncProto) bool {
 	if proto == nil || len(proto.Params) < 2 {

@@ -4,7 +4,7 @@ import "github.com/sonde-operator/sonde/agents/node/ring"
 
 // Types that the BPF programs share with this package (bpf/trace.bpf.c and its headers).
 type (
-	// Head is what each record begins with.
+	// Head is the beginning of each record.
 	Head = traceRecord
 	// TCP is the state of a connection.
 	TCP = traceTcp
@@ -12,13 +12,13 @@ type (
 	Socket = traceOpenSocket
 	// Task is a process of the node with the cgroup that it is in.
 	Task = traceTask
-	// Row says what a program records of a system call.
+	// Row says which arguments of a system call a program records.
 	Row = traceRow
-	// Rows are those of all calls, by number. A row of zeros is a call that is not recorded.
+	// Rows has the row of each call by its number. A call with a zero row is not recorded.
 	Rows [512]Row
 	// Kind of a record.
 	Kind = traceKind
-	// CommandChange says whether an exec made the process one of the command, or ended that.
+	// CommandChange says whether a process began or ceased to belong to the command by an exec.
 	CommandChange = traceCommandChange
 	// Role of the Pod's side in a connection.
 	Role = traceRole
@@ -58,5 +58,5 @@ const (
 	RowAddressOut = 2
 )
 
-// LostFault is the number by which a ring counts lost page faults: LOST_FAULT of bpf/trace.bpf.c.
+// LostFault is the kind under which a ring counts lost page faults: LOST_FAULT of bpf/trace.bpf.c.
 const LostFault = uint32(ring.Kinds - 1)

@@ -23,14 +23,14 @@ type File struct {
 	max    int64 // bytes; 0 is no limit
 	spare  int64 // bytes for the last line
 
-	taken    int64  // bytes that out was given
+	taken    int64  // bytes that were given to out
 	perEvent int    // lines of each event
-	marks    []mark // of events that may not be in the file yet, in their order
-	lost     uint64 // events that were taken and will never be in the file
-	err      error  // why
+	marks    []mark // ends of events that may not be in the file yet, in order
+	lost     uint64 // taken events that will never be in the file
+	err      error  // why they are lost
 }
 
-// mark is where the lines of events that were taken together end.
+// mark is the end of the lines of events that were taken together.
 type mark struct {
 	end    int64
 	events int
@@ -67,7 +67,7 @@ func CreateFile(c *FileConfig) (*File, error) {
 	return w, nil
 }
 
-// writeHeader writes a first line, which is not an event's.
+// writeHeader writes the first line, which is not an event.
 func (w *File) writeHeader(line []byte) error {
 	if room, err := w.room(len(line)); err != nil || room < len(line) {
 		return err
@@ -82,8 +82,8 @@ func (w *File) writeHeader(line []byte) error {
 	return nil
 }
 
-// Write takes the lines of events and returns how many: all, or as many as there is room for, with the reason. They are in
-// the file after Flush, or earlier.
+// Write takes the lines of events, and returns how many events it took. If that is not all, the error is the reason.
+// The lines are in the file after Flush, or earlier.
 func (w *File) Write(lines []byte, events int) (taken int, err error) {
 	if w.err != nil {
 		return 0, w.err
@@ -122,7 +122,8 @@ func (w *File) append(lines []byte, events int) (taken int, err error) {
 	return events, err
 }
 
-// Flush writes out what was taken: soon or, with wait, before it returns. After an error what is Pending is lost.
+// Flush writes the taken events to the file: soon or, with wait, before it returns. After an error the Pending events
+// are lost.
 func (w *File) Flush(wait bool) error {
 	flush := w.out.Push
 	if wait {
@@ -134,7 +135,7 @@ func (w *File) Flush(wait bool) error {
 	return w.err
 }
 
-// Pending is how many events were taken and are not in the file.
+// Pending returns how many taken events are not in the file.
 func (w *File) Pending() uint64 {
 	size := w.out.Size()
 	w.marks = slices.DeleteFunc(w.marks, func(m mark) bool { return m.end <= size })
@@ -154,7 +155,7 @@ func (w *File) Last(line []byte) error {
 	return errors.Join(err, w.Close())
 }
 
-// Close writes out what was taken and closes the file.
+// Close writes the taken events and closes the file.
 func (w *File) Close() error {
 	if w.out == nil {
 		return nil
@@ -168,7 +169,7 @@ func (w *File) Close() error {
 // Size of the file in bytes.
 func (w *File) Size() int64 { return w.out.Size() }
 
-// room is how many bytes of lines may be written; an error if not even need bytes may.
+// room returns how many bytes may be written, or an error if there is no room for need bytes.
 func (w *File) room(need int) (int, error) {
 	left := int64(math.MaxInt64)
 	if w.max > 0 {
@@ -181,7 +182,7 @@ func (w *File) room(need int) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	// The disk does not show yet what is pending.
+	// The free space of the disk still includes pending bytes.
 	pending := uint64(w.out.Pending())
 	above -= min(above, pending)
 	switch {
@@ -198,7 +199,7 @@ func (w *File) room(need int) (int, error) {
 
 var newline = []byte{'\n'}
 
-// linesPerEvent is how many lines each of the events has: all have as many.
+// linesPerEvent returns how many lines each event has: all have the same number.
 func linesPerEvent(lines []byte, events int) int {
 	return max(1, bytes.Count(lines, newline)/max(1, events))
 }

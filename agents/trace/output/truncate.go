@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// fail handles an error of the disk: rest are the lines that follow those in the file and those that are pending. It
-// truncates the file to whole events and leaves room for the last line. Events that are not in the file are lost.
+// fail handles an error of the disk. rest are the lines after the pending ones. It truncates the file to whole events
+// and leaves room for the last line. Events that are not in the file are lost.
 func (w *File) fail(err error, rest []byte) error {
 	w.err = fmt.Errorf("write trace file: %w", err)
 	kept, lost, err := w.keep(slices.Concat(slices.Concat(w.out.Unwritten()...), rest))
@@ -23,8 +23,8 @@ func (w *File) fail(err error, rest []byte) error {
 	return w.err
 }
 
-// keep returns how many bytes of the file may stay, and how many events are lost then; unwritten are the lines that follow
-// those in the file. It reads the file from its end, in a growing window.
+// keep returns how many bytes of the file may stay, and how many events are then lost. unwritten are the lines after
+// the end of the file. It reads the file from its end, in a growing window.
 func (w *File) keep(unwritten []byte) (kept int64, lost uint64, err error) {
 	size := w.out.Size()
 	for window := w.spare + BufferBytes; ; window *= 2 {

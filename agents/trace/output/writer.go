@@ -25,12 +25,12 @@ const (
 
 // Sink takes events' lines. *File is one. After an error has ended the trace only Flush and Pending are called.
 type Sink interface {
-	// Write takes complete lines of events, of which each has the same number of lines. It returns how many events it has
-	// taken, and the reason if that is not all, which ends the trace.
+	// Write takes complete lines. Each event has the same number of lines. It returns how many events it took. If that
+	// is not all, the error is the reason, and ends the trace.
 	Write(lines []byte, events int) (taken int, err error)
-	// Flush writes out what was taken: soon or, with wait, before it returns. An error ends the trace.
+	// Flush writes out the taken events: soon or, with wait, before it returns. An error ends the trace.
 	Flush(wait bool) error
-	// Pending is how many of the events that were taken are not written out: not yet or, after an error, never.
+	// Pending returns how many taken events are not written out: not yet or, after an error, never.
 	Pending() uint64
 }
 
@@ -84,13 +84,13 @@ func NewWriter(cfg Config) *Writer {
 // Stream returns a stream by its name; nil if there is none.
 func (w *Writer) Stream(name string) *Stream { return w.streams[name] }
 
-// End is why no more events are written; empty as long as they are. Err explains recording.Error.
+// End returns why no more events are written; empty while they are. Err explains recording.Error.
 func (w *Writer) End() recording.Reason { return w.end }
 
-// Err is the sink's error that ended the trace.
+// Err returns the sink's error that ended the trace.
 func (w *Writer) Err() error { return w.err }
 
-// Counts returns the counts of this moment.
+// Counts returns the current counts.
 func (w *Writer) Counts() Counts {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -109,7 +109,7 @@ func (w *Writer) Append(b, raw []byte, event *tracefmt.Record, at time.Duration)
 	}
 }
 
-// Write writes an event; its arguments are those of Append.
+// Write writes an event, with the arguments of Append.
 func (w *Writer) Write(s *Stream, raw []byte, event *tracefmt.Record, at time.Duration) {
 	if w.end != "" {
 		w.countBeyond()
@@ -151,7 +151,7 @@ func (w *Writer) WriteBatch(s *Stream, lines []byte, events uint64) bool {
 	return true
 }
 
-// Room is how many more events may be written.
+// Room returns how many more events may be written.
 func (w *Writer) Room() uint64 {
 	if w.max == 0 {
 		return math.MaxUint64
@@ -206,7 +206,7 @@ func (w *Writer) flush(s *Stream) {
 	w.countWritten()
 }
 
-// Deliver flushes the sinks: what they have taken is written out soon or, with wait, on return.
+// Deliver flushes the sinks: their events are written out soon or, with wait, on return.
 func (w *Writer) Deliver(wait bool) {
 	for _, s := range w.streams {
 		if err := s.sink.Flush(wait); err != nil && w.err == nil {
@@ -227,7 +227,7 @@ func (w *Writer) countWritten() {
 	w.counts.Written = written
 }
 
-// Close counts as lost what an error has left unwritten: in streams, in sinks, and so many events more.
+// Close counts the events that an error left unwritten as lost: in streams, in sinks, and more events besides.
 func (w *Writer) Close(more int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

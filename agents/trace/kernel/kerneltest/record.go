@@ -8,7 +8,7 @@ import (
 	"github.com/sonde-operator/sonde/agents/trace/kernel"
 )
 
-// Call is the record of a system call with arguments and up to two strings.
+// Call returns the record of a system call with arguments and up to two strings.
 func Call(number uint16, args []uint64, texts ...string) []byte {
 	r := kernel.Head{Call: number, Kind: uint8(kernel.KindCall), Numbers: uint8(len(args))}
 	var rest []byte
@@ -29,5 +29,5 @@ func Call(number uint16, args []uint64, texts ...string) []byte {
 	return append(bytes.Clone(unsafe.Slice((*byte)(unsafe.Pointer(&r)), kernel.HeadLen)), rest...)
 }
 
-// Head is that of a record that Call has made, to be changed.
+// Head returns the head of a record of Call, so that tests can change it.
 func Head(record []byte) *kernel.Head { return (*kernel.Head)(unsafe.Pointer(&record[0])) }
