@@ -11,4 +11,4 @@ for old in "$last"manifests/monitoring.openshift.tpg_*.yaml; do
 	[ -e "$new" ] || { echo "$new is missing: do not remove a released kind" >&2; exit 1; }
 	"$CRDIFY" --config hack/crdify/config.yaml "file://$PWD/$old" "file://$(realpath "$new")" || { echo "$new: existing objects would break on upgrade: keep the CRD compatible" >&2; exit 1; }
 done
-echo "crdify: the CRDs are compatible with those of $(basename "$last")"
+echo "crdify: the CRDs are compatible with version $(basename "$last")"

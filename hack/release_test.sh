@@ -76,13 +76,13 @@ release VERSION="$next" || wrong "release: $(cat "$work/out")"
 day=$(cut -d' ' -f2 "$clone/VERSION")
 [ "$(cut -d' ' -f1 "$clone/VERSION")" = "$next" ] || wrong "VERSION holds $(cat "$clone/VERSION")"
 [ "$(cat "$clone/test/olm/fixtures/$current/COMMIT")" = "$tagged" ] || wrong "the frozen bundle names another commit"
-git -C "$clone" show "$tagged:bundle/manifests/sonde.clusterserviceversion.yaml" | diff -q - "$clone/test/olm/fixtures/$current/manifests/sonde.clusterserviceversion.yaml" >/dev/null || wrong "the frozen bundle is not that of $current"
+git -C "$clone" show "$tagged:bundle/manifests/sonde.clusterserviceversion.yaml" | diff -q - "$clone/test/olm/fixtures/$current/manifests/sonde.clusterserviceversion.yaml" >/dev/null || wrong "the frozen bundle differs from the tag's"
 diff <(git -C "$clone" ls-tree -r --name-only "$tagged:bundle" | sort) <(cd "$clone/test/olm/fixtures/$current" && find . -type f ! -name COMMIT | sed 's#^\./##' | sort) >&2 || wrong "the frozen bundle has other files"
 grep -q "^  name: sonde.v$next$" "$clone/bundle/manifests/sonde.clusterserviceversion.yaml" || wrong "the bundle is not of $next"
 grep -qF "  - {name: sonde.v$next, replaces: sonde.v$current}" "$clone/catalog/template.yaml" || wrong "the upgrade graph has no edge from $current"
 diff <(git -C "$clone" show "$tagged:catalog/sonde/catalog.yaml" | sed -n 's/^image: .*-bundle:v/v/p'; echo "v$next") <(sed -n 's/^image: .*-bundle:v/v/p' "$clone/catalog/sonde/catalog.yaml") >&2 || wrong "the catalog has other bundles"
 diff <(printf '## Unreleased\n\n## %s (%s)\n\n- A change to be released.\n' "$next" "$day") <(sed -n '/^## Unreleased/,/^- A change/p' "$clone/CHANGELOG.md") >&2 || wrong "the changelog"
-grep -q "git tag v$next" "$work/out" && grep -q "make catalog-build" "$work/out" || wrong "it does not say what is left to do"
+grep -q "git tag v$next" "$work/out" && grep -q "make catalog-build" "$work/out" || wrong "it does not print the remaining steps"
 
 # As in make verify, nothing may be stale after the commit.
 git -C "$clone" add -A && commit "Release $next"

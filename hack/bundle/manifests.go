@@ -76,7 +76,7 @@ func checkRoleBindings(in *input) error {
 
 // ownedByCSV sets the labels that OLM v0 sets on its own ClusterRoles. It finds the ClusterRoles of a deleted
 // ClusterServiceVersion by these labels (operator-lifecycle-manager v0.42.0, pkg/controller/operators/olm/operator.go),
-// but labels those of a bundle only on an update.
+// but labels a bundle's own ClusterRoles only on an update.
 func ownedByCSV(u *unstructured.Unstructured, in *input, r release) {
 	labels := u.GetLabels()
 	if labels == nil {

@@ -105,14 +105,14 @@ func buildBinaries(ctx context.Context, l layout, p *progress, f flavour, only .
 	if err != nil {
 		return "", err
 	}
-	todo, err := recipes(ctx, chosen)
+	wanted, err := recipes(ctx, chosen)
 	if err != nil {
 		return "", err
 	}
 	if err := os.MkdirAll(set, 0o755); err != nil {
 		return "", fmt.Errorf("create the directory of binaries: %w", err)
 	}
-	for _, r := range todo {
+	for _, r := range wanted {
 		if _, err := os.Stat(r.stored(l)); err != nil {
 			if err := r.build(ctx, l, p); err != nil {
 				return "", err

@@ -143,7 +143,7 @@ func inheritCpuset(parent, child, file string) error {
 	return nil
 }
 
-// clusterCgroups returns the directories of the cluster's cgroups, or those of one part of it, children first.
+// clusterCgroups returns the directories of the cgroups of the cluster, or of one part of it, children first.
 func clusterCgroups(l layout, part ...string) ([]string, error) {
 	name := filepath.Join(append([]string{l.name()}, part...)...)
 	tops, err := filepath.Glob(filepath.Join(cgroupMount, "*", name))
@@ -167,7 +167,7 @@ func clusterCgroups(l layout, part ...string) ([]string, error) {
 	return all, nil
 }
 
-// clusterProcesses returns the pids of all processes in the cluster's cgroups, or in those of one part of it.
+// clusterProcesses returns the pids of all processes in the cgroups of the cluster, or of one part of it.
 func clusterProcesses(l layout, part ...string) ([]int, error) {
 	dirs, err := clusterCgroups(l, part...)
 	if err != nil {
@@ -216,7 +216,7 @@ func killAll(l layout, part ...string) (int, error) {
 	}
 }
 
-// removeCgroups removes the cluster's cgroups, or those of one part of it. It retries, because the kernel may count a
+// removeCgroups removes the cgroups of the cluster, or of one part of it. It retries, because the kernel may count a
 // dead process for a moment.
 func removeCgroups(l layout, part ...string) error {
 	for deadline := time.Now().Add(killPatience); ; {

@@ -500,7 +500,7 @@ func (p program) takeSnapshot(t *testing.T) snapshot {
 }
 
 // clusterPrograms returns the command lines of all processes on the machine that run a program of the cluster's cache,
-// or this test's build of it. It leaves out those of other clusters.
+// or this test's build of it. It leaves out other clusters' processes.
 func (p program) clusterPrograms(t *testing.T) []string {
 	t.Helper()
 	exes, err := filepath.Glob("/proc/[0-9]*/exe")

@@ -77,7 +77,7 @@ func TestOpenArchive(t *testing.T) {
 	}
 }
 
-// TestLayer lists what is in the layer of a small image.
+// TestLayer lists the contents of the layer of a small image.
 func TestLayer(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "program")
 	if err := os.WriteFile(program, []byte("#!"), 0o700); err != nil {

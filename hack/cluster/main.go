@@ -1,7 +1,6 @@
-// Command cluster runs a real Kubernetes on one Linux machine: an API server,
-// and up to three nodes with their own kubelet, containerd and network, from Go
-// modules and Debian packages. It needs no container engine and no internet
-// beyond the Go module proxy, and leaves nothing behind.
+// Command cluster runs a real Kubernetes on one Linux machine, from Go modules and Debian packages: an API server, and up
+// to three nodes with their own kubelet, containerd and network. It needs no container engine and no internet beyond the
+// Go module proxy, and leaves nothing behind.
 //
 // docs/local-cluster.md says how it works.
 package main

@@ -13,11 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A node may have a disk of its own for what kubelet keeps, Pods' volumes above all: an ext4 file system in a sparse
-// file, on a loop device. It can be filled, and frozen as a disk that hangs, without harm to the machine.
+// A node may have a disk of its own for kubelet's files, mainly Pods' volumes: an ext4 file system in a sparse file, on a
+// loop device. Tests fill it, and freeze it like a disk that hangs, without harm to the machine.
 //
-// The file system is mounted in the node's mount namespace only and the loop device frees itself with the last user
-// of it, so both go with the node's last process. Only a frozen file system does not, see releaseDisks.
+// The file system is mounted in the node's mount namespace only, and the loop device frees itself with its last user. So
+// both go with the node's last process. Only a frozen file system stays, see releaseDisks.
 
 // kubeletRoot is where kubelet keeps Pods' volumes, on the node's own disk if there is one.
 const kubeletRoot = "/var/lib/kubelet"
@@ -28,11 +28,10 @@ const mkfs = "mkfs.ext4"
 // nodeDisk is the file that holds the disk of a node.
 func (l layout) nodeDisk(name string) string { return filepath.Join(l.node(name), "disk.ext4") }
 
-// loopName is the name of the loop device of a node's disk, by which the kernel tells whose device it is.
+// loopName is the name of the loop device of a node's disk, which identifies the device's owner in the kernel.
 func (l layout) loopName(node string) string { return l.netnsPrefix() + node }
 
-// makeNodeDisk creates the disk of a node with this many bytes. The file is sparse and grows with what is written to
-// it.
+// makeNodeDisk creates the disk of a node with this many bytes. The file is sparse and grows as it is written to.
 func makeNodeDisk(ctx context.Context, l layout, name string, bytes size) error {
 	path := l.nodeDisk(name)
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)

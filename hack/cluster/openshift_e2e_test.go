@@ -101,7 +101,7 @@ func (p program) testRestricted(t *testing.T) {
 	}
 	p.kubectl(t, "-n", "project", "wait", "pod/ordinary", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=60s")
 	if diff := cmp.Diff("1000680000\nCapEff:\t0000000000000000\n", p.kubectl(t, "-n", "project", "logs", "ordinary")); diff != "" {
-		t.Errorf("what the process is (-want +got):\n%s", diff)
+		t.Errorf("uid and capabilities of the process (-want +got):\n%s", diff)
 	}
 }
 

@@ -117,9 +117,9 @@ func TestAPI(t *testing.T) {
 	heartbeat := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	checkErr(t, nodeReady(t.Context(), client, "/api/v1/nodes/n3", heartbeat), "")
 	checkErr(t, nodeReady(t.Context(), client, "/api/v1/nodes/n3", heartbeat.Add(time.Second)), "it has not reported since 2026-01-02 03:04:05 +0000 UTC")
-	nobody, err := newAPI(server.URL, ca)
+	anonymous, err := newAPI(server.URL, ca)
 	if err != nil {
 		t.Fatal(err)
 	}
-	checkErr(t, nobody.ready(t.Context()), "GET /readyz: 401 Unauthorized: who are you\n")
+	checkErr(t, anonymous.ready(t.Context()), "GET /readyz: 401 Unauthorized: who are you\n")
 }

@@ -97,7 +97,7 @@ func (u *up) stopNode(name string) error {
 	return nil
 }
 
-// restartNode starts a stopped node on its old disk. What it had in memory is gone, as after a reboot.
+// restartNode starts a stopped node on its old disk, with nothing in memory, as after a reboot.
 func (u *up) restartNode(ctx context.Context, name string) error {
 	c, err := readNode(u.layout, name)
 	if err != nil {

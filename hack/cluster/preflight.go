@@ -146,7 +146,7 @@ func (h *host) find(m machine) []string {
 	return missing
 }
 
-// findDiskPrograms returns what is missing for nodes with disks of their own.
+// findDiskPrograms returns the missing programs for nodes with disks of their own.
 func findDiskPrograms(m machine) []string {
 	var missing []string
 	if _, err := m.lookPath(mkfs); err != nil {

@@ -139,7 +139,7 @@ func enterCommand(o *options) *cobra.Command {
 }
 
 // become replaces this process by argv at the place. It must run on a locked thread, because namespaces belong to a
-// thread, and exec keeps those of its caller.
+// thread, and exec keeps its caller's.
 func (at place) become(l layout, argv []string) error {
 	if err := joinCgroup(l, at.cgroup); err != nil {
 		return err

@@ -19,8 +19,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
-// push pushes an archive to a registry and returns the name with the digest, which is that of the index if there is
-// one. It uses plain HTTP for a registry on loopback.
+// push pushes an archive to a registry and returns the name with the digest: the index's if there is one. It uses plain HTTP for a registry on loopback.
 func push(ctx context.Context, archive, ref string) (string, error) {
 	tag, err := name.NewTag(ref)
 	if err != nil {

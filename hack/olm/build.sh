@@ -46,7 +46,7 @@ for name in "${names[@]}"; do
 	if [ ! -e "$at" ]; then
 		echo "building $name"
 		rm -rf "$at.new"
-		# shellcheck disable=SC2086 # $what is words
+		# shellcheck disable=SC2086 # $what holds several words
 		(cd "$here/../$module" && "$make" "$at.new" $what)
 		mv -T "$at.new" "$at"
 	fi

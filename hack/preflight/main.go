@@ -37,7 +37,7 @@ clusters: [{name: none, cluster: {server: "http://127.0.0.1:9"}}]
 users: [{name: none}]
 `
 
-// options name what is checked.
+// options name the bundle and the image to check.
 type options struct {
 	pusher            string // the built hack/image
 	bundle, image     string // archives

@@ -25,7 +25,7 @@ type change struct {
 	want  string // part of the refusal; empty if accepted
 }
 
-// captureKind lists the tests of one kind, besides those of both kinds.
+// captureKind lists the tests of one kind, besides the tests that both kinds share.
 type captureKind struct {
 	object    func(ns string, spec map[string]any) *unstructured.Unstructured
 	creations map[string]creation

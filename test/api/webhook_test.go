@@ -172,7 +172,7 @@ func TestWebhookRefusals(t *testing.T) {
 	}
 }
 
-// The webhook stamps the requester on the object, whatever the user wrote there. Afterwards nobody can change the
+// The webhook stamps the requester on the object, whatever the user wrote there. Afterwards no user can change the
 // stamp.
 func TestWebhookStamps(t *testing.T) {
 	serveWebhooks(t)

@@ -1,5 +1,5 @@
-// Package crds finds the CRDs of optional APIs: OpenShift's in the module whose types the operator uses, those of the
-// Prometheus operator in the module that hack/crds pins.
+// Package crds finds the CRDs of optional APIs: OpenShift's in the module whose types the operator uses, the Prometheus
+// operator's in the module that hack/crds pins.
 package crds
 
 import (

@@ -73,7 +73,7 @@ func agentJobsDeleted(t *testing.T, s *scene) {
 		job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: cluster.OperatorNamespace, Name: s.agents[st].Labels[batchv1.JobNameLabel]}}
 		cluster.DeleteNow(t, job)
 	}
-	// The garbage collector takes its time; what a target does until then does not belong to this row.
+	// Wait for the garbage collector: until it deletes the Pods, the row's fault has not happened.
 	cluster.Eventually(t, time.Minute, "Pods deleted with their Jobs", func(ctx context.Context) error {
 		for _, st := range stages {
 			p := s.agents[st].DeepCopy()

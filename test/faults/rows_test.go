@@ -18,7 +18,7 @@ type row struct {
 	cells map[stage]cell
 	// patience is the timeout for these results; 0 means a minute.
 	patience time.Duration
-	// refused is the plugin's message when nobody may download the files any more; empty if files can be downloaded.
+	// refused is the plugin's message when no user may download the files any more; empty if files can be downloaded.
 	refused string
 	// retainFor of the capture in the stage ending.
 	retainFor string
@@ -100,7 +100,7 @@ var rows = []row{
 		},
 	},
 	{
-		// Rights in a namespace decide who may read what was captured there. Without the namespace nobody may.
+		// Rights in a namespace decide who may read its captures. Without the namespace no user may.
 		name: "target's namespace deleted (files are then refused)", fault: namespaceDeleted, targetGone: true, refused: "has been deleted",
 		cells: map[stage]cell{
 			starting:  ends("Failed (TargetGone)", "Failed (AccessRevoked)"),

@@ -63,8 +63,8 @@ func apiObjects(t *testing.T, s snapshot) {
 	}
 }
 
-// object returns an object without the fields that change by themselves: versions, times, field managers, addresses of
-// Pods, and the status, which only reports (it also keeps restarts that a fault caused). If a controller recreates
+// object returns an object without the fields that change by themselves: versions, times, field managers and addresses
+// of Pods. It leaves out the status, too, which keeps restarts that a fault caused. If a controller recreates
 // objects under other names, only their existence remains.
 func object(t *testing.T, kind string, o *unstructured.Unstructured) string {
 	t.Helper()

@@ -104,7 +104,7 @@ ss -Hnlptu | sed "s/^/listens: /"
 grep -o "@sonde.*" /proc/thread-self/net/unix | sed "s/^/socket of a capture: /"
 `
 
-// transient are processes that come and go on a node by themselves, and those of the inspection itself.
+// transient are processes that come and go on a node by themselves, and the inspection's own processes.
 var transient = regexp.MustCompile(`process: (\S*/)?(sh|ps|nft|ip|tc|ss|tr|awk|sed|find|ls|cat|runc|iptables\S*|ip6tables\S*|host-local|bridge|portmap|loopback|xtables\S*|conntrack|du|mount|umount|init|exe)?( |$)`)
 
 func (s snapshot) add(where, text string) {

@@ -44,7 +44,7 @@ type expression struct {
 	program   bpfprog.Program
 }
 
-// TestDifferential compares the verdicts of translated filters with those of libpcap's interpreter on the same program.
+// TestDifferential compares the verdicts of translated filters with libpcap's interpreter on the same program.
 // If a packet can come from a file, it also compares them with the program that libpcap compiles for files.
 func TestDifferential(t *testing.T) {
 	program := buildOracle(t)

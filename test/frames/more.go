@@ -9,7 +9,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 )
 
-// More returns further, rare frames: extension headers, tunnels, uncommon protocols, and inconsistent headers.
+// More returns rarer frames: extension headers, tunnels, uncommon protocols, and inconsistent headers.
 func More() (map[string][]byte, error) {
 	all, err := serialize(ip4More(), ip6More(), linkMore(), tunnels())
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package newkind shows that a kind can own agent Jobs without being a capture, and without a change to other kinds: it
-// defines one, builds its agent Job, wakes it for a pause, and sweeps what it leaves behind.
+// Package newkind shows that a kind can own agent Jobs without being a capture, and without a change to other kinds.
+// It defines one, builds its agent Job, wakes it for a pause, and sweeps its leftovers.
 package newkind
 
 import (

@@ -63,7 +63,7 @@ func objects(ctx context.Context) ([]string, error) {
 	return all, nil
 }
 
-// added returns what is in after and not in before.
+// added returns the entries of after that are not in before.
 func added(before, after []string) []string {
 	return slices.DeleteFunc(slices.Clone(after), func(o string) bool { return slices.Contains(before, o) })
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/sonde-operator/sonde/test/cluster"
 )
 
-// remove uninstalls Sonde while a capture runs and others have results, and compares what is left with the docs.
+// remove uninstalls Sonde while a capture runs and others have results, and compares the remaining objects with the docs.
 func remove(t *testing.T, m installMethod, u *user, before []string) {
 	t.Helper()
 	u.capture(t, "last", "10m")

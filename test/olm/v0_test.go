@@ -151,7 +151,7 @@ func (v0) await(t *testing.T, version string) {
 	})
 }
 
-// uninstall deletes in this order, or OLM would install again what is gone.
+// uninstall deletes in this order, or OLM would install the deleted objects again.
 func (v0) uninstall(t *testing.T) {
 	t.Helper()
 	for _, kind := range []string{"subscription", "installplan", "csv"} {

@@ -52,9 +52,9 @@ func (r Right) Target() string {
 	return target
 }
 
-// Of returns the rights that the Roles and ClusterRoles in a stream of YAML documents grant, sorted. It skips other
+// Read returns the rights that the Roles and ClusterRoles in a stream of YAML documents grant, sorted. It skips other
 // objects and returns an error for an invalid document.
-func Of(stream []byte) ([]Right, error) {
+func Read(stream []byte) ([]Right, error) {
 	var all []Right
 	docs := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(stream), 4096)
 	for {

@@ -46,7 +46,7 @@ func installs(t *testing.T) map[string][]rights.Right {
 	if err != nil {
 		t.Fatalf("kustomize build: %v\n%s", err, stderr.String())
 	}
-	kustomize, err := rights.Of(stream)
+	kustomize, err := rights.Read(stream)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +67,7 @@ func bundle(t *testing.T) []rights.Right {
 		if err != nil {
 			t.Fatal(err)
 		}
-		found, err := rights.Of(b)
+		found, err := rights.Read(b)
 		if err != nil {
 			t.Fatalf("%s: %v", f, err)
 		}

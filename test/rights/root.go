@@ -53,7 +53,7 @@ func Escalates(verb string) bool {
 // Root returns the reason why a right equals root, given the operator's namespace; empty if it does not.
 func Root(r Right, operator string) string {
 	if r.Verb == "*" || r.Group == "*" || r.Resource == "*" {
-		return "a wildcard holds all that is below, and what is added later"
+		return "a wildcard includes every resource below it, also resources that are added later"
 	}
 	if Escalates(r.Verb) {
 		return "lets one become or give what one is not"

@@ -15,7 +15,7 @@ import (
 // Used is the line that files prints: what it has really done.
 type Used struct {
 	Path  string `json:"path"`  // without the number at the end of each file's name
-	Count int    `json:"count"` // programs started, each of which opened, wrote, read and removed a file
+	Count int    `json:"count"` // programs started; each opened, wrote, read and removed a file
 	Bytes int    `json:"bytes"` // per file
 }
 

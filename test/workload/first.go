@@ -18,9 +18,9 @@ type First struct {
 	At      time.Time `json:"at"`      // when its first line was executed
 }
 
-// first makes the calls that a trace of a new Pod must not miss. It runs under a name of its own, opens a file of that
-// name, which does not exist, and connects over UDP to an address derived from that name, so that nothing leaves the
-// Pod. Then it keeps running.
+// first makes the calls that a trace of a new Pod must not miss. It runs under a name of its own and opens a file of
+// that name, which does not exist. It connects over UDP to an address derived from the name, so nothing leaves the Pod.
+// Then it keeps running.
 func first(f *flag.FlagSet, args []string) error {
 	at := time.Now()
 	name := f.String("name", "", "unique name of this process")

@@ -19,8 +19,8 @@ import (
 	"github.com/sonde-operator/sonde/test/bench/host"
 )
 
-// Layout of a frame of the flood: an Ethernet address that does not exist, so that the network stack drops the frame
-// early, IPv4, UDP to FloodPort, and the number of the frame.
+// Layout of a frame of the flood: Ethernet, IPv4, UDP to FloodPort, and the number of the frame. The Ethernet address
+// does not exist, so the network stack drops the frame early.
 const (
 	ethernetLen  = 14
 	ipLen        = 20

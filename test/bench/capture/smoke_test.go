@@ -9,8 +9,8 @@ import (
 	"github.com/sonde-operator/sonde/test/bench/host"
 )
 
-// TestEveryEngineAddsUp runs each engine once in each kind of scenario with a few packets. It asserts no figure: that a
-// run adds up is checked by the harness.
+// TestEveryEngineAddsUp runs each engine once in each kind of scenario with a few packets. It asserts no figure: the
+// harness checks that a run adds up.
 func TestEveryEngineAddsUp(t *testing.T) {
 	b := benchtest.Open(t)
 	for i, name := range []string{"64-disk", "1500-snap96-disk", figures.ScenarioMiss, figures.ScenarioStream} {
@@ -21,10 +21,10 @@ func TestEveryEngineAddsUp(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, one := range samples {
-				// A sender's CPU time is its wall time without its waits, which may be more while others take the
-				// processor.
+				// The sender's CPU time is not checked: it is computed from the wall time minus the waits for a CPU, and
+				// may be negative on a busy machine.
 				if one.Packets == 0 || one.Wall <= 0 || (!s.Stream() && (one.Beside.Frames != 3000 || one.Beside.Wall <= 0)) || (one.Engine != figures.EngineNone && (one.Process <= 0 || one.Memory.Ring == 0)) {
-					t.Errorf("%+v", one)
+					t.Errorf("%+v, want packets, times and memory above zero", one)
 				}
 			}
 		})
@@ -41,7 +41,7 @@ func TestRateOfALossyEngineIsSearched(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got.Bound || got.PPS <= 0 || got.PPS >= 100_000 {
-		t.Errorf("%+v, want a rate below 100,000 that was searched for", got)
+		t.Errorf("%+v, want a rate that was searched for, below 100,000", got)
 	}
 }
 
@@ -55,11 +55,11 @@ func TestWhatDoesNotAddUpIsAnError(t *testing.T) {
 		return lying{r}, err
 	}
 	if got, err := runEngine(t.Context(), b, s, e, Flood{Size: s.Size, Count: 1000}); err == nil {
-		t.Errorf("a run with a drop too many is a figure: %+v", got)
+		t.Errorf("a run that reports one drop too many gives a figure, want an error: %+v", got)
 	}
 }
 
-// lying reports a drop that was none.
+// lying reports one drop that did not happen.
 type lying struct{ running }
 
 func (l lying) stop(ctx context.Context) (ended, error) {

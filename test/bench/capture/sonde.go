@@ -79,7 +79,7 @@ func sondeConfig(ctx context.Context, b *host.Env, j *job, engine string) (strin
 		UID: host.CaptureUID, Kind: "PacketCapture", Namespace: "bench", Name: "bench", JobID: "bench", Requester: "bench",
 		Target: "Pod/bench", TargetNamespace: "bench", Filter: j.filter,
 		SnapLength: host.DefaultSnap, MaxBytes: 1 << 40, RingBytes: b.Ring, Engine: engine,
-		// The probe checks the disk before each write. A developer's disk may be fuller than that of a node.
+		// The probe checks the disk before each write. A developer's disk may be fuller than a node's.
 		DiskFloor: &captureconfig.Floor{Bytes: 1 << 20},
 	}
 	if j.snap > 0 {

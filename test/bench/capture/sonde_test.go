@@ -2,18 +2,18 @@ package capture
 
 import "testing"
 
-// A row of the tables is of the engine that it names.
+// The engine in a table's row is the one that captured.
 func TestCapturedBy(t *testing.T) {
 	for name, tc := range map[string]struct {
 		asked, took string
 		want        bool
 	}{
-		"tcx":            {"bpf", "tcx", true},
-		"clsact":         {"bpf", "clsact", true},
-		"sockets":        {"afpacket", "afpacket", true},
-		"not bpf":        {"bpf", "afpacket", false},
-		"not sockets":    {"afpacket", "tcx", false},
-		"nobody says it": {"bpf", "", false},
+		"tcx":         {"bpf", "tcx", true},
+		"clsact":      {"bpf", "clsact", true},
+		"sockets":     {"afpacket", "afpacket", true},
+		"not bpf":     {"bpf", "afpacket", false},
+		"not sockets": {"afpacket", "tcx", false},
+		"no engine":   {"bpf", "", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := capturedBy(tc.asked, tc.took); got != tc.want {

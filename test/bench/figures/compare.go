@@ -34,7 +34,7 @@ func Compare(w io.Writer, a, b *Results) error {
 	return nil
 }
 
-// compareCosts prints the ratio of the costs of one of Sonde's engines to those of the peer, in two runs.
+// compareCosts prints the costs of one of Sonde's engines relative to the peer's, in two runs.
 func compareCosts(w io.Writer, a, b *Results, s *Scenario, e *Engine) (compared, apart int) {
 	one, two := MedianOf(a.ratios(s, e.Name, EngineMain)), MedianOf(b.ratios(s, e.Name, EngineMain))
 	if s.Misses || one <= 0 || two <= 0 {

@@ -21,7 +21,7 @@ const (
 	rateGoal = 10e9
 )
 
-// goals returns the goals of BPF programs and then those of packet sockets, as far as they were measured.
+// goals returns the goals of BPF programs and then of packet sockets, as far as they were measured.
 func goals(r *Results) []goal {
 	bpf, sockets := EngineByName(EngineBPF), EngineByName(EngineAFPacket)
 	return slices.Concat(
@@ -79,7 +79,7 @@ func missGoals(r *Results, e *Engine) []goal {
 }
 
 // throughputGoals require that the target's own traffic slows down less than under the peer. They are measured with the
-// stream, both ends of which share a CPU with the capture.
+// stream, whose two ends share a CPU with the capture.
 func throughputGoals(r *Results, e *Engine) []goal {
 	rate := func(engine string) []float64 { return r.Each(ScenarioStream, engine, (*Sample).gigabits) }
 	bare, ours, theirs := rate(EngineNone), rate(e.Name), rate(EngineMain)

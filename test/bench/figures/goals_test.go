@@ -59,7 +59,7 @@ func TestGoals(t *testing.T) {
 	}
 }
 
-// One engine that was not measured has no goals, met or missed.
+// An engine that was not measured has no goals, met or missed.
 func TestGoalsOfWhatWasMeasured(t *testing.T) {
 	r := made("512-disk", 1, 1000, 400)
 	for i := range r.Samples {
@@ -68,11 +68,11 @@ func TestGoalsOfWhatWasMeasured(t *testing.T) {
 		}
 	}
 	if len(goals(r)) == 0 {
-		t.Error("no goals")
+		t.Error("no goals of the engine that was measured")
 	}
 	for _, g := range goals(r) {
 		if strings.Contains(g.text, "bpf") {
-			t.Errorf("a goal of what was not measured: %+v", g)
+			t.Errorf("a goal of an engine that was not measured: %+v", g)
 		}
 	}
 }

@@ -46,8 +46,8 @@ func TestCosts(t *testing.T) {
 	}
 }
 
-// What an engine adds to a stream is measured against the median of the round's streams without a capture, and to
-// frames against those that were sent beside them.
+// The cost of an engine is compared with the same traffic without a capture: a stream with the median of the round's
+// other streams, frames with the frames that were sent beside them.
 func TestBare(t *testing.T) {
 	for name, tc := range map[string]struct {
 		scenario string
@@ -152,7 +152,7 @@ func TestResultsReadBack(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if _, err := Read(filepath.Join(t.TempDir(), "none.json")); err == nil {
-		t.Error("a file that is not there is read")
+		t.Error("a missing file is read, want an error")
 	}
 }
 

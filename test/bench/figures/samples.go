@@ -93,7 +93,7 @@ func (t *Traced) addedEach() float64 {
 	if t.Bystander {
 		return t.added() / float64(LoopByName(t.Loop).calls)
 	}
-	return t.added() / float64(TracerByName(t.Tracer).Of(LoopByName(t.Loop)))
+	return t.added() / float64(TracerByName(t.Tracer).Calls(LoopByName(t.Loop)))
 }
 
 // readerEach returns the CPU time of the reader per written event, in nanoseconds.
@@ -103,7 +103,7 @@ func (t *Traced) loss() float64 { return float64(t.Lost) / float64(max(t.Written
 
 // events returns the recorded events per second.
 func (t *Traced) events() float64 {
-	return float64(TracerByName(t.Tracer).Of(LoopByName(t.Loop))) / t.With * float64(time.Second)
+	return float64(TracerByName(t.Tracer).Calls(LoopByName(t.Loop))) / t.With * float64(time.Second)
 }
 
 // TraceRate is the highest rate without loss of a tracer, with a loop on each of two CPUs and the tracer on either.

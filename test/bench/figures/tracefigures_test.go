@@ -21,7 +21,7 @@ func madeTraces(rounds int, adds, reads map[string]float64) *Results {
 				if t.Loop != "" && t.Loop != l.Name {
 					continue
 				}
-				written := turns * t.Of(l)
+				written := turns * t.Calls(l)
 				one := Traced{
 					Loop: l.Name, Tracer: name, Round: round, Turns: turns, Bare: bare, With: bare + adds[name],
 					Asked: written, Written: written, Reader: time.Duration(reads[name] * float64(written)), Memory: Memory{Peak: 60 << 20, Ring: 34 << 20},
@@ -50,7 +50,7 @@ func TestTraceGoals(t *testing.T) {
 		wantMissed []string
 	}{
 		"all met": {},
-		"slow for who is traced": {
+		"slow for the traced process": {
 			costs:      func(adds, _ map[string]float64) { adds[TracerSonde] = 390 },
 			wantMissed: []string{"time added to openat, read and close", "time added to a traced read"},
 		},

@@ -44,8 +44,8 @@ func TracerByName(name string) *Tracer {
 	return nil
 }
 
-// Of returns how many calls of a loop's turn a tracer records.
-func (t *Tracer) Of(l *Loop) int {
+// Calls returns how many calls of a loop's turn a tracer records.
+func (t *Tracer) Calls(l *Loop) int {
 	if t.Name == TracerOpens {
 		return 1
 	}

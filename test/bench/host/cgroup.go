@@ -28,8 +28,8 @@ func cgroupRoot() string {
 // newCgroup creates the Pod's cgroup and returns its topmost parent below the root.
 func newCgroup() (string, error) {
 	for _, old := range leftBehind(cgroupRoot()) {
-		// The cgroup of a killed run is empty. That of another running bench is not, and the two would have the same
-		// Pod UID.
+		// The cgroup of a killed run is empty. Another running bench has processes in its cgroup, and the same Pod UID
+		// as this one.
 		if err := removeCgroup(old); err != nil {
 			return "", fmt.Errorf("another bench is running or has left a process behind; end it first, because two runs disturb each other: %w", err)
 		}

@@ -136,7 +136,7 @@ func (b *Env) chooseCPUs() error {
 	return nil
 }
 
-// workDir creates the directory of this run below dir, and removes those of runs that were killed.
+// workDir creates the directory of this run below dir, and removes the directories of killed runs.
 func workDir(dir string, memory bool) (string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", fmt.Errorf("make directory: %w", err)

@@ -69,7 +69,7 @@ func newNamespace() (*os.File, error) {
 			ch <- made{err: fmt.Errorf("make network namespace (needs root): %w", err)}
 			return
 		}
-		// The thread's own view: /proc/sys/net is that of the namespace of whoever opens it.
+		// /proc/sys/net shows the network namespace of the thread that opens it.
 		for _, of := range []string{"all", "default"} {
 			if err := os.WriteFile("/proc/sys/net/ipv6/conf/"+of+"/disable_ipv6", []byte("1"), 0); err != nil && !errors.Is(err, os.ErrNotExist) {
 				ch <- made{err: fmt.Errorf("turn IPv6 off: %w", err)}
@@ -146,8 +146,8 @@ func setNeighbour(h *netlink.Handle, name, ip string, mac net.HardwareAddr) erro
 	return nil
 }
 
-// Traffic counts the packets on the target's link in both directions, as the network stack sees them (a GSO packet is
-// one), and the packets that were lost before a capture could see them.
+// Traffic counts the packets on the target's link in both directions, as the network stack sees them: a GSO packet is
+// one. Lost are the packets that were lost before a capture could see them.
 type Traffic struct {
 	Packets, Lost uint64
 }

@@ -14,12 +14,12 @@ func TestMemoryIsHeldAndLetGo(t *testing.T) {
 	}
 	restore, held, err := holdMemory(file)
 	if err != nil || !held || string(FileContent(file)) != never {
-		t.Fatalf("%v, %v, set to %q", held, err, FileContent(file))
+		t.Fatalf("held %v (%v), the setting is %q, want it held and %q", held, err, FileContent(file), never)
 	}
 	if err := restore(); err != nil || string(FileContent(file)) != "5" {
-		t.Errorf("%v, set back to %q", err, FileContent(file))
+		t.Errorf("restored to %q (%v), want 5", FileContent(file), err)
 	}
 	if _, held, err := holdMemory(filepath.Join(dir, "none")); held || err != nil {
-		t.Errorf("a kernel without the setting: %v, %v", held, err)
+		t.Errorf("a kernel without the setting: held %v (%v), want neither", held, err)
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
 )
 
-// What the probes of the benchmark are configured with: the capture's UID, the snap length in bytes, and a duration that
-// no run reaches.
+// Configuration of the benchmark's probes: the capture's UID, the snap length in bytes, and a duration that no run
+// reaches.
 const (
 	CaptureUID  = "bench"
 	DefaultSnap = 262144

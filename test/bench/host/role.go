@@ -13,11 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Namespaces and CPU affinity belong to a thread. /proc/PID shows those of the first thread of a process. The main
+// Namespaces and CPU affinity belong to a thread. /proc/PID shows only the first thread's. The main
 // goroutine is certain to run on that thread only if it is locked before main.
 func init() { runtime.LockOSThread() }
 
-// RunRole runs the role of a child process. The arguments are the role, a CPU (or -1), and those of the role. ran is
+// RunRole runs the role of a child process. The arguments are the role, a CPU (or -1), and the role's own. ran is
 // false if they name no role.
 func RunRole(args []string, roles map[string]func(args []string) error) (ran bool, err error) {
 	if len(args) < 2 || roles[args[0]] == nil {
@@ -41,7 +41,7 @@ func RunRole(args []string, roles map[string]func(args []string) error) (ran boo
 	return true, fmt.Errorf("execute itself: %w", syscall.Exec("/proc/self/exe", args, os.Environ()))
 }
 
-// NetnsFD is the file descriptor of the network namespace of a child, and StreamFD that of the other end of a stream.
+// NetnsFD is the file descriptor of a child's network namespace, and StreamFD of the other end's of a stream.
 const (
 	NetnsFD  = 3
 	StreamFD = 4

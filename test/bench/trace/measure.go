@@ -20,7 +20,7 @@ func traceRoom(t *figures.Traced) int64 {
 	if t.Bystander {
 		return rest
 	}
-	return int64(t.Turns*figures.TracerByName(t.Tracer).Of(figures.LoopByName(t.Loop)))*eventBytes + rest
+	return int64(t.Turns*figures.TracerByName(t.Tracer).Calls(figures.LoopByName(t.Loop)))*eventBytes + rest
 }
 
 // traceRun is one run of a tracer: a process that makes calls, and another process of the Pod that sleeps.
@@ -112,7 +112,7 @@ func judgeTrace(t *figures.Traced, l *figures.Loop, by *figures.Tracer, end reco
 		}
 		return nil
 	}
-	t.Asked = t.Turns * by.Of(l)
+	t.Asked = t.Turns * by.Calls(l)
 	t.Written, t.Lost = end.written, end.lost
 	switch {
 	case !by.Exact:

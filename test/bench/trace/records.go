@@ -93,7 +93,7 @@ func (r *recordsFile) Flush(wait bool) error {
 // Pending is only used when a trace fails.
 func (*recordsFile) Pending() uint64 { return 0 }
 
-var errRecord = errors.New("a record is longer than what is left, or has no length")
+var errRecord = errors.New("a record is longer than the rest of the file, or has no length")
 
 // checkRecords counts the records of the file. Each begins with its length.
 func checkRecords(path string, want uint64) error {
@@ -103,7 +103,7 @@ func checkRecords(path string, want uint64) error {
 	}
 	n, err := countRecords(bufio.NewReaderSize(f, 1<<20))
 	if err == nil && n != want {
-		err = fmt.Errorf("%d records are in the file, which were said to be %d", n, want)
+		err = fmt.Errorf("the file has %d records, want %d", n, want)
 	}
 	return errors.Join(err, f.Close())
 }

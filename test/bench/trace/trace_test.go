@@ -35,25 +35,25 @@ func TestRecordsAreCounted(t *testing.T) {
 				t.Fatal(err)
 			}
 			if n, err := r.Write(tc.records, 7); n != 7 || err != nil {
-				t.Fatalf("%d events, %v", n, err)
+				t.Fatalf("wrote %d events (%v), want 7", n, err)
 			}
 			if err := r.Close(); err != nil || r.Size() != int64(len(tc.records)) {
-				t.Fatalf("%d bytes, %v", r.Size(), err)
+				t.Fatalf("wrote %d bytes (%v), want %d", r.Size(), err, len(tc.records))
 			}
 			got, err := countRecords(bufio.NewReader(bytes.NewReader(tc.records)))
 			if got != tc.want || (err != nil) != tc.wantErr {
 				t.Errorf("%d records, %v; want %d, an error: %v", got, err, tc.want, tc.wantErr)
 			}
-			so, missing := checkRecords(path, tc.want), checkRecords(path, tc.want+1)
-			if so == nil == tc.wantErr || missing == nil {
-				t.Errorf("%v where they are so many, and %v where one is missing", so, missing)
+			right, missing := checkRecords(path, tc.want), checkRecords(path, tc.want+1)
+			if right == nil == tc.wantErr || missing == nil {
+				t.Errorf("got error %v for the right count, want one: %v; got %v for one record more, want an error", right, tc.wantErr, missing)
 			}
 		})
 	}
 }
 
-// Each tracer runs once at each loop, with a few turns. No figure is asserted: that a run adds up is checked by the
-// harness.
+// TestEveryTracerAddsUp runs each tracer once with each loop, for a few turns. It asserts no figure: the harness checks
+// that a run adds up.
 func TestEveryTracerAddsUp(t *testing.T) {
 	b := benchtest.Open(t)
 	for i := range figures.Loops {
@@ -65,13 +65,13 @@ func TestEveryTracerAddsUp(t *testing.T) {
 			}
 			for _, one := range all {
 				if one.With <= 0 || one.Bare <= 0 || one.Memory.Peak <= one.Memory.Ring {
-					t.Errorf("%+v", one)
+					t.Errorf("%+v, want times above zero and more memory than the rings", one)
 				}
 				if !one.Bystander && (one.Written == 0 || one.Reader <= 0) {
-					t.Errorf("%+v", one)
+					t.Errorf("%+v, want events and a reader that took CPU time", one)
 				}
 				if figures.Ours(one.Tracer) && one.Memory.Ring < 8<<20 {
-					t.Errorf("%s has rings of 8 MiB, and %d bytes are found", one.Tracer, one.Memory.Ring)
+					t.Errorf("%s: got rings of %d bytes, want at least 8 MiB", one.Tracer, one.Memory.Ring)
 				}
 			}
 		})
@@ -87,7 +87,7 @@ func TestTraceRateIsSearched(t *testing.T) {
 	if got.Rate <= 0 {
 		t.Errorf("%+v, want a rate above zero", got)
 	}
-	// A tracer that loses half of what there is, whatever the rate.
+	// This tracer loses half of the events at any rate.
 	lossy, records := figures.TracerByName(figures.TracerMain), starters[figures.TracerBinary]
 	replace(t, figures.TracerMain, func(ctx context.Context, b *host.Env, j *traceJob) (tracing, error) {
 		r, err := records(ctx, b, j)
@@ -102,7 +102,7 @@ func TestTraceRateIsSearched(t *testing.T) {
 	}
 }
 
-// halving says that half of what was written was not.
+// halving reports half of the written events.
 type halving struct{ tracing }
 
 func (h halving) stop(ctx context.Context) (recorded, error) {
@@ -120,7 +120,7 @@ func TestTraceThatDoesNotAddUpIsAnError(t *testing.T) {
 		return halving{r}, err
 	})
 	if got, err := runTracer(t.Context(), b, figures.LoopByName(figures.LoopRead), e, false, 1000); err == nil {
-		t.Errorf("a run with half of the events is a figure: %+v", got)
+		t.Errorf("a run with half of the events gives a figure, want an error: %+v", got)
 	}
 }
 

@@ -112,8 +112,8 @@ func (p *probeTrace) stop(ctx context.Context) (recorded, error) {
 	return recorded{written: int(a.Events), lost: int(a.LostEvents()), size: a.Bytes}, nil
 }
 
-// runHost executes another program that sees itself as process 1. A probe reads the namespaces of process 1 to know
-// those of the node. In a container, bench may not read those of the machine's process 1.
+// runHost executes another program that sees itself as process 1. A probe takes the namespaces of
+// process 1 for the node's. In a container, bench may not read the namespaces of the machine's process 1.
 func runHost(args []string) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("keep mounts apart: %w", err)

@@ -67,8 +67,8 @@ func runLoop(args []string) error {
 	if len(args) != 2 || figures.LoopByName(args[0]) == nil {
 		return errors.New("the arguments must be a loop and a file")
 	}
-	// Work of the Go runtime must not be measured: garbage collection, and moving a goroutine that is locked to a
-	// thread to another thread and back whenever it has run for a while.
+	// The Go runtime's own work must not be measured. It collects garbage, and it moves a goroutine that is locked to a
+	// thread away and back after a while.
 	debug.SetGCPercent(-1)
 	runtime.UnlockOSThread()
 	l, w := figures.LoopByName(args[0]), &worker{path: append([]byte(args[1]), 0)}

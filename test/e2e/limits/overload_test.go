@@ -17,7 +17,7 @@ import (
 // leastRing is the smallest ring for packets that the manager gives a probe.
 const leastRing = "--ring-bytes=1048576"
 
-// overloaded is a capture of several Pods on two nodes, each of which sends numbered packets itself.
+// overloaded is a capture of several Pods on two nodes. Each Pod sends numbered packets itself.
 type overloaded struct {
 	pc   *sondev1.PacketCapture
 	pods []corev1.Pod
@@ -124,7 +124,7 @@ func (o *overloaded) wantExact(t *testing.T) {
 			different, numbered = different+d, numbered+n
 		}
 		if uint64(c.Packets) != packets || uint64(different) != packets || numbered != different { //nolint:gosec // counts
-			t.Errorf("%s: got %d packets in the file, of them %d with %d different numbers, want %d each", name, c.Packets, numbered, different, packets)
+			t.Errorf("%s: got %d packets in the file, %d numbered with %d different numbers, want %d each", name, c.Packets, numbered, different, packets)
 		}
 	}
 	if len(got) != len(o.sent) {

@@ -48,7 +48,7 @@ func TestLimitsRotate(t *testing.T) {
 		t.Errorf("status %+v, want a full ring", e)
 	}
 	if total := pc.Status.Totals; total.Packets != e.Packets || total.Overwritten != e.Overwritten {
-		t.Errorf("totals %+v, want those of the one Pod %+v", total, e)
+		t.Errorf("totals %+v, want the counts of the one Pod %+v", total, e)
 	}
 	out := filepath.Join(t.TempDir(), "all.pcapng")
 	if b, err := exec.CommandContext(t.Context(), cluster.Plugin, "download", pc.Name, "-n", ns, "-o", out).CombinedOutput(); err != nil {

@@ -115,7 +115,7 @@ func wantAllCounted(t *testing.T, tr *sondev1.Trace, token, pod string, made int
 		lost += int64(n)
 	}
 	if int64(len(records)) != e.Events || int64(end.Written) != e.Events || lost != e.LostEvents() {
-		t.Errorf("%s: got %d records and the account %+v, want those of the status, %d and %v", pod, len(records), end, e.Events, e.Lost)
+		t.Errorf("%s: got %d records and the account %+v, want %d and %v as in the status", pod, len(records), end, e.Events, e.Lost)
 	}
 	if others := otherCalls(records); len(others) > 0 {
 		t.Errorf("%s: got calls that the program does not count: %v", pod, others)

@@ -46,7 +46,7 @@ func TestOpsAuditLog(t *testing.T) {
 	pods := cluster.ManagerPods(t)
 	for i := range pods {
 		sizeAt(t, &pods[i], pc, e, token)
-		if body, err := stream(t.Context(), &pods[i], filePath(pc, e), "a token that nobody has registered"); err == nil {
+		if body, err := stream(t.Context(), &pods[i], filePath(pc, e), "a token without a ResultAccess"); err == nil {
 			body.Close()
 			t.Error("got a file without a token, want a refusal")
 		}

@@ -145,7 +145,7 @@ func testEndless(t *testing.T) {
 	}
 }
 
-// Of 5,000 Pods 200 are captured at a time, and the status stays small.
+// 200 of 5,000 Pods are captured at a time, and the status stays small.
 func testManyPods(t *testing.T) {
 	ns := cluster.Namespace(t, nil)
 	simulated(t, ns, manyPods, map[string]string{cluster.Simulated: "kwok"})
@@ -239,7 +239,7 @@ func wantMemory(t *testing.T) {
 	}
 }
 
-// Of 50 captures of real Pods, created at once, 20 run at a time, and all of them run in the end.
+// 50 captures of real Pods are created at once. 20 of them run at a time, and all of them run in the end.
 func testManyCaptures(t *testing.T) {
 	ns := cluster.Namespace(t, nil)
 	cluster.Deployment(t, ns, "sink", 1, "sink")

@@ -15,7 +15,7 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 )
 
-// Only subjects bound to sonde-metrics-reader can read metrics, and the metrics show what has just happened.
+// Only subjects bound to sonde-metrics-reader can read metrics, and the metrics are up to date.
 func TestOpsMetrics(t *testing.T) {
 	ns := cluster.Namespace(t, nil)
 	reader, other := cluster.MetricsReader(t, ns), cluster.ServiceAccountToken(t, ns, "other")

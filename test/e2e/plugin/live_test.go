@@ -154,7 +154,7 @@ func TestDoctor(t *testing.T) {
 	}
 }
 
-// A user without rights is told which right is missing. Interrupting the doctor, or naming an unknown node, leaves
+// The plugin names the right that a user lacks. Interrupting the doctor, or naming an unknown node, leaves
 // nothing behind.
 func TestDoctorRefusedAndInterrupted(t *testing.T) {
 	cmd, _, errOut := cluster.StartPlugin(t, "doctor", cluster.NodeNames(t)[0], "--as", "nobody")

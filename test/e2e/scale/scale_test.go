@@ -66,8 +66,8 @@ func raiseCeilings(t *testing.T) {
 	})
 }
 
-// simulateNodes adds simulated nodes until the test ends. It restarts the managers, so that their memory and calls are
-// those of this test.
+// simulateNodes adds simulated nodes until the test ends. It restarts the managers, so that their memory and calls
+// belong to this test.
 func simulateNodes(t *testing.T) {
 	t.Helper()
 	out, err := osexec.CommandContext(t.Context(), cluster.Command, "kwok", "--nodes", fmt.Sprint(scaleNodes)).CombinedOutput()
@@ -274,7 +274,7 @@ func testBurst(t *testing.T, ns string) {
 	cluster.NothingLeft(t, string(pc.UID))
 }
 
-// jobsMadeWithin returns the time from the capture's creation to that of its last Job, according to the API server's
+// jobsMadeWithin returns the time between the creation of the capture and of its last Job, according to the API server's
 // audit log.
 func jobsMadeWithin(t *testing.T, pc *sondev1.PacketCapture, n int) time.Duration {
 	t.Helper()

@@ -127,7 +127,7 @@ func TestAttackRoleBinding(t *testing.T) {
 	})
 }
 
-// The role edit may impersonate the ServiceAccounts of its namespace, but not those of another.
+// The role edit may impersonate the ServiceAccounts of its namespace, but not another namespace's.
 func TestAttackImpersonation(t *testing.T) {
 	file, secret := marker(t)
 	ns := cluster.Namespace(t, nil)

@@ -31,10 +31,10 @@ import (
 func TestAttackCraftedConfigMap(t *testing.T) {
 	// Both want the ConfigMap PREFIX-a-b: namespace PREFIX-a with workload b, and namespace PREFIX with workload a-b.
 	prefix := cluster.Namespace(t, nil)
-	hers, his := named(t, prefix+"-a"), prefix
-	cluster.Deployment(t, hers, "b", 1, "sink")
-	cluster.Deployment(t, his, "a-b", 1, "sink")
-	cluster.Bind(t, his, "mallory", "admin")
+	victimNS, attackerNS := named(t, prefix+"-a"), prefix
+	cluster.Deployment(t, victimNS, "b", 1, "sink")
+	cluster.Deployment(t, attackerNS, "a-b", 1, "sink")
+	cluster.Bind(t, attackerNS, "mallory", "admin")
 	mallory := cluster.As(t, "mallory")
 
 	crafted := captureconfig.Config{UID: "any", Kind: "PacketCapture", Filter: "crafted", SnapLength: 16, MaxBytes: 65536, RingBytes: 1 << 20}
@@ -42,12 +42,12 @@ func TestAttackCraftedConfigMap(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bait := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: his, Name: prefix + "-a-b"}, Data: map[string]string{captureconfig.Key: text}}
+	bait := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: attackerNS, Name: prefix + "-a-b"}, Data: map[string]string{captureconfig.Key: text}}
 	if err := mallory.Create(t.Context(), bait); err != nil {
 		t.Fatal(err)
 	}
-	first := cluster.Capture(t, mallory, his, sondev1.PacketCaptureSpec{TargetDeployment: "a-b", Duration: "10m", Filter: "tcp port 1"})
-	second := cluster.Capture(t, cluster.Admin, hers, sondev1.PacketCaptureSpec{TargetDeployment: "b", Duration: "10m", Filter: "udp"})
+	first := cluster.Capture(t, mallory, attackerNS, sondev1.PacketCaptureSpec{TargetDeployment: "a-b", Duration: "10m", Filter: "tcp port 1"})
+	second := cluster.Capture(t, cluster.Admin, victimNS, sondev1.PacketCaptureSpec{TargetDeployment: "b", Duration: "10m", Filter: "udp"})
 
 	t.Run("protected", func(t *testing.T) {
 		there := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: cluster.OperatorNamespace, Name: "crafted"}, Data: bait.Data}
@@ -61,7 +61,7 @@ func TestAttackCraftedConfigMap(t *testing.T) {
 				t.Fatal(err)
 			}
 			if cfg.UID != string(pc.UID) || cfg.Filter != pc.Spec.Filter {
-				t.Errorf("the ConfigMap %s of %s has UID %s and filter %q, want those of its capture", cm.Name, pc.UID, cfg.UID, cfg.Filter)
+				t.Errorf("the ConfigMap %s of %s has UID %s and filter %q, want its capture's", cm.Name, pc.UID, cfg.UID, cfg.Filter)
 			}
 			names[cm.Name] = pc.Name
 			if mounted := mountedConfig(&cluster.JobsOf(t, pc)[0]); mounted != cm.Name {
@@ -81,8 +81,8 @@ func TestAttackCraftedConfigMap(t *testing.T) {
 		}
 	})
 	t.Run("control: no second name", func(t *testing.T) {
-		// A Job of hers that goes by the name alone: it captures what his capture says.
-		third := cluster.Capture(t, mallory, his, sondev1.PacketCaptureSpec{TargetDeployment: "a-b", Duration: "10m", Filter: "tcp port 1"})
+		// A Job of the victim that finds its ConfigMap by name alone captures with the attacker's configuration.
+		third := cluster.Capture(t, mallory, attackerNS, sondev1.PacketCaptureSpec{TargetDeployment: "a-b", Duration: "10m", Filter: "tcp port 1"})
 		job := cloneOf(t, second, configMapOf(t, third).Name, string(third.UID))
 		wantMessage(t, job, `"filter":"tcp port 1"`)
 	})

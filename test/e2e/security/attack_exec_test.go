@@ -24,7 +24,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
 )
 
-// Whoever can exec into a probe owns its node. The owner of a capture, admin in its namespace, cannot: the probe runs
+// A user who can exec into a probe owns its node. The owner of a capture, admin in its namespace, cannot: the probe runs
 // in a namespace where users have no rights.
 func TestAttackIntoTheProbe(t *testing.T) {
 	file, secret := marker(t)

@@ -21,17 +21,17 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 )
 
-// Oversized input is refused with a message. What Kubernetes lets every user write, such as any number of labels, costs
-// the manager nothing lasting. Others can capture meanwhile.
+// Oversized input is refused with a message. Kubernetes lets every user write any number of labels, among others: these
+// cost the manager nothing lasting. Others can capture meanwhile.
 func TestAttackOversized(t *testing.T) {
-	hers, his := cluster.Namespace(t, nil), cluster.Namespace(t, nil)
-	cluster.Deployment(t, hers, "sink", 1, "sink")
-	cluster.Deployment(t, his, "sink", 1, "sink")
-	cluster.Bind(t, his, "mallory", "admin")
+	victimNS, attackerNS := cluster.Namespace(t, nil), cluster.Namespace(t, nil)
+	cluster.Deployment(t, victimNS, "sink", 1, "sink")
+	cluster.Deployment(t, attackerNS, "sink", 1, "sink")
+	cluster.Bind(t, attackerNS, "mallory", "admin")
 	mallory := cluster.As(t, "mallory")
 	object := func(change func(*sondev1.PacketCapture)) *sondev1.PacketCapture {
 		pc := &sondev1.PacketCapture{
-			ObjectMeta: metav1.ObjectMeta{Namespace: his, GenerateName: "big-"},
+			ObjectMeta: metav1.ObjectMeta{Namespace: attackerNS, GenerateName: "big-"},
 			Spec:       sondev1.PacketCaptureSpec{TargetDeployment: "sink", Duration: "10m"},
 		}
 		change(pc)
@@ -64,7 +64,7 @@ func TestAttackOversized(t *testing.T) {
 		}
 	})
 	t.Run("protected: what may be large", func(t *testing.T) {
-		crowd := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: his, Name: "crowd"}, Spec: cluster.PodSpec("idle")}
+		crowd := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: attackerNS, Name: "crowd"}, Spec: cluster.PodSpec("idle")}
 		crowd.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "e2e/attack"}} // no node is to suffer
 		for i := range 5_000 {
 			c := cluster.PodSpec("idle").Containers[0]
@@ -83,13 +83,13 @@ func TestAttackOversized(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		cluster.Capture(t, cluster.Admin, hers, sondev1.PacketCaptureSpec{TargetDeployment: "sink", Duration: "10m"})
+		cluster.Capture(t, cluster.Admin, victimNS, sondev1.PacketCaptureSpec{TargetDeployment: "sink", Duration: "10m"})
 		if after := managerMemory(t); after > before+64<<20 {
 			t.Errorf("the manager's memory went from %d to %d MiB, want at most 64 MiB more", before>>20, after>>20)
 		}
 		cluster.StopManager(t)
 		cluster.StartManager(t)
-		cluster.Capture(t, cluster.Admin, hers, sondev1.PacketCaptureSpec{TargetDeployment: "sink", Duration: "10m"})
+		cluster.Capture(t, cluster.Admin, victimNS, sondev1.PacketCaptureSpec{TargetDeployment: "sink", Duration: "10m"})
 		t.Logf("the manager's memory: %d MiB before, %d MiB after a restart", before>>20, managerMemory(t)>>20)
 	})
 	t.Run("control: no limit in the schema", func(t *testing.T) {

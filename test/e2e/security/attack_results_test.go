@@ -24,14 +24,14 @@ import (
 // A token opens the files of one capture, and a path names one of them. No other token, no guess, and no detour in the
 // path leads anywhere else.
 func TestAttackResults(t *testing.T) {
-	hers, his := cluster.Namespace(t, nil), cluster.Namespace(t, nil)
-	for _, ns := range []string{hers, his} {
+	victimNS, attackerNS := cluster.Namespace(t, nil), cluster.Namespace(t, nil)
+	for _, ns := range []string{victimNS, attackerNS} {
 		cluster.Deployment(t, ns, "sink", 1, "sink")
 	}
-	cluster.Bind(t, his, "mallory", "admin")
-	victim := cluster.Capture(t, cluster.Admin, hers, sondev1.PacketCaptureSpec{TargetDeployment: "sink", Duration: "10m"})
-	mine := cluster.Capture(t, cluster.As(t, "mallory"), his, sondev1.PacketCaptureSpec{TargetDeployment: "sink", Duration: "10m"})
-	second := cluster.Capture(t, cluster.As(t, "mallory"), his, sondev1.PacketCaptureSpec{TargetDeployment: "sink", Duration: "10m"})
+	cluster.Bind(t, attackerNS, "mallory", "admin")
+	victim := cluster.Capture(t, cluster.Admin, victimNS, sondev1.PacketCaptureSpec{TargetDeployment: "sink", Duration: "10m"})
+	mine := cluster.Capture(t, cluster.As(t, "mallory"), attackerNS, sondev1.PacketCaptureSpec{TargetDeployment: "sink", Duration: "10m"})
+	second := cluster.Capture(t, cluster.As(t, "mallory"), attackerNS, sondev1.PacketCaptureSpec{TargetDeployment: "sink", Duration: "10m"})
 	for _, pc := range []*sondev1.PacketCapture{victim, mine, second} {
 		cluster.Stop(t, pc)
 	}
@@ -69,7 +69,7 @@ func TestAttackResults(t *testing.T) {
 		err := cluster.As(t, "mallory").Create(t.Context(), cluster.ResultAccess(victim, token))
 		wantForbidden(t, err, "resultaccesses")
 		borrowed := cluster.ResultAccess(victim, token)
-		borrowed.Namespace = his
+		borrowed.Namespace = attackerNS
 		if err := cluster.As(t, "mallory").Create(t.Context(), borrowed); err == nil || !strings.Contains(err.Error(), "not found") {
 			t.Errorf("a ResultAccess for a capture of another namespace: got %v, want a refusal", err)
 		}
@@ -80,8 +80,8 @@ func TestAttackResults(t *testing.T) {
 			base + "/progress.json", base + "/..%2f..%2fetc%2fpasswd", base + "/%2e%2e/%2e%2e/%2fetc/passwd", base + "/../../../../etc/passwd", base + "//etc/passwd",
 			base + "/%00", base + "/.hidden.pcapng", base + "/" + strings.Repeat("a", 4000) + ".pcapng", base + "/..%5c..%5cx.pcapng", base + "/%2fetc%2fpasswd.pcapng",
 			base + "/..%2f..%2fetc%2fsonde-tls%2fserver.key", base + "/%252e%252e%252fserver.key", path.Dir(base) + "/..%2f" + victim.Status.Pods[0].UID + "/x.pcapng",
-			"/v1/namespaces/" + his + "/packetcaptures/" + mine.Name + "%2f..%2f..%2f..%2f" + hers + "%2fpacketcaptures%2f" + victim.Name + "/progress",
-			"/v1/namespaces/" + his + "%2f..%2f" + hers + "/packetcaptures/" + victim.Name + "/progress", "/metrics", "/debug/pprof/",
+			"/v1/namespaces/" + attackerNS + "/packetcaptures/" + mine.Name + "%2f..%2f..%2f..%2f" + victimNS + "%2fpacketcaptures%2f" + victim.Name + "/progress",
+			"/v1/namespaces/" + attackerNS + "%2f..%2f" + victimNS + "/packetcaptures/" + victim.Name + "/progress", "/metrics", "/debug/pprof/",
 		} {
 			if status, body := cluster.GetResult(t, "mallory", p, token); status < 400 || status >= 500 {
 				t.Errorf("%s: got status %d, %.200q, want a refusal", p, status, body)
@@ -90,7 +90,7 @@ func TestAttackResults(t *testing.T) {
 	})
 	t.Run("protected: afterwards", func(t *testing.T) {
 		var all sondev1.ResultAccessList
-		if err := cluster.As(t, "mallory").List(t.Context(), &all, client.InNamespace(his)); err != nil {
+		if err := cluster.As(t, "mallory").List(t.Context(), &all, client.InNamespace(attackerNS)); err != nil {
 			t.Fatal(err)
 		}
 		for i := range all.Items {

@@ -29,8 +29,8 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
 )
 
-// Each TestAttack* is one way in which a user with the role edit (or admin) in their own namespace could try to become
-// root on a node, or to read other users' data. Each has two halves. In "protected" the attack fails. In "control" the
+// In each TestAttack*, a user with the role edit (or admin) in their own namespace tries to become root on a node, or to
+// read other users' data. Each has two halves. In "protected" the attack fails. In "control" the
 // test removes the protection and the same attack works, so that a refusal for another reason does not count as
 // protection. They need a cluster with OpenShift's SCC admission. docs/security.md lists them.
 

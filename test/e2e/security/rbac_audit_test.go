@@ -36,7 +36,7 @@ type request struct {
 	StageTimestamp time.Time `json:"stageTimestamp"`
 }
 
-// requests are those of the manager that ended within a period.
+// requests returns the manager's requests that ended within a period.
 func requests(t *testing.T, from, to time.Time) []request {
 	t.Helper()
 	f, err := os.Open(cluster.AuditLog)

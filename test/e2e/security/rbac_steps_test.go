@@ -96,7 +96,7 @@ func stepCapture(t *testing.T) {
 	cluster.NothingLeft(t, string(pc.UID))
 }
 
-// stepTrace runs a trace, with a jobId that the webhook compares with those of others.
+// stepTrace runs a trace, with a jobId that the webhook compares with other captures' jobIds.
 func stepTrace(t *testing.T) {
 	t.Helper()
 	ns := cluster.Namespace(t, nil)

@@ -24,9 +24,9 @@ import (
 	"github.com/sonde-operator/sonde/test/rights"
 )
 
-// kept are rights that the audit log never shows, because the API server checks them within another request: creating
-// an object by server-side apply, and setting an owner under OpenShift's OwnerReferencesPermissionEnforcement.
-// TestRbacHiddenRights shows that they are needed.
+// kept reports a right that the audit log never shows, because the API server checks it within another request. That is
+// creating an object by server-side apply, or setting an owner under OpenShift's OwnerReferencesPermissionEnforcement.
+// TestRbacHiddenRights shows that these rights are needed.
 func kept(r rights.Right) bool {
 	return r.Name != "" && (r.Verb == "create" || r.Verb == "delete") && r.Resource != "secrets" && r.Resource != "leases"
 }

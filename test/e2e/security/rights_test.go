@@ -55,10 +55,10 @@ func TestResultsNeedTheVerb(t *testing.T) {
 		user, token string
 		want        int
 	}{
-		"admin with the token":           {user: "admin", token: "the token of admin, which is long enough", want: 200},
-		"the token is what counts":       {user: "nobody", token: "the token of admin, which is long enough", want: 200},
-		"no token":                       {user: "admin", want: 401},
-		"a token that nobody registered": {user: "admin", token: "the token of edit, which is long enough", want: 401},
+		"admin with the token":    {user: "admin", token: "the token of admin, which is long enough", want: 200},
+		"any user with the token": {user: "nobody", token: "the token of admin, which is long enough", want: 200},
+		"no token":                {user: "admin", want: 401},
+		"an unregistered token":   {user: "admin", token: "the token of edit, which is long enough", want: 401},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -142,7 +142,7 @@ func TestSccRefusesPrivilegedJobs(t *testing.T) {
 }
 
 // Pods of accounts that may use all SCCs, such as other operators', get the same SCC as without Sonde.
-func TestSccIsNobodyElsesChoice(t *testing.T) {
+func TestSccLeavesOtherPodsAlone(t *testing.T) {
 	awaitSCC(t)
 	ns := cluster.Namespace(t, nil)
 	bind := &unstructured.Unstructured{Object: map[string]any{

@@ -37,10 +37,10 @@ func TestTraceFilters(t *testing.T) {
 		change(&s)
 		return cluster.Trace(t, cluster.Admin, ns, s)
 	}
-	container := of(func(s *sondev1.TraceSpec) { s.Containers = []string{"c", "nobody"} })
+	container := of(func(s *sondev1.TraceSpec) { s.Containers = []string{"c", "absent"} })
 	children := of(func(s *sondev1.TraceSpec) { s.Command, s.Children = "sh", true })
 	alone := of(func(s *sondev1.TraceSpec) { s.Command = "cat" })
-	wantAnnotations(t, container, "c,nobody", "*")
+	wantAnnotations(t, container, "c,absent", "*")
 	wantAnnotations(t, children, "*", "sh")
 
 	for _, run := range []struct {
@@ -63,11 +63,11 @@ func TestTraceFilters(t *testing.T) {
 	if slices.ContainsFunc(records, func(r *tracefmt.Record) bool { return r.Container != "c" }) {
 		t.Error("container c: found records of other containers")
 	}
-	if diff := cmp.Diff([]string{"c", "nobody"}, header.Containers); diff != "" {
+	if diff := cmp.Diff([]string{"c", "absent"}, header.Containers); diff != "" {
 		t.Errorf("the header's containers (-want +got):\n%s", diff)
 	}
 	e := cluster.Entry(t, container, p.Name)
-	if diff := cmp.Diff([]string{"nobody"}, e.ContainersNotFound); diff != "" {
+	if diff := cmp.Diff([]string{"absent"}, e.ContainersNotFound); diff != "" {
 		t.Errorf("missing containers (-want +got):\n%s", diff)
 	}
 
@@ -84,7 +84,7 @@ func TestTraceFilters(t *testing.T) {
 	}
 }
 
-// wantAnnotations checks the annotations of the trace's Job, which say what is traced.
+// wantAnnotations checks the annotations of the trace's Job, which name the traced container and command.
 func wantAnnotations(t *testing.T, tr *sondev1.Trace, container, command string) {
 	t.Helper()
 	var jobs batchv1.JobList

@@ -52,7 +52,7 @@ func TestTraceFlap(t *testing.T) {
 	}
 }
 
-// readFlap reads a FLAP file and returns its enter lines, each of which has its exit.
+// readFlap reads a FLAP file and returns its enter lines. The test fails if one has no exit.
 func readFlap(t *testing.T, text string) []tracefmt.FlapLine {
 	t.Helper()
 	var enters []tracefmt.FlapLine

@@ -35,8 +35,8 @@ const (
 	patience = 5 * time.Minute
 )
 
-// firstCalls are each Pod's first calls, which no other Pod makes: it executes a program under its own name, opens a
-// file of that name, and connects to an address derived from it.
+// firstCalls are each Pod's first calls, which no other Pod makes. The Pod executes a program under its own name, opens
+// a file of that name, and connects to an address derived from the name.
 var firstCalls = []string{"exec", "openat", "connect"}
 
 // firstGroups are the event groups of these calls.
@@ -277,7 +277,7 @@ func startsTable(gated, late, without []startedPod) string {
 	return text.String()
 }
 
-// medianP99 formats the median and the 99th percentile, each minus that of another set.
+// medianP99 formats the median and the 99th percentile, each minus the same quantile of another set.
 func medianP99(set []startedPod, of func(startedPod) time.Duration, median, p99 time.Duration) string {
 	return fmt.Sprintf("median %.2f, p99 %.2f", (quantile(set, of, 0.5) - median).Seconds(), (quantile(set, of, 0.99) - p99).Seconds())
 }

@@ -101,7 +101,7 @@ func TestTraceCgroupBelow(t *testing.T) {
 	}
 }
 
-// cgroupDir returns a process's cgroup folder on the node: with cgroup v1 that of the pids controller.
+// cgroupDir returns a process's cgroup folder on the node: with cgroup v1 the pids controller's.
 func cgroupDir(t *testing.T, p *corev1.Pod, pid uint32) string {
 	t.Helper()
 	dir := ""

@@ -66,5 +66,5 @@ func TestPrivilegeCapabilitiesTraces(t *testing.T) {
 	if tr.Status.Phase != sondev1.PhaseCompleted {
 		t.Fatalf("phase %s, pods %+v; want Completed", tr.Status.Phase, tr.Status.Pods)
 	}
-	wantExactly(t, tr, cluster.GrantResults(t, cluster.Admin, tr), p.Name, "nobody")
+	wantExactly(t, tr, cluster.GrantResults(t, cluster.Admin, tr), p.Name, "another")
 }

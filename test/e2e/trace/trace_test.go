@@ -93,7 +93,7 @@ func wantExactly(t *testing.T, tr *sondev1.Trace, token, pod, another string) {
 		lost[place] = int64(n) //nolint:gosec // small counts
 	}
 	if int64(len(records)) != e.Events || end.Written != uint64(e.Events) || !maps.Equal(lost, e.Lost) { //nolint:gosec // small counts
-		t.Errorf("%s: got %d records and the account %+v, want those of the status, %d and %v", pod, len(records), end, e.Events, e.Lost)
+		t.Errorf("%s: got %d records and the account %+v, want %d and %v as in the status", pod, len(records), end, e.Events, e.Lost)
 	}
 	want := map[string]int{"exec": cluster.FilesUsed, "openat": cluster.FilesUsed, "write": cluster.FilesUsed, "pread64": cluster.FilesUsed, "close": cluster.FilesUsed, "unlinkat": cluster.FilesUsed}
 	got := usesOf(records, cluster.FilesOf(pod))

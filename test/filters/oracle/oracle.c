@@ -1,4 +1,4 @@
-// What libpcap itself says of packets: the reference of the differential test.
+// Returns libpcap's own verdicts on packets: the reference of the differential test.
 //
 // The file named by the argument has a packet on each line: the type that the kernel gives it (0 to 4), 1 if the device
 // took a VLAN tag out of it, the tag, 1 if pcap_compile() of a file sees it as it is, and its bytes in hexadecimal. For

@@ -20,7 +20,7 @@ func (s *simulation) arithmetic(in asm.Instruction) error {
 		by = s.registers[in.Src]
 	}
 	if by.kind == nothing {
-		return errors.New("the source was not written")
+		return errors.New("the source register was not written")
 	}
 	if op == asm.Mov {
 		return s.move(in.Dst, by, wide)
@@ -31,7 +31,7 @@ func (s *simulation) arithmetic(in asm.Instruction) error {
 		return nil
 	}
 	if dst.kind != number || by.kind != number {
-		return errors.New("arithmetic with a pointer, or with what was not written")
+		return errors.New("arithmetic with a pointer or an unwritten register")
 	}
 	if wide {
 		return errors.New("the simulator does not know it")
@@ -117,7 +117,7 @@ func (s *simulation) jump(in asm.Instruction) (int, error) {
 	}
 	numbers := left.kind == number && right.kind == number
 	if !numbers && (left.kind != data || right.kind != dataEnd) {
-		return 0, errors.New("a comparison with a pointer, or with what was not written")
+		return 0, errors.New("a comparison with a pointer or an unwritten register")
 	}
 	a, b := left.n, right.n
 	if in.OpCode.Class() == asm.Jump32Class {

@@ -1,6 +1,6 @@
-// Package simulator runs filters on packets in user space, for tests with more programs than a kernel should load: eBPF
-// instructions as agents/capture/ebpffilter emits them, and classic BPF as the kernel runs it for a packet socket, which is
-// the reference. Only tests use it.
+// Package simulator runs filters on packets in user space, for tests with more programs than a kernel should load. It runs
+// the eBPF instructions that agents/capture/ebpffilter emits. The reference is classic BPF, which it runs as the kernel
+// does for a packet socket. Only tests use it.
 package simulator
 
 import "encoding/binary"

@@ -41,8 +41,9 @@ type simulation struct {
 }
 
 // Run runs the function at the first instruction, which Translate made, and returns its result. It may call later functions
-// by their symbols. What the verifier would reject is an error: reading a register or a part of the stack that was not
-// written, or bytes outside of the packet's linear part, and arithmetic with a pointer that is no offset in the packet.
+// by their symbols. It returns an error where the verifier would reject the program: for reading an unwritten register,
+// unwritten stack or bytes outside of the packet's linear part, and for other arithmetic with a pointer than an offset in
+// the packet.
 func Run(body asm.Instructions, packet *Packet) (uint32, error) {
 	s := &simulation{body: body, packet: packet}
 	s.registers[asm.R1] = register{context, 0}

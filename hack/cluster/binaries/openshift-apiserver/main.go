@@ -116,8 +116,8 @@ func newCommand() *cobra.Command {
 	return cmd
 }
 
-// addConstraints registers the two plugins after those of Kubernetes and before mutating webhooks. A registered plugin
-// is on unless it is listed as off.
+// addConstraints registers the two plugins after Kubernetes' own and before mutating webhooks. A registered plugin is
+// on unless it is listed as off.
 func addConstraints(s *options.ServerRunOptions) {
 	a := s.Admission.GenericAdmission
 	a.Plugins.Register(constraintPlugin, func(io.Reader) (admission.Interface, error) {
