@@ -37,7 +37,7 @@ func TestWrongNodeClock(t *testing.T) {
 	}
 }
 
-// wantKept ends the probes and fails unless their results are there until their time is over, and not for longer.
+// wantKept ends the probes, and fails unless their results are kept for just the retention.
 func (w *world) wantKept(a account.Account, lasted, retained time.Duration) {
 	w.t.Helper()
 	w.agents(w.end(a))
@@ -54,7 +54,7 @@ func (w *world) wantKept(a account.Account, lasted, retained time.Duration) {
 	w.clock.Step(retained - time.Second)
 	w.settle()
 	if len(w.jobNames()) != 1 || len(w.capture().Status.Pods[0].Files) != 1 {
-		w.t.Errorf("a second before its time is over: Jobs %v, entry %+v", w.jobNames(), w.capture().Status.Pods[0])
+		w.t.Errorf("a second before the retention ends: Jobs %v, entry %+v", w.jobNames(), w.capture().Status.Pods[0])
 	}
 	w.clock.Step(time.Second)
 	w.settle()

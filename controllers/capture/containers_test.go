@@ -26,8 +26,8 @@ func withContainers(names ...string) func(*corev1.Pod) {
 	}
 }
 
-// TestTraceOfContainers checks that a Pod gets a Job if it has one of the named containers, and its entry the others; one
-// that has none gets a message with the containers it has. Jobs and configuration carry the names.
+// TestTraceOfContainers checks that a Pod gets a Job if it has one of the named containers. Its entry lists the missing ones.
+// A Pod with none of them gets a message that lists its containers. Jobs and configuration carry the names.
 func TestTraceOfContainers(t *testing.T) {
 	for name, tc := range map[string]struct {
 		containers []string
@@ -38,7 +38,7 @@ func TestTraceOfContainers(t *testing.T) {
 		message    string   // of the last Pod
 		phase      sondev1.Phase
 	}{
-		"all there": {
+		"all exist": {
 			containers: []string{"setup", "web"}, pods: []client.Object{webPod("web-1", withContainers("web", "log"))},
 			want: []string{"web-1 Pending Pending"}, jobs: []string{"web-1-trce"}, phase: sondev1.PhasePending,
 		},
@@ -46,12 +46,12 @@ func TestTraceOfContainers(t *testing.T) {
 			containers: []string{"proxy", "web"}, pods: []client.Object{webPod("web-1", withContainers("web"))},
 			want: []string{"web-1 Pending Pending"}, jobs: []string{"web-1-trce"}, notFound: []string{"proxy"}, phase: sondev1.PhasePending,
 		},
-		"none is there": {
+		"all are missing": {
 			containers: []string{"proxy", "debugger"}, pods: []client.Object{webPod("web-1", withContainers("web", "log"))},
 			want: []string{"web-1 Failed ContainerNotFound"}, notFound: []string{"proxy", "debugger"}, message: "it has web, log, setup (init)",
 			phase: sondev1.PhaseFailed,
 		},
-		"none in one Pod": {
+		"all are missing in one Pod": {
 			containers: []string{"log"}, pods: []client.Object{webPod("web-1", withContainers("web", "log")), webPod("web-2", withContainers("web"))},
 			want: []string{"web-1 Pending Pending", "web-2 Failed ContainerNotFound"}, jobs: []string{"web-1-trce"}, notFound: []string{"log"},
 			message: "it has web, setup (init)", phase: sondev1.PhasePending,

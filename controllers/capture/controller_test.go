@@ -16,8 +16,8 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
 )
 
-// TestLife follows one capture from its first pass until nothing of it is left. At each station a
-// second pass over the unchanged world writes nothing.
+// TestLife follows one capture from its first pass until all its objects are deleted. At each stage a second pass over
+// the unchanged cluster writes nothing.
 func TestLife(t *testing.T) {
 	w := newWorld(t, newCapture(), deployment("web-1", "web-2")...)
 
@@ -26,7 +26,7 @@ func TestLife(t *testing.T) {
 		t.Fatalf("jobs (-want +got):\n%s", diff)
 	}
 	w.checkConfig("shop-web", "shop-web-c0ffee00-keeper")
-	w.check("made", sondev1.PhasePending, "False Pending", "Unknown Pending")
+	w.check("created", sondev1.PhasePending, "False Pending", "Unknown Pending")
 
 	w.agents(w.attach)
 	res := w.settle()
@@ -58,13 +58,13 @@ func TestLife(t *testing.T) {
 		t.Errorf("status %+v: start, completion, target or generation is wrong", status)
 	}
 	if res.RequeueAfter != time.Hour {
-		t.Errorf("next pass after %v, want one when the files' time is over", res.RequeueAfter)
+		t.Errorf("next pass after %v, want one at the end of the retention", res.RequeueAfter)
 	}
 
 	w.clock.Step(time.Hour)
 	w.settle()
 	if left := w.left(); len(left) > 0 {
-		t.Errorf("left when the files' time is over: %v", left)
+		t.Errorf("left after the retention: %v", left)
 	}
 	if diff := cmp.Diff(status, w.capture().Status); diff != "" {
 		t.Errorf("cleaning up changed the status:\n%s", diff)
@@ -86,7 +86,7 @@ func TestQuiet(t *testing.T) {
 		}
 	}
 	if len(w.writes) > 0 || w.reviews > 0 {
-		t.Errorf("in a minute of an unchanged world: writes %v, reviews %d", w.writes, w.reviews)
+		t.Errorf("in a minute without changes: writes %v, reviews %d", w.writes, w.reviews)
 	}
 	if w.recent == 0 {
 		t.Error("the right is not reviewed at all")
@@ -96,7 +96,7 @@ func TestQuiet(t *testing.T) {
 	}
 }
 
-// check the phase and the conditions of a capture that is admitted and has Pods.
+// check compares the phase and the conditions of a capture that is admitted and has Pods.
 func (w *world) check(when string, phase sondev1.Phase, capturing, complete string) {
 	w.t.Helper()
 	got := []string{
@@ -132,7 +132,7 @@ func (w *world) checkConfig(configMap, secret string) {
 	}
 }
 
-// left lists what was made for any capture.
+// left lists the objects of all captures.
 func (w *world) left() []string {
 	w.t.Helper()
 	var jobs batchv1.JobList

@@ -29,13 +29,13 @@ func TestStampKey(t *testing.T) {
 	if claim, err := StampKey(key).Verify(pc); err != nil || claim.Requester.Username != "alice" {
 		t.Errorf("claim %+v (%v), want alice's", claim, err)
 	}
-	pc.Spec.Stop = true // may change
+	pc.Spec.Stop = true // not covered by the stamp
 	if _, err := StampKey(key).Verify(pc); err != nil {
 		t.Errorf("stopping breaks the stamp: %v", err)
 	}
 	pc.Spec.TargetDeployment = "another"
 	if _, err := StampKey(key).Verify(pc); err == nil {
-		t.Error("a stamp for one target is good for another")
+		t.Error("a stamp for one target is valid for another")
 	}
 }
 
@@ -48,7 +48,7 @@ func TestKeeperCalls(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const address = "127.83.79.78" // a loopback address of this test's own, for the port is given
+	const address = "127.83.79.78" // a loopback address for this test alone, because the port is fixed
 	listener, err := net.Listen("tcp", net.JoinHostPort(address, "8443"))
 	if err != nil {
 		t.Fatal(err)
@@ -72,8 +72,8 @@ func TestKeeperCalls(t *testing.T) {
 	if got, want := <-asked, `POST /v1/stop {"reason":"Stopped"}`; got != want {
 		t.Errorf("the keeper was asked %s, want %s", got, want)
 	}
-	if _, err := calls.Recount(t.Context(), address, "s"); err == nil || !strings.Contains(err.Error(), "parse account") { // it answers with nothing
-		t.Errorf("error %v, want one of the account", err)
+	if _, err := calls.Recount(t.Context(), address, "s"); err == nil || !strings.Contains(err.Error(), "parse account") { // the answer is empty
+		t.Errorf("error %v, want one about the account", err)
 	}
 	if got, want := <-asked, `POST /v1/recount `; got != want {
 		t.Errorf("the keeper was asked %s, want %s", got, want)

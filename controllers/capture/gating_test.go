@@ -41,7 +41,7 @@ func (w *world) gating() string {
 	return string(c.Status) + " " + c.Reason
 }
 
-// gated is a Pod that waits at its gate: nothing of it runs.
+// gated is a Pod that waits at its gate: none of its containers runs.
 func gated(state corev1.ContainerState) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		p.Annotations = map[string]string{sondev1.AnnotationGatedByUID: string(captureUID)}
@@ -51,7 +51,7 @@ func gated(state corev1.ContainerState) func(*corev1.Pod) {
 	}
 }
 
-func gateSaid(o gateconfig.Outcome) corev1.ContainerState {
+func gateMessage(o gateconfig.Outcome) corev1.ContainerState {
 	return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
 		ExitCode: int32(o.ExitCode()), Message: gateconfig.Message(o, 1234*time.Millisecond),
 	}}
@@ -66,8 +66,8 @@ func awaits(reason string) corev1.ContainerState {
 	return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason}}
 }
 
-// TestGatedPodIsTracedBeforeItStarts checks that a Pod gets its Job as soon as it has a node, with the flag for its gate; one that
-// is not this Trace's is not.
+// TestGatedPodIsTracedBeforeItStarts checks that a Pod gets its Job as soon as it has a node. Only the probes of Pods that this
+// Trace gates get the flag for the gate.
 func TestGatedPodIsTracedBeforeItStarts(t *testing.T) {
 	other := func(p *corev1.Pod) {
 		gated(awaits("PodInitializing"))(p)
@@ -99,20 +99,20 @@ func TestGateResult(t *testing.T) {
 		after time.Duration
 		want  *sondev1.GateResult
 	}{
-		"opened":               {gateSaid(gateconfig.Opened), 0, result(sondev1.GateOpened, 1234)},
-		"untraced":             {gateSaid(gateconfig.Untraced), 0, result(sondev1.GateUntraced, 1234)},
-		"refused":              {gateSaid(gateconfig.Refused), 0, result(sondev1.GateRefused, 1234)},
-		"over":                 {gateSaid(gateconfig.Over), 0, result(sondev1.GateOver, 1234)},
-		"stopped":              {gateSaid(gateconfig.Ended), 0, result(sondev1.GateEnded, 1234)},
-		"no words of its own":  {corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: "hello"}}, time.Minute, nil},
-		"cannot be executed":   {withoutMessage("StartError", time.Unix(0, 0)), 0, result(sondev1.GateNotStarted, 0)},
-		"its node rebooted":    {withoutMessage("Unknown", dawn), time.Minute, nil},
-		"dies again and again": {awaits("CrashLoopBackOff"), 30 * time.Second, result(sondev1.GateNotStarted, 0)},
-		"waits":                {corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}, time.Minute, nil},
-		"starts":               {awaits("PodInitializing"), time.Hour, nil},
-		"no image, so far":     {awaits("ErrImagePull"), 29 * time.Second, nil},
-		"no image":             {awaits("ImagePullBackOff"), 30 * time.Second, result(sondev1.GateNotStarted, 0)},
-		"refused by its node":  {awaits("CreateContainerError"), 30 * time.Second, result(sondev1.GateNotStarted, 0)},
+		"opened":                {gateMessage(gateconfig.Opened), 0, result(sondev1.GateOpened, 1234)},
+		"untraced":              {gateMessage(gateconfig.Untraced), 0, result(sondev1.GateUntraced, 1234)},
+		"refused":               {gateMessage(gateconfig.Refused), 0, result(sondev1.GateRefused, 1234)},
+		"over":                  {gateMessage(gateconfig.Over), 0, result(sondev1.GateOver, 1234)},
+		"stopped":               {gateMessage(gateconfig.Ended), 0, result(sondev1.GateEnded, 1234)},
+		"no message of its own": {corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: "hello"}}, time.Minute, nil},
+		"cannot be executed":    {withoutMessage("StartError", time.Unix(0, 0)), 0, result(sondev1.GateNotStarted, 0)},
+		"node rebooted":         {withoutMessage("Unknown", dawn), time.Minute, nil},
+		"crashes repeatedly":    {awaits("CrashLoopBackOff"), 30 * time.Second, result(sondev1.GateNotStarted, 0)},
+		"waits":                 {corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}, time.Minute, nil},
+		"starts":                {awaits("PodInitializing"), time.Hour, nil},
+		"no image yet":          {awaits("ErrImagePull"), 29 * time.Second, nil},
+		"no image":              {awaits("ImagePullBackOff"), 30 * time.Second, result(sondev1.GateNotStarted, 0)},
+		"refused by its node":   {awaits("CreateContainerError"), 30 * time.Second, result(sondev1.GateNotStarted, 0)},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -121,26 +121,26 @@ func TestGateResult(t *testing.T) {
 				t.Errorf("result (-want +got):\n%s", diff)
 			}
 			if got := observeGate(newTrace(func(t *sondev1.Trace) { t.Spec.Gate = nil }), pod, nil, dawn.Add(tc.after)); got != nil {
-				t.Errorf("without a gate it is %v", got)
+				t.Errorf("result without a gate: %v", got)
 			}
 			if got := observeGate(newTrace(), nil, tc.want, dawn); got != tc.want {
-				t.Errorf("of a Pod that is gone nothing is left but %v", got)
+				t.Errorf("result of a Pod that is gone: %v", got)
 			}
 		})
 	}
 	opened := result(sondev1.GateOpened, 1234)
-	if got := observeGate(newTrace(), webPod("web-1", gated(gateSaid(gateconfig.Opened))), result(sondev1.GateNotStarted, 0), dawn); !cmp.Equal(opened, got) {
-		t.Errorf("one that started after all: %v", got)
+	if got := observeGate(newTrace(), webPod("web-1", gated(gateMessage(gateconfig.Opened))), result(sondev1.GateNotStarted, 0), dawn); !cmp.Equal(opened, got) {
+		t.Errorf("gate that started late: %v", got)
 	}
 	failed := webPod("web-1", gated(withoutMessage("Error", dawn)), func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })
 	if diff := cmp.Diff(result(sondev1.GateNotStarted, 0), observeGate(newTrace(), failed, nil, dawn)); diff != "" {
-		t.Errorf("one that is not started again (-want +got):\n%s", diff)
+		t.Errorf("gate that is not restarted (-want +got):\n%s", diff)
 	}
-	// The kubelet starts one again that has refused its Pod, later and later: a manager that was away meets it like this.
+	// The kubelet restarts a gate that refused its Pod, with growing delays. A manager that was away finds this state.
 	again := webPod("web-1", gated(awaits("CrashLoopBackOff")))
-	again.Status.InitContainerStatuses[0].LastTerminationState = gateSaid(gateconfig.Refused)
+	again.Status.InitContainerStatuses[0].LastTerminationState = gateMessage(gateconfig.Refused)
 	if diff := cmp.Diff(result(sondev1.GateRefused, 1234), observeGate(newTrace(), again, nil, dawn.Add(time.Hour))); diff != "" {
-		t.Errorf("one that is to be started again (-want +got):\n%s", diff)
+		t.Errorf("gate that waits for its restart (-want +got):\n%s", diff)
 	}
 }
 
@@ -149,14 +149,14 @@ func TestGateIsShown(t *testing.T) {
 	w.settle()
 	w.agents(w.attach)
 	w.settle()
-	w.update(webPod("web-1", gated(gateSaid(gateconfig.Opened)), func(p *corev1.Pod) { p.Status.Phase = corev1.PodRunning }))
+	w.update(webPod("web-1", gated(gateMessage(gateconfig.Opened)), func(p *corev1.Pod) { p.Status.Phase = corev1.PodRunning }))
 	w.settle()
 	want := &sondev1.GateResult{Outcome: sondev1.GateOpened, WaitedMilliseconds: 1234}
 	if e := w.trace().Status.Pods[0]; !cmp.Equal(want, e.Gate) || e.Phase != sondev1.PhaseCapturing {
 		t.Errorf("entry %+v, gate %+v", e, e.Gate)
 	}
 	if strings.Contains(w.sent(), sondev1.ReasonGateNotStarted) {
-		t.Error("an Event tells of trouble")
+		t.Error("there is an Event for a gate that opened")
 	}
 }
 
@@ -173,23 +173,23 @@ func TestGateOfDeletedPod(t *testing.T) {
 		pods := w.trace().Status.Pods
 		return pods[slices.IndexFunc(pods, func(e sondev1.PodResult) bool { return e.Name == name })].Gate
 	}
-	pod := webPod("web-7", kept, gated(gateSaid(gateconfig.Opened)))
+	pod := webPod("web-7", kept, gated(gateMessage(gateconfig.Opened)))
 	w.update(pod)
 	w.pass()
 	if got := gateOf("web-7"); got != nil {
-		t.Errorf("%+v is not held back", got)
+		t.Errorf("gate %+v, want none before the status is due", got)
 	}
 	if err := w.client.Delete(t.Context(), pod); err != nil {
 		t.Fatal(err)
 	}
 	w.pass()
 	if got := gateOf("web-7"); got == nil || got.Outcome != sondev1.GateOpened {
-		t.Errorf("the gate of a Pod that leaves: %+v", got)
+		t.Errorf("gate of a Pod being deleted: %+v", got)
 	}
 }
 
-// TestPodWhoseGateCannotStart checks that the Pod is evicted: first the status says that no Pod is gated any more, and
-// then it goes. A Pod without an owner stays, and so does one that must not start untraced.
+// TestPodWhoseGateCannotStart checks that the status first says that no more Pods are gated, and then the Pod is evicted. A Pod
+// without an owner stays, and so does a Pod that must not start untraced.
 func TestPodWhoseGateCannotStart(t *testing.T) {
 	tests := map[string]struct {
 		trace       func(*sondev1.Trace)
@@ -220,13 +220,13 @@ func TestPodWhoseGateCannotStart(t *testing.T) {
 			w := newWorld(t, trace, append(deployment(), pod)...)
 			res := w.settle()
 			if res.RequeueAfter > 30*time.Second && !tc.wantNoEvent {
-				t.Errorf("it is looked at again only in %v", res.RequeueAfter)
+				t.Errorf("next pass only after %v", res.RequeueAfter)
 			}
 			w.clock.Step(30 * time.Second)
 			w.writes = nil
 			w.pass()
 			if slices.Contains(w.writes, "eviction web-1") {
-				t.Error("it goes before everybody can read why")
+				t.Error("evicted before the status says why")
 			}
 			w.writes = nil
 			w.pass()
@@ -238,7 +238,7 @@ func TestPodWhoseGateCannotStart(t *testing.T) {
 				t.Errorf("Gating is %q, want %q", got, tc.wantGating)
 			}
 			if sent := strings.Count(w.sent(), sondev1.ReasonGateNotStarted); (sent == 0) != tc.wantNoEvent || sent > 1 {
-				t.Errorf("%d Events about it", sent)
+				t.Errorf("%d Events about the gate", sent)
 			}
 		})
 	}

@@ -22,7 +22,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
 )
 
-// second is a kind that differs from PacketCapture in nothing but its name.
+// second is a kind that differs from PacketCapture only in its name.
 type second struct {
 	sondev1.PacketCapture `json:",inline"`
 }
@@ -55,7 +55,7 @@ func (l *secondList) Captures() []sondev1.Capture {
 	return captures
 }
 
-// withSecond has all the code know the kind, and returns it, until the test ends. Such a test is not parallel to others.
+// withSecond registers the kind until the test ends, and returns it. Such a test must not run in parallel.
 func withSecond(t *testing.T) Kind {
 	t.Helper()
 	kinds, owners, indexes := kind.Captures, kind.Owners, target.Indexes
@@ -80,14 +80,14 @@ func withSecond(t *testing.T) Kind {
 	}
 }
 
-// ofSecond is the same capture, of the second kind.
+// ofSecond returns the same capture as one of the second kind.
 func ofSecond(pc *sondev1.PacketCapture) *second {
 	s := &second{*pc}
 	s.UID = "5ec0d5ec-1111-4222-8333-444455556666"
 	return s
 }
 
-// passSecond has the reconciler of the second kind settle.
+// passSecond runs the reconciler of the second kind until it writes nothing.
 func (w *world) passSecond(k Kind) {
 	w.t.Helper()
 	r := *w.r
@@ -99,10 +99,10 @@ func (w *world) passSecond(k Kind) {
 	}
 }
 
-// madeFor counts what there is for each kind: Jobs, ConfigMaps and Secrets.
-func (w *world) madeFor() map[string]int {
+// objectsByKind counts the Jobs, ConfigMaps and Secrets of each kind.
+func (w *world) objectsByKind() map[string]int {
 	w.t.Helper()
-	made := map[string]int{}
+	counts := map[string]int{}
 	for _, list := range []client.ObjectList{&batchv1.JobList{}, &corev1.ConfigMapList{}, &corev1.SecretList{}} {
 		if err := w.client.List(w.t.Context(), list, client.InNamespace(operatorNamespace)); err != nil {
 			w.t.Fatal(err)
@@ -110,23 +110,23 @@ func (w *world) madeFor() map[string]int {
 		switch list := list.(type) {
 		case *batchv1.JobList:
 			for i := range list.Items {
-				made[list.Items[i].Labels[sondev1.LabelKind]]++
+				counts[list.Items[i].Labels[sondev1.LabelKind]]++
 			}
 		case *corev1.ConfigMapList:
 			for i := range list.Items {
-				made[list.Items[i].Labels[sondev1.LabelKind]]++
+				counts[list.Items[i].Labels[sondev1.LabelKind]]++
 			}
 		case *corev1.SecretList:
 			for i := range list.Items {
-				made[list.Items[i].Labels[sondev1.LabelKind]]++
+				counts[list.Items[i].Labels[sondev1.LabelKind]]++
 			}
 		}
 	}
-	return made
+	return counts
 }
 
-// TestSameNameOfTwoKinds: captures of two kinds that have name, namespace and target in common share nothing, and what
-// ends one does nothing to the other.
+// TestSameNameOfTwoKinds checks that captures of two kinds with the same name, namespace and target share no objects, and
+// that the end of one does not affect the other.
 func TestSameNameOfTwoKinds(t *testing.T) {
 	k := withSecond(t)
 	withoutID := newCapture(func(pc *sondev1.PacketCapture) { pc.Spec.JobID = "" })
@@ -134,8 +134,8 @@ func TestSameNameOfTwoKinds(t *testing.T) {
 	w.settle()
 	w.passSecond(k)
 	both := map[string]int{kind.PacketCapture.Name: 3, secondName: 3}
-	if diff := cmp.Diff(both, w.madeFor()); diff != "" {
-		t.Fatalf("made (-want +got):\n%s", diff)
+	if diff := cmp.Diff(both, w.objectsByKind()); diff != "" {
+		t.Fatalf("objects (-want +got):\n%s", diff)
 	}
 	var s second
 	w.get(w.key, &s)
@@ -148,18 +148,18 @@ func TestSameNameOfTwoKinds(t *testing.T) {
 		}
 	}
 	sweep()
-	if diff := cmp.Diff(both, w.madeFor()); diff != "" {
-		t.Errorf("after a sweep, nothing being ownerless (-want +got):\n%s", diff)
+	if diff := cmp.Diff(both, w.objectsByKind()); diff != "" {
+		t.Errorf("after a sweep while all owners exist (-want +got):\n%s", diff)
 	}
 	w.remove(w.capture())
 	w.pass()
 	sweep()
-	if diff := cmp.Diff(map[string]int{secondName: 3}, w.madeFor()); diff != "" {
+	if diff := cmp.Diff(map[string]int{secondName: 3}, w.objectsByKind()); diff != "" {
 		t.Errorf("after the PacketCapture is gone (-want +got):\n%s", diff)
 	}
 	w.remove(&s)
 	sweep()
-	if diff := cmp.Diff(map[string]int{}, w.madeFor()); diff != "" {
+	if diff := cmp.Diff(map[string]int{}, w.objectsByKind()); diff != "" {
 		t.Errorf("after the other is gone (-want +got):\n%s", diff)
 	}
 }

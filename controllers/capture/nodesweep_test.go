@@ -20,12 +20,12 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/privilege"
 )
 
-// said is the last report of a probe before it was killed.
-func said(engine string) account.Account {
+// reported is the last account of a probe before it was killed.
+func reported(engine string) account.Account {
 	return account.Account{State: account.StateCapturing, Engine: engine, Started: dawn, Counts: account.Counts{Seen: 10, Packets: 10}}
 }
 
-// killed returns a change by which probes are killed that had said so much; nil is nothing.
+// killed returns a change that kills probes after this last account; nil means none.
 func (w *world) killed(a *account.Account) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) {
 		end := &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "Error", FinishedAt: w.nodeNow()}
@@ -40,7 +40,7 @@ func (w *world) killed(a *account.Account) func(*corev1.Pod) {
 	}
 }
 
-// sweeps are the arguments of the sweeps that were made.
+// sweeps returns the arguments of the sweep Jobs.
 func (w *world) sweeps() (all []string) {
 	w.t.Helper()
 	for _, job := range w.jobs() {
@@ -55,36 +55,36 @@ func withEngine(engine sondev1.CaptureEngine) func(*sondev1.PacketCapture) {
 	return func(pc *sondev1.PacketCapture) { pc.Spec.Engine = engine }
 }
 
-// TestSweepAfterAKilledProbe checks that a probe that may have left something is swept after once, and no other probe.
+// TestSweepAfterAKilledProbe checks that there is one sweep after each probe that may have left programs, and no other.
 func TestSweepAfterAKilledProbe(t *testing.T) {
 	const pod, node = "sweep --pod-uid uid-web-1", "sweep --pod-uid uid-web-1 --host-network"
 	ended := done(sondev1.ReasonDuration)
 	ended.Engine = "clsact"
 	cases := map[string]struct {
-		engine sondev1.CaptureEngine
-		on     bool // the host network
-		setup  func(*world)
-		said   *account.Account
-		target func(*world) // what becomes of the target
-		want   []string
+		engine   sondev1.CaptureEngine
+		on       bool // the host network
+		setup    func(*world)
+		reported *account.Account
+		target   func(*world) // changes the target
+		want     []string
 	}{
-		"at clsact":              {engine: sondev1.EngineBPF, said: new(said("clsact")), want: []string{pod}},
-		"at clsact, by auto":     {engine: sondev1.EngineAuto, said: new(said("clsact")), want: []string{pod}},
+		"at clsact":              {engine: sondev1.EngineBPF, reported: new(reported("clsact")), want: []string{pod}},
+		"at clsact, by auto":     {engine: sondev1.EngineAuto, reported: new(reported("clsact")), want: []string{pod}},
 		"not known, by auto":     {engine: sondev1.EngineAuto, want: []string{pod}},
-		"not attached, by bpf":   {engine: sondev1.EngineBPF, said: &account.Account{State: account.StateStarting}, want: []string{pod}},
-		"at tcx":                 {engine: sondev1.EngineAuto, said: new(said("tcx"))},
-		"packet sockets":         {engine: sondev1.EngineAuto, said: new(said("afpacket"))},
+		"not attached, by bpf":   {engine: sondev1.EngineBPF, reported: &account.Account{State: account.StateStarting}, want: []string{pod}},
+		"at tcx":                 {engine: sondev1.EngineAuto, reported: new(reported("tcx"))},
+		"packet sockets":         {engine: sondev1.EngineAuto, reported: new(reported("afpacket"))},
 		"not known, by afpacket": {engine: sondev1.EngineAFPacket},
-		"it had its last word":   {engine: sondev1.EngineBPF, said: &ended},
-		"on the host network":    {engine: sondev1.EngineBPF, on: true, said: new(said("clsact")), want: []string{node}},
-		"the target is gone":     {engine: sondev1.EngineBPF, said: new(said("clsact")), target: (*world).removeTarget},
-		"gone, from the node's":  {engine: sondev1.EngineBPF, on: true, said: new(said("clsact")), target: (*world).removeTarget, want: []string{node}},
-		"rights for no clsact":   {engine: sondev1.EngineBPF, setup: func(w *world) { w.r.Options.Privilege = privilege.Capabilities }},
-		"another has made it":    {engine: sondev1.EngineBPF, setup: (*world).sweepIsThere, want: []string{pod}},
-		"it may not be made": {engine: sondev1.EngineBPF, setup: func(w *world) {
+		"ended, then killed":     {engine: sondev1.EngineBPF, reported: &ended},
+		"on the host network":    {engine: sondev1.EngineBPF, on: true, reported: new(reported("clsact")), want: []string{node}},
+		"the target is gone":     {engine: sondev1.EngineBPF, reported: new(reported("clsact")), target: (*world).removeTarget},
+		"gone, host network":     {engine: sondev1.EngineBPF, on: true, reported: new(reported("clsact")), target: (*world).removeTarget, want: []string{node}},
+		"no right to clsact":     {engine: sondev1.EngineBPF, setup: func(w *world) { w.r.Options.Privilege = privilege.Capabilities }},
+		"created before":         {engine: sondev1.EngineBPF, setup: (*world).sweepExists, want: []string{pod}},
+		"creation forbidden": {engine: sondev1.EngineBPF, setup: func(w *world) {
 			w.createErr = refuseSweeps(apierrors.NewForbidden(schema.GroupResource{}, "", errors.New("quota")))
 		}},
-		"the API server is silly": {engine: sondev1.EngineBPF, setup: func(w *world) { w.createErr = refuseSweeps(errors.New("no connection")) }},
+		"no connection": {engine: sondev1.EngineBPF, setup: func(w *world) { w.createErr = refuseSweeps(errors.New("no connection")) }},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -102,17 +102,17 @@ func TestSweepAfterAKilledProbe(t *testing.T) {
 			if tc.target != nil {
 				tc.target(w)
 			}
-			if tc.said != nil {
-				w.recounted = *tc.said
+			if tc.reported != nil {
+				w.recounted = *tc.reported
 			}
-			w.agentOf("web-1-qwer", w.killed(tc.said))
+			w.agentOf("web-1-qwer", w.killed(tc.reported))
 			w.settle()
 			w.settle()
 			if got := w.sweeps(); !slices.Equal(got, tc.want) {
 				t.Errorf("sweeps %q, want %q", got, tc.want)
 			}
 			if e := w.capture().Status.Pods[0]; !e.Phase.Final() {
-				t.Errorf("the Pod's capture is %s: nothing waits for a sweep", e.Phase)
+				t.Errorf("the Pod's capture is %s: it must not wait for a sweep", e.Phase)
 			}
 		})
 	}
@@ -124,8 +124,8 @@ func TestSweepIsNoProbe(t *testing.T) {
 	w.settle()
 	w.agents(w.attach)
 	w.settle()
-	w.recounted = said("clsact")
-	w.agentOf("web-1-qwer", w.killed(new(said("clsact"))))
+	w.recounted = reported("clsact")
+	w.agentOf("web-1-qwer", w.killed(new(reported("clsact"))))
 	w.settle()
 	if n, err := w.r.probesOn(t.Context(), "node-a"); n != 0 || err != nil {
 		t.Errorf("%d probes on the node, %v", n, err)
@@ -150,7 +150,7 @@ func TestNoSweepForALostNode(t *testing.T) {
 	w.agents(w.attach)
 	w.settle()
 	w.agentOf("web-1-qwer", func(pod *corev1.Pod) { pod.Status.Phase, pod.Status.ContainerStatuses = corev1.PodFailed, nil })
-	w.settle() // there is no node-a
+	w.settle() // node-a does not exist
 	if e := w.capture().Status.Pods[0]; e.Reason != sondev1.ReasonNodeLost || w.sweeps() != nil {
 		t.Errorf("%s %s, sweeps %q", e.Phase, e.Reason, w.sweeps())
 	}
@@ -175,7 +175,7 @@ func readyNode(name string) *corev1.Node {
 	}}
 }
 
-// agentOf changes the agent's Pod of one Job.
+// agentOf changes the Pod of one Job.
 func (w *world) agentOf(job string, change func(*corev1.Pod)) {
 	w.t.Helper()
 	var pod corev1.Pod
@@ -189,12 +189,12 @@ func (w *world) removeTarget() {
 	w.remove(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web-1", Namespace: "shop"}})
 }
 
-func (w *world) sweepIsThere() {
+func (w *world) sweepExists() {
 	w.t.Helper()
 	w.add(agentjob.Sweep(w.r.Options, w.capture(), agentjob.SweepPlan{Name: naming.Sweep("uid-web-1", captureUID), UID: "uid-web-1"}))
 }
 
-// refuseSweeps fails the making of sweeps alone.
+// refuseSweeps fails the creation of sweep Jobs only.
 func refuseSweeps(err error) func(client.Object) error {
 	return func(o client.Object) error {
 		if job, ok := o.(*batchv1.Job); ok && job.Labels["app.kubernetes.io/component"] == "sweep" {

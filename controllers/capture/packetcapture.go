@@ -11,7 +11,7 @@ import (
 )
 
 // linkRawFile is the number of raw IP in files (LINKTYPE_RAW), by which probes find their program. libpcap's compiler uses
-// another number for it, that of live interfaces on Linux.
+// another number for it, the one of live interfaces on Linux.
 const linkRawFile = 101
 
 // PacketCaptures is the kind PacketCapture. It compiles filters with filters.

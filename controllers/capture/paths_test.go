@@ -24,7 +24,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/account"
 )
 
-// TestFirstPass checks the status and the objects after the first passes, before any Pod of an agent runs.
+// TestFirstPass checks the status and the objects after the first passes, before any agent runs.
 func TestFirstPass(t *testing.T) {
 	hub := func(pc *sondev1.PacketCapture) { pc.Namespace, pc.Spec.TargetNamespace = "hub", "shop" }
 	private := func(pc *sondev1.PacketCapture) { pc.Namespace, pc.Spec.TargetNamespace = "private", "shop" }
@@ -53,7 +53,7 @@ func TestFirstPass(t *testing.T) {
 			world: func(w *world) { w.stampErr = fmt.Errorf("%w", stamp.ErrInvalid) }, objects: deployment("web-1"),
 			wantPhase: sondev1.PhaseFailed, wantCondition: [2]string{sondev1.ConditionAdmitted, "False NotAdmitted"},
 		},
-		"a requester who is not admitted does not learn whether the target exists": {
+		"a refused requester does not learn whether the target exists": {
 			world:     func(w *world) { w.stampErr = stamp.ErrMissing },
 			wantPhase: sondev1.PhaseFailed, wantCondition: [2]string{sondev1.ConditionTargetFound, "Unknown NotAdmitted"},
 		},
@@ -89,7 +89,7 @@ func TestFirstPass(t *testing.T) {
 			objects:   deployment(),
 			wantPhase: sondev1.PhasePending, wantCondition: [2]string{sondev1.ConditionTargetFound, "False NoPods"},
 		},
-		"only a Pod that is leaving": {
+		"only a Pod being deleted": {
 			objects: append(deployment(), webPod("web-1", func(p *corev1.Pod) {
 				now := metav1.NewTime(dawn)
 				p.DeletionTimestamp, p.Finalizers = &now, []string{"example.test/kept"}
@@ -112,7 +112,7 @@ func TestFirstPass(t *testing.T) {
 			world: func(w *world) { w.deny["nodes"] = "lacks capture on nodes" }, objects: append(deployment("web-1"), webPod("web-2", hostNetwork)),
 			wantJobs: []string{"web-1-qwer"}, wantPhase: sondev1.PhasePending, wantEntries: []string{"web-2 Failed HostNetworkDenied", "web-1 Pending Pending"},
 		},
-		"nothing but hostNetwork Pods, and no right": {
+		"only hostNetwork Pods, and no right": {
 			world: func(w *world) { w.deny["nodes"] = "lacks capture on nodes" }, objects: append(deployment(), webPod("web-2", hostNetwork)),
 			wantPhase: sondev1.PhaseFailed, wantEntries: []string{"web-2 Failed HostNetworkDenied"},
 			wantCondition: [2]string{sondev1.ConditionComplete, "False HostNetworkDenied"}, wantMessage: "lacks capture on nodes",
@@ -168,7 +168,7 @@ func TestFirstPass(t *testing.T) {
 				t.Errorf("conditions say %q, want six, and %q", messages, tc.wantMessage)
 			}
 			if tc.wantPhase.Final() && len(w.left()) > 0 {
-				t.Errorf("left of a capture that never was: %v", w.left())
+				t.Errorf("left of a capture that never ran: %v", w.left())
 			}
 		})
 	}
@@ -196,12 +196,12 @@ func TestErrorsAreRetried(t *testing.T) {
 				}
 			}
 			if phase, c := w.capture().Status.Phase, w.condition(sondev1.ConditionComplete); phase.Final() || name != "list" && c != "Unknown ReconcileError" {
-				t.Errorf("phase %s, Complete %s: want it to go on", phase, c)
+				t.Errorf("phase %s, Complete %s: want the capture to continue", phase, c)
 			}
 			if len(w.jobs()) > 0 {
-				t.Error("a Job was made all the same")
+				t.Error("a Job was created nevertheless")
 			}
-			// Then all is well again.
+			// The next pass has no error.
 			w.stampErr, w.accessErr, w.createErr, w.listErr = nil, nil, nil, nil
 			clear(w.filter)
 			w.settle()
@@ -216,7 +216,7 @@ func TestErrorsAreRetried(t *testing.T) {
 func TestEndReasons(t *testing.T) {
 	cases := map[string]struct {
 		happens     func(*world)
-		account     *account.Account // with which the probes that were asked to end do so
+		account     *account.Account // of probes that were asked to end
 		wantStops   []string
 		wantPhase   sondev1.Phase
 		wantEntries []string
@@ -226,11 +226,11 @@ func TestEndReasons(t *testing.T) {
 			happens: func(w *world) { pc := w.capture(); pc.Spec.Stop = true; w.update(pc) }, account: ended(sondev1.ReasonStopped),
 			wantStops: []string{"10.1.1.1 Stopped"}, wantPhase: sondev1.PhaseCompleted, wantEntries: []string{"web-1 Completed Stopped"}, wantReason: "True Stopped",
 		},
-		"the right is taken": {
+		"the right is lost": {
 			happens: func(w *world) { w.deny["shop"] = "no more" }, account: ended(sondev1.ReasonAccessRevoked),
 			wantStops: []string{"10.1.1.1 AccessRevoked"}, wantPhase: sondev1.PhaseIncomplete, wantEntries: []string{"web-1 Incomplete AccessRevoked"}, wantReason: "False AccessRevoked",
 		},
-		"the right is taken, and the keeper does not answer": {
+		"the right is lost, and the keeper does not answer": {
 			happens:   func(w *world) { w.deny["shop"], w.keeperErr = "no more", errors.New("no route") },
 			wantStops: []string{"10.1.1.1 AccessRevoked"}, wantPhase: sondev1.PhaseIncomplete, wantEntries: []string{"web-1 Incomplete AccessRevoked"}, wantReason: "False AccessRevoked",
 		},
@@ -238,7 +238,7 @@ func TestEndReasons(t *testing.T) {
 			happens: func(w *world) { w.claim.TargetNamespaceUID = "earlier" }, account: ended(sondev1.ReasonAccessRevoked),
 			wantStops: []string{"10.1.1.1 AccessRevoked"}, wantPhase: sondev1.PhaseIncomplete, wantEntries: []string{"web-1 Incomplete AccessRevoked"}, wantReason: "False NamespaceReplaced",
 		},
-		"the target Pod goes, and the operator sees it first": {
+		"the target Pod is deleted before its probe ends": {
 			happens: func(w *world) { w.remove(webPod("web-1")); w.clock.Step(31 * time.Second) }, account: ended(sondev1.ReasonTargetGone),
 			wantStops: []string{"10.1.1.1 TargetGone"}, wantPhase: sondev1.PhaseCompleted, wantEntries: []string{"web-1 Completed TargetGone"}, wantReason: "True TargetGone",
 		},
@@ -260,7 +260,7 @@ func TestEndReasons(t *testing.T) {
 			}, account: ended(sondev1.ReasonTargetGone),
 			wantStops: []string{"10.1.1.1 TargetGone"}, wantPhase: sondev1.PhaseCompleted, wantEntries: []string{"web-1 Completed TargetGone"}, wantReason: "True TargetGone",
 		},
-		"the Pod is let go, and lives on": {
+		"the Pod is released by its owner, and still runs": {
 			happens: func(w *world) {
 				var p corev1.Pod
 				w.get(client.ObjectKeyFromObject(webPod("web-1")), &p)
@@ -282,7 +282,7 @@ func TestEndReasons(t *testing.T) {
 			},
 			wantPhase: sondev1.PhaseIncomplete, wantEntries: []string{"web-1 Incomplete NodeLost"}, wantReason: "False NodeLost",
 		},
-		"the agent's Pod is deleted, and its node is well": {
+		"the agent's Pod is deleted, and its node is ready": {
 			happens: func(w *world) {
 				w.add(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a"}, Status: corev1.NodeStatus{
 					Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
@@ -292,7 +292,7 @@ func TestEndReasons(t *testing.T) {
 			},
 			wantPhase: sondev1.PhaseIncomplete, wantEntries: []string{"web-1 Incomplete Drained"}, wantReason: "False Drained",
 		},
-		"the node does not answer any more": {
+		"the node is lost": {
 			happens: func(w *world) {
 				w.add(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a"}, Status: corev1.NodeStatus{
 					Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}},
@@ -380,12 +380,12 @@ func TestJobRefused(t *testing.T) {
 	}
 	e := w.capture().Status.Pods[0]
 	if e.Reason != sondev1.ReasonJobRefused || !strings.Contains(e.Message, "exceeded quota: jobs") || w.capture().Status.StartTime != nil {
-		t.Errorf("entry %+v: want the API server's words, and no start", e)
+		t.Errorf("entry %+v: want the API server's message, and no start time", e)
 	}
 	w.createErr = nil
 	w.settle()
 	if len(w.jobs()) != 1 || w.capture().Status.StartTime == nil {
-		t.Error("the Job is not made when it may be")
+		t.Error("the Job is not created when it is allowed again")
 	}
 }
 
@@ -416,14 +416,14 @@ func TestAgentPodRefused(t *testing.T) {
 	w.settle()
 	e := w.capture().Status.Pods[0]
 	if e.Phase != sondev1.PhasePending || e.Reason != sondev1.ReasonJobRefused || !strings.Contains(e.Message, "violates PodSecurity") {
-		t.Errorf("entry %+v: want the newest event's words", e)
+		t.Errorf("entry %+v: want the newest event's message", e)
 	}
 	refused := func() *metav1.Condition {
 		return apimeta.FindStatusCondition(w.capture().Status.Conditions, sondev1.ConditionProbesAllowed)
 	}
 	first := refused()
 	if first.Status != metav1.ConditionFalse || first.Reason != sondev1.ReasonJobRefused || !strings.HasSuffix(first.Message, long) || !strings.Contains(first.Message, "kubectl label namespace sonde-system") {
-		t.Errorf("condition %+v: want what to do, and the refusal whole", first)
+		t.Errorf("condition %+v: want the remedy and the whole refusal", first)
 	}
 	w.clock.Step(time.Minute)
 	w.settle()
@@ -433,7 +433,7 @@ func TestAgentPodRefused(t *testing.T) {
 	w.clock.Step(5 * time.Minute)
 	w.settle()
 	if e = w.capture().Status.Pods[0]; e.Phase != sondev1.PhaseFailed || e.Reason != sondev1.ReasonJobRefused || len(w.jobs()) != 0 {
-		t.Errorf("entry %+v, %d jobs: want it given up", e, len(w.jobs()))
+		t.Errorf("entry %+v, %d jobs: want it failed, and no Job", e, len(w.jobs()))
 	}
 }
 

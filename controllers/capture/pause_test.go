@@ -27,7 +27,7 @@ func paused(value string) *corev1.ConfigMap {
 	}
 }
 
-// optOut closes the target's namespace.
+// optOut labels the target's namespace against captures.
 func optOut(w *world) {
 	w.update(namespace("shop", map[string]string{sondev1.LabelOptOut: "true"}))
 }
@@ -36,7 +36,7 @@ func tenant(name string) *appsv1.Deployment {
 	return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: operatorNamespace, Name: name}}
 }
 
-// besideAnother is where OLM put a second operator into the namespace.
+// besideAnother adds a second operator to the operator's namespace, as OLM may do.
 func besideAnother(w *world) { w.add(tenant("another-operator")) }
 
 // TestClosedBefore checks that a paused or closed capture gets no Job.
@@ -45,11 +45,11 @@ func TestClosedBefore(t *testing.T) {
 		happens func(*world)
 		want    string // Admitted
 	}{
-		"open":                 {happens: func(*world) {}, want: "True Admitted"},
-		"a switch that is off": {happens: func(w *world) { w.add(paused("false")) }, want: "True Admitted"},
-		"paused":               {happens: func(w *world) { w.add(paused("true")) }, want: "False Paused"},
-		"opted out":            {happens: optOut, want: "False OptedOut"},
-		"beside another":       {happens: besideAnother, want: "False NamespaceShared"},
+		"open":           {happens: func(*world) {}, want: "True Admitted"},
+		"set to false":   {happens: func(w *world) { w.add(paused("false")) }, want: "True Admitted"},
+		"paused":         {happens: func(w *world) { w.add(paused("true")) }, want: "False Paused"},
+		"opted out":      {happens: optOut, want: "False OptedOut"},
+		"beside another": {happens: besideAnother, want: "False NamespaceShared"},
 		"beside a StatefulSet": {
 			happens: func(w *world) { w.add(&appsv1.StatefulSet{ObjectMeta: tenant(agentjob.ManagerDeployment).ObjectMeta}) }, want: "False NamespaceShared",
 		},
@@ -69,7 +69,7 @@ func TestClosedBefore(t *testing.T) {
 			w.stampErr = errors.New("no key")
 			w.add(paused("true"))
 		}, want: "False Paused"},
-		"by itself": {happens: func(w *world) { w.add(tenant(agentjob.ManagerDeployment)) }, want: "True Admitted"},
+		"only the manager": {happens: func(w *world) { w.add(tenant(agentjob.ManagerDeployment)) }, want: "True Admitted"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, newCapture(), deployment("web-1")...)
@@ -85,20 +85,20 @@ func TestClosedBefore(t *testing.T) {
 	}
 }
 
-// TestClosedIsRecordedWithTheRequester checks that the audit record of an end names the requester, but not from a
-// stamp that is not valid; and that users do not learn which workload shares the operator's namespace.
+// TestClosedIsRecordedWithTheRequester checks that the audit record of an end names the requester if the stamp is valid.
+// Users must not learn which workload shares the operator's namespace.
 func TestClosedIsRecordedWithTheRequester(t *testing.T) {
 	for name, tc := range map[string]struct {
 		happens  func(*world)
 		stampErr error
 		want     string // requester
 	}{
-		"paused":                  {happens: func(w *world) { w.add(paused("true")) }, want: "alice"},
-		"paused, forged":          {happens: func(w *world) { w.add(paused("true")) }, stampErr: stamp.ErrInvalid},
-		"beside another":          {happens: besideAnother, want: "alice"},
-		"beside another, forged":  {happens: besideAnother, stampErr: stamp.ErrInvalid},
-		"opted out":               {happens: optOut, want: "alice"},
-		"not asked for by anyone": {happens: func(*world) {}, stampErr: stamp.ErrMissing},
+		"paused":                 {happens: func(w *world) { w.add(paused("true")) }, want: "alice"},
+		"paused, forged":         {happens: func(w *world) { w.add(paused("true")) }, stampErr: stamp.ErrInvalid},
+		"beside another":         {happens: besideAnother, want: "alice"},
+		"beside another, forged": {happens: besideAnother, stampErr: stamp.ErrInvalid},
+		"opted out":              {happens: optOut, want: "alice"},
+		"no stamp":               {happens: func(*world) {}, stampErr: stamp.ErrMissing},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, newCapture(), deployment("web-1")...)
@@ -118,7 +118,7 @@ func TestClosedIsRecordedWithTheRequester(t *testing.T) {
 			}
 			for _, c := range w.capture().Status.Conditions {
 				if strings.Contains(c.Message, "another-operator") {
-					t.Errorf("condition %s tells a user of another's workload: %s", c.Type, c.Message)
+					t.Errorf("condition %s shows another tenant's workload to a user: %s", c.Type, c.Message)
 				}
 			}
 			if strings.HasPrefix(name, "beside another") && !strings.Contains(all, "Deployment another-operator") {
@@ -191,7 +191,7 @@ func TestClosedWhileRunning(t *testing.T) {
 				t.Errorf("Complete is %q, want %q", got, tc.want)
 			}
 			if len(w.jobs()) != 1 {
-				t.Error("the Job, and the result with it, is gone")
+				t.Error("the Job and its result are gone")
 			}
 		})
 	}

@@ -105,11 +105,11 @@ func TestStatefulSetPodComesBack(t *testing.T) {
 		t.Errorf("jobs (-want +got):\n%s", diff)
 	}
 	if got := len(w.capture().Status.Pods); got != 4 {
-		t.Errorf("%d entries, want one for each Pod that was: %v", got, entries(w.capture().Status))
+		t.Errorf("%d entries, want one for each Pod: %v", got, entries(w.capture().Status))
 	}
 }
 
-// TestNamesTaken checks that another capture with the same jobId and Pods does no harm.
+// TestNamesTaken checks that two captures with the same jobId and Pods do not share Jobs.
 func TestNamesTaken(t *testing.T) {
 	other := newCapture(func(pc *sondev1.PacketCapture) { pc.Name, pc.UID = "other", "0badcafe-1111-4222-8333-444455556666" })
 	w := newWorld(t, newCapture(), append(deployment("web-1"), other)...)
@@ -122,7 +122,7 @@ func TestNamesTaken(t *testing.T) {
 	}
 	for _, name := range []string{"shop-web-0badcafe", "shop-web-0badcafe-keeper"} {
 		if left := w.left(); !slices.Contains(left, "ConfigMap "+name) && !slices.Contains(left, "Secret "+name) {
-			t.Errorf("%s is not there: %v", name, left)
+			t.Errorf("%s is missing: %v", name, left)
 		}
 	}
 	w.agents(w.attach)
@@ -131,7 +131,7 @@ func TestNamesTaken(t *testing.T) {
 		t.Errorf("entries of the other capture: %v", got)
 	}
 	if s := mustText(t, w.capture()); strings.Contains(s, string(captureUID)) || strings.Contains(s, `"pc"`) {
-		t.Errorf("the other capture learns who holds the name: %s", s)
+		t.Errorf("the other capture's status names the owner of the Job: %s", s)
 	}
 }
 
@@ -149,7 +149,7 @@ func TestNoNameFree(t *testing.T) {
 		t.Errorf("entries (-want +got):\n%s", diff)
 	}
 	if s := mustText(t, w.capture()); strings.Contains(s, "secret") {
-		t.Errorf("the holder is named: %s", s)
+		t.Errorf("the status names the owner of the Job: %s", s)
 	}
 }
 
@@ -164,7 +164,7 @@ func TestStaleCache(t *testing.T) {
 		t.Errorf("jobs (-want +got):\n%s", diff)
 	}
 	if got := len(w.left()); got != 3 {
-		t.Errorf("there are %v, want one ConfigMap, one Secret, one Job", w.left())
+		t.Errorf("objects %v, want one ConfigMap, one Secret, one Job", w.left())
 	}
 }
 
@@ -184,7 +184,7 @@ func TestLostStatusWrite(t *testing.T) {
 		t.Errorf("durations (-want +got):\n%s", diff)
 	}
 	if start := w.capture().Status.StartTime; start == nil || !start.Time.Equal(dawn) {
-		t.Errorf("start %v, want when the first Job was made", start)
+		t.Errorf("start %v, want the creation of the first Job", start)
 	}
 }
 
@@ -196,7 +196,7 @@ func TestConflict(t *testing.T) {
 		t.Errorf("next pass after %v, want %v", res.RequeueAfter, conflictDelay)
 	}
 	if len(w.jobs()) > 0 || w.sent() != "" {
-		t.Error("a Job was made before the jobId was stored, or an Event is wrong")
+		t.Error("a Job was created before the jobId was stored, or an Event is wrong")
 	}
 }
 
@@ -249,14 +249,14 @@ func TestManyPods(t *testing.T) {
 		t.Errorf("totals (-want +got):\n%s", diff)
 	}
 	if got := entries(status)[:2]; !slices.Equal(got, []string{"web-249 Incomplete DiskFull", "web-000 Completed Duration"}) {
-		t.Errorf("the first entries are %v: want those with trouble first, then by name", got)
+		t.Errorf("the first entries are %v, want failed and incomplete ones first, then by name", got)
 	}
 	w.check("many", sondev1.PhaseIncomplete, "False Ended", "False DiskFull")
 
-	w.clock.Step(time.Hour - time.Second) // files of Pods that are not listed are kept as long as the others
+	w.clock.Step(time.Hour - time.Second) // files of unlisted Pods are kept as long
 	w.settle()
 	if len(w.jobs()) != pods {
-		t.Error("Jobs are gone before the files' time is over")
+		t.Error("Jobs are gone before the retention ends")
 	}
 	w.clock.Step(2 * time.Second)
 	w.settle()
@@ -316,7 +316,7 @@ func TestHostNetworkRightRevoked(t *testing.T) {
 	}
 }
 
-// TestFinalIsKept checks that a final status changes only by files that are gone.
+// TestFinalIsKept checks that a final status only loses files that are gone.
 func TestFinalIsKept(t *testing.T) {
 	w := newWorld(t, newCapture(), deployment("web-1", "web-2")...)
 	w.settle()
@@ -344,14 +344,14 @@ func TestFinalIsKept(t *testing.T) {
 	w.settle()
 	after := w.capture().Status
 	if e := after.Pods[0]; e.Phase != sondev1.PhaseCompleted || e.AvailableUntil != nil || len(e.Files) != 0 || e.Packets != 10 {
-		t.Errorf("entry %+v: want its files taken back, and nothing else", e)
+		t.Errorf("entry %+v: want its files removed, and no other change", e)
 	}
 	if diff := cmp.Diff(before.Pods[1], after.Pods[1]); diff != "" {
 		t.Errorf("the other entry changed:\n%s", diff)
 	}
 }
 
-// TestKilledProbeIsRecounted checks that the keeper is asked until it answers, since the file holds more than the last account.
+// TestKilledProbeIsRecounted checks that the manager asks the keeper until it answers: the file holds more than the account.
 func TestKilledProbeIsRecounted(t *testing.T) {
 	w := newWorld(t, newCapture(), deployment("web-1")...)
 	w.settle()
@@ -363,7 +363,7 @@ func TestKilledProbeIsRecounted(t *testing.T) {
 	w.agents(func(pod *corev1.Pod) { pod.Status.ContainerStatuses[0].State.Terminated.ExitCode = 137 })
 	w.keeperErr = errors.New("no answer yet")
 	if res := w.pass(); res.RequeueAfter > 2*time.Second || w.capture().Status.Pods[0].Phase != sondev1.PhaseCapturing {
-		t.Errorf("looks again after %s, entry %+v; want Capturing until the keeper answers", res.RequeueAfter, w.capture().Status.Pods[0])
+		t.Errorf("next pass after %s, entry %+v; want Capturing until the keeper answers", res.RequeueAfter, w.capture().Status.Pods[0])
 	}
 	w.keeperErr, w.recounted = nil, sent
 	w.recounted.Packets, w.recounted.Seen = 25, 27

@@ -15,7 +15,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/ceiling"
 )
 
-// other is a capture of the namespace that was made so long after (before, if negative) this one.
+// other is a capture of the namespace that was created this long after the tested one.
 func other(name string, after time.Duration, change ...func(*sondev1.PacketCapture)) *sondev1.PacketCapture {
 	return newCapture(append([]func(*sondev1.PacketCapture){func(pc *sondev1.PacketCapture) {
 		pc.Name, pc.UID, pc.CreationTimestamp = name, types.UID(name), metav1.NewTime(dawn.Add(after))
@@ -50,7 +50,7 @@ func TestQueueOfNamespace(t *testing.T) {
 		"a younger one, begun":  {limit: 1, others: []client.Object{other("a", time.Minute, begun)}, queued: true},
 		"same age, lesser UID":  {limit: 1, others: []client.Object{other("a", 0)}, queued: true},
 		"same age, greater UID": {limit: 1, others: []client.Object{other("z", 0)}},
-		"one that is over": {limit: 1, others: []client.Object{other("a", -time.Minute, func(pc *sondev1.PacketCapture) {
+		"a completed one": {limit: 1, others: []client.Object{other("a", -time.Minute, func(pc *sondev1.PacketCapture) {
 			pc.Status.Phase = sondev1.PhaseCompleted
 		})}},
 		"another namespace's": {limit: 1, others: []client.Object{other("a", -time.Minute, func(pc *sondev1.PacketCapture) { pc.Namespace = "private" })}},
@@ -75,7 +75,7 @@ func TestQueueOfNamespace(t *testing.T) {
 				}
 			}
 			if res.RequeueAfter != queueDelay {
-				t.Errorf("looks again after %s", res.RequeueAfter)
+				t.Errorf("next pass after %s", res.RequeueAfter)
 			}
 		})
 	}
@@ -89,7 +89,7 @@ func TestQueueDrains(t *testing.T) {
 	w.settle()
 	w.clock.Step(2 * targetTimeout)
 	if res := w.settle(); len(w.jobs()) > 0 || w.capture().Status.Phase != sondev1.PhasePending || res.RequeueAfter != queueDelay {
-		t.Fatalf("jobs %v, status %+v, again after %s", w.jobNames(), w.capture().Status, res.RequeueAfter)
+		t.Fatalf("jobs %v, status %+v, next pass after %s", w.jobNames(), w.capture().Status, res.RequeueAfter)
 	}
 	w.remove(first)
 	w.settle()

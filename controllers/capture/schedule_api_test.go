@@ -43,19 +43,19 @@ func (k objectKey) compare(o objectKey) int {
 	return cmp.Or(cmp.Compare(k.kind, o.kind), cmp.Compare(k.namespace, o.namespace), cmp.Compare(k.name, o.name))
 }
 
-// change is one event of the API server's watch: old is nil for what is new, now for what is gone.
+// change is one event of the API server's watch. old is nil for a new object, now for a deleted one.
 type change struct {
 	key      objectKey
 	old, now client.Object
 	at       time.Time
 }
 
-// objectSet is what a reader sees; it is the truth, or what a cache has of it.
+// objectSet holds the objects that a reader sees, from the API server or from a cache.
 type objectSet map[objectKey]client.Object
 
-// memoryAPI is an API server as far as the manager can tell: UIDs, versions, preconditions and the status
-// subresource are kept as the real one keeps them. It has a log of all changes, from which caches lag, and the
-// schedule's clock, which the fake client of controller-runtime has not, nor preconditions by UID; and a thousand schedules need its speed.
+// memoryAPI is an in-memory API server with UIDs, versions, preconditions and the status subresource. It logs all changes,
+// so that caches can lag. The fake client of controller-runtime has no preconditions by UID and no clock of the schedule, and
+// is too slow for a thousand schedules.
 type memoryAPI struct {
 	scheme  *runtime.Scheme
 	clock   clock.PassiveClock
@@ -76,7 +76,7 @@ func keyOf(scheme *runtime.Scheme, o client.Object) objectKey {
 	if _, partial := o.(*metav1.PartialObjectMetadata); !partial {
 		gvk, err := apiutil.GVKForObject(o, scheme)
 		if err != nil {
-			panic(err) // a kind that the test does not know
+			panic(err) // add the kind to testScheme
 		}
 		kind = gvk.Kind
 	}
@@ -110,7 +110,7 @@ func (a *memoryAPI) create(o client.Object) error {
 	return nil
 }
 
-// delete removes an object at once, if it is still the one that is meant.
+// delete removes an object at once, if it has the UID of the precondition.
 func (a *memoryAPI) delete(key objectKey, uid *types.UID) error {
 	there := a.objects[key]
 	switch {
@@ -167,7 +167,7 @@ func (a *memoryAPI) patchStatus(o client.Object, p client.Patch) error {
 	return nil
 }
 
-// edit lets one of the cluster's other actors change an object; it is gone if that returns nil.
+// edit changes an object on behalf of another actor in the cluster. It does nothing if the object is gone.
 func edit[T client.Object](a *memoryAPI, key objectKey, f func(T)) {
 	there, ok := a.objects[key].(T)
 	if !ok {
@@ -180,7 +180,7 @@ func edit[T client.Object](a *memoryAPI, key objectKey, f func(T)) {
 	}
 }
 
-// of returns all objects of a kind, in the order of their names.
+// of returns all objects of a kind, sorted by name.
 func of[T client.Object](objects objectSet, kind string) []T {
 	var keys []objectKey
 	for k := range objects {
@@ -222,7 +222,7 @@ func copyObject(from, to client.Object) {
 	reflect.ValueOf(to).Elem().Set(reflect.ValueOf(from.DeepCopyObject()).Elem())
 }
 
-// metadata of an object, as a watch of metadata sends it.
+// metadata returns the metadata of an object, as a watch of metadata sends it.
 func metadata(o client.Object) *metav1.PartialObjectMetadata {
 	if partial, ok := o.(*metav1.PartialObjectMetadata); ok {
 		return partial.DeepCopy()
@@ -257,7 +257,7 @@ func (s objectSet) list(scheme *runtime.Scheme, list client.ObjectList, opts ...
 	return apimeta.SetList(list, items)
 }
 
-// selected applies the field selectors of the cache's indexes, and those of Events.
+// selected applies the field selectors of the cache's indexes and of Events.
 func selected(o client.Object, selector fields.Selector) bool {
 	if selector == nil {
 		return true

@@ -17,16 +17,16 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/target"
 )
 
-// informer is the manager's cache of one kind: it has seen the API server's log up to some point.
+// informer is the manager's cache of one kind. It has applied the API server's log up to index at.
 type informer struct {
 	kind string
 	at   int
 }
 
-// watchedKinds are those that the manager has in its cache.
+// watchedKinds are the kinds in the manager's cache.
 var watchedKinds = []string{"PacketCapture", "Job", "Pod", "ConfigMap", "Secret", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet", "Namespace"}
 
-// view is the cache of one manager: each kind is as old as its informer.
+// view is the cache of one manager. Each informer may lag by itself.
 type view struct {
 	api       *memoryAPI
 	informers []*informer
@@ -46,7 +46,7 @@ func newView(api *memoryAPI, lag int) *view {
 	return v
 }
 
-// apply takes over the next change of the log, and returns it if it is of the informer's kind and cached.
+// apply reads the next change of the log. It stores and returns the change if the informer caches the object.
 func (v *view) apply(i *informer) (change, bool) {
 	c := v.api.log[i.at]
 	i.at++
@@ -63,7 +63,7 @@ func (v *view) apply(i *informer) (change, bool) {
 	return c, true
 }
 
-// cached is what CacheOptions selects.
+// cached reports whether CacheOptions selects the object.
 func cached(c change) bool {
 	o := c.now
 	if o == nil {
@@ -76,7 +76,7 @@ func cached(c change) bool {
 	return true
 }
 
-// stripped is what the cache's transforms leave.
+// stripped applies the cache's transforms.
 func stripped(o client.Object) client.Object {
 	kept := any(o.DeepCopyObject())
 	switch o.(type) {
@@ -90,7 +90,7 @@ func stripped(o client.Object) client.Object {
 	return kept.(client.Object)
 }
 
-// wakesOf are the captures that an event wakes, by the handlers and predicates of SetupWithManager.
+// wakesOf returns the captures that an event wakes, by the handlers and predicates of SetupWithManager.
 func (m *replica) wakesOf(c change) []reconcile.Request {
 	ctx := context.Background()
 	wakes := target.Wakes{Kind: kind.PacketCapture, Reader: cacheReader{m.view}}
@@ -105,8 +105,8 @@ func (m *replica) wakesOf(c change) []reconcile.Request {
 	case "Job":
 		return mapped(c, predicate.Funcs{UpdateFunc: jobChanged}, func(o client.Object) []reconcile.Request { return m.r.ownersOf(ctx, o) })
 	case "ConfigMap", "Secret":
-		made := predicate.Funcs{UpdateFunc: func(event.UpdateEvent) bool { return false }, DeleteFunc: func(event.DeleteEvent) bool { return false }}
-		return mapped(c, made, func(o client.Object) []reconcile.Request { return m.r.ownersOf(ctx, o) })
+		created := predicate.Funcs{UpdateFunc: func(event.UpdateEvent) bool { return false }, DeleteFunc: func(event.DeleteEvent) bool { return false }}
+		return mapped(c, created, func(o client.Object) []reconcile.Request { return m.r.ownersOf(ctx, o) })
 	case "Pod":
 		return mapped(c, pods, func(o client.Object) []reconcile.Request { return m.r.capturesOf(wakes)(ctx, o) })
 	case "ReplicaSet":
@@ -121,7 +121,7 @@ func (m *replica) wakesOf(c change) []reconcile.Request {
 	return nil
 }
 
-// mapped is what handler.EnqueueRequestsFromMapFunc does.
+// mapped does what handler.EnqueueRequestsFromMapFunc does.
 func mapped(c change, p predicate.Predicate, wake func(client.Object) []reconcile.Request) []reconcile.Request {
 	switch {
 	case c.old == nil && c.now == nil:
@@ -142,9 +142,9 @@ func mapped(c change, p predicate.Predicate, wake func(client.Object) []reconcil
 	return nil
 }
 
-// see lets an informer take over the next change of its kind. An event may be lost (the change is in the cache, but wakes
+// applyNext lets an informer apply the next change of its kind. An event may be lost (the change is in the cache, but wakes
 // no controller) or come twice.
-func (m *replica) see(i *informer, lost, twice bool) {
+func (m *replica) applyNext(i *informer, lost, twice bool) {
 	for i.at < len(m.view.api.log) {
 		c, ok := m.view.apply(i)
 		if !ok {
@@ -166,11 +166,11 @@ func (m *replica) see(i *informer, lost, twice bool) {
 	}
 }
 
-// catchUp lets all informers see what is older than the given time.
+// catchUp lets all informers apply the changes up to a time.
 func (m *replica) catchUp(before time.Time) {
 	for _, i := range m.view.informers {
 		for i.at < len(m.view.api.log) && !m.view.api.log[i.at].at.After(before) {
-			m.see(i, false, false)
+			m.applyNext(i, false, false)
 		}
 	}
 }

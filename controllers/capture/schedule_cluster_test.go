@@ -23,7 +23,7 @@ type fate int
 const (
 	runsItsTime      fate = iota
 	reachesLimit          // ends early with a complete account
-	isKilled              // SIGKILL before it wrote anything
+	isKilled              // SIGKILL before its first account
 	isKilledLate          // SIGKILL after it had written a running account
 	fillsDisk             // ends early, Incomplete
 	doesNotAddUp          // a complete account that is wrong
@@ -33,7 +33,7 @@ const (
 	isRefusedAtFirst      // and allows it later
 )
 
-// agent is what is true of one Job's Pod, whatever the API server says: what runs on the node, what its files hold.
+// agent is the real state of one Job's Pod, its processes and its files. The API server may know less.
 type agent struct {
 	job, capture, target types.UID
 	jobKey, podKey       objectKey
@@ -41,25 +41,25 @@ type agent struct {
 	node                 string
 	fate                 fate
 	duration, retain     time.Duration
-	podAt, startAt       time.Time // when its Pod is made, when it starts
+	podAt, startAt       time.Time // when its Pod is created, when it starts
 	attachAt, endAt      time.Time
 	attachedAt           time.Time
 	attachedStep         int
 	ip                   string
 
-	made, running, attached, refused bool
-	stop                             string // asked by the manager
-	account                          *account.Account
-	exit                             int32
-	endedAt                          time.Time
-	ended, reported, over            bool
-	filesGone                        bool // with the Pod, its node, or by eviction
+	created, running, attached, refused bool
+	stop                                string // asked by the manager
+	account                             *account.Account
+	exit                                int32
+	endedAt                             time.Time
+	ended, reported, over               bool
+	filesGone                           bool // deleted with the Pod or its node, or by eviction
 	// excuse says why a complete result need not be in the status; empty if it must.
 	excuse string
 }
 
-// whole reports whether the probe ended as requested, with a complete account.
-func (a *agent) whole() bool {
+// isComplete reports whether the probe ended as requested, with a complete account.
+func (a *agent) isComplete() bool {
 	return a.ended && a.account != nil && a.account.Complete && a.account.AddsUp() &&
 		a.account.Reason != sondev1.ReasonAccessRevoked && a.account.Reason != sondev1.ReasonPaused
 }
@@ -73,7 +73,7 @@ func (s *schedule) agentOf(job types.UID) *agent {
 	return nil
 }
 
-// newAgent decides what will become of a Job that was just made.
+// newAgent decides the fate of a Job that was just created.
 func (s *schedule) newAgent(job *batchv1.Job) {
 	now := s.clock.Now()
 	within := func(seconds int) time.Duration { return time.Duration(s.rand.IntN(seconds*1000)) * time.Millisecond }
@@ -112,8 +112,8 @@ func argument(job *batchv1.Job, container int, name string) time.Duration {
 	return d
 }
 
-// play lets the rest of the cluster take one step for an agent; it reports whether something happened. One that returns
-// false will act when time has passed, or never.
+// play lets the rest of the cluster take one step for an agent, and reports whether something happened. If not, the agent
+// acts when time has passed, or never.
 func (s *schedule) play(a *agent) bool {
 	if a.over {
 		return false
@@ -126,7 +126,7 @@ func (s *schedule) play(a *agent) bool {
 	return s.playNode(a, pod) || s.playJob(a, job, pod)
 }
 
-// playJob is the Job controller, the TTL controller, and the garbage collector.
+// playJob plays the Job controller, the TTL controller, and the garbage collector.
 func (s *schedule) playJob(a *agent, job *batchv1.Job, pod *corev1.Pod) bool {
 	now := s.clock.Now()
 	switch {
@@ -146,7 +146,7 @@ func (s *schedule) playJob(a *agent, job *batchv1.Job, pod *corev1.Pod) bool {
 		s.excuse(a, "the Job's deadline was over")
 		s.finish(a, batchv1.JobFailed, batchv1.JobReasonDeadlineExceeded)
 		return true
-	case !a.made:
+	case !a.created:
 		return s.makePod(a, job)
 	case pod == nil:
 		s.finish(a, batchv1.JobFailed, batchv1.JobReasonBackoffLimitExceeded)
@@ -175,7 +175,7 @@ func (s *schedule) finish(a *agent, kind batchv1.JobConditionType, reason string
 	})
 }
 
-// makePod of a Job, unless it is refused.
+// makePod creates the Pod of a Job, unless the API server refuses it.
 func (s *schedule) makePod(a *agent, job *batchv1.Job) bool {
 	now := s.clock.Now()
 	refused := a.fate == isRefusedForever || a.fate == isRefusedAtFirst && now.Before(a.podAt.Add(90*time.Second))
@@ -196,8 +196,8 @@ func (s *schedule) makePod(a *agent, job *batchv1.Job) bool {
 	if a.refused {
 		a.startAt, a.attachAt = now.Add(time.Second), now.Add(2*time.Second)
 	}
-	a.made = true
-	s.trace("the Job controller makes %s", a.podKey)
+	a.created = true
+	s.trace("the Job controller creates %s", a.podKey)
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: a.podKey.namespace, Name: a.podKey.name, Labels: job.Spec.Template.Labels, Annotations: job.Spec.Template.Annotations},
 		Spec:       *job.Spec.Template.Spec.DeepCopy(),
@@ -207,7 +207,7 @@ func (s *schedule) makePod(a *agent, job *batchv1.Job) bool {
 	}
 	pod.Spec.NodeName = a.node
 	if err := s.api.create(pod); err != nil {
-		s.fail("make %s: %v", a.podKey, err)
+		s.fail("create %s: %v", a.podKey, err)
 	}
 	edit(s.api, a.jobKey, func(job *batchv1.Job) { job.Status.Active = 1 })
 	return true
@@ -228,7 +228,7 @@ func (s *schedule) terminate(a *agent, pod *corev1.Pod) bool {
 	return true
 }
 
-// playNode is the kubelet of the agent's node, and what runs there.
+// playNode plays the kubelet of the agent's node, and the agent.
 func (s *schedule) playNode(a *agent, pod *corev1.Pod) bool {
 	if pod == nil {
 		return false
@@ -271,7 +271,7 @@ func (s *schedule) playNode(a *agent, pod *corev1.Pod) bool {
 	return true
 }
 
-// start runs the containers, when what they mount is there.
+// start runs the containers once their ConfigMap and Secret exist.
 func (s *schedule) start(a *agent, pod *corev1.Pod) bool {
 	if s.clock.Now().Before(a.startAt) || a.fate == neverStarts {
 		return false
@@ -291,7 +291,7 @@ func (s *schedule) start(a *agent, pod *corev1.Pod) bool {
 			return false
 		}
 		if there.GetLabels()[sondev1.LabelUID] != string(a.capture) {
-			// The probe of a capture that is over refuses a configuration of another.
+			// A probe refuses the configuration of another capture.
 			if c := s.truth(a.capture); c != nil && s.live(c) != nil && !s.live(c).Status.Phase.Final() {
 				s.fail("%s of %s mounts %s of another capture", a.podKey, a.capture, o)
 			}
@@ -309,7 +309,7 @@ func (s *schedule) start(a *agent, pod *corev1.Pod) bool {
 	return true
 }
 
-// runProbe attaches or ends the probe, when its time has come.
+// runProbe attaches or ends the probe when that is due.
 func (s *schedule) runProbe(a *agent) bool {
 	now := s.clock.Now()
 	pod, _ := s.api.objects[a.targetKey].(*corev1.Pod)
@@ -353,7 +353,7 @@ func (s *schedule) endByFate(a *agent) {
 
 const exitKilledBySignal = 137
 
-// end of a probe, of which the API server learns later.
+// end ends a probe. The kubelet reports it later.
 func (s *schedule) end(a *agent, reason string, complete bool, exit int32) {
 	a.ended, a.endedAt, a.exit = true, s.clock.Now(), exit
 	s.trace("the probe of %s ends: %s", a.podKey, reason)
@@ -379,7 +379,7 @@ func (s *schedule) end(a *agent, reason string, complete bool, exit int32) {
 	a.account = &acc
 }
 
-// reportEnd writes into the Pod's status what is known of the probe's end.
+// reportEnd writes the probe's end into the Pod's status.
 func (s *schedule) reportEnd(a *agent) {
 	a.reported = true
 	t := &corev1.ContainerStateTerminated{ExitCode: a.exit, FinishedAt: metav1.NewTime(a.endedAt.Truncate(time.Second))}
@@ -397,14 +397,14 @@ func (s *schedule) reportEnd(a *agent) {
 	edit(s.api, a.podKey, func(pod *corev1.Pod) { pod.Status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: t} })
 }
 
-// excuse the loss of a result that another than the manager destroyed before the manager had published it.
+// excuse records why a result may be lost: another actor destroyed it before the manager could publish it.
 func (s *schedule) excuse(a *agent, why string) {
 	if e := s.entryOf(a); a.excuse == "" && (e == nil || !e.Phase.Final()) {
 		a.excuse = why
 	}
 }
 
-// stopAt is a call to the keeper at an address.
+// stopAt calls the keeper at an address to stop its probe.
 func (s *schedule) stopAt(ip, secret, reason string) error {
 	i := slices.IndexFunc(s.agents, func(a *agent) bool { return a.ip == ip })
 	if i < 0 || s.nodes[s.agents[i].node] != nodeReady || !s.agents[i].running || s.agents[i].over {
@@ -424,7 +424,7 @@ func (s *schedule) stopAt(ip, secret, reason string) error {
 	return nil
 }
 
-// recountAt is a call to the keeper at an address: what do the files of its dead probe hold?
+// recountAt calls the keeper at an address to count the files of its dead probe.
 func (s *schedule) recountAt(ip string) (account.Account, error) {
 	i := slices.IndexFunc(s.agents, func(a *agent) bool { return a.ip == ip })
 	if i < 0 || s.nodes[s.agents[i].node] != nodeReady || s.agents[i].over || s.agents[i].filesGone || !s.calm && s.rand.IntN(3) == 0 {
@@ -436,7 +436,7 @@ func (s *schedule) recountAt(ip string) (account.Account, error) {
 	return *s.agents[i].account, nil
 }
 
-// nextEvent is when an agent acts next by time alone; zero if it does not.
+// nextEvent is when time alone makes an agent act; zero if it does not.
 func (s *schedule) nextEvent(a *agent) time.Time {
 	if a.over {
 		return time.Time{}

@@ -15,11 +15,11 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/stamp"
 )
 
-// request is a user's, through the webhook.
+// request creates a capture for a user, through the webhook.
 func (s *schedule) request(name string) *captureTruth {
 	ns, ok := s.api.objects[objectKey{"Namespace", "", "shop"}]
 	if !ok || s.denied["shop"] || s.paused() || ns.GetLabels()[sondev1.LabelOptOut] != "" {
-		return nil // by the webhook
+		return nil // the webhook refuses it
 	}
 	pc := newCapture()
 	pc.Name = name
@@ -57,7 +57,7 @@ func (s *schedule) paused() bool {
 	return ok
 }
 
-// disturbances are actions of users, admins and the environment. Each returns what it did, or nothing if it could not.
+// disturbances are actions of users, admins and the environment. Each reports whether it did something.
 var disturbances = []struct {
 	name string
 	do   func(*schedule) bool
@@ -131,7 +131,7 @@ var disturbances = []struct {
 		err := s.api.create(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: operatorNamespace, Name: pause.ConfigMapName}, Data: map[string]string{pause.Key: "true"}})
 		s.refuseAll()
 		if s.leader != nil {
-			for _, k := range s.captureKeys() { // by the watch of the switch
+			for _, k := range s.captureKeys() { // by the watch of the ConfigMap
 				s.leader.wake(k)
 			}
 		}
@@ -139,7 +139,7 @@ var disturbances = []struct {
 	}},
 	{"an admin ends the pause", func(s *schedule) bool {
 		ns, ok := s.api.objects[objectKey{"Namespace", "", "shop"}]
-		for _, c := range s.captures { // those that no pass has ended yet go on
+		for _, c := range s.captures { // captures that no pass has ended yet continue
 			if ok && !c.invalid && !s.denied["shop"] && ns.GetLabels()[sondev1.LabelOptOut] == "" && s.live(c) != nil {
 				c.refusedAt = 0
 			}
@@ -215,7 +215,7 @@ var disturbances = []struct {
 	}},
 }
 
-func (s *schedule) stepMischief() {
+func (s *schedule) stepDisturbance() {
 	if s.disturbances == 0 {
 		return
 	}
@@ -244,7 +244,7 @@ func (s *schedule) anyPod(namespace string) (objectKey, bool) {
 	return keys[s.rand.IntN(len(keys))], true
 }
 
-// removePod of the workload; returns its name.
+// removePod removes a Pod of the workload and returns its name.
 func (s *schedule) removePod() string {
 	key, ok := s.anyPod("shop")
 	if !ok || s.api.delete(key, nil) != nil {
@@ -298,7 +298,7 @@ func (s *schedule) remove(c *captureTruth) bool {
 	return s.api.delete(objectKey{"PacketCapture", c.key.Namespace, c.key.Name}, nil) == nil
 }
 
-// refuseAll: from now on nothing may be made for any capture that there is.
+// refuseAll revokes all current captures: from now on the manager must create nothing for them.
 func (s *schedule) refuseAll() {
 	for _, c := range s.captures {
 		c.cutOff = true

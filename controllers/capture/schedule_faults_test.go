@@ -10,38 +10,38 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// fault is what happens to one request besides, or instead of, what was asked.
+// fault is a disturbance of one request to the API server.
 type fault struct {
 	name string
-	// err is the answer to the manager; done reports that the server did it all the same.
+	// err is the answer to the manager. done reports that the server executed the request nevertheless.
 	err  error
 	done bool
-	// before and after the request reaches the server.
+	// before and after run before and after the request reaches the server.
 	before, after func()
 }
 
-// faultKinds are what an API server, or what lies before it, answers. Those that are done can happen to writes only.
+// faultKinds are wrong answers of an API server, or of a proxy before it. Only writes can fail and be done.
 var faultKinds = []fault{
 	{name: "500", err: apierrors.NewInternalError(errors.New("injected"))},
 	{name: "429", err: apierrors.NewTooManyRequests("injected", 1)},
 	{name: "503", err: apierrors.NewServiceUnavailable("injected")},
 	{name: "timeout, not done", err: fmt.Errorf("injected: %w", context.DeadlineExceeded)},
-	{name: "404 of a moment", err: apierrors.NewGenericServerResponse(http.StatusNotFound, "get", schema.GroupResource{}, "", "404 page not found", 0, true)},
+	{name: "404 for a moment", err: apierrors.NewGenericServerResponse(http.StatusNotFound, "get", schema.GroupResource{}, "", "404 page not found", 0, true)},
 	{name: "403", err: apierrors.NewForbidden(schema.GroupResource{}, "", errors.New("injected"))},
 	{name: "409", err: apierrors.NewConflict(schema.GroupResource{}, "", errors.New("injected"))},
 	{name: "timeout, done", err: fmt.Errorf("injected: %w", context.DeadlineExceeded), done: true},
 }
 
-// readFaults is how many of faultKinds can happen to a read.
+// readFaults is the number of faultKinds that reads can have, the first ones.
 const readFaults = 6
 
 // singleFault is one fault at one write.
 type singleFault struct {
 	at, observed int
-	// crash before or after it, or what it is answered.
+	// before and after crash the manager before or after the write; answer is the wrong answer otherwise.
 	before, after bool
 	answer        *fault
-	// what the write was.
+	// what describes the write.
 	what string
 }
 
@@ -95,7 +95,7 @@ func (p *singleFault) choose(s *schedule, m *replica, verb string, key objectKey
 	return *p.answer
 }
 
-// crash of a manager, in the middle of whatever it does.
+// crash kills a manager in the middle of a pass.
 func (s *schedule) crash(m *replica) {
 	m.dead = true
 	if s.leader == m {
@@ -106,7 +106,7 @@ func (s *schedule) crash(m *replica) {
 	}
 }
 
-// handOver lets another manager lead while this one is still in the middle of a pass, which it will finish.
+// handOver makes another manager the leader while this one still finishes its pass.
 func (s *schedule) handOver(m *replica) {
 	if s.leader == m && s.depth < 2 {
 		s.leader = s.newReplica(s.rand.IntN(6))
@@ -114,7 +114,7 @@ func (s *schedule) handOver(m *replica) {
 	s.meanwhile(m)
 }
 
-// meanwhile lets other things happen while a request is on its way.
+// meanwhile takes other steps while a request is on its way.
 func (s *schedule) meanwhile(m *replica) {
 	if s.depth >= 2 {
 		return

@@ -13,7 +13,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/account"
 )
 
-// afterWrite checks what a manager's write has made of the world.
+// afterWrite checks the invariants after a manager's write.
 func (s *schedule) afterWrite(m *replica, verb string, key objectKey, err error) {
 	if err != nil {
 		return
@@ -21,7 +21,7 @@ func (s *schedule) afterWrite(m *replica, verb string, key objectKey, err error)
 	there := s.api.objects[key]
 	switch {
 	case verb == "create":
-		s.checkMade(m, key, there)
+		s.checkCreated(m, key, there)
 		if job, ok := there.(*batchv1.Job); ok {
 			s.newAgent(job)
 		}
@@ -30,15 +30,15 @@ func (s *schedule) afterWrite(m *replica, verb string, key objectKey, err error)
 	}
 }
 
-// checkMade: nothing is made without a valid admission, nor twice.
-func (s *schedule) checkMade(m *replica, key objectKey, o client.Object) {
+// checkCreated checks that the manager creates nothing without a valid admission, and nothing twice.
+func (s *schedule) checkCreated(m *replica, key objectKey, o client.Object) {
 	c := s.truth(types.UID(o.GetLabels()[sondev1.LabelUID]))
 	switch {
 	case c == nil:
 		s.fail("%s has no owner", key)
 		return
 	case c.refusedAt != 0 && c.refusedAt < m.since:
-		s.fail("%s is made for %s, which was not admitted when the pass began", key, c.uid)
+		s.fail("%s is created for %s, which was not admitted when the pass began", key, c.uid)
 	}
 	job, ok := o.(*batchv1.Job)
 	if !ok {
@@ -47,12 +47,12 @@ func (s *schedule) checkMade(m *replica, key objectKey, o client.Object) {
 	pod := types.UID(job.Labels[sondev1.LabelTargetPodUID])
 	c.jobs[pod]++
 	if n := c.jobs[pod] - c.removed[pod]; n > 1 {
-		s.fail("%s is Job number %d for Pod %s of capture %s, of which %d were deleted by others", key, c.jobs[pod], pod, c.uid, c.removed[pod])
+		s.fail("%s is Job number %d for Pod %s of capture %s, and others deleted only %d", key, c.jobs[pod], pod, c.uid, c.removed[pod])
 	}
 }
 
-// deletedByManager: the manager deletes nothing that is still needed.
-func (s *schedule) deletedByManager(m *replica, o client.Object) {
+// checkDeleted checks that the manager deletes nothing that is still needed.
+func (s *schedule) checkDeleted(m *replica, o client.Object) {
 	c := s.truth(types.UID(o.GetLabels()[sondev1.LabelUID]))
 	if c == nil {
 		s.fail("%s deletes %s, which is not its own", m, s.api.keyOf(o))
@@ -61,7 +61,7 @@ func (s *schedule) deletedByManager(m *replica, o client.Object) {
 	job, ok := o.(*batchv1.Job)
 	pc := s.live(c)
 	switch {
-	case pc == nil && ok: // swept: an old leader may make it again, and then that is swept
+	case pc == nil && ok: // an old leader may create it again after the sweep, and then it is swept again
 		c.removed[types.UID(job.Labels[sondev1.LabelTargetPodUID])]++
 		return
 	case pc == nil, c.cutOff:
@@ -74,13 +74,13 @@ func (s *schedule) deletedByManager(m *replica, o client.Object) {
 	}
 	a := s.agentOf(job.UID)
 	e := s.entryOf(a)
-	kept := e == nil || !e.Phase.Final() || e.Phase == sondev1.PhaseCompleted // of another verdict there is nothing to keep
-	if a.whole() && !a.filesGone && a.excuse == "" && kept && s.clock.Now().Before(a.endedAt.Add(a.retain-time.Second)) {
-		s.fail("%s deletes %s, whose result is whole and to be kept until %s", m, a.jobKey, a.endedAt.Add(a.retain).Sub(dawn))
+	kept := e == nil || !e.Phase.Final() || e.Phase == sondev1.PhaseCompleted // other verdicts have no result to keep
+	if a.isComplete() && !a.filesGone && a.excuse == "" && kept && s.clock.Now().Before(a.endedAt.Add(a.retain-time.Second)) {
+		s.fail("%s deletes %s, whose complete result must be kept until %s", m, a.jobKey, a.endedAt.Add(a.retain).Sub(dawn))
 	}
 }
 
-// checkStatus: what a status says is true, and what was final has not changed.
+// checkStatus checks that the status is true, and that nothing final has changed.
 func (s *schedule) checkStatus(m *replica, pc *sondev1.PacketCapture) {
 	c := s.truth(pc.UID)
 	if c == nil {
@@ -104,23 +104,23 @@ func (s *schedule) checkStatus(m *replica, pc *sondev1.PacketCapture) {
 	if got := (sondev1.Totals{Packets: t.Packets, Bytes: t.Bytes, Dropped: t.Dropped, Truncated: t.Truncated}); got != sum {
 		s.fail("capture %s: totals %+v, its Pods have %+v", c.uid, got, sum)
 	}
-	s.checkGivenUp(m, c, c.last, status)
+	s.checkRunningProbes(m, c, c.last, status)
 	if c.last != nil {
-		s.checkKept(c, c.last, status)
+		s.checkFinalUnchanged(c, c.last, status)
 	}
 	c.last = status
 }
 
-// checkEntry: a Pod's entry claims no more than its files hold.
+// checkEntry checks that a Pod's entry claims no more than its files hold.
 func (s *schedule) checkEntry(c *captureTruth, e *sondev1.PodResult) {
-	var of []*agent
+	var agents []*agent
 	for _, a := range s.agents {
 		if a.capture == c.uid && a.target == types.UID(e.UID) {
-			of = append(of, a)
+			agents = append(agents, a)
 		}
 	}
-	held := slices.ContainsFunc(of, func(a *agent) bool {
-		if e.Phase == sondev1.PhaseCompleted && (!a.whole() || a.account.Packets != e.Packets || a.account.Bytes != e.Bytes) {
+	held := slices.ContainsFunc(agents, func(a *agent) bool {
+		if e.Phase == sondev1.PhaseCompleted && (!a.isComplete() || a.account.Packets != e.Packets || a.account.Bytes != e.Bytes) {
 			return false
 		}
 		if e.Phase == sondev1.PhaseCapturing && !a.attached {
@@ -142,8 +142,8 @@ func (s *schedule) checkEntry(c *captureTruth, e *sondev1.PodResult) {
 	}
 }
 
-// checkGivenUp: no verdict is passed on a probe that is known to run.
-func (s *schedule) checkGivenUp(m *replica, c *captureTruth, before, now *sondev1.CaptureStatus) {
+// checkRunningProbes checks that there is no final verdict on a probe that the manager knows to run.
+func (s *schedule) checkRunningProbes(m *replica, c *captureTruth, before, now *sondev1.CaptureStatus) {
 	for _, a := range s.agents {
 		i := slices.IndexFunc(now.Pods, func(e sondev1.PodResult) bool { return e.UID == string(a.target) })
 		pod, ok := s.podOf(a)
@@ -152,13 +152,13 @@ func (s *schedule) checkGivenUp(m *replica, c *captureTruth, before, now *sondev
 		}
 		final := before != nil && slices.ContainsFunc(before.Pods, func(e sondev1.PodResult) bool { return e.UID == string(a.target) && e.Phase.Final() })
 		if !final && a.attached && a.attachedStep < m.since && !a.reported && s.nodes[a.node] == nodeReady {
-			s.fail("%s gives up %s (%s), whose probe runs", m, a.podKey, now.Pods[i].Reason)
+			s.fail("%s makes %s final (%s), whose probe runs", m, a.podKey, now.Pods[i].Reason)
 		}
 	}
 }
 
-// checkKept: what was final is as it was, but for files that are gone.
-func (s *schedule) checkKept(c *captureTruth, before, now *sondev1.CaptureStatus) {
+// checkFinalUnchanged checks that final entries stay, except for files that are gone.
+func (s *schedule) checkFinalUnchanged(c *captureTruth, before, now *sondev1.CaptureStatus) {
 	if before.Phase.Final() && (now.Phase != before.Phase || now.Totals != before.Totals || !now.CompletionTime.Equal(before.CompletionTime)) {
 		s.fail("capture %s was %s with %+v, and is %s with %+v", c.uid, before.Phase, before.Totals, now.Phase, now.Totals)
 	}
@@ -188,7 +188,7 @@ func (s *schedule) checkKept(c *captureTruth, before, now *sondev1.CaptureStatus
 	}
 }
 
-// checkEnd: hours after the last fault.
+// checkEnd checks the state hours after the last fault.
 func (s *schedule) checkEnd() {
 	s.steps++
 	for _, c := range s.captures {
@@ -204,7 +204,7 @@ func (s *schedule) checkEnd() {
 			}
 		}
 	}
-	s.passOverAll() // it makes up for events that were lost
+	s.passOverAll() // for lost events
 	before := s.allWrites()
 	s.passOverAll()
 	if n := s.allWrites() - before; n > 0 {
@@ -216,9 +216,9 @@ func (s *schedule) checkEnd() {
 			jobs += n
 		}
 	}
-	// Creates, deletes and patches: at most so many for what the schedule had to cope with.
+	// Creates, deletes and patches are bounded by the number of disturbances.
 	if most := 12*len(s.captures) + 7*jobs + 4*s.events + 3*s.failures + 3*s.replicas + 3*s.pods; before > most {
-		s.fail("%d writes for %d captures and %d Jobs, in spite of %d faults, %d events and %d managers: at most %d are expected (%v)",
+		s.fail("%d writes for %d captures, %d Jobs, %d faults, %d events and %d managers, want at most %d (%v)",
 			before, len(s.captures), jobs, s.failures, s.events, s.replicas, most, s.writes)
 	}
 }
@@ -248,11 +248,11 @@ func (s *schedule) checkCaptureEnd(c *captureTruth) {
 		s.fail("hours later, capture %s is %q", c.uid, pc.Status.Phase)
 	}
 	for _, a := range s.agents {
-		if a.capture != c.uid || !a.whole() || !a.reported || a.excuse != "" || c.cutOff {
+		if a.capture != c.uid || !a.isComplete() || !a.reported || a.excuse != "" || c.cutOff {
 			continue
 		}
 		if e := s.entryOf(a); e == nil || e.Phase != sondev1.PhaseCompleted || e.Packets != a.account.Packets {
-			s.fail("the result of %s was whole, and its entry is %+v", a.podKey, e)
+			s.fail("the result of %s was complete, and its entry is %+v", a.podKey, e)
 		}
 	}
 }

@@ -23,11 +23,11 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/account"
 )
 
-// errDead is what a manager gets that does not live any more.
+// errDead is the answer to every request of a crashed manager.
 var errDead = errors.New("the manager is dead")
 
-// replica is one process of the manager, with its cache and its work queue, as internal/operator/wiring assembles it. It loses both when it
-// crashes.
+// replica is one process of the manager, as internal/operator/wiring assembles it. It loses its cache and its work queue when
+// it crashes.
 type replica struct {
 	s    *schedule
 	n    int
@@ -41,15 +41,15 @@ type replica struct {
 	busy     map[types.NamespacedName]bool
 	sweepAt  time.Time
 	sweeping bool
-	// forgetful: a mutant, which forgets when to look again.
-	forgetful bool
-	// since is the step at which the pass began that runs now.
+	// noRequeue makes it a mutant that ignores RequeueAfter.
+	noRequeue bool
+	// since is the step at which the current pass began.
 	since int
 }
 
 func (m *replica) String() string { return fmt.Sprintf("manager %d", m.n) }
 
-// newReplica starts a manager whose cache is filled from a server that is a little late.
+// newReplica starts a manager whose cache lags by up to lag changes.
 func (s *schedule) newReplica(lag int) *replica {
 	s.replicas++
 	m := &replica{
@@ -94,7 +94,7 @@ func (m *replica) wake(key types.NamespacedName) {
 	}
 }
 
-// due moves what time has woken into the queue.
+// due enqueues the captures whose timers are due.
 func (m *replica) due() {
 	for _, c := range m.s.captureKeys() {
 		if at, ok := m.timers[c]; ok && !m.s.clock.Now().Before(at) {
@@ -104,7 +104,7 @@ func (m *replica) due() {
 	}
 }
 
-// nextTimer is when time wakes this manager next; zero if it does not.
+// nextTimer is when the next timer of this manager is due.
 func (m *replica) nextTimer() time.Time {
 	next := m.sweepAt
 	for _, at := range m.timers {
@@ -113,7 +113,7 @@ func (m *replica) nextTimer() time.Time {
 	return next
 }
 
-// reconcile does one pass over a capture, and queues it again as controller-runtime does.
+// reconcile does one pass over a capture, and enqueues it again as controller-runtime does.
 func (m *replica) reconcile(key types.NamespacedName) {
 	m.queue = slices.DeleteFunc(m.queue, func(k types.NamespacedName) bool { return k == key })
 	delete(m.timers, key)
@@ -132,7 +132,7 @@ func (m *replica) reconcile(key types.NamespacedName) {
 		backoff := min(5*time.Millisecond<<min(m.failures[key], 20), 1000*time.Second)
 		m.failures[key]++
 		m.timers[key] = m.s.clock.Now().Add(backoff)
-	case m.forgetful:
+	case m.noRequeue:
 	case res.RequeueAfter > 0:
 		delete(m.failures, key)
 		m.timers[key] = m.s.clock.Now().Add(res.RequeueAfter)
@@ -153,7 +153,7 @@ func (m *replica) sweep() {
 	m.s.trace("%s swept: %v", m, err)
 }
 
-// call passes one request on to the API server, unless the schedule has something else in mind.
+// call sends one request to the API server, with the faults that the schedule chooses.
 func (m *replica) call(verb string, key objectKey, write bool, do func() error) error {
 	if m.dead {
 		return errDead
@@ -200,10 +200,10 @@ func errText(err error) string {
 
 // replicaClient is the manager's client: reads come from its cache, or live.
 type replicaClient struct {
-	client.Client // nil: what the manager does not do
+	client.Client // nil: calls that the manager must not make panic
 	m             *replica
 	live          bool
-	stale         bool // a mutant: what should be live is not
+	stale         bool // a mutant: live reads come from the cache
 }
 
 func (c replicaClient) Scheme() *runtime.Scheme { return c.m.s.api.scheme }
@@ -262,7 +262,7 @@ func (c replicaClient) Delete(_ context.Context, o client.Object, opts ...client
 		there := c.m.s.api.objects[key]
 		err := c.m.s.api.delete(key, uid)
 		if err == nil {
-			c.m.s.deletedByManager(c.m, there)
+			c.m.s.checkDeleted(c.m, there)
 		}
 		return err
 	})
@@ -280,7 +280,7 @@ func (w replicaStatus) Patch(_ context.Context, o client.Object, p client.Patch,
 	return m.call("patch status of", m.s.api.keyOf(o), true, func() error { return m.s.api.patchStatus(o, p) })
 }
 
-// replicaReviews asks the model's users' rights.
+// replicaReviews reviews the rights of the model's users.
 type replicaReviews struct{ m *replica }
 
 func (r replicaReviews) ReviewPods(_ context.Context, _ string, _ access.Requester, namespace string) (access.Decision, error) {
@@ -315,7 +315,7 @@ func (k replicaKeepers) Recount(_ context.Context, podIP, _ string) (account.Acc
 	return k.m.s.recountAt(podIP)
 }
 
-// ceilingsOf a schedule: sometimes low ones.
+// ceilingsOf returns the ceilings of a schedule, sometimes low ones.
 func (s *schedule) ceilingsOf() ceiling.Limits {
 	var l ceiling.Limits
 	if s.rand.IntN(4) == 0 {

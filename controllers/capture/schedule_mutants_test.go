@@ -18,7 +18,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/account"
 )
 
-// mutant changes what a manager's client does; nil leaves it.
+// mutant replaces calls of a manager's client; nil keeps a call.
 type mutant struct {
 	replicaClient
 	get    func(context.Context, replicaClient, client.ObjectKey, client.Object) error
@@ -68,9 +68,9 @@ func (w mutantStatus) Patch(ctx context.Context, o client.Object, p client.Patch
 func TestSchedulesFindBugs(t *testing.T) {
 	cases := map[string]struct {
 		mutate func(*replica)
-		want   string // part of what is found
+		want   string // part of the broken invariant
 	}{
-		"what is there already is not looked at": {func(m *replica) {
+		"existing Jobs are not read": {func(m *replica) {
 			m.r.Live = mutant{replicaClient: replicaClient{m: m, live: true}, get: func(ctx context.Context, c replicaClient, key client.ObjectKey, o client.Object) error {
 				if k := keyOf(m.s.api.scheme, o); k.kind == "Job" && !isTyped(o) {
 					return apierrors.NewNotFound(resource("Job"), key.Name)
@@ -78,16 +78,16 @@ func TestSchedulesFindBugs(t *testing.T) {
 				return c.Get(ctx, key, o)
 			}}
 		}, "is Job number 2"},
-		"a status without a lock": {func(m *replica) {
+		"the status is patched without a lock": {func(m *replica) {
 			m.r.Client = mutant{replicaClient: replicaClient{m: m}, patch: withoutLock}
 		}, " was "},
-		"a stale cache is believed": {func(m *replica) {
+		"a stale cache is trusted": {func(m *replica) {
 			m.r.Live = replicaClient{m: m, live: true, stale: true}
 		}, "is Job number 2"},
 		"nothing is swept": {func(m *replica) {
 			m.r.Sweeper.Client = mutant{replicaClient: replicaClient{m: m}, delete: func(context.Context, replicaClient, client.Object) error { return nil }}
 		}, "is still there"},
-		"a sweep by name and not by UID": {func(m *replica) {
+		"objects are swept by name and not by UID": {func(m *replica) {
 			m.r.Sweeper.Live = mutant{
 				replicaClient: replicaClient{m: m, live: true},
 				get: func(ctx context.Context, c replicaClient, key client.ObjectKey, o client.Object) error {
@@ -97,20 +97,20 @@ func TestSchedulesFindBugs(t *testing.T) {
 				},
 			}
 		}, "deletes"},
-		"a right is remembered for too long": {func(m *replica) {
+		"a right is cached for too long": {func(m *replica) {
 			m.r.Access = access.NewCached(replicaReviews{m}, m.s.clock, time.Hour)
 		}, "was not admitted"},
-		"a stamp is not asked for": {func(m *replica) { m.r.Stamps = anyStamp{m} }, "was not admitted"},
-		"a running account is taken for whole": {func(m *replica) {
+		"stamps are not verified": {func(m *replica) { m.r.Stamps = anyStamp{m} }, "was not admitted"},
+		"a running account counts as complete": {func(m *replica) {
 			m.r.Client = mutant{replicaClient: replicaClient{m: m}, list: func(ctx context.Context, c replicaClient, list client.ObjectList, opts ...client.ListOption) error {
 				err := c.List(ctx, list, opts...)
 				if pods, ok := list.(*corev1.PodList); ok {
-					takeForWhole(pods)
+					completeAccounts(pods)
 				}
 				return err
 			}}
 		}, "no probe has that"},
-		"the end is not waited for": {func(m *replica) { m.forgetful = true }, "is still there"},
+		"a pass is not requeued": {func(m *replica) { m.noRequeue = true }, "is still there"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -125,15 +125,15 @@ func TestSchedulesFindBugs(t *testing.T) {
 					return
 				}
 			}
-			t.Errorf("%d schedules have not found it", most)
+			t.Errorf("%d schedules did not break the invariant", most)
 		})
 	}
 }
 
-// isTyped: not only the metadata are asked for.
+// isTyped reports whether the caller reads the whole object, not only its metadata.
 func isTyped(o client.Object) bool { return o.GetObjectKind().GroupVersionKind().Empty() }
 
-// withoutLock is the same patch for any version of the object.
+// withoutLock returns the same patch for any version of the object.
 func withoutLock(o client.Object, p client.Patch) client.Patch {
 	var whole map[string]json.RawMessage
 	data, err := p.Data(o)
@@ -150,8 +150,8 @@ func withoutLock(o client.Object, p client.Patch) client.Patch {
 	return client.RawPatch(types.MergePatchType, data)
 }
 
-// takeForWhole makes every account of an ended probe a complete one.
-func takeForWhole(pods *corev1.PodList) {
+// completeAccounts marks the account of each ended probe as complete.
+func completeAccounts(pods *corev1.PodList) {
 	for i := range pods.Items {
 		for j := range pods.Items[i].Status.ContainerStatuses {
 			ended := pods.Items[i].Status.ContainerStatuses[j].State.Terminated
@@ -170,12 +170,12 @@ func takeForWhole(pods *corev1.PodList) {
 	}
 }
 
-// anyStamp admits what has none.
+// anyStamp accepts captures without a stamp.
 type anyStamp struct{ m *replica }
 
 func (a anyStamp) Verify(capture sondev1.Capture) (stamp.Claim, error) {
 	ns := a.m.s.api.objects[objectKey{"Namespace", "", capture.GetNamespace()}]
-	claim := stamp.Claim{Requester: access.Requester{Username: "anybody"}}
+	claim := stamp.Claim{Requester: access.Requester{Username: "mallory"}}
 	if ns != nil {
 		claim.TargetNamespaceUID = string(ns.GetUID())
 	}

@@ -9,8 +9,8 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 )
 
-// lives are ordinary captures of three Pods, and what their users do.
-var lives = map[string]func(*schedule, *captureTruth){
+// scenarios are user actions on a capture of three Pods.
+var scenarios = map[string]func(*schedule, *captureTruth){
 	"ordinary": func(*schedule, *captureTruth) {},
 	"stopped": func(s *schedule, c *captureTruth) {
 		edit(s.api, objectKey{"PacketCapture", c.key.Namespace, c.key.Name}, func(pc *sondev1.PacketCapture) {
@@ -19,13 +19,13 @@ var lives = map[string]func(*schedule, *captureTruth){
 		})
 	},
 	"deleted": func(s *schedule, c *captureTruth) { s.remove(c) },
-	"its right is lost": func(s *schedule, _ *captureTruth) {
+	"right lost": func(s *schedule, _ *captureTruth) {
 		s.denied["shop"] = true
 		s.refuseAll()
 	},
 }
 
-// singleFault runs one life with one fault.
+// singleFault runs one scenario with one fault.
 func (s *schedule) singleFault(p *singleFault, happens func(*schedule, *captureTruth)) {
 	s.plan, s.calm = p, true
 	s.begin(3)
@@ -39,17 +39,16 @@ func (s *schedule) singleFault(p *singleFault, happens func(*schedule, *captureT
 	s.rest()
 }
 
-// TestEachWrite lets the manager die before and after each write of a capture's life, and fails each write once in each
-// way.
+// TestEachWrite crashes the manager before and after each write for a capture, and fails each write once with each fault.
 func TestEachWrite(t *testing.T) {
-	for name, happens := range lives {
+	for name, happens := range scenarios {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			whole := newSchedule(t, 1)
 			whole.singleFault(&singleFault{}, happens)
 			whole.check(t, "without a fault")
 			if jobs := whole.writes["Job"]; whole.plan.observed < 8 || jobs < 3 {
-				t.Fatalf("%d writes, %d of Jobs: the capture has not lived", whole.plan.observed, jobs)
+				t.Fatalf("%d writes, %d of Jobs: want at least 8 and 3", whole.plan.observed, jobs)
 			}
 			for at := 1; at <= whole.plan.observed; at++ {
 				for how, p := range faultsAt(at) {
@@ -64,7 +63,7 @@ func TestEachWrite(t *testing.T) {
 	}
 }
 
-// faultsAt the nth write are all that there are.
+// faultsAt returns all faults at the nth write.
 func faultsAt(n int) map[string]*singleFault {
 	all := map[string]*singleFault{"crash before": {at: n, before: true}, "crash after": {at: n, after: true}}
 	for i := range faultKinds {

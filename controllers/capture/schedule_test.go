@@ -7,12 +7,12 @@ import (
 	"testing"
 )
 
-// Number of the schedules, and the seed of the first. Repeat a failing one by
+// Number of the schedules, and the seed of the first. Repeat a failing schedule with
 //
 //	go test ./controllers/capture -run TestSchedules -args -schedules 1 -seed SEED
 var (
 	schedules    = flag.Int("schedules", 50, "how many random schedules TestSchedules runs")
-	scheduleSeed = flag.Uint64("seed", 1, "seed of the first schedule; each further one has the next")
+	scheduleSeed = flag.Uint64("seed", 1, "seed of the first schedule; each following one has the next")
 )
 
 // TestSchedules runs the controllers through random schedules of faults.
@@ -34,6 +34,6 @@ func runSchedule(t *testing.T, seed uint64) {
 	s := newSchedule(t, seed)
 	s.random()
 	if s.broken != "" {
-		t.Errorf("seed %d: %s\n\nrepeat it by: go test ./controllers/capture -run TestSchedules -args -schedules 1 -seed %d\n\n%s", seed, s.broken, seed, strings.Join(s.lines, "\n"))
+		t.Errorf("seed %d: %s\n\nrepeat it with: go test ./controllers/capture -run TestSchedules -args -schedules 1 -seed %d\n\n%s", seed, s.broken, seed, strings.Join(s.lines, "\n"))
 	}
 }

@@ -36,8 +36,8 @@ const (
 // mostLag is the largest lag of a cache, in changes.
 const mostLag = 10 * time.Second
 
-// schedule is one run of the controllers in a cluster where everything happens at the worst moment. All that is random
-// comes from its seed, and nothing runs at the same time, so that the seed repeats it.
+// schedule is one run of the controllers in a cluster where everything happens at the worst moment. It is repeatable:
+// its randomness comes from the seed, and nothing runs concurrently.
 type schedule struct {
 	seed  uint64
 	rand  *rand.Rand
@@ -56,14 +56,13 @@ type schedule struct {
 	denied   map[string]bool // the right, by namespace
 	pods     int
 
-	// How bad this schedule is: chances in 1000 of a fault per call, of a pause in a call; and how many things users and
-	// the environment may still do.
+	// faults and pauses are the chances in 1000 of each call; disturbances is the number that may still happen.
 	faults, pauses, disturbances int
-	// calm: nothing goes wrong any more.
+	// calm ends all faults, pauses and disturbances.
 	calm  bool
-	depth int // of pauses in calls
+	depth int // of nested pauses
 	steps int
-	// plan is a fault at the nth write; for schedules that are not random.
+	// plan is the only fault of a schedule that is not random.
 	plan *singleFault
 
 	writes   map[string]int
@@ -73,17 +72,17 @@ type schedule struct {
 	broken   string
 }
 
-// captureTruth is what users did with one capture, and what the status has said of it.
+// captureTruth records the user's actions on one capture, and its status so far.
 type captureTruth struct {
 	key     types.NamespacedName
 	uid     types.UID
 	invalid bool // never admitted
-	// refusedAt is the step since which nothing may be made for it; 0 is never.
+	// refusedAt is the step since which the manager must create nothing for it; 0 is never.
 	refusedAt int
 	gone      bool
 	cutOff    bool // by the pause, or a lost right, at any time
 	jobs      map[types.UID]int
-	// removed counts Jobs that others than the manager deleted.
+	// removed counts Jobs that were not deleted by the manager.
 	removed map[types.UID]int
 	last    *sondev1.CaptureStatus
 	patches int
@@ -99,11 +98,11 @@ func newSchedule(t *testing.T, seed uint64) *schedule {
 	return s
 }
 
-// begin makes the cluster, and a workload of some Pods.
+// begin creates the cluster and a workload with this number of Pods.
 func (s *schedule) begin(pods int) {
 	must := func(o client.Object) {
 		if err := s.api.create(o); err != nil {
-			s.fail("make the world: %v", err)
+			s.fail("create the cluster: %v", err)
 		}
 	}
 	for _, name := range []string{operatorNamespace, "shop"} {
@@ -147,7 +146,7 @@ func (s *schedule) trace(format string, args ...any) {
 	s.lines = append(s.lines, fmt.Sprintf("%4d %9s %s%s", s.steps, s.clock.Since(dawn).Truncate(time.Millisecond), strings.Repeat("  ", s.depth), fmt.Sprintf(format, args...)))
 }
 
-// fail records the first invariant that is broken.
+// fail records the first broken invariant.
 func (s *schedule) fail(format string, args ...any) {
 	s.trace("BROKEN: "+format, args...)
 	if s.broken == "" {
@@ -165,7 +164,7 @@ func (s *schedule) captureKeys() []types.NamespacedName {
 	return keys
 }
 
-// truth of the capture with a UID.
+// truth returns the truth of the capture with a UID.
 func (s *schedule) truth(uid types.UID) *captureTruth {
 	for _, c := range s.captures {
 		if c.uid == uid {
@@ -175,7 +174,7 @@ func (s *schedule) truth(uid types.UID) *captureTruth {
 	return nil
 }
 
-// live is a capture as it is now; nil if it is gone.
+// live returns the API server's capture; nil if it is gone.
 func (s *schedule) live(c *captureTruth) *sondev1.PacketCapture {
 	pc, ok := s.api.objects[objectKey{"PacketCapture", c.key.Namespace, c.key.Name}].(*sondev1.PacketCapture)
 	if !ok || pc.UID != c.uid {
@@ -184,7 +183,7 @@ func (s *schedule) live(c *captureTruth) *sondev1.PacketCapture {
 	return pc
 }
 
-// entryOf an agent in the status as the API server has it now.
+// entryOf returns the entry of an agent in the API server's status.
 func (s *schedule) entryOf(a *agent) *sondev1.PodResult {
 	c := s.truth(a.capture)
 	if c == nil {
@@ -202,7 +201,7 @@ func (s *schedule) entryOf(a *agent) *sondev1.PodResult {
 	return nil
 }
 
-// random runs a whole schedule: chaos, then a time in which nothing goes wrong.
+// random runs a whole schedule: random steps, then a time without faults.
 func (s *schedule) random() {
 	s.faults = []int{0, 20, 60, 150}[s.rand.IntN(4)]
 	s.pauses = []int{0, 10, 40}[s.rand.IntN(3)]
@@ -221,7 +220,7 @@ func (s *schedule) random() {
 	s.rest()
 }
 
-// step lets one thing happen.
+// step lets a random actor act.
 func (s *schedule) step() {
 	s.steps++
 	if s.leader != nil {
@@ -235,7 +234,7 @@ func (s *schedule) step() {
 	case n < 80:
 		s.stepAgent()
 	case n < 84:
-		s.stepMischief()
+		s.stepDisturbance()
 	case n < 98:
 		s.stepClock()
 	default:
@@ -249,7 +248,7 @@ func (s *schedule) stepInformer() {
 	}
 	i := s.leader.view.informers[s.rand.IntN(len(s.leader.view.informers))]
 	for range 1 + s.rand.IntN(4) {
-		s.leader.see(i, s.faults > 0 && s.rand.IntN(20) == 0, s.faults > 0 && s.rand.IntN(20) == 0)
+		s.leader.applyNext(i, s.faults > 0 && s.rand.IntN(20) == 0, s.faults > 0 && s.rand.IntN(20) == 0)
 	}
 }
 
@@ -279,7 +278,7 @@ func (s *schedule) stepAgent() {
 	}
 }
 
-// stepClock goes on by a little, or until something happens.
+// stepClock advances the clock by up to two seconds, or to the next event.
 func (s *schedule) stepClock() {
 	d := time.Duration(s.rand.IntN(2000)) * time.Millisecond
 	if next := s.nextTime(); s.depth == 0 && !next.IsZero() && s.rand.IntN(3) == 0 {
@@ -291,7 +290,7 @@ func (s *schedule) stepClock() {
 	}
 }
 
-// nextTime is when time alone lets something happen.
+// nextTime is when time alone causes the next event.
 func (s *schedule) nextTime() time.Time {
 	var next time.Time
 	if s.leader != nil {
@@ -303,7 +302,7 @@ func (s *schedule) nextTime() time.Time {
 	return next
 }
 
-// stepLeader starts a manager where there is none, lets it crash, or another lead.
+// stepLeader starts a manager if there is none. Otherwise it crashes the leader or replaces it.
 func (s *schedule) stepLeader() {
 	switch {
 	case s.leader == nil:
@@ -313,12 +312,12 @@ func (s *schedule) stepLeader() {
 		s.trace("%s crashes", s.leader)
 		s.leader.dead = true
 		s.leader = nil
-	default: // the old one finishes the pass that it is in, if it is in one
+	default: // the old leader finishes its current pass
 		s.leader = s.newReplica(s.rand.IntN(6))
 	}
 }
 
-// rest: faults stop. In the end nothing may be left to do.
+// rest stops all faults, and checks that the cluster comes to rest.
 func (s *schedule) rest() {
 	s.trace("faults stop")
 	s.calm = true
@@ -340,7 +339,7 @@ func (s *schedule) rest() {
 	s.checkEnd()
 }
 
-// settle lets all actors act until none has anything to do at this moment.
+// settle lets all actors act until none has anything to do at this time.
 func (s *schedule) settle() {
 	for range 2000 {
 		s.steps++
@@ -367,5 +366,5 @@ func (s *schedule) settle() {
 			return
 		}
 	}
-	s.fail("the world does not change, and there is always something to do")
+	s.fail("the clock stands still, and the actors do not come to rest")
 }

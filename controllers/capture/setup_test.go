@@ -53,11 +53,11 @@ func TestPodChanged(t *testing.T) {
 		change func(*corev1.Pod)
 		want   bool
 	}{
-		"nothing but its version": {func(p *corev1.Pod) { p.ResourceVersion = "8" }, false},
-		"its phase":               {func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, true},
-		"its node":                {func(p *corev1.Pod) { p.Spec.NodeName = "x" }, true},
-		"its deletion":            {func(p *corev1.Pod) { now := metav1.NewTime(dawn); p.DeletionTimestamp = &now }, true},
-		"its containers":          {func(p *corev1.Pod) { p.Status.ContainerStatuses = make([]corev1.ContainerStatus, 1) }, true},
+		"only its version": {func(p *corev1.Pod) { p.ResourceVersion = "8" }, false},
+		"its phase":        {func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, true},
+		"its node":         {func(p *corev1.Pod) { p.Spec.NodeName = "x" }, true},
+		"its deletion":     {func(p *corev1.Pod) { now := metav1.NewTime(dawn); p.DeletionTimestamp = &now }, true},
+		"its containers":   {func(p *corev1.Pod) { p.Status.ContainerStatuses = make([]corev1.ContainerStatus, 1) }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			now := webPod("web-1")
@@ -74,12 +74,12 @@ func TestIdentityChanged(t *testing.T) {
 		change func(client.Object)
 		want   bool
 	}{
-		"nothing but its version": {func(o client.Object) { o.SetResourceVersion("8"); o.SetGeneration(9) }, false},
-		"another label":           {func(o client.Object) { o.SetLabels(map[string]string{"a": "b"}) }, false},
-		"the hub label":           {func(o client.Object) { o.SetLabels(map[string]string{sondev1.LabelHub: "true"}) }, true},
-		"its owner":               {func(o client.Object) { o.SetOwnerReferences(owned("Deployment", "x", "x")) }, true},
-		"its UID":                 {func(o client.Object) { o.SetUID("x") }, true},
-		"its deletion":            {func(o client.Object) { now := metav1.NewTime(dawn); o.SetDeletionTimestamp(&now) }, true},
+		"only its version": {func(o client.Object) { o.SetResourceVersion("8"); o.SetGeneration(9) }, false},
+		"another label":    {func(o client.Object) { o.SetLabels(map[string]string{"a": "b"}) }, false},
+		"the hub label":    {func(o client.Object) { o.SetLabels(map[string]string{sondev1.LabelHub: "true"}) }, true},
+		"its owner":        {func(o client.Object) { o.SetOwnerReferences(owned("Deployment", "x", "x")) }, true},
+		"its UID":          {func(o client.Object) { o.SetUID("x") }, true},
+		"its deletion":     {func(o client.Object) { now := metav1.NewTime(dawn); o.SetDeletionTimestamp(&now) }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			now := coreMetadata("Namespace")
@@ -91,8 +91,7 @@ func TestIdentityChanged(t *testing.T) {
 	}
 }
 
-// TestCacheOptions: of the operator's namespace only what was made for a resource is in memory, and
-// Secrets of others are nowhere.
+// TestCacheOptions checks that the cache holds only labelled Jobs, ConfigMaps and Secrets, of the operator's namespace.
 func TestCacheOptions(t *testing.T) {
 	o, err := CacheOptions(operatorNamespace)
 	if err != nil {
@@ -101,7 +100,7 @@ func TestCacheOptions(t *testing.T) {
 	capture := &sondev1.PacketCapture{}
 	capture.Annotations = map[string]string{"big": "annotation"}
 	if _, err := o.DefaultTransform(capture); err != nil || len(capture.Annotations) != 0 {
-		t.Errorf("what users write is kept: %v, %v", capture.Annotations, err)
+		t.Errorf("user annotations are kept: %v, %v", capture.Annotations, err)
 	}
 	observed := 0
 	for object, options := range o.ByObject {
@@ -114,7 +113,7 @@ func TestCacheOptions(t *testing.T) {
 			observed++
 			config, ok := options.Namespaces[operatorNamespace]
 			if !ok || len(options.Namespaces) != 1 || config.LabelSelector.Matches(labels.Set{}) || !config.LabelSelector.Matches(labels.Set{sondev1.LabelUID: "u"}) {
-				t.Errorf("%T is cached beyond what was made for a resource", object)
+				t.Errorf("%T is cached without the label", object)
 			}
 		}
 	}

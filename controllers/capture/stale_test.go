@@ -19,10 +19,10 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/outcome"
 )
 
-// noSuchPage is what an API server, or a proxy before it, says of what it does not serve at this moment.
+// noSuchPage is the 404 of an API server, or of a proxy before it, for a kind that it does not serve at this moment.
 var noSuchPage = apierrors.NewGenericServerResponse(http.StatusNotFound, "get", schema.GroupResource{}, "", "404 page not found", 0, true)
 
-// TestNoJobForStaleCapture checks that a stale capture, stopped or deleted meanwhile, gets no Job.
+// TestNoJobForStaleCapture checks that a capture gets no Job if it was stopped or deleted and the cache does not show that.
 func TestNoJobForStaleCapture(t *testing.T) {
 	for name, happens := range map[string]func(*world){
 		"stopped": func(w *world) {
@@ -51,7 +51,7 @@ func TestNoJobForStaleCapture(t *testing.T) {
 			happens(w)
 			w.writes = nil
 			if res := w.pass(); res.RequeueAfter != conflictDelay || len(w.writes) > 0 {
-				t.Errorf("again after %v, writes %v: want to wait for the cache", res.RequeueAfter, w.writes)
+				t.Errorf("next pass after %v, writes %v: want to wait for the cache", res.RequeueAfter, w.writes)
 			}
 		})
 	}
@@ -75,7 +75,7 @@ func TestNoVerdictFromStaleCache(t *testing.T) {
 	w.clock.Step(outcome.StartTimeout)
 	w.settle()
 	if e := w.capture().Status.Pods[0]; e.Phase != sondev1.PhaseCapturing || len(w.jobs()) != 1 {
-		t.Errorf("entry %+v, jobs %v: want it to go on", e, w.jobNames())
+		t.Errorf("entry %+v, jobs %v: want the capture to continue", e, w.jobNames())
 	}
 }
 
@@ -130,10 +130,10 @@ func TestNoSuchPage(t *testing.T) {
 				},
 			})
 			if _, err := w.r.Reconcile(t.Context(), request(w.key)); !errors.Is(err, noSuchPage) || !asked {
-				t.Errorf("error %v, asked %v: want it to be tried again", err, asked)
+				t.Errorf("error %v, asked %v: want a retry", err, asked)
 			}
 			if pc := w.capture(); pc.Status.Phase.Final() || len(w.jobs()) != jobs {
-				t.Errorf("%s, %d jobs: want nothing to be ended", pc.Status.Phase, len(w.jobs()))
+				t.Errorf("%s, %d jobs: want no change", pc.Status.Phase, len(w.jobs()))
 			}
 		})
 	}
@@ -154,7 +154,7 @@ func sameType(a, b client.Object) bool {
 	return false
 }
 
-// TestNoEndFromStaleCache: the Jobs are made, and neither the status, whose patch failed, nor the cache has them yet when the capture is stopped.
+// TestNoEndFromStaleCache stops a capture whose Jobs are neither in the status, because its patch failed, nor in the cache.
 func TestNoEndFromStaleCache(t *testing.T) {
 	w := newWorld(t, newCapture(func(pc *sondev1.PacketCapture) { pc.Spec.Duration = "1h" }), deployment("web-1")...)
 	w.settle()
@@ -172,6 +172,6 @@ func TestNoEndFromStaleCache(t *testing.T) {
 	})
 	w.pass()
 	if pc := w.capture(); pc.Status.Phase.Final() || len(pc.Status.Pods) != 1 {
-		t.Errorf("status %+v: want it to wait for the probe", pc.Status)
+		t.Errorf("status %+v: want the capture to wait for the probe", pc.Status)
 	}
 }

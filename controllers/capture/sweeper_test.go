@@ -30,7 +30,7 @@ func TestSweep(t *testing.T) {
 		"nothing happened":             {func(*world) {}, append(all, strangers...)},
 		"the capture is deleted":       {func(w *world) { w.remove(w.capture()) }, strangers},
 		"the capture is created again": {again, strangers},
-		"the capture is being deleted, and a finalizer of others holds it": {func(w *world) {
+		"the capture is being deleted, and another's finalizer holds it": {func(w *world) {
 			pc := w.capture()
 			pc.Finalizers = []string{"example.test/held"}
 			w.update(pc)
@@ -53,7 +53,7 @@ func TestSweep(t *testing.T) {
 				}}, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "without-owner", Namespace: operatorNamespace}})
 				tc.happens(w)
 				if how == "reconciled" && name == "the capture is created again" {
-					w.stampErr = errors.New("not yet") // the next one makes nothing in this pass
+					w.stampErr = errors.New("not yet") // the new capture creates nothing in this pass
 					_ = w.r.Sweeper.Owner(t.Context(), kind.PacketCapture.Kind, w.key)
 				} else if err := sweep(w); err != nil {
 					t.Fatal(err)
@@ -84,11 +84,11 @@ func TestResultAccess(t *testing.T) {
 		w.clock.Step(step.after)
 		res, err := r.Reconcile(t.Context(), request(key))
 		if err != nil || res.RequeueAfter != step.again {
-			t.Errorf("at %v: again after %v (%v), want %v", w.clock.Since(dawn), res.RequeueAfter, err, step.again)
+			t.Errorf("at %v: next pass after %v (%v), want %v", w.clock.Since(dawn), res.RequeueAfter, err, step.again)
 		}
 		err = w.client.Get(t.Context(), key, &sondev1.ResultAccess{})
 		if (err == nil) != step.there {
-			t.Errorf("at %v: get says %v, want it there: %v", w.clock.Since(dawn), err, step.there)
+			t.Errorf("at %v: get returns %v, want it to exist: %v", w.clock.Since(dawn), err, step.there)
 		}
 	}
 }

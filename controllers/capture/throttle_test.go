@@ -12,17 +12,17 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 )
 
-// TestPassDelay checks that the first event causes a pass at once, and that those that follow share the next one.
+// TestPassDelay checks that the first event causes a pass at once, and that later events share the next pass.
 func TestPassDelay(t *testing.T) {
 	key := types.NamespacedName{Namespace: "shop", Name: "web"}
 	for name, tc := range map[string]struct {
 		pods int
 		want time.Duration // between two passes
 	}{
-		"a few Pods":       {pods: freePods, want: 0},
-		"some Pods":        {pods: 50, want: 500 * time.Millisecond},
-		"very many Pods":   {pods: 5000, want: maxPassDelay},
-		"nothing is known": {want: 0},
+		"a few Pods":     {pods: freePods, want: 0},
+		"some Pods":      {pods: 50, want: 500 * time.Millisecond},
+		"very many Pods": {pods: 5000, want: maxPassDelay},
+		"unknown":        {want: 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := clocktesting.NewFakeClock(dawn)
@@ -45,7 +45,7 @@ func TestPassDelay(t *testing.T) {
 			}
 			p.forget(key)
 			if len(p.known) > 0 {
-				t.Errorf("%v is known of what is gone", p.known)
+				t.Errorf("state of a deleted capture is kept: %v", p.known)
 			}
 		})
 	}
@@ -74,16 +74,16 @@ func TestWriteDelay(t *testing.T) {
 	phase(sondev1.PhasePending, 1, 0) // the first
 	w.some(names[1:20], w.attach)
 	res := w.pass()
-	phase(sondev1.PhasePending, 1, 0) // held
+	phase(sondev1.PhasePending, 1, 0) // delayed
 	if res.RequeueAfter <= 0 || res.RequeueAfter > pods*writeDelayPerPod {
-		t.Errorf("the held write follows after %s, want at most %s", res.RequeueAfter, pods*writeDelayPerPod)
+		t.Errorf("the delayed write follows after %s, want at most %s", res.RequeueAfter, pods*writeDelayPerPod)
 	}
 	w.clock.Step(res.RequeueAfter)
 	w.pass()
 	phase(sondev1.PhasePending, 20, 0)
 	w.some(names[20:], w.attach)
 	w.pass()
-	phase(sondev1.PhaseCapturing, pods, 0) // all are attached, which is waited for
+	phase(sondev1.PhaseCapturing, pods, 0) // all are attached: urgent
 	w.clock.Step(31 * time.Second)
 	w.pass()
 	w.some(names[:20], w.end(done(sondev1.ReasonDuration)))
@@ -94,7 +94,7 @@ func TestWriteDelay(t *testing.T) {
 	phase(sondev1.PhaseCompleted, 0, pods)
 }
 
-// some changes the agents of these Pods.
+// some changes only the agents of these Pods.
 func (w *world) some(names []string, change func(*corev1.Pod)) {
 	w.t.Helper()
 	w.agents(func(agent *corev1.Pod) {

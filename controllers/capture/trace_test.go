@@ -19,7 +19,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
 )
 
-// newTraceWorld is a world whose reconciler is that of traces, with one of web.
+// newTraceWorld returns a world with the reconciler of Traces, and a Trace of web.
 func newTraceWorld(t *testing.T, change func(*sondev1.Trace), objects ...client.Object) *world {
 	t.Helper()
 	tr := &sondev1.Trace{
@@ -48,7 +48,7 @@ func (w *world) trace() *sondev1.Trace {
 	return &tr
 }
 
-// traced is the account of a probe that has traced to its end.
+// traced is the account of a probe that has completed its trace.
 func traced(events, ring int64) account.Account {
 	a := account.Account{
 		State: account.StateDone, Engine: "tracepoints", Reason: sondev1.ReasonDuration, Complete: true, Started: dawn, Ended: dawn,
@@ -103,7 +103,7 @@ func TestTraceLife(t *testing.T) {
 	w.clock.Step(time.Hour)
 	w.settle()
 	if left := w.left(); len(left) > 0 {
-		t.Errorf("left when the files' time is over: %v", left)
+		t.Errorf("left after the retention: %v", left)
 	}
 }
 
@@ -189,15 +189,15 @@ func TestTraceAndCaptureOfOnePod(t *testing.T) {
 	w.key, w.r = trace, other
 	w.settle()
 	both := map[string]int{kind.PacketCapture.Name: 3, kind.Trace.Name: 3}
-	if diff := cmp.Diff(both, w.madeFor()); diff != "" {
-		t.Fatalf("made (-want +got):\n%s", diff)
+	if diff := cmp.Diff(both, w.objectsByKind()); diff != "" {
+		t.Fatalf("objects (-want +got):\n%s", diff)
 	}
 	w.remove(w.trace())
 	w.pass()
 	if err := w.r.Sweeper.All(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(map[string]int{kind.PacketCapture.Name: 3}, w.madeFor()); diff != "" {
+	if diff := cmp.Diff(map[string]int{kind.PacketCapture.Name: 3}, w.objectsByKind()); diff != "" {
 		t.Errorf("after the trace is gone (-want +got):\n%s", diff)
 	}
 }

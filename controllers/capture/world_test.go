@@ -45,10 +45,10 @@ const (
 	captureUID        = types.UID("c0ffee00-1111-4222-8333-444455556666")
 )
 
-// dawn is when everything begins, in whole seconds as the API server has them.
+// dawn is the start of every test, in whole seconds like the API server's times.
 var dawn = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// world is a cluster as far as the reconciler sees it, and everything else that it talks to.
+// world is a fake cluster, and fakes of everything else that the reconciler calls.
 type world struct {
 	t      *testing.T
 	client client.Client
@@ -64,17 +64,17 @@ type world struct {
 	reviews   int
 	recent    int
 	filter    map[pcapfilter.LinkType]error
-	recounts  int             // of keepers that were asked to count
+	recounts  int             // calls of keepers to count
 	recounted account.Account // what they answer
 	keeperErr error
 	stopping  sync.Mutex
 	stops     []string
-	// createErr, getErr and listErr fail requests; writes counts those that came through.
+	// createErr, getErr and listErr fail requests; writes counts the successful writes.
 	createErr func(client.Object) error
 	listErr   func(client.ObjectList) error
 	patchErr  error
 	writes    []string
-	writing   sync.Mutex // several writes are made at the same time
+	writing   sync.Mutex // for concurrent writes
 	// nodesAhead is how wrong the nodes' clocks are.
 	nodesAhead time.Duration
 	// stale hides Jobs from the cache.
@@ -128,12 +128,12 @@ func (w *world) funcs() interceptor.Funcs {
 				}
 			}
 			w.writes = append(w.writes, fmt.Sprintf("create %T %s", o, o.GetName()))
-			made, uid := cmp.Or(o.GetCreationTimestamp(), metav1.NewTime(w.clock.Now())), cmp.Or(o.GetUID(), types.UID("uid-of-"+o.GetName()))
+			created, uid := cmp.Or(o.GetCreationTimestamp(), metav1.NewTime(w.clock.Now())), cmp.Or(o.GetUID(), types.UID("uid-of-"+o.GetName()))
 			if err := c.Create(ctx, o, opts...); err != nil {
 				return err
 			}
 			// The fake client knows neither UIDs nor this clock.
-			o.SetCreationTimestamp(made)
+			o.SetCreationTimestamp(created)
 			o.SetUID(uid)
 			return c.Update(ctx, o)
 		},
@@ -199,7 +199,7 @@ func isVerb(verb string) bool {
 	return slices.ContainsFunc(kind.Captures, func(k kind.Capture) bool { return k.Verb == verb })
 }
 
-// recentReviews are those that may be remembered: they are counted apart.
+// recentReviews are the reviews that may be cached. They are counted separately.
 type recentReviews struct{ *world }
 
 func (r recentReviews) ReviewPods(ctx context.Context, verb string, who access.Requester, namespace string) (access.Decision, error) {
@@ -216,7 +216,7 @@ func (w *world) Compile(_ context.Context, _ string, link pcapfilter.LinkType, s
 	return bpfprog.Program{{Code: 6, K: uint32(snapLen)}}, nil
 }
 
-// Stop implements Keepers; calls run at the same time.
+// Stop implements Keepers. Calls are concurrent.
 func (w *world) Stop(_ context.Context, podIP, secret, reason string) error {
 	if secret == "" || podIP == "" {
 		return errors.New("no secret or no address")
@@ -246,7 +246,7 @@ func (w *world) pass() ctrl.Result {
 	return res
 }
 
-// settle reconciles until a pass writes nothing, which must be soon.
+// settle reconciles until a pass writes nothing, and fails if that takes too many.
 func (w *world) settle() ctrl.Result {
 	w.t.Helper()
 	for range 5 {
@@ -255,7 +255,7 @@ func (w *world) settle() ctrl.Result {
 			return res
 		}
 	}
-	w.t.Fatalf("the world does not change, and passes still write: %v", w.writes)
+	w.t.Fatalf("passes over an unchanged cluster still write: %v", w.writes)
 	return ctrl.Result{}
 }
 
@@ -301,7 +301,7 @@ func (w *world) add(objects ...client.Object) {
 	}
 }
 
-// update writes an object, its status too.
+// update writes an object with its status.
 func (w *world) update(o client.Object) {
 	w.t.Helper()
 	whole := o.DeepCopyObject().(client.Object)
@@ -321,7 +321,7 @@ func (w *world) remove(o client.Object) {
 	}
 }
 
-// agent makes, or changes, the agent's Pod of each Job, as Job controller and kubelet do.
+// agent creates or changes the Pod of each Job, like the Job controller and the kubelet.
 func (w *world) agents(change func(*corev1.Pod)) {
 	w.t.Helper()
 	for _, j := range w.jobs() {
@@ -339,7 +339,7 @@ func (w *world) agents(change func(*corev1.Pod)) {
 	}
 }
 
-// nodeNow is the time by the nodes' clocks.
+// nodeNow is the time of the nodes' clocks.
 func (w *world) nodeNow() metav1.Time { return metav1.NewTime(w.clock.Now().Add(w.nodesAhead)) }
 
 func (w *world) attach(pod *corev1.Pod) {
@@ -351,7 +351,7 @@ func (w *world) attach(pod *corev1.Pod) {
 	}
 }
 
-// end returns a change by which probes end with this account, if they have not.
+// end returns a change that ends running probes with this account.
 func (w *world) end(a account.Account) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) {
 		w.t.Helper()
@@ -446,7 +446,7 @@ func namespace(name string, labels map[string]string) *corev1.Namespace {
 	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name), Labels: labels}}
 }
 
-// testScheme holds what the reconcilers use and no more: the fake client goes through it on each write.
+// testScheme holds only the kinds that the reconcilers use, because the fake client scans it on each write.
 func testScheme(t *testing.T) *runtime.Scheme {
 	t.Helper()
 	s := runtime.NewScheme()

@@ -59,7 +59,7 @@ func TestBuildConfiguration(t *testing.T) {
 	}
 }
 
-// cluster is a fake one that counts applies.
+// cluster is a fake cluster that counts applies.
 type cluster struct {
 	client.Client
 	applies int
@@ -120,7 +120,7 @@ func TestReconcileRepairs(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, 3},
-		{"made to fail open", func() {
+		{"changed to fail open", func() {
 			o := liveConfiguration(t, c)
 			ignore := admissionregistrationv1.Ignore
 			o.Webhooks[0].FailurePolicy = &ignore
@@ -153,7 +153,7 @@ func TestReconcileRepairs(t *testing.T) {
 		o := liveConfiguration(t, c)
 		if len(o.Webhooks) != 3 || string(o.Webhooks[0].ClientConfig.CABundle) != string(bundle) ||
 			*o.Webhooks[0].FailurePolicy != admissionregistrationv1.Fail || len(o.Webhooks[1].NamespaceSelector.MatchLabels) != 0 {
-			t.Errorf("%s: differs from the built one: %+v", s.what, o.Webhooks)
+			t.Errorf("%s: differs from the desired one: %+v", s.what, o.Webhooks)
 		}
 		if len(o.OwnerReferences) != 1 || o.OwnerReferences[0].UID != "r-1" {
 			t.Errorf("%s: owners %+v, want r-1", s.what, o.OwnerReferences)

@@ -75,7 +75,7 @@ func NewGateConfigurationCache(config *rest.Config, scheme *runtime.Scheme) (Gat
 		},
 	}})
 	if err != nil {
-		return GateConfigurationCache{}, fmt.Errorf("make cache of the webhook configuration for gates: %w", err)
+		return GateConfigurationCache{}, fmt.Errorf("create the cache of the webhook configuration for gates: %w", err)
 	}
 	return GateConfigurationCache{c}, nil
 }

@@ -31,7 +31,7 @@ func cacheOf(c client.Reader) GateConfigurationCache {
 	return GateConfigurationCache{readerCache{reader: c}}
 }
 
-// gatedIn reads the namespaces of the configuration; nil where there is none.
+// gatedIn reads the namespaces of the configuration; nil if it does not exist.
 func gatedIn(t *testing.T, c client.Client) []string {
 	t.Helper()
 	var o admissionregistrationv1.MutatingWebhookConfiguration
@@ -53,7 +53,7 @@ func gatedIn(t *testing.T, c client.Client) []string {
 	return slices.Compact(in)
 }
 
-// The configuration follows the Traces, and changes by others are reverted.
+// TestGateConfigurationFollows checks that the configuration follows the Traces, and that changes by others are reverted.
 func TestGateConfigurationFollows(t *testing.T) {
 	c := newCluster(t, interceptor.Funcs{}, role("r-1"))
 	bundle := []byte("one")
@@ -77,13 +77,13 @@ func TestGateConfigurationFollows(t *testing.T) {
 		want   []string
 		writes int // applies in all
 	}{
-		{"nothing there", func() {}, nil, 0},
-		{"ones that gate nothing", func() { change(create, ended)(); change(create, system)() }, nil, 0},
+		{"no traces", func() {}, nil, 0},
+		{"traces that gate nothing", func() { change(create, ended)(); change(create, system)() }, nil, 0},
 		{"the first", change(create, shop), []string{"shop"}, 1},
 		{"nothing changed", func() {}, []string{"shop"}, 1},
 		{"a second", change(create, bank), []string{"bank", "shop"}, 2},
 		{"a new bundle", func() { bundle = []byte("two") }, []string{"bank", "shop"}, 3},
-		{"one gates no more", func() { shop.Status.Conditions[0].Status = metav1.ConditionFalse; change(update, shop)() }, []string{"bank"}, 4},
+		{"one stops gating", func() { shop.Status.Conditions[0].Status = metav1.ConditionFalse; change(update, shop)() }, []string{"bank"}, 4},
 		{"deleted by someone", func() {
 			change(remove, &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: GateConfigurationName}})()
 		}, []string{"bank"}, 5},
@@ -95,8 +95,8 @@ func TestGateConfigurationFollows(t *testing.T) {
 			o.Webhooks[0].NamespaceSelector.MatchExpressions[0].Values = []string{"bank", "others"}
 			change(update, &o)()
 		}, []string{"bank"}, 6},
-		{"the last one goes", change(remove, bank), nil, 6},
-		{"and stays gone", func() {}, nil, 6},
+		{"the last one is deleted", change(remove, bank), nil, 6},
+		{"nothing changed again", func() {}, nil, 6},
 	}
 	for _, s := range steps {
 		s.before()
@@ -109,11 +109,11 @@ func TestGateConfigurationFollows(t *testing.T) {
 	}
 }
 
-// Neither of the two reconcilers touches the other's configuration.
+// TestGateConfigurationAlone checks that neither of the two reconcilers changes the other's configuration.
 func TestGateConfigurationAlone(t *testing.T) {
 	c := newCluster(t, interceptor.Funcs{}, role("r-1"), gating(t, "a", nil))
 	r := NewGateConfigurationReconciler(c, c, cacheOf(c), "sonde-system", "/secret", func() []byte { return []byte("one") })
-	pass(t, r) // for the other one
+	pass(t, r) // a request for the other configuration
 	if c.applies != 0 {
 		t.Errorf("%d applies", c.applies)
 	}

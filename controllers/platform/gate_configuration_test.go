@@ -29,7 +29,7 @@ func TestBuildGateConfiguration(t *testing.T) {
 	}
 }
 
-// An empty selector would match every namespace.
+// TestNoGateConfigurationWithoutNamespaces guards against an empty selector, which would match every namespace.
 func TestNoGateConfigurationWithoutNamespaces(t *testing.T) {
 	for name, namespaces := range map[string][]string{"none": nil, "protected alone": {"kube-system", "openshift", "sonde-system"}} {
 		t.Run(name, func(t *testing.T) {

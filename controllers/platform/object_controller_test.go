@@ -88,7 +88,7 @@ func TestPlatformRepairs(t *testing.T) {
 		desired := r.Desired.DeepCopy()
 		desired.SetOwnerReferences(platform.OwnerReferences("r-1"))
 		if !platform.Covers(desired, live) {
-			t.Errorf("%s: differs from the built one: %v", s.what, live.Object)
+			t.Errorf("%s: differs from the desired one: %v", s.what, live.Object)
 		}
 	}
 }

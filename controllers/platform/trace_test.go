@@ -9,7 +9,7 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 )
 
-// gating returns a Trace that holds new Pods of its target.
+// gating returns a Trace that gates new Pods of its target.
 func gating(t *testing.T, name string, change func(*sondev1.Trace)) *sondev1.Trace {
 	t.Helper()
 	trace := &sondev1.Trace{

@@ -120,7 +120,7 @@ func TestBuildTrace(t *testing.T) {
 			}
 			config := agentjob.TraceConfiguration(options, tr, "qwer", "alice")
 			if diff := cmp.Diff(&tc.want, config.Trace); diff != "" {
-				t.Errorf("what the probe records (-want +got):\n%s", diff)
+				t.Errorf("recorded by the probe (-want +got):\n%s", diff)
 			}
 			configMap, err := agentjob.ConfigMap(options, tr, "shop-web", config)
 			if err != nil {
@@ -163,7 +163,7 @@ func TestGate(t *testing.T) {
 	}
 }
 
-// TestDoctor: what examines a node has a probe's rights and no more, and goes by itself.
+// TestDoctor checks that a doctor has just a probe's rights, and ends by itself.
 func TestDoctor(t *testing.T) {
 	for _, setting := range []privilege.Setting{privilege.Privileged, privilege.Capabilities} {
 		o := options
@@ -184,7 +184,7 @@ func TestDoctor(t *testing.T) {
 	}
 }
 
-// TestSweep: what sweeps has a probe's rights and no more, and is not taken for one.
+// TestSweep checks that a sweep has just a probe's rights, and does not count as a probe.
 func TestSweep(t *testing.T) {
 	for name, host := range map[string]bool{"sweep": false, "sweep host network": true} {
 		t.Run(name, func(t *testing.T) {
@@ -202,7 +202,7 @@ func TestSweep(t *testing.T) {
 			}
 			for _, label := range []string{sondev1.LabelUID, sondev1.LabelKind, sondev1.LabelTargetPodUID} {
 				if job.Labels[label] != "" || job.Spec.Template.Labels[label] != "" {
-					t.Errorf("it has the label %s of a capture's Job", label)
+					t.Errorf("the sweep has the label %s of a capture's Job", label)
 				}
 			}
 			golden(t, name, job)
@@ -210,7 +210,7 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// TestEveryKindHasAProbe: a kind that the agent has no command for would have Jobs that only fail.
+// TestEveryKindHasAProbe checks that the agent has a command for each kind. Otherwise all its Jobs would fail.
 func TestEveryKindHasAProbe(t *testing.T) {
 	for _, k := range kind.Captures {
 		spec := agentjob.Job(options, k.New(), agentjob.Plan{Name: "j", Pod: targetPod()}).Spec.Template.Spec
@@ -220,11 +220,11 @@ func TestEveryKindHasAProbe(t *testing.T) {
 	}
 }
 
-// TestPrivileges says in code what must not change with the golden files.
+// TestPrivileges checks the rights that an update of the golden files must not change.
 func TestPrivileges(t *testing.T) {
 	spec := agentjob.Job(options, capture(), agentjob.Plan{Name: "j", Pod: targetPod(), Duration: time.Second, RetainFor: time.Second}).Spec.Template.Spec
 	if *spec.AutomountServiceAccountToken || spec.HostNetwork || spec.HostIPC {
-		t.Error("an agent's Pod has a token, or more of the node than its processes")
+		t.Error("an agent's Pod has a token, or shares more than the PID namespace with its node")
 	}
 	keeper := spec.Containers[1]
 	sc := keeper.SecurityContext
@@ -233,7 +233,7 @@ func TestPrivileges(t *testing.T) {
 	}
 	for _, v := range spec.Volumes {
 		if v.HostPath != nil {
-			t.Errorf("volume %s is the node's", v.Name)
+			t.Errorf("volume %s is a host path", v.Name)
 		}
 		if v.Secret != nil && slices.ContainsFunc(v.Secret.Items, func(i corev1.KeyToPath) bool { return i.Key == captureconfig.SecretClientKey }) {
 			t.Error("the manager's key is mounted")
@@ -249,7 +249,7 @@ func TestPrivileges(t *testing.T) {
 	}
 }
 
-// TestCapabilitiesSetting says in code what the setting promises.
+// TestCapabilitiesSetting checks the rights that the setting promises.
 func TestCapabilitiesSetting(t *testing.T) {
 	o := options
 	o.Privilege = privilege.Capabilities

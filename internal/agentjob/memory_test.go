@@ -8,7 +8,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/ringmemory"
 )
 
-// A probe that may take packets by BPF programs has room for their rings on every node where it does, besides what each has.
+// TestMemoryHasRoomForTheRings checks that the limit of a probe that may use BPF programs has room for their largest rings.
 func TestMemoryHasRoomForTheRings(t *testing.T) {
 	const mi = 1 << 20
 	for engine, rings := range map[sondev1.CaptureEngine]func(int64) int64{
@@ -22,7 +22,7 @@ func TestMemoryHasRoomForTheRings(t *testing.T) {
 				t.Errorf("engine %q, ring of %d MiB: limit of %d MiB, want %d", engine, ringBytes/mi, got/mi, want/mi)
 			}
 			if got := probe.Resources.Requests.Memory().Value(); got != 64*mi {
-				t.Errorf("engine %q, ring of %d MiB: it asks for %d MiB", engine, ringBytes/mi, got/mi)
+				t.Errorf("engine %q, ring of %d MiB: request of %d MiB, want 64", engine, ringBytes/mi, got/mi)
 			}
 		}
 	}

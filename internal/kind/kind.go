@@ -127,7 +127,7 @@ func (c Capture) Argument(name string) string {
 	return strings.ToLower(c.Name) + "/" + name
 }
 
-// CaptureOf finds a kind of captures by its name.
+// CaptureOf returns the kind of Captures with this name.
 func CaptureOf(name string) (Capture, bool) {
 	for _, c := range Captures {
 		if c.Name == name {
@@ -137,7 +137,7 @@ func CaptureOf(name string) (Capture, bool) {
 	return Capture{}, false
 }
 
-// Of finds a kind by its name, among those that own agent Jobs.
+// Of returns the kind of Owners with this name.
 func Of(name string) (Kind, bool) {
 	for _, k := range Owners {
 		if k.Name == name {

@@ -12,32 +12,32 @@ import (
 
 // TestCaptures checks that each value is consistent and differs from all others.
 func TestCaptures(t *testing.T) {
-	seen := map[string]string{}
+	owners := map[string]string{}
 	for _, k := range kind.Captures {
 		if got := k.New().KindName(); got != k.Name {
-			t.Errorf("%s makes a %s", k.Name, got)
+			t.Errorf("New of %s returns a %s", k.Name, got)
 		}
 		if n := len(k.NewList().Captures()); n != 0 {
 			t.Errorf("%s: a new list has %d items", k.Name, n)
 		}
 		if found, ok := kind.CaptureOf(k.Name); !ok || found.Verb != k.Verb {
-			t.Errorf("Of(%q) is %q, %v", k.Name, found.Name, ok)
+			t.Errorf("CaptureOf(%q) is %q, %v", k.Name, found.Name, ok)
 		}
 		if !strings.EqualFold(k.Resource, k.Name+"s") {
-			t.Errorf("%s is served as %s: messages make the plural by an s", k.Name, k.Resource)
+			t.Errorf("resource of %s is %s, want the plural with an s, as in messages", k.Name, k.Resource)
 		}
 		if k.Count(sondev1.Totals{}) == "" || k.Records == "" || k.Verb == "" {
-			t.Errorf("%s: something is not said: %+v", k.Name, k)
+			t.Errorf("%s: a field is empty: %+v", k.Name, k)
 		}
 		for what, value := range map[string]string{"resource": k.Resource, "app": k.App, "verb": k.Verb} {
-			if other, taken := seen[what+value]; taken {
-				t.Errorf("%s %s is that of %s and of %s", what, value, other, k.Name)
+			if other, taken := owners[what+value]; taken {
+				t.Errorf("%s and %s have the same %s %s", other, k.Name, what, value)
 			}
-			seen[what+value] = k.Name
+			owners[what+value] = k.Name
 		}
 	}
 	if _, ok := kind.CaptureOf("ConfigMap"); ok {
-		t.Error("Of knows a kind that is none")
+		t.Error("CaptureOf finds ConfigMap")
 	}
 }
 
@@ -49,14 +49,14 @@ func TestArgument(t *testing.T) {
 	}
 }
 
-// TestOnNode: a Pod of its node's network needs the right on nodes, whatever takes of it.
+// TestOnNode checks that a hostNetwork Pod needs the right on nodes, for every kind.
 func TestOnNode(t *testing.T) {
 	for _, k := range kind.Captures {
 		if got := k.OnNode(&corev1.PodSpec{HostNetwork: true}); got != kind.FieldHostNetwork {
-			t.Errorf("%s: hostNetwork is called %q", k.Name, got)
+			t.Errorf("%s: OnNode of a hostNetwork Pod is %q", k.Name, got)
 		}
 		if got := k.OnNode(&corev1.PodSpec{}); got != "" {
-			t.Errorf("%s: a Pod of its own is called one with its node by %q", k.Name, got)
+			t.Errorf("%s: OnNode of an ordinary Pod is %q", k.Name, got)
 		}
 	}
 }

@@ -38,7 +38,7 @@ func TestJobs(t *testing.T) {
 				strings.Repeat("a", 49) + "-deadbeef-qwer", strings.Repeat("a", 40) + "-deadbeef-qwer-c0ffee00",
 			},
 		},
-		"64 does not": {
+		"64 does not fit": {
 			pod: strings.Repeat("a", 59),
 			want: []string{
 				strings.Repeat("a", 49) + "-deadbeef-qwer", strings.Repeat("a", 40) + "-deadbeef-qwer-c0ffee00",
@@ -88,11 +88,11 @@ func TestConfigMapsAndSecrets(t *testing.T) {
 			wantConfigMap: []string{"openshift-gitops-openshift-gitops-server", "openshift-gitops-openshift-gitops-server-c0ffee00"},
 			wantSecret:    []string{"openshift-gitops-openshift-gitops-server-c0ffee00-keeper"},
 		},
-		"never the pause's": {
+		"never the ConfigMap of the pause": {
 			namespace: "sonde", workload: "config",
 			wantConfigMap: []string{"sonde-config-c0ffee00"}, wantSecret: []string{"sonde-config-c0ffee00-keeper"},
 		},
-		"nor another of the operator's": {
+		"never another ConfigMap of the operator": {
 			namespace: "sonde-demo", workload: "web",
 			wantConfigMap: []string{"sonde-demo-web-c0ffee00"}, wantSecret: []string{"sonde-demo-web-c0ffee00-keeper"},
 		},
@@ -127,7 +127,7 @@ func TestCut(t *testing.T) {
 		t.Errorf("Cut changed a short name to %q", got)
 	}
 	if got := naming.Cut(strings.Repeat("a", 53)+"..."+strings.Repeat("b", 60), 63); len(validation.IsDNS1123Subdomain(got)) > 0 {
-		t.Errorf("Cut gives %q, which is no name", got)
+		t.Errorf("Cut gives %q, which is not a valid name", got)
 	}
 }
 
@@ -157,7 +157,7 @@ func TestJobID(t *testing.T) {
 		t.Errorf("JobID = %q, which is in use", other)
 	}
 	if got := naming.JobID(captureUID, func(string) bool { return true }); len(got) != 4 {
-		t.Errorf("JobID = %q when all are in use, want one all the same", got)
+		t.Errorf("JobID = %q when all are in use, want one nevertheless", got)
 	}
 }
 
@@ -177,11 +177,11 @@ func TestLabels(t *testing.T) {
 				sondev1.LabelUID:          string(captureUID), sondev1.LabelKind: "PacketCapture",
 			},
 		},
-		"copied, and what would belong to another or select our Pods is not": {
+		"copied, except labels that claim an owner or select our Pods": {
 			namespace: "shop",
 			labels: map[string]string{
 				sondev1.LabelAppName: "mine", sondev1.LabelAppInstance: "", sondev1.LabelAppManagedBy: "kustomize",
-				sondev1.LabelUID: "somebody-else", sondev1.LabelKind: "Trace", sondev1.LabelTargetPodUID: "x",
+				sondev1.LabelUID: "another-uid", sondev1.LabelKind: "Trace", sondev1.LabelTargetPodUID: "x",
 				"app.kubernetes.io/component": "manager",
 			},
 			want: map[string]string{

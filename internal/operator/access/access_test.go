@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
 
-// answering returns a Reviewer whose reviews end as status says, and the specs that it was asked.
+// answering returns a Reviewer whose reviews return status, and the specs of its reviews.
 func answering(status authorizationv1.SubjectAccessReviewStatus, err error) (*Reviewer, *[]authorizationv1.SubjectAccessReviewSpec) {
 	asked := &[]authorizationv1.SubjectAccessReviewSpec{}
 	c := fake.NewClientBuilder().WithInterceptorFuncs(interceptor.Funcs{
@@ -109,14 +109,14 @@ func TestRefusals(t *testing.T) {
 			status: authorizationv1.SubjectAccessReviewStatus{Allowed: true, Denied: true},
 			want:   []string{"lacks the verb capture"},
 		},
-		"the authorizer's trouble is told": {
+		"the authorizer's error is quoted": {
 			who:    Requester{Username: "bob"},
 			status: authorizationv1.SubjectAccessReviewStatus{EvaluationError: "webhook timed out"},
 			want:   []string{"the authorizer reported: webhook timed out"},
 		},
-		"nobody":              {who: Requester{}, want: []string{"the requester has no name"}},
+		"no name":             {who: Requester{}, want: []string{"the requester has no name"}},
 		"a name for a shell":  {who: Requester{Username: "b'ob; rm"}, want: []string{`--user='b'\''ob; rm'`}},
-		"a name without end":  {who: Requester{Username: strings.Repeat("ü", 4000)}, want: []string{"ü..."}},
+		"a very long name":    {who: Requester{Username: strings.Repeat("ü", 4000)}, want: []string{"ü..."}},
 		"a service account":   {who: Requester{Username: "system:serviceaccount:ci:robot"}, want: []string{"--user=system:serviceaccount:ci:robot"}},
 		"a directory account": {who: Requester{Username: "ann@example.org"}, want: []string{"--user=ann@example.org"}},
 	} {
@@ -154,7 +154,7 @@ func TestFailedReviewIsNoRefusal(t *testing.T) {
 	}
 }
 
-// scripted answers with what the test set last, and counts.
+// scripted returns the answer that the test set last, and counts its calls.
 type scripted struct {
 	decision Decision
 	err      error
@@ -193,7 +193,7 @@ func TestCachedForgetsInTime(t *testing.T) {
 	src.err = errors.New("down")
 	clk.Step(5 * time.Second)
 	if _, err := c.ReviewPods(t.Context(), "capture", alice, "shop"); err == nil {
-		t.Error("a failed review was answered from memory")
+		t.Error("a failed review was answered from the cache")
 	}
 	src.err, src.decision = nil, Decision{Allowed: true}
 	ask(true, 4)
@@ -233,6 +233,6 @@ func TestCachedIsBounded(t *testing.T) {
 		_, _ = c.ReviewPods(t.Context(), "capture", Requester{Username: "a", UID: string(rune('a' + i))}, "shop")
 	}
 	if n := len(c.decisions.Keys()); n > maxCached {
-		t.Errorf("%d decisions remembered, at most %d", n, maxCached)
+		t.Errorf("%d decisions cached, want at most %d", n, maxCached)
 	}
 }

@@ -22,12 +22,12 @@ func TestAwaitOwnRights(t *testing.T) {
 		patience time.Duration
 		wantErr  string
 	}{
-		"bound":              {answers: []authorizationv1.SubjectAccessReviewStatus{allowed}, patience: time.Minute},
-		"bound later":        {answers: []authorizationv1.SubjectAccessReviewStatus{{}, {}, allowed}, patience: time.Minute},
-		"never":              {answers: []authorizationv1.SubjectAccessReviewStatus{{}}, patience: time.Millisecond, wantErr: "kubectl create rolebinding sonde-here -n elsewhere --role=sonde-manager --serviceaccount=elsewhere:sonde-manager"},
-		"denied":             {answers: []authorizationv1.SubjectAccessReviewStatus{{Allowed: true, Denied: true}}, patience: time.Millisecond, wantErr: "install Sonde into the namespace sonde-system"},
-		"nobody answers":     {answers: []authorizationv1.SubjectAccessReviewStatus{allowed}, err: errors.New("no route"), patience: time.Minute, wantErr: "review the manager's own rights: no route"},
-		"no time is granted": {answers: []authorizationv1.SubjectAccessReviewStatus{allowed}},
+		"bound":       {answers: []authorizationv1.SubjectAccessReviewStatus{allowed}, patience: time.Minute},
+		"bound later": {answers: []authorizationv1.SubjectAccessReviewStatus{{}, {}, allowed}, patience: time.Minute},
+		"never":       {answers: []authorizationv1.SubjectAccessReviewStatus{{}}, patience: time.Millisecond, wantErr: "kubectl create rolebinding sonde-here -n elsewhere --role=sonde-manager --serviceaccount=elsewhere:sonde-manager"},
+		"denied":      {answers: []authorizationv1.SubjectAccessReviewStatus{{Allowed: true, Denied: true}}, patience: time.Millisecond, wantErr: "install Sonde into the namespace sonde-system"},
+		"no answer":   {answers: []authorizationv1.SubjectAccessReviewStatus{allowed}, err: errors.New("no route"), patience: time.Minute, wantErr: "review the manager's own rights: no route"},
+		"no patience": {answers: []authorizationv1.SubjectAccessReviewStatus{allowed}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var asked []authorizationv1.ResourceAttributes
@@ -67,8 +67,8 @@ func TestAwaitOwnRightsEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// TestAwaitOwnRightsBlamesRBACOnlyForItsAnswer has the API server be silent until patience is over: how to bind a Role
-// would lead whoever reads it astray, unless it was said before that the right is missing.
+// TestAwaitOwnRightsBlamesRBACOnlyForItsAnswer checks the error when the API server stops answering. It must not advise to bind
+// a Role, unless an earlier review was refused.
 func TestAwaitOwnRightsBlamesRBACOnlyForItsAnswer(t *testing.T) {
 	for name, tc := range map[string]struct {
 		refusals int
@@ -93,7 +93,7 @@ func TestAwaitOwnRightsBlamesRBACOnlyForItsAnswer(t *testing.T) {
 				t.Fatalf("error is %v, want %q", err, tc.wantErr)
 			}
 			if advised := strings.Contains(err.Error(), "create rolebinding"); advised != (tc.refusals > 0) {
-				t.Errorf("error is %v: whether it says how to bind the Role is %t, after %d refusals", err, advised, tc.refusals)
+				t.Errorf("error is %v: advises to bind the Role: %t, after %d refusals", err, advised, tc.refusals)
 			}
 		})
 	}

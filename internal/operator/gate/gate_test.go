@@ -42,7 +42,7 @@ func limits(memory string) corev1.ResourceRequirements {
 	return corev1.ResourceRequirements{Limits: l, Requests: l}
 }
 
-// pods are one of each kind that there is.
+// pods are Pods whose gates differ.
 var pods = map[string]func(*corev1.Pod){
 	"plain": func(*corev1.Pod) {},
 	"own init containers": func(p *corev1.Pod) {
@@ -81,7 +81,7 @@ var pods = map[string]func(*corev1.Pod){
 	},
 }
 
-// apply gives a Pod what a patch says, as the API server does.
+// apply applies a patch to a Pod, as the API server does.
 func apply(t *testing.T, pod *corev1.Pod, ops []Operation) *corev1.Pod {
 	t.Helper()
 	before, err := json.Marshal(pod)
@@ -124,14 +124,14 @@ func TestInject(t *testing.T) {
 			before := pod.DeepCopy()
 			got := inject(t, pod, testOptions())
 			if diff := cmp.Diff(before, pod); diff != "" {
-				t.Errorf("the Pod itself is changed:\n%s", diff)
+				t.Errorf("Inject changed its argument:\n%s", diff)
 			}
 			golden(t, name, got)
 			if diff := cmp.Diff(got, inject(t, before, testOptions())); diff != "" {
-				t.Errorf("asked again about the same Pod, as after a dry run:\n%s", diff)
+				t.Errorf("second call for the same Pod:\n%s", diff)
 			}
 			if ops, err := Inject(got, testOptions().ForPod(got)); err != nil || len(ops) > 0 {
-				t.Errorf("asked about what it has made: %v, %v", ops, err)
+				t.Errorf("call for the patched Pod: %v, %v", ops, err)
 			}
 		})
 	}
@@ -158,8 +158,8 @@ func golden(t *testing.T, name string, pod *corev1.Pod) {
 	}
 }
 
-// TestGateAsksForLittle says in code what must not change with the golden files: the rules of pod-security "restricted",
-// as far as a container can keep them by itself.
+// TestGateAsksForLittle checks the rules of pod-security "restricted" for containers, which an update of the golden files must
+// not change.
 func TestGateAsksForLittle(t *testing.T) {
 	for name, change := range pods {
 		t.Run(name, func(t *testing.T) {
@@ -172,22 +172,22 @@ func TestGateAsksForLittle(t *testing.T) {
 				t.Errorf("%s has %v", c.Name, sc)
 			}
 			if sc.RunAsUser != nil && *sc.RunAsUser == 0 {
-				t.Error("it is root")
+				t.Error("the gate runs as root")
 			}
 			if len(c.Env)+len(c.EnvFrom)+len(c.VolumeMounts)+len(c.VolumeDevices)+len(c.Ports) > 0 || c.RestartPolicy != nil {
-				t.Errorf("it asks for more than a place to wait: %v", c)
+				t.Errorf("the gate has more than it needs: %v", c)
 			}
 		})
 	}
 }
 
-// What others have done with the gate since, and what becomes of that when the webhook is asked again.
+// TestReinvocation checks a second call of the webhook after other webhooks changed the Pod.
 func TestReinvocation(t *testing.T) {
 	gateOf := func(p *corev1.Pod) *corev1.Container { return &p.Spec.InitContainers[0] }
 	tests := map[string]struct {
 		change   func(*corev1.Pod)
 		wantSame bool // nothing to do
-		wantKept bool // the gate is as the others have left it
+		wantKept bool // the changes to the gate stay
 	}{
 		"nothing":     {change: func(*corev1.Pod) {}, wantSame: true, wantKept: true},
 		"user of SCC": {change: func(p *corev1.Pod) { gateOf(p).SecurityContext.RunAsUser = new(int64(1000660000)) }, wantSame: true, wantKept: true},
@@ -232,7 +232,7 @@ func TestReinvocation(t *testing.T) {
 				t.Errorf("%d init containers", n)
 			}
 			if ops, err := Inject(again, testOptions()); len(ops) > 0 || err != nil {
-				t.Errorf("a third time: %v, %v", ops, err)
+				t.Errorf("third call: %v, %v", ops, err)
 			}
 		})
 	}
@@ -246,7 +246,7 @@ func TestInjectRefuses(t *testing.T) {
 	}{
 		"Windows":               {pod: func(p *corev1.Pod) { p.Spec.OS = &corev1.PodOS{Name: corev1.Windows} }, want: Windows},
 		"Windows by selector":   {pod: func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"kubernetes.io/os": "windows"} }, want: Windows},
-		"mirror of static":      {pod: func(p *corev1.Pod) { p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"} }, want: Mirror},
+		"static Pod":            {pod: func(p *corev1.Pod) { p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"} }, want: Mirror},
 		"no image":              {options: func(o *Options) { o.Image = "" }, want: "needs an image"},
 		"no trace":              {options: func(o *Options) { o.TraceUID = "" }, want: "UID of its trace"},
 		"required without end":  {pod: func(p *corev1.Pod) { p.Labels[sondev1.LabelTraceRequired] = "true" }, options: func(o *Options) { o.Until = time.Time{} }, want: "needs until"},

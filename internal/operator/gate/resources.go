@@ -22,7 +22,7 @@ func resources(spec *corev1.PodSpec) corev1.ResourceRequirements {
 		}
 	}
 	r := corev1.ResourceRequirements{Requests: pick(from.Requests), Limits: pick(from.Limits)}
-	// Pod-level resources bound those of all containers, so the gate must not raise its own.
+	// Pod-level resources bound all containers, so the gate must not raise its own.
 	if limit, ok := r.Limits[corev1.ResourceMemory]; ok && spec.Resources == nil && limit.Value() < minMemory {
 		floor := *resource.NewQuantity(minMemory, resource.BinarySI)
 		if request, ok := r.Requests[corev1.ResourceMemory]; ok && request.Cmp(limit) == 0 {

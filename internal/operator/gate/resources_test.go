@@ -8,7 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// The Pod's class of service is that of its own containers, and no LimitRange that admits them refuses the gate.
+// TestResources checks that the gate does not change the Pod's QoS class, and that a LimitRange that admits the Pod's
+// containers admits the gate.
 func TestResources(t *testing.T) {
 	memory := func(request, limit string) corev1.ResourceRequirements {
 		var r corev1.ResourceRequirements
@@ -25,12 +26,12 @@ func TestResources(t *testing.T) {
 		ofPod      bool
 		want       corev1.ResourceRequirements
 	}{
-		"best effort":        {containers: []corev1.ResourceRequirements{{}, {}}},
-		"largest limit":      {containers: []corev1.ResourceRequirements{memory("1Gi", "1Gi"), memory("1Mi", "2Gi"), memory("", "1Mi")}, want: memory("1Mi", "2Gi")},
-		"no limit":           {containers: []corev1.ResourceRequirements{memory("1Gi", "1Gi"), memory("1Mi", ""), memory("", "2Gi")}, want: memory("1Mi", "")},
-		"too small":          {containers: []corev1.ResourceRequirements{memory("1Mi", "2Mi")}, want: memory("1Mi", "16Mi")},
-		"too small, equal":   {containers: []corev1.ResourceRequirements{memory("2Mi", "2Mi")}, want: memory("16Mi", "16Mi")},
-		"too small, the Pod": {containers: []corev1.ResourceRequirements{memory("2Mi", "2Mi")}, ofPod: true, want: memory("2Mi", "2Mi")},
+		"best effort":          {containers: []corev1.ResourceRequirements{{}, {}}},
+		"largest limit":        {containers: []corev1.ResourceRequirements{memory("1Gi", "1Gi"), memory("1Mi", "2Gi"), memory("", "1Mi")}, want: memory("1Mi", "2Gi")},
+		"no limit":             {containers: []corev1.ResourceRequirements{memory("1Gi", "1Gi"), memory("1Mi", ""), memory("", "2Gi")}, want: memory("1Mi", "")},
+		"too small":            {containers: []corev1.ResourceRequirements{memory("1Mi", "2Mi")}, want: memory("1Mi", "16Mi")},
+		"too small, equal":     {containers: []corev1.ResourceRequirements{memory("2Mi", "2Mi")}, want: memory("16Mi", "16Mi")},
+		"too small, Pod level": {containers: []corev1.ResourceRequirements{memory("2Mi", "2Mi")}, ofPod: true, want: memory("2Mi", "2Mi")},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

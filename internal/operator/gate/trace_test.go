@@ -31,14 +31,14 @@ func TestLive(t *testing.T) {
 		change func(*sondev1.Trace)
 		want   bool
 	}{
-		"it gates":          {func(*sondev1.Trace) {}, true},
-		"not seen yet":      {func(t *sondev1.Trace) { t.Status = sondev1.CaptureStatus{} }, false},
-		"said not to":       {func(t *sondev1.Trace) { t.Status.Conditions[0].Status = metav1.ConditionFalse }, false},
-		"without a gate":    {func(t *sondev1.Trace) { t.Spec.Gate = nil }, false},
-		"with one disabled": {func(t *sondev1.Trace) { t.Spec.Gate.Enabled = false }, false},
-		"stopped":           {func(t *sondev1.Trace) { t.Spec.Stop = true }, false},
-		"being deleted":     {func(t *sondev1.Trace) { t.DeletionTimestamp = &gone }, false},
-		"over":              {func(t *sondev1.Trace) { t.Status.Phase = sondev1.PhaseIncomplete }, false},
+		"gating":          {func(*sondev1.Trace) {}, true},
+		"no status yet":   {func(t *sondev1.Trace) { t.Status = sondev1.CaptureStatus{} }, false},
+		"Gating is False": {func(t *sondev1.Trace) { t.Status.Conditions[0].Status = metav1.ConditionFalse }, false},
+		"without a gate":  {func(t *sondev1.Trace) { t.Spec.Gate = nil }, false},
+		"gate disabled":   {func(t *sondev1.Trace) { t.Spec.Gate.Enabled = false }, false},
+		"stopped":         {func(t *sondev1.Trace) { t.Spec.Stop = true }, false},
+		"being deleted":   {func(t *sondev1.Trace) { t.DeletionTimestamp = &gone }, false},
+		"over":            {func(t *sondev1.Trace) { t.Status.Phase = sondev1.PhaseIncomplete }, false},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -55,13 +55,13 @@ func TestBefore(t *testing.T) {
 	a, later, twin := gatingTrace(), gatingTrace(), gatingTrace()
 	later.CreationTimestamp = metav1.NewTime(dawn.Add(time.Second))
 	later.UID, twin.UID = "a-lower-uid", "t2"
-	for name, pair := range map[string][2]*sondev1.Trace{"the older": {a, later}, "of two as old, by UID": {a, twin}} {
+	for name, pair := range map[string][2]*sondev1.Trace{"by age": {a, later}, "same age, by UID": {a, twin}} {
 		if !Before(pair[0], pair[1]) || Before(pair[1], pair[0]) {
-			t.Errorf("%s: not so", name)
+			t.Errorf("%s: want only the first before the second", name)
 		}
 	}
 	if Before(a, a) {
-		t.Error("before itself")
+		t.Error("a Trace is before itself")
 	}
 }
 
@@ -94,6 +94,6 @@ func TestOfTrace(t *testing.T) {
 	trace := gatingTrace()
 	trace.Spec.Gate.Timeout = "soon"
 	if _, err := OfTrace(trace, "sonde:test", time.Minute); err == nil {
-		t.Error("a timeout that cannot be read")
+		t.Error("a bad timeout is accepted")
 	}
 }

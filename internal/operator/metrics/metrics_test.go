@@ -16,7 +16,7 @@ func TestCounters(t *testing.T) {
 	if err := metrics.Register(r); err != nil {
 		t.Fatal(err)
 	}
-	// A loss that is a series' first value is no increase to Prometheus.
+	// Prometheus sees no increase in the first value of a series.
 	const zero = `
 # HELP sonde_dropped_packets_total Packets that matched and are in no file, by the place where they were lost; unlisted: in Pods that a status had no room for.
 # TYPE sonde_dropped_packets_total counter

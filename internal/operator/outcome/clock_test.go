@@ -10,22 +10,21 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/outcome"
 )
 
-// A capture of 40 minutes whose result is kept for ten: how far the node's clock is from ours turns no verdict and
-// neither cuts nor prolongs the retention.
+// TestNodesClock checks that a wrong clock of the node changes neither the verdict nor the retention.
 func TestNodesClock(t *testing.T) {
 	const lasted, retain = 40 * time.Minute, 10 * time.Minute
-	end := dawn.Add(lasted) // by our clock
+	end := dawn.Add(lasted) // by the manager's clock
 	cases := map[string]struct {
-		finishedAt time.Time     // by the node's
-		seen       time.Duration // how long after the end it was seen
-		want       time.Duration // until when the file is available, after the end
+		finishedAt time.Time     // by the node's clock
+		passAfter  time.Duration // from the end to the pass
+		want       time.Duration // how long the file is available after the end
 	}{
-		"the same":                        {finishedAt: end, seen: time.Second, want: retain},
-		"the same, seen late":             {finishedAt: end, seen: 5 * time.Minute, want: retain},
-		"a second ahead":                  {finishedAt: end.Add(2 * time.Second), seen: time.Second, want: retain + time.Second},
-		"an hour ahead":                   {finishedAt: end.Add(time.Hour), seen: time.Second, want: retain + time.Second},
-		"an hour behind":                  {finishedAt: end.Add(-time.Hour), seen: time.Second, want: retain + time.Second},
-		"set back by minutes, in between": {finishedAt: end.Add(-20 * time.Minute), seen: time.Second, want: retain + time.Second},
+		"the same":                        {finishedAt: end, passAfter: time.Second, want: retain},
+		"the same, late pass":             {finishedAt: end, passAfter: 5 * time.Minute, want: retain},
+		"a second ahead":                  {finishedAt: end.Add(2 * time.Second), passAfter: time.Second, want: retain + time.Second},
+		"an hour ahead":                   {finishedAt: end.Add(time.Hour), passAfter: time.Second, want: retain + time.Second},
+		"an hour behind":                  {finishedAt: end.Add(-time.Hour), passAfter: time.Second, want: retain + time.Second},
+		"set back by minutes, in between": {finishedAt: end.Add(-20 * time.Minute), passAfter: time.Second, want: retain + time.Second},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -38,7 +37,7 @@ func TestNodesClock(t *testing.T) {
 			s := outcome.Observed{
 				Before: entry(sondev1.PhaseCapturing, sondev1.ReasonCapturing, ""), Job: job(), Agent: pod, Duration: lasted, RetainFor: retain,
 			}
-			v := outcome.Judge(s, end.Add(tc.seen))
+			v := outcome.Judge(s, end.Add(tc.passAfter))
 			if v.Entry.Phase != sondev1.PhaseCompleted || v.Entry.AvailableUntil == nil {
 				t.Fatalf("verdict %+v", v.Entry)
 			}
@@ -47,13 +46,13 @@ func TestNodesClock(t *testing.T) {
 			}
 			s.Before = v.Entry
 			if v := outcome.Judge(s, end.Add(tc.want-time.Minute)); len(v.Entry.Files) != 1 || v.DeleteJob {
-				t.Errorf("a minute before its time is over: %+v", v)
+				t.Errorf("a minute before the retention ends: %+v", v)
 			}
 		})
 	}
 }
 
-// A probe counts as overdue by our clock: how wrong the node's is neither hides a lost node nor makes one.
+// TestNodesClockWhenOverdue checks that a wrong clock of the node does not change when its probe is overdue.
 func TestNodesClockWhenOverdue(t *testing.T) {
 	for name, ahead := range map[string]time.Duration{"right": 0, "ahead": time.Hour, "behind": -time.Hour} {
 		t.Run(name, func(t *testing.T) {
@@ -63,7 +62,7 @@ func TestNodesClockWhenOverdue(t *testing.T) {
 			s := outcome.Observed{Before: entry(sondev1.PhaseCapturing, sondev1.ReasonCapturing, ""), Job: job(), Agent: pod, Duration: 10 * time.Minute}
 			for at, want := range map[time.Duration]bool{time.Second: false, 10 * time.Minute: false, 13 * time.Minute: true} {
 				if got := outcome.NeedsNode(s, dawn.Add(at)); got != want {
-					t.Errorf("after %v the node is asked for: %t, want %t", at, got, want)
+					t.Errorf("after %v NeedsNode is %t, want %t", at, got, want)
 				}
 			}
 		})

@@ -21,7 +21,7 @@ var (
 	until = metav1.NewTime(dawn.Add(time.Hour))
 )
 
-// got is what the table looks at.
+// got is the part of a verdict that the table compares.
 type got struct {
 	Phase           sondev1.Phase
 	Reason, Message string
@@ -33,60 +33,60 @@ type got struct {
 
 func TestJudge(t *testing.T) {
 	cases := map[string]struct {
-		seen outcome.Observed
-		at   time.Duration // after dawn, when the Job was made
-		want got
+		observed outcome.Observed
+		at       time.Duration // after dawn, the creation of the Job
+		want     got
 	}{
-		// Not made, or not started.
+		// Not created, or not started.
 		"no Job yet": {
-			seen: outcome.Observed{},
-			want: got{Phase: sondev1.PhasePending, Reason: sondev1.ReasonPending},
+			observed: outcome.Observed{},
+			want:     got{Phase: sondev1.PhasePending, Reason: sondev1.ReasonPending},
 		},
 		"the Job was refused before": {
-			seen: outcome.Observed{Before: entry(sondev1.PhasePending, sondev1.ReasonJobRefused, "quota")},
-			want: got{Phase: sondev1.PhasePending, Reason: sondev1.ReasonJobRefused, Message: "quota"},
+			observed: outcome.Observed{Before: entry(sondev1.PhasePending, sondev1.ReasonJobRefused, "quota")},
+			want:     got{Phase: sondev1.PhasePending, Reason: sondev1.ReasonJobRefused, Message: "quota"},
 		},
 		"the Job has no Pod yet": {
-			seen: outcome.Observed{Job: job()}, at: time.Second,
+			observed: outcome.Observed{Job: job()}, at: time.Second,
 			want: got{Phase: sondev1.PhasePending, Reason: sondev1.ReasonPending, Again: 30 * time.Second},
 		},
 		"the Job has no Pod for long, and no event says why": {
-			seen: outcome.Observed{Job: job()}, at: 31 * time.Second,
+			observed: outcome.Observed{Job: job()}, at: 31 * time.Second,
 			want: got{Phase: sondev1.PhasePending, Reason: sondev1.ReasonPending, Again: 61 * time.Second},
 		},
 		"the Job's Pod is refused": {
-			seen: outcome.Observed{Job: job(), Refusal: `pods "x" is forbidden`}, at: 31 * time.Second,
+			observed: outcome.Observed{Job: job(), Refusal: `pods "x" is forbidden`}, at: 31 * time.Second,
 			want: got{Phase: sondev1.PhasePending, Reason: sondev1.ReasonJobRefused, Message: outcome.Refused(`pods "x" is forbidden`, "sonde-system"), Again: 5 * time.Minute},
 		},
 		"the Job's Pod is still refused": {
-			seen: outcome.Observed{Job: job(), Before: entry(sondev1.PhasePending, sondev1.ReasonJobRefused, "refused")}, at: time.Minute,
+			observed: outcome.Observed{Job: job(), Before: entry(sondev1.PhasePending, sondev1.ReasonJobRefused, "refused")}, at: time.Minute,
 			want: got{Phase: sondev1.PhasePending, Reason: sondev1.ReasonJobRefused, Message: "refused", Again: 5 * time.Minute},
 		},
 		"the Job's Pod was refused for too long": {
-			seen: outcome.Observed{Job: job(), Before: entry(sondev1.PhasePending, sondev1.ReasonJobRefused, "refused")}, at: 5 * time.Minute,
+			observed: outcome.Observed{Job: job(), Before: entry(sondev1.PhasePending, sondev1.ReasonJobRefused, "refused")}, at: 5 * time.Minute,
 			want: got{Phase: sondev1.PhaseFailed, Reason: sondev1.ReasonJobRefused, Message: "refused", DeleteJob: true},
 		},
 		"the Job created no Pod in time": {
-			seen: outcome.Observed{Job: job()}, at: 5 * time.Minute,
+			observed: outcome.Observed{Job: job()}, at: 5 * time.Minute,
 			want: got{Phase: sondev1.PhaseFailed, Reason: sondev1.ReasonNotStarted, Message: "the Job created no Pod within 5m0s", DeleteJob: true},
 		},
 		"the agent is starting": {
-			seen: outcome.Observed{Job: job(), Agent: agent(waiting("ContainerCreating", ""))}, at: time.Second,
+			observed: outcome.Observed{Job: job(), Agent: agent(waiting("ContainerCreating", ""))}, at: time.Second,
 			want: got{Phase: sondev1.PhasePending, Reason: sondev1.ReasonPending, Again: 5 * time.Minute},
 		},
 		"the probe runs and is not attached": {
-			seen: outcome.Observed{Job: job(), Agent: agent(running(false))}, at: time.Second,
+			observed: outcome.Observed{Job: job(), Agent: agent(running(false))}, at: time.Second,
 			want: got{Phase: sondev1.PhasePending, Reason: sondev1.ReasonPending, Again: 5 * time.Minute},
 		},
 		"the agent did not start in time": {
-			seen: outcome.Observed{Job: job(), Agent: agent(waiting("ImagePullBackOff", "no such image"))}, at: 5 * time.Minute,
+			observed: outcome.Observed{Job: job(), Agent: agent(waiting("ImagePullBackOff", "no such image"))}, at: 5 * time.Minute,
 			want: got{
 				Phase: sondev1.PhaseFailed, Reason: sondev1.ReasonNotStarted, DeleteJob: true,
 				Message: "the agent's Pod did not start within 5m0s: probe: ImagePullBackOff: no such image",
 			},
 		},
 		"the agent was not scheduled in time": {
-			seen: outcome.Observed{Job: job(), Agent: agent(func(p *corev1.Pod) {
+			observed: outcome.Observed{Job: job(), Agent: agent(func(p *corev1.Pod) {
 				p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: "no memory"}}
 			})}, at: 5 * time.Minute,
 			want: got{
@@ -95,260 +95,260 @@ func TestJudge(t *testing.T) {
 			},
 		},
 		"the node refused the agent": {
-			seen: outcome.Observed{Job: job(), Agent: agent(func(p *corev1.Pod) {
+			observed: outcome.Observed{Job: job(), Agent: agent(func(p *corev1.Pod) {
 				p.Status.Phase, p.Status.Reason, p.Status.Message = corev1.PodFailed, "OutOfcpu", "too busy"
 			})},
 			want: got{Phase: sondev1.PhaseFailed, Reason: sondev1.ReasonNotStarted, Message: "OutOfcpu: too busy"},
 		},
 		// Running.
 		"attached": {
-			seen: outcome.Observed{Job: job(), Agent: agent(running(true))}, at: time.Second,
+			observed: outcome.Observed{Job: job(), Agent: agent(running(true))}, at: time.Second,
 			want: got{Phase: sondev1.PhaseCapturing, Reason: sondev1.ReasonCapturing, Again: 150 * time.Second},
 		},
 		"overdue, and the node answers": {
-			seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(running(true)), Node: outcome.NodeReady}, at: 151 * time.Second,
+			observed: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(running(true)), Node: outcome.NodeReady}, at: 151 * time.Second,
 			want: got{Phase: sondev1.PhaseCapturing, Reason: sondev1.ReasonCapturing, Again: 211 * time.Second},
 		},
 		"overdue, and the node is lost": {
-			seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(running(true)), Node: outcome.NodeLost}, at: 151 * time.Second,
+			observed: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(running(true)), Node: outcome.NodeLost}, at: 151 * time.Second,
 			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonNodeLost, Message: "node node-a does not report; its file cannot be fetched"},
 		},
 		"its node is lost, and the probe was never attached": {
-			seen: outcome.Observed{Job: job(), Agent: agent(running(true)), Node: outcome.NodeLost}, at: 151 * time.Second,
+			observed: outcome.Observed{Job: job(), Agent: agent(running(true)), Node: outcome.NodeLost}, at: 151 * time.Second,
 			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonNodeLost, Message: "node node-a does not report; its file cannot be fetched"},
 		},
 		// To be ended.
 		"to be ended, and running": {
-			seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(running(true)), EndReason: sondev1.ReasonStopped}, at: time.Second,
+			observed: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(running(true)), EndReason: sondev1.ReasonStopped}, at: time.Second,
 			want: got{Phase: sondev1.PhaseCapturing, Reason: sondev1.ReasonCapturing, Stop: true, Again: 150 * time.Second},
 		},
 		"to be ended, and running but not attached": {
-			seen: outcome.Observed{Job: job(), Agent: agent(running(false)), EndReason: sondev1.ReasonStopped}, at: time.Second,
+			observed: outcome.Observed{Job: job(), Agent: agent(running(false)), EndReason: sondev1.ReasonStopped}, at: time.Second,
 			want: got{Phase: sondev1.PhasePending, Reason: sondev1.ReasonPending, Stop: true, Again: 5 * time.Minute},
 		},
 		"to be ended, and not started": {
-			seen: outcome.Observed{Job: job(), Agent: agent(waiting("", "")), EndReason: sondev1.ReasonStopped}, at: time.Second,
+			observed: outcome.Observed{Job: job(), Agent: agent(waiting("", "")), EndReason: sondev1.ReasonStopped}, at: time.Second,
 			want: got{Phase: sondev1.PhaseFailed, Reason: sondev1.ReasonStopped, Message: "ended before the probe had started", DeleteJob: true},
 		},
 		"to be ended, and without a Pod": {
-			seen: outcome.Observed{Job: job(), EndReason: sondev1.ReasonTargetGone}, at: time.Second,
+			observed: outcome.Observed{Job: job(), EndReason: sondev1.ReasonTargetGone}, at: time.Second,
 			want: got{Phase: sondev1.PhaseFailed, Reason: sondev1.ReasonTargetGone, Message: "ended before the probe had started", DeleteJob: true},
 		},
 		"to be ended, and without a Job": {
-			seen: outcome.Observed{EndReason: sondev1.ReasonAccessRevoked},
-			want: got{Phase: sondev1.PhaseFailed, Reason: sondev1.ReasonAccessRevoked, Message: "ended before the probe had started"},
+			observed: outcome.Observed{EndReason: sondev1.ReasonAccessRevoked},
+			want:     got{Phase: sondev1.PhaseFailed, Reason: sondev1.ReasonAccessRevoked, Message: "ended before the probe had started"},
 		},
 		// Ended with an account.
 		"complete": {
-			seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(complete(), 0))},
-			want: got{Phase: sondev1.PhaseCompleted, Reason: sondev1.ReasonDuration, Packets: 10, Files: 1},
+			observed: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(complete(), 0))},
+			want:     got{Phase: sondev1.PhaseCompleted, Reason: sondev1.ReasonDuration, Packets: 10, Files: 1},
 		},
-		"complete, and never seen attached": {
-			seen: outcome.Observed{Job: job(), Agent: agent(ended(complete(), 0))},
-			want: got{Phase: sondev1.PhaseCompleted, Reason: sondev1.ReasonDuration, Packets: 10, Files: 1},
+		"complete, and never observed attached": {
+			observed: outcome.Observed{Job: job(), Agent: agent(ended(complete(), 0))},
+			want:     got{Phase: sondev1.PhaseCompleted, Reason: sondev1.ReasonDuration, Packets: 10, Files: 1},
 		},
 		"complete, but it does not add up": {
-			seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(func() account.Account { a := complete(); a.Seen++; return a }(), 0))},
+			observed: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(func() account.Account { a := complete(); a.Seen++; return a }(), 0))},
 			want: got{
 				Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonProbeError, Packets: 10, Files: 1,
 				Message: "the account does not add up: 11 seen, 10 in files, 0 overwritten, 0 dropped",
 			},
 		},
-		"complete, but ended because the right was taken": {
-			seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(func() account.Account { a := complete(); a.Reason = "AccessRevoked"; return a }(), 0))},
+		"complete, but ended because the right was lost": {
+			observed: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(func() account.Account { a := complete(); a.Reason = "AccessRevoked"; return a }(), 0))},
 			want: got{
 				Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonAccessRevoked, Packets: 10, Files: 1,
 				Message: "ended because the capture is not admitted any more; its condition Admitted says why",
 			},
 		},
 		"the disk was full": {
-			seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(incomplete("DiskFull", "no space"), 3))},
-			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonDiskFull, Message: "no space", Packets: 5, Files: 1},
+			observed: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(incomplete("DiskFull", "no space"), 3))},
+			want:     got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonDiskFull, Message: "no space", Packets: 5, Files: 1},
 		},
 		"killed": {
-			seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(incomplete("", ""), 137))},
-			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonKilled, Message: "the probe ended with exit code 137", Packets: 5, Files: 1},
+			observed: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(incomplete("", ""), 137))},
+			want:     got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonKilled, Message: "the probe ended with exit code 137", Packets: 5, Files: 1},
 		},
 		"killed before it was attached": {
-			seen: outcome.Observed{Job: job(), Agent: agent(raw(`{"v":1,"state":"starting","message":"waiting"}`, 137))},
-			want: got{Phase: sondev1.PhaseFailed, Reason: sondev1.ReasonKilled, Message: "the probe ended with exit code 137; its last message: waiting"},
+			observed: outcome.Observed{Job: job(), Agent: agent(raw(`{"v":1,"state":"starting","message":"waiting"}`, 137))},
+			want:     got{Phase: sondev1.PhaseFailed, Reason: sondev1.ReasonKilled, Message: "the probe ended with exit code 137; its last message: waiting"},
 		},
 		"killed at its memory limit": {
-			seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(incomplete("", ""), 137), func(p *corev1.Pod) { probe(p).State.Terminated.Reason = "OOMKilled" })},
-			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonKilled, Message: "the probe was killed at its memory limit (OOMKilled)", Packets: 5, Files: 1},
+			observed: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(incomplete("", ""), 137), func(p *corev1.Pod) { probe(p).State.Terminated.Reason = "OOMKilled" })},
+			want:     got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonKilled, Message: "the probe was killed at its memory limit (OOMKilled)", Packets: 5, Files: 1},
 		},
 		"killed, and its file was counted": {
-			seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(incomplete("", ""), 137)), Recounted: new(recounted())},
-			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonKilled, Message: "the probe ended with exit code 137", Packets: 7, Files: 1},
+			observed: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(incomplete("", ""), 137)), Recounted: new(recounted())},
+			want:     got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonKilled, Message: "the probe ended with exit code 137", Packets: 7, Files: 1},
 		},
 		"killed before its first account, and its file was counted": {
-			seen: outcome.Observed{Job: job(), Agent: agent(raw("", 137)), Recounted: new(recounted())},
-			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonKilled, Message: "the probe ended with exit code 137", Packets: 7, Files: 1},
+			observed: outcome.Observed{Job: job(), Agent: agent(raw("", 137)), Recounted: new(recounted())},
+			want:     got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonKilled, Message: "the probe ended with exit code 137", Packets: 7, Files: 1},
 		},
 		"killed, and the keeper has not answered yet": {
-			seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(incomplete("", ""), 137)), RecountPending: true}, at: time.Second,
+			observed: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(incomplete("", ""), 137)), RecountPending: true}, at: time.Second,
 			want: got{Phase: sondev1.PhaseCapturing, Reason: sondev1.ReasonCapturing, Again: 3 * time.Second},
 		},
 		"killed at once, and the keeper has not answered yet": {
-			seen: outcome.Observed{Job: job(), Agent: agent(raw("", 137)), RecountPending: true}, at: 29 * time.Second,
+			observed: outcome.Observed{Job: job(), Agent: agent(raw("", 137)), RecountPending: true}, at: 29 * time.Second,
 			want: got{Phase: sondev1.PhasePending, Reason: sondev1.ReasonPending, Again: 30 * time.Second},
 		},
 		"killed, and the keeper never answered": {
-			seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(incomplete("", ""), 137)), RecountPending: true}, at: 30 * time.Second,
+			observed: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(incomplete("", ""), 137)), RecountPending: true}, at: 30 * time.Second,
 			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonKilled, Message: "the probe ended with exit code 137", Packets: 5, Files: 1},
 		},
-		"the node was started again": {
-			seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(incomplete("", ""), 255), restarting, keeperEnded(255))},
-			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonNodeLost, Message: "node node-a was restarted, or its container runtime lost the probe", Packets: 5},
+		"the node was restarted": {
+			observed: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(incomplete("", ""), 255), restarting, keeperEnded(255))},
+			want:     got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonNodeLost, Message: "node node-a was restarted, or its container runtime lost the probe", Packets: 5},
 		},
-		// Its keeper ended.
-		"killed, and its keeper is started again": {
-			seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(incomplete("", ""), 137), restarting, keeperEnded(137))},
-			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonKilled, Message: "the probe ended with exit code 137", Packets: 5, Files: 1},
+		// The keeper ended.
+		"killed, and its keeper is restarted": {
+			observed: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(incomplete("", ""), 137), restarting, keeperEnded(137))},
+			want:     got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonKilled, Message: "the probe ended with exit code 137", Packets: 5, Files: 1},
 		},
-		"the keeper is started again": {
-			seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(running(true), restarting, keeperEnded(137))}, at: time.Second,
+		"the keeper is restarted": {
+			observed: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(running(true), restarting, keeperEnded(137))}, at: time.Second,
 			want: got{Phase: sondev1.PhaseCapturing, Reason: sondev1.ReasonCapturing, Again: 150 * time.Second},
 		},
 		"the keeper was lost, and the verdict is published": {
-			seen: outcome.Observed{
+			observed: outcome.Observed{
 				Before: entry(sondev1.PhaseIncomplete, sondev1.ReasonKilled, "m"), Job: job(), Agent: agent(running(true), keeperEnded(137)),
 			},
 			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonKilled, Message: "m", DeleteJob: true},
 		},
 		"killed on a node whose clock is ahead, and the keeper never answered": {
-			seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(incomplete("", ""), 137)), RecountPending: true}, at: -time.Hour,
+			observed: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(incomplete("", ""), 137)), RecountPending: true}, at: -time.Hour,
 			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonKilled, Message: "the probe ended with exit code 137", Packets: 5, Files: 1},
 		},
-		"the keeper was killed, and is not started again": {
-			seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(running(true), keeperEnded(137))},
+		"the keeper was killed, and is not restarted": {
+			observed: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(running(true), keeperEnded(137))},
 			want: got{
 				Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonKilled, DeleteJob: true,
 				Message: "the keeper of the file ended with exit code 137, and the file is lost: words",
 			},
 		},
 		"the keeper refuses to serve": {
-			seen: outcome.Observed{Job: job(), Agent: agent(running(false), restarting, keeperEnded(1))},
+			observed: outcome.Observed{Job: job(), Agent: agent(running(false), restarting, keeperEnded(1))},
 			want: got{
 				Phase: sondev1.PhaseFailed, Reason: sondev1.ReasonProbeError, DeleteJob: true,
 				Message: "the keeper of the file ended with exit code 1, and the file is lost: words",
 			},
 		},
 		"complete, and the keeper was killed": {
-			seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(complete(), 0), keeperEnded(137))},
-			want: got{Phase: sondev1.PhaseCompleted, Reason: sondev1.ReasonDuration, Packets: 10, Message: "the file is not available: the agent's Pod ended before it could be offered"},
+			observed: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(complete(), 0), keeperEnded(137))},
+			want:     got{Phase: sondev1.PhaseCompleted, Reason: sondev1.ReasonDuration, Packets: 10, Message: "the file is not available: the agent's Pod ended before it could be offered"},
 		},
-		"never attached, though it seemed to be": {
-			seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(account.Account{State: account.StateDone, Reason: "Stopped", Message: "too early"}, 4))},
-			want: got{Phase: sondev1.PhaseFailed, Reason: sondev1.ReasonStopped, Message: "too early"},
+		"never attached, although the kubelet says so": {
+			observed: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(account.Account{State: account.StateDone, Reason: "Stopped", Message: "too early"}, 4))},
+			want:     got{Phase: sondev1.PhaseFailed, Reason: sondev1.ReasonStopped, Message: "too early"},
 		},
-		"final, and the keeper is started again": {
-			seen: outcome.Observed{Before: completed(), Job: job(), Agent: agent(ended(complete(), 0), restarting, keeperEnded(137))},
-			want: got{Phase: sondev1.PhaseCompleted, Reason: sondev1.ReasonDuration, Packets: 10, Files: 1},
+		"final, and the keeper is restarted": {
+			observed: outcome.Observed{Before: completed(), Job: job(), Agent: agent(ended(complete(), 0), restarting, keeperEnded(137))},
+			want:     got{Phase: sondev1.PhaseCompleted, Reason: sondev1.ReasonDuration, Packets: 10, Files: 1},
 		},
 		"drained": {
-			seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(incomplete("Drained", "told to end"), 3), deleting)},
-			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonDrained, Message: "told to end", Packets: 5},
+			observed: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(incomplete("Drained", "told to end"), 3), deleting)},
+			want:     got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonDrained, Message: "told to end", Packets: 5},
 		},
 		"drained, and too slow": {
-			seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(incomplete("", ""), 137), deleting)},
-			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonDrained, Message: "the probe ended with exit code 137", Packets: 5},
+			observed: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(incomplete("", ""), 137), deleting)},
+			want:     got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonDrained, Message: "the probe ended with exit code 137", Packets: 5},
 		},
 		"evicted": {
-			seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(incomplete("Drained", "told to end"), 3), func(p *corev1.Pod) {
+			observed: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(incomplete("Drained", "told to end"), 3), func(p *corev1.Pod) {
 				p.Status.Phase, p.Status.Reason, p.Status.Message = corev1.PodFailed, "Evicted", "the node had no disk left"
 			})},
 			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonEvicted, Message: "the node had no disk left", Packets: 5},
 		},
-		"the Job's time was over": {
-			seen: outcome.Observed{Before: capturing(), Job: failed("DeadlineExceeded"), Agent: agent(ended(incomplete("Drained", "told to end"), 3), deleting)},
-			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonDeadlineExceeded, Message: "told to end", Packets: 5},
+		"the Job's deadline passed": {
+			observed: outcome.Observed{Before: capturing(), Job: failed("DeadlineExceeded"), Agent: agent(ended(incomplete("Drained", "told to end"), 3), deleting)},
+			want:     got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonDeadlineExceeded, Message: "told to end", Packets: 5},
 		},
 		"failed before it was attached": {
-			seen: outcome.Observed{Job: job(), Agent: agent(ended(account.Account{State: account.StateDone, Reason: "ProbeError", Message: "no process"}, 4))},
-			want: got{Phase: sondev1.PhaseFailed, Reason: sondev1.ReasonProbeError, Message: "no process"},
+			observed: outcome.Observed{Job: job(), Agent: agent(ended(account.Account{State: account.StateDone, Reason: "ProbeError", Message: "no process"}, 4))},
+			want:     got{Phase: sondev1.PhaseFailed, Reason: sondev1.ReasonProbeError, Message: "no process"},
 		},
-		// Ended without one.
+		// Ended without an account.
 		"no account": {
-			seen: outcome.Observed{Job: job(), Agent: agent(raw("exec format error\x1b[31m", 1))},
-			want: got{Phase: sondev1.PhaseFailed, Reason: sondev1.ReasonProbeError, Message: "the probe ended with exit code 1 and left no account: exec format error [31m"},
+			observed: outcome.Observed{Job: job(), Agent: agent(raw("exec format error\x1b[31m", 1))},
+			want:     got{Phase: sondev1.PhaseFailed, Reason: sondev1.ReasonProbeError, Message: "the probe ended with exit code 1 and left no account: exec format error [31m"},
 		},
 		"no account, killed while capturing": {
-			seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(raw("", 137))},
-			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonKilled, Message: "the probe ended with exit code 137 and left no account:"},
+			observed: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(raw("", 137))},
+			want:     got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonKilled, Message: "the probe ended with exit code 137 and left no account:"},
 		},
 		"ended by Kubernetes because its node was removed": {
-			seen: outcome.Observed{Before: capturing(), Job: failed("BackoffLimitExceeded"), Node: outcome.NodeLost, Agent: agent(running(true), func(p *corev1.Pod) {
+			observed: outcome.Observed{Before: capturing(), Job: failed("BackoffLimitExceeded"), Node: outcome.NodeLost, Agent: agent(running(true), func(p *corev1.Pod) {
 				p.Status.Phase = corev1.PodFailed
 			})},
 			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonNodeLost, Message: "node node-a is gone, and the agent's Pod with it"},
 		},
 		"not started when its node was removed": {
-			seen: outcome.Observed{Before: withJob(entry(sondev1.PhasePending, sondev1.ReasonPending, "")), Job: failed("BackoffLimitExceeded"), Node: outcome.NodeLost},
-			want: got{Phase: sondev1.PhaseFailed, Reason: sondev1.ReasonNodeLost, Message: "node node-a is gone, and the agent's Pod with it"},
+			observed: outcome.Observed{Before: withJob(entry(sondev1.PhasePending, sondev1.ReasonPending, "")), Job: failed("BackoffLimitExceeded"), Node: outcome.NodeLost},
+			want:     got{Phase: sondev1.PhaseFailed, Reason: sondev1.ReasonNodeLost, Message: "node node-a is gone, and the agent's Pod with it"},
 		},
-		"evicted without a word": {
-			seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(running(true), func(p *corev1.Pod) {
+		"evicted without a message": {
+			observed: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(running(true), func(p *corev1.Pod) {
 				p.Status.Phase, p.Status.Reason, p.Status.Message = corev1.PodFailed, "Evicted", "no disk"
 			})},
 			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonEvicted, Message: "Evicted: no disk"},
 		},
-		// Gone.
+		// The Pod or the Job is gone.
 		"the agent's Pod is gone": {
-			seen: outcome.Observed{Before: capturing(), Job: failed("BackoffLimitExceeded"), Node: outcome.NodeReady},
-			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonDrained, Message: "the agent's Pod was deleted, and its account with it"},
+			observed: outcome.Observed{Before: capturing(), Job: failed("BackoffLimitExceeded"), Node: outcome.NodeReady},
+			want:     got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonDrained, Message: "the agent's Pod was deleted, and its account with it"},
 		},
 		"the agent's Pod is gone with its node": {
-			seen: outcome.Observed{Before: capturing(), Job: job(), Node: outcome.NodeLost},
-			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonNodeLost, Message: "node node-a is gone, and the agent's Pod with it"},
+			observed: outcome.Observed{Before: capturing(), Job: job(), Node: outcome.NodeLost},
+			want:     got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonNodeLost, Message: "node node-a is gone, and the agent's Pod with it"},
 		},
 		"the agent's Pod is gone at the deadline": {
-			seen: outcome.Observed{Before: capturing(), Job: failed("DeadlineExceeded")},
-			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonDeadlineExceeded, Message: "DeadlineExceeded: words"},
+			observed: outcome.Observed{Before: capturing(), Job: failed("DeadlineExceeded")},
+			want:     got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonDeadlineExceeded, Message: "DeadlineExceeded: words"},
 		},
 		"the Job is gone": {
-			seen: outcome.Observed{Before: withJob(entry(sondev1.PhasePending, sondev1.ReasonPending, ""))},
-			want: got{Phase: sondev1.PhaseFailed, Reason: sondev1.ReasonDrained, Message: "the agent's Pod was deleted, and its account with it"},
+			observed: outcome.Observed{Before: withJob(entry(sondev1.PhasePending, sondev1.ReasonPending, ""))},
+			want:     got{Phase: sondev1.PhaseFailed, Reason: sondev1.ReasonDrained, Message: "the agent's Pod was deleted, and its account with it"},
 		},
-		"the Job is gone, because the right was taken": {
-			seen: outcome.Observed{Before: withJob(capturing()), EndReason: sondev1.ReasonAccessRevoked},
-			want: got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonAccessRevoked, Message: "ended with its Job; its account is lost"},
+		"the Job is gone, because the right was lost": {
+			observed: outcome.Observed{Before: withJob(capturing()), EndReason: sondev1.ReasonAccessRevoked},
+			want:     got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonAccessRevoked, Message: "ended with its Job; its account is lost"},
 		},
 		"the Job is gone, because it was stopped before it started": {
-			seen: outcome.Observed{Before: withJob(entry(sondev1.PhasePending, "", "")), EndReason: sondev1.ReasonStopped},
-			want: got{Phase: sondev1.PhaseFailed, Reason: sondev1.ReasonStopped, Message: "ended before the probe had started"},
+			observed: outcome.Observed{Before: withJob(entry(sondev1.PhasePending, "", "")), EndReason: sondev1.ReasonStopped},
+			want:     got{Phase: sondev1.PhaseFailed, Reason: sondev1.ReasonStopped, Message: "ended before the probe had started"},
 		},
-		"the Job failed before its Pod was seen": {
-			seen: outcome.Observed{Job: failed("DeadlineExceeded")},
-			want: got{Phase: sondev1.PhaseFailed, Reason: sondev1.ReasonDeadlineExceeded, Message: "the Job failed before its Pod had started: DeadlineExceeded: words"},
+		"the Job failed before its Pod was observed": {
+			observed: outcome.Observed{Job: failed("DeadlineExceeded")},
+			want:     got{Phase: sondev1.PhaseFailed, Reason: sondev1.ReasonDeadlineExceeded, Message: "the Job failed before its Pod had started: DeadlineExceeded: words"},
 		},
 		// Final.
-		"final, and the file is there": {
-			seen: outcome.Observed{Before: completed(), Job: job(), Agent: agent(ended(complete(), 0))},
-			want: got{Phase: sondev1.PhaseCompleted, Reason: sondev1.ReasonDuration, Packets: 10, Files: 1},
+		"final, and the file is available": {
+			observed: outcome.Observed{Before: completed(), Job: job(), Agent: agent(ended(complete(), 0))},
+			want:     got{Phase: sondev1.PhaseCompleted, Reason: sondev1.ReasonDuration, Packets: 10, Files: 1},
 		},
-		"final, and whatever happens later changes nothing": {
-			seen: outcome.Observed{Before: completed(), Job: failed("DeadlineExceeded"), Agent: agent(ended(incomplete("DiskFull", "x"), 3)), Node: outcome.NodeLost, EndReason: sondev1.ReasonAccessRevoked},
-			want: got{Phase: sondev1.PhaseCompleted, Reason: sondev1.ReasonDuration, Packets: 10, Files: 1},
+		"final, and later events change nothing": {
+			observed: outcome.Observed{Before: completed(), Job: failed("DeadlineExceeded"), Agent: agent(ended(incomplete("DiskFull", "x"), 3)), Node: outcome.NodeLost, EndReason: sondev1.ReasonAccessRevoked},
+			want:     got{Phase: sondev1.PhaseCompleted, Reason: sondev1.ReasonDuration, Packets: 10, Files: 1},
 		},
-		"final, and the file is gone before its time": {
-			seen: outcome.Observed{Before: completed()},
-			want: got{Phase: sondev1.PhaseCompleted, Reason: sondev1.ReasonDuration, Packets: 10, Message: "the file is no longer available: the agent's Pod ended before the retention time was over"},
+		"final, and the file is gone before its retention ends": {
+			observed: outcome.Observed{Before: completed()},
+			want:     got{Phase: sondev1.PhaseCompleted, Reason: sondev1.ReasonDuration, Packets: 10, Message: "the file is no longer available: the agent's Pod ended before the retention time was over"},
 		},
-		"final, and the file's time is over": {
-			seen: outcome.Observed{Before: completed()}, at: time.Hour,
+		"final, and the retention is over": {
+			observed: outcome.Observed{Before: completed()}, at: time.Hour,
 			want: got{Phase: sondev1.PhaseCompleted, Reason: sondev1.ReasonDuration, Packets: 10, Files: 1},
 		},
 		"final without a result, and its Job could not be deleted": {
-			seen: outcome.Observed{Before: entry(sondev1.PhaseFailed, sondev1.ReasonNotStarted, "late"), Job: job(), Agent: agent(running(true))},
-			want: got{Phase: sondev1.PhaseFailed, Reason: sondev1.ReasonNotStarted, Message: "late", DeleteJob: true},
+			observed: outcome.Observed{Before: entry(sondev1.PhaseFailed, sondev1.ReasonNotStarted, "late"), Job: job(), Agent: agent(running(true))},
+			want:     got{Phase: sondev1.PhaseFailed, Reason: sondev1.ReasonNotStarted, Message: "late", DeleteJob: true},
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			tc.seen.Duration, tc.seen.RetainFor = 30*time.Second, time.Hour
-			tc.seen.Before.UID, tc.seen.Before.Name, tc.seen.Before.Node = "u", "web-1", "node-a"
-			v := outcome.Judge(tc.seen, dawn.Add(tc.at))
+			tc.observed.Duration, tc.observed.RetainFor = 30*time.Second, time.Hour
+			tc.observed.Before.UID, tc.observed.Before.Name, tc.observed.Before.Node = "u", "web-1", "node-a"
+			v := outcome.Judge(tc.observed, dawn.Add(tc.at))
 			g := got{
 				Phase: v.Entry.Phase, Reason: v.Entry.Reason, Message: v.Entry.Message, Packets: v.Entry.Packets, Files: len(v.Entry.Files),
 				Stop: v.Stop, DeleteJob: v.DeleteJob,
@@ -364,8 +364,8 @@ func TestJudge(t *testing.T) {
 			}
 			// A final verdict is the last one.
 			if v.Entry.Phase.Final() {
-				tc.seen.Before = v.Entry
-				if again := outcome.Judge(tc.seen, dawn.Add(tc.at)); cmp.Diff(v.Entry, again.Entry) != "" {
+				tc.observed.Before = v.Entry
+				if again := outcome.Judge(tc.observed, dawn.Add(tc.at)); cmp.Diff(v.Entry, again.Entry) != "" {
 					t.Errorf("the second verdict differs:\n%s", cmp.Diff(v.Entry, again.Entry))
 				}
 			}
@@ -373,7 +373,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestJudgeTrace: the events of a trace and where others were lost become the entry's, whatever became of it.
+// TestJudgeTrace checks that the entry has the trace's events, and the lost ones by place, for every end.
 func TestJudgeTrace(t *testing.T) {
 	type counts struct {
 		Phase           sondev1.Phase
@@ -387,8 +387,8 @@ func TestJudgeTrace(t *testing.T) {
 		exit    int32
 		want    counts
 	}{
-		"whole": {account: traced(10, nil), want: counts{Phase: sondev1.PhaseCompleted, Reason: sondev1.ReasonEventLimit, Events: 10}},
-		"with losses that are counted": {
+		"complete": {account: traced(10, nil), want: counts{Phase: sondev1.PhaseCompleted, Reason: sondev1.ReasonEventLimit, Events: 10}},
+		"with lost events": {
 			account: traced(10, both), want: counts{Phase: sondev1.PhaseCompleted, Reason: sondev1.ReasonEventLimit, Events: 10, Lost: both},
 		},
 		"it does not add up": {
@@ -412,8 +412,8 @@ func TestJudgeTrace(t *testing.T) {
 			exit:    3,
 			want:    counts{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonProbeError, Events: 2, Message: "no more"},
 		},
-		// The places are a Pod's words.
-		"places that cannot be shown": {
+		// A Pod may write any place.
+		"invalid places": {
 			account: traced(1, map[string]int64{"ring": 1, "../../etc": 2, "\x1b[2J": 3}),
 			want:    counts{Phase: sondev1.PhaseCompleted, Reason: sondev1.ReasonEventLimit, Events: 1, Lost: map[string]int64{"ring": 1, "other": 5}},
 		},
@@ -451,27 +451,27 @@ func traced(events int64, lost map[string]int64) account.Account {
 
 func TestNeeds(t *testing.T) {
 	cases := map[string]struct {
-		seen                 outcome.Observed
+		observed             outcome.Observed
 		at                   time.Duration
 		wantNode, wantEvents bool
 	}{
-		"running":                         {seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(running(true))}, at: time.Minute},
-		"overdue":                         {seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(running(true))}, at: 150 * time.Second, wantNode: true},
-		"ended":                           {seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(complete(), 0))}, at: time.Hour},
-		"gone":                            {seen: outcome.Observed{Before: capturing(), Job: job()}, at: time.Minute, wantNode: true},
-		"final":                           {seen: outcome.Observed{Before: completed(), Job: job()}, at: time.Minute},
-		"the Job is young":                {seen: outcome.Observed{Job: job()}, at: time.Second},
-		"the Job has no Pod for long":     {seen: outcome.Observed{Job: job()}, at: time.Minute, wantEvents: true},
-		"the Job's Pod is on its way":     {seen: outcome.Observed{Job: func() *batchv1.Job { j := job(); j.Status.Active = 1; return j }()}, at: time.Minute},
-		"why the Job has no Pod is known": {seen: outcome.Observed{Job: job(), Before: entry(sondev1.PhasePending, sondev1.ReasonJobRefused, "x")}, at: time.Minute},
+		"running":                         {observed: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(running(true))}, at: time.Minute},
+		"overdue":                         {observed: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(running(true))}, at: 150 * time.Second, wantNode: true},
+		"ended":                           {observed: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(complete(), 0))}, at: time.Hour},
+		"gone":                            {observed: outcome.Observed{Before: capturing(), Job: job()}, at: time.Minute, wantNode: true},
+		"final":                           {observed: outcome.Observed{Before: completed(), Job: job()}, at: time.Minute},
+		"the Job is young":                {observed: outcome.Observed{Job: job()}, at: time.Second},
+		"the Job has no Pod for long":     {observed: outcome.Observed{Job: job()}, at: time.Minute, wantEvents: true},
+		"the Job's Pod is on its way":     {observed: outcome.Observed{Job: func() *batchv1.Job { j := job(); j.Status.Active = 1; return j }()}, at: time.Minute},
+		"why the Job has no Pod is known": {observed: outcome.Observed{Job: job(), Before: entry(sondev1.PhasePending, sondev1.ReasonJobRefused, "x")}, at: time.Minute},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			tc.seen.Duration = 30 * time.Second
-			if got := outcome.NeedsNode(tc.seen, dawn.Add(tc.at)); got != tc.wantNode {
+			tc.observed.Duration = 30 * time.Second
+			if got := outcome.NeedsNode(tc.observed, dawn.Add(tc.at)); got != tc.wantNode {
 				t.Errorf("NeedsNode = %v, want %v", got, tc.wantNode)
 			}
-			if got := outcome.NeedsEvents(tc.seen, dawn.Add(tc.at)); got != tc.wantEvents {
+			if got := outcome.NeedsEvents(tc.observed, dawn.Add(tc.at)); got != tc.wantEvents {
 				t.Errorf("NeedsEvents = %v, want %v", got, tc.wantEvents)
 			}
 		})
@@ -480,19 +480,19 @@ func TestNeeds(t *testing.T) {
 
 func TestNeedsRecount(t *testing.T) {
 	for name, tc := range map[string]struct {
-		seen outcome.Observed
-		want bool
+		observed outcome.Observed
+		want     bool
 	}{
-		"running":                    {seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(running(true))}},
-		"no Pod":                     {seen: outcome.Observed{Before: capturing(), Job: job()}},
-		"ended with an account":      {seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(complete(), 0))}},
-		"killed":                     {seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(recounted(), 137))}, want: true},
-		"killed without a word":      {seen: outcome.Observed{Job: job(), Agent: agent(raw("", 137))}, want: true},
-		"killed, and judged":         {seen: outcome.Observed{Before: completed(), Job: job(), Agent: agent(ended(recounted(), 137))}},
-		"killed, and the Pod leaves": {seen: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(recounted(), 137), deleting)}},
+		"running":                              {observed: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(running(true))}},
+		"no Pod":                               {observed: outcome.Observed{Before: capturing(), Job: job()}},
+		"ended with an account":                {observed: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(complete(), 0))}},
+		"killed":                               {observed: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(recounted(), 137))}, want: true},
+		"killed without an account":            {observed: outcome.Observed{Job: job(), Agent: agent(raw("", 137))}, want: true},
+		"killed, and judged":                   {observed: outcome.Observed{Before: completed(), Job: job(), Agent: agent(ended(recounted(), 137))}},
+		"killed, and the Pod is being deleted": {observed: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(recounted(), 137), deleting)}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := outcome.NeedsRecount(tc.seen); got != tc.want {
+			if got := outcome.NeedsRecount(tc.observed); got != tc.want {
 				t.Errorf("NeedsRecount = %v, want %v", got, tc.want)
 			}
 		})
@@ -507,7 +507,7 @@ func recounted() account.Account {
 	}
 }
 
-// FuzzJudge: the termination message is a Pod's, and whatever it says fits the API's limits.
+// FuzzJudge checks that the entry fits the API's limits for every termination message, which a Pod can choose.
 func FuzzJudge(f *testing.F) {
 	b, err := complete().Marshal()
 	if err != nil {
@@ -524,10 +524,10 @@ func FuzzJudge(f *testing.F) {
 			t.Errorf("entry %+v does not fit", e)
 		}
 		if strings.ContainsFunc(e.Reason, func(c rune) bool { return !unicode.IsLetter(c) }) {
-			t.Errorf("reason %q is none that a condition may have", e.Reason)
+			t.Errorf("reason %q is not valid for a condition", e.Reason)
 		}
 		if e.Packets < 0 || e.Bytes < 0 || e.Dropped.Kernel < 0 || e.Truncated < 0 || e.Events < 0 {
-			t.Errorf("entry %+v counts below zero", e)
+			t.Errorf("entry %+v has negative counts", e)
 		}
 		for place, n := range e.Lost {
 			if len(e.Lost) > 8 || n < 0 || strings.ContainsFunc(place, func(c rune) bool { return !unicode.IsLetter(c) }) {
@@ -568,7 +568,7 @@ func failed(reason string) *batchv1.Job {
 	return j
 }
 
-// restarting: the cluster starts the keeper again.
+// restarting sets the keeper's restart rule, so that the kubelet restarts it.
 func restarting(p *corev1.Pod) {
 	p.Spec.Containers = []corev1.Container{{Name: "keeper", RestartPolicyRules: []corev1.ContainerRestartRule{{}}}}
 }

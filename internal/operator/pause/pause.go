@@ -77,7 +77,7 @@ type Cache struct{ cache.Cache }
 func NewCache(config *rest.Config, namespace string, scheme *runtime.Scheme) (Cache, error) {
 	c, err := cache.New(config, cacheOptions(namespace, scheme))
 	if err != nil {
-		return Cache{}, fmt.Errorf("make the cache of the pause: %w", err)
+		return Cache{}, fmt.Errorf("create the cache of the pause: %w", err)
 	}
 	return Cache{c}, nil
 }

@@ -20,7 +20,7 @@ func TestRequested(t *testing.T) {
 		"empty":                {config: config("sonde-system", map[string]string{pause.Key: ""})},
 		"false":                {config: config("sonde-system", map[string]string{pause.Key: "false"})},
 		"true":                 {config: config("sonde-system", map[string]string{pause.Key: "true"}), want: true},
-		"a slip":               {config: config("sonde-system", map[string]string{pause.Key: "ture"}), want: true},
+		"a typing error":       {config: config("sonde-system", map[string]string{pause.Key: "ture"}), want: true},
 		"in another namespace": {config: config("shop", map[string]string{pause.Key: "true"})},
 	} {
 		t.Run(name, func(t *testing.T) {

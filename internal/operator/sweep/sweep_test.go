@@ -86,7 +86,7 @@ func (w *world) remove() {
 	}
 }
 
-// left names the objects of the operator's namespace.
+// left returns the names of the objects in the operator's namespace.
 func (w *world) left() []string {
 	w.t.Helper()
 	var names []string
@@ -105,7 +105,7 @@ func (w *world) left() []string {
 	return names
 }
 
-// TestAllWithoutTheKind deletes the CRDs, and every capture with them. One answer of the API server is not enough.
+// TestAllWithoutTheKind checks that a sweep after the deletion of the CRDs needs several 404s before it deletes objects.
 func TestAllWithoutTheKind(t *testing.T) {
 	const noSuchPage, all = "404 page not found", 3
 	gone := apierrors.NewGenericServerResponse(http.StatusNotFound, "get", schema.GroupResource{}, "", noSuchPage, 0, true)
@@ -113,15 +113,15 @@ func TestAllWithoutTheKind(t *testing.T) {
 		answers []error // every 15 s
 		want    int     // objects left
 	}{
-		"for good":                  {[]error{gone, gone, gone}, 0},
-		"no matter how it is found": {[]error{&apimeta.NoKindMatchError{}, gone, gone}, 0},
-		"for a moment":              {[]error{gone, gone, nil, gone, gone}, all},
-		"not known":                 {[]error{gone, gone, errors.New("no connection")}, all},
+		"for good":              {[]error{gone, gone, gone}, 0},
+		"with different errors": {[]error{&apimeta.NoKindMatchError{}, gone, gone}, 0},
+		"for a moment":          {[]error{gone, gone, nil, gone, gone}, all},
+		"no connection":         {[]error{gone, gone, errors.New("no connection")}, all},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			s := w.sweeper
-			s.Client = interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{ // the cache has lost them, too
+			s.Client = interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{ // the cache has no captures either
 				List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 					if _, ok := list.(*sondev1.PacketCaptureList); ok {
 						return nil
@@ -144,7 +144,7 @@ func TestAllWithoutTheKind(t *testing.T) {
 	}
 }
 
-// TestAllWithoutAnAnswer deletes nothing while the API server does not answer.
+// TestAllWithoutAnAnswer checks that a sweep deletes nothing while the API server does not answer.
 func TestAllWithoutAnAnswer(t *testing.T) {
 	boom := errors.New("no connection")
 	for name, fail := range map[string]func(client.ObjectList) error{
@@ -197,7 +197,7 @@ func TestSweeperRuns(t *testing.T) {
 	}
 }
 
-// TestAllThatHangs expects a deadline, and the watchdog to notice before.
+// TestAllThatHangs checks that a sweep has a deadline, and that the watchdog notices it before.
 func TestAllThatHangs(t *testing.T) {
 	w := newWorld(t)
 	w.remove()
@@ -206,7 +206,7 @@ func TestAllThatHangs(t *testing.T) {
 	s.Live = interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{
 		List: func(ctx context.Context, _ client.WithWatch, _ client.ObjectList, _ ...client.ListOption) error {
 			if _, ok := ctx.Deadline(); !ok {
-				t.Error("a sweep may take for ever")
+				t.Error("a sweep has no deadline")
 			}
 			w.clock.Step(2 * time.Minute)
 			if err := s.Watchdog.Check(nil); err == nil || !strings.Contains(err.Error(), "sweeper") {
@@ -223,7 +223,7 @@ func TestAllThatHangs(t *testing.T) {
 	}
 }
 
-// TestAllReadsTheCacheFirst and not the API server while the cache has all owners.
+// TestAllReadsTheCacheFirst checks that a sweep does not read the API server while the cache has all owners.
 func TestAllReadsTheCacheFirst(t *testing.T) {
 	w := newWorld(t)
 	s := w.sweeper
@@ -233,7 +233,7 @@ func TestAllReadsTheCacheFirst(t *testing.T) {
 	}
 }
 
-// TestAllReadsEveryPage finds an owner that the cache does not have yet on a later page.
+// TestAllReadsEveryPage checks that a sweep finds an owner on the second page that the cache does not have yet.
 func TestAllReadsEveryPage(t *testing.T) {
 	w := newWorld(t)
 	s := w.sweeper
@@ -272,10 +272,10 @@ func TestDeleteObjectDeletesOnlyThisOne(t *testing.T) {
 	for name, tc := range map[string]struct {
 		err, want error
 	}{
-		"done":           {nil, nil},
-		"gone already":   {apierrors.NewNotFound(schema.GroupResource{}, "x"), nil},
-		"another by now": {apierrors.NewConflict(schema.GroupResource{}, "x", errors.New("UID")), nil},
-		"no answer":      {boom, boom},
+		"done":                {nil, nil},
+		"gone already":        {apierrors.NewNotFound(schema.GroupResource{}, "x"), nil},
+		"replaced by another": {apierrors.NewConflict(schema.GroupResource{}, "x", errors.New("UID")), nil},
+		"no answer":           {boom, boom},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -283,7 +283,7 @@ func TestDeleteObjectDeletesOnlyThisOne(t *testing.T) {
 				Delete: func(_ context.Context, _ client.WithWatch, _ client.Object, opts ...client.DeleteOption) error {
 					o := (&client.DeleteOptions{}).ApplyOptions(opts)
 					if o.Preconditions == nil || *o.Preconditions.UID != captureUID || *o.PropagationPolicy != metav1.DeletePropagationBackground {
-						t.Errorf("delete options %+v: another of the same name could be hit", o)
+						t.Errorf("delete options %+v: another object of the same name could be deleted", o)
 					}
 					return tc.err
 				},

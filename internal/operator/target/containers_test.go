@@ -28,11 +28,11 @@ func TestContainers(t *testing.T) {
 		want     []string
 		wantText string
 	}{
-		"nobody named":   {spec: spec, wantText: "web, log, setup (init), debugger-x7f (ephemeral)"},
-		"all there":      {spec: spec, names: []string{"debugger-x7f", "setup", "log"}, wantText: "web, log, setup (init), debugger-x7f (ephemeral)"},
-		"one is not":     {spec: spec, names: []string{"web", "proxy"}, want: []string{"proxy"}, wantText: "web, log, setup (init), debugger-x7f (ephemeral)"},
-		"an empty Pod":   {spec: &corev1.PodSpec{}, names: []string{"web"}, want: []string{"web"}},
-		"one with a lot": {spec: many, names: []string{"c11", "c12"}, want: []string{"c12"}, wantText: "c0, c1, c2, c3, c4, c5, c6, c7, and 4 more"},
+		"no names":        {spec: spec, wantText: "web, log, setup (init), debugger-x7f (ephemeral)"},
+		"all exist":       {spec: spec, names: []string{"debugger-x7f", "setup", "log"}, wantText: "web, log, setup (init), debugger-x7f (ephemeral)"},
+		"one is missing":  {spec: spec, names: []string{"web", "proxy"}, want: []string{"proxy"}, wantText: "web, log, setup (init), debugger-x7f (ephemeral)"},
+		"an empty Pod":    {spec: &corev1.PodSpec{}, names: []string{"web"}, want: []string{"web"}},
+		"many containers": {spec: many, names: []string{"c11", "c12"}, want: []string{"c12"}, wantText: "c0, c1, c2, c3, c4, c5, c6, c7, and 4 more"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			names := slices.Clone(tc.names)

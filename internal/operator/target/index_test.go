@@ -16,7 +16,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/target"
 )
 
-// TestParts: whatever the UID of a Pod, its Job and its agent are in one part of the capture, and in no other.
+// TestParts checks that the Job and the agent of a Pod with any UID are in the same single part of the capture.
 func TestParts(t *testing.T) {
 	const capture = types.UID("0aeee0c1-7a6e-4a0c-9d3c-4b7a6f0c9d11")
 	builder := fake.NewClientBuilder()
@@ -29,7 +29,7 @@ func TestParts(t *testing.T) {
 	for _, last := range "0123456789abcdefZ-" {
 		pods = append(pods, types.UID("5c7f5a1e-0000-4000-8000-00000000000"+string(last)))
 	}
-	pods = append(pods, "") // which nobody but the operator could have made, and has not
+	pods = append(pods, "") // cannot happen: the operator always sets the label
 	for i, pod := range pods {
 		meta := metav1.ObjectMeta{Namespace: "sonde-system", Name: fmt.Sprintf("one-%d", i), Labels: map[string]string{
 			sondev1.LabelUID: string(capture), sondev1.LabelTargetPodUID: string(pod),
@@ -51,7 +51,7 @@ func TestParts(t *testing.T) {
 		for i := range inPart.Items {
 			uid := types.UID(inPart.Items[i].Labels[sondev1.LabelTargetPodUID])
 			if part.(client.MatchingFields)[target.IndexPart] != target.Part(capture, uid) {
-				t.Errorf("Pod %q is in part %v, and Part says %q", uid, part, target.Part(capture, uid))
+				t.Errorf("Pod %q is in part %v, Part returns %q", uid, part, target.Part(capture, uid))
 			}
 			jobs = append(jobs, uid)
 		}

@@ -80,11 +80,11 @@ func TestStripPod(t *testing.T) {
 	cases := map[string]struct {
 		in, want any
 	}{
-		"a gated Pod":    {gated, &keptGated},
-		"gated by much":  {liar, &kept},
-		"anybody's Pod":  {full(map[string]string{"app": "web"}), &kept},
-		"an agent's Pod": {full(map[string]string{"app": "web", sondev1.LabelUID: "pc", sondev1.LabelTargetPodUID: "t"}), &agent},
-		"a tombstone":    {cache.DeletedFinalStateUnknown{Key: "ns/p"}, cache.DeletedFinalStateUnknown{Key: "ns/p"}},
+		"a gated Pod":         {gated, &keptGated},
+		"gated by a long UID": {liar, &kept},
+		"an ordinary Pod":     {full(map[string]string{"app": "web"}), &kept},
+		"an agent's Pod":      {full(map[string]string{"app": "web", sondev1.LabelUID: "pc", sondev1.LabelTargetPodUID: "t"}), &agent},
+		"a tombstone":         {cache.DeletedFinalStateUnknown{Key: "ns/p"}, cache.DeletedFinalStateUnknown{Key: "ns/p"}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -106,8 +106,8 @@ func TestStripPod(t *testing.T) {
 	}
 }
 
-// TestStripForgetsWhatUsersWrite: whatever somebody writes on an object that is watched, a few
-// hundred bytes of it are kept, and what is read is among them.
+// TestStripForgetsWhatUsersWrite checks that the cache keeps only a few hundred bytes of an object whose metadata a user
+// fills, and all that the operator reads.
 func TestStripForgetsWhatUsersWrite(t *testing.T) {
 	big := strings.Repeat("x", 200<<10)
 	written := metav1.ObjectMeta{
@@ -146,11 +146,11 @@ func TestStripForgetsWhatUsersWrite(t *testing.T) {
 			&sondev1.ResultAccess{ObjectMeta: *written.DeepCopy()},
 			&sondev1.ResultAccess{ObjectMeta: named(meta(ours, stamped, nil))},
 		},
-		"an owner without end": {
+		"a very long owner": {
 			&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{Name: big, Controller: new(true)}}}},
 			&metav1.PartialObjectMetadata{},
 		},
-		"what nobody else writes": {
+		"only the operator's own metadata": {
 			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "o", Annotations: stamped, ManagedFields: written.ManagedFields}},
 			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "o", Annotations: stamped}},
 		},
@@ -172,7 +172,7 @@ func TestStripForgetsWhatUsersWrite(t *testing.T) {
 	}
 }
 
-// TestSlim: the cache's form of what is stripped, and no owners of Pods that are no workload's.
+// TestSlim checks the slim forms of Pods and Jobs. Only Pods of a workload keep their owner.
 func TestSlim(t *testing.T) {
 	owned := func(kind string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Name: "p", OwnerReferences: []metav1.OwnerReference{{Kind: kind, Name: "o", UID: "owner", Controller: new(true)}}}
@@ -200,7 +200,7 @@ func TestSlim(t *testing.T) {
 			}
 			again, err := target.Slim(got)
 			if err != nil || again != got {
-				t.Errorf("twice it is %v (%v)", again, err)
+				t.Errorf("the second time: %v (%v)", again, err)
 			}
 		})
 	}

@@ -48,7 +48,7 @@ func TestResolve(t *testing.T) {
 		wantFound bool
 		wantPods  []string
 	}{
-		"deployment, in mid-rollout":           {ref: ref("Deployment", "web"), wantFound: true, wantPods: []string{"web-new-1", "web-old-1"}},
+		"deployment during a rollout":          {ref: ref("Deployment", "web"), wantFound: true, wantPods: []string{"web-new-1", "web-old-1"}},
 		"stateful set, by UID and not by name": {ref: ref("StatefulSet", "db"), wantFound: true, wantPods: []string{"db-0"}},
 		"daemon set":                           {ref: ref("DaemonSet", "agent"), wantFound: true, wantPods: []string{"agent-x"}},
 		"pod":                                  {ref: ref("Pod", "web-bare"), wantFound: true, wantPods: []string{"web-bare"}},
@@ -82,7 +82,7 @@ func TestResolveErrors(t *testing.T) {
 			return boom
 		}}
 		if _, err := target.Resolve(t.Context(), reader(t, funcs), "shop", ref); !errors.Is(err, boom) {
-			t.Errorf("%s: error = %v, want %v: no answer is not an absent target", ref.Kind, err, boom)
+			t.Errorf("%s: error = %v, want %v and not an absent target", ref.Kind, err, boom)
 		}
 	}
 	funcs := interceptor.Funcs{List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error { return boom }}
@@ -109,12 +109,12 @@ func TestSandboxed(t *testing.T) {
 		{"KATA-clh", "x"},
 	} {
 		if !target.Sandboxed(class[0], class[1]) {
-			t.Errorf("class %q with handler %q passes as an ordinary runtime", class[0], class[1])
+			t.Errorf("class %q with handler %q is not a sandbox, want one", class[0], class[1])
 		}
 	}
 	for _, class := range [][2]string{{"nvidia", "nvidia"}, {"performance-x", "high-performance"}, {"crun", "crun"}, {"runc", ""}} {
 		if target.Sandboxed(class[0], class[1]) {
-			t.Errorf("class %q with handler %q is taken for a sandbox", class[0], class[1])
+			t.Errorf("class %q with handler %q is a sandbox, want none", class[0], class[1])
 		}
 	}
 }

@@ -40,10 +40,10 @@ func TestWakes(t *testing.T) {
 		want  []string
 	}{
 		"a Deployment's Pod, and a target itself": {wakes.Pod, pod("web-1-x", "ReplicaSet/web-1", corev1.PodRunning), []string{"pod", "web", "web-from-hub"}},
-		"its ReplicaSet is not seen yet":          {wakes.Pod, pod("new-x", "ReplicaSet/new", corev1.PodRunning), []string{"other", "web", "web-from-hub"}},
-		"a ReplicaSet of nobody":                  {wakes.Pod, pod("bare-x", "ReplicaSet/bare", corev1.PodRunning), nil},
+		"its ReplicaSet is not cached yet":        {wakes.Pod, pod("new-x", "ReplicaSet/new", corev1.PodRunning), []string{"other", "web", "web-from-hub"}},
+		"a bare ReplicaSet's Pod":                 {wakes.Pod, pod("bare-x", "ReplicaSet/bare", corev1.PodRunning), nil},
 		"a StatefulSet's Pod":                     {wakes.Pod, pod("db-0", "StatefulSet/db", corev1.PodRunning), []string{"db"}},
-		"a Pod of nobody":                         {wakes.Pod, pod("lonely", "", corev1.PodRunning), nil},
+		"a Pod without an owner":                  {wakes.Pod, pod("lonely", "", corev1.PodRunning), nil},
 		"a ReplicaSet":                            {wakes.ReplicaSet, workload(&appsv1.ReplicaSet{}, "web-2", "Deployment/web"), []string{"web", "web-from-hub"}},
 		"a ReplicaSet without an owner":           {wakes.ReplicaSet, workload(&appsv1.ReplicaSet{}, "web-2", ""), nil},
 		"a workload":                              {wakes.Workload("DaemonSet"), workload(&appsv1.DaemonSet{}, "ds", ""), []string{"ds"}},
