@@ -176,7 +176,7 @@ func (h *Handler) checkJobID(ctx context.Context, capture sondev1.Capture, commo
 			return fmt.Errorf("list %s in %s: %w", k.Resource, home, err)
 		}
 		if user != "" {
-			return admission.Invalid("jobId %s is in use by %s %s for the same target: write another, or leave it out to have one made", common.JobID, k.Name, user)
+			return admission.Invalid("jobId %s is in use by %s %s for the same target: write another, or leave it out to let the operator choose one", common.JobID, k.Name, user)
 		}
 	}
 	return nil

@@ -55,15 +55,15 @@ func (k captureKind) creation(t *testing.T, home string, changed changes) webhoo
 	return webhooktest.Request(t, admissionv1.Create, k.Name, home, changes{"metadata": changes{"namespace": home, "name": "mine"}, "spec": spec}, nil)
 }
 
-// rightsTo returns the rights on each of may, with the verb of a kind.
-func rightsTo(k kind.Capture, what ...string) *webhooktest.Rights {
-	r := webhooktest.May(what...)
+// rightsTo returns the rights on these resources, with the verb of a kind.
+func rightsTo(k kind.Capture, resources ...string) *webhooktest.Rights {
+	r := webhooktest.May(resources...)
 	r.Verb = k.Verb
 	return r
 }
 
-// said replaces VERB and KIND in texts by the words of this kind.
-func (k captureKind) said(texts ...string) []string {
+// forKind replaces VERB and KIND in texts by the words of this kind.
+func (k captureKind) forKind(texts ...string) []string {
 	own := strings.NewReplacer("VERB", k.Verb, "KIND", k.Name)
 	all := make([]string, 0, len(texts))
 	for _, s := range texts {
@@ -113,7 +113,7 @@ func TestClosed(t *testing.T) {
 				h.Ceilings = ceiling.Limits{Duration: time.Hour, Bytes: 2 << 30}
 				resp := h.Handle(t.Context(), k.creation(t, home, tc.changed))
 				if tc.code != 0 {
-					webhooktest.Refused(t, resp, tc.code, k.said(tc.want...)...)
+					webhooktest.Refused(t, resp, tc.code, k.forKind(tc.want...)...)
 				} else if !resp.Allowed {
 					t.Errorf("refused: %s", resp.Result.Message)
 				}
@@ -209,7 +209,7 @@ func TestCreate(t *testing.T) {
 				req := k.creation(t, home, tc.changed)
 				resp := k.handler(webhooktest.Reader(t, append(webhooktest.Objects(), otherCaptures()...)...), who).Handle(t.Context(), req)
 				if tc.code != 0 {
-					webhooktest.Refused(t, resp, tc.code, k.said(tc.want...)...)
+					webhooktest.Refused(t, resp, tc.code, k.forKind(tc.want...)...)
 					for _, n := range tc.not {
 						if strings.Contains(resp.Result.Message, n) {
 							t.Errorf("message %q says %q", resp.Result.Message, n)
@@ -286,7 +286,7 @@ func TestShape(t *testing.T) {
 			t.Run(name+"/"+k.Name, func(t *testing.T) {
 				r := rightsTo(k.Capture, "pods/shop")
 				resp := k.handler(webhooktest.Reader(t, webhooktest.Objects()...), r).Handle(t.Context(), k.creation(t, "shop", tc.changed))
-				webhooktest.Refused(t, resp, webhooktest.Invalid, k.said(tc.want)...)
+				webhooktest.Refused(t, resp, webhooktest.Invalid, k.forKind(tc.want)...)
 				if len(r.Asked) != 0 {
 					t.Errorf("reviewed %v for a malformed spec", r.Asked)
 				}

@@ -255,13 +255,13 @@ func TestANamespaceWaitsForItsOwnFilters(t *testing.T) {
 	answers := make(chan bool, 2)
 	go func() { answers <- ask(first, "shop", "web", "slow") }()
 	<-slow.begun
-	second, give := context.WithCancel(t.Context())
+	second, giveUp := context.WithCancel(t.Context())
 	go func() { answers <- ask(second, "shop", "web", "slow") }()
 
 	if !ask(t.Context(), "bank", "vault", "tcp") {
-		t.Error("a filter of another namespace is held up")
+		t.Error("a filter of another namespace is delayed")
 	}
-	give() // a request that ends while it waits is not answered, and its filter is not compiled
+	giveUp() // a request that ends while it waits is not answered, and its filter is not compiled
 	if <-answers || len(slow.begun) != 0 {
 		t.Error("two filters of a namespace are compiled at once")
 	}

@@ -34,7 +34,7 @@ func checkTarget(capture sondev1.Capture, namespace, deployment string, ref *son
 	case ref != nil && !admission.IsObjectName(ref.Name):
 		return admission.Invalid("targetRef.name must be the name of a workload, like web")
 	case id != "" && !jobIDForm.MatchString(id):
-		return admission.Invalid("jobId must be four characters of [a-z0-9], like qwer; leave it out to have one made")
+		return admission.Invalid("jobId must be four characters of [a-z0-9], like qwer; leave it out to let the operator choose one")
 	}
 	return nil
 }

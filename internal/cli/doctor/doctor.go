@@ -186,7 +186,7 @@ func (d *Doctor) await(ctx context.Context, pod *corev1.Pod) error {
 		switch {
 		case ctx.Err() != nil:
 		case apierrors.IsNotFound(err):
-			return fmt.Errorf("the Pod %s was deleted before it ended", pod.Name)
+			return fmt.Errorf("the Pod %s was deleted before it ended: run the command again", pod.Name)
 		case err != nil:
 			return d.explain(fmt.Errorf("get Pod %s: %w", pod.Name, err))
 		case pod.Status.Phase == corev1.PodSucceeded:

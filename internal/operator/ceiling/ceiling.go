@@ -21,7 +21,7 @@ const (
 	FlagCapturesPerNamespace = "max-captures-per-namespace"
 )
 
-// The schema's defaults. A user who is refused for a default never wrote it, so the refusal names the field to set.
+// The schema's defaults. Users did not write them, so a refusal of a default names the field to set.
 const (
 	defaultDuration = time.Minute
 	defaultBytes    = 1 << 30
@@ -70,30 +70,30 @@ func (l Limits) Check(spec sondev1.Common) error {
 	d, err := duration.Parse(spec.Duration)
 	if err == nil && l.Duration > 0 && d > l.Duration {
 		return fmt.Errorf("duration %s%s is above this cluster's ceiling: write at most %s, or ask for %s",
-			spec.Duration, unset(d == defaultDuration, "spec.duration, or --for"), l.Duration, Raise(FlagDuration))
+			spec.Duration, defaultNote(d == defaultDuration, "spec.duration, or --for"), l.Duration, Raise(FlagDuration))
 	}
 	if l.Bytes > 0 && spec.MaxBytes > l.Bytes {
 		return fmt.Errorf("maxBytes %d%s is above this cluster's ceiling: write at most %d, or ask for %s",
-			spec.MaxBytes, unset(spec.MaxBytes == defaultBytes, "spec.maxBytes, or --max-bytes"), l.Bytes, Raise(FlagBytes))
+			spec.MaxBytes, defaultNote(spec.MaxBytes == defaultBytes, "spec.maxBytes, or --max-bytes"), l.Bytes, Raise(FlagBytes))
 	}
 	return nil
 }
 
-// unset says where to set another value if this one is the default.
-func unset(isDefault bool, where string) string {
+// defaultNote says where to set another value if this one is the default.
+func defaultNote(isDefault bool, where string) string {
 	if !isDefault {
 		return ""
 	}
 	return fmt.Sprintf(" (the default; set %s of kubectl sonde)", where)
 }
 
-// untilGone is the longest duration of a capture that lasts as long as its Pods, if there is no ceiling.
-const untilGone = 24 * time.Hour
+// defaultLongest is the longest duration of a capture that lasts as long as its Pods, if there is no ceiling.
+const defaultLongest = 24 * time.Hour
 
 // DurationOf returns the duration of a capture, or its longest duration if it lasts as long as its Pods.
 func (l Limits) DurationOf(spec sondev1.Common) (time.Duration, error) {
 	if spec.Duration == "" {
-		return cmp.Or(l.Duration, untilGone), nil
+		return cmp.Or(l.Duration, defaultLongest), nil
 	}
 	return duration.Parse(spec.Duration)
 }

@@ -172,7 +172,7 @@ func (m *Manager) Sync(ctx context.Context) error {
 		m.serve(got, data)
 		return nil
 	}
-	return fmt.Errorf("write Secret %s/%s: %d attempts met writes of others: find out in the audit log of the API server who changes it", m.namespace, SecretName, maxAttempts)
+	return fmt.Errorf("write Secret %s/%s: %d attempts conflicted with other writers: find out in the audit log of the API server who changes it", m.namespace, SecretName, maxAttempts)
 }
 
 func (m *Manager) reconcile(ctx context.Context) (got Material, next map[string][]byte, err error) {

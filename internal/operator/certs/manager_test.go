@@ -171,7 +171,7 @@ func TestFailureKeepsWhatIsServed(t *testing.T) {
 func TestEndlessConflictsAreReported(t *testing.T) {
 	c := fake.NewClientBuilder().WithInterceptorFuncs(interceptor.Funcs{
 		Create: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
-			// Another one creates it first and deletes it again before it can be read.
+			// Another client creates it first and deletes it before it can be read.
 			return apierrors.NewAlreadyExists(corev1.Resource("secrets"), o.GetName())
 		},
 	}).Build()
@@ -181,7 +181,7 @@ func TestEndlessConflictsAreReported(t *testing.T) {
 	}
 }
 
-func TestStartLooksAgain(t *testing.T) {
+func TestStartRepeatsChecks(t *testing.T) {
 	c := fake.NewClientBuilder().Build()
 	clk := clocktesting.NewFakeClock(start)
 	m := NewManager(c, "sonde-system", clk)

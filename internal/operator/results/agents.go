@@ -111,10 +111,10 @@ func (h *Handler) agentFor(ctx context.Context, capture sondev1.Capture, podUID 
 	case entry >= 0 && !status.Pods[entry].Phase.Final() && len(agents) == 0:
 		return nil, failf(http.StatusNotFound, "the capture of Pod %s has not begun yet: try again in a few seconds", status.Pods[entry].Name)
 	case entry >= 0:
-		return nil, failf(http.StatusGone, "the files of Pod %s are gone: they are kept for retainFor (%s) after the capture, and only as long as the node keeps the agent's Pod; create a new %s, with a longer retainFor if need be",
+		return nil, failf(http.StatusGone, "the files of Pod %s are gone: they are kept for retainFor (%s) after the capture, and only as long as the node keeps the agent's Pod; create a new %s, if needed with a longer retainFor",
 			status.Pods[entry].Name, capture.Common().RetainFor, kindName)
 	case len(agents) > 0 || status.PodsOmitted > 0:
-		return nil, failf(http.StatusGone, "the files of this Pod are gone: create a new %s, with a longer retainFor if need be", kindName)
+		return nil, failf(http.StatusGone, "the files of this Pod are gone: create a new %s, if needed with a longer retainFor", kindName)
 	}
 	return nil, failf(http.StatusNotFound, "%s %s/%s has no Pod with this UID: see uid in status.pods", kindName, capture.GetNamespace(), capture.GetName())
 }
@@ -124,7 +124,7 @@ func (h *Handler) readLive(ctx context.Context, cached *corev1.Pod) (*corev1.Pod
 	var pod corev1.Pod
 	err := h.Live.Get(ctx, client.ObjectKeyFromObject(cached), &pod)
 	if apierrors.IsNotFound(err) || err == nil && (pod.UID != cached.UID || !serving(&pod)) {
-		return nil, failf(http.StatusGone, "the agent's Pod %s has just been deleted, and its files with it", cached.Name)
+		return nil, failf(http.StatusGone, "the agent's Pod %s has just been deleted, and its files with it: create a new capture", cached.Name)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("get agent %s: %w", cached.Name, err)

@@ -117,11 +117,11 @@ func (h *Handler) captureOf(ctx context.Context, k kind.Capture, ra *sondev1.Res
 	err := h.Cache.Get(ctx, key, capture)
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil, failf(http.StatusNotFound, "%s %s not found: it was deleted, and its results with it", k.Name, key)
+		return nil, failf(http.StatusNotFound, "%[1]s %s not found: it was deleted, and its results with it: create a new %[1]s", k.Name, key)
 	case err != nil:
 		return nil, fmt.Errorf("get %s %s: %w", strings.ToLower(k.Name), key, err)
 	case !capture.GetDeletionTimestamp().IsZero():
-		return nil, failf(http.StatusGone, "%s %s is being deleted, and its results with it", k.Name, key)
+		return nil, failf(http.StatusGone, "%[1]s %s is being deleted, and its results with it: create a new %[1]s", k.Name, key)
 	case capture.GetCreationTimestamp().After(ra.CreationTimestamp.Time):
 		return nil, failf(http.StatusUnauthorized, "the ResultAccess is older than %s %s: create a new one", k.Name, key)
 	}

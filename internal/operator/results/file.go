@@ -15,6 +15,7 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/operator/audit"
+	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
 	"github.com/sonde-operator/sonde/internal/wire/keeperapi"
 	"github.com/sonde-operator/sonde/internal/wire/text"
 )
@@ -120,7 +121,7 @@ func (d delivery) end(ctx context.Context, n int64, err error, outcome string) e
 	}
 	log.Info("Served result", audit.Key, audit.ResultServed, "bytes", n, "outcome", outcome)
 	d.h.Recorder.Eventf(d.s.capture, nil, corev1.EventTypeNormal, "ResultServed", "Serve",
-		"%s read %d bytes of %s of Pod %s (%s)", short(d.s.who.Username), n, d.name, d.pod, outcome)
+		"%s read %d bytes of %s of Pod %s (%s)", shortName(d.s.who.Username), n, d.name, d.pod, outcome)
 	if err != nil {
 		return fmt.Errorf("%w after %d bytes: %w", errBroken, n, err)
 	}
@@ -178,11 +179,11 @@ func (h *Handler) refused(err error, agent *corev1.Pod, name string) error {
 	status, ok := errors.AsType[*keeperapi.StatusError](err)
 	switch {
 	case !ok:
-		return failf(http.StatusBadGateway, "the agent's Pod %s does not answer (%v): try again; if it stays so, see whether NetworkPolicies let the manager reach port 8443 in namespace %s", agent.Name, err, h.Namespace)
+		return failf(http.StatusBadGateway, "the agent's Pod %s does not answer (%v): try again; if this continues, check whether NetworkPolicies let the manager reach port 8443 in namespace %s", agent.Name, err, h.Namespace)
 	case status.Code == http.StatusNotFound:
 		return failf(http.StatusNotFound, "no file %s of this Pod: see files in status.pods", name)
 	}
-	return failf(http.StatusBadGateway, "the agent's Pod %s refuses: %v", agent.Name, status)
+	return failf(http.StatusBadGateway, "the agent's Pod %s refuses: %v: see the log of its container %s", agent.Name, status, captureconfig.ContainerKeeper)
 }
 
 // outOfRange answers a range beyond the end of a file with the file's size. A client that resumes a download sees from it
@@ -198,5 +199,5 @@ func (h *Handler) outOfRange(ctx context.Context, keeper Keeper, agent *corev1.P
 	return f
 }
 
-// short bounds a user's name in an event.
-func short(name string) string { return text.Ellipsis(name, 128) }
+// shortName bounds a user's name in an event.
+func shortName(name string) string { return text.Ellipsis(name, 128) }

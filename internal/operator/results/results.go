@@ -128,7 +128,7 @@ func failf(code int, format string, args ...any) error {
 }
 
 // errBroken ends an answer that has begun. It closes the connection, so that clients notice an incomplete file.
-var errBroken = errors.New("the answer broke off")
+var errBroken = errors.New("the response broke off")
 
 // handle bounds the number of requests, finds the requester and turns errors into answers.
 func (h *Handler) handle(k kind.Capture, serve func(http.ResponseWriter, *http.Request, session) error) http.HandlerFunc {
@@ -160,7 +160,7 @@ func (h *Handler) handle(k kind.Capture, serve func(http.ResponseWriter, *http.R
 		case r.Context().Err() != nil: // the client has gone
 		default:
 			log.Error(err, "Serving result", audit.Key, audit.ResultRefused)
-			reply(w, failf(http.StatusBadGateway, "%v: try again, and look at the manager's log if it stays so", err))
+			reply(w, failf(http.StatusBadGateway, "%v: try again, and see the manager's log if this continues", err))
 		}
 	}
 }

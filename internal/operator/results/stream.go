@@ -33,7 +33,7 @@ type stream struct {
 	events   chan event
 	group    sync.WaitGroup
 	watches  map[string]*watch // by the target Pod's UID
-	lastSent map[string]state  // by the same
+	lastSent map[string]state  // by the target Pod's UID
 }
 
 // watch of a keeper, running or ended.
@@ -146,28 +146,28 @@ func (st *stream) send(l Line) error {
 		return nil
 	}
 	st.lastSent[l.UID] = s
-	if err := st.deadline(); err != nil {
+	if err := st.extendDeadline(); err != nil {
 		return err
 	}
 	if err := st.out.Encode(l); err != nil {
 		return fmt.Errorf("write progress: %w", err)
 	}
-	return st.flushed()
+	return st.flushLine()
 }
 
 // heartbeat writes an empty line.
 func (st *stream) heartbeat() error {
-	if err := st.deadline(); err != nil {
+	if err := st.extendDeadline(); err != nil {
 		return err
 	}
 	if _, err := st.w.Write([]byte("\n")); err != nil {
 		return fmt.Errorf("write heartbeat: %w", err)
 	}
-	return st.flushed()
+	return st.flushLine()
 }
 
-// deadline gives the client time for the next write. A client that does not read is disconnected after that.
-func (st *stream) deadline() error {
+// extendDeadline gives the client time for the next write. A client that does not read is disconnected after that.
+func (st *stream) extendDeadline() error {
 	err := st.flush.SetWriteDeadline(st.h.Clock.Now().Add(stallTimeout))
 	if err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return fmt.Errorf("set deadline: %w", err)
@@ -175,7 +175,7 @@ func (st *stream) deadline() error {
 	return nil
 }
 
-func (st *stream) flushed() error {
+func (st *stream) flushLine() error {
 	if err := st.flush.Flush(); err != nil {
 		return fmt.Errorf("flush progress: %w", err)
 	}

@@ -33,16 +33,16 @@ func (m *manager) addCaptures(ctx context.Context, mgr ctrl.Manager) error {
 	if jobs.KeeperRestarts, err = restartsContainers(mgr.GetConfig()); err != nil {
 		return err
 	}
-	stop, err := pause.NewCache(mgr.GetConfig(), m.Agent.Namespace, mgr.GetScheme())
+	pauseConfig, err := pause.NewCache(mgr.GetConfig(), m.Agent.Namespace, mgr.GetScheme())
 	if err != nil {
 		return err
 	}
-	expiry := &capture.ResultAccessReconciler{Client: mgr.GetClient(), Clock: clock.RealClock{}, Watchdog: m.watchdog}
-	errs := []error{mgr.Add(stop), mgr.Add(sweeper), target.IndexFields(ctx, mgr.GetFieldIndexer()), expiry.SetupWithManager(mgr)}
+	accesses := &capture.ResultAccessReconciler{Client: mgr.GetClient(), Clock: clock.RealClock{}, Watchdog: m.watchdog}
+	errs := []error{mgr.Add(pauseConfig), mgr.Add(sweeper), target.IndexFields(ctx, mgr.GetFieldIndexer()), accesses.SetupWithManager(mgr)}
 	for _, k := range []capture.Kind{capture.PacketCaptures(m.filters), capture.Traces()} {
 		r := &capture.Reconciler{
 			Kind:   k,
-			Client: mgr.GetClient(), Live: m.live, PauseConfig: stop, Options: jobs,
+			Client: mgr.GetClient(), Live: m.live, PauseConfig: pauseConfig, Options: jobs,
 			Stamps:   capture.StampKey(m.key),
 			Access:   access.NewReviewer(m.live),
 			Keepers:  capture.KeeperCalls{Reader: m.live, Namespace: m.Agent.Namespace, Timeout: keeperTimeout},

@@ -21,11 +21,12 @@ import (
 // +kubebuilder:rbac:groups="",namespace=sonde-system,resources=events,verbs=create
 // +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
 
-// shutdownGrace is how long the controllers may take to stop. Downloads have ended by then (package drain); the Pod's
+// shutdownGrace is how long the controllers may take to stop. Downloads have ended by then (results.Drain). The Pod's
 // grace period is longer than both together.
 const shutdownGrace = 10 * time.Second
 
-// A pass is cancelled after passTimeout. A pass that has not returned after hangTimeout hangs: the kubelet restarts the manager.
+// A reconciliation is cancelled after passTimeout. If it has not returned after hangTimeout, the kubelet restarts the
+// manager.
 const (
 	passTimeout = 5 * time.Minute
 	hangTimeout = 2 * passTimeout
@@ -34,8 +35,8 @@ const (
 // contactLimit is the longest silence of the API server at which a replica is still ready.
 const contactLimit = 70 * time.Second
 
-// ownRightsPatience is how long the manager waits at its start for its own RoleBinding, which may come after its Pod.
-const ownRightsPatience = 10 * time.Second
+// ownRightsTimeout is how long the manager waits at its start for its own RoleBinding, which may come after its Pod.
+const ownRightsTimeout = 10 * time.Second
 
 // Options are the manager's settings.
 type Options struct {

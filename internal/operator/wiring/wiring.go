@@ -94,7 +94,7 @@ func prepare(ctx context.Context, o Options, config *rest.Config, scheme *runtim
 	if m.live, err = client.New(config, client.Options{Scheme: scheme}); err != nil {
 		return nil, fmt.Errorf("make client: %w", err)
 	}
-	if err := access.AwaitOwnRights(ctx, m.live, o.Agent.Namespace, ownRightsPatience); err != nil {
+	if err := access.AwaitOwnRights(ctx, m.live, o.Agent.Namespace, ownRightsTimeout); err != nil {
 		return nil, err
 	}
 	if m.key, err = stamp.EnsureKey(ctx, m.live, o.Agent.Namespace); err != nil {

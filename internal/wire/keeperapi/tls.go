@@ -11,7 +11,7 @@ import (
 
 // ServerTLS returns the keeper's configuration: its own pair, and the one certificate that a client must present. All are PEM.
 func ServerTLS(serverCertPEM, serverKeyPEM, clientCertPEM []byte) (*tls.Config, error) {
-	c, pool, pinned, err := material(serverCertPEM, serverKeyPEM, clientCertPEM)
+	c, pool, pinned, err := baseConfig(serverCertPEM, serverKeyPEM, clientCertPEM)
 	if err != nil {
 		return nil, fmt.Errorf("load the keeper's key material: %w", err)
 	}
@@ -23,7 +23,7 @@ func ServerTLS(serverCertPEM, serverKeyPEM, clientCertPEM []byte) (*tls.Config, 
 
 // clientTLS returns the manager's configuration.
 func clientTLS(serverCertPEM, clientCertPEM, clientKeyPEM []byte) (*tls.Config, error) {
-	c, pool, pinned, err := material(clientCertPEM, clientKeyPEM, serverCertPEM)
+	c, pool, pinned, err := baseConfig(clientCertPEM, clientKeyPEM, serverCertPEM)
 	if err != nil {
 		return nil, fmt.Errorf("load the manager's key material for a keeper: %w", err)
 	}
@@ -33,8 +33,8 @@ func clientTLS(serverCertPEM, clientCertPEM, clientKeyPEM []byte) (*tls.Config, 
 	return c, nil
 }
 
-// material returns the parts of both sides: TLS 1.3, their own pair, and the peer's certificate.
-func material(ownCert, ownKey, peerCert []byte) (*tls.Config, *x509.CertPool, *x509.Certificate, error) {
+// baseConfig returns the parts of both sides: TLS 1.3, their own pair, and the peer's certificate.
+func baseConfig(ownCert, ownKey, peerCert []byte) (*tls.Config, *x509.CertPool, *x509.Certificate, error) {
 	pair, err := tls.X509KeyPair(ownCert, ownKey)
 	if err != nil {
 		return nil, nil, nil, fmt.Errorf("own key pair: %w", err)

@@ -85,7 +85,7 @@ func (r *Reader) block() (typ uint32, body []byte, err error) {
 		if n == 0 && errors.Is(err, io.EOF) {
 			return 0, nil, io.EOF
 		}
-		return 0, nil, cut(err)
+		return 0, nil, asTruncated(err)
 	}
 	typ = order.Uint32(head[:]) // a section's type is the same in both byte orders
 	if typ == typeSection {
@@ -124,7 +124,7 @@ func (r *Reader) readBytes(n int) ([]byte, error) {
 		}
 		r.buf = r.buf[:to]
 		if _, err := io.ReadFull(r.r, r.buf[from:]); err != nil {
-			return nil, cut(err)
+			return nil, asTruncated(err)
 		}
 	}
 	return r.buf, nil
@@ -134,7 +134,7 @@ func (r *Reader) readBytes(n int) ([]byte, error) {
 func (r *Reader) setOrder() error {
 	magic, err := r.r.Peek(4)
 	if err != nil {
-		return cut(err)
+		return asTruncated(err)
 	}
 	switch uint32(byteOrderMagic) {
 	case binary.LittleEndian.Uint32(magic):
@@ -147,8 +147,8 @@ func (r *Reader) setOrder() error {
 	return nil
 }
 
-// cut turns the end of the stream within a block into ErrTruncated.
-func cut(err error) error {
+// asTruncated turns the end of the stream within a block into ErrTruncated.
+func asTruncated(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return ErrTruncated
 	}
