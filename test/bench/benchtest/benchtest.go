@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/sonde-operator/sonde/test/bench/host"
@@ -37,6 +38,7 @@ var builtAgent = sync.OnceValues(func() (string, error) {
 func Open(t *testing.T) *host.Env {
 	t.Helper()
 	privileged.Need(t)
+	lock(t)
 	agent, err := builtAgent()
 	if err != nil {
 		t.Fatal(err)
@@ -58,6 +60,19 @@ func Open(t *testing.T) *host.Env {
 		}
 	})
 	return b
+}
+
+// lock waits for the tests of other packages, which go test runs at the same time: host.New refuses a second benchmark.
+func lock(t *testing.T) {
+	t.Helper()
+	f, err := os.OpenFile(filepath.Join(os.TempDir(), "sonde-benchtest.lock"), os.O_CREATE|os.O_RDWR|syscall.O_CLOEXEC, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Close() })
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // Main runs the tests, or a role if the test binary was started as a child process of bench.
