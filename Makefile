@@ -238,6 +238,8 @@ test-hack: ## Run the unit tests of the modules under hack/.
 	cd hack/bundle && go test -count=1 ./... # it reads bundle/, outside of its module: the cache would not see a change
 
 .PHONY: test-race
+# Without it each process sleeps for a second before it exits, and tests start many.
+test-race: export GORACE := atexit_sleep_ms=20
 test-race: pcapfilter ## Run the same tests under the race detector, as make test does.
 	CGO_ENABLED=1 REQUIRE_PRIVILEGED=$(PRIVILEGED) go test -race -p 2 $(UNIT)
 	@$(MAKE) --no-print-directory test-hack

@@ -18,7 +18,7 @@ import (
 	"github.com/sonde-operator/sonde/test/wireshark"
 )
 
-const many = 10000
+const many = 5000
 
 func TestEveryPacketOnce(t *testing.T) {
 	for _, cand := range each {

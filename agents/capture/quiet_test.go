@@ -16,6 +16,7 @@ func TestPacketOnAQuietInterfaceIsSoonInItsFile(t *testing.T) {
 	const rounds, packets = 3, 9
 	for _, cand := range each {
 		t.Run(cand.name, func(t *testing.T) {
+			t.Parallel() // they mostly wait
 			n := newTestNet(t)
 			s := n.senderTo(t, n.target, n.peer, peerIP)
 			r := start(t, cand.engine(), &Config{NetNS: n.target, Interfaces: []string{"eth0"}, Filters: onlyDiscard})

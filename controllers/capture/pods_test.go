@@ -221,11 +221,12 @@ func TestJobID(t *testing.T) {
 
 // TestManyPods checks that the list of Pods is bounded, and that the totals count all.
 func TestManyPods(t *testing.T) {
-	const pods = 250 // more than MaxPodEntries
+	const pods = sondev1.MaxPodEntries + 2
 	names := make([]string, pods)
 	for i := range names {
 		names[i] = fmt.Sprintf("web-%03d", i)
 	}
+	last := names[pods-1]
 	w := newWorld(t, newCapture(), deployment(names...)...)
 	w.settle()
 	w.agents(w.attach)
@@ -237,7 +238,7 @@ func TestManyPods(t *testing.T) {
 	w.clock.Step(31 * time.Second)
 	w.agents(func(p *corev1.Pod) {
 		a := done(sondev1.ReasonDuration)
-		if p.Name == "web-249-qwer-x" {
+		if p.Name == last+"-qwer-x" {
 			a.Complete, a.Reason = false, sondev1.ReasonDiskFull
 		}
 		w.end(a)(p)
@@ -248,7 +249,7 @@ func TestManyPods(t *testing.T) {
 	if diff := cmp.Diff(want, status.Totals); diff != "" {
 		t.Errorf("totals (-want +got):\n%s", diff)
 	}
-	if got := entries(status)[:2]; !slices.Equal(got, []string{"web-249 Incomplete DiskFull", "web-000 Completed Duration"}) {
+	if got := entries(status)[:2]; !slices.Equal(got, []string{last + " Incomplete DiskFull", "web-000 Completed Duration"}) {
 		t.Errorf("the first entries are %v, want failed and incomplete ones first, then by name", got)
 	}
 	w.check("many", sondev1.PhaseIncomplete, "False Ended", "False DiskFull")

@@ -84,7 +84,7 @@ func TestWriterToBeKilled(t *testing.T) {
 // those before the last are whole, the last is whole up to its last block, and together they hold the newest packets
 // without a gap.
 func TestKilledAtAnyMoment(t *testing.T) {
-	const rounds = 21 // three for each number of rotations
+	const rounds = 14 // two for each number of rotations
 	torn, partial := 0, 0
 	for round := range rounds {
 		dir := t.TempDir()
