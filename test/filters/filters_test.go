@@ -22,7 +22,7 @@ import (
 )
 
 var (
-	wantExpressions = flag.Int("expressions", 400, "number of expressions to compare for Ethernet; half as many for raw IP")
+	wantExpressions = flag.Int("expressions", 250, "number of expressions to compare for Ethernet; half as many for raw IP")
 	seed            = flag.Uint64("seed", 1, "seed for the combined expressions")
 )
 

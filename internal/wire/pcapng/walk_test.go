@@ -14,7 +14,7 @@ func TestWhole(t *testing.T) {
 	b = pcapng.AppendInterface(b, &pcapng.Interface{Name: "eth0", LinkType: pcapng.LinkTypeEthernet})
 	ends = append(ends, int64(len(b)))
 	for n := range 5 {
-		b = pcapng.AppendPacket(b, &pcapng.Packet{Data: make([]byte, 1000*n), Length: 9000})
+		b = pcapng.AppendPacket(b, &pcapng.Packet{Data: make([]byte, 100*n), Length: 9000})
 		ends = append(ends, int64(len(b)))
 	}
 	for size := range int64(len(b)) + 1 {
