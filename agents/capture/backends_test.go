@@ -21,7 +21,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 )
 
-// Programs give one order for all interfaces and CPUs, without a merge.
+// BPF programs deliver all interfaces and CPUs in one order, without a merge by the user.
 func TestBlocksAreInTimeOrder(t *testing.T) {
 	for _, cand := range each[1:] {
 		t.Run(cand.name, func(t *testing.T) {
@@ -78,18 +78,18 @@ func TestInterfaceOfAHighIndex(t *testing.T) {
 	}
 }
 
-// ofNetlink loads a netlink attribute, which programs at tc cannot.
+// ofNetlink is a filter that loads a netlink attribute, which programs at tc cannot.
 var ofNetlink = map[pcapng.LinkType]bpfprog.Program{pcapng.LinkTypeEthernet: {
 	{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 0xfffff000 + 12}, // SKF_AD_NLATTR
 	{Code: unix.BPF_RET | unix.BPF_K, K: 262144},
 }}
 
-// Where BPF programs do not work, auto uses sockets and says why, and bpf refuses.
+// Where BPF programs do not work, auto uses packet sockets and says why, and bpf fails.
 func TestAutoFallsBack(t *testing.T) {
 	n := newTestNet(t)
 	r := start(t, New(KindAuto), &Config{NetNS: n.target, Interfaces: []string{"lo"}, Filters: ofNetlink})
 	a := r.Account()
-	why := a.EngineMessage // once, although it is true for both attach points
+	why := a.EngineMessage // named once, although both attach points refuse
 	if a.Engine != afpacket.Name || !strings.HasPrefix(why, "tcx: ") || strings.Count(why, "netlink attributes") != 1 || strings.Contains(why, "\n") {
 		t.Errorf("engine %q: %s", a.Engine, a.EngineMessage)
 	}
@@ -139,7 +139,7 @@ func (s refusedSource) Start(i *record.Interface) error {
 	return errors.Join(s.Source.Start(i), errors.New("attaching failed"))
 }
 
-// An interface that comes later and that a backend cannot attach to is left out with a note, and the others continue.
+// A late interface that the backend cannot attach to is left out with a note, and the others continue.
 func TestLateInterfaceThatCannotBeAttachedEndsNothing(t *testing.T) {
 	for _, cand := range each {
 		t.Run(cand.name, func(t *testing.T) {

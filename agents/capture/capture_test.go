@@ -195,12 +195,12 @@ func TestOpenRefuses(t *testing.T) {
 				cfg  Config
 				want string
 			}{
-				"file that exists":     {Config{Dir: dir, Base: "taken"}, "never overwritten"},
-				"folder that is not":   {Config{Dir: dir + "/none", Base: "x"}, "create result"},
-				"limit below header":   {Config{Dir: dir, Base: "a", MaxBytes: 10}, "raise the limit"},
-				"filter of nonsense":   {Config{Dir: dir, Base: "b", Filters: bad}, "filter"},
-				"filter too long":      {Config{Dir: dir, Base: "c", Filters: map[pcapng.LinkType]bpfprog.Program{1: make(bpfprog.Program, 4097)}}, "simplify the filter"},
-				"filter of no program": {Config{Dir: dir, Base: "d", Filters: map[pcapng.LinkType]bpfprog.Program{1: {}}}, "simplify the filter"},
+				"file that exists":   {Config{Dir: dir, Base: "taken"}, "never overwritten"},
+				"missing folder":     {Config{Dir: dir + "/none", Base: "x"}, "create result"},
+				"limit below header": {Config{Dir: dir, Base: "a", MaxBytes: 10}, "raise the limit"},
+				"bad filter":         {Config{Dir: dir, Base: "b", Filters: bad}, "filter"},
+				"filter too long":    {Config{Dir: dir, Base: "c", Filters: map[pcapng.LinkType]bpfprog.Program{1: make(bpfprog.Program, 4097)}}, "simplify the filter"},
+				"empty filter":       {Config{Dir: dir, Base: "d", Filters: map[pcapng.LinkType]bpfprog.Program{1: {}}}, "simplify the filter"},
 			}
 			before := openFiles(t)
 			for name, tc := range cases {
@@ -218,7 +218,7 @@ func TestOpenRefuses(t *testing.T) {
 			}
 			defer file.Close()
 			if _, err := cand.engine().Open(&Config{NetNS: file, Dir: dir, Base: "e"}); !errors.Is(err, unix.EINVAL) {
-				t.Errorf("a namespace that is none: %v", err)
+				t.Errorf("a file that is not a namespace: %v", err)
 			}
 			if after := openFiles(t); after > before+1 {
 				t.Errorf("%d files are open, %d before", after, before)

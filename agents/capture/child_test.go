@@ -18,7 +18,7 @@ const (
 	childBase    = "child"
 )
 
-// TestMain is that process, too: it captures in the namespace that it inherits as file 3, until it is killed.
+// TestMain also runs that process: it captures in the namespace that it inherits as file 3, until it is killed.
 func TestMain(m *testing.M) {
 	dir := os.Getenv(childDir)
 	if dir == "" {
@@ -44,7 +44,7 @@ type child struct {
 	t *testing.T
 }
 
-// startChild returns when it is attached, to all interfaces if none is named.
+// startChild starts a child and returns when it is attached. Without a name it captures all interfaces.
 func startChild(t *testing.T, ns *os.File, cand candidate, dir, on string) *child {
 	t.Helper()
 	c := &child{exec.Command(os.Args[0]), t}
@@ -65,7 +65,7 @@ func startChild(t *testing.T, ns *os.File, cand candidate, dir, on string) *chil
 	return c
 }
 
-// kill returns when the process is gone, and the kernel has removed what belongs to it.
+// kill returns when the process is gone, and the kernel has removed its objects.
 func (c *child) kill() {
 	c.t.Helper()
 	if err := c.Process.Kill(); err != nil {

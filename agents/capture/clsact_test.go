@@ -23,7 +23,7 @@ import (
 )
 
 // noPlace is in the error of a backend whose filters would not be the first.
-const noPlace = "other filters would run before those of the capture"
+const noPlace = "other filters would run before the capture's filters"
 
 const ownUID = "55555555-4444-4555-8666-777777777777"
 
@@ -86,7 +86,7 @@ func withoutNumber(name string) string {
 	return strings.Join(slices.Delete(parts, 2, 3), ":")
 }
 
-// wantClsact is what a capture of all interfaces attaches if it creates the discipline.
+// wantClsact lists what a capture of all interfaces attaches if it creates the discipline.
 func wantClsact(uid string) []string {
 	name := "sonde:" + uid + ":made"
 	return []string{"eth0 clsact", "eth0 in " + name, "eth0 out " + name, "lo clsact", "lo in " + name}
@@ -100,8 +100,8 @@ func (n *testNet) wantAtClsact(t *testing.T, when string, want ...string) {
 	}
 }
 
-// A killed capture leaves its filters: the next one removes them.
-func TestNextCaptureRemovesWhatAKilledOneLeft(t *testing.T) {
+// A killed capture leaves its filters, and the next one removes them.
+func TestNextCaptureRemovesFiltersOfAKilledOne(t *testing.T) {
 	n := newTestNet(t)
 	c := startChild(t, n.target, clsact, t.TempDir(), "")
 	n.wantAtClsact(t, "attached", wantClsact(childUID)...)
@@ -115,15 +115,15 @@ func TestNextCaptureRemovesWhatAKilledOneLeft(t *testing.T) {
 	n.wantAtClsact(t, "the next capture has ended")
 }
 
-// A capture also removes what is left on other interfaces than its own.
-func TestCaptureOfOneInterfaceRemovesWhatIsOnOthers(t *testing.T) {
+// A capture also removes the filters of killed captures from other interfaces.
+func TestCaptureOfOneInterfaceRemovesFiltersFromOthers(t *testing.T) {
 	n := newTestNet(t)
 	startChild(t, n.target, clsact, t.TempDir(), "eth0").kill()
 	start(t, clsact.engine(), &Config{NetNS: n.target, Owner: ownUID, Interfaces: []string{"lo"}}).stop()
 	n.wantAtClsact(t, "after a capture of lo alone")
 }
 
-func TestSweepTakesTheDeadAndLeavesTheLiving(t *testing.T) {
+func TestSweepKeepsFiltersOfRunningCaptures(t *testing.T) {
 	n := newTestNet(t)
 	dead := startChild(t, n.target, clsact, t.TempDir(), "")
 	living := start(t, clsact.engine(), &Config{NetNS: n.target, Owner: ownUID})
@@ -161,7 +161,7 @@ func TestSweepOfNothing(t *testing.T) {
 	}
 	defer file.Close()
 	if _, err := tc.Sweep(file); !errors.Is(err, unix.EINVAL) {
-		t.Errorf("a namespace that is none: %v", err)
+		t.Errorf("a file that is not a namespace: %v", err)
 	}
 }
 
@@ -249,7 +249,7 @@ func drops(p *ebpf.Program, priority uint16, handle uint32) *netlink.BpfFilter {
 	return &netlink.BpfFilter{FilterAttrs: netlink.FilterAttrs{Priority: priority, Handle: handle}, Fd: p.FD(), Name: "foreign", DirectAction: true}
 }
 
-// noProgram is a filter that is no BPF program. It matches all packets, and no later filter runs for them.
+// noProgram is a filter that is not a BPF program. It matches all packets, and no later filter runs for them.
 func noProgram(priority uint16) *netlink.U32 {
 	return &netlink.U32{FilterAttrs: netlink.FilterAttrs{Priority: priority}, ClassId: 1}
 }
@@ -297,7 +297,7 @@ func TestCaptureIsBeforeOtherFilters(t *testing.T) {
 	p := dropper(t)
 	for _, cand := range each {
 		for name, foreign := range map[string]netlink.FilterAttrs{
-			"of the first priority": {Priority: 1, Handle: 1}, "of some priority": {Priority: 9, Handle: 1}, "placed by the kernel": {},
+			"first priority": {Priority: 1, Handle: 1}, "another priority": {Priority: 9, Handle: 1}, "placed by the kernel": {},
 		} {
 			t.Run(cand.name+", "+name, func(t *testing.T) {
 				n := newTestNet(t)
@@ -308,7 +308,7 @@ func TestCaptureIsBeforeOtherFilters(t *testing.T) {
 	}
 }
 
-// dropped sends packets that do not arrive, and checks that they are in the file.
+// dropped sends packets that a filter drops, and checks that they are in the file.
 func (n *testNet) dropped(t *testing.T, r *running) {
 	t.Helper()
 	sink := n.udp(t, n.target, "udp4", net.JoinHostPort(targetIP, "9"))
@@ -323,7 +323,7 @@ func (n *testNet) dropped(t *testing.T, r *running) {
 	}
 }
 
-// A filter that is no program, and stops later filters, does not stop a capture.
+// A filter that is not a program, and stops later filters, does not stop a capture.
 func TestCaptureIsBeforeFiltersThatAreNoPrograms(t *testing.T) {
 	for _, cand := range each {
 		t.Run(cand.name, func(t *testing.T) {

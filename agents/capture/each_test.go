@@ -8,7 +8,7 @@ import (
 	"github.com/sonde-operator/sonde/agents/capture/record"
 )
 
-// engine has one backend, which a test forces.
+// engine returns an engine with only this backend.
 func (c candidate) engine() Engine {
 	return &engine{candidates: []candidate{c}, create: record.CreateFile}
 }
@@ -19,7 +19,7 @@ var all = []candidate{afPacket, tcx, clsact}
 // enginesVar, in the environment, names the backends that this kernel has, if it does not have all: "afpacket,clsact".
 const enginesVar = "SONDE_TEST_ENGINES"
 
-// each is all backends, or those of the environment.
+// each returns all backends, or the ones that the environment names.
 var each = eachOf(os.Getenv(enginesVar))
 
 func eachOf(names string) []candidate {

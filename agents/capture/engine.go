@@ -19,7 +19,7 @@ import (
 // Kind selects backends.
 type Kind string
 
-// Kinds. Their names are those of spec.engine.
+// Kinds, as named in spec.engine.
 const (
 	// KindAuto uses BPF programs where the kernel and the capabilities allow it, and packet sockets elsewhere.
 	KindAuto Kind = "auto"
@@ -41,7 +41,7 @@ var (
 	afPacket = candidate{afpacket.Name, func(c *backend.Config) backend.Backend { return afpacket.New(c) }}
 )
 
-// candidates are the backends of a kind in the order of preference.
+// candidates returns the backends of a kind, the preferred one first.
 func candidates(kind Kind) []candidate {
 	switch kind {
 	case KindAuto:
@@ -60,8 +60,8 @@ func New(kind Kind) Engine { return &engine{candidates: candidates(kind), create
 // tryRing is the memory of rings that receive no packets.
 const tryRing = 1 << 20
 
-// Try returns why packets cannot be captured by BPF programs at tc.TCX or tc.Clsact in the network namespace of the calling
-// thread. It prepares a capture of all interfaces, which receives no packets, and closes it.
+// Try returns an error if BPF programs at tc.TCX or tc.Clsact cannot capture packets in the calling thread's network
+// namespace. It prepares a capture of all interfaces, which receives no packets, and closes it.
 func Try(attachPoint string) error {
 	points := map[string]candidate{tc.TCX: tcx, tc.Clsact: clsact}
 	c, ok := points[attachPoint]
@@ -72,14 +72,14 @@ func Try(attachPoint string) error {
 	return errors.Join(s.try(c), s.Close())
 }
 
-// Engine captures packets.
+// Engine opens captures.
 type Engine interface {
 	// Open attaches to the interfaces of the target and returns when that is done: from then on every packet that
 	// passes the filter is accounted for. The caller must call Run or Close on the result.
 	Open(cfg *Config) (Capture, error)
 }
 
-// Capture is one capture that is attached.
+// Capture is one attached capture.
 type Capture interface {
 	// Run writes packets to the file until ctx ends, a limit is reached or the file cannot be written, and returns the
 	// final account. It may be called once and leaves nothing open. The cause of ctx decides the reason: a deadline is
@@ -98,8 +98,8 @@ const (
 	defaultFileMode  = 0o640
 )
 
-// Config says what to capture and where to write it. Zero values mean the defaults. The fields that record.Config has, too,
-// are documented there.
+// Config says what to capture and where to write it. Zero values mean the defaults. Fields without a comment are
+// documented in record.Config.
 type Config struct {
 	// NetNS is the target's network namespace, as from process.Finder; nil is the caller's own. It is used only during
 	// Open, which duplicates it.
@@ -107,7 +107,8 @@ type Config struct {
 	// Interfaces are names of interfaces; empty means all of the namespace, loopback too. Either way an interface that
 	// appears later is captured from then on, if its name fits.
 	Interfaces []string
-	// Owner is the UID of the object that requested the capture. It marks what the capture leaves in the kernel.
+	// Owner is the UID of the object that requested the capture. It marks objects that the capture may leave in the
+	// kernel.
 	Owner string
 	// Filters holds a classic BPF program for each link type, as libpcap compiles it for that type. nil accepts every
 	// packet. In a non-nil map, interfaces whose link type is missing are left out, with a note in the account.
@@ -155,7 +156,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// record is the recorder's part of the configuration.
+// record returns the recorder's part of the configuration.
 func (c *Config) record() *record.Config {
 	return &record.Config{
 		SnapLen: c.SnapLen, MaxBytes: c.MaxBytes, MaxPackets: c.MaxPackets, Rotate: c.Rotate, DiskFloor: c.DiskFloor,

@@ -16,7 +16,7 @@ import (
 // the node's memory, which no container limit counts, and a target with NET_ADMIN can create any number of interfaces.
 const maxSources = 512
 
-// maxNotes bounds the skipped interfaces in the account, for the same reason; the log has all of them.
+// maxNotes bounds the skipped interfaces in the account. The log has all of them.
 const maxNotes = 64
 
 // attachAll attaches to every interface that exists at the start.
@@ -32,7 +32,7 @@ func (s *session) attachAll(existing []links.Link) error {
 	return nil
 }
 
-// linkChanged attaches to an interface that is new and stops one that is gone.
+// linkChanged attaches to a new interface and stops capturing a deleted one.
 func (s *session) linkChanged(l *links.Link) error {
 	for _, src := range s.sources {
 		if src.iface.Account.Index != l.Index || src.iface.Account.Gone {
@@ -80,7 +80,7 @@ func (s *session) attach(l *links.Link) error {
 	return s.start(&source{Source: src, iface: iface})
 }
 
-// check finds the link type of an interface, or why it cannot be captured.
+// check returns the link type of an interface, or why it cannot be captured.
 func (s *session) check(l *links.Link) (lt pcapng.LinkType, why string) {
 	lt, ok := l.LinkType()
 	switch {
@@ -94,7 +94,7 @@ func (s *session) check(l *links.Link) (lt pcapng.LinkType, why string) {
 	return lt, ""
 }
 
-// start lets packets in. An interface that has gone meanwhile is in the file all the same, without packets.
+// start lets packets in. An interface that has just gone stays in the file, without packets.
 func (s *session) start(src *source) error {
 	s.sources = append(s.sources, src)
 	account := &src.iface.Account

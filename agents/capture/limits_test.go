@@ -17,10 +17,10 @@ import (
 	"github.com/sonde-operator/sonde/test/privileged"
 )
 
-// keep returns a floor of so many bytes.
+// keep returns a disk floor of so many bytes.
 func keep(bytes uint64) func(uint64) uint64 { return func(uint64) uint64 { return bytes } }
 
-// mountTmpfs is a file system of a size in bytes.
+// mountTmpfs mounts a tmpfs with options and returns its folder.
 func mountTmpfs(t *testing.T, options string) string {
 	t.Helper()
 	privileged.Need(t)
@@ -37,7 +37,7 @@ func mountSmallTmpfs(t *testing.T) string {
 	return mountTmpfs(t, "size=8m")
 }
 
-// mountExt4 is an ext4 of 64 MiB on a loop device, as a node's disk is one.
+// mountExt4 mounts an ext4 of 64 MiB on a loop device, like a node's disk.
 func mountExt4(t *testing.T) string {
 	t.Helper()
 	privileged.Need(t)
@@ -132,7 +132,7 @@ func TestFloorIsKeptUnderFlood(t *testing.T) {
 						t.Fatal(err)
 					}
 					if lowest = min(lowest, free); lowest < tc.floor {
-						t.Errorf("%d bytes were free, %d are to be kept", lowest, tc.floor)
+						t.Errorf("%d bytes were free, want at least %d", lowest, tc.floor)
 					}
 					if free > tc.floor+disk.Slack+1<<20 {
 						t.Errorf("%d bytes are free, %d are to be kept: ended long before", free, tc.floor)
@@ -153,7 +153,7 @@ func TestFloorIsKeptUnderFlood(t *testing.T) {
 	}
 }
 
-// Other processes may fill the disk to its last block between two writes. The file reports its losses all the same.
+// Other processes may fill the disk to its last block between two writes. The file still reports its losses.
 func TestDiskFilledByOthers(t *testing.T) {
 	for _, cand := range each {
 		t.Run(cand.name, func(t *testing.T) {
@@ -162,7 +162,7 @@ func TestDiskFilledByOthers(t *testing.T) {
 			r := start(t, cand.engine(), &Config{NetNS: n.target, Filters: onlyDiscard, Dir: dir, DiskFloor: keep(1 << 20)})
 			s := n.blind(t, 60)
 			sent := uint32(0)
-			// Until the last block of the file has no room for two statistics.
+			// Send until the last block of the file has no room for two statistics.
 			count := uint64(0)
 			statistics := pcapng.Statistics{Received: &count, IfDrop: &count, FilterAccept: &count, OSDrop: &count, Delivered: &count, Time: 1, Start: 1, End: 1}
 			statisticsLen := len(pcapng.AppendStatistics(nil, &statistics))
@@ -210,7 +210,7 @@ func TestOpenBelowTheFloor(t *testing.T) {
 			if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
 				t.Errorf("it left %v, %v", left, err)
 			}
-			cfg.Dir = mountTmpfs(t, "size=0") // has no size, and none free
+			cfg.Dir = mountTmpfs(t, "size=0") // has neither a size nor free space
 			c, err := cand.engine().Open(cfg)
 			if err != nil {
 				t.Fatalf("a file system without a size: %v", err)
@@ -260,7 +260,7 @@ func TestRingOnAFullDisk(t *testing.T) {
 	}
 }
 
-// thenRefuse makes so many files and no more.
+// thenRefuse creates so many files, and then returns err.
 func thenRefuse(files int, err error) record.CreateFunc {
 	return func(path string, mode os.FileMode) (record.Output, error) {
 		if files--; files < 0 {
@@ -270,7 +270,7 @@ func thenRefuse(files int, err error) record.CreateFunc {
 	}
 }
 
-// thenBroken makes so many files, and then one that breaks after so many bytes.
+// thenBroken creates so many files, and then one that breaks after so many bytes.
 func thenBroken(files int, bytes uint64) record.CreateFunc {
 	return func(path string, mode os.FileMode) (record.Output, error) {
 		out, err := record.CreateFile(path, mode)
@@ -281,7 +281,7 @@ func thenBroken(files int, bytes uint64) record.CreateFunc {
 	}
 }
 
-// mendedOutput fails once.
+// mendedOutput fails only once.
 type mendedOutput struct{ brokenOutput }
 
 func (m *mendedOutput) Writev(runs [][]byte) (uint64, error) {
@@ -292,7 +292,7 @@ func (m *mendedOutput) Writev(runs [][]byte) (uint64, error) {
 	return n, err
 }
 
-// maxPackets is exact over several interfaces, and maxBytes at every moment, with interfaces that come late.
+// With several interfaces, some of them late, maxPackets is exact, and maxBytes is never exceeded.
 func TestLimitsOverSeveralInterfaces(t *testing.T) {
 	for _, cand := range each {
 		t.Run(cand.name, func(t *testing.T) {

@@ -154,7 +154,7 @@ func TestDeletedInterfaceLeavesTheRest(t *testing.T) {
 			}
 			r.until("net1 to be gone", gone)
 			n.senderTo(t, n.target, n.peer, peerIP).send(2000, 3000)
-			n.addVeth(t) // and it comes back, as another one
+			n.addVeth(t) // and it comes back as a new interface
 			r.until("net1 to be back", func(a record.Account) bool { return len(a.Interfaces) == 4 })
 			s.send(4000, 4100)
 			res := r.stop()
@@ -196,7 +196,7 @@ func TestInterfaceThatGoesDownAndUp(t *testing.T) {
 	}
 }
 
-// carrier waits until the kernel reports a link as up, some time after it was set up.
+// carrier waits until the kernel reports a link as up, which it does a little after the link was set up.
 func (n *testNet) carrier(t *testing.T, name string) {
 	t.Helper()
 	await(t, name+" to be up", func() (up bool) {
@@ -273,7 +273,7 @@ func TestTunIsCapturedAsRawIP(t *testing.T) {
 			if out := wireshark.Run(t, "tshark", "-n", "-r", res.Path, "-Y", "udp.port==9"); strings.Count(out, "10.79.0.2") != 10 {
 				t.Errorf("tshark says:\n%s", out)
 			}
-			// The other capture has no program for the link type of a tun.
+			// The other capture has no filter for the link type of a tun device.
 			var notes []string
 			for _, i := range filtered.stop().Account.Interfaces {
 				if i.Note != "" {

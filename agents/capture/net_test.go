@@ -58,7 +58,7 @@ func (n *testNet) mac(tb testing.TB, ns *os.File, name string) (mac net.Hardware
 	return mac
 }
 
-// know adds permanent neighbours: during neighbour discovery the kernel may drop the first packets.
+// know adds permanent neighbours, because during neighbour discovery the kernel may drop the first packets.
 func (n *testNet) know(tb testing.TB, ns *os.File, name string, mac net.HardwareAddr, ips ...string) {
 	tb.Helper()
 	n.in(tb, ns, func(h *netlink.Handle) error {

@@ -59,7 +59,7 @@ func TestOverloadIsCountedExactly(t *testing.T) {
 			g.closed.Store(false)
 			close(g.open)
 			r.until("drops", func(a record.Account) bool { return a.DroppedRing > 0 })
-			s.send(sent, sent+100) // afterwards all is well again
+			s.send(sent, sent+100) // afterwards no packet is lost
 			sent += 100
 			res := r.stop()
 			a := res.Account
@@ -139,7 +139,7 @@ func TestLimitsUnderFlood(t *testing.T) {
 						t.Errorf("%d bytes, at most %d are allowed", a.FileBytes, limit)
 					}
 					if limit := tc.cfg.MaxBytes; tc.want == recording.ByteLimit && a.FileBytes+int64(pcapng.PacketLen(tc.size+42)) <= limit {
-						t.Errorf("%d bytes, one more packet would have found room in %d", a.FileBytes, limit)
+						t.Errorf("%d bytes: one more packet would have fitted into %d", a.FileBytes, limit)
 					}
 					if a.Written > 0 {
 						found := readFile(t, res.Path).numbers(t, "eth0")
@@ -151,7 +151,7 @@ func TestLimitsUnderFlood(t *testing.T) {
 	}
 }
 
-// smallDisk is a file system that is soon full.
+// smallDisk mounts a file system that is soon full.
 func smallDisk(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -187,7 +187,7 @@ func TestFullDiskLeavesAWholeFile(t *testing.T) {
 	}
 }
 
-// brokenOutput writes a number of bytes in all, the last write in part, and fails from then on.
+// brokenOutput writes a number of bytes in total, the last write partly, and fails from then on.
 type brokenOutput struct {
 	record.Output
 	left uint64

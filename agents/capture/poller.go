@@ -13,13 +13,13 @@ import (
 	"github.com/sonde-operator/sonde/agents/capture/backend"
 )
 
-// poller is an epoll instance. A long wait uses Go's network poller, as a socket does: a goroutine that sleeps in a system
-// call makes the scheduler start another thread each time, which costs a quiet capture several times its own work. A short
-// wait is a system call: the runtime's timers wake a millisecond early and sleep again, which took a quarter of a busy
-// capture's time. System calls that do not sleep bypass the scheduler.
+// poller is an epoll instance. A long wait uses Go's network poller, as a socket does. A goroutine that sleeps in a
+// system call would make the scheduler start another thread each time, which costs a quiet capture several times its
+// own work. A short wait is a system call: the runtime's timers wake a millisecond early and sleep again, which took a
+// quarter of a busy capture's time. System calls that do not sleep bypass the scheduler.
 type poller struct {
 	fd     int
-	file   *os.File // of fd
+	file   *os.File // has fd
 	conn   syscall.RawConn
 	events [16]unix.EpollEvent
 	n      int
@@ -60,7 +60,7 @@ func (p *poller) remove(fd int) error {
 	return nil
 }
 
-// wait returns the events that there are, or waits for one, at most for timeout. They are valid until the next call.
+// wait returns the pending events, or waits for one, at most for timeout. They are valid until the next call.
 func (p *poller) wait(timeout time.Duration) ([]unix.EpollEvent, error) {
 	p.n, p.err = 0, nil
 	if timeout <= backend.Interval { // while packets arrive
@@ -79,7 +79,7 @@ func (p *poller) wait(timeout time.Duration) ([]unix.EpollEvent, error) {
 	return p.events[:p.n], p.err
 }
 
-// poll reads the events that there are, and reports whether there are any.
+// poll reads the pending events, and reports whether there are any.
 func (p *poller) poll() bool {
 	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(p.fd), uintptr(unsafe.Pointer(&p.events[0])), uintptr(len(p.events)), 0, 0, 0)
 	switch errno {

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// soon is the time within which a packet is in its file, by docs/packetcapture.md.
+// soon is the time within which docs/packetcapture.md promises a packet in its file.
 const soon = 300 * time.Millisecond
 
-// Each packet gets into the file without another one after it. The median time counts, in the best of a few rounds: a busy
-// machine may take longer.
+// Each packet gets into the file without a later packet. The median time of the best of a few rounds counts, because a
+// busy machine may take longer.
 func TestPacketOnAQuietInterfaceIsSoonInItsFile(t *testing.T) {
 	const rounds, packets = 3, 9
 	for _, cand := range each {

@@ -18,7 +18,7 @@ import (
 	"github.com/sonde-operator/sonde/test/wireshark"
 )
 
-// bound watches a folder and reports when its capture files are larger than the limits.
+// bound watches a folder and reports capture files that exceed the limits.
 type bound struct {
 	most, each int64
 	files      int
@@ -36,7 +36,7 @@ func watchBound(t *testing.T, dir string, most, each int64, files int) *bound {
 			select {
 			case <-b.stop:
 				return
-			case <-time.After(time.Millisecond): // leaves the processor to the capture
+			case <-time.After(time.Millisecond): // leaves CPU time to the capture
 			}
 		}
 	})
@@ -84,7 +84,7 @@ func (b *bound) end(t *testing.T) {
 	t.Logf("checked the sizes %d times", b.checks)
 }
 
-// ringFiles returns the files that the account names, oldest first. They must be those in the folder.
+// ringFiles returns the files that the account names, oldest first. The folder must have exactly these.
 func ringFiles(t *testing.T, res *Result) []string {
 	t.Helper()
 	dir := filepath.Dir(res.Path)
@@ -112,13 +112,13 @@ func ringFiles(t *testing.T, res *Result) []string {
 	return named
 }
 
-// checkRing checks that the files are complete, each with the statistics of its own time, and agree with the account.
-// It returns the numbers on each interface in the order of the files.
+// checkRing checks that the files are complete, each with its own statistics, and agree with the account. It returns
+// the numbers on each interface in the order of the files.
 func checkRing(t *testing.T, res *Result) map[string][]uint32 {
 	t.Helper()
 	a := res.Account
 	if !a.AddsUp() {
-		t.Errorf("%d received are not %d written, %d overwritten and %d dropped", a.Received, a.Written, a.Overwritten, a.Dropped())
+		t.Errorf("%d received, but %d written, %d overwritten and %d dropped", a.Received, a.Written, a.Overwritten, a.Dropped())
 	}
 	numbers := map[string][]uint32{}
 	var delivered, accepted, end uint64
@@ -174,12 +174,12 @@ func TestRingHoldsExactlyTheNewest(t *testing.T) {
 				sent   uint32
 				size   int
 			}{
-				"small packets":  {record.Rotate{MaxBytes: record.MinRotateBytes, Files: 3}, 15000, 30},
-				"large packets":  {record.Rotate{MaxBytes: record.MinRotateBytes, Files: 2}, 3000, 1400},
-				"many files":     {record.Rotate{MaxBytes: 100000, Files: 16}, 15000, 200},
-				"never full":     {record.Rotate{MaxBytes: 10 << 20, Files: 4}, 5000, 200},
-				"full once":      {record.Rotate{MaxBytes: 1 << 20, Files: 4}, 9000, 200},
-				"of odd numbers": {record.Rotate{MaxBytes: 77777, Files: 5}, 8000, 333},
+				"small packets": {record.Rotate{MaxBytes: record.MinRotateBytes, Files: 3}, 15000, 30},
+				"large packets": {record.Rotate{MaxBytes: record.MinRotateBytes, Files: 2}, 3000, 1400},
+				"many files":    {record.Rotate{MaxBytes: 100000, Files: 16}, 15000, 200},
+				"never full":    {record.Rotate{MaxBytes: 10 << 20, Files: 4}, 5000, 200},
+				"full once":     {record.Rotate{MaxBytes: 1 << 20, Files: 4}, 9000, 200},
+				"odd numbers":   {record.Rotate{MaxBytes: 77777, Files: 5}, 8000, 333},
 			}
 			for name, tc := range cases {
 				t.Run(name, func(t *testing.T) {
@@ -192,7 +192,7 @@ func TestRingHoldsExactlyTheNewest(t *testing.T) {
 					}
 					r := start(t, cand.engine(), cfg)
 					b := watchBound(t, dir, most, tc.rotate.MaxBytes, tc.rotate.Files)
-					// All of them fit the ring in memory: nothing is lost, however busy this machine is.
+					// All packets fit into the ring in memory: nothing is lost on a busy machine.
 					n.blind(t, tc.size).send(0, tc.sent)
 					r.until("all packets", func(a record.Account) bool { return a.Received == uint64(tc.sent) })
 					r.cancel(nil)
@@ -207,11 +207,11 @@ func TestRingHoldsExactlyTheNewest(t *testing.T) {
 					if a.Written != uint64(len(got)) || a.Written+a.Overwritten != uint64(tc.sent) {
 						t.Errorf("%d in the files, %d sent, account %+v", len(got), tc.sent, a.Counters)
 					}
-					// Not one packet less than the ring has room for: of each full file less than one packet is free.
+					// The ring holds as many packets as it can: each full file has room for less than one packet.
 					block := int64(pcapng.PacketLen(tc.size + 42))
 					for _, f := range a.Files[:len(a.Files)-1] {
 						if f.Bytes+block <= tc.rotate.MaxBytes {
-							t.Errorf("%s has %d bytes: one more packet would have found room", f.Name, f.Bytes)
+							t.Errorf("%s has %d bytes: one more packet would have fitted", f.Name, f.Bytes)
 						}
 					}
 					if a.Overwritten > 0 && (len(a.Files) != tc.rotate.Files || changed < tc.rotate.Files) {
@@ -220,7 +220,7 @@ func TestRingHoldsExactlyTheNewest(t *testing.T) {
 					if first := a.FirstPacket; a.Written > 0 && (first.IsZero() || first.After(a.LastPacket)) {
 						t.Errorf("packets from %v to %v", first, a.LastPacket)
 					}
-					if name != "of odd numbers" {
+					if name != "odd numbers" {
 						return // all have the same kinds of blocks
 					}
 					files := ringFiles(t, &res)
@@ -236,7 +236,7 @@ func TestRingHoldsExactlyTheNewest(t *testing.T) {
 	}
 }
 
-// maxPackets counts all written packets, including overwritten ones: exactly so many, and the newest of them are left.
+// maxPackets counts all written packets exactly, including overwritten ones, and the ring has the newest of them.
 func TestRingWithPacketLimit(t *testing.T) {
 	for _, cand := range each {
 		t.Run(cand.name, func(t *testing.T) {
@@ -263,7 +263,7 @@ func TestRingOfSeveralInterfaces(t *testing.T) {
 			n := newTestNet(t)
 			lo, out := n.senderTo(t, n.target, n.target, "127.0.0.1"), n.senderTo(t, n.target, n.peer, peerIP)
 			lo.size, out.size = 200, 200
-			// Interfaces take turns by blocks of their rings: the files hold some of each.
+			// Interfaces take turns by blocks of their rings, so that the files have packets of each.
 			r := start(t, cand.engine(), &Config{
 				NetNS: n.target, Filters: onlyDiscard, Rotate: &record.Rotate{MaxBytes: 1 << 20, Files: 4}, MaxBytes: 4 << 20,
 			})
@@ -296,7 +296,7 @@ func TestRingOfSeveralInterfaces(t *testing.T) {
 }
 
 // A packet larger than a file of the ring is cut, not lost.
-func TestRingCutsWhatNoFileCouldHold(t *testing.T) {
+func TestRingCutsPacketsLargerThanAFile(t *testing.T) {
 	for _, cand := range each {
 		t.Run(cand.name, func(t *testing.T) {
 			n := newTestNet(t)

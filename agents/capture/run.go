@@ -100,9 +100,9 @@ func (s *session) readLinks() error {
 	return nil
 }
 
-// finish ends the arrival of packets, reads those that are left, and writes the statistics.
+// finish ends the arrival of packets, reads the remaining ones, and writes the statistics.
 func (s *session) finish() error {
-	errs := []error{s.backend.Shut()} // all interfaces at the same time: this is the capture's end
+	errs := []error{s.backend.Shut()} // all interfaces at the same time: the capture ends here
 	for _, src := range s.sources {
 		if !src.stopped {
 			errs = append(errs, src.stop())
@@ -112,7 +112,7 @@ func (s *session) finish() error {
 	return errors.Join(errs...)
 }
 
-// drain reads the packets that are left after all interfaces were stopped.
+// drain reads the remaining packets of stopped interfaces.
 func (s *session) drain() error {
 	for {
 		wait, err := s.backend.Read()

@@ -20,7 +20,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 )
 
-// discard is the port to which numbered packets go.
+// discard is the port that numbered packets are sent to.
 const discard = 9
 
 // onlyDiscard is libpcap's program for "udp dst port 9", shortened: IPv4 without options or IPv6, no fragments.
@@ -40,7 +40,7 @@ var onlyDiscard = map[pcapng.LinkType]bpfprog.Program{pcapng.LinkTypeEthernet: {
 	{Code: 0x06},
 }}
 
-// running is a capture that runs.
+// running is a running capture.
 type running struct {
 	Capture
 	t      *testing.T
@@ -71,7 +71,7 @@ func startCtx(ctx context.Context, t *testing.T, e Engine, cfg *Config) *running
 	return r
 }
 
-// stop ends the capture and checks what holds for every result.
+// stop ends the capture and checks its result by checkResult.
 func (r *running) stop() Result {
 	r.t.Helper()
 	r.cancel(nil)
@@ -90,7 +90,7 @@ func (r *running) wait() Result {
 	}
 }
 
-// until waits for the account to show something.
+// until waits until a condition holds for the account.
 func (r *running) until(what string, ok func(record.Account) bool) {
 	r.t.Helper()
 	await(r.t, what, func() bool { return ok(r.Account()) })
@@ -107,13 +107,13 @@ func await(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// checkResult checks that the account adds up and that the file says the same.
+// checkResult checks that the account adds up and agrees with the file.
 func checkResult(t *testing.T, res *Result) {
 	t.Helper()
 	a := res.Account
 	for _, c := range append([]record.InterfaceAccount{{Name: "total", Counters: a.Counters}}, a.Interfaces...) {
 		if c.Received != c.Written+c.Dropped() {
-			t.Errorf("%s: %d received are not %d written and %d dropped", c.Name, c.Received, c.Written, c.Dropped())
+			t.Errorf("%s: %d received, but %d written and %d dropped", c.Name, c.Received, c.Written, c.Dropped())
 		}
 		if c.DroppedKernel != 0 {
 			t.Errorf("%s: the kernel counts %d packets that it did not hand over", c.Name, c.DroppedKernel)
@@ -215,7 +215,7 @@ func numberOf(b []byte) (uint32, bool) {
 	return binary.BigEndian.Uint32(b[udp+8:]), true
 }
 
-// exactly checks that each of the numbers occurs once, and no other does.
+// exactly checks that each of the numbers occurs once, and no other number.
 func exactly(t *testing.T, found map[uint32]int, from, to uint32) {
 	t.Helper()
 	bad := 0
@@ -225,7 +225,7 @@ func exactly(t *testing.T, found map[uint32]int, from, to uint32) {
 		}
 	}
 	if bad > 0 || len(found) != int(to-from) {
-		t.Errorf("of %d packets %d are not there exactly once; %d numbers found", to-from, bad, len(found))
+		t.Errorf("%[2]d of %[1]d packets are not there exactly once; %[3]d numbers found", to-from, bad, len(found))
 	}
 }
 
@@ -254,7 +254,7 @@ func (s *sender) send(from, to uint32) {
 	}
 }
 
-// receive reads until number n has come.
+// receive reads until number n has arrived.
 func (s *sender) receive(n uint32) {
 	b := make([]byte, 65536)
 	_ = s.recv.SetReadDeadline(time.Now().Add(10 * time.Second))

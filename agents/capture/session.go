@@ -31,13 +31,13 @@ type session struct {
 	poll  *poller
 	wake  int // eventfd that ends a wait
 
-	shared     *backend.Config // what every backend gets
+	shared     *backend.Config // the same for every backend
 	backend    backend.Backend
 	maxSources int
 	sources    []*source
 	attached   bool // to all interfaces that existed at the start
 
-	closing sync.Mutex // of wake
+	closing sync.Mutex // guards wake
 }
 
 // source is an interface of the capture.
@@ -94,7 +94,7 @@ func (s *session) try(c candidate) error {
 	return s.backend.Prepare(existing)
 }
 
-// openLinks opens what every backend needs, and lists the interfaces.
+// openLinks opens the namespace and the poller for any backend, and lists the interfaces.
 func (s *session) openLinks() ([]links.Link, error) {
 	if err := s.openNamespace(); err != nil {
 		return nil, err
@@ -134,7 +134,7 @@ func (s *session) prepare(all []candidate, existing []links.Link) error {
 	s.backend = nil
 	text := strings.Join(refused, "; ")
 	if errors.Is(last, tc.ErrUnavailable) {
-		// Packet sockets were not allowed. What to do comes first: statuses cut long messages.
+		// Packet sockets were not allowed. The remedy comes first, because statuses cut long messages.
 		return fmt.Errorf("engine bpf does not work on this node, use auto or afpacket: %s", text)
 	}
 	return errors.New(text)
@@ -165,7 +165,7 @@ func (s *session) openPoller() (err error) {
 	return errors.Join(s.poll.add(s.wake), s.poll.add(s.links.FD()))
 }
 
-// Close releases everything that is open; the file stays.
+// Close releases everything except the files.
 func (s *session) Close() error {
 	var errs []error
 	if s.backend != nil {

@@ -125,7 +125,7 @@ func vlanTags(t *testing.T, cand candidate) string {
 	return full.path
 }
 
-// The file of several interfaces is nearly in time order; a merge makes the order strict.
+// The file of several interfaces is nearly in time order. A merge makes the order strict.
 func TestMergedFileIsInStrictTimeOrder(t *testing.T) {
 	for _, cand := range each {
 		t.Run(cand.name, func(t *testing.T) {
@@ -162,7 +162,7 @@ func TestMergedFileIsInStrictTimeOrder(t *testing.T) {
 	}
 }
 
-// A real TCP stream over veth moves in segments of up to 64 KiB that no wire would carry.
+// A TCP stream over veth has segments of up to 64 KiB.
 func TestGSOFramesAreWhole(t *testing.T) {
 	for _, cand := range each {
 		t.Run(cand.name, func(t *testing.T) {
@@ -197,7 +197,7 @@ func TestGSOFramesAreWhole(t *testing.T) {
 				t.Errorf("the largest segment has %d bytes: no GSO here", largest)
 			}
 			if have < size || !bytes.Equal(want, got) {
-				t.Errorf("of %d bytes sent %d are in the file, all equal: %v", size, have, bytes.Equal(want, got))
+				t.Errorf("%d bytes sent, %d are in the file, all equal: %v", size, have, bytes.Equal(want, got))
 			}
 		})
 	}
@@ -246,7 +246,7 @@ func TestFileIsReadableAtAnyMoment(t *testing.T) {
 			s := n.blind(t, 1400)
 			r := start(t, cand.engine(), &Config{NetNS: n.target, Interfaces: []string{"eth0"}, Filters: onlyDiscard})
 			sent := uint32(0)
-			for range 20 { // 15 MB: more than waits for the disk
+			for range 20 { // 15 MB: more than the buffer holds
 				s.send(sent, sent+500)
 				sent += 500
 				f := readFile(t, r.path)
@@ -255,7 +255,7 @@ func TestFileIsReadableAtAnyMoment(t *testing.T) {
 				}
 				exactly(t, f.numbers(t, "eth0"), 0, uint32(len(f.packets[0])))
 			}
-			// In quiet the file has all packets, complete, without final statistics.
+			// When the interface is quiet the file has all packets, complete, without final statistics.
 			r.until("all packets", func(a record.Account) bool { return a.Written == uint64(sent) })
 			if f := readFile(t, r.path); f.err != nil || len(f.packets[0]) != int(sent) {
 				t.Errorf("%d of %d packets, error %v", len(f.packets[0]), sent, f.err)

@@ -14,11 +14,11 @@ import (
 )
 
 const (
-	// self is this program.
+	// self is this program's executable.
 	self = "/proc/self/exe"
-	// function of the kernel for tests, which nothing else calls.
+	// function is a function of the kernel that only BPF's tests call.
 	function = "bpf_fentry_test1"
-	// tracepoint of the tracer.
+	// tracepoint is one that the tracer uses.
 	tracepoint = "sys_exit"
 )
 
@@ -49,7 +49,7 @@ func attached(spec *ebpf.ProgramSpec, attach func(*ebpf.Program) (link.Link, err
 	return l.Close()
 }
 
-// root is the cause of an error, without the library's advice and generated names.
+// root returns the cause of an error, without the library's advice and generated names.
 func root(err error) error {
 	for {
 		inner := errors.Unwrap(err)

@@ -1,3 +1,3 @@
-// Package doctor finds out by trying which of Sonde's operations a node's kernel allows. It loads and attaches programs and
-// removes them at once. The programs do nothing, and the tracer's match no process.
+// Package doctor tries which of Sonde's operations a node's kernel allows. It loads and attaches programs and removes
+// them at once. The programs do nothing, and the tracer's match no process.
 package doctor

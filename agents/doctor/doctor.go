@@ -1,7 +1,6 @@
 package doctor
 
 import (
-	"errors"
 	"fmt"
 	"runtime"
 	"strings"
@@ -24,7 +23,7 @@ type attempt struct {
 	try  func() error
 }
 
-// Examine makes all checks on the node whose processes are in proc. It leaves no change behind.
+// Examine makes all checks on the node whose /proc is at proc. It leaves no change behind.
 func Examine(proc string) *nodereport.Report {
 	n := node{proc: proc}
 	r := &nodereport.Report{
@@ -59,7 +58,7 @@ func Examine(proc string) *nodereport.Report {
 	return r
 }
 
-// check makes the attempt. A panic is its result.
+// check makes the attempt. A panic counts as a failure.
 func (a attempt) check() (c nodereport.Check) {
 	c.Name = a.name
 	defer func() {
@@ -74,7 +73,7 @@ func (a attempt) check() (c nodereport.Check) {
 	return c
 }
 
-// firstLine of a text, of at most maxReason bytes.
+// firstLine returns the first line of a text, at most maxReason bytes.
 func firstLine(s string) string {
 	s, _, _ = strings.Cut(s, "\n")
 	return text.Ellipsis(s, maxReason)
@@ -117,5 +116,3 @@ func signalByFD() error {
 	}
 	return nil
 }
-
-var errNothing = errors.New("nothing was found")

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -45,7 +46,7 @@ func field(text, name string) string {
 	return ""
 }
 
-// memory of the node, all and available, in bytes.
+// memory returns the node's total and available memory in bytes.
 func (n node) memory() (total, available int64) {
 	text := n.read("meminfo")
 	kib := func(name string) int64 {
@@ -86,19 +87,19 @@ func versions(cgroups []byte) (v1, v2 bool) {
 	return v1, v2
 }
 
-// cgroups looks for processes' cgroups by BPF, as a trace does.
+// cgroups finds the processes' cgroups by BPF, as a trace does.
 func (n node) cgroups() error {
 	found, err := kernel.CountCgroups(n.proc)
 	if err != nil {
 		return err
 	}
 	if found == 0 {
-		return fmt.Errorf("look for cgroups: %w", errNothing)
+		return errors.New("BPF finds no process with a cgroup")
 	}
 	return nil
 }
 
-// settings that an admin may have changed.
+// settings returns the settings that an admin may have changed.
 func (n node) settings() []nodereport.Setting {
 	var all []nodereport.Setting
 	add := func(name, value string, meaning func(string) string) {
@@ -149,7 +150,7 @@ func lockdown(modes string) string {
 	return mode
 }
 
-// seccomp names a mode of proc(5).
+// seccomp names a mode of seccomp (proc(5)).
 func seccomp(mode string) string {
 	names := map[string]string{"0": "off", "1": "strict", "2": "filter"}
 	return names[mode]

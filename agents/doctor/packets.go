@@ -29,7 +29,7 @@ func inNewNetNS(fn func() error) error {
 	return <-done
 }
 
-// packetsBy tries the engine itself, at tcx or clsact.
+// packetsBy returns a check of the capture engine at tcx or clsact.
 func packetsBy(hook string) func() error {
 	return func() error {
 		return inNewNetNS(func() error { return capture.Try(hook) })

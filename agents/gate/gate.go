@@ -24,8 +24,8 @@ type Options struct {
 	Log            *slog.Logger
 }
 
-// Run waits until the gate is opened, its time is over, or ctx ends because the Pod does, and returns the exit code. It needs
-// no privilege: no particular user, no capability, no writable file.
+// Run waits until the gate is opened, its time is over, or ctx ends because the Pod does. It returns the exit code. It
+// needs no particular user, no capability and no writable file.
 func Run(ctx context.Context, o *Options) int {
 	opened := make(chan os.Signal, 1)
 	signal.Notify(opened, Signal)

@@ -20,9 +20,9 @@ var ErrStuck = errors.New("the gate does not end")
 const (
 	// interval between two signals. A lost signal delays the Pod's start by this.
 	interval = 2 * time.Millisecond
-	// A search for a gate reads the cgroup of every process of the node. Between two searches is a pause of minPause at least,
-	// and pauseFactor times the duration of a search; after lateAfter it is latePause at least. A gate starts with its Pod,
-	// or late, after its image was pulled.
+	// A search for a gate reads the cgroup of every process of the node. Between two searches is a pause of minPause at
+	// least, and pauseFactor times the duration of a search; after lateAfter it is latePause at least. A gate starts
+	// with its Pod, or much later if its image must be pulled.
 	minPause    = 10 * time.Millisecond
 	pauseFactor = 4
 	lateAfter   = time.Minute
@@ -40,9 +40,9 @@ type Opener struct {
 	Timeout time.Duration
 }
 
-// Open opens the gate of a Pod and returns how long that took, from the first signal to the end of its process, after which
-// the Pod's next container starts. It signals only processes of the Pod's cgroup that are the gate by executable and
-// arguments. It returns ErrNoGate if there is none.
+// Open opens the gate of a Pod and returns the time from the first signal to the end of its process. Then the Pod's
+// next container starts. It signals only processes of the Pod's cgroup that are the gate by executable and arguments.
+// It returns ErrNoGate if there is none.
 func (o Opener) Open(ctx context.Context, podUID string) (time.Duration, error) {
 	procs, err := o.Finder.Pod(podUID)
 	if err != nil {
@@ -62,7 +62,7 @@ func (o Opener) Open(ctx context.Context, podUID string) (time.Duration, error) 
 	return time.Since(began), nil
 }
 
-// Await opens the gate when it starts, which may be late or never: the caller ends ctx to give up.
+// Await opens the gate when it starts. That may never happen: the caller ends ctx to give up.
 func (o Opener) Await(ctx context.Context, podUID string) (time.Duration, error) {
 	began := time.Now()
 	for {
@@ -81,7 +81,7 @@ func (o Opener) Await(ctx context.Context, podUID string) (time.Duration, error)
 	}
 }
 
-// pause after a search that took so long, when the first one was so long ago.
+// pause returns how long to wait after a search of that duration. since is the time since the first search.
 func pause(search, since time.Duration) time.Duration {
 	if since >= lateAfter {
 		return max(latePause, pauseFactor*search)
@@ -89,7 +89,8 @@ func pause(search, since time.Duration) time.Duration {
 	return max(minPause, pauseFactor*search)
 }
 
-// openOne signals one process until it has ended; false if it is not a gate, or has ended before the first signal.
+// openOne signals one process until it has ended. It returns false if it is not a gate, or has ended before the first
+// signal.
 func (o Opener) openOne(ctx context.Context, podUID string, p process.Process) (bool, error) {
 	h, err := o.Finder.Hold(podUID, p)
 	if err != nil {

@@ -19,8 +19,8 @@ const tokenPath = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 // seccompFilter is the value of Seccomp in /proc/<pid>/status for a process under a filter (proc_pid_status(5)).
 const seccompFilter = 2
 
-// confinement is what restricts this process. The keeper shares a Pod with a privileged container: an attacker who takes
-// it over through its port must gain nothing.
+// confinement describes the restrictions of this process. The keeper shares a Pod with a privileged container: an
+// attacker who takes it over through its port must gain nothing.
 type confinement struct {
 	status
 	rootWritable bool
@@ -37,8 +37,8 @@ type status struct {
 	missing    []string // fields that the kernel does not have
 }
 
-// CheckConfinement returns an error that names every missing restriction of this process: no root user, no capability, no
-// new privileges, a seccomp filter, a read-only root file system, and no API token.
+// CheckConfinement returns an error that names every missing restriction of this process. It must have no root user, no
+// capability, no new privileges, a seccomp filter, a read-only root file system, and no API token.
 func CheckConfinement() error {
 	b, err := os.ReadFile("/proc/self/status")
 	if err != nil {
@@ -57,7 +57,7 @@ func CheckConfinement() error {
 	return c.check()
 }
 
-// check is CheckConfinement's decision.
+// check makes CheckConfinement's decision.
 func (c confinement) check() error {
 	var violations []string
 	reject := func(violated bool, text string) {

@@ -22,7 +22,7 @@ const (
 // control is the volume with the stop file, which the probe watches.
 type control struct {
 	root *os.Root
-	mu   sync.Mutex // of stop
+	mu   sync.Mutex // one stop at a time
 }
 
 func openControl(path string) (*control, error) {

@@ -1,6 +1,6 @@
-// Package keeper is the second container of an agent's Pod: it keeps the result of the privileged probe and serves it
-// to the manager, over one port with mutual TLS (the protocol is in internal/wire/keeperapi). It has no rights, and refuses
-// to start with any.
+// Package keeper is the second container of an agent's Pod. It keeps the result of the privileged probe and serves it
+// to the manager, over one port with mutual TLS. The protocol is in internal/wire/keeperapi. The keeper has no rights,
+// and refuses to start with any.
 //
 // Files and progress are read from the results volume, which only the probe writes. Requests to the probe are a
 // file in the control volume, which only the keeper writes. The two share nothing else.

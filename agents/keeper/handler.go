@@ -60,7 +60,7 @@ func (h *handler) routes() http.Handler {
 	})
 }
 
-// allow passes on requests of the given methods.
+// allow passes requests of the given methods to next.
 func allow(next http.HandlerFunc, methods ...string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if !slices.Contains(methods, r.Method) {
@@ -147,8 +147,8 @@ func (h *handler) getFile(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// openResult opens a file of the result; files are those of the account. If it is not available, openResult answers with an
-// error and returns false.
+// openResult opens a file of the result. files are the account's files. If the file is not available, openResult
+// answers with an error and returns false.
 func (h *handler) openResult(w http.ResponseWriter, name string, files []account.File) (f *os.File, size int64, ok bool) {
 	err := errNotServed
 	if isServed(name, files) {
@@ -211,8 +211,8 @@ type deadlineWriter struct {
 	control *http.ResponseController
 }
 
-// newDeadlineWriter also removes the request's read deadline. The server keeps reading, to notice that the client has gone,
-// and the deadline would end the answer.
+// newDeadlineWriter also removes the request's read deadline. The server keeps reading to notice that the client has
+// gone, and the deadline would end the answer.
 func newDeadlineWriter(w http.ResponseWriter) deadlineWriter {
 	p := deadlineWriter{ResponseWriter: w, control: http.NewResponseController(w)}
 	_ = p.control.SetReadDeadline(time.Time{}) // fails only if the connection is closed: the next write fails, too

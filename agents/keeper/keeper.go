@@ -42,15 +42,15 @@ type Config struct {
 	ControlDir string
 	// Retain is how long the result is kept after the capture's end.
 	Retain time.Duration
-	// Clock measures that.
+	// Clock measures Retain.
 	Clock clock.WithTicker
 	// Confined returns an error if this process has any rights, as CheckConfinement does.
 	Confined func() error
 	Log      *slog.Logger
 }
 
-// Run serves until the result is released, has been kept for Retain, or ctx ends; then it returns nil within two seconds. An
-// error is about the configuration or the port.
+// Run serves until the result is released, has been kept for Retain, or ctx ends. Then it returns nil within two
+// seconds. It returns errors of the configuration and of the port.
 func Run(ctx context.Context, cfg *Config) error {
 	if err := cfg.Confined(); err != nil {
 		return err

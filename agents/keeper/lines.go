@@ -10,7 +10,8 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/account"
 )
 
-// lastLineEnd returns where the last complete line of a file of size bytes ends; known bytes are known to be complete.
+// lastLineEnd returns where the last complete line of a file of size bytes ends. The first known bytes are known to be
+// complete.
 func lastLineEnd(f io.ReaderAt, known, size int64) int64 {
 	b := make([]byte, 64<<10)
 	for end := size; end > known; {
@@ -30,10 +31,10 @@ func lastLineEnd(f io.ReaderAt, known, size int64) int64 {
 // metaPrefix starts lines about the trace, which are not events (internal/wire/tracefmt).
 var metaPrefix = []byte(`{"sonde":`)
 
-// countLines counts complete lines that do not start with the prefix except, and the bytes of all complete lines.
+// countLines counts the complete lines that do not start with except, and the bytes of all complete lines.
 func countLines(from io.Reader, except []byte) (lines, size int64, err error) {
 	r := bufio.NewReaderSize(from, 64<<10)
-	length, counts := int64(0), int64(0) // of the current line
+	length, counts := int64(0), int64(0) // the current line: its bytes so far, and 1 if it counts
 	for {
 		part, err := r.ReadSlice('\n')
 		if length == 0 && !bytes.HasPrefix(part, except) {

@@ -21,8 +21,8 @@ import (
 const (
 	// liveInterval is how often a followed file is read.
 	liveInterval = 250 * time.Millisecond
-	// liveBytes is how much is sent at a time: more than a person can read, but not all that a trace may write, so that the
-	// target keeps its network. The complete file is fetched at the end.
+	// liveBytes is how many bytes are sent at a time: more than a person can read, but less than a trace may write, so
+	// that the target keeps its network. The complete file is fetched at the end.
 	liveBytes = 1 << 20
 	// maxLag is how many bytes a reader of the newest lines may be behind before lines are skipped.
 	maxLag = 8 << 20
@@ -40,12 +40,12 @@ type follower struct {
 	newest bool
 }
 
-// live sends a file of lines from a byte on, and what is appended to it, until the capture has ended.
+// live sends a file of lines from an offset on, with the lines that are appended to it, until the capture has ended.
 func (h *handler) live(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("name")
 	from, err := strconv.ParseInt(r.URL.Query().Get(keeperapi.QueryFrom), 10, 64)
 	if err != nil || from < 0 {
-		refuse(w, http.StatusBadRequest, "from: want the offset of the first byte")
+		refuse(w, http.StatusBadRequest, "from: want the offset of the first byte, 0 or more")
 		return
 	}
 	if !strings.HasSuffix(name, traceSuffix) {
@@ -67,7 +67,7 @@ func (h *handler) live(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// run sends the file and what is appended to it, until the capture has ended.
+// run sends the file, with the lines that are appended to it, until the capture has ended.
 func (f *follower) run(ctx context.Context) error {
 	tick, heartbeat := time.NewTicker(liveInterval), time.NewTicker(keeperapi.HeartbeatInterval)
 	defer tick.Stop()
@@ -92,7 +92,7 @@ func (f *follower) run(ctx context.Context) error {
 	}
 }
 
-// sendNew sends what was appended, and reports whether that was the end.
+// sendNew sends the appended lines, and reports whether these were the last ones.
 func (f *follower) sendNew() (done bool, err error) {
 	now := f.h.progress.get() // before the size, so that the end includes everything written before it
 	size, err := f.size()
@@ -134,7 +134,7 @@ func (f *follower) size() (int64, error) {
 	return st.Size, nil
 }
 
-// skip continues with the newest lines, and sends a line that has the number of skipped bytes.
+// skip continues with the newest lines, and sends a line with the number of skipped bytes.
 func (f *follower) skip(end int64) error {
 	to := nextLine(f.file, end-liveBytes, end)
 	line, err := tracefmt.AppendSkip(nil, to-f.at)

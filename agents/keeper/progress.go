@@ -29,7 +29,7 @@ const (
 type snapshot struct {
 	account account.Account
 	line    []byte    // the account as JSON, without newline
-	final   time.Time // when the last report came; zero while the probe lives
+	final   time.Time // when the probe's last report was read; zero while it lives
 	changed chan struct{}
 }
 
@@ -40,8 +40,8 @@ type progress struct {
 
 	mu   sync.Mutex
 	now  snapshot
-	last fileIdentity // of the progress file, when it changed last
-	at   time.Time    // when that was, by our own clock
+	last fileIdentity // the progress file at its last change
+	at   time.Time    // time of that change, by our own clock
 }
 
 // fileIdentity changes whenever the probe writes: it replaces the file, or rewrites it in place on a full disk.
@@ -88,8 +88,8 @@ func (p *progress) poll() error {
 	return err
 }
 
-// read returns the progress file and its identity, which shows whether it changed. Its time is not compared with our clock,
-// which may be set during the capture.
+// read returns the progress file and its identity, which shows whether it changed. The file's time is not compared with
+// the clock, which may be set during the capture.
 func (p *progress) read() ([]byte, fileIdentity, error) {
 	f, _, err := p.results.open(captureconfig.ProgressFile)
 	if err != nil {
@@ -133,7 +133,7 @@ func (p *progress) expire() error {
 	a.State, a.Complete, a.Reason = account.StateDone, false, account.ReasonKilled
 	a.Message = fmt.Sprintf("the probe has not reported for %v: it was killed, or never started; the file is valid up to its last flush", grace)
 	a.Ended = p.clock.Now().UTC()
-	// The last report is older than the last packets, and than the last change of a ring's files.
+	// The last report may be older than the last packets, and than the last change of a ring's files.
 	if files, err := p.results.list(a.Files); err == nil && len(files) > 0 {
 		a.Files = files
 	}
@@ -143,7 +143,7 @@ func (p *progress) expire() error {
 	return p.set(a, p.clock.Now())
 }
 
-// set publishes an account, if it differs from the last one.
+// set publishes an account if it differs from the last one.
 func (p *progress) set(a account.Account, final time.Time) error {
 	line, err := a.Marshal()
 	if err != nil {

@@ -15,14 +15,14 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 )
 
-// A killed probe has written more to its files than it has reported, and may have been writing a block. When the manager
-// knows that the probe is dead, it asks the keeper to count the files.
+// A killed probe may have written more to its files than it has reported, and part of a block. When the manager knows
+// that the probe is dead, it asks the keeper to count the files.
 
-// contents of a file, up to its last complete block.
+// contents counts a file, up to its last complete block.
 type contents struct {
 	bytes              int64
 	packets, truncated int64
-	captured           int64 // bytes of the packets
+	captured           int64 // captured bytes of the packets
 }
 
 // recount counts the contents of a file.
@@ -42,22 +42,22 @@ func recount(from io.Reader) (contents, error) {
 	return h, err
 }
 
-// recounted are the contents of all files. They are counted once: the probe is dead, and counting a large result takes
-// longer than a request may.
+// recounted is the result of counting all files. They are counted once: the probe is dead, and counting a large result
+// may take longer than a request.
 type recounted struct {
 	account account.Account
-	sizes   map[string]int64 // of complete blocks
+	sizes   map[string]int64 // bytes of complete blocks or lines, by file
 	err     error
 	done    chan struct{} // closed when the other fields are set
 }
 
-// recounts has the result of counting, for requests and for downloads.
+// recounts keeps the newest result of counting, for recount requests and downloads.
 type recounts struct {
 	mu   sync.Mutex
 	last *recounted
 }
 
-// start starts counting, unless that has been done or is running. It tries again after an error.
+// start starts counting, unless it runs or has succeeded.
 func (r *recounts) start(count func() (account.Account, map[string]int64, error)) *recounted {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -69,7 +69,7 @@ func (r *recounts) start(count func() (account.Account, map[string]int64, error)
 	go func() {
 		defer close(c.done)
 		defer func() {
-			if r := recover(); r != nil { // so that the keeper lives and serves the result
+			if r := recover(); r != nil { // so that the keeper continues to serve the result
 				c.err = fmt.Errorf("panic: %v: please report this with the keeper's log", r)
 			}
 		}()
@@ -102,8 +102,8 @@ func (r *recounts) size(name string, size int64) int64 {
 	return size
 }
 
-// recountResult answers with the account of a dead probe and the counts of its files. From then on only what was counted
-// is served.
+// recountResult answers with the account of a dead probe and the counts of its files. From then on only the counted
+// bytes are served.
 func (h *handler) recountResult(w http.ResponseWriter, r *http.Request) {
 	c := h.recounts.start(func() (account.Account, map[string]int64, error) {
 		a := h.progress.newest()
@@ -128,7 +128,7 @@ func (h *handler) recountResult(w http.ResponseWriter, r *http.Request) {
 	refuse(w, http.StatusInternalServerError, "the files cannot be read: see the keeper's log")
 }
 
-// newest returns the account that the probe wrote last, which poll may not have read yet.
+// newest returns the probe's last account, which poll may not have read yet.
 func (p *progress) newest() account.Account {
 	if b, _, err := p.read(); err == nil {
 		if a, err := account.Parse(b); err == nil {
@@ -164,7 +164,7 @@ func (h *handler) recountFiles(a *account.Account) (map[string]int64, error) {
 		if err != nil {
 			return nil, err
 		}
-		if sizes[name] = size; size > 0 { // else it has no complete block
+		if sizes[name] = size; size > 0 { // a file of size 0 has no complete block
 			a.Files = append(a.Files, account.File{Name: name, Bytes: size})
 		}
 	}

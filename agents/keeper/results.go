@@ -14,19 +14,19 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 )
 
-// Suffixes of results: of packets, and of a trace's lines.
+// Suffixes of results: packets, JSON lines, FLAP's lines.
 const (
 	packetSuffix = ".pcapng"
 	traceSuffix  = ".ndjson"
 	flapSuffix   = ".log"
 )
 
-// isResult reports by its name whether a file is a result.
+// isResult reports whether a file is a result, by its name.
 func isResult(name string) bool {
 	return strings.HasSuffix(name, packetSuffix) || isText(name)
 }
 
-// isText reports whether a file has lines.
+// isText reports whether a file is a trace's, which has lines.
 func isText(name string) bool {
 	return strings.HasSuffix(name, traceSuffix) || strings.HasSuffix(name, flapSuffix)
 }
@@ -52,7 +52,7 @@ func openResults(path string) (*results, error) {
 
 func (r *results) close() error { return r.dir.Close() }
 
-// isServed reports whether a client may ask for a name; files are those of the account.
+// isServed reports whether a client may ask for a name. files are the account's files.
 func isServed(name string, files []account.File) bool {
 	if name == "" || len(name) > maxName || name[0] == '.' || strings.ContainsAny(name, "/\x00") {
 		return false
@@ -61,9 +61,9 @@ func isServed(name string, files []account.File) bool {
 		slices.ContainsFunc(files, func(f account.File) bool { return f.Name == name })
 }
 
-// completeSize is how much of a file may be served: up to its last complete block or line. The probe may be writing it, or
-// was killed while it was. Up to its size in the account it is complete. A file that does not start with a block is served
-// whole.
+// completeSize returns how many bytes of a file may be served: up to its last complete block or line. The probe may be
+// writing the file, or was killed meanwhile. Up to its size in the account it is complete. A file that does not start
+// with a block is served whole.
 func completeSize(f *os.File, name string, size int64, files []account.File) int64 {
 	var known int64
 	for _, n := range files {
@@ -97,7 +97,7 @@ func (n *linkedFile) ReadAt(b []byte, off int64) (int, error) {
 	return read, err
 }
 
-// list returns the volume's results with the sizes that are served, at most account.MaxFiles, the newest. It leaves out
+// list returns the volume's newest results, at most account.MaxFiles, with the sizes that are served. It leaves out
 // files that a ring's account no longer names: they were about to be removed.
 func (r *results) list(known []account.File) ([]account.File, error) {
 	names, err := r.files()
@@ -147,7 +147,7 @@ func (r *results) open(name string) (*os.File, int64, error) {
 	return f, st.Size, nil
 }
 
-// refusal returns errNotServed for a file that cannot be served, and an error of the volume as it is.
+// refusal returns errNotServed for a file that must not be served, and wraps an error of the volume.
 func (r *results) refusal(name string, err error) error {
 	if err == nil || errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENXIO) {
 		return errNotServed

@@ -25,8 +25,8 @@ const (
 	// traceEngine is the name of the tracer in the account.
 	traceEngine = "tracepoints"
 	traceSuffix = ".ndjson"
-	// traceSpare is room in bytes for a file's last line: an account with a bounded message and the counts of all lost
-	// calls.
+	// traceSpare is how many bytes are reserved for a file's last line: the account, with a bounded message and the
+	// counts of all lost calls.
 	traceSpare = 8192
 )
 
@@ -34,13 +34,13 @@ const (
 type calls struct {
 	config trace.Config
 	files  []output.FileConfig
-	// sources of FLAP, one for each file; nil where there are JSON lines.
+	// sources are FLAP's sources, one for each file; nil for JSON lines.
 	sources []string
 	// hostNetwork says that the Pod is on the node's network, which has other Pods' connections, too.
 	hostNetwork bool
 }
 
-// newCalls returns the work of a trace.
+// newCalls returns the work of a Trace.
 func (p *Probe) newCalls(cfg *captureconfig.Config) (*calls, error) {
 	t := cfg.Trace
 	w := &calls{hostNetwork: p.options.HostNetwork, config: trace.Config{
@@ -173,7 +173,7 @@ func (r *traceRecording) setCounts(to *account.Account, a *trace.Account) {
 	}
 }
 
-// lostEvents are the counts by place; places without losses are missing.
+// lostEvents returns the losses by place, without places that lost nothing.
 func lostEvents(a *trace.Account) map[string]uint64 {
 	lost := map[string]uint64{}
 	for place, n := range map[string]uint64{

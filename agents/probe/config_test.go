@@ -26,7 +26,7 @@ func TestConfigurationOfAnotherCaptureIsNotTaken(t *testing.T) {
 		wantErr   string
 	}{
 		"refreshed in time": {refreshed: true},
-		"never refreshed":   {wantErr: "is of capture uid-0, not of uid-1"},
+		"never refreshed":   {wantErr: "belongs to capture uid-0, not uid-1"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

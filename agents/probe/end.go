@@ -20,7 +20,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
 )
 
-// maxReason bounds what is read of the stop file.
+// maxReason is how many bytes of the stop file are read.
 const maxReason = 64
 
 // stopRequest is the cause of a requested end; its text is one of account's reasons.
@@ -55,8 +55,8 @@ func (p *Probe) awaitStop(ctx context.Context, end context.CancelCauseFunc) {
 	}
 }
 
-// readStop reads a regular file of a few bytes. The volume's writer has fewer rights than this process: no link in it is
-// followed, and no FIFO is waited for.
+// readStop reads a regular file of a few bytes. The volume's writer has fewer rights than this process, so that it must
+// not follow a link or wait for a FIFO.
 func readStop(path string) ([]byte, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -69,7 +69,7 @@ func readStop(path string) ([]byte, error) {
 		return nil, fmt.Errorf("inspect stop file: %w", err)
 	}
 	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("stop file is no regular file but %v", info.Mode().Type())
+		return nil, fmt.Errorf("the stop file is not a regular file but %v", info.Mode().Type())
 	}
 	b, err := io.ReadAll(io.LimitReader(f, maxReason))
 	if err != nil {
@@ -78,8 +78,8 @@ func readStop(path string) ([]byte, error) {
 	return b, nil
 }
 
-// parseReason returns the reason in the stop file; ReasonStopped for an unknown one, because the file alone is a request to
-// stop.
+// parseReason returns the reason in the stop file. For an unknown reason it returns ReasonStopped, because the file
+// alone is a request to stop.
 func parseReason(b []byte) string {
 	reason := string(bytes.TrimSpace(b))
 	if slices.Contains([]string{account.ReasonTargetGone, account.ReasonAccessRevoked, account.ReasonPaused}, reason) {
@@ -100,7 +100,7 @@ func (p *Probe) awaitTarget(ctx context.Context, end context.CancelCauseFunc, in
 	}
 }
 
-// reasonOf turns the cause of an end into account's reason.
+// reasonOf returns the account's reason for a cause.
 func reasonOf(cause error) string {
 	var request stopRequest
 	switch {
@@ -113,8 +113,8 @@ func reasonOf(cause error) string {
 	}
 }
 
-// engineReasons are the engine's reasons in the account's words. For a reason that is missing here, as Stopped, the cause
-// says who requested the stop.
+// engineReasons maps the engine's reasons to the account's. Stopped is missing: the context's cause says who requested
+// the stop.
 var engineReasons = map[recording.Reason]string{
 	recording.Duration:    account.ReasonDuration,
 	recording.PacketLimit: account.ReasonPacketLimit,

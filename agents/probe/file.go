@@ -18,7 +18,7 @@ import (
 const (
 	fileSuffix = ".pcapng"
 	// maxFileBase is the longest base of a file name: 255 bytes less the suffix and the dot of its temporary name.
-	// maxRingBase is shorter, because an account names all files of a ring, with their numbers.
+	// maxRingBase is shorter: an account names all files of a ring, with their numbers, and its size is bounded.
 	maxFileBase = 254 - len(fileSuffix)
 	maxRingBase = account.MaxFileName - len("-4294967295") - len(fileSuffix)
 )
@@ -62,7 +62,8 @@ func kernelRelease() string {
 	return unix.ByteSliceToString(u.Sysname[:]) + " " + unix.ByteSliceToString(u.Release[:])
 }
 
-// socketFilters reads the compiled filters, one for each link type; nil, if there are none, accepts everything.
+// socketFilters reads the compiled filters, one for each link type. Without any it returns nil, which accepts
+// everything.
 func socketFilters(programs map[int32]string) (map[pcapng.LinkType]bpfprog.Program, error) {
 	if len(programs) == 0 {
 		return nil, nil
@@ -70,7 +71,7 @@ func socketFilters(programs map[int32]string) (map[pcapng.LinkType]bpfprog.Progr
 	filters := make(map[pcapng.LinkType]bpfprog.Program, len(programs))
 	for link, text := range programs {
 		if link < 0 || link > 1<<16-1 {
-			return nil, fmt.Errorf("read filter: %d is no link type", link)
+			return nil, fmt.Errorf("read filter: %d is not a link type", link)
 		}
 		program, err := bpfprog.Parse(text)
 		if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/sonde-operator/sonde/agents/gate"
 )
 
-// openGate opens the target's gate when it starts. A gate that stays closed does not end the recording; the gate's own
+// openGate opens the target's gate when it starts. If the gate stays closed the recording continues. The gate's own
 // termination message says how it ended.
 func (p *Probe) openGate(ctx context.Context) {
 	lastError := ""

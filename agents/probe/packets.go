@@ -17,7 +17,7 @@ type packets struct {
 	config *capture.Config
 }
 
-// newPackets returns the work of a capture.
+// newPackets returns the work of a PacketCapture.
 func (p *Probe) newPackets(cfg *captureconfig.Config) (*packets, error) {
 	filters, err := socketFilters(cfg.Programs)
 	if err != nil {

@@ -56,7 +56,8 @@ type Probe struct {
 	report  *reporter
 	// rights returns an error that names missing capabilities.
 	rights func() error
-	// awaitGate opens the gate of a Pod when it starts (agents/gate); gateStuck is a message about a gate that stays closed.
+	// awaitGate opens the gate of a Pod when it starts (agents/gate). gateStuck is a message for the user about a gate
+	// that stays closed.
 	awaitGate func(ctx context.Context, podUID string) (time.Duration, error)
 	gateStuck atomic.Pointer[string]
 	waits     waits
@@ -98,7 +99,7 @@ func (p *Probe) Run(ctx context.Context) (code int) {
 
 // run is Run between the first and the last report.
 func (p *Probe) run(ctx context.Context) {
-	// SIGTERM is one of several reasons to end: it does not cancel a parent context, but is a cause like the others.
+	// SIGTERM is one cause of the end among others, so it must not cancel a parent context.
 	running, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
 	defer context.AfterFunc(ctx, func() { end(stopRequest(account.ReasonDrained)) })()
@@ -174,7 +175,7 @@ func (p *Probe) readConfig(ctx context.Context) (captureconfig.Config, error) {
 		}
 		select {
 		case <-ctx.Done():
-			return captureconfig.Config{}, fmt.Errorf("the configuration mounted is of capture %s, not of %s: create the capture again", cfg.UID, p.options.CaptureUID)
+			return captureconfig.Config{}, fmt.Errorf("the mounted configuration belongs to capture %s, not %s: create the capture again", cfg.UID, p.options.CaptureUID)
 		case <-tick.C:
 		}
 	}
@@ -209,7 +210,7 @@ func (p *Probe) fail(ctx context.Context, err error) {
 	p.report.finish(reason, false, err.Error())
 }
 
-// conclude completes the account of a recording. cause is why it was to end; nil if it ended by itself.
+// conclude completes the account of a recording. cause is why it was asked to end; nil if it ended by itself.
 func (p *Probe) conclude(o outcome, cause error) {
 	reason, complete, message := conclusion(&o, cause)
 	if stuck := p.gateStuck.Load(); stuck != nil {
@@ -218,7 +219,7 @@ func (p *Probe) conclude(o outcome, cause error) {
 	if o.end != nil {
 		if err := o.end(reason, complete, message); err != nil {
 			complete = false
-			message = strings.TrimSpace("the files have no end: " + err.Error() + ". " + message)
+			message = strings.TrimSpace("the end of the files could not be written: " + err.Error() + ". " + message)
 		}
 	}
 	a := p.report.final(o.count)

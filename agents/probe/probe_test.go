@@ -360,7 +360,7 @@ func TestEndBeforeTheCapture(t *testing.T) {
 				t.Helper()
 				write(t, b.options.ConfigFile, `{"v":1,"uid":"uid-1","snapLength":1,"maxBytes":1,"ringBytes":1,"programs":{"70000":"0"}}`)
 			},
-			wantReason: account.ReasonProbeError, wantMessage: "70000 is no link type",
+			wantReason: account.ReasonProbeError, wantMessage: "70000 is not a link type",
 		},
 		"no process": {
 			change:     func(_ *testing.T, b *bench) { b.target.opens = none },

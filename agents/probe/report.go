@@ -30,9 +30,9 @@ type reporter struct {
 	account    account.Account
 	live       func(*account.Account) // sets the current counts; nil unless something is recorded
 	began      time.Time              // with a monotonic clock reading, which UTC() removes
-	messageLen int                    // of the longest termination message so far, in bytes
-	messaged   time.Time              // when the last one was written
-	lastError  string                 // that was logged
+	messageLen int                    // length of the longest termination message so far, in bytes
+	messaged   time.Time              // when the last termination message was written
+	lastError  string                 // the last error that was logged
 }
 
 // newReporter opens both files.
@@ -84,9 +84,9 @@ func (r *reporter) attached(live func(*account.Account)) {
 	r.write()
 }
 
-// filesChanged reports a change of a ring's files at once. After the probe's death the termination message must not name a
-// removed file, nor lack the one with the newest packets; and the keeper, which counts the files of a killed probe, reads
-// the number of overwritten packets from the progress file.
+// filesChanged reports a change of a ring's files at once. If the probe is killed, the termination message must name
+// exactly the existing files. The keeper then counts the files, and reads the number of overwritten packets from the
+// progress file.
 func (r *reporter) filesChanged() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -107,7 +107,7 @@ func (r *reporter) final(count func(*account.Account)) account.Account {
 	return r.account
 }
 
-// finish sets the end of the capture, unless it is set.
+// finish sets the end of the capture, unless it is already set.
 func (r *reporter) finish(reason string, complete bool, message string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -167,7 +167,7 @@ func (r *reporter) marshal() ([]byte, error) {
 	return r.account.Marshal()
 }
 
-// logOnce logs an error unless it is the last one again.
+// logOnce logs an error, unless it repeats the last one.
 func (r *reporter) logOnce(err error) {
 	if err != nil && err.Error() != r.lastError {
 		r.lastError = err.Error()
@@ -175,13 +175,13 @@ func (r *reporter) logOnce(err error) {
 	}
 }
 
-// writeProgress replaces the progress file. On a full disk it overwrites the file, whose block is already allocated: the end
-// of a capture must be reported even then.
+// writeProgress replaces the progress file. On a full disk it overwrites the file, whose block is already allocated,
+// because the end of a capture must be reported even then.
 func (r *reporter) writeProgress(b []byte) error {
 	const temporary = "." + captureconfig.ProgressFile
 	err := r.results.WriteFile(temporary, b, 0o644)
 	if err == nil {
-		err = r.results.Chmod(temporary, 0o644) // whatever the umask: the keeper reads it as another user
+		err = r.results.Chmod(temporary, 0o644) // despite the umask: the keeper reads it as another user
 	}
 	if err == nil {
 		err = r.results.Rename(temporary, captureconfig.ProgressFile)
@@ -209,7 +209,7 @@ func (r *reporter) overwriteProgress(b []byte) error {
 }
 
 // writeMessage overwrites the termination message. Its file is a mount and cannot be replaced. One write that is never
-// shorter than the last leaves a complete message whenever the process is killed.
+// shorter than the last one leaves a complete message even if the process is killed.
 func (r *reporter) writeMessage(b []byte) error {
 	b = padded(b, r.messageLen)
 	if _, err := r.message.WriteAt(b, 0); err != nil {

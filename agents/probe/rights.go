@@ -8,8 +8,8 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/privilege"
 )
 
-// checkRights returns an error for missing capabilities, which the user reads in the capture's status; gate includes those
-// that open a gate.
+// checkRights returns an error for missing capabilities, which the user reads in the capture's status. With gate it
+// includes the capabilities that open a gate.
 func checkRights(gate bool) error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var sets [2]unix.CapUserData // version 3 has 64 bits in two parts

@@ -29,7 +29,7 @@ var defaultWaits = waits{
 	report:  400 * time.Millisecond,
 }
 
-// target is the Pod as seen from the node.
+// target is the Pod on its node.
 type target interface {
 	// open returns the Pod's network namespace, or process.ErrNoProcess.
 	open() (*process.NetNS, error)
@@ -39,7 +39,7 @@ type target interface {
 	gone(ctx context.Context, inode uint64) error
 }
 
-// gateGrace is how long a gated Pod may be without a process: after its gate the next container's image may have to be
+// gateGrace is how long a gated Pod may be without a process. After its gate the next container's image may have to be
 // pulled, and not every runtime keeps a process for the sandbox. The manager stops the probe of a deleted Pod earlier.
 const gateGrace = 5 * time.Minute
 
@@ -59,7 +59,7 @@ func (t nodeTarget) gone(ctx context.Context, inode uint64) error {
 	return err
 }
 
-// errNodesNetwork refuses to capture all traffic of a node in the name of one Pod.
+// errNodesNetwork: capturing there would record all traffic of the node in the name of one Pod.
 var errNodesNetwork = errors.New("the Pod's network namespace is the node's: " +
 	"only a hostNetwork Pod may be captured there, by someone who may capture on nodes")
 

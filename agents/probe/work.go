@@ -8,11 +8,11 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/account"
 )
 
-// work is what a probe records of its target: packets or system calls.
+// work records packets or system calls of a target.
 type work interface {
-	// logFields are keys and values for the log that say what is recorded.
+	// logFields describes the recording by keys and values for the log.
 	logFields() []any
-	// attach starts recording: from its return on everything is counted. The caller closes the namespace.
+	// attach starts recording. When it returns, everything is recorded or counted. The caller closes the namespace.
 	attach(ns *process.NetNS) (session, error)
 }
 
@@ -21,7 +21,7 @@ type session interface {
 	// run records until ctx ends, a limit is reached or an error occurs, and releases everything. The cause of ctx decides
 	// the reason, as in recording.ReasonOf.
 	run(ctx context.Context) outcome
-	// count sets engine, current counts and files in an account. It may be called at any time, by any goroutine.
+	// count sets engine, current counts and files in an account. Any goroutine may call it at any time.
 	count(a *account.Account)
 }
 
@@ -30,7 +30,7 @@ type outcome struct {
 	reason recording.Reason
 	// err explains DiskFull and Error.
 	err error
-	// notes for the user on what a complete result leaves out.
+	// notes tell the user which interfaces a complete result leaves out.
 	notes string
 	// details for the log, in pairs.
 	details []any

@@ -26,7 +26,7 @@ func runDoctor(_ context.Context, args []string, _ *slog.Logger) (int, error) {
 func examine(out io.Writer, args []string) (int, error) {
 	flags := flag.NewFlagSet("agent doctor", flag.ContinueOnError)
 	output := outputText
-	flags.Func("output", "`form` of the report: text or json (default text)", func(s string) error {
+	flags.Func("output", "`format` of the report: text or json (default text)", func(s string) error {
 		if s != outputText && s != outputJSON {
 			return fmt.Errorf("write %s or %s", outputText, outputJSON)
 		}

@@ -18,7 +18,7 @@ func runGate(ctx context.Context, args []string, log *slog.Logger) (int, error) 
 	o := gate.Options{Out: os.Stdout, Log: log}
 	o.Timeout, o.OnTimeout = gateconfig.DefaultTimeout, gateconfig.Proceed
 	durationVar(flags, &o.Timeout, "timeout", "`time` to wait for the tracer: 30s, 5m")
-	flags.Func("on-timeout", "`what` then: Proceed lets the Pod start untraced, Fail does not let it start", func(s string) error {
+	flags.Func("on-timeout", "`action` after that time: Proceed lets the Pod start untraced, Fail does not let it start", func(s string) error {
 		o.OnTimeout = gateconfig.OnTimeout(s)
 		if o.OnTimeout != gateconfig.Proceed && o.OnTimeout != gateconfig.Fail {
 			return fmt.Errorf("write %s or %s", gateconfig.Proceed, gateconfig.Fail)

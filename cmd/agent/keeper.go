@@ -13,7 +13,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
 )
 
-// runKeeper serves the result of the probe in the same Pod. It exits with 0 when the result is not needed any more.
+// runKeeper serves the result of the probe in the same Pod. It exits with 0 when the result is no longer needed.
 func runKeeper(ctx context.Context, args []string, log *slog.Logger) (int, error) {
 	flags := flag.NewFlagSet("agent keeper", flag.ContinueOnError)
 	cfg := keeper.Config{Clock: clock.RealClock{}, Confined: keeper.CheckConfinement, Log: log}

@@ -1,6 +1,6 @@
-// Command agent has the programs of an agent's Pod: the privileged probe, its readiness check, and the keeper; the gate of a
-// traced Pod; the doctor, which checks what a node allows; and sweep, which removes the remains of a killed probe. It is one
-// small static binary that links nothing of Kubernetes.
+// Command agent has the programs of an agent's Pod: the privileged probe, its readiness check, and the keeper. It also
+// has the gate of a traced Pod, the doctor, which checks what a node allows, and sweep, which removes the remains of a
+// killed probe. It is one small static binary that links no Kubernetes client.
 package main
 
 import (

@@ -20,14 +20,14 @@ const terminationLog = "/dev/termination-log"
 func runProbe(ctx context.Context, args []string, log *slog.Logger) (int, error) {
 	flags := flag.NewFlagSet("agent probe", flag.ContinueOnError)
 	var o probe.Options
-	flags.StringVar(&o.CaptureUID, "capture-uid", "", "`UID` of the capture that the configuration must be of")
+	flags.StringVar(&o.CaptureUID, "capture-uid", "", "`UID` of the capture; a configuration of another one is refused")
 	flags.StringVar(&o.PodUID, "pod-uid", "", "`UID` of the target Pod, as its cgroup has it")
 	flags.StringVar(&o.PodName, "pod-name", "", "`name` of the target Pod")
 	flags.StringVar(&o.Node, "node", "", "`name` of the node that it runs on")
-	durationVar(flags, &o.Duration, "duration", "`time` to capture, from the moment of being attached: 30, 90s, 5m")
+	durationVar(flags, &o.Duration, "duration", "`time` to capture once attached: 30, 90s, 5m")
 	flags.BoolVar(&o.HostNetwork, "host-network", false, "allow a Pod whose network namespace is the node's")
 	flags.BoolVar(&o.Gate, "gate", false, "open the Pod's gate once attached")
-	// The probe ignores it: it tells the manager that reading the results needs the right on nodes.
+	// The probe ignores it. The manager reads it from the Job: reading the results then needs the right on nodes.
 	flags.Bool("host-pid", false, "say that the Pod sees its node's processes")
 	flags.StringVar(&o.ConfigFile, "config", filepath.Join(captureconfig.ConfigDir, captureconfig.Key), "`file` that says what to capture")
 	flags.StringVar(&o.ResultsDir, "results", captureconfig.ResultsDir, "`directory` to write to")

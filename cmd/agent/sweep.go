@@ -10,10 +10,12 @@ import (
 	"github.com/sonde-operator/sonde/agents/node/process"
 )
 
-// errNotHost is returned for a Pod that is not on the host network, but in its namespace; it may be about to leave it.
-var errNotHost = errors.New("the Pod's network namespace is the node's, and it is not on the host network")
+// errNotHost is returned for a Pod that is not on the host network, but still in the node's namespace: it may be
+// starting.
+var errNotHost = errors.New("the Pod's network namespace is still the node's: try again when the Pod has started")
 
-// runSweep removes what a killed probe has left in the kernel. If the Pod is gone, its namespace and the remains are, too.
+// runSweep removes the remains of a killed probe from the kernel. If the Pod is gone, its namespace and the remains are
+// gone, too.
 func runSweep(_ context.Context, args []string, log *slog.Logger) (int, error) {
 	flags := flag.NewFlagSet("agent sweep", flag.ContinueOnError)
 	uid := flags.String("pod-uid", "", "`UID` of the target Pod, as its cgroup has it")

@@ -6,9 +6,9 @@
 //	afpacket.go  the block with the oldest packets is next
 //	encode.go    its packets become pcapng blocks in place (frame.go reads the kernel's headers)
 //
-// At the end a filter that rejects everything closes every ring, and the sockets leave their interfaces, which waits for
-// packets in flight. Then the kernel's counts are read and the rings emptied: as many packets as the kernel counts must come
-// out.
+// At the end each socket gets a filter that rejects everything, and is detached from its interface, which waits for
+// packets in flight. Then the kernel's counts are read and the rings emptied: as many packets as the kernel counted
+// must come out.
 package afpacket
 
 import (
@@ -39,7 +39,7 @@ const (
 // Backend reads packets by a socket for each interface.
 type Backend struct {
 	cfg       *backend.Config
-	shares    int // what RingBytes is divided into
+	shares    int // number of shares of RingBytes
 	sources   []*source
 	batch     record.Batch
 	lastBlock uint64 // when a block was read last, by CLOCK_MONOTONIC
@@ -81,8 +81,9 @@ func (b *Backend) Open(l *links.Link, late bool) (backend.Source, error) {
 	return s, nil
 }
 
-// nextRing is the size of the next ring. Interfaces that exist at the start share RingBytes. Later ones share
-// as much again: each gets at most half of the rest. So all rings together stay within twice RingBytes and the least sizes.
+// nextRing returns the size of the next ring. Interfaces that exist at the start share RingBytes. Later ones share as
+// much again: each gets at most half of the rest. So all rings together stay within twice RingBytes plus the least
+// sizes.
 func (b *Backend) nextRing(l *links.Link, late bool) (block, blocks int) {
 	share := b.cfg.RingBytes * sharesOf(l.Loopback()) / b.shares
 	if late {
@@ -98,8 +99,8 @@ func (b *Backend) nextRing(l *links.Link, late bool) (block, blocks int) {
 // Sources implements backend.Backend.
 func (b *Backend) Sources() int { return len(b.sources) }
 
-// Read implements backend.Backend. It writes up to readBlocks blocks, each time the one with the oldest packets, so that the
-// file is in time order except for packets that the kernel has not handed over yet (two retire times).
+// Read implements backend.Backend. It writes up to readBlocks blocks, each time the one with the oldest packets. So the
+// file is in time order, except for packets that the kernel hands over later (up to two retire times).
 func (b *Backend) Read() (time.Duration, error) {
 	for n := range readBlocks {
 		s, block := b.oldest()
@@ -154,8 +155,8 @@ func (b *Backend) CountLost() error {
 	return nil
 }
 
-// HandleError implements backend.Backend: it logs that an interface went down. Its socket attaches again by itself when the
-// interface comes up; the engine learns of a deletion by rtnetlink.
+// HandleError implements backend.Backend: it logs that an interface went down. The kernel attaches the socket again
+// when the interface comes up. rtnetlink reports a deletion to the engine.
 func (b *Backend) HandleError(fd int) {
 	for _, s := range b.sources {
 		if s.ring.fd != fd {
@@ -178,9 +179,9 @@ func (b *Backend) Shut() error {
 	return errors.Join(errs...)
 }
 
-// Reap implements backend.Backend. It closes rings that are stopped and empty, or that have not moved for drainTimeout:
-// packets that the kernel counted and did not hand over then count as dropped by it. The kernel retires a partly filled
-// block by timer, so this takes up to two retire times.
+// Reap implements backend.Backend. It closes stopped rings that are empty, or that have given nothing for drainTimeout.
+// Packets that the kernel counted and did not hand over then count as dropped by the kernel. The kernel retires a
+// partly filled block by timer, so this takes up to two retire times.
 func (b *Backend) Reap() {
 	left := b.sources[:0]
 	for _, s := range b.sources {

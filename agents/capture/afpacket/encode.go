@@ -14,15 +14,15 @@ type encoder struct {
 
 // encode rewrites block to pcapng packet blocks and describes them in out, whose memory it reuses. It returns how many
 // packets have no valid kernel header; that has never happened. Short packets move down to the end of the previous one.
-// Long ones stay and begin a new run, unless the block's end leaves no room for the trailer. The output for a packet ends at
-// most MaxPacketTrailerLen bytes after its data, that is, within the next frame's header, which encode has read by then.
+// Long ones stay and begin a new run, unless the block's end leaves no room for the trailer. The output for a packet
+// ends at most MaxPacketTrailerLen bytes after its data: within the next frame's header, which encode has already read.
 func (e *encoder) encode(block []byte, out *record.Batch) (lost uint64) {
 	out.Reset()
 	h := blockHeader(block)
 	n := h.Num_pkts
 	var f, next frame
 	ok := n > 0 && readFrame(block, uint64(h.Offset_to_first_pkt), &f)
-	var start uint32 // of the current run
+	var start uint32 // start of the current run
 	if ok {
 		start = h.Offset_to_first_pkt
 	}

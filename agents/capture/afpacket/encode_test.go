@@ -23,7 +23,7 @@ type packetIn struct {
 	pktType uint8
 	vlan    bool
 	tci     uint16
-	tpid    uint16 // zero: not said
+	tpid    uint16 // zero if unknown
 }
 
 // fillBlock lays packets out as tpacket_rcv does for SOCK_RAW on Ethernet, and fails for those that do not fit.
@@ -125,7 +125,7 @@ func randomPackets(r *rand.Rand, n int) []packetIn {
 	return out
 }
 
-// Encoding in place gives the same bytes as copying, for all mixtures of packets, and for blocks that are full to the last byte.
+// Encoding in place gives the same bytes as copying, for mixed packets, and for blocks that are full to the last byte.
 func TestEncodeInPlaceIsTheSameAsCopying(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for round := range 200 {
@@ -194,7 +194,7 @@ func FuzzEncode(f *testing.F) {
 		var out record.Batch
 		lost := (&encoder{snapLen: snap % 262144, tags: true}).encode(block, &out)
 		if out.Packets()+lost != n {
-			t.Errorf("%d packets and %d lost are not %d", out.Packets(), lost, n)
+			t.Errorf("%d packets and %d lost, want %d in all", out.Packets(), lost, n)
 		}
 		size := 0
 		for _, r := range out.Runs() {

@@ -12,8 +12,8 @@ import (
 const (
 	// slideLimit is the captured length from which on a packet stays where it is, with the header written before it and
 	// the trailer after it. Shorter packets move down to the end of the previous one, so that they share one run.
-	// Measured: up to about 1000 bytes moving is cheaper than another element of writev(2), and at 1500 bytes it costs
-	// the same, because the write finds the bytes in the cache. GSO frames have up to 64 KiB.
+	// Measured: up to about 1000 bytes, moving is cheaper than another element of writev(2). At 1500 bytes it costs the
+	// same, because the write finds the bytes in the cache. GSO frames have up to 64 KiB.
 	slideLimit = 2048
 	// frameOverhead is the least distance from a frame's start to its packet: header and address, aligned, and at
 	// least 14 bytes (tpacket_rcv in net/packet/af_packet.c). It must hold the previous packet's trailer, the new
@@ -42,7 +42,7 @@ type frame struct {
 	pktType uint8
 }
 
-// readFrame reads the frame at offset off of a block; false if it is not within the block.
+// readFrame reads the frame at offset off of a block. It returns false if the frame is not within the block.
 func readFrame(b []byte, off uint64, f *frame) bool {
 	if off%frameAlign != 0 || off+uint64(frameHdrLen+addrLen) > uint64(len(b)) {
 		return false
@@ -63,12 +63,12 @@ func readFrame(b []byte, off uint64, f *frame) bool {
 	return h.Mac >= frameOverhead && uint64(f.data)+uint64(f.capLen) <= uint64(len(b))
 }
 
-// readNext reads the frame after f; false if it begins before f's packet ends.
+// readNext reads the frame after f. It returns false if that begins before f's packet ends.
 func (f *frame) readNext(b []byte, next *frame) bool {
 	return f.next >= uint64(f.data)+uint64(f.capLen) && readFrame(b, f.next, next)
 }
 
-// insertTag puts the VLAN tag, which the kernel keeps in its header, back to where it was on the wire.
+// insertTag moves the VLAN tag from the kernel's header back to its place on the wire.
 func (f *frame) insertTag(b []byte) {
 	if f.capLen < vlanOffset {
 		return

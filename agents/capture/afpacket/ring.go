@@ -13,17 +13,17 @@ import (
 )
 
 const (
-	// maxBlock is the size of a ring block when there is memory enough: it holds the largest frame (BIG TCP, 512 KiB).
+	// maxBlock is the size of a ring block if there is enough memory: it holds the largest frame (BIG TCP, 512 KiB).
 	maxBlock = 1 << 20
 	// minBlock still holds a GSO frame of 64 KiB. Larger frames are cut by the kernel and counted as truncated.
 	minBlock = 128 << 10
-	// retireMillis is how long the kernel may keep a block that is not full. Its timer has the same period, so that a packet
-	// is handed over after at most twice as long. It is in the file backend.Interval later.
+	// retireMillis is how long the kernel may keep a block that is not full. Its timer has the same period, so that a
+	// packet is handed over after at most twice as long. It is in the file at most backend.Interval later.
 	retireMillis = 100
 	// frameSize only has to be valid: with TPACKET_V3 frames have variable sizes.
 	frameSize = 2048
-	// unusedProtocol is an EtherType for local experiments (IEEE 802). A socket is bound to it when it must not receive
-	// anything any more.
+	// unusedProtocol is an EtherType for local experiments (IEEE 802). A stopped socket is bound to it, so that it
+	// receives nothing more.
 	unusedProtocol = 0x88B5
 )
 
@@ -41,15 +41,15 @@ type socketRing struct {
 	next   int // block to read next
 }
 
-// ringStats are what the kernel counted since the last read.
+// ringStats are the kernel's counts since the last read.
 type ringStats struct {
 	accepted uint64 // packets put into the ring
 	dropped  uint64 // packets for which there was no room
 	frozen   uint64 // times that the whole ring was in use
 }
 
-// sharesOf is how many shares of the memory an interface has: loopback a third of another one. Most Pods hardly use it,
-// but some have a sidecar that receives all of their traffic there.
+// sharesOf returns how many shares of the memory an interface has: loopback has a third of another one's. Most Pods
+// hardly use it, but some have a sidecar that receives all of their traffic there.
 func sharesOf(loopback bool) int {
 	if loopback {
 		return 1
@@ -57,8 +57,8 @@ func sharesOf(loopback bool) int {
 	return 3
 }
 
-// ringSize is the block size and the number of blocks of a ring that may have share bytes. It has at least two blocks
-// of minBlock, so that many interfaces may take more than RingBytes.
+// ringSize returns the block size and the number of blocks of a ring that may have share bytes. A ring has at least two
+// blocks of minBlock, so that the rings of many interfaces may exceed RingBytes.
 func ringSize(share int) (block, blocks int) {
 	block = maxBlock
 	for block > minBlock && share/block < 4 {
@@ -136,13 +136,14 @@ func (r *socketRing) start(index int) error {
 	return nil
 }
 
-// reject makes the filter refuse everything. A packet that is already past the filter may still arrive; see stop.
+// reject makes the filter refuse everything. A packet that has passed the filter before may still arrive, until stop
+// returns.
 func (r *socketRing) reject() error {
 	return r.attach(bpfprog.Program{{Code: unix.BPF_RET | unix.BPF_K}})
 }
 
-// stop takes the socket off its interface. The kernel waits for packets in flight (synchronize_net in packet_do_bind), so
-// that its counts are final afterwards.
+// stop detaches the socket from its interface. The kernel waits for packets in flight (synchronize_net in
+// packet_do_bind), so that its counts are final afterwards.
 func (r *socketRing) stop() error {
 	if err := unix.Bind(r.fd, &unix.SockaddrLinklayer{Protocol: htons(unusedProtocol)}); err != nil {
 		return fmt.Errorf("detach packet socket: %w", err)
@@ -181,7 +182,7 @@ func (r *socketRing) close() error {
 	return errors.Join(err, unix.Close(r.fd))
 }
 
-// ready returns the next block if the kernel has handed it over; nil otherwise.
+// ready returns the next block, or nil if the kernel has not handed it over.
 func (r *socketRing) ready() []byte {
 	b := r.mem[r.next*r.block : (r.next+1)*r.block]
 	if atomic.LoadUint32(&blockHeader(b).Block_status)&unix.TP_STATUS_USER == 0 {
@@ -190,7 +191,7 @@ func (r *socketRing) ready() []byte {
 	return b
 }
 
-// release gives the block of the last ready back to the kernel.
+// release gives the block that ready returned back to the kernel.
 func (r *socketRing) release() {
 	b := r.mem[r.next*r.block : (r.next+1)*r.block]
 	atomic.StoreUint32(&blockHeader(b).Block_status, unix.TP_STATUS_KERNEL)

@@ -12,7 +12,7 @@ type source struct {
 	b       *Backend
 	iface   *record.Interface
 	ring    *socketRing
-	stopped bool // the socket is off its interface, the ring may still hold packets
+	stopped bool // the socket is detached from its interface; the ring may still hold packets
 	enc     encoder
 
 	read     uint64 // packets read from the ring
@@ -50,7 +50,7 @@ func (s *source) write(block []byte) {
 	r.PublishInterface(s.iface)
 }
 
-// readStats adds what the kernel counted since the last call.
+// readStats adds the kernel's counts since the last call.
 func (s *source) readStats() error {
 	st, err := s.ring.stats()
 	if err != nil {

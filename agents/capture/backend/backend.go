@@ -17,13 +17,13 @@ import (
 
 // Backend reads packets from the kernel. All methods belong to the engine's goroutine.
 type Backend interface {
-	// Prepare allocates what the sources share, for the interfaces that exist. Its error says why this backend cannot
-	// capture them. It attaches nothing, and Close releases what it allocated.
+	// Prepare allocates the memory and programs that the sources share, for the existing interfaces. Its error says why
+	// this backend cannot capture them. It attaches nothing, and Close releases what it allocated.
 	Prepare(existing []links.Link) error
 	// Open allocates a source for an interface whose link type is known. late says that the interface appeared after
 	// the start of the capture.
 	Open(l *links.Link, late bool) (Source, error)
-	// Sources counts the open sources: those that still receive packets, and those that have packets left.
+	// Sources counts the open sources. A stopped source is open until its packets are read.
 	Sources() int
 	// Read gives packets to the recorder, the earliest first, and returns how long to wait before the next Read. A
 	// watched descriptor that becomes readable ends the wait.
@@ -50,11 +50,12 @@ type Source interface {
 	Discard() error
 }
 
-// Config is what a backend needs of a capture.
+// Config is the part of a capture's configuration that its backend needs.
 type Config struct {
 	// NetNS is a file descriptor of the target's network namespace; -1 is the caller's own.
 	NetNS int
-	// Owner is the UID of the object that requested the capture. It marks what the capture leaves in the kernel.
+	// Owner is the UID of the object that requested the capture. It marks objects that the capture may leave in the
+	// kernel.
 	Owner string
 	// Interfaces are the names to capture; empty means all.
 	Interfaces []string

@@ -10,7 +10,8 @@ import (
 // Interval is how often counters are read and pending packets are written while packets arrive.
 const Interval = 100 * time.Millisecond
 
-// IsQuiet reports whether no packet has arrived for so long that all are written. Both times are of CLOCK_MONOTONIC.
+// IsQuiet reports whether the last packet arrived so long ago that all packets are written. Both times are of
+// CLOCK_MONOTONIC.
 func IsQuiet(lastPacket, now uint64) bool { return now-lastPacket >= uint64(2*Interval) }
 
 // Now reads a clock in nanoseconds. The call does not sleep, so the scheduler need not know of it.

@@ -37,7 +37,7 @@ func Filter(user bpfprog.Program, lt pcapng.LinkType, snapLen uint32) (bpfprog.P
 	return p, nil
 }
 
-// onlyIP passes only IPv4 and IPv6 to the rest of the program: a file of link type raw cannot say what other packets are.
+// onlyIP passes only IPv4 and IPv6 to the rest of the program: link type raw has no field for another protocol.
 var onlyIP = bpfprog.Program{
 	{Code: unix.BPF_LD | unix.BPF_H | unix.BPF_ABS, K: skfADOff + skfADProtocol},
 	{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.ETH_P_IP, Jt: 2},

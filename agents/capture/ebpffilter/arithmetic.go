@@ -14,7 +14,7 @@ var operations = map[uint16]asm.ALUOp{
 	unix.BPF_OR: asm.Or, unix.BPF_AND: asm.And, unix.BPF_XOR: asm.Xor, unix.BPF_LSH: asm.LSh, unix.BPF_RSH: asm.RSh,
 }
 
-var errUnknown = errors.New("the opcode is not known")
+var errUnknown = errors.New("the opcode is unknown")
 
 func (t *translator) arithmetic(in bpfprog.Instruction) error {
 	op := in.Code & opMask
@@ -43,12 +43,12 @@ func (t *translator) arithmetic(in bpfprog.Instruction) error {
 	return nil
 }
 
-// comparison is a jump's condition and its opposite.
+// comparison is a jump's condition and its negation.
 type comparison struct {
 	is, isNot asm.JumpOp
 }
 
-// JSET has no opposite.
+// JSET has no negation.
 var comparisons = map[uint16]comparison{
 	unix.BPF_JEQ:  {asm.JEq, asm.JNE},
 	unix.BPF_JGT:  {asm.JGT, asm.JLE},

@@ -14,15 +14,15 @@ import (
 	"github.com/sonde-operator/sonde/test/filters/simulator"
 )
 
-// knownOps are those that bpfprog.Program.Validate knows.
+// knownOps are the opcodes that bpfprog.Program.Validate accepts.
 var knownOps = []byte{
 	0x00, 0x20, 0x28, 0x30, 0x40, 0x48, 0x50, 0x60, 0x80, 0x01, 0x61, 0x81, 0xb1, 0x02, 0x03,
 	0x04, 0x0c, 0x14, 0x1c, 0x24, 0x2c, 0x34, 0x3c, 0x44, 0x4c, 0x54, 0x5c, 0x64, 0x6c, 0x74, 0x7c, 0x84, 0x94, 0x9c, 0xa4, 0xac,
 	0x05, 0x15, 0x1d, 0x25, 0x2d, 0x35, 0x3d, 0x45, 0x4d, 0x06, 0x16, 0x07, 0x87,
 }
 
-// FuzzTranslate: what is translated says of a packet what the classic program says, wherever the packet's linear part
-// ends, and has only the form that the verifier takes. It loads nothing into the kernel.
+// FuzzTranslate: the translation decides like the classic program, wherever the packet's linear part ends, and has the
+// form that the verifier accepts. It loads nothing into the kernel.
 func FuzzTranslate(f *testing.F) {
 	packet := frame()
 	for _, tc := range programs {
@@ -41,12 +41,12 @@ func FuzzTranslate(f *testing.F) {
 		if err != nil {
 			if len(filter) > 0 && filter.Validate() == nil &&
 				!strings.Contains(err.Error(), "cannot be translated") && !strings.Contains(err.Error(), "is too long") {
-				t.Fatalf("a program that is valid: %v", err)
+				t.Fatalf("a valid program: %v", err)
 			}
 			return
 		}
 		if err := filter.Validate(); err != nil {
-			t.Fatalf("translated, though %v", err)
+			t.Fatalf("translated in spite of %v", err)
 		}
 		checkForm(t, body)
 		p := &simulator.Packet{
@@ -93,10 +93,10 @@ func decode(b []byte) bpfprog.Program {
 	return program
 }
 
-// tame makes a valid program of most: few random ones are.
+// tame makes most programs valid: few random ones are.
 func tame(program bpfprog.Program) bpfprog.Program {
 	var out bpfprog.Program
-	for k := range uint32(4) { // all others are folded to these words of scratch memory
+	for k := range uint32(4) { // all words of scratch memory are mapped to these
 		out = append(out, op(unix.BPF_ST, k))
 	}
 	for i, in := range program {
@@ -125,8 +125,8 @@ func tame(program bpfprog.Program) bpfprog.Program {
 	return append(out, op(retA, 0))
 }
 
-// checkForm asserts what the verifier asks of the form alone: jumps forward and inside, nothing that is not reached, the
-// stack as far as it goes.
+// checkForm checks the form that the verifier requires: jumps go forward and stay inside, all instructions are
+// reachable, and the stack is not exceeded.
 func checkForm(t *testing.T, body asm.Instructions) {
 	t.Helper()
 	reached := make([]bool, len(body)+1)
@@ -154,7 +154,7 @@ func checkForm(t *testing.T, body asm.Instructions) {
 	}
 }
 
-// TestTame shows that what tame makes is valid, whatever it is made of.
+// TestTame shows that tame makes a valid program from any input.
 func TestTame(t *testing.T) {
 	var all bpfprog.Program
 	for code := range 256 {

@@ -16,11 +16,11 @@ type ends struct {
 	accepted, refused, undecided label
 }
 
-// Inline inserts a filter at the beginning of a compiled program at tc, in which Replace has made it a function, too. For a
-// packet that the filter refuses, the program returns the constant refused; the rest of the program runs only for accepted
-// packets. That saves a call and a return for each packet. If a byte is outside of the packet's linear part, the inlined
-// filter calls the function. The verifier checks the filter as a part of the program, and may reject it although it accepts
-// the function. On an error the program is unchanged; a filter that accepts nothing is an error.
+// Inline inserts a filter at the beginning of a compiled program at tc, which saves a call and a return for each
+// packet. Replace must have put the same filter into function: if a byte is outside of the packet's linear part, the
+// inlined filter calls it. For a refused packet the program returns the constant refused. The verifier checks the
+// filter as a part of the program, and may reject it although it accepts the function. A filter that accepts nothing is
+// an error. On an error the program is unchanged.
 func Inline(spec *ebpf.ProgramSpec, function string, filter bpfprog.Program, refused int32, options ...Option) error {
 	t, err := newTranslator(filter, options)
 	if err != nil {
@@ -46,7 +46,7 @@ func Inline(spec *ebpf.ProgramSpec, function string, filter bpfprog.Program, ref
 	return nil
 }
 
-// placeEnds emits the code of the ends. The program follows the last of them.
+// placeEnds emits the code at the ends. The original program follows the last of them.
 func (t *translator) placeEnds(function string, refused int32) error {
 	if !t.isTarget(t.ends.accepted) && !t.isTarget(t.ends.undecided) {
 		return errors.New("it accepts nothing")

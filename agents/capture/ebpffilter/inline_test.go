@@ -18,7 +18,7 @@ import (
 	"github.com/sonde-operator/sonde/test/privileged"
 )
 
-// checkInline runs a filter in line in the simulator: it accepts what the function returns anything but 0 of.
+// checkInline runs an inlined filter in the simulator: it accepts a packet if want, the function's result, is not 0.
 func checkInline(t *testing.T, filter bpfprog.Program, p *simulator.Packet, want uint32) {
 	t.Helper()
 	spec, err := loadtest.Inlined(filter, ebpffilter.AtIngress())
@@ -66,7 +66,8 @@ func TestInlineInKernel(t *testing.T) {
 	t.Logf("%d programs", runs)
 }
 
-// TestInlineSparesTheCall: if the bytes are in the linear part, the function is not called; here it would refuse.
+// TestInlineSparesTheCall: if the bytes are in the linear part, the function is not called. Here it would refuse the
+// packet.
 func TestInlineSparesTheCall(t *testing.T) {
 	filter := bpfprog.Program{op(ldb, 20), jump(unix.BPF_JEQ, 20, 0, 1), op(ret, 5), op(ret, 0)}
 	spec := loadtest.SpecInline()

@@ -22,11 +22,11 @@ import (
 	"github.com/sonde-operator/sonde/test/privileged"
 )
 
-// large is a frame of which the kernel keeps the Ethernet header alone in the linear part: a packet socket sends it so,
-// as it is larger than a page.
+// large is the length of a frame that is larger than a page: a packet socket sends it with only the Ethernet header in
+// the linear part.
 const large = 5000
 
-// observed is what the program below reports of a packet.
+// observed is the report of the program below about a packet.
 type observed struct{ Result, Linear, Count uint32 }
 
 // TestLinearPartInKernel filters real packets by bytes outside of their linear part.
@@ -39,7 +39,7 @@ func TestLinearPartInKernel(t *testing.T) {
 	}
 	copy(data[12:], []byte{0x88, 0xb5, 0x46})
 	for name, program := range map[string]bpfprog.Program{
-		"bytes": of(
+		"bytes": returnA(
 			op(ldh, 12), op(unix.BPF_ST, 0), // before the end of the linear part
 			op(ldw, 12), op(unix.BPF_ST, 1), // across it
 			op(ldb, large-1), op(unix.BPF_ST, 2),
@@ -59,7 +59,7 @@ func TestLinearPartInKernel(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		results, detach := attach(t, captured, program, false) // not in a test of its own, which has a thread of its own
+		results, detach := attach(t, captured, program, false) // not in a subtest, which would run on another thread
 		for _, size := range []int{1000, large} {
 			got := sendAndObserve(t, peer, results, data[:size])
 			if size == large && (got.Result != want || got.Linear >= large) {
@@ -88,7 +88,7 @@ func vethPair(t *testing.T) (captured, peer netlink.Link) {
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		t.Fatal(err)
 	}
-	// The kernel's own neighbour discovery would be counted, too.
+	// The kernel's own neighbour discovery would also be counted.
 	if err := os.WriteFile("/proc/sys/net/ipv6/conf/default/disable_ipv6", []byte("1"), 0); err != nil && !errors.Is(err, os.ErrNotExist) {
 		t.Fatal(err)
 	}
@@ -110,7 +110,8 @@ func vethPair(t *testing.T) (captured, peer netlink.Link) {
 	return both[0], both[1]
 }
 
-// attach has a filter run on what arrives at an interface, and what it says written into a map, in line only of what it accepts.
+// attach runs a filter on the packets that arrive at an interface, and writes its results into a map. With inline it
+// writes only accepted packets.
 func attach(t *testing.T, at netlink.Link, filter bpfprog.Program, inline bool) (*ebpf.Map, func()) {
 	t.Helper()
 	body, err := ebpffilter.Translate(filter)
@@ -147,7 +148,7 @@ func attach(t *testing.T, at netlink.Link, filter bpfprog.Program, inline bool) 
 	return results, attachBefore66(t, at, program)
 }
 
-// writer is a program that calls the filter, which is first in function, and reports the packet.
+// writer returns a program that calls the filter function and reports the packet.
 func writer(function asm.Instruction, results *ebpf.Map) asm.Instructions {
 	first := btf.WithFuncMetadata(asm.Mov.Reg(asm.R6, asm.R1).WithSymbol(function.Symbol()), btf.FuncMetadata(&function)).
 		WithSource(function.Source())

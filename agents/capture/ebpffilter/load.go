@@ -65,10 +65,10 @@ const (
 	maxIndex = 0xfff0
 )
 
-// scratch is the offset of M[k] on the stack: the upper half of a stack slot. The verifier forgets the value of a number that
-// is written there, unless it is 0; so each is written plus one. In a whole slot or a lower half it would remember the value,
-// and check the rest of the program once for each value. libpcap keeps offsets in M[]; `geneve and vlan and port 80` had a
-// hundred such states.
+// scratch is the offset of M[k] on the stack: the upper half of a stack slot. The verifier forgets a number that is
+// written there, unless it is 0; so each is stored plus one. In a whole slot or a lower half it would remember the
+// value, and check the rest of the program once for each value. For `geneve and vlan and port 80` these were a hundred
+// values.
 func scratch(k uint32) int16 { return -int16(k)*8 - 4 }
 
 func (t *translator) writeScratch(k uint32, from asm.Register) {
@@ -130,7 +130,8 @@ func (t *translator) loadAt(dst asm.Register, k uint32, size asm.Size) {
 	legacy := asm.LoadAbs(int32(k), size)
 	switch far := k > maxDirect-uint32(size.Sizeof()); {
 	case t.ends != nil && far:
-		// The code after the jump is unreachable. The verifier must not know that before the jump.
+		// The code after the jump is unreachable. The verifier must not know that in advance, or it rejects the
+		// program.
 		t.emit(asm.Mov.Imm32(asm.R0, 0))
 		t.jump(asm.JEq.Imm32(asm.R0, 0, ""), t.ends.undecided)
 		return
@@ -167,7 +168,7 @@ func (t *translator) loadAtX(k uint32, size asm.Size) {
 	t.loadLinear(regA, 0, size, outside, legacy)
 }
 
-// outside is the jump target of a load whose bytes are outside of the linear part.
+// outside returns the jump target of a load whose bytes are outside of the linear part.
 func (t *translator) outside() label {
 	if t.ends != nil {
 		return t.ends.undecided
@@ -225,8 +226,8 @@ func (t *translator) ancillary(k uint32) error {
 	return nil
 }
 
-// ErrDirection is in the error of a program that tests the packet type and is translated without AtIngress or AtEgress.
-var ErrDirection = errors.New("it tests whether packets arrive or leave, but is not translated for one direction")
+// ErrDirection is returned for a program that tests the packet type and is translated without AtIngress or AtEgress.
+var ErrDirection = errors.New("it tests whether packets arrive or leave: translate it with AtIngress or AtEgress")
 
 func (t *translator) packetType() error {
 	switch t.direction {
@@ -240,7 +241,7 @@ func (t *translator) packetType() error {
 	return nil
 }
 
-// ancillaryFields are metadata that the context of a program at tc has.
+// ancillaryFields are the metadata in the context of a program at tc.
 var ancillaryFields = map[uint32]int16{
 	ancillaryInterface:   skbInterface,
 	ancillaryMark:        skbMark,

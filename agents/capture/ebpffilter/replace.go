@@ -9,7 +9,7 @@ import (
 	"github.com/cilium/ebpf/btf"
 )
 
-// Replace replaces a function's body in a compiled program by one that Translate made. The kernel verifies the function
+// Replace replaces a function's body in a compiled program by a result of Translate. The kernel verifies the function
 // separately, once. In C the function must be
 //
 //	__attribute__((noinline)) int accepts(struct __sk_buff *skb)
@@ -20,8 +20,9 @@ import (
 //		return all;
 //	}
 //
-// It must not be static, because the kernel would verify it again for each call. Without the asm the compiler would assume
-// its result. The other functions stay as they are; calls refer to functions by name. On an error the program is unchanged.
+// It must not be static, because the kernel would verify it again for each call. Without the asm the compiler would
+// inline the constant result. The other functions stay as they are; calls refer to functions by name. On an error the
+// program is unchanged.
 func Replace(spec *ebpf.ProgramSpec, function string, body asm.Instructions) error {
 	if len(body) == 0 {
 		return fmt.Errorf("replace function %s: the body is empty", function)
@@ -43,7 +44,7 @@ func Replace(spec *ebpf.ProgramSpec, function string, body asm.Instructions) err
 	if err := checkType(info); err != nil {
 		return fmt.Errorf("replace function %s: %w", function, err)
 	}
-	// Keep only this of the old metadata: a CO-RE relocation would change our instruction.
+	// Keep only the type information and the source: a CO-RE relocation would change our instruction.
 	replaced := btf.WithFuncMetadata(body[0].WithSymbol(function), info).WithSource(first.Source())
 	out := make(asm.Instructions, 0, len(spec.Instructions)-(end-begin)+len(body))
 	out = append(out, spec.Instructions[:begin]...)

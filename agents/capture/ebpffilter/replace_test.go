@@ -17,8 +17,8 @@ import (
 	"github.com/sonde-operator/sonde/test/privileged"
 )
 
-// withAnother calls a function that comes after the one that is replaced as well, and adds what it returns, 42. replaced
-// is where that begins.
+// withAnother returns a program that also calls a function behind the replaced one, and adds its result, 42. replaced
+// is the index of the replaced function.
 func withAnother() (spec *ebpf.ProgramSpec, replaced int) {
 	spec = loadtest.Spec()
 	info := *btf.FuncMetadata(&spec.Instructions[2])
@@ -69,7 +69,7 @@ func TestReplace(t *testing.T) {
 	}
 }
 
-// TestReplaceAgain replaces what was replaced, as for another filter.
+// TestReplaceAgain replaces a function twice, as for another filter.
 func TestReplaceAgain(t *testing.T) {
 	spec, at := withAnother()
 	for range 2 {

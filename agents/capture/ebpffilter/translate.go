@@ -19,11 +19,11 @@ const (
 	regX       = asm.R8 // its upper half is always 0
 )
 
-// Option changes how Translate does its work.
+// Option is an option of Translate and Inline.
 type Option func(*translator)
 
-// libpcap's `inbound` and `outbound` test the packet type for PACKET_OUTGOING, which a packet does not have yet at tc. A
-// program that tests it needs one of these two options; without them it is an error.
+// libpcap's `inbound` and `outbound` test the packet type for PACKET_OUTGOING, which is not set yet at tc. A program
+// that tests it needs one of the following two options.
 
 // AtIngress translates for a program at ingress.
 func AtIngress() Option { return func(t *translator) { t.direction = ingress } }
@@ -43,9 +43,9 @@ const (
 //
 //	int f(struct __sk_buff *skb)
 //
-// which returns what the classic program returns: 0 refuses the packet. Its jumps are offsets and it has no symbols, so
-// Replace can put it into any program. If the kernel would reject the program, or if it cannot be translated (ErrDirection
-// among others), the error names the instruction, counted from 0.
+// which returns the same as the classic program: 0 refuses the packet. Its jumps are offsets and it has no symbols, so
+// that Replace can put it into any program. If the kernel would reject the program, or if it cannot be translated, the
+// error names the instruction, counted from 0.
 func Translate(program bpfprog.Program, options ...Option) (asm.Instructions, error) {
 	t, err := newTranslator(program, options)
 	if err != nil {
@@ -81,12 +81,12 @@ type translator struct {
 	program bpfprog.Program
 	out     asm.Instructions
 	jumps   []jump
-	// places are the labels' indexes in out. No emitted eBPF instruction is a double one.
+	// places are the labels' indexes in out. Indexes are offsets, too: no emitted instruction has a double length.
 	places    []int
 	direction direction
 	// indirect makes all loads treat their bytes as outside of the linear part; tests set it.
 	indirect bool
-	// ends is nil for a function, which returns its result.
+	// ends is nil for a function, which returns its result; an inlined filter jumps to them.
 	ends *ends
 }
 

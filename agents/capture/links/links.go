@@ -108,8 +108,8 @@ func (w *Watch) List() ([]Link, error) {
 	}
 }
 
-// Read returns the next message's interfaces, none if there is no message, and whether a listing ended. When the kernel
-// had to drop notifications, Read requests a new listing.
+// Read returns the interfaces in the next message, if there is one, and whether a listing ended. When the kernel had to
+// drop notifications, Read requests a new listing.
 func (w *Watch) Read() (links []Link, done bool, err error) {
 	n, _, err := unix.Recvfrom(w.fd, w.buf, 0)
 	switch {
@@ -129,7 +129,7 @@ func parseLinks(b []byte) (links []Link, done bool, err error) {
 	for len(b) >= unix.SizeofNlMsghdr {
 		size := int(binary.NativeEndian.Uint32(b))
 		if size < unix.SizeofNlMsghdr || size > len(b) {
-			return links, done, fmt.Errorf("parse netlink message: %d bytes announced, %d are there", size, len(b))
+			return links, done, fmt.Errorf("parse netlink message: %d bytes announced, %d received", size, len(b))
 		}
 		typ, body := binary.NativeEndian.Uint16(b[4:]), b[unix.SizeofNlMsghdr:size]
 		b = b[min(len(b), align4(size)):]

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// InNetNS runs fn on a thread that has entered the network namespace ns, a file descriptor. Other goroutines stay in
-// their namespace. Sockets that fn opens stay in ns. A negative ns is the caller's own namespace.
+// InNetNS runs fn on a thread that has entered the network namespace ns, a file descriptor. Other goroutines are not
+// affected. Sockets that fn opens stay in ns. A negative ns is the caller's own namespace.
 func InNetNS(ns int, fn func() error) error {
 	if ns < 0 {
 		return fn()

@@ -26,7 +26,7 @@ type Counters struct {
 	// writer was slower than the traffic.
 	DroppedRing uint64 `json:"droppedRing"`
 	// DroppedKernel counts packets that the kernel reported as received but never handed over. With TPACKET_V3 it is
-	// zero; it exists so that a disagreement of the two counts is visible.
+	// zero. It makes a disagreement of the two counts visible.
 	DroppedKernel uint64 `json:"droppedKernel"`
 	// DroppedWriter counts packets that were read from the ring and could not be written (disk full).
 	DroppedWriter uint64 `json:"droppedWriter"`
@@ -40,7 +40,7 @@ type Counters struct {
 	LastPacket  time.Time `json:"lastPacket,omitzero"`
 }
 
-// Dropped is the number of packets that passed the filter and never were in a file.
+// Dropped returns the number of packets that passed the filter and never were in a file.
 func (c *Counters) Dropped() uint64 { return c.DroppedKernel + c.DroppedRing + c.DroppedWriter }
 
 // AddsUp reports whether every received packet is in one of the other counts.
@@ -135,7 +135,7 @@ func (r *Recorder) SetEngine(engine, message string) {
 	r.snap.Engine, r.snap.EngineMessage = engine, message
 }
 
-// snapshot is the account as of now, without the engine's name.
+// snapshot returns the current account, without the engine's name.
 func (r *Recorder) snapshot() *Account {
 	a := &Account{Interfaces: make([]InterfaceAccount, 0, len(r.interfaces)+len(r.Skipped)), Files: make([]File, 0, len(r.files))}
 	for _, i := range r.interfaces {
@@ -156,7 +156,7 @@ func (r *Recorder) show(a *Account) {
 	r.snap, r.next = *a, nil
 }
 
-// pending is how many bytes are not in the file yet.
+// pending returns how many bytes are not in the file yet.
 func (r *Recorder) pending() uint64 {
 	if r.out == nil {
 		return 0

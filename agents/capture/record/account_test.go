@@ -7,7 +7,7 @@ import (
 )
 
 // The engine's name and message survive changes of files and interfaces.
-func TestAccountSaysHowPacketsAreTaken(t *testing.T) {
+func TestAccountKeepsItsEngine(t *testing.T) {
 	cfg := &Config{Dir: t.TempDir(), Base: "web", SnapLen: snapLen, FileMode: 0o640}
 	r := New(cfg, nil, CreateFile)
 	r.SetEngine("afpacket", "no right to load programs")

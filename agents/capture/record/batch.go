@@ -7,14 +7,14 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 )
 
-// room is what the limits leave: packets, and bytes of the file.
+// room is how many packets and bytes the limits still allow.
 type room struct {
 	packets uint64
 	bytes   uint64
 }
 
-// everything is the room of a capture without limits.
-var everything = room{packets: math.MaxUint64, bytes: math.MaxUint64}
+// unlimited is the room of a capture without limits.
+var unlimited = room{packets: math.MaxUint64, bytes: math.MaxUint64}
 
 // Batch is whole pcapng packet blocks in runs of memory, and their counts. A backend fills it and owns the memory; the
 // Recorder writes it.
@@ -22,8 +22,8 @@ type Batch struct {
 	runs    [][]byte
 	size    uint64 // bytes of all runs
 	packets uint64
-	tallies []tally // of the interfaces that are in it
-	last    int     // the one that was counted last
+	tallies []tally // counts by interface
+	last    int     // index of the tally that was used last
 }
 
 // tally is the counts of one interface's packets.
@@ -70,7 +70,8 @@ func (b *Batch) tallyOf(iface uint32) *tally {
 	return &b.tallies[b.last]
 }
 
-// Count counts one packet block of size bytes. time is in nanoseconds since 1970; length is that on the wire.
+// Count counts one packet block of size bytes. time is in nanoseconds since 1970; length is the packet's length on the
+// wire.
 func (b *Batch) Count(iface uint32, size, time uint64, capLen, length uint32) {
 	b.size += size
 	b.packets++
@@ -116,8 +117,8 @@ func (b *Batch) firstLen() uint64 {
 	return blockLen(b.runs[0])
 }
 
-// split divides a batch before the first packet for which left has no room. It walks all blocks, so use it only where a
-// limit or a file ends.
+// split divides a batch before the first packet that exceeds left. It walks all blocks, so use it only where a limit or
+// a file ends.
 func (b *Batch) split(left room) (head, rest Batch) {
 	for i, run := range b.runs {
 		at := uint64(0)

@@ -12,7 +12,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 )
 
-// randomBatch is n packets in runs, their sizes summed up to each, and all of their blocks.
+// randomBatch returns n packets in runs, the sum of sizes up to each packet, and all blocks.
 func randomBatch(r *rand.Rand, n int) (b Batch, sizes []uint64, all []byte) {
 	var run []byte
 	sizes = []uint64{0}
@@ -63,8 +63,8 @@ func TestSplitAtLimits(t *testing.T) {
 			}
 		}
 	}
-	if head, rest := b.split(everything); head.packets != packets || rest.packets != 0 {
-		t.Errorf("without limits %d packets stay and %d do not", head.packets, rest.packets)
+	if head, rest := b.split(unlimited); head.packets != packets || rest.packets != 0 {
+		t.Errorf("without limits %d packets are in the first part and %d in the rest", head.packets, rest.packets)
 	}
 }
 
@@ -85,7 +85,7 @@ func TestKeepWhole(t *testing.T) {
 		}
 		kept, lost := b.split(room{math.MaxUint64, written})
 		if kept.packets != uint64(whole) || kept.size > written || kept.packets+lost.packets != b.packets {
-			t.Fatalf("of %d bytes %d packets are whole, kept %d in %d bytes", written, whole, kept.packets, kept.size)
+			t.Fatalf("%d bytes have %d whole packets, kept %d in %d bytes", written, whole, kept.packets, kept.size)
 		}
 	}
 }

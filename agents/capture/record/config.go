@@ -6,7 +6,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 )
 
-// Config says where to write packets, and how many. All fields without a zero value described below are required.
+// Config says where to write packets, and how many. A field is required unless its comment describes its zero value.
 type Config struct {
 	// SnapLen is the most bytes of a packet to keep.
 	SnapLen int
@@ -18,13 +18,14 @@ type Config struct {
 	// Rotate, if not nil, makes a ring of files that keeps the newest packets.
 	Rotate *Rotate
 	// DiskFloor, if not nil, returns how many bytes of a file system of total bytes stay free. Before the free space
-	// falls below, the capture ends with recording.DiskFull. Open fails with an error that disk.IsFull if it is already
-	// below.
+	// falls below, the capture ends with recording.DiskFull. If it is already below, Open fails with an error for which
+	// disk.IsFull is true.
 	DiskFloor func(total uint64) uint64
-	// FilesChanged, if not nil, is called whenever the account names other files than before, and before any file that
-	// the previous account names is removed.
+	// FilesChanged, if not nil, is called whenever the account's list of files has changed, and before a file is
+	// removed that the previous list names.
 	FilesChanged func()
-	// Dir and Base name the file: Dir/Base.pcapng, and Dir/Base-0000000001.pcapng and so on in a ring. It must not exist.
+	// Dir and Base name the file: Dir/Base.pcapng, and Dir/Base-0000000001.pcapng and so on in a ring. The files must
+	// not exist.
 	Dir  string
 	Base string
 	// FileMode is the mode of the file.

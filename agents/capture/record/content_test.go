@@ -14,7 +14,7 @@ import (
 // snapLen is the engine's default.
 const snapLen = 262144
 
-// content is a parsed file.
+// content is a parsed capture file.
 type content struct {
 	ifaces  []*pcapng.Interface
 	packets map[int][]pcapng.Packet

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// markEvery is the distance of marks in bytes: so much of a file is read and walked to find where its packets begin.
+// markEvery is the distance of marks in bytes. At most so much of a file is read to find where its packets begin.
 const markEvery = 64 << 10
 
 // mark records that a packet begins at the file's end.
@@ -16,7 +16,7 @@ func (f *file) mark() {
 	}
 }
 
-// forgetMarks drops the marks that are not needed to give up packets after offset.
+// forgetMarks drops the marks that are not needed to cut packets after offset.
 func (f *file) forgetMarks(offset uint64) {
 	n := 0
 	for n+1 < len(f.marks) && f.marks[n+1] <= offset {
@@ -25,7 +25,7 @@ func (f *file) forgetMarks(offset uint64) {
 	f.marks = slices.Delete(f.marks, 0, n)
 }
 
-// packetBefore is an offset at which a packet begins: the last one known up to offset.
+// packetBefore returns the last known start of a packet up to offset.
 func (f *file) packetBefore(offset uint64) uint64 {
 	at := f.fixed
 	for _, m := range f.marks {
@@ -36,10 +36,10 @@ func (f *file) packetBefore(offset uint64) uint64 {
 	return at
 }
 
-// statisticsLen is how many bytes the statistics of all interfaces need.
+// statisticsLen returns how many bytes the statistics of all interfaces need.
 func (r *Recorder) statisticsLen() uint64 { return uint64(len(r.interfaces)) * statisticsLen }
 
-// sync returns when everything that was written is in the file.
+// sync returns when all pending bytes are in the file.
 func (r *Recorder) sync() error {
 	err := r.out.Flush()
 	if err != nil {
@@ -49,20 +49,20 @@ func (r *Recorder) sync() error {
 	return nil
 }
 
-// writeFailed ends the capture after an error of this write or an earlier one. It cuts the file back to whole blocks and
-// counts the other packets as dropped by the writer. rest is what the output did not take. It gives up some more packets to
-// make room for the statistics, which report the losses.
+// writeFailed ends the capture after an error of this write or an earlier one. It cuts the file to whole blocks, and
+// cuts some more packets to make room for the statistics, which report the losses. All these packets count as dropped
+// by the writer. rest are the bytes that the output did not take.
 func (r *Recorder) writeFailed(err error, rest [][]byte) {
 	r.fail(fmt.Errorf("write capture file: %w", err))
-	if err := r.giveUp(r.statisticsLen(), rest); err != nil {
+	if err := r.cutPackets(r.statisticsLen(), rest); err != nil {
 		r.end.err = errors.Join(r.end.err, err)
 	}
-	r.next = nil // it may count packets that were given up
+	r.next = nil // it may count packets that were cut
 }
 
-// giveUp cuts the current file to whole packets that end at least so many bytes before its end, and subtracts all others from
-// the account: those after the cut, the pending ones, and rest.
-func (r *Recorder) giveUp(bytes uint64, rest [][]byte) error {
+// cutPackets cuts at least so many bytes off the end of the current file, to whole packets. It subtracts from the
+// account the packets after the cut, the pending ones, and rest.
+func (r *Recorder) cutPackets(bytes uint64, rest [][]byte) error {
 	_ = r.out.Flush() // after an error it writes nothing
 	f := r.current()
 	size := uint64(r.out.Size())
@@ -73,7 +73,7 @@ func (r *Recorder) giveUp(bytes uint64, rest [][]byte) error {
 		return fmt.Errorf("find the last whole packet: %w", err)
 	}
 	all := slices.Concat([][]byte{read}, r.out.Unwritten(), rest)
-	_, lost := (&Batch{runs: [][]byte{slices.Concat(all...)}}).split(room{packets: everything.packets, bytes: keep - from})
+	_, lost := (&Batch{runs: [][]byte{slices.Concat(all...)}}).split(room{packets: unlimited.packets, bytes: keep - from})
 	if err := r.out.Truncate(int64(f.size - lost.size)); err != nil {
 		return fmt.Errorf("cut capture file to whole blocks: %w", err)
 	}

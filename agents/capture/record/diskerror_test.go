@@ -19,12 +19,12 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 )
 
-// filler gives a recorder packets of several interfaces. Their time stamps are numbers.
+// filler gives a recorder packets of several interfaces. Their time stamps number them.
 type filler struct {
 	t      *testing.T
 	r      *Recorder
 	number uint64
-	given  []uint64 // by interface
+	given  []uint64 // packets by interface
 }
 
 func newFiller(t *testing.T, dir string, rotate *Rotate) *filler {
@@ -105,15 +105,15 @@ func (f *filler) end() {
 		}
 	}
 	if last != a.Written {
-		f.t.Errorf("%d packets are in the file, of the first %d", a.Written, last)
+		f.t.Errorf("%d packets are in the file, want the first %d", a.Written, last)
 	}
 }
 
-// apartOf names the test that a child process runs.
+// apartOf, in the environment, names the test that a child process runs.
 const apartOf = "SONDE_CAPTURE_APART"
 
-// apart runs a test that limits its process in a child process, and reports whether this is the child: the limit would also
-// apply to the log of `go test`.
+// apart runs a test in a child process, and reports whether this is the child. A limit on the files of the test process
+// would also apply to the log of `go test`.
 func apart(t *testing.T) bool {
 	t.Helper()
 	if os.Getenv(apartOf) == t.Name() {
@@ -145,9 +145,9 @@ func limitFiles(t *testing.T, size uint64) {
 	}
 }
 
-// If a file cannot grow, at any offset and however long ago the packets were taken: the file ends with whole blocks and its
-// statistics, and every other packet is counted as lost, on its interface.
-func TestDiskRefusesWhatWasTaken(t *testing.T) {
+// A file cannot grow from any offset on, and its packets may have been pending for long. The file ends with whole
+// blocks and its statistics, and every other packet is counted as lost on its interface.
+func TestFileThatCannotGrow(t *testing.T) {
 	if !apart(t) {
 		return
 	}
@@ -177,7 +177,7 @@ func TestDiskRefusesWhatWasTaken(t *testing.T) {
 }
 
 // If a full disk shows only when the last packets are written, the capture is not complete.
-func TestDiskRefusesTheLast(t *testing.T) {
+func TestFullDiskAtTheEnd(t *testing.T) {
 	if !apart(t) {
 		return
 	}
@@ -186,7 +186,7 @@ func TestDiskRefusesTheLast(t *testing.T) {
 	limitFiles(t, 100_000)
 	f.write(200_000)
 	if f.r.Ended() {
-		t.Error("it is known at once")
+		t.Error("the error is known before the end")
 	}
 	f.end()
 	if f.r.end.reason != recording.DiskFull || f.r.Account().DroppedWriter == 0 {
@@ -195,7 +195,7 @@ func TestDiskRefusesTheLast(t *testing.T) {
 }
 
 // At every moment the files have all packets that the published account counts.
-func TestPublishedIsThere(t *testing.T) {
+func TestPublishedPacketsAreInTheFiles(t *testing.T) {
 	for name, rotate := range map[string]*Rotate{"a file": nil, "a ring": {MaxBytes: 2 << 20, Files: 3}} {
 		t.Run(name, func(t *testing.T) {
 			f := newFiller(t, t.TempDir(), rotate)
@@ -214,7 +214,7 @@ func TestPublishedIsThere(t *testing.T) {
 					}
 				}
 			})
-			for range 160 { // 24 MB: three times what waits for the disk, and twelve files of the ring
+			for range 160 { // 24 MB: three times the buffer, and twelve files of the ring
 				f.write(rand.IntN(300_000))
 				f.r.PublishInterface(f.r.interfaces[0])
 				switch rand.IntN(10) {
@@ -238,14 +238,14 @@ func TestPublishedIsThere(t *testing.T) {
 	}
 }
 
-// isThere checks that the newest file, which grows, has all that the account says, if it is still the newest.
+// isThere checks that the newest file, which grows, has all packets of the account, if it is still the newest.
 func isThere(t *testing.T, r *Recorder) {
 	t.Helper()
 	a := r.Account()
 	newest := a.Files[len(a.Files)-1]
 	b, err := os.ReadFile(filepath.Join(r.cfg.Dir, newest.Name))
 	if os.IsNotExist(err) {
-		return // it was removed meanwhile
+		return // it has been removed
 	}
 	if err != nil || int64(len(b)) < newest.Bytes {
 		if next := r.Account(); next.Files[0].Name > newest.Name {

@@ -22,7 +22,8 @@ func (i *Interface) Lose(packets uint64, reason *uint64) {
 }
 
 // statistics is the interface's block at the end of a file; it covers that file alone. Wireshark shows isb_ifrecv and
-// isb_ifdrop, so these hold, as with dumpcap, what passed the filter and what of that was lost before the file.
+// isb_ifdrop. As with dumpcap, they count the packets that passed the filter, and the ones among them that were lost
+// before the file.
 func (i *Interface) statistics(start, now uint64, in *Counters) pcapng.Statistics {
 	a, m := &i.Account.Counters, &i.start
 	osDrop := a.DroppedKernel + a.DroppedRing - m.DroppedKernel - m.DroppedRing

@@ -30,7 +30,7 @@ func killedConfig(dir string) *Config {
 	}
 }
 
-// TestWriterToBeKilled is no test by itself: TestKilledAtAnyMoment runs it in a process of its own.
+// TestWriterToBeKilled is not a test by itself: TestKilledAtAnyMoment runs it in a child process.
 func TestWriterToBeKilled(t *testing.T) {
 	dir := os.Getenv(killedDir)
 	if dir == "" {
@@ -42,7 +42,7 @@ func TestWriterToBeKilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// As the probe's termination message: one write that is never shorter than the one before.
+	// Like the probe's termination message: one write that is never shorter than the one before.
 	cfg.FilesChanged = func() {
 		b, err := json.Marshal(r.Account())
 		if err == nil {
@@ -63,7 +63,7 @@ func TestWriterToBeKilled(t *testing.T) {
 	r.announce()
 	for number := uint32(0); !r.Ended(); {
 		var b Batch
-		for range 3 { // of several runs, as a ring block is
+		for range 3 { // several runs, as in a ring block
 			var run []byte
 			for range 500 {
 				data := make([]byte, 700)
@@ -80,9 +80,8 @@ func TestWriterToBeKilled(t *testing.T) {
 	t.Fatal(r.end.err)
 }
 
-// Whenever the writer is killed, within a write or between two steps of a rotation, each file that was named is there,
-// those before the last are whole, the last is whole up to its last block, and together they hold the newest packets
-// without a gap.
+// The writer may be killed within a write or between two steps of a rotation. Each file that was named exists. All but
+// the last are complete, and the last one is up to its last block. Together they hold the newest packets without a gap.
 func TestKilledAtAnyMoment(t *testing.T) {
 	const rounds = 14 // two for each number of rotations
 	torn, partial := 0, 0
@@ -99,7 +98,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 			_, _ = os.Stat(dir)
 		}
 		_ = cmd.Process.Kill()
-		_ = cmd.Wait() // killed, as wanted
+		_ = cmd.Wait() // killed, as intended
 		a, ok := readNamed(dir)
 		if !ok {
 			t.Fatal("no account")
@@ -159,7 +158,7 @@ func checkKilled(t *testing.T, dir string, a *Account) (torn bool) {
 	return torn
 }
 
-// checkSizes checks that all files in the folder that have a name are within the limits.
+// checkSizes checks that the files with a name are within the limits.
 func checkSizes(t *testing.T, dir string) {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(dir, "*"+fileSuffix))
@@ -176,7 +175,7 @@ func checkSizes(t *testing.T, dir string) {
 	}
 }
 
-// whole is the part of a file that a keeper serves.
+// whole returns the part of a file that a keeper serves.
 func whole(t *testing.T, b []byte) []byte {
 	t.Helper()
 	return b[:pcapng.CompleteLen(strings.NewReader(string(b)), 0, int64(len(b)))]

@@ -6,7 +6,7 @@ import (
 	"github.com/sonde-operator/sonde/agents/node/disk"
 )
 
-// limit is the limit that bounds the next write.
+// limit says which limit bounds the next write.
 type limit int
 
 const (
@@ -14,8 +14,8 @@ const (
 	limitDisk
 )
 
-// disk is how many bytes the next write may have above the floor if its first packet needs so many. Pending bytes are
-// subtracted: other writers to the same disk do not see them yet.
+// disk returns how many bytes the next write may have above the floor. Its first packet has need bytes. Pending bytes
+// are subtracted, because the free space of the disk still includes them.
 func (r *Recorder) disk(need uint64) (uint64, error) {
 	room, err := r.floor().Room(need, r.statisticsLen())
 	return room - min(room, r.pending()), err
@@ -25,7 +25,7 @@ func (r *Recorder) floor() *disk.Floor {
 	return &disk.Floor{Dir: r.cfg.Dir, Keep: r.cfg.DiskFloor, Space: r.space}
 }
 
-// fileRoom is how many bytes the current file has left, without the space that its statistics need.
+// fileRoom returns how many bytes the current file has left, without the space that its statistics need.
 func (r *Recorder) fileRoom() uint64 {
 	most := uint64(r.cfg.MaxBytes)
 	switch {
@@ -39,21 +39,21 @@ func (r *Recorder) fileRoom() uint64 {
 	return most - min(most, r.current().size+r.statisticsLen())
 }
 
-// room is what the limits leave for a batch whose first packet needs so many bytes, and which limit bounds its bytes.
+// room returns the limits of a batch whose first packet has need bytes, and which limit bounds its bytes.
 func (r *Recorder) room(need uint64) (room, limit) {
-	left, tight := everything, limitFile
+	left, by := unlimited, limitFile
 	if r.cfg.MaxPackets > 0 {
 		left.packets = uint64(r.cfg.MaxPackets) - r.written
 	}
 	left.bytes = r.fileRoom()
 	if r.cfg.DiskFloor == nil || left.bytes < need {
-		return left, tight
+		return left, by
 	}
 	switch above, err := r.disk(need); {
 	case err != nil:
 		r.log.Warn("Reading the free disk space failed", "error", err) // continue without the floor
 	case above < left.bytes:
-		left.bytes, tight = above, limitDisk
+		left.bytes, by = above, limitDisk
 	}
-	return left, tight
+	return left, by
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/sonde-operator/sonde/agents/node/disk"
 )
 
-// Output is a file as the recorder needs it. Its methods are those of disk.Appender, the implementation in use.
+// Output is a file as the recorder needs it. disk.Appender implements it; tests replace it.
 type Output interface {
 	// Writev takes the runs, which reach the file later, and returns how many bytes it took: all of them, or an error,
 	// which may concern bytes of an earlier call.
@@ -14,8 +14,8 @@ type Output interface {
 	// Push starts writing all pending bytes. Flush returns when they are written.
 	Push() error
 	Flush() error
-	// Size is the number of bytes in the file, Pending the number that are not in it yet. Unwritten
-	// returns those.
+	// Size is the number of bytes in the file, Pending the number of taken bytes that are not in it yet. Unwritten
+	// returns the pending bytes.
 	Size() int64
 	Pending() int64
 	Unwritten() [][]byte

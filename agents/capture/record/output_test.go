@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// testOutput is an empty file.
+// testOutput creates an empty file.
 func testOutput(t *testing.T) Output {
 	t.Helper()
 	out, err := CreateFile(filepath.Join(t.TempDir(), "a"), 0o600)

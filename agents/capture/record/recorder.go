@@ -21,8 +21,8 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 )
 
-// Recorder writes packets that are pcapng blocks already. The engine opens it, adds the interfaces and finishes it; a
-// backend gives it batches and reports what was lost before them. All methods but Account belong to one goroutine.
+// Recorder writes packets that are already encoded as pcapng blocks. The engine opens it, adds the interfaces and
+// finishes it. A backend gives it batches and counts lost packets. All methods but Account belong to one goroutine.
 type Recorder struct {
 	// Skipped are interfaces that are not captured, each with a note.
 	Skipped []InterfaceAccount
@@ -34,9 +34,9 @@ type Recorder struct {
 
 	interfaces []*Interface
 	files      []*file // oldest first; the last one is written
-	out        Output  // of the last file; nil when there is none to write
-	removed    uint64  // files that were removed
-	written    uint64  // packets ever, including those of removed files
+	out        Output  // writes the last file; nil while none is open
+	removed    uint64  // number of removed files
+	written    uint64  // all written packets, including removed files
 	end        end
 
 	next   *Account // the account to publish when nextAt bytes are in the last file
@@ -60,7 +60,7 @@ func New(cfg *Config, log *slog.Logger, create CreateFunc) *Recorder {
 // Open begins the first file.
 func (r *Recorder) Open() error { return r.begin() }
 
-// Path is that of the newest file.
+// Path returns the path of the newest file.
 func (r *Recorder) Path() string { return r.current().path }
 
 // End returns why packets are no longer written. An empty reason means that they are. The error explains
@@ -70,11 +70,11 @@ func (r *Recorder) End() (recording.Reason, error) { return r.end.reason, r.end.
 // Ended reports whether packets are no longer written. A backend need not encode more packets: Reject counts them.
 func (r *Recorder) Ended() bool { return r.end.reason != "" }
 
-// NumInterfaces is the number of interfaces that were added. Their IDs are less.
+// NumInterfaces returns the number of added interfaces. Their IDs are smaller.
 func (r *Recorder) NumInterfaces() int { return len(r.interfaces) }
 
-// SnapLen is how many bytes of a packet may be kept. In a ring of files half of a file is left to packets, whatever
-// else it has to hold, so that each packet finds room in an empty file.
+// SnapLen returns how many bytes of a packet may be kept. In a ring, half of each file is reserved for packets, so that
+// each packet fits into an empty file.
 func (r *Recorder) SnapLen() uint32 {
 	n := uint64(r.cfg.SnapLen)
 	if r.cfg.Rotate != nil {
@@ -83,8 +83,8 @@ func (r *Recorder) SnapLen() uint32 {
 	return uint32(n)
 }
 
-// CanAdd returns why an interface with this description may not be added; empty if it may. Its statistics need room,
-// too.
+// CanAdd returns why an interface with this description may not be added; empty if it may. The file must have room for
+// its statistics, too.
 func (r *Recorder) CanAdd(desc []byte) (why string) {
 	need := uint64(len(desc)) + statisticsLen
 	if r.cfg.DiskFloor != nil {
@@ -129,14 +129,14 @@ func (r *Recorder) Add(desc []byte, acct InterfaceAccount) (*Interface, error) {
 func (r *Recorder) Write(b *Batch) {
 	head, rest := *b, Batch{}
 	for head.packets > 0 && r.end.reason == "" {
-		left, tight := r.room(head.firstLen())
+		left, by := r.room(head.firstLen())
 		if head.packets > left.packets || head.size > left.bytes {
 			head, rest = head.split(left)
 		}
 		if head.packets > 0 {
 			r.writeBatch(&head)
 		} else {
-			r.full(tight)
+			r.full(by)
 		}
 		head, rest = rest, Batch{}
 		if r.cfg.MaxPackets > 0 && r.written >= uint64(r.cfg.MaxPackets) && r.end.reason == "" {
@@ -157,12 +157,12 @@ func (r *Recorder) Reject(i *Interface, packets uint64) {
 	}
 }
 
-// full is called when a limit leaves no room for the next packet.
-func (r *Recorder) full(tight limit) {
+// full is called when the limit reached leaves no room for the next packet.
+func (r *Recorder) full(reached limit) {
 	switch {
-	case tight == limitDisk && r.pending() > 0:
+	case reached == limitDisk && r.pending() > 0:
 		_ = r.sync() // then check again: pending bytes may take less space, and the error must state the true free space
-	case tight == limitDisk:
+	case reached == limitDisk:
 		r.fail(r.floor().FullError())
 	case r.cfg.Rotate == nil:
 		r.end.reason = recording.ByteLimit
@@ -184,7 +184,7 @@ func (r *Recorder) writeBatch(b *Batch) {
 	}
 }
 
-// countWritten adds a batch that is on its way to the file.
+// countWritten adds a batch to the counts. Its bytes may still be pending.
 func (r *Recorder) countWritten(b *Batch) {
 	f := r.current()
 	r.written += b.packets
@@ -204,7 +204,7 @@ func (r *Recorder) fail(err error) {
 	}
 }
 
-// Finish ends the last file with its statistics, also after a full disk: writeFailed made room for them.
+// Finish ends the last file with its statistics, even after a full disk: writeFailed made room for them.
 func (r *Recorder) Finish() error {
 	if r.out == nil {
 		return nil // a ring that could not begin its next file
@@ -214,14 +214,14 @@ func (r *Recorder) Finish() error {
 	if !disk.IsFull(err) {
 		return err
 	}
-	// Other processes filled the disk since the last write. Statistics report all losses: give up some packets for them.
-	if gerr := r.giveUp(r.statisticsLen(), nil); gerr != nil {
+	// Other processes filled the disk since the last write. Statistics report all losses: cut some packets to make room.
+	if gerr := r.cutPackets(r.statisticsLen(), nil); gerr != nil {
 		return errors.Join(err, gerr)
 	}
 	return r.writeStatistics()
 }
 
-// append writes whole blocks that are no packets, all of them or none.
+// append writes whole blocks other than packets, all of them or none.
 func (r *Recorder) append(b []byte) error {
 	if err := r.sync(); err != nil {
 		return err
@@ -243,7 +243,7 @@ func (r *Recorder) append(b []byte) error {
 	return nil
 }
 
-// Close closes the current file, which stays.
+// Close closes the current file without removing it.
 func (r *Recorder) Close() error {
 	if r.out == nil {
 		return nil

@@ -18,17 +18,17 @@ const fileSuffix = ".pcapng"
 type file struct {
 	path  string
 	size  uint64     // bytes of whole blocks, pending ones included
-	start uint64     // when it was begun, in nanoseconds since 1970
+	start uint64     // time of its creation, in nanoseconds since 1970
 	parts []Counters // by interface: its packets in this file
 
-	fixed uint64   // the end of the last block that is no packet
-	marks []uint64 // where some of the packets after fixed begin
+	fixed uint64   // the end of the last block that is not a packet
+	marks []uint64 // starts of some packets after fixed
 }
 
 // current is the file to which packets are written.
 func (r *Recorder) current() *file { return r.files[len(r.files)-1] }
 
-// path of the next file.
+// path returns the path of the next file.
 func (r *Recorder) path() string {
 	name := r.cfg.Base + fileSuffix
 	if r.cfg.Rotate != nil {
@@ -37,8 +37,7 @@ func (r *Recorder) path() string {
 	return filepath.Join(r.cfg.Dir, name)
 }
 
-// headerLen is the length of what every file begins and ends with: the section, and description and statistics of each
-// interface.
+// headerLen is the length of a file without packets: the section, and the description and statistics of each interface.
 func (r *Recorder) headerLen() uint64 {
 	n := uint64(len(pcapng.AppendSection(nil, &r.cfg.Section)))
 	for _, i := range r.interfaces {
@@ -47,8 +46,8 @@ func (r *Recorder) headerLen() uint64 {
 	return n
 }
 
-// begin creates a file that describes all interfaces. The file gets its name after that is written: whenever the process is
-// killed, each file with a name can be read.
+// begin creates a file that describes all interfaces. The file gets its name when the description is written. So even
+// if the process is killed, each file with a name can be read.
 func (r *Recorder) begin() error {
 	path := r.path()
 	header := pcapng.AppendSection(nil, &r.cfg.Section)
@@ -57,9 +56,9 @@ func (r *Recorder) begin() error {
 	}
 	switch most := uint64(r.cfg.MaxBytes); {
 	case r.cfg.Rotate != nil && uint64(len(header)) > uint64(r.cfg.Rotate.MaxBytes)/2:
-		return fmt.Errorf("start capture file: its description of %d bytes is more than half of a file of the ring: raise the size of its files", len(header))
+		return fmt.Errorf("start capture file: its description has %d bytes, more than half of a file of the ring: raise the size of the files", len(header))
 	case most > 0 && uint64(len(header)) > most:
-		return fmt.Errorf("start capture file: %d bytes are less than its header: raise the limit", most)
+		return fmt.Errorf("start capture file: the limit of %d bytes is less than its header: raise the limit", most)
 	}
 	if r.cfg.DiskFloor != nil {
 		above, err := r.disk(uint64(len(header)))
@@ -90,12 +89,12 @@ func (r *Recorder) begin() error {
 	return nil
 }
 
-// rotate ends the current file and begins the next. If the ring is full, it removes the oldest first. The order keeps the
-// published account true if the process is killed in between: it names no missing file, and no packet is in a file that it
-// does not name.
+// rotate ends the current file and begins the next. If the ring is full, it removes the oldest first. The order keeps
+// the published account true if the process is killed in between: the account names no missing file, and each file with
+// packets is named.
 func (r *Recorder) rotate() error {
 	if r.out != nil {
-		// A file that cannot take its statistics stays open: Finish gives up packets for them.
+		// If the file has no room for its statistics it stays open: Finish cuts packets to make room.
 		if err := r.sync(); err != nil {
 			return err
 		}

@@ -15,12 +15,12 @@ import (
 
 // attacher attaches programs to interfaces.
 type attacher interface {
-	// name of the attach point, for the account.
+	// name returns the attach point's name in the account.
 	name() string
 	// check returns an error if programs at this attach point would not receive all packets of these interfaces.
 	check(ns int, indexes []int) error
-	// attach attaches one program to the ingress and one to the egress of an interface; nil is none. ns is a network
-	// namespace's file descriptor, -1 the caller's own.
+	// attach attaches one program to the ingress and one to the egress of an interface; a nil program is left out. ns
+	// is a network namespace's file descriptor, -1 the caller's own.
 	attach(ns, index int, in, out *ebpf.Program) (attachment, error)
 	// close releases what attachments share.
 	close() error
@@ -47,7 +47,7 @@ type tcx struct{}
 func (tcx) name() string { return TCX }
 func (tcx) close() error { return nil }
 
-// check loads an empty program and tries to attach it, to find out what the kernel lacks before rings are allocated.
+// check loads and tries to attach an empty program: if the kernel lacks tcx, that shows before rings are allocated.
 func (tcx) check(int, []int) error {
 	nothing, err := ebpf.NewProgram(&ebpf.ProgramSpec{
 		Name: "sonde_try", Type: ebpf.SchedCLS, License: "Dual BSD/GPL",
@@ -56,7 +56,7 @@ func (tcx) check(int, []int) error {
 	if err != nil {
 		return explain(err)
 	}
-	defer func() { _ = nothing.Close() }() // whose descriptor is valid
+	defer func() { _ = nothing.Close() }() // its descriptor is valid
 	// A kernel that has tcx answers that there is no such interface.
 	l, err := ebpflink.AttachTCX(ebpflink.TCXOptions{Interface: math.MaxInt32, Program: nothing, Attach: ebpf.AttachTCXIngress})
 	switch {

@@ -13,7 +13,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 )
 
-// attachPoints are the backends that this kernel has.
+// attachPoints returns the backends that this kernel has.
 func attachPoints(t *testing.T) map[string]func(*backend.Config) *Backend {
 	t.Helper()
 	points := map[string]func(*backend.Config) *Backend{Clsact: NewClsact}
@@ -23,8 +23,8 @@ func attachPoints(t *testing.T) map[string]func(*backend.Config) *Backend {
 	return points
 }
 
-// A burst wakes the reader, which waits for long in quiet, before a ring is full.
-func TestProgramsAskTheReader(t *testing.T) {
+// A burst wakes a quiet reader before a ring is full.
+func TestProgramsWakeTheReader(t *testing.T) {
 	ns := newNamespace(t)
 	for name, newBackend := range attachPoints(t) {
 		t.Run(name, func(t *testing.T) {

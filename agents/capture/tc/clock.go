@@ -14,7 +14,7 @@ type wallClock struct{ offset uint64 }
 // may run in between.
 const jitter = 20_000
 
-// set measures the offset, and reports whether it has changed.
+// set measures the offset, and reports whether the clock was set.
 func (c *wallClock) set() bool {
 	least := uint64(1 << 63)
 	offset := c.offset

@@ -24,9 +24,9 @@ const (
 	lockTimeout = 5 * time.Second
 )
 
-// clsact attaches by filters of the queueing discipline of that name, for kernels before 6.6. The filters stay when the
-// process is killed. Therefore each has a name, which is also the address of a socket in the namespace; the kernel closes the
-// socket with the process. The next capture removes filters that have no socket.
+// clsact attaches by filters of the queueing discipline clsact, for kernels before 6.6. The filters stay when the
+// process is killed. Therefore each filter's name is also the address of a socket in the namespace, which the kernel
+// closes with the process. The next capture removes filters without a socket.
 type clsact struct {
 	tag    string
 	socket int // -1 before the first attach
@@ -64,7 +64,7 @@ func (c *clsact) attach(ns, index int, in, out *ebpf.Program) (attachment, error
 	return a, nil
 }
 
-// bind binds this process's socket, once, and removes what killed captures have left in the namespace.
+// bind binds this process's socket, once, and removes the filters of killed captures from the namespace.
 func (c *clsact) bind(h *netlink.Handle) (err error) {
 	if c.socket >= 0 {
 		return nil
@@ -107,8 +107,8 @@ func isDead(name string) bool {
 	return unix.Close(fd) == nil
 }
 
-// Sweep removes what killed captures have left at clsact in a network namespace; nil is the caller's own. It keeps the
-// filters of running captures and of other programs, and returns how many filters it has removed.
+// Sweep removes the filters of killed captures at clsact from a network namespace; nil is the caller's own. It keeps
+// the filters of running captures and of other programs, and returns how many filters it has removed.
 func Sweep(ns *os.File) (removed int, err error) {
 	fd := -1
 	if ns != nil {
@@ -139,8 +139,8 @@ func sweepLocked(h *netlink.Handle) (removed int, err error) {
 	return removed, errors.Join(errs...)
 }
 
-// lockClsact runs fn in a network namespace while no other capture changes filters there, so that what fn lists stays true
-// while fn changes it.
+// lockClsact runs fn in a network namespace while no other capture changes filters there, so that fn's listings stay
+// true.
 func lockClsact(ns int, fn func(h *netlink.Handle) error) error {
 	return links.InNetNS(ns, func() error {
 		lock, err := os.Open("/proc/thread-self/ns/net")
@@ -158,8 +158,8 @@ func lockClsact(ns int, fn func(h *netlink.Handle) error) error {
 	})
 }
 
-// awaitLock waits at most lockTimeout, which is longer than any capture holds the lock. A process of the target can hold it,
-// too, and must not block a capture or its end.
+// awaitLock waits at most lockTimeout, which is longer than any capture holds the lock. A process of the target may
+// hold the lock, too, and must not block a capture or its end.
 func awaitLock(fd int) {
 	for end := time.Now().Add(lockTimeout); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		if err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {

@@ -69,7 +69,7 @@ func attachOnce(ns *os.File, uid string, p *ebpf.Program) error {
 	return errors.Join(err, a.Close(), c.close())
 }
 
-// passing is a program that ignores every packet.
+// passing loads a program that ignores every packet.
 func passing(t *testing.T) *ebpf.Program {
 	t.Helper()
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, -1), asm.Return()}})

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// defaultPriority is that of our filters if there are no others: before the priorities that the kernel chooses (49152),
-	// after the low numbers that other programs use.
+	// defaultPriority is the priority of our filters if there are no others: before the priorities that the kernel
+	// chooses (49152), after the low numbers that other programs use.
 	defaultPriority = 50
 	// firstHandle is beyond the handles that other programs use. A filter of the same priority and handle would replace ours.
 	firstHandle = 0x50de0000
@@ -23,8 +23,8 @@ const (
 // sides are the ingress and the egress of an interface.
 var sides = [2]uint32{netlink.HANDLE_MIN_INGRESS, netlink.HANDLE_MIN_EGRESS}
 
-// errNoPlace says that other filters would run before those of the capture, which might miss packets.
-var errNoPlace = errors.New("other filters would run before those of the capture")
+// errNoPlace says that other filters would run before the capture's, which might then miss packets.
+var errNoPlace = errors.New("other filters would run before the capture's filters")
 
 // clsactFilters are the filters of one interface.
 type clsactFilters struct {
@@ -32,10 +32,10 @@ type clsactFilters struct {
 	tag       string
 }
 
-// places is where filters may be added to an interface.
+// places says where filters may be added to an interface.
 type places struct {
 	discipline bool // clsact exists
-	made       bool // by a capture: then the last capture removes it
+	made       bool // a capture created it: the last capture removes it
 	priority   [len(sides)]uint16
 	handle     [len(sides)]uint32 // not in use
 }
@@ -67,7 +67,7 @@ func placesOf(h *netlink.Handle, index int) (p places, err error) {
 	return p, nil
 }
 
-// freeHandle is a handle that none of these filters has.
+// freeHandle returns a handle that none of these filters has.
 func freeHandle(filters []*netlink.BpfFilter) uint32 {
 	handle := uint32(firstHandle)
 	for slices.ContainsFunc(filters, func(f *netlink.BpfFilter) bool { return f.Handle == handle }) {
@@ -76,7 +76,7 @@ func freeHandle(filters []*netlink.BpfFilter) uint32 {
 	return handle
 }
 
-// disciplineOf is the kind of the queueing discipline in the place of clsact; empty if there is none.
+// disciplineOf returns the kind of the queueing discipline in the place of clsact; empty if there is none.
 func disciplineOf(h *netlink.Handle, index int) (string, error) {
 	all, err := listAll(func() ([]netlink.Qdisc, error) {
 		return h.QdiscList(&netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: index}})
@@ -92,7 +92,7 @@ func disciplineOf(h *netlink.Handle, index int) (string, error) {
 	return "", nil
 }
 
-// listAll lists until nothing changes meanwhile.
+// listAll repeats a listing until no change interrupts it.
 func listAll[T any](list func() ([]T, error)) ([]T, error) {
 	for range 20 {
 		all, err := list()
@@ -103,8 +103,8 @@ func listAll[T any](list func() ([]T, error)) ([]T, error) {
 	return nil, netlink.ErrDumpInterrupted
 }
 
-// priorityBefore is a priority whose filter runs before all these. All filters of one priority have one kind and protocol,
-// and the kernel runs the newest first.
+// priorityBefore returns a priority at which a new filter runs before all these. All filters of one priority have the
+// same kind and protocol, and the kernel runs the newest first.
 func priorityBefore(filters []*netlink.BpfFilter) (uint16, error) {
 	if len(filters) == 0 {
 		return defaultPriority, nil
@@ -119,14 +119,14 @@ func priorityBefore(filters []*netlink.BpfFilter) (uint16, error) {
 	case joins && (strings.HasPrefix(first.Name, namePrefix) || first.Priority == 1):
 		return first.Priority, nil
 	case first.Priority == 1:
-		return 0, fmt.Errorf("%w: a filter that is no BPF program of all protocols has the priority 1", errNoPlace)
+		return 0, fmt.Errorf("%w: a filter with priority 1 is not a BPF program for all protocols", errNoPlace)
 	default:
 		return first.Priority - 1, nil
 	}
 }
 
-// add creates the discipline, unless it exists, and the filters in one system call: a process that is killed has created all
-// of them or none.
+// add creates the filters, and the discipline unless it exists, in one system call: a process that is killed has
+// created all of them or none.
 func (a *clsactFilters) add(h *netlink.Handle, in, out *ebpf.Program) error {
 	for range 3 {
 		p, err := placesOf(h, a.index)
@@ -185,7 +185,7 @@ func filterAt(index int, f *netlink.FilterAttrs) *nl.TcMsg {
 	}
 }
 
-// Close removes the filters, and the discipline if a capture had created it and no other filters are left.
+// Close removes the filters. It also removes the discipline if a capture had created it and no other filters are left.
 func (a *clsactFilters) Close() error {
 	return lockClsact(a.ns, func(h *netlink.Handle) error { return a.remove(h, true) })
 }
@@ -195,9 +195,9 @@ func (a *clsactFilters) remove(h *netlink.Handle, discipline bool) error {
 	return err
 }
 
-// removeFilters removes the filters of an interface whose names match, and with discipline also the queueing discipline if
-// they were the last ones and a capture had created it. It does so in one system call, because the filters' names say who
-// created the discipline. An interface that is gone has no filters.
+// removeFilters removes the filters of an interface whose names match. With discipline it also removes the queueing
+// discipline, if no filter is left and a capture had created it. It needs one system call for both, because only the
+// filters' names say who created the discipline. An interface that is gone has no filters.
 func removeFilters(h *netlink.Handle, index int, discipline bool, match func(name string) bool) (removed int, err error) {
 	var c changes
 	left := 0
@@ -228,10 +228,10 @@ func removeFilters(h *netlink.Handle, index int, discipline bool, match func(nam
 	return removed, nil
 }
 
-// notBPF is the descriptor of filters that are no BPF programs.
+// notBPF is the descriptor of filters that are not BPF programs.
 const notBPF = -1
 
-// filtersAt lists the filters of one side of an interface. Filters that are no BPF programs have no name.
+// filtersAt lists the filters of one side of an interface. Filters that are not BPF programs have no name.
 func filtersAt(h *netlink.Handle, index int, side uint32) ([]*netlink.BpfFilter, error) {
 	filters, err := listAll(func() ([]netlink.Filter, error) {
 		return h.FilterList(&netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: index}}, side)

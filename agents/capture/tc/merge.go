@@ -8,16 +8,16 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 )
 
-// maxBatch and maxRuns are how many bytes and runs the recorder gets at a time, before rings are free again.
+// maxBatch and maxRuns bound the bytes and runs of a batch. After each batch its memory goes back to the rings.
 const (
 	maxBatch = 256 << 10
 	maxRuns  = 4096
 )
 
-// errIncomplete ends a capture: it is unknown where the next block of the ring begins.
-var errIncomplete = errors.New("a packet in a ring is not complete: please report this, with the node's kernel version")
+// errIncomplete ends a capture, because it is unknown where the next block of the ring begins.
+var errIncomplete = errors.New("a packet in a ring is incomplete: please report this with the node's kernel version")
 
-// merge gives all packets up to a time, in nanoseconds since 1970, to the recorder in their order.
+// merge gives all packets up to a time, in nanoseconds since 1970, to the recorder in order of time.
 func (b *Backend) merge(until uint64) (err error) {
 	rings := b.programs.rings
 	if len(b.heads) != len(rings) {
@@ -44,23 +44,23 @@ func (b *Backend) merge(until uint64) (err error) {
 	return err
 }
 
-// stepped is how far in the future a block's time may be. If it is further, the clock was set back since the block was
+// clockStep is how far in the future a block's time may be. If it is later, the clock was set back since the block was
 // written, and the block is due now.
-const stepped = uint64(time.Second)
+const clockStep = uint64(time.Second)
 
-// due is when to read a block, in the order of other blocks; zero if that is after until.
+// due returns the time by which a block is ordered among others; zero if it is not due up to until.
 func due(at, until uint64) uint64 {
 	switch {
 	case at <= until:
 		return max(at, 1)
-	case at-until > stepped:
+	case at-until > clockStep:
 		return max(until, 1)
 	default:
 		return 0
 	}
 }
 
-// peek is when the next block of a ring is due; zero if there is none, or if it is due after until.
+// peek returns when the next block of a ring is due; zero if there is none up to until.
 func (b *Backend) peek(r *ring.Ring, until uint64) (uint64, error) {
 	if !r.Ready() {
 		return 0, nil
@@ -72,7 +72,7 @@ func (b *Backend) peek(r *ring.Ring, until uint64) (uint64, error) {
 	return due(h.Time(), until), nil
 }
 
-// blockAt is the header of the block at the beginning of rest; nil if there is no complete packet block.
+// blockAt returns the header of the block at the beginning of rest; nil if there is no complete packet block.
 func (b *Backend) blockAt(rest []byte) *pcapng.PacketHeader {
 	if len(rest) < pcapng.PacketHeaderLen {
 		return nil
@@ -84,8 +84,8 @@ func (b *Backend) blockAt(rest []byte) *pcapng.PacketHeader {
 	return h
 }
 
-// readRun reads blocks of one ring up to a time: at least one, at most maxBatch bytes, and only those in one piece of memory.
-// It returns when the next block is due.
+// readRun reads contiguous blocks of one ring up to the time others: at least one, and about maxBatch bytes at most. It
+// returns when the next block is due.
 func (b *Backend) readRun(r *ring.Ring, others, until uint64) (uint64, error) {
 	rest, left := r.Rest(), r.Left()
 	size := uint64(0)

@@ -18,7 +18,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 )
 
-// mergeTest is a backend whose rings a test writes, with interfaces and a file.
+// mergeTest is a backend with interfaces and a file. Tests write into its rings.
 type mergeTest struct {
 	*Backend
 	cfg        *record.Config
@@ -53,7 +53,7 @@ func blockOf(iface uint32, time uint64, size int) []byte {
 	return pcapng.AppendPacket(nil, &pcapng.Packet{Interface: iface, Time: time, Data: make([]byte, size), Length: uint32(size) + 1, Flags: pcapng.Inbound})
 }
 
-// times are those of the packets in the file, in its order.
+// times returns the times of the packets in the file, in the file's order.
 func (b *mergeTest) times(t *testing.T) (times []uint64) {
 	t.Helper()
 	if err := b.Backend.cfg.Recorder.Finish(); err != nil {
@@ -116,15 +116,15 @@ func TestMergeIsInOrder(t *testing.T) {
 	}
 }
 
-// A block that is not yet due stays. After the clock was set back, older blocks do not wait for their time.
+// A block that is not yet due stays. After the clock was set back, older blocks do not wait until their time.
 func TestDue(t *testing.T) {
 	const now = 1e18
 	cases := map[string]struct{ at, want uint64 }{
 		"long ago":              {now - 1e9, now - 1e9},
 		"now":                   {now, now},
 		"just now":              {now + 1, 0},
-		"while one is held up":  {now + stepped, 0},
-		"by the clock of later": {now + stepped + 1, now},
+		"while one is held up":  {now + clockStep, 0},
+		"by the clock of later": {now + clockStep + 1, now},
 		"at the beginning":      {0, 1},
 	}
 	for name, tc := range cases {
@@ -136,7 +136,7 @@ func TestDue(t *testing.T) {
 	}
 }
 
-// The limit of packets ends the file exactly; further packets in the rings are counted.
+// The limit of packets ends the file exactly, and later packets in the rings are counted.
 func TestMergeBeyondALimit(t *testing.T) {
 	b := merging(t, 2, 64<<10, 1)
 	b.cfg.MaxPackets = 5
@@ -161,7 +161,7 @@ func TestMergeOfDamagedRings(t *testing.T) {
 		"no packet block":       func(b []byte) { b[0] = 5 },
 		"too short":             func(b []byte) { b[4], b[5] = 16, 0 },
 		"too long":              func(b []byte) { b[6] = 1 },
-		"of an unknown one":     func(b []byte) { b[8] = 1 },
+		"unknown interface":     func(b []byte) { b[8] = 1 },
 		"all zeros":             func(b []byte) { clear(b) },
 		"longer than the ring":  func(b []byte) { b[7] = 0xff },
 		"of a negative one":     func(b []byte) { b[11] = 0xff },

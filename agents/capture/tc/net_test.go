@@ -28,7 +28,7 @@ const loopback = 1
 // discard is the port to which tests send.
 const discard = 9
 
-// onlyDiscard is what libpcap makes of "udp dst port 9", shortened: IPv4 without options or IPv6, no fragments.
+// onlyDiscard is libpcap's program for "udp dst port 9", shortened: IPv4 without options or IPv6, no fragments.
 var onlyDiscard = map[pcapng.LinkType]bpfprog.Program{pcapng.LinkTypeEthernet: {
 	{Code: 0x28, K: 12},
 	{Code: 0x15, K: unix.ETH_P_IPV6, Jf: 4},
@@ -69,7 +69,7 @@ func newNamespace(t *testing.T) *os.File {
 	return ns
 }
 
-// sender sends to the discard port over loopback.
+// sender returns a socket that sends to the discard port over loopback.
 func sender(t *testing.T, ns *os.File) net.Conn {
 	t.Helper()
 	var c net.Conn

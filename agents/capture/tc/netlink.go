@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// changes are changes of queueing disciplines and filters that the kernel makes within one system call, which SIGKILL does
-// not interrupt.
+// changes are changes to queueing disciplines and filters that the kernel makes within one system call, which SIGKILL
+// does not interrupt.
 type changes struct {
 	messages []byte
 	numbers  []uint32
@@ -48,7 +48,7 @@ func (c *changes) send() []error {
 		answer, ok := answers[number]
 		switch {
 		case !ok:
-			errs = append(errs, errors.New("the kernel has not answered"))
+			errs = append(errs, errors.New("the kernel has not confirmed a change"))
 		case answer != 0:
 			errs = append(errs, answer)
 		}
@@ -56,7 +56,7 @@ func (c *changes) send() []error {
 	return errs
 }
 
-// answersOf reads the kernel's answers by the sequence number of their request. All are there when send has returned.
+// answersOf reads the kernel's answers by the sequence number of their request. All have arrived when Sendto returns.
 func answersOf(fd int) (map[uint32]unix.Errno, error) {
 	answers := map[uint32]unix.Errno{}
 	buf := make([]byte, 1<<16)

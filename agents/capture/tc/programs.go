@@ -36,7 +36,7 @@ const (
 // programs are the BPF side of a capture: a pair of programs for each link type, and the maps that all share. The kernel
 // frees them when they are closed and detached.
 type programs struct {
-	cpus, size int // rings, and the bytes of each
+	cpus, size int // number of rings, and the bytes of each
 	snapLen    uint32
 	first      *ebpf.Collection // has the maps
 	rings      []*ring.Ring
@@ -48,7 +48,8 @@ type programs struct {
 // shared are the maps that all programs share.
 var shared = []string{packetsMapRings, packetsMapWake, packetsMapLow, packetsMapHigh, stateMap}
 
-// newPrograms has rings of ringBytes bytes together, for packets of at most snapLen bytes. It loads nothing yet.
+// newPrograms returns programs whose rings have ringBytes bytes in total, for packets of at most snapLen bytes. It
+// loads nothing yet.
 func newPrograms(ringBytes int, snapLen uint32) (*programs, error) {
 	cpus, err := ebpf.PossibleCPU()
 	if err != nil {
@@ -60,7 +61,7 @@ func newPrograms(ringBytes int, snapLen uint32) (*programs, error) {
 // programsFor is newPrograms for a number of CPUs.
 func programsFor(cpus, ringBytes int, snapLen uint32) (*programs, error) {
 	if cpus > ringmemory.MaxCPUs {
-		return nil, fmt.Errorf("this node can have %d CPUs, and each needs a ring: the probe's memory has room for %d", cpus, ringmemory.MaxCPUs)
+		return nil, fmt.Errorf("this node can have %d CPUs, and the probe's memory has room for the rings of %d: use engine afpacket", cpus, ringmemory.MaxCPUs)
 	}
 	size := ring.Size(ringBytes, cpus, minCPURing)
 	// A packet of more than half a ring would seldom find room.
@@ -77,7 +78,8 @@ func (p *programs) load(lt pcapng.LinkType, filter bpfprog.Program, log *slog.Lo
 	inline := true
 	for {
 		loaded, err := p.loadWith(filter, lt, inline)
-		if inline && (errors.Is(err, errNoInline) || isRefused(err)) { // the verifier may accept as a function what is too complex as a part of the programs
+		// A filter that is too complex for the verifier as a part of the programs may pass as a function.
+		if inline && (errors.Is(err, errNoInline) || isRefused(err)) {
 			log.Info("Loading the filter as a function only", "linkType", lt, "error", err)
 			inline = false
 			continue
@@ -102,7 +104,7 @@ func (p *programs) load(lt pcapng.LinkType, filter bpfprog.Program, log *slog.Lo
 	}
 }
 
-// errNoInline says that a filter can be a function only.
+// errNoInline says that a filter must be a function.
 var errNoInline = errors.New("the filter cannot be inlined")
 
 // specWith returns the programs with a filter: as a function, and with inline also at the beginning of each program.
@@ -130,7 +132,7 @@ func specWith(filter bpfprog.Program, inline bool) (*ebpf.CollectionSpec, error)
 	return spec, nil
 }
 
-// longest is the most bytes of a packet's pcapng block.
+// longest returns the most bytes of a packet's pcapng block.
 func (p *programs) longest() int { return pcapng.PacketLen(int(p.snapLen)) }
 
 func (p *programs) loadWith(filter bpfprog.Program, lt pcapng.LinkType, inline bool) (*ebpf.Collection, error) {
@@ -192,7 +194,7 @@ func (p *programs) putInterface(index int, value packetsInterface) error {
 	return nil
 }
 
-// lost is how many packets of the interface in a slot found no room.
+// lost returns how many packets of the slot's interface found no room.
 func (p *programs) lost(slot uint32) (n uint64) {
 	for _, r := range p.rings {
 		n += r.LostOf(slot)
@@ -213,7 +215,7 @@ func (p *programs) close() error {
 	return err
 }
 
-// explain adds what to do about an error of the kernel.
+// explain adds a remedy to an error of the kernel.
 func explain(err error) error {
 	if errors.Is(err, os.ErrPermission) && !isRefused(err) {
 		return fmt.Errorf("%w: the probe needs CAP_SYS_ADMIN, and at clsact CAP_NET_ADMIN", err)
@@ -221,8 +223,8 @@ func explain(err error) error {
 	return err
 }
 
-// isRefused reports whether the verifier has rejected a program. That error is "permission denied", too, but capabilities do
-// not help.
+// isRefused reports whether the verifier has rejected a program. That error is also "permission denied", but
+// capabilities do not help.
 func isRefused(err error) bool {
 	var refused *ebpf.VerifierError
 	return errors.As(err, &refused)

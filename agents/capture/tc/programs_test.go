@@ -17,18 +17,19 @@ import (
 	"github.com/sonde-operator/sonde/test/privileged"
 )
 
-// A filter is inlined, with the function for bytes outside of the linear part. If that is not possible, it is a function only.
+// A filter is inlined, and is also a function for bytes outside of the linear part. If it cannot be inlined, it is only
+// a function.
 func TestFilterIsInLine(t *testing.T) {
 	privileged.Need(t)
 	nothing := bpfprog.Program{{Code: unix.BPF_RET | unix.BPF_K}}
 	for name, tc := range map[string]struct {
 		filter  bpfprog.Program
 		lt      pcapng.LinkType
-		refused bool // by the verifier, if in line
+		refused bool // by the verifier if inlined
 		want    bool
 	}{
 		"everything":     {nil, pcapng.LinkTypeEthernet, false, true},
-		"of raw IP":      {nil, pcapng.LinkTypeRaw, false, true},
+		"raw IP":         {nil, pcapng.LinkTypeRaw, false, true},
 		"a port":         {onlyDiscard[pcapng.LinkTypeEthernet], pcapng.LinkTypeEthernet, false, true},
 		"nothing":        {nothing, pcapng.LinkTypeEthernet, false, false},
 		"refused":        {onlyDiscard[pcapng.LinkTypeEthernet], pcapng.LinkTypeEthernet, true, false},
@@ -56,7 +57,7 @@ func TestFilterIsInLine(t *testing.T) {
 				t.Errorf("in line: %t, %v, want %t", got, err, tc.want)
 			}
 			if strings.Contains(said.String(), "!read_ok") != tc.refused {
-				t.Errorf("the log does not say what the verifier had against it, or more: %q", said.String())
+				t.Errorf("the log does not have just the verifier's reason: %q", said.String())
 			}
 			if logged := strings.Contains(said.String(), "a function only"); logged == tc.want {
 				t.Errorf("the log says %q", said.String())
@@ -65,7 +66,8 @@ func TestFilterIsInLine(t *testing.T) {
 	}
 }
 
-// refuseInLine makes the verifier reject programs with an inlined filter: no real filter is known that it rejects only there.
+// refuseInLine makes the verifier reject programs with an inlined filter. No real filter is known that it rejects only
+// there.
 func refuseInLine(spec *ebpf.CollectionSpec, options ebpf.CollectionOptions) (*ebpf.Collection, error) {
 	var inline bool
 	if err := spec.Variables[packetsVarInlined].Get(&inline); err != nil {
@@ -73,7 +75,7 @@ func refuseInLine(spec *ebpf.CollectionSpec, options ebpf.CollectionOptions) (*e
 	}
 	for _, name := range []string{packetsProgSondeIn, packetsProgSondeOut} {
 		if p := spec.Programs[name]; inline {
-			p.Instructions = slices.Insert(slices.Clone(p.Instructions), 1, asm.Mov.Reg(asm.R8, asm.R9)) // which nothing has set
+			p.Instructions = slices.Insert(slices.Clone(p.Instructions), 1, asm.Mov.Reg(asm.R8, asm.R9)) // R9 is not set
 		}
 	}
 	return ebpf.NewCollectionWithOptions(spec, options)

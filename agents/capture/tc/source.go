@@ -19,8 +19,8 @@ type source struct {
 	loopback bool
 	lt       pcapng.LinkType
 	slot     uint32
-	before   uint64 // packets that earlier sources of the slot lost
-	lost     uint64 // lost packets that are in the account
+	before   uint64 // lost packets of the slot's earlier sources
+	lost     uint64 // lost packets that the account already has
 
 	attached  attachment // nil if nothing is attached
 	stopped   bool
@@ -61,7 +61,7 @@ func (s *source) Stop() error {
 	return err
 }
 
-// done reports whether all packets of a stopped interface were read.
+// done reports whether the interface is stopped and all its packets were read.
 func (s *source) done() bool {
 	return s.stopped && (s.b.shut || s.b.readTo > s.stoppedAt)
 }

@@ -2,7 +2,7 @@
 // (docs/adr/0011-packet-engine-bpf.md).
 //
 //	programs.go  programs with the filter in them write pcapng blocks into a ring per CPU (agents/node/ring)
-//	attach.go    attached at tcx, or by clsact.go
+//	attach.go    attaches them at tcx; clsact.go at clsact
 //	source.go    one interface: its programs, its slot for lost packets
 //	tc.go        when to read, and up to which time
 //	merge.go     the ring with the oldest block is next
@@ -31,7 +31,7 @@ const (
 	Clsact = "clsact"
 )
 
-// ErrUnavailable is in the error of Prepare.
+// ErrUnavailable is wrapped by each error of Prepare.
 var ErrUnavailable = errors.New("BPF programs cannot capture these packets")
 
 // Backend reads packets from BPF programs, which write finished pcapng blocks into a ring for each CPU.
@@ -41,12 +41,12 @@ type Backend struct {
 	programs *programs // nil before Prepare
 
 	sources []*source
-	ended   []*source        // with the capture, but still attached
-	slots   [ring.Kinds]bool // those in use; a slot counts one interface's lost packets
+	ended   []*source        // ended with the capture, but still attached
+	slots   [ring.Kinds]bool // slots in use; each counts one interface's lost packets
 	clock   wallClock
-	shut    bool   // no packets arrive any more
+	shut    bool   // no more packets arrive
 	readTo  uint64 // all packets up to this time of CLOCK_MONOTONIC were read
-	arrived uint64 // when there was a packet in a ring last, by the same
+	arrived uint64 // when a ring last had a packet, by CLOCK_MONOTONIC
 	pause   time.Duration
 	heads   []uint64 // when the next block of each ring is due; zero if there is none
 	batch   record.Batch
@@ -96,7 +96,7 @@ func (b *Backend) prepare(existing []links.Link) (err error) {
 			}
 		}
 	}
-	if !loaded { // all interfaces are still to come
+	if !loaded { // no interface exists yet
 		if err := b.load(pcapng.LinkTypeEthernet); err != nil {
 			return err
 		}
@@ -124,8 +124,8 @@ func (b *Backend) load(lt pcapng.LinkType) error {
 	return errors.Join(b.programs.set(packetsVarClockOffset, b.clock.offset), b.programs.set(packetsVarCapturing, true))
 }
 
-// tryAttach attaches a program, which ignores all interfaces yet, to the first one, and detaches it. Mostly that is
-// loopback.
+// tryAttach attaches a program to the first interface, which is usually loopback, and detaches it. The program still
+// ignores all interfaces.
 func (b *Backend) tryAttach(existing []links.Link) error {
 	if len(existing) == 0 {
 		return nil
@@ -201,7 +201,7 @@ func (b *Backend) CountLost() error {
 	return b.followClock()
 }
 
-// followClock gives the programs the node's time when the clock was set. Packets that carry the old time are read first.
+// followClock gives the programs the node's time when the clock was set. Packets with the old time are read first.
 func (b *Backend) followClock() error {
 	next := b.clock
 	if !next.set() {
@@ -229,8 +229,8 @@ func (b *Backend) Shut() error {
 	return err
 }
 
-// awaitPrograms returns when each program that was running has ended. Programs at tc run in an RCU read-side critical
-// section, and this call waits for all of those.
+// awaitPrograms returns when every program that was running has ended. Programs at tc run in RCU read-side critical
+// sections, which the system call waits for.
 func awaitPrograms() {
 	const global = 1 // MEMBARRIER_CMD_GLOBAL of linux/membarrier.h
 	if _, _, errno := unix.Syscall(unix.SYS_MEMBARRIER, global, 0, 0); errno != 0 {

@@ -99,7 +99,7 @@ func TestAttackConfigurationOfAnother(t *testing.T) {
 		wantMessage(t, cloneOf(t, mine, configMapOf(t, another).Name, string(another.UID)), `"filter":"tcp port 1"`)
 	})
 	t.Run("protected", func(t *testing.T) {
-		wantMessage(t, job, fmt.Sprintf("the configuration mounted is of capture %s, not of %s", another.UID, mine.UID))
+		wantMessage(t, job, fmt.Sprintf("the mounted configuration belongs to capture %s, not %s", another.UID, mine.UID))
 	})
 }
 
