@@ -13,7 +13,7 @@ import (
 	"github.com/sonde-operator/sonde/test/privileged"
 )
 
-// fakeNode has the files of a /proc.
+// fakeNode returns a node whose /proc has these files.
 func fakeNode(t *testing.T, files map[string]string) node {
 	t.Helper()
 	dir := t.TempDir()
@@ -103,10 +103,10 @@ func TestAttempt(t *testing.T) {
 		try  func() error
 		want nodereport.Check
 	}{
-		"works":    {func() error { return nil }, nodereport.Check{Name: "x", Works: true}},
-		"fails":    {func() error { return errors.New("load: invalid argument:\n0: R1=ctx()") }, nodereport.Check{Name: "x", Why: "load: invalid argument:"}},
-		"at large": {func() error { return errors.New(strings.Repeat("é", maxReason)) }, nodereport.Check{Name: "x", Why: strings.Repeat("é", maxReason/2-2) + "..."}},
-		"panics":   {func() error { panic("out of bounds") }, nodereport.Check{Name: "x", Why: "out of bounds"}},
+		"works":  {func() error { return nil }, nodereport.Check{Name: "x", Works: true}},
+		"fails":  {func() error { return errors.New("load: invalid argument:\n0: R1=ctx()") }, nodereport.Check{Name: "x", Why: "load: invalid argument:"}},
+		"long":   {func() error { return errors.New(strings.Repeat("é", maxReason)) }, nodereport.Check{Name: "x", Why: strings.Repeat("é", maxReason/2-2) + "..."}},
+		"panics": {func() error { panic("out of bounds") }, nodereport.Check{Name: "x", Why: "out of bounds"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if diff := cmp.Diff(tc.want, (attempt{"x", tc.try}).check()); diff != "" {
@@ -121,6 +121,6 @@ func TestExamineTwice(t *testing.T) {
 	privileged.Need(t)
 	first, second := Examine("/proc"), Examine("/proc")
 	if diff := cmp.Diff(first.Checks, second.Checks); diff != "" {
-		t.Errorf("the second time it is another (-first +second):\n%s", diff)
+		t.Errorf("the second report differs (-first +second):\n%s", diff)
 	}
 }

@@ -17,8 +17,8 @@ import (
 const childTries = "SONDE_DOCTOR_TRIES"
 
 func TestMain(m *testing.M) {
-	if way := os.Getenv(childTries); way != "" {
-		fmt.Println(packetsBy(way)())
+	if hook := os.Getenv(childTries); hook != "" {
+		fmt.Println(packetsBy(hook)())
 		return
 	}
 	os.Exit(m.Run())

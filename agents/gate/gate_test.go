@@ -25,8 +25,8 @@ func TestRun(t *testing.T) {
 	}{
 		"proceeds":               {timeout: short, on: gateconfig.Proceed, want: gateconfig.Untraced},
 		"refuses":                {timeout: short, on: gateconfig.Fail, until: long, want: gateconfig.Refused},
-		"over long since":        {timeout: long, on: gateconfig.Fail, until: -long, want: gateconfig.Over},
-		"over meanwhile":         {timeout: long, on: gateconfig.Fail, until: short, want: gateconfig.Over},
+		"over before":            {timeout: long, on: gateconfig.Fail, until: -long, want: gateconfig.Over},
+		"over while waiting":     {timeout: long, on: gateconfig.Fail, until: short, want: gateconfig.Over},
 		"over, would proceed":    {timeout: long, on: gateconfig.Proceed, until: -long, want: gateconfig.Over},
 		"the Pod ends":           {timeout: long, on: gateconfig.Proceed, ended: true, want: gateconfig.Ended},
 		"the Pod ends, and Fail": {timeout: long, on: gateconfig.Fail, until: long, ended: true, want: gateconfig.Ended},
@@ -46,7 +46,7 @@ func TestRun(t *testing.T) {
 			if tc.until != 0 {
 				o.Until = time.Now().Add(tc.until)
 			}
-			if err := os.WriteFile(o.TerminationLog, []byte("of before, and longer than what comes"), 0o600); err != nil {
+			if err := os.WriteFile(o.TerminationLog, []byte("an earlier message, longer than the next one"), 0o600); err != nil {
 				t.Fatal(err)
 			}
 			if code := Run(ctx, &o); code != tc.want.ExitCode() {
@@ -54,7 +54,7 @@ func TestRun(t *testing.T) {
 			}
 			words, err := os.ReadFile(o.TerminationLog)
 			if got, _, ok := gateconfig.ParseMessage(string(words)); got != tc.want || !ok || err != nil {
-				t.Errorf("last words %q, %v; want %s", words, err, tc.want)
+				t.Errorf("termination message %q, %v; want %s", words, err, tc.want)
 			}
 			if !strings.HasSuffix(out.String(), string(words)+"\n") {
 				t.Errorf("the log %q does not end with %q", out.String(), words)
@@ -71,11 +71,11 @@ func TestRunWithoutTerminationLog(t *testing.T) {
 		t.Errorf("exit code %d", code)
 	}
 	if _, err := os.Stat(path); err == nil {
-		t.Error("it made a file")
+		t.Error("it created a file")
 	}
 }
 
-// Signals that must not open a gate, or that it must survive.
+// Other signals neither open nor end a gate.
 func TestOtherSignals(t *testing.T) {
 	p := startGate(t, nil)
 	p.waits(t)

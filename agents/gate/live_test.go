@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 	os.Exit(runTests(m))
 }
 
-// runTests makes a directory for binaries that a gate without rights can read; a test's directories are private.
+// runTests makes a directory for binaries that a gate without rights can read, because t.TempDir is private.
 func runTests(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "sonde-gate")
 	if err == nil {
@@ -52,7 +52,7 @@ func runTests(m *testing.M) int {
 	return m.Run()
 }
 
-// agent builds the image's binary, once.
+// agent is the image's binary, built once.
 var agent struct {
 	once sync.Once
 	path string
@@ -145,7 +145,7 @@ func startProgram(t *testing.T, program string, args []string, attr *syscall.Sys
 	}()
 	t.Cleanup(func() {
 		_ = p.cmd.Process.Kill()
-		<-p.done // its cgroup cannot be removed before
+		<-p.done // otherwise its cgroup cannot be removed
 	})
 	return p
 }
@@ -180,7 +180,7 @@ func (p *runningProcess) waits(t *testing.T) {
 	p.says(t, "Waiting")
 }
 
-// container is the cgroup of a container of the Pod, as the cgroupfs driver makes it: processes are started in it.
+// container makes a cgroup for a container of the Pod, as the cgroupfs driver does. Processes are started in it.
 func container(t *testing.T, id string) *os.File {
 	t.Helper()
 	privileged.Need(t)
@@ -194,7 +194,7 @@ func container(t *testing.T, id string) *os.File {
 		if err := os.Mkdir(made, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = os.Remove(made) }) // the last made goes first
+		t.Cleanup(func() { _ = os.Remove(made) }) // in reverse order of creation
 		dir = made
 	}
 	f, err := os.Open(dir)
@@ -205,7 +205,7 @@ func container(t *testing.T, id string) *os.File {
 	return f
 }
 
-// in starts a container's process, without rights, like the gate.
+// in returns the attributes of a process without rights in a container, like the gate.
 func in(cgroup *os.File, flags uintptr) *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{
 		UseCgroupFD: true, CgroupFD: int(cgroup.Fd()), Cloneflags: flags, Pdeathsig: syscall.SIGKILL,

@@ -13,10 +13,10 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/gateconfig"
 )
 
-// namespaces in which a gate may find itself: process 1 of its own, or one of many (shareProcessNamespace, hostPID).
+// namespaces are the process namespaces of gates: one of its own, or a shared one (shareProcessNamespace, hostPID).
 var namespaces = map[string]uintptr{"process 1": syscall.CLONE_NEWPID, "not process 1": 0}
 
-// rounds of tests of races: fewer on an emulated processor, as in hack/vm.
+// rounds returns how often tests repeat races: less often on an emulated processor, as in hack/vm.
 func rounds() int {
 	if testing.Short() {
 		return 5
@@ -32,7 +32,7 @@ func TestEarlySignalIsHarmless(t *testing.T) {
 			for range rounds() {
 				p := startGate(t, in(cgroup, flags))
 				for range 3 {
-					_ = p.cmd.Process.Signal(Signal) // it may have been in time, and have opened the gate
+					_ = p.cmd.Process.Signal(Signal) // it may arrive in time and open the gate
 				}
 				// Not Open: a program that has just started may have no arguments yet, and is not recognised as a gate.
 				ctx, cancel := context.WithCancel(t.Context())
@@ -58,7 +58,7 @@ func TestOpenWhenItWaits(t *testing.T) {
 				if took, err := opener(t).Open(t.Context(), uid); err != nil || took <= 0 {
 					t.Fatalf("after %v: %v", took, err)
 				}
-				// The gate has ended: Open returns only then.
+				// Open returns only when the gate has ended.
 				if code := p.exit(t); code != 0 || !strings.Contains(p.out.String(), string(gateconfig.Opened)) {
 					t.Fatalf("exit code %d, it said %q", code, p.out.String())
 				}
@@ -121,7 +121,7 @@ func TestNoGate(t *testing.T) {
 		t.Errorf("a Pod without a gate: %v", err)
 	}
 	if _, err := opener(t).Open(t.Context(), "web-1"); err == nil || errors.Is(err, ErrNoGate) {
-		t.Errorf("what is no UID: %v", err)
+		t.Errorf("an invalid UID: %v", err)
 	}
 }
 
@@ -129,7 +129,7 @@ func TestNoGate(t *testing.T) {
 func TestNeighboursAreNotSignalled(t *testing.T) {
 	web, gate := container(t, webID), container(t, gateID)
 	script := filepath.Join(t.TempDir(), gateconfig.Subcommand)
-	// It waits by itself: a child would outlive it.
+	// It waits without a child, which would outlive it.
 	text := "exec 3<> <(:)\ntrap 'echo got winch' WINCH\necho up\nwhile :; do read -t 0.01 -u 3; done\n"
 	if err := os.WriteFile(script, []byte(text), 0o755); err != nil {
 		t.Fatal(err)
@@ -158,7 +158,7 @@ func TestNeighboursAreNotSignalled(t *testing.T) {
 		default:
 		}
 		_ = n.cmd.Process.Signal(syscall.SIGTERM)
-		if i != 2 { // the script has no end but the kill's
+		if i != 2 { // the script ends only when it is killed
 			n.exit(t)
 		}
 		if strings.Contains(n.out.String(), "got") || strings.Contains(n.out.String(), string(gateconfig.Opened)) {
@@ -202,7 +202,7 @@ func TestSeveralGates(t *testing.T) {
 		t.Fatal(err)
 	}
 	if one.exit(t) != 0 || two.exit(t) != 0 {
-		t.Error("one is not opened")
+		t.Error("a gate is not opened")
 	}
 }
 
@@ -233,14 +233,14 @@ func TestIsGate(t *testing.T) {
 
 // Searching costs the node little, however long it lasts and however many processes there are.
 func TestPause(t *testing.T) {
-	tests := map[string]struct{ look, since, want time.Duration }{
+	tests := map[string]struct{ search, since, want time.Duration }{
 		"a small node": {time.Millisecond, 0, minPause},
 		"a large node": {20 * time.Millisecond, 0, 80 * time.Millisecond},
 		"for long":     {time.Millisecond, lateAfter, latePause},
 		"both":         {time.Second, time.Hour, 4 * time.Second},
 	}
 	for name, tc := range tests {
-		if got := pause(tc.look, tc.since); got != tc.want {
+		if got := pause(tc.search, tc.since); got != tc.want {
 			t.Errorf("%s: %v, want %v", name, got, tc.want)
 		}
 	}

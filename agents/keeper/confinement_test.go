@@ -88,7 +88,7 @@ func TestParseStatusRefuses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if s, err := parseStatus([]byte(text)); err == nil {
-				t.Fatalf("parseStatus took it for %+v", s)
+				t.Fatalf("parseStatus returned %+v", s)
 			}
 		})
 	}
@@ -125,7 +125,7 @@ func FuzzParseStatus(f *testing.F) {
 			t.Errorf("%d users", len(s.uids))
 		}
 		if err == nil && len(s.missing) > 0 && (confinement{status: s}).check() == nil {
-			t.Error("what the kernel does not say passes")
+			t.Error("a missing field passes")
 		}
 	})
 }

@@ -117,7 +117,7 @@ func TestWatchEndsWithTheCapture(t *testing.T) {
 		}
 		return nil
 	})
-	// The keeper may not have read the progress yet when the watch begins.
+	// The keeper may not have read the progress file when the watch begins.
 	if len(seen) > 0 && seen[0] == 0 {
 		seen = seen[1:]
 	}
@@ -196,7 +196,7 @@ func TestFileThatGrows(t *testing.T) {
 	}
 }
 
-// blocks is a capture file, and how its first two blocks end.
+// blocks returns a capture file, and where its first two blocks end.
 func blocks() (b []byte, ends [2]int) {
 	b = pcapng.AppendSection(nil, &pcapng.Section{Application: "sonde"})
 	b = pcapng.AppendInterface(b, &pcapng.Interface{Name: "eth0", LinkType: pcapng.LinkTypeEthernet})
@@ -212,16 +212,16 @@ func TestTornBlockIsCut(t *testing.T) {
 	b, ends := blocks()
 	tests := map[string]struct {
 		size  int
-		known int // what the account says
+		known int // the size in the account
 		want  int
 	}{
-		"whole":                {size: ends[1], known: ends[1], want: ends[1]},
-		"whole, not known":     {size: ends[1], want: ends[1]},
-		"torn":                 {size: ends[1] - 1, known: ends[0], want: ends[0]},
-		"torn, not known":      {size: ends[0] + 5, want: ends[0]},
-		"shorter than known":   {size: ends[1] - 1, known: ends[1], want: ends[0]},
-		"one more than known":  {size: ends[1], known: ends[0], want: ends[1]},
-		"torn right behind it": {size: ends[0] + 4, known: ends[0], want: ends[0]},
+		"whole":               {size: ends[1], known: ends[1], want: ends[1]},
+		"whole, not known":    {size: ends[1], want: ends[1]},
+		"torn":                {size: ends[1] - 1, known: ends[0], want: ends[0]},
+		"torn, not known":     {size: ends[0] + 5, want: ends[0]},
+		"shorter than known":  {size: ends[1] - 1, known: ends[1], want: ends[0]},
+		"one more than known": {size: ends[1], known: ends[0], want: ends[1]},
+		"torn after known":    {size: ends[0] + 4, known: ends[0], want: ends[0]},
 	}
 	k := run(t, clock.RealClock{})
 	for name, tc := range tests {
@@ -257,7 +257,7 @@ func (k *running) awaitKnown(t *testing.T, bytes int64) {
 	}
 }
 
-// A file that a ring removes takes no more space, even during a download, which is aborted.
+// A removed file of a ring takes no more space, even during a download, which is aborted.
 func TestDownloadOfARemovedFileBreaksOff(t *testing.T) {
 	k := run(t, clock.RealClock{})
 	const size = 16 << 20 // more than sockets hold
@@ -276,7 +276,7 @@ func TestDownloadOfARemovedFileBreaksOff(t *testing.T) {
 		if err := os.Remove(path); err != nil {
 			t.Fatal(err)
 		}
-		if emptied { // as the probe does it
+		if emptied { // as the probe does
 			if err := f.Truncate(0); err != nil {
 				t.Fatal(err)
 			}
@@ -285,7 +285,7 @@ func TestDownloadOfARemovedFileBreaksOff(t *testing.T) {
 		n, err := io.Copy(io.Discard, resp.Body)
 		resp.Body.Close()
 		if err == nil || n == size {
-			t.Errorf("emptied %t: %d bytes of a file that is no more, %v", emptied, n, err)
+			t.Errorf("emptied %t: %d bytes of a removed file, %v", emptied, n, err)
 		}
 		var status *keeperapi.StatusError
 		again, err := k.client.File(t.Context(), k.addr, "old.pcapng", "")
@@ -302,7 +302,7 @@ func TestStop(t *testing.T) {
 	k := run(t, clock.RealClock{})
 	for _, reason := range []string{"Duration", "", "Stopped\n", strings.Repeat("x", 2*keeperapi.MaxStopBytes)} {
 		if err := k.client.Stop(t.Context(), k.addr, reason); err == nil {
-			t.Errorf("reason %.20q was taken", reason)
+			t.Errorf("reason %.20q was accepted", reason)
 		}
 	}
 	if _, err := os.Lstat(filepath.Join(k.control, captureconfig.StopFile)); !errors.Is(err, os.ErrNotExist) {
@@ -318,7 +318,7 @@ func TestStop(t *testing.T) {
 		t.Errorf("the stop file says %q, %v; want the first reason", b, err)
 	}
 	if entries, err := os.ReadDir(k.control); err != nil || len(entries) != 2 {
-		t.Errorf("the control volume holds %v, %v; want the stop file, and what it was prepared as", entries, err)
+		t.Errorf("the control volume holds %v, %v; want the stop file and the spare file", entries, err)
 	}
 }
 
@@ -395,7 +395,7 @@ func TestOnlyThePinnedClient(t *testing.T) {
 	}
 	old := k.tls(t, k.pairs)
 	old.MaxVersion = tls.VersionTLS12
-	server := k.tls(t, map[string][]byte{ // the keeper's own certificate is no client's
+	server := k.tls(t, map[string][]byte{ // the keeper's own certificate is not a client's
 		captureconfig.SecretClientCert: k.pairs[captureconfig.SecretServerCert], captureconfig.SecretClientKey: k.pairs[captureconfig.SecretServerKey],
 	})
 	for name, config := range map[string]*tls.Config{
@@ -489,7 +489,7 @@ func (k *running) step(t *testing.T, c *clocktesting.FakeClock, d time.Duration,
 			return
 		}
 	}
-	t.Fatal("the account never became as wanted")
+	t.Fatal("the account is not as expected")
 }
 
 func TestRunRefuses(t *testing.T) {

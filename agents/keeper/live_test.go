@@ -31,7 +31,7 @@ func appendTo(t *testing.T, path, text string) {
 	}
 }
 
-// live opens the lines of web.ndjson.
+// live follows the lines of web.ndjson.
 func (k *running) live(t *testing.T, from int64, newest bool) *bufio.Reader {
 	t.Helper()
 	resp, err := k.client.Live(t.Context(), k.addr, "web.ndjson", from, newest)
@@ -56,7 +56,7 @@ func next(t *testing.T, r *bufio.Reader) string {
 	}
 }
 
-// Lines are sent as they are written, complete, up to the last one.
+// Complete lines are sent as they are written, up to the last one.
 func TestLive(t *testing.T) {
 	k := run(t, clock.RealClock{})
 	path := filepath.Join(k.results, "web.ndjson")

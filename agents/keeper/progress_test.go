@@ -18,7 +18,7 @@ import (
 
 var noon = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 
-// world is a results volume, a clock, and the progress that reads both.
+// world has a results volume, a clock, and the progress that reads both.
 type world struct {
 	t     *testing.T
 	dir   string
@@ -88,7 +88,7 @@ func TestProgressFollowsTheProbe(t *testing.T) {
 	if s := w.after(0); s.account.State != account.StateStarting || !s.final.IsZero() {
 		t.Fatalf("before there is a file: %+v", s)
 	}
-	w.put(capturing + "   \n") // as a rewrite in place pads it
+	w.put(capturing + "   \n") // padded, as by a rewrite in place
 	s := w.after(time.Second)
 	want := account.Account{Version: 1, State: account.StateCapturing, Counts: account.Counts{Seen: 3, Packets: 3, Bytes: 300}}
 	if diff := cmp.Diff(want, s.account); diff != "" {
@@ -126,9 +126,9 @@ func TestProgressOfADeadProbe(t *testing.T) {
 	if !strings.Contains(s.account.Message, "valid up to its last flush") {
 		t.Errorf("message %q", s.account.Message)
 	}
-	w.put(capturing) // it was only held up, after all
+	w.put(capturing) // it was only delayed
 	if s := w.after(time.Second); s.account.State != account.StateCapturing || !s.final.IsZero() {
-		t.Errorf("after it spoke again: %+v", s)
+		t.Errorf("after it reported again: %+v", s)
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 )
 
-// captured is a file with so many packets of 100 bytes each, of which 60 were captured.
+// captured returns a file with packets of 100 bytes each, 60 of them captured.
 func captured(packets int) []byte {
 	b := pcapng.AppendSection(nil, &pcapng.Section{Application: "test", Comments: []string{"a comment"}})
 	b = pcapng.AppendInterface(b, &pcapng.Interface{Name: "eth0", LinkType: pcapng.LinkTypeEthernet})
@@ -29,7 +29,7 @@ func TestRecount(t *testing.T) {
 	header, one := int64(len(captured(0))), int64(len(captured(1))-len(captured(0)))
 	statistics := pcapng.AppendStatistics(captured(3), &pcapng.Statistics{})
 	odd := bytes.Clone(captured(3))
-	odd[len(odd)-4]++ // the length at the last block's end
+	odd[len(odd)-4]++ // the second length of the last block
 	for name, tc := range map[string]struct {
 		file []byte
 		want contents

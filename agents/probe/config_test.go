@@ -20,7 +20,7 @@ func configText(t *testing.T, uid string) string {
 }
 
 // The kubelet may still have an earlier capture's ConfigMap mounted, which had the same name.
-func TestConfigurationOfAnotherCaptureIsNotTaken(t *testing.T) {
+func TestConfigurationOfAnotherCaptureIsRefused(t *testing.T) {
 	cases := map[string]struct {
 		refreshed bool
 		wantErr   string

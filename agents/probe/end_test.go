@@ -61,10 +61,10 @@ func TestFileBase(t *testing.T) {
 		pod, want string
 		most      int
 	}{
-		"short":     {pod: "web-1", want: "web-1-ab12", most: maxFileBase},
-		"fits":      {pod: long[:242], want: long[:242] + "-ab12", most: maxFileBase},
-		"cut":       {pod: long, want: long[:233] + "-1329e1bd-ab12", most: maxFileBase},
-		"of a ring": {pod: long, want: long[:68] + "-1329e1bd-ab12", most: maxRingBase},
+		"short": {pod: "web-1", want: "web-1-ab12", most: maxFileBase},
+		"fits":  {pod: long[:242], want: long[:242] + "-ab12", most: maxFileBase},
+		"cut":   {pod: long, want: long[:233] + "-1329e1bd-ab12", most: maxFileBase},
+		"ring":  {pod: long, want: long[:68] + "-1329e1bd-ab12", most: maxRingBase},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/account"
 )
 
-// The gate is opened when the probe is attached, not before, and only of a gated Pod. The recording continues in any case.
+// The gate of a gated Pod is opened when the probe is attached, not before. The recording continues in any case.
 func TestGateIsOpenedOnceAttached(t *testing.T) {
 	stuck := fmt.Errorf("process 7: %w", gate.ErrStuck)
 	first := func(err error, times int32) func(int32) error {
@@ -27,7 +27,7 @@ func TestGateIsOpenedOnceAttached(t *testing.T) {
 	}
 	tests := map[string]struct {
 		none        bool
-		answers     func(n int32) error // to the n-th attempt
+		answers     func(n int32) error // result of the n-th attempt
 		wantCalls   int32
 		wantMessage string
 	}{
@@ -69,7 +69,7 @@ func TestGateIsOpenedOnceAttached(t *testing.T) {
 				t.Errorf("exit code %d, account %+v", code, a)
 			}
 			if stuck := b.gateStuck.Load() != nil; stuck != (tc.wantMessage != "") && name != "stuck for long" {
-				t.Errorf("it says that the gate is stuck: %t", stuck)
+				t.Errorf("the message says that the gate is stuck: %t", stuck)
 			}
 			if got := calls.Load(); got < tc.wantCalls || tc.none && got > 0 {
 				t.Errorf("%d attempts, want %d", got, tc.wantCalls)
@@ -95,6 +95,6 @@ func TestGateStaysClosedAfterTheEnd(t *testing.T) {
 	select {
 	case <-ended:
 	case <-time.After(10 * time.Second):
-		t.Error("the gate is still being looked for")
+		t.Error("the probe still searches for the gate")
 	}
 }

@@ -32,11 +32,11 @@ const (
 
 // fakeTarget is a Pod with fake processes.
 type fakeTarget struct {
-	opens  func(n int) (uint64, error) // the answer to the n-th look, from zero
-	looks  int
+	opens  func(n int) (uint64, error) // result of the n-th call of open, from zero
+	calls  int
 	left   chan struct{} // closed when the Pod leaves
-	broken error         // the answer of gone
-	host   error         // the answer of node
+	broken error         // error of gone
+	host   error         // error of node
 }
 
 func newFakeTarget() *fakeTarget {
@@ -44,8 +44,8 @@ func newFakeTarget() *fakeTarget {
 }
 
 func (f *fakeTarget) open() (*process.NetNS, error) {
-	f.looks++
-	inode, err := f.opens(f.looks - 1)
+	f.calls++
+	inode, err := f.opens(f.calls - 1)
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +67,7 @@ func (f *fakeTarget) gone(ctx context.Context, inode uint64) error {
 	}
 }
 
-// fakeEngine is an engine whose captures run until their context ends and have the given result.
+// fakeEngine is an engine whose captures have the given result. By default they run until their context ends.
 type fakeEngine struct {
 	openErr error
 	kind    capture.Kind
@@ -238,8 +238,8 @@ func TestEndReasons(t *testing.T) {
 		"stopped early": {act: stopWith(""), wantReason: account.ReasonStopped, wantComplete: true},
 		"unknown word":  {act: stopWith(strings.Repeat("Boredom", 1<<16)), wantReason: account.ReasonStopped, wantComplete: true},
 		"revoked":       {act: stopWith("AccessRevoked\n"), wantReason: account.ReasonAccessRevoked, wantComplete: true},
-		"gone, we hear": {act: stopWith("TargetGone"), wantReason: account.ReasonTargetGone, wantComplete: true},
-		"gone, we see": {
+		"gone, by stop": {act: stopWith("TargetGone"), wantReason: account.ReasonTargetGone, wantComplete: true},
+		"gone, by watch": {
 			act:        func(_ *testing.T, b *bench, _ context.CancelFunc) { close(b.target.left) },
 			wantReason: account.ReasonTargetGone, wantComplete: true,
 		},
@@ -286,7 +286,7 @@ func TestEndReasons(t *testing.T) {
 			change:   func(b *bench) { b.target.left = nil; b.Probe.target = panicking{b.target} },
 			wantCode: ExitIncomplete, wantReason: account.ReasonProbeError, wantMessage: "panic: watching",
 		},
-		"not seeing it leave is no end": {
+		"a failed watch is no end": {
 			change: func(b *bench) {
 				b.target.broken = errors.New("no pidfd")
 				close(b.target.left)
@@ -334,7 +334,7 @@ type panicking struct{ *fakeTarget }
 func (panicking) gone(context.Context, uint64) error { panic("watching") }
 
 func TestEndBeforeTheCapture(t *testing.T) {
-	none := func(int) (uint64, error) { return 0, fmt.Errorf("look: %w", process.ErrNoProcess) }
+	none := func(int) (uint64, error) { return 0, fmt.Errorf("find: %w", process.ErrNoProcess) }
 	tests := map[string]struct {
 		change      func(t *testing.T, b *bench)
 		wantReason  string
@@ -432,8 +432,8 @@ func TestDrainedWhileWaiting(t *testing.T) {
 	}
 }
 
-// A runtime puts a process into the Pod's cgroup a moment before it leaves the node's network namespace. Each of both has its
-// time, and the progress says which of them the probe waits for.
+// A runtime puts a process into the Pod's cgroup a moment before it leaves the node's network namespace. The probe
+// waits for each with its own timeout, and the progress names the current one.
 func TestWaitsForTheFirstProcess(t *testing.T) {
 	b := newBench(t)
 	b.options.Duration, b.waits.process = time.Millisecond, time.Minute
@@ -454,7 +454,7 @@ func TestWaitsForTheFirstProcess(t *testing.T) {
 	}
 	first, second := "waiting for the Pod's first process", "waiting for the Pod's first process to leave the node's network namespace"
 	if diff := cmp.Diff([]string{first, first, first, second, second}, said); diff != "" {
-		t.Errorf("what the progress says at each look (-want +got):\n%s", diff)
+		t.Errorf("progress at each call of open (-want +got):\n%s", diff)
 	}
 }
 
@@ -491,7 +491,7 @@ func TestEngineIsTheOneAskedFor(t *testing.T) {
 	}
 }
 
-func TestEngineIsToldEverything(t *testing.T) {
+func TestEngineGetsTheWholeConfig(t *testing.T) {
 	b := newBench(t)
 	b.options.Duration = time.Millisecond
 	b.run(t)

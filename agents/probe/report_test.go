@@ -20,7 +20,7 @@ import (
 
 func newTestReporter(t *testing.T, dir string) *reporter {
 	t.Helper()
-	write(t, filepath.Join(dir, "termination-log"), "what was here before")
+	write(t, filepath.Join(dir, "termination-log"), "an earlier message")
 	r, err := newReporter(dir, filepath.Join(dir, "termination-log"), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
@@ -75,7 +75,7 @@ func TestProgressFileIsReadableByTheKeeper(t *testing.T) {
 	}
 }
 
-// A running capture's progress file changes all the time, which shows the keeper that the probe lives.
+// A running capture's progress file keeps changing, which shows the keeper that the probe lives.
 func TestProgressFileIsReplacedAgainAndAgain(t *testing.T) {
 	dir := t.TempDir()
 	r := newTestReporter(t, dir)
@@ -97,7 +97,7 @@ func TestProgressFileIsReplacedAgainAndAgain(t *testing.T) {
 }
 
 // After a probe is killed, its termination message names the current files.
-func TestFilesChangedIsToldAtOnce(t *testing.T) {
+func TestFilesChangedIsReportedAtOnce(t *testing.T) {
 	dir := t.TempDir()
 	r := newTestReporter(t, dir)
 	r.start(time.Hour)

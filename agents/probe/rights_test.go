@@ -21,8 +21,8 @@ import (
 	"github.com/sonde-operator/sonde/test/privileged"
 )
 
-// childDir is set for the child of the test below, which does what a probe does and has only some of its
-// capabilities: file 3 is the target's network namespace.
+// childDir is set for the child of the test below, which acts like a probe with some capabilities missing. File 3 is
+// the target's network namespace.
 const childDir = "SONDE_PROBE_CHILD_DIR"
 
 func TestMain(m *testing.M) {
@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 
 // attachAsChild does everything for which a probe needs capabilities, without checking them first.
 func attachAsChild(dir string) error {
-	// The parent replaces the node's first process: it has more rights than the child, too.
+	// The parent stands for the node's first process: it also has more rights than the child.
 	err := os.Symlink(fmt.Sprintf("/proc/%d", os.Getppid()), filepath.Join(dir, "1"))
 	if err != nil {
 		return err
@@ -88,8 +88,8 @@ func neighbour(t *testing.T) int {
 	return cmd.Process.Pid
 }
 
-// TestEachCapabilityIsNeeded: with the capabilities of the list and no others, and no way to new ones, a
-// probe attaches; the kernel refuses it for the lack of each of them.
+// TestEachCapabilityIsNeeded: with exactly the listed capabilities, and without the possibility to gain others, a probe
+// attaches. Without any one of them the kernel refuses.
 func TestEachCapabilityIsNeeded(t *testing.T) {
 	privileged.Need(t)
 	kernel := map[string]string{
@@ -148,7 +148,7 @@ func newNetNS() (*os.File, error) {
 	return made, errors.Join(err, unix.Setns(int(home.Fd()), unix.CLONE_NEWNET))
 }
 
-func TestMissingRightIsTold(t *testing.T) {
+func TestMissingRightIsReported(t *testing.T) {
 	b := newBench(t)
 	b.rights = func() error { return privilege.Check(0, false) }
 	code, a := b.run(t)

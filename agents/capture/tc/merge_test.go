@@ -158,14 +158,14 @@ func TestMergeBeyondALimit(t *testing.T) {
 // An incomplete block ends the capture, and the blocks before it are in the file.
 func TestMergeOfDamagedRings(t *testing.T) {
 	cases := map[string]func(block []byte){
-		"no packet block":       func(b []byte) { b[0] = 5 },
-		"too short":             func(b []byte) { b[4], b[5] = 16, 0 },
-		"too long":              func(b []byte) { b[6] = 1 },
-		"unknown interface":     func(b []byte) { b[8] = 1 },
-		"all zeros":             func(b []byte) { clear(b) },
-		"longer than the ring":  func(b []byte) { b[7] = 0xff },
-		"of a negative one":     func(b []byte) { b[11] = 0xff },
-		"of another byte order": func(b []byte) { slices.Reverse(b[:4]) },
+		"no packet block":      func(b []byte) { b[0] = 5 },
+		"too short":            func(b []byte) { b[4], b[5] = 16, 0 },
+		"too long":             func(b []byte) { b[6] = 1 },
+		"unknown interface":    func(b []byte) { b[8] = 1 },
+		"all zeros":            func(b []byte) { clear(b) },
+		"longer than the ring": func(b []byte) { b[7] = 0xff },
+		"negative interface":   func(b []byte) { b[11] = 0xff },
+		"another byte order":   func(b []byte) { slices.Reverse(b[:4]) },
 	}
 	for name, damage := range cases {
 		t.Run(name, func(t *testing.T) {

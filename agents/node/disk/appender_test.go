@@ -21,7 +21,8 @@ import (
 	"github.com/sonde-operator/sonde/agents/node/disk"
 )
 
-// content is that of every file here: each eight bytes say where they are, so that nothing can be missing, doubled or zero.
+// content returns a range of every test file. Each eight bytes have their own offset, so that missing, doubled or zero
+// bytes show.
 func content(from, to int64) []byte {
 	from, skip := from&^7, from&7
 	b := make([]byte, to-from+7)
@@ -48,7 +49,7 @@ func newAppender(t *testing.T, path string) *disk.Appender {
 	return a
 }
 
-// isContent checks that a file is what belongs there, up to a size.
+// isContent checks that a file of this size has the expected content.
 func isContent(t *testing.T, path string, size int64) {
 	t.Helper()
 	b, err := os.ReadFile(path)
@@ -56,11 +57,11 @@ func isContent(t *testing.T, path string, size int64) {
 		t.Fatalf("%d bytes, want %d (%v)", len(b), size, err)
 	}
 	if i := differs(b, 0); i >= 0 {
-		t.Fatalf("byte %d of %d is another one", i, size)
+		t.Fatalf("byte %d of %d is wrong", i, size)
 	}
 }
 
-// differs is where what was read from a place on is not what belongs there; -1 if it is.
+// differs returns where bytes read at offset from differ from content; -1 if they are equal.
 func differs(b []byte, from int64) int {
 	want := content(from, from+int64(len(b)))
 	if bytes.Equal(b, want) {
@@ -74,7 +75,7 @@ func differs(b []byte, from int64) int {
 	return -1
 }
 
-// fileSystems are some that let themselves be written past the page cache and some that do not.
+// fileSystems returns folders on file systems with and without direct writes.
 func fileSystems(t *testing.T) map[string]string {
 	t.Helper()
 	lower := t.TempDir()
@@ -97,7 +98,7 @@ func mount(t *testing.T, kind, options string) string {
 	return dir
 }
 
-// mountExt4 mounts a file system of its own on a loop device, as a node's disk is one.
+// mountExt4 mounts an ext4 on a loop device, like a node's disk.
 func mountExt4(t *testing.T, size int64, block int, options string) string {
 	t.Helper()
 	image := filepath.Join(t.TempDir(), "disk")
@@ -126,8 +127,8 @@ func mountExt4(t *testing.T, size int64, block int, options string) string {
 	return dir
 }
 
-// Whatever the lengths of what is appended, and whenever it is flushed, the file is that and nothing else, and has at each
-// flush exactly the size that it should.
+// For appends of any length and flushes at any moment, the file is exactly the appended bytes. After each flush its
+// size is exact.
 func TestAppend(t *testing.T) {
 	for name, dir := range fileSystems(t) {
 		for most, size := range map[int]int64{1: 10_000, 100: 1 << 18, 5000: 5 << 20, 300_000: 12 << 20, 6 << 20: 20 << 20} {
@@ -165,7 +166,7 @@ func TestAppend(t *testing.T) {
 	}
 }
 
-// cut is b in n runs of any length.
+// cut divides b into n runs of any length.
 func cut(b []byte, n int) [][]byte {
 	var runs [][]byte
 	for range n - 1 {
@@ -175,7 +176,7 @@ func cut(b []byte, n int) [][]byte {
 	return append(runs, b)
 }
 
-// More runs than a system call takes.
+// A test with more runs than one system call takes.
 func TestAppendManyRuns(t *testing.T) {
 	for name, dir := range fileSystems(t) {
 		t.Run(name, func(t *testing.T) {
@@ -194,8 +195,8 @@ func TestAppendManyRuns(t *testing.T) {
 	}
 }
 
-// Who reads a file while it is written finds all of what Size said, and nothing that was not appended: no page of old, no
-// zeros. Several read, at its end, beyond it, and again from the start.
+// Readers of a growing file find all bytes up to Size, and only appended bytes: no old page, no zeros. Several read at
+// once: at the end, beyond it, and the last part again.
 func TestReadWhileItIsWritten(t *testing.T) {
 	for name, dir := range fileSystems(t) {
 		t.Run(name, func(t *testing.T) {
@@ -248,11 +249,11 @@ func follow(t *testing.T, path string, a *disk.Appender, again bool, stop chan s
 		size := a.Size()
 		n, err := f.ReadAt(b, at)
 		if i := differs(b[:n], at); i >= 0 || err != nil && err != io.EOF {
-			t.Errorf("byte %d of %d is another one (%v)", at+int64(i), at+int64(n), err)
+			t.Errorf("byte %d of %d is wrong (%v)", at+int64(i), at+int64(n), err)
 			return
 		}
 		if at+int64(n) < min(size, at+int64(len(b))) {
-			t.Errorf("%d bytes are there, which were said to be %d", at+int64(n), size)
+			t.Errorf("%d bytes are there, Size returned %d", at+int64(n), size)
 			return
 		}
 		if at += int64(n); again {
@@ -273,7 +274,7 @@ func TestPastThePageCache(t *testing.T) {
 	}
 	defer a.Close()
 	const size = 20 << 20
-	for _, n := range []int{size / 4, size / 4, size / 4, size/4 + 10} { // less than the buffer, so that a slow disk does not matter
+	for _, n := range []int{size / 4, size / 4, size / 4, size/4 + 10} { // less than the buffer, so that a slow disk has no effect
 		if _, err := a.Append(make([]byte, n)); err != nil || a.Flush() != nil {
 			t.Fatal(err, a.Flush())
 		}
@@ -331,14 +332,14 @@ func TestFullDisk(t *testing.T) {
 				if err != nil || free > 64<<10 {
 					t.Errorf("%d bytes are free on a disk that was full (%v)", free, err)
 				}
-				// It goes on at any place that is there.
+				// Appending continues after a truncation to any size.
 				size -= 10_001
 				if err := a.Truncate(size); err != nil {
 					t.Fatal(err)
 				}
 				back := make([]byte, 100)
 				if err := a.ReadAt(back, size-100); err != nil || differs(back, size-100) >= 0 {
-					t.Errorf("what was written reads as something else (%v)", err)
+					t.Errorf("the written bytes read differently (%v)", err)
 				}
 				if _, err := a.Append(content(size, size+5000)); err != nil {
 					t.Fatal(err)
@@ -371,7 +372,7 @@ func TestTruncateAddsNothing(t *testing.T) {
 // appendDir, in the environment, makes TestAppenderToBeKilled a process that appends to a file in this folder for ever.
 const appendDir = "SONDE_TEST_APPEND_DIR"
 
-// TestAppenderToBeKilled is no test by itself: TestKilledWhileItAppends runs it in a process of its own.
+// TestAppenderToBeKilled is not a test by itself: TestKilledWhileItAppends runs it in a child process.
 func TestAppenderToBeKilled(t *testing.T) {
 	dir := os.Getenv(appendDir)
 	if dir == "" {
@@ -392,7 +393,7 @@ func TestAppenderToBeKilled(t *testing.T) {
 	}
 }
 
-// Whenever it is killed, the file is the beginning of what was appended.
+// Whenever the process is killed, the file is the beginning of the appended bytes.
 func TestKilledWhileItAppends(t *testing.T) {
 	for range 15 {
 		dir := t.TempDir()
@@ -409,7 +410,7 @@ func TestKilledWhileItAppends(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		_ = cmd.Process.Kill()
-		_ = cmd.Wait() // killed, as wanted
+		_ = cmd.Wait() // killed, as intended
 		info, err := os.Stat(path)
 		if err != nil {
 			t.Fatal(err)

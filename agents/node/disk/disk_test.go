@@ -33,7 +33,7 @@ func TestRoom(t *testing.T) {
 			}
 			f.Space = func(string) (uint64, uint64, error) { return 2000 * mi, tc.free + 77, nil }
 			if got, err := f.Room(tc.need, 77); got != tc.want || err != nil {
-				t.Errorf("%d bytes (%v) when 77 more are to be spared, want %d", got, err, tc.want)
+				t.Errorf("%d bytes (%v) with 77 spare bytes, want %d", got, err, tc.want)
 			}
 		})
 	}
@@ -50,7 +50,7 @@ func TestRoomWithoutAFloor(t *testing.T) {
 	}
 	none := Floor{Dir: "/nowhere", Keep: keep(1)}
 	if _, err := none.Room(1, 1); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a folder that is not there: %v", err)
+		t.Errorf("a missing folder: %v", err)
 	}
 	here := Floor{Dir: t.TempDir(), Keep: keep(1)}
 	if got, err := here.Room(1, 1); err != nil || got == 0 {

@@ -21,13 +21,13 @@ type fakeFile struct {
 	entered chan struct{}
 	content []byte
 	direct  int64 // bytes
-	left    int   // until it fails
+	left    int   // bytes until it fails
 	err     error
-	refuses error // of direct writes
+	refuses error // error of direct writes
 	rate    int64 // bytes a second
 	clock   time.Duration
 	memory  bool
-	runs    int // written without the buffer
+	runs    int // runs written without the buffer
 }
 
 func newFake() *fakeFile { return &fakeFile{unit: pageLen, left: 1 << 40} }
@@ -97,8 +97,9 @@ func pattern(n int) []byte {
 	return b
 }
 
-// Large writes go past the page cache, and small ones do not. If the kernel refuses direct writes, all go through the cache.
-func TestWhatIsDirect(t *testing.T) {
+// Large writes go past the page cache, and small ones do not. If the kernel refuses direct writes, all go through the
+// page cache.
+func TestDirectWrites(t *testing.T) {
 	for name, tc := range map[string]struct {
 		file    fakeFile
 		hurried int64
@@ -138,7 +139,7 @@ func TestWhatIsDirect(t *testing.T) {
 	}
 }
 
-func TestBehind(t *testing.T) {
+func TestSkip(t *testing.T) {
 	runs := [][]byte{[]byte("ab"), []byte("c"), {}, []byte("def")}
 	const all = "abcdef"
 	for n := range len(all) + 1 {
@@ -188,7 +189,7 @@ func TestIntoMemory(t *testing.T) {
 	}
 }
 
-// Who appends waits for the disk only when the buffer is full.
+// Append waits for the disk only when the buffer is full.
 func TestAppendDoesNotWait(t *testing.T) {
 	f := newFake()
 	f.gate, f.entered = make(chan struct{}), make(chan struct{}, 1000)
@@ -199,7 +200,7 @@ func TestAppendDoesNotWait(t *testing.T) {
 	}
 	<-f.entered
 	if a.Size() != 0 || a.Pending() != bufferLen {
-		t.Errorf("%d bytes are said to be there, %d to wait", a.Size(), a.Pending())
+		t.Errorf("Size returned %d, Pending %d", a.Size(), a.Pending())
 	}
 	appended := make(chan error)
 	go func() {
@@ -220,11 +221,12 @@ func TestAppendDoesNotWait(t *testing.T) {
 	}
 }
 
-// A slow disk that has the buffer full is given the rest through the page cache, for a while; a fast one is not.
+// When the buffer is full because of a slow disk, bytes go through the page cache for a while. With a fast disk they do
+// not.
 func TestSlowDisk(t *testing.T) {
 	const size = 4 * bufferLen
 	for name, tc := range map[string]struct {
-		rate int64 // of the disk
+		rate int64 // of the disk, in bytes per second
 		want func(direct int64) bool
 	}{
 		"slow": {slowRate / 2, func(direct int64) bool { return direct <= 2*bufferLen }},
@@ -236,7 +238,7 @@ func TestSlowDisk(t *testing.T) {
 			a := on(t, f)
 			a.now = func() time.Time { return time.Unix(0, int64(f.clock)) }
 			want := pattern(size)
-			f.content = make([]byte, 0, size) // growing, it would take twice the memory
+			f.content = make([]byte, 0, size) // a growing slice would take twice the memory
 			appended := make(chan error)
 			go func() {
 				_, err := a.Append(want)
@@ -302,7 +304,7 @@ func TestError(t *testing.T) {
 	}
 }
 
-// Who never asked hears of an error at the end.
+// Close returns an error that no earlier call has returned.
 func TestErrorAtClose(t *testing.T) {
 	f := newFake()
 	f.left, f.err = 10, unix.EIO
@@ -318,7 +320,7 @@ func TestErrorAtClose(t *testing.T) {
 	}
 }
 
-// A short read is none of what Size said to be there.
+// ReadAt returns all requested bytes up to Size, and beyond it an error.
 func TestReadAt(t *testing.T) {
 	a := on(t, newFake())
 	if _, err := a.Append([]byte("content")); err != nil || a.Flush() != nil {
@@ -333,8 +335,8 @@ func TestReadAt(t *testing.T) {
 	}
 }
 
-// What a MiB costs, of this process's CPU time, and how many a second there are, past the page cache and through it:
-// go test -bench Append -run XXX ./agents/node/disk.
+// CPU time per MiB, and MiB per second, past the page cache and through it: go test -bench Append -run XXX
+// ./agents/node/disk.
 func BenchmarkAppend(b *testing.B) {
 	for name, hurried := range map[string]int64{"past the page cache": 0, "through it": 1 << 62} {
 		b.Run(name, func(b *testing.B) {

@@ -16,9 +16,10 @@ const (
 	id2   = "ffffffffa5a6a7a8b1b2b3b4b5b6b7b8c1c2c3c4c5c6c7c8d1d2d3d4d5d6d7d8"
 )
 
-// The shapes. Pod components: pod_container_manager_linux.go and cgroup_manager_linux.go of the kubelet
-// (GetPodContainerName, ToCgroupfs, ToSystemd). Container components: containerd's internal/cri/server (getCgroupsPath),
-// CRI-O's internal/config/cgmgr (cgroupfs_linux.go, systemd_linux.go), cri-dockerd with docker's daemon.
+// Sources of the formats. Pod components: pod_container_manager_linux.go and cgroup_manager_linux.go of the kubelet
+// (GetPodContainerName, ToCgroupfs, ToSystemd). Container components: containerd's internal/cri/server
+// (getCgroupsPath), CRI-O's internal/config/cgmgr (cgroupfs_linux.go, systemd_linux.go), cri-dockerd with docker's
+// daemon.
 func TestParseCgroup(t *testing.T) {
 	want := Container{PodUID: uid, ID: id}
 	cases := map[string]struct {
@@ -52,16 +53,16 @@ func TestParseCgroup(t *testing.T) {
 		},
 		"v1, named hierarchy with a colon": {"9:name=a:/x:y\n8:pids:/kubepods/pod" + uid + "/" + id + "\n", want},
 
-		"pod's own cgroup":           {"0::/kubepods/besteffort/pod" + uid + "\n", Container{}},
-		"longer UID":                 {"0::/kubepods/besteffort/pod" + uid + "0/" + id + "\n", Container{}},
-		"UID within a name":          {"0::/kubepods/besteffort/xpod" + uid + "/" + id + "\n", Container{}},
-		"slice that is no kubelet's": {"0::/user.slice/my-pod" + under + ".slice/cri-containerd-" + id + ".scope\n", Container{}},
-		"ID that is too long":        {"0::/kubepods/pod" + uid + "/" + id + "0\n", Container{}},
-		"ID that is none":            {"0::/kubepods/pod" + uid + "/" + strings.Repeat("g", 64) + "\n", Container{}},
-		"kubelet":                    {"0::/system.slice/kubelet.service\n", Container{}},
-		"root":                       {"0::/\n", Container{}},
-		"empty":                      {"", Container{}},
-		"garbage":                    {"::::\n\n:\npod", Container{}},
+		"pod's own cgroup":         {"0::/kubepods/besteffort/pod" + uid + "\n", Container{}},
+		"longer UID":               {"0::/kubepods/besteffort/pod" + uid + "0/" + id + "\n", Container{}},
+		"UID within a name":        {"0::/kubepods/besteffort/xpod" + uid + "/" + id + "\n", Container{}},
+		"slice of another service": {"0::/user.slice/my-pod" + under + ".slice/cri-containerd-" + id + ".scope\n", Container{}},
+		"ID that is too long":      {"0::/kubepods/pod" + uid + "/" + id + "0\n", Container{}},
+		"ID with other letters":    {"0::/kubepods/pod" + uid + "/" + strings.Repeat("g", 64) + "\n", Container{}},
+		"kubelet":                  {"0::/system.slice/kubelet.service\n", Container{}},
+		"root":                     {"0::/\n", Container{}},
+		"empty":                    {"", Container{}},
+		"garbage":                  {"::::\n\n:\npod", Container{}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

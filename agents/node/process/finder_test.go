@@ -73,7 +73,7 @@ func TestPodFindsOwnLivingProcesses(t *testing.T) {
 	}
 }
 
-func TestPodRefusesWhatIsNoUID(t *testing.T) {
+func TestPodRefusesInvalidUID(t *testing.T) {
 	for _, bad := range []string{"", "web-1", uid + "0", "../" + uid} {
 		if _, err := (Finder{}).Pod(bad); err == nil {
 			t.Errorf("Pod(%q) did not fail", bad)

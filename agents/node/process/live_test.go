@@ -14,7 +14,7 @@ import (
 	"github.com/sonde-operator/sonde/test/privileged"
 )
 
-// podCgroup makes the cgroup of a container as the cgroupfs driver does, in whichever hierarchy this machine has.
+// podCgroup makes the cgroup of a container as the cgroupfs driver does, in a hierarchy of this machine.
 func podCgroup(t *testing.T, container string) string {
 	t.Helper()
 	privileged.Need(t)
@@ -31,7 +31,7 @@ func podCgroup(t *testing.T, container string) string {
 		if err := os.Mkdir(p, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = os.Remove(p) }) // the last made goes first
+		t.Cleanup(func() { _ = os.Remove(p) }) // in reverse order of creation
 	}
 	return parts[len(parts)-1]
 }
@@ -86,7 +86,8 @@ func TestOpenNetNS(t *testing.T) {
 	}
 }
 
-// hostNetNS asks for the node's namespace where process 1 is the given one: the machine's own may be out of reach.
+// hostNetNS returns HostNetNS of a /proc in which process 1 is the given process: the machine's own may not be
+// accessible.
 func hostNetNS(t *testing.T, process string) uint64 {
 	t.Helper()
 	root := t.TempDir()
@@ -100,7 +101,7 @@ func hostNetNS(t *testing.T, process string) uint64 {
 	return ino
 }
 
-// wait runs a watcher and returns what it says.
+// wait runs a watcher and returns its reason.
 func wait(t *testing.T, w *Watcher) <-chan GoneReason {
 	t.Helper()
 	ch := make(chan GoneReason, 1)
@@ -116,7 +117,7 @@ func wait(t *testing.T, w *Watcher) <-chan GoneReason {
 	return ch
 }
 
-// quiet fails if the watcher says anything within d.
+// quiet fails if the watcher returns within d.
 func quiet(t *testing.T, ch <-chan GoneReason, d time.Duration) {
 	t.Helper()
 	select {

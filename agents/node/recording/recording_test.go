@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-func TestOf(t *testing.T) {
+func TestReasonOf(t *testing.T) {
 	ended := func(cause error) context.Context {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(cause)

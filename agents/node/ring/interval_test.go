@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// The reader sleeps longer, up to a bound, where less came than it had expected, and not at all when it is late.
+// The reader sleeps longer, up to a bound, after fewer records than expected, and not at all when it is late.
 func TestNextInterval(t *testing.T) {
 	for name, tc := range map[string]struct {
 		last time.Duration
@@ -29,8 +29,8 @@ func TestNextInterval(t *testing.T) {
 	}
 }
 
-// Records of a CPU that is busy for long may be older than what the others have; those of one that is only just busy are
-// waited for.
+// Horizon waits for a CPU that is busy for a moment. It does not wait for one that stays busy, whose records may be
+// older.
 func TestHorizon(t *testing.T) {
 	const now = 1e18
 	for name, tc := range map[string]struct {

@@ -26,7 +26,7 @@ func TestSize(t *testing.T) {
 	}
 }
 
-// record is of so many bytes, which say so, and of its number.
+// record returns a record of size bytes that has its size and number.
 func record(number uint64, size int) []byte {
 	b := make([]byte, size)
 	binary.LittleEndian.PutUint32(b, uint32(size))
@@ -123,7 +123,7 @@ func TestMapOfTheShape(t *testing.T) {
 	}
 }
 
-// A reader that is about to sleep does not where much has come meanwhile, and programs ask it only once in each sleep.
+// A reader does not sleep if its ring has filled meanwhile, and programs wake it only once in each sleep.
 func TestBeforeSleep(t *testing.T) {
 	r := InMemory(4096, 1024, 0)
 	rings := []*Ring{InMemory(4096, 1024, 0), r}
@@ -141,7 +141,7 @@ func TestBeforeSleep(t *testing.T) {
 	}
 }
 
-// Where nothing comes a reader sleeps for long, and the first record wakes it.
+// A quiet reader sleeps for long, and the first record wakes it.
 func TestBeforeSleepInQuiet(t *testing.T) {
 	r := InMemory(4096, 1024, 0)
 	rings := []*Ring{r}
@@ -150,7 +150,7 @@ func TestBeforeSleepInQuiet(t *testing.T) {
 	}
 	r.Put(record(1, 16), 0)
 	if got := BeforeSleep(rings, MaxInterval, true); got != 0 {
-		t.Errorf("%v where a record has come meanwhile", got)
+		t.Errorf("%v after a new record", got)
 	}
 	if got := BeforeSleep(rings, MaxInterval, false); got != MaxInterval || r.threshold.Load() != 512 {
 		t.Errorf("%v, threshold %d with a record", got, r.threshold.Load())
