@@ -225,7 +225,7 @@ func exactly(t *testing.T, found map[uint32]int, from, to uint32) {
 		}
 	}
 	if bad > 0 || len(found) != int(to-from) {
-		t.Errorf("%[2]d of %[1]d packets are not there exactly once; %[3]d numbers found", to-from, bad, len(found))
+		t.Errorf("%d of %d packets are not there exactly once; %d numbers found", bad, to-from, len(found))
 	}
 }
 

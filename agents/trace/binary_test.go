@@ -26,7 +26,7 @@ func TestBinary(t *testing.T) {
 		for ; len(records) > 0; took++ {
 			var e kernel.Record
 			if !e.Parse(records) {
-				t.Errorf("no record: % x", records[:min(len(records), kernel.HeadLen)])
+				t.Errorf("not a record: % x", records[:min(len(records), kernel.HeadLen)])
 				return took, nil
 			}
 			if e.Head.Time < last {
@@ -53,7 +53,7 @@ func TestBinary(t *testing.T) {
 	}
 }
 
-// ringOf is a ring with so many reads, one each nanosecond, which wrap around its end.
+// ringOf returns a ring with records of so many reads, one per nanosecond, which wrap around its end.
 func ringOf(events int) kernel.Ring {
 	const size = 1 << 20
 	r := ring.InMemory(size, 1<<14, size-1<<10)

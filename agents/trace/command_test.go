@@ -38,7 +38,7 @@ func copyProgram(t *testing.T, program, name string) string {
 	return path
 }
 
-// A shell starts several programs, and becomes cat at last: each command selects its part.
+// A shell starts several programs, and finally becomes cat. Each command selects its part.
 func TestCommand(t *testing.T) {
 	const script = `cat /etc/hostname; cat </etc/hosts; cd "$1" && ./tool /etc/passwd; "$2" /etc/group; exec cat /etc/fstab`
 	pod := newTestPod(t, testUID)
@@ -50,15 +50,15 @@ func TestCommand(t *testing.T) {
 	all := []string{"/etc/hostname", "/etc/hosts", "/etc/passwd", "/etc/group", "/etc/fstab"}
 	for name, tc := range map[string]struct {
 		command kernel.Command
-		want    []string // of all, the files that are opened
-		execs   []string // the programs that are started, by what the event of it says that they are called
+		want    []string // the recorded files among all
+		execs   []string // the recorded starts, by argv[0]
 	}{
 		"everything":         {execs: []string{"sh", "cat", "tool", "a-link-to-cat"}, want: all},
 		"by name":            {command: kernel.Command{Name: "cat"}, execs: []string{"cat", "a-link-to-cat"}, want: []string{"/etc/hostname", "/etc/group", "/etc/fstab"}},
 		"by path":            {command: kernel.Command{Name: resolved(t, "/bin/cat")}, execs: []string{"cat", "a-link-to-cat"}, want: []string{"/etc/hostname", "/etc/group", "/etc/fstab"}},
 		"called by path":     {command: kernel.Command{Name: tool}, execs: []string{"tool"}, want: []string{"/etc/passwd"}},
 		"by the path called": {command: kernel.Command{Name: link}, execs: []string{"a-link-to-cat"}, want: []string{"/etc/group"}},
-		// A shell opens what it redirects, and is what it starts until that has its program.
+		// A shell opens the files of its redirections, and a child is a shell until it executes its program.
 		"the shell":             {command: kernel.Command{Name: "sh"}, execs: []string{"sh", "cat", "tool", "a-link-to-cat"}, want: []string{"/etc/hosts"}},
 		"the shell by path":     {command: kernel.Command{Name: resolved(t, "/bin/sh")}, execs: []string{"sh", "cat", "tool", "a-link-to-cat"}, want: []string{"/etc/hosts"}},
 		"the shell, children":   {command: kernel.Command{Name: "sh", Children: true}, execs: []string{"sh", "cat", "tool", "a-link-to-cat"}, want: all},
@@ -106,8 +106,8 @@ func TestRunningCommand(t *testing.T) {
 	shell := copyProgram(t, "/bin/sh", "a-tool")
 	for name, tc := range map[string]struct {
 		command kernel.Command
-		shell   bool // whether what the shell opens is there, and what
-		child   bool // its child opens
+		shell   bool // whether the shell's files are recorded
+		child   bool // whether its child's files are recorded
 	}{
 		"by name":   {command: kernel.Command{Name: "a-tool"}, shell: true},
 		"by path":   {command: kernel.Command{Name: shell}, shell: true},
@@ -121,7 +121,7 @@ func TestRunningCommand(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			// The shell waits for its child, and the child for a word.
+			// The shell waits for its child, and the child for a line of input.
 			h := pod.hold(t, "", shell, "-c", `cd "$0"; /bin/sh -c "echo up >up; read x <go; : </etc/hostname"; : </etc/group`, dir)
 			if _, err := h.in.Write([]byte("go\n")); err != nil {
 				t.Fatal(err)
@@ -146,7 +146,7 @@ func TestRunningCommand(t *testing.T) {
 	}
 }
 
-// threadsEach is how many threads the workload has at the start, and how many it makes later.
+// threadsEach is how many threads the workload makes at the start, and again later.
 const threadsEach = 3
 
 // threads waits for a byte; then each of its threads, old and new, opens a file.
@@ -162,7 +162,7 @@ func threads() {
 		}
 		_ = unix.Close(fd)
 		up <- struct{}{}
-		select {} // keeps the thread for itself
+		select {} // keeps the thread
 	}
 	await := func(n int) {
 		for range n {
@@ -200,7 +200,7 @@ func TestThreadsOfACommand(t *testing.T) {
 	}
 }
 
-// A command that no process can be called is refused before anything is attached.
+// A command that no process can have is refused before anything is attached.
 func TestOpenRefusesACommand(t *testing.T) {
 	if _, err := Open(&Config{PodUID: testUID, Command: &kernel.Command{}}); err == nil || !strings.Contains(err.Error(), "1 to 255") {
 		t.Errorf("a trace of a command without a name: %v", err)

@@ -9,14 +9,14 @@ import (
 	"github.com/sonde-operator/sonde/agents/trace/decode"
 )
 
-// Calls by the 32-bit interface have numbers that mean others: none is recorded under a wrong name, and all are counted.
+// The numbers of 32-bit calls are other calls in 64 bits: none is recorded under a wrong name, and all are counted.
 func TestCallsOf32Bits(t *testing.T) {
 	for name, tc := range map[string]struct {
 		program func(t *testing.T) string
 		want    uint64
 	}{
-		"of a 64-bit program": {func(t *testing.T) string { t.Helper(); return compile(t, "int80.c") }, 1001},
-		"of a 32-bit program": {func(t *testing.T) string { t.Helper(); return compile(t, "i386.S", "-m32", "-nostdlib", "-static") }, 10},
+		"in a 64-bit program": {func(t *testing.T) string { t.Helper(); return compile(t, "int80.c") }, 1001},
+		"in a 32-bit program": {func(t *testing.T) string { t.Helper(); return compile(t, "i386.S", "-m32", "-nostdlib", "-static") }, 10},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pod := newTestPod(t, testUID)
@@ -30,7 +30,7 @@ func TestCallsOf32Bits(t *testing.T) {
 				switch {
 				case l.Call == decode.EventExec && l.Path == program:
 					started = true
-				case l.Call == "close" && asText(l.Args["fd"]) == "-1", started && l.Call == "writev": // what 3 and 20 are for others
+				case l.Call == "close" && asText(l.Args["fd"]) == "-1", started && l.Call == "writev": // the 64-bit meanings of 3 and 20
 					t.Errorf("no call of this name was made: %+v", l)
 				}
 			}
@@ -41,8 +41,8 @@ func TestCallsOf32Bits(t *testing.T) {
 	}
 }
 
-// need32Bits skips a test where the host does not run a program's 32-bit calls: its kernel may have none, and a virtual machine
-// may run under one that does not pass them on. The shard `kernels` runs this test where the host does, and allows no skip.
+// need32Bits skips a test if the host does not run a program's 32-bit calls: its kernel may lack them, or a hypervisor
+// may not pass them on. The shard `kernels` runs this test on a host with 32-bit calls, and allows no skip.
 func need32Bits(t *testing.T, program string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), program)

@@ -16,7 +16,7 @@ import (
 	"github.com/sonde-operator/sonde/agents/trace/kernel"
 )
 
-// another makes a container of the Pod with these last digits in its ID.
+// another makes a container of the Pod whose ID ends with these digits.
 func (p *testPod) another(t *testing.T, digits string) *testPod {
 	t.Helper()
 	c := &testPod{uid: p.uid, dir: filepath.Join(filepath.Dir(p.dir), testContainer[:len(testContainer)-len(digits)]+digits)}
@@ -31,7 +31,7 @@ func (p *testPod) another(t *testing.T, digits string) *testPod {
 	return c
 }
 
-// holdAs holds a program in a container with a name, which is in the source of a mount, as the kubelet's is.
+// holdAs holds a program in a container with a name. As with the kubelet, the name is in the source of a mount.
 func (p *testPod) holdAs(t *testing.T, name string, args ...string) *held {
 	t.Helper()
 	source := filepath.Join(t.TempDir(), "pods", p.uid, "containers", name, "0a1b2c3d")
@@ -56,7 +56,7 @@ func (p *testPod) holdAs(t *testing.T, name string, args ...string) *held {
 	}
 }
 
-// Only selected containers are recorded, also those that start during the trace, with what happens in their cgroups before
+// Only selected containers are recorded, including ones that start during the trace, and events of their cgroups before
 // their names are known. The kernel no longer records the others.
 func TestContainers(t *testing.T) {
 	web := newTestPod(t, testUID)
@@ -96,7 +96,7 @@ func TestContainers(t *testing.T) {
 		}
 	}
 	if before != 1 {
-		t.Error("nothing of what was done in the cgroup of container late before it had its name")
+		t.Error("no event of container late's cgroup before it had its name")
 	}
 	if a := r.result.Account; a.Lost() > 0 || a.Written != uint64(len(lines)) {
 		t.Errorf("%d lines, account %+v", len(lines), a)
@@ -128,11 +128,11 @@ func TestUnknownContainer(t *testing.T) {
 	r := start(t, &Config{PodUID: testUID, Groups: []decode.Group{decode.GroupFile}, Containers: []string{"web"}})
 	h.run()
 	if lines := r.stop(); !slices.ContainsFunc(lines, func(l line) bool { return l.Path == "/etc/hostname" && l.Container == "" }) {
-		t.Errorf("nothing of it in %d lines", len(lines))
+		t.Errorf("no event of it in %d lines", len(lines))
 	}
 }
 
-// holding is a trace of one container without the kernel's side, which writes to text.
+// holding returns a trace of one container without BPF programs, which writes to text.
 func holding(text *bytes.Buffer, maxEvents uint64) *Trace {
 	return newTrace(&Config{Containers: []string{"web"}, Proc: "/nowhere", MaxEvents: maxEvents, Out: sinkFunc(func(lines []byte, _ int) (int, error) {
 		text.Write(lines)
@@ -140,7 +140,7 @@ func holding(text *bytes.Buffer, maxEvents uint64) *Trace {
 	})})
 }
 
-// heldAt is a record of a cgroup at a time.
+// heldAt returns a record of a cgroup at a time.
 func heldAt(cgroup, at uint64) *kernel.Record {
 	return &kernel.Record{Head: &kernel.Head{Cgroup: cgroup, Time: at}}
 }
@@ -233,6 +233,6 @@ func TestSelectionIsBounded(t *testing.T) {
 		t.Errorf("%d known, %d open", len(s.decided), len(s.undecided))
 	}
 	if all := newSelection(nil); all.decisionOf(7) != included || len(all.undecided) > 0 {
-		t.Error("where all are asked for, one has to be known first")
+		t.Error("a trace of all containers waits for a name")
 	}
 }

@@ -74,7 +74,7 @@ func benchmarkRead(b *testing.B, groups []decode.Group, inPod bool) {
 	}
 }
 
-// The cost of making lines of events, without rings and files: go test -bench Events -run XXX ./agents/trace.
+// The cost of formatting events, without rings and files: go test -bench Events -run XXX ./agents/trace.
 func BenchmarkEvents(b *testing.B) {
 	for name, records := range map[string][][]byte{
 		"read":             {kerneltest.Call(unix.SYS_READ, []uint64{3, 0xc000012345, 1})},

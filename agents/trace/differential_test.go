@@ -13,12 +13,12 @@ import (
 	"github.com/sonde-operator/sonde/agents/trace/decode"
 )
 
-// execution is how both write the start of a program.
+// execution is the line for the start of a program, as both write it.
 const execution = "execve(*) = 0x0"
 
-// strace and the tracer record two programs in two containers of one Pod in one run: each thread made the same calls in the
-// same order, with the same arguments and results. Together the programs make every call that is traced. docs/trace.md
-// lists the differences.
+// strace and the tracer record two programs in two containers of one Pod in one run. By both, each thread made the same
+// calls in the same order, with the same arguments and results. Together the programs make every call that is traced.
+// docs/trace.md lists the differences.
 func TestAgreesWithStrace(t *testing.T) {
 	pod := newTestPod(t, testUID)
 	idle := pod.hold(t, "", "/bin/true") // so that the Pod has a process
@@ -72,7 +72,7 @@ func (p *straced) prepare(t *testing.T) {
 		t.Fatal("strace is missing: make deps installs it")
 	}
 	p.traces = t.TempDir()
-	// strace is in the Pod, too, so that its child is from its first instruction on.
+	// strace is in the Pod, too, so that its child is in the Pod from its first instruction on.
 	p.cmd = exec.CommandContext(t.Context(), "/bin/sh", "-c", `echo $$ >"$0" && exec "$@"`, filepath.Join(p.cgroup, "cgroup.procs"),
 		strace, "-ff", "-qq", "-e", "raw=all", "-e", "signal=none", "-o", filepath.Join(p.traces, "strace"), p.program)
 	p.cmd.Env = append(os.Environ(), workloadEnv+"=calls", workloadDir+"="+t.TempDir())
@@ -98,7 +98,7 @@ func (p *straced) compare(t *testing.T, lines []line, made map[string]bool) {
 	compared := 0
 	for tid, w := range want {
 		g := got[tid]
-		if len(w.calls) > 0 && w.calls[0] == execution { // skips what it did as strace's child
+		if len(w.calls) > 0 && w.calls[0] == execution { // skips its calls as strace's child, before execve
 			for len(g) > 0 && g[0] != execution {
 				g = g[1:]
 			}

@@ -14,13 +14,13 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
 )
 
-// Programs that copy a file, as FLAP's toys do, by read and write and by mmap: FLAP's readers know each line, and each call
+// Programs copy a file by read and write, and by mmap, as FLAP's toys do. FLAP's readers know each line, and each call
 // has an enter line followed by its exit line.
 func TestFlapOfWorkloads(t *testing.T) {
 	program := compile(t, "copy.c")
 	for name, tc := range map[string]struct {
 		how  string
-		want map[string][]string // of each source, calls that must be there for the program
+		want map[string][]string // by source, the program's calls that must be recorded
 	}{
 		"reading": {"read", map[string][]string{"io": {"openat", "read", "write", "close"}, "memory": {"mmap", "munmap", "page_fault_user"}}},
 		"mapping": {"map", map[string][]string{"io": {"openat", "ftruncate"}, "memory": {"mmap", "msync", "munmap", "page_fault_user"}}},
@@ -57,7 +57,7 @@ func TestFlapOfWorkloads(t *testing.T) {
 				wantFlap(t, name, calls, h.cmd.Process.Pid, tc.want[name])
 			}
 			if events != r.result.Account.Written || !strings.Contains(text["io"].String(), "{EN openat}{fname="+source+"}") {
-				t.Errorf("%d events in files, %d in the account; is the copied file's opening among them?", events, r.result.Account.Written)
+				t.Errorf("%d events in files, %d in the account; the copied file must be opened", events, r.result.Account.Written)
 			}
 		})
 	}

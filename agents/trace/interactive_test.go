@@ -23,7 +23,7 @@ type interactive struct {
 	out *bufio.Reader
 }
 
-// startInteractive starts a workload in the Pod, with its own network namespace or the node's.
+// startInteractive starts a workload in the Pod, in its own network namespace or the node's.
 func (p *testPod) startInteractive(t *testing.T, workload string, ownNet bool) *interactive {
 	t.Helper()
 	k := &interactive{t: t, dir: t.TempDir()}

@@ -46,7 +46,7 @@ func TestPageFaults(t *testing.T) {
 			measured++
 		}
 	}
-	// A fault that takes very long, as on a busy machine, is written before its end.
+	// On a busy machine a fault may take so long that it is written before its end.
 	least := 0
 	if watchesFunctions(t) {
 		least = touched * 9 / 10
@@ -81,7 +81,7 @@ func watchesFunctions(t *testing.T) bool {
 	return true
 }
 
-// A mapping has the path of its descriptor, which is only known with the group file.
+// A mapping has the path of its descriptor, which is known only with the group file.
 func TestPathOfAMapping(t *testing.T) {
 	program := compile(t, "copy.c")
 	for name, tc := range map[string]struct {
@@ -119,5 +119,5 @@ func argOf(t *testing.T, l *line, name string) uint64 {
 	return n
 }
 
-// asText formats a value as it is written.
+// asText formats a value as in the trace.
 func asText(v any) string { return fmt.Sprint(v) }

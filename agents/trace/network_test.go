@@ -17,13 +17,13 @@ import (
 	"github.com/sonde-operator/sonde/agents/trace/output"
 )
 
-// UIDs of these tests' Pods, whose programs stay for a while.
+// UIDs of these tests' Pods, whose programs stay loaded for a while.
 const (
 	interactiveUID = "22222222-1b0c-4e0e-9d1b-5a3b6c7d8e9f"
 	otherPodUID    = "33333333-1b0c-4e0e-9d1b-5a3b6c7d8e9f"
 )
 
-// is compares an argument with a text; numbers are compared as they are written.
+// is compares an argument with a text. Numbers are compared in the format of the trace.
 func (l *line) is(name, want string) bool { return l.arg(name) == want }
 
 func (l *line) arg(name string) string {
@@ -94,7 +94,7 @@ func TestConnections(t *testing.T) {
 				owner = child
 			}
 			if strconv.Itoa(l.HostPID) != owner || l.Group != string(decode.GroupNetwork) || l.arg("durationNs") == "" || l.Ret != nil {
-				t.Errorf("%s is of process %d, want %s: %+v", connectionOf(l), l.HostPID, owner, l)
+				t.Errorf("%s belongs to process %d, want %s: %+v", connectionOf(l), l.HostPID, owner, l)
 			}
 		case decode.EventReset:
 			at := "at " + l.arg("local")
@@ -134,11 +134,11 @@ func checkRetransmits(t *testing.T, lines []line) {
 		}
 	}
 	if len(events) != 1 {
-		t.Errorf("segments of %d connections were sent again, want one: %v", len(events), events)
+		t.Errorf("%d connections have retransmits, want one: %v", len(events), events)
 	}
 	for local, n := range events {
 		if counted[local] != strconv.Itoa(n) {
-			t.Errorf("%d events of segments that were sent again, the connection counted %s", n, counted[local])
+			t.Errorf("%d events of retransmits, the connection counted %s", n, counted[local])
 		}
 	}
 }
@@ -166,7 +166,7 @@ func checkSocketCalls(t *testing.T, lines []line, dir string) {
 	has("an accepted one", func(l *line) bool {
 		return l.Call == "accept4" && strings.HasPrefix(l.arg("addr"), "127.0.0.1:") && l.Path == "tcp:127.0.0.1:8080" && *l.Ret >= 0
 	})
-	has("what a client writes", func(l *line) bool { return l.Call == "write" && l.Path == "tcp:127.0.0.1:8080" && *l.Ret == 5 })
+	has("a client's write", func(l *line) bool { return l.Call == "write" && l.Path == "tcp:127.0.0.1:8080" && *l.Ret == 5 })
 	has("a datagram", func(l *line) bool {
 		return l.Call == "sendto" && l.is("dest_addr", "127.0.0.1:5353") && l.Path == "udp:127.0.0.1:5353" && *l.Ret == 9
 	})
@@ -181,10 +181,10 @@ func checkSocketCalls(t *testing.T, lines []line, dir string) {
 	has("a pair", func(l *line) bool {
 		return l.Call == "socketpair" && strings.HasPrefix(l.arg("sv"), "[") && !l.is("sv", "[0, 0]") && l.Path == "unix"
 	})
-	has("what is written to the pair", func(l *line) bool { return l.Call == "write" && l.Path == "unix" && *l.Ret == 1 })
+	has("a write to the pair", func(l *line) bool { return l.Call == "write" && l.Path == "unix" && *l.Ret == 1 })
 }
 
-// On the node's network only the connections of the Pod's processes are recorded, also by a socket that was open before the
+// On the node's network only the connections of the Pod's processes are recorded. The listener was open before the
 // trace.
 func TestConnectionsOnTheHostNetwork(t *testing.T) {
 	pod := newTestPod(t, interactiveUID)
@@ -213,7 +213,7 @@ func TestConnectionsOnTheHostNetwork(t *testing.T) {
 		case decode.EventConnection:
 			got = append(got, connectionOf(&l))
 			if l.HostPID != workload.cmd.Process.Pid {
-				t.Errorf("of process %d, want %d", l.HostPID, workload.cmd.Process.Pid)
+				t.Errorf("process %d, want %d", l.HostPID, workload.cmd.Process.Pid)
 			}
 		case "accept", "accept4":
 			accepted = l.Path == "tcp:127.0.0.1:"+port
@@ -223,7 +223,7 @@ func TestConnectionsOnTheHostNetwork(t *testing.T) {
 		t.Errorf("connections (-want +got):\n%s", diff)
 	}
 	if !accepted {
-		t.Error("the listener of before the trace has no name")
+		t.Error("the listener that was open before the trace has no name")
 	}
 }
 

@@ -87,7 +87,7 @@ type held struct {
 	out bytes.Buffer
 }
 
-// hold starts a held program in the Pod, in the container's cgroup or in the cgroup sub below it.
+// hold starts a held program in the container's cgroup, or in the cgroup sub below it.
 func (p *testPod) hold(t *testing.T, sub string, args ...string) *held {
 	t.Helper()
 	h := &held{t: t}
@@ -236,7 +236,7 @@ func programs(t *testing.T, tr *Trace) []ebpf.ProgramID {
 	return ids
 }
 
-// stillThere returns the programs that the kernel still has.
+// stillThere returns the programs that are still loaded.
 func stillThere(ids []ebpf.ProgramID) []ebpf.ProgramID {
 	return slices.DeleteFunc(slices.Clone(ids), func(id ebpf.ProgramID) bool {
 		p, err := ebpf.NewProgramFromID(id)

@@ -36,9 +36,9 @@ func TestSignals(t *testing.T) {
 			"hostPid": victim.cmd.Process.Pid, "signal": "SIGTERM", "number": 15, "code": "SI_USER", "result": "delivered", "to": "process",
 			"from": "process", "senderHostPid": me,
 		},
-		"ignored, from itself":  {"hostPid": sh, "signal": "SIGUSR2", "code": "SI_USER", "result": "ignored", "senderHostPid": sh, "senderComm": "sh"},
-		"of a child that ended": {"hostPid": sh, "signal": "SIGCHLD", "code": "CLD_EXITED", "from": "kernel"},
-		"of a fault": {
+		"ignored, from itself": {"hostPid": sh, "signal": "SIGUSR2", "code": "SI_USER", "result": "ignored", "senderHostPid": sh, "senderComm": "sh"},
+		"child that ended":     {"hostPid": sh, "signal": "SIGCHLD", "code": "CLD_EXITED", "from": "kernel"},
+		"fault": {
 			"hostPid": broken.cmd.Process.Pid, "signal": "SIGSEGV", "code": "SEGV_MAPERR", "result": "delivered", "to": "thread", "from": "kernel", "address": "0x0",
 		},
 	} {
@@ -104,7 +104,7 @@ func TestOOMKill(t *testing.T) {
 	}
 }
 
-// limitMemory limits a process's memory, by the Pod's cgroup or, with cgroup v1, by a cgroup of the memory controller.
+// limitMemory limits a process's memory by the Pod's cgroup or, with cgroup v1, by a cgroup of the memory controller.
 func limitMemory(t *testing.T, pod *testPod, pid, limit int) {
 	t.Helper()
 	write := func(path, text string) {

@@ -8,7 +8,8 @@ import (
 	"github.com/sonde-operator/sonde/agents/trace/decode"
 )
 
-// notCalled are calls that the workload does not make, because invalid arguments would fork or close everything.
+// notCalled are the calls that the workload does not make, because with invalid arguments they would fork or close
+// everything.
 var notCalled = []string{"clone", "clone3", "close_range", "fork", "vfork"}
 
 // Each call of the table is recorded and measured. make test-vm runs this on other kernels, where numbers and registers could

@@ -61,10 +61,10 @@ func hexOf(v any, kind decode.ArgKind) string {
 	return fmt.Sprint(v)
 }
 
-// stracedThread has a thread's calls by strace, without paths.
+// stracedThread has the calls of a thread as strace records them, without paths.
 type stracedThread struct {
 	calls []string
-	// cut is the call in which the process ended: strace does not know its result, a trace may.
+	// cut is the call in which the process ended. strace does not know its result, but the trace may.
 	cut string
 }
 
@@ -103,11 +103,11 @@ func readStraced(r io.Reader) *stracedThread {
 	return &thread
 }
 
-// unrecognized is strace's name of a call whose beginning it missed.
+// unrecognized is strace's text for a call whose beginning it missed.
 const unrecognized = "???"
 
-// parseCut returns the call that the end of the process cut short, if the line is about one: it has no result, an invalid
-// result, or says that strace has detached.
+// parseCut returns the call that the end of the process cut short. Its line has no result, an invalid result, or says
+// that strace has detached.
 func parseCut(text string) (name string, cut bool) {
 	name, rest, _ := strings.Cut(text, "(")
 	if name != unrecognized && byName(name) == nil {
@@ -159,7 +159,7 @@ func parseCall(text string) (string, bool) {
 	return fmt.Sprintf("%s(%s) = %s", name, strings.Join(args, ", "), result), true
 }
 
-// Lines that strace writes when a process ends: observed of programs whose threads make threads.
+// Lines that strace writes when a process ends, as observed with programs whose threads make threads.
 func TestCutShort(t *testing.T) {
 	for last, want := range map[string]string{
 		"clone3(0x7f7940756ce0, 0x58)            = ?":                                   "clone3",

@@ -43,7 +43,7 @@ func TestTraceOfAShell(t *testing.T) {
 	has("the file that is written", func(l *line) bool {
 		return l.Call == "openat" && l.Path == h.cmd.Dir+"/out" && l.Comm == "sh" && l.Ret != nil && *l.Ret >= 0
 	})
-	has("what was written to it", func(l *line) bool {
+	has("a write to it", func(l *line) bool {
 		return l.Group == string(decode.GroupIO) && l.Comm == "cat" && l.Errno == "" && l.Path == "/etc/hostname"
 	})
 	has("the file that is missing", func(l *line) bool {
@@ -62,9 +62,9 @@ func TestTraceOfAShell(t *testing.T) {
 	}
 }
 
-// Two Pods run the same program: only one is traced, with a cgroup that its container has made, and with processes that enter
-// it later.
-func TestOnlyThePodAndAllOfIt(t *testing.T) {
+// Two Pods run the same program. Only one is traced, including a cgroup that its container has made, and processes that
+// enter it later.
+func TestOneWholePodIsTraced(t *testing.T) {
 	pod, other := newTestPod(t, testUID), newTestPod(t, otherUID)
 	inPod := pod.hold(t, "", "/bin/cat", "/etc/hostname")
 	below := pod.hold(t, "made/by", "/bin/cat", "/etc/passwd")
@@ -82,7 +82,7 @@ func TestOnlyThePodAndAllOfIt(t *testing.T) {
 	}
 	for want, h := range map[string]*held{"/etc/hostname": inPod, "/etc/passwd": below, "/etc/group": late} {
 		if !slices.Contains(seen[h.cmd.Process.Pid], want) {
-			t.Errorf("nothing of the process that opened %s: %v", want, seen[h.cmd.Process.Pid])
+			t.Errorf("no event of the process that opened %s: %v", want, seen[h.cmd.Process.Pid])
 		}
 		delete(seen, h.cmd.Process.Pid)
 	}
@@ -91,7 +91,7 @@ func TestOnlyThePodAndAllOfIt(t *testing.T) {
 	}
 }
 
-// A reader that is too slow loses calls, and counts each.
+// A slow reader loses calls, and counts each.
 func TestOverload(t *testing.T) {
 	const n = 200_000
 	pod := newTestPod(t, testUID)
@@ -121,14 +121,14 @@ func TestOverload(t *testing.T) {
 		byCall += k
 	}
 	if byCall != a.LostRing+a.LostRare || a.LostCalls["read"] != a.LostRing {
-		t.Errorf("lost by call: %v, which are %d; by place %d and %d", a.LostCalls, byCall, a.LostRing, a.LostRare)
+		t.Errorf("lost by call: %v, in all %d; by place %d and %d", a.LostCalls, byCall, a.LostRing, a.LostRare)
 	}
 	if a.Lost() < n/10 {
 		t.Errorf("only %d of %d lost: this was no overload", a.Lost(), n)
 	}
 }
 
-// A limit of events is exact to the event, and one of bytes to the line.
+// A limit of events is exact to the event, a limit of bytes to the line.
 func TestLimits(t *testing.T) {
 	const n = 5000
 	pod := newTestPod(t, testUID)
@@ -263,7 +263,7 @@ func TestMinLatency(t *testing.T) {
 	r := start(t, &Config{PodUID: testUID, Groups: []decode.Group{decode.GroupFile, decode.GroupIO}, MinLatency: 100 * time.Millisecond})
 	h.run()
 	for _, l := range r.stop() {
-		// What began before the trace may have taken any time.
+		// Calls that began before the trace may have taken any time.
 		if l.LatencyNs != nil && *l.LatencyNs < int64(100*time.Millisecond) {
 			t.Errorf("%s took %d ns", l.Call, *l.LatencyNs)
 		}
@@ -298,7 +298,7 @@ func TestNothingIsLeft(t *testing.T) {
 	}
 	ids := programs(t, tr)
 	if n := len(stillThere(ids)); n != len(ids) {
-		t.Errorf("%d of %d programs are there during the trace: the test sees none", n, len(ids))
+		t.Errorf("%d of %d programs are loaded during the trace: the test does not find them", n, len(ids))
 	}
 	h.run()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -315,11 +315,11 @@ func TestNothingIsLeft(t *testing.T) {
 }
 
 func TestOpenWithoutAProcess(t *testing.T) {
-	newTestPod(t, testUID) // root, and a Pod without a process
+	newTestPod(t, testUID) // needs root; a Pod without a process
 	if _, err := Open(&Config{PodUID: testUID, Groups: []decode.Group{decode.GroupFile}}); err == nil {
-		t.Error("a trace of nothing began")
+		t.Error("a trace of a Pod without a process began")
 	}
 	if _, err := Open(&Config{PodUID: "no uid"}); err == nil {
-		t.Error("a trace of no Pod began")
+		t.Error("a trace of a missing Pod began")
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/sonde-operator/sonde/agents/trace/decode"
 )
 
-// makeCalls makes each call of the table: with invalid arguments, and as it is meant.
+// makeCalls makes each call of the table, with invalid and with valid arguments.
 func makeCalls(dir string) {
 	if err := os.Chdir(dir); err != nil {
 		panic(err)
@@ -42,7 +42,7 @@ func makeCalls(dir string) {
 	useMemory()
 	useSockets("socket")
 	_ = unix.Kill(os.Getpid(), 0)
-	_ = unix.Kill(os.Getpid(), unix.SIGURG) // which Go does not mind
+	_ = unix.Kill(os.Getpid(), unix.SIGURG) // which Go ignores
 	_ = unix.Tgkill(os.Getpid(), unix.Gettid(), unix.SIGURG)
 	_ = exec.Command("/bin/true", "a", "b c").Run()
 	_ = exec.Command("/nowhere/to/be found").Run()
@@ -135,5 +135,5 @@ func useMemory() {
 	_ = unix.Mprotect(b, unix.PROT_READ)
 	_ = unix.Msync(b, unix.MS_ASYNC)
 	_ = unix.Munmap(b)
-	_, _ = unix.Mmap(-1, 0, size, unix.PROT_READ, unix.MAP_PRIVATE) // of no file
+	_, _ = unix.Mmap(-1, 0, size, unix.PROT_READ, unix.MAP_PRIVATE) // fails: no file
 }

@@ -38,8 +38,8 @@ func value[T any](v T, err error) T {
 	return v
 }
 
-// networkWorkload sends data to itself over sockets of all kinds. It waits for a byte before it starts, and for another one
-// before it exits, with a connection open.
+// networkWorkload sends data to itself over sockets of all kinds. It waits for a byte before it starts, and before it
+// exits, with a connection open.
 func networkWorkload(dir string) {
 	runtime.LockOSThread()
 	loopbackUp()
@@ -171,7 +171,7 @@ func exchangeWithReset(listener int) {
 	must(unix.Close(server))
 }
 
-// exchangeWithLoss has the server's kernel drop what comes, until it was sent again.
+// exchangeWithLoss makes the server's kernel drop segments until they are sent again.
 func exchangeWithLoss(listener int) {
 	client, server := connected4(listener)
 	drop := []unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K}}
@@ -191,7 +191,7 @@ func exchangeWithLoss(listener int) {
 	must(unix.Close(server))
 }
 
-// inheritListener has another process accept: its listener was made by this one.
+// inheritListener makes another process accept from this process's listener.
 func inheritListener() {
 	at := &unix.SockaddrInet4{Port: inheritedPort, Addr: loopback}
 	listener := listening(unix.AF_INET, at)
@@ -231,7 +231,7 @@ func leaveOpen(listener int) {
 	move(client, server, 2)
 }
 
-// listenWorkload has a socket that listens before the trace begins, in whichever namespace it is.
+// listenWorkload listens in its current namespace before the trace begins.
 func listenWorkload() {
 	runtime.LockOSThread()
 	listener := listening(unix.AF_INET, &unix.SockaddrInet4{Addr: loopback})

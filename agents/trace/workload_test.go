@@ -22,7 +22,7 @@ const (
 	workloadCount = "SONDE_TRACE_WORKLOAD_COUNT"
 )
 
-// A workload with several threads keeps the first one for the main function: startWorkload checks what it does.
+// The first thread of a workload runs the main function: startWorkload checks its state.
 func init() {
 	if os.Getenv(workloadEnv) == "threads" {
 		runtime.LockOSThread()
@@ -54,7 +54,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// reads waits for a byte, then makes exactly so many reads of one byte.
+// reads waits for a byte, and then makes exactly the requested number of one-byte reads.
 func reads() {
 	n, err := strconv.Atoi(os.Getenv(workloadCount))
 	if err != nil {

@@ -27,8 +27,8 @@ func stepClock(t *testing.T, by time.Duration) {
 	}
 }
 
-// TestClockStep steps the clock by an hour during the capture, and back during retention: the capture lasts its duration,
-// the result is kept for its time, no packet is missing, and no end is before its start.
+// TestClockStep steps the clock by an hour during the capture, and back during retention. Duration and retention stay
+// as configured, no packet is missing, and no end is before its start.
 func TestClockStep(t *testing.T) {
 	if os.Getenv(roleVariable) != roleNode {
 		runOnNode(t)
@@ -44,7 +44,7 @@ func clockSteps(p *pod, by time.Duration) {
 	const duration, retain = 10 * time.Second, 5 * time.Second
 	p.startTarget(syscall.CLONE_NEWNET)
 	p.startKeeper("--retain", retain.String())
-	started := time.Now() // its difference to now is one of the monotonic clock
+	started := time.Now() // time.Since uses the monotonic clock
 	p.startProbe("--duration", duration.String())
 	p.ready()
 	p.sends(100)

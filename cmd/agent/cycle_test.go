@@ -19,7 +19,7 @@ import (
 
 const file = "web-1-ab12.pcapng"
 
-// onNode are the tests that need a node. Each has its own Pod.
+// onNode are the tests that need a node, each with its own Pod.
 var onNode = map[string]func(*pod){
 	"FullCycle":            fullCycle,
 	"KilledProbe":          killedProbe,
@@ -107,7 +107,7 @@ func (p *pod) download(byteRange string) []byte {
 	return b
 }
 
-// readWhileCapturing checks that the file can be read at any moment; only its statistics are missing.
+// readWhileCapturing checks that the file can be read while it grows. Only its statistics are missing.
 func (p *pod) readWhileCapturing(packets int) {
 	p.t.Helper()
 	c := read(p.t, bytes.NewReader(p.download("")))
@@ -218,7 +218,8 @@ func targetStarts(p *pod) {
 	}
 }
 
-// The node's traffic is not captured in the name of a Pod: the probe waits for the target to leave that namespace.
+// The node's traffic is not captured in the name of a Pod: the probe waits until the target leaves the node's
+// namespace.
 func nodesNetworkRefused(p *pod) {
 	t := p.t
 	p.startTarget(0)

@@ -22,7 +22,7 @@ import (
 // wantEngineVariable names the engine that BPF must select: tcx, or clsact if the kernel has no tcx.
 const wantEngineVariable = "SONDE_TEST_WANT_ENGINE"
 
-// inKernel are the kernel's programs and maps by ID. In the test's virtual machine only the test makes any.
+// inKernel has the loaded BPF programs and maps by ID. In the virtual machine only this test loads any.
 type inKernel struct {
 	programs map[ebpf.ProgramID]bool
 	maps     map[ebpf.MapID]bool
@@ -47,7 +47,7 @@ func all[ID ~uint32](t *testing.T, next func(ID) (ID, error)) map[ID]bool {
 	}
 }
 
-// since counts what is new.
+// since counts the objects that are not in before.
 func (k inKernel) since(before inKernel) (n int) {
 	for id := range k.programs {
 		if !before.programs[id] {
@@ -62,7 +62,7 @@ func (k inKernel) since(before inKernel) (n int) {
 	return n
 }
 
-// moments at which a probe is killed. Each function returns at that moment.
+// moments at which a probe is killed, each with a function that returns at that moment.
 var moments = map[string]func(p *pod, c *clsactOf, before inKernel){
 	"loading": func(p *pod, _ *clsactOf, before inKernel) {
 		p.eventually("something is loaded", func() bool { return lookIntoKernel(p.t).since(before) > 0 })
@@ -87,7 +87,7 @@ var moments = map[string]func(p *pod, c *clsactOf, before inKernel){
 		p.ready()
 		p.sends(1000)
 		put(p.t, filepath.Join(p.control, captureconfig.StopFile), account.ReasonStopped)
-		time.Sleep(time.Duration(rand.Int64N(int64(200 * time.Millisecond)))) // somewhere between the asking and the end
+		time.Sleep(time.Duration(rand.Int64N(int64(200 * time.Millisecond)))) // somewhere between the request and the end
 	},
 	"ending": func(p *pod, c *clsactOf, _ inKernel) {
 		p.ready()
@@ -139,7 +139,7 @@ func TestKilled(t *testing.T) {
 					_ = p.probe.Process.Kill()
 					_ = p.probe.Wait()
 					if left := os.Getenv(wantEngineVariable) == "clsact"; moment == "running" && c.isThere() != left {
-						t.Errorf("left at clsact: %v, want %v, or this test shows nothing", !left, left)
+						t.Errorf("left at clsact: %v, want %v, otherwise this test shows nothing", !left, left)
 					}
 					if by == "a sweep" {
 						if code := p.sweep(more...); code != 0 {

@@ -49,11 +49,11 @@ func TestArguments(t *testing.T) {
 		"unconfined keeper":     {args: []string{"keeper", "--retain", "30"}, wantCode: 1, want: "refuses to run unconfined"},
 		"probe without volumes": {args: []string{"probe", "--capture-uid=c", "--pod-uid=u", "--pod-name=p", "--node=n", "--duration=30", "--results=/nonexistent"}, wantCode: 4, want: "open results volume"},
 		"sweep of no Pod":       {args: []string{"sweep", "--host-network"}, wantCode: exitUsage},
-		"doctor in verse":       {args: []string{"doctor", "--output", "verse"}, wantCode: exitUsage},
-		"gate of another mind":  {args: []string{"gate", "--on-timeout", "fail"}, wantCode: exitUsage},
-		"gate without a date":   {args: []string{"gate", "--until", "tomorrow"}, wantCode: exitUsage},
-		"gate of a trace past":  {args: []string{"gate", "--on-timeout", "Fail", "--until", "2020-01-01T00:00:00Z", "--termination-log", "/nonexistent"}},
-		"gate that nobody opens": {
+		"doctor, bad format":    {args: []string{"doctor", "--output", "verse"}, wantCode: exitUsage},
+		"gate, unknown action":  {args: []string{"gate", "--on-timeout", "fail"}, wantCode: exitUsage},
+		"gate, invalid time":    {args: []string{"gate", "--until", "tomorrow"}, wantCode: exitUsage},
+		"gate of a past trace":  {args: []string{"gate", "--on-timeout", "Fail", "--until", "2020-01-01T00:00:00Z", "--termination-log", "/nonexistent"}},
+		"gate that stays closed": {
 			args: []string{"gate", "--timeout", "1s", "--on-timeout", "Fail", "--termination-log", "/nonexistent"}, wantCode: gateconfig.ExitRefused,
 		},
 		"version": {args: []string{"version"}},

@@ -35,8 +35,8 @@ const (
 // programs of three traces.
 const testTimeout = 2 * time.Minute
 
-// TestOnNode runs the agent's binary in all of its roles on a node of its own: a process namespace, in which the test is
-// process 1, a network namespace, and a cgroup for target Pods.
+// TestOnNode runs the agent's binary in all of its roles on a simulated node. The node has a process namespace, in
+// which the test is process 1, a network namespace, and a cgroup for target Pods.
 func TestOnNode(t *testing.T) {
 	if os.Getenv(roleVariable) == roleNode {
 		for name, test := range onNode {
@@ -56,7 +56,7 @@ func runOnNode(t *testing.T) {
 	node.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS | syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL,
 	}
-	out, err := node.CombinedOutput() // when it has ended, so have all others in its process namespace
+	out, err := node.CombinedOutput() // its end also ends all other processes in its namespace
 	if err != nil {
 		t.Errorf("on the node: %v", err)
 	}
@@ -77,8 +77,8 @@ func buildAgent(t *testing.T) string {
 	return path
 }
 
-// nodeCgroup makes a cgroup of version 2, or where there is none, of the pids hierarchy of version 1, and removes it
-// with everything below when the test is over.
+// nodeCgroup makes a cgroup of version 2, or else in the pids hierarchy of version 1. It removes the cgroup and
+// everything below when the test is over.
 func nodeCgroup(t *testing.T) string {
 	t.Helper()
 	root := "/sys/fs/cgroup"
@@ -102,7 +102,7 @@ func nodeCgroup(t *testing.T) string {
 			}
 		}
 		if _, err := os.Stat(base); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("cgroup %s is left behind", base)
+			t.Errorf("cgroup %s was not removed", base)
 		}
 	})
 	return base
@@ -277,7 +277,7 @@ func (p *pod) eventually(what string, is func() bool) {
 		select {
 		case <-tick.C:
 		case <-over:
-			p.t.Fatalf("after %v it is not true that %s", testTimeout, what)
+			p.t.Fatalf("not within %v: %s", testTimeout, what)
 		}
 	}
 }
@@ -321,7 +321,7 @@ type content struct {
 	section    pcapng.Section
 	interfaces []*pcapng.Interface
 	statistics []pcapng.Statistics
-	numbers    map[uint64]int // how often each numbered packet is there
+	numbers    map[uint64]int // count of each numbered packet
 	packets    int64
 }
 

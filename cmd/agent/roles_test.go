@@ -23,7 +23,7 @@ const (
 	roleVariable = "SONDE_TEST_ROLE"
 	roleNode     = "node"   // process 1 of a process namespace, as the kubelet's node is
 	roleTarget   = "target" // a process of the target Pod
-	roleKeeper   = "keeper" // becomes an agent that is confined like the keeper's container
+	roleKeeper   = "keeper" // confines itself like the keeper's container, and becomes an agent
 )
 
 func TestMain(m *testing.M) {
@@ -65,7 +65,8 @@ func loopbackUp() error {
 	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, req)
 }
 
-// beTarget reads numbers from its input. For each it sends so many numbered packets over loopback, and prints "sent".
+// beTarget reads numbers from its input. For each number n it sends n numbered packets over loopback, and prints
+// "sent".
 func beTarget() error {
 	if err := loopbackUp(); err != nil {
 		return fmt.Errorf("set loopback up: %w", err)
@@ -99,8 +100,8 @@ func beTarget() error {
 	return lines.Err()
 }
 
-// beKeeper drops everything that the keeper's container does not have, and executes argv. The caller has given it its own
-// mount namespace.
+// beKeeper drops all rights that the keeper's container does not have, and executes argv. It must run in its own mount
+// namespace.
 func beKeeper(results, control string, argv []string) error {
 	runtime.LockOSThread()
 	flags := uintptr(unix.MS_REMOUNT | unix.MS_BIND | unix.MS_RDONLY)

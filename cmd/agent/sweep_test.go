@@ -17,7 +17,7 @@ import (
 // leftBehind is the name of a filter whose probe was killed.
 const leftBehind = "sonde:uid-0:ABCDEFGH:made"
 
-// clsactOf is clsact at an interface and what it has.
+// clsactOf is clsact at an interface, with its filters.
 type clsactOf struct {
 	t     *testing.T
 	h     *netlink.Handle
@@ -44,7 +44,7 @@ func clsactIn(t *testing.T, pid int) *clsactOf {
 	return &clsactOf{t, h, l.Attrs().Index}
 }
 
-// leave makes what a killed probe leaves.
+// leave creates the remains of a killed probe.
 func (c *clsactOf) leave() {
 	c.t.Helper()
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "GPL", Instructions: asm.Instructions{
@@ -82,7 +82,7 @@ func (c *clsactOf) isThere() bool {
 	return false
 }
 
-// sweep is the operator's command after a probe was killed.
+// sweep runs the command that the operator runs after a probe was killed.
 func (p *pod) sweep(more ...string) int {
 	p.t.Helper()
 	return p.exit(p.start(exec.Command(os.Getenv(agentVariable), append([]string{"sweep", "--pod-uid", p.uid}, more...)...)))
@@ -114,7 +114,7 @@ func sweeps(p *pod) {
 	}
 }
 
-// sweepsNoNode does not sweep the node for a Pod that has no namespace yet.
+// sweepsNoNode: the node is not swept for a Pod that is still in the node's namespace.
 func sweepsNoNode(p *pod) {
 	p.startTarget(0)
 	if code := p.sweep(); code != 1 {

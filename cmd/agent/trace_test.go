@@ -53,8 +53,8 @@ func traceCycle(p *pod) {
 			writes++
 		}
 	}
-	if writes < 100 { // and the target's answers
-		t.Errorf("%d writes of the target's among %d records, want at least 100", writes, len(records))
+	if writes < 100 { // packets, and the target's output
+		t.Errorf("%d writes of the target among %d records, want at least 100", writes, len(records))
 	}
 	if end == nil || !end.Complete || end.Written != uint64(len(records)) || end.Written != uint64(words.Events) || end.Reason != account.ReasonStopped {
 		t.Errorf("the file ends with %+v, %d records are in it; termination message %+v", end, len(records), words)
@@ -117,11 +117,11 @@ func traceCommand(p *pod) {
 // A container that cannot be identified is traced: its processes have the node's root.
 func traceContainers(p *pod) {
 	t := p.t
-	p.traces(&captureconfig.Trace{Groups: []string{"io"}, Containers: []string{"web"}, Command: "nobody"})
+	p.traces(&captureconfig.Trace{Groups: []string{"io"}, Containers: []string{"web"}, Command: "none"})
 	p.sends(100)
 	p.stop(account.ReasonStopped)
 	header, records, end := p.readTrace()
-	if header == nil || len(header.Containers) != 1 || header.Command != "nobody" || end == nil || !end.Complete || end.Written != 0 || len(records) > 0 {
+	if header == nil || len(header.Containers) != 1 || header.Command != "none" || end == nil || !end.Complete || end.Written != 0 || len(records) > 0 {
 		t.Errorf("header %+v, %d records of a command that does not run, end %+v", header, len(records), end)
 	}
 }

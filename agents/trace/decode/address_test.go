@@ -20,7 +20,7 @@ func inet(port uint16, a, b, c, d byte) []byte {
 	return append(binary.BigEndian.AppendUint16(sockaddr(unix.AF_INET), port), a, b, c, d, 0, 0, 0, 0, 0, 0, 0, 0)
 }
 
-// inet6 has the first and the last two bytes of an address, and its scope.
+// inet6 returns an address with these first and last two bytes, and its scope.
 func inet6(port, first, last uint16, scope uint32, between ...byte) []byte {
 	b := binary.BigEndian.AppendUint16(sockaddr(unix.AF_INET6), port)
 	b = append(b, 0, 0, 0, 0) // flow
@@ -73,7 +73,7 @@ func TestAddressText(t *testing.T) {
 	}
 }
 
-// Whatever a process passes as an address: there is a text for it, and a name.
+// Any bytes that a process passes as an address have a text and a name.
 func FuzzAddress(f *testing.F) {
 	f.Add(inet(443, 10, 0, 0, 1), "tcp")
 	f.Add(inet6(80, 0xfe80, 1, 2), "tcp:[::]:0")
@@ -85,7 +85,7 @@ func FuzzAddress(f *testing.F) {
 			t.Errorf("%q", got)
 		}
 		if len(b) > 2 && binary.NativeEndian.Uint16(b) != unix.AF_UNIX && !utf8.ValidString(addressText(b)) {
-			t.Errorf("%q is no text", addressText(b))
+			t.Errorf("%q is not valid text", addressText(b))
 		}
 		if len(b) < 2 && socketName(current, b) != current {
 			t.Errorf("%q becomes %q by no address", current, socketName(current, b))
@@ -128,8 +128,8 @@ func TestSocketName(t *testing.T) {
 		"a new one":              {"tcp", inet(443, 10, 0, 0, 1), "tcp:10.0.0.1:443"},
 		"one that was bound":     {"udp:0.0.0.0:53", inet(443, 10, 0, 0, 1), "udp:10.0.0.1:443"},
 		"IPv4 over IPv6":         {"tcp", inet6(80, 0, 0x0001, 0, 0xff, 0xff, 10, 0), "tcp:10.0.0.1:80"},
-		"of before the trace":    {"socket:[4711]", inet6(80, 0xfe80, 1, 0), "socket:[fe80::1]:80"},
-		"of unknown kind":        {"", inet(443, 10, 0, 0, 1), "socket:10.0.0.1:443"},
+		"open before the trace":  {"socket:[4711]", inet6(80, 0xfe80, 1, 0), "socket:[fe80::1]:80"},
+		"unknown kind":           {"", inet(443, 10, 0, 0, 1), "socket:10.0.0.1:443"},
 		"a path":                 {"unix", sockaddr(unix.AF_UNIX, []byte("/run/x\x00")...), "unix:/run/x"},
 		"a client without one":   {"unix:/run/x", sockaddr(unix.AF_UNIX), "unix:/run/x"},
 		"a dissolved connection": {"udp:10.0.0.1:443", sockaddr(unix.AF_UNSPEC), "udp"},
@@ -154,7 +154,7 @@ func TestAcceptedName(t *testing.T) {
 		"TCP, no address":        {"tcp:0.0.0.0:80", nil, "tcp"},
 		"a Unix socket":          {"unix:/run/x", sockaddr(unix.AF_UNIX), "unix:/run/x"},
 		"a Unix socket, unasked": {"unix:/run/x", nil, "unix:/run/x"},
-		"of unknown kind":        {"", nil, ""},
+		"unknown kind":           {"", nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := acceptedName(tc.listener, tc.address); got != tc.want {
@@ -164,7 +164,7 @@ func TestAcceptedName(t *testing.T) {
 	}
 }
 
-// Which side ended a connection follows from its last state and its error.
+// The last state and the error of a connection say which side ended it.
 func TestEndedBy(t *testing.T) {
 	const (
 		established, synSent, synRecv, finWait1, finWait2, closeWait, lastAck, closing = 1, 2, 3, 4, 5, 8, 9, 11

@@ -16,7 +16,7 @@ const (
 	faultMajor   = 1 << 62
 )
 
-// A page fault's record has its duration once that has ended.
+// A page fault's record has its duration once the fault has ended.
 func TestDurationOfAFault(t *testing.T) {
 	for name, tc := range map[string]struct {
 		took  uint64

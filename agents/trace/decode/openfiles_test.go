@@ -43,14 +43,14 @@ func TestOpenFiles(t *testing.T) {
 	check("closed", &child)
 }
 
-// A process with very many open files is remembered in part; those among them can change.
+// Only some files of a process with very many are remembered. These can change.
 func TestMostOpenFiles(t *testing.T) {
 	p := &processState{}
 	for fd := range int32(2 * maxFiles) {
 		p.opened(fd, "a", false)
 	}
 	if n := len(maps.Collect(p.files.all())); n != maxFiles {
-		t.Errorf("%d are remembered, want %d", n, maxFiles)
+		t.Errorf("%d files are remembered, want %d", n, maxFiles)
 	}
 	p.opened(maxFiles-1, "b", false)
 	p.opened(maxFiles, "b", false)

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// A process that was there when the trace began keeps its container's name, though it has ended before its first event is read: a gate
-// does as soon as it is opened.
-func TestContainerOfWhatHasEnded(t *testing.T) {
+// A process that ran when the trace began keeps its container's name, even if it ends before its first event is read. A
+// gate ends as soon as it is opened.
+func TestContainerOfAnEndedProcess(t *testing.T) {
 	proc := t.TempDir()
 	const pid, sidecar, cgroup = 7, 8, 99
 	for name, mount := range map[string]string{
@@ -70,8 +70,8 @@ func TestLocate(t *testing.T) {
 		"from the directory":   {-100, "a/../b", "/srv/b"},
 		"from an open one":     {3, "dpkg/status", "/var/lib/dpkg/status"},
 		"the open file itself": {3, "", "/var/lib"},
-		"from what is none":    {4, "x", ""},
-		"from what is unknown": {9, "x", ""},
+		"from a socket":        {4, "x", ""},
+		"from an unknown one":  {9, "x", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := p.locate(tc.dir, tc.path); got != tc.want {

@@ -7,7 +7,7 @@ import (
 
 func TestCommandCheck(t *testing.T) {
 	for name, tc := range map[string]struct {
-		name, want string // empty: good
+		name, want string // an empty want: no error
 	}{
 		"a name":                {name: "nginx"},
 		"a path":                {name: "/usr/sbin/nginx"},
@@ -18,7 +18,7 @@ func TestCommandCheck(t *testing.T) {
 		"too long":              {name: strings.Repeat("x", maxCommand+1), want: "256 bytes"},
 		"with a zero":           {name: "a\x00b", want: "without a zero byte"},
 		"too deep":              {name: strings.Repeat("/x", maxParts+1), want: "more than 31 directories"},
-		"from somewhere":        {name: "bin/nginx", want: "/proc/PID/exe"},
+		"a relative path":       {name: "bin/nginx", want: "/proc/PID/exe"},
 		"a directory":           {name: "/usr/sbin/", want: "/proc/PID/exe"},
 		"a detour":              {name: "/usr/../bin/x", want: "/proc/PID/exe"},
 		"the root, and nothing": {name: "/", want: "/proc/PID/exe"},

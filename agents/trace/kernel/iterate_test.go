@@ -18,7 +18,7 @@ func TestReadTasks(t *testing.T) {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
 	if _, err := readTasks(bytes.NewReader(b[:5])); err == nil {
-		t.Error("half a task is one")
+		t.Error("half a task was accepted")
 	}
 }
 
@@ -33,6 +33,6 @@ func TestReadSockets(t *testing.T) {
 		t.Errorf("%d sockets, %v", len(got), err)
 	}
 	if _, err := readSockets(bytes.NewReader(b[:len(b)-1])); err == nil {
-		t.Error("half a socket is one")
+		t.Error("half a socket was accepted")
 	}
 }

@@ -44,7 +44,7 @@ func TestParseConnection(t *testing.T) {
 	}
 	head.Size = uint32(kernel.HeadLen)
 	if r.Parse(unsafe.Slice((*byte)(unsafe.Pointer(&head)), kernel.HeadLen)) {
-		t.Error("a head is a connection")
+		t.Error("a head alone was accepted as a connection")
 	}
 }
 
@@ -63,7 +63,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// A malformed record ends reading: how many records follow it is unknown, so none is skipped.
+// A malformed record ends reading, because it is unknown how many records follow it.
 func TestDamagedRing(t *testing.T) {
 	whole := kerneltest.Call(257, []uint64{1})
 	r := kernel.Ring{Ring: ring.InMemory(4096, 4096, 0)}

@@ -31,7 +31,7 @@ func TestFile(t *testing.T) {
 		"nothing":          {most: 13, lines: 3, wantError: isByteLimit},
 		"above the floor":  {floor: disk.Floor{Keep: func(uint64) uint64 { return 1 << 20 }, Space: plenty}, lines: 20000, want: 20000},
 		"at the floor":     {floor: disk.Floor{Keep: func(uint64) uint64 { return 1 << 29 }, Space: plenty}, lines: 3, wantError: disk.IsFull},
-		"the disk is silent": {
+		"unknown free space": {
 			floor: disk.Floor{Keep: func(uint64) uint64 { return 1 }, Space: func(string) (uint64, uint64, error) { return 0, 0, unix.EIO }},
 			lines: 3, wantError: func(err error) bool { return errors.Is(err, unix.EIO) },
 		},
@@ -59,8 +59,8 @@ func TestFile(t *testing.T) {
 
 func isByteLimit(err error) bool { return errors.Is(err, errByteLimit) }
 
-// A disk becomes full in the middle of a line, taken now or long before: the file ends with a complete event and its last
-// line, and missing events are counted.
+// A disk becomes full in the middle of a line, which was taken now or long before. The file ends with a complete event
+// and its last line, and missing events are counted.
 func TestFileOnAFullDisk(t *testing.T) {
 	privileged.Need(t)
 	for name, dir := range map[string]string{"small": mount(t, "size=64k"), "larger than the buffer": mount(t, "size=7m")} {
@@ -121,7 +121,7 @@ func TestFileWithoutRoomForItsHeader(t *testing.T) {
 	}
 }
 
-// mount is a file system of some size.
+// mount mounts a tmpfs and returns its folder.
 func mount(t *testing.T, options string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -132,7 +132,7 @@ func mount(t *testing.T, options string) string {
 	return dir
 }
 
-// Near the floor no more is pending than one write, because other writers do not see it; and all that fits is
+// Near the floor at most one write is pending, because other writers do not see pending bytes. All lines that fit are
 // written.
 func TestFileNearTheFloor(t *testing.T) {
 	const line, free, piece = "0123456\n", 100_000, 64 << 10
@@ -146,7 +146,7 @@ func TestFileNearTheFloor(t *testing.T) {
 				return 0, 0, err
 			}
 			if waits := taken*len(line) - int(info.Size()); waits > piece {
-				t.Errorf("%d bytes wait", waits)
+				t.Errorf("%d bytes are pending", waits)
 			}
 			if first == 0 {
 				first = info.Size()

@@ -1,4 +1,4 @@
-/* Makes the calls that a trace records, as the C library does: in threads and children, well and badly. */
+/* Makes the calls that a trace records, as the C library does: in threads and children, with success and with errors. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-/* Copies a file, by reading and writing or, asked so, by mapping both. */
+/* Copies a file by reading and writing or, on request, by mapping both. */
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>

@@ -1,4 +1,4 @@
-/* A 64-bit program that makes 32-bit calls: getpid a thousand times, and a read whose number is that of a 64-bit close. */
+/* A 64-bit program that makes 32-bit calls: getpid a thousand times, and a read, whose number is close in 64 bits. */
 static long call(long number, long first)
 {
 	long result;
