@@ -63,18 +63,18 @@ func mountExt4(t *testing.T) string {
 	return dir
 }
 
-// checkFromTheFirst checks that the numbers are the first ones, each once and in order, but for as many as found the ring full.
+// checkFromTheFirst checks that the numbers begin with 0, each once and in order. At most lost numbers may be missing.
 func checkFromTheFirst(t *testing.T, numbers []uint32, lost uint64) {
 	t.Helper()
 	next, missing := uint32(0), uint64(0)
 	for _, n := range numbers {
 		if n < next {
-			t.Fatalf("number %d comes when %d is the next", n, next)
+			t.Fatalf("number %d, want at least %d", n, next)
 		}
 		missing, next = missing+uint64(n-next), n+1
 	}
 	if missing > lost {
-		t.Errorf("%d packets are missing before the last, %d found the ring full", missing, lost)
+		t.Errorf("%d packets are missing before the last one, the ring lost %d", missing, lost)
 	}
 }
 
@@ -135,7 +135,7 @@ func TestFloorIsKeptUnderFlood(t *testing.T) {
 						t.Errorf("%d bytes were free, want at least %d", lowest, tc.floor)
 					}
 					if free > tc.floor+disk.Slack+1<<20 {
-						t.Errorf("%d bytes are free, %d are to be kept: ended long before", free, tc.floor)
+						t.Errorf("%d bytes are free, the floor is %d: ended too early", free, tc.floor)
 					}
 					for _, r := range all {
 						res := <-r.result

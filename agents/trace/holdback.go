@@ -44,7 +44,7 @@ func (t *Trace) hold(e *kernel.Record, to *output.Stream, lines []byte) {
 	}
 }
 
-// release writes what was held back, up to the first event that still waits at a time.
+// release writes the held events up to the first one that must still wait. now is in nanoseconds since boot.
 func (t *Trace) release(now uint64) {
 	h, n := &t.held, 0
 	for ; n < len(h.queue); n++ {

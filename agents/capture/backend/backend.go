@@ -18,7 +18,7 @@ import (
 // Backend reads packets from the kernel. All methods belong to the engine's goroutine.
 type Backend interface {
 	// Prepare allocates the memory and programs that the sources share, for the existing interfaces. Its error says why
-	// this backend cannot capture them. It attaches nothing, and Close releases what it allocated.
+	// this backend cannot capture them. It attaches nothing, and Close releases the allocations.
 	Prepare(existing []links.Link) error
 	// Open allocates a source for an interface whose link type is known. late says that the interface appeared after
 	// the start of the capture.

@@ -37,7 +37,7 @@ const (
 
 // Appender appends to a file that Create made, in the background, and past the page cache where the file system allows
 // it (O_DIRECT). Appended bytes stay in memory until there are many or Flush is called. At every moment, also when the
-// process is killed, the file is the beginning of what was appended.
+// process is killed, the file is the beginning of the appended bytes.
 //
 // Only whole pages that no reader can have read go past the page cache: those after the file's last page. A partly
 // written page is completed through the page cache. So a reader of the file finds the bytes that Size reports.

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A reader polls its rings at an interval that follows the traffic. Each poll costs as much as many records, and a ring must
-// hold what arrives until the next poll, even if the rate grows many times meanwhile.
+// A reader polls its rings at an interval that follows the traffic. Each poll costs as much as many records, and a ring
+// must hold the records until the next poll, even if the rate grows many times meanwhile.
 const (
 	MinInterval = time.Millisecond
 	MaxInterval = 50 * time.Millisecond

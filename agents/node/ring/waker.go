@@ -45,7 +45,7 @@ func (w *Waker) Clear() {
 	}
 }
 
-// Close releases what NewWaker mapped. It may be called again.
+// Close unmaps the memory of NewWaker. It may be called again.
 func (w *Waker) Close() error {
 	var errs []error
 	for i, mem := range w.memory {

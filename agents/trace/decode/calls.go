@@ -34,8 +34,8 @@ const (
 	ArgDir                   // an open directory that the next path starts from, or AT_FDCWD
 	ArgPath                  // a string in the process's memory
 
-	// The tracer records the memory at these addresses instead of the number. The argument after ArgAddress is its
-	// length; after ArgAddressOut it points to the length.
+	// For the following kinds the tracer records the memory at the address, not the number. The argument after
+	// ArgAddress is its length; after ArgAddressOut it points to the length.
 	ArgAddress    // a socket address in the process's memory
 	ArgAddressOut // a socket address that the kernel writes there, if the call succeeds
 	ArgPair       // two descriptors that the kernel writes

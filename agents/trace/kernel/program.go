@@ -28,7 +28,7 @@ const MinRing = 128 << 10
 
 // Program is the BPF side of a trace, while it is attached.
 type Program struct {
-	// Objects are what the kernel has loaded.
+	// Objects are the loaded programs and maps.
 	Objects *ebpf.Collection
 	// Rings of the CPUs.
 	Rings []Ring

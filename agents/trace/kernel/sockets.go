@@ -39,16 +39,16 @@ func readSockets(r io.Reader) ([]*Socket, error) {
 	}
 }
 
-// iterate runs an iterator program and reads its output. Errors call the output what.
-func iterate[T any](program *ebpf.Program, what string, read func(io.Reader) (T, error)) (none T, err error) {
+// iterate runs an iterator program and reads its output, which errors call name.
+func iterate[T any](program *ebpf.Program, name string, read func(io.Reader) (T, error)) (none T, err error) {
 	l, err := link.AttachIter(link.IterOptions{Program: program})
 	if err != nil {
-		return none, fmt.Errorf("attach the iterator of %s: %w", what, explain(err))
+		return none, fmt.Errorf("attach the iterator of %s: %w", name, explain(err))
 	}
 	defer l.Close()
 	r, err := l.Open()
 	if err != nil {
-		return none, fmt.Errorf("read %s: %w", what, err)
+		return none, fmt.Errorf("read %s: %w", name, err)
 	}
 	defer r.Close()
 	return read(bufio.NewReaderSize(r, 64<<10))
