@@ -258,6 +258,7 @@ func TestRingWithPacketLimit(t *testing.T) {
 
 // Several interfaces share the ring. One that appears late is in every later file.
 func TestRingOfSeveralInterfaces(t *testing.T) {
+	const sent = 4 * many // the second half of them fills the ring
 	for _, cand := range each {
 		t.Run(cand.name, func(t *testing.T) {
 			n := newTestNet(t)
@@ -267,15 +268,15 @@ func TestRingOfSeveralInterfaces(t *testing.T) {
 			r := start(t, cand.engine(), &Config{
 				NetNS: n.target, Filters: onlyDiscard, Rotate: &record.Rotate{MaxBytes: 1 << 20, Files: 4}, MaxBytes: 4 << 20,
 			})
-			for i := uint32(0); i < many; i += 100 {
+			for i := uint32(0); i < sent; i += 100 {
 				lo.send(i, i+100)
 				out.send(i, i+100)
-				if i == many/2 {
+				if i == sent/2 {
 					n.addMany(t, 1)
 					r.until("the late one", func(a record.Account) bool { return len(a.Interfaces) == 3 })
 				}
 			}
-			r.until("all packets", func(a record.Account) bool { return a.Received == 2*many })
+			r.until("all packets", func(a record.Account) bool { return a.Received == 2*sent })
 			r.cancel(nil)
 			res := <-r.result
 			got := checkRing(t, &res)
@@ -284,7 +285,7 @@ func TestRingOfSeveralInterfaces(t *testing.T) {
 				if len(numbers) == 0 {
 					t.Errorf("nothing of %s, only of %v", name, slices.Collect(maps.Keys(got)))
 				}
-				isSuffix(t, numbers, many)
+				isSuffix(t, numbers, sent)
 			}
 			for _, path := range ringFiles(t, &res) {
 				if f := readFile(t, path); len(f.ifaces) != 3 {
@@ -326,7 +327,7 @@ func TestRingNeedsRoomForItsDescription(t *testing.T) {
 				NetNS: n.target, Dir: t.TempDir(), Base: "web", Rotate: &record.Rotate{MaxBytes: record.MinRotateBytes, Files: 2},
 				Section: pcapng.Section{Comments: []string{strings.Repeat("x", 40000)}},
 			}
-			if _, err := cand.engine().Open(cfg); err == nil || !strings.Contains(err.Error(), "raise the size of its files") {
+			if _, err := cand.engine().Open(cfg); err == nil || !strings.Contains(err.Error(), "raise the size of the files") {
 				t.Errorf("error %v", err)
 			}
 			cfg.Section.Comments, cfg.FilterText = nil, strings.Repeat("x", 40000)
