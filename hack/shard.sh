@@ -90,7 +90,10 @@ security)
 	e2e '^Test(Scc|Privilege|Attack|Rbac|Engine)'
 	;;
 operations) e2e '^TestOps' ;;
-bundle) $make bundle-validate preflight plugin-archives scorecard NODES=1 ;;
+bundle)
+	own_cluster # of one node, whatever number the other one has
+	$make bundle-validate preflight plugin-archives scorecard NODES=1
+	;;
 olm)
 	openshift
 	$make test-olm NODES=1

@@ -160,16 +160,17 @@ func TestReasons(t *testing.T) {
 		t.Run(cand.name, func(t *testing.T) {
 			n := newTestNet(t)
 			cases := map[string]struct {
-				end  func(context.CancelCauseFunc)
-				want recording.Reason
+				timeout time.Duration
+				end     func(context.CancelCauseFunc)
+				want    recording.Reason
 			}{
-				"stopped":     {func(cancel context.CancelCauseFunc) { cancel(nil) }, recording.Stopped},
-				"target gone": {func(cancel context.CancelCauseFunc) { cancel(fmt.Errorf("watch: %w", recording.ErrTargetGone)) }, recording.TargetGone},
-				"duration":    {func(context.CancelCauseFunc) {}, recording.Duration},
+				"stopped":     {time.Minute, func(cancel context.CancelCauseFunc) { cancel(nil) }, recording.Stopped},
+				"target gone": {time.Minute, func(cancel context.CancelCauseFunc) { cancel(fmt.Errorf("watch: %w", recording.ErrTargetGone)) }, recording.TargetGone},
+				"duration":    {300 * time.Millisecond, func(context.CancelCauseFunc) {}, recording.Duration},
 			}
 			for name, tc := range cases {
 				t.Run(name, func(t *testing.T) {
-					ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+					ctx, cancel := context.WithTimeout(t.Context(), tc.timeout)
 					defer cancel()
 					r := startCtx(ctx, t, cand.engine(), &Config{NetNS: n.target})
 					tc.end(r.cancel)
