@@ -48,10 +48,11 @@ func listen(addr string, h http.Handler) error {
 	return nil
 }
 
-// load sends requests to a server until SIGTERM, with a new connection for every tenth request.
+// load sends requests to a server until SIGTERM, with a new connection for every tenth request unless told otherwise.
 func load(f *flag.FlagSet, args []string) error {
 	url := f.String("url", "http://web/", "URL to request")
 	every := f.Duration("every", 20*time.Millisecond, "pause between requests")
+	perConnection := f.Int("per-connection", 10, "requests on one connection; a Service draws a Pod for each connection")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
@@ -66,7 +67,7 @@ func load(f *flag.FlagSet, args []string) error {
 			return nil
 		case <-tick.C:
 		}
-		if i%10 == 0 {
+		if i%max(1, *perConnection) == 0 {
 			transport.CloseIdleConnections()
 		}
 		res, err := client.Get(*url + "?size=" + strconv.Itoa(i%5*700)) //nolint:noctx // the client's time-out bounds it
