@@ -15,6 +15,7 @@ import (
 	"github.com/sonde-operator/sonde/agents/node/recording"
 	"github.com/sonde-operator/sonde/internal/wire/bpfprog"
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
+	"github.com/sonde-operator/sonde/test/frames"
 	"github.com/sonde-operator/sonde/test/wireshark"
 )
 
@@ -94,9 +95,9 @@ func TestFilterAndNamedInterface(t *testing.T) {
 			n := newTestNet(t)
 			lo, out := n.senderTo(t, n.target, n.target, "127.0.0.1"), n.senderTo(t, n.target, n.peer, peerIP)
 			other := n.udp(t, n.target, "udp4", ":0")
-			r := start(t, cand.engine(), &Config{NetNS: n.target, Interfaces: []string{"eth0"}, Filters: onlyDiscard, FilterText: "udp dst port 9"})
+			r := start(t, cand.engine(), &Config{NetNS: n.target, Interfaces: []string{"eth0"}, Filters: frames.OnlyDiscard(), FilterText: "udp dst port 9"})
 			for range 50 {
-				if _, err := other.WriteToUDP([]byte("not wanted"), &net.UDPAddr{IP: out.to.IP, Port: discard + 1}); err != nil {
+				if _, err := other.WriteToUDP([]byte("not wanted"), &net.UDPAddr{IP: out.to.IP, Port: frames.Discard + 1}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -120,7 +121,7 @@ func TestSnapLenCutsAndCounts(t *testing.T) {
 		t.Run(cand.name, func(t *testing.T) {
 			n := newTestNet(t)
 			s := n.blind(t, 1000)
-			r := start(t, cand.engine(), &Config{NetNS: n.target, Filters: onlyDiscard, SnapLen: 60})
+			r := start(t, cand.engine(), &Config{NetNS: n.target, Filters: frames.OnlyDiscard(), SnapLen: 60})
 			s.send(0, 100)
 			s.size = 0
 			s.send(100, 150)
@@ -144,7 +145,7 @@ func TestTwoCapturesSeeTheSame(t *testing.T) {
 		t.Run(cand.name, func(t *testing.T) {
 			n := newTestNet(t)
 			s := n.senderTo(t, n.target, n.peer, peerIP)
-			a := start(t, cand.engine(), &Config{NetNS: n.target, Filters: onlyDiscard})
+			a := start(t, cand.engine(), &Config{NetNS: n.target, Filters: frames.OnlyDiscard()})
 			b := start(t, cand.engine(), &Config{NetNS: n.target})
 			s.send(0, many)
 			for _, r := range []*running{a, b} {

@@ -7,6 +7,8 @@ import (
 	"os/exec"
 	"slices"
 	"testing"
+
+	"github.com/sonde-operator/sonde/test/frames"
 )
 
 // These variables make the test binary a capture in a process of its own, which a test kills.
@@ -25,7 +27,7 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	}
 	cand := all[slices.IndexFunc(all, func(w candidate) bool { return w.name == os.Getenv(childBackend) })]
-	cfg := &Config{NetNS: os.NewFile(3, "netns"), Owner: childUID, Filters: onlyDiscard, Dir: dir, Base: childBase}
+	cfg := &Config{NetNS: os.NewFile(3, "netns"), Owner: childUID, Filters: frames.OnlyDiscard(), Dir: dir, Base: childBase}
 	if on := os.Getenv(childOn); on != "" {
 		cfg.Interfaces = []string{on}
 	}

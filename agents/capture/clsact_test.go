@@ -20,6 +20,7 @@ import (
 	"github.com/sonde-operator/sonde/agents/capture/links"
 	"github.com/sonde-operator/sonde/agents/capture/record"
 	"github.com/sonde-operator/sonde/agents/capture/tc"
+	"github.com/sonde-operator/sonde/test/frames"
 )
 
 // noPlace is in the error of a backend whose filters would not be the first.
@@ -302,7 +303,7 @@ func TestCaptureIsBeforeOtherFilters(t *testing.T) {
 			t.Run(cand.name+", "+name, func(t *testing.T) {
 				n := newTestNet(t)
 				n.foreign(t, "clsact", drops(p, foreign.Priority, foreign.Handle))
-				n.dropped(t, start(t, cand.engine(), &Config{NetNS: n.target, Filters: onlyDiscard}))
+				n.dropped(t, start(t, cand.engine(), &Config{NetNS: n.target, Filters: frames.OnlyDiscard()}))
 			})
 		}
 	}
@@ -312,7 +313,7 @@ func TestCaptureIsBeforeOtherFilters(t *testing.T) {
 func (n *testNet) dropped(t *testing.T, r *running) {
 	t.Helper()
 	sink := n.udp(t, n.target, "udp4", net.JoinHostPort(targetIP, "9"))
-	s := &sender{t: t, conn: n.udp(t, n.peer, "udp4", ":0"), to: &net.UDPAddr{IP: net.ParseIP(targetIP), Port: discard}}
+	s := &sender{t: t, conn: n.udp(t, n.peer, "udp4", ":0"), to: &net.UDPAddr{IP: net.ParseIP(targetIP), Port: frames.Discard}}
 	s.send(0, 100)
 	exactly(t, readFile(t, r.stop().Path).numbers(t, "eth0"), 0, 100)
 	if err := sink.SetReadDeadline(time.Now()); err != nil {
@@ -329,7 +330,7 @@ func TestCaptureIsBeforeFiltersThatAreNoPrograms(t *testing.T) {
 		t.Run(cand.name, func(t *testing.T) {
 			n := newTestNet(t)
 			n.foreign(t, "clsact", noProgram(2))
-			r := start(t, cand.engine(), &Config{NetNS: n.target, Filters: onlyDiscard})
+			r := start(t, cand.engine(), &Config{NetNS: n.target, Filters: frames.OnlyDiscard()})
 			n.senderTo(t, n.peer, n.target, targetIP).send(0, 100)
 			exactly(t, readFile(t, r.stop().Path).numbers(t, "eth0"), 0, 100)
 		})
@@ -340,7 +341,7 @@ func TestCaptureIsBeforeFiltersThatAreNoPrograms(t *testing.T) {
 func TestLaterProgramReplacesNothing(t *testing.T) {
 	n, p := newTestNet(t), dropper(t)
 	n.foreign(t, "clsact", drops(p, 1, 1))
-	r := start(t, clsact.engine(), &Config{NetNS: n.target, Owner: ownUID, Interfaces: []string{"eth0"}, Filters: onlyDiscard})
+	r := start(t, clsact.engine(), &Config{NetNS: n.target, Owner: ownUID, Interfaces: []string{"eth0"}, Filters: frames.OnlyDiscard()})
 	before := n.atClsact(t)
 	n.foreign(t, "clsact", drops(p, 1, 1))
 	n.wantAtClsact(t, "replaced", before...)
@@ -367,7 +368,7 @@ func TestNoPlaceAtClsact(t *testing.T) {
 			}
 			n.wantAtClsact(t, "refused", before...)
 			auto := &engine{candidates: []candidate{clsact, afPacket}, create: record.CreateFile}
-			r := start(t, auto, &Config{NetNS: n.target, Filters: onlyDiscard})
+			r := start(t, auto, &Config{NetNS: n.target, Filters: frames.OnlyDiscard()})
 			if a := r.Account(); a.Engine != afpacket.Name || !strings.Contains(a.EngineMessage, noPlace) {
 				t.Errorf("engine %s: %s", a.Engine, a.EngineMessage)
 			}

@@ -14,6 +14,7 @@ import (
 	"github.com/sonde-operator/sonde/agents/node/disk"
 	"github.com/sonde-operator/sonde/agents/node/recording"
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
+	"github.com/sonde-operator/sonde/test/frames"
 	"github.com/sonde-operator/sonde/test/privileged"
 )
 
@@ -103,7 +104,7 @@ func TestFloorIsKeptUnderFlood(t *testing.T) {
 						if err := os.Mkdir(own, 0o700); err != nil {
 							t.Fatal(err)
 						}
-						cfg := &Config{NetNS: n.target, Interfaces: []string{"eth0"}, Filters: onlyDiscard, Dir: own, DiskFloor: keep(tc.floor), Rotate: tc.rotate}
+						cfg := &Config{NetNS: n.target, Interfaces: []string{"eth0"}, Filters: frames.OnlyDiscard(), Dir: own, DiskFloor: keep(tc.floor), Rotate: tc.rotate}
 						if tc.rotate != nil {
 							cfg.MaxBytes = tc.rotate.MaxBytes * int64(tc.rotate.Files)
 						}
@@ -159,7 +160,7 @@ func TestDiskFilledByOthers(t *testing.T) {
 		t.Run(cand.name, func(t *testing.T) {
 			n := newTestNet(t)
 			dir := mountSmallTmpfs(t)
-			r := start(t, cand.engine(), &Config{NetNS: n.target, Filters: onlyDiscard, Dir: dir, DiskFloor: keep(1 << 20)})
+			r := start(t, cand.engine(), &Config{NetNS: n.target, Filters: frames.OnlyDiscard(), Dir: dir, DiskFloor: keep(1 << 20)})
 			s := n.blind(t, 60)
 			sent := uint32(0)
 			// Send until the last block of the file has no room for two statistics.
@@ -241,7 +242,7 @@ func TestRingOnAFullDisk(t *testing.T) {
 			for name, tc := range cases {
 				t.Run(name, func(t *testing.T) {
 					r := start(t, tc.engine, &Config{
-						NetNS: n.target, Interfaces: []string{"eth0"}, Filters: onlyDiscard, Dir: tc.dir,
+						NetNS: n.target, Interfaces: []string{"eth0"}, Filters: frames.OnlyDiscard(), Dir: tc.dir,
 						Rotate: &record.Rotate{MaxBytes: 200000, Files: 4}, MaxBytes: 800000,
 					})
 					n.blind(t, 1000).send(0, 3000)
@@ -306,7 +307,7 @@ func TestLimitsOverSeveralInterfaces(t *testing.T) {
 				t.Run(name, func(t *testing.T) {
 					lo, out := n.senderTo(t, n.target, n.target, "127.0.0.1"), n.blind(t, 300)
 					lo.recv = nil
-					cfg.NetNS, cfg.Filters, cfg.Dir = n.target, onlyDiscard, t.TempDir()
+					cfg.NetNS, cfg.Filters, cfg.Dir = n.target, frames.OnlyDiscard(), t.TempDir()
 					r := start(t, cand.engine(), &cfg)
 					b := watchBound(t, cfg.Dir, max(cfg.MaxBytes, 1<<20*min(1, cfg.MaxPackets)*100), 1<<40, 1)
 					late := false

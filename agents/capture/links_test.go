@@ -19,6 +19,7 @@ import (
 	"github.com/sonde-operator/sonde/agents/capture/record"
 	"github.com/sonde-operator/sonde/agents/node/recording"
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
+	"github.com/sonde-operator/sonde/test/frames"
 	"github.com/sonde-operator/sonde/test/wireshark"
 )
 
@@ -179,7 +180,7 @@ func TestInterfaceThatGoesDownAndUp(t *testing.T) {
 	for _, cand := range each {
 		t.Run(cand.name, func(t *testing.T) {
 			n := newTestNet(t)
-			r := start(t, cand.engine(), &Config{NetNS: n.target, Interfaces: []string{"eth0"}, Filters: onlyDiscard})
+			r := start(t, cand.engine(), &Config{NetNS: n.target, Interfaces: []string{"eth0"}, Filters: frames.OnlyDiscard()})
 			s := n.senderTo(t, n.target, n.peer, peerIP)
 			s.send(0, 100)
 			n.setUp(t, "eth0", false)
@@ -249,10 +250,10 @@ func TestTunIsCapturedAsRawIP(t *testing.T) {
 			n := newTestNet(t)
 			n.addTun(t, "tun0", "10.79.0.1/24")
 			r := start(t, cand.engine(), &Config{NetNS: n.target, Interfaces: []string{"tun0"}})
-			filtered := start(t, cand.engine(), &Config{NetNS: n.target, Filters: onlyDiscard})
+			filtered := start(t, cand.engine(), &Config{NetNS: n.target, Filters: frames.OnlyDiscard()})
 			s := n.udp(t, n.target, "udp4", ":0")
 			for range 10 {
-				if _, err := s.WriteToUDP([]byte("hello"), &net.UDPAddr{IP: net.IPv4(10, 79, 0, 2), Port: discard}); err != nil {
+				if _, err := s.WriteToUDP([]byte("hello"), &net.UDPAddr{IP: net.IPv4(10, 79, 0, 2), Port: frames.Discard}); err != nil {
 					t.Fatal(err)
 				}
 			}

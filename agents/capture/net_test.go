@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"runtime"
 	"testing"
 
 	"github.com/vishvananda/netlink"
@@ -30,7 +29,7 @@ const (
 func newTestNet(tb testing.TB) *testNet {
 	tb.Helper()
 	privileged.Need(tb)
-	n := &testNet{target: newNamespace(tb), peer: newNamespace(tb)}
+	n := &testNet{target: privileged.NetNS(tb), peer: privileged.NetNS(tb)}
 	n.in(tb, n.target, func(h *netlink.Handle) error {
 		attrs := netlink.NewLinkAttrs()
 		attrs.Name = "eth0"
@@ -74,31 +73,6 @@ func (n *testNet) know(tb testing.TB, ns *os.File, name string, mac net.Hardware
 		}
 		return nil
 	})
-}
-
-// newNamespace makes a network namespace that lives as long as its file is open.
-func newNamespace(tb testing.TB) *os.File {
-	tb.Helper()
-	type made struct {
-		f   *os.File
-		err error
-	}
-	ch := make(chan made)
-	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends here
-		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-			ch <- made{err: err}
-			return
-		}
-		f, err := os.Open("/proc/thread-self/ns/net")
-		ch <- made{f, err}
-	}()
-	m := <-ch
-	if m.err != nil {
-		tb.Fatalf("make network namespace: %v", m.err)
-	}
-	tb.Cleanup(func() { _ = m.f.Close() })
-	return m.f
 }
 
 func (n *testNet) in(tb testing.TB, ns *os.File, fn func(*netlink.Handle) error) {

@@ -11,6 +11,7 @@ import (
 	"github.com/sonde-operator/sonde/agents/node/disk"
 	"github.com/sonde-operator/sonde/agents/node/recording"
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
+	"github.com/sonde-operator/sonde/test/frames"
 	"github.com/sonde-operator/sonde/test/wireshark"
 )
 
@@ -46,7 +47,7 @@ func TestOverloadIsCountedExactly(t *testing.T) {
 			n := newTestNet(t)
 			s := n.blind(t, 1000)
 			var g gate
-			r := start(t, slowEngine(cand, &g), &Config{NetNS: n.target, Interfaces: []string{"eth0"}, Filters: onlyDiscard, RingBytes: 256 << 10})
+			r := start(t, slowEngine(cand, &g), &Config{NetNS: n.target, Interfaces: []string{"eth0"}, Filters: frames.OnlyDiscard(), RingBytes: 256 << 10})
 			s.send(0, 50)
 			g.closed.Store(true)
 			sent := uint32(50)
@@ -115,7 +116,7 @@ func TestLimitsUnderFlood(t *testing.T) {
 			for name, tc := range cases {
 				t.Run(name, func(t *testing.T) {
 					cfg := tc.cfg
-					cfg.NetNS, cfg.Interfaces, cfg.Filters = n.target, []string{"eth0"}, onlyDiscard
+					cfg.NetNS, cfg.Interfaces, cfg.Filters = n.target, []string{"eth0"}, frames.OnlyDiscard()
 					r := start(t, cand.engine(), &cfg)
 					s := n.blind(t, tc.size)
 					var res Result
@@ -166,7 +167,7 @@ func TestFullDiskLeavesAWholeFile(t *testing.T) {
 	for _, cand := range each {
 		t.Run(cand.name, func(t *testing.T) {
 			n := newTestNet(t)
-			r := start(t, cand.engine(), &Config{NetNS: n.target, Interfaces: []string{"eth0"}, Filters: onlyDiscard, Dir: smallDisk(t)})
+			r := start(t, cand.engine(), &Config{NetNS: n.target, Interfaces: []string{"eth0"}, Filters: frames.OnlyDiscard(), Dir: smallDisk(t)})
 			s := n.blind(t, 1000)
 			s.send(0, 3000)
 			res := r.wait()
@@ -220,7 +221,7 @@ func TestWriteErrorsAnywhere(t *testing.T) {
 					out, err := record.CreateFile(path, mode)
 					return &brokenOutput{Output: out, left: left, err: unix.EIO}, err
 				}}
-				r := start(t, e, &Config{NetNS: n.target, Interfaces: []string{"eth0"}, Filters: onlyDiscard})
+				r := start(t, e, &Config{NetNS: n.target, Interfaces: []string{"eth0"}, Filters: frames.OnlyDiscard()})
 				n.blind(t, 200).send(0, 300)
 				r.cancel(nil)
 				res := <-r.result

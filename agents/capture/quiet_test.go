@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/sonde-operator/sonde/test/frames"
 )
 
 // soon is the time within which docs/packetcapture.md promises a packet in its file.
@@ -19,7 +21,7 @@ func TestPacketOnAQuietInterfaceIsSoonInItsFile(t *testing.T) {
 			t.Parallel() // they mostly wait
 			n := newTestNet(t)
 			s := n.senderTo(t, n.target, n.peer, peerIP)
-			r := start(t, cand.engine(), &Config{NetNS: n.target, Interfaces: []string{"eth0"}, Filters: onlyDiscard})
+			r := start(t, cand.engine(), &Config{NetNS: n.target, Interfaces: []string{"eth0"}, Filters: frames.OnlyDiscard()})
 			sent, median := uint32(0), time.Duration(0)
 			for range rounds {
 				var took []time.Duration

@@ -12,33 +12,11 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/sonde-operator/sonde/agents/capture/record"
 	"github.com/sonde-operator/sonde/agents/node/recording"
-	"github.com/sonde-operator/sonde/internal/wire/bpfprog"
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
+	"github.com/sonde-operator/sonde/test/frames"
 )
-
-// discard is the port that numbered packets are sent to.
-const discard = 9
-
-// onlyDiscard is libpcap's program for "udp dst port 9", shortened: IPv4 without options or IPv6, no fragments.
-var onlyDiscard = map[pcapng.LinkType]bpfprog.Program{pcapng.LinkTypeEthernet: {
-	{Code: 0x28, K: 12},
-	{Code: 0x15, K: unix.ETH_P_IPV6, Jf: 4},
-	{Code: 0x30, K: 20},
-	{Code: 0x15, K: 17, Jf: 8},
-	{Code: 0x28, K: 56},
-	{Code: 0x15, K: discard, Jt: 5, Jf: 6},
-	{Code: 0x15, K: unix.ETH_P_IP, Jf: 5},
-	{Code: 0x30, K: 23},
-	{Code: 0x15, K: 17, Jf: 3},
-	{Code: 0x28, K: 36},
-	{Code: 0x15, K: discard, Jf: 1},
-	{Code: 0x06, K: 262144},
-	{Code: 0x06},
-}}
 
 // running is a running capture.
 type running struct {
@@ -209,7 +187,7 @@ func numberOf(b []byte) (uint32, bool) {
 	if len(b) > 14 && b[12] == 0x86 {
 		udp = 54
 	}
-	if len(b) < udp+12 || binary.BigEndian.Uint16(b[udp+2:]) != discard {
+	if len(b) < udp+12 || binary.BigEndian.Uint16(b[udp+2:]) != frames.Discard {
 		return 0, false
 	}
 	return binary.BigEndian.Uint32(b[udp+8:]), true
@@ -276,11 +254,11 @@ func (n *testNet) senderTo(t *testing.T, from, to *os.File, ip string) *sender {
 	if err := recv.SetReadBuffer(1 << 20); err != nil {
 		t.Fatal(err)
 	}
-	return &sender{t: t, conn: n.udp(t, from, "udp", ":0"), to: &net.UDPAddr{IP: net.ParseIP(ip), Port: discard}, recv: recv}
+	return &sender{t: t, conn: n.udp(t, from, "udp", ":0"), to: &net.UDPAddr{IP: net.ParseIP(ip), Port: frames.Discard}, recv: recv}
 }
 
 // blind returns a sender to the peer without a receiver.
 func (n *testNet) blind(t *testing.T, size int) *sender {
 	t.Helper()
-	return &sender{t: t, conn: n.udp(t, n.target, "udp4", ":0"), to: &net.UDPAddr{IP: net.ParseIP(peerIP), Port: discard}, size: size}
+	return &sender{t: t, conn: n.udp(t, n.target, "udp4", ":0"), to: &net.UDPAddr{IP: net.ParseIP(peerIP), Port: frames.Discard}, size: size}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/sonde-operator/sonde/agents/capture/links"
 	"github.com/sonde-operator/sonde/agents/capture/record"
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
+	"github.com/sonde-operator/sonde/test/frames"
 	"github.com/sonde-operator/sonde/test/wireshark"
 )
 
@@ -179,7 +180,7 @@ func TestGSOFramesAreWhole(t *testing.T) {
 			got := make([]byte, size)
 			have, largest, isn := 0, 0, uint32(0)
 			for _, p := range readFile(t, res.Path).packets[0] {
-				if len(p.Data) < 54 || p.Data[23] != unix.IPPROTO_TCP || binary.BigEndian.Uint16(p.Data[36:]) != discard {
+				if len(p.Data) < 54 || p.Data[23] != unix.IPPROTO_TCP || binary.BigEndian.Uint16(p.Data[36:]) != frames.Discard {
 					continue
 				}
 				seq := binary.BigEndian.Uint32(p.Data[38:])
@@ -244,7 +245,7 @@ func TestFileIsReadableAtAnyMoment(t *testing.T) {
 		t.Run(cand.name, func(t *testing.T) {
 			n := newTestNet(t)
 			s := n.blind(t, 1400)
-			r := start(t, cand.engine(), &Config{NetNS: n.target, Interfaces: []string{"eth0"}, Filters: onlyDiscard})
+			r := start(t, cand.engine(), &Config{NetNS: n.target, Interfaces: []string{"eth0"}, Filters: frames.OnlyDiscard()})
 			sent := uint32(0)
 			for range 20 { // 15 MB: more than the buffer holds
 				s.send(sent, sent+500)

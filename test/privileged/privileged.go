@@ -69,3 +69,27 @@ func dropAllBut(keep map[uintptr]bool) error {
 	}
 	return nil
 }
+
+// NetNS makes a network namespace that lives as long as its file is open, which the test closes at its end.
+func NetNS(tb testing.TB) *os.File {
+	tb.Helper()
+	Need(tb)
+	var (
+		ns   *os.File
+		err  error
+		done = make(chan struct{})
+	)
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // and never unlocked: the thread ends here
+		if err = unix.Unshare(unix.CLONE_NEWNET); err == nil {
+			ns, err = os.Open("/proc/thread-self/ns/net")
+		}
+	}()
+	<-done
+	if err != nil {
+		tb.Fatalf("make network namespace: %v", err)
+	}
+	tb.Cleanup(func() { _ = ns.Close() })
+	return ns
+}

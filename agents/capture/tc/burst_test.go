@@ -11,6 +11,7 @@ import (
 	"github.com/sonde-operator/sonde/agents/capture/record"
 	"github.com/sonde-operator/sonde/agents/node/ring"
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
+	"github.com/sonde-operator/sonde/test/frames"
 )
 
 // attachPoints returns the backends that this kernel has.
@@ -30,7 +31,7 @@ func TestProgramsWakeTheReader(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			log := slog.New(slog.DiscardHandler)
 			r := record.New(&record.Config{Dir: t.TempDir(), Base: "web", FileMode: 0o600, SnapLen: 2000}, log, record.CreateFile)
-			cfg := &backend.Config{NetNS: int(ns.Fd()), Filters: onlyDiscard, RingBytes: 1 << 20, Recorder: r, Log: log, Watch: func(int) error { return nil }}
+			cfg := &backend.Config{NetNS: int(ns.Fd()), Filters: frames.OnlyDiscard(), RingBytes: 1 << 20, Recorder: r, Log: log, Watch: func(int) error { return nil }}
 			b := newBackend(cfg)
 			defer func() {
 				if err := b.Close(); err != nil {

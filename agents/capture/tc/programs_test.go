@@ -14,6 +14,7 @@ import (
 	"github.com/sonde-operator/sonde/agents/capture/backend"
 	"github.com/sonde-operator/sonde/internal/wire/bpfprog"
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
+	"github.com/sonde-operator/sonde/test/frames"
 	"github.com/sonde-operator/sonde/test/privileged"
 )
 
@@ -30,10 +31,10 @@ func TestFilterIsInLine(t *testing.T) {
 	}{
 		"everything":     {nil, pcapng.LinkTypeEthernet, false, true},
 		"raw IP":         {nil, pcapng.LinkTypeRaw, false, true},
-		"a port":         {onlyDiscard[pcapng.LinkTypeEthernet], pcapng.LinkTypeEthernet, false, true},
+		"a port":         {frames.OnlyDiscard()[pcapng.LinkTypeEthernet], pcapng.LinkTypeEthernet, false, true},
 		"nothing":        {nothing, pcapng.LinkTypeEthernet, false, false},
-		"refused":        {onlyDiscard[pcapng.LinkTypeEthernet], pcapng.LinkTypeEthernet, true, false},
-		"refused raw IP": {onlyDiscard[pcapng.LinkTypeRaw], pcapng.LinkTypeRaw, true, false},
+		"refused":        {frames.OnlyDiscard()[pcapng.LinkTypeEthernet], pcapng.LinkTypeEthernet, true, false},
+		"refused raw IP": {frames.OnlyDiscard()[pcapng.LinkTypeRaw], pcapng.LinkTypeRaw, true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			filter, err := backend.Filter(tc.filter, tc.lt, snapLen)
