@@ -81,6 +81,9 @@ var primitives = map[string][]string{
 		"(ip[12:4] ^ ip[16:4]) & 0xff000000 = 0", "ip[12:2] + ip[16:2] > 0x1400", "ip6[4:2] * 2 + 8 > 100", "-(0 - ip[8]) = 64", "(ip[2:2] + 3) & 0xfffc != ip[2:2]", "len - ip[2:2] = 14",
 		"ip[20:2] > ip[22:2]", "ip[8] >= ip[9]", "ip[8] & ip[9] != 0", "tcp[0:2] = tcp[2:2]",
 	},
+	"masks of all ones": {
+		"ip[6:2]" + allOnes + " {=|!=} 0", "not ip[6:2]" + allOnes + " = 0", "tcp[4:4]" + allOnes + " {=|!=} 0", "udp and ip[8]" + allOnes + " != 0",
+	},
 	"direction": {"inbound", "outbound", "inbound and tcp", "outbound and vlan", "not inbound and udp"},
 	"interface": {"ifindex 2 and tcp", "ifindex 3 or arp"},
 	"combined": {
@@ -90,6 +93,9 @@ var primitives = map[string][]string{
 		"src host 10.0.0.1 and dst host 10.0.0.2 and tcp src portrange 30000-50000 and tcp dst port 80 and tcp[tcpflags] & tcp-syn != 0",
 	},
 }
+
+// allOnes is a mask that changes nothing. Debian's libpcap takes "A & 0xffffffff != 0" for always true; ours has the fix.
+const allOnes = " & 0xffffffff"
 
 // onlyEthernet reports whether a form asks for something that raw IP lacks, or has elsewhere, although libpcap compiles
 // the form for it.

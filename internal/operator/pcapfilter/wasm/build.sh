@@ -4,8 +4,9 @@
 # user's cache directory under the hash of all inputs, so that a second build
 # only copies.
 #
-# Needs: clang-19 lld-19 libclang-rt-19-dev-wasm32 wasi-libc flex bison, and apt-get
-# with a Debian source to fetch libpcap from.
+# Needs: clang-19 lld-19 libclang-rt-19-dev-wasm32 wasi-libc flex bison patch, and
+# apt-get with a Debian source to fetch libpcap from. patches/ says what differs from
+# Debian's source, and why.
 set -euo pipefail
 export LC_ALL=C
 
@@ -13,7 +14,7 @@ readonly VERSION=1.10.3-1
 readonly TARBALL=libpcap_1.10.3.orig.tar.gz
 readonly SHA256=2a8885c403516cf7b0933ed4b14d6caa30e02052489ebd414dc75ac52e7559e6
 readonly SOURCES=(gencode.c optimize.c nametoaddr.c)
-readonly PACKAGES=(clang-19 lld-19 libclang-rt-19-dev-wasm32 wasi-libc flex bison)
+readonly PACKAGES=(clang-19 lld-19 libclang-rt-19-dev-wasm32 wasi-libc flex bison patch)
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/sonde/pcapfilter
@@ -93,6 +94,7 @@ compile() {
 	tar -xzf "$cache/$TARBALL" -C "$work"
 	cp "$here/shim.c" "$here/protocols.h" "$src"
 	cd "$src"
+	cat "$here"/patches/*.patch | patch -s -p1
 	generate_parser
 	clang-19 --target=wasm32-wasi -isystem "$here/include" -isystem /usr/include/wasm32-wasi \
 		-I. -DHAVE_CONFIG_H -Dlinux=1 -D_WASI_EMULATED_SIGNAL -Wall -Wno-unused-function -Wno-unused-but-set-variable \

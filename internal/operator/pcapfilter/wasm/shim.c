@@ -114,19 +114,28 @@ compile(int linktype, int snaplen, uint32_t steps)
 }
 
 /*
- * An allocator that never reuses memory: an instance lives for one compilation,
- * and there are no free lists that an overflow could turn into an endless loop.
+ * An allocator that only takes back the block that was allocated last: an
+ * instance lives for one compilation, and there are no free lists that an
+ * overflow could turn into an endless loop. libpcap needs as much: it writes the
+ * program of a long list hundreds of times, and frees each one before the next.
  */
 struct allocation {
 	size_t size;
 	_Alignas(16) unsigned char data[];
 };
 
+static uintptr_t top; /* the end of the last block */
+
+static uintptr_t
+end_of(struct allocation *a)
+{
+	return ((uintptr_t)a->data + a->size + 15) & ~(uintptr_t)15;
+}
+
 void *
 malloc(size_t size)
 {
 	extern unsigned char __heap_base;
-	static uintptr_t top;
 	uintptr_t have = __builtin_wasm_memory_size(0) * (uintptr_t)PAGE;
 	struct allocation *a;
 	size_t need;
@@ -151,18 +160,27 @@ malloc(size_t size)
 void
 free(void *p)
 {
-	(void)p;
+	struct allocation *a;
+
+	if (p == NULL)
+		return;
+	a = (struct allocation *)((char *)p - offsetof(struct allocation, data));
+	if (end_of(a) == top)
+		top = (uintptr_t)a;
 }
 
-/* Memory is new, and therefore zero. */
 void *
 calloc(size_t count, size_t size)
 {
 	size_t total;
+	void *p;
 
 	if (__builtin_mul_overflow(count, size, &total))
 		return NULL;
-	return malloc(total);
+	p = malloc(total);
+	if (p != NULL)
+		memset(p, 0, total);
+	return p;
 }
 
 void *
