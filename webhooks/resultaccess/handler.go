@@ -28,11 +28,15 @@ var tokenHashForm = regexp.MustCompile(`^[0-9a-f]{64}$`)
 // they may capture them: a right that they had once, or the right to read the capture's status, is not enough.
 type Handler struct {
 	// Live reads from the API server.
-	Live    client.Reader
+	Live client.Reader
+	// Cache has ResultAccesses by target.IndexTokenHash, IndexAccessTo and IndexAccessTarget.
+	Cache   client.Reader
 	Reviews access.Reviews
 	// Key of the stamp.
 	Key   []byte
 	Clock clock.PassiveClock
+
+	recent recent
 }
 
 // Handle implements admission.Handler of controller-runtime.
@@ -48,6 +52,9 @@ func (h *Handler) create(ctx context.Context, req webhook.AdmissionRequest) (adm
 	who := access.FromUserInfo(req.UserInfo)
 	targetUID, err := h.decide(ctx, req.Namespace, &ra.Spec, who)
 	if err != nil {
+		return admission.Granted{}, err
+	}
+	if err := h.bound(ctx, req, &ra.Spec, targetUID); err != nil {
 		return admission.Granted{}, err
 	}
 	annotations, err := stamp.Sign(h.Key, req.Namespace, stamp.KindResultAccess, &ra.Spec, stamp.Claim{

@@ -124,7 +124,7 @@ func TestResultAccessCreate(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := &Handler{Live: webhooktest.Reader(t, append(webhooktest.Objects(), captures(t)...)...), Reviews: tc.may, Key: webhooktest.Key, Clock: webhooktest.Clock()}
+			h := &Handler{Live: webhooktest.Reader(t, append(webhooktest.Objects(), captures(t)...)...), Cache: cache(t), Reviews: tc.may, Key: webhooktest.Key, Clock: webhooktest.Clock()}
 			ra := &sondev1.ResultAccess{Spec: sondev1.ResultAccessSpec{
 				CaptureRef: sondev1.CaptureReference{Kind: sondev1.CapturePacketCapture, Name: tc.capture},
 				TokenHash:  hash, ExpirationSeconds: 900,

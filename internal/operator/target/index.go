@@ -15,6 +15,7 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/kind"
 	"github.com/sonde-operator/sonde/internal/operator/slim"
+	"github.com/sonde-operator/sonde/internal/operator/stamp"
 )
 
 // Field indexes of the cache.
@@ -31,6 +32,12 @@ const (
 	IndexNode = "node"
 	// IndexTargetNamespace indexes captures that are not final by the namespace of their target.
 	IndexTargetNamespace = "targetNamespace"
+	// IndexTokenHash indexes ResultAccesses by the hash of their token.
+	IndexTokenHash = "tokenHash"
+	// IndexAccessTo indexes ResultAccesses by their capture: its kind, a slash, and its name.
+	IndexAccessTo = "accessTo"
+	// IndexAccessTarget indexes ResultAccesses by the UID of the target's namespace, as their stamp has it.
+	IndexAccessTarget = "accessTarget"
 )
 
 // Index is one field index, as the arguments of IndexField.
@@ -53,6 +60,9 @@ var Indexes = slices.Concat(captureIndexes(), []Index{
 	{coreMetadata("ConfigMap"), IndexOwner, captureName},
 	{coreMetadata("Secret"), IndexCapture, captureUID},
 	{coreMetadata("Secret"), IndexOwner, captureName},
+	{&sondev1.ResultAccess{}, IndexTokenHash, tokenHash},
+	{&sondev1.ResultAccess{}, IndexAccessTo, accessTo},
+	{&sondev1.ResultAccess{}, IndexAccessTarget, accessTarget},
 })
 
 func captureIndexes() []Index {
@@ -144,6 +154,33 @@ func coreMetadata(kind string) *metav1.PartialObjectMetadata {
 	o := &metav1.PartialObjectMetadata{}
 	o.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind(kind))
 	return o
+}
+
+// AccessTo returns the value of IndexAccessTo.
+func AccessTo(capture sondev1.CaptureReference) string {
+	return string(capture.Kind) + "/" + capture.Name
+}
+
+func tokenHash(o client.Object) []string {
+	if ra, ok := o.(*sondev1.ResultAccess); ok {
+		return value(ra.Spec.TokenHash)
+	}
+	return nil
+}
+
+func accessTo(o client.Object) []string {
+	if ra, ok := o.(*sondev1.ResultAccess); ok {
+		return []string{AccessTo(ra.Spec.CaptureRef)}
+	}
+	return nil
+}
+
+func accessTarget(o client.Object) []string {
+	claim, err := stamp.ParseClaim(o.GetAnnotations()[sondev1.AnnotationRequester])
+	if err != nil {
+		return nil // never admitted
+	}
+	return value(claim.TargetNamespaceUID)
 }
 
 func liveIn(o client.Object) []string {

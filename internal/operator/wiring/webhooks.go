@@ -35,7 +35,7 @@ func (m *manager) addWebhooks(_ context.Context, mgr ctrl.Manager) error {
 		}})
 	}
 	admission.Register(server, webhookpath.ResultAccess, secret, &webhook.Admission{Handler: &resultaccess.Handler{
-		Live: m.live, Reviews: reviews, Key: m.key, Clock: clock.RealClock{},
+		Live: m.live, Cache: mgr.GetClient(), Reviews: reviews, Key: m.key, Clock: clock.RealClock{},
 	}})
 	for _, w := range []struct {
 		path     string
