@@ -52,6 +52,7 @@ func (p *plugin) attach(ctx context.Context, conn *connection, c v1alpha1.Captur
 		return err
 	}
 	display := p.display()
+	endpoint.OnBusy = func(reason string) { display.PrintLine("Waiting to download: " + reason) }
 	s := capture.NewState(c, p.clock.Now())
 	lines := p.newEventLines(ctx, endpoint, display, opts)
 	saved, err := p.followAndSave(ctx, &session{conn, endpoint, display, lines}, s, opts)

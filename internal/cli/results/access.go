@@ -29,7 +29,7 @@ type Access struct {
 	capture v1alpha1.Capture
 
 	mu        sync.Mutex
-	token     string
+	token     Token // its Age is not kept
 	createdAt time.Time
 	objects   []*v1alpha1.ResultAccess
 }
@@ -39,30 +39,30 @@ func NewAccess(c client.Client, clk clock.PassiveClock, capture v1alpha1.Capture
 	return &Access{client: c, clock: clk, capture: capture}
 }
 
-// Token returns a token and its age. The manager accepts it once it has observed the ResultAccess. The error wraps
-// the API server's.
-func (a *Access) Token(ctx context.Context) (token string, age time.Duration, err error) {
+// Token returns a token. The manager accepts it once it has observed the ResultAccess. The error wraps the API server's.
+func (a *Access) Token(ctx context.Context) (Token, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.token != "" && a.clock.Since(a.createdAt) < renewAfter {
-		return a.token, a.clock.Since(a.createdAt), nil
+	if a.token.Text == "" || a.clock.Since(a.createdAt) >= renewAfter {
+		token, hash := newToken()
+		object := a.build(hash)
+		if err := a.client.Create(ctx, object); err != nil {
+			return Token{}, fmt.Errorf("create a ResultAccess: %w", err)
+		}
+		a.token, a.createdAt = Token{Text: token, Access: object.UID}, a.clock.Now()
+		a.objects = append(a.objects, object)
 	}
-	token, hash := newToken()
-	object := a.build(hash)
-	if err := a.client.Create(ctx, object); err != nil {
-		return "", 0, fmt.Errorf("create a ResultAccess: %w", err)
-	}
-	a.token, a.createdAt = token, a.clock.Now()
-	a.objects = append(a.objects, object)
-	return a.token, 0, nil
+	current := a.token
+	current.Age = a.clock.Since(a.createdAt)
+	return current, nil
 }
 
 // Invalidate makes Token create a new token, because this one was refused.
 func (a *Access) Invalidate(token string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.token == token {
-		a.token = ""
+	if a.token.Text == token {
+		a.token = Token{}
 	}
 }
 
@@ -76,7 +76,7 @@ func (a *Access) Close(ctx context.Context) error {
 			failed = fmt.Errorf("delete ResultAccess %s: %w", o.Name, err)
 		}
 	}
-	a.objects, a.token = nil, ""
+	a.objects, a.token = nil, Token{}
 	return failed
 }
 

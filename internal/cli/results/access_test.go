@@ -5,11 +5,13 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	testingclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -39,16 +41,23 @@ func list(t *testing.T, c client.Client) []v1alpha1.ResultAccess {
 }
 
 func TestAccess(t *testing.T) {
-	a, c, clock := newAccess(t, interceptor.Funcs{})
-	token, age, err := a.Token(t.Context())
-	if err != nil || age != 0 {
-		t.Fatalf("age %v, %v", age, err)
+	created := 0
+	a, c, clock := newAccess(t, interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			created++
+			o.SetUID(types.UID(fmt.Sprint("access-", created)))
+			return c.Create(ctx, o, opts...)
+		},
+	})
+	token, err := a.Token(t.Context())
+	if err != nil || token.Age != 0 || token.Access != "access-1" {
+		t.Fatalf("age %v, of %s, %v", token.Age, token.Access, err)
 	}
 	objects := list(t, c)
 	if len(objects) != 1 {
 		t.Fatalf("%d ResultAccesses, want 1", len(objects))
 	}
-	sum := sha256.Sum256([]byte(token))
+	sum := sha256.Sum256([]byte(token.Text))
 	if got := objects[0].Spec.TokenHash; got != hex.EncodeToString(sum[:]) {
 		t.Errorf("tokenHash %s is not the SHA-256 of the token", got)
 	}
@@ -60,20 +69,20 @@ func TestAccess(t *testing.T) {
 	}
 
 	clock.SetTime(clock.Now().Add(time.Minute))
-	if again, age, err := a.Token(t.Context()); err != nil || again != token || age != time.Minute {
-		t.Errorf("a minute later: same %t, age %v, %v", again == token, age, err)
+	if again, err := a.Token(t.Context()); err != nil || again.Text != token.Text || again.Age != time.Minute {
+		t.Errorf("a minute later: same %t, age %v, %v", again.Text == token.Text, again.Age, err)
 	}
 	clock.SetTime(clock.Now().Add(renewAfter))
-	second, age, err := a.Token(t.Context())
-	if err != nil || second == token || age != 0 {
-		t.Errorf("before it expires: same %t, age %v, %v", second == token, age, err)
+	second, err := a.Token(t.Context())
+	if err != nil || second.Text == token.Text || second.Age != 0 {
+		t.Errorf("before it expires: same %t, age %v, %v", second.Text == token.Text, second.Age, err)
 	}
-	a.Invalidate(token) // an old token, which has no effect
-	if again, _, _ := a.Token(t.Context()); again != second {
+	a.Invalidate(token.Text) // an old token, which has no effect
+	if again, _ := a.Token(t.Context()); again.Text != second.Text {
 		t.Error("forgetting an old token gave a new one")
 	}
-	a.Invalidate(second)
-	if third, _, _ := a.Token(t.Context()); third == second {
+	a.Invalidate(second.Text)
+	if third, _ := a.Token(t.Context()); third.Text == second.Text {
 		t.Error("a token that was refused is used again")
 	}
 
@@ -88,7 +97,7 @@ func TestAccess(t *testing.T) {
 // The ResultAccess names the kind of the capture.
 func TestAccessToATrace(t *testing.T) {
 	_, c, clock := newAccess(t, interceptor.Funcs{})
-	if _, _, err := NewAccess(c, clock, named(&v1alpha1.Trace{})).Token(t.Context()); err != nil {
+	if _, err := NewAccess(c, clock, named(&v1alpha1.Trace{})).Token(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	objects := list(t, c)
@@ -102,7 +111,7 @@ func TestAccessRefused(t *testing.T) {
 	a, _, _ := newAccess(t, interceptor.Funcs{
 		Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error { return denied },
 	})
-	if _, _, err := a.Token(t.Context()); !apierrors.IsForbidden(err) {
+	if _, err := a.Token(t.Context()); !apierrors.IsForbidden(err) {
 		t.Errorf("error %v does not hold the API server's", err)
 	}
 }

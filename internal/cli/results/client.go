@@ -10,9 +10,11 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 
@@ -20,8 +22,11 @@ import (
 	"github.com/sonde-operator/sonde/internal/kind"
 )
 
-// TokenHeader carries the token of a ResultAccess.
-const TokenHeader = "X-Sonde-Token"
+// TokenHeader carries the token of a ResultAccess, and AccessHeader its UID: a copy of its hash is not mistaken for it.
+const (
+	TokenHeader  = "X-Sonde-Token"
+	AccessHeader = "X-Sonde-Access"
+)
 
 // service is the proxied name of the manager's results port: scheme, Service, port.
 const service = "https:sonde-results:https"
@@ -39,14 +44,24 @@ type Timing struct {
 	Idle time.Duration
 	// Retries of a download that makes no progress.
 	Retries int
+	// Busy is how long a download waits for a place, if it makes no progress meanwhile.
+	Busy time.Duration
 }
 
 // DefaultTiming is the timing of the plugin.
-var DefaultTiming = Timing{Propagation: 10 * time.Second, Pause: 500 * time.Millisecond, Idle: 30 * time.Second, Retries: 5}
+var DefaultTiming = Timing{Propagation: 10 * time.Second, Pause: 500 * time.Millisecond, Idle: 30 * time.Second, Retries: 5, Busy: 10 * time.Minute}
+
+// Token of a ResultAccess.
+type Token struct {
+	Text string
+	// Access is the UID of the ResultAccess.
+	Access types.UID
+	Age    time.Duration
+}
 
 // Tokens provides the token of a request (see Access).
 type Tokens interface {
-	Token(ctx context.Context) (token string, age time.Duration, err error)
+	Token(ctx context.Context) (Token, error)
 	Invalidate(token string)
 }
 
@@ -56,6 +71,10 @@ type Client struct {
 	tokens Tokens
 	timing Timing
 	path   []string
+
+	// OnBusy, if not nil, is called when a download begins to wait for a place, with the reason. Set it before the first
+	// request.
+	OnBusy func(reason string)
 }
 
 // NewClient returns a client for the results of a capture, which the operator in operatorNamespace serves. It ignores
@@ -84,6 +103,8 @@ type Error struct {
 	Message string
 	// FromManager says that the manager sent the response, and not the API server.
 	FromManager bool
+	// RetryAfter is how long the server asks the client to wait, or 0. It has too much to do, and nothing is wrong.
+	RetryAfter time.Duration
 }
 
 // Error returns the message and, if the API server sent it, what to check.
@@ -110,7 +131,7 @@ func (c *Client) get(ctx context.Context, header http.Header, path ...string) (*
 func (c *Client) query(ctx context.Context, parameters url.Values, header http.Header, path ...string) (*http.Response, error) {
 	renewed := false
 	for {
-		token, age, err := c.tokens.Token(ctx)
+		token, err := c.tokens.Token(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -120,13 +141,13 @@ func (c *Client) query(ctx context.Context, parameters url.Values, header http.H
 			return resp, err
 		}
 		switch {
-		case age < c.timing.Propagation:
+		case token.Age < c.timing.Propagation:
 			if err := wait(ctx, c.timing.Pause); err != nil {
 				return nil, err
 			}
 		case !renewed && refused.Code != http.StatusNotFound:
 			renewed = true
-			c.tokens.Invalidate(token)
+			c.tokens.Invalidate(token.Text)
 		default:
 			return nil, err
 		}
@@ -138,7 +159,7 @@ func tokenRefused(code int) bool {
 	return code == http.StatusUnauthorized || code == http.StatusForbidden || code == http.StatusNotFound
 }
 
-func (c *Client) send(ctx context.Context, token string, parameters url.Values, header http.Header, path []string) (*http.Response, error) {
+func (c *Client) send(ctx context.Context, token Token, parameters url.Values, header http.Header, path []string) (*http.Response, error) {
 	target := c.rest.Get().AbsPath(slices.Concat(c.path, path)...).URL()
 	target.RawQuery = parameters.Encode()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
@@ -146,7 +167,8 @@ func (c *Client) send(ctx context.Context, token string, parameters url.Values, 
 		return nil, fmt.Errorf("send a request to the results endpoint: %w", err)
 	}
 	maps.Copy(req.Header, header)
-	req.Header.Set(TokenHeader, token)
+	req.Header.Set(TokenHeader, token.Text)
+	req.Header.Set(AccessHeader, string(token.Access))
 	// Without compression, sizes and ranges refer to the file.
 	req.Header.Set("Accept-Encoding", "identity")
 	resp, err := c.rest.Client.Do(req)
@@ -158,7 +180,21 @@ func (c *Client) send(ctx context.Context, token string, parameters url.Values, 
 	}
 	defer resp.Body.Close()
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
-	return nil, parseError(resp.StatusCode, body)
+	refused := parseError(resp.StatusCode, body)
+	refused.RetryAfter = retryAfter(resp.Header)
+	return nil, refused
+}
+
+// maxRetryAfter bounds the wait that a server asks for.
+const maxRetryAfter = time.Minute
+
+// retryAfter reads the header Retry-After, in seconds.
+func retryAfter(header http.Header) time.Duration {
+	seconds, err := strconv.ParseUint(header.Get("Retry-After"), 10, 16)
+	if err != nil {
+		return 0
+	}
+	return min(time.Duration(seconds)*time.Second, maxRetryAfter)
 }
 
 // parseError reads the manager's {"error": "..."} or the API server's Status.

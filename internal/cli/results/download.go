@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
@@ -21,7 +23,7 @@ var errChanged = errors.New("the file changed during its download")
 // bytes written and the size of the file. The size is -1 while it is unknown.
 func (c *Client) Download(ctx context.Context, podUID, file string, dst *os.File, progress func(done, total int64)) (int64, error) {
 	t := &transfer{client: c, podUID: podUID, file: file, dst: dst, total: -1, progress: progress}
-	pause := c.timing.Pause
+	pause, busy := c.timing.Pause, time.Duration(0)
 	for failures := 0; ; {
 		before := t.done
 		err := t.attempt(ctx)
@@ -34,7 +36,14 @@ func (c *Client) Download(ctx context.Context, podUID, file string, dst *os.File
 			return t.done, fmt.Errorf("download %s: %w", file, err)
 		}
 		if t.done > before {
-			failures, pause = 0, c.timing.Pause
+			failures, pause, busy = 0, c.timing.Pause, 0
+		}
+		if waited, err := c.awaitPlace(ctx, err, busy); waited > 0 || err != nil {
+			if err != nil {
+				return t.done, err
+			}
+			busy += waited
+			continue
 		}
 		if failures++; failures > c.timing.Retries {
 			return t.done, fmt.Errorf("download %s: %d attempts failed at byte %d: %w", file, failures, t.done, err)
@@ -44,6 +53,21 @@ func (c *Client) Download(ctx context.Context, podUID, file string, dst *os.File
 		}
 		pause = min(2*pause, 16*c.timing.Pause)
 	}
+}
+
+// awaitPlace waits as long as a server with too much to do asks for, and returns how long. It does not wait after other
+// errors, nor if the download has been busy for Timing.Busy already.
+func (c *Client) awaitPlace(ctx context.Context, err error, busy time.Duration) (time.Duration, error) {
+	refused, ok := errors.AsType[*Error](err)
+	if !ok || refused.RetryAfter == 0 || busy >= c.timing.Busy {
+		return 0, nil
+	}
+	if busy == 0 && c.OnBusy != nil {
+		c.OnBusy(refused.Error())
+	}
+	// Clients that were refused together do not come back together.
+	d := refused.RetryAfter + rand.N(refused.RetryAfter/2)
+	return d, wait(ctx, d)
 }
 
 // retryable reports whether a retry may succeed. It cannot after a refusal or an error of the local disk.

@@ -187,11 +187,62 @@ func TestDownloadNoticesSilence(t *testing.T) {
 	}
 }
 
+// TestABusyEndpoint: a download waits for a place as the answer asks, without counting it as a failure, and says so once.
+// Without patience it ends with the answer.
+func TestABusyEndpoint(t *testing.T) {
+	for name, tc := range map[string]struct {
+		busy      time.Duration
+		wantAsked int
+		wantErr   string
+	}{
+		"waits":    {busy: time.Minute, wantAsked: 3},
+		"gives up": {busy: 0, wantAsked: 2, wantErr: "download a.pcapng: 2 attempts failed at byte 0: all 64 places are taken"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			asked, said := 0, []string(nil)
+			timing := quick
+			timing.Retries, timing.Busy = 1, tc.busy
+			c := newTestClient(t, timing, &tokens{}, func(w http.ResponseWriter, r *http.Request) {
+				if asked++; asked <= 2 {
+					w.Header().Set("Retry-After", "1")
+					refuse(w, 503, "all 64 places are taken")
+					return
+				}
+				serve(w, r, content(1000), -1)
+			})
+			c.OnBusy = func(reason string) { said = append(said, reason) }
+			dst, err := os.Create(filepath.Join(t.TempDir(), "a"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer dst.Close()
+			_, err = c.Download(t.Context(), "u1", "a.pcapng", dst, nil)
+			if got := fmt.Sprint(err); (err == nil) != (tc.wantErr == "") || err != nil && got != tc.wantErr {
+				t.Errorf("error %q, want %q", got, tc.wantErr)
+			}
+			if asked != tc.wantAsked || tc.busy > 0 && (len(said) != 1 || said[0] != "all 64 places are taken") {
+				t.Errorf("asked %d times and said %q, want %d times", asked, said, tc.wantAsked)
+			}
+		})
+	}
+}
+
+func TestRetryAfter(t *testing.T) {
+	for text, want := range map[string]time.Duration{
+		"": 0, "2": 2 * time.Second, "9999": maxRetryAfter, "-1": 0, "99999999999": 0, "Wed, 21 Oct 2026 07:28:00 GMT": 0,
+	} {
+		if got := retryAfter(http.Header{"Retry-After": {text}}); got != want {
+			t.Errorf("%q: %v, want %v", text, got, want)
+		}
+	}
+}
+
 type refusedTokens struct{ asked int }
 
-func (r *refusedTokens) Token(context.Context) (token string, age time.Duration, err error) {
+func (r *refusedTokens) Token(context.Context) (Token, error) {
 	r.asked++
-	return "", 0, apierrors.NewForbidden(schema.GroupResource{Resource: "resultaccesses"}, "", nil)
+	return Token{}, apierrors.NewForbidden(schema.GroupResource{Resource: "resultaccesses"}, "", nil)
 }
 
 func (*refusedTokens) Invalidate(string) {}

@@ -2,6 +2,7 @@ package results
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -29,13 +30,13 @@ type tokens struct {
 	forgotten bool
 }
 
-func (s *tokens) Token(context.Context) (token string, age time.Duration, err error) {
+func (s *tokens) Token(context.Context) (Token, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.made == 0 || s.forgotten {
 		s.made, s.forgotten = s.made+1, false
 	}
-	return "token-" + strconv.Itoa(s.made), s.age, nil
+	return Token{Text: "token-" + strconv.Itoa(s.made), Access: "access-1", Age: s.age}, nil
 }
 
 func (s *tokens) Invalidate(string) {
@@ -78,15 +79,15 @@ func apiRefuse(w http.ResponseWriter, code int, message string) {
 }
 
 func TestRequestsGoThroughTheProxyWithTheToken(t *testing.T) {
-	var path, token string
+	var path, token, access string
 	c := newTestClient(t, quick, &tokens{}, func(_ http.ResponseWriter, r *http.Request) {
-		path, token = r.URL.Path, r.Header.Get("X-Sonde-Token")
+		path, token, access = r.URL.Path, r.Header.Get("X-Sonde-Token"), r.Header.Get("X-Sonde-Access")
 	})
 	if err := c.Progress(t.Context(), func(Update) {}); err != nil {
 		t.Fatal(err)
 	}
-	if path != prefix+"/progress" || token != "token-1" {
-		t.Errorf("asked for %s with token %q", path, token)
+	if path != prefix+"/progress" || token != "token-1" || access != "access-1" {
+		t.Errorf("asked for %s with token %q of %q", path, token, access)
 	}
 }
 
@@ -195,6 +196,53 @@ func TestProgress(t *testing.T) {
 	}
 	if got[2].Account != nil || !strings.Contains(got[2].Error, "version 99") {
 		t.Errorf("third, of an unknown version: %+v", got[2])
+	}
+}
+
+// TestProgressContinues: a stream that the manager ends is continued, and the user is not bothered with it. The last state
+// of each Pod is that of the capture, whatever was cut off.
+func TestProgressContinues(t *testing.T) {
+	asked := 0
+	c := newTestClient(t, quick, &tokens{}, func(w http.ResponseWriter, _ *http.Request) {
+		line := func(packets int) {
+			fmt.Fprintf(w, `{"pod":"web-1","uid":"u1","phase":"Capturing","account":{"v":1,"state":"capturing","seen":%[1]d,"packets":%[1]d}}`+"\n", packets)
+		}
+		switch asked++; asked {
+		case 1, 2:
+			line(asked)
+			fmt.Fprint(w, `{"pod":"web-1","ui`) // cut
+			w.(http.Flusher).Flush()
+			panic(http.ErrAbortHandler)
+		default:
+			line(7)
+		}
+	})
+	var got []int64
+	if err := c.Progress(t.Context(), func(u Update) { got = append(got, u.Account.Packets) }); err != nil {
+		t.Fatal(err)
+	}
+	if fmt.Sprint(got) != "[1 2 7]" {
+		t.Errorf("counts %v, want those of three connections", got)
+	}
+}
+
+// TestProgressSaysThatItCannotContinue: a refusal after a stream has broken off is the user's to know.
+func TestProgressSaysThatItCannotContinue(t *testing.T) {
+	asked := 0
+	c := newTestClient(t, quick, &tokens{age: time.Hour}, func(w http.ResponseWriter, _ *http.Request) {
+		if asked++; asked > 1 {
+			w.Header().Set("Retry-After", "2")
+			refuse(w, 429, "this user has 16 streams open")
+			return
+		}
+		fmt.Fprintln(w, `{"uid":"u1"}`)
+		w.(http.Flusher).Flush()
+		panic(http.ErrAbortHandler)
+	})
+	err := c.Progress(t.Context(), func(Update) {})
+	var refused *Error
+	if !errors.As(err, &refused) || refused.Message != "this user has 16 streams open" || refused.RetryAfter != 2*time.Second {
+		t.Errorf("error %v, want the refusal", err)
 	}
 }
 

@@ -43,7 +43,11 @@ func (c *Client) Live(ctx context.Context, podUID, file string, newest bool, w i
 		if f.at > before {
 			pause = c.timing.Pause
 		}
-		if err := wait(ctx, pause); err != nil {
+		waited, err := c.awaitPlace(ctx, err, 0)
+		if err == nil && waited == 0 {
+			err = wait(ctx, pause)
+		}
+		if err != nil {
 			return err
 		}
 	}

@@ -32,17 +32,36 @@ type Update struct {
 }
 
 // Progress calls each for every line of the progress stream: one for each Pod at first, then one for each change. It
-// returns nil when all Pods have ended, or else the reason why the stream ended.
+// returns nil when all Pods have ended, or else the reason why the stream ended. It continues a stream that breaks off
+// after its first line, because the manager ends each after some minutes. Each line is the whole state of a Pod, so nothing
+// is lost between two streams.
 func (c *Client) Progress(ctx context.Context, each func(Update)) error {
+	for {
+		some, err := c.progress(ctx, each)
+		if !some || !errors.Is(err, errBroken) || ctx.Err() != nil {
+			return err
+		}
+		if err := wait(ctx, c.timing.Pause); err != nil {
+			return err
+		}
+	}
+}
+
+// errBroken says that a connection ended before its stream.
+var errBroken = errors.New("read progress")
+
+// progress reads one connection. some says that it had a line.
+func (c *Client) progress(ctx context.Context, each func(Update)) (some bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	resp, err := c.get(ctx, nil, "progress")
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer resp.Body.Close()
 	lines := bufio.NewScanner(newIdleReader(resp.Body, c.timing.Idle, cancel))
 	lines.Buffer(nil, maxLine)
+	lines.Split(scanLines)
 	for lines.Scan() {
 		line := bytes.TrimSpace(lines.Bytes())
 		if len(line) == 0 { // a heartbeat
@@ -50,14 +69,19 @@ func (c *Client) Progress(ctx context.Context, each func(Update)) error {
 		}
 		u, err := parseUpdate(line)
 		if err != nil {
-			return err
+			return some, err
 		}
+		some = true
 		each(u)
 	}
-	if err := lines.Err(); err != nil {
-		return fmt.Errorf("read progress: %w", cause(ctx, err))
+	switch err := lines.Err(); {
+	case err == nil:
+		return some, nil
+	case errors.Is(err, bufio.ErrTooLong):
+		return some, fmt.Errorf("read progress: %w", err)
+	default:
+		return some, fmt.Errorf("%w: %w", errBroken, cause(ctx, err))
 	}
-	return nil
 }
 
 // parseUpdate reads one line. An account that cannot be parsed becomes the Error of the update, so that one agent of

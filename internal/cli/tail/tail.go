@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// maxStreams is how many Pods are shown at the same time. A user may have 16 requests open, and needs some for
-	// other things.
+	// maxStreams is how many Pods are shown at the same time. A user may have 16 streams open at one replica, and needs
+	// some for other things.
 	maxStreams = 8
 	// maxPending is how much text may wait to be printed, in bytes. Older events are of no interest to a reader.
 	maxPending = 256 << 10

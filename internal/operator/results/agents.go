@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -27,7 +28,7 @@ var nodeFlags = []struct{ flag, field string }{
 	{agentjob.FlagHostNetwork, kind.FieldHostNetwork},
 }
 
-// +kubebuilder:rbac:groups="",namespace=sonde-system,resources=secrets,verbs=list
+// +kubebuilder:rbac:groups="",namespace=sonde-system,resources=secrets,verbs=get;list;watch
 
 // agents returns the agents' Pods of one target Pod of a capture, or of all if podUID is empty. The newest is first.
 func (h *Handler) agents(ctx context.Context, capture sondev1.Capture, podUID string) ([]corev1.Pod, error) {
@@ -78,19 +79,27 @@ func onNode(pod *corev1.Pod) (string, error) {
 	return "", nil
 }
 
-// keeper connects to the keepers of a capture with the keys in its Secret. The caller closes it.
+// keeper connects to the keepers of a capture with the keys in its Secret. The caller closes it. The cache knows the
+// Secret's name and not its contents: a list at the API server would read the keys of all captures.
 func (h *Handler) keeper(ctx context.Context, capture sondev1.Capture) (Keeper, error) {
-	var list corev1.SecretList
-	err := h.Live.List(ctx, &list, client.InNamespace(h.Namespace), client.MatchingLabels{sondev1.LabelUID: string(capture.GetUID())})
+	var list metav1.PartialObjectMetadataList
+	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("SecretList"))
+	err := h.Cache.List(ctx, &list, client.InNamespace(h.Namespace), client.MatchingFields{target.IndexCapture: string(capture.GetUID())})
 	if err != nil {
 		return nil, fmt.Errorf("list secrets of %s/%s: %w", capture.GetNamespace(), capture.GetName(), err)
 	}
-	i := slices.IndexFunc(list.Items, func(s corev1.Secret) bool { return len(s.Data[captureconfig.SecretClientKey]) > 0 })
-	if i < 0 {
-		return nil, failf(http.StatusGone, "the results of %[1]s %[2]s/%[3]s cannot be reached any more, because the keys of its keepers are gone: create a new %[1]s",
-			capture.KindName(), capture.GetNamespace(), capture.GetName())
+	for i := range list.Items {
+		var secret corev1.Secret
+		err := h.Live.Get(ctx, client.ObjectKeyFromObject(&list.Items[i]), &secret)
+		if client.IgnoreNotFound(err) != nil {
+			return nil, fmt.Errorf("get secret %s: %w", list.Items[i].Name, err)
+		}
+		if len(secret.Data[captureconfig.SecretClientKey]) > 0 {
+			return h.connect(secret.Data)
+		}
 	}
-	return h.connect(list.Items[i].Data)
+	return nil, failf(http.StatusGone, "the results of %[1]s %[2]s/%[3]s cannot be reached any more, because the keys of its keepers are gone: create a new %[1]s",
+		capture.KindName(), capture.GetNamespace(), capture.GetName())
 }
 
 // agentFor returns the agent of one target Pod whose keeper runs, read live, or a failure that says why there is none.

@@ -1,12 +1,14 @@
 package results
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/hex"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,6 +20,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/kind"
 	"github.com/sonde-operator/sonde/internal/operator/access"
 	"github.com/sonde-operator/sonde/internal/operator/stamp"
+	"github.com/sonde-operator/sonde/internal/operator/target"
 )
 
 // Lengths of a token: long enough not to be guessed, short enough not to be a burden.
@@ -26,10 +29,6 @@ const (
 	maxToken = 256
 )
 
-// maxMatches bounds how many ResultAccesses with the same hash are checked. There is more than one only if a user copied the
-// hash of another, whom that must not lock out.
-const maxMatches = 8
-
 // +kubebuilder:rbac:groups=monitoring.openshift.tpg,resources=packetcaptures;traces;resultaccesses,verbs=list;watch
 // +kubebuilder:rbac:groups="",resources=namespaces,verbs=get
 
@@ -37,12 +36,25 @@ const maxMatches = 8
 type session struct {
 	kind    kind.Capture
 	capture sondev1.Capture
+	access  *sondev1.ResultAccess
 	who     access.Requester
+	// namespaceUID of the target, as the stamps have it.
+	namespaceUID string
 }
 
 // authorize finds the capture that a token gives access to. It checks everything on each request: the stamps of the access
 // and of the capture, the time, the target's namespace, and the requester's right.
 func (h *Handler) authorize(ctx context.Context, header http.Header, k kind.Capture, namespace, name string) (session, error) {
+	s, err := h.identify(ctx, header, k, namespace, name)
+	if err != nil {
+		return session{}, err
+	}
+	return s, h.admit(ctx, s)
+}
+
+// identify finds the ResultAccess of a token and its capture. It reads nothing but the cache, by index, so a request with
+// an invalid token is refused at the price of a hash and counts against no one.
+func (h *Handler) identify(ctx context.Context, header http.Header, k kind.Capture, namespace, name string) (session, error) {
 	token := header.Get(TokenHeader)
 	if len(token) < minToken || len(token) > maxToken {
 		return session{}, failf(http.StatusUnauthorized, "no token: create a ResultAccess and send its token in the header %s, of %d to %d characters; \"kubectl sonde download NAME\" does this for you", TokenHeader, minToken, maxToken)
@@ -50,102 +62,101 @@ func (h *Handler) authorize(ctx context.Context, header http.Header, k kind.Capt
 	if !isName(namespace) || !isName(name) {
 		return session{}, failf(http.StatusNotFound, "no such capture: the path must be /v1/namespaces/NAMESPACE/%s/NAME/...", k.Resource)
 	}
-	found, err := h.matches(ctx, token, k, namespace, name)
+	ref := sondev1.CaptureReference{Kind: sondev1.CaptureKind(k.Name), Name: name}
+	found, err := h.matches(ctx, token, header.Get(AccessHeader), namespace, ref)
 	if err != nil {
 		return session{}, err
 	}
 	err = failf(http.StatusUnauthorized, "the token gives no access to %s %s/%s: create a new ResultAccess for it", k.Name, namespace, name)
-	for _, ra := range found {
-		var s session
-		if s, err = h.admit(ctx, k, ra); err == nil {
-			return s, nil
+	for i := range found {
+		var claim stamp.Claim
+		if claim, err = h.valid(&found[i]); err == nil {
+			return h.sessionOf(ctx, k, &found[i], claim)
 		}
 	}
 	return session{}, err
 }
 
-// matches returns the ResultAccesses of a capture that hold the hash of token. Each is compared in
-// constant time, so that the time of an answer says nothing about a hash.
-func (h *Handler) matches(ctx context.Context, token string, k kind.Capture, namespace, name string) ([]*sondev1.ResultAccess, error) {
+// matches returns the ResultAccesses of a capture that hold the hash of token, the oldest first. The webhook refuses a
+// hash that exists, so there is more than one only if a user copied another's through a replica whose cache lagged. A
+// client that names the UID of its ResultAccess is not affected by copies. The others get the oldest.
+func (h *Handler) matches(ctx context.Context, token, uid, namespace string, ref sondev1.CaptureReference) ([]sondev1.ResultAccess, error) {
+	sum := sha256.Sum256([]byte(token))
+	hash := hex.EncodeToString(sum[:])
 	var list sondev1.ResultAccessList
-	if err := h.Cache.List(ctx, &list, client.InNamespace(namespace)); err != nil {
+	if err := h.Cache.List(ctx, &list, client.InNamespace(namespace), client.MatchingFields{target.IndexTokenHash: hash}); err != nil {
 		return nil, fmt.Errorf("list resultaccesses: %w", err)
 	}
-	sum := sha256.Sum256([]byte(token))
-	hash := []byte(hex.EncodeToString(sum[:]))
-	var found []*sondev1.ResultAccess
-	for i := range list.Items {
-		ra := &list.Items[i]
-		same := subtle.ConstantTimeCompare([]byte(ra.Spec.TokenHash), hash) == 1
-		want := sondev1.CaptureReference{Kind: sondev1.CaptureKind(k.Name), Name: name}
-		if same && ra.Spec.CaptureRef == want && len(found) < maxMatches {
-			found = append(found, ra)
-		}
-	}
+	found := slices.DeleteFunc(list.Items, func(ra sondev1.ResultAccess) bool {
+		same := subtle.ConstantTimeCompare([]byte(ra.Spec.TokenHash), []byte(hash)) == 1
+		return !same || ra.Spec.CaptureRef != ref || uid != "" && string(ra.UID) != uid
+	})
+	slices.SortFunc(found, func(a, b sondev1.ResultAccess) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.UID, b.UID))
+	})
 	return found, nil
 }
 
-// admit decides on one ResultAccess of a capture of a kind.
-func (h *Handler) admit(ctx context.Context, k kind.Capture, ra *sondev1.ResultAccess) (session, error) {
+// valid returns the claim of a ResultAccess that the webhook has admitted and that has not expired.
+func (h *Handler) valid(ra *sondev1.ResultAccess) (stamp.Claim, error) {
 	end := ra.CreationTimestamp.Add(time.Duration(ra.Spec.ExpirationSeconds) * time.Second)
 	if !h.Clock.Now().Before(end) || !ra.DeletionTimestamp.IsZero() {
-		return session{}, failf(http.StatusUnauthorized, "the ResultAccess has expired: create a new one")
+		return stamp.Claim{}, failf(http.StatusUnauthorized, "the ResultAccess has expired: create a new one")
 	}
 	claim, err := stamp.Verify(h.Key, ra.Namespace, stamp.KindResultAccess, &ra.Spec, ra.Annotations, ra.CreationTimestamp.Time)
 	if err != nil {
-		return session{}, failf(http.StatusForbidden, "%v", err)
+		return stamp.Claim{}, failf(http.StatusForbidden, "%v", err)
 	}
-	capture, err := h.captureOf(ctx, k, ra, claim)
-	if err != nil {
-		return session{}, err
-	}
-	d, err := h.Reviews.ReviewPods(ctx, k.Verb, claim.Requester, capture.Common().TargetNamespace)
-	if err != nil {
-		return session{}, err
-	}
-	if !d.Allowed {
-		return session{}, failf(http.StatusForbidden, "%s", d.Reason)
-	}
-	return session{kind: k, capture: capture, who: claim.Requester}, nil
+	return claim, nil
 }
 
-// captureOf returns the capture that ra is for. It refuses a later one of the same name, and one whose target namespace has
-// been deleted and created again.
-func (h *Handler) captureOf(ctx context.Context, k kind.Capture, ra *sondev1.ResultAccess, claim stamp.Claim) (sondev1.Capture, error) {
+// sessionOf finds the capture that ra is for. It refuses a later one of the same name.
+func (h *Handler) sessionOf(ctx context.Context, k kind.Capture, ra *sondev1.ResultAccess, claim stamp.Claim) (session, error) {
 	key := client.ObjectKey{Namespace: ra.Namespace, Name: ra.Spec.CaptureRef.Name}
 	capture := k.New()
 	err := h.Cache.Get(ctx, key, capture)
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil, failf(http.StatusNotFound, "%[1]s %s not found: it was deleted, and its results with it: create a new %[1]s", k.Name, key)
+		return session{}, failf(http.StatusNotFound, "%[1]s %s not found: it was deleted, and its results with it: create a new %[1]s", k.Name, key)
 	case err != nil:
-		return nil, fmt.Errorf("get %s %s: %w", strings.ToLower(k.Name), key, err)
+		return session{}, fmt.Errorf("get %s %s: %w", strings.ToLower(k.Name), key, err)
 	case !capture.GetDeletionTimestamp().IsZero():
-		return nil, failf(http.StatusGone, "%[1]s %s is being deleted, and its results with it: create a new %[1]s", k.Name, key)
+		return session{}, failf(http.StatusGone, "%[1]s %s is being deleted, and its results with it: create a new %[1]s", k.Name, key)
 	case capture.GetCreationTimestamp().After(ra.CreationTimestamp.Time):
-		return nil, failf(http.StatusUnauthorized, "the ResultAccess is older than %s %s: create a new one", k.Name, key)
+		return session{}, failf(http.StatusUnauthorized, "the ResultAccess is older than %s %s: create a new one", k.Name, key)
 	}
 	own, err := stamp.VerifyCapture(h.Key, capture)
 	if err != nil {
-		return nil, failf(http.StatusForbidden, "%v", err)
+		return session{}, failf(http.StatusForbidden, "%v", err)
 	}
-	if err := h.checkNamespace(ctx, k, capture.Common().TargetNamespace, own.TargetNamespaceUID, claim.TargetNamespaceUID); err != nil {
-		return nil, err
+	if own.TargetNamespaceUID != claim.TargetNamespaceUID {
+		return session{}, namespaceGone(k, capture)
 	}
-	return capture, nil
+	return session{kind: k, capture: capture, access: ra, who: claim.Requester, namespaceUID: claim.TargetNamespaceUID}, nil
 }
 
-// checkNamespace refuses results from a deleted namespace: a new one of the same name may have another owner.
-func (h *Handler) checkNamespace(ctx context.Context, k kind.Capture, name string, uids ...string) error {
+// admit refuses results from a deleted namespace, because a new one of the same name may have another owner, and to a
+// requester who has lost the right.
+func (h *Handler) admit(ctx context.Context, s session) error {
+	in := s.capture.Common().TargetNamespace
 	var ns corev1.Namespace
-	err := h.Live.Get(ctx, client.ObjectKey{Name: name}, &ns)
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("get namespace %s: %w", name, err)
+	err := h.Live.Get(ctx, client.ObjectKey{Name: in}, &ns)
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("get namespace %s: %w", in, err)
 	}
-	for _, uid := range uids {
-		if err != nil || string(ns.UID) != uid {
-			return failf(http.StatusGone, "namespace %s, the target's, has been deleted: create a new %s", name, k.Name)
-		}
+	if err != nil || string(ns.UID) != s.namespaceUID {
+		return namespaceGone(s.kind, s.capture)
+	}
+	d, err := h.Reviews.ReviewPods(ctx, s.kind.Verb, s.who, in)
+	if err != nil {
+		return err
+	}
+	if !d.Allowed {
+		return failf(http.StatusForbidden, "%s", d.Reason)
 	}
 	return nil
+}
+
+func namespaceGone(k kind.Capture, capture sondev1.Capture) error {
+	return failf(http.StatusGone, "namespace %s, the target's, has been deleted: create a new %s", capture.Common().TargetNamespace, k.Name)
 }

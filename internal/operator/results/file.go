@@ -9,15 +9,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
-	ctrl "sigs.k8s.io/controller-runtime"
 
-	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
-	"github.com/sonde-operator/sonde/internal/operator/audit"
 	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
 	"github.com/sonde-operator/sonde/internal/wire/keeperapi"
-	"github.com/sonde-operator/sonde/internal/wire/text"
 )
 
 const (
@@ -85,47 +80,33 @@ func (h *Handler) reach(ctx context.Context, s session, podUID string) (*corev1.
 // deliver copies the bytes and leaves the audit record, also if it fails.
 func (h *Handler) deliver(w http.ResponseWriter, r *http.Request, s session, agent *corev1.Pod, name string, resp *http.Response) error {
 	defer h.Drain.Enter()()
-	d := h.delivery(r, s, agent, name)
+	from, total := rangeOf(resp)
+	d := h.delivery(r, s, agent, name, from)
 	d.log.Info("Serving result", "wantBytes", resp.ContentLength)
 	n, err := h.copy(r.Context(), w, resp.Body)
 	if err == nil && resp.ContentLength >= 0 && n != resp.ContentLength {
 		err = io.ErrUnexpectedEOF
 	}
-	return d.end(r.Context(), n, err, "whole")
+	outcome := outcomePart
+	switch {
+	case from == 0 && n == total:
+		outcome = outcomeWhole
+	case from+n == total:
+		outcome = outcomeRest
+	}
+	return d.end(r.Context(), n, err, outcome)
 }
 
-// delivery of a file to a user, for the audit record.
-type delivery struct {
-	h    *Handler
-	s    session
-	pod  string
-	name string
-	log  logr.Logger
-}
-
-func (h *Handler) delivery(r *http.Request, s session, agent *corev1.Pod, name string) delivery {
-	pod := agent.Annotations[sondev1.AnnotationTargetPod]
-	log := ctrl.LoggerFrom(r.Context()).WithValues("captureUID", s.capture.GetUID(), "targetNamespace", s.capture.Common().TargetNamespace, "pod", pod, "file", name)
-	return delivery{h: h, s: s, pod: pod, name: name, log: log}
-}
-
-// end leaves the record of n bytes, with outcome if there is no error.
-func (d delivery) end(ctx context.Context, n int64, err error, outcome string) error {
-	if err != nil && context.Cause(ctx) != nil {
-		err = context.Cause(ctx)
+// rangeOf returns the first byte that an answer of the keeper has, and the size of the file, or -1.
+func rangeOf(resp *http.Response) (from, total int64) {
+	if resp.StatusCode != http.StatusPartialContent {
+		return 0, resp.ContentLength
 	}
-	log := d.log
-	if err != nil {
-		outcome = "broken off"
-		log = log.WithValues("cause", err.Error())
+	var last int64
+	if _, err := fmt.Sscanf(resp.Header.Get("Content-Range"), "bytes %d-%d/%d", &from, &last, &total); err != nil {
+		return 0, -1
 	}
-	log.Info("Served result", audit.Key, audit.ResultServed, "bytes", n, "outcome", outcome)
-	d.h.Recorder.Eventf(d.s.capture, nil, corev1.EventTypeNormal, "ResultServed", "Serve",
-		"%s read %d bytes of %s of Pod %s (%s)", shortName(d.s.who.Username), n, d.name, d.pod, outcome)
-	if err != nil {
-		return fmt.Errorf("%w after %d bytes: %w", errBroken, n, err)
-	}
-	return nil
+	return from, total
 }
 
 // copy copies bytes to the client until the end of the file or of ctx.
@@ -198,6 +179,3 @@ func (h *Handler) outOfRange(ctx context.Context, keeper Keeper, agent *corev1.P
 	}
 	return f
 }
-
-// shortName bounds a user's name in an event.
-func shortName(name string) string { return text.Ellipsis(name, 128) }

@@ -42,10 +42,10 @@ func (h *Handler) live(w http.ResponseWriter, r *http.Request, s session) error 
 	if r.Method == http.MethodHead {
 		return nil
 	}
-	d := h.delivery(r, s, agent, name)
-	d.log.Info("Serving lines", "from", from)
+	d := h.delivery(r, s, agent, name, from)
+	d.log.Info("Serving lines")
 	n, err := h.relay(r.Context(), w, resp.Body)
-	return d.end(r.Context(), n, err, "live")
+	return d.end(r.Context(), n, err, outcomeLive)
 }
 
 // parseFrom reads the offset of a byte. An empty text is the first byte.

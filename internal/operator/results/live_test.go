@@ -34,7 +34,7 @@ func TestLive(t *testing.T) {
 	if rest, err := io.ReadAll(r); err != nil || len(rest) > 0 {
 		t.Errorf("at the end %q, %v", rest, err)
 	}
-	if note := <-w.events.Events; !strings.Contains(note, "alice read 24 bytes of web-1-qwer.ndjson of Pod web-1 (live)") {
+	if note := <-w.events.Events; !strings.Contains(note, "alice read 24 bytes from byte 7 on of web-1-qwer.ndjson of Pod web-1 (live)") {
 		t.Errorf("event %q", note)
 	}
 }

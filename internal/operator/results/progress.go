@@ -46,6 +46,9 @@ func (h *Handler) progress(w http.ResponseWriter, r *http.Request, s session) er
 		out: json.NewEncoder(w), flush: http.NewResponseController(w), w: w,
 		events: make(chan event), watches: map[string]*watch{}, lastSent: map[string]state{},
 	}
+	// Only a deadline ends a write to a client that does not read.
+	stop := context.AfterFunc(r.Context(), func() { _ = st.flush.SetWriteDeadline(time.Unix(1, 0)) })
+	defer stop()
 	defer st.wait() // the keeper's client is closed after the last watch has ended
 	defer cancel()
 	ctrl.LoggerFrom(r.Context()).Info("Serving progress", audit.Key, audit.ProgressServed, "captureUID", s.capture.GetUID())
@@ -83,11 +86,11 @@ func (st *stream) await(ctx context.Context, poll, heartbeat <-chan time.Time) e
 		case <-poll:
 			return nil
 		case <-heartbeat:
-			if err := st.heartbeat(); err != nil {
+			if err := st.heartbeat(ctx); err != nil {
 				return err
 			}
 		case e := <-st.events:
-			if err := st.handle(e); err != nil {
+			if err := st.handle(ctx, e); err != nil {
 				return err
 			}
 		}
@@ -112,7 +115,7 @@ func (st *stream) observe(ctx context.Context) (over bool, err error) {
 			st.forget(p.UID)
 		}
 		if st.watches[p.UID] == nil {
-			if err := st.send(lineOf(p)); err != nil {
+			if err := st.send(ctx, lineOf(p)); err != nil {
 				return false, err
 			}
 		}

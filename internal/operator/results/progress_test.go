@@ -205,9 +205,9 @@ func TestProgressEndsWhenTheReaderLeaves(t *testing.T) {
 	}
 	resp.body.Close()
 	gone := func() bool {
-		w.handler.limit.mu.Lock()
-		defer w.handler.limit.mu.Unlock()
-		return w.handler.limit.all == 0
+		w.handler.streams.mu.Lock()
+		defer w.handler.streams.mu.Unlock()
+		return len(w.handler.streams.held) == 0
 	}
 	if !eventually(gone) {
 		t.Error("the stream goes on without a reader")

@@ -30,8 +30,12 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/keeperapi"
 )
 
-// TokenHeader carries the token of a ResultAccess.
-const TokenHeader = "X-Sonde-Token"
+// TokenHeader carries the token of a ResultAccess, and AccessHeader its UID. With the UID no copy of the hash is mistaken
+// for it. Older clients send no UID.
+const (
+	TokenHeader  = "X-Sonde-Token"
+	AccessHeader = "X-Sonde-Access"
+)
 
 // Paths of the endpoint, as patterns of http.ServeMux: before and after the resource of a kind.
 const (
@@ -79,26 +83,30 @@ type Config struct {
 // Handler serves the endpoint. It is safe for concurrent use.
 type Handler struct {
 	Config
-	mux   *http.ServeMux
-	limit *limiter
+	mux                *http.ServeMux
+	downloads, streams *places
+	events             *eventLimit
 
 	// Transport and intervals, which New sets.
-	connect                         func(secret map[string][]byte) (Keeper, error)
-	address                         func(*corev1.Pod) string
-	poll, heartbeat, recheck, retry time.Duration
+	connect                                   func(secret map[string][]byte) (Keeper, error)
+	address                                   func(*corev1.Pod) string
+	poll, heartbeat, recheck, retry, lifetime time.Duration
 }
 
 // New returns a handler for c.
 func New(c Config) *Handler {
 	h := &Handler{
-		Config: c, mux: http.NewServeMux(), limit: newLimiter(maxRequests, maxPerUser),
-		connect: connect, address: address,
-		poll: pollInterval, heartbeat: heartbeatInterval, recheck: recheckInterval, retry: retryInterval,
+		Config: c, mux: http.NewServeMux(),
+		downloads: newPlaces("downloads", maxDownloads, downloadsPerNamespace, downloadsPerUser, downloadSlice, c.Clock),
+		streams:   newPlaces("streams", maxStreams, streamsPerNamespace, streamsPerUser, streamSlice, c.Clock),
+		events:    newEventLimit(c.Clock),
+		connect:   connect, address: address,
+		poll: pollInterval, heartbeat: heartbeatInterval, recheck: recheckInterval, retry: retryInterval, lifetime: streamLifetime,
 	}
 	for _, k := range kind.Captures {
-		h.mux.HandleFunc(patternBefore+k.Resource+patternProgress, h.handle(k, h.progress))
-		h.mux.HandleFunc(patternBefore+k.Resource+patternFile, h.handle(k, h.file))
-		h.mux.HandleFunc(patternBefore+k.Resource+patternLive, h.handle(k, h.live))
+		h.mux.HandleFunc(patternBefore+k.Resource+patternProgress, h.handle(k, h.streams, h.progress))
+		h.mux.HandleFunc(patternBefore+k.Resource+patternFile, h.handle(k, h.downloads, h.file))
+		h.mux.HandleFunc(patternBefore+k.Resource+patternLive, h.handle(k, h.streams, h.live))
 	}
 	return h
 }
@@ -107,6 +115,8 @@ func New(c Config) *Handler {
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
+	// The deadline of the connection's last answer may be over. Only a test's writer has none.
+	_ = http.NewResponseController(w).SetWriteDeadline(h.Clock.Now().Add(stallTimeout))
 	if _, pattern := h.mux.Handler(r); pattern == "" {
 		reply(w, failf(http.StatusNotFound, "no such path: GET /v1/namespaces/NAMESPACE/packetcaptures/NAME/progress (or traces/NAME/progress), .../files/UID/FILE, or .../live/UID/FILE; \"kubectl sonde download NAME\" does both"))
 		return
@@ -130,24 +140,17 @@ func failf(code int, format string, args ...any) error {
 // errBroken ends an answer that has begun. It closes the connection, so that clients notice an incomplete file.
 var errBroken = errors.New("the response broke off")
 
-// handle bounds the number of requests, finds the requester and turns errors into answers.
-func (h *Handler) handle(k kind.Capture, serve func(http.ResponseWriter, *http.Request, session) error) http.HandlerFunc {
+// serveFunc serves an authorized request.
+type serveFunc func(http.ResponseWriter, *http.Request, session) error
+
+// handle finds the requester, takes a place and turns errors into answers.
+func (h *Handler) handle(k kind.Capture, p *places, serve serveFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		release, err := h.limit.enter()
-		if err != nil {
-			reply(w, err)
-			return
-		}
-		defer release()
 		log := ctrl.LoggerFrom(r.Context()).WithName("results").WithValues(k.Name, quoted(r.PathValue("namespace"))+"/"+quoted(r.PathValue("name")))
-		s, err := h.authorize(r.Context(), r.Header, k, r.PathValue("namespace"), r.PathValue("name"))
+		s, err := h.identify(r.Context(), r.Header, k, r.PathValue("namespace"), r.PathValue("name"))
 		if err == nil {
 			log = log.WithValues(audit.Requester, s.who.Username)
-			var leave func()
-			if leave, err = h.limit.enterFor(s.who.Username); err == nil {
-				defer leave()
-				err = h.whileAllowed(ctrl.LoggerInto(r.Context(), log), r, s, w, serve)
-			}
+			err = h.inPlace(p, w, r.WithContext(ctrl.LoggerInto(r.Context(), log)), s, serve)
 		}
 		var f *failure
 		switch {
@@ -165,8 +168,29 @@ func (h *Handler) handle(k kind.Capture, serve func(http.ResponseWriter, *http.R
 	}
 }
 
-// whileAllowed serves with a context that ends when the requester loses the right, or the capture is deleted.
-func (h *Handler) whileAllowed(ctx context.Context, r *http.Request, s session, w http.ResponseWriter, serve func(http.ResponseWriter, *http.Request, session) error) error {
+// inPlace serves a request while it has a place. Only here the API server is asked: a user who finds no place costs it
+// nothing.
+func (h *Handler) inPlace(p *places, w http.ResponseWriter, r *http.Request, s session, serve serveFunc) error {
+	ctx, leave, err := p.take(r.Context(), s.capture.Common().TargetNamespace, s.who.Username)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	if err := h.admit(ctx, s); err != nil {
+		return err
+	}
+	var end <-chan time.Time
+	if p == h.streams {
+		timer := h.Clock.NewTimer(h.lifetime)
+		defer timer.Stop()
+		end = timer.C()
+	}
+	return h.whileAllowed(ctx, end, w, r, s, serve)
+}
+
+// whileAllowed serves with a context that ends when the requester loses the right, the capture is deleted, or the time of a
+// stream is over.
+func (h *Handler) whileAllowed(ctx context.Context, end <-chan time.Time, w http.ResponseWriter, r *http.Request, s session, serve serveFunc) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	ticker := h.Clock.NewTicker(h.recheck)
@@ -175,6 +199,9 @@ func (h *Handler) whileAllowed(ctx context.Context, r *http.Request, s session, 
 		for {
 			select {
 			case <-ctx.Done():
+				return
+			case <-end:
+				cancel(errLifetime)
 				return
 			case <-ticker.C():
 			}

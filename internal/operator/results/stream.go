@@ -3,7 +3,6 @@ package results
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"sync"
@@ -102,12 +101,12 @@ func (st *stream) watchKeeper(ctx context.Context, uid string, agent *corev1.Pod
 }
 
 // handle sends a keeper's report.
-func (st *stream) handle(e event) error {
+func (st *stream) handle(ctx context.Context, e event) error {
 	if st.watches[e.line.UID] != e.from {
 		return nil // the status has reported the end of this Pod
 	}
 	if !e.ended {
-		return st.send(e.line)
+		return st.send(ctx, e.line)
 	}
 	e.from.ended, e.from.done = true, e.err == nil
 	if e.err == nil {
@@ -120,7 +119,7 @@ func (st *stream) handle(e event) error {
 		l.Phase = sondev1.PhasePending
 	}
 	l.Error = fmt.Sprintf("the agent does not answer: %v", e.err)
-	return st.send(l)
+	return st.send(ctx, l)
 }
 
 // forget ends the watch of a Pod that has ended. From then on its entry in the status counts.
@@ -140,13 +139,13 @@ func (st *stream) wait() {
 }
 
 // send writes a line if its state has changed.
-func (st *stream) send(l Line) error {
+func (st *stream) send(ctx context.Context, l Line) error {
 	s := l.state()
 	if last, ok := st.lastSent[l.UID]; ok && last == s {
 		return nil
 	}
 	st.lastSent[l.UID] = s
-	if err := st.extendDeadline(); err != nil {
+	if err := st.h.extendDeadline(ctx, st.flush); err != nil {
 		return err
 	}
 	if err := st.out.Encode(l); err != nil {
@@ -156,23 +155,14 @@ func (st *stream) send(l Line) error {
 }
 
 // heartbeat writes an empty line.
-func (st *stream) heartbeat() error {
-	if err := st.extendDeadline(); err != nil {
+func (st *stream) heartbeat(ctx context.Context) error {
+	if err := st.h.extendDeadline(ctx, st.flush); err != nil {
 		return err
 	}
 	if _, err := st.w.Write([]byte("\n")); err != nil {
 		return fmt.Errorf("write heartbeat: %w", err)
 	}
 	return st.flushLine()
-}
-
-// extendDeadline gives the client time for the next write. A client that does not read is disconnected after that.
-func (st *stream) extendDeadline() error {
-	err := st.flush.SetWriteDeadline(st.h.Clock.Now().Add(stallTimeout))
-	if err != nil && !errors.Is(err, http.ErrNotSupported) {
-		return fmt.Errorf("set deadline: %w", err)
-	}
-	return nil
 }
 
 func (st *stream) flushLine() error {

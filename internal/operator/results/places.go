@@ -1,0 +1,123 @@
+package results
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+// MaxConnections is the bound of Server.MaxConnections for one replica: connections without a request cost memory, too.
+const MaxConnections = 1024
+
+// Bounds of the requests that one replica serves at once. Downloads and streams have places apart, so neither keeps out the
+// other. A namespace may take half of them, and a user a quarter of that: see places.
+const (
+	maxDownloads, downloadsPerNamespace, downloadsPerUser = 64, 32, 16
+	maxStreams, streamsPerNamespace, streamsPerUser       = 128, 64, 16
+)
+
+// A request that has lasted so long gives its place to a namespace that has fewer, even if only by one. A stream yields
+// sooner, because it costs its reader less to continue.
+const (
+	downloadSlice = time.Minute
+	streamSlice   = 10 * time.Second
+)
+
+// streamLifetime bounds a stream. The reader continues it with another request.
+const streamLifetime = 10 * time.Minute
+
+// Causes of the end of a request before its answer is complete, for which neither side is to blame.
+var (
+	errYield    = errors.New("its place was given to a namespace that has fewer: continue where it ended")
+	errLifetime = fmt.Errorf("a stream ends after %v: continue where it ended", streamLifetime)
+)
+
+// interrupted reports whether the manager ended a request so that its reader continues later.
+func interrupted(err error) bool { return errors.Is(err, errYield) || errors.Is(err, errLifetime) }
+
+// places counts the requests of one sort. Its bounds hold for each namespace, because one namespace may have any number of
+// users, captures and tokens. They also hold for each user, who may have many namespaces. The namespace is the target's:
+// only there does a requester need a right, and several tenants may share the namespace of the capture.
+//
+// A user may also make many namespaces, each with users of its own. So no bound is enough: when all places are taken, the
+// namespace or user with the most gives one to the one with fewer.
+type places struct {
+	name                         string // plural, for messages
+	limit, perNamespace, perUser int
+	slice                        time.Duration
+	clock                        clock.PassiveClock
+
+	mu   sync.Mutex
+	held map[*place]struct{}
+}
+
+type place struct {
+	namespace, user string
+	since           time.Time
+	end             context.CancelCauseFunc
+}
+
+func newPlaces(name string, limit, perNamespace, perUser int, slice time.Duration, clk clock.PassiveClock) *places {
+	return &places{name: name, limit: limit, perNamespace: perNamespace, perUser: perUser, slice: slice, clock: clk, held: map[*place]struct{}{}}
+}
+
+// take takes a place until leave is called. The context ends with errYield when the place is given to another.
+func (p *places) take(ctx context.Context, namespace, user string) (held context.Context, leave func(), err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	namespaces, users := map[string]int{}, map[string]int{}
+	for h := range p.held {
+		namespaces[h.namespace]++
+		users[h.user]++
+	}
+	load := func(namespace, user string) int { return max(namespaces[namespace], users[user]) }
+	switch {
+	case users[user] >= p.perUser:
+		return nil, nil, full(http.StatusTooManyRequests, "this user has %d %s open, the most at one replica of the manager: try again when one has ended", users[user], p.name)
+	case namespaces[namespace] >= p.perNamespace:
+		return nil, nil, full(http.StatusTooManyRequests, "the users of captures in namespace %s have %d %s open, the most at one replica of the manager: try again when one has ended", namespace, namespaces[namespace], p.name)
+	case len(p.held) >= p.limit:
+		last := p.most(load)
+		more := load(last.namespace, last.user) - load(namespace, user)
+		if more < 1 || more == 1 && p.clock.Since(last.since) < p.slice {
+			return nil, nil, full(http.StatusServiceUnavailable, "all %d places for %s at one replica of the manager are taken, none by a namespace that has more than %s: try again", p.limit, p.name, namespace)
+		}
+		delete(p.held, last) // its handler ends within moments
+		last.end(errYield)
+	}
+	held, end := context.WithCancelCause(ctx)
+	own := &place{namespace: namespace, user: user, since: p.clock.Now(), end: end}
+	p.held[own] = struct{}{}
+	return held, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.held, own)
+		end(nil)
+	}, nil
+}
+
+// most returns the oldest place of those with the highest load.
+func (p *places) most(load func(namespace, user string) int) *place {
+	var most *place
+	for h := range p.held {
+		if most == nil {
+			most = h
+			continue
+		}
+		more := load(h.namespace, h.user) - load(most.namespace, most.user)
+		if more > 0 || more == 0 && h.since.Before(most.since) {
+			most = h
+		}
+	}
+	return most
+}
+
+// full returns the failure for a request that found no place.
+func full(code int, format string, args ...any) error {
+	return &failure{code: code, header: http.Header{"Retry-After": {"2"}}, message: fmt.Sprintf(format, args...)}
+}

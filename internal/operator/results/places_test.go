@@ -1,0 +1,229 @@
+package results
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	testingclock "k8s.io/utils/clock/testing"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+)
+
+// holder asks for places.
+type holder struct{ namespace, user string }
+
+// TestPlaces: each case fills places of 8 (6 for a namespace, 4 for a user) and asks for one more.
+func TestPlaces(t *testing.T) {
+	spread := func(n int, of func(i int) holder) []holder {
+		var all []holder
+		for i := range n {
+			all = append(all, of(i))
+		}
+		return all
+	}
+	for name, tc := range map[string]struct {
+		held     []holder
+		age      time.Duration // of those held
+		next     holder
+		wantCode int // 0: has a place
+		wantSays string
+		wantEnd  string // the namespace that gives a place
+	}{
+		"room":                {held: spread(3, func(int) holder { return holder{"a", "mallory"} }), next: holder{"a", "mallory"}},
+		"one user, one token": {held: spread(4, func(int) holder { return holder{"a", "mallory"} }), next: holder{"a", "mallory"}, wantCode: 429, wantSays: "this user has 4 streams open"},
+		"one user, many namespaces": {
+			held: spread(4, func(i int) holder { return holder{fmt.Sprint("a", i), "mallory"} }),
+			next: holder{"a9", "mallory"}, wantCode: 429, wantSays: "this user has 4 streams open",
+		},
+		"one namespace, many ServiceAccounts": {
+			held: spread(6, func(i int) holder { return holder{"a", fmt.Sprint("sa-", i)} }),
+			next: holder{"a", "sa-9"}, wantCode: 429, wantSays: "captures in namespace a have 6 streams open",
+		},
+		"another namespace beside it": {held: spread(6, func(i int) holder { return holder{"a", fmt.Sprint("sa-", i)} }), next: holder{"shop", "alice"}},
+		"two namespaces take all: the larger one yields": {
+			held: append(spread(5, func(i int) holder { return holder{"a", fmt.Sprint("sa-", i)} }), spread(3, func(i int) holder { return holder{"b", fmt.Sprint("sb-", i)} })...),
+			next: holder{"shop", "alice"}, wantEnd: "a",
+		},
+		"the larger one gets no more": {
+			held: append(spread(5, func(i int) holder { return holder{"a", fmt.Sprint("sa-", i)} }), spread(3, func(i int) holder { return holder{"b", fmt.Sprint("sb-", i)} })...),
+			next: holder{"a", "sa-9"}, wantCode: 503, wantSays: "all 8 places for streams",
+		},
+		"many namespaces of one user yield": {
+			held: append(spread(4, func(i int) holder { return holder{fmt.Sprint("a", i), "mallory"} }), spread(4, func(i int) holder { return holder{fmt.Sprint("b", i), fmt.Sprint("user-", i)} })...),
+			next: holder{"shop", "alice"}, wantEnd: "a0",
+		},
+		"as many namespaces as places, new": {
+			held: spread(8, func(i int) holder { return holder{fmt.Sprint("a", i), fmt.Sprint("sa-", i)} }),
+			next: holder{"shop", "alice"}, wantCode: 503, wantSays: "try again",
+		},
+		"as many namespaces as places, after their slice": {
+			held: spread(8, func(i int) holder { return holder{fmt.Sprint("a", i), fmt.Sprint("sa-", i)} }), age: streamSlice,
+			next: holder{"shop", "alice"}, wantEnd: "a0",
+		},
+		"no slice takes from an equal": {
+			held: spread(8, func(i int) holder { return holder{fmt.Sprint("a", i), fmt.Sprint("sa-", i)} }), age: time.Hour,
+			next: holder{"a3", "sa-9"}, wantCode: 503, wantSays: "try again",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clk := testingclock.NewFakeClock(time.Now())
+			p := newPlaces("streams", 8, 6, 4, streamSlice, clk)
+			held := map[holder]context.Context{}
+			for _, h := range tc.held {
+				clk.Step(time.Nanosecond) // the first is the oldest
+				ctx, leave, err := p.take(t.Context(), h.namespace, h.user)
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(leave)
+				held[h] = ctx
+			}
+			clk.Step(tc.age)
+			_, leave, err := p.take(t.Context(), tc.next.namespace, tc.next.user)
+			if err == nil {
+				defer leave()
+			}
+			wantFailure(t, err, tc.wantCode, tc.wantSays)
+			for h, ctx := range held {
+				if ended := errors.Is(context.Cause(ctx), errYield); ended && h.namespace != tc.wantEnd {
+					t.Errorf("%v yields, want %q", h, tc.wantEnd)
+				} else if ended {
+					tc.wantEnd = ""
+				}
+			}
+			if tc.wantEnd != "" {
+				t.Errorf("%s does not yield", tc.wantEnd)
+			}
+		})
+	}
+}
+
+// wantFailure fails the test unless err is a failure with this code that says text and when to try again; 0: no error.
+func wantFailure(t *testing.T, err error, code int, text string) {
+	t.Helper()
+	var f *failure
+	switch {
+	case code == 0 && err == nil:
+	case !errors.As(err, &f) || f.code != code || !strings.Contains(f.message, text) || f.header.Get("Retry-After") == "":
+		t.Errorf("got %v, want %d that says %q, with Retry-After", err, code, text)
+	}
+}
+
+// TestPlacesAreLeft: a place is free again, also one that had been given away, and no count stays.
+func TestPlacesAreLeft(t *testing.T) {
+	clk := testingclock.NewFakeClock(time.Now())
+	p := newPlaces("streams", 2, 2, 2, streamSlice, clk)
+	var leaves []func()
+	for range 2 {
+		_, leave, err := p.take(t.Context(), "a", "mallory")
+		if err != nil {
+			t.Fatal(err)
+		}
+		leaves = append(leaves, leave)
+	}
+	_, leave, err := p.take(t.Context(), "shop", "alice")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, leave := range append(leaves, leave) {
+		leave()
+	}
+	if diff := cmp.Diff(0, len(p.held)); diff != "" {
+		t.Errorf("places that stay taken: %s", diff)
+	}
+}
+
+// TestOneNamespaceLeavesRoom is the review's attack: streams of nine ServiceAccounts of one namespace until none is let in
+// any more, and then a stream and a download of another tenant.
+func TestOneNamespaceLeavesRoom(t *testing.T) {
+	w := newWorld(t)
+	let := 0
+	for i := range 9 * 2 * streamsPerUser {
+		if _, _, err := w.handler.streams.take(t.Context(), "tenant-a", fmt.Sprint("sa-", i%9)); err == nil {
+			let++
+		}
+	}
+	if let != streamsPerNamespace {
+		t.Errorf("%d streams of one namespace, want %d", let, streamsPerNamespace)
+	}
+	w.stream().want("web-1", sondev1.PhaseCapturing, 0)
+	if resp := w.get(webFile, nil); resp.code != http.StatusOK {
+		t.Errorf("a download beside them: got %d", resp.code)
+	}
+}
+
+// TestAStreamEndsAndContinues: a stream that is over, and one that yields, breaks off, because a complete answer would
+// mean that the capture has ended. The record says that neither side failed, and lines continue at their byte.
+func TestAStreamEndsAndContinues(t *testing.T) {
+	yield := func(w *world) {
+		for p := range w.handler.streams.held {
+			p.end(errYield)
+		}
+	}
+	for name, tc := range map[string]struct {
+		lifetime time.Duration
+		do       func(*world)
+	}{
+		"its time is over": {lifetime: 50 * time.Millisecond, do: func(*world) {}},
+		"it yields":        {lifetime: time.Hour, do: yield},
+	} {
+		t.Run("progress: "+name, func(t *testing.T) {
+			w := newWorld(t)
+			w.handler.lifetime = tc.lifetime
+			l := w.stream()
+			l.want("web-1", sondev1.PhaseCapturing, 0)
+			tc.do(w)
+			if got, ok := l.next(); ok || !errors.Is(l.scan.Err(), io.ErrUnexpectedEOF) {
+				t.Errorf("got %+v, %v; want the stream to break off", got, l.scan.Err())
+			}
+			w.stream().want("web-1", sondev1.PhaseCapturing, 0)
+		})
+		t.Run("lines: "+name, func(t *testing.T) {
+			w := newTraceWorld(t)
+			w.handler.lifetime = tc.lifetime
+			r := bufio.NewReader(w.get(traceLive, nil).body)
+			line, err := r.ReadString('\n')
+			if err != nil {
+				t.Fatal(err)
+			}
+			tc.do(w)
+			if _, err := io.ReadAll(r); !errors.Is(err, io.ErrUnexpectedEOF) {
+				t.Errorf("got %v, want the stream to break off", err)
+			}
+			if note := <-w.events.Events; !strings.Contains(note, "(interrupted)") {
+				t.Errorf("event %q", note)
+			}
+			next := bufio.NewReader(w.get(fmt.Sprintf("%s?from=%d", traceLive, len(line)), nil).body)
+			if got, err := next.ReadString('\n'); err != nil || got != fmt.Sprintf("from=%d\n", len(line)) {
+				t.Errorf("continued with %q, %v", got, err)
+			}
+		})
+	}
+}
+
+// TestADownloadYields: a download whose place is taken breaks off and is continued by a range.
+func TestADownloadYields(t *testing.T) {
+	w := newWorld(t)
+	w.keeper.content = make([]byte, 64<<20) // more than sockets hold
+	resp := w.get(webFile, nil)
+	if _, err := io.ReadFull(resp.body, make([]byte, 1000)); err != nil {
+		t.Fatal(err)
+	}
+	for p := range w.handler.downloads.held {
+		p.end(errYield)
+	}
+	if _, err := io.ReadAll(resp.body); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("got %v, want %v", err, io.ErrUnexpectedEOF)
+	}
+	if note := <-w.events.Events; !strings.Contains(note, "(interrupted)") {
+		t.Errorf("event %q", note)
+	}
+}
