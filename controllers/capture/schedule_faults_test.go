@@ -38,6 +38,8 @@ const readFaults = 6
 // singleFault is one fault at one write.
 type singleFault struct {
 	at, observed int
+	// common is the number of writes before the scenario's own action.
+	common int
 	// before and after crash the manager before or after the write; answer is the wrong answer otherwise.
 	before, after bool
 	answer        *fault

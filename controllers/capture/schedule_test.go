@@ -11,7 +11,7 @@ import (
 //
 //	go test ./controllers/capture -run TestSchedules -args -schedules 1 -seed SEED
 var (
-	schedules    = flag.Int("schedules", 50, "how many random schedules TestSchedules runs")
+	schedules    = flag.Int("schedules", 32, "how many random schedules TestSchedules runs")
 	scheduleSeed = flag.Uint64("seed", 1, "seed of the first schedule; each following one has the next")
 )
 

@@ -17,6 +17,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -334,8 +335,14 @@ func (w *world) agents(change func(*corev1.Pod)) {
 			pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "probe"}, {Name: "keeper"}}
 			w.add(pod)
 		}
+		before := pod.DeepCopy()
 		change(pod)
-		w.update(pod)
+		before.Status = *pod.Status.DeepCopy()
+		if !equality.Semantic.DeepEqual(before, pod) {
+			w.update(pod)
+		} else if err := w.client.Status().Update(w.t.Context(), pod); err != nil { // one write: there may be many agents
+			w.t.Fatal(err)
+		}
 	}
 }
 
