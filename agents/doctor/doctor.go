@@ -3,8 +3,10 @@ package doctor
 import (
 	"fmt"
 	"runtime"
+	"strconv"
 	"strings"
 
+	landlocksys "github.com/landlock-lsm/go-landlock/landlock/syscall"
 	"golang.org/x/sys/unix"
 
 	"github.com/sonde-operator/sonde/agents/capture/tc"
@@ -33,6 +35,7 @@ func Examine(proc string) *nodereport.Report {
 	if missing := trace.MissingEvents(decode.AllGroups()); len(missing) > 0 {
 		r.Settings = append(r.Settings, nodereport.Setting{Name: "events", Value: strings.Join(missing, ", "), Meaning: "this kernel does not report these events: they are in no trace"})
 	}
+	r.Settings = append(r.Settings, landlock())
 	for _, a := range []attempt{
 		{nodereport.Rights, n.rights},
 		{nodereport.TCX, packetsBy(tc.TCX)},
@@ -85,6 +88,15 @@ func release() string {
 		return "unknown"
 	}
 	return unix.ByteSliceToString(u.Release[:])
+}
+
+// landlock returns the kernel's version of Landlock, which keepers restrict themselves with.
+func landlock() nodereport.Setting {
+	version, err := landlocksys.LandlockGetABIVersion()
+	if err != nil {
+		return nodereport.Setting{Name: "landlock", Value: "none", Meaning: "a keeper sees the command lines of the node's processes"}
+	}
+	return nodereport.Setting{Name: "landlock", Value: strconv.Itoa(version)}
 }
 
 // afPacket opens a packet socket with a ring, as a capture does. It is bound to no protocol and gets no packets.

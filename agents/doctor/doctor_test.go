@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -120,6 +121,9 @@ func TestAttempt(t *testing.T) {
 func TestExamineTwice(t *testing.T) {
 	privileged.Need(t)
 	first, second := Examine("/proc"), Examine("/proc")
+	if !slices.ContainsFunc(first.Settings, func(s nodereport.Setting) bool { return s.Name == "landlock" && s.Value != "" }) {
+		t.Errorf("settings %+v, want the version of Landlock", first.Settings)
+	}
 	if diff := cmp.Diff(first.Checks, second.Checks); diff != "" {
 		t.Errorf("the second report differs (-first +second):\n%s", diff)
 	}

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
 )
 
 // tokenPath is where the kubelet mounts a ServiceAccount's token.
@@ -30,6 +32,7 @@ type confinement struct {
 // status is the part of /proc/<pid>/status that is checked (proc_pid_status(5)).
 type status struct {
 	uids       []int // real, effective, saved, file system
+	gids       []int // in the same order
 	permitted  uint64
 	effective  uint64
 	noNewPrivs int
@@ -37,8 +40,8 @@ type status struct {
 	missing    []string // fields that the kernel does not have
 }
 
-// CheckConfinement returns an error that names every missing restriction of this process. It must have no root user, no
-// capability, no new privileges, a seccomp filter, a read-only root file system, and no API token.
+// CheckConfinement returns an error that names every missing restriction of this process. It must have a user and a group of
+// the keepers' range, no capability, no new privileges, a seccomp filter, a read-only root file system, and no API token.
 func CheckConfinement() error {
 	b, err := os.ReadFile("/proc/self/status")
 	if err != nil {
@@ -68,7 +71,12 @@ func (c confinement) check() error {
 	for _, name := range c.missing {
 		reject(true, "the kernel does not report "+name)
 	}
-	reject(slices.Contains(c.uids, 0), "it runs as user 0 (set runAsNonRoot and runAsUser)")
+	for _, id := range slices.Compact(slices.Sorted(slices.Values(c.uids))) {
+		reject(!ofKeepers(id), fmt.Sprintf("it runs as user %d, which other Pods may have (leave runAsUser as the manager sets it)", id))
+	}
+	for _, id := range slices.Compact(slices.Sorted(slices.Values(c.gids))) {
+		reject(!ofKeepers(id), fmt.Sprintf("it runs as group %d, which other Pods may have (leave runAsGroup as the manager sets it)", id))
+	}
 	reject(c.permitted|c.effective != 0, fmt.Sprintf("it has capabilities %#x (drop ALL)", c.permitted|c.effective))
 	reject(c.noNewPrivs != 1, "it may gain privileges (set allowPrivilegeEscalation to false)")
 	reject(c.seccomp != seccompFilter, "no seccomp filter is active (set seccompProfile RuntimeDefault)")
@@ -80,11 +88,17 @@ func (c confinement) check() error {
 	return fmt.Errorf("the keeper refuses to run unconfined: %s", strings.Join(violations, "; "))
 }
 
+// ofKeepers reports whether a user or group is one that the manager gives to keepers, each to one Job.
+func ofKeepers(id int) bool {
+	return id >= captureconfig.FirstKeeperUser && id < captureconfig.FirstKeeperUser+captureconfig.KeeperUsers
+}
+
 // parseStatus reads the lines "Name:\tvalues" of /proc/<pid>/status.
 func parseStatus(b []byte) (status, error) {
 	var s status
 	fields := map[string]func(values []string) error{
-		"Uid":        s.parseUIDs,
+		"Uid":        func(v []string) error { return parseIDs(v, &s.uids) },
+		"Gid":        func(v []string) error { return parseIDs(v, &s.gids) },
 		"CapPrm":     func(v []string) error { return parseNumber(v, 16, 64, &s.permitted) },
 		"CapEff":     func(v []string) error { return parseNumber(v, 16, 64, &s.effective) },
 		"NoNewPrivs": func(v []string) error { return parseNumber(v, 10, 8, &s.noNewPrivs) },
@@ -105,7 +119,7 @@ func parseStatus(b []byte) (status, error) {
 	if err := lines.Err(); err != nil {
 		return status{}, fmt.Errorf("split lines: %w", err)
 	}
-	for _, name := range []string{"Uid", "CapPrm", "CapEff", "NoNewPrivs", "Seccomp"} {
+	for _, name := range []string{"Uid", "Gid", "CapPrm", "CapEff", "NoNewPrivs", "Seccomp"} {
 		if _, missing := fields[name]; missing {
 			s.missing = append(s.missing, name)
 		}
@@ -113,16 +127,17 @@ func parseStatus(b []byte) (status, error) {
 	return s, nil
 }
 
-func (s *status) parseUIDs(values []string) error {
+// parseIDs reads the four IDs of a line into to.
+func parseIDs(values []string, to *[]int) error {
 	if len(values) != 4 {
 		return fmt.Errorf("%d values, want 4", len(values))
 	}
 	for _, v := range values {
-		uid, err := strconv.ParseUint(v, 10, 32)
+		id, err := strconv.ParseUint(v, 10, 32)
 		if err != nil {
-			return fmt.Errorf("user ID %.20q: want a number", v)
+			return fmt.Errorf("ID %.20q: want a number", v)
 		}
-		s.uids = append(s.uids, int(uid))
+		*to = append(*to, int(id))
 	}
 	return nil
 }

@@ -46,6 +46,8 @@ type Config struct {
 	Clock clock.WithTicker
 	// Confined returns an error if this process has any rights, as CheckConfinement does.
 	Confined func() error
+	// Restrict gives up what the keeper no longer needs when its port and its volumes are open, as Restrict does.
+	Restrict func(results, control string) (Restrictions, error)
 	Log      *slog.Logger
 }
 
@@ -66,6 +68,11 @@ func Run(ctx context.Context, cfg *Config) error {
 	if err != nil {
 		return err
 	}
+	inForce, err := cfg.Restrict(cfg.ResultsDir, cfg.ControlDir)
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	cfg.Log.Info("Confining the keeper", "user", os.Getuid(), "restrictions", inForce)
 	var follower sync.WaitGroup
 	follower.Go(func() {
 		defer cancel()

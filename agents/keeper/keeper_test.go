@@ -69,7 +69,7 @@ func run(t *testing.T, c clock.WithTicker) *running {
 	go func() {
 		k.ended <- Run(ctx, &Config{
 			Listen: listen, TLSDir: dir, ResultsDir: k.results, ControlDir: k.control, Retain: time.Hour, Clock: c,
-			Confined: func() error { return nil }, Log: slog.New(slog.DiscardHandler),
+			Confined: func() error { return nil }, Restrict: unrestricted, Log: slog.New(slog.DiscardHandler),
 		})
 	}()
 	select {
@@ -85,6 +85,9 @@ func run(t *testing.T, c clock.WithTicker) *running {
 	t.Cleanup(k.client.Close)
 	return k
 }
+
+// unrestricted leaves the test's process as it is.
+func unrestricted(string, string) (Restrictions, error) { return Restrictions{}, nil }
 
 // awaitEnd fails unless the keeper ends by itself, without an error, within d.
 func (k *running) awaitEnd(t *testing.T, d time.Duration) {

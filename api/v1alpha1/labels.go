@@ -7,6 +7,8 @@ const (
 	LabelUID = "monitoring.openshift.tpg/uid"
 	// LabelTargetPodUID, on a Job and its Pod, holds the UID of the Pod that the Job is for.
 	LabelTargetPodUID = "monitoring.openshift.tpg/target-pod-uid"
+	// LabelKeeperUser, on a Job and its Pod, holds the user ID of the keeper. No other live Job has the same.
+	LabelKeeperUser = "monitoring.openshift.tpg/keeper-user"
 	// LabelKind holds the kind of the resource that LabelUID names.
 	LabelKind = "monitoring.openshift.tpg/kind"
 	// LabelHub is "true" on a namespace from which a cluster admin allows targets in other namespaces.

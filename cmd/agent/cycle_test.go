@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -29,6 +30,7 @@ var onNode = map[string]func(*pod){
 	"NodesNetworkRefused":  nodesNetworkRefused,
 	"NodesNetworkAllowed":  nodesNetworkAllowed,
 	"KeeperEndsOnSIGTERM":  keeperEndsOnSIGTERM,
+	"KeeperComesBack":      keeperComesBack,
 	"ResultNeverReplaced":  resultNeverReplaced,
 	"LinksAreNeverServed":  linksAreNeverServed,
 	"OneOfTwoPods":         oneOfTwoPods,
@@ -270,6 +272,33 @@ func keeperEndsOnSIGTERM(p *pod) {
 	}
 	if code := p.exit(p.keeper); code != 0 || ctx.Err() != nil {
 		t.Errorf("exit code %d, %v", code, ctx.Err())
+	}
+}
+
+// A keeper that is started again (docs/adr/0007) has the same user. It reads the files, and can overwrite the stop file that
+// it prepared before. Each keeper says which restrictions are in force.
+func keeperComesBack(p *pod) {
+	t := p.capture().t
+	p.sends(100)
+	p.eventually("the packets are in the progress", func() bool {
+		a, err := p.client.Progress(t.Context(), p.port)
+		return err == nil && a.Packets == 100
+	})
+	if err := p.keeper.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	p.exit(p.keeper)
+	p.startKeeper()
+	if err := p.client.Stop(t.Context(), p.port, account.ReasonStopped); err != nil {
+		t.Fatal(err)
+	}
+	if code := p.exit(p.probe); code != 0 {
+		t.Errorf("the probe's exit code is %d", code)
+	}
+	c := read(t, bytes.NewReader(p.download("")))
+	c.eachOnce(t, 100)
+	if log := fmt.Sprint(p.keeper.Stderr); !strings.Contains(log, `"user":2001000000,"restrictions":{"landlock":`) {
+		t.Errorf("the keeper does not say how it is confined: %s", log)
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 // runKeeper serves the result of the probe in the same Pod. It exits with 0 when the result is no longer needed.
 func runKeeper(ctx context.Context, args []string, log *slog.Logger) (int, error) {
 	flags := flag.NewFlagSet("agent keeper", flag.ContinueOnError)
-	cfg := keeper.Config{Clock: clock.RealClock{}, Confined: keeper.CheckConfinement, Log: log}
+	cfg := keeper.Config{Clock: clock.RealClock{}, Confined: keeper.CheckConfinement, Restrict: keeper.Restrict, Log: log}
 	durationVar(flags, &cfg.Retain, "retain", "`time` to keep the result after the capture's end: 3600, 90s, 1h")
 	address := flags.String("listen", fmt.Sprintf(":%d", captureconfig.KeeperPort), "`address` to serve on")
 	flags.StringVar(&cfg.TLSDir, "tls", captureconfig.TLSDir, "`directory` with the key material")

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
 	"github.com/sonde-operator/sonde/test/numbered"
 )
 
@@ -115,7 +116,7 @@ func beKeeper(results, control string, argv []string) error {
 	if err != nil {
 		return fmt.Errorf("make the root read-only: %w", err)
 	}
-	const user = 65532
+	const user = captureconfig.FirstKeeperUser
 	if err := errors.Join(syscall.Setgroups(nil), syscall.Setresgid(user, user, user), syscall.Setresuid(user, user, user)); err != nil {
 		return fmt.Errorf("become user %d: %w", user, err)
 	}

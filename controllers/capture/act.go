@@ -149,6 +149,10 @@ func (r *Reconciler) createJobs(ctx context.Context, capture sondev1.Capture, ob
 }
 
 func (r *Reconciler) createJob(ctx context.Context, capture sondev1.Capture, p agentjob.Plan) (string, error) {
+	var err error
+	if p.KeeperUser, err = r.Users.Assign(ctx, r.Client, r.Options.Namespace, capture.GetUID(), p.Pod.UID); err != nil {
+		return "", err
+	}
 	names := naming.Jobs(p.Pod.Name, p.Pod.UID, capture.CaptureStatus().JobID, capture.GetUID())
 	return r.createNamed(ctx, names, func(name string) (client.Object, error) {
 		p.Name = name

@@ -55,6 +55,7 @@ type Reconciler struct {
 	// Access reviews the requester's right before a Job is created. It must not cache.
 	Access   access.Reviews
 	Keepers  Keepers
+	Users    *KeeperUsers
 	Recorder events.EventRecorder
 	Clock    clock.PassiveClock
 	Sweeper  *sweep.Sweeper

@@ -107,7 +107,7 @@ func newWorld(t *testing.T, pc client.Object, objects ...client.Object) *world {
 		Kind:   PacketCaptures(w),
 		Client: interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{List: w.cachedList}), Live: live, PauseConfig: live,
 		Options: agentjob.Options{Namespace: operatorNamespace, Image: "sonde:test", RingBytes: 32 << 20},
-		Stamps:  w, Access: w, recent: recentReviews{w}, throttle: newThrottle(w.clock), Keepers: w, Recorder: w.events, Clock: w.clock,
+		Stamps:  w, Access: w, recent: recentReviews{w}, throttle: newThrottle(w.clock), Keepers: w, Users: &KeeperUsers{}, Recorder: w.events, Clock: w.clock,
 		Sweeper:              &sweep.Sweeper{Client: w.client, Live: live, Clock: w.clock, Interval: time.Minute, Namespace: operatorNamespace, Parallelism: DefaultParallelism, Watchdog: watchdog},
 		Parallelism:          DefaultParallelism,
 		AccessReviewInterval: DefaultAccessReviewInterval, Watchdog: watchdog,

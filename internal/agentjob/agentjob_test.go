@@ -2,6 +2,8 @@ package agentjob_test
 
 import (
 	"flag"
+	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -76,6 +79,7 @@ func TestBuild(t *testing.T) {
 			job := agentjob.Job(options, pc, agentjob.Plan{
 				Name: "web-1-qwer", ConfigMap: "shop-web", Secret: "shop-web-keeper", Pod: pod,
 				Duration: tc.duration, RetainFor: time.Hour, Window: 30 * time.Second,
+				KeeperUser: agentjob.KeeperUser(pc.UID, pod.UID, 0),
 			})
 			golden(t, name, configMap, secret, job)
 		})
@@ -133,6 +137,7 @@ func TestBuildTrace(t *testing.T) {
 			job := agentjob.Job(options, tr, agentjob.Plan{
 				Name: "web-1-qwer", ConfigMap: "shop-web", Secret: "shop-web-keeper", Pod: pod,
 				Duration: 30 * time.Second, RetainFor: time.Hour, Window: 30 * time.Second,
+				KeeperUser: agentjob.KeeperUser(tr.UID, pod.UID, 0),
 			})
 			golden(t, name, configMap, secret, job)
 		})
@@ -217,6 +222,29 @@ func TestEveryKindHasAProbe(t *testing.T) {
 		if command := spec.Containers[0].Args[0]; command == "" {
 			t.Errorf("%s: the probe has no command", k.Name)
 		}
+	}
+}
+
+// TestKeeperUser checks that users lie in their range, and differ by owner, Pod and attempt.
+func TestKeeperUser(t *testing.T) {
+	seen := map[int64]bool{}
+	for owner := range 20 {
+		for pod := range 20 {
+			for attempt := range 3 {
+				o, p := types.UID(fmt.Sprint("owner-", owner)), types.UID(fmt.Sprint("pod-", pod))
+				user := agentjob.KeeperUser(o, p, attempt)
+				if user != agentjob.KeeperUser(o, p, attempt) {
+					t.Error("the user of a Job changes from call to call")
+				}
+				if user < captureconfig.FirstKeeperUser || user >= captureconfig.FirstKeeperUser+captureconfig.KeeperUsers || user > math.MaxInt32 {
+					t.Errorf("user %d is outside the range", user)
+				}
+				seen[user] = true
+			}
+		}
+	}
+	if len(seen) != 20*20*3 { // by chance 0.005 of them would be equal
+		t.Errorf("%d different users, want %d", len(seen), 20*20*3)
 	}
 }
 

@@ -26,8 +26,6 @@ const (
 	// ExitUnknown is the exit code that runtimes report if they did not see a container end, for example after a reboot. Neither
 	// probe nor keeper uses it.
 	ExitUnknown = 255
-	// keeperUser is the user of distroless images and has no rights on the node.
-	keeperUser = 65532
 )
 
 // Volumes of an agent's Pod.
@@ -133,7 +131,7 @@ func keeper(o Options, p Plan) corev1.Container {
 		Command: []string{"/agent"}, Args: []string{"keeper", "--retain", secondsText(p.RetainFor)},
 		Ports: []corev1.ContainerPort{{Name: "keeper", ContainerPort: captureconfig.KeeperPort, Protocol: corev1.ProtocolTCP}},
 		SecurityContext: &corev1.SecurityContext{
-			RunAsNonRoot: new(true), RunAsUser: new(int64(keeperUser)), RunAsGroup: new(int64(keeperUser)),
+			RunAsNonRoot: new(true), RunAsUser: new(p.KeeperUser), RunAsGroup: new(p.KeeperUser),
 			AllowPrivilegeEscalation: new(false), ReadOnlyRootFilesystem: new(true),
 			Capabilities:   &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
 			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},

@@ -24,6 +24,8 @@ type Plan struct {
 	Pod *corev1.Pod
 	// Duration of this Pod's capture, and of the retention of its file afterwards; whole seconds.
 	Duration, RetainFor time.Duration
+	// KeeperUser is the user and the group of the keeper, made by the function KeeperUser. No other live Job may have it.
+	KeeperUser int64
 	// Gate reports that the Pod waits at its gate for the probe.
 	Gate bool
 	// Window is the duration of the whole capture.
@@ -36,7 +38,7 @@ func Job(o Options, capture sondev1.Capture, p Plan) *batchv1.Job {
 	spec := NodePod(p.Pod.Spec.NodeName, gracePeriod, probe(o, capture, p), keeper(o, p))
 	spec.Volumes = volumes(capture, p)
 	return ForPod(o, capture, Agent{
-		Name: p.Name, Target: p.Pod, Annotations: k.Annotations(capture.Common()), Spec: spec,
+		Name: p.Name, Target: p.Pod, Annotations: k.Annotations(capture.Common()), Spec: spec, KeeperUser: p.KeeperUser,
 		Deadline: p.Duration + p.RetainFor + Margin,
 		// The manager reads the account when the capture's other Jobs have ended too, and then deletes the Jobs itself. This
 		// limit matters only if the manager does not come back.
@@ -53,6 +55,8 @@ type Agent struct {
 	Annotations map[string]string
 	// Spec of the agent's Pod, made by NodePod.
 	Spec corev1.PodSpec
+	// KeeperUser is the user of the keeper; 0 if the Job has no keeper.
+	KeeperUser int64
 	// Deadline by which Kubernetes ends the Job, and how long a finished Job is Kept; whole seconds.
 	Deadline, Kept time.Duration
 }
@@ -61,6 +65,9 @@ type Agent struct {
 func ForPod(o Options, owner sondev1.AgentJobOwner, a Agent) *batchv1.Job {
 	object := meta(o, owner, a.Name)
 	object.Labels[sondev1.LabelTargetPodUID] = string(a.Target.UID)
+	if a.KeeperUser != 0 {
+		object.Labels[sondev1.LabelKeeperUser] = strconv.FormatInt(a.KeeperUser, 10)
+	}
 	object.Annotations[sondev1.AnnotationTargetNamespace] = a.Target.Namespace
 	object.Annotations[sondev1.AnnotationTargetPod] = a.Target.Name
 	object.Annotations[sondev1.AnnotationTargetNode] = a.Target.Spec.NodeName

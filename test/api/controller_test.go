@@ -170,7 +170,7 @@ func startControllers(t *testing.T) fakeKeepers {
 	if err != nil {
 		t.Fatal(err)
 	}
-	keepers := make(fakeKeepers, 1)
+	keepers, users := make(fakeKeepers, 1), &capture.KeeperUsers{}
 	watchdog := &health.Watchdog{Limit: time.Minute, Clock: clock.RealClock{}}
 	sweeper := &sweep.Sweeper{Client: mgr.GetClient(), Live: live, Clock: clock.RealClock{}, Interval: time.Minute, Namespace: operatorNamespace, Parallelism: capture.DefaultParallelism, Watchdog: watchdog}
 	expiry := &capture.ResultAccessReconciler{Client: mgr.GetClient(), Clock: clock.RealClock{}, Watchdog: watchdog}
@@ -178,7 +178,7 @@ func startControllers(t *testing.T) fakeKeepers {
 	for _, of := range []capture.Kind{capture.PacketCaptures(nil), capture.Traces()} {
 		r := &capture.Reconciler{
 			Kind:   of,
-			Client: mgr.GetClient(), Live: live, PauseConfig: stop, Sweeper: sweeper, Clock: clock.RealClock{}, Keepers: keepers,
+			Client: mgr.GetClient(), Live: live, PauseConfig: stop, Sweeper: sweeper, Clock: clock.RealClock{}, Keepers: keepers, Users: users,
 			Options: agentjob.Options{Namespace: operatorNamespace, Image: "sonde:test", RingBytes: 32 << 20},
 			Stamps:  capture.StampKey(stampKey), Access: access.NewReviewer(live), Recorder: mgr.GetEventRecorder("sonde"),
 			Parallelism:          capture.DefaultParallelism,

@@ -7,6 +7,7 @@
 package slim
 
 import (
+	"strconv"
 	"strings"
 	"unique"
 
@@ -56,6 +57,8 @@ type targetPod struct {
 	pod  string
 	uid  uid
 	node name
+	// user of the Job's keeper; 0 if the label has no number.
+	user uint32
 }
 
 // owner is the controlling owner.
@@ -95,11 +98,17 @@ func (i instant) pointer() *metav1.Time {
 }
 
 func metaOf(m *metav1.ObjectMeta) Meta {
+	user, ownLabels := uint32(0), []string{sondev1.LabelTargetPodUID}
+	if text := m.Labels[sondev1.LabelKeeperUser]; text != "" {
+		if n, err := strconv.ParseUint(text, 10, 32); err == nil && strconv.FormatUint(n, 10) == text && n > 0 {
+			user, ownLabels = uint32(n), append(ownLabels, sondev1.LabelKeeperUser)
+		}
+	}
 	kept := Meta{
 		name: strings.Clone(m.Name), version: strings.Clone(m.ResourceVersion), uid: uidOf(string(m.UID)), created: instantOf(m.CreationTimestamp),
 		common: unique.Make(common{
 			namespace: m.Namespace, owner: ownerOf(metav1.GetControllerOfNoCopy(m)),
-			labels:      pairsOf(m.Labels, sondev1.LabelTargetPodUID),
+			labels:      pairsOf(m.Labels, ownLabels...),
 			annotations: pairsOf(m.Annotations, sondev1.AnnotationTargetPod, sondev1.AnnotationTargetNode),
 		}),
 	}
@@ -108,7 +117,7 @@ func metaOf(m *metav1.ObjectMeta) Meta {
 	}
 	captured := targetPod{
 		pod: strings.Clone(m.Annotations[sondev1.AnnotationTargetPod]), uid: uidOf(m.Labels[sondev1.LabelTargetPodUID]),
-		node: nameOf(m.Annotations[sondev1.AnnotationTargetNode]),
+		node: nameOf(m.Annotations[sondev1.AnnotationTargetNode]), user: user,
 	}
 	if captured != (targetPod{}) {
 		kept.target = &captured

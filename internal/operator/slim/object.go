@@ -1,6 +1,8 @@
 package slim
 
 import (
+	"strconv"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -33,7 +35,11 @@ func (m *Meta) GetLabels() map[string]string {
 	if m.target == nil {
 		return m.common.Value().labels.expand()
 	}
-	return m.common.Value().labels.expand(pair{sondev1.LabelTargetPodUID, m.target.uid.String()})
+	own := []pair{{sondev1.LabelTargetPodUID, m.target.uid.String()}}
+	if m.target.user != 0 {
+		own = append(own, pair{sondev1.LabelKeeperUser, strconv.FormatUint(uint64(m.target.user), 10)})
+	}
+	return m.common.Value().labels.expand(own...)
 }
 
 // GetAnnotations implements metav1.Object.

@@ -25,7 +25,7 @@ var (
 func meta() metav1.ObjectMeta {
 	return metav1.ObjectMeta{
 		Namespace: "shop", Name: "web-1", UID: "uid-web-1", ResourceVersion: "7", CreationTimestamp: dawn, DeletionTimestamp: &noon,
-		Labels:          map[string]string{sondev1.LabelUID: "capture", sondev1.LabelTargetPodUID: "target"},
+		Labels:          map[string]string{sondev1.LabelUID: "capture", sondev1.LabelTargetPodUID: "target", sondev1.LabelKeeperUser: "2001000007"},
 		Annotations:     map[string]string{sondev1.AnnotationOwner: "shop/web", sondev1.AnnotationTargetPod: "web-1"},
 		OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "uid-web", Controller: new(true), BlockOwnerDeletion: new(true)}},
 	}
@@ -67,6 +67,7 @@ func TestCopyIsComplete(t *testing.T) {
 	job := &batchv1.Job{ObjectMeta: meta(), Status: batchv1.JobStatus{Active: 1, Conditions: []batchv1.JobCondition{
 		{Type: batchv1.JobFailed, Status: corev1.ConditionTrue, Reason: batchv1.JobReasonDeadlineExceeded, Message: "too long", LastTransitionTime: dawn},
 	}}}
+	odd := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Labels: map[string]string{sondev1.LabelKeeperUser: "007"}}}
 	for name, tc := range map[string]struct {
 		in   client.Object
 		kept client.Object
@@ -76,11 +77,12 @@ func TestCopyIsComplete(t *testing.T) {
 			&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", OwnerReferences: []metav1.OwnerReference{{UID: "o", Controller: new(true), BlockOwnerDeletion: new(false)}}}},
 			slim.FromPod(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", OwnerReferences: []metav1.OwnerReference{{UID: "o", Controller: new(true), BlockOwnerDeletion: new(false)}}}}),
 		},
-		"a Job":         {job, slim.FromJob(job)},
-		"an empty Job":  {&batchv1.Job{}, slim.FromJob(&batchv1.Job{})},
-		"a gated Pod":   {gated("Opened"), slim.FromPod(gated("Opened"))},
-		"an empty Pod":  {&corev1.Pod{}, slim.FromPod(&corev1.Pod{})},
-		"of two owners": {&corev1.Pod{}, slim.FromPod(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{UID: "o"}}}})},
+		"a Job":                   {job, slim.FromJob(job)},
+		"an empty Job":            {&batchv1.Job{}, slim.FromJob(&batchv1.Job{})},
+		"a label that is no user": {odd, slim.FromPod(odd)},
+		"a gated Pod":             {gated("Opened"), slim.FromPod(gated("Opened"))},
+		"an empty Pod":            {&corev1.Pod{}, slim.FromPod(&corev1.Pod{})},
+		"of two owners":           {&corev1.Pod{}, slim.FromPod(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{UID: "o"}}}})},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if diff := cmp.Diff(tc.in, tc.kept.DeepCopyObject()); diff != "" {
@@ -128,6 +130,7 @@ func TestSame(t *testing.T) {
 		"the version":   {func(p *corev1.Pod) { p.ResourceVersion = "8" }, true},
 		"the node":      {func(p *corev1.Pod) { p.Spec.NodeName = "node-b" }, false},
 		"the phase":     {func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, false},
+		"the user":      {func(p *corev1.Pod) { p.Labels[sondev1.LabelKeeperUser] = "2001000008" }, false},
 		"a label":       {func(p *corev1.Pod) { p.Labels[sondev1.LabelUID] = "another" }, false},
 		"an annotation": {func(p *corev1.Pod) { delete(p.Annotations, sondev1.AnnotationOwner) }, false},
 		"the owner":     {func(p *corev1.Pod) { p.OwnerReferences = nil }, false},

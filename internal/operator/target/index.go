@@ -30,6 +30,8 @@ const (
 	IndexOwner = "owner"
 	// IndexNode indexes Jobs by the node of their target, and agents' Pods by their node.
 	IndexNode = "node"
+	// IndexKeeperUser indexes Jobs and agents' Pods by the user of their keeper.
+	IndexKeeperUser = "keeperUser"
 	// IndexTargetNamespace indexes captures that are not final by the namespace of their target.
 	IndexTargetNamespace = "targetNamespace"
 	// IndexTokenHash indexes ResultAccesses by the hash of their token.
@@ -56,6 +58,8 @@ var Indexes = slices.Concat(captureIndexes(), []Index{
 	{&batchv1.Job{}, IndexOwner, captureName},
 	{&batchv1.Job{}, IndexNode, targetNode},
 	{&corev1.Pod{}, IndexNode, agentNode},
+	{&batchv1.Job{}, IndexKeeperUser, keeperUser},
+	{&corev1.Pod{}, IndexKeeperUser, keeperUser},
 	{coreMetadata("ConfigMap"), IndexCapture, captureUID},
 	{coreMetadata("ConfigMap"), IndexOwner, captureName},
 	{coreMetadata("Secret"), IndexCapture, captureUID},
@@ -142,6 +146,8 @@ func agentNode(o client.Object) []string {
 		return nil
 	}
 }
+
+func keeperUser(o client.Object) []string { return value(o.GetLabels()[sondev1.LabelKeeperUser]) }
 
 func value(v string) []string {
 	if v == "" {

@@ -24,6 +24,9 @@ var ownLabels = []string{
 	sondev1.LabelAppName, sondev1.LabelAppInstance, sondev1.LabelAppPartOf, sondev1.LabelAppManagedBy, sondev1.LabelAppCreatedBy,
 }
 
+// agentLabels of Jobs and agents' Pods are those that the operator reads.
+var agentLabels = []string{sondev1.LabelUID, sondev1.LabelKind, sondev1.LabelTargetPodUID, sondev1.LabelKeeperUser}
+
 // Strip is the transform of the cache (cache.Options.DefaultTransform). Users may write 256 KiB of annotations on each of any
 // number of objects that the operator watches. Without Strip, any user with a namespace could fill the manager's memory
 // with data that it never reads.
@@ -105,7 +108,7 @@ func SlimJob(job *batchv1.Job) *slim.Job {
 		ObjectMeta: metav1.ObjectMeta{
 			Name: job.Name, Namespace: job.Namespace, UID: job.UID, ResourceVersion: job.ResourceVersion,
 			CreationTimestamp: job.CreationTimestamp, DeletionTimestamp: job.DeletionTimestamp,
-			Labels:      pick(job.Labels, sondev1.LabelUID, sondev1.LabelKind, sondev1.LabelTargetPodUID),
+			Labels:      pick(job.Labels, agentLabels...),
 			Annotations: pick(job.Annotations, sondev1.AnnotationOwner, sondev1.AnnotationTargetPod, sondev1.AnnotationTargetNode),
 		},
 		Status: job.Status,
@@ -130,7 +133,7 @@ func stripped(pod *corev1.Pod) corev1.Pod {
 			Name: pod.Name, Namespace: pod.Namespace, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
 			CreationTimestamp: pod.CreationTimestamp, DeletionTimestamp: pod.DeletionTimestamp,
 			OwnerReferences: workload(pod),
-			Labels:          pick(pod.Labels, sondev1.LabelUID, sondev1.LabelKind, sondev1.LabelTargetPodUID),
+			Labels:          pick(pod.Labels, agentLabels...),
 		},
 		Spec: corev1.PodSpec{
 			NodeName: pod.Spec.NodeName, HostNetwork: pod.Spec.HostNetwork, HostPID: pod.Spec.HostPID,

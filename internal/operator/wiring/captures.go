@@ -38,6 +38,7 @@ func (m *manager) addCaptures(ctx context.Context, mgr ctrl.Manager) error {
 		return err
 	}
 	accesses := &capture.ResultAccessReconciler{Client: mgr.GetClient(), Clock: clock.RealClock{}, Watchdog: m.watchdog}
+	users := &capture.KeeperUsers{}
 	errs := []error{mgr.Add(pauseConfig), mgr.Add(sweeper), target.IndexFields(ctx, mgr.GetFieldIndexer()), accesses.SetupWithManager(mgr)}
 	for _, k := range []capture.Kind{capture.PacketCaptures(m.filters), capture.Traces()} {
 		r := &capture.Reconciler{
@@ -47,7 +48,7 @@ func (m *manager) addCaptures(ctx context.Context, mgr ctrl.Manager) error {
 			Access:   access.NewReviewer(m.live),
 			Keepers:  capture.KeeperCalls{Reader: m.live, Namespace: m.Agent.Namespace, Timeout: keeperTimeout},
 			Recorder: mgr.GetEventRecorder("sonde"), Clock: clock.RealClock{},
-			Sweeper: sweeper, Ceilings: m.Ceilings, AccessReviewInterval: m.AccessReviewInterval, Watchdog: m.watchdog,
+			Sweeper: sweeper, Users: users, Ceilings: m.Ceilings, AccessReviewInterval: m.AccessReviewInterval, Watchdog: m.watchdog,
 			Parallelism: capture.DefaultParallelism,
 		}
 		errs = append(errs, r.SetupWithManager(mgr))

@@ -41,6 +41,14 @@ const (
 	KeeperPort      = 8443
 )
 
+// The users and groups of keepers: each agent Job has one to itself, FirstKeeperUser <= user < FirstKeeperUser+KeeperUsers. The
+// range lies above the users that OpenShift gives to namespaces (1000000000 to 1999999999), above the default range of sssd (up
+// to 2000200000), and below the largest user that Kubernetes accepts (2147483647).
+const (
+	FirstKeeperUser = 2_001_000_000
+	KeeperUsers     = 146_000_000
+)
+
 // Keys of the Secret of a capture: two self-signed pairs that accept only each other.
 const (
 	SecretServerCert = "server.crt" // keeper's, pinned by the manager
