@@ -14,7 +14,7 @@ import (
 // newCompiler returns a compiler that the test's end closes.
 func newCompiler(tb testing.TB) *pcapfilter.Compiler {
 	tb.Helper()
-	c, err := pcapfilter.New(tb.Context())
+	c, err := pcapfilter.New(pcapfilter.Most)
 	if err != nil {
 		tb.Fatal(err)
 	}

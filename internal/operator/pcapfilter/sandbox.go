@@ -23,20 +23,12 @@ import (
 var artifacts embed.FS
 
 const (
-	// memoryPages bounds the sandbox' memory: 32 MiB in pages of 64 KiB. Usual
-	// filters need less than three.
-	memoryPages = 512
-	// compileSteps bounds the work of a compilation, in branches taken by
-	// libpcap, whose optimizer is cubic in the length of a list. Usual filters
-	// take some ten thousand, a list of 100 ports 150 million. All take about a
-	// second.
-	compileSteps = 250_000_000
 	// instructionBytes is sizeof(struct bpf_insn).
 	instructionBytes = 8
 	// maxText bounds the length of a text read from the sandbox, in bytes.
 	maxText = 1024
 	// resultWords is the number of 32-bit words of `result` in wasm/shim.c.
-	resultWords = 8
+	resultWords = 10
 )
 
 func readModule(files fs.FS) ([]byte, error) {
@@ -49,20 +41,21 @@ func readModule(files fs.FS) ([]byte, error) {
 
 // sandbox is libpcap's compiled module. Each compilation runs in an instance of its own, so that no state survives it.
 type sandbox struct {
+	steps   uint32
 	runtime wazero.Runtime
 	module  wazero.CompiledModule
 }
 
-func newSandbox(ctx context.Context, binary []byte) (*sandbox, error) {
+func newSandbox(ctx context.Context, binary []byte, limits Limits) (*sandbox, error) {
 	config := wazero.NewRuntimeConfig().
-		WithMemoryLimitPages(memoryPages).
+		WithMemoryLimitPages(limits.MemoryPages).
 		WithDebugInfoEnabled(false)
 	runtime := wazero.NewRuntimeWithConfig(ctx, config)
 	compiled, err := runtime.CompileModule(ctx, binary)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("load the filter compiler: %w", err), runtime.Close(ctx))
 	}
-	return &sandbox{runtime: runtime, module: compiled}, nil
+	return &sandbox{steps: limits.Steps, runtime: runtime, module: compiled}, nil
 }
 
 func (s *sandbox) close(ctx context.Context) error {
@@ -79,8 +72,10 @@ type result struct {
 	lookup                lookup
 	// instructions is the address of the program, length its instructions.
 	instructions, length uint32
-	// steps is the unused part of compileSteps.
+	// steps is the unused part of Limits.Steps.
 	steps uint32
+	// token and tokenEnd enclose what libpcap's scanner read last, as bytes of the expression. Both are equal at its end.
+	token, tokenEnd uint32
 }
 
 // compile runs one compilation. The expression is at most MaxExpressionBytes
@@ -107,17 +102,17 @@ func (s *sandbox) compile(ctx context.Context, expression string, link LinkType,
 		return nil, err
 	}
 	status, trap := call(ctx, instance, "compile",
-		api.EncodeI32(int32(link)), api.EncodeI32(int32(snapLen)), compileSteps)
+		api.EncodeI32(int32(link)), api.EncodeI32(int32(snapLen)), uint64(s.steps))
 	res, err := readResult(instance.Memory(), where)
 	if err != nil {
 		return nil, err
 	}
 	if trap != nil || status != 0 {
-		return nil, refusal(expression, res)
+		return nil, refusal(expression, res, trap)
 	}
 	if res.length > bpfprog.MaxInstructions {
-		return nil, newSyntaxError(expression, "filter is too complex: it needs %d instructions, the kernel takes at most %d",
-			res.length, bpfprog.MaxInstructions)
+		return nil, newSyntaxError(expression, "filter is too complex: it needs %d instructions, the kernel takes at most %d: %s",
+			res.length, bpfprog.MaxInstructions, shorter)
 	}
 	return readProgram(instance.Memory(), res)
 }
@@ -133,23 +128,6 @@ func call(ctx context.Context, instance api.Module, name string, args ...uint64)
 		return 0, fmt.Errorf("call the filter compiler's %s: %w", name, err)
 	}
 	return api.DecodeU32(results[0]), nil
-}
-
-// refusal returns the error for a compilation without a program. If libpcap gives no text, it has usually run out of
-// stack.
-func refusal(expression string, res result) *SyntaxError {
-	switch text := res.errorText; {
-	case res.steps == 0:
-		return newSyntaxError(expression, "filter is too complex: its compilation takes too long, %s", shorter)
-	case res.lookup != lookupNone:
-		return newSyntaxError(expression, "%s", nameRefusal(res.lookup, res.lookupName))
-	case text == "":
-		return newSyntaxError(expression, "libpcap gave up without saying why: the filter is too complex, %s", shorter)
-	case strings.Contains(text, "out of memory"), strings.HasPrefix(text, "malloc"):
-		return newSyntaxError(expression, "filter is too complex: its compilation runs out of memory, %s", shorter)
-	default:
-		return newSyntaxError(expression, "%s", withHint(expression, text))
-	}
 }
 
 func readResult(memory api.Memory, at uint32) (result, error) {
@@ -171,7 +149,7 @@ func readResult(memory api.Memory, at uint32) (result, error) {
 	}
 	return result{
 		errorText: text, lookupName: name, lookup: lookup(words[4]),
-		instructions: words[5], length: words[6], steps: words[7],
+		instructions: words[5], length: words[6], steps: words[7], token: words[8], tokenEnd: words[9],
 	}, nil
 }
 

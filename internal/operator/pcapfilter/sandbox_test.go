@@ -20,7 +20,7 @@ func TestModuleReachesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := newSandbox(t.Context(), binary)
+	s, err := newSandbox(t.Context(), binary, Most)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +34,7 @@ func TestModuleReachesNothing(t *testing.T) {
 }
 
 func TestBrokenModuleIsAnError(t *testing.T) {
-	if _, err := newSandbox(t.Context(), []byte("\x00asm\x01\x00\x00\x00\xff")); err == nil {
+	if _, err := newSandbox(t.Context(), []byte("\x00asm\x01\x00\x00\x00\xff"), Most); err == nil {
 		t.Error("loaded a broken module")
 	}
 }

@@ -100,7 +100,7 @@ func prepare(ctx context.Context, o Options, config *rest.Config, scheme *runtim
 	if m.key, err = stamp.EnsureKey(ctx, m.live, o.Agent.Namespace); err != nil {
 		return nil, err
 	}
-	if m.filters, err = pcapfilter.New(ctx); err != nil {
+	if m.filters, err = pcapfilter.New(pcapfilter.Most); err != nil {
 		return nil, err
 	}
 	m.serving = certs.NewManager(m.live, o.Agent.Namespace, clock.RealClock{})

@@ -85,7 +85,7 @@ func (b *Env) open(ctx context.Context, o *Settings) (err error) {
 	if b.Memory, err = workDir(o.Memory, true); err != nil {
 		return err
 	}
-	if b.Filters, err = pcapfilter.New(ctx); err != nil {
+	if b.Filters, err = pcapfilter.New(pcapfilter.Most); err != nil {
 		return fmt.Errorf("start the filter compiler: %w", err)
 	}
 	if b.Net, err = newNetwork(); err != nil {

@@ -46,7 +46,7 @@ static char lookup_name[MAX_NAME + 1];
 static struct pcap handle;
 static struct bpf_program program;
 
-/* Read by sandbox.go: eight little-endian 32-bit words. */
+/* Read by sandbox.go: ten little-endian 32-bit words. */
 static struct {
 	const char *error;
 	uint32_t error_size;
@@ -56,6 +56,7 @@ static struct {
 	const struct bpf_insn *instructions;
 	uint32_t length;
 	uint32_t steps;
+	uint32_t token, token_end; /* the last token, as bytes of the expression */
 } result = {
 	.error = handle.errbuf,
 	.error_size = sizeof(handle.errbuf),
@@ -87,6 +88,19 @@ __sanitizer_cov_trace_pc(void)
 	if (result.steps == 0)
 		__builtin_trap();
 	result.steps--;
+}
+
+/* Called by the scanner for each token and blank, and with length 0 at the end. */
+void
+sonde_token(const char *text, int length)
+{
+	static uint32_t at;
+
+	if (length == 0 || strchr(" \t\r\n", text[0]) == NULL) {
+		result.token = at;
+		result.token_end = at + (uint32_t)length;
+	}
+	at += (uint32_t)length;
 }
 
 /*

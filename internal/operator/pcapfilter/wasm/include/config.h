@@ -23,4 +23,9 @@
 #define YY_FATAL_ERROR(msg) __builtin_trap()
 #define ECHO ((void)0)
 
+/* The shim keeps the place of the token that was read last, for error messages. */
+void sonde_token(const char *text, int length);
+#define YY_USER_ACTION sonde_token(yytext, (int)yyleng);
+#define yyterminate() return (sonde_token("", 0), YY_NULL)
+
 #endif
