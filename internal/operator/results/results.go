@@ -176,9 +176,18 @@ func (h *Handler) inPlace(p *places, w http.ResponseWriter, r *http.Request, s s
 		return err
 	}
 	defer leave()
-	if err := h.admit(ctx, s); err != nil {
-		return err
+	err = h.admit(ctx, s)
+	if err == nil {
+		err = h.inTime(ctx, p, w, r, s, serve)
 	}
+	if err != nil && !errors.Is(err, errBroken) && errors.Is(context.Cause(ctx), errYield) { // before its answer began
+		return full(http.StatusServiceUnavailable, "the place of this request was given to a namespace that has fewer %s open: try again", p.name)
+	}
+	return err
+}
+
+// inTime serves a request that has a place and the right to it, a stream for a limited time.
+func (h *Handler) inTime(ctx context.Context, p *places, w http.ResponseWriter, r *http.Request, s session, serve serveFunc) error {
 	var end <-chan time.Time
 	if p == h.streams {
 		timer := h.Clock.NewTimer(h.lifetime)
