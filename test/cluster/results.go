@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -58,20 +59,7 @@ func GrantResults(t *testing.T, c client.Client, capture sondev1.Capture) string
 // cleaning it.
 func GetResult(t *testing.T, user, path, token string) (int, string) {
 	t.Helper()
-	c := ConfigAs(user)
-	transport, err := rest.TransportFor(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.Host, http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.URL.Opaque = "//" + req.URL.Host + "/api/v1/namespaces/" + OperatorNamespace + "/services/https:sonde-results:https/proxy" + path
-	if token != "" {
-		req.Header.Set("X-Sonde-Token", token)
-	}
-	resp, err := transport.RoundTrip(req)
+	resp, err := OpenResult(t.Context(), user, path, token)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,6 +69,39 @@ func GetResult(t *testing.T, user, path, token string) (int, string) {
 		t.Fatal(err)
 	}
 	return resp.StatusCode, string(b)
+}
+
+// OpenResult is GetResult for a stream: the caller reads and closes the body.
+func OpenResult(ctx context.Context, user, path, token string) (*http.Response, error) {
+	c := ConfigAs(user)
+	transport, err := rest.TransportFor(c)
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.Host, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	req.URL.Opaque = "//" + req.URL.Host + "/api/v1/namespaces/" + OperatorNamespace + "/services/https:sonde-results:https/proxy" + path
+	if token != "" {
+		req.Header.Set("X-Sonde-Token", token)
+	}
+	return transport.RoundTrip(req)
+}
+
+// Events returns the notes of the Events of an object that have a reason.
+func Events(ctx context.Context, o client.Object, reason string) ([]string, error) {
+	var all corev1.EventList
+	if err := Admin.List(ctx, &all, client.InNamespace(o.GetNamespace())); err != nil {
+		return nil, err
+	}
+	var notes []string
+	for i := range all.Items {
+		if e := &all.Items[i]; e.Reason == reason && e.InvolvedObject.UID == o.GetUID() {
+			notes = append(notes, e.Message)
+		}
+	}
+	return notes, nil
 }
 
 // GetRaw requests a path of the API server as a user, with a results token, and returns the HTTP status.

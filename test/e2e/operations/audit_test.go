@@ -88,6 +88,33 @@ func TestOpsAuditLog(t *testing.T) {
 	})
 }
 
+// Each downloaded file has an Event that names it, also if they are downloaded at the same time.
+func TestOpsEventOfEachFile(t *testing.T) {
+	ns := cluster.Namespace(t, nil)
+	const files = 5
+	cluster.Deployment(t, ns, "sink", files, "sink")
+	pc := cluster.Capture(t, cluster.Admin, ns, sondev1.PacketCaptureSpec{TargetDeployment: "sink", Duration: "5m"})
+	cluster.Stop(t, pc)
+	if got := cluster.DownloadFiles(t, pc, ".pcapng"); len(got) != files {
+		t.Fatalf("%d files downloaded, want %d", len(got), files)
+	}
+	cluster.Eventually(t, 20*time.Second, "an Event of each file", func(ctx context.Context) error {
+		notes, err := cluster.Events(ctx, pc, "ResultServed")
+		if err != nil {
+			return err
+		}
+		all := strings.Join(notes, "\n")
+		for i := range pc.Status.Pods {
+			e := &pc.Status.Pods[i]
+			want := fmt.Sprintf(" read %d bytes of %s of Pod %s (whole)", e.Files[0].Bytes, e.Files[0].Name, e.Name)
+			if n := strings.Count(all, want); n != 1 {
+				return fmt.Errorf("%d Events %q in\n%s", n, want, all)
+			}
+		}
+		return nil
+	})
+}
+
 // wantedLine is a line that the log of one replica, or of any, must contain.
 type wantedLine struct {
 	replica, action string
