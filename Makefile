@@ -274,6 +274,7 @@ test-vm: pcapfilter ## Test the agent in virtual machines with other kernels (do
 	go test -c -o build/vm/ebpffilter.test ./agents/capture/ebpffilter
 	gcc -static -O1 -o build/vm/int80 agents/trace/testdata/int80.c
 	gcc -m32 -nostdlib -static -o build/vm/i386 agents/trace/testdata/i386.S
+	gcc -static -O1 -o build/vm/uring agents/trace/testdata/uring.c
 	go test -c -o build/vm/filters.test ./test/filters
 	@hack/vm/suite.sh $(VM_KERNELS)
 

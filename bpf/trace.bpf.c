@@ -11,7 +11,7 @@
  * sonde_tasks  iter/task, Linux 5.8                         the cgroup of each process of the node; read, not attached
  *
  * trace_filter.h selects processes by container and command. Programs of single groups, attached only on request, are in
- * trace_memory.h, trace_signal.h and trace_network.h.
+ * trace_memory.h, trace_signal.h, trace_network.h and trace_uring.h.
  *
  * Input: the constants below and the table of calls. Output: records of calls and page faults in one ring per CPU, other
  * records in the ring rare. Lost: a record that finds no room is counted in its ring, by call, or in rare_lost; a call at
@@ -33,11 +33,14 @@ char _license[] SEC("license") = "Dual BSD/GPL";
 #define MAX_ARGV 4096
 #define MAX_ADDRESS 128	/* of a socket; sizeof(struct sockaddr_storage) */
 #define MAX_NUMBERS 6
+#define IO_URING_SETUP 425	/* of both architectures */
+#define IO_URING_ENTER 426
 #define EXECVE32 11	/* the number of execve for 32-bit programs, of both architectures */
 #define LOST_FAULT (LOST_KINDS - 1)	/* lost page faults are counted here: no call has so high a number */
 
-/* The longest record: head, numbers, an address, two paths. The slack behind the ring's end has room for it. */
-#define MAX_RECORD (sizeof(struct record) + MAX_NUMBERS * 8 + MAX_ADDRESS + 2 * (MAX_PATH + 8))
+/* The longest record: head, an operation of an io_uring, an address, two paths. The slack behind the ring's end has room for it. */
+#define MAX_RECORD (sizeof(struct record) + MAX_OPERATION + MAX_ADDRESS + 2 * (MAX_PATH + 8))
+#define MAX_OPERATION 96	/* more than the numbers of a call */
 
 /* The number of the kernfs node of the Pod's cgroup, on cgroup v1 of the pids controller's. Zero matches nothing. */
 volatile const __u64 cgroup_id = 0;
@@ -54,6 +57,12 @@ volatile const __u32 cgroup_level = 0;
 
 /* For sonde_tasks: how many levels above a process's own cgroup is the one to report. */
 volatile const __u32 cgroup_above = 0;
+
+/* Whether operations of io_urings are wanted, but the kernel's tracepoints for them are unknown. */
+volatile const bool uring_missing = false;
+
+/* Operations of io_urings that are not recorded. */
+__u64 uring_lost = 0;
 
 /* Whether sonde_enter is attached. */
 volatile const bool timed = false;
@@ -117,6 +126,8 @@ enum kind {
 	KIND_CONNECTION,
 	KIND_RETRANSMIT,
 	KIND_RESET,
+	KIND_URING_SUBMIT,
+	KIND_URING_END,
 };
 
 #define MAX_KINDS 16	/* a power of two */
@@ -316,6 +327,24 @@ static __always_inline void count_compat(struct task_struct *t, __u32 call, long
 }
 
 /*
+ * Counts what is submitted to an io_uring. The kernel may take entries of a ring without a call (IORING_SETUP_SQPOLL): a new ring
+ * counts as one, so that it is not silent.
+ */
+static __always_inline void count_uring(struct task_struct *t, __u32 call, long ret)
+{
+	struct cgroup *g;
+
+	barrier_var(call); /* keeps the caller's bounds check where the verifier needs it */
+	if (call == IO_URING_SETUP && ret >= 0)
+		ret = 1;
+	else if (call != IO_URING_ENTER || ret <= 0)
+		return;
+	g = cgroup_of(t);
+	if (in_pod(g) && is_wanted(t, g))
+		__sync_fetch_and_add(&uring_lost, ret);
+}
+
+/*
  * Where the next record goes in this CPU's ring; zero if there is no room for the longest record. The length of this one
  * is known only when its strings are read.
  */
@@ -386,6 +415,8 @@ int BPF_PROG(sonde_exit, struct pt_regs *regs, long ret)
 		count_compat(t, call, ret);
 		return 0;
 	}
+	if (uring_missing)
+		count_uring(t, call, ret);
 	if (call >= MAX_CALLS)
 		return 0;
 	row = &calls[call];
@@ -539,6 +570,7 @@ int BPF_PROG(sonde_end, struct task_struct *t)
 
 #include "trace_memory.h"
 #include "trace_signal.h"
+#include "trace_uring.h"
 
 SEC("iter/task")
 int sonde_tasks(struct bpf_iter__task *ctx)

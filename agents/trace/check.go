@@ -25,6 +25,7 @@ func Check() error {
 	}
 	p, err := kernel.Load(&kernel.Config{
 		Calls: decode.Calls(groups).Rows(), Timed: true, RingBytes: kernel.MinRing * cpus, CPUs: cpus, Tracepoints: tracepoints, Network: true,
+		Operations: decode.Operations(groups), MoreResults: decode.RecordsMoreResults(groups),
 	})
 	if err != nil {
 		return err
@@ -47,5 +48,7 @@ func MissingEvents(groups []decode.Group) []string {
 }
 
 func tracepointsOf(groups []decode.Group) (kernel.Tracepoints, error) {
-	return kernel.FindTracepoints(slices.Contains(groups, decode.GroupMemory), slices.Contains(groups, decode.GroupSignal))
+	return kernel.FindTracepoints(kernel.Events{
+		Memory: slices.Contains(groups, decode.GroupMemory), Signal: slices.Contains(groups, decode.GroupSignal), Uring: decode.HasOperations(groups),
+	})
 }

@@ -16,6 +16,7 @@ func (t *Trace) count() {
 		lost.LostRare += n
 	}
 	lost.LostRecursion = t.program.Missed()
+	lost.LostUring = t.program.UringLost() + t.ringsBefore
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.lost = lost
@@ -52,6 +53,7 @@ func (t *Trace) countCalls() {
 		}
 	}
 	add(kernel.LostFault, decode.EventFault)
+	add(kernel.LostUring, decode.EventUring)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.lost.LostCalls = lost

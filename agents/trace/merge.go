@@ -133,7 +133,9 @@ func (t *Trace) write(e *kernel.Record) {
 	}
 	var r *tracefmt.Record
 	if !t.cfg.Binary {
-		r = t.decoder.Decode(e)
+		if r = t.decoder.Decode(e); r == nil {
+			return
+		}
 	}
 	s := t.streamOf(e, r)
 	at := time.Duration(e.Head.Time)
@@ -163,7 +165,7 @@ func (t *Trace) streamOf(e *kernel.Record, r *tracefmt.Record) *output.Stream {
 // always read, but written only with their group.
 func (t *Trace) writes(kind kernel.Kind) bool {
 	switch kind {
-	case kernel.KindCall, kernel.KindFault:
+	case kernel.KindCall, kernel.KindFault, kernel.KindUringSubmit, kernel.KindUringEnd:
 		return true
 	case kernel.KindExec, kernel.KindFork, kernel.KindExit:
 		return t.cfg.Flap == nil && slices.Contains(t.cfg.Groups, decode.GroupProcess)

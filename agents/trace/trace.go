@@ -80,6 +80,9 @@ type Account struct {
 	LostRing, LostRare, LostRecursion, LostWriter uint64
 	// LostCompat counts the calls of 32-bit programs, which are never recorded.
 	LostCompat uint64
+	// LostUring counts operations of io_urings that are not recorded because this kernel's tracepoints for them, or the
+	// operations, are unknown. Then each ring counts once more, because its process may need no call to submit.
+	LostUring uint64
 	// LostCalls splits LostRing and LostRare by the name of the call or event. It is set when the trace has ended.
 	LostCalls map[string]uint64
 	// BeyondLimit counts events that came after MaxEvents or the file's limit was reached. They are not lost.
@@ -88,7 +91,7 @@ type Account struct {
 
 // Lost is the sum of all events that are lost.
 func (a *Account) Lost() uint64 {
-	return a.LostRing + a.LostRare + a.LostRecursion + a.LostWriter + a.LostCompat
+	return a.LostRing + a.LostRare + a.LostRecursion + a.LostWriter + a.LostCompat + a.LostUring
 }
 
 // Result is the outcome of Run.
@@ -109,7 +112,9 @@ type Trace struct {
 	containers selection
 	held       holdback
 	out        *output.Writer
-	single     *output.Stream // takes all events, unless the format is FLAP's
+	// ringsBefore is how many io_urings are older than the trace, if their operations are not recorded.
+	ringsBefore uint64
+	single      *output.Stream // takes all events, unless the format is FLAP's
 
 	mu   sync.Mutex
 	lost Account // losses before the writer
@@ -153,6 +158,7 @@ func newTrace(cfg *Config) *Trace {
 	t.single = t.out.Stream("")
 	t.decoder = decode.New(decode.Config{
 		Proc: t.cfg.Proc, Calls: t.calls, TracksFiles: slices.Contains(cfg.Groups, decode.GroupFile) && cfg.MinLatency == 0,
+		Timed: t.cfg.timed(), MinLatency: cfg.MinLatency,
 	})
 	return t
 }
@@ -166,6 +172,7 @@ func (t *Trace) attach(cgroup kernel.Cgroup, found []process.Process) error {
 	cfg := kernel.Config{
 		Cgroup: cgroup, Calls: t.calls.Rows(), Timed: t.cfg.timed(), MinLatency: uint64(t.cfg.MinLatency), RingBytes: t.cfg.RingBytes, CPUs: cpus,
 		Network: t.cfg.network(), NetNS: t.cfg.NetNS, Command: t.cfg.Command, ByContainer: len(t.cfg.Containers) > 0,
+		Operations: decode.Operations(t.cfg.Groups), MoreResults: decode.RecordsMoreResults(t.cfg.Groups),
 	}
 	if cfg.Tracepoints, err = tracepointsOf(t.cfg.Groups); err != nil {
 		return err
@@ -192,6 +199,9 @@ func (t *Trace) attach(cgroup kernel.Cgroup, found []process.Process) error {
 	}
 	for _, p := range found {
 		t.decoder.AddProcess(p.PID)
+	}
+	if cfg.Tracepoints.UringMissing() {
+		t.ringsBefore = t.decoder.Rings()
 	}
 	return nil
 }

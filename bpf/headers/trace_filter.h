@@ -17,6 +17,7 @@
 #define MAX_PARTS 32		/* of the command's path */
 #define NAME_WORDS 32		/* a name has at most 255 bytes and a zero */
 #define MAX_MOUNTS 4		/* on top of each other */
+#define PF_IO_WORKER 0x10	/* a thread that the kernel adds to a process for its io_urings, without a fork that is traced */
 
 /* Whether containers are selected: only then excluded is looked up. */
 volatile const bool by_container = false;
@@ -155,7 +156,7 @@ static __always_inline bool in_container(struct cgroup *g)
 
 static __always_inline bool in_command(struct task_struct *t)
 {
-	return !by_command || is_marked(t->pid);
+	return !by_command || is_marked(t->pid) || ((t->flags & PF_IO_WORKER) && is_marked(t->tgid));
 }
 
 /* Whether a task within the Pod's cgroup is recorded. */

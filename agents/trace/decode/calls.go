@@ -128,6 +128,7 @@ var common = []Call{
 	{unix.SYS_SPLICE, "splice", GroupIO, args(Argument{"fd_in", ArgFD}, Argument{"off_in", ArgHex}, Argument{"fd_out", ArgFD}, Argument{"off_out", ArgHex}, Argument{"len", ArgUint}, flags), false, false},
 	{unix.SYS_COPY_FILE_RANGE, "copy_file_range", GroupIO, args(Argument{"fd_in", ArgFD}, Argument{"off_in", ArgHex}, Argument{"fd_out", ArgFD}, Argument{"off_out", ArgHex}, Argument{"len", ArgUint}, flags), false, false},
 	{unix.SYS_IO_URING_SETUP, "io_uring_setup", GroupIO, args(Argument{"entries", ArgUint}, Argument{"params", ArgHex}), false, false},
+	{unix.SYS_IO_URING_REGISTER, "io_uring_register", GroupIO, args(fd, Argument{"opcode", ArgUint}, Argument{"arg", ArgHex}, Argument{"nr_args", ArgUint}), false, false},
 	{unix.SYS_IO_URING_ENTER, "io_uring_enter", GroupIO, args(fd, Argument{"to_submit", ArgUint}, Argument{"min_complete", ArgUint}, flags), false, false},
 }
 

@@ -21,13 +21,20 @@ type Config struct {
 	Calls *Table
 	// TracksFiles says that every call is recorded that changes a descriptor or a working directory.
 	TracksFiles bool
+	// Timed says that calls are measured. Operations of io_urings that took less than MinLatency are left out; the kernel
+	// leaves out calls.
+	Timed      bool
+	MinLatency time.Duration
 }
 
 // Decoder turns records into events. It must see the records of a trace in their order.
 type Decoder struct {
 	calls       *Table
 	tracksFiles bool
+	timed       bool
+	minLatency  uint64
 	resolver    *resolver
+	urings      urings
 	clock       bootClock
 
 	event   tracefmt.Record
@@ -38,7 +45,10 @@ type Decoder struct {
 
 // New returns a decoder without any process.
 func New(cfg Config) *Decoder {
-	return &Decoder{calls: cfg.Calls, tracksFiles: cfg.TracksFiles, resolver: newResolver(cfg.Proc)}
+	return &Decoder{
+		calls: cfg.Calls, tracksFiles: cfg.TracksFiles, timed: cfg.Timed, minLatency: uint64(cfg.MinLatency),
+		resolver: newResolver(cfg.Proc), urings: newURings(),
+	}
 }
 
 // Start sets the clock of events, when the trace begins.
@@ -46,6 +56,18 @@ func (d *Decoder) Start() { d.clock.set() }
 
 // AddProcess reads the state of a running process from /proc.
 func (d *Decoder) AddProcess(pid int) { d.resolver.process(uint32(pid), 0) }
+
+// Rings returns how many io_urings the known processes have open. A ring that two of them share counts twice.
+func (d *Decoder) Rings() (n uint64) {
+	for _, p := range d.resolver.processes {
+		for _, f := range p.files.all() {
+			if f.name == "anon_inode:[io_uring]" {
+				n++
+			}
+		}
+	}
+	return n
+}
 
 // ContainerOf finds the name of a process's container. It is empty for the Pod's sandbox, and for a runtime's process
 // that monitors a container. sure is false while the container is being prepared, and when the process has ended.
@@ -63,16 +85,14 @@ func (d *Decoder) SetContainer(cgroup uint64, name string) {
 // ForgetCgroup forgets the processes of a cgroup whose events are no longer recorded.
 func (d *Decoder) ForgetCgroup(cgroup uint64) { d.resolver.forget(cgroup) }
 
-// Decode makes the event of a record, and updates the known state of processes. The event is valid until the next call.
+// Decode makes the event of a record, and updates the known state of processes. The event is valid until the next call. It is
+// nil if the record has no event of its own: an operation of an io_uring has one when it ends.
 func (d *Decoder) Decode(e *kernel.Record) *tracefmt.Record {
 	r, out := e.Head, &d.event
-	args := out.Args[:0]
-	*out = tracefmt.Record{} // set field by field: copying a literal waits for its own stores
-	out.Time, out.Comm, out.PID, out.TID, out.HostPID, out.HostTID, out.UID = d.clock.at(r.Time), e.Comm(), r.InnerPid, r.InnerTid, r.Pid, r.Tid, r.Uid
-	out.Args, out.Took = args, -1
-	if r.Duration > 0 { // else it was not measured, or it began before the trace
-		out.Took = time.Duration(r.Duration)
+	if e.Uring != nil {
+		return d.decodeUring(e, out)
 	}
+	d.setHead(e, out)
 	if e.TCP != nil {
 		return d.decodeTCP(e, out)
 	}
@@ -107,7 +127,7 @@ func (d *Decoder) Decode(e *kernel.Record) *tracefmt.Record {
 	case kernel.KindOOM:
 		decodeOOM(e, out)
 	default:
-		d.decodeCall(e, p, out)
+		d.decodeCall(d.calls[e.Head.Call], e, p, out, descriptorUse{})
 	}
 	return out
 }
@@ -129,13 +149,28 @@ func (d *Decoder) processOf(r *kernel.Head) *processState {
 	return p
 }
 
-func (d *Decoder) decodeCall(e *kernel.Record, p *processState, out *tracefmt.Record) {
-	c := d.calls[e.Head.Call]
-	out.Call, out.Group, out.HasRet, out.Ret = c.Name, string(c.Group), true, e.Head.Ret
-	if e.Head.Ret < 0 && e.Head.Ret >= -4095 {
-		out.Errno = errnoName(-e.Head.Ret)
+// setHead sets the fields of an event that come from its record's head.
+func (d *Decoder) setHead(e *kernel.Record, out *tracefmt.Record) {
+	r, args := e.Head, out.Args[:0]
+	*out = tracefmt.Record{} // set field by field: copying a literal waits for its own stores
+	out.Time, out.Comm, out.PID, out.TID, out.HostPID, out.HostTID, out.UID = d.clock.at(r.Time), e.Comm(), r.InnerPid, r.InnerTid, r.Pid, r.Tid, r.Uid
+	out.Args, out.Took = args, -1
+	if r.Duration > 0 { // else it was not measured, or it began before the trace
+		out.Took = time.Duration(r.Duration)
+	}
+}
+
+func setResult(ret int64, out *tracefmt.Record) {
+	out.HasRet, out.Ret = true, ret
+	if ret < 0 && ret >= -4095 {
+		out.Errno = errnoName(-ret)
 		out.Ret = -1
 	}
+}
+
+func (d *Decoder) decodeCall(c *Call, e *kernel.Record, p *processState, out *tracefmt.Record, use descriptorUse) {
+	out.Call, out.Group = c.Name, string(c.Group)
+	setResult(e.Head.Ret, out)
 	paths := 0
 	dir, located := int32(unix.AT_FDCWD), ""
 	for i := range c.Args {
@@ -152,7 +187,7 @@ func (d *Decoder) decodeCall(e *kernel.Record, p *processState, out *tracefmt.Re
 		case located != "":
 		case a.Kind == ArgPath:
 			located = d.locate(p, dir, d.strings.get(one.Text))
-		case a.Kind == ArgFD && d.hasName(c, e):
+		case a.Kind == ArgFD && !use.fixed && d.hasName(c, e):
 			located = p.name(int32(n))
 		}
 	}
@@ -162,6 +197,7 @@ func (d *Decoder) decodeCall(e *kernel.Record, p *processState, out *tracefmt.Re
 	d.path = append(d.path[:0], located...)
 	out.Path = d.path
 	switch {
+	case use.untracked:
 	case c.Group == GroupNetwork:
 		trackSocket(c, e, p, located)
 	case e.Head.Ret >= 0 && d.tracksFiles:

@@ -35,6 +35,7 @@ var EventNames = map[kernel.Kind]string{
 	kernel.KindConnection: EventConnection,
 	kernel.KindRetransmit: EventRetransmit,
 	kernel.KindReset:      EventReset,
+	kernel.KindUringEnd:   EventUring,
 }
 
 // How a process tried to access the memory of a page fault.

@@ -14,13 +14,15 @@ import (
 	"github.com/sonde-operator/sonde/agents/node/ring"
 )
 
-//go:generate go tool -modfile=../../../hack/tools/go.mod bpf2go -cc clang-19 -strip llvm-strip-19 -target amd64,arm64 -type record -type task -type kind -type command_change -type tcp -type open_socket -type role -type side trace ../../../bpf/trace.bpf.c -- -I../../../bpf/headers -mcpu=v3 -Wall -Werror
+//go:generate go tool -modfile=../../../hack/tools/go.mod bpf2go -cc clang-19 -strip llvm-strip-19 -target amd64,arm64 -type record -type task -type kind -type command_change -type tcp -type open_socket -type role -type side -type uring_op -type op_use -type op_field trace ../../../bpf/trace.bpf.c -- -I../../../bpf/headers -mcpu=v3 -Wall -Werror
 
 // Sizes of bpf/trace.bpf.c.
 const (
 	maxPath    = 4096
 	maxAddress = 128
-	maxRecord  = HeadLen + 6*8 + maxAddress + 2*(maxPath+8)
+	maxRecord  = HeadLen + maxOperation + maxAddress + 2*(maxPath+8)
+	// maxOperation is the longest part of a record between its head and its address.
+	maxOperation = 96
 )
 
 // MinRing is the smallest size of one CPU's ring in bytes. It holds several of the longest records.
@@ -58,6 +60,10 @@ type Config struct {
 	// Network records the connections in the network namespace NetNS, or the Pod's processes' if NetNS is zero.
 	Network bool
 	NetNS   uint32
+	// Operations of io_urings that are recorded, if Tracepoints has them.
+	Operations Operations
+	// MoreResults records results of io_urings that are not the only ones of their operation.
+	MoreResults bool
 	// Command selects the processes to record; nil records all.
 	Command *Command
 	// ByContainer allows ExcludeCgroup.
@@ -103,6 +109,7 @@ func (s *Config) constants(size int) map[string]any {
 	all := map[string]any{
 		traceVarCgroupId: s.Cgroup.id, traceVarCgroupLevel: s.Cgroup.depth, traceVarCgroupV1: s.Cgroup.v1, traceVarNodeLevel: s.Cgroup.level, traceVarRingMask: uint64(size - 1),
 		traceVarTimed: s.Timed, traceVarMinLatency: s.MinLatency, traceVarCalls: s.Calls, traceVarOomByPid: s.Tracepoints.oomByPid,
+		traceVarUringOps: s.Operations, traceVarUringMore: s.MoreResults, traceVarUringMissing: s.Tracepoints.UringMissing(),
 		traceVarNetns: s.NetNS, traceVarOwnedOnly: s.Network && s.NetNS == 0, traceVarByContainer: s.ByContainer,
 	}
 	if s.Command != nil {
@@ -125,6 +132,10 @@ func Load(s *Config) (*Program, error) {
 		}
 		if err != nil && s.Tracepoints.faultsEnd { // not every kernel supports fexit
 			s.Tracepoints.faultsEnd = false
+			p, err = s.loadWith(spec.Copy(), size)
+		}
+		if err != nil && s.Tracepoints.submission != "" { // another kernel's io_urings may differ
+			s.Tracepoints.withoutUring()
 			return s.loadWith(spec.Copy(), size)
 		}
 		return p, err
@@ -144,6 +155,9 @@ func (s *Config) loadWith(spec *ebpf.CollectionSpec, size int) (*Program, error)
 	}
 	if s.Command == nil {
 		spec.Maps[traceMapMarks].MaxEntries = 1
+	}
+	if s.Tracepoints.submission != "" {
+		spec.Programs[traceProgSondeUringSubmit].AttachTo = s.Tracepoints.submission
 	}
 	p := &Program{recorders: s.programs(), marks: s.Command != nil}
 	wanted := slices.Concat(p.recorders, s.iterators())
@@ -251,4 +265,11 @@ func (p *Program) Fill() float64 { return ring.Fullest(p.mapped) }
 func (p *Program) RareLost() (lost [16]uint64) {
 	_ = p.Objects.Variables[traceVarRareLost].Get(&lost)
 	return lost
+}
+
+// UringLost returns how many operations of io_urings were not recorded because the kernel's tracepoints for them, or the
+// operations, are unknown.
+func (p *Program) UringLost() (n uint64) {
+	_ = p.Objects.Variables[traceVarUringLost].Get(&n)
+	return n
 }

@@ -25,6 +25,10 @@ type Record struct {
 	First, Second []byte
 	// TCP is the state of the connection that the record is about; nil in other records.
 	TCP *TCP
+	// Uring is the operation of an io_uring that the record is about; nil in other records. Entry is its entry in the
+	// ring, in the record of its submission.
+	Uring *Uring
+	Entry []byte
 	// Open says that the connection did not end before the trace.
 	Open bool
 }
@@ -50,13 +54,15 @@ func (r *Record) Parse(b []byte) bool {
 	if head == nil {
 		return false
 	}
-	r.Raw = b[:head.Size]
+	r.Raw, r.Uring = b[:head.Size], nil
 	b = b[HeadLen:head.Size]
 	switch Kind(head.Kind) {
 	case KindExec:
 		return r.parseExec(head, b)
 	case KindConnection, KindRetransmit, KindReset:
 		return r.parseTCP(head, b)
+	case KindUringSubmit, KindUringEnd:
+		return r.parseUring(head, b)
 	default:
 		return r.parseCall(head, b)
 	}
@@ -92,6 +98,26 @@ func (r *Record) parseTCP(head *Head, b []byte) bool {
 	}
 	r.Head, r.TCP = head, (*TCP)(unsafe.Pointer(&b[0]))
 	return true
+}
+
+// entryLen is the length of an io_uring's entry: SQE_SIZE of bpf/headers/trace_uring.h.
+const entryLen = 64
+
+// parseUring reads the operation, which follows the head, and the rest of a submission as of a call without numbers.
+func (r *Record) parseUring(head *Head, b []byte) bool {
+	const length = int(unsafe.Sizeof(Uring{}))
+	if len(b) < length {
+		return false
+	}
+	r.Uring = (*Uring)(unsafe.Pointer(&b[0]))
+	b = b[length:]
+	if Kind(head.Kind) == KindUringSubmit {
+		if len(b) < entryLen {
+			return false
+		}
+		r.Entry, b = b[:entryLen], b[entryLen:]
+	}
+	return head.Numbers == 0 && r.parseCall(head, b)
 }
 
 // parseExec reads strings whose places are fixed.

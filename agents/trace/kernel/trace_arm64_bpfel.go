@@ -39,16 +39,44 @@ type traceFault struct {
 type traceKind uint32
 
 const (
-	traceKindKIND_CALL       traceKind = 1
-	traceKindKIND_EXEC       traceKind = 2
-	traceKindKIND_FORK       traceKind = 3
-	traceKindKIND_EXIT       traceKind = 4
-	traceKindKIND_FAULT      traceKind = 5
-	traceKindKIND_SIGNAL     traceKind = 6
-	traceKindKIND_OOM        traceKind = 7
-	traceKindKIND_CONNECTION traceKind = 8
-	traceKindKIND_RETRANSMIT traceKind = 9
-	traceKindKIND_RESET      traceKind = 10
+	traceKindKIND_CALL         traceKind = 1
+	traceKindKIND_EXEC         traceKind = 2
+	traceKindKIND_FORK         traceKind = 3
+	traceKindKIND_EXIT         traceKind = 4
+	traceKindKIND_FAULT        traceKind = 5
+	traceKindKIND_SIGNAL       traceKind = 6
+	traceKindKIND_OOM          traceKind = 7
+	traceKindKIND_CONNECTION   traceKind = 8
+	traceKindKIND_RETRANSMIT   traceKind = 9
+	traceKindKIND_RESET        traceKind = 10
+	traceKindKIND_URING_SUBMIT traceKind = 11
+	traceKindKIND_URING_END    traceKind = 12
+)
+
+type traceOpField uint32
+
+const (
+	traceOpFieldFIELD_NONE     traceOpField = 0
+	traceOpFieldFIELD_OFF      traceOpField = 1
+	traceOpFieldFIELD_ADDR     traceOpField = 2
+	traceOpFieldFIELD_ADDR_LEN traceOpField = 3
+)
+
+type traceOpRow struct {
+	_       structs.HostLayout
+	Use     uint8
+	First   uint8
+	Second  uint8
+	Address uint8
+	Length  uint8
+}
+
+type traceOpUse uint32
+
+const (
+	traceOpUseOP_NONE     traceOpUse = 0
+	traceOpUseOP_RECORDED traceOpUse = 1
+	traceOpUseOP_UNKNOWN  traceOpUse = 2
 )
 
 type traceOpenSocket struct {
@@ -149,6 +177,15 @@ type traceTcp struct {
 	Spare       [5]uint8
 }
 
+type traceUringOp struct {
+	_        structs.HostLayout
+	Request  uint64
+	Ring     uint64
+	UserData uint64
+	Flags    uint32
+	Known    uint32
+}
+
 type traceVictim struct {
 	_     structs.HostLayout
 	Pid   uint32
@@ -190,6 +227,11 @@ const (
 	traceProgSondeSockets       = "sonde_sockets"
 	traceProgSondeState         = "sonde_state"
 	traceProgSondeTasks         = "sonde_tasks"
+	traceProgSondeUringEnd      = "sonde_uring_end"
+	traceProgSondeUringEndCqe   = "sonde_uring_end_cqe"
+	traceProgSondeUringFailed   = "sonde_uring_failed"
+	traceProgSondeUringOverflow = "sonde_uring_overflow"
+	traceProgSondeUringSubmit   = "sonde_uring_submit"
 	traceVarByCommand           = "by_command"
 	traceVarByContainer         = "by_container"
 	traceVarCalls               = "calls"
@@ -209,6 +251,8 @@ const (
 	traceVarNetns               = "netns"
 	traceVarNodeLevel           = "node_level"
 	traceVarOomByPid            = "oom_by_pid"
+	traceVarOpFieldType         = "op_field_type"
+	traceVarOpUseType           = "op_use_type"
 	traceVarOpenSocketType      = "open_socket_type"
 	traceVarOwnedOnly           = "owned_only"
 	traceVarRareLost            = "rare_lost"
@@ -219,6 +263,11 @@ const (
 	traceVarTaskType            = "task_type"
 	traceVarTcpType             = "tcp_type"
 	traceVarTimed               = "timed"
+	traceVarUringLost           = "uring_lost"
+	traceVarUringMissing        = "uring_missing"
+	traceVarUringMore           = "uring_more"
+	traceVarUringOpType         = "uring_op_type"
+	traceVarUringOps            = "uring_ops"
 	traceVarWithChildren        = "with_children"
 )
 
@@ -281,6 +330,11 @@ type traceProgramSpecs struct {
 	SondeSockets       *ebpf.ProgramSpec `ebpf:"sonde_sockets"`
 	SondeState         *ebpf.ProgramSpec `ebpf:"sonde_state"`
 	SondeTasks         *ebpf.ProgramSpec `ebpf:"sonde_tasks"`
+	SondeUringEnd      *ebpf.ProgramSpec `ebpf:"sonde_uring_end"`
+	SondeUringEndCqe   *ebpf.ProgramSpec `ebpf:"sonde_uring_end_cqe"`
+	SondeUringFailed   *ebpf.ProgramSpec `ebpf:"sonde_uring_failed"`
+	SondeUringOverflow *ebpf.ProgramSpec `ebpf:"sonde_uring_overflow"`
+	SondeUringSubmit   *ebpf.ProgramSpec `ebpf:"sonde_uring_submit"`
 }
 
 // traceMapSpecs contains maps before they are loaded into the kernel.
@@ -320,6 +374,8 @@ type traceVariableSpecs struct {
 	Netns             *ebpf.VariableSpec `ebpf:"netns"`
 	NodeLevel         *ebpf.VariableSpec `ebpf:"node_level"`
 	OomByPid          *ebpf.VariableSpec `ebpf:"oom_by_pid"`
+	OpFieldType       *ebpf.VariableSpec `ebpf:"op_field_type"`
+	OpUseType         *ebpf.VariableSpec `ebpf:"op_use_type"`
 	OpenSocketType    *ebpf.VariableSpec `ebpf:"open_socket_type"`
 	OwnedOnly         *ebpf.VariableSpec `ebpf:"owned_only"`
 	RareLost          *ebpf.VariableSpec `ebpf:"rare_lost"`
@@ -330,6 +386,11 @@ type traceVariableSpecs struct {
 	TaskType          *ebpf.VariableSpec `ebpf:"task_type"`
 	TcpType           *ebpf.VariableSpec `ebpf:"tcp_type"`
 	Timed             *ebpf.VariableSpec `ebpf:"timed"`
+	UringLost         *ebpf.VariableSpec `ebpf:"uring_lost"`
+	UringMissing      *ebpf.VariableSpec `ebpf:"uring_missing"`
+	UringMore         *ebpf.VariableSpec `ebpf:"uring_more"`
+	UringOpType       *ebpf.VariableSpec `ebpf:"uring_op_type"`
+	UringOps          *ebpf.VariableSpec `ebpf:"uring_ops"`
 	WithChildren      *ebpf.VariableSpec `ebpf:"with_children"`
 }
 
@@ -399,6 +460,8 @@ type traceVariables struct {
 	Netns             *ebpf.Variable `ebpf:"netns"`
 	NodeLevel         *ebpf.Variable `ebpf:"node_level"`
 	OomByPid          *ebpf.Variable `ebpf:"oom_by_pid"`
+	OpFieldType       *ebpf.Variable `ebpf:"op_field_type"`
+	OpUseType         *ebpf.Variable `ebpf:"op_use_type"`
 	OpenSocketType    *ebpf.Variable `ebpf:"open_socket_type"`
 	OwnedOnly         *ebpf.Variable `ebpf:"owned_only"`
 	RareLost          *ebpf.Variable `ebpf:"rare_lost"`
@@ -409,6 +472,11 @@ type traceVariables struct {
 	TaskType          *ebpf.Variable `ebpf:"task_type"`
 	TcpType           *ebpf.Variable `ebpf:"tcp_type"`
 	Timed             *ebpf.Variable `ebpf:"timed"`
+	UringLost         *ebpf.Variable `ebpf:"uring_lost"`
+	UringMissing      *ebpf.Variable `ebpf:"uring_missing"`
+	UringMore         *ebpf.Variable `ebpf:"uring_more"`
+	UringOpType       *ebpf.Variable `ebpf:"uring_op_type"`
+	UringOps          *ebpf.Variable `ebpf:"uring_ops"`
 	WithChildren      *ebpf.Variable `ebpf:"with_children"`
 }
 
@@ -433,6 +501,11 @@ type tracePrograms struct {
 	SondeSockets       *ebpf.Program `ebpf:"sonde_sockets"`
 	SondeState         *ebpf.Program `ebpf:"sonde_state"`
 	SondeTasks         *ebpf.Program `ebpf:"sonde_tasks"`
+	SondeUringEnd      *ebpf.Program `ebpf:"sonde_uring_end"`
+	SondeUringEndCqe   *ebpf.Program `ebpf:"sonde_uring_end_cqe"`
+	SondeUringFailed   *ebpf.Program `ebpf:"sonde_uring_failed"`
+	SondeUringOverflow *ebpf.Program `ebpf:"sonde_uring_overflow"`
+	SondeUringSubmit   *ebpf.Program `ebpf:"sonde_uring_submit"`
 }
 
 func (p *tracePrograms) Close() error {
@@ -454,6 +527,11 @@ func (p *tracePrograms) Close() error {
 		p.SondeSockets,
 		p.SondeState,
 		p.SondeTasks,
+		p.SondeUringEnd,
+		p.SondeUringEndCqe,
+		p.SondeUringFailed,
+		p.SondeUringOverflow,
+		p.SondeUringSubmit,
 	)
 }
 

@@ -16,6 +16,16 @@ type (
 	Row = traceRow
 	// Rows has the row of each call by its number. A call with a zero row is not recorded.
 	Rows [512]Row
+	// OpRow says which arguments of an io_uring's operation a program records.
+	OpRow = traceOpRow
+	// Operations has the row of each operation by its number. An operation with a zero row is not recorded.
+	Operations [128]OpRow
+	// OpUse says whether an operation is recorded.
+	OpUse = traceOpUse
+	// OpField is a place in an io_uring's entry.
+	OpField = traceOpField
+	// Uring is the part of a record that is about an operation of an io_uring.
+	Uring = traceUringOp
 	// Kind of a record.
 	Kind = traceKind
 	// CommandChange says whether a process began or ceased to belong to the command by an exec.
@@ -38,6 +48,9 @@ const (
 	KindConnection = traceKindKIND_CONNECTION
 	KindRetransmit = traceKindKIND_RETRANSMIT
 	KindReset      = traceKindKIND_RESET
+
+	KindUringSubmit = traceKindKIND_URING_SUBMIT
+	KindUringEnd    = traceKindKIND_URING_END
 )
 
 // Values of CommandChange, Role and Side.
@@ -50,6 +63,15 @@ const (
 	SideRemote    = traceSideSIDE_REMOTE
 )
 
+// Values of OpUse and OpField.
+const (
+	OpRecorded   = traceOpUseOP_RECORDED
+	OpUnknown    = traceOpUseOP_UNKNOWN
+	FieldOff     = traceOpFieldFIELD_OFF
+	FieldAddr    = traceOpFieldFIELD_ADDR
+	FieldAddrLen = traceOpFieldFIELD_ADDR_LEN
+)
+
 // Flags of a Row: ROW_NOT_ZERO and ROW_ADDRESS_OUT of bpf/trace.bpf.c.
 const (
 	// RowNotZero leaves out calls whose result is zero.
@@ -60,3 +82,6 @@ const (
 
 // LostFault is the kind under which a ring counts lost page faults: LOST_FAULT of bpf/trace.bpf.c.
 const LostFault = uint32(ring.Kinds - 1)
+
+// LostUring is the kind under which a ring counts lost records of io_urings: LOST_URING of bpf/headers/trace_uring.h.
+const LostUring = uint32(ring.Kinds - 2)

@@ -2,6 +2,7 @@ package traceview
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
@@ -9,7 +10,8 @@ import (
 
 // Filter says which events of a trace to show. An empty field excludes nothing.
 type Filter struct {
-	// Groups and Calls by name; an event has to be in one of them.
+	// Groups and Calls by name; an event has to be in one of them. A call's name includes the operation of an io_uring that does
+	// the same.
 	Groups, Calls []string
 	// Containers by name, and Comms, the names of threads at the time of the event.
 	Containers, Comms []string
@@ -22,7 +24,7 @@ type Filter struct {
 // Keeps reports whether the event is to be shown.
 func (f *Filter) Keeps(r *tracefmt.Record) bool {
 	switch {
-	case len(f.Groups)+len(f.Calls) > 0 && !slices.Contains(f.Groups, r.Group) && !slices.Contains(f.Calls, r.Call),
+	case len(f.Groups)+len(f.Calls) > 0 && !slices.Contains(f.Groups, r.Group) && !f.hasCall(r.Call),
 		len(f.Containers) > 0 && !slices.Contains(f.Containers, r.Container),
 		len(f.Comms) > 0 && !slices.Contains(f.Comms, string(r.Comm)),
 		r.Took >= 0 && r.Took < f.MinLatency,
@@ -30,4 +32,8 @@ func (f *Filter) Keeps(r *tracefmt.Record) bool {
 		return false
 	}
 	return true
+}
+
+func (f *Filter) hasCall(name string) bool {
+	return slices.Contains(f.Calls, name) || slices.Contains(f.Calls, strings.TrimPrefix(name, "io_uring:"))
 }

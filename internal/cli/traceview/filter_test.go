@@ -15,6 +15,7 @@ func TestFilter(t *testing.T) {
 		"read":       {Call: "read", Group: "io", Container: "web", Comm: []byte("nginx"), Took: 10 * time.Millisecond, HasRet: true, Ret: 7},
 		"quick":      {Call: "read", Group: "io", Container: "web", Comm: []byte("nginx"), Took: 10*time.Millisecond - 1, HasRet: true},
 		"openat":     {Call: "openat", Group: "file", Container: "log", Comm: []byte("sh"), HasRet: true, Ret: -1, Errno: "ENOENT"},
+		"ring":       {Call: "io_uring:openat", Group: "file", Container: "db", Comm: []byte("db"), HasRet: true, Ret: 3},
 		"exec":       {Call: callExec, Group: "process", Comm: []byte("sh"), Took: -1},
 		"connection": {Call: callConnection, Group: "network", Container: "log", Took: -1, Errno: "ECONNREFUSED"},
 	}
@@ -22,11 +23,12 @@ func TestFilter(t *testing.T) {
 		filter Filter
 		want   string
 	}{
-		"all":                       {Filter{}, "connection exec openat quick read"},
+		"all":                       {Filter{}, "connection exec openat quick read ring"},
 		"a group":                   {Filter{Groups: []string{"io"}}, "quick read"},
 		"groups":                    {Filter{Groups: []string{"io", "process"}}, "exec quick read"},
-		"a call":                    {Filter{Calls: []string{"openat"}}, "openat"},
-		"a group and a call beside": {Filter{Groups: []string{"process"}, Calls: []string{"openat"}}, "exec openat"},
+		"a call":                    {Filter{Calls: []string{"openat"}}, "openat ring"},
+		"an operation of io_urings": {Filter{Calls: []string{"io_uring:openat"}}, "ring"},
+		"a group and a call beside": {Filter{Groups: []string{"process"}, Calls: []string{"openat"}}, "exec openat ring"},
 		"a container":               {Filter{Containers: []string{"log"}}, "connection openat"},
 		"containers":                {Filter{Containers: []string{"log", "web"}}, "connection openat quick read"},
 		"a name":                    {Filter{Comms: []string{"sh"}}, "exec openat"},
@@ -37,7 +39,7 @@ func TestFilter(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []string
-			for key := range strings.FieldsSeq("connection exec openat quick read") {
+			for key := range strings.FieldsSeq("connection exec openat quick read ring") {
 				if tc.filter.Keeps(records[key]) {
 					got = append(got, key)
 				}

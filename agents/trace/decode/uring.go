@@ -1,0 +1,208 @@
+package decode
+
+import (
+	"encoding/binary"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sonde-operator/sonde/agents/trace/kernel"
+	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
+)
+
+// maxSubmitted bounds the remembered operations. The result of another one has no arguments.
+const maxSubmitted = 1 << 14
+
+// Flags of include/uapi/linux/io_uring.h.
+const (
+	entryFixedFile   = 1 << 0 // IOSQE_FIXED_FILE: the descriptor is an index of the ring's files
+	entrySkipSuccess = 1 << 6 // IOSQE_CQE_SKIP_SUCCESS: a success has no result
+	entryFlagBits    = 0x7f
+	resultMore       = 1 << 1 // IORING_CQE_F_MORE: another result follows
+	spliceFixedFile  = 1 << 31
+)
+
+// submitted is an operation of an io_uring that has not ended.
+type submitted struct {
+	head          kernel.Head
+	uring         kernel.Uring
+	entry         [64]byte
+	first, second string
+	address       []byte
+}
+
+// ringData identifies an operation where its request is not known: by its ring and the number that its process gave it.
+type ringData struct{ ring, userData uint64 }
+
+// urings remembers submitted operations until they end.
+type urings struct {
+	byRequest map[uint64]*submitted
+	byData    map[ringData][]uint64 // requests in the order of their submission
+}
+
+func newURings() urings {
+	return urings{byRequest: map[uint64]*submitted{}, byData: map[ringData][]uint64{}}
+}
+
+func (u *urings) remember(e *kernel.Record) *submitted {
+	s := &submitted{head: *e.Head, uring: *e.Uring, first: string(e.First), second: string(e.Second), address: append([]byte(nil), e.Address...)}
+	copy(s.entry[:], e.Entry)
+	if len(u.byRequest) >= maxSubmitted {
+		for request, other := range u.byRequest { // any
+			u.forget(request, other)
+			break
+		}
+	}
+	if before := u.byRequest[s.uring.Request]; before != nil {
+		u.forget(s.uring.Request, before)
+	}
+	u.byRequest[s.uring.Request] = s
+	u.byData[s.data()] = append(u.byData[s.data()], s.uring.Request)
+	return s
+}
+
+func (s *submitted) data() ringData { return ringData{s.uring.Ring, s.uring.UserData} }
+
+func (u *urings) forget(request uint64, s *submitted) {
+	delete(u.byRequest, request)
+	same := u.byData[s.data()]
+	if len(same) <= 1 {
+		delete(u.byData, s.data())
+		return
+	}
+	at := slices.Index(same, request)
+	u.byData[s.data()] = slices.Delete(same, at, at+1)
+}
+
+// end returns the operation of a result; nil if it is not known. The last result removes it.
+func (u *urings) end(e *kernel.Record) *submitted {
+	request := e.Uring.Request
+	if same := u.byData[ringData{e.Uring.Ring, e.Uring.UserData}]; request == 0 && len(same) > 0 {
+		request = same[0]
+	}
+	s := u.byRequest[request]
+	if s == nil {
+		return nil
+	}
+	if e.Uring.Request != 0 || e.Uring.Flags&resultMore == 0 {
+		u.forget(request, s)
+	}
+	if e.Uring.Request != 0 && s.head.Call != e.Head.Call {
+		return nil // the end of an earlier one was lost
+	}
+	return s
+}
+
+// decodeUring makes the event of an operation, when it ends; nil at its submission, and where it is not wanted.
+func (d *Decoder) decodeUring(e *kernel.Record, out *tracefmt.Record) *tracefmt.Record {
+	var s *submitted
+	if kernel.Kind(e.Head.Kind) == kernel.KindUringSubmit {
+		if s = d.urings.remember(e); s.uring.Flags&entrySkipSuccess == 0 {
+			return nil
+		}
+		return d.decodeOperation(s, e, out) // its success has no event of its own
+	}
+	if s = d.urings.end(e); s != nil {
+		return d.decodeOperation(s, e, out)
+	}
+	if e.Uring.Request == 0 {
+		d.setHead(e, out)
+		out.Call, out.Group, out.Took = EventCompletion, string(GroupIO), -1
+		setResult(e.Head.Ret, out)
+		out.Args = append(out.Args, userData(e))
+		return out
+	}
+	return d.decodeOperation(&submitted{head: *e.Head, uring: *e.Uring}, e, out)
+}
+
+func userData(e *kernel.Record) tracefmt.Arg {
+	return tracefmt.Arg{Name: "userData", Kind: tracefmt.Hex, Number: int64(e.Uring.UserData)}
+}
+
+// decodeOperation makes an event of an operation as if its thread had made the call. e is its result or, for an operation
+// without a result, its submission.
+func (d *Decoder) decodeOperation(s *submitted, e *kernel.Record, out *tracefmt.Record) *tracefmt.Record {
+	o := &operations[s.head.Call%uint16(len(operations))]
+	if o.Name == "" || d.calls[o.Number] == nil {
+		return nil
+	}
+	head := s.head
+	as := kernel.Record{Head: &head, Uring: e.Uring, First: []byte(s.first), Second: []byte(s.second), Address: s.address}
+	head.Time, head.Ret = e.Head.Time, e.Head.Ret
+	ended := kernel.Kind(e.Head.Kind) == kernel.KindUringEnd
+	if ended && d.timed && e.Head.Time > s.head.Time {
+		head.Duration = e.Head.Time - s.head.Time
+		if head.Duration < d.minLatency {
+			return nil
+		}
+	}
+	s.head.Time = head.Time // another result is measured from this one on
+	d.setHead(&as, out)
+	use := o.entry(&as, s)
+	p := d.resolver.process(head.Pid, head.Cgroup)
+	out.Container = p.container
+	c := o.Call
+	if s.uring.Known == 0 {
+		c.Args = nil
+	}
+	d.decodeCall(&c, &as, p, out, use)
+	out.Call = uringPrefix + o.Name
+	out.Args = append(out.Args, use.args...)
+	out.Args = append(out.Args, userData(&as))
+	if !ended {
+		out.HasRet, out.Took = false, -1
+	}
+	return out
+}
+
+// descriptorUse says what the descriptors of a call mean.
+type descriptorUse struct {
+	// fixed: they are indexes of an io_uring's files, and have no names.
+	fixed bool
+	// untracked: the result changes no descriptor of the process.
+	untracked bool
+	args      []tracefmt.Arg
+}
+
+// entry reads an operation's arguments, and returns how it uses descriptors.
+func (o *operation) entry(as *kernel.Record, s *submitted) (use descriptorUse) {
+	if s.uring.Known == 0 {
+		use.untracked = true
+		return use
+	}
+	at, b := binary.NativeEndian, s.entry[:]
+	index := at.Uint32(b[44:])
+	for i, field := range o.fields {
+		as.Numbers[i] = [...]uint64{
+			entryFD:      uint64(at.Uint32(b[4:])),
+			entryOff:     at.Uint64(b[8:]),
+			entryAddr:    at.Uint64(b[16:]),
+			entryLen:     uint64(at.Uint32(b[24:])),
+			entryFlags:   uint64(at.Uint32(b[28:])),
+			entryIndex:   uint64(index),
+			entryAddrLen: uint64(at.Uint16(b[44:])),
+		}[field]
+	}
+	use.fixed = s.uring.Flags&entryFixedFile != 0
+	switch o.Number {
+	case unix.SYS_SPLICE:
+		use.fixed = use.fixed || as.Numbers[5]&spliceFixedFile != 0
+	case unix.SYS_CLOSE:
+		if index > 0 {
+			as.Numbers[0], use.fixed = uint64(index-1), true
+		}
+	case unix.SYS_OPENAT, unix.SYS_OPENAT2, unix.SYS_ACCEPT4, unix.SYS_SOCKET:
+		if index > 0 { // the new file is in the ring's files
+			use.untracked = true
+			use.args = append(use.args, countArg("fileIndex", uint64(index)))
+		}
+	}
+	if use.fixed {
+		use.untracked = use.untracked || !o.returnsFD
+		use.args = append(use.args, tracefmt.Arg{Name: "fixed", Kind: tracefmt.Bool, Number: 1})
+	}
+	if bits := s.uring.Flags & entryFlagBits; bits != 0 {
+		use.args = append(use.args, tracefmt.Arg{Name: "sqeFlags", Kind: tracefmt.Hex, Number: int64(bits)})
+	}
+	return use
+}

@@ -1,0 +1,196 @@
+package decode
+
+import (
+	"encoding/binary"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/sonde-operator/sonde/agents/trace/kernel"
+	"github.com/sonde-operator/sonde/agents/trace/kernel/kerneltest"
+	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
+)
+
+// Numbers of operations (enum io_uring_op).
+const (
+	opPollAdd, opAccept, opConnect, opOpenat, opClose, opRead = 6, 13, 16, 18, 19, 22
+)
+
+// decodeAll decodes records one nanosecond after the other, and returns the events.
+func decodeAll(t *testing.T, d *Decoder, records ...[]byte) []string {
+	t.Helper()
+	var all []string
+	for i, b := range records {
+		head := kerneltest.Head(b)
+		head.Time, head.Pid, head.Tid, head.InnerPid, head.InnerTid = uint64(i+1), 7, 7, 1, 1
+		var e kernel.Record
+		if !e.Parse(b) {
+			t.Fatalf("record %d is malformed", i)
+		}
+		if r := d.Decode(&e); r != nil {
+			all = append(all, textOf(r))
+		}
+	}
+	return all
+}
+
+// textOf formats an event without its time and its thread.
+func textOf(r *tracefmt.Record) string {
+	var e tracefmt.Encoder
+	text := string(e.Append(nil, r))
+	_, text, _ = strings.Cut(text, "Z\",")
+	call, rest, _ := strings.Cut(text, ",\"pid\":")
+	_, rest, _ = strings.Cut(rest, `"comm":""`)
+	return call + strings.TrimSuffix(rest, "}\n")
+}
+
+// decoderOf returns a decoder of the groups for tests.
+func decoderOf(minLatency time.Duration, groups ...Group) *Decoder {
+	return New(Config{Proc: "/nowhere", Calls: Calls(groups), TracksFiles: true, Timed: true, MinLatency: minLatency})
+}
+
+// Each operation has one event, when it ends, with the arguments of its submission.
+func TestOperationsOfARing(t *testing.T) {
+	open := kerneltest.Submission(0xa, &kerneltest.Entry{Opcode: opOpenat, FD: unix.AT_FDCWD, OpFlags: unix.O_RDWR, Len: 0o600, UserData: 5}, nil, "/etc/shop")
+	read := &kerneltest.Entry{Opcode: opRead, FD: 3, Addr: 0x7000, Len: 99, Off: 0xffffffffffffffff, UserData: 6}
+	address := binary.NativeEndian.AppendUint16(nil, unix.AF_INET)
+	address = append(address, 0, 80, 10, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0)
+	for name, tc := range map[string]struct {
+		records [][]byte
+		want    []string
+	}{
+		"the descriptor of an open file has its path": {
+			[][]byte{open, kerneltest.Submission(0xb, read, nil), kerneltest.Result(0xa, opOpenat, 5, 3, 0), kerneltest.Result(0xb, opRead, 6, 42, 0)},
+			[]string{
+				`"call":"io_uring:openat","group":"file","args":{"dirfd":-100,"pathname":"/etc/shop","flags":"0x2","mode":"0x180","userData":"0x5"},"ret":3,"latencyNs":2,"path":"/etc/shop"`,
+				`"call":"io_uring:read","group":"io","args":{"fd":3,"buf":"0x7000","count":99,"offset":-1,"userData":"0x6"},"ret":42,"latencyNs":2,"path":"/etc/shop"`,
+			},
+		},
+		"submitted before the trace, or its record was lost": {
+			[][]byte{kerneltest.Result(0xa, opOpenat, 5, -2, 0)},
+			[]string{`"call":"io_uring:openat","group":"file","args":{"userData":"0x5"},"ret":-1,"errno":"ENOENT"`},
+		},
+		"a registered file has no name": {
+			[][]byte{open, kerneltest.Result(0xa, opOpenat, 5, 3, 0), kerneltest.Submission(0xb, &kerneltest.Entry{Opcode: opRead, Flags: 1, FD: 3}, nil), kerneltest.Result(0xb, opRead, 0, 1, 0)},
+			[]string{
+				`"call":"io_uring:openat","group":"file","args":{"dirfd":-100,"pathname":"/etc/shop","flags":"0x2","mode":"0x180","userData":"0x5"},"ret":3,"latencyNs":1,"path":"/etc/shop"`,
+				`"call":"io_uring:read","group":"io","args":{"fd":3,"buf":"0x0","count":0,"offset":0,"fixed":true,"sqeFlags":"0x1","userData":"0x0"},"ret":1,"latencyNs":1`,
+			},
+		},
+		"a close of a registered file keeps the descriptor of that number": {
+			[][]byte{
+				open, kerneltest.Result(0xa, opOpenat, 5, 0, 0), kerneltest.Submission(0xb, &kerneltest.Entry{Opcode: opClose, FileIndex: 1}, nil),
+				kerneltest.Result(0xb, opClose, 0, 0, 0), kerneltest.Call(unix.SYS_FSYNC, []uint64{0}),
+			},
+			[]string{
+				`"call":"io_uring:openat","group":"file","args":{"dirfd":-100,"pathname":"/etc/shop","flags":"0x2","mode":"0x180","userData":"0x5"},"ret":0,"latencyNs":1,"path":"/etc/shop"`,
+				`"call":"io_uring:close","group":"file","args":{"fd":0,"fixed":true,"userData":"0x0"},"ret":0,"latencyNs":1`,
+				`"call":"fsync","group":"file","args":{"fd":0},"ret":0,"path":"/etc/shop"`,
+			},
+		},
+		"no result of a success": {
+			[][]byte{kerneltest.Submission(0xa, &kerneltest.Entry{Opcode: opOpenat, Flags: 0x40, FD: unix.AT_FDCWD}, nil, "/etc/shop"), open},
+			[]string{`"call":"io_uring:openat","group":"file","args":{"dirfd":-100,"pathname":"/etc/shop","flags":"0x0","mode":"0x0","sqeFlags":"0x40","userData":"0x0"},"path":"/etc/shop"`},
+		},
+		"a connection": {
+			[][]byte{kerneltest.Submission(0xa, &kerneltest.Entry{Opcode: opConnect, FD: 4, Addr: 1, Off: 16}, address), kerneltest.Result(0xa, opConnect, 0, 0, 0)},
+			[]string{`"call":"io_uring:connect","group":"network","args":{"sockfd":4,"addr":"10.0.0.1:80","addrlen":16,"userData":"0x0"},"ret":0,"latencyNs":1,"path":"socket:10.0.0.1:80"`},
+		},
+		"several results": {
+			[][]byte{
+				kerneltest.Submission(0xa, &kerneltest.Entry{Opcode: opAccept, FD: 4, UserData: 9}, nil), kerneltest.Result(0, 0, 9, 5, 2),
+				kerneltest.Result(0, 0, 9, 6, 2), kerneltest.Result(0xa, opAccept, 9, -125, 0),
+			},
+			[]string{
+				`"call":"io_uring:accept","group":"network","args":{"sockfd":4,"addr":"0x0","addrlen":"0x0","flags":"0x0","userData":"0x9"},"ret":5,"latencyNs":1`,
+				`"call":"io_uring:accept","group":"network","args":{"sockfd":4,"addr":"0x0","addrlen":"0x0","flags":"0x0","userData":"0x9"},"ret":6,"latencyNs":1`,
+				`"call":"io_uring:accept","group":"network","args":{"sockfd":4,"addr":"0x0","addrlen":"0x0","flags":"0x0","userData":"0x9"},"ret":-1,"errno":"ECANCELED","latencyNs":1`,
+			},
+		},
+		"a result that no operation is known for": {
+			[][]byte{kerneltest.Result(0, 0, 9, 5, 0)},
+			[]string{`"call":"io_uring:completion","group":"io","args":{"userData":"0x9"},"ret":5`},
+		},
+		"results that the ring had no room for": {
+			[][]byte{open, kerneltest.Submission(0xb, read, nil), kerneltest.Result(0, 0, 6, 42, 0), kerneltest.Result(0, 0, 5, 3, 0)},
+			[]string{
+				`"call":"io_uring:read","group":"io","args":{"fd":3,"buf":"0x7000","count":99,"offset":-1,"userData":"0x6"},"ret":42,"latencyNs":1`,
+				`"call":"io_uring:openat","group":"file","args":{"dirfd":-100,"pathname":"/etc/shop","flags":"0x2","mode":"0x180","userData":"0x5"},"ret":3,"latencyNs":3,"path":"/etc/shop"`,
+			},
+		},
+		"an operation in no group": {
+			[][]byte{kerneltest.Submission(0xa, &kerneltest.Entry{Opcode: opPollAdd}, nil), kerneltest.Result(0xa, opPollAdd, 0, 1, 0)},
+			nil,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var records [][]byte
+			for _, b := range tc.records { // the cases share some
+				records = append(records, append([]byte(nil), b...))
+			}
+			got := decodeAll(t, decoderOf(0, GroupFile, GroupIO, GroupNetwork), records...)
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("events (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// Operations that are wanted follow the groups, and those that may have several results are recognized.
+func TestOperationsFollowTheGroups(t *testing.T) {
+	const newer = 100 // no kernel has it yet
+	for name, tc := range map[string]struct {
+		groups   []Group
+		recorded []int
+		not      []int
+		any      bool
+	}{
+		"file":    {[]Group{GroupFile}, []int{opOpenat, opClose}, []int{opRead, opPollAdd, opConnect}, true},
+		"io":      {[]Group{GroupIO}, []int{opRead, opPollAdd}, []int{opOpenat, opConnect}, true},
+		"network": {[]Group{GroupNetwork}, []int{opConnect, opAccept}, []int{opOpenat, opRead}, true},
+		"process": {[]Group{GroupProcess, GroupSignal}, nil, []int{opOpenat, opRead, opAccept, opPollAdd}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rows := Operations(tc.groups)
+			for _, n := range tc.recorded {
+				if rows[n].Use != uint8(kernel.OpRecorded) {
+					t.Errorf("operation %d is not recorded", n)
+				}
+			}
+			for _, n := range tc.not {
+				if rows[n].Use != 0 {
+					t.Errorf("operation %d is recorded", n)
+				}
+			}
+			if rows[newer].Use != uint8(kernel.OpUnknown) || HasOperations(tc.groups) != tc.any {
+				t.Errorf("unknown operations: %d, has operations: %t", rows[newer].Use, HasOperations(tc.groups))
+			}
+		})
+	}
+}
+
+// An operation that took less than the shortest latency has no event.
+func TestShortOperations(t *testing.T) {
+	records := [][]byte{
+		kerneltest.Submission(0xa, &kerneltest.Entry{Opcode: opRead, UserData: 1}, nil), kerneltest.Submission(0xb, &kerneltest.Entry{Opcode: opRead, UserData: 2}, nil),
+		kerneltest.Result(0xb, opRead, 2, 0, 0), kerneltest.Result(0xa, opRead, 1, 0, 0),
+	}
+	got := decodeAll(t, decoderOf(2, GroupIO), records...)
+	if len(got) != 1 || !strings.Contains(got[0], `"userData":"0x1"},"ret":0,"latencyNs":3`) {
+		t.Errorf("%q", got)
+	}
+}
+
+// Operations that never end do not fill the memory.
+func TestOperationsAreBounded(t *testing.T) {
+	d := decoderOf(0, GroupIO)
+	for i := range uint64(maxSubmitted + 100) {
+		decodeAll(t, d, kerneltest.Submission(i+1, &kerneltest.Entry{Opcode: opRead, UserData: i}, nil))
+	}
+	if n, m := len(d.urings.byRequest), len(d.urings.byData); n != maxSubmitted || m != maxSubmitted {
+		t.Errorf("%d operations are remembered, %d by their data, want %d", n, m, maxSubmitted)
+	}
+}

@@ -1,0 +1,192 @@
+package trace
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sonde-operator/sonde/agents/trace/decode"
+	"github.com/sonde-operator/sonde/agents/trace/kernel"
+)
+
+// uringGroups are all groups that have operations of io_urings.
+var uringGroups = []decode.Group{decode.GroupFile, decode.GroupIO, decode.GroupNetwork, decode.GroupMemory}
+
+// operationsOf describes the operations of a trace: their names, paths, results, and lengths.
+func operationsOf(lines []line, dir string) []string {
+	var all []string
+	for _, l := range lines {
+		name, ok := strings.CutPrefix(l.Call, "io_uring:")
+		if !ok {
+			continue
+		}
+		text := name
+		for _, key := range []string{"count", "len"} {
+			if n := l.arg(key); n != "" && name != "accept" {
+				text += " of " + n
+			}
+		}
+		if l.Path != "" {
+			path := strings.Replace(l.Path, dir, "DIR", 1)
+			if kind, _, connected := strings.Cut(path, ":"); connected {
+				path = kind // without its port
+			}
+			text += " " + path
+		}
+		if l.is("fixed", "true") {
+			text += " fixed " + l.arg("fd")
+		}
+		if at := l.arg("fileIndex"); at != "" {
+			text += " into " + at
+		}
+		switch {
+		case l.Errno != "":
+			text += " = " + l.Errno
+		case l.Ret == nil:
+			text += " without a result"
+		case *l.Ret > 2 && strings.HasSuffix(name, "accept"), *l.Ret > 2 && strings.HasPrefix(name, "open"):
+			text += " = a descriptor"
+		default:
+			text += " = " + strconv.FormatInt(*l.Ret, 10)
+		}
+		all = append(all, text)
+	}
+	return all
+}
+
+var usedOperations = []string{
+	"openat DIR/file = a descriptor",
+	"write of 9 DIR/file = 9",
+	"read of 18 DIR/file = 9",
+	"send of 9 tcp = 9",
+	"recv of 18 tcp = 9",
+	"close DIR/file = 0",
+	"openat /nowhere/to/be found = ENOENT",
+	"openat DIR = EFAULT",
+}
+
+// A program uses files and sockets by an io_uring only: each operation is recorded, whichever thread submits or ends it.
+func TestIOUring(t *testing.T) {
+	program := compile(t, "uring.c")
+	for variant, want := range map[string][]string{
+		"plain":  usedOperations,
+		"sqpoll": usedOperations,
+		"async":  usedOperations,
+		// Results come when the thread asks for them.
+		"deferred": usedOperations,
+		// Entries are of 128 bytes.
+		"large":  usedOperations,
+		"forked": usedOperations,
+		"passed": usedOperations,
+		"linked": {
+			"openat DIR/file into 2 = 0",
+			"write of 9 fixed 1 = 9",
+			"read of 9 fixed 1 = 9",
+			"close fixed 1 = 0",
+			"openat /nowhere/to/be found = ENOENT",
+			"write of 9 fixed 1 = ECANCELED",
+		},
+		"silent": {
+			"openat DIR/file without a result",
+			"openat /nowhere/to/be found without a result",
+			"openat /nowhere/to/be found = ENOENT",
+		},
+		"overflow":  slices.Repeat([]string{"openat DIR/file = ENOENT"}, 24),
+		"multishot": {"accept tcp = a descriptor", "accept tcp = a descriptor", "accept tcp = ECANCELED"},
+	} {
+		t.Run(variant, func(t *testing.T) {
+			pod := newTestPod(t, testUID)
+			h := pod.hold(t, "", program, variant, "file")
+			r := start(t, &Config{PodUID: testUID, Groups: uringGroups, Durations: true})
+			h.run()
+			lines := r.stop()
+			if diff := cmp.Diff(want, operationsOf(lines, h.cmd.Dir)); diff != "" {
+				t.Errorf("operations (-want +got):\n%s", diff)
+			}
+			if a := r.result.Account; a.Lost() > 0 {
+				t.Errorf("%+v", a)
+			}
+			for _, l := range lines {
+				if !strings.HasPrefix(l.Call, "io_uring:") {
+					continue
+				}
+				if l.HostPID == 0 || l.Comm == "" || l.Ret != nil && (l.LatencyNs == nil || *l.LatencyNs <= 0) {
+					t.Errorf("its process or duration is missing: %+v", l)
+				}
+			}
+		})
+	}
+}
+
+// The threads that the kernel adds to a process for its ring belong to the process's command, and to its cgroup.
+func TestIOUringOfACommand(t *testing.T) {
+	program := compile(t, "uring.c")
+	for _, variant := range []string{"sqpoll", "async"} {
+		t.Run(variant, func(t *testing.T) {
+			pod := newTestPod(t, testUID)
+			other := filepath.Join(t.TempDir(), "other")
+			b, err := os.ReadFile(program)
+			if err == nil {
+				err = os.WriteFile(other, b, 0o700)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			dir := t.TempDir()
+			wanted, unwanted := pod.hold(t, "", program, variant, filepath.Join(dir, "file")), pod.hold(t, "", other, variant, "other")
+			r := start(t, &Config{PodUID: testUID, Groups: uringGroups, Durations: true, Command: &kernel.Command{Name: "uring"}})
+			unwanted.run()
+			wanted.run()
+			lines := r.stop()
+			want := slices.Clone(usedOperations)
+			want[len(want)-1] = "openat = EFAULT" // the process has ended before its directory could be read
+			if diff := cmp.Diff(want, operationsOf(lines, dir)); diff != "" {
+				t.Errorf("operations (-want +got):\n%s", diff)
+			}
+			if a := r.result.Account; a.Lost() > 0 {
+				t.Errorf("%+v", a)
+			}
+		})
+	}
+}
+
+// Where the kernel's tracepoints are not known, each submitted operation counts as lost, and each ring, because its process
+// may need no call to submit.
+func TestIOUringUnrecorded(t *testing.T) {
+	program := compile(t, "uring.c")
+	for variant, want := range map[string]uint64{"plain": uint64(len(usedOperations)) + 1, "overflow": 24 + 1} {
+		t.Run(variant, func(t *testing.T) {
+			pod := newTestPod(t, testUID)
+			h := pod.hold(t, "", program, variant, "file")
+			cgroup, err := kernel.FindCgroup("/proc", h.cmd.Process.Pid)
+			if err != nil {
+				t.Fatal(err)
+			}
+			cpus, err := ebpf.PossibleCPU()
+			if err != nil {
+				t.Fatal(err)
+			}
+			p, err := kernel.Load(&kernel.Config{
+				Cgroup: cgroup, Calls: decode.Calls([]decode.Group{decode.GroupFile}).Rows(), RingBytes: kernel.MinRing * cpus, CPUs: cpus,
+				Tracepoints: kernel.Tracepoints{Missing: []kernel.Kind{kernel.KindUringEnd}},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = p.Close() })
+			if err := p.Attach(); err != nil {
+				t.Fatal(err)
+			}
+			h.run()
+			if got := p.UringLost(); got != want {
+				t.Errorf("%d lost, want %d", got, want)
+			}
+		})
+	}
+}
