@@ -36,6 +36,8 @@ const (
 	secretVariable = "SONDE_TEST_SECRET"
 	fileVariable   = "SONDE_TEST_FILE"
 	secret         = "a-secret-of-the-victim"
+	// withoutLandlock makes seccomp refuse Landlock, as older profiles of runtimes do.
+	withoutLandlock = "SONDE_TEST_WITHOUT_LANDLOCK"
 )
 
 func TestMain(m *testing.M) {
@@ -157,6 +159,11 @@ func beAttacker(volumes []string) error {
 	if err := json.NewDecoder(os.Stdin).Decode(&v); err != nil {
 		return err
 	}
+	if os.Getenv(withoutLandlock) != "" {
+		if err := refuseLandlock(); err != nil {
+			return err
+		}
+	}
 	var r attackReport
 	if len(volumes) > 0 {
 		work, err := asKeeper(volumes[0], volumes[1])
@@ -172,6 +179,25 @@ func beAttacker(volumes []string) error {
 	}
 	r.Worked = attacks(v, os.Getenv(secretVariable))
 	return json.NewEncoder(os.Stdout).Encode(r)
+}
+
+// refuseLandlock makes landlock_create_ruleset(2) fail with EPERM on all threads.
+func refuseLandlock() error {
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("give up new privileges: %w", err)
+	}
+	code := []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 0}, // the call's number
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.SYS_LANDLOCK_CREATE_RULESET, Jf: 1},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
+	}
+	filter := unix.SockFprog{Len: uint16(len(code)), Filter: &code[0]}
+	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&filter)))
+	if errno != 0 {
+		return fmt.Errorf("set a system call filter: %w", errno)
+	}
+	return nil
 }
 
 // asKeeper opens the volumes as a keeper does, and returns the work that it does with them once it is restricted.
@@ -204,6 +230,8 @@ func TestKeepersAreApart(t *testing.T) {
 	for name, tc := range map[string]struct {
 		attacker, victim                     uint32
 		attackerRestricted, victimRestricted bool
+		env                                  []string
+		restrictions                         landlocked
 		want                                 []string
 	}{
 		"control: one user":              {attacker: mine, victim: mine, want: all},
@@ -212,22 +240,28 @@ func TestKeepersAreApart(t *testing.T) {
 		"one user, the victim restricted": {
 			attacker: mine, victim: mine, victimRestricted: true, want: []string{attackSocket, attackCommandLine, attackSignal},
 		},
-		"one user, the attacker restricted": {attacker: mine, victim: mine, attackerRestricted: true, want: kernel.open(all)},
+		"one user, the attacker restricted": {attacker: mine, victim: mine, attackerRestricted: true, restrictions: kernel, want: kernel.open(all)},
 		"keepers": {
-			attacker: mine, victim: another, attackerRestricted: true, victimRestricted: true, want: kernel.open([]string{attackSocket, attackCommandLine}),
+			attacker: mine, victim: another, attackerRestricted: true, victimRestricted: true,
+			restrictions: kernel, want: kernel.open([]string{attackSocket, attackCommandLine}),
+		},
+		"keepers, where seccomp refuses Landlock": {
+			attacker: mine, victim: another, attackerRestricted: true, victimRestricted: true, env: []string{withoutLandlock + "=1"},
+			restrictions: landlocked{Why: "the kernel has no Landlock, or seccomp refuses it: operation not permitted"},
+			want:         []string{attackSocket, attackCommandLine},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := startVictim(t, tc.victim, tc.victimRestricted)
-			got := attack(t, tc.attacker, v, tc.attackerRestricted)
+			got := attack(t, tc.attacker, v, tc.attackerRestricted, tc.env...)
 			if diff := cmp.Diff(tc.want, got.Worked); diff != "" {
 				t.Errorf("attacks that worked (-want +got):\n%s", diff)
 			}
 			if len(got.Own) > 0 {
 				t.Errorf("a restricted keeper cannot do its work: %v", got.Own)
 			}
-			if tc.attackerRestricted && got.Restrictions != Restrictions(kernel) {
-				t.Errorf("restrictions %+v, want %+v", got.Restrictions, kernel)
+			if got.Restrictions != Restrictions(tc.restrictions) {
+				t.Errorf("restrictions %+v, want %+v", got.Restrictions, tc.restrictions)
 			}
 		})
 	}
@@ -325,9 +359,10 @@ func startVictim(t *testing.T, user uint32, restricted bool) target {
 	return v
 }
 
-func attack(t *testing.T, user uint32, v target, restricted bool) attackReport {
+func attack(t *testing.T, user uint32, v target, restricted bool, env ...string) attackReport {
 	t.Helper()
 	cmd := role(t, roleAttacker, user, restricted)
+	cmd.Env = append(cmd.Env, env...)
 	in, err := json.Marshal(v)
 	if err != nil {
 		t.Fatal(err)

@@ -40,6 +40,8 @@ for kernel in "$@"; do
 	part "$kernel" "probes killed at seven moments at ${bpf[$kernel]}, in a Pod and on the host network: the next probe, or a sweep, leaves no filter, discipline, program or map" \
 		--add build/vm/agent --env SONDE_TEST_AGENT=/vm/agent --env "SONDE_TEST_WANT_ENGINE=${bpf[$kernel]}" -- build/vm/agent.test -test.run '^TestKilled$'
 	part "$kernel" "the search for a target's processes" -- build/vm/process.test
+	part "$kernel" 'keepers kept from each other and from Pods of their node: by their users, by what Landlock the kernel has, and without it' -- \
+		build/vm/keeper.test -test.run '^TestKeepersAreApart$'
 	part "$kernel" 'filters translated to eBPF, run by the kernel: each instruction, also where its bytes are not in the linear part' -- \
 		build/vm/ebpffilter.test -test.run '^Test(Translate|Inline|LinearPart)InKernel$'
 	part "$kernel" 'filters of libpcap, translated to eBPF, run by the kernel: a sample of all primitives, and large ones' -- \

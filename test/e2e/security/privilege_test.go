@@ -98,6 +98,9 @@ func TestPrivilegeKeeperRefusesToRunUnconfined(t *testing.T) {
 		"user 0": {func(_ *corev1.PodSpec, k *corev1.Container) {
 			k.SecurityContext.RunAsNonRoot, k.SecurityContext.RunAsUser = new(false), new(int64(0))
 		}, "it runs as user 0"},
+		"a shared user": {func(_ *corev1.PodSpec, k *corev1.Container) {
+			k.SecurityContext.RunAsUser = new(int64(65532))
+		}, "it runs as user 65532, which other Pods may have"},
 		"new privileges": {func(_ *corev1.PodSpec, k *corev1.Container) {
 			k.SecurityContext.AllowPrivilegeEscalation = new(true)
 		}, "it may gain privileges"},
