@@ -235,6 +235,7 @@ test-hack: ## Run the unit tests of the modules under hack/.
 	cd hack/cluster && REQUIRE_PRIVILEGED=$(PRIVILEGED) go test ./...
 	cd hack/image && go test ./...
 	@hack/release_test.sh
+	@hack/demo_test.sh
 	cd hack/bundle && go test -count=1 ./... # it reads bundle/, outside of its module: the cache would not see a change
 
 .PHONY: test-race

@@ -24,3 +24,4 @@ step "capture deploy/web for 10 s" "${plugin[@]}" capture deploy/web -n sonde-de
 printf '\n--- the ten busiest conversations of demo.pcapng\n'
 "${plugin[@]}" conversations demo.pcapng --top 10
 printf '\nOpen demo.pcapng in Wireshark. The operator and the workload keep running. To remove them: make uninstall, make cluster-down.\n'
+how_to_reach

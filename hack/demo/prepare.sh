@@ -1,5 +1,6 @@
 # prepare.sh prepares the local cluster, or another, for a demo, and installs the operator. Source it after hack/env.sh.
-# It sets workload_image and defines step, which prints how long a command took.
+# It sets workload_image and defines step, which prints how long a command took, and how_to_reach, which prints how to
+# use the cluster afterwards.
 step() {
 	local start=$SECONDS what=$1
 	shift
@@ -22,4 +23,15 @@ prepare() {
 		step "build" $make build
 	fi
 	step "install the operator" env KUBE_CONTEXT="${KUBE_CONTEXT:-}" IMG="$IMG" hack/install.sh
+}
+how_to_reach() {
+	local context=
+	printf '\nTo use this cluster in your shell:\n\n'
+	if [ -n "$local_cluster" ]; then
+		printf '    export KUBECONFIG=%s PATH=%s/bin:$PATH:%s\n' "$("$cluster" kubeconfig)" "$root" "$("$cluster" bin)"
+	else
+		context=" --context $KUBE_CONTEXT"
+		printf '    export PATH=%s/bin:$PATH\n' "$root"
+	fi
+	printf '    kubectl%s get pods -n sonde-demo\n    kubectl sonde%s capture deploy/web -n sonde-demo --for 10s\n' "$context" "$context"
 }
