@@ -148,7 +148,8 @@ type CaptureStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// Totals add up the Pods' results: seen = packets + dropped + overwritten, of a trace events + lost.
+// Totals add up the Pods' results: seen = packets + dropped + overwritten, of a trace events + lost. A count of zero is
+// written, because kubectl leaves the column of an absent field blank.
 type Totals struct {
 	// pods counts the Pods with a Job.
 	// +optional
@@ -174,13 +175,13 @@ type Totals struct {
 	Truncated int64 `json:"truncated"`
 	// overwritten packets: were in a file that rotate removed for a newer one.
 	// +optional
-	Overwritten int64 `json:"overwritten,omitempty"`
+	Overwritten int64 `json:"overwritten"`
 	// events of a trace that are in files.
 	// +optional
-	Events int64 `json:"events,omitempty"`
+	Events int64 `json:"events"`
 	// lost events of a trace: are in no file.
 	// +optional
-	Lost int64 `json:"lost,omitempty"`
+	Lost int64 `json:"lost"`
 }
 
 // PodResult is one Pod's part of a capture.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -125,23 +126,35 @@ func (c *doctorCommand) print(reports []*nodereport.Report, problems []string) e
 			return err
 		}
 	} else {
-		for i, r := range reports {
-			if i > 0 {
-				fmt.Fprintln(p.streams.Out)
-			}
-			if _, err := io.WriteString(p.streams.Out, r.Text()); err != nil {
-				return fmt.Errorf("print: %w", err)
-			}
+		if _, err := io.WriteString(p.streams.Out, nodereport.Texts(reports)); err != nil {
+			return fmt.Errorf("print: %w", err)
 		}
 	}
-	slices.Sort(problems)
-	for _, text := range problems {
+	for _, text := range grouped(problems) {
 		fmt.Fprintln(p.streams.ErrOut, table.Printable(text))
 	}
 	if len(problems) > 0 || len(reports) == 0 {
 		return exitCode(report.ExitError)
 	}
 	return nil
+}
+
+// grouped returns the problems, each once, after the names of its nodes.
+func grouped(problems []string) []string {
+	slices.Sort(problems)
+	nodes := map[string][]string{}
+	var order []string
+	for _, p := range problems {
+		node, text, _ := strings.Cut(p, ": ")
+		if nodes[text] == nil {
+			order = append(order, text)
+		}
+		nodes[text] = append(nodes[text], node)
+	}
+	for i, text := range order {
+		order[i] = strings.Join(nodes[text], ", ") + ": " + text
+	}
+	return order
 }
 
 func newNodeDoctor(config *rest.Config, namespace string, timeout time.Duration) (*doctor.Doctor, error) {

@@ -32,9 +32,9 @@ func (d *doctored) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	name, isLog := strings.CutSuffix(name, "/log")
 	w.Header().Set("Content-Type", "application/json")
 	switch {
-	case r.URL.Path == "/apis/apps/v1/namespaces/sonde-system/deployments/sonde-manager":
+	case strings.HasSuffix(r.URL.Path, "/sonde-system/deployments/sonde-manager"), strings.HasSuffix(r.URL.Path, "/podless/deployments/sonde-manager"):
 		fmt.Fprint(w, `{"kind":"Deployment","apiVersion":"apps/v1","spec":{"template":{"spec":{"containers":[{"name":"manager","image":"sonde:1"}]}}}}`)
-	case strings.Contains(r.URL.Path, "/closed/"):
+	case strings.Contains(r.URL.Path, "/closed/"), strings.Contains(r.URL.Path, "/podless/pods"):
 		w.WriteHeader(http.StatusForbidden)
 		fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403,"message":"you cannot"}`)
 	case r.URL.Path == "/api/v1/nodes":
@@ -82,16 +82,34 @@ func nodeLog(node string) string {
 }
 
 func TestDoctor(t *testing.T) {
-	code, out, errOut := runDoctor(t, &doctored{log: nodeLog})
-	if code != 0 || errOut != "" || !strings.HasPrefix(out, "n1: Linux 6.12-of-n1, ") || !strings.Contains(out, "\n\nn2: Linux 6.12-of-n2, ") {
-		t.Errorf("code %d, standard error %q:\n%s", code, errOut, out)
-	}
-	for _, want := range []string{"\npacket captures       yes    engine auto takes AF_PACKET\n", "\ntraces                no     BTF: it was not tried"} {
-		if strings.Count(out, want) != 2 {
-			t.Errorf("%q is not there twice in\n%s", want, out)
+	unlike := func(node string) string {
+		if node == "n2" {
+			return strings.Replace(nodeLog(node), "true", "false", 1)
 		}
+		return nodeLog(node)
 	}
-	code, out, _ = runDoctor(t, &doctored{log: nodeLog}, "-o", "json", "--all")
+	for name, tc := range map[string]struct {
+		log        func(string) string
+		wantSecond string // the heading of n2
+		wantTraces int
+	}{
+		"equal nodes share their tables": {log: nodeLog, wantSecond: ", cgroup \nn2: Linux 6.12-of-n2, ", wantTraces: 1},
+		"different nodes":                {log: unlike, wantSecond: "\n\nn2: Linux 6.12-of-n2, ", wantTraces: 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			code, out, errOut := runDoctor(t, &doctored{log: tc.log})
+			if code != 0 || errOut != "" || !strings.HasPrefix(out, "n1: Linux 6.12-of-n1, ") || !strings.Contains(out, tc.wantSecond) {
+				t.Errorf("code %d, standard error %q:\n%s", code, errOut, out)
+			}
+			if n := strings.Count(out, "\ntraces                no     BTF: it was not tried"); n != tc.wantTraces {
+				t.Errorf("the traces are there %d times, want %d, in\n%s", n, tc.wantTraces, out)
+			}
+			if !strings.Contains(out, "\npacket captures       yes    engine auto takes AF_PACKET\n") {
+				t.Errorf("no packet captures in\n%s", out)
+			}
+		})
+	}
+	code, out, _ := runDoctor(t, &doctored{log: nodeLog}, "-o", "json", "--all")
 	var reports []nodereport.Report
 	if err := json.Unmarshal([]byte(out), &reports); err != nil || code != 0 || len(reports) != 2 || reports[1].Node != "n2" || len(reports[0].Conclusions) == 0 {
 		t.Errorf("code %d, %v:\n%s", code, err, out)
@@ -117,6 +135,7 @@ func TestDoctorErrors(t *testing.T) {
 		"another output":   {log: nodeLog, args: []string{"-o", "yaml"}, want: "--output yaml: write json, or omit the flag"},
 		"no time":          {log: nodeLog, args: []string{"--timeout", "0s"}, want: "--timeout: write a time above zero"},
 		"no right":         {log: nodeLog, args: []string{"--operator-namespace", "closed"}, want: "you cannot\nThe doctor runs a privileged Pod on each node"},
+		"no Pod on either": {log: nodeLog, args: []string{"--operator-namespace", "podless"}, want: "n1, n2: create a Pod: you cannot The doctor"},
 		"no operator":      {log: nodeLog, args: []string{"--operator-namespace", "other"}, want: "name it with --operator-namespace"},
 	} {
 		t.Run(name, func(t *testing.T) {

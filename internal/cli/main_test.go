@@ -418,6 +418,33 @@ func TestNotInstalled(t *testing.T) {
 	}
 }
 
+// The help of a command has its own flags. The flags of all commands have a command of their own.
+func TestHelp(t *testing.T) {
+	s := newAPIServer(t)
+	for name, tc := range map[string]struct {
+		args            []string
+		want, wantNever []string
+	}{
+		"of the plugin": {[]string{"--help"}, []string{"conversations Show", `"kubectl sonde options" lists`}, []string{"--client-key", "--as-group"}},
+		"of a command":  {[]string{"get", "--help"}, []string{"--all-namespaces", `"kubectl sonde options" lists`}, []string{"--client-key", "--as-group"}},
+		"options":       {[]string{"options"}, []string{"--client-key", "-n, --namespace", "--operator-namespace"}, []string{"--all-namespaces"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out := sonde(t, s, report.ExitOK, tc.args...).out.String()
+			for _, want := range tc.want {
+				if !strings.Contains(out, want) {
+					t.Errorf("no %q in\n%s", want, out)
+				}
+			}
+			for _, never := range tc.wantNever {
+				if strings.Contains(out, never) {
+					t.Errorf("%q is in\n%s", never, out)
+				}
+			}
+		})
+	}
+}
+
 func TestVersion(t *testing.T) {
 	r := sonde(t, newAPIServer(t), report.ExitOK, "version")
 	if !strings.HasPrefix(r.out.String(), "kubectl-sonde ") {

@@ -77,8 +77,9 @@ func (p *plugin) command() *cobra.Command {
 		"Namespace that Sonde is installed in")
 	root.AddCommand(
 		newCapture(p), newDownload(p), newGet(p), newStop(p), newDelete(p), newConversations(p), newTrace(p),
-		newDoctor(p), newMustGather(p), newVersion(p),
+		newDoctor(p), newMustGather(p), newVersion(p), newOptions(p),
 	)
+	root.SetUsageTemplate(usageTemplate)
 	return root
 }
 

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -53,9 +54,10 @@ func parseReferences(all []string) ([]reference, error) {
 }
 
 // find calls act with an object of each kind, with only its name set, until one exists. act gets, changes or deletes
-// it.
+// it. If none exists, the error names all kinds.
 func (r reference) find(namespace string, act func(v1alpha1.Capture) error) (v1alpha1.Capture, error) {
 	var none error
+	var names []string
 	for i, k := range r.kinds {
 		c := k.New()
 		c.SetNamespace(namespace)
@@ -70,8 +72,22 @@ func (r reference) find(namespace string, act func(v1alpha1.Capture) error) (v1a
 		if !apierrors.IsNotFound(err) && (i == 0 || !kindUnavailable(err)) {
 			return nil, err
 		}
+		if status, ok := errors.AsType[*apierrors.StatusError](err); ok && apierrors.IsNotFound(err) && !noSuchKind(status.Status()) {
+			names = append(names, k.Name)
+		}
 	}
-	return nil, none
+	return nil, r.notFound(none, names, namespace)
+}
+
+// notFound returns the error for a name that none of these kinds has: err, the API server's, if it is only one kind.
+func (r reference) notFound(err error, kinds []string, namespace string) error {
+	status, ok := errors.AsType[*apierrors.StatusError](err)
+	if !ok || len(kinds) < 2 {
+		return err
+	}
+	s := status.Status()
+	s.Message = fmt.Sprintf("namespace %s has no %s named %q", namespace, strings.Join(kinds, " and no "), r.name)
+	return &apierrors.StatusError{ErrStatus: s}
 }
 
 // get reads the capture.

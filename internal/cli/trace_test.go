@@ -292,7 +292,7 @@ func TestTraceErrors(t *testing.T) {
 		"unknown kind":      {[]string{"stop", "pod/web"}, `"pod/web" is not the name of a capture: write NAME, packetcapture/NAME or trace/NAME`},
 		"no name":           {[]string{"delete", "trace/"}, `"trace/" is not the name of a capture`},
 		"unknown trace":     {[]string{"get", "trace/nope"}, `traces.monitoring.openshift.tpg "nope" not found`},
-		"unknown of either": {[]string{"get", "nope"}, `packetcaptures.monitoring.openshift.tpg "nope" not found`},
+		"unknown of either": {[]string{"get", "nope"}, `Error from server (NotFound): namespace shop has no PacketCapture and no Trace named "nope"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newAPIServer(t, kind.Trace)

@@ -157,7 +157,7 @@ func (d *Doctor) create(ctx context.Context, o agentjob.Options, node string) (*
 	defer cancel()
 	pod := agentjob.Doctor(o, node)
 	if err := d.Client.Create(ctx, pod); err != nil {
-		return nil, d.explain(fmt.Errorf("create a Pod on node %s: %w", node, err))
+		return nil, d.explain(fmt.Errorf("create a Pod: %w", err))
 	}
 	return pod, nil
 }

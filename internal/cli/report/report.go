@@ -90,9 +90,7 @@ func New(c v1alpha1.Capture, pods []v1alpha1.PodResult, saved capture.Saved) Rep
 		r.Problems = append(r.Problems, fmt.Sprintf("%d more Pods were %s, but their files do not fit into the status", r.unlisted, r.words().done))
 	}
 	r.failedFiles = len(saved.Problems())
-	for _, f := range saved.Problems() {
-		r.Problems = append(r.Problems, fmt.Sprintf("%s: %v", f.Pod.Name, f.Err))
-	}
+	r.Problems = append(r.Problems, fileProblems(saved.Problems())...)
 	r.Notes = append(r.Notes, r.Total.notes()...)
 	r.Notes = append(r.Notes, gateNotes(pods)...)
 	r.Notes = append(r.Notes, engineNotes(pods)...)

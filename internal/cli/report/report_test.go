@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,6 +17,8 @@ import (
 	"github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/cli/capture"
 )
+
+var errNoRight = errors.New(`create a ResultAccess: User "bob" cannot create resource "resultaccesses"`)
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
@@ -111,6 +114,13 @@ func TestReport(t *testing.T) {
 		"a-file-that-did-not-come": {
 			pc: ended(v1alpha1.PhaseCompleted, v1alpha1.ReasonEnded, ""), pods: []v1alpha1.PodResult{whole()},
 			saved: saved(savedFile(whole(), errors.New("download web.pcapng: gone"))), wantCode: ExitIncomplete, wantEverything: false,
+		},
+		"a-right-that-the-user-lacks": {
+			pc: ended(v1alpha1.PhaseCompleted, v1alpha1.ReasonEnded, ""), pods: []v1alpha1.PodResult{whole(), killed()},
+			saved: capture.Saved{Files: []capture.SavedFile{
+				savedFile(whole(), fmt.Errorf("download a.pcapng: %w", errNoRight)), savedFile(killed(), fmt.Errorf("download b.pcapng: %w", errNoRight)),
+			}},
+			wantCode: ExitError, wantEverything: false,
 		},
 		"more-pods-than-the-status-lists": {
 			pc: many(), pods: []v1alpha1.PodResult{whole()},

@@ -9,10 +9,32 @@ import (
 )
 
 // Text is the report as tables: the conclusions, then the checks and settings.
-func (r *Report) Text() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s: Linux %s, %s, %d CPUs, %s of memory (%s available), cgroup %s\n\n",
+func (r *Report) Text() string { return r.heading() + "\n" + r.tables() }
+
+// Texts are the reports of several nodes. Nodes that differ only in their headings share their tables.
+func Texts(reports []*Report) string {
+	var order []string
+	headings := map[string]string{}
+	for _, r := range reports {
+		tables := r.tables()
+		if headings[tables] == "" {
+			order = append(order, tables)
+		}
+		headings[tables] += r.heading()
+	}
+	for i, tables := range order {
+		order[i] = headings[tables] + "\n" + tables
+	}
+	return strings.Join(order, "\n")
+}
+
+func (r *Report) heading() string {
+	return fmt.Sprintf("%s: Linux %s, %s, %d CPUs, %s of memory (%s available), cgroup %s\n",
 		table.Printable(cmp.Or(r.Node, "this node")), table.Printable(r.Kernel), table.Printable(r.Arch), r.CPUs, gib(r.Memory), gib(r.Available), table.Printable(r.Cgroup))
+}
+
+func (r *Report) tables() string {
+	var b strings.Builder
 	rows := [][]string{{"SONDE", "WORKS", "BECAUSE"}}
 	for _, c := range r.Conclusions {
 		rows = append(rows, []string{c.Part, yes(c.Works), c.Because})
