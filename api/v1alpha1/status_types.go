@@ -6,7 +6,7 @@ import (
 
 // Phase of a capture, or of one Pod's part of it.
 //
-// +kubebuilder:validation:Enum=Pending;Capturing;Completed;Incomplete;Failed
+// +kubebuilder:validation:Enum=Pending;Capturing;Ending;Completed;Incomplete;Failed
 type Phase string
 
 // Phases. Completed, Incomplete and Failed are final.
@@ -15,6 +15,8 @@ const (
 	PhasePending Phase = "Pending"
 	// PhaseCapturing: the probe of the Pod (of a capture: of every Pod) is attached.
 	PhaseCapturing Phase = "Capturing"
+	// PhaseEnding: endTime of the capture has passed. No Pod joins any more, and the last probes end. No Pod has this phase.
+	PhaseEnding Phase = "Ending"
 	// PhaseCompleted: ended as requested, with a complete account.
 	PhaseCompleted Phase = "Completed"
 	// PhaseIncomplete: there is, or was, a result, but it or its account is not complete; the reason says why.
@@ -66,6 +68,7 @@ const (
 	ReasonNoPods              = "NoPods"              // the workload has no running Pod
 	ReasonPending             = "Pending"             // Jobs are not all started
 	ReasonCapturing           = "Capturing"           //
+	ReasonEnding              = "Ending"              // the capture's end has passed, and its last probes end
 	ReasonEnded               = "Ended"               // the capture is over
 	ReasonDuration            = "Duration"            // ended after its duration
 	ReasonStopped             = "Stopped"             // ended by spec.stop
@@ -113,9 +116,15 @@ type CaptureStatus struct {
 	// +kubebuilder:validation:MaxLength=320
 	Target string `json:"target,omitempty"`
 
-	// startTime is when the first Jobs were created: Pods that join later are captured until startTime plus duration.
+	// startTime is when the first Jobs were created.
 	// +optional
 	StartTime *metav1.Time `json:"startTime,omitempty"`
+
+	// endTime is when the capture ends: a Pod that is created before it is captured, or has an entry that says why not.
+	// It is set when a probe is attached to each Pod that existed at startTime: that moment plus duration. A capture that
+	// is stopped ends then.
+	// +optional
+	EndTime *metav1.Time `json:"endTime,omitempty"`
 
 	// completionTime is when the last Pod's capture ended.
 	// +optional
@@ -144,7 +153,7 @@ type CaptureStatus struct {
 	// +optional
 	// +listType=map
 	// +listMapKey=type
-	// +kubebuilder:validation:MaxItems=8
+	// +kubebuilder:validation:MaxItems=16
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 

@@ -80,6 +80,9 @@ func targetCondition(capture sondev1.Capture, observed observation) finding {
 		return finding{metav1.ConditionFalse, sondev1.ReasonNoPods, message}
 	default:
 		message := fmt.Sprintf("%s %q in namespace %q has %d Pods", ref.Kind, ref.Name, namespace, len(observed.workload.Pods))
+		if n := observed.overdue(); n > 0 {
+			message += fmt.Sprintf("; %d of them should have ended already, and are not captured unless they were before", n)
+		}
 		return finding{metav1.ConditionTrue, sondev1.ReasonTargetFound, message}
 	}
 }
@@ -114,6 +117,8 @@ func capturingCondition(capture sondev1.Capture, planned plan) finding {
 	switch {
 	case capture.CaptureStatus().Phase.Final():
 		return finding{metav1.ConditionFalse, sondev1.ReasonEnded, "the capture is over"}
+	case capture.CaptureStatus().Phase == sondev1.PhaseEnding:
+		return finding{metav1.ConditionFalse, sondev1.ReasonEnding, endingMessage(planned, attached+pending)}
 	case attached > 0 && pending == 0:
 		return finding{metav1.ConditionTrue, sondev1.ReasonCapturing, fmt.Sprintf("a probe is attached to each of %d Pods", attached)}
 	}
@@ -128,6 +133,10 @@ func capturingCondition(capture sondev1.Capture, planned plan) finding {
 	return finding{metav1.ConditionFalse, sondev1.ReasonPending, message}
 }
 
+func endingMessage(planned plan, left int) string {
+	return fmt.Sprintf("no Pod joins after %s; the results of %d Pods are awaited", planned.end.UTC().Format(time.RFC3339), left)
+}
+
 // endedCondition lets clients wait for the end of a capture, however it ends.
 func endedCondition(capture sondev1.Capture) finding {
 	switch phase := capture.CaptureStatus().Phase; phase {
@@ -135,6 +144,8 @@ func endedCondition(capture sondev1.Capture) finding {
 		return finding{metav1.ConditionTrue, sondev1.ReasonEnded, fmt.Sprintf("the capture is %s", phase)}
 	case sondev1.PhaseCapturing:
 		return finding{metav1.ConditionFalse, sondev1.ReasonCapturing, "the capture is running"}
+	case sondev1.PhaseEnding:
+		return finding{metav1.ConditionFalse, sondev1.ReasonEnding, "the results of the last Pods are awaited"}
 	default:
 		return finding{metav1.ConditionFalse, sondev1.ReasonPending, "the capture has not begun"}
 	}
@@ -150,7 +161,9 @@ func completeCondition(capture sondev1.Capture, observed observation, planned pl
 		reason, message := incompleteReason(capture, observed, planned)
 		return finding{metav1.ConditionFalse, reason, message}
 	case sondev1.PhaseCapturing:
-		return finding{metav1.ConditionUnknown, sondev1.ReasonCapturing, "until " + planned.start.Add(observed.duration).UTC().Format(time.RFC3339)}
+		return finding{metav1.ConditionUnknown, sondev1.ReasonCapturing, "until " + planned.end.UTC().Format(time.RFC3339)}
+	case sondev1.PhaseEnding:
+		return finding{metav1.ConditionUnknown, sondev1.ReasonEnding, endingMessage(planned, count(planned.entries, sondev1.PhaseCapturing)+count(planned.entries, sondev1.PhasePending))}
 	default:
 		return finding{metav1.ConditionUnknown, sondev1.ReasonPending, "not all probes are attached yet"}
 	}

@@ -35,7 +35,7 @@ func (r *Reconciler) recordEvents(ctx context.Context, before, capture sondev1.C
 	}
 	r.recordPodEvents(before, capture)
 	r.recordGateEvents(before, capture)
-	if old.Phase == status.Phase {
+	if old.Phase == status.Phase || status.Phase == sondev1.PhaseEnding {
 		return
 	}
 	reason, note := "", ""

@@ -24,7 +24,7 @@ var (
 
 // phases of the metric; a capture without a phase is Pending.
 var phases = []sondev1.Phase{
-	sondev1.PhasePending, sondev1.PhaseCapturing, sondev1.PhaseCompleted, sondev1.PhaseIncomplete, sondev1.PhaseFailed,
+	sondev1.PhasePending, sondev1.PhaseCapturing, sondev1.PhaseEnding, sondev1.PhaseCompleted, sondev1.PhaseIncomplete, sondev1.PhaseFailed,
 }
 
 // Metrics reads the cache at each scrape, so that all replicas report the same and a restart loses nothing. It implements

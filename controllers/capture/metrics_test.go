@@ -22,6 +22,7 @@ func TestMetrics(t *testing.T) {
 # TYPE sonde_captures gauge
 sonde_captures{phase="Capturing"} 0
 sonde_captures{phase="Completed"} 1
+sonde_captures{phase="Ending"} 0
 sonde_captures{phase="Failed"} 0
 sonde_captures{phase="Incomplete"} 0
 sonde_captures{phase="Pending"} 1

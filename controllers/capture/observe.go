@@ -98,7 +98,11 @@ func (r *Reconciler) observe(ctx context.Context, capture sondev1.Capture, live 
 		}
 		// A refused requester must not learn whether the target exists.
 		if !observed.admission.refused() {
-			if observed.workload, err = target.Resolve(ctx, r.Client, common.TargetNamespace, common.Target); err != nil {
+			reader := client.Reader(r.Client)
+			if live {
+				reader = target.Uncached(r.Client, r.Live)
+			}
+			if observed.workload, err = target.Resolve(ctx, reader, common.TargetNamespace, common.Target); err != nil {
 				return observed, err
 			}
 		}

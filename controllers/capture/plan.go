@@ -27,6 +27,7 @@ const (
 // plan holds the writes of one pass, its conclusions, and when the next pass is due.
 type plan struct {
 	start    time.Time // of the capture; zero before it has begun
+	end      time.Time // of the capture; zero until it is known (window.go)
 	entries  []sondev1.PodResult
 	create   []creation
 	stop     []stopping
@@ -64,7 +65,10 @@ func planFor(capture sondev1.Capture, observed observation, review time.Duration
 	if capture.CaptureStatus().Phase.Final() {
 		return planFinal(capture, observed)
 	}
-	planned := plan{start: started(capture, observed), admitted: !observed.admission.refused(), valid: true, room: observed.room}
+	planned := plan{
+		start: started(capture, observed), end: publishedEnd(capture, observed),
+		admitted: !observed.admission.refused(), valid: true, room: observed.room,
+	}
 	planned.entries = make([]sondev1.PodResult, 0, len(observed.pods))
 	planned.room.onNode = maps.Clone(observed.room.onNode)
 	next := observed.now.Add(review - RecentFor(review))
@@ -83,6 +87,9 @@ func planFor(capture sondev1.Capture, observed observation, review time.Duration
 	}
 	if len(planned.create) > 0 && planned.start.IsZero() {
 		planned.start = observed.now
+	}
+	if planned.end.IsZero() {
+		planned.end = planned.newEnd(capture, observed)
 	}
 	planned.over = !live && isOver(capture, observed, planned)
 	planned.again = max(planned.nextPass(capture, observed, next).Sub(observed.now), soonest)
@@ -109,8 +116,11 @@ func (planned *plan) judgesWithoutAccount(observed observation) bool {
 
 // nextPass is when the next pass is due at the latest; next is when the capture's Pods need one.
 func (planned *plan) nextPass(capture sondev1.Capture, observed observation, next time.Time) time.Time {
-	if end := planned.start.Add(observed.duration); !planned.start.IsZero() && observed.now.Before(end) {
-		next = earlier(next, end)
+	if observed.now.Before(planned.end) {
+		next = earlier(next, planned.end)
+	}
+	if latest := planned.start.Add(outcome.StartTimeout); !planned.start.IsZero() && planned.end.IsZero() {
+		next = earlier(next, latest)
 	}
 	if late := capture.GetCreationTimestamp().Add(targetTimeout); planned.start.IsZero() && observed.now.Before(late) {
 		next = earlier(next, late)
@@ -128,7 +138,7 @@ func (planned *plan) nextPass(capture sondev1.Capture, observed observation, nex
 func (planned *plan) planPod(capture sondev1.Capture, observed observation, p *podState) (outcome.Verdict, bool) {
 	hadJob := p.hadJob()
 	joins := planned.joins(capture, observed, p)
-	if !p.known && !hadJob && !joins {
+	if !p.known && !hadJob && !joins && !planned.misses(capture, observed, p) {
 		return outcome.Verdict{}, false
 	}
 	endReason := endReasonOf(capture, observed, p)
@@ -171,7 +181,7 @@ func (planned *plan) planJob(v *outcome.Verdict, observed observation, p *podSta
 			return
 		}
 		planned.room.take(p)
-		planned.create = append(planned.create, creation{p, observed.podDuration(planned.start, observed.now)})
+		planned.create = append(planned.create, creation{p, observed.podDuration(planned.end, observed.now)})
 	}
 }
 
@@ -179,11 +189,11 @@ func (planned *plan) planJob(v *outcome.Verdict, observed observation, p *podSta
 func (planned *plan) joins(capture sondev1.Capture, observed observation, p *podState) bool {
 	status := capture.CaptureStatus()
 	switch {
-	case p.pod == nil, p.pod.GetDeletionTimestamp() != nil, endReasonOf(capture, observed, p) != "", observed.compiled.unusable.reason != "":
+	case p.pod == nil, p.overdue(observed.now), endReasonOf(capture, observed, p) != "", observed.compiled.unusable.reason != "":
 		return false
 	case planned.start.IsZero():
 		return isQueued(p.before) || observed.now.Before(capture.GetCreationTimestamp().Add(targetTimeout))
-	case !observed.now.Before(planned.start.Add(observed.duration)):
+	case !planned.end.IsZero() && !observed.now.Before(planned.end):
 		return false
 	case p.known, status.StartTime == nil:
 		return true
@@ -228,7 +238,7 @@ func isOver(capture sondev1.Capture, observed observation, planned plan) bool {
 	case planned.start.IsZero():
 		return len(planned.entries) > 0 || !observed.now.Before(capture.GetCreationTimestamp().Add(targetTimeout))
 	default:
-		return !capture.Common().FollowPods || !observed.workload.Found || !observed.now.Before(planned.start.Add(observed.duration))
+		return !capture.Common().FollowPods || !observed.workload.Found || !planned.end.IsZero() && !observed.now.Before(planned.end)
 	}
 }
 
@@ -272,14 +282,6 @@ func started(capture sondev1.Capture, observed observation) time.Time {
 	return observed.firstJob
 }
 
-// podDuration is the duration for a Pod whose Job is created at this time. A Pod that joins after the start gets the rest.
-func (observed observation) podDuration(start, created time.Time) time.Duration {
-	if start.IsZero() {
-		return observed.duration
-	}
-	return min(observed.duration, max(start.Add(observed.duration).Sub(created), time.Second))
-}
-
 // judgeInput collects what outcome.Judge needs to know of a Pod.
 func (observed observation) judgeInput(capture sondev1.Capture, p *podState, endReason string) outcome.Observed {
 	s := outcome.Observed{
@@ -292,7 +294,7 @@ func (observed observation) judgeInput(capture sondev1.Capture, p *podState, end
 	}
 	if p.job != nil {
 		s.Job = p.job.Expand()
-		s.Duration = observed.podDuration(started(capture, observed), s.Job.CreationTimestamp.Time)
+		s.Duration = observed.podDuration(publishedEnd(capture, observed), s.Job.CreationTimestamp.Time)
 	}
 	return s
 }

@@ -23,6 +23,7 @@ func report(capture sondev1.Capture, observed observation, planned plan, done ac
 		entries := withJobs(planned.entries, done)
 		if !final {
 			status.StartTime = startTime(status.StartTime, observed, planned, done)
+			status.EndTime = endTime(status, planned)
 			status.Totals = totals(entries)
 			reportPhase(capture, observed, planned, entries)
 		}
@@ -68,6 +69,14 @@ func startTime(before *metav1.Time, observed observation, planned plan, done act
 	return &t
 }
 
+// endTime is published together with startTime or later: without a Job there is nothing to end.
+func endTime(status *sondev1.CaptureStatus, planned plan) *metav1.Time {
+	if status.StartTime == nil || planned.end.IsZero() {
+		return status.EndTime
+	}
+	return new(metav1.NewTime(planned.end))
+}
+
 // reportPhase writes the phase. A Pod that joins does not set a Capturing capture back to Pending.
 func reportPhase(capture sondev1.Capture, observed observation, planned plan, entries []sondev1.PodResult) {
 	status := capture.CaptureStatus()
@@ -76,6 +85,8 @@ func reportPhase(capture sondev1.Capture, observed observation, planned plan, en
 	case planned.over:
 		status.Phase = finalPhase(entries, !planned.admitted)
 		status.CompletionTime = completion(entries, observed, planned)
+	case status.EndTime != nil && !observed.now.Before(status.EndTime.Time):
+		status.Phase = sondev1.PhaseEnding
 	case attached > 0 && pending == 0:
 		status.Phase = sondev1.PhaseCapturing
 	case status.Phase == "":

@@ -6,10 +6,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/operator/target"
 	"github.com/sonde-operator/sonde/internal/wire/account"
 )
 
@@ -105,6 +108,7 @@ func (s *schedule) checkStatus(m *replica, pc *sondev1.PacketCapture) {
 		s.fail("capture %s: totals %+v, its Pods have %+v", c.uid, got, sum)
 	}
 	s.checkRunningProbes(m, c, c.last, status)
+	s.checkJoined(c, pc)
 	if c.last != nil {
 		s.checkFinalUnchanged(c, c.last, status)
 	}
@@ -153,6 +157,26 @@ func (s *schedule) checkRunningProbes(m *replica, c *captureTruth, before, now *
 		final := before != nil && slices.ContainsFunc(before.Pods, func(e sondev1.PodResult) bool { return e.UID == string(a.target) && e.Phase.Final() })
 		if !final && a.attached && a.attachedStep < m.since && !a.reported && s.nodes[a.node] == nodeReady {
 			s.fail("%s makes %s final (%s), whose probe runs", m, a.podKey, now.Pods[i].Reason)
+		}
+	}
+}
+
+// checkJoined checks that a Pod that joined before the end has an entry when the status becomes final.
+func (s *schedule) checkJoined(c *captureTruth, pc *sondev1.PacketCapture) {
+	end := pc.Status.EndTime
+	rs, ok := s.api.objects[objectKey{"ReplicaSet", "shop", "web-rs"}]
+	_, workload := s.api.objects[objectKey{"Deployment", "shop", "web"}]
+	first := pc.Status.Phase.Final() && (c.last == nil || !c.last.Phase.Final())
+	if !first || end == nil || s.clock.Now().Before(end.Time) || c.cutOff || !pc.Common().FollowPods || !ok || !workload {
+		return
+	}
+	for _, pod := range of[*corev1.Pod](s.api.objects, "Pod") {
+		owner := metav1.GetControllerOf(pod)
+		if owner == nil || owner.UID != rs.GetUID() || !target.Live(pod) || pod.DeletionTimestamp != nil || !pod.CreationTimestamp.Time.Before(end.Time) {
+			continue
+		}
+		if !slices.ContainsFunc(pc.Status.Pods, func(e sondev1.PodResult) bool { return e.UID == string(pod.UID) }) {
+			s.fail("capture %s ends at %s, and Pod %s, created at %s, is in no entry", c.uid, end.Sub(dawn), pod.Name, pod.CreationTimestamp.Sub(dawn))
 		}
 	}
 }

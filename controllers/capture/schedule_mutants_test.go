@@ -112,6 +112,14 @@ func TestSchedulesFindBugs(t *testing.T) {
 				return err
 			}}
 		}, want: "no probe has that"},
+		"the end does not read the target's Pods live": {mutate: func(m *replica) {
+			m.r.Live = mutant{replicaClient: replicaClient{m: m, live: true}, list: func(ctx context.Context, c replicaClient, list client.ObjectList, opts ...client.ListOption) error {
+				if o := (&client.ListOptions{}).ApplyOptions(opts); o.Namespace == "shop" {
+					return replicaClient{m: m}.List(ctx, list, opts...)
+				}
+				return c.List(ctx, list, opts...)
+			}}
+		}, want: "is in no entry", from: 130},
 		"a pass is not requeued": {mutate: func(m *replica) { m.noRequeue = true }, want: "is still there"},
 	}
 	for name, tc := range cases {

@@ -80,6 +80,8 @@ type world struct {
 	nodesAhead time.Duration
 	// stale hides Jobs from the cache.
 	stale bool
+	// hidden is a Pod that the cache does not have.
+	hidden string
 }
 
 func newWorld(t *testing.T, pc client.Object, objects ...client.Object) *world {
@@ -172,7 +174,11 @@ func (w *world) cachedList(ctx context.Context, c client.WithWatch, list client.
 			return nil
 		}
 	}
-	return c.List(ctx, list, opts...)
+	err := c.List(ctx, list, opts...)
+	if pods, ok := list.(*corev1.PodList); ok && w.hidden != "" {
+		pods.Items = slices.DeleteFunc(pods.Items, func(p corev1.Pod) bool { return p.Name == w.hidden })
+	}
+	return err
 }
 
 // Verify implements Stamps.
@@ -443,6 +449,9 @@ func webPod(name string, change ...func(*corev1.Pod)) *corev1.Pod {
 	}
 	return p
 }
+
+// now makes a Pod a new one.
+func (w *world) now(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(w.clock.Now()) }
 
 func owned(kind, name string, uid types.UID) []metav1.OwnerReference {
 	yes := true

@@ -179,8 +179,8 @@ func (s *State) status() string {
 		return string(st.Phase)
 	case s.Capture.Common().Stop:
 		return "Stopping"
-	case st.Phase == v1alpha1.PhaseCapturing:
-		return "Capturing"
+	case st.Phase == v1alpha1.PhaseCapturing, st.Phase == v1alpha1.PhaseEnding:
+		return string(st.Phase)
 	}
 	if c := s.waiting(); c != nil {
 		return "Waiting: " + c.Reason
@@ -194,7 +194,7 @@ func (s *State) status() string {
 // waiting returns the condition that keeps a capture from starting, or nil. Its message is too long for the heading.
 func (s *State) waiting() *metav1.Condition {
 	st := s.Capture.CaptureStatus()
-	if s.Capture.Common().Stop || st.Phase.Final() || st.Phase == v1alpha1.PhaseCapturing {
+	if s.Capture.Common().Stop || st.Phase.Final() || st.Phase == v1alpha1.PhaseCapturing || st.Phase == v1alpha1.PhaseEnding {
 		return nil
 	}
 	for _, t := range []string{v1alpha1.ConditionAdmitted, v1alpha1.ConditionTargetFound} {

@@ -21,7 +21,7 @@ func TestNodesClock(t *testing.T) {
 	}{
 		"the same":                        {finishedAt: end, passAfter: time.Second, want: retain},
 		"the same, late pass":             {finishedAt: end, passAfter: 5 * time.Minute, want: retain},
-		"a second ahead":                  {finishedAt: end.Add(2 * time.Second), passAfter: time.Second, want: retain + time.Second},
+		"two seconds ahead":               {finishedAt: end.Add(2 * time.Second), passAfter: time.Second, want: retain + 2*time.Second},
 		"an hour ahead":                   {finishedAt: end.Add(time.Hour), passAfter: time.Second, want: retain + time.Second},
 		"an hour behind":                  {finishedAt: end.Add(-time.Hour), passAfter: time.Second, want: retain + time.Second},
 		"set back by minutes, in between": {finishedAt: end.Add(-20 * time.Minute), passAfter: time.Second, want: retain + time.Second},

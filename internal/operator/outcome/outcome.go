@@ -321,12 +321,12 @@ func (v *Verdict) judgeEnded(o Observed, t *corev1.ContainerStateTerminated, now
 	v.listFiles(o, acc.Files)
 }
 
-// endTime is when the probe ended, by the manager's clock. It is the node's time if that is plausible: not in the future,
-// and not before the agent's Pod could have captured for so long. Otherwise it is now: by a wrong clock, a file would be
-// removed too early or promised for too long.
+// endTime is when the probe ended, by the manager's clock. It is the node's time if that is plausible: at most skew after now,
+// because a pass reads for some seconds, and not before the agent's Pod could have captured for so long. Otherwise it is now:
+// by a wrong clock, a file would be removed too early or promised for too long.
 func endTime(o Observed, t *corev1.ContainerStateTerminated, acc account.Account, now time.Time) time.Time {
 	at, lasted := t.FinishedAt.Time, max(0, acc.Ended.Sub(acc.Started))
-	if at.After(now) || at.Before(o.Agent.CreationTimestamp.Add(lasted-skew)) {
+	if at.After(now.Add(skew)) || at.Before(o.Agent.CreationTimestamp.Add(lasted-skew)) {
 		return now
 	}
 	return at

@@ -32,7 +32,7 @@ func TestGateUninstalled(t *testing.T) {
 		Duration: "2m", Events: []sondev1.TraceGroup{sondev1.TraceProcess}, Gate: &sondev1.TraceGate{Timeout: "5s", OnTimeout: sondev1.GateFail},
 	}))
 	passed := map[string]*corev1.Pod{"Proceed": &cluster.RestartPods(t, proceeds)[0], "Fail": &cluster.RestartPods(t, fails)[0]}
-	suspendJobs(t, late) // nothing resumes them
+	cluster.SuspendJobs(t, sondev1.LabelUID, string(late.UID)) // nothing resumes them
 	cluster.Restart(t, waits)
 	waiting := gatedPod(t, waits, func(s *corev1.ContainerStatus) bool { return s.State.Running != nil })
 

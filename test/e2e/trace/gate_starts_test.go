@@ -107,8 +107,8 @@ func startMany(t *testing.T, count int, gate *sondev1.TraceGate, late time.Durat
 		cluster.CreateEventually(t, cluster.Admin, tr)
 	}
 	if late > 0 {
-		suspendJobs(t, tr)
-		resumeJobs(t, tr, late)
+		cluster.SuspendJobs(t, sondev1.LabelUID, string(tr.UID))
+		cluster.ResumeJobs(t, sondev1.LabelUID, string(tr.UID), late)
 	}
 	var all []startedPod
 	for len(all) < count {

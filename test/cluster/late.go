@@ -1,35 +1,30 @@
-//go:build e2e
-
-package trace
+package cluster
 
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/sonde-operator/sonde/test/cluster"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 )
 
-// suspendJobs makes the API server suspend each new Job of a Trace, so that it exists but starts no Pod.
-func suspendJobs(t *testing.T, tr *sondev1.Trace) {
+// SuspendJobs makes the API server suspend each new Job with this label, so that it exists but starts no Pod.
+func SuspendJobs(t *testing.T, label, value string) {
 	t.Helper()
-	ofTrace := map[string]string{sondev1.LabelUID: string(tr.UID)}
+	labelled := map[string]string{label: value}
 	policy := &admissionregistrationv1.MutatingAdmissionPolicy{
-		ObjectMeta: metav1.ObjectMeta{Name: "e2e-suspend-" + string(tr.UID)},
+		ObjectMeta: metav1.ObjectMeta{Name: "e2e-suspend-" + strings.ToLower(value)},
 		Spec: admissionregistrationv1.MutatingAdmissionPolicySpec{
 			FailurePolicy: new(admissionregistrationv1.Fail), ReinvocationPolicy: admissionregistrationv1.NeverReinvocationPolicy,
 			MatchConstraints: &admissionregistrationv1.MatchResources{
-				ObjectSelector: &metav1.LabelSelector{MatchLabels: ofTrace},
+				ObjectSelector: &metav1.LabelSelector{MatchLabels: labelled},
 				ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: admissionregistrationv1.RuleWithOperations{
 					Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
 					Rule:       admissionregistrationv1.Rule{APIGroups: []string{"batch"}, APIVersions: []string{"v1"}, Resources: []string{"jobs"}},
@@ -41,16 +36,16 @@ func suspendJobs(t *testing.T, tr *sondev1.Trace) {
 			}},
 		},
 	}
-	cluster.CreateEventually(t, cluster.Admin, policy)
-	cluster.CreateEventually(t, cluster.Admin, &admissionregistrationv1.MutatingAdmissionPolicyBinding{
+	CreateEventually(t, Admin, policy)
+	CreateEventually(t, Admin, &admissionregistrationv1.MutatingAdmissionPolicyBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: policy.Name}, Spec: admissionregistrationv1.MutatingAdmissionPolicyBindingSpec{PolicyName: policy.Name},
 	})
-	cluster.Eventually(t, time.Minute, "Jobs suspended", func(ctx context.Context) error {
+	Eventually(t, time.Minute, "Jobs suspended", func(ctx context.Context) error {
 		// A dry run shows whether the API server does so yet.
-		job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: tr.Namespace, GenerateName: "dry-", Labels: ofTrace}}
-		job.Spec.Template.Spec = cluster.PodSpec("idle")
+		job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: OperatorNamespace, GenerateName: "dry-", Labels: labelled}}
+		job.Spec.Template.Spec = PodSpec("idle")
 		job.Spec.Template.Spec.RestartPolicy = "Never"
-		if err := cluster.Admin.Create(ctx, job, client.DryRunAll); err != nil {
+		if err := Admin.Create(ctx, job, client.DryRunAll); err != nil {
 			return err
 		}
 		if job.Spec.Suspend == nil || !*job.Spec.Suspend {
@@ -60,8 +55,8 @@ func suspendJobs(t *testing.T, tr *sondev1.Trace) {
 	})
 }
 
-// resumeJobs resumes each suspended Job of a Trace this long after its creation.
-func resumeJobs(t *testing.T, tr *sondev1.Trace, late time.Duration) {
+// ResumeJobs resumes each suspended Job with this label that long after its creation.
+func ResumeJobs(t *testing.T, label, value string, late time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var resuming sync.WaitGroup
@@ -77,7 +72,7 @@ func resumeJobs(t *testing.T, tr *sondev1.Trace, late time.Duration) {
 			case <-tick.C:
 			}
 			var list batchv1.JobList
-			if err := cluster.Admin.List(ctx, &list, client.InNamespace(cluster.OperatorNamespace), client.MatchingLabels{sondev1.LabelUID: string(tr.UID)}); err != nil {
+			if err := Admin.List(ctx, &list, client.InNamespace(OperatorNamespace), client.MatchingLabels{label: value}); err != nil {
 				continue // the next pass tries again
 			}
 			for i := range list.Items {
@@ -86,7 +81,7 @@ func resumeJobs(t *testing.T, tr *sondev1.Trace, late time.Duration) {
 					met[job.UID] = time.Now() // the API's times are whole seconds
 				}
 				if job.Spec.Suspend != nil && *job.Spec.Suspend && time.Since(met[job.UID]) >= late {
-					_ = cluster.Admin.Patch(ctx, job, client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"suspend":false}}`)))
+					_ = Admin.Patch(ctx, job, client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"suspend":false}}`)))
 				}
 			}
 		}
