@@ -290,6 +290,11 @@ EXPRESSIONS ?= 2000
 test-filters: pcapfilter ## Compare EXPRESSIONS translated filters with libpcap's interpreter (docs/filters.md); as root some run in the kernel.
 	REQUIRE_PRIVILEGED=$(PRIVILEGED) go test -v -count=1 -timeout 30m ./test/filters -args -expressions $(EXPRESSIONS) -loads 80 $(if $(filter command line,$(origin SEED)),-seed $(SEED))
 
+.PHONY: test-filter-flood
+FLOOD ?= 5m
+test-filter-flood: pcapfilter ## Flood the filter compiler as two users for FLOOD, and measure a third one's waiting and the pauses (docs/filters.md).
+	go test -v -count=1 -timeout 30m -run '^TestFlood$$' ./internal/operator/filterpool -args -flood $(FLOOD)
+
 SHARD ?=
 .PHONY: test-shard
 test-shard: deps ## Run one shard of the full suite: SHARD=name (docs/test-matrix.md).

@@ -15,6 +15,7 @@ import (
 
 	"github.com/sonde-operator/sonde/controllers/capture"
 	"github.com/sonde-operator/sonde/internal/agentjob"
+	"github.com/sonde-operator/sonde/internal/operator/filterpool"
 	"github.com/sonde-operator/sonde/internal/operator/results"
 	"github.com/sonde-operator/sonde/internal/operator/wiring"
 	"github.com/sonde-operator/sonde/internal/settings"
@@ -38,6 +39,9 @@ var settable = []string{
 }
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == filterpool.Subcommand {
+		os.Exit(filterpool.Child(os.Args[2:]))
+	}
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(collectAt)
 	}

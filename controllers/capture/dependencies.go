@@ -32,10 +32,10 @@ func (k StampKey) Verify(capture sondev1.Capture) (stamp.Claim, error) {
 	return stamp.VerifyCapture(k, capture)
 }
 
-// Filters compiles pcap-filter expressions; pcapfilter.Compiler implements it. A *pcapfilter.SyntaxError is the user's mistake;
-// other errors are retried.
+// Filters compiles pcap-filter expressions for a user; filterpool.Pool implements it. A *pcapfilter.SyntaxError is the user's
+// mistake; other errors are retried.
 type Filters interface {
-	Compile(ctx context.Context, expression string, link pcapfilter.LinkType, snapLen int) (bpfprog.Program, error)
+	Compile(ctx context.Context, requester, expression string, link pcapfilter.LinkType, snapLen int) (bpfprog.Program, error)
 }
 
 // Keepers calls the keeper of an agent's Pod. Stop ends its probe for one of the reasons Stopped, TargetGone, AccessRevoked and

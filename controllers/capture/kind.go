@@ -18,8 +18,8 @@ type Kind struct {
 	action string
 	// details of a new capture for the audit log, as its keys and values.
 	details func(capture sondev1.Capture) []any
-	// compile returns what the probes need beyond the spec. After an error the pass is retried.
-	compile func(ctx context.Context, capture sondev1.Capture) (compiled, error)
+	// compile returns what the probes need beyond the spec, at the requester's cost. After an error the pass is retried.
+	compile func(ctx context.Context, capture sondev1.Capture, requester string) (compiled, error)
 	// configure returns the configuration of the probes; requester is a user name.
 	configure func(o agentjob.Options, capture sondev1.Capture, requester string, c compiled) agentjob.Marshaler
 }

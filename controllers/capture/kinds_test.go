@@ -73,7 +73,7 @@ func withSecond(t *testing.T) Kind {
 	return Kind{
 		Capture: k, action: "Second",
 		details: func(sondev1.Capture) []any { return nil },
-		compile: func(context.Context, sondev1.Capture) (compiled, error) { return compiled{}, nil },
+		compile: func(context.Context, sondev1.Capture, string) (compiled, error) { return compiled{}, nil },
 		configure: func(agentjob.Options, sondev1.Capture, string, compiled) agentjob.Marshaler {
 			return captureconfig.Config{Kind: secondName}
 		},

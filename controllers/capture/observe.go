@@ -223,7 +223,7 @@ func (r *Reconciler) compile(ctx context.Context, capture sondev1.Capture, obser
 	if observed.configMap != "" || len(observed.workload.Pods) == 0 || observed.admission.refused() {
 		return nil
 	}
-	observed.compiled, err = r.Kind.compile(ctx, capture)
+	observed.compiled, err = r.Kind.compile(ctx, capture, observed.admission.requester.Username)
 	return err
 }
 

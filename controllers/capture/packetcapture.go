@@ -19,8 +19,8 @@ func PacketCaptures(filters Filters) Kind {
 	return Kind{
 		Capture: kind.PacketCapture, action: "Capture",
 		details: func(capture sondev1.Capture) []any { return []any{"filter", packetSpec(capture).Filter} },
-		compile: func(ctx context.Context, capture sondev1.Capture) (compiled, error) {
-			return compileFilter(ctx, filters, packetSpec(capture))
+		compile: func(ctx context.Context, capture sondev1.Capture, requester string) (compiled, error) {
+			return compileFilter(ctx, filters, requester, packetSpec(capture))
 		},
 		configure: func(o agentjob.Options, capture sondev1.Capture, requester string, c compiled) agentjob.Marshaler {
 			pc, _ := capture.(*sondev1.PacketCapture)
@@ -35,7 +35,7 @@ func packetSpec(capture sondev1.Capture) *sondev1.PacketCaptureSpec {
 }
 
 // compileFilter compiles the filter, if there is one, for each link type that Pods have.
-func compileFilter(ctx context.Context, filters Filters, spec *sondev1.PacketCaptureSpec) (compiled, error) {
+func compileFilter(ctx context.Context, filters Filters, requester string, spec *sondev1.PacketCaptureSpec) (compiled, error) {
 	if spec.Filter == "" {
 		return compiled{}, nil
 	}
@@ -44,7 +44,7 @@ func compileFilter(ctx context.Context, filters Filters, spec *sondev1.PacketCap
 		compile pcapfilter.LinkType
 		file    int32
 	}{{pcapfilter.LinkEthernet, int32(pcapfilter.LinkEthernet)}, {pcapfilter.LinkRaw, linkRawFile}} {
-		program, err := filters.Compile(ctx, spec.Filter, link.compile, int(spec.SnapLength))
+		program, err := filters.Compile(ctx, requester, spec.Filter, link.compile, int(spec.SnapLength))
 		var syntax *pcapfilter.SyntaxError
 		switch {
 		case err == nil && len(program) > 0:

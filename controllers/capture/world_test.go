@@ -216,7 +216,7 @@ func (r recentReviews) ReviewPods(ctx context.Context, verb string, who access.R
 }
 
 // Compile implements Filters.
-func (w *world) Compile(_ context.Context, _ string, link pcapfilter.LinkType, snapLen int) (bpfprog.Program, error) {
+func (w *world) Compile(_ context.Context, _, _ string, link pcapfilter.LinkType, snapLen int) (bpfprog.Program, error) {
 	if err := w.filter[link]; err != nil {
 		return nil, err
 	}

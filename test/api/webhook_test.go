@@ -29,7 +29,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/kind"
 	"github.com/sonde-operator/sonde/internal/operator/access"
 	"github.com/sonde-operator/sonde/internal/operator/certs"
-	"github.com/sonde-operator/sonde/internal/operator/pcapfilter"
+	"github.com/sonde-operator/sonde/internal/operator/filterpool"
 	"github.com/sonde-operator/sonde/internal/operator/stamp"
 	"github.com/sonde-operator/sonde/webhooks/capture"
 )
@@ -43,10 +43,11 @@ var stampKey = []byte("a key of just thirty-two bytes!!")
 // own configuration, with another address.
 func serveWebhooks(t *testing.T) {
 	t.Helper()
-	filters, err := pcapfilter.New(pcapfilter.Most)
+	filters, err := filterpool.New(clock.RealClock{})
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(filters.Close)
 	pc := &capture.Handler{
 		Kind: kind.PacketCapture, Checks: &capture.PacketCaptureChecks{Filters: filters},
 		Live: admin, Reviews: access.NewReviewer(admin), Key: stampKey, OperatorNamespace: operatorNamespace, Clock: clock.RealClock{},

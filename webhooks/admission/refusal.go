@@ -33,3 +33,8 @@ func Forbidden(format string, args ...any) error {
 func Invalid(format string, args ...any) error {
 	return &Refusal{metav1.StatusReasonInvalid, http.StatusUnprocessableEntity, fmt.Sprintf(format, args...)}
 }
+
+// TooMany refuses a request that may succeed a little later.
+func TooMany(format string, args ...any) error {
+	return &Refusal{metav1.StatusReasonTooManyRequests, http.StatusTooManyRequests, fmt.Sprintf(format, args...)}
+}

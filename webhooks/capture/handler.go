@@ -46,7 +46,7 @@ type Checks interface {
 	// Shape runs before any lookup. It refuses what the schema would refuse after the webhook.
 	Shape(capture sondev1.Capture) error
 	// Content runs after the requester's rights are proven, so that its refusals reveal nothing about a target to strangers.
-	Content(ctx context.Context, capture sondev1.Capture) error
+	Content(ctx context.Context, capture sondev1.Capture, who access.Requester) error
 	// Warnings for the requester of an admitted capture; spec is the Pod spec of the target.
 	Warnings(capture sondev1.Capture, spec *corev1.PodSpec) []string
 }
@@ -111,7 +111,7 @@ func (h *Handler) decide(ctx context.Context, capture sondev1.Capture, who acces
 	if err != nil {
 		return decision{}, err
 	}
-	if err := h.Checks.Content(ctx, capture); err != nil {
+	if err := h.Checks.Content(ctx, capture, who); err != nil {
 		return decision{}, err
 	}
 	if err := h.checkJobID(ctx, capture, common); err != nil {

@@ -8,27 +8,23 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/operator/access"
+	"github.com/sonde-operator/sonde/internal/operator/filterpool"
 	"github.com/sonde-operator/sonde/internal/operator/pcapfilter"
 	"github.com/sonde-operator/sonde/internal/wire/bpfprog"
 	"github.com/sonde-operator/sonde/webhooks/admission"
 )
 
-// Filters compiles pcap filters, as internal/operator/pcapfilter's Compiler does. A *pcapfilter.SyntaxError is a mistake
-// of the user, every other error a failure of the operator.
+// Filters compiles pcap filters for a user, as internal/operator/filterpool's Pool does. A *pcapfilter.SyntaxError is a
+// mistake of the user, a *filterpool.BusyError asks to try again, and every other error is a failure of the operator.
 type Filters interface {
-	Compile(ctx context.Context, expression string, link pcapfilter.LinkType, snapLen int) (bpfprog.Program, error)
+	Compile(ctx context.Context, requester, expression string, link pcapfilter.LinkType, snapLen int) (bpfprog.Program, error)
 }
 
 // +kubebuilder:rbac:groups=monitoring.openshift.tpg,resources=packetcaptures,verbs=get;list
 
 // PacketCaptureChecks are the Checks of PacketCaptures.
-type PacketCaptureChecks struct {
-	Filters Filters
-
-	// compiling admits one filter of each namespace at a time to the shared compiler. So a slow filter delays the filters of
-	// its own namespace, and at most one of each other.
-	compiling admission.KeyedLock
-}
+type PacketCaptureChecks struct{ Filters Filters }
 
 // Shape implements Checks.
 func (*PacketCaptureChecks) Shape(capture sondev1.Capture) error {
@@ -49,21 +45,19 @@ func (*PacketCaptureChecks) Shape(capture sondev1.Capture) error {
 
 // Content implements Checks. It compiles the filter for Ethernet, the link type of nearly every interface of a Pod. The
 // controller compiles it again for every link type.
-func (c *PacketCaptureChecks) Content(ctx context.Context, capture sondev1.Capture) error {
+func (c *PacketCaptureChecks) Content(ctx context.Context, capture sondev1.Capture, who access.Requester) error {
 	pc, _ := capture.(*sondev1.PacketCapture)
 	s := &pc.Spec
-	unlock, err := c.compiling.Lock(ctx, pc.Namespace)
-	if err != nil {
-		return fmt.Errorf("wait for other filters of namespace %s: %w", pc.Namespace, err)
-	}
-	defer unlock()
 	snapLen := int(s.SnapLength)
 	if snapLen < 0 || snapLen > pcapfilter.MaxSnapLen {
 		snapLen = 0 // the schema refuses it with a better message
 	}
-	_, err = c.Filters.Compile(ctx, s.Filter, pcapfilter.LinkEthernet, snapLen)
+	_, err := c.Filters.Compile(ctx, who.Username, s.Filter, pcapfilter.LinkEthernet, snapLen)
 	if syntax, ok := errors.AsType[*pcapfilter.SyntaxError](err); ok {
 		return admission.Invalid("%v", syntax)
+	}
+	if busy, ok := errors.AsType[*filterpool.BusyError](err); ok {
+		return admission.TooMany("%v", busy)
 	}
 	if err != nil {
 		return fmt.Errorf("compile filter: %w", err)

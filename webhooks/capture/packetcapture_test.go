@@ -3,11 +3,13 @@ package capture
 import (
 	"context"
 	"errors"
+	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	admissionv1 "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -16,6 +18,7 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/kind"
 	"github.com/sonde-operator/sonde/internal/operator/access"
+	"github.com/sonde-operator/sonde/internal/operator/filterpool"
 	"github.com/sonde-operator/sonde/internal/operator/pcapfilter"
 	"github.com/sonde-operator/sonde/internal/operator/stamp"
 	"github.com/sonde-operator/sonde/internal/wire/bpfprog"
@@ -25,7 +28,7 @@ import (
 // filters refuses texts with "bad" in them and is broken by "boom".
 type filters struct{ compiled []string }
 
-func (f *filters) Compile(_ context.Context, expression string, link pcapfilter.LinkType, snapLen int) (bpfprog.Program, error) {
+func (f *filters) Compile(_ context.Context, _, expression string, link pcapfilter.LinkType, snapLen int) (bpfprog.Program, error) {
 	f.compiled = append(f.compiled, expression)
 	switch {
 	case link != pcapfilter.LinkEthernet || snapLen < 0 || snapLen > pcapfilter.MaxSnapLen:
@@ -214,7 +217,7 @@ func TestPacketCaptureFilterIsCompiled(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := captureHandler(webhooktest.Reader(t, webhooktest.Objects()...), webhooktest.May("pods/shop"))
-			h.Checks = &PacketCaptureChecks{Filters: compiler}
+			h.Checks = &PacketCaptureChecks{Filters: inProcess{compiler}}
 			pc := capture(spec(func(s *sondev1.PacketCaptureSpec) { s.Filter = tc.filter }))
 			resp := h.Handle(t.Context(), webhooktest.Request(t, admissionv1.Create, "PacketCapture", "shop", pc, nil))
 			if tc.want != "" {
@@ -226,48 +229,31 @@ func TestPacketCaptureFilterIsCompiled(t *testing.T) {
 	}
 }
 
-// slowFilters compiles "slow" for as long as the request lasts, and signals when it begins.
-type slowFilters struct{ begun chan string }
+// inProcess compiles with libpcap in the test's own process, for all users alike.
+type inProcess struct{ *pcapfilter.Compiler }
 
-func (f *slowFilters) Compile(ctx context.Context, expression string, _ pcapfilter.LinkType, _ int) (bpfprog.Program, error) {
-	if expression == "slow" {
-		f.begun <- expression
-		<-ctx.Done()
-		return nil, context.Cause(ctx)
-	}
-	return nil, nil
+func (c inProcess) Compile(ctx context.Context, _, expression string, link pcapfilter.LinkType, snapLen int) (bpfprog.Program, error) {
+	return c.Compiler.Compile(ctx, expression, link, snapLen)
 }
 
-// TestANamespaceWaitsForItsOwnFilters: a slow filter delays only its own namespace.
-func TestANamespaceWaitsForItsOwnFilters(t *testing.T) {
-	slow := &slowFilters{begun: make(chan string, 8)}
-	h := &Handler{
-		Kind: kind.PacketCapture, Checks: &PacketCaptureChecks{Filters: slow},
-		Live: webhooktest.Reader(t, webhooktest.Objects()...), Reviews: webhooktest.May("pods/shop", "pods/bank"),
-		Key: webhooktest.Key, OperatorNamespace: webhooktest.OperatorNamespace, Clock: webhooktest.Clock(),
-	}
-	ask := func(ctx context.Context, ns, workload, filter string) bool {
-		return h.Handle(ctx, webhooktest.Request(t, admissionv1.Create, "PacketCapture", ns, &sondev1.PacketCapture{
-			Spec: sondev1.PacketCaptureSpec{TargetDeployment: workload, Duration: "30", RetainFor: "1h", Filter: filter},
-		}, nil)).Allowed
-	}
-	first, cancel := context.WithCancel(t.Context())
-	answers := make(chan bool, 2)
-	go func() { answers <- ask(first, "shop", "web", "slow") }()
-	<-slow.begun
-	second, giveUp := context.WithCancel(t.Context())
-	go func() { answers <- ask(second, "shop", "web", "slow") }()
+// busyFilters refuses the filters of a user, because too many wait.
+type busyFilters struct{ user string }
 
-	if !ask(t.Context(), "bank", "vault", "tcp") {
-		t.Error("a filter of another namespace is delayed")
+func (f busyFilters) Compile(_ context.Context, requester, _ string, _ pcapfilter.LinkType, _ int) (bpfprog.Program, error) {
+	if requester == f.user {
+		return nil, &filterpool.BusyError{}
 	}
-	giveUp() // a request that ends while it waits is not answered, and its filter is not compiled
-	if <-answers || len(slow.begun) != 0 {
-		t.Error("two filters of a namespace are compiled at once")
-	}
-	cancel()
-	<-answers
-	if !ask(t.Context(), "shop", "web", "tcp") {
-		t.Error("the namespace stays locked")
+	return nil, errors.New("compiled for " + requester)
+}
+
+// TestTooManyFilters: filters are compiled at the requester's cost, who may try again when too many wait.
+func TestTooManyFilters(t *testing.T) {
+	h := captureHandler(webhooktest.Reader(t, webhooktest.Objects()...), webhooktest.May("pods/shop"))
+	req := webhooktest.Request(t, admissionv1.Create, "PacketCapture", "shop", capture(spec(nil)), nil)
+	h.Checks = &PacketCaptureChecks{Filters: busyFilters{user: req.UserInfo.Username}}
+	resp := h.Handle(t.Context(), req)
+	webhooktest.Refused(t, resp, http.StatusTooManyRequests)
+	if resp.Result.Reason != metav1.StatusReasonTooManyRequests {
+		t.Errorf("reason %s, which clients do not retry", resp.Result.Reason)
 	}
 }

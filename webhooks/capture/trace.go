@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/operator/access"
 	"github.com/sonde-operator/sonde/internal/operator/gate"
 	"github.com/sonde-operator/sonde/internal/operator/target"
 	"github.com/sonde-operator/sonde/internal/wire/gateconfig"
@@ -43,7 +44,7 @@ func (c TraceChecks) Shape(capture sondev1.Capture) error {
 }
 
 // Content implements Checks. The schema checks all of a trace.
-func (TraceChecks) Content(context.Context, sondev1.Capture) error { return nil }
+func (TraceChecks) Content(context.Context, sondev1.Capture, access.Requester) error { return nil }
 
 // Warnings implements Checks. A container that the Pod template lacks is not refused, because another webhook or kubectl
 // debug may add it to a Pod.

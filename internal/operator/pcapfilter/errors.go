@@ -44,6 +44,15 @@ func newSyntaxError(expression, format string, args ...any) *SyntaxError {
 	}
 }
 
+// Refused returns a SyntaxError that another process has reported.
+func Refused(expression string, offset int, message string) *SyntaxError {
+	e := newSyntaxError(expression, "%s", message)
+	if offset >= 0 && offset < len(e.Expression) {
+		e.Offset = offset
+	}
+	return e
+}
+
 // syntaxErrorAt names the character at offset. Users count from 1.
 func syntaxErrorAt(expression string, offset int, format string, args ...any) *SyntaxError {
 	at := fmt.Sprintf("at character %d: ", utf8.RuneCountInString(expression[:offset])+1)

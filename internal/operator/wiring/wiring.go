@@ -21,8 +21,8 @@ import (
 	platformcontroller "github.com/sonde-operator/sonde/controllers/platform"
 	"github.com/sonde-operator/sonde/internal/operator/access"
 	"github.com/sonde-operator/sonde/internal/operator/certs"
+	"github.com/sonde-operator/sonde/internal/operator/filterpool"
 	"github.com/sonde-operator/sonde/internal/operator/health"
-	"github.com/sonde-operator/sonde/internal/operator/pcapfilter"
 	"github.com/sonde-operator/sonde/internal/operator/platform"
 	"github.com/sonde-operator/sonde/internal/operator/results"
 	"github.com/sonde-operator/sonde/internal/operator/stamp"
@@ -35,7 +35,7 @@ type manager struct {
 	// live reads and writes without a cache. It reads objects that are secret or must not be stale.
 	live      client.Client
 	key       []byte // of the admission stamps
-	filters   *pcapfilter.Compiler
+	filters   *filterpool.Pool
 	serving   *certs.Manager
 	secret    certs.Watch // the serving certificate's Secret
 	contact   *health.Contact
@@ -61,6 +61,7 @@ func Run(ctx context.Context, o Options, downloads *results.Drain) error {
 	if err != nil {
 		return err
 	}
+	defer m.filters.Close()
 	m.downloads = downloads
 	caches, err := m.cacheOptions()
 	if err != nil {
@@ -100,7 +101,7 @@ func prepare(ctx context.Context, o Options, config *rest.Config, scheme *runtim
 	if m.key, err = stamp.EnsureKey(ctx, m.live, o.Agent.Namespace); err != nil {
 		return nil, err
 	}
-	if m.filters, err = pcapfilter.New(pcapfilter.Most); err != nil {
+	if m.filters, err = filterpool.New(clock.RealClock{}); err != nil {
 		return nil, err
 	}
 	m.serving = certs.NewManager(m.live, o.Agent.Namespace, clock.RealClock{})

@@ -1,0 +1,135 @@
+package filterpool
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sonde-operator/sonde/internal/operator/pcapfilter"
+)
+
+// flood is how long TestFlood lasts. Without it the test compiles some filters, and checks no time.
+var flood = flag.Duration("flood", 0, "flood the filter compiler for this long, and check the third user's times")
+
+// What the third user and the manager may notice of a flood (docs/filters.md).
+const (
+	mostWaiting = time.Second
+	mostPaused  = 50 * time.Millisecond
+)
+
+// hostileText is a filter that takes as long as possible. Each one differs.
+func hostileText() string {
+	port := 1 + rand.IntN(60000)
+	switch rand.IntN(5) {
+	case 0: // ends in the quick lane's limits, and then in those of the thorough one
+		return longList(470) + fmt.Sprintf(" or port %d", port)
+	case 1:
+		return longList(340) + fmt.Sprintf(" or port %d", port)
+	case 2:
+		return strings.Repeat(fmt.Sprintf("portrange %d-65535 or ", port), 150) + "tcp"
+	case 3: // just below the quick lane's limits
+		return longList(90) + fmt.Sprintf(" or port %d", port)
+	default:
+		return fmt.Sprintf("ip[%d] = 1 and (", port) + strings.Repeat("host 10.0.0.1 and port 7 or ", 100) + "udp)"
+	}
+}
+
+// usual are the third user's filters.
+var usual = []string{
+	"tcp port 80", "host 10.128.3.17 and tcp port 8080", "udp port 53 or (tcp and tcp[tcpflags] & (tcp-syn|tcp-rst) != 0)",
+	"not port 22", "vlan 100 and ip6", "net 10.0.0.0/8 and not src host 10.0.0.1",
+}
+
+// TestFlood: two users have as many hostile filters compiled as they may, and a third one is served between them.
+// `make test-filter-flood` runs it for minutes.
+func TestFlood(t *testing.T) {
+	pool := newPool(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	var hostile sync.WaitGroup
+	var counts [2]tally
+	for i := range counts {
+		for range maxPerUser {
+			hostile.Go(func() { counts[i].attack(ctx, pool, fmt.Sprintf("mallory-%d", i)) })
+		}
+	}
+	pauses := make(chan time.Duration)
+	go func() { pauses <- longestPause(ctx) }()
+	took := serveThird(t, pool)
+	cancel()
+	hostile.Wait()
+	pause := <-pauses
+	slices.Sort(took)
+	p99 := took[len(took)*99/100]
+	t.Logf("%v of two users' flood: %s; %s", *flood, &counts[0], &counts[1])
+	t.Logf("a third user's %d filters: median %v, p99 %v, longest %v; longest pause of this process %v",
+		len(took), took[len(took)/2], p99, took[len(took)-1], pause)
+	if *flood > 0 && (p99 >= mostWaiting || pause >= mostPaused) {
+		t.Errorf("want a p99 below %v and pauses below %v", mostWaiting, mostPaused)
+	}
+}
+
+// serveThird compiles filters of a third user and returns their times.
+func serveThird(t *testing.T, pool *Pool) (took []time.Duration) {
+	t.Helper()
+	for end := time.Now().Add(*flood); len(took) < 20 || time.Now().Before(end); {
+		begin := time.Now()
+		if _, err := pool.Compile(t.Context(), "alice", usual[len(took)%len(usual)], pcapfilter.LinkEthernet, 0); err != nil {
+			t.Fatal(err)
+		}
+		took = append(took, time.Since(begin))
+		if *flood > 0 {
+			time.Sleep(50 * time.Millisecond) // a user, and no flood
+		}
+	}
+	return took
+}
+
+// tally counts what a hostile user's filters have become.
+type tally struct {
+	mu                             sync.Mutex
+	compiled, refused, busy, other int
+	last                           error
+}
+
+func (c *tally) attack(ctx context.Context, pool *Pool, user string) {
+	for ctx.Err() == nil {
+		_, err := pool.Compile(ctx, user, hostileText(), pcapfilter.LinkEthernet, 0)
+		_, syntax := errors.AsType[*pcapfilter.SyntaxError](err)
+		_, busy := errors.AsType[*BusyError](err)
+		c.mu.Lock()
+		switch {
+		case ctx.Err() != nil:
+		case err == nil:
+			c.compiled++
+		case syntax:
+			c.refused++
+		case busy:
+			c.busy++
+		default:
+			c.other, c.last = c.other+1, err
+		}
+		c.mu.Unlock()
+	}
+}
+
+// String implements fmt.Stringer.
+func (c *tally) String() string {
+	return fmt.Sprintf("%d compiled, %d refused, %d busy, %d failed (%v)", c.compiled, c.refused, c.busy, c.other, c.last)
+}
+
+// longestPause ticks each millisecond until ctx ends, and returns the longest time between two ticks.
+func longestPause(ctx context.Context) (longest time.Duration) {
+	for last := time.Now(); ctx.Err() == nil; {
+		time.Sleep(time.Millisecond)
+		now := time.Now()
+		longest, last = max(longest, now.Sub(last)), now
+	}
+	return longest
+}
