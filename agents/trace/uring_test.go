@@ -1,12 +1,14 @@
 package trace
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/google/go-cmp/cmp"
@@ -18,14 +20,19 @@ import (
 // uringGroups are all groups that have operations of io_urings.
 var uringGroups = []decode.Group{decode.GroupFile, decode.GroupIO, decode.GroupNetwork, decode.GroupMemory}
 
+// isOperation reports whether a line is an operation of an io_uring; calls about io_urings have such names, too.
+func (l *line) isOperation() bool {
+	return strings.HasPrefix(l.Call, "io_uring_") && l.arg("userData") != ""
+}
+
 // operationsOf describes the operations of a trace: their names, paths, results, and lengths.
 func operationsOf(lines []line, dir string) []string {
 	var all []string
 	for _, l := range lines {
-		name, ok := strings.CutPrefix(l.Call, "io_uring:")
-		if !ok {
+		if !l.isOperation() {
 			continue
 		}
+		name := strings.TrimPrefix(l.Call, "io_uring_")
 		text := name
 		for _, key := range []string{"count", "len"} {
 			if n := l.arg(key); n != "" && name != "accept" {
@@ -113,7 +120,7 @@ func TestIOUring(t *testing.T) {
 				t.Errorf("%+v", a)
 			}
 			for _, l := range lines {
-				if !strings.HasPrefix(l.Call, "io_uring:") {
+				if !l.isOperation() {
 					continue
 				}
 				if l.HostPID == 0 || l.Comm == "" || l.Ret != nil && (l.LatencyNs == nil || *l.LatencyNs <= 0) {
@@ -153,6 +160,37 @@ func TestIOUringOfACommand(t *testing.T) {
 				t.Errorf("%+v", a)
 			}
 		})
+	}
+}
+
+// A slow reader loses operations, and counts each: at its submission, at its end, or at both.
+func TestIOUringOverload(t *testing.T) {
+	const n = 100_000
+	pod := newTestPod(t, testUID)
+	h := pod.hold(t, "", compile(t, "uring.c"), "many", "unused")
+	var read, incomplete uint64
+	r := start(t, &Config{
+		PodUID: testUID, Groups: []decode.Group{decode.GroupIO}, RingBytes: 1,
+		Out: sinkFunc(func(lines []byte, _ int) (int, error) {
+			for line := range bytes.Lines(lines) {
+				if bytes.Contains(line, []byte(`"call":"io_uring_read"`)) {
+					read++
+					if !bytes.Contains(line, []byte(`"count":1`)) {
+						incomplete++
+					}
+				}
+			}
+			time.Sleep(5 * time.Millisecond) // a slow disk
+			return bytes.Count(lines, newline), nil
+		}),
+	})
+	h.run()
+	r.cancel()
+	<-r.done
+	a := r.result.Account
+	t.Logf("%d reads, %d of them without arguments; %+v", read, incomplete, a)
+	if lost := a.LostCalls[decode.EventUring]; r.result.Err != nil || read+lost < n || read > n || read+lost > 2*n || lost < incomplete || lost < n/10 {
+		t.Errorf("%+v: %d reads and %d lost records, want %d reads in all, and losses", r.result, read, lost, n)
 	}
 }
 

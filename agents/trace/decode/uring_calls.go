@@ -6,8 +6,8 @@ import (
 	"github.com/sonde-operator/sonde/agents/trace/kernel"
 )
 
-// uringPrefix begins the names of operations of io_urings.
-const uringPrefix = "io_uring:"
+// uringPrefix begins the names of operations of io_urings. Readers of traces accept letters, digits and underscores.
+const uringPrefix = "io_uring_"
 
 // EventUring is the name of io_urings among events that a kernel cannot record, and of their lost records.
 const EventUring = "io_uring"

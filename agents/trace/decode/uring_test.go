@@ -31,16 +31,20 @@ func decodeAll(t *testing.T, d *Decoder, records ...[]byte) []string {
 			t.Fatalf("record %d is malformed", i)
 		}
 		if r := d.Decode(&e); r != nil {
-			all = append(all, textOf(r))
+			all = append(all, textOf(t, r))
 		}
 	}
 	return all
 }
 
 // textOf formats an event without its time and its thread.
-func textOf(r *tracefmt.Record) string {
+func textOf(t *testing.T, r *tracefmt.Record) string {
+	t.Helper()
 	var e tracefmt.Encoder
 	text := string(e.Append(nil, r))
+	if _, err := tracefmt.NewReader(strings.NewReader(text)).Next(); err != nil {
+		t.Errorf("the plugin cannot read %s: %v", text, err)
+	}
 	_, text, _ = strings.Cut(text, "Z\",")
 	call, rest, _ := strings.Cut(text, ",\"pid\":")
 	_, rest, _ = strings.Cut(rest, `"comm":""`)
@@ -65,19 +69,19 @@ func TestOperationsOfARing(t *testing.T) {
 		"the descriptor of an open file has its path": {
 			[][]byte{open, kerneltest.Submission(0xb, read, nil), kerneltest.Result(0xa, opOpenat, 5, 3, 0), kerneltest.Result(0xb, opRead, 6, 42, 0)},
 			[]string{
-				`"call":"io_uring:openat","group":"file","args":{"dirfd":-100,"pathname":"/etc/shop","flags":"0x2","mode":"0x180","userData":"0x5"},"ret":3,"latencyNs":2,"path":"/etc/shop"`,
-				`"call":"io_uring:read","group":"io","args":{"fd":3,"buf":"0x7000","count":99,"offset":-1,"userData":"0x6"},"ret":42,"latencyNs":2,"path":"/etc/shop"`,
+				`"call":"io_uring_openat","group":"file","args":{"dirfd":-100,"pathname":"/etc/shop","flags":"0x2","mode":"0x180","userData":"0x5"},"ret":3,"latencyNs":2,"path":"/etc/shop"`,
+				`"call":"io_uring_read","group":"io","args":{"fd":3,"buf":"0x7000","count":99,"offset":-1,"userData":"0x6"},"ret":42,"latencyNs":2,"path":"/etc/shop"`,
 			},
 		},
 		"submitted before the trace, or its record was lost": {
 			[][]byte{kerneltest.Result(0xa, opOpenat, 5, -2, 0)},
-			[]string{`"call":"io_uring:openat","group":"file","args":{"userData":"0x5"},"ret":-1,"errno":"ENOENT"`},
+			[]string{`"call":"io_uring_openat","group":"file","args":{"userData":"0x5"},"ret":-1,"errno":"ENOENT"`},
 		},
 		"a registered file has no name": {
 			[][]byte{open, kerneltest.Result(0xa, opOpenat, 5, 3, 0), kerneltest.Submission(0xb, &kerneltest.Entry{Opcode: opRead, Flags: 1, FD: 3}, nil), kerneltest.Result(0xb, opRead, 0, 1, 0)},
 			[]string{
-				`"call":"io_uring:openat","group":"file","args":{"dirfd":-100,"pathname":"/etc/shop","flags":"0x2","mode":"0x180","userData":"0x5"},"ret":3,"latencyNs":1,"path":"/etc/shop"`,
-				`"call":"io_uring:read","group":"io","args":{"fd":3,"buf":"0x0","count":0,"offset":0,"fixed":true,"sqeFlags":"0x1","userData":"0x0"},"ret":1,"latencyNs":1`,
+				`"call":"io_uring_openat","group":"file","args":{"dirfd":-100,"pathname":"/etc/shop","flags":"0x2","mode":"0x180","userData":"0x5"},"ret":3,"latencyNs":1,"path":"/etc/shop"`,
+				`"call":"io_uring_read","group":"io","args":{"fd":3,"buf":"0x0","count":0,"offset":0,"fixed":true,"sqeFlags":"0x1","userData":"0x0"},"ret":1,"latencyNs":1`,
 			},
 		},
 		"a close of a registered file keeps the descriptor of that number": {
@@ -86,18 +90,18 @@ func TestOperationsOfARing(t *testing.T) {
 				kerneltest.Result(0xb, opClose, 0, 0, 0), kerneltest.Call(unix.SYS_FSYNC, []uint64{0}),
 			},
 			[]string{
-				`"call":"io_uring:openat","group":"file","args":{"dirfd":-100,"pathname":"/etc/shop","flags":"0x2","mode":"0x180","userData":"0x5"},"ret":0,"latencyNs":1,"path":"/etc/shop"`,
-				`"call":"io_uring:close","group":"file","args":{"fd":0,"fixed":true,"userData":"0x0"},"ret":0,"latencyNs":1`,
+				`"call":"io_uring_openat","group":"file","args":{"dirfd":-100,"pathname":"/etc/shop","flags":"0x2","mode":"0x180","userData":"0x5"},"ret":0,"latencyNs":1,"path":"/etc/shop"`,
+				`"call":"io_uring_close","group":"file","args":{"fd":0,"fixed":true,"userData":"0x0"},"ret":0,"latencyNs":1`,
 				`"call":"fsync","group":"file","args":{"fd":0},"ret":0,"path":"/etc/shop"`,
 			},
 		},
 		"no result of a success": {
 			[][]byte{kerneltest.Submission(0xa, &kerneltest.Entry{Opcode: opOpenat, Flags: 0x40, FD: unix.AT_FDCWD}, nil, "/etc/shop"), open},
-			[]string{`"call":"io_uring:openat","group":"file","args":{"dirfd":-100,"pathname":"/etc/shop","flags":"0x0","mode":"0x0","sqeFlags":"0x40","userData":"0x0"},"path":"/etc/shop"`},
+			[]string{`"call":"io_uring_openat","group":"file","args":{"dirfd":-100,"pathname":"/etc/shop","flags":"0x0","mode":"0x0","sqeFlags":"0x40","userData":"0x0"},"path":"/etc/shop"`},
 		},
 		"a connection": {
 			[][]byte{kerneltest.Submission(0xa, &kerneltest.Entry{Opcode: opConnect, FD: 4, Addr: 1, Off: 16}, address), kerneltest.Result(0xa, opConnect, 0, 0, 0)},
-			[]string{`"call":"io_uring:connect","group":"network","args":{"sockfd":4,"addr":"10.0.0.1:80","addrlen":16,"userData":"0x0"},"ret":0,"latencyNs":1,"path":"socket:10.0.0.1:80"`},
+			[]string{`"call":"io_uring_connect","group":"network","args":{"sockfd":4,"addr":"10.0.0.1:80","addrlen":16,"userData":"0x0"},"ret":0,"latencyNs":1,"path":"socket:10.0.0.1:80"`},
 		},
 		"several results": {
 			[][]byte{
@@ -105,20 +109,20 @@ func TestOperationsOfARing(t *testing.T) {
 				kerneltest.Result(0, 0, 9, 6, 2), kerneltest.Result(0xa, opAccept, 9, -125, 0),
 			},
 			[]string{
-				`"call":"io_uring:accept","group":"network","args":{"sockfd":4,"addr":"0x0","addrlen":"0x0","flags":"0x0","userData":"0x9"},"ret":5,"latencyNs":1`,
-				`"call":"io_uring:accept","group":"network","args":{"sockfd":4,"addr":"0x0","addrlen":"0x0","flags":"0x0","userData":"0x9"},"ret":6,"latencyNs":1`,
-				`"call":"io_uring:accept","group":"network","args":{"sockfd":4,"addr":"0x0","addrlen":"0x0","flags":"0x0","userData":"0x9"},"ret":-1,"errno":"ECANCELED","latencyNs":1`,
+				`"call":"io_uring_accept","group":"network","args":{"sockfd":4,"addr":"0x0","addrlen":"0x0","flags":"0x0","userData":"0x9"},"ret":5,"latencyNs":1`,
+				`"call":"io_uring_accept","group":"network","args":{"sockfd":4,"addr":"0x0","addrlen":"0x0","flags":"0x0","userData":"0x9"},"ret":6,"latencyNs":1`,
+				`"call":"io_uring_accept","group":"network","args":{"sockfd":4,"addr":"0x0","addrlen":"0x0","flags":"0x0","userData":"0x9"},"ret":-1,"errno":"ECANCELED","latencyNs":1`,
 			},
 		},
 		"a result that no operation is known for": {
 			[][]byte{kerneltest.Result(0, 0, 9, 5, 0)},
-			[]string{`"call":"io_uring:completion","group":"io","args":{"userData":"0x9"},"ret":5`},
+			[]string{`"call":"io_uring_completion","group":"io","args":{"userData":"0x9"},"ret":5`},
 		},
 		"results that the ring had no room for": {
 			[][]byte{open, kerneltest.Submission(0xb, read, nil), kerneltest.Result(0, 0, 6, 42, 0), kerneltest.Result(0, 0, 5, 3, 0)},
 			[]string{
-				`"call":"io_uring:read","group":"io","args":{"fd":3,"buf":"0x7000","count":99,"offset":-1,"userData":"0x6"},"ret":42,"latencyNs":1`,
-				`"call":"io_uring:openat","group":"file","args":{"dirfd":-100,"pathname":"/etc/shop","flags":"0x2","mode":"0x180","userData":"0x5"},"ret":3,"latencyNs":3,"path":"/etc/shop"`,
+				`"call":"io_uring_read","group":"io","args":{"fd":3,"buf":"0x7000","count":99,"offset":-1,"userData":"0x6"},"ret":42,"latencyNs":1`,
+				`"call":"io_uring_openat","group":"file","args":{"dirfd":-100,"pathname":"/etc/shop","flags":"0x2","mode":"0x180","userData":"0x5"},"ret":3,"latencyNs":3,"path":"/etc/shop"`,
 			},
 		},
 		"an operation in no group": {

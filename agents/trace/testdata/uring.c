@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #define ENTRIES 4
+#define MANY 100000
 #define TEXT "by a ring"
 #define LENGTH 9
 
@@ -245,6 +246,21 @@ static void overflow(struct ring *r)
 	}
 }
 
+/* Reads one byte after the other, MANY times. */
+static void many(struct ring *r)
+{
+	int zero = open("/dev/zero", O_RDONLY);
+	char byte;
+
+	for (int i = 0; i < MANY / ENTRIES; i++) {
+		for (int k = 0; k < ENTRIES; k++)
+			queue(r, IORING_OP_READ, zero, &byte, 1, k);
+		submit(r, ENTRIES);
+		for (int k = 0; k < ENTRIES; k++)
+			expect(r, k, 1);
+	}
+}
+
 /* One operation that accepts two connections. */
 static void multishot(struct ring *r)
 {
@@ -343,6 +359,8 @@ int main(int argc, char **argv)
 		silent(&r);
 	else if (!strcmp(variant, "overflow"))
 		overflow(&r);
+	else if (!strcmp(variant, "many"))
+		many(&r);
 	else if (!strcmp(variant, "multishot"))
 		multishot(&r);
 	else if (!strcmp(variant, "forked"))

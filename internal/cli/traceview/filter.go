@@ -35,5 +35,5 @@ func (f *Filter) Keeps(r *tracefmt.Record) bool {
 }
 
 func (f *Filter) hasCall(name string) bool {
-	return slices.Contains(f.Calls, name) || slices.Contains(f.Calls, strings.TrimPrefix(name, "io_uring:"))
+	return slices.Contains(f.Calls, name) || slices.Contains(f.Calls, strings.TrimPrefix(name, "io_uring_"))
 }

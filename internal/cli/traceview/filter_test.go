@@ -15,7 +15,7 @@ func TestFilter(t *testing.T) {
 		"read":       {Call: "read", Group: "io", Container: "web", Comm: []byte("nginx"), Took: 10 * time.Millisecond, HasRet: true, Ret: 7},
 		"quick":      {Call: "read", Group: "io", Container: "web", Comm: []byte("nginx"), Took: 10*time.Millisecond - 1, HasRet: true},
 		"openat":     {Call: "openat", Group: "file", Container: "log", Comm: []byte("sh"), HasRet: true, Ret: -1, Errno: "ENOENT"},
-		"ring":       {Call: "io_uring:openat", Group: "file", Container: "db", Comm: []byte("db"), HasRet: true, Ret: 3},
+		"ring":       {Call: "io_uring_openat", Group: "file", Container: "db", Comm: []byte("db"), HasRet: true, Ret: 3},
 		"exec":       {Call: callExec, Group: "process", Comm: []byte("sh"), Took: -1},
 		"connection": {Call: callConnection, Group: "network", Container: "log", Took: -1, Errno: "ECONNREFUSED"},
 	}
@@ -27,7 +27,7 @@ func TestFilter(t *testing.T) {
 		"a group":                   {Filter{Groups: []string{"io"}}, "quick read"},
 		"groups":                    {Filter{Groups: []string{"io", "process"}}, "exec quick read"},
 		"a call":                    {Filter{Calls: []string{"openat"}}, "openat ring"},
-		"an operation of io_urings": {Filter{Calls: []string{"io_uring:openat"}}, "ring"},
+		"an operation of io_urings": {Filter{Calls: []string{"io_uring_openat"}}, "ring"},
 		"a group and a call beside": {Filter{Groups: []string{"process"}, Calls: []string{"openat"}}, "exec openat ring"},
 		"a container":               {Filter{Containers: []string{"log"}}, "connection openat"},
 		"containers":                {Filter{Containers: []string{"log", "web"}}, "connection openat quick read"},
