@@ -144,6 +144,7 @@ struct task_struct {
 	struct task_struct *real_parent;
 	struct pid *thread_pid;
 	struct mm_struct *mm;
+	struct io_uring_task *io_uring;
 	char comm[16];
 };
 

@@ -267,16 +267,39 @@ static __always_inline __u64 wanted_cgroup(struct task_struct *t)
 	return id;
 }
 
-/* The thread that completes an operation may be another one than its submitter, such as a worker of the kernel. */
-static __always_inline int on_end(struct io_kiocb *req, __u64 ring_address, __u64 user_data, __s32 res, __u32 flags)
+static __always_inline bool is_submitter(struct task_struct *t, struct io_kiocb *req)
 {
-	struct task_struct *t = bpf_get_current_task_btf(), *by = t;
+	struct io_kiocb___task *old = (void *)req;
+
+	if (bpf_core_field_exists(old->task))
+		return BPF_CORE_READ(old, task) == t;
+	return BPF_CORE_READ(req, tctx) == t->io_uring;
+}
+
+/*
+ * The number of the cgroup of a result's operation if it is recorded, zero otherwise. The thread that completes an operation may
+ * be another one than its submitter, such as a worker of the kernel. For the node's other processes this is all that is done,
+ * with one helper.
+ */
+static __always_inline __u64 result_cgroup(struct io_kiocb *req)
+{
+	struct task_struct *t = bpf_get_current_task_btf();
 	struct cgroup *g;
+
+	if (req && !is_submitter(t, req))
+		return wanted_cgroup(submitter(req));
+	g = cgroup_of(t);
+	return in_pod(g) && is_wanted(t, g) ? g->kn->id : 0;
+}
+
+static __always_inline int on_end(__u64 cgroup, struct io_kiocb *req, __u64 ring_address, __u64 user_data, __s32 res, __u32 flags)
+{
+	struct task_struct *t = bpf_get_current_task_btf();
 	struct uring_op *op;
 	struct ring *ring;
 	struct record *r;
-	__u64 head, id;
 	__u32 opcode = 0;
+	__u64 head;
 
 	if (flags & IORING_CQE_F_NOTIF) /* says that a buffer is free again */
 		return 0;
@@ -284,22 +307,14 @@ static __always_inline int on_end(struct io_kiocb *req, __u64 ring_address, __u6
 		opcode = BPF_CORE_READ(req, opcode);
 		if (opcode >= MAX_OPS || uring_ops[opcode & (MAX_OPS - 1)].use != OP_RECORDED)
 			return 0;
-		by = submitter(req);
 	}
-	g = cgroup_of(t);
-	if (by == t)
-		id = in_pod(g) && is_wanted(t, g) ? g->kn->id : 0;
-	else
-		id = wanted_cgroup(by);
-	if (!id)
-		return 0;
 	r = next_record(&ring, &head, LOST_URING);
 	if (!r)
 		return 0;
-	init_record(r, t, g, KIND_URING_END);
-	r->cgroup = id;
-	if (by != t && BPF_CORE_READ(by, tgid) != t->tgid) /* the reader knows the submitter from the submission */
-		r->pid = r->tid = r->inner_pid = r->inner_tid = 0;
+	init_record(r, t, cgroup_of(t), KIND_URING_END);
+	r->cgroup = cgroup;
+	if (req && !is_submitter(t, req) && BPF_CORE_READ(submitter(req), tgid) != t->tgid)
+		r->pid = r->tid = r->inner_pid = r->inner_tid = 0; /* the reader knows the submitter from the submission */
 	r->call = opcode;
 	r->ret = res;
 	op = (void *)(r + 1);
@@ -316,25 +331,29 @@ static __always_inline int on_end(struct io_kiocb *req, __u64 ring_address, __u6
 SEC("tp_btf/io_uring_complete")
 int BPF_PROG(sonde_uring_end, void *ring, void *req, __u64 user_data, int res, unsigned int flags)
 {
-	if (!req && !uring_more)
-		return 0;
-	return on_end(req, (__u64)ring, user_data, res, flags);
+	__u64 cgroup = req || uring_more ? result_cgroup(req) : 0;
+
+	return cgroup ? on_end(cgroup, req, (__u64)ring, user_data, res, flags) : 0;
 }
 
 SEC("tp_btf/io_uring_complete")
 int BPF_PROG(sonde_uring_end_cqe, struct io_ring_ctx *ring, void *request, struct io_uring_cqe *cqe)
 {
 	struct io_kiocb *req = request;
+	__u64 cgroup = req || uring_more ? result_cgroup(req) : 0;
 
-	if (req) /* processes can write to cqe */
-		return on_end(req, (__u64)ring, BPF_CORE_READ(req, cqe.user_data), BPF_CORE_READ(req, cqe.res), BPF_CORE_READ(req, cqe.flags));
-	if (!uring_more)
+	if (!cgroup)
 		return 0;
-	return on_end(0, (__u64)ring, cqe->user_data, cqe->res, cqe->flags);
+	if (!req)
+		return on_end(cgroup, 0, (__u64)ring, cqe->user_data, cqe->res, cqe->flags);
+	/* Processes can write to cqe. */
+	return on_end(cgroup, req, (__u64)ring, BPF_CORE_READ(req, cqe.user_data), BPF_CORE_READ(req, cqe.res), BPF_CORE_READ(req, cqe.flags));
 }
 
 SEC("tp_btf/io_uring_cqe_overflow")
 int BPF_PROG(sonde_uring_overflow, void *ring, __u64 user_data, __s32 res, __u32 flags)
 {
-	return on_end(0, (__u64)ring, user_data, res, flags);
+	__u64 cgroup = result_cgroup(0);
+
+	return cgroup ? on_end(cgroup, 0, (__u64)ring, user_data, res, flags) : 0;
 }

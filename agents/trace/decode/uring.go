@@ -65,16 +65,22 @@ func (s *submitted) data() ringData { return ringData{s.uring.Ring, s.uring.User
 
 func (u *urings) forget(request uint64, s *submitted) {
 	delete(u.byRequest, request)
-	same := u.byData[s.data()]
-	if len(same) <= 1 {
-		delete(u.byData, s.data())
-		return
-	}
-	at := slices.Index(same, request)
-	u.byData[s.data()] = slices.Delete(same, at, at+1)
+	u.forgetData(request, s)
 }
 
-// end returns the operation of a result; nil if it is not known. The last result removes it.
+func (u *urings) forgetData(request uint64, s *submitted) {
+	same := u.byData[s.data()]
+	at := slices.Index(same, request)
+	switch {
+	case at < 0:
+	case len(same) == 1:
+		delete(u.byData, s.data())
+	default:
+		u.byData[s.data()] = slices.Delete(same, at, at+1)
+	}
+}
+
+// end returns the operation of a result; nil if it is not known.
 func (u *urings) end(e *kernel.Record) *submitted {
 	request := e.Uring.Request
 	if same := u.byData[ringData{e.Uring.Ring, e.Uring.UserData}]; request == 0 && len(same) > 0 {
@@ -84,11 +90,14 @@ func (u *urings) end(e *kernel.Record) *submitted {
 	if s == nil {
 		return nil
 	}
-	if e.Uring.Request != 0 || e.Uring.Flags&resultMore == 0 {
+	switch {
+	case e.Uring.Request == 0 && e.Uring.Flags&resultMore == 0:
+		u.forgetData(request, s) // several may have the same data: this one may still end by its request
+	case e.Uring.Request != 0:
 		u.forget(request, s)
-	}
-	if e.Uring.Request != 0 && s.head.Call != e.Head.Call {
-		return nil // the end of an earlier one was lost
+		if s.head.Call != e.Head.Call {
+			return nil // the end of an earlier one was lost
+		}
 	}
 	return s
 }
@@ -136,7 +145,9 @@ func (d *Decoder) decodeOperation(s *submitted, e *kernel.Record, out *tracefmt.
 			return nil
 		}
 	}
-	s.head.Time = head.Time // another result is measured from this one on
+	if ended && e.Uring.Flags&resultMore != 0 {
+		s.head.Time = head.Time // the next result is measured from this one on
+	}
 	d.setHead(&as, out)
 	use := o.entry(&as, s)
 	p := d.resolver.process(head.Pid, head.Cgroup)

@@ -125,6 +125,16 @@ func TestOperationsOfARing(t *testing.T) {
 				`"call":"io_uring_openat","group":"file","args":{"dirfd":-100,"pathname":"/etc/shop","flags":"0x2","mode":"0x180","userData":"0x5"},"ret":3,"latencyNs":3,"path":"/etc/shop"`,
 			},
 		},
+		"operations with the same data": {
+			[][]byte{
+				open, kerneltest.Submission(0xb, &kerneltest.Entry{Opcode: opOpenat, FD: unix.AT_FDCWD, UserData: 5}, nil, "/etc/other"),
+				kerneltest.Result(0, 0, 5, -2, 0), kerneltest.Result(0xa, opOpenat, 5, -2, 0),
+			},
+			[]string{
+				`"call":"io_uring_openat","group":"file","args":{"dirfd":-100,"pathname":"/etc/shop","flags":"0x2","mode":"0x180","userData":"0x5"},"ret":-1,"errno":"ENOENT","latencyNs":2,"path":"/etc/shop"`,
+				`"call":"io_uring_openat","group":"file","args":{"dirfd":-100,"pathname":"/etc/shop","flags":"0x2","mode":"0x180","userData":"0x5"},"ret":-1,"errno":"ENOENT","latencyNs":3,"path":"/etc/shop"`,
+			},
+		},
 		"an operation in no group": {
 			[][]byte{kerneltest.Submission(0xa, &kerneltest.Entry{Opcode: opPollAdd}, nil), kerneltest.Result(0xa, opPollAdd, 0, 1, 0)},
 			nil,
