@@ -185,6 +185,7 @@ func (d *Decoder) decodeCall(c *Call, e *kernel.Record, p *processState, out *tr
 		case a.Kind == ArgDir:
 			dir = int32(n)
 		case located != "":
+		case a.Kind == ArgPath && [2]uint16{e.Head.First, e.Head.Second}[min(paths, 2)-1] == 0: // it could not be read
 		case a.Kind == ArgPath:
 			located = d.locate(p, dir, d.strings.get(one.Text))
 		case a.Kind == ArgFD && !use.fixed && d.hasName(c, e):
