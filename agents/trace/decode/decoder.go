@@ -185,9 +185,8 @@ func (d *Decoder) decodeCall(c *Call, e *kernel.Record, p *processState, out *tr
 		case a.Kind == ArgDir:
 			dir = int32(n)
 		case located != "":
-		case a.Kind == ArgPath && [2]uint16{e.Head.First, e.Head.Second}[min(paths, 2)-1] == 0: // it could not be read
 		case a.Kind == ArgPath:
-			located = d.locate(p, dir, d.strings.get(one.Text))
+			located = d.locateArgument(e, min(paths, 2)-1, p, dir, one.Text)
 		case a.Kind == ArgFD && !use.fixed && d.hasName(c, e):
 			located = p.name(int32(n))
 		}
@@ -236,6 +235,15 @@ func pair(b []byte) (first, second int32, ok bool) {
 		return 0, 0, false
 	}
 	return int32(binary.NativeEndian.Uint32(b)), int32(binary.NativeEndian.Uint32(b[4:])), true
+}
+
+// locateArgument returns the absolute path that is the nth path among a call's arguments; empty if it could not be read, or if
+// its base is unknown.
+func (d *Decoder) locateArgument(e *kernel.Record, n int, p *processState, dir int32, text []byte) string {
+	if [2]uint16{e.Head.First, e.Head.Second}[n] == 0 {
+		return ""
+	}
+	return d.locate(p, dir, d.strings.get(text))
 }
 
 // locate returns the absolute path that a call names; empty if its base is unknown.
