@@ -13,7 +13,7 @@ type ResultAccessSpec struct {
 	CaptureRef CaptureReference `json:"captureRef,omitzero"`
 
 	// tokenHash is the SHA-256, in lower-case hex, of a token that the client chose and sends with
-	// each request; the token itself is never in the API.
+	// each request; the token itself is never in the API. A hash that another ResultAccess has is refused.
 	// +required
 	// +kubebuilder:validation:MinLength=64
 	// +kubebuilder:validation:MaxLength=64
