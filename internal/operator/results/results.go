@@ -25,6 +25,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/kind"
 	"github.com/sonde-operator/sonde/internal/operator/access"
 	"github.com/sonde-operator/sonde/internal/operator/audit"
+	"github.com/sonde-operator/sonde/internal/operator/connections"
 	"github.com/sonde-operator/sonde/internal/wire/account"
 	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
 	"github.com/sonde-operator/sonde/internal/wire/keeperapi"
@@ -176,6 +177,7 @@ func (h *Handler) inPlace(p *places, w http.ResponseWriter, r *http.Request, s s
 		return err
 	}
 	defer leave()
+	defer connections.Serving(ctx)()
 	err = h.admit(ctx, s)
 	if err == nil {
 		err = h.inTime(ctx, p, w, r, s, serve)

@@ -13,8 +13,9 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"golang.org/x/net/netutil"
 	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/sonde-operator/sonde/internal/operator/connections"
 )
 
 // Bounds of the server. An answer has no time limit, because a stream may last for a day. Each write has a deadline.
@@ -34,8 +35,7 @@ type Server struct {
 	GetCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	Handler        http.Handler
 
-	// MaxConnections are served at once, others wait. Everything in the cluster's network can open a connection without a
-	// token, and each takes memory of the manager.
+	// MaxConnections are open at once. Above it the host with the most loses one that has no place.
 	MaxConnections int
 
 	address atomic.Pointer[net.TCPAddr] // nil until it listens
@@ -69,12 +69,13 @@ func (s *Server) Start(ctx context.Context) error {
 		// HTTP/1.1 only: the client recognizes a broken download by the closed connection.
 		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){},
 		ErrorLog:     stdlog.New(logWriter{log.V(1)}, "", 0),
+		ConnContext:  connections.Context,
 		BaseContext:  func(net.Listener) context.Context { return ctrl.LoggerInto(ctx, log) },
 	}
 	if at, ok := listener.Addr().(*net.TCPAddr); ok {
 		s.address.Store(at)
 	}
-	listener = netutil.LimitListener(listener, s.MaxConnections)
+	listener = connections.Listen(listener, s.MaxConnections)
 	log.Info("Serving results", "address", listener.Addr().String())
 	failed := make(chan error, 1)
 	go func() { failed <- server.ServeTLS(listener, "", "") }()

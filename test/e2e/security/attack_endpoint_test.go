@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -122,14 +123,14 @@ func thirty(t *testing.T, pc *sondev1.PacketCapture, readers []reader, patient b
 			failed <- one(r, file, func(resp *http.Response) error {
 				b, err := io.ReadAll(resp.Body)
 				if err != nil || int64(len(b)) != pc.Status.Pods[0].Files[0].Bytes {
-					return fmt.Errorf("%d bytes, %v", len(b), err)
+					return fmt.Errorf("%d bytes, %w", len(b), err)
 				}
 				return nil
 			})
 			failed <- one(r, "/progress", func(resp *http.Response) error {
 				line, err := bufio.NewReader(resp.Body).ReadString('\n')
 				if err != nil || !strings.Contains(line, pc.Status.Pods[0].UID) {
-					return fmt.Errorf("line %q, %v", line, err)
+					return fmt.Errorf("line %q, %w", line, err)
 				}
 				return nil
 			})
@@ -184,7 +185,7 @@ func TestAttackStreams(t *testing.T) {
 			}
 			b, err := io.ReadAll(resp.Body)
 			if err != nil || !strings.Contains(string(b), "namespace "+attackerNS+" have 64 streams open") && !strings.Contains(string(b), "this user has 16 streams open") {
-				return fmt.Errorf("message %s, %v", b, err)
+				return fmt.Errorf("message %s, %w", b, err)
 			}
 			return nil
 		})
@@ -204,6 +205,44 @@ func TestAttackStreams(t *testing.T) {
 		}
 		thirty(t, theirs, others, true)
 	})
+}
+
+// Connections that a Pod opens to the endpoint's port, and keeps open without a word, do not close it to others.
+func TestAttackConnections(t *testing.T) {
+	attackerNS, victimNS := cluster.Namespace(t, nil), cluster.Namespace(t, nil)
+	cluster.Deployment(t, victimNS, "sink", 1, "sink")
+	theirs := cluster.Capture(t, cluster.Admin, victimNS, sondev1.PacketCaptureSpec{TargetDeployment: "sink", Duration: "30m"})
+	cluster.Stop(t, theirs)
+	others := accounts(t, theirs, 3)
+	before := latency(t, others[0])
+	args := []string{"hold", "-n", "1500"} // for each replica, which keeps 1024
+	for _, p := range cluster.ManagerPods(t) {
+		args = append(args, net.JoinHostPort(p.Status.PodIP, "9444"))
+	}
+	attacker := cluster.Pod(t, attackerNS, "mallory", cluster.PodSpec(args...))
+	count := func(ctx context.Context) (open, closed int, err error) {
+		text, err := cluster.Logs(ctx, attacker)
+		if err != nil {
+			return 0, 0, err
+		}
+		lines := strings.Split(strings.TrimSpace(text), "\n")
+		_, err = fmt.Sscanf(lines[len(lines)-1], "open %d closed %d", &open, &closed)
+		return open, closed, err
+	}
+	cluster.Eventually(t, time.Minute, "control: all connections taken", func(ctx context.Context) error {
+		open, closed, err := count(ctx)
+		if err != nil || open < 1000*replicas || closed == 0 {
+			return fmt.Errorf("%d connections are open, %d were closed, %v", open, closed, err)
+		}
+		return nil
+	})
+	thirty(t, theirs, others, false)
+	after := latency(t, others[0])
+	open, closed, err := count(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("beside %d open connections of one Pod (%d were closed): p99 %v (%v without them)", open, closed, after.valid, before.valid)
 }
 
 // Thousands of ResultAccesses of others do not slow a request down, and no namespace may have as many as it likes.
