@@ -178,20 +178,22 @@ func yieldAll(p *places) {
 // TestAStreamEndsAndContinues: a stream that is over, and one that yields, breaks off, because a complete answer would
 // mean that the capture has ended. The record says that neither side failed, and lines continue at their byte.
 func TestAStreamEndsAndContinues(t *testing.T) {
-	yield := func(w *world) { yieldAll(w.handler.streams) }
-	for name, tc := range map[string]struct {
-		lifetime time.Duration
-		do       func(*world)
-	}{
-		"its time is over": {lifetime: 50 * time.Millisecond, do: func(*world) {}},
-		"it yields":        {lifetime: time.Hour, do: yield},
+	yield := func(w *world, _ *testingclock.FakeClock) { yieldAll(w.handler.streams) }
+	for name, do := range map[string]func(*world, *testingclock.FakeClock){
+		"its time is over": func(_ *world, clk *testingclock.FakeClock) { clk.Step(streamLifetime) },
+		"it yields":        yield,
 	} {
+		withClock := func(w *world) *testingclock.FakeClock {
+			clk := testingclock.NewFakeClock(time.Now())
+			w.handler.Clock = clk
+			return clk
+		}
 		t.Run("progress: "+name, func(t *testing.T) {
 			w := newWorld(t)
-			w.handler.lifetime = tc.lifetime
+			clk := withClock(w)
 			l := w.stream()
 			l.want("web-1", sondev1.PhaseCapturing, 0)
-			tc.do(w)
+			do(w, clk)
 			if got, ok := l.next(); ok || !errors.Is(l.scan.Err(), io.ErrUnexpectedEOF) {
 				t.Errorf("got %+v, %v; want the stream to break off", got, l.scan.Err())
 			}
@@ -199,13 +201,13 @@ func TestAStreamEndsAndContinues(t *testing.T) {
 		})
 		t.Run("lines: "+name, func(t *testing.T) {
 			w := newTraceWorld(t)
-			w.handler.lifetime = tc.lifetime
+			clk := withClock(w)
 			r := bufio.NewReader(w.get(traceLive, nil).body)
 			line, err := r.ReadString('\n')
 			if err != nil {
 				t.Fatal(err)
 			}
-			tc.do(w)
+			do(w, clk)
 			if _, err := io.ReadAll(r); !errors.Is(err, io.ErrUnexpectedEOF) {
 				t.Errorf("got %v, want the stream to break off", err)
 			}

@@ -89,9 +89,9 @@ type Handler struct {
 	events             *eventLimit
 
 	// Transport and intervals, which New sets.
-	connect                                   func(secret map[string][]byte) (Keeper, error)
-	address                                   func(*corev1.Pod) string
-	poll, heartbeat, recheck, retry, lifetime time.Duration
+	connect                         func(secret map[string][]byte) (Keeper, error)
+	address                         func(*corev1.Pod) string
+	poll, heartbeat, recheck, retry time.Duration
 }
 
 // New returns a handler for c.
@@ -102,7 +102,7 @@ func New(c Config) *Handler {
 		streams:   newPlaces("streams", maxStreams, streamsPerNamespace, streamsPerUser, streamSlice, c.Clock),
 		events:    newEventLimit(c.Clock),
 		connect:   connect, address: address,
-		poll: pollInterval, heartbeat: heartbeatInterval, recheck: recheckInterval, retry: retryInterval, lifetime: streamLifetime,
+		poll: pollInterval, heartbeat: heartbeatInterval, recheck: recheckInterval, retry: retryInterval,
 	}
 	for _, k := range kind.Captures {
 		h.mux.HandleFunc(patternBefore+k.Resource+patternProgress, h.handle(k, h.streams, h.progress))
@@ -192,7 +192,7 @@ func (h *Handler) inPlace(p *places, w http.ResponseWriter, r *http.Request, s s
 func (h *Handler) inTime(ctx context.Context, p *places, w http.ResponseWriter, r *http.Request, s session, serve serveFunc) error {
 	var end <-chan time.Time
 	if p == h.streams {
-		timer := h.Clock.NewTimer(h.lifetime)
+		timer := h.Clock.NewTimer(streamLifetime)
 		defer timer.Stop()
 		end = timer.C()
 	}

@@ -232,7 +232,7 @@ func TestAttackConnections(t *testing.T) {
 	cluster.Eventually(t, time.Minute, "control: all connections taken", func(ctx context.Context) error {
 		open, closed, err := count(ctx)
 		if err != nil || open < 1000*replicas || closed == 0 {
-			return fmt.Errorf("%d connections are open, %d were closed, %v", open, closed, err)
+			return fmt.Errorf("%d connections are open, %d were closed, %w", open, closed, err)
 		}
 		return nil
 	})
@@ -274,14 +274,14 @@ func TestAttackManyResultAccesses(t *testing.T) {
 			cluster.Eventually(t, 10*time.Second, "one more ResultAccess refused", func(ctx context.Context) error {
 				err := cluster.Admin.Create(ctx, cluster.ResultAccess(captures[0], fmt.Sprint(other, time.Now())))
 				if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "64 ResultAccesses, the most for one: delete") {
-					return fmt.Errorf("got %v, want a refusal", err)
+					return fmt.Errorf("got %w, want a refusal", err)
 				}
 				return nil
 			})
 			cluster.Eventually(t, 10*time.Second, "one more of the namespace refused", func(ctx context.Context) error {
 				err := cluster.Admin.Create(ctx, cluster.ResultAccess(oneMore, fmt.Sprint(other, time.Now())))
 				if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "ResultAccesses for captures of this target's namespace") {
-					return fmt.Errorf("got %v, want a refusal", err)
+					return fmt.Errorf("got %w, want a refusal", err)
 				}
 				return nil
 			})
@@ -369,7 +369,7 @@ func TestAttackCopiedHash(t *testing.T) {
 		cluster.Eventually(t, 20*time.Second, "an Event that names alice", func(ctx context.Context) error {
 			notes, err := cluster.Events(ctx, pc, "ResultServed")
 			if err != nil || len(notes) != 1 || !strings.HasPrefix(notes[0], "alice read ") {
-				return fmt.Errorf("events %q, %v", notes, err)
+				return fmt.Errorf("events %q, %w", notes, err)
 			}
 			return nil
 		})
