@@ -73,7 +73,11 @@ run "kubectl sonde$context trace deploy/prices -n $ns --for 10s --events process
 run "jq -r '$failures' after.ndjson | sort | uniq -c"
 run "jq -r 'select(.call == \"openat\") | [.pod, .call, .errno // \"ok\", .path] | @tsv' after.ndjson | sort | uniq -c"
 
-[ -z "${KEEP:-}" ] || exit 0
+if [ -n "${KEEP:-}" ]; then
+	say 'The service is repaired now. To break it again, and then type the commands from the top:'
+	printf '\n$ %s\n' "export PATH=$path:\$PATH" "kubectl$context delete namespace $ns" "kubectl$context apply --server-side -f $manifest"
+	exit 0
+fi
 say 'Clean up. Only before.ndjson and after.ndjson stay.'
 run "kubectl$context delete namespace $ns"
 if [ -n "$local_cluster" ] && [ -z "$was_up" ] && [ "${1:-}" != --installed ]; then
