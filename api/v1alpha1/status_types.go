@@ -93,6 +93,9 @@ const (
 	ReasonSomePodsIncomplete  = "SomePodsIncomplete"  //
 	ReasonFilterNotCompilable = "FilterNotCompilable" // the filter does not compile for a link type
 	ReasonGating              = "Gating"              // new Pods wait for their tracer
+	ReasonGatePreparing       = "GatePreparing"       // the webhook for new Pods is being configured
+	ReasonGateSettling        = "GateSettling"        // API servers load the webhook for new Pods
+	ReasonNamespaceProtected  = "NamespaceProtected"  // no Pod of the namespace ever waits: it is the cluster's or the operator's
 	ReasonGateNotStarted      = "GateNotStarted"      // a Pod's gate could not start: no Pod is gated any more
 	ReasonNotFollowed         = "NotFollowed"         // no Pod that joins is captured, so none waits
 )

@@ -28,7 +28,8 @@ type finding struct {
 func reportConditions(capture sondev1.Capture, observed observation, planned plan, err error) {
 	set := func(conditionType string, f finding) {
 		apimeta.SetStatusCondition(&capture.CaptureStatus().Conditions, metav1.Condition{
-			Type: conditionType, Status: f.status, Reason: f.reason, Message: text.OneLine(f.message, maxConditionMessage), ObservedGeneration: capture.GetGeneration(),
+			Type: conditionType, Status: f.status, Reason: f.reason, Message: text.OneLine(f.message, maxConditionMessage),
+			ObservedGeneration: capture.GetGeneration(), LastTransitionTime: metav1.NewTime(observed.now).Rfc3339Copy(),
 		})
 	}
 	if !planned.valid {

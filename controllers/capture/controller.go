@@ -48,7 +48,10 @@ type Reconciler struct {
 	Live client.Reader
 	// PauseConfig reads the ConfigMap of the pause. If it is a pause.Cache, changes of the ConfigMap wake all captures.
 	PauseConfig client.Reader
-	Options     agentjob.Options
+	// GateConfig reads the webhook configuration for gates. If it is a cache, changes of the configuration wake the captures that
+	// wait for it.
+	GateConfig client.Reader
+	Options    agentjob.Options
 	// Ceilings above which Pods and captures wait.
 	Ceilings ceiling.Limits
 	Stamps   Stamps

@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 
@@ -112,7 +111,7 @@ func gateRecheck(capture sondev1.Capture, pod *corev1.Pod, known *sondev1.GateRe
 // Its owner will create another Pod, which may start untraced.
 func mustEvict(capture sondev1.Capture, pod *corev1.Pod, before, now *sondev1.GateResult) bool {
 	return now != nil && now.Outcome == sondev1.GateNotStarted && before != nil && before.Outcome == sondev1.GateNotStarted &&
-		gatedBy(capture, pod) && capture.Common().Gate.OnTimeout != sondev1.GateFail && !gate.Required(pod) && !stillGates(capture) &&
+		gatedBy(capture, pod) && capture.Common().Gate.OnTimeout != sondev1.GateFail && !gate.Required(pod) && !gate.Gates(capture.CaptureStatus().Conditions) &&
 		pod.Status.Phase == corev1.PodPending && pod.DeletionTimestamp == nil && metav1.GetControllerOfNoCopy(pod) != nil
 }
 
@@ -133,11 +132,6 @@ func (planned *plan) planGate(capture sondev1.Capture, observed observation, p *
 	case p.before.Gate == nil && v.Entry.Gate != nil && v.Entry.Gate.Outcome == sondev1.GateNotStarted:
 		v.Again = observed.now // evict after the status was written
 	}
-}
-
-// stillGates reports whether new Pods still get a gate, as the status says.
-func stillGates(capture sondev1.Capture) bool {
-	return !apimeta.IsStatusConditionFalse(capture.CaptureStatus().Conditions, sondev1.ConditionGating)
 }
 
 // +kubebuilder:rbac:groups="",resources=pods/eviction,verbs=create
@@ -175,42 +169,9 @@ func (r *Reconciler) recordGateEvents(before, capture sondev1.Capture) {
 		}
 		sent++
 		next := "its owner replaces it by a Pod without a gate; if it has no owner, delete it"
-		if stillGates(capture) {
+		if gate.Gates(capture.CaptureStatus().Conditions) {
 			next = "it must not start untraced: see its init container " + gateconfig.ContainerName + " for why, or delete the Trace and then the Pod"
 		}
 		r.Recorder.Eventf(capture, nil, corev1.EventTypeWarning, sondev1.ReasonGateNotStarted, r.Kind.action, "The gate of Pod %s cannot start; %s", e.Name, next)
 	}
-}
-
-// gatingCondition says whether new Pods of the target wait for their tracer. The webhook of every replica reads it.
-func gatingCondition(capture sondev1.Capture, observed observation, planned plan) finding {
-	status := capture.CaptureStatus()
-	if status.Phase.Final() {
-		return finding{metav1.ConditionFalse, sondev1.ReasonEnded, "the trace is over"}
-	}
-	if observed.admission.refused() {
-		return finding{metav1.ConditionFalse, observed.admission.reason, observed.admission.message}
-	}
-	if capture.Common().Stop {
-		return finding{metav1.ConditionFalse, sondev1.ReasonStopped, "the trace was stopped"}
-	}
-	// Keep the condition: the evicted Pods are gone, and their replacements would fail in the same way.
-	if c := apimeta.FindStatusCondition(status.Conditions, sondev1.ConditionGating); c != nil && c.Reason == sondev1.ReasonGateNotStarted {
-		return finding{c.Status, c.Reason, c.Message}
-	}
-	for i := range planned.entries {
-		e := &planned.entries[i]
-		switch {
-		case e.Gate != nil && e.Gate.Outcome == sondev1.GateNotStarted && capture.Common().Gate.OnTimeout != sondev1.GateFail:
-			return finding{metav1.ConditionFalse, sondev1.ReasonGateNotStarted, fmt.Sprintf(
-				"the gate of Pod %s could not start, so no more Pods are gated; see the Pod's init container %s for why, and create a new Trace", e.Name, gateconfig.ContainerName)}
-		case isQueued(*e) && e.Reason == sondev1.ReasonQueued:
-			return finding{metav1.ConditionFalse, e.Reason, "the trace itself is queued, so no Pod waits for it: " + e.Message}
-		}
-	}
-	if !capture.Common().FollowPods && !planned.start.IsZero() {
-		return finding{metav1.ConditionFalse, sondev1.ReasonNotFollowed, "followPods is false: Pods that join are not traced, so they do not wait"}
-	}
-	return finding{metav1.ConditionTrue, sondev1.ReasonGating, fmt.Sprintf(
-		"Pods of the target that are created a few seconds from now or later wait for their tracer, for up to %v each", gateTimeout(capture))}
 }

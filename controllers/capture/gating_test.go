@@ -41,6 +41,14 @@ func (w *world) gating() string {
 	return string(c.Status) + " " + c.Reason
 }
 
+// openGate lets the world settle, with a second settling as API servers have read the webhook configuration.
+func (w *world) openGate() {
+	w.t.Helper()
+	w.settle()
+	w.clock.Step(gateSettle)
+	w.settle()
+}
+
 // gated is a Pod that waits at its gate: none of its containers runs.
 func gated(state corev1.ContainerState) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
@@ -76,7 +84,7 @@ func TestGatedPodIsTracedBeforeItStarts(t *testing.T) {
 	objects := append(deployment("web-1"), webPod("web-2", gated(awaits("PodInitializing"))), webPod("web-3", other),
 		webPod("web-4", gated(awaits("PodInitializing")), func(p *corev1.Pod) { p.Spec.NodeName = "" }))
 	w := newWorld(t, newTrace(), objects...)
-	w.settle()
+	w.openGate()
 	got := map[string]bool{}
 	for _, j := range w.jobs() {
 		got[j.Name] = slices.Contains(j.Spec.Template.Spec.Containers[0].Args, agentjob.FlagGate)
@@ -271,8 +279,10 @@ func TestGatingCondition(t *testing.T) {
 				trace.ResourceVersion = ""
 				w.add(trace)
 			}
-			w.settle()
+			w.openGate()
 			w.clock.Step(tc.step)
+			w.settle()
+			w.clock.Step(gateTail)
 			w.settle()
 			if got := w.gating(); got != tc.want {
 				t.Errorf("Gating is %q, want %q", got, tc.want)

@@ -44,6 +44,9 @@ type observation struct {
 	configMap, secret string
 	// compiled is set while there is no ConfigMap.
 	compiled compiled
+	// gateConfigured reports that the webhook configuration sends the target's new Pods to the webhook. protected reports that
+	// no Pod of the target's namespace ever waits at a gate.
+	gateConfigured, protected bool
 }
 
 // podState is one Pod that is, was or may be captured.
@@ -112,6 +115,9 @@ func (r *Reconciler) observe(ctx context.Context, capture sondev1.Capture, live 
 	}
 	if capture.CaptureStatus().Phase.Final() {
 		return observed, nil
+	}
+	if err := r.observeGateConfig(ctx, capture, &observed); err != nil {
+		return observed, err
 	}
 	if err := r.observeRoom(ctx, capture, &observed); err != nil {
 		return observed, err

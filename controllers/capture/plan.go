@@ -36,6 +36,7 @@ type plan struct {
 	sweep    []*podState // after their probes
 	cleanUp  bool        // delete all objects of the capture
 	over     bool        // no Pod will be captured any more
+	closing  bool        // it will be over, when no Pod gets the gate any more
 	ended    time.Time
 	again    time.Duration
 	admitted bool
@@ -92,9 +93,12 @@ func planFor(capture sondev1.Capture, observed observation, review time.Duration
 		planned.end = planned.newEnd(capture, observed)
 	}
 	planned.over = !live && isOver(capture, observed, planned)
+	if planned.over && gateStaysOpen(capture, observed) {
+		planned.over, planned.closing = false, true
+	}
 	planned.again = max(planned.nextPass(capture, observed, next).Sub(observed.now), soonest)
-	if planned.over {
-		planned.again = soonest // the next pass plans the clean-up of the final capture
+	if planned.over || planned.closing || awaitsGate(capture, observed) {
+		planned.again = soonest // the next pass plans the clean-up of the final capture, or opens or closes the gate
 	}
 	return planned
 }
@@ -191,6 +195,8 @@ func (planned *plan) joins(capture sondev1.Capture, observed observation, p *pod
 	switch {
 	case p.pod == nil, p.overdue(observed.now), endReasonOf(capture, observed, p) != "", observed.compiled.unusable.reason != "":
 		return false
+	case joinsByGate(capture, p):
+		return true
 	case planned.start.IsZero():
 		return isQueued(p.before) || observed.now.Before(capture.GetCreationTimestamp().Add(targetTimeout))
 	case !planned.end.IsZero() && !observed.now.Before(planned.end):

@@ -13,13 +13,16 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -32,6 +35,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/agentjob"
 	"github.com/sonde-operator/sonde/internal/kind"
 	"github.com/sonde-operator/sonde/internal/operator/access"
+	"github.com/sonde-operator/sonde/internal/operator/gate"
 	"github.com/sonde-operator/sonde/internal/operator/health"
 	"github.com/sonde-operator/sonde/internal/operator/pcapfilter"
 	"github.com/sonde-operator/sonde/internal/operator/stamp"
@@ -80,6 +84,8 @@ type world struct {
 	nodesAhead time.Duration
 	// stale hides Jobs from the cache.
 	stale bool
+	// gateless are target namespaces that the webhook configuration for gates does not have.
+	gateless []string
 	// hidden is a Pod that the cache does not have.
 	hidden string
 }
@@ -107,7 +113,7 @@ func newWorld(t *testing.T, pc client.Object, objects ...client.Object) *world {
 	watchdog := &health.Watchdog{Limit: time.Hour, Clock: w.clock}
 	w.r = &Reconciler{
 		Kind:   PacketCaptures(w),
-		Client: interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{List: w.cachedList}), Live: live, PauseConfig: live,
+		Client: interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{List: w.cachedList}), Live: live, PauseConfig: live, GateConfig: gateConfig{w},
 		Options: agentjob.Options{Namespace: operatorNamespace, Image: "sonde:test", RingBytes: 32 << 20},
 		Stamps:  w, Access: w, recent: recentReviews{w}, throttle: newThrottle(w.clock), Keepers: w, Users: &KeeperUsers{}, Recorder: w.events, Clock: w.clock,
 		Sweeper:              &sweep.Sweeper{Client: w.client, Live: live, Clock: w.clock, Interval: time.Minute, Namespace: operatorNamespace, Parallelism: DefaultParallelism, Watchdog: watchdog},
@@ -448,6 +454,27 @@ func webPod(name string, change ...func(*corev1.Pod)) *corev1.Pod {
 		c(p)
 	}
 	return p
+}
+
+// gateConfig reads the webhook configuration for gates, which selects the namespace "shop".
+type gateConfig struct{ *world }
+
+func (g gateConfig) Get(_ context.Context, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+	c, ok := o.(*admissionregistrationv1.MutatingWebhookConfiguration)
+	if !ok || key.Name != gate.ConfigurationName {
+		return fmt.Errorf("%T %s is read", o, key.Name)
+	}
+	if slices.Contains(g.gateless, "shop") {
+		return apierrors.NewNotFound(schema.GroupResource{}, key.Name)
+	}
+	c.Webhooks = []admissionregistrationv1.MutatingWebhook{{NamespaceSelector: &metav1.LabelSelector{
+		MatchExpressions: []metav1.LabelSelectorRequirement{{Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpIn, Values: []string{"shop"}}},
+	}}}
+	return nil
+}
+
+func (g gateConfig) List(context.Context, client.ObjectList, ...client.ListOption) error {
+	return errors.New("the configuration is read by its name")
 }
 
 // now makes a Pod a new one.

@@ -17,9 +17,8 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/webhookpath"
 )
 
-// GateConfigurationName of the MutatingWebhookConfiguration for Pods. It is separate from the one for Sonde's own
-// kinds, because it changes with every Trace that gates, and does not exist when none does.
-const GateConfigurationName = "sonde-gate"
+// GateConfigurationName of the MutatingWebhookConfiguration for Pods.
+const GateConfigurationName = gate.ConfigurationName
 
 // gateTimeoutSeconds bounds the delay that a hanging operator adds to the creation of a Pod.
 const gateTimeoutSeconds = 3

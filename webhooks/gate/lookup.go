@@ -72,7 +72,7 @@ func (l *TraceLookup) live(ctx context.Context, namespace string) ([]*sondev1.Tr
 		if _, err := stamp.VerifyCapture(l.Key, t); err != nil {
 			continue
 		}
-		// Without a leader, a Trace keeps its condition Gating beyond its end.
+		// Without a leader, a Trace keeps its condition Gating beyond its end. Its gates must not hold Pods for ever.
 		if o, err := l.options(t); err == nil && !l.Clock.Now().Before(o.Until) {
 			continue
 		}

@@ -98,6 +98,7 @@ func traceGates(t *testing.T, funcs interceptor.Funcs, cached, live []client.Obj
 
 func TestTraceGates(t *testing.T) {
 	started := metav1.NewTime(webhooktest.Now.Add(-30 * time.Second))
+	minutes := metav1.NewTime(webhooktest.Now.Add(-time.Minute))
 	webPod := newPod("", "ReplicaSet", "web-1")
 	tests := map[string]struct {
 		traces    []*sondev1.Trace
@@ -124,8 +125,10 @@ func TestTraceGates(t *testing.T) {
 		"not admitted, or without room":    {traces: []*sondev1.Trace{gating(t, "a", func(t *sondev1.Trace) { t.Status.Conditions = nil })}, pod: webPod},
 		"an invalid stamp":                 {traces: []*sondev1.Trace{gating(t, "a", func(t *sondev1.Trace) { t.Annotations = map[string]string{sondev1.AnnotationStamp: "00"} })}, pod: webPod},
 		"over":                             {traces: []*sondev1.Trace{gating(t, "a", func(t *sondev1.Trace) { t.Status.Phase = sondev1.PhaseCompleted })}, pod: webPod},
-		"over, but still Capturing":        {traces: []*sondev1.Trace{gating(t, "a", func(t *sondev1.Trace) { t.Status.StartTime, t.Spec.Duration = &started, "30" })}, pod: webPod},
-		"a second before that":             {traces: []*sondev1.Trace{gating(t, "a", func(t *sondev1.Trace) { t.Status.StartTime, t.Spec.Duration = &started, "31" })}, pod: webPod, want: "a"},
+		"its probes attach late":           {traces: []*sondev1.Trace{gating(t, "a", func(t *sondev1.Trace) { t.Status.StartTime, t.Spec.Duration = &started, "5" })}, pod: webPod, want: "a"},
+		"its end was noticed by no one":    {traces: []*sondev1.Trace{gating(t, "a", func(t *sondev1.Trace) { t.Status.StartTime, t.Status.EndTime = &started, &started })}, pod: webPod, want: "a"},
+		"and that for a minute":            {traces: []*sondev1.Trace{gating(t, "a", func(t *sondev1.Trace) { t.Status.StartTime, t.Status.EndTime = &minutes, &minutes })}, pod: webPod},
+		"asked to stop":                    {traces: []*sondev1.Trace{gating(t, "a", func(t *sondev1.Trace) { t.Spec.Stop = true })}, pod: webPod, want: "a"},
 		"of two the older":                 {traces: []*sondev1.Trace{gating(t, "a", func(t *sondev1.Trace) { t.CreationTimestamp = metav1.NewTime(webhooktest.Now.Add(-time.Second)) }), gating(t, "b", nil)}, pod: webPod, want: "b"},
 		"of two as old, by UID":            {traces: []*sondev1.Trace{gating(t, "b", nil), gating(t, "a", nil)}, pod: webPod, want: "a"},
 		"the older is another workload's":  {traces: []*sondev1.Trace{gating(t, "a", aimedAt("Pod", "one")), gating(t, "b", nil)}, pod: webPod, want: "b"},
@@ -156,7 +159,7 @@ func TestTraceGates(t *testing.T) {
 
 func TestTraceGatesOptions(t *testing.T) {
 	trace := gating(t, "a", func(t *sondev1.Trace) {
-		t.Spec.Gate.Timeout, t.Spec.Gate.OnTimeout, t.Status.StartTime = "90", sondev1.GateFail, &metav1.Time{Time: webhooktest.Now}
+		t.Spec.Gate.Timeout, t.Spec.Gate.OnTimeout, t.Status.StartTime = "90", sondev1.GateFail, &metav1.Time{Time: webhooktest.Now.Add(-6 * time.Minute)}
 	})
 	g := traceGates(t, interceptor.Funcs{}, []client.Object{trace, replicaSet("web-1", "web")}, nil)
 	o, _, err := g.Find(t.Context(), "shop", newPod("", "ReplicaSet", "web-1"))

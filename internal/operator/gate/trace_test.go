@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/operator/outcome"
 	"github.com/sonde-operator/sonde/internal/operator/target"
 	"github.com/sonde-operator/sonde/internal/wire/gateconfig"
 )
@@ -36,9 +37,15 @@ func TestLive(t *testing.T) {
 		"Gating is False": {func(t *sondev1.Trace) { t.Status.Conditions[0].Status = metav1.ConditionFalse }, false},
 		"without a gate":  {func(t *sondev1.Trace) { t.Spec.Gate = nil }, false},
 		"gate disabled":   {func(t *sondev1.Trace) { t.Spec.Gate.Enabled = false }, false},
-		"stopped":         {func(t *sondev1.Trace) { t.Spec.Stop = true }, false},
-		"being deleted":   {func(t *sondev1.Trace) { t.DeletionTimestamp = &gone }, false},
-		"over":            {func(t *sondev1.Trace) { t.Status.Phase = sondev1.PhaseIncomplete }, false},
+		"asked to stop":   {func(t *sondev1.Trace) { t.Spec.Stop = true }, true},
+		"preparing": {func(t *sondev1.Trace) {
+			t.Status.Conditions[0].Status, t.Status.Conditions[0].Reason = metav1.ConditionFalse, sondev1.ReasonGatePreparing
+		}, true},
+		"settling": {func(t *sondev1.Trace) {
+			t.Status.Conditions[0].Status, t.Status.Conditions[0].Reason = metav1.ConditionUnknown, sondev1.ReasonGateSettling
+		}, true},
+		"being deleted": {func(t *sondev1.Trace) { t.DeletionTimestamp = &gone }, false},
+		"over":          {func(t *sondev1.Trace) { t.Status.Phase = sondev1.PhaseIncomplete }, false},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -67,15 +74,16 @@ func TestBefore(t *testing.T) {
 
 func TestOfTrace(t *testing.T) {
 	started := metav1.NewTime(dawn.Add(time.Hour))
-	config := gateconfig.Config{Timeout: 45 * time.Second, OnTimeout: gateconfig.Fail, Until: dawn.Add(target.Timeout + time.Minute)}
+	config := gateconfig.Config{Timeout: 45 * time.Second, OnTimeout: gateconfig.Fail, Until: dawn.Add(target.Timeout + outcome.StartTimeout + time.Minute + overrun)}
 	tests := map[string]struct {
 		change func(*sondev1.Trace)
 		want   func(*gateconfig.Config)
 	}{
-		"not begun":    {func(*sondev1.Trace) {}, func(*gateconfig.Config) {}},
-		"begun":        {func(t *sondev1.Trace) { t.Status.StartTime = &started }, func(c *gateconfig.Config) { c.Until = started.Add(time.Minute) }},
-		"the defaults": {func(t *sondev1.Trace) { t.Spec.Gate = &sondev1.TraceGate{Enabled: true} }, func(c *gateconfig.Config) { c.Timeout, c.OnTimeout = 30*time.Second, gateconfig.Proceed }},
-		"in seconds":   {func(t *sondev1.Trace) { t.Spec.Gate.Timeout = "600" }, func(c *gateconfig.Config) { c.Timeout = gateconfig.MaxTimeout }},
+		"not begun":        {func(*sondev1.Trace) {}, func(*gateconfig.Config) {}},
+		"begun":            {func(t *sondev1.Trace) { t.Status.StartTime = &started }, func(c *gateconfig.Config) { c.Until = started.Add(outcome.StartTimeout + time.Minute + overrun) }},
+		"its end is known": {func(t *sondev1.Trace) { t.Status.StartTime, t.Status.EndTime = &metav1.Time{}, &started }, func(c *gateconfig.Config) { c.Until = started.Add(overrun) }},
+		"the defaults":     {func(t *sondev1.Trace) { t.Spec.Gate = &sondev1.TraceGate{Enabled: true} }, func(c *gateconfig.Config) { c.Timeout, c.OnTimeout = 30*time.Second, gateconfig.Proceed }},
+		"in seconds":       {func(t *sondev1.Trace) { t.Spec.Gate.Timeout = "600" }, func(c *gateconfig.Config) { c.Timeout = gateconfig.MaxTimeout }},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -34,15 +34,15 @@ func (m *manager) addPlatform(_ context.Context, mgr ctrl.Manager) error {
 
 // addConfigurations adds the controllers that keep the webhook configurations in place.
 func (m *manager) addConfigurations(_ context.Context, mgr ctrl.Manager) error {
-	gateCache, err := platformcontroller.NewGateConfigurationCache(mgr.GetConfig(), mgr.GetScheme())
-	if err != nil {
+	var err error
+	if m.gates, err = platformcontroller.NewGateConfigurationCache(mgr.GetConfig(), mgr.GetScheme()); err != nil {
 		return err
 	}
 	secret := webhookpath.Secret(m.key)
-	errs := []error{mgr.Add(gateCache)}
+	errs := []error{mgr.Add(m.gates)}
 	for _, r := range []*platformcontroller.ConfigurationReconciler{
 		platformcontroller.NewConfigurationReconciler(mgr.GetClient(), m.live, m.Agent.Namespace, secret, m.serving.CABundle),
-		platformcontroller.NewGateConfigurationReconciler(mgr.GetClient(), m.live, gateCache, m.Agent.Namespace, secret, m.serving.CABundle),
+		platformcontroller.NewGateConfigurationReconciler(mgr.GetClient(), m.live, m.gates, m.Agent.Namespace, secret, m.serving.CABundle),
 	} {
 		r.Watchdog = m.watchdog
 		m.serving.OnChange(r.Trigger)

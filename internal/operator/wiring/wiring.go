@@ -41,6 +41,7 @@ type manager struct {
 	contact   *health.Contact
 	watchdog  *health.Watchdog
 	downloads *results.Drain
+	gates     platformcontroller.GateConfigurationCache
 	// optional are objects of APIs that not every cluster has; this cluster has them.
 	optional []*unstructured.Unstructured
 }
