@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -27,7 +28,7 @@ func (s *session) attachAll(existing []links.Link) error {
 		}
 	}
 	s.attached = true
-	s.noteMissing()
+	s.noteMissing(existing)
 	s.rec.Publish()
 	return nil
 }
@@ -130,13 +131,20 @@ func (s *session) unskip(name string) {
 	s.rec.Skipped = slices.DeleteFunc(s.rec.Skipped, func(a record.InterfaceAccount) bool { return a.Name == name })
 }
 
+// maxNamed bounds the interfaces that the note on a missing one names.
+const maxNamed = 6
+
 // noteMissing adds a note for each named interface that does not exist (yet).
-func (s *session) noteMissing() {
+func (s *session) noteMissing(existing []links.Link) {
+	var names []string
+	for i := range existing[:min(len(existing), maxNamed)] {
+		names = append(names, existing[i].Name)
+	}
 	for _, name := range s.cfg.Interfaces {
 		exists := slices.ContainsFunc(s.sources, func(src *source) bool { return src.iface.Account.Name == name }) ||
 			slices.ContainsFunc(s.rec.Skipped, func(a record.InterfaceAccount) bool { return a.Name == name })
 		if !exists {
-			s.skip(&links.Link{Name: name}, "no such interface; it is captured as soon as it appears")
+			s.skip(&links.Link{Name: name}, fmt.Sprintf("no such interface, the Pod has %s; it is captured as soon as it appears", strings.Join(names, ", ")))
 		}
 	}
 }

@@ -125,11 +125,19 @@ var engineReasons = map[recording.Reason]string{
 	recording.Error:       account.ReasonProbeError,
 }
 
+// asRequested are the reasons of captures that ended as they should. A missing interface tells the user more.
+var asRequested = []string{
+	account.ReasonDuration, account.ReasonStopped, account.ReasonPacketLimit, account.ReasonByteLimit, account.ReasonTargetGone,
+}
+
 // conclusion returns why a recording ended, whether its files and account are complete, and a message for the user.
 func conclusion(o *outcome, cause error) (reason string, complete bool, message string) {
 	reason, ok := engineReasons[o.reason]
 	if !ok {
 		reason = reasonOf(cause)
+	}
+	if o.missing && slices.Contains(asRequested, reason) {
+		reason = account.ReasonInterfaceNotFound
 	}
 	complete = o.reason.Complete() && reason != account.ReasonDrained && reason != account.ReasonProbeError
 	switch {

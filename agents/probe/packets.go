@@ -2,6 +2,7 @@ package probe
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/sonde-operator/sonde/agents/capture"
@@ -78,7 +79,7 @@ type packetRecording struct{ capture.Capture }
 func (r packetRecording) run(ctx context.Context) outcome {
 	res := r.Run(ctx)
 	return outcome{
-		reason: res.Reason, err: res.Err, notes: notes(&res.Account),
+		reason: res.Reason, err: res.Err, notes: notes(&res.Account), missing: isMissing(&res.Account),
 		count: func(a *account.Account) { countPackets(a, &res.Account) },
 	}
 }
@@ -86,6 +87,18 @@ func (r packetRecording) run(ctx context.Context) outcome {
 func (r packetRecording) count(a *account.Account) {
 	c := r.Account()
 	countPackets(a, &c)
+	if a.State != account.StateCapturing {
+		return
+	}
+	a.Reason, a.Message = "", ""
+	if isMissing(&c) {
+		a.Reason, a.Message = account.ReasonInterfaceNotFound, notes(&c)
+	}
+}
+
+// isMissing reports whether an interface that the capture names does not exist, so that it has no index.
+func isMissing(a *record.Account) bool {
+	return slices.ContainsFunc(a.Interfaces, func(n record.InterfaceAccount) bool { return n.Note != "" && n.Index == 0 })
 }
 
 // countPackets sets a capture's engine, counts and files in an account.

@@ -219,12 +219,38 @@ func stopWith(content string) func(*testing.T, *bench, context.CancelFunc) {
 	}
 }
 
+// TestMissingInterfaceIsReported checks that the progress names an interface while it is missing.
+func TestMissingInterfaceIsReported(t *testing.T) {
+	b := newBench(t)
+	b.engine.live = account3()
+	b.engine.live.Interfaces = []record.InterfaceAccount{{Name: "wlan0", Note: "no such interface"}}
+	b.act = func(t *testing.T, b *bench, terminate context.CancelFunc) {
+		defer terminate()
+		path := filepath.Join(b.options.ResultsDir, captureconfig.ProgressFile)
+		for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+			a := b.read(t, path)
+			if a.State == account.StateCapturing && a.Reason == account.ReasonInterfaceNotFound && a.Message == "wlan0: no such interface" {
+				return
+			}
+			if time.Now().After(deadline) {
+				t.Errorf("progress %+v", a)
+				return
+			}
+		}
+	}
+	if _, a := b.run(t); a.Reason != account.ReasonDrained {
+		t.Errorf("reason %s", a.Reason)
+	}
+}
+
 func TestEndReasons(t *testing.T) {
 	whole := account3()
 	lost := whole
 	lost.Received++
 	noted := whole
-	noted.Interfaces = append(noted.Interfaces, record.InterfaceAccount{Name: "wlan0", Note: "link type 127 is not known"})
+	noted.Interfaces = append(noted.Interfaces, record.InterfaceAccount{Name: "wlan0", Index: 3, Note: "link type 127 is not known"})
+	lacking := whole
+	lacking.Interfaces = append(lacking.Interfaces, record.InterfaceAccount{Name: "wlan0", Note: "no such interface"})
 	tests := map[string]struct {
 		change       func(*bench)
 		act          func(*testing.T, *bench, context.CancelFunc)
@@ -254,6 +280,15 @@ func TestEndReasons(t *testing.T) {
 		"an interface left out": {
 			change:     func(b *bench) { b.engine.run = ends(capture.Result{Reason: recording.Duration, Account: noted}) },
 			wantReason: account.ReasonDuration, wantComplete: true, wantMessage: "wlan0: link type 127",
+		},
+		"an interface that never appeared": {
+			change:     func(b *bench) { b.engine.run = ends(capture.Result{Reason: recording.Duration, Account: lacking}) },
+			wantReason: account.ReasonInterfaceNotFound, wantComplete: true, wantMessage: "wlan0: no such interface",
+		},
+		"an interface that never appeared, drained": {
+			change:   func(b *bench) { b.engine.run = untilEnd(lacking) },
+			act:      func(_ *testing.T, _ *bench, terminate context.CancelFunc) { terminate() },
+			wantCode: ExitIncomplete, wantReason: account.ReasonDrained, wantMessage: "the agent's Pod was terminated",
 		},
 		"drained": {
 			act:      func(_ *testing.T, _ *bench, terminate context.CancelFunc) { terminate() },
@@ -312,7 +347,7 @@ func TestEndReasons(t *testing.T) {
 			if name == "does not add up" {
 				want.Seen = 6
 			}
-			if name == "an interface left out" {
+			if strings.HasPrefix(name, "an interface") {
 				want.Interfaces = append(want.Interfaces, account.Interface{Name: "wlan0"})
 			}
 			if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(account.Account{}, "Started", "Ended", "Message")); diff != "" {

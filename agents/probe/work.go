@@ -32,6 +32,8 @@ type outcome struct {
 	err error
 	// notes tell the user which interfaces a complete result leaves out.
 	notes string
+	// missing reports that an interface that the capture names never appeared; notes say which.
+	missing bool
 	// details for the log, in pairs.
 	details []any
 	// count sets engine, final counts and files in an account.

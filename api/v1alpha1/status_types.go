@@ -88,6 +88,8 @@ const (
 	ReasonNameConflict        = "NameConflict"        // no free name for an object
 	ReasonHostNetworkDenied   = "HostNetworkDenied"   // a hostNetwork Pod, and the requester may not capture on nodes
 	ReasonSandboxedRuntime    = "SandboxedRuntime"    // a runtime class whose network the host kernel does not see
+	ReasonInterfaceNotFound   = "InterfaceNotFound"   // the Pod lacks one of the interfaces that are to be captured
+	ReasonInterfaceUnknown    = "InterfaceUnknown"    // the keeper did not say yet whether the Pod has the interfaces
 	ReasonContainerNotFound   = "ContainerNotFound"   // the Pod has none of the containers that are to be traced
 	ReasonReconcileError      = "ReconcileError"      // will be tried again
 	ReasonSomePodsIncomplete  = "SomePodsIncomplete"  //

@@ -121,7 +121,7 @@ func capturingCondition(capture sondev1.Capture, planned plan) finding {
 	case capture.CaptureStatus().Phase == sondev1.PhaseEnding:
 		return finding{metav1.ConditionFalse, sondev1.ReasonEnding, endingMessage(planned, attached+pending)}
 	case attached > 0 && pending == 0:
-		return finding{metav1.ConditionTrue, sondev1.ReasonCapturing, fmt.Sprintf("a probe is attached to each of %d Pods", attached)}
+		return attachedCondition(planned, attached)
 	}
 	message := fmt.Sprintf("a probe is attached to %d of %d Pods", attached, attached+pending)
 	if attached+pending == 0 && len(planned.entries) > 0 {
@@ -136,6 +136,16 @@ func capturingCondition(capture sondev1.Capture, planned plan) finding {
 
 func endingMessage(planned plan, left int) string {
 	return fmt.Sprintf("no Pod joins after %s; the results of %d Pods are awaited", planned.end.UTC().Format(time.RFC3339), left)
+}
+
+// attachedCondition names a Pod that lacks an interface.
+func attachedCondition(planned plan, attached int) finding {
+	message := fmt.Sprintf("a probe is attached to each of %d Pods", attached)
+	if i := slices.IndexFunc(planned.entries, func(e sondev1.PodResult) bool { return e.Reason == sondev1.ReasonInterfaceNotFound }); i >= 0 {
+		e := &planned.entries[i]
+		return finding{metav1.ConditionTrue, e.Reason, fmt.Sprintf("%s; Pod %s awaits an interface: %s", message, e.Name, e.Message)}
+	}
+	return finding{metav1.ConditionTrue, sondev1.ReasonCapturing, message}
 }
 
 // endedCondition lets clients wait for the end of a capture, however it ends.

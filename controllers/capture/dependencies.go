@@ -44,6 +44,8 @@ type Keepers interface {
 	Stop(ctx context.Context, podIP, secret, reason string) error
 	// Recount returns the account of a dead probe, counted from its files.
 	Recount(ctx context.Context, podIP, secret string) (account.Account, error)
+	// Progress returns the account of a running probe.
+	Progress(ctx context.Context, podIP, secret string) (account.Account, error)
 }
 
 // KeeperCalls implements Keepers by calls to the keepers themselves.
@@ -69,6 +71,15 @@ func (k KeeperCalls) Stop(ctx context.Context, podIP, secret, reason string) err
 func (k KeeperCalls) Recount(ctx context.Context, podIP, secret string) (a account.Account, err error) {
 	err = k.call(ctx, recountTimeout, secret, func(ctx context.Context, c *keeperapi.Client) (err error) {
 		a, err = c.Recount(ctx, keeperAt(podIP))
+		return err
+	})
+	return a, err
+}
+
+// Progress calls the keeper with the capture's key pair.
+func (k KeeperCalls) Progress(ctx context.Context, podIP, secret string) (a account.Account, err error) {
+	err = k.call(ctx, k.Timeout, secret, func(ctx context.Context, c *keeperapi.Client) (err error) {
+		a, err = c.Progress(ctx, keeperAt(podIP))
 		return err
 	})
 	return a, err

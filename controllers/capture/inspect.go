@@ -38,7 +38,7 @@ const (
 // observePods reads more about those Pods whose verdict needs it.
 func (r *Reconciler) observePods(ctx context.Context, capture sondev1.Capture, observed *observation) error {
 	eventReads := 0
-	var recounts []*podState
+	var recounts, live []*podState
 	classes := map[string]bool{}
 	var errs []error
 	for _, p := range observed.pods {
@@ -61,6 +61,9 @@ func (r *Reconciler) observePods(ctx context.Context, capture sondev1.Capture, o
 		if outcome.NeedsRecount(s) && observed.secret != "" {
 			recounts = append(recounts, p)
 		}
+		if outcome.NeedsInterfaces(s) && observed.secret != "" {
+			live = append(live, p)
+		}
 		if p.needsJob() {
 			errs = append(errs, r.observeRuntime(ctx, p, classes))
 		}
@@ -69,6 +72,7 @@ func (r *Reconciler) observePods(ctx context.Context, capture sondev1.Capture, o
 		}
 	}
 	r.observeFiles(ctx, observed.secret, recounts)
+	r.observeLive(ctx, observed.secret, live)
 	return errors.Join(errs...)
 }
 
@@ -131,6 +135,21 @@ func (r *Reconciler) observeFiles(ctx context.Context, secret string, pods []*po
 	defer cancel()
 	inParallel(r.Parallelism, pods, func(p *podState) error {
 		r.observeFilesOf(ctx, secret, p)
+		return nil
+	})
+}
+
+// observeLive asks the keepers of running probes for their accounts, for recountsFor at most.
+func (r *Reconciler) observeLive(ctx context.Context, secret string, pods []*podState) {
+	ctx, cancel := context.WithTimeout(ctx, recountsFor)
+	defer cancel()
+	inParallel(r.Parallelism, pods, func(p *podState) error {
+		acc, err := r.Keepers.Progress(ctx, p.agent.IP(), secret)
+		if err != nil {
+			ctrl.LoggerFrom(ctx).Info("Reading the progress of a probe failed", "Pod", p.before.Name, "error", err.Error())
+			return nil
+		}
+		p.live = &acc
 		return nil
 	})
 }

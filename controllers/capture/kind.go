@@ -18,6 +18,8 @@ type Kind struct {
 	action string
 	// details of a new capture for the audit log, as its keys and values.
 	details func(capture sondev1.Capture) []any
+	// interfaces reports whether a capture names interfaces.
+	interfaces func(capture sondev1.Capture) bool
 	// compile returns what the probes need beyond the spec, at the requester's cost. After an error the pass is retried.
 	compile func(ctx context.Context, capture sondev1.Capture, requester string) (compiled, error)
 	// configure returns the configuration of the probes; requester is a user name.

@@ -72,8 +72,9 @@ func withSecond(t *testing.T) Kind {
 	}
 	return Kind{
 		Capture: k, action: "Second",
-		details: func(sondev1.Capture) []any { return nil },
-		compile: func(context.Context, sondev1.Capture, string) (compiled, error) { return compiled{}, nil },
+		interfaces: func(sondev1.Capture) bool { return false },
+		details:    func(sondev1.Capture) []any { return nil },
+		compile:    func(context.Context, sondev1.Capture, string) (compiled, error) { return compiled{}, nil },
 		configure: func(agentjob.Options, sondev1.Capture, string, compiled) agentjob.Marshaler {
 			return captureconfig.Config{Kind: secondName}
 		},

@@ -44,6 +44,8 @@ type observation struct {
 	configMap, secret string
 	// compiled is set while there is no ConfigMap.
 	compiled compiled
+	// interfaces reports that the capture names interfaces.
+	interfaces bool
 	// gateConfigured reports that the webhook configuration sends the target's new Pods to the webhook. protected reports that
 	// no Pod of the target's namespace ever waits at a gate.
 	gateConfigured, protected bool
@@ -65,6 +67,8 @@ type podState struct {
 	// recounted is the keeper's count of a killed probe's files; recountPending reports that the keeper did not answer.
 	recounted      *account.Account
 	recountPending bool
+	// live is the account of a running probe whose interfaces are not known to exist; nil if the keeper did not answer.
+	live *account.Account
 	// onNode is the field by which the Pod shares its node's namespaces; empty if it does not.
 	onNode string
 	// sandbox is the name of the RuntimeClass if it is a sandbox.
@@ -86,7 +90,7 @@ func (p *podState) deleting() bool {
 
 // observe reads the objects of the capture from the cache, or live. It reads everything else from where it is fresh enough.
 func (r *Reconciler) observe(ctx context.Context, capture sondev1.Capture, live bool) (observation, error) {
-	observed := observation{now: r.Clock.Now()}
+	observed := observation{now: r.Clock.Now(), interfaces: r.Kind.interfaces(capture)}
 	var err error
 	common := capture.Common()
 	if observed.duration, err = r.Ceilings.DurationOf(common); err != nil {

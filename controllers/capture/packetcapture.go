@@ -18,7 +18,8 @@ const linkRawFile = 101
 func PacketCaptures(filters Filters) Kind {
 	return Kind{
 		Capture: kind.PacketCapture, action: "Capture",
-		details: func(capture sondev1.Capture) []any { return []any{"filter", packetSpec(capture).Filter} },
+		interfaces: func(capture sondev1.Capture) bool { return len(packetSpec(capture).Interfaces) > 0 },
+		details:    func(capture sondev1.Capture) []any { return []any{"filter", packetSpec(capture).Filter} },
 		compile: func(ctx context.Context, capture sondev1.Capture, requester string) (compiled, error) {
 			return compileFilter(ctx, filters, requester, packetSpec(capture))
 		},

@@ -293,6 +293,7 @@ func (observed observation) judgeInput(capture sondev1.Capture, p *podState, end
 	s := outcome.Observed{
 		Before: p.before, Node: p.node, Refusal: p.refusal, EndReason: endReason,
 		Recounted: p.recounted, RecountPending: p.recountPending,
+		Interfaces: observed.interfaces, Live: p.live,
 		Duration: observed.duration, RetainFor: observed.retain,
 	}
 	if p.agent != nil {

@@ -308,6 +308,10 @@ func (k replicaKeepers) Stop(_ context.Context, podIP, secret, reason string) er
 	return err
 }
 
+func (k replicaKeepers) Progress(context.Context, string, string) (account.Account, error) {
+	return account.Account{}, errors.New("no capture of a schedule names interfaces")
+}
+
 func (k replicaKeepers) Recount(_ context.Context, podIP, _ string) (account.Account, error) {
 	if k.m.dead {
 		return account.Account{}, errDead

@@ -19,7 +19,8 @@ func Traces() Kind {
 			s := traceSpec(capture)
 			return []any{"events", s.Events, "containers", s.Containers, "command", s.Command}
 		},
-		compile: func(context.Context, sondev1.Capture, string) (compiled, error) { return compiled{}, nil },
+		interfaces: func(sondev1.Capture) bool { return false },
+		compile:    func(context.Context, sondev1.Capture, string) (compiled, error) { return compiled{}, nil },
 		configure: func(o agentjob.Options, capture sondev1.Capture, requester string, _ compiled) agentjob.Marshaler {
 			t, _ := capture.(*sondev1.Trace)
 			return agentjob.TraceConfiguration(o, t, t.Status.JobID, requester)

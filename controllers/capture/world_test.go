@@ -71,6 +71,7 @@ type world struct {
 	filter    map[pcapfilter.LinkType]error
 	recounts  int             // calls of keepers to count
 	recounted account.Account // what they answer
+	progress  account.Account // of running probes
 	keeperErr error
 	stopping  sync.Mutex
 	stops     []string
@@ -247,6 +248,11 @@ func (w *world) Recount(_ context.Context, podIP, secret string) (account.Accoun
 	}
 	w.recounts++
 	return w.recounted, w.keeperErr
+}
+
+// Progress implements Keepers.
+func (w *world) Progress(context.Context, string, string) (account.Account, error) {
+	return w.progress, w.keeperErr
 }
 
 // pass reconciles once.

@@ -28,6 +28,7 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/controllers/capture"
+	platformcontroller "github.com/sonde-operator/sonde/controllers/platform"
 	"github.com/sonde-operator/sonde/internal/agentjob"
 	"github.com/sonde-operator/sonde/internal/operator/access"
 	"github.com/sonde-operator/sonde/internal/operator/health"
@@ -145,6 +146,10 @@ func (k fakeKeepers) Stop(ctx context.Context, _, _, reason string) error {
 	return nil
 }
 
+func (fakeKeepers) Progress(context.Context, string, string) (account.Account, error) {
+	return account.Account{}, nil
+}
+
 func (fakeKeepers) Recount(context.Context, string, string) (account.Account, error) {
 	return account.Account{}, errors.New("this fake keeper has no account")
 }
@@ -170,15 +175,19 @@ func startControllers(t *testing.T) fakeKeepers {
 	if err != nil {
 		t.Fatal(err)
 	}
+	gates, err := platformcontroller.NewGateConfigurationCache(mgr.GetConfig(), mgr.GetScheme())
+	if err != nil {
+		t.Fatal(err)
+	}
 	keepers, users := make(fakeKeepers, 1), &capture.KeeperUsers{}
 	watchdog := &health.Watchdog{Limit: time.Minute, Clock: clock.RealClock{}}
 	sweeper := &sweep.Sweeper{Client: mgr.GetClient(), Live: live, Clock: clock.RealClock{}, Interval: time.Minute, Namespace: operatorNamespace, Parallelism: capture.DefaultParallelism, Watchdog: watchdog}
 	expiry := &capture.ResultAccessReconciler{Client: mgr.GetClient(), Clock: clock.RealClock{}, Watchdog: watchdog}
-	errs := []error{mgr.Add(stop), mgr.Add(sweeper), target.IndexFields(t.Context(), mgr.GetFieldIndexer()), expiry.SetupWithManager(mgr)}
+	errs := []error{mgr.Add(stop), mgr.Add(gates), mgr.Add(sweeper), target.IndexFields(t.Context(), mgr.GetFieldIndexer()), expiry.SetupWithManager(mgr)}
 	for _, of := range []capture.Kind{capture.PacketCaptures(nil), capture.Traces()} {
 		r := &capture.Reconciler{
 			Kind:   of,
-			Client: mgr.GetClient(), Live: live, PauseConfig: stop, Sweeper: sweeper, Clock: clock.RealClock{}, Keepers: keepers, Users: users,
+			Client: mgr.GetClient(), Live: live, PauseConfig: stop, GateConfig: gates, Sweeper: sweeper, Clock: clock.RealClock{}, Keepers: keepers, Users: users,
 			Options: agentjob.Options{Namespace: operatorNamespace, Image: "sonde:test", RingBytes: 32 << 20},
 			Stamps:  capture.StampKey(stampKey), Access: access.NewReviewer(live), Recorder: mgr.GetEventRecorder("sonde"),
 			Parallelism:          capture.DefaultParallelism,

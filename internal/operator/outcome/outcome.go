@@ -33,6 +33,8 @@ const (
 	endGrace = 60 * time.Second
 	// recountWait is how long the keeper of a killed probe may take to count its files, recountAgain the pause between calls.
 	recountWait, recountAgain = 30 * time.Second, 2 * time.Second
+	// interfacesAgain is the pause between two questions whether a missing interface has appeared.
+	interfacesAgain = 10 * time.Second
 	// skew is the tolerated difference of the node's clock: a keeper that ends this much too early is on time.
 	skew = 5 * time.Second
 )
@@ -70,6 +72,10 @@ type Observed struct {
 	// or cannot count. RecountPending reports that the keeper was asked and did not answer.
 	Recounted      *account.Account
 	RecountPending bool
+	// Interfaces reports that the capture names interfaces. Live is the account of the running probe; nil if the keeper was not
+	// asked or did not answer.
+	Interfaces bool
+	Live       *account.Account
 	// Refusal is the API server's message why the Job has no Pod; empty when unknown.
 	Refusal string
 	// Duration of this Pod's capture, and of the retention of its file after it.
@@ -153,6 +159,7 @@ func (v *Verdict) judgeAgent(o Observed, probe *corev1.ContainerStatus, now time
 	}
 	if attached(probe) {
 		v.Entry.Phase, v.Entry.Reason, v.Entry.Message = sondev1.PhaseCapturing, sondev1.ReasonCapturing, ""
+		v.judgeInterfaces(o, now)
 	}
 	switch {
 	case o.EndReason != "" && running:
@@ -163,7 +170,10 @@ func (v *Verdict) judgeAgent(o Observed, probe *corev1.ContainerStatus, now time
 		return
 	}
 	if v.Entry.Phase == sondev1.PhaseCapturing {
-		v.Again = later(now, overdue(o, probe, now))
+		end := later(now, overdue(o, probe, now))
+		if v.Again.IsZero() || end.Before(v.Again) {
+			v.Again = end
+		}
 		return
 	}
 	v.pending(sondev1.ReasonPending, "")
@@ -171,6 +181,26 @@ func (v *Verdict) judgeAgent(o Observed, probe *corev1.ContainerStatus, now time
 		v.end(o, sondev1.ReasonNotStarted, "the agent's Pod did not start within "+StartTimeout.String()+": "+waitingReason(o.Agent))
 		v.DeleteJob = true
 	}
+}
+
+// judgeInterfaces says in the entry of an attached probe which interfaces it awaits.
+func (v *Verdict) judgeInterfaces(o Observed, now time.Time) {
+	switch {
+	case !NeedsInterfaces(o):
+	case o.Live == nil:
+		v.Entry.Reason, v.Entry.Message = sondev1.ReasonInterfaceUnknown, "the keeper does not say whether the Pod has spec.interfaces"
+		v.Again = now.Add(interfacesAgain)
+	case o.Live.Reason == account.ReasonInterfaceNotFound:
+		v.Entry.Reason, v.Entry.Message = sondev1.ReasonInterfaceNotFound, o.Live.Message
+		v.Again = now.Add(interfacesAgain)
+	}
+}
+
+// NeedsInterfaces reports whether the keeper must be asked for the account of a running probe: the capture names interfaces, and
+// it is not known that they exist.
+func NeedsInterfaces(o Observed) bool {
+	known := o.Before.Phase == sondev1.PhaseCapturing && o.Before.Reason == sondev1.ReasonCapturing
+	return o.Interfaces && !o.Before.Phase.Final() && !known && attached(container(o.Agent, captureconfig.ContainerProbe))
 }
 
 // keeperLost ends a capture without its keeper: nothing else can stop the probe or serve the file.
@@ -307,6 +337,9 @@ func (v *Verdict) judgeEnded(o Observed, t *corev1.ContainerStateTerminated, now
 	switch {
 	case acc.Complete && acc.State == account.StateDone && acc.AddsUp() && !forced(acc.Reason):
 		v.Entry.Phase, v.Entry.Reason = sondev1.PhaseCompleted, reasonOr(acc.Reason, sondev1.ReasonDuration)
+		if acc.Reason == account.ReasonInterfaceNotFound { // the file is whole, and lacks what was asked for
+			v.Entry.Phase = sondev1.PhaseIncomplete
+		}
 	case acc.Complete && !acc.AddsUp():
 		v.Entry.Phase, v.Entry.Reason = sondev1.PhaseIncomplete, sondev1.ReasonProbeError
 		v.Entry.Message = fmt.Sprintf("the account does not add up: %d seen, %d in files, %d overwritten, %d dropped",

@@ -105,6 +105,24 @@ func TestJudge(t *testing.T) {
 			observed: outcome.Observed{Job: job(), Agent: agent(running(true))}, at: time.Second,
 			want: got{Phase: sondev1.PhaseCapturing, Reason: sondev1.ReasonCapturing, Again: 150 * time.Second},
 		},
+		"attached, and the keeper does not say whether its interfaces exist": {
+			observed: outcome.Observed{Job: job(), Agent: agent(running(true)), Interfaces: true}, at: time.Second,
+			want: got{Phase: sondev1.PhaseCapturing, Reason: sondev1.ReasonInterfaceUnknown, Message: "the keeper does not say whether the Pod has spec.interfaces", Again: 11 * time.Second},
+		},
+		"attached, and an interface is missing": {
+			observed: outcome.Observed{
+				Before: entry(sondev1.PhaseCapturing, sondev1.ReasonInterfaceUnknown, ""), Job: job(), Agent: agent(running(true)), Interfaces: true,
+				Live: &account.Account{Reason: account.ReasonInterfaceNotFound, Message: "eth7: no such interface"},
+			}, at: time.Second,
+			want: got{Phase: sondev1.PhaseCapturing, Reason: sondev1.ReasonInterfaceNotFound, Message: "eth7: no such interface", Again: 11 * time.Second},
+		},
+		"attached, and the interface has appeared": {
+			observed: outcome.Observed{
+				Before: entry(sondev1.PhaseCapturing, sondev1.ReasonInterfaceNotFound, "eth7"), Job: job(), Agent: agent(running(true)), Interfaces: true,
+				Live: &account.Account{},
+			}, at: time.Second,
+			want: got{Phase: sondev1.PhaseCapturing, Reason: sondev1.ReasonCapturing, Again: 150 * time.Second},
+		},
 		"overdue, and the node answers": {
 			observed: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(running(true)), Node: outcome.NodeReady}, at: 151 * time.Second,
 			want: got{Phase: sondev1.PhaseCapturing, Reason: sondev1.ReasonCapturing, Again: 211 * time.Second},

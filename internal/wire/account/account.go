@@ -53,7 +53,8 @@ type Account struct {
 	// Engine that records, when it is attached; EngineMessage says why it is not the preferred one.
 	Engine        string `json:"engine,omitempty"`
 	EngineMessage string `json:"engineMessage,omitempty"`
-	// Reason of the end, one of the api's Reason constants; empty before.
+	// Reason of the end, one of the api's Reason constants. Before, it is empty, or ReasonInterfaceNotFound while an interface
+	// that the capture names is missing.
 	Reason string `json:"reason,omitempty"`
 	// Complete says that the files are complete, and that the counts are final and add up.
 	Complete bool      `json:"complete,omitempty"`

@@ -15,4 +15,6 @@ const (
 	ReasonDrained       = "Drained"       // the agent's Pod was terminated
 	ReasonKilled        = "Killed"        // the probe stopped reporting before its end
 	ReasonProbeError    = "ProbeError"    // the probe failed; the message says how
+	// ReasonInterfaceNotFound: an interface that the capture names never appeared. A running probe has it while one is missing.
+	ReasonInterfaceNotFound = "InterfaceNotFound"
 )

@@ -21,7 +21,8 @@ import (
 const (
 	endLateBy = 10 * time.Second // from the creation of a Job to its start
 	endLasts  = 5 * time.Second  // the trace's duration
-	endPods   = 6                // that are created, one after another
+	endPods   = 10               // that are created, one each endEach
+	endEach   = 1500 * time.Millisecond
 )
 
 // A trace of 5 s whose probes attach 10 s late: each Pod that is created while Gating is True has a gate, and is traced.
@@ -41,7 +42,7 @@ func TestGateUntilTheEnd(t *testing.T) {
 	cluster.CreateEventually(t, cluster.Admin, tr)
 
 	created := map[string]corev1.Pod{} // they exist while Gating is True
-	replicas := int32(1)
+	replicas, last := int32(1), time.Now()
 	cluster.Eventually(t, 3*time.Minute, "trace ended", func(ctx context.Context) error {
 		var pods corev1.PodList
 		if err := cluster.Admin.List(ctx, &pods, client.InNamespace(ns), client.MatchingLabels(d.Spec.Selector.MatchLabels)); err != nil {
@@ -56,7 +57,8 @@ func TestGateUntilTheEnd(t *testing.T) {
 					created[string(p.UID)] = p
 				}
 			}
-			if replicas <= endPods && len(pods.Items) == int(replicas) {
+			if replicas <= endPods && time.Since(last) >= endEach {
+				last = time.Now()
 				replicas++
 				cluster.Scale(t, d, replicas)
 			}
