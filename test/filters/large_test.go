@@ -21,19 +21,23 @@ func many(n int, text, by string) string {
 
 // large are filters near the limits of compilation, and those that cost the verifier the most.
 var large = map[string]string{
-	"ports":               many(90, "port #7", " or "),
-	"hosts":               many(150, "host 10.0.#.1", " or "),
-	"ports in vlan":       "vlan and (" + many(40, "port #7", " or ") + ")",
-	"vlan or not":         "tcp or vlan and (" + many(40, "port #7", " or ") + ")",
-	"vlans in vlans":      many(30, "vlan", " and ") + " and tcp port 80",
-	"ports in geneve":     "geneve and vlan and (" + many(20, "port #7", " or ") + ")",
-	"geneve in geneve":    "geneve and geneve and (" + many(20, "port #7", " or ") + ")",
-	"many layers":         "geneve and vlan and vlan and mpls and tcp port 80",
-	"sum":                 "ip[" + many(300, "ip[#]", "+") + "] = 1",
-	"product":             "ip[" + many(300, "ip[#]", "*") + "] = 1",
-	"bytes behind bytes":  many(40, "(tcp[((tcp[12] & 0xf0) >> 2) + #:4] = 7 or udp[udp[4:2] - #] = 3)", " or "),
-	"byte of byte":        strings.Repeat("ip[", 60) + "1" + strings.Repeat("]", 60) + " = 1",
-	"one that is refused": many(40, "tcp[((tcp[12] & 0xf0) >> 2) + #:4] = 7", " and not "),
+	"ports":                          many(90, "port #7", " or "),
+	"hosts":                          many(150, "host 10.0.#.1", " or "),
+	"ports that fill the text":       many(345, "port #", " or "),
+	"port ranges that fill the text": many(185, "portrange #0-#5", " or "),
+	"hosts that fill the text":       many(215, "host 10.0.#.1", " or "),
+	"IPv6 hosts":                     many(220, "host fd00::#", " or "),
+	"ports in vlan":                  "vlan and (" + many(40, "port #7", " or ") + ")",
+	"vlan or not":                    "tcp or vlan and (" + many(40, "port #7", " or ") + ")",
+	"vlans in vlans":                 many(30, "vlan", " and ") + " and tcp port 80",
+	"ports in geneve":                "geneve and vlan and (" + many(20, "port #7", " or ") + ")",
+	"geneve in geneve":               "geneve and geneve and (" + many(20, "port #7", " or ") + ")",
+	"many layers":                    "geneve and vlan and vlan and mpls and tcp port 80",
+	"sum":                            "ip[" + many(300, "ip[#]", "+") + "] = 1",
+	"product":                        "ip[" + many(300, "ip[#]", "*") + "] = 1",
+	"bytes behind bytes":             many(40, "(tcp[((tcp[12] & 0xf0) >> 2) + #:4] = 7 or udp[udp[4:2] - #] = 3)", " or "),
+	"byte of byte":                   strings.Repeat("ip[", 60) + "1" + strings.Repeat("]", 60) + " = 1",
+	"one that is refused":            many(40, "tcp[((tcp[12] & 0xf0) >> 2) + #:4] = 7", " and not "),
 }
 
 // mostVerified bounds the instructions that the verifier processes; it gives up after a million. It processes an

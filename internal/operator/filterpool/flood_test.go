@@ -5,7 +5,11 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"os"
+	"os/exec"
+	"runtime/metrics"
 	"slices"
 	"strings"
 	"sync"
@@ -61,18 +65,79 @@ func TestFlood(t *testing.T) {
 	}
 	pauses := make(chan time.Duration)
 	go func() { pauses <- longestPause(ctx) }()
+	machine := pauseOfTheMachine(t)
 	took := serveThird(t, pool)
 	cancel()
 	hostile.Wait()
-	pause := <-pauses
+	pause, others, stopped := <-pauses, machine(), longestStop()
 	slices.Sort(took)
 	p99 := took[len(took)*99/100]
 	t.Logf("%v of two users' flood: %s; %s", *flood, &counts[0], &counts[1])
-	t.Logf("a third user's %d filters: median %v, p99 %v, longest %v; longest pause of this process %v",
-		len(took), took[len(took)/2], p99, took[len(took)-1], pause)
-	if *flood > 0 && (p99 >= mostWaiting || pause >= mostPaused) {
-		t.Errorf("want a p99 below %v and pauses below %v", mostWaiting, mostPaused)
+	t.Logf("a third user's %d filters: median %v, p99 %v, longest %v",
+		len(took), took[len(took)/2], p99, took[len(took)-1])
+	t.Logf("longest pause of this process %v; of a process that does nothing else %v; longest stop by Go's runtime %v", pause, others, stopped)
+	switch {
+	case *flood == 0:
+	case p99 >= mostWaiting || stopped >= mostPaused:
+		t.Errorf("want a p99 below %v, and stops below %v", mostWaiting, mostPaused)
+	case pause >= mostPaused && others >= mostPaused/2:
+		t.Logf("the machine is busy, and its pauses are in these figures: run this on a machine without other work")
+	case pause >= mostPaused:
+		t.Errorf("want pauses below %v", mostPaused)
 	}
+}
+
+// tick is an argument of the test's binary that makes it print its longest pause until its input ends.
+const tick = "tick"
+
+func ticks() {
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		cancel()
+	}()
+	fmt.Println(longestPause(ctx))
+}
+
+// pauseOfTheMachine starts a process that only ticks. The result ends it and returns its longest pause: the machine may
+// have other work, and be virtual.
+func pauseOfTheMachine(t *testing.T) func() time.Duration {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0], tick)
+	var out strings.Builder
+	cmd.Stdout = &out
+	input, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return func() time.Duration {
+		_ = input.Close()
+		waitErr := cmd.Wait()
+		longest, err := time.ParseDuration(strings.TrimSpace(out.String()))
+		if err := errors.Join(waitErr, err); err != nil {
+			t.Error(err)
+		}
+		return longest
+	}
+}
+
+// longestStop returns for how long Go's runtime has stopped all goroutines of this process at most, or let one wait that
+// was ready. It is rounded up to the runtime's buckets.
+func longestStop() (longest time.Duration) {
+	samples := []metrics.Sample{{Name: "/sched/pauses/total/gc:seconds"}, {Name: "/sched/pauses/total/other:seconds"}, {Name: "/sched/latencies:seconds"}}
+	metrics.Read(samples)
+	for _, s := range samples {
+		h := s.Value.Float64Histogram()
+		for i, n := range h.Counts {
+			if n > 0 {
+				longest = max(longest, time.Duration(h.Buckets[i+1]*float64(time.Second)))
+			}
+		}
+	}
+	return longest
 }
 
 // serveThird compiles filters of a third user and returns their times.

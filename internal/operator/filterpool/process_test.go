@@ -23,6 +23,10 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == Subcommand {
 		os.Exit(Child(os.Args[2:]))
 	}
+	if len(os.Args) > 1 && os.Args[1] == tick {
+		ticks()
+		return
+	}
 	os.Exit(m.Run())
 }
 
