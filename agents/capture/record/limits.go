@@ -25,6 +25,15 @@ func (r *Recorder) floor() *disk.Floor {
 	return &disk.Floor{Dir: r.cfg.Dir, Keep: r.cfg.DiskFloor, Space: r.space}
 }
 
+// fullError is the error of a write for which the disk has no room.
+func (r *Recorder) fullError() error {
+	written := uint64(0)
+	for _, f := range r.files {
+		written += f.size
+	}
+	return r.floor().FullError(written)
+}
+
 // fileRoom returns how many bytes the current file has left, without the space that its statistics need.
 func (r *Recorder) fileRoom() uint64 {
 	most := uint64(r.cfg.MaxBytes)

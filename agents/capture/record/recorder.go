@@ -163,7 +163,7 @@ func (r *Recorder) full(reached limit) {
 	case reached == limitDisk && r.pending() > 0:
 		_ = r.sync() // then check again: pending bytes may take less space, and the error must state the true free space
 	case reached == limitDisk:
-		r.fail(r.floor().FullError())
+		r.fail(r.fullError())
 	case r.cfg.Rotate == nil:
 		r.end.reason = recording.ByteLimit
 	default:

@@ -63,7 +63,7 @@ func (r *Recorder) begin() error {
 	if r.cfg.DiskFloor != nil {
 		above, err := r.disk(uint64(len(header)))
 		if err == nil && above < uint64(len(header)) {
-			err = r.floor().FullError()
+			err = r.fullError()
 		}
 		if err != nil {
 			return err

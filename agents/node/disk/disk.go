@@ -68,23 +68,30 @@ func (f *Floor) Room(need, spare uint64) (uint64, error) {
 	return min(above, max(above/32, piece, need)), nil
 }
 
-// FullError is the error of a write that has no room; IsFull reports true for it.
-func (f *Floor) FullError() error {
+// FullError is the error of a write that has no room; IsFull reports true for it. written is how many bytes of the free
+// space the writer has used itself: if the disk were full without them, the error does not advise to write less.
+func (f *Floor) FullError(written uint64) error {
 	total, free, err := f.space()
 	if err != nil {
 		return err
 	}
-	return &floorError{total: total, free: free, floor: f.Keep(total)}
+	keep := f.Keep(total)
+	return &floorError{total: total, free: free, floor: keep, lessHelps: free+written > keep+Slack}
 }
 
 // floorError says that the free space is at the floor.
 type floorError struct {
 	total, free, floor uint64
+	lessHelps          bool
 }
 
 func (e *floorError) Error() string {
-	return fmt.Sprintf("the node's disk has %s of %s free, and captures leave %s (--disk-floor of the manager): free space there, or capture less (maxBytes, filter, snapLength)",
-		bytesText(e.free), bytesText(e.total), bytesText(e.floor))
+	advice := "ask a cluster admin for a lower --disk-floor"
+	if e.lessHelps {
+		advice = "capture less (maxBytes, filter, snapLength)"
+	}
+	return fmt.Sprintf("the node's disk has %s of %s free, and captures leave %s (--disk-floor of the manager): free space there, or %s",
+		bytesText(e.free), bytesText(e.total), bytesText(e.floor), advice)
 }
 
 // bytesText formats a number of bytes for people.

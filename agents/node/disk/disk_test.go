@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -64,7 +65,7 @@ func TestIsFull(t *testing.T) {
 		err  error
 		want bool
 	}{
-		"the floor": {f.FullError(), true},
+		"the floor": {f.FullError(0), true},
 		"no space":  {fmt.Errorf("write: %w", unix.ENOSPC), true},
 		"no quota":  {unix.EDQUOT, true},
 		"broken":    {unix.EIO, false},
@@ -73,5 +74,26 @@ func TestIsFull(t *testing.T) {
 		if got := IsFull(tc.err); got != tc.want {
 			t.Errorf("%s: %v", name, got)
 		}
+	}
+}
+
+func TestFullErrorAdvice(t *testing.T) {
+	const mi, less, lower = 1 << 20, "or capture less", "or ask a cluster admin for a lower --disk-floor"
+	for name, tc := range map[string]struct {
+		free, written         uint64
+		wantAdvice, wantNever string
+	}{
+		"below the floor before the first byte": {5 * mi, 0, lower, less},
+		"below it without what was written":     {5 * mi, 4 * mi, lower, less},
+		"within the slack":                      {10*mi + Slack, 0, lower, less},
+		"above it without what was written":     {10*mi + Slack, 100, less, lower},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := Floor{Keep: keep(10 * mi), Space: func(string) (uint64, uint64, error) { return 2000 * mi, tc.free, nil }}
+			got := f.FullError(tc.written).Error()
+			if !strings.Contains(got, tc.wantAdvice) || strings.Contains(got, tc.wantNever) || !strings.Contains(got, "captures leave 10.0 MiB") {
+				t.Errorf("%s", got)
+			}
+		})
 	}
 }

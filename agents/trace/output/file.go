@@ -189,7 +189,7 @@ func (w *File) room(need int) (int, error) {
 	case above >= uint64(need):
 		return int(min(uint64(left), above, math.MaxInt)), nil
 	case pending == 0:
-		return 0, w.floor.FullError()
+		return 0, w.floor.FullError(uint64(w.out.Size()))
 	}
 	if err := w.Flush(true); err != nil {
 		return 0, err
