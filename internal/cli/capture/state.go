@@ -21,8 +21,8 @@ import (
 // operatorTimeout is how long a capture may have no status before the user is asked to check the operator.
 const operatorTimeout = 15 * time.Second
 
-// maxProgressNotes is the largest number of notes about single Pods.
-const maxProgressNotes = 3
+// maxPodNotes is the largest number of notes of one kind about single Pods.
+const maxPodNotes = 3
 
 // State combines the status of a capture with its live counts, which are never written to the status.
 type State struct {
@@ -131,6 +131,7 @@ func (s *State) View(now time.Time) live.View {
 	if c := s.waiting(); c != nil {
 		v.Notes = append(v.Notes, c.Message)
 	}
+	v.Notes = append(v.Notes, s.pendingNotes()...)
 	v.Notes = append(v.Notes, s.gate(now)...)
 	if !s.Ended() {
 		v.Notes = append(v.Notes, s.progressNotes()...)
@@ -139,6 +140,19 @@ func (s *State) View(now time.Time) live.View {
 		v.Notes = append(v.Notes, "No answer from the operator yet: check that its Pod is running.")
 	}
 	return v
+}
+
+// pendingNotes says why Pods are not captured yet, if that is known. Pods that wait for the same have one note.
+func (s *State) pendingNotes() []string {
+	var notes []string
+	noted := map[string]bool{}
+	for _, p := range s.Pods() {
+		if p.Phase == v1alpha1.PhasePending && p.Message != "" && !noted[p.Message] {
+			noted[p.Message] = true
+			notes = append(notes, p.Name+" is Pending: "+p.Message)
+		}
+	}
+	return notes[:min(len(notes), maxPodNotes)]
 }
 
 // progressNotes says why live counts are missing, for all Pods or for single ones.
@@ -153,7 +167,7 @@ func (s *State) progressNotes() []string {
 		}
 	}
 	slices.Sort(notes)
-	return notes[:min(len(notes), maxProgressNotes)]
+	return notes[:min(len(notes), maxPodNotes)]
 }
 
 func (s *State) title() string {

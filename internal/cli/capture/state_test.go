@@ -173,6 +173,22 @@ func TestView(t *testing.T) {
 			change: func(s *State) { packetsOf(s).Status.Phase = v1alpha1.PhasePending },
 			want:   live.View{Title: "shop/web-x7k2p (Deployment/web)", Status: "Starting", Pods: []live.Pod{row}},
 		},
+		"agents cannot start": {
+			change: func(s *State) {
+				packetsOf(s).Status.Phase = v1alpha1.PhasePending
+				pending := func(name, message string) v1alpha1.PodResult {
+					return v1alpha1.PodResult{Name: name, UID: name, Phase: v1alpha1.PhasePending, Reason: v1alpha1.ReasonPending, Message: message}
+				}
+				packetsOf(s).Status.Pods = []v1alpha1.PodResult{
+					pending("web-1", "Unschedulable: no memory"), pending("web-2", "Unschedulable: no memory"), pending("web-3", ""),
+				}
+			},
+			want: live.View{
+				Title: "shop/web-x7k2p (Deployment/web)", Status: "Starting",
+				Pods:  []live.Pod{{Name: "web-1", State: "Pending"}, {Name: "web-2", State: "Pending"}, {Name: "web-3", State: "Pending"}},
+				Notes: []string{"web-1 is Pending: Unschedulable: no memory"},
+			},
+		},
 		"no live counts": {
 			change: func(s *State) { s.ProgressError = "no way"; packetsOf(s).Status.PodsOmitted = 7 },
 			want: live.View{

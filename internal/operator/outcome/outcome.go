@@ -176,7 +176,7 @@ func (v *Verdict) judgeAgent(o Observed, probe *corev1.ContainerStatus, now time
 		}
 		return
 	}
-	v.pending(sondev1.ReasonPending, "")
+	v.pending(sondev1.ReasonPending, startProblem(o.Agent))
 	if v.Again = jobCreated(o).Add(StartTimeout); !now.Before(v.Again) {
 		v.end(o, sondev1.ReasonNotStarted, "the agent's Pod did not start within "+StartTimeout.String()+": "+waitingReason(o.Agent))
 		v.DeleteJob = true
@@ -554,8 +554,21 @@ func container(pod *corev1.Pod, name string) *corev1.ContainerStatus {
 
 // waitingReason says why an agent's Pod has not started.
 func waitingReason(agent *corev1.Pod) string {
+	if problem := startProblem(agent); problem != "" {
+		return problem
+	}
 	for _, c := range agent.Status.ContainerStatuses {
 		if w := c.State.Waiting; w != nil && w.Reason != "" {
+			return c.Name + ": " + w.Reason + ": " + w.Message
+		}
+	}
+	return "see the Pod " + agent.Namespace + "/" + agent.Name
+}
+
+// startProblem says what keeps an agent's Pod from starting; empty while it starts as every Pod does.
+func startProblem(agent *corev1.Pod) string {
+	for _, c := range agent.Status.ContainerStatuses {
+		if w := c.State.Waiting; w != nil && w.Reason != "" && w.Reason != "ContainerCreating" && w.Reason != "PodInitializing" {
 			return c.Name + ": " + w.Reason + ": " + w.Message
 		}
 	}
@@ -564,7 +577,7 @@ func waitingReason(agent *corev1.Pod) string {
 			return c.Reason + ": " + c.Message
 		}
 	}
-	return "see the Pod " + agent.Namespace + "/" + agent.Name
+	return ""
 }
 
 func failureReason(job *batchv1.Job) string {

@@ -78,6 +78,16 @@ func TestJudge(t *testing.T) {
 			observed: outcome.Observed{Job: job(), Agent: agent(running(false))}, at: time.Second,
 			want: got{Phase: sondev1.PhasePending, Reason: sondev1.ReasonPending, Again: 5 * time.Minute},
 		},
+		"the agent's image cannot be pulled": {
+			observed: outcome.Observed{Job: job(), Agent: agent(waiting("ImagePullBackOff", "no such image"))}, at: time.Second,
+			want: got{Phase: sondev1.PhasePending, Reason: sondev1.ReasonPending, Message: "probe: ImagePullBackOff: no such image", Again: 5 * time.Minute},
+		},
+		"the agent has no node yet": {
+			observed: outcome.Observed{Job: job(), Agent: agent(func(p *corev1.Pod) {
+				p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: "no memory"}}
+			})}, at: time.Second,
+			want: got{Phase: sondev1.PhasePending, Reason: sondev1.ReasonPending, Message: "Unschedulable: no memory", Again: 5 * time.Minute},
+		},
 		"the agent did not start in time": {
 			observed: outcome.Observed{Job: job(), Agent: agent(waiting("ImagePullBackOff", "no such image"))}, at: 5 * time.Minute,
 			want: got{
