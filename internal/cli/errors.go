@@ -37,7 +37,8 @@ func describe(err error) string {
 	case roleMissing(s) && strings.HasSuffix(s.Message, " at the cluster scope"): // only requests with -A are
 		text += "\nOmit -A, or ask a cluster admin for a ClusterRoleBinding to the ClusterRole sonde-view"
 	case roleMissing(s):
-		text += fmt.Sprintf("\nAsk an admin for the ClusterRole sonde-edit in that namespace. To %s and to download, ask also for sonde-%[1]s", kindOf(s).Verb)
+		text += fmt.Sprintf("\nAsk an admin for the ClusterRole sonde-edit in %s. To %s and to download, ask also for sonde-%[2]s in %s",
+			namespaceOf(s), kindOf(s).Verb, targetNamespaceOf(err))
 	}
 	return text
 }
@@ -50,6 +51,31 @@ func kindOf(s metav1.Status) kind.Capture {
 		}
 	}
 	return kind.PacketCapture
+}
+
+// namespaceOf names the namespace of a request that RBAC refused.
+func namespaceOf(s metav1.Status) string {
+	if _, quoted, found := strings.Cut(s.Message, " in the namespace "); found {
+		return "namespace " + strings.Trim(quoted, `"`)
+	}
+	return "that namespace"
+}
+
+// targetError is an error of a capture that has its target in another namespace.
+type targetError struct {
+	error
+	namespace string
+}
+
+// Unwrap returns the error of the capture.
+func (e *targetError) Unwrap() error { return e.error }
+
+// targetNamespaceOf names the namespace in which the verb of a capture is needed.
+func targetNamespaceOf(err error) string {
+	if target, ok := errors.AsType[*targetError](err); ok {
+		return "namespace " + target.namespace + ", where the target is"
+	}
+	return "the namespace of the target"
 }
 
 // webhookUnavailable reports whether a webhook of Sonde could not be called, rather than refused the request.

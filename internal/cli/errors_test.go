@@ -31,7 +31,13 @@ func TestDescribe(t *testing.T) {
 		},
 		"no role in a namespace": {
 			err:  forbidden(`User "eve" cannot list resource "packetcaptures" in API group "monitoring.openshift.tpg" in the namespace "shop"`),
-			want: []string{"sonde-edit", "sonde-capture"}, wantNever: "-A",
+			want: []string{"sonde-edit in namespace shop.", "sonde-capture in the namespace of the target"}, wantNever: "-A",
+		},
+		"no role in a hub": {
+			err: &targetError{
+				forbidden(`User "eve" cannot create resource "packetcaptures" in API group "monitoring.openshift.tpg" in the namespace "hub"`), "shop",
+			},
+			want: []string{"sonde-edit in namespace hub.", "sonde-capture in namespace shop, where the target is"}, wantNever: "that namespace",
 		},
 		"no role for traces": {
 			err: apierrors.NewForbidden(schema.GroupResource{Group: "monitoring.openshift.tpg", Resource: "traces"}, "",

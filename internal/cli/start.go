@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -77,7 +78,7 @@ func (c *startCommand) run(ctx context.Context, target string) error {
 		return err
 	}
 	if err := conn.client.Create(ctx, object); err != nil {
-		return err
+		return &targetError{err, cmp.Or(c.request.TargetNamespace, conn.namespace)}
 	}
 	c.opts.stoppable, c.opts.remove = true, !c.keep
 	return c.plugin.attach(ctx, conn, object, c.opts)
