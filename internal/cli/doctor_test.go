@@ -136,7 +136,7 @@ func TestDoctorErrors(t *testing.T) {
 		"no time":          {log: nodeLog, args: []string{"--timeout", "0s"}, want: "--timeout: write a time above zero"},
 		"no right":         {log: nodeLog, args: []string{"--operator-namespace", "closed"}, want: "you cannot\nThe doctor runs a privileged Pod on each node"},
 		"no Pod on either": {log: nodeLog, args: []string{"--operator-namespace", "podless"}, want: "n1, n2: create a Pod: you cannot The doctor"},
-		"no operator":      {log: nodeLog, args: []string{"--operator-namespace", "other"}, want: "name it with --operator-namespace"},
+		"no operator":      {log: nodeLog, args: []string{"--operator-namespace", "other"}, want: "Sonde is not installed on this cluster, or in another namespace. Install it, choose another cluster with --context, or name the namespace with --operator-namespace"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			code, out, errOut := runDoctor(t, &doctored{log: tc.log}, tc.args...)

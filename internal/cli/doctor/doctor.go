@@ -47,7 +47,7 @@ func (d *Doctor) Agent(ctx context.Context) (agentjob.Options, error) {
 	key := client.ObjectKey{Namespace: d.Namespace, Name: agentjob.ManagerDeployment}
 	err := d.Client.Get(ctx, key, &manager)
 	if apierrors.IsNotFound(err) {
-		return agentjob.Options{}, fmt.Errorf("there is no Deployment %s: if Sonde is installed in another namespace, name it with --operator-namespace", key)
+		return agentjob.Options{}, fmt.Errorf("there is no Deployment %s: Sonde is not installed on this cluster, or in another namespace. Install it, choose another cluster with --context, or name the namespace with --operator-namespace", key)
 	}
 	if err != nil {
 		return agentjob.Options{}, d.explain(fmt.Errorf("read the operator's Deployment: %w", err))
