@@ -28,14 +28,27 @@ func gateNotes(pods []v1alpha1.PodResult) []string {
 		if n > 1 {
 			which = fmt.Sprintf("%d Pods were traced from their first instruction and waited", n)
 		}
-		text := fmt.Sprintf("%s %v", which, waited[n/2])
-		if n > 1 {
-			text += fmt.Sprintf(" (median), at most %v", waited[n-1])
-		}
-		notes = append(notes, text)
+		notes = append(notes, which+" "+spread(waited))
 	}
 	if len(others) > 0 {
 		notes = append(notes, "these gates did not open for a tracer, so the first events of their Pods may be missing: "+strings.Join(others, ", "))
 	}
 	return notes
+}
+
+// fewWaits is the number of waits from which on a median says more than the range.
+const fewWaits = 5
+
+// spread describes sorted waits, at least one.
+func spread(waited []time.Duration) string {
+	n := len(waited)
+	least, most := waited[0], waited[n-1]
+	switch {
+	case least == most:
+		return most.String()
+	case n < fewWaits:
+		return fmt.Sprintf("%v to %v", least, most)
+	}
+	median := (waited[(n-1)/2] + waited[n/2]) / 2
+	return fmt.Sprintf("%v (median), at most %v", median, most)
 }

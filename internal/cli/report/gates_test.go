@@ -21,6 +21,24 @@ func TestGateNotes(t *testing.T) {
 			pods: []v1alpha1.PodResult{gated("web-1", v1alpha1.GateOpened, 650)},
 			want: []string{"1 Pod was traced from its first instruction and waited 650ms"},
 		},
+		"two": {
+			pods: []v1alpha1.PodResult{gated("web-1", v1alpha1.GateOpened, 130), gated("web-2", v1alpha1.GateOpened, 2)},
+			want: []string{"2 Pods were traced from their first instruction and waited 2ms to 130ms"},
+		},
+		"an odd number": {
+			pods: []v1alpha1.PodResult{
+				gated("web-1", v1alpha1.GateOpened, 1), gated("web-2", v1alpha1.GateOpened, 2), gated("web-3", v1alpha1.GateOpened, 3),
+				gated("web-4", v1alpha1.GateOpened, 40), gated("web-5", v1alpha1.GateOpened, 50),
+			},
+			want: []string{"5 Pods were traced from their first instruction and waited 3ms (median), at most 50ms"},
+		},
+		"an even number": {
+			pods: []v1alpha1.PodResult{
+				gated("web-1", v1alpha1.GateOpened, 1), gated("web-2", v1alpha1.GateOpened, 2), gated("web-3", v1alpha1.GateOpened, 3),
+				gated("web-4", v1alpha1.GateOpened, 40), gated("web-5", v1alpha1.GateOpened, 50), gated("web-6", v1alpha1.GateOpened, 60),
+			},
+			want: []string{"6 Pods were traced from their first instruction and waited 21.5ms (median), at most 60ms"},
+		},
 		"some, and some not": {
 			pods: []v1alpha1.PodResult{
 				gated("web-1", v1alpha1.GateOpened, 1500),
@@ -29,7 +47,7 @@ func TestGateNotes(t *testing.T) {
 				gated("web-4", v1alpha1.GateOpened, 600), gated("web-5", v1alpha1.GateOpened, 700), gated("web-6", v1alpha1.GateNotStarted, 0),
 			},
 			want: []string{
-				"3 Pods were traced from their first instruction and waited 700ms (median), at most 1.5s",
+				"3 Pods were traced from their first instruction and waited 600ms to 1.5s",
 				"these gates did not open for a tracer, so the first events of their Pods may be missing: web-3 (Untraced), web-6 (NotStarted)",
 			},
 		},
