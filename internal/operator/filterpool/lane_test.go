@@ -18,6 +18,7 @@ import (
 type scripted struct {
 	begun   chan string // the expression of each compilation
 	finish  chan error  // its end
+	stopped chan struct{}
 	started int
 }
 
@@ -26,14 +27,11 @@ func (s *scripted) compile(r request, _ timeouts) (answer, error) {
 	return answer{Failure: r.Expression}, <-s.finish
 }
 
-func (s *scripted) stop() { s.finish <- nil }
-
-// letStop waits for stop.
-func (s *scripted) letStop() { _ = <-s.finish }
+func (s *scripted) stop() { s.stopped <- struct{}{} }
 
 func scriptedLane(t *testing.T, idle time.Duration) (*lane, *scripted) {
 	t.Helper()
-	s := &scripted{begun: make(chan string), finish: make(chan error)}
+	s := &scripted{begun: make(chan string), finish: make(chan error), stopped: make(chan struct{})}
 	return newLane(bounds{idle: idle}, clock.RealClock{}, func() (child, error) {
 		s.started++
 		return s, nil
@@ -86,7 +84,7 @@ func TestThirdUserIsServedBeforeTheFlood(t *testing.T) {
 		<-s.begun
 		s.finish <- nil
 	}
-	go s.letStop()
+	go func() { <-s.stopped }()
 	l.close()
 }
 
@@ -123,7 +121,7 @@ func TestLaneGivesUp(t *testing.T) {
 	if err := <-second; err != nil || s.started != 2 {
 		t.Errorf("error %v, %d children", err, s.started)
 	}
-	go s.letStop()
+	go func() { <-s.stopped }()
 	l.close()
 	if _, err := l.do(t.Context(), "a", request{}); !errors.Is(err, errClosed) {
 		t.Errorf("error %v, want errClosed", err)
@@ -150,7 +148,7 @@ func TestIdleLaneHasNoChild(t *testing.T) {
 		if err := <-done; err != nil || s.started != want {
 			t.Errorf("error %v, %d children, want %d", err, s.started, want)
 		}
-		s.letStop()
+		<-s.stopped
 		l.workers.Wait()
 	}
 }
