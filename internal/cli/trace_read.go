@@ -62,6 +62,7 @@ Events that the tracer lost are counted in the summary and do not change the exi
 	f.StringVarP(&c.output, "output", "o", outputText, "summary for only the summary, or json for the lines of all files in the order of time")
 	f.StringSliceVar(&c.filter.Groups, "events", nil, "Show only these groups of events: process, file, io, network, memory, signal")
 	f.StringSliceVar(&c.filter.Calls, "call", nil, "Show only these calls and events, by name, like openat or exec; in addition to the groups of --events")
+	f.StringSliceVar(&c.filter.Pods, "pod", nil, "Show only these Pods, by name, or by how the name begins, like 'web-68498899d4-*'")
 	f.StringSliceVar(&c.filter.Containers, "container", nil, "Show only these containers, by name")
 	f.StringSliceVar(&c.filter.Comms, "comm", nil, "Show only threads with these names, as in the lines")
 	f.DurationVar(&c.filter.MinLatency, "min-latency", 0, "Omit shorter calls: a duration like 500us, 10ms, 1s; events without a duration are shown")
@@ -180,7 +181,7 @@ type traceSink struct {
 
 // Line prints a line and adds it to the summary, unless the filter excludes it.
 func (s *traceSink) Line(from *traceview.Source, line *tracefmt.Line) error {
-	if line.Record != nil && !s.filter.Keeps(line.Record) {
+	if line.Record != nil && !s.filter.Keeps(from.Pod(), line.Record) {
 		s.summary.Exclude(from, line.Record)
 		return nil
 	}

@@ -128,6 +128,8 @@ func TestTraceReadFiltered(t *testing.T) {
 		"both":        {[]string{"--events", "process", "--call", "openat"}, liveText + "\n2 events in 1.00s"},
 		"a name":      {[]string{"--comm", "sh"}, "\n0 of 2 events. 4 events lost"},
 		"a container": {[]string{"--container", "log", "--container", "web"}, "\n0 of 2 events. 4 events lost"},
+		"a Pod":       {[]string{"--pod", "web-2"}, "\n0 of 2 events. 4 events lost"},
+		"Pods":        {[]string{"--pod", "web-2,web-*"}, liveText + "\n2 events in 1.00s"},
 		"latency":     {[]string{"--min-latency", "1501ns"}, "00:00:02.000000  1         web     exit                     3\n\n1 of 2 events"},
 		"failed":      {[]string{"--failed"}, line + "\n1 of 2 events"},
 		"summary":     {[]string{"--failed", "-o", "summary"}, "1 of 2 events in 0ns: file 1. 4 events lost: ring 4.\n\nLost events, by call:\n"},

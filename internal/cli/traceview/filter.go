@@ -13,6 +13,8 @@ type Filter struct {
 	// Groups and Calls by name; an event has to be in one of them. A call's name includes the operation of an io_uring that does
 	// the same.
 	Groups, Calls []string
+	// Pods by name; one that ends with * selects all names that begin so.
+	Pods []string
 	// Containers by name, and Comms, the names of threads at the time of the event.
 	Containers, Comms []string
 	// MinLatency excludes shorter calls. Events without a duration stay, as with spec.minLatency of a Trace.
@@ -21,10 +23,11 @@ type Filter struct {
 	Failed bool
 }
 
-// Keeps reports whether the event is to be shown.
-func (f *Filter) Keeps(r *tracefmt.Record) bool {
+// Keeps reports whether an event of the Pod is to be shown.
+func (f *Filter) Keeps(pod string, r *tracefmt.Record) bool {
 	switch {
 	case len(f.Groups)+len(f.Calls) > 0 && !slices.Contains(f.Groups, r.Group) && !f.hasCall(r.Call),
+		len(f.Pods) > 0 && !f.hasPod(pod),
 		len(f.Containers) > 0 && !slices.Contains(f.Containers, r.Container),
 		len(f.Comms) > 0 && !slices.Contains(f.Comms, string(r.Comm)),
 		r.Took >= 0 && r.Took < f.MinLatency,
@@ -36,4 +39,11 @@ func (f *Filter) Keeps(r *tracefmt.Record) bool {
 
 func (f *Filter) hasCall(name string) bool {
 	return slices.Contains(f.Calls, name) || slices.Contains(f.Calls, strings.TrimPrefix(name, "io_uring_"))
+}
+
+func (f *Filter) hasPod(name string) bool {
+	return slices.ContainsFunc(f.Pods, func(want string) bool {
+		prefix, several := strings.CutSuffix(want, "*")
+		return name == want || several && strings.HasPrefix(name, prefix)
+	})
 }

@@ -19,6 +19,7 @@ func TestFilter(t *testing.T) {
 		"exec":       {Call: callExec, Group: "process", Comm: []byte("sh"), Took: -1},
 		"connection": {Call: callConnection, Group: "network", Container: "log", Took: -1, Errno: "ECONNREFUSED"},
 	}
+	pods := map[string]string{"read": "web-1", "quick": "web-1", "openat": "web-2", "ring": "db-1", "exec": "db-1", "connection": "db-10"}
 	for name, tc := range map[string]struct {
 		filter Filter
 		want   string
@@ -29,6 +30,10 @@ func TestFilter(t *testing.T) {
 		"a call":                    {Filter{Calls: []string{"openat"}}, "openat ring"},
 		"an operation of io_urings": {Filter{Calls: []string{"io_uring_openat"}}, "ring"},
 		"a group and a call beside": {Filter{Groups: []string{"process"}, Calls: []string{"openat"}}, "exec openat ring"},
+		"a Pod":                     {Filter{Pods: []string{"db-1"}}, "exec ring"},
+		"Pods by prefix":            {Filter{Pods: []string{"web-*"}}, "openat quick read"},
+		"Pods":                      {Filter{Pods: []string{"db-10", "web-1*"}}, "connection quick read"},
+		"part of a Pod's name":      {Filter{Pods: []string{"web"}}, ""},
 		"a container":               {Filter{Containers: []string{"log"}}, "connection openat"},
 		"containers":                {Filter{Containers: []string{"log", "web"}}, "connection openat quick read"},
 		"a name":                    {Filter{Comms: []string{"sh"}}, "exec openat"},
@@ -40,7 +45,7 @@ func TestFilter(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var got []string
 			for key := range strings.FieldsSeq("connection exec openat quick read ring") {
-				if tc.filter.Keeps(records[key]) {
+				if tc.filter.Keeps(pods[key], records[key]) {
 					got = append(got, key)
 				}
 			}
@@ -58,7 +63,7 @@ type filtered struct {
 }
 
 func (f filtered) Line(from *Source, line *tracefmt.Line) error {
-	if line.Record != nil && !f.Keeps(line.Record) {
+	if line.Record != nil && !f.Keeps(from.Pod(), line.Record) {
 		f.summary.Exclude(from, line.Record)
 		return nil
 	}
