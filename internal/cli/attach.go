@@ -108,6 +108,9 @@ func (p *plugin) followAndSave(ctx context.Context, a *session, s *capture.State
 	}
 	saved, err := saver.Save(ctx, s.Pods(), opts.out)
 	s.Activity = ""
+	if err == nil && saved.Path != "" {
+		s.Activity = "Saved" // the status was shown before the download
+	}
 	display.Show(s.View(p.clock.Now()))
 	return saved, err
 }

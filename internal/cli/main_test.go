@@ -233,6 +233,9 @@ func TestInterruptStopsAndSaves(t *testing.T) {
 	if !strings.Contains(r.errOut.String(), "Stopping and saving what was captured.") {
 		t.Errorf("said\n%s", r.errOut)
 	}
+	if text := r.errOut.String(); strings.Count(text, "): Completed\n") != 1 || !strings.Contains(text, "): Saved\n") {
+		t.Errorf("it does not say once that the capture has ended, and that it is saved:\n%s", text)
+	}
 }
 
 func TestInterruptingTwiceLeaves(t *testing.T) {
