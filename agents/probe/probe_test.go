@@ -225,6 +225,7 @@ func TestMissingInterfaceIsReported(t *testing.T) {
 	b.engine.live = account3()
 	b.engine.live.Interfaces = []record.InterfaceAccount{{Name: "wlan0", Note: "no such interface"}}
 	b.act = func(t *testing.T, b *bench, terminate context.CancelFunc) {
+		t.Helper()
 		defer terminate()
 		path := filepath.Join(b.options.ResultsDir, captureconfig.ProgressFile)
 		for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {

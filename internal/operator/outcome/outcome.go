@@ -336,10 +336,7 @@ func (v *Verdict) judgeEnded(o Observed, t *corev1.ContainerStateTerminated, now
 	attached := o.Before.Phase == sondev1.PhaseCapturing && acc.State != account.StateDone || acc.State == account.StateCapturing || !acc.Started.IsZero() || acc.Packets+acc.Events > 0
 	switch {
 	case acc.Complete && acc.State == account.StateDone && acc.AddsUp() && !forced(acc.Reason):
-		v.Entry.Phase, v.Entry.Reason = sondev1.PhaseCompleted, reasonOr(acc.Reason, sondev1.ReasonDuration)
-		if acc.Reason == account.ReasonInterfaceNotFound { // the file is whole, and lacks what was asked for
-			v.Entry.Phase = sondev1.PhaseIncomplete
-		}
+		v.Entry.Phase, v.Entry.Reason = phaseOfWhole(acc.Reason), reasonOr(acc.Reason, sondev1.ReasonDuration)
 	case acc.Complete && !acc.AddsUp():
 		v.Entry.Phase, v.Entry.Reason = sondev1.PhaseIncomplete, sondev1.ReasonProbeError
 		v.Entry.Message = fmt.Sprintf("the account does not add up: %d seen, %d in files, %d overwritten, %d dropped",
@@ -352,6 +349,15 @@ func (v *Verdict) judgeEnded(o Observed, t *corev1.ContainerStateTerminated, now
 		v.explain(o, t, acc)
 	}
 	v.listFiles(o, acc.Files)
+}
+
+// phaseOfWhole returns the phase of a Pod whose account is complete. Without an interface that was asked for, the file is
+// whole, and the result is not.
+func phaseOfWhole(reason string) sondev1.Phase {
+	if reason == account.ReasonInterfaceNotFound {
+		return sondev1.PhaseIncomplete
+	}
+	return sondev1.PhaseCompleted
 }
 
 // endTime is when the probe ended, by the manager's clock. It is the node's time if that is plausible: at most skew after now,

@@ -57,13 +57,13 @@ func New(ctx context.Context, o *Settings) (*Env, error) {
 	// A child is killed when the thread that started it ends, so this goroutine keeps its thread.
 	runtime.LockOSThread()
 	b := &Env{Stream: o.Stream, Ring: o.Ring}
-	if err := b.open(ctx, o); err != nil {
+	if err := b.open(o); err != nil {
 		return nil, errors.Join(err, b.Close(ctx))
 	}
 	return b, nil
 }
 
-func (b *Env) open(ctx context.Context, o *Settings) (err error) {
+func (b *Env) open(o *Settings) (err error) {
 	if b.Agent, err = filepath.Abs(o.Agent); err != nil {
 		return err
 	}
