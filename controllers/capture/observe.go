@@ -228,9 +228,9 @@ func (r *Reconciler) eachOwned(ctx context.Context, capture sondev1.Capture, liv
 	return nil
 }
 
-// compile fills observed.compiled while there is no ConfigMap that holds it.
+// compile fills observed.compiled while there is no ConfigMap that holds it, and a Job may be created: not while the capture waits.
 func (r *Reconciler) compile(ctx context.Context, capture sondev1.Capture, observed *observation) (err error) {
-	if observed.configMap != "" || len(observed.workload.Pods) == 0 || observed.admission.refused() {
+	if observed.configMap != "" || !observed.mayCreateJobs() || observed.admission.refused() {
 		return nil
 	}
 	observed.compiled, err = r.Kind.compile(ctx, capture, observed.admission.requester.Username)

@@ -18,8 +18,8 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
 )
 
-// queueDelay is the delay of the next pass of a capture that waits for a ceiling. No watch reports when other captures free room.
-const queueDelay = 5 * time.Second
+// queueDelay is the delay of the next pass of a capture that waits for a ceiling, if no event wakes it before (waiting.go).
+const queueDelay = time.Minute
 
 // queueReasons are the reasons of entries that wait for a ceiling.
 var queueReasons = []string{sondev1.ReasonQueued, sondev1.ReasonCeilingPods, sondev1.ReasonCeilingNode}

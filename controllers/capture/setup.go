@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/kind"
 	"github.com/sonde-operator/sonde/internal/naming"
 	"github.com/sonde-operator/sonde/internal/operator/access"
 	"github.com/sonde-operator/sonde/internal/operator/pause"
@@ -68,23 +69,28 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	created := builder.WithPredicates(predicate.Funcs{UpdateFunc: never, DeleteFunc: func(event.DeleteEvent) bool { return false }})
 	b := ctrl.NewControllerManagedBy(mgr).
 		Named(r.Kind.controller()).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers, NewQueue: newQueue}).
 		For(r.Kind.New(), builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
 		Watches(&batchv1.Job{}, r.throttled(r.ownersOf), builder.WithPredicates(predicate.Funcs{UpdateFunc: jobChanged})).
 		Watches(&corev1.Pod{}, r.throttled(r.capturesOf(wakes)), builder.WithPredicates(predicate.Funcs{UpdateFunc: podChanged})).
 		// An object that was created just before its capture was deleted is swept as soon as the cache has it.
 		WatchesMetadata(coreMetadata("ConfigMap"), r.throttled(r.ownersOf), created).
 		WatchesMetadata(coreMetadata("Secret"), r.throttled(r.ownersOf), created).
+		Watches(&batchv1.Job{}, wake(r.queuedForNode), builder.WithPredicates(probeGone())).
+		Watches(&corev1.Pod{}, wake(r.queuedForNode), builder.WithPredicates(probeGone())).
 		WatchesMetadata(target.ReplicaSetMetadata(), wake(wakes.ReplicaSet), identity).
 		WatchesMetadata(coreMetadata("Namespace"), wake(wakes.Namespace), identity)
+	for _, k := range kind.Captures {
+		b = b.Watches(k.New(), wake(r.queuedBehind), builder.WithPredicates(captureEnded()))
+	}
 	if c, ok := r.PauseConfig.(cache.Cache); ok {
 		b = b.WatchesRawSource(source.Kind(c, client.Object(&corev1.ConfigMap{}), wake(pause.Wake(r.Client, r.Kind.Kind))))
 	}
 	if c, ok := r.GateConfig.(cache.Cache); ok {
 		b = b.WatchesRawSource(source.Kind(c, client.Object(&admissionregistrationv1.MutatingWebhookConfiguration{}), wake(r.gated)))
 	}
-	for _, kind := range []sondev1.TargetKind{sondev1.TargetDeployment, sondev1.TargetStatefulSet, sondev1.TargetDaemonSet} {
-		b = b.WatchesMetadata(target.Metadata(kind), wake(wakes.Workload(kind)), identity)
+	for _, workload := range []sondev1.TargetKind{sondev1.TargetDeployment, sondev1.TargetStatefulSet, sondev1.TargetDaemonSet} {
+		b = b.WatchesMetadata(target.Metadata(workload), wake(wakes.Workload(workload)), identity)
 	}
 	return b.Complete(r.Watchdog.Watch(r.Kind.controller(), r))
 }

@@ -49,11 +49,13 @@ func serveWebhooks(t *testing.T) {
 	}
 	t.Cleanup(filters.Close)
 	pc := &capture.Handler{
-		Kind: kind.PacketCapture, Checks: &capture.PacketCaptureChecks{Filters: filters},
+		Unfinished: &capture.Unfinished{},
+		Kind:       kind.PacketCapture, Checks: &capture.PacketCaptureChecks{Filters: filters},
 		Live: admin, Reviews: access.NewReviewer(admin), Key: stampKey, OperatorNamespace: operatorNamespace, Clock: clock.RealClock{},
 	}
 	traces := &capture.Handler{
-		Kind: kind.Trace, Checks: capture.TraceChecks{},
+		Unfinished: &capture.Unfinished{},
+		Kind:       kind.Trace, Checks: capture.TraceChecks{},
 		Live: admin, Reviews: access.NewReviewer(admin), Key: stampKey, OperatorNamespace: operatorNamespace, Clock: clock.RealClock{},
 	}
 	_, material, _, err := certs.Plan(time.Now(), nil, []string{"localhost"})

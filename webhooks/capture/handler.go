@@ -37,7 +37,9 @@ type Handler struct {
 	OperatorNamespace string
 	// Ceilings of one capture.
 	Ceilings ceiling.Limits
-	Clock    clock.PassiveClock
+	// Unfinished bounds the captures of a namespace; the handlers of all kinds share it.
+	Unfinished *Unfinished
+	Clock      clock.PassiveClock
 }
 
 // Checks are the checks that differ between the kinds. They refuse by admission.Invalid or admission.Forbidden; every
@@ -70,6 +72,9 @@ func (h *Handler) create(ctx context.Context, req webhook.AdmissionRequest) (adm
 	annotations, err := stamp.Sign(h.Key, req.Namespace, h.Kind.Name, capture.CaptureSpec(), stamp.Claim{
 		Requester: who, TargetNamespaceUID: d.namespaceUID, IssuedAt: h.Clock.Now(),
 	})
+	if err == nil && (req.DryRun == nil || !*req.DryRun) {
+		err = h.Unfinished.Admit(ctx, req.Namespace, annotations[sondev1.AnnotationStamp])
+	}
 	return admission.Granted{Annotations: annotations, Warnings: d.warnings}, err
 }
 
@@ -98,6 +103,9 @@ func (h *Handler) decide(ctx context.Context, capture sondev1.Capture, who acces
 		return decision{}, err
 	}
 	if err := admission.RequirePods(ctx, h.Reviews, h.Kind, who, in); err != nil {
+		return decision{}, err
+	}
+	if err := h.Unfinished.Check(ctx, capture.GetNamespace()); err != nil {
 		return decision{}, err
 	}
 	ns, err := admission.TargetNamespace(ctx, h.Live, in)

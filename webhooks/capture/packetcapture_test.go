@@ -51,7 +51,8 @@ func spec(change func(*sondev1.PacketCaptureSpec)) sondev1.PacketCaptureSpec {
 
 func captureHandler(live client.Reader, r access.Reviews) *Handler {
 	return &Handler{
-		Kind: kind.PacketCapture, Checks: &PacketCaptureChecks{Filters: &filters{}},
+		Unfinished: &Unfinished{},
+		Kind:       kind.PacketCapture, Checks: &PacketCaptureChecks{Filters: &filters{}},
 		Live: live, Reviews: r, Key: webhooktest.Key, OperatorNamespace: webhooktest.OperatorNamespace, Clock: webhooktest.Clock(),
 	}
 }

@@ -36,7 +36,8 @@ func traceOf(kind sondev1.TargetKind, name string) func(*sondev1.TraceSpec) {
 
 func traceHandler(live client.Reader, r access.Reviews) *Handler {
 	return &Handler{
-		Kind: kind.Trace, Checks: TraceChecks{},
+		Unfinished: &Unfinished{},
+		Kind:       kind.Trace, Checks: TraceChecks{},
 		Live: live, Reviews: r, Key: webhooktest.Key, OperatorNamespace: webhooktest.OperatorNamespace, Clock: webhooktest.Clock(),
 	}
 }

@@ -19,6 +19,8 @@ const (
 	FlagPodsPerCapture       = "max-pods-per-capture"
 	FlagProbesPerNode        = "max-probes-per-node"
 	FlagCapturesPerNamespace = "max-captures-per-namespace"
+
+	FlagUnfinishedPerNamespace = "max-unfinished-captures-per-namespace"
 )
 
 // The schema's defaults. Users did not write them, so a refusal of a default names the field to set.
@@ -27,8 +29,8 @@ const (
 	defaultBytes    = 1 << 30
 )
 
-// Limits are the ceilings; zero is no ceiling. A capture above the first two is refused. Pods and captures above the others
-// wait.
+// Limits are the ceilings; zero is no ceiling. A capture above Duration, Bytes or UnfinishedPerNamespace is refused. Pods and
+// captures above the others wait.
 type Limits struct {
 	// Duration of one capture.
 	Duration time.Duration
@@ -40,6 +42,8 @@ type Limits struct {
 	ProbesPerNode int
 	// CapturesPerNamespace that run at the same time.
 	CapturesPerNamespace int
+	// UnfinishedPerNamespace are captures that run or wait.
+	UnfinishedPerNamespace int
 }
 
 // BindFlags adds the flags, with defaults that are safe on a small cluster.
@@ -49,6 +53,7 @@ func (l *Limits) BindFlags(fs *flag.FlagSet) {
 	fs.IntVar(&l.PodsPerCapture, FlagPodsPerCapture, 200, "Pods that one capture captures at the same time, others wait; 0 is no ceiling")
 	fs.IntVar(&l.ProbesPerNode, FlagProbesPerNode, 20, "probes that run on one node at the same time, others wait; 0 is no ceiling")
 	fs.IntVar(&l.CapturesPerNamespace, FlagCapturesPerNamespace, 20, "captures of one namespace that run at the same time, others wait; 0 is no ceiling")
+	fs.IntVar(&l.UnfinishedPerNamespace, FlagUnfinishedPerNamespace, 100, "captures of one namespace that run or wait, others are refused; 0 is no ceiling")
 }
 
 // Valid refuses negative limits.
@@ -56,6 +61,7 @@ func (l Limits) Valid() error {
 	for name, value := range map[string]int64{
 		FlagDuration: int64(l.Duration), FlagBytes: l.Bytes, FlagPodsPerCapture: int64(l.PodsPerCapture),
 		FlagProbesPerNode: int64(l.ProbesPerNode), FlagCapturesPerNamespace: int64(l.CapturesPerNamespace),
+		FlagUnfinishedPerNamespace: int64(l.UnfinishedPerNamespace),
 	} {
 		if value < 0 {
 			return fmt.Errorf("--%s=%d: write 0 for no ceiling, or more", name, value)

@@ -21,6 +21,7 @@ func (m *manager) addWebhooks(_ context.Context, mgr ctrl.Manager) error {
 	reviews := access.NewReviewer(m.live)
 	server := mgr.GetWebhookServer()
 	secret := webhookpath.Secret(m.key)
+	unfinished := &capture.Unfinished{Cache: mgr.GetClient(), Limit: m.Ceilings.UnfinishedPerNamespace, Clock: clock.RealClock{}}
 	for _, w := range []struct {
 		path   string
 		kind   kind.Capture
@@ -32,6 +33,7 @@ func (m *manager) addWebhooks(_ context.Context, mgr ctrl.Manager) error {
 		admission.Register(server, w.path, secret, &webhook.Admission{Handler: &capture.Handler{
 			Kind: w.kind, Checks: w.checks,
 			Live: m.live, Reviews: reviews, Key: m.key, OperatorNamespace: m.Agent.Namespace, Clock: clock.RealClock{}, Ceilings: m.Ceilings,
+			Unfinished: unfinished,
 		}})
 	}
 	admission.Register(server, webhookpath.ResultAccess, secret, &webhook.Admission{Handler: &resultaccess.Handler{

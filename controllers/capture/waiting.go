@@ -1,0 +1,145 @@
+package capture
+
+import (
+	"context"
+	"slices"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/operator/slim"
+)
+
+// A capture that waits for a ceiling is woken when room becomes free: when a capture of its namespace has ended, or a probe on the
+// node of one of its Pods.
+
+// mostWoken bounds the captures that one free place on a node wakes. Only the oldest takes it.
+const mostWoken = 4
+
+// captureEnded selects the end of a capture.
+func captureEnded() predicate.Predicate {
+	final := func(o client.Object) bool {
+		c, ok := o.(sondev1.Capture)
+		return !ok || c.CaptureStatus().Phase.Final()
+	}
+	return predicate.Funcs{
+		CreateFunc:  func(event.CreateEvent) bool { return false },
+		UpdateFunc:  func(e event.UpdateEvent) bool { return !final(e.ObjectOld) && final(e.ObjectNew) },
+		DeleteFunc:  func(e event.DeleteEvent) bool { return !final(e.Object) },
+		GenericFunc: func(event.GenericEvent) bool { return false },
+	}
+}
+
+// probeGone selects the end of a probe, by its Pod or its Job.
+func probeGone() predicate.Predicate {
+	return predicate.Funcs{
+		CreateFunc:  func(event.CreateEvent) bool { return false },
+		UpdateFunc:  func(e event.UpdateEvent) bool { return probeRuns(e.ObjectOld) && !probeRuns(e.ObjectNew) },
+		DeleteFunc:  func(e event.DeleteEvent) bool { return probeRuns(e.Object) },
+		GenericFunc: func(event.GenericEvent) bool { return false },
+	}
+}
+
+// probeRuns reports whether an agent's Pod or Job takes a place on its node.
+func probeRuns(o client.Object) bool {
+	if o.GetLabels()[sondev1.LabelUID] == "" {
+		return false
+	}
+	switch o := o.(type) {
+	case *slim.Pod:
+		return !probeEnded(o.Expand())
+	case *corev1.Pod:
+		return !probeEnded(o)
+	case *slim.Job:
+		return !jobEnded(o.Expand())
+	case *batchv1.Job:
+		return !jobEnded(o)
+	default:
+		return false
+	}
+}
+
+// queuedBehind wakes the captures that may begin now that one of their namespace has ended: as many as there is room for.
+func (r *Reconciler) queuedBehind(ctx context.Context, ended client.Object) []reconcile.Request {
+	all, ok := r.unfinished(ctx, client.InNamespace(ended.GetNamespace()))
+	if !ok || r.Ceilings.CapturesPerNamespace == 0 {
+		return nil
+	}
+	free := r.Ceilings.CapturesPerNamespace
+	for _, c := range all {
+		if c.CaptureStatus().StartTime != nil {
+			free--
+		}
+	}
+	var requests []reconcile.Request
+	for _, c := range all {
+		if c.CaptureStatus().StartTime != nil {
+			continue
+		}
+		if free--; free < 0 {
+			break
+		}
+		requests = r.appendOwn(requests, c)
+	}
+	return requests
+}
+
+// queuedForNode wakes the oldest captures that wait for a place on the node of a probe that has ended.
+func (r *Reconciler) queuedForNode(ctx context.Context, probe client.Object) []reconcile.Request {
+	node := probe.GetAnnotations()[sondev1.AnnotationTargetNode]
+	if pod, ok := probe.(*slim.Pod); ok {
+		node = pod.Node()
+	}
+	if r.Ceilings.ProbesPerNode == 0 || node == "" {
+		return nil
+	}
+	all, _ := r.unfinished(ctx)
+	var requests []reconcile.Request
+	woken := 0
+	for _, c := range all {
+		waits := slices.ContainsFunc(c.CaptureStatus().Pods, func(e sondev1.PodResult) bool {
+			return e.Node == node && e.Reason == sondev1.ReasonCeilingNode && isQueued(e)
+		})
+		if !waits {
+			continue
+		}
+		requests = r.appendOwn(requests, c)
+		if woken++; woken == mostWoken {
+			break
+		}
+	}
+	return requests
+}
+
+// unfinished returns the captures of all kinds that have not ended, the oldest first.
+func (r *Reconciler) unfinished(ctx context.Context, selectors ...client.ListOption) ([]sondev1.Capture, bool) {
+	all, err := r.captures(ctx, selectors...)
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Listing captures that wait")
+		return nil, false
+	}
+	all = slices.DeleteFunc(all, func(c sondev1.Capture) bool {
+		return c.CaptureStatus().Phase.Final() || !c.GetDeletionTimestamp().IsZero()
+	})
+	slices.SortFunc(all, func(a, b sondev1.Capture) int {
+		if older(a, b) {
+			return -1
+		}
+		return 1
+	})
+	return all, true
+}
+
+// appendOwn appends the request of a capture of this reconciler's kind. The other kind's reconciler wakes the others.
+func (r *Reconciler) appendOwn(requests []reconcile.Request, c sondev1.Capture) []reconcile.Request {
+	if c.KindName() != r.Kind.Name {
+		return requests
+	}
+	return append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(c)})
+}

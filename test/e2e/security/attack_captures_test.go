@@ -1,0 +1,122 @@
+//go:build e2e
+
+package security
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/operator/ceiling"
+	"github.com/sonde-operator/sonde/test/cluster"
+)
+
+const (
+	floodCaptures = 1000
+	floodWorkers  = 16
+	floodBound    = 100 // the default
+	floodSlack    = 10  // which two replicas may admit at the same moment
+	victims       = 5
+	// victimWithin is far below the 45 s that a capture waited for its Job before namespaces took turns.
+	victimWithin = 15 * time.Second
+)
+
+// A user who creates captures as fast as the API server takes them does not keep another's from its Job, and has no more of them than
+// the bound.
+func TestAttackManyCaptures(t *testing.T) {
+	mallory := cluster.As(t, "mallory")
+	ns := cluster.Namespace(t, nil)
+	cluster.Deployment(t, ns, "sink", 1, "sink")
+	cluster.Bind(t, ns, "mallory", "admin")
+	shop := cluster.Namespace(t, nil)
+	cluster.Deployment(t, shop, "web", 1, "idle")
+	cluster.ManagerFlag(t, "--max-captures-per-namespace=2") // the others wait, and leave room on the node
+	cluster.Eventually(t, time.Minute, "mallory's right to capture", func(ctx context.Context) error {
+		return mallory.Create(ctx, floodCapture(ns), client.DryRunAll)
+	})
+	before := untilJob(t, shop)
+	t.Run("protected", func(t *testing.T) {
+		admitted, during := floodOf(t, mallory, ns, shop)
+		t.Logf("%d captures admitted; a capture has its Job after %v, without the flood %v", admitted, during, before)
+		if admitted < floodBound || admitted > floodBound+floodSlack {
+			t.Errorf("%d captures admitted, want %d, and at most %d more", admitted, floodBound, floodSlack)
+		}
+		if most := slices.Max(during); most > victimWithin {
+			t.Errorf("a capture had its Job after %v, want at most %v", most, victimWithin)
+		}
+	})
+	t.Run("control", func(t *testing.T) {
+		cluster.ManagerFlag(t, "--"+ceiling.FlagUnfinishedPerNamespace+"=0")
+		if err := cluster.Admin.DeleteAllOf(t.Context(), &sondev1.PacketCapture{}, client.InNamespace(ns)); err != nil {
+			t.Fatal(err)
+		}
+		admitted, during := floodOf(t, mallory, ns, shop)
+		t.Logf("%d captures admitted without the bound; a capture has its Job after %v", admitted, during)
+		if admitted <= floodBound+floodSlack {
+			t.Errorf("%d captures admitted without the bound; otherwise the protected half proves nothing", admitted)
+		}
+	})
+}
+
+func floodCapture(ns string) *sondev1.PacketCapture {
+	return &sondev1.PacketCapture{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns, GenerateName: "flood-"},
+		Spec:       sondev1.PacketCaptureSpec{TargetDeployment: "sink", Duration: "10m", RetainFor: "10s"},
+	}
+}
+
+// floodOf creates captures in ns while it measures untilJob in shop, and returns how many were admitted.
+func floodOf(t *testing.T, mallory client.Client, ns, shop string) (admitted int, during []time.Duration) {
+	t.Helper()
+	var created, next atomic.Int32
+	var attackers sync.WaitGroup
+	for range floodWorkers {
+		attackers.Go(func() {
+			for next.Add(1) <= floodCaptures {
+				err := mallory.Create(t.Context(), floodCapture(ns))
+				switch {
+				case err == nil:
+					created.Add(1)
+				case !strings.Contains(err.Error(), "--"+ceiling.FlagUnfinishedPerNamespace):
+					t.Logf("refused for another reason: %v", err)
+				}
+			}
+		})
+	}
+	during = untilJob(t, shop)
+	attackers.Wait()
+	return int(created.Load()), append(during, untilJob(t, shop)...)
+}
+
+// untilJob returns how long captures of the Deployment web take from their creation to their Job, one after another.
+func untilJob(t *testing.T, ns string) []time.Duration {
+	t.Helper()
+	var took []time.Duration
+	for i := range victims {
+		pc := &sondev1.PacketCapture{
+			ObjectMeta: metav1.ObjectMeta{Namespace: ns, GenerateName: fmt.Sprintf("victim-%d-", i)},
+			Spec:       sondev1.PacketCaptureSpec{TargetDeployment: "web", Duration: "1m", RetainFor: "10s"},
+		}
+		cluster.CreateEventually(t, cluster.Admin, pc)
+		begin := time.Now()
+		cluster.Eventually(t, 2*time.Minute, "the victim's Job", func(context.Context) error {
+			if len(cluster.JobsOf(t, pc)) == 0 {
+				return errors.New("there is none")
+			}
+			return nil
+		})
+		took = append(took, time.Since(begin).Truncate(time.Millisecond))
+		cluster.DeleteNow(t, pc)
+	}
+	return took
+}

@@ -1,0 +1,96 @@
+package capture
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/kind"
+	"github.com/sonde-operator/sonde/webhooks/webhooktest"
+)
+
+func unfinished(t *testing.T, limit int, objects ...client.Object) (*Unfinished, *clocktesting.FakeClock) {
+	t.Helper()
+	clock := clocktesting.NewFakeClock(webhooktest.Now)
+	return &Unfinished{Cache: fake.NewClientBuilder().WithScheme(webhooktest.Scheme(t)).WithObjects(objects...).Build(), Limit: limit, Clock: clock}, clock
+}
+
+func existing(k kind.Capture, namespace, name string, phase sondev1.Phase) client.Object {
+	c := k.New()
+	c.SetNamespace(namespace)
+	c.SetName(name)
+	c.SetAnnotations(map[string]string{sondev1.AnnotationStamp: "stamp-" + name})
+	c.CaptureStatus().Phase = phase
+	return c
+}
+
+// TestUnfinished checks which captures count, and what a refusal says.
+func TestUnfinished(t *testing.T) {
+	leaving := existing(kind.Trace, "shop", "leaving", sondev1.PhasePending)
+	leaving.SetDeletionTimestamp(&metav1.Time{Time: webhooktest.Now})
+	leaving.SetFinalizers([]string{"example.test/kept"})
+	objects := []client.Object{
+		existing(kind.PacketCapture, "shop", "waits", ""), existing(kind.Trace, "shop", "runs", sondev1.PhaseCapturing),
+		existing(kind.PacketCapture, "shop", "ended", sondev1.PhaseIncomplete), existing(kind.Trace, "bank", "runs", sondev1.PhaseCapturing), leaving,
+	}
+	u, _ := unfinished(t, 3, objects...)
+	if err := u.Check(t.Context(), "shop"); err != nil {
+		t.Errorf("with 2 of 3: %v", err)
+	}
+	u.Limit = 2
+	err := u.Check(t.Context(), "shop")
+	for _, want := range []string{"namespace shop has 2 PacketCaptures and Traces", "2 is the most here", "stop or delete", "--max-unfinished-captures-per-namespace", "cluster admin"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v does not say %q", err, want)
+		}
+	}
+	if err := u.Check(t.Context(), "bank"); err != nil {
+		t.Errorf("another namespace: %v", err)
+	}
+	if u.Limit = 0; u.Check(t.Context(), "shop") != nil {
+		t.Error("0 is no ceiling")
+	}
+}
+
+// TestUnfinishedConcurrently checks that concurrent requests do not pass the bound while the cache has none of them.
+func TestUnfinishedConcurrently(t *testing.T) {
+	u, clock := unfinished(t, 10)
+	var admitted atomic.Int32
+	var requests sync.WaitGroup
+	for i := range 100 {
+		requests.Go(func() {
+			if u.Admit(t.Context(), "shop", fmt.Sprint(i)) == nil {
+				admitted.Add(1)
+			}
+		})
+	}
+	requests.Wait()
+	if n := admitted.Load(); n != 10 {
+		t.Errorf("%d admitted, want 10", n)
+	}
+	clock.Step(admittedFor) // their creation failed after all
+	if err := u.Check(t.Context(), "shop"); err != nil || len(u.admitted) > 0 {
+		t.Errorf("later: %v, %d namespaces are remembered", err, len(u.admitted))
+	}
+}
+
+// TestUnfinishedCountsOnce checks that a capture that the cache has meanwhile does not count twice.
+func TestUnfinishedCountsOnce(t *testing.T) {
+	u, clock := unfinished(t, 2, existing(kind.Trace, "shop", "a", ""))
+	if err := u.Admit(t.Context(), "shop", "stamp-a"); err != nil {
+		t.Fatal(err)
+	}
+	clock.Step(time.Second)
+	if err := u.Check(t.Context(), "shop"); err != nil {
+		t.Error(err)
+	}
+}
