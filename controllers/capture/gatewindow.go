@@ -129,7 +129,14 @@ func gateClosed(capture sondev1.Capture, observed observation, planned plan) (re
 		return c.Reason, c.Message
 	case observed.protected:
 		return sondev1.ReasonNamespaceProtected, "no Pod of this namespace waits: it is the cluster's own, or the operator's"
+	case !capture.Common().FollowPods && !planned.start.IsZero():
+		return sondev1.ReasonNotFollowed, "followPods is false: Pods that join are not traced, so they do not wait"
 	}
+	return gateClosedByPods(capture, planned)
+}
+
+// gateClosedByPods says why the Pods so far keep new ones from waiting.
+func gateClosedByPods(capture sondev1.Capture, planned plan) (reason, message string) {
 	for i := range planned.entries {
 		e := &planned.entries[i]
 		switch {
@@ -139,9 +146,6 @@ func gateClosed(capture sondev1.Capture, observed observation, planned plan) (re
 		case isQueued(*e) && e.Reason == sondev1.ReasonQueued:
 			return e.Reason, "the trace itself is queued, so no Pod waits for it: " + e.Message
 		}
-	}
-	if !capture.Common().FollowPods && !planned.start.IsZero() {
-		return sondev1.ReasonNotFollowed, "followPods is false: Pods that join are not traced, so they do not wait"
 	}
 	return "", ""
 }

@@ -90,7 +90,7 @@ func planFor(capture sondev1.Capture, observed observation, review time.Duration
 		planned.start = observed.now
 	}
 	if planned.end.IsZero() {
-		planned.end = planned.newEnd(capture, observed)
+		planned.end = planned.newEnd(observed)
 	}
 	planned.over = !live && isOver(capture, observed, planned)
 	if planned.over && gateStaysOpen(capture, observed) {
@@ -142,7 +142,7 @@ func (planned *plan) nextPass(capture sondev1.Capture, observed observation, nex
 func (planned *plan) planPod(capture sondev1.Capture, observed observation, p *podState) (outcome.Verdict, bool) {
 	hadJob := p.hadJob()
 	joins := planned.joins(capture, observed, p)
-	if !p.known && !hadJob && !joins && !planned.misses(capture, observed, p) {
+	if !joins && !planned.hasEntry(capture, observed, p) {
 		return outcome.Verdict{}, false
 	}
 	endReason := endReasonOf(capture, observed, p)

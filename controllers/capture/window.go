@@ -32,7 +32,7 @@ func publishedEnd(capture sondev1.Capture, observed observation) time.Time {
 
 // newEnd returns the end once no Pod of the start awaits its probe; zero before. It is a whole second, as the API server stores
 // it, so that creation times of Pods compare with it exactly.
-func (planned *plan) newEnd(capture sondev1.Capture, observed observation) time.Time {
+func (planned *plan) newEnd(observed observation) time.Time {
 	if planned.start.IsZero() || planned.awaitsFirst(observed) {
 		return time.Time{}
 	}
@@ -62,6 +62,11 @@ func (planned *plan) awaitsFirst(observed observation) bool {
 		}
 	}
 	return false
+}
+
+// hasEntry reports whether a Pod that does not join has an entry.
+func (planned *plan) hasEntry(capture sondev1.Capture, observed observation, p *podState) bool {
+	return p.known || p.hadJob() || planned.misses(capture, observed, p)
 }
 
 // misses reports whether a Pod joined before the end and got no Job in time. Its entry makes the result incomplete. The pass that
