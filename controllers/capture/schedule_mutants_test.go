@@ -119,7 +119,7 @@ func TestSchedulesFindBugs(t *testing.T) {
 				}
 				return c.List(ctx, list, opts...)
 			}}
-		}, want: "is in no entry", from: 130},
+		}, want: "is in no entry", from: 240},
 		"a pass is not requeued": {mutate: func(m *replica) { m.noRequeue = true }, want: "is still there"},
 	}
 	for name, tc := range cases {
