@@ -107,7 +107,7 @@ func (r *Reconciler) observe(ctx context.Context, capture sondev1.Capture, live 
 		if !observed.admission.refused() {
 			reader := client.Reader(r.Client)
 			if live {
-				reader = target.Uncached(r.Client, r.Live)
+				reader = target.Uncached(r.Client, r.Live, common.TargetNamespace, common.Target)
 			}
 			if observed.workload, err = target.Resolve(ctx, reader, common.TargetNamespace, common.Target); err != nil {
 				return observed, err

@@ -220,6 +220,9 @@ func (s *schedule) stepDisturbance() {
 		return
 	}
 	m := disturbances[s.rand.IntN(len(disturbances))]
+	for s.only != "" && m.name != s.only {
+		m = disturbances[s.rand.IntN(len(disturbances))]
+	}
 	if m.name == "nothing happens for minutes" && s.depth > 0 {
 		return // a pass does not take that long
 	}

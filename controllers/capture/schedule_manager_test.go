@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -220,7 +221,11 @@ func (c replicaClient) objects() objectSet {
 }
 
 func (c replicaClient) Get(_ context.Context, name client.ObjectKey, o client.Object, _ ...client.GetOption) error {
-	read := func() error { return c.objects().get(c.m.s.api.scheme, name, o) }
+	objects := c.objects()
+	if _, ok := o.(*appsv1.Deployment); ok {
+		objects = c.m.s.api.objects // caches have its metadata alone
+	}
+	read := func() error { return objects.get(c.m.s.api.scheme, name, o) }
 	if !c.live {
 		if c.m.dead {
 			return errDead

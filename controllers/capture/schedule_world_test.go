@@ -47,6 +47,8 @@ type schedule struct {
 	leader   *replica // nil while there is none
 	replicas int
 	ceilings ceiling.Limits
+	// only is the name of the only disturbance; empty means all.
+	only string
 	// mutate breaks a manager on purpose.
 	mutate func(*replica)
 

@@ -5,21 +5,30 @@ import (
 	"fmt"
 	"slices"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/operator/paging"
 )
 
-// Uncached is a reader for Resolve. It reads Pods and ReplicaSets from the API server, and the workload itself from the cache.
-// A list costs as much as the namespace has objects, so it is only for the moment when a capture ends.
-func Uncached(cached, live client.Reader) client.Reader { return uncached{cached, live} }
+// Uncached is a reader for Resolve of one target. It reads Pods and ReplicaSets from the API server, and the workload itself from
+// the cache. The API server has no index of owners, but the workload's selector, which never changes, finds its Pods.
+func Uncached(cached, live client.Reader, namespace string, ref sondev1.TargetReference) client.Reader {
+	return uncached{cached, live, client.ObjectKey{Namespace: namespace, Name: ref.Name}, ref.Kind}
+}
 
 type uncached struct {
 	client.Reader
 	live client.Reader
+	key  client.ObjectKey
+	kind sondev1.TargetKind
 }
 
 // Get reads a Pod live.
@@ -30,7 +39,7 @@ func (u uncached) Get(ctx context.Context, key client.ObjectKey, o client.Object
 	return u.Reader.Get(ctx, key, o, opts...)
 }
 
-// List reads live the objects that IndexOwnerUID selects. The API server has no such index.
+// List reads live the objects that IndexOwnerUID selects.
 func (u uncached) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
 	o := (&client.ListOptions{}).ApplyOptions(opts)
 	owner, ok := "", false
@@ -40,19 +49,23 @@ func (u uncached) List(ctx context.Context, list client.ObjectList, opts ...clie
 	if !ok {
 		return u.Reader.List(ctx, list, opts...)
 	}
+	selected, err := u.selector(ctx)
+	if err != nil {
+		return err
+	}
 	var owned []runtime.Object
 	fresh := func() client.ObjectList {
 		page, _ := list.DeepCopyObject().(client.ObjectList)
 		return page
 	}
-	err := paging.Each(ctx, u.live, fresh, func(page client.ObjectList) {
+	err = paging.Each(ctx, u.live, fresh, func(page client.ObjectList) {
 		_ = apimeta.EachListItem(page, func(item runtime.Object) error {
 			if object, ok := item.(client.Object); ok && slices.Contains(ownerUID(object), owner) {
 				owned = append(owned, light(item))
 			}
 			return nil
 		})
-	}, client.InNamespace(o.Namespace))
+	}, client.InNamespace(o.Namespace), client.MatchingLabelsSelector{Selector: selected})
 	if err != nil {
 		return err
 	}
@@ -60,6 +73,37 @@ func (u uncached) List(ctx context.Context, list client.ObjectList, opts ...clie
 		return fmt.Errorf("set items: %w", err)
 	}
 	return nil
+}
+
+// selector reads the workload's selector. It selects nothing if the workload is gone.
+func (u uncached) selector(ctx context.Context) (labels.Selector, error) {
+	var from client.Object
+	var selector func() *metav1.LabelSelector
+	switch u.kind {
+	case sondev1.TargetStatefulSet:
+		o := &appsv1.StatefulSet{}
+		from, selector = o, func() *metav1.LabelSelector { return o.Spec.Selector }
+	case sondev1.TargetDaemonSet:
+		o := &appsv1.DaemonSet{}
+		from, selector = o, func() *metav1.LabelSelector { return o.Spec.Selector }
+	default:
+		o := &appsv1.Deployment{}
+		from, selector = o, func() *metav1.LabelSelector { return o.Spec.Selector }
+	}
+	err := u.live.Get(ctx, u.key, from)
+	switch {
+	case apierrors.IsNotFound(err):
+		return labels.Nothing(), nil
+	case err != nil:
+		return nil, fmt.Errorf("get target %s %s: %w", u.kind, u.key, err)
+	case selector() == nil:
+		return labels.Everything(), nil
+	}
+	selected, err := metav1.LabelSelectorAsSelector(selector())
+	if err != nil {
+		return nil, fmt.Errorf("read selector of target %s %s: %w", u.kind, u.key, err)
+	}
+	return selected, nil
 }
 
 // light drops the fields that the operator does not read: there may be thousands of objects.

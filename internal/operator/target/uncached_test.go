@@ -1,0 +1,66 @@
+package target
+
+import (
+	"context"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+)
+
+// TestUncached checks that a Pod that the cache does not have is found, by its owner, and that only objects with the workload's
+// labels are read.
+func TestUncached(t *testing.T) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, appsv1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	web := map[string]string{"app": "web"}
+	meta := func(name, owner string, labels map[string]string) metav1.ObjectMeta {
+		m := metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID("uid-" + name), Labels: labels}
+		if owner != "" {
+			m.OwnerReferences = []metav1.OwnerReference{{UID: types.UID("uid-" + owner), Controller: new(true)}}
+		}
+		return m
+	}
+	pod := func(name, owner string, labels map[string]string) *corev1.Pod {
+		return &corev1.Pod{ObjectMeta: meta(name, owner, labels), Spec: corev1.PodSpec{NodeName: "n"}, Status: corev1.PodStatus{Phase: corev1.PodRunning}}
+	}
+	deployment := &appsv1.Deployment{ObjectMeta: meta("web", "", nil), Spec: appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchLabels: web}}}
+	set := &appsv1.ReplicaSet{ObjectMeta: meta("web-rs", "web", web)}
+	cached := fake.NewClientBuilder().WithScheme(scheme).WithObjects(deployment).Build()
+	read := 0
+	live := interceptor.NewClient(fake.NewClientBuilder().WithScheme(scheme).WithObjects(deployment, set,
+		pod("web-1", "web-rs", web), pod("foreign", "other", web), pod("elsewhere", "other", nil)).Build(), interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			err := c.List(ctx, list, opts...)
+			if pods, ok := list.(*corev1.PodList); ok {
+				read += len(pods.Items)
+			}
+			return err
+		},
+	})
+	ref := sondev1.TargetReference{Kind: sondev1.TargetDeployment, Name: "web"}
+	found, err := Resolve(t.Context(), Uncached(cached, live, "shop", ref), "shop", ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, p := range found.Pods {
+		names = append(names, p.GetName())
+	}
+	if diff := cmp.Diff([]string{"web-1"}, names); diff != "" || read != 2 {
+		t.Errorf("%d Pods read, want 2; found (-want +got):\n%s", read, diff)
+	}
+}
