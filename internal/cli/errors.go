@@ -11,11 +11,23 @@ import (
 	"github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/cli/gather"
 	"github.com/sonde-operator/sonde/internal/kind"
+	"github.com/sonde-operator/sonde/internal/wire/table"
 )
 
-// describe returns the text for an error. Errors of the API server and of webhooks are written as kubectl does, others
-// after "error:".
-func describe(err error) string {
+// describe returns the printable text for an error. Errors of the API server and of webhooks are written as kubectl does,
+// others after "error:".
+func describe(err error) string { return printable(explain(err)) }
+
+// printable makes every line of a text Printable. Errors have texts of servers, and some have several lines.
+func printable(text string) string {
+	lines := strings.Split(text, "\n")
+	for i, l := range lines {
+		lines[i] = table.Printable(l)
+	}
+	return strings.Join(lines, "\n")
+}
+
+func explain(err error) string {
 	var status *apierrors.StatusError
 	if !errors.As(err, &status) {
 		return "error: " + err.Error()

@@ -4,13 +4,40 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"unicode"
+	"unicode/utf8"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 func forbidden(text string) error {
 	return apierrors.NewForbidden(schema.GroupResource{Group: "monitoring.openshift.tpg", Resource: "packetcaptures"}, "", errors.New(text))
+}
+
+// TestDescribeHasNoEscapes: the text of a hostile server neither sets a terminal's title nor clears its screen.
+func TestDescribeHasNoEscapes(t *testing.T) {
+	hostile := "two\nlines \x1b]0;pwned\a\x1b[2J\r\u009b2J\u202e\x9b end"
+	for name, err := range map[string]error{
+		"API server":       apierrors.NewBadRequest(hostile),
+		"no known reason":  &apierrors.StatusError{ErrStatus: metav1.Status{Message: hostile}},
+		"webhook":          apierrors.NewInternalError(errors.New(`failed calling webhook "packetcapture.monitoring.openshift.tpg": ` + hostile)),
+		"missing role":     forbidden("User cannot " + hostile),
+		"results endpoint": errors.New("the manager refuses: " + hostile),
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := describe(err)
+			for _, c := range got {
+				if c != '\n' && !unicode.IsPrint(c) {
+					t.Fatalf("%U in %q", c, got)
+				}
+			}
+			if !utf8.ValidString(got) || !strings.Contains(got, "two\nlines ") || !strings.Contains(got, " end") {
+				t.Errorf("got %q, want the rest of the text", got)
+			}
+		})
+	}
 }
 
 func TestDescribe(t *testing.T) {

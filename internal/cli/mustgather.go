@@ -56,7 +56,7 @@ func (p *plugin) mustGather(ctx context.Context, path string) (err error) {
 		return err
 	}
 	for _, f := range failures {
-		fmt.Fprintf(p.streams.ErrOut, "not collected: %s\n", f)
+		fmt.Fprintf(p.streams.ErrOut, "not collected: %s\n", printable(f))
 	}
 	fmt.Fprintf(p.streams.ErrOut, "collected in %s; check its content before you share it\n", path)
 	return nil

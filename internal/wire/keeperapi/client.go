@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/sonde-operator/sonde/internal/wire/account"
+	"github.com/sonde-operator/sonde/internal/wire/text"
 )
 
 // Timeouts of the client. A keeper answers from memory or from a local file.
@@ -230,7 +231,7 @@ func statusError(resp *http.Response) error {
 	}
 	var body ErrorBody
 	if json.Unmarshal(b, &body) == nil && body.Error != "" {
-		e.Message = body.Error
+		e.Message = text.OneLine(body.Error, MaxErrorBytes) // a taken-over keeper may send escapes for a terminal
 	}
 	return e
 }

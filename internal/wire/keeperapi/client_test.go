@@ -68,6 +68,9 @@ func keeper(stopped *keeperapi.StopRequest) http.HandlerFunc {
 			fmt.Fprintln(w, capturing)
 		case r.URL.Path == keeperapi.PathFiles+"web.pcapng":
 			http.ServeContent(w, r, "", time.Time{}, strings.NewReader("0123456789"))
+		case r.URL.Path == keeperapi.PathFiles+"hostile.pcapng":
+			w.WriteHeader(http.StatusConflict)
+			fmt.Fprintln(w, `{"error":"no\u001b]0;pwned\u0007\u001b[2J\r\nfile\u202e"}`)
 		case r.URL.Path == keeperapi.PathStop && r.Method == http.MethodPost:
 			if json.NewDecoder(r.Body).Decode(stopped) == nil {
 				w.WriteHeader(http.StatusNoContent)
@@ -117,6 +120,7 @@ func TestClientFile(t *testing.T) {
 		"range":         {name: "web.pcapng", byteRange: "bytes=3-5", wantStatus: 206, want: "345"},
 		"range outside": {name: "web.pcapng", byteRange: "bytes=30-", wantStatus: 416, wantMessage: "no message"},
 		"no such file":  {name: "other.pcapng", wantStatus: 404, wantMessage: "ask for one of the account's"},
+		"hostile text":  {name: "hostile.pcapng", wantStatus: 409, wantMessage: "no ]0;pwned  [2J  file"},
 		"path":          {name: "../../etc/passwd", wantStatus: 404, wantMessage: "ask for one of the account's"},
 		"query":         {name: "web.pcapng?watch=1", wantStatus: 404, wantMessage: "ask for one of the account's"},
 	}
