@@ -47,7 +47,7 @@ func main() {
 		debug.SetGCPercent(collectAt)
 	}
 	options, log, err := parseFlags()
-	ctrl.SetLogger(zap.New(zap.UseFlagOptions(&log)))
+	ctrl.SetLogger(wiring.Logger(log))
 	if err != nil {
 		ctrl.Log.Error(err, "Reading the settings")
 		os.Exit(1)

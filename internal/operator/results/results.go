@@ -87,6 +87,7 @@ type Handler struct {
 	mux                *http.ServeMux
 	downloads, streams *places
 	events             *eventLimit
+	refusals           *refusals
 
 	// Transport and intervals, which New sets.
 	connect                         func(secret map[string][]byte) (Keeper, error)
@@ -101,6 +102,7 @@ func New(c Config) *Handler {
 		downloads: newPlaces("downloads", maxDownloads, downloadsPerNamespace, downloadsPerUser, downloadSlice, c.Clock),
 		streams:   newPlaces("streams", maxStreams, streamsPerNamespace, streamsPerUser, streamSlice, c.Clock),
 		events:    newEventLimit(c.Clock),
+		refusals:  newRefusals(c.Clock),
 		connect:   connect, address: address,
 		poll: pollInterval, heartbeat: heartbeatInterval, recheck: recheckInterval, retry: retryInterval,
 	}
@@ -149,7 +151,8 @@ func (h *Handler) handle(k kind.Capture, p *places, serve serveFunc) http.Handle
 	return func(w http.ResponseWriter, r *http.Request) {
 		log := ctrl.LoggerFrom(r.Context()).WithName("results").WithValues(k.Name, quoted(r.PathValue("namespace"))+"/"+quoted(r.PathValue("name")))
 		s, err := h.identify(r.Context(), r.Header, k, r.PathValue("namespace"), r.PathValue("name"))
-		if err == nil {
+		known := err == nil
+		if known {
 			log = log.WithValues(audit.Requester, s.who.Username)
 			err = h.inPlace(p, w, r.WithContext(ctrl.LoggerInto(r.Context(), log)), s, serve)
 		}
@@ -159,7 +162,7 @@ func (h *Handler) handle(k kind.Capture, p *places, serve serveFunc) http.Handle
 		case errors.Is(err, errBroken):
 			panic(http.ErrAbortHandler)
 		case errors.As(err, &f):
-			log.Info("Refusing result", audit.Key, audit.ResultRefused, "code", f.code, "reason", f.message)
+			h.refusals.record(log, f, known)
 			reply(w, err)
 		case r.Context().Err() != nil: // the client has gone
 		default:

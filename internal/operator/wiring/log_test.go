@@ -1,0 +1,70 @@
+package wiring_test
+
+import (
+	"bytes"
+	"flag"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/go-logr/logr"
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/controller-runtime/pkg/log/zap"
+
+	"github.com/sonde-operator/sonde/internal/operator/audit"
+	"github.com/sonde-operator/sonde/internal/operator/wiring"
+)
+
+// flagged are the options of a manager with these flags.
+func flagged(t *testing.T, to *bytes.Buffer, args ...string) zap.Options {
+	t.Helper()
+	o := zap.Options{DestWriter: to}
+	flags := flag.NewFlagSet("manager", flag.ContinueOnError)
+	o.BindFlags(flags)
+	if err := flags.Parse(args); err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// TestLoggerKeepsEveryAuditRecord: many equal records hide neither each other nor the one that follows.
+func TestLoggerKeepsEveryAuditRecord(t *testing.T) {
+	var out bytes.Buffer
+	log := wiring.Logger(flagged(t, &out))
+	for range 1000 {
+		log.Info("Served result", audit.Key, audit.ResultServed, audit.Requester, "mallory", "bytes", 1)
+	}
+	log.Info("Served result", audit.Key, audit.ResultServed, audit.Requester, "mallory", "bytes", 500_000_000)
+	if got := strings.Count(out.String(), "\n"); got != 1001 {
+		t.Errorf("%d lines of 1001 records", got)
+	}
+	if !strings.Contains(out.String(), `"bytes":500000000`) {
+		t.Error("the large download is missing")
+	}
+}
+
+var stamps = regexp.MustCompile(`\d{4}-\d{2}-\d{2}T[^"\s]*|wiring(_test)?[./][^\s"\\]*|0x[0-9a-f]+`)
+
+// TestLoggerWritesAsControllerRuntime: only the sampling differs, not the format, the levels or the stack traces.
+func TestLoggerWritesAsControllerRuntime(t *testing.T) {
+	for _, args := range [][]string{nil, {"--zap-log-level=debug"}, {"--zap-log-level=3"}, {"--zap-devel"}, {"--zap-encoder=console"}} {
+		t.Run(strings.Join(args, " "), func(t *testing.T) {
+			written := func(construct func(zap.Options) logr.Logger) string {
+				var out bytes.Buffer
+				log := construct(flagged(t, &out, args...)).WithName("results")
+				log.Info("Serving", "a", 1)
+				log.V(1).Info("Serving more")
+				log.V(3).Info("Serving most")
+				log.Error(nil, "Failing", "b", 2)
+				if len(args) == 0 || args[0] != "--zap-devel" { // there it panics
+					log.Info("Odd", "key")
+				}
+				return stamps.ReplaceAllString(out.String(), "-")
+			}
+			want := written(func(o zap.Options) logr.Logger { return zap.New(zap.UseFlagOptions(&o)) })
+			if diff := cmp.Diff(want, written(wiring.Logger)); diff != "" {
+				t.Errorf("(-controller-runtime +ours):\n%s", diff)
+			}
+		})
+	}
+}
