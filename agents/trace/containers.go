@@ -13,7 +13,8 @@ import (
 type decision uint8
 
 const (
-	// undecided: the runtime is still preparing the container. The mount that has the container's name comes last.
+	// undecided: no process is known to have the container's name. The runtime is still preparing the container (the mount
+	// with the name comes last), it is the sandbox, or the processes have mount namespaces of their own.
 	undecided decision = iota
 	included
 	excluded
@@ -61,13 +62,16 @@ func (s *selection) decisionOf(cgroup uint64) decision {
 	return undecided
 }
 
+// selects says whether a container's events are written.
+func (s *selection) selects(name string) bool { return name != "" && slices.Contains(s.names, name) }
+
 // decide stores the decision about a cgroup by the name of its container, which may be empty.
 func (s *selection) decide(cgroup uint64, name string) decision {
 	if len(s.decided) >= maxDecided {
 		clear(s.decided) // most are of containers that are gone
 	}
 	d := excluded
-	if name != "" && slices.Contains(s.names, name) {
+	if s.selects(name) {
 		d = included
 	}
 	s.decided[cgroup] = d
@@ -115,8 +119,8 @@ func (t *Trace) selectProcesses(found []process.Process) ([]process.Process, err
 	}), err
 }
 
-// resolve decides about undecided cgroups by the container of one of their processes. An answer counts if the process
-// was in the cgroup before and after it: a runtime moves processes.
+// resolve decides about undecided cgroups by the containers of some of their processes: a selected name wins. An answer
+// counts if the process was in the cgroup before and after it: a runtime moves processes.
 func (t *Trace) resolve() error {
 	before, err := t.program.Tasks()
 	if err != nil {
@@ -128,11 +132,11 @@ func (t *Trace) resolve() error {
 	}
 	answers, asked := map[uint64]answer{}, map[uint64]int{}
 	for pid, p := range before {
-		if _, ok := t.containers.undecided[p.Cgroup]; !ok || asked[p.Cgroup] >= processesChecked || answers[p.Cgroup].pid != 0 {
+		if _, ok := t.containers.undecided[p.Cgroup]; !ok || asked[p.Cgroup] >= processesChecked || t.containers.selects(answers[p.Cgroup].name) {
 			continue
 		}
 		asked[p.Cgroup]++
-		if name, sure := t.decoder.ContainerOf(pid); sure {
+		if name, sure := t.decoder.ContainerOf(pid); sure && (answers[p.Cgroup].name == "" || t.containers.selects(name)) {
 			answers[p.Cgroup] = answer{pid, name}
 		}
 	}

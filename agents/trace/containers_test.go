@@ -38,10 +38,24 @@ func (p *testPod) holdAs(t *testing.T, name string, args ...string) *held {
 	if err := os.MkdirAll(filepath.Dir(source), 0o755); err != nil {
 		t.Fatal(err)
 	}
+	return p.holdMounted(t, source, `mount --bind "$0" "$0" && echo mounted >"$0" && read go && exec "$@"`, args...)
+}
+
+// holdHidden holds a program that has left its container's mounts: it has a mount namespace and a root of its own.
+func (p *testPod) holdHidden(t *testing.T, args ...string) *held {
+	t.Helper()
+	const script = `exec 3>"$0" && root=${0%/*} && mount -t tmpfs tmpfs "$root" &&
+for d in bin lib lib64 usr etc; do [ ! -d /$d ] || { mkdir "$root/$d" && mount --bind /$d "$root/$d"; } || exit; done
+exec chroot "$root" /bin/sh -c 'echo mounted >&3 && read go && exec "$@"' sh "$@"`
+	return p.holdMounted(t, filepath.Join(t.TempDir(), "mounted"), script, args...)
+}
+
+// holdMounted holds a program in a mount namespace of its own. The script tells a file, $0, that its mounts are there.
+func (p *testPod) holdMounted(t *testing.T, source, script string, args ...string) *held {
+	t.Helper()
 	if err := os.WriteFile(source, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	const script = `mount --bind "$0" "$0" && echo mounted >"$0" && read go && exec "$@"`
 	h := p.hold(t, "", append([]string{"unshare", "--mount", "sh", "-c", script, source}, args...)...)
 	if _, err := h.in.Write([]byte("go\n")); err != nil {
 		t.Fatal(err)
@@ -49,7 +63,7 @@ func (p *testPod) holdAs(t *testing.T, name string, args ...string) *held {
 	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
 		if b, err := os.ReadFile(source); err != nil || string(b) == "mounted\n" || time.Now().After(end) {
 			if err != nil || len(b) == 0 {
-				t.Fatalf("container %s: %q, %v: %s", name, b, err, h.out.String())
+				t.Fatalf("%s: %q, %v: %s", source, b, err, h.out.String())
 			}
 			return h
 		}
@@ -129,6 +143,31 @@ func TestUnknownContainer(t *testing.T) {
 	h.run()
 	if lines := r.stop(); !slices.ContainsFunc(lines, func(l line) bool { return l.Path == "/etc/hostname" && l.Container == "" }) {
 		t.Errorf("no event of it in %d lines", len(lines))
+	}
+}
+
+// A process cannot hide from the trace by leaving its container's mounts: its events are written, and another process's
+// name counts for the whole cgroup.
+func TestHiddenContainer(t *testing.T) {
+	alone := newTestPod(t, testUID)
+	mixed := alone.another(t, "b1")
+	in := []*held{alone.holdHidden(t, "/bin/cat", "/etc/hostname"), mixed.holdAs(t, "web", "/bin/cat", "/etc/hostname")}
+	for range 6 {
+		in = append(in, mixed.holdHidden(t, "/bin/cat", "/etc/hostname"))
+	}
+	r := start(t, &Config{PodUID: testUID, Groups: []decode.Group{decode.GroupFile}, Containers: []string{"web"}})
+	for _, h := range in {
+		h.run()
+	}
+	lines := r.stop()
+	for i, h := range in {
+		opened := func(l line) bool { return l.HostPID == h.cmd.Process.Pid && l.Path == "/etc/hostname" }
+		if !slices.ContainsFunc(lines, opened) {
+			t.Errorf("no event of process %d in %d lines", i, len(lines))
+		}
+	}
+	if a := r.result.Account; a.Lost() > 0 || a.Written != uint64(len(lines)) {
+		t.Errorf("%d lines, account %+v", len(lines), a)
 	}
 }
 

@@ -69,8 +69,9 @@ func (d *Decoder) Rings() (n uint64) {
 	return n
 }
 
-// ContainerOf finds the name of a process's container. It is empty for the Pod's sandbox, and for a runtime's process
-// that monitors a container. sure is false while the container is being prepared, and when the process has ended.
+// ContainerOf finds the name of a process's container. The name of a runtime's process that monitors a container is
+// empty for sure. sure is false for a process in a container's cgroup without the kubelet's mount: of the sandbox, of a
+// container that is being prepared, or in a mount namespace of its own. It is false, too, when the process has ended.
 func (d *Decoder) ContainerOf(pid uint32) (name string, sure bool) {
 	return d.resolver.containerForSure(pid)
 }

@@ -59,12 +59,12 @@ func (r *resolver) process(pid uint32, cgroup uint64) *processState {
 
 // container names the container that a cgroup belongs to. The Pod's sandbox has no name.
 func (r *resolver) container(pid uint32, cgroup uint64) string {
-	name, known := r.containers[cgroup]
-	if known {
+	if name := r.containers[cgroup]; name != "" {
 		return name
 	}
-	name, known = r.containerOf(pid)
-	if known && len(r.containers) < maxProcesses {
+	name := r.containerOf(pid)
+	// Another process of the cgroup may still have a name if this one has none.
+	if name != "" && len(r.containers) < maxProcesses {
 		r.containers[cgroup] = name
 	}
 	return name
@@ -80,7 +80,7 @@ func (r *resolver) remember(pid uint32, p *processState) {
 func (r *resolver) read(pid uint32) *processState {
 	p := &processState{}
 	p.cwd, _ = os.Readlink(r.path(pid, "cwd"))
-	p.container, _ = r.containerOf(pid)
+	p.container = r.containerOf(pid)
 	entries, err := os.ReadDir(r.path(pid, "fd"))
 	if err != nil {
 		return p
@@ -122,67 +122,38 @@ func (r *resolver) path(pid uint32, name string) string {
 // process has entered the cgroup, and before that process starts the container's program.
 func (r *resolver) retryContainer(p *processState, pid uint32) {
 	if p.container == "" && p.cgroup != 0 {
-		if r.containers[p.cgroup] == "" {
-			delete(r.containers, p.cgroup)
-		}
 		p.container = r.container(pid, p.cgroup)
 	}
 }
 
-// mounts describes a process's container, as read from its mounts.
-type mounts struct {
-	container string // its name; the Pod's sandbox has none
-	root      string // the mount of the root; not read if there is a name
-	lines     int    // zero: the process is gone
-}
-
-// mountsOf reads a process's mounts: the kubelet mounts a file into each container whose source has the container's name,
-// .../pods/UID/containers/NAME/....
-func (r *resolver) mountsOf(pid uint32) (m mounts) {
+// containerOf finds the name of a process's container; empty if unknown. The kubelet mounts a file into each container
+// whose source has the container's name, .../pods/UID/containers/NAME/....
+func (r *resolver) containerOf(pid uint32) string {
 	f, err := os.Open(r.path(pid, "mountinfo"))
 	if err != nil {
-		return m
+		return ""
 	}
 	defer f.Close()
-	for s := bufio.NewScanner(f); s.Scan(); m.lines++ {
+	for s := bufio.NewScanner(f); s.Scan(); {
 		if name, ok := containerName(s.Text()); ok {
-			m.container = name
-			return m
-		}
-		// The last root is mounted on top of the others.
-		if fields := strings.Fields(s.Text()); len(fields) >= 5 && fields[4] == "/" {
-			m.root = fields[2] + " " + fields[3]
+			return name
 		}
 	}
-	return m
+	return ""
 }
 
-// containerOf finds the name of a process's container. It returns false if the process is gone.
-func (r *resolver) containerOf(pid uint32) (string, bool) {
-	m := r.mountsOf(pid)
-	return m.container, m.container != "" || m.lines > 0
-}
-
-// containerForSure is Decoder.ContainerOf. The root is mounted last: a process with the node's root is in a container
-// that is still being prepared.
+// containerForSure is Decoder.ContainerOf. A process in a container's cgroup that lacks the kubelet's mount is not known
+// to be the sandbox: any process can unmount it in a mount namespace of its own.
 func (r *resolver) containerForSure(pid uint32) (name string, sure bool) {
-	first := r.mountsOf(pid)
-	if first.container != "" {
-		return first.container, true
+	if name := r.containerOf(pid); name != "" {
+		return name, true
 	}
 	b, err := os.ReadFile(r.path(pid, "cgroup"))
 	if err != nil {
 		return "", false
 	}
-	if _, ok := process.ParseCgroup(b); !ok {
-		return "", true
-	}
-	// Read again: the root may have changed during the first reading.
-	own, node := r.mountsOf(pid), r.mountsOf(1)
-	if own.container != "" {
-		return own.container, true
-	}
-	return "", own.root == first.root && own.root != "" && node.root != "" && own.root != node.root
+	_, inContainer := process.ParseCgroup(b)
+	return "", !inContainer
 }
 
 // containerName reads a line of proc_pid_mountinfo(5), whose fourth field is the mount's source in its file system.

@@ -81,7 +81,7 @@ func TestLocate(t *testing.T) {
 	}
 }
 
-// A sandbox has its own root, and no name.
+// A process in a container that lacks the mount with the name may have left the container's mounts: nothing is sure.
 func TestContainerForSure(t *testing.T) {
 	const (
 		podUID      = "0f7c5a4e-1b0c-4e0e-9d1b-5a3b6c7d8e9f"
@@ -95,22 +95,22 @@ func TestContainerForSure(t *testing.T) {
 		monitor = "0::/kubepods.slice/kubepods-pod" + strings.ReplaceAll(podUID, "-", "_") + ".slice/crio-conmon-" + containerID + ".scope\n"
 	)
 	for name, tc := range map[string]struct {
-		mounts, cgroup, node string
-		want                 string
-		sure                 bool
+		mounts, cgroup string
+		want           string
+		sure           bool
 	}{
-		"a container":                {mounts: own + log, cgroup: inPod, node: node, want: "web", sure: true},
-		"one that is being prepared": {mounts: node, cgroup: inPod, node: node},
-		"nearly prepared":            {mounts: node + log, cgroup: inPod, node: node, want: "web", sure: true},
-		"a sandbox":                  {mounts: own, cgroup: inPod, node: node, sure: true},
-		"a sandbox over the node's":  {mounts: node + own, cgroup: inPod, node: node, sure: true},
-		"a runtime's monitor":        {mounts: node, cgroup: monitor, node: node, sure: true},
-		"gone":                       {node: node},
-		"a hidden node":              {mounts: own, cgroup: inPod},
+		"a container":                {mounts: own + log, cgroup: inPod, want: "web", sure: true},
+		"one that is being prepared": {mounts: node, cgroup: inPod},
+		"nearly prepared":            {mounts: node + log, cgroup: inPod, want: "web", sure: true},
+		"a sandbox":                  {mounts: own, cgroup: inPod},
+		"mounts of its own":          {mounts: "901 900 0:61 / / rw - tmpfs tmpfs rw\n", cgroup: inPod},
+		"no mounts":                  {cgroup: inPod},
+		"a runtime's monitor":        {mounts: node, cgroup: monitor, sure: true},
+		"gone":                       {},
 	} {
 		t.Run(name, func(t *testing.T) {
 			proc := t.TempDir()
-			for path, text := range map[string]string{"7/mountinfo": tc.mounts, "7/cgroup": tc.cgroup, "1/mountinfo": tc.node} {
+			for path, text := range map[string]string{"7/mountinfo": tc.mounts, "7/cgroup": tc.cgroup, "1/mountinfo": node} {
 				if text == "" {
 					continue
 				}
@@ -125,5 +125,30 @@ func TestContainerForSure(t *testing.T) {
 				t.Errorf("%q, %t, want %q, %t", got, sure, tc.want, tc.sure)
 			}
 		})
+	}
+}
+
+// A process without the mount that has the name does not take the name from the other processes of its cgroup.
+func TestContainerIsNamedByAnyProcess(t *testing.T) {
+	proc := t.TempDir()
+	for pid, mounts := range map[string]string{
+		"7": "901 900 0:61 / / rw - tmpfs tmpfs rw\n",
+		"8": "812 790 8:1 /var/lib/kubelet/pods/uid/containers/web/5f3a9c11 /dev/termination-log rw - ext4 /dev/sda1 rw\n",
+	} {
+		if err := os.Mkdir(filepath.Join(proc, pid), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(proc, pid, "mountinfo"), []byte(mounts), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := newResolver(proc)
+	for _, step := range []struct {
+		pid  uint32
+		want string
+	}{{7, ""}, {8, "web"}, {7, "web"}} {
+		if got := r.container(step.pid, 11); got != step.want {
+			t.Errorf("process %d: %q, want %q", step.pid, got, step.want)
+		}
 	}
 }
