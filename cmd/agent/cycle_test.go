@@ -302,6 +302,10 @@ func keeperComesBack(p *pod) {
 	}
 	c := read(t, bytes.NewReader(p.download("")))
 	c.eachOnce(t, 100)
+	if err := p.keeper.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	p.exit(p.keeper) // its log is whole then
 	if log := fmt.Sprint(p.keeper.Stderr); !strings.Contains(log, `"user":2001000000,"restrictions":{"landlock":`) {
 		t.Errorf("the keeper does not say how it is confined: %s", log)
 	}
