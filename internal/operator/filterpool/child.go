@@ -101,7 +101,8 @@ func confine(niceness int) error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("drop the filter compiler's way to more privileges: %w", err)
 	}
-	if err := unix.Setpriority(unix.PRIO_PROCESS, 0, niceness); err != nil {
+	// A manager that is nicer already may not take this back, and its child is as nice.
+	if err := unix.Setpriority(unix.PRIO_PROCESS, 0, niceness); err != nil && !errors.Is(err, unix.EACCES) {
 		return fmt.Errorf("set the filter compiler's niceness to %d: %w", niceness, err)
 	}
 	return nil
