@@ -116,8 +116,12 @@ func (l *lane) enqueue(j *job) error {
 	if l.closed {
 		return errClosed
 	}
-	if err := l.queue.push(j); err != nil {
+	lost, err := l.queue.push(j)
+	if err != nil {
 		return err
+	}
+	if lost != nil {
+		lost.done <- outcome{err: errFull()}
 	}
 	if !l.running {
 		l.running = true
@@ -135,28 +139,36 @@ func (l *lane) signal() {
 	}
 }
 
-// work compiles until the lane is idle or closed.
+// work compiles until the lane is idle or closed. The user whose filter ends the child is charged for the start of the next
+// one, which therefore starts at once. No one is charged for the first.
 func (l *lane) work() {
 	var c child
 	for j := l.next(); j != nil; j = l.next() {
-		var o outcome
-		begin := l.clock.Now()
 		if c == nil {
-			c, o.err = l.start()
-		}
-		if o.err == nil {
-			if o.answer, o.err = c.compile(j.request, l.within); o.err != nil {
-				c = nil
+			var err error
+			if c, err = l.start(); err != nil {
+				j.done <- outcome{err: err}
+				continue
 			}
 		}
-		l.mu.Lock()
-		l.queue.charge(j.user, l.clock.Since(begin), l.clock.Now())
-		l.mu.Unlock()
-		j.done <- o
+		begin := l.clock.Now()
+		a, err := c.compile(j.request, l.within)
+		j.done <- outcome{a, err}
+		if err != nil {
+			c, _ = l.start() // the next job tries again, and has the error
+		}
+		l.charge(j.user, begin)
 	}
 	if c != nil {
 		c.stop()
 	}
+}
+
+// charge charges a user for the time since begin.
+func (l *lane) charge(user string, begin time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.queue.charge(user, l.clock.Since(begin), l.clock.Now())
 }
 
 // next waits for a job. It returns nil when the goroutine shall end.

@@ -3,13 +3,16 @@ package filterpool
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"k8s.io/utils/clock"
+	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/sonde-operator/sonde/internal/operator/pcapfilter"
 )
@@ -86,6 +89,81 @@ func TestThirdUserIsServedBeforeTheFlood(t *testing.T) {
 	}
 	go func() { <-s.stopped }()
 	l.close()
+}
+
+// TestThirdUserIsAdmittedToAFullLane: 32 namespaces have filled the queue, and a third user's filter takes the place of one
+// of theirs, which has its answer at once.
+func TestThirdUserIsAdmittedToAFullLane(t *testing.T) {
+	l, s := scriptedLane(t, time.Hour)
+	go func() { _, _ = l.do(t.Context(), "first", request{}) }()
+	<-s.begun
+	floods := make(chan error, maxWaiting)
+	for i := range maxWaiting / maxPerUser {
+		errs := ask(t, l, userOf(fmt.Sprintf("system:serviceaccount:tenant-%d:default", i)), maxPerUser)
+		go func() {
+			for range maxPerUser {
+				floods <- <-errs
+			}
+		}()
+	}
+	alice := ask2(t, l, "alice")
+	select {
+	case err := <-alice:
+		t.Fatal("the third user has no room:", err)
+	case err := <-floods:
+		if _, busy := errors.AsType[*BusyError](err); !busy {
+			t.Errorf("a filter of the flood's ended with %v, want a BusyError", err)
+		}
+	}
+	s.finish <- nil
+	go func() {
+		for range maxWaiting {
+			<-s.begun
+			s.finish <- nil
+		}
+	}()
+	if err := <-alice; err != nil {
+		t.Error(err)
+	}
+	for range maxWaiting - 1 {
+		if err := <-floods; err != nil {
+			t.Error(err)
+		}
+	}
+	go func() { <-s.stopped }()
+	l.close()
+}
+
+// TestUserWhoEndsAChildPaysForTheNext: the user of the next filter is not charged for the start of its child.
+func TestUserWhoEndsAChildPaysForTheNext(t *testing.T) {
+	clk := testingclock.NewFakePassiveClock(start)
+	s := &scripted{begun: make(chan string), finish: make(chan error), stopped: make(chan struct{})}
+	l := newLane(bounds{idle: time.Hour}, clk, func() (child, error) {
+		clk.SetTime(clk.Now().Add(time.Second))
+		return s, nil
+	})
+	for _, tc := range []struct {
+		user string
+		err  error
+	}{{"mallory", errTimeout}, {"alice", nil}} {
+		done := ask2(t, l, tc.user)
+		<-s.begun
+		s.finish <- tc.err
+		if err := <-done; !errors.Is(err, tc.err) {
+			t.Fatal(err)
+		}
+	}
+	go func() { <-s.stopped }()
+	l.close()
+	used := map[string]time.Duration{}
+	for user, a := range l.queue.accounts {
+		if a.used > 0 {
+			used[user] = a.used
+		}
+	}
+	if diff := cmp.Diff(map[string]time.Duration{"mallory": time.Second}, used); diff != "" {
+		t.Errorf("used (-want +got):\n%s", diff)
+	}
 }
 
 // TestLaneGivesUp: a request that ends while it waits is not compiled.

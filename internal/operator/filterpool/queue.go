@@ -1,6 +1,7 @@
 package filterpool
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strings"
@@ -49,23 +50,50 @@ func userOf(requester string) string {
 	return requester
 }
 
-func (q *queue) push(j *job) error {
+// push adds a job. When the queue is full, the user with the most jobs loses their newest one to a user with fewer: push
+// returns the lost job. So a flood from many accounts does not keep out a user with one filter.
+func (q *queue) push(j *job) (lost *job, err error) {
 	a := q.accounts[j.user]
-	switch {
-	case a != nil && len(a.waiting) >= maxPerUser:
-		return &BusyError{fmt.Sprintf("%d filters of %s wait to be compiled: try again when some are done", maxPerUser, j.user)}
-	case q.waiting >= maxWaiting:
-		return &BusyError{fmt.Sprintf("%d filters of all users wait to be compiled: try again in some seconds", maxWaiting)}
-	case a == nil:
+	if a == nil {
 		a = &account{}
-		if q.accounts == nil {
-			q.accounts = map[string]*account{}
-		}
-		q.accounts[j.user] = a
 	}
+	if len(a.waiting) >= maxPerUser {
+		return nil, &BusyError{fmt.Sprintf("%d filters of %s wait to be compiled: try again when some are done", maxPerUser, j.user)}
+	}
+	if q.waiting >= maxWaiting {
+		most := q.most(j.since)
+		more := len(most.waiting) - len(a.waiting)
+		if more < 1 || more == 1 && most.usedAt(j.since) <= a.usedAt(j.since) {
+			return nil, errFull()
+		}
+		last := len(most.waiting) - 1
+		lost = most.waiting[last]
+		most.waiting = most.waiting[:last]
+		q.waiting--
+	}
+	if q.accounts == nil {
+		q.accounts = map[string]*account{}
+	}
+	q.accounts[j.user] = a
 	a.waiting = append(a.waiting, j)
 	q.waiting++
-	return nil
+	return lost, nil
+}
+
+// errFull is the answer to a job that finds no room, or loses it.
+func errFull() error {
+	return &BusyError{fmt.Sprintf("%d filters of all users wait to be compiled: try again in some seconds", maxWaiting)}
+}
+
+// most returns the account with the most jobs. Of several it is the one that has used the most.
+func (q *queue) most(now time.Time) *account {
+	var most *account
+	for _, a := range q.accounts {
+		if most == nil || cmp.Or(cmp.Compare(len(a.waiting), len(most.waiting)), cmp.Compare(a.usedAt(now), most.usedAt(now))) > 0 {
+			most = a
+		}
+	}
+	return most
 }
 
 // next removes and returns the oldest job of the user who has used the least, or nil. Of users with the same use the one

@@ -13,8 +13,9 @@ var start = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 func push(t *testing.T, q *queue, users ...string) {
 	t.Helper()
 	for i, user := range users {
-		if err := q.push(&job{user: user, since: start.Add(time.Duration(q.waiting+i) * time.Microsecond)}); err != nil {
-			t.Fatal(err)
+		lost, err := q.push(&job{user: user, since: start.Add(time.Duration(q.waiting+i) * time.Microsecond)})
+		if err != nil || lost != nil {
+			t.Fatalf("lost %+v, %v", lost, err)
 		}
 	}
 }
@@ -78,22 +79,63 @@ func TestQueueIsBounded(t *testing.T) {
 		push(t, &q, "a")
 	}
 	var busy *BusyError
-	if err := q.push(&job{user: "a"}); !errors.As(err, &busy) || !strings.Contains(err.Error(), "try again") {
+	if _, err := q.push(&job{user: "a"}); !errors.As(err, &busy) || !strings.Contains(err.Error(), "try again") {
 		t.Errorf("error %v, want a BusyError that says to try again", err)
-	}
-	for i := range maxWaiting - maxPerUser {
-		push(t, &q, fmt.Sprint(i))
-	}
-	if err := q.push(&job{user: "b"}); !errors.As(err, &busy) || !strings.Contains(err.Error(), "all users") {
-		t.Errorf("error %v, want a BusyError", err)
 	}
 	gone := &job{user: "a"}
 	if q.remove(gone) || q.remove(&job{user: "nobody"}) {
 		t.Error("removed a job that does not wait")
 	}
 	first := q.accounts["a"].waiting[0]
-	if !q.remove(first) || q.waiting != maxWaiting-1 || len(q.accounts["a"].waiting) != maxPerUser-1 {
+	if !q.remove(first) || q.waiting != maxPerUser-1 || len(q.accounts["a"].waiting) != maxPerUser-1 {
 		t.Error("a job that waits was not removed")
+	}
+}
+
+// TestFullQueueIsFair: each case fills the queue from accounts of so many jobs each, and pushes one more.
+func TestFullQueueIsFair(t *testing.T) {
+	for name, tc := range map[string]struct {
+		each, used int // jobs of each account; how many of the accounts have used the lane
+		waiting    int // jobs of the pushing user
+		wantFull   bool
+	}{
+		"a third user beside 32 namespaces":               {each: 16},
+		"the same user's 14th":                            {each: 16, waiting: 13},
+		"a user with as many as the namespaces":           {each: 15, waiting: 15, wantFull: true},
+		"a user who would have as many as they":           {each: 15, waiting: 14, wantFull: true},
+		"as many users as places, none has used the lane": {each: 1, wantFull: true},
+		"as many users as places, one has used the lane":  {each: 1, used: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var q queue
+			for i := range tc.used {
+				push(t, &q, fmt.Sprint("flood-", i))
+				q.next(start)
+				q.charge(fmt.Sprint("flood-", i), time.Second, start)
+			}
+			for range tc.waiting {
+				push(t, &q, "alice")
+			}
+			for i := 0; q.waiting < maxWaiting; i++ {
+				push(t, &q, fmt.Sprint("flood-", i/tc.each))
+			}
+			lost, err := q.push(&job{user: "alice", since: start})
+			if _, busy := errors.AsType[*BusyError](err); busy != tc.wantFull {
+				t.Fatalf("error %v", err)
+			}
+			if q.waiting != maxWaiting {
+				t.Errorf("%d jobs wait, want %d", q.waiting, maxWaiting)
+			}
+			if tc.wantFull {
+				return
+			}
+			if lost == nil || !strings.HasPrefix(lost.user, "flood-") || tc.used > 0 && lost.user != "flood-0" {
+				t.Fatalf("lost %+v, want a job of the flood's", lost)
+			}
+			if again, err := q.push(&job{user: lost.user, since: start}); err == nil {
+				t.Errorf("the flood has its place back, and %s has lost one", again.user)
+			}
+		})
 	}
 }
 
