@@ -60,61 +60,115 @@ type place struct {
 	namespace, user string
 	since           time.Time
 	end             context.CancelCauseFunc
+	// applies says that this request has no place yet: another has to end for it.
+	applies bool
 }
 
 func newPlaces(name string, limit, perNamespace, perUser int, slice time.Duration, clk clock.PassiveClock) *places {
 	return &places{name: name, limit: limit, perNamespace: perNamespace, perUser: perUser, slice: slice, clock: clk, held: map[*place]struct{}{}}
 }
 
-// take takes a place until leave is called. The context ends with errYield when the place is given to another.
-func (p *places) take(ctx context.Context, namespace, user string) (held context.Context, leave func(), err error) {
+// take takes a place until leave is called. The context ends with errYield when the place is given to another. If all are
+// taken, the request only applies for the place of another, which settle takes: no request without the right to it, which
+// the caller finds out between the two, ends another.
+func (p *places) take(ctx context.Context, namespace, user string) (held context.Context, own *place, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	namespaces, users := map[string]int{}, map[string]int{}
+	inNamespace, ofUser := 0, 0
 	for h := range p.held {
-		namespaces[h.namespace]++
-		users[h.user]++
-	}
-	load := func(namespace, user string) int { return max(namespaces[namespace], users[user]) }
-	switch {
-	case users[user] >= p.perUser:
-		return nil, nil, full(http.StatusTooManyRequests, "this user has %d %s open, the most at one replica of the manager: try again when one has ended", users[user], p.name)
-	case namespaces[namespace] >= p.perNamespace:
-		return nil, nil, full(http.StatusTooManyRequests, "the users of captures in namespace %s have %d %s open, the most at one replica of the manager: try again when one has ended", namespace, namespaces[namespace], p.name)
-	case len(p.held) >= p.limit:
-		last := p.most(load)
-		more := load(last.namespace, last.user) - load(namespace, user)
-		if more < 1 || more == 1 && p.clock.Since(last.since) < p.slice {
-			return nil, nil, full(http.StatusServiceUnavailable, "all %d places for %s at one replica of the manager are taken, none by a namespace that has more than %s: try again", p.limit, p.name, namespace)
+		if h.namespace == namespace {
+			inNamespace++
 		}
-		delete(p.held, last) // its handler ends within moments
-		last.end(errYield)
+		if h.user == user {
+			ofUser++
+		}
 	}
-	held, end := context.WithCancelCause(ctx)
-	own := &place{namespace: namespace, user: user, since: p.clock.Now(), end: end}
+	own = &place{namespace: namespace, user: user, since: p.clock.Now()}
+	victim, err := p.victim(own)
+	switch {
+	case ofUser >= p.perUser:
+		return nil, nil, full(http.StatusTooManyRequests, "this user has %d %s open, the most at one replica of the manager: try again when one has ended", ofUser, p.name)
+	case inNamespace >= p.perNamespace:
+		return nil, nil, full(http.StatusTooManyRequests, "the users of captures in namespace %s have %d %s open, the most at one replica of the manager: try again when one has ended", namespace, inNamespace, p.name)
+	case err != nil:
+		return nil, nil, err
+	case len(p.held) >= 2*p.limit:
+		return nil, nil, p.taken(own)
+	}
+	held, own.end = context.WithCancelCause(ctx)
+	own.applies = victim != nil
 	p.held[own] = struct{}{}
-	return held, func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		delete(p.held, own)
-		end(nil)
-	}, nil
+	return held, own, nil
+}
+
+// settle gives a request with the right to it the place that it applies for.
+func (p *places) settle(own *place) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !own.applies {
+		return nil
+	}
+	victim, err := p.victim(own)
+	if err != nil {
+		return err
+	}
+	if victim != nil {
+		delete(p.held, victim) // its handler ends within moments
+		victim.end(errYield)
+	}
+	own.applies = false
+	return nil
+}
+
+func (p *places) leave(own *place) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.held, own)
+	own.end(nil)
+}
+
+// victim returns whose place a request may have, or nil if one is free.
+func (p *places) victim(own *place) (*place, error) {
+	namespaces, users, taken := map[string]int{}, map[string]int{}, 0
+	for h := range p.held {
+		if !h.applies {
+			taken++
+			namespaces[h.namespace]++
+			users[h.user]++
+		}
+	}
+	if taken < p.limit {
+		return nil, nil
+	}
+	load := func(h *place) int { return max(namespaces[h.namespace], users[h.user]) }
+	most := p.most(load)
+	if more := load(most) - load(own); more < 1 || more == 1 && p.clock.Since(most.since) < p.slice {
+		return nil, p.taken(own)
+	}
+	return most, nil
 }
 
 // most returns the oldest place of those with the highest load.
-func (p *places) most(load func(namespace, user string) int) *place {
+func (p *places) most(load func(*place) int) *place {
 	var most *place
 	for h := range p.held {
+		if h.applies {
+			continue
+		}
 		if most == nil {
 			most = h
 			continue
 		}
-		more := load(h.namespace, h.user) - load(most.namespace, most.user)
+		more := load(h) - load(most)
 		if more > 0 || more == 0 && h.since.Before(most.since) {
 			most = h
 		}
 	}
 	return most
+}
+
+func (p *places) taken(own *place) error {
+	return full(http.StatusServiceUnavailable, "all %d places for %s at one replica of the manager are taken, none by a namespace that has more than %s: try again", p.limit, p.name, own.namespace)
 }
 
 // full returns the failure for a request that found no place.

@@ -80,11 +80,10 @@ func TestPlaces(t *testing.T) {
 			var yielded []func() string // the namespace of a place that yields, or ""
 			take := func(h holder) {
 				clk.Step(time.Nanosecond) // the first is the oldest
-				ctx, leave, err := p.take(t.Context(), h.namespace, h.user)
+				ctx, _, err := p.take(t.Context(), h.namespace, h.user)
 				if err != nil {
 					t.Fatal(err)
 				}
-				t.Cleanup(leave)
 				yielded = append(yielded, func() string {
 					if errors.Is(context.Cause(ctx), errYield) {
 						return h.namespace
@@ -96,9 +95,14 @@ func TestPlaces(t *testing.T) {
 				take(h)
 			}
 			clk.Step(tc.age)
-			_, leave, err := p.take(t.Context(), tc.next.namespace, tc.next.user)
+			_, next, err := p.take(t.Context(), tc.next.namespace, tc.next.user)
+			for _, y := range yielded {
+				if namespace := y(); namespace != "" {
+					t.Errorf("%q yields to a request without a known right", namespace)
+				}
+			}
 			if err == nil {
-				defer leave()
+				err = p.settle(next)
 			}
 			wantFailure(t, err, tc.wantCode, tc.wantSays)
 			got := ""
@@ -127,23 +131,79 @@ func wantFailure(t *testing.T, err error, code int, text string) {
 func TestPlacesAreLeft(t *testing.T) {
 	clk := testingclock.NewFakeClock(time.Now())
 	p := newPlaces("streams", 2, 2, 2, streamSlice, clk)
-	var leaves []func()
-	for range 2 {
-		_, leave, err := p.take(t.Context(), "a", "mallory")
+	var all []*place
+	for _, user := range []string{"mallory", "mallory", "alice", "bob"} {
+		_, own, err := p.take(t.Context(), "of-"+user, user)
 		if err != nil {
 			t.Fatal(err)
 		}
-		leaves = append(leaves, leave)
+		all = append(all, own)
 	}
-	_, leave, err := p.take(t.Context(), "shop", "alice")
-	if err != nil {
+	if err := p.settle(all[2]); err != nil {
 		t.Fatal(err)
 	}
-	for _, leave := range append(leaves, leave) {
-		leave()
+	// alice and mallory have one each.
+	wantFailure(t, p.settle(all[3]), http.StatusServiceUnavailable, "try again")
+	for _, own := range all {
+		p.leave(own)
 	}
 	if diff := cmp.Diff(0, len(p.held)); diff != "" {
 		t.Errorf("places that stay taken: %s", diff)
+	}
+}
+
+// TestApplicationsAreBounded: as many requests may wait for the place of another as there are places.
+func TestApplicationsAreBounded(t *testing.T) {
+	p := newPlaces("streams", 4, 4, 4, streamSlice, testingclock.NewFakeClock(time.Now()))
+	for i := range 4 {
+		if _, _, err := p.take(t.Context(), "a", "mallory"); err != nil {
+			t.Fatal(i, err)
+		}
+	}
+	for i := range 4 {
+		if _, _, err := p.take(t.Context(), fmt.Sprint("b", i), fmt.Sprint("user-", i)); err != nil {
+			t.Fatal(i, err)
+		}
+	}
+	_, _, err := p.take(t.Context(), "shop", "alice")
+	wantFailure(t, err, http.StatusServiceUnavailable, "all 4 places")
+}
+
+// TestARequestWithoutTheRightEndsNoOther: the endpoint is full of one namespace's streams, and the owner of a ResultAccess
+// who has lost the right asks for another. The control is the same request with the right.
+func TestARequestWithoutTheRightEndsNoOther(t *testing.T) {
+	for name, tc := range map[string]struct {
+		right    bool
+		wantCode int
+		wantEnds int
+	}{
+		"control": {right: true, wantCode: http.StatusOK, wantEnds: 1},
+		"lost":    {right: false, wantCode: http.StatusForbidden, wantEnds: 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.rights.set(tc.right, false)
+			var others []context.Context
+			for i := range maxDownloads {
+				held, _, err := w.handler.downloads.take(t.Context(), fmt.Sprint("tenant-", i%2), fmt.Sprint("sa-", i))
+				if err != nil {
+					t.Fatal(err)
+				}
+				others = append(others, held)
+			}
+			if resp := w.get(webFile, nil); resp.code != tc.wantCode {
+				t.Errorf("got %d, want %d", resp.code, tc.wantCode)
+			}
+			ends := 0
+			for _, held := range others {
+				if errors.Is(context.Cause(held), errYield) {
+					ends++
+				}
+			}
+			if ends != tc.wantEnds {
+				t.Errorf("%d downloads of others ended, want %d", ends, tc.wantEnds)
+			}
+		})
 	}
 }
 

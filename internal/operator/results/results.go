@@ -172,16 +172,18 @@ func (h *Handler) handle(k kind.Capture, p *places, serve serveFunc) http.Handle
 	}
 }
 
-// inPlace serves a request while it has a place. Only here the API server is asked: a user who finds no place costs it
+// inPlace serves a request while it has a place. Only here the API server is asked: a user who may have no place costs it
 // nothing.
 func (h *Handler) inPlace(p *places, w http.ResponseWriter, r *http.Request, s session, serve serveFunc) error {
-	ctx, leave, err := p.take(r.Context(), s.capture.Common().TargetNamespace, s.who.Username)
+	ctx, own, err := p.take(r.Context(), s.capture.Common().TargetNamespace, s.who.Username)
 	if err != nil {
 		return err
 	}
-	defer leave()
+	defer p.leave(own)
 	defer connections.Serving(ctx)()
-	err = h.admit(ctx, s)
+	if err = h.admit(ctx, s); err == nil {
+		err = p.settle(own)
+	}
 	if err == nil {
 		err = h.inTime(ctx, p, w, r, s, serve)
 	}
