@@ -16,6 +16,7 @@ import (
 	"golang.org/x/net/netutil"
 	"k8s.io/utils/clock"
 
+	"github.com/sonde-operator/sonde/internal/restriction"
 	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
 	"github.com/sonde-operator/sonde/internal/wire/keeperapi"
 )
@@ -47,7 +48,7 @@ type Config struct {
 	// Confined returns an error if this process has any rights, as CheckConfinement does.
 	Confined func() error
 	// Restrict gives up what the keeper no longer needs when its port and its volumes are open, as Restrict does.
-	Restrict func(results, control string) (Restrictions, error)
+	Restrict func(results, control string) (restriction.InForce, error)
 	Log      *slog.Logger
 }
 

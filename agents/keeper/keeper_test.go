@@ -22,6 +22,7 @@ import (
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/sonde-operator/sonde/internal/restriction"
 	"github.com/sonde-operator/sonde/internal/wire/account"
 	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
 	"github.com/sonde-operator/sonde/internal/wire/keeperapi"
@@ -87,7 +88,7 @@ func run(t *testing.T, c clock.WithTicker) *running {
 }
 
 // unrestricted leaves the test's process as it is.
-func unrestricted(string, string) (Restrictions, error) { return Restrictions{}, nil }
+func unrestricted(string, string) (restriction.InForce, error) { return restriction.InForce{}, nil }
 
 // awaitEnd fails unless the keeper ends by itself, without an error, within d.
 func (k *running) awaitEnd(t *testing.T, d time.Duration) {

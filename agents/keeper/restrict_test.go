@@ -20,6 +20,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/sonde-operator/sonde/internal/restriction"
 	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
 	"github.com/sonde-operator/sonde/test/privileged"
 )
@@ -146,7 +147,7 @@ func attacks(v target, secret string) []string {
 
 // report of an attacker.
 type attackReport struct {
-	Restrictions Restrictions
+	Restrictions restriction.InForce
 	Worked       []string
 	// Own are the errors of what a keeper must still be able to do.
 	Own []string
@@ -260,7 +261,7 @@ func TestKeepersAreApart(t *testing.T) {
 			if len(got.Own) > 0 {
 				t.Errorf("a restricted keeper cannot do its work: %v", got.Own)
 			}
-			if got.Restrictions != Restrictions(tc.restrictions) {
+			if got.Restrictions != restriction.InForce(tc.restrictions) {
 				t.Errorf("restrictions %+v, want %+v", got.Restrictions, tc.restrictions)
 			}
 		})
@@ -268,14 +269,14 @@ func TestKeepersAreApart(t *testing.T) {
 }
 
 // landlocked are the restrictions that the running kernel has.
-type landlocked Restrictions
+type landlocked restriction.InForce
 
 // open returns the attacks of those in all that the kernel does not prevent.
 func (k landlocked) open(all []string) []string {
 	return slices.DeleteFunc(slices.Clone(all), func(attack string) bool {
 		switch attack {
 		case attackSocket:
-			return k.Landlock >= landlockSignals
+			return k.Landlock >= restriction.VersionSignals
 		case attackSignal:
 			return k.Signals
 		default:
@@ -291,7 +292,7 @@ func probeLandlock(t *testing.T) landlocked {
 	v := startVictim(t, captureconfig.FirstKeeperUser, false)
 	r := attack(t, captureconfig.FirstKeeperUser, v, true).Restrictions
 	t.Logf("Landlock: %+v", r)
-	if r.Files != (r.Landlock > 0) || r.Signals != (r.Landlock >= landlockSignals && r.Why == "") {
+	if r.Files != (r.Landlock > 0) || r.Signals != (r.Landlock >= restriction.VersionSignals && r.Why == "") {
 		t.Errorf("restrictions %+v are not those of version %d", r, r.Landlock)
 	}
 	return landlocked(r)

@@ -16,6 +16,7 @@ import (
 	platformcontroller "github.com/sonde-operator/sonde/controllers/platform"
 	"github.com/sonde-operator/sonde/internal/operator/webhookpath"
 
+	"github.com/go-logr/logr"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -43,7 +44,7 @@ var stampKey = []byte("a key of just thirty-two bytes!!")
 // own configuration, with another address.
 func serveWebhooks(t *testing.T) {
 	t.Helper()
-	filters, err := filterpool.New(clock.RealClock{})
+	filters, err := filterpool.New(clock.RealClock{}, logr.Discard())
 	if err != nil {
 		t.Fatal(err)
 	}

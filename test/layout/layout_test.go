@@ -28,6 +28,7 @@ const (
 	agents      layer = "agents"
 	shared      layer = "internal"
 	version     layer = "internal/version"
+	restriction layer = "internal/restriction"
 	wire        layer = "internal/wire"
 	api         layer = "api"
 	tests       layer = "test"
@@ -40,11 +41,12 @@ var below = map[layer][]layer{
 	wiring:      {controllers, webhooks, operator, shared, version, wire, api},
 	controllers: {operator, shared, version, wire, api},
 	webhooks:    {operator, shared, version, wire, api},
-	operator:    {shared, version, wire, api},
+	operator:    {shared, version, restriction, wire, api},
 	plugin:      {shared, version, wire, api},
-	agents:      {version, wire},
+	agents:      {version, restriction, wire},
 	shared:      {version, wire, api},
 	version:     {},
+	restriction: {},
 	wire:        {api},
 	api:         {},
 }
@@ -92,7 +94,7 @@ func folder(importPath string) string {
 }
 
 func layerOf(folder string) layer {
-	for _, l := range []layer{wiring, operator, plugin, wire, version, shared, commands, controllers, webhooks, agents, api, tests} {
+	for _, l := range []layer{wiring, operator, plugin, wire, version, restriction, shared, commands, controllers, webhooks, agents, api, tests} {
 		if folder == string(l) || strings.HasPrefix(folder, string(l)+"/") {
 			return l
 		}

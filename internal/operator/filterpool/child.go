@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"runtime"
 	"runtime/debug"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/sonde-operator/sonde/internal/operator/pcapfilter"
+	"github.com/sonde-operator/sonde/internal/restriction"
 )
 
 // Subcommand of the manager's binary that makes it a compiler of filters. A program that makes a Pool calls Child first
@@ -40,9 +40,8 @@ func serve(arguments []string, in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	// Only this thread compiles, so that its niceness is that of the compilations.
-	runtime.LockOSThread()
-	if err := confine(l.niceness); err != nil {
+	inForce, err := confine(l.niceness)
+	if err != nil {
 		return err
 	}
 	compiler, err := pcapfilter.New(l.limits)
@@ -53,7 +52,7 @@ func serve(arguments []string, in io.Reader, out io.Writer) error {
 		return errors.Join(err, writeFrame(out, answer{Failure: err.Error()}))
 	}
 	debug.FreeOSMemory() // the translation of the module leaves most of the heap as garbage
-	if err := writeFrame(out, answer{}); err != nil {
+	if err := writeFrame(out, answer{Restrictions: inForce}); err != nil {
 		return err
 	}
 	for {
@@ -81,12 +80,13 @@ func compile(compiler *pcapfilter.Compiler, r request) answer {
 	return answer{Program: program}
 }
 
-// confine takes from the process what a compiler does not need.
-func confine(niceness int) error {
+// confine takes from the process what a compiler does not need. It returns what the kernel's Landlock contributes: a kernel
+// without it leaves the manager's files to the WebAssembly sandbox alone.
+func confine(niceness int) (restriction.InForce, error) {
 	debug.SetMemoryLimit(childHeap)
 	data, err := mapped()
 	if err != nil {
-		return err
+		return restriction.InForce{}, err
 	}
 	for _, l := range []struct {
 		resource int
@@ -95,17 +95,21 @@ func confine(niceness int) error {
 		{unix.RLIMIT_CORE, 0}, {unix.RLIMIT_FSIZE, 0}, {unix.RLIMIT_NOFILE, 16}, {unix.RLIMIT_DATA, data + childData},
 	} {
 		if err := unix.Setrlimit(l.resource, &unix.Rlimit{Cur: l.most, Max: l.most}); err != nil {
-			return fmt.Errorf("limit the filter compiler's resource %d to %d: %w", l.resource, l.most, err)
+			return restriction.InForce{}, fmt.Errorf("limit the filter compiler's resource %d to %d: %w", l.resource, l.most, err)
 		}
 	}
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-		return fmt.Errorf("drop the filter compiler's way to more privileges: %w", err)
+		return restriction.InForce{}, fmt.Errorf("drop the filter compiler's way to more privileges: %w", err)
 	}
-	// A manager that is nicer already may not take this back, and its child is as nice.
-	if err := unix.Setpriority(unix.PRIO_PROCESS, 0, niceness); err != nil && !errors.Is(err, unix.EACCES) {
-		return fmt.Errorf("set the filter compiler's niceness to %d: %w", niceness, err)
+	// A manager that is nicer already may not take this back, and its child is as nice. The process has a group of its own.
+	if err := unix.Setpriority(unix.PRIO_PGRP, 0, niceness); err != nil && !errors.Is(err, unix.EACCES) {
+		return restriction.InForce{}, fmt.Errorf("set the filter compiler's niceness to %d: %w", niceness, err)
 	}
-	return nil
+	inForce, err := restriction.Apply()
+	if err != nil {
+		inForce.Why = err.Error()
+	}
+	return inForce, nil
 }
 
 // mapped returns what this process has mapped for writing, in bytes.

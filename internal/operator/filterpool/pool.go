@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
+	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
 
 	"github.com/sonde-operator/sonde/internal/operator/pcapfilter"
+	"github.com/sonde-operator/sonde/internal/restriction"
 	"github.com/sonde-operator/sonde/internal/wire/bpfprog"
 	"github.com/sonde-operator/sonde/internal/wire/text"
 )
@@ -17,15 +20,32 @@ type Pool struct {
 	quick, thorough *lane
 }
 
-// New returns a pool. It starts no child before the first filter. It fails if the binary was built without libpcap.
-func New(c clock.PassiveClock) (*Pool, error) {
+// New returns a pool. It starts no child before the first filter, and logs how the first is confined. It fails if the binary
+// was built without libpcap.
+func New(c clock.PassiveClock, log logr.Logger) (*Pool, error) {
 	if _, err := pcapfilter.New(pcapfilter.Most); err != nil {
 		return nil, err
 	}
+	var first sync.Once
 	start := func(b bounds) func() (child, error) {
-		return func() (child, error) { return startProcess(c, b.name) }
+		return func() (child, error) {
+			p, err := startProcess(c, b.name)
+			if err != nil {
+				return nil, err
+			}
+			first.Do(func() { logRestrictions(log, p.inForce) })
+			return p, nil
+		}
 	}
 	return &Pool{quick: newLane(quick, c, start(quick)), thorough: newLane(thorough, c, start(thorough))}, nil
+}
+
+func logRestrictions(log logr.Logger, r restriction.InForce) {
+	if !r.Files {
+		log.Info("Running the filter compiler without Landlock: only its sandbox keeps filters from the manager's files", "restrictions", r)
+		return
+	}
+	log.Info("Confining the filter compiler", "restrictions", r)
 }
 
 // Compile translates an expression as pcapfilter's Compiler does, for the named user. A *pcapfilter.SyntaxError means that

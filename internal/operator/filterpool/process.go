@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/utils/clock"
 
+	"github.com/sonde-operator/sonde/internal/restriction"
 	"github.com/sonde-operator/sonde/internal/wire/text"
 )
 
@@ -36,6 +37,7 @@ type process struct {
 	in, out *os.File
 	kill    context.CancelFunc
 	pid     int
+	inForce restriction.InForce
 	overdue atomic.Bool   // it was killed for its CPU time
 	ended   chan struct{} // closed when the child is gone
 	// err is how it ended, valid after ended.
@@ -43,7 +45,7 @@ type process struct {
 }
 
 // startProcess starts a child and waits until it is ready.
-func startProcess(c clock.PassiveClock, lane string) (child, error) {
+func startProcess(c clock.PassiveClock, lane string) (*process, error) {
 	childIn, in, err := os.Pipe()
 	if err != nil {
 		return nil, fmt.Errorf("start the filter compiler: %w", err)
@@ -71,6 +73,7 @@ func startProcess(c clock.PassiveClock, lane string) (child, error) {
 		p.stop()
 		return nil, fmt.Errorf("start the filter compiler: %s", text.OneLine(ready.Failure, maxLastWords))
 	}
+	p.inForce = ready.Restrictions
 	return p, nil
 }
 

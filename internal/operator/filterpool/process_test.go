@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"strconv"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 	"k8s.io/utils/clock"
@@ -27,16 +29,22 @@ func TestMain(m *testing.M) {
 		ticks()
 		return
 	}
+	if len(os.Args) > 2 && os.Args[1] == takenOver {
+		if err := beTakenOver(os.Args[2]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	os.Exit(m.Run())
 }
 
 func startChild(t *testing.T, b bounds) *process {
 	t.Helper()
-	c, err := startProcess(clock.RealClock{}, b.name)
+	p, err := startProcess(clock.RealClock{}, b.name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, _ := c.(*process)
 	t.Cleanup(p.stop)
 	return p
 }
@@ -186,7 +194,7 @@ func TestDeadChildIsReplaced(t *testing.T) {
 
 func newPool(t *testing.T) *Pool {
 	t.Helper()
-	pool, err := New(clock.RealClock{})
+	pool, err := New(clock.RealClock{}, logr.Discard())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 
 	"github.com/sonde-operator/sonde/internal/operator/pcapfilter"
+	"github.com/sonde-operator/sonde/internal/restriction"
 	"github.com/sonde-operator/sonde/internal/wire/bpfprog"
 )
 
@@ -27,6 +28,8 @@ type answer struct {
 	Refusal *refusal        `json:"refusal,omitempty"`
 	// Failure is an error that is not the user's.
 	Failure string `json:"failure,omitempty"`
+	// Restrictions of the child, in its first answer.
+	Restrictions restriction.InForce `json:"restrictions,omitzero"`
 }
 
 // refusal is a pcapfilter.SyntaxError without its expression.

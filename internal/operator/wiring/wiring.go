@@ -102,7 +102,7 @@ func prepare(ctx context.Context, o Options, config *rest.Config, scheme *runtim
 	if m.key, err = stamp.EnsureKey(ctx, m.live, o.Agent.Namespace); err != nil {
 		return nil, err
 	}
-	if m.filters, err = filterpool.New(clock.RealClock{}); err != nil {
+	if m.filters, err = filterpool.New(clock.RealClock{}, ctrl.Log.WithName("filters")); err != nil {
 		return nil, err
 	}
 	m.serving = certs.NewManager(m.live, o.Agent.Namespace, clock.RealClock{})
