@@ -132,8 +132,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return ctrl.Result{RequeueAfter: planned.again}, err
 }
 
-// observeAndPlan plans on the cache, which may be stale. A plan that ends the capture, or judges a probe without an account,
-// cannot be undone. So such a plan is made again from the API server's state.
+// observeAndPlan plans on the cache, which may be stale. A plan that ends the capture, judges a probe without an account, or
+// withdraws files cannot be undone. So such a plan is made again from the API server's state.
 func (r *Reconciler) observeAndPlan(ctx context.Context, capture sondev1.Capture) (observation, plan, error) {
 	observed, err := r.observe(ctx, capture, false)
 	if err != nil {
@@ -141,7 +141,7 @@ func (r *Reconciler) observeAndPlan(ctx context.Context, capture sondev1.Capture
 	}
 	planned := planFor(capture, observed, r.AccessReviewInterval)
 	ends := planned.over && !capture.CaptureStatus().Phase.Final()
-	if !ends && !planned.judgesWithoutAccount(observed) {
+	if !ends && !planned.withdraws && !planned.judgesWithoutAccount(observed) {
 		return observed, planned, nil
 	}
 	if observed, err = r.observe(ctx, capture, true); err != nil {

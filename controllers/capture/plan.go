@@ -45,6 +45,8 @@ type plan struct {
 	queued bool
 	// deleting reports that an account, or the end of a gate, was read from a Pod that is being deleted.
 	deleting bool
+	// withdraws reports that files of a final entry are no longer offered.
+	withdraws bool
 	// valid is false if observing failed and the plan is empty.
 	valid bool
 }
@@ -118,6 +120,11 @@ func (planned *plan) judgesWithoutAccount(observed observation) bool {
 	return false
 }
 
+// withdraws reports whether a verdict takes files from a Pod's entry.
+func withdraws(p *podState, v outcome.Verdict) bool {
+	return p.before.AvailableUntil != nil && v.Entry.AvailableUntil == nil
+}
+
 // nextPass is when the next pass is due at the latest; next is when the capture's Pods need one.
 func (planned *plan) nextPass(capture sondev1.Capture, observed observation, next time.Time) time.Time {
 	if observed.now.Before(planned.end) {
@@ -149,6 +156,7 @@ func (planned *plan) planPod(capture sondev1.Capture, observed observation, p *p
 	v := outcome.Judge(observed.judgeInput(capture, p, endReason), observed.now)
 	planned.planGate(capture, observed, p, &v)
 	planned.deleting = planned.deleting || v.Entry.Phase.Final() && !p.before.Phase.Final() && p.deleting()
+	planned.withdraws = planned.withdraws || withdraws(p, v)
 	planned.planNodeSweep(capture, p, &v)
 	switch {
 	case v.Entry.Phase.Final():
@@ -258,6 +266,7 @@ func planFinal(capture sondev1.Capture, observed observation) plan {
 		}
 		v := outcome.Judge(observed.judgeInput(capture, p, ""), observed.now)
 		planned.entries = append(planned.entries, v.Entry)
+		planned.withdraws = planned.withdraws || withdraws(p, v)
 		if v.DeleteJob {
 			planned.remove = append(planned.remove, p.job)
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -174,7 +175,9 @@ func (m *replica) call(verb string, key objectKey, write bool, do func() error) 
 	}
 	err := do()
 	if write {
-		s.writes[key.kind]++
+		if !apierrors.IsConflict(err) { // it wrote nothing; how many there are depends on how stale the cache is
+			s.writes[key.kind]++
+		}
 		s.trace("%s %s %s: %v", m, verb, key, errText(err))
 		s.afterWrite(m, verb, key, err)
 	}

@@ -62,7 +62,33 @@ func TestNoVerdictFromStaleCache(t *testing.T) {
 	w := newWorld(t, newCapture(func(pc *sondev1.PacketCapture) { pc.Spec.Duration = "1h" }), deployment("web-1")...)
 	w.settle()
 	w.agents(w.attach)
-	w.r.Client = interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{
+	w.r.Client = withoutAgents(w)
+	w.clock.Step(outcome.StartTimeout)
+	w.settle()
+	if e := w.capture().Status.Pods[0]; e.Phase != sondev1.PhaseCapturing || len(w.jobs()) != 1 {
+		t.Errorf("entry %+v, jobs %v: want the capture to continue", e, w.jobNames())
+	}
+}
+
+// TestFilesStayThroughAStaleCache checks that an ended capture keeps its files while the cache lacks the agent's Pod.
+func TestFilesStayThroughAStaleCache(t *testing.T) {
+	w := newWorld(t, newCapture(), deployment("web-1")...)
+	w.settle()
+	w.agents(w.attach)
+	w.settle()
+	w.clock.Step(time.Minute)
+	w.agents(w.end(done(sondev1.ReasonDuration)))
+	w.settle()
+	w.r.Client = withoutAgents(w)
+	w.settle()
+	if e := w.capture().Status.Pods[0]; e.AvailableUntil == nil || len(e.Files) == 0 || len(w.jobs()) != 1 {
+		t.Errorf("entry %+v, Jobs %v: want the files and the Job to stay", e, w.jobNames())
+	}
+}
+
+// withoutAgents returns a client whose cache has no Pod of an agent.
+func withoutAgents(w *world) client.Client {
+	return interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 			if o := (&client.ListOptions{}).ApplyOptions(opts); o.Namespace == operatorNamespace {
 				if _, pods := list.(*corev1.PodList); pods {
@@ -72,11 +98,6 @@ func TestNoVerdictFromStaleCache(t *testing.T) {
 			return c.List(ctx, list, opts...)
 		},
 	})
-	w.clock.Step(outcome.StartTimeout)
-	w.settle()
-	if e := w.capture().Status.Pods[0]; e.Phase != sondev1.PhaseCapturing || len(w.jobs()) != 1 {
-		t.Errorf("entry %+v, jobs %v: want the capture to continue", e, w.jobNames())
-	}
 }
 
 // TestVerdictBeforeDeletion checks that a Job stays until its verdict was written.
