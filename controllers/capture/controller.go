@@ -72,6 +72,8 @@ type Reconciler struct {
 	// Job, so that most of them write nothing.
 	recent   access.Reviews
 	throttle *throttle
+	// departed Pods, as the watch observed them.
+	departed *departedPods
 }
 
 // +kubebuilder:rbac:groups=monitoring.openshift.tpg,resources=packetcaptures,verbs=get;list;watch
@@ -93,6 +95,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	err := r.Get(ctx, req.NamespacedName, capture)
 	if apierrors.IsNotFound(err) || err == nil && !capture.GetDeletionTimestamp().IsZero() {
 		r.throttle.forget(req.NamespacedName)
+		r.departed.forgetAll(req.NamespacedName)
 		return ctrl.Result{}, r.Sweeper.Owner(ctx, r.Kind.Kind, req.NamespacedName)
 	}
 	if err != nil {

@@ -55,13 +55,15 @@ type observation struct {
 type podState struct {
 	uid types.UID
 	// Slim forms: full Pods and Jobs take ten times the memory, and a capture may have thousands.
-	pod    *slim.Pod // nil unless it is a live Pod of the target
-	gone   bool      // it has ended or does not exist any more
-	known  bool      // the status has an entry for it
-	before sondev1.PodResult
-	job    *slim.Job
-	agent  *slim.Pod
-	node   outcome.Node
+	pod   *slim.Pod // nil unless it is a live Pod of the target
+	gone  bool      // it has ended or does not exist any more
+	known bool      // the status has an entry for it
+	// departed is set for a Pod that was gone before a pass found it.
+	departed *departedPod
+	before   sondev1.PodResult
+	job      *slim.Job
+	agent    *slim.Pod
+	node     outcome.Node
 	// refusal says why the Job has no Pod.
 	refusal string
 	// recounted is the keeper's count of a killed probe's files; recountPending reports that the keeper did not answer.
@@ -83,9 +85,9 @@ func (p *podState) needsJob() bool {
 // hadJob reports whether a Job was created for the Pod, as far as the pass knows.
 func (p *podState) hadJob() bool { return p.job != nil || p.agent != nil || p.before.Job != "" }
 
-// deleting reports whether the Job or its Pod is being deleted.
+// deleting reports whether the Job or its Pod is being deleted, or the Pod itself departed.
 func (p *podState) deleting() bool {
-	return p.job != nil && p.job.GetDeletionTimestamp() != nil || p.agent != nil && p.agent.GetDeletionTimestamp() != nil
+	return p.departed != nil || p.job != nil && p.job.GetDeletionTimestamp() != nil || p.agent != nil && p.agent.GetDeletionTimestamp() != nil
 }
 
 // observe reads the objects of the capture from the cache, or live. It reads everything else from where it is fresh enough.
@@ -180,6 +182,7 @@ func (r *Reconciler) observeOwned(ctx context.Context, capture sondev1.Capture, 
 			return fmt.Errorf("list objects of the capture: %w", err)
 		}
 	}
+	r.addDeparted(capture, observed, pods)
 	observed.pods = pods.sorted()
 	return nil
 }

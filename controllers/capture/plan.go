@@ -43,7 +43,8 @@ type plan struct {
 	// room that is left, and whether a Pod waits for it.
 	room   room
 	queued bool
-	// deleting reports that an account, or the end of a gate, was read from a Pod that is being deleted.
+	// deleting reports that an account, the end of a gate, or that a Pod departed, may not be readable again: the Pod is being
+	// deleted, or only this manager knows of it.
 	deleting bool
 	// withdraws reports that files of a final entry are no longer offered.
 	withdraws bool
@@ -153,7 +154,7 @@ func (planned *plan) planPod(capture sondev1.Capture, observed observation, p *p
 		return outcome.Verdict{}, false
 	}
 	endReason := endReasonOf(capture, observed, p)
-	v := outcome.Judge(observed.judgeInput(capture, p, endReason), observed.now)
+	v := observed.judge(capture, p, endReason)
 	planned.planGate(capture, observed, p, &v)
 	planned.deleting = planned.deleting || v.Entry.Phase.Final() && !p.before.Phase.Final() && p.deleting()
 	planned.withdraws = planned.withdraws || withdraws(p, v)
@@ -295,6 +296,15 @@ func started(capture sondev1.Capture, observed observation) time.Time {
 		return start.Time
 	}
 	return observed.firstJob
+}
+
+// judge returns the verdict on a Pod while the capture lasts.
+func (observed observation) judge(capture sondev1.Capture, p *podState, endReason string) outcome.Verdict {
+	v := outcome.Judge(observed.judgeInput(capture, p, endReason), observed.now)
+	if p.departed != nil {
+		refuse(&v, sondev1.ReasonTargetGone, departedMessage)
+	}
+	return v
 }
 
 // judgeInput collects what outcome.Judge needs to know of a Pod.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -142,6 +144,27 @@ func mapped(c change, p predicate.Predicate, wake func(client.Object) []reconcil
 	return nil
 }
 
+// record does what Reconciler.recording does for an event of a Pod.
+func (m *replica) record(c change) {
+	if c.key.kind != "Pod" {
+		return
+	}
+	if m.forgetful {
+		return
+	}
+	m.r.recordDeparted(context.Background(), target.Wakes{Kind: kind.PacketCapture, Reader: cacheReader{m.view}}, c.old, c.now)
+	o := departs(c.old, c.now)
+	for _, capture := range m.s.captures {
+		pc, ok := m.view.objects[objectKey{"PacketCapture", capture.key.Namespace, capture.key.Name}]
+		if o != nil && (!ok || pc.GetUID() != capture.uid) {
+			m.unaware[unawareOf{capture.uid, o.GetUID()}] = true
+		}
+	}
+}
+
+// unawareOf is a capture that a cache did not have yet when it lost a Pod.
+type unawareOf struct{ capture, pod types.UID }
+
 // applyNext lets an informer apply the next change of its kind. An event may be lost (the change is in the cache, but wakes
 // no controller) or come twice.
 func (m *replica) applyNext(i *informer, lost, twice bool) {
@@ -150,6 +173,7 @@ func (m *replica) applyNext(i *informer, lost, twice bool) {
 		if !ok {
 			continue
 		}
+		m.record(c)
 		if lost && c.old != nil {
 			m.s.trace("%s loses an event of %s", m, c.key)
 			return

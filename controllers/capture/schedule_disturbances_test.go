@@ -71,6 +71,15 @@ var disturbances = []struct {
 		}
 		return name != ""
 	}},
+	{"a Pod comes and goes", func(s *schedule) bool {
+		key := objectKey{"Pod", "shop", s.makePodOfWorkload()}
+		return s.api.delete(key, nil) == nil
+	}},
+	{"a Pod comes and is evicted", func(s *schedule) bool {
+		key := objectKey{"Pod", "shop", s.makePodOfWorkload()}
+		edit(s.api, key, func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })
+		return s.api.objects[key] != nil
+	}},
 	{"a Pod ends", func(s *schedule) bool {
 		key, ok := s.anyPod("shop")
 		edit(s.api, key, func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })

@@ -109,6 +109,7 @@ func (s *schedule) checkStatus(m *replica, pc *sondev1.PacketCapture) {
 	}
 	s.checkRunningProbes(m, c, c.last, status)
 	s.checkJoined(c, pc)
+	s.checkDeparted(m, c, pc)
 	if c.last != nil {
 		s.checkFinalUnchanged(c, c.last, status)
 	}
@@ -177,6 +178,28 @@ func (s *schedule) checkJoined(c *captureTruth, pc *sondev1.PacketCapture) {
 		}
 		if !slices.ContainsFunc(pc.Status.Pods, func(e sondev1.PodResult) bool { return e.UID == string(pod.UID) }) {
 			s.fail("capture %s ends at %s, and Pod %s, created at %s, is in no entry", c.uid, end.Sub(dawn), pod.Name, pod.CreationTimestamp.Sub(dawn))
+		}
+	}
+}
+
+// checkDeparted checks that a Pod that came and went during the capture has an entry when the status becomes final, if the manager
+// has observed it.
+func (s *schedule) checkDeparted(m *replica, c *captureTruth, pc *sondev1.PacketCapture) {
+	start, end := pc.Status.StartTime, pc.Status.EndTime
+	first := pc.Status.Phase.Final() && (c.last == nil || !c.last.Phase.Final())
+	_, workload := s.api.objects[objectKey{"Deployment", "shop", "web"}]
+	if !first || start == nil || end == nil || c.cutOff || !pc.Common().FollowPods || !workload {
+		return
+	}
+	for i, change := range s.api.log[:m.podsAt] {
+		pod, ok := departs(change.old, change.now).(*corev1.Pod)
+		if i < m.podsFrom || !ok || pod.Namespace != "shop" || m.unaware[unawareOf{c.uid, pod.UID}] ||
+			change.at.Before(start.Add(time.Second)) || !pod.CreationTimestamp.Time.Before(end.Time) { // startTime is cut to its second
+			continue
+		}
+		if !slices.ContainsFunc(pc.Status.Pods, func(e sondev1.PodResult) bool { return e.UID == string(pod.UID) }) {
+			s.fail("capture %s lasts from %s to %s, and Pod %s, created at %s and gone at %s, is in no entry",
+				c.uid, start.Sub(dawn), end.Sub(dawn), pod.Name, pod.CreationTimestamp.Sub(dawn), change.at.Sub(dawn))
 		}
 	}
 }

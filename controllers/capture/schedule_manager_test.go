@@ -45,8 +45,12 @@ type replica struct {
 	sweeping bool
 	// noRequeue makes it a mutant that ignores RequeueAfter.
 	noRequeue bool
-	// since is the step at which the current pass began.
-	since int
+	// forgetful makes it a mutant that records no Pod that departs.
+	forgetful bool
+	// since is the step at which the current pass began. podsAt is the change of the log up to which the cache had the Pods then,
+	// and podsFrom the one from which on this manager has watched them.
+	since, podsAt, podsFrom int
+	unaware                 map[unawareOf]bool
 }
 
 func (m *replica) String() string { return fmt.Sprintf("manager %d", m.n) }
@@ -57,6 +61,7 @@ func (s *schedule) newReplica(lag int) *replica {
 	m := &replica{
 		s: s, n: s.replicas, view: newView(s.api, lag), sweepAt: s.clock.Now(),
 		timers: map[types.NamespacedName]time.Time{}, failures: map[types.NamespacedName]int{}, busy: map[types.NamespacedName]bool{},
+		unaware: map[unawareOf]bool{}, podsFrom: max(len(s.api.log)-lag, 0),
 	}
 	cached, live := replicaClient{m: m}, replicaClient{m: m, live: true}
 	reviews := replicaReviews{m}
@@ -71,7 +76,7 @@ func (s *schedule) newReplica(lag int) *replica {
 		Sweeper:              &sweep.Sweeper{Client: cached, Live: live, Clock: s.clock, Interval: sweep.DefaultInterval, Namespace: operatorNamespace, Parallelism: 1, Watchdog: watchdog},
 		Parallelism:          1,
 		AccessReviewInterval: DefaultAccessReviewInterval, Watchdog: watchdog,
-		throttle: newThrottle(s.clock),
+		throttle: newThrottle(s.clock), departed: &departedPods{},
 	}
 	if s.mutate != nil {
 		s.mutate(m)
@@ -81,6 +86,7 @@ func (s *schedule) newReplica(lag int) *replica {
 	}
 	for _, kind := range watchedKinds[1:] {
 		for _, o := range of[client.Object](m.view.objects, kind) {
+			m.record(change{key: s.api.keyOf(o), now: o})
 			for _, r := range m.wakesOf(change{key: s.api.keyOf(o), now: o}) {
 				m.wake(r.NamespacedName)
 			}
@@ -120,10 +126,10 @@ func (m *replica) reconcile(key types.NamespacedName) {
 	m.queue = slices.DeleteFunc(m.queue, func(k types.NamespacedName) bool { return k == key })
 	delete(m.timers, key)
 	m.busy[key] = true
-	since := m.since
-	m.since = m.s.steps
+	since, podsAt := m.since, m.podsAt
+	m.since, m.podsAt = m.s.steps, m.view.informers[slices.Index(watchedKinds, "Pod")].at
 	res, err := m.r.Reconcile(context.Background(), ctrl.Request{NamespacedName: key})
-	m.since = since
+	m.since, m.podsAt = since, podsAt
 	delete(m.busy, key)
 	if m.dead {
 		return

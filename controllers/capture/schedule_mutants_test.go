@@ -121,7 +121,8 @@ func TestSchedulesFindBugs(t *testing.T) {
 				return c.List(ctx, list, opts...)
 			}}
 		}, want: "is in no entry", only: "a Pod joins", from: 70},
-		"a pass is not requeued": {mutate: func(m *replica) { m.noRequeue = true }, want: "is still there"},
+		"Pods that come and go are not recorded": {mutate: func(m *replica) { m.forgetful = true }, want: "is in no entry", only: "a Pod comes and goes"},
+		"a pass is not requeued":                 {mutate: func(m *replica) { m.noRequeue = true }, want: "is still there"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -127,9 +127,11 @@ func (s *schedule) makeWorkload() {
 	_ = s.api.create(&appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-rs", OwnerReferences: owned("Deployment", "web", d.UID)}})
 }
 
-func (s *schedule) makePodOfWorkload() {
+func (s *schedule) makePodOfWorkload() string {
 	s.pods++
-	s.makePodNamed(fmt.Sprintf("web-%d", s.pods))
+	name := fmt.Sprintf("web-%d", s.pods)
+	s.makePodNamed(name)
+	return name
 }
 
 func (s *schedule) makePodNamed(name string) {
@@ -140,6 +142,7 @@ func (s *schedule) makePodNamed(name string) {
 	pod := webPod(name, func(p *corev1.Pod) {
 		p.OwnerReferences = owned("ReplicaSet", "web-rs", rs.GetUID())
 		p.Spec.NodeName = []string{"node-a", "node-b"}[s.rand.IntN(2)]
+		p.Status.PodIP = "10.2.0.1"
 	})
 	_ = s.api.create(pod)
 }

@@ -62,6 +62,7 @@ func CacheOptions(namespace string) (cache.Options, error) {
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	r.recent = access.NewCached(r.Access, r.Clock, RecentFor(r.AccessReviewInterval))
 	r.throttle = newThrottle(r.Clock)
+	r.departed = &departedPods{}
 	wakes := target.Wakes{Kind: r.Kind.Capture, Reader: mgr.GetClient()}
 	wake := handler.EnqueueRequestsFromMapFunc
 	identity := builder.WithPredicates(predicate.Funcs{UpdateFunc: identityChanged})
@@ -72,7 +73,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers, NewQueue: newQueue}).
 		For(r.Kind.New(), builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
 		Watches(&batchv1.Job{}, r.throttled(r.ownersOf), builder.WithPredicates(predicate.Funcs{UpdateFunc: jobChanged})).
-		Watches(&corev1.Pod{}, r.throttled(r.capturesOf(wakes)), builder.WithPredicates(predicate.Funcs{UpdateFunc: podChanged})).
+		Watches(&corev1.Pod{}, r.recording(wakes, r.throttled(r.capturesOf(wakes))), builder.WithPredicates(predicate.Funcs{UpdateFunc: podChanged})).
 		// An object that was created just before its capture was deleted is swept as soon as the cache has it.
 		WatchesMetadata(coreMetadata("ConfigMap"), r.throttled(r.ownersOf), created).
 		WatchesMetadata(coreMetadata("Secret"), r.throttled(r.ownersOf), created).

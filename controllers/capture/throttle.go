@@ -105,9 +105,12 @@ func delayFor(pods int, each, most time.Duration) time.Duration {
 	return min(time.Duration(pods)*each, most)
 }
 
+// queue of a controller.
+type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
 // throttled enqueues the requests that wake returns, each after its passDelay.
 func (r *Reconciler) throttled(wake handler.MapFunc) handler.EventHandler {
-	enqueue := func(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request], objects ...client.Object) {
+	enqueue := func(ctx context.Context, q queue, objects ...client.Object) {
 		enqueued := map[reconcile.Request]bool{}
 		for _, o := range objects {
 			for _, req := range wake(ctx, o) {
@@ -118,7 +121,6 @@ func (r *Reconciler) throttled(wake handler.MapFunc) handler.EventHandler {
 			}
 		}
 	}
-	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	return handler.Funcs{
 		CreateFunc:  func(ctx context.Context, e event.CreateEvent, q queue) { enqueue(ctx, q, e.Object) },
 		UpdateFunc:  func(ctx context.Context, e event.UpdateEvent, q queue) { enqueue(ctx, q, e.ObjectOld, e.ObjectNew) },

@@ -67,6 +67,9 @@ func probeRuns(o client.Object) bool {
 
 // queuedBehind wakes the captures that may begin now that one of their namespace has ended: as many as there is room for.
 func (r *Reconciler) queuedBehind(ctx context.Context, ended client.Object) []reconcile.Request {
+	if c, ok := ended.(sondev1.Capture); ok && c.KindName() == r.Kind.Name {
+		r.departed.forgetAll(client.ObjectKeyFromObject(ended))
+	}
 	all, ok := r.unfinished(ctx, client.InNamespace(ended.GetNamespace()))
 	if !ok || r.Ceilings.CapturesPerNamespace == 0 {
 		return nil

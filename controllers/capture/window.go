@@ -69,15 +69,26 @@ func (planned *plan) hasEntry(capture sondev1.Capture, observed observation, p *
 	return p.known || p.hadJob() || planned.misses(capture, observed, p)
 }
 
-// misses reports whether a Pod joined before the end and got no Job in time. Its entry makes the result incomplete. The pass that
-// notices a stop counts all Pods: they exist already.
+// misses reports whether a Pod joined before the end and got no Job in time, or was gone before. Its entry makes the result
+// incomplete.
 func (planned *plan) misses(capture sondev1.Capture, observed observation, p *podState) bool {
-	if p.pod == nil || p.overdue(observed.now) || planned.end.IsZero() || !capture.Common().FollowPods || observed.compiled.unusable.reason != "" {
+	switch {
+	case !capture.Common().FollowPods, observed.compiled.unusable.reason != "":
 		return false
+	case p.departed != nil:
+		return planned.end.IsZero() || planned.joinedBeforeEnd(capture, p.departed.created)
+	case p.pod == nil, p.overdue(observed.now), planned.end.IsZero(), observed.now.Before(planned.end):
+		return false
+	default:
+		return planned.joinedBeforeEnd(capture, p.pod.GetCreationTimestamp().Time)
 	}
+}
+
+// joinedBeforeEnd reports whether a Pod was created before the end. The pass that notices a stop counts all Pods: they exist
+// already.
+func (planned *plan) joinedBeforeEnd(capture sondev1.Capture, created time.Time) bool {
 	published := capture.CaptureStatus().EndTime
-	noticed := published == nil || planned.end.Before(published.Time)
-	return !observed.now.Before(planned.end) && (noticed || p.pod.GetCreationTimestamp().Time.Before(planned.end))
+	return published == nil || planned.end.Before(published.Time) || created.Before(planned.end)
 }
 
 // overdue reports whether the grace period of a Pod that is being deleted has passed. Until then its containers may run.

@@ -13,9 +13,9 @@ import (
 )
 
 // lateCapture runs a capture of 5 s on one Pod whose probe is attached after 10 s.
-func lateCapture(t *testing.T, change ...func(*sondev1.PacketCapture)) *world {
+func lateCapture(t *testing.T) *world {
 	t.Helper()
-	w := newWorld(t, newCapture(append(change, func(pc *sondev1.PacketCapture) { pc.Spec.Duration = "5" })...), deployment("web-1")...)
+	w := newWorld(t, newCapture(func(pc *sondev1.PacketCapture) { pc.Spec.Duration = "5" }), deployment("web-1")...)
 	w.settle()
 	w.clock.Step(10 * time.Second)
 	if end := w.capture().Status.EndTime; end != nil {

@@ -122,7 +122,7 @@ func (p *Pod) Expand() *corev1.Pod {
 	pod := &corev1.Pod{
 		ObjectMeta: p.expand(),
 		Spec:       p.Spec(),
-		Status:     corev1.PodStatus{Phase: corev1.PodPhase(p.place.Value().phase), PodIP: p.ip, StartTime: p.started.pointer()},
+		Status:     corev1.PodStatus{Phase: p.Phase(), PodIP: p.ip, StartTime: p.started.pointer()},
 	}
 	if p.gate != nil {
 		pod.Status.InitContainerStatuses = []corev1.ContainerStatus{p.gate.expand()}
@@ -172,6 +172,9 @@ func (p *Pod) DeepCopyObject() runtime.Object { return p.Expand() }
 
 // Node of the Pod, or empty.
 func (p *Pod) Node() string { return p.place.Value().node }
+
+// Phase of the Pod.
+func (p *Pod) Phase() corev1.PodPhase { return corev1.PodPhase(p.place.Value().phase) }
 
 // IP of the Pod.
 func (p *Pod) IP() string { return p.ip }

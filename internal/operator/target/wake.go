@@ -2,6 +2,7 @@ package target
 
 import (
 	"context"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -27,6 +28,23 @@ func (w Wakes) Pod(ctx context.Context, pod client.Object) []reconcile.Request {
 		wanted = append(wanted, sondev1.TargetReference{Kind: sondev1.TargetDeployment})
 	}
 	return w.captures(ctx, pod.GetNamespace(), wanted...)
+}
+
+// Captures returns the captures that are not final and have the Pod, or its workload, as a target. The caller must not change
+// them. The Pod may be gone, and its ReplicaSet too: the name of a ReplicaSet is its Deployment's name, a dash and a hash.
+func (w Wakes) Captures(ctx context.Context, pod client.Object) []sondev1.Capture {
+	wanted, err := Names(ctx, CachedSets(w.Reader), pod.GetNamespace(), pod)
+	if err != nil {
+		set := metav1.GetControllerOfNoCopy(pod).Name
+		wanted = append(wanted, sondev1.TargetReference{Kind: sondev1.TargetDeployment, Name: set[:max(strings.LastIndexByte(set, '-'), 0)]})
+	}
+	var found []sondev1.Capture
+	for _, capture := range w.in(ctx, pod.GetNamespace()) {
+		if Matches(capture.Common().Target, wanted) {
+			found = append(found, capture)
+		}
+	}
+	return found
 }
 
 // ReplicaSet wakes the captures of its Deployment: events of its Pods may have come before its own.
@@ -63,18 +81,23 @@ func (w Wakes) Namespace(ctx context.Context, namespace client.Object) []reconci
 
 // captures returns the captures that are not final and have one of the wanted targets in namespace, as Matches decides.
 func (w Wakes) captures(ctx context.Context, namespace string, wanted ...sondev1.TargetReference) []reconcile.Request {
-	list := w.Kind.NewList()
-	if err := w.Reader.List(ctx, list, client.MatchingFields{IndexTargetNamespace: namespace}, client.UnsafeDisableDeepCopy); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Listing "+w.Kind.Name+"s for an event", "targetNamespace", namespace)
-		return nil
-	}
 	var requests []reconcile.Request
-	for _, capture := range list.Captures() {
+	for _, capture := range w.in(ctx, namespace) {
 		if Matches(capture.Common().Target, wanted) {
 			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(capture)})
 		}
 	}
 	return requests
+}
+
+// in returns the captures that are not final and have a target in namespace.
+func (w Wakes) in(ctx context.Context, namespace string) []sondev1.Capture {
+	list := w.Kind.NewList()
+	if err := w.Reader.List(ctx, list, client.MatchingFields{IndexTargetNamespace: namespace}, client.UnsafeDisableDeepCopy); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Listing "+w.Kind.Name+"s for an event", "targetNamespace", namespace)
+		return nil
+	}
+	return list.Captures()
 }
 
 // Matches reports whether ref is one of the wanted targets. A wanted target without a name matches all of its kind. An empty

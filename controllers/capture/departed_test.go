@@ -1,0 +1,167 @@
+package capture
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/operator/target"
+)
+
+// watched sends the events of the watch of Pods to the reconciler. before and now are nil if the Pod did not, or does not, exist.
+func (w *world) watched(before, now *corev1.Pod) {
+	w.t.Helper()
+	wakes := target.Wakes{Kind: w.r.Kind.Capture, Reader: w.r.Client}
+	cached := func(pod *corev1.Pod) client.Object {
+		if pod == nil {
+			return nil
+		}
+		return target.SlimPod(pod)
+	}
+	w.r.recordDeparted(w.t.Context(), wakes, cached(before), cached(now))
+}
+
+// TestPodBetweenPasses checks that a Pod that came and went between two passes stands in the status, that the result is not complete
+// then, and that a Pod that did not run, or not during the capture, does not.
+func TestPodBetweenPasses(t *testing.T) {
+	ended := func(address string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) { p.Status.Phase, p.Status.PodIP = corev1.PodFailed, address }
+	}
+	of := func(kind, name string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) { p.OwnerReferences = owned(kind, name, "uid-other") }
+	}
+	tests := map[string]struct {
+		change        []func(*corev1.Pod) // of the Pod
+		before, after func(*corev1.Pod)   // its last two states; nil if it does not exist
+		exists        bool                // as an object, after that
+		duration      time.Duration       // of the capture's rest, before the Pod is created
+		wantEntry     bool
+	}{
+		"deleted":                               {before: func(*corev1.Pod) {}, wantEntry: true},
+		"evicted":                               {before: func(*corev1.Pod) {}, after: ended("10.2.0.1"), exists: true, wantEntry: true},
+		"ended before the watch began":          {after: ended("10.2.0.1"), exists: true, wantEntry: true},
+		"its ReplicaSet is gone, too":           {change: []func(*corev1.Pod){of("ReplicaSet", "web-5d8f9c")}, before: func(*corev1.Pod) {}, wantEntry: true},
+		"control: of another Deployment":        {change: []func(*corev1.Pod){of("ReplicaSet", "web-api-5d8f9c")}, before: func(*corev1.Pod) {}},
+		"control: of a StatefulSet":             {change: []func(*corev1.Pod){of("StatefulSet", "web")}, before: func(*corev1.Pod) {}},
+		"control: never had a node":             {change: []func(*corev1.Pod){func(p *corev1.Pod) { p.Spec.NodeName = "" }}, before: func(*corev1.Pod) {}},
+		"control: refused by the kubelet":       {before: func(*corev1.Pod) {}, after: ended(""), exists: true},
+		"control: ended before the capture":     {change: []func(*corev1.Pod){func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(dawn.Add(-time.Hour)) }}, after: ended("10.2.0.1"), exists: true},
+		"control: its grace period was over":    {before: func(p *corev1.Pod) { p.DeletionTimestamp = new(metav1.NewTime(dawn.Add(-time.Second))) }},
+		"control: created after the end":        {before: func(*corev1.Pod) {}, duration: 6 * time.Second},
+		"control: deleted long after it ended":  {before: ended("10.2.0.1")},
+		"an event is skipped, the name is used": {before: func(*corev1.Pod) {}, after: func(p *corev1.Pod) { p.UID = "uid-other" }, wantEntry: true},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			w := lateCapture(t)
+			w.clock.Step(time.Second + tc.duration)
+			pod := webPod("web-2", append([]func(*corev1.Pod){w.now}, tc.change...)...)
+			var before, after *corev1.Pod
+			if tc.before != nil {
+				before = pod.DeepCopy()
+				tc.before(before)
+			}
+			if tc.after != nil {
+				after = pod.DeepCopy()
+				tc.after(after)
+			}
+			if tc.exists {
+				w.add(after.DeepCopy())
+			}
+			w.watched(before, after)
+			w.settle()
+			w.clock.Step(10 * time.Second)
+			w.agents(w.end(done(sondev1.ReasonDuration)))
+			w.settle()
+			if !tc.wantEntry {
+				w.check("over", sondev1.PhaseCompleted, "False Ended", "True Duration")
+				return
+			}
+			if diff := cmp.Diff([]string{"web-2 Failed TargetGone", "web-1 Completed Duration"}, entries(w.capture().Status)); diff != "" {
+				t.Errorf("entries (-want +got):\n%s", diff)
+			}
+			w.check("over", sondev1.PhaseIncomplete, "False Ended", "False TargetGone")
+			if got := w.capture().Status.Pods[0]; got.Message != departedMessage || got.Node != "node-a" || got.Job != "" {
+				t.Errorf("entry %+v", got)
+			}
+			if sent := w.sent(); strings.Count(sent, "Pod web-2: Failed") != 1 {
+				t.Errorf("Events: %s", sent)
+			}
+			if len(w.r.departed.pods) > 0 {
+				t.Errorf("the capture is over, and its Pods are still recorded: %v", w.r.departed.pods)
+			}
+		})
+	}
+}
+
+// TestPodBeforeTheStart checks that a Pod that was gone before the capture began is no part of it.
+func TestPodBeforeTheStart(t *testing.T) {
+	w := newWorld(t, newCapture(), deployment()...)
+	w.settle()
+	w.clock.Step(time.Minute)
+	w.watched(webPod("web-2", w.now), nil)
+	w.clock.Step(time.Second)
+	w.add(webPod("web-1", w.now))
+	w.settle()
+	w.agents(w.attach)
+	w.settle()
+	if diff := cmp.Diff([]string{"web-1 Capturing Capturing"}, entries(w.capture().Status)); diff != "" {
+		t.Errorf("entries (-want +got):\n%s", diff)
+	}
+}
+
+// TestPodWithAJobDeparts checks that a Pod that has a Job is not recorded, also while the cache does not have the Job.
+func TestPodWithAJobDeparts(t *testing.T) {
+	for name, stale := range map[string]bool{"the cache has the Job": false, "the cache does not have the Job": true} {
+		t.Run(name, func(t *testing.T) {
+			w := lateCapture(t)
+			w.clock.Step(time.Second)
+			w.add(webPod("web-2", w.now))
+			w.pass()
+			pc := w.capture() // as if the pass could not write it
+			pc.Status.Pods = pc.Status.Pods[:1]
+			w.update(pc)
+			w.stale = stale
+			w.remove(webPod("web-2"))
+			w.watched(webPod("web-2", w.now), nil)
+			w.pass()
+			for _, e := range w.capture().Status.Pods {
+				if e.Name == "web-2" && e.Job == "" {
+					t.Errorf("entry %+v, want its Job in it", e)
+				}
+			}
+		})
+	}
+}
+
+// TestDepartedPodsAreBounded checks that the record of one capture has a bound, and is removed with the capture.
+func TestDepartedPodsAreBounded(t *testing.T) {
+	w := lateCapture(t)
+	w.clock.Step(time.Second)
+	for i := range 2 * maxDeparted {
+		pod := webPod("web-x", w.now)
+		pod.UID = types.UID(fmt.Sprintf("%08x-1111-4222-8333-444455556666", i))
+		w.watched(pod, nil)
+	}
+	if n := len(w.r.departed.pods[w.key]); n != maxDeparted {
+		t.Errorf("%d Pods are recorded, want %d", n, maxDeparted)
+	}
+	w.settle()
+	status := w.capture().Status
+	if n := int32(len(status.Pods)) + status.PodsOmitted; n != maxDeparted+1 || len(status.Pods) != sondev1.MaxPodEntries {
+		t.Errorf("%d Pods, %d of them listed", n, len(status.Pods))
+	}
+	w.remove(w.capture())
+	w.pass()
+	if len(w.r.departed.pods) > 0 {
+		t.Error("the capture is gone, and its Pods are still recorded")
+	}
+}
