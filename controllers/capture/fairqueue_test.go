@@ -73,21 +73,21 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// TestQueueIsWokenByEvents checks which events free room, and that as many captures as there is room for are woken, the oldest
-// first.
+// TestQueueIsWokenByEvents checks which events free room, and which captures they wake: as many of a namespace as there is room
+// for, the oldest first, and for a node the oldest of each namespace.
 func TestQueueIsWokenByEvents(t *testing.T) {
 	waits := func(pc *sondev1.PacketCapture) {
 		pc.Status.Pods = []sondev1.PodResult{{UID: "u", Name: "else-1", Node: "node-a", Phase: sondev1.PhasePending, Reason: sondev1.ReasonCeilingNode}}
 	}
 	w := newWorld(t, newCapture(waits), other("running", 0, begun), other("first", -2*time.Minute), other("second", -time.Minute, waits),
-		other("elsewhere", -3*time.Minute, func(pc *sondev1.PacketCapture) { pc.Namespace = "private" }))
+		other("elsewhere", -3*time.Minute, waits, func(pc *sondev1.PacketCapture) { pc.Namespace = "private" }))
 	w.r.Ceilings = ceiling.Limits{CapturesPerNamespace: 3, ProbesPerNode: 1}
 	ended := other("ended", 0, begun, func(pc *sondev1.PacketCapture) { pc.Status.Phase = sondev1.PhaseCompleted })
 	if diff := cmp.Diff([]reconcile.Request{requestOf("shop", "first"), requestOf("shop", "second")}, w.r.queuedBehind(t.Context(), ended)); diff != "" {
 		t.Errorf("woken by the end of a capture (-want +got):\n%s", diff)
 	}
 	agent := webPod("agent", func(p *corev1.Pod) { p.Labels = map[string]string{sondev1.LabelUID: "x"} })
-	if diff := cmp.Diff([]reconcile.Request{requestOf("shop", "second"), requestOf("shop", "pc")}, w.r.queuedForNode(t.Context(), target.SlimPod(agent))); diff != "" {
+	if diff := cmp.Diff([]reconcile.Request{requestOf("private", "elsewhere"), requestOf("shop", "second")}, w.r.queuedForNode(t.Context(), target.SlimPod(agent))); diff != "" {
 		t.Errorf("woken by the end of a probe (-want +got):\n%s", diff)
 	}
 

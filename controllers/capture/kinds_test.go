@@ -171,7 +171,7 @@ func TestCeilingsCountAllKinds(t *testing.T) {
 		limits ceiling.Limits
 		want   string
 	}{
-		"room":         {ceiling.Limits{CapturesPerNamespace: 2, ProbesPerNode: 2}, "web-1 Pending Pending"},
+		"room":         {ceiling.Limits{CapturesPerNamespace: 2, ProbesPerNode: 3}, "web-1 Pending Pending"},
 		"of namespace": {ceiling.Limits{CapturesPerNamespace: 1}, "web-1 Pending Queued"},
 		"of node":      {ceiling.Limits{ProbesPerNode: 1}, "web-1 Pending CeilingNode"},
 	} {

@@ -127,8 +127,8 @@ func TestSweepIsNoProbe(t *testing.T) {
 	w.recounted = reported("clsact")
 	w.agentOf("web-1-qwer", w.killed(new(reported("clsact"))))
 	w.settle()
-	if n, err := w.r.probesOn(t.Context(), "node-a"); n != 0 || err != nil {
-		t.Errorf("%d probes on the node, %v", n, err)
+	if n, err := w.r.probesOn(t.Context(), "node-a"); len(n) != 0 || err != nil {
+		t.Errorf("%v probes on the node, %v", n, err)
 	}
 	if s := w.capture().Status; len(s.Pods) != 1 {
 		t.Errorf("entries %v", entries(s))

@@ -13,6 +13,7 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/kind"
+	"github.com/sonde-operator/sonde/internal/naming"
 	"github.com/sonde-operator/sonde/internal/operator/ceiling"
 	"github.com/sonde-operator/sonde/internal/operator/target"
 	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
@@ -31,9 +32,21 @@ type room struct {
 	ahead int
 	// held counts the Pods of this capture whose entry was not final before this pass.
 	held int
-	// onNode counts by node the probes of all captures, and those that older captures wait for.
-	onNode map[string]int
+	// onNode has the places of each node where this capture may create a probe.
+	onNode map[string]places
 }
+
+// places counts the probes of a node, and those that older captures of the same namespace wait for.
+type places struct {
+	// all counts probes of every namespace, own those of the capture's own.
+	all, own int
+	// reserved places are for older captures of other namespaces.
+	reserved int
+}
+
+// full reports whether the capture may not take a place. A namespace takes at most as many places as stay free for others. So
+// the first one gets half of them, and the next ones each half of the rest.
+func (n places) full(limit int) bool { return n.own >= limit-n.all-n.reserved }
 
 // full says why the Pod may not get a Job now; the reason is empty if it may.
 func (m room) full(p *podState) (reason, message string) {
@@ -45,8 +58,8 @@ func (m room) full(p *podState) (reason, message string) {
 	case l.PodsPerCapture > 0 && m.held >= l.PodsPerCapture:
 		return sondev1.ReasonCeilingPods, fmt.Sprintf("waits for other Pods of the capture: %d may be captured at the same time; ask for %s",
 			l.PodsPerCapture, ceiling.Raise(ceiling.FlagPodsPerCapture))
-	case l.ProbesPerNode > 0 && m.onNode[node] >= l.ProbesPerNode:
-		return sondev1.ReasonCeilingNode, fmt.Sprintf("waits for other probes on node %s: %d may run there at the same time; ask for %s",
+	case l.ProbesPerNode > 0 && m.onNode[node].full(l.ProbesPerNode):
+		return sondev1.ReasonCeilingNode, fmt.Sprintf("waits for other probes on node %s: %d may run there at the same time, and a namespace leaves as many places free as it takes; ask for %s",
 			node, l.ProbesPerNode, ceiling.Raise(ceiling.FlagProbesPerNode))
 	}
 	return "", ""
@@ -56,9 +69,11 @@ func (m room) full(p *podState) (reason, message string) {
 func (m *room) take(p *podState) {
 	m.held++
 	if m.onNode == nil {
-		m.onNode = map[string]int{}
+		m.onNode = map[string]places{}
 	}
-	m.onNode[p.before.Node]++
+	n := m.onNode[p.before.Node]
+	n.all, n.own = n.all+1, n.own+1
+	m.onNode[p.before.Node] = n
 }
 
 // isQueued reports whether an entry waits for a ceiling.
@@ -77,7 +92,7 @@ func (observed observation) mayCreateJobs() bool {
 // observeRoom counts what other captures use. It reads the cache, and passes run concurrently: a node may exceed its ceiling by a
 // few probes for a moment.
 func (r *Reconciler) observeRoom(ctx context.Context, capture sondev1.Capture, observed *observation) error {
-	observed.room = room{limits: r.Ceilings, onNode: map[string]int{}}
+	observed.room = room{limits: r.Ceilings, onNode: map[string]places{}}
 	if !slices.ContainsFunc(observed.pods, (*podState).needsJob) {
 		return nil
 	}
@@ -89,19 +104,22 @@ func (r *Reconciler) observeRoom(ctx context.Context, capture sondev1.Capture, o
 	if r.Ceilings.CapturesPerNamespace == 0 && r.Ceilings.ProbesPerNode == 0 {
 		return nil // without these ceilings other captures do not matter
 	}
-	if err := r.observeOthers(ctx, capture, observed); err != nil {
+	counts, err := r.observeProbes(ctx, observed)
+	if err != nil {
 		return err
 	}
-	return r.observeProbes(ctx, observed)
+	return r.observeOthers(ctx, capture, observed, counts)
 }
 
-// observeOthers counts the captures that run before this one, and the probes that older ones wait for.
-func (r *Reconciler) observeOthers(ctx context.Context, capture sondev1.Capture, observed *observation) error {
+// observeOthers counts the captures that run before this one, and the places on nodes that are not for it. counts has the probes
+// by node and namespace.
+func (r *Reconciler) observeOthers(ctx context.Context, capture sondev1.Capture, observed *observation, counts map[string]map[string]int) error {
 	captures, err := r.captures(ctx)
 	if err != nil {
 		return fmt.Errorf("list other captures: %w", err)
 	}
 	begun := !started(capture, *observed).IsZero()
+	waiting := map[string]map[string]int{} // by node and namespace, in older captures
 	for _, o := range captures {
 		if o.GetUID() == capture.GetUID() || o.CaptureStatus().Phase.Final() || !o.GetDeletionTimestamp().IsZero() {
 			continue
@@ -110,50 +128,75 @@ func (r *Reconciler) observeOthers(ctx context.Context, capture sondev1.Capture,
 			observed.room.ahead++
 		}
 		if older(o, capture) {
-			observed.room.reserve(o)
+			addWaiting(waiting, o)
 		}
+	}
+	for node, byNamespace := range counts {
+		observed.room.onNode[node] = placesFor(capture.GetNamespace(), byNamespace, waiting[node])
 	}
 	return nil
 }
 
-// reserve keeps room for the probes that an older capture waits for.
-func (m *room) reserve(o sondev1.Capture) {
+// addWaiting counts the probes that a capture waits for.
+func addWaiting(waiting map[string]map[string]int, o sondev1.Capture) {
 	pods := o.CaptureStatus().Pods
 	for i := range pods {
-		if e := &pods[i]; isQueued(*e) && e.Reason == sondev1.ReasonCeilingNode {
-			m.onNode[e.Node]++
+		if e := &pods[i]; waitsForNode(*e, e.Node) {
+			if waiting[e.Node] == nil {
+				waiting[e.Node] = map[string]int{}
+			}
+			waiting[e.Node][o.GetNamespace()]++
 		}
 	}
 }
 
-// observeProbes counts, on each node where this capture may create a probe, the Jobs whose probe has not ended. A Job that only
-// serves its result does not count.
-func (r *Reconciler) observeProbes(ctx context.Context, observed *observation) error {
+// waitsForNode reports whether an entry waits for a place on a node.
+func waitsForNode(e sondev1.PodResult, node string) bool {
+	return e.Node == node && e.Reason == sondev1.ReasonCeilingNode && isQueued(e)
+}
+
+// placesFor returns the places of a node from the view of a capture in a namespace. A namespace that has waited longer, and has no
+// more probes there, gets a place first.
+func placesFor(namespace string, probes, waiting map[string]int) places {
+	n := places{all: waiting[namespace], own: probes[namespace] + waiting[namespace]}
+	for _, count := range probes {
+		n.all += count
+	}
+	for other := range waiting {
+		if other != namespace && probes[other] <= probes[namespace] {
+			n.reserved++
+		}
+	}
+	return n
+}
+
+// observeProbes counts by namespace, on each node where this capture may create a probe, the Jobs whose probe has not ended. A Job
+// that only serves its result does not count.
+func (r *Reconciler) observeProbes(ctx context.Context, observed *observation) (map[string]map[string]int, error) {
+	counts := map[string]map[string]int{}
 	if r.Ceilings.ProbesPerNode == 0 {
-		return nil
+		return counts, nil
 	}
-	nodes := map[string]bool{}
 	for _, p := range observed.pods {
-		if p.needsJob() {
-			nodes[p.before.Node] = true
+		node := p.before.Node
+		if counts[node] != nil || !p.needsJob() {
+			continue
+		}
+		var err error
+		if counts[node], err = r.probesOn(ctx, node); err != nil {
+			return nil, err
 		}
 	}
-	for node := range nodes {
-		n, err := r.probesOn(ctx, node)
-		if err != nil {
-			return err
-		}
-		observed.room.onNode[node] += n
-	}
-	return nil
+	return counts, nil
 }
 
-func (r *Reconciler) probesOn(ctx context.Context, node string) (int, error) {
+// probesOn counts by namespace the probes on a node.
+func (r *Reconciler) probesOn(ctx context.Context, node string) (map[string]int, error) {
 	var jobs batchv1.JobList
 	var agents corev1.PodList
 	for _, list := range []client.ObjectList{&jobs, &agents} {
 		if err := r.List(ctx, list, client.InNamespace(r.Options.Namespace), client.MatchingFields{target.IndexNode: node}); err != nil {
-			return 0, fmt.Errorf("list probes: %w", err)
+			return nil, fmt.Errorf("list probes: %w", err)
 		}
 	}
 	ended := map[string]bool{}
@@ -162,14 +205,15 @@ func (r *Reconciler) probesOn(ctx context.Context, node string) (int, error) {
 			ended[targetKey(a)] = true
 		}
 	}
-	n := 0
+	counts := map[string]int{}
 	for i := range jobs.Items {
 		job := &jobs.Items[i]
 		if _, ours := kind.Of(job.Labels[sondev1.LabelKind]); ours && !jobEnded(job) && !ended[targetKey(job)] {
-			n++
+			owner, _ := naming.ParseOwner(job.Annotations[sondev1.AnnotationOwner])
+			counts[owner.Namespace]++
 		}
 	}
-	return n, nil
+	return counts, nil
 }
 
 // targetKey identifies the Pod of a capture that a Job, or its Pod, is for.

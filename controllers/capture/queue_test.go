@@ -119,7 +119,7 @@ func TestQueueOfPods(t *testing.T) {
 		reason string
 	}{
 		"of the capture": {limits: ceiling.Limits{PodsPerCapture: 2}, reason: sondev1.ReasonCeilingPods},
-		"of the node":    {limits: ceiling.Limits{ProbesPerNode: 2}, reason: sondev1.ReasonCeilingNode},
+		"of the node":    {limits: ceiling.Limits{ProbesPerNode: 4}, reason: sondev1.ReasonCeilingNode},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, newCapture(), deployment("web-1", "web-2", "web-3", "web-4")...)
@@ -159,6 +159,34 @@ func TestQueueNeverServed(t *testing.T) {
 	}
 	if got := w.condition(sondev1.ConditionComplete); got != "False CeilingPods" || w.capture().Status.Phase != sondev1.PhaseIncomplete {
 		t.Errorf("Complete is %q, phase %s", got, w.capture().Status.Phase)
+	}
+}
+
+// TestPlacesOnANode checks that namespaces share the places for probes on a node, and that some stay free for others.
+func TestPlacesOnANode(t *testing.T) {
+	const limit = 8
+	for name, tc := range map[string]struct {
+		probes, waiting map[string]int // by namespace
+		full            bool
+	}{
+		"an empty node":                         {},
+		"the last of half of the places":        {probes: map[string]int{"shop": 3}},
+		"more than half of the places":          {probes: map[string]int{"shop": 4}, full: true},
+		"the first beside half":                 {probes: map[string]int{"bank": 4}},
+		"the last of half of the rest":          {probes: map[string]int{"bank": 4, "shop": 1}},
+		"more than half of the rest":            {probes: map[string]int{"bank": 4, "shop": 2}, full: true},
+		"the last place":                        {probes: map[string]int{"bank": 4, "port": 2, "farm": 1}},
+		"no place":                              {probes: map[string]int{"bank": 4, "port": 2, "farm": 1, "mill": 1}, full: true},
+		"older captures of the namespace":       {waiting: map[string]int{"shop": 4}, full: true},
+		"many that wait in a larger namespace":  {probes: map[string]int{"bank": 4}, waiting: map[string]int{"bank": 100}},
+		"an older one of a smaller namespace":   {probes: map[string]int{"bank": 4, "shop": 1, "port": 1}, waiting: map[string]int{"farm": 9}, full: true},
+		"the last place, and another was first": {probes: map[string]int{"bank": 4, "port": 2, "farm": 1}, waiting: map[string]int{"mill": 1}, full: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if n := placesFor("shop", tc.probes, tc.waiting); n.full(limit) != tc.full {
+				t.Errorf("full is %t for %+v, want %t", !tc.full, n, tc.full)
+			}
+		})
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 // A capture that waits for a ceiling is woken when room becomes free: when a capture of its namespace has ended, or a probe on the
 // node of one of its Pods.
 
-// mostWoken bounds the captures that one free place on a node wakes. Only the oldest takes it.
+// mostWoken bounds the captures that one free place on a node wakes. Only one takes it.
 const mostWoken = 4
 
 // captureEnded selects the end of a capture.
@@ -93,7 +93,8 @@ func (r *Reconciler) queuedBehind(ctx context.Context, ended client.Object) []re
 	return requests
 }
 
-// queuedForNode wakes the oldest captures that wait for a place on the node of a probe that has ended.
+// queuedForNode wakes captures that wait for a place on the node of a probe that has ended: the oldest one of each namespace, the
+// namespaces with the fewest probes there first.
 func (r *Reconciler) queuedForNode(ctx context.Context, probe client.Object) []reconcile.Request {
 	node := probe.GetAnnotations()[sondev1.AnnotationTargetNode]
 	if pod, ok := probe.(*slim.Pod); ok {
@@ -103,19 +104,26 @@ func (r *Reconciler) queuedForNode(ctx context.Context, probe client.Object) []r
 		return nil
 	}
 	all, _ := r.unfinished(ctx)
-	var requests []reconcile.Request
-	woken := 0
+	var oldest []sondev1.Capture
+	namespaces := map[string]bool{}
 	for _, c := range all {
-		waits := slices.ContainsFunc(c.CaptureStatus().Pods, func(e sondev1.PodResult) bool {
-			return e.Node == node && e.Reason == sondev1.ReasonCeilingNode && isQueued(e)
-		})
-		if !waits {
-			continue
+		waits := func(e sondev1.PodResult) bool { return waitsForNode(e, node) }
+		if !namespaces[c.GetNamespace()] && slices.ContainsFunc(c.CaptureStatus().Pods, waits) {
+			namespaces[c.GetNamespace()] = true
+			oldest = append(oldest, c)
 		}
+	}
+	if len(oldest) > mostWoken {
+		counts, err := r.probesOn(ctx, node)
+		if err != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "Counting probes for captures that wait")
+		}
+		slices.SortStableFunc(oldest, func(a, b sondev1.Capture) int { return counts[a.GetNamespace()] - counts[b.GetNamespace()] })
+		oldest = oldest[:mostWoken]
+	}
+	var requests []reconcile.Request
+	for _, c := range oldest {
 		requests = r.appendOwn(requests, c)
-		if woken++; woken == mostWoken {
-			break
-		}
 	}
 	return requests
 }
