@@ -13,8 +13,7 @@ import (
 type decision uint8
 
 const (
-	// undecided: no process is known to have the container's name. The runtime is still preparing the container (the mount
-	// with the name comes last), it is the sandbox, or the processes have mount namespaces of their own.
+	// undecided: the kubelet's name of the container is not known. The container has just started, or it is the sandbox.
 	undecided decision = iota
 	included
 	excluded
@@ -26,7 +25,7 @@ const (
 	// The pause before undecided cgroups are checked again grows from minRecheck to maxRecheck.
 	minRecheck = uint64(20 * time.Millisecond)
 	maxRecheck = uint64(time.Second)
-	// processesChecked is how many processes of each cgroup are checked at a time.
+	// processesChecked is how many processes of each cgroup are asked for its path at a time: some may have ended.
 	processesChecked = 8
 )
 
@@ -37,6 +36,8 @@ type selection struct {
 	// undecided has the cgroups with events. The value is false if the cgroup has no process, so that nothing more can
 	// be learned.
 	undecided map[uint64]bool
+	// active says that an undecided cgroup had an event since the last check. A sandbox has none for most of its life.
+	active bool
 	// checked is the time of the last check, pause the time until the next one.
 	checked, pause uint64
 }
@@ -56,6 +57,7 @@ func (s *selection) decisionOf(cgroup uint64) decision {
 	if _, known := s.undecided[cgroup]; !known {
 		s.pause = minRecheck
 	}
+	s.active = true
 	if len(s.undecided) < maxUndecided {
 		s.undecided[cgroup] = true
 	}
@@ -86,7 +88,8 @@ func (t *Trace) resolveAndRelease(until uint64) {
 	if len(s.undecided) == 0 && len(t.held.queue) == 0 {
 		return
 	}
-	if now := kernel.BootTime(); len(s.undecided) > 0 && (now-s.checked >= s.pause || until == math.MaxUint64) {
+	waiting := s.active || len(t.held.queue) > 0
+	if now := kernel.BootTime(); len(s.undecided) > 0 && waiting && (now-s.checked >= s.pause || until == math.MaxUint64) {
 		s.checked, s.pause = now, min(2*s.pause, maxRecheck)
 		_ = t.resolve()
 	}
@@ -119,9 +122,13 @@ func (t *Trace) selectProcesses(found []process.Process) ([]process.Process, err
 	}), err
 }
 
-// resolve decides about undecided cgroups by the containers of some of their processes: a selected name wins. An answer
-// counts if the process was in the cgroup before and after it: a runtime moves processes.
+// resolve decides about undecided cgroups by the container of one of their processes. An answer counts if the process was
+// in the cgroup before and after it: a runtime moves processes.
 func (t *Trace) resolve() error {
+	t.containers.active = false
+	if err := t.decoder.ReadContainers(); err != nil {
+		return err
+	}
 	before, err := t.program.Tasks()
 	if err != nil {
 		return err
@@ -132,11 +139,12 @@ func (t *Trace) resolve() error {
 	}
 	answers, asked := map[uint64]answer{}, map[uint64]int{}
 	for pid, p := range before {
-		if _, ok := t.containers.undecided[p.Cgroup]; !ok || asked[p.Cgroup] >= processesChecked || t.containers.selects(answers[p.Cgroup].name) {
+		_, wanted := t.containers.undecided[p.Cgroup]
+		if _, known := answers[p.Cgroup]; !wanted || known || asked[p.Cgroup] >= processesChecked {
 			continue
 		}
 		asked[p.Cgroup]++
-		if name, sure := t.decoder.ContainerOf(pid); sure && (answers[p.Cgroup].name == "" || t.containers.selects(name)) {
+		if name, sure := t.decoder.ContainerOf(pid); sure {
 			answers[p.Cgroup] = answer{pid, name}
 		}
 	}

@@ -31,7 +31,27 @@ func (p *testPod) another(t *testing.T, digits string) *testPod {
 	return c
 }
 
-// holdAs holds a program in a container with a name. As with the kubelet, the name is in the source of a mount.
+// nodeRoot makes the root directory of a node, with the directory of the kubelet's links to logs.
+func nodeRoot(tb testing.TB) string {
+	tb.Helper()
+	root := tb.TempDir()
+	if err := os.MkdirAll(filepath.Join(root, "var", "log", "containers"), 0o755); err != nil {
+		tb.Fatal(err)
+	}
+	return root
+}
+
+// named makes the link by which the kubelet names the container.
+func (p *testPod) named(t *testing.T, root, name string) *testPod {
+	t.Helper()
+	link := filepath.Join(root, "var", "log", "containers", "web-0_shop_"+name+"-"+filepath.Base(p.dir)+".log")
+	if err := os.WriteFile(link, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// holdAs holds a program in a mount namespace like a container's: the source of a mount has the container's name.
 func (p *testPod) holdAs(t *testing.T, name string, args ...string) *held {
 	t.Helper()
 	source := filepath.Join(t.TempDir(), "pods", p.uid, "containers", name, "0a1b2c3d")
@@ -75,9 +95,14 @@ func (p *testPod) holdMounted(t *testing.T, source, script string, args ...strin
 func TestContainers(t *testing.T) {
 	web := newTestPod(t, testUID)
 	log, late, lateLog := web.another(t, "b1"), web.another(t, "b2"), web.another(t, "b3")
+	root := nodeRoot(t)
+	web.named(t, root, "web")
+	log.named(t, root, "log")
 	in := map[string]*held{"web": web.holdAs(t, "web", "/bin/cat", "/etc/hostname"), "log": log.holdAs(t, "log", "/bin/cat", "/etc/hosts")}
-	r := start(t, &Config{PodUID: testUID, Groups: []decode.Group{decode.GroupProcess, decode.GroupFile, decode.GroupIO}, Containers: []string{"late", "web", "none"}})
+	r := start(t, &Config{PodUID: testUID, NodeRoot: root, Groups: []decode.Group{decode.GroupProcess, decode.GroupFile, decode.GroupIO}, Containers: []string{"late", "web", "none"}})
 	in["late"], in["late-log"] = late.holdAs(t, "late", "/bin/cat", "/etc/group"), lateLog.holdAs(t, "late-log", "/bin/cat", "/etc/passwd")
+	late.named(t, root, "late") // the kubelet makes the link after the container's start
+	lateLog.named(t, root, "late-log")
 	awaitLeftOut(t, r.trace, 2)
 	for _, h := range in {
 		h.run()
@@ -135,39 +160,81 @@ func awaitLeftOut(t *testing.T, tr *Trace, want int) {
 	t.Fatalf("the kernel leaves out %d cgroups, want %d", n, want)
 }
 
-// Events of a cgroup whose container cannot be found are written: here its processes have the node's root.
+// Events of a cgroup whose container is not known are written: here the kubelet has no link for it.
 func TestUnknownContainer(t *testing.T) {
 	pod := newTestPod(t, testUID)
 	h := pod.hold(t, "", "/bin/cat", "/etc/hostname")
-	r := start(t, &Config{PodUID: testUID, Groups: []decode.Group{decode.GroupFile}, Containers: []string{"web"}})
+	r := start(t, &Config{PodUID: testUID, NodeRoot: nodeRoot(t), Groups: []decode.Group{decode.GroupFile}, Containers: []string{"web"}})
 	h.run()
 	if lines := r.stop(); !slices.ContainsFunc(lines, func(l line) bool { return l.Path == "/etc/hostname" && l.Container == "" }) {
 		t.Errorf("no event of it in %d lines", len(lines))
 	}
 }
 
-// A process cannot hide from the trace by leaving its container's mounts: its events are written, and another process's
-// name counts for the whole cgroup.
+// A process cannot hide from the trace, or pass for another container's, by its mounts: the kubelet's name of its cgroup's
+// container counts.
 func TestHiddenContainer(t *testing.T) {
-	alone := newTestPod(t, testUID)
-	mixed := alone.another(t, "b1")
-	in := []*held{alone.holdHidden(t, "/bin/cat", "/etc/hostname"), mixed.holdAs(t, "web", "/bin/cat", "/etc/hostname")}
-	for range 6 {
-		in = append(in, mixed.holdHidden(t, "/bin/cat", "/etc/hostname"))
+	unknown, root := newTestPod(t, testUID), nodeRoot(t)
+	web, log := unknown.another(t, "b1").named(t, root, "web"), unknown.another(t, "b2").named(t, root, "log")
+	args := []string{"/bin/cat", "/etc/hostname"}
+	written := map[string]*held{
+		"web without its mounts":     web.holdHidden(t, args...),
+		"web with log's mount":       web.holdAs(t, "log", args...),
+		"unknown, with log's mount":  unknown.holdAs(t, "log", args...),
+		"unknown, without its mount": unknown.holdHidden(t, args...),
 	}
-	r := start(t, &Config{PodUID: testUID, Groups: []decode.Group{decode.GroupFile}, Containers: []string{"web"}})
-	for _, h := range in {
-		h.run()
+	leftOut := map[string]*held{
+		"log without its mounts": log.holdHidden(t, args...),
+		"log with web's mount":   log.holdAs(t, "web", args...),
+	}
+	r := start(t, &Config{PodUID: testUID, NodeRoot: root, Groups: []decode.Group{decode.GroupFile}, Containers: []string{"web"}})
+	for _, all := range []map[string]*held{written, leftOut} {
+		for _, h := range all {
+			h.run()
+		}
 	}
 	lines := r.stop()
-	for i, h := range in {
-		opened := func(l line) bool { return l.HostPID == h.cmd.Process.Pid && l.Path == "/etc/hostname" }
-		if !slices.ContainsFunc(lines, opened) {
-			t.Errorf("no event of process %d in %d lines", i, len(lines))
+	has := func(h *held, with func(*line) bool) bool {
+		return slices.ContainsFunc(lines, func(l line) bool { return l.HostPID == h.cmd.Process.Pid && with(&l) })
+	}
+	for name, h := range written {
+		if !has(h, func(l *line) bool { return l.Path == "/etc/hostname" }) {
+			t.Errorf("%s: no event of it in %d lines", name, len(lines))
+		}
+		if strings.HasPrefix(name, "web") && has(h, func(l *line) bool { return l.Container != "web" }) {
+			t.Errorf("%s: events under another name", name)
+		}
+	}
+	for name, h := range leftOut {
+		if has(h, func(*line) bool { return true }) {
+			t.Errorf("%s: events of it", name)
 		}
 	}
 	if a := r.result.Account; a.Lost() > 0 || a.Written != uint64(len(lines)) {
 		t.Errorf("%d lines, account %+v", len(lines), a)
+	}
+}
+
+// A sandbox does nothing for most of its life: meanwhile its cgroup is not checked, which would read all processes of the node.
+func TestQuietCgroupIsNotChecked(t *testing.T) {
+	pod, root := newTestPod(t, testUID), nodeRoot(t)
+	h := pod.hold(t, "", "/bin/cat", "/etc/hostname")
+	var text bytes.Buffer
+	tr, err := Open(&Config{
+		PodUID: testUID, NodeRoot: root, Groups: []decode.Group{decode.GroupFile}, Containers: []string{"web"},
+		Out: sinkFunc(func(lines []byte, _ int) (int, error) { text.Write(lines); return bytes.Count(lines, newline), nil }),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = tr.Close() })
+	if err := tr.merge(kernel.BootTime()); err != nil || len(tr.containers.undecided) != 1 || tr.containers.checked != 0 {
+		t.Fatalf("%v; %+v, want one undecided cgroup that was not checked since the start", err, tr.containers)
+	}
+	pod.named(t, root, "web")
+	h.run()
+	if err := tr.merge(kernel.BootTime()); err != nil || tr.containers.checked == 0 {
+		t.Errorf("%v; %+v, want a check after its events", err, tr.containers)
 	}
 }
 

@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -72,6 +73,37 @@ func benchmarkRead(b *testing.B, groups []decode.Group, inPod bool) {
 		b.ReportMetric(float64(cpuTime(b)-before)/float64(max(r.result.Account.Written, 1)), "reader-ns/event")
 		b.ReportMetric(float64(r.result.Account.Lost()), "lost")
 	}
+}
+
+// The cost of one look for the names of containers, on a node with 110 Pods of three containers: go test -bench Look -run XXX
+// ./agents/trace.
+func BenchmarkLook(b *testing.B) {
+	pod, root := newTestPod(b, testUID), nodeRoot(b)
+	pod.startReads(b, 1) // so that the Pod has a process
+	for i := range 330 {
+		link := filepath.Join(root, "var", "log", "containers", fmt.Sprintf("web-%d_shop_web-%064x.log", i, i<<16))
+		if err := os.Symlink("/nowhere", link); err != nil {
+			b.Fatal(err)
+		}
+	}
+	tr, err := Open(&Config{
+		PodUID: testUID, NodeRoot: root, Groups: []decode.Group{decode.GroupFile}, Containers: []string{"web"},
+		Out: sinkFunc(func(_ []byte, events int) (int, error) { return events, nil }),
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = tr.Close() })
+	for b.Loop() {
+		if err := tr.resolve(); err != nil || len(tr.containers.undecided) != 1 {
+			b.Fatalf("%v: %+v", err, tr.containers)
+		}
+	}
+	tasks, err := tr.program.Tasks()
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportMetric(float64(len(tasks)), "processes")
 }
 
 // The cost of formatting events, without rings and files: go test -bench Events -run XXX ./agents/trace.

@@ -26,13 +26,15 @@ type Config struct {
 	PodUID string
 	// Proc is where the node's processes are; default /proc.
 	Proc string
+	// NodeRoot is the root directory of the node's file system; default Proc/1/root.
+	NodeRoot string
 	// NetNS is the number of the Pod's network namespace, whose connections are all recorded. Zero is for a Pod on the
 	// node's network: the connections of its processes are recorded.
 	NetNS uint32
 	// Groups of calls to record.
 	Groups []decode.Group
-	// Containers are the names of the containers to record; empty means all. A container's name is known when its
-	// runtime is about to start its program: earlier events of its cgroup are held back until then.
+	// Containers are the names of the containers to record; empty means all. A container's name is known when the kubelet
+	// has learned that it has started: earlier events of its cgroup are held back until then.
 	Containers []string
 	// Command selects the processes to record; nil means all.
 	Command *kernel.Command
@@ -128,7 +130,7 @@ func Open(cfg *Config) (*Trace, error) {
 		}
 	}
 	t := newTrace(cfg)
-	found, err := process.Finder{Root: t.cfg.Proc}.Pod(cfg.PodUID)
+	found, err := t.finder().Pod(cfg.PodUID)
 	if err != nil {
 		return nil, err
 	}
@@ -157,10 +159,14 @@ func newTrace(cfg *Config) *Trace {
 	t.cfg.RingBytes = cmp.Or(t.cfg.RingBytes, DefaultRingBytes)
 	t.single = t.out.Stream("")
 	t.decoder = decode.New(decode.Config{
-		Proc: t.cfg.Proc, Calls: t.calls, TracksFiles: slices.Contains(cfg.Groups, decode.GroupFile) && cfg.MinLatency == 0,
+		Node: t.finder(), Calls: t.calls, TracksFiles: slices.Contains(cfg.Groups, decode.GroupFile) && cfg.MinLatency == 0,
 		Timed: t.cfg.timed(), MinLatency: cfg.MinLatency,
 	})
 	return t
+}
+
+func (t *Trace) finder() process.Finder {
+	return process.Finder{Root: t.cfg.Proc, NodeRoot: t.cfg.NodeRoot}
 }
 
 // attach begins to record the cgroup's processes, and reads the state of those that run already.
@@ -182,6 +188,9 @@ func (t *Trace) attach(cgroup kernel.Cgroup, found []process.Process) error {
 	}
 	if t.rare, err = t.program.RareRing(); err != nil {
 		return err
+	}
+	if err := t.decoder.ReadContainers(); err != nil && len(t.cfg.Containers) > 0 {
+		return fmt.Errorf("select containers (without spec.containers all are traced): %w", err)
 	}
 	if found, err = t.selectProcesses(found); err != nil {
 		return err

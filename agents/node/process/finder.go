@@ -28,6 +28,8 @@ type Process struct {
 type Finder struct {
 	// Root is where the process file system is mounted; "/proc" if empty.
 	Root string
+	// NodeRoot is the root directory of the node's file system; the one of process 1 if empty.
+	NodeRoot string
 }
 
 func (f Finder) root() string { return cmp.Or(f.Root, "/proc") }

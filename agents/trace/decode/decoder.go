@@ -9,14 +9,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sonde-operator/sonde/agents/node/process"
 	"github.com/sonde-operator/sonde/agents/trace/kernel"
 	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
 )
 
 // Config of a Decoder.
 type Config struct {
-	// Proc is where the node's processes are.
-	Proc string
+	// Node finds the node's processes and the names of its containers. Its Root is set.
+	Node process.Finder
 	// Calls that are recorded.
 	Calls *Table
 	// TracksFiles says that every call is recorded that changes a descriptor or a working directory.
@@ -47,7 +48,7 @@ type Decoder struct {
 func New(cfg Config) *Decoder {
 	return &Decoder{
 		calls: cfg.Calls, tracksFiles: cfg.TracksFiles, timed: cfg.Timed, minLatency: uint64(cfg.MinLatency),
-		resolver: newResolver(cfg.Proc), urings: newURings(),
+		resolver: newResolver(cfg.Node), urings: newURings(),
 	}
 }
 
@@ -69,9 +70,12 @@ func (d *Decoder) Rings() (n uint64) {
 	return n
 }
 
-// ContainerOf finds the name of a process's container. The name of a runtime's process that monitors a container is
-// empty for sure. sure is false for a process in a container's cgroup without the kubelet's mount: of the sandbox, of a
-// container that is being prepared, or in a mount namespace of its own. It is false, too, when the process has ended.
+// ReadContainers reads the names of the node's containers, which ContainerOf uses.
+func (d *Decoder) ReadContainers() error { return d.resolver.readNames() }
+
+// ContainerOf finds the kubelet's name of a process's container by the container's ID, which is in the process's cgroup. No
+// process can change either. The name of a runtime's process that monitors a container is empty for sure. sure is false for a
+// process of the sandbox, or of a container that has just started. It is false, too, when the process has ended.
 func (d *Decoder) ContainerOf(pid uint32) (name string, sure bool) {
 	return d.resolver.containerForSure(pid)
 }

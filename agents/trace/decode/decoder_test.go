@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sonde-operator/sonde/agents/node/process"
 	"github.com/sonde-operator/sonde/agents/trace/kernel"
 	"github.com/sonde-operator/sonde/agents/trace/kernel/kerneltest"
 	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
@@ -57,7 +58,7 @@ func TestContainerOfAStart(t *testing.T) {
 	if err := os.MkdirAll(filepath.Dir(mounts), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	d := New(Config{Proc: proc, Calls: Calls([]Group{GroupSignal})})
+	d := New(Config{Node: process.Finder{Root: proc}, Calls: Calls([]Group{GroupSignal})})
 	for _, step := range []struct {
 		mounted, want string
 		kind          kernel.Kind

@@ -22,8 +22,9 @@ const maxProcesses = 1 << 14
 // resolver knows each process's container, working directory and open files. It reads them from /proc when the trace
 // begins, and then follows the trace.
 type resolver struct {
-	proc       string
+	finder     process.Finder
 	processes  map[uint32]*processState // by their numbers on the node
+	names      map[string]string        // the kubelet's names of containers by their IDs
 	containers map[uint64]string        // names by cgroup
 	sockets    map[string]string        // open before the trace: names by their names in /proc
 }
@@ -36,8 +37,8 @@ type processState struct {
 	files     openFiles
 }
 
-func newResolver(proc string) *resolver {
-	return &resolver{proc: proc, processes: map[uint32]*processState{}, containers: map[uint64]string{}, sockets: map[string]string{}}
+func newResolver(on process.Finder) *resolver {
+	return &resolver{finder: on, processes: map[uint32]*processState{}, containers: map[uint64]string{}, sockets: map[string]string{}}
 }
 
 // process returns the state of a process. It reads a new process's state from /proc.
@@ -115,7 +116,7 @@ func (r *resolver) cloexec(pid uint32, fd string) bool {
 }
 
 func (r *resolver) path(pid uint32, name string) string {
-	return fmt.Sprintf("%s/%d/%s", r.proc, pid, name)
+	return fmt.Sprintf("%s/%d/%s", r.finder.Root, pid, name)
 }
 
 // retryContainer finds the container's name if it was unknown. A runtime makes the mount with the name after the first
@@ -126,9 +127,27 @@ func (r *resolver) retryContainer(p *processState, pid uint32) {
 	}
 }
 
-// containerOf finds the name of a process's container; empty if unknown. The kubelet mounts a file into each container
-// whose source has the container's name, .../pods/UID/containers/NAME/....
+// readNames reads the names of the node's containers.
+func (r *resolver) readNames() error {
+	names, err := r.finder.ContainerNames()
+	if err == nil {
+		r.names = names
+	}
+	return err
+}
+
+// containerOf finds the name of a process's container; empty if unknown. Where the kubelet's name is not known yet, it is
+// taken from the process's mounts, which the process may have changed.
 func (r *resolver) containerOf(pid uint32) string {
+	if name, sure := r.containerForSure(pid); sure {
+		return name
+	}
+	return r.mountedName(pid)
+}
+
+// mountedName finds the name of a process's container in its mounts. The kubelet mounts a file into each container whose
+// source has the container's name, .../pods/UID/containers/NAME/....
+func (r *resolver) mountedName(pid uint32) string {
 	f, err := os.Open(r.path(pid, "mountinfo"))
 	if err != nil {
 		return ""
@@ -142,18 +161,15 @@ func (r *resolver) containerOf(pid uint32) string {
 	return ""
 }
 
-// containerForSure is Decoder.ContainerOf. A process in a container's cgroup that lacks the kubelet's mount is not known
-// to be the sandbox: any process can unmount it in a mount namespace of its own.
+// containerForSure is Decoder.ContainerOf.
 func (r *resolver) containerForSure(pid uint32) (name string, sure bool) {
-	if name := r.containerOf(pid); name != "" {
-		return name, true
-	}
 	b, err := os.ReadFile(r.path(pid, "cgroup"))
 	if err != nil {
 		return "", false
 	}
-	_, inContainer := process.ParseCgroup(b)
-	return "", !inContainer
+	c, inContainer := process.ParseCgroup(b)
+	name = r.names[c.ID]
+	return name, !inContainer || name != ""
 }
 
 // containerName reads a line of proc_pid_mountinfo(5), whose fourth field is the mount's source in its file system.

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/sonde-operator/sonde/agents/node/process"
 )
 
 // A process that ran when the trace began keeps its container's name, even if it ends before its first event is read. A
@@ -24,7 +26,7 @@ func TestContainerOfAnEndedProcess(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r := newResolver(proc)
+	r := newResolver(process.Finder{Root: proc})
 	r.process(pid, 0)
 	r.process(sidecar, 0)
 	for _, name := range []string{"7", "8"} {
@@ -81,48 +83,62 @@ func TestLocate(t *testing.T) {
 	}
 }
 
-// A process in a container that lacks the mount with the name may have left the container's mounts: nothing is sure.
+// The name is the kubelet's, by the container's ID in the cgroup: a process cannot pass for another container's by its mounts.
 func TestContainerForSure(t *testing.T) {
 	const (
 		podUID      = "0f7c5a4e-1b0c-4e0e-9d1b-5a3b6c7d8e9f"
-		containerID = "00000000000000000000000000000000000000000000000000000000000000aa"
+		webID       = "00000000000000000000000000000000000000000000000000000000000000aa"
+		unnamed     = "00000000000000000000000000000000000000000000000000000000000000bb"
+		onContainer = "/kubepods/burstable/pod" + podUID + "/"
 	)
-	var (
-		node    = "21 1 8:1 / / rw - ext4 /dev/sda1 rw\n"
-		own     = "790 700 0:52 / / rw - overlay overlay rw\n"
-		log     = "812 790 8:1 /var/lib/kubelet/pods/" + podUID + "/containers/web/5f3a9c11 /dev/termination-log rw - ext4 /dev/sda1 rw\n"
-		inPod   = "0::/kubepods/pod" + podUID + "/" + containerID + "\n"
-		monitor = "0::/kubepods.slice/kubepods-pod" + strings.ReplaceAll(podUID, "-", "_") + ".slice/crio-conmon-" + containerID + ".scope\n"
-	)
+	slug := strings.ReplaceAll(podUID, "-", "_")
+	root := t.TempDir()
+	links := filepath.Join(root, "var", "log", "containers")
+	if err := os.MkdirAll(links, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(links, "web-0_shop_web-"+webID+".log"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	forged := "812 790 8:1 /pods/" + podUID + "/containers/log/5f3a9c11 /dev/termination-log rw - tmpfs tmpfs rw\n"
 	for name, tc := range map[string]struct {
-		mounts, cgroup string
-		want           string
-		sure           bool
+		cgroup      string
+		want        string
+		sure        bool
+		wantWritten string // in events
 	}{
-		"a container":                {mounts: own + log, cgroup: inPod, want: "web", sure: true},
-		"one that is being prepared": {mounts: node, cgroup: inPod},
-		"nearly prepared":            {mounts: node + log, cgroup: inPod, want: "web", sure: true},
-		"a sandbox":                  {mounts: own, cgroup: inPod},
-		"mounts of its own":          {mounts: "901 900 0:61 / / rw - tmpfs tmpfs rw\n", cgroup: inPod},
-		"no mounts":                  {cgroup: inPod},
-		"a runtime's monitor":        {mounts: node, cgroup: monitor, sure: true},
-		"gone":                       {},
+		"containerd, cgroupfs, v2":               {cgroup: "0::" + onContainer + webID, want: "web", sure: true, wantWritten: "web"},
+		"containerd, cgroupfs, v1":               {cgroup: "8:pids:" + onContainer + webID + "\n0::/", want: "web", sure: true, wantWritten: "web"},
+		"containerd, systemd":                    {cgroup: "0::/kubepods.slice/kubepods-pod" + slug + ".slice/cri-containerd-" + webID + ".scope", want: "web", sure: true, wantWritten: "web"},
+		"CRI-O, systemd":                         {cgroup: "0::/kubepods.slice/kubepods-pod" + slug + ".slice/crio-" + webID + ".scope/container", want: "web", sure: true, wantWritten: "web"},
+		"CRI-O, cgroupfs, v1":                    {cgroup: "5:pids:/kubepods/pod" + podUID + "/crio-" + webID, want: "web", sure: true, wantWritten: "web"},
+		"a cgroup of its own that names another": {cgroup: "0::" + onContainer + webID + "/kubepods/pod" + podUID + "/" + unnamed, want: "web", sure: true, wantWritten: "web"},
+		"a sandbox, or a new container":          {cgroup: "0::" + onContainer + unnamed, wantWritten: "log"},
+		"a runtime's monitor":                    {cgroup: "0::/kubepods.slice/kubepods-pod" + slug + ".slice/crio-conmon-" + webID + ".scope", sure: true},
+		"gone":                                   {wantWritten: "log"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			proc := t.TempDir()
-			for path, text := range map[string]string{"7/mountinfo": tc.mounts, "7/cgroup": tc.cgroup, "1/mountinfo": node} {
+			for file, text := range map[string]string{"mountinfo": forged, "cgroup": tc.cgroup} {
 				if text == "" {
 					continue
 				}
-				if err := os.MkdirAll(filepath.Dir(filepath.Join(proc, path)), 0o755); err != nil {
+				if err := os.MkdirAll(filepath.Join(proc, "7"), 0o755); err != nil {
 					t.Fatal(err)
 				}
-				if err := os.WriteFile(filepath.Join(proc, path), []byte(text), 0o600); err != nil {
+				if err := os.WriteFile(filepath.Join(proc, "7", file), []byte(text), 0o600); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if got, sure := newResolver(proc).containerForSure(7); got != tc.want || sure != tc.sure {
+			r := newResolver(process.Finder{Root: proc, NodeRoot: root})
+			if err := r.readNames(); err != nil {
+				t.Fatal(err)
+			}
+			if got, sure := r.containerForSure(7); got != tc.want || sure != tc.sure {
 				t.Errorf("%q, %t, want %q, %t", got, sure, tc.want, tc.sure)
+			}
+			if got := r.containerOf(7); got != tc.wantWritten {
+				t.Errorf("in events %q, want %q", got, tc.wantWritten)
 			}
 		})
 	}
@@ -142,7 +158,7 @@ func TestContainerIsNamedByAnyProcess(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r := newResolver(proc)
+	r := newResolver(process.Finder{Root: proc})
 	for _, step := range []struct {
 		pid  uint32
 		want string

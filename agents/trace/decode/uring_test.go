@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/sonde-operator/sonde/agents/node/process"
 	"github.com/sonde-operator/sonde/agents/trace/kernel"
 	"github.com/sonde-operator/sonde/agents/trace/kernel/kerneltest"
 	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
@@ -53,7 +54,7 @@ func textOf(t *testing.T, r *tracefmt.Record) string {
 
 // decoderOf returns a decoder of the groups for tests.
 func decoderOf(minLatency time.Duration, groups ...Group) *Decoder {
-	return New(Config{Proc: "/nowhere", Calls: Calls(groups), TracksFiles: true, Timed: true, MinLatency: minLatency})
+	return New(Config{Node: process.Finder{Root: "/nowhere"}, Calls: Calls(groups), TracksFiles: true, Timed: true, MinLatency: minLatency})
 }
 
 // Each operation has one event, when it ends, with the arguments of its submission.

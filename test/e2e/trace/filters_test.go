@@ -3,6 +3,8 @@
 package trace
 
 import (
+	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -124,6 +126,61 @@ func opened(records []*tracefmt.Record) []string {
 	}
 	slices.Sort(paths)
 	return slices.Compact(paths)
+}
+
+// forgeMounts removes the mount with the container's name, and makes one with the name of container side.
+const forgeMounts = `umount /dev/termination-log && cd /dev/shm && mkdir -p pods/x/containers/side &&
+touch pods/x/containers/side/y && mount -o bind pods/x/containers/side/y pods/x/containers/side/y && exec sleep 3600`
+
+// A container cannot hide from a trace of it by mounts that show another container's name.
+func TestTraceForgedContainer(t *testing.T) {
+	ns := cluster.Namespace(t, nil)
+	spec := cluster.ShellSpec()
+	side := *spec.Containers[0].DeepCopy()
+	side.Name = "side"
+	c := &spec.Containers[0]
+	c.Command = []string{"sh", "-c", forgeMounts}
+	c.SecurityContext = &corev1.SecurityContext{Privileged: new(true), RunAsUser: new(int64(0)), RunAsNonRoot: new(false)}
+	spec.Containers = append(spec.Containers, side)
+	p := cluster.Pod(t, ns, "forged", spec)
+	in := func(container string, command ...string) string {
+		out, err := cluster.ExecAs(t.Context(), cluster.Config, p, "exec", container, command...)
+		if err != nil {
+			t.Fatalf("%v in %s: %v: %s", command, container, err, out)
+		}
+		return out
+	}
+	// The control: the container's mounts have the other's name alone.
+	cluster.Eventually(t, time.Minute, "the forged mount", func(context.Context) error {
+		if mounts := in("c", "cat", "/proc/1/mountinfo"); !strings.Contains(mounts, "/pods/x/containers/side/") || strings.Contains(mounts, "/containers/c/") {
+			return fmt.Errorf("mounts %s", mounts)
+		}
+		return nil
+	})
+	of := func(container string) *sondev1.Trace {
+		return cluster.Trace(t, cluster.Admin, ns, sondev1.TraceSpec{
+			TargetRef: &sondev1.TargetReference{Kind: sondev1.TargetPod, Name: p.Name}, Duration: "5m",
+			Events: []sondev1.TraceGroup{sondev1.TraceProcess, sondev1.TraceFile}, Containers: []string{container},
+		})
+	}
+	forger, other := of("c"), of("side")
+	in("c", "cat", "/etc/hostname")
+	in("side", "cat", "/etc/hosts")
+	for container, tc := range map[string]struct {
+		trace *sondev1.Trace
+		want  string
+	}{
+		"c":    {forger, "/etc/hostname"},
+		"side": {other, "/etc/hosts"},
+	} {
+		_, records := filtered(t, tc.trace, p)
+		if diff := cmp.Diff([]string{tc.want}, opened(records)); diff != "" {
+			t.Errorf("container %s (-want +got):\n%s", container, diff)
+		}
+		if slices.ContainsFunc(records, func(r *tracefmt.Record) bool { return r.Container != container }) {
+			t.Errorf("container %s: found records of other containers", container)
+		}
+	}
 }
 
 // A Pod without any of the named containers is not traced, and its entry lists the containers that it has.

@@ -1,0 +1,66 @@
+package process
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// logLinks is the directory, on the node, where the kubelet makes a link to each container's log when it has started the
+// container: POD_NAMESPACE_NAME-ID.log (legacyLogSymlink in pkg/kubelet/kuberuntime of Kubernetes).
+const logLinks = "/var/log/containers"
+
+// ContainerNames returns the names of the node's containers by their IDs. They are the kubelet's, and no container can change
+// them. A sandbox has none. Nor has a container before the kubelet learns that it has started, or one whose link would have
+// a name of more than 255 bytes, from which the kubelet cuts the end of the ID.
+func (f Finder) ContainerNames() (map[string]string, error) {
+	files, err := f.readNodeDir(logLinks)
+	if err != nil {
+		return nil, fmt.Errorf("read the containers' names from the kubelet's links: %w", err)
+	}
+	names := map[string]string{}
+	for _, file := range files {
+		if id, name, ok := parseLogLink(file); ok {
+			names[id] = name
+		}
+	}
+	return names, nil
+}
+
+// parseLogLink reads the name of a link. Names of Pods, namespaces and containers have no underscore, an ID has no hyphen, and
+// no name of a container is as long as an ID.
+func parseLogLink(file string) (id, name string, ok bool) {
+	file, ok = strings.CutSuffix(file, ".log")
+	rest := file[strings.LastIndexByte(file, '_')+1:]
+	hyphen := strings.LastIndexByte(rest, '-')
+	if !ok || len(rest) == len(file) || hyphen <= 0 || !validID(rest[hyphen+1:]) {
+		return "", "", false
+	}
+	return rest[hyphen+1:], rest[:hyphen], true
+}
+
+// readNodeDir returns the names of the files in a directory of the node. Links on the way to it lead where they lead on the
+// node, not in this process's own root.
+func (f Finder) readNodeDir(path string) ([]string, error) {
+	root, err := unix.Open(cmp.Or(f.NodeRoot, f.path(1, "root")), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open the node's root directory (needs hostPID and CAP_SYS_PTRACE): %w", err)
+	}
+	defer unix.Close(root)
+	how := unix.OpenHow{Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
+	fd, err := unix.Openat2(root, path, &how)
+	if err != nil {
+		return nil, fmt.Errorf("open %s of the node: %w", path, err)
+	}
+	dir := os.NewFile(uintptr(fd), filepath.Base(path))
+	defer dir.Close()
+	files, err := dir.Readdirnames(-1)
+	if err != nil {
+		return nil, fmt.Errorf("read %s of the node: %w", path, err)
+	}
+	return files, nil
+}
