@@ -79,11 +79,15 @@ func resourceWebhook(o ConfigurationOptions, resource, singular, path string) *a
 }
 
 // changed returns the CEL expression that skips the webhook for changes of labels, other annotations, owners and
-// finalizers. While the webhook is down, a capture can still be labelled, released and garbage collected.
+// finalizers, unless these are many. While the webhook is down, a capture can still be labelled, released and garbage
+// collected.
 func changed() string {
 	conditions := []string{"request.operation == 'CREATE'", "object.spec != oldObject.spec"}
 	for _, a := range []string{sondev1.AnnotationRequester, sondev1.AnnotationStamp} {
 		conditions = append(conditions, fmt.Sprintf("%s != %s", annotation("object", a), annotation("oldObject", a)))
+	}
+	for _, list := range []string{"labels", "ownerReferences", "finalizers"} {
+		conditions = append(conditions, fmt.Sprintf("has(object.metadata.%[1]s) && size(object.metadata.%[1]s) > %d", list, webhookpath.MaxMetadata))
 	}
 	return strings.Join(conditions, " || ")
 }

@@ -24,7 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/kind"
@@ -32,6 +32,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/certs"
 	"github.com/sonde-operator/sonde/internal/operator/filterpool"
 	"github.com/sonde-operator/sonde/internal/operator/stamp"
+	"github.com/sonde-operator/sonde/webhooks/admission"
 	"github.com/sonde-operator/sonde/webhooks/capture"
 )
 
@@ -67,9 +68,9 @@ func serveWebhooks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mux := http.NewServeMux()
-	mux.Handle(webhookpath.PacketCapture, &admission.Webhook{Handler: pc})
-	mux.Handle(webhookpath.Trace, &admission.Webhook{Handler: traces})
+	mux, intake := http.NewServeMux(), admission.NewIntake()
+	mux.Handle(webhookpath.PacketCapture, intake.Hook(&webhook.Admission{Handler: pc}, nil))
+	mux.Handle(webhookpath.Trace, intake.Hook(&webhook.Admission{Handler: traces}, nil))
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	go func() { _ = server.Serve(l) }()
 	t.Cleanup(func() { _ = server.Close() })
@@ -162,7 +163,8 @@ func TestWebhookRefusals(t *testing.T) {
 		"filter with a service name":     {from: ns, fields: map[string]any{"filter": "port http"}, want: "port 80"},
 		"filter of parentheses":          {from: ns, fields: map[string]any{"filter": strings.Repeat("(", 4000)}, want: "filter"},
 		"filter of negations":            {from: ns, fields: map[string]any{"filter": strings.Repeat("not ", 1000) + "tcp"}}, // odd, and legal
-		"filter of a megabyte":           {from: ns, fields: map[string]any{"filter": strings.Repeat("tcp or ", 150000) + "udp"}, want: "4096"},
+		"filter of 100 kB":               {from: ns, fields: map[string]any{"filter": strings.Repeat("tcp or ", 15000) + "udp"}, want: "4096"},
+		"filter of a megabyte":           {from: ns, fields: map[string]any{"filter": strings.Repeat("tcp or ", 150000) + "udp"}, want: "reads at most 1024 KiB: shorten its fields"},
 		"filter with a NUL":              {from: ns, fields: map[string]any{"filter": "tcp\x00"}, want: "filter"},
 	}
 	for name, tc := range cases {

@@ -33,10 +33,13 @@ type Granted struct {
 func Handle(ctx context.Context, req webhook.AdmissionRequest, create func(context.Context, webhook.AdmissionRequest) (Granted, error)) webhook.AdmissionResponse {
 	switch req.Operation {
 	case admissionv1.Create:
+		if err := checkMetadata(req); err != nil {
+			return respond(ctx, req, Granted{}, err)
+		}
 		granted, err := create(ctx, req)
 		return respond(ctx, req, granted, err)
 	case admissionv1.Update:
-		if err := keepStamp(req); err != nil {
+		if err := errors.Join(keepStamp(req), checkMetadata(req)); err != nil {
 			return respond(ctx, req, Granted{}, err)
 		}
 		recordStop(ctx, req)

@@ -75,7 +75,24 @@ func TargetPodSpec(ctx context.Context, live client.Reader, namespace string, re
 	if err := live.Get(ctx, key, from); err != nil {
 		return nil, fmt.Errorf("get %s %s: %w", ref.Kind, key, err)
 	}
-	return spec, nil
+	kept := &corev1.PodSpec{
+		HostNetwork: spec.HostNetwork, HostPID: spec.HostPID, InitContainers: named(spec.InitContainers), Containers: named(spec.Containers),
+	}
+	for i := range spec.EphemeralContainers {
+		kept.EphemeralContainers = append(kept.EphemeralContainers, corev1.EphemeralContainer{
+			EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: spec.EphemeralContainers[i].Name},
+		})
+	}
+	return kept, nil
+}
+
+// named returns containers with their names alone.
+func named(containers []corev1.Container) []corev1.Container {
+	var kept []corev1.Container
+	for i := range containers {
+		kept = append(kept, corev1.Container{Name: containers[i].Name})
+	}
+	return kept
 }
 
 // TargetText names a target in a message, such as "Deployment shop/web".

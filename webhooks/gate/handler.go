@@ -70,6 +70,11 @@ func (h *Handler) Handle(ctx context.Context, req webhook.AdmissionRequest) (res
 	}}
 }
 
+// Unread answers for a Pod that the manager did not read (admission.Intake), as after any other error.
+func (h *Handler) Unread(ctx context.Context, req webhook.AdmissionRequest, err error) webhook.AdmissionResponse {
+	return h.failed(ctx, req, err)
+}
+
 // decide returns the patch for a Pod, and none if no Trace gates it.
 func (h *Handler) decide(ctx context.Context, req webhook.AdmissionRequest) ([]gate.Operation, error) {
 	var pod corev1.Pod

@@ -255,3 +255,17 @@ func TestGateAtTheSameTime(t *testing.T) {
 		}
 	}
 }
+
+// TestUnread: a Pod that the manager does not read starts untraced with a warning, or is refused if it must be traced.
+func TestUnread(t *testing.T) {
+	req := webhooktest.Request(t, admissionv1.Create, "Pod", "shop", nil, nil)
+	err := admission.TooMany("the operator is busy: try again")
+	open := (&Handler{}).Unread(t.Context(), req, err)
+	if !open.Allowed || len(open.Warnings) != 1 || !strings.Contains(open.Warnings[0], "the Pod starts untraced: the operator is busy") {
+		t.Errorf("answer %+v, want the Pod admitted with a warning", open)
+	}
+	closed := (&Handler{Required: true}).Unread(t.Context(), req, err)
+	if closed.Allowed || closed.Result.Code != 429 || !strings.Contains(closed.Result.Message, "the operator is busy") {
+		t.Errorf("answer %+v, want a refusal", closed)
+	}
+}

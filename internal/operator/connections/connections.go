@@ -1,4 +1,4 @@
-// Package connections bounds the connections of a server, so that one client cannot take all of them. Everything in the
+// Package connections serves https with a bound on connections, which one client cannot use up alone. Everything in the
 // cluster's network can open a connection to the manager, and each takes memory before it has shown a token.
 package connections
 

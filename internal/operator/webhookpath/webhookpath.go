@@ -17,6 +17,10 @@ const (
 	GateRequired  = "/mutate-v1-pod-gate-required"
 )
 
+// MaxMetadata is how many labels, owners and finalizers each an object of Sonde's kinds may have. The webhooks refuse more,
+// and their configurations send them the updates that have more.
+const MaxMetadata = 64
+
 // Secret returns the last segment of every webhook path, derived from the key of the stamps. The API server does not
 // authenticate to a webhook, and every Pod of the cluster can reach one. Without the segment a Pod could send an
 // AdmissionReview, get the stamp of any requester, and find out which objects other namespaces have. It is only a second

@@ -10,7 +10,6 @@ import (
 	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
 	metricsfilters "sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
-	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"github.com/sonde-operator/sonde/internal/agentjob"
 	"github.com/sonde-operator/sonde/internal/operator/ceiling"
@@ -66,6 +65,6 @@ func (m *manager) managerOptions(scheme *runtime.Scheme, caches cache.Options) c
 		GracefulShutdownTimeout:       new(shutdownGrace),
 		// A standby fills its caches, so that it can take over at once.
 		Controller:    ctrlconfig.Controller{EnableWarmup: new(true), ReconciliationTimeout: passTimeout},
-		WebhookServer: webhook.NewServer(webhook.Options{Port: m.WebhookPort, TLSOpts: tlsOpts}),
+		WebhookServer: m.newWebhookServer(),
 	}
 }

@@ -22,6 +22,9 @@ func (m *manager) addWebhooks(_ context.Context, mgr ctrl.Manager) error {
 	server := mgr.GetWebhookServer()
 	secret := webhookpath.Secret(m.key)
 	unfinished := &capture.Unfinished{Cache: mgr.GetClient(), Limit: m.Ceilings.UnfinishedPerNamespace, Clock: clock.RealClock{}}
+	live := admission.FewReads(m.live)
+	// A flood of captures must not delay the Pods of others, so these have bounds of their own.
+	intake, pods := admission.NewIntake(), admission.NewPodIntake()
 	for _, w := range []struct {
 		path   string
 		kind   kind.Capture
@@ -30,25 +33,26 @@ func (m *manager) addWebhooks(_ context.Context, mgr ctrl.Manager) error {
 		{webhookpath.PacketCapture, kind.PacketCapture, &capture.PacketCaptureChecks{Filters: m.filters}},
 		{webhookpath.Trace, kind.Trace, capture.TraceChecks{OperatorNamespace: m.Agent.Namespace}},
 	} {
-		admission.Register(server, w.path, secret, &webhook.Admission{Handler: &capture.Handler{
+		admission.Register(server, w.path, secret, intake.Hook(&webhook.Admission{Handler: &capture.Handler{
 			Kind: w.kind, Checks: w.checks,
-			Live: m.live, Reviews: reviews, Key: m.key, OperatorNamespace: m.Agent.Namespace, Clock: clock.RealClock{}, Ceilings: m.Ceilings,
+			Live: live, Reviews: reviews, Key: m.key, OperatorNamespace: m.Agent.Namespace, Clock: clock.RealClock{}, Ceilings: m.Ceilings,
 			Unfinished: unfinished,
-		}})
+		}}, nil))
 	}
-	admission.Register(server, webhookpath.ResultAccess, secret, &webhook.Admission{Handler: &resultaccess.Handler{
-		Live: m.live, Cache: mgr.GetClient(), Reviews: reviews, Key: m.key, Clock: clock.RealClock{},
-	}})
+	admission.Register(server, webhookpath.ResultAccess, secret, intake.Hook(&webhook.Admission{Handler: &resultaccess.Handler{
+		Live: live, Cache: mgr.GetClient(), Reviews: reviews, Key: m.key, Clock: clock.RealClock{},
+	}}, nil))
 	for _, w := range []struct {
 		path     string
 		required bool
 	}{{webhookpath.Gate, false}, {webhookpath.GateRequired, true}} {
-		admission.Register(server, w.path, secret, &webhook.Admission{Handler: &gate.Handler{
+		handler := &gate.Handler{
 			Lookup: &gate.TraceLookup{
 				Cache: mgr.GetClient(), Live: m.live, Key: m.key, Image: m.Agent.Image, Ceilings: m.Ceilings, Clock: clock.RealClock{},
 			},
 			OperatorNamespace: m.Agent.Namespace, Required: w.required,
-		}})
+		}
+		admission.Register(server, w.path, secret, pods.Hook(&webhook.Admission{Handler: handler}, handler.Unread))
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package results
+package connections
 
 import (
 	"context"
@@ -20,13 +20,13 @@ import (
 )
 
 func TestServerServesWithTheCertificateOfTheMoment(t *testing.T) {
-	c := certs.NewManager(fake.NewClientBuilder().Build(), operator, clock.RealClock{})
+	c := certs.NewManager(fake.NewClientBuilder().Build(), "sonde-system", clock.RealClock{})
 	if err := c.Sync(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	begun := make(chan struct{})
 	s := &Server{
-		Address: "127.0.0.1:0", GetCertificate: c.GetCertificate, MaxConnections: MaxConnections,
+		Address: "127.0.0.1:0", GetCertificate: c.GetCertificate, MaxConnections: 8,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/wait" {
 				_ = http.NewResponseController(w).Flush()
@@ -100,7 +100,7 @@ func TestServerSaysThatThePortIsTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	err = (&Server{Address: l.Addr().String()}).Start(t.Context())
+	err = (&Server{Name: "results", Flag: "--results-port", Address: l.Addr().String()}).Start(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "--results-port") {
 		t.Errorf("got %v", err)
 	}
@@ -109,7 +109,7 @@ func TestServerSaysThatThePortIsTaken(t *testing.T) {
 // TestServerBoundsConnections: a client that opens connections without a token keeps out no other, and not more of them
 // are open than the bound says.
 func TestServerBoundsConnections(t *testing.T) {
-	c := certs.NewManager(fake.NewClientBuilder().Build(), operator, clock.RealClock{})
+	c := certs.NewManager(fake.NewClientBuilder().Build(), "sonde-system", clock.RealClock{})
 	if err := c.Sync(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -149,5 +149,54 @@ func TestServerBoundsConnections(t *testing.T) {
 		if _, err := conn.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("an old connection is still open: %v", err)
 		}
+	}
+}
+
+// TestServerFinishesRequests: with a grace period a running request is answered before the server ends.
+func TestServerFinishesRequests(t *testing.T) {
+	c := certs.NewManager(fake.NewClientBuilder().Build(), "sonde-system", clock.RealClock{})
+	if err := c.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	begun, leave := make(chan struct{}), make(chan struct{})
+	s := &Server{
+		Address: "127.0.0.1:0", GetCertificate: c.GetCertificate, MaxConnections: 8, Grace: time.Minute,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			close(begun)
+			<-leave
+			if r.Context().Err() != nil {
+				t.Error("the request was cancelled")
+			}
+			_, _ = io.WriteString(w, "admitted")
+		}),
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- s.Start(ctx) }()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+listening(t, s), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make(chan string, 1)
+	go func() {
+		client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // as above
+		resp, err := client.Do(req)
+		if err != nil {
+			got <- err.Error()
+			return
+		}
+		defer resp.Body.Close()
+		b, _ := io.ReadAll(resp.Body)
+		got <- string(b)
+	}()
+	<-begun
+	cancel()
+	close(leave)
+	if text := <-got; text != "admitted" {
+		t.Errorf("answer %q", text)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }

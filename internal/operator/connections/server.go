@@ -1,4 +1,4 @@
-package results
+package connections
 
 import (
 	"context"
@@ -14,38 +14,41 @@ import (
 
 	"github.com/go-logr/logr"
 	ctrl "sigs.k8s.io/controller-runtime"
-
-	"github.com/sonde-operator/sonde/internal/operator/connections"
 )
 
-// Bounds of the server. An answer has no time limit, because a stream may last for a day. Each write has a deadline.
+// Bounds of each server. An answer has no time limit, because a stream may last for a day.
 const (
 	headerTimeout  = 10 * time.Second
 	idleTimeout    = 90 * time.Second
 	maxHeaderBytes = 32 << 10
-	// shutdownTimeout is short: Config.Drain has let downloads finish, and clients resume at another replica.
+	// shutdownTimeout is for requests whose context has ended.
 	shutdownTimeout = 3 * time.Second
 )
 
-// Server serves a handler over https on every replica. It writes nothing, so it needs no leader.
+// Server serves a handler over https on every replica, with a bounded number of connections. It needs no leader.
 type Server struct {
-	// Address to listen on, such as ":9444".
-	Address string
+	// Name of what it serves, such as "results", for the log and for errors.
+	Name string
+	// Address to listen on, such as ":9444". Flag sets it, and an error names the flag.
+	Address, Flag string
 	// GetCertificate returns the current certificate (certs.Manager.GetCertificate).
 	GetCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	Handler        http.Handler
-
-	// MaxConnections are open at once. Above it the host with the most loses one that has no place.
+	// MaxConnections are open at once. Above it the host with the most loses one that serves no known user (Serving).
 	MaxConnections int
+	// ReadTimeout of a request with its body; 0 is none.
+	ReadTimeout time.Duration
+	// Grace is how long requests may continue when the manager ends. If it is 0, their contexts end with the manager's.
+	Grace time.Duration
 
 	address atomic.Pointer[net.TCPAddr] // nil until it listens
 }
 
 // Ready is a readiness check that fails until the server listens. It opens no connection: otherwise a client that holds
-// MaxConnections would make the manager unready, and its webhooks with it. A server that fails ends the manager.
+// MaxConnections would make the manager unready. A server that fails ends the manager.
 func (s *Server) Ready(*http.Request) error {
 	if s.address.Load() == nil {
-		return errors.New("the results endpoint does not listen yet")
+		return fmt.Errorf("the server of %s does not listen yet", s.Name)
 	}
 	return nil
 }
@@ -55,37 +58,42 @@ func (*Server) NeedLeaderElection() bool { return false }
 
 // Start serves until ctx ends.
 func (s *Server) Start(ctx context.Context) error {
-	log := ctrl.LoggerFrom(ctx).WithName("results")
+	log := ctrl.LoggerFrom(ctx).WithName(s.Name)
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.Address)
 	if err != nil {
-		return fmt.Errorf("listen for results on %s: %w: if the port is in use, choose another with --results-port", s.Address, err)
+		return fmt.Errorf("listen for %s on %s: %w: if the port is in use, choose another with %s", s.Name, s.Address, err, s.Flag)
+	}
+	base, timeout := ctx, shutdownTimeout
+	if s.Grace > 0 {
+		base, timeout = context.WithoutCancel(ctx), s.Grace
 	}
 	server := &http.Server{
 		Handler:           s.Handler,
 		TLSConfig:         &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: s.GetCertificate, NextProtos: []string{"http/1.1"}},
 		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       s.ReadTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
-		// HTTP/1.1 only: the client recognizes a broken download by the closed connection.
+		// HTTP/1.1 only: a client recognizes a broken download by the closed connection, and a connection with many streams
+		// would count as one.
 		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){},
 		ErrorLog:     stdlog.New(logWriter{log.V(1)}, "", 0),
-		ConnContext:  connections.Context,
-		BaseContext:  func(net.Listener) context.Context { return ctrl.LoggerInto(ctx, log) },
+		ConnContext:  Context,
+		BaseContext:  func(net.Listener) context.Context { return ctrl.LoggerInto(base, log) },
 	}
 	if at, ok := listener.Addr().(*net.TCPAddr); ok {
 		s.address.Store(at)
 	}
-	listener = connections.Listen(listener, s.MaxConnections)
-	log.Info("Serving results", "address", listener.Addr().String())
+	listener = Listen(listener, s.MaxConnections)
+	log.Info("Serving", "address", listener.Addr().String())
 	failed := make(chan error, 1)
 	go func() { failed <- server.ServeTLS(listener, "", "") }()
 	select {
 	case err := <-failed:
-		return fmt.Errorf("serve results: %w", err)
+		return fmt.Errorf("serve %s: %w", s.Name, err)
 	case <-ctx.Done():
 	}
-	// ctx has ended, and with it every stream.
-	shutdown, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+	shutdown, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
 	if err := server.Shutdown(shutdown); err != nil && !errors.Is(err, http.ErrServerClosed) {
 		return server.Close()

@@ -1,0 +1,34 @@
+package admission
+
+import (
+	"context"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// maxReads is how many objects the webhooks read from the API server at once. A user may have written 1.5 MiB into one, and
+// it takes some ten times that while it is decoded.
+const maxReads = 4
+
+// fewReads is a reader of maxReads objects at once. Others wait in the order of their requests, and an Intake bounds how
+// many of these a namespace or user has.
+type fewReads struct {
+	client.Reader
+	places chan struct{}
+}
+
+// FewReads returns a reader for all webhooks together, which bounds the memory of their lookups.
+func FewReads(live client.Reader) client.Reader {
+	return &fewReads{Reader: live, places: make(chan struct{}, maxReads)}
+}
+
+// Get implements client.Reader.
+func (r *fewReads) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	select {
+	case r.places <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	defer func() { <-r.places }()
+	return r.Reader.Get(ctx, key, o, opts...)
+}

@@ -1,0 +1,57 @@
+package admission_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/sonde-operator/sonde/webhooks/admission"
+)
+
+// slow is an API server whose answers wait.
+type slow struct {
+	client.Reader
+	begun, leave chan struct{}
+}
+
+func (s *slow) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
+	s.begun <- struct{}{}
+	<-s.leave
+	return nil
+}
+
+// TestFewReads: however many requests there are, four objects are read at a time, and a request that ends waits no longer.
+func TestFewReads(t *testing.T) {
+	const most, requests = 4, 64
+	server := &slow{begun: make(chan struct{}, requests), leave: make(chan struct{})}
+	live := admission.FewReads(server)
+	get := func(ctx context.Context) error {
+		return live.Get(ctx, client.ObjectKey{Namespace: "shop", Name: "web"}, &corev1.Pod{})
+	}
+	done := make(chan error, requests)
+	for range most {
+		go func() { done <- get(t.Context()) }()
+		<-server.begun
+	}
+	ended := errors.New("the request has ended")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(ended)
+	if err := get(ctx); !errors.Is(err, ended) {
+		t.Errorf("got %v", err)
+	}
+	for range requests - most {
+		go func() { done <- get(t.Context()) }()
+	}
+	close(server.leave)
+	for range requests {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	if n := most + len(server.begun); n != requests {
+		t.Errorf("%d objects were read, want %d", n, requests)
+	}
+}

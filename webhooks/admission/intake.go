@@ -1,0 +1,175 @@
+package admission
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/webhook"
+
+	"github.com/sonde-operator/sonde/internal/operator/connections"
+)
+
+// Bounds of one review, in bytes of JSON. A review has the object, the object before an update, and the requester.
+const (
+	// MaxCreateBytes is enough for the largest spec that the schema allows with all 256 KiB of annotations that the API
+	// server allows, even if JSON escapes many of their characters.
+	MaxCreateBytes = 1 << 20
+	// MaxUpdateBytes is enough for two objects as large as etcd stores: whatever its status has, a capture can be stopped.
+	MaxUpdateBytes = 2*storedBytes + 256<<10
+	// MaxPodBytes is enough for each Pod that etcd stores.
+	MaxPodBytes = storedBytes + 256<<10
+
+	storedBytes = 3 << 19
+)
+
+// Bounds of the reviews in flight, in bytes of JSON. Decoding one takes 7 to 23 times as much memory (docs/security.md), so
+// the lanes of all webhooks together stay below the manager's limit. Small reviews, as people and their tools write them,
+// have a lane of their own: large ones never keep them out.
+const (
+	smallBytes = 64 << 10
+	// leastBytes is what the smallest review counts: its lookups take memory, too. So 64 are answered at once, and 16 of
+	// each namespace and user.
+	leastBytes     = 16 << 10
+	smallLaneBytes = 1 << 20
+	// largeLaneBytes leaves room for a stop of a capture with a large status beside another user's review.
+	largeLaneBytes = 2 << 20
+	// tenantBytes is the share of a namespace, and of a user, who may have many namespaces.
+	tenantBytes = 256 << 10
+)
+
+// maxHeadBytes bounds what is read of a review before it has a place: the requester with all groups.
+const maxHeadBytes = 64 << 10
+
+// maxDiscarded bounds how much of a refused review is received: more than an API server sends.
+const maxDiscarded = 16 << 20
+
+// retrySeconds is when kubectl and other clients of client-go try again by themselves.
+const retrySeconds = 1
+
+// Intake bounds the reviews that the manager reads at once. Otherwise a user who may create a capture, and needs no verb
+// for it, takes the manager to its memory limit with some large objects in parallel. A review over a bound is refused
+// without keeping it. None waits, because clients try again by themselves.
+type Intake struct {
+	create, update int64
+	small, large   *lane
+	// remedy says how to make an object smaller.
+	remedy string
+}
+
+// NewIntake returns the bounds for the webhooks of Sonde's own kinds.
+func NewIntake() *Intake {
+	return &Intake{
+		create: MaxCreateBytes, update: MaxUpdateBytes, remedy: "shorten its fields, labels and annotations",
+		small: newLane(smallLaneBytes, tenantBytes), large: newLane(largeLaneBytes, tenantBytes),
+	}
+}
+
+// NewPodIntake returns bounds for the webhooks of Pods. Its users have no shares: a few controllers create the Pods of all
+// namespaces.
+func NewPodIntake() *Intake {
+	return &Intake{
+		create: MaxPodBytes, update: MaxPodBytes, remedy: "make the Pod smaller",
+		small: newLane(smallLaneBytes, smallLaneBytes), large: newLane(largeLaneBytes, largeLaneBytes),
+	}
+}
+
+// Unread answers a request that was not read because of err, a Refusal. Only its object is missing.
+type Unread func(ctx context.Context, req webhook.AdmissionRequest, err error) webhook.AdmissionResponse
+
+// Hook returns the handler that gives the reviews within the bounds to hook, which is a *webhook.Admission. unread answers
+// the others; if it is nil, they are refused.
+func (i *Intake) Hook(hook http.Handler, unread Unread) http.Handler {
+	if unread == nil {
+		unread = refuseUnread
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer connections.Serving(r.Context())()
+		req, head := readHead(r.Body)
+		if req.UID == "" || r.ContentLength < 0 {
+			http.Error(w, "this is no admission review of an API server, which begins with a UID and has a known length", http.StatusBadRequest)
+			return
+		}
+		leave, err := i.enter(r.ContentLength, req)
+		if err == nil {
+			defer leave()
+			r.Body = io.NopCloser(io.MultiReader(bytes.NewReader(head), r.Body)) // net/http closes the original
+			hook.ServeHTTP(w, r)
+			return
+		}
+		// An HTTP/1.1 client that still sends when the connection is closed loses the answer.
+		_, _ = io.Copy(io.Discard, io.LimitReader(r.Body, maxDiscarded))
+		resp := unread(ctrl.LoggerInto(r.Context(), ctrl.Log.WithName("admission")), webhook.AdmissionRequest{AdmissionRequest: *req}, err)
+		resp.UID = req.UID
+		review := admissionv1.AdmissionReview{Response: &resp.AdmissionResponse}
+		review.SetGroupVersionKind(admissionv1.SchemeGroupVersion.WithKind("AdmissionReview"))
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(review) // fails if the API server has closed the connection
+	})
+}
+
+// enter gives a review its place until leave is called. The error is a Refusal.
+func (i *Intake) enter(size int64, req *admissionv1.AdmissionRequest) (leave func(), err error) {
+	most, l := i.create, i.small
+	if req.Operation == admissionv1.Update {
+		most = i.update
+	}
+	if size > most {
+		return nil, &Refusal{metav1.StatusReasonRequestEntityTooLarge, http.StatusRequestEntityTooLarge, fmt.Sprintf(
+			"the %s and its metadata have %d KiB as JSON, and the operator reads at most %d KiB: %s", req.Kind.Kind, size>>10, most>>10, i.remedy)}
+	}
+	if size > smallBytes {
+		l = i.large
+	}
+	leave, ok := l.enter(max(size, leastBytes), req.Namespace, req.UserInfo.Username)
+	if !ok {
+		return nil, TooMany("the operator answers as many requests at once as it has memory for, of namespace %s, of this user or of all: try again", req.Namespace)
+	}
+	return leave, nil
+}
+
+// refuseUnread is for webhooks that fail closed.
+func refuseUnread(ctx context.Context, req webhook.AdmissionRequest, err error) webhook.AdmissionResponse {
+	resp := respond(ctx, req, Granted{}, err)
+	if resp.Result.Code == http.StatusTooManyRequests {
+		resp.Result.Details = &metav1.StatusDetails{RetryAfterSeconds: retrySeconds}
+	}
+	return resp
+}
+
+// readHead reads a review up to its first object, before which the API server writes everything else. A review that is
+// wrong is found so later. head is what it has taken from r.
+func readHead(r io.Reader) (req *admissionv1.AdmissionRequest, head []byte) {
+	var read bytes.Buffer
+	d := json.NewDecoder(io.TeeReader(io.LimitReader(r, maxHeadBytes), &read))
+	req = &admissionv1.AdmissionRequest{}
+	fields := map[json.Token]any{
+		"uid": &req.UID, "kind": &req.Kind, "name": &req.Name, "namespace": &req.Namespace, "operation": &req.Operation, "userInfo": &req.UserInfo,
+	}
+	_, err := d.Token() // the brace of the review
+	for inside := false; err == nil && d.More(); {
+		var key json.Token
+		if key, err = d.Token(); err != nil {
+			break
+		}
+		field, known := fields[key]
+		switch {
+		case !inside && key == "request":
+			inside = true
+			_, err = d.Token()
+		case inside && (key == "object" || key == "oldObject"):
+			return req, read.Bytes()
+		case inside && known:
+			err = d.Decode(field)
+		default:
+			err = d.Decode(&json.RawMessage{})
+		}
+	}
+	return req, read.Bytes()
+}
