@@ -53,12 +53,12 @@ func serveWebhooks(t *testing.T) {
 	pc := &capture.Handler{
 		Unfinished: &capture.Unfinished{},
 		Kind:       kind.PacketCapture, Checks: &capture.PacketCaptureChecks{Filters: filters},
-		Live: admin, Reviews: access.NewReviewer(admin), Key: stampKey, OperatorNamespace: operatorNamespace, Clock: clock.RealClock{},
+		Live: admin, Cache: admin, Reviews: access.NewReviewer(admin), Key: stampKey, OperatorNamespace: operatorNamespace, Clock: clock.RealClock{},
 	}
 	traces := &capture.Handler{
 		Unfinished: &capture.Unfinished{},
 		Kind:       kind.Trace, Checks: capture.TraceChecks{},
-		Live: admin, Reviews: access.NewReviewer(admin), Key: stampKey, OperatorNamespace: operatorNamespace, Clock: clock.RealClock{},
+		Live: admin, Cache: admin, Reviews: access.NewReviewer(admin), Key: stampKey, OperatorNamespace: operatorNamespace, Clock: clock.RealClock{},
 	}
 	_, material, _, err := certs.Plan(time.Now(), nil, []string{"localhost"})
 	if err != nil {

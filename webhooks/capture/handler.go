@@ -15,7 +15,6 @@ import (
 	"github.com/sonde-operator/sonde/internal/kind"
 	"github.com/sonde-operator/sonde/internal/operator/access"
 	"github.com/sonde-operator/sonde/internal/operator/ceiling"
-	"github.com/sonde-operator/sonde/internal/operator/paging"
 	"github.com/sonde-operator/sonde/internal/operator/pause"
 	"github.com/sonde-operator/sonde/internal/operator/stamp"
 	"github.com/sonde-operator/sonde/webhooks/admission"
@@ -29,6 +28,8 @@ type Handler struct {
 	Checks Checks
 	// Live reads from the API server: a cache could be older than an admin's last change.
 	Live client.Reader
+	// Cache of all captures.
+	Cache client.Reader
 	// Reviews are not cached.
 	Reviews access.Reviews
 	// Key of the stamp.
@@ -162,29 +163,27 @@ func (h *Handler) checkTarget(ctx context.Context, who access.Requester, in stri
 }
 
 // checkJobID refuses a jobId that a running capture of the same target has. It looks in this namespace only, because the
-// requester may not know the captures of others. If one of them has the same jobId, the controller picks another name.
+// requester may not know the captures of others. If one of them has the same jobId, the controller picks another name. It
+// does so, too, for two captures that are created within the moment that the cache lags. A cache without copies takes no
+// memory, while a list from the API server would hold whatever users have written into their captures.
 func (h *Handler) checkJobID(ctx context.Context, capture sondev1.Capture, common sondev1.Common) error {
 	if common.JobID == "" {
 		return nil
 	}
 	home := capture.GetNamespace()
 	for _, k := range kind.Captures {
-		user := ""
-		err := paging.Each(ctx, h.Live, k.NewList, func(list sondev1.CaptureList) {
-			for _, other := range list.Captures() {
-				of, status := other.Common(), other.CaptureStatus()
-				sameID := of.JobID == common.JobID || status.JobID == common.JobID
-				if sameID && of.TargetNamespace == common.TargetNamespace && of.Target == common.Target &&
-					other.GetDeletionTimestamp().IsZero() && !status.Phase.Final() {
-					user = other.GetName()
-				}
-			}
-		}, client.InNamespace(home))
-		if err != nil {
+		list := k.NewList()
+		if err := h.Cache.List(ctx, list, client.InNamespace(home), client.UnsafeDisableDeepCopy); err != nil {
 			return fmt.Errorf("list %s in %s: %w", k.Resource, home, err)
 		}
-		if user != "" {
-			return admission.Invalid("jobId %s is in use by %s %s for the same target: write another, or leave it out to let the operator choose one", common.JobID, k.Name, user)
+		for _, other := range list.Captures() {
+			of, status := other.Common(), other.CaptureStatus()
+			sameID := of.JobID == common.JobID || status.JobID == common.JobID
+			if sameID && of.TargetNamespace == common.TargetNamespace && of.Target == common.Target &&
+				other.GetDeletionTimestamp().IsZero() && !status.Phase.Final() {
+				return admission.Invalid("jobId %s is in use by %s %s for the same target: write another, or leave it out to let the operator choose one",
+					common.JobID, k.Name, other.GetName())
+			}
 		}
 	}
 	return nil

@@ -53,7 +53,7 @@ func captureHandler(live client.Reader, r access.Reviews) *Handler {
 	return &Handler{
 		Unfinished: &Unfinished{},
 		Kind:       kind.PacketCapture, Checks: &PacketCaptureChecks{Filters: &filters{}},
-		Live: live, Reviews: r, Key: webhooktest.Key, OperatorNamespace: webhooktest.OperatorNamespace, Clock: webhooktest.Clock(),
+		Live: live, Cache: live, Reviews: r, Key: webhooktest.Key, OperatorNamespace: webhooktest.OperatorNamespace, Clock: webhooktest.Clock(),
 	}
 }
 
@@ -143,30 +143,27 @@ func TestAStampIsNotAddedLater(t *testing.T) {
 	webhooktest.Refused(t, resp, webhooktest.Forbidden, sondev1.AnnotationStamp)
 }
 
-// TestJobIDOnALaterPage: captures are read in pages, and a conflict on any page counts.
-func TestJobIDOnALaterPage(t *testing.T) {
-	calls := 0
-	live := interceptor.NewClient(webhooktest.Reader(t, append(webhooktest.Objects(), otherCaptures()...)...).(client.WithWatch), interceptor.Funcs{
-		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
-			o := (&client.ListOptions{}).ApplyOptions(opts)
-			if calls++; o.Limit == 0 {
-				t.Error("all captures are read at once")
-			}
-			if o.Continue == "second" {
-				if err := c.List(ctx, list, client.InNamespace(o.Namespace)); err != nil {
-					return err
-				}
-			}
-			list.SetContinue(map[string]string{"": "second", "second": "third"}[o.Continue])
+// TestJobIDIsComparedInTheCache: no list of captures is read from the API server, as their users decide how large it is.
+// The cache makes no copies.
+func TestJobIDIsComparedInTheCache(t *testing.T) {
+	objects := append(webhooktest.Objects(), otherCaptures()...)
+	list := func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+		o := (&client.ListOptions{}).ApplyOptions(opts)
+		if o.UnsafeDisableDeepCopy == nil || !*o.UnsafeDisableDeepCopy || o.Namespace != "shop" {
+			t.Errorf("a list of namespace %q, or with copies", o.Namespace)
+		}
+		return c.List(ctx, list, opts...)
+	}
+	h := captureHandler(interceptor.NewClient(webhooktest.Reader(t, objects...).(client.WithWatch), interceptor.Funcs{
+		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
+			t.Error("a list from the API server")
 			return nil
 		},
-	})
+	}), webhooktest.May("pods/shop"))
+	h.Cache = interceptor.NewClient(webhooktest.Reader(t, objects...).(client.WithWatch), interceptor.Funcs{List: list})
 	pc := capture(spec(func(s *sondev1.PacketCaptureSpec) { s.JobID = "busy" }))
-	resp := captureHandler(live, webhooktest.May("pods/shop")).Handle(t.Context(), webhooktest.Request(t, admissionv1.Create, "PacketCapture", "shop", pc, nil))
+	resp := h.Handle(t.Context(), webhooktest.Request(t, admissionv1.Create, "PacketCapture", "shop", pc, nil))
 	webhooktest.Refused(t, resp, webhooktest.Invalid, "jobId busy is in use by PacketCapture running")
-	if calls != 3 {
-		t.Errorf("%d pages read, want 3", calls)
-	}
 }
 
 func TestPacketCaptureFailsClosed(t *testing.T) {

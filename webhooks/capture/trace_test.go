@@ -38,7 +38,7 @@ func traceHandler(live client.Reader, r access.Reviews) *Handler {
 	return &Handler{
 		Unfinished: &Unfinished{},
 		Kind:       kind.Trace, Checks: TraceChecks{},
-		Live: live, Reviews: r, Key: webhooktest.Key, OperatorNamespace: webhooktest.OperatorNamespace, Clock: webhooktest.Clock(),
+		Live: live, Cache: live, Reviews: r, Key: webhooktest.Key, OperatorNamespace: webhooktest.OperatorNamespace, Clock: webhooktest.Clock(),
 	}
 }
 

@@ -35,7 +35,7 @@ func (m *manager) addWebhooks(_ context.Context, mgr ctrl.Manager) error {
 	} {
 		admission.Register(server, w.path, secret, intake.Hook(&webhook.Admission{Handler: &capture.Handler{
 			Kind: w.kind, Checks: w.checks,
-			Live: live, Reviews: reviews, Key: m.key, OperatorNamespace: m.Agent.Namespace, Clock: clock.RealClock{}, Ceilings: m.Ceilings,
+			Live: live, Cache: mgr.GetClient(), Reviews: reviews, Key: m.key, OperatorNamespace: m.Agent.Namespace, Clock: clock.RealClock{}, Ceilings: m.Ceilings,
 			Unfinished: unfinished,
 		}}, nil))
 	}
