@@ -52,8 +52,23 @@ func startChild(t *testing.T, b bounds) *process {
 // patient is enough for any compilation on a machine with other work.
 var patient = timeouts{cpu: time.Minute, wall: time.Minute}
 
-func TestChildCompiles(t *testing.T) {
+// TestChild: a child has nothing that it does not need, compiles, and ends as when the manager ends.
+func TestChild(t *testing.T) {
+	t.Setenv("SECRET", "of the manager")
 	p := startChild(t, quick)
+	t.Run("has nothing", hasNothing)
+	t.Run("compiles", func(t *testing.T) { compiles(t, p) })
+	if err := p.in.Close(); err != nil {
+		t.Fatal(err)
+	}
+	<-p.ended
+	if p.err != nil {
+		t.Errorf("it ended with %v", p.err)
+	}
+}
+
+func compiles(t *testing.T, p *process) {
+	t.Helper()
 	for expression, want := range map[string]answer{
 		"tcp and udp": {Refusal: &refusal{Message: "expression rejects all packets: no packet can match, check the parts joined by and", Offset: -1}},
 		"port 65536":  {Refusal: &refusal{Message: "at character 6: illegal port number 65536 > 65535", Offset: 5}},
@@ -90,10 +105,10 @@ func pidOf(t *testing.T) string {
 	return ""
 }
 
-// TestChildHasNothing: no environment, no file but three pipes, a process group of its own, no privilege to gain.
-func TestChildHasNothing(t *testing.T) {
-	t.Setenv("SECRET", "of the manager")
-	startChild(t, quick)
+// hasNothing: no environment, no file but three pipes, a process group of its own, no privilege to gain, and a lower
+// priority on all its threads.
+func hasNothing(t *testing.T) {
+	t.Helper()
 	pid := pidOf(t)
 	if environment, err := os.ReadFile("/proc/" + pid + "/environ"); err != nil || len(environment) != 0 {
 		t.Errorf("environment %q, %v", environment, err)
@@ -114,6 +129,17 @@ func TestChildHasNothing(t *testing.T) {
 	if group, err := unix.Getpgid(number); err != nil || group != number {
 		t.Errorf("process group %d of process %d: %v", group, number, err)
 	}
+	threads, err := os.ReadDir("/proc/" + pid + "/task")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, thread := range threads {
+		id, _ := strconv.Atoi(thread.Name())
+		// The kernel returns 20 - niceness (getpriority(2)). The test may be nicer.
+		if raw, err := unix.Getpriority(unix.PRIO_PROCESS, id); err != nil || 20-raw < quick.niceness {
+			t.Errorf("thread %d of %d has niceness %d (%v), want %d", id, len(threads), 20-raw, err, quick.niceness)
+		}
+	}
 	status, err := os.ReadFile("/proc/" + pid + "/status")
 	if err != nil || !strings.Contains(string(status), "NoNewPrivs:\t1\n") {
 		t.Errorf("it may gain privileges: %v", err)
@@ -126,18 +152,6 @@ func TestChildHasNothing(t *testing.T) {
 	}
 	if strings.Contains(string(limits), "Max data size             unlimited") {
 		t.Error("it may map any amount of memory")
-	}
-}
-
-// TestChildEndsWithItsInput, as when the manager ends.
-func TestChildEndsWithItsInput(t *testing.T) {
-	p := startChild(t, quick)
-	if err := p.in.Close(); err != nil {
-		t.Fatal(err)
-	}
-	<-p.ended
-	if p.err != nil {
-		t.Errorf("it ended with %v", p.err)
 	}
 }
 
@@ -202,9 +216,15 @@ func newPool(t *testing.T) *Pool {
 	return pool
 }
 
-// TestPoolCompiles: what is beyond the quick lane is compiled in the thorough one, and what is beyond both is refused.
+// TestPoolCompiles: what is beyond the quick lane is compiled in the thorough one, and what is beyond both is refused. How
+// the children are confined is logged once.
 func TestPoolCompiles(t *testing.T) {
-	pool := newPool(t)
+	var lines []string
+	pool, err := New(clock.RealClock{}, logTo(&lines))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
 	for name, tc := range map[string]struct{ expression, want string }{
 		"usual":    {"tcp port 80", ""},
 		"long":     {longList(180), ""},
@@ -228,6 +248,9 @@ func TestPoolCompiles(t *testing.T) {
 	pool.Close()
 	if _, err := pool.Compile(t.Context(), "alice", "ip", pcapfilter.LinkEthernet, 0); !errors.Is(err, errClosed) {
 		t.Errorf("error %v after Close", err)
+	}
+	if len(lines) != 1 || !strings.Contains(lines[0], "the filter compiler") || !strings.Contains(lines[0], `"landlock"=`) {
+		t.Errorf("logged %q", lines)
 	}
 }
 
