@@ -46,7 +46,7 @@ const mostVerified = 100_000
 
 func TestLargeInKernel(t *testing.T) {
 	privileged.Need(t)
-	compiler := newCompiler(t)
+	compiler := sharedCompiler(t)
 	for name, text := range large {
 		t.Run(name, func(t *testing.T) {
 			classic, err := compiler.Compile(t.Context(), text, pcapfilter.LinkEthernet, 0)

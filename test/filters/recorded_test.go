@@ -44,7 +44,7 @@ func TestRecorded(t *testing.T) {
 			fmt.Fprintf(&b, "%d\t%s\t%v\n", link, e.text, e.program)
 		}
 	}
-	compiler := newCompiler(t)
+	compiler := sharedCompiler(t)
 	for _, name := range alsoRecorded {
 		program, err := compiler.Compile(t.Context(), large[name], pcapfilter.LinkEthernet, 0)
 		if err != nil {

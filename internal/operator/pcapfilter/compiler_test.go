@@ -4,12 +4,25 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sonde-operator/sonde/internal/operator/pcapfilter"
 )
+
+// shared is one compiler for most tests: it takes longer to load than their filters, under the race detector by a second.
+var shared = sync.OnceValues(func() (*pcapfilter.Compiler, error) { return pcapfilter.New(pcapfilter.Most) })
+
+func sharedCompiler(tb testing.TB) *pcapfilter.Compiler {
+	tb.Helper()
+	c, err := shared()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return c
+}
 
 // newCompiler returns a compiler that the test's end closes.
 func newCompiler(tb testing.TB) *pcapfilter.Compiler {
@@ -27,7 +40,7 @@ func newCompiler(tb testing.TB) *pcapfilter.Compiler {
 }
 
 func TestCompileHandle(t *testing.T) {
-	c := newCompiler(t)
+	c := sharedCompiler(t)
 	for name, tc := range map[string]struct {
 		expression string
 		link       pcapfilter.LinkType
@@ -56,7 +69,7 @@ func TestCompileHandle(t *testing.T) {
 }
 
 func TestCompileRefusesUnusableHandles(t *testing.T) {
-	c := newCompiler(t)
+	c := sharedCompiler(t)
 	for name, tc := range map[string]struct {
 		link    pcapfilter.LinkType
 		snapLen int
@@ -101,7 +114,7 @@ func TestCompileContextAndClose(t *testing.T) {
 // TestCompileConcurrently shows that compilations do not mix: each goroutine
 // has its own port and must find it in each program.
 func TestCompileConcurrently(t *testing.T) {
-	c := newCompiler(t)
+	c := sharedCompiler(t)
 	done := make(chan error)
 	for i := range 8 {
 		go func() {

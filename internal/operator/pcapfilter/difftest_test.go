@@ -57,7 +57,7 @@ func numbered(frame []byte, number int) []byte {
 // listen there. Both must receive the same frames.
 func TestFiltersMatchTcpdump(t *testing.T) {
 	n := newTestNet(t)
-	c := newCompiler(t)
+	c := sharedCompiler(t)
 	sockets := make(map[string]int)
 	dumps := make(map[string]*tcpdump)
 	for _, expression := range expressions {

@@ -18,7 +18,7 @@ func FuzzCompile(f *testing.F) {
 			f.Add(tc.expression, int32(pcapfilter.LinkEthernet))
 		}
 	}
-	c := newCompiler(f)
+	c := sharedCompiler(f)
 	f.Fuzz(func(t *testing.T, expression string, link int32) {
 		if link != int32(pcapfilter.LinkRaw) {
 			link = int32(pcapfilter.LinkEthernet)

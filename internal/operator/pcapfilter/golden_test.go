@@ -20,7 +20,7 @@ var update = flag.Bool("update", false, "rewrite testdata from the programs of t
 var golden = filepath.Join("testdata", "programs.golden")
 
 func TestCompileGolden(t *testing.T) {
-	c := newCompiler(t)
+	c := sharedCompiler(t)
 	want := readGolden(t)
 	if len(want) != len(expressions) {
 		t.Errorf("%d golden programs for %d expressions: run the test with -update", len(want), len(expressions))
@@ -55,7 +55,7 @@ func TestGoldenIsTcpdumps(t *testing.T) {
 // with those that the installed tcpdump makes for no device.
 func TestRawIsTcpdumps(t *testing.T) {
 	needPrivileges(t)
-	c := newCompiler(t)
+	c := sharedCompiler(t)
 	for _, expression := range []string{
 		"ip", "ip6", "host 10.0.0.1", "net fd00:1::/32", "tcp port 80", "udp portrange 1000-2000", "icmp6", "ip[8] < 5",
 		"tcp[tcpflags] & tcp-syn != 0", "not host 10.0.0.1 and udp", "ip multicast", "greater 1000", "esp or proto 47",

@@ -14,7 +14,7 @@ import (
 // TestMaskOfAllOnes shows wasm/patches/0001-jset-all-ones.patch: a mask that changes nothing changes no program. Debian's
 // libpcap compiles the first expression to a filter that accepts nothing, and the second to one that accepts everything.
 func TestMaskOfAllOnes(t *testing.T) {
-	c := newCompiler(t)
+	c := sharedCompiler(t)
 	for expression, plain := range map[string]string{
 		"ip[6:2] & 0xffffffff = 0":                   "ip[6:2] = 0",
 		"not ip[6:2] & 0xffffffff = 0":               "not ip[6:2] = 0",
@@ -52,7 +52,7 @@ func list(n int, text string) string {
 // TestLongLists: lists compile to tcpdump's own programs, although wasm/patches/0002-hash-equal-blocks.patch replaces a
 // part of libpcap's optimizer.
 func TestLongLists(t *testing.T) {
-	c := newCompiler(t)
+	c := sharedCompiler(t)
 	for name, expression := range map[string]string{
 		"hosts":       list(200, "host 10.0.%d.1"),
 		"IPv6 hosts":  list(200, "host fd00::%x"),

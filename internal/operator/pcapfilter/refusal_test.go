@@ -45,7 +45,7 @@ func checkMessage(t *testing.T, err *pcapfilter.SyntaxError) {
 }
 
 func TestNamesAreRefusedWithTheFormToUse(t *testing.T) {
-	c := newCompiler(t)
+	c := sharedCompiler(t)
 	for expression, want := range map[string]string{
 		"host db.example":        `at character 6: host name "db.example" cannot be resolved here: use the address, e.g. host 10.0.0.1`,
 		"src host db and tcp":    `at character 10: host name "db" cannot be resolved here: use the address, e.g. host 10.0.0.1`,
@@ -69,7 +69,7 @@ func TestNamesAreRefusedWithTheFormToUse(t *testing.T) {
 // TestNumbersInPlaceOfNames shows that numbers that look like names work as in
 // tcpdump.
 func TestNumbersInPlaceOfNames(t *testing.T) {
-	c := newCompiler(t)
+	c := sharedCompiler(t)
 	for odd, plain := range map[string]string{
 		`host \10.0.0.1`:     "host 10.0.0.1",
 		`port \80`:           "port 80",
@@ -95,7 +95,7 @@ func TestNumbersInPlaceOfNames(t *testing.T) {
 }
 
 func TestRefusals(t *testing.T) {
-	c := newCompiler(t)
+	c := sharedCompiler(t)
 	for expression, want := range map[string]string{
 		"tcp and":                    "syntax error at the end: see pcap-filter(7)",
 		"tcp port":                   "syntax error at the end: see pcap-filter(7)",
@@ -136,7 +136,7 @@ func TestRefusals(t *testing.T) {
 
 // The kernel accepts the alternatives that a refusal suggests.
 func TestSuggestedFiltersCompile(t *testing.T) {
-	c := newCompiler(t)
+	c := sharedCompiler(t)
 	for _, expression := range []string{
 		"tcp or geneve", "geneve and tcp", "geneve and (tcp or udp)", "port 53 and not geneve", "vlan and udp port 6081",
 		"vlan and ether proto 0x8864",
@@ -148,7 +148,7 @@ func TestSuggestedFiltersCompile(t *testing.T) {
 }
 
 func TestSyntaxErrorText(t *testing.T) {
-	c := newCompiler(t)
+	c := sharedCompiler(t)
 	err := error(syntaxError(t, c, "host\ndb"+strings.Repeat("b", 100)))
 	want := fmt.Sprintf(`filter "host\ndb%s...": at character 6: host name "db%s" cannot be resolved here: use the address, e.g. host 10.0.0.1`,
 		strings.Repeat("b", 70), strings.Repeat("b", 100))
@@ -162,7 +162,7 @@ func TestSyntaxErrorText(t *testing.T) {
 
 // TestErrorsNameThePlace: users find the mistake in a long expression, also if it is invisible.
 func TestErrorsNameThePlace(t *testing.T) {
-	c := newCompiler(t)
+	c := sharedCompiler(t)
 	for expression, want := range map[string]string{
 		"tcp prot 80":                       `filter "tcp prot 80": at character 5: can't parse filter expression: syntax error at "prot"`,
 		"tcp and\n":                         `filter "tcp and\n": at character 9: can't parse filter expression: syntax error at the end`,
