@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/sonde-operator/sonde/webhooks/admission"
+	"github.com/sonde-operator/sonde/webhooks/webhooktest"
 )
 
 // slow is an API server whose answers wait.
@@ -23,11 +24,12 @@ func (s *slow) Get(context.Context, client.ObjectKey, client.Object, ...client.G
 	return nil
 }
 
-// TestFewReads: however many requests there are, four objects are read at a time, and a request that ends waits no longer.
+// TestFewReads: however many requests there are, four objects of tenants are read at a time, and a request that ends waits
+// no longer.
 func TestFewReads(t *testing.T) {
 	const most, requests = 4, 64
 	server := &slow{begun: make(chan struct{}, requests), leave: make(chan struct{})}
-	live := admission.FewReads(server)
+	live := admission.FewReads(server, webhooktest.OperatorNamespace)
 	get := func(ctx context.Context) error {
 		return live.Get(ctx, client.ObjectKey{Namespace: "shop", Name: "web"}, &corev1.Pod{})
 	}
@@ -42,11 +44,17 @@ func TestFewReads(t *testing.T) {
 	if err := get(ctx); !errors.Is(err, ended) {
 		t.Errorf("got %v", err)
 	}
+	for _, own := range []string{"", webhooktest.OperatorNamespace} { // these do not wait
+		go func() {
+			done <- live.Get(t.Context(), client.ObjectKey{Namespace: own, Name: "web"}, &corev1.ConfigMap{})
+		}()
+		<-server.begun
+	}
 	for range requests - most {
 		go func() { done <- get(t.Context()) }()
 	}
 	close(server.leave)
-	for range requests {
+	for range requests + 2 {
 		if err := <-done; err != nil {
 			t.Error(err)
 		}

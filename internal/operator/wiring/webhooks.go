@@ -22,7 +22,7 @@ func (m *manager) addWebhooks(_ context.Context, mgr ctrl.Manager) error {
 	server := mgr.GetWebhookServer()
 	secret := webhookpath.Secret(m.key)
 	unfinished := &capture.Unfinished{Cache: mgr.GetClient(), Limit: m.Ceilings.UnfinishedPerNamespace, Clock: clock.RealClock{}}
-	live := admission.FewReads(m.live)
+	live := admission.FewReads(m.live, m.Agent.Namespace)
 	// A flood of captures must not delay the Pods of others, so these have bounds of their own.
 	intake, pods := admission.NewIntake(), admission.NewPodIntake()
 	for _, w := range []struct {
