@@ -65,7 +65,7 @@ type Probe struct {
 
 // New returns a probe of this node's processes; engines returns the engine of a kind for packets.
 func New(o *Options, engines func(capture.Kind) capture.Engine, log *slog.Logger) *Probe {
-	on := nodeTarget{uid: o.PodUID}
+	on := nodeTarget{uid: o.PodUID, hostNetwork: o.HostNetwork}
 	if o.Gate {
 		on.grace = gateGrace
 	}

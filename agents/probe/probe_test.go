@@ -416,6 +416,12 @@ func TestEndBeforeTheCapture(t *testing.T) {
 			change:     func(_ *testing.T, b *bench) { b.target.opens = func(int) (uint64, error) { return nodeInode, nil } },
 			wantReason: account.ReasonProbeError, wantMessage: "wait 50ms for pod web-1: the Pod's network namespace is the node's",
 		},
+		"processes in namespaces of their own": {
+			change: func(_ *testing.T, b *bench) {
+				b.target.opens = func(int) (uint64, error) { return 0, process.ErrOwnNetNS }
+			},
+			wantReason: account.ReasonProbeError, wantMessage: "wait 50ms for pod web-1: the Pod's processes have left its network namespace",
+		},
 		"no engine": {
 			change:     func(_ *testing.T, b *bench) { b.engine.openErr = errors.New("needs CAP_NET_RAW") },
 			wantReason: account.ReasonProbeError, wantMessage: "attach to pod web-1: needs CAP_NET_RAW",

@@ -31,7 +31,7 @@ var defaultWaits = waits{
 
 // target is the Pod on its node.
 type target interface {
-	// open returns the Pod's network namespace, or process.ErrNoProcess.
+	// open returns the Pod's network namespace, process.ErrNoProcess or process.ErrOwnNetNS.
 	open() (*process.NetNS, error)
 	// node returns the inode of the node's own network namespace.
 	node() (uint64, error)
@@ -45,12 +45,13 @@ const gateGrace = 5 * time.Minute
 
 // nodeTarget is the target on this node.
 type nodeTarget struct {
-	uid    string
-	finder process.Finder
-	grace  time.Duration // process.DefaultGrace if zero
+	uid         string
+	hostNetwork bool
+	finder      process.Finder
+	grace       time.Duration // process.DefaultGrace if zero
 }
 
-func (t nodeTarget) open() (*process.NetNS, error) { return t.finder.OpenNetNS(t.uid) }
+func (t nodeTarget) open() (*process.NetNS, error) { return t.finder.OpenNetNS(t.uid, t.hostNetwork) }
 
 func (t nodeTarget) node() (uint64, error) { return t.finder.HostNetNS() }
 
@@ -98,7 +99,7 @@ func (p *Probe) awaitNetNS(ctx context.Context) (*process.NetNS, error) {
 				since, started = time.Now(), true
 				p.report.waiting("waiting for the Pod's first process to leave the node's network namespace")
 			}
-		case !isGone(err):
+		case !isGone(err) && !errors.Is(err, process.ErrOwnNetNS):
 			return nil, err
 		}
 		if time.Since(since) >= p.waits.process {

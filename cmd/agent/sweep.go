@@ -44,7 +44,7 @@ func namespaceOf(f process.Finder, uid string, host bool) (*process.NetNS, error
 		return own, err
 	}
 	defer own.Close()
-	ns, err := f.OpenNetNS(uid)
+	ns, err := f.OpenNetNS(uid, false)
 	if err != nil {
 		return nil, err
 	}

@@ -3,16 +3,23 @@ package process
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"syscall"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sonde-operator/sonde/test/privileged"
 )
+
+// The main thread keeps its network namespace, which is /proc/self's: without this, a test might run on it and leave it.
+func init() { runtime.LockOSThread() }
 
 // podCgroup makes the cgroup of a container as the cgroupfs driver does, in a hierarchy of this machine.
 func podCgroup(t *testing.T, container string) string {
@@ -39,8 +46,33 @@ func podCgroup(t *testing.T, container string) string {
 // startIn starts a process in a cgroup and a network namespace of its own.
 func startIn(t *testing.T, cgroup string) *exec.Cmd {
 	t.Helper()
+	return startWith(t, cgroup, &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL})
+}
+
+// startInNetNS starts a process in a cgroup and a network namespace.
+func startInNetNS(t *testing.T, cgroup string, ns *os.File) (cmd *exec.Cmd) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() { // a failure ends the goroutine
+		defer close(done)
+		runtime.LockOSThread() // and never unlocked: the thread ends here
+		if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
+			t.Error(err)
+			return
+		}
+		cmd = startWith(t, cgroup, &syscall.SysProcAttr{})
+	}()
+	<-done
+	if cmd == nil {
+		t.FailNow()
+	}
+	return cmd
+}
+
+func startWith(t *testing.T, cgroup string, attr *syscall.SysProcAttr) *exec.Cmd {
+	t.Helper()
 	cmd := exec.Command("sleep", "300")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = attr
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +90,7 @@ func end(cmd *exec.Cmd) {
 
 func TestOpenNetNS(t *testing.T) {
 	cmd := startIn(t, podCgroup(t, id))
-	n, err := Finder{}.OpenNetNS(uid)
+	n, err := Finder{}.OpenNetNS(uid, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,9 +113,89 @@ func TestOpenNetNS(t *testing.T) {
 		t.Errorf("a process of another Pod: %v", err)
 	}
 	end(cmd)
-	if _, err := (Finder{}).OpenNetNS(uid); !errors.Is(err, ErrNoProcess) {
+	if _, err := (Finder{}).OpenNetNS(uid, false); !errors.Is(err, ErrNoProcess) {
 		t.Errorf("after its end: %v", err)
 	}
+}
+
+// pin mounts a network namespace in the directory of the node where the runtime does it.
+func pin(t *testing.T, root, name, ns string) {
+	t.Helper()
+	path := filepath.Join(root, pinnedNetNS, name)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, nil, 0o600), unix.Mount(ns, path, "", unix.MS_BIND, "")); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(path, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A Pod's process that has made a network namespace of its own does not decide which one is recorded, even if it is the oldest,
+// as it is where the runtime keeps no sandbox process. It does not end a recording either: it may still have sockets of the Pod's.
+func TestOwnNetNSOfAProcess(t *testing.T) {
+	privileged.Need(t)
+	runtime.LockOSThread() // Pdeathsig is sent when the thread ends that started the process
+	defer runtime.UnlockOSThread()
+	root, made := t.TempDir(), privileged.NetNS(t)
+	pin(t, root, "cni-own", "/proc/self/ns/net") // of a Pod like the probe's, which is this process
+	f := Finder{NodeRoot: root}
+	web, log := podCgroup(t, id), podCgroup(t, id2)
+	escaped := startIn(t, web)
+	if _, err := f.OpenNetNS(uid, false); !errors.Is(err, ErrOwnNetNS) {
+		t.Errorf("all processes are in namespaces of their own: %v", err)
+	}
+	stays := startInNetNS(t, log, made)
+	if _, err := f.OpenNetNS(uid, false); !errors.Is(err, ErrOwnNetNS) {
+		t.Errorf("no process is in a namespace of the runtime's: %v", err)
+	}
+	pin(t, root, "cni-pod", fmt.Sprintf("/proc/self/fd/%d", made.Fd()))
+	n, err := f.OpenNetNS(uid, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Close()
+	if n.Process.PID != stays.Process.Pid {
+		t.Errorf("opened through process %d, want %d; %d has left the namespace", n.Process.PID, stays.Process.Pid, escaped.Process.Pid)
+	}
+	if old, err := (Finder{NodeRoot: t.TempDir()}).OpenNetNS(uid, false); err != nil || old.Process.PID != escaped.Process.Pid {
+		t.Errorf("where the node does not tell, the oldest process decides: %v", err)
+	}
+
+	ch := wait(t, &Watcher{Finder: f, UID: uid, NetNS: n.Inode, Grace: 300 * time.Millisecond})
+	end(stays)
+	quiet(t, ch, 600*time.Millisecond)
+	end(escaped)
+	if r := <-ch; r != GoneNoProcess {
+		t.Errorf("reason %s", r)
+	}
+}
+
+// A Pod on its node's network is recorded there, even if its oldest process has left for another namespace.
+func TestOwnNetNSOnTheNodesNetwork(t *testing.T) {
+	cgroup := podCgroup(t, id)
+	escaped := startIn(t, cgroup)
+	root := t.TempDir()
+	add := func(name, process string) {
+		if err := os.Symlink(filepath.Join("/proc", process), filepath.Join(root, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	add("1", "self") // the machine's own may not be accessible
+	add("self", "self")
+	add(strconv.Itoa(escaped.Process.Pid), strconv.Itoa(escaped.Process.Pid))
+	f := Finder{Root: root, NodeRoot: t.TempDir()}
+	if _, err := f.OpenNetNS(uid, true); !errors.Is(err, ErrOwnNetNS) {
+		t.Errorf("no process is in the node's namespace: %v", err)
+	}
+	stays := startWith(t, cgroup, &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL})
+	add(strconv.Itoa(stays.Process.Pid), strconv.Itoa(stays.Process.Pid))
+	n, err := f.OpenNetNS(uid, true)
+	if err != nil || n.Process.PID != stays.Process.Pid {
+		t.Fatalf("%+v, %v; want process %d", n, err, stays.Process.Pid)
+	}
+	_ = n.Close()
 }
 
 // hostNetNS returns HostNetNS of a /proc in which process 1 is the given process: the machine's own may not be
@@ -159,7 +271,7 @@ func TestWatcherAllowsGraceWithoutProcess(t *testing.T) {
 func TestWatcherSeesNewSandbox(t *testing.T) {
 	web := podCgroup(t, id)
 	old := startIn(t, web)
-	n, err := Finder{}.OpenNetNS(uid)
+	n, err := Finder{}.OpenNetNS(uid, false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"golang.org/x/sys/unix"
 )
@@ -20,23 +21,47 @@ type NetNS struct {
 // Close closes the namespace's file.
 func (n *NetNS) Close() error { return n.File.Close() }
 
-// OpenNetNS opens the network namespace of a Pod's oldest process, which is the sandbox's if the runtime keeps one. It
-// returns ErrNoProcess if the Pod has no process.
-func (f Finder) OpenNetNS(uid string) (*NetNS, error) {
+// ErrOwnNetNS says that all processes of a Pod are in network namespaces that they have made themselves.
+var ErrOwnNetNS = errors.New("the Pod's processes have left its network namespace for others, which the container runtime did not make")
+
+// OpenNetNS opens the network namespace that the runtime has made for a Pod, or the node's if hostNetwork is set. A process of
+// the Pod must be in it: otherwise OpenNetNS returns ErrNoProcess or ErrOwnNetNS. A process that has just been started is in the
+// node's, which OpenNetNS returns if no process is in another. Where the node does not tell which namespaces the runtime has
+// made, the Pod's oldest process decides, which is the sandbox's if the runtime keeps one.
+func (f Finder) OpenNetNS(uid string, hostNetwork bool) (*NetNS, error) {
 	procs, err := f.Pod(uid)
 	if err != nil {
 		return nil, err
 	}
+	node, err := f.HostNetNS()
+	if err != nil && hostNetwork {
+		return nil, err
+	}
+	made := f.madeByRuntime()
+	var inNode *Process
+	problem := ErrNoProcess
 	for _, p := range procs {
 		n, err := f.OpenProcessNetNS(uid, p)
-		if err == nil {
-			return n, nil
+		if errors.Is(err, ErrNoProcess) {
+			continue
 		}
-		if !errors.Is(err, ErrNoProcess) {
+		if err != nil {
 			return nil, err
 		}
+		switch {
+		case hostNetwork == (n.Inode == node) && (hostNetwork || made == nil || made[n.Inode]):
+			return n, nil
+		case n.Inode == node && inNode == nil:
+			inNode = &p
+		case n.Inode != node:
+			problem = ErrOwnNetNS
+		}
+		_ = n.Close() // opened for reading
 	}
-	return nil, fmt.Errorf("open network namespace of pod %s: %w", uid, ErrNoProcess)
+	if inNode != nil {
+		return f.OpenProcessNetNS(uid, *inNode)
+	}
+	return nil, fmt.Errorf("open network namespace of pod %s: %w", uid, problem)
 }
 
 // OpenProcessNetNS opens the network namespace of one process of the Pod. It returns ErrNoProcess if the process has ended,
@@ -85,11 +110,11 @@ func (f Finder) verify(file *os.File, pidfd int, uid string, p Process) (uint64,
 // HostNetNS returns the inode of the node's own network namespace, in which process 1 runs. A Pod whose namespace has
 // the same inode uses the host network, whatever its spec says.
 func (f Finder) HostNetNS() (uint64, error) {
-	ino, err := f.netInode(1)
+	st, err := f.statNetNS("1")
 	if err != nil {
 		return 0, fmt.Errorf("find the node's network namespace (needs hostPID and CAP_SYS_PTRACE): %w", err)
 	}
-	return ino, nil
+	return st.Ino, nil
 }
 
 // OpenHostNetNS opens the node's own network namespace, in which process 1 runs.
@@ -107,12 +132,11 @@ func (f Finder) OpenHostNetNS() (*NetNS, error) {
 	return n, nil
 }
 
-func (f Finder) netInode(pid int) (uint64, error) {
+// statNetNS returns device and inode of the network namespace of a process, which may be "self".
+func (f Finder) statNetNS(pid string) (unix.Stat_t, error) {
 	var st unix.Stat_t
-	if err := unix.Stat(f.path(pid, "ns/net"), &st); err != nil {
-		return 0, err
-	}
-	return st.Ino, nil
+	err := unix.Stat(filepath.Join(f.root(), pid, "ns/net"), &st)
+	return st, err
 }
 
 // openPidfd opens a pidfd, which never refers to a later process with the same PID. It returns ErrNoProcess if the

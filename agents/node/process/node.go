@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -18,7 +17,12 @@ const logLinks = "/var/log/containers"
 // them. A sandbox has none. Nor has a container before the kubelet learns that it has started, or one whose link would have
 // a name of more than 255 bytes, from which the kubelet cuts the end of the ID.
 func (f Finder) ContainerNames() (map[string]string, error) {
-	files, err := f.readNodeDir(logLinks)
+	dir, err := f.openNodeDir(logLinks)
+	if err != nil {
+		return nil, fmt.Errorf("read the containers' names from the kubelet's links: %w", err)
+	}
+	defer dir.Close()
+	files, err := dir.Readdirnames(-1)
 	if err != nil {
 		return nil, fmt.Errorf("read the containers' names from the kubelet's links: %w", err)
 	}
@@ -43,9 +47,42 @@ func parseLogLink(file string) (id, name string, ok bool) {
 	return rest[hyphen+1:], rest[:hyphen], true
 }
 
-// readNodeDir returns the names of the files in a directory of the node. Links on the way to it lead where they lead on the
-// node, not in this process's own root.
-func (f Finder) readNodeDir(path string) ([]string, error) {
+// pinnedNetNS is the directory, on the node, where containerd and CRI-O mount the network namespaces that they make for Pods, so
+// that these live without a process.
+const pinnedNetNS = "/run/netns"
+
+// madeByRuntime returns the inodes of the network namespaces that the runtime has made. It returns nil where they cannot be told:
+// the one of this process, which is in a Pod as the target is, is not among those that the node has mounted.
+func (f Finder) madeByRuntime() map[uint64]bool {
+	own, err := f.statNetNS("self")
+	if err != nil {
+		return nil
+	}
+	dir, err := f.openNodeDir(pinnedNetNS)
+	if err != nil {
+		return nil
+	}
+	defer dir.Close()
+	files, err := dir.Readdirnames(-1)
+	if err != nil {
+		return nil
+	}
+	made := map[uint64]bool{}
+	for _, file := range files {
+		var st unix.Stat_t
+		if err := unix.Fstatat(int(dir.Fd()), file, &st, unix.AT_SYMLINK_NOFOLLOW); err == nil && st.Dev == own.Dev {
+			made[st.Ino] = true
+		}
+	}
+	if !made[own.Ino] {
+		return nil
+	}
+	return made
+}
+
+// openNodeDir opens a directory of the node. Links on the way to it lead where they lead on the node, not in this process's own
+// root.
+func (f Finder) openNodeDir(path string) (*os.File, error) {
 	root, err := unix.Open(cmp.Or(f.NodeRoot, f.path(1, "root")), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open the node's root directory (needs hostPID and CAP_SYS_PTRACE): %w", err)
@@ -56,11 +93,5 @@ func (f Finder) readNodeDir(path string) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open %s of the node: %w", path, err)
 	}
-	dir := os.NewFile(uintptr(fd), filepath.Base(path))
-	defer dir.Close()
-	files, err := dir.Readdirnames(-1)
-	if err != nil {
-		return nil, fmt.Errorf("read %s of the node: %w", path, err)
-	}
-	return files, nil
+	return os.NewFile(uintptr(fd), path), nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -37,7 +38,8 @@ type Watcher struct {
 	Finder Finder
 	// UID is the Pod's.
 	UID string
-	// NetNS is the inode of the network namespace to watch; zero is any.
+	// NetNS is the inode of the network namespace to watch; zero is any. A process in a namespace that it has made itself still
+	// counts, where the node tells which ones the runtime has made.
 	NetNS uint64
 	// Grace is DefaultGrace if zero.
 	Grace time.Duration
@@ -98,14 +100,17 @@ func (w *Watcher) scan() ([]Process, GoneReason, error) {
 	}
 	var here []Process
 	reason := GoneNoProcess
+	made := w.Finder.madeByRuntime()
+	node, _ := w.Finder.statNetNS("1") // without it, a process in it counts as one of a new sandbox, too
 	for _, p := range all {
-		ino, err := w.Finder.netInode(p.PID)
+		st, err := w.Finder.statNetNS(strconv.Itoa(p.PID))
 		switch {
 		case err != nil:
 			if err := ignoreGone(err); err != nil {
 				return nil, "", err
 			}
-		case ino == w.NetNS:
+		case st.Ino == w.NetNS, made != nil && !made[st.Ino] && st.Ino != node.Ino:
+			// A process in a namespace of its own may still have sockets in the watched one.
 			here = append(here, p)
 		default:
 			reason = GoneNewSandbox
