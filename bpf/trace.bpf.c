@@ -15,8 +15,8 @@
  *
  * Input: the constants below and the table of calls. Output: records of calls and page faults in one ring per CPU, other
  * records in the ring rare. Lost: a record that finds no room is counted in its ring, by call, or in rare_lost; a call at
- * which the program runs already is counted by the kernel (recursion_misses). A 32-bit program's calls are counted in
- * the ring's counter, and not recorded. Tests: agents/trace and agents/trace/kernel.
+ * which the program runs already is counted by the kernel (recursion_misses). Calls of 32-bit programs and of x32 are counted
+ * in the ring's counter, and not recorded. Tests: agents/trace and agents/trace/kernel.
  */
 #include "kernel.h"
 
@@ -36,6 +36,8 @@ char _license[] SEC("license") = "Dual BSD/GPL";
 #define IO_URING_SETUP 425	/* of both architectures */
 #define IO_URING_ENTER 426
 #define EXECVE32 11	/* the number of execve for 32-bit programs, of both architectures */
+#define EXECVE_X32 (0x40000000 | 520)
+#define ENOSYS 38
 #define LOST_FAULT (LOST_KINDS - 1)	/* lost page faults are counted here: no call has so high a number */
 
 /* The longest record: head, an operation of an io_uring, an address, two paths. The slack behind the ring's end has room for it. */
@@ -313,13 +315,22 @@ static __always_inline bool is_compat(struct task_struct *t, struct pt_regs *reg
 #endif
 }
 
-/* Counts a 32-bit call of the Pod. The execve that started a 32-bit program is excluded: sonde_exec records it. */
+/*
+ * Whether the call is one of x32, a 32-bit interface of x86-64: its number has bit 30 (__X32_SYSCALL_BIT) and not, as the -1 after
+ * a sigreturn, bit 31. Most kernels do not have x32: there such a call does nothing.
+ */
+static __always_inline bool is_x32(__u32 call, long ret)
+{
+	return call >> 30 == 1 && ret != -ENOSYS;
+}
+
+/* Counts a 32-bit or x32 call of the Pod. The execve that started a 32-bit program is excluded: sonde_exec records it. */
 static __always_inline void count_compat(struct task_struct *t, __u32 call, long ret)
 {
 	struct cgroup *g = cgroup_of(t);
 	struct ring *ring;
 
-	if ((call == EXECVE32 && !ret) || !in_pod(g) || !is_wanted(t, g))
+	if (((call == EXECVE32 || call == EXECVE_X32) && !ret) || !in_pod(g) || !is_wanted(t, g))
 		return;
 	ring = ring_here();
 	if (ring)
@@ -417,8 +428,11 @@ int BPF_PROG(sonde_exit, struct pt_regs *regs, long ret)
 	}
 	if (uring_missing)
 		count_uring(t, call, ret);
-	if (call >= MAX_CALLS)
+	if (call >= MAX_CALLS) {
+		if (is_x32(call, ret))
+			count_compat(t, call, ret);
 		return 0;
+	}
 	row = &calls[call];
 	if (!row->wanted || ((row->flags & ROW_NOT_ZERO) && !ret))
 		return 0;

@@ -41,6 +41,27 @@ func TestCallsOf32Bits(t *testing.T) {
 	}
 }
 
+// Calls of x32 are counted, except on kernels without x32, where they do nothing. There a seccomp filter answers some instead.
+func TestCallsOfX32(t *testing.T) {
+	program := compile(t, "x32.c")
+	out, err := exec.CommandContext(t.Context(), program).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, known := map[string]uint64{"0 and 10 calls\n": 10, "10 and 10 calls\n": 20}[string(out)]
+	if !known {
+		t.Fatalf("the program says %q", out)
+	}
+	pod := newTestPod(t, testUID)
+	h := pod.hold(t, "", program)
+	r := start(t, &Config{PodUID: testUID, Groups: []decode.Group{decode.GroupProcess, decode.GroupFile, decode.GroupIO}, Durations: true})
+	h.run()
+	r.stop()
+	if a := r.result.Account; a.LostCompat != want || a.Lost() != want {
+		t.Errorf("%+v, want %d calls of x32 (%q)", a, want, out)
+	}
+}
+
 // need32Bits skips a test if the host does not run a program's 32-bit calls: its kernel may lack them, or a hypervisor
 // may not pass them on. The shard `kernels` runs this test on a host with 32-bit calls, and allows no skip.
 func need32Bits(t *testing.T, program string) {

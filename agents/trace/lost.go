@@ -16,7 +16,7 @@ func (t *Trace) count() {
 		lost.LostRare += n
 	}
 	lost.LostRecursion = t.program.Missed()
-	lost.LostUring = t.program.UringLost() + t.ringsBefore
+	lost.LostUring = t.program.UringLost() + t.ringsBefore + t.decoder.Forgotten()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.lost = lost

@@ -80,10 +80,11 @@ type Account struct {
 	// LostRecursion counts calls at which the kernel did not run the program. LostWriter counts events that could not
 	// be written (disk full).
 	LostRing, LostRare, LostRecursion, LostWriter uint64
-	// LostCompat counts the calls of 32-bit programs, which are never recorded.
+	// LostCompat counts the calls of 32-bit programs and by the x32 interface, which are never recorded.
 	LostCompat uint64
 	// LostUring counts operations of io_urings that are not recorded because this kernel's tracepoints for them, or the
-	// operations, are unknown. Then each ring counts once more, because its process may need no call to submit.
+	// operations, are unknown. Then each ring counts once more, because its process may need no call to submit. It also
+	// counts operations whose arguments were forgotten because too many waited for their results.
 	LostUring uint64
 	// LostCalls splits LostRing and LostRare by the name of the call or event. It is set when the trace has ended.
 	LostCalls map[string]uint64

@@ -73,6 +73,9 @@ func (d *Decoder) Rings() (n uint64) {
 // ReadContainers reads the names of the node's containers, which ContainerOf uses.
 func (d *Decoder) ReadContainers() error { return d.resolver.readNames() }
 
+// Forgotten returns how many operations of io_urings were forgotten before their results came, because too many waited.
+func (d *Decoder) Forgotten() uint64 { return d.urings.forgotten }
+
 // ContainerOf finds the kubelet's name of a process's container by the container's ID, which is in the process's cgroup. No
 // process can change either. The name of a runtime's process that monitors a container is empty for sure. sure is false for a
 // process of the sandbox, or of a container that has just started. It is false, too, when the process has ended.

@@ -10,7 +10,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
 )
 
-// maxSubmitted bounds the remembered operations. The result of another one has no arguments.
+// maxSubmitted bounds the remembered operations. For a further one another is forgotten: its result has no arguments.
 const maxSubmitted = 1 << 14
 
 // Flags of include/uapi/linux/io_uring.h.
@@ -38,6 +38,8 @@ type ringData struct{ ring, userData uint64 }
 type urings struct {
 	byRequest map[uint64]*submitted
 	byData    map[ringData][]uint64 // requests in the order of their submission
+	// forgotten counts operations that were forgotten while they waited for their results.
+	forgotten uint64
 }
 
 func newURings() urings {
@@ -50,6 +52,9 @@ func (u *urings) remember(e *kernel.Record) *submitted {
 	if len(u.byRequest) >= maxSubmitted {
 		for request, other := range u.byRequest { // any
 			u.forget(request, other)
+			if other.uring.Flags&entrySkipSuccess == 0 { // else it has its event already
+				u.forgotten++
+			}
 			break
 		}
 	}
