@@ -78,10 +78,25 @@ var usedOperations = []string{
 	"openat = EFAULT",
 }
 
-// A program uses files and sockets by an io_uring only: each operation is recorded, whichever thread submits or ends it.
+// startedBy returns the lines of a process and of those that it started, by their forks.
+func startedBy(lines []line, pid int) (all []line) {
+	its := map[string]bool{strconv.Itoa(pid): true}
+	for _, l := range lines {
+		if l.Call == decode.EventFork && its[l.arg("parentHostPid")] {
+			its[strconv.Itoa(l.HostPID)] = true
+		}
+		if its[strconv.Itoa(l.HostPID)] {
+			all = append(all, l)
+		}
+	}
+	return all
+}
+
+// A program uses files and sockets by an io_uring only: each operation is recorded, whichever thread submits or ends it. One
+// trace has all variants, because loading its programs takes longer than all of them.
 func TestIOUring(t *testing.T) {
 	program := compile(t, "uring.c")
-	for variant, want := range map[string][]string{
+	variants := map[string][]string{
 		"plain":  usedOperations,
 		"sqpoll": usedOperations,
 		"async":  usedOperations,
@@ -106,20 +121,31 @@ func TestIOUring(t *testing.T) {
 		},
 		"overflow":  slices.Repeat([]string{"openat DIR/file = ENOENT"}, 24),
 		"multishot": {"accept tcp = a descriptor", "accept tcp = a descriptor", "accept tcp = ECANCELED"},
-	} {
+	}
+	pod := newTestPod(t, testUID)
+	processes := map[string]*held{}
+	for variant := range variants {
+		processes[variant] = pod.hold(t, "", program, variant, "file")
+	}
+	r := start(t, &Config{PodUID: testUID, Groups: append([]decode.Group{decode.GroupProcess}, uringGroups...), Durations: true})
+	for _, h := range processes {
+		h.run()
+	}
+	lines := r.stop()
+	if a := r.result.Account; a.Lost() > 0 {
+		t.Errorf("%+v", a)
+	}
+	checked := 0
+	for variant, want := range variants {
+		h := processes[variant]
+		its := startedBy(lines, h.cmd.Process.Pid)
+		got := operationsOf(its, h.cmd.Dir)
+		checked += len(got)
 		t.Run(variant, func(t *testing.T) {
-			pod := newTestPod(t, testUID)
-			h := pod.hold(t, "", program, variant, "file")
-			r := start(t, &Config{PodUID: testUID, Groups: uringGroups, Durations: true})
-			h.run()
-			lines := r.stop()
-			if diff := cmp.Diff(want, operationsOf(lines, h.cmd.Dir)); diff != "" {
+			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("operations (-want +got):\n%s", diff)
 			}
-			if a := r.result.Account; a.Lost() > 0 {
-				t.Errorf("%+v", a)
-			}
-			for _, l := range lines {
+			for _, l := range its {
 				if !l.isOperation() {
 					continue
 				}
@@ -128,6 +154,9 @@ func TestIOUring(t *testing.T) {
 				}
 			}
 		})
+	}
+	if all := len(operationsOf(lines, "")); all != checked {
+		t.Errorf("%d operations, %d of them by a variant's processes", all, checked)
 	}
 }
 
