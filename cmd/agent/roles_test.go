@@ -35,6 +35,8 @@ func TestMain(m *testing.M) {
 		err = errors.Join(
 			unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
 			unix.Mount("proc", "/proc", "proc", 0, ""),
+			// Of the kubelet: it has no link to a log here.
+			os.MkdirAll("/var/log", 0o755), unix.Mount("tmpfs", "/var/log", "tmpfs", 0, ""), os.Mkdir("/var/log/containers", 0o755),
 			loopbackUp(),
 		)
 	case roleTarget:

@@ -114,7 +114,7 @@ func traceCommand(p *pod) {
 	}
 }
 
-// A container that cannot be identified is traced: its processes have the node's root.
+// A container that cannot be identified is traced: the node has no link of the kubelet's for it.
 func traceContainers(p *pod) {
 	t := p.t
 	p.traces(&captureconfig.Trace{Groups: []string{"io"}, Containers: []string{"web"}, Command: "none"})
