@@ -82,7 +82,7 @@ image: build cluster-program ## Build the image as build/sonde.tar, without a do
 image-workload: cluster-program ## Build the image of the workload that tests and demos capture.
 	@mkdir -p build
 	go build -ldflags '-s -w' -o $(BIN)/workload ./test/workload
-	@$(CLUSTER) image -o build/workload.tar --name '$(WORKLOAD)' --user 65532:65532 --entrypoint /workload workload=$(BIN)/workload
+	@$(CLUSTER) image -o build/workload.tar --name '$(WORKLOAD)' --user 65532:65532 --entrypoint /workload workload=$(BIN)/workload agent=$(BIN)/workload
 
 # hack/image builds the published images; $(CLUSTER) image builds those of the local cluster.
 IMAGE_TOOL := bin/image

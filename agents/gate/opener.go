@@ -40,42 +40,52 @@ type Opener struct {
 	Timeout time.Duration
 }
 
-// Open opens the gate of a Pod and returns the time from the first signal to the end of its process. Then the Pod's
-// next container starts. It signals only processes of the Pod's cgroup that are the gate by executable and arguments.
+// Opened is a gate that was opened.
+type Opened struct {
+	// ContainerID of the gate, without a scheme. Only the init container of a Pod is its gate: another container may have a
+	// process that looks like one.
+	ContainerID string
+	// Took is the time from the first signal to the end of the gate's process.
+	Took time.Duration
+}
+
+// Open opens the gate of a Pod. When it returns the gate's process has ended, and the Pod's next container starts. It signals only processes of the Pod's cgroup that are the gate by executable and arguments.
 // It returns ErrNoGate if there is none.
-func (o Opener) Open(ctx context.Context, podUID string) (time.Duration, error) {
+func (o Opener) Open(ctx context.Context, podUID string) (Opened, error) {
 	procs, err := o.Finder.Pod(podUID)
 	if err != nil {
-		return 0, err
+		return Opened{}, err
 	}
-	began, opened := time.Now(), false
+	began, opened := time.Now(), Opened{}
 	for _, p := range procs {
 		ok, err := o.openOne(ctx, podUID, p)
 		if err != nil {
-			return 0, fmt.Errorf("open gate of pod %s: %w", podUID, err)
+			return Opened{}, fmt.Errorf("open gate of pod %s: %w", podUID, err)
 		}
-		opened = opened || ok
+		if ok {
+			opened = Opened{p.ContainerID, time.Since(began)}
+		}
 	}
-	if !opened {
-		return 0, fmt.Errorf("pod %s: %w", podUID, ErrNoGate)
+	if opened == (Opened{}) {
+		return opened, fmt.Errorf("pod %s: %w", podUID, ErrNoGate)
 	}
-	return time.Since(began), nil
+	return opened, nil
 }
 
 // Await opens the gate when it starts. That may never happen: the caller ends ctx to give up.
-func (o Opener) Await(ctx context.Context, podUID string) (time.Duration, error) {
+func (o Opener) Await(ctx context.Context, podUID string) (Opened, error) {
 	began := time.Now()
 	for {
 		searched := time.Now()
-		took, err := o.Open(ctx, podUID)
+		opened, err := o.Open(ctx, podUID)
 		if !errors.Is(err, ErrNoGate) {
-			return took, err
+			return opened, err
 		}
 		timer := time.NewTimer(pause(time.Since(searched), time.Since(began)))
 		select {
 		case <-ctx.Done():
 			timer.Stop()
-			return 0, errors.Join(err, ctx.Err())
+			return Opened{}, errors.Join(err, ctx.Err())
 		case <-timer.C:
 		}
 	}
@@ -119,7 +129,8 @@ func (o Opener) openOne(ctx context.Context, podUID string, p process.Process) (
 }
 
 // isGate recognises the agent's gate. A process can choose its environment and name, which are not checked. It can choose its
-// arguments, too, but pretending to be a gate does no harm: the signal has no effect on a process that does not wait for it.
+// arguments, too, but pretending to be a gate does no harm: the signal has no effect on a process that does not wait for it,
+// and the manager compares the container.
 func (o Opener) isGate(executable string, args []string) bool {
 	return executable == cmp.Or(o.Executable, gateconfig.Executable) && len(args) > 1 && args[1] == gateconfig.Subcommand
 }

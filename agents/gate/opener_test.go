@@ -55,8 +55,8 @@ func TestOpenWhenItWaits(t *testing.T) {
 			for range rounds() {
 				p := startGate(t, in(cgroup, flags))
 				p.waits(t)
-				if took, err := opener(t).Open(t.Context(), uid); err != nil || took <= 0 {
-					t.Fatalf("after %v: %v", took, err)
+				if opened, err := opener(t).Open(t.Context(), uid); err != nil || opened.Took <= 0 || opened.ContainerID != gateID {
+					t.Fatalf("%+v: %v", opened, err)
 				}
 				// Open returns only when the gate has ended.
 				if code := p.exit(t); code != 0 || !strings.Contains(p.out.String(), string(gateconfig.Opened)) {

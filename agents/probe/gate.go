@@ -8,16 +8,17 @@ import (
 	"github.com/sonde-operator/sonde/agents/gate"
 )
 
-// openGate opens the target's gate when it starts. If the gate stays closed the recording continues. The gate's own
-// termination message says how it ended.
+// openGate opens the target's gate when it starts, and reports that it did. If the gate stays closed the recording
+// continues. The gate's own termination message says how it ended.
 func (p *Probe) openGate(ctx context.Context) {
 	lastError := ""
 	for {
-		took, err := p.awaitGate(ctx, p.options.PodUID)
+		opened, err := p.awaitGate(ctx, p.options.PodUID)
 		switch {
 		case err == nil:
 			p.gateStuck.Store(nil)
-			p.log.Info("Opened the gate", "pod", p.options.PodName, "took", took.String())
+			p.report.gateOpened(opened.ContainerID)
+			p.log.Info("Opened the gate", "pod", p.options.PodName, "took", opened.Took.String())
 			return
 		case ctx.Err() != nil:
 			p.log.Info("Ending before there was a gate to open", "pod", p.options.PodName)

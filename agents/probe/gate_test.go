@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/sonde-operator/sonde/agents/gate"
 	"github.com/sonde-operator/sonde/internal/wire/account"
+	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
 )
 
 // The gate of a gated Pod is opened when the probe is attached, not before. The recording continues in any case.
@@ -43,7 +46,7 @@ func TestGateIsOpenedOnceAttached(t *testing.T) {
 			b.options.Gate = !tc.none
 			var calls atomic.Int32
 			enough := make(chan struct{})
-			b.awaitGate = func(_ context.Context, uid string) (time.Duration, error) {
+			b.awaitGate = func(_ context.Context, uid string) (gate.Opened, error) {
 				select {
 				case <-b.engine.opened:
 				default:
@@ -56,17 +59,26 @@ func TestGateIsOpenedOnceAttached(t *testing.T) {
 				if uid != b.options.PodUID {
 					t.Errorf("asked to open the gate of %s", uid)
 				}
-				return time.Millisecond, tc.answers(n)
+				if err := tc.answers(n); err != nil {
+					return gate.Opened{}, err
+				}
+				return gate.Opened{ContainerID: "c0ffee", Took: time.Millisecond}, nil
 			}
 			b.act = func(_ *testing.T, b *bench, _ context.CancelFunc) {
 				if !tc.none {
 					<-enough
+				}
+				if !tc.none && tc.wantMessage == "" {
+					awaitText(t, filepath.Join(b.options.ResultsDir, captureconfig.ProgressFile), `"gate":"c0ffee"`)
 				}
 				close(b.target.left)
 			}
 			code, a := b.run(t)
 			if code != ExitComplete || a.Reason != account.ReasonTargetGone || !strings.Contains(a.Message, tc.wantMessage) {
 				t.Errorf("exit code %d, account %+v", code, a)
+			}
+			if opened := a.Gate == "c0ffee"; opened == (tc.none || tc.wantMessage != "") {
+				t.Errorf("the account says that the gate of container %q was opened", a.Gate)
 			}
 			if stuck := b.gateStuck.Load() != nil; stuck != (tc.wantMessage != "") && name != "stuck for long" {
 				t.Errorf("the message says that the gate is stuck: %t", stuck)
@@ -78,15 +90,26 @@ func TestGateIsOpenedOnceAttached(t *testing.T) {
 	}
 }
 
+// awaitText waits until a file has a text.
+func awaitText(t *testing.T, file, text string) {
+	t.Helper()
+	for {
+		if b, err := os.ReadFile(file); err == nil && strings.Contains(string(b), text) || t.Context().Err() != nil {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
 // After the end of a recording the gate stays closed: the Pod would start untraced.
 func TestGateStaysClosedAfterTheEnd(t *testing.T) {
 	b := newBench(t)
 	b.options.Gate = true
 	ended := make(chan struct{})
-	b.awaitGate = func(ctx context.Context, _ string) (time.Duration, error) {
+	b.awaitGate = func(ctx context.Context, _ string) (gate.Opened, error) {
 		<-ctx.Done()
 		close(ended)
-		return 0, errors.Join(gate.ErrNoGate, ctx.Err())
+		return gate.Opened{}, errors.Join(gate.ErrNoGate, ctx.Err())
 	}
 	b.act = func(_ *testing.T, b *bench, _ context.CancelFunc) { close(b.target.left) }
 	if code, a := b.run(t); code != ExitComplete || a.Message != "" {

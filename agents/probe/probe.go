@@ -58,7 +58,7 @@ type Probe struct {
 	rights func() error
 	// awaitGate opens the gate of a Pod when it starts (agents/gate). gateStuck is a message for the user about a gate
 	// that stays closed.
-	awaitGate func(ctx context.Context, podUID string) (time.Duration, error)
+	awaitGate func(ctx context.Context, podUID string) (gate.Opened, error)
 	gateStuck atomic.Pointer[string]
 	waits     waits
 }

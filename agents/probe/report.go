@@ -84,6 +84,14 @@ func (r *reporter) attached(live func(*account.Account)) {
 	r.write()
 }
 
+// gateOpened reports which container's gate the attached probe has opened.
+func (r *reporter) gateOpened(containerID string) {
+	r.mu.Lock()
+	r.account.Gate = containerID
+	r.mu.Unlock()
+	r.write()
+}
+
 // filesChanged reports a change of a ring's files at once. If the probe is killed, the termination message must name
 // exactly the existing files. The keeper then counts the files, and reads the number of overwritten packets from the
 // progress file.

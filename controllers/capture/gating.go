@@ -17,6 +17,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/gate"
 	"github.com/sonde-operator/sonde/internal/operator/outcome"
 	"github.com/sonde-operator/sonde/internal/operator/sweep"
+	"github.com/sonde-operator/sonde/internal/wire/account"
 	"github.com/sonde-operator/sonde/internal/wire/duration"
 	"github.com/sonde-operator/sonde/internal/wire/gateconfig"
 )
@@ -31,8 +32,8 @@ var gateStarting = []string{"", "PodInitializing", "ContainerCreating"}
 
 // observeGate returns how the gate of a Pod ended; nil while unknown. A gate that does not start counts as NotStarted after its
 // timeout. A gate that was killed, for example by a reboot, has not ended, because the kubelet restarts it. Only the gate's own
-// message replaces a known result.
-func observeGate(capture sondev1.Capture, pod *corev1.Pod, before *sondev1.GateResult, now time.Time) *sondev1.GateResult {
+// message replaces a known result. acc is the account of the Pod's probe, nil while unknown.
+func observeGate(capture sondev1.Capture, pod *corev1.Pod, acc *account.Account, before *sondev1.GateResult, now time.Time) *sondev1.GateResult {
 	if !gatedBy(capture, pod) {
 		return before
 	}
@@ -44,7 +45,7 @@ func observeGate(capture sondev1.Capture, pod *corev1.Pod, before *sondev1.GateR
 	switch state := status.State; {
 	case state.Terminated != nil:
 		if result := gateResult(state.Terminated); result != nil {
-			return result
+			return confirmed(result, state.Terminated, acc, before, now)
 		}
 		if before == nil && state.Terminated.ExitCode != 0 && (neverRan(state.Terminated) || pod.Status.Phase == corev1.PodFailed) {
 			return &sondev1.GateResult{Outcome: sondev1.GateNotStarted}
@@ -104,6 +105,9 @@ func gateRecheck(capture sondev1.Capture, pod *corev1.Pod, known *sondev1.GateRe
 			return late
 		}
 	}
+	if ended := claimsOpened(capture, pod); ended != nil && now.Before(ended.FinishedAt.Add(proofWait)) {
+		return now.Add(proofAgain)
+	}
 	return time.Time{}
 }
 
@@ -121,7 +125,7 @@ func (planned *plan) planGate(capture sondev1.Capture, observed observation, p *
 		return
 	}
 	pod := p.pod.Expand()
-	v.Entry.Gate = observeGate(capture, pod, v.Entry.Gate, observed.now)
+	v.Entry.Gate = observeGate(capture, pod, p.account(), v.Entry.Gate, observed.now)
 	v.Again = earlier(v.Again, gateRecheck(capture, pod, v.Entry.Gate, observed.now))
 	// Only the Pod holds the result.
 	planned.deleting = planned.deleting || p.before.Gate == nil && v.Entry.Gate != nil && pod.DeletionTimestamp != nil

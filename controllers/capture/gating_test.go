@@ -15,6 +15,7 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/agentjob"
 	"github.com/sonde-operator/sonde/internal/operator/ceiling"
+	"github.com/sonde-operator/sonde/internal/wire/account"
 	"github.com/sonde-operator/sonde/internal/wire/gateconfig"
 )
 
@@ -59,9 +60,13 @@ func gated(state corev1.ContainerState) func(*corev1.Pod) {
 	}
 }
 
+// gateID is the ID of the gate's container.
+const gateID = "9a7e9a7e9a7e9a7e9a7e9a7e9a7e9a7e9a7e9a7e9a7e9a7e9a7e9a7e9a7e9a7e"
+
 func gateMessage(o gateconfig.Outcome) corev1.ContainerState {
 	return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
 		ExitCode: int32(o.ExitCode()), Message: gateconfig.Message(o, 1234*time.Millisecond),
+		ContainerID: "containerd://" + gateID, FinishedAt: metav1.NewTime(dawn),
 	}}
 }
 
@@ -124,31 +129,94 @@ func TestGateResult(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			pod := webPod("web-1", gated(tc.state))
-			if diff := cmp.Diff(tc.want, observeGate(newTrace(), pod, nil, dawn.Add(tc.after))); diff != "" {
+			pod, opened := webPod("web-1", gated(tc.state)), &account.Account{State: account.StateCapturing, Gate: gateID}
+			if diff := cmp.Diff(tc.want, observeGate(newTrace(), pod, opened, nil, dawn.Add(tc.after))); diff != "" {
 				t.Errorf("result (-want +got):\n%s", diff)
 			}
-			if got := observeGate(newTrace(func(t *sondev1.Trace) { t.Spec.Gate = nil }), pod, nil, dawn.Add(tc.after)); got != nil {
+			if got := observeGate(newTrace(func(t *sondev1.Trace) { t.Spec.Gate = nil }), pod, opened, nil, dawn.Add(tc.after)); got != nil {
 				t.Errorf("result without a gate: %v", got)
 			}
-			if got := observeGate(newTrace(), nil, tc.want, dawn); got != tc.want {
+			if got := observeGate(newTrace(), nil, opened, tc.want, dawn); got != tc.want {
 				t.Errorf("result of a Pod that is gone: %v", got)
 			}
 		})
 	}
 	opened := result(sondev1.GateOpened, 1234)
-	if got := observeGate(newTrace(), webPod("web-1", gated(gateMessage(gateconfig.Opened))), result(sondev1.GateNotStarted, 0), dawn); !cmp.Equal(opened, got) {
+	late := &account.Account{State: account.StateCapturing, Gate: gateID}
+	if got := observeGate(newTrace(), webPod("web-1", gated(gateMessage(gateconfig.Opened))), late, result(sondev1.GateNotStarted, 0), dawn); !cmp.Equal(opened, got) {
 		t.Errorf("gate that started late: %v", got)
 	}
 	failed := webPod("web-1", gated(withoutMessage("Error", dawn)), func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })
-	if diff := cmp.Diff(result(sondev1.GateNotStarted, 0), observeGate(newTrace(), failed, nil, dawn)); diff != "" {
+	if diff := cmp.Diff(result(sondev1.GateNotStarted, 0), observeGate(newTrace(), failed, nil, nil, dawn)); diff != "" {
 		t.Errorf("gate that is not restarted (-want +got):\n%s", diff)
 	}
 	// The kubelet restarts a gate that refused its Pod, with growing delays. A manager that was away finds this state.
 	again := webPod("web-1", gated(awaits("CrashLoopBackOff")))
 	again.Status.InitContainerStatuses[0].LastTerminationState = gateMessage(gateconfig.Refused)
-	if diff := cmp.Diff(result(sondev1.GateRefused, 1234), observeGate(newTrace(), again, nil, dawn.Add(time.Hour))); diff != "" {
+	if diff := cmp.Diff(result(sondev1.GateRefused, 1234), observeGate(newTrace(), again, nil, nil, dawn.Add(time.Hour))); diff != "" {
 		t.Errorf("gate that waits for its restart (-want +got):\n%s", diff)
+	}
+}
+
+// TestOpenedIsProved checks that a Pod counts as traced from its first instruction only by the word of its probe.
+func TestOpenedIsProved(t *testing.T) {
+	result := func(o sondev1.GateOutcome) *sondev1.GateResult {
+		return &sondev1.GateResult{Outcome: o, WaitedMilliseconds: 1234}
+	}
+	running := func(id string) *account.Account { return &account.Account{State: account.StateCapturing, Gate: id} }
+	ended := func(id string) *account.Account { return &account.Account{State: account.StateDone, Gate: id} }
+	for name, tc := range map[string]struct {
+		acc    *account.Account
+		id     string // of the gate in the Pod's status; gateID if empty
+		before *sondev1.GateResult
+		after  time.Duration
+		want   *sondev1.GateResult
+	}{
+		"opened by the probe":          {acc: running(gateID), want: result(sondev1.GateOpened)},
+		"not reported yet":             {acc: running("")},
+		"not reported in time":         {acc: running(""), after: proofWait, want: result(sondev1.GateUntraced)},
+		"not opened":                   {acc: ended(""), want: result(sondev1.GateUntraced)},
+		"another container":            {acc: running("c0ffee"), after: proofWait, want: result(sondev1.GateUntraced)},
+		"a container without an ID":    {acc: ended(""), id: "containerd://", want: result(sondev1.GateUntraced)},
+		"no word of the probe":         {after: time.Hour},
+		"no word of the probe, before": {before: result(sondev1.GateUntraced), after: time.Hour, want: result(sondev1.GateUntraced)},
+		"reported late":                {acc: ended(gateID), before: result(sondev1.GateUntraced), want: result(sondev1.GateOpened)},
+		"proved before":                {acc: ended(""), before: result(sondev1.GateOpened), want: result(sondev1.GateOpened)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			state := gateMessage(gateconfig.Opened)
+			if tc.id != "" {
+				state.Terminated.ContainerID = tc.id
+			}
+			pod := webPod("web-1", gated(state))
+			if diff := cmp.Diff(tc.want, observeGate(newTrace(), pod, tc.acc, tc.before, dawn.Add(tc.after))); diff != "" {
+				t.Errorf("result (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestForgedGate checks that the keeper is asked whether its probe opened a gate, in a running trace and at its end.
+func TestForgedGate(t *testing.T) {
+	w := newWorld(t, newTrace(), append(deployment(), webPod("web-1", gated(corev1.ContainerState{Running: &corev1.ContainerStateRunning{}})))...)
+	w.settle()
+	w.agents(w.attach)
+	w.settle()
+	w.progress = account.Account{State: account.StateCapturing}
+	w.update(webPod("web-1", gated(gateMessage(gateconfig.Opened)), func(p *corev1.Pod) { p.Status.Phase = corev1.PodRunning }))
+	gate := func() *sondev1.GateResult { return w.trace().Status.Pods[0].Gate }
+	if w.clock.Now().Before(dawn.Add(proofWait)) {
+		if res := w.pass(); res.RequeueAfter > proofAgain {
+			t.Errorf("next pass only after %v", res.RequeueAfter)
+		}
+		if got := gate(); got != nil {
+			t.Errorf("gate %+v, want none before the probe could report it", got)
+		}
+		w.clock.Step(proofWait)
+	}
+	w.settle()
+	if got := gate(); got == nil || got.Outcome != sondev1.GateUntraced {
+		t.Errorf("gate %+v of a running trace, want Untraced", got)
 	}
 }
 
@@ -157,6 +225,7 @@ func TestGateIsShown(t *testing.T) {
 	w.settle()
 	w.agents(w.attach)
 	w.settle()
+	w.progress = account.Account{State: account.StateCapturing, Gate: gateID}
 	w.update(webPod("web-1", gated(gateMessage(gateconfig.Opened)), func(p *corev1.Pod) { p.Status.Phase = corev1.PodRunning }))
 	w.settle()
 	want := &sondev1.GateResult{Outcome: sondev1.GateOpened, WaitedMilliseconds: 1234}
@@ -177,6 +246,9 @@ func TestGateOfDeletedPod(t *testing.T) {
 	}
 	w := newWorld(t, newTrace(), objects...)
 	w.settle()
+	w.agents(w.attach)
+	w.settle()
+	w.progress = account.Account{State: account.StateCapturing, Gate: gateID}
 	gateOf := func(name string) *sondev1.GateResult {
 		pods := w.trace().Status.Pods
 		return pods[slices.IndexFunc(pods, func(e sondev1.PodResult) bool { return e.Name == name })].Gate

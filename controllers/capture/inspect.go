@@ -61,7 +61,7 @@ func (r *Reconciler) observePods(ctx context.Context, capture sondev1.Capture, o
 		if outcome.NeedsRecount(s) && observed.secret != "" {
 			recounts = append(recounts, p)
 		}
-		if outcome.NeedsInterfaces(s) && observed.secret != "" {
+		if (outcome.NeedsInterfaces(s) || p.needsProof(capture)) && observed.secret != "" {
 			live = append(live, p)
 		}
 		if p.needsJob() {

@@ -69,7 +69,8 @@ type podState struct {
 	// recounted is the keeper's count of a killed probe's files; recountPending reports that the keeper did not answer.
 	recounted      *account.Account
 	recountPending bool
-	// live is the account of a running probe whose interfaces are not known to exist; nil if the keeper did not answer.
+	// live is the account of a running probe whose interfaces are not known to exist, or whose Pod says that its gate opened;
+	// nil if the keeper did not answer.
 	live *account.Account
 	// onNode is the field by which the Pod shares its node's namespaces; empty if it does not.
 	onNode string

@@ -18,7 +18,7 @@ func main() {
 	}
 	commands := map[string]func(*flag.FlagSet, []string) error{
 		"serve": serve, "load": load, "prices": prices, "ask": ask, "sink": sink, "send": send, "idle": idle, "files": files, "file": file,
-		"numbers": numbers, "first": first, "calls": calls, "hold": hold,
+		"numbers": numbers, "first": first, "calls": calls, "hold": hold, "gate": forgeGate,
 	}
 	run, ok := commands[os.Args[1]]
 	if !ok {

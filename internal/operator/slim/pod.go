@@ -46,6 +46,7 @@ type container struct {
 	from, until  instant
 	reason       name
 	message      string
+	id           string // of the gate that ended
 }
 
 // separator of container names, which cannot contain it.
@@ -61,7 +62,8 @@ const (
 )
 
 // FromPod returns the slim form of a Pod that target.StripPod has reduced to the fields that the operator reads. It drops
-// the images and IDs of container states and the content of restart rules, and keeps the gate as the only init container.
+// the images and IDs of container states, except for the ID of a gate that ended, and the content of restart rules. It keeps
+// the gate as the only init container.
 func FromPod(p *corev1.Pod) *Pod {
 	at := place{
 		node: p.Spec.NodeName, phase: string(p.Status.Phase), hasClass: p.Spec.RuntimeClassName != nil,
@@ -77,6 +79,9 @@ func FromPod(p *corev1.Pod) *Pod {
 	s := &p.Status
 	if len(s.InitContainerStatuses) > 0 {
 		kept.gate = new(containerOf(&s.InitContainerStatuses[0]))
+		if ended := s.InitContainerStatuses[0].State.Terminated; ended != nil {
+			kept.gate.id = ended.ContainerID
+		}
 	}
 	if s.Reason+s.Message == "" && len(s.ContainerStatuses)+len(s.Conditions)+len(p.Spec.Containers) == 0 {
 		return kept
@@ -161,7 +166,7 @@ func (c container) expand() corev1.ContainerStatus {
 	case stateTerminated:
 		s.State.Terminated = &corev1.ContainerStateTerminated{
 			ExitCode: c.exit, Signal: c.signal, Reason: c.reason.String(), Message: c.message,
-			StartedAt: c.from.expand(), FinishedAt: c.until.expand(),
+			StartedAt: c.from.expand(), FinishedAt: c.until.expand(), ContainerID: c.id,
 		}
 	}
 	return s

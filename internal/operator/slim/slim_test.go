@@ -57,7 +57,7 @@ func gated(said string) *corev1.Pod {
 			Name: "p", Labels: map[string]string{sondev1.LabelTraceRequired: "true"}, Annotations: map[string]string{sondev1.AnnotationGatedByUID: "t1"},
 		},
 		Status: corev1.PodStatus{InitContainerStatuses: []corev1.ContainerStatus{{
-			Name: "sonde-gate", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: said, StartedAt: dawn, FinishedAt: noon}},
+			Name: "sonde-gate", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: said, StartedAt: dawn, FinishedAt: noon, ContainerID: "containerd://c0ffee"}},
 		}}},
 	}
 }

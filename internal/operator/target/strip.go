@@ -186,7 +186,7 @@ func stripGated(kept, pod *corev1.Pod) {
 			w.Message = shorten(w.Message)
 		}
 		if t := state.Terminated; t != nil {
-			t.Message = shorten(t.Message)
+			t.Message, t.ContainerID = shorten(t.Message), shorten(t.ContainerID)
 		}
 		kept.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: status.Name, State: state}}
 		return

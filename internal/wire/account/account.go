@@ -25,6 +25,7 @@ const (
 	MaxFileName = 100
 	MaxText     = 256
 	MaxEngine   = 32
+	MaxID       = 128
 	MaxLost     = 8
 )
 
@@ -69,6 +70,9 @@ type Account struct {
 	Lost   map[string]int64 `json:"lost,omitempty"`
 	// Files of the result, oldest first.
 	Files []File `json:"files,omitempty"`
+	// Gate is the ID of the container whose gate the probe opened after it was attached. Only this shows that the Pod was
+	// traced from its first instruction: the gate's own message can be forged.
+	Gate string `json:"gate,omitempty"`
 }
 
 // Counts of packets and bytes.
@@ -177,6 +181,7 @@ func Parse(b []byte) (Account, error) {
 	}
 	a.Message, a.Reason = text.Truncate(a.Message, MaxText), text.Truncate(a.Reason, 64)
 	a.Engine, a.EngineMessage = text.Truncate(a.Engine, MaxEngine), text.Truncate(a.EngineMessage, MaxText)
+	a.Gate = text.Truncate(a.Gate, MaxID)
 	return a, nil
 }
 

@@ -1,0 +1,94 @@
+package capture
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/wire/account"
+	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
+)
+
+// A probe reports within proofWait that it opened a gate; meanwhile its keeper is asked again each proofAgain.
+const (
+	proofWait  = 10 * time.Second
+	proofAgain = 2 * time.Second
+)
+
+// confirmed returns the result of a gate that ended with a claim. A user who may edit the Pod can replace the gate's image,
+// and with it the program that makes the claim. So that it opened, and the Pod was traced from its first instruction, is
+// believed only if the probe says that it opened the gate of just this container.
+func confirmed(claim *sondev1.GateResult, ended *corev1.ContainerStateTerminated, acc *account.Account, before *sondev1.GateResult, now time.Time,
+) *sondev1.GateResult {
+	if claim.Outcome != sondev1.GateOpened || before != nil && before.Outcome == sondev1.GateOpened {
+		return claim
+	}
+	_, id, _ := strings.Cut(ended.ContainerID, "://")
+	switch {
+	case acc == nil:
+		return before
+	case id != "" && acc.Gate == id:
+		return claim
+	case acc.State != account.StateDone && now.Before(ended.FinishedAt.Add(proofWait)):
+		return before
+	}
+	return &sondev1.GateResult{Outcome: sondev1.GateUntraced, WaitedMilliseconds: claim.WaitedMilliseconds}
+}
+
+// claimsOpened returns the state of a gate that says that it was opened, or nil.
+func claimsOpened(capture sondev1.Capture, pod *corev1.Pod) *corev1.ContainerStateTerminated {
+	if !gatedBy(capture, pod) {
+		return nil
+	}
+	for i := range pod.Status.InitContainerStatuses { // the cache keeps no other than the gate
+		ended := pod.Status.InitContainerStatuses[i].State.Terminated
+		if claim := gateResult(ended); claim != nil && claim.Outcome == sondev1.GateOpened {
+			return ended
+		}
+	}
+	return nil
+}
+
+// needsProof reports whether the keeper must be asked for the account of a running probe, which says whether it opened the
+// gate.
+func (p *podState) needsProof(capture sondev1.Capture) bool {
+	if capture.Common().Gate == nil || p.pod == nil || p.agent == nil || p.before.Gate != nil || claimsOpened(capture, p.pod.Expand()) == nil {
+		return false
+	}
+	probe := p.probe()
+	return probe != nil && probe.State.Running != nil
+}
+
+// account returns what the probe has said last, nil if that is not known.
+func (p *podState) account() *account.Account {
+	switch {
+	case p.recounted != nil:
+		return p.recounted
+	case p.live != nil:
+		return p.live
+	case p.agent == nil:
+		return nil
+	}
+	probe := p.probe()
+	if probe == nil || probe.State.Terminated == nil {
+		return nil
+	}
+	acc, err := account.Parse([]byte(probe.State.Terminated.Message))
+	if err != nil {
+		return nil
+	}
+	return &acc
+}
+
+// probe returns the state of the probe's container in the agent's Pod, or nil.
+func (p *podState) probe() *corev1.ContainerStatus {
+	containers := p.agent.Expand().Status.ContainerStatuses
+	i := slices.IndexFunc(containers, func(c corev1.ContainerStatus) bool { return c.Name == captureconfig.ContainerProbe })
+	if i < 0 {
+		return nil
+	}
+	return &containers[i]
+}
