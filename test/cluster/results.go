@@ -73,7 +73,11 @@ func GetResult(t *testing.T, user, path, token string) (int, string) {
 
 // OpenResult is GetResult for a stream: the caller reads and closes the body.
 func OpenResult(ctx context.Context, user, path, token string) (*http.Response, error) {
-	c := ConfigAs(user)
+	return OpenResultWith(ctx, ConfigAs(user), path, token)
+}
+
+// OpenResultWith is OpenResult for a user with a configuration of their own.
+func OpenResultWith(ctx context.Context, c *rest.Config, path, token string) (*http.Response, error) {
 	transport, err := rest.TransportFor(c)
 	if err != nil {
 		return nil, err

@@ -1,6 +1,6 @@
 // Command workload is the program that the end-to-end tests and the demos capture and trace. It is an HTTP server and
 // client, a service that is slow for a reason, a sink for UDP, a sender of numbered packets, a user of numbered
-// files and a holder of connections. The last three print their own counts, with which tests compare captures and traces.
+// files, a holder of connections and a flooder of the API server. The last four print their own counts, which tests read.
 package main
 
 import (
@@ -13,12 +13,12 @@ import (
 
 func main() {
 	if len(os.Args) < 2 {
-		fmt.Fprintln(os.Stderr, "usage: workload serve|load|prices|ask|sink|send|idle|files|file|numbers|first|calls|hold [flags]")
+		fmt.Fprintln(os.Stderr, "usage: workload serve|load|prices|ask|sink|send|idle|files|file|numbers|first|calls|hold|flood [flags]")
 		os.Exit(2)
 	}
 	commands := map[string]func(*flag.FlagSet, []string) error{
 		"serve": serve, "load": load, "prices": prices, "ask": ask, "sink": sink, "send": send, "idle": idle, "files": files, "file": file,
-		"numbers": numbers, "first": first, "calls": calls, "hold": hold, "gate": forgeGate,
+		"numbers": numbers, "first": first, "calls": calls, "hold": hold, "gate": forgeGate, "flood": flood,
 	}
 	run, ok := commands[os.Args[1]]
 	if !ok {
