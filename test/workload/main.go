@@ -13,12 +13,12 @@ import (
 
 func main() {
 	if len(os.Args) < 2 {
-		fmt.Fprintln(os.Stderr, "usage: workload serve|load|prices|ask|sink|send|idle|files|file|numbers|first|calls|hold|flood [flags]")
+		fmt.Fprintln(os.Stderr, "usage: workload serve|load|prices|ask|sink|send|idle|files|file|numbers|first|calls|hold|knock|flood [flags]")
 		os.Exit(2)
 	}
 	commands := map[string]func(*flag.FlagSet, []string) error{
 		"serve": serve, "load": load, "prices": prices, "ask": ask, "sink": sink, "send": send, "idle": idle, "files": files, "file": file,
-		"numbers": numbers, "first": first, "calls": calls, "hold": hold, "gate": forgeGate, "flood": flood,
+		"numbers": numbers, "first": first, "calls": calls, "hold": hold, "knock": knock, "gate": forgeGate, "flood": flood,
 	}
 	run, ok := commands[os.Args[1]]
 	if !ok {

@@ -1,14 +1,12 @@
 package wiring
 
 import (
-	"crypto/tls"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
-	metricsfilters "sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/sonde-operator/sonde/internal/agentjob"
@@ -37,10 +35,13 @@ const contactLimit = 70 * time.Second
 // ownRightsTimeout is how long the manager waits at its start for its own RoleBinding, which may come after its Pod.
 const ownRightsTimeout = 10 * time.Second
 
+// noAddress turns an endpoint off.
+const noAddress = "0"
+
 // Options are the manager's settings.
 type Options struct {
 	Agent agentjob.Options
-	// MetricsAddress and HealthAddress are host:port; "0" turns the metrics endpoint off.
+	// MetricsAddress and HealthAddress are host:port; noAddress turns the metrics endpoint off.
 	MetricsAddress, HealthAddress string
 	WebhookPort, ResultsPort      int
 	LeaderElect                   bool
@@ -48,15 +49,11 @@ type Options struct {
 	Ceilings                      ceiling.Limits
 }
 
-// managerOptions sets up leader election and the metrics and webhook servers, which serve the operator's own
-// certificate.
+// managerOptions sets up leader election and the webhook server, which serves the operator's own certificate.
 func (m *manager) managerOptions(scheme *runtime.Scheme, caches cache.Options) ctrl.Options {
-	tlsOpts := []func(*tls.Config){func(c *tls.Config) { c.GetCertificate = m.serving.GetCertificate }}
 	return ctrl.Options{
 		Scheme: scheme, Cache: caches,
-		Metrics: metricsserver.Options{
-			BindAddress: m.MetricsAddress, SecureServing: true, FilterProvider: metricsfilters.WithAuthenticationAndAuthorization, TLSOpts: tlsOpts,
-		},
+		Metrics:                       metricsserver.Options{BindAddress: noAddress}, // addMetrics serves them
 		HealthProbeBindAddress:        m.HealthAddress,
 		LeaderElection:                m.LeaderElect,
 		LeaderElectionID:              "sonde-manager",

@@ -7,10 +7,12 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+	metricsfilters "sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"github.com/sonde-operator/sonde/controllers/capture"
@@ -43,15 +45,36 @@ func (m *manager) addServers(_ context.Context, mgr ctrl.Manager) error {
 		mgr.Add(m.serving),
 		mgr.Add(endpoint),
 		mgr.AddReadyzCheck("results", endpoint.Ready),
+		m.addMetrics(mgr),
 	)
 }
 
-// Bounds of the webhook server. An API server has a connection for each request in flight and keeps some of them. It has a
-// request in memory when it sends it.
-const (
-	webhookConnections = 512
-	webhookReadTimeout = 10 * time.Second
-)
+// addMetrics adds the metrics endpoint, with bounds that the one of controller-runtime lacks.
+func (m *manager) addMetrics(mgr ctrl.Manager) error {
+	if m.MetricsAddress == noAddress {
+		return nil
+	}
+	authorized, err := metricsfilters.WithAuthenticationAndAuthorization(mgr.GetConfig(), mgr.GetHTTPClient())
+	if err != nil {
+		return fmt.Errorf("make the client that checks the tokens of scrapers: %w", err)
+	}
+	handler, err := authorized(ctrl.Log.WithName("metrics"), promhttp.HandlerFor(crmetrics.Registry, promhttp.HandlerOpts{}))
+	if err != nil {
+		return fmt.Errorf("make the handler of the metrics: %w", err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/metrics", &metrics.Strangers{Next: handler, Clock: clock.RealClock{}})
+	return mgr.Add(&connections.Server{
+		Name: "metrics", Address: m.MetricsAddress, Flag: "--metrics-bind-address",
+		GetCertificate: m.serving.GetCertificate, Handler: mux, MaxConnections: metrics.MaxConnections, ReadTimeout: readTimeout,
+	})
+}
+
+// webhookConnections is plenty: an API server has a connection for each request in flight and keeps some of them.
+const webhookConnections = 512
+
+// readTimeout of a request with its body. An API server has a request in memory when it sends it.
+const readTimeout = 10 * time.Second
 
 // webhookServer is a webhook.Server with bounded connections. controller-runtime's own registers the webhooks and their
 // metrics, and is never started: it has no bound.
@@ -66,7 +89,7 @@ func (m *manager) newWebhookServer() webhookServer {
 	return webhookServer{webhook.NewServer(webhook.Options{WebhookMux: mux}), &connections.Server{
 		Name: "webhooks", Address: fmt.Sprintf(":%d", m.WebhookPort), Flag: "--webhook-port",
 		GetCertificate: m.serving.GetCertificate, Handler: mux,
-		MaxConnections: webhookConnections, ReadTimeout: webhookReadTimeout, Grace: shutdownGrace,
+		MaxConnections: webhookConnections, ReadTimeout: readTimeout, Grace: shutdownGrace,
 	}}
 }
 
