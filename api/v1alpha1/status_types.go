@@ -105,6 +105,19 @@ const (
 // MaxPodEntries bounds status.pods.
 const MaxPodEntries = 200
 
+// MaxUnwatched bounds status.unwatched.
+const MaxUnwatched = 8
+
+// Timespan is a time with a beginning and an end.
+type Timespan struct {
+	// from is the beginning.
+	// +required
+	From metav1.Time `json:"from,omitzero"`
+	// to is the end.
+	// +required
+	To metav1.Time `json:"to,omitzero"`
+}
+
 // CaptureStatus is what the controller last saw. It is shared by the kinds that run one Job per Pod.
 type CaptureStatus struct {
 	// phase of the whole capture.
@@ -153,6 +166,13 @@ type CaptureStatus struct {
 	// podsOmitted counts Pods that pods does not list.
 	// +optional
 	PodsOmitted int32 `json:"podsOmitted,omitempty"`
+
+	// unwatched are times of the capture in which the operator did not watch Pods: no manager ran, or its watch was interrupted.
+	// A Pod that was created and gone again within one of them may have no entry.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=8
+	Unwatched []Timespan `json:"unwatched,omitempty"`
 
 	// conditions: Admitted, TargetFound, ProbesAllowed, Capturing, Ended, Complete.
 	// +optional

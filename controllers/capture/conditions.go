@@ -166,11 +166,11 @@ func completeCondition(capture sondev1.Capture, observed observation, planned pl
 	switch capture.CaptureStatus().Phase {
 	case sondev1.PhaseCompleted:
 		k, _ := kind.CaptureOf(capture.KindName())
-		message := fmt.Sprintf("%d Pods, %s, none unaccounted for", len(planned.entries), k.Count(capture.CaptureStatus().Totals))
+		message := fmt.Sprintf("%d Pods, %s, none unaccounted for%s", len(planned.entries), k.Count(capture.CaptureStatus().Totals), unwatchedNote(capture))
 		return finding{metav1.ConditionTrue, commonReason(planned.entries, sortRank(planned.entries[0]), sondev1.ReasonEnded), message}
 	case sondev1.PhaseIncomplete, sondev1.PhaseFailed:
 		reason, message := incompleteReason(capture, observed, planned)
-		return finding{metav1.ConditionFalse, reason, message}
+		return finding{metav1.ConditionFalse, reason, message + unwatchedNote(capture)}
 	case sondev1.PhaseCapturing:
 		return finding{metav1.ConditionUnknown, sondev1.ReasonCapturing, "until " + planned.end.UTC().Format(time.RFC3339)}
 	case sondev1.PhaseEnding:

@@ -21,6 +21,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/access"
 	"github.com/sonde-operator/sonde/internal/operator/ceiling"
 	"github.com/sonde-operator/sonde/internal/operator/health"
+	"github.com/sonde-operator/sonde/internal/operator/podwatch"
 	"github.com/sonde-operator/sonde/internal/operator/sweep"
 	"github.com/sonde-operator/sonde/internal/operator/target"
 )
@@ -67,6 +68,8 @@ type Reconciler struct {
 	// AccessReviewInterval is the longest time between two reviews of the requester's right.
 	AccessReviewInterval time.Duration
 	Watchdog             *health.Watchdog
+	// PodWatch knows when Pods were not watched.
+	PodWatch *podwatch.Watch
 
 	// SetupWithManager sets these. recent is Access with a cache of RecentFor(AccessReviewInterval), for passes that create no
 	// Job, so that most of them write nothing.

@@ -118,6 +118,7 @@ func (r *Reconciler) recordDeparted(ctx context.Context, wakes target.Wakes, bef
 		r.recordDeparted(ctx, wakes, before, nil)
 		before = nil
 	}
+	r.PodWatch.Observed()
 	o, ran := departs(before, now), r.Clock.Now()
 	if o == nil {
 		return

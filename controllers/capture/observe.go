@@ -19,6 +19,7 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/operator/outcome"
 	"github.com/sonde-operator/sonde/internal/operator/paging"
+	"github.com/sonde-operator/sonde/internal/operator/podwatch"
 	"github.com/sonde-operator/sonde/internal/operator/slim"
 	"github.com/sonde-operator/sonde/internal/operator/sweep"
 	"github.com/sonde-operator/sonde/internal/operator/target"
@@ -49,6 +50,8 @@ type observation struct {
 	// gateConfigured reports that the webhook configuration sends the target's new Pods to the webhook. protected reports that
 	// no Pod of the target's namespace ever waits at a gate.
 	gateConfigured, protected bool
+	// gaps of the watch of Pods.
+	gaps []podwatch.Gap
 }
 
 // podState is one Pod that is, was or may be captured.
@@ -93,7 +96,7 @@ func (p *podState) deleting() bool {
 
 // observe reads the objects of the capture from the cache, or live. It reads everything else from where it is fresh enough.
 func (r *Reconciler) observe(ctx context.Context, capture sondev1.Capture, live bool) (observation, error) {
-	observed := observation{now: r.Clock.Now(), interfaces: r.Kind.interfaces(capture)}
+	observed := observation{now: r.Clock.Now(), interfaces: r.Kind.interfaces(capture), gaps: r.PodWatch.Gaps()}
 	var err error
 	common := capture.Common()
 	if observed.duration, err = r.Ceilings.DurationOf(common); err != nil {

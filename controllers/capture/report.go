@@ -24,6 +24,7 @@ func report(capture sondev1.Capture, observed observation, planned plan, done ac
 		if !final {
 			status.StartTime = startTime(status.StartTime, observed, planned, done)
 			status.EndTime = endTime(status, planned)
+			status.Unwatched = unwatched(status, observed.gaps)
 			status.Totals = totals(entries)
 			reportPhase(capture, observed, planned, entries)
 		}

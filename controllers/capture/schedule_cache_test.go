@@ -2,6 +2,7 @@ package capture
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -187,6 +188,36 @@ func (m *replica) applyNext(i *informer, lost, twice bool) {
 			}
 		}
 		return
+	}
+}
+
+// relist lets the informer of Pods list them, as it does after its watch was interrupted for too long. It gets the changes from one
+// list to the next, and no Pod that came and went in between.
+func (m *replica) relist() {
+	i := m.view.informers[slices.Index(watchedKinds, "Pod")]
+	listed, changed := objectSet{}, []objectKey{}
+	for ; i.at < len(m.view.api.log); i.at++ {
+		if c := m.view.api.log[i.at]; c.key.kind == i.kind {
+			m.skipped[i.at] = true
+			listed[c.key] = c.now
+			changed = append(changed, c.key)
+		}
+	}
+	if !m.silent {
+		m.r.PodWatch.Listed()
+	}
+	for _, key := range changed {
+		c := change{key: key, old: m.view.objects[key], at: m.s.clock.Now()}
+		if now := listed[key]; now != nil {
+			c.now = stripped(now)
+			m.view.objects[key] = c.now
+		} else {
+			delete(m.view.objects, key)
+		}
+		m.record(c)
+		for _, r := range m.wakesOf(c) {
+			m.wake(r.NamespacedName)
+		}
 	}
 }
 

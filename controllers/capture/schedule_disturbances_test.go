@@ -80,6 +80,16 @@ var disturbances = []struct {
 		edit(s.api, key, func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })
 		return s.api.objects[key] != nil
 	}},
+	{"the watch of Pods is interrupted for too long", func(s *schedule) bool {
+		if s.leader == nil {
+			return false
+		}
+		if s.rand.IntN(2) == 0 {
+			_ = s.api.delete(objectKey{"Pod", "shop", s.makePodOfWorkload()}, nil)
+		}
+		s.leader.relist()
+		return true
+	}},
 	{"a Pod ends", func(s *schedule) bool {
 		key, ok := s.anyPod("shop")
 		edit(s.api, key, func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })

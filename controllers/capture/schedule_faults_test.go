@@ -101,7 +101,7 @@ func (p *singleFault) choose(s *schedule, m *replica, verb string, key objectKey
 func (s *schedule) crash(m *replica) {
 	m.dead = true
 	if s.leader == m {
-		s.leader = nil
+		s.leader, s.leaderUntil = nil, s.clock.Now()
 		if s.plan != nil {
 			s.leader = m // settle starts the next
 		}

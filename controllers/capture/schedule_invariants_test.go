@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/operator/podwatch"
 	"github.com/sonde-operator/sonde/internal/operator/target"
 	"github.com/sonde-operator/sonde/internal/wire/account"
 )
@@ -182,8 +183,8 @@ func (s *schedule) checkJoined(c *captureTruth, pc *sondev1.PacketCapture) {
 	}
 }
 
-// checkDeparted checks that a Pod that came and went during the capture has an entry when the status becomes final, if the manager
-// has observed it.
+// checkDeparted checks that a Pod that came and went during the capture has an entry when the status becomes final, or that the
+// status says that Pods were not watched then.
 func (s *schedule) checkDeparted(m *replica, c *captureTruth, pc *sondev1.PacketCapture) {
 	start, end := pc.Status.StartTime, pc.Status.EndTime
 	first := pc.Status.Phase.Final() && (c.last == nil || !c.last.Phase.Final())
@@ -193,15 +194,28 @@ func (s *schedule) checkDeparted(m *replica, c *captureTruth, pc *sondev1.Packet
 	}
 	for i, change := range s.api.log[:m.podsAt] {
 		pod, ok := departs(change.old, change.now).(*corev1.Pod)
-		if i < m.podsFrom || !ok || pod.Namespace != "shop" || m.unaware[unawareOf{c.uid, pod.UID}] ||
+		observed := i >= m.podsFrom && !m.skipped[i]
+		if !observed && !m.skipped[i] && !m.inGap(change.at) { // an earlier leader observed it
+			continue
+		}
+		if !ok || pod.Namespace != "shop" || m.unaware[unawareOf{c.uid, pod.UID}] ||
 			change.at.Before(start.Add(time.Second)) || !pod.CreationTimestamp.Time.Before(end.Time) { // startTime is cut to its second
 			continue
 		}
-		if !slices.ContainsFunc(pc.Status.Pods, func(e sondev1.PodResult) bool { return e.UID == string(pod.UID) }) {
+		listed := slices.ContainsFunc(pc.Status.Pods, func(e sondev1.PodResult) bool { return e.UID == string(pod.UID) })
+		unwatched := slices.ContainsFunc(pc.Status.Unwatched, func(t sondev1.Timespan) bool {
+			return !change.at.Before(t.From.Time) && !pod.CreationTimestamp.After(t.To.Time)
+		})
+		if !listed && (observed || !unwatched) {
 			s.fail("capture %s lasts from %s to %s, and Pod %s, created at %s and gone at %s, is in no entry",
 				c.uid, start.Sub(dawn), end.Sub(dawn), pod.Name, pod.CreationTimestamp.Sub(dawn), change.at.Sub(dawn))
 		}
 	}
+}
+
+// inGap reports whether the manager knows that it did not watch at this time.
+func (m *replica) inGap(t time.Time) bool {
+	return slices.ContainsFunc(m.r.PodWatch.Gaps(), func(g podwatch.Gap) bool { return !t.Before(g.From) && !t.After(g.To) })
 }
 
 // checkFinalUnchanged checks that final entries stay, except for files that are gone.

@@ -21,6 +21,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/access"
 	"github.com/sonde-operator/sonde/internal/operator/ceiling"
 	"github.com/sonde-operator/sonde/internal/operator/health"
+	"github.com/sonde-operator/sonde/internal/operator/podwatch"
 	"github.com/sonde-operator/sonde/internal/operator/sweep"
 	"github.com/sonde-operator/sonde/internal/wire/account"
 )
@@ -47,10 +48,14 @@ type replica struct {
 	noRequeue bool
 	// forgetful makes it a mutant that records no Pod that departs.
 	forgetful bool
+	// silent makes it a mutant that does not note that Pods were listed again.
+	silent bool
 	// since is the step at which the current pass began. podsAt is the change of the log up to which the cache had the Pods then,
 	// and podsFrom the one from which on this manager has watched them.
 	since, podsAt, podsFrom int
 	unaware                 map[unawareOf]bool
+	// skipped are changes of the log that the watch of Pods never delivered, before the last of them.
+	skipped map[int]bool
 }
 
 func (m *replica) String() string { return fmt.Sprintf("manager %d", m.n) }
@@ -61,7 +66,7 @@ func (s *schedule) newReplica(lag int) *replica {
 	m := &replica{
 		s: s, n: s.replicas, view: newView(s.api, lag), sweepAt: s.clock.Now(),
 		timers: map[types.NamespacedName]time.Time{}, failures: map[types.NamespacedName]int{}, busy: map[types.NamespacedName]bool{},
-		unaware: map[unawareOf]bool{}, podsFrom: max(len(s.api.log)-lag, 0),
+		unaware: map[unawareOf]bool{}, skipped: map[int]bool{}, podsFrom: max(len(s.api.log)-lag, 0),
 	}
 	cached, live := replicaClient{m: m}, replicaClient{m: m, live: true}
 	reviews := replicaReviews{m}
@@ -76,8 +81,9 @@ func (s *schedule) newReplica(lag int) *replica {
 		Sweeper:              &sweep.Sweeper{Client: cached, Live: live, Clock: s.clock, Interval: sweep.DefaultInterval, Namespace: operatorNamespace, Parallelism: 1, Watchdog: watchdog},
 		Parallelism:          1,
 		AccessReviewInterval: DefaultAccessReviewInterval, Watchdog: watchdog,
-		throttle: newThrottle(s.clock), departed: &departedPods{},
+		throttle: newThrottle(s.clock), departed: &departedPods{}, PodWatch: podwatch.New(s.clock, s.led()),
 	}
+	m.r.PodWatch.Listed()
 	if s.mutate != nil {
 		s.mutate(m)
 	}
@@ -94,6 +100,14 @@ func (s *schedule) newReplica(lag int) *replica {
 	}
 	s.trace("%s starts, %d changes late", m, lag)
 	return m
+}
+
+// led is when a leader last renewed the lease.
+func (s *schedule) led() time.Time {
+	if s.leader != nil && !s.leader.dead {
+		return s.clock.Now()
+	}
+	return s.leaderUntil
 }
 
 func (m *replica) wake(key types.NamespacedName) {

@@ -120,7 +120,11 @@ func TestSchedulesFindBugs(t *testing.T) {
 				}
 				return c.List(ctx, list, opts...)
 			}}
-		}, want: "is in no entry", only: "a Pod joins", from: 70},
+		}, want: "is in no entry", only: "a Pod joins", from: 970},
+		"a gap of the watch is not stated": {
+			mutate: func(m *replica) { m.silent = true },
+			want:   "is in no entry", only: "the watch of Pods is interrupted for too long",
+		},
 		"Pods that come and go are not recorded": {mutate: func(m *replica) { m.forgetful = true }, want: "is in no entry", only: "a Pod comes and goes"},
 		"a pass is not requeued":                 {mutate: func(m *replica) { m.noRequeue = true }, want: "is still there"},
 	}

@@ -44,9 +44,11 @@ type schedule struct {
 	clock *clocktesting.FakeClock
 	api   *memoryAPI
 
-	leader   *replica // nil while there is none
-	replicas int
-	ceilings ceiling.Limits
+	leader *replica // nil while there is none
+	// leaderUntil is when the last leader that crashed did so.
+	leaderUntil time.Time
+	replicas    int
+	ceilings    ceiling.Limits
 	// only is the name of the only disturbance; empty means all.
 	only string
 	// mutate breaks a manager on purpose.
@@ -316,7 +318,7 @@ func (s *schedule) stepLeader() {
 	case s.rand.IntN(2) == 0:
 		s.trace("%s crashes", s.leader)
 		s.leader.dead = true
-		s.leader = nil
+		s.leader, s.leaderUntil = nil, s.clock.Now()
 	default: // the old leader finishes its current pass
 		s.leader = s.newReplica(s.rand.IntN(6))
 	}

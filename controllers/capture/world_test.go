@@ -38,6 +38,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/gate"
 	"github.com/sonde-operator/sonde/internal/operator/health"
 	"github.com/sonde-operator/sonde/internal/operator/pcapfilter"
+	"github.com/sonde-operator/sonde/internal/operator/podwatch"
 	"github.com/sonde-operator/sonde/internal/operator/stamp"
 	"github.com/sonde-operator/sonde/internal/operator/sweep"
 	"github.com/sonde-operator/sonde/internal/operator/target"
@@ -119,7 +120,7 @@ func newWorld(t *testing.T, pc client.Object, objects ...client.Object) *world {
 		Stamps:  w, Access: w, recent: recentReviews{w}, throttle: newThrottle(w.clock), departed: &departedPods{}, Keepers: w, Users: &KeeperUsers{}, Recorder: w.events, Clock: w.clock,
 		Sweeper:              &sweep.Sweeper{Client: w.client, Live: live, Clock: w.clock, Interval: time.Minute, Namespace: operatorNamespace, Parallelism: DefaultParallelism, Watchdog: watchdog},
 		Parallelism:          DefaultParallelism,
-		AccessReviewInterval: DefaultAccessReviewInterval, Watchdog: watchdog,
+		AccessReviewInterval: DefaultAccessReviewInterval, Watchdog: watchdog, PodWatch: podwatch.New(w.clock, dawn),
 	}
 	if _, ok := pc.(*sondev1.Trace); ok {
 		w.r.Kind = Traces()

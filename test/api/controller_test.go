@@ -33,6 +33,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/access"
 	"github.com/sonde-operator/sonde/internal/operator/health"
 	"github.com/sonde-operator/sonde/internal/operator/pause"
+	"github.com/sonde-operator/sonde/internal/operator/podwatch"
 	"github.com/sonde-operator/sonde/internal/operator/stamp"
 	"github.com/sonde-operator/sonde/internal/operator/sweep"
 	"github.com/sonde-operator/sonde/internal/operator/target"
@@ -163,6 +164,8 @@ func startControllers(t *testing.T) fakeKeepers {
 	if err != nil {
 		t.Fatal(err)
 	}
+	pods := podwatch.New(clock.RealClock{}, time.Time{})
+	options.NewInformer = pods.NewInformer
 	mgr, err := ctrl.NewManager(own, ctrl.Options{Scheme: scheme, Cache: options, Metrics: metricsserver.Options{BindAddress: "0"}})
 	if err != nil {
 		t.Fatal(err)
@@ -191,7 +194,7 @@ func startControllers(t *testing.T) fakeKeepers {
 			Options: agentjob.Options{Namespace: operatorNamespace, Image: "sonde:test", RingBytes: 32 << 20},
 			Stamps:  capture.StampKey(stampKey), Access: access.NewReviewer(live), Recorder: mgr.GetEventRecorder("sonde"),
 			Parallelism:          capture.DefaultParallelism,
-			AccessReviewInterval: 2 * time.Second, Watchdog: watchdog,
+			AccessReviewInterval: 2 * time.Second, Watchdog: watchdog, PodWatch: pods,
 		}
 		errs = append(errs, r.SetupWithManager(mgr))
 	}
@@ -205,6 +208,9 @@ func startControllers(t *testing.T) fakeKeepers {
 		cancel()
 		if err := <-ended; err != nil {
 			t.Errorf("manager: %v", err)
+		}
+		if gaps := pods.Gaps(); len(gaps) != 1 || !gaps[0].From.IsZero() {
+			t.Errorf("gaps of the watch of Pods: %v, want the time before the manager's start", gaps)
 		}
 	})
 	return keepers

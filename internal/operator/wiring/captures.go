@@ -48,7 +48,7 @@ func (m *manager) addCaptures(ctx context.Context, mgr ctrl.Manager) error {
 			Access:   access.NewReviewer(m.live),
 			Keepers:  capture.KeeperCalls{Reader: m.live, Namespace: m.Agent.Namespace, Timeout: keeperTimeout},
 			Recorder: mgr.GetEventRecorder("sonde"), Clock: clock.RealClock{},
-			Sweeper: sweeper, Users: users, Ceilings: m.Ceilings, AccessReviewInterval: m.AccessReviewInterval, Watchdog: m.watchdog,
+			Sweeper: sweeper, Users: users, Ceilings: m.Ceilings, AccessReviewInterval: m.AccessReviewInterval, Watchdog: m.watchdog, PodWatch: m.pods,
 			Parallelism: capture.DefaultParallelism,
 		}
 		errs = append(errs, r.SetupWithManager(mgr))

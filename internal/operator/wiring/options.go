@@ -18,6 +18,9 @@ import (
 // +kubebuilder:rbac:groups="",namespace=sonde-system,resources=events,verbs=create
 // +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
 
+// leaseName is the name of the leader's lease.
+const leaseName = "sonde-manager"
+
 // shutdownGrace is how long the controllers may take to stop. Downloads have ended by then (results.Drain). The Pod's
 // grace period is longer than both together.
 const shutdownGrace = 10 * time.Second
@@ -56,7 +59,7 @@ func (m *manager) managerOptions(scheme *runtime.Scheme, caches cache.Options) c
 		Metrics:                       metricsserver.Options{BindAddress: noAddress}, // addMetrics serves them
 		HealthProbeBindAddress:        m.HealthAddress,
 		LeaderElection:                m.LeaderElect,
-		LeaderElectionID:              "sonde-manager",
+		LeaderElectionID:              leaseName,
 		LeaderElectionNamespace:       m.Agent.Namespace,
 		LeaderElectionReleaseOnCancel: true,
 		GracefulShutdownTimeout:       new(shutdownGrace),

@@ -24,6 +24,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/filterpool"
 	"github.com/sonde-operator/sonde/internal/operator/health"
 	"github.com/sonde-operator/sonde/internal/operator/platform"
+	"github.com/sonde-operator/sonde/internal/operator/podwatch"
 	"github.com/sonde-operator/sonde/internal/operator/results"
 	"github.com/sonde-operator/sonde/internal/operator/stamp"
 	"github.com/sonde-operator/sonde/internal/version"
@@ -41,6 +42,7 @@ type manager struct {
 	contact   *health.Contact
 	watchdog  *health.Watchdog
 	downloads *results.Drain
+	pods      *podwatch.Watch
 	gates     platformcontroller.GateConfigurationCache
 	// optional are objects of APIs that not every cluster has; this cluster has them.
 	optional []*unstructured.Unstructured
@@ -117,6 +119,11 @@ func prepare(ctx context.Context, o Options, config *rest.Config, scheme *runtim
 			return nil, err
 		}
 	}
+	led, err := podwatch.LastLed(ctx, m.live, client.ObjectKey{Namespace: o.Agent.Namespace, Name: leaseName})
+	if err != nil {
+		return nil, err
+	}
+	m.pods = podwatch.New(clock.RealClock{}, led)
 	m.optional, err = platform.Present(m.live.RESTMapper(), o.optionalObjects()...)
 	return m, err
 }
@@ -127,6 +134,7 @@ func (m *manager) cacheOptions() (cache.Options, error) {
 	if err != nil {
 		return options, err
 	}
+	options.NewInformer = m.pods.NewInformer
 	maps.Copy(options.ByObject, platformcontroller.CacheByObject())
 	maps.Copy(options.ByObject, platform.CacheByObject(m.optional))
 	return options, nil

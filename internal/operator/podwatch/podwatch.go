@@ -1,0 +1,142 @@
+// Package podwatch knows when the manager did not watch the cluster's Pods: before it started, and when its watch was interrupted
+// for so long that it had to list the Pods again. A Pod that is created and gone again in such a gap is never observed.
+package podwatch
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+const (
+	// margin is how much earlier a gap may have begun than known. A leader that is killed has not yet written what its watch
+	// observed during its last pass, which may wait 20 s for keepers, and events are on their way for a moment.
+	margin = 30 * time.Second
+	// maxGaps bounds the gaps that are kept.
+	maxGaps = 16
+)
+
+// Watch records the gaps.
+type Watch struct {
+	clock clock.PassiveClock
+
+	mu sync.Mutex
+	// observed is until when the changes of all Pods have reached this manager, or the leader before it.
+	observed time.Time
+	gaps     []Gap
+}
+
+// Gap is a time in which Pods were not watched. From is zero if it is not known.
+type Gap struct{ From, To time.Time }
+
+// LastLed returns when a leader last renewed the lease; zero if there is no lease.
+func LastLed(ctx context.Context, live client.Reader, lease client.ObjectKey) (time.Time, error) {
+	var l coordinationv1.Lease
+	if err := live.Get(ctx, lease, &l); client.IgnoreNotFound(err) != nil {
+		return time.Time{}, fmt.Errorf("get lease %s: %w", lease, err)
+	}
+	if l.Spec.RenewTime == nil {
+		return time.Time{}, nil
+	}
+	return l.Spec.RenewTime.Time, nil
+}
+
+// New returns a Watch of a manager that starts. led is when an earlier leader was last known to run; zero if that is not known.
+func New(c clock.PassiveClock, led time.Time) *Watch { return &Watch{clock: c, observed: led} }
+
+// NewInformer is for cache.Options.NewInformer. It notes when the informer of Pods lists them.
+func (w *Watch) NewInformer(from cache.ListerWatcher, o runtime.Object, resync time.Duration, indexers cache.Indexers) cache.SharedIndexInformer {
+	if _, ok := o.(*corev1.Pod); ok {
+		from = source{cache.ToListerWatcherWithContext(from), w}
+	}
+	return cache.NewSharedIndexInformer(from, o, resync, indexers)
+}
+
+// Observed notes that the watch delivers changes.
+func (w *Watch) Observed() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.observed = w.clock.Now()
+}
+
+// Listed notes that the Pods were listed: what happened since the last change is not known.
+func (w *Watch) Listed() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	gap := Gap{w.observed, w.clock.Now()}
+	if !gap.From.IsZero() {
+		gap.From = gap.From.Add(-margin)
+	}
+	if last := len(w.gaps) - 1; last >= 0 && !w.gaps[last].To.Before(gap.From) {
+		gap.From, w.gaps = earlier(w.gaps[last].From, gap.From), w.gaps[:last]
+	}
+	w.observed = gap.To
+	if w.gaps = append(w.gaps, gap); len(w.gaps) > maxGaps {
+		w.gaps[1].From = w.gaps[0].From
+		w.gaps = w.gaps[1:]
+	}
+}
+
+// Gaps returns the gaps so far, the oldest first.
+func (w *Watch) Gaps() []Gap {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.gaps)
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
+
+// source reads Pods from the API server.
+type source struct {
+	cache.ListerWatcherWithContext
+	watch *Watch
+}
+
+// List implements cache.ListerWatcher.
+func (s source) List(options metav1.ListOptions) (runtime.Object, error) {
+	return s.ListWithContext(context.Background(), options)
+}
+
+// Watch implements cache.ListerWatcher.
+func (s source) Watch(options metav1.ListOptions) (watch.Interface, error) {
+	return s.WatchWithContext(context.Background(), options)
+}
+
+// ListWithContext implements cache.ListerWatcherWithContext.
+func (s source) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+	list, err := s.ListerWatcherWithContext.ListWithContext(ctx, options)
+	if err == nil {
+		s.watch.Listed()
+	}
+	return list, err
+}
+
+// WatchWithContext implements cache.ListerWatcherWithContext. A watch may begin with all Pods, as a list. Otherwise it continues
+// where the watch before it ended.
+func (s source) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+	events, err := s.ListerWatcherWithContext.WatchWithContext(ctx, options)
+	switch {
+	case err != nil:
+	case options.SendInitialEvents != nil && *options.SendInitialEvents:
+		s.watch.Listed()
+	default:
+		s.watch.Observed()
+	}
+	return events, err
+}

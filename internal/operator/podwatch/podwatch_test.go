@@ -1,0 +1,171 @@
+package podwatch_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	testingclock "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/sonde-operator/sonde/internal/operator/podwatch"
+)
+
+var dawn = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// at describes gaps by seconds since dawn.
+func at(gaps []podwatch.Gap) []string {
+	var all []string
+	for _, g := range gaps {
+		from := "?"
+		if !g.From.IsZero() {
+			from = fmt.Sprint(g.From.Sub(dawn).Seconds())
+		}
+		all = append(all, fmt.Sprintf("%s to %v", from, g.To.Sub(dawn).Seconds()))
+	}
+	return all
+}
+
+func TestGaps(t *testing.T) {
+	for name, tc := range map[string]struct {
+		led  time.Time
+		do   func(w *podwatch.Watch, step func(int))
+		want []string
+	}{
+		"not listed yet":    {led: dawn, do: func(*podwatch.Watch, func(int)) {}},
+		"an earlier leader": {led: dawn, do: func(w *podwatch.Watch, step func(int)) { step(40); w.Listed() }, want: []string{"-30 to 40"}},
+		"no earlier leader": {do: func(w *podwatch.Watch, step func(int)) { step(40); w.Listed() }, want: []string{"? to 40"}},
+		"the first list is tried again": {led: dawn, do: func(w *podwatch.Watch, step func(int)) {
+			step(40)
+			w.Listed()
+			step(60)
+			w.Listed()
+			step(60)
+			w.Observed()
+		}, want: []string{"-30 to 100"}},
+		"an interruption": {led: dawn, do: func(w *podwatch.Watch, step func(int)) {
+			w.Listed()
+			step(100)
+			w.Observed()
+			step(50)
+			w.Listed()
+		}, want: []string{"-30 to 0", "70 to 150"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clk := testingclock.NewFakeClock(dawn)
+			w := podwatch.New(clk, tc.led)
+			tc.do(w, func(s int) { clk.Step(time.Duration(s) * time.Second) })
+			if diff := cmp.Diff(tc.want, at(w.Gaps())); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestGapsAreBounded checks that many gaps become one long one, and none is lost.
+func TestGapsAreBounded(t *testing.T) {
+	clk := testingclock.NewFakeClock(dawn)
+	w := podwatch.New(clk, dawn)
+	for range 100 {
+		clk.Step(time.Minute)
+		w.Observed()
+		clk.Step(time.Minute)
+		w.Listed()
+	}
+	gaps := w.Gaps()
+	if len(gaps) != 16 || !gaps[0].From.Equal(dawn.Add(30*time.Second)) || !gaps[15].To.Equal(clk.Now()) {
+		t.Errorf("gaps %v", at(gaps))
+	}
+}
+
+// server answers the requests of an informer.
+type server struct {
+	initial bool // it sends all objects at the begin of a watch
+	events  *watch.RaceFreeFakeWatcher
+	lists   chan struct{}
+}
+
+var errNotSupported = errors.New("not supported")
+
+func (s *server) List(metav1.ListOptions) (runtime.Object, error) {
+	s.lists <- struct{}{}
+	return &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: "1"}}, nil
+}
+
+func (s *server) Watch(o metav1.ListOptions) (watch.Interface, error) {
+	if o.SendInitialEvents != nil && *o.SendInitialEvents {
+		if !s.initial {
+			return nil, errNotSupported
+		}
+		s.lists <- struct{}{}
+		s.events.Action(watch.Bookmark, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "1", Annotations: map[string]string{metav1.InitialEventsAnnotationKey: "true"}}})
+	}
+	return s.events, nil
+}
+
+// TestInformer checks that an informer of Pods notes each list, of both forms, and that an informer of another kind does not.
+func TestInformer(t *testing.T) {
+	for name, tc := range map[string]struct {
+		kind    client.Object
+		initial bool
+		want    int
+	}{
+		"a list":                {kind: &corev1.Pod{}, want: 1},
+		"a watch from the list": {kind: &corev1.Pod{}, initial: true, want: 1},
+		"another kind":          {kind: &corev1.Node{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := podwatch.New(testingclock.NewFakeClock(dawn), dawn)
+			s := &server{initial: tc.initial, events: watch.NewRaceFreeFake(), lists: make(chan struct{}, 10)}
+			informer := w.NewInformer(s, tc.kind, 0, nil)
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan struct{})
+			go func() { informer.RunWithContext(ctx); close(ended) }()
+			<-s.lists
+			if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
+				t.Fatal("not synced")
+			}
+			cancel()
+			<-ended
+			if got := len(w.Gaps()); got != tc.want {
+				t.Errorf("%d gaps, want %d", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestLastLed(t *testing.T) {
+	key := client.ObjectKey{Namespace: "sonde-system", Name: "sonde-manager"}
+	lease := func(renewed *metav1.MicroTime) *coordinationv1.Lease {
+		return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}, Spec: coordinationv1.LeaseSpec{RenewTime: renewed}}
+	}
+	for name, tc := range map[string]struct {
+		lease *coordinationv1.Lease
+		want  time.Time
+	}{
+		"renewed":       {lease(new(metav1.NewMicroTime(dawn))), dawn},
+		"never renewed": {lease: lease(nil)},
+		"no lease":      {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := fake.NewClientBuilder()
+			if tc.lease != nil {
+				b = b.WithObjects(tc.lease)
+			}
+			got, err := podwatch.LastLed(t.Context(), b.Build(), key)
+			if err != nil || !got.Equal(tc.want) {
+				t.Errorf("%v, %v, want %v", got, err, tc.want)
+			}
+		})
+	}
+}
