@@ -10,7 +10,12 @@ import (
 
 // Logger returns the manager's logger, which writes every record. In production mode controller-runtime's samples equal
 // messages: with 100 requests in a second a user could hide audit records, also those of others.
+// Nor does it write stack traces of errors, unless a flag asks for them: 3 KB for each failed request would let a user rotate the
+// container's log.
 func Logger(o zap.Options) logr.Logger {
+	if o.StacktraceLevel == nil && !o.Development {
+		o.StacktraceLevel = zapcore.PanicLevel
+	}
 	// The sampler has no switch. It is added after o.ZapOpts, so the core that these see is the one without it.
 	var unsampled zapcore.Core
 	o.ZapOpts = append(o.ZapOpts, uberzap.WrapCore(func(c zapcore.Core) zapcore.Core {

@@ -2,6 +2,7 @@ package wiring_test
 
 import (
 	"bytes"
+	"errors"
 	"flag"
 	"regexp"
 	"strings"
@@ -45,9 +46,18 @@ func TestLoggerKeepsEveryAuditRecord(t *testing.T) {
 
 var stamps = regexp.MustCompile(`\d{4}-\d{2}-\d{2}T[^"\s]*|wiring(_test)?[./][^\s"\\]*|0x[0-9a-f]+`)
 
-// TestLoggerWritesAsControllerRuntime: only the sampling differs, not the format, the levels or the stack traces.
+// TestLoggerWritesNoStackTraces: a failed request takes one short line.
+func TestLoggerWritesNoStackTraces(t *testing.T) {
+	var out bytes.Buffer
+	wiring.Logger(flagged(t, &out)).Error(errors.New("no answer"), "Failing to decide on request")
+	if got := out.Len(); got == 0 || got > 200 {
+		t.Errorf("%d bytes for an error: %s", got, &out)
+	}
+}
+
+// TestLoggerWritesAsControllerRuntime: only the sampling and the default of stack traces differ, not the format or the levels.
 func TestLoggerWritesAsControllerRuntime(t *testing.T) {
-	for _, args := range [][]string{nil, {"--zap-log-level=debug"}, {"--zap-log-level=3"}, {"--zap-devel"}, {"--zap-encoder=console"}} {
+	for _, args := range [][]string{{"--zap-stacktrace-level=panic"}, {"--zap-stacktrace-level=error"}, {"--zap-log-level=debug", "--zap-stacktrace-level=error"}, {"--zap-log-level=3", "--zap-stacktrace-level=panic"}, {"--zap-devel"}, {"--zap-encoder=console", "--zap-stacktrace-level=error"}} {
 		t.Run(strings.Join(args, " "), func(t *testing.T) {
 			written := func(construct func(zap.Options) logr.Logger) string {
 				var out bytes.Buffer
@@ -56,7 +66,7 @@ func TestLoggerWritesAsControllerRuntime(t *testing.T) {
 				log.V(1).Info("Serving more")
 				log.V(3).Info("Serving most")
 				log.Error(nil, "Failing", "b", 2)
-				if len(args) == 0 || args[0] != "--zap-devel" { // there it panics
+				if args[0] != "--zap-devel" { // there it panics
 					log.Info("Odd", "key") //nolint:loggercheck // how an odd number is written
 				}
 				return stamps.ReplaceAllString(out.String(), "-")
