@@ -15,9 +15,9 @@ var accepted = map[string]bool{
 	"Service": true, "ServiceAccount": true,
 }
 
-// excluded are kinds of an install by kustomize that a bundle leaves out, because community-operators' pipeline refuses
-// them.
-var excluded = map[string]bool{"NetworkPolicy": true}
+// excluded are kinds of an install by kustomize that a bundle leaves out, because community-operators' pipeline refuses the first
+// one, and OLM does not support the second one.
+var excluded = map[string]bool{"NetworkPolicy": true, "FlowSchema": true}
 
 // manifests returns the bundle's objects beside the CSV. It fails for a kind that no bundle may hold.
 //
