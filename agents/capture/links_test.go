@@ -2,6 +2,7 @@ package capture
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -134,6 +135,87 @@ type refusingOpen struct{ backend.Backend }
 
 func (refusingOpen) Open(*links.Link, bool) (backend.Source, error) {
 	return nil, errors.New("refused")
+}
+
+// TestForgedMessagesOfTheTargetAreIgnored sends what a target with CAP_NET_ADMIN can send to the capture's netlink sockets,
+// whose ports /proc/net/netlink shows.
+func TestForgedMessagesOfTheTargetAreIgnored(t *testing.T) {
+	for _, cand := range each {
+		t.Run(cand.name, func(t *testing.T) {
+			n := newTestNet(t)
+			r := start(t, cand.engine(), &Config{NetNS: n.target})
+			n.forge(t, func(index int32) []byte { return linkMessage(unix.RTM_DELLINK, index, "eth0") })
+			n.forge(t, func(int32) []byte { return linkMessage(unix.RTM_NEWLINK, 100000, "forged") })
+			n.forge(t, func(int32) []byte { // a length beyond the message
+				m := make([]byte, unix.SizeofNlMsghdr)
+				binary.NativeEndian.PutUint32(m, 4000)
+				return m
+			})
+			n.addVeth(t) // the capture reads this change after the forged ones
+			r.until("net1", captures("net1"))
+			n.senderTo(t, n.target, n.peer, peerIP).send(0, 1000)
+			res := r.stop()
+			exactly(t, readFile(t, res.Path).numbers(t, "eth0"), 0, 1000)
+			if res.Reason != recording.Stopped || res.Err != nil {
+				t.Errorf("reason %s, error %v", res.Reason, res.Err)
+			}
+			for _, i := range res.Account.Interfaces {
+				if i.Gone || i.Name == "forged" {
+					t.Errorf("the capture believed a forged message: %+v", i)
+				}
+			}
+		})
+	}
+}
+
+// forge sends a netlink message about eth0 to every netlink socket of the target's namespace.
+func (n *testNet) forge(t *testing.T, message func(eth0 int32) []byte) {
+	t.Helper()
+	sent := 0
+	err := links.InNetNS(int(n.target.Fd()), func() error {
+		eth0, err := net.InterfaceByName("eth0")
+		if err != nil {
+			return err
+		}
+		sockets, err := os.ReadFile("/proc/thread-self/net/netlink")
+		if err != nil {
+			return err
+		}
+		fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		for line := range strings.Lines(string(sockets)) {
+			var address string
+			var protocol, port uint32
+			if n, _ := fmt.Sscan(line, &address, &protocol, &port); n != 3 || protocol != unix.NETLINK_ROUTE || port == 0 {
+				continue
+			}
+			if err := unix.Sendto(fd, message(int32(eth0.Index)), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Pid: port}); err != nil {
+				return err
+			}
+			sent++
+		}
+		return nil
+	})
+	if err != nil || sent == 0 {
+		t.Fatalf("forged messages were sent to %d sockets: %v", sent, err)
+	}
+}
+
+// linkMessage is an rtnetlink message about an Ethernet interface.
+func linkMessage(kind uint16, index int32, name string) []byte {
+	m := make([]byte, unix.SizeofNlMsghdr+unix.SizeofIfInfomsg, 64)
+	binary.NativeEndian.PutUint16(m[4:], kind)
+	binary.NativeEndian.PutUint16(m[unix.SizeofNlMsghdr+2:], unix.ARPHRD_ETHER)
+	binary.NativeEndian.PutUint32(m[unix.SizeofNlMsghdr+4:], uint32(index))
+	m = binary.NativeEndian.AppendUint16(m, uint16(unix.SizeofRtAttr+len(name)+1))
+	m = binary.NativeEndian.AppendUint16(m, unix.IFLA_IFNAME)
+	m = append(append(m, name...), 0)
+	m = append(m, make([]byte, -len(m)&3)...)
+	binary.NativeEndian.PutUint32(m, uint32(len(m)))
+	return m
 }
 
 func TestDeletedInterfaceLeavesTheRest(t *testing.T) {

@@ -53,8 +53,10 @@ func (l *Link) LinkType() (pcapng.LinkType, bool) {
 // Watch is an rtnetlink socket that lists the interfaces of a namespace and receives changes. Its methods belong to one
 // goroutine.
 type Watch struct {
-	fd  int
-	buf []byte
+	fd      int
+	buf     []byte
+	listing bool // the kernel answers a request
+	again   bool // the listing is not consistent: request another one when it ends
 }
 
 // NewWatch opens a watch of the calling thread's network namespace. It receives every change from then on.
@@ -84,6 +86,7 @@ func (w *Watch) request() error {
 	if err := unix.Sendto(w.fd, b, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return fmt.Errorf("ask for the list of interfaces: %w", err)
 	}
+	w.listing, w.again = true, false
 	return nil
 }
 
@@ -109,29 +112,59 @@ func (w *Watch) List() ([]Link, error) {
 }
 
 // Read returns the interfaces in the next message, if there is one, and whether a listing ended. When the kernel had to
-// drop notifications, Read requests a new listing.
+// drop notifications, or interfaces changed during a listing, Read requests a new listing.
 func (w *Watch) Read() (links []Link, done bool, err error) {
-	n, _, err := unix.Recvfrom(w.fd, w.buf, 0)
+	n, err := Receive(w.fd, w.buf, 0)
 	switch {
 	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):
+		return nil, false, nil
+	case errors.Is(err, unix.ENOBUFS) && w.listing:
+		w.again = true // the kernel refuses a second request meanwhile
 		return nil, false, nil
 	case errors.Is(err, unix.ENOBUFS):
 		return nil, false, w.request()
 	case err != nil:
 		return nil, false, fmt.Errorf("read interface changes: %w", err)
 	}
-	return parseLinks(w.buf[:n])
+	links, done, interrupted, err := parseLinks(w.buf[:n])
+	if err != nil {
+		return nil, false, err
+	}
+	w.again = w.again || interrupted
+	if !done {
+		return links, false, nil
+	}
+	w.listing = false
+	if w.again {
+		return links, false, w.request()
+	}
+	return links, true, nil
+}
+
+// Receive reads one datagram of the kernel from a netlink socket; zero bytes if another sender sent it. A process of the
+// target with CAP_NET_ADMIN can send to any netlink socket in its network namespace.
+func Receive(fd int, buf []byte, flags int) (n int, err error) {
+	n, from, err := unix.Recvfrom(fd, buf, flags)
+	if err != nil {
+		return 0, err //nolint:wrapcheck // the callers wrap it
+	}
+	if sender, ok := from.(*unix.SockaddrNetlink); !ok || sender.Pid != 0 {
+		return 0, nil
+	}
+	return n, nil
 }
 
 // parseLinks reads RTM_NEWLINK and RTM_DELLINK messages (rtnetlink(7)); others are skipped. (The standard library's
-// syscall.ParseNetlinkRouteAttr panics on attributes whose padding is missing.)
-func parseLinks(b []byte) (links []Link, done bool, err error) {
+// syscall.ParseNetlinkRouteAttr panics on attributes whose padding is missing.) interrupted reports that interfaces changed
+// during the listing, which may lack some.
+func parseLinks(b []byte) (links []Link, done, interrupted bool, err error) {
 	for len(b) >= unix.SizeofNlMsghdr {
 		size := int(binary.NativeEndian.Uint32(b))
 		if size < unix.SizeofNlMsghdr || size > len(b) {
-			return links, done, fmt.Errorf("parse netlink message: %d bytes announced, %d received", size, len(b))
+			return links, done, interrupted, fmt.Errorf("parse netlink message: %d bytes announced, %d received", size, len(b))
 		}
 		typ, body := binary.NativeEndian.Uint16(b[4:]), b[unix.SizeofNlMsghdr:size]
+		interrupted = interrupted || binary.NativeEndian.Uint16(b[6:])&unix.NLM_F_DUMP_INTR != 0
 		b = b[min(len(b), align4(size)):]
 		switch typ {
 		case unix.NLMSG_DONE:
@@ -139,7 +172,7 @@ func parseLinks(b []byte) (links []Link, done bool, err error) {
 		case unix.NLMSG_ERROR:
 			if len(body) >= 4 {
 				if n := int32(binary.NativeEndian.Uint32(body)); n < 0 {
-					return links, done, fmt.Errorf("list interfaces: %w", unix.Errno(-n))
+					return links, done, interrupted, fmt.Errorf("list interfaces: %w", unix.Errno(-n))
 				}
 			}
 		case unix.RTM_NEWLINK, unix.RTM_DELLINK:
@@ -149,7 +182,7 @@ func parseLinks(b []byte) (links []Link, done bool, err error) {
 			}
 		}
 	}
-	return links, done, nil
+	return links, done, interrupted, nil
 }
 
 // parseLink reads a struct ifinfomsg and its attributes.

@@ -31,10 +31,14 @@ func TestParseLinks(t *testing.T) {
 	b = append(b, netlinkMessage(unix.RTM_DELLINK, unix.AF_UNSPEC, unix.ARPHRD_NONE, 3, "tun0")...)
 	b = append(b, netlinkMessage(unix.RTM_NEWADDR, unix.AF_UNSPEC, 1, 4, "x")...)
 	b = append(b, netlinkMessage(unix.NLMSG_DONE, 0, 0, 0, "")...)
-	links, done, err := parseLinks(b)
+	links, done, interrupted, err := parseLinks(b)
 	want := "[{2 eth0 1 false} {3 tun0 65534 true}]"
-	if got := fmt.Sprint(links); err != nil || !done || got != want {
-		t.Errorf("links %s, done %v, error %v; want %s", got, done, err, want)
+	if got := fmt.Sprint(links); err != nil || !done || interrupted || got != want {
+		t.Errorf("links %s, done %v, interrupted %v, error %v; want %s", got, done, interrupted, err, want)
+	}
+	binary.NativeEndian.PutUint16(b[6:], unix.NLM_F_MULTI|unix.NLM_F_DUMP_INTR)
+	if _, _, interrupted, err = parseLinks(b); err != nil || !interrupted {
+		t.Errorf("with NLM_F_DUMP_INTR: interrupted %v, error %v", interrupted, err)
 	}
 }
 
@@ -42,7 +46,7 @@ func FuzzParseLinks(f *testing.F) {
 	f.Add(netlinkMessage(unix.RTM_NEWLINK, unix.AF_UNSPEC, unix.ARPHRD_ETHER, 2, "eth0"))
 	f.Add(netlinkMessage(unix.NLMSG_ERROR, 1, 0xffff, -1, "x"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		links, _, _ := parseLinks(b)
+		links, _, _, _ := parseLinks(b)
 		for _, l := range links {
 			if l.Index <= 0 || l.Name == "" {
 				t.Errorf("accepted %+v", l)

@@ -7,6 +7,8 @@ import (
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/sonde-operator/sonde/agents/capture/links"
 )
 
 // changes are changes to queueing disciplines and filters that the kernel makes within one system call, which SIGKILL
@@ -39,7 +41,7 @@ func (c *changes) send() []error {
 	if err := unix.Sendto(fd, c.messages, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return []error{fmt.Errorf("send to the kernel: %w", err)}
 	}
-	answers, err := answersOf(fd)
+	answers, err := answersOf(fd, len(c.numbers))
 	if err != nil {
 		return []error{err}
 	}
@@ -56,12 +58,13 @@ func (c *changes) send() []error {
 	return errs
 }
 
-// answersOf reads the kernel's answers by the sequence number of their request. All have arrived when Sendto returns.
-func answersOf(fd int) (map[uint32]unix.Errno, error) {
+// answersOf reads the kernel's answers to the number of requests, by their sequence number. All have arrived when Sendto
+// returns.
+func answersOf(fd, requests int) (map[uint32]unix.Errno, error) {
 	answers := map[uint32]unix.Errno{}
 	buf := make([]byte, 1<<16)
-	for {
-		n, _, err := unix.Recvfrom(fd, buf, unix.MSG_DONTWAIT)
+	for len(answers) < requests {
+		n, err := links.Receive(fd, buf, unix.MSG_DONTWAIT)
 		if errors.Is(err, unix.EAGAIN) {
 			return answers, nil
 		}
@@ -79,4 +82,5 @@ func answersOf(fd int) (map[uint32]unix.Errno, error) {
 			m = m[min(len(m), (size+unix.NLMSG_ALIGNTO-1)&^(unix.NLMSG_ALIGNTO-1)):]
 		}
 	}
+	return answers, nil
 }
