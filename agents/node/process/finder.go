@@ -39,16 +39,24 @@ func (f Finder) path(pid int, name string) string {
 }
 
 // Pod returns the processes of the Pod's containers, its sandbox included, the oldest first; none is not an error. It leaves
-// out processes that end during the search, and zombies, which have no namespaces any more.
+// out processes that end during the search, and zombies, which have no namespaces any more. It also leaves out processes that
+// cannot be read, unless none can: a container may make its own unreadable, for example by a long path of its cgroup.
 func (f Finder) Pod(uid string) ([]Process, error) {
+	found, _, err := f.search(uid)
+	return found, err
+}
+
+// search is Pod; it also returns the processes of the node that cannot be read, as PIDs.
+func (f Finder) search(uid string) (found []Process, unreadable []int, err error) {
 	if !validUID(uid) {
-		return nil, fmt.Errorf("find processes: %q is not a pod UID (a static pod is found by its kubernetes.io/config.hash)", uid)
+		return nil, nil, fmt.Errorf("find processes: %q is not a pod UID (a static pod is found by its kubernetes.io/config.hash)", uid)
 	}
 	entries, err := os.ReadDir(f.root())
 	if err != nil {
-		return nil, fmt.Errorf("find processes: %w", err)
+		return nil, nil, fmt.Errorf("find processes: %w", err)
 	}
-	var found []Process
+	readable := false
+	var problem error
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
 		if err != nil {
@@ -56,16 +64,21 @@ func (f Finder) Pod(uid string) ([]Process, error) {
 		}
 		p, ok, err := f.process(pid, uid)
 		if err != nil {
-			return nil, err
+			unreadable, problem = append(unreadable, pid), err
+			continue
 		}
+		readable = true
 		if ok {
 			found = append(found, p)
 		}
 	}
+	if !readable && problem != nil {
+		return nil, nil, fmt.Errorf("find processes: none of %d can be read: %w", len(unreadable), problem)
+	}
 	slices.SortFunc(found, func(a, b Process) int {
 		return cmp.Or(cmp.Compare(a.StartTime, b.StartTime), cmp.Compare(a.PID, b.PID))
 	})
-	return found, nil
+	return found, unreadable, nil
 }
 
 // Container returns the processes of one container of a Pod. id may have the scheme that the API gives it

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -88,5 +89,43 @@ func TestPodReportsBrokenStat(t *testing.T) {
 	}
 	if _, err := f.Pod(uid); err == nil {
 		t.Error("no error")
+	}
+}
+
+// A container with a writable cgroup can make paths that are too long for the kernel to show (ENAMETOOLONG).
+func TestUnreadableNeighbourHidesNoProcess(t *testing.T) {
+	f := writeProc(t,
+		fakeProc{40, "0::/kubepods/pod" + uid + "/" + id, "web", 'S', 300},
+		fakeProc{41, "", "neighbour", 'S', 310},
+		fakeProc{42, "0::/kubepods/pod" + uid + "/" + id, "broken", 'S', 320},
+	)
+	unreadable(t, f, 41)
+	if err := os.WriteFile(f.path(42, "stat"), []byte("42 (x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got, err := f.Pod(uid)
+	if diff := cmp.Diff([]Process{{40, id, 300}}, got); diff != "" || err != nil {
+		t.Errorf("error %v, processes (-want +got):\n%s", err, diff)
+	}
+}
+
+// A Pod is not gone while a process that cannot be read may be its own: the process would hide from its capture.
+func TestUnreadableProcessMayBeThePods(t *testing.T) {
+	f := writeProc(t, fakeProc{1, "0::/init.scope", "init", 'S', 1}, fakeProc{41, "", "hidden", 'S', 310})
+	w := Watcher{Finder: f, UID: uid}
+	if all, reason, err := w.scan(); len(all) != 0 || reason != GoneNoProcess || err != nil {
+		t.Errorf("all readable: %v, %q, %v", all, reason, err)
+	}
+	unreadable(t, f, 41)
+	if all, reason, err := w.scan(); len(all) != 0 || reason != goneUnknown || err != nil {
+		t.Errorf("one unreadable: %v, %q, %v", all, reason, err)
+	}
+}
+
+// unreadable makes the cgroup of a process a directory, which fails to be read.
+func unreadable(t *testing.T, f Finder, pid int) {
+	t.Helper()
+	if err := errors.Join(os.Remove(f.path(pid, "cgroup")), os.Mkdir(f.path(pid, "cgroup"), 0o700)); err != nil {
+		t.Fatal(err)
 	}
 }

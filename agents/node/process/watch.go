@@ -30,6 +30,9 @@ const (
 	GoneNoProcess GoneReason = "NoProcess"
 	// GoneNewSandbox means that the Pod still runs, but in another network namespace than the watched one.
 	GoneNewSandbox GoneReason = "NewSandbox"
+
+	// goneUnknown means that a process which cannot be read may be the Pod's. The Pod is not gone yet.
+	goneUnknown GoneReason = ""
 )
 
 // Watcher waits until a Pod is gone from the node. A container may restart while the sandbox lives, or within the grace
@@ -83,7 +86,10 @@ func (w *Watcher) list(ctx context.Context) ([]Process, GoneReason, error) {
 		case <-ctx.Done():
 			return nil, "", ctx.Err()
 		case <-timeout.C:
-			return nil, reason, nil
+			if reason != goneUnknown {
+				return nil, reason, nil
+			}
+			timeout.Reset(grace)
 		case <-again.C:
 		}
 	}
@@ -91,32 +97,48 @@ func (w *Watcher) list(ctx context.Context) ([]Process, GoneReason, error) {
 
 // scan returns the Pod's processes in the watched namespace, or why there are none.
 func (w *Watcher) scan() ([]Process, GoneReason, error) {
-	all, err := w.Finder.Pod(w.UID)
+	all, unreadable, err := w.Finder.search(w.UID)
 	if err != nil {
 		return nil, "", err
 	}
 	if w.NetNS == 0 {
+		if len(unreadable) > 0 {
+			return all, goneUnknown, nil
+		}
 		return all, GoneNoProcess, nil
 	}
 	var here []Process
 	reason := GoneNoProcess
-	made := w.Finder.madeByRuntime()
-	node, _ := w.Finder.statNetNS("1") // without it, a process in it counts as one of a new sandbox, too
+	ours := w.namespaces()
 	for _, p := range all {
-		st, err := w.Finder.statNetNS(strconv.Itoa(p.PID))
-		switch {
+		switch ok, err := ours(p.PID); {
 		case err != nil:
 			if err := ignoreGone(err); err != nil {
 				return nil, "", err
 			}
-		case st.Ino == w.NetNS, made != nil && !made[st.Ino] && st.Ino != node.Ino:
-			// A process in a namespace of its own may still have sockets in the watched one.
+		case ok:
 			here = append(here, p)
 		default:
 			reason = GoneNewSandbox
 		}
 	}
+	for _, pid := range unreadable {
+		if ok, err := ours(pid); ok && err == nil {
+			reason = goneUnknown
+		}
+	}
 	return here, reason, nil
+}
+
+// namespaces returns a function that reports whether a process of the Pod may have sockets in the watched namespace: it is in
+// it, or in one that it has made itself.
+func (w *Watcher) namespaces() func(pid int) (bool, error) {
+	made := w.Finder.madeByRuntime()
+	node, _ := w.Finder.statNetNS("1") // without it, a process in it counts as one of a new sandbox, too
+	return func(pid int) (bool, error) {
+		st, err := w.Finder.statNetNS(strconv.Itoa(pid))
+		return err == nil && (st.Ino == w.NetNS || made != nil && !made[st.Ino] && st.Ino != node.Ino), err
+	}
 }
 
 // awaitExit returns nil when the process has ended.
@@ -132,7 +154,7 @@ func (w *Watcher) awaitExit(ctx context.Context, p Process) error {
 	f := os.NewFile(uintptr(fd), "pidfd")
 	defer f.Close()
 	if now, ok, err := w.Finder.process(p.PID, w.UID); err != nil || !ok || now != p {
-		return err // the process has ended, and another one may have its PID
+		return nil //nolint:nilerr // the process has ended or cannot be read any more: the next search tells
 	}
 	return awaitReadable(ctx, f)
 }
