@@ -106,11 +106,12 @@ func (u uncached) selector(ctx context.Context) (labels.Selector, error) {
 	return selected, nil
 }
 
-// light drops the fields that the operator does not read: there may be thousands of objects.
+// light drops the fields that the operator does not read: there may be thousands of objects. It copies the rest, so that the page
+// can be freed.
 func light(o runtime.Object) runtime.Object {
-	kept, err := Strip(o.DeepCopyObject())
+	kept, err := Strip(o)
 	if object, ok := kept.(runtime.Object); ok && err == nil {
-		return object
+		return object.DeepCopyObject()
 	}
 	return o
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sonde-operator/sonde/controllers/capture"
 	"github.com/sonde-operator/sonde/internal/operator/access"
+	"github.com/sonde-operator/sonde/internal/operator/fewreads"
 	"github.com/sonde-operator/sonde/internal/operator/pause"
 	"github.com/sonde-operator/sonde/internal/operator/platform"
 	"github.com/sonde-operator/sonde/internal/operator/sweep"
@@ -22,10 +23,15 @@ import (
 // keeperTimeout of a call to a keeper, which answers at once or is lost.
 const keeperTimeout = 5 * time.Second
 
+// controllerReads is how many objects or pages of tenants all controllers read at once. A tenant can make all of their workers
+// read at the same time.
+const controllerReads = 2
+
 // addCaptures adds the controllers of PacketCapture, Trace and ResultAccess, and their sweeper.
 func (m *manager) addCaptures(ctx context.Context, mgr ctrl.Manager) error {
+	live := fewreads.New(m.live, m.Agent.Namespace, controllerReads)
 	sweeper := &sweep.Sweeper{
-		Client: mgr.GetClient(), Live: m.live, Clock: clock.RealClock{}, Interval: sweep.DefaultInterval, Namespace: m.Agent.Namespace,
+		Client: mgr.GetClient(), Live: live, Clock: clock.RealClock{}, Interval: sweep.DefaultInterval, Namespace: m.Agent.Namespace,
 		Parallelism: capture.DefaultParallelism, Watchdog: m.watchdog,
 	}
 	jobs := m.Agent
@@ -43,7 +49,7 @@ func (m *manager) addCaptures(ctx context.Context, mgr ctrl.Manager) error {
 	for _, k := range []capture.Kind{capture.PacketCaptures(m.filters), capture.Traces()} {
 		r := &capture.Reconciler{
 			Kind:   k,
-			Client: mgr.GetClient(), Live: m.live, PauseConfig: pauseConfig, GateConfig: m.gates, Options: jobs,
+			Client: mgr.GetClient(), Live: live, PauseConfig: pauseConfig, GateConfig: m.gates, Options: jobs,
 			Stamps:   capture.StampKey(m.key),
 			Access:   access.NewReviewer(m.live),
 			Keepers:  capture.KeeperCalls{Reader: m.live, Namespace: m.Agent.Namespace, Timeout: keeperTimeout},

@@ -9,11 +9,19 @@ import (
 
 	"github.com/sonde-operator/sonde/internal/kind"
 	"github.com/sonde-operator/sonde/internal/operator/access"
+	"github.com/sonde-operator/sonde/internal/operator/fewreads"
 	"github.com/sonde-operator/sonde/internal/operator/webhookpath"
 	"github.com/sonde-operator/sonde/webhooks/admission"
 	"github.com/sonde-operator/sonde/webhooks/capture"
 	"github.com/sonde-operator/sonde/webhooks/gate"
 	"github.com/sonde-operator/sonde/webhooks/resultaccess"
+)
+
+// Objects of tenants that are read at once: by the webhooks of Sonde's kinds, whose intake bounds how many reads of a namespace
+// or user wait; and by those of Pods.
+const (
+	webhookReads    = 4
+	podWebhookReads = 2
 )
 
 // addWebhooks adds the webhooks of Sonde's kinds and of Pods.
@@ -22,9 +30,10 @@ func (m *manager) addWebhooks(_ context.Context, mgr ctrl.Manager) error {
 	server := mgr.GetWebhookServer()
 	secret := webhookpath.Secret(m.key)
 	unfinished := &capture.Unfinished{Cache: mgr.GetClient(), Limit: m.Ceilings.UnfinishedPerNamespace, Clock: clock.RealClock{}}
-	live := admission.FewReads(m.live, m.Agent.Namespace)
+	live := fewreads.New(m.live, m.Agent.Namespace, webhookReads)
 	// A flood of captures must not delay the Pods of others, so these have bounds of their own.
 	intake, pods := admission.NewIntake(), admission.NewPodIntake()
+	sets := fewreads.New(m.live, m.Agent.Namespace, podWebhookReads)
 	for _, w := range []struct {
 		path   string
 		kind   kind.Capture
@@ -48,7 +57,7 @@ func (m *manager) addWebhooks(_ context.Context, mgr ctrl.Manager) error {
 	}{{webhookpath.Gate, false}, {webhookpath.GateRequired, true}} {
 		handler := &gate.Handler{
 			Lookup: &gate.TraceLookup{
-				Cache: mgr.GetClient(), Live: m.live, Key: m.key, Image: m.Agent.Image, Ceilings: m.Ceilings, Clock: clock.RealClock{},
+				Cache: mgr.GetClient(), Live: sets, Key: m.key, Image: m.Agent.Image, Ceilings: m.Ceilings, Clock: clock.RealClock{},
 			},
 			OperatorNamespace: m.Agent.Namespace, Required: w.required,
 		}

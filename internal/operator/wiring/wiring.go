@@ -23,6 +23,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/certs"
 	"github.com/sonde-operator/sonde/internal/operator/filterpool"
 	"github.com/sonde-operator/sonde/internal/operator/health"
+	"github.com/sonde-operator/sonde/internal/operator/paging"
 	"github.com/sonde-operator/sonde/internal/operator/platform"
 	"github.com/sonde-operator/sonde/internal/operator/podwatch"
 	"github.com/sonde-operator/sonde/internal/operator/results"
@@ -94,6 +95,7 @@ func prepare(ctx context.Context, o Options, config *rest.Config, scheme *runtim
 		watchdog: &health.Watchdog{Limit: hangTimeout, Clock: clock.RealClock{}},
 	}
 	config.Wrap(m.contact.Wrap)
+	config.Wrap(paging.Bound) // outermost: a page that is too large shows that the API server answers
 	var err error
 	if m.live, err = client.New(config, client.Options{Scheme: scheme}); err != nil {
 		return nil, fmt.Errorf("make client: %w", err)

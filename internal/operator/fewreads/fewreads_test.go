@@ -1,4 +1,4 @@
-package admission_test
+package fewreads_test
 
 import (
 	"context"
@@ -8,8 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/sonde-operator/sonde/webhooks/admission"
-	"github.com/sonde-operator/sonde/webhooks/webhooktest"
+	"github.com/sonde-operator/sonde/internal/operator/fewreads"
 )
 
 // slow is an API server whose answers wait.
@@ -24,12 +23,18 @@ func (s *slow) Get(context.Context, client.ObjectKey, client.Object, ...client.G
 	return nil
 }
 
-// TestFewReads: however many requests there are, four objects of tenants are read at a time, and a request that ends waits
-// no longer.
-func TestFewReads(t *testing.T) {
-	const most, requests = 4, 64
+func (s *slow) List(context.Context, client.ObjectList, ...client.ListOption) error {
+	s.begun <- struct{}{}
+	<-s.leave
+	return nil
+}
+
+// TestPlaces: however many requests there are, four objects or lists of tenants are read at a time, and a request that ends
+// waits no longer.
+func TestPlaces(t *testing.T) {
+	const most, requests, own = 4, 64, "sonde-system"
 	server := &slow{begun: make(chan struct{}, requests), leave: make(chan struct{})}
-	live := admission.FewReads(server, webhooktest.OperatorNamespace)
+	live := fewreads.New(server, own, most)
 	get := func(ctx context.Context) error {
 		return live.Get(ctx, client.ObjectKey{Namespace: "shop", Name: "web"}, &corev1.Pod{})
 	}
@@ -44,14 +49,20 @@ func TestFewReads(t *testing.T) {
 	if err := get(ctx); !errors.Is(err, ended) {
 		t.Errorf("got %v", err)
 	}
-	for _, own := range []string{"", webhooktest.OperatorNamespace} { // these do not wait
+	for _, namespace := range []string{"", own} { // these do not wait
 		go func() {
-			done <- live.Get(t.Context(), client.ObjectKey{Namespace: own, Name: "web"}, &corev1.ConfigMap{})
+			done <- live.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "web"}, &corev1.ConfigMap{})
 		}()
 		<-server.begun
 	}
-	for range requests - most {
-		go func() { done <- get(t.Context()) }()
+	for i := range requests - most {
+		go func() {
+			if i%2 == 0 {
+				done <- live.List(t.Context(), &corev1.PodList{}, client.InNamespace("shop"))
+			} else {
+				done <- get(t.Context())
+			}
+		}()
 	}
 	close(server.leave)
 	for range requests + 2 {
