@@ -35,8 +35,8 @@ const collectAt = 25
 // settable are the flags that an admin may also set by the environment.
 var settable = []string{
 	"ring-bytes", "disk-floor", "probe-privilege", "metrics-bind-address", "access-review-interval",
-	"max-duration", "max-bytes", "max-pods-per-capture", "max-probes-per-node", "max-captures-per-namespace",
-	"max-unfinished-captures-per-namespace",
+	"max-duration", "max-bytes", "max-pods-per-capture", "max-probes-per-node", "max-results-per-node",
+	"max-captures-per-namespace", "max-unfinished-captures-per-namespace",
 }
 
 func main() {

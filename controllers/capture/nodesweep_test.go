@@ -127,7 +127,8 @@ func TestSweepIsNoProbe(t *testing.T) {
 	w.recounted = reported("clsact")
 	w.agentOf("web-1-qwer", w.killed(new(reported("clsact"))))
 	w.settle()
-	if n, err := w.r.probesOn(t.Context(), "node-a"); len(n) != 0 || err != nil {
+	counts, err := w.r.jobsOn(t.Context(), "node-a")
+	if n := counts[placeOf{"node-a", sondev1.ReasonCeilingNode}]; len(n) != 0 || err != nil {
 		t.Errorf("%v probes on the node, %v", n, err)
 	}
 	if s := w.capture().Status; len(s.Pods) != 1 {

@@ -3,6 +3,7 @@ package capture
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -23,7 +24,10 @@ import (
 const queueDelay = time.Minute
 
 // queueReasons are the reasons of entries that wait for a ceiling.
-var queueReasons = []string{sondev1.ReasonQueued, sondev1.ReasonCeilingPods, sondev1.ReasonCeilingNode}
+var queueReasons = []string{sondev1.ReasonQueued, sondev1.ReasonCeilingPods, sondev1.ReasonCeilingNode, sondev1.ReasonCeilingResults}
+
+// nodeReasons are the reasons of entries that wait for a place on their node.
+var nodeReasons = []string{sondev1.ReasonCeilingNode, sondev1.ReasonCeilingResults}
 
 // room holds the ceilings and what this and other captures use of them.
 type room struct {
@@ -32,13 +36,16 @@ type room struct {
 	ahead int
 	// held counts the Pods of this capture whose entry was not final before this pass.
 	held int
-	// onNode has the places of each node where this capture may create a probe.
-	onNode map[string]places
+	// onNode has the places where this capture may create a probe.
+	onNode map[placeOf]places
 }
 
-// places counts the probes of a node, and those that older captures of the same namespace wait for.
+// placeOf identifies the places of a node that the ceiling with this reason limits.
+type placeOf struct{ node, reason string }
+
+// places counts the probes or the results of a node, and those that older captures of the same namespace wait for.
 type places struct {
-	// all counts probes of every namespace, own those of the capture's own.
+	// all counts those of every namespace, own those of the capture's own.
 	all, own int
 	// reserved places are for older captures of other namespaces.
 	reserved int
@@ -58,7 +65,10 @@ func (m room) full(p *podState) (reason, message string) {
 	case l.PodsPerCapture > 0 && m.held >= l.PodsPerCapture:
 		return sondev1.ReasonCeilingPods, fmt.Sprintf("waits for other Pods of the capture: %d may be captured at the same time; ask for %s",
 			l.PodsPerCapture, ceiling.Raise(ceiling.FlagPodsPerCapture))
-	case l.ProbesPerNode > 0 && m.onNode[node].full(l.ProbesPerNode):
+	case l.ResultsPerNode > 0 && m.onNode[placeOf{node, sondev1.ReasonCeilingResults}].full(l.ResultsPerNode):
+		return sondev1.ReasonCeilingResults, fmt.Sprintf("waits for results on node %s to be deleted: %d may be kept there, and a namespace leaves as many places free as it takes; delete captures that have ended (kubectl sonde delete), or ask for %s",
+			node, l.ResultsPerNode, ceiling.Raise(ceiling.FlagResultsPerNode))
+	case l.ProbesPerNode > 0 && m.onNode[placeOf{node, sondev1.ReasonCeilingNode}].full(l.ProbesPerNode):
 		return sondev1.ReasonCeilingNode, fmt.Sprintf("waits for other probes on node %s: %d may run there at the same time, and a namespace leaves as many places free as it takes; ask for %s",
 			node, l.ProbesPerNode, ceiling.Raise(ceiling.FlagProbesPerNode))
 	}
@@ -69,11 +79,14 @@ func (m room) full(p *podState) (reason, message string) {
 func (m *room) take(p *podState) {
 	m.held++
 	if m.onNode == nil {
-		m.onNode = map[string]places{}
+		m.onNode = map[placeOf]places{}
 	}
-	n := m.onNode[p.before.Node]
-	n.all, n.own = n.all+1, n.own+1
-	m.onNode[p.before.Node] = n
+	for _, reason := range nodeReasons {
+		at := placeOf{p.before.Node, reason}
+		n := m.onNode[at]
+		n.all, n.own = n.all+1, n.own+1
+		m.onNode[at] = n
+	}
 }
 
 // isQueued reports whether an entry waits for a ceiling.
@@ -92,7 +105,7 @@ func (observed observation) mayCreateJobs() bool {
 // observeRoom counts what other captures use. It reads the cache, and passes run concurrently: a node may exceed its ceiling by a
 // few probes for a moment.
 func (r *Reconciler) observeRoom(ctx context.Context, capture sondev1.Capture, observed *observation) error {
-	observed.room = room{limits: r.Ceilings, onNode: map[string]places{}}
+	observed.room = room{limits: r.Ceilings, onNode: map[placeOf]places{}}
 	if !slices.ContainsFunc(observed.pods, (*podState).needsJob) {
 		return nil
 	}
@@ -101,7 +114,7 @@ func (r *Reconciler) observeRoom(ctx context.Context, capture sondev1.Capture, o
 			observed.room.held++
 		}
 	}
-	if r.Ceilings.CapturesPerNamespace == 0 && r.Ceilings.ProbesPerNode == 0 {
+	if r.Ceilings.CapturesPerNamespace == 0 && !r.limitsNodes() {
 		return nil // without these ceilings other captures do not matter
 	}
 	counts, err := r.observeProbes(ctx, observed)
@@ -111,15 +124,20 @@ func (r *Reconciler) observeRoom(ctx context.Context, capture sondev1.Capture, o
 	return r.observeOthers(ctx, capture, observed, counts)
 }
 
+// limitsNodes reports whether a ceiling limits what runs on a node.
+func (r *Reconciler) limitsNodes() bool {
+	return r.Ceilings.ProbesPerNode > 0 || r.Ceilings.ResultsPerNode > 0
+}
+
 // observeOthers counts the captures that run before this one, and the places on nodes that are not for it. counts has the probes
-// by node and namespace.
-func (r *Reconciler) observeOthers(ctx context.Context, capture sondev1.Capture, observed *observation, counts map[string]map[string]int) error {
+// and results by namespace.
+func (r *Reconciler) observeOthers(ctx context.Context, capture sondev1.Capture, observed *observation, counts map[placeOf]map[string]int) error {
 	captures, err := r.captures(ctx)
 	if err != nil {
 		return fmt.Errorf("list other captures: %w", err)
 	}
 	begun := !started(capture, *observed).IsZero()
-	waiting := map[string]map[string]int{} // by node and namespace, in older captures
+	waiting := map[placeOf]map[string]int{} // by namespace, in older captures
 	for _, o := range captures {
 		if o.GetUID() == capture.GetUID() || o.CaptureStatus().Phase.Final() || !o.GetDeletionTimestamp().IsZero() {
 			continue
@@ -131,28 +149,31 @@ func (r *Reconciler) observeOthers(ctx context.Context, capture sondev1.Capture,
 			addWaiting(waiting, o)
 		}
 	}
-	for node, byNamespace := range counts {
-		observed.room.onNode[node] = placesFor(capture.GetNamespace(), byNamespace, waiting[node])
+	for at, byNamespace := range counts {
+		observed.room.onNode[at] = placesFor(capture.GetNamespace(), byNamespace, waiting[at])
 	}
 	return nil
 }
 
-// addWaiting counts the probes that a capture waits for.
-func addWaiting(waiting map[string]map[string]int, o sondev1.Capture) {
+// addWaiting counts the places on nodes that a capture waits for.
+func addWaiting(waiting map[placeOf]map[string]int, o sondev1.Capture) {
 	pods := o.CaptureStatus().Pods
 	for i := range pods {
-		if e := &pods[i]; waitsForNode(*e, e.Node) {
-			if waiting[e.Node] == nil {
-				waiting[e.Node] = map[string]int{}
-			}
-			waiting[e.Node][o.GetNamespace()]++
+		e := &pods[i]
+		if !slices.Contains(nodeReasons, e.Reason) || !isQueued(*e) {
+			continue
 		}
+		at := placeOf{e.Node, e.Reason}
+		if waiting[at] == nil {
+			waiting[at] = map[string]int{}
+		}
+		waiting[at][o.GetNamespace()]++
 	}
 }
 
-// waitsForNode reports whether an entry waits for a place on a node.
-func waitsForNode(e sondev1.PodResult, node string) bool {
-	return e.Node == node && e.Reason == sondev1.ReasonCeilingNode && isQueued(e)
+// waitsFor reports whether an entry waits for such a place.
+func waitsFor(e sondev1.PodResult, at placeOf) bool {
+	return e.Node == at.node && e.Reason == at.reason && isQueued(e)
 }
 
 // placesFor returns the places of a node from the view of a capture in a namespace. A namespace that has waited longer, and has no
@@ -170,28 +191,29 @@ func placesFor(namespace string, probes, waiting map[string]int) places {
 	return n
 }
 
-// observeProbes counts by namespace, on each node where this capture may create a probe, the Jobs whose probe has not ended. A Job
-// that only serves its result does not count.
-func (r *Reconciler) observeProbes(ctx context.Context, observed *observation) (map[string]map[string]int, error) {
-	counts := map[string]map[string]int{}
-	if r.Ceilings.ProbesPerNode == 0 {
+// observeProbes counts by namespace what is on each node where this capture may create a probe.
+func (r *Reconciler) observeProbes(ctx context.Context, observed *observation) (map[placeOf]map[string]int, error) {
+	counts := map[placeOf]map[string]int{}
+	if !r.limitsNodes() {
 		return counts, nil
 	}
 	for _, p := range observed.pods {
 		node := p.before.Node
-		if counts[node] != nil || !p.needsJob() {
+		if counts[placeOf{node, sondev1.ReasonCeilingNode}] != nil || !p.needsJob() {
 			continue
 		}
-		var err error
-		if counts[node], err = r.probesOn(ctx, node); err != nil {
+		onNode, err := r.jobsOn(ctx, node)
+		if err != nil {
 			return nil, err
 		}
+		maps.Copy(counts, onNode)
 	}
 	return counts, nil
 }
 
-// probesOn counts by namespace the probes on a node.
-func (r *Reconciler) probesOn(ctx context.Context, node string) (map[string]int, error) {
+// jobsOn counts by namespace the Jobs on a node whose probe has not ended, and all that have not ended: these keep a result, or
+// will.
+func (r *Reconciler) jobsOn(ctx context.Context, node string) (map[placeOf]map[string]int, error) {
 	var jobs batchv1.JobList
 	var agents corev1.PodList
 	for _, list := range []client.ObjectList{&jobs, &agents} {
@@ -205,15 +227,19 @@ func (r *Reconciler) probesOn(ctx context.Context, node string) (map[string]int,
 			ended[targetKey(a)] = true
 		}
 	}
-	counts := map[string]int{}
+	probes, results := map[string]int{}, map[string]int{}
 	for i := range jobs.Items {
 		job := &jobs.Items[i]
-		if _, ours := kind.Of(job.Labels[sondev1.LabelKind]); ours && !jobEnded(job) && !ended[targetKey(job)] {
-			owner, _ := naming.ParseOwner(job.Annotations[sondev1.AnnotationOwner])
-			counts[owner.Namespace]++
+		if _, ours := kind.Of(job.Labels[sondev1.LabelKind]); !ours || jobEnded(job) {
+			continue
+		}
+		owner, _ := naming.ParseOwner(job.Annotations[sondev1.AnnotationOwner])
+		results[owner.Namespace]++
+		if !ended[targetKey(job)] {
+			probes[owner.Namespace]++
 		}
 	}
-	return counts, nil
+	return map[placeOf]map[string]int{{node, sondev1.ReasonCeilingNode}: probes, {node, sondev1.ReasonCeilingResults}: results}, nil
 }
 
 // targetKey identifies the Pod of a capture that a Job, or its Pod, is for.

@@ -10,6 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/operator/ceiling"
@@ -139,6 +141,59 @@ func TestQueueOfPods(t *testing.T) {
 			w.settle()
 			if diff := cmp.Diff([]string{"web-1-qwer", "web-2-qwer", "web-3-qwer", "web-4-qwer"}, w.jobNames()); diff != "" {
 				t.Errorf("jobs (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestKeptResultsTakePlaces checks that a kept result takes a place on its node until it is deleted, that the Pod that waits for it
+// says how to get one, and that the namespaces share the places.
+func TestKeptResultsTakePlaces(t *testing.T) {
+	for name, tc := range map[string]struct {
+		limit   int
+		waiting bool
+	}{
+		"no ceiling":        {limit: 0},
+		"a place is free":   {limit: 4},
+		"half of them kept": {limit: 2, waiting: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			first := other("a", -time.Minute, func(pc *sondev1.PacketCapture) { pc.Spec.TargetDeployment = "web" })
+			w := newWorld(t, first, append(deployment("web-1"), newCapture())...)
+			w.r.Ceilings = ceiling.Limits{ResultsPerNode: tc.limit}
+			w.settle()
+			w.agents(w.attach)
+			w.clock.Step(31 * time.Second)
+			w.agents(w.end(done(sondev1.ReasonDuration)))
+			w.settle()
+			if got := w.capture().Status.Phase; got != sondev1.PhaseCompleted {
+				t.Fatalf("the first capture is %s", got)
+			}
+			job := w.jobs()[0]
+			w.key = client.ObjectKeyFromObject(newCapture())
+			w.settle()
+			if e := w.capture().Status.Pods[0]; (e.Reason == sondev1.ReasonCeilingResults) != tc.waiting || (len(w.jobs()) == 1) != tc.waiting {
+				t.Fatalf("entry %+v, Jobs %v, want it waiting: %t", e, w.jobNames(), tc.waiting)
+			}
+			if !tc.waiting {
+				return
+			}
+			message := w.capture().Status.Pods[0].Message
+			for _, want := range []string{"node-a", "2 may be kept there", "kubectl sonde delete", "cluster admin", "--max-results-per-node"} {
+				if !strings.Contains(message, want) {
+					t.Errorf("message %q does not say %q", message, want)
+				}
+			}
+			if !probeGone().Delete(event.DeleteEvent{Object: &job}) {
+				t.Error("the deletion of a kept Job wakes no capture")
+			}
+			w.remove(&job)
+			if diff := cmp.Diff([]reconcile.Request{request(w.key)}, w.r.queuedForNode(t.Context(), &job)); diff != "" {
+				t.Errorf("woken (-want +got):\n%s", diff)
+			}
+			w.settle()
+			if len(w.jobs()) != 1 {
+				t.Errorf("Jobs %v after a place became free", w.jobNames())
 			}
 		})
 	}

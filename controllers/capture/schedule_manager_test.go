@@ -359,5 +359,8 @@ func (s *schedule) ceilingsOf() ceiling.Limits {
 	if s.rand.IntN(6) == 0 {
 		l.CapturesPerNamespace = 1
 	}
+	if s.rand.IntN(4) == 0 {
+		l.ResultsPerNode = 1 + s.rand.IntN(3)
+	}
 	return l
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/slim"
 )
 
-// A capture that waits for a ceiling is woken when room becomes free: when a capture of its namespace has ended, or a probe on the
-// node of one of its Pods.
+// A capture that waits for a ceiling is woken when room becomes free: when a capture of its namespace has ended, or when a probe,
+// or a Job that kept its result, is gone from the node of one of its Pods.
 
 // mostWoken bounds the captures that one free place on a node wakes. Only one takes it.
 const mostWoken = 4
@@ -93,39 +93,46 @@ func (r *Reconciler) queuedBehind(ctx context.Context, ended client.Object) []re
 	return requests
 }
 
-// queuedForNode wakes captures that wait for a place on the node of a probe that has ended: the oldest one of each namespace, the
-// namespaces with the fewest probes there first.
-func (r *Reconciler) queuedForNode(ctx context.Context, probe client.Object) []reconcile.Request {
-	node := probe.GetAnnotations()[sondev1.AnnotationTargetNode]
-	if pod, ok := probe.(*slim.Pod); ok {
+// queuedForNode wakes captures that wait for a place on the node of a probe, or of a kept result, that is gone.
+func (r *Reconciler) queuedForNode(ctx context.Context, gone client.Object) []reconcile.Request {
+	node := gone.GetAnnotations()[sondev1.AnnotationTargetNode]
+	if pod, ok := gone.(*slim.Pod); ok {
 		node = pod.Node()
 	}
-	if r.Ceilings.ProbesPerNode == 0 || node == "" {
+	if !r.limitsNodes() || node == "" {
 		return nil
 	}
 	all, _ := r.unfinished(ctx)
+	var requests []reconcile.Request
+	for _, reason := range nodeReasons {
+		for _, c := range r.oldestFor(ctx, all, placeOf{node, reason}) {
+			requests = r.appendOwn(requests, c)
+		}
+	}
+	return requests
+}
+
+// oldestFor selects captures that wait for such a place: the oldest one of each namespace, the namespaces that have the fewest
+// first.
+func (r *Reconciler) oldestFor(ctx context.Context, all []sondev1.Capture, at placeOf) []sondev1.Capture {
 	var oldest []sondev1.Capture
 	namespaces := map[string]bool{}
 	for _, c := range all {
-		waits := func(e sondev1.PodResult) bool { return waitsForNode(e, node) }
+		waits := func(e sondev1.PodResult) bool { return waitsFor(e, at) }
 		if !namespaces[c.GetNamespace()] && slices.ContainsFunc(c.CaptureStatus().Pods, waits) {
 			namespaces[c.GetNamespace()] = true
 			oldest = append(oldest, c)
 		}
 	}
 	if len(oldest) > mostWoken {
-		counts, err := r.probesOn(ctx, node)
+		counts, err := r.jobsOn(ctx, at.node)
 		if err != nil {
 			ctrl.LoggerFrom(ctx).Error(err, "Counting probes for captures that wait")
 		}
-		slices.SortStableFunc(oldest, func(a, b sondev1.Capture) int { return counts[a.GetNamespace()] - counts[b.GetNamespace()] })
+		slices.SortStableFunc(oldest, func(a, b sondev1.Capture) int { return counts[at][a.GetNamespace()] - counts[at][b.GetNamespace()] })
 		oldest = oldest[:mostWoken]
 	}
-	var requests []reconcile.Request
-	for _, c := range oldest {
-		requests = r.appendOwn(requests, c)
-	}
-	return requests
+	return oldest
 }
 
 // unfinished returns the captures of all kinds that have not ended, the oldest first.

@@ -18,6 +18,7 @@ const (
 	FlagBytes                = "max-bytes"
 	FlagPodsPerCapture       = "max-pods-per-capture"
 	FlagProbesPerNode        = "max-probes-per-node"
+	FlagResultsPerNode       = "max-results-per-node"
 	FlagCapturesPerNamespace = "max-captures-per-namespace"
 
 	FlagUnfinishedPerNamespace = "max-unfinished-captures-per-namespace"
@@ -40,6 +41,8 @@ type Limits struct {
 	PodsPerCapture int
 	// ProbesPerNode that run at the same time, over all captures. A namespace takes at most as many as stay free for others.
 	ProbesPerNode int
+	// ResultsPerNode are the results that keepers on the node offer or will offer: its probes count, too. Namespaces share as above.
+	ResultsPerNode int
 	// CapturesPerNamespace that run at the same time.
 	CapturesPerNamespace int
 	// UnfinishedPerNamespace are captures that run or wait.
@@ -52,6 +55,7 @@ func (l *Limits) BindFlags(fs *flag.FlagSet) {
 	fs.Int64Var(&l.Bytes, FlagBytes, 4<<30, "largest maxBytes of a capture, in bytes for each Pod; 0 is no ceiling")
 	fs.IntVar(&l.PodsPerCapture, FlagPodsPerCapture, 200, "Pods that one capture captures at the same time, others wait; 0 is no ceiling")
 	fs.IntVar(&l.ProbesPerNode, FlagProbesPerNode, 40, "probes that run on one node at the same time, others wait; one namespace may take half of them; 0 is no ceiling")
+	fs.IntVar(&l.ResultsPerNode, FlagResultsPerNode, 60, "results that one node keeps at the same time, with those of running probes, others wait; one namespace may take half of them; 0 is no ceiling")
 	fs.IntVar(&l.CapturesPerNamespace, FlagCapturesPerNamespace, 20, "captures of one namespace that run at the same time, others wait; 0 is no ceiling")
 	fs.IntVar(&l.UnfinishedPerNamespace, FlagUnfinishedPerNamespace, 100, "captures of one namespace that run or wait, others are refused; 0 is no ceiling")
 }
@@ -60,7 +64,8 @@ func (l *Limits) BindFlags(fs *flag.FlagSet) {
 func (l Limits) Valid() error {
 	for name, value := range map[string]int64{
 		FlagDuration: int64(l.Duration), FlagBytes: l.Bytes, FlagPodsPerCapture: int64(l.PodsPerCapture),
-		FlagProbesPerNode: int64(l.ProbesPerNode), FlagCapturesPerNamespace: int64(l.CapturesPerNamespace),
+		FlagProbesPerNode: int64(l.ProbesPerNode), FlagResultsPerNode: int64(l.ResultsPerNode),
+		FlagCapturesPerNamespace:   int64(l.CapturesPerNamespace),
 		FlagUnfinishedPerNamespace: int64(l.UnfinishedPerNamespace),
 	} {
 		if value < 0 {

@@ -103,7 +103,7 @@ func TestFlags(t *testing.T) {
 		valid bool
 	}{
 		"defaults": {valid: true},
-		"none":     {args: []string{"--max-duration=0", "--max-bytes=0", "--max-probes-per-node=0"}, valid: true},
+		"none":     {args: []string{"--max-duration=0", "--max-bytes=0", "--max-probes-per-node=0", "--max-results-per-node=0"}, valid: true},
 		"negative": {args: []string{"--max-pods-per-capture=-1"}},
 	} {
 		t.Run(name, func(t *testing.T) {

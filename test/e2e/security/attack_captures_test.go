@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -66,6 +68,83 @@ func TestAttackManyCaptures(t *testing.T) {
 			t.Errorf("%d captures admitted without the bound; otherwise the protected half proves nothing", admitted)
 		}
 	})
+}
+
+const (
+	// nodeResults is the ceiling of the next test, and keptBound the share of the first namespace.
+	nodeResults = 8
+	keptBound   = nodeResults / 2
+)
+
+// A user whose results stay on a node for a week takes no more than their namespace's share of its places: another's capture there
+// begins at once, and the user's own when a result is deleted.
+func TestAttackKeptResults(t *testing.T) {
+	mallory := cluster.As(t, "mallory")
+	ns, shop := cluster.Namespace(t, nil), cluster.Namespace(t, nil)
+	cluster.Bind(t, ns, "mallory", "admin")
+	node := cluster.NodeNames(t)[0]
+	for _, in := range []string{ns, shop} {
+		spec := cluster.PodSpec("idle")
+		spec.NodeSelector = map[string]string{corev1.LabelHostname: node}
+		labels := map[string]string{"app": "web"}
+		if err := cluster.Admin.Create(t.Context(), &appsv1.Deployment{
+			ObjectMeta: metav1.ObjectMeta{Namespace: in, Name: "web"},
+			Spec: appsv1.DeploymentSpec{
+				Selector: &metav1.LabelSelector{MatchLabels: labels},
+				Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: spec},
+			},
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cluster.ManagerFlag(t, fmt.Sprintf("--%s=%d", ceiling.FlagResultsPerNode, nodeResults))
+	var captures []*sondev1.PacketCapture
+	for range keptBound + 2 {
+		pc := &sondev1.PacketCapture{
+			ObjectMeta: metav1.ObjectMeta{Namespace: ns, GenerateName: "kept-"},
+			Spec:       sondev1.PacketCaptureSpec{TargetDeployment: "web", Duration: "1s", MaxBytes: 65536, RetainFor: "168h"},
+		}
+		cluster.CreateEventually(t, mallory, pc)
+		captures = append(captures, pc)
+		awaitKept(t, pc)
+	}
+	if kept, waiting := keptOf(captures); kept != keptBound || waiting != 2 {
+		t.Errorf("%d captures ended and %d wait for a place, want %d and 2", kept, waiting, keptBound)
+	}
+	t.Logf("another's captures have their Jobs after %v", untilJob(t, shop))
+	cluster.DeleteNow(t, captures[0])
+	cluster.AwaitFinal(t, captures[keptBound], time.Minute)
+	t.Run("control", func(t *testing.T) {
+		cluster.ManagerFlag(t, "--"+ceiling.FlagResultsPerNode+"=0")
+		cluster.AwaitFinal(t, captures[keptBound+1], 2*time.Minute)
+	})
+}
+
+// awaitKept waits until a capture has ended or waits for a place for its result.
+func awaitKept(t *testing.T, pc *sondev1.PacketCapture) {
+	t.Helper()
+	cluster.Eventually(t, 2*time.Minute, "the capture's end, or its waiting", func(ctx context.Context) error {
+		if err := cluster.Admin.Get(ctx, client.ObjectKeyFromObject(pc), pc); err != nil {
+			return err
+		}
+		if kept, waiting := keptOf([]*sondev1.PacketCapture{pc}); kept+waiting == 0 {
+			return fmt.Errorf("it is %q", pc.Status.Phase)
+		}
+		return nil
+	})
+}
+
+// keptOf counts the captures that are Completed, and those that wait for a place for their result.
+func keptOf(captures []*sondev1.PacketCapture) (kept, waiting int) {
+	for _, pc := range captures {
+		switch {
+		case pc.Status.Phase == sondev1.PhaseCompleted:
+			kept++
+		case len(pc.Status.Pods) == 1 && pc.Status.Pods[0].Reason == sondev1.ReasonCeilingResults:
+			waiting++
+		}
+	}
+	return kept, waiting
 }
 
 func floodCapture(ns string) *sondev1.PacketCapture {
