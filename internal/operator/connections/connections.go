@@ -8,9 +8,13 @@ import (
 	"sync"
 )
 
+// maxHeld bounds the bytes that the connections of a Listener have sent for requests that are not whole, or not of a known
+// user. net/http keeps some 16 times as much memory for many short headers.
+const maxHeld = 1 << 20
+
 // Listener accepts any number of connections and keeps at most a limit of them open. Above it the host with the most
-// gives up its oldest one that serves no request of a known user (Serving). A listener that waits instead would be
-// closed by whoever holds all connections.
+// gives up its oldest one that serves no request of a known user (Serving). So does above maxHeld the host whose
+// connections hold the most. A listener that waits instead would be closed by whoever holds all connections.
 type Listener struct {
 	net.Listener
 	limit int
@@ -18,6 +22,7 @@ type Listener struct {
 	mu       sync.Mutex
 	accepted uint64
 	open     map[*connection]struct{}
+	held     int // by all of them
 }
 
 // connection of a Listener.
@@ -27,6 +32,8 @@ type connection struct {
 	host     string
 	number   uint64 // in the order of their acceptance
 	serving  int    // requests of known users
+	received int    // bytes since its last request of a known user
+	held     int    // received, when it began to wait for more
 }
 
 // Listen returns a Listener that keeps at most limit connections of l open.
@@ -42,7 +49,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 	c := &connection{Conn: accepted, listener: l, host: hostOf(accepted)}
 	if extra := l.add(c); extra != nil {
-		_ = extra.Close()
+		_ = extra.Conn.Close()
 	}
 	return c, nil
 }
@@ -57,28 +64,71 @@ func (l *Listener) add(c *connection) *connection {
 	if len(l.open) <= l.limit {
 		return nil
 	}
+	return l.giveUp(func(*connection) int { return 1 })
+}
+
+// hold counts what c has received before it waits for more, and returns the connections to close if that is too much.
+func (l *Listener) hold(c *connection) (extra []*connection) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, open := l.open[c]; !open || c.serving > 0 {
+		return nil
+	}
+	l.held += c.received - c.held
+	c.held = c.received
+	for l.held > maxHeld {
+		extra = append(extra, l.giveUp(func(o *connection) int { return o.held }))
+	}
+	return extra
+}
+
+// giveUp counts a connection no longer, and returns it: the oldest one of the host with the highest load, among those with a
+// load that serve no known user. It returns nil if there is none.
+func (l *Listener) giveUp(load func(*connection) int) *connection {
 	hosts := map[string]int{}
 	for o := range l.open {
 		if o.serving == 0 {
-			hosts[o.host]++
+			hosts[o.host] += load(o)
 		}
 	}
 	var extra *connection
 	for o := range l.open {
-		if o.serving > 0 {
+		if o.serving > 0 || load(o) == 0 {
 			continue
 		}
 		if extra == nil || hosts[o.host] > hosts[extra.host] || hosts[o.host] == hosts[extra.host] && o.number < extra.number {
 			extra = o
 		}
 	}
+	if extra != nil {
+		l.remove(extra)
+	}
 	return extra
+}
+
+func (l *Listener) remove(c *connection) {
+	if _, open := l.open[c]; open {
+		delete(l.open, c)
+		l.held -= c.held
+	}
+}
+
+// Read implements net.Conn.
+func (c *connection) Read(p []byte) (int, error) {
+	for _, extra := range c.listener.hold(c) {
+		_ = extra.Conn.Close()
+	}
+	n, err := c.Conn.Read(p)
+	c.listener.mu.Lock()
+	defer c.listener.mu.Unlock()
+	c.received += n
+	return n, err
 }
 
 // Close implements net.Conn.
 func (c *connection) Close() error {
 	c.listener.mu.Lock()
-	delete(c.listener.open, c)
+	c.listener.remove(c)
 	c.listener.mu.Unlock()
 	return c.Conn.Close()
 }
@@ -104,9 +154,15 @@ func Serving(ctx context.Context) (release func()) {
 }
 
 func (c *connection) serve(n int) {
-	c.listener.mu.Lock()
-	defer c.listener.mu.Unlock()
+	l := c.listener
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	c.serving += n
+	if _, open := l.open[c]; open {
+		l.held -= c.held
+	}
+	// The next request may have arrived with this one.
+	c.held, c.received = 0, headerBytes
 }
 
 // hostOf returns the address of the client without its port.

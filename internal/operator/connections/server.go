@@ -14,13 +14,18 @@ import (
 
 	"github.com/go-logr/logr"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
 
 // Bounds of each server. An answer has no time limit, because a stream may last for a day.
 const (
-	headerTimeout  = 10 * time.Second
-	idleTimeout    = 90 * time.Second
-	maxHeaderBytes = 32 << 10
+	// headerTimeout is for the handshake, and for the header of a request, which clients send at once.
+	headerTimeout = 5 * time.Second
+	idleTimeout   = 90 * time.Second
+	// headerBytes is the longest header of a request, as in most web servers: a token may have 7 KiB.
+	headerBytes = 8 << 10
+	// slopBytes is how much longer a header may be in net/http than its MaxHeaderBytes.
+	slopBytes = 4 << 10
 	// shutdownTimeout is for requests whose context has ended.
 	shutdownTimeout = 3 * time.Second
 )
@@ -67,20 +72,13 @@ func (s *Server) Start(ctx context.Context) error {
 	if s.Grace > 0 {
 		base, timeout = context.WithoutCancel(ctx), s.Grace
 	}
-	server := &http.Server{
-		Handler:           s.Handler,
-		TLSConfig:         &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: s.GetCertificate, NextProtos: []string{"http/1.1"}},
-		ReadHeaderTimeout: headerTimeout,
-		ReadTimeout:       s.ReadTimeout,
-		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    maxHeaderBytes,
-		// HTTP/1.1 only: a client recognizes a broken download by the closed connection, and a connection with many streams
-		// would count as one.
-		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){},
-		ErrorLog:     stdlog.New(logWriter{log.V(1)}, "", 0),
-		ConnContext:  Context,
-		BaseContext:  func(net.Listener) context.Context { return ctrl.LoggerInto(base, log) },
-	}
+	server := bounded(s.Handler, log)
+	server.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: s.GetCertificate, NextProtos: []string{"http/1.1"}}
+	server.ReadTimeout = s.ReadTimeout
+	// HTTP/1.1 only: a client recognizes a broken download by the closed connection, and a connection with many streams
+	// would count as one.
+	server.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){}
+	server.BaseContext = func(net.Listener) context.Context { return ctrl.LoggerInto(base, log) }
 	if at, ok := listener.Addr().(*net.TCPAddr); ok {
 		s.address.Store(at)
 	}
@@ -99,6 +97,35 @@ func (s *Server) Start(ctx context.Context) error {
 		return server.Close()
 	}
 	return nil
+}
+
+// healthConnections is plenty: the kubelet opens one for each probe.
+const healthConnections = 16
+
+// Health returns a server of the health checks over http. It starts on every replica and, as a manager.Server, before the
+// caches, which may take long to fill.
+func Health(ctx context.Context, address string, handler http.Handler) (*manager.Server, error) {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("listen for health checks on %s: %w: if the port is in use, choose another with --health-probe-bind-address", address, err)
+	}
+	const name = "health"
+	server := bounded(handler, ctrl.LoggerFrom(ctx).WithName(name))
+	server.ReadTimeout, server.WriteTimeout = headerTimeout, 2*headerTimeout
+	server.SetKeepAlivesEnabled(false)
+	return &manager.Server{Name: name, Server: server, Listener: Listen(listener, healthConnections), ShutdownTimeout: new(shutdownTimeout)}, nil
+}
+
+// bounded returns a server with the bounds that hold for each.
+func bounded(handler http.Handler, log logr.Logger) *http.Server {
+	return &http.Server{
+		Handler:           handler,
+		ReadHeaderTimeout: headerTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    headerBytes - slopBytes,
+		ErrorLog:          stdlog.New(logWriter{log.V(1)}, "", 0),
+		ConnContext:       Context,
+	}
 }
 
 // logWriter writes the messages of net/http, mostly failed handshakes, to the manager's log.

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -196,6 +197,50 @@ func TestServerFinishesRequests(t *testing.T) {
 	if text := <-got; text != "admitted" {
 		t.Errorf("answer %q", text)
 	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestHealth: the kubelet gets through while another host holds all connections with headers that never end.
+func TestHealth(t *testing.T) {
+	s, err := Health(t.Context(), "127.0.0.1:0", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "ok")
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.NeedLeaderElection() {
+		t.Error("a standby would not be alive")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Start(ctx) }()
+	to := s.Listener.Addr().String()
+	c := client{t, to, map[string]net.Conn{}}
+	for i := range 10 * healthConnections {
+		name := strconv.Itoa(i)
+		c.dial(name, "127.0.0.2")
+		conn := c.open[name]
+		go func() { _, _ = io.WriteString(conn, "GET / HTTP/1.1\n"+shortHeaders(headerBytes/2)) }()
+	}
+	for range 20 {
+		c.dial("kubelet", "127.0.0.9")
+		_, _ = io.WriteString(c.open["kubelet"], "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+		if b, err := io.ReadAll(c.open["kubelet"]); err != nil || !strings.HasSuffix(string(b), "\r\n\r\nok") {
+			t.Fatalf("got %q, %v", b, err)
+		}
+	}
+	l, _ := s.Listener.(*Listener)
+	wait(t, "the bound", func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return len(l.open) <= healthConnections
+	})
+	if _, err := Health(t.Context(), to, nil); err == nil || !strings.Contains(err.Error(), "--health-probe-bind-address") {
+		t.Errorf("got %v for a port in use", err)
+	}
+	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}

@@ -2,7 +2,7 @@ package wiring
 
 import (
 	"context"
-	"errors"
+	"net/http"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -12,6 +12,7 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/kind"
+	"github.com/sonde-operator/sonde/internal/operator/connections"
 	"github.com/sonde-operator/sonde/internal/operator/health"
 )
 
@@ -26,12 +27,25 @@ func (m *manager) addChecks(ctx context.Context, mgr ctrl.Manager) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(
-		mgr.AddHealthzCheck("ping", healthz.Ping),
-		mgr.AddHealthzCheck("hanging", m.watchdog.Check),
-		mgr.AddReadyzCheck("certificate", m.serving.Ready),
-		mgr.AddReadyzCheck("api", m.contact.Check),
-		mgr.AddReadyzCheck("caches", synced),
-		mgr.AddReadyzCheck("webhook", mgr.GetWebhookServer().StartedChecker()),
-	)
+	if m.HealthAddress == noAddress {
+		return nil
+	}
+	mux := http.NewServeMux()
+	for path, checks := range map[string]map[string]healthz.Checker{
+		"/healthz": {"ping": healthz.Ping, "hanging": m.watchdog.Check},
+		"/readyz": {
+			"certificate": m.serving.Ready, "api": m.contact.Check, "caches": synced,
+			"webhook": mgr.GetWebhookServer().StartedChecker(), "results": m.results.Ready,
+		},
+	} {
+		handler := http.StripPrefix(path, &healthz.Handler{Checks: checks})
+		mux.Handle(path, handler)
+		mux.Handle(path+"/", handler) // a single check
+	}
+	// controller-runtime's own server has no bounds.
+	server, err := connections.Health(ctx, m.HealthAddress, mux)
+	if err != nil {
+		return err
+	}
+	return mgr.Add(server)
 }

@@ -44,7 +44,7 @@ const noAddress = "0"
 // Options are the manager's settings.
 type Options struct {
 	Agent agentjob.Options
-	// MetricsAddress and HealthAddress are host:port; noAddress turns the metrics endpoint off.
+	// MetricsAddress and HealthAddress are host:port; noAddress turns an endpoint off.
 	MetricsAddress, HealthAddress string
 	WebhookPort, ResultsPort      int
 	LeaderElect                   bool
@@ -57,7 +57,7 @@ func (m *manager) managerOptions(scheme *runtime.Scheme, caches cache.Options) c
 	return ctrl.Options{
 		Scheme: scheme, Cache: caches,
 		Metrics:                       metricsserver.Options{BindAddress: noAddress}, // addMetrics serves them
-		HealthProbeBindAddress:        m.HealthAddress,
+		HealthProbeBindAddress:        noAddress,                                     // addChecks serves them
 		LeaderElection:                m.LeaderElect,
 		LeaderElectionID:              leaseName,
 		LeaderElectionNamespace:       m.Agent.Namespace,

@@ -37,6 +37,7 @@ func (m *manager) addServers(_ context.Context, mgr ctrl.Manager) error {
 		Name: "results", Address: fmt.Sprintf(":%d", m.ResultsPort), Flag: "--results-port",
 		GetCertificate: m.serving.GetCertificate, Handler: handler, MaxConnections: results.MaxConnections,
 	}
+	m.results = endpoint
 	return errors.Join(
 		metrics.Register(crmetrics.Registry),
 		crmetrics.Registry.Register(capture.Metrics{Reader: mgr.GetClient(), Namespace: m.Agent.Namespace}),
@@ -44,7 +45,6 @@ func (m *manager) addServers(_ context.Context, mgr ctrl.Manager) error {
 		mgr.Add(memory.Releaser{Clock: clock.RealClock{}}),
 		mgr.Add(m.serving),
 		mgr.Add(endpoint),
-		mgr.AddReadyzCheck("results", endpoint.Ready),
 		m.addMetrics(mgr),
 	)
 }

@@ -21,6 +21,7 @@ import (
 	platformcontroller "github.com/sonde-operator/sonde/controllers/platform"
 	"github.com/sonde-operator/sonde/internal/operator/access"
 	"github.com/sonde-operator/sonde/internal/operator/certs"
+	"github.com/sonde-operator/sonde/internal/operator/connections"
 	"github.com/sonde-operator/sonde/internal/operator/filterpool"
 	"github.com/sonde-operator/sonde/internal/operator/health"
 	"github.com/sonde-operator/sonde/internal/operator/paging"
@@ -43,6 +44,7 @@ type manager struct {
 	contact   *health.Contact
 	watchdog  *health.Watchdog
 	downloads *results.Drain
+	results   *connections.Server
 	pods      *podwatch.Watch
 	gates     platformcontroller.GateConfigurationCache
 	// optional are objects of APIs that not every cluster has; this cluster has them.

@@ -221,3 +221,46 @@ func TestAttackWebhookConnections(t *testing.T) {
 	})
 	beside(t, victoria, victimNS, 30*time.Second)
 }
+
+// Requests with headers that never end, on all ports of the managers, take a bounded memory of theirs, and neither the
+// kubelet's probes nor other tenants wait for them.
+func TestAttackHeaders(t *testing.T) {
+	const attackers = 3
+	victimNS, attackerNS := cluster.Namespace(t, nil), cluster.Namespace(t, nil)
+	cluster.Deployment(t, victimNS, "sink", 1, "sink")
+	cluster.Bind(t, victimNS, "victoria", "admin")
+	victoria := cluster.As(t, "victoria")
+	beside(t, victoria, victimNS, 5*time.Second)
+	secure, plain := []string{"hold", "-n", "400", "-headers", "8000"}, []string{"hold", "-n", "100", "-headers", "8000", "-plain"}
+	for _, p := range cluster.ManagerPods(t) {
+		for _, port := range []string{"9443", "9444"} {
+			secure = append(secure, net.JoinHostPort(p.Status.PodIP, port))
+		}
+		plain = append(plain, net.JoinHostPort(p.Status.PodIP, "8081"))
+	}
+	for i := range attackers {
+		for kind, args := range map[string][]string{"secure": secure, "plain": plain} {
+			pod := cluster.Pod(t, attackerNS, fmt.Sprint("mallory-", kind, "-", i), cluster.PodSpec(args...))
+			cluster.Eventually(t, time.Minute, "control: more connections than the managers keep", func(ctx context.Context) error {
+				text, err := cluster.Logs(ctx, pod)
+				if err != nil {
+					return err
+				}
+				lines := strings.Split(strings.TrimSpace(text), "\n")
+				var open, closed int
+				if _, err := fmt.Sscanf(lines[len(lines)-1], "open %d closed %d", &open, &closed); err != nil || closed < 300 {
+					return fmt.Errorf("%d connections are open, %d were closed, %w", open, closed, err)
+				}
+				return nil
+			})
+		}
+	}
+	beside(t, victoria, victimNS, 30*time.Second)
+	for _, p := range cluster.ManagerPods(t) {
+		for _, c := range p.Status.Conditions {
+			if c.Type == corev1.PodReady && c.Status != corev1.ConditionTrue {
+				t.Errorf("%s is not ready: the kubelet's probes did not get through", p.Name)
+			}
+		}
+	}
+}

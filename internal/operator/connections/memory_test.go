@@ -1,0 +1,168 @@
+package connections
+
+import (
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/sonde-operator/sonde/internal/operator/certs"
+)
+
+// shortHeaders are n bytes of the shortest lines, each with another name: net/http keeps the most memory for these.
+func shortHeaders(n int) string {
+	const letters = "abcdefghijklmnopqrstuvwxyz0123456789"
+	var b strings.Builder
+	for i := 0; b.Len() < n; i++ {
+		b.WriteString(string([]byte{letters[i%26], letters[i/26%36], letters[i/26/36%36], ':', '\n'}))
+	}
+	return b.String()
+}
+
+// TestHeadersTakeABoundedMemory: hundreds of connections with headers that never end take no more of the heap than maxHeld
+// allows, and clients of another host get their answers meanwhile.
+func TestHeadersTakeABoundedMemory(t *testing.T) {
+	const attacks, most = 500, 24 << 20
+	c := certs.NewManager(fake.NewClientBuilder().Build(), "sonde-system", clock.RealClock{})
+	if err := c.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s := &Server{Address: "127.0.0.1:0", GetCertificate: c.GetCertificate, MaxConnections: 1024, Handler: http.NotFoundHandler()}
+	go func() { _ = s.Start(t.Context()) }()
+	to := listening(t, s)
+	dial := func(from string) net.Conn {
+		t.Helper()
+		d := tls.Dialer{NetDialer: &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}, Config: &tls.Config{InsecureSkipVerify: true}}
+		conn, err := d.DialContext(t.Context(), "tcp", to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		return conn
+	}
+	heap := func() int64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	var closed atomic.Int32
+	headers := "GET / HTTP/1.1\nHost: x\n" + shortHeaders(headerBytes-100)
+	attack := func(n int) func() (taken int64) {
+		t.Helper()
+		all := make([]net.Conn, 0, n)
+		for i := range n {
+			all = append(all, dial(fmt.Sprint("127.0.1.", 2+i%3)))
+		}
+		before := heap()
+		closed.Store(0)
+		for _, conn := range all {
+			go func() {
+				_, _ = io.WriteString(conn, headers)
+				_, _ = io.Copy(io.Discard, conn)
+				closed.Add(1)
+			}()
+		}
+		return func() int64 { return heap() - before }
+	}
+	taken := attack(attacks)
+	wait(t, "the bound", func() bool { return closed.Load() >= attacks-maxHeld/headerBytes })
+	took := taken()
+	request := func(from, header string, want int) {
+		t.Helper()
+		conn := dial(from)
+		_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"+header+"\r\n\r\n")
+		if b, _ := io.ReadAll(conn); !strings.HasPrefix(string(b), fmt.Sprint("HTTP/1.1 ", want)) {
+			t.Errorf("%s beside the attack: got %.40q, want %d", from, b, want)
+		}
+	}
+	request("127.0.0.9", "Authorization: Bearer "+strings.Repeat("x", 7<<10), http.StatusNotFound)
+	request("127.0.1.2", "Accept: */*", http.StatusNotFound) // the attacker's host
+	request("127.0.0.9", "Authorization: Bearer "+strings.Repeat("x", 9<<10), http.StatusRequestHeaderFieldsTooLarge)
+	wait(t, "the end of the attack", func() bool { return closed.Load() == attacks })
+	const few = 20
+	taken = attack(few)
+	wait(t, "the control: as much for each as the attack counts on", func() bool { return taken()/few*attacks > 2*most })
+	t.Logf("%d connections with %d bytes of headers take %d KiB; without a bound %d KiB each", attacks, len(headers), took>>10, taken()/few>>10)
+	if took > most {
+		t.Errorf("they take %d KiB, want at most %d", took>>10, most>>10)
+	}
+}
+
+// wait waits for a condition.
+func wait(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !is(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%s never came", what)
+		}
+	}
+}
+
+// TestHeld: connections count with what they have sent while they wait for more. Requests of known users count nothing.
+func TestHeld(t *testing.T) {
+	inner, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := Listen(inner, 100)
+	t.Cleanup(func() { l.Close() })
+	c := client{t, l.Addr().String(), map[string]net.Conn{}}
+	server := map[string]*connection{}
+	send := func(name, from string, bytes int) {
+		t.Helper()
+		c.dial(name, from)
+		accepted, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		server[name], _ = accepted.(*connection)
+		go func() { _, _ = c.open[name].Write(make([]byte, bytes)) }()
+		if _, err := io.ReadFull(accepted, make([]byte, bytes)); err != nil {
+			t.Fatal(err)
+		}
+		go func() { _, _ = accepted.Read(make([]byte, 1)) }()
+	}
+	held := func(want int) {
+		t.Helper()
+		wait(t, fmt.Sprint(want, " bytes"), func() bool {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			return l.held == want
+		})
+	}
+	const half = maxHeld / 2
+	send("victim", "127.0.0.9", half/2)
+	send("1", "127.0.0.2", half/2)
+	send("2", "127.0.0.2", half)
+	held(maxHeld)
+	c.ended()
+	send("3", "127.0.0.2", 1)
+	c.ended("1")
+	held(maxHeld - half/2 + 1)
+	server["2"].serve(1)
+	held(half/2 + 1)
+	send("4", "127.0.0.3", half)
+	send("5", "127.0.0.3", half)
+	c.ended("1", "4") // not the one that serves
+	held(half/2 + 1 + half)
+	server["2"].serve(-1)
+	held(half/2 + 1 + half) // until it waits for its next request
+	if server["2"].received != headerBytes {
+		t.Errorf("after a request of a known user %d bytes may be a further one, want %d", server["2"].received, headerBytes)
+	}
+	for _, s := range server {
+		_ = s.Close()
+		_ = s.Close() // counts nothing
+	}
+	held(0)
+}
