@@ -86,24 +86,29 @@ func TestQueueIsWokenByEvents(t *testing.T) {
 	if diff := cmp.Diff([]reconcile.Request{requestOf("shop", "first"), requestOf("shop", "second")}, w.r.queuedBehind(t.Context(), ended)); diff != "" {
 		t.Errorf("woken by the end of a capture (-want +got):\n%s", diff)
 	}
-	agent := webPod("agent", func(p *corev1.Pod) { p.Labels = map[string]string{sondev1.LabelUID: "x"} })
-	if diff := cmp.Diff([]reconcile.Request{requestOf("private", "elsewhere"), requestOf("shop", "second")}, w.r.queuedForNode(t.Context(), target.SlimPod(agent))); diff != "" {
+	agent := webPod("agent", func(p *corev1.Pod) {
+		p.Namespace, p.Labels = operatorNamespace, map[string]string{sondev1.LabelUID: "x"}
+	})
+	if diff := cmp.Diff([]reconcile.Request{requestOf("private", "elsewhere"), requestOf("shop", "second")}, w.r.queuedForNode(t.Context(), target.SlimAgent(agent))); diff != "" {
 		t.Errorf("woken by the end of a probe (-want +got):\n%s", diff)
 	}
 
 	running := other("ended", 0, begun)
 	over := agent.DeepCopy()
 	over.Status.Phase = corev1.PodFailed
+	forged := agent.DeepCopy()
+	forged.Namespace = "shop"
 	for name, tc := range map[string]struct{ got, want bool }{
 		"a capture ends":               {captureEnded().Update(event.UpdateEvent{ObjectOld: running, ObjectNew: ended}), true},
 		"a capture goes on":            {captureEnded().Update(event.UpdateEvent{ObjectOld: running, ObjectNew: running}), false},
 		"a running capture is deleted": {captureEnded().Delete(event.DeleteEvent{Object: running}), true},
 		"an ended one is deleted":      {captureEnded().Delete(event.DeleteEvent{Object: ended}), false},
 		"a capture is created":         {captureEnded().Create(event.CreateEvent{Object: running}), false},
-		"a probe ends":                 {probeGone().Update(event.UpdateEvent{ObjectOld: target.SlimPod(agent), ObjectNew: target.SlimPod(over)}), true},
-		"its Pod is deleted":           {probeGone().Delete(event.DeleteEvent{Object: target.SlimPod(agent)}), true},
-		"after its end":                {probeGone().Delete(event.DeleteEvent{Object: target.SlimPod(over)}), false},
-		"a Pod of a user is deleted":   {probeGone().Delete(event.DeleteEvent{Object: target.SlimPod(webPod("web-1"))}), false},
+		"a probe ends":                 {probeGone(operatorNamespace).Update(event.UpdateEvent{ObjectOld: target.SlimAgent(agent), ObjectNew: target.SlimAgent(over)}), true},
+		"its Pod is deleted":           {probeGone(operatorNamespace).Delete(event.DeleteEvent{Object: target.SlimAgent(agent)}), true},
+		"after its end":                {probeGone(operatorNamespace).Delete(event.DeleteEvent{Object: target.SlimAgent(over)}), false},
+		"a forged probe is deleted":    {probeGone(operatorNamespace).Delete(event.DeleteEvent{Object: target.SlimAgent(forged)}), false},
+		"a Pod of a user is deleted":   {probeGone(operatorNamespace).Delete(event.DeleteEvent{Object: target.SlimPod(webPod("web-1"))}), false},
 	} {
 		if tc.got != tc.want {
 			t.Errorf("%s: %t, want %t", name, tc.got, tc.want)

@@ -176,7 +176,7 @@ func (r *Reconciler) observeOwned(ctx context.Context, capture sondev1.Capture, 
 		}},
 		{&corev1.PodList{}, parts, func(o runtime.Object) {
 			if agent, ok := o.(*corev1.Pod); ok {
-				pods.addAgent(target.SlimPod(agent))
+				pods.addAgent(target.SlimAgent(agent))
 			}
 		}},
 		{metadataList("ConfigMap"), whole, keepName(&observed.configMap)},

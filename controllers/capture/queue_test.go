@@ -184,7 +184,7 @@ func TestKeptResultsTakePlaces(t *testing.T) {
 					t.Errorf("message %q does not say %q", message, want)
 				}
 			}
-			if !probeGone().Delete(event.DeleteEvent{Object: &job}) {
+			if !probeGone(operatorNamespace).Delete(event.DeleteEvent{Object: &job}) {
 				t.Error("the deletion of a kept Job wakes no capture")
 			}
 			w.remove(&job)

@@ -86,6 +86,9 @@ func stripped(o client.Object) client.Object {
 	case *appsv1.Deployment, *appsv1.StatefulSet, *appsv1.DaemonSet, *appsv1.ReplicaSet, *corev1.Namespace, *corev1.ConfigMap, *corev1.Secret:
 		kept = metadata(o)
 	}
+	if pod, ok := kept.(*corev1.Pod); ok && pod.Namespace == operatorNamespace {
+		return target.StripAgent(pod)
+	}
 	kept, err := target.Strip(kept)
 	if err != nil {
 		panic(err)

@@ -45,11 +45,11 @@ func CacheOptions(namespace string) (cache.Options, error) {
 		namespace: {LabelSelector: labels.NewSelector().Add(*labelled)},
 	}}
 	jobs := own
-	jobs.Transform = target.Slim
+	jobs.Transform = target.Slim(namespace)
 	return cache.Options{
 		DefaultTransform: target.Strip,
 		ByObject: map[client.Object]cache.ByObject{
-			&corev1.Pod{}:       {Transform: target.Slim},
+			&corev1.Pod{}:       {Transform: target.Slim(namespace)},
 			&batchv1.Job{}:      jobs,
 			&corev1.ConfigMap{}: own,
 			&corev1.Secret{}:    own,
@@ -77,8 +77,8 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		// An object that was created just before its capture was deleted is swept as soon as the cache has it.
 		WatchesMetadata(coreMetadata("ConfigMap"), r.throttled(r.ownersOf), created).
 		WatchesMetadata(coreMetadata("Secret"), r.throttled(r.ownersOf), created).
-		Watches(&batchv1.Job{}, wake(r.queuedForNode), builder.WithPredicates(probeGone())).
-		Watches(&corev1.Pod{}, wake(r.queuedForNode), builder.WithPredicates(probeGone())).
+		Watches(&batchv1.Job{}, wake(r.queuedForNode), builder.WithPredicates(probeGone(r.Options.Namespace))).
+		Watches(&corev1.Pod{}, wake(r.queuedForNode), builder.WithPredicates(probeGone(r.Options.Namespace))).
 		WatchesMetadata(target.ReplicaSetMetadata(), wake(wakes.ReplicaSet), identity).
 		WatchesMetadata(coreMetadata("Namespace"), wake(wakes.Namespace), identity)
 	for _, k := range kind.Captures {

@@ -37,7 +37,8 @@ func captureEnded() predicate.Predicate {
 }
 
 // probeGone selects the end of a probe, by its Pod or its Job.
-func probeGone() predicate.Predicate {
+func probeGone(operatorNamespace string) predicate.Predicate {
+	probeRuns := func(o client.Object) bool { return o.GetNamespace() == operatorNamespace && probeRuns(o) }
 	return predicate.Funcs{
 		CreateFunc:  func(event.CreateEvent) bool { return false },
 		UpdateFunc:  func(e event.UpdateEvent) bool { return probeRuns(e.ObjectOld) && !probeRuns(e.ObjectNew) },
@@ -46,7 +47,7 @@ func probeGone() predicate.Predicate {
 	}
 }
 
-// probeRuns reports whether an agent's Pod or Job takes a place on its node.
+// probeRuns reports whether a Pod or Job of the operator's namespace is an agent's and takes a place on its node.
 func probeRuns(o client.Object) bool {
 	if o.GetLabels()[sondev1.LabelUID] == "" {
 		return false

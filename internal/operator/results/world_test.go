@@ -128,11 +128,7 @@ func (w *world) cache() client.Reader {
 			}
 			if pods, ok := l.(*corev1.PodList); ok {
 				for i := range pods.Items {
-					stripped, err := target.StripPod(&pods.Items[i])
-					if err != nil {
-						return err
-					}
-					pods.Items[i] = *stripped.(*corev1.Pod)
+					pods.Items[i] = *target.StripAgent(&pods.Items[i])
 				}
 			}
 			return nil

@@ -61,7 +61,7 @@ const (
 	stateTerminated
 )
 
-// FromPod returns the slim form of a Pod that target.StripPod has reduced to the fields that the operator reads. It drops
+// FromPod returns the slim form of a Pod that target.StripAgent has reduced to the fields that the operator reads. It drops
 // the images and IDs of container states, except for the ID of a gate that ended, and the content of restart rules. It keeps
 // the gate as the only init container.
 func FromPod(p *corev1.Pod) *Pod {

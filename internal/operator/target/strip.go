@@ -2,6 +2,7 @@ package target
 
 import (
 	"maps"
+	"slices"
 	"strings"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -33,7 +34,8 @@ var agentLabels = []string{sondev1.LabelUID, sondev1.LabelKind, sondev1.LabelTar
 func Strip(o any) (any, error) {
 	switch o := o.(type) {
 	case *corev1.Pod:
-		return StripPod(o)
+		kept := stripped(o)
+		return &kept, nil
 	case *metav1.PartialObjectMetadata:
 		o.ObjectMeta = metav1.ObjectMeta{
 			Name: o.Name, Namespace: o.Namespace, UID: o.UID, ResourceVersion: o.ResourceVersion,
@@ -44,6 +46,7 @@ func Strip(o any) (any, error) {
 		}
 	case sondev1.Capture:
 		stripOwn(o)
+		share(o.CaptureStatus().Pods)
 	case *sondev1.ResultAccess:
 		stripOwn(o)
 	}
@@ -56,6 +59,27 @@ func stripOwn(o metav1.Object) {
 	o.SetAnnotations(pick(o.GetAnnotations(), sondev1.AnnotationRequester, sondev1.AnnotationStamp))
 	o.SetOwnerReferences(nil)
 	o.SetFinalizers(nil)
+}
+
+// share keeps equal texts of entries once. A user can fill each of 200 entries with 16 long names of containers that the Pods lack,
+// and as many captures as fit into etcd may have ended. Readers of the cache get copies, or must not change it.
+func share(entries []sondev1.PodResult) {
+	texts := map[string]string{}
+	var names []string
+	for i := range entries {
+		e := &entries[i]
+		for _, s := range []*string{&e.Node, (*string)(&e.Phase), &e.Reason, &e.Message, &e.Engine, &e.EngineMessage} {
+			if shared, ok := texts[*s]; ok {
+				*s = shared
+			} else {
+				texts[*s] = *s
+			}
+		}
+		if slices.Equal(names, e.ContainersNotFound) {
+			e.ContainersNotFound = names
+		}
+		names = e.ContainersNotFound
+	}
 }
 
 // controller keeps the controlling owner.
@@ -83,24 +107,33 @@ func short(m map[string]string) map[string]string {
 	return m
 }
 
-// Slim is the transform of the caches of Pods and of Jobs (cache.ByObject.Transform). The operator watches all Pods of the
-// cluster and keeps of each only the fields that it reads: some hundred bytes instead of some ten thousand.
-func Slim(o any) (any, error) {
-	switch o := o.(type) {
-	case *corev1.Pod:
-		return SlimPod(o), nil
-	case *batchv1.Job:
-		return SlimJob(o), nil
-	default:
-		return o, nil // a tombstone of the informer, or already slim
+// Slim returns the transform of the caches of Pods and of Jobs (cache.ByObject.Transform). The operator watches all Pods of the
+// cluster and keeps of each only the fields that it reads: some hundred bytes instead of some ten thousand. Only Pods of the
+// operator's namespace can be agents'.
+func Slim(operatorNamespace string) func(o any) (any, error) {
+	return func(o any) (any, error) {
+		switch o := o.(type) {
+		case *corev1.Pod:
+			if o.Namespace == operatorNamespace {
+				return SlimAgent(o), nil
+			}
+			return SlimPod(o), nil
+		case *batchv1.Job:
+			return SlimJob(o), nil
+		default:
+			return o, nil // a tombstone of the informer, or already slim
+		}
 	}
 }
 
-// SlimPod is Slim for a Pod.
+// SlimPod is Slim for a Pod that may be a target.
 func SlimPod(pod *corev1.Pod) *slim.Pod {
 	kept := stripped(pod)
 	return slim.FromPod(&kept)
 }
+
+// SlimAgent is Slim for a Pod of the operator's namespace. It keeps more of an agent's Pod.
+func SlimAgent(pod *corev1.Pod) *slim.Pod { return slim.FromPod(StripAgent(pod)) }
 
 // SlimJob is Slim for a Job.
 func SlimJob(job *batchv1.Job) *slim.Job {
@@ -115,25 +148,13 @@ func SlimJob(job *batchv1.Job) *slim.Job {
 	})
 }
 
-// StripPod keeps the fields of a Pod that the operator reads.
-func StripPod(o any) (any, error) {
-	pod, ok := o.(*corev1.Pod)
-	if !ok {
-		return o, nil // a tombstone of the informer
-	}
-	kept := stripped(pod)
-	return &kept, nil
-}
-
-// stripped returns the fields of a Pod that are kept. It keeps the states of containers for agents' Pods alone, and the
-// state of the gate for gated Pods.
+// stripped keeps the fields of a Pod that the operator reads of a target, and the state of the gate if it is gated.
 func stripped(pod *corev1.Pod) corev1.Pod {
 	kept := corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: pod.Name, Namespace: pod.Namespace, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
 			CreationTimestamp: pod.CreationTimestamp, DeletionTimestamp: pod.DeletionTimestamp,
 			OwnerReferences: workload(pod),
-			Labels:          pick(pod.Labels, agentLabels...),
 		},
 		Spec: corev1.PodSpec{
 			NodeName: pod.Spec.NodeName, HostNetwork: pod.Spec.HostNetwork, HostPID: pod.Spec.HostPID,
@@ -141,17 +162,32 @@ func stripped(pod *corev1.Pod) corev1.Pod {
 		},
 		Status: corev1.PodStatus{Phase: pod.Status.Phase, PodIP: pod.Status.PodIP, StartTime: pod.Status.StartTime},
 	}
-	if pod.Labels[sondev1.LabelUID] != "" {
-		kept.Annotations = short(pick(pod.Annotations, sondev1.AnnotationOwner, sondev1.AnnotationTargetPod))
-		kept.Status.Reason, kept.Status.Message = pod.Status.Reason, pod.Status.Message
-		kept.Status.ContainerStatuses = pod.Status.ContainerStatuses
-		kept.Status.Conditions = scheduling(pod.Status.Conditions)
-		kept.Spec.Containers = restarted(pod.Spec.Containers)
-	}
 	if pod.Annotations[sondev1.AnnotationGatedByUID] != "" {
 		stripGated(&kept, pod)
 	}
 	return kept
+}
+
+// StripAgent keeps the fields of a Pod of the operator's namespace that the operator reads. If it is an agent's Pod, these include
+// its labels, which others could write on Pods of theirs, and the states of its containers.
+func StripAgent(pod *corev1.Pod) *corev1.Pod {
+	kept := stripped(pod)
+	if pod.Labels[sondev1.LabelUID] == "" {
+		return &kept
+	}
+	gate := kept.Labels
+	kept.Labels = pick(pod.Labels, agentLabels...)
+	maps.Copy(kept.Labels, gate)
+	if own := short(pick(pod.Annotations, sondev1.AnnotationOwner, sondev1.AnnotationTargetPod)); kept.Annotations == nil {
+		kept.Annotations = own
+	} else {
+		maps.Copy(kept.Annotations, own)
+	}
+	kept.Status.Reason, kept.Status.Message = shorten(pod.Status.Reason), shorten(pod.Status.Message)
+	kept.Status.ContainerStatuses = pod.Status.ContainerStatuses
+	kept.Status.Conditions = scheduling(pod.Status.Conditions)
+	kept.Spec.Containers = restarted(pod.Spec.Containers)
+	return &kept
 }
 
 // stripGated keeps the UID of the Trace that gates a Pod, and the state of the gate. Users can write both, so they are
@@ -161,16 +197,9 @@ func stripGated(kept, pod *corev1.Pod) {
 	if len(gatedBy) == 0 {
 		return
 	}
-	if kept.Annotations == nil {
-		kept.Annotations = gatedBy
-	} else {
-		maps.Copy(kept.Annotations, gatedBy)
-	}
+	kept.Annotations = gatedBy
 	if pod.Labels[sondev1.LabelTraceRequired] == "true" {
-		if kept.Labels == nil {
-			kept.Labels = map[string]string{}
-		}
-		kept.Labels[sondev1.LabelTraceRequired] = "true"
+		kept.Labels = map[string]string{sondev1.LabelTraceRequired: "true"}
 	}
 	for i := range pod.Status.InitContainerStatuses {
 		status := &pod.Status.InitContainerStatuses[i]
@@ -225,6 +254,7 @@ func pick(from map[string]string, keys ...string) map[string]string {
 func scheduling(conditions []corev1.PodCondition) []corev1.PodCondition {
 	for _, c := range conditions {
 		if c.Type == corev1.PodScheduled && c.Status != corev1.ConditionTrue {
+			c.Message = shorten(c.Message)
 			return []corev1.PodCondition{c}
 		}
 	}

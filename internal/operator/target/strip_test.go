@@ -2,6 +2,7 @@ package target_test
 
 import (
 	"encoding/json"
+	"maps"
 	"strings"
 	"testing"
 
@@ -16,7 +17,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/target"
 )
 
-func TestStripPod(t *testing.T) {
+func TestStripAgent(t *testing.T) {
 	now := metav1.Now()
 	class := "kata"
 	full := func(labels map[string]string) *corev1.Pod {
@@ -77,30 +78,30 @@ func TestStripPod(t *testing.T) {
 	liar.Annotations[sondev1.AnnotationGatedByUID] = long
 	liar.Status.InitContainerStatuses = gated.Status.InitContainerStatuses
 
+	keptAgentGated := *agent.DeepCopy()
+	keptAgentGated.Labels[sondev1.LabelTraceRequired] = "true"
+	keptAgentGated.Annotations[sondev1.AnnotationGatedByUID] = "t1"
+	keptAgentGated.Status.InitContainerStatuses = keptGated.Status.InitContainerStatuses
+	agentGated := gated.DeepCopy()
+	maps.Copy(agentGated.Labels, agent.Labels)
+
 	cases := map[string]struct {
-		in, want any
+		in, want *corev1.Pod
 	}{
+		"a gated agent's Pod": {agentGated, &keptAgentGated},
 		"a gated Pod":         {gated, &keptGated},
 		"gated by a long UID": {liar, &kept},
 		"an ordinary Pod":     {full(map[string]string{"app": "web"}), &kept},
 		"an agent's Pod":      {full(map[string]string{"app": "web", sondev1.LabelUID: "pc", sondev1.LabelTargetPodUID: "t"}), &agent},
-		"a tombstone":         {cache.DeletedFinalStateUnknown{Key: "ns/p"}, cache.DeletedFinalStateUnknown{Key: "ns/p"}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			got, err := target.StripPod(tc.in)
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := target.StripAgent(tc.in)
 			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("StripPod (-want +got):\n%s", diff)
+				t.Errorf("StripAgent (-want +got):\n%s", diff)
 			}
-			again, err := target.StripPod(got)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(tc.want, again); diff != "" {
-				t.Errorf("StripPod twice (-want +got):\n%s", diff)
+			if diff := cmp.Diff(tc.want, target.StripAgent(got)); diff != "" {
+				t.Errorf("StripAgent twice (-want +got):\n%s", diff)
 			}
 		})
 	}
@@ -136,7 +137,7 @@ func TestStripForgetsWhatUsersWrite(t *testing.T) {
 		},
 		"a Pod that looks like an agent's": {
 			&corev1.Pod{ObjectMeta: *written.DeepCopy()},
-			&corev1.Pod{ObjectMeta: meta(map[string]string{sondev1.LabelUID: "pc"}, map[string]string{}, owner)},
+			&corev1.Pod{ObjectMeta: meta(nil, nil, owner)},
 		},
 		"a capture": {
 			&sondev1.PacketCapture{ObjectMeta: *written.DeepCopy(), Spec: spec},
@@ -177,17 +178,25 @@ func TestSlim(t *testing.T) {
 	owned := func(kind string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Name: "p", OwnerReferences: []metav1.OwnerReference{{Kind: kind, Name: "o", UID: "owner", Controller: new(true)}}}
 	}
+	labelled := func(namespace string) *corev1.Pod {
+		return &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: namespace, Labels: map[string]string{sondev1.LabelUID: "pc"}},
+			Status:     corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{Name: "probe"}}},
+		}
+	}
 	template := corev1.PodTemplateSpec{Spec: corev1.PodSpec{NodeName: "node"}}
 	for name, tc := range map[string]struct {
 		in   runtime.Object
 		want runtime.Object
 	}{
 		"a workload's Pod": {&corev1.Pod{ObjectMeta: owned("ReplicaSet")}, &corev1.Pod{ObjectMeta: owned("ReplicaSet")}},
+		"an agent's Pod":   {labelled("sonde-system"), labelled("sonde-system")},
+		"a forged agent's": {labelled("shop"), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "shop"}}},
 		"a Job's Pod":      {&corev1.Pod{ObjectMeta: owned("Job")}, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}}},
 		"a Job":            {&batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "j", Labels: map[string]string{"app": "x"}}, Spec: batchv1.JobSpec{Template: template}}, &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "j"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := target.Slim(tc.in)
+			got, err := target.Slim("sonde-system")(tc.in)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -198,7 +207,7 @@ func TestSlim(t *testing.T) {
 			if diff := cmp.Diff(tc.want, kept.DeepCopyObject()); diff != "" {
 				t.Errorf("copy (-want +got):\n%s", diff)
 			}
-			again, err := target.Slim(got)
+			again, err := target.Slim("sonde-system")(got)
 			if err != nil || again != got {
 				t.Errorf("the second time: %v (%v)", again, err)
 			}
