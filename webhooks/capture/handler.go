@@ -71,7 +71,7 @@ func (h *Handler) create(ctx context.Context, req webhook.AdmissionRequest) (adm
 		return admission.Granted{}, err
 	}
 	annotations, err := stamp.Sign(h.Key, req.Namespace, h.Kind.Name, capture.CaptureSpec(), stamp.Claim{
-		Requester: who, TargetNamespaceUID: d.namespaceUID, IssuedAt: h.Clock.Now(),
+		Requester: who, TargetNamespaceUID: d.namespaceUID, IssuedAt: h.Clock.Now(), RequestUID: string(req.UID),
 	})
 	if err == nil && (req.DryRun == nil || !*req.DryRun) {
 		err = h.Unfinished.Admit(ctx, req.Namespace, annotations[sondev1.AnnotationStamp])

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -92,5 +93,26 @@ func TestUnfinishedCountsOnce(t *testing.T) {
 	clock.Step(time.Second)
 	if err := u.Check(t.Context(), "shop"); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestUnfinishedCountsEqualCaptures checks that captures of one second count one by one, even if their specs are equal.
+func TestUnfinishedCountsEqualCaptures(t *testing.T) {
+	for _, k := range captureKinds {
+		t.Run(k.Name, func(t *testing.T) {
+			h := k.handler(webhooktest.Reader(t, webhooktest.Objects()...), rightsTo(k.Capture, "pods/shop"))
+			h.Unfinished, _ = unfinished(t, 3)
+			admitted := 0
+			for i := range 10 {
+				req := k.creation(t, "shop", nil)
+				req.UID = types.UID(fmt.Sprint(i))
+				if h.Handle(t.Context(), req).Allowed {
+					admitted++
+				}
+			}
+			if admitted != 3 {
+				t.Errorf("%d admitted, want 3", admitted)
+			}
+		})
 	}
 }

@@ -33,6 +33,9 @@ type Claim struct {
 	// IssuedAt is when the resource was admitted. It must agree with the creation time, so that a
 	// stamp copied to another resource is worth nothing a minute later.
 	IssuedAt time.Time `json:"issuedAt"`
+	// RequestUID of the API server's review distinguishes the stamps of two equal resources of one second. Stamps of versions
+	// without it are valid, too.
+	RequestUID string `json:"requestUID,omitempty"`
 	// Fields are the top-level keys of the spec that this version's types had. Only they are
 	// signed, set or not, so that a default that a later version adds breaks no stamp.
 	Fields []string `json:"fields"`

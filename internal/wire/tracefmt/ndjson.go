@@ -6,6 +6,8 @@ import (
 	"math/bits"
 	"strconv"
 	"time"
+	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -191,7 +193,7 @@ func plainPrefix(text []byte) int {
 }
 
 // appendText appends a JSON string. Bytes that are not UTF-8 become U+FFFD, as in encoding/json; a path can hold any
-// byte.
+// byte. Characters that do not print are escaped: a terminal would obey some of them.
 func appendText(b, text []byte) []byte {
 	b = append(b, '"')
 	start := 0
@@ -204,9 +206,8 @@ func appendText(b, text []byte) []byte {
 		switch {
 		case c >= utf8.RuneSelf:
 			r, size := utf8.DecodeRune(text[i:])
-			if r == utf8.RuneError && size == 1 || r == '\u2028' || r == '\u2029' {
-				b = append(append(b, text[start:i]...), `\u`...)
-				b = append(b, hexDigits[r>>12&15], hexDigits[r>>8&15], hexDigits[r>>4&15], hexDigits[r&15])
+			if r == utf8.RuneError && size == 1 || !unicode.IsPrint(r) {
+				b = appendEscaped(append(b, text[start:i]...), r)
 				start = i + size
 			}
 			i += size
@@ -220,4 +221,12 @@ func appendText(b, text []byte) []byte {
 		start = i
 	}
 	return append(append(b, text[start:]...), '"')
+}
+
+// appendEscaped appends a character as JSON escapes it, in UTF-16.
+func appendEscaped(b []byte, r rune) []byte {
+	if high, low := utf16.EncodeRune(r); r > 0xffff {
+		return appendEscaped(appendEscaped(b, high), low)
+	}
+	return append(b, '\\', 'u', hexDigits[r>>12&15], hexDigits[r>>8&15], hexDigits[r>>4&15], hexDigits[r&15])
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -85,6 +86,27 @@ func TestEncoder(t *testing.T) {
 		if diff := cmp.Diff(string(ndjson(&records[i])), string(e.Append(nil, &records[i]))); diff != "" {
 			t.Errorf("line %d (-a new one +the one):\n%s", i, diff)
 		}
+	}
+}
+
+// A text has only characters that print, and decodes to what it was.
+func TestTextPrints(t *testing.T) {
+	for name, text := range map[string]string{
+		"printable": "/tmp/ä\U0001f600/x", "C0": "\x1b[2J", "C1": "/tmp/\u009b2J", "bidirectional": "a\u202eb\u2066c",
+		"line separators": "a\u2028b\u2029", "beyond 16 bits": "a\U000e0041b", "no break": "a\u00a0\u200bb",
+	} {
+		t.Run(name, func(t *testing.T) {
+			written := appendText(nil, []byte(text))
+			for _, r := range string(written) {
+				if !unicode.IsPrint(r) {
+					t.Errorf("%q has %U", written, r)
+				}
+			}
+			var got string
+			if err := json.Unmarshal(written, &got); err != nil || got != text {
+				t.Errorf("%s decodes to %q (%v), want %q", written, got, err, text)
+			}
+		})
 	}
 }
 
