@@ -13,6 +13,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
+	"github.com/sonde-operator/sonde/internal/kind"
 	"github.com/sonde-operator/sonde/internal/operator/connections"
 )
 
@@ -34,10 +35,12 @@ const (
 // have a lane of their own: large ones never keep them out.
 const (
 	smallBytes = 64 << 10
-	// leastBytes is what the smallest review counts: its lookups take memory, too. So 64 are answered at once, and 16 of
+	// leastBytes is what the smallest review counts: its lookups take memory, too. So 64 are answered at once, at most 16 of
 	// each namespace and user.
 	leastBytes     = 16 << 10
 	smallLaneBytes = 1 << 20
+	// quickLaneBytes is for small reviews that wait for no compiler of filters, such as stops and ResultAccesses.
+	quickLaneBytes = 512 << 10
 	// largeLaneBytes leaves room for a stop of a capture with a large status beside another user's review.
 	largeLaneBytes = 2 << 20
 	// tenantBytes is the share of a namespace, and of a user, who may have many namespaces.
@@ -58,7 +61,8 @@ const retrySeconds = 1
 // without keeping it. None waits, because clients try again by themselves.
 type Intake struct {
 	create, update int64
-	small, large   *lane
+	// quick is nil if no review waits for a compiler.
+	small, quick, large *lane
 	// remedy says how to make an object smaller.
 	remedy string
 }
@@ -67,7 +71,7 @@ type Intake struct {
 func NewIntake() *Intake {
 	return &Intake{
 		create: MaxCreateBytes, update: MaxUpdateBytes, remedy: "shorten its fields, labels and annotations",
-		small: newLane(smallLaneBytes, tenantBytes), large: newLane(largeLaneBytes, tenantBytes),
+		small: newLane(smallLaneBytes, tenantBytes), quick: newLane(quickLaneBytes, tenantBytes), large: newLane(largeLaneBytes, tenantBytes),
 	}
 }
 
@@ -124,8 +128,11 @@ func (i *Intake) enter(size int64, req *admissionv1.AdmissionRequest) (leave fun
 		return nil, &Refusal{metav1.StatusReasonRequestEntityTooLarge, http.StatusRequestEntityTooLarge, fmt.Sprintf(
 			"the %s and its metadata have %d KiB as JSON, and the operator reads at most %d KiB: %s", req.Kind.Kind, size>>10, most>>10, i.remedy)}
 	}
-	if size > smallBytes {
+	switch {
+	case size > smallBytes:
 		l = i.large
+	case i.quick != nil && (req.Operation != admissionv1.Create || req.Kind.Kind != kind.PacketCapture.Name):
+		l = i.quick
 	}
 	leave, ok := l.enter(max(size, leastBytes), req.Namespace, req.UserInfo.Username)
 	if !ok {

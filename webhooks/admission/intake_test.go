@@ -185,6 +185,66 @@ func TestIntakeBoundsReviewsAtOnce(t *testing.T) {
 	}
 }
 
+// TestIntakeLeavesPlaces: captures of many namespaces, whose filters wait for the compiler, leave places for those of another
+// one. When they have taken all, stops, Traces and ResultAccesses still get theirs.
+func TestIntakeLeavesPlaces(t *testing.T) {
+	intake := admission.NewIntake()
+	send := func(h *handler, op admissionv1.Operation, kind, ns string) bool {
+		req := webhooktest.Request(t, op, kind, ns, metav1.PartialObjectMetadata{}, metav1.PartialObjectMetadata{})
+		req.UserInfo.Username = "system:serviceaccount:" + ns + ":sa"
+		body, err := json.Marshal(admissionv1.AdmissionReview{Request: &req.AdmissionRequest})
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, _, _ := post(t, intake.Hook(&webhook.Admission{Handler: h}, nil), body, int64(len(body)))
+		return resp.Allowed
+	}
+	busy := &handler{entered: make(chan struct{}), leave: make(chan struct{})}
+	var flood sync.WaitGroup
+	attack := func(ns string) (places int) {
+		for {
+			refused := make(chan struct{})
+			flood.Go(func() {
+				if !send(busy, admissionv1.Create, "PacketCapture", ns) {
+					close(refused)
+				}
+			})
+			select {
+			case <-busy.entered:
+				places++
+			case <-refused:
+				return places
+			}
+		}
+	}
+	var got []int
+	for i := range 9 {
+		if h := (&handler{}); i < 7 && !send(h, admissionv1.Create, "PacketCapture", "shop") {
+			t.Errorf("a capture beside %d namespaces was refused", i)
+		}
+		got = append(got, attack(fmt.Sprint("evil-", i)))
+	}
+	if want := []int{16, 16, 16, 8, 4, 2, 1, 1, 0}; !slices.Equal(got, want) {
+		t.Errorf("the namespaces got %v places, want %v", got, want)
+	}
+	for _, tc := range []struct {
+		op   admissionv1.Operation
+		kind string
+		want bool
+	}{
+		{admissionv1.Create, "PacketCapture", false},
+		{admissionv1.Update, "PacketCapture", true},
+		{admissionv1.Create, "Trace", true},
+		{admissionv1.Create, "ResultAccess", true},
+	} {
+		if allowed := send(&handler{}, tc.op, tc.kind, "shop"); allowed != tc.want {
+			t.Errorf("%s of a %s beside the flood: allowed %t, want %t", tc.op, tc.kind, allowed, tc.want)
+		}
+	}
+	close(busy.leave)
+	flood.Wait()
+}
+
 // TestIntakeOfStrangers: reviews that no API server sends are refused, and take no more memory.
 func TestIntakeOfStrangers(t *testing.T) {
 	whole := string(review(t, admissionv1.Create, "shop", "alice", 2<<10))

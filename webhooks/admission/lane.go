@@ -3,7 +3,8 @@ package admission
 import "sync"
 
 // lane bounds the bytes of requests that are in flight at once: together, for each namespace and for each user. The first
-// request of each always fits, however large.
+// request of each fits, however large, while the lane has room. A further one fits only if its namespace leaves as much room
+// as it takes: so the first namespace gets at most half, and the next ones each half of the rest.
 type lane struct {
 	limit, perNamespace, perUser int64
 
@@ -21,7 +22,8 @@ func (l *lane) enter(n int64, namespace, user string) (leave func(), ok bool) {
 	fits := func(used, limit int64) bool { return used == 0 || used+n <= limit }
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !fits(l.used, l.limit) || !fits(l.namespaces[namespace], l.perNamespace) || !fits(l.users[user], l.perUser) {
+	share := min(l.perNamespace, l.limit-l.used-n)
+	if !fits(l.used, l.limit) || !fits(l.namespaces[namespace], share) || !fits(l.users[user], l.perUser) {
 		return nil, false
 	}
 	l.add(n, namespace, user)
