@@ -17,6 +17,7 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/agentjob"
 	"github.com/sonde-operator/sonde/internal/naming"
+	"github.com/sonde-operator/sonde/internal/operator/gone"
 	"github.com/sonde-operator/sonde/internal/operator/slim"
 	"github.com/sonde-operator/sonde/internal/operator/sweep"
 	"github.com/sonde-operator/sonde/internal/wire/keeperapi"
@@ -215,7 +216,7 @@ func (r *Reconciler) createNamed(ctx context.Context, names []string, build func
 			return "", err
 		}
 		existing, err := r.metadataOf(ctx, o)
-		if sweep.IgnoreGone(err) != nil {
+		if gone.Ignore(err) != nil {
 			return "", fmt.Errorf("read existing object %s: %w", name, err)
 		}
 		if err == nil && sameOwner(o, existing) {

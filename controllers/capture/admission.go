@@ -13,9 +13,9 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/agentjob"
 	"github.com/sonde-operator/sonde/internal/operator/access"
+	"github.com/sonde-operator/sonde/internal/operator/gone"
 	"github.com/sonde-operator/sonde/internal/operator/pause"
 	"github.com/sonde-operator/sonde/internal/operator/stamp"
-	"github.com/sonde-operator/sonde/internal/operator/sweep"
 )
 
 // admission is the decision whether the capture may run at this moment.
@@ -130,7 +130,7 @@ func (r *Reconciler) checkTargetNamespace(ctx context.Context, capture sondev1.C
 	name := capture.Common().TargetNamespace
 	ns, err := r.namespace(ctx, name)
 	switch {
-	case sweep.IsGone(err):
+	case gone.Is(err):
 		a.reason = sondev1.ReasonNamespaceReplaced
 		a.message = fmt.Sprintf("namespace %q was deleted: create a new %s for another target", name, r.Kind.Name)
 	case err != nil:

@@ -8,7 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
-	"github.com/sonde-operator/sonde/internal/operator/sweep"
+	"github.com/sonde-operator/sonde/internal/operator/gone"
 	"github.com/sonde-operator/sonde/internal/operator/target"
 	"github.com/sonde-operator/sonde/internal/wire/text"
 )
@@ -31,7 +31,7 @@ func (r *Reconciler) missingContainers(ctx context.Context, capture sondev1.Capt
 		return missingContainers{}, nil
 	}
 	var pod corev1.Pod
-	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(p.pod), &pod); sweep.IgnoreGone(err) != nil {
+	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(p.pod), &pod); gone.Ignore(err) != nil {
 		return missingContainers{}, fmt.Errorf("get target pod %s: %w", p.before.Name, err)
 	}
 	if pod.UID != p.uid {

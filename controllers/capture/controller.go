@@ -20,6 +20,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/naming"
 	"github.com/sonde-operator/sonde/internal/operator/access"
 	"github.com/sonde-operator/sonde/internal/operator/ceiling"
+	"github.com/sonde-operator/sonde/internal/operator/gone"
 	"github.com/sonde-operator/sonde/internal/operator/health"
 	"github.com/sonde-operator/sonde/internal/operator/podwatch"
 	"github.com/sonde-operator/sonde/internal/operator/sweep"
@@ -203,7 +204,7 @@ func copyOf(capture sondev1.Capture) sondev1.Capture {
 // patchStatus fails with a conflict if the capture changed since the pass read it: everything else may be stale too.
 func (r *Reconciler) patchStatus(ctx context.Context, capture, before sondev1.Capture) error {
 	lock := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := r.Status().Patch(ctx, capture, lock, r.Kind.fieldOwner()); sweep.IgnoreGone(err) != nil {
+	if err := r.Status().Patch(ctx, capture, lock, r.Kind.fieldOwner()); gone.Ignore(err) != nil {
 		return fmt.Errorf("patch status: %w", err)
 	}
 	return nil

@@ -15,8 +15,8 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/operator/gate"
+	"github.com/sonde-operator/sonde/internal/operator/gone"
 	"github.com/sonde-operator/sonde/internal/operator/outcome"
-	"github.com/sonde-operator/sonde/internal/operator/sweep"
 	"github.com/sonde-operator/sonde/internal/wire/account"
 	"github.com/sonde-operator/sonde/internal/wire/duration"
 	"github.com/sonde-operator/sonde/internal/wire/gateconfig"
@@ -149,7 +149,7 @@ func (r *Reconciler) evict(ctx context.Context, p *podState) error {
 		DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &p.uid}},
 	})
 	switch {
-	case sweep.IsGone(err), apierrors.IsConflict(err), apierrors.IsTooManyRequests(err): // gone by itself, or retried
+	case gone.Is(err), apierrors.IsConflict(err), apierrors.IsTooManyRequests(err): // gone by itself, or retried
 		return nil
 	case err != nil:
 		return fmt.Errorf("evict pod %s/%s, whose gate cannot start: %w", pod.Namespace, pod.Name, err)

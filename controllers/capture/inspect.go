@@ -11,14 +11,13 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/operator/gone"
 	"github.com/sonde-operator/sonde/internal/operator/outcome"
-	"github.com/sonde-operator/sonde/internal/operator/sweep"
 	"github.com/sonde-operator/sonde/internal/operator/target"
 	"github.com/sonde-operator/sonde/internal/wire/keeperapi"
 )
@@ -84,7 +83,7 @@ func (r *Reconciler) observeTargetPod(ctx context.Context, capture sondev1.Captu
 	var pod corev1.Pod
 	err := r.Get(ctx, client.ObjectKey{Namespace: capture.Common().TargetNamespace, Name: p.before.Name}, &pod)
 	switch {
-	case apierrors.IsNotFound(err):
+	case gone.Is(err):
 		p.gone = true
 	case err != nil:
 		return fmt.Errorf("get target pod %s: %w", p.before.Name, err)
@@ -101,7 +100,7 @@ func (r *Reconciler) observeJob(ctx context.Context, p *podState) error {
 	}
 	var job batchv1.Job
 	err := r.Live.Get(ctx, client.ObjectKey{Namespace: r.Options.Namespace, Name: p.before.Job}, &job)
-	if sweep.IsGone(err) {
+	if gone.Is(err) {
 		return nil
 	}
 	if err != nil {
@@ -116,7 +115,7 @@ func (r *Reconciler) observeJob(ctx context.Context, p *podState) error {
 func (r *Reconciler) observeNode(ctx context.Context, p *podState) error {
 	var node corev1.Node
 	err := r.Live.Get(ctx, client.ObjectKey{Name: p.before.Node}, &node)
-	if sweep.IgnoreGone(err) != nil {
+	if gone.Ignore(err) != nil {
 		return fmt.Errorf("get node %s: %w", p.before.Node, err)
 	}
 	p.node = outcome.NodeLost // also if it does not exist, since it has no conditions then
@@ -210,7 +209,7 @@ func (r *Reconciler) observeRuntime(ctx context.Context, p *podState, known map[
 func (r *Reconciler) runtimeHandler(ctx context.Context, name string) (string, error) {
 	var class nodev1.RuntimeClass
 	err := r.Live.Get(ctx, client.ObjectKey{Name: name}, &class)
-	if sweep.IgnoreGone(err) != nil {
+	if gone.Ignore(err) != nil {
 		return "", fmt.Errorf("get runtime class %s: %w", name, err)
 	}
 	return class.Handler, nil

@@ -14,8 +14,8 @@ import (
 	"github.com/sonde-operator/sonde/internal/agentjob"
 	"github.com/sonde-operator/sonde/internal/kind"
 	"github.com/sonde-operator/sonde/internal/naming"
+	"github.com/sonde-operator/sonde/internal/operator/gone"
 	"github.com/sonde-operator/sonde/internal/operator/outcome"
-	"github.com/sonde-operator/sonde/internal/operator/sweep"
 	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
 	"github.com/sonde-operator/sonde/internal/wire/privilege"
 )
@@ -77,7 +77,7 @@ func (r *Reconciler) onHostNetwork(ctx context.Context, p *podState) (bool, erro
 	}
 	var job batchv1.Job
 	if err := r.Live.Get(ctx, client.ObjectKey{Namespace: r.Options.Namespace, Name: p.job.GetName()}, &job); err != nil {
-		return false, sweep.IgnoreGone(err)
+		return false, gone.Ignore(err)
 	}
 	for _, c := range job.Spec.Template.Spec.Containers {
 		if c.Name == captureconfig.ContainerProbe && slices.Contains(c.Args, agentjob.FlagHostNetwork) {

@@ -17,11 +17,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/operator/gone"
 	"github.com/sonde-operator/sonde/internal/operator/outcome"
 	"github.com/sonde-operator/sonde/internal/operator/paging"
 	"github.com/sonde-operator/sonde/internal/operator/podwatch"
 	"github.com/sonde-operator/sonde/internal/operator/slim"
-	"github.com/sonde-operator/sonde/internal/operator/sweep"
 	"github.com/sonde-operator/sonde/internal/operator/target"
 	"github.com/sonde-operator/sonde/internal/wire/account"
 	"github.com/sonde-operator/sonde/internal/wire/duration"
@@ -147,7 +147,7 @@ func (r *Reconciler) observe(ctx context.Context, capture sondev1.Capture, live 
 // upToDate fails with a conflict if the capture changed since the pass read it.
 func (r *Reconciler) upToDate(ctx context.Context, capture sondev1.Capture) error {
 	current, err := r.metadataOf(ctx, capture)
-	if sweep.IgnoreGone(err) != nil {
+	if gone.Ignore(err) != nil {
 		return fmt.Errorf("read the current version of the capture: %w", err)
 	}
 	if err != nil || current.UID != capture.GetUID() || current.ResourceVersion != capture.GetResourceVersion() {

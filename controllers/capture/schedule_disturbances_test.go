@@ -212,7 +212,7 @@ var disturbances = []struct {
 	}},
 	{"an admin deletes a Job", func(s *schedule) bool {
 		a := s.anyAgent()
-		if a == nil || s.api.objects[a.jobKey] == nil {
+		if a == nil || s.api.objects[a.jobKey] == nil || s.api.objects[a.jobKey].GetUID() != a.job {
 			return false
 		}
 		s.excuse(a, "its Job was deleted")

@@ -50,7 +50,8 @@ func (s *schedule) checkCreated(m *replica, key objectKey, o client.Object) {
 	}
 	pod := types.UID(job.Labels[sondev1.LabelTargetPodUID])
 	c.jobs[pod]++
-	if n := c.jobs[pod] - c.removed[pod]; n > 1 {
+	// A process that is no longer the leader, but does not know that yet, may create one under a name that was taken before.
+	if n := c.jobs[pod] - c.removed[pod]; n > 1 && m == s.leader {
 		s.fail("%s is Job number %d for Pod %s of capture %s, and others deleted only %d", key, c.jobs[pod], pod, c.uid, c.removed[pod])
 	}
 }

@@ -6,9 +6,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sonde-operator/sonde/internal/operator/gone"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // errKindUnclear reports that a list of owners got a 404. A deleted CRD causes it, but so does a proxy, or an API server that
@@ -41,7 +41,7 @@ func (m *missingKinds) check(kind string, err error, now time.Time) error {
 	defer m.mu.Unlock()
 	if !isKindGone(err) {
 		delete(m.absent, kind)
-		return IgnoreGone(err)
+		return gone.Ignore(err)
 	}
 	a := m.absent[kind]
 	if a.answers++; a.answers == 1 {
@@ -57,21 +57,7 @@ func (m *missingKinds) check(kind string, err error, now time.Time) error {
 	return nil
 }
 
-// IsGone reports whether the API server says that the object does not exist. It is false for a 404 of the whole path, which does
-// not come from the API server's storage: nothing may be ended or deleted because of that.
-func IsGone(err error) bool {
-	return apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
-}
-
-// IgnoreGone returns err, or nil if it says that the object does not exist.
-func IgnoreGone(err error) error {
-	if IsGone(err) {
-		return nil
-	}
-	return err
-}
-
 // isKindGone reports whether the kind, and not just one object, is missing.
 func isKindGone(err error) bool {
-	return apimeta.IsNoMatchError(err) || apierrors.IsNotFound(err) && !IsGone(err)
+	return apimeta.IsNoMatchError(err) || apierrors.IsNotFound(err) && !gone.Is(err)
 }

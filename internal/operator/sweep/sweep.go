@@ -26,6 +26,7 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/kind"
+	"github.com/sonde-operator/sonde/internal/operator/gone"
 	"github.com/sonde-operator/sonde/internal/operator/health"
 	"github.com/sonde-operator/sonde/internal/operator/paging"
 	"github.com/sonde-operator/sonde/internal/operator/target"
@@ -235,7 +236,7 @@ func (s *Sweeper) deleteAll(ctx context.Context, objects []*metav1.PartialObject
 func Delete(ctx context.Context, c client.Client, o client.Object) error {
 	uid := o.GetUID()
 	err := c.Delete(ctx, o, client.PropagationPolicy(metav1.DeletePropagationBackground), client.Preconditions{UID: &uid})
-	if err == nil || IsGone(err) || apierrors.IsConflict(err) { // a conflict means that another object has the name now
+	if err == nil || gone.Is(err) || apierrors.IsConflict(err) { // a conflict means that another object has the name now
 		return nil
 	}
 	return fmt.Errorf("delete %s: %w", o.GetName(), err)

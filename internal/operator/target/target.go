@@ -10,13 +10,13 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/operator/gone"
 	"github.com/sonde-operator/sonde/internal/operator/slim"
 )
 
@@ -47,7 +47,7 @@ func Resolve(ctx context.Context, reader client.Reader, namespace string, ref so
 	owner := Metadata(ref.Kind)
 	err := reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: ref.Name}, owner)
 	switch {
-	case apierrors.IsNotFound(err):
+	case gone.Is(err):
 		return Workload{}, nil
 	case err != nil:
 		return Workload{}, fmt.Errorf("get target %s %s: %w", ref.Kind, ref.Name, err)
@@ -79,7 +79,7 @@ func resolvePod(ctx context.Context, reader client.Reader, key client.ObjectKey)
 	var pod corev1.Pod
 	err := reader.Get(ctx, key, &pod)
 	switch {
-	case apierrors.IsNotFound(err):
+	case gone.Is(err):
 		return Workload{}, nil
 	case err != nil:
 		return Workload{}, fmt.Errorf("get target Pod %s: %w", key.Name, err)

@@ -7,7 +7,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -15,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/operator/gone"
 	"github.com/sonde-operator/sonde/internal/operator/paging"
 )
 
@@ -92,7 +92,7 @@ func (u uncached) selector(ctx context.Context) (labels.Selector, error) {
 	}
 	err := u.live.Get(ctx, u.key, from)
 	switch {
-	case apierrors.IsNotFound(err):
+	case gone.Is(err):
 		return labels.Nothing(), nil
 	case err != nil:
 		return nil, fmt.Errorf("get target %s %s: %w", u.kind, u.key, err)
