@@ -371,10 +371,15 @@ func endTime(o Observed, t *corev1.ContainerStateTerminated, acc account.Account
 	return at
 }
 
-// account of a probe that has ended: its own, or the one that its keeper counted.
+// account of a probe that has ended: its own, or the one that its keeper counted. Only the probe knows that the files are
+// complete: a keeper that was taken over may claim anything about a killed probe.
 func (o Observed) account(t *corev1.ContainerStateTerminated) (account.Account, error) {
 	if o.Recounted != nil {
-		return *o.Recounted, nil
+		acc := *o.Recounted
+		if acc.Complete = false; acc.State == account.StateDone {
+			acc.State, acc.Reason = account.StateCapturing, ""
+		}
+		return acc, nil
 	}
 	return account.Parse([]byte(t.Message))
 }

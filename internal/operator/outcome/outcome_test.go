@@ -209,6 +209,10 @@ func TestJudge(t *testing.T) {
 			observed: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(incomplete("", ""), 137)), Recounted: new(recounted())},
 			want:     got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonKilled, Message: "the probe ended with exit code 137", Packets: 7, Files: 1},
 		},
+		"killed, and its keeper claims that the result is complete": {
+			observed: outcome.Observed{Before: capturing(), Job: job(), Agent: agent(ended(incomplete("", ""), 137)), Recounted: new(complete())},
+			want:     got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonKilled, Message: "the probe ended with exit code 137", Packets: 10, Files: 1},
+		},
 		"killed before its first account, and its file was counted": {
 			observed: outcome.Observed{Job: job(), Agent: agent(raw("", 137)), Recounted: new(recounted())},
 			want:     got{Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonKilled, Message: "the probe ended with exit code 137", Packets: 7, Files: 1},
