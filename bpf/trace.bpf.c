@@ -9,6 +9,7 @@
  * sonde_fork   tp_btf/sched_process_fork, Linux 5.12        a record: which process or thread made which
  * sonde_end    tp_btf/sched_process_exit, Linux 5.12        a record: a thread ended, with its exit code
  * sonde_tasks  iter/task, Linux 5.8                         the cgroup of each process of the node; read, not attached
+ * sonde_levels iter/task, Linux 5.8                         the cgroups that one process is in; read, not attached
  *
  * trace_filter.h selects processes by container and command. Programs of single groups, attached only on request, are in
  * trace_memory.h, trace_signal.h, trace_network.h and trace_uring.h.
@@ -57,8 +58,8 @@ volatile const __u32 node_level = 0;
 /* The level of the Pod's cgroup. */
 volatile const __u32 cgroup_level = 0;
 
-/* For sonde_tasks: how many levels above a process's own cgroup is the one to report. */
-volatile const __u32 cgroup_above = 0;
+/* For sonde_levels: the process, in the reader's PID namespace. */
+volatile const __u32 levels_of = 0;
 
 /* Whether operations of io_urings are wanted, but the kernel's tracepoints for them are unknown. */
 volatile const bool uring_missing = false;
@@ -137,15 +138,24 @@ enum kind {
 /* The output of sonde_tasks for each process. */
 struct task {
 	__u32 pid;		/* in the reader's PID namespace */
-	__u32 level;		/* of that namespace */
-	__u32 depth;		/* level of the cgroup */
 	__u32 spare;
 	__u64 cgroup;
+};
+
+#define MAX_LEVELS 64
+
+/* The output of sonde_levels for each cgroup, from the process's own to the root. */
+struct cgroup_entry {
+	__u64 cgroup;
+	__u32 depth;		/* its level */
+	__u32 pid_level;	/* of the reader's PID namespace */
+	char name[256];		/* NAME_MAX + 1 */
 };
 
 /* Keeps the types in BTF, from which the Go side is generated. */
 const struct record *record_type __attribute__((unused));
 const struct task *task_type __attribute__((unused));
+const struct cgroup_entry *cgroup_entry_type __attribute__((unused));
 const enum kind *kind_type __attribute__((unused));
 
 struct {
@@ -591,20 +601,39 @@ int sonde_tasks(struct bpf_iter__task *ctx)
 {
 	struct task_struct *t = ctx->task, *reader = bpf_get_current_task_btf();
 	struct task s = {};
+
+	if (!t || t->pid != t->tgid)
+		return 0;
+	s.pid = pid_at(t, reader->thread_pid->level);
+	if (!s.pid)
+		return 0;
+	s.cgroup = cgroup_of(t)->kn->id;
+	bpf_seq_write(ctx->meta->seq, &s, sizeof(s));
+	return 0;
+}
+
+/* All levels come from one reading of the process's cgroup: it may move meanwhile. */
+SEC("iter/task")
+int sonde_levels(struct bpf_iter__task *ctx)
+{
+	struct task_struct *t = ctx->task, *reader = bpf_get_current_task_btf();
+	struct cgroup_entry s = {};
 	struct cgroup *g;
 
 	if (!t || t->pid != t->tgid)
 		return 0;
-	s.level = reader->thread_pid->level;
-	s.pid = pid_at(t, s.level);
-	if (!s.pid)
+	s.pid_level = reader->thread_pid->level;
+	if (pid_at(t, s.pid_level) != levels_of)
 		return 0;
 	g = cgroup_of(t);
-	if (g->level < (int)cgroup_above)
-		return 0;
-	s.depth = g->level - cgroup_above;
-	s.cgroup = ancestor(g, s.depth);
-	bpf_seq_write(ctx->meta->seq, &s, sizeof(s));
+	for (int i = 0; i < MAX_LEVELS && g; i++) {
+		s.cgroup = BPF_CORE_READ(g, kn, id);
+		s.depth = BPF_CORE_READ(g, level);
+		s.name[0] = 0;
+		bpf_probe_read_kernel_str(s.name, sizeof(s.name), BPF_CORE_READ(g, kn, name));
+		bpf_seq_write(ctx->meta->seq, &s, sizeof(s));
+		g = BPF_CORE_READ(g, self.parent, cgroup);
+	}
 	return 0;
 }
 

@@ -140,7 +140,7 @@ func Open(cfg *Config) (*Trace, error) {
 	}
 	var cgroup kernel.Cgroup
 	for _, p := range found { // in a Pod that starts, some processes end at once
-		if cgroup, err = kernel.FindCgroup(t.cfg.Proc, p.PID); err == nil {
+		if cgroup, err = kernel.FindCgroup(t.cfg.Proc, p.PID, t.cfg.PodUID); err == nil {
 			break
 		}
 	}

@@ -229,7 +229,7 @@ func TestIOUringUnrecorded(t *testing.T) {
 		t.Run(variant, func(t *testing.T) {
 			pod := newTestPod(t, testUID)
 			h := pod.hold(t, "", program, variant, "file")
-			cgroup, err := kernel.FindCgroup("/proc", h.cmd.Process.Pid)
+			cgroup, err := kernel.FindCgroup("/proc", h.cmd.Process.Pid, testUID)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -55,6 +55,7 @@ enum cgroup_subsys_id {
 
 struct kernfs_node {
 	__u64 id;
+	const char *name;
 };
 
 struct cgroup;

@@ -2,7 +2,6 @@ package process
 
 import (
 	"bytes"
-	"slices"
 	"strings"
 )
 
@@ -48,13 +47,13 @@ func parsePath(path string) (Container, bool) {
 	for i, p := range parts {
 		// containerd without SystemdCgroup under a kubelet with the systemd driver: one component with colons.
 		if slice, rest, ok := strings.Cut(p, ":"); ok {
-			if uid, ok := podUID(slice); ok {
+			if uid, ok := PodUID(slice); ok {
 				_, id, _ := strings.Cut(rest, ":")
 				return Container{PodUID: uid, ID: id}, validID(id)
 			}
 			continue
 		}
-		uid, ok := podUID(p)
+		uid, ok := PodUID(p)
 		if !ok {
 			continue
 		}
@@ -67,8 +66,8 @@ func parsePath(path string) (Container, bool) {
 	return Container{}, false
 }
 
-// podUID reads a Pod's component: "pod<uid>" of the cgroupfs driver, "<parents>-pod<uid with _>.slice" of systemd's.
-func podUID(part string) (string, bool) {
+// PodUID reads a Pod's component: "pod<uid>" of the cgroupfs driver, "<parents>-pod<uid with _>.slice" of systemd's.
+func PodUID(part string) (string, bool) {
 	if uid, ok := strings.CutPrefix(part, "pod"); ok && validUID(uid) {
 		return uid, true
 	}
@@ -117,37 +116,4 @@ func hex(s string) bool {
 		}
 	}
 	return len(s) > 0
-}
-
-// Depth returns how many levels a process's cgroup is below its Pod's: 1 for the container's own process. v1 says that
-// the cgroup is in the controller's hierarchy of cgroup v1. ok is false if the process is in no Pod, or if the Pod has
-// no cgroup.
-func Depth(b []byte, controller string) (below int, v1, ok bool) {
-	for line := range bytes.Lines(b) {
-		parts := bytes.SplitN(bytes.TrimSuffix(line, []byte{'\n'}), []byte{':'}, 3)
-		if len(parts) != 3 {
-			continue
-		}
-		unified := string(parts[0]) == "0" && len(parts[1]) == 0
-		if !unified && !slices.Contains(strings.Split(string(parts[1]), ","), controller) {
-			continue
-		}
-		if n, found := depth(string(parts[2])); found {
-			return n, !unified, true
-		}
-	}
-	return 0, false, false
-}
-
-func depth(path string) (int, bool) {
-	if _, ok := parsePath(path); !ok {
-		return 0, false
-	}
-	parts := strings.Split(path, "/")
-	for i, p := range parts {
-		if _, ok := podUID(p); ok {
-			return len(parts) - 1 - i, true
-		}
-	}
-	return 0, false
 }

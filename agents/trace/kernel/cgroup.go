@@ -2,10 +2,10 @@ package kernel
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -13,6 +13,7 @@ import (
 	"unsafe"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 
 	"github.com/sonde-operator/sonde/agents/node/process"
 )
@@ -30,35 +31,50 @@ type Cgroup struct {
 // errNoCgroup: the process is in no Pod's cgroup, or has ended.
 var errNoCgroup = errors.New("the process is in no cgroup of a Pod")
 
-// FindCgroup finds the Pod's cgroup from one of its processes. proc is the node's /proc. It asks the kernel by BPF,
+// FindCgroup finds the cgroup of the Pod uid from one of its processes. proc is the node's /proc. It asks the kernel by BPF,
 // because a process in a cgroup namespace does not see the host's cgroup mounts.
-func FindCgroup(proc string, pid int) (Cgroup, error) {
+func FindCgroup(proc string, pid int, uid string) (Cgroup, error) {
+	v1, err := usesV1(proc)
+	if err != nil {
+		return Cgroup{}, err
+	}
+	levels, err := levelsOf(pid, v1)
+	if err != nil {
+		return Cgroup{}, err
+	}
+	// Read after the levels: they may be those of a later process with the same PID.
 	b, err := os.ReadFile(proc + "/" + strconv.Itoa(pid) + "/cgroup")
 	if err != nil {
 		return Cgroup{}, fmt.Errorf("read cgroups of process %d: %w", pid, err)
 	}
-	above, v1, ok := process.Depth(b, "pids")
-	if !ok {
-		return Cgroup{}, errNoCgroup
-	}
-	all, err := tasks(v1, above)
-	if err != nil {
-		return Cgroup{}, err
-	}
-	s := all[uint32(pid)]
-	if s.Cgroup == 0 {
+	found, ok := podLevel(levels, uid)
+	if c, in := process.ParseCgroup(b); !ok || !in || c.PodUID != uid {
 		return Cgroup{}, fmt.Errorf("process %d: %w", pid, errNoCgroup)
 	}
-	return Cgroup{id: s.Cgroup, depth: s.Depth, v1: v1, level: s.Level}, nil
+	return Cgroup{id: found.Cgroup, depth: found.Depth, v1: v1, level: found.PidLevel}, nil
+}
+
+// podLevel finds the Pod's level among those of a process. It searches from the root on, because a container can give its own
+// cgroups any name. It returns false if the root is missing: the kernel gives no more than 64 levels.
+func podLevel(levels []Level, uid string) (Level, bool) {
+	if len(levels) == 0 || levels[len(levels)-1].Depth != 0 {
+		return Level{}, false
+	}
+	for _, l := range slices.Backward(levels) {
+		if of, ok := process.PodUID(unix.ByteSliceToString(unsafe.Slice((*byte)(unsafe.Pointer(&l.Name)), len(l.Name)))); ok && of == uid {
+			return l, true
+		}
+	}
+	return Level{}, false
 }
 
 // CountCgroups returns how many of the node's processes are in a cgroup that BPF sees. proc is the node's /proc.
 func CountCgroups(proc string) (int, error) {
-	b, err := os.ReadFile(proc + "/self/cgroup")
+	v1, err := usesV1(proc)
 	if err != nil {
-		return 0, fmt.Errorf("read own cgroups: %w", err)
+		return 0, err
 	}
-	all, err := tasks(hasPidsV1(b), 0)
+	all, err := runIterator(traceProgSondeTasks, map[string]any{traceVarCgroupV1: v1}, readTasks)
 	if err != nil {
 		return 0, err
 	}
@@ -69,6 +85,15 @@ func CountCgroups(proc string) (int, error) {
 		}
 	}
 	return found, nil
+}
+
+// usesV1 reports whether the node's Pods have cgroups of version 1.
+func usesV1(proc string) (bool, error) {
+	b, err := os.ReadFile(proc + "/self/cgroup")
+	if err != nil {
+		return false, fmt.Errorf("read own cgroups: %w", err)
+	}
+	return hasPidsV1(b), nil
 }
 
 // hasPidsV1 reports whether the pids controller, whose cgroups tell Pods apart, has a hierarchy of version 1 (cgroups(7)).
@@ -82,25 +107,30 @@ func hasPidsV1(cgroups []byte) bool {
 	return false
 }
 
-// tasks returns the node's processes by PID, each with the ancestor of its cgroup that is above levels higher.
-func tasks(v1 bool, above int) (map[uint32]Task, error) {
+// levelsOf returns the cgroups that a process is in, its own first and the root last.
+func levelsOf(pid int, v1 bool) ([]Level, error) {
+	return runIterator(traceProgSondeLevels, map[string]any{traceVarCgroupV1: v1, traceVarLevelsOf: uint32(pid)}, readLevels)
+}
+
+// runIterator loads an iterator alone, with constants, and reads its output.
+func runIterator[T any](name string, constants map[string]any, read func(io.Reader) (T, error)) (none T, err error) {
 	spec, err := loadTrace()
 	if err != nil {
-		return nil, fmt.Errorf("read BPF objects: %w", err)
+		return none, fmt.Errorf("read BPF objects: %w", err)
 	}
-	for name, value := range map[string]any{traceVarCgroupV1: v1, traceVarCgroupAbove: uint32(above)} {
+	for name, value := range constants {
 		if err := spec.Variables[name].Set(value); err != nil {
-			return nil, fmt.Errorf("set %s: %w", name, err)
+			return none, fmt.Errorf("set %s: %w", name, err)
 		}
 	}
-	var objects struct {
-		Tasks *ebpf.Program `ebpf:"sonde_tasks"`
+	maps.DeleteFunc(spec.Programs, func(other string, _ *ebpf.ProgramSpec) bool { return other != name })
+	maps.DeleteFunc(spec.Maps, func(name string, _ *ebpf.MapSpec) bool { return !strings.HasPrefix(name, ".") }) // keep constants
+	objects, err := ebpf.NewCollection(spec)
+	if err != nil {
+		return none, explain(err)
 	}
-	if err := spec.LoadAndAssign(&objects, nil); err != nil {
-		return nil, explain(err)
-	}
-	defer objects.Tasks.Close()
-	return iterate(objects.Tasks, "processes", readTasks)
+	defer objects.Close()
+	return iterate(objects.Programs[name], "processes", read)
 }
 
 // Tasks returns the node's processes by PID, each with its own cgroup. It needs Config.ByContainer.
@@ -114,20 +144,27 @@ func (p *Program) ExcludeCgroup(cgroup uint64) error {
 }
 
 func readTasks(r io.Reader) (map[uint32]Task, error) {
-	found := map[uint32]Task{}
-	one := make([]byte, unsafe.Sizeof(Task{}))
+	all, err := readAll[Task](r)
+	found := make(map[uint32]Task, len(all))
+	for _, s := range all {
+		found[s.Pid] = s
+	}
+	return found, err
+}
+
+func readLevels(r io.Reader) ([]Level, error) { return readAll[Level](r) }
+
+// readAll reads an iterator's output, which has no pointers.
+func readAll[T any](r io.Reader) (all []T, err error) {
 	for {
-		_, err := io.ReadFull(r, one)
+		var one T
+		_, err := io.ReadFull(r, unsafe.Slice((*byte)(unsafe.Pointer(&one)), unsafe.Sizeof(one)))
 		if errors.Is(err, io.EOF) {
-			return found, nil
+			return all, nil
 		}
 		if err != nil {
 			return nil, fmt.Errorf("read processes: %w", err)
 		}
-		var s Task
-		if err := binary.Read(bytes.NewReader(one), binary.NativeEndian, &s); err != nil {
-			return nil, fmt.Errorf("read processes: %w", err)
-		}
-		found[s.Pid] = s
+		all = append(all, one)
 	}
 }

@@ -11,7 +11,7 @@ import (
 )
 
 func TestReadTasks(t *testing.T) {
-	one := Task{Pid: 7, Depth: 2, Cgroup: 11}
+	one := Task{Pid: 7, Cgroup: 11}
 	b := unsafe.Slice((*byte)(unsafe.Pointer(&one)), unsafe.Sizeof(one))
 	got, err := readTasks(bytes.NewReader(b))
 	if diff := cmp.Diff(map[uint32]Task{7: one}, got, cmpopts.IgnoreFields(Task{}, "_")); diff != "" || err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/sonde-operator/sonde/agents/node/ring"
 )
 
-//go:generate go tool -modfile=../../../hack/tools/go.mod bpf2go -cc clang-19 -strip llvm-strip-19 -target amd64,arm64 -type record -type task -type kind -type command_change -type tcp -type open_socket -type role -type side -type uring_op -type op_use -type op_field trace ../../../bpf/trace.bpf.c -- -I../../../bpf/headers -mcpu=v3 -Wall -Werror
+//go:generate go tool -modfile=../../../hack/tools/go.mod bpf2go -cc clang-19 -strip llvm-strip-19 -target amd64,arm64 -type record -type task -type cgroup_entry -type kind -type command_change -type tcp -type open_socket -type role -type side -type uring_op -type op_use -type op_field trace ../../../bpf/trace.bpf.c -- -I../../../bpf/headers -mcpu=v3 -Wall -Werror
 
 // Sizes of bpf/trace.bpf.c.
 const (

@@ -18,6 +18,14 @@ type traceCallStart struct {
 	Time uint64
 }
 
+type traceCgroupEntry struct {
+	_        structs.HostLayout
+	Cgroup   uint64
+	Depth    uint32
+	PidLevel uint32
+	Name     [256]int8
+}
+
 type traceCommandChange uint32
 
 const (
@@ -150,8 +158,6 @@ const (
 type traceTask struct {
 	_      structs.HostLayout
 	Pid    uint32
-	Level  uint32
-	Depth  uint32
 	Spare  uint32
 	Cgroup uint64
 }
@@ -217,6 +223,7 @@ const (
 	traceProgSondeFault         = "sonde_fault"
 	traceProgSondeFaultEnd      = "sonde_fault_end"
 	traceProgSondeFork          = "sonde_fork"
+	traceProgSondeLevels        = "sonde_levels"
 	traceProgSondeMark          = "sonde_mark"
 	traceProgSondeOom           = "sonde_oom"
 	traceProgSondeOomPid        = "sonde_oom_pid"
@@ -235,7 +242,7 @@ const (
 	traceVarByCommand           = "by_command"
 	traceVarByContainer         = "by_container"
 	traceVarCalls               = "calls"
-	traceVarCgroupAbove         = "cgroup_above"
+	traceVarCgroupEntryType     = "cgroup_entry_type"
 	traceVarCgroupId            = "cgroup_id"
 	traceVarCgroupLevel         = "cgroup_level"
 	traceVarCgroupV1            = "cgroup_v1"
@@ -245,6 +252,7 @@ const (
 	traceVarCommandParts        = "command_parts"
 	traceVarCommandPath         = "command_path"
 	traceVarKindType            = "kind_type"
+	traceVarLevelsOf            = "levels_of"
 	traceVarMarked              = "marked"
 	traceVarMarksLost           = "marks_lost"
 	traceVarMinLatency          = "min_latency"
@@ -320,6 +328,7 @@ type traceProgramSpecs struct {
 	SondeFault         *ebpf.ProgramSpec `ebpf:"sonde_fault"`
 	SondeFaultEnd      *ebpf.ProgramSpec `ebpf:"sonde_fault_end"`
 	SondeFork          *ebpf.ProgramSpec `ebpf:"sonde_fork"`
+	SondeLevels        *ebpf.ProgramSpec `ebpf:"sonde_levels"`
 	SondeMark          *ebpf.ProgramSpec `ebpf:"sonde_mark"`
 	SondeOom           *ebpf.ProgramSpec `ebpf:"sonde_oom"`
 	SondeOomPid        *ebpf.ProgramSpec `ebpf:"sonde_oom_pid"`
@@ -358,7 +367,7 @@ type traceVariableSpecs struct {
 	ByCommand         *ebpf.VariableSpec `ebpf:"by_command"`
 	ByContainer       *ebpf.VariableSpec `ebpf:"by_container"`
 	Calls             *ebpf.VariableSpec `ebpf:"calls"`
-	CgroupAbove       *ebpf.VariableSpec `ebpf:"cgroup_above"`
+	CgroupEntryType   *ebpf.VariableSpec `ebpf:"cgroup_entry_type"`
 	CgroupId          *ebpf.VariableSpec `ebpf:"cgroup_id"`
 	CgroupLevel       *ebpf.VariableSpec `ebpf:"cgroup_level"`
 	CgroupV1          *ebpf.VariableSpec `ebpf:"cgroup_v1"`
@@ -368,6 +377,7 @@ type traceVariableSpecs struct {
 	CommandParts      *ebpf.VariableSpec `ebpf:"command_parts"`
 	CommandPath       *ebpf.VariableSpec `ebpf:"command_path"`
 	KindType          *ebpf.VariableSpec `ebpf:"kind_type"`
+	LevelsOf          *ebpf.VariableSpec `ebpf:"levels_of"`
 	Marked            *ebpf.VariableSpec `ebpf:"marked"`
 	MarksLost         *ebpf.VariableSpec `ebpf:"marks_lost"`
 	MinLatency        *ebpf.VariableSpec `ebpf:"min_latency"`
@@ -444,7 +454,7 @@ type traceVariables struct {
 	ByCommand         *ebpf.Variable `ebpf:"by_command"`
 	ByContainer       *ebpf.Variable `ebpf:"by_container"`
 	Calls             *ebpf.Variable `ebpf:"calls"`
-	CgroupAbove       *ebpf.Variable `ebpf:"cgroup_above"`
+	CgroupEntryType   *ebpf.Variable `ebpf:"cgroup_entry_type"`
 	CgroupId          *ebpf.Variable `ebpf:"cgroup_id"`
 	CgroupLevel       *ebpf.Variable `ebpf:"cgroup_level"`
 	CgroupV1          *ebpf.Variable `ebpf:"cgroup_v1"`
@@ -454,6 +464,7 @@ type traceVariables struct {
 	CommandParts      *ebpf.Variable `ebpf:"command_parts"`
 	CommandPath       *ebpf.Variable `ebpf:"command_path"`
 	KindType          *ebpf.Variable `ebpf:"kind_type"`
+	LevelsOf          *ebpf.Variable `ebpf:"levels_of"`
 	Marked            *ebpf.Variable `ebpf:"marked"`
 	MarksLost         *ebpf.Variable `ebpf:"marks_lost"`
 	MinLatency        *ebpf.Variable `ebpf:"min_latency"`
@@ -491,6 +502,7 @@ type tracePrograms struct {
 	SondeFault         *ebpf.Program `ebpf:"sonde_fault"`
 	SondeFaultEnd      *ebpf.Program `ebpf:"sonde_fault_end"`
 	SondeFork          *ebpf.Program `ebpf:"sonde_fork"`
+	SondeLevels        *ebpf.Program `ebpf:"sonde_levels"`
 	SondeMark          *ebpf.Program `ebpf:"sonde_mark"`
 	SondeOom           *ebpf.Program `ebpf:"sonde_oom"`
 	SondeOomPid        *ebpf.Program `ebpf:"sonde_oom_pid"`
@@ -517,6 +529,7 @@ func (p *tracePrograms) Close() error {
 		p.SondeFault,
 		p.SondeFaultEnd,
 		p.SondeFork,
+		p.SondeLevels,
 		p.SondeMark,
 		p.SondeOom,
 		p.SondeOomPid,

@@ -12,6 +12,8 @@ type (
 	Socket = traceOpenSocket
 	// Task is a process of the node with the cgroup that it is in.
 	Task = traceTask
+	// Level is a cgroup that a process is in.
+	Level = traceCgroupEntry
 	// Row says which arguments of a system call a program records.
 	Row = traceRow
 	// Rows has the row of each call by its number. A call with a zero row is not recorded.
