@@ -247,8 +247,8 @@ func holding(text *bytes.Buffer, maxEvents uint64) *Trace {
 }
 
 // heldAt returns a record of a cgroup at a time.
-func heldAt(cgroup, at uint64) *kernel.Record {
-	return &kernel.Record{Head: &kernel.Head{Cgroup: cgroup, Time: at}}
+func heldAt(cgroup, at uint64) *kernel.Head {
+	return &kernel.Head{Cgroup: cgroup, Time: at}
 }
 
 // An undecided cgroup delays the events after its first one, and keeps their order.

@@ -36,11 +36,11 @@ func (h *holdback) drop() int {
 }
 
 // hold holds an event back.
-func (t *Trace) hold(e *kernel.Record, to *output.Stream, lines []byte) {
+func (t *Trace) hold(e *kernel.Head, to *output.Stream, lines []byte) {
 	h := &t.held
-	h.queue = append(h.queue, heldEvent{cgroup: e.Head.Cgroup, time: e.Head.Time, to: to, lines: lines})
+	h.queue = append(h.queue, heldEvent{cgroup: e.Cgroup, time: e.Time, to: to, lines: lines})
 	if h.bytes += len(lines); h.bytes > maxHeldBytes {
-		t.release(e.Head.Time)
+		t.release(e.Time)
 	}
 }
 

@@ -137,20 +137,24 @@ func (t *Trace) write(e *kernel.Record) {
 			return
 		}
 	}
-	s := t.streamOf(e, r)
-	at := time.Duration(e.Head.Time)
+	t.put(e.Head, e.Raw, r, state)
+}
+
+// put writes an event, which Binary has only as the bytes of its record, or holds it back. state is its container's.
+func (t *Trace) put(head *kernel.Head, raw []byte, r *tracefmt.Record, state decision) {
+	s := t.streamOf(kernel.Kind(head.Kind), r)
+	at := time.Duration(head.Time)
 	switch {
 	case s == nil: // it was decoded only because later events depend on it
 	case state == undecided, len(t.held.queue) > 0:
-		t.hold(e, s, t.out.Append(nil, e.Raw, r, at))
+		t.hold(head, s, t.out.Append(nil, raw, r, at))
 	default:
-		t.out.Write(s, e.Raw, r, at)
+		t.out.Write(s, raw, r, at)
 	}
 }
 
 // streamOf returns the stream of an event; nil if the event is not written.
-func (t *Trace) streamOf(e *kernel.Record, r *tracefmt.Record) *output.Stream {
-	kind := kernel.Kind(e.Head.Kind)
+func (t *Trace) streamOf(kind kernel.Kind, r *tracefmt.Record) *output.Stream {
 	switch {
 	case kind != kernel.KindCall && !t.writes(kind):
 		return nil

@@ -24,7 +24,7 @@ func (t *Trace) Run(ctx context.Context) Result {
 		err = t.merge(math.MaxUint64)
 	}
 	if err == nil {
-		t.writeOpenConnections()
+		t.writeOpen()
 		err = openErr
 	}
 	t.out.Deliver(true)
@@ -95,9 +95,15 @@ func (t *Trace) findOpenConnections() error {
 	return nil
 }
 
-// writeOpenConnections writes the connections that are open at the end of the trace.
-func (t *Trace) writeOpenConnections() {
-	for _, r := range t.decoder.StillOpen(kernel.BootTime()) {
+// writeOpen writes what has not ended when the trace ends: connections that are open, and operations of io_urings.
+func (t *Trace) writeOpen() {
+	now := kernel.BootTime()
+	for head, r := range t.decoder.Unfinished(now) {
+		if state := t.containers.decisionOf(head.Cgroup); state != excluded {
+			t.put(head, nil, r, state)
+		}
+	}
+	for _, r := range t.decoder.StillOpen(now) {
 		t.write(&r)
 	}
 	t.release(math.MaxUint64)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/sonde-operator/sonde/agents/trace/decode"
 	"github.com/sonde-operator/sonde/agents/trace/kernel"
+	"github.com/sonde-operator/sonde/agents/trace/output"
 )
 
 // uringGroups are all groups that have operations of io_urings.
@@ -157,6 +158,64 @@ func TestIOUring(t *testing.T) {
 	}
 	if all := len(operationsOf(lines, "")); all != checked {
 		t.Errorf("%d operations, %d of them by a variant's processes", all, checked)
+	}
+}
+
+// An operation that takes effect, but whose result its process never takes, is recorded at the end of the trace. So is one that
+// waits: no record tells them apart. FLAP has them, too. Linux 6.1 gives the result at once.
+func TestIOUringUnfetched(t *testing.T) {
+	program := compile(t, "uring.c")
+	pod := newTestPod(t, testUID)
+	for _, format := range []string{"NDJSON", "FLAP"} {
+		t.Run(format, func(t *testing.T) {
+			h := pod.hold(t, "", program, "unfetched", "file")
+			cfg := &Config{PodUID: testUID, Groups: uringGroups, Durations: true}
+			var flap strings.Builder
+			if format == "FLAP" {
+				sink := sinkFunc(func(lines []byte, events int) (int, error) {
+					flap.Write(lines)
+					return events, nil
+				})
+				cfg.Flap = map[string]output.Sink{"io": sink, "memory": sink}
+			}
+			r := start(t, cfg)
+			if _, err := h.in.Write([]byte("go\n")); err != nil {
+				t.Fatal(err)
+			}
+			for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
+				if _, err := os.Stat(filepath.Join(h.cmd.Dir, "file")); err == nil {
+					break
+				}
+			}
+			if format == "FLAP" {
+				r.cancel()
+				<-r.done
+				calls := readFlap(t, flap.String())
+				var got []string
+				for _, c := range calls {
+					if name, ok := strings.CutPrefix(c.enter.Call, "io_uring_"); ok && (name == "openat" || c.exit.Args["ret"] == "") {
+						got = append(got, name)
+					}
+				}
+				slices.Sort(got)
+				if diff := cmp.Diff([]string{"openat", "read"}, got); diff != "" || r.result.Account.Written != uint64(len(calls)) {
+					t.Errorf("%d calls, %+v, operations without a result (-want +got):\n%s", len(calls), r.result, diff)
+				}
+				return
+			}
+			lines := r.stop()
+			got := operationsOf(lines, h.cmd.Dir)
+			slices.Sort(got)
+			for i, op := range got {
+				got[i] = strings.Replace(op, "file = a descriptor", "file without a result", 1)
+			}
+			if diff := cmp.Diff([]string{"openat DIR/file without a result", "read of 9 without a result"}, got); diff != "" {
+				t.Errorf("operations (-want +got):\n%s", diff)
+			}
+			if a := r.result.Account; a.Lost() > 0 || lines[len(lines)-1].LatencyNs == nil {
+				t.Errorf("%+v, the last line %+v", a, lines[len(lines)-1])
+			}
+		})
 	}
 }
 

@@ -1,7 +1,10 @@
 package decode
 
 import (
+	"cmp"
 	"encoding/binary"
+	"iter"
+	"maps"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -29,6 +32,8 @@ type submitted struct {
 	entry         [64]byte
 	first, second string
 	address       []byte
+	// hasEvent says that an event of it was made: one of its results, or its submission if its success has none.
+	hasEvent bool
 }
 
 // ringData identifies an operation where its request is not known: by its ring and the number that its process gave it.
@@ -38,7 +43,7 @@ type ringData struct{ ring, userData uint64 }
 type urings struct {
 	byRequest map[uint64]*submitted
 	byData    map[ringData][]uint64 // requests in the order of their submission
-	// forgotten counts operations that were forgotten while they waited for their results.
+	// forgotten counts operations without an event that were forgotten while they waited for their results.
 	forgotten uint64
 }
 
@@ -51,19 +56,24 @@ func (u *urings) remember(e *kernel.Record) *submitted {
 	copy(s.entry[:], e.Entry)
 	if len(u.byRequest) >= maxSubmitted {
 		for request, other := range u.byRequest { // any
-			u.forget(request, other)
-			if other.uring.Flags&entrySkipSuccess == 0 { // else it has its event already
-				u.forgotten++
-			}
+			u.lose(request, other)
 			break
 		}
 	}
 	if before := u.byRequest[s.uring.Request]; before != nil {
-		u.forget(s.uring.Request, before)
+		u.lose(s.uring.Request, before) // its end has no record: its process never took its result, or the ring was full
 	}
 	u.byRequest[s.uring.Request] = s
 	u.byData[s.data()] = append(u.byData[s.data()], s.uring.Request)
 	return s
+}
+
+// lose forgets an operation before its end.
+func (u *urings) lose(request uint64, s *submitted) {
+	u.forget(request, s)
+	if !s.hasEvent {
+		u.forgotten++
+	}
 }
 
 func (s *submitted) data() ringData { return ringData{s.uring.Ring, s.uring.UserData} }
@@ -101,9 +111,13 @@ func (u *urings) end(e *kernel.Record) *submitted {
 	case e.Uring.Request != 0:
 		u.forget(request, s)
 		if s.head.Call != e.Head.Call {
+			if !s.hasEvent {
+				u.forgotten++
+			}
 			return nil // the end of an earlier one was lost
 		}
 	}
+	s.hasEvent = true
 	return s
 }
 
@@ -114,6 +128,7 @@ func (d *Decoder) decodeUring(e *kernel.Record, out *tracefmt.Record) *tracefmt.
 		if s = d.urings.remember(e); s.uring.Flags&entrySkipSuccess == 0 {
 			return nil
 		}
+		s.hasEvent = true
 		return d.decodeOperation(s, e, out) // its success has no event of its own
 	}
 	if s = d.urings.end(e); s != nil {
@@ -127,6 +142,25 @@ func (d *Decoder) decodeUring(e *kernel.Record, out *tracefmt.Record) *tracefmt.
 		return out
 	}
 	return d.decodeOperation(&submitted{head: *e.Head, uring: *e.Uring}, e, out)
+}
+
+// Unfinished yields the operations whose end has no record when the trace ends, at a time in nanoseconds since boot. Some
+// still wait. Others took effect, and their process has not taken their result: the kernel does not tell them apart. The
+// events have no results. Each is valid until the next one.
+func (d *Decoder) Unfinished(now uint64) iter.Seq2[*kernel.Head, *tracefmt.Record] {
+	return func(yield func(*kernel.Head, *tracefmt.Record) bool) {
+		all := slices.SortedFunc(maps.Values(d.urings.byRequest), func(a, b *submitted) int { return cmp.Compare(a.head.Time, b.head.Time) })
+		for _, s := range all {
+			if s.hasEvent {
+				continue
+			}
+			head := s.head
+			head.Time = now
+			if r := d.decodeOperation(s, &kernel.Record{Head: &head, Uring: &s.uring}, &d.event); r != nil && !yield(&head, r) {
+				return
+			}
+		}
+	}
 }
 
 func userData(e *kernel.Record) tracefmt.Arg {
@@ -144,7 +178,7 @@ func (d *Decoder) decodeOperation(s *submitted, e *kernel.Record, out *tracefmt.
 	as := kernel.Record{Head: &head, Uring: e.Uring, First: []byte(s.first), Second: []byte(s.second), Address: s.address}
 	head.Time, head.Ret = e.Head.Time, e.Head.Ret
 	ended := kernel.Kind(e.Head.Kind) == kernel.KindUringEnd
-	if ended && d.timed && e.Head.Time > s.head.Time {
+	if d.timed && e.Head.Time > s.head.Time { // not at its submission
 		head.Duration = e.Head.Time - s.head.Time
 		if head.Duration < d.minLatency {
 			return nil
@@ -165,9 +199,7 @@ func (d *Decoder) decodeOperation(s *submitted, e *kernel.Record, out *tracefmt.
 	out.Call = uringPrefix + o.Name
 	out.Args = append(out.Args, use.args...)
 	out.Args = append(out.Args, userData(&as))
-	if !ended {
-		out.HasRet, out.Took = false, -1
-	}
+	out.HasRet = ended
 	return out
 }
 

@@ -215,3 +215,34 @@ func TestOperationsAreBounded(t *testing.T) {
 		}
 	}
 }
+
+// An operation without the record of its end has an event when the trace ends, or counts when another takes its request.
+func TestUnfinishedOperations(t *testing.T) {
+	const silent = 0x40 // IOSQE_CQE_SKIP_SUCCESS
+	d := decoderOf(0, GroupFile, GroupIO, GroupNetwork)
+	submit := func(request uint64, op uint8, flags uint8) []byte {
+		return kerneltest.Submission(request, &kerneltest.Entry{Opcode: op, Flags: flags, UserData: request}, nil)
+	}
+	decodeAll(t, d,
+		submit(1, opRead, 0), submit(1, opRead, 0), // the first one counts
+		submit(2, opRead, silent), submit(2, opClose, silent), // each has its event
+		submit(3, opClose, 0), kerneltest.Result(3, opRead, 3, 0, 0), // the close counts
+		submit(4, opAccept, 0), kerneltest.Result(0, 0, 4, 9, 2), // more results may follow
+		submit(5, opPollAdd, 0), // in no group
+		submit(6, opClose, 0),
+	)
+	var got []string
+	for head, r := range d.Unfinished(20) {
+		got = append(got, textOf(t, r))
+		if head.Time != 20 || head.Pid != 7 {
+			t.Errorf("%+v", head)
+		}
+	}
+	want := []string{
+		`"call":"io_uring_read","group":"io","args":{"fd":0,"buf":"0x0","count":0,"offset":0,"userData":"0x1"},"latencyNs":18`,
+		`"call":"io_uring_close","group":"file","args":{"fd":0,"userData":"0x6"},"latencyNs":10`,
+	}
+	if diff := cmp.Diff(want, got); diff != "" || d.Forgotten() != 2 {
+		t.Errorf("%d forgotten; events (-want +got):\n%s", d.Forgotten(), diff)
+	}
+}

@@ -115,12 +115,13 @@ func (w *Writer) Write(s *Stream, raw []byte, event *tracefmt.Record, at time.Du
 		w.countBeyond()
 		return
 	}
+	before := len(s.lines)
 	if w.format == NDJSON { // the usual format, without one more call per event
 		s.lines = w.encoder.Append(s.lines, event)
 	} else {
 		s.lines = w.Append(s.lines, raw, event, at)
 	}
-	w.added(s, 1)
+	w.addedOne(s, before)
 }
 
 // WriteLines writes an event that Append has formatted.
@@ -129,8 +130,20 @@ func (w *Writer) WriteLines(s *Stream, lines []byte) {
 		w.countBeyond()
 		return
 	}
+	before := len(s.lines)
 	s.lines = append(s.lines, lines...)
-	w.added(s, 1)
+	w.addedOne(s, before)
+}
+
+// addedOne counts an event whose lines begin at before. One that the format has no lines for is lost.
+func (w *Writer) addedOne(s *Stream, before int) {
+	if len(s.lines) > before {
+		w.added(s, 1)
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.counts.Lost++
 }
 
 // WriteBatch writes formatted events, at most Room of them; a batch of BufferBytes is not copied. It returns false if the

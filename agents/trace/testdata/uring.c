@@ -246,6 +246,22 @@ static void overflow(struct ring *r)
 	}
 }
 
+/* An operation that takes effect and one that waits. Neither result is taken: that needs another call, with GETEVENTS. */
+static void unfetched(struct ring *r)
+{
+	static char back[LENGTH];
+	struct io_uring_sqe *e;
+	int empty[2];
+
+	must(!pipe(empty), "pipe");
+	queue(r, IORING_OP_READ, empty[0], back, LENGTH, 0x100);
+	e = queue(r, IORING_OP_OPENAT, AT_FDCWD, path, 0600, 0x101);
+	e->open_flags = O_CREAT | O_RDWR;
+	e->flags = IOSQE_ASYNC;
+	submit(r, 0);
+	pause();
+}
+
 /* Reads one byte after the other, MANY times. */
 static void many(struct ring *r)
 {
@@ -317,7 +333,7 @@ static unsigned flags_of(const char *variant)
 {
 	if (!strcmp(variant, "sqpoll"))
 		return IORING_SETUP_SQPOLL;
-	if (!strcmp(variant, "deferred"))
+	if (!strcmp(variant, "deferred") || !strcmp(variant, "unfetched"))
 		return IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN;
 	if (!strcmp(variant, "large"))
 		return IORING_SETUP_SQE128;
@@ -349,7 +365,9 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	setup(&r, flags_of(variant));
-	if (!strcmp(variant, "plain") || flags_of(variant))
+	if (!strcmp(variant, "unfetched"))
+		unfetched(&r);
+	else if (!strcmp(variant, "plain") || flags_of(variant))
 		use(&r, 0);
 	else if (!strcmp(variant, "async"))
 		use(&r, IOSQE_ASYNC);

@@ -3,6 +3,7 @@ package tracefmt
 import (
 	"bytes"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -33,14 +34,15 @@ var flapKeys = map[string]string{
 const fault, flapFault, flapFaultEnd = "fault", "page_fault_user", "handle_mm_fault"
 
 // AppendFlap appends the two lines of a call. boot is the node's uptime when the call ended; FLAP measures time by it.
-// A page fault also has two lines, and boot is then the uptime at its beginning. Other events have no lines in FLAP.
+// A page fault also has two lines, and boot is then the uptime at its beginning. So has an operation of an io_uring, even one
+// without a result. Other events have no lines in FLAP.
 func AppendFlap(b []byte, r *Record, boot time.Duration) []byte {
 	enter, exit := r.Call, r.Call
 	switch n, other := flapNames[r.Call]; {
 	case r.Call == fault:
 		enter, exit = flapFault, flapFaultEnd
 		boot += max(r.Took, 0)
-	case !r.HasRet || r.Call == "exit":
+	case !r.HasRet && !strings.HasPrefix(r.Call, "io_uring_"), r.Call == "exit":
 		return b
 	case other:
 		enter, exit = n, n
