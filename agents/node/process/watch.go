@@ -154,7 +154,7 @@ func (w *Watcher) awaitExit(ctx context.Context, p Process) error {
 	f := os.NewFile(uintptr(fd), "pidfd")
 	defer f.Close()
 	if now, ok, err := w.Finder.process(p.PID, w.UID); err != nil || !ok || now != p {
-		return nil //nolint:nilerr // the process has ended or cannot be read any more: the next search tells
+		return nil // the process has ended or cannot be read any more: the next search tells
 	}
 	return awaitReadable(ctx, f)
 }
