@@ -34,21 +34,25 @@ var errNoCgroup = errors.New("the process is in no cgroup of a Pod")
 // FindCgroup finds the cgroup of the Pod uid from one of its processes. proc is the node's /proc. It asks the kernel by BPF,
 // because a process in a cgroup namespace does not see the host's cgroup mounts.
 func FindCgroup(proc string, pid int, uid string) (Cgroup, error) {
-	v1, err := usesV1(proc)
+	file := proc + "/" + strconv.Itoa(pid) + "/cgroup"
+	before, err := os.ReadFile(file)
 	if err != nil {
-		return Cgroup{}, err
+		return Cgroup{}, fmt.Errorf("read cgroups of process %d: %w", pid, err)
 	}
+	// A node may have both versions' hierarchies, with its Pods in either.
+	c, in := process.ParseCgroup(pidsLine(before))
+	v1 := in && c.PodUID == uid
 	levels, err := levelsOf(pid, v1)
 	if err != nil {
 		return Cgroup{}, err
 	}
 	// Read after the levels: they may be those of a later process with the same PID.
-	b, err := os.ReadFile(proc + "/" + strconv.Itoa(pid) + "/cgroup")
+	after, err := os.ReadFile(file)
 	if err != nil {
 		return Cgroup{}, fmt.Errorf("read cgroups of process %d: %w", pid, err)
 	}
 	found, ok := podLevel(levels, uid)
-	if c, in := process.ParseCgroup(b); !ok || !in || c.PodUID != uid {
+	if c, in := process.ParseCgroup(after); !ok || !in || c.PodUID != uid {
 		return Cgroup{}, fmt.Errorf("process %d: %w", pid, errNoCgroup)
 	}
 	return Cgroup{id: found.Cgroup, depth: found.Depth, v1: v1, level: found.PidLevel}, nil
@@ -70,11 +74,11 @@ func podLevel(levels []Level, uid string) (Level, bool) {
 
 // CountCgroups returns how many of the node's processes are in a cgroup that BPF sees. proc is the node's /proc.
 func CountCgroups(proc string) (int, error) {
-	v1, err := usesV1(proc)
+	b, err := os.ReadFile(proc + "/self/cgroup")
 	if err != nil {
-		return 0, err
+		return 0, fmt.Errorf("read own cgroups: %w", err)
 	}
-	all, err := runIterator(traceProgSondeTasks, map[string]any{traceVarCgroupV1: v1}, readTasks)
+	all, err := runIterator(traceProgSondeTasks, map[string]any{traceVarCgroupV1: len(pidsLine(b)) > 0}, readTasks)
 	if err != nil {
 		return 0, err
 	}
@@ -87,24 +91,15 @@ func CountCgroups(proc string) (int, error) {
 	return found, nil
 }
 
-// usesV1 reports whether the node's Pods have cgroups of version 1.
-func usesV1(proc string) (bool, error) {
-	b, err := os.ReadFile(proc + "/self/cgroup")
-	if err != nil {
-		return false, fmt.Errorf("read own cgroups: %w", err)
-	}
-	return hasPidsV1(b), nil
-}
-
-// hasPidsV1 reports whether the pids controller, whose cgroups tell Pods apart, has a hierarchy of version 1 (cgroups(7)).
-func hasPidsV1(cgroups []byte) bool {
+// pidsLine returns the line of the pids controller, whose cgroups tell Pods apart, in a process's list of cgroups. It is empty
+// if the controller has no hierarchy of version 1 (cgroups(7)).
+func pidsLine(cgroups []byte) []byte {
 	for line := range bytes.Lines(cgroups) {
-		parts := bytes.SplitN(line, []byte{':'}, 3)
-		if len(parts) == 3 && slices.Contains(strings.Split(string(parts[1]), ","), "pids") {
-			return true
+		if parts := strings.SplitN(string(line), ":", 3); len(parts) == 3 && slices.Contains(strings.Split(parts[1], ","), "pids") {
+			return line
 		}
 	}
-	return false
+	return nil
 }
 
 // levelsOf returns the cgroups that a process is in, its own first and the root last.
