@@ -208,6 +208,7 @@ generate: ## Regenerate deepcopy functions, CRDs, RBAC and BPF programs.
 verify: generate bundle ## Fail if generated files differ from the last commit, or are missing there.
 	@out=$$(git status --porcelain --untracked-files=all -- $(GENERATED)); \
 	if [ -n "$$out" ]; then printf 'stale generated files (run make generate bundle and commit):\n%s\n' "$$out"; git --no-pager diff -- $(GENERATED); exit 1; fi
+	@go test -run '^TestCatalogHasTheBundle$$' ./test/installer
 	@hack/verify-modules.sh
 
 .PHONY: lint
