@@ -139,6 +139,11 @@ func checkRetransmits(t *testing.T, lines []line) {
 	for local, n := range events {
 		if counted[local] != strconv.Itoa(n) {
 			t.Errorf("%d events of retransmits, the connection counted %s", n, counted[local])
+			for i := range lines {
+				if lines[i].is("local", local) {
+					t.Logf("%+v", lines[i])
+				}
+			}
 		}
 	}
 }
