@@ -55,9 +55,9 @@ func TestBound(t *testing.T) {
 		limits      []string
 	}{
 		"ordinary":            {2*paging.Size + 1, 16 << 10, []string{"64", "64", "64"}},
-		"large":               {20, 200 << 10, []string{"64", "16", "4", "4", "4", "4", "4"}},
-		"as large as can be":  {3, 1500 << 10, []string{"64", "16", "4", "1", "1", "1"}},
-		"larger than a page":  {2, paging.MaxBytes + 1, []string{"64", "16", "4", "1", "1"}},
+		"large":               {20, 200 << 10, []string{"64", "16", "4", "8", "16"}},
+		"as large as can be":  {3, 1500 << 10, []string{"64", "16", "4", "1", "2", "1", "2"}},
+		"larger than a page":  {2, paging.MaxBytes + 1, []string{"64", "16", "4", "1", "2", "1"}},
 		"one, and no further": {1, paging.MaxBytes + 1, []string{"64", "16", "4", "1"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -21,27 +21,42 @@ const Size = 64
 // decoded: it is read again in smaller ones. A page of one object has no bound but the API server's.
 const MaxBytes = 2 << 20
 
-// shrink divides the size of a page that is too large.
-const shrink = 4
+// shrink divides the size of a page that is too large, and growth multiplies the size after a page that is not: a few large
+// objects do not let a long list come in small pages.
+const (
+	shrink = 4
+	growth = 2
+)
 
 // Each lists the objects that opts select and calls visit with each page. All pages show the state of the first. newList
 // makes an empty list, because decoding into a used one would mix both. live reads from the API server: a cache ignores
 // pages. The bytes of a page are bounded only if live's configuration has the wrapper Bound.
 func Each[L client.ObjectList](ctx context.Context, live client.Reader, newList func() L, visit func(L), opts ...client.ListOption) error {
-	size := int64(Size)
-	for next := ""; ; {
+	return pages(ctx, func(ctx context.Context, size int64, next string) (string, error) {
 		page := newList()
-		err := live.List(bounded(ctx, size), page, append(slices.Clone(opts), client.Limit(size), client.Continue(next))...)
-		if errors.Is(err, errTooLarge) {
-			size = max(size/shrink, 1)
-			continue
-		}
-		if err != nil {
-			return err
+		if err := live.List(ctx, page, append(slices.Clone(opts), client.Limit(size), client.Continue(next))...); err != nil {
+			return "", err
 		}
 		visit(page)
-		if next = page.GetContinue(); next == "" {
+		return page.GetContinue(), nil
+	})
+}
+
+// pages calls read with the size of each page and the token that continues the list, until read returns no further token.
+// After pages that were too large, the size grows again.
+func pages(ctx context.Context, read func(ctx context.Context, size int64, next string) (string, error)) error {
+	size := int64(Size)
+	for next := ""; ; {
+		following, err := read(bounded(ctx, size), size, next)
+		switch {
+		case errors.Is(err, errTooLarge):
+			size = max(size/shrink, 1)
+		case err != nil:
+			return err
+		case following == "":
 			return nil
+		default:
+			next, size = following, min(growth*size, Size)
 		}
 	}
 }

@@ -138,7 +138,7 @@ func (m *manager) cacheOptions() (cache.Options, error) {
 	if err != nil {
 		return options, err
 	}
-	options.NewInformer = m.pods.NewInformer
+	options.NewInformer = paging.Informers(m.pods.NewInformer)
 	maps.Copy(options.ByObject, platformcontroller.CacheByObject())
 	maps.Copy(options.ByObject, platform.CacheByObject(m.optional))
 	return options, nil
