@@ -93,8 +93,9 @@ func (p *plugin) followAndSave(ctx context.Context, a *session, s *capture.State
 			display.Show(s.View(now))
 		}
 	}
+	maxBytes, maxTotal := capture.Bounds(s.Capture)
 	saver := &capture.Saver{
-		Download: endpoint.Download, Summarize: !opts.json,
+		Download: endpoint.Download, MaxBytes: maxBytes, MaxTotal: maxTotal, Summarize: !opts.json,
 		OnProgress: func(uid string, done, total int64) {
 			s.Activity = "Downloading"
 			s.Downloading(uid, done, total)

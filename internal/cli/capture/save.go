@@ -1,11 +1,13 @@
 package capture
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
@@ -20,8 +22,11 @@ const parallelDownloads = 4
 
 // Saver downloads the files of a capture and saves them to an Output.
 type Saver struct {
-	// Download writes a file of a Pod to dst and returns its size in bytes (results.Client.Download).
-	Download func(ctx context.Context, podUID, file string, dst *os.File, progress func(done, total int64)) (int64, error)
+	// Download writes a file of a Pod, of at most most bytes, to dst and returns its size (results.Client.Download).
+	Download func(ctx context.Context, podUID, file string, most int64, dst *os.File, progress func(done, total int64)) (int64, error)
+	// MaxBytes is the most that the files of one Pod have together, and MaxTotal the files of all, in bytes. The status of a Pod
+	// that is Completed has the sizes of its files.
+	MaxBytes, MaxTotal int64
 	// OnProgress is called with the progress of a download in bytes, and OnMerge when all downloads are done. They are
 	// called from several goroutines, but one call at a time.
 	OnProgress func(podUID string, done, total int64)
@@ -29,7 +34,18 @@ type Saver struct {
 	// Summarize traces even if their files are not merged.
 	Summarize bool
 
-	mu sync.Mutex
+	mu    sync.Mutex
+	saved int64 // bytes, of all files
+}
+
+// slack is how much larger than MaxBytes a file may be.
+const slack = 1 << 20
+
+// Bounds returns MaxBytes and MaxTotal of a capture. They are from its spec and its status, which the API server vouches for.
+func Bounds(c v1alpha1.Capture) (maxBytes, maxTotal int64) {
+	status := c.CaptureStatus()
+	maxBytes = cmp.Or(c.Common().MaxBytes, 1<<30)
+	return maxBytes, (maxBytes + slack) * int64(len(status.Pods)+int(status.PodsOmitted))
 }
 
 // SavedFile is one file of one Pod.
@@ -148,7 +164,7 @@ func (s *Saver) download(ctx context.Context, f *SavedFile) (int64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("save %s: %w", f.Name, err)
 	}
-	n, err := s.Download(ctx, f.Pod.UID, f.Name, dst, func(done, total int64) {
+	n, err := s.Download(ctx, f.Pod.UID, f.Name, s.most(f), dst, func(done, total int64) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.OnProgress(f.Pod.UID, done, total)
@@ -160,18 +176,34 @@ func (s *Saver) download(ctx context.Context, f *SavedFile) (int64, error) {
 		_ = os.Remove(f.tempPath)
 		return 0, err
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.saved += n
 	return n, checkSize(f, n)
+}
+
+// most returns how large a file can be. The endpoint names Pods that do not fit into the status, so it could name any number:
+// MaxTotal bounds all files but those that are downloaded at the moment.
+func (s *Saver) most(f *SavedFile) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	most := s.MaxBytes + slack
+	if f.Pod.Phase == v1alpha1.PhaseCompleted {
+		most = min(most, f.captured())
+	}
+	return min(most, max(s.MaxTotal-s.saved, 0))
+}
+
+// captured returns the size of the file in the Pod's account.
+func (f *SavedFile) captured() int64 {
+	i := slices.IndexFunc(f.Pod.Files, func(r v1alpha1.ResultFile) bool { return r.Name == f.Name })
+	return f.Pod.Files[i].Bytes
 }
 
 // checkSize compares the size with the Pod's account. A probe that was killed may have written more than its last
 // account says.
 func checkSize(f *SavedFile, n int64) error {
-	want := int64(0)
-	for _, r := range f.Pod.Files {
-		if r.Name == f.Name {
-			want = r.Bytes
-		}
-	}
+	want := f.captured()
 	if n == want || (n > want && f.Pod.Phase != v1alpha1.PhaseCompleted) {
 		return nil
 	}

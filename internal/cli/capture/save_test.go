@@ -74,7 +74,7 @@ func interfacesOf(t *testing.T, path string) int {
 func TestSaveRings(t *testing.T) {
 	old, newer, other := file(10, 20), file(30, 40), file(25)
 	files := cluster{"u1/web-00001.pcapng": old, "u1/web-00002.pcapng": newer, "u2/db.pcapng": other}
-	s := Saver{Download: files.download, OnProgress: func(string, int64, int64) {}, OnMerge: func() {}}
+	s := Saver{Download: files.download, MaxBytes: 1 << 20, MaxTotal: 1 << 30, OnProgress: func(string, int64, int64) {}, OnMerge: func() {}}
 	out := Output{Path: filepath.Join(t.TempDir(), "all.pcapng")}
 	saved, err := s.Save(t.Context(), []v1alpha1.PodResult{
 		pod("u1", "web", result("web-00001.pcapng", old), result("web-00002.pcapng", newer)), pod("u2", "db", result("db.pcapng", other)),
@@ -93,7 +93,7 @@ func TestSaveRings(t *testing.T) {
 // cluster holds files by Pod UID and name.
 type cluster map[string][]byte
 
-func (c cluster) download(_ context.Context, uid, name string, dst *os.File, progress func(done, total int64)) (int64, error) {
+func (c cluster) download(_ context.Context, uid, name string, _ int64, dst *os.File, progress func(done, total int64)) (int64, error) {
 	b, ok := c[uid+"/"+name]
 	if !ok {
 		return 0, fmt.Errorf("download %s: gone", name)
@@ -114,7 +114,7 @@ func result(name string, b []byte) v1alpha1.ResultFile {
 }
 
 func saver(c cluster) *Saver {
-	return &Saver{Download: c.download, OnProgress: func(string, int64, int64) {}, OnMerge: func() {}}
+	return &Saver{Download: c.download, MaxBytes: 1 << 20, MaxTotal: 1 << 30, OnProgress: func(string, int64, int64) {}, OnMerge: func() {}}
 }
 
 // names returns the names in a directory.
@@ -269,7 +269,7 @@ func TestSaveInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	s := saver(nil)
 	interrupted := errors.New("interrupted")
-	s.Download = func(ctx context.Context, _, _ string, dst *os.File, _ func(done, total int64)) (int64, error) {
+	s.Download = func(ctx context.Context, _, _ string, _ int64, dst *os.File, _ func(done, total int64)) (int64, error) {
 		_, _ = dst.WriteString("half")
 		cancel(interrupted)
 		return 4, ctx.Err()
@@ -281,5 +281,46 @@ func TestSaveInterrupted(t *testing.T) {
 	}
 	if got := names(t, dir); len(got) != 0 {
 		t.Errorf("left behind: %q", got)
+	}
+}
+
+// TestSaveBoundsDownloads: a file has at most the size in the status of a Pod that is Completed, else at most what the capture
+// allows for a Pod, and all together have at most what it allows for all its Pods.
+func TestSaveBoundsDownloads(t *testing.T) {
+	c := &v1alpha1.PacketCapture{Spec: v1alpha1.PacketCaptureSpec{MaxBytes: 1000}}
+	c.Status.Pods = make([]v1alpha1.PodResult, 2)
+	c.Status.PodsOmitted = 1
+	killed := func(uid string) v1alpha1.PodResult {
+		p := pod(uid, "killed-"+uid, v1alpha1.ResultFile{Name: uid + ".pcapng", Bytes: 10})
+		p.Phase = v1alpha1.PhaseIncomplete
+		return p
+	}
+	const perPod = 1000 + slack
+	for name, tc := range map[string]struct {
+		pods []v1alpha1.PodResult
+		want []int64
+	}{
+		"Completed":                    {[]v1alpha1.PodResult{pod("u1", "web", v1alpha1.ResultFile{Name: "a", Bytes: 700})}, []int64{700}},
+		"Completed, and more than may": {[]v1alpha1.PodResult{pod("u1", "web", v1alpha1.ResultFile{Name: "a", Bytes: 1 << 40})}, []int64{perPod}},
+		"killed":                       {[]v1alpha1.PodResult{killed("u1")}, []int64{perPod}},
+		"more Pods than the capture has": {
+			[]v1alpha1.PodResult{killed("u1"), killed("u2"), killed("u3"), killed("u4")}, []int64{perPod, perPod, perPod, 0},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := saver(nil)
+			s.MaxBytes, s.MaxTotal = Bounds(c)
+			var got []int64
+			s.Download = func(_ context.Context, _, _ string, most int64, _ *os.File, _ func(done, total int64)) (int64, error) {
+				got = append(got, most)
+				return most, nil
+			}
+			for _, p := range tc.pods {
+				_ = s.fetch(t.Context(), t.TempDir(), plan([]v1alpha1.PodResult{p}))
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("bounds (-want +got):\n%s", diff)
+			}
+		})
 	}
 }

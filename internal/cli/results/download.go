@@ -18,11 +18,12 @@ import (
 // errChanged restarts a download: the bytes read so far are of another version of the file.
 var errChanged = errors.New("the file changed during its download")
 
-// Download writes a file of the Pod with that UID to dst, which must be empty, and returns its size in bytes. If the
-// connection is lost, it continues where the download stopped. progress, which may be nil, is called with the number of
-// bytes written and the size of the file. The size is -1 while it is unknown.
-func (c *Client) Download(ctx context.Context, podUID, file string, dst *os.File, progress func(done, total int64)) (int64, error) {
-	t := &transfer{client: c, podUID: podUID, file: file, dst: dst, total: -1, progress: progress}
+// Download writes a file of the Pod with that UID to dst, which must be empty, and returns its size in bytes. A file of more
+// than most bytes is an error, and no more are written. If the connection is lost, it continues where the download stopped.
+// progress, which may be nil, is called with the number of bytes written and the size of the file. The size is -1 while it is
+// unknown.
+func (c *Client) Download(ctx context.Context, podUID, file string, most int64, dst *os.File, progress func(done, total int64)) (int64, error) {
+	t := &transfer{client: c, podUID: podUID, file: file, dst: dst, most: most, total: -1, progress: progress}
 	pause, busy := c.timing.Pause, time.Duration(0)
 	for failures := 0; ; {
 		before := t.done
@@ -79,13 +80,15 @@ func retryable(err error) bool {
 		return false
 	}
 	var disk *diskError
-	return !errors.As(err, &disk)
+	var large *tooLargeError
+	return !errors.As(err, &disk) && !errors.As(err, &large)
 }
 
 type transfer struct {
 	client       *Client
 	podUID, file string
 	dst          *os.File
+	most         int64
 	done, total  int64
 	progress     func(done, total int64)
 }
@@ -105,6 +108,9 @@ func (t *transfer) attempt(ctx context.Context) error {
 	defer resp.Body.Close()
 	if err := t.locate(resp); err != nil || t.done == t.total {
 		return err
+	}
+	if t.total > t.most {
+		return &tooLargeError{t.most}
 	}
 	if _, err := io.Copy(t, newIdleReader(resp.Body, t.client.timing.Idle, cancel)); err != nil {
 		return cause(ctx, err)
@@ -153,6 +159,9 @@ func (t *transfer) restart() error {
 
 // Write appends b to the file.
 func (t *transfer) Write(b []byte) (int, error) {
+	if int64(len(b)) > t.most-t.done {
+		return 0, &tooLargeError{t.most}
+	}
 	n, err := t.dst.WriteAt(b, t.done)
 	t.done += int64(n)
 	if t.progress != nil {
@@ -162,6 +171,13 @@ func (t *transfer) Write(b []byte) (int, error) {
 		return n, &diskError{err}
 	}
 	return n, nil
+}
+
+// tooLargeError says that the server sends more than the file can have.
+type tooLargeError struct{ most int64 }
+
+func (e *tooLargeError) Error() string {
+	return fmt.Sprintf("the results endpoint sends more than the %d bytes that this file can have: ask your cluster admin what serves Service sonde-results", e.most)
 }
 
 // diskError is an error of the local disk.

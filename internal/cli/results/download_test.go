@@ -41,6 +41,8 @@ func serve(w http.ResponseWriter, r *http.Request, b []byte, breakAfter int) {
 	panic(http.ErrAbortHandler)
 }
 
+const tooLarge = "the results endpoint sends more than the 1048576 bytes that this file can have: ask your cluster admin what serves Service sonde-results"
+
 func TestDownload(t *testing.T) {
 	whole := content(300_000)
 	other := content(200_000)
@@ -117,6 +119,37 @@ func TestDownload(t *testing.T) {
 			wantRanges: []string{"", "", "", ""},
 			wantErr:    "download a.pcapng: 4 attempts failed at byte 0: the keeper does not answer",
 		},
+		"a file as large as it can be": {
+			answer:     func(_ int, w http.ResponseWriter, r *http.Request) { serve(w, r, content(1<<20), -1) },
+			want:       content(1 << 20),
+			wantRanges: []string{""},
+		},
+		"a file that is larger": {
+			answer:     func(_ int, w http.ResponseWriter, r *http.Request) { serve(w, r, content(1<<20+1), -1) },
+			wantRanges: []string{""},
+			wantErr:    "download a.pcapng: " + tooLarge,
+		},
+		"a file without an end": {
+			answer: func(_ int, w http.ResponseWriter, _ *http.Request) {
+				for {
+					if _, err := w.Write(whole); err != nil {
+						return
+					}
+				}
+			},
+			wantRanges: []string{""},
+			wantErr:    "download a.pcapng: " + tooLarge,
+		},
+		"a file that grows when its download continues": {
+			answer: func(n int, w http.ResponseWriter, r *http.Request) {
+				if n == 1 {
+					serve(w, r, whole, 1000)
+				}
+				serve(w, r, content(1<<20+1), -1)
+			},
+			wantRanges: []string{"", "bytes=1000-", ""},
+			wantErr:    "download a.pcapng: " + tooLarge,
+		},
 		"does not retry after a 410": {
 			answer:     func(_ int, w http.ResponseWriter, _ *http.Request) { refuse(w, 410, "kept until 12:00") },
 			wantRanges: []string{""},
@@ -138,13 +171,16 @@ func TestDownload(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer dst.Close()
-			n, err := c.Download(t.Context(), "u1", "a.pcapng", dst, nil)
+			n, err := c.Download(t.Context(), "u1", "a.pcapng", 1<<20, dst, nil)
 			if fmt.Sprint(ranges) != fmt.Sprint(tc.wantRanges) {
 				t.Errorf("ranges %q, want %q", ranges, tc.wantRanges)
 			}
 			if tc.wantErr != "" {
 				if err == nil || err.Error() != tc.wantErr {
 					t.Fatalf("error %v, want %s", err, tc.wantErr)
+				}
+				if info, err := dst.Stat(); err != nil || info.Size() > 1<<20 {
+					t.Errorf("%d bytes on the disk (%v)", info.Size(), err)
 				}
 				return
 			}
@@ -182,7 +218,7 @@ func TestDownloadNoticesSilence(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer dst.Close()
-	if n, err := c.Download(t.Context(), "u1", "a.pcapng", dst, nil); err != nil || n != 1000 || asked != 2 {
+	if n, err := c.Download(t.Context(), "u1", "a.pcapng", 1<<20, dst, nil); err != nil || n != 1000 || asked != 2 {
 		t.Errorf("%d bytes after %d requests: %v", n, asked, err)
 	}
 }
@@ -217,7 +253,7 @@ func TestABusyEndpoint(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer dst.Close()
-			_, err = c.Download(t.Context(), "u1", "a.pcapng", dst, nil)
+			_, err = c.Download(t.Context(), "u1", "a.pcapng", 1<<20, dst, nil)
 			if got := fmt.Sprint(err); (err == nil) != (tc.wantErr == "") || err != nil && got != tc.wantErr {
 				t.Errorf("error %q, want %q", got, tc.wantErr)
 			}
@@ -250,7 +286,7 @@ func (*refusedTokens) Invalidate(string) {}
 func TestDownloadDoesNotAskAgainForARightThatIsMissing(t *testing.T) {
 	refused := &refusedTokens{}
 	c := newTestClient(t, quick, refused, func(http.ResponseWriter, *http.Request) { t.Error("asked without a token") })
-	if _, err := c.Download(t.Context(), "u1", "a.pcapng", nil, nil); !apierrors.IsForbidden(err) || refused.asked != 1 {
+	if _, err := c.Download(t.Context(), "u1", "a.pcapng", 1<<20, nil, nil); !apierrors.IsForbidden(err) || refused.asked != 1 {
 		t.Errorf("asked %d times: %v", refused.asked, err)
 	}
 }
@@ -266,7 +302,7 @@ func TestDownloadDoesNotAskAgainForAFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer full.Close()
-	if _, err := c.Download(t.Context(), "u1", "a.pcapng", full, nil); err == nil || asked != 1 {
+	if _, err := c.Download(t.Context(), "u1", "a.pcapng", 1<<20, full, nil); err == nil || asked != 1 {
 		t.Errorf("asked %d times: %v", asked, err)
 	}
 }
