@@ -104,6 +104,8 @@ type Config struct {
 	// NetNS is the target's network namespace, as from process.Finder; nil is the caller's own. It is used only during
 	// Open, which duplicates it.
 	NetNS *os.File
+	// NodeNetwork says that NetNS is the node's own, from which container runtimes move interfaces into Pods.
+	NodeNetwork bool
 	// Interfaces are names of interfaces; empty means all of the namespace, loopback too. Either way an interface that
 	// appears later is captured from then on, if its name fits.
 	Interfaces []string

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -40,34 +41,109 @@ func (s *session) linkChanged(l *links.Link) error {
 			continue
 		}
 		if l.Gone {
-			s.cfg.Log.Info("Interface left", "interface", src.iface.Account.Name)
-			src.iface.Account.Gone = true
-			return src.stop()
+			return s.leave(src, l)
 		}
+		src.suspect = src.suspect || l.Filters
 		return nil // renamed, up or down: the source stays attached
 	}
-	if l.Gone || !s.shared.Wants(l) || s.isSkipped(l) {
+	if l.Gone || l.Filters || !s.shared.Wants(l) || s.isSkipped(l) {
 		return nil
 	}
 	return s.attach(l)
 }
 
+// leave stops capturing an interface that is gone. The packets of one that was deleted have ended with it, but one that was
+// moved goes on elsewhere.
+func (s *session) leave(src *source, l *links.Link) error {
+	account := &src.iface.Account
+	s.cfg.Log.Info("Interface left", "interface", account.Name, "moved", l.Moved)
+	account.Gone = true
+	if l.Moved && !s.records(l.Peer) {
+		s.moved(account, "moved into another network namespace, where its packets are not captured")
+	}
+	return src.stop()
+}
+
+// records reports whether the interface with this index is captured: the other end of a veth has the same packets.
+func (s *session) records(index int) bool {
+	return slices.ContainsFunc(s.sources, func(src *source) bool { return src.iface.Account.Index == index && !src.stopped })
+}
+
+// moved notes that an interface goes on elsewhere. On a node's own network that is no gap: container runtimes move interfaces
+// into Pods, whose packets are not the node's.
+func (s *session) moved(account *record.InterfaceAccount, why string) {
+	if s.cfg.NodeNetwork {
+		account.Note = at(why)
+		return
+	}
+	account.Miss(at(why))
+}
+
+// at adds the time to a note.
+func at(why string) string { return why + " (" + time.Now().UTC().Format(time.RFC3339) + ")" }
+
+// listed compares the sources with a new listing, after the kernel could not report each change: an interface may have left, or
+// left and come back.
+func (s *session) listed() error {
+	for _, src := range s.sources {
+		if src.stopped {
+			continue
+		}
+		account := &src.iface.Account
+		if s.links.Listed(account.Index) {
+			src.suspect = true
+			continue
+		}
+		s.moved(account, "left the network namespace unnoticed among many changes, perhaps into another one")
+		if err := s.leave(src, &links.Link{}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// restore attaches sources again that others have detached.
+func (s *session) restore() {
+	for _, src := range s.sources {
+		if !src.suspect || src.stopped {
+			continue
+		}
+		src.suspect = false
+		detached, err := src.Restore()
+		if isGone(err) {
+			continue // a message will say whether it was deleted or moved
+		}
+		why := "a process detached the capture from it, and packets were missed until it was attached again"
+		if err != nil {
+			why = "the capture is not attached to it any more: " + err.Error()
+		}
+		if detached || err != nil {
+			s.cfg.Log.Warn("Packets of an interface were missed", "interface", src.iface.Account.Name, "reason", why)
+			src.iface.Account.Miss(at(why))
+		}
+	}
+}
+
 // attach begins to capture an interface. One that cannot be captured is skipped with a note: the others continue.
 func (s *session) attach(l *links.Link) error {
 	lt, why := s.check(l)
+	if why != "" {
+		s.skip(l, why, false)
+		return nil
+	}
 	desc := pcapng.AppendInterface(nil, &pcapng.Interface{
 		Name: l.Name, Description: s.cfg.Description, Filter: s.cfg.FilterText, LinkType: lt, SnapLen: s.rec.SnapLen(),
 	})
-	if why == "" {
-		why = s.rec.CanAdd(desc)
+	if why = s.rec.CanAdd(desc); why == "" && s.backend.Sources() >= s.maxSources {
+		why = fmt.Sprintf("no more than %d interfaces are captured at a time: name the ones to capture", s.maxSources)
 	}
 	if why != "" {
-		s.skip(l, why)
+		s.skip(l, why, true)
 		return nil
 	}
 	src, err := s.backend.Open(l, s.attached)
 	if err != nil && s.attached {
-		s.skip(l, err.Error()) // the capture is running: do not end it
+		s.skip(l, err.Error(), true) // the capture is running: do not end it
 		return nil
 	}
 	if err != nil {
@@ -81,7 +157,7 @@ func (s *session) attach(l *links.Link) error {
 	return s.start(&source{Source: src, iface: iface})
 }
 
-// check returns the link type of an interface, or why it cannot be captured.
+// check returns the link type of an interface, or why no interface of its type is captured.
 func (s *session) check(l *links.Link) (lt pcapng.LinkType, why string) {
 	lt, ok := l.LinkType()
 	switch {
@@ -89,8 +165,6 @@ func (s *session) check(l *links.Link) (lt pcapng.LinkType, why string) {
 		return lt, fmt.Sprintf("hardware type %d has no link type in pcapng", l.HardwareType)
 	case s.cfg.Filters != nil && s.cfg.Filters[lt] == nil:
 		return lt, fmt.Sprintf("the filter does not fit link type %d", lt)
-	case s.backend.Sources() >= s.maxSources:
-		return lt, fmt.Sprintf("no more than %d interfaces are captured at a time: name the ones to capture", s.maxSources)
 	}
 	return lt, ""
 }
@@ -100,13 +174,13 @@ func (s *session) start(src *source) error {
 	s.sources = append(s.sources, src)
 	account := &src.iface.Account
 	err := src.Start(src.iface)
-	if errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENXIO) {
+	if isGone(err) {
 		account.Gone = true
 		return src.stop()
 	}
 	if err != nil && s.attached { // as in attach; the file has its description already
 		s.cfg.Log.Warn("Leaving out interface", "interface", account.Name, "error", err)
-		account.Note = err.Error()
+		account.Miss(err.Error())
 		return src.stop()
 	}
 	if err != nil {
@@ -115,20 +189,27 @@ func (s *session) start(src *source) error {
 	return nil
 }
 
+// isGone reports whether an interface does not exist any more.
+func isGone(err error) bool { return errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENXIO) }
+
 func (s *session) isSkipped(l *links.Link) bool {
 	return slices.ContainsFunc(s.rec.Skipped, func(a record.InterfaceAccount) bool { return a.Index == l.Index && a.Name == l.Name })
 }
 
-func (s *session) skip(l *links.Link, why string) {
+// skip notes why an interface is not captured. gap says that packets were missed that belong into the file.
+func (s *session) skip(l *links.Link, why string, gap bool) {
 	s.cfg.Log.Warn("Skipping interface", "interface", l.Name, "reason", why)
+	if gap && !slices.ContainsFunc(s.rec.Skipped, func(a record.InterfaceAccount) bool { return a.Gap }) {
+		s.rec.Skipped = s.rec.Skipped[:min(len(s.rec.Skipped), maxNotes-1)] // one such note is always in the account
+	}
 	if len(s.rec.Skipped) < maxNotes {
-		s.rec.Skipped = append(s.rec.Skipped, record.InterfaceAccount{Name: l.Name, Index: l.Index, Note: why})
+		s.rec.Skipped = append(s.rec.Skipped, record.InterfaceAccount{Name: l.Name, Index: l.Index, Gap: gap, Note: why})
 	}
 }
 
-// unskip removes the note on an interface that was missing.
+// unskip removes the note on an interface that was missing. That packets were missed stays.
 func (s *session) unskip(name string) {
-	s.rec.Skipped = slices.DeleteFunc(s.rec.Skipped, func(a record.InterfaceAccount) bool { return a.Name == name })
+	s.rec.Skipped = slices.DeleteFunc(s.rec.Skipped, func(a record.InterfaceAccount) bool { return a.Name == name && !a.Gap })
 }
 
 // maxNamed bounds the interfaces that the note on a missing one names.
@@ -144,7 +225,7 @@ func (s *session) noteMissing(existing []links.Link) {
 		exists := slices.ContainsFunc(s.sources, func(src *source) bool { return src.iface.Account.Name == name }) ||
 			slices.ContainsFunc(s.rec.Skipped, func(a record.InterfaceAccount) bool { return a.Name == name })
 		if !exists {
-			s.skip(&links.Link{Name: name}, fmt.Sprintf("no such interface, the Pod has %s; it is captured as soon as it appears", strings.Join(names, ", ")))
+			s.skip(&links.Link{Name: name}, fmt.Sprintf("no such interface, the Pod has %s; it is captured as soon as it appears", strings.Join(names, ", ")), false)
 		}
 	}
 }

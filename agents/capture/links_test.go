@@ -121,9 +121,7 @@ func TestLateInterfaceThatCannotBeCapturedEndsNothing(t *testing.T) {
 			n.senderTo(t, n.target, n.peer, peerIP).send(0, 100)
 			res := r.stop()
 			exactly(t, readFile(t, res.Path).numbers(t, "eth0"), 0, 100)
-			if res.Reason != recording.Stopped || res.Err != nil {
-				t.Errorf("reason %s, error %v", res.Reason, res.Err)
-			}
+			wantGap(t, res, "net1: refused")
 		})
 	}
 }
@@ -471,8 +469,25 @@ func TestTooManyInterfacesAreSkipped(t *testing.T) {
 			}
 			r.until("the notes", func(a record.Account) bool { return noted(a) == 2 && len(a.Interfaces) == 2+most })
 			n.senderTo(t, n.target, n.peer, peerIP).send(0, 100)
-			exactly(t, readFile(t, r.stop().Path).numbers(t, "eth0"), 0, 100)
+			res := r.stop()
+			exactly(t, readFile(t, res.Path).numbers(t, "eth0"), 0, 100)
+			wantGap(t, res, "more")
 		})
+	}
+}
+
+// Many interfaces that cannot be captured at all do not hide one that is kept out.
+func TestNotesDoNotHideAGap(t *testing.T) {
+	s := newSession(&Config{}, record.CreateFile)
+	for i := range 2 * maxNotes {
+		s.skip(&links.Link{Index: i + 1, Name: fmt.Sprint("odd", i)}, "odd", false)
+	}
+	s.skip(&links.Link{Index: 1000, Name: "eth1"}, "kept out", true)
+	s.unskip("eth1") // another one of this name
+	s.rec.Publish()
+	a := s.Account()
+	if got := gaps(&a); got != "eth1: kept out" || len(a.Interfaces) != maxNotes {
+		t.Errorf("gaps %q, %d interfaces", got, len(a.Interfaces))
 	}
 }
 

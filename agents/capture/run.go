@@ -3,6 +3,7 @@ package capture
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -55,6 +56,7 @@ func (s *session) loop(ctx context.Context) error {
 		}
 		if t := backend.Now(unix.CLOCK_MONOTONIC); t-flushed >= uint64(backend.Interval) {
 			flushed = t
+			s.restore()
 			if err := s.backend.CountLost(); err != nil {
 				return err
 			}
@@ -85,7 +87,7 @@ func (s *session) wait(timeout time.Duration) error {
 }
 
 func (s *session) readLinks() error {
-	changed, _, err := s.links.Read()
+	changed, done, err := s.links.Read()
 	if err != nil {
 		return err
 	}
@@ -94,15 +96,49 @@ func (s *session) readLinks() error {
 			return err
 		}
 	}
-	if len(changed) > 0 {
+	if done {
+		if err := s.listed(); err != nil {
+			return err
+		}
+	}
+	if len(changed) > 0 || done {
 		s.rec.Publish()
 	}
 	return nil
 }
 
+// lastLinks bounds the reading of changes at the end.
+const lastLinks = time.Second
+
+// readLastLinks reads the changes that have already happened, which are part of the account. A target can make them without end.
+func (s *session) readLastLinks() error {
+	ready := []unix.PollFd{{Fd: int32(s.links.FD()), Events: unix.POLLIN}}
+	for end := time.Now().Add(lastLinks); ; {
+		n, err := unix.Poll(ready, 0)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			return fmt.Errorf("wait for interface changes: %w", err)
+		case n == 0 && !s.links.Listing():
+			return nil
+		case time.Now().After(end):
+			for _, src := range s.sources {
+				src.iface.Account.Miss(at("too many changes of interfaces to know whether it was captured until the end"))
+			}
+			return nil
+		}
+		if err := s.readLinks(); err != nil {
+			return err
+		}
+	}
+}
+
 // finish ends the arrival of packets, reads the remaining ones, and writes the statistics.
 func (s *session) finish() error {
-	errs := []error{s.backend.Shut()} // all interfaces at the same time: the capture ends here
+	errs := []error{s.readLastLinks()}
+	s.restore()
+	errs = append(errs, s.backend.Shut()) // all interfaces at the same time: the capture ends here
 	for _, src := range s.sources {
 		if !src.stopped {
 			errs = append(errs, src.stop())

@@ -45,6 +45,7 @@ type source struct {
 	backend.Source
 	iface   *record.Interface
 	stopped bool
+	suspect bool // others may have detached it
 }
 
 func (s *source) stop() error {
@@ -122,6 +123,9 @@ func (s *session) prepare(all []candidate, existing []links.Link) error {
 		err := s.backend.Prepare(existing)
 		if err == nil {
 			s.rec.SetEngine(c.name, strings.Join(refused, "; "))
+			if c.name == tc.Clsact { // elsewhere nothing but the interface's end removes what a capture attaches
+				return s.links.FollowFilters()
+			}
 			return nil
 		}
 		last = err

@@ -125,7 +125,7 @@ var engineReasons = map[recording.Reason]string{
 	recording.Error:       account.ReasonProbeError,
 }
 
-// asRequested are the reasons of captures that ended as they should. A missing interface tells the user more.
+// asRequested are the reasons of captures that ended as they should. That an interface is missing, or was missed, tells the user more.
 var asRequested = []string{
 	account.ReasonDuration, account.ReasonStopped, account.ReasonPacketLimit, account.ReasonByteLimit, account.ReasonTargetGone,
 }
@@ -136,7 +136,10 @@ func conclusion(o *outcome, cause error) (reason string, complete bool, message 
 	if !ok {
 		reason = reasonOf(cause)
 	}
-	if o.missing && slices.Contains(asRequested, reason) {
+	switch asked := slices.Contains(asRequested, reason); {
+	case asked && o.gap:
+		reason = account.ReasonInterfaceMissed
+	case asked && o.missing:
 		reason = account.ReasonInterfaceNotFound
 	}
 	complete = o.reason.Complete() && reason != account.ReasonDrained && reason != account.ReasonProbeError

@@ -38,6 +38,7 @@ func (p *Probe) newPackets(cfg *captureconfig.Config) (*packets, error) {
 		Section:     section(cfg, &p.options),
 		Description: cfg.TargetNamespace + "/" + p.options.PodName + ", node " + p.options.Node,
 		Owner:       cfg.UID,
+		NodeNetwork: p.options.HostNetwork,
 		Log:         p.log,
 	}
 	if cfg.DiskFloor != nil {
@@ -79,7 +80,7 @@ type packetRecording struct{ capture.Capture }
 func (r packetRecording) run(ctx context.Context) outcome {
 	res := r.Run(ctx)
 	return outcome{
-		reason: res.Reason, err: res.Err, notes: notes(&res.Account), missing: isMissing(&res.Account),
+		reason: res.Reason, err: res.Err, notes: notes(&res.Account), missing: isMissing(&res.Account), gap: hasGap(&res.Account),
 		count: func(a *account.Account) { countPackets(a, &res.Account) },
 	}
 }
@@ -99,6 +100,11 @@ func (r packetRecording) count(a *account.Account) {
 // isMissing reports whether an interface that the capture names does not exist, so that it has no index.
 func isMissing(a *record.Account) bool {
 	return slices.ContainsFunc(a.Interfaces, func(n record.InterfaceAccount) bool { return n.Note != "" && n.Index == 0 })
+}
+
+// hasGap reports whether packets may be missing that no count has.
+func hasGap(a *record.Account) bool {
+	return slices.ContainsFunc(a.Interfaces, func(n record.InterfaceAccount) bool { return n.Gap })
 }
 
 // countPackets sets a capture's engine, counts and files in an account.
@@ -124,13 +130,16 @@ func counts(c *record.Counters) account.Counts {
 	}
 }
 
-// notes says which interfaces were not captured, and why.
+// notes says which interfaces were not captured, and why. Gaps come first, because the account cuts long texts.
 func notes(a *record.Account) string {
-	var out []string
+	var gaps, others []string
 	for i := range a.Interfaces {
-		if n := &a.Interfaces[i]; n.Note != "" {
-			out = append(out, n.Name+": "+n.Note)
+		switch n := &a.Interfaces[i]; {
+		case n.Gap:
+			gaps = append(gaps, n.Name+": "+n.Note)
+		case n.Note != "":
+			others = append(others, n.Name+": "+n.Note)
 		}
 	}
-	return strings.Join(out, "; ")
+	return strings.Join(append(gaps, others...), "; ")
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -252,6 +253,8 @@ func TestEndReasons(t *testing.T) {
 	noted.Interfaces = append(noted.Interfaces, record.InterfaceAccount{Name: "wlan0", Index: 3, Note: "link type 127 is not known"})
 	lacking := whole
 	lacking.Interfaces = append(lacking.Interfaces, record.InterfaceAccount{Name: "wlan0", Note: "no such interface"})
+	missed := noted
+	missed.Interfaces = append(slices.Clone(noted.Interfaces), record.InterfaceAccount{Name: "eth1", Index: 4, Gap: true, Note: "moved"})
 	tests := map[string]struct {
 		change       func(*bench)
 		act          func(*testing.T, *bench, context.CancelFunc)
@@ -285,6 +288,14 @@ func TestEndReasons(t *testing.T) {
 		"an interface that never appeared": {
 			change:     func(b *bench) { b.engine.run = ends(capture.Result{Reason: recording.Duration, Account: lacking}) },
 			wantReason: account.ReasonInterfaceNotFound, wantComplete: true, wantMessage: "wlan0: no such interface",
+		},
+		"an interface that was missed": {
+			change:     func(b *bench) { b.engine.run = ends(capture.Result{Reason: recording.TargetGone, Account: missed}) },
+			wantReason: account.ReasonInterfaceMissed, wantComplete: true, wantMessage: "eth1: moved; wlan0: link type 127",
+		},
+		"an interface that was missed, and the disk is full": {
+			change:   func(b *bench) { b.engine.run = ends(capture.Result{Reason: recording.DiskFull, Account: missed}) },
+			wantCode: ExitIncomplete, wantReason: account.ReasonDiskFull, wantMessage: "eth1: moved",
 		},
 		"an interface that never appeared, drained": {
 			change:   func(b *bench) { b.engine.run = untilEnd(lacking) },
@@ -350,6 +361,9 @@ func TestEndReasons(t *testing.T) {
 			}
 			if strings.HasPrefix(name, "an interface") {
 				want.Interfaces = append(want.Interfaces, account.Interface{Name: "wlan0"})
+			}
+			if strings.Contains(name, "was missed") {
+				want.Interfaces = append(want.Interfaces, account.Interface{Name: "eth1"})
 			}
 			if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(account.Account{}, "Started", "Ended", "Message")); diff != "" {
 				t.Errorf("account (-want +got):\n%s", diff)

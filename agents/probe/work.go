@@ -34,6 +34,8 @@ type outcome struct {
 	notes string
 	// missing reports that an interface that the capture names never appeared; notes say which.
 	missing bool
+	// gap reports that packets may be missing that no count has; notes say of which interface.
+	gap bool
 	// details for the log, in pairs.
 	details []any
 	// count sets engine, final counts and files in an account.

@@ -90,6 +90,7 @@ const (
 	ReasonHostNetworkDenied   = "HostNetworkDenied"   // a hostNetwork Pod, and the requester may not capture on nodes
 	ReasonSandboxedRuntime    = "SandboxedRuntime"    // a runtime class whose network the host kernel does not see
 	ReasonInterfaceNotFound   = "InterfaceNotFound"   // the Pod lacks one of the interfaces that are to be captured
+	ReasonInterfaceMissed     = "InterfaceMissed"     // an interface was not captured the whole time
 	ReasonInterfaceUnknown    = "InterfaceUnknown"    // the keeper did not say yet whether the Pod has the interfaces
 	ReasonContainerNotFound   = "ContainerNotFound"   // the Pod has none of the containers that are to be traced
 	ReasonReconcileError      = "ReconcileError"      // will be tried again

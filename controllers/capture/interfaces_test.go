@@ -45,3 +45,20 @@ func TestMissingInterface(t *testing.T) {
 		})
 	}
 }
+
+// TestMissedInterface checks that a result is not complete if an interface was not captured the whole time.
+func TestMissedInterface(t *testing.T) {
+	w := newWorld(t, newCapture(), deployment("web-1")...)
+	w.settle()
+	w.agents(w.attach)
+	w.settle()
+	w.clock.Step(31 * time.Second)
+	end := done(account.ReasonInterfaceMissed)
+	end.Message = "eth0: moved into another network namespace"
+	w.agents(w.end(end))
+	w.settle()
+	w.check("over", sondev1.PhaseIncomplete, "False Ended", "False InterfaceMissed")
+	if e := w.capture().Status.Pods[0]; e.Message != end.Message || len(e.Files) != 1 {
+		t.Errorf("entry %+v", e)
+	}
+}

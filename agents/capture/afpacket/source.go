@@ -62,6 +62,15 @@ func (s *source) readStats() error {
 	return nil
 }
 
+// Restore implements backend.Source. The kernel detaches a socket from an interface that leaves, also if it comes back.
+func (s *source) Restore() (detached bool, err error) {
+	bound, err := s.ring.isBound()
+	if bound || err != nil {
+		return false, err
+	}
+	return true, s.ring.start(s.iface.Account.Index)
+}
+
 // Stop implements backend.Source.
 func (s *source) Stop() error {
 	s.stopped = true

@@ -44,6 +44,9 @@ type Backend interface {
 type Source interface {
 	// Start lets packets in and accounts for them on i. unix.ENODEV or unix.ENXIO mean that the interface is gone.
 	Start(i *record.Interface) error
+	// Restore attaches a source again that others have detached, and reports whether they had: a process of the target
+	// with CAP_NET_ADMIN can do so. An error means that it is not attached, or that this is unknown.
+	Restore() (detached bool, err error)
 	// Stop ends the arrival of packets and reads the final counts. Later calls of Read return the packets that are left.
 	Stop() error
 	// Discard closes a source that was not started.

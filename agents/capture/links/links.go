@@ -17,7 +17,10 @@ type Link struct {
 	Index        int
 	Name         string
 	HardwareType uint16 // ARPHRD_*
+	Peer         int    // of a veth: the index of its other end, if both are in this namespace
 	Gone         bool   // the interface was deleted or left the namespace
+	Moved        bool   // it is gone, because it was moved into another namespace
+	Filters      bool   // only its queueing disciplines or filters have changed; the other fields but Index are not set
 }
 
 // Loopback reports whether each packet passes the interface twice, out and in.
@@ -57,6 +60,7 @@ type Watch struct {
 	buf     []byte
 	listing bool // the kernel answers a request
 	again   bool // the listing is not consistent: request another one when it ends
+	listed  map[int]bool
 }
 
 // NewWatch opens a watch of the calling thread's network namespace. It receives every change from then on.
@@ -69,6 +73,14 @@ func NewWatch() (*Watch, error) {
 		return nil, errors.Join(fmt.Errorf("bind netlink socket: %w", err), unix.Close(fd))
 	}
 	return &Watch{fd: fd, buf: make([]byte, 64<<10)}, nil
+}
+
+// FollowFilters also receives changes of queueing disciplines and filters from now on.
+func (w *Watch) FollowFilters() error {
+	if err := unix.SetsockoptInt(w.fd, unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, unix.RTNLGRP_TC); err != nil {
+		return fmt.Errorf("follow changes of filters: %w", err)
+	}
+	return nil
 }
 
 // FD is readable when Read has something to return.
@@ -86,7 +98,7 @@ func (w *Watch) request() error {
 	if err := unix.Sendto(w.fd, b, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return fmt.Errorf("ask for the list of interfaces: %w", err)
 	}
-	w.listing, w.again = true, false
+	w.listing, w.again, w.listed = true, false, map[int]bool{}
 	return nil
 }
 
@@ -131,6 +143,11 @@ func (w *Watch) Read() (links []Link, done bool, err error) {
 		return nil, false, err
 	}
 	w.again = w.again || interrupted
+	for i := range links {
+		if w.listing && !links[i].Gone && !links[i].Filters {
+			w.listed[links[i].Index] = true
+		}
+	}
 	if !done {
 		return links, false, nil
 	}
@@ -140,6 +157,12 @@ func (w *Watch) Read() (links []Link, done bool, err error) {
 	}
 	return links, true, nil
 }
+
+// Listed reports whether the last listing has an interface.
+func (w *Watch) Listed(index int) bool { return w.listed[index] }
+
+// Listing reports whether a listing has not ended.
+func (w *Watch) Listing() bool { return w.listing }
 
 // Receive reads one datagram of the kernel from a netlink socket; zero bytes if another sender sent it. A process of the
 // target with CAP_NET_ADMIN can send to any netlink socket in its network namespace.
@@ -180,6 +203,10 @@ func parseLinks(b []byte) (links []Link, done, interrupted bool, err error) {
 				l.Gone = typ == unix.RTM_DELLINK
 				links = append(links, l)
 			}
+		case unix.RTM_NEWQDISC, unix.RTM_DELQDISC, unix.RTM_NEWTFILTER, unix.RTM_DELTFILTER:
+			if len(body) >= 8 { // struct tcmsg begins with the family, padding, and the interface's index
+				links = append(links, Link{Index: int(int32(binary.NativeEndian.Uint32(body[4:]))), Filters: true})
+			}
 		}
 	}
 	return links, done, interrupted, nil
@@ -191,17 +218,43 @@ func parseLink(b []byte) (Link, bool) {
 		return Link{}, false // with AF_BRIDGE the message is about a bridge port
 	}
 	l := Link{HardwareType: binary.NativeEndian.Uint16(b[2:]), Index: int(int32(binary.NativeEndian.Uint32(b[4:])))}
-	for b = b[unix.SizeofIfInfomsg:]; len(b) >= unix.SizeofRtAttr; {
+	veth, elsewhere := false, false
+	whole := eachAttribute(b[unix.SizeofIfInfomsg:], func(kind uint16, value []byte) {
+		switch kind {
+		case unix.IFLA_IFNAME:
+			l.Name = unix.ByteSliceToString(value)
+		case unix.IFLA_LINK:
+			if len(value) >= 4 {
+				l.Peer = int(int32(binary.NativeEndian.Uint32(value)))
+			}
+		case unix.IFLA_LINK_NETNSID:
+			elsewhere = true
+		case unix.IFLA_NEW_NETNSID:
+			l.Moved = true
+		case unix.IFLA_LINKINFO:
+			eachAttribute(value, func(kind uint16, value []byte) {
+				veth = veth || kind == unix.IFLA_INFO_KIND && unix.ByteSliceToString(value) == "veth"
+			})
+		}
+	})
+	if !veth || elsewhere {
+		l.Peer = 0
+	}
+	return l, whole && l.Index > 0 && l.Name != ""
+}
+
+// eachAttribute calls visit for each attribute (struct rtattr), and reports whether all were whole.
+func eachAttribute(b []byte, visit func(kind uint16, value []byte)) bool {
+	const flags = unix.NLA_F_NESTED | unix.NLA_F_NET_BYTEORDER
+	for len(b) >= unix.SizeofRtAttr {
 		size := int(binary.NativeEndian.Uint16(b))
 		if size < unix.SizeofRtAttr || size > len(b) {
-			return Link{}, false
+			return false
 		}
-		if binary.NativeEndian.Uint16(b[2:]) == unix.IFLA_IFNAME {
-			l.Name = unix.ByteSliceToString(b[unix.SizeofRtAttr:size])
-		}
+		visit(binary.NativeEndian.Uint16(b[2:])&^flags, b[unix.SizeofRtAttr:size])
 		b = b[min(len(b), align4(size)):]
 	}
-	return l, l.Index > 0 && l.Name != ""
+	return true
 }
 
 func align4(n int) int { return (n + 3) &^ 3 }

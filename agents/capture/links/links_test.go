@@ -32,7 +32,7 @@ func TestParseLinks(t *testing.T) {
 	b = append(b, netlinkMessage(unix.RTM_NEWADDR, unix.AF_UNSPEC, 1, 4, "x")...)
 	b = append(b, netlinkMessage(unix.NLMSG_DONE, 0, 0, 0, "")...)
 	links, done, interrupted, err := parseLinks(b)
-	want := "[{2 eth0 1 false} {3 tun0 65534 true}]"
+	want := "[{2 eth0 1 0 false false false} {3 tun0 65534 0 true false false}]"
 	if got := fmt.Sprint(links); err != nil || !done || interrupted || got != want {
 		t.Errorf("links %s, done %v, interrupted %v, error %v; want %s", got, done, interrupted, err, want)
 	}

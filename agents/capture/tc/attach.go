@@ -26,19 +26,50 @@ type attacher interface {
 	close() error
 }
 
-// attachment is the programs of one interface. Close detaches them; a program that is running then runs to its end.
-type attachment interface{ Close() error }
+// attachment is the programs of one interface.
+type attachment interface {
+	// Close detaches them; a program that is running then runs to its end.
+	Close() error
+	// whole reports whether each of them still receives all packets.
+	whole() (bool, error)
+}
 
-// attachments are closed together.
-type attachments []attachment
+// tcxLinks are the links of one interface. They stay attached while it is in another namespace, where it may have another index,
+// which the programs do not know. The witness shows that it was away.
+type tcxLinks struct {
+	links   []ebpflink.Link
+	witness int
+}
 
 // Close implements attachment.
-func (a attachments) Close() error {
-	var errs []error
-	for _, one := range a {
-		errs = append(errs, one.Close())
+func (a *tcxLinks) Close() error {
+	errs := []error{unix.Close(a.witness)}
+	for _, l := range a.links {
+		errs = append(errs, l.Close())
 	}
 	return errors.Join(errs...)
+}
+
+// whole implements attachment. The kernel sets the index of a packet socket to -1 when its interface leaves the namespace.
+func (a *tcxLinks) whole() (bool, error) {
+	sa, err := unix.Getsockname(a.witness)
+	if err != nil {
+		return false, fmt.Errorf("read the address of a packet socket: %w", err)
+	}
+	at, ok := sa.(*unix.SockaddrLinklayer)
+	return ok && at.Ifindex > 0, nil
+}
+
+// newWitness binds a packet socket to an interface. Without a protocol it receives nothing.
+func newWitness(index int) (int, error) {
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, fmt.Errorf("open packet socket (needs CAP_NET_RAW): %w", err)
+	}
+	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: index}); err != nil {
+		return -1, errors.Join(fmt.Errorf("bind packet socket: %w", err), unix.Close(fd))
+	}
+	return fd, nil
 }
 
 // tcx attaches by links, which the kernel removes with the process. It needs Linux 6.6.
@@ -70,8 +101,11 @@ func (tcx) check(int, []int) error {
 }
 
 func (tcx) attach(ns, index int, in, out *ebpf.Program) (attachment, error) {
-	var all attachments
-	err := links.InNetNS(ns, func() error {
+	all := &tcxLinks{}
+	err := links.InNetNS(ns, func() (err error) {
+		if all.witness, err = newWitness(index); err != nil {
+			return err
+		}
 		for point, program := range map[ebpf.AttachType]*ebpf.Program{ebpf.AttachTCXIngress: in, ebpf.AttachTCXEgress: out} {
 			if program == nil {
 				continue
@@ -79,14 +113,14 @@ func (tcx) attach(ns, index int, in, out *ebpf.Program) (attachment, error) {
 			// Before all other programs, so that it receives a packet before another program changes or drops it.
 			l, err := ebpflink.AttachTCX(ebpflink.TCXOptions{Interface: index, Program: program, Attach: point, Anchor: ebpflink.Head()})
 			if err != nil {
-				return fmt.Errorf("attach at tcx: %w", explain(err))
+				return errors.Join(fmt.Errorf("attach at tcx: %w", explain(err)), all.Close())
 			}
-			all = append(all, l)
+			all.links = append(all.links, l)
 		}
 		return nil
 	})
 	if err != nil {
-		return nil, errors.Join(err, all.Close())
+		return nil, err
 	}
 	return all, nil
 }

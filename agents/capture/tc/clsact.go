@@ -51,7 +51,10 @@ func (*clsact) check(ns int, indexes []int) error {
 }
 
 func (c *clsact) attach(ns, index int, in, out *ebpf.Program) (attachment, error) {
-	a := &clsactFilters{ns: ns, index: index, tag: c.tag}
+	a := &clsactFilters{ns: ns, index: index, sides: len(sides), tag: c.tag}
+	if out == nil {
+		a.sides = 1
+	}
 	err := lockClsact(ns, func(h *netlink.Handle) error {
 		if err := c.bind(h); err != nil {
 			return err

@@ -29,6 +29,7 @@ var errNoPlace = errors.New("other filters would run before the capture's filter
 // clsactFilters are the filters of one interface.
 type clsactFilters struct {
 	ns, index int
+	sides     int // 1 without the egress
 	tag       string
 }
 
@@ -185,13 +186,36 @@ func filterAt(index int, f *netlink.FilterAttrs) *nl.TcMsg {
 	}
 }
 
+// owns reports whether a filter with this name is one of these.
+func (a *clsactFilters) owns(name string) bool { return strings.TrimSuffix(name, madeSuffix) == a.tag }
+
+// whole implements attachment. Filters are listed in the order in which they run. Filters of other captures let each packet
+// pass, but others may not.
+func (a *clsactFilters) whole() (whole bool, err error) {
+	err = lockClsact(a.ns, func(h *netlink.Handle) error {
+		for _, side := range sides[:a.sides] {
+			filters, err := filtersAt(h, a.index, side)
+			if err != nil {
+				return err
+			}
+			i := slices.IndexFunc(filters, func(f *netlink.BpfFilter) bool { return a.owns(f.Name) || !strings.HasPrefix(f.Name, namePrefix) })
+			if i < 0 || !a.owns(filters[i].Name) {
+				return nil
+			}
+		}
+		whole = true
+		return nil
+	})
+	return whole, err
+}
+
 // Close removes the filters. It also removes the discipline if a capture had created it and no other filters are left.
 func (a *clsactFilters) Close() error {
 	return lockClsact(a.ns, func(h *netlink.Handle) error { return a.remove(h, true) })
 }
 
 func (a *clsactFilters) remove(h *netlink.Handle, discipline bool) error {
-	_, err := removeFilters(h, a.index, discipline, func(name string) bool { return strings.TrimSuffix(name, madeSuffix) == a.tag })
+	_, err := removeFilters(h, a.index, discipline, a.owns)
 	return err
 }
 

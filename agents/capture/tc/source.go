@@ -1,6 +1,7 @@
 package tc
 
 import (
+	"errors"
 	"slices"
 
 	"github.com/cilium/ebpf"
@@ -28,21 +29,37 @@ type source struct {
 }
 
 // Start implements backend.Source.
-func (s *source) Start(i *record.Interface) (err error) {
+func (s *source) Start(i *record.Interface) error {
 	s.iface = i
+	if err := s.b.programs.addInterface(s.index, i.ID, s.slot); err != nil {
+		return err
+	}
+	if err := s.attach(); err != nil {
+		return err
+	}
+	s.b.cfg.Log.Info("Attached to interface", "interface", i.Account.Name, "linkType", s.lt, "at", s.b.attacher.name())
+	return nil
+}
+
+func (s *source) attach() (err error) {
 	pair := s.b.programs.of[s.lt].Programs
 	in, out := pair[packetsProgSondeIn], pair[packetsProgSondeOut]
 	if s.loopback {
 		out = (*ebpf.Program)(nil) // each packet passes loopback twice, out and in; once is enough (as libpcap has it)
 	}
-	if err := s.b.programs.addInterface(s.index, i.ID, s.slot); err != nil {
-		return err
+	s.attached, err = s.b.attacher.attach(s.b.cfg.NetNS, s.index, in, out)
+	return err
+}
+
+// Restore implements backend.Source.
+func (s *source) Restore() (detached bool, err error) {
+	if s.attached != nil {
+		whole, err := s.attached.whole()
+		if whole || err != nil {
+			return false, err
+		}
 	}
-	if s.attached, err = s.b.attacher.attach(s.b.cfg.NetNS, s.index, in, out); err != nil {
-		return err
-	}
-	s.b.cfg.Log.Info("Attached to interface", "interface", i.Account.Name, "linkType", s.lt, "at", s.b.attacher.name())
-	return nil
+	return true, errors.Join(s.detach(), s.attach())
 }
 
 // Stop implements backend.Source. After Shut no packets arrive, and Close detaches the programs, which takes the kernel some

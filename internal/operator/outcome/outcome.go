@@ -351,10 +351,10 @@ func (v *Verdict) judgeEnded(o Observed, t *corev1.ContainerStateTerminated, now
 	v.listFiles(o, acc.Files)
 }
 
-// phaseOfWhole returns the phase of a Pod whose account is complete. Without an interface that was asked for, the file is
+// phaseOfWhole returns the phase of a Pod whose account is complete. Without an interface, or a part of its time, the file is
 // whole, and the result is not.
 func phaseOfWhole(reason string) sondev1.Phase {
-	if reason == account.ReasonInterfaceNotFound {
+	if reason == account.ReasonInterfaceNotFound || reason == account.ReasonInterfaceMissed {
 		return sondev1.PhaseIncomplete
 	}
 	return sondev1.PhaseCompleted

@@ -1,0 +1,238 @@
+package capture
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/sonde-operator/sonde/agents/capture/record"
+	"github.com/sonde-operator/sonde/agents/node/recording"
+	"github.com/sonde-operator/sonde/test/privileged"
+	"github.com/vishvananda/netlink"
+)
+
+// These tests do what a target with CAP_NET_ADMIN can do against its own capture.
+
+// gaps are the notes on interfaces whose packets may be missing, without their times.
+func gaps(a *record.Account) string {
+	var notes []string
+	for _, i := range a.Interfaces {
+		if i.Gap {
+			note, _, _ := strings.Cut(i.Note, " (")
+			notes = append(notes, i.Name+": "+note)
+		}
+	}
+	return strings.Join(notes, "; ")
+}
+
+// wantGap checks that a capture has ended as it should, and that the account notes just this gap.
+func wantGap(t *testing.T, res Result, want string) {
+	t.Helper()
+	got := gaps(&res.Account)
+	if res.Reason != recording.Stopped || res.Err != nil || (want == "") != (got == "") || !strings.HasPrefix(got, want) {
+		t.Errorf("reason %s, error %v, gaps %q; want %q", res.Reason, res.Err, got, want)
+	}
+}
+
+// move moves an interface into another namespace.
+func (n *testNet) move(t *testing.T, from *os.File, name string, to *os.File) {
+	t.Helper()
+	n.in(t, from, func(h *netlink.Handle) error {
+		l, err := h.LinkByName(name)
+		if err != nil {
+			return err
+		}
+		return h.LinkSetNsFd(l, int(to.Fd()))
+	})
+}
+
+func TestMovedInterfaceIsAGap(t *testing.T) {
+	const moved = "eth0: moved into another network namespace"
+	tests := map[string]struct {
+		cfg  Config
+		act  func(t *testing.T, n *testNet)
+		want string
+	}{
+		"moved":                      {act: func(t *testing.T, n *testNet) { n.move(t, n.target, "eth0", privileged.NetNS(t)) }, want: moved},
+		"moved, of a node's network": {cfg: Config{NodeNetwork: true}, act: func(t *testing.T, n *testNet) { n.move(t, n.target, "eth0", privileged.NetNS(t)) }},
+		"moved and back": {act: func(t *testing.T, n *testNet) {
+			other := privileged.NetNS(t)
+			n.move(t, n.target, "eth0", other)
+			n.move(t, other, "eth0", n.target)
+		}, want: moved},
+		"deleted": {act: func(t *testing.T, n *testNet) { n.remove(t, "eth0") }},
+	}
+	for _, cand := range each {
+		for name, tc := range tests {
+			t.Run(cand.name+", "+name, func(t *testing.T) {
+				n := newTestNet(t)
+				tc.cfg.NetNS = n.target
+				r := start(t, cand.engine(), &tc.cfg)
+				n.senderTo(t, n.target, n.peer, peerIP).send(0, 100)
+				tc.act(t, n) // the capture ends before it needs to know
+				res := r.stop()
+				wantGap(t, res, tc.want)
+				exactly(t, readFile(t, res.Path).numbers(t, "eth0"), 0, 100)
+			})
+		}
+	}
+}
+
+// A container runtime in the Pod moves one end of a veth into its container. The other end has the same packets.
+func TestMovedEndOfAVethIsNoGap(t *testing.T) {
+	tests := map[string]struct {
+		interfaces []string
+		want       string
+	}{
+		"both ends are captured": {nil, ""},
+		"the moved end alone":    {[]string{"inner"}, "inner: moved"},
+	}
+	for _, cand := range each {
+		for name, tc := range tests {
+			t.Run(cand.name+", "+name, func(t *testing.T) {
+				n := newTestNet(t)
+				n.in(t, n.target, func(h *netlink.Handle) error {
+					attrs := netlink.NewLinkAttrs()
+					attrs.Name = "inner"
+					return h.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "outer"})
+				})
+				r := start(t, cand.engine(), &Config{NetNS: n.target, Interfaces: tc.interfaces})
+				n.move(t, n.target, "inner", privileged.NetNS(t))
+				wantGap(t, r.stop(), tc.want)
+			})
+		}
+	}
+}
+
+// open opens a capture that reads nothing before its Run.
+func (n *testNet) open(t *testing.T, cand candidate) (run func() *running) {
+	t.Helper()
+	c, err := cand.engine().Open(&Config{NetNS: n.target, Dir: t.TempDir(), Base: "web"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() *running {
+		ctx, cancel := context.WithCancel(t.Context())
+		r := &running{Capture: c, t: t, cancel: func(error) { cancel() }, result: make(chan Result, 1)}
+		go func() { r.result <- c.Run(ctx) }()
+		return r
+	}
+}
+
+// flood makes the kernel drop the messages that follow to the capture's netlink sockets.
+func (n *testNet) flood(t *testing.T) {
+	t.Helper()
+	n.in(t, n.target, func(h *netlink.Handle) error {
+		l, err := h.LinkByName("lo")
+		if err != nil {
+			return err
+		}
+		for mtu := range 2000 {
+			if err := h.LinkSetMTU(l, 1500+mtu); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// A target can hide the message on a moved interface by a flood of others.
+func TestMoveInAFloodIsAGap(t *testing.T) {
+	tests := map[string]struct {
+		act  func(t *testing.T, n *testNet)
+		want string
+	}{
+		"moved": {
+			func(t *testing.T, n *testNet) { n.move(t, n.target, "eth0", privileged.NetNS(t)) },
+			"eth0: left the network namespace unnoticed",
+		},
+		"moved and back": {func(t *testing.T, n *testNet) {
+			other := privileged.NetNS(t)
+			n.move(t, n.target, "eth0", other)
+			n.move(t, other, "eth0", n.target)
+		}, "eth0: a process detached the capture from it"},
+		"nothing": {func(*testing.T, *testNet) {}, ""},
+	}
+	for _, cand := range each {
+		for name, tc := range tests {
+			t.Run(cand.name+", "+name, func(t *testing.T) {
+				n := newTestNet(t)
+				run := n.open(t, cand)
+				n.flood(t)
+				tc.act(t, n)
+				wantGap(t, run().stop(), tc.want)
+			})
+		}
+	}
+}
+
+// Whoever removes the filters of clsact, or adds one before them that lets no other run, hides packets. The capture notes it and
+// attaches again. At tcx and for packet sockets these are no means.
+func TestRemovedFiltersAreAGap(t *testing.T) {
+	tests := map[string]func(t *testing.T, n *testNet){
+		"discipline removed": func(t *testing.T, n *testNet) {
+			n.in(t, n.target, func(h *netlink.Handle) error { return h.QdiscDel(n.clsactOf(t)) })
+		},
+		"egress filter removed": func(t *testing.T, n *testNet) {
+			n.in(t, n.target, func(h *netlink.Handle) error {
+				l, err := h.LinkByName("eth0")
+				if err != nil {
+					return err
+				}
+				filters, err := h.FilterList(l, netlink.HANDLE_MIN_EGRESS)
+				if err != nil || len(filters) != 1 {
+					return fmt.Errorf("%d filters, %w", len(filters), err)
+				}
+				return h.FilterDel(filters[0])
+			})
+		},
+		"filter before it": func(t *testing.T, n *testNet) { n.foreign(t, "clsact", noProgram(1)) },
+	}
+	const want = "eth0: a process detached the capture from it"
+	for name, act := range tests {
+		t.Run(name, func(t *testing.T) {
+			n := newTestNet(t)
+			r := start(t, clsact.engine(), &Config{NetNS: n.target, Owner: ownUID})
+			s := n.senderTo(t, n.target, n.peer, peerIP)
+			s.send(0, 100)
+			act(t, n)
+			if name == "filter before it" { // no place is left before it
+				wantGap(t, r.stop(), "eth0: the capture is not attached to it any more")
+				return
+			}
+			r.until("the note", func(a record.Account) bool { return gaps(&a) != "" })
+			s.send(100, 200)
+			res := r.stop()
+			wantGap(t, res, want)
+			exactly(t, readFile(t, res.Path).numbers(t, "eth0"), 0, 200)
+			n.wantAtClsact(t, "ended")
+		})
+		t.Run(name+" at the end", func(t *testing.T) {
+			n := newTestNet(t)
+			run := n.open(t, clsact)
+			act(t, n)
+			wantGap(t, run().stop(), "eth0: ")
+		})
+	}
+}
+
+// clsactOf is the queueing discipline of eth0 that filters hang on.
+func (n *testNet) clsactOf(t *testing.T) netlink.Qdisc {
+	t.Helper()
+	return &netlink.GenericQdisc{QdiscType: "clsact", QdiscAttrs: netlink.QdiscAttrs{
+		LinkIndex: n.index(t, n.target, "eth0"), Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT,
+	}}
+}
+
+// Filters of other captures are no gap, wherever they are.
+func TestOtherCapturesAreNoGap(t *testing.T) {
+	n := newTestNet(t)
+	r := start(t, clsact.engine(), &Config{NetNS: n.target, Owner: ownUID})
+	start(t, clsact.engine(), &Config{NetNS: n.target}).stop()
+	c := startChild(t, n.target, clsact, t.TempDir(), "")
+	c.kill()
+	n.sweep(t, 3)
+	wantGap(t, r.stop(), "")
+}
