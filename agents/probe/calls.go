@@ -143,12 +143,16 @@ func (r *traceRecording) run(ctx context.Context) outcome {
 	if len(res.Account.LostCalls) > 0 {
 		details = []any{"lostCalls", res.Account.LostCalls}
 	}
+	if n := res.Account.Unnamed; n > 0 {
+		details = append(details, "unnamed", n)
+	}
 	return outcome{
 		reason: res.Reason, err: res.Err, details: details,
 		count: func(a *account.Account) { r.setCounts(a, &res.Account) },
 		end: func(reason string, complete bool, message string) error {
 			return r.end(tracefmt.Account{
 				Written: res.Account.Written, Lost: lostEvents(&res.Account), LostCalls: res.Account.LostCalls,
+				Unnamed:  res.Account.Unnamed,
 				Complete: complete, Reason: reason, Message: message,
 			})
 		},

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -300,14 +301,33 @@ func TestHoldIsBounded(t *testing.T) {
 			t.Fatalf("%d bytes are held", tr.held.bytes)
 		}
 	}
-	if text.Len()+tr.held.bytes != 20*len(line) || len(tr.held.queue) != maxHeldBytes/len(line) {
-		t.Errorf("%d bytes written, %d held in %d events", text.Len(), tr.held.bytes, len(tr.held.queue))
+	if n := len(tr.held.queue); text.Len()+n*len(line) != 20*len(line) || n != maxHeldBytes/tr.held.queue[0].size() {
+		t.Errorf("%d bytes written, %d held in %d events", text.Len(), tr.held.bytes, n)
 	}
 	left := uint64(len(tr.held.queue))
 	tr.out.Close(tr.held.drop())
 	if a := tr.Account(); a.LostWriter != left || a.Written != 20-left {
 		t.Errorf("%+v, %d were held", a, left)
 	}
+}
+
+// Short lines take more memory than their bytes.
+func TestHoldOfShortLines(t *testing.T) {
+	var text bytes.Buffer
+	tr := holding(&text, 0)
+	tr.containers.decisionOf(11)
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	for i := range uint64(maxHeldBytes / 32) {
+		tr.hold(heldAt(11, i), tr.single, append(make([]byte, 0, 64), "x\n"...))
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	if took := int(after.HeapAlloc) - int(before.HeapAlloc); took > maxHeldBytes*3/2 {
+		t.Errorf("%d held events take %d bytes", len(tr.held.queue), took)
+	}
+	runtime.KeepAlive(tr)
 }
 
 // A limit of events counts written events, not held ones.

@@ -1,8 +1,8 @@
 package trace
 
 import (
-	"slices"
 	"time"
+	"unsafe"
 
 	"github.com/sonde-operator/sonde/agents/trace/kernel"
 	"github.com/sonde-operator/sonde/agents/trace/output"
@@ -12,7 +12,7 @@ import (
 // may belong to a selected container.
 const (
 	maxHeldTime  = uint64(5 * time.Second)
-	maxHeldBytes = 8 << 20
+	maxHeldBytes = 8 << 20 // in memory
 )
 
 // holdback keeps events in order, beginning with the first event of an undecided cgroup.
@@ -28,6 +28,9 @@ type heldEvent struct {
 	lines        []byte
 }
 
+// size is the event's memory in bytes.
+func (e *heldEvent) size() int { return int(unsafe.Sizeof(*e)) + cap(e.lines) }
+
 // drop empties the queue and returns how many events it had.
 func (h *holdback) drop() int {
 	n := len(h.queue)
@@ -39,7 +42,7 @@ func (h *holdback) drop() int {
 func (t *Trace) hold(e *kernel.Head, to *output.Stream, lines []byte) {
 	h := &t.held
 	h.queue = append(h.queue, heldEvent{cgroup: e.Cgroup, time: e.Time, to: to, lines: lines})
-	if h.bytes += len(lines); h.bytes > maxHeldBytes {
+	if h.bytes += h.queue[len(h.queue)-1].size(); h.bytes > maxHeldBytes {
 		t.release(e.Time)
 	}
 }
@@ -53,10 +56,11 @@ func (t *Trace) release(now uint64) {
 		if state == undecided && t.containers.undecided[e.cgroup] && h.bytes <= maxHeldBytes && now < e.time+maxHeldTime {
 			break
 		}
-		h.bytes -= len(e.lines)
+		h.bytes -= e.size()
 		if state != excluded {
 			t.out.WriteLines(e.to, e.lines)
 		}
 	}
-	h.queue = slices.Delete(h.queue, 0, n)
+	clear(h.queue[:n])
+	h.queue = h.queue[n:] // without moving the rest: beyond maxHeldBytes each event releases another
 }

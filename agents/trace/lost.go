@@ -56,5 +56,5 @@ func (t *Trace) countCalls() {
 	add(kernel.LostUring, decode.EventUring)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.lost.LostCalls = lost
+	t.lost.LostCalls, t.lost.Unnamed = lost, t.decoder.Unnamed()
 }

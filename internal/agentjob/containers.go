@@ -1,6 +1,8 @@
 package agentjob
 
 import (
+	"strconv"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
@@ -17,6 +19,8 @@ const (
 
 	// probeMemory in bytes, without the ring.
 	probeMemory = 128 * mi
+	// probeHeap in bytes bounds the heap's garbage. The rest of probeMemory is for the kernel: BPF maps, sockets, unwritten files.
+	probeHeap = 96 * mi
 	// resultsMargin in bytes is added to the volume, so that the file's own limit ends the capture before the kubelet evicts the Pod.
 	resultsMargin = 64 * mi
 	// storageRequest in bytes is the largest request: a node need not have all of a very large maxBytes free at the start.
@@ -71,6 +75,7 @@ func probe(o Options, capture sondev1.Capture, p Plan) corev1.Container {
 	return corev1.Container{
 		Name: captureconfig.ContainerProbe, Image: o.Image, ImagePullPolicy: corev1.PullIfNotPresent,
 		Command: []string{"/agent"}, Args: args,
+		Env:             []corev1.EnvVar{{Name: "GOMEMLIMIT", Value: strconv.Itoa(probeHeap)}},
 		SecurityContext: probeSecurity(o.Privilege, p.Gate),
 		// "started" in the Pod's status means that the probe is attached and counts every packet.
 		StartupProbe: &corev1.Probe{

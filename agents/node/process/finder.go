@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -51,26 +52,28 @@ func (f Finder) search(uid string) (found []Process, unreadable []int, err error
 	if !validUID(uid) {
 		return nil, nil, fmt.Errorf("find processes: %q is not a pod UID (a static pod is found by its kubernetes.io/config.hash)", uid)
 	}
-	entries, err := os.ReadDir(f.root())
-	if err != nil {
-		return nil, nil, fmt.Errorf("find processes: %w", err)
-	}
 	readable := false
 	var problem error
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil {
-			continue
-		}
+	ids := map[string]string{} // of containers: a Pod may have very many processes
+	err = f.each(func(pid int) {
 		p, ok, err := f.process(pid, uid)
 		if err != nil {
 			unreadable, problem = append(unreadable, pid), err
-			continue
+			return
 		}
 		readable = true
-		if ok {
-			found = append(found, p)
+		if !ok {
+			return
 		}
+		if _, known := ids[p.ContainerID]; !known {
+			id := strings.Clone(p.ContainerID) // without the cgroup's path
+			ids[id] = id
+		}
+		p.ContainerID = ids[p.ContainerID]
+		found = append(found, p)
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("find processes: %w", err)
 	}
 	if !readable && problem != nil {
 		return nil, nil, fmt.Errorf("find processes: none of %d can be read: %w", len(unreadable), problem)
@@ -79,6 +82,32 @@ func (f Finder) search(uid string) (found []Process, unreadable []int, err error
 		return cmp.Or(cmp.Compare(a.StartTime, b.StartTime), cmp.Compare(a.PID, b.PID))
 	})
 	return found, unreadable, nil
+}
+
+// processesAtOnce are listed at a time: os.ReadDir would take memory for each process of the node.
+const processesAtOnce = 1024
+
+// each calls a function for each process of the node.
+func (f Finder) each(visit func(pid int)) error {
+	dir, err := os.Open(f.root())
+	if err != nil {
+		return err //nolint:wrapcheck // the caller wraps it
+	}
+	defer dir.Close()
+	for {
+		names, err := dir.Readdirnames(processesAtOnce)
+		for _, name := range names {
+			if pid, err := strconv.Atoi(name); err == nil {
+				visit(pid)
+			}
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err //nolint:wrapcheck // the caller wraps it
+		}
+	}
 }
 
 // Container returns the processes of one container of a Pod. id may have the scheme that the API gives it

@@ -43,6 +43,22 @@ func writeProc(t *testing.T, procs ...fakeProc) Finder {
 	return Finder{Root: root}
 }
 
+// A node may have more processes than are listed at a time.
+func TestPodAmongManyProcesses(t *testing.T) {
+	const many = 2*processesAtOnce + 1
+	in := "0::/kubepods/pod" + uid + "/" + id + "\n"
+	f := writeProc(t, fakeProc{1, in, "first", 'S', 1}, fakeProc{many + 1, in, "last", 'S', 2})
+	for pid := range many - 1 {
+		if err := os.Mkdir(filepath.Join(f.Root, strconv.Itoa(pid+2)), 0o755); err != nil { // it ends during the search
+			t.Fatal(err)
+		}
+	}
+	got, err := f.Pod(uid)
+	if diff := cmp.Diff([]Process{{1, id, 1}, {many + 1, id, 2}}, got); err != nil || diff != "" {
+		t.Errorf("%v, processes (-want +got):\n%s", err, diff)
+	}
+}
+
 func TestPodFindsOwnLivingProcesses(t *testing.T) {
 	in := func(uid, id string) string { return "4:memory:/kubepods/pod" + uid + "/" + id + "\n0::/\n" }
 	f := writeProc(t,

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"time"
 
@@ -41,14 +42,18 @@ func (f Finder) Hold(uid string, p Process) (*Handle, error) {
 // Close closes the pidfd.
 func (h *Handle) Close() error { return unix.Close(h.pidfd) }
 
-// Program returns the path of the process's executable in its own file system, and its arguments, the name first. If the
-// process ends meanwhile, it returns ErrNoProcess.
+// maxArguments bounds the arguments that Program returns, in bytes. A process may have megabytes of them, or claim any of its
+// memory to be its arguments (PR_SET_MM_MAP in prctl(2)).
+const maxArguments = 4096
+
+// Program returns the path of the process's executable in its own file system, and its arguments, the name first. Of long
+// arguments it returns the beginning. If the process ends meanwhile, it returns ErrNoProcess.
 func (h *Handle) Program() (executable string, args []string, err error) {
 	executable, err = os.Readlink(h.finder.path(h.Process.PID, "exe"))
 	if err != nil {
 		return "", nil, h.readError(err)
 	}
-	b, err := os.ReadFile(h.finder.path(h.Process.PID, "cmdline"))
+	b, err := readBeginning(h.finder.path(h.Process.PID, "cmdline"), maxArguments)
 	if err != nil {
 		return "", nil, h.readError(err)
 	}
@@ -63,6 +68,16 @@ func (h *Handle) Program() (executable string, args []string, err error) {
 		args = append(args, string(arg))
 	}
 	return executable, args, nil
+}
+
+// readBeginning returns at most so many bytes of a file.
+func readBeginning(name string, most int64) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // the caller wraps it
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, most)) //nolint:wrapcheck // the caller wraps it
 }
 
 func (h *Handle) readError(err error) error {

@@ -42,6 +42,7 @@ type Decoder struct {
 	path    []byte
 	strings internedStrings
 	open    map[flow]*kernel.Socket // connections at the end of the trace
+	unread  uint64                  // processes of AddProcess without room
 }
 
 // New returns a decoder without any process.
@@ -55,12 +56,24 @@ func New(cfg Config) *Decoder {
 // Start sets the clock of events, when the trace begins.
 func (d *Decoder) Start() { d.clock.set() }
 
-// AddProcess reads the state of a running process from /proc.
-func (d *Decoder) AddProcess(pid int) { d.resolver.process(uint32(pid), 0) }
+// AddProcess reads the state of a running process from /proc. If there is no room to remember it, it is read again at its
+// events.
+func (d *Decoder) AddProcess(pid int) {
+	if d.resolver.full() {
+		d.unread++
+		return
+	}
+	d.resolver.process(uint32(pid), 0)
+}
 
-// Rings returns how many io_urings the known processes have open. A ring that two of them share counts twice.
+// Rings returns how many io_urings the known processes have open. A ring that two of them share counts twice. A process whose
+// descriptors were not all read counts once more.
 func (d *Decoder) Rings() (n uint64) {
+	n = d.unread
 	for _, p := range d.resolver.processes {
+		if p.unread {
+			n++
+		}
 		for _, f := range p.files.all() {
 			if f.name == "anon_inode:[io_uring]" {
 				n++
@@ -75,6 +88,10 @@ func (d *Decoder) ReadContainers() error { return d.resolver.readNames() }
 
 // Forgotten returns how many operations of io_urings were forgotten before their results came, because too many waited.
 func (d *Decoder) Forgotten() uint64 { return d.urings.forgotten }
+
+// Unnamed returns how many names of files, working directories and processes' states were not remembered, because there were
+// too many or they were too long. Events about them have no path.
+func (d *Decoder) Unnamed() uint64 { return d.resolver.names.refused }
 
 // ContainerOf finds the kubelet's name of a process's container by the container's ID, which is in the process's cgroup. No
 // process can change either. The name of a runtime's process that monitors a container is empty for sure. sure is false for a
@@ -276,7 +293,7 @@ func (d *Decoder) track(c *Call, e *kernel.Record, p *processState, located stri
 	case unix.SYS_CLOSE:
 		p.files.forget(int32(e.Numbers[0]))
 	case unix.SYS_CHDIR, unix.SYS_FCHDIR:
-		p.cwd = located
+		p.enter(located)
 	case unix.SYS_CLOSE_RANGE:
 		for fd, f := range p.files.all() {
 			if uint64(fd) < e.Numbers[0] || uint64(fd) > e.Numbers[1] {

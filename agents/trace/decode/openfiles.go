@@ -3,6 +3,7 @@ package decode
 import (
 	"iter"
 	"maps"
+	"unsafe"
 )
 
 // maxFiles bounds the remembered descriptors of one process. Others have no name.
@@ -11,64 +12,151 @@ const maxFiles = 1 << 12
 // lowFiles is how many descriptors are kept in an array.
 const lowFiles = 32
 
+// Memory in bytes. A map has up to 75 for an entry of 32.
+const (
+	tableBytes = int(unsafe.Sizeof(fileTable{}))
+	highBytes  = 80
+)
+
 // openFile is the file of a descriptor; zero if unknown.
 type openFile struct {
 	name    string
 	cloexec bool
 }
 
-// openFiles are a process's open files by descriptor. The kernel assigns the lowest free descriptor. So most
-// descriptors are low, where an array is several times as fast as a map.
+// openFiles are a process's open files by descriptor. A fork shares them until one of the two processes changes its own.
+// They take their memory from a budget. Where that has no room, descriptors are unknown.
 type openFiles struct {
-	low  [lowFiles]openFile
-	high map[int32]openFile
+	budget *budget
+	table  *fileTable // nil: none is known
+}
+
+// fileTable is the table of all processes that share it. The kernel assigns the lowest free descriptor. So most
+// descriptors are low, where an array is several times as fast as a map.
+type fileTable struct {
+	low   [lowFiles]openFile
+	high  map[int32]openFile // without unknown ones
+	room  int                // the most entries that high has had: a map does not shrink
+	bytes int                // taken from the budget
+	users int
 }
 
 func (f *openFiles) get(fd int32) openFile {
-	if uint32(fd) < lowFiles {
-		return f.low[fd]
+	switch {
+	case f.table == nil:
+		return openFile{}
+	case uint32(fd) < lowFiles:
+		return f.table.low[fd]
 	}
-	return f.high[fd]
-}
-
-// room reports whether a descriptor can be remembered.
-func (f *openFiles) room(fd int32) bool {
-	if uint32(fd) < lowFiles || len(f.high) < maxFiles-lowFiles {
-		return true
-	}
-	_, there := f.high[fd]
-	return there
+	return f.table.high[fd]
 }
 
 func (f *openFiles) set(fd int32, to openFile) {
-	switch {
-	case uint32(fd) < lowFiles:
-		f.low[fd] = to
-	case f.room(fd):
-		if f.high == nil {
-			f.high = map[int32]openFile{}
-		}
-		f.high[fd] = to
+	if to == (openFile{}) {
+		f.forget(fd)
+		return
+	}
+	if t := f.own(); t == nil || !f.put(t, fd, to) {
+		f.budget.refused++
+		f.forget(fd) // the name that it had is wrong now
 	}
 }
 
+// put changes the process's own table; false if there is no room.
+func (f *openFiles) put(t *fileTable, fd int32, to openFile) bool {
+	before := f.get(fd)
+	more, low := len(to.name)-len(before.name), uint32(fd) < lowFiles
+	grows := !low && before == (openFile{}) && len(t.high) == t.room
+	if grows {
+		more += highBytes
+	}
+	if grows && t.room == maxFiles-lowFiles || !f.budget.take(more) {
+		return false
+	}
+	t.bytes += more
+	switch {
+	case low:
+		t.low[fd] = to
+		return true
+	case t.high == nil:
+		t.high = map[int32]openFile{}
+	}
+	if grows {
+		t.room++
+	}
+	t.high[fd] = to
+	return true
+}
+
 func (f *openFiles) forget(fd int32) {
-	if uint32(fd) < lowFiles {
-		f.low[fd] = openFile{}
+	before := f.get(fd)
+	if before == (openFile{}) {
 		return
 	}
-	delete(f.high, fd)
+	t := f.own()
+	if t == nil {
+		return
+	}
+	less := len(before.name)
+	if uint32(fd) < lowFiles {
+		t.low[fd] = openFile{}
+	} else if delete(t.high, fd); len(t.high) == 0 {
+		less += t.room * highBytes
+		t.high, t.room = nil, 0
+	}
+	t.bytes -= less
+	f.budget.give(less)
+}
+
+// own returns a table that no other process uses. It returns nil, and all descriptors are unknown, if the budget has no
+// room for one.
+func (f *openFiles) own() *fileTable {
+	shared := f.table
+	if shared != nil && shared.users == 1 {
+		return shared
+	}
+	f.release()
+	bytes := tableBytes
+	if shared != nil {
+		bytes = shared.bytes
+	}
+	if !f.budget.take(bytes) {
+		f.budget.refused += shared.known()
+		return nil
+	}
+	f.table = &fileTable{bytes: bytes, users: 1}
+	if shared != nil {
+		f.table.low, f.table.high, f.table.room = shared.low, maps.Clone(shared.high), shared.room
+	}
+	return f.table
+}
+
+// known returns how many descriptors are known.
+func (t *fileTable) known() (n uint64) {
+	if t == nil {
+		return 0
+	}
+	for _, one := range t.low {
+		if one != (openFile{}) {
+			n++
+		}
+	}
+	return n + uint64(len(t.high))
 }
 
 // all yields the known descriptors. The current one may be set or forgotten during the iteration.
 func (f *openFiles) all() iter.Seq2[int32, openFile] {
 	return func(yield func(int32, openFile) bool) {
-		for fd, one := range f.low {
+		t := f.table
+		if t == nil {
+			return
+		}
+		for fd, one := range t.low {
 			if one != (openFile{}) && !yield(int32(fd), one) {
 				return
 			}
 		}
-		for fd, one := range f.high {
+		for fd, one := range t.high {
 			if !yield(fd, one) {
 				return
 			}
@@ -76,4 +164,22 @@ func (f *openFiles) all() iter.Seq2[int32, openFile] {
 	}
 }
 
-func (f *openFiles) clone() openFiles { return openFiles{low: f.low, high: maps.Clone(f.high)} }
+// share returns the files for a child.
+func (f *openFiles) share() openFiles {
+	if f.table != nil {
+		f.table.users++
+	}
+	return *f
+}
+
+// release gives the process's memory back. Then none is known.
+func (f *openFiles) release() {
+	t := f.table
+	if t == nil {
+		return
+	}
+	if t.users--; t.users == 0 {
+		f.budget.give(t.bytes)
+	}
+	f.table = nil
+}

@@ -9,7 +9,7 @@ import (
 )
 
 func TestOpenFiles(t *testing.T) {
-	p := &processState{}
+	p := newProcess(&budget{left: maxNames})
 	want := map[int32]openFile{}
 	for _, fd := range []int32{0, lowFiles - 1, lowFiles, 1 << 20, math.MaxInt32, -1} {
 		if f := p.files.get(fd); f != (openFile{}) {
@@ -31,7 +31,7 @@ func TestOpenFiles(t *testing.T) {
 	}
 	check("opened", &p.files)
 
-	child := p.files.clone()
+	child := p.files.share()
 	p.exec()
 	check("of a child that was made before", &child)
 	for fd := range want {
@@ -45,7 +45,7 @@ func TestOpenFiles(t *testing.T) {
 
 // Only some files of a process with very many are remembered. These can change.
 func TestMostOpenFiles(t *testing.T) {
-	p := &processState{}
+	p := newProcess(&budget{left: maxNames})
 	for fd := range int32(2 * maxFiles) {
 		p.opened(fd, "a", false)
 	}

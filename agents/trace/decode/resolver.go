@@ -5,7 +5,7 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
-	"maps"
+	"io"
 	"os"
 	"path"
 	"strconv"
@@ -16,17 +16,31 @@ import (
 	"github.com/sonde-operator/sonde/agents/node/process"
 )
 
-// maxProcesses bounds the remembered processes, so that a target cannot fill the probe's memory.
-const maxProcesses = 1 << 14
+// Bounds of what is read and remembered, so that a target cannot fill the probe's memory.
+const (
+	maxProcesses = 1 << 14
+	// maxContainerName is the longest name that Kubernetes gives a container.
+	maxContainerName = 63
+	// descriptorsAtOnce are read from /proc at a time: a process may have a million.
+	descriptorsAtOnce = 256
+	// flagsWithin is where the flags of an open file are in /proc. What follows may be long: all files that an epoll watches.
+	flagsWithin = 256
+	// maxSlack bounds the bytes of a longer text that a path keeps in memory.
+	maxSlack = 16
+)
 
 // resolver knows each process's container, working directory and open files. It reads them from /proc when the trace
 // begins, and then follows the trace.
 type resolver struct {
 	finder     process.Finder
 	processes  map[uint32]*processState // by their numbers on the node
-	names      map[string]string        // the kubelet's names of containers by their IDs
+	kubelet    map[string]string        // the kubelet's names of containers by their IDs
 	containers map[uint64]string        // names by cgroup
 	sockets    map[string]string        // open before the trace: names by their names in /proc
+	names      budget
+	// last is the process that was asked for last while there was no room to remember it.
+	last    *processState
+	lastPID uint32
 }
 
 // processState of the target.
@@ -35,18 +49,24 @@ type processState struct {
 	container string
 	cwd       string
 	files     openFiles
+	// unread says that the process has more descriptors than were read.
+	unread bool
 }
 
 func newResolver(on process.Finder) *resolver {
-	return &resolver{finder: on, processes: map[uint32]*processState{}, containers: map[uint64]string{}, sockets: map[string]string{}}
+	return &resolver{
+		finder: on, processes: map[uint32]*processState{}, containers: map[uint64]string{}, sockets: map[string]string{},
+		names: budget{left: maxNames},
+	}
 }
+
+func newProcess(names *budget) *processState { return &processState{files: openFiles{budget: names}} }
 
 // process returns the state of a process. It reads a new process's state from /proc.
 func (r *resolver) process(pid uint32, cgroup uint64) *processState {
 	p := r.processes[pid]
 	if p == nil {
-		p = r.read(pid)
-		r.remember(pid, p)
+		p = r.added(pid)
 	}
 	if p.cgroup != cgroup && cgroup != 0 {
 		name := r.container(pid, cgroup)
@@ -71,38 +91,83 @@ func (r *resolver) container(pid uint32, cgroup uint64) string {
 	return name
 }
 
-func (r *resolver) remember(pid uint32, p *processState) {
-	if len(r.processes) < maxProcesses {
-		r.processes[pid] = p
+// added returns the state of a process that is not known. It is remembered, if there is room.
+func (r *resolver) added(pid uint32) *processState {
+	if r.last != nil && r.lastPID == pid {
+		return r.last
 	}
-}
-
-// read reads a process's state from /proc. The state is empty if the process has ended.
-func (r *resolver) read(pid uint32) *processState {
-	p := &processState{}
-	p.cwd, _ = os.Readlink(r.path(pid, "cwd"))
-	p.container = r.containerOf(pid)
-	entries, err := os.ReadDir(r.path(pid, "fd"))
-	if err != nil {
-		return p
-	}
-	for _, e := range entries {
-		fd, err := strconv.ParseInt(e.Name(), 10, 32)
-		if err != nil || !p.files.room(int32(fd)) {
-			continue
-		}
-		name, err := os.Readlink(r.path(pid, "fd/"+e.Name()))
-		if err != nil {
-			continue
-		}
-		p.files.set(int32(fd), openFile{name: cmp.Or(r.sockets[name], name), cloexec: r.cloexec(pid, e.Name())})
+	p := r.read(pid)
+	if !r.remember(pid, p) {
+		r.forgetLast()
+		r.last, r.lastPID = p, pid
 	}
 	return p
 }
 
+func (r *resolver) forgetLast() {
+	if r.last != nil {
+		r.last.release()
+		r.last = nil
+	}
+}
+
+// full reports whether no other process can be remembered.
+func (r *resolver) full() bool { return len(r.processes) >= maxProcesses }
+
+func (r *resolver) remember(pid uint32, p *processState) bool {
+	if r.full() {
+		r.names.refused++
+		return false
+	}
+	r.processes[pid] = p
+	return true
+}
+
+// read reads a process's state from /proc. The state is empty if the process has ended.
+func (r *resolver) read(pid uint32) *processState {
+	p := newProcess(&r.names)
+	cwd, _ := os.Readlink(r.path(pid, "cwd"))
+	p.enter(cwd)
+	p.container = r.containerOf(pid)
+	dir, err := os.Open(r.path(pid, "fd"))
+	if err != nil {
+		return p
+	}
+	defer dir.Close()
+	for !p.unread {
+		descriptors, err := dir.Readdirnames(descriptorsAtOnce)
+		for _, fd := range descriptors {
+			r.readFile(p, pid, fd)
+		}
+		if err != nil {
+			break
+		}
+	}
+	return p
+}
+
+// readFile reads the name and the flags of a process's open file.
+func (r *resolver) readFile(p *processState, pid uint32, descriptor string) {
+	fd, err := strconv.ParseInt(descriptor, 10, 32)
+	if err != nil {
+		return
+	}
+	name, err := os.Readlink(r.path(pid, "fd/"+descriptor))
+	if err != nil {
+		return
+	}
+	p.opened(int32(fd), cmp.Or(r.sockets[name], name), r.cloexec(pid, descriptor))
+	p.unread = p.unread || p.files.get(int32(fd)) == openFile{}
+}
+
 // cloexec reads the flags of an open file (proc_pid_fdinfo(5)): an octal number.
 func (r *resolver) cloexec(pid uint32, fd string) bool {
-	b, err := os.ReadFile(r.path(pid, "fdinfo/"+fd))
+	f, err := os.Open(r.path(pid, "fdinfo/"+fd))
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, flagsWithin))
 	if err != nil {
 		return false
 	}
@@ -131,7 +196,7 @@ func (r *resolver) retryContainer(p *processState, pid uint32) {
 func (r *resolver) readNames() error {
 	names, err := r.finder.ContainerNames()
 	if err == nil {
-		r.names = names
+		r.kubelet = names
 	}
 	return err
 }
@@ -168,7 +233,7 @@ func (r *resolver) containerForSure(pid uint32) (name string, sure bool) {
 		return "", false
 	}
 	c, inContainer := process.ParseCgroup(b)
-	name = r.names[c.ID]
+	name = r.kubelet[c.ID]
 	return name, !inContainer || name != ""
 }
 
@@ -183,10 +248,10 @@ func containerName(line string) (string, bool) {
 		return "", false
 	}
 	parts := strings.Split(rest, "/")
-	if len(parts) != 4 || parts[1] != "containers" {
+	if len(parts) != 4 || parts[1] != "containers" || len(parts[2]) > maxContainerName {
 		return "", false
 	}
-	return parts[2], true
+	return strings.Clone(parts[2]), true // without the line, which the process may have made long
 }
 
 // fork gives a new process a copy of its parent's state.
@@ -195,7 +260,11 @@ func (r *resolver) fork(child, parent uint32) {
 		return // a thread
 	}
 	from := r.process(parent, 0)
-	r.remember(child, &processState{cgroup: from.cgroup, container: from.container, cwd: from.cwd, files: from.files.clone()})
+	r.remove(child) // the end of an earlier process with its number was not recorded
+	p := &processState{cgroup: from.cgroup, container: from.container, files: from.files.share(), unread: from.unread}
+	if p.enter(from.cwd); !r.remember(child, p) {
+		p.release()
+	}
 }
 
 // exec closes the descriptors with close-on-exec.
@@ -207,11 +276,39 @@ func (p *processState) exec() {
 	}
 }
 
-func (r *resolver) remove(pid uint32) { delete(r.processes, pid) }
+func (r *resolver) remove(pid uint32) {
+	if r.lastPID == pid {
+		r.forgetLast()
+	}
+	if p := r.processes[pid]; p != nil {
+		p.release()
+		delete(r.processes, pid)
+	}
+}
 
 // forget removes the processes of a cgroup.
 func (r *resolver) forget(cgroup uint64) {
-	maps.DeleteFunc(r.processes, func(_ uint32, p *processState) bool { return p.cgroup == cgroup })
+	for pid, p := range r.processes {
+		if p.cgroup == cgroup {
+			r.remove(pid)
+		}
+	}
+}
+
+// release gives the memory of a process's names back.
+func (p *processState) release() {
+	p.enter("")
+	p.files.release()
+}
+
+// enter notes a new working directory.
+func (p *processState) enter(dir string) {
+	if !p.files.budget.take(len(dir) - len(p.cwd)) {
+		p.files.budget.refused++
+		p.files.budget.give(len(p.cwd))
+		dir = ""
+	}
+	p.cwd = dir
 }
 
 // name returns the name of an open file; empty if unknown.
@@ -220,7 +317,7 @@ func (p *processState) name(fd int32) string { return p.files.get(fd).name }
 // locate returns the path that a call names, relative to a directory's descriptor.
 func (p *processState) locate(dir int32, name string) string {
 	if strings.HasPrefix(name, "/") {
-		return path.Clean(name)
+		return p.cleaned(path.Clean(name), len(name))
 	}
 	base := p.cwd
 	if dir != unix.AT_FDCWD {
@@ -232,7 +329,20 @@ func (p *processState) locate(dir int32, name string) string {
 	case !strings.HasPrefix(base, "/"):
 		return "" // not known, or not a directory
 	}
-	return path.Join(base, name)
+	return p.cleaned(path.Join(base, name), len(base)+len(name))
+}
+
+// cleaned returns a clean path that was made of so many bytes. It may still be a part of them. One that no call can name is
+// unknown: a process can enter folders that lie as deep as it likes.
+func (p *processState) cleaned(name string, of int) string {
+	switch {
+	case len(name) >= maxPath:
+		p.files.budget.refused++
+		return ""
+	case of-len(name) > maxSlack:
+		return strings.Clone(name)
+	}
+	return name
 }
 
 // opened notes a new descriptor.

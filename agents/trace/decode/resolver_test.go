@@ -60,7 +60,8 @@ func TestContainerName(t *testing.T) {
 }
 
 func TestLocate(t *testing.T) {
-	p := &processState{cwd: "/srv"}
+	p := newProcess(&budget{left: maxNames})
+	p.enter("/srv")
 	p.opened(3, "/var/lib", false)
 	p.opened(4, "socket:[77]", false)
 	for name, tc := range map[string]struct {

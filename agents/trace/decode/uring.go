@@ -13,8 +13,14 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
 )
 
-// maxSubmitted bounds the remembered operations. For a further one another is forgotten: its result has no arguments.
-const maxSubmitted = 1 << 14
+// Bounds of the remembered operations. For a further one others are forgotten: their results have no arguments.
+const (
+	maxSubmitted = 1 << 14
+	// maxSubmittedBytes is less than maxSubmitted operations with long paths have.
+	maxSubmittedBytes = 16 << 20
+	// operationBytes is the memory of an operation without its paths and its address, and of its places in two maps.
+	operationBytes = 512
+)
 
 // Flags of include/uapi/linux/io_uring.h.
 const (
@@ -43,6 +49,7 @@ type ringData struct{ ring, userData uint64 }
 type urings struct {
 	byRequest map[uint64]*submitted
 	byData    map[ringData][]uint64 // requests in the order of their submission
+	bytes     int                   // their memory
 	// forgotten counts operations without an event that were forgotten while they waited for their results.
 	forgotten uint64
 }
@@ -54,15 +61,16 @@ func newURings() urings {
 func (u *urings) remember(e *kernel.Record) *submitted {
 	s := &submitted{head: *e.Head, uring: *e.Uring, first: string(e.First), second: string(e.Second), address: append([]byte(nil), e.Address...)}
 	copy(s.entry[:], e.Entry)
-	if len(u.byRequest) >= maxSubmitted {
-		for request, other := range u.byRequest { // any
-			u.lose(request, other)
-			break
-		}
-	}
 	if before := u.byRequest[s.uring.Request]; before != nil {
 		u.lose(s.uring.Request, before) // its end has no record: its process never took its result, or the ring was full
 	}
+	for request, other := range u.byRequest { // any
+		if len(u.byRequest) < maxSubmitted && u.bytes+s.bytes() <= maxSubmittedBytes {
+			break
+		}
+		u.lose(request, other)
+	}
+	u.bytes += s.bytes()
 	u.byRequest[s.uring.Request] = s
 	u.byData[s.data()] = append(u.byData[s.data()], s.uring.Request)
 	return s
@@ -76,10 +84,15 @@ func (u *urings) lose(request uint64, s *submitted) {
 	}
 }
 
+func (s *submitted) bytes() int {
+	return operationBytes + len(s.first) + len(s.second) + len(s.address)
+}
+
 func (s *submitted) data() ringData { return ringData{s.uring.Ring, s.uring.UserData} }
 
 func (u *urings) forget(request uint64, s *submitted) {
 	delete(u.byRequest, request)
+	u.bytes -= s.bytes()
 	u.forgetData(request, s)
 }
 

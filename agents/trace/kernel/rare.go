@@ -35,15 +35,17 @@ func (r *RareRing) Fill() float64 {
 	return float64(r.reader.AvailableBytes()) / float64(r.reader.BufferSize())
 }
 
-// Read takes all events that are in the ring, without waiting.
+// Read takes the events that are in the ring when it begins, without waiting. Processes may write more meanwhile, as fast as
+// it reads: these are for the next Read.
 func (r *RareRing) Read() error {
-	if r.reader.AvailableBytes() == 0 {
+	left := r.reader.AvailableBytes()
+	if left == 0 {
 		return nil // a Read that finds nothing takes several system calls
 	}
 	r.queue = slices.Delete(r.queue, 0, r.next)
 	r.next = 0
 	r.reader.SetDeadline(time.Unix(1, 0)) // do not wait
-	for {
+	for left > 0 {
 		rec, err := r.reader.Read()
 		if errors.Is(err, io.EOF) || errors.Is(err, os.ErrDeadlineExceeded) {
 			break
@@ -52,6 +54,7 @@ func (r *RareRing) Read() error {
 			return fmt.Errorf("read rare events: %w", err)
 		}
 		r.queue = append(r.queue, rec)
+		left -= len(rec.RawSample)
 	}
 	slices.SortStableFunc(r.queue, func(a, b ringbuf.Record) int { return cmp.Compare(sampleTime(a), sampleTime(b)) })
 	return nil
