@@ -158,9 +158,11 @@ const struct task *task_type __attribute__((unused));
 const struct cgroup_entry *cgroup_entry_type __attribute__((unused));
 const enum kind *kind_type __attribute__((unused));
 
+#define RARE_BYTES (2 << 20)
+
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 1 << 20);
+	__uint(max_entries, RARE_BYTES);
 } rare SEC(".maps");
 
 /* Records that found no room in rare, by kind. */
@@ -375,10 +377,27 @@ static __always_inline struct record *next_record(struct ring **ring, __u64 *hea
 	return *ring ? reserve(*ring, head, MAX_RECORD, call) : 0;
 }
 
+/*
+ * How full records of a kind may make rare. A process can start programs and threads as fast as it likes: it leaves room for
+ * others' events, and starts of programs, whose records are large, for starts of threads.
+ */
+static __always_inline __u64 rare_share(enum kind kind)
+{
+	switch (kind) {
+	case KIND_EXEC: return RARE_BYTES / 2;
+	case KIND_FORK:
+	case KIND_EXIT: return RARE_BYTES / 4 * 3;
+	default: return RARE_BYTES;
+	}
+}
+
 static __always_inline void *reserve_rare(__u64 size, enum kind kind)
 {
-	void *p = bpf_ringbuf_reserve(&rare, size, 0);
+	__u64 share = rare_share(kind);
+	void *p = 0;
 
+	if (share == RARE_BYTES || bpf_ringbuf_query(&rare, BPF_RB_AVAIL_DATA) + size <= share)
+		p = bpf_ringbuf_reserve(&rare, size, 0);
 	if (!p)
 		__sync_fetch_and_add(&rare_lost[kind & (MAX_KINDS - 1)], 1);
 	return p;

@@ -177,6 +177,14 @@ var newline = []byte{'\n'}
 
 func start(tb testing.TB, cfg *Config) *running {
 	tb.Helper()
+	r := open(tb, cfg)
+	r.run()
+	return r
+}
+
+// open attaches a trace. Nothing is read before run.
+func open(tb testing.TB, cfg *Config) *running {
+	tb.Helper()
 	r := &running{t: tb, done: make(chan struct{})}
 	if cfg.Out == nil {
 		cfg.Out = r
@@ -185,13 +193,17 @@ func start(tb testing.TB, cfg *Config) *running {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(tb.Context())
-	r.trace, r.cancel = tr, cancel
+	r.trace = tr
+	return r
+}
+
+func (r *running) run() {
+	ctx, cancel := context.WithCancel(r.t.Context())
+	r.cancel = cancel
 	go func() {
 		defer close(r.done)
-		r.result = tr.Run(ctx)
+		r.result = r.trace.Run(ctx)
 	}()
-	return r
 }
 
 // stop ends the trace and returns its lines.

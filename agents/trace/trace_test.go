@@ -323,3 +323,27 @@ func TestOpenWithoutAProcess(t *testing.T) {
 		t.Error("a trace of a missing Pod began")
 	}
 }
+
+// A process that starts programs and other processes faster than the tracer reads leaves room for other events. What is lost
+// of its own is counted.
+func TestForksLeaveRoom(t *testing.T) {
+	pod := newTestPod(t, testUID)
+	execs := pod.hold(t, "", "/bin/sh", "-c", `i=0; while [ $i -lt 300 ]; do /bin/true; i=$((i+1)); done`)
+	forks := pod.hold(t, "", "/bin/sh", "-c", `i=0; while [ $i -lt 8000 ]; do (:); i=$((i+1)); done`)
+	r := open(t, &Config{PodUID: testUID, Groups: []decode.Group{decode.GroupProcess}})
+	for _, step := range []struct {
+		what string
+		by   *held
+		most float64
+	}{{decode.EventExec, execs, 0.6}, {decode.EventFork, forks, 0.76}} {
+		step.by.run()
+		r.trace.countCalls()
+		lost := r.trace.Account().LostCalls
+		t.Logf("the ring is full to %.2f, lost: %v", r.trace.rare.Fill(), lost)
+		if fill := r.trace.rare.Fill(); fill > step.most || lost[step.what] == 0 {
+			t.Errorf("the ring is full to %.2f, want at most %.2f; lost: %v", fill, step.most, lost)
+		}
+	}
+	r.run()
+	r.stop()
+}

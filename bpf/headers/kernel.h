@@ -46,6 +46,10 @@ enum {
 	BPF_RB_FORCE_WAKEUP = 1ULL << 1,
 };
 
+enum {
+	BPF_RB_AVAIL_DATA = 0,
+};
+
 /* Only the enumerator that is used; its value is relocated to the running kernel's. */
 enum cgroup_subsys_id {
 	pids_cgrp_id,
