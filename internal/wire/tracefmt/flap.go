@@ -1,10 +1,11 @@
 package tracefmt
 
 import (
-	"bytes"
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 )
 
 // This file writes the lines of FLAP (github.com/amirhnajafiz/flap). ParseFlap parses them as FLAP's readers do.
@@ -114,18 +115,23 @@ func appendFlapValue(b []byte, a *Arg) []byte {
 	}
 }
 
-// appendSafe appends a text whose braces, blanks and control characters become underscores, so that it cannot end a
-// field or a line. An empty text becomes a dash.
+// appendSafe appends a text whose braces, blanks and control characters become underscores, in ASCII and beyond, so that it
+// cannot end a field or a line. So do bytes that are not UTF-8, which would end a reader. An empty text becomes a dash.
 func appendSafe(b, text []byte) []byte {
 	if len(text) == 0 {
 		return append(b, '-')
 	}
-	start := len(b)
-	b = append(b, text...)
-	for i := start; i < len(b); i++ {
-		if c := b[i]; c <= ' ' || c == 0x7f || bytes.IndexByte([]byte("{}"), c) >= 0 {
-			b[i] = '_'
+	for len(text) > 0 {
+		r, n := rune(text[0]), 1
+		if r >= utf8.RuneSelf {
+			r, n = utf8.DecodeRune(text)
 		}
+		if r <= ' ' || r == '{' || r == '}' || r >= 0x7f && !unicode.IsPrint(r) || r == utf8.RuneError && n == 1 {
+			b = append(b, '_')
+		} else {
+			b = append(b, text[:n]...)
+		}
+		text = text[n:]
 	}
 	return b
 }

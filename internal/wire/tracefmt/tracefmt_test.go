@@ -165,6 +165,9 @@ func FuzzText(f *testing.F) {
 func TestFlap(t *testing.T) {
 	hostile := opened
 	hostile.Comm = []byte("}{EX x}\n")
+	// Blanks, ends of lines and control characters beyond ASCII, and bytes that are not UTF-8.
+	foreign := opened
+	foreign.Comm = []byte("a\u00a0fd=1\u2028b\u0085c\u3000\u202e\xff\u7532")
 	for name, tc := range map[string]struct {
 		record Record
 		want   []string // all groups of the expression but the whole line
@@ -174,6 +177,9 @@ func TestFlap(t *testing.T) {
 		}},
 		"hostile": {hostile, []string{
 			"98500|1234|1236|__EX_x__|EN|openat|fname=a__b__", "100000|1234|1236|__EX_x__|EX|openat|ret=-1 latency=1500",
+		}},
+		"hostile beyond ASCII": {foreign, []string{
+			"98500|1234|1236|a_fd=1_b_c___\u7532|EN|openat|fname=a__b__", "100000|1234|1236|a_fd=1_b_c___\u7532|EX|openat|ret=-1 latency=1500",
 		}},
 		"read": {
 			Record{Call: "read", Group: "io", HostPID: 1, HostTID: 1, HasRet: true, Ret: 5, Took: -1, Args: []Arg{{Name: "fd", Number: 3}, {Name: "buf", Kind: Hex, Number: 77}, {Name: "count", Kind: Unsigned, Number: 9}}},
