@@ -18,8 +18,15 @@ import (
 // the node's memory, which no container limit counts, and a target with NET_ADMIN can create any number of interfaces.
 const maxSources = 512
 
+// maxInterfaces bounds the interfaces that are captured in all. Each stays in the account and in the description of every file,
+// with the filter's text, after it is gone: a target with NET_ADMIN can create and delete them for ever.
+const maxInterfaces = 4096
+
 // maxNotes bounds the skipped interfaces in the account. The log has all of them.
 const maxNotes = 64
+
+// furtherName is the name in the note that counts what has no note of its own. No interface has a blank in its name.
+const furtherName = "further interfaces"
 
 // attachAll attaches to every interface that exists at the start.
 func (s *session) attachAll(existing []links.Link) error {
@@ -134,7 +141,11 @@ func (s *session) attach(l *links.Link) error {
 	desc := pcapng.AppendInterface(nil, &pcapng.Interface{
 		Name: l.Name, Description: s.cfg.Description, Filter: s.cfg.FilterText, LinkType: lt, SnapLen: s.rec.SnapLen(),
 	})
-	if why = s.rec.CanAdd(desc); why == "" && s.backend.Sources() >= s.maxSources {
+	switch why = s.rec.CanAdd(desc); {
+	case why != "":
+	case s.rec.NumInterfaces() >= s.maxInterfaces:
+		why = fmt.Sprintf("no more than %d interfaces are captured in all: name the ones to capture", s.maxInterfaces)
+	case s.backend.Sources() >= s.maxSources:
 		why = fmt.Sprintf("no more than %d interfaces are captured at a time: name the ones to capture", s.maxSources)
 	}
 	if why != "" {
@@ -199,11 +210,19 @@ func (s *session) isSkipped(l *links.Link) bool {
 // skip notes why an interface is not captured. gap says that packets were missed that belong into the file.
 func (s *session) skip(l *links.Link, why string, gap bool) {
 	s.cfg.Log.Warn("Skipping interface", "interface", l.Name, "reason", why)
+	s.unskip(furtherName)
 	if gap && !slices.ContainsFunc(s.rec.Skipped, func(a record.InterfaceAccount) bool { return a.Gap }) {
-		s.rec.Skipped = s.rec.Skipped[:min(len(s.rec.Skipped), maxNotes-1)] // one such note is always in the account
+		kept := s.rec.Skipped[:min(len(s.rec.Skipped), maxNotes-1)] // one such note is always in the account
+		s.further += len(s.rec.Skipped) - len(kept)
+		s.rec.Skipped = kept
 	}
 	if len(s.rec.Skipped) < maxNotes {
 		s.rec.Skipped = append(s.rec.Skipped, record.InterfaceAccount{Name: l.Name, Index: l.Index, Gap: gap, Note: why})
+	} else {
+		s.further++
+	}
+	if s.further > 0 {
+		s.rec.Skipped = append(s.rec.Skipped, record.InterfaceAccount{Name: furtherName, Index: -1, Note: fmt.Sprintf("skipped %d times", s.further)})
 	}
 }
 

@@ -486,8 +486,53 @@ func TestNotesDoNotHideAGap(t *testing.T) {
 	s.unskip("eth1") // another one of this name
 	s.rec.Publish()
 	a := s.Account()
-	if got := gaps(&a); got != "eth1: kept out" || len(a.Interfaces) != maxNotes {
+	if got := gaps(&a); got != "eth1: kept out" || len(a.Interfaces) != maxNotes+1 {
 		t.Errorf("gaps %q, %d interfaces", got, len(a.Interfaces))
+	}
+}
+
+// An interface that is gone keeps its place in the files and in the account. So they are bounded for a target that creates and
+// deletes interfaces for ever. The ones beyond the bound are counted.
+func TestInterfacesInALoopTakeBoundedMemory(t *testing.T) {
+	for _, cand := range each {
+		t.Run(cand.name, func(t *testing.T) {
+			const most, rounds, late = 12, 10, 16
+			n := newTestNet(t)
+			c, err := cand.engine().Open(&Config{NetNS: n.target, Dir: t.TempDir(), Base: "web"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := c.(*session)
+			s.maxInterfaces = most
+			ctx, cancel := context.WithCancel(t.Context())
+			r := &running{Capture: c, t: t, cancel: func(error) { cancel() }, result: make(chan Result, 1)}
+			go func() { r.result <- c.Run(ctx) }()
+			for range rounds {
+				n.addMany(t, late)
+				n.removeMany(t, late)
+			}
+			counted := func(a record.Account) (captured int, further string) {
+				for _, i := range a.Interfaces {
+					switch {
+					case i.Name == furtherName:
+						further = i.Note
+					case i.Note == "":
+						captured++
+					}
+				}
+				return captured, further
+			}
+			r.until("the count of further interfaces", func(a record.Account) bool { _, further := counted(a); return further != "" })
+			n.senderTo(t, n.target, n.peer, peerIP).send(0, 100)
+			res := r.stop()
+			if captured, further := counted(res.Account); captured > most || len(res.Account.Interfaces) > most+maxNotes+1 {
+				t.Errorf("%d interfaces in the account, %d of them captured, want %d; %s", len(res.Account.Interfaces), captured, most, further)
+			}
+			if got := gaps(&res.Account); !strings.Contains(got, "12 interfaces are captured in all") || len(s.sources) > most {
+				t.Errorf("gaps %q, %d interfaces are held", got, len(s.sources))
+			}
+			exactly(t, readFile(t, res.Path).numbers(t, "eth0"), 0, 100)
+		})
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -101,6 +102,7 @@ func (s *session) readLinks() error {
 			return err
 		}
 	}
+	s.sources = slices.DeleteFunc(s.sources, func(src *source) bool { return src.stopped }) // the recorder has their accounts
 	if len(changed) > 0 || done {
 		s.rec.Publish()
 	}

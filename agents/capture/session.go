@@ -36,6 +36,8 @@ type session struct {
 	maxSources int
 	sources    []*source
 	attached   bool // to all interfaces that existed at the start
+	// maxInterfaces bounds the ones in all, further counts the skipped ones without a note of their own.
+	maxInterfaces, further int
 
 	closing sync.Mutex // guards wake
 }
@@ -63,7 +65,7 @@ func (e *engine) Open(cfg *Config) (Capture, error) {
 }
 
 func newSession(cfg *Config, create record.CreateFunc) *session {
-	s := &session{cfg: cfg.withDefaults(), netns: -1, wake: -1, maxSources: maxSources}
+	s := &session{cfg: cfg.withDefaults(), netns: -1, wake: -1, maxSources: maxSources, maxInterfaces: maxInterfaces}
 	s.rec = record.New(s.cfg.record(), s.cfg.Log, create)
 	return s
 }
