@@ -2,6 +2,7 @@ package capture
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -9,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -201,13 +203,46 @@ func copyOf(capture sondev1.Capture) sondev1.Capture {
 	return c
 }
 
-// patchStatus fails with a conflict if the capture changed since the pass read it: everything else may be stale too.
+// patchStatus fails with a conflict if the spec or the status changed since the pass read them: everything else may be stale too.
+// The lock on the resourceVersion also fails if only metadata changed. No pass reads that, and a user can change it faster than
+// passes follow, so the second patch tests the spec and the status alone. It is twice as large.
 func (r *Reconciler) patchStatus(ctx context.Context, capture, before sondev1.Capture) error {
 	lock := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := r.Status().Patch(ctx, capture, lock, r.Kind.fieldOwner()); gone.Ignore(err) != nil {
+	err := r.Status().Patch(ctx, capture, lock, r.Kind.fieldOwner())
+	if apierrors.IsConflict(err) {
+		tested, terr := replaceStatus(before, capture)
+		if terr != nil {
+			return fmt.Errorf("build patch of status: %w", terr)
+		}
+		if r.Status().Patch(ctx, capture, tested, r.Kind.fieldOwner()) == nil {
+			return nil
+		}
+	}
+	if gone.Ignore(err) != nil {
 		return fmt.Errorf("patch status: %w", err)
 	}
 	return nil
+}
+
+// replaceStatus returns a JSON patch that fails if the capture has another UID, spec or status than before. The webhook keeps the
+// stamp as it is.
+func replaceStatus(before, capture sondev1.Capture) (client.Patch, error) {
+	type operation struct {
+		Op    string `json:"op"`
+		Path  string `json:"path"`
+		Value any    `json:"value"`
+	}
+	was := any(before.CaptureStatus())
+	if equality.Semantic.DeepEqual(before.CaptureStatus(), &sondev1.CaptureStatus{}) {
+		was = nil // the API server has no field
+	}
+	data, err := json.Marshal([]operation{
+		{"test", "/metadata/uid", before.GetUID()},
+		{"test", "/metadata/generation", before.GetGeneration()},
+		{"test", "/status", was},
+		{"add", "/status", capture.CaptureStatus()},
+	})
+	return client.RawPatch(types.JSONPatchType, data), err
 }
 
 // sooner returns the shorter of two delays; zero means none.

@@ -24,6 +24,9 @@ import (
 // maxDeparted bounds the Pods that are recorded for one capture. Its status lists fewer.
 const maxDeparted = 5 * sondev1.MaxPodEntries
 
+// staleFor is longer than a cached capture lags.
+const staleFor = time.Minute
+
 // departedMessage is the message of a recorded Pod's entry.
 const departedMessage = "the Pod was gone before a Job was created for it: nothing of it is in a file"
 
@@ -175,7 +178,7 @@ func (r *Reconciler) addDeparted(capture sondev1.Capture, observed *observation,
 	case capture.CaptureStatus().Phase.Final():
 		r.departed.forgetAll(key)
 	case start.IsZero():
-		r.departed.forget(key, observed.now)
+		r.departed.forget(key, observed.now.Add(-staleFor)) // the cached capture may lack a start that was written before
 	case !observed.admission.refused():
 		for uid, departed := range r.departed.since(key, start) {
 			if pods[uid] == nil {

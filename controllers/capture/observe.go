@@ -8,6 +8,7 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -144,16 +145,35 @@ func (r *Reconciler) observe(ctx context.Context, capture sondev1.Capture, live 
 	return observed, errors.Join(r.observePods(ctx, capture, &observed), r.compile(ctx, capture, &observed))
 }
 
-// upToDate fails with a conflict if the capture changed since the pass read it.
+// upToDate fails with a conflict if the capture changed since the pass read it. Changes of metadata that no pass reads do not count:
+// a user can make them faster than passes follow.
 func (r *Reconciler) upToDate(ctx context.Context, capture sondev1.Capture) error {
-	current, err := r.metadataOf(ctx, capture)
+	metadata, err := r.metadataOf(ctx, capture)
 	if gone.Ignore(err) != nil {
 		return fmt.Errorf("read the current version of the capture: %w", err)
 	}
-	if err != nil || current.UID != capture.GetUID() || current.ResourceVersion != capture.GetResourceVersion() {
+	if err == nil && metadata.UID == capture.GetUID() && metadata.ResourceVersion == capture.GetResourceVersion() {
+		return nil
+	}
+	current := r.Kind.New()
+	if err == nil {
+		err = r.Live.Get(ctx, client.ObjectKeyFromObject(capture), current)
+	}
+	if gone.Ignore(err) != nil {
+		return fmt.Errorf("read the current capture: %w", err)
+	}
+	if err != nil || !sameInput(current, capture) {
 		return apierrors.NewConflict(schema.GroupResource{Group: sondev1.GroupVersion.Group, Resource: r.Kind.Resource}, capture.GetName(), errStaleCache)
 	}
 	return nil
+}
+
+// sameInput reports whether a pass would read the same from two versions of a capture.
+func sameInput(a, b sondev1.Capture) bool {
+	is, was := a.GetAnnotations(), b.GetAnnotations()
+	return a.GetUID() == b.GetUID() && a.GetDeletionTimestamp().IsZero() &&
+		is[sondev1.AnnotationRequester] == was[sondev1.AnnotationRequester] && is[sondev1.AnnotationStamp] == was[sondev1.AnnotationStamp] &&
+		equality.Semantic.DeepEqual(a.CaptureSpec(), b.CaptureSpec()) && equality.Semantic.DeepEqual(a.CaptureStatus(), b.CaptureStatus())
 }
 
 // observeOwned finds the objects of the capture by its UID.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"reflect"
 	"slices"
 	"strconv"
@@ -124,7 +125,7 @@ func (a *memoryAPI) delete(key objectKey, uid *types.UID) error {
 	return nil
 }
 
-// patchStatus applies a merge patch to the status subresource.
+// patchStatus applies a merge patch or a JSON patch to the status subresource.
 func (a *memoryAPI) patchStatus(o client.Object, p client.Patch) error {
 	key := a.keyOf(o)
 	there, ok := a.objects[key].(*sondev1.PacketCapture)
@@ -135,22 +136,7 @@ func (a *memoryAPI) patchStatus(o client.Object, p client.Patch) error {
 	if err != nil {
 		return err
 	}
-	var lock struct {
-		Metadata struct {
-			ResourceVersion string `json:"resourceVersion"`
-		} `json:"metadata"`
-	}
-	if err := json.Unmarshal(data, &lock); err != nil {
-		return err
-	}
-	if v := lock.Metadata.ResourceVersion; v != "" && v != there.ResourceVersion {
-		return apierrors.NewConflict(resource(key.kind), key.name, fmt.Errorf("version %s, not %s", there.ResourceVersion, v))
-	}
-	before, err := json.Marshal(there)
-	if err != nil {
-		return err
-	}
-	merged, err := jsonpatch.MergePatch(before, data)
+	merged, err := patched(there, p.Type(), data)
 	if err != nil {
 		return err
 	}
@@ -165,6 +151,33 @@ func (a *memoryAPI) patchStatus(o client.Object, p client.Patch) error {
 	}
 	copyObject(next, o)
 	return nil
+}
+
+// patched returns an object as JSON after a patch. A merge patch may hold the resourceVersion that the object must have.
+func patched(there client.Object, form types.PatchType, data []byte) ([]byte, error) {
+	before, err := json.Marshal(there)
+	if err != nil {
+		return nil, err
+	}
+	if form == types.JSONPatchType {
+		operations, err := jsonpatch.DecodePatch(data)
+		if err != nil {
+			return nil, err
+		}
+		after, err := operations.Apply(before)
+		if err != nil {
+			return nil, apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", err.Error(), 0, false)
+		}
+		return after, nil
+	}
+	var lock metav1.PartialObjectMetadata
+	if err := json.Unmarshal(data, &lock); err != nil {
+		return nil, err
+	}
+	if v := lock.ResourceVersion; v != "" && v != there.GetResourceVersion() {
+		return nil, apierrors.NewConflict(resource("PacketCapture"), there.GetName(), fmt.Errorf("version %s, not %s", there.GetResourceVersion(), v))
+	}
+	return jsonpatch.MergePatch(before, data)
 }
 
 // edit changes an object on behalf of another actor in the cluster. It does nothing if the object is gone.

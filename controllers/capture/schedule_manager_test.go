@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -18,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/agentjob"
 	"github.com/sonde-operator/sonde/internal/operator/access"
 	"github.com/sonde-operator/sonde/internal/operator/ceiling"
@@ -194,9 +197,14 @@ func (m *replica) call(verb string, key objectKey, write bool, do func() error) 
 		s.trace("%s %s %s: %s", m, verb, key, f.name)
 		return f.err
 	}
+	if s.annotates && key.kind == "PacketCapture" {
+		edit(s.api, key, func(pc *sondev1.PacketCapture) {
+			metav1.SetMetaDataAnnotation(&pc.ObjectMeta, "mine", strconv.Itoa(s.api.version))
+		})
+	}
 	err := do()
 	if write {
-		if !apierrors.IsConflict(err) { // it wrote nothing; how many there are depends on how stale the cache is
+		if !apierrors.IsConflict(err) && !apierrors.IsInvalid(err) { // it wrote nothing; how many there are depends on how stale the cache is
 			s.writes[key.kind]++
 		}
 		s.trace("%s %s %s: %v", m, verb, key, errText(err))

@@ -49,6 +49,8 @@ type schedule struct {
 	leaderUntil time.Time
 	replicas    int
 	ceilings    ceiling.Limits
+	// annotates makes the user change an annotation of a capture before each request of a manager about it.
+	annotates bool
 	// only is the name of the only disturbance; empty means all.
 	only string
 	// mutate breaks a manager on purpose.
@@ -214,6 +216,7 @@ func (s *schedule) random() {
 	s.pauses = []int{0, 10, 40}[s.rand.IntN(3)]
 	s.disturbances = s.rand.IntN(10)
 	s.ceilings = s.ceilingsOf()
+	s.annotates = rand.New(rand.NewPCG(s.seed, 3)).IntN(4) == 0
 	s.trace("faults %d/1000, pauses %d/1000, %d things happen, ceilings %+v", s.faults, s.pauses, s.disturbances, s.ceilings)
 	s.begin(1 + s.rand.IntN(4))
 	s.request("pc")

@@ -196,3 +196,56 @@ func TestNoEndFromStaleCache(t *testing.T) {
 		t.Errorf("status %+v: want the capture to wait for the probe", pc.Status)
 	}
 }
+
+// TestMetadataDoesNotHoldTheStatus checks that a capture gets its Job and its status although its user changes metadata before each
+// request of the pass. A pass over an old spec or status writes nothing.
+func TestMetadataDoesNotHoldTheStatus(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*sondev1.PacketCapture)
+		// job and status report that the pass writes them in spite of the change.
+		job, status bool
+	}{
+		"an annotation": {change: func(pc *sondev1.PacketCapture) {
+			metav1.SetMetaDataAnnotation(&pc.ObjectMeta, "mine", pc.ResourceVersion)
+		}, job: true, status: true},
+		"a label": {change: func(pc *sondev1.PacketCapture) {
+			metav1.SetMetaDataLabel(&pc.ObjectMeta, "mine", pc.ResourceVersion)
+		}, job: true, status: true},
+		"the stamp": {change: func(pc *sondev1.PacketCapture) {
+			metav1.SetMetaDataAnnotation(&pc.ObjectMeta, sondev1.AnnotationStamp, pc.ResourceVersion)
+		}, status: true}, // the webhook allows no such change
+		"the spec":   {change: func(pc *sondev1.PacketCapture) { pc.Spec.Stop, pc.Generation = true, pc.Generation+1 }},
+		"the status": {change: func(pc *sondev1.PacketCapture) { pc.Status.Totals.Packets++ }},
+		"its end":    {change: func(pc *sondev1.PacketCapture) { pc.Status.Phase = sondev1.PhaseCompleted }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, newCapture(func(pc *sondev1.PacketCapture) { pc.Status.JobID = "qwer" }), deployment("web-1")...)
+			change := func(o client.Object) {
+				if o.GetName() == w.key.Name && o.GetNamespace() == w.key.Namespace {
+					pc := w.capture()
+					tc.change(pc)
+					w.update(pc)
+				}
+			}
+			w.r.Live = interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{
+				Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+					change(&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}})
+					return c.Get(ctx, key, o, opts...)
+				},
+			})
+			if res := w.pass(); (len(w.jobs()) == 1) != tc.job || (res.RequeueAfter == conflictDelay) == tc.job {
+				t.Errorf("Jobs %v, next pass after %v; want a Job: %t", w.jobNames(), res.RequeueAfter, tc.job)
+			}
+			w = newWorld(t, newCapture(func(pc *sondev1.PacketCapture) { pc.Status.JobID = "qwer" }), deployment("web-1")...)
+			w.r.Client = interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{
+				SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+					change(o)
+					return c.SubResource(sub).Patch(ctx, o, p, opts...)
+				},
+			})
+			if res := w.pass(); (w.capture().Status.StartTime != nil) != tc.status || (res.RequeueAfter == conflictDelay) == tc.status {
+				t.Errorf("status %+v, next pass after %v; want a new status: %t", w.capture().Status, res.RequeueAfter, tc.status)
+			}
+		})
+	}
+}

@@ -5,9 +5,12 @@ package api
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,6 +21,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
@@ -89,6 +93,22 @@ func TestControllers(t *testing.T) {
 		}
 		removed(t, pc)
 	})
+	t.Run("a user who changes its metadata all the time", func(t *testing.T) {
+		shop := newShop(t)
+		pc := shop.capture(t, "busy")
+		stop := annotateAllTheTime(t, pc)
+		agent := newAgent(t, awaitJob(t, pc))
+		eventually(t, "capturing", pc, func() bool { return pc.Status.Phase == sondev1.PhaseCapturing })
+		message := "a text <of> \u2028 & \"marks\", \b and é" // the API server compares it as it encodes it
+		endAgentWith(t, agent, account.Account{State: account.StateDone, Reason: account.ReasonDuration, EngineMessage: message, Counts: account.Counts{Seen: 3, Packets: 3}})
+		eventually(t, "its entry final", pc, func() bool { return len(pc.Status.Pods) == 1 && pc.Status.Pods[0].Phase.Final() })
+		shop.removePod(t)
+		eventually(t, "ended", pc, func() bool { return pc.Status.Phase.Final() })
+		if changes, conflicts := stop(); conflicts == 0 {
+			t.Errorf("%d changes, and no patch with the version that was read met one: the test shows nothing", changes)
+		}
+		removed(t, pc)
+	})
 	t.Run("no stamp", func(t *testing.T) {
 		shop := newShop(t)
 		pc := shop.object("unstamped")
@@ -133,6 +153,46 @@ func TestControllers(t *testing.T) {
 		create(t, ra)
 		gone(t, ra)
 	})
+}
+
+// annotateAllTheTime changes an annotation of a capture as fast as the API server allows, by several clients. It returns a function
+// that ends that, and says how many changes were made, and how many patches with the resourceVersion of a read met one.
+func annotateAllTheTime(t *testing.T, pc *sondev1.PacketCapture) (stop func() (changes, conflicts int64)) {
+	t.Helper()
+	const clients = 4
+	ctx, cancel := context.WithCancel(t.Context())
+	var made, met atomic.Int64
+	var running sync.WaitGroup
+	for range clients {
+		running.Go(func() {
+			mine := pc.DeepCopy()
+			for n := 0; ctx.Err() == nil; n++ {
+				patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"mine":"%d"}}}`, n)
+				if admin.Patch(ctx, mine, client.RawPatch(types.MergePatchType, patch)) == nil {
+					made.Add(1)
+				}
+			}
+		})
+	}
+	running.Go(func() {
+		mine := pc.DeepCopy()
+		for ctx.Err() == nil {
+			if admin.Get(ctx, client.ObjectKeyFromObject(pc), mine) != nil {
+				continue
+			}
+			patch := fmt.Appendf(nil, `{"metadata":{"resourceVersion":%q,"labels":{"mine":"%s"}}}`, mine.ResourceVersion, mine.ResourceVersion)
+			if apierrors.IsConflict(admin.Patch(ctx, mine, client.RawPatch(types.MergePatchType, patch))) {
+				met.Add(1)
+			}
+		}
+	})
+	end := func() (int64, int64) {
+		cancel()
+		running.Wait()
+		return made.Load(), met.Load()
+	}
+	t.Cleanup(func() { end() })
+	return end
 }
 
 // fakeKeepers replaces the keepers, because this test runs no Pods.
