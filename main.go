@@ -36,7 +36,7 @@ const collectAt = 25
 var settable = []string{
 	"ring-bytes", "disk-floor", "probe-privilege", "metrics-bind-address", "access-review-interval",
 	"max-duration", "max-bytes", "max-pods-per-capture", "max-probes-per-node", "max-results-per-node",
-	"max-captures-per-namespace", "max-unfinished-captures-per-namespace",
+	"max-captures-per-namespace", "max-unfinished-captures-per-namespace", "max-existing-captures-per-namespace",
 }
 
 func main() {

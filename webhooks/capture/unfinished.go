@@ -20,14 +20,14 @@ import (
 // failed later.
 const admittedFor = 10 * time.Second
 
-// Unfinished bounds the captures of a namespace that run or wait, of all kinds together. It counts those in the cache and those
-// that it has admitted just before, so that concurrent requests do not pass it. Another replica has admitted others in the
+// Unfinished bounds the captures of a namespace that run or wait, and all that exist, of all kinds together. It counts those in the
+// cache and those that it has admitted just before, so that concurrent requests do not pass it. Another replica has admitted others in the
 // meantime, which count as soon as the cache has them.
 type Unfinished struct {
 	Cache client.Reader
-	// Limit is the number; 0 is no limit.
-	Limit int
-	Clock clock.PassiveClock
+	// Limit is the number of those that run or wait, and Existing of all; 0 is no limit.
+	Limit, Existing int
+	Clock           clock.PassiveClock
 
 	mu sync.Mutex
 	// admitted has the time of admission by namespace and stamp.
@@ -45,13 +45,13 @@ func (u *Unfinished) Admit(ctx context.Context, namespace, stamp string) error {
 }
 
 func (u *Unfinished) admit(ctx context.Context, namespace, stamp string) error {
-	if u.Limit == 0 {
+	if u.Limit == 0 && u.Existing == 0 {
 		return nil
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.forgetOld()
-	n := 0
+	n, existing := 0, 0
 	for _, k := range kind.Captures {
 		list := k.NewList()
 		if err := u.Cache.List(ctx, list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
@@ -59,14 +59,19 @@ func (u *Unfinished) admit(ctx context.Context, namespace, stamp string) error {
 		}
 		for _, c := range list.Captures() {
 			delete(u.admitted[namespace], c.GetAnnotations()[sondev1.AnnotationStamp])
+			existing++
 			if !c.CaptureStatus().Phase.Final() && c.GetDeletionTimestamp().IsZero() {
 				n++
 			}
 		}
 	}
-	if n += len(u.admitted[namespace]); n >= u.Limit {
+	if n += len(u.admitted[namespace]); u.Limit > 0 && n >= u.Limit {
 		return admission.Forbidden("namespace %s has %d PacketCaptures and Traces that have not ended, and %d is the most here: stop or delete some, wait until some have ended, or ask for %s",
 			namespace, n, u.Limit, ceiling.Raise(ceiling.FlagUnfinishedPerNamespace))
+	}
+	if existing += len(u.admitted[namespace]); u.Existing > 0 && existing >= u.Existing {
+		return admission.Forbidden("namespace %s has %d PacketCaptures and Traces, and %d is the most here: delete some that have ended (kubectl sonde delete removes their files, too), or ask for %s",
+			namespace, existing, u.Existing, ceiling.Raise(ceiling.FlagExistingPerNamespace))
 	}
 	if stamp == "" {
 		return nil

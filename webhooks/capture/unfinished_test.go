@@ -62,6 +62,35 @@ func TestUnfinished(t *testing.T) {
 	}
 }
 
+// TestExisting checks that ended captures count for the second bound, also while a finalizer keeps them.
+func TestExisting(t *testing.T) {
+	leaving := existing(kind.Trace, "shop", "leaving", sondev1.PhaseCompleted)
+	leaving.SetDeletionTimestamp(&metav1.Time{Time: webhooktest.Now})
+	leaving.SetFinalizers([]string{"example.test/kept"})
+	u, clock := unfinished(t, 0, existing(kind.PacketCapture, "shop", "ended", sondev1.PhaseCompleted),
+		existing(kind.Trace, "shop", "failed", sondev1.PhaseFailed), existing(kind.Trace, "bank", "ended", sondev1.PhaseCompleted), leaving)
+	u.Existing = 4
+	if err := u.Admit(t.Context(), "shop", "new"); err != nil {
+		t.Errorf("with 3 of 4: %v", err)
+	}
+	err := u.Check(t.Context(), "shop") // the cache does not have the new one yet
+	for _, want := range []string{"namespace shop has 4 PacketCaptures and Traces", "4 is the most here", "delete some that have ended", "--max-existing-captures-per-namespace", "cluster admin"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v does not say %q", err, want)
+		}
+	}
+	if err := u.Check(t.Context(), "bank"); err != nil {
+		t.Errorf("another namespace: %v", err)
+	}
+	clock.Step(admittedFor) // its creation failed after all
+	if err := u.Check(t.Context(), "shop"); err != nil {
+		t.Errorf("later: %v", err)
+	}
+	if u.Existing = 0; u.Admit(t.Context(), "shop", "x") != nil {
+		t.Error("0 is no ceiling")
+	}
+}
+
 // TestUnfinishedConcurrently checks that concurrent requests do not pass the bound while the cache has none of them.
 func TestUnfinishedConcurrently(t *testing.T) {
 	u, clock := unfinished(t, 10)

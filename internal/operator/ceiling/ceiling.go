@@ -22,6 +22,7 @@ const (
 	FlagCapturesPerNamespace = "max-captures-per-namespace"
 
 	FlagUnfinishedPerNamespace = "max-unfinished-captures-per-namespace"
+	FlagExistingPerNamespace   = "max-existing-captures-per-namespace"
 )
 
 // The schema's defaults. Users did not write them, so a refusal of a default names the field to set.
@@ -30,8 +31,8 @@ const (
 	defaultBytes    = 1 << 30
 )
 
-// Limits are the ceilings; zero is no ceiling. A capture above Duration, Bytes or UnfinishedPerNamespace is refused. Pods and
-// captures above the others wait.
+// Limits are the ceilings; zero is no ceiling. A capture above Duration, Bytes, UnfinishedPerNamespace or ExistingPerNamespace is
+// refused. Pods and captures above the others wait.
 type Limits struct {
 	// Duration of one capture.
 	Duration time.Duration
@@ -47,6 +48,8 @@ type Limits struct {
 	CapturesPerNamespace int
 	// UnfinishedPerNamespace are captures that run or wait.
 	UnfinishedPerNamespace int
+	// ExistingPerNamespace are all captures, also those that have ended: the manager's cache keeps them until they are deleted.
+	ExistingPerNamespace int
 }
 
 // BindFlags adds the flags, with defaults that are safe on a small cluster.
@@ -58,6 +61,7 @@ func (l *Limits) BindFlags(fs *flag.FlagSet) {
 	fs.IntVar(&l.ResultsPerNode, FlagResultsPerNode, 60, "results that one node keeps at the same time, with those of running probes, others wait; one namespace may take half of them; 0 is no ceiling")
 	fs.IntVar(&l.CapturesPerNamespace, FlagCapturesPerNamespace, 20, "captures of one namespace that run at the same time, others wait; 0 is no ceiling")
 	fs.IntVar(&l.UnfinishedPerNamespace, FlagUnfinishedPerNamespace, 100, "captures of one namespace that run or wait, others are refused; 0 is no ceiling")
+	fs.IntVar(&l.ExistingPerNamespace, FlagExistingPerNamespace, 500, "captures of one namespace that exist, also ended ones, others are refused; 0 is no ceiling")
 }
 
 // Valid refuses negative limits.
@@ -67,6 +71,7 @@ func (l Limits) Valid() error {
 		FlagProbesPerNode: int64(l.ProbesPerNode), FlagResultsPerNode: int64(l.ResultsPerNode),
 		FlagCapturesPerNamespace:   int64(l.CapturesPerNamespace),
 		FlagUnfinishedPerNamespace: int64(l.UnfinishedPerNamespace),
+		FlagExistingPerNamespace:   int64(l.ExistingPerNamespace),
 	} {
 		if value < 0 {
 			return fmt.Errorf("--%s=%d: write 0 for no ceiling, or more", name, value)

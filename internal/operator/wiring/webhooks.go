@@ -29,7 +29,9 @@ func (m *manager) addWebhooks(_ context.Context, mgr ctrl.Manager) error {
 	reviews := access.NewReviewer(m.live)
 	server := mgr.GetWebhookServer()
 	secret := webhookpath.Secret(m.key)
-	unfinished := &capture.Unfinished{Cache: mgr.GetClient(), Limit: m.Ceilings.UnfinishedPerNamespace, Clock: clock.RealClock{}}
+	unfinished := &capture.Unfinished{
+		Cache: mgr.GetClient(), Limit: m.Ceilings.UnfinishedPerNamespace, Existing: m.Ceilings.ExistingPerNamespace, Clock: clock.RealClock{},
+	}
 	live := fewreads.New(m.live, m.Agent.Namespace, webhookReads)
 	// A flood of captures must not delay the Pods of others, so these have bounds of their own.
 	intake, pods := admission.NewIntake(), admission.NewPodIntake()

@@ -120,6 +120,49 @@ func TestAttackKeptResults(t *testing.T) {
 	})
 }
 
+// existingBound is the ceiling of the next test.
+const existingBound = 3
+
+// A user whose captures end at once has no more of them in the manager's cache than the bound. Another namespace can capture.
+func TestAttackEndedCaptures(t *testing.T) {
+	mallory := cluster.As(t, "mallory")
+	ns, shop := cluster.Namespace(t, nil), cluster.Namespace(t, nil)
+	cluster.Bind(t, ns, "mallory", "admin")
+	for _, in := range []string{ns, shop} {
+		cluster.Deployment(t, in, "web", 1, "idle")
+	}
+	ended := func(c client.Client, in string) *sondev1.PacketCapture {
+		pc := &sondev1.PacketCapture{
+			ObjectMeta: metav1.ObjectMeta{Namespace: in, GenerateName: "ended-"},
+			Spec:       sondev1.PacketCaptureSpec{TargetDeployment: "web", Duration: "1s"},
+		}
+		cluster.CreateEventually(t, c, pc)
+		cluster.AwaitFinal(t, pc, time.Minute)
+		return pc
+	}
+	flag := "--" + ceiling.FlagExistingPerNamespace
+	cluster.ManagerFlag(t, fmt.Sprintf("%s=%d", flag, existingBound))
+	var last *sondev1.PacketCapture
+	for range existingBound {
+		last = ended(mallory, ns)
+	}
+	more := func() *sondev1.PacketCapture {
+		return &sondev1.PacketCapture{ObjectMeta: metav1.ObjectMeta{Namespace: ns, GenerateName: "more-"}, Spec: last.Spec}
+	}
+	t.Run("protected", func(t *testing.T) {
+		if err := mallory.Create(t.Context(), more()); err == nil || !strings.Contains(err.Error(), flag) {
+			t.Errorf("capture number %d: %v, want it refused because of %s", existingBound+1, err, flag)
+		}
+		ended(cluster.Admin, shop)
+		cluster.DeleteNow(t, last)
+		ended(mallory, ns)
+	})
+	t.Run("control", func(t *testing.T) {
+		cluster.ManagerFlag(t, flag+"=0")
+		ended(mallory, ns)
+	})
+}
+
 // awaitKept waits until a capture has ended or waits for a place for its result.
 func awaitKept(t *testing.T, pc *sondev1.PacketCapture) {
 	t.Helper()
