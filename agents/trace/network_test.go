@@ -117,7 +117,7 @@ func TestConnections(t *testing.T) {
 	checkSocketCalls(t, lines, workload.dir)
 }
 
-// checkRetransmits compares the events with their connection's count.
+// checkRetransmits checks that there are no more events than their connection counts.
 func checkRetransmits(t *testing.T, lines []line) {
 	t.Helper()
 	events, counted := map[string]int{}, map[string]string{}
@@ -137,13 +137,11 @@ func checkRetransmits(t *testing.T, lines []line) {
 		t.Errorf("%d connections have retransmits, want one: %v", len(events), events)
 	}
 	for local, n := range events {
-		if counted[local] != strconv.Itoa(n) {
+		// Under load, Linux 6.18 sometimes does not run the program, and does not count that (docs/trace.md, "Known errors").
+		if total, err := strconv.Atoi(counted[local]); err != nil || n > total {
 			t.Errorf("%d events of retransmits, the connection counted %s", n, counted[local])
-			for i := range lines {
-				if lines[i].is("local", local) {
-					t.Logf("%+v", lines[i])
-				}
-			}
+		} else if n < total {
+			t.Logf("%d events of retransmits, the connection counted %s", n, counted[local])
 		}
 	}
 }
