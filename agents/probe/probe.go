@@ -2,6 +2,7 @@ package probe
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -221,6 +222,10 @@ func (p *Probe) conclude(o outcome, cause error) {
 			complete = false
 			message = strings.TrimSpace("the end of the files could not be written: " + err.Error() + ". " + message)
 		}
+	}
+	var request stopRequest
+	if errors.As(cause, &request) && request != account.ReasonDrained {
+		p.report.asked()
 	}
 	a := p.report.final(o.count)
 	p.log.Info("Ending", append([]any{

@@ -260,15 +260,16 @@ func TestEndReasons(t *testing.T) {
 		act          func(*testing.T, *bench, context.CancelFunc)
 		wantCode     int
 		wantReason   string
+		wantAsked    bool
 		wantComplete bool
 		wantMessage  string
 	}{
 		"duration":      {change: func(b *bench) { b.options.Duration = time.Millisecond }, wantReason: account.ReasonDuration, wantComplete: true},
-		"stopped":       {act: stopWith("Stopped"), wantReason: account.ReasonStopped, wantComplete: true},
-		"stopped early": {act: stopWith(""), wantReason: account.ReasonStopped, wantComplete: true},
-		"unknown word":  {act: stopWith(strings.Repeat("Boredom", 1<<16)), wantReason: account.ReasonStopped, wantComplete: true},
-		"revoked":       {act: stopWith("AccessRevoked\n"), wantReason: account.ReasonAccessRevoked, wantComplete: true},
-		"gone, by stop": {act: stopWith("TargetGone"), wantReason: account.ReasonTargetGone, wantComplete: true},
+		"stopped":       {act: stopWith("Stopped"), wantReason: account.ReasonStopped, wantAsked: true, wantComplete: true},
+		"stopped early": {act: stopWith(""), wantReason: account.ReasonStopped, wantAsked: true, wantComplete: true},
+		"unknown word":  {act: stopWith(strings.Repeat("Boredom", 1<<16)), wantReason: account.ReasonStopped, wantAsked: true, wantComplete: true},
+		"revoked":       {act: stopWith("AccessRevoked\n"), wantReason: account.ReasonAccessRevoked, wantAsked: true, wantComplete: true},
+		"gone, by stop": {act: stopWith("TargetGone"), wantReason: account.ReasonTargetGone, wantAsked: true, wantComplete: true},
 		"gone, by watch": {
 			act:        func(_ *testing.T, b *bench, _ context.CancelFunc) { close(b.target.left) },
 			wantReason: account.ReasonTargetGone, wantComplete: true,
@@ -351,7 +352,7 @@ func TestEndReasons(t *testing.T) {
 			}
 			code, got := b.run(t)
 			want := account.Account{
-				Version: 1, State: account.StateDone, Engine: "tcx", Reason: tc.wantReason, Complete: tc.wantComplete,
+				Version: 1, State: account.StateDone, Engine: "tcx", Reason: tc.wantReason, Asked: tc.wantAsked, Complete: tc.wantComplete,
 				Counts:     account.Counts{Seen: 5, Packets: 3, Bytes: 300, DroppedRing: 2, Truncated: 1},
 				Interfaces: []account.Interface{{Name: "eth0", Counts: account.Counts{Seen: 5, Packets: 3, Bytes: 300, DroppedRing: 2, Truncated: 1}}},
 				Files:      []account.File{{Name: "web-1-ab12.pcapng", Bytes: 700}},

@@ -92,6 +92,13 @@ func (r *reporter) gateOpened(containerID string) {
 	r.write()
 }
 
+// asked reports that the keeper ended the recording.
+func (r *reporter) asked() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.account.Asked = true
+}
+
 // filesChanged reports a change of a ring's files at once. If the probe is killed, the termination message must name
 // exactly the existing files. The keeper then counts the files, and reads the number of overwritten packets from the
 // progress file.

@@ -77,6 +77,7 @@ const (
 	ReasonByteLimit           = "ByteLimit"           // ended at maxBytes
 	ReasonEventLimit          = "EventLimit"          // ended at maxEvents
 	ReasonTargetGone          = "TargetGone"          // the Pod left; its file is complete
+	ReasonStopNotRequested    = "StopNotRequested"    // the keeper ended the capture, and the operator had not asked it to
 	ReasonKilled              = "Killed"              // the probe was killed
 	ReasonEvicted             = "Evicted"             // the agent's Pod was evicted
 	ReasonDrained             = "Drained"             // the agent's Pod was deleted, as by a drain

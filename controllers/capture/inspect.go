@@ -50,6 +50,9 @@ func (r *Reconciler) observePods(ctx context.Context, capture sondev1.Capture, o
 		}
 		errs = append(errs, r.observeTargetPod(ctx, capture, p), r.observeJob(ctx, p))
 		s := observed.judgeInput(capture, p, "")
+		if outcome.ClaimsRequest(s) {
+			errs = append(errs, r.observeCause(ctx, capture, p))
+		}
 		if outcome.NeedsNode(s, observed.now) {
 			errs = append(errs, r.observeNode(ctx, p))
 		}
@@ -90,6 +93,20 @@ func (r *Reconciler) observeTargetPod(ctx context.Context, capture sondev1.Captu
 	default:
 		p.gone = pod.UID != p.uid || !target.Live(&pod)
 	}
+	return nil
+}
+
+// observeCause reads live why a probe may have been asked to end: another replica may have asked, and the cache may be behind.
+func (r *Reconciler) observeCause(ctx context.Context, capture sondev1.Capture, p *podState) error {
+	if err := r.upToDate(ctx, capture); err != nil {
+		return err
+	}
+	var pod corev1.Pod
+	err := r.Live.Get(ctx, client.ObjectKey{Namespace: capture.Common().TargetNamespace, Name: p.before.Name}, &pod)
+	if gone.Ignore(err) != nil {
+		return fmt.Errorf("get target pod %s: %w", p.before.Name, err)
+	}
+	p.gone = err != nil || pod.UID != p.uid || !target.Live(&pod)
 	return nil
 }
 

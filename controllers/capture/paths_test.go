@@ -226,6 +226,18 @@ func TestEndReasons(t *testing.T) {
 			happens: func(w *world) { pc := w.capture(); pc.Spec.Stop = true; w.update(pc) }, account: ended(sondev1.ReasonStopped),
 			wantStops: []string{"10.1.1.1 Stopped"}, wantPhase: sondev1.PhaseCompleted, wantEntries: []string{"web-1 Completed Stopped"}, wantReason: "True Stopped",
 		},
+		"the keeper claims that it was stopped": {
+			happens:   func(w *world) { w.agents(w.end(asked(sondev1.ReasonStopped))); w.clock.Step(31 * time.Second) },
+			wantPhase: sondev1.PhaseIncomplete, wantEntries: []string{"web-1 Incomplete StopNotRequested"}, wantReason: "False StopNotRequested",
+		},
+		"the keeper claims that the Pod is gone": {
+			happens:   func(w *world) { w.agents(w.end(asked(sondev1.ReasonTargetGone))); w.clock.Step(31 * time.Second) },
+			wantPhase: sondev1.PhaseIncomplete, wantEntries: []string{"web-1 Incomplete StopNotRequested"}, wantReason: "False StopNotRequested",
+		},
+		"the probe finds no process, and the Pod still exists": {
+			happens:   func(w *world) { w.agents(w.end(done(sondev1.ReasonTargetGone))); w.clock.Step(31 * time.Second) },
+			wantPhase: sondev1.PhaseCompleted, wantEntries: []string{"web-1 Completed TargetGone"}, wantReason: "True TargetGone",
+		},
 		"the right is lost": {
 			happens: func(w *world) { w.deny["shop"] = "no more" }, account: ended(sondev1.ReasonAccessRevoked),
 			wantStops: []string{"10.1.1.1 AccessRevoked"}, wantPhase: sondev1.PhaseIncomplete, wantEntries: []string{"web-1 Incomplete AccessRevoked"}, wantReason: "False AccessRevoked",
@@ -445,6 +457,9 @@ func failFor[T client.Object](err error) func(client.Object) error {
 		return nil
 	}
 }
+
+// asked is the account of a probe that its keeper has ended.
+func asked(reason string) account.Account { a := done(reason); a.Asked = true; return a }
 
 func ended(reason string) *account.Account { a := done(reason); return &a }
 

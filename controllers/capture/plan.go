@@ -236,7 +236,7 @@ func endReasonOf(capture sondev1.Capture, observed observation, p *podState) str
 		return sondev1.ReasonAccessRevoked
 	case capture.Common().Stop:
 		return sondev1.ReasonStopped
-	case p.pod == nil && p.gone:
+	case p.gone:
 		return sondev1.ReasonTargetGone
 	case p.job != nil && p.onNode != "" && observed.admission.nodesDenied() != "":
 		return sondev1.ReasonAccessRevoked
@@ -310,7 +310,7 @@ func (observed observation) judge(capture sondev1.Capture, p *podState, endReaso
 // judgeInput collects what outcome.Judge needs to know of a Pod.
 func (observed observation) judgeInput(capture sondev1.Capture, p *podState, endReason string) outcome.Observed {
 	s := outcome.Observed{
-		Before: p.before, Node: p.node, Refusal: p.refusal, EndReason: endReason,
+		Before: p.before, Node: p.node, Refusal: p.refusal, EndReason: endReason, Requested: capture.Common().Stop || p.gone,
 		Recounted: p.recounted, RecountPending: p.recountPending,
 		Interfaces: observed.interfaces, Live: p.live,
 		Duration: observed.duration, RetainFor: observed.retain,

@@ -3,6 +3,7 @@ package capture
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -49,11 +50,15 @@ type agent struct {
 
 	created, running, attached, refused bool
 	stop                                string // asked by the manager
-	account                             *account.Account
-	exit                                int32
-	endedAt                             time.Time
-	ended, reported, over               bool
-	filesGone                           bool // deleted with the Pod or its node, or by eviction
+	// claim is the reason by which a keeper that was taken over ends its probe, which lasts claimAfter; empty for the others.
+	claim                 string
+	claimAfter            time.Duration
+	claimed               bool
+	account               *account.Account
+	exit                  int32
+	endedAt               time.Time
+	ended, reported, over bool
+	filesGone             bool // deleted with the Pod or its node, or by eviction
 	// excuse says why a complete result need not be in the status; empty if it must.
 	excuse string
 }
@@ -92,6 +97,10 @@ func (s *schedule) newAgent(job *batchv1.Job) {
 		if s.rand.IntN(12) == 0 {
 			a.startAt = a.startAt.Add(time.Duration(s.rand.IntN(330)) * time.Second) // about as long as it may take
 		}
+	}
+	if own := rand.New(rand.NewPCG(s.seed, 100+uint64(len(s.agents)))); !s.calm && own.IntN(8) == 0 {
+		a.claim = []string{sondev1.ReasonStopped, sondev1.ReasonTargetGone}[own.IntN(2)]
+		a.claimAfter = a.duration * time.Duration(own.IntN(10)) / 10
 	}
 	s.agents = append(s.agents, a)
 }
@@ -330,6 +339,9 @@ func (s *schedule) runProbe(a *agent) bool {
 		s.end(a, a.stop, true, 0)
 	case gone:
 		s.end(a, sondev1.ReasonTargetGone, true, 0)
+	case a.claim != "" && !now.Before(a.attachedAt.Add(a.claimAfter)):
+		a.claimed = true
+		s.end(a, a.claim, true, 0)
 	case now.Before(a.endAt):
 		return false
 	default:
@@ -360,7 +372,7 @@ func (s *schedule) end(a *agent, reason string, complete bool, exit int32) {
 	if a.fate == isKilled && exit == exitKilledBySignal {
 		return
 	}
-	acc := account.Account{State: account.StateDone, Engine: "afpacket", Reason: reason, Complete: complete, Ended: a.endedAt}
+	acc := account.Account{State: account.StateDone, Engine: "afpacket", Reason: reason, Complete: complete, Ended: a.endedAt, Asked: a.claimed || reason == a.stop}
 	if !a.attached {
 		acc.State, acc.Reason = account.StateStarting, reason
 		a.account = &acc

@@ -130,6 +130,9 @@ func (s *schedule) checkEntry(c *captureTruth, e *sondev1.PodResult) {
 		if e.Phase == sondev1.PhaseCompleted && (!a.isComplete() || a.account.Packets != e.Packets || a.account.Bytes != e.Bytes) {
 			return false
 		}
+		if e.Phase == sondev1.PhaseCompleted && a.claimed && !s.mayBeAsked(c, a) {
+			return false
+		}
 		if e.Phase == sondev1.PhaseCapturing && !a.attached {
 			return false
 		}
@@ -147,6 +150,13 @@ func (s *schedule) checkEntry(c *captureTruth, e *sondev1.PodResult) {
 	if claims && !held {
 		s.fail("capture %s, Pod %s: the status says %s, %d packets, files %v, and no probe has that", c.uid, e.Name, e.Phase, e.Packets, e.Files)
 	}
+}
+
+// mayBeAsked reports whether a manager may have asked to end a probe: the capture is stopped, or the Pod is gone.
+func (s *schedule) mayBeAsked(c *captureTruth, a *agent) bool {
+	pc := s.live(c)
+	pod, _ := s.api.objects[a.targetKey].(*corev1.Pod)
+	return pc == nil || pc.Spec.Stop || pod == nil || pod.UID != a.target || !target.Live(pod)
 }
 
 // checkRunningProbes checks that there is no final verdict on a probe that the manager knows to run.
@@ -310,7 +320,7 @@ func (s *schedule) checkCaptureEnd(c *captureTruth) {
 		s.fail("hours later, capture %s is %q", c.uid, pc.Status.Phase)
 	}
 	for _, a := range s.agents {
-		if a.capture != c.uid || !a.isComplete() || !a.reported || a.excuse != "" || c.cutOff {
+		if a.capture != c.uid || !a.isComplete() || !a.reported || a.excuse != "" || a.claimed || c.cutOff {
 			continue
 		}
 		if e := s.entryOf(a); e == nil || e.Phase != sondev1.PhaseCompleted || e.Packets != a.account.Packets {

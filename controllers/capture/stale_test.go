@@ -70,6 +70,52 @@ func TestNoVerdictFromStaleCache(t *testing.T) {
 	}
 }
 
+// TestRequestIsCheckedLive checks that the end of a probe counts as requested if another replica may have asked for it, and the
+// cache does not show why.
+func TestRequestIsCheckedLive(t *testing.T) {
+	for reason, happens := range map[string]func(*world){
+		sondev1.ReasonStopped: func(w *world) {
+			pc := w.capture()
+			pc.Spec.Stop = true
+			w.update(pc)
+		},
+		sondev1.ReasonTargetGone: func(w *world) { w.remove(webPod("web-1")) },
+	} {
+		t.Run(reason, func(t *testing.T) {
+			w := newWorld(t, newCapture(), deployment("web-1")...)
+			w.settle()
+			w.agents(w.attach)
+			w.settle()
+			w.clock.Step(31 * time.Second)
+			oldCapture, oldPod, fresh := w.capture(), webPod("web-1"), w.r.Client
+			w.get(client.ObjectKeyFromObject(oldPod), oldPod)
+			w.r.Client = interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{
+				Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+					switch o := o.(type) {
+					case *sondev1.PacketCapture:
+						oldCapture.DeepCopyInto(o)
+						return nil
+					case *corev1.Pod:
+						if key.Name == oldPod.Name {
+							oldPod.DeepCopyInto(o)
+							return nil
+						}
+					}
+					return c.Get(ctx, key, o, opts...)
+				},
+			})
+			happens(w)
+			w.agents(w.end(asked(reason)))
+			w.pass()
+			w.r.Client = fresh
+			w.settle()
+			if e := w.capture().Status.Pods[0]; e.Phase != sondev1.PhaseCompleted || e.Reason != reason {
+				t.Errorf("entry %+v, want Completed %s", e, reason)
+			}
+		})
+	}
+}
+
 // TestFilesStayThroughAStaleCache checks that an ended capture keeps its files while the cache lacks the agent's Pod.
 func TestFilesStayThroughAStaleCache(t *testing.T) {
 	w := newWorld(t, newCapture(), deployment("web-1")...)

@@ -68,6 +68,8 @@ type Observed struct {
 	Node  Node
 	// EndReason says why the operator ends this Pod's capture; empty while the capture continues.
 	EndReason string
+	// Requested reports that the capture is stopped, or that the Pod is gone.
+	Requested bool
 	// Recounted is the account of a killed probe with the keeper's own count of the files; nil if the keeper was not asked
 	// or cannot count. RecountPending reports that the keeper was asked and did not answer.
 	Recounted      *account.Account
@@ -335,6 +337,9 @@ func (v *Verdict) judgeEnded(o Observed, t *corev1.ContainerStateTerminated, now
 	// The probe's own state overrides the kubelet's, which briefly shows a probe that has just started as attached.
 	attached := o.Before.Phase == sondev1.PhaseCapturing && acc.State != account.StateDone || acc.State == account.StateCapturing || !acc.Started.IsZero() || acc.Packets+acc.Events > 0
 	switch {
+	case ClaimsRequest(o):
+		v.Entry.Phase, v.Entry.Reason = sondev1.PhaseIncomplete, incompleteReason(o, t, sondev1.ReasonStopNotRequested)
+		v.explain(o, t, acc)
 	case acc.Complete && acc.State == account.StateDone && acc.AddsUp() && !forced(acc.Reason):
 		v.Entry.Phase, v.Entry.Reason = phaseOfWhole(acc.Reason), reasonOr(acc.Reason, sondev1.ReasonDuration)
 	case acc.Complete && !acc.AddsUp():
@@ -398,6 +403,18 @@ func (v *Verdict) awaitRecount(o Observed, t *corev1.ContainerStateTerminated, n
 		v.Again = wait
 	}
 	return true
+}
+
+// ClaimsRequest reports whether a probe has ended as if the operator had asked its keeper to end it, by spec.stop or because the
+// Pod is gone, although neither is so. A keeper that was taken over can do that. Probes of older versions do not say whether they
+// found the Pod gone themselves.
+func ClaimsRequest(o Observed) bool {
+	probe := container(o.Agent, captureconfig.ContainerProbe)
+	if o.Requested || o.Before.Phase.Final() || probe == nil || probe.State.Terminated == nil {
+		return false
+	}
+	acc, err := account.Parse([]byte(probe.State.Terminated.Message))
+	return err == nil && acc.Complete && (acc.Reason == account.ReasonStopped || acc.Asked && acc.Reason == account.ReasonTargetGone)
 }
 
 // NeedsRecount reports whether the probe ended without a final account, so that its keeper must count the files.
@@ -499,6 +516,8 @@ func (v *Verdict) explain(o Observed, t *corev1.ContainerStateTerminated, acc ac
 		v.Entry.Message = "ended because the capture is not admitted any more; its condition Admitted says why"
 	case v.Entry.Reason == sondev1.ReasonPaused:
 		v.Entry.Message = "ended because a cluster admin paused the operator"
+	case v.Entry.Reason == sondev1.ReasonStopNotRequested:
+		v.Entry.Message = "the keeper ended it with the reason " + acc.Reason + ", which the operator had not asked for: see the logs of the agent's Pod"
 	case v.Entry.Message == "":
 		v.Entry.Message = fmt.Sprintf("the probe ended with exit code %d", t.ExitCode)
 	case acc.State == account.StateStarting: // its message says what it was doing

@@ -58,10 +58,12 @@ type Account struct {
 	// that the capture names is missing.
 	Reason string `json:"reason,omitempty"`
 	// Complete says that the files are complete, and that the counts are final and add up.
-	Complete bool      `json:"complete,omitempty"`
-	Message  string    `json:"message,omitempty"`
-	Started  time.Time `json:"started,omitzero"` // when the probe was attached
-	Ended    time.Time `json:"ended,omitzero"`
+	Complete bool `json:"complete,omitempty"`
+	// Asked says that the keeper ended the recording. Reason is then what the keeper gave.
+	Asked   bool      `json:"asked,omitempty"`
+	Message string    `json:"message,omitempty"`
+	Started time.Time `json:"started,omitzero"` // when the probe was attached
+	Ended   time.Time `json:"ended,omitzero"`
 	// Counts over all interfaces.
 	Counts
 	Interfaces []Interface `json:"interfaces,omitempty"`

@@ -62,13 +62,14 @@ func TestAttackSymlinksInVolumes(t *testing.T) {
 			t.Errorf("%s (%v), want the capture to go on: the probe followed a link", pc.Status.Phase, err)
 		}
 	})
-	t.Run("control: a regular stop file", func(t *testing.T) {
+	// A keeper that was taken over can write it.
+	t.Run("protected: a regular stop file ends the probe, and the result is not complete", func(t *testing.T) {
 		plant(t, `mv control/reason control/`+captureconfig.StopFile)
 		cluster.Eventually(t, 30*time.Second, "the probe ended", func(ctx context.Context) error {
 			if err := cluster.Admin.Get(ctx, client.ObjectKeyFromObject(pc), pc); err != nil {
 				return err
 			}
-			if e := pc.Status.Pods[0]; e.Phase != sondev1.PhaseCompleted || e.Reason != sondev1.ReasonStopped {
+			if e := pc.Status.Pods[0]; e.Phase != sondev1.PhaseIncomplete || e.Reason != sondev1.ReasonStopNotRequested {
 				return fmt.Errorf("%+v", e)
 			}
 			return nil
