@@ -7,10 +7,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/vishvananda/netlink"
+
 	"github.com/sonde-operator/sonde/agents/capture/record"
 	"github.com/sonde-operator/sonde/agents/node/recording"
 	"github.com/sonde-operator/sonde/test/privileged"
-	"github.com/vishvananda/netlink"
 )
 
 // These tests do what a target with CAP_NET_ADMIN can do against its own capture.
@@ -48,21 +49,36 @@ func (n *testNet) move(t *testing.T, from *os.File, name string, to *os.File) {
 	})
 }
 
+func (n *testNet) moveAway(t *testing.T) {
+	t.Helper()
+	n.move(t, n.target, "eth0", privileged.NetNS(t))
+}
+
+func (n *testNet) moveAwayAndBack(t *testing.T) {
+	t.Helper()
+	other := privileged.NetNS(t)
+	n.move(t, n.target, "eth0", other)
+	n.move(t, other, "eth0", n.target)
+}
+
+func (n *testNet) removeEth0(t *testing.T) {
+	t.Helper()
+	n.remove(t, "eth0")
+}
+
+func (*testNet) doNothing(*testing.T) {}
+
 func TestMovedInterfaceIsAGap(t *testing.T) {
 	const moved = "eth0: moved into another network namespace"
 	tests := map[string]struct {
 		cfg  Config
-		act  func(t *testing.T, n *testNet)
+		act  func(*testNet, *testing.T)
 		want string
 	}{
-		"moved":                      {act: func(t *testing.T, n *testNet) { n.move(t, n.target, "eth0", privileged.NetNS(t)) }, want: moved},
-		"moved, of a node's network": {cfg: Config{NodeNetwork: true}, act: func(t *testing.T, n *testNet) { n.move(t, n.target, "eth0", privileged.NetNS(t)) }},
-		"moved and back": {act: func(t *testing.T, n *testNet) {
-			other := privileged.NetNS(t)
-			n.move(t, n.target, "eth0", other)
-			n.move(t, other, "eth0", n.target)
-		}, want: moved},
-		"deleted": {act: func(t *testing.T, n *testNet) { n.remove(t, "eth0") }},
+		"moved":                      {act: (*testNet).moveAway, want: moved},
+		"moved, of a node's network": {cfg: Config{NodeNetwork: true}, act: (*testNet).moveAway},
+		"moved and back":             {act: (*testNet).moveAwayAndBack, want: moved},
+		"deleted":                    {act: (*testNet).removeEth0},
 	}
 	for _, cand := range each {
 		for name, tc := range tests {
@@ -71,7 +87,7 @@ func TestMovedInterfaceIsAGap(t *testing.T) {
 				tc.cfg.NetNS = n.target
 				r := start(t, cand.engine(), &tc.cfg)
 				n.senderTo(t, n.target, n.peer, peerIP).send(0, 100)
-				tc.act(t, n) // the capture ends before it needs to know
+				tc.act(n, t) // the capture ends before it needs to know
 				res := r.stop()
 				wantGap(t, res, tc.want)
 				exactly(t, readFile(t, res.Path).numbers(t, "eth0"), 0, 100)
@@ -141,19 +157,12 @@ func (n *testNet) flood(t *testing.T) {
 // A target can hide the message on a moved interface by a flood of others.
 func TestMoveInAFloodIsAGap(t *testing.T) {
 	tests := map[string]struct {
-		act  func(t *testing.T, n *testNet)
+		act  func(*testNet, *testing.T)
 		want string
 	}{
-		"moved": {
-			func(t *testing.T, n *testNet) { n.move(t, n.target, "eth0", privileged.NetNS(t)) },
-			"eth0: left the network namespace unnoticed",
-		},
-		"moved and back": {func(t *testing.T, n *testNet) {
-			other := privileged.NetNS(t)
-			n.move(t, n.target, "eth0", other)
-			n.move(t, other, "eth0", n.target)
-		}, "eth0: a process detached the capture from it"},
-		"nothing": {func(*testing.T, *testNet) {}, ""},
+		"moved":          {(*testNet).moveAway, "eth0: left the network namespace unnoticed"},
+		"moved and back": {(*testNet).moveAwayAndBack, "eth0: a process detached the capture from it"},
+		"nothing":        {(*testNet).doNothing, ""},
 	}
 	for _, cand := range each {
 		for name, tc := range tests {
@@ -161,7 +170,7 @@ func TestMoveInAFloodIsAGap(t *testing.T) {
 				n := newTestNet(t)
 				run := n.open(t, cand)
 				n.flood(t)
-				tc.act(t, n)
+				tc.act(n, t)
 				wantGap(t, run().stop(), tc.want)
 			})
 		}
@@ -171,24 +180,10 @@ func TestMoveInAFloodIsAGap(t *testing.T) {
 // Whoever removes the filters of clsact, or adds one before them that lets no other run, hides packets. The capture notes it and
 // attaches again. At tcx and for packet sockets these are no means.
 func TestRemovedFiltersAreAGap(t *testing.T) {
-	tests := map[string]func(t *testing.T, n *testNet){
-		"discipline removed": func(t *testing.T, n *testNet) {
-			n.in(t, n.target, func(h *netlink.Handle) error { return h.QdiscDel(n.clsactOf(t)) })
-		},
-		"egress filter removed": func(t *testing.T, n *testNet) {
-			n.in(t, n.target, func(h *netlink.Handle) error {
-				l, err := h.LinkByName("eth0")
-				if err != nil {
-					return err
-				}
-				filters, err := h.FilterList(l, netlink.HANDLE_MIN_EGRESS)
-				if err != nil || len(filters) != 1 {
-					return fmt.Errorf("%d filters, %w", len(filters), err)
-				}
-				return h.FilterDel(filters[0])
-			})
-		},
-		"filter before it": func(t *testing.T, n *testNet) { n.foreign(t, "clsact", noProgram(1)) },
+	tests := map[string]func(*testNet, *testing.T){
+		"discipline removed":    (*testNet).removeDiscipline,
+		"egress filter removed": (*testNet).removeEgressFilter,
+		"filter before it":      (*testNet).filterBefore,
 	}
 	const want = "eth0: a process detached the capture from it"
 	for name, act := range tests {
@@ -197,7 +192,7 @@ func TestRemovedFiltersAreAGap(t *testing.T) {
 			r := start(t, clsact.engine(), &Config{NetNS: n.target, Owner: ownUID})
 			s := n.senderTo(t, n.target, n.peer, peerIP)
 			s.send(0, 100)
-			act(t, n)
+			act(n, t)
 			if name == "filter before it" { // no place is left before it
 				wantGap(t, r.stop(), "eth0: the capture is not attached to it any more")
 				return
@@ -212,18 +207,41 @@ func TestRemovedFiltersAreAGap(t *testing.T) {
 		t.Run(name+" at the end", func(t *testing.T) {
 			n := newTestNet(t)
 			run := n.open(t, clsact)
-			act(t, n)
+			act(n, t)
 			wantGap(t, run().stop(), "eth0: ")
 		})
 	}
 }
 
-// clsactOf is the queueing discipline of eth0 that filters hang on.
-func (n *testNet) clsactOf(t *testing.T) netlink.Qdisc {
+// removeDiscipline removes the queueing discipline of eth0 that filters hang on.
+func (n *testNet) removeDiscipline(t *testing.T) {
 	t.Helper()
-	return &netlink.GenericQdisc{QdiscType: "clsact", QdiscAttrs: netlink.QdiscAttrs{
-		LinkIndex: n.index(t, n.target, "eth0"), Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT,
-	}}
+	index := n.index(t, n.target, "eth0")
+	n.in(t, n.target, func(h *netlink.Handle) error {
+		return h.QdiscDel(&netlink.GenericQdisc{QdiscType: "clsact", QdiscAttrs: netlink.QdiscAttrs{
+			LinkIndex: index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT,
+		}})
+	})
+}
+
+func (n *testNet) removeEgressFilter(t *testing.T) {
+	t.Helper()
+	n.in(t, n.target, func(h *netlink.Handle) error {
+		l, err := h.LinkByName("eth0")
+		if err != nil {
+			return err
+		}
+		filters, err := h.FilterList(l, netlink.HANDLE_MIN_EGRESS)
+		if err != nil || len(filters) != 1 {
+			return fmt.Errorf("%d filters, %w", len(filters), err)
+		}
+		return h.FilterDel(filters[0])
+	})
+}
+
+func (n *testNet) filterBefore(t *testing.T) {
+	t.Helper()
+	n.foreign(t, "clsact", noProgram(1))
 }
 
 // Filters of other captures are no gap, wherever they are.

@@ -83,8 +83,21 @@ func (r *Reconciler) observeTargetPod(ctx context.Context, capture sondev1.Captu
 	if p.pod != nil {
 		return nil
 	}
+	return observeGone(ctx, r.Client, capture, p)
+}
+
+// observeCause reads live why a probe may have been asked to end: another replica may have asked, and the cache may be behind.
+func (r *Reconciler) observeCause(ctx context.Context, capture sondev1.Capture, p *podState) error {
+	if err := r.upToDate(ctx, capture); err != nil {
+		return err
+	}
+	return observeGone(ctx, r.Live, capture, p)
+}
+
+// observeGone reads whether a Pod has ended or does not exist any more.
+func observeGone(ctx context.Context, reader client.Reader, capture sondev1.Capture, p *podState) error {
 	var pod corev1.Pod
-	err := r.Get(ctx, client.ObjectKey{Namespace: capture.Common().TargetNamespace, Name: p.before.Name}, &pod)
+	err := reader.Get(ctx, client.ObjectKey{Namespace: capture.Common().TargetNamespace, Name: p.before.Name}, &pod)
 	switch {
 	case gone.Is(err):
 		p.gone = true
@@ -93,20 +106,6 @@ func (r *Reconciler) observeTargetPod(ctx context.Context, capture sondev1.Captu
 	default:
 		p.gone = pod.UID != p.uid || !target.Live(&pod)
 	}
-	return nil
-}
-
-// observeCause reads live why a probe may have been asked to end: another replica may have asked, and the cache may be behind.
-func (r *Reconciler) observeCause(ctx context.Context, capture sondev1.Capture, p *podState) error {
-	if err := r.upToDate(ctx, capture); err != nil {
-		return err
-	}
-	var pod corev1.Pod
-	err := r.Live.Get(ctx, client.ObjectKey{Namespace: capture.Common().TargetNamespace, Name: p.before.Name}, &pod)
-	if gone.Ignore(err) != nil {
-		return fmt.Errorf("get target pod %s: %w", p.before.Name, err)
-	}
-	p.gone = err != nil || pod.UID != p.uid || !target.Live(&pod)
 	return nil
 }
 

@@ -334,8 +334,6 @@ func (v *Verdict) judgeEnded(o Observed, t *corev1.ContainerStateTerminated, now
 	}
 	v.count(acc)
 	v.Entry.Message = acc.Message
-	// The probe's own state overrides the kubelet's, which briefly shows a probe that has just started as attached.
-	attached := o.Before.Phase == sondev1.PhaseCapturing && acc.State != account.StateDone || acc.State == account.StateCapturing || !acc.Started.IsZero() || acc.Packets+acc.Events > 0
 	switch {
 	case ClaimsRequest(o):
 		v.Entry.Phase, v.Entry.Reason = sondev1.PhaseIncomplete, incompleteReason(o, t, sondev1.ReasonStopNotRequested)
@@ -346,7 +344,7 @@ func (v *Verdict) judgeEnded(o Observed, t *corev1.ContainerStateTerminated, now
 		v.Entry.Phase, v.Entry.Reason = sondev1.PhaseIncomplete, sondev1.ReasonProbeError
 		v.Entry.Message = fmt.Sprintf("the account does not add up: %d seen, %d in files, %d overwritten, %d dropped",
 			acc.Seen, acc.Packets+acc.Events, acc.Overwritten, acc.Dropped()+acc.LostEvents())
-	case attached:
+	case o.wasAttached(acc):
 		v.Entry.Phase, v.Entry.Reason = sondev1.PhaseIncomplete, incompleteReason(o, t, acc.Reason)
 		v.explain(o, t, acc)
 	default:
@@ -354,6 +352,13 @@ func (v *Verdict) judgeEnded(o Observed, t *corev1.ContainerStateTerminated, now
 		v.explain(o, t, acc)
 	}
 	v.listFiles(o, acc.Files)
+}
+
+// wasAttached reports whether a probe that has ended was attached. Its own state overrides the kubelet's, which briefly shows a
+// probe that has just started as attached.
+func (o Observed) wasAttached(acc account.Account) bool {
+	before := o.Before.Phase == sondev1.PhaseCapturing && acc.State != account.StateDone
+	return before || acc.State == account.StateCapturing || !acc.Started.IsZero() || acc.Packets+acc.Events > 0
 }
 
 // phaseOfWhole returns the phase of a Pod whose account is complete. Without an interface, or a part of its time, the file is
