@@ -163,7 +163,7 @@ func newTrace(cfg *Config) *Trace {
 	t.cfg.RingBytes = cmp.Or(t.cfg.RingBytes, DefaultRingBytes)
 	t.single = t.out.Stream("")
 	t.decoder = decode.New(decode.Config{
-		Node: t.finder(), Calls: t.calls, TracksFiles: slices.Contains(cfg.Groups, decode.GroupFile) && cfg.MinLatency == 0,
+		Node: t.finder(), PodUID: cfg.PodUID, Calls: t.calls, TracksFiles: slices.Contains(cfg.Groups, decode.GroupFile) && cfg.MinLatency == 0,
 		Timed: t.cfg.timed(), MinLatency: cfg.MinLatency,
 	})
 	return t

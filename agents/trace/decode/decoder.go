@@ -18,6 +18,8 @@ import (
 type Config struct {
 	// Node finds the node's processes and the names of its containers. Its Root is set.
 	Node process.Finder
+	// PodUID of the target. A process of another Pod may have got the number of one that has ended: nothing is read of it.
+	PodUID string
 	// Calls that are recorded.
 	Calls *Table
 	// TracksFiles says that every call is recorded that changes a descriptor or a working directory.
@@ -49,7 +51,7 @@ type Decoder struct {
 func New(cfg Config) *Decoder {
 	return &Decoder{
 		calls: cfg.Calls, tracksFiles: cfg.TracksFiles, timed: cfg.Timed, minLatency: uint64(cfg.MinLatency),
-		resolver: newResolver(cfg.Node), urings: newURings(),
+		resolver: newResolver(cfg.Node, cfg.PodUID), urings: newURings(),
 	}
 }
 

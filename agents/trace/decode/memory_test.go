@@ -304,7 +304,7 @@ func TestReadsABoundedPart(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(proc, "fdinfo", "3"), []byte(info), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r := newResolver(process.Finder{Root: root})
+	r := newResolver(process.Finder{Root: root}, "")
 	p := r.read(pid)
 	// Here the order is any. The kernel gives the lowest first.
 	if n := p.files.table.known(); n < maxFiles-lowFiles || n > maxFiles || !p.unread || r.names.refused == 0 {

@@ -33,6 +33,7 @@ const (
 // begins, and then follows the trace.
 type resolver struct {
 	finder     process.Finder
+	podUID     string                   // empty: any
 	processes  map[uint32]*processState // by their numbers on the node
 	kubelet    map[string]string        // the kubelet's names of containers by their IDs
 	containers map[uint64]string        // names by cgroup
@@ -53,9 +54,9 @@ type processState struct {
 	unread bool
 }
 
-func newResolver(on process.Finder) *resolver {
+func newResolver(on process.Finder, podUID string) *resolver {
 	return &resolver{
-		finder: on, processes: map[uint32]*processState{}, containers: map[uint64]string{}, sockets: map[string]string{},
+		finder: on, podUID: podUID, processes: map[uint32]*processState{}, containers: map[uint64]string{}, sockets: map[string]string{},
 		names: budget{left: maxNames},
 	}
 }
@@ -83,7 +84,10 @@ func (r *resolver) container(pid uint32, cgroup uint64) string {
 	if name := r.containers[cgroup]; name != "" {
 		return name
 	}
-	name := r.containerOf(pid)
+	name := ""
+	if r.isTargets(pid) {
+		name = r.containerOf(pid)
+	}
 	// Another process of the cgroup may still have a name if this one has none.
 	if name != "" && len(r.containers) < maxProcesses {
 		r.containers[cgroup] = name
@@ -123,8 +127,33 @@ func (r *resolver) remember(pid uint32, p *processState) bool {
 	return true
 }
 
-// read reads a process's state from /proc. The state is empty if the process has ended.
+// read reads a process's state from /proc. The state is empty if the process has ended, even if one of another Pod has its
+// number now.
 func (r *resolver) read(pid uint32) *processState {
+	if r.isTargets(pid) {
+		p := r.readAny(pid)
+		if r.isTargets(pid) {
+			return p
+		}
+		p.release()
+	}
+	return newProcess(&r.names)
+}
+
+// isTargets reports whether a running process is one of the target's containers.
+func (r *resolver) isTargets(pid uint32) bool {
+	if r.podUID == "" {
+		return true
+	}
+	b, err := os.ReadFile(r.path(pid, "cgroup"))
+	if err != nil {
+		return false
+	}
+	c, _ := process.ParseCgroup(b)
+	return c.PodUID == r.podUID
+}
+
+func (r *resolver) readAny(pid uint32) *processState {
 	p := newProcess(&r.names)
 	cwd, _ := os.Readlink(r.path(pid, "cwd"))
 	p.enter(cwd)

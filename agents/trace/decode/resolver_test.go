@@ -6,7 +6,10 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sonde-operator/sonde/agents/node/process"
+	"github.com/sonde-operator/sonde/agents/trace/kernel"
 )
 
 // A process that ran when the trace began keeps its container's name, even if it ends before its first event is read. A
@@ -26,7 +29,7 @@ func TestContainerOfAnEndedProcess(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r := newResolver(process.Finder{Root: proc})
+	r := newResolver(process.Finder{Root: proc}, "")
 	r.process(pid, 0)
 	r.process(sidecar, 0)
 	for _, name := range []string{"7", "8"} {
@@ -39,6 +42,41 @@ func TestContainerOfAnEndedProcess(t *testing.T) {
 	}
 	if got := r.process(sidecar, cgroup+1).container; got != "" {
 		t.Errorf("container %q of a process that was in none", got)
+	}
+}
+
+// A process of the target has ended, and its number is one of another Pod's process now: nothing of that is in the trace.
+func TestNumberOfAnotherPodsProcess(t *testing.T) {
+	const uid, id = "0f7c5a4e-1b0c-4e0e-9d1c-000000000001", "00000000000000000000000000000000000000000000000000000000000000aa"
+	for name, tc := range map[string]struct{ cgroup, path, container string }{
+		"of the target":  {"0::/kubepods/pod" + uid + "/" + id, "/srv/own", "web"},
+		"of another Pod": {"0::/kubepods/pod" + strings.Repeat("f", 8) + uid[8:] + "/" + id, "", ""},
+		"of the node":    {"0::/system.slice/sshd.service", "", ""},
+		"has ended":      {"", "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := t.TempDir()
+			dir := filepath.Join(root, "77")
+			if err := os.MkdirAll(filepath.Join(dir, "fd"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			for link, to := range map[string]string{"fd/3": "/srv/own", "cwd": "/home/own"} {
+				if err := os.Symlink(to, filepath.Join(dir, link)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			mounts := "812 790 8:1 /var/lib/kubelet/pods/uid/containers/web/5f3a9c11 /dev/termination-log rw - ext4 /dev/sda1 rw\n"
+			for file, text := range map[string]string{"cgroup": tc.cgroup, "mountinfo": mounts} {
+				if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			d := New(Config{Node: process.Finder{Root: root}, PodUID: uid, Calls: Calls([]Group{GroupFile}), TracksFiles: true})
+			e := kernel.Record{Head: &kernel.Head{Kind: uint8(kernel.KindCall), Call: unix.SYS_FSTAT, Numbers: 1, Pid: 77, Cgroup: 1}, Numbers: [6]uint64{3}}
+			if r := d.Decode(&e); string(r.Path) != tc.path || r.Container != tc.container {
+				t.Errorf("path %q, container %q, want %q and %q", r.Path, r.Container, tc.path, tc.container)
+			}
+		})
 	}
 }
 
@@ -131,7 +169,7 @@ func TestContainerForSure(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			r := newResolver(process.Finder{Root: proc, NodeRoot: root})
+			r := newResolver(process.Finder{Root: proc, NodeRoot: root}, "")
 			if err := r.readNames(); err != nil {
 				t.Fatal(err)
 			}
@@ -159,7 +197,7 @@ func TestContainerIsNamedByAnyProcess(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r := newResolver(process.Finder{Root: proc})
+	r := newResolver(process.Finder{Root: proc}, "")
 	for _, step := range []struct {
 		pid  uint32
 		want string
