@@ -224,6 +224,24 @@ func TestProcessesWithoutRoom(t *testing.T) {
 	}
 }
 
+// Processes whose ends were not recorded do not keep the room for others for ever.
+func TestEndedProcessesMakeRoom(t *testing.T) {
+	d := newTarget(t)
+	if err := os.MkdirAll(filepath.Join(d.resolver.finder.Root, "1", "fd"), 0o755); err != nil { // it lives
+		t.Fatal(err)
+	}
+	d.open(1, "/srv/first", 3)
+	for pid := range uint32(maxProcesses + sweepAfter) {
+		d.event(kernel.KindFork, pid+2, 1)
+	}
+	if n := len(d.resolver.processes); n > sweepAfter || d.Unnamed() == 0 {
+		t.Errorf("%d processes are known, %d names are missing", n, d.Unnamed())
+	}
+	if got := d.read(1, 3); got != "/srv/first" {
+		t.Errorf("path %q of the living process", got)
+	}
+}
+
 // A process can enter folders deeper than any path of a call.
 func TestDeepDirectory(t *testing.T) {
 	d, before := newTarget(t), heap()

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -19,6 +20,9 @@ import (
 // Bounds of what is read and remembered, so that a target cannot fill the probe's memory.
 const (
 	maxProcesses = 1 << 14
+	// sweepAfter is how many processes find no room before the ended ones are looked for, which takes a system call for each
+	// remembered one. The records of their ends were lost.
+	sweepAfter = 1 << 10
 	// maxContainerName is the longest name that Kubernetes gives a container.
 	maxContainerName = 63
 	// descriptorsAtOnce are read from /proc at a time: a process may have a million.
@@ -42,6 +46,8 @@ type resolver struct {
 	// last is the process that was asked for last while there was no room to remember it.
 	last    *processState
 	lastPID uint32
+	// refused counts processes that found no room since ended ones were looked for.
+	refused int
 }
 
 // processState of the target.
@@ -120,11 +126,26 @@ func (r *resolver) full() bool { return len(r.processes) >= maxProcesses }
 
 func (r *resolver) remember(pid uint32, p *processState) bool {
 	if r.full() {
+		if r.refused++; r.refused >= sweepAfter {
+			r.sweep()
+		}
+	}
+	if r.full() {
 		r.names.refused++
 		return false
 	}
 	r.processes[pid] = p
 	return true
+}
+
+// sweep forgets processes that have ended.
+func (r *resolver) sweep() {
+	r.refused = 0
+	for pid := range r.processes {
+		if _, err := os.Lstat(r.path(pid, "")); errors.Is(err, os.ErrNotExist) {
+			r.remove(pid)
+		}
+	}
 }
 
 // read reads a process's state from /proc. The state is empty if the process has ended, even if one of another Pod has its
