@@ -209,7 +209,7 @@ func floodOf(t *testing.T, mallory client.Client, ns, shop string) (admitted int
 				switch {
 				case err == nil:
 					created.Add(1)
-				case !strings.Contains(err.Error(), "--"+ceiling.FlagUnfinishedPerNamespace):
+				case !strings.Contains(err.Error(), "--"+ceiling.FlagUnfinishedPerNamespace) && !strings.Contains(err.Error(), "--"+ceiling.FlagExistingPerNamespace):
 					t.Logf("refused for another reason: %v", err)
 				}
 			}
