@@ -42,7 +42,7 @@ func TestRightsForPackets(t *testing.T) {
 		"clsact with one right":     {tries: "clsact", with: []uintptr{unix.CAP_NET_ADMIN}, want: "<nil>"},
 		"tcx without SYS_ADMIN":     {tries: "tcx", without: []uintptr{unix.CAP_SYS_ADMIN}, want: "needs CAP_SYS_ADMIN"},
 		"clsact without SYS_ADMIN":  {tries: "clsact", without: []uintptr{unix.CAP_SYS_ADMIN}, want: "needs CAP_SYS_ADMIN"},
-		"tcx without packet socket": {tries: "tcx", without: []uintptr{unix.CAP_NET_RAW}, want: "<nil>"},
+		"tcx without NET_RAW":       {tries: "tcx", without: []uintptr{unix.CAP_NET_RAW}, want: "needs CAP_NET_RAW"},
 		"an unknown hook":           {tries: "xdp", want: `BPF programs cannot be attached at "xdp"`},
 	} {
 		t.Run(name, func(t *testing.T) {
