@@ -37,13 +37,13 @@ func TestRightsForPackets(t *testing.T) {
 		without []uintptr
 		want    string
 	}{
-		"tcx as a probe":            {tries: "tcx", want: "<nil>"},
-		"clsact as a probe":         {tries: "clsact", want: "operation not permitted"},
-		"clsact with one right":     {tries: "clsact", with: []uintptr{unix.CAP_NET_ADMIN}, want: "<nil>"},
-		"tcx without SYS_ADMIN":     {tries: "tcx", without: []uintptr{unix.CAP_SYS_ADMIN}, want: "needs CAP_SYS_ADMIN"},
-		"clsact without SYS_ADMIN":  {tries: "clsact", without: []uintptr{unix.CAP_SYS_ADMIN}, want: "needs CAP_SYS_ADMIN"},
-		"tcx without NET_RAW":       {tries: "tcx", without: []uintptr{unix.CAP_NET_RAW}, want: "needs CAP_NET_RAW"},
-		"an unknown hook":           {tries: "xdp", want: `BPF programs cannot be attached at "xdp"`},
+		"tcx as a probe":           {tries: "tcx", want: "<nil>"},
+		"clsact as a probe":        {tries: "clsact", want: "operation not permitted"},
+		"clsact with one right":    {tries: "clsact", with: []uintptr{unix.CAP_NET_ADMIN}, want: "<nil>"},
+		"tcx without SYS_ADMIN":    {tries: "tcx", without: []uintptr{unix.CAP_SYS_ADMIN}, want: "needs CAP_SYS_ADMIN"},
+		"clsact without SYS_ADMIN": {tries: "clsact", without: []uintptr{unix.CAP_SYS_ADMIN}, want: "needs CAP_SYS_ADMIN"},
+		"tcx without NET_RAW":      {tries: "tcx", without: []uintptr{unix.CAP_NET_RAW}, want: "needs CAP_NET_RAW"},
+		"an unknown hook":          {tries: "xdp", want: `BPF programs cannot be attached at "xdp"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			keep := map[uintptr]bool{}
