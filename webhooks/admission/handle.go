@@ -74,8 +74,9 @@ func respond(ctx context.Context, req webhook.AdmissionRequest, granted Granted,
 		}}
 	}
 	if err != nil {
-		log.Error(err, "Failing to decide on request")
-		return webhook.Errored(http.StatusInternalServerError, errors.New(text.Ellipsis(err.Error(), MaxMessageBytes)+": try again"))
+		message := text.Ellipsis(err.Error(), MaxMessageBytes)
+		log.Error(errors.New(message), "Failing to decide on request")
+		return webhook.Errored(http.StatusInternalServerError, errors.New(message+": try again"))
 	}
 	log.Info("Admitting request", audit.Key, audit.RequestAdmitted)
 	return webhook.Patched("", annotate(req.Object.Raw, granted.Annotations)...).WithWarnings(granted.Warnings...)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/sonde-operator/sonde/internal/kind"
 	"github.com/sonde-operator/sonde/internal/operator/connections"
+	"github.com/sonde-operator/sonde/internal/wire/text"
 )
 
 // Bounds of one review, in bytes of JSON. A review has the object, the object before an update, and the requester.
@@ -49,6 +50,14 @@ const (
 
 // maxHeadBytes bounds what is read of a review before it has a place: the requester with all groups.
 const maxHeadBytes = 64 << 10
+
+// Bounds of the names in a review, in bytes. The API server calls webhooks before it validates an object's name, and audit
+// records have all of them. User names have no bound in Kubernetes; the longest of a ServiceAccount has 341 bytes.
+const (
+	maxNameBytes      = 253
+	maxNamespaceBytes = 63
+	maxUserBytes      = 1 << 10
+)
 
 // maxDiscarded bounds how much of a refused review is received: more than an API server sends.
 const maxDiscarded = 16 << 20
@@ -95,12 +104,15 @@ func (i *Intake) Hook(hook http.Handler, unread Unread) http.Handler {
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer connections.Serving(r.Context())()
-		req, head := readHead(r.Body)
+		req, head, whole := readHead(r.Body)
 		if req.UID == "" || r.ContentLength < 0 {
 			http.Error(w, "this is no admission review of an API server, which begins with a UID and has a known length", http.StatusBadRequest)
 			return
 		}
-		leave, err := i.enter(r.ContentLength, req)
+		leave, err := func() {}, checkHead(req, whole)
+		if err == nil {
+			leave, err = i.enter(r.ContentLength, req)
+		}
 		if err == nil {
 			defer leave()
 			r.Body = io.NopCloser(io.MultiReader(bytes.NewReader(head), r.Body)) // net/http closes the original
@@ -116,6 +128,27 @@ func (i *Intake) Hook(hook http.Handler, unread Unread) http.Handler {
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(review) // fails if the API server has closed the connection
 	})
+}
+
+// checkHead refuses a review without a namespace and user to charge, or with names that are too long for a record. It cuts
+// these.
+func checkHead(req *admissionv1.AdmissionRequest, whole bool) error {
+	var err error
+	for _, n := range []struct {
+		what string
+		text *string
+		most int
+	}{{"user", &req.UserInfo.Username, maxUserBytes}, {"namespace", &req.Namespace, maxNamespaceBytes}, {"object", &req.Name, maxNameBytes}} {
+		if size := len(*n.text); size > n.most {
+			err = Invalid("the name of the %s has %d bytes, and the operator accepts at most %d: use a shorter one", n.what, size, n.most)
+			*n.text = text.Ellipsis(*n.text, n.most)
+		}
+	}
+	if err == nil && (!whole || req.Namespace == "" || req.UserInfo.Username == "") {
+		err = Invalid("the object's name, its namespace and what is known of the user have more than %d KiB, or some are missing: "+
+			"use a shorter name, or another user", maxHeadBytes>>10)
+	}
+	return err
 }
 
 // enter gives a review its place until leave is called. The error is a Refusal.
@@ -151,8 +184,8 @@ func refuseUnread(ctx context.Context, req webhook.AdmissionRequest, err error) 
 }
 
 // readHead reads a review up to its first object, before which the API server writes everything else. A review that is
-// wrong is found so later. head is what it has taken from r.
-func readHead(r io.Reader) (req *admissionv1.AdmissionRequest, head []byte) {
+// wrong is found so later. head is what it has taken from r, and whole is false if it found no object.
+func readHead(r io.Reader) (req *admissionv1.AdmissionRequest, head []byte, whole bool) {
 	var read bytes.Buffer
 	d := json.NewDecoder(io.TeeReader(io.LimitReader(r, maxHeadBytes), &read))
 	req = &admissionv1.AdmissionRequest{}
@@ -171,12 +204,12 @@ func readHead(r io.Reader) (req *admissionv1.AdmissionRequest, head []byte) {
 			inside = true
 			_, err = d.Token()
 		case inside && (key == "object" || key == "oldObject"):
-			return req, read.Bytes()
+			return req, read.Bytes(), true
 		case inside && known:
 			err = d.Decode(field)
 		default:
 			err = d.Decode(&json.RawMessage{})
 		}
 	}
-	return req, read.Bytes()
+	return req, read.Bytes(), false
 }

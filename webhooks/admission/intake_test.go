@@ -185,6 +185,64 @@ func TestIntakeBoundsReviewsAtOnce(t *testing.T) {
 	}
 }
 
+// TestPodIntakeOfANamesake: the Pods of a user with the namespace's name count for the namespace, too.
+func TestPodIntakeOfANamesake(t *testing.T) {
+	intake := admission.NewPodIntake()
+	hook := func(h *handler) http.Handler { return intake.Hook(&webhook.Admission{Handler: h}, nil) }
+	busy := &handler{entered: make(chan struct{}), leave: make(chan struct{})}
+	body := review(t, admissionv1.Create, "alice", "alice", 2<<10)
+	var flood sync.WaitGroup
+	for range 16 {
+		flood.Go(func() { post(t, hook(busy), body, int64(len(body))) })
+		<-busy.entered
+	}
+	if resp, _, _ := post(t, hook(&handler{}), body, int64(len(body))); resp.Allowed {
+		t.Error("a namespace got more than its 16 places")
+	}
+	close(busy.leave)
+	flood.Wait()
+}
+
+// TestIntakeChecksNames: a review whose names are too long for a record, or which cannot be charged to a namespace and a user,
+// is refused, and the handler never gets it.
+func TestIntakeChecksNames(t *testing.T) {
+	const parts = "the object's name, its namespace and what is known of the user have more than 64 KiB"
+	for name, tc := range map[string]struct {
+		change func(*admissionv1.AdmissionRequest)
+		want   string // empty: it is allowed
+	}{
+		"the longest": {func(r *admissionv1.AdmissionRequest) {
+			r.Name, r.Namespace, r.UserInfo.Username = strings.Repeat("n", 253), strings.Repeat("s", 63), strings.Repeat("u", 1024)
+		}, ""},
+		"no name yet":             {func(r *admissionv1.AdmissionRequest) { r.Name = "" }, ""},
+		"a longer name":           {func(r *admissionv1.AdmissionRequest) { r.Name = strings.Repeat("n", 254) }, "the name of the object has 254 bytes, and the operator accepts at most 253"},
+		"a longer namespace":      {func(r *admissionv1.AdmissionRequest) { r.Namespace = strings.Repeat("s", 64) }, "the name of the namespace has 64 bytes"},
+		"a longer user":           {func(r *admissionv1.AdmissionRequest) { r.UserInfo.Username = strings.Repeat("u", 1025) }, "the name of the user has 1025 bytes"},
+		"a name beyond the head":  {func(r *admissionv1.AdmissionRequest) { r.Name = strings.Repeat("n", 500_000) }, parts},
+		"groups beyond the head":  {func(r *admissionv1.AdmissionRequest) { r.UserInfo.Groups = []string{strings.Repeat("g", 100_000)} }, parts},
+		"no namespace":            {func(r *admissionv1.AdmissionRequest) { r.Namespace = "" }, "or some are missing"},
+		"no user":                 {func(r *admissionv1.AdmissionRequest) { r.UserInfo.Username = "" }, "or some are missing"},
+		"several bytes in a rune": {func(r *admissionv1.AdmissionRequest) { r.Name = strings.Repeat("é", 127) }, "the name of the object has 254 bytes"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			req := webhooktest.Request(t, admissionv1.Create, "PacketCapture", "shop", metav1.PartialObjectMetadata{}, nil)
+			tc.change(&req.AdmissionRequest)
+			body, err := json.Marshal(admissionv1.AdmissionReview{Request: &req.AdmissionRequest})
+			if err != nil {
+				t.Fatal(err)
+			}
+			h := &handler{}
+			resp, status, _ := post(t, admission.NewIntake().Hook(&webhook.Admission{Handler: h}, nil), body, int64(len(body)))
+			if status != http.StatusOK || resp.Allowed != (tc.want == "") || (h.calls.Load() == 1) != resp.Allowed {
+				t.Fatalf("status %d, %d calls, answer %+v", status, h.calls.Load(), resp)
+			}
+			if tc.want != "" && (resp.Result.Code != http.StatusUnprocessableEntity || !strings.Contains(resp.Result.Message, tc.want)) {
+				t.Errorf("answer %+v, want %q", resp.Result, tc.want)
+			}
+		})
+	}
+}
+
 // TestIntakeLeavesPlaces: captures of many namespaces, whose filters wait for the compiler, leave places for those of another
 // one. When they have taken all, stops, Traces and ResultAccesses still get theirs.
 func TestIntakeLeavesPlaces(t *testing.T) {

@@ -36,9 +36,12 @@ func (l *lane) enter(n int64, namespace, user string) (leave func(), ok bool) {
 
 func (l *lane) add(n int64, namespace, user string) {
 	l.used += n
-	for key, used := range map[string]map[string]int64{namespace: l.namespaces, user: l.users} {
-		if used[key] += n; used[key] == 0 {
-			delete(used, key)
-		}
+	charge(l.namespaces, namespace, n)
+	charge(l.users, user, n)
+}
+
+func charge(used map[string]int64, key string, n int64) {
+	if used[key] += n; used[key] == 0 {
+		delete(used, key)
 	}
 }

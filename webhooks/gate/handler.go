@@ -99,12 +99,13 @@ func (h *Handler) decide(ctx context.Context, req webhook.AdmissionRequest) ([]g
 // failed answers for a Pod that should have a gate and gets none, because of the Pod or of the operator.
 func (h *Handler) failed(ctx context.Context, req webhook.AdmissionRequest, err error) webhook.AdmissionResponse {
 	log := ctrl.LoggerFrom(ctx).WithValues("Pod", req.Namespace+"/"+req.Name, "required", h.Required)
+	why := text.Ellipsis(err.Error(), admission.MaxMessageBytes) // may have names that users gave
 	reason, code := metav1.StatusReasonInternalError, int32(http.StatusInternalServerError)
 	if refused, ok := errors.AsType[*admission.Refusal](err); ok {
 		reason, code = refused.Reason, refused.Code
-		log.Info("Finding a Pod that cannot be gated", "reason", text.Ellipsis(err.Error(), admission.MaxMessageBytes))
+		log.Info("Finding a Pod that cannot be gated", "reason", why)
 	} else {
-		log.Error(err, "Failing to gate a Pod")
+		log.Error(errors.New(why), "Failing to gate a Pod")
 	}
 	if !h.Required {
 		return webhook.Allowed("").WithWarnings(text.Ellipsis("the Pod starts untraced: "+err.Error(), admission.MaxWarningBytes))

@@ -2,18 +2,30 @@ package wiring_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"flag"
+	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
+	admissionv1 "k8s.io/api/admission/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
+	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
+	"github.com/sonde-operator/sonde/internal/kind"
 	"github.com/sonde-operator/sonde/internal/operator/audit"
 	"github.com/sonde-operator/sonde/internal/operator/wiring"
+	"github.com/sonde-operator/sonde/webhooks/admission"
+	"github.com/sonde-operator/sonde/webhooks/capture"
+	"github.com/sonde-operator/sonde/webhooks/gate"
+	"github.com/sonde-operator/sonde/webhooks/webhooktest"
 )
 
 // flagged are the options of a manager with these flags.
@@ -76,5 +88,52 @@ func TestLoggerWritesAsControllerRuntime(t *testing.T) {
 				t.Errorf("(-controller-runtime +ours):\n%s", diff)
 			}
 		})
+	}
+}
+
+// managersLog returns what controller-runtime's logger writes, which is set once in a process.
+var managersLog = sync.OnceValue(func() *bytes.Buffer {
+	var out bytes.Buffer
+	ctrl.SetLogger(wiring.Logger(zap.Options{DestWriter: &out}))
+	return &out
+})
+
+// TestRecordsOfReviewsAreShort: the API server calls webhooks before it validates an object's name, so a refused review may have
+// a name of a megabyte. Its record has a part of it.
+func TestRecordsOfReviewsAreShort(t *testing.T) {
+	const most = 6 << 10
+	out := managersLog()
+	live := webhooktest.Reader(t, webhooktest.Objects()...)
+	captures := &capture.Handler{
+		Unfinished: &capture.Unfinished{}, Kind: kind.PacketCapture, Checks: &capture.PacketCaptureChecks{}, Live: live, Cache: live,
+		Reviews: webhooktest.May(), Key: webhooktest.Key, OperatorNamespace: webhooktest.OperatorNamespace, Clock: webhooktest.Clock(),
+	}
+	pods := &gate.Handler{OperatorNamespace: webhooktest.OperatorNamespace, Required: true}
+	for name, hook := range map[string]func(*webhook.Admission) http.Handler{
+		"captures": func(w *webhook.Admission) http.Handler {
+			w.Handler = captures
+			return admission.NewIntake().Hook(w, nil)
+		},
+		"Pods": func(w *webhook.Admission) http.Handler {
+			w.Handler = pods
+			return admission.NewPodIntake().Hook(w, pods.Unread)
+		},
+	} {
+		for _, size := range []int{254, 60_000, 500_000} {
+			out.Reset()
+			req := webhooktest.Request(t, admissionv1.Create, "PacketCapture", "shop", map[string]any{}, nil)
+			req.Name = strings.Repeat("a", size)
+			body, err := json.Marshal(admissionv1.AdmissionReview{Request: &req.AdmissionRequest})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", bytes.NewReader(body))
+			r.Header.Set("Content-Type", "application/json")
+			w := httptest.NewRecorder()
+			hook(&webhook.Admission{}).ServeHTTP(w, r)
+			if out.Len() == 0 || out.Len() > most || !strings.Contains(w.Body.String(), `"allowed":false`) {
+				t.Errorf("%s: a name of %d bytes is logged in %d, want 1 to %d: %.300s; answer %.300s", name, size, out.Len(), most, out, w.Body)
+			}
+		}
 	}
 }
