@@ -29,7 +29,7 @@ type ConfigurationOptions struct {
 	Namespace string
 	// CABundle in PEM.
 	CABundle []byte
-	// SecretPath of the webhook server (webhookpath.Secret).
+	// SecretPath is the last segment of the paths (webhookpath.Secret).
 	SecretPath string
 	// OwnerUID of the ClusterRole platform.OwnerClusterRole; empty makes a configuration without owner.
 	OwnerUID types.UID

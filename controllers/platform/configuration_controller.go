@@ -22,6 +22,7 @@ import (
 
 	"github.com/sonde-operator/sonde/internal/operator/health"
 	"github.com/sonde-operator/sonde/internal/operator/platform"
+	"github.com/sonde-operator/sonde/internal/operator/webhookpath"
 )
 
 const configurationOwner = client.FieldOwner("sonde-webhooks")
@@ -29,8 +30,8 @@ const configurationOwner = client.FieldOwner("sonde-webhooks")
 // bundleInterval is the time between two passes while there is no certificate yet.
 const bundleInterval = 2 * time.Second
 
-// ConfigurationReconciler applies a MutatingWebhookConfiguration at start, with each new CA bundle, and when someone
-// changes or deletes it. NewConfigurationReconciler makes one for Sonde's own kinds, NewGateConfigurationReconciler one
+// ConfigurationReconciler applies a MutatingWebhookConfiguration at start, with each new CA bundle or secret path, and when
+// someone changes or deletes it. NewConfigurationReconciler makes one for Sonde's own kinds, NewGateConfigurationReconciler one
 // for Pods.
 type ConfigurationReconciler struct {
 	client.Client
@@ -38,8 +39,8 @@ type ConfigurationReconciler struct {
 	Live client.Reader
 	// Namespace of the operator.
 	Namespace string
-	// SecretPath of the webhook server (webhookpath.Secret).
-	SecretPath string
+	// Secret of the webhook server's paths.
+	Secret webhookpath.Secret
 	// CABundle returns the current bundle as PEM, or nil while there is none.
 	CABundle func() []byte
 	// Watchdog records each pass.
@@ -63,9 +64,9 @@ type ConfigurationReconciler struct {
 
 // NewConfigurationReconciler returns a reconciler of the configuration for Sonde's own kinds. Call Trigger when the
 // bundle has changed.
-func NewConfigurationReconciler(c client.Client, live client.Reader, namespace, secretPath string, bundle func() []byte) *ConfigurationReconciler {
+func NewConfigurationReconciler(c client.Client, live client.Reader, namespace string, secret webhookpath.Secret, bundle func() []byte) *ConfigurationReconciler {
 	return &ConfigurationReconciler{
-		Client: c, Live: live, Namespace: namespace, SecretPath: secretPath, CABundle: bundle,
+		Client: c, Live: live, Namespace: namespace, Secret: secret, CABundle: bundle,
 		name: ConfigurationName, observed: c, triggers: make(chan event.GenericEvent, 1),
 		build: func(_ context.Context, o ConfigurationOptions) (*acadmission.MutatingWebhookConfigurationApplyConfiguration, error) {
 			return BuildConfiguration(o), nil
@@ -103,7 +104,8 @@ func (r *ConfigurationReconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Complete(r.Watchdog.Watch("webhook configuration", r))
 }
 
-// Reconcile applies the configuration if the live one differs, and deletes one that must not exist.
+// Reconcile applies the configuration if the live one differs, and deletes one that must not exist. The next pass is at the
+// latest when the secret path changes.
 func (r *ConfigurationReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	if req.Name != r.name {
 		return ctrl.Result{}, nil
@@ -116,7 +118,8 @@ func (r *ConfigurationReconciler) Reconcile(ctx context.Context, req ctrl.Reques
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	desired, err := r.build(ctx, ConfigurationOptions{Namespace: r.Namespace, SecretPath: r.SecretPath, CABundle: bundle, OwnerUID: owner})
+	segment, left := r.Secret.Current()
+	desired, err := r.build(ctx, ConfigurationOptions{Namespace: r.Namespace, SecretPath: segment, CABundle: bundle, OwnerUID: owner})
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -131,15 +134,18 @@ func (r *ConfigurationReconciler) Reconcile(ctx context.Context, req ctrl.Reques
 	}
 	if exists {
 		same, err := matches(desired, &live)
-		if same || err != nil {
+		if err != nil {
 			return ctrl.Result{}, err
+		}
+		if same {
+			return ctrl.Result{RequeueAfter: left}, nil
 		}
 	}
 	ctrl.LoggerFrom(ctx).Info("Applying webhook configuration")
 	if err := r.Apply(ctx, desired, configurationOwner, client.ForceOwnership); err != nil {
 		return ctrl.Result{}, fmt.Errorf("apply webhook configuration: %w", err)
 	}
-	return ctrl.Result{}, nil
+	return ctrl.Result{RequeueAfter: left}, nil
 }
 
 func (r *ConfigurationReconciler) remove(ctx context.Context, live *admissionregistrationv1.MutatingWebhookConfiguration, exists bool) error {

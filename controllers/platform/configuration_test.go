@@ -6,6 +6,7 @@ import (
 	"flag"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -13,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -20,6 +22,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/sonde-operator/sonde/internal/operator/platform"
+	"github.com/sonde-operator/sonde/internal/operator/webhookpath"
 )
 
 var update = flag.Bool("update", false, "rewrite golden files")
@@ -57,6 +60,13 @@ func TestBuildConfiguration(t *testing.T) {
 			}
 		})
 	}
+}
+
+// noon begins a period of the secret path.
+var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+func secretAt(t time.Time) webhookpath.Secret {
+	return webhookpath.New([]byte("key"), clocktesting.NewFakePassiveClock(t))
 }
 
 // cluster is a fake cluster that counts applies.
@@ -101,7 +111,7 @@ func liveConfiguration(t *testing.T, c client.Client) *admissionregistrationv1.M
 func TestReconcileRepairs(t *testing.T) {
 	c := newCluster(t, interceptor.Funcs{}, role("r-1"))
 	var bundle []byte
-	r := NewConfigurationReconciler(c, c, "sonde-system", "/secret", func() []byte { return bundle })
+	r := NewConfigurationReconciler(c, c, "sonde-system", secretAt(noon), func() []byte { return bundle })
 
 	if res := pass(t, r); res.RequeueAfter == 0 || c.applies != 0 {
 		t.Errorf("without a bundle: %+v and %d applies, want a later pass and none", res, c.applies)
@@ -161,9 +171,35 @@ func TestReconcileRepairs(t *testing.T) {
 	}
 }
 
+// TestSecretPathChanges: each period has a path of its own, which is written once. No earlier pass writes.
+func TestSecretPathChanges(t *testing.T) {
+	c := newCluster(t, interceptor.Funcs{}, role("r-1"))
+	clk := clocktesting.NewFakePassiveClock(noon)
+	r := NewConfigurationReconciler(c, c, "sonde-system", webhookpath.New([]byte("key"), clk), func() []byte { return []byte("one") })
+	written := map[string]bool{}
+	for period := range 3 {
+		for range 2 {
+			if res := pass(t, r); res.RequeueAfter != webhookpath.Period {
+				t.Errorf("period %d: next pass in %s, want it when the path changes", period, res.RequeueAfter)
+			}
+		}
+		clk.SetTime(clk.Now().Add(webhookpath.Period - 1))
+		if res := pass(t, r); res.RequeueAfter != 1 || c.applies != period+1 {
+			t.Errorf("period %d: next pass in %s, %d applies in all", period, res.RequeueAfter, c.applies)
+		}
+		for _, w := range liveConfiguration(t, c).Webhooks {
+			written[*w.ClientConfig.Service.Path] = true
+		}
+		clk.SetTime(clk.Now().Add(1))
+	}
+	if len(written) != 3*3 {
+		t.Errorf("%d paths of three webhooks in three periods: %v", len(written), written)
+	}
+}
+
 func TestReconcileWithoutOwner(t *testing.T) {
 	c := newCluster(t, interceptor.Funcs{})
-	r := NewConfigurationReconciler(c, c, "sonde-system", "/secret", func() []byte { return []byte("one") })
+	r := NewConfigurationReconciler(c, c, "sonde-system", secretAt(noon), func() []byte { return []byte("one") })
 	pass(t, r)
 	if o := liveConfiguration(t, c); len(o.OwnerReferences) != 0 {
 		t.Errorf("owners %+v, want none", o.OwnerReferences)
@@ -177,7 +213,7 @@ func TestReconcileReportsFailures(t *testing.T) {
 			return broken
 		},
 	})
-	r := NewConfigurationReconciler(c, c, "sonde-system", "/secret", func() []byte { return []byte("one") })
+	r := NewConfigurationReconciler(c, c, "sonde-system", secretAt(noon), func() []byte { return []byte("one") })
 	_, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Name: ConfigurationName}})
 	if !errors.Is(err, broken) {
 		t.Errorf("got %v, want %v", err, broken)
@@ -188,7 +224,7 @@ func TestReconcileReportsFailures(t *testing.T) {
 }
 
 func TestTriggerNeverBlocks(t *testing.T) {
-	r := NewConfigurationReconciler(nil, nil, "sonde-system", "/secret", nil)
+	r := NewConfigurationReconciler(nil, nil, "sonde-system", secretAt(noon), nil)
 	for range 10 {
 		r.Trigger()
 	}

@@ -21,15 +21,16 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/operator/gate"
+	"github.com/sonde-operator/sonde/internal/operator/webhookpath"
 )
 
 // +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations,resourceNames=sonde-gate,verbs=create;list;watch;patch;delete
 
 // NewGateConfigurationReconciler returns a reconciler of the configuration for Pods. It selects the namespaces of live
 // Traces that gate, and is deleted when there are none.
-func NewGateConfigurationReconciler(c client.Client, live client.Reader, gates GateConfigurationCache, namespace, secretPath string, bundle func() []byte) *ConfigurationReconciler {
+func NewGateConfigurationReconciler(c client.Client, live client.Reader, gates GateConfigurationCache, namespace string, secret webhookpath.Secret, bundle func() []byte) *ConfigurationReconciler {
 	return &ConfigurationReconciler{
-		Client: c, Live: live, Namespace: namespace, SecretPath: secretPath, CABundle: bundle,
+		Client: c, Live: live, Namespace: namespace, Secret: secret, CABundle: bundle,
 		name: GateConfigurationName, observed: gates, triggers: make(chan event.GenericEvent, 1),
 		build: func(ctx context.Context, o ConfigurationOptions) (*acadmission.MutatingWebhookConfigurationApplyConfiguration, error) {
 			namespaces, err := gatedNamespaces(ctx, c)

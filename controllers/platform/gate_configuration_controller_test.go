@@ -57,7 +57,7 @@ func gatedIn(t *testing.T, c client.Client) []string {
 func TestGateConfigurationFollows(t *testing.T) {
 	c := newCluster(t, interceptor.Funcs{}, role("r-1"))
 	bundle := []byte("one")
-	r := NewGateConfigurationReconciler(c, c, cacheOf(c), "sonde-system", "/secret", func() []byte { return bundle })
+	r := NewGateConfigurationReconciler(c, c, cacheOf(c), "sonde-system", secretAt(noon), func() []byte { return bundle })
 	shop, bank, ended := gating(t, "a", nil), gating(t, "b", func(t *sondev1.Trace) { t.Spec.TargetNamespace = "bank" }), gating(t, "c", nil)
 	ended.Spec.TargetNamespace, ended.Status.Phase = "over", sondev1.PhaseCompleted
 	system := gating(t, "d", func(t *sondev1.Trace) { t.Spec.TargetNamespace = "kube-system" })
@@ -112,7 +112,7 @@ func TestGateConfigurationFollows(t *testing.T) {
 // TestGateConfigurationAlone checks that neither of the two reconcilers changes the other's configuration.
 func TestGateConfigurationAlone(t *testing.T) {
 	c := newCluster(t, interceptor.Funcs{}, role("r-1"), gating(t, "a", nil))
-	r := NewGateConfigurationReconciler(c, c, cacheOf(c), "sonde-system", "/secret", func() []byte { return []byte("one") })
+	r := NewGateConfigurationReconciler(c, c, cacheOf(c), "sonde-system", secretAt(noon), func() []byte { return []byte("one") })
 	pass(t, r) // a request for the other configuration
 	if c.applies != 0 {
 		t.Errorf("%d applies", c.applies)

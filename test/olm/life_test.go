@@ -10,14 +10,19 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	platformcontroller "github.com/sonde-operator/sonde/controllers/platform"
 	"github.com/sonde-operator/sonde/internal/agentjob"
 	"github.com/sonde-operator/sonde/internal/operator/platform"
+	"github.com/sonde-operator/sonde/internal/operator/stamp"
+	"github.com/sonde-operator/sonde/internal/operator/webhookpath"
 	"github.com/sonde-operator/sonde/test/cluster"
 )
 
@@ -136,8 +141,18 @@ func awaitManager(t *testing.T, version string) {
 		if !strings.HasSuffix(image, ":v"+version) || s.ObservedGeneration != d.Generation || s.UpdatedReplicas != *d.Spec.Replicas || s.ReadyReplicas != s.UpdatedReplicas || s.Replicas != s.UpdatedReplicas {
 			return fmt.Errorf("image %s, status %+v", image, s)
 		}
-		_, err := run(ctx, "", "kubectl", "get", "mutatingwebhookconfiguration", "sonde")
-		return err
+		var hooks admissionregistrationv1.MutatingWebhookConfiguration
+		if err := cluster.Admin.Get(ctx, client.ObjectKey{Name: platformcontroller.ConfigurationName}, &hooks); err != nil || version != current {
+			return err
+		}
+		var key corev1.Secret
+		if err := cluster.Admin.Get(ctx, client.ObjectKey{Namespace: cluster.OperatorNamespace, Name: stamp.SecretName}, &key); err != nil {
+			return err
+		}
+		if !webhookpath.New(key.Data["key"], clock.RealClock{}).Accepts(webhookpath.PacketCapture, *hooks.Webhooks[0].ClientConfig.Service.Path) {
+			return fmt.Errorf("the webhook configuration still has the path of %s", previous)
+		}
+		return nil
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
@@ -26,11 +27,13 @@ func (s *recorder) Register(path string, hook http.Handler) {
 }
 
 func TestRegister(t *testing.T) {
-	secret := webhookpath.Secret(webhooktest.Key)
+	now := clocktesting.NewFakePassiveClock(webhooktest.Now)
+	rotating := webhookpath.New(webhooktest.Key, now)
+	secret, _ := rotating.Current()
 	mux := http.NewServeMux()
 	server := &recorder{Server: webhook.NewServer(webhook.Options{WebhookMux: mux})}
 	for _, path := range []string{webhookpath.PacketCapture, webhookpath.ResultAccess} {
-		admission.Register(server, path, secret, &webhook.Admission{})
+		admission.Register(server, path, rotating, &webhook.Admission{})
 	}
 	for name, tc := range map[string]struct {
 		path string
@@ -53,6 +56,15 @@ func TestRegister(t *testing.T) {
 			}
 		})
 	}
+	t.Run("a path that has leaked", func(t *testing.T) {
+		now.SetTime(webhooktest.Now.Add(webhookpath.Period + webhookpath.Overlap))
+		defer now.SetTime(webhooktest.Now)
+		w := httptest.NewRecorder()
+		mux.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, webhookpath.PacketCapture+secret, http.NoBody))
+		if w.Code != http.StatusNotFound {
+			t.Errorf("status %d after its period, want 404", w.Code)
+		}
+	})
 	t.Run("without the slash", func(t *testing.T) {
 		w := httptest.NewRecorder()
 		mux.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, webhookpath.PacketCapture, http.NoBody))

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	platformcontroller "github.com/sonde-operator/sonde/controllers/platform"
@@ -38,7 +39,7 @@ func (m *manager) addConfigurations(_ context.Context, mgr ctrl.Manager) error {
 	if m.gates, err = platformcontroller.NewGateConfigurationCache(mgr.GetConfig(), mgr.GetScheme()); err != nil {
 		return err
 	}
-	secret := webhookpath.Secret(m.key)
+	secret := webhookpath.New(m.key, clock.RealClock{})
 	errs := []error{mgr.Add(m.gates)}
 	for _, r := range []*platformcontroller.ConfigurationReconciler{
 		platformcontroller.NewConfigurationReconciler(mgr.GetClient(), m.live, m.Agent.Namespace, secret, m.serving.CABundle),

@@ -28,7 +28,7 @@ const (
 func (m *manager) addWebhooks(_ context.Context, mgr ctrl.Manager) error {
 	reviews := access.NewReviewer(m.live)
 	server := mgr.GetWebhookServer()
-	secret := webhookpath.Secret(m.key)
+	secret := webhookpath.New(m.key, clock.RealClock{})
 	unfinished := &capture.Unfinished{
 		Cache: mgr.GetClient(), Limit: m.Ceilings.UnfinishedPerNamespace, Existing: m.Ceilings.ExistingPerNamespace, Clock: clock.RealClock{},
 	}

@@ -30,6 +30,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/remotecommand"
+	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
@@ -140,6 +141,18 @@ func TestAttackWebhookPort(t *testing.T) {
 			}
 		}
 		wantForbidden(t, cluster.As(t, "mallory").Get(t.Context(), client.ObjectKeyFromObject(&hook), &hook), "mutatingwebhookconfigurations")
+	})
+	// A path leaks through errors of the API server while the webhook is unreachable.
+	t.Run("protected: a path that leaked some hours ago", func(t *testing.T) {
+		key := &corev1.Secret{}
+		if err := cluster.Admin.Get(t.Context(), client.ObjectKey{Namespace: cluster.OperatorNamespace, Name: stamp.SecretName}, key); err != nil {
+			t.Fatal(err)
+		}
+		past := clocktesting.NewFakePassiveClock(time.Now().Add(-2 * webhookpath.Period))
+		leaked, _ := webhookpath.New(key.Data["key"], past).Current()
+		if status, answer := ask(t, webhookpath.PacketCapture+leaked); status != http.StatusNotFound || answer.Response != nil {
+			t.Errorf("status %d, answer %+v, want none", status, answer.Response)
+		}
 	})
 	t.Run("control: the secret path", func(t *testing.T) {
 		status, answer := ask(t, *hook.Webhooks[0].ClientConfig.Service.Path)
