@@ -2,15 +2,20 @@ package capture
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"os"
 	"strings"
 	"testing"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
+	"github.com/sonde-operator/sonde/agents/capture/links"
 	"github.com/sonde-operator/sonde/agents/capture/record"
 	"github.com/sonde-operator/sonde/agents/node/recording"
+	"github.com/sonde-operator/sonde/test/frames"
 	"github.com/sonde-operator/sonde/test/privileged"
 )
 
@@ -171,7 +176,11 @@ func TestMoveInAFloodIsAGap(t *testing.T) {
 				run := n.open(t, cand)
 				n.flood(t)
 				tc.act(n, t)
-				wantGap(t, run().stop(), tc.want)
+				want := tc.want
+				if cand.name == clsact.name { // the dropped messages may have been about filters
+					want = "lo: too many changes"
+				}
+				wantGap(t, run().stop(), want)
 			})
 		}
 	}
@@ -194,7 +203,7 @@ func TestRemovedFiltersAreAGap(t *testing.T) {
 			s.send(0, 100)
 			act(n, t)
 			if name == "filter before it" { // no place is left before it
-				wantGap(t, r.stop(), "eth0: the capture is not attached to it any more")
+				wantGap(t, r.stop(), "eth0: a process added a filter before the capture's")
 				return
 			}
 			r.until("the note", func(a record.Account) bool { return gaps(&a) != "" })
@@ -209,6 +218,48 @@ func TestRemovedFiltersAreAGap(t *testing.T) {
 			run := n.open(t, clsact)
 			act(n, t)
 			wantGap(t, run().stop(), "eth0: ")
+		})
+	}
+}
+
+// brief adds a filter to eth0 and removes it.
+func (n *testNet) brief(t *testing.T, filter netlink.Filter) {
+	t.Helper()
+	n.foreign(t, "clsact", filter)
+	n.in(t, n.target, func(h *netlink.Handle) error { return h.FilterDel(filter) })
+}
+
+// A filter may have kept packets from the capture although it is gone before the capture looks.
+func TestBriefFilterIsAGap(t *testing.T) {
+	p := dropper(t)
+	const want = "eth0: a process added a filter before the capture's"
+	tests := map[string]struct {
+		before, after netlink.Filter
+		replaced      bool
+		want          string
+	}{
+		"before it":                      {after: noProgram(1), want: want},
+		"of the same priority":           {after: drops(p, 50, 1), want: want},
+		"behind it":                      {after: noProgram(60000)},
+		"of the same priority, replaced": {before: drops(p, 1, 1), after: drops(p, 1, 1), replaced: true},
+		"of the same priority, again":    {before: drops(p, 1, 1), after: drops(p, 1, 1), want: want},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			n := newTestNet(t)
+			if tc.before != nil {
+				n.foreign(t, "clsact", tc.before)
+			}
+			run := n.open(t, clsact)
+			if tc.replaced {
+				n.foreign(t, "clsact", tc.after)
+			} else {
+				if tc.before != nil {
+					n.in(t, n.target, func(h *netlink.Handle) error { return h.FilterDel(tc.before) })
+				}
+				n.brief(t, tc.after)
+			}
+			wantGap(t, run().stop(), tc.want)
 		})
 	}
 }
@@ -242,6 +293,47 @@ func (n *testNet) removeEgressFilter(t *testing.T) {
 func (n *testNet) filterBefore(t *testing.T) {
 	t.Helper()
 	n.foreign(t, "clsact", noProgram(1))
+}
+
+// tap makes an interface of a hardware type, which a process of the target reads.
+func (n *testNet) tap(t *testing.T, name string, hardware int) *os.File {
+	t.Helper()
+	var f *os.File
+	err := links.InNetNS(int(n.target.Fd()), func() error {
+		fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+		if err != nil {
+			return err
+		}
+		f = os.NewFile(uintptr(fd), name)
+		request, err := unix.NewIfreq(name)
+		if err != nil {
+			return err
+		}
+		request.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI)
+		return errors.Join(unix.IoctlIfreq(fd, unix.TUNSETIFF, request), unix.IoctlSetInt(fd, unix.TUNSETLINK, hardware))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	n.up(t, n.target, name)
+	return f
+}
+
+// A tap can claim to be a loopback interface. The packets that leave through it arrive nowhere else in the namespace.
+func TestTapThatClaimsToBeLoopback(t *testing.T) {
+	for _, cand := range each {
+		t.Run(cand.name, func(t *testing.T) {
+			n := newTestNet(t)
+			n.tap(t, "tap0", unix.ARPHRD_LOOPBACK)
+			r := start(t, cand.engine(), &Config{NetNS: n.target, Interfaces: []string{"tap0"}, Filters: frames.OnlyDiscard()})
+			n.up(t, n.target, "tap0", "10.78.0.1/24")
+			n.know(t, n.target, "tap0", net.HardwareAddr{2, 0, 0, 0, 0, 1}, "10.78.0.2")
+			s := &sender{t: t, conn: n.udp(t, n.target, "udp4", ":0"), to: &net.UDPAddr{IP: net.IPv4(10, 78, 0, 2), Port: frames.Discard}}
+			s.send(0, 100)
+			exactly(t, readFile(t, r.stop().Path).numbers(t, "tap0"), 0, 100)
+		})
+	}
 }
 
 // Filters of other captures are no gap, wherever they are.

@@ -50,6 +50,9 @@ func (s *session) linkChanged(l *links.Link) error {
 		if l.Gone {
 			return s.leave(src, l)
 		}
+		if l.Filter.Parent != 0 && src.Hidden(l.Filter) { // it may be gone again at the next check
+			s.missed(src, "a process added a filter before the capture's, which may have hidden packets")
+		}
 		src.suspect = src.suspect || l.Filters
 		return nil // renamed, up or down: the source stays attached
 	}
@@ -99,6 +102,9 @@ func (s *session) listed() error {
 		account := &src.iface.Account
 		if s.links.Listed(account.Index) {
 			src.suspect = true
+			if s.filters {
+				s.missed(src, "too many changes to know whether a filter before the capture's has hidden packets")
+			}
 			continue
 		}
 		s.moved(account, "left the network namespace unnoticed among many changes, perhaps into another one")
@@ -125,10 +131,15 @@ func (s *session) restore() {
 			why = "the capture is not attached to it any more: " + err.Error()
 		}
 		if detached || err != nil {
-			s.cfg.Log.Warn("Packets of an interface were missed", "interface", src.iface.Account.Name, "reason", why)
-			src.iface.Account.Miss(at(why))
+			s.missed(src, why)
 		}
 	}
+}
+
+// missed notes that packets of a source may be missing that no count has.
+func (s *session) missed(src *source, why string) {
+	s.cfg.Log.Warn("Packets of an interface were missed", "interface", src.iface.Account.Name, "reason", why)
+	src.iface.Account.Miss(at(why))
 }
 
 // attach begins to capture an interface. One that cannot be captured is skipped with a note: the others continue.

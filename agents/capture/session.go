@@ -36,6 +36,7 @@ type session struct {
 	maxSources int
 	sources    []*source
 	attached   bool // to all interfaces that existed at the start
+	filters    bool // others' filters may hide packets; links follows them
 	// maxInterfaces bounds the ones in all, further counts the skipped ones without a note of their own.
 	maxInterfaces, further int
 
@@ -126,6 +127,7 @@ func (s *session) prepare(all []candidate, existing []links.Link) error {
 		if err == nil {
 			s.rec.SetEngine(c.name, strings.Join(refused, "; "))
 			if c.name == tc.Clsact { // elsewhere nothing but the interface's end removes what a capture attaches
+				s.filters = true
 				return s.links.FollowFilters()
 			}
 			return nil

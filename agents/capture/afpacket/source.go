@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/sonde-operator/sonde/agents/capture/links"
 	"github.com/sonde-operator/sonde/agents/capture/record"
 )
 
@@ -70,6 +71,9 @@ func (s *source) Restore() (detached bool, err error) {
 	}
 	return true, s.ring.start(s.iface.Account.Index)
 }
+
+// Hidden implements backend.Source. The engine follows filters for clsact alone.
+func (*source) Hidden(links.Filter) bool { return false }
 
 // Stop implements backend.Source.
 func (s *source) Stop() error {

@@ -47,6 +47,8 @@ type Source interface {
 	// Restore attaches a source again that others have detached, and reports whether they had: a process of the target
 	// with CAP_NET_ADMIN can do so. An error means that it is not attached, or that this is unknown.
 	Restore() (detached bool, err error)
+	// Hidden reports whether a filter that has changed may have kept packets from a source. Changes come in their order.
+	Hidden(f links.Filter) bool
 	// Stop ends the arrival of packets and reads the final counts. Later calls of Read return the packets that are left.
 	Stop() error
 	// Discard closes a source that was not started.

@@ -17,14 +17,29 @@ type Link struct {
 	Index        int
 	Name         string
 	HardwareType uint16 // ARPHRD_*
+	Flags        uint32 // IFF_*
 	Peer         int    // of a veth: the index of its other end, if both are in this namespace
 	Gone         bool   // the interface was deleted or left the namespace
 	Moved        bool   // it is gone, because it was moved into another namespace
-	Filters      bool   // only its queueing disciplines or filters have changed; the other fields but Index are not set
+	Filters      bool   // only its queueing disciplines or filters have changed; the other fields but Index and Filter are not set
+	Filter       Filter // the one that has changed, if any
 }
 
-// Loopback reports whether each packet passes the interface twice, out and in.
-func (l *Link) Loopback() bool { return l.HardwareType == unix.ARPHRD_LOOPBACK }
+// Filter is a filter that a process has added, changed or removed (struct tcmsg of linux/rtnetlink.h).
+type Filter struct {
+	Parent   uint32 // the side of the interface; 0 if no filter has changed
+	Priority uint16
+	Handle   uint32
+	Name     string // of a BPF filter
+	Removed  bool
+}
+
+// Loopback reports whether each packet passes the interface twice, out and in. A tap may have any hardware type, but only the
+// kernel sets this flag.
+func (l *Link) Loopback() bool { return l.Flags&unix.IFF_LOOPBACK != 0 }
+
+// Up reports whether packets can pass the interface.
+func (l *Link) Up() bool { return l.Flags&unix.IFF_UP != 0 }
 
 // Cooked reports whether a packet socket must strip the link header, because the file's link type has none.
 func (l *Link) Cooked() bool { lt, _ := l.LinkType(); return lt == pcapng.LinkTypeRaw }
@@ -204,8 +219,8 @@ func parseLinks(b []byte) (links []Link, done, interrupted bool, err error) {
 				links = append(links, l)
 			}
 		case unix.RTM_NEWQDISC, unix.RTM_DELQDISC, unix.RTM_NEWTFILTER, unix.RTM_DELTFILTER:
-			if len(body) >= 8 { // struct tcmsg begins with the family, padding, and the interface's index
-				links = append(links, Link{Index: int(int32(binary.NativeEndian.Uint32(body[4:]))), Filters: true})
+			if len(body) >= sizeofTcMsg {
+				links = append(links, parseFilters(typ, body))
 			}
 		}
 	}
@@ -217,7 +232,10 @@ func parseLink(b []byte) (Link, bool) {
 	if len(b) < unix.SizeofIfInfomsg || b[0] != unix.AF_UNSPEC {
 		return Link{}, false // with AF_BRIDGE the message is about a bridge port
 	}
-	l := Link{HardwareType: binary.NativeEndian.Uint16(b[2:]), Index: int(int32(binary.NativeEndian.Uint32(b[4:])))}
+	l := Link{
+		HardwareType: binary.NativeEndian.Uint16(b[2:]), Index: int(int32(binary.NativeEndian.Uint32(b[4:]))),
+		Flags: binary.NativeEndian.Uint32(b[8:]),
+	}
 	veth, elsewhere := false, false
 	whole := eachAttribute(b[unix.SizeofIfInfomsg:], func(kind uint16, value []byte) {
 		switch kind {
@@ -241,6 +259,40 @@ func parseLink(b []byte) (Link, bool) {
 		l.Peer = 0
 	}
 	return l, whole && l.Index > 0 && l.Name != ""
+}
+
+// These are of linux/rtnetlink.h and linux/pkt_cls.h.
+const (
+	sizeofTcMsg = 20
+	tcaKind     = 1
+	tcaOptions  = 2
+	tcaBPFName  = 7
+)
+
+// parseFilters reads a struct tcmsg and its attributes.
+func parseFilters(typ uint16, b []byte) Link {
+	l := Link{Index: int(int32(binary.NativeEndian.Uint32(b[4:]))), Filters: true}
+	if typ != unix.RTM_NEWTFILTER && typ != unix.RTM_DELTFILTER {
+		return l
+	}
+	l.Filter = Filter{
+		Handle: binary.NativeEndian.Uint32(b[8:]), Parent: binary.NativeEndian.Uint32(b[12:]),
+		Priority: uint16(binary.NativeEndian.Uint32(b[16:]) >> 16), Removed: typ == unix.RTM_DELTFILTER,
+	}
+	var kind string
+	eachAttribute(b[sizeofTcMsg:], func(attribute uint16, value []byte) {
+		switch {
+		case attribute == tcaKind:
+			kind = unix.ByteSliceToString(value)
+		case attribute == tcaOptions && kind == "bpf": // the kernel writes the kind first
+			eachAttribute(value, func(option uint16, value []byte) {
+				if option == tcaBPFName {
+					l.Filter.Name = unix.ByteSliceToString(value)
+				}
+			})
+		}
+	})
+	return l
 }
 
 // eachAttribute calls visit for each attribute (struct rtattr), and reports whether all were whole.

@@ -2,10 +2,12 @@ package links
 
 import (
 	"encoding/binary"
-	"fmt"
 	"testing"
 	"unsafe"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
@@ -16,6 +18,7 @@ func netlinkMessage(typ uint16, family byte, arp uint16, index int32, name strin
 	body[0] = family
 	binary.NativeEndian.PutUint16(body[2:], arp)
 	binary.NativeEndian.PutUint32(body[4:], uint32(index))
+	binary.NativeEndian.PutUint32(body[8:], unix.IFF_UP)
 	body = binary.NativeEndian.AppendUint16(body, uint16(4+len(attr)))
 	body = binary.NativeEndian.AppendUint16(body, unix.IFLA_IFNAME)
 	body = append(body, attr...)
@@ -32,9 +35,12 @@ func TestParseLinks(t *testing.T) {
 	b = append(b, netlinkMessage(unix.RTM_NEWADDR, unix.AF_UNSPEC, 1, 4, "x")...)
 	b = append(b, netlinkMessage(unix.NLMSG_DONE, 0, 0, 0, "")...)
 	links, done, interrupted, err := parseLinks(b)
-	want := "[{2 eth0 1 0 false false false} {3 tun0 65534 0 true false false}]"
-	if got := fmt.Sprint(links); err != nil || !done || interrupted || got != want {
-		t.Errorf("links %s, done %v, interrupted %v, error %v; want %s", got, done, interrupted, err, want)
+	want := []Link{
+		{Index: 2, Name: "eth0", HardwareType: unix.ARPHRD_ETHER, Flags: unix.IFF_UP},
+		{Index: 3, Name: "tun0", HardwareType: unix.ARPHRD_NONE, Flags: unix.IFF_UP, Gone: true},
+	}
+	if diff := cmp.Diff(want, links); err != nil || !done || interrupted || diff != "" {
+		t.Errorf("done %v, interrupted %v, error %v, links (-want +got):\n%s", done, interrupted, err, diff)
 	}
 	binary.NativeEndian.PutUint16(b[6:], unix.NLM_F_MULTI|unix.NLM_F_DUMP_INTR)
 	if _, _, interrupted, err = parseLinks(b); err != nil || !interrupted {
@@ -42,13 +48,45 @@ func TestParseLinks(t *testing.T) {
 	}
 }
 
+// filterMessage builds a message on a filter of the kind, whose seventh option is this name.
+func filterMessage(typ int, kind, name string) []byte {
+	m := nl.NewNetlinkRequest(typ, 0)
+	m.AddData(&nl.TcMsg{Ifindex: 2, Handle: 7, Parent: netlink.HANDLE_MIN_EGRESS, Info: netlink.MakeHandle(9, unix.ETH_P_ALL)})
+	m.AddData(nl.NewRtAttr(nl.TCA_KIND, nl.ZeroTerminated(kind)))
+	options := nl.NewRtAttr(nl.TCA_OPTIONS, nil)
+	options.AddRtAttr(nl.TCA_BPF_NAME, nl.ZeroTerminated(name))
+	m.AddData(options)
+	return m.Serialize()
+}
+
+func TestParseFilters(t *testing.T) {
+	tests := map[string]struct {
+		message []byte
+		want    Filter
+	}{
+		"a program":    {filterMessage(unix.RTM_NEWTFILTER, "bpf", "sonde:x"), Filter{Parent: netlink.HANDLE_MIN_EGRESS, Priority: 9, Handle: 7, Name: "sonde:x"}},
+		"removed":      {filterMessage(unix.RTM_DELTFILTER, "bpf", "x"), Filter{Parent: netlink.HANDLE_MIN_EGRESS, Priority: 9, Handle: 7, Name: "x", Removed: true}},
+		"another kind": {filterMessage(unix.RTM_NEWTFILTER, "u32", "sonde:x"), Filter{Parent: netlink.HANDLE_MIN_EGRESS, Priority: 9, Handle: 7}},
+		"no filter":    {filterMessage(unix.RTM_NEWQDISC, "clsact", ""), Filter{}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			links, _, _, err := parseLinks(tc.message)
+			if diff := cmp.Diff([]Link{{Index: 2, Filters: true, Filter: tc.want}}, links); err != nil || diff != "" {
+				t.Errorf("error %v, links (-want +got):\n%s", err, diff)
+			}
+		})
+	}
+}
+
 func FuzzParseLinks(f *testing.F) {
 	f.Add(netlinkMessage(unix.RTM_NEWLINK, unix.AF_UNSPEC, unix.ARPHRD_ETHER, 2, "eth0"))
+	f.Add(filterMessage(unix.RTM_NEWTFILTER, "bpf", "x"))
 	f.Add(netlinkMessage(unix.NLMSG_ERROR, 1, 0xffff, -1, "x"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		links, _, _, _ := parseLinks(b)
 		for _, l := range links {
-			if l.Index <= 0 || l.Name == "" {
+			if !l.Filters && (l.Index <= 0 || l.Name == "") {
 				t.Errorf("accepted %+v", l)
 			}
 		}

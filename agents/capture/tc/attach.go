@@ -32,6 +32,8 @@ type attachment interface {
 	Close() error
 	// whole reports whether each of them still receives all packets.
 	whole() (bool, error)
+	// hidden reports whether a filter that has changed may have kept packets from them.
+	hidden(f links.Filter) bool
 }
 
 // tcxLinks are the links of one interface. They stay attached while it is in another namespace, where it may have another index,
@@ -59,6 +61,9 @@ func (a *tcxLinks) whole() (bool, error) {
 	at, ok := sa.(*unix.SockaddrLinklayer)
 	return ok && at.Ifindex > 0, nil
 }
+
+// hidden implements attachment: filters run after all programs at tcx.
+func (*tcxLinks) hidden(links.Filter) bool { return false }
 
 // newWitness binds a packet socket to an interface. Without a protocol it receives nothing.
 func newWitness(index int) (int, error) {

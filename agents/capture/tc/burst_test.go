@@ -67,7 +67,7 @@ func TestProgramsWakeTheReader(t *testing.T) {
 // startOnLoopback prepares a backend and starts a source for loopback.
 func startOnLoopback(t *testing.T, b *Backend, r *record.Recorder) {
 	t.Helper()
-	lo := links.Link{Index: loopback, Name: "lo", HardwareType: unix.ARPHRD_LOOPBACK}
+	lo := links.Link{Index: loopback, Name: "lo", HardwareType: unix.ARPHRD_LOOPBACK, Flags: unix.IFF_LOOPBACK}
 	if err := b.Prepare([]links.Link{lo}); err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/sonde-operator/sonde/agents/capture/links"
 )
 
 const (
@@ -31,6 +33,7 @@ type clsactFilters struct {
 	ns, index int
 	sides     int // 1 without the egress
 	tag       string
+	at        places
 }
 
 // places says where filters may be added to an interface.
@@ -38,7 +41,8 @@ type places struct {
 	discipline bool // clsact exists
 	made       bool // a capture created it: the last capture removes it
 	priority   [len(sides)]uint16
-	handle     [len(sides)]uint32 // not in use
+	handle     [len(sides)]uint32   // not in use
+	behind     [len(sides)][]uint32 // handles of the filters of our priority, which run after ours
 }
 
 // placesOf finds the priorities at which our filters run before all others.
@@ -63,6 +67,11 @@ func placesOf(h *netlink.Handle, index int) (p places, err error) {
 		p.handle[i] = freeHandle(filters)
 		if p.priority[i], err = priorityBefore(filters); err != nil {
 			return p, fmt.Errorf("%w (interface %d)", err, index)
+		}
+		for _, f := range filters {
+			if f.Priority == p.priority[i] {
+				p.behind[i] = append(p.behind[i], f.Handle)
+			}
 		}
 	}
 	return p, nil
@@ -134,6 +143,7 @@ func (a *clsactFilters) add(h *netlink.Handle, in, out *ebpf.Program) error {
 		if err != nil {
 			return err
 		}
+		a.at = p
 		err = a.addAt(p, in, out)
 		if !errors.Is(err, unix.EEXIST) {
 			return err
@@ -207,6 +217,23 @@ func (a *clsactFilters) whole() (whole bool, err error) {
 		return nil
 	})
 	return whole, err
+}
+
+// hidden implements attachment. A filter that is replaced keeps its place behind ours, and a new one of the same priority runs
+// before ours. Filters of other captures let each packet pass.
+func (a *clsactFilters) hidden(f links.Filter) bool {
+	i := slices.Index(sides[:a.sides], f.Parent)
+	if i < 0 || f.Priority > a.at.priority[i] || strings.HasPrefix(f.Name, namePrefix) {
+		return false
+	}
+	behind := &a.at.behind[i]
+	if f.Removed {
+		if f.Priority == a.at.priority[i] {
+			*behind = slices.DeleteFunc(*behind, func(handle uint32) bool { return handle == f.Handle })
+		}
+		return false
+	}
+	return f.Priority < a.at.priority[i] || !slices.Contains(*behind, f.Handle)
 }
 
 // Close removes the filters. It also removes the discipline if a capture had created it and no other filters are left.

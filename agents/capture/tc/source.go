@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sonde-operator/sonde/agents/capture/backend"
+	"github.com/sonde-operator/sonde/agents/capture/links"
 	"github.com/sonde-operator/sonde/agents/capture/record"
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 )
@@ -61,6 +62,9 @@ func (s *source) Restore() (detached bool, err error) {
 	}
 	return true, errors.Join(s.detach(), s.attach())
 }
+
+// Hidden implements backend.Source.
+func (s *source) Hidden(f links.Filter) bool { return s.attached != nil && s.attached.hidden(f) }
 
 // Stop implements backend.Source. After Shut no packets arrive, and Close detaches the programs, which takes the kernel some
 // milliseconds for each interface.
