@@ -2,12 +2,14 @@ package cluster
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -40,10 +42,15 @@ func UseFilesAt(t *testing.T, p *corev1.Pod, path string) {
 // ResultFile fetches the only file of a status entry.
 func ResultFile(t *testing.T, capture sondev1.Capture, token string, e *sondev1.PodResult) []byte {
 	t.Helper()
-	status, body := GetResult(t, "mallory", ResultPath(capture)+"/files/"+e.UID+"/"+e.Files[0].Name, token)
-	if status != http.StatusOK {
-		t.Fatalf("%s: status %d, want 200: %.300s", e.Name, status, body)
-	}
+	var body string
+	Eventually(t, 10*time.Second, "file of "+e.Name, func(context.Context) (err error) {
+		var status int
+		// One replica may not know the token yet.
+		if status, body = GetResult(t, "mallory", ResultPath(capture)+"/files/"+e.UID+"/"+e.Files[0].Name, token); status != http.StatusOK {
+			err = fmt.Errorf("status %d, want 200: %.300s", status, body)
+		}
+		return err
+	})
 	return []byte(body)
 }
 
