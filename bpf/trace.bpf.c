@@ -67,6 +67,9 @@ volatile const bool uring_missing = false;
 /* Operations of io_urings that are not recorded. */
 __u64 uring_lost = 0;
 
+/* Operations of Linux AIO, which are not recorded. */
+__u64 aio_lost = 0;
+
 /* Whether sonde_enter is attached. */
 volatile const bool timed = false;
 
@@ -92,6 +95,8 @@ struct row {
 #define ROW_NOT_ZERO 1
 /* The kernel writes the address if the call succeeds, and its length to where the argument points. */
 #define ROW_ADDRESS_OUT 2
+/* The result is the number of operations of Linux AIO that the call has submitted. */
+#define ROW_SUBMITS 4
 
 volatile const struct row calls[MAX_CALLS] = {};
 
@@ -367,6 +372,24 @@ static __always_inline void count_uring(struct task_struct *t, __u32 call, long 
 		__sync_fetch_and_add(&uring_lost, ret);
 }
 
+/* Counts what io_submit has submitted, whether or not the call itself is recorded. */
+static __always_inline void count_aio(struct task_struct *t, long ret)
+{
+	struct cgroup *g = cgroup_of(t);
+
+	if (ret > 0 && in_pod(g) && is_wanted(t, g))
+		__sync_fetch_and_add(&aio_lost, ret);
+}
+
+/*
+ * Whether a signal has interrupted a call that the kernel may restart (include/linux/errno.h: ERESTARTSYS to
+ * ERESTART_RESTARTBLOCK).
+ */
+static __always_inline bool is_interrupted(long ret)
+{
+	return ret <= -512 && ret >= -516;
+}
+
 /*
  * Where the next record goes in this CPU's ring; zero if there is no room for the longest record. The length of this one
  * is known only when its strings are read.
@@ -463,8 +486,14 @@ int BPF_PROG(sonde_exit, struct pt_regs *regs, long ret)
 		return 0;
 	}
 	row = &calls[call];
-	if (!row->wanted || ((row->flags & ROW_NOT_ZERO) && !ret))
+	if (!row->wanted)
 		return 0;
+	if (row->flags & (ROW_NOT_ZERO | ROW_SUBMITS)) { /* one check for calls that have neither */
+		if (row->flags & ROW_SUBMITS)
+			count_aio(t, ret);
+		else if (!ret)
+			return 0;
+	}
 	g = cgroup_of(t);
 	if (!in_pod(g) || !is_wanted(t, g))
 		return 0;
@@ -475,8 +504,11 @@ int BPF_PROG(sonde_exit, struct pt_regs *regs, long ret)
 		if (b && b->time) {
 			duration = now - b->time;
 			b->time = 0;
-			/* A call that began before the trace has no duration, and is recorded. */
-			if (duration < min_latency)
+			/*
+			 * A call that began before the trace has no duration, and is recorded. So is one that a signal interrupts: the
+			 * restarted call is one of its own, and signals can make each as short as a process likes.
+			 */
+			if (duration < min_latency && !is_interrupted(ret))
 				return 0;
 		}
 	}

@@ -182,7 +182,7 @@ func lostEvents(a *trace.Account) map[string]uint64 {
 	lost := map[string]uint64{}
 	for place, n := range map[string]uint64{
 		"ring": a.LostRing, "rare": a.LostRare, "recursion": a.LostRecursion, "writer": a.LostWriter, "compat": a.LostCompat,
-		"uring": a.LostUring,
+		"uring": a.LostUring, "aio": a.LostAIO,
 	} {
 		if n > 0 {
 			lost[place] = n

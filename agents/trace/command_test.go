@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -197,6 +198,38 @@ func TestThreadsOfACommand(t *testing.T) {
 	}
 	if len(tids) != 2*threadsEach {
 		t.Errorf("%d threads have opened the file, want %d", len(tids), 2*threadsEach)
+	}
+}
+
+// become waits for a byte; then a thread that is not the first one becomes cat.
+func become() {
+	fmt.Println("ready")
+	_, _ = unix.Read(0, make([]byte, 1))
+	go func() {
+		runtime.LockOSThread() // the first thread has the main function
+		panic(unix.Exec("/bin/cat", []string{"cat", "/etc/hostname"}, nil))
+	}()
+	select {}
+}
+
+// A process leaves the command when any of its threads starts another program.
+func TestThreadThatLeavesACommand(t *testing.T) {
+	pod := newTestPod(t, testUID)
+	pid, release := pod.startWorkload(t, "become", 0)
+	r := start(t, &Config{PodUID: testUID, Groups: []decode.Group{decode.GroupProcess, decode.GroupFile}, Command: &kernel.Command{Name: filepath.Base(os.Args[0])}})
+	release()
+	awaitNoMarks(t, r.trace)
+	left := false
+	for _, l := range r.stop() {
+		switch {
+		case l.Call == decode.EventExec && l.HostPID == pid:
+			left = true
+		case left && l.HostPID == pid:
+			t.Errorf("recorded after its process has left the command: %+v", l)
+		}
+	}
+	if !left {
+		t.Error("the exec is not recorded")
 	}
 }
 

@@ -16,6 +16,7 @@ func (t *Trace) count() {
 		lost.LostRare += n
 	}
 	lost.LostRecursion = t.program.Missed()
+	lost.LostAIO = t.program.AIOLost()
 	lost.LostUring = t.program.UringLost() + t.ringsBefore + t.decoder.Forgotten()
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -29,6 +30,9 @@ func (t *Trace) lostRare() map[string]uint64 {
 		if n > 0 && t.writes(kernel.Kind(kind)) {
 			lost[decode.EventNames[kernel.Kind(kind)]] += n
 		}
+	}
+	if t.unowned > 0 {
+		lost[decode.EventConnection] += t.unowned
 	}
 	// For a thread that could not be marked, its start and an unknown number of its events are missing.
 	if n := t.program.Unmarked(); n > 0 {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -14,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sonde-operator/sonde/agents/trace/decode"
+	"github.com/sonde-operator/sonde/agents/trace/kernel"
 	"github.com/sonde-operator/sonde/agents/trace/output"
 )
 
@@ -227,6 +229,45 @@ func TestConnectionsOnTheHostNetwork(t *testing.T) {
 	}
 	if !accepted {
 		t.Error("the listener that was open before the trace has no name")
+	}
+}
+
+// A process fills the memory for its sockets' options, so that they have no room for their owner. Where connections are recorded by
+// their owner, each of its sockets counts as a lost connection; otherwise they are recorded.
+func TestConnectionsWithoutRoomForTheirOwner(t *testing.T) {
+	for name, tc := range map[string]struct {
+		ownNet, byCommand bool
+		lost              uint64
+	}{
+		"network of the Pod":  {ownNet: true},
+		"network of the node": {lost: 4},
+		"command":             {ownNet: true, byCommand: true, lost: 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := newTestPod(t, interactiveUID)
+			workload := pod.startInteractive(t, "full", tc.ownNet)
+			workload.expect("ready")
+			cfg := Config{PodUID: interactiveUID, Groups: []decode.Group{decode.GroupNetwork}}
+			if tc.ownNet {
+				cfg.NetNS = workload.netNS()
+			}
+			if tc.byCommand {
+				cfg.Command = &kernel.Command{Name: filepath.Base(os.Args[0])}
+			}
+			r := start(t, &cfg)
+			workload.resume()
+			workload.expect("done")
+			var written uint64
+			for _, l := range r.stop() {
+				if l.Call == decode.EventConnection {
+					written++
+				}
+			}
+			// A listener without room counts once, for the connections that it accepts.
+			if a := r.result.Account; a.LostRare != tc.lost || a.LostCalls[decode.EventConnection] != tc.lost || written+tc.lost != 4 {
+				t.Errorf("%d connections are written, want %d lost of 4: %+v", written, tc.lost, a)
+			}
+		})
 	}
 }
 

@@ -86,6 +86,8 @@ type Account struct {
 	// operations, are unknown. Then each ring counts once more, because its process may need no call to submit. It also
 	// counts operations whose arguments were forgotten because too many waited for their results.
 	LostUring uint64
+	// LostAIO counts the operations of Linux AIO that calls of io_submit have submitted. None is recorded.
+	LostAIO uint64
 	// LostCalls splits LostRing and LostRare by the name of the call or event. It is set when the trace has ended.
 	LostCalls map[string]uint64
 	// Unnamed counts names of files and working directories that were not remembered, for want of memory: their events are
@@ -97,7 +99,7 @@ type Account struct {
 
 // Lost is the sum of all events that are lost.
 func (a *Account) Lost() uint64 {
-	return a.LostRing + a.LostRare + a.LostRecursion + a.LostWriter + a.LostCompat + a.LostUring
+	return a.LostRing + a.LostRare + a.LostRecursion + a.LostWriter + a.LostCompat + a.LostUring + a.LostAIO
 }
 
 // Result is the outcome of Run.
@@ -120,7 +122,9 @@ type Trace struct {
 	out        *output.Writer
 	// ringsBefore is how many io_urings are older than the trace, if their operations are not recorded.
 	ringsBefore uint64
-	single      *output.Stream // takes all events, unless the format is FLAP's
+	// unowned is how many connections are older than the trace and will be missing at their end.
+	unowned uint64
+	single  *output.Stream // takes all events, unless the format is FLAP's
 
 	mu   sync.Mutex
 	lost Account // losses before the writer
@@ -209,6 +213,7 @@ func (t *Trace) attach(cgroup kernel.Cgroup, found []process.Process) error {
 			return err
 		}
 		t.decoder.AddSockets(sockets)
+		t.unowned = kernel.Unowned(sockets)
 	}
 	for _, p := range found {
 		t.decoder.AddProcess(p.PID)

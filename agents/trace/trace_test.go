@@ -263,9 +263,39 @@ func TestMinLatency(t *testing.T) {
 	r := start(t, &Config{PodUID: testUID, Groups: []decode.Group{decode.GroupFile, decode.GroupIO}, MinLatency: 100 * time.Millisecond})
 	h.run()
 	for _, l := range r.stop() {
-		// Calls that began before the trace may have taken any time.
-		if l.LatencyNs != nil && *l.LatencyNs < int64(100*time.Millisecond) {
+		// Calls that began before the trace may have taken any time. A call that a signal interrupts is restarted.
+		if l.LatencyNs != nil && *l.LatencyNs < int64(100*time.Millisecond) && !strings.HasPrefix(l.Errno, "ERESTART") {
 			t.Errorf("%s took %d ns", l.Call, *l.LatencyNs)
+		}
+	}
+}
+
+// Signals do not hide a long call: each part of it is recorded, however short.
+func TestInterruptedCallsOverMinLatency(t *testing.T) {
+	pod := newTestPod(t, testUID)
+	pid, release := pod.startWorkload(t, "reads", 1)
+	r := start(t, &Config{PodUID: testUID, Groups: []decode.Group{decode.GroupIO}, MinLatency: time.Hour})
+	parts := func() int {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return strings.Count(r.text.String(), `"errno":"ERESTARTSYS","latencyNs":`)
+	}
+	for end := time.Now().Add(30 * time.Second); parts() < 3; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d parts of the interrupted call are recorded, want 3", parts())
+		}
+		tid := readerOf(t, pid)
+		if tid == 0 {
+			continue // it handles the last signal
+		}
+		if err := unix.Tgkill(pid, tid, unix.SIGURG); err != nil { // which Go ignores
+			t.Fatal(err)
+		}
+	}
+	release()
+	for _, l := range r.stop() {
+		if l.Errno != "ERESTARTSYS" {
+			t.Errorf("%s took less than an hour: %+v", l.Call, l)
 		}
 	}
 }

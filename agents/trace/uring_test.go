@@ -219,10 +219,26 @@ func TestIOUringUnfetched(t *testing.T) {
 	}
 }
 
-// The threads that the kernel adds to a process for its ring belong to the process's command, and to its cgroup.
+// awaitNoMarks waits until no thread is marked as one of the command: the kernel's threads may end after their process.
+func awaitNoMarks(t *testing.T, tr *Trace) {
+	t.Helper()
+	var tid, mark uint32
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+		all := tr.program.Objects.Maps["marks"].Iterate()
+		if !all.Next(&tid, &mark) {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("thread %d has ended and has mark %d", tid, mark)
+		}
+	}
+}
+
+// The threads that the kernel adds to a process for its ring belong to the process's command, and to its cgroup, even after the
+// process's first thread has ended.
 func TestIOUringOfACommand(t *testing.T) {
 	program := compile(t, "uring.c")
-	for _, variant := range []string{"sqpoll", "async"} {
+	for _, variant := range []string{"sqpoll", "async", "orphaned"} {
 		t.Run(variant, func(t *testing.T) {
 			pod := newTestPod(t, testUID)
 			other := filepath.Join(t.TempDir(), "other")
@@ -238,6 +254,7 @@ func TestIOUringOfACommand(t *testing.T) {
 			r := start(t, &Config{PodUID: testUID, Groups: uringGroups, Durations: true, Command: &kernel.Command{Name: "uring"}})
 			unwanted.run()
 			wanted.run()
+			awaitNoMarks(t, r.trace)
 			lines := r.stop()
 			if diff := cmp.Diff(usedOperations, operationsOf(lines, dir)); diff != "" {
 				t.Errorf("operations (-want +got):\n%s", diff)

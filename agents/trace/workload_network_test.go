@@ -3,10 +3,13 @@ package trace
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"sort"
 	"strconv"
 	"time"
 
@@ -86,6 +89,58 @@ func connected(listener, family int, to unix.Sockaddr) (client, server int) {
 	server, _, err := unix.Accept4(listener, unix.SOCK_CLOEXEC)
 	must(err)
 	return client, server
+}
+
+// fill takes the memory that the kernel allows for a socket's options, by the largest filter that fits.
+func fill(fd int) {
+	attach := func(n int) error {
+		filter := slices.Repeat([]unix.SockFilter{{Code: unix.BPF_LDX | unix.BPF_MSH | unix.BPF_B}}, n+1)
+		accept := unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: math.MaxInt32}
+		filter[0], filter[n] = accept, accept
+		return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(n + 1), Filter: &filter[0]})
+	}
+	const most = 4000
+	refused := 1 + sort.Search(most, func(n int) bool {
+		if attach(n+1) != nil {
+			return true
+		}
+		must(unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DETACH_FILTER, 0))
+		return false
+	})
+	if refused > most {
+		panic("the filter has no limit")
+	}
+	must(attach(refused - 1))
+}
+
+// fullWorkload connects to itself by sockets without room for more options. One connection is older than the trace.
+func fullWorkload() {
+	runtime.LockOSThread()
+	loopbackUp()
+	listener := listening(unix.AF_INET, &unix.SockaddrInet4{Addr: loopback})
+	at := value(unix.Getsockname(listener))
+	older, accepted := connected(listener, unix.AF_INET, at)
+	fill(older)
+	fill(accepted)
+	wait("ready")
+	for _, fd := range []int{older, accepted, listener} {
+		must(unix.Close(fd))
+	}
+	listener = value(unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0))
+	fill(listener)
+	must(unix.Bind(listener, &unix.SockaddrInet4{Addr: loopback}))
+	must(unix.Listen(listener, 8))
+	client := value(unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0))
+	fill(client)
+	must(unix.Connect(client, value(unix.Getsockname(listener))))
+	server, _, err := unix.Accept4(listener, unix.SOCK_CLOEXEC)
+	must(err)
+	move(client, server, 5)
+	for _, fd := range []int{client, server, listener} {
+		must(unix.Close(fd))
+	}
+	wait("done")
+	os.Exit(0)
 }
 
 func connected4(listener int) (client, server int) {

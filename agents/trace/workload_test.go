@@ -6,7 +6,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -24,7 +23,8 @@ const (
 
 // The first thread of a workload runs the main function: startWorkload checks its state.
 func init() {
-	if os.Getenv(workloadEnv) == "threads" {
+	switch os.Getenv(workloadEnv) {
+	case "threads", "become":
 		runtime.LockOSThread()
 	}
 }
@@ -50,6 +50,12 @@ func TestMain(m *testing.M) {
 		listenWorkload()
 	case "threads":
 		threads()
+	case "become":
+		become()
+	case "full":
+		fullWorkload()
+	case "aio":
+		aioWorkload()
 	}
 	os.Exit(m.Run())
 }
@@ -123,17 +129,23 @@ func (p *testPod) startReads(tb testing.TB, n int) (release func()) {
 	return release
 }
 
-// readsStdin reports whether one of a process's threads reads standard input: Go's main function may run on any thread.
-func readsStdin(tb testing.TB, pid int) bool {
+// readerOf returns the thread of a process that reads standard input, which may be any of a Go program; zero if none does.
+func readerOf(tb testing.TB, pid int) int {
 	tb.Helper()
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/syscall", pid))
 	if err != nil || len(threads) == 0 {
 		tb.Fatalf("the program has no threads (%v)", err)
 	}
-	return slices.ContainsFunc(threads, func(name string) bool {
+	for _, name := range threads {
 		now, err := os.ReadFile(name)
-		return err == nil && strings.HasPrefix(string(now), fmt.Sprintf("%d 0x0 ", unix.SYS_READ))
-	})
+		if err != nil || !strings.HasPrefix(string(now), fmt.Sprintf("%d 0x0 ", unix.SYS_READ)) {
+			continue
+		}
+		if tid, err := strconv.Atoi(filepath.Base(filepath.Dir(name))); err == nil {
+			return tid
+		}
+	}
+	return 0
 }
 
 // startWorkload starts a workload in the Pod and waits until it is ready; release lets it run and waits for its end.
@@ -163,7 +175,7 @@ func (p *testPod) startWorkload(tb testing.TB, workload string, n int) (pid int,
 		tb.Fatalf("%q, %v", b, err)
 	}
 	// The line may arrive before its write returns.
-	for end := time.Now().Add(10 * time.Second); !readsStdin(tb, cmd.Process.Pid); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(10 * time.Second); readerOf(tb, cmd.Process.Pid) == 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			tb.Fatal("the program does not wait")
 		}

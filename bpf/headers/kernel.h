@@ -120,6 +120,14 @@ typedef struct {
 	long counter;
 } atomic_long_t;
 
+typedef struct {
+	int counter;
+} atomic_t;
+
+struct signal_struct {
+	atomic_t live;
+};
+
 /* Before Linux 6.2. */
 struct mm_rss_stat {
 	atomic_long_t count[4];
@@ -149,6 +157,7 @@ struct task_struct {
 	struct task_struct *real_parent;
 	struct pid *thread_pid;
 	struct mm_struct *mm;
+	struct signal_struct *signal;
 	struct io_uring_task *io_uring;
 	char comm[16];
 };

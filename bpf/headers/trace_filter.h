@@ -103,8 +103,14 @@ struct {
 	__uint(type, MAP_HASH);
 	__uint(max_entries, MAX_MARKS);
 	__type(key, __u32);
-	__type(value, __u8);
+	__type(value, __u32); /* MARK_... */
 } marks SEC(".maps");
+
+enum mark {
+	MARK_THREAD = 1,
+	/* Of a process whose first thread has ended: threads that the kernel adds for its io_urings still belong to the command. */
+	MARK_ENDED,
+};
 
 /* How many threads sonde_mark has marked. */
 __u64 marked = 0;
@@ -128,11 +134,9 @@ static __always_inline bool is_marked(__u32 tid)
 	return bpf_map_lookup_elem(&marks, &tid);
 }
 
-static __always_inline bool add_mark(__u32 tid)
+static __always_inline bool add_mark(__u32 tid, __u32 mark)
 {
-	__u8 one = 1;
-
-	if (!bpf_map_update_elem(&marks, &tid, &one, 0))
+	if (!bpf_map_update_elem(&marks, &tid, &mark, 0))
 		return true;
 	__sync_fetch_and_add(&marks_lost, 1);
 	return false;
@@ -262,10 +266,12 @@ static __always_inline enum command_change on_exec(struct task_struct *t, __u32 
 		return CHANGE_STAYS;
 	was = is_marked(old_tid);
 	is = (with_children && was) || is_command(t, name) || is_started_as(bprm, name);
-	if (was && (!is || old_tid != t->pid))
+	if (was && old_tid != t->pid)
 		remove_mark(old_tid);
 	if (is)
-		add_mark(t->pid);
+		add_mark(t->pid, MARK_THREAD);
+	else
+		remove_mark(t->pid);
 	if (!was)
 		return is ? CHANGE_BEGINS : CHANGE_NONE;
 	return is ? CHANGE_STAYS : CHANGE_ENDS;
@@ -280,17 +286,36 @@ static __always_inline bool on_fork(struct task_struct *parent, struct task_stru
 		remove_mark(child->pid); /* left by an earlier thread that ended while sonde_mark ran */
 		return false;
 	}
-	add_mark(child->pid);
+	add_mark(child->pid, MARK_THREAD);
 	return true;
 }
 
-/* Removes the mark of a thread that ends. Returns whether its end is recorded. */
+/*
+ * Removes the mark of a thread that ends; the first thread's stays until the last one ends. The first thread changes its mark
+ * before it counts the living, and the last one looks at it after it has ceased to count: one of them removes it.
+ */
+static __always_inline void unmark(struct task_struct *t)
+{
+	__u32 tgid = t->tgid, *first;
+
+	if (t->pid != tgid)
+		remove_mark(t->pid);
+	first = bpf_map_lookup_elem(&marks, &tgid);
+	if (!first)
+		return;
+	if (t->pid == tgid)
+		__sync_lock_test_and_set(first, MARK_ENDED); /* a full barrier */
+	if (*(volatile __u32 *)first == MARK_ENDED && t->signal->live.counter < 1)
+		remove_mark(tgid);
+}
+
+/* A thread ends. Returns whether that is recorded. */
 static __always_inline bool on_exit(struct task_struct *t, struct cgroup *g)
 {
 	bool wanted = is_wanted(t, g);
 
 	if (by_command)
-		remove_mark(t->pid);
+		unmark(t);
 	return wanted;
 }
 
@@ -305,7 +330,9 @@ int sonde_mark(struct bpf_iter__task *ctx)
 		return 0;
 	if (!is_command(t, name) && !(with_children && is_marked(t->real_parent->pid)))
 		return 0;
-	if (add_mark(t->pid))
+	if (!t->group_leader->mm)
+		add_mark(t->tgid, MARK_ENDED);
+	if (add_mark(t->pid, MARK_THREAD))
 		marked++;
 	return 0;
 }

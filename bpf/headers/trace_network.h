@@ -14,7 +14,7 @@
  * each socket of the node, many in softirqs: few loads must be enough to skip other Pods' sockets.
  *
  * Input: the constants below and the Pod's cgroup. Output: records in rare. Lost: a record that finds no room is counted in
- * rare_lost; an event in a softirq that interrupts the same program is counted by the kernel (recursion_misses), for any
+ * rare_lost, as is a connection whose socket has no room for its owner, if it needs one; an event in a softirq that interrupts the same program is counted by the kernel (recursion_misses), for any
  * Pod's socket. Tests: agents/trace, network_test.go.
  */
 #ifndef SONDE_TRACE_NETWORK_H
@@ -85,7 +85,7 @@ struct open_socket {
 	__u64 inode;
 	__u16 type;
 	__u16 length;		/* of a Unix socket's address, or its peer's */
-	__u32 spare;
+	__u32 unowned;		/* the end of its connection will not be recorded: it has no room for its owner */
 	__u8 name[MAX_UNIX];
 };
 
@@ -123,12 +123,21 @@ static __always_inline bool may_be_ours(const struct sock *sk)
 	return owned_only || (netns && sk->__sk_common.skc_net.net->ns.inum == netns);
 }
 
+/*
+ * Whether a socket of the Pod is recorded only with its owner. A process can fill the memory that the kernel allows for a socket's
+ * options (SO_ATTACH_FILTER): then the socket has no room for an owner, and its connection is counted instead.
+ */
+static __always_inline bool needs_owner(void)
+{
+	return owned_only || by_command;
+}
+
 /* The owner of a socket, if it has one; *ours says whether the socket is the Pod's. */
 static __always_inline struct owner *owner_of(const struct sock *sk, bool *ours)
 {
 	struct owner *m = bpf_sk_storage_get(&owners, (void *)sk, 0, 0);
 
-	*ours = !(owned_only || by_command) || (m && m->r.cgroup);
+	*ours = !needs_owner() || (m && m->r.cgroup);
 	return m;
 }
 
@@ -200,8 +209,11 @@ static __always_inline void on_open(const struct sock *sk, enum role role)
 	if (owned_only && !by_pod)
 		return;
 	m = bpf_sk_storage_get(&owners, (void *)sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	if (!m)
+	if (!m) {
+		if (needs_owner() && by_pod && in_container(g))
+			__sync_fetch_and_add(&rare_lost[KIND_CONNECTION], 1);
 		return;
+	}
 	m->start = bpf_ktime_get_boot_ns();
 	m->role = role;
 	if (by_pod)
@@ -374,6 +386,8 @@ int sonde_sockets(struct bpf_iter__task_file *ctx)
 			s.r = m->r;
 			s.t.start = m->start;
 			s.t.role = m->role;
+		} else {
+			s.unowned = needs_owner() && s.t.state != TCP_CLOSE;
 		}
 	}
 	bpf_seq_write(ctx->meta->seq, &s, sizeof(s));

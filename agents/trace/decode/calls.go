@@ -74,6 +74,17 @@ var (
 	offset  = Argument{"offset", ArgOffset}
 	vector  = Argument{"iov", ArgHex}
 	pieces  = Argument{"iovcnt", ArgUint}
+
+	aioContext  = Argument{"ctx_id", ArgHex}
+	leastEvents = Argument{"min_nr", ArgOffset}
+	mostEvents  = Argument{"nr", ArgOffset}
+	events      = Argument{"events", ArgHex}
+	timeout     = Argument{"timeout", ArgHex}
+
+	memoryOfProcess = args(
+		Argument{"pid", ArgInt}, Argument{"local_iov", ArgHex}, Argument{"liovcnt", ArgUint}, Argument{"remote_iov", ArgHex},
+		Argument{"riovcnt", ArgUint}, flags,
+	)
 )
 
 // common are the calls of every architecture. Old calls without a directory descriptor are in calls_amd64.go.
@@ -127,6 +138,16 @@ var common = []Call{
 	{unix.SYS_SENDFILE, "sendfile", GroupIO, args(Argument{"out_fd", ArgFD}, Argument{"in_fd", ArgFD}, Argument{"offset", ArgHex}, count), false, false},
 	{unix.SYS_SPLICE, "splice", GroupIO, args(Argument{"fd_in", ArgFD}, Argument{"off_in", ArgHex}, Argument{"fd_out", ArgFD}, Argument{"off_out", ArgHex}, Argument{"len", ArgUint}, flags), false, false},
 	{unix.SYS_COPY_FILE_RANGE, "copy_file_range", GroupIO, args(Argument{"fd_in", ArgFD}, Argument{"off_in", ArgHex}, Argument{"fd_out", ArgFD}, Argument{"off_out", ArgHex}, Argument{"len", ArgUint}, flags), false, false},
+	{unix.SYS_VMSPLICE, "vmsplice", GroupIO, args(fd, vector, Argument{"nr_segs", ArgUint}, flags), false, false},
+	{unix.SYS_TEE, "tee", GroupIO, args(Argument{"fd_in", ArgFD}, Argument{"fd_out", ArgFD}, Argument{"len", ArgUint}, flags), false, false},
+	{unix.SYS_PROCESS_VM_READV, "process_vm_readv", GroupIO, memoryOfProcess, false, false},
+	{unix.SYS_PROCESS_VM_WRITEV, "process_vm_writev", GroupIO, memoryOfProcess, false, false},
+	{unix.SYS_IO_SETUP, "io_setup", GroupIO, args(Argument{"nr_events", ArgUint}, Argument{"ctx_idp", ArgHex}), false, false},
+	{unix.SYS_IO_DESTROY, "io_destroy", GroupIO, args(aioContext), false, false},
+	{unix.SYS_IO_SUBMIT, "io_submit", GroupIO, args(aioContext, Argument{"nr", ArgOffset}, Argument{"iocbpp", ArgHex}), false, false},
+	{unix.SYS_IO_CANCEL, "io_cancel", GroupIO, args(aioContext, Argument{"iocb", ArgHex}, Argument{"result", ArgHex}), false, false},
+	{unix.SYS_IO_GETEVENTS, "io_getevents", GroupIO, args(aioContext, leastEvents, mostEvents, events, timeout), false, false},
+	{unix.SYS_IO_PGETEVENTS, "io_pgetevents", GroupIO, args(aioContext, leastEvents, mostEvents, events, timeout, Argument{"usig", ArgHex}), false, false},
 	{unix.SYS_IO_URING_SETUP, "io_uring_setup", GroupIO, args(Argument{"entries", ArgUint}, Argument{"params", ArgHex}), false, false},
 	{unix.SYS_IO_URING_REGISTER, "io_uring_register", GroupIO, args(fd, Argument{"opcode", ArgUint}, Argument{"arg", ArgHex}, Argument{"nr_args", ArgUint}), false, false},
 	{unix.SYS_IO_URING_ENTER, "io_uring_enter", GroupIO, args(fd, Argument{"to_submit", ArgUint}, Argument{"min_complete", ArgUint}, flags), false, false},
@@ -178,6 +199,9 @@ func (c *Call) row() kernel.Row {
 	r := kernel.Row{Wanted: 1, Numbers: uint8(len(c.Args))}
 	if c.skipsZero {
 		r.Flags = kernel.RowNotZero
+	}
+	if c.Number == unix.SYS_IO_SUBMIT {
+		r.Flags = kernel.RowSubmits
 	}
 	for i, a := range c.Args {
 		at := uint8(i + 1)

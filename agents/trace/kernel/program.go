@@ -267,6 +267,12 @@ func (p *Program) RareLost() (lost [16]uint64) {
 	return lost
 }
 
+// AIOLost returns how many operations of Linux AIO were submitted, none of which is recorded.
+func (p *Program) AIOLost() (n uint64) {
+	_ = p.Objects.Variables[traceVarAioLost].Get(&n)
+	return n
+}
+
 // UringLost returns how many operations of io_urings were not recorded because the kernel's tracepoints for them, or the
 // operations, are unknown.
 func (p *Program) UringLost() (n uint64) {

@@ -20,6 +20,15 @@ func (p *Program) Sockets() ([]*Socket, error) {
 	return iterate(p.Objects.Programs[traceProgSondeSockets], "sockets", readSockets)
 }
 
+// Unowned returns how many of the sockets have no room for their owner, so that the ends of their connections will not be
+// recorded.
+func Unowned(sockets []*Socket) (n uint64) {
+	for _, s := range sockets {
+		n += uint64(s.Unowned)
+	}
+	return n
+}
+
 func readSockets(r io.Reader) ([]*Socket, error) {
 	var all []*Socket
 	known := map[uint64]bool{}

@@ -88,14 +88,14 @@ const (
 )
 
 type traceOpenSocket struct {
-	_      structs.HostLayout
-	R      traceRecord
-	T      traceTcp
-	Inode  uint64
-	Type   uint16
-	Length uint16
-	Spare  uint32
-	Name   [112]uint8
+	_       structs.HostLayout
+	R       traceRecord
+	T       traceTcp
+	Inode   uint64
+	Type    uint16
+	Length  uint16
+	Unowned uint32
+	Name    [112]uint8
 }
 
 type traceOwner struct {
@@ -239,6 +239,7 @@ const (
 	traceProgSondeUringFailed   = "sonde_uring_failed"
 	traceProgSondeUringOverflow = "sonde_uring_overflow"
 	traceProgSondeUringSubmit   = "sonde_uring_submit"
+	traceVarAioLost             = "aio_lost"
 	traceVarByCommand           = "by_command"
 	traceVarByContainer         = "by_container"
 	traceVarCalls               = "calls"
@@ -364,6 +365,7 @@ type traceMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type traceVariableSpecs struct {
+	AioLost           *ebpf.VariableSpec `ebpf:"aio_lost"`
 	ByCommand         *ebpf.VariableSpec `ebpf:"by_command"`
 	ByContainer       *ebpf.VariableSpec `ebpf:"by_container"`
 	Calls             *ebpf.VariableSpec `ebpf:"calls"`
@@ -451,6 +453,7 @@ func (m *traceMaps) Close() error {
 //
 // It can be passed to loadTraceObjects or ebpf.CollectionSpec.LoadAndAssign.
 type traceVariables struct {
+	AioLost           *ebpf.Variable `ebpf:"aio_lost"`
 	ByCommand         *ebpf.Variable `ebpf:"by_command"`
 	ByContainer       *ebpf.Variable `ebpf:"by_container"`
 	Calls             *ebpf.Variable `ebpf:"calls"`

@@ -74,12 +74,14 @@ const (
 	FieldAddrLen = traceOpFieldFIELD_ADDR_LEN
 )
 
-// Flags of a Row: ROW_NOT_ZERO and ROW_ADDRESS_OUT of bpf/trace.bpf.c.
+// Flags of a Row: ROW_... of bpf/trace.bpf.c.
 const (
 	// RowNotZero leaves out calls whose result is zero.
 	RowNotZero = 1
 	// RowAddressOut says that the kernel writes the address.
 	RowAddressOut = 2
+	// RowSubmits says that the result is a number of operations, which are counted.
+	RowSubmits = 4
 )
 
 // LostFault is the kind under which a ring counts lost page faults: LOST_FAULT of bpf/trace.bpf.c.

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <linux/io_uring.h>
 #include <netinet/in.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -329,6 +330,23 @@ static void use_here(void *r)
 	use(r, 0);
 }
 
+/* Uses a ring of its own when the process's first thread has ended. */
+static void *use_alone(void *unused)
+{
+	char state = 0;
+	struct ring r;
+	FILE *f;
+
+	while (state != 'Z') {
+		f = fopen("/proc/self/stat", "r");
+		must(f && fscanf(f, "%*d %*s %c", &state) == 1, "state of the first thread");
+		fclose(f);
+	}
+	setup(&r, IORING_SETUP_SQPOLL);
+	use(&r, 0);
+	exit(0);
+}
+
 static unsigned flags_of(const char *variant)
 {
 	if (!strcmp(variant, "sqpoll"))
@@ -346,6 +364,7 @@ int main(int argc, char **argv)
 	const int ring_fd = 100;
 	struct io_uring_params p;
 	int ready[2], status;
+	pthread_t thread;
 	pid_t child;
 	struct ring r;
 
@@ -363,6 +382,10 @@ int main(int argc, char **argv)
 		must(dup2(r.fd, ring_fd) == ring_fd && write(ready[1], &p, sizeof(p)) == sizeof(p), "write");
 		must(waitpid(child, &status, 0) == child && !status, "child");
 		return 0;
+	}
+	if (!strcmp(variant, "orphaned")) {
+		must(!pthread_create(&thread, NULL, use_alone, NULL), "pthread_create");
+		syscall(SYS_exit, 0);
 	}
 	setup(&r, flags_of(variant));
 	if (!strcmp(variant, "unfetched"))

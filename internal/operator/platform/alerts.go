@@ -50,7 +50,7 @@ var alerts = []alert{
 		summary: "More than 1% of the events that traces of the last hour should hold are in no file.",
 		runbook: "kubectl get traces -A shows which traces lost events; lost in the status of each Pod, and the last line of its file, say where. ring: the probe was too slow; use fewer groups in " +
 			"events, a minLatency or a larger --ring-bytes of the manager. rare: there were more programs, threads or signals at once than there was room for. recursion: the kernel did not run the " +
-			"program. writer: the node's disk was too slow or full.",
+			"program. writer: the node's disk was too slow or full. compat, uring, aio: calls and operations that traces do not record (docs/trace.md).",
 	},
 	{
 		name: "SondeCapturesRefused", severity: "info", after: "0m",
