@@ -2,6 +2,7 @@ package admission
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -12,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/operator/fewreads"
 	"github.com/sonde-operator/sonde/internal/wire/text"
 )
 
@@ -72,7 +74,10 @@ func TargetPodSpec(ctx context.Context, live client.Reader, namespace string, re
 	default:
 		return nil, Invalid("targetRef.kind %q is not known: write Deployment, StatefulSet, DaemonSet or Pod", text.Ellipsis(string(ref.Kind), MaxMessageBytes))
 	}
-	if err := live.Get(ctx, key, from); err != nil {
+	switch err := live.Get(ctx, key, from); {
+	case errors.Is(err, fewreads.ErrTooLarge):
+		return nil, Invalid("%s: %v: remove what makes it large, such as annotations", TargetText(namespace, ref), err)
+	case err != nil:
 		return nil, fmt.Errorf("get %s %s: %w", ref.Kind, key, err)
 	}
 	kept := &corev1.PodSpec{

@@ -1,5 +1,5 @@
-// Package fewreads bounds how many objects of tenants the manager reads from the API server at once. A user may have written
-// 1.5 MiB into each, and an object takes several times its size while it is decoded.
+// Package fewreads bounds how many objects of tenants the manager reads from the API server at once, and what it decodes of each.
+// A user may have written 1.5 MiB into each, and an object takes up to 24 times its size when it is decoded as a whole.
 package fewreads
 
 import (
@@ -12,13 +12,23 @@ import (
 type reader struct {
 	client.Reader
 	own    string
+	limits Limits
 	places chan struct{}
 }
 
-// New returns a reader of a number of objects or pages at once. Other reads wait in the order of their calls. All users of one
-// kind, such as all controllers, must share a reader.
-func New(live client.Reader, operatorNamespace string, places int) client.Reader {
-	return &reader{Reader: live, own: operatorNamespace, places: make(chan struct{}, places)}
+// Limits of a reader.
+type Limits struct {
+	// Places is how many objects or pages are read at once.
+	Places int
+	// Bytes is the most that a Pod or a workload may have as JSON; zero leaves the bound to the API server.
+	Bytes int64
+}
+
+// New returns a reader within limits. Other reads wait in the order of their calls. All users of one kind, such as all
+// controllers, must share a reader. Of Pods and workloads it reads the fields that the operator needs, if the configuration of
+// live has the wrapper Cut.
+func New(live client.Reader, operatorNamespace string, limits Limits) client.Reader {
+	return &reader{Reader: live, own: operatorNamespace, limits: limits, places: make(chan struct{}, limits.Places)}
 }
 
 // Get implements client.Reader.
@@ -30,7 +40,7 @@ func (r *reader) Get(ctx context.Context, key client.ObjectKey, o client.Object,
 		return err
 	}
 	defer r.leave()
-	return r.Reader.Get(ctx, key, o, opts...)
+	return r.Reader.Get(r.cut(ctx, o), key, o, opts...)
 }
 
 // List implements client.Reader.
@@ -39,7 +49,7 @@ func (r *reader) List(ctx context.Context, list client.ObjectList, opts ...clien
 		return err
 	}
 	defer r.leave()
-	return r.Reader.List(ctx, list, opts...)
+	return r.Reader.List(r.cutList(ctx, list, opts), list, opts...)
 }
 
 func (r *reader) take(ctx context.Context) error {

@@ -34,7 +34,7 @@ func (s *slow) List(context.Context, client.ObjectList, ...client.ListOption) er
 func TestPlaces(t *testing.T) {
 	const most, requests, own = 4, 64, "sonde-system"
 	server := &slow{begun: make(chan struct{}, requests), leave: make(chan struct{})}
-	live := fewreads.New(server, own, most)
+	live := fewreads.New(server, own, fewreads.Limits{Places: most})
 	get := func(ctx context.Context) error {
 		return live.Get(ctx, client.ObjectKey{Namespace: "shop", Name: "web"}, &corev1.Pod{})
 	}

@@ -19,9 +19,9 @@ import (
 
 // Objects of tenants that are read at once: by the webhooks of Sonde's kinds, whose intake bounds how many reads of a namespace
 // or user wait; and by those of Pods.
-const (
-	webhookReads    = 4
-	podWebhookReads = 2
+var (
+	webhookReads    = fewreads.Limits{Places: 4, Bytes: 1 << 20}
+	podWebhookReads = fewreads.Limits{Places: 2}
 )
 
 // addWebhooks adds the webhooks of Sonde's kinds and of Pods.

@@ -22,6 +22,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/access"
 	"github.com/sonde-operator/sonde/internal/operator/certs"
 	"github.com/sonde-operator/sonde/internal/operator/connections"
+	"github.com/sonde-operator/sonde/internal/operator/fewreads"
 	"github.com/sonde-operator/sonde/internal/operator/filterpool"
 	"github.com/sonde-operator/sonde/internal/operator/health"
 	"github.com/sonde-operator/sonde/internal/operator/paging"
@@ -97,7 +98,8 @@ func prepare(ctx context.Context, o Options, config *rest.Config, scheme *runtim
 		watchdog: &health.Watchdog{Limit: hangTimeout, Clock: clock.RealClock{}},
 	}
 	config.Wrap(m.contact.Wrap)
-	config.Wrap(paging.Bound) // outermost: a page that is too large shows that the API server answers
+	config.Wrap(paging.Bound) // outside of contact: a page that is too large shows that the API server answers
+	config.Wrap(fewreads.Cut) // outermost: the bound of pages holds for what the API server sends
 	var err error
 	if m.live, err = client.New(config, client.Options{Scheme: scheme}); err != nil {
 		return nil, fmt.Errorf("make client: %w", err)
