@@ -13,7 +13,6 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -86,8 +85,8 @@ func newCluster(t *testing.T, funcs interceptor.Funcs, objects ...client.Object)
 	return c
 }
 
-func role(uid types.UID) *rbacv1.ClusterRole {
-	return &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: platform.OwnerClusterRole, UID: uid}}
+func role() *rbacv1.ClusterRole {
+	return &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: platform.OwnerClusterRole, UID: "r-1"}}
 }
 
 func pass(t *testing.T, r *ConfigurationReconciler) ctrl.Result {
@@ -109,7 +108,7 @@ func liveConfiguration(t *testing.T, c client.Client) *admissionregistrationv1.M
 }
 
 func TestReconcileRepairs(t *testing.T) {
-	c := newCluster(t, interceptor.Funcs{}, role("r-1"))
+	c := newCluster(t, interceptor.Funcs{}, role())
 	var bundle []byte
 	r := NewConfigurationReconciler(c, c, "sonde-system", secretAt(noon), func() []byte { return bundle })
 
@@ -173,7 +172,7 @@ func TestReconcileRepairs(t *testing.T) {
 
 // TestSecretPathChanges: each period has a path of its own, which is written once. No earlier pass writes.
 func TestSecretPathChanges(t *testing.T) {
-	c := newCluster(t, interceptor.Funcs{}, role("r-1"))
+	c := newCluster(t, interceptor.Funcs{}, role())
 	clk := clocktesting.NewFakePassiveClock(noon)
 	r := NewConfigurationReconciler(c, c, "sonde-system", webhookpath.New([]byte("key"), clk), func() []byte { return []byte("one") })
 	written := map[string]bool{}

@@ -55,7 +55,7 @@ func gatedIn(t *testing.T, c client.Client) []string {
 
 // TestGateConfigurationFollows checks that the configuration follows the Traces, and that changes by others are reverted.
 func TestGateConfigurationFollows(t *testing.T) {
-	c := newCluster(t, interceptor.Funcs{}, role("r-1"))
+	c := newCluster(t, interceptor.Funcs{}, role())
 	bundle := []byte("one")
 	r := NewGateConfigurationReconciler(c, c, cacheOf(c), "sonde-system", secretAt(noon), func() []byte { return bundle })
 	shop, bank, ended := gating(t, "a", nil), gating(t, "b", func(t *sondev1.Trace) { t.Spec.TargetNamespace = "bank" }), gating(t, "c", nil)
@@ -111,7 +111,7 @@ func TestGateConfigurationFollows(t *testing.T) {
 
 // TestGateConfigurationAlone checks that neither of the two reconcilers changes the other's configuration.
 func TestGateConfigurationAlone(t *testing.T) {
-	c := newCluster(t, interceptor.Funcs{}, role("r-1"), gating(t, "a", nil))
+	c := newCluster(t, interceptor.Funcs{}, role(), gating(t, "a", nil))
 	r := NewGateConfigurationReconciler(c, c, cacheOf(c), "sonde-system", secretAt(noon), func() []byte { return []byte("one") })
 	pass(t, r) // a request for the other configuration
 	if c.applies != 0 {
