@@ -136,16 +136,6 @@ func (r *socketRing) start(index int) error {
 	return nil
 }
 
-// isBound reports whether the socket belongs to an interface. The kernel sets the index to -1 when the interface leaves.
-func (r *socketRing) isBound() (bool, error) {
-	sa, err := unix.Getsockname(r.fd)
-	if err != nil {
-		return false, fmt.Errorf("read the address of the packet socket: %w", err)
-	}
-	at, ok := sa.(*unix.SockaddrLinklayer)
-	return ok && at.Ifindex > 0, nil
-}
-
 // reject makes the filter refuse everything. A packet that has passed the filter before may still arrive, until stop
 // returns.
 func (r *socketRing) reject() error {

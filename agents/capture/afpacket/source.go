@@ -63,9 +63,9 @@ func (s *source) readStats() error {
 	return nil
 }
 
-// Restore implements backend.Source. The kernel detaches a socket from an interface that leaves, also if it comes back.
+// Restore implements backend.Source.
 func (s *source) Restore() (detached bool, err error) {
-	bound, err := s.ring.isBound()
+	bound, err := links.Bound(s.ring.fd)
 	if bound || err != nil {
 		return false, err
 	}

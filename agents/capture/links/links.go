@@ -179,6 +179,17 @@ func (w *Watch) Listed(index int) bool { return w.listed[index] }
 // Listing reports whether a listing has not ended.
 func (w *Watch) Listing() bool { return w.listing }
 
+// Bound reports whether a packet socket belongs to an interface. The kernel sets the index to -1 when the interface leaves the
+// namespace, even if it comes back.
+func Bound(socket int) (bool, error) {
+	sa, err := unix.Getsockname(socket)
+	if err != nil {
+		return false, fmt.Errorf("read the address of a packet socket: %w", err)
+	}
+	at, ok := sa.(*unix.SockaddrLinklayer)
+	return ok && at.Ifindex > 0, nil
+}
+
 // Receive reads one datagram of the kernel from a netlink socket; zero bytes if another sender sent it. A process of the
 // target with CAP_NET_ADMIN can send to any netlink socket in its network namespace.
 func Receive(fd int, buf []byte, flags int) (n int, err error) {

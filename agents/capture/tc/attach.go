@@ -52,15 +52,8 @@ func (a *tcxLinks) Close() error {
 	return errors.Join(errs...)
 }
 
-// whole implements attachment. The kernel sets the index of a packet socket to -1 when its interface leaves the namespace.
-func (a *tcxLinks) whole() (bool, error) {
-	sa, err := unix.Getsockname(a.witness)
-	if err != nil {
-		return false, fmt.Errorf("read the address of a packet socket: %w", err)
-	}
-	at, ok := sa.(*unix.SockaddrLinklayer)
-	return ok && at.Ifindex > 0, nil
-}
+// whole implements attachment.
+func (a *tcxLinks) whole() (bool, error) { return links.Bound(a.witness) }
 
 // hidden implements attachment: filters run after all programs at tcx.
 func (*tcxLinks) hidden(links.Filter) bool { return false }
