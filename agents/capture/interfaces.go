@@ -25,8 +25,9 @@ const maxInterfaces = 4096
 // maxNotes bounds the skipped interfaces in the account. The log has all of them.
 const maxNotes = 64
 
-// furtherName is the name in the note that counts what has no note of its own. No interface has a blank in its name.
-const furtherName = "further interfaces"
+// otherInterfaces is the name in the note that counts the skipped interfaces that have no note of their own. No interface has
+// a blank in its name.
+const otherInterfaces = "other interfaces"
 
 // attachAll attaches to every interface that exists at the start.
 func (s *session) attachAll(existing []links.Link) error {
@@ -136,7 +137,7 @@ func (s *session) restore() {
 	}
 }
 
-// missed notes that packets of a source may be missing that no count has.
+// missed notes that packets of a source may be missing that are not counted.
 func (s *session) missed(src *source, why string) {
 	s.cfg.Log.Warn("Packets of an interface were missed", "interface", src.iface.Account.Name, "reason", why)
 	src.iface.Account.Miss(at(why))
@@ -221,19 +222,19 @@ func (s *session) isSkipped(l *links.Link) bool {
 // skip notes why an interface is not captured. gap says that packets were missed that belong into the file.
 func (s *session) skip(l *links.Link, why string, gap bool) {
 	s.cfg.Log.Warn("Skipping interface", "interface", l.Name, "reason", why)
-	s.unskip(furtherName)
+	s.unskip(otherInterfaces)
 	if gap && !slices.ContainsFunc(s.rec.Skipped, func(a record.InterfaceAccount) bool { return a.Gap }) {
 		kept := s.rec.Skipped[:min(len(s.rec.Skipped), maxNotes-1)] // one such note is always in the account
-		s.further += len(s.rec.Skipped) - len(kept)
+		s.unlisted += len(s.rec.Skipped) - len(kept)
 		s.rec.Skipped = kept
 	}
 	if len(s.rec.Skipped) < maxNotes {
 		s.rec.Skipped = append(s.rec.Skipped, record.InterfaceAccount{Name: l.Name, Index: l.Index, Gap: gap, Note: why})
 	} else {
-		s.further++
+		s.unlisted++
 	}
-	if s.further > 0 {
-		s.rec.Skipped = append(s.rec.Skipped, record.InterfaceAccount{Name: furtherName, Index: -1, Note: fmt.Sprintf("skipped %d times", s.further)})
+	if s.unlisted > 0 {
+		s.rec.Skipped = append(s.rec.Skipped, record.InterfaceAccount{Name: otherInterfaces, Index: -1, Note: fmt.Sprintf("skipped %d times", s.unlisted)})
 	}
 }
 

@@ -514,7 +514,7 @@ func TestInterfacesInALoopTakeBoundedMemory(t *testing.T) {
 			counted := func(a record.Account) (captured int, further string) {
 				for _, i := range a.Interfaces {
 					switch {
-					case i.Name == furtherName:
+					case i.Name == otherInterfaces:
 						further = i.Note
 					case i.Note == "":
 						captured++
@@ -522,7 +522,7 @@ func TestInterfacesInALoopTakeBoundedMemory(t *testing.T) {
 				}
 				return captured, further
 			}
-			r.until("the count of further interfaces", func(a record.Account) bool { _, further := counted(a); return further != "" })
+			r.until("the count of other interfaces", func(a record.Account) bool { _, others := counted(a); return others != "" })
 			n.senderTo(t, n.target, n.peer, peerIP).send(0, 100)
 			res := r.stop()
 			if captured, further := counted(res.Account); captured > most || len(res.Account.Interfaces) > most+maxNotes+1 {

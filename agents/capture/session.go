@@ -37,8 +37,8 @@ type session struct {
 	sources    []*source
 	attached   bool // to all interfaces that existed at the start
 	filters    bool // others' filters may hide packets; links follows them
-	// maxInterfaces bounds the ones in all, further counts the skipped ones without a note of their own.
-	maxInterfaces, further int
+	// maxInterfaces bounds the captured interfaces, deleted ones included. unlisted counts the skipped ones without a note.
+	maxInterfaces, unlisted int
 
 	closing sync.Mutex // guards wake
 }

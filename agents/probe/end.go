@@ -125,7 +125,8 @@ var engineReasons = map[recording.Reason]string{
 	recording.Error:       account.ReasonProbeError,
 }
 
-// asRequested are the reasons of captures that ended as they should. That an interface is missing, or was missed, tells the user more.
+// asRequested are the reasons of captures that ended as they should. The reasons about interfaces replace them, because they
+// tell the user more.
 var asRequested = []string{
 	account.ReasonDuration, account.ReasonStopped, account.ReasonPacketLimit, account.ReasonByteLimit, account.ReasonTargetGone,
 }

@@ -102,7 +102,7 @@ func isMissing(a *record.Account) bool {
 	return slices.ContainsFunc(a.Interfaces, func(n record.InterfaceAccount) bool { return n.Note != "" && n.Index == 0 })
 }
 
-// hasGap reports whether packets may be missing that no count has.
+// hasGap reports whether packets may be missing that are not counted.
 func hasGap(a *record.Account) bool {
 	return slices.ContainsFunc(a.Interfaces, func(n record.InterfaceAccount) bool { return n.Gap })
 }

@@ -34,7 +34,7 @@ type outcome struct {
 	notes string
 	// missing reports that an interface that the capture names never appeared; notes say which.
 	missing bool
-	// gap reports that packets may be missing that no count has; notes say of which interface.
+	// gap reports that packets may be missing and are not counted. The notes name the interface.
 	gap bool
 	// details for the log, in pairs.
 	details []any

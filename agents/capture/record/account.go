@@ -104,13 +104,13 @@ type InterfaceAccount struct {
 	Frozen uint64 `json:"frozen,omitempty"`
 	// Gone is true once the interface has left the namespace.
 	Gone bool `json:"gone,omitempty"`
-	// Gap is true if packets of the interface may be missing that no count has. Note says why.
+	// Gap is true if packets of the interface may be missing that are not counted. Note says why.
 	Gap bool `json:"gap,omitempty"`
 	// Note says why the interface is not captured, or was not for a time; empty if it is.
 	Note string `json:"note,omitempty"`
 }
 
-// Miss notes that packets may be missing that no count has. The first cause stays.
+// Miss notes that packets may be missing that are not counted. The first cause stays.
 func (a *InterfaceAccount) Miss(why string) {
 	if !a.Gap {
 		a.Gap, a.Note = true, why

@@ -42,7 +42,7 @@ type places struct {
 	made       bool // a capture created it: the last capture removes it
 	priority   [len(sides)]uint16
 	handle     [len(sides)]uint32   // not in use
-	behind     [len(sides)][]uint32 // handles of the filters of our priority, which run after ours
+	later      [len(sides)][]uint32 // handles of the filters of our priority, which run after ours
 }
 
 // placesOf finds the priorities at which our filters run before all others.
@@ -70,7 +70,7 @@ func placesOf(h *netlink.Handle, index int) (p places, err error) {
 		}
 		for _, f := range filters {
 			if f.Priority == p.priority[i] {
-				p.behind[i] = append(p.behind[i], f.Handle)
+				p.later[i] = append(p.later[i], f.Handle)
 			}
 		}
 	}
@@ -219,21 +219,21 @@ func (a *clsactFilters) whole() (whole bool, err error) {
 	return whole, err
 }
 
-// hidden implements attachment. A filter that is replaced keeps its place behind ours, and a new one of the same priority runs
+// hidden implements attachment. A filter that is replaced keeps its place after ours, and a new one of the same priority runs
 // before ours. Filters of other captures let each packet pass.
 func (a *clsactFilters) hidden(f links.Filter) bool {
 	i := slices.Index(sides[:a.sides], f.Parent)
 	if i < 0 || f.Priority > a.at.priority[i] || strings.HasPrefix(f.Name, namePrefix) {
 		return false
 	}
-	behind := &a.at.behind[i]
+	later := &a.at.later[i]
 	if f.Removed {
 		if f.Priority == a.at.priority[i] {
-			*behind = slices.DeleteFunc(*behind, func(handle uint32) bool { return handle == f.Handle })
+			*later = slices.DeleteFunc(*later, func(handle uint32) bool { return handle == f.Handle })
 		}
 		return false
 	}
-	return f.Priority < a.at.priority[i] || !slices.Contains(*behind, f.Handle)
+	return f.Priority < a.at.priority[i] || !slices.Contains(*later, f.Handle)
 }
 
 // Close removes the filters. It also removes the discipline if a capture had created it and no other filters are left.

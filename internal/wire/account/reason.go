@@ -17,6 +17,6 @@ const (
 	ReasonProbeError    = "ProbeError"    // the probe failed; the message says how
 	// ReasonInterfaceNotFound: an interface that the capture names never appeared. A running probe has it while one is missing.
 	ReasonInterfaceNotFound = "InterfaceNotFound"
-	// ReasonInterfaceMissed: an interface was not captured the whole time. Packets are missing that no count has.
+	// ReasonInterfaceMissed: an interface was not captured the whole time. Packets may be missing that are not counted.
 	ReasonInterfaceMissed = "InterfaceMissed"
 )
