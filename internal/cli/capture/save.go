@@ -1,13 +1,11 @@
 package capture
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 
@@ -43,8 +41,7 @@ const slack = 1 << 20
 
 // Bounds returns MaxBytes and MaxTotal of a capture. They are from its spec and its status, which the API server vouches for.
 func Bounds(c v1alpha1.Capture) (maxBytes, maxTotal int64) {
-	status := c.CaptureStatus()
-	maxBytes = cmp.Or(c.Common().MaxBytes, 1<<30)
+	status, maxBytes := c.CaptureStatus(), c.Common().MaxBytes
 	return maxBytes, (maxBytes + slack) * int64(len(status.Pods)+int(status.PodsOmitted))
 }
 
@@ -52,6 +49,8 @@ func Bounds(c v1alpha1.Capture) (maxBytes, maxTotal int64) {
 type SavedFile struct {
 	Pod  v1alpha1.PodResult
 	Name string
+	// Captured is the size of the file in the Pod's account, in bytes.
+	Captured int64
 	// Bytes saved. Path is set if the files were not merged.
 	Bytes int64
 	Path  string
@@ -121,7 +120,7 @@ func plan(pods []v1alpha1.PodResult) []SavedFile {
 	used := map[string]bool{}
 	for _, p := range pods {
 		for _, f := range p.Files {
-			saved := SavedFile{Pod: p, Name: f.Name, tempPath: f.Name}
+			saved := SavedFile{Pod: p, Name: f.Name, Captured: f.Bytes, tempPath: f.Name}
 			if used[saved.tempPath] {
 				ext := filepath.Ext(f.Name)
 				saved.tempPath = strings.TrimSuffix(f.Name, ext) + "-" + p.UID + ext
@@ -189,25 +188,18 @@ func (s *Saver) most(f *SavedFile) int64 {
 	defer s.mu.Unlock()
 	most := s.MaxBytes + slack
 	if f.Pod.Phase == v1alpha1.PhaseCompleted {
-		most = min(most, f.captured())
+		most = min(most, f.Captured)
 	}
 	return min(most, max(s.MaxTotal-s.saved, 0))
-}
-
-// captured returns the size of the file in the Pod's account.
-func (f *SavedFile) captured() int64 {
-	i := slices.IndexFunc(f.Pod.Files, func(r v1alpha1.ResultFile) bool { return r.Name == f.Name })
-	return f.Pod.Files[i].Bytes
 }
 
 // checkSize compares the size with the Pod's account. A probe that was killed may have written more than its last
 // account says.
 func checkSize(f *SavedFile, n int64) error {
-	want := f.captured()
-	if n == want || (n > want && f.Pod.Phase != v1alpha1.PhaseCompleted) {
+	if n == f.Captured || (n > f.Captured && f.Pod.Phase != v1alpha1.PhaseCompleted) {
 		return nil
 	}
-	return fmt.Errorf("%s has %d bytes, but %d were captured: download it again", f.Name, n, want)
+	return fmt.Errorf("%s has %d bytes, but %d were captured: download it again", f.Name, n, f.Captured)
 }
 
 // received returns the downloaded files, including files of a wrong size: they may hold some packets.
