@@ -53,7 +53,7 @@ func (h *Handle) Program() (executable string, args []string, err error) {
 	if err != nil {
 		return "", nil, h.readError(err)
 	}
-	b, err := readBeginning(h.finder.path(h.Process.PID, "cmdline"), maxArguments)
+	b, err := ReadBeginning(h.finder.path(h.Process.PID, "cmdline"), maxArguments)
 	if err != nil {
 		return "", nil, h.readError(err)
 	}
@@ -70,8 +70,8 @@ func (h *Handle) Program() (executable string, args []string, err error) {
 	return executable, args, nil
 }
 
-// readBeginning returns at most so many bytes of a file.
-func readBeginning(name string, most int64) ([]byte, error) {
+// ReadBeginning returns at most so many bytes of a file. Files of /proc may be as long as a target wants.
+func ReadBeginning(name string, most int64) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {
 		return nil, err //nolint:wrapcheck // the caller wraps it

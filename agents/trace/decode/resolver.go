@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path"
 	"strconv"
@@ -17,17 +16,17 @@ import (
 	"github.com/sonde-operator/sonde/agents/node/process"
 )
 
-// Bounds of what is read and remembered, so that a target cannot fill the probe's memory.
+// These bounds keep a target from filling the probe's memory.
 const (
 	maxProcesses = 1 << 14
-	// sweepAfter is how many processes find no room before the ended ones are looked for, which takes a system call for each
-	// remembered one. The records of their ends were lost.
+	// sweepAfter processes without room start a search for ended ones whose end was lost. It takes a system call for each
+	// remembered process.
 	sweepAfter = 1 << 10
 	// maxContainerName is the longest name that Kubernetes gives a container.
 	maxContainerName = 63
 	// descriptorsAtOnce are read from /proc at a time: a process may have a million.
 	descriptorsAtOnce = 256
-	// flagsWithin is where the flags of an open file are in /proc. What follows may be long: all files that an epoll watches.
+	// flagsWithin bytes of a file in /proc/PID/fdinfo hold the flags. The rest may be long: an epoll lists all files it watches.
 	flagsWithin = 256
 	// maxSlack bounds the bytes of a longer text that a path keeps in memory.
 	maxSlack = 16
@@ -212,12 +211,7 @@ func (r *resolver) readFile(p *processState, pid uint32, descriptor string) {
 
 // cloexec reads the flags of an open file (proc_pid_fdinfo(5)): an octal number.
 func (r *resolver) cloexec(pid uint32, fd string) bool {
-	f, err := os.Open(r.path(pid, "fdinfo/"+fd))
-	if err != nil {
-		return false
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, flagsWithin))
+	b, err := process.ReadBeginning(r.path(pid, "fdinfo/"+fd), flagsWithin)
 	if err != nil {
 		return false
 	}
