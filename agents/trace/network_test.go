@@ -81,9 +81,11 @@ func TestConnections(t *testing.T) {
 		"to " + v6 + " sent=100000 received=0 by remote", "at " + v6 + " sent=0 received=100000 by local",
 		"to 127.0.0.1:9 sent=0 received=0 by remote ECONNREFUSED",
 		"to " + v4 + " sent=3 received=0 by local", "at " + v4 + " sent=0 received=3 by remote ECONNRESET",
-		"to " + v4 + " sent=10 received=0 by local", "at " + v4 + " sent=0 received=10 by remote",
 		"to " + handed + " sent=1 received=0 by remote", "at " + handed + " sent=0 received=1 by local",
 		"to " + v4 + " sent=2 received=0 open", "at " + v4 + " sent=0 received=2 open",
+	}
+	for range lossyConnections {
+		want = append(want, "to "+v4+" sent=10 received=0 by local", "at "+v4+" sent=0 received=10 by remote")
 	}
 	var got, resets []string
 	for i := range lines {
@@ -119,7 +121,8 @@ func TestConnections(t *testing.T) {
 	checkSocketCalls(t, lines, workload.dir)
 }
 
-// checkRetransmits checks that there are no more events than their connection counts.
+// checkRetransmits checks that the connections that retransmit have as many events as they count. Under load, Linux 6.18
+// sometimes does not run the program, and does not count that (docs/trace.md, "Known errors"). So one may have fewer.
 func checkRetransmits(t *testing.T, lines []line) {
 	t.Helper()
 	events, counted := map[string]int{}, map[string]string{}
@@ -135,16 +138,18 @@ func checkRetransmits(t *testing.T, lines []line) {
 			counted[l.arg("local")] = l.arg("retransmits")
 		}
 	}
-	if len(events) != 1 {
-		t.Errorf("%d connections have retransmits, want one: %v", len(events), events)
-	}
+	exact := 0
 	for local, n := range events {
-		// Under load, Linux 6.18 sometimes does not run the program, and does not count that (docs/trace.md, "Known errors").
-		if total, err := strconv.Atoi(counted[local]); err != nil || n > total {
+		total, err := strconv.Atoi(counted[local])
+		if err != nil || n > total {
 			t.Errorf("%d events of retransmits, the connection counted %s", n, counted[local])
-		} else if n < total {
-			t.Logf("%d events of retransmits, the connection counted %s", n, counted[local])
 		}
+		if n == total {
+			exact++
+		}
+	}
+	if len(events) > lossyConnections || exact < lossyConnections-1 {
+		t.Errorf("retransmits of %d connections, %d have all events, want %d: events %v, counted %v", len(events), exact, lossyConnections, events, counted)
 	}
 }
 

@@ -54,7 +54,9 @@ func networkWorkload(dir string) {
 	datagrams()
 	unixSockets(dir)
 	exchangeWithReset(listener)
-	exchangeWithLoss(listener)
+	for range lossyConnections {
+		exchangeWithLoss(listener)
+	}
 	inheritListener()
 	leaveOpen(listener)
 	wait("done")
@@ -225,6 +227,9 @@ func exchangeWithReset(listener int) {
 	must(unix.Close(client))
 	must(unix.Close(server))
 }
+
+// lossyConnections is how many connections retransmit. Each takes the kernel's first timeout, 0.2 s.
+const lossyConnections = 3
 
 // exchangeWithLoss makes the server's kernel drop segments until they are sent again.
 func exchangeWithLoss(listener int) {
