@@ -95,7 +95,7 @@ func (t *Trace) findOpenConnections() error {
 	return nil
 }
 
-// writeOpen writes what has not ended when the trace ends: connections that are open, and operations of io_urings.
+// writeOpen writes the connections and the operations of io_urings that have not ended when the trace ends.
 func (t *Trace) writeOpen() {
 	now := kernel.BootTime()
 	for head, r := range t.decoder.Unfinished(now) {

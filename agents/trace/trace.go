@@ -90,8 +90,8 @@ type Account struct {
 	LostAIO uint64
 	// LostCalls splits LostRing and LostRare by the name of the call or event. It is set when the trace has ended.
 	LostCalls map[string]uint64
-	// Unnamed counts names of files and working directories that were not remembered, for want of memory: their events are
-	// recorded, without a path. It is set when the trace has ended.
+	// Unnamed counts names of files and working directories that did not fit into the tracer's memory. Their events are
+	// recorded without a path. It is set when the trace has ended.
 	Unnamed uint64
 	// BeyondLimit counts events that came after MaxEvents or the file's limit was reached. They are not lost.
 	BeyondLimit uint64

@@ -13,9 +13,9 @@
  * All need Linux 5.12; socket storage and bpf_sock_from_file for tracing programs came with 5.11. All but the last run for
  * each socket of the node, many in softirqs: few loads must be enough to skip other Pods' sockets.
  *
- * Input: the constants below and the Pod's cgroup. Output: records in rare. Lost: a record that finds no room is counted in
- * rare_lost, as is a connection whose socket has no room for its owner, if it needs one; an event in a softirq that interrupts the same program is counted by the kernel (recursion_misses), for any
- * Pod's socket. Tests: agents/trace, network_test.go.
+ * Input: the constants below and the Pod's cgroup. Output: records in rare. Tests: agents/trace, network_test.go.
+ * Lost: rare_lost counts records that find no room, and connections that need an owner and whose socket has no room for it.
+ * The kernel counts events in softirqs that interrupt the same program (recursion_misses), for any Pod's socket.
  */
 #ifndef SONDE_TRACE_NETWORK_H
 #define SONDE_TRACE_NETWORK_H

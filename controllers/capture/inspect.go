@@ -86,7 +86,7 @@ func (r *Reconciler) observeTargetPod(ctx context.Context, capture sondev1.Captu
 	return observeGone(ctx, r.Client, capture, p)
 }
 
-// observeCause reads live why a probe may have been asked to end: another replica may have asked, and the cache may be behind.
+// observeCause reads live why a probe may have been asked to end: another replica may have asked, and the cache may lag.
 func (r *Reconciler) observeCause(ctx context.Context, capture sondev1.Capture, p *podState) error {
 	if err := r.upToDate(ctx, capture); err != nil {
 		return err

@@ -3,8 +3,8 @@ package admission
 import "sync"
 
 // lane bounds the bytes of requests that are in flight at once: together, for each namespace and for each user. The first
-// request of each fits, however large, while the lane has room. A further one fits only if its namespace leaves as much room
-// as it takes: so the first namespace gets at most half, and the next ones each half of the rest.
+// request of each fits, however large, while the lane has room. Another one fits only if its namespace leaves as much room
+// as it takes. So the first namespace gets at most half, and each next one half of the rest.
 type lane struct {
 	limit, perNamespace, perUser int64
 

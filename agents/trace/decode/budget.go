@@ -12,7 +12,7 @@ const (
 // budget is memory that may still be used, in bytes.
 type budget struct {
 	left int
-	// refused counts the names that were not remembered for want of memory.
+	// refused counts the names for which no memory was left.
 	refused uint64
 }
 

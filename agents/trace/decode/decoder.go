@@ -91,8 +91,8 @@ func (d *Decoder) ReadContainers() error { return d.resolver.readNames() }
 // Forgotten returns how many operations of io_urings were forgotten before their results came, because too many waited.
 func (d *Decoder) Forgotten() uint64 { return d.urings.forgotten }
 
-// Unnamed returns how many names of files, working directories and processes' states were not remembered, because there were
-// too many or they were too long. Events about them have no path.
+// Unnamed returns how many names of files and working directories, and how many processes, the decoder did not remember,
+// because they take more than its memory. Events about them have no path.
 func (d *Decoder) Unnamed() uint64 { return d.resolver.names.refused }
 
 // ContainerOf finds the kubelet's name of a process's container by the container's ID, which is in the process's cgroup. No

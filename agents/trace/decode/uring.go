@@ -13,7 +13,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
 )
 
-// Bounds of the remembered operations. For a further one others are forgotten: their results have no arguments.
+// Bounds on the remembered operations. A new one beyond them replaces an old one, whose result then has no arguments.
 const (
 	maxSubmitted = 1 << 14
 	// maxSubmittedBytes is less than maxSubmitted operations with long paths have.

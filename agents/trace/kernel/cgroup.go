@@ -46,7 +46,7 @@ func FindCgroup(proc string, pid int, uid string) (Cgroup, error) {
 	if err != nil {
 		return Cgroup{}, err
 	}
-	// Read after the levels: they may be those of a later process with the same PID.
+	// A later process may have got the PID before the levels were read. Then this second reading differs.
 	after, err := os.ReadFile(file)
 	if err != nil {
 		return Cgroup{}, fmt.Errorf("read cgroups of process %d: %w", pid, err)
@@ -58,8 +58,8 @@ func FindCgroup(proc string, pid int, uid string) (Cgroup, error) {
 	return Cgroup{id: found.Cgroup, depth: found.Depth, v1: v1, level: found.PidLevel}, nil
 }
 
-// podLevel finds the Pod's level among those of a process. It searches from the root on, because a container can give its own
-// cgroups any name. It returns false if the root is missing: the kernel gives no more than 64 levels.
+// podLevel finds the Pod's cgroup among the levels of a process. It searches from the root, because a container can name
+// cgroups below its own as it likes. It returns false if the root is missing: the kernel gives at most 64 levels.
 func podLevel(levels []Level, uid string) (Level, bool) {
 	if len(levels) == 0 || levels[len(levels)-1].Depth != 0 {
 		return Level{}, false

@@ -267,7 +267,7 @@ func (p *Program) RareLost() (lost [16]uint64) {
 	return lost
 }
 
-// AIOLost returns how many operations of Linux AIO were submitted, none of which is recorded.
+// AIOLost returns how many operations of Linux AIO were submitted. None of them is recorded.
 func (p *Program) AIOLost() (n uint64) {
 	_ = p.Objects.Variables[traceVarAioLost].Get(&n)
 	return n

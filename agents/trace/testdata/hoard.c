@@ -1,6 +1,6 @@
 /*
- * hoard DIR FILES CHILDREN: keeps FILES files with paths of a thousand bytes open, and forks CHILDREN processes, each of which has
- * its own copy of the descriptors and closes one. A traced Pod whose tracer remembers the names of them all takes its memory.
+ * hoard DIR FILES CHILDREN: keeps FILES files with paths of a thousand bytes open, and forks CHILDREN processes. Each has its
+ * own copy of the descriptors and closes one. A tracer that remembers a copy of the names for each process runs out of memory.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -42,7 +42,7 @@ type Report struct {
 	Total Counts `json:"total"`
 	// Problems are one sentence for each missing part.
 	Problems []string `json:"problems,omitempty"`
-	// Notes are further facts about the files.
+	// Notes are other facts about the files.
 	Notes []string `json:"notes,omitempty"`
 
 	failedFiles, unlisted int

@@ -133,7 +133,7 @@ func (t *Tail) Finish(ctx context.Context) (shown uint64, streamErr error) {
 	return t.shown, t.streamErr
 }
 
-// close rejects all further lines.
+// close rejects all later lines.
 func (t *Tail) close() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -17,8 +17,8 @@ import (
 type NewInformer func(cache.ListerWatcher, runtime.Object, time.Duration, cache.Indexers) cache.SharedIndexInformer
 
 // Informers returns a NewInformer whose informers read a list in pages, and transform each page before they read the next.
-// All of them together hold one page at a time. They list on API servers without streaming lists. Elsewhere the list comes
-// object by object, as the begin of a watch. The bytes of a page are bounded only if the configuration has the wrapper Bound.
+// All of them together hold one page at a time. They list on API servers without streaming lists. Other servers send the
+// list object by object, at the beginning of a watch. The bytes of a page are bounded only if the configuration has the wrapper Bound.
 func Informers(next NewInformer) NewInformer {
 	place := make(chan struct{}, 1)
 	return func(from cache.ListerWatcher, o runtime.Object, resync time.Duration, indexers cache.Indexers) cache.SharedIndexInformer {

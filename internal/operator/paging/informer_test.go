@@ -24,7 +24,7 @@ import (
 // source has Pods and answers an informer as the API server does.
 type source struct {
 	pods      int
-	streams   bool         // it sends lists as the begin of a watch
+	streams   bool         // it sends lists at the beginning of a watch
 	expired   map[int]bool // requests for a page whose state has become too old
 	transform func() int   // how many Pods have been transformed
 	requests  []string

@@ -42,7 +42,7 @@ func Each[L client.ObjectList](ctx context.Context, live client.Reader, newList 
 	})
 }
 
-// pages calls read with the size of each page and the token that continues the list, until read returns no further token.
+// pages calls read with the size of each page and the token that continues the list, until read returns no token.
 // After pages that were too large, the size grows again.
 func pages(ctx context.Context, read func(ctx context.Context, size int64, next string) (string, error)) error {
 	size := int64(Size)

@@ -90,7 +90,7 @@ func TestGapsAreBounded(t *testing.T) {
 
 // server answers the requests of an informer.
 type server struct {
-	initial bool // it sends all objects at the begin of a watch
+	initial bool // it sends all objects at the beginning of a watch
 	events  *watch.RaceFreeFakeWatcher
 	lists   chan struct{}
 }
