@@ -51,13 +51,13 @@ func serveWebhooks(t *testing.T) {
 	}
 	t.Cleanup(filters.Close)
 	pc := &capture.Handler{
-		Unfinished: &capture.Unfinished{},
-		Kind:       kind.PacketCapture, Checks: &capture.PacketCaptureChecks{Filters: filters},
+		Quota: &capture.Quota{},
+		Kind:  kind.PacketCapture, Checks: &capture.PacketCaptureChecks{Filters: filters},
 		Live: admin, Cache: admin, Reviews: access.NewReviewer(admin), Key: stampKey, OperatorNamespace: operatorNamespace, Clock: clock.RealClock{},
 	}
 	traces := &capture.Handler{
-		Unfinished: &capture.Unfinished{},
-		Kind:       kind.Trace, Checks: capture.TraceChecks{},
+		Quota: &capture.Quota{},
+		Kind:  kind.Trace, Checks: capture.TraceChecks{},
 		Live: admin, Cache: admin, Reviews: access.NewReviewer(admin), Key: stampKey, OperatorNamespace: operatorNamespace, Clock: clock.RealClock{},
 	}
 	_, material, _, err := certs.Plan(time.Now(), nil, []string{"localhost"})

@@ -38,9 +38,9 @@ type Handler struct {
 	OperatorNamespace string
 	// Ceilings of one capture.
 	Ceilings ceiling.Limits
-	// Unfinished bounds the captures of a namespace; the handlers of all kinds share it.
-	Unfinished *Unfinished
-	Clock      clock.PassiveClock
+	// Quota bounds the captures of a namespace; the handlers of all kinds share it.
+	Quota *Quota
+	Clock clock.PassiveClock
 }
 
 // Checks are the checks that differ between the kinds. They refuse by admission.Invalid or admission.Forbidden; every
@@ -74,7 +74,7 @@ func (h *Handler) create(ctx context.Context, req webhook.AdmissionRequest) (adm
 		Requester: who, TargetNamespaceUID: d.namespaceUID, IssuedAt: h.Clock.Now(), RequestUID: string(req.UID),
 	})
 	if err == nil && (req.DryRun == nil || !*req.DryRun) {
-		err = h.Unfinished.Admit(ctx, req.Namespace, annotations[sondev1.AnnotationStamp])
+		err = h.Quota.Admit(ctx, req.Namespace, annotations[sondev1.AnnotationStamp])
 	}
 	return admission.Granted{Annotations: annotations, Warnings: d.warnings}, err
 }
@@ -106,7 +106,7 @@ func (h *Handler) decide(ctx context.Context, capture sondev1.Capture, who acces
 	if err := admission.RequirePods(ctx, h.Reviews, h.Kind, who, in); err != nil {
 		return decision{}, err
 	}
-	if err := h.Unfinished.Check(ctx, capture.GetNamespace()); err != nil {
+	if err := h.Quota.Check(ctx, capture.GetNamespace()); err != nil {
 		return decision{}, err
 	}
 	ns, err := admission.TargetNamespace(ctx, h.Live, in)

@@ -51,8 +51,8 @@ func spec(change func(*sondev1.PacketCaptureSpec)) sondev1.PacketCaptureSpec {
 
 func captureHandler(live client.Reader, r access.Reviews) *Handler {
 	return &Handler{
-		Unfinished: &Unfinished{},
-		Kind:       kind.PacketCapture, Checks: &PacketCaptureChecks{Filters: &filters{}},
+		Quota: &Quota{},
+		Kind:  kind.PacketCapture, Checks: &PacketCaptureChecks{Filters: &filters{}},
 		Live: live, Cache: live, Reviews: r, Key: webhooktest.Key, OperatorNamespace: webhooktest.OperatorNamespace, Clock: webhooktest.Clock(),
 	}
 }

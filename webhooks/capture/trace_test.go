@@ -36,8 +36,8 @@ func traceOf(kind sondev1.TargetKind, name string) func(*sondev1.TraceSpec) {
 
 func traceHandler(live client.Reader, r access.Reviews) *Handler {
 	return &Handler{
-		Unfinished: &Unfinished{},
-		Kind:       kind.Trace, Checks: TraceChecks{},
+		Quota: &Quota{},
+		Kind:  kind.Trace, Checks: TraceChecks{},
 		Live: live, Cache: live, Reviews: r, Key: webhooktest.Key, OperatorNamespace: webhooktest.OperatorNamespace, Clock: webhooktest.Clock(),
 	}
 }

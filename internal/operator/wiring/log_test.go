@@ -105,7 +105,7 @@ func TestRecordsOfReviewsAreShort(t *testing.T) {
 	out := managersLog()
 	live := webhooktest.Reader(t, webhooktest.Objects()...)
 	captures := &capture.Handler{
-		Unfinished: &capture.Unfinished{}, Kind: kind.PacketCapture, Checks: &capture.PacketCaptureChecks{}, Live: live, Cache: live,
+		Quota: &capture.Quota{}, Kind: kind.PacketCapture, Checks: &capture.PacketCaptureChecks{}, Live: live, Cache: live,
 		Reviews: webhooktest.May(), Key: webhooktest.Key, OperatorNamespace: webhooktest.OperatorNamespace, Clock: webhooktest.Clock(),
 	}
 	pods := &gate.Handler{OperatorNamespace: webhooktest.OperatorNamespace, Required: true}

@@ -29,8 +29,8 @@ func (m *manager) addWebhooks(_ context.Context, mgr ctrl.Manager) error {
 	reviews := access.NewReviewer(m.live)
 	server := mgr.GetWebhookServer()
 	secret := webhookpath.New(m.key, clock.RealClock{})
-	unfinished := &capture.Unfinished{
-		Cache: mgr.GetClient(), Limit: m.Ceilings.UnfinishedPerNamespace, Existing: m.Ceilings.ExistingPerNamespace, Clock: clock.RealClock{},
+	quota := &capture.Quota{
+		Cache: mgr.GetClient(), Unfinished: m.Ceilings.UnfinishedPerNamespace, Existing: m.Ceilings.ExistingPerNamespace, Clock: clock.RealClock{},
 	}
 	live := fewreads.New(m.live, m.Agent.Namespace, webhookReads)
 	// A flood of captures must not delay the Pods of others, so these have bounds of their own.
@@ -47,7 +47,7 @@ func (m *manager) addWebhooks(_ context.Context, mgr ctrl.Manager) error {
 		admission.Register(server, w.path, secret, intake.Hook(&webhook.Admission{Handler: &capture.Handler{
 			Kind: w.kind, Checks: w.checks,
 			Live: live, Cache: mgr.GetClient(), Reviews: reviews, Key: m.key, OperatorNamespace: m.Agent.Namespace, Clock: clock.RealClock{}, Ceilings: m.Ceilings,
-			Unfinished: unfinished,
+			Quota: quota,
 		}}, nil))
 	}
 	admission.Register(server, webhookpath.ResultAccess, secret, intake.Hook(&webhook.Admission{Handler: &resultaccess.Handler{

@@ -19,10 +19,10 @@ import (
 	"github.com/sonde-operator/sonde/webhooks/webhooktest"
 )
 
-func unfinished(t *testing.T, limit int, objects ...client.Object) (*Unfinished, *clocktesting.FakeClock) {
+func quotaOf(t *testing.T, limit int, objects ...client.Object) (*Quota, *clocktesting.FakeClock) {
 	t.Helper()
 	clock := clocktesting.NewFakeClock(webhooktest.Now)
-	return &Unfinished{Cache: fake.NewClientBuilder().WithScheme(webhooktest.Scheme(t)).WithObjects(objects...).Build(), Limit: limit, Clock: clock}, clock
+	return &Quota{Cache: fake.NewClientBuilder().WithScheme(webhooktest.Scheme(t)).WithObjects(objects...).Build(), Unfinished: limit, Clock: clock}, clock
 }
 
 func existing(k kind.Capture, namespace, name string, phase sondev1.Phase) client.Object {
@@ -34,8 +34,8 @@ func existing(k kind.Capture, namespace, name string, phase sondev1.Phase) clien
 	return c
 }
 
-// TestUnfinished checks which captures count, and what a refusal says.
-func TestUnfinished(t *testing.T) {
+// TestQuota checks which captures count, and what a refusal says.
+func TestQuota(t *testing.T) {
 	leaving := existing(kind.Trace, "shop", "leaving", sondev1.PhasePending)
 	leaving.SetDeletionTimestamp(&metav1.Time{Time: webhooktest.Now})
 	leaving.SetFinalizers([]string{"example.test/kept"})
@@ -43,21 +43,21 @@ func TestUnfinished(t *testing.T) {
 		existing(kind.PacketCapture, "shop", "waits", ""), existing(kind.Trace, "shop", "runs", sondev1.PhaseCapturing),
 		existing(kind.PacketCapture, "shop", "ended", sondev1.PhaseIncomplete), existing(kind.Trace, "bank", "runs", sondev1.PhaseCapturing), leaving,
 	}
-	u, _ := unfinished(t, 3, objects...)
-	if err := u.Check(t.Context(), "shop"); err != nil {
+	q, _ := quotaOf(t, 3, objects...)
+	if err := q.Check(t.Context(), "shop"); err != nil {
 		t.Errorf("with 2 of 3: %v", err)
 	}
-	u.Limit = 2
-	err := u.Check(t.Context(), "shop")
+	q.Unfinished = 2
+	err := q.Check(t.Context(), "shop")
 	for _, want := range []string{"namespace shop has 2 PacketCaptures and Traces", "2 is the most here", "stop or delete", "--max-unfinished-captures-per-namespace", "cluster admin"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v does not say %q", err, want)
 		}
 	}
-	if err := u.Check(t.Context(), "bank"); err != nil {
+	if err := q.Check(t.Context(), "bank"); err != nil {
 		t.Errorf("another namespace: %v", err)
 	}
-	if u.Limit = 0; u.Check(t.Context(), "shop") != nil {
+	if q.Unfinished = 0; q.Check(t.Context(), "shop") != nil {
 		t.Error("0 is no ceiling")
 	}
 }
@@ -67,38 +67,38 @@ func TestExisting(t *testing.T) {
 	leaving := existing(kind.Trace, "shop", "leaving", sondev1.PhaseCompleted)
 	leaving.SetDeletionTimestamp(&metav1.Time{Time: webhooktest.Now})
 	leaving.SetFinalizers([]string{"example.test/kept"})
-	u, clock := unfinished(t, 0, existing(kind.PacketCapture, "shop", "ended", sondev1.PhaseCompleted),
+	q, clock := quotaOf(t, 0, existing(kind.PacketCapture, "shop", "ended", sondev1.PhaseCompleted),
 		existing(kind.Trace, "shop", "failed", sondev1.PhaseFailed), existing(kind.Trace, "bank", "ended", sondev1.PhaseCompleted), leaving)
-	u.Existing = 4
-	if err := u.Admit(t.Context(), "shop", "new"); err != nil {
+	q.Existing = 4
+	if err := q.Admit(t.Context(), "shop", "new"); err != nil {
 		t.Errorf("with 3 of 4: %v", err)
 	}
-	err := u.Check(t.Context(), "shop") // the cache does not have the new one yet
+	err := q.Check(t.Context(), "shop") // the cache does not have the new one yet
 	for _, want := range []string{"namespace shop has 4 PacketCaptures and Traces", "4 is the most here", "delete some that have ended", "--max-existing-captures-per-namespace", "cluster admin"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v does not say %q", err, want)
 		}
 	}
-	if err := u.Check(t.Context(), "bank"); err != nil {
+	if err := q.Check(t.Context(), "bank"); err != nil {
 		t.Errorf("another namespace: %v", err)
 	}
 	clock.Step(admittedFor) // its creation failed after all
-	if err := u.Check(t.Context(), "shop"); err != nil {
+	if err := q.Check(t.Context(), "shop"); err != nil {
 		t.Errorf("later: %v", err)
 	}
-	if u.Existing = 0; u.Admit(t.Context(), "shop", "x") != nil {
+	if q.Existing = 0; q.Admit(t.Context(), "shop", "x") != nil {
 		t.Error("0 is no ceiling")
 	}
 }
 
-// TestUnfinishedConcurrently checks that concurrent requests do not pass the bound while the cache has none of them.
-func TestUnfinishedConcurrently(t *testing.T) {
-	u, clock := unfinished(t, 10)
+// TestQuotaConcurrently checks that concurrent requests do not pass the bound while the cache has none of them.
+func TestQuotaConcurrently(t *testing.T) {
+	q, clock := quotaOf(t, 10)
 	var admitted atomic.Int32
 	var requests sync.WaitGroup
 	for i := range 100 {
 		requests.Go(func() {
-			if u.Admit(t.Context(), "shop", fmt.Sprint(i)) == nil {
+			if q.Admit(t.Context(), "shop", fmt.Sprint(i)) == nil {
 				admitted.Add(1)
 			}
 		})
@@ -108,29 +108,29 @@ func TestUnfinishedConcurrently(t *testing.T) {
 		t.Errorf("%d admitted, want 10", n)
 	}
 	clock.Step(admittedFor) // their creation failed after all
-	if err := u.Check(t.Context(), "shop"); err != nil || len(u.admitted) > 0 {
-		t.Errorf("later: %v, %d namespaces are remembered", err, len(u.admitted))
+	if err := q.Check(t.Context(), "shop"); err != nil || len(q.admitted) > 0 {
+		t.Errorf("later: %v, %d namespaces are remembered", err, len(q.admitted))
 	}
 }
 
-// TestUnfinishedCountsOnce checks that a capture that the cache has meanwhile does not count twice.
-func TestUnfinishedCountsOnce(t *testing.T) {
-	u, clock := unfinished(t, 2, existing(kind.Trace, "shop", "a", ""))
-	if err := u.Admit(t.Context(), "shop", "stamp-a"); err != nil {
+// TestQuotaCountsOnce checks that a capture that the cache has meanwhile does not count twice.
+func TestQuotaCountsOnce(t *testing.T) {
+	q, clock := quotaOf(t, 2, existing(kind.Trace, "shop", "a", ""))
+	if err := q.Admit(t.Context(), "shop", "stamp-a"); err != nil {
 		t.Fatal(err)
 	}
 	clock.Step(time.Second)
-	if err := u.Check(t.Context(), "shop"); err != nil {
+	if err := q.Check(t.Context(), "shop"); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestUnfinishedCountsEqualCaptures checks that captures of one second count one by one, even if their specs are equal.
-func TestUnfinishedCountsEqualCaptures(t *testing.T) {
+// TestQuotaCountsEqualCaptures checks that captures of one second count one by one, even if their specs are equal.
+func TestQuotaCountsEqualCaptures(t *testing.T) {
 	for _, k := range captureKinds {
 		t.Run(k.Name, func(t *testing.T) {
 			h := k.handler(webhooktest.Reader(t, webhooktest.Objects()...), rightsTo(k.Capture, "pods/shop"))
-			h.Unfinished, _ = unfinished(t, 3)
+			h.Quota, _ = quotaOf(t, 3)
 			admitted := 0
 			for i := range 10 {
 				req := k.creation(t, "shop", nil)
