@@ -30,6 +30,7 @@ func TestFairQueue(t *testing.T) {
 	var got []string
 	for q.Len() > 0 {
 		r := q.Pop()
+		q.ended(r.Namespace)
 		got = append(got, r.Namespace+"/"+r.Name)
 		if len(got) == 2 {
 			q.Push(requestOf("d", "1"))
@@ -38,9 +39,38 @@ func TestFairQueue(t *testing.T) {
 	if diff := cmp.Diff([]string{"a/1", "b/1", "c/1", "a/2", "b/2", "d/1", "a/3"}, got); diff != "" {
 		t.Errorf("order (-want +got):\n%s", diff)
 	}
-	if len(q.waiting)+len(q.turns) > 0 {
-		t.Errorf("an empty queue keeps %v, %v", q.waiting, q.turns)
+	if len(q.waiting)+len(q.turns)+len(q.running) > 0 {
+		t.Errorf("an empty queue keeps %v, %v, %v", q.waiting, q.turns, q.running)
 	}
+}
+
+// TestWorkerForOthers checks that the passes of one namespace leave a worker to others, and continue when one of them has ended.
+func TestWorkerForOthers(t *testing.T) {
+	q := newQueue("test", workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	defer q.ShutDown()
+	get := func(want string) {
+		t.Helper()
+		if r, _ := q.Get(); r.String() != want {
+			t.Errorf("next pass %s, want %s", r, want)
+		}
+	}
+	for i := range workers {
+		q.Add(requestOf("slow", fmt.Sprint(i)))
+	}
+	for i := range workers - 1 {
+		get(fmt.Sprintf("slow/%d", i))
+	}
+	if n := q.Len(); n > 0 {
+		t.Errorf("%d requests for the last worker, want none", n)
+	}
+	q.Add(requestOf("shop", "pc"))
+	get("shop/pc")
+	q.Add(requestOf("slow", "0")) // again, after its pass
+	q.Done(requestOf("slow", "0"))
+	get(fmt.Sprintf("slow/%d", workers-1))
+	q.Done(requestOf("shop", "pc"))
+	q.Done(requestOf("slow", "1"))
+	get("slow/0")
 }
 
 // TestFlood checks that a thousand captures of one namespace put off another namespace's by one pass. The control is client-go's own
