@@ -94,7 +94,7 @@ type Reconciler struct {
 // +kubebuilder:rbac:groups="",namespace=sonde-system,resources=configmaps;secrets,verbs=get;list;watch;create;delete
 // +kubebuilder:rbac:groups="",namespace=sonde-system,resources=events,verbs=list
 
-// Reconcile is one pass: observe, plan, act, report.
+// Reconcile makes one pass over a capture, or cleans up after one that is deleted.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	r.throttle.passStarted(req.NamespacedName)
 	capture := r.Kind.New()
@@ -107,6 +107,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err != nil {
 		return ctrl.Result{}, fmt.Errorf("get %s: %w", r.Kind.Name, err)
 	}
+	if capture, err = r.whole(ctx, capture); capture == nil || err != nil {
+		return ctrl.Result{}, err
+	}
+	return r.pass(ctx, req.NamespacedName, capture)
+}
+
+// pass observes, plans, acts and reports.
+func (r *Reconciler) pass(ctx context.Context, key types.NamespacedName, capture sondev1.Capture) (ctrl.Result, error) {
 	if err := r.ensureJobID(ctx, capture); err != nil {
 		return requeueOnConflict(ctrl.Result{}, err)
 	}
@@ -123,13 +131,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	before := copyOf(capture)
 	report(capture, observed, planned, done, err)
 	if !equality.Semantic.DeepEqual(before.CaptureStatus(), capture.CaptureStatus()) {
-		if later := r.throttle.writeDelay(req.NamespacedName, len(observed.pods)); later > 0 && err == nil && !urgent(before, capture, planned, done) {
+		if later := r.throttle.writeDelay(key, len(observed.pods)); later > 0 && err == nil && !urgent(before, capture, planned, done) {
 			return ctrl.Result{RequeueAfter: sooner(planned.again, later)}, nil
 		}
 		if perr := r.patchStatus(ctx, capture, before); perr != nil {
 			return requeueOnConflict(ctrl.Result{}, errors.Join(err, perr))
 		}
-		r.throttle.statusWritten(req.NamespacedName)
+		r.throttle.statusWritten(key)
 		r.recordEvents(ctx, before, capture, observed)
 	}
 	if done.refused() {
@@ -139,6 +147,34 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		planned.again = soonest // missing containers make entries final, so the capture may be over
 	}
 	return ctrl.Result{RequeueAfter: planned.again}, err
+}
+
+// whole returns the capture with all of its status, of which the cache keeps little once the capture has ended. It returns nil if
+// such a capture has nothing left to withdraw or to delete.
+func (r *Reconciler) whole(ctx context.Context, cached sondev1.Capture) (sondev1.Capture, error) {
+	status := cached.CaptureStatus()
+	if !status.Phase.Final() {
+		return cached, nil
+	}
+	available := func(e sondev1.PodResult) bool {
+		return e.AvailableUntil != nil && r.Clock.Now().Before(e.AvailableUntil.Time)
+	}
+	if status.ObservedGeneration == cached.GetGeneration() && !slices.ContainsFunc(status.Pods, available) {
+		var observed observation
+		if err := r.observeOwned(ctx, cached, false, &observed); err != nil || !observed.hasObjects() {
+			return nil, err
+		}
+	}
+	capture := r.Kind.New()
+	err := r.Live.Get(ctx, client.ObjectKeyFromObject(cached), capture)
+	switch {
+	case gone.Is(err), err == nil && capture.GetUID() != cached.GetUID():
+		return nil, nil // the cache is about to say so
+	case err != nil:
+		return nil, fmt.Errorf("get %s: %w", r.Kind.Name, err)
+	default:
+		return capture, nil
+	}
 }
 
 // observeAndPlan plans on the cache, which may be stale. A plan that ends the capture, judges a probe without an account, or

@@ -211,6 +211,11 @@ func (r *Reconciler) observeOwned(ctx context.Context, capture sondev1.Capture, 
 	return nil
 }
 
+// hasObjects reports whether objects of the capture exist.
+func (observed *observation) hasObjects() bool {
+	return observed.jobs > 0 || observed.configMap != "" || observed.secret != ""
+}
+
 // keepName returns a function that stores the name of the first object that it gets.
 func keepName(name *string) func(runtime.Object) {
 	return func(o runtime.Object) {

@@ -279,12 +279,11 @@ func planFinal(capture sondev1.Capture, observed observation) plan {
 	if t := status.CompletionTime; t != nil && status.PodsOmitted > 0 && t.Add(observed.retain).After(until) {
 		until = t.Add(observed.retain) // files of Pods that the status does not list
 	}
-	objectsLeft := observed.jobs > 0 || observed.configMap != "" || observed.secret != ""
 	switch {
-	case objectsLeft && !observed.now.Before(until):
+	case observed.hasObjects() && !observed.now.Before(until):
 		planned.cleanUp = true
 		planned.again = refusedDelay // until all objects are gone
-	case objectsLeft:
+	case observed.hasObjects():
 		planned.again = max(until.Sub(observed.now), soonest)
 	}
 	return planned

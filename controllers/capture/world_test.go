@@ -115,7 +115,7 @@ func newWorld(t *testing.T, pc client.Object, objects ...client.Object) *world {
 	watchdog := &health.Watchdog{Limit: time.Hour, Clock: w.clock}
 	w.r = &Reconciler{
 		Kind:   PacketCaptures(w),
-		Client: interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{List: w.cachedList}), Live: live, PauseConfig: live, GateConfig: gateConfig{w},
+		Client: interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{Get: cachedGet, List: w.cachedList}), Live: live, PauseConfig: live, GateConfig: gateConfig{w},
 		Options: agentjob.Options{Namespace: operatorNamespace, Image: "sonde:test", RingBytes: 32 << 20},
 		Stamps:  w, Access: w, recent: recentReviews{w}, throttle: newThrottle(w.clock), departed: &departedPods{}, Keepers: w, Users: &KeeperUsers{}, Recorder: w.events, Clock: w.clock,
 		Sweeper:              &sweep.Sweeper{Client: w.client, Live: live, Clock: w.clock, Interval: time.Minute, Namespace: operatorNamespace, Parallelism: DefaultParallelism, Watchdog: watchdog},
@@ -186,6 +186,15 @@ func (w *world) cachedList(ctx context.Context, c client.WithWatch, list client.
 	if pods, ok := list.(*corev1.PodList); ok && w.hidden != "" {
 		pods.Items = slices.DeleteFunc(pods.Items, func(p corev1.Pod) bool { return p.Name == w.hidden })
 	}
+	return err
+}
+
+// cachedGet reads captures as the manager's cache holds them: those that have ended have few fields.
+func cachedGet(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	if err := c.Get(ctx, key, o, opts...); err != nil {
+		return err
+	}
+	_, err := target.Strip(o)
 	return err
 }
 

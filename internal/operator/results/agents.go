@@ -102,8 +102,24 @@ func (h *Handler) keeper(ctx context.Context, capture sondev1.Capture) (Keeper, 
 		capture.KindName(), capture.GetNamespace(), capture.GetName())
 }
 
+// whole returns a capture with the entries of all Pods, which the cache does not keep once the capture has ended.
+func (h *Handler) whole(ctx context.Context, k kind.Capture, cached sondev1.Capture) (sondev1.Capture, error) {
+	if !cached.CaptureStatus().Phase.Final() {
+		return cached, nil
+	}
+	capture := k.New()
+	err := h.Live.Get(ctx, client.ObjectKeyFromObject(cached), capture)
+	if client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("get the current %s %s/%s: %w", k.Name, cached.GetNamespace(), cached.GetName(), err)
+	}
+	if err != nil || capture.GetUID() != cached.GetUID() {
+		return nil, failf(http.StatusNotFound, "%[1]s %[2]s/%[3]s was deleted, and its results with it: create a new %[1]s", k.Name, cached.GetNamespace(), cached.GetName())
+	}
+	return capture, nil
+}
+
 // agentFor returns the agent of one target Pod whose keeper runs, read live, or a failure that says why there is none.
-func (h *Handler) agentFor(ctx context.Context, capture sondev1.Capture, podUID string) (*corev1.Pod, error) {
+func (h *Handler) agentFor(ctx context.Context, k kind.Capture, capture sondev1.Capture, podUID string) (*corev1.Pod, error) {
 	agents, err := h.agents(ctx, capture, podUID)
 	if err != nil {
 		return nil, err
@@ -114,7 +130,10 @@ func (h *Handler) agentFor(ctx context.Context, capture sondev1.Capture, podUID 
 	if slices.ContainsFunc(agents, func(p corev1.Pod) bool { return starting(&p) }) {
 		return nil, failf(http.StatusNotFound, "the capture of this Pod has not begun yet: try again in a few seconds")
 	}
-	status, kindName := capture.CaptureStatus(), capture.KindName()
+	if capture, err = h.whole(ctx, k, capture); err != nil {
+		return nil, err
+	}
+	status, kindName := capture.CaptureStatus(), k.Name
 	entry := slices.IndexFunc(status.Pods, func(p sondev1.PodResult) bool { return p.UID == podUID })
 	switch {
 	case entry >= 0 && !status.Pods[entry].Phase.Final() && len(agents) == 0:

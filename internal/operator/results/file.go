@@ -63,7 +63,7 @@ func (h *Handler) file(w http.ResponseWriter, r *http.Request, s session) error 
 
 // reach connects to the keeper of one target Pod if the requester may read its files. The caller closes the keeper.
 func (h *Handler) reach(ctx context.Context, s session, podUID string) (*corev1.Pod, Keeper, error) {
-	agent, err := h.agentFor(ctx, s.capture, podUID)
+	agent, err := h.agentFor(ctx, s.kind, s.capture, podUID)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -108,6 +108,9 @@ func (st *stream) observe(ctx context.Context) (over bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("get %s %s: %w", strings.ToLower(st.kind.Name), st.key, err)
 	}
+	if capture, err = st.h.whole(ctx, st.kind, capture); err != nil {
+		return false, err
+	}
 	status, ended := capture.CaptureStatus(), map[string]bool{}
 	for i := range status.Pods {
 		p := &status.Pods[i]

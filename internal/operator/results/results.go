@@ -66,7 +66,7 @@ type Keeper interface {
 type Config struct {
 	// Cache reads captures, ResultAccesses and the agents' Pods.
 	Cache client.Reader
-	// Live reads Secrets of captures and target namespaces from the API server.
+	// Live reads Secrets of captures, target namespaces, and captures that have ended from the API server.
 	Live client.Reader
 	// Reviews are made on each request, so they should come from an access.Cached.
 	Reviews access.Reviews

@@ -119,9 +119,16 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// cache reads objects as the manager's cache holds them: Pods have few fields.
+// cache reads objects as the manager's cache holds them: Pods, and captures that have ended, have few fields.
 func (w *world) cache() client.Reader {
 	return interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if err := c.Get(ctx, key, o, opts...); err != nil {
+				return err
+			}
+			_, err := target.Strip(o)
+			return err
+		},
 		List: func(ctx context.Context, c client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
 			if err := c.List(ctx, l, opts...); err != nil {
 				return err

@@ -46,7 +46,12 @@ func Strip(o any) (any, error) {
 		}
 	case sondev1.Capture:
 		stripOwn(o)
-		share(o.CaptureStatus().Pods)
+		if status := o.CaptureStatus(); status.Phase.Final() {
+			*status = ended(status)
+		} else {
+			status.Pods = slices.Clone(status.Pods) // decoding leaves room for more
+			share(status.Pods)
+		}
 	case *sondev1.ResultAccess:
 		stripOwn(o)
 	}
@@ -61,24 +66,45 @@ func stripOwn(o metav1.Object) {
 	o.SetFinalizers(nil)
 }
 
-// share keeps equal texts of entries once. A user can fill each of 200 entries with 16 long names of containers that the Pods lack,
-// and as many captures as fit into etcd may have ended. Readers of the cache get copies, or must not change it.
+// ended keeps what the operator reads again and again of a capture that has ended: users may keep as many as a namespace may have,
+// for ever. Of the Pods' entries it keeps when the last file is deleted. The rest is in the API server, for the few passes and
+// requests that need it.
+func ended(status *sondev1.CaptureStatus) sondev1.CaptureStatus {
+	kept := sondev1.CaptureStatus{Phase: status.Phase, JobID: status.JobID, ObservedGeneration: status.ObservedGeneration}
+	for i := range status.Pods {
+		e := &status.Pods[i]
+		if e.AvailableUntil != nil && (kept.Pods == nil || kept.Pods[0].AvailableUntil.Before(e.AvailableUntil)) {
+			kept.Pods = []sondev1.PodResult{{UID: e.UID, Phase: e.Phase, AvailableUntil: e.AvailableUntil}}
+		}
+	}
+	return kept
+}
+
+// share keeps equal texts and equal lists of entries once. A user can fill each of 200 entries with 16 long names of containers
+// that the Pods lack. Readers of the cache get copies, or must not change it.
 func share(entries []sondev1.PodResult) {
-	texts := map[string]string{}
-	var names []string
+	texts, lists := map[string]string{}, map[string][]string{}
+	once := func(s *string) {
+		if shared, ok := texts[*s]; ok {
+			*s = shared
+		} else {
+			texts[*s] = *s
+		}
+	}
 	for i := range entries {
 		e := &entries[i]
 		for _, s := range []*string{&e.Node, (*string)(&e.Phase), &e.Reason, &e.Message, &e.Engine, &e.EngineMessage} {
-			if shared, ok := texts[*s]; ok {
-				*s = shared
-			} else {
-				texts[*s] = *s
-			}
+			once(s)
 		}
-		if slices.Equal(names, e.ContainersNotFound) {
-			e.ContainersNotFound = names
+		names := strings.Join(e.ContainersNotFound, ",")
+		if shared := lists[names]; slices.Equal(shared, e.ContainersNotFound) {
+			e.ContainersNotFound = shared
+			continue
 		}
-		names = e.ContainersNotFound
+		for k := range e.ContainersNotFound {
+			once(&e.ContainersNotFound[k])
+		}
+		lists[names] = e.ContainersNotFound
 	}
 }
 

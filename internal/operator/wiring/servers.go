@@ -18,6 +18,7 @@ import (
 	"github.com/sonde-operator/sonde/controllers/capture"
 	"github.com/sonde-operator/sonde/internal/operator/access"
 	"github.com/sonde-operator/sonde/internal/operator/connections"
+	"github.com/sonde-operator/sonde/internal/operator/fewreads"
 	"github.com/sonde-operator/sonde/internal/operator/memory"
 	"github.com/sonde-operator/sonde/internal/operator/metrics"
 	"github.com/sonde-operator/sonde/internal/operator/results"
@@ -26,10 +27,13 @@ import (
 // reviewTTL is how long the results endpoint reuses the answer to an access review.
 const reviewTTL = 5 * time.Second
 
+// resultReads is how many captures that have ended the results endpoint reads at once.
+var resultReads = fewreads.Limits{Places: 2}
+
 // addServers adds the certificate, the metrics and the results endpoint.
 func (m *manager) addServers(_ context.Context, mgr ctrl.Manager) error {
 	handler := results.New(results.Config{
-		Cache: mgr.GetClient(), Live: m.live, Key: m.key, Namespace: m.Agent.Namespace,
+		Cache: mgr.GetClient(), Live: fewreads.New(m.live, m.Agent.Namespace, resultReads), Key: m.key, Namespace: m.Agent.Namespace,
 		Reviews:  access.NewCached(access.NewReviewer(m.live), clock.RealClock{}, reviewTTL),
 		Recorder: mgr.GetEventRecorder("sonde-results"), Clock: clock.RealClock{}, Drain: m.downloads,
 	})
