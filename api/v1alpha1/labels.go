@@ -32,6 +32,8 @@ const (
 	AnnotationRequester = "monitoring.openshift.tpg/requester"
 	// AnnotationStamp, written by the webhook, is the HMAC over namespace, spec and requester.
 	AnnotationStamp = "monitoring.openshift.tpg/stamp"
+	// AnnotationStoppedBy, written by the webhook, names the user who set spec.stop, with a signature (internal/operator/stamp).
+	AnnotationStoppedBy = "monitoring.openshift.tpg/stopped-by"
 )
 
 // The five labels of the source systems, on every object for people.

@@ -19,9 +19,11 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/keeperapi"
 )
 
-// Stamps returns who requested a capture. stamp.ErrMissing and stamp.ErrInvalid are refusals; other errors are retried.
+// Stamps returns who requested a capture, and who stopped it, "" if that is not known. stamp.ErrMissing and stamp.ErrInvalid are
+// refusals; other errors are retried.
 type Stamps interface {
 	Verify(capture sondev1.Capture) (stamp.Claim, error)
+	StoppedBy(capture sondev1.Capture) string
 }
 
 // StampKey is the key that the webhook signs with; it implements Stamps.
@@ -31,6 +33,9 @@ type StampKey []byte
 func (k StampKey) Verify(capture sondev1.Capture) (stamp.Claim, error) {
 	return stamp.VerifyCapture(k, capture)
 }
+
+// StoppedBy returns the user whose stop of a capture the webhook signed.
+func (k StampKey) StoppedBy(capture sondev1.Capture) string { return stamp.StoppedBy(k, capture) }
 
 // Filters compiles pcap-filter expressions for a user; filterpool.Pool implements it. A *pcapfilter.SyntaxError is the user's
 // mistake; other errors are retried.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -26,8 +27,9 @@ const (
 // later pass records the same change again.
 func (r *Reconciler) recordEvents(ctx context.Context, before, capture sondev1.Capture, observed observation) {
 	old, status := before.CaptureStatus(), capture.CaptureStatus()
-	log := ctrl.LoggerFrom(ctx).WithValues(audit.Requester, observed.admission.requester.Username,
-		"targetNamespace", capture.Common().TargetNamespace, "target", status.Target, "captureUID", capture.GetUID())
+	of := ctrl.LoggerFrom(ctx).WithValues("targetNamespace", capture.Common().TargetNamespace, "target", status.Target, "captureUID", capture.GetUID())
+	log := of.WithValues(audit.Requester, observed.admission.requester.Username)
+	r.recordRequests(of, before, capture, observed.admission.requester.Username)
 	if old.StartTime == nil && status.StartTime != nil {
 		log.Info("Started capture", slices.Concat(
 			[]any{audit.Key, audit.CaptureStarted, "duration", capture.Common().Duration}, r.Kind.details(capture), []any{"pods", status.Totals.Pods},
@@ -56,6 +58,21 @@ func (r *Reconciler) recordEvents(ctx context.Context, before, capture sondev1.C
 			"packets", status.Totals.Packets, "bytes", status.Totals.Bytes, "dropped", status.Totals.Dropped, "events", status.Totals.Events, "lost", status.Totals.Lost)
 	}
 }
+
+// recordRequests records a new capture that was admitted, and one that was stopped, with the users whose names the webhook has
+// signed. The webhook's own records are claims of its callers.
+func (r *Reconciler) recordRequests(log logr.Logger, before, capture sondev1.Capture, requester string) {
+	old, now := before.CaptureStatus().Phase, capture.CaptureStatus().Phase
+	if old == "" && requester != "" {
+		log.Info("Observed new capture", audit.Key, audit.RequestAdmitted, audit.Requester, requester)
+	}
+	if capture.Common().Stop && !over(old) && over(now) {
+		log.Info("Observed stop of capture", audit.Key, audit.StopRequested, audit.Requester, r.Stamps.StoppedBy(capture))
+	}
+}
+
+// over reports whether a capture in this phase has ended or is ending.
+func over(p sondev1.Phase) bool { return p == sondev1.PhaseEnding || p.Final() }
 
 // hasFiles reports whether the capture has files to download.
 func hasFiles(capture sondev1.Capture) bool {

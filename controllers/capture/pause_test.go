@@ -1,6 +1,7 @@
 package capture
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -123,6 +124,52 @@ func TestClosedIsRecordedWithTheRequester(t *testing.T) {
 			}
 			if strings.HasPrefix(name, "beside another") && !strings.Contains(all, "Deployment another-operator") {
 				t.Errorf("the log does not name the other workload:\n%s", all)
+			}
+		})
+	}
+}
+
+// TestRequestsAreRecorded: the log has who created and who stopped a capture, once each, and only names that were signed.
+func TestRequestsAreRecorded(t *testing.T) {
+	for name, tc := range map[string]struct {
+		stopped  string // by whom; "" if it is not known
+		stampErr error
+		want     []string
+	}{
+		"by another":      {stopped: "bob", want: []string{"RequestAdmitted alice", "StopRequested bob"}},
+		"by an unknown":   {want: []string{"RequestAdmitted alice", "StopRequested "}},
+		"a forged object": {stampErr: stamp.ErrInvalid, stopped: "bob"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, newCapture(), deployment("web-1")...)
+			w.stampErr = tc.stampErr
+			var got []string
+			log := funcr.NewJSON(func(line string) {
+				var l map[string]any
+				if err := json.Unmarshal([]byte(line), &l); err != nil {
+					t.Fatal(err)
+				}
+				if a := l[audit.Key]; a == audit.RequestAdmitted || a == audit.StopRequested {
+					got = append(got, fmt.Sprint(a, " ", l[audit.Requester]))
+				}
+			}, funcr.Options{})
+			passes := func() {
+				for range 3 {
+					if _, err := w.r.Reconcile(ctrl.LoggerInto(t.Context(), log), ctrl.Request{NamespacedName: w.key}); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			passes()
+			pc := w.capture()
+			pc.Spec.Stop = true
+			if tc.stopped != "" {
+				metav1.SetMetaDataAnnotation(&pc.ObjectMeta, sondev1.AnnotationStoppedBy, tc.stopped)
+			}
+			w.update(pc)
+			passes()
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("records (-want +got):\n%s", diff)
 			}
 		})
 	}

@@ -103,7 +103,7 @@ func TestSchedulesFindBugs(t *testing.T) {
 		"a right is cached for too long": {mutate: func(m *replica) {
 			m.r.Access = access.NewCached(replicaReviews{m}, m.s.clock, time.Hour)
 		}, want: "was not admitted", from: 74},
-		"stamps are not verified": {mutate: func(m *replica) { m.r.Stamps = anyStamp{m} }, want: "was not admitted"},
+		"stamps are not verified": {mutate: func(m *replica) { m.r.Stamps = anyStamp{StampKey(scheduleKey), m} }, want: "was not admitted"},
 		"a running account counts as complete": {mutate: func(m *replica) {
 			m.r.Client = mutant{replicaClient: replicaClient{m: m}, list: func(ctx context.Context, c replicaClient, list client.ObjectList, opts ...client.ListOption) error {
 				err := c.List(ctx, list, opts...)
@@ -188,7 +188,10 @@ func completeAccounts(pods *corev1.PodList) {
 }
 
 // anyStamp accepts captures without a stamp.
-type anyStamp struct{ m *replica }
+type anyStamp struct {
+	StampKey
+	m *replica
+}
 
 func (a anyStamp) Verify(capture sondev1.Capture) (stamp.Claim, error) {
 	ns := a.m.s.api.objects[objectKey{"Namespace", "", capture.GetNamespace()}]

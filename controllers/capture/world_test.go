@@ -201,6 +201,11 @@ func cachedGet(ctx context.Context, c client.WithWatch, key client.ObjectKey, o 
 // Verify implements Stamps.
 func (w *world) Verify(sondev1.Capture) (stamp.Claim, error) { return w.claim, w.stampErr }
 
+// StoppedBy implements Stamps.
+func (w *world) StoppedBy(capture sondev1.Capture) string {
+	return capture.GetAnnotations()[sondev1.AnnotationStoppedBy]
+}
+
 // ReviewPods implements access.Reviews.
 func (w *world) ReviewPods(_ context.Context, verb string, _ access.Requester, namespace string) (access.Decision, error) {
 	w.reviews++

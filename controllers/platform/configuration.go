@@ -83,7 +83,7 @@ func resourceWebhook(o ConfigurationOptions, resource, singular, path string) *a
 // collected.
 func changed() string {
 	conditions := []string{"request.operation == 'CREATE'", "object.spec != oldObject.spec"}
-	for _, a := range []string{sondev1.AnnotationRequester, sondev1.AnnotationStamp} {
+	for _, a := range []string{sondev1.AnnotationRequester, sondev1.AnnotationStamp, sondev1.AnnotationStoppedBy} {
 		conditions = append(conditions, fmt.Sprintf("%s != %s", annotation("object", a), annotation("oldObject", a)))
 	}
 	for _, list := range []string{"labels", "ownerReferences", "finalizers"} {

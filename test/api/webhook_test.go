@@ -209,7 +209,10 @@ func TestWebhookStamps(t *testing.T) {
 	if _, err := stamp.Verify(stampKey, ns, stamp.KindPacketCapture, &stopped.Spec, stopped.Annotations, stopped.CreationTimestamp.Time); err != nil {
 		t.Errorf("verify the stamp after stop: %v", err)
 	}
-	for _, annotation := range []string{sondev1.AnnotationRequester, sondev1.AnnotationStamp} {
+	if who := stamp.StoppedBy(stampKey, stopped); who == "" {
+		t.Errorf("annotations %v name no user who stopped the capture", stopped.Annotations)
+	}
+	for _, annotation := range []string{sondev1.AnnotationRequester, sondev1.AnnotationStamp, sondev1.AnnotationStoppedBy} {
 		changed := stopped.DeepCopy()
 		changed.Annotations[annotation] = "other"
 		if err := admin.Update(t.Context(), changed); err == nil || !strings.Contains(err.Error(), "written by the operator alone") {

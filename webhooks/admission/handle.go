@@ -6,19 +6,24 @@ package admission
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 
 	"gomodules.xyz/jsonpatch/v2"
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/operator/audit"
 	"github.com/sonde-operator/sonde/internal/operator/metrics"
+	"github.com/sonde-operator/sonde/internal/operator/stamp"
 	"github.com/sonde-operator/sonde/internal/wire/text"
 )
 
@@ -29,8 +34,9 @@ type Granted struct {
 }
 
 // Handle answers a request for a stamped kind. create decides on a new object: it refuses by an error of Forbidden or
-// Invalid. Every other error refuses too. An update must leave the stamp as it is.
-func Handle(ctx context.Context, req webhook.AdmissionRequest, create func(context.Context, webhook.AdmissionRequest) (Granted, error)) webhook.AdmissionResponse {
+// Invalid. Every other error refuses too. An update must leave the stamp as it is; if it stops a capture, the answer signs its
+// user with key.
+func Handle(ctx context.Context, req webhook.AdmissionRequest, key []byte, create func(context.Context, webhook.AdmissionRequest) (Granted, error)) webhook.AdmissionResponse {
 	switch req.Operation {
 	case admissionv1.Create:
 		if err := checkMetadata(req); err != nil {
@@ -39,36 +45,35 @@ func Handle(ctx context.Context, req webhook.AdmissionRequest, create func(conte
 		granted, err := create(ctx, req)
 		return respond(ctx, req, granted, err)
 	case admissionv1.Update:
-		if err := errors.Join(keepStamp(req), checkMetadata(req)); err != nil {
+		stop, err := update(req)
+		if err = errors.Join(err, checkMetadata(req)); err != nil {
 			return respond(ctx, req, Granted{}, err)
 		}
-		recordStop(ctx, req)
+		if stop != "" {
+			signed := stamp.SignStop(key, req.Kind.Kind, stop, req.UserInfo.Username)
+			return webhook.Patched("", annotate(req.Object.Raw, map[string]string{sondev1.AnnotationStoppedBy: signed})...)
+		}
 	default: // the configuration asks for no other
 	}
 	return webhook.Allowed("")
 }
 
-// recordStop logs the audit record of the user who ends a capture early. spec.stop is all that can change in a spec.
-func recordStop(ctx context.Context, req webhook.AdmissionRequest) {
-	var now, before struct {
-		Spec struct {
-			Stop bool `json:"stop"`
-		} `json:"spec"`
-	}
-	if json.Unmarshal(req.Object.Raw, &now) != nil || json.Unmarshal(req.OldObject.Raw, &before) != nil || !now.Spec.Stop || before.Spec.Stop {
-		return
-	}
-	ctrl.LoggerFrom(ctx).Info("Admitting the end of a capture", req.Kind.Kind, req.Namespace+"/"+req.Name,
-		audit.Key, audit.StopRequested, audit.Requester, req.UserInfo.Username, "dryRun", req.DryRun != nil && *req.DryRun)
-}
+// claims bounds the records of the webhooks' calls, which any Pod may send that knows the path. The controllers record what is
+// stored.
+var claims = audit.NewBound(clock.RealClock{})
 
 // respond turns a decision into an answer. An error of the operator refuses, too, because the webhooks fail closed.
 func respond(ctx context.Context, req webhook.AdmissionRequest, granted Granted, err error) webhook.AdmissionResponse {
 	log := ctrl.LoggerFrom(ctx).WithValues(req.Kind.Kind, req.Namespace+"/"+req.Name, audit.Requester, req.UserInfo.Username, "dryRun", req.DryRun != nil && *req.DryRun)
+	record := func(what string, more ...any) {
+		if log, ok := claims.Next(log); ok {
+			log.Info(what, append(more, audit.Claimed, true)...)
+		}
+	}
 	if refusal, ok := errors.AsType[*Refusal](err); ok {
 		message := text.Ellipsis(refusal.Message, MaxMessageBytes)
 		metrics.Refused(string(refusal.Reason))
-		log.Info("Refusing request", audit.Key, audit.RequestRefused, "reason", message)
+		record("Refusing request", audit.Key, audit.RequestRefused, "reason", message)
 		return webhook.AdmissionResponse{AdmissionResponse: admissionv1.AdmissionResponse{
 			Result: &metav1.Status{Status: metav1.StatusFailure, Code: refusal.Code, Reason: refusal.Reason, Message: message},
 		}}
@@ -78,7 +83,7 @@ func respond(ctx context.Context, req webhook.AdmissionRequest, granted Granted,
 		log.Error(errors.New(message), "Failing to decide on request")
 		return webhook.Errored(http.StatusInternalServerError, errors.New(message+": try again"))
 	}
-	log.Info("Admitting request", audit.Key, audit.RequestAdmitted)
+	record("Admitting request", audit.Key, audit.RequestAdmitted)
 	return webhook.Patched("", annotate(req.Object.Raw, granted.Annotations)...).WithWarnings(granted.Warnings...)
 }
 
@@ -104,7 +109,7 @@ func annotate(raw []byte, annotations map[string]string) []jsonpatch.JsonPatchOp
 		return []jsonpatch.JsonPatchOperation{jsonpatch.NewOperation("add", "/metadata/annotations", annotations)}
 	}
 	var ops []jsonpatch.JsonPatchOperation
-	for _, k := range []string{sondev1.AnnotationRequester, sondev1.AnnotationStamp} {
+	for _, k := range slices.Sorted(maps.Keys(annotations)) {
 		// "add" replaces an annotation that the user has written.
 		ops = append(ops, jsonpatch.NewOperation("add", "/metadata/annotations/"+pointer.Replace(k), annotations[k]))
 	}
@@ -114,22 +119,35 @@ func annotate(raw []byte, annotations map[string]string) []jsonpatch.JsonPatchOp
 // pointer escapes a key for a JSON pointer (RFC 6901).
 var pointer = strings.NewReplacer("~", "~0", "/", "~1")
 
-// keepStamp decides on an update. The schema holds the spec immutable; the two annotations are checked here. Removing
-// them is refused, too: the capture would stop, and its status could not say why.
-func keepStamp(req webhook.AdmissionRequest) error {
-	var now, before metav1.PartialObjectMetadata
+// stoppable is the part of an object that updates may change, or must keep.
+type stoppable struct {
+	metav1.ObjectMeta `json:"metadata"`
+
+	Spec struct {
+		Stop bool `json:"stop"`
+	} `json:"spec"`
+}
+
+// update decides on an update. The schema holds the spec immutable; the annotations of the operator are checked here. Removing
+// them is refused, too: the capture would stop, and its status could not say why. If the update stops a capture, stops is its
+// UID, and the annotation of the stop may have any value: it is overwritten.
+func update(req webhook.AdmissionRequest) (stops types.UID, err error) {
+	var now, before stoppable
 	if err := Decode(req.Object.Raw, &now); err != nil {
-		return err
+		return "", err
 	}
 	if err := Decode(req.OldObject.Raw, &before); err != nil {
-		return err
+		return "", err
 	}
-	for _, a := range []string{sondev1.AnnotationRequester, sondev1.AnnotationStamp} {
+	if now.Spec.Stop && !before.Spec.Stop {
+		stops = before.UID
+	}
+	for _, a := range []string{sondev1.AnnotationRequester, sondev1.AnnotationStamp, sondev1.AnnotationStoppedBy} {
 		is, ok := now.Annotations[a]
 		was, had := before.Annotations[a]
-		if ok != had || is != was {
-			return Forbidden("annotation %s is written by the operator alone: leave it as it is, or create a new %s to ask under your own name", a, req.Kind.Kind)
+		if (ok != had || is != was) && (a != sondev1.AnnotationStoppedBy || stops == "") {
+			return "", Forbidden("annotation %s is written by the operator alone: leave it as it is, or create a new %s to ask under your own name", a, req.Kind.Kind)
 		}
 	}
-	return nil
+	return stops, nil
 }

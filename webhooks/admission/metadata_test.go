@@ -46,7 +46,7 @@ func TestMetadata(t *testing.T) {
 			if tc.before != nil {
 				op = admissionv1.Update
 			}
-			resp := admission.Handle(t.Context(), webhooktest.Request(t, op, "PacketCapture", "shop", tc.now, tc.before),
+			resp := admission.Handle(t.Context(), webhooktest.Request(t, op, "PacketCapture", "shop", tc.now, tc.before), webhooktest.Key,
 				func(context.Context, webhook.AdmissionRequest) (admission.Granted, error) {
 					return admission.Granted{}, nil
 				})

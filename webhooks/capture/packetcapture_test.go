@@ -3,6 +3,7 @@ package capture
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/http"
 	"strings"
 	"testing"
@@ -107,17 +108,17 @@ func TestPatchTouchesAnnotationsOnly(t *testing.T) {
 
 func TestPacketCaptureUpdate(t *testing.T) {
 	stamped := capture(spec(nil))
-	stamped.Annotations = map[string]string{sondev1.AnnotationRequester: "r", sondev1.AnnotationStamp: "s", "note": "mine"}
+	stamped.Annotations = map[string]string{sondev1.AnnotationRequester: "r", sondev1.AnnotationStamp: "s", sondev1.AnnotationStoppedBy: "b", "note": "mine"}
 	for name, tc := range map[string]struct {
 		change func(*sondev1.PacketCapture)
 		want   string
 	}{
-		"stop":                {change: func(pc *sondev1.PacketCapture) { pc.Spec.Stop = true }},
 		"other annotation":    {change: func(pc *sondev1.PacketCapture) { delete(pc.Annotations, "note") }},
 		"a spec for the CRD":  {change: func(pc *sondev1.PacketCapture) { pc.Spec.Filter = "udp" }},
 		"stamp changed":       {change: func(pc *sondev1.PacketCapture) { pc.Annotations[sondev1.AnnotationStamp] = "t" }, want: sondev1.AnnotationStamp},
 		"stamp emptied":       {change: func(pc *sondev1.PacketCapture) { pc.Annotations[sondev1.AnnotationStamp] = "" }, want: sondev1.AnnotationStamp},
 		"requester changed":   {change: func(pc *sondev1.PacketCapture) { pc.Annotations[sondev1.AnnotationRequester] = "q" }, want: sondev1.AnnotationRequester},
+		"stopper changed":     {change: func(pc *sondev1.PacketCapture) { pc.Annotations[sondev1.AnnotationStoppedBy] = "c" }, want: sondev1.AnnotationStoppedBy},
 		"annotations removed": {change: func(pc *sondev1.PacketCapture) { pc.Annotations = nil }, want: "leave it as it is"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -131,6 +132,34 @@ func TestPacketCaptureUpdate(t *testing.T) {
 			}
 			if !resp.Allowed || len(resp.Patches) != 0 || len(r.Asked) != 0 {
 				t.Errorf("got %+v after %v, want it allowed as it is", resp, r.Asked)
+			}
+		})
+	}
+}
+
+// TestStopNamesItsUser: whatever a user writes, a stop has the name and the signature that the webhook gives it.
+func TestStopNamesItsUser(t *testing.T) {
+	for name, annotations := range map[string]map[string]string{
+		"none":          nil,
+		"the stamp":     {sondev1.AnnotationRequester: "r", sondev1.AnnotationStamp: "s"},
+		"another's":     {sondev1.AnnotationStoppedBy: stamp.SignStop(webhooktest.Key, kind.PacketCapture.Name, "another", "eve")},
+		"one's own too": {sondev1.AnnotationStoppedBy: "eve", "note": "mine"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			running := capture(spec(nil))
+			running.UID, running.Annotations = "u-1", maps.Clone(annotations)
+			delete(running.Annotations, sondev1.AnnotationStoppedBy)
+			stopped := running.DeepCopy()
+			stopped.Spec.Stop, stopped.Annotations = true, annotations
+			req := webhooktest.Request(t, admissionv1.Update, "PacketCapture", "shop", stopped, running)
+			resp := captureHandler(webhooktest.Reader(t), webhooktest.May()).Handle(t.Context(), req)
+			if !resp.Allowed {
+				t.Fatalf("refused: %s", resp.Result.Message)
+			}
+			var got sondev1.PacketCapture
+			webhooktest.Patched(t, req, resp, &got)
+			if who := stamp.StoppedBy(webhooktest.Key, &got); who != "alice" || !got.Spec.Stop || len(got.Annotations) != len(running.Annotations)+1 {
+				t.Errorf("stopped by %q: %v", who, got.Annotations)
 			}
 		})
 	}

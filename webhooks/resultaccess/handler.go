@@ -41,7 +41,7 @@ type Handler struct {
 
 // Handle implements admission.Handler of controller-runtime.
 func (h *Handler) Handle(ctx context.Context, req webhook.AdmissionRequest) webhook.AdmissionResponse {
-	return admission.Handle(ctx, req, h.create)
+	return admission.Handle(ctx, req, h.Key, h.create)
 }
 
 func (h *Handler) create(ctx context.Context, req webhook.AdmissionRequest) (admission.Granted, error) {

@@ -15,8 +15,8 @@ const redacted = "REDACTED"
 // dropped annotations are copies of whole objects, which may hold secrets.
 var dropped = []string{"kubectl.kubernetes.io/last-applied-configuration"}
 
-// stamped annotations prove who requested a capture.
-var stamped = []string{v1alpha1.AnnotationStamp, v1alpha1.AnnotationRequester}
+// stamped annotations prove who requested a capture or its end.
+var stamped = []string{v1alpha1.AnnotationStamp, v1alpha1.AnnotationRequester, v1alpha1.AnnotationStoppedBy}
 
 // WebhookPath matches the path of a webhook in an error of the API server or in a log. The first group may be shown;
 // the rest is a secret of the operator.

@@ -1,15 +1,17 @@
 // Package audit names the audit records in the manager's log. docs/operations.md shows them.
 package audit
 
-// Key marks an audit record; its value is one of the actions below. Requester is the key of the user's name.
+// Key marks an audit record; its value is one of the actions below. Requester is the key of the user's name. Claimed marks a
+// record of what a call of the webhooks says: the API server does not authenticate to them, and may store the object or not.
 const (
 	Key       = "audit"
 	Requester = "requester"
+	Claimed   = "claimed"
 )
 
 // Actions.
 const (
-	// RequestAdmitted and RequestRefused are decisions on a new PacketCapture or ResultAccess.
+	// RequestAdmitted and RequestRefused are decisions on a new PacketCapture, Trace or ResultAccess.
 	RequestAdmitted = "RequestAdmitted"
 	RequestRefused  = "RequestRefused"
 	// StopRequested is the early end of a capture by a user.

@@ -100,8 +100,7 @@ func Verify(key []byte, namespace, kind string, spec any, annotations map[string
 	return c, nil
 }
 
-// sum returns the HMAC-SHA256 over the parts. Each part has its length in front: without it, bytes could move from one part
-// to the next.
+// sum returns the HMAC-SHA256 of a stamp.
 func sum(key []byte, namespace, kind string, spec any, fields []string, claim []byte) ([]byte, error) {
 	if len(key) != KeyBytes {
 		return nil, fmt.Errorf("sign %s: key of %d bytes, want %d", kind, len(key), KeyBytes)
@@ -110,14 +109,20 @@ func sum(key []byte, namespace, kind string, spec any, fields []string, claim []
 	if err != nil {
 		return nil, err
 	}
+	return hmacOf(key, domain, namespace, kind, string(body), string(claim)), nil
+}
+
+// hmacOf returns the HMAC over the parts. Each part has its length in front: without it, bytes could move from one part to the
+// next.
+func hmacOf(key []byte, parts ...string) []byte {
 	h := hmac.New(sha256.New, key)
-	for _, part := range [][]byte{[]byte(domain), []byte(namespace), []byte(kind), body, claim} {
+	for _, part := range parts {
 		var n [8]byte
 		binary.BigEndian.PutUint64(n[:], uint64(len(part)))
 		h.Write(n[:])
-		h.Write(part)
+		h.Write([]byte(part))
 	}
-	return h.Sum(nil), nil
+	return h.Sum(nil)
 }
 
 // canonical returns the JSON of those fields of spec that are immutable. It decodes and encodes the spec again, so that the

@@ -12,6 +12,7 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/operator/slim"
+	"github.com/sonde-operator/sonde/internal/operator/stamp"
 	"github.com/sonde-operator/sonde/internal/wire/gateconfig"
 	"github.com/sonde-operator/sonde/internal/wire/text"
 )
@@ -61,7 +62,11 @@ func Strip(o any) (any, error) {
 // stripOwn keeps the fields of Sonde's objects that their controller reads. Package stamp bounds the requester annotation.
 func stripOwn(o metav1.Object) {
 	o.SetLabels(pick(o.GetLabels(), ownLabels...))
-	o.SetAnnotations(pick(o.GetAnnotations(), sondev1.AnnotationRequester, sondev1.AnnotationStamp))
+	kept := pick(o.GetAnnotations(), sondev1.AnnotationRequester, sondev1.AnnotationStamp, sondev1.AnnotationStoppedBy)
+	if len(kept[sondev1.AnnotationStoppedBy]) > stamp.MaxStopBytes {
+		delete(kept, sondev1.AnnotationStoppedBy) // written by a user
+	}
+	o.SetAnnotations(kept)
 	o.SetOwnerReferences(nil)
 	o.SetFinalizers(nil)
 }

@@ -116,7 +116,7 @@ func TestStripForgetsWhatUsersWrite(t *testing.T) {
 		Labels: map[string]string{"app": "web", sondev1.LabelHub: "true", sondev1.LabelOptOut: "true", sondev1.LabelUID: "pc", sondev1.LabelAppInstance: "mine"},
 		Annotations: map[string]string{
 			"big": big, sondev1.AnnotationOwner: big, sondev1.AnnotationTargetPod: big,
-			sondev1.AnnotationRequester: "claim", sondev1.AnnotationStamp: "mac",
+			sondev1.AnnotationRequester: "claim", sondev1.AnnotationStamp: "mac", sondev1.AnnotationStoppedBy: big,
 		},
 		Finalizers:      []string{"example.org/" + big},
 		OwnerReferences: []metav1.OwnerReference{{UID: "another", Name: big}, {UID: "owner", Controller: new(true)}},

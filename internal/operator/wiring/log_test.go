@@ -137,3 +137,57 @@ func TestRecordsOfReviewsAreShort(t *testing.T) {
 		}
 	}
 }
+
+// TestCallersForgeNoRecords: a Pod that knows the path of a webhook can send reviews in any user's name. They leave no record of
+// a stop. Those of requests are marked, and few of a flood.
+func TestCallersForgeNoRecords(t *testing.T) {
+	const flood, most = 1000, 150
+	out := managersLog()
+	live := webhooktest.Reader(t, webhooktest.Objects()...)
+	hook := admission.NewIntake().Hook(&webhook.Admission{Handler: &capture.Handler{
+		Quota: &capture.Quota{}, Kind: kind.Trace, Checks: capture.TraceChecks{OperatorNamespace: webhooktest.OperatorNamespace}, Live: live, Cache: live,
+		Reviews: webhooktest.MayTrace("pods/shop"), Key: webhooktest.Key, OperatorNamespace: webhooktest.OperatorNamespace, Clock: webhooktest.Clock(),
+	}}, nil)
+	call := func(op admissionv1.Operation, object, old any) string {
+		req := webhooktest.Request(t, op, "Trace", "shop", object, old)
+		req.UserInfo.Username = "cluster-admin@example.com"
+		body, err := json.Marshal(admissionv1.AdmissionReview{Request: &req.AdmissionRequest})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", bytes.NewReader(body))
+		r.Header.Set("Content-Type", "application/json")
+		w := httptest.NewRecorder()
+		hook.ServeHTTP(w, r)
+		return w.Body.String()
+	}
+	object := func(spec map[string]any) map[string]any {
+		return map[string]any{"metadata": map[string]any{"name": "payroll", "uid": "u-1"}, "spec": spec}
+	}
+	valid := map[string]any{"targetDeployment": "web", "duration": "30", "retainFor": "1h", "maxBytes": 1 << 20}
+
+	out.Reset()
+	if answer := call(admissionv1.Update, object(map[string]any{"stop": true}), object(nil)); !strings.Contains(answer, `"allowed":true`) || out.Len() > 0 {
+		t.Errorf("a stop that was perhaps never stored is recorded: %s; answer %s", out, answer)
+	}
+	if answer := call(admissionv1.Create, object(valid), nil); !strings.Contains(answer, `"allowed":true`) {
+		t.Errorf("answer %s, want it admitted", answer)
+	}
+	for range flood {
+		call(admissionv1.Create, object(nil), nil)
+	}
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	if len(lines) > most {
+		t.Errorf("%d lines of %d calls, want at most %d", len(lines), flood, most)
+	}
+	for _, action := range []string{audit.RequestAdmitted, audit.RequestRefused} {
+		if !strings.Contains(out.String(), action) {
+			t.Errorf("no record %s", action)
+		}
+	}
+	for _, l := range lines {
+		if !strings.Contains(l, `"claimed":true`) {
+			t.Errorf("not marked as a caller's claim: %s", l)
+		}
+	}
+}
