@@ -165,6 +165,10 @@ func TestHangingChildIsKilled(t *testing.T) {
 	if err := unix.Kill(number, unix.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
+	// Until all of its threads have stopped, one may answer.
+	if err := unix.Waitid(unix.P_PID, number, nil, unix.WSTOPPED|unix.WNOWAIT, nil); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := p.compile(request{Expression: "ip", Link: pcapfilter.LinkEthernet}, timeouts{cpu: time.Minute, wall: time.Millisecond}); !errors.Is(err, errTimeout) {
 		t.Errorf("error %v, want errTimeout", err)
 	}
