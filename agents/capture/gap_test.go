@@ -6,9 +6,13 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 
+	"github.com/cilium/ebpf"
+	ebpflink "github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -98,6 +102,28 @@ func TestMovedInterfaceIsAGap(t *testing.T) {
 				exactly(t, readFile(t, res.Path).numbers(t, "eth0"), 0, 100)
 			})
 		}
+	}
+}
+
+// A process can move eth0 away before the capture begins, too.
+func TestNoNetworkIsAGap(t *testing.T) {
+	tests := map[string]struct {
+		cfg  Config
+		act  func(*testNet, *testing.T)
+		want string
+	}{
+		"moved":                      {act: (*testNet).moveAway, want: "no interface: only loopback was up when the capture began"},
+		"moved, of a node's network": {cfg: Config{NodeNetwork: true}, act: (*testNet).moveAway},
+		"loopback is wanted":         {cfg: Config{Interfaces: []string{"lo"}}, act: (*testNet).moveAway},
+		"a network":                  {act: (*testNet).doNothing},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			n := newTestNet(t)
+			tc.act(n, t)
+			tc.cfg.NetNS = n.target
+			wantGap(t, start(t, afPacket.engine(), &tc.cfg).stop(), tc.want)
+		})
 	}
 }
 
@@ -240,7 +266,7 @@ func TestBriefFilterIsAGap(t *testing.T) {
 	}{
 		"before it":                      {after: noProgram(1), want: want},
 		"of the same priority":           {after: drops(p, 50, 1), want: want},
-		"behind it":                      {after: noProgram(60000)},
+		"after it":                       {after: noProgram(60000)},
 		"of the same priority, replaced": {before: drops(p, 1, 1), after: drops(p, 1, 1), replaced: true},
 		"of the same priority, again":    {before: drops(p, 1, 1), after: drops(p, 1, 1), want: want},
 	}
@@ -293,6 +319,84 @@ func (n *testNet) removeEgressFilter(t *testing.T) {
 func (n *testNet) filterBefore(t *testing.T) {
 	t.Helper()
 	n.foreign(t, "clsact", noProgram(1))
+}
+
+// attach attaches a program of another process at the egress of eth0.
+func (n *testNet) attach(t *testing.T, anchor ebpflink.Anchor) (detach func()) {
+	t.Helper()
+	p, index := dropper(t), n.index(t, n.target, "eth0")
+	var l ebpflink.Link
+	err := links.InNetNS(int(n.target.Fd()), func() (err error) {
+		l, err = ebpflink.AttachTCX(ebpflink.TCXOptions{Interface: index, Program: p, Attach: ebpf.AttachTCXEgress, Anchor: anchor})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	detach = sync.OnceFunc(func() { _ = l.Close() })
+	t.Cleanup(detach)
+	return detach
+}
+
+// A program before the capture's at tcx can hide packets. One that has come and gone may have been before it.
+func TestProgramBeforeTheCaptureIsAGap(t *testing.T) {
+	const want = "eth0: a process detached the capture from it, or attached a program before"
+	tests := map[string]struct {
+		anchor ebpflink.Anchor
+		brief  bool
+		want   string
+	}{
+		"before it":               {ebpflink.Head(), false, want},
+		"before it, for a moment": {ebpflink.Head(), true, want},
+		"after it":                {ebpflink.Tail(), false, ""},
+	}
+	needTCX(t)
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			n := newTestNet(t)
+			run := n.open(t, tcx)
+			if detach := n.attach(t, tc.anchor); tc.brief {
+				detach()
+			}
+			wantGap(t, run().stop(), tc.want)
+		})
+	}
+}
+
+// The capture is the first again after a check.
+func TestCaptureGetsBeforeAProgram(t *testing.T) {
+	needTCX(t)
+	n := newTestNet(t)
+	r := start(t, tcx.engine(), &Config{NetNS: n.target})
+	n.attach(t, ebpflink.Head())
+	r.until("the note", func(a record.Account) bool { return gaps(&a) != "" })
+	s := &sender{t: t, conn: n.udp(t, n.target, "udp4", ":0"), to: &net.UDPAddr{IP: net.ParseIP(peerIP), Port: frames.Discard}}
+	s.send(0, 100) // dropped after the capture
+	exactly(t, readFile(t, r.stop().Path).numbers(t, "eth0"), 0, 100)
+}
+
+func needTCX(t *testing.T) {
+	t.Helper()
+	if !slices.ContainsFunc(each, func(c candidate) bool { return c.name == tcx.name }) {
+		t.Skip("this kernel has no tcx")
+	}
+}
+
+// Captures that begin and end during another one at tcx are no gap in it.
+func TestOtherCapturesAtTCXAreNoGap(t *testing.T) {
+	needTCX(t)
+	n := newTestNet(t)
+	first := n.open(t, tcx)
+	second := n.open(t, tcx)
+	wantGap(t, first().stop(), "") // the second began
+	third := n.open(t, tcx)
+	wantGap(t, second().stop(), "") // the first ended, and the third began
+	c := startChild(t, n.target, tcx, t.TempDir(), "")
+	wantGap(t, third().stop(), "") // the second ended, and the child began
+	fourth := n.open(t, tcx)
+	c.kill()
+	await(t, "the kernel", func() bool { return n.atTCX(t, "eth0") == 2 })
+	wantGap(t, fourth().stop(), "")
 }
 
 // tap makes an interface of a hardware type, which a process of the target reads.

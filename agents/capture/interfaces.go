@@ -38,6 +38,7 @@ func (s *session) attachAll(existing []links.Link) error {
 	}
 	s.attached = true
 	s.noteMissing(existing)
+	s.noteNoNetwork(existing)
 	s.rec.Publish()
 	return nil
 }
@@ -116,6 +117,23 @@ func (s *session) listed() error {
 	return nil
 }
 
+// maxChecks bounds the sources whose programs are checked at a time: each takes locks that the node's network needs, too.
+const maxChecks = 16
+
+// checkInterval is how often programs are checked.
+const checkInterval = time.Second
+
+// suspectNext has up to n sources checked, others each time. The kernel does not announce changes of programs.
+func (s *session) suspectNext(n int) {
+	if !s.programs {
+		return
+	}
+	for range min(n, len(s.sources)) {
+		s.checked = (s.checked + 1) % len(s.sources)
+		s.sources[s.checked].suspect = true
+	}
+}
+
 // restore attaches sources again that others have detached.
 func (s *session) restore() {
 	for _, src := range s.sources {
@@ -127,7 +145,7 @@ func (s *session) restore() {
 		if isGone(err) {
 			continue // a message will say whether it was deleted or moved
 		}
-		why := "a process detached the capture from it, and packets were missed until it was attached again"
+		why := "a process detached the capture from it, or attached a program before the capture's, and packets may have been missed"
 		if err != nil {
 			why = "the capture is not attached to it any more: " + err.Error()
 		}
@@ -259,4 +277,17 @@ func (s *session) noteMissing(existing []links.Link) {
 			s.skip(&links.Link{Name: name}, fmt.Sprintf("no such interface, the Pod has %s; it is captured as soon as it appears", strings.Join(names, ", ")), false)
 		}
 	}
+}
+
+// noInterface is the name in the note of a Pod without a network. No interface has a blank in its name.
+const noInterface = "no interface"
+
+// noteNoNetwork notes that a Pod has no network that can be captured: a process may have moved its interfaces away before.
+func (s *session) noteNoNetwork(existing []links.Link) {
+	network := func(l links.Link) bool { return l.Up() && !l.Loopback() }
+	if s.cfg.NodeNetwork || len(s.cfg.Interfaces) > 0 || slices.ContainsFunc(existing, network) {
+		return
+	}
+	const why = "only loopback was up when the capture began; the Pod's network may be in another network namespace, where its packets are not captured"
+	s.skip(&links.Link{Name: noInterface, Index: -1}, why, true)
 }

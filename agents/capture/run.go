@@ -47,6 +47,7 @@ func (s *session) interrupt() {
 // loop reads packets until ctx ends or packets are no longer written.
 func (s *session) loop(ctx context.Context) error {
 	flushed := backend.Now(unix.CLOCK_MONOTONIC)
+	checked := flushed
 	for ctx.Err() == nil && !s.rec.Ended() {
 		wait, err := s.backend.Read()
 		if err != nil {
@@ -57,6 +58,10 @@ func (s *session) loop(ctx context.Context) error {
 		}
 		if t := backend.Now(unix.CLOCK_MONOTONIC); t-flushed >= uint64(backend.Interval) {
 			flushed = t
+			if t-checked >= uint64(checkInterval) {
+				checked = t
+				s.suspectNext(maxChecks)
+			}
 			s.restore()
 			if err := s.backend.CountLost(); err != nil {
 				return err
@@ -139,6 +144,7 @@ func (s *session) readLastLinks() error {
 // finish ends the arrival of packets, reads the remaining ones, and writes the statistics.
 func (s *session) finish() error {
 	errs := []error{s.readLastLinks()}
+	s.suspectNext(len(s.sources))
 	s.restore()
 	errs = append(errs, s.backend.Shut()) // all interfaces at the same time: the capture ends here
 	for _, src := range s.sources {

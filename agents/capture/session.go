@@ -37,6 +37,8 @@ type session struct {
 	sources    []*source
 	attached   bool // to all interfaces that existed at the start
 	filters    bool // others' filters may hide packets; links follows them
+	programs   bool // others' programs may hide packets; the kernel announces no changes
+	checked    int  // the source whose programs were checked last
 	// maxInterfaces bounds the captured interfaces, deleted ones included. unlisted counts the skipped ones without a note.
 	maxInterfaces, unlisted int
 
@@ -126,6 +128,7 @@ func (s *session) prepare(all []candidate, existing []links.Link) error {
 		err := s.backend.Prepare(existing)
 		if err == nil {
 			s.rec.SetEngine(c.name, strings.Join(refused, "; "))
+			s.programs = c.name == tc.TCX
 			if c.name == tc.Clsact { // elsewhere nothing but the interface's end removes what a capture attaches
 				s.filters = true
 				return s.links.FollowFilters()

@@ -39,8 +39,9 @@ type attachment interface {
 // tcxLinks are the links of one interface. They stay attached while it is in another namespace, where it may have another index,
 // which the programs do not know. The witness shows that it was away.
 type tcxLinks struct {
-	links   []ebpflink.Link
-	witness int
+	ns, index int
+	links     []*tcxLink
+	witness   int
 }
 
 // Close implements attachment.
@@ -53,7 +54,22 @@ func (a *tcxLinks) Close() error {
 }
 
 // whole implements attachment.
-func (a *tcxLinks) whole() (bool, error) { return links.Bound(a.witness) }
+func (a *tcxLinks) whole() (whole bool, err error) {
+	if whole, err = links.Bound(a.witness); !whole || err != nil {
+		return false, err
+	}
+	err = links.InNetNS(a.ns, func() error {
+		for _, l := range a.links {
+			first, err := l.check(a.index)
+			if err != nil {
+				return err
+			}
+			whole = whole && first
+		}
+		return nil
+	})
+	return whole, err
+}
 
 // hidden implements attachment: filters run after all programs at tcx.
 func (*tcxLinks) hidden(links.Filter) bool { return false }
@@ -78,12 +94,9 @@ func (tcx) close() error { return nil }
 
 // check loads and tries to attach an empty program: if the kernel lacks tcx, that shows before rings are allocated.
 func (tcx) check(int, []int) error {
-	nothing, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-		Name: "sonde_try", Type: ebpf.SchedCLS, License: "Dual BSD/GPL",
-		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()},
-	})
+	nothing, err := newTry()
 	if err != nil {
-		return explain(err)
+		return err
 	}
 	defer func() { _ = nothing.Close() }() // its descriptor is valid
 	// A kernel that has tcx answers that there is no such interface.
@@ -98,8 +111,20 @@ func (tcx) check(int, []int) error {
 	}
 }
 
+// newTry loads a program that lets each packet pass.
+func newTry() (*ebpf.Program, error) {
+	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Name: tryName, Type: ebpf.SchedCLS, License: "Dual BSD/GPL",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, tcNext), asm.Return()},
+	})
+	if err != nil {
+		return nil, explain(err)
+	}
+	return p, nil
+}
+
 func (tcx) attach(ns, index int, in, out *ebpf.Program) (attachment, error) {
-	all := &tcxLinks{}
+	all := &tcxLinks{ns: ns, index: index}
 	err := links.InNetNS(ns, func() (err error) {
 		if all.witness, err = newWitness(index); err != nil {
 			return err
@@ -113,7 +138,18 @@ func (tcx) attach(ns, index int, in, out *ebpf.Program) (attachment, error) {
 			if err != nil {
 				return errors.Join(fmt.Errorf("attach at tcx: %w", explain(err)), all.Close())
 			}
-			all.links = append(all.links, l)
+			own, err := newTCXLink(l, point, program)
+			if err != nil {
+				return errors.Join(err, l.Close(), all.Close())
+			}
+			all.links = append(all.links, own)
+			first, err := own.check(index)
+			if err != nil {
+				return errors.Join(err, all.Close())
+			}
+			if !first {
+				own.revision = 0 // the next check says so
+			}
 		}
 		return nil
 	})

@@ -2,7 +2,7 @@
 // (docs/adr/0011-packet-engine-bpf.md).
 //
 //	programs.go  programs with the filter in them write pcapng blocks into a ring per CPU (agents/node/ring)
-//	attach.go    attaches them at tcx; clsact.go at clsact
+//	attach.go    attaches them at tcx, and order.go checks that they stay the first there; clsact.go attaches at clsact
 //	source.go    one interface: its programs, its slot for lost packets
 //	tc.go        when to read, and up to which time
 //	merge.go     the ring with the oldest block is next
@@ -124,13 +124,17 @@ func (b *Backend) load(lt pcapng.LinkType) error {
 	return errors.Join(b.programs.set(packetsVarClockOffset, b.clock.offset), b.programs.set(packetsVarCapturing, true))
 }
 
-// tryAttach attaches a program to the first interface, which is usually loopback, and detaches it. The program still
-// ignores all interfaces.
+// tryAttach attaches a program to the first interface, which is usually loopback, and detaches it.
 func (b *Backend) tryAttach(existing []links.Link) error {
 	if len(existing) == 0 {
 		return nil
 	}
-	a, err := b.attacher.attach(b.cfg.NetNS, existing[0].Index, b.programs.first.Programs[packetsProgSondeIn], nil)
+	nothing, err := newTry()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = nothing.Close() }() // its descriptor is valid
+	a, err := b.attacher.attach(b.cfg.NetNS, existing[0].Index, nothing, nil)
 	if errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENXIO) {
 		return nil // the interface has gone meanwhile
 	}
