@@ -13,19 +13,19 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/net/netutil"
 	"k8s.io/utils/clock"
 
 	"github.com/sonde-operator/sonde/internal/restriction"
 	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
+	"github.com/sonde-operator/sonde/internal/wire/connlimit"
 	"github.com/sonde-operator/sonde/internal/wire/keeperapi"
 )
 
 // Bounds of the server.
 const (
-	maxConnections = 256
-	maxHeaderBytes = 8 << 10
-	headerTimeout  = 10 * time.Second // the TLS handshake included
+	maxConnections = 256 // above, the host with the most loses its oldest that serves no request of the manager
+	maxHeaderBytes = connlimit.HeaderBytes
+	headerTimeout  = 5 * time.Second  // the TLS handshake included
 	readTimeout    = 15 * time.Second // a whole request; there are no large ones
 	idleTimeout    = time.Minute
 	// shutdownTimeout is how long running answers may take when the keeper ends.
@@ -128,13 +128,22 @@ func listen(ctx context.Context, cfg *Config) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen: %w", err)
 	}
-	return tls.NewListener(netutil.LimitListener(l, maxConnections), config), nil
+	return tls.NewListener(connlimit.Listen(l, maxConnections), config), nil
+}
+
+// serving keeps the connection of a request open while others open more: who sends one has shown the manager's certificate.
+func serving(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer connlimit.Serving(r.Context())()
+		next.ServeHTTP(w, r)
+	})
 }
 
 // serve answers until ctx ends, and then for shutdownTimeout at most.
 func serve(ctx context.Context, l net.Listener, routes http.Handler, cfg *Config) error {
 	server := &http.Server{
-		Handler:           routes,
+		Handler:           serving(routes),
+		ConnContext:       connlimit.Context,
 		ReadHeaderTimeout: headerTimeout,
 		ReadTimeout:       readTimeout,
 		IdleTimeout:       idleTimeout,

@@ -13,8 +13,11 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -534,4 +537,41 @@ func FuzzParseStop(f *testing.F) {
 			t.Errorf("an error of %d bytes", len(err.Error()))
 		}
 	})
+}
+
+// TestFloodOfConnections: a Pod that opens connections without a certificate keeps out no other client.
+func TestFloodOfConnections(t *testing.T) {
+	k := run(t, clock.RealClock{})
+	ctx, stop := context.WithCancel(t.Context())
+	var flood sync.WaitGroup
+	defer flood.Wait()
+	defer stop()
+	var opened atomic.Int32
+	for range 2 * maxConnections {
+		flood.Go(func() {
+			from := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
+			for ctx.Err() == nil {
+				c, err := from.DialContext(ctx, "tcp", k.addr)
+				if err != nil {
+					continue
+				}
+				opened.Add(1)
+				end := context.AfterFunc(ctx, func() { _ = c.Close() })
+				_, _ = c.Read(make([]byte, 1)) // until the keeper closes it
+				end()
+				_ = c.Close()
+			}
+		})
+	}
+	for opened.Load() < 2*maxConnections {
+		runtime.Gosched()
+	}
+	for range 5 {
+		try, cancel := context.WithTimeout(ctx, 5*time.Second)
+		err := k.client.Stop(try, k.addr, account.ReasonStopped)
+		cancel()
+		if err != nil {
+			t.Error(err)
+		}
+	}
 }

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"github.com/sonde-operator/sonde/internal/kind"
-	"github.com/sonde-operator/sonde/internal/operator/connections"
+	"github.com/sonde-operator/sonde/internal/wire/connlimit"
 	"github.com/sonde-operator/sonde/internal/wire/text"
 )
 
@@ -103,7 +103,7 @@ func (i *Intake) Hook(hook http.Handler, unread Unread) http.Handler {
 		unread = refuseUnread
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		defer connections.Serving(r.Context())()
+		defer connlimit.Serving(r.Context())()
 		req, head, whole := readHead(r.Body)
 		if req.UID == "" || r.ContentLength < 0 {
 			http.Error(w, "this is no admission review of an API server, which begins with a UID and has a known length", http.StatusBadRequest)

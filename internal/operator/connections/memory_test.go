@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/sonde-operator/sonde/internal/operator/certs"
+	"github.com/sonde-operator/sonde/internal/wire/connlimit"
 )
 
 // shortHeaders are n bytes of the shortest lines, each with another name: net/http keeps the most memory for these.
@@ -28,7 +29,7 @@ func shortHeaders(n int) string {
 	return b.String()
 }
 
-// TestHeadersTakeABoundedMemory: hundreds of connections with headers that never end take no more of the heap than maxHeld
+// TestHeadersTakeABoundedMemory: hundreds of connections with headers that never end take no more of the heap than connlimit.MaxHeld
 // allows, and clients of another host get their answers meanwhile.
 func TestHeadersTakeABoundedMemory(t *testing.T) {
 	const attacks, most, unbounded = 500, 40 << 20, 48 << 20
@@ -55,7 +56,7 @@ func TestHeadersTakeABoundedMemory(t *testing.T) {
 		runtime.ReadMemStats(&m)
 		return int64(m.HeapAlloc)
 	}
-	headers := "GET / HTTP/1.1\nHost: x\n" + shortHeaders(headerBytes-100)
+	headers := "GET / HTTP/1.1\nHost: x\n" + shortHeaders(connlimit.HeaderBytes-100)
 	attack := func(n int) (taken func() int64, closed *atomic.Int32) {
 		t.Helper()
 		all := make([]net.Conn, 0, n)
@@ -86,7 +87,7 @@ func TestHeadersTakeABoundedMemory(t *testing.T) {
 		return each*attacks > unbounded
 	})
 	taken, closed := attack(attacks)
-	wait(t, "the bound", func() bool { return closed.Load() >= attacks-maxHeld/headerBytes })
+	wait(t, "the bound", func() bool { return closed.Load() >= attacks-connlimit.MaxHeld/connlimit.HeaderBytes })
 	took := taken()
 	request := func(from, header string, want int) {
 		t.Helper()
@@ -113,63 +114,4 @@ func wait(t *testing.T, what string, is func() bool) {
 			t.Fatalf("%s never came", what)
 		}
 	}
-}
-
-// TestHeld: connections count with what they have sent while they wait for more. Requests of known users count nothing.
-func TestHeld(t *testing.T) {
-	inner, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := Listen(inner, 100)
-	t.Cleanup(func() { l.Close() })
-	c := client{t, l.Addr().String(), map[string]net.Conn{}}
-	server := map[string]*connection{}
-	send := func(name, from string, bytes int) {
-		t.Helper()
-		c.dial(name, from)
-		accepted, err := l.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
-		server[name], _ = accepted.(*connection)
-		go func() { _, _ = c.open[name].Write(make([]byte, bytes)) }()
-		if _, err := io.ReadFull(accepted, make([]byte, bytes)); err != nil {
-			t.Fatal(err)
-		}
-		go func() { _, _ = accepted.Read(make([]byte, 1)) }()
-	}
-	held := func(want int) {
-		t.Helper()
-		wait(t, fmt.Sprint(want, " bytes"), func() bool {
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			return l.held == want
-		})
-	}
-	const half = maxHeld / 2
-	send("victim", "127.0.0.9", half/2)
-	send("1", "127.0.0.2", half/2)
-	send("2", "127.0.0.2", half)
-	held(maxHeld)
-	c.ended()
-	send("3", "127.0.0.2", 1)
-	c.ended("1")
-	held(maxHeld - half/2 + 1)
-	server["2"].serve(1)
-	held(half/2 + 1)
-	send("4", "127.0.0.3", half)
-	send("5", "127.0.0.3", half)
-	c.ended("1", "4") // not the one that serves
-	held(half/2 + 1 + half)
-	server["2"].serve(-1)
-	held(half/2 + 1 + half) // until it waits for its next request
-	if server["2"].received != headerBytes {
-		t.Errorf("after a request of a known user %d bytes may be a further one, want %d", server["2"].received, headerBytes)
-	}
-	for _, s := range server {
-		_ = s.Close()
-		_ = s.Close() // counts nothing
-	}
-	held(0)
 }

@@ -1,3 +1,4 @@
+// Package connections serves https with a bound on connections, which one client cannot use up alone (connlimit).
 package connections
 
 import (
@@ -15,6 +16,8 @@ import (
 	"github.com/go-logr/logr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"github.com/sonde-operator/sonde/internal/wire/connlimit"
 )
 
 // Bounds of each server. An answer has no time limit, because a stream may last for a day.
@@ -22,8 +25,6 @@ const (
 	// headerTimeout is for the handshake, and for the header of a request, which clients send at once.
 	headerTimeout = 5 * time.Second
 	idleTimeout   = 90 * time.Second
-	// headerBytes is the longest header of a request, as in most web servers: a token may have 7 KiB.
-	headerBytes = 8 << 10
 	// slopBytes is how much longer a header may be in net/http than its MaxHeaderBytes.
 	slopBytes = 4 << 10
 	// shutdownTimeout is for requests whose context has ended.
@@ -39,7 +40,7 @@ type Server struct {
 	// GetCertificate returns the current certificate (certs.Manager.GetCertificate).
 	GetCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	Handler        http.Handler
-	// MaxConnections are open at once. Above it the host with the most loses one that serves no known user (Serving).
+	// MaxConnections are open at once. Above it the host with the most loses one that serves no known user (connlimit.Serving).
 	MaxConnections int
 	// ReadTimeout of a request with its body; 0 is none.
 	ReadTimeout time.Duration
@@ -82,7 +83,7 @@ func (s *Server) Start(ctx context.Context) error {
 	if at, ok := listener.Addr().(*net.TCPAddr); ok {
 		s.address.Store(at)
 	}
-	listener = Listen(listener, s.MaxConnections)
+	listener = connlimit.Listen(listener, s.MaxConnections)
 	log.Info("Serving", "address", listener.Addr().String())
 	failed := make(chan error, 1)
 	go func() { failed <- server.ServeTLS(listener, "", "") }()
@@ -113,7 +114,7 @@ func Health(ctx context.Context, address string, handler http.Handler) (*manager
 	server := bounded(handler, ctrl.LoggerFrom(ctx).WithName(name))
 	server.ReadTimeout, server.WriteTimeout = headerTimeout, 2*headerTimeout
 	server.SetKeepAlivesEnabled(false)
-	return &manager.Server{Name: name, Server: server, Listener: Listen(listener, healthConnections), ShutdownTimeout: new(shutdownTimeout)}, nil
+	return &manager.Server{Name: name, Server: server, Listener: connlimit.Listen(listener, healthConnections), ShutdownTimeout: new(shutdownTimeout)}, nil
 }
 
 // bounded returns a server with the bounds that hold for each.
@@ -122,9 +123,9 @@ func bounded(handler http.Handler, log logr.Logger) *http.Server {
 		Handler:           handler,
 		ReadHeaderTimeout: headerTimeout,
 		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    headerBytes - slopBytes,
+		MaxHeaderBytes:    connlimit.HeaderBytes - slopBytes,
 		ErrorLog:          stdlog.New(logWriter{log.V(1)}, "", 0),
-		ConnContext:       Context,
+		ConnContext:       connlimit.Context,
 	}
 }
 

@@ -9,8 +9,8 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/sonde-operator/sonde/internal/operator/certs"
+	"github.com/sonde-operator/sonde/internal/wire/connlimit"
 )
 
 func TestServerServesWithTheCertificateOfTheMoment(t *testing.T) {
@@ -217,26 +218,32 @@ func TestHealth(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- s.Start(ctx) }()
 	to := s.Listener.Addr().String()
-	c := client{t, to, map[string]net.Conn{}}
-	for i := range 10 * healthConnections {
-		name := strconv.Itoa(i)
-		c.dial(name, "127.0.0.2")
-		conn := c.open[name]
-		go func() { _, _ = io.WriteString(conn, "GET / HTTP/1.1\n"+shortHeaders(headerBytes/2)) }()
+	dial := func(from string) net.Conn {
+		conn, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}).DialContext(t.Context(), "tcp", to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		return conn
+	}
+	const attacks = 10 * healthConnections
+	var closed atomic.Int32
+	for range attacks {
+		conn := dial("127.0.0.2")
+		go func() {
+			_, _ = io.WriteString(conn, "GET / HTTP/1.1\n"+shortHeaders(connlimit.HeaderBytes/2))
+			_, _ = io.Copy(io.Discard, conn)
+			closed.Add(1)
+		}()
 	}
 	for range 20 {
-		c.dial("kubelet", "127.0.0.9")
-		_, _ = io.WriteString(c.open["kubelet"], "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
-		if b, err := io.ReadAll(c.open["kubelet"]); err != nil || !strings.HasSuffix(string(b), "\r\n\r\nok") {
+		kubelet := dial("127.0.0.9")
+		_, _ = io.WriteString(kubelet, "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+		if b, err := io.ReadAll(kubelet); err != nil || !strings.HasSuffix(string(b), "\r\n\r\nok") {
 			t.Fatalf("got %q, %v", b, err)
 		}
 	}
-	l, _ := s.Listener.(*Listener)
-	wait(t, "the bound", func() bool {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		return len(l.open) <= healthConnections
-	})
+	wait(t, "the bound", func() bool { return closed.Load() >= attacks-healthConnections })
 	if _, err := Health(t.Context(), to, nil); err == nil || !strings.Contains(err.Error(), "--health-probe-bind-address") {
 		t.Errorf("got %v for a port in use", err)
 	}

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/time/rate"
 	"k8s.io/utils/clock"
 
-	"github.com/sonde-operator/sonde/internal/operator/connections"
+	"github.com/sonde-operator/sonde/internal/wire/connlimit"
 )
 
 // MaxConnections is the bound of the metrics server: a Prometheus has one or two.
@@ -47,7 +47,7 @@ func (s *Strangers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if known {
-		defer connections.Serving(r.Context())()
+		defer connlimit.Serving(r.Context())()
 	}
 	answer := &answer{ResponseWriter: w, status: http.StatusOK}
 	s.Next.ServeHTTP(answer, r)

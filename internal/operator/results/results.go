@@ -25,9 +25,9 @@ import (
 	"github.com/sonde-operator/sonde/internal/kind"
 	"github.com/sonde-operator/sonde/internal/operator/access"
 	"github.com/sonde-operator/sonde/internal/operator/audit"
-	"github.com/sonde-operator/sonde/internal/operator/connections"
 	"github.com/sonde-operator/sonde/internal/wire/account"
 	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
+	"github.com/sonde-operator/sonde/internal/wire/connlimit"
 	"github.com/sonde-operator/sonde/internal/wire/keeperapi"
 )
 
@@ -180,7 +180,7 @@ func (h *Handler) inPlace(p *places, w http.ResponseWriter, r *http.Request, s s
 		return err
 	}
 	defer p.leave(own)
-	defer connections.Serving(ctx)()
+	defer connlimit.Serving(ctx)()
 	if err = h.admit(ctx, s); err == nil {
 		err = p.settle(own)
 	}

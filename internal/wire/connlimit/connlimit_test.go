@@ -1,4 +1,4 @@
-package connections
+package connlimit
 
 import (
 	"context"
@@ -131,3 +131,72 @@ func TestARequestKeepsItsConnection(t *testing.T) {
 
 // TestServingWithoutAListener: a handler may run in another server.
 func TestServingWithoutAListener(*testing.T) { Serving(context.Background())() }
+
+// wait waits for a condition.
+func wait(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !is(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%s never came", what)
+		}
+	}
+}
+
+// TestHeld: connections count with what they have sent while they wait for more. Requests of known users count nothing.
+func TestHeld(t *testing.T) {
+	inner, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := Listen(inner, 100)
+	t.Cleanup(func() { l.Close() })
+	c := client{t, l.Addr().String(), map[string]net.Conn{}}
+	server := map[string]*connection{}
+	send := func(name, from string, bytes int) {
+		t.Helper()
+		c.dial(name, from)
+		accepted, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		server[name], _ = accepted.(*connection)
+		go func() { _, _ = c.open[name].Write(make([]byte, bytes)) }()
+		if _, err := io.ReadFull(accepted, make([]byte, bytes)); err != nil {
+			t.Fatal(err)
+		}
+		go func() { _, _ = accepted.Read(make([]byte, 1)) }()
+	}
+	held := func(want int) {
+		t.Helper()
+		wait(t, fmt.Sprint(want, " bytes"), func() bool {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			return l.held == want
+		})
+	}
+	const half = MaxHeld / 2
+	send("victim", "127.0.0.9", half/2)
+	send("1", "127.0.0.2", half/2)
+	send("2", "127.0.0.2", half)
+	held(MaxHeld)
+	c.ended()
+	send("3", "127.0.0.2", 1)
+	c.ended("1")
+	held(MaxHeld - half/2 + 1)
+	server["2"].serve(1)
+	held(half/2 + 1)
+	send("4", "127.0.0.3", half)
+	send("5", "127.0.0.3", half)
+	c.ended("1", "4") // not the one that serves
+	held(half/2 + 1 + half)
+	server["2"].serve(-1)
+	held(half/2 + 1 + half) // until it waits for its next request
+	if server["2"].received != HeaderBytes {
+		t.Errorf("after a request of a known user %d bytes may be a further one, want %d", server["2"].received, HeaderBytes)
+	}
+	for _, s := range server {
+		_ = s.Close()
+		_ = s.Close() // counts nothing
+	}
+	held(0)
+}

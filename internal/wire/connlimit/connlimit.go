@@ -1,6 +1,6 @@
-// Package connections serves https with a bound on connections, which one client cannot use up alone. Everything in the
-// cluster's network can open a connection to the manager, and each takes memory before it has shown a token.
-package connections
+// Package connlimit bounds the connections of a server, which one client cannot use up alone. Everything in the cluster's
+// network can open a connection to the manager and to keepers, and each takes memory before it has shown who it is.
+package connlimit
 
 import (
 	"context"
@@ -8,12 +8,15 @@ import (
 	"sync"
 )
 
-// maxHeld bounds the bytes that the connections of a Listener have sent for requests that are not whole, or not of a known
+// HeaderBytes is the longest header of a request, as in most web servers: a token may have 7 KiB.
+const HeaderBytes = 8 << 10
+
+// MaxHeld bounds the bytes that the connections of a Listener have sent for requests that are not whole, or not of a known
 // user. net/http keeps some 16 times as much memory for many short headers.
-const maxHeld = 1 << 20
+const MaxHeld = 1 << 20
 
 // Listener accepts any number of connections and keeps at most a limit of them open. Above it the host with the most
-// gives up its oldest one that serves no request of a known user (Serving). So does above maxHeld the host whose
+// gives up its oldest one that serves no request of a known user (Serving). So does above MaxHeld the host whose
 // connections hold the most. A listener that waits instead would be closed by whoever holds all connections.
 type Listener struct {
 	net.Listener
@@ -76,7 +79,7 @@ func (l *Listener) hold(c *connection) (extra []*connection) {
 	}
 	l.held += c.received - c.held
 	c.held = c.received
-	for l.held > maxHeld {
+	for l.held > MaxHeld {
 		extra = append(extra, l.giveUp(func(o *connection) int { return o.held }))
 	}
 	return extra
@@ -162,7 +165,7 @@ func (c *connection) serve(n int) {
 		l.held -= c.held
 	}
 	// The next request may have arrived with this one.
-	c.held, c.received = 0, headerBytes
+	c.held, c.received = 0, HeaderBytes
 }
 
 // hostOf returns the address of the client without its port.
