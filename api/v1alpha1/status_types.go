@@ -93,6 +93,7 @@ const (
 	ReasonInterfaceNotFound   = "InterfaceNotFound"   // the Pod lacks one of the interfaces that are to be captured
 	ReasonInterfaceMissed     = "InterfaceMissed"     // an interface was not captured the whole time
 	ReasonInterfaceUnknown    = "InterfaceUnknown"    // the keeper did not say yet whether the Pod has the interfaces
+	ReasonStartMissed         = "StartMissed"         // the Pod was to wait at a gate, and started before it was traced
 	ReasonContainerNotFound   = "ContainerNotFound"   // the Pod has none of the containers that are to be traced
 	ReasonReconcileError      = "ReconcileError"      // will be tried again
 	ReasonSomePodsIncomplete  = "SomePodsIncomplete"  //

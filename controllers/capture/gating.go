@@ -62,6 +62,28 @@ func observeGate(capture sondev1.Capture, pod *corev1.Pod, acc *account.Account,
 	return before
 }
 
+// ungated returns Untraced for a Pod that has no gate although it was created while Gating was True: the webhook of Pods fails
+// open. Times are whole seconds, so a Pod of the second in which Gating turned True does not count.
+func ungated(capture sondev1.Capture, pod *corev1.Pod) *sondev1.GateResult {
+	c := gatingOf(capture)
+	if pod == nil || capture.Common().Gate == nil || c == nil || c.Status != metav1.ConditionTrue || !pod.CreationTimestamp.After(c.LastTransitionTime.Time) {
+		return nil
+	}
+	isGate := func(s corev1.ContainerStatus) bool { return s.Name == gateconfig.ContainerName }
+	if gatedBy(capture, pod) && (pod.Status.Phase != corev1.PodRunning || slices.ContainsFunc(pod.Status.InitContainerStatuses, isGate)) {
+		return nil
+	}
+	return &sondev1.GateResult{Outcome: sondev1.GateUntraced}
+}
+
+// missStart makes the result of a Pod that has started untraced incomplete.
+func missStart(v *outcome.Verdict) {
+	if g := v.Entry.Gate; g != nil && g.Outcome == sondev1.GateUntraced && v.Entry.Phase == sondev1.PhaseCompleted {
+		v.Entry.Phase, v.Entry.Reason = sondev1.PhaseIncomplete, sondev1.ReasonStartMissed
+		v.Entry.Message = "the Pod was to wait for its tracer, and started untraced: its first events are missing"
+	}
+}
+
 // neverRan reports whether a container failed to start (StartError): the kubelet then reports a start in 1970.
 func neverRan(ended *corev1.ContainerStateTerminated) bool { return ended.StartedAt.Unix() <= 0 }
 
@@ -125,7 +147,7 @@ func (planned *plan) planGate(capture sondev1.Capture, observed observation, p *
 		return
 	}
 	pod := p.pod.Expand()
-	v.Entry.Gate = observeGate(capture, pod, p.account(), v.Entry.Gate, observed.now)
+	v.Entry.Gate = cmp.Or(observeGate(capture, pod, p.account(), v.Entry.Gate, observed.now), ungated(capture, pod))
 	v.Again = earlier(v.Again, gateRecheck(capture, pod, v.Entry.Gate, observed.now))
 	// Only the Pod holds the result.
 	planned.deleting = planned.deleting || p.before.Gate == nil && v.Entry.Gate != nil && pod.DeletionTimestamp != nil

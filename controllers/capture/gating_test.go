@@ -102,7 +102,71 @@ func TestGatedPodIsTracedBeforeItStarts(t *testing.T) {
 	}
 }
 
-// TestGateResult checks that the end of a Pod's gate is in its entry, and does not change the verdict on the trace.
+// TestPodThatPassedTheGate: a Pod that has started untraced while Gating was True makes the trace Incomplete, also if the webhook
+// for new Pods failed open, so that the Pod has no gate.
+func TestPodThatPassedTheGate(t *testing.T) {
+	for name, tc := range map[string]struct {
+		pod  func(*corev1.Pod)
+		gate string // whose gate the probe says that it opened
+		// want is the outcome of its gate, and wantPhase of the trace.
+		want      sondev1.GateOutcome
+		wantPhase sondev1.Phase
+	}{
+		"its gate opened":      {pod: gated(gateMessage(gateconfig.Opened)), gate: gateID, want: sondev1.GateOpened, wantPhase: sondev1.PhaseCompleted},
+		"no tracer came":       {pod: gated(gateMessage(gateconfig.Untraced)), want: sondev1.GateUntraced, wantPhase: sondev1.PhaseIncomplete},
+		"no gate":              {want: sondev1.GateUntraced, wantPhase: sondev1.PhaseIncomplete},
+		"a forged annotation":  {pod: func(p *corev1.Pod) { gated(corev1.ContainerState{})(p); p.Status.InitContainerStatuses = nil }, want: sondev1.GateUntraced, wantPhase: sondev1.PhaseIncomplete},
+		"another Trace's gate": {pod: func(p *corev1.Pod) { p.Annotations = map[string]string{sondev1.AnnotationGatedByUID: "another"} }, want: sondev1.GateUntraced, wantPhase: sondev1.PhaseIncomplete},
+		"created before Gating": {
+			pod: func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(dawn) }, wantPhase: sondev1.PhaseCompleted,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, newTrace(func(t *sondev1.Trace) { t.Spec.Duration = "30" }), deployment("web-1")...)
+			w.openGate()
+			w.clock.Step(10 * time.Second)
+			w.attachNew()
+			w.settle()
+			pod := webPod("web-2", func(p *corev1.Pod) {
+				created := metav1.NewTime(w.clock.Now())
+				p.CreationTimestamp = created
+				if tc.pod != nil {
+					tc.pod(p)
+				}
+				if name != "created before Gating" {
+					p.CreationTimestamp = created
+				}
+				p.Status.Phase = corev1.PodRunning
+			})
+			w.add(pod)
+			w.settle()
+			w.attachNew()
+			w.settle()
+			w.clock.Step(40 * time.Second)
+			ended := done(sondev1.ReasonDuration)
+			ended.Gate = tc.gate
+			w.agents(w.end(ended))
+			w.settle()
+			w.clock.Step(gateTail)
+			w.settle()
+			s := w.trace().Status
+			e := s.Pods[slices.IndexFunc(s.Pods, func(e sondev1.PodResult) bool { return e.Name == pod.Name })]
+			got := sondev1.GateOutcome("")
+			if e.Gate != nil {
+				got = e.Gate.Outcome
+			}
+			complete := apimeta.FindStatusCondition(s.Conditions, sondev1.ConditionComplete).Message
+			if got != tc.want || s.Phase != tc.wantPhase {
+				t.Errorf("gate %q, phase %s, want %q and %s; Complete: %s", got, s.Phase, tc.want, tc.wantPhase, complete)
+			}
+			if tc.wantPhase == sondev1.PhaseIncomplete && (e.Reason != sondev1.ReasonStartMissed || s.Totals.Incomplete != 1) {
+				t.Errorf("entry %+v, Complete: %s", e, complete)
+			}
+		})
+	}
+}
+
+// TestGateResult checks that the end of a Pod's gate is in its entry.
 func TestGateResult(t *testing.T) {
 	result := func(o sondev1.GateOutcome, ms int64) *sondev1.GateResult {
 		return &sondev1.GateResult{Outcome: o, WaitedMilliseconds: ms}

@@ -46,10 +46,10 @@ var gateRows = []gateRow{
 	{name: "nothing", fault: nothing, want: []string{gateOpened}},
 	{name: "probe killed (SIGKILL)", fault: gateProbeKilled, want: []string{gateUntraced + ", the trace Failed (Killed)"}},
 	{name: "agent's Job deleted", fault: gateJobDeleted, want: []string{gateUntraced + ", the trace Failed (Drained)"}},
-	{name: "probe's Pod cannot be made (quota)", noProbe: true, fault: quotaLifted, want: []string{gateUntraced + ", the trace Completed (Stopped), file"}},
+	{name: "probe's Pod cannot be made (quota)", noProbe: true, fault: quotaLifted, want: []string{gateUntraced + ", the trace Incomplete (StartMissed), file"}},
 	{name: "Trace deleted", fault: gateTraceDeleted, want: []string{gateUntraced + ", no trace"}},
 	{name: "manager killed (SIGKILL, both replicas)", fault: gateManagersKilled, want: []string{gateOpened}},
-	{name: "manager away before the Job is made", unscheduled: true, fault: gateManagersAway, want: []string{gateUntraced + ", the trace Completed (Stopped), file"}},
+	{name: "manager away before the Job is made", unscheduled: true, fault: gateManagersAway, want: []string{gateUntraced + ", the trace Incomplete (StartMissed), file"}},
 	{
 		name: "manager away before the Job is made, `onTimeout: Fail`: refused until it is back", unscheduled: true, onTimeout: sondev1.GateFail,
 		fault: gateManagersAwayRefused, want: []string{gateOpened},
