@@ -152,6 +152,7 @@ func newPod(t *testing.T) *pod {
 	text, err := captureconfig.Config{
 		UID: "uid-1", Kind: "PacketCapture", Namespace: "hub", Name: "web", JobID: "ab12", Requester: "alice", Target: "Deployment/web",
 		TargetNamespace: "shop", SnapLength: 262144, MaxBytes: 1 << 28, RingBytes: 1 << 21,
+		Interfaces: []string{"lo"}, // a target has no other; unnamed, that would make its result incomplete
 	}.Marshal()
 	if err != nil {
 		t.Fatal(err)
