@@ -69,6 +69,8 @@ func plainBinaries() []binary {
 		{name: "etcd", module: "etcd", pkg: ".", ldflags: plainFlags, links: []string{"etcd"}},
 		containerdBinary("containerd"), containerdBinary("containerd-shim-runc-v2"), containerdBinary("ctr"),
 		{name: "coredns", module: "coredns", pkg: "github.com/coredns/coredns", ldflags: plainFlags, links: []string{"coredns"}},
+		// Cheap after kube: most of its packages are in Go's build cache, see its go.mod.
+		{name: "provisioner", module: "provisioner", pkg: ".", ldflags: plainFlags, links: []string{"provisioner"}},
 		{name: "pause", module: "pause", pkg: ".", ldflags: plainFlags, links: []string{"pause"}},
 	}
 }
@@ -96,7 +98,7 @@ func selectBinaries(f flavour, only []string) ([]binary, error) {
 			}
 		}
 		if len(chosen) == n {
-			return nil, fmt.Errorf("no binary is called %q: choose from kube, etcd, node, coredns, pause, and with --openshift openshift-apiserver", o)
+			return nil, fmt.Errorf("no binary is called %q: choose from kube, etcd, node, coredns, provisioner, pause, and with --openshift openshift-apiserver", o)
 		}
 	}
 	return chosen, nil

@@ -145,6 +145,28 @@ func TestBinariesOfThisCheckout(t *testing.T) {
 	}
 }
 
+// TestProvisionerHasVersionsOfKube keeps the provisioner's build cheap: with another version of a low module it compiles
+// all of client-go again, two minutes on two cores.
+func TestProvisionerHasVersionsOfKube(t *testing.T) {
+	source, err := findSource()
+	if err != nil {
+		t.Fatal(err)
+	}
+	versions := map[string]map[string]string{}
+	for _, module := range []string{"kube", "provisioner"} {
+		gomod, err := os.ReadFile(filepath.Join(source, module, "go.mod"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		versions[module] = requiredVersions(string(gomod))
+	}
+	for module, version := range versions["provisioner"] {
+		if want, shared := versions["kube"][module]; shared && version != want {
+			t.Errorf("%s: %s, but kube has %s: require that, and exclude what asks for a newer one", module, version, want)
+		}
+	}
+}
+
 func TestSelectBinaries(t *testing.T) {
 	for name, tc := range map[string]struct {
 		flavour flavour
@@ -152,11 +174,11 @@ func TestSelectBinaries(t *testing.T) {
 		want    []string
 		wantErr string
 	}{
-		"all":          {want: []string{"kube", "etcd", "containerd", "containerd-shim-runc-v2", "ctr", "coredns", "pause"}},
-		"all with SCC": {flavour: openshift, want: []string{"kube", "etcd", "containerd", "containerd-shim-runc-v2", "ctr", "coredns", "pause", "openshift-apiserver"}},
+		"all":          {want: []string{"kube", "etcd", "containerd", "containerd-shim-runc-v2", "ctr", "coredns", "provisioner", "pause"}},
+		"all with SCC": {flavour: openshift, want: []string{"kube", "etcd", "containerd", "containerd-shim-runc-v2", "ctr", "coredns", "provisioner", "pause", "openshift-apiserver"}},
 		"envtest":      {only: []string{"kube", "etcd"}, want: []string{"kube", "etcd"}},
 		"module":       {only: []string{"node"}, want: []string{"containerd", "containerd-shim-runc-v2", "ctr"}},
-		"unknown":      {only: []string{"kube", "docker"}, wantErr: `no binary is called "docker": choose from kube, etcd, node, coredns, pause, and with --openshift openshift-apiserver`},
+		"unknown":      {only: []string{"kube", "docker"}, wantErr: `no binary is called "docker": choose from kube, etcd, node, coredns, provisioner, pause, and with --openshift openshift-apiserver`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			chosen, err := selectBinaries(tc.flavour, tc.only)

@@ -13,9 +13,6 @@ type controlPlane struct {
 
 func (c controlPlane) launch(program string, args ...string) (*daemon, error) {
 	at := place{cgroup: controlPlanePart, netns: c.netns(controlPlanePart)}
-	if program == "kube-controller-manager" {
-		at.hostpath = c.hostpath()
-	}
 	return c.spawn(program, at, append([]string{filepath.Join(c.bin, program)}, args...)...)
 }
 
@@ -53,6 +50,11 @@ func (c controlPlane) startControllers() ([]*daemon, error) {
 		return nil, err
 	}
 	return []*daemon{kcm, scheduler}, nil
+}
+
+// startProvisioner starts the program that makes volumes for claims, when it may read claims.
+func (c controlPlane) startProvisioner() (*daemon, error) {
+	return c.launch("provisioner", "--kubeconfig="+c.key("provisioner.kubeconfig"), "--directory="+c.volumes())
 }
 
 func (c controlPlane) auditPolicy() string { return filepath.Join(c.etc(), "audit-policy.yaml") }
@@ -124,7 +126,6 @@ func (c controlPlane) controllerManagerArgs() []string {
 		"--use-service-account-credentials",
 		"--cluster-signing-cert-file="+c.key("ca.crt"),
 		"--cluster-signing-key-file="+c.key("ca.key"),
-		"--enable-hostpath-provisioner",
 		// The default directory would be created on the machine, below /usr.
 		"--flex-volume-plugin-dir="+filepath.Join(c.run(), "flex-volumes"),
 	)

@@ -12,7 +12,6 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -133,7 +132,6 @@ func TestCluster(t *testing.T) {
 	t.Run("services/proxy", p.testServiceProxy)
 	t.Run("webhook in a pod", p.testWebhook)
 	t.Run("hostPID job in a pod's network", p.testHostPID)
-	t.Run("claim", p.testClaim)
 	t.Run("load", p.testLoad)
 	t.Run("audit log", p.testAudit)
 	t.Run("node-exec", p.testNodeExec)
@@ -210,11 +208,6 @@ metadata: {name: web}
 spec: {selector: {app: web}, ports: [{port: 80, targetPort: 8080}]}
 ---
 apiVersion: v1
-kind: PersistentVolumeClaim
-metadata: {name: data}
-spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 10Mi}}}
----
-apiVersion: v1
 kind: Pod
 metadata: {name: client}
 spec:
@@ -223,8 +216,6 @@ spec:
   - name: client
     image: sonde.local/busybox:1
     command: [sleep, "100000"]
-    volumeMounts: [{name: data, mountPath: /data}]
-  volumes: [{name: data, persistentVolumeClaim: {claimName: data}}]
 `
 
 func (p program) kubectlApply(t *testing.T, manifest string) {
@@ -398,21 +389,6 @@ spec:
 		if !strings.Contains(out, want) {
 			t.Errorf("log of the probe lacks %q:\n%s", want, out)
 		}
-	}
-}
-
-func (p program) testClaim(t *testing.T) {
-	p.kubectl(t, "exec", "client", "--", "sh", "-c", "echo kept >/data/file")
-	found := false
-	err := filepath.WalkDir(p.hostpath(), func(path string, _ fs.DirEntry, err error) error {
-		found = found || filepath.Base(path) == "file"
-		return err
-	})
-	if err != nil || !found {
-		t.Errorf("the claim's file is not below %s: %v", p.hostpath(), err)
-	}
-	if _, err := os.Stat(hostpathDir); err == nil {
-		t.Errorf("%s is on the machine itself", hostpathDir)
 	}
 }
 

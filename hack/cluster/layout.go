@@ -101,13 +101,15 @@ func (l layout) state() string      { return filepath.Join(l.run(), "cluster.jso
 func (l layout) kubeconfig() string { return filepath.Join(l.run(), "kubeconfig") }
 
 // insideKubeconfig is the administrator's kubeconfig with the API server's address in the cluster's network.
-func (l layout) insideKubeconfig() string   { return filepath.Join(l.pki(), "admin.kubeconfig") }
-func (l layout) kubectlCache() string       { return filepath.Join(l.run(), "kubectl-cache") }
-func (l layout) pki() string                { return filepath.Join(l.run(), "pki") }
-func (l layout) etc() string                { return filepath.Join(l.run(), "etc") }
-func (l layout) etcd() string               { return filepath.Join(l.run(), "etcd") }
-func (l layout) registry() string           { return filepath.Join(l.run(), "registry") }
-func (l layout) hostpath() string           { return filepath.Join(l.run(), "hostpath") }
+func (l layout) insideKubeconfig() string { return filepath.Join(l.pki(), "admin.kubeconfig") }
+func (l layout) kubectlCache() string     { return filepath.Join(l.run(), "kubectl-cache") }
+func (l layout) pki() string              { return filepath.Join(l.run(), "pki") }
+func (l layout) etc() string              { return filepath.Join(l.run(), "etc") }
+func (l layout) etcd() string             { return filepath.Join(l.run(), "etcd") }
+func (l layout) registry() string         { return filepath.Join(l.run(), "registry") }
+
+// volumes holds a directory for each claim. A node has it at the same path, because all of base is shared with nodes.
+func (l layout) volumes() string            { return filepath.Join(l.run(), "volumes") }
 func (l layout) logs() string               { return filepath.Join(l.run(), "log") }
 func (l layout) log(name string) string     { return filepath.Join(l.logs(), name+".log") }
 func (l layout) auditLog() string           { return filepath.Join(l.logs(), "audit.jsonl") }
@@ -117,7 +119,7 @@ func (l layout) nodePID(name string) string { return filepath.Join(l.node(name),
 // makeRun creates the directories of a new cluster. Only their owner may read them, because they hold the cluster's
 // keys.
 func (l layout) makeRun() error {
-	for _, d := range []string{l.run(), l.pki(), l.etc(), l.etcd(), l.registry(), l.hostpath(), l.logs()} {
+	for _, d := range []string{l.run(), l.pki(), l.etc(), l.etcd(), l.registry(), l.volumes(), l.logs()} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
 			return fmt.Errorf("make the cluster's directory: %w", err)
 		}

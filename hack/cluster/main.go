@@ -164,7 +164,7 @@ func buildCommand(o *options) *cobra.Command {
 		},
 	}
 	openshiftFlag(cmd, &withSCC)
-	cmd.Flags().StringSliceVar(&only, "only", nil, "build only these: kube, etcd, node, coredns, pause (envtest needs kube,etcd)")
+	cmd.Flags().StringSliceVar(&only, "only", nil, "build only these: kube, etcd, node, coredns, provisioner, pause (envtest needs kube,etcd)")
 	return cmd
 }
 

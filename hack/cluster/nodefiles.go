@@ -85,6 +85,14 @@ func ownRoot(c nodeConfig) error {
 	)
 }
 
+// mount is mount(2) with an error that names source and target.
+func mount(source, target, fstype string, flags uintptr, data string) error {
+	if err := unix.Mount(source, target, fstype, flags, data); err != nil {
+		return fmt.Errorf("mount %s %s at %s: %w", fstype, source, target, err)
+	}
+	return nil
+}
+
 func mkdirs(dirs ...string) error {
 	for _, d := range dirs {
 		if err := os.MkdirAll(d, 0o755); err != nil {
@@ -193,10 +201,7 @@ func bindDisk(c nodeConfig) error {
 			return err
 		}
 	}
-	return errors.Join(
-		mkdirs(hostpathDir, "/var/log/pods", "/var/log/containers", "/run/lock", netnsDir),
-		mount(c.layout().hostpath(), hostpathDir, "", unix.MS_BIND, ""),
-	)
+	return mkdirs("/var/log/pods", "/var/log/containers", "/run/lock", netnsDir)
 }
 
 // nodeValues are the values for the node's configuration files.

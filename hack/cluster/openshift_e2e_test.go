@@ -71,6 +71,7 @@ func TestOpenShift(t *testing.T) {
 	p.kubectlApply(t, project)
 	p.eventually(t, "default", "kubectl", "-n", "project", "get", "serviceaccount", "default")
 	t.Run("ordinary pod", p.testRestricted)
+	t.Run("claim of an ordinary pod", p.testRestrictedClaim)
 	t.Run("privileged pod refused", p.testPrivilegedRefused)
 	t.Run("privileged job refused", p.testPrivilegedJobRefused)
 	t.Run("privileged pod with the right", p.testPrivilegedGranted)
@@ -102,6 +103,35 @@ func (p program) testRestricted(t *testing.T) {
 	p.kubectl(t, "-n", "project", "wait", "pod/ordinary", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=60s")
 	if diff := cmp.Diff("1000680000\nCapEff:\t0000000000000000\n", p.kubectl(t, "-n", "project", "logs", "ordinary")); diff != "" {
 		t.Errorf("uid and capabilities of the process (-want +got):\n%s", diff)
+	}
+}
+
+// testRestrictedClaim writes to a claim without asking for a group: the SCC sets fsGroup.
+func (p program) testRestrictedClaim(t *testing.T) {
+	out, err := p.asDeveloper(t, `
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: data}
+spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 10Mi}}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: claims}
+spec:
+  restartPolicy: Never
+  containers:
+  - name: main
+    image: sonde.local/busybox:1
+    command: [sh, -c, "echo x >/data/file && stat -c %u:%g /data/file"]
+    volumeMounts: [{name: data, mountPath: /data}]
+  volumes: [{name: data, persistentVolumeClaim: {claimName: data}}]
+`, "create", "-f", "-")
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	p.kubectl(t, "-n", "project", "wait", "pod/claims", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=60s")
+	if diff := cmp.Diff("1000680000:1000680000\n", p.kubectl(t, "-n", "project", "logs", "claims")); diff != "" {
+		t.Errorf("owner of the written file (-want +got):\n%s", diff)
 	}
 }
 

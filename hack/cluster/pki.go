@@ -120,6 +120,8 @@ func identities(nodes int) map[string]subject {
 		"kcm":        {name: "system:kube-controller-manager"},
 		"scheduler":  {name: "system:kube-scheduler"},
 		"kube-proxy": {name: "system:kube-proxy"},
+		// base.yaml gives it its rights.
+		"provisioner": {name: "sonde-cluster:provisioner"},
 	}
 	for i := 1; i <= nodes; i++ {
 		// The node authorizer knows a kubelet by this user and group.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -21,8 +20,6 @@ type place struct {
 	cgroup string
 	// netns is the path of its network namespace; empty for the machine's.
 	netns string
-	// hostpath is a directory that the program sees as /tmp/hostpath_pv.
-	hostpath string
 }
 
 // daemon is a program of the cluster that outlives the command that started it.
@@ -61,7 +58,7 @@ func dieTogether() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig:
 // spawn starts argv as a daemon at a place, with its output in its log. This binary's hidden `enter` command goes to
 // the place and then becomes the program.
 func (s spawner) spawn(name string, at place, argv ...string) (*daemon, error) {
-	enter, err := s.ownCommand("enter", "--cgroup", at.cgroup, "--netns", at.netns, "--hostpath", at.hostpath, "--")
+	enter, err := s.ownCommand("enter", "--cgroup", at.cgroup, "--netns", at.netns, "--")
 	if err != nil {
 		return nil, err
 	}
@@ -134,7 +131,6 @@ func enterCommand(o *options) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&at.cgroup, "cgroup", "", "part of the cluster whose cgroup to join")
 	cmd.Flags().StringVar(&at.netns, "netns", "", "network namespace to enter")
-	cmd.Flags().StringVar(&at.hostpath, "hostpath", "", "directory to show as /tmp/hostpath_pv")
 	return cmd
 }
 
@@ -149,46 +145,9 @@ func (at place) become(l layout, argv []string) error {
 			return err
 		}
 	}
-	if at.hostpath != "" {
-		if err := showHostpath(at.hostpath); err != nil {
-			return err
-		}
-	}
 	unix.CloseOnExec(lockFD)
 	if err := unix.Exec(argv[0], argv, os.Environ()); err != nil {
 		return fmt.Errorf("start %s: %w", argv[0], err)
-	}
-	return nil
-}
-
-// hostpathDir is the directory in which kube-controller-manager's host-path provisioner creates volumes; the path is
-// compiled into Kubernetes.
-const hostpathDir = "/tmp/hostpath_pv"
-
-// showHostpath gives this process its own /tmp in which hostpathDir is dir, so that the machine's /tmp stays unchanged.
-func showHostpath(dir string) error {
-	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
-		return fmt.Errorf("make a mount namespace: %w", err)
-	}
-	// dir may itself be below /tmp, so open it before /tmp is covered. Only a directory opened in the new namespace can
-	// be bound there.
-	h, err := os.Open(dir)
-	if err != nil {
-		return fmt.Errorf("open the directory of volumes: %w", err)
-	}
-	defer h.Close()
-	return errors.Join(
-		mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
-		mount("tmpfs", "/tmp", "tmpfs", 0, "mode=1777"),
-		os.Mkdir(hostpathDir, 0o755),
-		mount(fmt.Sprintf("/proc/self/fd/%d", h.Fd()), hostpathDir, "", unix.MS_BIND, ""),
-	)
-}
-
-// mount is mount(2) with an error that names source and target.
-func mount(source, target, fstype string, flags uintptr, data string) error {
-	if err := unix.Mount(source, target, fstype, flags, data); err != nil {
-		return fmt.Errorf("mount %s %s at %s: %w", fstype, source, target, err)
 	}
 	return nil
 }

@@ -204,6 +204,11 @@ func (u *up) startControllers(ctx context.Context) error {
 	if err := apply(ctx, u.layout, u.state, "base.yaml", nil); err != nil {
 		return err
 	}
+	provisioner, err := u.controlPlane().startProvisioner()
+	if err != nil {
+		return err
+	}
+	u.daemons = append(u.daemons, provisioner)
 	return apply(ctx, u.layout, u.state, "coredns.yaml", map[string]any{"Image": coreDNSImage, "DNS": dnsIP})
 }
 
